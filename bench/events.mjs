@@ -45,7 +45,7 @@ const calls = {
     return { api, call: () => api.check('alice') };
   },
   'concurrency, check and settle': () => {
-    const api = limiter({ limit: { adaptive: { fixed: 10 } } });
+    const api = limiter({ limit: { concurrency: 10 } });
     return {
       api,
       call() {

@@ -15,8 +15,8 @@ const limit = { bucket: { rate: PLENTY, burst: PLENTY } };
 const HOUR_MS = 3_600_000;
 
 async function nodeWith(name, options) {
-  const { node } = await import('sluice/http');
-  const limited = options && node({ limit, name, ...options });
+  const { rateLimit } = await import('sluice/node');
+  const limited = options && rateLimit({ limit, name, ...options });
   return createServer((request, response) => {
     const next = () => response.end('ok');
     if (limited) limited(request, response, next);
@@ -51,7 +51,7 @@ async function honoWith(middleware) {
 }
 
 const ours = async (adapter, options) =>
-  (await import('sluice/http'))[adapter]({ limit, name: 'api', ...options });
+  (await import(`sluice/${adapter}`)).rateLimit({ limit, name: 'api', ...options });
 
 async function expressRateLimit(options) {
   const { rateLimit } = await import('express-rate-limit');
@@ -65,7 +65,7 @@ async function fastifyRateLimit(app) {
 
 const quiet = { headers: false };
 const legacy = { headers: 'legacy' };
-const inFlight = { limit: { adaptive: { fixed: 1000 } } };
+const inFlight = { limit: { concurrency: 1000 } };
 
 /** By framework. `bare` is the baseline. */
 export const servers = {

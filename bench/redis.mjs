@@ -1,11 +1,11 @@
 /**
- * Decisions per second through a real Redis, compared with other libraries on the same client.
+ * Decisions per second through a real Redis, compared with other limiters on the same client.
  *
- *     npm run bench:redis              medians of five rounds, written to bench/RESULTS.md
+ *     npm run bench:redis              medians of five rounds, a section of bench/RESULTS.md
  *     npm run bench:redis -- --smoke   a short run, writes nothing
  *
- * Each caller checks again as soon as it has a reply. 1,000 keys, a limit that is never reached. A bare EVALSHA per
- * decision and redis-benchmark with the same script show the capacity of Redis.
+ * Concurrent callers check again as soon as they have a decision. 1,000 keys; a limit that is never reached. A bare EVALSHA
+ * for each decision, and redis-benchmark with the same script, show the upper bound.
  */
 
 import { execFileSync, spawn } from 'node:child_process';
@@ -56,13 +56,13 @@ const competitors = {
     return { check: (key) => plain.evalSha(sha, { keys: [`bare:${key}`], arguments: ['60000'] }) };
   },
   'rate-limiter-flexible': () => {
-    const library = new RateLimiterRedis({
+    const flexible = new RateLimiterRedis({
       storeClient: client,
       useRedisPackage: true,
       points: 1e9,
       duration: 60,
     });
-    return { check: (key) => library.consume(key) };
+    return { check: (key) => flexible.consume(key) };
   },
   'rate-limit-redis': async () => {
     const store = new RedisStore({ sendCommand: (...args) => client.sendCommand(args) });
@@ -70,22 +70,22 @@ const competitors = {
     return { check: (key) => store.increment(key) };
   },
   bottleneck: () => {
-    const library = new Bottleneck({
+    const bottleneck = new Bottleneck({
       datastore: 'ioredis',
       clientOptions: { port, host: '127.0.0.1' },
       reservoir: 1e9,
     });
-    return { check: () => library.schedule(async () => {}), end: () => library.disconnect() };
+    return { check: () => bottleneck.schedule(async () => {}), end: () => bottleneck.disconnect() };
   },
 };
 
-/** Decisions per second of this many concurrent callers. */
-async function rate(check, callers) {
+/** Decisions per second with this many concurrent callers. */
+async function rateOf(check, callers) {
   let done = 0;
   const start = performance.now();
   const end = start + SPAN_MS;
   const call = async (n) => {
-    // Reads the clock every fourth time: a read costs as much as the fastest decision.
+    // Reads the clock every fourth time: a reading costs as much as the fastest decision.
     for (let k = n * 37; k % 4 !== 0 || performance.now() < end; k++) {
       await check(KEYS[k % KEYS.length]);
       done++;
@@ -95,38 +95,40 @@ async function rate(check, callers) {
   return done / ((performance.now() - start) / 1000);
 }
 
-const made = {};
-for (const [name, make] of Object.entries(competitors)) {
+const running = {};
+for (const [name, start] of Object.entries(competitors)) {
   try {
-    made[name] = await make();
-    for (const callers of IN_FLIGHT) await rate(made[name].check, callers);
+    running[name] = await start();
+    for (const callers of IN_FLIGHT) await rateOf(running[name].check, callers);
   } catch (error) {
     console.error(`${name}: ${error.message}`);
-    delete made[name];
+    delete running[name];
   }
 }
 const rates = {};
 for (let round = 0; round < ROUNDS; round++) {
-  for (const name of Object.keys(made)) {
+  for (const name of Object.keys(running)) {
     for (const callers of IN_FLIGHT) {
       rates[name] ??= Object.fromEntries(IN_FLIGHT.map((n) => [n, []]));
-      rates[name][callers].push(await rate(made[name].check, callers));
+      rates[name][callers].push(await rateOf(running[name].check, callers));
     }
   }
 }
 
-const LIBRARIES = ['rate-limiter-flexible', 'rate-limit-redis', 'bottleneck'];
+const ALTERNATIVES = ['rate-limiter-flexible', 'rate-limit-redis', 'bottleneck'];
 const best = (callers) =>
-  Math.max(...LIBRARIES.filter((name) => rates[name]).map((name) => median(rates[name][callers])));
+  Math.max(
+    ...ALTERNATIVES.filter((name) => rates[name]).map((name) => median(rates[name][callers])),
+  );
 const thousands = (value) => `${(value / 1000).toFixed(value < 1e4 ? 1 : 0)} k/s`;
 const table = [
   row(['', ...IN_FLIGHT.map((callers) => `${callers} in flight`)]),
   row(['---', ...IN_FLIGHT.map(() => '---:')]),
-  ...Object.entries(rates).map(([name, own]) =>
+  ...Object.entries(rates).map(([name, byCallers]) =>
     row([
       name,
       ...IN_FLIGHT.map((callers) => {
-        const value = median(own[callers]);
+        const value = median(byCallers[callers]);
         return `${thousands(value)} (${times(value / best(callers))})`;
       }),
     ]),
@@ -134,7 +136,7 @@ const table = [
 ].join('\n');
 console.log(table);
 
-const redisCapacity = IN_FLIGHT.map((callers) => {
+const scriptRates = IN_FLIGHT.map((callers) => {
   const args = [
     '-p',
     `${port}`,
@@ -152,23 +154,23 @@ const redisCapacity = IN_FLIGHT.map((callers) => {
   const out = execFileSync('redis-benchmark', [...args, '-r', '1000', ...command], {
     encoding: 'utf8',
   });
-  const figure = Number(/"(\d+\.\d+)"/.exec(out.split('\n').at(-2) ?? '')?.[1] ?? Number.NaN);
-  return `${callers}: ${thousands(figure)}`;
+  const perSecond = Number(/"(\d+\.\d+)"/.exec(out.split('\n').at(-2) ?? '')?.[1] ?? Number.NaN);
+  return `${callers}: ${thousands(perSecond)}`;
 });
-console.log(`redis-benchmark of the bare script: ${redisCapacity.join(', ')}`);
+console.log(`redis-benchmark of the bare script: ${scriptRates.join(', ')}`);
 
 if (!smoke) {
   writeSection(
     'Through Redis',
-    `Decisions per second, and the ratio to the fastest other library. Medians of ${ROUNDS} rounds in one run of
-\`npm run bench:redis\`; ${machineLine()}. 1,000 keys, node-redis 6, a dedicated Redis on the same machine.
+    `Decisions per second, and the ratio to the best alternative. Medians of ${ROUNDS} rounds in one run of
+\`npm run bench:redis\`; ${machineLine()}. 1,000 keys, node-redis 6, a Redis of its own on the same machine.
 
 ${table}
 
-redis-benchmark of the bare script, by clients: ${redisCapacity.join(', ')}.`,
+redis-benchmark of the bare script, by clients: ${scriptRates.join(', ')}.`,
   );
 }
-for (const { end } of Object.values(made)) await end?.();
+for (const { end } of Object.values(running)) await end?.();
 client.destroy();
 server.kill('SIGKILL');
 rmSync(folder, { recursive: true, force: true });

@@ -1,10 +1,10 @@
 import { once } from 'node:events';
-import expressApp from 'express';
-import { express } from 'sluice/http';
+import express from 'express';
+import { rateLimit } from 'sluice/express';
 
-// A small API with a token bucket per client: burst 3, then one request per second.
-const app = expressApp();
-app.use(express({ limit: { bucket: { rate: '1/s', burst: 3 } }, name: 'api' }));
+// A small API: each client gets a burst of three requests, and one per second after that.
+const app = express();
+app.use(rateLimit({ limit: { bucket: { rate: '1/s', burst: 3 } }, name: 'api' }));
 app.get('/time', (_request, response) => response.json({ answer: 42 }));
 
 const server = app.listen(0, '127.0.0.1');

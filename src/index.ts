@@ -1,4 +1,4 @@
-/** The front door. */
+/** The package's entry: exports only. */
 
 export type { BackendFactory } from './backends/backend.ts';
 export type { RemoteBackendFactory } from './backends/remote-backend.ts';
@@ -32,15 +32,15 @@ export {
   type QueueOptions,
   type RemoteLimiterOptions,
 } from './limiter/limiter.ts';
-export { Permit, type PermitResult, Refusal } from './limiter/permit.ts';
+export { Permit, type PermitResult, Refusal, type RefusalReason } from './limiter/permit.ts';
 export type { CounterSnapshot, Histogram } from './limiter/stats.ts';
 export type { AcquireOptions, CheckOptions, Limiter, Stats } from './limiter/sync-limiter.ts';
 export type { CallResult, WaitOptions } from './limiter/validate.ts';
 export type { QueueOrder } from './limiter/wait-queue.ts';
-export type { RefusalReason } from './limiter/wait-scheduler.ts';
 export type { AdaptiveOptions } from './policies/adaptive.ts';
 export type { BucketOptions } from './policies/bucket.ts';
 export type { BusyOptions } from './policies/busy.ts';
+export type { ConcurrencyOptions } from './policies/concurrency.ts';
 export type { Limit } from './policies/limit.ts';
 export type { Feedback, KeyState, RuleStatus } from './policies/policy.ts';
 export type { RampMode, RampOptions } from './policies/ramp.ts';

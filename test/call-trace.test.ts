@@ -1,49 +1,76 @@
-/**
- * The road of a request, walked with a debugger: down once, up once, and nothing is found out twice on the way.
- */
+/** Traces requests with a debugger: one hash and one decision per request, and a bound on function entries. */
 
 import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
-import { expect, test } from 'vitest';
+import { describe, expect, test } from 'vitest';
 
 const run = promisify(execFile);
 
-interface Step {
+interface Entry {
   readonly file: string;
   readonly name: string;
 }
 
-async function walk(road: string): Promise<readonly Step[]> {
-  const args = ['bench/call-trace/run.mjs', road, '--json'];
+/** The function entries of one request of bench/call-trace/requests.mjs. */
+async function trace(request: string): Promise<readonly Entry[]> {
+  const args = ['bench/call-trace/run.mjs', request, '--json'];
   const { stdout } = await run(process.execPath, args, { timeout: 60_000 });
-  const roads = JSON.parse(stdout) as Readonly<Record<string, readonly Step[]>>;
-  return Object.values(roads)[0];
+  const traces = JSON.parse(stdout) as Readonly<Record<string, readonly Entry[]>>;
+  expect(Object.keys(traces)).toEqual([request]);
+  return traces[request];
 }
 
-const filesOf = (steps: readonly Step[]): string[] => [...new Set(steps.map(({ file }) => file))];
+const countOf = (entries: readonly Entry[], ...names: readonly string[]): number =>
+  entries.filter(({ name }) => names.includes(name)).length;
 
-const timesIn = (steps: readonly Step[], name: string): number =>
-  steps.filter((step) => step.name === name).length;
+const hashes = (entries: readonly Entry[]): number => countOf(entries, 'hash', 'hashBytes');
 
-test('an ask goes from the engine to its share, the rule and back', async () => {
-  const steps = await walk('library: ask');
-  expect(steps[0]).toMatchObject({ file: 'sync-limiter.ts', name: 'ask' });
-  expect(filesOf(steps)).toEqual([
-    ...['sync-limiter.ts', 'validate.ts', 'policies/cost.ts', 'cooldowns.ts'],
-    ...['backends/local/backend.ts', 'clock.ts', 'backends/local/table.ts', 'core/hash.ts'],
-    ...['policies/bucket.ts', 'decision.ts', 'telemetry.ts', 'stats.ts'],
-  ]);
-  expect(timesIn(steps, 'hash')).toBe(1);
-});
+const decisions = (entries: readonly Entry[]): number =>
+  entries.filter(({ file, name }) => file === 'policies/bucket.ts' && name === 'check').length;
 
-test('a permit is checked once when it is asked for, and once when it is settled', async () => {
-  const steps = await walk('library: tryAcquire and settle');
-  expect(timesIn(steps, 'requireKey')).toBe(1);
-  expect(timesIn(steps, 'requireResult')).toBe(1);
-  expect(timesIn(steps, 'look'), 'looks at the clock').toBe(2);
-});
+describe('call trace', () => {
+  test('library check: goes from limiter to backend, policy and counters, and hashes once', async () => {
+    const entries = await trace('library: check');
+    expect(entries[0]).toMatchObject({ file: 'limiter/sync-limiter.ts', name: 'check' });
+    const files = entries.map(({ file }) => file);
+    const path = ['limiter/sync-limiter.ts', 'backends/local/backend.ts'].concat([
+      ...['backends/local/table.ts', 'core/hash.ts', 'policies/bucket.ts', 'limiter/stats.ts'],
+    ]);
+    const firstAt = path.map((file) => files.indexOf(file));
+    expect(firstAt).toEqual(firstAt.toSorted((a, b) => a - b));
+    expect(firstAt).not.toContain(-1);
+    const folders = [...new Set(files.map((file) => file.slice(0, file.lastIndexOf('/'))))];
+    expect(folders.toSorted()).toEqual(['backends/local', 'core', 'limiter', 'policies']);
+    expect(hashes(entries)).toBe(1);
+    expect(decisions(entries)).toBe(1);
+  });
 
-test('a check over HTTP looks at its key once more, to tell how it stands', async () => {
-  const steps = await walk('daemon: HTTP');
-  expect(timesIn(steps, '#copyOf')).toBe(1);
+  test('library permit: is validated once when acquired, and once when settled', async () => {
+    const entries = await trace('library: tryAcquire and settle');
+    expect(countOf(entries, 'requireKey')).toBe(1);
+    expect(countOf(entries, 'requireResult')).toBe(1);
+    const clockEntries = entries.filter(({ file }) => file === 'core/clock.ts').length;
+    expect(clockEntries, 'two clock reads of three functions each').toBeLessThanOrEqual(6);
+  });
+
+  test.each([
+    'daemon: line',
+    'daemon: RESP, SLUICE.CHECK',
+    'daemon: RESP, SLUICE.CHECK by pattern',
+    'daemon: HTTP, GET',
+    'daemon: HTTP, POST',
+  ])('%s: hashes the key once and runs the rule once', async (request) => {
+    const entries = await trace(request);
+    expect(hashes(entries)).toBe(1);
+    expect(decisions(entries)).toBe(1);
+  });
+
+  test('daemon: RESP, CL.THROTTLE: hashes the key once', async () => {
+    expect(hashes(await trace('daemon: RESP, CL.THROTTLE'))).toBe(1);
+  });
+
+  test('daemon: HTTP, GET: enters fewer than 70 functions', async () => {
+    const entries = await trace('daemon: HTTP, GET');
+    expect(entries.length).toBeLessThan(70);
+  });
 });

@@ -1,4 +1,4 @@
-/** The built command, as a process: what a user types and a shell sees. */
+/** The built executable as a process: arguments, output, exit codes. */
 
 import { spawnSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
@@ -7,8 +7,8 @@ import { describe, expect, test } from 'vitest';
 const run = (args: readonly string[], input = '') =>
   spawnSync(process.execPath, ['dist/cli/main.js', ...args], { input, encoding: 'utf8' });
 
-describe('the command sluice', () => {
-  test('is what package.json installs', () => {
+describe('sluice', () => {
+  test('is the executable that package.json installs', () => {
     const { bin, exports } = JSON.parse(readFileSync('package.json', 'utf8'));
     expect(bin.sluice).toBe('dist/cli/main.js');
     for (const entry of Object.values(exports) as (string | Record<string, string>)[]) {
@@ -17,12 +17,12 @@ describe('the command sluice', () => {
     }
   });
 
-  test('says which version it is', () => {
+  test('--version prints the version', () => {
     const { version } = JSON.parse(readFileSync('package.json', 'utf8'));
     expect(run(['--version']).stdout).toBe(`${version}\n`);
   });
 
-  test('alone it says what there is, and that something was missing', () => {
+  test('without arguments prints the commands, exit code 2', () => {
     const { status, stdout } = run([]);
     expect(status).toBe(2);
     expect(stdout).toMatch(/usage: sluice <command>[\s\S]*trace[\s\S]*simulate/);
@@ -37,7 +37,7 @@ describe('the command sluice', () => {
     ['simulate', 'ramp', '--help'],
     ['simulate', 'peers', '--help'],
     ['simulate', 'sweep', '--help'],
-  ])('%s %s teaches', (...args) => {
+  ])('%s %s prints help in at most 80 columns', (...args) => {
     const { status, stdout, stderr } = run(args);
     expect({ status, stderr }).toEqual({ status: 0, stderr: '' });
     expect(stdout).toContain('usage: sluice');
@@ -53,26 +53,29 @@ describe('the command sluice', () => {
     [['trace'], /^sluice trace: expected one FILE\.json/],
     [['trace', '--jsno'], /^sluice trace: Unknown option '--jsno'; see --help\n$/],
     [['simulate', 'adaptive', 'nowhere.json'], /cannot read nowhere\.json/],
-  ])('%j is answered in one line, exit code 2', (args, message) => {
+  ])('%j is a usage error in one line, exit code 2', (args, message) => {
     const { status, stdout, stderr } = run(args);
     expect(stderr).toMatch(message);
     expect({ status, stdout }).toEqual({ status: 2, stdout: '' });
   });
 
-  test('reads a trace from standard input', () => {
+  test('trace: reads standard input', () => {
     const trace = { limit: { bucket: { rate: 1 } }, calls: [{ at: 0, ask: 1 }] };
     const { status, stdout } = run(['trace', '-', '--json'], JSON.stringify(trace));
     expect(status).toBe(0);
     expect(JSON.parse(stdout)).toEqual({ at: 0, verdict: 'allow', granted: 1, remaining: 0 });
   });
 
-  test.each(['steady', 'flappy'])('prints the published figures of %s byte for byte', (shape) => {
-    const { status, stdout } = run(['simulate', 'tchannel', shape]);
-    expect(stdout).toBe(readFileSync(`test/vectors/tchannel-${shape}.txt`, 'utf8'));
-    expect(status).toBe(0);
-  });
+  test.each(['steady', 'flappy'])(
+    'simulate tchannel: prints the published output of %s byte for byte',
+    (shape) => {
+      const { status, stdout } = run(['simulate', 'tchannel', shape]);
+      expect(stdout).toBe(readFileSync(`test/vectors/tchannel-${shape}.txt`, 'utf8'));
+      expect(status).toBe(0);
+    },
+  );
 
-  test('runs the published adaptive cases, a line of JSON each', () => {
+  test('simulate adaptive: runs the published cases, one line of JSON each', () => {
     const { status, stdout } = run([
       'simulate',
       'adaptive',
@@ -95,7 +98,7 @@ describe('the command sluice', () => {
     });
   });
 
-  test('a range that is missed is named, exit code 1', () => {
+  test('simulate adaptive: names a missed range, exit code 1', () => {
     const file = JSON.parse(readFileSync('test/vectors/arc-cases.json', 'utf8'));
     file.suites[0].cases[0].expect['server.in_flight.max'] = [1, 2];
     const args = ['simulate', 'adaptive', '-', '--case', 'constant-link'];
@@ -105,7 +108,7 @@ describe('the command sluice', () => {
     expect(stdout).toMatch(/server\.in_flight\.max: expected 1 to 2, got 3[01]/);
   });
 
-  test('stops quietly when nobody reads on', () => {
+  test('exits quietly when its reader closes the pipe', () => {
     const shell = 'set -o pipefail; node dist/cli/main.js simulate tchannel steady | head -n 1';
     const { status, stdout, stderr } = spawnSync('bash', ['-c', shell], { encoding: 'utf8' });
     expect({ status, stderr }).toEqual({ status: 0, stderr: '' });

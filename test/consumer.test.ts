@@ -1,6 +1,6 @@
 /**
- * The package as somebody else's TypeScript project sees it: types found through its exports, with
- * nothing but the compiler's own libraries, and decorators in the standard syntax.
+ * The package as a TypeScript project uses it: types found through its exports, with only the compiler's own libraries,
+ * and decorators in the standard syntax.
  */
 
 import { execFile } from 'node:child_process';
@@ -32,31 +32,35 @@ class Api {
 }
 
 const api = new Api();
-const said: string[] = [api.get('/a'), api.get('/b')];
+const results: string[] = [api.get('/a'), api.get('/b')];
 try {
   api.get('/c');
 } catch (error) {
-  if (error instanceof DeniedError) said.push(error.code);
+  if (error instanceof DeniedError) results.push(error.code);
 }
 
 const add: (a: number, b: number) => number = throttle((a: number, b: number) => a + b, {
   limit: { spacing: { every: '6s' } },
 });
 const both = all([limiter({ limit: { adaptive: {} } }), limiter({ limit: { busy: {} } })]);
-const decision: Decision = both.ask('x');
+const decision: Decision = both.check('x');
 using permit = both.tryAcquire('x');
 const fetching: typeof fetch = throttleFetch({ limit: { adaptive: {} } });
-console.log(said.join(), api.calls, add(1, 2), decision.verdict, permit.verdict, typeof fetching);
+console.log(results.join(), api.calls, add(1, 2), decision.verdict, permit.verdict, typeof fetching);
 `;
 
-/** A library that hands on what every door makes: its declarations have to call all of it by name. */
+/** A library that re-exports what every entry creates: its declarations must be able to name all types. */
 const LIBRARY = `
 import { type Decision, type LimiterOptions, limiter } from 'sluice';
 import { type connect } from 'sluice/client';
 import { etcd } from 'sluice/etcd';
 import { throttleFetch } from 'sluice/fetch';
 import { groups } from 'sluice/groups';
-import { express, fastify, hono } from 'sluice/http';
+import { rateLimit as express } from 'sluice/express';
+import { rateLimit as fastify } from 'sluice/fastify';
+import { rateLimit as hono } from 'sluice/hono';
+import { requestLimiter } from 'sluice/http';
+import { rateLimit as node } from 'sluice/node';
 import { peers } from 'sluice/peers';
 import { fixedPool, memoryStore, pool } from 'sluice/pool';
 import { redis } from 'sluice/redis';
@@ -68,13 +72,14 @@ export const byGroups = groups(options);
 export const fleet = peers(options);
 export const { peers: others, counts, transportCounts } = fleet.view();
 export const parts = [pool(memoryStore(), options), fixedPool(3)];
-export const shared = limiter({ limit: { bucket: { rate: 1 } }, share: byRedis });
-export const middleware = [express(options), fastify(options), hono(options)] as const;
+export const shared = limiter({ limit: { bucket: { rate: 1 } }, backend: byRedis });
+export const middleware = [express(options), fastify(options), hono(options), node(options)] as const;
+export const limitedRequests = requestLimiter(options);
 export const fetching = throttleFetch({ limiter: shared });
 
-export function asked(either: LimiterOptions): Decision {
-  // @ts-expect-error where it is not known who decides, the answer may be a promise
-  return limiter(either).ask('x');
+export function checked(either: LimiterOptions): Decision {
+  // @ts-expect-error with an unknown backend the result may be a promise
+  return limiter(either).check('x');
 }
 export const settledBy = (client: ReturnType<typeof connect>) => client.settle;
 `;
@@ -83,7 +88,7 @@ mkdirSync(join(folder, 'node_modules'));
 symlinkSync(resolve('.'), join(folder, 'node_modules', 'sluice'), 'junction');
 writeFileSync(join(folder, 'package.json'), '{ "type": "module" }');
 
-/** What the compiler has to say to it; nothing if all is well. */
+/** The output of the compiler; empty without errors. */
 async function compile(file: string, source: string, ...more: readonly string[]): Promise<string> {
   writeFileSync(join(folder, file), source);
   const flags = ['--strict', '--target', 'es2022', '--module', 'nodenext', '--lib', 'es2022,dom'];
@@ -94,13 +99,13 @@ async function compile(file: string, source: string, ...more: readonly string[])
   return stdout;
 }
 
-test('compiles, decorates and runs in a project that only has the package', async () => {
+test('consumer: a project with only the package compiles, decorates and runs', async () => {
   expect(await compile('program.ts', PROGRAM)).toBe('');
   const { stdout } = await run(process.execPath, ['program.js'], { cwd: folder });
   expect(stdout).toBe('got /a,got /b,DENIED 2 3 allow deny function\n');
 }, 60_000);
 
-test('what its doors make can be handed on by a library with declarations of its own', async () => {
+test('consumer: a library can re-export everything with declarations', async () => {
   const node = ['--types', 'node', '--typeRoots', resolve('node_modules/@types')];
   expect(await compile('library.ts', LIBRARY, '--declaration', ...node)).toBe('');
 }, 60_000);

@@ -1,4 +1,4 @@
-/** A limit that daemons share through etcd, and what they answer when it is gone. */
+/** A limit that daemons share through etcd, and its decisions during an outage. */
 
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import {
@@ -10,44 +10,44 @@ import {
 } from './support/daemon.ts';
 import { etcdServer, type Service, startEtcd } from './support/services.ts';
 
-describe.skipIf(etcdServer() === undefined)('limits shared through etcd', () => {
+describe.skipIf(etcdServer() === undefined)('daemon with etcd limits', () => {
   let etcd: Service;
   let daemons: RunningDaemon[];
-  const own = daemonFixture();
-  const place = own.place();
+  const fixture = daemonFixture();
+  const folder = fixture.place();
 
   beforeAll(async () => {
-    etcd = await own.serve(startEtcd);
+    etcd = await fixture.serve(startEtcd);
     const address = `http://127.0.0.1:${etcd.port}`;
     const limits = `
 limits:
   shut: { bucket: { rate: 1/h, burst: 5 }, match: 'shut:*', etcd: { endpoints: ['${address}'], deadline: 500ms } }
   here: { bucket: { rate: 1/h, burst: 5 } }
 `;
-    const config = place.file('sluice.yaml', limits);
+    const config = folder.file('sluice.yaml', limits);
     daemons = await Promise.all(
-      [1, 2].map(() => own.start([...EPHEMERAL_PORTS, '--config', config])),
+      [1, 2].map(() => fixture.start([...EPHEMERAL_PORTS, '--config', config])),
     );
   });
 
-  afterAll(() => own.end());
+  afterAll(() => fixture.end());
 
-  test('are one count for all daemons', async () => {
+  test('two daemons share one count', async () => {
     expect(await countAllowed(daemons[0], 'shut:a', 3)).toBe(3);
     expect(await countAllowed(daemons[1], 'shut:a', 9)).toBe(2);
     expect(await countAllowed(daemons[0], 'shut:a', 9)).toBe(0);
     expect(await countAllowed(daemons[0], 'shut:b', 9)).toBe(5);
   });
 
-  test('are refused in time while it is gone, and decided again when it is back', async () => {
+  test('calls are refused in time while etcd is paused, and decided again afterwards', async () => {
     etcd.pause();
     const at = performance.now();
     expect(await countAllowed(daemons[0], 'shut:c', 50)).toBe(0);
     expect(await countAllowed(daemons[0], 'x', 9)).toBe(5);
     expect(performance.now() - at).toBeLessThan(1500);
-    await daemons[0].waitForLog(/warn limit out of reach limit=shut onUnavailable=deny reason=/);
+    await daemons[0].waitForLog(/warn limit unavailable limit=shut onUnavailable=deny reason=/);
     etcd.resume();
     await waitUntil(async () => (await countAllowed(daemons[0], 'shut:d', 1)) === 1);
-    await daemons[0].waitForLog(/info limit in reach again limit=shut/);
+    await daemons[0].waitForLog(/info limit available again limit=shut/);
   });
 });

@@ -1,4 +1,4 @@
-/** Daemons that keep limits together without a server, as processes of their own on real sockets. */
+/** The peers backend of the daemon: real processes on real sockets. */
 
 import { spawnSync } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
@@ -20,25 +20,25 @@ import {
 
 const KEY = 'a secret of the whole fleet';
 
-const own = daemonFixture();
-afterEach(() => own.end());
+const fixture = daemonFixture();
+afterEach(() => fixture.end());
 
-/** A configuration for each of a fleet: `ways` are the sections with which they reach each other. */
-async function fleetOf(ways: readonly string[], rest: string): Promise<RunningDaemon[]> {
-  const place = own.place();
+/** Starts one daemon per entry; `transports` are the options of their `peers` sections. */
+async function fleetOf(transports: readonly string[], rest: string): Promise<RunningDaemon[]> {
+  const place = fixture.place();
   return Promise.all(
-    ways.map((way, n) => {
+    transports.map((transport, n) => {
       const config = place.file(
         `${n}.yaml`,
-        `peers: { ${way}, key: ${KEY}, name: n${n} }\n${rest}`,
+        `peers: { ${transport}, key: ${KEY}, name: n${n} }\n${rest}`,
       );
-      return own.start([...EPHEMERAL_PORTS, '--config', config]);
+      return fixture.start([...EPHEMERAL_PORTS, '--config', config]);
     }),
   );
 }
 
-/** Each daemon's own way: its own address first. */
-async function lists(count: number): Promise<string[]> {
+/** A `udp` option per daemon: its own address first, then its peers. */
+async function udpLists(count: number): Promise<string[]> {
   const all = (await freeUdpPorts(count)).map((port) => `127.0.0.1:${port}`);
   return all.map((self) => `udp: [${[self, ...all.filter((other) => other !== self)]}]`);
 }
@@ -46,8 +46,8 @@ async function lists(count: number): Promise<string[]> {
 const page = async (daemon: RunningDaemon, path: string): Promise<unknown> =>
   (await fetch(`http://${daemon.addresses.http[0]}${path}`)).json();
 
-async function remaining(daemon: RunningDaemon, tag: string): Promise<number> {
-  const { limits } = (await page(daemon, `/inspect?key=${tag}`)) as {
+async function remaining(daemon: RunningDaemon, key: string): Promise<number> {
+  const { limits } = (await page(daemon, `/inspect?key=${key}`)) as {
     limits: { remaining: number }[];
   };
   return limits[0].remaining;
@@ -55,31 +55,31 @@ async function remaining(daemon: RunningDaemon, tag: string): Promise<number> {
 
 interface View {
   readonly peers: readonly { readonly name: string }[];
-  readonly forged: number;
+  readonly authFailed: number;
 }
 
-const namesSeen = async (daemon: RunningDaemon): Promise<string[]> =>
+const peerNames = async (daemon: RunningDaemon): Promise<string[]> =>
   ((await page(daemon, '/peers')) as View).peers.map(({ name }) => name).sort();
 
-const meet = (daemons: readonly RunningDaemon[]): Promise<void> =>
+const untilPeers = (daemons: readonly RunningDaemon[]): Promise<void> =>
   waitUntil(async () => {
-    const seen = await Promise.all(daemons.map(namesSeen));
+    const seen = await Promise.all(daemons.map(peerNames));
     return seen.every((names) => names.length === daemons.length - 1);
   });
 
 const SLOW = 'limits: { api: { bucket: { rate: 1/h, burst: 10 } } }';
 
-describe('two daemons and one client', () => {
-  test('the story of the two onlines, on real sockets and in real time', async () => {
-    const story = 'limits: { api: { bucket: { rate: 1/s, burst: 10 } } }';
-    const ways = (await lists(2)).map((way) => `${way}, exchange: interval, interval: 5s`);
-    const [a, b] = await fleetOf(ways, story);
-    await meet([a, b]);
+describe('daemon with peers: two nodes, one key', () => {
+  test('overshoot between reports becomes debt, in real time', async () => {
+    const limits = 'limits: { api: { bucket: { rate: 1/s, burst: 10 } } }';
+    const lists = (await udpLists(2)).map((udp) => `${udp}, exchange: periodic, interval: 5s`);
+    const [a, b] = await fleetOf(lists, limits);
+    await untilPeers([a, b]);
     const buckets = async (): Promise<number[]> => [
       await remaining(a, 'C'),
       await remaining(b, 'C'),
     ];
-    // When each of them has just reported, which the other one shows: both started together.
+    // Both nodes started together; each has just reported when the other one shows its hit.
     await Promise.all([countAllowed(a, 'from-a', 1), countAllowed(b, 'from-b', 1)]);
     await Promise.all([
       waitUntil(async () => (await remaining(b, 'from-a')) < 10),
@@ -114,38 +114,38 @@ describe('two daemons and one client', () => {
   }, 40_000);
 });
 
-describe('a fleet of daemons', () => {
-  test('has one count, and a daemon that was killed comes back with the debts of its clients', async () => {
-    const ways = await lists(3);
-    const daemons = await fleetOf(ways, SLOW);
-    await meet(daemons);
+describe('daemon with peers', () => {
+  test('nodes share one count, and a killed node restarts with the debts of its keys', async () => {
+    const lists = await udpLists(3);
+    const daemons = await fleetOf(lists, SLOW);
+    await untilPeers(daemons);
     expect(await countAllowed(daemons[0], 'C', 12)).toBe(10);
-    for (const other of daemons) await waitUntil(async () => (await remaining(other, 'C')) === 0);
+    for (const node of daemons) await waitUntil(async () => (await remaining(node, 'C')) === 0);
     expect(await countAllowed(daemons[1], 'C', 5)).toBe(0);
 
     await daemons[2].stop('SIGKILL');
-    const config = own
+    const config = fixture
       .place()
-      .file('again.yaml', `peers: { ${ways[2]}, key: ${KEY}, name: again }\n${SLOW}`);
-    const again = await own.start([...EPHEMERAL_PORTS, '--config', config]);
-    expect(await countAllowed(again, 'C', 5)).toBe(0); // as soon as it answers at all
+      .file('again.yaml', `peers: { ${lists[2]}, key: ${KEY}, name: again }\n${SLOW}`);
+    const again = await fixture.start([...EPHEMERAL_PORTS, '--config', config]);
+    expect(await countAllowed(again, 'C', 5)).toBe(0); // from its first reply on
     expect(await countAllowed(again, 'D', 12)).toBe(10);
     await waitUntil(async () => (await remaining(daemons[0], 'D')) === 0);
-    await daemons[0].waitForLog(/peer is there peer=again/);
+    await daemons[0].waitForLog(/peer found peer=again/);
   }, 30_000);
 
-  test('tells who is there: on its page, in metrics, on the command line and in its log', async () => {
-    const [a, b] = await fleetOf(await lists(2), SLOW);
-    await meet([a, b]);
+  test('peers are shown on the admin page, in metrics, by the CLI and in the log', async () => {
+    const [a, b] = await fleetOf(await udpLists(2), SLOW);
+    await untilPeers([a, b]);
     expect(await page(a, '/peers')).toMatchObject({
       name: 'n0',
       peers: [{ name: 'n1', missing: 0, lost: 0 }],
-      forged: 0,
+      authFailed: 0,
     });
     expect(await page(a, '/limits')).toMatchObject([{ name: 'api', peers: true }]);
     const metrics = await (await fetch(`http://${a.addresses.http[0]}/metrics`)).text();
     expect(metrics).toMatch(/^sluice_peers 1$/m);
-    expect(metrics).toMatch(/^sluice_peers_datagrams_total\{fate="forged"\} 0$/m);
+    expect(metrics).toMatch(/^sluice_peers_datagrams_total\{fate="auth_failed"\} 0$/m);
     const shown = sluice('peers', '--at', a.addresses.http[0]);
     expect(shown.stdout).toMatch(
       /^n0, udp 127[^\n]*\n +peer +heard +reports +missing +lost\n +n1 /,
@@ -155,69 +155,70 @@ describe('a fleet of daemons', () => {
         name: 'n0',
       },
     );
-    await a.waitForLog(/one of a fleet .*\n.*peer is there peer=n1/);
+    await a.waitForLog(/joined the fleet .*\n.*peer found peer=n1/);
   });
 
-  test('hears nobody who has another key, and says so', async () => {
-    const ways = await lists(2);
-    const [a] = await fleetOf([ways[0]], SLOW);
-    const config = own
+  test('datagrams with another key are ignored, counted and logged', async () => {
+    const lists = await udpLists(2);
+    const [a] = await fleetOf([lists[0]], SLOW);
+    const config = fixture
       .place()
-      .file('stranger.yaml', `peers: { ${ways[1]}, key: quite another secret }\n${SLOW}`);
-    const stranger = await own.start([...EPHEMERAL_PORTS, '--config', config]);
-    await waitUntil(async () => ((await page(a, '/peers')) as View).forged > 0);
-    expect(await countAllowed(stranger, 'C', 10)).toBe(10);
+      .file('intruder.yaml', `peers: { ${lists[1]}, key: quite another secret }\n${SLOW}`);
+    const intruder = await fixture.start([...EPHEMERAL_PORTS, '--config', config]);
+    await waitUntil(async () => ((await page(a, '/peers')) as View).authFailed > 0);
+    expect(await countAllowed(intruder, 'C', 10)).toBe(10);
     expect(await countAllowed(a, 'C', 10)).toBe(10);
-    expect(await namesSeen(a)).toEqual([]);
-    const [, at] = /udp: \[([^,\]]+)/.exec(ways[1]) ?? [];
-    await a.waitForLog(new RegExp(`warn not sealed with our key.* from=${at}\n`));
+    expect(await peerNames(a)).toEqual([]);
+    const [, at] = /udp: \[([^,\]]+)/.exec(lists[1]) ?? [];
+    await a.waitForLog(new RegExp(`warn datagrams failed authentication.* from=${at}\n`));
   });
 
-  test('tells of what would otherwise be silent: nobody there, no such name, another rule', async () => {
-    const [way, other] = await lists(2);
-    const [lost] = await fleetOf([`udp: 'nobody.invalid:${(await freeUdpPorts(1))[0]}'`], SLOW);
-    const [a] = await fleetOf([way], SLOW);
-    await lost.waitForLog(/warn peers cannot be found, [^\n]* name=nobody.invalid reason=/);
-    expect(lost.log()).not.toContain('SluiceWarning');
-    await a.waitForLog(/warn no peer is there yet/);
-    const [b] = await fleetOf([other], SLOW.replace('1/h', '2/h'));
-    await meet([a, b]);
+  test('logs that there is no peer, that a name does not resolve, that a rule differs', async () => {
+    const [list, otherList] = await udpLists(2);
+    const name = `udp: 'missing.invalid:${(await freeUdpPorts(1))[0]}'`;
+    const [unresolved] = await fleetOf([name], SLOW);
+    const [a] = await fleetOf([list], SLOW);
+    await unresolved.waitForLog(/warn peer name not resolved, [^\n]* name=missing.invalid reason=/);
+    expect(unresolved.log()).not.toContain('SluiceWarning');
+    await a.waitForLog(/warn no peers found/);
+    const [b] = await fleetOf([otherList], SLOW.replace('1/h', '2/h'));
+    await untilPeers([a, b]);
     expect(await countAllowed(b, 'C', 1)).toBe(1);
-    await a.waitForLog(/warn peers tell of limits that are not here/);
+    await a.waitForLog(/warn peers report unknown limits/);
     const shown = sluice('peers', '--at', a.addresses.http[0]).stdout;
-    expect(shown).toContain('1 keys were of limits it has not');
+    expect(shown).toContain('1 keys were of unknown limits');
   }, 30_000);
 
-  test('shows the name of a peer, and lets it do nothing to a terminal', async () => {
-    const [way, other] = await lists(2);
-    const [a] = await fleetOf([way], SLOW);
-    const config = own
+  test('control characters in the name of a peer do not reach the terminal', async () => {
+    const [list, otherList] = await udpLists(2);
+    const [a] = await fleetOf([list], SLOW);
+    const config = fixture
       .place()
-      .file('odd.yaml', `peers: { ${other}, key: ${KEY}, name: "x\\e[31m" }\n${SLOW}`);
-    await own.start([...EPHEMERAL_PORTS, '--config', config]);
-    await a.waitForLog(/peer is there peer="x\\u001b\[31m"/);
+      .file('odd.yaml', `peers: { ${otherList}, key: ${KEY}, name: "x\\e[31m" }\n${SLOW}`);
+    await fixture.start([...EPHEMERAL_PORTS, '--config', config]);
+    await a.waitForLog(/peer found peer="x\\u001b\[31m"/);
     expect(sluice('peers', '--at', a.addresses.http[0]).stdout).toContain(' x?[31m ');
   });
 
-  test('wants a token to tell it, if there is one', async () => {
-    const [way] = await lists(1);
-    const [a] = await fleetOf([way], 'admin: { token: sixteen-characters }');
+  test('the CLI needs the admin token, if there is one', async () => {
+    const [list] = await udpLists(1);
+    const [a] = await fleetOf([list], 'admin: { token: sixteen-characters }');
     const shown = sluice('peers', '--at', a.addresses.http[0]);
     expect([shown.status, shown.stderr]).toEqual([
       2,
-      expect.stringContaining('wants an admin token; it comes from $SLUICE_ADMIN_TOKEN'),
+      expect.stringContaining('requires an admin token; set $SLUICE_ADMIN_TOKEN'),
     ]);
   });
 
-  test('keeps counts over a restart with a snapshot, and ignores one of another fleet', async () => {
-    const [way] = await lists(2);
-    const place = own.place();
+  test('a snapshot keeps counts over a restart, and is ignored with another key', async () => {
+    const [list] = await udpLists(2);
+    const place = fixture.place();
     const start = (key: string): Promise<RunningDaemon> => {
       const config = place.file(
         'sluice.yaml',
-        `peers: { ${way}, key: ${key} }\nsnapshot: ${place.path}/state\n${SLOW}`,
+        `peers: { ${list}, key: ${key} }\nsnapshot: ${place.path}/state\n${SLOW}`,
       );
-      return own.start([...EPHEMERAL_PORTS, '--config', config]);
+      return fixture.start([...EPHEMERAL_PORTS, '--config', config]);
     };
     const first = await start(KEY);
     expect(await countAllowed(first, 'C', 7)).toBe(7);
@@ -230,19 +231,19 @@ describe('a fleet of daemons', () => {
     expect(await countAllowed(third, 'C', 7)).toBe(7);
   });
 
-  test('changes its limits with a reload, but not its peers', async () => {
-    const ways = await lists(2);
-    const [a, b] = await fleetOf(ways, SLOW);
-    await meet([a, b]);
+  test('a reload changes limits, but not peers', async () => {
+    const lists = await udpLists(2);
+    const [a, b] = await fleetOf(lists, SLOW);
+    await untilPeers([a, b]);
     expect(await countAllowed(a, 'C', 4)).toBe(4);
     const change = async (limits: string, name = 'n0'): Promise<number> => {
       const file = a.out().match(/from (\S+)/)?.[1] ?? '';
-      writeFileSync(file, `peers: { ${ways[0]}, key: ${KEY}, name: ${name} }\n${limits}`);
+      writeFileSync(file, `peers: { ${lists[0]}, key: ${KEY}, name: ${name} }\n${limits}`);
       return (await fetch(`http://${a.addresses.http[0]}/reload`, { method: 'POST' })).status;
     };
     const more = `${SLOW.slice(0, -2)}, other: { bucket: { rate: 1/h, burst: 2 }, match: 'o:*' } }`;
     expect(await change(more)).toBe(200);
-    expect(await countAllowed(a, 'C', 9)).toBe(6); // it went on from where it was
+    expect(await countAllowed(a, 'C', 9)).toBe(6); // the count is kept
     await waitUntil(async () => (await remaining(b, 'C')) === 0);
     expect(await change(SLOW)).toBe(200);
     expect(await countAllowed(b, 'D', 3)).toBe(3);
@@ -251,60 +252,60 @@ describe('a fleet of daemons', () => {
     await a.waitForLog(/reload failed.*`peers` has changed/);
   });
 
-  test('does not start where somebody else listens, and says where', async () => {
-    const ways = await lists(1);
-    await fleetOf(ways, SLOW);
-    await expect(fleetOf(ways, SLOW)).rejects.toThrow(
+  test('does not start on an address in use, and names it', async () => {
+    const lists = await udpLists(1);
+    await fleetOf(lists, SLOW);
+    await expect(fleetOf(lists, SLOW)).rejects.toThrow(
       /ended with 2: .*expected `peers` to be an address to listen at \(bind EADDRINUSE 127[^)]*\), got "udp 127/,
     );
   });
 });
 
-describe('a fleet through a server', () => {
-  const oneCount = async ([a, b]: readonly RunningDaemon[]): Promise<void> => {
-    await meet([a, b]);
+describe('daemon with peers over a server', () => {
+  const expectOneCount = async ([a, b]: readonly RunningDaemon[]): Promise<void> => {
+    await untilPeers([a, b]);
     expect(await countAllowed(a, 'C', 4)).toBe(4);
     await waitUntil(async () => (await remaining(b, 'C')) === 6);
   };
 
   test.skipIf(natsServer() === undefined)(
-    'NATS, also if it comes later',
+    'NATS: starts without it, joins when it is available, and survives an outage',
     async () => {
-      const nats = await own.serve(startNats);
+      const nats = await fixture.serve(startNats);
       await nats.kill();
-      const way = `nats: 'nats://127.0.0.1:${nats.port}'`;
-      const daemons = await fleetOf([way, way], SLOW);
+      const transport = `nats: 'nats://127.0.0.1:${nats.port}'`;
+      const daemons = await fleetOf([transport, transport], SLOW);
       await daemons[0].waitForLog(
-        /warn peers out of reach through=nats reason="connection refused"/,
+        /warn peers unavailable through=nats reason="connection refused"/,
       );
       expect(sluice('peers', '--at', daemons[0].addresses.http[0]).stdout).toContain(
-        'not in reach',
+        'transport not open yet',
       );
       expect(await daemons[1].stop()).toBe(0);
-      expect(daemons[1].log()).not.toContain('one of a fleet'); // it never was
-      daemons[1] = (await fleetOf([way], SLOW))[0];
+      expect(daemons[1].log()).not.toContain('joined the fleet');
+      daemons[1] = (await fleetOf([transport], SLOW))[0];
       expect(await countAllowed(daemons[0], 'alone', 12)).toBe(10);
       await nats.restart();
-      await oneCount(daemons);
+      await expectOneCount(daemons);
       await nats.kill();
-      await daemons[0].waitForLog(/one of a fleet[\s\S]*warn peers out of reach/);
+      await daemons[0].waitForLog(/joined the fleet[\s\S]*warn peers unavailable/);
       await nats.restart();
-      await daemons[0].waitForLog(/one of a fleet[\s\S]*info peers in reach again/);
+      await daemons[0].waitForLog(/joined the fleet[\s\S]*info peers available again/);
       expect(await daemons[0].stop()).toBe(0);
     },
     30_000,
   );
 
   test.skipIf(redisServer() === undefined)(
-    'Redis, also if it comes later',
+    'Redis: starts without it, and joins when it is available',
     async () => {
-      const redis = await own.serve(startRedis);
+      const redis = await fixture.serve(startRedis);
       await redis.kill();
-      const way = `redis: 'redis://127.0.0.1:${redis.port}'`;
-      const daemons = await fleetOf([way, way], SLOW);
+      const transport = `redis: 'redis://127.0.0.1:${redis.port}'`;
+      const daemons = await fleetOf([transport, transport], SLOW);
       expect(await countAllowed(daemons[0], 'alone', 12)).toBe(10);
       await redis.restart();
-      await oneCount(daemons);
+      await expectOneCount(daemons);
       expect(await daemons[0].stop()).toBe(0);
     },
     30_000,

@@ -1,4 +1,4 @@
-/** Daemons that divide limits among them, as processes of their own that meet in a real Redis, NATS and etcd. */
+/** A pool of daemons, as processes, with real Redis, NATS and etcd servers. */
 
 import { spawnSync } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
@@ -24,15 +24,15 @@ import {
 const LIMIT = 60;
 const RAMP = `limits: { api: { ramp: { min: ${LIMIT}, max: ${LIMIT}, over: 1s }, pool: true } }`;
 
-const own = daemonFixture();
-afterEach(() => own.end());
+const fixture = daemonFixture();
+afterEach(() => fixture.end());
 
 const join = (store: string, id: string, limits = RAMP): Promise<RunningDaemon> => {
-  const config = own.place().file(`${id}.yaml`, `pool: { ${store}, id: ${id} }\n${limits}`);
-  return own.start([...EPHEMERAL_PORTS, '--config', config]);
+  const config = fixture.place().file(`${id}.yaml`, `pool: { ${store}, id: ${id} }\n${limits}`);
+  return fixture.start([...EPHEMERAL_PORTS, '--config', config]);
 };
 
-const at = ({ port }: Service): string => `redis: 'redis://127.0.0.1:${port}', stale: 1s`;
+const at = ({ port }: Service): string => `redis: 'redis://127.0.0.1:${port}', memberTimeout: 1s`;
 
 interface View {
   readonly size: number;
@@ -52,26 +52,25 @@ const agree = (...daemons: RunningDaemon[]): Promise<void> =>
   });
 
 /**
- * Asks all of them all the time, and counts what they let through in each second. The server that they meet in
- * runs on this machine, so its seconds are this machine's. An answer is given between the question and its
- * arrival: where that is not within one second, nobody can tell which one it counts for.
+ * Sends checks to all daemons and counts what is allowed in each second. The store runs on this machine, so its seconds
+ * are those of this machine. A reply that does not arrive in the second of its request is not counted.
  */
 class Traffic {
-  /** What was let through in each second, at least. */
+  /** Allowed in each second, at least. */
   readonly sums = new Map<number, number>();
-  readonly #asked = new Map<RunningDaemon, Promise<void>>();
+  readonly #running = new Map<RunningDaemon, Promise<void>>();
   readonly #stopped = new Set<RunningDaemon>();
 
   to(...daemons: RunningDaemon[]): void {
-    for (const daemon of daemons) this.#asked.set(daemon, this.#ask(daemon));
+    for (const daemon of daemons) this.#running.set(daemon, this.#run(daemon));
   }
 
   async stop(...daemons: RunningDaemon[]): Promise<void> {
     for (const daemon of daemons) this.#stopped.add(daemon);
-    await Promise.all(daemons.map((daemon) => this.#asked.get(daemon)));
+    await Promise.all(daemons.map((daemon) => this.#running.get(daemon)));
   }
 
-  async #ask(daemon: RunningDaemon): Promise<void> {
+  async #run(daemon: RunningDaemon): Promise<void> {
     while (!this.#stopped.has(daemon)) {
       const second = Math.floor(Date.now() / 1000);
       const allowed = await countAllowed(daemon, 'key', LIMIT).catch(() => 0);
@@ -82,8 +81,8 @@ class Traffic {
     }
   }
 
-  /** Somebody was let through in every part of a second that is yet to begin: all of the limit is in use. */
-  async untilWhole(): Promise<void> {
+  /** Resolves after a whole second in which the full limit was allowed. */
+  async untilFullUse(): Promise<void> {
     const from = Math.floor(Date.now() / 1000);
     await waitUntil(() => {
       const now = Math.floor(Date.now() / 1000);
@@ -96,61 +95,61 @@ class Traffic {
   }
 }
 
-describe.skipIf(redisServer() === undefined)('daemons in a pool', () => {
-  test('never let more through than the limit, and soon again all of it, whatever becomes of them', async () => {
-    const redis = await own.serve(startRedis);
+describe.skipIf(redisServer() === undefined)('pool of daemons', () => {
+  test('never exceeds the limit, and uses all of it again after every change of members and store', async () => {
+    const redis = await fixture.serve(startRedis);
     const [a, b, c] = await Promise.all(['a', 'b', 'c'].map((id) => join(at(redis), id)));
     const traffic = new Traffic();
     traffic.to(a, b, c);
     await agree(a, b, c);
-    await traffic.untilWhole();
+    await traffic.untilFullUse();
 
     await Promise.all([b.stop('SIGKILL'), traffic.stop(b)]);
     await agree(a, c);
-    await traffic.untilWhole();
+    await traffic.untilFullUse();
 
     const d = await join(at(redis), 'd');
     traffic.to(d);
     await agree(a, c, d);
-    await traffic.untilWhole();
+    await traffic.untilFullUse();
 
     expect((await Promise.all([c.stop(), traffic.stop(c)]))[0]).toBe(0);
     expect((await view(a)).members?.map(({ id }) => id).sort()).toEqual(['a', 'd']);
     await agree(a, d);
-    await traffic.untilWhole();
+    await traffic.untilFullUse();
 
     await redis.kill();
-    await a.waitForLog(/warn "?pool out of reach/);
-    await traffic.untilWhole(); // they go on with what they had
+    await a.waitForLog(/warn "?pool unavailable/);
+    await traffic.untilFullUse(); // the last agreed size stays in use
     expect(await view(a)).toMatchObject({ size: 2, reason: expect.any(String) });
     await sleep(2000);
     await redis.restart();
-    await a.waitForLog(/info "?pool in reach again/);
+    await a.waitForLog(/info "?pool available again/);
     await agree(a, d);
-    await traffic.untilWhole();
+    await traffic.untilFullUse();
 
     await traffic.stop(a, d);
     expect(traffic.most).toBe(LIMIT);
   }, 90_000);
 
-  test('divide a bucket: together they let through its burst, once', async () => {
-    const redis = await own.serve(startRedis);
+  test('divides a bucket: all members together allow its burst once', async () => {
+    const redis = await fixture.serve(startRedis);
     const slow = 'limits: { api: { bucket: { rate: 1/h, burst: 9 }, pool: true } }';
     const a = await join(at(redis), 'a', slow);
     await agree(a);
     expect(await countAllowed(a, 'C', 20)).toBe(9);
     const inspected = await fetch(`http://${a.addresses.http[0]}/inspect?key=C`);
-    expect(await inspected.json()).toMatchObject({ limits: [{ remaining: 0 }] }); // the same key
+    expect(await inspected.json()).toMatchObject({ limits: [{ remaining: 0 }] }); // the same key over HTTP
     const [b, c] = await Promise.all(['b', 'c'].map((id) => join(at(redis), id, slow)));
     await agree(a, b, c);
-    // Who comes brings no burst along: what there was, others may have spent.
-    expect(await Promise.all([a, b, c].map((own) => countAllowed(own, 'C', 20)))).toEqual([
+    // A new member starts without a burst: other members may have spent it.
+    expect(await Promise.all([a, b, c].map((daemon) => countAllowed(daemon, 'C', 20)))).toEqual([
       0, 0, 0,
     ]);
   }, 30_000);
 
-  test('tell who is there: on a page, in metrics, on the command line and in the log', async () => {
-    const redis = await own.serve(startRedis);
+  test('shows its members on the admin page, in metrics, in the CLI and in the log', async () => {
+    const redis = await fixture.serve(startRedis);
     const [a, b] = await Promise.all(['a', 'b'].map((id) => join(at(redis), id)));
     await agree(a, b);
     const page = await view(a);
@@ -164,7 +163,9 @@ describe.skipIf(redisServer() === undefined)('daemons in a pool', () => {
     expect(metrics).toMatch(/^sluice_pool_saturation\{limit="[^"]+"\} 0(\.\d+)?$/m);
     expect(metrics).toMatch(/^sluice_pool_syncs_total\{result="failed"\} 0$/m);
     const shown = sluice('pool', '--at', a.addresses.http[0]).stdout;
-    expect(shown).toMatch(/^sluice, redis: 2 active, agreed\n {2}a has 1 of 2, rank \d; the store/);
+    expect(shown).toMatch(
+      /^sluice, redis: 2 active, agreed\n {2}a has 1 of 2, rank \d; last reply of the store/,
+    );
     expect(shown).toMatch(/\n +member +size +rank +heard\n/);
     for (const id of ['a', 'b'])
       expect(shown).toMatch(new RegExp(`\\n +${id} +2 +[01] +0\\.\\d s`));
@@ -173,22 +174,22 @@ describe.skipIf(redisServer() === undefined)('daemons in a pool', () => {
     await a.waitForLog(/size of the pool.* size=2/);
   }, 30_000);
 
-  test('start without their store, and come together when it is there', async () => {
-    const redis = await own.serve(startRedis);
+  test('starts without its store, and agrees once the store is available', async () => {
+    const redis = await fixture.serve(startRedis);
     await redis.kill();
     const [a, b] = await Promise.all(['a', 'b'].map((id) => join(at(redis), id)));
-    await a.waitForLog(/warn "?pool out of reach/);
-    expect(await countAllowed(a, 'key', 5)).toBe(0); // nobody knows how many there are
+    await a.waitForLog(/warn "?pool unavailable/);
+    expect(await countAllowed(a, 'key', 5)).toBe(0); // the size is not known
     const waits = sluice('pool', '--at', a.addresses.http[0]).stdout;
-    expect(waits).toMatch(/a has no part; the store was never heard\n/);
-    expect(waits).toMatch(/syncs failed: .*out of reach/);
+    expect(waits).toMatch(/a has no part; last reply of the store: never\n/);
+    expect(waits).toMatch(/syncs failed: .*unavailable/);
     await redis.restart();
     await agree(a, b);
     expect(await a.stop()).toBe(0);
   }, 30_000);
 
-  test('change their limits with a reload, but not their pool', async () => {
-    const redis = await own.serve(startRedis);
+  test('a reload changes limits, but not the section `pool`', async () => {
+    const redis = await fixture.serve(startRedis);
     const a = await join(at(redis), 'a');
     await agree(a);
     const file = a.out().match(/from (\S+)/)?.[1] ?? '';
@@ -197,14 +198,14 @@ describe.skipIf(redisServer() === undefined)('daemons in a pool', () => {
       return (await fetch(`http://${a.addresses.http[0]}/reload`, { method: 'POST' })).status;
     };
     expect(await change(at(redis), RAMP.replaceAll(`${LIMIT}`, '5'))).toBe(200);
-    await waitUntil(async () => (await countAllowed(a, 'key', 20)) === 5); // at the latest in the next second
+    await waitUntil(async () => (await countAllowed(a, 'key', 20)) === 5); // in the next second at the latest
     expect(await change(`${at(redis)}, name: other`, RAMP)).toBe(422);
     await a.waitForLog(/reload failed.*`pool` has changed/);
   }, 30_000);
 });
 
-describe('daemons that meet elsewhere', () => {
-  const comeTogether = async (store: string, name: string): Promise<void> => {
+describe('stores of a pool', () => {
+  const formPool = async (store: string, name: string): Promise<void> => {
     const [a, b] = await Promise.all(['a', 'b'].map((id) => join(store, id)));
     await agree(a, b);
     expect(await view(a)).toMatchObject({ store: name, size: 2 });
@@ -213,57 +214,61 @@ describe('daemons that meet elsewhere', () => {
   };
 
   test.skipIf(natsServer() === undefined)(
-    'NATS, also if it comes later',
+    'NATS: works if the server starts after the daemons',
     async () => {
-      const nats = await own.serve(startJetStream);
+      const nats = await fixture.serve(startJetStream);
       await nats.kill();
-      const met = comeTogether(`nats: 'nats://127.0.0.1:${nats.port}', stale: 1s`, 'nats');
-      await Promise.all([met, nats.restart()]);
+      const formed = formPool(`nats: 'nats://127.0.0.1:${nats.port}', memberTimeout: 1s`, 'nats');
+      await Promise.all([formed, nats.restart()]);
     },
     40_000,
   );
 
   test.skipIf(natsServer() === undefined)(
-    'NATS: an outage is told once, and why, what holds after that, and when it is over',
+    'NATS: logs an outage once with its reason, the fallback, and the recovery',
     async () => {
-      const nats = await own.serve(startJetStream);
+      const nats = await fixture.serve(startJetStream);
       await nats.kill();
-      const store = `nats: 'nats://127.0.0.1:${nats.port}', stale: 1s, hold: 1s, onUnavailable: allow`;
+      const store = `nats: 'nats://127.0.0.1:${nats.port}', memberTimeout: 1s, staleFor: 1s, onUnavailable: allow`;
       const a = await join(store, 'a');
-      await a.waitForLog(/warn pool out of reach pool=.*connection refused/i);
+      await a.waitForLog(/warn pool unavailable pool=.*connection refused/i);
       await nats.restart();
       await agree(a);
       await nats.kill();
-      await a.waitForLog(/warn pool out of reach for too long .*onUnavailable=allow/);
+      await a.waitForLog(/warn pool unavailable for too long .*onUnavailable=allow/);
       expect(await countAllowed(a, 'key', 2 * LIMIT)).toBe(2 * LIMIT);
-      await sleep(3000); // a client that waits longer and longer would not be back within a second
+      await sleep(3000); // with growing retry intervals the client would not be back within a second
       await nats.restart();
       const backAt = Date.now();
       await waitUntil(async () => (await view(a)).reason === undefined);
       expect(Date.now() - backAt).toBeLessThan(1500);
       await agree(a);
-      expect(a.log().match(/pool out of reach (?!for)/g)).toHaveLength(2);
-      expect(a.log().match(/pool in reach again/g)).toHaveLength(2);
+      expect(a.log().match(/pool unavailable (?!for)/g)).toHaveLength(2);
+      expect(a.log().match(/pool available again/g)).toHaveLength(2);
     },
     40_000,
   );
 
   test.skipIf(etcdServer() === undefined)(
-    'etcd',
+    'etcd: two daemons agree on the size',
     async () => {
-      const etcd = await own.serve(startEtcd);
-      await comeTogether(`etcd: 'http://127.0.0.1:${etcd.port}', stale: 1s`, 'etcd');
+      const etcd = await fixture.serve(startEtcd);
+      await formPool(`etcd: 'http://127.0.0.1:${etcd.port}', memberTimeout: 1s`, 'etcd');
     },
     40_000,
   );
 
-  test('whatever a member is called does not reach into the terminal of who looks', async () => {
+  test('sluice pool: prints control characters of a member id as ?', async () => {
     const config = 'pool: { size: 3, id: "red\\e[31m" }';
-    const a = await own.start([...EPHEMERAL_PORTS, '--config', own.place().file('a.yaml', config)]);
+    const a = await fixture.start([
+      ...EPHEMERAL_PORTS,
+      '--config',
+      fixture.place().file('a.yaml', config),
+    ]);
     expect(sluice('pool', '--at', a.addresses.http[0]).stdout).toMatch(/^ {2}red\?\[31m has /m);
   });
 
-  test('nowhere: they were told how many they are', async () => {
+  test('fixed size: needs no store', async () => {
     const a = await join('size: 3', 'a');
     await waitUntil(async () => (await view(a)).size === 3);
     await waitUntil(async () => (await countAllowed(a, 'key', LIMIT)) === LIMIT / 3);
@@ -273,10 +278,10 @@ describe('daemons that meet elsewhere', () => {
   });
 });
 
-test('a daemon in no pool says so', async () => {
-  const alone = await own.start(EPHEMERAL_PORTS);
+test('sluice pool: reports a daemon without a pool', async () => {
+  const alone = await fixture.start(EPHEMERAL_PORTS);
   expect(sluice('pool', '--at', alone.addresses.http[0]).stdout).toBe(
-    'It is in no pool: see docs/pool.md.\n',
+    'The daemon is in no pool: see docs/pool.md.\n',
   );
 });
 

@@ -1,4 +1,4 @@
-/** A limit that daemons share through Redis, and what they answer when it is gone. */
+/** A limit that daemons share through Redis, and its decisions during an outage. */
 
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import {
@@ -10,16 +10,16 @@ import {
 } from './support/daemon.ts';
 import { redisServer, type Service, startRedis } from './support/services.ts';
 
-describe.skipIf(redisServer() === undefined)('limits shared through Redis', () => {
+describe.skipIf(redisServer() === undefined)('daemon with redis limits', () => {
   let redis: Service;
   let daemons: RunningDaemon[];
-  const own = daemonFixture();
-  const place = own.place();
+  const fixture = daemonFixture();
+  const folder = fixture.place();
 
   beforeAll(async () => {
-    redis = await own.serve(startRedis);
+    redis = await fixture.serve(startRedis);
     const url = `redis://127.0.0.1:${redis.port}`;
-    const config = place.file(
+    const config = folder.file(
       'sluice.yaml',
       `
 limits:
@@ -29,79 +29,79 @@ limits:
 `,
     );
     daemons = await Promise.all(
-      [1, 2].map(() => own.start([...EPHEMERAL_PORTS, '--config', config])),
+      [1, 2].map(() => fixture.start([...EPHEMERAL_PORTS, '--config', config])),
     );
-    // A daemon is ready whether or not it has reached Redis yet.
+    // A daemon is ready before it is connected to Redis.
     for (const n of [0, 1])
-      await waitUntil(async () => (await ask(n, ['shut:reached']))[0] === 'OK');
+      await waitUntil(async () => (await check(n, ['shut:ready']))[0] === 'OK');
   });
 
-  afterAll(() => own.end());
+  afterAll(() => fixture.end());
 
-  const ask = async (n: number, tags: readonly string[]): Promise<string[]> => {
-    const answer = await exchange(
+  const check = async (n: number, keys: readonly string[]): Promise<string[]> => {
+    const reply = await exchange(
       daemons[n].addresses.line[0],
-      tags.map((tag) => `${tag}\n`).join(''),
+      keys.map((key) => `${key}\n`).join(''),
     );
-    return answer.trim().split('\n');
+    return reply.trim().split('\n');
   };
-  const times = (tag: string, count: number): string[] => Array.from({ length: count }, () => tag);
-  const served = (answers: readonly string[]): number =>
-    answers.filter((own) => own === 'OK').length;
+  const times = (key: string, count: number): string[] => Array.from({ length: count }, () => key);
+  const allowed = (replies: readonly string[]): number =>
+    replies.filter((reply) => reply === 'OK').length;
 
-  test('are one count for all daemons, and answers keep their order', async () => {
-    const mixed = times('shut:a', 3).flatMap((tag) => [tag, 'x']);
-    expect(await ask(0, mixed)).toEqual(times('OK', 6));
-    expect(served(await ask(1, times('shut:a', 9)))).toBe(2);
-    expect(served(await ask(0, times('shut:a', 9)))).toBe(0);
-    expect(served(await ask(1, times('x', 9)))).toBe(5); // decided there, and nobody else's
+  test('two daemons share one count, and replies keep their order', async () => {
+    const mixed = times('shut:a', 3).flatMap((key) => [key, 'x']);
+    expect(await check(0, mixed)).toEqual(times('OK', 6));
+    expect(allowed(await check(1, times('shut:a', 9)))).toBe(2);
+    expect(allowed(await check(0, times('shut:a', 9)))).toBe(0);
+    expect(allowed(await check(1, times('x', 9)))).toBe(5); // a local limit of that daemon
   });
 
-  test('are answered by onUnavailable while Redis is gone, at once, and strictly again when it is back', async () => {
+  test('onUnavailable decides at once while Redis is down, and Redis again after its restart', async () => {
     await redis.kill();
     const at = performance.now();
-    expect(await ask(0, times('open:b', 9))).toEqual(times('OK', 9));
-    expect(await ask(0, times('shut:b', 9))).toEqual(times('NO', 9));
-    expect(served(await ask(0, times('y', 9)))).toBe(5);
+    expect(await check(0, times('open:b', 9))).toEqual(times('OK', 9));
+    expect(await check(0, times('shut:b', 9))).toEqual(times('NO', 9));
+    expect(allowed(await check(0, times('y', 9)))).toBe(5);
     expect(performance.now() - at).toBeLessThan(2000);
     expect(daemons[0].log()).toMatch(
-      /warn limit out of reach limit=shut onUnavailable=deny reason=/,
+      /warn limit unavailable limit=shut onUnavailable=deny reason=/,
     );
     await redis.restart();
-    await waitUntil(async () => (await ask(0, ['shut:c']))[0] === 'OK');
-    await daemons[0].waitForLog(/info limit in reach again limit=shut/);
+    await waitUntil(async () => (await check(0, ['shut:c']))[0] === 'OK');
+    await daemons[0].waitForLog(/info limit available again limit=shut/);
   });
 
-  test('are answered in time while Redis does not answer', async () => {
+  test('calls are decided in time while Redis is paused', async () => {
     redis.pause();
     const at = performance.now();
-    const answers = await ask(1, [
+    const replies = await check(1, [
       ...times('shut:d', 50),
       ...times('z', 5),
       ...times('shut:d', 50),
     ]);
     expect(performance.now() - at).toBeLessThan(2000);
-    expect(answers).toEqual([...times('NO', 50), ...times('OK', 5), ...times('NO', 50)]);
+    expect(replies).toEqual([...times('NO', 50), ...times('OK', 5), ...times('NO', 50)]);
     redis.resume();
-    await waitUntil(async () => (await ask(1, ['shut:e']))[0] === 'OK');
+    await waitUntil(async () => (await check(1, ['shut:e']))[0] === 'OK');
   });
 
-  test('that a reload drops still answer what they were asked before', async () => {
+  test('a limit that a reload removes still answers pending checks', async () => {
     const url = `redis://127.0.0.1:${redis.port}`;
     const here = 'here: { bucket: { rate: 1/h, burst: 50 } }';
-    const far = `far: { bucket: { rate: 1/h, burst: 5 }, match: 'far:*', redis: { url: '${url}', deadline: 10s, onUnavailable: deny } }`;
-    const config = place.file('reloaded.yaml', `limits:\n  ${here}\n  ${far}\n`);
-    const daemon = await own.start([...EPHEMERAL_PORTS, '--config', config]);
-    const asked = (text: string): Promise<string> => exchange(daemon.addresses.line[0], text);
-    await waitUntil(async () => (await asked('far:a\n')) === 'OK\n');
+    const remote = `remote: { bucket: { rate: 1/h, burst: 5 }, match: 'remote:*', redis: { url: '${url}', deadline: 10s, onUnavailable: deny } }`;
+    const config = folder.file('reloaded.yaml', `limits:\n  ${here}\n  ${remote}\n`);
+    const daemon = await fixture.start([...EPHEMERAL_PORTS, '--config', config]);
+    const send = (text: string): Promise<string> => exchange(daemon.addresses.line[0], text);
+    await waitUntil(async () => (await send('remote:a\n')) === 'OK\n');
     redis.pause();
-    const answer = asked('far:b\n');
-    await asked('x\n'); // which came later, so the other one is on its way
-    place.file('reloaded.yaml', `deny: [gone]\nlimits:\n  ${here}\n`);
+    const pending = send('remote:b\n');
+    await send('x\n'); // sent later, so the first one is in flight
+    folder.file('reloaded.yaml', `deny: [gone]\nlimits:\n  ${here}\n`);
     daemon.signal('SIGHUP');
-    await waitUntil(async () => (await asked('gone\n')) === 'NO\n');
+    await waitUntil(async () => (await send('gone\n')) === 'NO\n');
     redis.resume();
-    expect(await answer).toBe('OK\n');
+    expect(await pending).toBe('OK\n');
     await daemon.waitForLog(/info reloaded limits=1/);
     expect(await daemon.stop()).toBe(0);
   });

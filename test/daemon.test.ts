@@ -1,4 +1,4 @@
-/** The daemon as its users meet it: a process, sockets, signals, a file that changes. */
+/** The daemon as a process: sockets, signals, reload, restart, TLS, the CLI against it. */
 
 import { execFileSync, spawnSync } from 'node:child_process';
 import { existsSync, readFileSync, truncateSync, writeFileSync } from 'node:fs';
@@ -22,12 +22,12 @@ afterEach(end);
 
 const EPHEMERAL = ['--line', '127.0.0.1:0', '--resp', '127.0.0.1:0', '--http', '127.0.0.1:0'];
 
-/** How often `tag` is served when it is asked for so often at once. */
-const served = async (daemon: RunningDaemon, tag: string, times: number): Promise<number> =>
-  (await exchange(daemon.addresses.line[0], `${tag}\n`.repeat(times))).split('OK\n').length - 1;
+/** How many of so many checks of a key are allowed. */
+const served = async (daemon: RunningDaemon, key: string, times: number): Promise<number> =>
+  (await exchange(daemon.addresses.line[0], `${key}\n`.repeat(times))).split('OK\n').length - 1;
 
 describe('sluice serve', () => {
-  test('says where it listens and how to try it, and answers there', async () => {
+  test('prints its addresses with an example command each, and listens there', async () => {
     const daemon = await start(EPHEMERAL);
     expect(daemon.out()).toMatch(/^sluice \d+\.\d+\.\d+, 1 limit from the defaults\n/);
     expect(daemon.out()).toContain(`printf 'alice\\n' | nc -w 1 127.0.0.1 ${daemon.port('line')}`);
@@ -36,7 +36,7 @@ describe('sluice serve', () => {
     );
   });
 
-  test('the same key is one key on TCP and on a Unix socket', async () => {
+  test('counts a key together on TCP and on a Unix socket', async () => {
     const socket = join(place().path, 'line.sock');
     const daemon = await start([...EPHEMERAL, '--line', socket, '--burst', '3']);
     expect(await exchange(daemon.addresses.line[0], 'C\nC\n')).toBe('OK\nOK\n');
@@ -45,7 +45,7 @@ describe('sluice serve', () => {
     expect(existsSync(socket)).toBe(false);
   });
 
-  test('a wrong option or a taken port is one clear line, exit code 2', async () => {
+  test('prints one line for an invalid option or a port in use, exit code 2', async () => {
     const run = (...args: string[]) =>
       spawnSync(process.execPath, ['dist/cli/main.js', 'serve', ...args], { encoding: 'utf8' });
     expect(run('--burst', 'many')).toMatchObject({
@@ -55,12 +55,12 @@ describe('sluice serve', () => {
     const daemon = await start(EPHEMERAL);
     const taken = run(...EPHEMERAL.slice(2), '--line', daemon.addresses.line[0]);
     expect(taken.stderr).toMatch(
-      /expected `listen.line` to be an address that nobody else uses, got "127/,
+      /expected `listen.line` to be an address that is not in use, got "127/,
     );
     expect(taken.status).toBe(2);
   });
 
-  test('a socket that a killed daemon left behind is taken over, a file is not', async () => {
+  test('replaces the socket of a killed daemon, but no regular file', async () => {
     const { path, file } = place();
     const socket = join(path, 'line.sock');
     const first = await start([...EPHEMERAL, '--line', socket]);
@@ -77,10 +77,10 @@ describe('sluice serve', () => {
   });
 });
 
-describe('a reload', () => {
+describe('reload', () => {
   const CONFIG = 'limits: { mine: { bucket: { rate: 1/m, burst: 3 } } }\n';
 
-  test('takes on what has changed and keeps the counts of what has not', async () => {
+  test('applies changes and keeps the state of unchanged limits', async () => {
     const { file } = place();
     const config = file('sluice.yaml', CONFIG);
     const daemon = await start([...EPHEMERAL, '--config', config]);
@@ -92,19 +92,19 @@ describe('a reload', () => {
     expect(await served(daemon, 'bob', 5)).toBe(5);
   });
 
-  test('of a bad file changes nothing and says why', async () => {
+  test('an invalid file changes nothing and is logged', async () => {
     const { file } = place();
     const config = file('sluice.yaml', CONFIG);
     const daemon = await start([...EPHEMERAL, '--config', config]);
     writeFileSync(config, 'limits: { mine: { bucket: { rate: fast } } }\n');
     daemon.signal('SIGHUP');
     await daemon.waitForLog(
-      /error reload failed, the last good configuration stays.*limits.mine.bucket.rate.*got \\"fast\\""\n/,
+      /error reload failed, the last valid configuration stays.*limits.mine.bucket.rate.*got \\"fast\\""\n/,
     );
     expect(await served(daemon, 'alice', 5)).toBe(3);
   });
 
-  test('does not end a connection, and listens elsewhere if so told', async () => {
+  test('keeps connections open and changes listen addresses', async () => {
     const { path, file } = place();
     const [first, second] = [join(path, 'a.sock'), join(path, 'b.sock')];
     const listen = (where: string): string =>
@@ -127,10 +127,10 @@ describe('a reload', () => {
   });
 });
 
-describe('a restart', () => {
+describe('restart', () => {
   const BURST = ['--rate', '1/m', '--burst', '5'];
 
-  test('hands out no fresh bursts', async () => {
+  test('grants no fresh bursts', async () => {
     const state = join(place().path, 'state');
     const args = [...EPHEMERAL, ...BURST, '--snapshot', state];
     const first = await start(args);
@@ -141,7 +141,7 @@ describe('a restart', () => {
     expect(await served(second, 'bob', 9)).toBe(5);
   });
 
-  test('with a torn snapshot starts anew and says so', async () => {
+  test('starts without state after a corrupt snapshot, and logs it', async () => {
     const state = join(place().path, 'state');
     const args = [...EPHEMERAL, ...BURST, '--snapshot', state];
     const first = await start(args);
@@ -149,17 +149,17 @@ describe('a restart', () => {
     await first.stop();
     truncateSync(state, 40);
     const second = await start(args);
-    expect(second.log()).toMatch(/warn snapshot not used .*reason="it is torn"/);
+    expect(second.log()).toMatch(/warn snapshot not used .*reason="it is corrupt"/);
     expect(await served(second, 'alice', 9)).toBe(5);
   });
 
-  test('that cannot save its state ends all the same, and says why', async () => {
+  test('stops although the snapshot cannot be written, and logs it', async () => {
     const daemon = await start([...EPHEMERAL, '--snapshot', '/proc/nowhere/state']);
     expect(await daemon.stop()).toBe(0);
     expect(daemon.log()).toMatch(/error snapshot not written file=\/proc\/nowhere\/state reason=/);
   });
 
-  test('answers what was asked before it stops', async () => {
+  test('answers pending requests before it stops', async () => {
     const daemon = await start([...EPHEMERAL, '--rate', '1000000/s', '--burst', '1000000']);
     const socket = connectTo(daemon.addresses.line[0]);
     let bytes = 0;
@@ -177,8 +177,8 @@ describe('a restart', () => {
   });
 });
 
-describe('clients that misbehave', () => {
-  test('an endless line ends its connection, and nobody else notices', async () => {
+describe('misbehaving clients', () => {
+  test('an endless line closes its connection and affects no other client', async () => {
     const daemon = await start(EPHEMERAL);
     const other = connectTo(daemon.addresses.line[0]);
     const heard: string[] = [];
@@ -198,7 +198,7 @@ describe('clients that misbehave', () => {
     other.destroy();
   });
 
-  test('one that never reads its answers is not read either: memory stays bounded', async () => {
+  test('back-pressure: a client that never reads is not read from, and memory stays bounded', async () => {
     const { file } = place();
     const config = file('sluice.yaml', 'bounds: { slow: 1s }\nlimits: {}\n');
     const daemon = await start([...EPHEMERAL, '--config', config]);
@@ -221,11 +221,11 @@ describe('clients that misbehave', () => {
     pour();
     expect(await served(daemon, 'other', 100)).toBe(100);
     expect(memory() - before).toBeLessThan(64 * 1024 * 1024);
-    await closed; // it was let go, and its last words came back
+    await closed; // disconnected after bounds.slow
     expect(await served(daemon, 'other', 100)).toBe(100);
   });
 
-  test('more connections than the bound are turned away, and places come free again', async () => {
+  test('connections above the bound are refused until one closes', async () => {
     const { file } = place();
     const config = file('sluice.yaml', 'bounds: { connections: 3 }\n');
     const daemon = await start([...EPHEMERAL, '--config', config]);
@@ -238,10 +238,10 @@ describe('clients that misbehave', () => {
       }),
     );
     await expect(exchange(daemon.addresses.line[0], '')).resolves.toBe('');
-    const turnedAway = await exchange(daemon.addresses.line[0], 'a\n').catch(
+    const refused = await exchange(daemon.addresses.line[0], 'a\n').catch(
       (error: Error) => error.message,
     );
-    expect(turnedAway).toMatch(/^$|ECONNRESET|EPIPE/);
+    expect(refused).toMatch(/^$|ECONNRESET|EPIPE/);
     held[0].destroy();
     await waitUntil(
       async () => (await exchange(daemon.addresses.line[0], 'b\n').catch(() => '')) === 'OK\n',
@@ -253,7 +253,7 @@ describe('clients that misbehave', () => {
 describe('TLS', () => {
   const files = 'cert: test/support/tls/cert.pem, key: test/support/tls/key.pem';
 
-  test('is spoken where it is set, and a client that speaks plainly is let go', async () => {
+  test('is used where configured, and a client without TLS is disconnected', async () => {
     const config = place().file(
       'sluice.yaml',
       `listen: { line: { at: '127.0.0.1:0', tls: { ${files} } }, resp: off, http: off }\n`,
@@ -275,7 +275,7 @@ describe('TLS', () => {
     expect(plain).not.toContain('OK');
   });
 
-  test('with a file that is missing is one clear line', async () => {
+  test('a missing file is an error in one line', async () => {
     const config = place().file(
       'sluice.yaml',
       "listen: { line: { at: '127.0.0.1:0', tls: { cert: nowhere.pem, key: nowhere.pem } } }\n",
@@ -286,22 +286,22 @@ describe('TLS', () => {
   });
 });
 
-describe.skipIf(!hasShellTools())('the seed of it all', () => {
-  const spoken = (command: string, ...args: string[]): string =>
+describe.skipIf(!hasShellTools())('line protocol from a shell', () => {
+  const replyTo = (command: string, ...args: string[]): string =>
     execFileSync(command, args, {
       input: 'C\nC\n204.112.101.1\n',
       encoding: 'utf8',
       timeout: 10_000,
     });
 
-  test('the conversation works from a shell, on both kinds of socket', async () => {
+  test('works with nc and socat, over TCP and a Unix socket', async () => {
     const socket = join(place().path, 'line.sock');
     const daemon = await start([...EPHEMERAL, '--line', socket, '--burst', '3']);
     const port = String(daemon.port('line'));
-    expect(spoken('nc', '-N', '127.0.0.1', port)).toBe('OK\nOK\nOK\n');
-    expect(spoken('nc', '-N', '-U', socket)).toBe('OK\nNO\nOK\n');
-    expect(spoken('socat', '-t5', '-', `TCP:127.0.0.1:${port}`)).toBe('NO\nNO\nOK\n');
-    expect(spoken('socat', '-t5', '-', `UNIX-CONNECT:${socket}`)).toBe('NO\nNO\nNO\n');
+    expect(replyTo('nc', '-N', '127.0.0.1', port)).toBe('OK\nOK\nOK\n');
+    expect(replyTo('nc', '-N', '-U', socket)).toBe('OK\nNO\nOK\n');
+    expect(replyTo('socat', '-t5', '-', `TCP:127.0.0.1:${port}`)).toBe('NO\nNO\nOK\n');
+    expect(replyTo('socat', '-t5', '-', `UNIX-CONNECT:${socket}`)).toBe('NO\nNO\nNO\n');
   });
 });
 
@@ -312,7 +312,7 @@ describe('sluice check', () => {
     return { status, said: stdout + stderr };
   };
 
-  test('asks a daemon from a shell, and tells by its exit code', async () => {
+  test('prints the decision, and its exit code is the verdict', async () => {
     const daemon = await start([...EPHEMERAL, '--rate', '1/m', '--burst', '3']);
     const at = ['--at', daemon.addresses.resp[0]];
     expect(check('alice', ...at, '--cost', '2', '--deadline', '5000')).toEqual({
@@ -335,16 +335,16 @@ describe('sluice check', () => {
     });
     await daemon.stop();
     expect(check('alice', ...at).said).toMatch(
-      /^sluice check: sluice at .* is out of reach: .*ECONNREFUSED/,
+      /^sluice check: sluice at .* is unavailable: .*ECONNREFUSED/,
     );
     expect(check('alice', ...at, '--open').status).toBe(0);
     expect(check('alice', ...at, '--open', '--json').said).toMatch(/^{"verdict":"allow"}\n/);
   });
 
-  test('says never where nothing helps, and which option makes no sense', async () => {
+  test('prints "never" for a denied key, and names an invalid option', async () => {
     const config = place().file(
       'sluice.yaml',
-      'deny: [mallory]\nlimits: { sink: { adaptive: { fixed: 1 }, match: sink } }\n',
+      'deny: [mallory]\nlimits: { sink: { concurrency: 1, match: sink } }\n',
     );
     const daemon = await start([...EPHEMERAL, '--config', config]);
     const at = ['--at', String(daemon.port('resp'))];
@@ -358,19 +358,19 @@ describe('sluice check', () => {
   });
 
   test.each(['peers', 'pool', 'groups'])(
-    '%s says the same of a daemon that is gone',
+    'sluice %s: reports a daemon that is unavailable, exit code 2',
     async (page) => {
       const daemon = await start(EPHEMERAL);
       const [at] = daemon.addresses.http;
       await daemon.stop();
       expect(spawnSync(process.execPath, ['dist/cli/main.js', page, '--at', at])).toMatchObject({
         status: 2,
-        stderr: Buffer.from(`sluice ${page}: sluice at ${at} is out of reach: ECONNREFUSED\n`),
+        stderr: Buffer.from(`sluice ${page}: sluice at ${at} is unavailable: ECONNREFUSED\n`),
       });
     },
   );
 
-  test('speaks TLS where the daemon does', async () => {
+  test('connects with TLS', async () => {
     const ca = 'test/support/tls/cert.pem';
     const tls = `tls: { cert: ${ca}, key: test/support/tls/key.pem }`;
     const config = place().file(
@@ -380,14 +380,14 @@ describe('sluice check', () => {
     const daemon = await start(['--config', config]);
     const at = ['--at', `localhost:${daemon.port('resp')}`];
     expect(check('alice', ...at, '--ca', ca)).toEqual({ status: 0, said: 'OK, 9 left\n' });
-    expect(check('alice', ...at, '--tls').said).toMatch(/out of reach: .*self.signed/);
+    expect(check('alice', ...at, '--tls').said).toMatch(/is unavailable: .*self.signed/);
     expect(check('alice', ...at, '--ca', 'nowhere.pem')).toMatchObject({
       status: 2,
       said: expect.stringMatching(/^sluice check: cannot read nowhere.pem: ENOENT/),
     });
   });
 
-  test('gives the password the daemon wants', async () => {
+  test('sends the password of the environment', async () => {
     const password = 'correct-horse-battery';
     const env = { SLUICE_RESP_PASSWORD: password };
     const daemon = await start(EPHEMERAL, env);
@@ -408,14 +408,14 @@ describe.skipIf(redisServer() === undefined)('Redis clients', () => {
   const cli = (daemon: RunningDaemon, ...args: string[]): string =>
     execFileSync('redis-cli', ['-p', String(daemon.port('resp')), ...args], { encoding: 'utf8' });
 
-  test('redis-cli asks with a limit of its own, and for limits of the daemon', async () => {
+  test('redis-cli: CL.THROTTLE and SLUICE.ASK reply', async () => {
     const daemon = await start(EPHEMERAL);
     expect(cli(daemon, 'CL.THROTTLE', 'user123', '15', '30', '60')).toBe('0\n16\n15\n-1\n2\n');
     expect(cli(daemon, 'SLUICE.ASK', '*', 'alice', '4')).toBe('1\n6\n0\n\n\n\n');
     expect(cli(daemon, 'INFO')).toContain('sluice_version:');
   });
 
-  test('redis-benchmark runs against it', async () => {
+  test('redis-benchmark runs against the daemon', async () => {
     const daemon = await start(EPHEMERAL);
     const port = String(daemon.port('resp'));
     const args = [
@@ -438,13 +438,13 @@ describe.skipIf(redisServer() === undefined)('Redis clients', () => {
     expect(cli(daemon, 'CL.THROTTLE', 'a', '15', '30', '60')).toMatch(/^1\n16\n0\n/);
   });
 
-  test('what they spent is still spent after a restart', async () => {
+  test('CL.THROTTLE keeps its state across a restart', async () => {
     const args = [...EPHEMERAL, '--snapshot', join(place().path, 'state')];
     const first = await start(args);
     cli(first, 'CL.THROTTLE', 'a', '4', '1', '3600', '5');
     await first.stop();
     expect(cli(await start(args), 'CL.THROTTLE', 'a', '4', '1', '3600')).toMatch(
-      /^1\n5\n0\n(3600|35[5-9]\d)\n/, // less by the seconds that the restart took
+      /^1\n5\n0\n(3600|35[5-9]\d)\n/, // minus the duration of the restart
     );
   });
 });
@@ -453,7 +453,7 @@ describe('HTTP', () => {
   const get = (daemon: RunningDaemon, path: string, init?: RequestInit) =>
     fetch(`http://${daemon.addresses.http[0]}${path}`, init);
 
-  test('checks count with all other surfaces, and say what is left', async () => {
+  test('a check counts together with the other protocols and has RateLimit headers', async () => {
     const daemon = await start([...EPHEMERAL, '--rate', '1/m', '--burst', '3']);
     expect(await exchange(daemon.addresses.line[0], 'alice\n')).toBe('OK\n');
     const fine = await get(daemon, '/check?key=alice&cost=2');
@@ -466,7 +466,7 @@ describe('HTTP', () => {
     expect(await exchange(daemon.addresses.line[0], 'alice\n')).toBe('NO\n');
   });
 
-  test('a reload over HTTP says what is wrong, and what stays', async () => {
+  test('POST /reload replies with the mistakes, and metrics count the failure', async () => {
     const config = place().file('sluice.yaml', 'limits: { a: { bucket: { rate: 1/s } } }\n');
     const daemon = await start([...EPHEMERAL, '--config', config]);
     expect(await (await get(daemon, '/reload', { method: 'POST' })).json()).toMatchObject({
@@ -482,10 +482,10 @@ describe('HTTP', () => {
     );
   });
 
-  test('on another address than loopback, everything but checks wants the token', async () => {
+  test('admin pages need the token on an address other than loopback', async () => {
     const open = ['--line', 'off', '--resp', 'off', '--http', '0.0.0.0:0'];
     const without = await start(open);
-    expect(without.log()).toMatch(/warn admin pages are off for want of a token/);
+    expect(without.log()).toMatch(/warn admin pages are off without a token/);
     const local = (daemon: RunningDaemon, path: string, token?: string) =>
       fetch(`http://127.0.0.1:${daemon.port('http')}${path}`, {
         headers: token ? { authorization: `Bearer ${token}` } : {},
@@ -500,7 +500,7 @@ describe('HTTP', () => {
     expect((await local(daemon, '/healthz')).status).toBe(200);
   });
 
-  test('thousands of overrides do not make a scrape long', async () => {
+  test('metrics stay short with thousands of overrides', async () => {
     const overrides = Array.from(
       { length: 3000 },
       (_, n) => `{ match: k${n}, bucket: { rate: 2/s } }`,
@@ -514,7 +514,7 @@ describe('HTTP', () => {
     expect(text).toContain('sluice_keys{limit="a"}');
   });
 
-  test('the feed tells once a second what happened', async () => {
+  test('/feed sends an event every second', async () => {
     const daemon = await start(EPHEMERAL);
     const response = await get(daemon, '/feed');
     const reader = (response.body as ReadableStream<Uint8Array>).getReader();
@@ -529,7 +529,7 @@ describe('HTTP', () => {
     await reader.cancel();
   });
 
-  test('TLS is spoken on every TCP surface', async () => {
+  test('TLS works for every protocol', async () => {
     const tls = 'tls: { cert: test/support/tls/cert.pem, key: test/support/tls/key.pem }';
     const listen = ['line', 'resp', 'http'].map((own) => `${own}: { at: "127.0.0.1:0", ${tls} }`);
     const config = place().file('sluice.yaml', `listen: { ${listen.join(', ')} }\n`);
@@ -548,7 +548,7 @@ describe('HTTP', () => {
     expect(execFileSync('redis-cli', args, { encoding: 'utf8' })).toBe('PONG\n');
   });
 
-  test('a stopping daemon is not ready, and answers what is being asked', async () => {
+  test('a stopped daemon is not ready, and has answered pending checks', async () => {
     const daemon = await start(EPHEMERAL);
     expect((await get(daemon, '/readyz')).status).toBe(200);
     const asked = Promise.all(Array.from({ length: 20 }, () => get(daemon, '/check?key=a')));

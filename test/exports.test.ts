@@ -1,4 +1,4 @@
-/** Every name that can be imported stands on docs/names.md, under its entry, and has a word about it where it is declared. */
+/** Every exported name is listed in docs/names.md under its entry, and has a comment at its declaration. */
 
 import { readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
@@ -6,8 +6,8 @@ import { describe, expect, test } from 'vitest';
 
 interface Export {
   readonly name: string;
-  /** What it is called where it is declared, and in which file that is. */
-  readonly own: string;
+  /** Its name at its declaration, and the file of that. */
+  readonly declaredAs: string;
   readonly file: string;
 }
 
@@ -31,54 +31,57 @@ const page = readFileSync('docs/names.md', 'utf8').split(/^## /m);
 describe.each(entries)('$entry', ({ entry, file }) => {
   const names = exportsOf(file);
 
-  test('has its names on the page, and no others', () => {
+  test('docs/names.md: lists its exports, and no others', () => {
     const [title, ...lines] = (page.find((part) => part.startsWith(`${entry}\n`)) ?? '').split(
       '\n',
     );
     expect(title).toBe(entry);
-    const told = lines
+    const listed = lines
       .join('\n')
       .replaceAll(/\]\([^)]*\)/g, '')
       .matchAll(/`(\w+)(?:\(\w+\))?`/g);
-    const onPage = new Set([...told].map(([, name]) => name).filter((name) => !WORDS.has(name)));
+    const onPage = new Set([...listed].map(([, name]) => name).filter((name) => !WORDS.has(name)));
     expect([...onPage].sort()).toEqual(names.map(({ name }) => name).sort());
   });
 
-  test('says of each what it is', () => {
-    expect(names.filter((own) => !isExplained(own)).map(({ name }) => name)).toEqual([]);
+  test('has a comment at every declaration', () => {
+    expect(names.filter((each) => !isExplained(each)).map(({ name }) => name)).toEqual([]);
   });
 });
 
-/** What the page has to say in code and is no name. */
+/** Code on the page that is no exported name. */
 const WORDS = new Set(['retryAfterMs', 'instanceof', 'verdict', 'code']);
 
-/** What a file exports: what it takes from others, and its own. */
+/** What a file exports: re-exports and its own declarations. */
 function exportsOf(file: string): Export[] {
   const source = readFileSync(file, 'utf8');
-  const taken = [...source.matchAll(/^export (?:type )?\{([^}]*)\} from '([^']+)'/gm)].flatMap(
+  const reExported = [...source.matchAll(/^export (?:type )?\{([^}]*)\} from '([^']+)'/gm)].flatMap(
     ([, list, from]) =>
       list.split(',').flatMap((part) => {
-        const [own, name = own] = part
+        const [declaredAs, name = declaredAs] = part
           .trim()
           .replace(/^type /, '')
           .split(' as ');
-        return own === '' ? [] : [{ name, own, file: join(dirname(file), from) }];
+        return declaredAs === '' ? [] : [{ name, declaredAs, file: join(dirname(file), from) }];
       }),
   );
-  const made = [...new Set([...source.matchAll(DECLARED)].map(([, name]) => name))];
-  return [...taken, ...made.map((name) => ({ name, own: name, file }))];
+  const declared = [...new Set([...source.matchAll(DECLARED)].map(([, name]) => name))];
+  return [...reExported, ...declared.map((name) => ({ name, declaredAs: name, file }))];
 }
 
 const DECLARED = /^export (?:abstract )?(?:interface|type|class|const|function) (\w+)/gm;
 
-/** Whether a comment stands right before its declaration; where it is handed on, before the first one. */
-function isExplained({ own, file }: Export): boolean {
+/** Whether a comment stands right before the declaration; for overloads, before the first. */
+function isExplained({ declaredAs, file }: Export): boolean {
   const source = readFileSync(file, 'utf8');
   const declared = new RegExp(
-    `^export (?:abstract )?(?:interface|type|class|const|function) ${own}\\b`,
+    `^export (?:abstract )?(?:interface|type|class|const|function) ${declaredAs}\\b`,
     'm',
   ).exec(source);
   if (declared) return source.slice(0, declared.index).endsWith('*/\n');
-  const [, from] = new RegExp(`import .*\\b${own}\\b.* from '([^']+)'`).exec(source) ?? [];
-  return from !== undefined && isExplained({ name: own, own, file: join(dirname(file), from) });
+  const [, from] = new RegExp(`import .*\\b${declaredAs}\\b.* from '([^']+)'`).exec(source) ?? [];
+  return (
+    from !== undefined &&
+    isExplained({ name: declaredAs, declaredAs, file: join(dirname(file), from) })
+  );
 }

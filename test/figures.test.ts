@@ -88,7 +88,7 @@ describe('npm run figures', () => {
   });
 
   test.each([
-    ['bench/soak/run.mjs', '--short'],
+    ['bench/soak/redis.mjs', '--short'],
     ['bench/soak/etcd.mjs', '--short'],
     ['bench/soak/peers.mjs', '--short'],
     ['bench/soak/pool.mjs', '--store', 'redis'],

@@ -1,23 +1,29 @@
-/** What docs/http.md says is what there is. */
+/** Compares docs/http.md with the code. */
 
 import { readFileSync } from 'node:fs';
 import { expect, test } from 'vitest';
-import * as http from '../src/adapters/http.ts';
+import * as express from '../src/adapters/express.ts';
+import * as fastify from '../src/adapters/fastify.ts';
+import * as hono from '../src/adapters/hono.ts';
+import * as http from '../src/adapters/http/index.ts';
+import * as node from '../src/adapters/node.ts';
 
 const page = readFileSync('docs/http.md', 'utf8');
 
-test('docs/http.md documents every option', () => {
+test('docs/http.md: documents every option', () => {
   const source = readFileSync('src/adapters/http/settings.ts', 'utf8');
   const [, body = ''] = /export interface RequestOptions<\w+> \{([\s\S]*?)\n\}/.exec(source) ?? [];
   const options = [...body.matchAll(/^ {2}readonly (\w+)\??:/gm)].map(([, name]) => name);
-  options.push('hook'); // of Fastify alone
+  options.push('hook'); // Fastify only
   expect(options.length).toBeGreaterThan(10);
   expect(options.filter((name) => !new RegExp(`^\\| \`${name}\\b`, 'm').test(page))).toEqual([]);
 });
 
-test('docs/http.md imports nothing that is not there, and leaves nothing out', () => {
-  const named = [...page.matchAll(/import \{ (\w+) \} from 'sluice\/http'/g)].map(
-    ([, name]) => name,
-  );
-  expect(named.toSorted()).toEqual(Object.keys(http).toSorted());
-});
+test.each(Object.entries({ express, fastify, hono, node, http }))(
+  'docs/http.md: imports all that sluice/%s exports, and nothing else',
+  (entry, exported) => {
+    const imports = page.matchAll(new RegExp(`import \\{ (\\w+) \\} from 'sluice/${entry}'`, 'g'));
+    const named = new Set([...imports].map(([, name]) => name));
+    expect([...named].toSorted()).toEqual(Object.keys(exported).toSorted());
+  },
+);

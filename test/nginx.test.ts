@@ -1,7 +1,4 @@
-/**
- * A real nginx that asks the daemon before it lets a request through, set up with the very lines that
- * docs/http-check.md shows.
- */
+/** A real nginx with auth_request to the daemon, configured with the recipes of docs/http-check.md. */
 
 import { readFileSync } from 'node:fs';
 import { createServer, type Server } from 'node:http';
@@ -18,15 +15,15 @@ import {
 } from './support/http-surface.ts';
 import { freePort, nginxServer, type Service, startNginx } from './support/services.ts';
 
-/** What stands between two marks on the page, with addresses of our own. */
-function recipe(name: string, own: Readonly<Record<string, string>>): string {
+/** A recipe of the page with the test's addresses. */
+function recipe(name: string, replacements: Readonly<Record<string, string>>): string {
   const page = readFileSync('docs/http-check.md', 'utf8');
   const [, text] = new RegExp(`\`\`\`nginx\\n# ${name}\\n([\\s\\S]*?)\`\`\``).exec(page) ?? [];
   if (text === undefined) throw new Error(`docs/http-check.md has no recipe "${name}"`);
-  return Object.entries(own).reduce((all, [from, to]) => all.replaceAll(from, to), text);
+  return Object.entries(replacements).reduce((all, [from, to]) => all.replaceAll(from, to), text);
 }
 
-/** The server behind: says what it was asked for. */
+/** The upstream application: echoes method and URL. */
 async function startApp(): Promise<{ server: Server; port: number }> {
   const server = createServer((request, response) => {
     response.statusCode = request.url === '/forbidden' ? 403 : 200;
@@ -36,7 +33,7 @@ async function startApp(): Promise<{ server: Server; port: number }> {
   return { server, port: (server.address() as AddressInfo).port };
 }
 
-describe.skipIf(nginxServer() === undefined)('nginx that asks first', () => {
+describe.skipIf(nginxServer() === undefined)('nginx auth_request', () => {
   let app: Awaited<ReturnType<typeof startApp>>;
   let daemon: RunningSurface;
   let nginx: Service;
@@ -54,17 +51,17 @@ describe.skipIf(nginxServer() === undefined)('nginx that asks first', () => {
     );
     const port = await freePort();
     closedPort = await freePort();
-    const own = {
+    const addresses = {
       '127.0.0.1:7612': `127.0.0.1:${daemon.port}`,
       '127.0.0.1:3000': `127.0.0.1:${app.port}`,
       'listen 80;': `listen 127.0.0.1:${port};`,
     };
-    // Tests come from many clients: whoever is in front says so, and nginx believes it.
-    const many = 'set_real_ip_from 127.0.0.1; real_ip_header X-Test-Client;';
-    const closed = { ...own, 'listen 80;': `listen 127.0.0.1:${closedPort};` };
+    // The tests act as many clients by a header that nginx trusts.
+    const realIp = 'set_real_ip_from 127.0.0.1; real_ip_header X-Test-Client;';
+    const closed = { ...addresses, 'listen 80;': `listen 127.0.0.1:${closedPort};` };
     nginx = await startNginx(
       port,
-      `${many}\n${recipe('refused with 429', own)}\n${recipe(
+      `${realIp}\n${recipe('refused with 429', addresses)}\n${recipe(
         'and closed without the daemon',
         closed,
       )
@@ -82,11 +79,11 @@ describe.skipIf(nginxServer() === undefined)('nginx that asks first', () => {
   const from = (client: string, path = '/', more = {}): Promise<HttpResult> =>
     sendRequest(nginx.port, path, { headers: { 'x-test-client': client }, ...more });
 
-  test('lets a client through until its burst is spent, and tells it when to come back', async () => {
-    for (let left = 2; left >= 0; left--) {
-      const { status, text, headers } = await from('192.0.2.1', `/page?n=${left}`);
-      expect([status, text]).toEqual([200, `app GET /page?n=${left}`]);
-      expect(headers.ratelimit).toMatch(new RegExp(`^"per-client";r=${left};t=\\d+$`));
+  test('client within its burst: passes; then 429 with Retry-After', async () => {
+    for (let remaining = 2; remaining >= 0; remaining--) {
+      const { status, text, headers } = await from('192.0.2.1', `/page?n=${remaining}`);
+      expect([status, text]).toEqual([200, `app GET /page?n=${remaining}`]);
+      expect(headers.ratelimit).toMatch(new RegExp(`^"per-client";r=${remaining};t=\\d+$`));
     }
     const refused = await from('192.0.2.1');
     expect(refused.status).toBe(429);
@@ -95,12 +92,12 @@ describe.skipIf(nginxServer() === undefined)('nginx that asks first', () => {
     expect(refused.headers.ratelimit).toMatch(/^"per-client";r=0;t=\d+$/);
   });
 
-  test('tells clients apart', async () => {
+  test('two clients: count apart', async () => {
     expect((await from('192.0.2.2')).status).toBe(200);
     expect((await from('192.0.2.1')).status).toBe(429);
   });
 
-  test('asks for whatever method, and sends the daemon no body', async () => {
+  test('POST: is checked without its body', async () => {
     const sent = {
       method: 'POST',
       body: 'key=ip:192.0.2.9',
@@ -112,12 +109,12 @@ describe.skipIf(nginxServer() === undefined)('nginx that asks first', () => {
     expect((await from('192.0.2.3', '/form', sent)).text).toBe('app POST /form');
   });
 
-  test('leaves a refusal of the server behind alone', async () => {
+  test('403 of the application: passes unchanged', async () => {
     const { status, text } = await from('192.0.2.4', '/forbidden');
     expect([status, text]).toEqual([403, 'app GET /forbidden']);
   });
 
-  test('lets everybody through, or nobody, when the daemon is gone: as it was told', async () => {
+  test('daemon down: fails open or closed as configured', async () => {
     const strict = () =>
       sendRequest(closedPort, '/', { headers: { 'x-test-client': '192.0.2.6' } });
     const statuses = [];

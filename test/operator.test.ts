@@ -1,4 +1,4 @@
-/** The daemon as its operator meets it: full disks, files that vanish, addresses that change, things that are missing. */
+/** Operating the daemon: full disks, missing files, changed addresses, failed reloads, log messages. */
 
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
@@ -22,8 +22,8 @@ const KEY = 'test/support/tls/key.pem';
 const TLS_AT = (at: string, cert = CERT): string =>
   `{ at: '${at}', tls: { cert: ${cert}, key: ${KEY} } }`;
 
-describe('a log that nobody takes', () => {
-  /** A daemon whose standard error goes elsewhere. */
+describe('log that cannot be written', () => {
+  /** A daemon with this standard error. */
   async function serveInto(log: 'pipe' | number) {
     const child = spawn(process.execPath, ['dist/cli/main.js', 'serve', ...EPHEMERAL_PORTS], {
       stdio: ['ignore', 'pipe', log],
@@ -40,7 +40,7 @@ describe('a log that nobody takes', () => {
     return { child, at, reload };
   }
 
-  test('for want of room does not end the daemon', async () => {
+  test('a full disk does not stop the daemon', async () => {
     const { child, at, reload } = await serveInto(openSync('/dev/full', 'w'));
     expect((await reload()).status).toBe(200);
     expect(await exchange(at, 'a\n')).toBe('OK\n');
@@ -48,7 +48,7 @@ describe('a log that nobody takes', () => {
     expect(await once(child, 'exit')).toEqual([0, null]);
   });
 
-  test('for want of a reader does not either', async () => {
+  test('a closed pipe does not stop the daemon', async () => {
     const { child, at, reload } = await serveInto('pipe');
     child.stderr?.destroy();
     expect((await reload()).status).toBe(200);
@@ -58,7 +58,7 @@ describe('a log that nobody takes', () => {
     expect(await once(child, 'exit')).toEqual([0, null]);
   });
 
-  test('for want of reading keeps nobody waiting', async () => {
+  test('a reader that does not read delays no decision', async () => {
     const { child, at, reload } = await serveInto('pipe');
     child.stderr?.pause();
     for (let n = 0; n < 3000; n += 100) {
@@ -68,15 +68,15 @@ describe('a log that nobody takes', () => {
   });
 });
 
-describe('a start that comes to nothing', () => {
-  /** A command that should end by itself, and soon. */
+describe('failed start', () => {
+  /** Runs a command that is expected to exit by itself. */
   const fail = (...args: string[]) =>
     spawnSync(process.execPath, ['dist/cli/main.js', 'serve', ...args], {
       encoding: 'utf8',
       timeout: 10_000,
     });
 
-  test('ends the process, whatever else was begun', async () => {
+  test('exits although a Redis client was created', async () => {
     const daemon = await start(EPHEMERAL_PORTS);
     const config = place().file(
       'sluice.yaml',
@@ -90,12 +90,12 @@ describe('a start that comes to nothing', () => {
       daemon.addresses.line[0],
     );
     expect(taken.status).toBe(2);
-    expect(taken.stderr).toMatch(/`listen.line` to be an address that nobody else uses/);
+    expect(taken.stderr).toMatch(/`listen.line` to be an address that is not in use/);
   });
 
   test.each([
     [
-      'a certificate that is none',
+      'an invalid certificate',
       (notes: string) => `line: { at: '127.0.0.1:0', tls: { cert: ${notes}, key: ${KEY} } }`,
       /`listen.line.tls` to be a certificate and its key in PEM \(.*no start line/,
     ],
@@ -105,11 +105,11 @@ describe('a start that comes to nothing', () => {
       /`listen.line` to be .*, got/,
     ],
     [
-      'a folder that is missing',
+      'a missing folder',
       (notes: string) => `line: ${notes}-folder/line.sock`,
-      /`listen.line` to be a path in a folder that is there, got/,
+      /`listen.line` to be a path in an existing folder, got/,
     ],
-  ])('%s is one clear line', (_, listen, expected) => {
+  ])('%s is an error in one line', (_, listen, expected) => {
     const { file } = place();
     const notes = file('notes.txt', 'dear diary');
     const config = file('sluice.yaml', `listen: { ${listen(notes)}, resp: off, http: off }\n`);
@@ -120,12 +120,12 @@ describe('a start that comes to nothing', () => {
   });
 });
 
-describe('a reload', () => {
+describe('reload', () => {
   const listenAt = (line: string): string =>
     `listen: { line: ${line}, resp: off, http: '127.0.0.1:0' }\n`;
 
-  /** One question over TLS. */
-  const askSecurely = (port: number): Promise<string> =>
+  /** One check over TLS. */
+  const checkOverTls = (port: number): Promise<string> =>
     new Promise((resolve, reject) => {
       const socket = connectTls({ port, host: 'localhost', ca: readFileSync(CERT) });
       socket.on('data', (chunk) => resolve(String(chunk)));
@@ -133,7 +133,7 @@ describe('a reload', () => {
       socket.end('a\n');
     });
 
-  test('with a certificate that is gone says so, and the old one stays in use', async () => {
+  test('with a missing certificate fails, and the old one stays in use', async () => {
     const { path, file } = place();
     const cert = join(path, 'cert.pem');
     copyFileSync(CERT, cert);
@@ -145,12 +145,12 @@ describe('a reload', () => {
     writeFileSync(cert, 'half a certif');
     daemon.signal('SIGHUP');
     await daemon.waitForLog(/error reload failed.*a certificate and its key in PEM/);
-    expect(await askSecurely(daemon.port('line'))).toBe('OK\n');
+    expect(await checkOverTls(daemon.port('line'))).toBe('OK\n');
     const metrics = await (await fetch(`http://${daemon.addresses.http[0]}/metrics`)).text();
     expect(metrics).toContain('sluice_reloads_total{result="failed"} 2');
   });
 
-  test('can put TLS on a port it has, and take it off again', async () => {
+  test('adds TLS to an open port and removes it again', async () => {
     const at = `127.0.0.1:${await freePort()}`;
     const config = place().file('sluice.yaml', listenAt(at));
     const daemon = await start(['--config', config]);
@@ -158,14 +158,14 @@ describe('a reload', () => {
     daemon.signal('SIGHUP');
     await daemon.waitForLog(/info reloaded/);
     expect(daemon.log()).toContain(`info listening surface=line at=${at}`);
-    expect(await askSecurely(daemon.port('line'))).toBe('OK\n');
+    expect(await checkOverTls(daemon.port('line'))).toBe('OK\n');
     writeFileSync(config, listenAt(at));
     daemon.signal('SIGHUP');
     await daemon.waitForLog(/info reloaded(.|\n)*info reloaded/);
     expect(await exchange(at, 'a\n')).toBe('OK\n');
   });
 
-  test('gives a socket another mode', async () => {
+  test('changes the mode of a socket', async () => {
     const { path, file } = place();
     const socket = join(path, 'line.sock');
     const config = file('sluice.yaml', listenAt(`{ at: ${socket}, mode: '600' }`));
@@ -177,7 +177,7 @@ describe('a reload', () => {
     expect(await exchange(socket, 'a\n')).toBe('OK\n');
   });
 
-  test('makes a socket anew that somebody has removed', async () => {
+  test('creates a socket again that was removed', async () => {
     const socket = join(place().path, 'line.sock');
     const daemon = await start([...EPHEMERAL_PORTS, '--line', socket]);
     rmSync(socket);
@@ -187,21 +187,21 @@ describe('a reload', () => {
     expect(await exchange(daemon.addresses.line[0], 'a\n')).toBe('OK\n');
   });
 
-  test('that cannot have all it wants goes back to what it had', async () => {
+  test('keeps its old listeners if a new one cannot be opened', async () => {
     const other = await start(EPHEMERAL_PORTS);
     const [one, two] = [await freePort(), await freePort()].map((port) => `127.0.0.1:${port}`);
     const config = place().file('sluice.yaml', listenAt(`[${one}, ${two}]`));
     const daemon = await start(['--config', config]);
     writeFileSync(config, listenAt(`[${TLS_AT(one)}, ${TLS_AT(two)}, ${other.addresses.line[0]}]`));
     daemon.signal('SIGHUP');
-    await daemon.waitForLog(/error reload failed.*an address that nobody else uses/);
+    await daemon.waitForLog(/error reload failed.*an address that is not in use/);
     expect(await exchange(one, 'a\n')).toBe('OK\n');
     expect(await exchange(two, 'a\n')).toBe('OK\n');
   });
 });
 
-describe('what cannot be had back', () => {
-  test('takes nothing else along, and comes with the next reload that can', async () => {
+describe('listener that cannot be reopened', () => {
+  test('affects no other listener, and opens with the next valid reload', async () => {
     const other = await start(EPHEMERAL_PORTS);
     const [one, two] = [await freePort(), await freePort()].map((port) => `127.0.0.1:${port}`);
     const { path, file } = place();
@@ -221,18 +221,18 @@ describe('what cannot be had back', () => {
     writeFileSync(config, before);
     daemon.signal('SIGHUP');
     await daemon.waitForLog(/info listening surface=line at=127/);
-    await expect(exchange(one, 'a\n').catch(() => 'hung up')).resolves.not.toContain('OK'); // TLS again
+    await expect(exchange(one, 'a\n').catch(() => 'closed')).resolves.not.toContain('OK'); // TLS again
   });
 });
 
-describe('a daemon says in time', () => {
-  test('that there is no place for its state', async () => {
+describe('startup messages', () => {
+  test('warn that the snapshot file is not writable', async () => {
     const state = join(place().path, 'missing', 'state');
     const daemon = await start([...EPHEMERAL_PORTS, '--snapshot', state]);
-    expect(daemon.log()).toMatch(/warn snapshot cannot be written there .*ENOENT/);
+    expect(daemon.log()).toMatch(/warn snapshot file is not writable .*ENOENT/);
   });
 
-  test('how to try what it has put TLS on', async () => {
+  test('show example commands for TLS', async () => {
     const listen = `listen: { line: ${TLS_AT('127.0.0.1:0')}, resp: ${TLS_AT('127.0.0.1:0')}, http: ${TLS_AT('127.0.0.1:0')} }\n`;
     const daemon = await start(['--config', place().file('sluice.yaml', listen)]);
     expect(daemon.out()).toContain(
@@ -242,13 +242,13 @@ describe('a daemon says in time', () => {
     expect(daemon.out()).toContain(`curl -ik 'https://${daemon.addresses.http[0]}/`);
   });
 
-  test('where its limits come from', async () => {
+  test('show where the limits come from', async () => {
     const config = place().file('sluice.yaml', 'limits: {}\n');
     const daemon = await start([...EPHEMERAL_PORTS, '--config', config, '--rate', '5/s']);
     expect(daemon.out()).toContain('1 limit from the command line\n');
   });
 
-  test('the same in JSON once the file says so', async () => {
+  test('are JSON after a reload with log: json', async () => {
     const config = place().file('sluice.yaml', 'log: text\n');
     const daemon = await start([...EPHEMERAL_PORTS, '--config', config]);
     writeFileSync(config, 'log: json\n');
@@ -256,14 +256,14 @@ describe('a daemon says in time', () => {
     await daemon.waitForLog(/"message":"reloaded"/);
   });
 
-  test('why Redis is out of reach, without being asked', async () => {
+  test('log why Redis is unavailable before the first check', async () => {
     const limit = (url: string): string =>
       `limits: { a: { bucket: { rate: 1/s }, redis: { url: '${url}' } } }\n`;
     const port = await freePort();
     const config = place().file('sluice.yaml', limit(`redis://:hunter2@127.0.0.1:${port}`));
     const daemon = await start([...EPHEMERAL_PORTS, '--config', config]);
-    await daemon.waitForLog(/warn redis out of reach url=redis:\/\/127.*reason=".*ECONNREFUSED/);
+    await daemon.waitForLog(/warn redis unavailable url=redis:\/\/127.*reason=".*ECONNREFUSED/);
     expect(await daemon.stop()).toBe(0);
-    expect(daemon.log().match(/redis/g)).toHaveLength(2); // once, and in its address
+    expect(daemon.log().match(/redis/g)).toHaveLength(2); // once, and in its URL
   });
 });

@@ -16,7 +16,7 @@ import { createPolicy, type Limit } from '../src/policies/limit.ts';
 import type { Policy } from '../src/policies/policy.ts';
 import { RAMP_MODES, type RampOptions } from '../src/policies/ramp.ts';
 import type { SpacingOptions } from '../src/policies/spacing.ts';
-import { formatDecision } from './support/story.ts';
+import { formatDecision } from './support/scenario.ts';
 
 // ─── One key, as a property drives it ────────────────────────────────────────────────────────────
 

@@ -84,7 +84,9 @@ describe('docs', () => {
 describe('docs/daemon.md', () => {
   test('names every metric in full', () => {
     const page = readFileSync('docs/daemon.md', 'utf8');
-    const source = readFileSync('src/daemon/metrics.ts', 'utf8');
+    const views = ['groups', 'peers', 'pool'].map((name) => `src/backends/${name}/daemon-view.ts`);
+    const files = ['src/daemon/metrics.ts', ...views];
+    const source = files.map((file) => readFileSync(file, 'utf8')).join();
     const names = [...source.matchAll(/'(sluice_\w+)'/g)].map(([, name]) => name);
     expect(names.length).toBeGreaterThan(20);
     expect(names.filter((name) => !page.includes(`\`${name}\``))).toEqual([]);

@@ -4,7 +4,7 @@
  */
 
 import { beforeAll, describe, expect, test } from 'vitest';
-import { runBench } from './support/play.ts';
+import { runBench } from './support/run-bench.ts';
 
 /** Every scenario has its own, shorter bound. */
 const MAX_RUN_MS = 90_000;

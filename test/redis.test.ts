@@ -1,4 +1,4 @@
-/** What docs/redis.md says is what there is. */
+/** docs/redis.md against the source. */
 
 import { readFileSync } from 'node:fs';
 import { expect, test } from 'vitest';
@@ -6,7 +6,7 @@ import { expect, test } from 'vitest';
 const page = readFileSync('docs/redis.md', 'utf8');
 
 test('docs/redis.md documents every option', () => {
-  const source = readFileSync('src/backends/redis/backend.ts', 'utf8');
+  const source = readFileSync('src/backends/redis/options.ts', 'utf8');
   const [, body = ''] = /export interface RedisOptions \{([\s\S]*?)\n\}/.exec(source) ?? [];
   const options = [...body.matchAll(/^ {2}readonly (\w+)\??:/gm)].map(([, name]) => name);
   expect(options.length).toBeGreaterThan(3);

@@ -1,33 +1,30 @@
-/**
- * Real processes that keep one limit over HTTP, on ways that take 40 ms each and are cut: bench/soak/groups.mjs plays a short
- * version, this file says what must hold even on a machine that is busy with other things.
- */
+/** Runs bench/soak/groups.mjs in short: real processes over HTTP with delay and a partition. */
 
 import { expect, test } from 'vitest';
-import { runBench } from './support/play.ts';
+import { runBench } from './support/run-bench.ts';
 
-/** It ends by itself long before. */
-const MAX_PLAY_MS = 60_000;
+/** A run ends long before. */
+const MAX_RUN_MS = 60_000;
 
-interface Played {
-  readonly rows: readonly { readonly name: string; readonly used: number }[];
-  readonly excess: number;
+interface SoakResult {
+  readonly rows: readonly { readonly name: string; readonly utilisation: number }[];
+  readonly overshoot: number;
   readonly bound: number;
 }
 
 test(
-  'regions use what quieter ones do not need, and live on their part when cut off',
+  'groups soak: a busy region borrows the surplus, and uses its allotment while partitioned',
   async () => {
-    const { rows, excess, bound } = await runBench<Played>(
-      MAX_PLAY_MS,
+    const { rows, overshoot, bound } = await runBench<SoakResult>(
+      MAX_RUN_MS,
       'soak/groups.mjs',
       '--short',
     );
-    const [whole, apart, again] = rows.map(({ used }) => used);
-    expect(excess).toBeLessThanOrEqual(bound);
-    expect(whole).toBeGreaterThan(0.85);
-    expect(apart).toBeLessThan(0.45); // its own third, and what the others are asked for
+    const [connected, cut, again] = rows.map(({ utilisation }) => utilisation);
+    expect(overshoot).toBeLessThanOrEqual(bound);
+    expect(connected).toBeGreaterThan(0.85);
+    expect(cut).toBeLessThan(0.45); // its own third, and the demand of the other regions
     expect(again).toBeGreaterThan(0.85);
   },
-  MAX_PLAY_MS,
+  MAX_RUN_MS,
 );

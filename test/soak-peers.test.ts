@@ -1,16 +1,13 @@
-/**
- * Real daemons that keep one limit without a server, while one of them is cut off, killed, restarted: bench/soak/peers.mjs
- * plays a short version, this file says what must hold even on a machine that is busy with other things.
- */
+/** Runs bench/soak/peers.mjs in short: real daemons under faults. The limits here also hold on a busy machine. */
 
 import { expect, test } from 'vitest';
-import { runBench } from './support/play.ts';
+import { runBench } from './support/run-bench.ts';
 import { hasNamespaces } from './support/services.ts';
 
-/** It ends by itself long before. */
-const MAX_PLAY_MS = 120_000;
+/** A run ends long before. */
+const MAX_RUN_MS = 120_000;
 
-interface Act {
+interface Phase {
   readonly name: string;
   readonly admitted: number;
   readonly seconds: number;
@@ -20,22 +17,22 @@ interface Act {
   readonly utilisation: number;
 }
 
-async function soak(...words: string[]): Promise<Act[]> {
+async function soak(...flags: string[]): Promise<Phase[]> {
   const script = 'soak/peers.mjs';
-  const [{ results }] = await runBench<{ results: Act[] }[]>(
-    MAX_PLAY_MS,
+  const [{ results }] = await runBench<{ results: Phase[] }[]>(
+    MAX_RUN_MS,
     script,
     '--short',
-    ...words,
+    ...flags,
   );
   return results;
 }
 
-const names = (acts: readonly Act[]): string[] => acts.map(({ name }) => name);
+const names = (phases: readonly Phase[]): string[] => phases.map(({ name }) => name);
 
-/** Within what is stated, and not because nothing was let through. */
-function holds(acts: readonly Act[]): void {
-  for (const { name, broken, windows, admitted, seconds } of acts) {
+/** Within the bound, and with a plausible number of admitted calls. */
+function expectBounded(phases: readonly Phase[]): void {
+  for (const { name, broken, windows, admitted, seconds } of phases) {
     expect({ name, broken }).toEqual({ name, broken: [] });
     expect(windows.length, name).toBeGreaterThan(0);
     expect(admitted / seconds, name).toBeGreaterThan(50);
@@ -43,23 +40,28 @@ function holds(acts: readonly Act[]): void {
 }
 
 test.skipIf(!hasNamespaces())(
-  'in networks of their own they keep the bound, whatever happens, and have again what was missed',
+  'peers soak: in network namespaces, faults stay within the bound, and gaps are repaired',
   async () => {
-    const acts = await soak();
-    holds(acts);
-    const cut = acts.find(({ name }) => name === 'one cut off, healed');
-    expect(cut?.repaired).toBeGreaterThan(100); // a hundred a second on each side, for two seconds
-    expect(names(acts)).toContain('all restarted');
+    const phases = await soak();
+    expectBounded(phases);
+    const partition = phases.find(({ name }) => name === 'partition of one node');
+    expect(partition?.repaired).toBeGreaterThan(100); // 100 reports/s on each side, for two seconds
+    expect(names(phases)).toContain('rolling restart');
   },
-  MAX_PLAY_MS,
+  MAX_RUN_MS,
 );
 
 test(
-  'beside each other on loopback they do so too',
+  'peers soak: on loopback, faults stay within the bound',
   async () => {
-    const acts = await soak('--loopback');
-    holds(acts);
-    expect(names(acts)).toEqual(['steady', 'one killed -9, back', 'all restarted', 'all of it']);
+    const phases = await soak('--loopback');
+    expectBounded(phases);
+    expect(names(phases)).toEqual([
+      'steady',
+      'one node killed -9, restarted',
+      'rolling restart',
+      'whole run',
+    ]);
   },
-  MAX_PLAY_MS,
+  MAX_RUN_MS,
 );

@@ -5,7 +5,7 @@
  */
 
 import { expect, test } from 'vitest';
-import { runBench } from './support/play.ts';
+import { runBench } from './support/run-bench.ts';
 import { redisServer } from './support/services.ts';
 
 /** It ends by itself long before. */

@@ -1,16 +1,16 @@
 /**
- * A limit shared through Redis by real processes, while Redis and they are treated badly: bench/soak/ plays a
- * short version, this file says what must hold even on a machine that is busy with other things.
+ * Limits shared through Redis by real processes during faults: runs the short scenarios of bench/soak/, and asserts what
+ * must hold even on a busy machine.
  */
 
 import { describe, expect, test } from 'vitest';
-import { runBench } from './support/play.ts';
+import { runBench } from './support/run-bench.ts';
 import { redisServer } from './support/services.ts';
 
-/** Each play ends by itself long before; this is for what nobody thought of. */
-const MAX_PLAY_MS = 120_000;
+/** A watchdog: a normal run is much shorter. */
+const MAX_RUN_MS = 120_000;
 
-interface Played {
+interface SoakResult {
   readonly name?: string;
   readonly every: number;
   readonly reserve: number;
@@ -18,76 +18,79 @@ interface Played {
   readonly grants: number;
   readonly tooClose: number;
   readonly extra: number;
-  readonly mayExtra: number;
+  readonly maxExtra: number;
   readonly lost: number;
   readonly utilisation: number;
   readonly nextGrantMs: number;
   readonly strictAfterMs: number;
   readonly cap: number;
   readonly peak: number;
-  readonly broken: number;
-  /** Nothing if it never came to that. */
+  readonly aborted: number;
+  /** Null if it never happened. */
   readonly backAfterMs: number | null;
 }
 
-const soak = (what: string): Promise<Played[]> =>
-  runBench(MAX_PLAY_MS, 'soak/run.mjs', what, '--short');
+const soak = (scenario: string): Promise<SoakResult[]> =>
+  runBench(MAX_RUN_MS, 'soak/redis.mjs', scenario, '--short');
 
-describe.skipIf(redisServer() === undefined)('eight processes with wrong clocks', () => {
-  test(
-    'are never closer than they may be, and use what there is',
-    async () => {
-      const played = await soak('strict');
-      expect(played.length).toBeGreaterThan(1);
-      for (const { grants, tooClose, lost, utilisation } of played) {
-        expect({ tooClose, lost }).toEqual({ tooClose: 0, lost: 0 });
-        expect(grants).toBeGreaterThan(30);
-        expect(utilisation).toBeGreaterThan(0.8); // 99 % when nothing else runs
-      }
-    },
-    MAX_PLAY_MS,
-  );
-});
+describe.skipIf(redisServer() === undefined)(
+  'soak: redis spacing, eight processes with skewed clocks',
+  () => {
+    test(
+      'no violations, no unanswered calls, utilisation above 80 %',
+      async () => {
+        const results = await soak('strict');
+        expect(results.length).toBeGreaterThan(1);
+        for (const { grants, tooClose, lost, utilisation } of results) {
+          expect({ tooClose, lost }).toEqual({ tooClose: 0, lost: 0 });
+          expect(grants).toBeGreaterThan(30);
+          expect(utilisation).toBeGreaterThan(0.8); // 99 % on an idle machine
+        }
+      },
+      MAX_RUN_MS,
+    );
+  },
+);
 
-describe.skipIf(redisServer() === undefined)('whatever happens to Redis', () => {
+describe.skipIf(redisServer() === undefined)('soak: redis spacing during faults', () => {
   test(
-    'no more than it forgot is granted twice, and every call gets its answer',
+    'overshoot is at most what Redis lost, and every call is answered',
     async () => {
-      const played = await soak('chaos');
-      expect(played.length).toBeGreaterThan(4);
-      for (const { name, extra, mayExtra, lost, strictAfterMs } of played) {
+      const results = await soak('chaos');
+      expect(results.length).toBeGreaterThan(4);
+      for (const { name, extra, maxExtra, lost, strictAfterMs } of results) {
         expect({ name, lost }).toEqual({ name, lost: 0 });
-        expect(extra, name).toBeLessThanOrEqual(mayExtra);
-        expect(strictAfterMs, name).toBeLessThan(2000); // within one when nothing else runs
+        expect(extra, name).toBeLessThanOrEqual(maxExtra);
+        expect(strictAfterMs, name).toBeLessThan(2000); // within one on an idle machine
       }
     },
-    MAX_PLAY_MS,
+    MAX_RUN_MS,
   );
 });
 
-describe.skipIf(redisServer() === undefined)('workers killed in the middle of it', () => {
+describe.skipIf(redisServer() === undefined)('soak: redis, workers killed', () => {
   test(
-    'keep their places in flight until their leases end, and no longer',
+    'concurrency limit: capacity of killed workers returns when their leases expire',
     async () => {
-      const played = await soak('flights');
-      expect(played.length).toBe(2);
-      for (const { cap, peak, broken, backAfterMs, lost } of played) {
+      const results = await soak('concurrency');
+      expect(results.length).toBe(2);
+      for (const { cap, peak, aborted, backAfterMs, lost } of results) {
         expect({ peak, lost }).toEqual({ peak: cap, lost: 0 });
-        expect(broken).toBeGreaterThan(0);
-        expect(backAfterMs ?? Infinity).toBeLessThan(10_000 + 3000); // a lease, and a line that looks
+        expect(aborted).toBeGreaterThan(0);
+        expect(backAfterMs ?? Infinity).toBeLessThan(10_000 + 3000); // a lease, and the poll interval
       }
     },
-    MAX_PLAY_MS,
+    MAX_RUN_MS,
   );
 
   test(
-    'take with them what they had taken ahead, and nobody is the better for it',
+    'prefetch: overshoot stays within its bound',
     async () => {
-      const [{ extra, mayExtra, grants, lost }] = await soak('leases');
+      const [{ extra, maxExtra, grants, lost }] = await soak('prefetch');
       expect(lost).toBe(0);
-      expect(extra).toBeLessThanOrEqual(mayExtra);
+      expect(extra).toBeLessThanOrEqual(maxExtra);
       expect(grants).toBeGreaterThan(100);
     },
-    MAX_PLAY_MS,
+    MAX_RUN_MS,
   );
 });

@@ -1,70 +1,70 @@
 /**
- * The road of one ask: every function of ours that it enters, in order, by each way in and with each one who decides.
+ * Traces one request: every function of dist/ that it enters, in order, for each protocol and backend.
  *
- *     npm run trace:calls                  all of them, in short: how many functions, in which rooms, how often
- *     npm run trace:calls -- 'HTTP'        those whose name has that in it, step by step
- *     npm run trace:calls -- --json        for a machine
+ *     npm run trace:calls                  all requests in short: number of entries, and in which files
+ *     npm run trace:calls -- 'HTTP'        those with this in their name, entry by entry
+ *     npm run trace:calls -- --json        as JSON
  *
- * Redis and etcd have to be installed for the roads through them; they are started for it.
+ * The requests to Redis and etcd start these servers, which have to be installed.
  */
 
-import { ROADS } from './roads.mjs';
-import { Walker } from './walk.mjs';
+import { REQUESTS } from './requests.mjs';
+import { Tracer } from './tracer.mjs';
 
-const words = process.argv.slice(2);
-const isJson = words.includes('--json');
-const wanted = words.find((word) => !word.startsWith('--'));
-const exact = Object.keys(ROADS).filter((name) => name === wanted);
-const near = Object.keys(ROADS).filter((name) => !wanted || name.includes(wanted));
+const args = process.argv.slice(2);
+const isJson = args.includes('--json');
+const wanted = args.find((arg) => !arg.startsWith('--'));
+const exact = Object.keys(REQUESTS).filter((name) => name === wanted);
+const near = Object.keys(REQUESTS).filter((name) => !wanted || name.includes(wanted));
 const names = exact.length > 0 ? exact : near;
 if (names.length === 0) {
   console.error(
-    `no road has ${wanted} in its name; there are\n  ${Object.keys(ROADS).join('\n  ')}`,
+    `expected a part of a request's name, got ${wanted}; there are\n  ${Object.keys(REQUESTS).join('\n  ')}`,
   );
   process.exit(2);
 }
 
 const nameOf = ({ of, name }) =>
-  (of && !['Object', 'Function'].includes(of) ? `${of}.` : '') + (name || 'a function');
+  (of && !['Object', 'Function'].includes(of) ? `${of}.` : '') + (name || '(anonymous)');
 
-function inFull(steps) {
-  for (const step of steps) {
-    console.log(`  ${'  '.repeat(step.depth)}${nameOf(step)}  ${step.file}:${step.line}`);
+function printEntries(entries) {
+  for (const entry of entries) {
+    console.log(`  ${'  '.repeat(entry.depth)}${nameOf(entry)}  ${entry.file}:${entry.line}`);
   }
 }
 
-/** The files in which it was, in the order of its coming there. */
-function inShort(steps) {
+/** Files in the order of their first entry, with the number of entries. */
+function printFiles(entries) {
   const files = new Map();
-  for (const { file } of steps) files.set(file, (files.get(file) ?? 0) + 1);
+  for (const { file } of entries) files.set(file, (files.get(file) ?? 0) + 1);
   console.log(
     `  ${[...files].map(([file, times]) => (times > 1 ? `${file} ${times}` : file)).join(' · ')}`,
   );
 }
 
-/** Functions that were entered more than once, which may mean that a fact was computed twice. */
-function again(steps) {
+/** Functions entered more than once: something may be computed twice. */
+function printRepeated(entries) {
   const times = new Map();
-  for (const step of steps) {
-    const place = `${nameOf(step)} ${step.file}`;
-    times.set(place, (times.get(place) ?? 0) + 1);
+  for (const entry of entries) {
+    const name = `${nameOf(entry)} ${entry.file}`;
+    times.set(name, (times.get(name) ?? 0) + 1);
   }
-  const more = [...times].filter(([, n]) => n > 1).map(([place, n]) => `${place} ${n} ×`);
-  if (more.length > 0) console.log(`  more than once: ${more.join(', ')}`);
+  const repeated = [...times].filter(([, n]) => n > 1).map(([name, n]) => `${name} ${n} ×`);
+  if (repeated.length > 0) console.log(`  more than once: ${repeated.join(', ')}`);
 }
 
-const walked = {};
+const traces = {};
 for (const name of names) {
-  const walker = await Walker.start();
-  const road = await ROADS[name]();
-  const steps = await walker.walk(road.ask);
-  await walker.stop();
-  await road.stop?.();
-  walked[name] = steps;
+  const tracer = await Tracer.start();
+  const request = await REQUESTS[name]();
+  const entries = await tracer.trace(request.send);
+  await tracer.stop();
+  await request.stop?.();
+  traces[name] = entries;
   if (isJson) continue;
-  console.log(`\n${name}: ${steps.length} steps`);
-  (wanted ? inFull : inShort)(steps);
-  if (wanted) again(steps);
+  console.log(`\n${name}: ${entries.length} function entries`);
+  (wanted ? printEntries : printFiles)(entries);
+  if (wanted) printRepeated(entries);
 }
-if (isJson) console.log(JSON.stringify(walked));
+if (isJson) console.log(JSON.stringify(traces));
 process.exitCode = 0;

@@ -1,7 +1,4 @@
-/**
- * Two hundred who wait fairly, in eight limiters with a connection each: are they served in the order in
- * which they came, and what does a permit cost Redis?
- */
+/** Fair queue: order of service and calls per permit, for two hundred waiters in eight limiters with one connection each. */
 
 import { createClient } from 'redis';
 import { limiter } from 'sluice';
@@ -27,7 +24,7 @@ export async function fair({ isShort }) {
     return Number(/cmdstat_evalsha:calls=(\d+)/.exec(stats)?.[1] ?? 0);
   };
   try {
-    for (const api of apis) await api.acquire('token'); // all listen from here on
+    for (const api of apis) await api.acquire('token'); // all are subscribed from here on
     const before = calls();
     const order = [];
     const due = [];
@@ -40,7 +37,7 @@ export async function fair({ isShort }) {
           due.push(dueAt);
         }),
       );
-      await clients[n % LIMITERS].ping(); // what was sent before has arrived
+      await clients[n % LIMITERS].ping(); // a barrier: earlier commands have arrived
     }
     await Promise.all(waiting);
     const gaps = due.slice(1).map((at, n) => at - due[n]);
@@ -49,10 +46,10 @@ export async function fair({ isShort }) {
         waiters,
         every,
         limiters: LIMITERS,
-        outOfOrder: order.filter((n, place) => n !== place).length,
+        outOfOrder: order.filter((n, position) => n !== position).length,
         tooClose: gaps.filter((gap) => gap < every - 1e-6).length,
         utilisation: ((waiters - 1) * every) / (due.at(-1) - due[0]),
-        callsAPermit: (calls() - before) / waiters,
+        callsPerPermit: (calls() - before) / waiters,
       },
     ];
   } finally {

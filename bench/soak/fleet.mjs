@@ -1,4 +1,4 @@
-/** Many workers on one limit, and what came out of it: grants on Redis's clock, gaps, stalls. */
+/** Worker processes that share one spacing limit over Redis, and figures of their grants on Redis's clock. */
 
 import { fork } from 'node:child_process';
 import { once } from 'node:events';
@@ -7,15 +7,15 @@ import { systemClock } from 'sluice';
 
 const WORKER = fileURLToPath(new URL('./worker.mjs', import.meta.url));
 
-/** Times far from zero are rounded to less than a thousandth of a millisecond. */
-const DUST_MS = 0.001;
+/** Rounding error of large timestamps. */
+const EPSILON_MS = 0.001;
 
-/** Clocks are wrong by up to so much, evenly spread over the workers. */
+/** Clock skew: spread evenly over the workers, up to this much in either direction. */
 const SKEW_MS = 5000;
 
 export const now = () => systemClock.now();
 
-/** Starts workers, half of them on each client, and waits until all of them are at it. */
+/** Starts workers, alternating between the two Redis clients, and waits until all are ready. */
 export async function startFleet({ port, limit, workers, lines = 4, work, options = {} }) {
   const grants = [];
   const changes = [];
@@ -23,12 +23,12 @@ export async function startFleet({ port, limit, workers, lines = 4, work, option
   const members = Array.from({ length: workers }, (_, n) => {
     const skewMs = workers === 1 ? 0 : -SKEW_MS + (2 * SKEW_MS * n) / (workers - 1);
     const client = n % 2 ? 'ioredis' : 'node-redis';
-    const own = JSON.stringify({ limit, port, client, skewMs, lines, work, options });
-    const child = fork(WORKER, [own]);
-    child.on('message', (news) => {
-      if (news.type === 'grant') grants.push({ ...news, worker: n });
-      if (news.type === 'availability') changes.push({ ...news, worker: n });
-      if (news.type === 'over') ends.push(news);
+    const setup = JSON.stringify({ limit, port, client, skewMs, lines, work, options });
+    const child = fork(WORKER, [setup]);
+    child.on('message', (message) => {
+      if (message.type === 'grant') grants.push({ ...message, worker: n });
+      if (message.type === 'availability') changes.push({ ...message, worker: n });
+      if (message.type === 'over') ends.push(message);
     });
     return child;
   });
@@ -37,29 +37,29 @@ export async function startFleet({ port, limit, workers, lines = 4, work, option
     grants,
     changes,
     members,
-    /** As a crash would. */
+    /** Simulates a crash. */
     async kill(n) {
-      const gone = once(members[n], 'exit');
+      const exited = once(members[n], 'exit');
       members[n].kill('SIGKILL');
-      await gone;
+      await exited;
     },
     async stop() {
-      const left = members.filter((child) => child.exitCode === null && child.signalCode === null);
-      const gone = left.map((child) => once(child, 'exit'));
-      for (const child of left) child.send('stop');
-      await Promise.all(gone);
+      const alive = members.filter((child) => child.exitCode === null && child.signalCode === null);
+      const exits = alive.map((child) => once(child, 'exit'));
+      for (const child of alive) child.send('stop');
+      await Promise.all(exits);
       return {
         asked: sum(ends.map(({ asked }) => asked)),
-        lost: sum(ends.map(({ lost }) => lost)) + left.length - ends.length,
+        lost: sum(ends.map(({ lost }) => lost)) + alive.length - ends.length,
         fallback: sum(ends.map(({ fallback }) => fallback)),
       };
     },
   };
 }
 
-const sum = (values) => values.reduce((all, value) => all + value, 0);
+const sum = (values) => values.reduce((total, value) => total + value, 0);
 
-/** What the grants of a fleet say about a spacing. */
+/** Figures of the grants under a spacing limit. */
 export function judge(grants, everyMs) {
   const times = grants.map(({ dueAt }) => dueAt).toSorted((a, b) => a - b);
   const gaps = times.slice(1).map((at, n) => ({ at, ms: at - times[n] }));
@@ -67,28 +67,28 @@ export function judge(grants, everyMs) {
   const byWorker = countBy(grants);
   return {
     grants: grants.length,
-    tooClose: gaps.filter(({ ms }) => ms < everyMs - DUST_MS).length,
+    tooClose: gaps.filter(({ ms }) => ms < everyMs - EPSILON_MS).length,
     extra: extraOf(times, everyMs),
     leastGapMs: Math.min(...gaps.map(({ ms }) => ms)),
     longestGapMs: Math.max(...gaps.map(({ ms }) => ms)),
     utilisation: (gaps.length * everyMs) / spanMs,
-    /** (Σx)² / (nΣx²): 1 if every worker got as many as every other. */
+    /** Jain's fairness index over the workers: (Σx)² / (nΣx²). */
     fairness: sum(byWorker) ** 2 / (byWorker.length * sum(byWorker.map((x) => x * x))),
-    /** From the instant a permit was good to the instant the worker had it. */
+    /** Time from when a permit became valid until the worker had it. */
     lateMs: quantiles(grants.map(({ at, dueAt }) => at - dueAt)),
   };
 }
 
-/** How many more there are, in whatever stretch of time has most too many, than fit in it. */
+/** Overshoot: the most grants above what fits, over all spans. */
 function extraOf(times, everyMs) {
-  let most = 0;
+  let extra = 0;
   for (let from = 0; from < times.length; from++) {
     for (let to = from + 1; to < times.length; to++) {
-      const fit = Math.floor((times[to] - times[from] + DUST_MS) / everyMs) + 1;
-      most = Math.max(most, to - from + 1 - fit);
+      const fit = Math.floor((times[to] - times[from] + EPSILON_MS) / everyMs) + 1;
+      extra = Math.max(extra, to - from + 1 - fit);
     }
   }
-  return most;
+  return extra;
 }
 
 const countBy = (grants) => {
@@ -99,6 +99,7 @@ const countBy = (grants) => {
 
 function quantiles(values) {
   const sorted = values.toSorted((a, b) => a - b);
-  const at = (part) => sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * part))];
+  const at = (fraction) =>
+    sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * fraction))];
   return { p50: at(0.5), p99: at(0.99), max: sorted.at(-1) };
 }

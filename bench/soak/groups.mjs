@@ -1,19 +1,20 @@
 /**
- * Three regions, each a process, that keep one limit over HTTP, on ways that take 40 ms each and can be cut.
+ * Soak test of the groups backend: three regions, a process each, share one limit over HTTP. Connections have a delay of
+ * 40 ms per direction and can be cut.
  *
- *     npm run soak:groups               a minute each, one of them cut off for 15 s
- *     npm run soak:groups -- --short    a few seconds each, as in the tests
- *     npm run soak:groups -- --json     for a machine
- *     npm run soak:groups -- --write    and write what came out into docs/reliability.md
+ *     npm run soak:groups               a minute per phase, a partition of 15 s
+ *     npm run soak:groups -- --short    a few seconds per phase, as in the tests
+ *     npm run soak:groups -- --json     JSON output
+ *     npm run soak:groups -- --write    write the results into docs/reliability.md
  *
- * Everything happens on loopback. Exit code 1 if they let through more than burst + rate × (span + deadline) in any
- * span, or used less of the limit than they should.
+ * Everything runs on loopback. Exit code 1 if more calls are admitted than burst + rate × (span + deadline) in any span, or
+ * if the utilisation is too low.
  */
 
 import { fork } from 'node:child_process';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
-import { overshootOf } from '../../dist/simulator/groups/figures.js';
+import { overshootOf } from '../../dist/simulator/overshoot.js';
 import { freePort } from '../ports.mjs';
 import {
   isToWrite,
@@ -24,10 +25,10 @@ import {
   table,
   writeFigures,
 } from '../report.mjs';
-import { Far } from './groups/far.mjs';
+import { DelayProxy } from './groups/delay-proxy.mjs';
 
-const words = process.argv.slice(2);
-const isShort = words.includes('--short');
+const args = process.argv.slice(2);
+const isShort = args.includes('--short');
 const writes = isToWrite(!isShort);
 const PHASE_MS = isShort ? 4000 : 60_000;
 const CUT_MS = isShort ? 3000 : 15_000;
@@ -39,7 +40,7 @@ const ONE_WAY_MS = 40;
 const LOADS = { eu: 400, us: 10, ap: 10 };
 const NAMES = Object.keys(LOADS);
 
-/** After so long what happened before is not felt any more: the burst is used, and who was cut off is known. */
+/** Start of a phase that is not measured: the burst is used up, and a partition is detected. */
 const SETTLED_MS = 2500;
 
 const REGION = fileURLToPath(new URL('./groups/region.mjs', import.meta.url));
@@ -48,45 +49,39 @@ const now = () => performance.timeOrigin + performance.now();
 const ports = Object.fromEntries(
   await Promise.all(NAMES.map(async (name) => [name, await freePort()])),
 );
-/** One way for each two: `eu>us` is how eu reaches us. */
-const ways = new Map();
+/** A proxy per direction: `eu>us` is how eu reaches us. */
+const proxies = new Map();
 for (const from of NAMES) {
   for (const to of NAMES) {
-    if (from !== to) ways.set(`${from}>${to}`, await new Far(ports[to], ONE_WAY_MS).open());
+    if (from === to) continue;
+    proxies.set(`${from}>${to}`, await new DelayProxy(ports[to], ONE_WAY_MS).open());
   }
 }
-const cut = (name, isCut) => {
-  for (const [way, far] of ways) if (way.split('>').includes(name)) far.isCut = isCut;
+const partition = (name, isCut) => {
+  for (const [pair, proxy] of proxies) if (pair.split('>').includes(name)) proxy.isCut = isCut;
 };
 
-const began = new Map(NAMES.map((name) => [name, []]));
-const children = NAMES.map((own) => {
+const admitted = new Map(NAMES.map((name) => [name, []]));
+const children = NAMES.map((self) => {
   const groups = Object.fromEntries(
     NAMES.map((name) => [
       name,
-      name === own ? {} : { at: `http://127.0.0.1:${ways.get(`${own}>${name}`).port}` },
+      name === self ? {} : { at: `http://127.0.0.1:${proxies.get(`${self}>${name}`).port}` },
     ]),
   );
   const limit = { bucket: { rate: RATE, burst: BURST } };
-  const setting = {
-    self: own,
-    groups,
-    port: ports[own],
-    limit,
-    deadline: DEADLINE_MS,
-    load: LOADS[own],
-  };
-  const child = fork(REGION, [JSON.stringify(setting)]);
-  child.on('message', (news) => {
-    if (news.type === 'asked') began.get(own).push(...news.began);
+  const options = { self, groups, port: ports[self], limit, deadline: DEADLINE_MS };
+  const child = fork(REGION, [JSON.stringify({ ...options, load: LOADS[self] })]);
+  child.on('message', (message) => {
+    if (message.type === 'admitted') admitted.get(self).push(...message.times);
   });
   return child;
 });
 
-/** Calls let through in a span, of one region or all, as a part of the limit. */
-const usedIn = (from, to, names = NAMES) =>
+/** Admitted calls of these regions in a span, relative to the limit. */
+const utilisationIn = (from, to, names = NAMES) =>
   names.reduce(
-    (sum, name) => sum + began.get(name).filter((at) => at >= from && at < to).length,
+    (sum, name) => sum + admitted.get(name).filter((at) => at >= from && at < to).length,
     0,
   ) /
   (((to - from) / 1000) * RATE);
@@ -98,57 +93,60 @@ async function phase(name, ms) {
   phases[name] = { from: from + SETTLED_MS, to: now() };
 }
 
-await sleep(1500); // they start, and the burst is spent
-await phase('all reach each other', PHASE_MS);
-cut('eu', true);
-await phase('the busy one is cut off', Math.max(CUT_MS, SETTLED_MS + 1000));
-cut('eu', false);
-await phase('it is back', PHASE_MS);
+await sleep(1500); // the processes start, and the burst is spent
+await phase('all connected', PHASE_MS);
+partition('eu', true);
+await phase('busy region partitioned', Math.max(CUT_MS, SETTLED_MS + 1000));
+partition('eu', false);
+await phase('connected again', PHASE_MS);
 const views = await Promise.all(
   children.map(
     (child) =>
       new Promise((done) => {
-        child.on('message', (news) => news.type === 'view' && done(news.view));
+        child.on('message', (message) => message.type === 'view' && done(message.view));
         child.send('view');
       }),
   ),
 );
 for (const child of children) child.send('stop');
-for (const far of ways.values()) far.close();
+for (const proxy of proxies.values()) proxy.close();
 
 const rows = Object.entries(phases).map(([name, { from, to }]) => ({
   name,
-  used: usedIn(from, to),
-  ...Object.fromEntries(NAMES.map((own) => [own, usedIn(from, to, [own]) * RATE])),
+  utilisation: utilisationIn(from, to),
+  ...Object.fromEntries(NAMES.map((region) => [region, utilisationIn(from, to, [region]) * RATE])),
 }));
-const inOrder = [...began.values()].flat().sort((a, b) => a - b);
-const told = {
+const times = [...admitted.values()].flat().sort((a, b) => a - b);
+const result = {
   rows,
-  excess: overshootOf(inOrder, RATE, BURST),
+  overshoot: overshootOf(times, RATE, BURST),
   bound: (RATE * DEADLINE_MS) / 1000,
   views,
 };
-const [whole, apart, again] = rows.map(({ used }) => used);
+const [connected, cut, again] = rows.map(({ utilisation }) => utilisation);
 const isHeld =
-  told.excess <= told.bound && whole > 0.9 && again > 0.9 && apart < 0.45 && apart > 0.35;
+  result.overshoot <= result.bound && connected > 0.9 && again > 0.9 && cut < 0.45 && cut > 0.35;
 
 const columns = {
-  '': ({ name }) => name,
-  used: ({ used }) => percent(used),
+  phase: ({ name }) => name,
+  utilisation: ({ utilisation }) => percent(utilisation),
   ...Object.fromEntries(
-    NAMES.map((own) => [`${own} (asked ${LOADS[own]}/s)`, (phase) => `${phase[own].toFixed(1)}/s`]),
+    NAMES.map((region) => [
+      `${region} (demand ${LOADS[region]}/s)`,
+      (row) => `${row[region].toFixed(1)}/s`,
+    ]),
   ),
 };
-const marks = ['---', ...['used', ...NAMES].map(() => '---:')];
+const marks = ['---', ...['utilisation', ...NAMES].map(() => '---:')];
 const text = `${table(columns, rows, marks)}
 
-Excess was ${told.excess.toFixed(1)} of the ${told.bound} calls that are allowed.`;
+Overshoot was ${result.overshoot.toFixed(1)} calls; the bound is ${result.bound}.`;
 
-if (words.includes('--json')) console.log(JSON.stringify({ ...told, isHeld }));
+if (args.includes('--json')) console.log(JSON.stringify({ ...result, isHeld }));
 else {
-  const setting = `${RATE} calls/s, burst ${BURST}, ${2 * ONE_WAY_MS} ms apart`;
-  console.log(`${setting}; ${machineLine()}\n\n${text}`);
-  if (!isHeld) console.log('not as it should be');
+  const setup = `${RATE} calls/s, burst ${BURST}, round-trip time ${2 * ONE_WAY_MS} ms`;
+  console.log(`${setup}; ${machineLine()}\n\n${text}`);
+  if (!isHeld) console.log('FAILED: overshoot or utilisation is out of range');
 }
 if (writes && isHeld) {
   const made = madeBy('npm run soak:groups', loadLine());

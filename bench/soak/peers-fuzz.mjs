@@ -1,28 +1,28 @@
 /**
- * A million datagrams from somebody who has seen everything a fleet said, but not its key.
+ * Fuzz test of the peers backend: a million datagrams from an attacker who has recorded all traffic, but has no key.
  *
  *     npm run soak:peers-fuzz                                      a million
  *     npm run soak:peers-fuzz -- --datagrams 20000 --seed 7
- *     npm run soak:peers-fuzz -- --write                           a million, and what came out into docs/peers.md
+ *     npm run soak:peers-fuzz -- --write                           a million, and the results into docs/peers.md
  *
- * Three nodes on virtual time serve, die and come back; in between one of them is told: noise, forgeries,
- * what was recorded (of the living, of the dead, of itself, from before it was started again), and all of
- * that cut, prolonged or with bits flipped. What must hold:
+ * Three nodes on virtual time serve calls, crash and restart. In between, one of them gets noise, forgeries and recorded
+ * datagrams (of running, crashed and restarted nodes, and its own), also truncated, extended or with flipped bits.
+ * Invariants:
  *
- *   - nothing is ever thrown
- *   - not one of them changes a bucket, to the bit
- *   - nobody is heard who is not there, and those who are there still are
- *   - no node says more than a few datagrams for each it is told, and memory does not grow
+ *   - nothing throws
+ *   - no bucket changes by a single bit
+ *   - no node that is down is a peer, and every node that is up is one
+ *   - a node sends only a few datagrams per injected one, and memory does not grow
  */
 
 import { parseArgs } from 'node:util';
 import { PeersBackend } from '../../dist/backends/peers/backend.js';
 import { MAX_DATAGRAM_BYTES } from '../../dist/backends/peers/bytes.js';
 import { encode } from '../../dist/backends/peers/codec.js';
+import { PEER_DEFAULTS } from '../../dist/backends/peers/context.js';
 import { createDatagramAuth } from '../../dist/backends/peers/datagram-auth.js';
 import { MemoryHub } from '../../dist/backends/peers/memory-transport.js';
 import { PeerNode } from '../../dist/backends/peers/node.js';
-import { PEER_DEFAULTS } from '../../dist/backends/peers/settings.js';
 import { seededRandom } from '../../dist/core/random.js';
 import { createPolicy } from '../../dist/policies/limit.js';
 import { VirtualClock } from '../../dist/testing/index.js';
@@ -43,26 +43,26 @@ const random = seededRandom(Number(options.seed));
 const below = (n) => Math.floor(random() * n);
 const oneOf = (list) => list[below(list.length)];
 
-const KEY = 'nobody outside knows this';
+const KEY = 'a secret of the fuzzed fleet';
 const NODES = 3;
 const ROUND = 500;
 const DELAY_MS = [1, 3];
 const MAX_RECORDED = 5000;
 const MAX_GROWTH_BYTES = 24 * 1024 * 1024;
-/** Said for each datagram that was heard, on average, at most. */
-const MAX_SAID = 3;
+/** Datagrams sent per injected one, on average. */
+const MAX_SENT_PER_DATAGRAM = 3;
 
 const clock = new VirtualClock(1_700_000_000_000);
 const hub = new MemoryHub({ clock, seed: below(2 ** 32), delayMs: DELAY_MS, isLoopback: false });
 
-/** The newest of what anybody said, and some of the oldest. */
+/** The newest datagrams of the fleet, and some of the oldest. */
 const recorded = [];
 
-/** Said, and maybe still on its way: whoever brings it first does no harm. */
+/** Datagrams that may still be in flight: the first copy to arrive is legitimate, from any source. */
 let fresh = [];
-const record = (bytes) => fresh.push(Uint8Array.from(bytes)); // not a part of a larger piece of memory
+const record = (bytes) => fresh.push(Uint8Array.from(bytes)); // a copy, without the shared buffer
 
-/** Lets everything that was said so far arrive: from then on it is old. */
+/** Delivers everything in flight: from then on it is a replay. */
 async function settle() {
   const old = fresh;
   fresh = [];
@@ -73,25 +73,25 @@ async function settle() {
   }
 }
 
-let said = 0;
+let sent = 0;
 
-/** A transport that is listened in on, and through which anything can be said to its node. */
-function tapped(own) {
+/** A transport that records datagrams, and through which any datagram can be injected. */
+function tapped(inner) {
   const tap = {
-    ...own,
-    open: (hear) => {
-      tap.hear = hear;
-      return own.open(hear);
+    ...inner,
+    open: (onDatagram) => {
+      tap.inject = onDatagram;
+      return inner.open(onDatagram);
     },
     broadcast(bytes) {
-      said++;
+      sent++;
       record(bytes);
-      own.broadcast(bytes);
+      inner.broadcast(bytes);
     },
     send(to, bytes) {
-      said++;
+      sent++;
       record(bytes);
-      own.send(to, bytes);
+      inner.send(to, bytes);
     },
   };
   return tap;
@@ -99,13 +99,13 @@ function tapped(own) {
 
 async function member(n) {
   const tap = tapped(hub.transport(`node ${n}`));
-  const own = seededRandom(below(2 ** 32));
-  const setting = { clock, random: own };
+  const nodeRandom = seededRandom(below(2 ** 32));
+  const context = { clock, random: nodeRandom };
   const node = new PeerNode({
-    ...{ ...setting, options: { ...PEER_DEFAULTS, name: `${n}` }, transport: tap, key: KEY },
+    ...{ ...context, options: { ...PEER_DEFAULTS, name: `${n}` }, transport: tap, key: KEY },
   });
-  const policy = createPolicy({ bucket: { rate: 1, burst: 1000 } }, own);
-  const backend = new PeersBackend(policy, { ...setting, name: 'api', maxKeys: 1000 }, node);
+  const policy = createPolicy({ bucket: { rate: 1, burst: 1000 } }, nodeRandom);
+  const backend = new PeersBackend(policy, { ...context, name: 'api', maxKeys: 1000 }, node);
   await node.open();
   return { tap, node, backend };
 }
@@ -123,7 +123,7 @@ const KINDS = [
   'state',
 ];
 
-/** A sensible message in the name of anybody. */
+/** A well-formed message in the name of any node. */
 function message(members) {
   const ids = [...members.map(({ node }) => node.view().id), 1 + below(2 ** 48 - 1)];
   const seq = below(oneOf([10, 1000, 2 ** 40]));
@@ -138,9 +138,9 @@ function message(members) {
 
 const noise = () =>
   Uint8Array.from({ length: below(random() < 0.9 ? 100 : 2000) }, () => below(256));
-const strange = createDatagramAuth('another key altogether');
+const foreignAuth = createDatagramAuth('another key altogether');
 
-function spoilt(bytes) {
+function corrupted(bytes) {
   const copy = Uint8Array.from(bytes);
   switch (below(4)) {
     case 0:
@@ -158,16 +158,16 @@ function spoilt(bytes) {
 const INPUTS = [
   noise,
   (members) => encode(message(members)),
-  (members) => strange.sign(encode(message(members))),
+  (members) => foreignAuth.sign(encode(message(members))),
   (members) => Buffer.concat([encode(message(members)), Buffer.alloc(16, below(256))]),
   () => oneOf(recorded),
   () => oneOf(recorded),
   () => oneOf(recorded),
-  () => spoilt(oneOf(recorded)),
-  () => spoilt(oneOf(recorded)),
+  () => corrupted(oneOf(recorded)),
+  () => corrupted(oneOf(recorded)),
 ];
 
-/** What was freed is taken off a moment later. */
+/** Memory in use, after some time for finalisation. */
 const memory = async () => {
   for (let n = 0; n < 3; n++) {
     globalThis.gc?.();
@@ -182,12 +182,12 @@ for (let n = 0; n < NODES; n++) members.push(await member(n));
 await clock.advanceAsync(2000);
 await settle();
 
-let told = 0;
-let saidThen = 0;
+let injected = 0;
+let replies = 0;
 let restarts = 0;
 let warm;
-const began = performance.now();
-for (let round = 0; told < datagrams; round++) {
+const startedAt = performance.now();
+for (let round = 0; injected < datagrams; round++) {
   for (const { backend } of members) {
     for (let n = below(4); n > 0; n--) backend.check(`key ${below(50)}`, 1 + below(3));
   }
@@ -195,16 +195,16 @@ for (let round = 0; told < datagrams; round++) {
   await settle();
   const target = oneOf(members);
   const before = buckets(target);
-  const saidBefore = said;
-  for (let n = 0; n < ROUND && told < datagrams; n++, told++) {
+  const sentBefore = sent;
+  for (let n = 0; n < ROUND && injected < datagrams; n++, injected++) {
     const bytes = oneOf(INPUTS)(members);
     if (bytes.length > MAX_DATAGRAM_BYTES + 5000) throw new Error('too long for a datagram');
-    target.tap.hear(bytes, oneOf(['evil', 'node 0', 'node 1', 'node 2']));
+    target.tap.inject(bytes, oneOf(['evil', 'node 0', 'node 1', 'node 2']));
   }
-  saidThen += said - saidBefore;
+  replies += sent - sentBefore;
   if (buckets(target) !== before) throw new Error(`round ${round}: a bucket was changed`);
   if (random() < 0.1) {
-    // One dies, and is back after a while; now and then so late that it is forgotten.
+    // A node crashes and restarts after a while, sometimes so late that its peers have evicted it.
     const n = below(NODES);
     await members[n].node.close();
     await clock.advanceAsync(oneOf([10, 1000, 20_000, 100_000]));
@@ -212,20 +212,21 @@ for (let round = 0; told < datagrams; round++) {
     await clock.advanceAsync(2000);
     restarts++;
   }
-  if (told >= datagrams / 4) warm ??= await memory();
+  if (injected >= datagrams / 4) warm ??= await memory();
 }
-const seconds = (performance.now() - began) / 1000;
+const seconds = (performance.now() - startedAt) / 1000;
 
 await clock.advanceAsync(10_000);
 for (const { node } of members) {
   const names = node.view().peers.map(({ name }) => name);
-  if (names.length !== NODES - 1) throw new Error(`hears ${names.length} peers: ${names}`);
+  if (names.length !== NODES - 1) throw new Error(`expected ${NODES - 1} peers, got ${names}`);
 }
 const grown = (await memory()) - warm;
 if (grown > MAX_GROWTH_BYTES) throw new Error(`memory grew by ${grown} bytes`);
-if (saidThen > MAX_SAID * told) throw new Error(`${saidThen} datagrams said to ${told} heard`);
-const text = `${whole(told)} datagrams of that kind, through ${whole(restarts)} restarts: nothing was thrown, no bucket was changed, and the nodes said
-${whole(saidThen)} datagrams to them. Memory was ${(Math.abs(grown) / 1e6).toFixed(1)} MB ${grown < 0 ? 'less' : 'more'} at the end than after a quarter.`;
+if (replies > MAX_SENT_PER_DATAGRAM * injected)
+  throw new Error(`${replies} datagrams sent for ${injected} injected ones`);
+const text = `${whole(injected)} such datagrams, through ${whole(restarts)} restarts: no exception, no changed bucket, and
+${whole(replies)} datagrams sent in reply. Memory was ${(Math.abs(grown) / 1e6).toFixed(1)} MB ${grown < 0 ? 'lower' : 'higher'} at the end than after a quarter.`;
 console.log(text);
 if (writes) {
   const about = madeBy('npm run soak:peers-fuzz', `${seconds.toFixed(0)} s`);

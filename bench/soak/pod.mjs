@@ -1,8 +1,8 @@
 /**
- * One of many pods that divide a limit: takes all it can get, on a clock that is wrong, and tells its parent of it.
+ * A member of a pool: takes all units it can get, with a skewed clock, and reports them to its parent.
  *
  *     { store, id, port, limit, skewMs, options }     as JSON in the first argument
- *     'leave' from the parent                         leaves the pool and ends
+ *     'leave' from the parent                         leaves the pool and exits
  */
 
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -19,37 +19,37 @@ const clock = {
   wakeAt: (at, act, keepAlive) => systemClock.wakeAt(at - skewMs, act, keepAlive),
 };
 
-const place = pool(await STORES[store].reach(port), { ...options, id, clock });
-place.on(() => {}); // outages are told by the parent, who made them
-const own = limiter({ limit, backend: place, clock });
+const membership = pool(await STORES[store].reach(port), { ...options, id, clock });
+membership.on(() => {}); // the parent causes the outages and reports them
+const quota = limiter({ limit, backend: membership, clock });
 let isOver = false;
 
-process.on('message', async (word) => {
-  if (word !== 'leave') return;
+process.on('message', async (command) => {
+  if (command !== 'leave') return;
   isOver = true;
-  await place.close();
+  await membership.close();
   process.send({ type: 'left' }, () => process.exit(0));
 });
 process.on('disconnect', () => process.exit(1));
 
-/** What was taken while one second became another counts for one of them, and nobody can tell which: both are told. */
+/** Units taken across the border of a second belong to either one, so both are reported. */
 function take() {
   const from = Math.floor(Date.now() / 1000);
-  const taken = own.takeUpTo('', Infinity);
+  const taken = quota.takeUpTo('', Infinity);
   const to = Math.floor(Date.now() / 1000);
   if (taken > 0) process.send({ type: 'taken', from, to, taken });
 }
 
-/** Tells what part it has, and when it last asked a store that answered, on this machine's clock. */
-let told;
-function tellPart() {
-  const { size, rank, syncs, ageMs } = place.view();
-  const news = `${size} ${rank} ${syncs}`;
-  if (news !== told) process.send({ type: 'part', size, rank, heardAt: Date.now() - ageMs });
-  told = news;
+/** Reports its position in the pool, and the time of the last successful sync on this machine's clock. */
+let reported;
+function reportPart() {
+  const { size, rank, syncs, ageMs } = membership.view();
+  const part = `${size} ${rank} ${syncs}`;
+  if (part !== reported) process.send({ type: 'part', size, rank, syncedAt: Date.now() - ageMs });
+  reported = part;
 }
 
 for (; !isOver; await sleep(TAKE_EVERY_MS)) {
   take();
-  tellPart();
+  reportPart();
 }

@@ -1,4 +1,4 @@
-/** Pods that divide a limit, each a process of its own, and what all of them took in each second of this machine's clock. */
+/** Pool members that divide a limit, a process each, and their units taken per second of this machine's clock. */
 
 import { fork } from 'node:child_process';
 import { once } from 'node:events';
@@ -7,27 +7,27 @@ import { fileURLToPath } from 'node:url';
 
 const POD = fileURLToPath(new URL('./pod.mjs', import.meta.url));
 
-/** Clocks are wrong by so much more from one pod to the next, in turn to either side. */
+/** Clock skew: grows from one pod to the next, alternating in direction. */
 const SKEW_MS = 3_600_000;
 
-const LOOK_EVERY_MS = 10;
+const POLL_MS = 10;
 
-/** What pods tell of a second is here so much later, on a machine that is busy with other things. */
-const TOLD_WITHIN_MS = 300;
+/** Reports of a second arrive within this time, even on a busy machine. */
+const REPORTED_WITHIN_MS = 300;
 
 const add = (sums, second, taken) => sums.set(second, (sums.get(second) ?? 0) + taken);
 
 export class Pods {
-  /** What was surely taken in each second. */
+  /** Units certainly taken in each second. */
   sums = new Map();
-  /** What was taken while one second became another: from which to which, and how much. */
+  /** Units taken across the border of a second: `from`, `to`, `taken`. */
   #unsure = [];
-  #setting;
+  #setup;
   #running = [];
-  #born = 0;
+  #started = 0;
 
   constructor({ store, port, limit, options }) {
-    this.#setting = { store, port, limit, options };
+    this.#setup = { store, port, limit, options };
   }
 
   get count() {
@@ -35,56 +35,56 @@ export class Pods {
   }
 
   start() {
-    const n = ++this.#born;
+    const n = ++this.#started;
     const skewMs = SKEW_MS * n * (n % 2 ? 1 : -1);
-    const child = fork(POD, [JSON.stringify({ ...this.#setting, id: `pod${n}`, skewMs })]);
-    const pod = { child, part: { size: 0, rank: -1, heardAt: -Infinity } };
-    child.on('message', (news) => {
-      if (news.type === 'part') pod.part = news;
-      if (news.type === 'taken') this.#count(news);
+    const child = fork(POD, [JSON.stringify({ ...this.#setup, id: `pod${n}`, skewMs })]);
+    const pod = { child, part: { size: 0, rank: -1, syncedAt: -Infinity } };
+    child.on('message', (message) => {
+      if (message.type === 'part') pod.part = message;
+      if (message.type === 'taken') this.#count(message);
     });
     this.#running.push(pod);
   }
 
-  #count(news) {
-    if (news.from === news.to) add(this.sums, news.from, news.taken);
-    else this.#unsure.push(news);
+  #count(message) {
+    if (message.from === message.to) add(this.sums, message.from, message.taken);
+    else this.#unsure.push(message);
   }
 
   get unsure() {
     return this.#unsure.reduce((sum, { taken }) => sum + taken, 0);
   }
 
-  /** The oldest leaves in good order. */
+  /** The oldest pod leaves the pool and exits. */
   async leave() {
     const { child } = this.#running.shift();
-    const gone = once(child, 'exit');
+    const exited = once(child, 'exit');
     child.send('leave');
-    await gone;
+    await exited;
   }
 
-  /** The oldest dies as a crash would have it. */
+  /** The oldest pod crashes. */
   async kill() {
     const { child } = this.#running.shift();
-    const gone = once(child, 'exit');
+    const exited = once(child, 'exit');
     child.kill('SIGKILL');
-    await gone;
+    await exited;
   }
 
   /**
-   * When the second began, after `since`, from which on all of the limit was taken in every second, up to one that began when
-   * everybody had its part; Infinity: it did not happen in time. A part counts once the store was heard again: those who have
-   * yet to learn that it has forgotten them go on for a moment as if nothing had happened.
+   * Start of the first second, after `since`, from which on the whole limit was taken in every second, up to one that began
+   * when all pods agreed on the size; Infinity after a timeout. Only positions that were synced after `since` count: pods
+   * that have not noticed a loss of the store's data continue with the old ones for a moment.
    */
   async wholeFrom(since, limit, withinMs) {
     const first = Math.ceil(since / 1000);
     let agreedAt;
     while (Date.now() - since < withinMs) {
-      await sleep(LOOK_EVERY_MS);
-      const areAll = this.#running.every(({ part }) => this.#isWhole(part, since));
-      agreedAt = areAll ? (agreedAt ?? Date.now()) : undefined;
-      const last = Math.floor((Date.now() - TOLD_WITHIN_MS) / 1000) - 1;
-      if (!areAll || last * 1000 < agreedAt || this.sums.get(last) !== limit) continue;
+      await sleep(POLL_MS);
+      const haveAgreed = this.#running.every(({ part }) => this.#isCurrent(part, since));
+      agreedAt = haveAgreed ? (agreedAt ?? Date.now()) : undefined;
+      const last = Math.floor((Date.now() - REPORTED_WITHIN_MS) / 1000) - 1;
+      if (!haveAgreed || last * 1000 < agreedAt || this.sums.get(last) !== limit) continue;
       let from = last;
       while (from > first && this.sums.get(from - 1) === limit) from--;
       return from * 1000;
@@ -92,11 +92,11 @@ export class Pods {
     return Infinity;
   }
 
-  #isWhole({ size, rank, heardAt }, since) {
-    return size === this.count && rank >= 0 && heardAt > since;
+  #isCurrent({ size, rank, syncedAt }, since) {
+    return size === this.count && rank >= 0 && syncedAt > since;
   }
 
-  /** The most that was taken in any second from that one on. What may be of several is taken to be of the emptiest. */
+  /** The most units taken in any second since then. Uncertain ones count for the emptiest of their seconds. */
   mostSince(at) {
     const sums = new Map(this.sums);
     for (const { from, to, taken } of this.#unsure) {

@@ -1,4 +1,4 @@
-/** A Redis, a NATS server or an etcd of one's own on loopback, that can be treated badly: killed, stopped, started again. */
+/** Starts Redis, NATS or etcd on loopback, as a process that can be killed, paused and restarted. */
 
 import { execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -9,9 +9,9 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { freePort } from '../ports.mjs';
 
-const STARTS_WITHIN_MS = 15_000;
+const START_TIMEOUT_MS = 15_000;
 
-/** Which Redis, NATS server or etcd this is, in its own words: the first number with two dots. */
+/** The version that `command --version` prints. */
 export const versionOf = (command) =>
   /\d+\.\d+\.\d+/.exec(execFileSync(command, ['--version'], { encoding: 'utf8' }))?.[0] ?? '?';
 
@@ -22,23 +22,24 @@ const REDIS_FLAGS = [
 export async function startRedis(...args) {
   const port = await freePort();
   const argsIn = (folder) => ['--port', `${port}`, '--dir', folder, ...REDIS_FLAGS, ...args];
-  // One that still reads its file says LOADING.
-  const isReady = async () => (await firstWords(port, 'PING\r\n')).startsWith('+PONG');
+  // While it loads its file, Redis replies LOADING.
+  const isReady = async () => (await firstReply(port, 'PING\r\n')).startsWith('+PONG');
   return {
     ...(await start('redis-server', argsIn, port, isReady)),
-    cli: (...words) => execFileSync('redis-cli', ['-p', `${port}`, ...words], { encoding: 'utf8' }),
+    cli: (...command) =>
+      execFileSync('redis-cli', ['-p', `${port}`, ...command], { encoding: 'utf8' }),
   };
 }
 
-/** A NATS server that keeps streams and buckets in its folder. */
+/** A NATS server with JetStream in its own folder. */
 export async function startJetStream() {
   const port = await freePort();
   const flags = ['--addr', '127.0.0.1', '--port', `${port}`, '--jetstream', '--store_dir'];
-  const isReady = async () => (await firstWords(port, '')).startsWith('INFO');
+  const isReady = async () => (await firstReply(port, '')).startsWith('INFO');
   return start('nats-server', (folder) => [...flags, folder], port, isReady);
 }
 
-/** A cluster of one. */
+/** An etcd cluster of one member. */
 export async function startEtcd() {
   const port = await freePort();
   const clients = `http://127.0.0.1:${port}`;
@@ -48,12 +49,12 @@ export async function startEtcd() {
     ...['--listen-peer-urls', peers, '--initial-advertise-peer-urls', peers],
     ...['--name', 'own', '--initial-cluster', `own=${peers}`],
   ];
-  // It listens before it has elected itself.
+  // It listens before it is the leader.
   const isReady = async () => (await fetch(`${clients}/health`).catch(() => {}))?.ok === true;
   return start('etcd', (folder) => ['--data-dir', join(folder, 'data'), ...flags], port, isReady);
 }
 
-/** Starts a server and waits until it says that it is ready. */
+/** Starts a server and waits until it is ready. */
 async function start(command, argsIn, port, isReady) {
   const folder = mkdtempSync(join(tmpdir(), 'sluice-soak-'));
   let child;
@@ -73,7 +74,7 @@ async function start(command, argsIn, port, isReady) {
     port,
     kill,
     restart: launch,
-    /** The same without anything it has kept in its folder. */
+    /** Restarts with an empty folder. */
     async restartEmpty() {
       rmSync(folder, { recursive: true, force: true });
       mkdirSync(folder);
@@ -88,8 +89,8 @@ async function start(command, argsIn, port, isReady) {
   };
 }
 
-/** Another port for the same Redis, and everything takes `farMs` longer, there and back. */
-export async function longWay(target, farMs) {
+/** A proxy to a local port that delays every packet by `delayMs` in both directions. */
+export async function delayingProxy(target, delayMs) {
   const sockets = new Set();
   const server = createServer((near) => {
     const far = connect(target, '127.0.0.1');
@@ -98,7 +99,7 @@ export async function longWay(target, farMs) {
       [far, near],
     ]) {
       sockets.add(from);
-      from.setNoDelay(true).on('data', (bytes) => setTimeout(() => to.write(bytes), farMs));
+      from.setNoDelay(true).on('data', (bytes) => setTimeout(() => to.write(bytes), delayMs));
       from.on('close', () => to.destroy()).on('error', () => to.destroy());
     }
   }).listen(0, '127.0.0.1');
@@ -111,22 +112,22 @@ export async function longWay(target, farMs) {
 }
 
 async function untilReady(command, isReady) {
-  const deadline = Date.now() + STARTS_WITHIN_MS;
+  const deadline = Date.now() + START_TIMEOUT_MS;
   while (Date.now() < deadline) {
     if (await isReady()) return;
     await sleep(2);
   }
-  throw new Error(`${command} is not ready after ${STARTS_WITHIN_MS} ms`);
+  throw new Error(`${command} is not ready after ${START_TIMEOUT_MS} ms`);
 }
 
-/** What a server says first, to somebody who says this; nothing if it is not there. */
-const firstWords = (port, said) =>
-  new Promise((tell) => {
-    const socket = connect(port, '127.0.0.1', () => socket.write(said));
+/** The first bytes a server sends after `request`; empty if it is not reachable. */
+const firstReply = (port, request) =>
+  new Promise((resolve) => {
+    const socket = connect(port, '127.0.0.1', () => socket.write(request));
     socket.setTimeout(500, () => socket.destroy());
     socket.once('data', (bytes) => {
-      tell(String(bytes));
+      resolve(String(bytes));
       socket.destroy();
     });
-    socket.once('error', () => tell('')).once('close', () => tell(''));
+    socket.once('error', () => resolve('')).once('close', () => resolve(''));
   });

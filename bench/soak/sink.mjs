@@ -1,51 +1,51 @@
 /**
- * Where calls go: a server that counts for itself how many are under way, and asks nobody.
+ * A server that calls go to. It counts the calls in flight itself.
  *
- * A call is a connection that is answered after a while. One that breaks off belonged to a process that was
- * killed: nobody waits for it any more, and yet its place is taken until its lease ends.
+ * A call is a connection that is answered after a while. An aborted one belonged to a killed process; its capacity stays
+ * taken until its lease expires.
  */
 
 import { once } from 'node:events';
 import { createServer } from 'node:net';
 import { now } from './fleet.mjs';
 
-/** A call is over after so long, evenly spread; a long one outlives the lease it began with. */
+/** Duration of a call, uniformly distributed; a long call outlives the lease it began with. */
 const SHORT_MS = [200, 400];
 const LONG_MS = 12_000;
 
 export async function startSink() {
-  /** What happened, in order: { at, type: 'begin' | 'end' | 'broken' }. */
+  /** In order: { at, type: 'begin' | 'end' | 'aborted' }. */
   const events = [];
   const open = new Set();
   let isOver = false;
-  const note = (type) => events.push({ at: now(), type });
+  const record = (type) => events.push({ at: now(), type });
 
   const server = createServer((socket) => {
     const call = { timer: undefined, end: undefined };
-    const over = (type) => {
+    const finish = (type) => {
       if (!open.delete(call)) return;
       clearTimeout(call.timer);
-      note(type);
+      record(type);
     };
     call.end = () => {
-      over('end');
+      finish('end');
       socket.end('done');
     };
     socket.once('data', (word) => {
       open.add(call);
-      note('begin');
+      record('begin');
       const [least, most] = SHORT_MS;
       const ms = String(word) === 'long' ? LONG_MS : least + (most - least) * Math.random();
       call.timer = setTimeout(call.end, isOver ? 0 : ms);
     });
-    socket.on('error', () => {}).on('close', () => over('broken'));
+    socket.on('error', () => {}).on('close', () => finish('aborted'));
   }).listen(0, '127.0.0.1');
   await once(server, 'listening');
 
   return {
     port: server.address().port,
     events,
-    /** Everybody may go home, and whoever comes from here on. */
+    /** Ends all calls, and later ones at once. */
     endAll() {
       isOver = true;
       for (const call of [...open]) call.end();
@@ -55,22 +55,22 @@ export async function startSink() {
 }
 
 /**
- * The most there were at once, those under way and those that were broken off less than `keptMs` ago; and
- * when so many as `most` were under way again, at or after `since`.
+ * The peak of calls in flight, with calls aborted less than `keptMs` ago; and when `most` calls were in flight again, at
+ * or after `since`.
  */
-export function atOnce(events, { most, keptMs, since }) {
-  const frees = events
-    .filter(({ type }) => type === 'broken')
-    .map(({ at }) => ({ at: at + keptMs, type: 'free' }));
-  const all = [...events, ...frees].toSorted((a, b) => a.at - b.at);
-  let [living, dead, peak, fullAt] = [0, 0, 0, Infinity];
+export function inFlightOf(events, { most, keptMs, since }) {
+  const expiries = events
+    .filter(({ type }) => type === 'aborted')
+    .map(({ at }) => ({ at: at + keptMs, type: 'expiry' }));
+  const all = [...events, ...expiries].toSorted((a, b) => a.at - b.at);
+  let [running, leased, peak, fullAt] = [0, 0, 0, Infinity];
   for (const { at, type } of all) {
-    living += { begin: 1, end: -1, broken: -1, free: 0 }[type];
-    dead += { begin: 0, end: 0, broken: 1, free: -1 }[type];
-    peak = Math.max(peak, living + dead);
-    if (living >= most && at >= since) fullAt = Math.min(fullAt, at);
+    running += { begin: 1, end: -1, aborted: -1, expiry: 0 }[type];
+    leased += { begin: 0, end: 0, aborted: 1, expiry: -1 }[type];
+    peak = Math.max(peak, running + leased);
+    if (running >= most && at >= since) fullAt = Math.min(fullAt, at);
   }
-  return { peak, fullAt, broken: frees.length, calls: count(events, 'begin') };
+  return { peak, fullAt, aborted: expiries.length, calls: count(events, 'begin') };
 }
 
 const count = (events, type) => events.filter((event) => event.type === type).length;

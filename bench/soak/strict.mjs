@@ -1,8 +1,8 @@
-/** Strictness: eight workers on clocks ten seconds apart ask for all they can get. */
+/** Strictness: eight workers with clocks ten seconds apart acquire permits as fast as they can. */
 
 import { setTimeout as sleep } from 'node:timers/promises';
 import { judge, startFleet } from './fleet.mjs';
-import { longWay, startRedis } from './server.mjs';
+import { delayingProxy, startRedis } from './server.mjs';
 
 const CASES = [
   { every: 20, reserve: 0 },
@@ -26,15 +26,16 @@ export async function strict({ isShort }) {
       server.cli('FLUSHALL');
       server.cli('CONFIG', 'RESETSTAT');
       const limit = { spacing: { every, reserve } };
-      const way = farMs > 0 ? await longWay(server.port, farMs) : { port: server.port, end() {} };
+      const proxy =
+        farMs > 0 ? await delayingProxy(server.port, farMs) : { port: server.port, end() {} };
       const options = farMs > 0 ? { deadline: 10 * farMs } : {};
       const lines = every > 100 ? 1 : 4;
-      const fleet = await startFleet({ port: way.port, limit, workers: WORKERS, lines, options });
+      const fleet = await startFleet({ port: proxy.port, limit, workers: WORKERS, lines, options });
       await sleep(isShort ? 1500 : 12_000);
-      const end = await fleet.stop();
-      way.end();
-      const seen = judge(fleet.grants, every);
-      results.push({ every, reserve, farMs, ...seen, ...end, calls: calls(server) });
+      const totals = await fleet.stop();
+      proxy.end();
+      const judged = judge(fleet.grants, every);
+      results.push({ every, reserve, farMs, ...judged, ...totals, calls: callsOf(server) });
     }
   } finally {
     await server.stop();
@@ -42,5 +43,5 @@ export async function strict({ isShort }) {
   return results;
 }
 
-const calls = (server) =>
+const callsOf = (server) =>
   Number(/cmdstat_evalsha:calls=(\d+)/.exec(server.cli('INFO', 'commandstats'))?.[1]);

@@ -1,11 +1,11 @@
 /**
- * One of many workers that share a limit through Redis: takes permits as fast as it gets them, on a
- * clock that is wrong, and tells its parent of every one.
+ * One of many workers that share a limit through Redis: acquires permits as fast as it can, on a skewed clock, and reports
+ * each to its parent.
  *
- *     { limit, port, client, skewMs, lines, work, options }     as JSON in the first argument
- *     'stop' from the parent                                    no new calls; says how many have no answer
+ *     { limit, port, client, skewMs, lines, work, options }     as JSON in the first argument; `lines` loops run at once
+ *     'stop' from the parent                                    no new calls; reports how many had no answer
  *
- * With `work: { port, longs }` each permit is held for a call to that port, the first `longs` lines for a long one.
+ * With `work: { port, longs }` each permit is held for a call to that port, in the first `longs` loops for a long one.
  */
 
 import { once } from 'node:events';
@@ -18,8 +18,8 @@ import { redis } from 'sluice/redis';
 
 const { limit, port, client: kind, skewMs, lines, work, options } = JSON.parse(process.argv[2]);
 
-/** How long those who still wait at the end are given. */
-const ANSWERS_WITHIN_MS = 15_000;
+/** How long remaining waiters are given at the end. */
+const DRAIN_MS = 15_000;
 
 async function connected() {
   if (kind === 'ioredis') {
@@ -42,25 +42,25 @@ async function connected() {
   return client;
 }
 
-const skewed = {
+const skewedClock = {
   now: () => systemClock.now() + skewMs,
-  wakeAt: (at, act, keepAlive) => systemClock.wakeAt(at - skewMs, act, keepAlive),
+  wakeAt: (at, callback, keepAlive) => systemClock.wakeAt(at - skewMs, callback, keepAlive),
 };
 
 const client = await connected();
-const api = limiter({ name: 'soak', limit, backend: redis(client, options), clock: skewed });
+const api = limiter({ name: 'soak', limit, backend: redis(client, options), clock: skewedClock });
 let isOver = false;
 let asked = 0;
 let answered = 0;
 
-const tell = (news) => process.send?.({ ...news, at: systemClock.now() });
+const report = (message) => process.send?.({ ...message, at: systemClock.now() });
 
 api.on((event) => {
   const { type, isAvailable } = event;
-  if (type === 'availability') tell({ type, isAvailable });
+  if (type === 'availability') report({ type, isAvailable });
 });
 
-/** What a permit is for: a call that takes as long as the other side likes. */
+/** The call that a permit is for; the server decides how long it takes. */
 async function call(isLong) {
   const socket = connect(work.port, '127.0.0.1');
   socket.on('error', () => {}).resume();
@@ -68,31 +68,31 @@ async function call(isLong) {
   await once(socket, 'close');
 }
 
-async function line(n) {
+async function runLoop(n) {
   while (!isOver) {
     asked++;
-    const entry = await api.acquire('token');
+    const result = await api.acquire('token');
     answered++;
-    if (entry.verdict === 'allow') {
-      tell({ type: 'grant', dueAt: entry.dueAt, waitedMs: entry.waitedMs });
+    if (result.verdict === 'allow') {
+      report({ type: 'grant', dueAt: result.dueAt, waitedMs: result.waitedMs });
       if (work) await call(n < work.longs);
-      entry.settle();
+      result.settle();
     } else {
-      tell({ type: 'refused' });
+      report({ type: 'refused' });
       await sleep(10);
     }
   }
 }
 
-process.on('message', async (word) => {
-  if (word !== 'stop') return;
+process.on('message', async (command) => {
+  if (command !== 'stop') return;
   isOver = true;
-  await Promise.race([running, sleep(ANSWERS_WITHIN_MS)]);
+  await Promise.race([running, sleep(DRAIN_MS)]);
   const { fallback } = api.stats();
   process.send({ type: 'over', asked, lost: asked - answered, fallback }, () => process.exit(0));
 });
 process.on('disconnect', () => process.exit(1));
 
-await api.inspect('token'); // the way is known before the race begins
-tell({ type: 'ready' });
-const running = Promise.all(Array.from({ length: lines }, (_, n) => line(n)));
+await api.inspect('token'); // connected before the run starts
+report({ type: 'ready' });
+const running = Promise.all(Array.from({ length: lines }, (_, n) => runLoop(n)));

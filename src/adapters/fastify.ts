@@ -1,10 +1,19 @@
 /**
- * For Fastify: a plugin, for the whole server or for the scope it is registered in.
+ * `sluice/fastify`: a rate limiting plugin for Fastify, for the whole server or the scope that registers it.
  *
- *     await app.register(fastify({ limit: { bucket: { rate: '10/s', burst: 20 } } }));
+ *     import { rateLimit } from 'sluice/fastify';
+ *     await app.register(rateLimit({ limit: { bucket: { rate: '10/s', burst: 20 } } }));
  */
 
 import { OptionReader } from '../core/options.ts';
+import { type HeaderAccessor, LOWERCASE_NAMES, mergeHeaders } from './http/headers.ts';
+import {
+  createRequestLimiter,
+  joinHeader,
+  type RequestDecision,
+  type RequestLimiter,
+} from './http/request-limiter.ts';
+import type { RequestAccessor } from './http/request-reader.ts';
 import {
   type ClosableResponse,
   canRefuse,
@@ -12,21 +21,20 @@ import {
   isAbandoned,
   isStillConnected,
   settleOnClose,
-} from './http/closing.ts';
-import { type GuardResult, guard, joinHeader } from './http/guard.ts';
-import { type HeaderAccessor, LOWERCASE_NAMES, mergeHeaders } from './http/headers.ts';
-import type { RequestAccessor } from './http/request.ts';
+} from './http/response-close.ts';
 import type { HttpOptions } from './http/settings.ts';
 
+/** The members of a Fastify request that are used. */
 export interface FastifyRequestLike {
   readonly method: string;
   readonly url: string;
   readonly headers: Readonly<Record<string, string | string[] | undefined>>;
-  /** The client, as the server's setting `trustProxy` has it. */
+  /** The client's address according to the server's setting `trustProxy`. */
   readonly ip: string;
   readonly raw: { readonly socket: { readonly remoteAddress?: string | undefined } };
 }
 
+/** The members of a Fastify reply that are used. */
 export interface FastifyReplyLike {
   readonly raw: ClosableResponse;
   code(status: number): unknown;
@@ -36,21 +44,20 @@ export interface FastifyReplyLike {
   send(body: string): unknown;
 }
 
-/**
- * When a request is checked: as soon as it comes (default), or right before its handler, when its
- * body is read and hooks that look up users have run.
- */
 const HOOKS = ['onRequest', 'preHandler'] as const;
 
-/** When the limit is asked. */
+/**
+ * When a request is checked: on arrival (`onRequest`, the default), or right before its handler (`preHandler`), when its
+ * body is read and hooks that authenticate users have run.
+ */
 export type FastifyHook = (typeof HOOKS)[number];
 
-/** Those of every framework, and the hook. */
+/** The options of all adapters, and the hook. */
 export type FastifyOptions<Request> = HttpOptions<Request> & { readonly hook?: FastifyHook };
 
 type HookHandler<Request> = (request: Request, reply: FastifyReplyLike, done: () => void) => void;
 
-/** The least a server needs to have. */
+/** The members of a Fastify server that are used. */
 export interface FastifyLike {
   addHook(name: FastifyHook, hook: never): unknown;
 }
@@ -58,13 +65,13 @@ export interface FastifyLike {
 /** What `app.register` takes. */
 export type FastifyPluginLike = (app: FastifyLike, options: unknown, done: () => void) => void;
 
-const ACCESSOR: RequestAccessor<FastifyRequestLike> = {
+const REQUEST_ACCESSOR: RequestAccessor<FastifyRequestLike> = {
   header: (request, name) => joinHeader(request.headers[name]),
   address: (request) => request.raw.socket.remoteAddress,
   ip: (request) => request.ip,
 };
 
-/** Fastify lowers every name it is given. Given one of small letters, it makes no new text: a µs a response. */
+/** Fastify converts every name to lower case, which allocates a string unless it is already: 1 µs per response. */
 const toLowercaseName = (name: string): string => LOWERCASE_NAMES.get(name) ?? name;
 
 const HEADER_ACCESSOR: HeaderAccessor<FastifyReplyLike> = {
@@ -73,56 +80,52 @@ const HEADER_ACCESSOR: HeaderAccessor<FastifyReplyLike> = {
   remove: (reply, name) => void reply.removeHeader(toLowercaseName(name)),
 };
 
-/** A plugin. @throws {ConfigError} if an option makes no sense. */
-export function fastify<Request extends FastifyRequestLike>(
+/** Creates a plugin. @throws {ConfigError} if an option is invalid. */
+export function rateLimit<Request extends FastifyRequestLike>(
   options: FastifyOptions<Request>,
 ): FastifyPluginLike {
-  const when = new OptionReader('', options).oneOf('hook', HOOKS, 'onRequest');
-  const { hook: _, ...rest } = options;
-  const hook = createHook(rest as HttpOptions<Request>);
+  const limit = createRequestLimiter(options, REQUEST_ACCESSOR, ['hook']);
+  const hookName = new OptionReader('', options).oneOf('hook', HOOKS, 'onRequest');
+  const hook = createHook(limit);
   const plugin: FastifyPluginLike = (app, _, done) => {
-    app.addHook(when, hook as never);
+    app.addHook(hookName, hook as never);
     done();
   };
   return Object.assign(plugin, {
-    // Its hook is for whoever registers it, not for a scope of its own with nothing in it.
+    // The hook belongs to the scope that registers the plugin, not to a new scope without routes.
     [Symbol.for('skip-override')]: true,
     [Symbol.for('fastify.display-name')]: 'sluice',
   });
 }
 
 function createHook<Request extends FastifyRequestLike>(
-  options: HttpOptions<Request>,
+  limit: RequestLimiter<Request>,
 ): HookHandler<Request> {
-  const own = guard(options, ACCESSOR);
-
-  const act = (
-    answer: GuardResult,
+  const apply = (
+    decision: RequestDecision,
     request: Request,
     reply: FastifyReplyLike,
     done: () => void,
   ) => {
-    if (!answer.isAllowed && !canRefuse(own, reply.raw)) return;
-    if (answer.headers) mergeHeaders(HEADER_ACCESSOR, reply, answer.headers);
-    if (!answer.isAllowed) {
-      reply.code(answer.status);
-      reply.send(answer.body);
+    if (!decision.isAllowed && !canRefuse(limit, reply.raw)) return;
+    if (decision.headers) mergeHeaders(HEADER_ACCESSOR, reply, decision.headers);
+    if (!decision.isAllowed) {
+      reply.code(decision.status);
+      reply.send(decision.body);
       return;
     }
-    if (answer.permit) settleOnClose(own, answer.permit, request, reply.raw);
+    if (decision.permit) settleOnClose(limit, decision.permit, request, reply.raw);
     done();
   };
 
   return (request, reply, done) => {
     if (isAbandoned(reply.raw)) return;
-    const answer = own.check(
-      request,
-      own.canWait ? () => disconnectSignalOf(reply.raw) : undefined,
-    );
-    if (!(answer instanceof Promise)) return act(answer, request, reply, done);
-    answer.then((late) => {
-      if (!isStillConnected(own, late, reply.raw)) return;
-      queueMicrotask(() => act(late, request, reply, done));
+    const watch = limit.canWait ? () => disconnectSignalOf(reply.raw) : undefined;
+    const decision = limit.check(request, watch);
+    if (!(decision instanceof Promise)) return apply(decision, request, reply, done);
+    decision.then((late) => {
+      if (!isStillConnected(limit, late, reply.raw)) return;
+      queueMicrotask(() => apply(late, request, reply, done));
     });
   };
 }

@@ -5,8 +5,8 @@ import { isBackPressure, parseQuota, parseRetryAfter } from './fetch-headers.ts'
 const NOW = Date.parse('2026-01-01T00:00:00Z');
 const of = (headers: Record<string, string>): Headers => new Headers(headers);
 
-describe('what an answer says about load', () => {
-  test('408, 429 and 5xx but 501 are back pressure', () => {
+describe('fetch-headers', () => {
+  test('isBackPressure: 408, 429 and 5xx but 501', () => {
     const statuses = [200, 204, 301, 400, 401, 404, 408, 418, 429, 500, 501, 502, 503, 504, 599];
     expect(statuses.filter(isBackPressure)).toEqual([408, 429, 500, 502, 503, 504, 599]);
   });
@@ -15,7 +15,7 @@ describe('what an answer says about load', () => {
     [{ 'retry-after': '120' }, 120_000],
     [{ 'retry-after': ' 0 ' }, 0],
     [{ 'retry-after': 'Thu, 01 Jan 2026 00:00:05 GMT' }, 5000],
-    // The other side's clock is an hour behind: five seconds are five seconds all the same.
+    // The server's clock is an hour behind: the difference to its own Date counts.
     [
       {
         'retry-after': 'Wed, 31 Dec 2025 23:00:05 GMT',
@@ -28,7 +28,7 @@ describe('what an answer says about load', () => {
     [{ 'retry-after': 'soon' }, undefined],
     [{ 'retry-after': '-5' }, undefined],
     [{}, undefined],
-  ])('Retry-After %j is %s ms', (headers, expected) => {
+  ])('parseRetryAfter: %j is %s ms', (headers, expected) => {
     expect(parseRetryAfter(of(headers as Record<string, string>), NOW)).toBe(expected);
   });
 
@@ -54,11 +54,11 @@ describe('what an answer says about load', () => {
     [{ ratelimit: 'nonsense', 'x-ratelimit-remaining': '0' }, { remaining: 0 }],
     [{ 'x-ratelimit-remaining': 'many' }, undefined],
     [{}, undefined],
-  ])('%j leaves %j', (headers, expected) => {
+  ])('parseQuota: %j gives %j', (headers, expected) => {
     expect(parseQuota(of(headers as Record<string, string>), NOW)).toEqual(expected);
   });
 
-  test('whatever stands there, it is read or not, and never fails', () => {
+  test('never throws, whatever the headers contain', () => {
     const names = [
       'ratelimit',
       'retry-after',

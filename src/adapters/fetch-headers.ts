@@ -1,36 +1,36 @@
 /**
- * What an answer says about load: in its status, and in its headers.
+ * Reads back-pressure, Retry-After and rate limit headers from a response.
  *
- * | header                                             | who writes it so                       |
+ * | header                                             | format                                 |
  * | -------------------------------------------------- | -------------------------------------- |
- * | `Retry-After: 120` or a date                       | everybody (RFC 9110)                   |
- * | `RateLimit: "burst";r=5;t=2, "day";r=900;t=3600`   | the IETF draft as it is                |
- * | `RateLimit: limit=10, remaining=5, reset=2`        | the draft as it was                    |
- * | `RateLimit-Remaining: 5` `RateLimit-Reset: 2`      | older still                            |
- * | `X-RateLimit-Remaining: 5` `X-RateLimit-Reset: …`  | seconds, or a date in seconds          |
+ * | `Retry-After: 120` or a date                       | RFC 9110                               |
+ * | `RateLimit: "burst";r=5;t=2, "day";r=900;t=3600`   | the current IETF draft                 |
+ * | `RateLimit: limit=10, remaining=5, reset=2`        | an earlier version of the draft        |
+ * | `RateLimit-Remaining: 5` `RateLimit-Reset: 2`      | a still earlier one                    |
+ * | `X-RateLimit-Remaining: 5` `X-RateLimit-Reset: …`  | seconds, or a Unix time in seconds     |
  *
- * Dates are read against the answer's own `Date`: a client whose clock is wrong waits as long as
- * everybody else. What cannot be read was not said.
+ * Dates are compared with the response's own `Date`, so that a wrong local clock has no effect. Invalid headers are
+ * ignored.
  */
 
 import type { Millis } from '../core/clock.ts';
 
-/** The least that is needed of a Headers object. */
+/** The member of a Headers object that is used. */
 export interface HeadersLike {
   get(name: string): string | null;
 }
 
-/** What the other side says is left, and for how long that holds. */
+/** The remaining quota that a server reports, and when it resets. */
 export interface Quota {
   readonly remaining: number;
   readonly resetMs?: Millis;
 }
 
-/** The other side has had enough, or was too slow: the same request may go well later. */
+/** The server is overloaded or too slow: the same request may succeed later. */
 export const isBackPressure = (status: number): boolean =>
   status === 408 || status === 429 || (status >= 500 && status !== 501);
 
-/** How long the other side wants nothing more; undefined if it does not say. `now` is since 1970. */
+/** The cool-down that a server requests; undefined if it requests none. `now` is since 1970. */
 export function parseRetryAfter(headers: HeadersLike, now: Millis): Millis | undefined {
   const value = headers.get('retry-after')?.trim();
   if (!value) return undefined;
@@ -40,10 +40,10 @@ export function parseRetryAfter(headers: HeadersLike, now: Millis): Millis | und
   return Number.isNaN(at) ? undefined : Math.max(0, at - responseDate(headers, now));
 }
 
-/** What is left on the other side, of whichever of its limits has least; undefined if it is silent. */
+/** The remaining quota of the server's tightest limit; undefined if it reports none. */
 export function parseQuota(headers: HeadersLike, now: Millis): Quota | undefined {
-  const modern = parseRateLimitField(headers.get('ratelimit') ?? '');
-  if (modern) return modern;
+  const quota = parseRateLimitField(headers.get('ratelimit') ?? '');
+  if (quota) return quota;
   for (const prefix of ['ratelimit', 'x-ratelimit']) {
     const remaining = parseInteger(headers.get(`${prefix}-remaining`));
     if (remaining === undefined) continue;
@@ -52,7 +52,7 @@ export function parseQuota(headers: HeadersLike, now: Millis): Quota | undefined
   return undefined;
 }
 
-/** Reads both spellings of the RateLimit field. */
+/** Parses the current and the earlier format of the RateLimit field. */
 function parseRateLimitField(field: string): Quota | undefined {
   const old = integerParameterOf(field, 'remaining', ',');
   if (old !== undefined)
@@ -66,20 +66,20 @@ function parseRateLimitField(field: string): Quota | undefined {
   return items.sort((a, b) => a.remaining - b.remaining)[0];
 }
 
-/** The whole number behind `name=` among parameters. */
+/** The integer value of a parameter. */
 function integerParameterOf(text: string, name: string, separator: string): number | undefined {
   for (const part of splitOutsideQuotes(text, separator)) {
-    const [own, value] = part.trim().split('=', 2);
-    if (own.trim().toLowerCase() === name) return parseInteger(value ?? null);
+    const [parameter, value] = part.trim().split('=', 2);
+    if (parameter.trim().toLowerCase() === name) return parseInteger(value ?? null);
   }
   return undefined;
 }
 
-/** Splits, but not inside a quoted name. */
+/** Splits at separators outside quoted strings. */
 const splitOutsideQuotes = (text: string, separator: string): string[] =>
   text.split(separator === ',' ? /,(?=(?:[^"]*"[^"]*")*[^"]*$)/ : /;(?=(?:[^"]*"[^"]*")*[^"]*$)/);
 
-/** Beyond this many seconds it is a date, not a span: nobody resets a quota in thirty years. */
+/** A larger reset value is a Unix time and not a span: 10⁹ seconds are 31 years. */
 const MAX_DELTA_SECONDS = 1e9;
 
 function parseReset(value: string | null, headers: HeadersLike, now: Millis): Millis | undefined {
@@ -88,7 +88,7 @@ function parseReset(value: string | null, headers: HeadersLike, now: Millis): Mi
   return Math.max(0, seconds * 1000 - responseDate(headers, now));
 }
 
-/** The time on the other side when it answered, or ours if it does not say. */
+/** The server's time of the response, or the local time if it has no `Date`. */
 function responseDate(headers: HeadersLike, now: Millis): Millis {
   const at = Date.parse(headers.get('date') ?? '');
   return Number.isNaN(at) ? now : at;

@@ -10,18 +10,18 @@ import type { Limiter } from '../limiter/sync-limiter.ts';
 import { VirtualClock } from '../testing/virtual-clock.ts';
 import { throttleFetch } from './fetch.ts';
 
-type Answer = (request: IncomingMessage, response: ServerResponse) => void;
+type Handler = (request: IncomingMessage, response: ServerResponse) => void;
 
 const servers: Server[] = [];
 
-/** A real server; its answers are given one after the other, the last one for ever. */
-async function serve(...answers: Answer[]): Promise<{ url: string; seen: string[] }> {
+/** A real server with one handler per request; the last one serves all further requests. */
+async function serve(...handlers: Handler[]): Promise<{ url: string; seen: string[] }> {
   const seen: string[] = [];
   const server = createServer((request, response) => {
     seen.push(`${request.method} ${request.url}`);
     request.resume();
-    const answer = answers.length > 1 ? answers.shift() : answers[0];
-    answer?.(request, response);
+    const handler = handlers.length > 1 ? handlers.shift() : handlers[0];
+    handler?.(request, response);
   });
   servers.push(server);
   await new Promise<void>((ready) => server.listen(0, '127.0.0.1', ready));
@@ -36,12 +36,12 @@ afterEach(() => {
 });
 
 const status =
-  (code: number, headers: Record<string, string> = {}): Answer =>
+  (code: number, headers: Record<string, string> = {}): Handler =>
   (_request, response) => {
     response.writeHead(code, headers).end(String(code));
   };
 
-/** What a limiter hears of how calls went. */
+/** The outcomes of settled calls. */
 function outcomesOf(api: Limiter): string[] {
   const outcomes: string[] = [];
   api.on((event) => event.type === 'settled' && outcomes.push((event as SettledEvent).outcome));
@@ -54,17 +54,17 @@ describe.each([
   ['the global fetch', globalThis.fetch],
   ["undici's fetch", undiciFetch as unknown as typeof globalThis.fetch],
 ])('throttleFetch around %s', (_name, inner) => {
-  test('answers as fetch does', async () => {
+  test('returns the response of the inner fetch', async () => {
     const { url } = await serve((_request, response) => response.end('hello'));
     const api = throttleFetch(inner, { limit: plenty });
     const response = await api(`${url}/x`, { method: 'POST', body: 'y' });
     expect([response.status, await response.text()]).toEqual([200, 'hello']);
   });
 
-  test('an answer is a lesson', async () => {
-    const answers = [200, 304, 404, 501, 408, 429, 500, 503].map((code) => status(code));
-    const { url } = await serve(...answers);
-    const sink = limiter({ limit: { adaptive: { fixed: 5 } } });
+  test('settles with the outcome of the status', async () => {
+    const handlers = [200, 304, 404, 501, 408, 429, 500, 503].map((code) => status(code));
+    const { url } = await serve(...handlers);
+    const sink = limiter({ limit: { concurrency: 5 } });
     const outcomes = outcomesOf(sink);
     const api = throttleFetch(inner, { limiter: sink });
     for (let n = 0; n < 8; n++) await (await api(url)).text();
@@ -72,7 +72,7 @@ describe.each([
     expect(sink.stats().rttMs.count).toBe(2);
   });
 
-  test('each origin has a limit of its own', async () => {
+  test('limits each origin separately', async () => {
     const [one, other] = [await serve(status(200)), await serve(status(200))];
     const clock = new VirtualClock();
     const limit = { bucket: { rate: 1, burst: 1 } } as const;
@@ -84,7 +84,7 @@ describe.each([
     expect([one.seen.length, other.seen.length]).toEqual([1, 1]);
   });
 
-  test('Retry-After keeps everybody away from that origin', async () => {
+  test('Retry-After starts a cool-down for the origin', async () => {
     const { url, seen } = await serve(status(429, { 'Retry-After': '7' }), status(200));
     const clock = new VirtualClock();
     const api = throttleFetch(inner, { limit: plenty, clock, wait: '10s' });
@@ -96,7 +96,7 @@ describe.each([
     expect((await later).status).toBe(200);
   });
 
-  test('what is left over there bounds what is left here', async () => {
+  test('the remaining quota in RateLimit headers bounds the limit', async () => {
     const headers = { RateLimit: '"default";r=2;t=30' };
     const { url } = await serve(status(200, headers), status(200, { RateLimit: '"x";r=0;t=5' }));
     const sink = limiter({ limit: { bucket: { rate: 1, burst: 100 } }, clock: new VirtualClock() });
@@ -109,13 +109,13 @@ describe.each([
     for (let n = 0; n < 3; n++) expect((await deaf(url)).status).toBe(200);
   });
 
-  test('time runs to the headers: a body may stream for as long as it likes', async () => {
+  test('measures time to headers; a streaming body holds no permit', async () => {
     let finish = (): void => {};
     const { url } = await serve((_request, response) => {
       response.write('first');
       finish = () => response.end(' last');
     });
-    const sink = limiter({ limit: { adaptive: { fixed: 1 } } });
+    const sink = limiter({ limit: { concurrency: 1 } });
     const api = throttleFetch(inner, { limiter: sink });
     const response = await api(url);
     expect(sink.inspect(url).inFlight).toBe(0);
@@ -123,9 +123,9 @@ describe.each([
     expect(await response.text()).toBe('first last');
   });
 
-  test('a timeout says something about load, an abort does not', async () => {
+  test('a timeout settles as timeout, an abort as failed', async () => {
     const { url } = await serve(() => {});
-    const sink = limiter({ limit: { adaptive: { fixed: 9 } } });
+    const sink = limiter({ limit: { concurrency: 9 } });
     const outcomes = outcomesOf(sink);
     const api = throttleFetch(inner, { limiter: sink });
     await expect(api(url, { signal: AbortSignal.timeout(20) })).rejects.toThrow();
@@ -137,9 +137,9 @@ describe.each([
     expect(sink.stats().held).toBe(0);
   });
 
-  test('an abort while waiting gives the place back, and nothing is sent', async () => {
+  test('an abort in the queue sends nothing', async () => {
     const { url, seen } = await serve(() => {});
-    const sink = limiter({ limit: { adaptive: { fixed: 1 } } });
+    const sink = limiter({ limit: { concurrency: 1 } });
     const api = throttleFetch(inner, { limiter: sink });
     const [first, second] = [new AbortController(), new AbortController()];
     const holding = api(url, { signal: first.signal });
@@ -152,11 +152,11 @@ describe.each([
     expect(seen.length).toBeLessThanOrEqual(1);
   });
 
-  test('a server that is gone, or hangs up, is back pressure; a wrong address is a failure', async () => {
+  test('a refused or closed connection settles as busy, an invalid URL as failed', async () => {
     const dropper = createSocketServer((socket) => socket.destroy());
     await new Promise<void>((ready) => dropper.listen(0, '127.0.0.1', ready));
     const { port } = dropper.address() as AddressInfo;
-    const sink = limiter({ limit: { adaptive: { fixed: 9 } } });
+    const sink = limiter({ limit: { concurrency: 9 } });
     const outcomes = outcomesOf(sink);
     const api = throttleFetch(inner, { limiter: sink });
     await expect(api(`http://127.0.0.1:${port}`)).rejects.toThrow();
@@ -166,9 +166,9 @@ describe.each([
     expect(outcomes).toEqual(['busy', 'busy', 'failed']);
   });
 
-  test('tries again when told to, and lets go of the bodies it drops', async () => {
+  test('retry: retries back-pressure and cancels discarded bodies', async () => {
     let dropped = 0;
-    const endless: Answer = (_request, response) => {
+    const endless: Handler = (_request, response) => {
       response.writeHead(503).write('x'.repeat(100_000));
       response.once('close', () => dropped++);
     };
@@ -180,7 +180,7 @@ describe.each([
     await vi.waitFor(() => expect(dropped).toBe(1));
   });
 
-  test('what may have been done is not done twice', async () => {
+  test('retry: does not repeat a request that may have been processed', async () => {
     const api = throttleFetch(inner, { limit: plenty, retry: { initialDelay: 1 } });
     const refused = await serve(status(429), status(201));
     expect((await api(refused.url, { method: 'POST', body: 'x' })).status).toBe(201);
@@ -198,7 +198,7 @@ describe.each([
     expect((await api(streamed.url, init)).status).toBe(429);
   });
 
-  test('what fetch itself refuses is refused by a promise', async () => {
+  test('rejects what fetch itself refuses', async () => {
     const { url } = await serve(status(200));
     const api = throttleFetch(inner, { limit: plenty, retry: true });
     const odd = api(url, { method: 'POST', body: 123 as never });
@@ -207,15 +207,15 @@ describe.each([
     await expect(api(url, { method: 'no way' })).rejects.toThrow();
   });
 
-  test('no signal is no signal, whatever the Request had', async () => {
+  test('signal null in init removes the signal of the Request', async () => {
     const { url } = await serve(status(200));
-    const api = throttleFetch(inner, { limit: { adaptive: { fixed: 1 } } });
+    const api = throttleFetch(inner, { limit: { concurrency: 1 } });
     const signal = AbortSignal.abort();
     expect((await api(url, { signal: null })).status).toBe(200);
     await expect(api(url, { signal })).rejects.toThrow();
   });
 
-  test('a refusal may be answered by somebody else', async () => {
+  test('onDeny: its result replaces the DeniedError', async () => {
     const { url } = await serve(status(200));
     const api = throttleFetch(inner, {
       limit: { bucket: { rate: 1, burst: 1 } },
@@ -230,16 +230,16 @@ describe.each([
 });
 
 describe('throttleFetch', () => {
-  test('has the type of what it wraps', () => {
+  test('has the type of the wrapped fetch', () => {
     expectTypeOf(throttleFetch({ limit: plenty })).toEqualTypeOf<typeof fetch>();
     expectTypeOf(throttleFetch(undiciFetch, { limit: plenty })).toEqualTypeOf<typeof undiciFetch>();
   });
 
-  test('asks whoever decides, also elsewhere, and pauses when an answer says so', async () => {
+  test('works with a remote limiter, and applies Retry-After', async () => {
     const { url, seen } = await serve(status(429, { 'Retry-After': '60' }));
-    const answers = [allow(1), allow(0)];
+    const decisions = [allow(1), allow(0)];
     const backend: Partial<RemoteBackend> = {
-      checkNow: async () => ({ decision: answers.shift() ?? deny(1), decidedAt: 0 }),
+      checkNow: async () => ({ decision: decisions.shift() ?? deny(1), decidedAt: 0 }),
       settle: async () => {},
       isAvailable: true,
     };
@@ -248,10 +248,10 @@ describe('throttleFetch', () => {
     const api = throttleFetch({ limiter: shared, wait: false });
     expect((await api(url)).status).toBe(429);
     await expect(api(url)).rejects.toMatchObject({ code: 'DENIED' });
-    expect([seen.length, answers.length]).toEqual([1, 1]); // nobody was asked again
+    expect([seen.length, decisions.length]).toEqual([1, 1]); // no second check during the cool-down
   });
 
-  test('nonsense is named', () => {
+  test('refuses invalid options, naming them', () => {
     expect(() => throttleFetch(undefined as never)).toThrow('an object with a limit');
     expect(() => throttleFetch({ limit: { bukket: {} } } as never)).toThrow('`limit`');
     expect(() => throttleFetch({ limit: plenty, wate: 1 } as never)).toThrow('wate');

@@ -1,13 +1,12 @@
 /**
- * Any fetch, kept inside a limit that listens to the answers.
+ * `sluice/fetch`: a fetch that stays inside a limit and learns from responses.
  *
  *     import { throttleFetch } from 'sluice/fetch';
  *     const fetch = throttleFetch({ limit: { adaptive: {} } });
- *     await fetch('https://api.example.com/things');   // waits its turn, learns, backs off
+ *     await fetch('https://api.example.com/things');   // waits for a permit, measures, backs off
  *
- * Each origin has a limit of its own, unless `key` says otherwise. An answer is a lesson: how long
- * its headers took, whether it says "too much" (408, 429, 5xx but 501), when to come back
- * (Retry-After), what is left (RateLimit). The body is the caller's: it is neither read nor waited for.
+ * The key is the origin of a request, unless `key` says otherwise. A response reports its time to headers, back-pressure
+ * (408, 429, 5xx but 501), Retry-After, and the remaining quota (RateLimit headers). Its body is neither read nor awaited.
  */
 
 import type { Millis } from '../core/clock.ts';
@@ -15,56 +14,72 @@ import type { Outcome } from '../core/decision.ts';
 import type { Duration } from '../core/duration.ts';
 import { ConfigError, type Denial } from '../core/errors.ts';
 import type { RemoteLimiter } from '../limiter/async-limiter.ts';
-import { type LimiterOptions, limiter } from '../limiter/limiter.ts';
+import { internalsOf } from '../limiter/internals.ts';
+import type { LimiterOptions } from '../limiter/limiter.ts';
+import { resolveLimiter } from '../limiter/resolve-limiter.ts';
 import type { Limiter } from '../limiter/sync-limiter.ts';
 import type { Attempt, RetryOptions } from '../throttle/retry.ts';
 import { throttle } from '../throttle/throttle.ts';
 import { type HeadersLike, isBackPressure, parseQuota, parseRetryAfter } from './fetch-headers.ts';
 
-/** The least that is needed of a Response. */
+/** The members of a Response that are used. */
 export interface ResponseLike {
   readonly status: number;
   readonly headers: HeadersLike;
   readonly body?: unknown;
 }
 
-/** Any fetch: the global one, undici's, or one of your own. */
+/** Any fetch: the global one, undici's, or a custom one. */
 export type FetchLike = (...args: never[]) => Promise<ResponseLike>;
 
 type Args<F extends FetchLike> = Parameters<F>;
 type ResponseOf<F extends FetchLike> = Awaited<ReturnType<F>>;
 
-/** What `throttleFetch` wants to know of each request. */
+/** Options of `throttleFetch` beside the limit. */
 export interface FetchCallOptions<F extends FetchLike> {
-  /** Which key a request counts against. Default: its origin, such as `https://api.example.com`. */
+  /** The key of a request. Default: its origin, such as `https://api.example.com`. */
   readonly key?: (...args: Args<F>) => string;
-  /** What a request costs. Default 1. */
+  /** The cost of a request. Default 1. */
   readonly cost?: (...args: Args<F>) => number;
-  /** What it really used, as far as its headers tell. */
+  /** The cost that the request really had, read from its response. */
   readonly used?: (response: ResponseOf<F>) => number;
-  /** How long to wait for a turn: true as long as it takes, false not at all. Default 30 seconds. */
+  /** How long to wait for a permit: true without limit, false not at all. Default 30 seconds. */
   readonly wait?: boolean | Duration;
-  /** Try again when the other side had enough: true, so many times, or in detail. Default: no. */
+  /** Retry on back-pressure and timeouts: true, a number of retries, or options. Default: no retries. */
   readonly retry?: boolean | number | RetryOptions;
-  /** Whether RateLimit headers are heard: what is left over there bounds what is left here. Default true. */
+  /** Whether the remaining quota in RateLimit headers bounds the local limit. Default true. */
   readonly rateLimitHeaders?: boolean;
-  /** How it went, where status and error do not say it well enough. */
+  /** The outcome of a request, to replace the default by status and error. */
   readonly outcome?: (error: unknown, response: ResponseOf<F> | undefined) => Outcome;
-  /** With order priority, higher goes first. */
+  /** The priority of a request, for `queue: { order: 'priority' }`: higher goes first. */
   readonly priority?: (...args: Args<F>) => number;
-  /** Which part of a limit with partitions it counts against. */
+  /** The partition of an adaptive limit that a request belongs to. */
   readonly partition?: (...args: Args<F>) => string | undefined;
-  /** When refused: throw a DeniedError (default), or answer with what this gives. */
+  /** The response to a refused request. Default: a DeniedError is thrown. */
   readonly onDeny?: (denial: Denial, ...args: Args<F>) => ResponseOf<F> | Promise<ResponseOf<F>>;
 }
 
-/** What `throttleFetch` takes: that, and a limit or a limiter. */
+/** The options of `throttleFetch`, and either those of a limiter or a limiter. */
 export type FetchOptions<F extends FetchLike> = FetchCallOptions<F> &
   (LimiterOptions | { readonly limiter: Limiter | RemoteLimiter });
 
+/** Complete by its type; for the error that lists the known options. */
+const FETCH_OPTIONS: Readonly<Record<keyof FetchCallOptions<FetchLike>, true>> = {
+  key: true,
+  cost: true,
+  used: true,
+  wait: true,
+  retry: true,
+  rateLimitHeaders: true,
+  outcome: true,
+  priority: true,
+  partition: true,
+  onDeny: true,
+};
+
 const DEFAULT_WAIT = '30s';
 
-/** Wraps the global fetch, or the one given. What comes back has its type. */
+/** Wraps the global fetch, or the given one; the result has its type. */
 export function throttleFetch(options: FetchOptions<typeof fetch>): typeof fetch;
 export function throttleFetch<F extends FetchLike>(inner: F, options: FetchOptions<F>): F;
 export function throttleFetch(first: unknown, second?: unknown): unknown {
@@ -78,7 +93,7 @@ export function throttleFetch(first: unknown, second?: unknown): unknown {
   return wrapFetch(inner, options);
 }
 
-/** A fetch as it is called in here. */
+/** A fetch as this file calls it. */
 type UntypedFetch = (input: unknown, init?: RequestInitLike) => Promise<ResponseLike>;
 
 interface RequestInitLike {
@@ -96,39 +111,30 @@ interface RequestLike {
 }
 
 function wrapFetch(inner: UntypedFetch, options: FetchOptions<UntypedFetch>): UntypedFetch {
-  const { key = originOf, wait = DEFAULT_WAIT, retry = false, ...rest } = options;
-  const {
-    cost,
-    used,
-    rateLimitHeaders = true,
-    outcome,
-    priority,
-    partition,
-    onDeny,
-    ...limit
-  } = rest;
+  const { key = originOf, wait = DEFAULT_WAIT, retry = false, rateLimitHeaders = true } = options;
+  const { cost, used, outcome, priority, partition, onDeny } = options;
   if (typeof rateLimitHeaders !== 'boolean') {
     throw new ConfigError('rateLimitHeaders', 'true or false', rateLimitHeaders);
   }
-  const own = 'limiter' in limit ? limit.limiter : limiter(limit);
+  const limiter = internalsOf(resolveLimiter(options, Object.keys(FETCH_OPTIONS)));
 
-  /** Does the request; what its answer says of the quota is heard before anybody else asks. */
+  /** Sends the request; the quota of its response is applied before the next check. */
   const request = async (input: unknown, init?: RequestInitLike): Promise<ResponseLike> => {
     const response = await inner(input, init);
-    const quota = rateLimitHeaders ? parseQuota(response.headers, own.clock.now()) : undefined;
-    if (quota) void own.update(key(input, init), quota);
+    const quota = rateLimitHeaders ? parseQuota(response.headers, limiter.clock.now()) : undefined;
+    if (quota) void limiter.update(key(input, init), quota);
     return response;
   };
 
   const settings = {
-    limiter: own,
+    limiter,
     key,
     wait,
     signal: signalOf,
     outcome: outcome ?? outcomeOf,
     retryAfter: (_error: unknown, response: ResponseLike | undefined): Millis | undefined =>
       response && isBackPressure(response.status)
-        ? parseRetryAfter(response.headers, own.clock.now())
+        ? parseRetryAfter(response.headers, limiter.clock.now())
         : undefined,
     ...(cost && { cost }),
     ...(used && { used }),
@@ -139,45 +145,45 @@ function wrapFetch(inner: UntypedFetch, options: FetchOptions<UntypedFetch>): Un
   const once = throttle(request, settings);
   if (retry === false) return once;
 
-  const detail = typeof retry === 'number' ? { maxRetries: retry } : retry === true ? {} : retry;
-  const again = (isSafe: boolean) =>
+  const retryOptions =
+    typeof retry === 'number' ? { maxRetries: retry } : retry === true ? {} : retry;
+  const withRetry = (isSafe: boolean) =>
     throttle(request, {
       ...settings,
-      retry: { ...detail, on: retryPredicate(detail, isSafe), onRetry },
+      retry: { ...retryOptions, on: retryPredicate(retryOptions, isSafe), onRetry },
     });
-  const onRetry = (tried: Attempt, n: number): void => {
-    cancelBody(tried.result as ResponseLike | undefined);
-    detail.onRetry?.(tried, n);
+  const onRetry = (attempt: Attempt, n: number): void => {
+    cancelBody(attempt.result as ResponseLike | undefined);
+    retryOptions.onRetry?.(attempt, n);
   };
-  const [safely, carefully] = [again(true), again(false)];
+  const [retrySafe, retryUnsafe] = [withRetry(true), withRetry(false)];
 
   return async (input, init) => {
     if (!isReplayable(input, init)) return once(input, init);
-    const repeated = isIdempotent(input, init) ? safely : carefully;
-    return repeated(input, init);
+    return isIdempotent(input, init) ? retrySafe(input, init) : retryUnsafe(input, init);
   };
 }
 
 const isRequest = (input: unknown): input is RequestLike =>
   typeof input === 'object' && input !== null && 'url' in input && 'clone' in input;
 
-/** Where a request goes; what is no address is for fetch itself to complain about. */
+/** The origin of a request; an invalid URL is left for fetch to report. */
 function originOf(input: unknown): string {
-  const host = globalThis as { location?: { href?: string } };
+  const runtime = globalThis as { location?: { href?: string } };
   try {
-    return new URL(isRequest(input) ? input.url : String(input), host.location?.href).origin;
+    return new URL(isRequest(input) ? input.url : String(input), runtime.location?.href).origin;
   } catch {
     return '';
   }
 }
 
-/** As fetch has it: `null` says that there is none, whatever the Request had. */
+/** As in fetch, `null` in `init` removes the signal of the Request. */
 function signalOf(input: unknown, init?: RequestInitLike): AbortSignal | undefined {
   if (init?.signal !== undefined) return init.signal ?? undefined;
   return isRequest(input) ? input.signal : undefined;
 }
 
-/** A stream can be sent once. Everything else, and a Request without a body, as often as one likes. */
+/** A stream can be sent only once; every other body can be sent again. */
 function isReplayable(input: unknown, init?: RequestInitLike): boolean {
   const body = init?.body ?? (isRequest(input) ? input.body : undefined);
   if (typeof body !== 'object' || body === null) return true;
@@ -186,27 +192,26 @@ function isReplayable(input: unknown, init?: RequestInitLike): boolean {
 
 const IDEMPOTENT_METHODS = ['GET', 'HEAD', 'OPTIONS', 'PUT', 'DELETE', 'TRACE'];
 
-/** Doing it twice comes to the same. */
 function isIdempotent(input: unknown, init?: RequestInitLike): boolean {
   const method = init?.method ?? (isRequest(input) ? input.method : 'GET');
   return IDEMPOTENT_METHODS.includes(String(method).toUpperCase());
 }
 
-/** The other side says that it has done nothing. */
+/** The server did not process the request. */
 const isRefusedByServer = ({ result }: Attempt): boolean =>
   [429, 503].includes((result as ResponseLike | undefined)?.status ?? 0);
 
-/** What is worth another try: anything that says "later", if doing it twice can do no harm. */
-function retryPredicate(retry: RetryOptions, isSafe: boolean): (tried: Attempt) => boolean {
+/** Retries what `on` selects, if the request is idempotent or the server did not process it. */
+function retryPredicate(retry: RetryOptions, isSafe: boolean): (attempt: Attempt) => boolean {
   const { on = ['busy', 'timeout'] } = retry;
-  const isWanted = typeof on === 'function' ? on : ({ outcome }: Attempt) => on.includes(outcome);
-  return (tried) => (isSafe || isRefusedByServer(tried)) && isWanted(tried);
+  const isSelected = typeof on === 'function' ? on : ({ outcome }: Attempt) => on.includes(outcome);
+  return (attempt) => (isSafe || isRefusedByServer(attempt)) && isSelected(attempt);
 }
 
-/** A body that nobody will read keeps its connection busy. */
+/** An unread body would keep its connection busy. */
 function cancelBody(response: ResponseLike | undefined): void {
   const body = response?.body as { cancel?(): Promise<void> } | null | undefined;
-  body?.cancel?.().catch(() => {}); // somebody else is reading it after all
+  body?.cancel?.().catch(() => {}); // it is locked by another reader
 }
 
 function outcomeOf(error: unknown, response: ResponseLike | undefined): Outcome {
@@ -215,7 +220,7 @@ function outcomeOf(error: unknown, response: ResponseLike | undefined): Outcome 
   return response.status >= 400 ? 'failed' : 'ok';
 }
 
-/** The other side, or the way to it, did not answer in time. */
+/** The server or the network did not reply in time. */
 const TIMEOUT_CODES = [
   'ETIMEDOUT',
   'UND_ERR_CONNECT_TIMEOUT',
@@ -223,10 +228,10 @@ const TIMEOUT_CODES = [
   'UND_ERR_BODY_TIMEOUT',
 ];
 
-/** The other side is there, and takes nothing more; or it has just gone away. */
+/** The server accepts no connection, or closed it. */
 const BUSY_CODES = ['ECONNREFUSED', 'ECONNRESET', 'EPIPE', 'UND_ERR_SOCKET'];
 
-/** An abort by the caller says nothing about load; a timeout does, whoever set it. */
+/** An abort by the caller says nothing about load; a timeout does, also one that the caller set. */
 function outcomeOfError(error: unknown): Outcome {
   if (error instanceof Error && error.name === 'TimeoutError') return 'timeout';
   const codes = errorCodesOf(error);
@@ -234,14 +239,14 @@ function outcomeOfError(error: unknown): Outcome {
   return codes.some((code) => BUSY_CODES.includes(code)) ? 'busy' : 'failed';
 }
 
-/** How deep an error may stand within errors. */
+/** How many levels of `cause` are searched. */
 const MAX_CAUSE_DEPTH = 4;
 
-/** The codes of an error and of what caused it; an address tried twice has two causes. */
+/** The codes of an error and of its causes; a host with two addresses has two causes. */
 function errorCodesOf(error: unknown, depth = 0): string[] {
   if (typeof error !== 'object' || error === null || depth > MAX_CAUSE_DEPTH) return [];
   const { code, cause, errors } = error as { code?: unknown; cause?: unknown; errors?: unknown };
   const inner = [cause, ...(Array.isArray(errors) ? errors : [])];
-  const own = typeof code === 'string' ? [code] : [];
-  return [...own, ...inner.flatMap((one) => errorCodesOf(one, depth + 1))];
+  const codes = typeof code === 'string' ? [code] : [];
+  return [...codes, ...inner.flatMap((each) => errorCodesOf(each, depth + 1))];
 }

@@ -1,15 +1,29 @@
 /**
- * For Hono, wherever it runs.
+ * `sluice/hono`: rate limiting middleware for Hono on any runtime.
  *
- *     app.use(hono({ limit: { bucket: { rate: '10/s', burst: 20 } } }));
+ *     import { rateLimit } from 'sluice/hono';
+ *     app.use(rateLimit({ limit: { bucket: { rate: '10/s', burst: 20 } } }));
  *
- * On Node the adapter finds the connection by itself: its address, when it closes, and so when a
- * response is out to the last byte. Elsewhere say where an address comes from (`address`), and a
- * request counts as done when its response is made, even if the body still streams.
+ * On Node the adapter finds the connection in `env`: the client's address, and when the response is sent completely. On
+ * other runtimes the option `address` supplies the address, and a permit is settled when the response exists, even if its
+ * body still streams.
  */
 
 import { emitProcessWarning } from '../core/process-warning.ts';
 import type { Permit } from '../limiter/permit.ts';
+import { type HeaderAccessor, type HeaderValues, mergeHeaders } from './http/headers.ts';
+import {
+  buildUnavailableRefusal,
+  type RefusalResponse,
+  type RefusalStatus,
+} from './http/refusal.ts';
+import {
+  type DisconnectSignal,
+  type RequestDecision,
+  type RequestLimiter,
+  requestLimiter,
+} from './http/request-limiter.ts';
+import type { RequestAccessor } from './http/request-reader.ts';
 import {
   type ClosableResponse,
   disconnectSignalOf,
@@ -18,18 +32,10 @@ import {
   isStillConnected,
   markRefused,
   settleOnClose,
-} from './http/closing.ts';
-import { type DisconnectSignal, type Guard, type GuardResult, guard } from './http/guard.ts';
-import { type HeaderAccessor, type HeaderValues, mergeHeaders } from './http/headers.ts';
-import {
-  buildUnavailableRefusal,
-  type RefusalResponse,
-  type RefusalStatus,
-} from './http/refusal.ts';
-import type { RequestAccessor } from './http/request.ts';
+} from './http/response-close.ts';
 import type { HttpOptions } from './http/settings.ts';
 
-/** The least that is needed of Hono's context. */
+/** The members of Hono's context that are used. */
 export interface HonoContextLike {
   readonly req: {
     readonly method: string;
@@ -47,7 +53,7 @@ export interface HonoContextLike {
   body(data: string, status: RefusalStatus, headers: Record<string, string>): Response;
 }
 
-/** What `@hono/node-server` hands in as `env`. */
+/** What `@hono/node-server` passes as `env`. */
 interface NodeBindings {
   readonly incoming?: { readonly socket?: { readonly remoteAddress?: string | undefined } };
   readonly outgoing?: ClosableResponse;
@@ -56,10 +62,10 @@ interface NodeBindings {
 const nodeBindingsOf = ({ env }: HonoContextLike): NodeBindings => (env ?? {}) as NodeBindings;
 
 const NO_ADDRESS_WARNING =
-  'the address of a client is not known here, so all clients share one key; ' +
-  'give `address`, such as (c) => getConnInfo(c).remote.address, or a `key`';
+  'this runtime gives no client address, so all clients share one key; ' +
+  'set `address`, such as (c) => getConnInfo(c).remote.address, or a `key`';
 
-const accessorFor = (nameOf: () => string): RequestAccessor<HonoContextLike> => ({
+const requestAccessorFor = (nameOf: () => string): RequestAccessor<HonoContextLike> => ({
   header: (context, name) => context.req.header(name),
   address(context) {
     const { incoming } = nodeBindingsOf(context);
@@ -69,14 +75,14 @@ const accessorFor = (nameOf: () => string): RequestAccessor<HonoContextLike> => 
   },
 });
 
-/** What limits have put on the response to come: looking at it would make it, and slow it down. */
+/** Headers that limits have set on the response to come. Reading them from `context.res` would create it, which is slow. */
 const pendingHeaders = new WeakMap<HonoContextLike, Map<string, string>>();
 
 const PENDING_HEADER_ACCESSOR: HeaderAccessor<HonoContextLike> = {
   get: (context, name) => pendingHeaders.get(context)?.get(name),
   set(context, name, value) {
-    const own = pendingHeaders.get(context);
-    if (own) own.set(name, value);
+    const pending = pendingHeaders.get(context);
+    if (pending) pending.set(name, value);
     else pendingHeaders.set(context, new Map([[name, value]]));
     context.header(name, value);
   },
@@ -92,40 +98,46 @@ const SENT_HEADER_ACCESSOR: HeaderAccessor<HonoContextLike> = {
   remove: (context, name) => context.header(name),
 };
 
-/** Middleware. @throws {ConfigError} if an option makes no sense. */
-export function hono<Context extends HonoContextLike>(
+/** Creates middleware. @throws {ConfigError} if an option is invalid. */
+export function rateLimit<Context extends HonoContextLike>(
   options: HttpOptions<Context>,
 ): (context: Context, next: () => Promise<void>) => Promise<Response | undefined> {
-  const own: Guard<Context> = guard(
+  const limit: RequestLimiter<Context> = requestLimiter(
     options,
-    accessorFor(() => own.limiter.name),
+    requestAccessorFor(() => limit.limiter.name),
   );
   return async function limited(context, next) {
     if (hasDisconnected(context)) return sendRefusal(context, buildUnavailableRefusal());
-    const found = own.check(context, own.canWait ? () => disconnectSignalFor(context) : undefined);
-    const answer = found instanceof Promise ? await awaitResult(own, found, context) : found;
-    if (!answer.isAllowed) return sendRefusal(context, answer);
-    const { headers, permit } = answer;
+    const result = limit.check(
+      context,
+      limit.canWait ? () => disconnectSignalFor(context) : undefined,
+    );
+    const decision =
+      result instanceof Promise ? await awaitDecision(limit, result, context) : result;
+    if (!decision.isAllowed) return sendRefusal(context, decision);
+    const { headers, permit } = decision;
     if (headers) mergeHeaders(PENDING_HEADER_ACCESSOR, context, headers);
-    if (permit) await nextWithPermit(own, permit, context, next);
+    if (permit) await nextWithPermit(limit, permit, context, next);
     else await next();
     if (headers) restoreHeaders(context, headers);
     return undefined;
   };
 }
 
-/** What somebody who waited is told when its turn comes, if it is still there. */
-async function awaitResult<Context extends HonoContextLike>(
-  own: Guard<Context>,
-  found: Promise<GuardResult>,
+/** The decision for a request that waited; a refusal if its client has disconnected meanwhile. */
+async function awaitDecision<Context extends HonoContextLike>(
+  limit: RequestLimiter<Context>,
+  result: Promise<RequestDecision>,
   context: Context,
-): Promise<GuardResult> {
-  const answer = await found;
+): Promise<RequestDecision> {
+  const decision = await result;
   const { outgoing } = nodeBindingsOf(context);
-  return !outgoing || isStillConnected(own, answer, outgoing) ? answer : buildUnavailableRefusal();
+  return !outgoing || isStillConnected(limit, decision, outgoing)
+    ? decision
+    : buildUnavailableRefusal();
 }
 
-/** What stands for the response from beginning to end. */
+/** An object that exists once per response. */
 const responseIdentityOf = (context: HonoContextLike): object =>
   nodeBindingsOf(context).outgoing ?? context;
 
@@ -139,41 +151,44 @@ function sendRefusal(
 }
 
 /**
- * A handler that makes its response without the context's help leaves out what was set there. The
- * innermost limit is the first to notice, so each puts its own in front of what it finds.
+ * A handler that creates its response without the context loses the headers set there. The innermost limit runs first
+ * after the handler, so each limit puts its items in front of those it finds.
  */
 function restoreHeaders(context: HonoContextLike, headers: HeaderValues): void {
   try {
     mergeHeaders(SENT_HEADER_ACCESSOR, context, headers, 'first');
   } catch {
-    // what cannot be changed any more, such as the switch to a WebSocket, goes out as it is
+    // an immutable response, such as a WebSocket upgrade, is sent without them
   }
 }
 
-/** Goes on and settles: when the connection says so, else when the response is made. */
+/** Calls `next` and settles the permit: on close of the connection if it is known, else when the response exists. */
 async function nextWithPermit<Context extends HonoContextLike>(
-  own: Guard<Context>,
+  limit: RequestLimiter<Context>,
   permit: Permit,
   context: Context,
   next: () => Promise<void>,
 ): Promise<void> {
   const { outgoing } = nodeBindingsOf(context);
   if (outgoing) {
-    settleOnClose(own, permit, context, outgoing);
+    settleOnClose(limit, permit, context, outgoing);
     return next();
   }
-  let isMade = false;
+  let hasResponse = false;
   try {
     await next();
-    isMade = true;
+    hasResponse = true;
   } finally {
-    own.settle(permit, isMade ? responseOutcomeOf(own, context) : 'failed');
+    limit.settle(permit, hasResponse ? responseOutcomeOf(limit, context) : 'failed');
   }
 }
 
-function responseOutcomeOf<Context extends HonoContextLike>(own: Guard<Context>, context: Context) {
+function responseOutcomeOf<Context extends HonoContextLike>(
+  limit: RequestLimiter<Context>,
+  context: Context,
+) {
   if (isRefused(context)) return 'ignored';
-  return hasDisconnected(context) ? 'failed' : own.outcomeOf(context, context.res.status);
+  return hasDisconnected(context) ? 'failed' : limit.outcomeOf(context, context.res.status);
 }
 
 function hasDisconnected(context: HonoContextLike): boolean {

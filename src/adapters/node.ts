@@ -1,12 +1,22 @@
 /**
- * For `node:http`, Express, and whatever else takes `(req, res, next)`.
+ * `sluice/node`: rate limiting for `node:http`, HTTP/2 and every framework that takes `(req, res, next)`.
  *
- *     app.use(express({ limit: { bucket: { rate: '10/s', burst: 20 } } }));
+ *     import { rateLimit } from 'sluice/node';
+ *     const limited = rateLimit({ limit: { bucket: { rate: '10/s', burst: 20 } } });
+ *     createServer((req, res) => limited(req, res, () => handle(req, res)));
  *
- * The types below are the least that is needed of a request and a response: Node's own, those of
- * Express and those of HTTP/2 all have it.
+ * The types below name only the members that are used: those of Node, Express and HTTP/2 all have them.
  */
 
+import { type HeaderAccessor, mergeHeaders } from './http/headers.ts';
+import type { RefusalResponse } from './http/refusal.ts';
+import {
+  joinHeader,
+  type RequestDecision,
+  type RequestLimiter,
+  requestLimiter,
+} from './http/request-limiter.ts';
+import type { RequestAccessor } from './http/request-reader.ts';
 import {
   type ClosableResponse,
   canRefuse,
@@ -14,26 +24,22 @@ import {
   isAbandoned,
   isStillConnected,
   settleOnClose,
-} from './http/closing.ts';
-import { type Guard, type GuardResult, guard, joinHeader } from './http/guard.ts';
-import { type HeaderAccessor, mergeHeaders } from './http/headers.ts';
-import type { RefusalResponse } from './http/refusal.ts';
-import type { RequestAccessor } from './http/request.ts';
+} from './http/response-close.ts';
 import type { HttpOptions } from './http/settings.ts';
 
-/** What is needed of a request of `node:http`, and of Express. */
+/** The members of a `node:http` or Express request that are used. */
 export interface NodeRequest {
   readonly method?: string | undefined;
   readonly url?: string | undefined;
-  /** Express: the way of the URL, without what is asked of it. */
+  /** Express: the path of the URL, without the query. */
   readonly path?: string | undefined;
   readonly headers: Readonly<Record<string, string | string[] | undefined>>;
   readonly socket: { readonly remoteAddress?: string | undefined };
-  /** Express: the client, as its setting `trust proxy` has it. */
+  /** Express: the client's address according to its setting `trust proxy`. */
   readonly ip?: string | undefined;
 }
 
-/** What is needed of a response. */
+/** The members of a `node:http` or Express response that are used. */
 export interface NodeResponse extends ClosableResponse {
   statusCode: number;
   getHeader(name: string): unknown;
@@ -44,7 +50,7 @@ export interface NodeResponse extends ClosableResponse {
 
 type Next = (error?: unknown) => void;
 
-const ACCESSOR: RequestAccessor<NodeRequest> = {
+const REQUEST_ACCESSOR: RequestAccessor<NodeRequest> = {
   header: (request, name) => joinHeader(request.headers[name]),
   address: (request) => request.socket.remoteAddress,
   ip: (request) => request.ip,
@@ -56,39 +62,38 @@ const HEADER_ACCESSOR: HeaderAccessor<NodeResponse> = {
   remove: (response, name) => void response.removeHeader(name),
 };
 
-/** Middleware. @throws {ConfigError} if an option makes no sense. */
-export function express<Request extends NodeRequest>(
+/** Creates middleware. @throws {ConfigError} if an option is invalid. */
+export function rateLimit<Request extends NodeRequest>(
   options: HttpOptions<Request>,
 ): (request: Request, response: NodeResponse, next: Next) => void {
-  const own = guard(options, ACCESSOR);
+  const limit = requestLimiter(options, REQUEST_ACCESSOR);
   return function limited(request, response, next) {
     if (isAbandoned(response)) return;
-    const leaving = own.canWait ? () => disconnectSignalOf(response) : undefined;
-    const answer = own.check(request, leaving);
-    if (!(answer instanceof Promise)) return applyResult(own, answer, request, response, next);
-    // What `next` throws is its own, as it would be without us: not a promise nobody looks at.
-    answer.then((late) => {
-      if (!isStillConnected(own, late, response)) return;
-      queueMicrotask(() => applyResult(own, late, request, response, next));
+    const watch = limit.canWait ? () => disconnectSignalOf(response) : undefined;
+    const decision = limit.check(request, watch);
+    if (!(decision instanceof Promise)) return apply(limit, decision, request, response, next);
+    decision.then((late) => {
+      if (!isStillConnected(limit, late, response)) return;
+      // Outside the promise: what `next` throws must be uncaught, as without this middleware, and not a rejection.
+      queueMicrotask(() => apply(limit, late, request, response, next));
     });
   };
 }
 
-function applyResult<Request>(
-  own: Guard<Request>,
-  answer: GuardResult,
+function apply<Request>(
+  limit: RequestLimiter<Request>,
+  decision: RequestDecision,
   request: Request,
   response: NodeResponse,
   next: Next,
 ): void {
-  if (!answer.isAllowed) {
-    if (canRefuse(own, response)) sendRefusal(response, answer);
+  if (!decision.isAllowed) {
+    if (canRefuse(limit, response)) sendRefusal(response, decision);
     return;
   }
-  // Whoever has sent its headers already goes without ours.
-  if (answer.headers && !response.headersSent)
-    mergeHeaders(HEADER_ACCESSOR, response, answer.headers);
-  if (answer.permit) settleOnClose(own, answer.permit, request, response);
+  if (decision.headers && !response.headersSent)
+    mergeHeaders(HEADER_ACCESSOR, response, decision.headers);
+  if (decision.permit) settleOnClose(limit, decision.permit, request, response);
   next();
 }
 

@@ -7,13 +7,13 @@ import type { Limiter } from '../limiter/sync-limiter.ts';
 import { VirtualClock } from '../testing/virtual-clock.ts';
 import { instrument } from './opentelemetry.ts';
 
-/** Collects when asked, as a scraper would. */
+/** Collects on demand, like a scraper. */
 class PullReader extends MetricReader {
   protected override async onForceFlush(): Promise<void> {}
   protected override async onShutdown(): Promise<void> {}
 }
 
-/** The real SDK, and what a collection brings: every value by its name and labels. */
+/** The real SDK, and the values of a collection by name and labels. */
 function sdk() {
   const reader = new PullReader();
   const provider = new MeterProvider({ readers: [reader] });
@@ -30,7 +30,7 @@ function sdk() {
       ),
     );
   };
-  /** Each instrument in one line: name, unit, and what kind of figure it makes. */
+  /** Name, unit and kind of each instrument. */
   const kinds = async (): Promise<string[]> => {
     const { resourceMetrics } = await reader.collect();
     const found = resourceMetrics.scopeMetrics.flatMap((scope) => scope.metrics);
@@ -45,7 +45,7 @@ function sdk() {
 
 const bucket = { bucket: { rate: '10/s', burst: 3 } } as const;
 
-async function busyLife(api: Limiter, clock: VirtualClock): Promise<void> {
+async function sampleTraffic(api: Limiter, clock: VirtualClock): Promise<void> {
   api.check('alice', 3);
   api.check('alice');
   const late = api.acquire('alice', 2);
@@ -57,15 +57,15 @@ async function busyLife(api: Limiter, clock: VirtualClock): Promise<void> {
   api.settle('carol', { outcome: 'busy', rttMs: 5 });
 }
 
-describe('figures for OpenTelemetry', () => {
+describe('instrument', () => {
   afterEach(() => metrics.disable());
 
-  test('a collection brings what the limiter has counted', async () => {
+  test('exports the counters of a limiter on collection', async () => {
     const clock = new VirtualClock();
     const api = limiter({ name: 'api', limit: bucket, clock });
     const { meter, collect } = sdk();
     instrument(api, { meter });
-    await busyLife(api, clock);
+    await sampleTraffic(api, clock);
     const { bytes, keys } = api.stats();
     expect(await collect()).toMatchObject({
       'sluice.decisions api allow': 2,
@@ -86,7 +86,7 @@ describe('figures for OpenTelemetry', () => {
     });
   });
 
-  test('its histograms are those of the limiter, bucket by bucket', async () => {
+  test('exports the same histograms as the limiter, bucket by bucket', async () => {
     const api = limiter({ name: 'api', limit: { adaptive: {} }, clock: new VirtualClock() });
     const { meter, collect } = sdk();
     instrument(api, { meter });
@@ -97,7 +97,7 @@ describe('figures for OpenTelemetry', () => {
     });
   });
 
-  test('a place reserved ahead is a wait too', async () => {
+  test('records a reserved slot as a wait', async () => {
     const limit = { spacing: { every: '6s', reserve: 5 } } as const;
     const api = limiter({ name: 'job', limit, clock: new VirtualClock() });
     const { meter, collect } = sdk();
@@ -110,9 +110,9 @@ describe('figures for OpenTelemetry', () => {
     });
   });
 
-  test('who waited in vain was denied, and is no part of the waits of those let through', async () => {
+  test('does not record the wait of a call that was denied in the end', async () => {
     const clock = new VirtualClock();
-    const api = limiter({ name: 'one', limit: { adaptive: { fixed: 1 } }, clock });
+    const api = limiter({ name: 'one', limit: { concurrency: 1 }, clock });
     const { meter, collect } = sdk();
     instrument(api, { meter });
     api.check('db');
@@ -124,7 +124,7 @@ describe('figures for OpenTelemetry', () => {
     expect(found).not.toHaveProperty(['sluice.wait.duration one']);
   });
 
-  test('a limit that learns is shown for each key, and no more keys than wanted', async () => {
+  test('exports a limit that learns for each key, up to maxKeys', async () => {
     const clock = new VirtualClock();
     const sink = limiter({ name: 'sink', limit: { adaptive: { initial: 4 } }, clock });
     const { meter, collect } = sdk();
@@ -139,7 +139,7 @@ describe('figures for OpenTelemetry', () => {
     expect(Object.keys(found).filter((name) => name.includes('cache'))).toEqual([]);
   });
 
-  test('names, units and kinds are as the documentation has them', async () => {
+  test('uses the documented names, units and kinds', async () => {
     const clock = new VirtualClock();
     const sink = limiter({ name: 'sink', limit: { adaptive: {} }, clock });
     const { meter, kinds } = sdk();
@@ -167,7 +167,7 @@ describe('figures for OpenTelemetry', () => {
     ]);
   });
 
-  test('uses the provider that was registered, if none is handed in', async () => {
+  test('uses the registered provider by default', async () => {
     const { provider, collect } = sdk();
     metrics.setGlobalMeterProvider(provider);
     const api = limiter({ name: 'api', limit: bucket, clock: new VirtualClock() });
@@ -176,7 +176,7 @@ describe('figures for OpenTelemetry', () => {
     expect(await collect()).toMatchObject({ 'sluice.decisions api allow': 1 });
   });
 
-  test('limiters instrumented one after the other are shown together', async () => {
+  test('exports limiters of several calls together', async () => {
     const { meter, collect } = sdk();
     for (const name of ['one', 'other']) {
       instrument(limiter({ name, limit: bucket, clock: new VirtualClock() }), { meter });
@@ -185,7 +185,7 @@ describe('figures for OpenTelemetry', () => {
     expect(await collect()).toMatchObject(none);
   });
 
-  test('without an SDK nothing is attached, whatever the limit', () => {
+  test('attaches nothing without an SDK', () => {
     for (const limit of [bucket, { adaptive: {} }]) {
       const api = limiter({ limit, clock: new VirtualClock() });
       const on = vi.spyOn(api, 'on');
@@ -195,7 +195,7 @@ describe('figures for OpenTelemetry', () => {
     }
   });
 
-  test('a collection reads each limiter once, and nothing is read in between', async () => {
+  test('reads each limiter once per collection, and not in between', async () => {
     const { meter, collect } = sdk();
     const api = limiter({ limit: bucket, clock: new VirtualClock() });
     const stats = vi.spyOn(api, 'stats');
@@ -206,7 +206,7 @@ describe('figures for OpenTelemetry', () => {
     expect(stats).toHaveBeenCalledTimes(1);
   });
 
-  test('after stop nothing is read and nobody listens', async () => {
+  test('stop: ends reading and detaches listeners', async () => {
     const { meter, collect } = sdk();
     const api = limiter({ limit: { adaptive: {} }, clock: new VirtualClock() });
     const stops: ReturnType<typeof vi.fn>[] = [];
@@ -227,11 +227,16 @@ describe('figures for OpenTelemetry', () => {
     api.settle('db', { rttMs: 5 });
     expect(Object.keys(await collect())).toEqual([]);
     expect(stats).not.toHaveBeenCalled();
-    expect(stops.map((own) => own.mock.calls.length)).toEqual([1, 1]);
+    expect(stops.map((stop) => stop.mock.calls.length)).toEqual([1, 1]);
   });
 
   test.each([
-    ['two limiters of one name', ['a', 'a'], {}, /`limiters\[1\]\.name` to be unlike/],
+    [
+      'two limiters of one name',
+      ['a', 'a'],
+      {},
+      /`limiters\[1\]\.name` to be a name that no other/,
+    ],
     ['a meter that is none', ['a'], { meter: {} }, /`meter` to be a meter/],
     ['a misspelt option', ['a'], { metre: 1 }, /`metre` to be one of meter, maxKeys/],
   ])('refuses %s, with an SDK or without', (_what, names, options, message) => {

@@ -1,12 +1,11 @@
 /**
- * The figures of limiters for OpenTelemetry.
+ * `sluice/opentelemetry`: metrics of limiters for OpenTelemetry.
  *
  *     const stop = instrument([api, sink]);
  *
- * Counts and levels are read from the limiters when somebody collects, and cost a decision nothing.
- * Durations cannot be handed over as finished histograms, so those two are recorded as they happen.
- * Without an SDK all of it would lead nowhere: then nothing is attached at all. The SDK has to be
- * started first, because a meter handed out before that stays one that does nothing.
+ * Counters and gauges are read from the limiters on collection, at no cost per decision. Durations are recorded as they
+ * occur, because the API takes no finished histograms. Without an SDK nothing is attached. Start the SDK first: a meter
+ * that was obtained before stays a no-op.
  */
 
 import {
@@ -21,48 +20,48 @@ import { isRecord, OptionReader } from '../core/options.ts';
 import type { Listener } from '../limiter/events.ts';
 import { HISTOGRAM_BOUNDS_MS } from '../limiter/stats.ts';
 import {
-  type DurationMetric,
-  METRICS,
-  type Metric,
-  RTT_DURATION,
-  WAIT_DURATION,
-} from './metrics/figures.ts';
-import {
   type AnyLimiter,
   DEFAULT_MAX_KEYS,
   labelName,
   MAX_KEYS_CEILING,
   MetricCollector,
   toLimiterList,
-} from './metrics/watch.ts';
+} from './metrics/collector.ts';
+import {
+  type DurationMetric,
+  METRICS,
+  type Metric,
+  RTT_DURATION,
+  WAIT_DURATION,
+} from './metrics/definitions.ts';
 
-/** Where figures go, and how much of a limit is shown. */
+/** Options of `instrument`. */
 export interface InstrumentOptions {
-  /** Where figures go. Default: the meter `sluice` of the provider that was registered. */
+  /** The meter to use. Default: `sluice` of the registered provider. */
   readonly meter?: Meter;
-  /** Of limits that learn: the most keys shown one by one. 0 shows none. Default 20. */
+  /** For limits that learn: how many keys get series of their own. 0: none. Default 20. */
   readonly maxKeys?: number;
 }
 
-/** Shows one limiter or several; what comes back ends that. @throws {ConfigError} if two have the same name. */
+/** Exports one or several limiters; the returned function stops it. @throws {ConfigError} if two have the same name. */
 export function instrument(
   limiters: AnyLimiter | readonly AnyLimiter[],
   options: InstrumentOptions = {},
 ): () => void {
-  const fields = new OptionReader('', options);
-  const meter = fields.optional('meter', isMeter, 'a meter') ?? metrics.getMeter('sluice');
+  const reader = new OptionReader('', options);
+  const meter = reader.optional('meter', isMeter, 'a meter') ?? metrics.getMeter('sluice');
   const range = { min: 0, max: MAX_KEYS_CEILING, integer: true };
-  const maxKeys = fields.number('maxKeys', range, DEFAULT_MAX_KEYS);
-  fields.finish();
+  const maxKeys = reader.number('maxKeys', range, DEFAULT_MAX_KEYS);
+  reader.finish();
   const list = toLimiterList(limiters);
-  const isFutile = meter === createNoopMeter();
-  const watchlist = new MetricCollector(isFutile ? 0 : maxKeys); // without keys it listens to nobody
-  watchlist.addAll(list); // in any case: mistakes should not wait for production to be found
-  if (isFutile) return () => {};
+  const isNoop = meter === createNoopMeter();
+  const collector = new MetricCollector(isNoop ? 0 : maxKeys); // without keys it attaches no listener
+  collector.addAll(list); // also for a no-op meter: a duplicate name must not first fail in production
+  if (isNoop) return () => {};
   const stops = [
-    registerObservables(meter, watchlist),
+    registerObservables(meter, collector),
     ...recordDurations(meter, list),
-    () => watchlist.stop(),
+    () => collector.stop(),
   ];
   return () => {
     for (const stop of stops.splice(0)) stop();
@@ -72,17 +71,17 @@ export function instrument(
 const isMeter = (value: unknown): value is Meter =>
   isRecord(value) && typeof value.createHistogram === 'function';
 
-/** One callback for all, so that a collection reads each limiter once. */
-function registerObservables(meter: Meter, watchlist: MetricCollector): () => void {
-  const observed = METRICS.map((figure) => ({
-    figure,
-    observable: createObservable(meter, figure),
+/** One callback for all metrics, so that a collection reads each limiter once. */
+function registerObservables(meter: Meter, collector: MetricCollector): () => void {
+  const observed = METRICS.map((metric) => ({
+    metric,
+    observable: createObservable(meter, metric),
   }));
   const observables = observed.map(({ observable }) => observable);
   const collect: BatchObservableCallback = (result) => {
-    const readings = watchlist.collect();
-    for (const { figure, observable } of observed) {
-      const points = readings.flatMap((reading) => figure.dataPoints(reading));
+    const snapshots = collector.collect();
+    for (const { metric, observable } of observed) {
+      const points = snapshots.flatMap((snapshot) => metric.dataPoints(snapshot));
       for (const { value, labels } of points) result.observe(observable, value, labels);
     }
   };
@@ -114,7 +113,7 @@ function createDurationHistogram(meter: Meter, { name, help }: DurationMetric): 
   });
 }
 
-/** The same spans that the limiter counts: of those who waited, and of calls that went well. */
+/** The durations that the limiter's own histograms count: waits of admitted calls, and round trips of successful ones. */
 function durationListener(limit: string, waits: Histogram, rtts: Histogram): Listener {
   const labels = { limit };
   return (event) => {

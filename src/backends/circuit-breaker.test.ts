@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { RejectionPacer } from './circuit-breaker.ts';
 
-test('whoever asks again the moment it is refused lets others have their turn', async () => {
+test('circuit breaker: a caller that retries immediately does not starve the event loop', async () => {
   const refuser = new RejectionPacer();
   let isOver = false;
   setTimeout(() => {

@@ -1,25 +1,25 @@
 /**
- * Knows whether whoever decides can be reached, so that an outage costs one deadline and not one for each call.
+ * Circuit breaker: an outage of a backend costs one deadline, not one per call.
  *
- *     closed ── a call fails or takes too long ──▶ open: nobody is sent
- *        ▲                                           │ after a while
- *        └──────────── it answers ◀───────────── one probe, in the background
+ *     closed ── a call fails or times out ──▶ open: no calls are sent
+ *        ▲                                           │ after a delay
+ *        └──────────── success ◀──────────────── one probe, in the background
  *
- * Calls are never used as probes: while it is open they are answered at once by whatever stands in.
+ * Calls are never used as probes: while it is open, the fallback decides at once.
  */
 
 import { type Clock, onImmediate, schedule } from '../core/clock.ts';
 
-/** How long after a failure to try again, at first and at most: it is noticed within a second. */
+/** Delay of the first probe, and of later ones at most: recovery is noticed within a second. */
 const FIRST_PROBE_MS = 50;
 const MAX_PROBE_MS = 400;
 
-/** Of so many calls that are turned away at once, one has to wait until everything else had its turn. */
+/** Of so many immediate rejections, one is delayed until the event loop has run. */
 const REJECTIONS_PER_TICK = 1000;
 
 /**
- * Turns calls away. Whoever asks again the moment it is refused would otherwise keep the process busy with nothing but that, and
- * the probe would never be sent.
+ * Rejects calls, and yields to the event loop now and then. A caller that retries immediately would
+ * otherwise starve it, and the probe would never be sent.
  */
 export class RejectionPacer {
   #rejected = 0;
@@ -55,7 +55,7 @@ export class CircuitBreaker {
     return this.#isOpen;
   }
 
-  /** A call failed. */
+  /** Opens the breaker after a failed call. */
   trip(why: unknown): void {
     if (this.#isOpen) return;
     this.#isOpen = true;

@@ -1,13 +1,13 @@
 /**
- * A share around another: it does what that one does, save what whoever extends it does differently.
+ * Base class of backends that wrap another: delegates everything a subclass does not override.
  *
- * What only a bucket can do (`spare`, `gain`) is not handed on: whoever has it says so itself, as groups look for it.
+ * `takeSurplus` and `credit`, which only token buckets have, are not delegated: groups detect them by presence.
  */
 
 import type { Millis } from '../core/clock.ts';
 import type { Decision } from '../core/decision.ts';
 import type { Feedback, KeyStatus, Settlement } from '../policies/policy.ts';
-import type { Backend, TableSnapshot } from './backend.ts';
+import type { Backend, CheckWithStatus, TableSnapshot } from './backend.ts';
 
 export class DelegatingBackend<Inner extends Backend = Backend> implements Backend {
   protected readonly inner: Inner;
@@ -34,6 +34,10 @@ export class DelegatingBackend<Inner extends Backend = Backend> implements Backe
 
   checkHashed(low: number, high: number, cost: number): Decision {
     return this.inner.checkHashed(low, high, cost);
+  }
+
+  checkWithStatus(low: number, high: number, cost: number): CheckWithStatus | undefined {
+    return this.inner.checkWithStatus?.(low, high, cost);
   }
 
   checkNow(key: string, cost: number, now: Millis, partitionIndex?: number): Decision {

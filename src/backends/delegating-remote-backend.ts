@@ -1,7 +1,7 @@
 /**
- * A remote share around another: it does what that one does, save what whoever extends it does differently.
+ * Base class of remote backends that wrap another: delegates everything a subclass does not override.
  *
- * What not every remote share has is not handed on: whoever wants it to be, says so itself.
+ * Optional members are not delegated, because callers detect them by presence.
  */
 
 import type { Settlement } from '../policies/policy.ts';

@@ -1,8 +1,8 @@
 /**
- * What a remote share is: somebody else decides, so every answer takes a while.
+ * The remote backend interface: a server decides, so every decision is a promise.
  *
- * The counterpart of `backend.ts`. Time is the decider's: answers carry the instant they were given on
- * its clock, and whoever settles hands that instant back. Nobody's own clock counts.
+ * The counterpart of `backend.ts`. Time is the server's: a decision carries its instant on the server's
+ * clock, and settling passes that instant back. The clients' clocks do not count.
  */
 
 import type { Clock, Millis } from '../core/clock.ts';
@@ -10,83 +10,88 @@ import type { Decision, OnUnavailable } from '../core/decision.ts';
 import type { Random } from '../core/random.ts';
 import type { Policy, Settlement } from '../policies/policy.ts';
 
-/** An answer, and when it was given on the decider's clock. */
+/** A decision, and its instant on the server's clock. */
 export interface RemoteDecision {
   readonly decision: Decision;
   readonly decidedAt: Millis;
-  /** What begins later than this, on the limiter's clock, has lost its place; absent: it has not. */
+  /** A call that begins later than this, on the limiter's clock, has lost its permit; absent: no deadline. */
   readonly usableUntil?: Millis;
-  /** By what name its place is held, where the decider counts who is in flight. */
+  /** The lease of the call, where the server counts calls in flight. */
   readonly leaseId?: string;
-  /** True if the decider was out of reach and this is what `onUnavailable` says instead. */
+  /** True if the server was unavailable and `onUnavailable` decided. */
   readonly fromFallback?: boolean;
 }
 
-/** How many of a line got in, and what the first who did not was told. */
+/** How many waiters of a batch were granted, and the decision for the first that was not. */
 export interface BatchDecision {
   readonly granted: number;
-  /** The last one granted may go ahead only in so long: its place was the next to open. */
+  /** Time until the last granted waiter may start: its slot was the next to open. */
   readonly lastDueInMs?: Millis;
-  /** How long before it opens the decider hands out a place: worth asking from then on. */
+  /** How long before it opens the server grants a slot: a check succeeds from then on. */
   readonly lookaheadMs?: Millis;
   readonly refusal: Decision | undefined;
   readonly decidedAt: Millis;
-  /** `latest` of each who got in. */
+  /** `usableUntil` of each granted waiter. */
   readonly usableUntils?: readonly Millis[];
-  /** By what names the places of those who got in are held, where that matters. */
+  /** Leases of the granted waiters, where the server counts calls in flight. */
   readonly leaseIds?: readonly string[];
   readonly fromFallback?: boolean;
 }
 
-/** What a line is told of which only the first has asked. */
-export function toBatchDecision({ decision, leaseId, ...told }: RemoteDecision): BatchDecision {
-  const isIn = decision.verdict !== 'deny';
-  const leaseIds = leaseId === undefined ? {} : { leaseIds: [leaseId] };
-  return { granted: isIn ? 1 : 0, refusal: isIn ? undefined : decision, ...leaseIds, ...told };
+/** The decision about a batch of which only the first call was checked. */
+export function toBatchDecision(first: RemoteDecision): BatchDecision {
+  const { decision, leaseId, usableUntil, ...rest } = first;
+  if (decision.verdict === 'deny') return { granted: 0, refusal: decision, ...rest };
+  return {
+    granted: 1,
+    refusal: undefined,
+    ...(leaseId !== undefined && { leaseIds: [leaseId] }),
+    ...(usableUntil !== undefined && { usableUntils: [usableUntil] }),
+    ...rest,
+  };
 }
 
 export interface RemoteBackend {
-  /** The rule that is run there, where it is not quite the one that was asked for, or only a part of it. */
+  /** The policy that the server runs, where it differs from the configured one or is a part of it. */
   readonly policy?: Policy;
-  /** The answer without asking anybody, where permits were taken ahead; undefined: ask. */
+  /** A decision from prefetched tokens; undefined: the server must decide. */
   checkPrefetched?(key: string, cost: number): Decision | undefined;
-  /** May it happen? May answer `wait`, with a place reserved. */
+  /** May it happen? May decide `wait`, with a reservation. */
   check(key: string, cost: number): Promise<RemoteDecision>;
-  /** Allow or deny, and nothing is reserved. */
+  /** Allow or deny, without reservations. */
   checkNow(key: string, cost: number): Promise<RemoteDecision>;
-  /** The costs of those who stand in line, first come first served: nobody passes who is refused. */
+  /** Checks the costs of queued waiters, first come first served: none is granted after a refused one. */
   checkBatch(key: string, costs: readonly number[]): Promise<BatchDecision>;
-  /** Takes up to `most` whole units, and says how many it got. */
+  /** Takes up to `most` whole units, and returns how many it took. */
   takeUpTo(key: string, most: number): Promise<number>;
-  /** For groups, of a bucket: takes up to `most` whole units of what is above `leave`; none while the decider is out of reach. */
+  /** Token buckets only, for groups: takes up to `most` whole units above the level `leave`; 0 while unavailable. */
   takeSurplus?(key: string, most: number, leave: number): Promise<number>;
-  /** And units of another bucket come into this one, no further than up to so many; what comes too late is lost. */
+  /** Token buckets only, for groups: adds units of another bucket, up to the level `upTo`; lost while unavailable. */
   credit?(key: string, units: number, upTo: number): Promise<void>;
   settle(key: string, settlement: Settlement): Promise<void>;
-  /** What others served. */
+  /** Counts hits served elsewhere. */
   addHits(key: string, count: number): Promise<void>;
-  /** The key's numbers and the time on the decider's clock; undefined if it is out of reach. */
+  /** The key's numbers and the time on the server's clock; undefined while unavailable. */
   readState(
     key: string,
   ): Promise<{ readonly state: Float64Array; readonly at: Millis } | undefined>;
-  /** Waits in one line with everybody else, where the decider keeps one. */
+  /** Waits in the queue of the whole fleet, where the server keeps one. */
   readonly waitForPermit?:
     | ((key: string, cost: number, limits: FairWaitLimits) => Promise<FairWaitResult>)
     | undefined;
-  /** How many wait there, of this process. */
+  /** Waiters of this process in that queue. */
   readonly waiterCount?: number;
-  /** False while the decider is out of reach. */
   readonly isAvailable: boolean;
-  /** Who answers then. */
+  /** What decides while the server is unavailable. */
   readonly onUnavailable: OnUnavailable;
-  /** Lets those go who wait in a line of its own, gives back what it holds and stops. The connection stays open. */
+  /** Refuses waiters in its own queue, gives back what it holds and stops. The connection stays open. */
   close(): Promise<void>;
 }
 
-/** How much longer than told a line sleeps at most: a part of it, and no more than so long. */
+/** Upper bound of the jitter that a queue adds to a retry time. */
 export const maxJitterMs = (ms: Millis): Millis => Math.min(25, ms * 0.05);
 
-/** How long somebody wants to wait in a line that the decider keeps. */
+/** How long a waiter stays in the queue of the fleet. */
 export interface FairWaitLimits {
   readonly maxWaitMs: Millis;
   readonly signal?: AbortSignal | undefined;
@@ -97,7 +102,7 @@ export type FairWaitResult =
       readonly verdict: 'allow';
       readonly dueAt: Millis;
       readonly fromFallback: boolean;
-      /** By what name its place is held, where the decider counts who is in flight. */
+      /** The lease of the call, where the server counts calls in flight. */
       readonly leaseId?: string;
     }
   | {
@@ -106,28 +111,28 @@ export type FairWaitResult =
       readonly reason: 'never' | 'too-long' | 'queue-full' | 'closed';
     };
 
-/** What whoever waits is told when the limiter is closed. */
+/** The decision for waiters of a closed limiter. */
 export const CLOSED_REFUSAL = { verdict: 'deny', retryAfterMs: 0, reason: 'closed' } as const;
 
-/** How a share is made, once the rule is known, where somebody else decides: `redis(client)`. */
+/** Creates the backend of a limit that a server decides: `redis(client)`. */
 export interface RemoteBackendFactory {
   readonly isRemote: true;
   create(policy: Policy, context: RemoteBackendContext): RemoteBackend;
 }
 
-/** What a limiter lends its share. */
+/** What a limiter provides to its remote backend. */
 export interface RemoteBackendContext {
   readonly name: string;
-  /** False if nobody gave it its name, which is then that of its rule. */
+  /** False if the name was not configured and is that of the policy. */
   readonly hasExplicitName: boolean;
   readonly clock: Clock;
   readonly random: Random;
   readonly maxKeys: number;
   readonly maxWaiters: number;
-  /** Whether a process does not end while somebody waits. */
+  /** True if waiters keep the process alive. */
   readonly keepAlive: boolean;
-  /** To be told when something came for a key from elsewhere: whoever waits for it may try again. */
+  /** Called when a key gained capacity from elsewhere: its waiters may retry. */
   readonly onCapacity: (key: string) => void;
-  /** Hears that the decider is out of reach, or back. */
+  /** Called when the server becomes unavailable, or available again. */
   readonly onAvailability: (isAvailable: boolean, why: unknown) => void;
 }

@@ -1,4 +1,4 @@
-/** `sluice check`: asks a running daemon from a shell. */
+/** `sluice check`: checks a key against the limits of a running daemon. */
 
 import { parseEndpoint } from '../client/address.ts';
 import { connect } from '../client/index.ts';
@@ -18,23 +18,23 @@ import {
 
 export const check: Command = {
   name: 'check',
-  summary: 'asks a running daemon whether a call may happen',
+  summary: 'checks a key against the limits of a running daemon',
   help: `usage: sluice check KEY [options]
 
-Asks the daemon whether one more call may happen for a key, and counts it.
+Checks whether a call is allowed for a key, and counts it.
 
 options:
-  --at ADDRESS       where its RESP surface is: host:port, a port or a path; default 127.0.0.1:7611
-  --limit NAME       one limit by its name; default: those that are for the key
-  --cost N           what the call weighs; 0 only looks; default 1
-  --deadline TIME    how long to wait for an answer; default 1s
-  --tls              speak TLS
-  --ca FILE          whose certificates to trust, in PEM; default: those the system trusts. Implies --tls
-  --open             let the call happen if the daemon does not answer
-  --json             the answer for machines
+  --at ADDRESS       RESP address of the daemon: host:port, a port or a socket path; default 127.0.0.1:7611
+  --limit NAME       one limit by its name; default: those that match the key
+  --cost N           cost of the call; 0 counts nothing; default 1
+  --deadline TIME    how long to wait for a reply; default 1s
+  --tls              connect with TLS
+  --ca FILE          trusted certificate authorities, in PEM; default: those of the system. Implies --tls
+  --open             fail open: allow the call if the daemon is unavailable
+  --json             the decision as JSON
 
-The password, if the daemon wants one, comes from $SLUICE_RESP_PASSWORD.
-Exit code 0 if it may happen, 1 if not, 2 if the daemon could not be asked.
+The password, if the daemon has one, comes from $SLUICE_RESP_PASSWORD.
+Exit code 0 if the call is allowed, 1 if it is denied, 2 if the daemon is unavailable.
 
 examples:
   sluice check alice
@@ -66,17 +66,17 @@ examples:
     });
     try {
       const limit = values.limit === undefined ? {} : { limit: values.limit };
-      const { unavailable, ...answer } = await client.check(key, { cost, ...limit });
+      const { unavailable, ...decision } = await client.check(key, cost, limit);
       if (unavailable) {
-        const instead = values.open ? '; let through all the same' : '';
-        const why = unavailable.message.replace(/^.*: ERR /, ''); // it did answer: that this makes no sense
-        terminal.error(`sluice check: ${why}${instead}`);
+        const fallback = values.open ? '; allowed by --open' : '';
+        const reason = unavailable.message.replace(/^.*: ERR /, ''); // a reply that refuses the request
+        terminal.error(`sluice check: ${reason}${fallback}`);
         if (values.open && values.json) terminal.print(JSON.stringify({ verdict: 'allow' }));
         return values.open ? EXIT_OK : EXIT_USAGE;
       }
-      const isAllowed = answer.verdict === 'allow';
+      const isAllowed = decision.verdict === 'allow';
       terminal.print(
-        values.json ? JSON.stringify(answer, omitInfiniteRemaining) : formatDecision(answer),
+        values.json ? JSON.stringify(decision, omitInfiniteRemaining) : formatDecision(decision),
       );
       return isAllowed ? EXIT_OK : EXIT_CHECK_FAILED;
     } finally {
@@ -85,7 +85,7 @@ examples:
   },
 };
 
-/** Checked here, under the name it was typed with. */
+/** Read here, so that an error names the flag. */
 const parseDeadline = (text = '1s'): number =>
   new OptionReader('', { '--deadline': parseUnitless(text) }).duration('--deadline');
 
@@ -95,16 +95,16 @@ function tlsOptionsOf(ca: string | undefined): true | { ca: string } {
 
 type CheckReply = Awaited<ReturnType<ReturnType<typeof connect>['check']>>;
 
-function formatDecision(answer: CheckReply): string {
-  if (answer.verdict === 'allow') {
-    return answer.remaining === Infinity ? 'OK' : `OK, ${answer.remaining} left`;
+function formatDecision(decision: CheckReply): string {
+  if (decision.verdict === 'allow') {
+    return decision.remaining === Infinity ? 'OK' : `OK, ${decision.remaining} left`;
   }
-  const by = answer.limit === undefined ? '' : `, limit ${answer.limit}`;
-  const why = answer.reason === 'unavailable' ? 'nobody could decide, ' : '';
-  return `NO${by}: ${why}${formatRetryAfter(answer.retryAfterMs)}`;
+  const by = decision.limit === undefined ? '' : `, limit ${decision.limit}`;
+  const reason = decision.reason === 'unavailable' ? 'backend unavailable, ' : '';
+  return `NO${by}: ${reason}${formatRetryAfter(decision.retryAfterMs)}`;
 }
 
-/** Never is also what a deny list says, so this does not say why. */
+/** A deny list also replies "never", so no reason is given. */
 function formatRetryAfter(retryAfterMs: number): string {
   if (retryAfterMs === NEVER) return 'never';
   return retryAfterMs === WHEN_SETTLED
@@ -112,6 +112,6 @@ function formatRetryAfter(retryAfterMs: number): string {
     : `try again in ${Math.ceil(retryAfterMs)} ms`;
 }
 
-/** JSON has null in the place of Infinity: that is a wait without end. Where nobody counts, nothing is said of a rest. */
+/** JSON writes Infinity as null. For `retryAfterMs` that means never; an unlimited `remaining` is left out. */
 const omitInfiniteRemaining = (name: string, value: unknown): unknown =>
   name === 'remaining' && value === Infinity ? undefined : value;

@@ -11,15 +11,15 @@ const place = createTempDir();
 afterAll(() => place.remove());
 
 describe('sluice config check', () => {
-  test('finds nothing wrong with the example', () => {
+  test('accepts the example', () => {
     const { code, out } = sluice('config', 'check', 'sluice.example.yaml');
     expect(code).toBe(0);
     expect(out).toMatch(
-      /^sluice.example.yaml is fine: 4 limits, 2 overrides\n {2}line {2}127.0.0.1:7610\n/,
+      /^sluice.example.yaml is valid: 4 limits, 2 overrides\n {2}line {2}127.0.0.1:7610\n/,
     );
   });
 
-  test('tells everything that is wrong, exit code 1', () => {
+  test('prints all mistakes, exit code 1', () => {
     const file = place.file(
       'bad.yaml',
       'limits:\n  a: { bucket: { rate: x } }\n  b: { buckt: 1 }\n',
@@ -30,7 +30,7 @@ describe('sluice config check', () => {
     expect(err).toMatch(/bad.yaml:3:\d+: expected `limits.b.buckt`/);
   });
 
-  test('tells it in the order of the file, whatever is read first', () => {
+  test('prints mistakes in the order of the file', () => {
     const file = place.file(
       'mixed.yaml',
       'bogus: 1\nlimits: { a: { bukket: 1 } }\nlog: xml\npeers: { udp: 10.0.0.1:7613 }\n',
@@ -39,13 +39,13 @@ describe('sluice config check', () => {
     expect(err.match(/mixed\.yaml:\d+/g)).toEqual([1, 2, 3, 4].map((n) => `mixed.yaml:${n}`));
   });
 
-  test('cannot say anything of a file that cannot be read, exit code 2', () => {
+  test('refuses a file that cannot be read, exit code 2', () => {
     const { code, err } = sluice('config', 'check', 'nowhere.yaml');
     expect(code).toBe(2);
     expect(err).toMatch(/^sluice config check: cannot read nowhere.yaml: ENOENT/);
   });
 
-  test('takes a secret from the environment, as the daemon does', () => {
+  test('reads secrets from the environment, as the daemon does', () => {
     const file = place.file('fleet.yaml', 'peers: { udp: 239.0.0.1:7613 }');
     expect(sluice('config', 'check', file).err).toMatch(/fleet.yaml:1:\d+: expected `peers.key`/);
     vi.stubEnv('SLUICE_PEERS_KEY', KEY);
@@ -54,7 +54,7 @@ describe('sluice config check', () => {
     expect(sluice('explain', 'alice', '--config', file)).toMatchObject({ code: 0, err: '' });
   });
 
-  test('says where groups steal from each other', () => {
+  test('prints the address where groups lend', () => {
     const text = `groups: { self: a, groups: { a: {}, b: { at: "http://b" } }, key: ${KEY}, listen: 7614 }`;
     const { out } = sluice('config', 'check', place.file('groups.yaml', text));
     expect(out).toMatch(
@@ -62,14 +62,14 @@ describe('sluice config check', () => {
     );
   });
 
-  test('wants one file', () => {
+  test('requires one file', () => {
     expect(sluice('config', 'check')).toMatchObject({
       code: 2,
       err: 'sluice config check: expected one file; see --help',
     });
   });
 
-  /** Every option there is, out of the reader's own mouth: it names them when it finds one it does not know. */
+  /** The reader lists all options when it finds an unknown one. */
   test.each([
     ['STRAY: 1'],
     ['listen: { STRAY: 1 }'],
@@ -95,7 +95,7 @@ describe('sluice config check', () => {
     [`groups: { self: a, groups: { a: {}, b: { at: "http://b" } }, key: ${KEY}, STRAY: 1 }`],
     ['groups: { self: a, groups: { a: { STRAY: 1 }, b: {} } }'],
     ['limits: { a: { bucket: { rate: 1 }, STRAY: 1 } }'],
-  ])('every option that %s could have meant is documented, and in the example', (text) => {
+  ])('every option beside STRAY in %s is documented, and in the example', (text) => {
     const file = place.file('stray.yaml', text);
     const [, names] =
       /STRAY` to be one of (.*), got/.exec(sluice('config', 'check', file).err) ?? [];
@@ -109,17 +109,17 @@ describe('sluice config check', () => {
   });
 });
 
-describe('the pages', () => {
+describe('docs pages', () => {
   const pages = readdirSync('docs').filter((name) => name.endsWith('.md'));
 
-  test.each(pages)('%s names no port of this family that nobody listens on', (name) => {
+  test.each(pages)('%s names no port that the daemon does not use', (name) => {
     const named = readFileSync(`docs/${name}`, 'utf8').match(/\b76\d\d\b/g) ?? [];
     const known = Object.values(DEFAULT_ADDRESS).map((at) => at.split(':').at(-1));
-    const examples = ['7613', '7614']; // no defaults, but the ports that examples of peers and groups use
+    const examples = ['7613', '7614']; // used by examples of peers and groups
     expect(named.filter((port) => ![...known, ...examples].includes(port))).toEqual([]);
   });
 
-  test('tell of every command', () => {
+  test('describe every command', () => {
     const page = readFileSync('docs/command-line.md', 'utf8');
     for (const name of [
       'serve',
@@ -137,7 +137,7 @@ describe('the pages', () => {
   });
 });
 
-test('a command that needs a configuration tells all its mistakes, and claims no number of them', () => {
+test('sluice explain: prints up to 20 mistakes of its configuration, and how many more there are', () => {
   const limits = Array.from({ length: 25 }, (_, n) => `  l${n}: { bucket: { rate: 0 } }`);
   const file = place.file('many.yaml', `limits:\n${limits.join('\n')}\n`);
   const { code, err } = sluice('explain', 'alice', '--config', file);
@@ -152,18 +152,18 @@ describe('sluice explain', () => {
   const explain = (key: string, ...more: string[]) =>
     sluice('explain', key, '--config', 'sluice.example.yaml', ...more);
 
-  test('says which limits apply, and why these', () => {
+  test('prints which limits apply, and why', () => {
     expect(explain('ip:10.1.2.3').out).toBe(`"ip:10.1.2.3": 2 limits decide, all or nothing
   ✓ per-client[ip:10.1.2.3]: has an override for ip:10.1.2.3, is the most specific
       {"bucket":{"rate":"100/s"}}
-  ✓ everybody: matches *, applies always; all keys count together
+  ✓ total: matches *, applies always; one count for all keys
       {"bucket":{"rate":"1000/s"}}
   ✓ trial: matches ip:*, applies always; shadow mode: counts, never refuses
       {"bucket":{"rate":"5/s"}}
   · default: matches *, but per-client is more specific`);
   });
 
-  test('says when a list decides', () => {
+  test('prints when an allow or deny list decides', () => {
     expect(explain('ip:203.0.113.9').out).toMatch(/always denied: the deny list has ip:203/);
     expect(explain('health:x').out).toMatch(/always allowed: the allow list has health:\*/);
     const excused = explain('ip:127.0.0.1').out;
@@ -171,31 +171,26 @@ describe('sluice explain', () => {
     expect(excused).toMatch(/· default: matches \*, but per-client is more specific/);
   });
 
-  test('is what the page shows', () => {
+  test('prints what docs/config.md shows', () => {
     const { out } = explain('ip:10.1.2.3');
     expect(readFileSync('docs/config.md', 'utf8')).toContain(out);
   });
 
-  test('has a form for machines', () => {
+  test('--json prints JSON', () => {
     expect(JSON.parse(explain('bob', '--json').out)).toMatchObject({
       key: 'bob',
       summary: '2 limits decide, all or nothing',
-      limits: [
-        { name: 'everybody', isApplied: true },
-        { name: 'default', isApplied: true },
-        {},
-        {},
-      ],
+      limits: [{ name: 'total', isApplied: true }, { name: 'default', isApplied: true }, {}, {}],
     });
   });
 
-  test('explains what a daemon without a configuration does', () => {
+  test('explains the defaults without a configuration', () => {
     expect(sluice('explain', 'bob').out).toMatch(
       /^"bob": one limit decides\n {2}✓ default: matches \*/,
     );
   });
 
-  test('of a bad configuration is one complaint, exit code 2', () => {
+  test('prints the mistake of an invalid configuration, exit code 2', () => {
     const file = place.file('worse.yaml', 'limits: 7\n');
     expect(sluice('explain', 'bob', '--config', file)).toMatchObject({
       code: 2,

@@ -1,7 +1,8 @@
-/** `sluice config check`: says whether a configuration makes sense before a daemon has to. */
+/** `sluice config check`: validates a configuration without starting a daemon. */
 
-import { formatListenAddress } from '../daemon/config/listen.ts';
-import type { Config } from '../daemon/config/read.ts';
+import { formatListenAddress } from '../core/listen-address.ts';
+import type { BackendModule } from '../daemon/backends/registry.ts';
+import { type Config, listenAddressesOf } from '../daemon/config/read.ts';
 import {
   type Command,
   type CommandGroup,
@@ -14,16 +15,16 @@ import {
 } from './framework/command.ts';
 import { loadWithEnvironment } from './framework/configuration.ts';
 
-const check: Command = {
+const checkCommand = (modules: readonly BackendModule[]): Command => ({
   name: 'check',
-  summary: 'says whether a configuration file makes sense',
+  summary: 'validates a configuration file',
   help: `usage: sluice config check FILE
 
-Reads a configuration as \`serve\` would, with what the environment says, such as SLUICE_PEERS_KEY, and
-says what is wrong with it: line, field, what was expected. All of it, up to 20 mistakes at once.
-Nothing is started and nothing is connected to.
+Reads a configuration as \`serve\` would, environment variables included, and prints its mistakes:
+line, field, what was expected. Up to 20 mistakes at once.
+Starts nothing and connects to nothing.
 
-Exit code 0 if the file is fine, 1 if it is not, 2 if it cannot be read.
+Exit code 0 if the file is valid, 1 if it is not, 2 if it cannot be read.
 
 example:
   sluice config check sluice.yaml`,
@@ -34,8 +35,8 @@ example:
     if (file === undefined || others.length > 0) {
       throw new UsageError('expected one file; see --help');
     }
-    readTextFile(file); // what cannot be read was not looked at: that is no answer
-    const loaded = loadWithEnvironment(file);
+    readTextFile(file); // a file that cannot be read is a usage error, not an invalid configuration
+    const loaded = loadWithEnvironment(file, modules);
     if ('config' in loaded) {
       printSummary(file, loaded.config, terminal);
       return EXIT_OK;
@@ -43,25 +44,26 @@ example:
     for (const problem of loaded.problems) terminal.error(problem);
     return EXIT_CHECK_FAILED;
   },
-};
+});
 
-function printSummary(file: string, { limits, listen, groups }: Config, terminal: Terminal): void {
+function printSummary(file: string, config: Config, terminal: Terminal): void {
+  const { limits } = config;
   const overrides = limits.reduce((sum, limit) => sum + limit.overrides.length, 0);
   const counted = [
     `${limits.length} ${limits.length === 1 ? 'limit' : 'limits'}`,
     overrides > 0 && `${overrides} ${overrides === 1 ? 'override' : 'overrides'}`,
   ].filter((part) => part !== false);
-  terminal.print(`${file} is fine: ${counted.join(', ')}`);
-  const surfaces = Object.entries({ ...listen, ...(groups && { groups: groups.listen }) });
+  terminal.print(`${file} is valid: ${counted.join(', ')}`);
+  const surfaces = Object.entries(listenAddressesOf(config));
   const width = Math.max(...surfaces.map(([surface]) => surface.length));
-  for (const [surface, listens] of surfaces) {
-    const where = listens.map(formatListenAddress).join(', ') || 'off';
-    terminal.print(`  ${surface.padEnd(width)}  ${where}`);
+  for (const [surface, addresses] of surfaces) {
+    const text = addresses.map(formatListenAddress).join(', ') || 'off';
+    terminal.print(`  ${surface.padEnd(width)}  ${text}`);
   }
 }
 
-export const config: CommandGroup = {
+export const configCommands = (modules: readonly BackendModule[]): CommandGroup => ({
   name: 'config',
-  summary: "looks at a daemon's configuration",
-  commands: [check],
-};
+  summary: "validates a daemon's configuration",
+  commands: [checkCommand(modules)],
+});

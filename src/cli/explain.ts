@@ -1,5 +1,6 @@
-/** `sluice explain`: which limits a key would meet, and why. */
+/** `sluice explain`: which limits of a configuration apply to a key, and why. */
 
+import type { BackendModule } from '../daemon/backends/registry.ts';
 import { toBinaryKey } from '../daemon/keys/binary-key.ts';
 import { explainRoute } from '../daemon/router/explain.ts';
 import { dryRunRegistry } from '../daemon/router/limiter-registry.ts';
@@ -7,17 +8,17 @@ import { RouteTable } from '../daemon/router/routes.ts';
 import { type Command, EXIT_OK, readArgs, UsageError } from './framework/command.ts';
 import { configPath, loadWithEnvironment, requireConfig } from './framework/configuration.ts';
 
-export const explain: Command = {
+export const explainCommand = (modules: readonly BackendModule[]): Command => ({
   name: 'explain',
-  summary: 'says which limits a key would meet, and why',
+  summary: 'shows which limits apply to a key, and why',
   help: `usage: sluice explain KEY [--config FILE] [--json]
 
-Says which limits of a configuration would apply to a key, why these and not the others. No daemon
-is asked: it is the configuration that is looked at, not how much is left.
+Shows which limits of a configuration apply to a key, and why the others do not. Reads the
+configuration only: no daemon is queried, and nothing is counted.
 
 options:
-  --config FILE   the configuration; default $SLUICE_CONFIG, else what a daemon does without one
-  --json          the same for machines
+  --config FILE   the configuration; default $SLUICE_CONFIG, else the defaults of a daemon
+  --json          the same as JSON
 
 example:
   sluice explain ip:10.1.2.3 --config sluice.yaml`,
@@ -31,9 +32,9 @@ example:
     if (text === undefined || others.length > 0) {
       throw new UsageError('expected one key; see --help');
     }
-    const config = requireConfig(loadWithEnvironment(configPath(values.config)));
+    const config = requireConfig(loadWithEnvironment(configPath(values.config), modules));
     const binaryKey = toBinaryKey(text);
-    const route = new RouteTable(config, dryRunRegistry(config.limits)).resolveUncached(binaryKey);
+    const route = new RouteTable(config, dryRunRegistry(config.limits)).find(binaryKey);
     const explained = explainRoute(route, config, binaryKey);
     if (values.json) {
       terminal.print(JSON.stringify({ key: text, ...explained }, undefined, 2));
@@ -46,4 +47,4 @@ example:
     }
     return EXIT_OK;
   },
-};
+});

@@ -1,5 +1,5 @@
 #!/usr/bin/env node
-/** The command `sluice`: hands the process's words and terminal to `run`. */
+/** The executable `sluice`: runs a command with the arguments and the terminal of the process. */
 
 import { readFileSync, writeSync } from 'node:fs';
 import { bestEffortLog } from './framework/best-effort-log.ts';
@@ -9,7 +9,6 @@ import { run } from './run.ts';
 const STDOUT = 1;
 const STDERR = 2;
 
-/** Writes all of a line, also into a pipe that takes it in pieces. */
 function writeLine(fd: number, line: string): void {
   writeAll(fd, `${line}\n`);
 }
@@ -21,19 +20,19 @@ function writeAll(fd: number, text: string): void {
       rest = rest.subarray(writeSync(fd, rest));
     } catch (error) {
       const { code } = error as NodeJS.ErrnoException;
-      if (code === 'EPIPE') process.exit(EXIT_OK); // whoever read us has seen enough: | head
+      if (code === 'EPIPE') process.exit(EXIT_OK); // the reader has closed the pipe, such as `| head`
       if (code !== 'EAGAIN') exitOnWriteError(fd, error as Error);
     }
   }
 }
 
-/** Nothing can be written any more, a full disk most likely: say so where that is still possible. */
+/** Standard output cannot be written, most likely for a full disk: reports it on standard error. */
 function exitOnWriteError(fd: number, error: Error): never {
   if (fd !== STDERR) writeLine(STDERR, `sluice: cannot write: ${error.message}`);
   process.exit(EXIT_USAGE);
 }
 
-/** Back to the start of the line, and away with what stood there. */
+/** Returns to the start of the line and erases it. */
 const CLEAR_LINE = '\r\x1b[K';
 
 process.exitCode = await run(process.argv.slice(2), {

@@ -1,9 +1,9 @@
-/** What all commands have in common, however many there are: found as a user finds them, by asking for help. */
+/** What all commands have in common. They are found by reading the help texts. */
 
 import { describe, expect, test } from 'vitest';
 import { runCliAtAsync, sluice } from '../../test/support/terminal.ts';
 
-/** The words of every command: those that help lists, and below them. */
+/** The words of every command that help lists, nested ones included. */
 function commandsUnder(words: readonly string[]): string[][] {
   const { out } = sluice(...words, '--help');
   if (!out.includes('<command>')) return [[...words]];
@@ -13,26 +13,26 @@ function commandsUnder(words: readonly string[]): string[][] {
 
 const commands = commandsUnder([]);
 
-/** What no command can make sense of. */
-const WRONG: readonly (readonly string[])[] = [['--nonsense'], ['one', 'two', 'three']];
+/** Arguments that no command accepts. */
+const INVALID: readonly (readonly string[])[] = [['--nonsense'], ['one', 'two', 'three']];
 
 describe('every command', () => {
-  test('is found', () => {
+  test('is listed by help', () => {
     expect(commands.map((words) => words.join(' '))).toEqual(
       expect.arrayContaining(['serve', 'check', 'config check', 'trace', 'simulate peers']),
     );
   });
 
   test.each(commands.map((words) => [words.join(' '), words] as const))(
-    '%s teaches with exit code 0, and ends with 2 and one line if it cannot run as asked',
+    '%s: prints help with exit code 0, and a usage error in one line with exit code 2',
     async (name, words) => {
       const { code, out, err } = sluice(...words, '--help');
       expect({ code, err }).toEqual({ code: 0, err: '' });
       expect(out).toContain(`usage: sluice ${name}`);
-      for (const wrong of WRONG) {
-        const told = await runCliAtAsync(100, [...words, ...wrong]);
-        expect({ code: told.code, out: told.out }).toEqual({ code: 2, out: [] });
-        expect(told.err).toEqual([expect.stringMatching(`^sluice ${name}: `)]);
+      for (const invalid of INVALID) {
+        const result = await runCliAtAsync(100, [...words, ...invalid]);
+        expect({ code: result.code, out: result.out }).toEqual({ code: 2, out: [] });
+        expect(result.err).toEqual([expect.stringMatching(`^sluice ${name}: `)]);
       }
     },
   );

@@ -1,9 +1,11 @@
-/** Finds the command that was typed and runs it; every way to get it wrong ends in one clear line. */
+/** Finds the command on the command line and runs it. Every usage error prints one line. */
 
 import { SluiceError } from '../core/errors.ts';
+import { BACKENDS, type BackendModule } from '../daemon/backends/registry.ts';
+import { backendPageCommand } from './backend-page.ts';
 import { check } from './check.ts';
-import { config } from './config.ts';
-import { explain } from './explain.ts';
+import { configCommands } from './config.ts';
+import { explainCommand } from './explain.ts';
 import {
   type Command,
   type CommandGroup,
@@ -12,21 +14,36 @@ import {
   type Terminal,
   UsageError,
 } from './framework/command.ts';
-import { groups } from './groups.ts';
-import { peers } from './peers.ts';
-import { pool } from './pool.ts';
-import { serve } from './serve.ts';
+import { serveCommand } from './serve.ts';
 import { simulate } from './simulate/simulate.ts';
 import { trace } from './trace.ts';
 
-const ROOT: CommandGroup = {
-  name: 'sluice',
-  summary: 'keeps calls inside a limit',
-  commands: [serve, check, explain, config, peers, pool, groups, trace, simulate],
-};
+const NAME = 'sluice';
 
-export function run(words: readonly string[], terminal: Terminal): number | Promise<number> {
-  return runGroup(ROOT, ROOT.name, words, terminal);
+const rootOf = (modules: readonly BackendModule[]): CommandGroup => ({
+  name: NAME,
+  summary: 'a rate and concurrency limiter',
+  commands: [
+    serveCommand(modules),
+    check,
+    explainCommand(modules),
+    configCommands(modules),
+    ...modules.flatMap(({ name, page }) => (page ? [backendPageCommand(name, page)] : [])),
+    trace,
+    simulate,
+  ],
+});
+
+export function run(
+  words: readonly string[],
+  terminal: Terminal,
+  modules: readonly BackendModule[] = BACKENDS,
+): number | Promise<number> {
+  if (words[0] === '--version') {
+    terminal.print(terminal.version);
+    return EXIT_OK;
+  }
+  return runGroup(rootOf(modules), NAME, words, terminal);
 }
 
 const isHelpFlag = (word: string): boolean => word === '--help' || word === '-h';
@@ -38,10 +55,6 @@ function runGroup(
   terminal: Terminal,
 ): number | Promise<number> {
   const [name, ...args] = words;
-  if (name === '--version' && group === ROOT) {
-    terminal.print(terminal.version);
-    return EXIT_OK;
-  }
   if (name === undefined || isHelpFlag(name) || name === 'help') {
     terminal.print(groupHelp(group, path));
     return name === undefined ? EXIT_USAGE : EXIT_OK;
@@ -67,16 +80,16 @@ function runCommand(
   args: readonly string[],
   terminal: Terminal,
 ): number | Promise<number> {
-  const complain = (error: unknown): number => {
+  const printError = (error: unknown): number => {
     if (!(error instanceof UsageError || error instanceof SluiceError)) throw error;
     terminal.error(`${path}: ${error.message}`);
     return EXIT_USAGE;
   };
   try {
     const code = command.run(args, terminal);
-    return code instanceof Promise ? code.catch(complain) : code;
+    return code instanceof Promise ? code.catch(printError) : code;
   } catch (error) {
-    return complain(error);
+    return printError(error);
   }
 }
 
@@ -88,5 +101,5 @@ usage: ${path} <command> [options]
 
 ${rows.join('\n')}
 
-${path} <command> --help tells more.`;
+${path} <command> --help describes a command.`;
 }

@@ -1,14 +1,15 @@
-/** What of `sluice serve` a process of its own cannot show; the rest is in test/daemon.test.ts. */
+/** Signals at the moment of "ready", which a process of its own cannot test; the rest is in test/daemon.test.ts. */
 
 import { afterEach, expect, test } from 'vitest';
+import { BACKENDS } from '../daemon/backends/registry.ts';
 import type { Terminal } from './framework/command.ts';
-import { serve } from './serve.ts';
+import { serveCommand } from './serve.ts';
 
-const mine = ['SIGHUP', 'SIGTERM', 'SIGINT'] as const;
-const before = new Map(mine.map((signal) => [signal, process.listeners(signal)]));
+const SIGNALS = ['SIGHUP', 'SIGTERM', 'SIGINT'] as const;
+const before = new Map(SIGNALS.map((signal) => [signal, process.listeners(signal)]));
 
 afterEach(() => {
-  for (const signal of mine) {
+  for (const signal of SIGNALS) {
     for (const listener of process.listeners(signal)) {
       if (!before.get(signal)?.includes(listener)) process.off(signal, listener);
     }
@@ -16,13 +17,13 @@ afterEach(() => {
 });
 
 test.each(['SIGTERM', 'SIGINT'] as const)(
-  '%s the instant it says that it is ready ends it in good order',
+  'sluice serve: %s right after "ready" stops the daemon cleanly',
   async (signal) => {
     const log: string[] = [];
-    const heard: boolean[] = [];
+    const handled: boolean[] = [];
     const terminal: Terminal = {
       print(line) {
-        if (line === 'ready') heard.push(process.emit(signal));
+        if (line === 'ready') handled.push(process.emit(signal));
       },
       error: (line) => log.push(line),
       log: (line) => log.push(line),
@@ -30,11 +31,11 @@ test.each(['SIGTERM', 'SIGINT'] as const)(
       version: '0.0.0',
     };
     const args = ['--line', '127.0.0.1:0', '--resp', 'off', '--http', 'off'];
-    const ended = serve.run(args, terminal);
-    while (heard.length === 0) await new Promise(setImmediate);
-    if (!heard[0]) process.emit(signal); // late, so that nothing hangs
+    const ended = serveCommand(BACKENDS).run(args, terminal);
+    while (handled.length === 0) await new Promise(setImmediate);
+    if (!handled[0]) process.emit(signal); // too late for the test, but it does not hang
     expect(await ended).toBe(0);
-    expect(heard).toEqual([true]);
+    expect(handled).toEqual([true]);
     expect(log.map((line) => line.split(' ').at(-1))).toEqual(['stopping', 'stopped']);
   },
 );

@@ -1,17 +1,19 @@
-/** `sluice serve`: the daemon, from a terminal or a service manager. */
+/** `sluice serve`: runs the daemon from a terminal or a service manager. */
 
 import { systemClock } from '../core/clock.ts';
-import { createLog, type LogFormat } from '../core/log.ts';
+import { formatListenAddress, type ListenAddress } from '../core/listen-address.ts';
+import { createLog, type Log, type LogFormat } from '../core/log.ts';
+import type { BackendModule } from '../daemon/backends/registry.ts';
 import {
   type ConfigOverride,
   fromEnvironment,
   loadConfig,
-  peersOverride,
+  sectionOverride,
   splitAddresses,
+  variableNames,
 } from '../daemon/config/file.ts';
-import { formatListenAddress, type ListenAddress } from '../daemon/config/listen.ts';
 import type { Config } from '../daemon/config/read.ts';
-import { Daemon, type Surface } from '../daemon/daemon.ts';
+import { Daemon } from '../daemon/daemon.ts';
 import {
   type Command,
   EXIT_OK,
@@ -24,35 +26,32 @@ import {
 } from './framework/command.ts';
 import { configPath, requireConfig } from './framework/configuration.ts';
 
-export const serve: Command = {
+export const serveCommand = (modules: readonly BackendModule[]): Command => ({
   name: 'serve',
-  summary: 'answers "serve or throttle?" for everybody on this host',
+  summary: 'runs the daemon, which decides for all clients of this host',
   help: `usage: sluice serve [--config FILE] [options]
 
-Runs the daemon: any language asks it, over a socket, and is answered in microseconds.
-Without a configuration it listens on loopback only and allows every key 1 call a second, 10 at once.
+Runs the daemon: programs in any language check their rate limits over a socket.
+Without a configuration it listens on loopback only, with a token bucket for every key: 1/s, burst 10.
 
 options:
-  --config FILE       limits and everything else; default $SLUICE_CONFIG. See docs/config.md
+  --config FILE       the configuration; default $SLUICE_CONFIG. See docs/config.md
   --line ADDRESS      line protocol; default 127.0.0.1:7610. A path is a Unix socket, off is none;
-                      may be given several times
-  --resp ADDRESS      what Redis clients speak; default 127.0.0.1:7611
+                      may be repeated
+  --resp ADDRESS      RESP, the protocol of Redis; default 127.0.0.1:7611
   --http ADDRESS      HTTP; default 127.0.0.1:7612
-  --rate RATE         calls for each key, such as 100/s, in place of all limits of a configuration
-  --burst N           and how many at once
-  --peers ADDRESS     other daemons that keep the same limits with this one: a multicast group, or where
-                      each of them listens, this one first; off is none; may be given several times. See
-                      docs/peers.md
-  --snapshot FILE     where to leave the state for a restart
-  --log text|json     how to write the log, which goes to standard error
+  --rate RATE         rate for each key, such as 100/s; replaces all limits of a configuration
+  --burst N           burst for each key
+${backendFlags(modules).map(formatFlagHelp).join('')}\
+  --snapshot FILE     keeps the state across a restart
+  --log text|json     format of the log, which goes to standard error
 
-Options outweigh the environment (SLUICE_LINE, SLUICE_RESP, SLUICE_HTTP, SLUICE_ADMIN_TOKEN,
-SLUICE_RESP_PASSWORD, SLUICE_SNAPSHOT, SLUICE_PEERS, SLUICE_PEERS_KEY, SLUICE_GROUPS_KEY, SLUICE_LOG,
-SLUICE_UNMATCHED), and the environment outweighs the file.
+Precedence: options, then environment variables, then the file. The variables are
+${wrapWords(variableNames(modules).join(', '))}.
 
 signals:
-  SIGHUP              reads the configuration again; a bad one changes nothing
-  SIGTERM, SIGINT     answers what was asked, saves the state, ends; twice: ends at once
+  SIGHUP              reloads the configuration; with a mistake in it nothing changes
+  SIGTERM, SIGINT     answers pending requests, writes the snapshot, exits; twice: exits at once
 
 examples:
   sluice serve
@@ -67,22 +66,26 @@ examples:
       http: { type: 'string', multiple: true },
       rate: { type: 'string' },
       burst: { type: 'string' },
-      peers: { type: 'string', multiple: true },
       snapshot: { type: 'string' },
       log: { type: 'string' },
+      ...flagSpecs(modules),
     });
     if (positionals.length > 0) {
       throw new UsageError(`expected no "${positionals[0]}"; see --help`);
     }
     const file = configPath(values.config);
-    const load = () =>
-      loadConfig(file, [...fromEnvironment(process.env), ...overridesFromFlags(values)]);
+    const load = () => {
+      const flags = overridesFromFlags(values, modules);
+      return loadConfig(file, [...fromEnvironment(process.env, modules), ...flags], modules);
+    };
     const config = requireConfig(load());
-    const isFlagged = values.rate !== undefined || values.burst !== undefined;
-    const from = isFlagged ? 'the command line' : (file ?? 'the defaults');
-    return serveUntilStopped(config, load, from, terminal);
+    const hasLimitFlags = values.rate !== undefined || values.burst !== undefined;
+    const origin = hasLimitFlags ? 'the command line' : (file ?? 'the defaults');
+    const starting = (log: Log): Promise<Daemon> =>
+      Daemon.start(config, { log, load, version: terminal.version, backends: modules });
+    return serveUntilStopped(config, starting, origin, terminal);
   },
-};
+});
 
 interface ServeFlags {
   readonly line?: string[] | undefined;
@@ -90,66 +93,92 @@ interface ServeFlags {
   readonly http?: string[] | undefined;
   readonly rate?: string | undefined;
   readonly burst?: string | undefined;
-  readonly peers?: string[] | undefined;
   readonly snapshot?: string | undefined;
   readonly log?: string | undefined;
 }
 
-/** What the command line says, as something that outweighs a file. */
-function overridesFromFlags(flags: ServeFlags): ConfigOverride[] {
-  const said: ConfigOverride[] = [];
+/** Flags that backends add, with the section that each belongs to. */
+const backendFlags = (modules: readonly BackendModule[]) =>
+  modules.flatMap(({ name: section, overrides = [] }) =>
+    overrides.flatMap((override) =>
+      override.flag ? [{ section, override, ...override.flag }] : [],
+    ),
+  );
+
+const flagSpecs = (modules: readonly BackendModule[]) =>
+  Object.fromEntries(
+    backendFlags(modules).map(({ name }) => [name, { type: 'string', multiple: true }] as const),
+  );
+
+/** The column in which the help of a flag begins. */
+const HELP_COLUMN = 22;
+
+const formatFlagHelp = ({ name, help }: { name: string; help: string }): string =>
+  `${`  --${name} ADDRESS`.padEnd(HELP_COLUMN)}${help.replaceAll('\n', `\n${' '.repeat(HELP_COLUMN)}`)}\n`;
+
+const wrapWords = (text: string): string => text.replace(/(.{1,99})(?: |$)/g, '$1\n').trimEnd();
+
+/** Flags as overrides of the configuration file. */
+function overridesFromFlags(
+  flags: ServeFlags,
+  modules: readonly BackendModule[],
+): ConfigOverride[] {
+  const overrides: ConfigOverride[] = [];
   for (const surface of ['line', 'resp', 'http'] as const) {
     const given = flags[surface];
     if (given)
-      said.push({
+      overrides.push({
         path: ['listen', surface],
         value: splitAddresses(given.join(',')),
         source: `--${surface}`,
       });
   }
-  if (flags.peers) said.push(peersOverride(flags.peers.join(','), '--peers'));
-  if (flags.snapshot !== undefined) {
-    said.push({ path: ['snapshot', 'file'], value: flags.snapshot, source: '--snapshot' });
+  for (const { section, override, name } of backendFlags(modules)) {
+    const given = (flags as Readonly<Record<string, string[] | undefined>>)[name];
+    if (given) overrides.push(sectionOverride(section, override, given.join(','), `--${name}`));
   }
-  if (flags.log !== undefined) said.push({ path: ['log'], value: flags.log, source: '--log' });
-  if (flags.rate === undefined && flags.burst === undefined) return said;
+  if (flags.snapshot !== undefined) {
+    overrides.push({ path: ['snapshot', 'file'], value: flags.snapshot, source: '--snapshot' });
+  }
+  if (flags.log !== undefined) overrides.push({ path: ['log'], value: flags.log, source: '--log' });
+  if (flags.rate === undefined && flags.burst === undefined) return overrides;
   const burst = flags.burst === undefined ? {} : { burst: numberFlag('burst', flags.burst, 0) };
   const bucket = { rate: parseUnitless(flags.rate ?? '1/s'), ...burst };
   return [
-    ...said,
+    ...overrides,
     { path: ['limits'], value: { default: { bucket } }, source: '--rate and --burst' },
   ];
 }
 
 async function serveUntilStopped(
   config: Config,
-  load: () => ReturnType<typeof loadConfig>,
-  from: string,
+  start: (log: Log) => Promise<Daemon>,
+  origin: string,
   terminal: Terminal,
 ): Promise<number> {
   let format = (): LogFormat => config.log;
   const log = createLog(terminal.log, () => format(), systemClock);
-  const starting = Daemon.start(config, { log, load, version: terminal.version });
+  const starting = start(log);
   process.on('SIGHUP', () => void starting.then((daemon) => daemon.reload()).catch(() => {}));
   const daemon = await starting;
   format = () => daemon.config.log;
-  const toldToStop = new Promise<void>((resolve) => {
+  const stopSignal = new Promise<void>((resolve) => {
     process.once('SIGTERM', resolve);
     process.once('SIGINT', resolve);
   });
-  printStartup(daemon, from, terminal); // whoever reads that it is ready may stop it that instant
-  await toldToStop;
+  printStartup(daemon, origin, terminal); // a reader of "ready" may send a signal at once
+  await stopSignal;
   log('info', 'stopping');
-  const atOnce = (): never => process.exit(EXIT_USAGE);
-  process.once('SIGTERM', atOnce);
-  process.once('SIGINT', atOnce);
+  const exitNow = (): never => process.exit(EXIT_USAGE);
+  process.once('SIGTERM', exitNow);
+  process.once('SIGINT', exitNow);
   await daemon.stop();
   log('info', 'stopped');
   return EXIT_OK;
 }
 
-/** How to try each surface from a shell. A certificate need not be known there to see that it works. */
-const EXAMPLE_COMMANDS: Readonly<Record<Surface, (listen: ListenAddress) => string>> = {
+/** A command to try each surface with from a shell. It accepts any certificate. */
+const EXAMPLE_COMMANDS: Readonly<Record<string, (listen: ListenAddress) => string>> = {
   line: (listen) => {
     if (listen.kind === 'unix') return `printf 'alice\\n' | nc -w 1 -U ${listen.path}`;
     if (!listen.tls) return `printf 'alice\\n' | nc -w 1 ${listen.host} ${listen.port}`;
@@ -164,29 +193,33 @@ const EXAMPLE_COMMANDS: Readonly<Record<Surface, (listen: ListenAddress) => stri
     return `redis-cli ${where} CL.THROTTLE alice 9 1 1`;
   },
   http: (listen) => curlCommand(listen, '/check?key=alice'),
-  groups: (listen) =>
-    `${curlCommand(listen, '/steal')} -H "Authorization: Bearer $SLUICE_GROUPS_KEY" -d '{"wants":[]}'`,
 };
+
+function exampleCommand({ backends }: Config, surface: string, listen: ListenAddress): string {
+  const example = backends.get(surface)?.listener?.example;
+  if (example) return `${curlCommand(listen, example.path)} ${example.flags}`;
+  return EXAMPLE_COMMANDS[surface]?.(listen) ?? '';
+}
 
 const curlCommand = (listen: ListenAddress, path: string): string =>
   listen.kind === 'unix'
     ? `curl -i --unix-socket ${listen.path} 'http://localhost${path}'`
     : `curl -i${listen.tls ? 'k' : ''} '${listen.tls ? 'https' : 'http'}://${formatListenAddress(listen)}${path}'`;
 
-function printStartup(daemon: Daemon, from: string, terminal: Terminal): void {
+function printStartup(daemon: Daemon, origin: string, terminal: Terminal): void {
   const { limits } = daemon.config;
   const counted = `${limits.length} ${limits.length === 1 ? 'limit' : 'limits'}`;
-  terminal.print(`sluice ${terminal.version}, ${counted} from ${from}`);
+  terminal.print(`sluice ${terminal.version}, ${counted} from ${origin}`);
   const shown = daemon.addresses.map(({ surface, listen }) => ({
     surface,
     at: formatListenAddress(listen),
-    example: EXAMPLE_COMMANDS[surface](listen),
+    example: exampleCommand(daemon.config, surface, listen),
   }));
   const widest = (column: 'surface' | 'at'): number =>
-    Math.max(0, ...shown.map((own) => own[column].length));
+    Math.max(0, ...shown.map((row) => row[column].length));
   for (const { surface, at, example } of shown) {
-    const where = `${surface.padEnd(widest('surface'))}  ${at.padEnd(widest('at'))}`;
-    terminal.print(`  ${where}  ${example}`);
+    const address = `${surface.padEnd(widest('surface'))}  ${at.padEnd(widest('at'))}`;
+    terminal.print(`  ${address}  ${example}`);
   }
   terminal.print('ready');
 }

@@ -26,7 +26,7 @@ const linesOf = (content: unknown): unknown[] => {
 const ramp = { min: 10, max: 110, over: '10s', mode: 'only-if-used', threshold: 100 };
 
 describe('sluice trace', () => {
-  test('a pod of two takes its part of a ramp and gives some back', () => {
+  test('ramp: a member of a pool of two takes its part and gives some back', () => {
     const calls = [
       { at: 0, update: { poolSize: 2 } },
       { at: 0, takeUpTo: 7 },
@@ -45,7 +45,7 @@ describe('sluice trace', () => {
     ]);
   });
 
-  test('with only a size known a part is rounded down; with a rank the remainder goes round', () => {
+  test('ramp: without a rank a part is rounded down; with a rank the remainder rotates', () => {
     const scheduled = { ramp: { ...ramp, mode: 'scheduled' } };
     const calls = [0, 1000, 2000].map((at) => ({ at, takeUpTo: 'all' }));
     const granted = (update: object) =>
@@ -59,7 +59,7 @@ describe('sluice trace', () => {
     expect(sums).toEqual([10, 20, 30]);
   });
 
-  test('the pool size may change on the way', () => {
+  test('ramp: the pool size may change during the trace', () => {
     const calls = [
       { at: 0, takeUpTo: 'all' },
       { at: 1000, update: { poolSize: 4 } },
@@ -72,7 +72,7 @@ describe('sluice trace', () => {
     ]);
   });
 
-  test('hits heard from elsewhere put a bucket in debt', () => {
+  test('bucket: hits served elsewhere become debt', () => {
     const calls = [
       { at: 100, check: 10 },
       { at: 5100, update: { hits: 8 } },
@@ -89,14 +89,14 @@ describe('sluice trace', () => {
     ]);
   });
 
-  test('a place is reserved, given up, and another one overslept', () => {
+  test('spacing: a reservation is made, returned, and another one expires', () => {
     const limit = { spacing: { every: '6s', reserve: 2, expire: '1s' } };
     const calls = [
       { at: 0, check: 1 },
       { at: 1000, check: 1, id: 'a' },
       { at: 1000, check: 1, id: 'b' },
       { at: 1000, check: 1 },
-      { at: 1500, takeUpTo: 1 }, // takes nothing, and reserves nothing either
+      { at: 1500, takeUpTo: 1 }, // takes nothing and makes no reservation
       { at: 2000, settle: { id: 'b', outcome: 'ignored' } },
       { at: 2000, check: 1 },
       { at: 7200, settle: { id: 'a', rttMs: 100 } },
@@ -113,12 +113,12 @@ describe('sluice trace', () => {
     ]);
   });
 
-  test('an adaptive limit learns from calls that are settled', () => {
+  test('adaptive: learns from settled calls', () => {
     const calls = [
       { at: 0, check: 1, id: 1 },
       { at: 0, check: 1, id: 2 },
       { at: 1000, settle: { id: 1, rttMs: 1000 } },
-      { at: 1000, settle: { id: 2 } }, // it was denied: there is nothing to settle
+      { at: 1000, settle: { id: 2 } }, // denied: nothing to settle
       { at: 1000, check: 1, id: 3 },
       { at: 2000, settle: { id: 3, rttMs: 1000, outcome: 'ok' } },
       { at: 2000, check: 2, id: 4 },
@@ -136,7 +136,7 @@ describe('sluice trace', () => {
     ]);
   });
 
-  test('busy replies halve the rate, and all is as strict as its strictest part', () => {
+  test('all: busy replies halve the rate, and the strictest part decides', () => {
     const limit = { all: [{ busy: {} }, { bucket: { rate: 100, burst: 100 } }] };
     const calls = [
       { at: 0, takeUpTo: 'all', id: 'x' },
@@ -150,8 +150,8 @@ describe('sluice trace', () => {
     ]);
   });
 
-  test('an overslept permit is wasted, but holds nothing else up', () => {
-    const limit = { all: [{ spacing: { every: 100, expire: 50 } }, { adaptive: { fixed: 1 } }] };
+  test('spacing: an expired permit is lost and delays no other call', () => {
+    const limit = { all: [{ spacing: { every: 100, expire: 50 } }, { concurrency: 1 }] };
     const calls = [
       { at: 0, check: 1, id: 'late' },
       { at: 300, settle: { id: 'late', rttMs: 10 } },
@@ -164,7 +164,7 @@ describe('sluice trace', () => {
     ]);
   });
 
-  test('large figures are printed whole', () => {
+  test('prints large numbers in full', () => {
     const calls = [{ at: 0, check: 1 }];
     const limit = { bucket: { rate: 1, burst: 320_033_089_549 } };
     expect(linesOf({ limit, calls })).toEqual([
@@ -172,14 +172,14 @@ describe('sluice trace', () => {
     ]);
   });
 
-  test('a long trace is a long table', () => {
+  test('prints a row for each call of a long trace', () => {
     const calls = Array.from({ length: 150_000 }, (_, at) => ({ at, check: 0 }));
     const { code, out } = trace({ limit: { bucket: { rate: 1 } }, calls });
     expect(code).toBe(0);
     expect(out.split('\n').length).toBe(150_001);
   });
 
-  test('without --json it is a table for people', () => {
+  test('prints a table without --json', () => {
     const calls = [
       { at: 0, check: 2 },
       { at: 5, check: 2 },
@@ -187,14 +187,14 @@ describe('sluice trace', () => {
     ];
     const { out } = trace({ limit: { bucket: { rate: '10/s', burst: 3 } }, calls });
     expect(out.split('\n')).toEqual([
-      'at ms  call     answer',
+      'at ms  call     decision',
       '    0  check 2  allow 2 · 1 left',
       '    5  check 2  deny · retry in 95 ms · 1 left',
-      '    5  check 9  deny · it can never fit · 1 left',
+      '    5  check 9  deny · never · 1 left',
     ]);
   });
 
-  test('the older names ask, take, give and hear do the same, and an error says what was written', () => {
+  test('accepts the aliases ask, take, give and hear, and errors name what was written', () => {
     const limit = { bucket: { rate: 1, burst: 10 } };
     const older = [{ ask: 3 }, { take: 'all' }, { give: 2 }, { hear: { hits: 1 } }];
     const newer = [{ check: 3 }, { takeUpTo: 'all' }, { giveBack: 2 }, { update: { hits: 1 } }];
@@ -202,11 +202,13 @@ describe('sluice trace', () => {
       linesOf({ limit, calls: calls.map((call) => ({ at: 0, ...call })) }),
     );
     expect(before).toEqual(now);
-    const told = (call: object) => trace({ limit, calls: [{ at: 0, ...call }] }).err;
-    expect(told({ ask: -1 })).toMatch(/`calls\[0\]\.ask` to be a number of at least 0, got -1/);
-    expect(told({ take: 0.5 })).toMatch(/`calls\[0\]\.take` to be a whole number/);
-    expect(told({ hear: 1 })).toMatch(/`calls\[0\]\.hear` to be an object with hits or poolSize/);
-    expect(told({ ask: 1, check: 1 })).toMatch(/exactly one of check, takeUpTo/);
+    const errorOf = (call: object) => trace({ limit, calls: [{ at: 0, ...call }] }).err;
+    expect(errorOf({ ask: -1 })).toMatch(/`calls\[0\]\.ask` to be a number of at least 0, got -1/);
+    expect(errorOf({ take: 0.5 })).toMatch(/`calls\[0\]\.take` to be a whole number/);
+    expect(errorOf({ hear: 1 })).toMatch(
+      /`calls\[0\]\.hear` to be an object with hits or poolSize/,
+    );
+    expect(errorOf({ ask: 1, check: 1 })).toMatch(/exactly one of check, takeUpTo/);
   });
 
   const bucket = { bucket: { rate: 1 } };
@@ -234,12 +236,12 @@ describe('sluice trace', () => {
       { limit: { all: [bucket, { spacing: {} }] }, calls: [] },
       /`limit\.all\[1\]\.spacing\.every`/,
     ],
-    ['no calls', { limit: bucket }, /`calls` to be a list of calls, got nothing/],
+    ['no calls', { limit: bucket }, /`calls` to be a list of calls, got undefined/],
     ['a call that is none', { limit: bucket, calls: [5] }, /`calls\[0\]` to be an object, got 5/],
     [
       'no time',
       { limit: bucket, calls: [{ check: 1 }] },
-      /`calls\[0\]\.at` to be a number of at least 0, got nothing/,
+      /`calls\[0\]\.at` to be a number of at least 0, got undefined/,
     ],
     [
       'time running back',
@@ -269,7 +271,7 @@ describe('sluice trace', () => {
     ],
     ['a stray field above', { limit: bucket, calls: [], seed: 1 }, /`seed` to be one of/],
     [
-      'a negative ask',
+      'a negative check',
       { limit: bucket, calls: [{ at: 5, check: -1 }] },
       /`calls\[0\]\.check` to be a number of at least 0, got -1/,
     ],
@@ -295,7 +297,7 @@ describe('sluice trace', () => {
       /`calls\[1\]\.settle\.outcome` to be one of ok, busy/,
     ],
     [
-      'an id that is taken',
+      'an id that is in use',
       {
         limit: bucket,
         calls: [
@@ -303,12 +305,12 @@ describe('sluice trace', () => {
           { at: 5, check: 1, id: 9 },
         ],
       },
-      /`calls\[1\]\.id` to be a text or number that no open call has, got 9/,
+      /`calls\[1\]\.id` to be a string or number that no open call has, got 9/,
     ],
     [
-      'an id that is none',
+      'an id of another type',
       { limit: bucket, calls: [{ at: 5, check: 1, id: {} }] },
-      /`calls\[0\]\.id` to be a text or number that no open call has, got \{\}/,
+      /`calls\[0\]\.id` to be a string or number that no open call has, got \{\}/,
     ],
     [
       'a name that would break the line',
@@ -331,7 +333,7 @@ describe('sluice trace', () => {
       /`calls\[0\]\.update\.rank` to be a whole number of at least 0 and at most 1, got 2/,
     ],
     [
-      'news of nothing',
+      'an empty update',
       { limit: bucket, calls: [{ at: 0, update: 1 }] },
       /`calls\[0\]\.update` to be an object with hits or poolSize, got 1/,
     ],
@@ -352,7 +354,7 @@ describe('sluice trace', () => {
     expect({ code, out }).toEqual({ code: 2, out: '' });
   });
 
-  test('a file that is not there is said so', () => {
+  test('reports a missing file, exit code 2', () => {
     const { code, err } = sluice('trace', join(folder, 'nowhere.json'));
     expect(code).toBe(2);
     expect(err).toMatch(/^sluice trace: cannot read .*nowhere\.json: ENOENT/);

@@ -1,8 +1,7 @@
 /**
- * `sluice trace FILE`: one limit, timed calls, a decision for each.
+ * `sluice trace FILE`: runs timed calls through one limit and prints the decision for each.
  *
- * The way to check a limit before trusting it: the calls are written down with their times, and run
- * through the very same engine on a clock that says what the file says.
+ * It runs the limiter of the library on a virtual clock, which takes its time from the file.
  */
 
 import type { Millis } from '../core/clock.ts';
@@ -10,6 +9,7 @@ import { type Decision, NEVER, OUTCOMES, WHEN_SETTLED } from '../core/decision.t
 import { ConfigError } from '../core/errors.ts';
 import { OptionReader } from '../core/options.ts';
 import { seededRandom } from '../core/random.ts';
+import { internalsOf } from '../limiter/internals.ts';
 import { LIMIT_KINDS, limiter } from '../limiter/limiter.ts';
 import type { Limiter } from '../limiter/sync-limiter.ts';
 import { roundFloat } from './chart/format.ts';
@@ -24,34 +24,34 @@ import {
 
 const help = `usage: sluice trace FILE.json [--json]
 
-Runs one limit over timed calls on virtual time and prints a decision for
-each. FILE - is standard input.
+Runs timed calls through one limit on virtual time and prints a decision
+for each. FILE - is standard input.
 
   {"limit": {"bucket": {"rate": "10/s", "burst": 3}},
-   "calls": [{"at": 0, "check": 2}, {"at": 0, "check": 2}, {"at": 100, "check": 2}]}
+   "calls": [{"at": 0, "check": 2}, {"at": 100, "check": 2}]}
 
 limit   one key, with its options:
         ${LIMIT_KINDS.join(', ')}
 calls   each has "at", in milliseconds and never decreasing, and one of
-        check: n                all or nothing; 0 only looks
+        check: n                all or nothing; 0 counts nothing
         takeUpTo: n or "all"    up to n
-        giveBack: n             gives back what was taken and not used
-        update: {hits}          were served elsewhere
+        giveBack: n             returns what was taken and not used
+        update: {hits}          hits that were served elsewhere
         update: {poolSize, rank}
-                                so many share a ramp from now on; with a rank
-                                this one has its turn at the remainder
+                                members that divide a ramp from now on; the
+                                rank decides when this one gets the remainder
         settle: {id, outcome, rttMs, used}
-                                ends a call that had an "id"; outcome is ok
+                                settles a call that has an "id"; outcome: ok
                                 (default), busy, timeout, failed or ignored
-        The older names ask, take, give and hear are read as well.
+        The aliases ask, take, give and hear are accepted.
 
   --json   one line a call: {at, verdict, granted, remaining, waitMs,
            retryAfterMs, pool, limit}, as far as they apply; retryAfterMs is
-           null if it can never fit, 0 if a call must settle first
+           null if the cost can never fit, 0 if a call must settle first
 
-Exit code 2, and one line that names the field, if the file makes no sense.`;
+Exit code 2, and one line that names the field, if the file is invalid.`;
 
-/** The trace has one key; what it is called does not matter. */
+/** The one key of a trace. */
 const TRACE_KEY = 'trace';
 
 export const trace: Command = {
@@ -71,26 +71,26 @@ export const trace: Command = {
   },
 };
 
-/** What one call yields, for a machine. */
+/** The result of one call, as `--json` prints it. */
 export interface TraceRecord {
   readonly at: Millis;
   readonly verdict?: Decision['verdict'] | 'expired';
   readonly granted?: number;
   readonly remaining?: number;
   readonly waitMs?: Millis;
-  /** As JSON has it: never is null. */
+  /** In JSON, never is null. */
   readonly retryAfterMs?: Millis;
   readonly pool?: number;
   readonly limit?: number;
 }
 
 interface TraceRow {
-  /** The call as it was written, for a person. */
+  /** The call as it was written. */
   readonly call: string;
   readonly record: TraceRecord;
 }
 
-/** Checks and runs a whole file. @throws {ConfigError} naming the field that is wrong. */
+/** Validates and runs a whole file. @throws {ConfigError} */
 function runTrace(file: unknown): TraceRow[] {
   const fields = new OptionReader('', file, 'an object with a limit and calls');
   const calls = fields.get('calls');
@@ -100,11 +100,10 @@ function runTrace(file: unknown): TraceRow[] {
   return calls.map((call, n) => run.runCall(new OptionReader(`calls[${n}]`, call)));
 }
 
-/** Those of a limiter. */
 const OPERATIONS = ['check', 'takeUpTo', 'giveBack', 'update', 'settle'] as const;
 type Operation = (typeof OPERATIONS)[number];
 
-/** What they were called before: files that have these still run. */
+/** Earlier names of the operations, so that older files still run. */
 const ALIASES: Readonly<Record<string, Operation>> = {
   ask: 'check',
   take: 'takeUpTo',
@@ -125,7 +124,7 @@ class TraceRun {
 
   constructor(limit: unknown) {
     const clock = { now: () => this.#now };
-    // A fixed seed: the same file always gives the same answers.
+    // A fixed seed: the same file always gives the same decisions.
     this.#limiter = limiter({ limit: limit as never, clock, random: seededRandom(1) });
   }
 
@@ -154,11 +153,11 @@ class TraceRun {
     return most === 0 ? { verdict: 'allow', granted } : this.#denyTake(fields);
   }
 
-  /** There was nothing to take. A single one would be refused too, and that says for how long. */
+  /** Nothing could be taken. A check of cost 1 is denied as well, and its decision has the Retry-After. */
   #denyTake(fields: OptionReader): Partial<TraceRecord> {
     const one = this.#limiter.check(TRACE_KEY, 1);
     if (one.verdict !== 'wait') return this.#recordDecision(fields, 0, one);
-    // Only asking may reserve, so the place goes back at once.
+    // `check` may make a reservation, which takeUpTo does not: it is returned at once.
     this.#limiter.settle(TRACE_KEY, { outcome: 'ignored', dueAt: this.#now + one.waitMs });
     const retryAfterMs = Math.ceil(one.waitMs);
     return this.#recordDecision(fields, 0, { verdict: 'deny', retryAfterMs });
@@ -196,7 +195,8 @@ class TraceRun {
     const used = settled.has('used') ? settled.number('used', { min: 0 }) : undefined;
     settled.finish();
     if (!open.isAllowed) return {}; // it never ran, so there is nothing to settle
-    const isExpired = this.#limiter.isExpired(open.dueAt, this.#now - (rttMs ?? 0));
+    const { expireMs } = internalsOf(this.#limiter);
+    const isExpired = this.#now - (rttMs ?? 0) > open.dueAt + expireMs;
     this.#limiter.settle(TRACE_KEY, {
       outcome: isExpired ? 'ignored' : outcome,
       cost: open.cost,
@@ -214,7 +214,7 @@ class TraceRun {
       const id = fields.get('id');
       const isId = typeof id === 'string' || typeof id === 'number';
       if (!isId || this.#unsettled.has(id))
-        fields.throwFor('id', 'a text or number that no open call has');
+        fields.throwFor('id', 'a string or number that no unsettled call has');
       const dueAt = this.#now + (verdict === 'wait' ? decision.waitMs : 0);
       this.#unsettled.set(id, { cost, dueAt, isAllowed: allowed });
     }
@@ -233,7 +233,7 @@ class TraceRun {
   }
 }
 
-/** Every line names its figures in the same order, and only those that apply. */
+/** Every line has its fields in the same order. */
 function orderFields(line: TraceRecord): TraceRecord {
   const { at, verdict, granted, remaining, waitMs, retryAfterMs, pool, limit } = line;
   return { at, verdict, granted, remaining, waitMs, retryAfterMs, pool, limit } as TraceRecord;
@@ -251,7 +251,6 @@ function operationOf(fields: OptionReader): { operation: Operation; name: string
   throw new ConfigError(fields.path, `a call with exactly one of ${OPERATIONS.join(', ')}`, got);
 }
 
-/** How many share the limit, in the words of `Feedback`. */
 function readPoolSize(feedback: OptionReader): { poolSize: number; rank?: number } {
   const poolSize = feedback.integer('poolSize', 1);
   if (!feedback.has('rank')) return { poolSize };
@@ -278,7 +277,7 @@ function printTable(rows: readonly TraceRow[], terminal: Terminal): void {
     40,
     maxWidth(rows, ({ call }) => call, 4),
   );
-  terminal.print(`${'at ms'.padStart(atWidth)}  ${'call'.padEnd(callWidth)}  answer`);
+  terminal.print(`${'at ms'.padStart(atWidth)}  ${'call'.padEnd(callWidth)}  decision`);
   for (const { call, record } of rows) {
     const at = String(record.at).padStart(atWidth);
     terminal.print(`${at}  ${call.padEnd(callWidth)}  ${formatResult(record)}`.trimEnd());
@@ -307,5 +306,5 @@ function formatResult(line: TraceRecord): string {
 
 function formatRetryAfter(retryAfterMs: TraceRecord['retryAfterMs']): string {
   if (retryAfterMs === WHEN_SETTLED) return 'until a call settles';
-  return retryAfterMs === NEVER ? 'it can never fit' : `retry in ${retryAfterMs} ms`;
+  return retryAfterMs === NEVER ? 'never' : `retry in ${retryAfterMs} ms`;
 }

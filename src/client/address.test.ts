@@ -8,8 +8,8 @@ test.each([
   ['7000', { host: '127.0.0.1', port: 7000 }],
   [':7000', { host: '127.0.0.1', port: 7000 }],
   ['./sluice.sock', { path: './sluice.sock' }],
-])('a daemon at %s', (at, place) => {
-  expect(endpointOf(at)).toEqual(place);
+])('endpointOf: accepts %s', (at, endpoint) => {
+  expect(endpointOf(at)).toEqual(endpoint);
 });
 
 test.each([
@@ -18,6 +18,6 @@ test.each([
   ['123456789', /`--at` to be an address such as "127.0.0.1:7612" or .*, got "123456789"/],
   ['a b', /`--at` to be an address/],
   ['', /`--at` to be an address/],
-])('nobody is at "%s"', (at, complaint) => {
-  expect(() => parseEndpoint(at, '--at', 7612)).toThrow(complaint);
+])('parseEndpoint: refuses "%s"', (at, message) => {
+  expect(() => parseEndpoint(at, '--at', 7612)).toThrow(message);
 });

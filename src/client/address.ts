@@ -1,8 +1,9 @@
 /**
- * Where a daemon is: a host and a port, or a socket in the file system.
+ * The address of a daemon: a host and a port, or a Unix socket.
  */
 
 import { ConfigError } from '../core/errors.ts';
+import { formatHostPort, isPort, parseHostPort, parseSocketPath } from '../core/host-port.ts';
 import { isRecord } from '../core/options.ts';
 
 /** Where a daemon is. */
@@ -19,9 +20,6 @@ const DEFAULT_HOST = '127.0.0.1';
 const expectedAddress = (port: number): string =>
   `an address such as "127.0.0.1:${port}" or "/run/sluice.sock"`;
 
-/** A name or an address, in brackets if it has colons; and a port, or none. */
-const HOST_AND_PORT = /^(?:\[([\da-f:.]+)\]|([^\s:/[\]]+))?(?::(\d{1,5}))?$/i;
-
 /** @throws {ConfigError} if nobody could be there. */
 export function endpointOf(at: unknown = {}): Endpoint {
   if (typeof at === 'string') return parseEndpoint(at);
@@ -37,26 +35,20 @@ export function endpointOf(at: unknown = {}): Endpoint {
   return { host, port: requirePort(port, 'at.port') };
 }
 
-const isPath = (text: string): boolean => /^[./]*\//.test(text);
-
 /** A place in one word, told under the name of `field`. @throws {ConfigError} if nobody could be there. */
 export function parseEndpoint(text: string, field = 'at', portDefault = DEFAULT_PORT): Endpoint {
-  if (isPath(text)) return { path: text };
-  // A port alone is one on this host, as where a daemon listens; a resolver would make an address of it.
-  const found = HOST_AND_PORT.exec(/^\d+$/.test(text) ? `:${text}` : text);
-  if (!found || text === '') throw new ConfigError(field, expectedAddress(portDefault), text);
-  const [, inBrackets, plain, port] = found;
-  return {
-    host: inBrackets ?? plain ?? DEFAULT_HOST,
-    port: port === undefined ? portDefault : requirePort(Number(port), field),
-  };
+  const path = parseSocketPath(text);
+  if (path !== undefined) return { path };
+  const found = parseHostPort(text);
+  if (!found) throw new ConfigError(field, expectedAddress(portDefault), text);
+  const { host = DEFAULT_HOST, port = portDefault } = found;
+  return { host, port: requirePort(port, field) };
 }
 
 function requirePort(port: unknown, field: string): number {
-  const isPort = typeof port === 'number' && Number.isInteger(port) && port > 0 && port < 65_536;
-  if (!isPort) throw new ConfigError(field, 'a port from 1 to 65535', port);
+  if (!isPort(port)) throw new ConfigError(field, 'a port from 1 to 65535', port);
   return port;
 }
 
 export const formatEndpoint = (place: Endpoint): string =>
-  'path' in place ? place.path : `${place.host}:${place.port}`;
+  'path' in place ? place.path : formatHostPort(place);

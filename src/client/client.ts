@@ -1,14 +1,14 @@
 /**
- * Asks a daemon on this host, or near it, whether a call may happen.
+ * Checks with a daemon on this host, or near it, whether a call is allowed.
  *
  *     const sluice = connect();
- *     if (await sluice.check('alice')) serve();
+ *     if (await sluice.isAllowed('alice')) serve();
  *
- * Asking must never be what a service fails by. An answer is there within the deadline, or
- * `onUnavailable` answers; a daemon that does not answer is left alone for a while, and during that
- * while nobody waits at all. Nothing here is ever rejected because of an outage.
+ * A check must never be what a service fails by. A decision comes within the deadline, from the daemon or from
+ * `onUnavailable`. After a failure no request is sent during the backoff, and decisions come at once. An outage never
+ * rejects a promise.
  *
- * What is asked in one tick travels as one write, and answers are matched by their order.
+ * Requests of one tick are sent in one write, and replies are matched by their order.
  */
 
 import { type Millis, onNextTick, schedule } from '../core/clock.ts';
@@ -21,104 +21,102 @@ import { type InspectedKey, toInspectedKey } from './key-status.ts';
 import { type ClientOptions, type ClientSettings, readSettings } from './options.ts';
 import { encodeCommand, RespError, type RespValue, toBinaryString } from './resp.ts';
 
-/** What an ask may say besides the key. */
+/** Options of `check`. */
 export interface CheckOptions {
-  /** One limit by its name. Default: whichever are for the key. */
+  /** The name of one limit. Default: all limits that match the key. */
   readonly limit?: string;
-  /** What the call weighs. Default 1. */
-  readonly cost?: number;
-  /** True if you will `settle`: for limits that count calls in flight, or learn from them. */
+  /** True to get a permit, to be settled: for limits that count calls in flight, or learn from them. */
   readonly withPermit?: boolean;
 }
 
-/** Never `wait`: nothing is reserved for later. */
+/** Never `wait`: the daemon reserves nothing. */
 type ImmediateDecision = Exclude<Decision, { verdict: 'wait' }>;
 
-/** The daemon's decision, or what `onUnavailable` says in its place. */
+/** The decision of the daemon, or of `onUnavailable` in its place. */
 export type CheckResult = ImmediateDecision & {
   /** The limit that refused. */
   readonly limit?: string;
-  /** Why it refused, where it is not just a limit that is used up; `unavailable`: nobody could decide. */
+  /** Why it refused, if not by an exhausted limit; `unavailable`: the backend of a limit is unavailable. */
   readonly reason?: 'unavailable' | 'deny-list' | 'unmatched';
-  /** What to settle with, for who holds. */
+  /** The permit to settle, with `withPermit`. */
   readonly permit?: string;
-  /** Why this is not the daemon's answer but that of `onUnavailable`. */
+  /** Set if `onUnavailable` decided: why. */
   readonly unavailable?: UnavailableError;
 };
 
-/** How a call went that was asked for with `hold`. */
+/** How a call with a permit went. */
 export interface CallReport {
   /** Default ok. */
   readonly outcome?: Outcome;
-  /** What was really used, if that was not the cost. */
+  /** The cost that the call really had. Default: the cost of the check. */
   readonly used?: number;
   readonly rttMs?: Millis;
-  /** The other side wants nothing more for so long. */
+  /** The Retry-After of the server that was called. */
   readonly retryAfterMs?: Millis;
 }
 
-/** How it stands with the daemon, and what was answered from the start on. */
+/** The state of the connection, and counters since the start. */
 export interface ClientStats {
-  /** Whether the daemon has greeted and answers. */
+  /** Whether the connection is open. */
   readonly isConnected: boolean;
-  /** Connections made, from the start on. */
+  /** Connections established so far. */
   readonly connections: number;
-  /** Questions that are not answered yet. */
+  /** Requests without a reply yet. */
   readonly pending: number;
   readonly allowed: number;
   readonly denied: number;
-  /** Of both, how many `onUnavailable` answered. */
+  /** How many of both `onUnavailable` decided. */
   readonly fallback: number;
 }
 
-/** Asks a daemon; made by `connect`. Nothing it does is rejected because of an outage. */
+/** A client of a daemon; created by `connect`. An outage never rejects a promise. */
 export interface Client {
-  /** May it happen? True or false within the deadline, whatever becomes of the daemon. */
+  /** Checks and counts a call: the decision, within the deadline. Cost defaults to 1; 0 counts nothing. */
+  check(key: string, cost?: number, options?: CheckOptions): Promise<CheckResult>;
+  /** The same as a boolean: true if the call is allowed. */
   isAllowed(key: string, cost?: number): Promise<boolean>;
-  /** The same, with all there is to know. */
-  check(key: string, options?: CheckOptions): Promise<CheckResult>;
-  /** Says how a call went. False if nobody holds the permit any more, or nobody could be told. */
+  /** Reports how a call went. False if the permit has expired, or the daemon is unavailable. */
   settle(permit: string, result?: CallReport): Promise<boolean>;
-  /** How the key stands; undefined if nobody could say. */
+  /** The state of a key; undefined if the daemon is unavailable or has no such limit. */
   inspect(key: string, limit?: string): Promise<InspectedKey | undefined>;
-  /** How it stands with the daemon, and what was answered so far. */
+  /** The state of the connection, and counters since the start. */
   stats(): ClientStats;
-  /** Waits for what was asked, then hangs up. Whoever asks later is answered by `onUnavailable`. */
+  /** Waits for pending replies, then disconnects. Later checks are decided by `onUnavailable`. */
   close(): Promise<void>;
 }
 
-/** Begins to talk to a daemon. @throws {ConfigError} if the options make no sense. */
+/** Creates a client, which connects in the background. @throws {ConfigError} if an option is invalid. */
 export const connect = (options: ClientOptions = {}): Client =>
   new DaemonClient(readSettings(options));
 
-/** Longer keys count by their beginning: strictly, and within what a daemon listens to. */
+/** Longer keys are truncated: the daemon accepts no longer ones. */
 const MAX_KEY_BYTES = 4096;
 
-/** The daemon reads no longer numbers. */
+/** The largest number that the daemon parses. */
 const MAX_COST = 999_999_999_999_999;
 
 /**
- * Once a deadline is over, what has already come in is still read. A process that was itself too
- * busy to look must not take that for an outage.
+ * Replies that have arrived are still read after the deadline: a process that was too busy to read them in time must not
+ * take that for an outage.
  */
 const DEADLINE_GRACE_MS: Millis = 1;
 
-/** One thing asked. */
+/** A request without a reply yet. */
 interface PendingRequest extends Issued {
   readonly encoded: string;
-  /** Hears the answer, or why there is none. Once. */
-  readonly resolve: (told: RespValue | UnavailableError) => void;
+  /** Called once, with the reply or the reason why there is none. */
+  readonly resolve: (reply: RespValue | UnavailableError) => void;
   isResolved: boolean;
 }
 
 class DaemonClient implements Client {
   readonly #settings: ClientSettings;
   readonly #connection: DaemonConnection;
-  /** Those that are not answered yet, for their deadlines. */
+  /** Requests whose deadline runs. */
   readonly #pending: DeadlineSet<PendingRequest>;
-  /** Asked, but not on their way yet. */
+  /** Not sent yet. */
   #unsent: PendingRequest[] = [];
-  /** On their way, in order; the first `#next` of them are answered. */
+  /** Sent, in order; the first `#replied` of them have a reply. */
   #sent: PendingRequest[] = [];
   #replied = 0;
   #isFlushing = false;
@@ -131,40 +129,53 @@ class DaemonClient implements Client {
 
   constructor(settings: ClientSettings) {
     this.#settings = settings;
-    this.#pending = new DeadlineSet(settings.clock, settings.deadlineMs, (own) =>
-      this.#onDeadline(own),
+    this.#pending = new DeadlineSet(settings.clock, settings.deadlineMs, (request) =>
+      this.#onDeadline(request),
     );
     this.#connection = new DaemonConnection(settings, {
       onOpen: () => this.#flush(),
-      onReply: (told) => this.#onReply(told),
-      onFailure: (why) => this.#onConnectionFailure(why),
+      onReply: (reply) => this.#onReply(reply),
+      onFailure: (error) => this.#onConnectionFailure(error),
     });
   }
 
-  async isAllowed(key: string, cost = 1): Promise<boolean> {
-    return (await this.#sendCheck(key, ANY_LIMIT, cost, false)).verdict === 'allow';
+  async check(
+    key: string,
+    cost = 1,
+    { limit = ANY_LIMIT, withPermit = false }: CheckOptions = {},
+  ): Promise<CheckResult> {
+    const args = [
+      'SLUICE.CHECK',
+      toBinaryString(limit),
+      encodeKey(key),
+      encodeAmount('cost', cost),
+    ];
+    if (withPermit) args.push('HOLD');
+    const reply = await this.#send(args);
+    const result =
+      reply instanceof UnavailableError ? this.#fallbackResult(reply) : this.#toCheckResult(reply);
+    if (result.verdict === 'allow') this.#allowed++;
+    else this.#denied++;
+    return result;
   }
 
-  check(
-    key: string,
-    { limit = ANY_LIMIT, cost = 1, withPermit = false }: CheckOptions = {},
-  ): Promise<CheckResult> {
-    return this.#sendCheck(key, limit, cost, withPermit);
+  async isAllowed(key: string, cost = 1): Promise<boolean> {
+    return (await this.check(key, cost)).verdict === 'allow';
   }
 
   async settle(permit: string, result: CallReport = {}): Promise<boolean> {
     const { outcome = 'ok', used, rttMs, retryAfterMs } = result;
-    const notes = { USED: used, RTT: rttMs, RETRYAFTER: retryAfterMs };
-    const said = Object.entries(notes).flatMap(([name, amount]) =>
+    const amounts = { USED: used, RTT: rttMs, RETRYAFTER: retryAfterMs };
+    const fields = Object.entries(amounts).flatMap(([name, amount]) =>
       amount === undefined ? [] : [name, encodeAmount(name.toLowerCase(), amount)],
     );
-    return (await this.#send(['SLUICE.SETTLE', toBinaryString(permit), outcome, ...said])) === 1;
+    return (await this.#send(['SLUICE.SETTLE', toBinaryString(permit), outcome, ...fields])) === 1;
   }
 
   async inspect(key: string, limit = ANY_LIMIT): Promise<InspectedKey | undefined> {
-    const told = await this.#send(['SLUICE.INSPECT', encodeKey(key), toBinaryString(limit)]);
-    if (told instanceof RespError || told instanceof UnavailableError) return undefined;
-    return toInspectedKey(told);
+    const reply = await this.#send(['SLUICE.INSPECT', encodeKey(key), toBinaryString(limit)]);
+    if (reply instanceof RespError || reply instanceof UnavailableError) return undefined;
+    return toInspectedKey(reply);
   }
 
   stats(): ClientStats {
@@ -185,8 +196,8 @@ class DaemonClient implements Client {
 
   async #drainAndClose(): Promise<void> {
     if (this.#pendingCount > 0) {
-      await new Promise<void>((idle) => {
-        this.#onIdle = idle;
+      await new Promise<void>((resolve) => {
+        this.#onIdle = resolve;
       });
     }
     this.#connection.close();
@@ -196,45 +207,24 @@ class DaemonClient implements Client {
     return this.#unsent.length + this.#sent.length - this.#replied;
   }
 
-  async #sendCheck(
-    key: string,
-    limit: string,
-    cost: number,
-    withPermit: boolean,
-  ): Promise<CheckResult> {
-    const hold = withPermit ? ['HOLD'] : [];
-    const amount = encodeAmount('cost', cost);
-    const told = await this.#send([
-      'SLUICE.CHECK',
-      toBinaryString(limit),
-      encodeKey(key),
-      amount,
-      ...hold,
-    ]);
-    const answer =
-      told instanceof UnavailableError ? this.#fallbackResult(told) : this.#toCheckResult(told);
-    if (answer.verdict === 'allow') this.#allowed++;
-    else this.#denied++;
-    return answer;
-  }
-
-  #toCheckResult(told: RespValue): CheckResult {
-    if (told instanceof RespError) return this.#fallbackResult(this.#invalidReply(told.message));
-    if (!Array.isArray(told) || told.length !== 6)
-      return this.#fallbackResult(this.#invalidReply('no answer'));
-    const [isAllowed, remaining, retryAfterMs, limit, permit, reason] = told;
+  #toCheckResult(reply: RespValue): CheckResult {
+    if (reply instanceof RespError) return this.#fallbackResult(noDecision(reply.message));
+    if (!Array.isArray(reply) || reply.length !== 6)
+      return this.#fallbackResult(noDecision('unexpected reply'));
+    const [isAllowed, remaining, retryAfterMs, limit, permit, reason] = reply;
     if (isAllowed === 1) {
-      const left = remaining < 0 ? Infinity : remaining;
-      return { verdict: 'allow', remaining: left, ...(permit !== '' && { permit }) };
+      return {
+        verdict: 'allow',
+        remaining: remaining < 0 ? Infinity : remaining,
+        ...(permit !== '' && { permit }),
+      };
     }
-    const later = retryAfterMs < 0 ? NEVER : retryAfterMs;
-    const why = { ...(limit !== '' && { limit }), ...(reason !== '' && { reason }) };
-    return { verdict: 'deny', retryAfterMs: later, ...why };
-  }
-
-  /** The daemon is there, but could make nothing of it. */
-  #invalidReply(text: string): UnavailableError {
-    return new UnavailableError('an answer of sluice', text);
+    return {
+      verdict: 'deny',
+      retryAfterMs: retryAfterMs < 0 ? NEVER : retryAfterMs,
+      ...(limit !== '' && { limit }),
+      ...(reason !== '' && { reason }),
+    };
   }
 
   #fallbackResult(unavailable: UnavailableError): CheckResult {
@@ -245,25 +235,25 @@ class DaemonClient implements Client {
     return { verdict: 'deny', retryAfterMs: this.#connection.backoffMs, unavailable };
   }
 
-  /** Asks; what comes back is an answer, or why there is none. Never late, never rejected. */
+  /** Sends a command; resolves to its reply or the reason why there is none, within the deadline. Never rejects. */
   #send(args: readonly string[]): Promise<RespValue | UnavailableError> {
     const { state, error } = this.#connection;
     if (state === 'backing-off' || state === 'closed') return Promise.resolve(error);
     if (this.#closing)
       return Promise.resolve(new UnavailableError('sluice', 'the client is closed'));
     if (this.#pendingCount >= this.#settings.maxPending) {
-      return Promise.resolve(new UnavailableError('sluice', 'too many questions are open'));
+      return Promise.resolve(new UnavailableError('sluice', 'too many requests are pending'));
     }
-    return new Promise((tell) => {
+    return new Promise((resolve) => {
       const issuedAt = this.#settings.clock.now();
-      const question: PendingRequest = {
+      const request: PendingRequest = {
         encoded: encodeCommand(args),
-        resolve: tell,
+        resolve,
         issuedAt,
         isResolved: false,
       };
-      this.#pending.add(question);
-      this.#unsent.push(question);
+      this.#pending.add(request);
+      this.#unsent.push(request);
       this.#connection.setBusy(true);
       if (this.#isFlushing) return;
       this.#isFlushing = true;
@@ -274,20 +264,20 @@ class DaemonClient implements Client {
   #flush(): void {
     this.#isFlushing = false;
     if (this.#connection.state !== 'open' || this.#unsent.length === 0) return;
-    const questions = this.#unsent;
+    const requests = this.#unsent;
     this.#unsent = [];
     let text = '';
-    for (const question of questions) {
-      text += question.encoded;
-      this.#sent.push(question);
+    for (const request of requests) {
+      text += request.encoded;
+      this.#sent.push(request);
     }
     this.#connection.write(text);
   }
 
-  #onReply(told: RespValue): void {
-    const question = this.#sent[this.#replied];
-    if (!question) {
-      this.#connection.fail('it answers what nobody asked');
+  #onReply(reply: RespValue): void {
+    const request = this.#sent[this.#replied];
+    if (!request) {
+      this.#connection.fail('a reply without a request');
       return;
     }
     this.#replied++;
@@ -295,57 +285,60 @@ class DaemonClient implements Client {
       this.#sent = [];
       this.#replied = 0;
     }
-    this.#resolve(question, told);
+    this.#resolve(request, reply);
     if (this.#pendingCount === 0) this.#onDrained();
   }
 
-  /** Nobody waits for anything. */
+  /** No request is pending. */
   #onDrained(): void {
     this.#connection.setBusy(false);
     this.#onIdle?.();
     this.#onIdle = undefined;
   }
 
-  #resolve(question: PendingRequest, told: RespValue | UnavailableError): void {
-    if (question.isResolved) return;
-    question.isResolved = true;
-    this.#pending.remove(question);
-    question.resolve(told);
+  #resolve(request: PendingRequest, reply: RespValue | UnavailableError): void {
+    if (request.isResolved) return;
+    request.isResolved = true;
+    this.#pending.remove(request);
+    request.resolve(reply);
   }
 
-  /** Its deadline is over. */
-  #onDeadline(question: PendingRequest): void {
-    this.#overdueRequests.push(question);
+  #onDeadline(request: PendingRequest): void {
+    this.#overdueRequests.push(request);
     if (this.#overdueRequests.length > 1) return;
     const { clock, deadlineMs } = this.#settings;
-    const look = (): void => {
-      const late = this.#overdueRequests;
+    const failIfUnresolved = (): void => {
+      const overdue = this.#overdueRequests;
       this.#overdueRequests = [];
-      if (late.some(({ isResolved }) => !isResolved))
+      if (overdue.some(({ isResolved }) => !isResolved))
         this.#connection.fail(`no answer within ${deadlineMs} ms`);
     };
-    schedule(clock, clock.now() + DEADLINE_GRACE_MS, look, false);
+    schedule(clock, clock.now() + DEADLINE_GRACE_MS, failIfUnresolved, false);
   }
 
-  #onConnectionFailure(why: UnavailableError): void {
-    const questions = [...this.#sent.slice(this.#replied), ...this.#unsent];
+  #onConnectionFailure(error: UnavailableError): void {
+    const requests = [...this.#sent.slice(this.#replied), ...this.#unsent];
     this.#sent = [];
     this.#replied = 0;
     this.#unsent = [];
-    for (const question of questions) this.#resolve(question, why);
+    for (const request of requests) this.#resolve(request, error);
     this.#onDrained();
   }
 }
 
-/** In the place of a limit's name: whichever are for the key. */
+/** In the place of a limit's name: all limits that match the key. */
 const ANY_LIMIT = '*';
 
+/** The daemon replied, but did not decide. */
+const noDecision = (reason: string): UnavailableError =>
+  new UnavailableError('the decision of sluice', reason);
+
 function encodeKey(key: unknown): string {
-  if (typeof key !== 'string') throw new ConfigError('key', 'a text', key);
+  if (typeof key !== 'string') throw new ConfigError('key', 'a string', key);
   return toBinaryString(key).slice(0, MAX_KEY_BYTES);
 }
 
-/** A number as the daemon reads it: without an exponent. */
+/** A decimal number: the daemon parses no exponents. */
 function encodeAmount(field: string, amount: number): string {
   requireNumber(field, amount, { min: 0, max: MAX_COST });
   return Number.isInteger(amount) ? String(amount) : amount.toFixed(9);

@@ -1,14 +1,13 @@
 /**
- * The line to the daemon: one connection, and whether it is any good.
+ * One connection to the daemon: handshake, failure detection, and reconnects with exponential backoff.
  *
- *     trying ── the daemon greets ──▶ open ── a failure ──▶ away: nobody is sent
- *        │                                                   │    ▲
- *        └──────────── no connection ────────────────────────┼────┤ no greeting
- *                       open ◀── it greets ── a try in the background, after a pause
+ *     connecting ── handshake ──▶ open ── failure ──▶ backing-off: no request is sent
+ *        │                                                │    ▲
+ *        └─────────────── failure ────────────────────────┼────┤ failure
+ *                       open ◀── handshake ── reconnect in the background, after a delay
  *
- * Only the very first try has somebody waiting for it. After a failure nobody waits for a socket
- * until the daemon has greeted again; pauses grow with every try that fails, and chance spreads them so
- * that a fleet does not come back as one.
+ * Only the first connect has requests waiting for it. After a failure requests are refused at once until a handshake has
+ * succeeded. Delays double with each failure, and jitter keeps a fleet from reconnecting at the same instant.
  */
 
 import { connect as connectPlain, type Socket } from 'node:net';
@@ -19,23 +18,23 @@ import { formatEndpoint } from './address.ts';
 import type { ClientSettings } from './options.ts';
 import { encodeCommand, RespError, RespParser, type RespValue, toBinaryString } from './resp.ts';
 
-/** What the line tells its owner. */
+/** What the connection reports to its client. */
 export interface ConnectionHandlers {
-  /** The daemon has greeted: what waits can be sent. */
+  /** The handshake has succeeded: waiting requests can be sent. */
   onOpen(): void;
-  /** The next answer, in the order of what was sent. */
-  onReply(told: RespValue): void;
-  /** There will be no answer to anything that was sent. */
-  onFailure(why: UnavailableError): void;
+  /** The next reply, in the order of the requests. */
+  onReply(reply: RespValue): void;
+  /** No sent request will get a reply. */
+  onFailure(error: UnavailableError): void;
 }
 
-/** How long a daemon may take to greet: nobody waits for it but the first who ask. */
+/** How long a handshake may take. Only requests before the first one wait for it. */
 const HANDSHAKE_TIMEOUT_MS: Millis = 1_000;
 
 type ConnectionState = 'connecting' | 'open' | 'backing-off' | 'closed';
 
 export class DaemonConnection {
-  /** Connections made, from the start on. */
+  /** Successful handshakes so far. */
   handshakes = 0;
   readonly #settings: ClientSettings;
   readonly #handlers: ConnectionHandlers;
@@ -47,10 +46,10 @@ export class DaemonConnection {
   #cancelTimer: (() => void) | undefined;
   #retryAt: Millis = 0;
 
-  constructor(settings: ClientSettings, ears: ConnectionHandlers) {
+  constructor(settings: ClientSettings, handlers: ConnectionHandlers) {
     this.#settings = settings;
-    this.#handlers = ears;
-    this.#error = this.#unavailableError('it was not reached yet');
+    this.#handlers = handlers;
+    this.#error = this.#unavailableError('not connected yet');
     this.#connect();
   }
 
@@ -58,22 +57,22 @@ export class DaemonConnection {
     return this.#state;
   }
 
-  /** Why nobody is sent. */
+  /** Why no request is sent. */
   get error(): UnavailableError {
     return this.#error;
   }
 
-  /** How long it is away at least. */
+  /** How long until the next reconnect. */
   get backoffMs(): Millis {
     return Math.max(1, Math.ceil(this.#retryAt - this.#settings.clock.now()));
   }
 
-  /** Bytes, as one character for each. Only while it is open. */
+  /** Writes a binary string. Only while the connection is open. */
   write(text: string): void {
     this.#socket?.write(text, 'latin1');
   }
 
-  /** While somebody waits for an answer the process stays; otherwise the line does not keep it. */
+  /** The connection keeps the process alive only while requests are pending. */
   setBusy(isBusy: boolean): void {
     if (isBusy === this.#isBusy) return;
     this.#isBusy = isBusy;
@@ -81,15 +80,15 @@ export class DaemonConnection {
     else this.#socket?.unref();
   }
 
-  /** The daemon did not answer. */
-  fail(why: unknown): void {
+  /** Closes the connection and starts the backoff. */
+  fail(reason: unknown): void {
     if (this.#state === 'closed') return;
     this.#disconnect();
     const { clock, random, firstBackoffMs, maxBackoffMs } = this.#settings;
-    const most = Math.min(maxBackoffMs, firstBackoffMs * 2 ** Math.min(this.#failures++, 30));
+    const maxDelayMs = Math.min(maxBackoffMs, firstBackoffMs * 2 ** Math.min(this.#failures++, 30));
     this.#state = 'backing-off';
-    this.#error = this.#unavailableError(why);
-    this.#retryAt = clock.now() + most * (0.5 + random() / 2);
+    this.#error = this.#unavailableError(reason);
+    this.#retryAt = clock.now() + maxDelayMs * (0.5 + random() / 2);
     this.#cancelTimer = schedule(clock, this.#retryAt, () => this.#reconnect(), false);
     this.#handlers.onFailure(this.#error);
   }
@@ -101,8 +100,8 @@ export class DaemonConnection {
     this.#handlers.onFailure(this.#error);
   }
 
-  #unavailableError(why: unknown): UnavailableError {
-    return new UnavailableError(`sluice at ${formatEndpoint(this.#settings.endpoint)}`, why);
+  #unavailableError(reason: unknown): UnavailableError {
+    return new UnavailableError(`sluice at ${formatEndpoint(this.#settings.endpoint)}`, reason);
   }
 
   #disconnect(): void {
@@ -112,7 +111,7 @@ export class DaemonConnection {
     this.#socket = undefined;
   }
 
-  /** What makes no sense to the system was told when the client was made; later it is an outage. */
+  /** Invalid options throw in the first connect; the same error is an outage later. */
   #reconnect(): void {
     try {
       this.#connect();
@@ -124,37 +123,37 @@ export class DaemonConnection {
   #connect(): void {
     const { clock, endpoint, tls, password } = this.#settings;
     const socket = tls ? connectTls({ ...tls, ...endpoint }) : connectPlain(endpoint);
-    const reader = new RespParser();
+    const parser = new RespParser();
     this.#socket = socket;
     if (!this.#isBusy) socket.unref();
-    /** Whatever a socket says after we have left it is no news. */
-    const isOurs = (): boolean => this.#socket === socket;
-    const fail = (why: unknown): void => {
-      if (isOurs()) this.fail(why);
+    /** Events of a socket that was replaced are ignored. */
+    const isCurrent = (): boolean => this.#socket === socket;
+    const fail = (reason: unknown): void => {
+      if (isCurrent()) this.fail(reason);
     };
-    const late = `no greeting within ${HANDSHAKE_TIMEOUT_MS} ms`;
+    const timeout = `no handshake within ${HANDSHAKE_TIMEOUT_MS} ms`;
     this.#cancelTimer = schedule(
       clock,
       clock.now() + HANDSHAKE_TIMEOUT_MS,
-      () => fail(late),
+      () => fail(timeout),
       false,
     );
     socket.setNoDelay(true);
     const auth = password === undefined ? [] : ['AUTH', 'default', toBinaryString(password)];
-    socket.write(encodeCommand(['HELLO', '3', ...auth]), 'latin1'); // sent as soon as there is somebody
+    socket.write(encodeCommand(['HELLO', '3', ...auth]), 'latin1'); // buffered until the socket is connected
     socket.on('error', fail);
-    socket.on('close', () => fail('it hung up'));
+    socket.on('close', () => fail('connection closed'));
     socket.on('data', (chunk: Buffer) => {
-      const hear = (told: RespValue): void => {
-        if (isOurs()) this.#onReply(told);
+      const onReply = (reply: RespValue): void => {
+        if (isCurrent()) this.#onReply(reply);
       };
-      if (!reader.push(chunk, hear)) fail('what it says is no RESP');
+      if (!parser.push(chunk, onReply)) fail('the reply is not RESP');
     });
   }
 
-  #onReply(told: RespValue): void {
-    if (this.#state === 'open') this.#handlers.onReply(told);
-    else if (told instanceof RespError) this.fail(told.message);
+  #onReply(reply: RespValue): void {
+    if (this.#state === 'open') this.#handlers.onReply(reply);
+    else if (reply instanceof RespError) this.fail(reply.message);
     else this.#onHandshake();
   }
 

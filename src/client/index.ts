@@ -1,4 +1,4 @@
-/** The door of `sluice/client`. */
+/** `sluice/client`: checks with a daemon. */
 
 export type { DaemonAddress } from './address.ts';
 export {

@@ -1,34 +1,32 @@
-/**
- * How a key stands with the daemon's limits, in the words of this library.
- */
+/** The state of a key under the daemon's limits, with the same field names as `inspect` of the library. */
 
 import type { Millis } from '../core/clock.ts';
 import { NEVER } from '../core/decision.ts';
 import { isRecord } from '../core/options.ts';
 import type { RespValue } from './resp.ts';
 
-/** One rule of a limit, and how a key stands with it. */
+/** One rule of a limit, and the state of a key under it. */
 export interface InspectedRule {
   readonly name: string;
   readonly kind: string;
   readonly quota: number;
   readonly windowMs?: Millis;
   readonly remaining: number;
-  /** 0 now, Infinity never; left out if a call in flight must settle. */
+  /** When a call fits again: 0 now, Infinity never; left out if a call in flight must settle first. */
   readonly opensInMs?: Millis;
   readonly freshInMs?: Millis;
 }
 
-/** One limit of the daemon, and how a key stands with it. */
+/** One limit of the daemon, and the state of a key under it. */
 export interface InspectedLimit {
   readonly name: string;
-  /** Set if whoever decides it is out of reach of the daemon: then nothing else is known. */
+  /** Set if the backend of the limit is unavailable to the daemon: then nothing else is known. */
   readonly isAvailable?: false;
   readonly remaining?: number;
   readonly opensInMs?: Millis;
-  /** What says no to one call right now. */
+  /** The rule that refuses a call now. */
   readonly by?: string;
-  /** Whichever of these apply, as `View` of the library has them. */
+  /** As far as they apply, the fields of `KeyState` of the library. */
   readonly limit?: number;
   readonly inFlight?: number;
   readonly pool?: number;
@@ -39,30 +37,30 @@ export interface InspectedLimit {
   readonly rules?: readonly InspectedRule[];
 }
 
-/** All that the daemon knows of a key. */
+/** The state of a key under all limits of the daemon that match it. */
 export interface InspectedKey {
   readonly key: string;
-  /** Set where a list decides, or nothing is for the key: then nothing is counted. */
+  /** Set where an allow or deny list decides, or no limit matches: then nothing is counted. */
   readonly verdict?: 'allow' | 'deny';
   readonly reason?: 'allow-list' | 'deny-list' | 'unmatched';
-  /** The limit whose list it is; left out if it is for all. */
+  /** The limit that the list belongs to; left out for a global list. */
   readonly limit?: string;
-  /** What on the list it is. */
+  /** The matching entry of the list. */
   readonly by?: string;
   readonly limits: readonly InspectedLimit[];
 }
 
-export const toInspectedKey = (told: RespValue): InspectedKey =>
-  restoreInfinity(told) as unknown as InspectedKey;
+export const toInspectedKey = (reply: RespValue): InspectedKey =>
+  restoreInfinity(reply) as unknown as InspectedKey;
 
-/** The wire has no Infinity: -1 of a time is never. */
-function restoreInfinity(told: unknown): unknown {
-  if (Array.isArray(told)) return told.map(restoreInfinity);
-  if (!isRecord(told)) return told;
+/** RESP integers have no Infinity: a time of -1 is never. */
+function restoreInfinity(value: unknown): unknown {
+  if (Array.isArray(value)) return value.map(restoreInfinity);
+  if (!isRecord(value)) return value;
   return Object.fromEntries(
-    Object.entries(told).map(([name, own]) => [
+    Object.entries(value).map(([name, member]) => [
       name,
-      name.endsWith('Ms') && own === -1 ? NEVER : restoreInfinity(own),
+      name.endsWith('Ms') && member === -1 ? NEVER : restoreInfinity(member),
     ]),
   );
 }

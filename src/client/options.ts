@@ -1,6 +1,4 @@
-/**
- * What a client is told when it is made.
- */
+/** The options of `connect`, and how they are read. */
 
 import type { ConnectionOptions } from 'node:tls';
 import { type Clock, isClock, type Millis, systemClock } from '../core/clock.ts';
@@ -9,32 +7,33 @@ import { isRecord, OptionReader } from '../core/options.ts';
 import { type Random, systemRandom } from '../core/random.ts';
 import { type DaemonAddress, type Endpoint, endpointOf } from './address.ts';
 
-/** How long a daemon that does not answer is left alone. */
+/** Exponential backoff of reconnects, with jitter. */
 export interface BackoffOptions {
-  /** The longest pause after the first failure. Default 100 ms. */
+  /** The longest delay after the first failure. Default 100 ms. */
   readonly first?: Duration;
-  /** Each pause may be twice as long as the one before, up to this. Default 5 s. */
+  /** The delay doubles with each failure, up to this. Default 5 s. */
   readonly max?: Duration;
 }
 
-/** What `connect` takes. */
+/** The options of `connect`. */
 export interface ClientOptions {
-  /** Where the daemon is. Default `127.0.0.1:7611`. */
+  /** The address of the daemon. Default `127.0.0.1:7611`. */
   readonly at?: DaemonAddress;
-  /** Talk through TLS, with what `tls.connect` takes if need be. Default false. */
+  /** Use TLS, optionally with options of `tls.connect`. Default false. */
   readonly tls?: boolean | ConnectionOptions;
-  /** What the daemon wants to hear first: its `resp.password`, if it has one. */
+  /** The daemon's `resp.password`, if it has one. */
   readonly password?: string;
-  /** The longest that anybody waits for an answer. Default 20 ms. */
+  /** How long a call waits for a reply. Default 20 ms. */
   readonly deadline?: Duration;
-  /** What holds when there is no answer. Default allow: better too many than none. */
+  /** The decision without a reply: allow (fail open, the default) or deny (fail closed). */
   readonly onUnavailable?: 'allow' | 'deny';
-  /** How long nobody is sent after a failure. */
+  /** How long no request is sent after a failure. */
   readonly backoff?: BackoffOptions;
-  /** The most questions that may be open at once; more are not asked. Default 10,000. */
+  /** How many requests may be pending; further ones are decided by `onUnavailable`. Default 10,000. */
   readonly maxPending?: number;
-  /** Where time and chance come from. Default: the system's. */
+  /** The source of time. Default: the system's. */
   readonly clock?: Clock;
+  /** The source of jitter. Default: the system's. */
   readonly random?: Random;
 }
 
@@ -62,30 +61,30 @@ const isNonEmptyString = (value: unknown): value is string =>
 
 const isRandom = (value: unknown): value is Random => typeof value === 'function';
 
-/** @throws {ConfigError} if something makes no sense. */
+/** @throws {ConfigError} if an option is invalid. */
 export function readSettings(options: ClientOptions): ClientSettings {
-  const fields = new OptionReader('', options);
-  const backoff = new OptionReader('backoff', fields.get('backoff') ?? {});
+  const reader = new OptionReader('', options);
+  const backoff = new OptionReader('backoff', reader.get('backoff') ?? {});
   const settings: ClientSettings = {
-    endpoint: endpointOf(fields.get('at')),
-    tls: readTls(fields),
-    password: fields.optional('password', isNonEmptyString, 'a text of at least one letter'),
-    deadlineMs: fields.duration('deadline', DEFAULT_DEADLINE_MS),
-    onUnavailable: fields.oneOf('onUnavailable', ['allow', 'deny'], 'allow'),
+    endpoint: endpointOf(reader.get('at')),
+    tls: readTls(reader),
+    password: reader.optional('password', isNonEmptyString, 'a non-empty string'),
+    deadlineMs: reader.duration('deadline', DEFAULT_DEADLINE_MS),
+    onUnavailable: reader.oneOf('onUnavailable', ['allow', 'deny'], 'allow'),
     firstBackoffMs: backoff.duration('first', DEFAULT_FIRST_BACKOFF_MS),
     maxBackoffMs: backoff.duration('max', DEFAULT_MAX_BACKOFF_MS),
-    maxPending: fields.integer('maxPending', 1, DEFAULT_MAX_PENDING),
-    clock: fields.optional('clock', isClock, 'a clock: an object with now()') ?? systemClock,
-    random: fields.optional('random', isRandom, 'a function') ?? systemRandom,
+    maxPending: reader.integer('maxPending', 1, DEFAULT_MAX_PENDING),
+    clock: reader.optional('clock', isClock, 'a clock: an object with now()') ?? systemClock,
+    random: reader.optional('random', isRandom, 'a function') ?? systemRandom,
   };
   backoff.finish();
-  fields.finish();
+  reader.finish();
   return settings;
 }
 
-function readTls(fields: OptionReader): ConnectionOptions | undefined {
-  const tls = fields.get('tls') ?? false;
+function readTls(reader: OptionReader): ConnectionOptions | undefined {
+  const tls = reader.get('tls') ?? false;
   if (tls === false) return undefined;
   if (tls === true) return {};
-  return isRecord(tls) ? tls : fields.throwFor('tls', 'true, false, or options of tls.connect');
+  return isRecord(tls) ? tls : reader.throwFor('tls', 'true, false, or options of tls.connect');
 }

@@ -4,25 +4,26 @@ import { encodeReply, type ReplyValue } from '../daemon/protocols/resp/reply.ts'
 import { encodeCommand, RespError, RespParser, type RespValue, toBinaryString } from './resp.ts';
 
 function read(bytes: Buffer, size = bytes.length || 1): RespValue[] | undefined {
-  const reader = new RespParser();
-  const told: RespValue[] = [];
+  const parser = new RespParser();
+  const replies: RespValue[] = [];
   for (let at = 0; at < bytes.length; at += size) {
-    if (!reader.push(bytes.subarray(at, at + size), (own) => told.push(own))) return undefined;
+    if (!parser.push(bytes.subarray(at, at + size), (reply) => replies.push(reply)))
+      return undefined;
   }
-  return told;
+  return replies;
 }
 
-describe('the wire', () => {
-  test('commands count bytes', () => {
+describe('RESP', () => {
+  test('encodeCommand: lengths are in bytes', () => {
     expect(encodeCommand(['PING', toBinaryString('é')])).toBe(
       '*2\r\n$4\r\nPING\r\n$2\r\n\u00c3\u00a9\r\n',
     );
   });
 
-  test('reads what there is in RESP', () => {
-    const said =
+  test('RespParser: parses every RESP type, in chunks of any size', () => {
+    const bytes =
       '+OK\r\n-ERR no\r\n:-7\r\n,1.5\r\n,inf\r\n$-1\r\n_\r\n#t\r\n#f\r\n$2\r\n\u00c3\u00a9\r\n*0\r\n*-1\r\n%1\r\n$1\r\na\r\n*1\r\n:1\r\n';
-    const told = [
+    const replies = [
       'OK',
       new RespError('ERR no'),
       -7,
@@ -36,11 +37,11 @@ describe('the wire', () => {
       [],
     ];
     for (const size of [1, 2, 3, 7, 1000]) {
-      expect(read(Buffer.from(said, 'latin1'), size)).toEqual([...told, null, { a: [1] }]);
+      expect(read(Buffer.from(bytes, 'latin1'), size)).toEqual([...replies, null, { a: [1] }]);
     }
   });
 
-  test('reads all that the daemon can say, however it is cut', () => {
+  test('RespParser: parses every reply that the daemon encodes, in chunks of any size', () => {
     const { value } = fc.letrec<{ value: ReplyValue }>((tie) => ({
       value: fc.oneof(
         { maxDepth: 4 },
@@ -57,21 +58,23 @@ describe('the wire', () => {
         fc.array(value, { maxLength: 5 }),
         fc.integer({ min: 1, max: 50 }),
         (all, size) => {
-          const said = Buffer.concat(all.map((own) => encodeReply(3, (reply) => reply.value(own))));
-          expect(read(said, size)).toEqual(all);
+          const bytes = Buffer.concat(
+            all.map((each) => encodeReply(3, (reply) => reply.value(each))),
+          );
+          expect(read(bytes, size)).toEqual(all);
         },
       ),
     );
   });
 
   test.each(['HTTP/1.1\r\n', ':x\r\n', '$\r\n', '$9999999999\r\n', '*1\r\n'.repeat(100_000)])(
-    'what is no RESP, or would have no end, is not read: %#',
-    (said) => {
-      expect(read(Buffer.from(said))).toBe(undefined);
+    'RespParser: refuses invalid and unbounded input: %#',
+    (text) => {
+      expect(read(Buffer.from(text))).toBe(undefined);
     },
   );
 
-  test('a text that never ends is given up', () => {
+  test('RespParser: refuses a line above the maximum length', () => {
     expect(read(Buffer.alloc(2_000_000, '+'), 65_536)).toBe(undefined);
   });
 });

@@ -1,8 +1,6 @@
-/**
- * RESP from the client's side: questions into bytes, bytes into answers.
- */
+/** RESP on the client's side: encodes commands and parses replies. */
 
-/** What the daemon says; an error is a value here. */
+/** A reply of the daemon; an error is a value. */
 export type RespValue =
   | string
   | number
@@ -12,7 +10,7 @@ export type RespValue =
   | readonly RespValue[]
   | { readonly [name: string]: RespValue };
 
-/** The daemon says that a question made no sense. */
+/** The daemon refused a command as invalid. */
 export class RespError {
   readonly message: string;
 
@@ -21,7 +19,7 @@ export class RespError {
   }
 }
 
-/** A text as one character for each of its bytes. */
+/** A string with one character per UTF-8 byte. */
 export const toBinaryString = (text: string): string =>
   isAscii(text) ? text : Buffer.from(text, 'utf8').toString('latin1');
 
@@ -30,43 +28,42 @@ function isAscii(text: string): boolean {
   return true;
 }
 
-/** A command; arguments are one character for each byte. */
+/** Encodes a command; the arguments are binary strings. */
 export function encodeCommand(args: readonly string[]): string {
   let text = `*${args.length}\r\n`;
-  for (const own of args) text += `$${own.length}\r\n${own}\r\n`;
+  for (const arg of args) text += `$${arg.length}\r\n${arg}\r\n`;
   return text;
 }
 
-/** No answer to a question of ours is as long. */
+/** Longer than any reply to our commands. */
 const MAX_REPLY_BYTES = 1_048_576;
 
-/** Answers within answers; ours have four. */
+/** The deepest nesting that is parsed; the daemon's replies have four levels. */
 const MAX_DEPTH = 8;
 
 const NEWLINE = 10;
 
-/** More has to come before this is an answer. */
-const INCOMPLETE = Symbol('more');
+const INCOMPLETE = Symbol('incomplete');
 
-/** Cuts a stream of bytes into answers. */
+/** Parses a stream of bytes into replies. */
 export class RespParser {
   #bytes: Buffer = Buffer.alloc(0);
   #offset = 0;
 
   /**
-   * Calls `hear` with every answer that is whole. False if what came is no RESP: nothing after it can
-   * be trusted.
+   * Calls `onReply` with every complete reply. False if the bytes are not RESP: then the rest of the stream is
+   * unusable.
    */
-  push(chunk: Buffer, hear: (told: RespValue) => void): boolean {
+  push(chunk: Buffer, onReply: (reply: RespValue) => void): boolean {
     this.#bytes = this.#bytes.length > 0 ? Buffer.concat([this.#bytes, chunk]) : chunk;
     let from = 0;
     try {
       while (from < this.#bytes.length) {
         this.#offset = from;
-        const told = this.#parseValue(0);
-        if (told === INCOMPLETE) break;
+        const reply = this.#parseValue(0);
+        if (reply === INCOMPLETE) break;
         from = this.#offset;
-        hear(told);
+        onReply(reply);
       }
     } catch (error) {
       if (error instanceof InvalidRespError) return false;
@@ -79,10 +76,10 @@ export class RespParser {
   #parseValue(depth: number): RespValue | typeof INCOMPLETE {
     const end = this.#bytes.indexOf(NEWLINE, this.#offset);
     if (end < 0) return INCOMPLETE;
-    const mark = String.fromCharCode(this.#bytes[this.#offset]);
+    const type = String.fromCharCode(this.#bytes[this.#offset]);
     const text = this.#bytes.toString('utf8', this.#offset + 1, end - 1);
     this.#offset = end + 1;
-    switch (mark) {
+    switch (type) {
       case ':':
       case ',':
         return parseNumber(text);
@@ -120,9 +117,9 @@ export class RespParser {
     if (size > MAX_REPLY_BYTES || depth >= MAX_DEPTH) throw new InvalidRespError();
     const list: RespValue[] = [];
     for (let n = 0; n < size; n++) {
-      const told = this.#parseValue(depth + 1);
-      if (told === INCOMPLETE) return INCOMPLETE;
-      list.push(told);
+      const item = this.#parseValue(depth + 1);
+      if (item === INCOMPLETE) return INCOMPLETE;
+      list.push(item);
     }
     return list;
   }

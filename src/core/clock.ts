@@ -1,35 +1,34 @@
 /**
- * Time enters the program here and nowhere else.
+ * The only file that reads time from the system.
  *
- * A policy never asks what time it is: it is told. That one habit lets the same code run on a
- * server, inside a simulator that lives a week in a second, and in a test that never sleeps.
+ * A policy gets the time as an argument. The same code therefore runs on a server, in a simulator that plays a week in
+ * a second, and in a test that never sleeps.
  */
 
 /** An instant or a span, in milliseconds. An instant counts from an origin only its clock knows. */
 export type Millis = number;
 
-/** Where a limiter looks what time it is. A test hands in `VirtualClock` of `sluice/testing`. */
+/** The source of time of a limiter. Tests use `VirtualClock` of `sluice/testing`. */
 export interface Clock {
   /** The current instant. Never goes backwards. */
   now(): Millis;
 
   /**
-   * Calls `act` once `now()` has reached `at`, never before; what comes back cancels it. A process
-   * does not end before then, unless `keepAlive` is false. A clock without this is slept on with the
-   * system's timers.
+   * Calls `callback` once `now()` has reached `at`, never before; the returned function cancels it. The process stays
+   * alive until then, unless `keepAlive` is false. For a clock without this method the system's timers are used.
    */
   wakeAt?(at: Millis, callback: () => void, keepAlive: boolean): () => void;
 }
 
-/** Whether that can be told the time from, as a clock of ours or `Date` itself; options check what is handed in. */
+/** True for anything with a `now()`, `Date` included. */
 export const isClock = (value: unknown): value is Clock =>
   typeof (value as Clock | null)?.now === 'function';
 
 const TIME_ORIGIN = performance.timeOrigin;
 
 /**
- * Milliseconds since 1970 as this machine knew it when the process started, counted on from there
- * by the monotonic clock: seconds line up with everybody else's, and a stepped wall clock is not felt.
+ * Milliseconds since 1970: the wall clock at the start of the process, continued by the monotonic clock. Seconds line
+ * up with those of other hosts, and a step of the wall clock has no effect.
  */
 export const systemClock: Clock = {
   now: () => TIME_ORIGIN + performance.now(),
@@ -39,7 +38,7 @@ export const systemClock: Clock = {
 /** Node keeps a timer's delay in a signed 32-bit integer; anything longer fires at once. */
 const MAX_TIMER_MS = 2 ** 31 - 1;
 
-/** Sleeps on the system's timers until `clock` says that it is time. */
+/** Uses the system's timers until `clock` has reached `at`. */
 function scheduleOnTimers(
   clock: Clock,
   at: Millis,
@@ -48,17 +47,17 @@ function scheduleOnTimers(
 ): () => void {
   let timer: ReturnType<typeof setTimeout>;
   const sleep = (): void => {
-    const left = Math.max(0, Math.ceil(at - clock.now()));
-    timer = setTimeout(wake, Math.min(left, MAX_TIMER_MS));
+    const remainingMs = Math.max(0, Math.ceil(at - clock.now()));
+    timer = setTimeout(wake, Math.min(remainingMs, MAX_TIMER_MS));
     if (!keepAlive) timer.unref?.(); // a browser's timer is a number, and keeps nothing alive
   };
-  // A timer may fire up to a millisecond early, so look again rather than trust it.
+  // A timer may fire up to a millisecond early.
   const wake = (): void => (clock.now() < at ? sleep() : callback());
   sleep();
   return () => clearTimeout(timer);
 }
 
-/** Calls `act` at an instant of this clock; what comes back cancels it. */
+/** Calls `callback` at an instant of this clock; the returned function cancels it. */
 export function schedule(
   clock: Clock,
   at: Millis,
@@ -70,88 +69,86 @@ export function schedule(
   );
 }
 
-/** Looks closer together than this are one run of asks, not two unrelated events. */
+/** Reads that are closer together than this belong to one run of checks. */
 const CLOSE_READ_GAP_MS = 0.01;
 
 /**
- * So many of them make a run. Fewer are not worth it: the end of a turn has to be watched for, and that
- * costs more than looking (a request over HTTP decides, and looks three times to tell of it).
+ * Close reads that make a run. With fewer, detecting the end of the turn costs more than reading the clock: an HTTP
+ * request reads it once to decide and three times for its headers.
  */
 const MIN_CLOSE_READS = 4;
 
-/** How many asks of a run may share one look at the clock. */
+/** How many checks of a run share one read of the clock. */
 const MAX_SHARED_READS = 32;
 
 /**
- * The system clock, looked at once for a whole run of asks.
+ * A clock that is read once for a whole run of checks.
  *
- * Reading the clock costs more than deciding, so a server that answers a thousand pipelined
- * questions in one turn of the event loop should not read it a thousand times. A look is shared by
- * at most `MAX_SHARED_LOOKS` asks, only when they come within microseconds of each other, and never
- * beyond the turn in which it was taken. Time seen this way is never ahead of the real one, and
- * behind by no more than the turn has lasted; a rule that must not be even that late (`exactTime`
- * of a policy) uses the system clock itself.
+ * Reading the system clock costs more than a decision, so a server that answers a thousand pipelined checks in one turn
+ * of the event loop should not read it a thousand times. One reading serves at most `MAX_SHARED_READS` checks, only if
+ * they come within microseconds of each other, and only within its turn. The time is therefore never ahead of the real
+ * one, and behind it by at most the length of the turn. A policy with `needsExactTime` uses the system clock itself.
  */
 export function coarseClock(source: Clock = systemClock): Clock {
-  let seen: Millis = Number.NEGATIVE_INFINITY;
-  let shares = 0;
-  let near = 0; // looks in a row that came right after another
-  let turnWatched = false;
+  let lastRead: Millis = Number.NEGATIVE_INFINITY;
+  let sharesLeft = 0;
+  let closeReads = 0; // in a row
+  let isTurnWatched = false;
 
-  const turnOver = (): void => {
-    shares = 0;
-    turnWatched = false;
+  const onTurnEnd = (): void => {
+    sharesLeft = 0;
+    isTurnWatched = false;
   };
 
-  const look = (): Millis => {
+  const read = (): Millis => {
     const now = source.now();
-    // Looks that see the very same instant may see a clock that somebody moves by hand, so they make no run. Nor do they end
-    // one: the system's clock moves by a quarter of a microsecond, and several asks fit into that.
-    if (now !== seen) near = now > seen && now - seen < CLOSE_READ_GAP_MS ? near + 1 : 0;
-    if (near >= MIN_CLOSE_READS) {
-      shares = MAX_SHARED_READS;
-      if (!turnWatched) onImmediate(turnOver);
-      turnWatched = true;
+    // Reads of the very same instant may come from a clock that a test moves by hand, so they start no run. They do not
+    // end one either: the system's clock has a resolution of 0.25 µs, and several checks fit into that.
+    if (now !== lastRead)
+      closeReads = now > lastRead && now - lastRead < CLOSE_READ_GAP_MS ? closeReads + 1 : 0;
+    if (closeReads >= MIN_CLOSE_READS) {
+      sharesLeft = MAX_SHARED_READS;
+      if (!isTurnWatched) onImmediate(onTurnEnd);
+      isTurnWatched = true;
     }
-    seen = now;
+    lastRead = now;
     return now;
   };
 
   return {
-    now: () => (shares-- > 0 ? seen : look()),
+    now: () => (sharesLeft-- > 0 ? lastRead : read()),
     ...(source.wakeAt && { wakeAt: source.wakeAt.bind(source) }),
   };
 }
 
-/** A clock that can be made to stand still for a moment. */
+/** A clock that can be frozen while a batch is processed. */
 export interface BatchClock extends Clock {
-  /** Looks once, and goes by that until it is let go. */
+  /** Reads the time once and returns it until `unfreeze`. */
   freeze(): void;
   unfreeze(): void;
 }
 
 /**
- * The system clock, looked at once for all that came in one piece: a surface knows where a piece begins
- * and ends, and need not guess it from how close together looks are, as `turnClock` has to.
+ * A clock that is read once per batch. A protocol handler knows where a batch begins and ends; `coarseClock` has to
+ * infer it from how close together reads are.
  */
 export function batchClock(source: Clock = systemClock): BatchClock {
-  let seen: Millis | undefined;
+  let frozenAt: Millis | undefined;
   return {
-    now: () => seen ?? source.now(),
+    now: () => frozenAt ?? source.now(),
     freeze() {
-      seen = source.now();
+      frozenAt = source.now();
     },
     unfreeze() {
-      seen = undefined;
+      frozenAt = undefined;
     },
     ...(source.wakeAt && { wakeAt: source.wakeAt.bind(source) }),
   };
 }
 
 /**
- * Calls back when the current turn of the event loop is over, promises and all: in an awaited loop
- * every step is a microtask, and a look is good for many of them. Where there is no such call, the
- * next microtask is as near as one can get.
+ * Calls back when the current turn of the event loop is over, microtasks included: every step of an awaited loop is a
+ * microtask, and one read of the clock serves many of them. Runtimes without `setImmediate` get the next microtask.
  */
 export const onImmediate: (callback: () => void) => unknown =
   globalThis.setImmediate ?? ((callback) => Promise.resolve().then(callback));
@@ -161,8 +158,8 @@ interface RuntimeGlobals {
 }
 
 /**
- * Calls back when everything that is ready to run now has run, promises included, and before the
- * event loop turns: what is collected until then belongs together.
+ * Calls back when all code that is ready now has run, microtasks included, and before the event loop turns. What is
+ * collected until then forms one batch.
  */
 export const onNextTick: (callback: () => void) => void = (() => {
   const { process } = globalThis as RuntimeGlobals;

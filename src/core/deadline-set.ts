@@ -1,29 +1,28 @@
 /**
- * What is out, oldest first, and what has been out for too long.
+ * Items with one common timeout, oldest first, watched by a single timer for the oldest.
  *
- * A permit that never settles (a promise that hangs, a branch that forgot) would keep its place for
- * ever, and a limit on calls in flight would shrink with each of them until nothing moves. A call to
- * Redis that is never answered would keep everybody waiting. Both have a bound, the same for all of
- * them, so one alarm that watches the oldest will do, and coming back in time costs next to nothing.
- * It does not keep a process alive.
+ * A permit that never settles would occupy its place for ever, and a concurrency limit would shrink with each of them.
+ * A Redis command without a reply would block its caller. Both need a bound. Because the timeout is the same for all
+ * items, insertion order is expiry order: adding and removing cost one set operation. The timer does not keep the
+ * process alive.
  */
 
 import { type Clock, type Millis, schedule } from './clock.ts';
 
 export interface Issued {
-  /** Since when it is out. */
+  /** When its timeout began. */
   readonly issuedAt: Millis;
 }
 
 export class DeadlineSet<T extends Issued> {
   readonly #clock: Clock;
   readonly #timeoutMs: Millis;
-  readonly #onExpired: (held: T) => void;
-  /** In the order they were given, which is the order in which they become too old. */
+  readonly #onExpired: (item: T) => void;
+  /** In insertion order, which is expiry order. */
   readonly #items = new Set<T>();
   #isScheduled = false;
 
-  constructor(clock: Clock, timeoutMs: Millis, onExpired: (held: T) => void) {
+  constructor(clock: Clock, timeoutMs: Millis, onExpired: (item: T) => void) {
     this.#clock = clock;
     this.#timeoutMs = timeoutMs;
     this.#onExpired = onExpired;
@@ -33,35 +32,35 @@ export class DeadlineSet<T extends Issued> {
     return this.#items.size;
   }
 
-  add(held: T): void {
-    this.#items.add(held);
-    if (!this.#isScheduled && this.#timeoutMs < Infinity) this.#scheduleExpiry(held);
+  add(item: T): void {
+    this.#items.add(item);
+    if (!this.#isScheduled && this.#timeoutMs < Infinity) this.#scheduleExpiry(item);
   }
 
-  remove(held: T): void {
-    this.#items.delete(held);
+  remove(item: T): void {
+    this.#items.delete(item);
   }
 
   #scheduleExpiry(oldest: T): void {
     this.#isScheduled = true;
-    // Held weakly: an alarm minutes away must not keep a limiter that nobody uses any more.
+    // A weak reference: a timer that is minutes away must not keep an unused limiter in memory.
     const self = new WeakRef(this);
-    const look = (): void => {
-      const kept = self.deref();
-      if (kept) kept.#expireDue();
+    const expireDue = (): void => {
+      const set = self.deref();
+      if (set) set.#expireDue();
     };
-    schedule(this.#clock, oldest.issuedAt + this.#timeoutMs, look, false);
+    schedule(this.#clock, oldest.issuedAt + this.#timeoutMs, expireDue, false);
   }
 
   #expireDue(): void {
-    const lostBefore = this.#clock.now() - this.#timeoutMs;
-    for (const held of this.#items) {
-      if (held.issuedAt > lostBefore) {
-        this.#scheduleExpiry(held);
+    const expiredBefore = this.#clock.now() - this.#timeoutMs;
+    for (const item of this.#items) {
+      if (item.issuedAt > expiredBefore) {
+        this.#scheduleExpiry(item);
         return;
       }
-      this.#items.delete(held);
-      this.#onExpired(held); // whoever hears of it may take another permit: it is watched from here
+      this.#items.delete(item);
+      this.#onExpired(item); // may add a new item, which this loop then reaches
     }
     this.#isScheduled = false;
   }

@@ -1,44 +1,44 @@
-/** A deadline for work that has none of its own. */
+/** Deadlines for promises that have none. */
 
 import { type Clock, type Millis, schedule } from './clock.ts';
 import { UnavailableError } from './errors.ts';
 
 /**
- * Rejects if the work takes longer than that, and lets it know: it is not waited for any more. A process does not end
- * meanwhile if `keepAlive`, whatever the work waits for.
+ * Rejects with `UnavailableError` if `work` takes longer than `ms`; `isOver` tells the work that its result is no longer
+ * used. With `keepAlive` the timer keeps the process alive.
  */
 export async function withDeadline<T>(
   clock: Clock,
   ms: Millis,
-  who: string,
+  component: string,
   work: (isOver: () => boolean) => Promise<T>,
   keepAlive = false,
 ): Promise<T> {
   let isOver = false;
   let cancel = (): void => {};
-  const late = new Promise<never>((_, giveUp) => {
-    const tell = (): void => {
+  const timeout = new Promise<never>((_, reject) => {
+    const expire = (): void => {
       isOver = true;
-      giveUp(new UnavailableError(who, `no answer within ${ms} ms`));
+      reject(new UnavailableError(component, `no answer within ${ms} ms`));
     };
-    cancel = schedule(clock, clock.now() + ms, tell, keepAlive);
+    cancel = schedule(clock, clock.now() + ms, expire, keepAlive);
   });
   try {
-    return await Promise.race([work(() => isOver), late]);
+    return await Promise.race([work(() => isOver), timeout]);
   } finally {
     cancel();
   }
 }
 
-/** Comes back when it is done, or after so long: whether it is; rejects if it has failed by then. */
+/** Resolves to true when `done` resolves, or to false after `ms`; rejects if `done` rejects first. */
 export async function completesWithin(
   clock: Clock,
   ms: Millis,
   done: Promise<unknown>,
 ): Promise<boolean> {
   let cancel = (): void => {};
-  const moment = new Promise<boolean>((resolve) => {
+  const timeout = new Promise<boolean>((resolve) => {
     cancel = schedule(clock, clock.now() + ms, () => resolve(false), true);
   });
-  return Promise.race([done.then(() => true), moment]).finally(cancel);
+  return Promise.race([done.then(() => true), timeout]).finally(cancel);
 }

@@ -1,33 +1,41 @@
 /**
- * Durations and rates, as people write them.
+ * Parses durations and rates.
  *
- *     '6s'  '1.5s'  '250ms'  '2m'  '1h'  '1d'      a plain number is milliseconds
- *     '100/s'  '500/m'  '1/6s'  '5/100ms'          a plain number is so many a second
+ *     '6s'  '1.5s'  '250ms'  '30sec'  '1min'  '2hours'  '1d'      a plain number is milliseconds
+ *     '100/s'  '500/min'  '10/hour'  '1/6s'  '5/100ms'            a plain number is calls per second
  *
- * What cannot be read is `undefined`: whoever asked knows the field's name and words the error.
+ * A value that cannot be parsed is `undefined`: the caller knows the option's name and words the error. Units are in
+ * lower case and a string needs one, because `'6'` could be seconds as well as milliseconds.
  */
 
 import type { Millis } from './clock.ts';
 
-const UNIT_MS: Readonly<Record<string, Millis>> = {
-  us: 0.001,
-  ms: 1,
-  s: 1000,
-  m: 60_000,
-  h: 3_600_000,
-  d: 86_400_000,
-};
+/** The spellings of each unit, and its length. */
+const UNITS: readonly (readonly [spellings: string, ms: Millis])[] = [
+  ['us|usec|usecs|microsecond|microseconds', 0.001],
+  ['ms|msec|msecs|millisecond|milliseconds', 1],
+  ['s|sec|secs|second|seconds', 1000],
+  ['m|min|mins|minute|minutes', 60_000],
+  ['h|hr|hrs|hour|hours', 3_600_000],
+  ['d|day|days', 86_400_000],
+];
 
-const DURATION_PATTERN = /^(\d+(?:\.\d+)?|\.\d+)\s*(us|ms|s|m|h|d)$/;
-const RATE_PATTERN = /^(\d+(?:\.\d+)?|\.\d+)\s*\/\s*(\d+(?:\.\d+)?|\.\d+)?\s*(us|ms|s|m|h|d)$/;
+const UNIT_MS: ReadonlyMap<string, Millis> = new Map(
+  UNITS.flatMap(([spellings, ms]) => spellings.split('|').map((unit) => [unit, ms] as const)),
+);
 
-/** A span of time: `'250ms'`, `'6s'`, `'1.5m'`, `'1h'`, `'1d'`, or a number of milliseconds. */
+const NUMBER = '\\d+(?:\\.\\d+)?|\\.\\d+';
+const NUMBER_PATTERN = new RegExp(`^(?:${NUMBER})$`);
+const DURATION_PATTERN = new RegExp(`^(${NUMBER})\\s*([a-z]+)$`);
+const RATE_PATTERN = new RegExp(`^(${NUMBER})\\s*/\\s*(${NUMBER})?\\s*([a-z]+)$`);
+
+/** A span of time: `'250ms'`, `'6s'`, `'1.5min'`, `'1h'`, `'1d'`, or a number of milliseconds. */
 export type Duration = number | string;
 
-/** Calls in a span of time: `'100/s'`, `'500/m'`, `'1/6s'`, or a number of calls a second. */
+/** Calls in a span of time: `'100/s'`, `'500/min'`, `'1/6s'`, or a number of calls per second. */
 export type Rate = number | string;
 
-/** `count` calls in every `periodMs`: kept apart, because '500/m' says more than 8.33 a second. */
+/** `count` calls in every `periodMs`. The two are kept apart: '500/m' also says that 500 may come at once. */
 export interface RateValue {
   readonly count: number;
   readonly periodMs: Millis;
@@ -36,8 +44,9 @@ export interface RateValue {
 export function parseDuration(value: unknown): Millis | undefined {
   if (typeof value === 'number') return Number.isFinite(value) ? value : undefined;
   if (typeof value !== 'string') return undefined;
-  const [, amount, unit] = DURATION_PATTERN.exec(value.trim()) ?? [];
-  return amount === undefined || unit === undefined ? undefined : Number(amount) * UNIT_MS[unit];
+  const [, amount, unit = ''] = DURATION_PATTERN.exec(value.trim()) ?? [];
+  const unitMs = UNIT_MS.get(unit);
+  return unitMs === undefined ? undefined : Number(amount) * unitMs;
 }
 
 export function parseRate(value: unknown): RateValue | undefined {
@@ -45,7 +54,30 @@ export function parseRate(value: unknown): RateValue | undefined {
     return Number.isFinite(value) ? { count: value, periodMs: 1000 } : undefined;
   }
   if (typeof value !== 'string') return undefined;
-  const [, count, amount = '1', unit] = RATE_PATTERN.exec(value.trim()) ?? [];
-  if (count === undefined || unit === undefined) return undefined;
-  return { count: Number(count), periodMs: Number(amount) * UNIT_MS[unit] };
+  const [, count, amount = '1', unit = ''] = RATE_PATTERN.exec(value.trim()) ?? [];
+  const unitMs = UNIT_MS.get(unit);
+  return unitMs === undefined
+    ? undefined
+    : { count: Number(count), periodMs: Number(amount) * unitMs };
+}
+
+/** For a value that `parseDuration` refused: the spelling that was probably meant, as a hint. */
+export function suggestDuration(value: unknown): string | undefined {
+  if (typeof value !== 'string' || parseDuration(value) !== undefined) return undefined;
+  const text = value.trim().toLowerCase();
+  if (NUMBER_PATTERN.test(text)) return `did you mean "${text}s" or "${text}ms"?`;
+  return parseDuration(text) === undefined ? undefined : `did you mean "${text}"?`;
+}
+
+/** For a value that `parseRate` refused: the spelling that was probably meant, as a hint. */
+export function suggestRate(value: unknown): string | undefined {
+  if (typeof value !== 'string' || parseRate(value) !== undefined) return undefined;
+  const text = value.trim().toLowerCase();
+  const spelled = NUMBER_PATTERN.test(text)
+    ? `${text}/s`
+    : text
+        .replace(/\s*\bper\s+/, '/')
+        .replace(/\s*[rqt]ps$/, '/s')
+        .replace(/\s*[rqt]pm$/, '/min');
+  return parseRate(spelled) === undefined ? undefined : `did you mean "${spelled}"?`;
 }

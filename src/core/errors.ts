@@ -1,69 +1,82 @@
 /**
- * Every error the library throws, and the only place one is worded.
+ * All errors that the library throws, and their texts.
  *
- * Being refused is not an error, so there are few. Callers match on `code`; the message is for
- * people and always says three things: which field, what was expected of it, what came instead.
+ * A refusal is a value and not an error, so there are three. Callers match on `code`. A message names the option, what
+ * was expected, what came instead and, where a known name is close, which one was probably meant.
  */
 
 import type { Decision } from './decision.ts';
+import { suggestName } from './suggestion.ts';
 
-/** What to match on; messages are for people. */
+/** What callers match on; messages may change. */
 export type ErrorCode = 'CONFIG' | 'DENIED' | 'UNAVAILABLE';
 
-/** What all errors of this package have in common. */
+/** The base class of all errors of this package. */
 export abstract class SluiceError extends Error {
   abstract readonly code: ErrorCode;
 }
 
-/** Something that was asked for makes no sense, and no traffic could make it make sense. */
+/** An option or an argument is invalid, whatever the traffic. */
 export class ConfigError extends SluiceError {
   override readonly name = 'ConfigError';
   readonly code = 'CONFIG';
 
-  /** Where the nonsense stands, such as `limit.bucket.rate` or `calls[3].take`. */
+  /** The path of the invalid option, such as `limit.bucket.rate` or `calls[3].take`. */
   readonly field: string;
-  /** What else is wrong around it, where that could be told without guessing. */
+  /** Further errors that were found in the same object, without those that only follow from another. */
   readonly additionalErrors: readonly ConfigError[];
 
   readonly #expected: string;
   readonly #got: unknown;
+  readonly #hint: string | undefined;
 
   constructor(
     field: string,
     expected: string,
     got: unknown,
     additionalErrors: readonly ConfigError[] = [],
+    hint?: string,
   ) {
-    super(formatMismatch(field, expected, got));
+    super(formatMismatch(field, expected, got, hint));
     this.field = field;
     this.additionalErrors = additionalErrors;
     this.#expected = expected;
     this.#got = got;
+    this.#hint = hint;
   }
 
-  /** The same nonsense, seen from further out. */
+  /** A name that is not one of those known there; suggests the closest. */
+  static unknownName(field: string, name: string, known: readonly string[]): ConfigError {
+    const expected = known.length > 0 ? `one of ${known.join(', ')}` : 'left out: no options exist';
+    return new ConfigError(field, expected, name, [], suggestName(name, known));
+  }
+
+  /** The same error with its path put under an outer one. */
   prefixedWith(path: string): ConfigError {
-    const others = this.additionalErrors.map((own) => own.prefixedWith(path));
-    return new ConfigError(`${path}.${this.field}`, this.#expected, this.#got, others);
+    const others = this.additionalErrors.map((error) => error.prefixedWith(path));
+    return this.#with(`${path}.${this.field}`, others);
   }
 
-  /** The first of these, with the others in it. */
+  /** The first of these errors, which carries the others. */
   static merge([first, ...rest]: readonly [ConfigError, ...ConfigError[]]): ConfigError {
-    const others = [
-      ...first.additionalErrors,
-      ...rest.flatMap((own) => [own, ...own.additionalErrors]),
-    ];
-    return new ConfigError(first.field, first.#expected, first.#got, others);
+    const others = rest.flatMap((error) => [error, ...error.additionalErrors]);
+    return first.#with(first.field, [...first.additionalErrors, ...others]);
+  }
+
+  #with(field: string, additionalErrors: readonly ConfigError[]): ConfigError {
+    return new ConfigError(field, this.#expected, this.#got, additionalErrors, this.#hint);
   }
 }
 
-/** A call as an exception knows it: refused by which limit, and until when. */
+/** A refusal as an exception carries it: by which limit, why, and until when. */
 export type Denial = Extract<Decision, { verdict: 'deny' }> & {
   readonly limit?: string;
   readonly reason?: string;
+  /** Why, in words, where more is known than `retryAfterMs` says. */
+  readonly detail?: string;
 };
 
-/** A wrapped call was refused. Carries the decision, so that callers can honour its wait. */
+/** A throttled call was refused. Carries the decision, so that callers can honour `retryAfterMs`. */
 export class DeniedError extends SluiceError {
   override readonly name = 'DeniedError';
   readonly code = 'DENIED';
@@ -71,47 +84,59 @@ export class DeniedError extends SluiceError {
   readonly decision: Denial;
 
   constructor(key: string, decision: Denial) {
-    const what = decision.reason === 'unavailable' ? 'nobody could decide' : 'over the limit';
-    super(`${what}${key === '' ? '' : ` for ${preview(key)}`}; ${retryHint(decision)}`);
+    const what = decision.reason === 'unavailable' ? 'backend unavailable' : 'over the limit';
+    super(
+      `${what}${key === '' ? '' : ` for ${preview(key)}`}; ${decision.detail ?? retryHint(decision)}`,
+    );
     this.key = key;
     this.decision = decision;
   }
 }
 
-/** Whoever decides could not be reached in time. Told to listeners; a call gets `onUnavailable`. */
+/** A backend or a daemon did not answer in time. Passed to listeners; calls are decided by `onUnavailable`. */
 export class UnavailableError extends SluiceError {
   override readonly name = 'UnavailableError';
   readonly code = 'UNAVAILABLE';
 
-  constructor(who: string, why: unknown = 'it did not answer lately') {
-    super(`${who} is out of reach: ${why instanceof Error ? why.message : why}`, { cause: why });
+  constructor(component: string, reason: unknown = 'recent requests failed') {
+    super(`${component} is unavailable: ${reason instanceof Error ? reason.message : reason}`, {
+      cause: reason,
+    });
   }
 }
 
 function retryHint({ retryAfterMs, reason }: Denial): string {
-  if (reason === 'queue-full') return 'too many wait already';
-  if (reason === 'closed') return 'the limiter was closed';
-  if (retryAfterMs === Infinity) return 'it can never fit';
+  if (reason === 'queue-full') return 'the queue is full';
+  if (reason === 'closed') return 'the limiter is closed';
+  if (retryAfterMs === Infinity) return 'the cost can never fit';
   return retryAfterMs > 0 ? `try again in ${Math.ceil(retryAfterMs)} ms` : 'try again later';
 }
 
-/** What is wrong, in one line: where, what was expected there, what came instead. */
-export const formatMismatch = (field: string, expected: string, got: unknown): string =>
-  `expected ${field && `\`${field}\` to be `}${expected}, got ${preview(got)}`;
+/** One line: where, what was expected, what came instead, and a hint if there is one. */
+export const formatMismatch = (
+  field: string,
+  expected: string,
+  got: unknown,
+  hint?: string,
+): string =>
+  `expected ${field && `\`${field}\` to be `}${expected}, got ${preview(got)}${hint ? `; ${hint}` : ''}`;
 
-/** Long enough to recognise what came, short enough for one line of a log. */
+/** Long enough to recognise the value, short enough for one log line. */
 const MAX_PREVIEW_CHARS = 60;
 
-/** A value in one short line, whatever it is. */
+/** Any value in one short line. */
 export function preview(value: unknown): string {
-  if (value === undefined) return 'nothing';
   if (typeof value === 'function') return 'a function';
-  const plain = typeof value === 'number' || typeof value === 'bigint' || typeof value === 'symbol';
-  const text = plain ? String(value) : (tryStringify(value) ?? safeString(value));
+  const isPlain =
+    value === undefined ||
+    typeof value === 'number' ||
+    typeof value === 'bigint' ||
+    typeof value === 'symbol';
+  const text = isPlain ? String(value) : (tryStringify(value) ?? safeString(value));
   return text.length > MAX_PREVIEW_CHARS ? `${text.slice(0, MAX_PREVIEW_CHARS)}…` : text;
 }
 
-/** What went wrong in somebody else's code, which may throw anything. */
+/** The message of anything that foreign code may throw. */
 export const errorMessageOf = (error: unknown): string =>
   error instanceof Error ? safeString(error.message) : preview(error);
 
@@ -119,7 +144,7 @@ function safeString(value: unknown): string {
   try {
     return String(value);
   } catch {
-    return 'something that cannot be written down';
+    return 'an unprintable value';
   }
 }
 
@@ -127,6 +152,6 @@ function tryStringify(value: unknown): string | undefined {
   try {
     return JSON.stringify(value);
   } catch {
-    return undefined; // a circle, or something that refuses to be written down
+    return undefined; // a cycle, or a toJSON that throws
   }
 }

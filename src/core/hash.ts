@@ -1,15 +1,15 @@
 /**
- * Turns a key into 64 bits, so that a table can hold keys without holding strings.
+ * Hashes a key to 64 bits, so that tables hold hashes instead of strings.
  *
- * Two keys with the same 64 bits would share a limit. Among a million keys that happens once in
- * some forty million tables, and whoever wanted to bring it about would have to know the seed, which
- * differs from process to process. Two lanes of 32 bits take two characters at a step; each step is a
- * multiplication by an odd number and a rotation, so no step loses what came before.
+ * Two keys with the same hash would share a limit. Among a million keys that happens in one of about forty
+ * million tables, and to provoke it one would have to know the seed, which differs per process. Two lanes of
+ * 32 bits take two characters a step: a multiplication by an odd number and a rotation, so no step loses
+ * information.
  */
 
 import type { Random } from './random.ts';
 
-/** A key as 64 bits, never all 0. */
+/** The 64 bits of a key, never all 0. */
 export interface KeyHash {
   readonly low: number;
   readonly high: number;
@@ -18,11 +18,11 @@ export interface KeyHash {
 export interface Hasher extends KeyHash {
   /** Hashes a key; the result is in `low` and `high` until the next call. */
   hash(key: string): void;
-  /** The same for a key that is still bytes: as the text with one character for each byte. */
+  /** Hashes a key in bytes, to the same value as the string with one character per byte. */
   hashBytes(bytes: Uint8Array, from: number, to: number): void;
 }
 
-/** What makes one hasher differ from another: 64 bits, as two whole numbers. */
+/** 64 bits as two integers. */
 export type HashSeed = readonly [low: number, high: number];
 
 export const randomHashSeed = (random: Random): HashSeed => [
@@ -32,24 +32,24 @@ export const randomHashSeed = (random: Random): HashSeed => [
 
 export const createHasher = (seed: HashSeed): Hasher => new SeededHasher(...seed);
 
-/** How many keys keep their hash. */
+/** Keys whose hash is cached. */
 const MEMO_SIZE = 4096;
 
-/** Longer keys do not: a bound on what strangers make us hold. */
+/** Longer keys are not cached: a bound on memory that clients control. */
 const MAX_MEMO_CHARS = 256;
 
-/** Of so many keys without a remembered hash one gets its own: busy keys come in soon enough. */
+/** One of so many cache misses is cached: busy keys soon are. */
 const MEMOIZE_EVERY = 32;
 
-// Two results and a hot path: fields of one object cost nothing, a pair would be an allocation.
+// The result is in two fields: returning a pair would allocate on the hot path.
 class SeededHasher implements Hasher {
   low = 0;
   high = 0;
   readonly #seedLow: number;
   readonly #seedHigh: number;
 
-  // Reading a string character by character is the dearest part of a decision, and the engine
-  // already keeps a hash of every string it looks up: busy keys find theirs through a Map.
+  // Reading a string character by character is the most expensive part of a decision. V8 keeps a hash
+  // of every string used as a Map key, so busy keys are found through a Map.
   readonly #memoSlots = new Map<string, number>();
   readonly #memoHashes = new Int32Array(MEMO_SIZE * 2);
   #misses = 0;
@@ -60,10 +60,10 @@ class SeededHasher implements Hasher {
   }
 
   hash(key: string): void {
-    const place = this.#memoSlots.get(key);
-    if (place !== undefined) {
-      this.low = this.#memoHashes[place];
-      this.high = this.#memoHashes[place + 1];
+    const slot = this.#memoSlots.get(key);
+    if (slot !== undefined) {
+      this.low = this.#memoHashes[slot];
+      this.high = this.#memoHashes[slot + 1];
       return;
     }
     this.#compute(key);
@@ -71,11 +71,11 @@ class SeededHasher implements Hasher {
   }
 
   #memoize(key: string): void {
-    if (this.#memoSlots.size >= MEMO_SIZE) this.#memoSlots.clear(); // the busy ones are soon back
-    const place = this.#memoSlots.size * 2;
-    this.#memoSlots.set(internKey(key), place);
-    this.#memoHashes[place] = this.low;
-    this.#memoHashes[place + 1] = this.high;
+    if (this.#memoSlots.size >= MEMO_SIZE) this.#memoSlots.clear(); // busy keys are soon back
+    const slot = this.#memoSlots.size * 2;
+    this.#memoSlots.set(internKey(key), slot);
+    this.#memoHashes[slot] = this.low;
+    this.#memoHashes[slot + 1] = this.high;
   }
 
   #compute(key: string): void {
@@ -89,12 +89,12 @@ class SeededHasher implements Hasher {
       low = (low << 15) | (low >>> 17);
       high = Math.imul(high ^ two, 0x85ebca6b);
       high = (high << 13) | (high >>> 19);
-      low = (low + high) | 0; // so that nothing can cancel out in one lane alone
+      low = (low + high) | 0; // so that differences cannot cancel out within one lane
     }
     this.#finish(low, high, pairs < length ? key.charCodeAt(pairs) : -1);
   }
 
-  // The loop above once more: a look at each character through a function would cost a third.
+  // Repeats the loop above: reading characters through a function would cost a third more.
   hashBytes(bytes: Uint8Array, from: number, to: number): void {
     const length = to - from;
     let low = this.#seedLow ^ length;
@@ -120,17 +120,17 @@ class SeededHasher implements Hasher {
     }
     this.low = mix(low ^ Math.imul(high, 0xc2b2ae35));
     this.high = mix(high ^ Math.imul(this.low, 0x27d4eb2f));
-    if (this.low === 0 && this.high === 0) this.high = 1; // 0 is how a table says "empty"
+    if (this.low === 0 && this.high === 0) this.high = 1; // 0 marks an empty slot in tables
   }
 }
 
 /**
- * The key as a property's name. A key may be a part of a larger text and would keep all of it alive;
- * names are texts of their own, and the engine compares them at a glance.
+ * The key as a property name. A key may be a slice of a larger string and keep all of it alive; V8 copies
+ * and interns property names, which also makes comparing them cheap.
  */
 const internKey = (key: string): string => Object.keys({ [key]: 0 })[0];
 
-/** Spreads every bit over the whole word. */
+/** Mixes every bit into the whole word. */
 function mix(word: number): number {
   let h = Math.imul(word ^ (word >>> 16), 0x85ebca6b);
   h = Math.imul(h ^ (h >>> 13), 0xc2b2ae35);

@@ -2,7 +2,7 @@ import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { Heap } from './heap.ts';
 
-test('whatever goes in comes out in order, also with some of it dropped on the way', () => {
+test('Heap: pops items in order, also after retain() removed some of them', () => {
   fc.assert(
     fc.property(fc.array(fc.nat(100)), fc.nat(5), (numbers, odd) => {
       const heap = new Heap<number>((a, b) => a < b);

@@ -1,9 +1,4 @@
-/**
- * A heap: whatever comes first by its order is always at hand.
- *
- * Things that are to happen at some time are kept in one of these, so that only the first of them
- * needs to be watched.
- */
+/** A binary heap: the first item by a given order in O(1), insertion and removal in O(log n). Holds pending timers. */
 
 export class Heap<T> {
   readonly #isBefore: (a: T, b: T) => boolean;
@@ -17,7 +12,7 @@ export class Heap<T> {
     return this.#items.length;
   }
 
-  /** The first, which stays. */
+  /** The first item, which stays in the heap. */
   peek(): T | undefined {
     return this.#items[0];
   }
@@ -32,7 +27,7 @@ export class Heap<T> {
     items[n] = item;
   }
 
-  /** The first, taken out. */
+  /** Removes and returns the first item. */
   pop(): T | undefined {
     const items = this.#items;
     const top = items[0];
@@ -49,10 +44,10 @@ export class Heap<T> {
     return top;
   }
 
-  /** Drops what is not wanted any more. */
-  retain(isWanted: (item: T) => boolean): void {
-    const wanted = this.#items.filter(isWanted);
+  /** Removes all items that fail the test. */
+  retain(isKept: (item: T) => boolean): void {
+    const kept = this.#items.filter(isKept);
     this.#items = [];
-    for (const item of wanted) this.push(item);
+    for (const item of kept) this.push(item);
   }
 }

@@ -1,6 +1,6 @@
-/** What a server keeps for us, read as JSON: it may be anything, and nobody's mistake here. */
+/** Parses JSON that a server stored, which may be anything. */
 
-/** Undefined if it is not JSON at all. */
+/** Undefined if the text is not JSON. */
 export function tryParseJson(text: string): unknown {
   try {
     return JSON.parse(text);

@@ -1,5 +1,5 @@
 /**
- * What a daemon says while it runs: one line for each thing that happened, for people or for machines.
+ * The daemon's log: one line per event, as text or as JSON.
  *
  *     2026-01-31T12:00:00.000Z info listening surface=line at=127.0.0.1:7610
  *     {"time":"2026-01-31T12:00:00.000Z","level":"info","message":"listening","surface":"line",…}
@@ -31,6 +31,6 @@ export function createLog(
 const formatField = ([name, value]: [string, unknown]): string =>
   `${name}=${quoteIfNeeded(String(value))}`;
 
-/** Quoted if it would not be one word, or would do things to a terminal. */
+/** Quotes values with spaces, and control characters that could drive a terminal. */
 const quoteIfNeeded = (text: string): string =>
   /^[^\s"=\p{Cc}]+$/u.test(text) ? text : JSON.stringify(text);

@@ -1,12 +1,12 @@
-/** Names that people choose: they stand in headers, metrics, log lines and commands. */
+/** Validates names of limits, pools and groups, which appear in headers, metrics, log lines and commands. */
 
 import { ConfigError } from './errors.ts';
 
 const NAME_PATTERN = /^[A-Za-z0-9_][\w.:-]{0,63}$/;
 
-/** @throws {ConfigError} if it could not stand there. */
+/** @throws {ConfigError} if the name has other characters, or is too long. */
 export function requireValidName(name: string, path: string): void {
   if (NAME_PATTERN.test(name)) return;
-  const expected = 'named with letters, digits, _ - . or :, at most 64 of them';
+  const expected = 'a name of at most 64 letters, digits, _ - . or :';
   throw new ConfigError(path, expected, name);
 }

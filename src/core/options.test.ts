@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { ConfigError } from './errors.ts';
+import { ConfigError, preview } from './errors.ts';
 import { OptionReader } from './options.ts';
 
 const messageOf = (read: () => unknown): string => {
@@ -9,11 +9,11 @@ const messageOf = (read: () => unknown): string => {
     if (error instanceof ConfigError) return error.message;
     throw error;
   }
-  return 'nobody minded';
+  return 'accepted';
 };
 
-describe('fields', () => {
-  test('are read from an object, and from nothing else', () => {
+describe('OptionReader', () => {
+  test('accepts an object and nothing else', () => {
     for (const value of [undefined, null, 5, 'x', true, [], [1], () => 1]) {
       expect(() => new OptionReader('limit', value)).toThrow(ConfigError);
     }
@@ -25,12 +25,12 @@ describe('fields', () => {
     );
   });
 
-  test('know where they stand', () => {
+  test('knows the path of an option', () => {
     expect(new OptionReader('limit.bucket', {}).pathOf('rate')).toBe('limit.bucket.rate');
     expect(new OptionReader('', {}).pathOf('limit')).toBe('limit');
   });
 
-  test('are told all at once by a patient reader, and nothing that only follows from a mistake', () => {
+  test('collecting: throws all errors at once, without those that follow from another', () => {
     const reader = OptionReader.collecting('x', {
       rate: 0,
       over: 'soon',
@@ -51,14 +51,14 @@ describe('fields', () => {
       thrown = error;
     }
     const { field, additionalErrors } = thrown as ConfigError;
-    expect([field, ...additionalErrors.map((own) => own.field)]).toEqual([
+    expect([field, ...additionalErrors.map((error) => error.field)]).toEqual([
       ...['x.rate', 'x.over', 'x.mode', 'x.part', 'x.brust'],
     ]);
     const outer = (thrown as ConfigError).prefixedWith('limit');
-    expect(outer.additionalErrors.map((own) => own.field)).toContain('limit.x.brust');
+    expect(outer.additionalErrors.map((error) => error.field)).toContain('limit.x.brust');
   });
 
-  test('that leave no way on are told with those before', () => {
+  test('throwFor: throws together with the errors collected before', () => {
     const reader = OptionReader.collecting('x', { rate: 0 });
     reader.rate('rate');
     expect(() => reader.throwFor('burst', 'there')).toThrow(
@@ -69,29 +69,29 @@ describe('fields', () => {
     );
   });
 
-  test('that nobody asked for are a mistake, and the message knows the right ones', () => {
+  test('finish: refuses an unknown option, lists the known ones and suggests the closest', () => {
     const reader = new OptionReader('x', { rate: 1, brust: 2 });
     reader.rate('rate');
     reader.has('burst');
     expect(messageOf(() => reader.finish())).toBe(
-      'expected `x.brust` to be one of rate, burst, got "brust"',
+      'expected `x.brust` to be one of rate, burst, got "brust"; did you mean `burst`?',
     );
     reader.get('brust');
-    expect(messageOf(() => reader.finish())).toBe('nobody minded');
+    expect(messageOf(() => reader.finish())).toBe('accepted');
     expect(messageOf(() => new OptionReader('x', { a: 1 }).finish())).toBe(
-      'expected `x.a` to be one of nothing, got "a"',
+      'expected `x.a` to be left out: no options exist, got "a"',
     );
     expect(new OptionReader('x', { a: 1, b: 2 }).names()).toEqual(['a', 'b']);
   });
 
-  test('inherited from elsewhere are not there', () => {
+  test('ignores inherited properties', () => {
     const reader = new OptionReader('x', Object.create({ burst: 5 }));
     expect(reader.has('burst')).toBe(false);
     expect(reader.has('toString')).toBe(false);
     expect(reader.positive('burst', 3)).toBe(3);
   });
 
-  test('left out, they are what they are by default; without a default they are missed', () => {
+  test('uses the default of an option that is left out, and refuses one without a default', () => {
     const reader = new OptionReader('x', { gone: undefined });
     expect(reader.number('gone', {}, 7)).toBe(7);
     expect(reader.integer('gone', 0, 7)).toBe(7);
@@ -99,17 +99,17 @@ describe('fields', () => {
     expect(reader.oneOf('gone', ['a', 'b'], 'b')).toBe('b');
     expect(reader.duration('gone', Infinity)).toBe(Infinity);
     expect(messageOf(() => reader.number('gone', {}))).toBe(
-      'expected `x.gone` to be a number, got nothing',
+      'expected `x.gone` to be a number, got undefined',
     );
     expect(messageOf(() => reader.oneOf('gone', ['a', 'b']))).toBe(
-      'expected `x.gone` to be one of a, b, got nothing',
+      'expected `x.gone` to be one of a, b, got undefined',
     );
-    expect(messageOf(() => reader.duration('gone'))).toMatch(/got nothing$/);
-    expect(messageOf(() => reader.rate('gone'))).toMatch(/got nothing$/);
+    expect(messageOf(() => reader.duration('gone'))).toMatch(/got undefined$/);
+    expect(messageOf(() => reader.rate('gone'))).toMatch(/got undefined$/);
   });
 
-  // `burst:` with nothing behind it, in a file, is null: somebody meant to write something.
-  test('that are null are not left out', () => {
+  // `burst:` without a value is null in YAML: it is an error and not the default.
+  test('refuses null', () => {
     const reader = new OptionReader('x', { empty: null });
     expect(reader.has('empty')).toBe(true);
     const reads = [
@@ -133,7 +133,7 @@ describe('fields', () => {
     [{ max: 9 }, 'a number at most 9'],
     [{ above: 0, max: 9 }, 'a number above 0 and at most 9'],
     [{ min: 1, max: 9, integer: true }, 'a whole number of at least 1 and at most 9'],
-  ])('a number within %j is called %s', (range, words) => {
+  ])('number within %j: expects %s', (range, words) => {
     const reader = new OptionReader('x', { n: 'nine' });
     expect(messageOf(() => reader.number('n', range))).toBe(
       `expected \`x.n\` to be ${words}, got "nine"`,
@@ -146,18 +146,18 @@ describe('fields', () => {
     [{ max: 9 }, [9, -1e300], [9.001, Infinity, -Infinity]],
     [{ min: 0, max: 0 }, [0], [-1, 1]],
     [{ integer: true }, [0, -3, 2 ** 60], [0.5, Number.NaN, Infinity]],
-  ])('numbers within %j are %j and not %j', (range, inside, outside) => {
+  ])('number within %j: accepts %j and refuses %j', (range, inside, outside) => {
     for (const n of inside) expect(new OptionReader('x', { n }).number('n', range)).toBe(n);
     for (const n of outside) {
       expect(() => new OptionReader('x', { n }).number('n', range), String(n)).toThrow(ConfigError);
     }
   });
 
-  test('a fallback is checked like anything else', () => {
+  test('number: checks the default like a given value', () => {
     expect(() => new OptionReader('x', {}).number('initial', { max: 5 }, 9)).toThrow(ConfigError);
   });
 
-  test('a duration is longer than nothing and shorter than for ever', () => {
+  test('duration: accepts finite durations above 0 only', () => {
     const read = (value: unknown) => new OptionReader('x', { t: value }).duration('t', 5);
     expect(read('6s')).toBe(6_000);
     expect(read(0.001)).toBe(0.001);
@@ -166,7 +166,7 @@ describe('fields', () => {
     }
   });
 
-  test('a rate is finite both ways', () => {
+  test('rate: is finite, and so is its reciprocal', () => {
     const read = (value: unknown) => new OptionReader('x', { r: value }).rate('r');
     expect(read('1/6s')).toEqual({ count: 1, periodMs: 6_000 });
     expect(read(1e-300)).toEqual({ count: 1e-300, periodMs: 1_000 });
@@ -185,7 +185,7 @@ describe('fields', () => {
     }
   });
 
-  test('a flag is true or false, a choice one of the choices', () => {
+  test('boolean and oneOf: accept true, false and the choices only', () => {
     const reader = new OptionReader('x', { yes: true, no: false, one: 1, word: 'b', other: 'c' });
     expect(reader.boolean('yes', false)).toBe(true);
     expect(reader.boolean('no', true)).toBe(false);
@@ -196,5 +196,57 @@ describe('fields', () => {
     expect(() => reader.oneOf('other', ['a', 'b'], 'a')).toThrow(
       'expected `x.other` to be one of a, b, got "c"',
     );
+  });
+
+  test.each([
+    ['trustproxy', ['trustProxy', 'key'], '`trustProxy`'],
+    ['trust_proxy', ['trustProxy', 'key'], '`trustProxy`'],
+    ['brust', ['rate', 'burst'], '`burst`'],
+    ['maxkey', ['max', 'maxKeys'], '`maxKeys`'],
+    ['kye', ['key', 'cost'], '`key`'],
+    ['at', ['on', 'key'], undefined],
+    ['speed', ['rate', 'burst'], undefined],
+    ['x'.repeat(500), ['rate'], undefined],
+  ])('finish: unknown option %s, known %j: suggests %s', (name, known, close) => {
+    const reader = new OptionReader('', { [name]: 1 });
+    for (const each of known) reader.get(each);
+    const message = messageOf(() => reader.finish());
+    expect(message).toContain(`one of ${known.join(', ')}, got `);
+    expect(message.split('; ')[1]).toBe(close && `did you mean ${close}?`);
+  });
+
+  test.each([
+    ['oneOf', 'FIFO', 'did you mean "fifo"?', (r: OptionReader) => r.oneOf('v', ['fifo', 'lifo'])],
+    ['oneOf', 'random', undefined, (r: OptionReader) => r.oneOf('v', ['fifo', 'lifo'])],
+    ['duration', '6', 'did you mean "6s" or "6ms"?', (r: OptionReader) => r.duration('v')],
+    ['rate', '10 per min', 'did you mean "10/min"?', (r: OptionReader) => r.rate('v')],
+  ])('%s: %j gets the hint %s', (_, v, hint, read) => {
+    const message = messageOf(() => read(new OptionReader('x', { v })));
+    expect(message.split('; ')[1]).toBe(hint);
+  });
+
+  test('the hint survives a longer path and a merge', () => {
+    const error = ConfigError.unknownName('b', 'rat', ['rate']);
+    const other = new ConfigError('c', 'left out', 1);
+    expect(ConfigError.merge([error, other]).prefixedWith('a').message).toBe(
+      'expected `a.b` to be one of rate, got "rat"; did you mean `rate`?',
+    );
+  });
+});
+
+describe('preview', () => {
+  const cycle: unknown[] = [];
+  cycle.push(cycle);
+  const unprintable = Object.assign(Object.create(null), { toJSON: () => cycle });
+  test.each([
+    ['undefined', undefined, 'undefined'],
+    ['null', null, 'null'],
+    ['a string', 'a', '"a"'],
+    ['a bigint', 5n, '5'],
+    ['a function', () => 1, 'a function'],
+    ['an object without a string form', unprintable, 'an unprintable value'],
+    ['a long string', 'x'.repeat(100), `"${'x'.repeat(59)}…`],
+  ])('%s', (_, value, text) => {
+    expect(preview(value)).toBe(text);
   });
 });

@@ -1,37 +1,42 @@
 /**
- * Reads what people wrote into values a rule can trust, and says exactly where it went wrong.
+ * Reads options into values that the rest of the code can trust, and reports exactly which one is invalid.
  *
- * A reader knows its path (`limit.bucket`), so every complaint names the whole field, what was
- * expected there and what came instead. `done()` catches what nobody asked for: a misspelt option
- * is an error, not a default.
+ * A reader knows its path (`limit.bucket`), so every error names the whole option, what was expected and what came.
+ * `finish()` reports options that were never read: a misspelt option is an error and not a default.
  *
- * A patient reader goes on after a mistake, with something in its place that leads to no other complaint
- * (a number becomes NaN, which is beyond no bound), and `done()` tells all of them at once. Nothing may be made of what
- * it read before that.
+ * A collecting reader continues after an error, with a value in its place that causes no further error (a number becomes
+ * NaN, which is outside no range). `finish()` then throws all errors at once. Values must not be used before that.
  */
 
 import type { Millis } from './clock.ts';
-import { parseDuration, parseRate, type RateValue } from './duration.ts';
+import {
+  parseDuration,
+  parseRate,
+  type RateValue,
+  suggestDuration,
+  suggestRate,
+} from './duration.ts';
 import { ConfigError, preview } from './errors.ts';
+import { suggestName } from './suggestion.ts';
 
-/** The most of anything that is counted: beyond it, numbers no longer tell one from two. */
+/** The largest count: beyond it, a double no longer resolves fractions of one. */
 export const MAX_AMOUNT = 1e15;
 
 export const isRecord = (value: unknown): value is Record<string, unknown> =>
   typeof value === 'object' && value !== null && !Array.isArray(value);
 
-/** Names as people write them; anything else is quoted before it goes into a message. */
+/** Names that go into a message as they are; others are quoted first. */
 const SAFE_NAME = /^[\w.-]{1,60}$/;
 
-/** Mistakes that are gathered, to be told at once. */
+/** Errors that are thrown together. */
 class ErrorCollector {
   readonly #errors: ConfigError[] = [];
 
-  add(mistake: ConfigError): void {
-    this.#errors.push(mistake);
+  add(error: ConfigError): void {
+    this.#errors.push(error);
   }
 
-  /** What `read` says; undefined, and noted, if it makes no sense. */
+  /** The result of `read`; undefined if it throws a ConfigError, which is kept. */
   tryRead<T>(read: () => T): T | undefined {
     try {
       return read();
@@ -42,29 +47,33 @@ class ErrorCollector {
     }
   }
 
-  /** @throws {ConfigError} if there are any: the first, with the others in it. */
+  /** @throws {ConfigError} the first error, which carries the others. */
   throwIfAny(): void {
     const [first, ...rest] = this.#errors;
     if (first) throw ConfigError.merge([first, ...rest]);
   }
 }
 
-/** Reads every one of a list, also after one that makes no sense. */
+/** Reads every item of a list and throws the errors of all of them together. */
 export function readEach<T, Read>(
   items: readonly T[],
   read: (item: T, n: number) => Read,
 ): readonly Read[] {
-  const mistakes = new ErrorCollector();
-  const all = items.map((item, n) => mistakes.tryRead(() => read(item, n)));
-  mistakes.throwIfAny();
+  const errors = new ErrorCollector();
+  const all = items.map((item, n) => errors.tryRead(() => read(item, n)));
+  errors.throwIfAny();
   return all as Read[];
 }
+
+const EXPECTED_DURATION = 'a duration longer than 0, such as "6s" or 6000 (ms)';
+const EXPECTED_RATE = 'a rate above 0, such as "100/s", "1/6s" or 100 (per second)';
+const INVALID_RATE: RateValue = { count: Number.NaN, periodMs: Number.NaN };
 
 export class OptionReader {
   readonly path: string;
   readonly #values: Record<string, unknown>;
   readonly #readNames = new Set<string>();
-  /** What was found so far, if it is patient. */
+  /** Set for a collecting reader. */
   #collector: ErrorCollector | undefined;
 
   constructor(path: string, value: unknown, expected = 'an object') {
@@ -73,7 +82,7 @@ export class OptionReader {
     this.#values = value;
   }
 
-  /** One that tells all mistakes at once: see `done()`, which has to be called. */
+  /** A reader that throws all errors at once, from `finish()`, which must be called. */
   static collecting(path: string, value: unknown, expected?: string): OptionReader {
     const reader = new OptionReader(path, value, expected);
     reader.#collector = new ErrorCollector();
@@ -85,12 +94,17 @@ export class OptionReader {
     return this.path === '' ? safe : `${this.path}.${safe}`;
   }
 
-  /** The names that were written, in their order. */
+  /** The names of the options that are present, in their order. */
   names(): string[] {
     return Object.keys(this.#values);
   }
 
-  /** True if somebody has asked for it, whether it was written or not. */
+  /** The names of the options that were read, whether present or not. */
+  knownNames(): string[] {
+    return [...this.#readNames];
+  }
+
+  /** True if the option was read, whether it is present or not. */
   wasRead(name: string): boolean {
     return this.#readNames.has(name);
   }
@@ -104,60 +118,63 @@ export class OptionReader {
     return Object.hasOwn(this.#values, name) ? this.#values[name] : undefined;
   }
 
-  /** What was written, or what holds if nothing was. `null` was written, and is nonsense. */
+  /** The value, or the default if it is undefined. `null` is a value, and an invalid one. */
   #valueOr(name: string, fallback: unknown): unknown {
     const value = this.get(name);
     return value === undefined ? fallback : value;
   }
 
-  /** Ends a reading: whatever was written and never asked for is a mistake. */
+  /** Reports every option that is present and was never read. */
   finish(): void {
-    const known = [...this.#readNames].join(', ') || 'nothing';
-    for (const stray of this.names().filter((name) => !this.#readNames.has(name))) {
-      this.#collectOrThrow(new ConfigError(this.pathOf(stray), `one of ${known}`, stray));
+    const known = this.knownNames();
+    for (const name of this.names()) {
+      if (this.#readNames.has(name)) continue;
+      this.#collectOrThrow(ConfigError.unknownName(this.pathOf(name), name, known));
     }
     this.#collector?.throwIfAny();
   }
 
-  /** Reads a part in words of its own; if that makes no sense, a patient reader goes on without it. */
+  /** Calls `read`; a collecting reader keeps its ConfigError and returns undefined. */
   tryRead<T>(read: () => T): T | undefined {
     return this.#collector ? this.#collector.tryRead(read) : read();
   }
 
-  /** There is no going on from here. */
+  /** Throws, together with the errors collected so far. */
   throwFor(name: string, expected: string): never {
-    const mistake = new ConfigError(this.pathOf(name), expected, this.get(name));
-    this.#collector?.add(mistake);
+    const error = new ConfigError(this.pathOf(name), expected, this.get(name));
+    this.#collector?.add(error);
     this.#collector?.throwIfAny();
-    throw mistake;
+    throw error;
   }
 
-  /** A mistake that a patient reader can leave behind. */
-  report(name: string, expected: string): void {
-    this.#collectOrThrow(new ConfigError(this.pathOf(name), expected, this.get(name)));
+  /** Reports an invalid option; a collecting reader continues. */
+  report(name: string, expected: string, hint?: string): void {
+    this.#collectOrThrow(
+      new ConfigError(this.pathOf(name), expected, this.get(name), undefined, hint),
+    );
   }
 
-  #collectOrThrow(mistake: ConfigError): void {
-    if (!this.#collector) throw mistake;
-    this.#collector.add(mistake);
+  #collectOrThrow(error: ConfigError): void {
+    if (!this.#collector) throw error;
+    this.#collector.add(error);
   }
 
-  /** Complains of a field, and goes on with this in its place. */
-  #reportAndUse<T>(name: string, expected: string, standIn: T): T {
-    this.report(name, expected);
-    return standIn;
+  /** Reports an invalid option and continues with a substitute. */
+  #reportAndUse<T>(name: string, expected: string, substitute: T, hint?: string): T {
+    this.report(name, expected, hint);
+    return substitute;
   }
 
   /** A number of at least `min` (or more than `above`) and at most `max`. */
   number(name: string, range: NumberRange, fallback?: number): number {
-    if (Number.isNaN(fallback) && !this.has(name)) return Number.NaN; // it depends on a mistake
+    if (Number.isNaN(fallback) && !this.has(name)) return Number.NaN; // the default derives from an invalid option
     const value = this.#valueOr(name, fallback);
     return typeof value === 'number' && isInRange(value, range)
       ? value
       : this.#reportAndUse(name, describeRange(range), Number.NaN);
   }
 
-  /** More than nothing, and no more than can be counted. */
+  /** A number above 0 and at most `MAX_AMOUNT`. */
   positive(name: string, fallback?: number): number {
     const value = this.number(name, { above: 0 }, fallback);
     return value > MAX_AMOUNT
@@ -169,14 +186,14 @@ export class OptionReader {
     return this.number(name, { min, integer: true }, fallback);
   }
 
-  /** Something only code can hand in. */
+  /** A value that passes `is`, or undefined. */
   optional<T>(name: string, is: (value: unknown) => value is T, expected: string): T | undefined {
     const value = this.get(name);
     if (value === undefined || is(value)) return value;
     return this.#reportAndUse(name, expected, undefined);
   }
 
-  /** The same, and it has to be there. */
+  /** A value that passes `is`, and is present. */
   required<T>(name: string, is: (value: unknown) => value is T, expected: string): T {
     const value = this.get(name);
     return is(value) ? value : this.#reportAndUse(name, expected, undefined as T);
@@ -190,30 +207,29 @@ export class OptionReader {
   oneOf<T extends string>(name: string, choices: readonly T[], fallback?: T): T {
     const value = this.#valueOr(name, fallback);
     const choice = choices.find((candidate) => candidate === value);
-    return (
-      choice ?? this.#reportAndUse(name, `one of ${choices.join(', ')}`, fallback ?? choices[0])
-    );
+    if (choice !== undefined) return choice;
+    const hint = suggestName(value, choices, (close) => `"${close}"`);
+    return this.#reportAndUse(name, `one of ${choices.join(', ')}`, fallback ?? choices[0], hint);
   }
 
-  /** A span of more than nothing; `fallback` may be anything, endless included. */
+  /** A finite duration above 0; `fallback` may be anything, Infinity included. */
   duration(name: string, fallback?: Millis): Millis {
     if (!this.has(name) && fallback !== undefined) return fallback;
-    const value = parseDuration(this.get(name));
-    const expected = 'a duration longer than 0, such as "6s" or 6000 (ms)';
-    const isSpan = value !== undefined && value > 0 && value < Infinity;
-    return isSpan ? value : this.#reportAndUse(name, expected, Number.NaN);
+    const given = this.get(name);
+    const value = parseDuration(given);
+    if (value !== undefined && value > 0 && value < Infinity) return value;
+    return this.#reportAndUse(name, EXPECTED_DURATION, Number.NaN, suggestDuration(given));
   }
 
   rate(name: string): RateValue {
-    const value = parseRate(this.get(name));
-    const expected = 'a rate above 0, such as "100/s", "1/6s" or 100 (a second)';
-    return value !== undefined && isPositiveRate(value)
-      ? value
-      : this.#reportAndUse(name, expected, { count: Number.NaN, periodMs: Number.NaN });
+    const given = this.get(name);
+    const value = parseRate(given);
+    if (value !== undefined && isPositiveRate(value)) return value;
+    return this.#reportAndUse(name, EXPECTED_RATE, INVALID_RATE, suggestRate(given));
   }
 }
 
-/** The same check for a value that came as an argument. */
+/** The check of `OptionReader.number` for an argument. */
 export function requireNumber(field: string, value: unknown, range: NumberRange): void {
   if (typeof value === 'number' && isInRange(value, range)) return;
   throw new ConfigError(field, describeRange(range), value);
@@ -241,17 +257,18 @@ function describeRange({ min, above, max, integer }: NumberRange): string {
   return bounds.length ? `${kind} ${bounds.join(' and ')}` : kind;
 }
 
-/** A rate must be finite both ways: so many in a period, and so long for one. */
+/** Both the calls per millisecond and the milliseconds per call must be finite. */
 function isPositiveRate({ count, periodMs }: RateValue): boolean {
   const perMs = count / periodMs;
   return perMs > 0 && perMs < Infinity && 1 / perMs < Infinity;
 }
 
-/** How long somebody waits who said `wait: ...`. */
+/** The longest wait that an option `wait` allows: true is for ever, false is none. */
 export function parseWaitMs(wait: unknown): Millis {
   if (wait === true || wait === Infinity) return Infinity;
   if (wait === false) return 0;
   const ms = parseDuration(wait);
   if (ms !== undefined && ms >= 0) return ms;
-  throw new ConfigError('wait', 'true, false or a duration such as "2s" or 2000 (ms)', wait);
+  const expected = 'true, false or a duration such as "2s" or 2000 (ms)';
+  throw new ConfigError('wait', expected, wait, [], suggestDuration(wait));
 }

@@ -1,19 +1,17 @@
-/**
- * What was begun and nobody waits for, until somebody wants to see the end of all of it.
- */
+/** Tracks promises that run in the background, so that a component can wait for all of them before it closes. */
 
 export class PendingSet {
   readonly #promises = new Set<Promise<unknown>>();
 
-  /** Takes note of it until it is over, however it ends. */
+  /** Tracks a promise until it settles. */
   add<T>(work: Promise<T>): Promise<T> {
     this.#promises.add(work);
-    const over = (): unknown => this.#promises.delete(work);
-    work.then(over, over);
+    const remove = (): unknown => this.#promises.delete(work);
+    work.then(remove, remove);
     return work;
   }
 
-  /** Resolves when nothing is under way any more: what is begun meanwhile counts, too. */
+  /** Resolves when no promise is pending, including those added meanwhile. */
   async drained(): Promise<void> {
     while (this.#promises.size > 0) await Promise.allSettled(this.#promises);
   }

@@ -1,28 +1,30 @@
 /**
- * What somebody should know and nobody asked about.
+ * Warnings for the operator of the process.
  *
- * Node has a channel for this that programs can watch and users can silence; elsewhere there is the
- * console. Each kind of warning is given once a process, or once for each thing it is about: it
- * points at a mistake, not at traffic.
+ * Node emits them through `process.emitWarning`, which programs can observe and users can silence; other runtimes use the
+ * console. A warning points at a mistake and not at traffic, so each is emitted once per process, or once per subject.
  */
 
 type WarningCode =
+  /** An event listener threw. */
   | 'LISTENER'
+  /** A permit was not settled in time. */
   | 'EXPIRED_PERMIT'
+  /** A logger threw. */
   | 'ADAPTER'
-  /** A limiter failed, and requests are no longer checked. */
+  /** A limiter failed, and requests are not checked. */
   | 'UNCHECKED'
-  /** An option makes no sense of some requests. */
+  /** A function option failed for a request, or returned an invalid value. */
   | 'MISREAD'
-  /** A limit stands behind what it should stand in front of. */
+  /** A limit refused a request whose response had already begun. */
   | 'TOO_LATE'
-  /** Nobody knows where requests come from. */
+  /** The runtime gives no client address. */
   | 'NO_ADDRESS'
-  /** A fleet cannot be reached, or anybody could take part in it. */
+  /** Peers are unavailable, or their datagrams are not authenticated. */
   | 'PEERS'
-  /** A pool's store cannot be reached, and nobody listens. */
+  /** A pool's store is unavailable, and no listener is set. */
   | 'POOL'
-  /** A group cannot listen, and nobody can steal from it. */
+  /** A group cannot listen, so other groups cannot borrow from it. */
   | 'GROUPS';
 
 interface RuntimeGlobals {
@@ -30,15 +32,15 @@ interface RuntimeGlobals {
   readonly console?: { warn?(message: string): void };
 }
 
-/** The most warnings a process gives: names may be made up as it goes. */
+/** Bounds the set of emitted warnings: subjects can be unbounded. */
 const MAX_WARNINGS = 100;
 
 const emitted = new Set<string>();
 
-export function emitProcessWarning(code: WarningCode, message: string, about = ''): void {
-  const which = `${code} ${about}`;
-  if (emitted.has(which) || emitted.size >= MAX_WARNINGS) return;
-  emitted.add(which);
+export function emitProcessWarning(code: WarningCode, message: string, subject = ''): void {
+  const id = `${code} ${subject}`;
+  if (emitted.has(id) || emitted.size >= MAX_WARNINGS) return;
+  emitted.add(id);
   const host = globalThis as RuntimeGlobals;
   const options = { type: 'SluiceWarning', code: `SLUICE_${code}` };
   if (host.process?.emitWarning) host.process.emitWarning(message, options);

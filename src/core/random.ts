@@ -1,22 +1,22 @@
 /**
- * Chance, like time, is handed in: the same seed, the same story.
+ * The only file that reads randomness from the system.
  *
- * This file is the only one that picks it up from the world.
+ * Randomness is an argument everywhere else: the same seed gives the same run.
  */
 
 /** A stream of numbers in [0, 1). */
 export type Random = () => number;
 
-/** Chance as the system has it. */
+/** `Math.random`. */
 export const systemRandom: Random = () => Math.random();
 
-/** One that nobody can guess, for names and proofs: slower, so not for every call. */
+/** Cryptographically secure, for ids and nonces. Too slow for every call. */
 export const cryptoRandom: Random = () => {
   const [high, low] = crypto.getRandomValues(new Uint32Array(2));
   return (high * 2 ** 20 + (low >>> 12)) / 2 ** 52;
 };
 
-/** Mulberry32: tiny, fast, and good enough to shake a queue. Not for secrets. */
+/** Mulberry32: small, fast, good enough for jitter. Not for secrets. */
 export function seededRandom(seed: number): Random {
   let a = seed >>> 0;
   return () => {
@@ -27,5 +27,5 @@ export function seededRandom(seed: number): Random {
   };
 }
 
-/** A waiting time of mean 1 for something that may happen at any moment. */
+/** Exponentially distributed with mean 1: the interval between events of a Poisson process. */
 export const exponentialVariate = (random: Random): number => -Math.log(1 - random());

@@ -1,27 +1,26 @@
 /**
- * The daemon: one a host, asked by many at once, deciding here.
+ * The daemon: decides for all clients of a host, over three protocols.
  *
- *     line ─┐                              ┌─ limiters, their counts in tables
- *     RESP ─┼─▶ conversations ─▶ gate ─────┤
- *     HTTP ─┘                              └─ limits that others share
+ *     line ─┐                                         ┌─ local limiters, their state in tables
+ *     RESP ─┼─▶ protocol handlers ─▶ router ─▶ limits ┤
+ *     HTTP ─┘                                         └─ limiters on a backend
  *
- * It starts from a configuration and what its predecessor left, changes to another configuration while
- * it runs, and stops by answering what was asked and leaving its state to its successor.
+ * It starts from a configuration and the snapshot of its predecessor, applies another configuration on reload, and
+ * stops by answering pending requests and writing a snapshot.
  */
 
+import type { BackendModule } from '../backends/daemon-backend.ts';
 import { GcraTable } from '../backends/local/gcra-table.ts';
 import { batchClock, type Clock, type Millis, schedule, systemClock } from '../core/clock.ts';
 import { errorMessageOf } from '../core/errors.ts';
 import { createHasher, type Hasher, type HashSeed, randomHashSeed } from '../core/hash.ts';
+import { formatListenAddress, isLoopback, type ListenAddress } from '../core/listen-address.ts';
 import type { Log } from '../core/log.ts';
 import { type Random, systemRandom } from '../core/random.ts';
 import { SyncLimiter } from '../limiter/sync-limiter.ts';
-import { Backends, changedBackendSections } from './backends/backends.ts';
-import { fleetSeedFor } from './backends/peers.ts';
-import { RedisClients } from './backends/redis-connections.ts';
+import { BACKENDS } from './backends/registry.ts';
 import type { LoadResult } from './config/file.ts';
-import { formatListenAddress, isLoopback, type ListenAddress } from './config/listen.ts';
-import type { Config } from './config/read.ts';
+import { type Config, listenAddressesOf } from './config/read.ts';
 import { describeLimits, Metrics } from './metrics.ts';
 import { createKeyExtractor } from './protocols/http/key.ts';
 import { HttpServer, type HttpSettings } from './protocols/http/server/server.ts';
@@ -30,37 +29,39 @@ import { respProtocol } from './protocols/resp/handler.ts';
 import { RESP_BOUNDS } from './protocols/resp/parser.ts';
 import { closeLimiters, type LimiterEntry, LimiterRegistry } from './router/limiter-registry.ts';
 import { Router } from './router/router.ts';
+import { changedSections, fleetHashSeedOf, RunningBackends } from './running-backends.ts';
 import { Connections } from './server/connections.ts';
 import { type ListenerChange, Listeners } from './server/listeners.ts';
 import { loadSnapshot, Snapshotter } from './snapshotter.ts';
 
-export type Surface = 'line' | 'resp' | 'http' | 'groups';
+/** `line`, `resp`, `http`, or the name of a backend that has a listener of its own. */
+export type Surface = string;
 
 export interface DaemonContext {
   readonly log: Log;
   /** Reads the configuration again. */
   readonly load: () => LoadResult;
-  /** Of this package. */
+  /** The version of this package. */
   readonly version: string;
+  /** Defaults to all backends of this package. */
+  readonly backends?: readonly BackendModule[];
   readonly clock?: Clock;
   readonly random?: Random;
 }
 
-/** How a reload went: how many limits there are, and how many of them kept their counts. */
+/** The result of a reload: the number of limits, and how many of them kept their state. */
 export type ReloadResult =
   | { readonly ok: true; readonly limits: number; readonly kept: number }
   | { readonly ok: false; readonly problems: readonly string[] };
 
-/** A stopping daemon goes on answering for so long: what was sent to it may still be on its way. */
+/** How long a stopping daemon goes on answering: requests may still be on their way. */
 const SHUTDOWN_GRACE_MS: Millis = 50;
 
-/** What a daemon is made of besides its configuration. */
 interface DaemonComponents {
   readonly clock: Clock;
   readonly seed: HashSeed;
   readonly hasher: Hasher;
-  readonly clients: RedisClients;
-  readonly backends: Backends;
+  readonly backends: RunningBackends;
 }
 
 export class Daemon {
@@ -68,8 +69,7 @@ export class Daemon {
   readonly #log: Log;
   readonly #loadConfig: () => LoadResult;
   readonly #clock: Clock;
-  readonly #clients: RedisClients;
-  readonly #backends: Backends;
+  readonly #backends: RunningBackends;
   readonly #registry: LimiterRegistry;
   readonly #lineConnections: Connections;
   readonly #gcraTable: GcraTable;
@@ -80,20 +80,17 @@ export class Daemon {
   readonly #snapshotter: Snapshotter;
   #config: Config;
   #isStopping = false;
-  /** Reloads and stops come one after the other. */
+  /** Reloads and stops run one after the other. */
   #lastOperation: Promise<unknown> = Promise.resolve();
 
-  /** Starts one, listening. @throws {ConfigError} if it cannot be as the configuration says. */
+  /** Resolves once the daemon listens. @throws {ConfigError} if it cannot run as configured. */
   static async start(config: Config, context: DaemonContext): Promise<Daemon> {
     const { clock = systemClock, random = systemRandom, log } = context;
     const previous = await loadSnapshot(config, clock, log);
-    const clients = new RedisClients(log);
-    await clients.loadPackage(config);
-    const { peers } = config;
-    const seed = (peers && fleetSeedFor(peers)) ?? previous?.seed ?? randomHashSeed(random);
+    const seed = fleetHashSeedOf(config) ?? previous?.seed ?? randomHashSeed(random);
     const hasher = createHasher(seed);
-    const backends = await Backends.create(config, { clock, random, log, clients, hasher });
-    const components = { clock, seed, hasher, clients, backends };
+    const backends = await RunningBackends.start(config, { clock, random, log, hasher });
+    const components = { clock, seed, hasher, backends };
     const daemon = new Daemon(config, context, components);
     daemon.#snapshotter.restore(previous);
     try {
@@ -109,17 +106,16 @@ export class Daemon {
 
   private constructor(
     config: Config,
-    { log, load, clock, random, version }: DaemonContext,
+    { log, load, clock, random, version, backends: modules = BACKENDS }: DaemonContext,
     components: DaemonComponents,
   ) {
     this.#config = config;
     this.#log = log;
     this.#loadConfig = load;
     this.#clock = components.clock;
-    this.#clients = components.clients;
-    this.#backends = components.backends;
-    const { peers, pool, groups, backendFor } = components.backends;
-    const hasher = components.hasher;
+    const { hasher, backends } = components;
+    const { backendFor } = backends;
+    this.#backends = backends;
     const batchedClock = batchClock(components.clock);
     this.#registry = new LimiterRegistry({ hasher, batchClock: batchedClock, clock, backendFor });
     this.#logAvailability(this.#registry.apply(config.limits).created);
@@ -156,12 +152,9 @@ export class Daemon {
         reload: () => this.reload(),
         isReady: () => !this.#isStopping,
         routesConfig: () => this.#config,
-        peers: () => peers?.view(),
-        pool: async () => pool?.status(),
-        groups: () => groups?.status(),
+        backendPages: backends.pagesOf(modules),
         limits: () => describeLimits(this.#config.limits, this.#registry),
-        onError: (error) =>
-          log('error', 'a request over HTTP failed', { reason: errorMessageOf(error) }),
+        onError: (error) => log('error', 'HTTP request failed', { reason: errorMessageOf(error) }),
       },
       httpSettingsOf(config),
     );
@@ -172,7 +165,7 @@ export class Daemon {
       gcraTable: this.#gcraTable,
     };
     this.#metrics = new Metrics(
-      { ...sources, version, permits: router.permits, peers, pool, groups },
+      { ...sources, version, permits: router.permits, backends },
       this.#registry,
     );
     this.#snapshotter = new Snapshotter(this.#registry, this.#gcraTable, {
@@ -184,21 +177,21 @@ export class Daemon {
       line: (socket) => this.#lineConnections.accept(socket),
       resp: (socket) => this.#respConnections.accept(socket),
       http: (socket, listen) => this.#httpServer.accept(socket, isLoopback(listen)),
-      groups: (socket) => groups?.accept(socket, this.#config.bounds.connections),
+      ...backends.acceptors(() => this.#config.bounds.connections),
     });
   }
 
-  /** Where each surface can be reached. */
+  /** The addresses it listens on. */
   get addresses(): readonly { readonly surface: Surface; readonly listen: ListenAddress }[] {
     return this.#listeners.addresses;
   }
 
-  /** What it goes by at the moment. */
+  /** The current configuration. */
   get config(): Config {
     return this.#config;
   }
 
-  /** Reads the configuration again and changes to it; if something is wrong, stays as it is. */
+  /** Reads the configuration again and applies it. With a mistake in it, nothing changes. */
   reload(): Promise<ReloadResult> {
     return this.#serialize(async () => {
       const loaded = this.#loadConfig();
@@ -211,9 +204,9 @@ export class Daemon {
       this.#metrics.countReload(result.ok);
       if (result.ok) this.#log('info', 'reloaded', { limits: result.limits, kept: result.kept });
       else {
-        // A log has one line for all of it: without the lines of the file that a terminal shows below each.
-        const problems = result.problems.map((own) => own.split('\n', 1)[0]).join('; ');
-        this.#log('error', 'reload failed, the last good configuration stays', { problems });
+        // The log has one line for all problems: without the excerpts of the file.
+        const problems = result.problems.map((problem) => problem.split('\n', 1)[0]).join('; ');
+        this.#log('error', 'reload failed, the last valid configuration stays', { problems });
       }
       return result;
     });
@@ -221,12 +214,12 @@ export class Daemon {
 
   async #applyConfig(config: Config): Promise<ReloadResult> {
     if (this.#isStopping) return reloadFailure(['the daemon is stopping']);
-    const changed = changedBackendSections(this.#config, config);
+    const changed = changedSections(this.#config, config);
     if (changed.length > 0) {
-      const why = 'that takes a restart, which a snapshot makes harmless';
-      return reloadFailure(changed.map((section) => `\`${section}\` has changed: ${why}`));
+      const hint = 'that takes a restart; with a snapshot no state is lost';
+      return reloadFailure(changed.map((section) => `\`${section}\` has changed: ${hint}`));
     }
-    await this.#clients.loadPackage(config);
+    await this.#backends.prepare(config);
     const { opened, closed } = await this.#listen(config);
     const { created, removed } = this.#registry.apply(config.limits);
     this.#config = config;
@@ -235,25 +228,26 @@ export class Daemon {
     this.#metrics.refresh();
     this.#logAvailability(created);
     await this.#snapshotter.configure(config.snapshot);
-    for (const place of closed) this.#log('info', 'no longer listening', listenerFields(place));
-    for (const place of opened) this.#log('info', 'listening', listenerFields(place));
+    for (const listener of closed)
+      this.#log('info', 'no longer listening', listenerFields(listener));
+    for (const listener of opened) this.#log('info', 'listening', listenerFields(listener));
     await closeLimiters(removed);
-    this.#clients.closeUnused(config);
+    this.#backends.closeUnusedConnections(config);
     const limits = this.#registry.all.length;
     return { ok: true, limits, kept: limits - created.length };
   }
 
-  async #listen({ listen, admin, groups }: Config): Promise<ListenerChange<Surface>> {
-    const changed = await this.#listeners.change({ ...listen, groups: groups?.listen ?? [] });
-    const open = listen.http.find((own) => !isLoopback(own));
-    if (open && admin.token === undefined) {
+  async #listen(config: Config): Promise<ListenerChange<Surface>> {
+    const changed = await this.#listeners.change(listenAddressesOf(config));
+    const open = config.listen.http.find((address) => !isLoopback(address));
+    if (open && config.admin.token === undefined) {
       const at = formatListenAddress(open);
-      this.#log('warn', 'admin pages are off for want of a token: set admin.token', { at });
+      this.#log('warn', 'admin pages are off without a token: set admin.token', { at });
     }
     return changed;
   }
 
-  /** Answers what was asked, takes nothing more, and leaves its state to its successor. */
+  /** Stops listening, answers pending requests, leaves its backends and writes a snapshot. */
   stop(): Promise<void> {
     this.#isStopping = true;
     return this.#serialize(async () => {
@@ -271,20 +265,20 @@ export class Daemon {
     });
   }
 
-  /** Whatever would keep a process alive. */
+  /** Closes everything that keeps the process alive. */
   async #releaseResources(): Promise<void> {
     await this.#backends.leave();
     await closeLimiters(this.#registry.all);
-    this.#clients.closeUnused(undefined);
+    this.#backends.closeUnusedConnections(undefined);
   }
 
-  #serialize<T>(act: () => Promise<T>): Promise<T> {
-    const done = this.#lastOperation.then(act);
+  #serialize<T>(operation: () => Promise<T>): Promise<T> {
+    const done = this.#lastOperation.then(operation);
     this.#lastOperation = done.catch(() => undefined);
     return done;
   }
 
-  /** Tells when a limit's decider is out of reach, and when it is back. */
+  /** Logs when the backend of a limit becomes unavailable or available. */
   #logAvailability(created: readonly LimiterEntry[]): void {
     for (const { name: limit, limiter } of created) {
       if (limiter instanceof SyncLimiter) continue;
@@ -315,6 +309,7 @@ const connectionBoundsOf = ({ bounds }: Config) => ({
 const httpSettingsOf = ({ admin, http, bounds }: Config): HttpSettings => ({
   admin,
   extractKey: createKeyExtractor(http),
+  fastPath: http.fastPath,
   bounds: {
     maxKey: bounds.key,
     maxBody: bounds.body,

@@ -41,19 +41,19 @@ async function written(): Promise<string> {
   return file;
 }
 
-describe('a snapshot', () => {
-  test('is read as it was written, to the last bit', async () => {
+describe('snapshot', () => {
+  test('reads back every bit that was written', async () => {
     const file = await written();
     expect(await readSnapshot(file, NOW + 1000, DAY)).toEqual({ snapshot });
   });
 
-  test('is for its owner only, and leaves nothing else behind', async () => {
+  test('is readable by its owner only, and leaves no other file', async () => {
     const file = await written();
     expect(statSync(file).mode & 0o777).toBe(0o600);
     expect(readdirSync(join(file, '..'))).toEqual(['state']);
   });
 
-  test('asked for while another is being written comes after it, and both are whole', async () => {
+  test('a write during another write comes after it, and both are complete', async () => {
     const file = place();
     const large = { entries: new Float64Array(1_000_000).fill(7), debtUntil: undefined };
     const first = { ...snapshot, parts: [{ name: 'large', fingerprint: '', table: large }] };
@@ -63,7 +63,7 @@ describe('a snapshot', () => {
     expect(readdirSync(join(file, '..'))).toEqual(['state']);
   });
 
-  test('takes the place of the one before only when it is whole', async () => {
+  test('replaces the previous file only when it is complete', async () => {
     const file = await written();
     await writeSnapshot(file, { ...snapshot, savedAt: NOW + 5 });
     expect(await readSnapshot(file, NOW + 5, DAY)).toMatchObject({
@@ -73,11 +73,11 @@ describe('a snapshot', () => {
     await expect(writeSnapshot(nowhere, snapshot)).rejects.toThrow(/ENOTDIR|ENOENT/);
   });
 
-  test('that is not there is no mistake', async () => {
+  test('a missing file is reported as missing', async () => {
     expect(await readSnapshot(place(), NOW, DAY)).toMatchObject({ isMissing: true });
   });
 
-  test('from the future or too old is not used', async () => {
+  test('refuses a file from the future or one that is too old', async () => {
     const file = await written();
     expect(await readSnapshot(file, NOW - 60_000, DAY)).toEqual({
       reason: 'it is from the future',
@@ -85,7 +85,7 @@ describe('a snapshot', () => {
     expect(await readSnapshot(file, NOW + DAY + 1, DAY)).toEqual({ reason: 'it is 86400 s old' });
   });
 
-  test('torn anywhere, or with any byte changed, is not used', async () => {
+  test('refuses a file that is truncated or has a changed byte, at any position', async () => {
     const file = await written();
     const whole = readFileSync(file);
     for (let length = 0; length < whole.length; length++) {
@@ -100,22 +100,24 @@ describe('a snapshot', () => {
     }
   });
 
-  test('that is something else altogether is not used', async () => {
+  test('refuses files of other kinds', async () => {
     const file = place();
     writeFileSync(file, 'hello');
     expect(await readSnapshot(file, NOW, DAY)).toEqual({
-      reason: 'it is no snapshot of this version',
+      reason: 'it is not a snapshot of this version',
     });
   });
 
-  test('that has no end, or far too much of it, is not read', async () => {
+  test('does not read devices and oversized files', async () => {
     const file = place();
     execFileSync('mkfifo', [file]);
-    expect(await readSnapshot(file, NOW, DAY)).toEqual({ reason: 'it is no regular file' });
-    expect(await readSnapshot('/dev/zero', NOW, DAY)).toEqual({ reason: 'it is no regular file' });
+    expect(await readSnapshot(file, NOW, DAY)).toEqual({ reason: 'it is not a regular file' });
+    expect(await readSnapshot('/dev/zero', NOW, DAY)).toEqual({
+      reason: 'it is not a regular file',
+    });
     const large = place();
     writeFileSync(large, 'sluice snapshot 1\n');
-    truncateSync(large, 2 ** 31); // a hole: it takes no room
+    truncateSync(large, 2 ** 31); // a sparse file: it uses no disk space
     expect(await readSnapshot(large, NOW, DAY)).toEqual({
       reason: 'it has more than 2147483647 bytes',
     });
@@ -125,7 +127,7 @@ describe('a snapshot', () => {
   });
 
   test.each([-1, 1.5, 1, 1e12])(
-    'that claims to hold %d numbers and has none is not used',
+    'refuses a header that claims %d numbers where there are none',
     async (entries) => {
       const part = { name: 'api', fingerprint: '', entries, freshAt: 0 };
       const head = JSON.stringify({ savedAt: NOW, seed: [1, 2], parts: [part] });
@@ -134,7 +136,7 @@ describe('a snapshot', () => {
       const file = place();
       writeFileSync(file, bytes);
       expect(await readSnapshot(file, NOW, DAY)).toEqual({
-        reason: expect.stringMatching(/^it (is torn|makes no sense)$/),
+        reason: expect.stringMatching(/^it(?: is corrupt|s header is invalid)$/),
       });
     },
   );

@@ -1,14 +1,13 @@
 /**
- * A snapshot: what a daemon knows of its keys, laid down for its successor, so that a restart hands
- * out no fresh bursts.
+ * The snapshot file: the state of all keys, so that a restart grants no fresh bursts.
  *
  *     sluice snapshot 1 ⏎
  *     {"savedAt":…,"seed":[…],"parts":[{"name":…,"fingerprint":…,"entries":n,"freshAt":m},…]} ⏎
  *     n + m numbers of the first part, of the second, …      (64-bit floats, little endian)
  *     CRC-32 of everything before                            (4 bytes)
  *
- * It appears under its name only when it is whole and on the disk. One that is torn, from the future,
- * too old or of another version is not used, and that is all that happens.
+ * A write is atomic: the file is renamed to its name once it is complete and synced. A file that is truncated, corrupt,
+ * from the future, too old or of another version is ignored.
  */
 
 import { constants } from 'node:fs';
@@ -20,18 +19,18 @@ import { errorMessageOf } from '../core/errors.ts';
 import type { HashSeed } from '../core/hash.ts';
 import { isRecord } from '../core/options.ts';
 
-/** The keys of one rule. */
+/** The state of one rule. */
 export interface SnapshotPart {
   readonly name: string;
-  /** Another rule's numbers mean something else. */
+  /** The rule's: the numbers of another rule have another meaning. */
   readonly fingerprint: string;
   readonly table: TableSnapshot;
 }
 
 export interface Snapshot {
-  /** On the system's clock. */
+  /** Unix time. */
   readonly savedAt: Millis;
-  /** The keys are hashes, and mean nothing without it. */
+  /** Keys are stored as hashes with this seed. */
   readonly seed: HashSeed;
   readonly parts: readonly SnapshotPart[];
 }
@@ -40,19 +39,19 @@ const MAGIC = 'sluice snapshot 1\n';
 const FLOAT_BYTES = 8;
 const CRC_BYTES = 4;
 
-/** A clock may have been set back a little since; more than this is another time. */
+/** The clock may have been set back since; a snapshot that is further in the future is not used. */
 const MAX_CLOCK_SKEW_MS: Millis = 5_000;
 
-/** As much as Node reads in one piece: some eighty million keys. */
+/** The most that Node reads at once: about eighty million keys. */
 const MAX_SNAPSHOT_BYTES = 2 ** 31 - 1;
 
-/** Nobody else needs to know how keys are hashed. */
+/** The hash seed is secret: with it, an attacker can find colliding keys. */
 const OWNER_ONLY_MODE = 0o600;
 
-/** The one being written: two at once would write into the same unfinished file. */
+/** Serialises writes: two at once would write into the same unfinished file. */
 let lastWrite: Promise<unknown> = Promise.resolve();
 
-/** Writes one when those before it are done, so that the last one asked for is the one that stays. */
+/** Writes after all earlier writes, so that the last requested snapshot is the one that stays. */
 export function writeSnapshot(file: string, snapshot: Snapshot): Promise<number> {
   const done = lastWrite.then(() => writeAtomically(file, snapshot));
   lastWrite = done.catch(() => undefined);
@@ -102,7 +101,7 @@ function* chunksOf({ savedAt, seed, parts }: Snapshot): Iterable<Buffer> {
   }));
   yield Buffer.from(`${MAGIC}${JSON.stringify({ savedAt, seed, parts: described })}\n`);
   for (const { table } of parts) {
-    // Nothing is never handed out: of no bytes at all, zlib's CRC begins anew.
+    // An empty chunk is left out: zlib's CRC of no bytes starts again from 0.
     if (table.entries.length > 0) yield bytesOf(table.entries);
     if (table.debtUntil) yield bytesOf(table.debtUntil);
   }
@@ -111,7 +110,7 @@ function* chunksOf({ savedAt, seed, parts }: Snapshot): Iterable<Buffer> {
 const bytesOf = (floats: Float64Array): Buffer =>
   Buffer.from(floats.buffer, floats.byteOffset, floats.byteLength);
 
-/** What was read, or why there is nothing to use. */
+/** The snapshot, or the reason why it is not used. */
 export type SnapshotReadResult =
   | { readonly snapshot: Snapshot }
   | { readonly reason: string; readonly isMissing?: boolean };
@@ -130,14 +129,14 @@ export async function readSnapshot(
   }
 }
 
-/** Its bytes, or why they are not worth reading: what has no end would never have been read. */
+/** The bytes of a regular file, or the reason why it is not read: a device may have no end. */
 async function readRegularFile(file: string): Promise<Buffer | string> {
-  // Without waiting, as a pipe would keep whoever opens it until somebody else does.
+  // Non-blocking: opening a pipe would wait for a writer.
   const handle = await open(file, constants.O_RDONLY | constants.O_NONBLOCK);
   try {
     const found = await handle.stat();
-    if (!found.isFile()) return 'it is no regular file';
-    if (found.size === 0) return 'it is empty'; // or says so, as what the system makes up does
+    if (!found.isFile()) return 'it is not a regular file';
+    if (found.size === 0) return 'it is empty'; // files of /proc also have size 0
     if (found.size > MAX_SNAPSHOT_BYTES) return `it has more than ${MAX_SNAPSHOT_BYTES} bytes`;
     return await handle.readFile();
   } finally {
@@ -147,15 +146,15 @@ async function readRegularFile(file: string): Promise<Buffer | string> {
 
 function parseSnapshot(bytes: Buffer, now: Millis, maxAgeMs: Millis): SnapshotReadResult {
   if (!bytes.subarray(0, MAGIC.length).equals(Buffer.from(MAGIC))) {
-    return { reason: 'it is no snapshot of this version' };
+    return { reason: 'it is not a snapshot of this version' };
   }
   const end = bytes.length - CRC_BYTES;
   const headEnd = bytes.indexOf('\n', MAGIC.length);
   if (headEnd < 0 || headEnd > end || crc32(bytes.subarray(0, end)) !== bytes.readUInt32LE(end)) {
-    return { reason: 'it is torn' };
+    return { reason: 'it is corrupt' };
   }
   const head: unknown = JSON.parse(bytes.toString('utf8', MAGIC.length, headEnd));
-  if (!isSnapshotHeader(head)) return { reason: 'it makes no sense' };
+  if (!isSnapshotHeader(head)) return { reason: 'its header is invalid' };
   const { savedAt, seed } = head;
   if (savedAt > now + MAX_CLOCK_SKEW_MS) return { reason: 'it is from the future' };
   if (now - savedAt > maxAgeMs) {
@@ -163,7 +162,7 @@ function parseSnapshot(bytes: Buffer, now: Millis, maxAgeMs: Millis): SnapshotRe
   }
   let at = headEnd + 1;
   const floats = head.parts.reduce((sum, { entries, freshAt }) => sum + entries + freshAt, 0);
-  if (at + floats * FLOAT_BYTES !== end) return { reason: 'it is torn' };
+  if (at + floats * FLOAT_BYTES !== end) return { reason: 'it is corrupt' };
   const take = (count: number): Float64Array => {
     const taken = new Float64Array(count);
     bytesOf(taken).set(bytes.subarray(at, at + count * FLOAT_BYTES));
@@ -178,7 +177,7 @@ function parseSnapshot(bytes: Buffer, now: Millis, maxAgeMs: Millis): SnapshotRe
   return { snapshot: { savedAt, seed, parts } };
 }
 
-/** As it stands in files: `freshAt` is how many of `debtUntil` there are. */
+/** The header as stored: `freshAt` is the length of `debtUntil`. */
 interface SnapshotHeader {
   readonly savedAt: Millis;
   readonly seed: HashSeed;

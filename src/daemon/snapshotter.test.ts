@@ -21,55 +21,55 @@ function setUp() {
     clock,
     backendFor: () => undefined,
   });
-  const said: string[] = [];
+  const logged: string[] = [];
   const log: Log = (_, message, { failures } = {}) =>
-    void said.push(failures === undefined ? message : `${message}, failures: ${failures}`);
+    void logged.push(failures === undefined ? message : `${message}, failures: ${failures}`);
   const snapshotter = new Snapshotter(registry, new GcraTable({ hasher, clock }), {
     seed: [1, 2],
     clock,
     log,
   });
-  return { clock, said, estate: snapshotter };
+  return { clock, logged, snapshotter };
 }
 
 const at = (file: string) => ({ file: join(place.path, file), everyMs: 1000, maxAgeMs: Infinity });
 
-test('saves every so often, and when it is over only if it is asked to', async () => {
-  const { clock, said, estate } = setUp();
-  await estate.configure(at('state'));
+test('snapshotter: saves at the interval, and after stopSaving only on request', async () => {
+  const { clock, logged, snapshotter } = setUp();
+  await snapshotter.configure(at('state'));
   for (const times of [1, 2]) {
     clock.advance(1000);
-    await vi.waitFor(() => expect(said).toHaveLength(times));
+    await vi.waitFor(() => expect(logged).toHaveLength(times));
   }
-  estate.stopSaving();
+  snapshotter.stopSaving();
   clock.advance(10_000);
-  await estate.save();
-  expect(said).toEqual(Array.from({ length: 3 }, () => 'snapshot written'));
+  await snapshotter.save();
+  expect(logged).toEqual(Array.from({ length: 3 }, () => 'snapshot written'));
 });
 
-test('says at once that a place cannot be written to', async () => {
-  const { said, estate } = setUp();
-  await estate.configure(at('nowhere/state'));
-  expect(said).toEqual(['snapshot cannot be written there']);
+test('snapshotter: warns on configuration that the file is not writable', async () => {
+  const { logged, snapshotter } = setUp();
+  await snapshotter.configure(at('nowhere/state'));
+  expect(logged).toEqual(['snapshot file is not writable']);
 });
 
-test('a state that cannot be saved is told of once, when it can again, and in the end', async () => {
-  const { said, estate } = setUp();
+test('snapshotter: logs the first failure, the recovery and the failure of the last write', async () => {
+  const { logged, snapshotter } = setUp();
   const later = at('later/state');
-  await estate.configure(later);
-  for (let n = 0; n < 3; n++) await estate.save();
+  await snapshotter.configure(later);
+  for (let n = 0; n < 3; n++) await snapshotter.save();
   mkdirSync(dirname(later.file));
-  for (let n = 0; n < 2; n++) await estate.save();
+  for (let n = 0; n < 2; n++) await snapshotter.save();
   rmSync(dirname(later.file), { recursive: true });
-  for (let n = 0; n < 2; n++) await estate.save();
-  estate.stopSaving();
-  await estate.save();
-  expect(said).toEqual([
-    'snapshot cannot be written there',
+  for (let n = 0; n < 2; n++) await snapshotter.save();
+  snapshotter.stopSaving();
+  await snapshotter.save();
+  expect(logged).toEqual([
+    'snapshot file is not writable',
     'snapshot not written',
     'snapshot written again, failures: 3',
     'snapshot written',
     'snapshot not written',
-    'snapshot not written', // and this was the last try
+    'snapshot not written', // the last write
   ]);
 });

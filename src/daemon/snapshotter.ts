@@ -1,7 +1,7 @@
 /**
- * What a daemon leaves to its successor: how all keys stand, in a file, every now and then and when it stops.
+ * Writes the snapshot of a daemon, at an interval and on stop, and restores that of its predecessor.
  *
- * A full disk stops nobody: what cannot be saved or used is told, and that is all.
+ * A failed write is logged and does not stop the daemon.
  */
 
 import { access, constants } from 'node:fs/promises';
@@ -12,16 +12,16 @@ import { errorMessageOf } from '../core/errors.ts';
 import type { HashSeed } from '../core/hash.ts';
 import type { Log } from '../core/log.ts';
 import { SyncLimiter } from '../limiter/sync-limiter.ts';
-import { fleetSeedFor } from './backends/peers.ts';
 import type { Config } from './config/read.ts';
 import { isConcurrencyLimit, type LimiterRegistry } from './router/limiter-registry.ts';
+import { fleetHashSeedOf } from './running-backends.ts';
 import { readSnapshot, type Snapshot, type SnapshotPart, writeSnapshot } from './snapshot.ts';
 
-/** How a snapshot calls the keys of CL.THROTTLE; no limit can have this name. */
+/** The part with the keys of CL.THROTTLE; no limit can have this name. */
 const GCRA_PART = '*cells';
 
 export interface SnapshotterContext {
-  /** That keys were hashed with: without it, nobody finds them again. */
+  /** The seed that keys are hashed with. */
   readonly seed: HashSeed;
   readonly clock: Clock;
   readonly log: Log;
@@ -31,11 +31,11 @@ export class Snapshotter {
   readonly #registry: LimiterRegistry;
   readonly #gcraTable: GcraTable;
   readonly #context: SnapshotterContext;
-  /** Where to, and how often; undefined: nothing is left. */
+  /** File and interval; undefined: no snapshots. */
   #target: Config['snapshot'];
   #cancelSave = (): void => {};
   #isStopped = false;
-  /** How often in a row it could not be written there. */
+  /** Consecutive failures for the current file. */
   #failedWrites = { file: '', times: 0 };
 
   constructor(registry: LimiterRegistry, gcraTable: GcraTable, context: SnapshotterContext) {
@@ -44,7 +44,7 @@ export class Snapshotter {
     this.#context = context;
   }
 
-  /** Goes on from what a predecessor left, as far as limits are still the same. */
+  /** Restores the limits that are unchanged since the snapshot. */
   restore(previous: Snapshot | undefined): void {
     for (const { name, fingerprint, table } of previous?.parts ?? []) {
       if (name === GCRA_PART) {
@@ -61,7 +61,7 @@ export class Snapshotter {
     }
   }
 
-  /** From now on there, and as often. Better told now than when there is a state to lose that it cannot be written. */
+  /** Sets file and interval. Warns now if the file cannot be written, not when state would be lost. */
   async configure(target: Config['snapshot']): Promise<void> {
     this.#target = target;
     this.#scheduleSave();
@@ -71,7 +71,7 @@ export class Snapshotter {
       await access(dirname(file), constants.W_OK | constants.X_OK);
     } catch (error) {
       const reason = errorMessageOf(error);
-      this.#context.log('warn', 'snapshot cannot be written there', { file, reason });
+      this.#context.log('warn', 'snapshot file is not writable', { file, reason });
     }
   }
 
@@ -84,13 +84,12 @@ export class Snapshotter {
     this.#cancelSave = schedule(clock, clock.now() + everyMs, save, false);
   }
 
-  /** Only when it is asked to. */
+  /** Stops saving at an interval; `save` still works. */
   stopSaving(): void {
     this.#isStopped = true;
     this.#cancelSave();
   }
 
-  /** Lays down the state of all keys, if there is a place for it. */
   async save(): Promise<void> {
     if (!this.#target) return;
     const { file } = this.#target;
@@ -104,12 +103,13 @@ export class Snapshotter {
       else log('info', 'snapshot written again', { file, bytes, failures });
     } catch (error) {
       this.#failedWrites = { file, times: failures + 1 };
-      const isNews = failures === 0 || this.#isStopped; // the last word counts
-      if (isNews) log('error', 'snapshot not written', { file, reason: errorMessageOf(error) });
+      // Logged once, and again for the last write: that state is lost.
+      if (failures === 0 || this.#isStopped)
+        log('error', 'snapshot not written', { file, reason: errorMessageOf(error) });
     }
   }
 
-  /** Calls in flight do not outlive a daemon, so who counts them starts anew. */
+  /** Without concurrency limits: calls in flight do not outlive a daemon. */
   #collectParts(): SnapshotPart[] {
     const cells = { name: GCRA_PART, fingerprint: '', table: this.#gcraTable.snapshot() };
     return [
@@ -123,19 +123,21 @@ export class Snapshotter {
   }
 }
 
-/** What a predecessor left, if it can be used. */
+/** The snapshot of the predecessor, if it can be used. */
 export async function loadSnapshot(
-  { snapshot, peers }: Config,
+  config: Config,
   clock: Clock,
   log: Log,
 ): Promise<Snapshot | undefined> {
-  if (!snapshot) return undefined;
-  const { file, maxAgeMs } = snapshot;
+  if (!config.snapshot) return undefined;
+  const { file, maxAgeMs } = config.snapshot;
   const read = await readSnapshot(file, clock.now(), maxAgeMs);
-  const isOurs =
-    !peers || !('snapshot' in read) || isSameSeed(read.snapshot.seed, fleetSeedFor(peers));
-  if (!isOurs) {
-    log('warn', 'snapshot not used', { file, reason: 'its keys are those of another fleet' });
+  const fleetSeed = fleetHashSeedOf(config);
+  if (fleetSeed && 'snapshot' in read && !isSameSeed(read.snapshot.seed, fleetSeed)) {
+    log('warn', 'snapshot not used', {
+      file,
+      reason: 'its keys are those of another fleet',
+    });
     return undefined;
   }
   if ('snapshot' in read) {

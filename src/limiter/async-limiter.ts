@@ -1,8 +1,8 @@
 /**
- * The engine for a limit that somebody else decides: the doors of `sync-limiter.ts`, as promises.
+ * A limiter whose backend decides elsewhere, such as Redis: the verbs of `sync-limiter.ts` as promises.
  *
- *     const api = limiter({ limit: { spacing: { every: '6s' } }, share: redis(client) });
- *     const decision = await api.ask('token');
+ *     const api = limiter({ limit: { spacing: { every: '6s' } }, backend: redis(client) });
+ *     const decision = await api.check('token');
  */
 
 import {
@@ -11,16 +11,15 @@ import {
   type RemoteBackendFactory,
   type RemoteDecision,
 } from '../backends/remote-backend.ts';
-import type { Clock, Millis } from '../core/clock.ts';
-import { type Decision, deny, NEVER } from '../core/decision.ts';
-import { ConfigError } from '../core/errors.ts';
+import type { Millis } from '../core/clock.ts';
+import { type Decision, deny } from '../core/decision.ts';
 import { requireNumber } from '../core/options.ts';
-import type { Random } from '../core/random.ts';
 import { requireCost } from '../policies/cost.ts';
-import { type Feedback, keyStatusOf, type Policy } from '../policies/policy.ts';
-import { cooldownIn, KeyCooldowns } from './cooldowns.ts';
+import { type Feedback, keyStatusOf, type Policy, type State } from '../policies/policy.ts';
 import type { Listener } from './events.ts';
 import { type Inspection, inspectionOf } from './inspection.ts';
+import type { RemoteLimiterInternals } from './internals.ts';
+import { LimiterCore, type LimiterSettings, withDueTime } from './limiter-core.ts';
 import type { Permit, PermitResult, Refusal } from './permit.ts';
 import {
   type RemoteGrant,
@@ -29,123 +28,89 @@ import {
   TOO_LONG,
 } from './remote-wait-scheduler.ts';
 import type { CounterSnapshot } from './stats.ts';
-import { LimiterTelemetry } from './telemetry.ts';
 import {
   type CallResult,
   readWaitLimits,
-  requireFeedback,
   requireKey,
   requireResult,
   type WaitOptions,
 } from './validate.ts';
-import type { QueueOrder } from './wait-queue.ts';
 
-/** What `Limiter` is where somebody else decides, such as Redis: every answer is a promise. */
+/** A `Limiter` whose backend decides elsewhere: every answer is a promise. */
 export interface RemoteLimiter {
   readonly name: string;
-  readonly isRemote: true;
-  /** May `cost` (default 1) happen for this key now? All or nothing. */
+  /** May `cost` (default 1) happen for this key now? All or nothing, and counted. */
   check(key: string, cost?: number): Promise<Decision>;
-  /** A permit at once or none. */
+  /** What `tryAcquire` would decide; undefined while the backend is unavailable. Changes nothing and is not counted. */
+  peek(key: string, cost?: number): Promise<Decision | undefined>;
+  /** A permit now or a refusal. */
   tryAcquire(key: string, cost?: number): Promise<Permit | Refusal>;
-  /** Waits for a permit if it has to. Only an abort rejects. */
+  /** A permit, waiting if need be. Only an abort rejects. */
   acquire(key: string, cost?: number, options?: WaitOptions): Promise<Permit | Refusal>;
-  /** Takes up to `most` and says how many it got. */
+  /** Takes as many as there are, up to `most`, and returns how many. */
   takeUpTo(key: string, most: number): Promise<number>;
-  /** Gives back `unused` of what `take` granted. */
+  /** Returns `unused` of what `takeUpTo` took. */
   giveBack(key: string, unused: number, takenAt?: Millis): Promise<void>;
-  /** Says how a call went that had been allowed. */
+  /** Reports how an allowed call went. */
   settle(key: string, result?: CallResult): Promise<void>;
-  /** Takes in what happened elsewhere; false if this limit has no use for it. */
+  /** Feeds in what happened elsewhere; false if this limit has no use for it. */
   update(key: string, feedback: Feedback): Promise<boolean>;
-  /** How the key stands; undefined while whoever decides is out of reach. */
+  /** The status of a key; undefined while the backend is unavailable. */
   inspect(key: string): Promise<Inspection | undefined>;
-  /** Tells `listener` of every decision and every call settled; what comes back ends that. */
+  /** Calls `listener` for every decision and every settled call; returns the function that removes it. */
   on(listener: Listener): () => void;
-  /** What it holds now, and what it has done since it was made. */
+  /** Current sizes, and counters since the limiter was created. */
   stats(): RemoteStats;
-  /** Refuses those who wait, gives back what it holds and stops. The connection is yours, and stays open. */
+  /** Refuses waiting and later calls with reason `closed`, and gives back what it holds. The connection stays open. */
   close(): Promise<void>;
-  /** The time it lives in, for those who wait on its behalf. */
-  readonly clock: Clock;
-  /** The chance it goes by. */
-  readonly random: Random;
 }
 
-/** Whether somebody else decides, so that every answer is a promise. */
-export const isRemote = (limiter: object): limiter is RemoteLimiter => 'isRemote' in limiter;
+/** Whether the limiter's backend decides elsewhere, so that every answer is a promise. */
+export const isRemote = (limiter: object): limiter is RemoteLimiter =>
+  (limiter as Partial<RemoteLimiterInternals>).isRemote === true;
 
-/** What such a limiter knows of itself; keys and their memory are with whoever decides. */
+/** What a remote limiter counts itself; keys and their memory are in the backend. */
 export interface RemoteStats extends CounterSnapshot {
-  /** How many wait in line. */
+  /** Calls of this process in the queue. */
   readonly waiting: number;
-  /** Permits that are out. */
+  /** Permits issued and not settled. */
   readonly held: number;
-  /** False while whoever decides is out of reach. */
+  /** False while the backend is unavailable. */
   readonly isAvailable: boolean;
-  /** Calls that were answered by `onUnavailable`. */
+  /** Calls decided by `onUnavailable`. */
   readonly fallback: number;
 }
 
-export interface AsyncLimiterSettings {
-  readonly name: string;
-  /** False if nobody gave it its name, which is then that of its rule. */
+export interface AsyncLimiterSettings extends LimiterSettings {
+  /** False if the name is the default, the rule's kind. */
   readonly hasExplicitName: boolean;
-  readonly clock: Clock;
-  readonly random: Random;
   readonly maxKeys: number;
-  readonly queue: { readonly max: number; readonly order: QueueOrder; readonly keepAlive: boolean };
-  readonly permitTimeoutMs: Millis;
-  readonly maxCooldownMs: Millis;
 }
 
-export class AsyncLimiter implements RemoteLimiter {
+export class AsyncLimiter extends LimiterCore implements RemoteLimiterInternals {
   readonly isRemote = true;
-  readonly name: string;
-  readonly clock: Clock;
-  readonly random: Random;
-  readonly #policy: Policy;
+  protected readonly policy: Policy;
   readonly #backend: RemoteBackend;
   readonly #scheduler: RemoteWaitScheduler;
-  readonly #telemetry: LimiterTelemetry;
-  readonly #cooldowns = new KeyCooldowns();
-  readonly #maxCooldownMs: Millis;
   #fallbackCount = 0;
-  #isClosed = false;
 
   constructor(policy: Policy, factory: RemoteBackendFactory, settings: AsyncLimiterSettings) {
-    const { name, clock, random, queue, maxKeys } = settings;
-    this.name = name;
-    this.clock = clock;
-    this.random = random;
-    this.#maxCooldownMs = settings.maxCooldownMs;
-    this.#telemetry = new LimiterTelemetry(name, clock, settings.permitTimeoutMs);
-    const onAvailability = (isAvailable: boolean, why: unknown): void => {
-      this.#telemetry.recordAvailability(isAvailable, why, this.#backend.onUnavailable);
-      if (isAvailable) this.#scheduler.wakeAll();
-    };
+    super(settings);
     this.#backend = factory.create(policy, {
-      name,
-      hasExplicitName: settings.hasExplicitName,
-      clock,
-      random,
-      maxKeys,
-      maxWaiters: queue.max,
-      keepAlive: queue.keepAlive,
+      ...settings,
       onCapacity: (key) => this.#scheduler.wake(key),
-      onAvailability,
+      onAvailability: (isAvailable, cause) => {
+        this.telemetry.recordAvailability(isAvailable, cause, this.#backend.onUnavailable);
+        if (isAvailable) this.#scheduler.wakeAll();
+      },
     });
-    this.#policy = this.#backend.policy ?? policy;
+    this.policy = this.#backend.policy ?? policy;
     this.#scheduler = new RemoteWaitScheduler({
+      ...settings,
       backend: this.#backend,
-      clock,
-      random,
-      order: queue.order,
-      maxWaiters: queue.max,
-      keepAlive: queue.keepAlive,
       canReserve: policy.canReserve,
       expireMs: policy.expireMs,
-      cooldownMs: (key) => this.#cooldowns.remainingMs(key, clock.now()),
+      cooldownMs: (key) => this.cooldowns.remainingMs(key, this.clock.now()),
     });
   }
 
@@ -153,10 +118,10 @@ export class AsyncLimiter implements RemoteLimiter {
     try {
       requireKey(key);
       requireCost(cost);
-      const here = this.#localRefusal(key, cost) ?? this.#backend.checkPrefetched?.(key, cost);
-      if (here === undefined) return this.#checkRemote(key, cost);
-      this.#telemetry.recordDecision(key, cost, here, 0);
-      return Promise.resolve(here);
+      const local = this.localRefusal(key, cost) ?? this.#backend.checkPrefetched?.(key, cost);
+      if (local === undefined) return this.#checkRemote(key, cost);
+      this.telemetry.recordDecision(key, cost, local, 0);
+      return Promise.resolve(local);
     } catch (error) {
       return Promise.reject(error);
     }
@@ -165,99 +130,98 @@ export class AsyncLimiter implements RemoteLimiter {
   async #checkRemote(key: string, cost: number): Promise<Decision> {
     const answer = await this.#backend.check(key, cost);
     if (answer.fromFallback) this.#fallbackCount++;
-    const decision = this.#denyIfLate(answer);
-    this.#telemetry.recordDecision(key, cost, decision, 0);
+    const { expireMs } = this.policy;
+    const decision = withDueTime(this.#denyIfLate(answer), answer.decidedAt, expireMs);
+    this.telemetry.recordDecision(key, cost, decision, 0);
     return decision;
+  }
+
+  async peek(key: string, cost = 1): Promise<Decision | undefined> {
+    requireKey(key);
+    requireCost(cost);
+    const refused = this.localRefusal(key, cost);
+    if (refused) return refused;
+    const read = await this.#backend.readState(key);
+    return read && peekState(this.#currentPolicy(), read.state, cost, read.at);
   }
 
   async tryAcquire(key: string, cost = 1): Promise<Permit | Refusal> {
     requireKey(key);
     requireCost(cost);
-    const here = this.#localRefusal(key, cost);
-    const answer = here
-      ? { decision: here, decidedAt: 0 }
-      : await this.#backend.checkNow(key, cost);
-    const { decidedAt, leaseId, fromFallback = false }: RemoteDecision = answer;
+    const local = this.localRefusal(key, cost);
+    if (local?.verdict === 'deny') return this.refuseNow(key, cost, local.retryAfterMs);
+    const answer = await this.#backend.checkNow(key, cost);
+    const { decidedAt: dueAt, leaseId, fromFallback = false } = answer;
     if (fromFallback) this.#fallbackCount++;
     const decision = this.#denyIfLate(answer);
     if (decision.verdict !== 'deny')
-      return this.#issuePermit(
-        key,
-        cost,
-        { verdict: 'allow', dueAt: decidedAt, fromFallback, leaseId },
-        0,
-      );
-    if (this.#isClosed) return this.#telemetry.refuse(key, cost, CLOSED_REFUSAL, 0);
+      return this.#issuePermit(key, cost, { verdict: 'allow', dueAt, fromFallback, leaseId }, 0);
     const { retryAfterMs } = decision;
-    const isUndecided = fromFallback && this.#backend.onUnavailable === 'deny';
-    const reason = isUndecided ? 'unavailable' : retryAfterMs === NEVER ? 'never' : 'not-now';
-    return this.#telemetry.refuse(key, cost, { retryAfterMs, reason }, 0);
+    return fromFallback && !this.isClosed && this.#backend.onUnavailable === 'deny'
+      ? this.refuse(key, cost, { retryAfterMs, reason: 'unavailable' }, 0)
+      : this.refuseNow(key, cost, retryAfterMs);
   }
 
   async acquire(key: string, cost = 1, options: WaitOptions = {}): Promise<Permit | Refusal> {
     requireKey(key);
     requireCost(cost);
-    const { maxWaitMs, ...own } = readWaitLimits(options);
-    const isAtOnce = maxWaitMs <= 0 && !this.#scheduler.hasWaiters(key) && !own.signal?.aborted;
-    if (isAtOnce) return this.tryAcquire(key, cost);
+    const { maxWaitMs, ...limits } = readWaitLimits(options);
+    const isNow = maxWaitMs <= 0 && !this.#scheduler.hasWaiters(key) && !limits.signal?.aborted;
+    if (isNow) return this.tryAcquire(key, cost);
     const since = this.clock.now();
     for (let waitedMs = 0, isRequeued = false; ; isRequeued = true) {
-      if (this.#isClosed) return this.#telemetry.refuse(key, cost, CLOSED_REFUSAL, waitedMs);
+      if (this.isClosed) return this.refuse(key, cost, CLOSED_REFUSAL, waitedMs);
       const leftMs = maxWaitMs - waitedMs;
-      if (isRequeued && leftMs <= 0) return this.#telemetry.refuse(key, cost, TOO_LONG, waitedMs);
-      const limits = { ...own, maxWaitMs: leftMs, isRequeued };
-      const entry = await this.#waitForPermit(key, cost, limits).catch((error: unknown) => {
-        this.#telemetry.recordCancelled(key, cost, this.clock.now() - since);
+      if (isRequeued && leftMs <= 0) return this.refuse(key, cost, TOO_LONG, waitedMs);
+      const result = await this.#waitForPermit(key, cost, {
+        ...limits,
+        maxWaitMs: leftMs,
+        isRequeued,
+      }).catch((error: unknown) => {
+        this.telemetry.recordCancelled(key, cost, this.clock.now() - since);
         throw error;
       });
       waitedMs = Math.max(0, this.clock.now() - since);
-      if (entry.verdict === 'deny') return this.#telemetry.refuse(key, cost, entry, waitedMs);
-      if ('usableUntil' in entry && this.#isTooLate(entry.usableUntil)) continue;
-      if (entry.fromFallback) this.#fallbackCount++;
-      return this.#issuePermit(key, cost, entry, waitedMs);
+      if (result.verdict === 'deny') return this.refuse(key, cost, result, waitedMs);
+      if ('usableUntil' in result && this.#isTooLate(result.usableUntil)) continue;
+      if (result.fromFallback) this.#fallbackCount++;
+      return this.#issuePermit(key, cost, result, waitedMs);
     }
   }
 
-  /** What was decided, if it can still begin: a place that is lost is as good as used. */
+  /** The decision, or a refusal if its place is lost by now: a lost place counts as used. */
   #denyIfLate({ decision, usableUntil }: RemoteDecision): Decision {
     const isLost = decision.verdict !== 'deny' && this.#isTooLate(usableUntil);
-    return isLost ? deny(Math.ceil(this.#policy.refillMs ?? 0)) : decision;
+    return isLost ? deny(Math.ceil(this.policy.refillMs ?? 0)) : decision;
   }
 
-  /** The process was held up on the way from where the place was given: the next one may be too close by now. */
+  /** The answer was delayed on its way: the next place may be too close by now. */
   #isTooLate(usableUntil: Millis | undefined): boolean {
     return usableUntil !== undefined && this.clock.now() > usableUntil;
   }
 
-  /** In the line that the decider keeps, or in one of this process. */
+  /** Waits in the backend's queue for the whole fleet, where there is one, else in this process's. */
   #waitForPermit(key: string, cost: number, limits: RemoteWaitLimits) {
-    const cooldownMs = this.#cooldowns.isEmpty
+    const cooldownMs = this.cooldowns.isEmpty
       ? 0
-      : this.#cooldowns.remainingMs(key, this.clock.now());
+      : this.cooldowns.remainingMs(key, this.clock.now());
     if (this.#backend.waitForPermit && cooldownMs === 0)
       return this.#backend.waitForPermit(key, cost, limits);
     return this.#scheduler.waitForPermit(key, cost, limits);
   }
 
-  #issuePermit(key: string, cost: number, result: RemoteGrant, waitedMs: Millis): Permit {
-    const { dueAt, fromFallback, leaseId } = result;
+  #issuePermit(key: string, cost: number, grant: RemoteGrant, waitedMs: Millis): Permit {
+    const { dueAt, fromFallback, leaseId } = grant;
     const issuedAt = this.clock.now();
-    return this.#telemetry.issuePermit(
-      { key, cost, dueAt, issuedAt, waitedMs },
-      (settled, rttMs) => {
-        this.#settle(key, { ...settled, rttMs, cost, dueAt }, fromFallback, leaseId);
-      },
-    );
+    return this.telemetry.issuePermit({ key, cost, dueAt, issuedAt, waitedMs }, (result, rttMs) => {
+      this.#settle(key, { ...result, rttMs, cost, dueAt }, fromFallback, leaseId);
+    });
   }
 
   async takeUpTo(key: string, most: number): Promise<number> {
-    requireKey(key);
-    if (most !== Infinity) requireNumber('most', most, { min: 0, integer: true });
-    const here = most > 0 ? this.#localRefusal(key, 1) : undefined;
-    const taken = here ? 0 : await this.#backend.takeUpTo(key, most);
-    const decision: Decision = taken > 0 ? { verdict: 'allow', remaining: 0 } : (here ?? deny(0));
-    if (most > 0) this.#telemetry.recordDecision(key, taken || 1, decision, 0);
-    return taken;
+    const refused = this.refuseTake(key, most);
+    const taken = refused ? 0 : await this.#backend.takeUpTo(key, most);
+    return this.recordTaken(key, most, taken, refused);
   }
 
   async giveBack(key: string, unused: number, takenAt?: Millis): Promise<void> {
@@ -272,7 +236,7 @@ export class AsyncLimiter implements RemoteLimiter {
     await this.#settle(key, result, false, undefined);
   }
 
-  /** Only what was not used as asked for is worth the way. */
+  /** Sends a settlement only if it changes the backend's state: the call did not use what it was charged for. */
   async #settle(
     key: string,
     result: CallResult & PermitResult,
@@ -281,66 +245,56 @@ export class AsyncLimiter implements RemoteLimiter {
   ): Promise<void> {
     const { outcome = 'ok', cost = 1, used, rttMs, retryAfterMs, dueAt = Number.NaN } = result;
     const known = { ...(used !== undefined && { used }), ...(rttMs !== undefined && { rttMs }) };
-    this.#telemetry.recordSettled(key, cost, outcome, used, rttMs);
-    if (retryAfterMs !== undefined) this.#startCooldown(key, retryAfterMs);
-    const isAsAsked =
-      outcome !== 'ignored' && (used ?? cost) === cost && !this.#policy.needsOutcome;
-    // What somebody else never gave is not settled there; a place that is held by a name is, wherever that was.
+    this.telemetry.recordSettled(key, cost, outcome, used, rttMs);
+    if (retryAfterMs !== undefined) this.startCooldown(key, retryAfterMs, this.clock.now());
+    const isAsCharged =
+      outcome !== 'ignored' && (used ?? cost) === cost && !this.policy.needsOutcome;
+    // The backend knows nothing of what the fallback granted, except of a lease.
     const isKnown = !fromFallback || leaseId !== undefined;
-    const told =
-      isAsAsked || !isKnown
+    const sent =
+      isAsCharged || !isKnown
         ? undefined
         : this.#backend.settle(key, { outcome, cost, dueAt, leaseId, ...known });
-    this.#scheduler.wake(key); // whoever waits here asks right behind it, in the same trip or the next
-    await told;
+    this.#scheduler.wake(key); // its check follows the settlement, in the same round trip or the next
+    await sent;
   }
 
   async update(key: string, feedback: Feedback): Promise<boolean> {
-    requireKey(key);
-    requireFeedback(feedback);
-    const cooldownMs = cooldownIn(feedback);
-    if (cooldownMs > 0) this.#startCooldown(key, cooldownMs);
+    const isCooldown = this.updateCooldown(key, feedback);
     if ('hits' in feedback) await this.#backend.addHits(key, feedback.hits);
-    return cooldownMs > 0 || 'hits' in feedback;
+    return isCooldown || 'hits' in feedback;
   }
 
   async inspect(key: string): Promise<Inspection | undefined> {
     requireKey(key);
-    const seen = await this.#backend.readState(key);
-    if (!seen) return undefined;
-    const { state, at } = seen;
-    const { policy = this.#policy } = this.#backend;
-    const cooldownMs = this.#cooldowns.remainingMs(key, this.clock.now());
-    return inspectionOf(this.name, keyStatusOf(policy, state, at), cooldownMs);
+    const read = await this.#backend.readState(key);
+    if (!read) return undefined;
+    const cooldownMs = this.cooldowns.remainingMs(key, this.clock.now());
+    const status = keyStatusOf(this.#currentPolicy(), read.state, read.at);
+    return inspectionOf(this.name, status, cooldownMs);
   }
 
-  on(listener: Listener): () => void {
-    if (typeof listener !== 'function') throw new ConfigError('listener', 'a function', listener);
-    return this.#telemetry.on(listener);
+  /** The backend's rule may change while it runs, as a group's part does. */
+  #currentPolicy(): Policy {
+    return this.#backend.policy ?? this.policy;
   }
 
   stats(): RemoteStats {
     const { isAvailable } = this.#backend;
     const waiting = this.#scheduler.size + (this.#backend.waiterCount ?? 0);
     const fallback = this.#fallbackCount;
-    return { ...this.#telemetry.snapshot(), waiting, isAvailable, fallback };
+    return { ...this.telemetry.snapshot(), waiting, isAvailable, fallback };
   }
 
   async close(): Promise<void> {
-    this.#isClosed = true;
+    this.isClosed = true;
     await this.#scheduler.close();
     await this.#backend.close();
   }
+}
 
-  /** A refusal that nobody else is needed for: it is closed, or the key is paused. */
-  #localRefusal(key: string, cost: number): Decision | undefined {
-    if (this.#isClosed) return deny(CLOSED_REFUSAL.retryAfterMs);
-    if (this.#cooldowns.isEmpty || cost === 0) return undefined;
-    const leftMs = this.#cooldowns.remainingMs(key, this.clock.now());
-    return leftMs > 0 ? deny(leftMs) : undefined;
-  }
-
-  #startCooldown(key: string, ms: Millis): void {
-    if (ms > 0) this.#cooldowns.add(key, this.clock.now() + Math.min(ms, this.#maxCooldownMs));
-  }
+/** What a check of a state would decide if nothing may be reserved; `state` is a copy. */
+function peekState(policy: Policy, state: State, cost: number, now: Millis): Decision {
+  const decision = policy.check(state, 0, cost, now);
+  return decision.verdict === 'wait' ? deny(Math.ceil(decision.waitMs)) : decision;
 }

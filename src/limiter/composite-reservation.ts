@@ -1,8 +1,10 @@
 /**
- * A call as several limiters see it: what it wants is held of all of them, or of none.
+ * A call on several limiters: its costs are reserved in all of them or in none.
  *
- * First everybody is looked at, and only if nobody would refuse is anything taken. Should one refuse
- * all the same, what the others gave is given back.
+ *     peek all ──▶ one refuses? ──▶ refusal of the longest wait
+ *        │ no
+ *        ▼
+ *     reserve one by one ──▶ one refuses after all? ──▶ undo the earlier ones
  */
 
 import type { Millis } from '../core/clock.ts';
@@ -11,33 +13,33 @@ import type { SyncLimiter } from './sync-limiter.ts';
 import type { CallResult } from './validate.ts';
 import type { QueuePosition } from './wait-queue.ts';
 
-/** A call as one part sees it: worked out once, however often it has to ask. */
+/** A call on one component: computed once, however often it is checked. */
 export interface ComponentCall {
   readonly limiter: SyncLimiter;
   readonly key: string;
   readonly cost: number;
-  /** How the part counts: what was used in the end is counted the same way. */
+  /** Maps the call's cost to the component's; what was used is mapped the same way. */
   readonly costOf: (cost: number) => number;
-  /** The place of the partition it counts against, if the part has one of that name. */
+  /** The index of the call's partition, if the component has one of that name. */
   readonly partitionIndex: number | undefined;
 }
 
-/** What a part gave, before anybody knows of it. */
+/** A cost taken from a component and not recorded yet. */
 export interface ComponentReservation {
   readonly call: ComponentCall;
   readonly reservedAt: Millis;
   readonly remaining: number;
 }
 
-/** A refusal, and whose. */
+/** A refusal, and the component that refused. */
 export interface ComponentRefusal {
   readonly by: ComponentCall;
   readonly retryAfterMs: Millis;
 }
 
 export const isRefused = (
-  tried: readonly ComponentReservation[] | ComponentReservation | ComponentRefusal,
-): tried is ComponentRefusal => 'by' in tried;
+  result: readonly ComponentReservation[] | ComponentReservation | ComponentRefusal,
+): result is ComponentRefusal => 'by' in result;
 
 export const mergeCalls = (
   one: ComponentCall,
@@ -54,12 +56,12 @@ export const usedFieldOf = (
 ): Pick<CallResult, 'used'> => (used === undefined ? {} : { used: costOf(used) });
 
 export const hasWaiters = ({ limiter, key, partitionIndex }: ComponentCall): boolean =>
-  limiter.hasWaitersInPartition(key, partitionIndex);
+  limiter.scheduler.hasWaiters(key, partitionIndex);
 
 export const hasEarlierWaiter = (
   { limiter, key, partitionIndex }: ComponentCall,
   position: QueuePosition,
-): boolean => limiter.hasEarlierWaiter(key, partitionIndex, position);
+): boolean => limiter.scheduler.hasEarlierWaiter(key, partitionIndex, position);
 
 export const peekCall = ({ limiter, key, cost, partitionIndex }: ComponentCall): Decision =>
   limiter.peekUnvalidated(key, cost, partitionIndex);
@@ -70,51 +72,53 @@ export const recordDecision = ({ limiter, key, cost }: ComponentCall, decision: 
 export const remainingOf = (decision: Decision): number =>
   decision.verdict === 'allow' ? decision.remaining : 0;
 
-/** Holds what it wants of every part, or nothing: then says who refuses longest. */
+/** Reserves a call in every component, or in none: then returns the refusal with the longest wait. */
 export function reserveAll(
   calls: readonly ComponentCall[],
 ): readonly ComponentReservation[] | ComponentRefusal {
   const refused = findRefusal(calls);
   if (refused) {
-    // It is asked all the same: whoever is refused has been here, and some rules take note of it.
-    const own = reserveOne(refused.by);
-    if (isRefused(own)) return own;
-    unreserve(own); // it has opened since
+    // Checked all the same: some rules count refused calls.
+    const reserved = reserveOne(refused.by);
+    if (isRefused(reserved)) return reserved;
+    unreserve(reserved); // it has opened since
   }
-  const held: ComponentReservation[] = [];
+  const reservations: ComponentReservation[] = [];
   for (const call of calls) {
-    const own = reserveOne(call);
-    if (isRefused(own)) {
-      held.forEach(unreserve);
-      return own;
+    const reserved = reserveOne(call);
+    if (isRefused(reserved)) {
+      reservations.forEach(unreserve);
+      return reserved;
     }
-    held.push(own);
+    reservations.push(reserved);
   }
-  return held;
+  return reservations;
 }
 
 function reserveOne(call: ComponentCall): ComponentReservation | ComponentRefusal {
-  const at = call.limiter.clock.now();
-  const decision = call.limiter.reserve(call.key, call.cost, at, call.partitionIndex);
+  const reservedAt = call.limiter.clock.now();
+  const decision = call.limiter.reserve(call.key, call.cost, reservedAt, call.partitionIndex);
   if (decision.verdict === 'deny') return { by: call, retryAfterMs: decision.retryAfterMs };
-  return { call, reservedAt: at, remaining: remainingOf(decision) };
+  return { call, reservedAt, remaining: remainingOf(decision) };
 }
 
 function unreserve({ call, reservedAt }: ComponentReservation): void {
   call.limiter.unreserve(call.key, call.cost, reservedAt, call.partitionIndex);
 }
 
+/** The refusal with the longest wait, by peeking. */
 export function findRefusal(calls: readonly ComponentCall[]): ComponentRefusal | undefined {
-  let worst: ComponentRefusal | undefined;
+  let longest: ComponentRefusal | undefined;
   for (const call of calls) {
     const decision = peekCall(call);
     if (decision.verdict !== 'deny') continue;
     const { retryAfterMs } = decision;
-    if (!worst || isLonger(retryAfterMs, worst.retryAfterMs)) worst = { by: call, retryAfterMs };
+    if (!longest || isLonger(retryAfterMs, longest.retryAfterMs))
+      longest = { by: call, retryAfterMs };
   }
-  return worst;
+  return longest;
 }
 
-/** A wait of known length is worth more to know than one for a call to settle. */
+/** A wait of known length tells more than one for a call to settle. */
 const isLonger = (a: Millis, b: Millis): boolean =>
   b === WHEN_SETTLED ? a !== WHEN_SETTLED : a > b;

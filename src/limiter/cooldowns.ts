@@ -1,14 +1,14 @@
 /**
- * Keys nobody may use for a while, because the other side said so.
+ * Rejects keys in Retry-After cool-down.
  *
- * "429, Retry-After: 5" is not a hint about a rate: whoever asks again before then is refused, and
- * some services count it against them. So while a key is paused no rule is asked at all.
+ * "429, Retry-After: 5" is not a hint about a rate: a server refuses every call before then, and some count it against
+ * the client. So while a key is in cool-down, no rule is checked.
  */
 
 import type { Millis } from '../core/clock.ts';
 import type { Feedback } from '../policies/policy.ts';
 
-/** The most keys paused at once. Beyond it the oldest pause is forgotten: a call goes out early. */
+/** The most keys in cool-down at once. Beyond it the oldest one is evicted: a call goes out early. */
 const MAX_COOLDOWNS = 10_000;
 
 export class KeyCooldowns {
@@ -18,10 +18,10 @@ export class KeyCooldowns {
     return this.#endAt.size === 0;
   }
 
-  /** Nobody until `endAt`; a pause that lasts longer already stays as it is. */
+  /** Rejects the key until `endAt`; a cool-down that ends later stays as it is. */
   add(key: string, endAt: Millis): void {
     const before = this.#endAt.get(key) ?? -Infinity;
-    this.#endAt.delete(key); // so that it stands last: it is the youngest now
+    this.#endAt.delete(key); // so that it is the last entry: the youngest
     this.#endAt.set(key, Math.max(before, endAt));
     if (this.#endAt.size > MAX_COOLDOWNS) {
       const [oldest] = this.#endAt.keys();
@@ -29,7 +29,7 @@ export class KeyCooldowns {
     }
   }
 
-  /** How long the key is still paused; 0 if it is not. Whole milliseconds, never too few. */
+  /** The rest of the key's cool-down in whole milliseconds, rounded up; 0: none. */
   remainingMs(key: string, now: Millis): Millis {
     const endAt = this.#endAt.get(key);
     if (endAt === undefined) {
@@ -41,14 +41,14 @@ export class KeyCooldowns {
     return 0;
   }
 
-  /** Keys that nobody asks for any more would be looked for with every question, for ever. */
+  /** Without this, a key that is never checked again would cost every check a lookup. */
   #evictExpired(now: Millis): void {
     const { value: oldest } = this.#endAt.entries().next();
     if (oldest && oldest[1] <= now) this.#endAt.delete(oldest[0]);
   }
 }
 
-/** How long the other side wants nothing, as far as the news says so. */
+/** The cool-down that feedback asks for; 0: none. */
 export function cooldownIn(feedback: Feedback): Millis {
   if ('retryAfterMs' in feedback) return feedback.retryAfterMs;
   return 'remaining' in feedback && feedback.remaining < 1 ? (feedback.resetMs ?? 0) : 0;

@@ -1,9 +1,7 @@
 /**
- * What a limiter tells those who listen: every decision, every call that was settled, every permit
- * that was lost.
+ * Events of a limiter: every decision, every settled call, every expired permit.
  *
- * Nobody listening costs one look at a number. A listener's own mistake never reaches the call that
- * was being decided.
+ * Without listeners an event costs one comparison. An error in a listener never reaches the call being decided.
  */
 
 import type { Millis } from '../core/clock.ts';
@@ -11,31 +9,31 @@ import type { Decision, OnUnavailable, Outcome } from '../core/decision.ts';
 import { errorMessageOf } from '../core/errors.ts';
 import { emitProcessWarning } from '../core/process-warning.ts';
 
-/** What every event says. */
+/** Fields of every event. */
 interface EventBase {
   /** The limit's name. */
   readonly limit: string;
   readonly key: string;
   readonly cost: number;
-  /** When, on the limiter's clock. */
+  /** Time of the event on the limiter's clock. */
   readonly at: Millis;
 }
 
-/** May it happen? Told once for every call, however often it had to ask while it waited. */
+/** A decision: one event per call, however often it was checked while it waited. */
 export interface DecisionEvent extends EventBase {
   readonly type: 'decision';
   readonly decision: Decision;
-  /** How long it stood in line. */
+  /** How long the call was queued. */
   readonly waitedMs: Millis;
 }
 
-/** Somebody in line gave up: its signal aborted. */
+/** The signal of a waiting call aborted. */
 export interface CancelledEvent extends EventBase {
   readonly type: 'cancelled';
   readonly waitedMs: Millis;
 }
 
-/** A call is over. */
+/** A call was settled. */
 export interface SettledEvent extends EventBase {
   readonly type: 'settled';
   readonly outcome: Outcome;
@@ -43,40 +41,40 @@ export interface SettledEvent extends EventBase {
   readonly rttMs?: Millis;
 }
 
-/** A permit was held for so long that it counts as lost: its place is given back. */
+/** A permit was not settled within `permitTimeout`: its place is given back. */
 export interface ExpiredEvent extends EventBase {
   readonly type: 'expired';
   readonly heldMs: Millis;
 }
 
-/** Whoever decides is out of reach, or back: until then `onUnavailable` answers. Its key is empty. */
+/** The backend became unavailable, or available again; meanwhile `onUnavailable` decides. The key is empty. */
 export interface AvailabilityEvent extends EventBase {
   readonly type: 'availability';
   readonly isAvailable: boolean;
-  /** Why it is out of reach, and who answers until it is back. */
+  /** Why it is unavailable. */
   readonly reason?: unknown;
   readonly onUnavailable?: OnUnavailable;
 }
 
-/** What `on` tells of. */
+/** What a listener gets. */
 export type LimitEvent =
   | DecisionEvent
   | CancelledEvent
   | SettledEvent
   | ExpiredEvent
   | AvailabilityEvent;
-/** What `on` takes. One that throws breaks nothing. */
+/** The argument of `on`. An error it throws becomes a process warning. */
 export type Listener = (event: LimitEvent) => void;
 
 export class ListenerSet {
   #listeners: readonly Listener[] = [];
   hasListeners = false;
 
-  /** Adds a listener; what comes back removes it. */
+  /** Adds a listener; the returned function removes it. */
   on(listener: Listener): () => void {
-    const own: Listener = (event) => listener(event); // the same one twice is two listeners
-    this.#replaceListeners([...this.#listeners, own]);
-    return () => this.#replaceListeners(this.#listeners.filter((other) => other !== own));
+    const added: Listener = (event) => listener(event); // the same function twice is two listeners
+    this.#replaceListeners([...this.#listeners, added]);
+    return () => this.#replaceListeners(this.#listeners.filter((other) => other !== added));
   }
 
   #replaceListeners(listeners: readonly Listener[]): void {

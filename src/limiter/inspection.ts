@@ -1,33 +1,33 @@
 /**
- * How a key stands, and why: which rule says no, how much each has left, and until when.
+ * The status of a key: which rule refuses, how much each rule has left, and until when.
  */
 
 import type { Millis } from '../core/clock.ts';
 import type { KeyState, KeyStatus, RuleStatus } from '../policies/policy.ts';
 
-/** A rule by its name: the limit's own, with the rule's kind behind it where there are several. */
+/** A rule's status with its name: the limit's name, followed by the rule's kind where there are several. */
 export interface NamedRuleStatus extends RuleStatus {
   readonly name: string;
 }
 
-/** How a key stands with a limit, and with each rule of it. */
+/** The status of a key in a limit, and in each of its rules. */
 export interface Inspection extends KeyState {
   /** The limit's name. */
   readonly name: string;
-  /** How long until one call fits: 0 now, Infinity never; left out if a call in flight must settle. */
+  /** Time until one call fits: 0 now, Infinity never; left out if a call in flight must settle. */
   readonly opensInMs?: Millis;
-  /** What says no to one call right now: the name of a rule, or `pause`; left out if nothing does. */
+  /** What refuses a call now: the name of a rule, or `cooldown`; left out if a call fits. */
   readonly by?: string;
-  /** Every rule of the limit, in the order they were written. */
+  /** Every rule of the limit, in the order of its options. */
   readonly rules: readonly NamedRuleStatus[];
 }
 
-/** What keeps everybody out while the other side wants nothing. */
+/** `by` of a key in Retry-After cool-down. */
 const COOLDOWN = 'cooldown';
 
 /**
- * What was seen is added to, not copied: a server looks with every request it tells about its limit, and
- * copying cost more than all the rest.
+ * Extends the status in place: a server inspects the key for the headers of every request, and copying cost more than
+ * the rest.
  */
 export function inspectionOf(
   name: string,
@@ -48,23 +48,23 @@ type Mutable<T> = { -readonly [Name in keyof T]: T[Name] };
 
 const OPEN: Pick<Inspection, 'opensInMs' | 'by'> = { opensInMs: 0 };
 
-/** What binds most: the rule one would have to wait for longest, or for a call to settle. */
+/** The binding rule: the one with the longest wait, or one that waits for a call to settle. */
 export function bindingRule(
   rules: readonly NamedRuleStatus[],
   cooldownMs: Millis,
 ): Pick<Inspection, 'opensInMs' | 'by'> {
   let opensInMs = cooldownMs;
   let by = cooldownMs > 0 ? COOLDOWN : undefined;
-  let unknown: string | undefined; // opens when a call settles
+  let untimed: string | undefined; // opens when a call settles
   for (const rule of rules) {
-    if (rule.opensInMs === undefined) unknown ??= rule.name;
+    if (rule.opensInMs === undefined) untimed ??= rule.name;
     else if (rule.opensInMs > opensInMs) [opensInMs, by] = [rule.opensInMs, rule.name];
   }
   if (by !== undefined) return { opensInMs, by };
-  return unknown === undefined ? OPEN : { by: unknown };
+  return untimed === undefined ? OPEN : { by: untimed };
 }
 
-function nameRules(name: string, statuses: readonly RuleStatus[]): NamedRuleStatus[] {
+export function nameRules(name: string, statuses: readonly RuleStatus[]): NamedRuleStatus[] {
   if (statuses.length === 1) return [nameRule(statuses[0], name)];
   const seen = new Map<string, number>();
   return statuses.map((status) => {

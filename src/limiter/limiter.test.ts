@@ -1,14 +1,18 @@
-import { describe, expect, test } from 'vitest';
+import { describe, expect, expectTypeOf, test } from 'vitest';
+import type { BackendFactory } from '../backends/backend.ts';
+import { LocalBackend } from '../backends/local/backend.ts';
 import { ConfigError } from '../core/errors.ts';
 import { createHasher } from '../core/hash.ts';
 import { VirtualClock } from '../testing/virtual-clock.ts';
+import type { RemoteLimiter } from './async-limiter.ts';
+import { internalsOf } from './internals.ts';
 import { createLimiter, limiter } from './limiter.ts';
-import type { SyncLimiter } from './sync-limiter.ts';
+import type { Limiter, SyncLimiter } from './sync-limiter.ts';
 
 const bucketLimit = { bucket: { rate: '10/s', burst: 3 } } as const;
 
 describe('limiter', () => {
-  test('a day of traffic passes in no time', () => {
+  test('check: a day of traffic on a virtual clock', () => {
     const clock = new VirtualClock();
     const api = limiter({ limit: { bucket: { rate: 2, burst: 1 } }, clock });
     let served = 0;
@@ -19,14 +23,14 @@ describe('limiter', () => {
     expect(served).toBe(86_400);
   });
 
-  test('works with nothing but a limit, on the real clock', () => {
+  test('check: with only a limit given, decides on the real clock', () => {
     const api = limiter({ limit: bucketLimit });
     expect(api.check('alice', 3)).toEqual({ verdict: 'allow', remaining: 0 });
     expect(api.check('alice').verdict).toBe('deny');
     expect(api.stats()).toMatchObject({ keys: 1, evicted: 0 });
   });
 
-  test('a batch reader takes what there is and gives back what it did not need', () => {
+  test('takeUpTo takes what there is, giveBack returns the unused part', () => {
     const clock = new VirtualClock(5_000);
     const limit = { ramp: { min: 10, max: 110, over: '10s', mode: 'only-if-used' } } as const;
     const api = limiter({ limit, clock });
@@ -35,7 +39,7 @@ describe('limiter', () => {
     expect(api.takeUpTo('reader', Infinity)).toBe(5);
   });
 
-  test('what was taken a second ago is given back to that second, which is over', () => {
+  test('giveBack: a ramp drops what was taken in a second that is over', () => {
     const clock = new VirtualClock();
     const limit = { ramp: { min: 10, max: 20, over: '1s' } } as const;
     const api = limiter({ limit, clock });
@@ -47,75 +51,106 @@ describe('limiter', () => {
     expect(api.takeUpTo('reader', Infinity)).toBe(0);
   });
 
-  test('a call in flight is settled when it is over', () => {
+  test('settle: frees the place of a call in flight', () => {
     const clock = new VirtualClock();
-    const api = limiter({ limit: { adaptive: { fixed: 1 } }, clock });
+    const api = limiter({ limit: { concurrency: 1 }, clock });
     expect(api.check('sink').verdict).toBe('allow');
     expect(api.check('sink').verdict).toBe('deny');
     api.settle('sink', { rttMs: 5 });
     expect(api.check('sink').verdict).toBe('allow');
   });
 
-  test('any clock will do that has now()', () => {
+  test('clock: any object with now()', () => {
     const api = limiter({ limit: bucketLimit, clock: Date });
     expect(api.check('alice', 3).verdict).toBe('allow');
   });
 
-  test('a permit that was overslept has expired', () => {
-    const clock = new VirtualClock();
-    const api = limiter({ limit: { spacing: { every: '6s', expire: '1s' } }, clock });
+  test('check: a wait decision carries its due time and its expiry', () => {
+    const clock = new VirtualClock(500);
+    const spacing = { every: '6s', reserve: 2 } as const;
+    const api = limiter({ limit: { spacing: { ...spacing, expire: '1s' } }, clock });
     api.check('worker');
     clock.advance(1000);
-    expect(api.isExpired(0)).toBe(false);
-    clock.advance(1);
-    expect(api.isExpired(0)).toBe(true);
+    const reserved = { verdict: 'wait', waitMs: 5000, dueAt: 6500 };
+    expect(api.check('worker')).toEqual({ ...reserved, expiresAt: 7500 });
+    const endless = limiter({ limit: { spacing }, clock: new VirtualClock(500) });
+    endless.check('worker');
+    expect(endless.check('worker')).toEqual({ verdict: 'wait', waitMs: 6000, dueAt: 6500 });
+  });
+
+  test('check: on the real clock, the due time of a wait decision gives its place back', () => {
+    const api = limiter({ limit: { spacing: { every: '1h', reserve: 3 } } });
+    api.check('worker');
+    for (let n = 0; n < 100; n++) {
+      const decision = api.check('worker');
+      if (decision.verdict !== 'wait' || decision.dueAt === undefined) return expect.unreachable();
+      api.settle('worker', { outcome: 'ignored', dueAt: decision.dueAt });
+      expect(api.inspect('worker').reserved).toBe(0);
+    }
   });
 
   test.each([
-    ['no options', undefined, /^expected an object with a limit, got nothing$/],
-    ['no limit', {}, /expected `limit` to be an object with one key out of bucket, /],
-    ['no keys', { limit: bucketLimit, maxKeys: 0 }, /`maxKeys` to be a whole number of at least 1/],
-    ['too many keys', { limit: bucketLimit, maxKeys: 1e9 }, /at most 100000000, got 1000000000/],
-    ['half a key', { limit: bucketLimit, maxKeys: 1.5 }, /`maxKeys`.* got 1.5/],
+    ['missing options', undefined, /^expected an object with a limit, got undefined$/],
+    ['a missing limit', {}, /expected `limit` to be an object with one key out of bucket, /],
+    [
+      'a rule outside of limit',
+      { bucket: { rate: 1 } },
+      /`bucket` to be inside `limit` \(did you mean `\{ limit: \{ bucket: … \} \}`\?\)/,
+    ],
+    [
+      'maxKeys 0',
+      { limit: bucketLimit, maxKeys: 0 },
+      /`maxKeys` to be a whole number of at least 1/,
+    ],
+    [
+      'maxKeys above its bound',
+      { limit: bucketLimit, maxKeys: 1e9 },
+      /at most 100000000, got 1000000000/,
+    ],
+    ['a fractional maxKeys', { limit: bucketLimit, maxKeys: 1.5 }, /`maxKeys`.* got 1.5/],
     [
       'a misspelt option',
       { limit: bucketLimit, maxKey: 5 },
       /`maxKey` to be one of limit, queue, maxKeys/,
     ],
-    ['a clock that is none', { limit: bucketLimit, clock: 5 }, /`clock` to be .*now\(\)/],
-    ['chance that is none', { limit: bucketLimit, random: 5 }, /`random` to be a function/],
+    ['an invalid clock', { limit: bucketLimit, clock: 5 }, /`clock` to be .*now\(\)/],
+    ['an invalid random', { limit: bucketLimit, random: 5 }, /`random` to be a function/],
   ])('refuses %s', (_what, options, message) => {
     expect(() => limiter(options as never)).toThrow(ConfigError);
     expect(() => limiter(options as never)).toThrow(message);
   });
 
   test.each([
-    ['a cost that is no number', (api: Api) => api.check('a', Number.NaN), /`cost`/],
+    ['a cost of NaN', (api: Api) => api.check('a', Number.NaN), /`cost`/],
     ['a negative cost', (api: Api) => api.check('a', -1), /`cost`.* got -1/],
-    ['a cost that is a text', (api: Api) => api.check('a', '5' as never), /`cost`.* got "5"/],
-    ['a cost that is nothing', (api: Api) => api.check('a', null as never), /`cost`.* got null/],
-    ['a result that is none', (api: Api) => api.settle('a', null as never), /`result`/],
+    ['a string as cost', (api: Api) => api.check('a', '5' as never), /`cost`.* got "5"/],
+    ['a cost of null', (api: Api) => api.check('a', null as never), /`cost`.* got null/],
+    ['a result of null', (api: Api) => api.settle('a', null as never), /`result`/],
     [
-      'a misspelt result',
+      'a misspelt field of a result',
       (api: Api) => api.settle('a', { outcom: 'busy' } as never),
       /`outcom` to be one of outcome/,
     ],
-    ['news that are none', (api: Api) => api.update('a', null as never), /`feedback`/],
-    ['a key that is no text', (api: Api) => api.check(5 as never), /`key` to be a text, got 5/],
-    ['half a token to take', (api: Api) => api.takeUpTo('a', 0.5), /`most`/],
-    ['a negative deposit', (api: Api) => api.giveBack('a', -1), /`unused`/],
-    ['hits that are no number', (api: Api) => api.update('a', { hits: Number.NaN }), /`hits`/],
+    ['feedback of null', (api: Api) => api.update('a', null as never), /`feedback`/],
+    ['a key that is no string', (api: Api) => api.check(5 as never), /`key` to be a string, got 5/],
+    ['a fractional takeUpTo', (api: Api) => api.takeUpTo('a', 0.5), /`most`/],
+    ['a negative giveBack', (api: Api) => api.giveBack('a', -1), /`unused`/],
+    ['hits of NaN', (api: Api) => api.update('a', { hits: Number.NaN }), /`hits`/],
     ['negative hits', (api: Api) => api.update('a', { hits: -5 }), /`hits`/],
-    ['an empty pool', (api: Api) => api.update('a', { poolSize: 0 }), /`poolSize`/],
-    ['a rank outside', (api: Api) => api.update('a', { poolSize: 2, rank: 2 }), /`rank`/],
+    ['a pool size of 0', (api: Api) => api.update('a', { poolSize: 0 }), /`poolSize`/],
+    [
+      'a rank beyond the pool size',
+      (api: Api) => api.update('a', { poolSize: 2, rank: 2 }),
+      /`rank`/,
+    ],
     [
       'an unknown outcome',
       (api: Api) => api.settle('a', { outcome: 'fine' as never }),
       /`outcome`/,
     ],
-    ['a time that is none', (api: Api) => api.settle('a', { rttMs: Number.NaN }), /`rttMs`/],
-    ['a negative use', (api: Api) => api.settle('a', { used: -1 }), /`used`/],
-  ])('refuses %s and loses nothing', (_what, act, message) => {
+    ['a round-trip time of NaN', (api: Api) => api.settle('a', { rttMs: Number.NaN }), /`rttMs`/],
+    ['a negative used', (api: Api) => api.settle('a', { used: -1 }), /`used`/],
+  ])('refuses %s and changes nothing', (_what, act, message) => {
     const api = limiter({ limit: bucketLimit, clock: new VirtualClock() });
     api.check('a');
     expect(() => act(api)).toThrow(ConfigError);
@@ -126,10 +161,10 @@ describe('limiter', () => {
 
 type Api = ReturnType<typeof limiter>;
 
-describe('what a limiter tells', () => {
+describe('limiter: status, events and counters', () => {
   const clockAt = (now = 0) => new VirtualClock(now);
 
-  test('inspect says which rule says no, how much each has left, and until when', () => {
+  test('inspect: names the rule that refuses, what each has left, and until when', () => {
     const clock = clockAt();
     const limit = {
       all: [{ bucket: { rate: '10/s', burst: 3 } }, { bucket: { rate: '5/m', burst: 5 } }],
@@ -159,28 +194,28 @@ describe('what a limiter tells', () => {
   });
 
   test.each([
-    ['a spacing', { spacing: { every: '6s' } }, { quota: 1, windowMs: 6000, opensInMs: 6000 }],
+    ['spacing', { spacing: { every: '6s' } }, { quota: 1, windowMs: 6000, opensInMs: 6000 }],
     [
-      'a ramp',
+      'ramp',
       { ramp: { min: 1, max: 2, over: '9s' } },
       { quota: 1, windowMs: 1000, opensInMs: 1000 },
     ],
     ['busy', { busy: { max: 1 } }, { quota: 1, windowMs: 1000, opensInMs: 1000 }],
-    ['a slow bucket', { bucket: { rate: '1/6s' } }, { quota: 1, windowMs: 6000, opensInMs: 6000 }],
+    ['slow bucket', { bucket: { rate: '1/6s' } }, { quota: 1, windowMs: 6000, opensInMs: 6000 }],
     [
-      'a bucket larger than its rate',
+      'bucket with a burst of its rate',
       { bucket: { rate: 1, burst: 1 } },
       { quota: 1, windowMs: 1000 },
     ],
-  ] as const)('%s that is used up says when it opens', (_name, limit, expected) => {
+  ] as const)('inspect: an exhausted %s reports when it opens', (_name, limit, expected) => {
     const api = limiter({ limit, clock: clockAt() });
     api.check('x');
     expect(api.inspect('x').rules[0]).toMatchObject({ remaining: 0, ...expected });
     expect(api.inspect('x').by).toBe(Object.keys(limit)[0]);
   });
 
-  test('calls in flight have no time at which they open', () => {
-    const api = limiter({ limit: { adaptive: { fixed: 1 } }, clock: clockAt() });
+  test('inspect: a concurrency limit reports no opening time', () => {
+    const api = limiter({ limit: { concurrency: 1 }, clock: clockAt() });
     api.check('x');
     const { by, opensInMs, rules } = api.inspect('x');
     expect({ by, opensInMs, rules }).toEqual({
@@ -190,29 +225,34 @@ describe('what a limiter tells', () => {
     });
   });
 
-  test('listeners hear of every decision and every call settled, once', async () => {
+  test('on: reports every decision and every settled call once', async () => {
     const clock = clockAt();
     const limit = { spacing: { every: '1s', reserve: 1 } } as const;
     const api = limiter({ name: 'jobs', limit, clock });
-    const heard: unknown[] = [];
-    const stop = api.on(({ limit: _limit, key: _key, cost: _cost, ...event }) => heard.push(event));
+    const events: unknown[] = [];
+    const stop = api.on(({ limit: _limit, key: _key, cost: _cost, ...event }) =>
+      events.push(event),
+    );
     api.check('x');
     api.check('x');
     api.check('x');
     const waiting = api.acquire('x');
-    const giveUp = new AbortController();
-    const leaving = api.acquire('x', 1, { signal: giveUp.signal }).catch(() => {});
+    const abort = new AbortController();
+    const leaving = api.acquire('x', 1, { signal: abort.signal }).catch(() => {});
     await clock.advanceAsync(2000);
-    giveUp.abort();
+    abort.abort();
     await leaving;
     const permit = await waiting;
     clock.advance(30);
     if (permit.verdict === 'allow') permit.settle();
     stop();
     api.check('x');
-    expect(heard).toEqual([
+    expect(events).toEqual([
       { type: 'decision', at: 0, decision: { verdict: 'allow', remaining: 0 }, waitedMs: 0 },
-      { type: 'decision', at: 0, decision: { verdict: 'wait', waitMs: 1000 }, waitedMs: 0 },
+      {
+        ...{ type: 'decision', at: 0, waitedMs: 0 },
+        decision: { verdict: 'wait', waitMs: 1000, dueAt: 1000 },
+      },
       { type: 'decision', at: 0, decision: { verdict: 'deny', retryAfterMs: 1000 }, waitedMs: 0 },
       { type: 'decision', at: 2000, decision: { verdict: 'allow', remaining: 0 }, waitedMs: 2000 },
       { type: 'cancelled', at: 2000, waitedMs: 2000 },
@@ -223,9 +263,9 @@ describe('what a limiter tells', () => {
   test.each([
     ['an error', new Error('oops')],
     ['a symbol', Symbol('oops')],
-    ['something without words', Object.create(null)],
+    ['an object without a prototype', Object.create(null)],
     [
-      'a trap',
+      'an object that throws when printed',
       {
         toString: () => {
           throw new Error('again');
@@ -236,7 +276,7 @@ describe('what a limiter tells', () => {
       },
     ],
   ])(
-    'a listener that fails with %s, at once or later, is its own problem',
+    'on: a listener that throws %s, at once or later, does not affect the decision',
     async (_name, thrown) => {
       const api = limiter({ limit: bucketLimit, clock: clockAt() });
       api.on(() => {
@@ -250,14 +290,14 @@ describe('what a limiter tells', () => {
     },
   );
 
-  test('a misspelt option is a mistake, and changes nothing', async () => {
+  test('check and acquire: refuse a misspelt option and change nothing', async () => {
     const api = limiter({ limit: bucketLimit, clock: clockAt() });
     expect(() => api.check('alice', 1, { partitoin: 'live' } as never)).toThrow('partitoin');
     await expect(api.acquire('alice', 1, { partition: 'live' })).rejects.toThrow('partition');
     expect(api.stats()).toMatchObject({ cancelled: 0, allowed: 0 });
   });
 
-  test('counts what it does, whoever listens', async () => {
+  test('stats: counts without listeners', async () => {
     const clock = clockAt();
     const api = limiter({ limit: { bucket: { rate: 1, burst: 1 } }, clock });
     api.check('x');
@@ -283,7 +323,7 @@ describe('what a limiter tells', () => {
     expect(rttMs.counts[rttMs.boundsMs.indexOf(10)]).toBe(1);
   });
 
-  test('peek says what would be, changes nothing and is not counted', () => {
+  test('peek: returns the decision, changes nothing and is not counted', () => {
     const api = limiter({ limit: bucketLimit, clock: clockAt() });
     expect(api.peek('alice', 3)).toEqual({ verdict: 'allow', remaining: 0 });
     expect(api.peek('alice', 3)).toEqual({ verdict: 'allow', remaining: 0 });
@@ -292,29 +332,30 @@ describe('what a limiter tells', () => {
     expect(api.stats()).toMatchObject({ allowed: 1, denied: 0 });
   });
 
-  test('pass lets through who may go at once, and never past somebody who waits', async () => {
+  test('tryPass: passes a call at once, and never ahead of a waiter', async () => {
     const clock = clockAt();
     const api = limiter({ limit: { bucket: { rate: 1, burst: 1 } }, clock });
-    expect([api.tryPass('x'), api.tryPass('x')]).toEqual([true, false]);
+    const pass = (key: string): boolean => internalsOf(api).tryPass(key);
+    expect([pass('x'), pass('x')]).toEqual([true, false]);
     const waiting = api.acquire('x', 1);
     clock.advance(999.5);
-    expect(api.tryPass('x')).toBe(false);
+    expect(pass('x')).toBe(false);
     await clock.advanceAsync(1);
     expect((await waiting).verdict).toBe('allow');
     expect(api.stats()).toMatchObject({ allowed: 2, denied: 0 });
   });
 });
 
-describe('a permit that is never settled', () => {
-  test('is found, told of, and its place given back', async () => {
+describe('limiter: a permit that is never settled', () => {
+  test('expires, is reported, and gives its place back', async () => {
     const clock = new VirtualClock();
-    const api = limiter({ limit: { adaptive: { fixed: 1 } }, clock, permitTimeout: '1m' });
-    const heard: unknown[] = [];
-    api.on((event) => event.type === 'expired' && heard.push(event));
+    const api = limiter({ limit: { concurrency: 1 }, clock, permitTimeout: '1m' });
+    const events: unknown[] = [];
+    api.on((event) => event.type === 'expired' && events.push(event));
     const lost = api.tryAcquire('sink');
     const next = api.acquire('sink');
     await clock.advanceAsync(59_999);
-    expect(heard).toEqual([]);
+    expect(events).toEqual([]);
     await clock.advanceAsync(1);
     const event = {
       type: 'expired',
@@ -324,40 +365,40 @@ describe('a permit that is never settled', () => {
       at: 60_000,
       heldMs: 60_000,
     };
-    expect(heard).toEqual([event]);
+    expect(events).toEqual([event]);
     expect((await next).verdict).toBe('allow');
-    if (lost.verdict === 'allow') lost.settle(); // too late: counts no more
+    if (lost.verdict === 'allow') lost.settle(); // too late: no effect
     expect(api.inspect('sink').inFlight).toBe(1);
     expect(api.stats()).toMatchObject({ expiredPermits: 1, held: 1 });
   });
 
-  test('one alarm watches them, whatever those who hear of it do', async () => {
+  test('uses one timer, even if listeners take new permits', async () => {
     const clock = new VirtualClock();
-    let alarms = 0;
+    let timers = 0;
     const counting = {
       now: () => clock.now(),
       wakeAt: (at: number, act: () => void) => {
-        alarms++;
+        timers++;
         return clock.wakeAt(at, () => {
-          alarms--;
+          timers--;
           act();
         });
       },
     };
     const api = limiter({
-      limit: { adaptive: { fixed: 99 } },
+      limit: { concurrency: 99 },
       clock: counting,
       permitTimeout: 100,
     });
     api.on((event) => event.type === 'expired' && api.tryAcquire('sink'));
     for (let n = 0; n < 5; n++) api.tryAcquire('sink');
     await clock.advanceAsync(1050);
-    expect(alarms).toBe(1);
+    expect(timers).toBe(1);
   });
 
-  test('those that are settled in time are not', async () => {
+  test('does not expire if settled in time', async () => {
     const clock = new VirtualClock();
-    const api = limiter({ limit: { adaptive: { fixed: 10 } }, clock, permitTimeout: '1m' });
+    const api = limiter({ limit: { concurrency: 10 }, clock, permitTimeout: '1m' });
     for (let n = 0; n < 1000; n++) {
       const permit = api.tryAcquire('sink');
       await clock.advanceAsync(500);
@@ -367,8 +408,8 @@ describe('a permit that is never settled', () => {
   });
 });
 
-describe('a pause', () => {
-  test('keeps everybody out for as long as the other side said, whatever the rule', async () => {
+describe('limiter: Retry-After cool-down', () => {
+  test('update: refuses the key for the given time, whatever the rule', async () => {
     const clock = new VirtualClock();
     const api = limiter({ limit: bucketLimit, clock });
     expect(api.update('sink', { retryAfterMs: 3000 })).toBe(true);
@@ -383,7 +424,7 @@ describe('a pause', () => {
     expect(api.check('sink').verdict).toBe('allow');
   });
 
-  test('comes with a settled call, and never ends before the longest of them', () => {
+  test('settle: starts a cool-down; the longest one counts', () => {
     const clock = new VirtualClock();
     const api = limiter({ limit: { busy: {} }, clock });
     api.check('sink');
@@ -392,41 +433,115 @@ describe('a pause', () => {
     expect(api.check('sink')).toEqual({ verdict: 'deny', retryAfterMs: 5000 });
   });
 
-  test('has a bound, so that nobody can be sent away for ever', () => {
+  test('maxCooldown bounds it', () => {
     const api = limiter({ limit: bucketLimit, clock: new VirtualClock(), maxCooldown: '10s' });
     api.update('sink', { retryAfterMs: 1e12 });
     expect(api.check('sink')).toEqual({ verdict: 'deny', retryAfterMs: 10_000 });
   });
 
-  test('what is left on the other side counts, and nothing left is a pause', () => {
+  test('update: takes the remaining quota of the server; 0 starts a cool-down', () => {
     const clock = new VirtualClock();
     const api = limiter({ limit: { bucket: { rate: 1, burst: 100 } }, clock });
     api.update('llm', { remaining: 7, resetMs: 60_000 });
     expect(api.inspect('llm').remaining).toBe(7);
-    api.update('llm', { remaining: 50 }); // never more than is known here
+    api.update('llm', { remaining: 50 }); // never raises the level
     expect(api.inspect('llm').remaining).toBe(7);
     api.update('llm', { remaining: 0, resetMs: 2500 });
     expect(api.check('llm')).toEqual({ verdict: 'deny', retryAfterMs: 2500 });
   });
 
-  test('only so many keys are paused at once', () => {
+  test('evicts the oldest beyond 10,000 keys', () => {
     const api = limiter({ limit: bucketLimit, clock: new VirtualClock() });
     for (let n = 0; n <= 10_000; n++) api.update(`k${n}`, { retryAfterMs: 1000 });
-    expect(api.check('k0').verdict).toBe('allow'); // the oldest was forgotten
+    expect(api.check('k0').verdict).toBe('allow'); // the oldest was evicted
     expect(api.check('k1').verdict).toBe('deny');
   });
 
-  test("that is over stands in nobody's way, also if its key is never seen again", () => {
+  test('checkHashed: works again once all cool-downs are over', () => {
     const clock = new VirtualClock();
     const hash = createHasher([1, 2]);
     const api = createLimiter({ limit: bucketLimit, clock }, { hasher: hash }) as SyncLimiter;
     hash.hash('alice');
     expect(api.checkHashed(hash, 1)?.verdict).toBe('allow');
     api.update('gone', { retryAfterMs: 1000 });
-    expect(api.checkHashed(hash, 1)).toBeUndefined(); // by name only, as long as some name is paused
+    expect(api.checkHashed(hash, 1)).toBeUndefined(); // by key only, while any key is in cool-down
     clock.advance(1000);
     expect(api.check('alice').verdict).toBe('allow');
     hash.hash('alice');
     expect(api.checkHashed(hash, 1)?.verdict).toBe('allow');
+  });
+});
+
+describe('limiter: public interface', () => {
+  const verbs = [
+    ...['name', 'check', 'peek', 'tryAcquire', 'acquire', 'takeUpTo', 'giveBack', 'settle'],
+    ...['update', 'inspect', 'on', 'stats', 'close'],
+  ] as const;
+
+  test('Limiter and RemoteLimiter have the same 13 members', () => {
+    expect(verbs.length).toBe(13);
+    expectTypeOf<keyof Limiter>().toEqualTypeOf<(typeof verbs)[number]>();
+    expectTypeOf<keyof RemoteLimiter>().toEqualTypeOf<(typeof verbs)[number]>();
+  });
+
+  test('internalsOf: refuses an object that is not a limiter', () => {
+    const message = /`limiter` to be a limiter made by limiter\(\) or all\(\)/;
+    for (const value of [undefined, null, 5, {}, { check() {}, acquire() {} }])
+      expect(() => internalsOf(value as never)).toThrow(message);
+    const api = limiter({ limit: bucketLimit });
+    expect(internalsOf(api)).toBe(api);
+  });
+});
+
+describe('limiter: close', () => {
+  test('refuses waiting calls, releases their timers and leaves the backend', async () => {
+    const clock = new VirtualClock();
+    let timers = 0;
+    const counting = {
+      now: () => clock.now(),
+      wakeAt: (at: number, act: () => void) => {
+        timers++;
+        const cancel = clock.wakeAt(at, act);
+        return () => {
+          timers--;
+          cancel();
+        };
+      },
+    };
+    let detached = 0;
+    const backend: BackendFactory = {
+      isRemote: false,
+      create: (policy, context) => {
+        const local = new LocalBackend(policy, context);
+        return Object.assign(local, { detach: () => detached++ });
+      },
+    };
+    const limit = { bucket: { rate: 1, burst: 1 } } as const;
+    const api = limiter({ limit, clock: counting, backend });
+    api.check('x');
+    const waiting = ['a', 'b'].map(() => api.acquire('x', 1, { wait: '1m' }));
+    expect([api.stats().waiting, timers]).toEqual([2, 1]);
+    api.close();
+    api.close();
+    expect([api.stats().waiting, timers, detached]).toEqual([0, 0, 1]);
+    for (const entry of await Promise.all(waiting))
+      expect(entry).toMatchObject({ verdict: 'deny', reason: 'closed' });
+  });
+
+  test('refuses later calls by every verb; a permit can still be settled', async () => {
+    const hash = createHasher([1, 2]);
+    const options = { limit: { concurrency: 2 }, clock: new VirtualClock() } as const;
+    const api = createLimiter(options, { hasher: hash }) as SyncLimiter;
+    const permit = api.tryAcquire('x');
+    api.close();
+    const closed = { verdict: 'deny', retryAfterMs: 0 };
+    hash.hash('x');
+    expect([api.check('x'), api.peek('x')]).toEqual([closed, closed]);
+    expect([api.checkHashed(hash, 1), api.tryPass('x')]).toEqual([undefined, false]);
+    expect(api.tryAcquire('x')).toMatchObject({ ...closed, reason: 'closed' });
+    expect(await api.acquire('x')).toMatchObject({ ...closed, reason: 'closed' });
+    expect(api.takeUpTo('x', 5)).toBe(0);
+    if (permit.verdict === 'allow') permit.settle();
+    expect(api.inspect('x').inFlight).toBe(0);
   });
 });

@@ -1,55 +1,63 @@
 /**
- * Makes limiters, of what people write.
+ * Creates limiters from options.
  *
  *     const api = limiter({ limit: { bucket: { rate: '100/s', burst: 20 } } });
- *     if (api.ask(userId).verdict === 'allow') serve();
+ *     if (api.check(userId).verdict === 'allow') serve();
  *
- * Whoever would rather wait than be refused takes `acquire` instead.
+ * A call that would rather wait than be refused uses `acquire`.
  */
 
 import type { BackendFactory } from '../backends/backend.ts';
 import { LocalBackend } from '../backends/local/backend.ts';
 import { DEFAULT_MAX_KEYS, MAX_KEYS_CEILING } from '../backends/local/table.ts';
 import type { RemoteBackendFactory } from '../backends/remote-backend.ts';
-import { type Clock, coarseClock, isClock, type Millis, systemClock } from '../core/clock.ts';
+import {
+  batchClock,
+  type Clock,
+  coarseClock,
+  isClock,
+  type Millis,
+  systemClock,
+} from '../core/clock.ts';
 import type { Duration } from '../core/duration.ts';
 import type { Hasher } from '../core/hash.ts';
 import { isRecord, OptionReader } from '../core/options.ts';
 import { type Random, systemRandom } from '../core/random.ts';
-import { createPolicy, type Limit } from '../policies/limit.ts';
+import { createPolicy, LIMIT_KINDS, type Limit } from '../policies/limit.ts';
 import { AsyncLimiter, type RemoteLimiter } from './async-limiter.ts';
 import { type Limiter, SyncLimiter } from './sync-limiter.ts';
 import { QUEUE_ORDERS, type QueueOrder } from './wait-queue.ts';
+import type { QueueSettings } from './wait-scheduler.ts';
 
-/** What `limiter` takes. */
+/** Options of `limiter`. */
 export interface LimiterOptions {
-  /** The rule, spelled with one key: `{ bucket: { rate: '100/s' } }`. */
+  /** The rule, an object with one key: `{ bucket: { rate: '100/s' } }`. */
   readonly limit: Limit;
-  /** What it is called in events, metrics, log lines and headers. Default: the rule's name. */
+  /** Its name in events, metrics, log lines and headers. Default: the rule's kind. */
   readonly name?: string;
-  /** How `acquire` lets people wait. */
+  /** The queue of `acquire`. */
   readonly queue?: QueueOptions;
-  /** Who else spends from the limit. Default: nobody, this process decides alone. */
+  /** Where the limit's state lives: `redis(client)`, `peers(…)`. Default: in this process. */
   readonly backend?: RemoteBackendFactory | BackendFactory;
-  /** A permit held longer than this counts as lost: its place is given back. Default 10 minutes; Infinity: never. */
+  /** A permit not settled within this time expires: its place is given back. Default 10 minutes; Infinity: never. */
   readonly permitTimeout?: Duration;
-  /** The longest anybody is kept out because the other side asked for it. Default 5 minutes. */
+  /** The longest Retry-After cool-down of a key. Default 5 minutes. */
   readonly maxCooldown?: Duration;
-  /** The most keys to remember at once. Default 1,048,576. */
+  /** The most keys that have state at once. Default 1,048,576. */
   readonly maxKeys?: number;
-  /** Where time comes from. Default: the system's, looked at as often as the rule needs. */
+  /** The clock. Default: the system's, read as often as the rule needs. */
   readonly clock?: Clock;
-  /** Where chance comes from. Default: the system's. */
+  /** The random number generator. Default: the system's. */
   readonly random?: Random;
 }
 
-/** Who may wait in `acquire`, and who is next. */
+/** The queue of `acquire`: its bound and its order. */
 export interface QueueOptions {
-  /** The most that may wait, over all keys. Default 10,000. */
+  /** The most waiting calls, over all keys. Default 10,000. */
   readonly max?: number;
-  /** Who is next: fifo (default), lifo, or priority. */
+  /** Which call is next: fifo (default), lifo, or priority. */
   readonly order?: QueueOrder;
-  /** False lets the process end while somebody waits. Default true. */
+  /** Whether waiting calls keep the process alive. Default true. */
   readonly keepAlive?: boolean;
 }
 
@@ -57,13 +65,13 @@ const DEFAULT_MAX_WAITERS = 10_000;
 const DEFAULT_PERMIT_TIMEOUT_MS: Millis = 600_000;
 const DEFAULT_MAX_COOLDOWN_MS: Millis = 300_000;
 
-/** A limiter whose decisions are made elsewhere. */
+/** Options of a limiter whose backend decides elsewhere. */
 export interface RemoteLimiterOptions extends LimiterOptions {
-  /** Who else spends from the limit, and who decides: `redis(client)`. */
+  /** The backend that decides: `redis(client)`. */
   readonly backend: RemoteBackendFactory;
 }
 
-/** Makes a limiter. @throws {ConfigError} if the limit makes no sense. */
+/** Creates a limiter. @throws {ConfigError} for invalid options. */
 export function limiter(options: RemoteLimiterOptions): RemoteLimiter;
 export function limiter(options: LimiterOptions & { readonly backend?: BackendFactory }): Limiter;
 export function limiter(options: LimiterOptions): Limiter | RemoteLimiter;
@@ -71,29 +79,30 @@ export function limiter(options: LimiterOptions): Limiter | RemoteLimiter {
   return createLimiter(options);
 }
 
-/** What a surface of ours says besides. */
+/** Options for this package's own callers. */
 interface InternalOptions {
-  /** It hashes keys itself, with this. */
+  /** The hasher of a caller that hashes keys itself. */
   readonly hasher?: Hasher;
-  /** It knows best how often to look at the clock, where the rule can bear that. */
+  /** The caller's clock, used where the rule does not need exact time. */
   readonly clock?: Clock | undefined;
-  /** Where the limit stands in what people wrote. Default `limit`. */
+  /** The path of the limit in error messages. Default `limit`. */
   readonly path?: string;
 }
 
-/** The same for a surface of ours. */
+/** The same for this package's own callers. */
 export function createLimiter(
   options: LimiterOptions,
-  within: InternalOptions = {},
+  internal: InternalOptions = {},
 ): SyncLimiter | AsyncLimiter {
   const reader = new OptionReader('', options, 'an object with a limit');
   const limit = reader.get('limit');
+  if (limit === undefined) suggestLimit(reader);
   const queue = readQueue(new OptionReader('queue', reader.get('queue') ?? {}));
   const range = { min: 1, max: MAX_KEYS_CEILING, integer: true };
   const maxKeys = reader.number('maxKeys', range, DEFAULT_MAX_KEYS);
-  const given = reader.optional('clock', isClock, 'a clock: an object with now()');
+  const givenClock = reader.optional('clock', isClock, 'a clock: an object with now()');
   const random = reader.optional('random', isFunction, 'a function') ?? systemRandom;
-  const name = reader.optional('name', isNonEmptyString, 'a text of at least one letter');
+  const name = reader.optional('name', isNonEmptyString, 'a string of at least one character');
   const isEndless = reader.get('permitTimeout') === Infinity;
   const permitTimeoutMs = isEndless
     ? Infinity
@@ -106,28 +115,39 @@ export function createLimiter(
   );
   reader.finish();
 
-  const policy = createPolicy(limit, random, within.path);
-  const own = { name: name ?? policy.kind, random, queue, permitTimeoutMs, maxCooldownMs };
+  const policy = createPolicy(limit, random, internal.path);
+  const common = { name: name ?? policy.kind, random, ...queue, permitTimeoutMs, maxCooldownMs };
   if (factory?.isRemote) {
     const hasExplicitName = name !== undefined;
-    const settings = { ...own, hasExplicitName, maxKeys, clock: given ?? systemClock };
+    const clock = givenClock ?? systemClock;
+    const settings = { ...common, hasExplicitName, maxKeys, clock };
     return new AsyncLimiter(policy, factory, settings);
   }
-  const clock = given ?? (policy.needsExactTime ? systemClock : (within.clock ?? coarseClock()));
-  const { hasher } = within;
-  const setting = { clock, random, maxKeys, ...(hasher && { hasher }) };
+  const inexactClock = (): Clock => internal.clock ?? coarseClock();
+  const source = givenClock ?? (policy.needsExactTime ? systemClock : inexactClock());
+  const reservationClock = policy.canReserve ? batchClock(source) : undefined;
+  const clock = reservationClock ?? source;
+  const { hasher } = internal;
+  const context = { clock, random, maxKeys, ...(hasher && { hasher }) };
   let created: SyncLimiter | undefined;
-  const onCapacity = (key: string): void => created?.wake(key);
+  const onCapacity = (key: string): void => created?.scheduler.wake(key);
   const backend = factory
-    ? factory.create(policy, { name: own.name, onCapacity, ...setting })
-    : new LocalBackend(policy, setting);
-  created = new SyncLimiter(policy, backend, { ...own, clock });
+    ? factory.create(policy, { name: common.name, onCapacity, ...context })
+    : new LocalBackend(policy, context);
+  created = new SyncLimiter(policy, backend, { ...common, clock, batchClock: reservationClock });
   return created;
 }
 
-function readQueue(reader: OptionReader): Required<QueueOptions> {
+/** A rule beside the options, where it belongs into `limit`. */
+function suggestLimit(reader: OptionReader): void {
+  const kind = LIMIT_KINDS.find((name) => reader.names().includes(name));
+  if (kind === undefined) return;
+  reader.throwFor(kind, `inside \`limit\` (did you mean \`{ limit: { ${kind}: … } }\`?)`);
+}
+
+function readQueue(reader: OptionReader): Omit<QueueSettings, 'clock'> {
   const queue = {
-    max: reader.number('max', { min: 0, integer: true }, DEFAULT_MAX_WAITERS),
+    maxWaiters: reader.number('max', { min: 0, integer: true }, DEFAULT_MAX_WAITERS),
     order: reader.oneOf('order', QUEUE_ORDERS, 'fifo'),
     keepAlive: reader.boolean('keepAlive', true),
   };
@@ -143,4 +163,4 @@ const isBackendFactory = (value: unknown): value is RemoteBackendFactory | Backe
 const isNonEmptyString = (value: unknown): value is string =>
   typeof value === 'string' && value !== '';
 
-export { LIMIT_KINDS } from '../policies/limit.ts';
+export { LIMIT_KINDS };

@@ -2,13 +2,13 @@ import { describe, expect, test } from 'vitest';
 import { VirtualClock } from '../testing/virtual-clock.ts';
 import { limiter } from './limiter.ts';
 
-describe('a permit', () => {
+describe('permit', () => {
   const setUp = () => {
     const clock = new VirtualClock();
-    return { clock, api: limiter({ limit: { adaptive: { fixed: 2 } }, clock }) };
+    return { clock, api: limiter({ limit: { concurrency: 2 }, clock }) };
   };
 
-  test('is held until it is settled, and settled twice counts once', async () => {
+  test('is held until it is settled; a second settle has no effect', async () => {
     const { api } = setUp();
     const [a, b] = [await api.acquire('sink'), api.tryAcquire('sink')];
     expect(api.tryAcquire('sink')).toMatchObject({ verdict: 'deny', retryAfterMs: 0 });
@@ -21,7 +21,7 @@ describe('a permit', () => {
     expect(api.stats().held).toBe(1);
   });
 
-  test('measures how long it was held, unless it is told', async () => {
+  test('measures its round-trip time', async () => {
     const { clock, api } = setUp();
     const permit = await api.acquire('sink');
     clock.advance(40);
@@ -29,7 +29,7 @@ describe('a permit', () => {
     expect(api.inspect('sink').rttMs).toBe(40);
   });
 
-  test('is settled by the end of its block', async () => {
+  test('is settled by Symbol.dispose', async () => {
     const { api } = setUp();
     {
       const permit = await api.acquire('sink');
@@ -39,7 +39,7 @@ describe('a permit', () => {
     api.tryAcquire('sink', 9)[Symbol.dispose](); // a refusal has nothing to settle
   });
 
-  test('for nothing at all is given back', async () => {
+  test('settled as ignored, gives its cost back', async () => {
     const api = limiter({ limit: { bucket: { rate: 1, burst: 3 } }, clock: new VirtualClock() });
     const permit = api.tryAcquire('key', 2);
     if (permit.verdict === 'allow') permit.settle({ outcome: 'ignored' });

@@ -1,48 +1,64 @@
 /**
- * A permit: held from allow to settle.
+ * A permit: held from allow to settle. A refusal: what `acquire` returns instead.
  *
  *     const entry = await api.acquire('sink');
  *     if (entry.verdict === 'deny') return later(entry.retryAfterMs);
  *     try { await send(); entry.settle(); } catch (error) { entry.settle({ outcome: 'failed' }); }
  *
- * or, with `using entry = await api.acquire('sink')`, settled as ok when the block ends, unless it was
- * settled otherwise before. A refusal can stand in the same place: it has nothing to settle.
+ * With `using entry = await api.acquire('sink')` a permit is settled as ok when the block ends, unless it was settled
+ * before. A refusal is disposable too, so both fit the same declaration.
  */
 
-// For whoever compiles without it: a library of the compiler's own, where `Disposable` is.
+// Declares `Disposable` for projects that compile without this library of TypeScript.
 /// <reference lib="esnext.disposable" preserve="true" />
 
 import type { Millis } from '../core/clock.ts';
 import { type CallResult, requireResult } from './validate.ts';
-import type { RefusalReason } from './wait-scheduler.ts';
 
-/** How a permit was settled: what it was for is known already. */
+/** Why a call got no permit. */
+export type RefusalReason =
+  /** It does not fit now, and the call does not wait. */
+  | 'not-now'
+  /** Its cost can never fit. */
+  | 'never'
+  /** It would wait, or has waited, longer than `wait` allows. */
+  | 'too-long'
+  /** The queue is full. */
+  | 'queue-full'
+  /** The backend is unavailable, and `onUnavailable` is deny. */
+  | 'unavailable'
+  /** The limiter is closed. */
+  | 'closed';
+
+/** The result of a call that had a permit. Key, cost and due time are known from the permit. */
 export type PermitResult = Omit<CallResult, 'cost' | 'dueAt' | 'partition'>;
 
-interface PermitInit {
+export interface PermitInit {
   readonly key: string;
   readonly cost: number;
+  /** When it is due, on the clock that decided. */
   readonly dueAt: Millis;
+  /** When it is issued, on the limiter's clock. */
   readonly issuedAt: Millis;
-  /** Those it stands for, where several limiters gave it together. */
+  /** The permits of the limits it consists of, where a composite issued it. */
   readonly children?: readonly Permit[];
 }
 
-/** A yes that is held until the work is done, and then settled. */
+/** Permission for one call, held until the call is over and settled. */
 export class Permit implements Disposable {
   readonly verdict = 'allow';
   readonly key: string;
   readonly cost: number;
-  /** When it was good. */
+  /** When it was due, on the clock that decided. */
   readonly dueAt: Millis;
-  /** Since when it is out. */
+  /** When it was issued, on the limiter's clock. */
   readonly issuedAt: Millis;
   readonly #children: readonly Permit[] | undefined;
-  #onSettle: ((settled: PermitResult) => void) | undefined;
+  #onSettle: ((result: PermitResult) => void) | undefined;
 
   constructor(
     { key, cost, dueAt, issuedAt, children }: PermitInit,
-    settle: (settled: PermitResult) => void,
+    settle: (result: PermitResult) => void,
   ) {
     this.key = key;
     this.cost = cost;
@@ -52,19 +68,19 @@ export class Permit implements Disposable {
     this.#onSettle = settle;
   }
 
-  /** True also if it was held for too long, and nobody counts on it any more. */
+  /** True also for a permit that expired after `permitTimeout`. */
   get isSettled(): boolean {
     if (this.#onSettle === undefined) return true;
-    return this.#children?.every((part) => part.isSettled) ?? false;
+    return this.#children?.every((child) => child.isSettled) ?? false;
   }
 
-  /** Says how it went, `ok` if nothing else is said. Settled twice counts once. */
-  settle(settled: PermitResult = {}): void {
-    requireResult(settled); // nonsense leaves it unsettled, and so not lost
+  /** Reports how the call went, `ok` by default. A second settle has no effect. */
+  settle(result: PermitResult = {}): void {
+    requireResult(result); // an invalid result leaves it unsettled, so it can be settled again
     const settle = this.#onSettle;
-    this.#onSettle = undefined; // before anybody hears of it, who might settle it again
+    this.#onSettle = undefined; // before listeners run, which might settle it again
     try {
-      settle?.(settled);
+      settle?.(result);
     } catch (error) {
       this.#onSettle = settle;
       throw error;
@@ -76,18 +92,31 @@ export class Permit implements Disposable {
   }
 }
 
-/** A no, as `tryAcquire` and `acquire` give it. Nothing is held; it may be disposed of all the same. */
+/** No permit: what `tryAcquire` and `acquire` return instead. It holds nothing. */
 export class Refusal implements Disposable {
   readonly verdict = 'deny';
   /** The name of the limit that refused. */
   readonly limit: string;
   readonly retryAfterMs: Millis;
   readonly reason: RefusalReason;
+  // Declared, not defined: most refusals have neither, and a refusal is on the hot path.
+  /** How long the call has waited; left out if it has not. */
+  declare readonly waitedMs?: Millis;
+  /** Why, in words, where more is known than the reason says. */
+  declare readonly detail?: string;
 
-  constructor({ limit, retryAfterMs, reason }: Omit<Refusal, 'verdict' | typeof Symbol.dispose>) {
+  constructor(
+    limit: string,
+    retryAfterMs: Millis,
+    reason: RefusalReason,
+    waitedMs: Millis,
+    detail?: string,
+  ) {
     this.limit = limit;
     this.retryAfterMs = retryAfterMs;
     this.reason = reason;
+    if (waitedMs > 0) this.waitedMs = waitedMs;
+    if (detail !== undefined) this.detail = detail;
   }
 
   [Symbol.dispose](): void {}

@@ -9,10 +9,10 @@ import { allow, deny } from '../core/decision.ts';
 import { VirtualClock } from '../testing/virtual-clock.ts';
 import { limiter } from './limiter.ts';
 
-test('who has its place has it at once, whenever those behind it are told', async () => {
-  const told: ((answer: RemoteDecision) => void)[] = [];
+test('remote wait queue: a waiter gets its reserved place before the answers for later ones', async () => {
+  const answers: ((answer: RemoteDecision) => void)[] = [];
   const backend: Partial<RemoteBackend> = {
-    check: () => new Promise((tell) => told.push(tell)),
+    check: () => new Promise((answer) => answers.push(answer)),
     settle: async () => {},
     close: async () => {},
     isAvailable: true,
@@ -20,33 +20,33 @@ test('who has its place has it at once, whenever those behind it are told', asyn
   const factory: RemoteBackendFactory = { isRemote: true, create: () => backend as RemoteBackend };
   const api = limiter({ limit: { spacing: { every: '1s', reserve: 2 } }, backend: factory });
   const first = api.acquire('token');
-  const others = [api.acquire('token'), api.acquire('token')]; // they ask together, once the first is told
-  told[0]({ decision: allow(0), decidedAt: 0 });
+  const others = [api.acquire('token'), api.acquire('token')]; // they check together, once the first is answered
+  answers[0]({ decision: allow(0), decidedAt: 0 });
   expect((await first).verdict).toBe('allow');
-  await vi.waitFor(() => expect(told.length).toBe(3));
-  told[1]({ decision: allow(0), decidedAt: 0 });
+  await vi.waitFor(() => expect(answers.length).toBe(3));
+  answers[1]({ decision: allow(0), decidedAt: 0 });
   expect((await others[0]).verdict).toBe('allow');
-  told[2]({ decision: allow(0), decidedAt: 0 });
+  answers[2]({ decision: allow(0), decidedAt: 0 });
   expect((await others[1]).verdict).toBe('allow');
   await api.close();
 });
 
-describe('a place that is lost if nobody is there by then', () => {
+describe('remote limiter: a place that is lost after usableUntil', () => {
   /**
-   * Whoever decides gives 5 ms, and one place in so long; from its answer, or from the line, to the caller it takes
-   * 20 ms, so many times.
+   * A backend whose places are usable for 5 ms, one every `everyMs`. The first `times` answers are delayed by 20 ms, on
+   * the way from the backend or from the queue to the caller.
    */
-  function heldUp(times: number, where: 'answer' | 'line' = 'answer', everyMs = 0) {
+  function delayed(times: number, where: 'answer' | 'queue' = 'answer', everyMs = 0) {
     const clock = new VirtualClock();
-    let asked = 0;
+    let checks = 0;
     let opensAt = 0;
-    const holdUp = async (): Promise<void> => {
+    const delay = async (): Promise<void> => {
       await undefined;
-      if (where === 'line') await undefined; // by then it has been told, and its alarm is off
+      if (where === 'queue') await undefined; // by then it is resolved, and its timer cancelled
       clock.advance(20);
     };
     const place = (): { decidedAt: number; usableUntil: number } => {
-      if (asked++ < times) void holdUp();
+      if (checks++ < times) void delay();
       return { decidedAt: clock.now(), usableUntil: clock.now() + 5 };
     };
     const answer = async (): Promise<RemoteDecision> => ({ decision: allow(0), ...place() });
@@ -68,33 +68,33 @@ describe('a place that is lost if nobody is there by then', () => {
       create: () => backend as RemoteBackend,
     };
     const api = limiter({ limit: { spacing: { every: '1s' } }, backend: factory, clock });
-    return { api, clock, asked: () => asked };
+    return { api, clock, checks: () => checks };
   }
 
-  test('is not handed out too late to who waits: it asks again', async () => {
-    const { api, asked } = heldUp(2);
+  test('acquire: checks again instead of returning it late', async () => {
+    const { api, checks } = delayed(2);
     const permit = await api.acquire('token');
     expect(permit).toMatchObject({ verdict: 'allow', issuedAt: 40 });
-    expect(asked()).toBe(3);
+    expect(checks()).toBe(3);
     expect(api.stats()).toMatchObject({ allowed: 1, denied: 0 });
   });
 
-  test('is refused to who does not, and to who has waited long enough', async () => {
-    expect((await heldUp(1).api.check('token')).verdict).toBe('deny');
-    expect((await heldUp(0).api.check('token')).verdict).toBe('allow');
-    expect((await heldUp(1).api.tryAcquire('token')).verdict).toBe('deny');
-    expect((await heldUp(0).api.tryAcquire('token')).verdict).toBe('allow');
-    const { api, asked } = heldUp(9);
+  test('check, tryAcquire and an expired acquire: refuse it', async () => {
+    expect((await delayed(1).api.check('token')).verdict).toBe('deny');
+    expect((await delayed(0).api.check('token')).verdict).toBe('allow');
+    expect((await delayed(1).api.tryAcquire('token')).verdict).toBe('deny');
+    expect((await delayed(0).api.tryAcquire('token')).verdict).toBe('allow');
+    const { api, checks } = delayed(9);
     expect(await api.acquire('token', 1, { wait: 30 })).toMatchObject({ verdict: 'deny' });
-    expect(asked()).toBe(2);
+    expect(checks()).toBe(2);
   });
 
-  test('is asked for again in front of those who came later', async () => {
-    const { api, clock } = heldUp(1, 'line', 1000);
+  test('acquire: checks again ahead of later arrivals', async () => {
+    const { api, clock } = delayed(1, 'queue', 1000);
     const entered: string[] = [];
-    const enter = async (who: string): Promise<void> => {
+    const enter = async (name: string): Promise<void> => {
       const { verdict } = await api.acquire('token');
-      entered.push(`${who} ${verdict}`);
+      entered.push(`${name} ${verdict}`);
     };
     const both = [enter('first'), enter('second')];
     await clock.advanceAsync(3000);
@@ -102,30 +102,30 @@ describe('a place that is lost if nobody is there by then', () => {
     expect(entered).toEqual(['first allow', 'second allow']);
   });
 
-  test('is not asked for again after the deadline, nor after an abort', async () => {
-    const late = heldUp(1, 'line');
+  test('acquire: does not check again after its deadline or an abort', async () => {
+    const late = delayed(1, 'queue');
     const waited: number[] = [];
     late.api.on((event) => event.type === 'decision' && waited.push(event.waitedMs));
     const entry = await late.api.acquire('token', 1, { wait: 10 });
     expect(entry).toMatchObject({ verdict: 'deny', reason: 'too-long' });
-    expect([late.asked(), waited]).toEqual([1, [20]]);
+    expect([late.checks(), waited]).toEqual([1, [20]]);
 
-    const left = heldUp(1, 'line');
+    const left = delayed(1, 'queue');
     const leaving = new AbortController();
     left.clock.wakeAt(20, () => leaving.abort(new Error('gone')));
     const { signal } = leaving;
     await expect(left.api.acquire('token', 1, { signal })).rejects.toThrow('gone');
-    expect([left.asked(), left.api.stats().cancelled]).toEqual([1, 1]);
+    expect([left.checks(), left.api.stats().cancelled]).toEqual([1, 1]);
   });
 
-  test('says how long until there can be another', async () => {
+  test('check and tryAcquire: return the time to the next place', async () => {
     const deny = { verdict: 'deny', retryAfterMs: 1000 };
-    expect(await heldUp(1).api.check('token')).toMatchObject(deny);
-    expect(await heldUp(1).api.tryAcquire('token')).toMatchObject(deny);
+    expect(await delayed(1).api.check('token')).toMatchObject(deny);
+    expect(await delayed(1).api.tryAcquire('token')).toMatchObject(deny);
   });
 });
 
-test('who has gone gets nothing, also where it would not have waited', async () => {
+test('remote limiter: acquire without wait rejects if its signal has aborted', async () => {
   const backend: Partial<RemoteBackend> = {
     checkNow: async () => ({ decision: allow(0), decidedAt: 0 }),
     isAvailable: true,

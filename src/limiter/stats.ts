@@ -1,24 +1,24 @@
 /**
- * What a limiter has done, counted as it goes.
+ * Counters and histograms of a limiter.
  *
- * A labelled counter of a metrics library costs more than a decision. So these are plain numbers in
- * typed arrays, always on, and turned into anybody's metrics when somebody asks for them.
+ * A labelled counter of a metrics library costs more than a decision. So these are plain numbers in typed arrays,
+ * always on, and converted when a metrics adapter reads them.
  */
 
 import type { Millis } from '../core/clock.ts';
 import { type Decision, OUTCOMES, type Outcome } from '../core/decision.ts';
 
-/** How many of something were no longer than each bound; the last counts what was longer still. */
+/** How many durations are in each bucket; the last bucket has no upper bound. */
 export interface Histogram {
   /** Upper bounds in milliseconds, smallest first. */
   readonly boundsMs: readonly Millis[];
-  /** One more than there are bounds; not summed up. */
+  /** One more than `boundsMs`; not cumulative. */
   readonly counts: readonly number[];
   readonly count: number;
   readonly sumMs: Millis;
 }
 
-/** From a fast local call to a slow job, each about twice the one before. */
+/** From a fast local call to a slow job, each bound about twice the one before. */
 export const HISTOGRAM_BOUNDS_MS: readonly Millis[] = [
   1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10_000, 30_000, 60_000,
 ];
@@ -36,28 +36,28 @@ class HistogramBuilder {
 
   snapshot(): Histogram {
     const counts = [...this.#counts];
-    const count = counts.reduce((sum, own) => sum + own, 0);
+    const count = counts.reduce((sum, one) => sum + one, 0);
     return { boundsMs: HISTOGRAM_BOUNDS_MS, counts, count, sumMs: this.#sumMs };
   }
 }
 
-/** Everything that was counted, from the start of the limiter on. */
+/** All counters since the limiter was created. */
 export interface CounterSnapshot {
-  /** Calls let through, at once or after a wait. */
+  /** Calls allowed, at once or after a wait. */
   readonly allowed: number;
-  /** Of these, how many had to wait. */
+  /** Calls allowed after a wait. */
   readonly waited: number;
   /** Calls refused. */
   readonly denied: number;
-  /** Calls that gave up waiting. */
+  /** Waiting calls whose signal aborted. */
   readonly cancelled: number;
-  /** Permits that were never settled. */
+  /** Permits not settled within `permitTimeout`. */
   readonly expiredPermits: number;
   /** Calls settled, by outcome. */
   readonly settled: Readonly<Record<Outcome, number>>;
-  /** How long those waited who had to. */
+  /** Wait of the calls that waited. */
   readonly waitMs: Histogram;
-  /** How long calls took that went well. */
+  /** Round-trip time of the calls settled as ok. */
   readonly rttMs: Histogram;
 }
 
@@ -116,31 +116,12 @@ export class Counters {
   }
 }
 
-/** Counts of several, added up: numbers, and whatever is made of them. */
-export function mergeSnapshots<T extends CounterSnapshot>(a: T, b: T): T {
-  const names = Object.keys(a) as (keyof T)[];
-  return Object.fromEntries(
-    names.map((name) => [name, addValues(a[name], b[name])]),
-  ) as unknown as T;
+/** The sum of two snapshots: every number is added, in nested objects and arrays too, except the bounds. */
+export function mergeSnapshots<T>(a: T, b: T): T {
+  if (typeof a === 'number') return (a + (b as number)) as T;
+  if (Array.isArray(a)) return a.map((one, n) => mergeSnapshots(one, (b as T & unknown[])[n])) as T;
+  const names = Object.keys(a as object) as (keyof T & string)[];
+  const merge = (name: keyof T & string): unknown =>
+    name === 'boundsMs' ? a[name] : mergeSnapshots(a[name], b[name]);
+  return Object.fromEntries(names.map((name) => [name, merge(name)])) as T;
 }
-
-function addValues(a: unknown, b: unknown): unknown {
-  if (typeof a === 'number') return a + (b as number);
-  return isHistogram(a)
-    ? addHistograms(a, b as Histogram)
-    : addOutcomeCounts(a as OutcomeCounts, b as OutcomeCounts);
-}
-
-type OutcomeCounts = CounterSnapshot['settled'];
-
-const addOutcomeCounts = (a: OutcomeCounts, b: OutcomeCounts): Record<string, number> =>
-  Object.fromEntries(OUTCOMES.map((name) => [name, a[name] + b[name]]));
-
-const isHistogram = (value: unknown): value is Histogram => 'boundsMs' in (value as object);
-
-const addHistograms = (a: Histogram, b: Histogram): Histogram => ({
-  boundsMs: a.boundsMs,
-  counts: a.counts.map((count, n) => count + b.counts[n]),
-  count: a.count + b.count,
-  sumMs: a.sumMs + b.sumMs,
-});

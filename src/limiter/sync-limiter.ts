@@ -1,147 +1,124 @@
 /**
- * The engine: one road from ask to decision.
+ * A limiter that decides in this process, at once.
  *
- * It checks what was handed in, keeps out whom the other side wants to see no more for a while, asks
- * its share, and writes down what came of it. Whoever would rather wait stands in its waiting room.
+ * A call is validated, refused if its key is in Retry-After cool-down, decided by the backend and counted. A call that
+ * would rather wait than be refused joins a queue (`wait-scheduler.ts`).
  */
 
 import type { Backend, TableSnapshot } from '../backends/backend.ts';
-import type { Clock, Millis } from '../core/clock.ts';
-import { type Decision, deny, NEVER } from '../core/decision.ts';
-import { ConfigError } from '../core/errors.ts';
+import { CLOSED_REFUSAL } from '../backends/remote-backend.ts';
+import type { BatchClock, Millis } from '../core/clock.ts';
+import type { Decision } from '../core/decision.ts';
 import type { KeyHash } from '../core/hash.ts';
 import { requireNumber } from '../core/options.ts';
-import type { Random } from '../core/random.ts';
 import { requireCost } from '../policies/cost.ts';
 import { partitionIndexOf } from '../policies/partitions.ts';
 import type { Feedback, Policy, Settlement } from '../policies/policy.ts';
-import { cooldownIn, KeyCooldowns } from './cooldowns.ts';
 import type { Listener } from './events.ts';
-import { type Inspection, inspectionOf } from './inspection.ts';
+import { type Inspection, inspectionOf, type NamedRuleStatus, nameRules } from './inspection.ts';
+import type { LimiterInternals } from './internals.ts';
+import { LimiterCore, type LimiterSettings, withDueTime } from './limiter-core.ts';
 import type { Permit, Refusal } from './permit.ts';
 import type { CounterSnapshot } from './stats.ts';
-import { LimiterTelemetry } from './telemetry.ts';
 import {
   type CallResult,
   readWaitLimits,
   requireCheckOptions,
-  requireFeedback,
   requireKey,
   requireResult,
   type WaitOptions,
 } from './validate.ts';
-import type { QueueOrder, QueuePosition } from './wait-queue.ts';
 import {
   type PermitRequest,
-  type RefusalReason,
   type WaitLimits,
   type WaitResult,
   WaitScheduler,
 } from './wait-scheduler.ts';
 
-/** What an ask may say besides key and cost. */
+/** Options of a check besides key and cost. */
 export interface CheckOptions {
-  /** Which part of a limit with partitions it counts against. Default: none, what they leave. */
+  /** The partition the call counts against. Default: none, what the partitions leave. */
   readonly partition?: string;
 }
 
-/** What `acquire` takes: how it waits, and for which part. */
+/** Options of `acquire`: how it waits, and for which partition. */
 export interface AcquireOptions extends CheckOptions, WaitOptions {}
 
-/** Decides here, at once. Where somebody else decides it is a `RemoteLimiter`. */
+/** Decides in this process, at once. With a remote backend it is a `RemoteLimiter`. */
 export interface Limiter {
   readonly name: string;
-  /** May `cost` (default 1) happen for this key now? All or nothing. */
+  /** May `cost` (default 1) happen for this key now? All or nothing, and counted. */
   check(key: string, cost?: number, options?: CheckOptions): Decision;
-  /** What `tryAcquire` would be told. Looking changes nothing, and nobody hears of it. */
+  /** What `tryAcquire` would decide. Changes nothing and is not counted. */
   peek(key: string, cost?: number, options?: CheckOptions): Decision;
-  /** A permit at once or none: `ask` for those who hold and settle. */
+  /** A permit now or a refusal. */
   tryAcquire(key: string, cost?: number, options?: CheckOptions): Permit | Refusal;
-  /** Waits for a permit if it has to. A refusal is a value here too; only an abort rejects. */
+  /** A permit, waiting if need be. A refusal is a value here too; only an abort rejects. */
   acquire(key: string, cost?: number, options?: AcquireOptions): Promise<Permit | Refusal>;
-  /** True if it went through at once, past nobody who waits. A no is not counted: `acquire` next. */
-  tryPass(key: string, cost?: number): boolean;
-  /** The same with a permit: the call may begin before anything else happens. */
-  tryPassWithPermit(key: string, cost?: number, options?: CheckOptions): Permit | undefined;
-  /** True if somebody waits for this key: whoever asks now would jump the line. */
-  hasWaiters(key: string, options?: CheckOptions): boolean;
-  /** Takes up to `most` and says how many it got; Infinity takes all there is. */
+  /** Takes as many as there are, up to `most` (Infinity: all), and returns how many. */
   takeUpTo(key: string, most: number): number;
-  /** Gives back `unused` of what `take` granted, now or at `takenAt`: a ramp drops what is late. */
+  /** Returns `unused` of what `takeUpTo` took, now or at `takenAt`: a ramp drops what is late. */
   giveBack(key: string, unused: number, takenAt?: Millis): void;
-  /** Says how a call went that had been allowed. */
+  /** Reports how an allowed call went. */
   settle(key: string, result?: CallResult): void;
-  /** True if a permit that was due then is wasted by now (or at `at`): ask again. */
-  isExpired(dueAt: Millis, at?: Millis): boolean;
-  /** Takes in what happened elsewhere; false if this limit has no use for it. */
+  /** Feeds in what happened elsewhere; false if this limit has no use for it. */
   update(key: string, feedback: Feedback): boolean;
-  /** How the key stands: what is left, which rule says no, until when. Looking changes nothing. */
+  /** The status of a key: what is left, which rule refuses, until when. Changes nothing. */
   inspect(key: string): Inspection;
-  /** Tells `listener` of every decision and every call settled; what comes back ends that. */
+  /** Calls `listener` for every decision and every settled call; returns the function that removes it. */
   on(listener: Listener): () => void;
-  /** What it holds now, and what it has done since it was made. */
+  /** Current sizes, and counters since the limiter was created. */
   stats(): Stats;
-  /** True if an ask is answered with allow or deny only, and a call as asked for needs no settling. */
-  readonly isCheckOnly: boolean;
-  /** The time it lives in, for those who wait on its behalf. */
-  readonly clock: Clock;
-  /** The chance it goes by. */
-  readonly random: Random;
+  /** Refuses waiting and later calls with reason `closed`, and leaves the backend. Permits can still be settled. */
+  close(): void;
 }
 
-/** What a limiter holds right now, and what it counted from the start on. */
+/** Current sizes of a limiter, and its counters. */
 export interface Stats extends CounterSnapshot {
-  /** Keys that have a state right now. */
+  /** Keys that have state now. */
   readonly keys: number;
-  /** Keys that had to make room while still in use: above 0, `maxKeys` is too small. */
+  /** Keys evicted while still in use: above 0, `maxKeys` is too small. */
   readonly evicted: number;
-  /** Memory held for keys. */
+  /** Memory of the key table, in bytes. */
   readonly bytes: number;
-  /** How many wait in line. */
+  /** Calls in the queue. */
   readonly waiting: number;
-  /** Permits that are out. */
+  /** Permits issued and not settled. */
   readonly held: number;
-  /** In a pool: how many share the limit; 0: this process has no part of it. */
+  /** In a pool: how many processes divide the limit; 0: this process has no part of it. */
   readonly poolSize?: number;
 }
 
-/** What it goes by, all of it decided. */
-export interface SyncLimiterSettings {
-  readonly name: string;
-  readonly clock: Clock;
-  readonly random: Random;
-  readonly queue: { readonly max: number; readonly order: QueueOrder; readonly keepAlive: boolean };
-  readonly permitTimeoutMs: Millis;
-  readonly maxCooldownMs: Millis;
+/** A decision, and the status of each rule right after it. */
+export interface NamedCheckWithStatus {
+  readonly decision: Decision;
+  readonly rules: readonly NamedRuleStatus[];
 }
 
-export class SyncLimiter implements Limiter {
-  readonly name: string;
+export interface SyncLimiterSettings extends LimiterSettings {
+  /** The same clock, for a rule that reserves: one check reads it once, so that due times are exact. */
+  readonly batchClock?: BatchClock | undefined;
+}
+
+export class SyncLimiter extends LimiterCore implements LimiterInternals {
+  readonly isRemote = false;
   readonly isCheckOnly: boolean;
-  readonly clock: Clock;
-  readonly random: Random;
-  readonly #policy: Policy;
+  readonly expireMs: Millis;
+  protected readonly policy: Policy;
   readonly #backend: Backend;
-  readonly #scheduler: WaitScheduler;
-  readonly #cooldowns = new KeyCooldowns();
-  readonly #maxCooldownMs: Millis;
-  readonly #telemetry: LimiterTelemetry;
+  /** The wait queues; `CompositeLimiter` reads their order. */
+  readonly scheduler: WaitScheduler;
+  readonly #batchClock: BatchClock | undefined;
 
   constructor(policy: Policy, backend: Backend, settings: SyncLimiterSettings) {
-    const { name, clock, random, queue, permitTimeoutMs, maxCooldownMs } = settings;
-    this.name = name;
-    this.clock = clock;
-    this.random = random;
+    super(settings);
+    this.policy = policy;
     this.isCheckOnly = !policy.needsOutcome && !policy.canReserve;
-    this.#policy = policy;
+    this.expireMs = policy.expireMs;
     this.#backend = backend;
-    this.#maxCooldownMs = maxCooldownMs;
-    this.#telemetry = new LimiterTelemetry(name, clock, permitTimeoutMs);
-    this.#scheduler = new WaitScheduler({
-      clock,
-      order: queue.order,
-      maxWaiters: queue.max,
-      keepAlive: queue.keepAlive,
+    this.#batchClock = settings.batchClock;
+    this.scheduler = new WaitScheduler({
+      ...settings,
       partitions: policy.partitions ?? [],
       checkNow: (key, cost, now, partitionIndex) => this.reserve(key, cost, now, partitionIndex),
       peek: (key, cost, partitionIndex) => backend.peek(key, cost, partitionIndex),
@@ -152,32 +129,55 @@ export class SyncLimiter implements Limiter {
     requireKey(key);
     requireCost(cost);
     const partitionIndex = options && this.#requirePartitionIndex(options);
-    const decision = this.#cooldowns.isEmpty
-      ? this.#backend.check(key, cost, partitionIndex)
-      : (this.#cooldownRefusal(key, cost) ?? this.#backend.check(key, cost, partitionIndex));
-    this.recordDecision(key, cost, decision, 0);
+    const decision =
+      this.cooldowns.isEmpty && !this.isClosed
+        ? this.#decide(key, cost, partitionIndex)
+        : (this.localRefusal(key, cost) ?? this.#decide(key, cost, partitionIndex));
+    this.telemetry.recordDecision(key, cost, decision, 0);
     return decision;
   }
 
+  #decide(key: string, cost: number, partitionIndex: number | undefined): Decision {
+    const clock = this.#batchClock;
+    if (clock === undefined) return this.#backend.check(key, cost, partitionIndex);
+    clock.freeze();
+    try {
+      const decision = this.#backend.check(key, cost, partitionIndex);
+      return withDueTime(decision, clock.now(), this.expireMs);
+    } finally {
+      clock.unfreeze();
+    }
+  }
+
   /**
-   * The same for a surface that hashed the key's bytes, with the hasher its share was made with. A
-   * name costs more than a decision: undefined if somebody wants to know it, so ask by name.
+   * The same by the key's hash, made with the backend's hasher. Decoding a key costs more than a decision: undefined
+   * if the key itself is needed (cool-downs, listeners, backend), so the caller checks by key.
    */
   checkHashed({ low, high }: KeyHash, cost: number): Decision | undefined {
-    if (!this.#cooldowns.isEmpty || this.#telemetry.hasListeners || this.#backend.needsKeyNames)
-      return undefined;
+    if (!this.cooldowns.isEmpty || this.telemetry.hasListeners || this.isClosed) return undefined;
+    if (this.#backend.needsKeyNames) return undefined;
     const decision = this.#backend.checkHashed(low, high, cost);
-    this.#telemetry.countDecision(decision);
+    this.telemetry.countDecision(decision);
     return decision;
+  }
+
+  /** `checkHashed`, and the status of each rule after it, from one lookup; undefined as there. */
+  checkWithStatus({ low, high }: KeyHash, cost: number): NamedCheckWithStatus | undefined {
+    if (!this.cooldowns.isEmpty || this.telemetry.hasListeners || this.isClosed) return undefined;
+    if (this.#backend.needsKeyNames) return undefined;
+    const checked = this.#backend.checkWithStatus?.(low, high, cost);
+    if (checked === undefined) return undefined;
+    this.telemetry.countDecision(checked.decision);
+    return { decision: checked.decision, rules: nameRules(this.name, checked.rules) };
   }
 
   tryPass(key: string, cost = 1): boolean {
     requireKey(key);
     requireCost(cost);
-    if (this.#scheduler.hasWaiters(key)) return false;
+    if (this.scheduler.hasWaiters(key)) return false;
     const decision = this.reserve(key, cost, this.clock.now());
     if (decision.verdict === 'deny') return false;
-    this.recordDecision(key, cost, decision, 0);
+    this.telemetry.recordDecision(key, cost, decision, 0);
     return true;
   }
 
@@ -185,7 +185,7 @@ export class SyncLimiter implements Limiter {
     requireKey(key);
     requireCost(cost);
     const partitionIndex = options && this.#requirePartitionIndex(options);
-    if (this.#scheduler.hasWaiters(key, partitionIndex)) return undefined;
+    if (this.scheduler.hasWaiters(key, partitionIndex)) return undefined;
     const now = this.clock.now();
     const decision = this.reserve(key, cost, now, partitionIndex);
     return decision.verdict === 'deny'
@@ -206,19 +206,16 @@ export class SyncLimiter implements Limiter {
     const partitionIndex = options && this.#requirePartitionIndex(options);
     const now = this.clock.now();
     const decision = this.reserve(key, cost, now, partitionIndex);
-    if (decision.verdict !== 'deny') return this.issuePermit(key, cost, now, 0, partitionIndex);
-    const { retryAfterMs } = decision;
-    const reason = retryAfterMs === NEVER ? 'never' : 'not-now';
-    return this.refuse(key, cost, { retryAfterMs, reason }, 0);
+    return decision.verdict === 'deny'
+      ? this.refuseNow(key, cost, decision.retryAfterMs)
+      : this.issuePermit(key, cost, now, 0, partitionIndex);
   }
 
   async acquire(key: string, cost = 1, options: AcquireOptions = {}): Promise<Permit | Refusal> {
     requireKey(key);
     requireCost(cost);
     const limits = readWaitLimits(options);
-    const { partition } = options;
-    const partitionIndex =
-      partition === undefined ? undefined : partitionIndexOf(this.#policy, partition);
+    const partitionIndex = this.#partitionIndexOf(options.partition);
     const since = this.clock.now();
     const result = await this.waitForPermit({ key, cost, partitionIndex }, limits, since);
     if (result.verdict === 'deny') return this.refuse(key, cost, result, this.clock.now() - since);
@@ -226,7 +223,7 @@ export class SyncLimiter implements Limiter {
     return this.issuePermit(key, cost, dueAt, waitedMs, partitionIndex);
   }
 
-  /** Lays down the state of all keys, for a successor with the same rule and hasher. */
+  /** The state of all keys, for a successor with the same rule and hasher. */
   snapshot(): TableSnapshot {
     return this.#backend.snapshot();
   }
@@ -235,76 +232,63 @@ export class SyncLimiter implements Limiter {
     this.#backend.restore(snapshot);
   }
 
-  /** Nobody asks it any more: those it was kept together with need not bother. */
+  /** Leaves the processes that share the limit. It goes on deciding alone. */
   detach(): void {
     this.#backend.detach?.();
   }
 
-  // Doors for `all`, which asks several of them as one: what was handed in is checked and known already, nobody is told before
-  // all have agreed, and a partition goes by its place in the policy's list.
+  close(): void {
+    if (this.isClosed) return;
+    this.isClosed = true;
+    this.scheduler.close();
+    this.detach();
+  }
 
-  /** What `hold` would be told. */
+  // For `CompositeLimiter`, which checks several limiters as one: arguments are validated already, and a decision is
+  // recorded only when all limiters have agreed.
+
+  /** What `reserve` would decide. */
   peekUnvalidated(key: string, cost: number, partitionIndex?: number): Decision {
-    return this.#cooldownRefusal(key, cost) ?? this.#backend.peek(key, cost, partitionIndex);
+    return this.localRefusal(key, cost) ?? this.#backend.peek(key, cost, partitionIndex);
   }
 
-  /** Takes what is wanted now, or nothing. It is not counted, and nobody hears of it yet. */
+  /** Takes the cost now or nothing, without recording it. */
   reserve(key: string, cost: number, now: Millis, partitionIndex?: number): Decision {
-    return (
-      this.#cooldownRefusal(key, cost) ?? this.#backend.checkNow(key, cost, now, partitionIndex)
-    );
+    return this.localRefusal(key, cost) ?? this.#backend.checkNow(key, cost, now, partitionIndex);
   }
 
-  /** Gives back what was held a moment ago. As nobody saw it gone, nobody is called. */
-  unreserve(key: string, cost: number, issuedAt: Millis, partitionIndex?: number): void {
-    this.#backend.settle(key, {
-      outcome: 'ignored',
-      cost,
-      dueAt: issuedAt,
-      partition: partitionIndex,
-    });
+  /** Undoes a `reserve` of the same tick. Waiters are not woken: none was refused because of it. */
+  unreserve(key: string, cost: number, reservedAt: Millis, partition?: number): void {
+    this.#backend.settle(key, { outcome: 'ignored', cost, dueAt: reservedAt, partition });
   }
 
-  /** Counts and tells a decision. */
   recordDecision(key: string, cost: number, decision: Decision, waitedMs: Millis): void {
-    this.#telemetry.recordDecision(key, cost, decision, waitedMs);
+    this.telemetry.recordDecision(key, cost, decision, waitedMs);
   }
 
-  /** The place of a partition in the policy's list; undefined if this limit has none of that name. */
+  /** The index of a partition in the policy's list; undefined if this limit has none of that name. */
   findPartitionIndex(partition: string): number | undefined {
-    const partitionIndex = this.#policy.partitions?.indexOf(partition) ?? -1;
+    const partitionIndex = this.policy.partitions?.indexOf(partition) ?? -1;
     return partitionIndex < 0 ? undefined : partitionIndex;
   }
 
-  hasWaitersInPartition(key: string, partitionIndex: number | undefined): boolean {
-    return this.#scheduler.hasWaiters(key, partitionIndex);
-  }
-
-  /** Whether somebody who waits for this key has its turn before `rank`. */
-  hasEarlierWaiter(
-    key: string,
-    partitionIndex: number | undefined,
-    position: QueuePosition,
-  ): boolean {
-    return this.#scheduler.hasEarlierWaiter(key, partitionIndex, position);
-  }
-
-  /** Stands in line from `now` on; whoever gives up is counted, with all the time since it came. */
+  /** Waits from `now` on; an aborted call is counted with all its time since it arrived. */
   async waitForPermit(
     request: PermitRequest,
     limits: WaitLimits,
     since: Millis,
     now = since,
   ): Promise<WaitResult> {
+    if (this.isClosed) return CLOSED_REFUSAL;
     try {
-      return await this.#scheduler.waitForPermit(request, limits, now);
+      return await this.scheduler.waitForPermit(request, limits, now);
     } catch (error) {
-      this.#telemetry.recordCancelled(request.key, request.cost, this.clock.now() - since);
+      this.telemetry.recordCancelled(request.key, request.cost, this.clock.now() - since);
       throw error;
     }
   }
 
-  /** Hands out the permit for what was taken already, and that a moment ago: it is held from when it was good. */
+  /** Issues the permit for a cost that was just taken: it is held from its due time on. */
   issuePermit(
     key: string,
     cost: number,
@@ -313,44 +297,24 @@ export class SyncLimiter implements Limiter {
     partitionIndex?: number,
   ): Permit {
     const grant = { key, cost, dueAt, issuedAt: dueAt, waitedMs };
-    return this.#telemetry.issuePermit(
-      grant,
-      ({ outcome = 'ok', used, retryAfterMs }, rttMs, now) =>
-        this.#settle(
-          key,
-          { outcome, cost, used, dueAt, rttMs, partition: partitionIndex },
-          retryAfterMs,
-          now,
-        ),
+    return this.telemetry.issuePermit(grant, ({ outcome = 'ok', used, retryAfterMs }, rttMs, now) =>
+      this.#settle(
+        key,
+        { outcome, cost, used, dueAt, rttMs, partition: partitionIndex },
+        retryAfterMs,
+        now,
+      ),
     );
   }
 
-  refuse(
-    key: string,
-    cost: number,
-    refusal: { readonly retryAfterMs: Millis; readonly reason: RefusalReason },
-    waitedMs: Millis,
-  ): Refusal {
-    return this.#telemetry.refuse(key, cost, refusal, waitedMs);
-  }
-
-  /** Something came for a key: whoever waits for it may try again. */
-  wake(key: string): void {
-    this.#scheduler.wake(key);
-  }
-
   hasWaiters(key: string, options?: CheckOptions): boolean {
-    return this.#scheduler.hasWaiters(key, options && this.#requirePartitionIndex(options));
+    return this.scheduler.hasWaiters(key, options && this.#requirePartitionIndex(options));
   }
 
   takeUpTo(key: string, most: number): number {
-    requireKey(key);
-    if (most !== Infinity) requireNumber('most', most, { min: 0, integer: true });
-    const paused = most > 0 ? this.#cooldownRefusal(key, 1) : undefined;
-    const taken = paused ? 0 : this.#backend.takeUpTo(key, most);
-    if (most > 0)
-      this.recordDecision(key, taken || 1, taken > 0 ? GRANTED : (paused ?? EXHAUSTED), 0);
-    return taken;
+    const refused = this.refuseTake(key, most);
+    const taken = refused ? 0 : this.#backend.takeUpTo(key, most);
+    return this.recordTaken(key, most, taken, refused);
   }
 
   giveBack(key: string, unused: number, takenAt = this.clock.now()): void {
@@ -362,18 +326,12 @@ export class SyncLimiter implements Limiter {
     requireKey(key);
     requireResult(result);
     const now = this.clock.now();
-    const { outcome = 'ok', cost = 1, dueAt = now, rttMs, used, retryAfterMs, partition } = result;
-    const partitionIndex =
-      partition === undefined ? undefined : partitionIndexOf(this.#policy, partition);
-    this.#settle(
-      key,
-      { outcome, cost, used, dueAt, rttMs, partition: partitionIndex },
-      retryAfterMs,
-      now,
-    );
+    const { outcome = 'ok', cost = 1, dueAt = now, rttMs, used, retryAfterMs } = result;
+    const partition = this.#partitionIndexOf(result.partition);
+    this.#settle(key, { outcome, cost, used, dueAt, rttMs, partition }, retryAfterMs, now);
   }
 
-  /** Every settlement has the same fields, known or not: putting some together cost ten times as much as the rest. */
+  /** Every settlement has the same fields, known or not: building different shapes cost ten times as much. */
   #settle(
     key: string,
     settlement: Settlement,
@@ -381,68 +339,39 @@ export class SyncLimiter implements Limiter {
     now: Millis,
   ): void {
     this.#backend.settle(key, settlement, now);
-    if (retryAfterMs !== undefined) this.#startCooldown(key, retryAfterMs, now);
+    this.startCooldown(key, retryAfterMs, now);
     const { cost, outcome, used, rttMs } = settlement;
-    this.#telemetry.recordSettled(key, cost, outcome, used, rttMs);
-    this.#scheduler.wake(key); // whatever came back may be what somebody waits for
-  }
-
-  isExpired(dueAt: Millis, at = this.clock.now()): boolean {
-    return at > dueAt + this.#policy.expireMs;
+    this.telemetry.recordSettled(key, cost, outcome, used, rttMs);
+    this.scheduler.wake(key);
   }
 
   update(key: string, feedback: Feedback): boolean {
-    requireKey(key);
-    requireFeedback(feedback);
-    const pauseMs = cooldownIn(feedback);
-    if (pauseMs > 0) this.#startCooldown(key, pauseMs, this.clock.now());
-    const heard = this.#backend.update(key, feedback);
-    this.#scheduler.wake(key);
-    return heard || pauseMs > 0;
+    const isCooldown = this.updateCooldown(key, feedback);
+    const isApplied = this.#backend.update(key, feedback);
+    this.scheduler.wake(key);
+    return isApplied || isCooldown;
   }
 
   inspect(key: string): Inspection {
     requireKey(key);
-    const now = this.clock.now(); // one look for all: it costs more than the rest
-    const cooldownMs = this.#cooldowns.remainingMs(key, now);
+    const now = this.clock.now(); // one read for all: it costs more than the rest
+    const cooldownMs = this.cooldowns.remainingMs(key, now);
     return inspectionOf(this.name, this.#backend.inspect(key, now), cooldownMs);
-  }
-
-  on(listener: Listener): () => void {
-    if (typeof listener !== 'function') throw new ConfigError('listener', 'a function', listener);
-    return this.#telemetry.on(listener);
   }
 
   stats(): Stats {
     const { keys, evicted, bytes, poolSize } = this.#backend;
-    const part = poolSize === undefined ? {} : { poolSize };
-    return {
-      keys,
-      evicted,
-      bytes,
-      ...part,
-      waiting: this.#scheduler.size,
-      ...this.#telemetry.snapshot(),
-    };
-  }
-
-  /** The refusal of a key that is paused. Looking, at no cost, is always allowed. */
-  #cooldownRefusal(key: string, cost: number): Decision | undefined {
-    if (this.#cooldowns.isEmpty || cost === 0) return undefined;
-    const leftMs = this.#cooldowns.remainingMs(key, this.clock.now());
-    return leftMs > 0 ? deny(leftMs) : undefined;
-  }
-
-  #startCooldown(key: string, ms: Millis, now: Millis): void {
-    if (ms > 0) this.#cooldowns.add(key, now + Math.min(ms, this.#maxCooldownMs));
+    const pool = poolSize === undefined ? {} : { poolSize };
+    const waiting = this.scheduler.size;
+    return { keys, evicted, bytes, ...pool, waiting, ...this.telemetry.snapshot() };
   }
 
   #requirePartitionIndex(options: CheckOptions): number | undefined {
     requireCheckOptions(options);
-    const { partition } = options;
-    return partition === undefined ? undefined : partitionIndexOf(this.#policy, partition);
+    return this.#partitionIndexOf(options.partition);
+  }
+
+  #partitionIndexOf(partition: string | undefined): number | undefined {
+    return partition === undefined ? undefined : partitionIndexOf(this.policy, partition);
   }
 }
-
-const GRANTED: Decision = { verdict: 'allow', remaining: 0 };
-const EXHAUSTED: Decision = deny(0);

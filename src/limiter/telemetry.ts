@@ -1,29 +1,17 @@
 /**
- * What a limiter writes down: who was let through or refused, who gave up, what is held, how it went.
+ * Telemetry of one limiter: counters, events and the permits that are held.
  *
- * Every door of a limiter ends here, so that a call is counted once, told once and, if it holds a
- * permit, found if it never comes back.
+ * Every verb of a limiter ends here, so a call is counted once, reported to listeners once and, if it holds a permit,
+ * expired if it is never settled.
  */
 
 import type { Clock, Millis } from '../core/clock.ts';
 import { DeadlineSet } from '../core/deadline-set.ts';
-import { type Decision, deny, type OnUnavailable, type Outcome } from '../core/decision.ts';
+import type { Decision, OnUnavailable, Outcome } from '../core/decision.ts';
 import { emitProcessWarning } from '../core/process-warning.ts';
 import { type Listener, ListenerSet } from './events.ts';
-import { Permit, type PermitResult, Refusal } from './permit.ts';
+import { Permit, type PermitInit, type PermitResult } from './permit.ts';
 import { type CounterSnapshot, Counters } from './stats.ts';
-import type { RefusalReason } from './wait-scheduler.ts';
-
-/** What a permit was given for. */
-export interface Grant {
-  readonly key: string;
-  readonly cost: number;
-  /** When it was good, on the clock of whoever decided. */
-  readonly dueAt: Millis;
-  /** When it was handed out, on the limiter's. */
-  readonly issuedAt: Millis;
-  readonly waitedMs: Millis;
-}
 
 const GRANTED: Decision = { verdict: 'allow', remaining: 0 };
 
@@ -48,7 +36,7 @@ export class LimiterTelemetry {
     return { held: this.#unsettled.size, ...this.#counters.snapshot() };
   }
 
-  /** Whether anybody listens. If not, a decision may be just counted. */
+  /** Without listeners, `countDecision` is enough. */
   get hasListeners(): boolean {
     return this.#events.hasListeners;
   }
@@ -64,33 +52,23 @@ export class LimiterTelemetry {
     this.#events.emit({ type: 'decision', limit: this.name, key, cost, at, decision, waitedMs });
   }
 
-  /** Counts a call as let through and hands out its permit; `settle` hears how it went, how long it took, and when. */
+  /** Counts a call as allowed and issues its permit. `settle` gets the result, the round-trip time and the time. */
   issuePermit(
-    { key, cost, dueAt, issuedAt, waitedMs }: Grant,
-    settle: (settled: PermitResult, rttMs: Millis, now: Millis) => void,
+    { key, cost, dueAt, issuedAt, waitedMs }: PermitInit & { readonly waitedMs: Millis },
+    settle: (result: PermitResult, rttMs: Millis, now: Millis) => void,
   ): Permit {
     this.recordDecision(key, cost, GRANTED, waitedMs);
-    const permit: Permit = new Permit({ key, cost, dueAt, issuedAt }, (settled) => {
+    const permit: Permit = new Permit({ key, cost, dueAt, issuedAt }, (result) => {
       this.#unsettled.remove(permit);
       const now = this.#clock.now();
-      const rttMs = settled.rttMs ?? Math.max(0, now - issuedAt); // some clocks do go backwards
-      settle(settled, rttMs, now);
+      const rttMs = result.rttMs ?? Math.max(0, now - issuedAt); // some clocks go backwards
+      settle(result, rttMs, now);
     });
     this.#unsettled.add(permit);
     return permit;
   }
 
-  refuse(
-    key: string,
-    cost: number,
-    { retryAfterMs, reason }: { readonly retryAfterMs: Millis; readonly reason: RefusalReason },
-    waitedMs: Millis,
-  ): Refusal {
-    this.recordDecision(key, cost, deny(retryAfterMs), waitedMs);
-    return new Refusal({ limit: this.name, retryAfterMs, reason });
-  }
-
-  /** Somebody gave up waiting. */
+  /** The signal of a waiting call aborted. */
   recordCancelled(key: string, cost: number, waitedMs: Millis): void {
     this.#counters.recordCancelled();
     const at = this.#clock.now();
@@ -111,11 +89,11 @@ export class LimiterTelemetry {
     this.#events.emit({ type: 'settled', ...about, outcome, ...known });
   }
 
-  /** Whoever decides is out of reach, or back. */
+  /** The backend became unavailable, or available again. */
   recordAvailability(isAvailable: boolean, reason: unknown, onUnavailable: OnUnavailable): void {
     const about = { limit: this.name, key: '', cost: 0, at: this.#clock.now() };
-    const out = !isAvailable && { reason, onUnavailable };
-    this.#events.emit({ type: 'availability', ...about, isAvailable, ...out });
+    const cause = !isAvailable && { reason, onUnavailable };
+    this.#events.emit({ type: 'availability', ...about, isAvailable, ...cause });
   }
 
   #expire(permit: Permit): void {
@@ -131,4 +109,4 @@ export class LimiterTelemetry {
 
 const expiredPermitMessage = (name: string, key: string, heldMs: Millis): string =>
   `a permit of limit "${name}" for key ${JSON.stringify(key)} was not settled within ` +
-  `${Math.round(heldMs / 1000)} s and counts as lost; settle every permit, or raise permitTimeout`;
+  `${Math.round(heldMs / 1000)} s and has expired; settle every permit, or raise permitTimeout`;

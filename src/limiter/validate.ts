@@ -1,8 +1,7 @@
 /**
- * Checks what callers hand in: a key, how a call went, news from elsewhere.
+ * Validates the arguments of a limiter's verbs: keys, call results, feedback, wait options.
  *
- * Nonsense is named and refused before it changes anything. A misspelt field is a mistake, not a
- * default.
+ * An invalid argument throws before it changes anything. A misspelt field is an error, not a default.
  */
 
 import type { Millis } from '../core/clock.ts';
@@ -12,58 +11,51 @@ import { ConfigError } from '../core/errors.ts';
 import { isRecord, parseWaitMs, requireNumber } from '../core/options.ts';
 import type { Feedback } from '../policies/policy.ts';
 
-/** How a call went, for `settle`. Only what is known needs to be said. */
+/** How a call went, for `settle`. */
 export interface CallResult {
   /** Default ok. */
   readonly outcome?: Outcome;
-  /** What was asked for. Default 1. */
+  /** The cost the call was charged. Default 1. */
   readonly cost?: number;
-  /** What was really used, if that was not the cost. */
+  /** What the call really used, if that differs from its cost. */
   readonly used?: number;
-  /** When the permit was good, on the limiter's clock. Default now. */
+  /** When the permit was due: `dueAt` of a wait decision or permit. Default now. */
   readonly dueAt?: Millis;
-  /** How long the work took. */
+  /** Round-trip time of the call. */
   readonly rttMs?: Millis;
-  /** The other side wants nothing more for so long: nobody is let through until then. */
+  /** The server's Retry-After: calls of this key are refused until then. */
   readonly retryAfterMs?: Millis;
-  /** Which partition it was asked for. */
+  /** The partition the call was charged to. */
   readonly partition?: string;
 }
 
 /** How `acquire` waits. */
 export interface WaitOptions {
-  /** Gives up, and gives the place back, when it aborts. */
+  /** Ends the wait and gives the place back when it aborts. */
   readonly signal?: AbortSignal;
-  /** How long to wait at most: true (default) as long as it takes, false not at all. */
+  /** The longest wait: true (default) as long as it takes, false not at all. */
   readonly wait?: boolean | Duration;
-  /** With order priority, higher goes first. Default 0. */
+  /** In a queue ordered by priority, higher goes first. Default 0. */
   readonly priority?: number;
 }
 
 const RESULT_FIELDS = ['outcome', 'cost', 'used', 'dueAt', 'rttMs', 'retryAfterMs', 'partition'];
 const ACQUIRE_FIELDS = ['signal', 'wait', 'priority', 'partition'];
-const FEEDBACK_FIELDS = [
-  'hits',
-  'poolSize',
-  'rank',
-  'resume',
-  'reachedAt',
-  'remaining',
-  'resetMs',
-  'retryAfterMs',
-];
+const FEEDBACK_FIELDS = 'hits poolSize rank resume reachedAt remaining resetMs retryAfterMs'.split(
+  ' ',
+);
 const OUTCOME_NAMES = `one of ${OUTCOMES.join(', ')}`;
 
 export function requireKey(key: unknown): void {
-  if (typeof key !== 'string') throw new ConfigError('key', 'a text', key);
+  if (typeof key !== 'string') throw new ConfigError('key', 'a string', key);
 }
 
-/** Which part of a limit; whoever waits says more in the same place. */
+/** Options of `check` and `acquire` may be the same object. */
 export function requireCheckOptions(options: object): void {
   requireKnownFields('options', options, ACQUIRE_FIELDS);
 }
 
-/** How long, and how badly, somebody wants to wait, checked and read. */
+/** Validates and reads wait options. */
 export function readWaitLimits(options: WaitOptions): {
   readonly maxWaitMs: Millis;
   readonly priority: number;

@@ -1,24 +1,25 @@
 /**
- * A line of people who wait, the next one first.
+ * Waiters of one key in the order of their turn.
  *
- * Joining at the end, leaving from anywhere and calling the next all take the same short time,
- * however long the line is. Whoever leaves is only crossed out, and swept away once the crossed out
- * are more than those who still stand.
+ * Adding at the end, removing from anywhere and reading the next waiter take constant time, however long the queue
+ * is. A removed waiter stays in the array as a tombstone. The array is compacted when tombstones outnumber waiters.
  */
+
+import { MAX_TOMBSTONES } from '../core/waiter-set.ts';
 
 export const QUEUE_ORDERS = ['fifo', 'lifo', 'priority'] as const;
 
-/** Who is next in a line: first come, last come, or whoever matters most. */
+/** Which waiter is next: the first to arrive, the last to arrive, or the highest priority. */
 export type QueueOrder = (typeof QUEUE_ORDERS)[number];
 
-/** What decides who is next. */
+/** What decides which waiter is next. */
 export interface QueuePosition {
-  /** Its place in the order of arrival, over all lines there are. */
+  /** Order of arrival, over all queues of the process. */
   readonly arrival: number;
   readonly priority: number;
 }
 
-/** By order: true if `a` has its turn before `b`. */
+/** By order: true if `a` is served before `b`. */
 const PRECEDES: Readonly<Record<QueueOrder, (a: QueuePosition, b: QueuePosition) => boolean>> = {
   fifo: (a, b) => a.arrival < b.arrival,
   lifo: (a, b) => a.arrival > b.arrival,
@@ -26,16 +27,18 @@ const PRECEDES: Readonly<Record<QueueOrder, (a: QueuePosition, b: QueuePosition)
     a.priority > b.priority || (a.priority === b.priority && a.arrival < b.arrival),
 };
 
-/** Those who left that may stand about before they are swept away, beside as many as still wait. */
-const MAX_TOMBSTONES = 64;
+let lastArrival = 0;
+
+/** The next place in the order of arrival. */
+export const nextArrival = (): number => ++lastArrival;
 
 export class WaitQueue<T extends QueuePosition> {
   readonly #precedes: (a: QueuePosition, b: QueuePosition) => boolean;
-  /** Sorted: by arrival, or by who matters most. With lifo the next one stands last. */
+  /** Sorted by arrival or priority, tombstones included. With lifo the next waiter is the last entry. */
   #entries: T[] = [];
   readonly #isSortedBefore: (a: QueuePosition, b: QueuePosition) => boolean;
   readonly #isLifo: boolean;
-  /** Where the first stands who may still be there. */
+  /** No entry before this index is live. */
   #head = 0;
   readonly #live = new Set<T>();
 
@@ -60,7 +63,18 @@ export class WaitQueue<T extends QueuePosition> {
     return undefined;
   }
 
-  /** Whether somebody in it has its turn before `rank`. */
+  /** The next `count` waiters in the order of their turn. */
+  front(count: number): T[] {
+    const waiters: T[] = [];
+    const { length } = this.#entries;
+    for (let n = this.#head; n < length && waiters.length < count; n++) {
+      const one = this.#entries[this.#isLifo ? length - 1 - (n - this.#head) : n];
+      if (this.#live.has(one)) waiters.push(one);
+    }
+    return waiters;
+  }
+
+  /** Whether a waiter in this queue is served before `position`. */
   hasEarlier(position: QueuePosition): boolean {
     const { first } = this;
     return first !== undefined && this.#precedes(first, position);
@@ -75,12 +89,20 @@ export class WaitQueue<T extends QueuePosition> {
     else this.#entries.splice(at, 0, one);
   }
 
+  /** Makes it the next waiter, whatever its position: it had its turn and could not use it. */
+  addFirst(one: T): void {
+    this.#compact(); // it may have a tombstone here
+    this.#live.add(one);
+    if (this.#isLifo) this.#entries.push(one);
+    else this.#entries.unshift(one);
+  }
+
   remove(one: T): void {
     this.#live.delete(one);
     if (this.#entries.length > 2 * this.#live.size + MAX_TOMBSTONES) this.#compact();
   }
 
-  /** The first place whose holder goes after it. Those who left are sorted in, too. */
+  /** The index of the first entry that sorts after it. */
   #insertionIndexOf(one: T): number {
     let low = this.#head;
     let high = this.#entries.length;

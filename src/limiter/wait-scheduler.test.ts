@@ -9,94 +9,90 @@ import { VirtualClock } from '../testing/virtual-clock.ts';
 import { type LimiterOptions, limiter } from './limiter.ts';
 import type { AcquireOptions } from './sync-limiter.ts';
 
-/** A limiter whose comings and goings are written down, with the clock on the left. */
-function tell(options: Omit<LimiterOptions, 'clock' | 'backend'>) {
+/** A limiter whose results are logged, with the time on the left. */
+function setUp(options: Omit<LimiterOptions, 'clock' | 'backend'>) {
   const clock = new VirtualClock();
   const api = limiter({ ...options, clock });
-  const story: string[] = [];
+  const log: string[] = [];
   const enter = (name: string, cost = 1, limits: AcquireOptions = {}) =>
     api.acquire('key', cost, limits).then(
       (entry) => {
         const why = entry.verdict === 'deny' ? `, ${entry.reason}, ${entry.retryAfterMs}` : '';
-        story.push(`${clock.now()} ${name}: ${entry.verdict}${why}`);
+        log.push(`${clock.now()} ${name}: ${entry.verdict}${why}`);
         return entry;
       },
       (reason: Error) => {
-        story.push(`${clock.now()} ${name}: ${reason.message}`);
+        log.push(`${clock.now()} ${name}: ${reason.message}`);
         return undefined;
       },
     );
-  return { clock, api, story, enter };
+  return { clock, api, log, enter };
 }
 
-describe('waiting for a permit', () => {
-  test('is in line, first come first served', async () => {
-    const { clock, story, enter } = tell({ limit: { bucket: { rate: 1, burst: 1 } } });
+describe('wait queue of a local limiter', () => {
+  test('fifo: serves in order of arrival', async () => {
+    const { clock, log, enter } = setUp({ limit: { bucket: { rate: 1, burst: 1 } } });
     for (const name of ['a', 'b', 'c']) enter(name);
     await clock.advanceAsync(5_000);
-    expect(story).toEqual(['0 a: allow', '1000 b: allow', '2000 c: allow']);
+    expect(log).toEqual(['0 a: allow', '1000 b: allow', '2000 c: allow']);
   });
 
-  test('last come first served, if the line is told so', async () => {
+  test('lifo: serves the last arrival first', async () => {
     const limit = { bucket: { rate: 1, burst: 1 } } as const;
-    const { clock, story, enter } = tell({ limit, queue: { order: 'lifo' } });
+    const { clock, log, enter } = setUp({ limit, queue: { order: 'lifo' } });
     for (const name of ['a', 'b', 'c']) enter(name);
     await clock.advanceAsync(5_000);
-    expect(story).toEqual(['0 a: allow', '1000 c: allow', '2000 b: allow']);
+    expect(log).toEqual(['0 a: allow', '1000 c: allow', '2000 b: allow']);
   });
 
-  test('whoever matters most goes first, and among equals who came first', async () => {
+  test('priority: serves the highest first, equals in order of arrival', async () => {
     const limit = { bucket: { rate: 1, burst: 1 } } as const;
-    const { clock, story, enter } = tell({ limit, queue: { order: 'priority' } });
+    const { clock, log, enter } = setUp({ limit, queue: { order: 'priority' } });
     enter('first');
     enter('low', 1, { priority: 1 });
     enter('high', 1, { priority: 9 });
     enter('high too', 1, { priority: 9 });
     await clock.advanceAsync(5_000);
-    const names = story.map((line) => line.split(/ (.*):/)[1]);
+    const names = log.map((line) => line.split(/ (.*):/)[1]);
     expect(names).toEqual(['first', 'high', 'high too', 'low']);
   });
 
-  test('is refused at once when it is known to take too long', async () => {
-    const { story, clock, enter } = tell({ limit: { spacing: { every: '6s' } } });
+  test('refuses at once a wait known to be too long', async () => {
+    const { log, clock, enter } = setUp({ limit: { spacing: { every: '6s' } } });
     enter('a');
     enter('b', 1, { wait: 5_000 });
     enter('c', 2);
     await clock.advanceAsync(0);
-    expect(story).toEqual([
-      '0 a: allow',
-      '0 b: deny, too-long, 6000',
-      '0 c: deny, never, Infinity',
-    ]);
+    expect(log).toEqual(['0 a: allow', '0 b: deny, too-long, 6000', '0 c: deny, never, Infinity']);
   });
 
-  test('ends when patience does, if nobody could know how long it would take', async () => {
-    const { clock, story, enter } = tell({ limit: { spacing: { every: '6s' } } });
+  test('refuses at its deadline a wait of unknown length', async () => {
+    const { clock, log, enter } = setUp({ limit: { spacing: { every: '6s' } } });
     enter('a');
     enter('b', 1, { wait: 7_000 });
-    enter('c', 1, { wait: 7_000 }); // behind b, and b goes at six
+    enter('c', 1, { wait: 7_000 }); // behind b, which is served at 6 s
     await clock.advanceAsync(20_000);
-    expect(story).toEqual(['0 a: allow', '6000 b: allow', '7000 c: deny, too-long, 5000']);
+    expect(log).toEqual(['0 a: allow', '6000 b: allow', '7000 c: deny, too-long, 5000']);
   });
 
-  test('has a bound to how many', async () => {
+  test('refuses a call beyond queue.max', async () => {
     const limit = { bucket: { rate: 1, burst: 1 } } as const;
-    const { clock, api, story, enter } = tell({ limit, queue: { max: 1 } });
+    const { clock, api, log, enter } = setUp({ limit, queue: { max: 1 } });
     for (const name of ['a', 'b', 'c']) enter(name);
     expect(api.stats().waiting).toBe(1);
     await clock.advanceAsync(0);
-    expect(story).toEqual(['0 a: allow', '0 c: deny, queue-full, 1000']);
+    expect(log).toEqual(['0 a: allow', '0 c: deny, queue-full, 1000']);
   });
 
-  test('a reserved place is used when it is due', async () => {
-    const { clock, story, enter } = tell({ limit: { spacing: { every: '6s', reserve: 2 } } });
+  test('spacing with reservations: serves each call when it is due', async () => {
+    const { clock, log, enter } = setUp({ limit: { spacing: { every: '6s', reserve: 2 } } });
     for (const name of ['a', 'b', 'c', 'd']) enter(name);
     await clock.advanceAsync(20_000);
-    expect(story).toEqual(['0 a: allow', '6000 b: allow', '12000 c: allow', '18000 d: allow']);
+    expect(log).toEqual(['0 a: allow', '6000 b: allow', '12000 c: allow', '18000 d: allow']);
   });
 
-  test('who gives up gives the place back to whoever comes next', async () => {
-    const { clock, story, enter } = tell({ limit: { spacing: { every: '6s', reserve: 2 } } });
+  test('an aborted call leaves its place to the next one', async () => {
+    const { clock, log, enter } = setUp({ limit: { spacing: { every: '6s', reserve: 2 } } });
     const abort = new AbortController();
     enter('a');
     enter('b', 1, { signal: abort.signal });
@@ -104,41 +100,41 @@ describe('waiting for a permit', () => {
     abort.abort(new Error('changed my mind'));
     enter('c');
     await clock.advanceAsync(20_000);
-    expect(story).toEqual(['0 a: allow', '1000 b: changed my mind', '6000 c: allow']);
+    expect(log).toEqual(['0 a: allow', '1000 b: changed my mind', '6000 c: allow']);
   });
 
-  test('a signal that has aborted already lets nobody in', async () => {
-    const { clock, api, story, enter } = tell({ limit: { bucket: { rate: 1, burst: 1 } } });
+  test('a signal that has already aborted takes nothing', async () => {
+    const { clock, api, log, enter } = setUp({ limit: { bucket: { rate: 1, burst: 1 } } });
     enter('a', 1, { signal: AbortSignal.abort(new Error('too late')) });
     await clock.advanceAsync(0);
-    expect(story).toEqual(['0 a: too late']);
+    expect(log).toEqual(['0 a: too late']);
     expect(api.inspect('key').remaining).toBe(1);
   });
 
-  test('a call in flight that settles lets the next one in', async () => {
-    const { clock, story, enter } = tell({ limit: { adaptive: { fixed: 2 } } });
+  test('a settled call wakes the next waiter', async () => {
+    const { clock, log, enter } = setUp({ limit: { concurrency: 2 } });
     const first = enter('a');
     for (const name of ['b', 'c', 'd']) enter(name);
     await clock.advanceAsync(100);
-    expect(story).toEqual(['0 a: allow', '0 b: allow']);
+    expect(log).toEqual(['0 a: allow', '0 b: allow']);
     const permit = await first;
     if (permit?.verdict === 'allow') permit.settle();
     await clock.advanceAsync(100);
-    expect(story.slice(2)).toEqual(['100 c: allow']);
+    expect(log.slice(2)).toEqual(['100 c: allow']);
   });
 
-  test('what is given back early is not waited for in vain', async () => {
-    const { clock, api, story, enter } = tell({ limit: { bucket: { rate: 1, burst: 5 } } });
+  test('cost given back early wakes the waiter', async () => {
+    const { clock, api, log, enter } = setUp({ limit: { bucket: { rate: 1, burst: 5 } } });
     api.check('key', 5);
     enter('a', 5);
     await clock.advanceAsync(1_000);
     api.settle('key', { cost: 5, used: 0 });
     await clock.advanceAsync(10_000);
-    expect(story).toEqual(['1000 a: allow']);
+    expect(log).toEqual(['1000 a: allow']);
   });
 
-  test('after a stall nobody makes up for it: permits stay as far apart', async () => {
-    // A clock that wakes people only every full minute, as a busy process may.
+  test('after a stall of the event loop, permits keep their distance', async () => {
+    // A clock whose timers fire only every full minute, as in a busy process.
     const inner = new VirtualClock();
     const clock = {
       now: () => inner.now(),
@@ -151,63 +147,63 @@ describe('waiting for a permit', () => {
     expect(times).toEqual([0, 60_000, 120_000, 180_000]);
   });
 
-  test('a nonsensical cost is refused to the one who asked, not to those in line', async () => {
-    const { clock, api, story, enter } = tell({ limit: { spacing: { every: 50 } } });
+  test('an invalid cost rejects its own call, and no waiter', async () => {
+    const { clock, api, log, enter } = setUp({ limit: { spacing: { every: 50 } } });
     api.check('key');
     enter('a');
     await expect(api.acquire('key', Number.NaN)).rejects.toThrow(/`cost`/);
     await clock.advanceAsync(100);
-    expect(story).toEqual(['50 a: allow']);
+    expect(log).toEqual(['50 a: allow']);
   });
 
-  test('what costs more than the limit has its turn when it is alone', async () => {
-    const { clock, story, enter } = tell({ limit: { adaptive: {} } });
+  test('adaptive: a cost above the limit is served when nothing is in flight', async () => {
+    const { clock, log, enter } = setUp({ limit: { adaptive: {} } });
     enter('two', 2).then((entry) => entry?.verdict === 'allow' && entry.settle());
     enter('one', 1);
     await clock.advanceAsync(100);
-    expect(story).toEqual(['0 two: allow', '0 one: allow']);
+    expect(log).toEqual(['0 two: allow', '0 one: allow']);
   });
 
-  test('when the first loses patience, the next may fit where it did not', async () => {
-    const { clock, api, story, enter } = tell({ limit: { adaptive: { fixed: 3 } } });
+  test('when the first waiter expires, a smaller one behind it is served', async () => {
+    const { clock, api, log, enter } = setUp({ limit: { concurrency: 3 } });
     api.check('key');
     enter('large', 3, { wait: 1_000 });
     enter('small', 1);
     await clock.advanceAsync(2_000);
-    expect(story).toEqual(['1000 large: deny, too-long, 0', '1000 small: allow']);
+    expect(log).toEqual(['1000 large: deny, too-long, 0', '1000 small: allow']);
   });
 
-  test('who comes first may need less than who was first before', async () => {
+  test('a new first waiter with a lower cost is served at once', async () => {
     const limit = { bucket: { rate: 1, burst: 10 } } as const;
-    const { clock, api, story, enter } = tell({ limit, queue: { order: 'priority' } });
+    const { clock, api, log, enter } = setUp({ limit, queue: { order: 'priority' } });
     api.check('key', 10);
     enter('large', 10);
     await clock.advanceAsync(1_500);
     enter('small', 1, { priority: 9 });
     await clock.advanceAsync(20_000);
-    expect(story).toEqual(['1500 small: allow', '11000 large: allow']);
+    expect(log).toEqual(['1500 small: allow', '11000 large: allow']);
   });
 
-  test('news may open the door', async () => {
+  test('an update of the pool size wakes the waiter', async () => {
     const limit = { ramp: { min: 10, max: 20, over: '1h', mode: 'scheduled' } } as const;
-    const { clock, api, story, enter } = tell({ limit });
+    const { clock, api, log, enter } = setUp({ limit });
     api.update('key', { poolSize: 10 });
     enter('batch', 2);
     await clock.advanceAsync(500);
     api.update('key', { poolSize: 1 });
     await clock.advanceAsync(0);
-    expect(story).toEqual(['500 batch: allow']);
+    expect(log).toEqual(['500 batch: allow']);
   });
 
-  test('a crowd on one signal is one listener, and leaves together', async () => {
-    const { clock, api, story, enter } = tell({ limit: { spacing: { every: '6s' } } });
+  test('many waiters on one signal share one listener and end together', async () => {
+    const { clock, api, log, enter } = setUp({ limit: { spacing: { every: '6s' } } });
     api.check('key');
     const abort = new AbortController();
     for (let n = 0; n < 50; n++) enter(`${n}`, 1, { signal: abort.signal });
     expect(getEventListeners(abort.signal, 'abort').length).toBe(1);
     abort.abort(new Error('closed'));
     await clock.advanceAsync(0);
-    expect(story.length).toBe(50);
+    expect(log.length).toBe(50);
     expect(getEventListeners(abort.signal, 'abort').length).toBe(0);
     expect(api.stats().waiting).toBe(0);
   });
@@ -217,19 +213,19 @@ describe('waiting for a permit', () => {
     [{ order: 'random' }, /`queue\.order` to be one of fifo, lifo, priority/],
     [{ keepAlive: 'yes' }, /`queue\.keepAlive` to be true or false/],
     [{ size: 5 }, /`queue\.size` to be one of max, order, keepAlive/],
-  ])('a queue of %j is refused', (queue, message) => {
+  ])('refuses the queue option %j', (queue, message) => {
     const limit = { bucket: { rate: 1 } };
     expect(() => limiter({ limit, queue: queue as never })).toThrow(message);
   });
 
-  test.each([-1, Number.NaN, 'soon'])('nobody can wait for %s', async (maxWaitMs) => {
+  test.each([-1, Number.NaN, 'soon'])('acquire: refuses a wait of %s', async (maxWaitMs) => {
     const api = limiter({ limit: { bucket: { rate: 1 } } });
     await expect(api.acquire('key', 1, { wait: maxWaitMs as never })).rejects.toThrow(/`wait`/);
   });
 });
 
-describe('for any crowd', () => {
-  const crowd = fc.array(
+describe('wait queue: any sequence of calls', () => {
+  const anyCalls = fc.array(
     fc.record({
       key: fc.constantFrom('x', 'y'),
       afterMs: fc.nat(1_500),
@@ -240,33 +236,33 @@ describe('for any crowd', () => {
     { maxLength: 30 },
   );
 
-  test('everybody hears, nobody twice, and no more get in than the limit allows', async () => {
+  test('every call ends once, and the limit holds', async () => {
     await fc.assert(
-      fc.asyncProperty(crowd, async (people) => {
+      fc.asyncProperty(anyCalls, async (calls) => {
         const clock = new VirtualClock();
         const api = limiter({ limit: { bucket: { rate: 1, burst: 3 } }, clock });
         const served: { key: string; at: number; cost: number }[] = [];
-        let heard = 0;
-        for (const { key, afterMs, cost, maxWaitMs, abortsAfterMs } of people) {
+        let ended = 0;
+        for (const { key, afterMs, cost, maxWaitMs, abortsAfterMs } of calls) {
           await clock.advanceAsync(afterMs);
           const abort = new AbortController();
           if (abortsAfterMs !== undefined) {
             clock.wakeAt(clock.now() + abortsAfterMs, () => abort.abort(new Error('gone')));
           }
-          const patience = {
+          const limits = {
             signal: abort.signal,
             ...(maxWaitMs !== undefined && { wait: maxWaitMs }),
           };
-          api.acquire(key, cost, patience).then(
+          api.acquire(key, cost, limits).then(
             (entry) => {
-              heard++;
+              ended++;
               if (entry.verdict === 'allow') served.push({ key, at: clock.now(), cost });
             },
-            () => heard++,
+            () => ended++,
           );
         }
         await clock.advanceAsync(200_000);
-        expect(heard).toBe(people.length);
+        expect(ended).toBe(calls.length);
         expect(api.stats().waiting).toBe(0);
         for (const key of ['x', 'y']) {
           const own = served.filter((one) => one.key === key);
@@ -283,8 +279,8 @@ describe('for any crowd', () => {
   });
 });
 
-describe('on the real clock', () => {
-  test('permits are never closer than they should be, whatever timers do', async () => {
+describe('wait queue on the real clock', () => {
+  test('permits keep their distance, whatever timers do', async () => {
     const api = limiter({ limit: { spacing: { every: 3, reserve: 50 } } });
     const entries = await Promise.all(Array.from({ length: 20 }, () => api.acquire('key')));
     const times = entries.map((entry) => (entry.verdict === 'allow' ? entry.dueAt : Number.NaN));
@@ -294,7 +290,7 @@ describe('on the real clock', () => {
     expect(times[19]).toBeLessThanOrEqual(systemClock.now());
   });
 
-  test('a hundred thousand who gave up leave nothing behind', async () => {
+  test('100,000 aborted waiters leave no memory, timer or listener behind', async () => {
     setFlagsFromString('--expose-gc');
     const collect: () => void = runInNewContext('gc');
     const timers = () => process.getActiveResourcesInfo().filter((name) => name === 'Timeout');
@@ -303,7 +299,7 @@ describe('on the real clock', () => {
     collect();
     const [heap, before] = [process.memoryUsage().heapUsed, timers().length];
     await (async () => {
-      // All of them stand in one line at the same time, each with a signal and a deadline of its own.
+      // All wait in one queue at the same time, each with its own signal and deadline.
       const signals = Array.from({ length: 100_000 }, () => new AbortController());
       const waits = signals.map(({ signal }) =>
         api.acquire('key', 1, { signal, wait: 7_200_000 }).catch(() => 'left'),
@@ -322,10 +318,10 @@ describe('on the real clock', () => {
     expect(process.memoryUsage().heapUsed - heap).toBeLessThan(10e6);
   }, 30_000);
 
-  test('a wait for a call to settle keeps the process alive, too', () => {
+  test('a wait for a call to settle keeps the process alive', () => {
     const script = `
       import { limiter } from 'sluice';
-      const sink = limiter({ limit: { adaptive: { fixed: 1 } } });
+      const sink = limiter({ limit: { concurrency: 1 } });
       const held = await sink.acquire('key');
       setTimeout(() => held.settle(), 300).unref();
       await sink.acquire('key');
@@ -337,7 +333,7 @@ describe('on the real clock', () => {
   test.each([
     [false, 0],
     [true, 7],
-  ])('with keepAlive %s a process ends as it should', (keepAlive, expected) => {
+  ])('keepAlive %s: the process ends with code %i', (keepAlive, expected) => {
     const script = `
       import { limiter } from 'sluice';
       const limit = { spacing: { every: 400 } };

@@ -1,80 +1,63 @@
 /**
- * The waiting room: who was refused and would rather wait than give up.
+ * Wait queues of a limiter that decides in this process.
  *
- *     enter ──▶ allowed at once? ─────────────────────────────────────▶ in
- *                 │ no
- *                 ▼                    it opens, or something comes back
- *               the key's line  ● ● ● ● ──────────────────────────────▶ in
- *                 └──────▶ too long, too many, aborted ───────────────▶ out
+ *     waitForPermit ──▶ allowed at once? ────────────────────────────────▶ granted
+ *                         │ no
+ *                         ▼              the limit opens, or a call settles
+ *                       queue of the key  ● ● ● ● ───────────────────────▶ granted
+ *                         └──────▶ deadline, queue full, aborted, closed ▶ refused
  *
- * Each key has a line, and only its first asks; nobody polls. Whatever happens next in the whole
- * room, an opening or somebody's patience running out, is watched by one alarm.
+ * Each key has a queue, and only its first waiter checks the limit. Nothing polls: one timer is set to the next
+ * opening or deadline of all queues.
  *
- * Nobody reserves ahead from here. A permit is granted when it is due and used there and then: after
- * a stall of the event loop, places reserved for the time of the stall would all be used at once.
+ * No place is reserved ahead. A permit is granted when it is due and used at once: places reserved for the time of
+ * an event-loop stall would all be used in one burst after it.
  */
 
-import { type Clock, type Millis, schedule } from '../core/clock.ts';
+import { CLOSED_REFUSAL } from '../backends/remote-backend.ts';
+import type { Clock, Millis } from '../core/clock.ts';
 import { type Decision, deny, NEVER, WHEN_SETTLED } from '../core/decision.ts';
 import { Heap } from '../core/heap.ts';
-import { type QueueOrder, type QueuePosition, WaitQueue } from './wait-queue.ts';
+import { MAX_TOMBSTONES, type Waiter, WaiterSet } from '../core/waiter-set.ts';
+import type { RefusalReason } from './permit.ts';
+import { nextArrival, type QueueOrder, type QueuePosition, WaitQueue } from './wait-queue.ts';
 
-export interface WaitSchedulerOptions {
+export interface QueueSettings {
   readonly clock: Clock;
   readonly order: QueueOrder;
-  /** The most that may wait, over all keys. */
+  /** The most waiters, over all keys. */
   readonly maxWaiters: number;
-  /** Whether the process stays alive for those who wait. */
+  /** Whether waiters keep the process alive. */
   readonly keepAlive: boolean;
-  /** Names of the limit's partitions: each has a line of its own, for every key. */
+}
+
+export interface WaitSchedulerOptions extends QueueSettings {
+  /** Names of the limit's partitions: each has a queue per key. */
   readonly partitions: readonly string[];
-  /** Asks the limit for a permit now or none: it never answers `wait`. */
+  /** Checks the limit for a permit now: never answers `wait`. */
   checkNow(key: string, cost: number, now: Millis, partitionIndex?: number): Decision;
-  /** What `askNow` would answer; nothing changes. */
+  /** What `checkNow` would answer; changes nothing. */
   peek(key: string, cost: number, partitionIndex?: number): Decision;
 }
 
-/** It is not this limit that stands in the way, but another one it must also pass. */
+/** Another limit refuses the call now: the caller continues in that limit's queue. */
 export const MOVED: {
   readonly verdict: 'moved';
   readonly dueAt?: never;
   readonly waitedMs?: never;
-} = {
-  verdict: 'moved',
-};
+} = { verdict: 'moved' };
 
-/** What somebody wants in for. */
 export interface PermitRequest {
   readonly key: string;
   readonly cost: number;
   readonly partitionIndex?: number | undefined;
-  /** Asks in its own way, for more than this limit, when its turn comes. */
+  /** Replaces the check of this limit: a composite checks all its limits. */
   readonly check?: () => Decision | typeof MOVED;
-  /** Its place in the order of arrival, if it has stood in another line before. */
+  /** Its order of arrival, if it has waited in another queue before. */
   readonly arrival?: number;
 }
 
-let lastArrival = 0;
-
-/** A place in the order of arrival, over all lines there are. */
-export const nextArrival = (): number => ++lastArrival;
-
-/** Why somebody did not get in. */
-export type RefusalReason =
-  /** It does not fit now, and nobody wanted to wait. */
-  | 'not-now'
-  /** It can never fit. */
-  | 'never'
-  /** It would have to wait longer than it wants to. */
-  | 'too-long'
-  /** Too many wait already. */
-  | 'queue-full'
-  /** Nobody could decide: whoever does is out of reach, and `onUnavailable` says deny. */
-  | 'unavailable'
-  /** The limiter was closed, before it came or while it waited. */
-  | 'closed';
-
-/** What became of a wait: when the permit was good, or why there is none. */
+/** How a wait ended. */
 export type WaitResult =
   | { readonly verdict: 'allow'; readonly dueAt: Millis; readonly waitedMs: Millis }
   | { readonly verdict: 'deny'; readonly retryAfterMs: Millis; readonly reason: RefusalReason }
@@ -86,62 +69,61 @@ export interface WaitLimits {
   readonly signal?: AbortSignal | undefined;
 }
 
-interface Waiter extends QueuePosition {
+interface QueuedWaiter extends QueuePosition, Waiter<WaitResult> {
   readonly queue: KeyQueue;
   readonly request: PermitRequest;
   readonly enqueuedAt: Millis;
-  readonly deadline: Millis;
-  readonly signal: AbortSignal | undefined;
-  readonly resolve: (result: WaitResult) => void;
-  readonly reject: (reason: unknown) => void;
-  isWaiting: boolean;
 }
 
-/** Those who wait for one key (and partition). */
+/** The waiters of one key (and partition). */
 interface KeyQueue {
   readonly id: string;
   readonly key: string;
-  readonly waiters: WaitQueue<Waiter>;
-  /** When the first may ask again; Infinity: when something comes back. */
+  readonly waiters: WaitQueue<QueuedWaiter>;
+  /** When the first waiter may check again; Infinity: when a call settles. */
   opensAt: Millis;
-  /** The opening that is in the heap for this line; Infinity if none is. */
+  /** The opening of this queue that is in the heap; Infinity: none. */
   scheduledAt: Millis;
 }
-
-/** How often to look up while somebody waits for what has no time, to keep the process alive. */
-const KEEP_ALIVE_INTERVAL_MS = 3_600_000;
-
-/** Heaps may hold this many who have left, beside as many as still wait. */
-const MAX_TOMBSTONES = 64;
 
 export class WaitScheduler {
   readonly #options: WaitSchedulerOptions;
   readonly #queues = new Map<string, KeyQueue>();
   readonly #openings = new Heap<{ at: Millis; queue: KeyQueue }>((a, b) => a.at < b.at);
-  readonly #deadlines = new Heap<Waiter>((a, b) => a.deadline < b.deadline);
-  /** One listener a signal, however many wait on it. */
-  readonly #abortGroups = new Map<AbortSignal, { waiters: Set<Waiter>; stop: () => void }>();
-  #waiterCount = 0;
-  #timer: { readonly at: Millis; readonly cancel: () => void } | undefined;
+  readonly #waiters: WaiterSet<WaitResult, QueuedWaiter>;
 
   constructor(options: WaitSchedulerOptions) {
     this.#options = options;
+    this.#waiters = new WaiterSet({
+      ...options,
+      expiredResult: ({ queue }, now) => ({
+        verdict: 'deny',
+        retryAfterMs: msUntilOpen(queue, now),
+        reason: 'too-long',
+      }),
+      onRemove: (waiter) => this.#removeFromQueue(waiter),
+      // All queues of the key: capacity kept for these waiters is free in every partition.
+      onAbandon: (waiters) => {
+        for (const key of new Set(waiters.map(({ queue }) => queue.key))) this.wake(key);
+      },
+      nextEventAt: () => this.#openings.peek()?.at ?? Infinity,
+      onTimer: (now) => this.#drainDueQueues(now),
+    });
   }
 
-  /** How many wait. */
   get size(): number {
-    return this.#waiterCount;
+    return this.#waiters.size;
   }
 
   hasWaiters(key: string, partitionIndex?: number): boolean {
-    return this.#waiterCount > 0 && this.#queues.has(this.#queueIdOf(key, partitionIndex));
+    return this.#waiters.size > 0 && this.#queues.has(this.#queueIdOf(key, partitionIndex));
   }
 
   #queueIdOf(key: string, partitionIndex: number | undefined): string {
     return this.#options.partitions.length === 0 ? key : `${partitionIndex ?? '-'}|${key}`;
   }
 
-  /** Whether somebody who waits for this key has its turn before `rank`. */
+  /** Whether a waiter of this key is served before `position`. */
   hasEarlierWaiter(
     key: string,
     partitionIndex: number | undefined,
@@ -158,35 +140,36 @@ export class WaitScheduler {
     if (signal?.aborted) return Promise.reject(signal.reason);
     const id = this.#queueIdOf(request.key, request.partitionIndex);
     const queue = this.#queues.get(id);
-    const told = queue ? this.#estimateQueued(queue, request, now) : this.#check(request, now);
-    if (told.verdict === 'moved') return Promise.resolve(told);
-    if (told.verdict !== 'deny') {
+    const decision = queue ? this.#estimateQueued(queue, request, now) : this.#check(request, now);
+    if (decision.verdict === 'moved') return Promise.resolve(decision);
+    if (decision.verdict !== 'deny') {
       return Promise.resolve({ verdict: 'allow', dueAt: now, waitedMs: 0 });
     }
-    const refused = this.#refusalFor(told.retryAfterMs, maxWaitMs);
-    if (refused) return Promise.resolve(refused);
+    const refusal = this.#refusalFor(decision.retryAfterMs, maxWaitMs);
+    if (refusal) return Promise.resolve(refusal);
     return this.#enqueue(
-      queue ?? this.#createQueue(id, request.key, told.retryAfterMs, now),
+      queue ?? this.#createQueue(id, request.key, decision.retryAfterMs, now),
       request,
       now,
       limits,
     );
   }
 
-  /** What somebody can expect who joins a line: not before it opens, and never what never fits. */
+  /** Refuses all waiters. */
+  close(): void {
+    this.#waiters.close(CLOSED_REFUSAL);
+  }
+
+  /** What a call that joins a queue can expect: no permit before it opens, and never what never fits. */
   #estimateQueued(queue: KeyQueue, request: PermitRequest, now: Millis): Decision {
-    const { verdict, ...own } = this.#options.peek(
-      request.key,
-      request.cost,
-      request.partitionIndex,
-    );
-    const isNever = verdict === 'deny' && 'retryAfterMs' in own && own.retryAfterMs === NEVER;
+    const peeked = this.#options.peek(request.key, request.cost, request.partitionIndex);
+    const isNever = peeked.verdict === 'deny' && peeked.retryAfterMs === NEVER;
     return deny(isNever ? NEVER : msUntilOpen(queue, now));
   }
 
-  #createQueue(id: string, key: string, soonest: Millis, now: Millis): KeyQueue {
-    const waiters = new WaitQueue<Waiter>(this.#options.order);
-    return { id, key, waiters, opensAt: opensAtAfter(soonest, now), scheduledAt: Infinity };
+  #createQueue(id: string, key: string, retryAfterMs: Millis, now: Millis): KeyQueue {
+    const waiters = new WaitQueue<QueuedWaiter>(this.#options.order);
+    return { id, key, waiters, opensAt: opensAtAfter(retryAfterMs, now), scheduledAt: Infinity };
   }
 
   #check(request: PermitRequest, now: Millis): Decision | typeof MOVED {
@@ -195,31 +178,31 @@ export class WaitScheduler {
       : this.#options.checkNow(request.key, request.cost, now, request.partitionIndex);
   }
 
-  /** Something came back or changed: the first in the key's line may try again. */
+  /** Capacity came back or changed: the first waiter of the key checks again. */
   wake(key: string): void {
-    if (this.#waiterCount === 0) return;
+    if (this.#waiters.size === 0) return;
     const now = this.#options.clock.now();
     for (const queue of this.#queuesOf(key)) this.#drainQueue(queue, now);
-    this.#rescheduleTimer();
+    this.#waiters.reschedule();
   }
 
-  /** The lines of a key, whoever has waited longest first. */
+  /** The queues of a key, the one with the longest wait first. */
   #queuesOf(key: string): KeyQueue[] {
     const { partitions } = this.#options;
-    const parts = partitions.length === 0 ? [undefined] : [undefined, ...partitions.keys()];
-    const ticketOf = ({ waiters }: KeyQueue): number => waiters.first?.arrival ?? Infinity;
-    return parts
+    const indexes = partitions.length === 0 ? [undefined] : [undefined, ...partitions.keys()];
+    const arrivalOf = ({ waiters }: KeyQueue): number => waiters.first?.arrival ?? Infinity;
+    return indexes
       .map((partitionIndex) => this.#queues.get(this.#queueIdOf(key, partitionIndex)))
       .filter((queue) => queue !== undefined)
-      .sort((a, b) => ticketOf(a) - ticketOf(b));
+      .sort((a, b) => arrivalOf(a) - arrivalOf(b));
   }
 
-  /** Whether there is no point in waiting, as far as can be known. */
+  /** The refusal of a wait that is known to be in vain. */
   #refusalFor(retryAfterMs: Millis, maxWaitMs: Millis): WaitResult | undefined {
-    const deny = (reason: RefusalReason): WaitResult => ({ verdict: 'deny', retryAfterMs, reason });
-    if (retryAfterMs === NEVER) return deny('never');
-    if (retryAfterMs > maxWaitMs || maxWaitMs <= 0) return deny('too-long');
-    return this.#waiterCount >= this.#options.maxWaiters ? deny('queue-full') : undefined;
+    let reason: RefusalReason | undefined = this.#waiters.isFull ? 'queue-full' : undefined;
+    if (retryAfterMs > maxWaitMs || maxWaitMs <= 0) reason = 'too-long';
+    if (retryAfterMs === NEVER) reason = 'never';
+    return reason && { verdict: 'deny', retryAfterMs, reason };
   }
 
   #enqueue(
@@ -230,7 +213,7 @@ export class WaitScheduler {
   ): Promise<WaitResult> {
     return new Promise((resolve, reject) => {
       const { priority, signal, maxWaitMs } = limits;
-      const waiter: Waiter = {
+      const waiter: QueuedWaiter = {
         queue,
         request,
         arrival: request.arrival ?? nextArrival(),
@@ -242,167 +225,70 @@ export class WaitScheduler {
         reject,
         isWaiting: true,
       };
-      this.#waiterCount++;
-      if (waiter.deadline < Infinity) this.#deadlines.push(waiter);
-      if (signal) this.#addAbortListener(signal, waiter);
+      this.#waiters.add(waiter);
       this.#insert(queue, waiter, now);
-      this.#rescheduleTimer();
+      this.#waiters.reschedule();
     });
   }
 
-  #insert(queue: KeyQueue, waiter: Waiter, now: Millis): void {
+  #insert(queue: KeyQueue, waiter: QueuedWaiter, now: Millis): void {
     this.#queues.set(queue.id, queue);
     queue.waiters.add(waiter);
-    // Who comes first now may need less than who was first before.
+    // The new first waiter may need less than the previous one.
     if (queue.waiters.size > 1 && queue.waiters.first === waiter) this.#drainQueue(queue, now);
     else this.#scheduleOpening(queue);
   }
 
-  /** Lets the first of a line ask, and the next, until one is refused. */
+  /** Grants waiters in order until one is refused. */
   #drainQueue(queue: KeyQueue, now: Millis): void {
     for (let { first } = queue.waiters; first; { first } = queue.waiters) {
-      const told = this.#check(first.request, now);
-      const retryAfterMs = told.verdict === 'deny' ? told.retryAfterMs : 0;
-      if (told.verdict === 'moved') {
-        this.#resolveWaiter(first, told);
-      } else if (told.verdict !== 'deny') {
-        this.#resolveWaiter(first, {
-          verdict: 'allow',
-          dueAt: now,
-          waitedMs: now - first.enqueuedAt,
-        });
-      } else if (retryAfterMs === NEVER) {
-        this.#resolveWaiter(first, { verdict: 'deny', retryAfterMs, reason: 'never' });
+      const decision = this.#check(first.request, now);
+      if (decision.verdict === 'moved') {
+        this.#waiters.resolve(first, decision);
+      } else if (decision.verdict !== 'deny') {
+        const waitedMs = now - first.enqueuedAt;
+        this.#waiters.resolve(first, { verdict: 'allow', dueAt: now, waitedMs });
+      } else if (decision.retryAfterMs === NEVER) {
+        this.#waiters.resolve(first, { verdict: 'deny', retryAfterMs: NEVER, reason: 'never' });
       } else {
-        queue.opensAt = opensAtAfter(retryAfterMs, now);
+        queue.opensAt = opensAtAfter(decision.retryAfterMs, now);
         this.#scheduleOpening(queue);
         return;
       }
     }
   }
 
-  /** Keeps one opening of a line in the heap, the earliest it has. */
+  /** Keeps the earliest opening of a queue in the heap. */
   #scheduleOpening(queue: KeyQueue): void {
     if (queue.opensAt >= queue.scheduledAt) return;
     queue.scheduledAt = queue.opensAt;
-    this.#openings.push({ at: queue.opensAt, queue: queue });
+    this.#openings.push({ at: queue.opensAt, queue });
     if (this.#openings.size > 2 * this.#queues.size + MAX_TOMBSTONES) {
       this.#openings.retain((opening) => opening.at === opening.queue.scheduledAt);
     }
   }
 
-  #resolveWaiter(waiter: Waiter, result: WaitResult): void {
-    this.#removeWaiter(waiter);
-    waiter.resolve(result);
-  }
-
-  /** No longer waiting, whatever became of it. */
-  #removeWaiter(waiter: Waiter): void {
-    if (!waiter.isWaiting) return;
-    const { queue, signal } = waiter;
-    waiter.isWaiting = false;
-    this.#waiterCount--;
+  #removeFromQueue(waiter: QueuedWaiter): void {
+    const { queue } = waiter;
     queue.waiters.remove(waiter);
-    if (queue.waiters.size === 0) {
-      this.#queues.delete(queue.id);
-      queue.scheduledAt = Infinity; // so that what the heap still holds of it is known to be over
-    }
-    if (signal) this.#removeAbortListener(signal, waiter);
-    if (this.#deadlines.size > 2 * this.#waiterCount + MAX_TOMBSTONES) {
-      this.#deadlines.retain((other) => other.isWaiting);
-    }
-  }
-
-  #addAbortListener(signal: AbortSignal, waiter: Waiter): void {
-    let group = this.#abortGroups.get(signal);
-    if (!group) {
-      const waiters = new Set<Waiter>();
-      const onAbort = (): void => this.#cancel([...waiters], signal.reason);
-      signal.addEventListener('abort', onAbort, { once: true });
-      group = { waiters, stop: () => signal.removeEventListener('abort', onAbort) };
-      this.#abortGroups.set(signal, group);
-    }
-    group.waiters.add(waiter);
-  }
-
-  #removeAbortListener(signal: AbortSignal, waiter: Waiter): void {
-    const group = this.#abortGroups.get(signal);
-    group?.waiters.delete(waiter);
-    if (group?.waiters.size !== 0) return;
-    group.stop();
-    this.#abortGroups.delete(signal);
-  }
-
-  /** Whoever was behind those who leave may fit where they did not. */
-  #cancel(waiters: readonly Waiter[], reason: unknown): void {
-    for (const waiter of waiters) {
-      this.#removeWaiter(waiter);
-      waiter.reject(reason);
-    }
-    // Also in other lines of the key: what was kept for those who leave is kept no more.
-    for (const key of new Set(waiters.map(({ queue }) => queue.key))) this.wake(key);
-    this.#rescheduleTimer();
-  }
-
-  /** Everything whose time has come. */
-  #onTimer(): void {
-    this.#timer = undefined;
-    const now = this.#options.clock.now();
-    this.#drainDueQueues(now);
-    this.#expireDeadlines(now);
-    this.#rescheduleTimer();
+    if (queue.waiters.size > 0) return;
+    this.#queues.delete(queue.id);
+    queue.scheduledAt = Infinity; // marks its entries in the heap as tombstones
   }
 
   #drainDueQueues(now: Millis): void {
     for (let next = this.#openings.peek(); next && next.at <= now; next = this.#openings.peek()) {
       this.#openings.pop();
       const { queue, at } = next;
-      if (queue.scheduledAt !== at) continue; // an earlier one has been here
+      if (queue.scheduledAt !== at) continue; // an earlier opening was handled
       queue.scheduledAt = Infinity;
       if (queue.opensAt <= now) this.#drainQueue(queue, now);
       else if (queue.waiters.size > 0) this.#scheduleOpening(queue);
     }
   }
-
-  #expireDeadlines(now: Millis): void {
-    const keys = new Set<string>();
-    for (let next = this.#deadlines.peek(); next && next.deadline <= now; ) {
-      this.#deadlines.pop();
-      if (next.isWaiting) {
-        const retryAfterMs = msUntilOpen(next.queue, now);
-        keys.add(next.queue.key);
-        this.#resolveWaiter(next, { verdict: 'deny', retryAfterMs, reason: 'too-long' });
-      }
-      next = this.#deadlines.peek();
-    }
-    for (const key of keys) this.wake(key);
-  }
-
-  /** An alarm that is far away already will do. */
-  #keepAliveAt(next: Millis): Millis {
-    if (next < Infinity) return Infinity;
-    return this.#timer?.at ?? this.#options.clock.now() + KEEP_ALIVE_INTERVAL_MS;
-  }
-
-  /** One alarm, for whatever comes first. */
-  #rescheduleTimer(): void {
-    const next = Math.min(
-      this.#openings.peek()?.at ?? Infinity,
-      this.#deadlines.peek()?.deadline ?? Infinity,
-    );
-    const { clock, keepAlive } = this.#options;
-    // Somebody waits for what has no time: only the process needs to hear of it.
-    const latest = keepAlive ? this.#keepAliveAt(next) : Infinity;
-    const at = this.#waiterCount === 0 ? Infinity : Math.min(next, latest);
-    if (this.#timer?.at === at) return;
-    this.#timer?.cancel();
-    this.#timer = undefined;
-    if (at === Infinity) return;
-    this.#timer = { at, cancel: schedule(clock, at, () => this.#onTimer(), keepAlive) };
-  }
 }
 
-/** When a line that was just refused may try again; Infinity: when something comes back. */
+/** When a queue that was just refused may check again; Infinity: when a call settles. */
 const opensAtAfter = (retryAfterMs: Millis, now: Millis): Millis =>
   retryAfterMs === WHEN_SETTLED ? Infinity : now + retryAfterMs;
 

@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs';
 import { describe, expect, test } from 'vitest';
-import { runScenarios, type Scenario } from '../../test/support/story.ts';
+import { runScenarios, type Scenario } from '../../test/support/scenario.ts';
 import type { Outcome } from '../core/decision.ts';
 import { ConfigError } from '../core/errors.ts';
 import { seededRandom } from '../core/random.ts';
@@ -32,7 +32,7 @@ function begin(options: AdaptiveOptions, random = noChance) {
 }
 
 const scenarios: Record<string, Scenario> = {
-  'it begins with one, and whoever else comes waits for an answer': {
+  'adaptive: starts at one, and further calls are refused until a call settles': {
     limit: { adaptive: {} },
     rows: [
       [0, 'check 1', 'allow, 0 left'],
@@ -43,107 +43,107 @@ const scenarios: Record<string, Scenario> = {
     ],
   },
 
-  'it grows by one for every round trip in which it was reached and nothing got slower': {
+  'adaptive: increases by one per round trip if the limit was reached and RTT did not rise': {
     limit: { adaptive: {} },
     rows: [
       [0, 'check 1', 'allow, 0 left'],
       [100, 'done ok 100'],
-      [100, 'look', 'limit 1, rtt 100'], // the first answer only says what is normal
+      [100, 'peek', 'limit 1, rtt 100'], // the first answer only says what is normal
       [100, 'check 1', 'allow, 0 left'],
       [199, 'done ok 99'], // no round trip has passed since
-      [199, 'look', 'limit 1, rtt 100'],
+      [199, 'peek', 'limit 1, rtt 100'],
       [199, 'check 1', 'allow, 0 left'],
       [200, 'done ok 1'],
-      [200, 'look', 'remaining 2, limit 2, in flight 0'],
+      [200, 'peek', 'remaining 2, limit 2, in flight 0'],
     ],
   },
 
-  'a limit that nobody reached is not raised': {
+  'adaptive: does not increase a limit that was not reached': {
     limit: { adaptive: { initial: 3, deviationScale: 1 } },
     rows: [
       [0, 'check 1', 'allow, 2 left'],
       [100, 'done ok 100'],
       [100, 'check 1', 'allow, 2 left'],
       [200, 'done ok 90'], // quicker, but two places stood empty
-      [200, 'look', 'limit 3'],
+      [200, 'peek', 'limit 3'],
     ],
   },
 
-  'that it was reached counts for the round trip in which it was': {
+  'adaptive: counts reaching the limit in the window in which it happened': {
     limit: { adaptive: { initial: 2 } },
     rows: [
       [0, 'check 2', 'allow, 0 left'],
       [100, 'done ok 100'],
       [200, 'done ok 100'],
-      [200, 'look', 'limit 3'],
+      [200, 'peek', 'limit 3'],
       [200, 'check 1', 'allow, 2 left'],
       [300, 'done ok 90'], // quicker, but two places stood empty this time
-      [300, 'look', 'limit 3'],
+      [300, 'peek', 'limit 3'],
     ],
   },
 
-  'a batch takes the places that are left': {
-    limit: { adaptive: { fixed: 5 } },
+  'adaptive: takeUpTo takes the remaining slots': {
+    limit: { concurrency: 5 },
     rows: [
       [0, 'check 2', 'allow, 3 left'],
       [0, 'takeUpTo all', 'got 3'],
-      [0, 'look', 'in flight 5'],
+      [0, 'peek', 'in flight 5'],
     ],
   },
 
-  'a cut cancels nothing: whoever is in flight comes home before anybody new starts': {
+  'adaptive: a decrease cancels nothing, and no call starts until enough have settled': {
     limit: { adaptive: { initial: 8, decreaseRatio: 0.5 } },
     rows: [
       [0, 'check 8', 'allow, 0 left'],
       [100, 'done ok 100'],
       [200, 'done busy 100'],
-      [200, 'look', 'remaining 0, limit 4, in flight 6'],
+      [200, 'peek', 'remaining 0, limit 4, in flight 6'],
       [200, 'check 0', 'allow, 0 left'],
       [200, 'check 1', 'deny, when settled'],
       [210, 'done ok 110'],
       [210, 'done ok 110'],
-      [210, 'look', 'remaining 0, in flight 4'],
+      [210, 'peek', 'remaining 0, in flight 4'],
       [210, 'check 1', 'deny, when settled'],
       [220, 'done ok 120'],
       [220, 'check 1', 'allow, 0 left'],
     ],
   },
 
-  'a complaint is acted on once a round trip, not once each': {
+  'adaptive: reacts to back-pressure once per round trip, not once per reply': {
     limit: { adaptive: { initial: 100, decreaseRatio: 0.5 } },
     rows: [
       [0, 'check 100', 'allow, 0 left'],
       [100, 'done ok 100'],
       [150, 'done busy'],
-      [150, 'look', 'limit 100'],
+      [150, 'peek', 'limit 100'],
       [200, 'done failed'], // any answer lets it act
-      [200, 'look', 'limit 50'],
+      [200, 'peek', 'limit 50'],
       [201, 'done busy'],
       [299, 'done busy'],
-      [299, 'look', 'limit 50'],
+      [299, 'peek', 'limit 50'],
       [300, 'done timeout'],
-      [300, 'look', 'limit 25'],
+      [300, 'peek', 'limit 25'],
     ],
   },
 
-  'never below one, and it comes back from there': {
+  'adaptive: never falls below one, and recovers from there': {
     limit: { adaptive: { initial: 2, decreaseRatio: 0.1 } },
     rows: [
       [0, 'check 2', 'allow, 0 left'],
       [100, 'done ok 100'],
       [200, 'done busy'],
-      [200, 'look', 'limit 1'],
+      [200, 'peek', 'limit 1'],
       [200, 'check 1', 'allow, 0 left'],
       [300, 'done busy'],
-      [300, 'look', 'limit 1'],
+      [300, 'peek', 'limit 1'],
       [300, 'check 1', 'allow, 0 left'],
       [400, 'done ok 100'],
-      [400, 'look', 'limit 2'],
+      [400, 'peek', 'limit 2'],
     ],
   },
 
-  'a plain concurrency limit measures and never moves': {
-    limit: { adaptive: { fixed: 3 } },
+  'adaptive: a fixed concurrency limit measures and never moves': {
+    limit: { concurrency: 3 },
     rows: [
       [0, 'check 2', 'allow, 1 left'],
       [0, 'check 2', 'deny, when settled'],
@@ -151,60 +151,60 @@ const scenarios: Record<string, Scenario> = {
       [0, 'check 4', 'deny, never'],
       [100, 'done ok 100'],
       [300, 'done busy'],
-      [300, 'look', 'limit 3, rtt 100'],
+      [300, 'peek', 'limit 3, rtt 100'],
       [600, 'done ok 200'],
-      [600, 'look', 'limit 3, in flight 0, rtt 140'], // 100 + 0.4 × 100
+      [600, 'peek', 'limit 3, in flight 0, rtt 140'], // 100 + 0.4 × 100
     ],
   },
 
-  'doubles while it starts, and adds after the first cut': {
+  'adaptive: slow start doubles until the first decrease, then adds one': {
     limit: { adaptive: { slowStart: true, max: 20, decreaseRatio: 0.5 } },
     rows: [
       [0, 'check 1', 'allow, 0 left'],
       [100, 'done ok 100'],
       [100, 'check 1', 'allow, 0 left'],
       [200, 'done ok 100'],
-      [200, 'look', 'limit 2'],
+      [200, 'peek', 'limit 2'],
       [200, 'check 2', 'allow, 0 left'],
       [300, 'done ok 100 cost 2'],
-      [300, 'look', 'limit 4'],
+      [300, 'peek', 'limit 4'],
       [300, 'check 4', 'allow, 0 left'],
       [400, 'done busy cost 4'],
-      [400, 'look', 'limit 2'],
+      [400, 'peek', 'limit 2'],
       [400, 'check 2', 'allow, 0 left'],
       [500, 'done ok 100 cost 2'],
-      [500, 'look', 'limit 3'],
+      [500, 'peek', 'limit 3'],
     ],
   },
 
-  'a complaint at one cuts nothing, and does not end the doubling': {
+  'adaptive: back-pressure at a limit of one decreases nothing and does not end slow start': {
     limit: { adaptive: { slowStart: true } },
     rows: [
       [0, 'check 1', 'allow, 0 left'],
       [100, 'done ok 100'],
       [100, 'check 1', 'allow, 0 left'],
       [200, 'done busy'],
-      [200, 'look', 'limit 1'],
+      [200, 'peek', 'limit 1'],
       [200, 'check 1', 'allow, 0 left'],
       [300, 'done ok 100'],
-      [300, 'look', 'limit 2'],
+      [300, 'peek', 'limit 2'],
       [300, 'check 2', 'allow, 0 left'],
       [400, 'done ok 100 cost 2'],
-      [400, 'look', 'limit 4'],
+      [400, 'peek', 'limit 4'],
     ],
   },
 
-  'doubling stops at the top': {
+  'adaptive: slow start stops at the maximum': {
     limit: { adaptive: { slowStart: true, initial: 5, max: 7 } },
     rows: [
       [0, 'check 5', 'allow, 0 left'],
       [100, 'done ok 100'],
       [200, 'done ok 100'],
-      [200, 'look', 'limit 7'],
+      [200, 'peek', 'limit 7'],
     ],
   },
 
-  'a cost beyond the top never fits; one below it does when it is alone': {
+  'adaptive: a cost above the maximum never fits; one below it fits alone': {
     limit: { adaptive: { max: 10 } },
     rows: [
       [0, 'check 11', 'deny, never'],
@@ -217,16 +217,16 @@ const scenarios: Record<string, Scenario> = {
     ],
   },
 
-  'what comes from elsewhere shows in the round trips, or not at all': {
+  'adaptive: ignores hits from elsewhere': {
     limit: { adaptive: {} },
     rows: [
-      [0, 'update 5', 'of no use'],
-      [0, 'pool 3', 'of no use'],
+      [0, 'update 5', 'ignored'],
+      [0, 'pool 3', 'ignored'],
       [0, 'check 1', 'allow, 0 left'],
     ],
   },
 
-  'more answers than questions do not make more places': {
+  'adaptive: settling more calls than started frees no extra slots': {
     limit: { adaptive: { initial: 2 } },
     rows: [
       [0, 'done ignored cost 9'],
@@ -278,7 +278,7 @@ function shortestSlow(key: ReturnType<typeof begin>): number {
 describe('adaptive', () => {
   runScenarios(scenarios);
 
-  test('the vectors are those we know', () => {
+  test('adaptive: the vectors are complete', () => {
     expect(scripts.map(({ name }) => name)).toEqual([
       'startup',
       'increases_limit',
@@ -288,7 +288,7 @@ describe('adaptive', () => {
     expect(settings.rtt_deviation_scale).toBe(2.5);
   });
 
-  test.for(scripts)('the original, $name', ({ steps }) => {
+  test.for(scripts)('adaptive: matches the reference implementation: $name', ({ steps }) => {
     const key = begin({
       initial: settings.initial_concurrency,
       max: settings.max_concurrency_limit,
@@ -312,7 +312,7 @@ describe('adaptive', () => {
     });
   });
 
-  test('the mean of a window is the mean of its round trips', () => {
+  test('adaptive: the mean of a window is the mean of its round trips', () => {
     const { points, averages, empty } = vectors.mean;
     const key = begin({});
     const mean = () => key.policy.currentWindow(key.state, 0, 0).meanMs;
@@ -323,7 +323,7 @@ describe('adaptive', () => {
     });
   });
 
-  test.each(['ewma', 'ewma_var'])('the moving mean of the original (%s)', (which) => {
+  test.each(['ewma', 'ewma_var'])('adaptive: matches the reference moving mean (%s)', (which) => {
     const { alpha, points, averages, means } = vectors[which];
     points.forEach((_: number, n: number) => {
       const { rttMs } = learnt(alpha, points.slice(0, n + 1)).view();
@@ -331,7 +331,7 @@ describe('adaptive', () => {
     });
   });
 
-  test('the moving variance of the original, seen in what is called slow', () => {
+  test('adaptive: matches the reference moving variance', () => {
     const { alpha, points, means, variances } = vectors.ewma_var;
     // From the second point on: the window of the first one goes on, and would dilute the probe.
     for (let n = 1; n < points.length; n++) {
@@ -354,21 +354,24 @@ describe('adaptive', () => {
     ['ignored', 1, 10],
     ['ignored', undefined, 10],
   ];
-  test.for(answers)('%s after %s ms makes ten %d', ([outcome, rttMs, after]) => {
-    const key = begin({ initial: 9 });
-    key.ask(9);
-    key.settle(100, 'ok', 100);
-    key.settle(200, 'ok', 100); // a window later: ten
-    expect(key.limit()).toBe(10);
-    key.ask(3);
-    key.settle(300, outcome, rttMs);
-    expect(key.limit()).toBe(after);
-    const isLearnt = outcome === 'ok' && rttMs !== undefined;
-    expect(key.view().rttMs).toBeCloseTo(isLearnt ? 100 + 0.4 * (rttMs - 100) : 100, 3);
-  });
+  test.for(answers)(
+    'adaptive: %s after %s ms turns a limit of ten into %d',
+    ([outcome, rttMs, after]) => {
+      const key = begin({ initial: 9 });
+      key.ask(9);
+      key.settle(100, 'ok', 100);
+      key.settle(200, 'ok', 100); // a window later: ten
+      expect(key.limit()).toBe(10);
+      key.ask(3);
+      key.settle(300, outcome, rttMs);
+      expect(key.limit()).toBe(after);
+      const isLearnt = outcome === 'ok' && rttMs !== undefined;
+      expect(key.view().rttMs).toBeCloseTo(isLearnt ? 100 + 0.4 * (rttMs - 100) : 100, 3);
+    },
+  );
 
   // Three times 0.1 is 0.30000000000000004 in doubles, and a third of it more than 0.1.
-  test('a mean of equal round trips is that round trip, and not slower', () => {
+  test('adaptive: a mean of equal round trips counts as equal, not slower', () => {
     for (const rttMs of [0.1, 0.7, 1.1, 33.3]) {
       const key = begin({ initial: 3 });
       key.ask(3);
@@ -379,7 +382,7 @@ describe('adaptive', () => {
     }
   });
 
-  test('exactly normal, but not reached, is slow as long as nothing ever varied: as shipped', () => {
+  test('adaptive: without variance, an average RTT below the limit counts as slow, as in the reference', () => {
     const key = begin({ initial: 10 });
     for (let now = 100; now <= 300; now += 100) {
       key.ask();
@@ -388,7 +391,7 @@ describe('adaptive', () => {
     expect(key.limit()).toBe(8); // 10, 9, 8
   });
 
-  test('the same at its top, which is reached but cannot be raised: as shipped', () => {
+  test('adaptive: the same at the maximum, which cannot be increased', () => {
     const key = begin({ initial: 10, max: 10 });
     key.ask(10);
     key.settle(100, 'ok', 100);
@@ -396,7 +399,7 @@ describe('adaptive', () => {
     expect(key.limit()).toBe(9);
   });
 
-  test('a little slower is tolerated, within the band', () => {
+  test('adaptive: tolerates RTT within the deviation band', () => {
     const slow = (deviationScale: number, rttMs: number): number => {
       const key = begin({ initial: 20, alpha: 0.5, deviationScale });
       [100, 100, 120].forEach((rtt, n) => {
@@ -413,7 +416,7 @@ describe('adaptive', () => {
     expect(slow(1, 120)).toBe(-2);
   });
 
-  test('never above its top, and whole', () => {
+  test('adaptive: never exceeds the maximum, and stays whole', () => {
     const key = begin({ max: 5 });
     for (let n = 1; n < 50; n++) {
       key.ask(key.limit());
@@ -423,7 +426,7 @@ describe('adaptive', () => {
     expect(key.limit()).toBe(5);
   });
 
-  test('never below one, whole, however long an incident lasts', () => {
+  test('adaptive: never falls below one and stays whole during a long overload', () => {
     const key = begin({ initial: 200 });
     for (let n = 1; n < 200; n++) {
       key.ask(1);
@@ -435,7 +438,7 @@ describe('adaptive', () => {
     expect(key.ask().verdict).toBe('allow');
   });
 
-  test('an attempt that is followed by another complains, is timed, and keeps its place', () => {
+  test('adaptive: an attempt that is retried counts its RTT and back-pressure and stays in flight', () => {
     const key = begin({ initial: 10 });
     key.ask(10);
     key.settle(100, 'ok', 100);
@@ -450,7 +453,7 @@ describe('adaptive', () => {
     expect(key.policy.currentWindow(key.state, 0, 288)).toEqual({ meanMs: undefined, due: true });
   });
 
-  test('before anything was learnt, nothing is due', () => {
+  test('adaptive: no adjustment is due before the first measurement', () => {
     const key = begin({});
     expect(key.policy.currentWindow(key.state, 0, 1e9)).toEqual({ meanMs: undefined, due: false });
     key.ask();
@@ -458,7 +461,7 @@ describe('adaptive', () => {
     expect(key.view()).toEqual({ remaining: 1, limit: 1, inFlight: 0 });
   });
 
-  test('jitter puts off an adjustment by a part of the mean that chance decides', () => {
+  test('adaptive: jitter delays an adjustment by a random part of the mean RTT', () => {
     for (const [jitter, chance, dueAt] of [
       [0.5, 0.5, 225],
       [1, 0, 200],
@@ -472,7 +475,7 @@ describe('adaptive', () => {
     }
   });
 
-  test('with jitter, clients that began together no longer move together', () => {
+  test('adaptive: with jitter, clients that started together do not adjust in step', () => {
     const changesOf = (jitter: number, seed: number): number[] => {
       const key = begin({ jitter }, seededRandom(seed));
       const changes: number[] = [];
@@ -492,7 +495,7 @@ describe('adaptive', () => {
     expect(together).toBeLessThan(one.length / 4);
   });
 
-  test('a clock that goes backwards adjusts nothing twice', () => {
+  test('adaptive: time that goes backwards adjusts nothing twice', () => {
     const key = begin({ initial: 100 });
     key.ask(100);
     key.settle(1_000, 'ok', 100);
@@ -504,7 +507,7 @@ describe('adaptive', () => {
     expect(key.limit()).toBe(81);
   });
 
-  test('remembers what it has learnt, and every call in flight', () => {
+  test('adaptive: keeps keys with measurements or calls in flight', () => {
     const key = begin({ initial: 2 });
     const forgetAt = () => key.policy.removableAt(key.state, 0);
     const evictAt = () => key.policy.evictableAt(key.state, 0);
@@ -521,7 +524,7 @@ describe('adaptive', () => {
     expect([forgetAt(), evictAt()]).toEqual([Infinity, 60_400]); // a minute of silence later
   });
 
-  test('whoever may have been cut and forgotten starts from the bottom', () => {
+  test('adaptive: a key that may have been evicted after a decrease starts at one', () => {
     const { policy, state } = begin({ initial: 2 });
     policy.init(state, 0, 1_000, 60_400);
     expect(policy.keyState(state, 0, 1_000).limit).toBe(1);
@@ -534,14 +537,14 @@ describe('adaptive', () => {
 
   // Both calls failed, but the limit had been reached: that is part of this window, and the next
   // good answer may raise it. A key begun anew would not have raised it.
-  test('that the limit was reached is not forgotten either', () => {
+  test('adaptive: keeps a key that reached its limit', () => {
     const key = begin({ initial: 2 });
     key.ask(2);
     key.settle(50, 'failed', undefined, 2);
     expect(key.policy.removableAt(key.state, 0)).toBe(Infinity);
   });
 
-  test('of a key that begins with one place and has learnt nothing, only a failure is forgotten', () => {
+  test('adaptive: with an initial limit of one, an unmeasured key is removable after a failure', () => {
     const forgetAtAfter = (happen: (key: ReturnType<typeof begin>) => void): number => {
       const key = begin({});
       happen(key);
@@ -559,22 +562,24 @@ describe('adaptive', () => {
     );
   });
 
-  test('is a rule about time measured', () => {
+  test('adaptive: needs exact time', () => {
     expect(begin({}).policy.needsExactTime).toBe(true);
   });
 
-  test('a cost that is no cost is an error, and takes nothing', () => {
+  test('adaptive: refuses an invalid cost and counts nothing', () => {
     const key = begin({});
     for (const cost of [-1, Number.NaN]) expect(() => key.ask(cost)).toThrow(ConfigError);
     expect(key.view().inFlight).toBe(0);
   });
 
-  test('with a fixed limit there is nothing to begin with or to end at', () => {
-    for (const option of [{ initial: 3 }, { max: 3 }, { slowStart: true }]) {
-      const [field] = Object.keys(option);
-      expect(() => begin({ fixed: 3, ...option })).toThrow(
-        `expected \`adaptive.${field}\` to be left out when fixed is given`,
-      );
-    }
+  test('adaptive: names the new spelling of a fixed limit', () => {
+    const options = { fixed: 3 } as AdaptiveOptions;
+    expect(() => begin(options)).toThrow(
+      'expected `adaptive.fixed` to be left out: a fixed limit is written `concurrency: n`, got 3',
+    );
+  });
+
+  test('adaptive: refuses an initial limit above the maximum', () => {
+    expect(() => begin({ initial: 10, max: 1 })).toThrow('initial 10 exceeds max 1');
   });
 });

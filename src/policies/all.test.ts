@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { runScenarios, type Scenario } from '../../test/support/story.ts';
+import { runScenarios, type Scenario } from '../../test/support/scenario.ts';
 import { seededRandom } from '../core/random.ts';
 import { adaptive } from './adaptive.ts';
 import { all } from './all.ts';
@@ -14,7 +14,7 @@ const perSecondAndHour: Limit = {
 };
 
 const scenarios: Record<string, Scenario> = {
-  'every limit must allow, and the strictest answers': {
+  'all: every component must allow, and the strictest decides': {
     limit: perSecondAndHour,
     rows: [
       [0, 'check 0', 'allow, 10 left'],
@@ -24,11 +24,11 @@ const scenarios: Record<string, Scenario> = {
       [1_000, 'check 5', 'allow, 0 left'], // what was refused took nothing from either
       [1_000, 'check 1', 'deny, retry in 239000'],
       [1_000, 'check 11', 'deny, never'],
-      [1_000, 'look', 'remaining 0'],
+      [1_000, 'peek', 'remaining 0'],
     ],
   },
 
-  'a batch takes what the poorest has': {
+  'all: takeUpTo takes what the strictest component has': {
     limit: perSecondAndHour,
     rows: [
       [0, 'takeUpTo all', 'got 10'],
@@ -39,7 +39,7 @@ const scenarios: Record<string, Scenario> = {
     ],
   },
 
-  'a refusal gives back exactly, the last place in the queue included': {
+  'all: a refusal restores every component exactly, the last reservation included': {
     limit: { all: [{ spacing: { every: '6s', reserve: 1 } }, { bucket: { rate: 1, burst: 2 } }] },
     rows: [
       [0, 'check 1', 'allow, 0 left'],
@@ -47,24 +47,24 @@ const scenarios: Record<string, Scenario> = {
       [500, 'check 1', 'deny, retry in 5500'], // no place, and no token either
       [6_000, 'check 1', 'wait 6000'],
       [6_000, 'check 1', 'deny, retry in 6000'], // no place; the token it could have had
-      [6_000, 'look', 'remaining 0, reserved 1'],
-      [11_999, 'look', 'reserved 1'],
+      [6_000, 'peek', 'remaining 0, reserved 1'],
+      [11_999, 'peek', 'reserved 1'],
     ],
   },
 
-  'a place in the queue is not lost to somebody else’s refusal': {
+  'all: a reservation survives the refusal of another component': {
     limit: { all: [{ spacing: { every: '1s', reserve: 3 } }, { bucket: { rate: 0.1, burst: 2 } }] },
     rows: [
       [0, 'check 1', 'allow, 0 left'],
       [0, 'check 1', 'wait 1000'],
       [0, 'check 1', 'deny, retry in 10000'],
       [0, 'check 1', 'deny, retry in 10000'],
-      [0, 'look', 'reserved 1'],
+      [0, 'peek', 'reserved 1'],
       [10_000, 'check 1', 'allow, 0 left'],
     ],
   },
 
-  'the longest wait counts': {
+  'all: the longest wait counts': {
     limit: {
       all: [{ spacing: { every: '2s', reserve: 5 } }, { spacing: { every: '3s', reserve: 2 } }],
     },
@@ -77,7 +77,7 @@ const scenarios: Record<string, Scenario> = {
     ],
   },
 
-  'the longest wait counts, wherever it stands in the list': {
+  'all: the longest wait counts in any order of components': {
     limit: {
       all: [{ spacing: { every: '3s', reserve: 2 } }, { spacing: { every: '2s', reserve: 5 } }],
     },
@@ -88,24 +88,24 @@ const scenarios: Record<string, Scenario> = {
     ],
   },
 
-  'of the places that are reserved, the most are shown': {
+  'all: shows the largest number of reservations': {
     limit: {
       all: [{ spacing: { every: '3s', reserve: 9 } }, { spacing: { every: '1s', reserve: 9 } }],
     },
     rows: [
       [0, 'check 1', 'allow, 0 left'],
       [0, 'check 1', 'wait 3000'],
-      [0, 'look', 'remaining 0, reserved 3'], // one of 3 s, three of 1 s
+      [0, 'peek', 'remaining 0, reserved 3'], // one of 3 s, three of 1 s
     ],
   },
 
-  'never more in flight than it bears, and never more a second than agreed': {
+  'all: limits concurrency and rate at the same time': {
     limit: { all: [{ adaptive: { initial: 3 } }, { bucket: { rate: 1, burst: 2 } }] },
     rows: [
       [0, 'check 1', 'allow, 1 left'],
       [0, 'check 1', 'allow, 0 left'],
       [0, 'check 1', 'deny, retry in 1000'], // two in flight still, not three
-      [0, 'look', 'in flight 2'],
+      [0, 'peek', 'in flight 2'],
       [1_000, 'check 1', 'allow, 0 left'],
       [2_000, 'check 1', 'deny, when settled'], // three in flight; the token stays
       [2_000, 'done failed'],
@@ -114,7 +114,7 @@ const scenarios: Record<string, Scenario> = {
     ],
   },
 
-  'refused by two, it is the later one that counts, and never is latest': {
+  'all: of two refusals the later retry counts, and never is the latest': {
     limit: { all: [{ adaptive: { max: 2 } }, { bucket: { rate: 1, burst: 5 } }] },
     rows: [
       [0, 'check 3', 'deny, never'],
@@ -122,12 +122,12 @@ const scenarios: Record<string, Scenario> = {
       [0, 'check 1', 'allow, 0 left'],
       [0, 'check 2', 'deny, when settled'],
       [0, 'done failed'],
-      [0, 'update 4', 'heard'], // the bucket's business; adaptive has no use for it
+      [0, 'update 4', 'applied'], // the bucket's business; adaptive has no use for it
       [0, 'check 1', 'deny, retry in 1000'],
     ],
   },
 
-  'a call that another limit refused is a call all the same': {
+  'all: a call refused by another component still advances a ramp': {
     limit: {
       all: [{ ramp: { min: 1, max: 5, over: '4s' } }, { spacing: { every: '10s' } }],
     },
@@ -135,12 +135,12 @@ const scenarios: Record<string, Scenario> = {
       [0, 'check 1', 'allow, 0 left'],
       [1_000, 'check 1', 'deny, retry in 9000'],
       [2_000, 'check 1', 'deny, retry in 8000'],
-      [10_000, 'look', 'remaining 1, pool 4'], // three steps from 1: somebody came every time
+      [10_000, 'peek', 'remaining 1, pool 4'], // three steps from 1: somebody came every time
       [10_000, 'check 1', 'allow, 0 left'],
     ],
   },
 
-  'a look is no call: nothing grows for it': {
+  'all: a cost of 0 advances no component': {
     limit: {
       all: [{ ramp: { min: 1, max: 5, over: '4s' } }, { bucket: { rate: 10 } }],
     },
@@ -148,23 +148,23 @@ const scenarios: Record<string, Scenario> = {
       [0, 'check 1', 'allow, 0 left'],
       [1_000, 'check 0', 'allow, 2 left'],
       [2_000, 'check 0', 'allow, 2 left'],
-      [3_000, 'look', 'pool 2'], // one step from 1: nobody came since
+      [3_000, 'peek', 'pool 2'], // one step from 1: nobody came since
     ],
   },
 
-  'what never happened comes back to all of them': {
+  'all: an ignored call is returned to every component': {
     limit: { all: [{ spacing: { every: '6s' } }, { bucket: { rate: 1, burst: 2 } }, { busy: {} }] },
     rows: [
       [0, 'check 1', 'allow, 0 left'],
       [0, 'done ignored'],
-      [0, 'look', 'remaining 1'],
+      [0, 'peek', 'remaining 1'],
       [0, 'check 1', 'allow, 0 left'],
       [0, 'done busy'],
-      [0, 'look', 'limit 0.5'],
+      [0, 'peek', 'limit 0.5'],
     ],
   },
 
-  'lists may stand in lists': {
+  'all: may be nested': {
     limit: {
       all: [
         { all: [{ bucket: { rate: 1, burst: 4 } }, { all: [{ spacing: { every: '1s' } }] }] },
@@ -179,7 +179,7 @@ const scenarios: Record<string, Scenario> = {
     ],
   },
 
-  'one alone is itself': {
+  'all: a single component behaves as itself': {
     limit: { all: [{ bucket: { rate: 10, burst: 3 } }] },
     rows: [
       [0, 'check 2', 'allow, 1 left'],
@@ -194,7 +194,7 @@ const dice = seededRandom(1);
 describe('all', () => {
   runScenarios(scenarios);
 
-  test('a refused ask leaves every number as it was', () => {
+  test('all: a refused check leaves every number unchanged', () => {
     const limit: Limit = {
       all: [
         { bucket: { rate: 3, burst: 9 } },
@@ -224,7 +224,7 @@ describe('all', () => {
     expect(refused).toBeLessThan(450);
   });
 
-  test('says of itself what is true of its parts', () => {
+  test('all: reports the properties of its components', () => {
     const parts = [bucket({ rate: 1 }), spacing({ every: '6s', expire: '2s' }), adaptive({}, dice)];
     const policy = all(parts);
     expect(policy.width).toBe(parts.reduce((sum, { width }) => sum + width, 0));
@@ -233,7 +233,7 @@ describe('all', () => {
     expect(policy.kind).toBe('all');
   });
 
-  test('what one of its parts needs, it needs', () => {
+  test('all: needs what any component needs', () => {
     const plain = bucket({ rate: 1 });
     const adapting = adaptive({}, dice);
     const queue = spacing({ every: '6s', reserve: 1 });
@@ -254,13 +254,13 @@ describe('all', () => {
     expect(needs(plain, ramping)).toEqual({ ...none, isPerSecond: true });
   });
 
-  test('can be run elsewhere, in the order of its parts, if each of them can', () => {
+  test('all: can be shared, in the order of its components, if each can', () => {
     const [plain, queue] = [bucket({ rate: 1 }), spacing({ every: '6s' })];
     expect(all([plain, queue]).specs?.map(({ kind }) => kind)).toEqual(['bucket', 'spacing']);
     expect(all([plain, adaptive({}, dice)]).specs).toBeUndefined();
   });
 
-  test('its pace is what its slowest part has reached', () => {
+  test('all: has the rate of its slowest component', () => {
     const policy = all([bucket({ rate: 5 }), ramp({ min: 2, max: 20, over: '9s' })]);
     const state = new Float64Array(policy.width);
     policy.init(state, 0, 0);
@@ -271,7 +271,7 @@ describe('all', () => {
     expect(paces).toEqual([2, 4, 5]);
   });
 
-  test('is as good as new when its last part is', () => {
+  test('all: is removable when its last component is', () => {
     const policy = all([bucket({ rate: 1, burst: 9 }), spacing({ every: '6s' })]);
     const state = new Float64Array(policy.width);
     policy.init(state, 0, 0);
@@ -283,14 +283,14 @@ describe('all', () => {
     expect(policy.evictableAt(state, 0)).toBe(60_000);
   });
 
-  test('a key whose past was forgotten too early is so in every part', () => {
+  test('all: a key evicted too early is so in every component', () => {
     const policy = all([bucket({ rate: 1, burst: 9 }), spacing({ every: '6s' })]);
     const state = new Float64Array(policy.width);
     policy.init(state, 0, 0, 7_000);
     expect(policy.check(state, 0, 1, 0)).toEqual({ verdict: 'deny', retryAfterMs: 7_000 });
   });
 
-  test('the parts see the same news, and one that has use for it is enough', () => {
+  test('all: passes feedback to every component, and one that uses it is enough', () => {
     const policy = all([spacing({ every: '1s' }), ramp({ min: 9, max: 9, over: '1s' })]);
     const state = new Float64Array(policy.width);
     policy.init(state, 0, 0);
@@ -300,7 +300,7 @@ describe('all', () => {
     expect(deaf.update(new Float64Array(deaf.width), 0, { hits: 1 }, 0)).toBe(false);
   });
 
-  test('all of one is that one, also when it refuses', () => {
+  test('all: a single component decides alone, also on refusals', () => {
     // A ramp that is asked for more than it has yet grows all the same, because somebody came.
     const options = { ramp: { min: 2, max: 10, over: '8s' } } as const;
     const [alone, within] = [createPolicy(options, dice), createPolicy({ all: [options] }, dice)];
@@ -312,15 +312,15 @@ describe('all', () => {
     }
   });
 
-  test('of a figure that several parts have, the one that binds is shown', () => {
-    const policy = createPolicy({ all: [{ adaptive: { fixed: 3 } }, { busy: {} }] }, dice);
+  test('all: shows the binding value of a field that several components have', () => {
+    const policy = createPolicy({ all: [{ concurrency: 3 }, { busy: {} }] }, dice);
     const state = new Float64Array(policy.width);
     policy.init(state, 0, 0);
     expect(policy.keyState(state, 0, 0)).toEqual({ remaining: 3, limit: 3, inFlight: 0 });
   });
 
-  test('partitions of one part are those of the whole, and of two parts if they are the same', () => {
-    const parted = { adaptive: { fixed: 10, partitions: { live: 0.9, batch: 0.1 } } };
+  test('all: takes the partitions of a component, and refuses differing ones', () => {
+    const parted = { concurrency: { limit: 10, partitions: { live: 0.9, batch: 0.1 } } };
     const policy = createPolicy({ all: [{ bucket: { rate: 5 } }, parted, parted] }, dice);
     expect(policy.partitions).toEqual(['live', 'batch']);
     const state = new Float64Array(policy.width);
@@ -330,14 +330,14 @@ describe('all', () => {
       ...{ remaining: 3, limit: 10, inFlight: 2 },
       partitions: { live: 0, batch: 2 },
     });
-    const other = { adaptive: { fixed: 10, partitions: { batch: 0.1, live: 0.9 } } };
+    const other = { concurrency: { limit: 10, partitions: { batch: 0.1, live: 0.9 } } };
     expect(() => createPolicy({ all: [parted, other] }, dice)).toThrow(
       'expected `limit.all` to be limits with the same partitions (live,batch), got ["batch","live"]',
     );
   });
 
-  test('what a partition was refused is kept for it, however many limits there are', () => {
-    const parted = { adaptive: { fixed: 4, partitions: { live: 0.5, batch: 0.5 } } };
+  test('all: keeps slots for a refused partition across several components', () => {
+    const parted = { concurrency: { limit: 4, partitions: { live: 0.5, batch: 0.5 } } };
     const policy = createPolicy({ all: [{ bucket: { rate: 100 } }, parted] }, dice);
     const state = new Float64Array(policy.width);
     policy.init(state, 0, 0);
@@ -350,7 +350,7 @@ describe('all', () => {
     expect(ask(live)).toBe('allow');
   });
 
-  test('what one ramp had reached is taken up again; of two nobody could tell whose it was', () => {
+  test('all: resumes the level of a single ramp, and of none if there are several', () => {
     const ramp = { ramp: { min: 2, max: 10, over: '8s', resumeFor: '1m' } } as const;
     const resumeForMs = (...limits: Limit[]) => createPolicy({ all: limits }, dice).resumeForMs;
     expect(resumeForMs({ bucket: { rate: 5 } }, ramp)).toBe(60_000);
@@ -358,7 +358,7 @@ describe('all', () => {
     expect(resumeForMs({ bucket: { rate: 5 } })).toBeUndefined();
   });
 
-  test('two that keep a distance keep it from when the call happens, cancelled or not', () => {
+  test('all: two spacings count from when the call happens, cancelled or not', () => {
     const parts = [spacing({ every: '6s', reserve: 5 }), spacing({ every: '10s', reserve: 5 })];
     const policy = all(parts);
     const state = new Float64Array(policy.width);
@@ -371,7 +371,7 @@ describe('all', () => {
     expect(policy.check(state, 0, 1, 0)).toEqual({ verdict: 'wait', waitMs: 20_000 });
   });
 
-  test('a part that would have allowed at once counts from when the call happens', () => {
+  test('all: a component that would allow at once counts from when the call happens', () => {
     const policy = all([spacing({ every: '6s' }), spacing({ every: '10s', reserve: 1 })]);
     const state = new Float64Array(policy.width);
     policy.init(state, 0, 0);
@@ -381,13 +381,13 @@ describe('all', () => {
     expect(policy.check(state, 0, 1, 16_000)).toEqual({ verdict: 'wait', waitMs: 4_000 });
   });
 
-  test('there is a bound to how many', () => {
+  test('all: refuses more than 64 components', () => {
     const many = Array.from({ length: 65 }, () => bucket({ rate: 1 }));
     expect(() => all(many.slice(1))).not.toThrow();
-    expect(() => all(many)).toThrow('expected `all` to be at most 64 limits, got "65 of them"');
+    expect(() => all(many)).toThrow('expected `all` to be at most 64 limits, got 65');
   });
 
-  test('an empty list is no limit at all, which nobody means', () => {
+  test('all: refuses an empty list', () => {
     expect(() => all([])).toThrow('expected `all` to be a list of at least one limit, got []');
     expect(() => all([], 'limit.all[2].all')).toThrow(
       expect.objectContaining({ code: 'CONFIG', field: 'limit.all[2].all' }),

@@ -1,29 +1,29 @@
 /**
- * All: several limits, and every one must allow.
+ * Conjunction of limits: every one must allow, and nothing is charged if one refuses.
  *
- * "Ten a second, and a thousand an hour"; "whatever the adaptive limit says, but never more than
- * fifty a second". All or nothing: each rule is asked, and if one refuses, the others get their
- * numbers back exactly as they were. The parts stand side by side in one state:
+ * "Ten a second, and a thousand an hour"; "what the adaptive limit allows, but at most fifty a second".
+ * Each component is checked. If one refuses, the state of those that allowed is restored exactly. The
+ * components stand side by side in one state:
  *
  *     state:  │ bucket: spent, at │ adaptive: limit, in flight, … │
  *             ▲ i                 ▲ i + offset of the second
  *
- * The answer is the strictest: a refusal until all could allow, else the longest wait, else
- * whatever is least left.
+ * The decision is the strictest: a refusal with the longest retry time, else the longest wait, else the
+ * smallest remainder.
  */
 
 import type { Millis } from '../core/clock.ts';
 import { allow, type Decision, deny, wait } from '../core/decision.ts';
 import { ConfigError } from '../core/errors.ts';
-import type { KeyState, Policy, State } from './policy.ts';
+import type { KeyState, Policy, PolicyCapabilities, State } from './policy.ts';
 
-/** The most limits in one. */
+/** The most components of one limit. */
 const MAX_POLICIES = 64;
 
 export function all(policies: readonly Policy[], path = 'all'): Policy {
   if (policies.length === 0) throw new ConfigError(path, 'a list of at least one limit', policies);
   if (policies.length > MAX_POLICIES) {
-    throw new ConfigError(path, `at most ${MAX_POLICIES} limits`, `${policies.length} of them`);
+    throw new ConfigError(path, `at most ${MAX_POLICIES} limits`, policies.length);
   }
 
   const width = policies.reduce((sum, policy) => sum + policy.width, 0);
@@ -34,7 +34,7 @@ export function all(policies: readonly Policy[], path = 'all'): Policy {
   const save = (state: State, i: number): void => {
     for (let n = 0; n < width; n++) saved[n] = state[i + n];
   };
-  /** Whoever refused took nothing, and may keep that it was asked. */
+  /** A component that refused took nothing, and keeps what it noted about the refused call. */
   const restore = (state: State, i: number): void => {
     for (let p = 0; p < components.length; p++) {
       const { policy, offset } = components[p];
@@ -67,13 +67,13 @@ export function all(policies: readonly Policy[], path = 'all'): Policy {
     return wait(waitMs);
   };
 
-  /** The call happens when the last of them lets it: to all of them that is when it happened. */
+  /** The call happens when the last component allows it, so every component counts it then. */
   const deferTo = (state: State, i: number, cost: number, dueAt: Millis): void => {
     for (const { policy, offset } of components) policy.deferTo?.(state, i + offset, cost, dueAt);
   };
 
-  const least = (of: (component: Component) => number): number => Math.min(...components.map(of));
-  const most = (of: (component: Component) => number): number => Math.max(...components.map(of));
+  const min = (of: (component: Component) => number): number => Math.min(...components.map(of));
+  const max = (of: (component: Component) => number): number => Math.max(...components.map(of));
 
   return {
     kind: 'all',
@@ -83,15 +83,15 @@ export function all(policies: readonly Policy[], path = 'all'): Policy {
     canReserve: policies.some((policy) => policy.canReserve),
     isPerSecond: policies.some((policy) => policy.isPerSecond),
     expireMs: Math.min(...policies.map((policy) => policy.expireMs)),
+    ...sharedCapabilities(policies),
     ...commonPartitions(policies, path),
-    ...specsOf(policies),
 
     init(state, i, now, freshAt) {
       for (const { policy, offset } of components) policy.init(state, i + offset, now, freshAt);
     },
 
     check(state, i, cost, now, partitionIndex) {
-      // A refused call is still a call: every part moves to its second before anything is saved.
+      // A refused call is still a call: every component advances to its second before the state is saved.
       if (cost > 0)
         for (const { policy, offset } of components) policy.available(state, i + offset, now);
       save(state, i);
@@ -101,28 +101,28 @@ export function all(policies: readonly Policy[], path = 'all'): Policy {
     },
 
     deferTo,
-    ...divisionOf(policies),
+    ...divisionOf(policies, path),
     ...rateOf(components),
     ...resumeOf(policies),
 
     available: (state, i, now) =>
-      least(({ policy, offset }) => policy.available(state, i + offset, now)),
+      min(({ policy, offset }) => policy.available(state, i + offset, now)),
 
     settle(state, i, settlement, now) {
       for (const { policy, offset } of components)
         policy.settle(state, i + offset, settlement, now);
     },
 
-    update(state, i, news, now) {
-      let heard = false;
+    update(state, i, feedback, now) {
+      let isUsed = false;
       for (const { policy, offset } of components) {
-        heard = policy.update(state, i + offset, news, now) || heard;
+        isUsed = policy.update(state, i + offset, feedback, now) || isUsed;
       }
-      return heard;
+      return isUsed;
     },
 
-    removableAt: (state, i) => most(({ policy, offset }) => policy.removableAt(state, i + offset)),
-    evictableAt: (state, i) => most(({ policy, offset }) => policy.evictableAt(state, i + offset)),
+    removableAt: (state, i) => max(({ policy, offset }) => policy.removableAt(state, i + offset)),
+    evictableAt: (state, i) => max(({ policy, offset }) => policy.evictableAt(state, i + offset)),
 
     keyState(state, i, now) {
       return components
@@ -135,29 +135,47 @@ export function all(policies: readonly Policy[], path = 'all'): Policy {
   };
 }
 
-/** Of every figure the one that binds: the least room, the most that is out. */
+/** The binding value of every field: the smallest, except for what is reserved or in flight. */
 function mergeStrictest(a: KeyState, b: KeyState): KeyState {
-  const view: Record<string, unknown> = { ...a };
+  const merged: Record<string, unknown> = { ...a };
   for (const [name, value] of Object.entries(b)) {
     const binding = name === 'reserved' || name === 'inFlight' ? Math.max : Math.min;
-    const other = view[name] ?? value;
-    view[name] = typeof other === 'number' ? binding(other, value) : other;
+    const other = merged[name] ?? value;
+    merged[name] = typeof other === 'number' ? binding(other, value) : other;
   }
-  return view as unknown as KeyState;
+  return merged as unknown as KeyState;
 }
 
-/** Partitions of one part are those of the whole; two with different names could not be told apart. */
+/** Partitions of a component are those of the whole; components with different names would be ambiguous. */
 function commonPartitions(policies: readonly Policy[], path: string): Pick<Policy, 'partitions'> {
   const [first, ...others] = policies.flatMap(({ partitions }) => (partitions ? [partitions] : []));
   if (first === undefined) return {};
-  const stray = others.find((names) => names.join('\n') !== first.join('\n'));
-  if (stray) throw new ConfigError(path, `limits with the same partitions (${first})`, stray);
+  const differing = others.find((names) => names.join('\n') !== first.join('\n'));
+  if (differing)
+    throw new ConfigError(path, `limits with the same partitions (${first})`, differing);
   return { partitions: first };
 }
 
-function specsOf(policies: readonly Policy[]): Pick<Policy, 'specs'> {
-  const specs = policies.flatMap((policy) => policy.specs ?? []);
-  return policies.every((policy) => policy.specs) ? { specs } : {};
+/** What a backend can rely on: of every component (specs, buckets), or of any that has it. */
+function sharedCapabilities(policies: readonly Policy[]): PolicyCapabilities {
+  const specs = ofEvery(policies, ({ specs }) => specs);
+  const buckets = ofEvery(policies, ({ buckets }) => buckets);
+  const intervals = policies.flatMap(({ minIntervalMs }) => minIntervalMs ?? []);
+  const concurrency = policies.flatMap(({ concurrencyLimit }) => concurrencyLimit ?? []);
+  return {
+    ...(specs && { specs }),
+    ...(buckets && { buckets }),
+    ...(intervals.length > 0 && { minIntervalMs: Math.max(...intervals) }),
+    ...(concurrency.length > 0 && { concurrencyLimit: Math.min(...concurrency) }),
+  };
+}
+
+function ofEvery<T>(
+  policies: readonly Policy[],
+  read: (policy: Policy) => readonly T[] | undefined,
+): readonly T[] | undefined {
+  const lists = policies.map(read);
+  return lists.includes(undefined) ? undefined : lists.flatMap((list) => list ?? []);
 }
 
 interface Component {
@@ -188,20 +206,25 @@ function rateOf(components: readonly Component[]): Pick<Policy, 'ratePerSecond'>
   };
 }
 
-/** Only one ramp can be told what it had reached: of several, nobody could tell whose that was. */
+/** Only a single ramp can resume its level: with several, the stored level would be ambiguous. */
 function resumeOf(policies: readonly Policy[]): Pick<Policy, 'resumeForMs'> {
   const ramps = policies.filter(({ isPerSecond }) => isPerSecond);
   const [{ resumeForMs } = {}] = ramps;
   return ramps.length === 1 && resumeForMs !== undefined ? { resumeForMs } : {};
 }
 
-/** Divided if each of them can be; what takes longest to fill again decides how long that takes. */
-function divisionOf(policies: readonly Policy[]): Pick<Policy, 'divide' | 'refillMs'> {
-  if (policies.some(({ divide }) => !divide)) return {};
+/** Divisible if every component is; the slowest to refill determines the refill time. */
+function divisionOf(
+  policies: readonly Policy[],
+  path: string,
+): Pick<Policy, 'divided' | 'refillMs'> {
+  if (policies.some(({ divided }) => !divided)) return {};
   return {
-    divide(part, now) {
-      for (const policy of policies) policy.divide?.(part, now);
-    },
+    divided: (position) =>
+      all(
+        policies.map((policy) => policy.divided?.(position) ?? policy),
+        path,
+      ),
     refillMs: Math.max(...policies.map(({ refillMs = 0 }) => refillMs)),
   };
 }

@@ -1,9 +1,7 @@
 import { describe, expect, test } from 'vitest';
-import { runScenarios, type Scenario, type ScenarioRow } from '../../test/support/story.ts';
+import { runScenarios, type Scenario, type ScenarioRow } from '../../test/support/scenario.ts';
 import { ConfigError } from '../core/errors.ts';
-import { seededRandom } from '../core/random.ts';
-import { bindingLevel, bucket, raiseLevels, timeToFull } from './bucket.ts';
-import { createPolicy } from './limit.ts';
+import { bucket } from './bucket.ts';
 import { takeUpTo } from './policy.ts';
 
 const WEEK = 7 * 86_400_000;
@@ -14,7 +12,7 @@ const hits = (at: number, node: string, count: number, from: number): ScenarioRo
   Array.from({ length: count }, (_, n) => [at, `${node}: check 1`, `allow, ${from - n - 1} left`]);
 
 const scenarios: Record<string, Scenario> = {
-  'a burst empties the bucket, then it refills at the rate': {
+  'bucket: a burst empties the bucket, which then refills at the rate': {
     limit: { bucket: { rate: 10, burst: 3 } },
     rows: [
       [0, 'check 2', 'allow, 1 left'],
@@ -29,7 +27,7 @@ const scenarios: Record<string, Scenario> = {
     ],
   },
 
-  'a request larger than the bucket can never fit': {
+  'bucket: refuses a cost above the burst for good': {
     limit: { bucket: { rate: 1, burst: 5 } },
     rows: [
       [0, 'check 6', 'deny, never'],
@@ -40,21 +38,21 @@ const scenarios: Record<string, Scenario> = {
     ],
   },
 
-  'asking for nothing looks without touching, even into a debt': {
+  'bucket: a cost of 0 changes nothing, even in debt': {
     limit: { bucket: { rate: 1, burst: 2 } },
     rows: [
       [0, 'check 0', 'allow, 2 left'],
       [0, 'check 2', 'allow, 0 left'],
       [0, 'check 0', 'allow, 0 left'],
-      [0, 'update 5', 'heard'],
+      [0, 'update 5', 'applied'],
       [0, 'check 0', 'allow, 0 left'],
-      [0, 'look', 'remaining -5'],
+      [0, 'peek', 'remaining -5'],
       [5_999, 'check 1', 'deny, retry in 1'],
       [6_000, 'check 1', 'allow, 0 left'],
     ],
   },
 
-  'a batch takes what there is': {
+  'bucket: takeUpTo takes what is available': {
     limit: { bucket: { rate: 1, burst: 5 } },
     rows: [
       [0, 'takeUpTo 2', 'got 2'],
@@ -65,152 +63,152 @@ const scenarios: Record<string, Scenario> = {
     ],
   },
 
-  'what was not used comes back, up to the brim': {
+  'bucket: returns unused tokens, up to the burst': {
     limit: { bucket: { rate: 1, burst: 10 } },
     rows: [
       [0, 'check 4', 'allow, 6 left'],
       [0, 'done ok cost 4 used 1'],
-      [0, 'look', 'remaining 9'],
+      [0, 'peek', 'remaining 9'],
       [0, 'giveBack 1'],
-      [0, 'look', 'remaining 10'],
+      [0, 'peek', 'remaining 10'],
       [0, 'check 3', 'allow, 7 left'],
       [2_000, 'giveBack 3'], // two of the three had grown back already: the brim is the brim
-      [2_000, 'look', 'remaining 10'],
+      [2_000, 'peek', 'remaining 10'],
       [2_000, 'check 11', 'deny, never'],
     ],
   },
 
-  'a call that never happened costs nothing, one that went wrong does': {
+  'bucket: an ignored call costs nothing, a failed one does': {
     limit: { bucket: { rate: 1, burst: 10 } },
     rows: [
       [0, 'check 3', 'allow, 7 left'],
       [0, 'done ignored cost 3'],
-      [0, 'look', 'remaining 10'],
+      [0, 'peek', 'remaining 10'],
       [0, 'check 3', 'allow, 7 left'],
       [0, 'done failed cost 3'],
       [0, 'done busy cost 3'],
       [0, 'done timeout cost 3'],
       [0, 'done ok cost 3'],
-      [0, 'look', 'remaining 7'],
+      [0, 'peek', 'remaining 7'],
     ],
   },
 
-  'what was used beyond the cost is owed': {
+  'bucket: use beyond the cost becomes debt': {
     limit: { bucket: { rate: 1, burst: 10 } },
     rows: [
       [0, 'check 2', 'allow, 8 left'],
       [0, 'done ok cost 2 used 12'],
-      [0, 'look', 'remaining -2'],
+      [0, 'peek', 'remaining -2'],
       [0, 'check 1', 'deny, retry in 3000'],
       [2_999, 'check 1', 'deny, retry in 1'],
       [3_000, 'check 1', 'allow, 0 left'],
     ],
   },
 
-  'hits heard from others put the bucket in debt, and the debt is slept off': {
+  'bucket: hits elsewhere cause debt, which is refilled': {
     limit: { bucket: { rate: 1, burst: 10 } },
     rows: [
       [0, 'check 10', 'allow, 0 left'],
-      [1_000, 'update 8', 'heard'],
-      [1_000, 'look', 'remaining -7'],
+      [1_000, 'update 8', 'applied'],
+      [1_000, 'peek', 'remaining -7'],
       [1_000, 'check 1', 'deny, retry in 8000'],
       [1_000, 'takeUpTo all', 'got 0'],
       [8_999, 'check 1', 'deny, retry in 1'],
       [9_000, 'check 1', 'allow, 0 left'],
-      [9_000, 'pool 3', 'of no use'],
+      [9_000, 'pool 3', 'ignored'],
     ],
   },
 
-  'a debt has a bound, if one is given': {
+  'bucket: maxDebt bounds the debt': {
     limit: { bucket: { rate: 1, burst: 10, maxDebt: 5 } },
     rows: [
       [0, 'update 100'],
-      [0, 'look', 'remaining -5'],
+      [0, 'peek', 'remaining -5'],
       [0, 'check 1', 'deny, retry in 6000'],
-      [1_000, 'look', 'remaining -4'],
+      [1_000, 'peek', 'remaining -4'],
       [1_000, 'update 100'],
-      [1_000, 'look', 'remaining -5'],
+      [1_000, 'peek', 'remaining -5'],
       [7_000, 'check 1', 'allow, 0 left'],
     ],
   },
 
-  'a bound of nothing means no debt at all': {
+  'bucket: maxDebt 0 means no debt': {
     limit: { bucket: { rate: 1, burst: 10, maxDebt: 0 } },
     rows: [
       [0, 'update 100'],
-      [0, 'look', 'remaining 0'],
+      [0, 'peek', 'remaining 0'],
       [0, 'check 1', 'deny, retry in 1000'],
     ],
   },
 
-  'a bound on what others cause does not forgive what we caused ourselves': {
+  'bucket: maxDebt does not forgive debt from local use': {
     limit: { bucket: { rate: 1, burst: 10, maxDebt: 5 } },
     rows: [
       [0, 'check 1', 'allow, 9 left'],
       [0, 'done ok cost 1 used 20'],
-      [0, 'look', 'remaining -10'],
+      [0, 'peek', 'remaining -10'],
       [0, 'update 3'],
-      [0, 'look', 'remaining -10'],
+      [0, 'peek', 'remaining -10'],
     ],
   },
 
   // The timeline of the DThrottle seed, to the tenth of a second: its table rounds t=6.1 to 6.
-  'a client that spreads 18 hits over two nodes gains nothing': {
+  'bucket: a client that spreads 18 hits over two nodes gains nothing': {
     limit: { bucket: { rate: 1, burst: 10 } },
     nodes: ['A', 'B'],
     rows: [
-      [0, 'A: look', 'remaining 10'],
-      [0, 'B: look', 'remaining 10'],
+      [0, 'A: peek', 'remaining 10'],
+      [0, 'B: peek', 'remaining 10'],
       ...hits(100, 'A', 9, 10),
       ...hits(100, 'B', 8, 10),
       [200, 'A: check 1', 'allow, 0 left'],
       [200, 'A: check 1', 'deny, retry in 900'], // refused, so never reported
-      [200, 'B: look', 'remaining 2'],
+      [200, 'B: peek', 'remaining 2'],
       [5_000, 'A: update 8'],
       [5_000, 'B: update 10'],
-      [5_100, 'A: look', 'remaining -3'],
-      [5_100, 'B: look', 'remaining -3'],
+      [5_100, 'A: peek', 'remaining -3'],
+      [5_100, 'B: peek', 'remaining -3'],
       [5_200, 'A: check 1', 'deny, retry in 3900'],
       [5_200, 'B: check 1', 'deny, retry in 3900'],
-      [6_100, 'A: look', 'remaining -2'],
-      [7_100, 'B: look', 'remaining -1'],
-      [8_100, 'A: look', 'remaining 0'],
+      [6_100, 'A: peek', 'remaining -2'],
+      [7_100, 'B: peek', 'remaining -1'],
+      [8_100, 'A: peek', 'remaining 0'],
       [9_099, 'A: check 1', 'deny, retry in 1'],
       [9_099, 'B: check 1', 'deny, retry in 1'],
       [9_100, 'A: check 1', 'allow, 0 left'], // nine seconds after the burst
-      [9_100, 'B: look', 'remaining 1'],
+      [9_100, 'B: peek', 'remaining 1'],
     ],
   },
 
-  'a clock that goes backwards stands still': {
+  'bucket: time that goes backwards stands still': {
     limit: { bucket: { rate: 10, burst: 2 } },
     rows: [
       [1_000, 'check 2', 'allow, 0 left'],
       [400, 'check 1', 'deny, retry in 700'], // until 1100, as before
-      [400, 'look', 'remaining 0'],
+      [400, 'peek', 'remaining 0'],
       [400, 'update 1'],
-      [1_000, 'look', 'remaining -1'], // the time from 400 to 1000 is not lived twice
+      [1_000, 'peek', 'remaining -1'], // the time from 400 to 1000 is not lived twice
       [1_199, 'check 1', 'deny, retry in 1'],
       [1_200, 'check 1', 'allow, 0 left'],
       [600, 'giveBack 1'],
-      [600, 'look', 'remaining 1'],
+      [600, 'peek', 'remaining 1'],
       [1_299, 'takeUpTo all', 'got 1'], // 1.99 of them
       [1_301, 'takeUpTo all', 'got 1'],
     ],
   },
 
-  'a week asleep is worth one burst': {
+  'bucket: a week idle earns one burst': {
     limit: { bucket: { rate: '500/m' } }, // the burst is the count of the rate
     rows: [
       [0, 'check 500', 'allow, 0 left'],
       [0, 'check 1', 'deny, retry in 120'],
       [WEEK, 'check 500', 'allow, 0 left'],
       [WEEK, 'check 1', 'deny, retry in 120'],
-      [2 * WEEK, 'look', 'remaining 500'],
+      [2 * WEEK, 'peek', 'remaining 500'],
     ],
   },
 
-  'far from zero a token is still a token': {
+  'bucket: keeps tokens exact far from time zero': {
     limit: { bucket: { rate: 10, burst: 3 } },
     rows: [
       [FAR, 'check 3', 'allow, 0 left'],
@@ -221,10 +219,10 @@ const scenarios: Record<string, Scenario> = {
     ],
   },
 
-  'far from zero a million a second is a million a second': {
+  'bucket: keeps a million a second exact far from time zero': {
     limit: { bucket: { rate: 1_000_000, burst: 1_000 } },
     rows: [
-      [FAR, 'look', 'remaining 1000'],
+      [FAR, 'peek', 'remaining 1000'],
       [FAR, 'check 1001', 'deny, never'],
       [FAR, 'check 1000', 'allow, 0 left'],
       [FAR, 'check 1', 'deny, retry in 1'],
@@ -237,10 +235,10 @@ const scenarios: Record<string, Scenario> = {
   },
 
   // A microsecond of grace is worth a whole token here: it must not be handed out.
-  'a million a second with a burst of one is one at a time': {
+  'bucket: a million a second with a burst of one allows one at a time': {
     limit: { bucket: { rate: 1_000_000, burst: 1 } },
     rows: [
-      [0, 'look', 'remaining 1'],
+      [0, 'peek', 'remaining 1'],
       [0, 'check 2', 'deny, never'],
       [0, 'check 1', 'allow, 0 left'],
       [0, 'check 1', 'deny, retry in 1'],
@@ -249,7 +247,7 @@ const scenarios: Record<string, Scenario> = {
     ],
   },
 
-  'one in six seconds, and no more than one': {
+  'bucket: one in six seconds allows no more than one': {
     limit: { bucket: { rate: '1/6s' } },
     rows: [
       [0, 'check 1', 'allow, 0 left'],
@@ -261,7 +259,7 @@ const scenarios: Record<string, Scenario> = {
   },
 
   // A millionth of a token is four milliseconds here: grace is for dust, not for early callers.
-  'one an hour is one an hour, to the millisecond': {
+  'bucket: one an hour is exact to the millisecond': {
     limit: { bucket: { rate: '1/h' } },
     rows: [
       [0, 'check 1', 'allow, 0 left'],
@@ -270,7 +268,7 @@ const scenarios: Record<string, Scenario> = {
       [3_600_000, 'check 1', 'allow, 0 left'],
     ],
   },
-  'one a day is one a day, at any time of day': {
+  'bucket: one a day is exact at any time of day': {
     limit: { bucket: { rate: '1/d' } },
     rows: [
       [1_700_000_000_123, 'check 1', 'allow, 0 left'],
@@ -281,7 +279,7 @@ const scenarios: Record<string, Scenario> = {
   },
 
   // Three times 333.3 is a little more than 999.9 to a double, and nothing flows in to make up for it.
-  'the parts of a large burst add up to it, however slowly it fills': {
+  'bucket: parts of a large burst add up to it at a slow rate': {
     limit: { bucket: { rate: '1/365d', burst: 999.9 } },
     rows: [
       [0, 'check 333.3', 'allow, 666 left'],
@@ -290,7 +288,7 @@ const scenarios: Record<string, Scenario> = {
     ],
   },
 
-  'a rate below one still has a burst of one': {
+  'bucket: a rate below one has a default burst of one': {
     limit: { bucket: { rate: 0.5 } },
     rows: [
       [0, 'check 1', 'allow, 0 left'],
@@ -329,7 +327,7 @@ describe('bucket', () => {
     }
   }
 
-  test('sums of many fractions do not lose a token: ten tenths are one', () => {
+  test('bucket: sums of fractions lose no token: ten tenths are one', () => {
     const policy = bucket({ rate: 10, burst: 1 });
     const state = new Float64Array(2);
     policy.init(state, 0, 0);
@@ -341,7 +339,7 @@ describe('bucket', () => {
     expect(policy.available(state, 0, 0)).toBe(1);
   });
 
-  test('what was given back to the last crumb is as good as new, whatever dust is left of it', () => {
+  test('bucket: a key whose tokens were all returned is as good as new despite rounding', () => {
     const policy = bucket({ rate: 10, burst: 1 });
     const state = new Float64Array(2);
     policy.init(state, 0, 0);
@@ -351,9 +349,9 @@ describe('bucket', () => {
   });
 
   // Of so many tokens a double cannot hold what a millisecond brings: the first guess may be too early.
-  test('what it tells, opens, also if that is centuries away and two share it', () => {
-    const policy = bucket({ rate: '1/30d', burst: 1_000_000 });
-    policy.divide?.({ size: 2, rank: 0 }, 0);
+  test('bucket: a retry at the given time succeeds, even centuries away in a pool of two', () => {
+    const whole = bucket({ rate: '1/30d', burst: 1_000_000 });
+    const policy = whole.divided?.({ size: 2, rank: 0, since: 0 }) ?? whole;
     for (let n = 1; n <= 100; n++) {
       const state = new Float64Array(2);
       policy.init(state, 0, n);
@@ -366,7 +364,7 @@ describe('bucket', () => {
     }
   });
 
-  test('takes the word of the other side for what is left, but never for more than it knows of', () => {
+  test('bucket: feedback on remaining calls lowers the level, never raises it', () => {
     const policy = bucket({ rate: 1, burst: 10 });
     const state = new Float64Array(2);
     policy.init(state, 0, 0);
@@ -376,7 +374,7 @@ describe('bucket', () => {
     expect(policy.available(state, 0, 0)).toBe(4);
   });
 
-  test('a key whose past was forgotten too early starts with what it may have spent', () => {
+  test('bucket: a key evicted too early starts with what it may have spent', () => {
     const policy = bucket({ rate: 1, burst: 10 });
     const state = new Float64Array(2);
     policy.init(state, 0, 1_000, 5_000); // as good as new at 5 s: four tokens short of the brim
@@ -388,7 +386,7 @@ describe('bucket', () => {
     expect(policy.available(state, 0, 1_000)).toBe(10);
   });
 
-  test('is as good as new when the last token is back, never earlier', () => {
+  test('bucket: is removable when the last token is back, never earlier', () => {
     const policy = bucket({ rate: 1_000_000, burst: 1_000 });
     const state = new Float64Array(2);
     policy.init(state, 0, FAR);
@@ -399,7 +397,7 @@ describe('bucket', () => {
     expect(policy.evictableAt(state, 0)).toBe(forgetAt);
   });
 
-  test('what it has handed out never depends on how the batch was cut', () => {
+  test('bucket: grants the same in total however a batch is split', () => {
     const policy = bucket({ rate: 8, burst: 100 });
     const [one, many] = [new Float64Array(2), new Float64Array(2)];
     for (const state of [one, many]) policy.init(state, 0, 0);
@@ -433,7 +431,7 @@ describe('bucket', () => {
     expect(policy.ruleStatuses(state, 0, 0)).toMatchObject([terms]);
   });
 
-  test('says how it stands: what is left, when one call fits, when it is as good as new', () => {
+  test('bucket: rule status: what remains, when one call fits, when it is as good as new', () => {
     const policy = bucket({ rate: 10, burst: 5 });
     const state = new Float64Array(policy.width);
     policy.init(state, 0, 0);
@@ -447,7 +445,7 @@ describe('bucket', () => {
     expect(standing(700)).toMatchObject({ remaining: 5, opensInMs: 0, freshInMs: 0 });
   });
 
-  test('a cost that is no cost is an error, and takes nothing', () => {
+  test('bucket: refuses an invalid cost and counts nothing', () => {
     const policy = bucket({ rate: 1, burst: 5 });
     const state = new Float64Array(2);
     policy.init(state, 0, 0);
@@ -502,50 +500,9 @@ describe('bucket', () => {
     [[], 'bucket'],
     ['100/s', 'bucket'],
   ];
-  test.for(nonsense)('%j is refused, naming %s', ([options, field]) => {
+  test.for(nonsense)('bucket: refuses %j, naming %s', ([options, field]) => {
     expect(() => bucket(options as never)).toThrow(
       expect.objectContaining({ code: 'CONFIG', field }),
     );
-  });
-});
-
-describe('buckets side by side', () => {
-  /** The first fills fast and is small, the second fills slowly and is large. */
-  const limit = { all: [{ bucket: { rate: 10, burst: 10 } }, { bucket: { rate: 1, burst: 60 } }] };
-  const policy = createPolicy(limit, seededRandom(1));
-  const buckets = (policy.specs ?? []).map(({ params }) => params);
-
-  /** Both, after so many hits at an instant. */
-  function bothAfter(hits: number, at: number) {
-    const state = new Float64Array(policy.width);
-    policy.init(state, 0, at);
-    policy.update(state, 0, { hits }, at);
-    return {
-      spentAt: (now: number) => bindingLevel(buckets, state, 0, now),
-      fullInMsAt: (now: number) => timeToFull(buckets, state, 0, now),
-      fillNoSoonerAt: (now: number, spansMs: readonly number[], hits: number) =>
-        raiseLevels(buckets, state, 0, now, spansMs, hits),
-    };
-  }
-
-  test('are spent as far as the one that has least left, told of the largest', () => {
-    expect(bothAfter(6, 0).spentAt(0)).toBe(56); // the small one has 4 left
-    expect(bothAfter(7, 0).spentAt(0)).toBe(57);
-    expect(bothAfter(6, 0).spentAt(500)).toBe(51);
-    expect(bothAfter(60, 0).spentAt(6_000)).toBe(54); // the small one is full, the large one has 6 left
-    expect(bothAfter(6, 1_000).spentAt(400)).toBe(56); // a clock that goes backwards stands still
-  });
-
-  test('are full each in its own time', () => {
-    expect(bothAfter(6, 0).fullInMsAt(0)).toEqual([600, 6_000]);
-    expect(bothAfter(6, 0).fullInMsAt(500)).toEqual([100, 5_500]);
-    expect(bothAfter(6, 0).fullInMsAt(700)).toEqual([0, 5_300]);
-    expect(bothAfter(6, 1_000).fullInMsAt(400)).toEqual([600, 6_000]);
-  });
-
-  test('are filled no sooner than elsewhere, and none of them sooner than before', () => {
-    const both = bothAfter(6, 0);
-    both.fillNoSoonerAt(500, [300, 300], 1);
-    expect(both.fullInMsAt(500)).toEqual([400, 5_500]); // three tenths of a second, and a hit to come
   });
 });

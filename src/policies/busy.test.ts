@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { runScenarios, type Scenario } from '../../test/support/story.ts';
+import { runScenarios, type Scenario } from '../../test/support/scenario.ts';
 import { ConfigError } from '../core/errors.ts';
 import { limiter } from '../limiter/limiter.ts';
 import { VirtualClock } from '../testing/virtual-clock.ts';
@@ -11,85 +11,85 @@ const FAR = 1e15; // an instant so far out that a double holds only eighths of a
 
 /** 'check 1000' is a thousand calls at one instant. */
 const scenarios: Record<string, Scenario> = {
-  'as long as nobody says busy there is no limit to speak of': {
+  'busy: without busy replies there is no limit in practice': {
     limit: { busy: {} },
     rows: [
       [0, 'check 5000', 'allow, 9994999 left'],
       [500, 'done ok'],
       [500, 'done failed'],
       [500, 'done timeout'], // slow is not busy
-      [500, 'look', 'remaining 9994999, limit 9999999'],
-      [500, 'update 5', 'of no use'],
-      [500, 'pool 3', 'of no use'],
+      [500, 'peek', 'remaining 9994999, limit 9999999'],
+      [500, 'update 5', 'ignored'],
+      [500, 'pool 3', 'ignored'],
     ],
   },
 
-  'a busy reply halves the rate we are sending at, not the limit': {
+  'busy: a busy reply halves the rate that is sent, not the limit': {
     limit: { busy: {} },
     rows: [
       [0, 'check 1000', 'allow, 9998999 left'],
       [500, 'done busy'],
-      [500, 'look', 'remaining 0, limit 500'],
+      [500, 'peek', 'remaining 0, limit 500'],
       [500, 'check 1', 'deny, retry in 500'],
-      [1_000, 'look', 'remaining 2000, limit 2000'], // itself and three times itself more
-      [2_000, 'look', 'limit 8000'],
-      [3_000, 'look', 'limit 32000'],
-      [9_000, 'look', 'limit 9999999'],
+      [1_000, 'peek', 'remaining 2000, limit 2000'], // itself and three times itself more
+      [2_000, 'peek', 'limit 8000'],
+      [3_000, 'peek', 'limit 32000'],
+      [9_000, 'peek', 'limit 9999999'],
     ],
   },
 
-  'the rate is that of the last thousand milliseconds': {
+  'busy: the send rate is that of the last 1000 ms': {
     limit: { busy: {} },
     rows: [
       [0, 'check 1000', 'allow, 9998999 left'],
       [1_200, 'check 300', 'allow, 9999699 left'],
       [1_500, 'done busy'], // 300 of this second, half of the 1000 of the one before
-      [1_500, 'look', 'limit 400'],
+      [1_500, 'peek', 'limit 400'],
       [2_999, 'check 1600', 'allow, 0 left'],
       [3_000, 'done busy'], // a new second, all of the last one still in view
-      [3_000, 'look', 'limit 800'],
+      [3_000, 'peek', 'limit 800'],
     ],
   },
 
-  'a second without calls ends what was sent before it': {
+  'busy: a second without calls resets the send rate': {
     limit: { busy: {} },
     rows: [
       [0, 'check 1000', 'allow, 9998999 left'],
       [2_000, 'check 10', 'allow, 9999989 left'],
       [2_000, 'done busy'],
-      [2_000, 'look', 'limit 5'],
+      [2_000, 'peek', 'limit 5'],
     ],
   },
 
-  'every further busy reply halves again, up to a bound each second': {
+  'busy: every further busy reply halves again, up to a bound per second': {
     limit: { busy: {} },
     rows: [
       [0, 'check 1024', 'allow, 9998975 left'],
       [100, 'done busy'],
-      [100, 'look', 'limit 512'],
+      [100, 'peek', 'limit 512'],
       [100, 'done busy'],
       [100, 'done busy'],
-      [100, 'look', 'limit 128'],
+      [100, 'peek', 'limit 128'],
       [100, 'done busy'],
-      [100, 'look', 'remaining 0, limit 64'],
+      [100, 'peek', 'remaining 0, limit 64'],
       [1_000, 'check 256', 'allow, 0 left'],
       [1_000, 'check 1', 'deny, retry in 1000'],
     ],
   },
 
-  'below one it means not yet, and then a probe': {
+  'busy: below one, calls are refused until a probe is due': {
     limit: { busy: {} },
     rows: [
       [0, 'check 1', 'allow, 9999998 left'],
       [10, 'done busy'],
-      [10, 'look', 'remaining 0, limit 0.5'],
+      [10, 'peek', 'remaining 0, limit 0.5'],
       [10, 'check 1', 'deny, retry in 990'],
-      [1_000, 'look', 'remaining 2, limit 2'],
+      [1_000, 'peek', 'remaining 2, limit 2'],
       [3_000, 'check 1', 'allow, 31 left'],
       [3_010, 'done busy'], // one call was sent in the last second, so half a call is the limit
       [3_010, 'done busy'],
       [3_010, 'done busy'],
-      [3_010, 'look', 'limit 0.125'],
+      [3_010, 'peek', 'limit 0.125'],
       [3_010, 'check 1', 'deny, retry in 1990'], // 0.5, then 2
       [4_000, 'check 1', 'deny, retry in 1000'],
       [4_999, 'check 1', 'deny, retry in 1'],
@@ -97,45 +97,45 @@ const scenarios: Record<string, Scenario> = {
     ],
   },
 
-  'a busy reply that comes late still had a call': {
+  'busy: a late busy reply still counts as one call sent': {
     limit: { busy: {} },
     rows: [
       [0, 'check 1', 'allow, 9999998 left'],
       [5_000, 'done busy'], // nothing was sent for seconds: half of one is the limit, not of none
-      [5_000, 'look', 'limit 0.5'],
+      [5_000, 'peek', 'limit 0.5'],
       [6_000, 'check 1', 'allow, 1 left'],
     ],
   },
 
-  'a busy reply to a call of more than a minute ago says nothing of now': {
+  'busy: ignores a busy reply to a call sent over a minute ago': {
     limit: { busy: { max: 10 } },
     rows: [
       [0, 'check 4', 'allow, 6 left'],
       [60_001, 'done busy due 0'],
-      [60_001, 'look', 'limit 10'],
+      [60_001, 'peek', 'limit 10'],
       [60_001, 'done busy due 1'],
-      [60_001, 'look', 'limit 0.5'],
+      [60_001, 'peek', 'limit 0.5'],
     ],
   },
 
-  'a call that never happened was not sent': {
+  'busy: an ignored call was not sent': {
     limit: { busy: { max: 10 } },
     rows: [
       [0, 'check 10', 'allow, 0 left'],
       [0, 'done ignored cost 4'],
-      [0, 'look', 'remaining 4'],
+      [0, 'peek', 'remaining 4'],
       [0, 'takeUpTo all', 'got 4'],
       [0, 'done ignored cost 400'], // never more than was sent
-      [0, 'look', 'remaining 10'],
+      [0, 'peek', 'remaining 10'],
       [1_000, 'check 10', 'allow, 0 left'],
       [1_000, 'done ignored cost 4 due 999'], // its second is over
-      [1_000, 'look', 'remaining 0'],
+      [1_000, 'peek', 'remaining 0'],
       [1_900, 'done ignored cost 4 due 1000'],
-      [1_900, 'look', 'remaining 4'],
+      [1_900, 'peek', 'remaining 4'],
     ],
   },
 
-  'a limit can be given, and it counts seconds': {
+  'busy: max limits the calls of each second': {
     limit: { busy: { max: 10 } },
     rows: [
       [200, 'check 8', 'allow, 2 left'],
@@ -148,81 +148,81 @@ const scenarios: Record<string, Scenario> = {
     ],
   },
 
-  'recovers by a constant, if that is wanted': {
+  'busy: recoverValue recovers by a constant': {
     limit: { busy: { recoverValue: 200 } },
     rows: [
       [0, 'check 1000', 'allow, 9998999 left'],
       [0, 'done busy'],
-      [0, 'look', 'limit 500'],
+      [0, 'peek', 'limit 500'],
       [0, 'check 701', 'deny, retry in 2000'],
-      [1_000, 'look', 'limit 700'],
+      [1_000, 'peek', 'limit 700'],
       [2_000, 'check 701', 'allow, 199 left'],
-      [5_000, 'look', 'limit 1500'],
-      [10_000_000, 'look', 'limit 2000500'],
+      [5_000, 'peek', 'limit 1500'],
+      [10_000_000, 'peek', 'limit 2000500'],
     ],
   },
 
-  'a part of a call needs room for a whole one, and is told when there is': {
+  'busy: a fractional cost needs a whole call, with the time to retry': {
     limit: { busy: { max: 10, recoverValue: 1 } },
     rows: [
       [0, 'check 1', 'allow, 9 left'],
       [0, 'done busy'],
-      [0, 'look', 'limit 0.5'],
+      [0, 'peek', 'limit 0.5'],
       [0, 'check 1.5', 'deny, retry in 2000'],
       [1_000, 'check 1.5', 'deny, retry in 1000'], // 1.5 a second by now: one whole call
       [2_000, 'check 1.5', 'allow, 0.5 left'],
     ],
   },
 
-  'recovers by another rate, if that is wanted': {
+  'busy: recoverRate recovers by another factor': {
     limit: { busy: { recoverRate: 0.5 } },
     rows: [
       [0, 'check 1000', 'allow, 9998999 left'],
       [0, 'done busy'],
-      [1_000, 'look', 'limit 750'],
-      [2_000, 'look', 'limit 1125'],
+      [1_000, 'peek', 'limit 750'],
+      [2_000, 'peek', 'limit 1125'],
       [2_000, 'check 1126', 'deny, retry in 1000'],
       [2_000, 'check 1125', 'allow, 0 left'],
     ],
   },
 
-  'a clock that goes backwards stands still': {
+  'busy: time that goes backwards stands still': {
     limit: { busy: { max: 10 } },
     rows: [
       [5_000, 'check 10', 'allow, 0 left'],
       [4_000, 'check 1', 'deny, retry in 2000'],
-      [0, 'look', 'remaining 0, limit 10'],
+      [0, 'peek', 'remaining 0, limit 10'],
       [5_999, 'check 1', 'deny, retry in 1'],
       [6_000, 'done busy'],
-      [6_000, 'look', 'limit 5'],
-      [3_000, 'look', 'limit 5'],
+      [6_000, 'peek', 'limit 5'],
+      [3_000, 'peek', 'limit 5'],
       [3_000, 'check 5', 'allow, 0 left'],
       [6_999, 'check 1', 'deny, retry in 1'],
     ],
   },
 
-  'a clock that goes back before the first call stands still too': {
+  'busy: time that goes back before the first call stands still': {
     limit: { busy: { max: 10 } },
     startAt: 5_000,
     rows: [
       [4_000, 'check 10', 'allow, 0 left'],
       [4_000, 'done busy'],
       [4_000, 'done busy'], // to a call from before that cut, which was made at 5000
-      [4_000, 'look', 'limit 5'],
+      [4_000, 'peek', 'limit 5'],
     ],
   },
 
-  'a clock that goes back within its second does not see more of the one before': {
+  'busy: time that goes back within a second does not raise the send rate': {
     limit: { busy: {} },
     rows: [
       [4_000, 'check 1000', 'allow, 9998999 left'],
       [5_900, 'check 1', 'allow, 9999998 left'],
       [5_000, 'done busy'], // 1 of this second and, at 5.9 s, a tenth of the 1000 before it
-      [5_900, 'look', 'limit 50.5'],
+      [5_900, 'peek', 'limit 50.5'],
     ],
   },
 
-  'a week asleep is worth a full recovery, and no more': {
+  'busy: a week idle is a full recovery, and no more': {
     limit: { busy: { max: 50 } },
     rows: [
       [0, 'check 50', 'allow, 0 left'],
@@ -232,7 +232,7 @@ const scenarios: Record<string, Scenario> = {
     ],
   },
 
-  'seconds are seconds at the far end of time': {
+  'busy: seconds stay exact far from time zero': {
     limit: { busy: { max: 10 } },
     rows: [
       [FAR + 999.875, 'check 10', 'allow, 0 left'],
@@ -293,7 +293,7 @@ const backAt = (sent: readonly number[], rps: number): number =>
 describe('busy', () => {
   runScenarios(scenarios);
 
-  test('the two steps of the original', () => {
+  test('busy: matches the two steps of the reference', () => {
     const rule = busyRule({});
     expect(rule.max).toBe(UNLIMITED);
     expect(rule.grow(2)).toBe(8);
@@ -314,7 +314,7 @@ describe('busy', () => {
     expect(constant.limitRecoveringIn(3)).toBe(4_400);
   });
 
-  test('so many complaints a second count, and no more', () => {
+  test('busy: bounds the halvings per second', () => {
     const { busyAt, limitAt, policy, state } = begin();
     policy.check(state, 0, 2 ** 20, 0);
     for (let n = 0; n < MAX_HALVINGS; n++) busyAt(100);
@@ -325,20 +325,20 @@ describe('busy', () => {
     expect(limitAt(1_000)).toBeLessThan(4);
   });
 
-  test('a short hiccup costs half a second of traffic', () => {
+  test('busy: a short overload costs half a second of traffic', () => {
     const sent = live({}, 5_000, 1, 1);
     expect(sent[0]).toBeGreaterThan(2_400); // half the rate it was sending at
     expect(sent[0]).toBeLessThan(2_600);
     expect(backAt(sent, 5_000)).toBe(1);
   });
 
-  test('backs off at once, and keeps to a few probes while it lasts', () => {
+  test('busy: backs off at once, and sends few probes during the overload', () => {
     const sent = live({}, 5_000, 3_000, 9);
     expect(sent[0]).toBe(250); // what was out before the first reply came
     for (const count of sent.slice(1, 9)) expect(count).toBeLessThanOrEqual(4);
   });
 
-  test('is never stuck: through the longest spell a probe goes out every few seconds', () => {
+  test('busy: sends a probe every few seconds during the longest overload', () => {
     const sent = live({}, 5_000, 3_000, 120);
     for (let second = 12; second < 120; second++) {
       const probes = sent.slice(second - 5, second).reduce((a, b) => a + b, 0);
@@ -346,7 +346,7 @@ describe('busy', () => {
     }
   });
 
-  test('a longer spell recovers later, and never takes more than seconds', () => {
+  test('busy: a longer overload recovers later, but within seconds', () => {
     const recovered = [1, 2, 3, 5, 9, 20, 60].map((spell) => ({
       spell,
       at: backAt(live({}, 5_000, 3_000, spell), 5_000),
@@ -358,19 +358,19 @@ describe('busy', () => {
     expect(recovered.at(-1)?.at).toBeGreaterThan(recovered[0]?.at ?? 0);
   });
 
-  test('a deeper spell recovers later', () => {
+  test('busy: a deeper overload recovers later', () => {
     const depths = [1, 4, 8, 16].map((count) => backAt(live({}, 5_000, count, 1), 5_000));
     expect(depths).toEqual(depths.toSorted((a, b) => a - b));
     expect(depths.at(-1)).toBeGreaterThan(depths[0] ?? 0);
   });
 
-  test('a service that flaps does not make the traffic flap', () => {
+  test('busy: a flapping service does not make the traffic flap', () => {
     const sent = live({}, 5_000, 3_000, 30, (second) => second % 3 === 0);
     for (const count of sent.slice(1, 30)) expect(count).toBeLessThan(500);
     expect(backAt(sent, 5_000) - 30).toBeLessThanOrEqual(12);
   });
 
-  test('the lowest limit is above zero, and a probe is ten seconds away', () => {
+  test('busy: the lowest limit is above zero, ten seconds from a probe', () => {
     const { policy, state, busyAt, limitAt } = begin();
     policy.check(state, 0, 1, 0);
     for (let second = 0; second < 50; second++) {
@@ -390,7 +390,7 @@ describe('busy', () => {
     { recoverRate: 1e15 },
     { recoverValue: 1e15 },
   ];
-  test.for(slowest)('%j: a huge gap is answered at once', (options) => {
+  test.for(slowest)('busy: %j: computes a huge gap in constant time', (options) => {
     const { policy, state, busyAt, limitAt } = begin(options);
     policy.check(state, 0, 1_000, 0);
     for (let n = 0; n < 30; n++) busyAt(0);
@@ -406,7 +406,7 @@ describe('busy', () => {
     expect(limitAt(FAR)).toBeGreaterThanOrEqual(before);
   });
 
-  test('a key whose past was forgotten too early is as deep down as takes that long', () => {
+  test('busy: a key evicted too early has the limit that takes that long to recover', () => {
     const { policy, state, limitAt } = begin();
     policy.init(state, 0, 0, 4_000);
     expect(limitAt(0)).toBeLessThanOrEqual(UNLIMITED / 4 ** 4);
@@ -423,16 +423,19 @@ describe('busy', () => {
   });
 
   // Ten of ten were sent in this second. Forgotten and begun again, it may not send more of it.
-  test.each([0.1, 3])('what was sent this second is not sent again (recover rate %d)', (rate) => {
-    const { policy, state } = begin({ max: 10, recoverRate: rate });
-    policy.check(state, 0, 10, 0);
-    const evictableAt = policy.evictableAt(state, 0);
-    policy.init(state, 0, 100, evictableAt);
-    expect(policy.available(state, 0, 100)).toBe(0);
-    expect(policy.available(state, 0, evictableAt)).toBe(10);
-  });
+  test.each([0.1, 3])(
+    'busy: what was sent this second still counts after eviction (recover rate %d)',
+    (rate) => {
+      const { policy, state } = begin({ max: 10, recoverRate: rate });
+      policy.check(state, 0, 10, 0);
+      const evictableAt = policy.evictableAt(state, 0);
+      policy.init(state, 0, 100, evictableAt);
+      expect(policy.available(state, 0, 100)).toBe(0);
+      expect(policy.available(state, 0, evictableAt)).toBe(10);
+    },
+  );
 
-  test('is as good as new when the limit is back and the last call is out of view', () => {
+  test('busy: is removable when the limit has recovered and the last call is out of the window', () => {
     const { policy, state, busyAt } = begin({ max: 64 });
     expect(policy.removableAt(state, 0)).toBe(2_000);
     policy.check(state, 0, 64, 0);
@@ -445,16 +448,16 @@ describe('busy', () => {
     expect(policy.evictableAt(state, 0)).toBe(3_000);
   });
 
-  test('both ways to recover at once is a mistake', () => {
+  test('busy: refuses recoverRate and recoverValue together', () => {
     expect(() => busy({ recoverRate: 3, recoverValue: 200 })).toThrow(
       expect.objectContaining({ code: 'CONFIG', field: 'busy.recoverRate' }),
     );
     expect(() => busy({ recoverRate: 3, recoverValue: 200 })).toThrow(
-      'expected `busy.recoverRate` to be left out when recoverValue is given, got 3',
+      'expected `busy.recoverRate` to be left out when `recoverValue` is given, got 3',
     );
   });
 
-  test('a cost that is no cost is an error, and takes nothing', () => {
+  test('busy: refuses an invalid cost and counts nothing', () => {
     const { policy, state } = begin({ max: 10 });
     for (const cost of [-1, Number.NaN]) {
       expect(() => policy.check(state, 0, cost, 0)).toThrow(ConfigError);
@@ -463,7 +466,7 @@ describe('busy', () => {
   });
 });
 
-test('how deep it goes depends on how long the spell lasts, not on how many calls were under way', () => {
+test('busy: depth depends on the length of the overload, not on calls in flight', () => {
   const seconds = [2, 20, 200].map((underWay) => {
     const clock = new VirtualClock();
     const api = limiter({ limit: { busy: {} }, clock });
@@ -480,6 +483,6 @@ test('how deep it goes depends on how long the spell lasts, not on how many call
   expect(seconds).toEqual([1, 1, 1]);
 });
 
-test('a second of recovery is reckoned as the original does it, to the last digit', () => {
+test('busy: a second of recovery matches the reference to the last digit', () => {
   expect(busyRule({ max: 12, recoverRate: 0.1 }).grow(6)).toBe(6.6); // 6 × 1.1 would be 6.6000000000000005
 });

@@ -1,13 +1,14 @@
 /**
- * Busy: a limit on calls a second that halves on every busy reply and grows back by a factor.
+ * Back-pressure: a client-side rate limit that halves on busy replies and recovers by a factor.
  *
- * For a client of a service that says when it has had enough. As long as nobody says busy there is
- * no limit. A busy reply sets the limit to half the rate we are really sending at; another one, to a
- * call sent after that, halves it again; every second it recovers, by default to four times itself
- * ("recover rate 3": itself and three times itself more). So a long busy spell ends deep down and
- * takes a few seconds longer to climb, a short one is forgotten at once, and a constant step would do
- * neither. Replies to calls that were under way at a cut cut no further: else how deep it goes would
- * depend on how many those were, and not on how long the spell lasts.
+ * For a client of a service that replies *busy* on overload. Without busy replies there is no limit. A
+ * busy reply sets the limit to half the rate that is really sent. Another one, to a call sent after that,
+ * halves it again. Every second the limit recovers, by default to four times itself ("recover rate 3":
+ * itself and three times itself more).
+ *
+ * So a long overload ends at a low limit and takes a few seconds longer to recover, and a short one is
+ * over at once; a constant step would do neither. Replies to calls that were in flight at a cut cut no
+ * further. Otherwise the depth would depend on the number of those calls, not on the length of the overload.
  *
  *     calls/s                    limit
  *      5000 ┤────────┐                                  ┌────────
@@ -15,8 +16,8 @@
  *         9 ┤        └──┐                            ┌──┘
  *       0.1 ┤           └────────────────────────────┘
  *
- * The limit is a real number and never zero. Below one it means: not yet, but in a second or two a
- * probe goes through.
+ * The limit is a real number and never zero. Below one, calls are refused until it has recovered to one,
+ * when a single probe goes through.
  */
 
 import type { Millis } from '../core/clock.ts';
@@ -25,39 +26,39 @@ import { OptionReader } from '../core/options.ts';
 import { requireCost } from './cost.ts';
 import { type Policy, type State, timeToOpen } from './policy.ts';
 
-/** Backs off when the other side says that it is busy, and comes back. */
+/** Backs off on busy replies, and recovers. */
 export interface BusyOptions {
-  /** Every second the limit grows by this many times itself. Default 3. */
+  /** Recovery per second, as a multiple of the limit that is added to it. Default 3. */
   readonly recoverRate?: number;
-  /** Or: every second it grows by this many calls a second. */
+  /** Or: recovery per second, in calls a second. */
   readonly recoverValue?: number;
-  /** The limit when nobody has complained for long. Default 9,999,999: none to speak of. */
+  /** The limit without busy replies, in calls a second. Default 9,999,999: unlimited in practice. */
   readonly max?: number;
 }
 
 export const UNLIMITED = 9_999_999;
 
-/** However many complain within a second, it counts as this many. */
+/** The most halvings within a second. */
 export const MAX_HALVINGS = 20;
 
-/** Never less than this many calls a second: at the usual recovery, ten seconds from a probe. */
+/** Lower bound of the limit, in calls a second: at the default recovery, ten seconds from a probe. */
 const MIN_LIMIT = 2 ** -20;
 
-/** A busy reply to a call sent so long ago says nothing of now. */
+/** A busy reply to a call sent this long ago says nothing about the present. */
 const STALE_MS: Millis = 60_000;
 
-/** What a power of the recovery factor may be short of the whole call it stands for. */
+/** Floating-point error tolerated in powers of the recovery factor. */
 const EPSILON = 1e-9;
 
-/** How the limit moves, apart from when: the simulation of the original uses the same two steps. */
+/** How the limit moves, without time: the simulator's reference model uses the same steps. */
 export interface BusyRule {
   readonly max: number;
-  /** The limit so many seconds of recovery later. */
+  /** The limit after so many seconds of recovery. */
   grow(limit: number, seconds?: number): number;
   halve(limit: number, busy: number): number;
-  /** How many seconds of recovery lead from `limit` to `goal`, at most `max`. */
+  /** Seconds of recovery from `limit` to `goal`, which is at most `max`. */
   secondsToReach(limit: number, goal: number): number;
-  /** The limit from which it takes so many seconds to recover to `max`. */
+  /** The limit that recovers to `max` in so many seconds. */
   limitRecoveringIn(seconds: number): number;
 }
 
@@ -65,7 +66,7 @@ export function busyRule(options: BusyOptions, path = 'busy'): BusyRule {
   const reader = OptionReader.collecting(path, options);
   const value = reader.has('recoverValue') ? reader.positive('recoverValue') : undefined;
   if (value !== undefined && reader.has('recoverRate')) {
-    reader.report('recoverRate', 'left out when recoverValue is given');
+    reader.report('recoverRate', 'left out when `recoverValue` is given');
   }
   const rate = reader.positive('recoverRate', 3);
   const max = reader.number('max', { min: 1 }, UNLIMITED);
@@ -85,7 +86,7 @@ export function busyRule(options: BusyOptions, path = 'busy'): BusyRule {
   return {
     max,
     halve,
-    // One second is written as the original writes it, so that its figures come out to the digit.
+    // One second is computed as TChannel does, so that its published figures come out to the digit.
     grow: (limit, seconds = 1) =>
       seconds === 1 ? limit + limit * rate : limit * (1 + rate) ** seconds,
     secondsToReach: (limit, goal) =>
@@ -94,20 +95,20 @@ export function busyRule(options: BusyOptions, path = 'busy'): BusyRule {
   };
 }
 
-const SECOND = 0; //   of the last event
-const LIMIT = 1; //    calls a second
-const SENT = 2; //     in this second
-const PREVIOUS_SENT = 3; //   sent in the second before
-const HALVINGS = 4; // in this second
-const LATEST_AT = 5; //       the latest instant that was heard of
-const CUT_AT = 6; //   when the limit was last cut
+const SECOND = 0; //        of the last event
+const LIMIT = 1; //         calls a second
+const SENT = 2; //          in this second
+const PREVIOUS_SENT = 3; // in the second before
+const HALVINGS = 4; //      in this second
+const LATEST_AT = 5; //     the latest instant seen
+const CUT_AT = 6; //        when the limit was last halved
 const WIDTH = 7;
 
 export function busy(options: BusyOptions, path = 'busy'): Policy {
   const rule = busyRule(options, path);
   const { max } = rule;
 
-  const roll = (state: State, i: number, now: Millis): void => {
+  const advance = (state: State, i: number, now: Millis): void => {
     state[i + LATEST_AT] = Math.max(state[i + LATEST_AT], now);
     const gap = Math.floor(now / 1000) - state[i + SECOND];
     if (gap <= 0) return;
@@ -118,8 +119,8 @@ export function busy(options: BusyOptions, path = 'busy'): Policy {
     state[i + HALVINGS] = 0;
   };
 
-  /** Calls in the last 1000 ms: this second's, and the part of the one before still in view. */
-  const rate = (state: State, i: number): number => {
+  /** Calls in the last 1000 ms: those of this second, and the part of the second before within the window. */
+  const sendRate = (state: State, i: number): number => {
     const intoSecond = Math.min(1, Math.max(0, state[i + LATEST_AT] / 1000 - state[i + SECOND]));
     return state[i + SENT] + state[i + PREVIOUS_SENT] * (1 - intoSecond);
   };
@@ -128,15 +129,15 @@ export function busy(options: BusyOptions, path = 'busy'): Policy {
     if (state[i + HALVINGS] >= MAX_HALVINGS) return;
     state[i + HALVINGS] += 1;
     state[i + CUT_AT] = state[i + LATEST_AT];
-    const sending = Math.max(1, rate(state, i)); // somebody got the busy reply, so one was sent
+    const sending = Math.max(1, sendRate(state, i)); // the busy reply answered at least one call
     state[i + LIMIT] = Math.max(MIN_LIMIT, rule.halve(Math.min(state[i + LIMIT], sending), 1));
   };
 
-  /** A call that was sent before the last cut was sent at the rate that was cut. */
-  const isNews = (state: State, i: number, dueAt: Millis, now: Millis): boolean =>
+  /** A call sent before the last cut was sent at the rate that was cut: its reply adds nothing. */
+  const isCurrent = (state: State, i: number, dueAt: Millis, now: Millis): boolean =>
     dueAt >= state[i + CUT_AT] && now - dueAt <= STALE_MS;
 
-  const spare = (state: State, i: number): number =>
+  const remainingOf = (state: State, i: number): number =>
     Math.max(0, Math.floor(state[i + LIMIT] + EPSILON) - state[i + SENT]);
 
   const retryAfter = (state: State, i: number, cost: number, now: Millis): Millis => {
@@ -158,29 +159,29 @@ export function busy(options: BusyOptions, path = 'busy'): Policy {
       state[i + SECOND] = Math.floor(now / 1000);
       state[i + LATEST_AT] = now;
       state[i + CUT_AT] = -Infinity;
-      // Forgotten too early: as deep down as takes that long to climb, and nothing more this second.
-      const climb = Math.max(0, Math.ceil((freshAt - now) / 1000));
-      state[i + LIMIT] = Math.max(MIN_LIMIT, rule.limitRecoveringIn(climb));
-      if (climb > 0) state[i + SENT] = Math.floor(max);
+      // Evicted too early: the limit that takes that long to recover, and nothing left in this second.
+      const recoverySeconds = Math.max(0, Math.ceil((freshAt - now) / 1000));
+      state[i + LIMIT] = Math.max(MIN_LIMIT, rule.limitRecoveringIn(recoverySeconds));
+      if (recoverySeconds > 0) state[i + SENT] = Math.floor(max);
     },
 
     check(state, i, cost, now) {
       requireCost(cost);
-      roll(state, i, now);
+      advance(state, i, now);
       if (cost > Math.floor(max)) return deny(NEVER);
-      if (cost > 0 && cost > spare(state, i)) return deny(retryAfter(state, i, cost, now));
+      if (cost > 0 && cost > remainingOf(state, i)) return deny(retryAfter(state, i, cost, now));
       state[i + SENT] += cost;
-      return allow(spare(state, i));
+      return allow(remainingOf(state, i));
     },
 
     available(state, i, now) {
-      roll(state, i, now);
-      return spare(state, i);
+      advance(state, i, now);
+      return remainingOf(state, i);
     },
 
     settle(state, i, { outcome, cost, dueAt }, now) {
-      roll(state, i, now);
-      if (outcome === 'busy' && isNews(state, i, dueAt, now)) cut(state, i);
+      advance(state, i, now);
+      if (outcome === 'busy' && isCurrent(state, i, dueAt, now)) cut(state, i);
       const isThisSecond = Math.floor(dueAt / 1000) === state[i + SECOND];
       if (outcome === 'ignored' && isThisSecond) {
         state[i + SENT] = Math.max(0, state[i + SENT] - cost);
@@ -189,8 +190,8 @@ export function busy(options: BusyOptions, path = 'busy'): Policy {
 
     update: () => false,
 
-    removableAt: (state, i) => Math.max(climbedAt(state, i), state[i + CUT_AT] + STALE_MS + 1),
-    evictableAt: (state, i) => climbedAt(state, i),
+    removableAt: (state, i) => Math.max(recoveredAt(state, i), state[i + CUT_AT] + STALE_MS + 1),
+    evictableAt: (state, i) => recoveredAt(state, i),
 
     keyState(state, i, now) {
       const gap = Math.max(0, Math.floor(now / 1000) - state[i + SECOND]);
@@ -200,17 +201,18 @@ export function busy(options: BusyOptions, path = 'busy'): Policy {
     },
 
     ruleStatuses(state, i, now) {
-      roll(state, i, now);
-      const remaining = spare(state, i);
+      advance(state, i, now);
+      const remaining = remainingOf(state, i);
       const terms = { quota: Math.floor(state[i + LIMIT] + EPSILON), windowMs: 1000 };
       const freshInMs = Math.ceil((state[i + SECOND] + 1) * 1000 - now);
-      return [{ kind, ...terms, remaining, freshInMs, ...timeToOpen(policy, state, i, now) }];
+      const opens = timeToOpen(policy, state, i, now);
+      return [{ kind, ...terms, remaining, freshInMs, ...opens, isCapacity: true }];
     },
   };
   return policy;
 
-  function climbedAt(state: State, i: number): Millis {
-    // One second more than the climb: what was sent before counts as the rate until then.
+  function recoveredAt(state: State, i: number): Millis {
+    // One second more than the recovery: what was sent before counts into the send rate until then.
     const seconds = Math.max(2, rule.secondsToReach(state[i + LIMIT], max) + 1);
     return (state[i + SECOND] + seconds) * 1000;
   }

@@ -1,10 +1,10 @@
 import type { Millis } from '../core/clock.ts';
 
 /**
- * The first instant at least `span` after `at`.
+ * The first representable instant at least `span` after `at`.
  *
- * Far from zero a sum of milliseconds is rounded, and rounded down it would come too early, or not
- * move at all: at 10^15 ms neighbouring numbers are an eighth of a millisecond apart.
+ * Far from zero a sum of milliseconds is rounded. Rounded down it would be too early, or would not move
+ * at all: at 10^15 ms neighbouring numbers are an eighth of a millisecond apart.
  */
 export function addRoundingUp(at: Millis, span: Millis): Millis {
   const sum = at + span;

@@ -27,9 +27,9 @@ function key(): { ask(asked: Asked): (number | boolean)[]; state: Float64Array }
   };
 }
 
-describe('a cell', () => {
+describe('gcra', () => {
   // The table that redis-cell was published with: a burst of 4 and one a second.
-  test('answers as the one it is made after', () => {
+  test('gcra: matches redis-cell', () => {
     const rows: readonly (readonly [at: number, quantity: number, ...answer: unknown[]])[] = [
       [0, 6, true, 5, -1, 0],
       [0, 1, false, 4, 0, 1000],
@@ -52,14 +52,14 @@ describe('a cell', () => {
     expect(answers).toEqual(rows);
   });
 
-  test('gains nothing when time goes backwards', () => {
+  test('gcra: time that goes backwards earns nothing', () => {
     const { ask } = key();
     ask({ at: 10_000, quantity: 5 });
     expect(ask({ at: 9000, quantity: 1 })).toEqual([true, 0, 2000, 6000]);
     expect(ask({ at: 10_000, quantity: 1 })).toEqual([true, 0, 1000, 5000]);
   });
 
-  test('meets what it took under other terms', () => {
+  test('gcra: other terms meet the same state', () => {
     const { ask } = key();
     ask({ at: 0, quantity: 5 });
     expect(ask({ at: 0, quantity: 1, limit: 10, intervalMs: 1000 })).toEqual([false, 4, 0, 6000]);
@@ -67,7 +67,7 @@ describe('a cell', () => {
     expect(ask({ at: 0, quantity: 0, limit: 1, intervalMs: 100 })).toEqual([true, 0, 5900, 6000]);
   });
 
-  test('counts to its limit whatever the interval, and opens when it said', () => {
+  test('gcra: counts to its limit at any interval, and opens at the given time', () => {
     const terms = fc.record({
       count: fc.integer({ min: 1, max: 1_000_000 }),
       periodS: fc.integer({ min: 1, max: 86_400 }),
@@ -104,20 +104,20 @@ describe('a cell', () => {
     },
   );
 
-  test('half a millisecond early is early', () => {
+  test('gcra: half a millisecond early is refused', () => {
     const { ask } = key();
     ask({ at: 0, limit: 1, quantity: 1 });
     expect(ask({ at: 999.5, limit: 1, quantity: 1 })).toEqual([true, 0, 0.5, 0.5]);
   });
 
-  test('a look leaves no trace', () => {
+  test('gcra: a quantity of 0 changes nothing', () => {
     const { state, ask } = key();
     ask({ at: 0, quantity: 1 });
     ask({ at: 60_000, quantity: 0 });
     expect(gcraLifecycle.removableAt(state, 0)).toBe(1000);
   });
 
-  test('begins as one that will be fresh only then', () => {
+  test('gcra: a key evicted too early is fresh only then', () => {
     const { state, ask } = key();
     gcraLifecycle.init(state, 0, 1000, 4000);
     expect(ask({ at: 1000, quantity: 0 })).toEqual([false, 2, 0, 3000]);

@@ -1,16 +1,15 @@
 /**
- * Cell: a rate and a burst that come with every call.
+ * GCRA, the generic cell rate algorithm, as redis-cell runs it: rate and burst come with every call.
  *
- * The rule of redis-cell, the generic cell rate algorithm. A key's state is one instant, the one at
- * which all that it has taken will have been earned back. Everything taken moves it on by an interval,
- * and it may lie no further ahead than `limit` intervals:
+ * A key's state is one instant, `earnedAt`: when all that was taken will have been earned back. Each unit
+ * moves it by one interval, and it may be at most `limit` intervals ahead:
  *
  *     ──────┼─────────────────────────────┼──────────────┼────▶ time
  *          now        resetAfter ──▶    earnedAt    now + limit × interval
  *                                         └─ remaining ──┘
  *
- * Whoever asks with other terms next time meets the same instant. So a key can be forgotten once that
- * instant is over, whatever the terms were.
+ * The next call may bring other terms and meets the same instant. So a key can be removed once that
+ * instant has passed, no matter what its terms were.
  */
 
 import type { Millis } from '../core/clock.ts';
@@ -18,14 +17,14 @@ import { NEVER } from '../core/decision.ts';
 import type { Policy, State } from './policy.ts';
 
 /**
- * Floating-point dust, as in a bucket: a microsecond of grace and no more than a thousandth of an
- * interval, but never less than what some sums of instants of this size gather.
+ * Tolerance for floating-point error: a microsecond, at most a thousandth of an interval, and at least
+ * the rounding error of sums of instants of this size.
  */
 const EPSILON_MS = 0.001;
 const EPSILON_INTERVALS = 0.001;
 const EPSILON = 64 * Number.EPSILON;
 
-/** How a table keeps such keys. */
+/** What a key table needs to keep such keys. */
 export const gcraLifecycle: Pick<Policy, 'width' | 'init' | 'removableAt' | 'evictableAt'> = {
   width: 1,
   init(state, i, now, freshAt = now) {
@@ -35,17 +34,17 @@ export const gcraLifecycle: Pick<Policy, 'width' | 'init' | 'removableAt' | 'evi
   evictableAt: (state, i) => state[i],
 };
 
-/** Five results and a hot path: fields of one object cost nothing, an object for each would. */
+/** Results are fields, because an object per check would cost more than the check. */
 export class Gcra {
   isLimited = false;
-  /** What would still fit at this instant. */
+  /** Units that would still fit at this instant. */
   remaining = 0;
-  /** Until the same would fit; NEVER if it is more than the limit; 0 if it was not limited. */
+  /** Time until the same quantity fits; NEVER if it exceeds the limit; 0 if it was allowed. */
   retryAfterMs: Millis = 0;
-  /** Until nothing that was taken counts any more. */
+  /** Time until nothing taken counts any longer. */
   resetAfterMs: Millis = 0;
 
-  /** May `quantity` happen, where up to `limit` fit and one is earned in each interval? 0 looks. */
+  /** May `quantity` happen, where up to `limit` fit and one is earned per interval? 0 changes nothing. */
   check(
     state: State,
     i: number,
@@ -55,18 +54,18 @@ export class Gcra {
     now: Millis,
   ): void {
     const earnedAt = Math.max(state[i], now);
-    const wanted = earnedAt + intervalMs * quantity;
+    const nextEarnedAt = earnedAt + intervalMs * quantity;
     const toleranceMs = intervalMs * limit;
-    const grace = Math.max(
+    const epsilon = Math.max(
       Math.min(EPSILON_MS, intervalMs * EPSILON_INTERVALS),
-      Math.abs(wanted) * EPSILON,
+      Math.abs(nextEarnedAt) * EPSILON,
     );
-    const earlyMs = wanted - toleranceMs - now;
-    this.isLimited = earlyMs > grace;
+    const earlyMs = nextEarnedAt - toleranceMs - now;
+    this.isLimited = earlyMs > epsilon;
     this.retryAfterMs = this.isLimited ? (quantity > limit ? NEVER : earlyMs) : 0;
-    if (!this.isLimited && quantity > 0) state[i] = wanted;
-    this.resetAfterMs = (this.isLimited ? earnedAt : wanted) - now;
-    const left = (toleranceMs - this.resetAfterMs + grace) / intervalMs;
-    this.remaining = left > 0 ? Math.floor(left) : 0;
+    if (!this.isLimited && quantity > 0) state[i] = nextEarnedAt;
+    this.resetAfterMs = (this.isLimited ? earnedAt : nextEarnedAt) - now;
+    const remaining = (toleranceMs - this.resetAfterMs + epsilon) / intervalMs;
+    this.remaining = remaining > 0 ? Math.floor(remaining) : 0;
   }
 }

@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { ConfigError } from '../core/errors.ts';
+import { ConfigError, preview } from '../core/errors.ts';
 import { seededRandom } from '../core/random.ts';
 import { createPolicy } from './limit.ts';
 
@@ -13,16 +13,16 @@ function refusal(limit: unknown, path?: string): ConfigError {
     if (error instanceof ConfigError) return error;
     throw error;
   }
-  throw new Error(`nobody minded ${JSON.stringify(limit)}`);
+  throw new Error(`not refused: ${JSON.stringify(limit)}`);
 }
 
-const spelled: Readonly<Record<string, readonly unknown[]>> = {
+const valid: Readonly<Record<string, readonly unknown[]>> = {
   bucket: [
     { rate: 5 },
     { rate: '100/s', burst: 20 },
     { rate: '1/6s', maxDebt: 0 },
     { rate: '.5/s', burst: 0.5, maxDebt: 1e9 },
-    { rate: 5, burst: undefined, maxDebt: undefined }, // left out is left out, however it is said
+    { rate: 5, burst: undefined, maxDebt: undefined }, // undefined counts as left out
   ],
   spacing: [
     { every: 6_000 },
@@ -43,10 +43,10 @@ const spelled: Readonly<Record<string, readonly unknown[]>> = {
       resumeFor: '3m',
     },
   ],
+  concurrency: [1, 10, { limit: 10 }, { limit: 10, partitions: { live: 0.9 } }],
   adaptive: [
     {},
     { initial: 200 },
-    { fixed: 1 },
     { initial: 5, max: 5, alpha: 1, decreaseRatio: 0.5, deviationScale: 0, jitter: 1 },
     { slowStart: true, jitter: 0 },
   ],
@@ -54,25 +54,25 @@ const spelled: Readonly<Record<string, readonly unknown[]>> = {
   all: [[{ bucket: { rate: 1 } }], [{ all: [{ busy: {} }] }, { adaptive: {} }]],
 };
 
-/** What no field that wants a number of at least 1 (or more than 0) can be. */
+/** Invalid where a number of at least 1 (or above 0) is required. */
 const NOT_POSITIVE = [0, -1, Number.NaN, Infinity, -Infinity, '5', true, null, [], [5], {}];
-/** What no field that may be nothing can be. */
+/** Invalid where a number of at least 0 is required. */
 const NOT_COUNT = [-1, Number.NaN, Infinity, -Infinity, '5', true, null, [], {}];
 const NOT_DURATION = [...NOT_POSITIVE.filter((value) => value !== '5'), '', '6', '6x', '-6s', 's'];
 const NOT_RATE = [...NOT_DURATION, '0/s', '-1/s', '1/0s', '/s', '5/', '1/y', '1e400/s'];
 
-/** Values that make no sense for a field, in a limit that is otherwise fine. */
-type Nonsense = readonly [
+/** Invalid values of a field, in a limit that is otherwise valid. */
+type InvalidField = readonly [
   kind: string,
   field: string,
-  fine: object,
+  rest: object,
   values: readonly unknown[],
   expected: RegExp,
 ];
 
 const RAMP = { min: 10, max: 110, over: '10s' };
 
-const nonsense: readonly Nonsense[] = [
+const invalid: readonly InvalidField[] = [
   ['bucket', 'rate', {}, NOT_RATE, /^a rate above 0, such as "100\/s", "1\/6s" or 100/],
   ['bucket', 'burst', { rate: 1 }, NOT_POSITIVE, /^a number above 0$/],
   ['bucket', 'maxDebt', { rate: 1 }, NOT_COUNT, /^a number of at least 0$/],
@@ -81,7 +81,8 @@ const nonsense: readonly Nonsense[] = [
   ['spacing', 'reserve', { every: 1 }, [...NOT_COUNT, 0.5], /^a whole number of at least 0$/],
   ['spacing', 'expire', { every: 1 }, NOT_DURATION, /^a duration longer than 0/],
 
-  ['ramp', 'min', RAMP, [...NOT_POSITIVE, 110.1, 1e9], /^a number above 0 and at most 110$/],
+  ['ramp', 'min', RAMP, NOT_POSITIVE, /^a number above 0$/],
+  ['ramp', 'min', RAMP, [111], /^at most `max` \(min 111 exceeds max 110\)$/],
   ['ramp', 'max', RAMP, NOT_POSITIVE, /^a number above 0$/],
   ['ramp', 'over', RAMP, NOT_DURATION, /^a duration longer than 0/],
   [
@@ -96,14 +97,11 @@ const nonsense: readonly Nonsense[] = [
   ['ramp', 'rampDown', RAMP, [...NOT_COUNT, 101], /^a number of at least 0 and at most 100$/],
   ['ramp', 'resumeFor', RAMP, NOT_DURATION, /^a duration longer than 0/],
 
-  [
-    'adaptive',
-    'initial',
-    {},
-    [...NOT_POSITIVE, 1.5, 201],
-    /^a whole number of at least 1 and at most 200$/,
-  ],
-  ['adaptive', 'initial', { max: 5 }, [6], /^a whole number of at least 1 and at most 5$/],
+  ['concurrency', 'limit', {}, [...NOT_POSITIVE, 1.5], /^a whole number of at least 1$/],
+
+  ['adaptive', 'initial', {}, [...NOT_POSITIVE, 1.5], /^a whole number of at least 1$/],
+  ['adaptive', 'initial', {}, [201], /^at most `max` \(initial 201 exceeds max 200\)$/],
+  ['adaptive', 'initial', { max: 5 }, [6], /^at most `max` \(initial 6 exceeds max 5\)$/],
   ['adaptive', 'max', {}, [...NOT_POSITIVE, 1.5], /^a whole number of at least 1$/],
   [
     'adaptive',
@@ -114,24 +112,19 @@ const nonsense: readonly Nonsense[] = [
   ],
   ['adaptive', 'alpha', {}, [...NOT_POSITIVE, 1.01], /^a number above 0 and at most 1$/],
   ['adaptive', 'deviationScale', {}, NOT_COUNT, /^a number of at least 0$/],
-  ['adaptive', 'fixed', {}, [...NOT_POSITIVE, 1.5], /^a whole number of at least 1$/],
+  ['adaptive', 'fixed', {}, [1, 10], /^left out: a fixed limit is written `concurrency: n`$/],
   ['adaptive', 'slowStart', {}, [0, 1, 'yes', 'true', null, [], {}], /^true or false$/],
   ['adaptive', 'jitter', {}, [...NOT_COUNT, 1.5], /^a number of at least 0 and at most 1$/],
 
   ['busy', 'recoverRate', {}, NOT_POSITIVE, /^a number above 0$/],
   ['busy', 'recoverValue', {}, NOT_POSITIVE, /^a number above 0$/],
   ['busy', 'max', {}, [...NOT_POSITIVE, 0.5], /^a number of at least 1$/],
-  ['busy', 'recoverRate', { recoverValue: 2 }, [3], /^left out when recoverValue is given$/],
+  ['busy', 'recoverRate', { recoverValue: 2 }, [3], /^left out when `recoverValue` is given$/],
 ];
 
-/** As the message shows it. */
-function shown(value: unknown): string {
-  return typeof value === 'number' ? String(value) : JSON.stringify(value);
-}
-
-describe('a limit', () => {
-  for (const [kind, sensible] of Object.entries(spelled)) {
-    test.for(sensible)(`{ ${kind}: %j } is one`, (options) => {
+describe('createPolicy', () => {
+  for (const [kind, variants] of Object.entries(valid)) {
+    test.for(variants)(`createPolicy: { ${kind}: %j } is valid`, (options) => {
       const policy = make({ [kind]: options });
       expect(policy.kind).toBe(kind);
       expect(policy.width).toBeGreaterThan(0);
@@ -141,17 +134,17 @@ describe('a limit', () => {
     });
   }
 
-  for (const [kind, field, fine, values, expected] of nonsense) {
+  for (const [kind, field, rest, values, expected] of invalid) {
     for (const value of values) {
-      test(`${kind}.${field} cannot be ${shown(value)}`, () => {
-        const error = refusal({ [kind]: { ...fine, [field]: value } });
+      test(`createPolicy: refuses ${kind}.${field}: ${preview(value)}`, () => {
+        const error = refusal({ [kind]: { ...rest, [field]: value } });
         expect(error.field).toBe(`limit.${kind}.${field}`);
         expect(error.code).toBe('CONFIG');
-        const [, where, what, got] =
+        const [, named, required, got] =
           /^expected `(.+)` to be (.+), got (.+)$/.exec(error.message) ?? [];
-        expect(where).toBe(`limit.${kind}.${field}`);
-        expect(what).toMatch(expected);
-        expect(got).toBe(shown(value));
+        expect(named).toBe(`limit.${kind}.${field}`);
+        expect(required).toMatch(expected);
+        expect(got).toBe(preview(value));
       });
     }
   }
@@ -164,14 +157,15 @@ describe('a limit', () => {
       'adaptive',
       {},
       'initialLimit',
-      'fixed, max, initial, decreaseRatio, alpha, deviationScale, slowStart, jitter, partitions',
+      'max, initial, decreaseRatio, alpha, deviationScale, slowStart, jitter, partitions',
     ],
     ['busy', {}, 'recover', 'recoverValue, recoverRate, max'],
-  ])('%s: a misspelt option is an error, not a default', (kind, fine, stray, known) => {
-    const { message, field } = refusal({ [kind]: { ...fine, [stray]: 3 } });
-    expect(field).toBe(`limit.${kind}.${stray}`);
+    ['concurrency', { limit: 1 }, 'max', 'limit, partitions'],
+  ])('createPolicy: %s refuses an unknown option', (kind, rest, unknown, known) => {
+    const { message, field } = refusal({ [kind]: { ...rest, [unknown]: 3 } });
+    expect(field).toBe(`limit.${kind}.${unknown}`);
     expect(message).toBe(
-      `expected \`limit.${kind}.${stray}\` to be one of ${known}, got "${stray}"`,
+      `expected \`limit.${kind}.${unknown}\` to be one of ${known}, got "${unknown}"`,
     );
   });
 
@@ -181,28 +175,39 @@ describe('a limit', () => {
     ['ramp', 'max', { min: 1, over: 1 }],
     ['ramp', 'min', { max: 1, over: 1 }],
     ['ramp', 'over', { min: 1, max: 1 }],
-  ])('%s cannot do without its %s', (kind, field, options) => {
+    ['concurrency', 'limit', {}],
+  ])('createPolicy: %s requires %s', (kind, field, options) => {
     const { message } = refusal({ [kind]: options });
     expect(message).toMatch(`expected \`limit.${kind}.${field}\` to be a`);
-    expect(message).toMatch(/, got nothing$/);
+    expect(message.endsWith(`, got ${preview(undefined)}`)).toBe(true);
   });
 
   test.each(['bucket', 'spacing', 'ramp', 'adaptive', 'busy'])(
-    'the options of %s are an object',
+    'createPolicy: options of %s must be an object',
     (kind) => {
       for (const value of [null, undefined, [], 5, '100/s', true, Number.NaN]) {
         const { message, field } = refusal({ [kind]: value });
         expect(field).toBe(`limit.${kind}`);
-        const got = value === undefined ? 'nothing' : shown(value);
-        expect(message).toBe(`expected \`limit.${kind}\` to be an object, got ${got}`);
+        expect(message).toBe(`expected \`limit.${kind}\` to be an object, got ${preview(value)}`);
       }
     },
   );
 
+  test.for([0, -1, 1.5, Number.NaN, '5', null, undefined, []])(
+    'createPolicy: refuses concurrency: %j',
+    (value) => {
+      const { message, field } = refusal({ concurrency: value });
+      expect(field).toBe('limit.concurrency');
+      expect(message).toBe(
+        `expected \`limit.concurrency\` to be a whole number of at least 1, or an object with \`limit\`, got ${preview(value)}`,
+      );
+    },
+  );
+
   const ONE_KEY =
-    'an object with one key out of bucket, spacing, window, ramp, adaptive, busy, all';
+    'an object with one key out of bucket, spacing, window, ramp, concurrency, adaptive, busy, all';
   test.for([
-    [undefined, 'nothing'],
+    [undefined, preview(undefined)],
     [null, 'null'],
     [5, '5'],
     ['bucket', '"bucket"'],
@@ -215,13 +220,13 @@ describe('a limit', () => {
     [{ constructor: {} }, '{"constructor":{}}'],
     [{ bucket: { rate: 1 }, busy: {} }, '{"bucket":{"rate":1},"busy":{}}'],
     [{ rate: 1, burst: 2 }, '{"rate":1,"burst":2}'],
-  ])('%j is not one', ([limit, got]) => {
+  ])('createPolicy: refuses %j', ([limit, got]) => {
     const error = refusal(limit);
     expect(error.field).toBe('limit');
     expect(error.message).toBe(`expected \`limit\` to be ${ONE_KEY}, got ${got}`);
   });
 
-  test('all wants a list of limits, and names the one that is none', () => {
+  test('createPolicy: all requires a list of limits and names the invalid one', () => {
     expect(refusal({ all: {} }).message).toBe(
       'expected `limit.all` to be a list of limits, got {}',
     );
@@ -235,7 +240,7 @@ describe('a limit', () => {
     );
   });
 
-  test('limits within limits have a bound', () => {
+  test('createPolicy: refuses `all` nested deeper than 8', () => {
     const within = (depth: number): object =>
       depth > 0 ? { all: [within(depth - 1)] } : { busy: {} };
     expect(() => make(within(8))).not.toThrow();
@@ -244,12 +249,12 @@ describe('a limit', () => {
     expect(message).toContain('to be at most 8 deep');
   });
 
-  test('is named as the one who wrote it knows it', () => {
+  test('createPolicy: errors carry the path of the caller', () => {
     expect(refusal({ bucket: {} }, 'limits.api').field).toBe('limits.api.bucket.rate');
     expect(refusal(7, 'limits.api').field).toBe('limits.api');
   });
 
-  test('what came is shown in a line, however long or odd it is', () => {
+  test('createPolicy: errors show any value in one short line', () => {
     const circle: Record<string, unknown> = {};
     circle.self = circle;
     expect(refusal({ bucket: { rate: circle } }).message).toMatch(/got \[object Object\]$/);
@@ -259,10 +264,10 @@ describe('a limit', () => {
     expect(refusal({ bucket: { rate: Symbol('five') } }).message).toMatch(/got Symbol\(five\)$/);
   });
 
-  test('chance is handed on to the one rule that needs it', () => {
-    let asked = 0;
+  test('createPolicy: passes randomness to the policy that needs it', () => {
+    let calls = 0;
     const random = () => {
-      asked++;
+      calls++;
       return 0;
     };
     const policy = createPolicy({ all: [{ busy: {} }, { adaptive: { jitter: 1 } }] }, random);
@@ -270,6 +275,6 @@ describe('a limit', () => {
     policy.init(state, 0, 0);
     policy.check(state, 0, 1, 0);
     policy.settle(state, 0, { outcome: 'ok', cost: 1, dueAt: 0, rttMs: 5 }, 5);
-    expect(asked).toBe(1);
+    expect(calls).toBe(1);
   });
 });

@@ -1,10 +1,10 @@
 /**
- * How a limit is written, everywhere: one key that names the rule, and its options.
+ * How a limit is written: one key that names the policy, and its options.
  *
  *     { bucket: { rate: '100/s', burst: 20 } }
- *     { all: [{ spacing: { every: '6s' } }, { adaptive: { max: 50 } }] }
+ *     { all: [{ spacing: { every: '6s' } }, { concurrency: 50 }] }
  *
- * The library, a configuration file and the command line all read this, and nothing else.
+ * The library, configuration files and the command line all read this form and no other.
  */
 
 import { ConfigError } from '../core/errors.ts';
@@ -14,55 +14,50 @@ import { type AdaptiveOptions, adaptive } from './adaptive.ts';
 import { all } from './all.ts';
 import { type BucketOptions, bucket } from './bucket.ts';
 import { type BusyOptions, busy } from './busy.ts';
-import { withPartitions } from './partitions.ts';
+import { type ConcurrencyOptions, concurrency } from './concurrency.ts';
 import type { Policy } from './policy.ts';
 import { type RampOptions, ramp } from './ramp.ts';
 import { type SpacingOptions, spacing } from './spacing.ts';
 import { type WindowOptions, window } from './window.ts';
 
-/** A rule with its options, spelled with one key. */
+/** A policy with its options, written with one key. */
 export type Limit =
   | { readonly bucket: BucketOptions }
   | { readonly spacing: SpacingOptions }
   | { readonly window: WindowOptions }
   | { readonly ramp: RampOptions }
+  | { readonly concurrency: number | ConcurrencyOptions }
   | { readonly adaptive: AdaptiveOptions }
   | { readonly busy: BusyOptions }
   | { readonly all: readonly Limit[] };
 
-/** How deep `all` may stand within `all`: more is a mistake, or an attack. */
+/** How deep `all` may be nested. */
 const MAX_DEPTH = 8;
 
 type PolicyFactory = (options: unknown, path: string, random: Random, depth: number) => Policy;
 
-/** The one list of rules there are. Each maker checks what it is given, whatever its type. */
+/** All policies. Each factory validates its options. */
 const POLICY_FACTORIES: Readonly<Record<string, PolicyFactory>> = {
   bucket: (options, path) => bucket(options as BucketOptions, path),
   spacing: (options, path) => spacing(options as SpacingOptions, path),
   window: (options, path) => window(options as WindowOptions, path),
   ramp: (options, path) => ramp(options as RampOptions, path),
-  adaptive: (options, path, random) => {
-    const policy = adaptive(options as AdaptiveOptions, random, path);
-    const { partitions } = options as AdaptiveOptions;
-    return partitions === undefined
-      ? policy
-      : withPartitions(policy, partitions, `${path}.partitions`);
-  },
+  concurrency: (options, path, random) => concurrency(options as ConcurrencyOptions, random, path),
+  adaptive: (options, path, random) => adaptive(options as AdaptiveOptions, random, path),
   busy: (options, path) => busy(options as BusyOptions, path),
-  all: (parts, path, random, depth) => {
-    if (!Array.isArray(parts)) throw new ConfigError(path, 'a list of limits', parts);
-    if (depth > MAX_DEPTH) throw new ConfigError(path, `at most ${MAX_DEPTH} deep`, parts);
+  all: (limits, path, random, depth) => {
+    if (!Array.isArray(limits)) throw new ConfigError(path, 'a list of limits', limits);
+    if (depth > MAX_DEPTH) throw new ConfigError(path, `at most ${MAX_DEPTH} deep`, limits);
     return all(
-      readEach(parts, (part, n) => createPolicy(part, random, `${path}[${n}]`, depth + 1)),
+      readEach(limits, (limit, n) => createPolicy(limit, random, `${path}[${n}]`, depth + 1)),
       path,
     );
   },
 };
 
-/** What a limit can be. */
 export const LIMIT_KINDS: readonly string[] = Object.keys(POLICY_FACTORIES);
 
-/** Makes the rule that `limit` spells. @throws {ConfigError} naming the field that is wrong. */
+/** Creates the policy that `limit` describes. @throws {ConfigError} naming the field that is wrong. */
 export function createPolicy(limit: unknown, random: Random, path = 'limit', depth = 1): Policy {
   const kinds = LIMIT_KINDS.join(', ');
   const expected = `an object with one key out of ${kinds}`;

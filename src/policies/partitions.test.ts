@@ -10,9 +10,9 @@ import { createPolicy } from './limit.ts';
 const live = { partition: 'live' };
 const batch = { partition: 'batch' };
 
-function sinkOf(fixed: number, partitions: Record<string, number> = { live: 0.9, batch: 0.1 }) {
+function sinkOf(limit: number, partitions: Record<string, number> = { live: 0.9, batch: 0.1 }) {
   const clock = new VirtualClock();
-  const sink = limiter({ limit: { adaptive: { fixed, partitions } }, clock });
+  const sink = limiter({ limit: { concurrency: { limit, partitions } }, clock });
   const ask = (options: object, times = 1): number =>
     Array.from({ length: times }, () => sink.check('', 1, options).verdict).filter(
       (verdict) => verdict === 'allow',
@@ -25,13 +25,13 @@ function sinkOf(fixed: number, partitions: Record<string, number> = { live: 0.9,
 }
 
 describe('partitions', () => {
-  test('what one leaves, another may use', () => {
+  test('partitions: one partition may use what another leaves unused', () => {
     const { ask, inFlight } = sinkOf(10);
     expect(ask(batch, 20)).toBe(10);
     expect(inFlight()).toEqual({ live: 0, batch: 10 });
   });
 
-  test('who was refused below its part gets the places that come free, and the limit holds', () => {
+  test('partitions: a partition refused below its part gets the next free slots, within the limit', () => {
     const { ask, settle, inFlight, sink, clock } = sinkOf(10);
     ask(batch, 10);
     expect(ask(live, 9)).toBe(0); // no room yet, but noted
@@ -50,7 +50,7 @@ describe('partitions', () => {
     expect(inFlight()).toEqual({ live: 10, batch: 0 });
   });
 
-  test('the small one is sure of its part too', () => {
+  test('partitions: the smallest partition gets its part too', () => {
     const { ask, settle, inFlight } = sinkOf(10);
     ask(live, 10);
     expect(ask(batch)).toBe(0);
@@ -60,7 +60,7 @@ describe('partitions', () => {
     expect(inFlight()).toEqual({ live: 9, batch: 1 });
   });
 
-  test('who takes all there is takes none of what is kept for another', () => {
+  test('partitions: takeUpTo takes no slot kept for a partition', () => {
     const { ask, settle, sink, inFlight } = sinkOf(10);
     ask(batch, 10);
     ask(live, 9);
@@ -70,8 +70,8 @@ describe('partitions', () => {
     expect(inFlight()).toEqual({ live: 3, batch: 7 });
   });
 
-  test('a place in the list that there is not counts with those who name none, and writes nowhere else', () => {
-    const options = { adaptive: { fixed: 4, partitions: { live: 0.5, batch: 0.5 } } };
+  test('partitions: an unknown index counts as no partition and writes nowhere else', () => {
+    const options = { concurrency: { limit: 4, partitions: { live: 0.5, batch: 0.5 } } };
     const policy = createPolicy(options, seededRandom(1));
     const state = new Float64Array(policy.width * 3).fill(-77);
     const i = policy.width;
@@ -85,7 +85,7 @@ describe('partitions', () => {
     expect(new Set(neighbours)).toEqual(new Set([-77]));
   });
 
-  test('what it learns of the sink does not depend on who calls', () => {
+  test('partitions: learning does not depend on the partition', () => {
     const partitions = { live: 0.5, batch: 0.3 };
     const options = { initial: 4, slowStart: true };
     const [plain, parted] = [options, { ...options, partitions }].map((adaptive) =>
@@ -120,7 +120,7 @@ describe('partitions', () => {
     expect(other).toEqual(one);
   });
 
-  test('a wish lasts two calls’ time where calls take long, and who is refused for it is told until when', () => {
+  test('partitions: demand lasts two round trips, and a refusal for it says until when', () => {
     const { ask, sink, clock } = sinkOf(10, { live: 0.5, batch: 0.5 });
     ask(batch, 1);
     clock.advance(2000);
@@ -136,7 +136,7 @@ describe('partitions', () => {
     expect(ask(batch)).toBe(1);
   });
 
-  test('wishes add up while they last, and begin anew when they are over', () => {
+  test('partitions: demand adds up while it lasts, and starts again after it expired', () => {
     const { ask, settle, clock } = sinkOf(10, { live: 0.5, batch: 0.5 });
     clock.advance(5000);
     ask(batch, 10);
@@ -150,7 +150,7 @@ describe('partitions', () => {
     expect(ask(batch, 3)).toBe(2); // one is kept: the two before are long over
   });
 
-  test('a wish lasts to the last millisecond of its second', () => {
+  test('partitions: demand lasts to the last millisecond of its second', () => {
     const { ask, settle, clock } = sinkOf(10, { live: 0.5, batch: 0.5 });
     ask(batch, 10);
     ask(live, 1);
@@ -160,7 +160,7 @@ describe('partitions', () => {
     expect(ask(batch, 3)).toBe(1); // both are kept
   });
 
-  test('a wish that came true keeps nothing any more', () => {
+  test('partitions: satisfied demand keeps no slot', () => {
     const { ask, settle } = sinkOf(10, { live: 0.5, batch: 0.5 });
     ask(batch, 10);
     ask(live, 2);
@@ -169,7 +169,7 @@ describe('partitions', () => {
     expect(ask(batch, 5)).toBe(3);
   });
 
-  test('no more is kept than its part, and what it wants beyond keeps nothing from itself', () => {
+  test('partitions: keeps at most the part of a partition, and nothing from itself', () => {
     const { ask, settle, sink } = sinkOf(10, { live: 0.5, batch: 0.1 });
     ask(live, 4);
     ask(batch, 6);
@@ -180,7 +180,7 @@ describe('partitions', () => {
     expect(sink.check('', 3, live).verdict).toBe('allow');
   });
 
-  test('two that were both refused do not keep places from each other', () => {
+  test('partitions: two refused partitions keep no slots from each other', () => {
     const { ask, settle } = sinkOf(2, { live: 0.5, batch: 0.5 });
     ask({}, 2);
     expect([ask(live), ask(batch)]).toEqual([0, 0]);
@@ -190,7 +190,7 @@ describe('partitions', () => {
     expect(ask(batch)).toBe(1);
   });
 
-  test('who names none is told until when places are kept, however often it asks', () => {
+  test('partitions: a call without partition gets the time until demand expires, however often it checks', () => {
     const { ask, settle, sink, clock } = sinkOf(10);
     clock.advance(5000);
     ask({}, 10);
@@ -208,14 +208,14 @@ describe('partitions', () => {
     expect(ask({})).toBe(1);
   });
 
-  test('where nothing is kept, it is as without partitions: the next answer makes room, or nothing does', () => {
+  test('partitions: without demand it decides as without partitions', () => {
     const { ask, sink } = sinkOf(10);
     ask(batch, 10);
     expect(sink.check('', 1, batch)).toMatchObject({ retryAfterMs: WHEN_SETTLED });
     expect(sink.check('', 11, batch)).toMatchObject({ retryAfterMs: NEVER });
   });
 
-  test('who was refused is told the same instant, however often it asks', () => {
+  test('partitions: repeated refusals name the same instant', () => {
     const { ask, settle, sink, clock } = sinkOf(10);
     ask(batch, 10);
     ask(live);
@@ -228,7 +228,7 @@ describe('partitions', () => {
     expect(ask(batch)).toBe(1);
   });
 
-  test('a wish that is not repeated is forgotten', () => {
+  test('partitions: demand that is not repeated expires', () => {
     const { ask, settle, clock } = sinkOf(10);
     ask(batch, 10);
     expect(ask(live, 5)).toBe(0);
@@ -237,7 +237,7 @@ describe('partitions', () => {
     expect(ask(batch, 5)).toBe(3);
   });
 
-  test('who names none has what the others leave', () => {
+  test('partitions: a call without partition gets what partitions leave', () => {
     const { ask, settle } = sinkOf(4, { live: 0.5 });
     expect(ask({}, 9)).toBe(4);
     expect(ask(live, 2)).toBe(0);
@@ -246,10 +246,10 @@ describe('partitions', () => {
     expect(ask(live, 2)).toBe(2);
   });
 
-  test('in line, each partition has a line of its own', async () => {
+  test('partitions: each partition has its own wait queue', async () => {
     const clock = new VirtualClock();
     const partitions = { live: 0.5, batch: 0.5 };
-    const sink = limiter({ limit: { adaptive: { fixed: 2, partitions } }, clock });
+    const sink = limiter({ limit: { concurrency: { limit: 2, partitions } }, clock });
     const story: string[] = [];
     const call = async (name: string, options: object): Promise<void> => {
       const permit = await sink.acquire('', 1, options);
@@ -269,7 +269,7 @@ describe('partitions', () => {
     ]);
   });
 
-  test('nobody waits for ever for a place that is kept for somebody who went home', async () => {
+  test('partitions: no waiter waits for ever for a slot kept for a partition that left', async () => {
     const { sink, clock, ask, settle } = sinkOf(10, { live: 0.8, batch: 0.2 });
     ask(live, 8);
     ask(batch, 2);
@@ -283,7 +283,7 @@ describe('partitions', () => {
     expect(at).toBe(1001);
   });
 
-  test('who gives up waiting keeps no place any more', async () => {
+  test('partitions: a cancelled waiter keeps no slot', async () => {
     const { sink, clock, ask, settle } = sinkOf(2, { live: 0.5, batch: 0.5 });
     ask({}, 2);
     const giveUp = new AbortController();
@@ -301,7 +301,7 @@ describe('partitions', () => {
     expect(isIn).toBe(true);
   });
 
-  test('under any traffic: the limit holds, and whoever keeps asking has its part in the end', () => {
+  test('partitions: under any traffic the limit holds, and a partition with demand gets its part', () => {
     const partitions = { a: 0.5, b: 0.3, c: 0.2 };
     const names = Object.keys(partitions) as (keyof typeof partitions)[];
     fc.assert(
@@ -331,11 +331,11 @@ describe('partitions', () => {
     );
   });
 
-  test('nonsense is named', () => {
+  test('partitions: invalid fractions and names are refused, naming the field', () => {
     const make = (partitions: unknown) => () =>
       limiter({ limit: { adaptive: { partitions } } as never });
     expect(make({ live: 0.9, batch: 0.2 })).toThrow(
-      'expected `limit.adaptive.partitions` to be shares that add up to at most 1, got 1.1',
+      'expected `limit.adaptive.partitions` to be fractions that add up to at most 1, got 1.1',
     );
     expect(make({ live: 0 })).toThrow('limit.adaptive.partitions.live');
     expect(make({})).toThrow(ConfigError);
@@ -343,7 +343,7 @@ describe('partitions', () => {
     const many = (count: number) =>
       Object.fromEntries(Array.from({ length: count }, (_, n) => [`p${n}`, 0.01]));
     expect(make(many(64))).not.toThrow();
-    expect(make(many(65))).toThrow('to be 1 to 64 names with their shares');
+    expect(make(many(65))).toThrow('to be 1 to 64 names with their fractions');
     const { sink } = sinkOf(1);
     expect(() => sink.check('', 1, { partition: 'love' })).toThrow(
       'expected `partition` to be one of live, batch, got "love"',

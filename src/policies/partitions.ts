@@ -1,180 +1,184 @@
 /**
- * Partitions: parts of an adaptive limit that some calls can count on.
+ * Partitions: guaranteed parts of a limit on calls in flight.
  *
- * "Nine tenths for live traffic, one for batch jobs." A part is a promise, not a wall: what live
- * leaves unused, batch may have, and nobody is refused while there is room that nobody else has
- * asked for. But when live was refused although it had less than its part, the next places that come
- * free are kept for it: one call's time later it has its nine tenths back, and the limit was never
- * exceeded on the way.
+ * "Nine tenths for live traffic, one tenth for batch jobs." A part is guaranteed, not reserved: what live
+ * leaves unused, batch may use, and no call is refused while there is capacity without demand. But once
+ * live was refused below its part, the next slots that come free are kept for it. One call's time later
+ * it has its nine tenths back, and the limit was never exceeded on the way.
  *
- *     limit 10:   live ■■■■■■■■■ batch □        both want more: each has its part
- *                 live ■■ batch □□□□□□□□        live is quiet: batch uses the rest
- *                 live ■■ (wants 3) batch □□□□□□□   live wakes: what batch finishes goes to live
+ *     limit 10:   live ■■■■■■■■■ batch □            both at capacity: each has its part
+ *                 live ■■ batch □□□□□□□□            live is quiet: batch uses the rest
+ *                 live ■■ (demands 3) batch □□□□□□□   live is back: what batch finishes goes to live
  *
- * Only whole calls are promised: a tenth of a limit of 5 is no promise, and the places that are left
- * over by rounding go to whoever asks first.
+ * Only whole calls are guaranteed: a tenth of a limit of 5 is none. Slots left over by rounding go to the
+ * first call that comes.
  */
 
 import type { Millis } from '../core/clock.ts';
-import { type Decision, deny } from '../core/decision.ts';
+import { deny } from '../core/decision.ts';
 import { ConfigError } from '../core/errors.ts';
 import { OptionReader } from '../core/options.ts';
-import { type AdaptivePolicy, IN_FLIGHT, MEAN_RTT } from './adaptive.ts';
-import type { Policy, State } from './policy.ts';
+import type { Policy, PoolPosition, State } from './policy.ts';
+
+/** A policy that counts calls in flight. */
+export interface InFlightPolicy extends Policy {
+  /** Calls allowed in flight here: at most this member's part in a pool. */
+  limitOf(state: State, i: number): number;
+  inFlightOf(state: State, i: number): number;
+  /** Mean round-trip time; 0 before the first measurement. */
+  meanRttOf(state: State, i: number): Millis;
+  divided(position: PoolPosition): this;
+}
 
 /** The most partitions of one limit. */
 const MAX_PARTITIONS = 64;
 
-/** Who was refused is held to want its part for two calls' time, and no less than this. */
+/** A refusal counts as demand for two mean round-trip times, and at least for this long. */
 const MIN_DEMAND_MS = 1000;
 
-/** What shares that add up to one may be above it. */
+/** Floating-point error tolerated in a sum of fractions. */
 const EPSILON = 1e-9;
 
-// Of each partition, after the numbers of the adaptive rule itself:
-const PARTITION_IN_FLIGHT = 0; //        its calls in flight
-const DEMAND = 1; //     places it was refused, up to its part
-const DEMAND_AT = 2; // when it was last refused
+// Of each partition, after the numbers of the limit itself:
+const PARTITION_IN_FLIGHT = 0;
+const DEMAND = 1; //     slots it was refused, up to its part
+const DEMAND_AT = 2; //  when it was last refused
 const WIDTH = 3;
 
-export function withPartitions(
-  inner: AdaptivePolicy,
+/** Divides what `inner` allows in flight by the fractions in `options`. */
+export function withPartitions<P extends InFlightPolicy>(
+  inner: P,
   options: unknown,
   path: string,
-): AdaptivePolicy {
-  const reader = OptionReader.collecting(path, options, 'an object of names and shares');
-  const names = reader.names();
-  const shares = names.map((name) => reader.number(name, { above: 0, max: 1 }));
-  reader.finish();
-  requireFractions(path, names, shares);
-  shares.push(0); // and one for whoever names none: it may have what is left
+): P {
+  const { names, fractions } = readFractions(options, path);
+  return partitioned(inner, names, [...fractions, 0]); // calls without a partition are guaranteed nothing
+}
 
-  const at = (i: number, partitionIndex: number): number =>
-    i + inner.width + partitionIndex * WIDTH;
-  const isNamed = (partitionIndex: number | undefined): partitionIndex is number =>
-    partitionIndex !== undefined && partitionIndex >= 0 && partitionIndex < names.length;
-  const partOf = (partitionIndex: number | undefined): number =>
-    isNamed(partitionIndex) ? partitionIndex : names.length;
+function partitioned<P extends InFlightPolicy>(
+  inner: P,
+  names: readonly string[],
+  fractions: readonly number[],
+): P {
+  const width = inner.width + (names.length + 1) * WIDTH;
+  const at = (i: number, partition: number): number => i + inner.width + partition * WIDTH;
+  const isNamed = (index: number | undefined): index is number =>
+    index !== undefined && index >= 0 && index < names.length;
+  const partitionOf = (index: number | undefined): number =>
+    isNamed(index) ? index : names.length;
 
-  const promised = (state: State, i: number, partitionIndex: number): number =>
-    Math.floor(inner.limitOf(state, i) * shares[partitionIndex] + EPSILON);
+  const guaranteed = (state: State, i: number, partition: number): number =>
+    Math.floor(inner.limitOf(state, i) * fractions[partition] + EPSILON);
 
-  const wantsMs = (state: State, i: number): Millis =>
-    Math.max(MIN_DEMAND_MS, 2 * (state[i + MEAN_RTT] || 0));
+  const demandMs = (state: State, i: number): Millis =>
+    Math.max(MIN_DEMAND_MS, 2 * inner.meanRttOf(state, i));
 
-  /** Places the others were refused and have a right to. */
-  const keptFor = (state: State, i: number, partitionIndex: number, now: Millis): number => {
+  /** Slots that other partitions were refused within their part. */
+  const keptForOthers = (state: State, i: number, partition: number, now: Millis): number => {
     let kept = 0;
     for (let other = 0; other < names.length; other++) {
       const j = at(i, other);
-      if (other === partitionIndex || now - state[j + DEMAND_AT] > wantsMs(state, i)) continue;
-      kept += Math.max(
-        0,
-        Math.min(state[j + DEMAND], promised(state, i, other) - state[j + PARTITION_IN_FLIGHT]),
-      );
+      if (other === partition || now - state[j + DEMAND_AT] > demandMs(state, i)) continue;
+      const entitled = guaranteed(state, i, other) - state[j + PARTITION_IN_FLIGHT];
+      kept += Math.max(0, Math.min(state[j + DEMAND], entitled));
     }
     return kept;
   };
 
-  /** When the wish of another that keeps places is forgotten, if nobody repeats it: then they are free. */
-  const untilForgotten = (state: State, i: number, own: number, now: Millis): Millis => {
+  /** Time until the demand of all other partitions has expired, if it is not repeated. */
+  const untilDemandExpires = (state: State, i: number, partition: number, now: Millis): Millis => {
     let last = -Infinity;
     for (let other = 0; other < names.length; other++) {
-      if (other !== own) last = Math.max(last, state[at(i, other) + DEMAND_AT]);
+      if (other !== partition) last = Math.max(last, state[at(i, other) + DEMAND_AT]);
     }
-    return Math.max(1, Math.floor(last + wantsMs(state, i) - now) + 1);
+    return Math.max(1, Math.floor(last + demandMs(state, i) - now) + 1);
   };
 
-  const want = (
+  const recordDemand = (
     state: State,
     i: number,
-    partitionIndex: number,
+    partition: number,
     cost: number,
     now: Millis,
   ): void => {
-    const j = at(i, partitionIndex);
-    const isOver = now - state[j + DEMAND_AT] > wantsMs(state, i);
-    state[j + DEMAND] = Math.min(
-      (isOver ? 0 : state[j + DEMAND]) + cost,
-      promised(state, i, partitionIndex),
-    );
+    const j = at(i, partition);
+    const isExpired = now - state[j + DEMAND_AT] > demandMs(state, i);
+    const demand = (isExpired ? 0 : state[j + DEMAND]) + cost;
+    state[j + DEMAND] = Math.min(demand, guaranteed(state, i, partition));
     state[j + DEMAND_AT] = now;
   };
 
-  const enter = (state: State, i: number, partitionIndex: number, cost: number): void => {
-    const j = at(i, partitionIndex);
+  const start = (state: State, i: number, partition: number, cost: number): void => {
+    const j = at(i, partition);
     state[j + PARTITION_IN_FLIGHT] += cost;
     state[j + DEMAND] = Math.max(0, state[j + DEMAND] - cost);
   };
 
-  const ask = (
-    state: State,
-    i: number,
-    cost: number,
-    now: Millis,
-    partitionIndex?: number,
-  ): Decision => {
-    const own = partOf(partitionIndex);
-    const isPromised = state[at(i, own) + PARTITION_IN_FLIGHT] + cost <= promised(state, i, own);
-    const kept = isPromised || cost === 0 ? 0 : keptFor(state, i, own, now);
-    const isKept = kept > 0 && state[i + IN_FLIGHT] + cost + kept > inner.limitOf(state, i);
-    const decision = isKept
-      ? deny(untilForgotten(state, i, own, now))
-      : inner.check(state, i, cost, now);
-    if (decision.verdict === 'deny') want(state, i, own, cost, now);
-    else enter(state, i, own, cost);
-    return decision;
-  };
-
-  const policy: AdaptivePolicy = {
+  return {
     ...inner,
-    width: inner.width + (names.length + 1) * WIDTH,
+    width,
     partitions: names,
 
     init(state, i, now, freshAt) {
       inner.init(state, i, now, freshAt);
-      state.fill(0, i + inner.width, i + policy.width);
-      for (let partitionIndex = 0; partitionIndex < names.length; partitionIndex++)
-        state[at(i, partitionIndex) + DEMAND_AT] = -Infinity;
+      state.fill(0, i + inner.width, i + width);
+      for (let partition = 0; partition < names.length; partition++)
+        state[at(i, partition) + DEMAND_AT] = -Infinity;
     },
 
-    check: ask,
+    check(state, i, cost, now, partitionIndex) {
+      const partition = partitionOf(partitionIndex);
+      const inFlight = state[at(i, partition) + PARTITION_IN_FLIGHT];
+      const isGuaranteed = inFlight + cost <= guaranteed(state, i, partition);
+      const kept = isGuaranteed || cost === 0 ? 0 : keptForOthers(state, i, partition, now);
+      const isKept = kept > 0 && inner.inFlightOf(state, i) + cost + kept > inner.limitOf(state, i);
+      const decision = isKept
+        ? deny(untilDemandExpires(state, i, partition, now))
+        : inner.check(state, i, cost, now);
+      if (decision.verdict === 'deny') recordDemand(state, i, partition, cost, now);
+      else start(state, i, partition, cost);
+      return decision;
+    },
 
     settle(state, i, settlement, now) {
-      const j = at(i, partOf(settlement.partition));
-      state[j + PARTITION_IN_FLIGHT] = Math.max(
-        0,
-        state[j + PARTITION_IN_FLIGHT] - settlement.cost,
-      );
+      const j = at(i, partitionOf(settlement.partition));
+      const inFlight = state[j + PARTITION_IN_FLIGHT] - settlement.cost;
+      state[j + PARTITION_IN_FLIGHT] = Math.max(0, inFlight);
       inner.settle(state, i, settlement, now);
     },
+
+    divided: (position) => partitioned(inner.divided(position), names, fractions),
 
     keyState: (state, i, now) => ({
       ...inner.keyState(state, i, now),
       partitions: Object.fromEntries(
-        names.map((name, partitionIndex) => [
-          name,
-          state[at(i, partitionIndex) + PARTITION_IN_FLIGHT],
-        ]),
+        names.map((name, partition) => [name, state[at(i, partition) + PARTITION_IN_FLIGHT]]),
       ),
     }),
-  };
-  return policy;
+  } satisfies InFlightPolicy as P;
 }
 
-function requireFractions(path: string, names: readonly string[], shares: readonly number[]): void {
+function readFractions(
+  options: unknown,
+  path: string,
+): { names: readonly string[]; fractions: readonly number[] } {
+  const reader = OptionReader.collecting(path, options, 'an object of names and fractions');
+  const names = reader.names();
+  const fractions = names.map((name) => reader.number(name, { above: 0, max: 1 }));
+  reader.finish();
   if (names.length === 0 || names.length > MAX_PARTITIONS) {
-    throw new ConfigError(path, `1 to ${MAX_PARTITIONS} names with their shares`, names);
+    throw new ConfigError(path, `1 to ${MAX_PARTITIONS} names with their fractions`, names);
   }
-  const sum = shares.reduce((total, share) => total + share, 0);
-  if (sum > 1 + EPSILON) throw new ConfigError(path, 'shares that add up to at most 1', sum);
+  const sum = fractions.reduce((total, fraction) => total + fraction, 0);
+  if (sum > 1 + EPSILON) throw new ConfigError(path, 'fractions that add up to at most 1', sum);
+  return { names, fractions };
 }
 
-/** Where a name stands in a policy's list. @throws {ConfigError} if it is none of them. */
+/** The index of a partition. @throws {ConfigError} if the policy has none of that name. */
 export function partitionIndexOf(policy: Pick<Policy, 'partitions'>, name: unknown): number {
   const known = policy.partitions ?? [];
-  const partitionIndex = known.indexOf(name as string);
-  if (partitionIndex >= 0) return partitionIndex;
+  const index = known.indexOf(name as string);
+  if (index >= 0) return index;
   const expected = known.length ? `one of ${known.join(', ')}` : 'left out: the limit has none';
   throw new ConfigError('partition', expected, name);
 }

@@ -1,19 +1,16 @@
 /**
- * What a rule is.
+ * The policy interface: what every limiting algorithm implements.
  *
- * A policy is a state machine without clock, chance or I/O: time comes in as an argument. Its state
- * is a few numbers, and the numbers of one key stand side by side in a Float64Array that somebody
- * else owns:
+ * A policy is a pure state machine without clock, randomness or I/O; time is an argument. Its state is
+ * a few numbers per key, side by side in a Float64Array that the caller owns:
  *
  *     state:  … | key 41: spent, at | key 42: spent, at | key 43: spent, at | …
- *                                   ▲ i                  `width` numbers a key
+ *                                   ▲ i                  `width` numbers per key
  *
- * That is the whole trick. A million keys are one array, not a million objects; a snapshot is a
- * copy; trying something and taking it back (`all`) is saving and restoring a few numbers; and the
- * rule is still written once, for one key, in plain arithmetic.
+ * So a million keys are one array instead of a million objects, a snapshot is a copy, and rolling back
+ * (`all`) restores a few numbers. The algorithm is still written once, for one key.
  *
- * Time that comes in smaller than before is treated as standing still: no policy hands out anything
- * for the same moment twice.
+ * Time that goes backwards is treated as standing still: no policy grants anything twice for one instant.
  */
 
 import type { Millis } from '../core/clock.ts';
@@ -22,165 +19,196 @@ import { type Decision, type Outcome, WHEN_SETTLED } from '../core/decision.ts';
 /** The numbers of many keys. A policy reads and writes `width` of them, from index `i` on. */
 export type State = Float64Array;
 
-/** How a call that was allowed went, told when it is over. */
+/** How an allowed call went, reported when it is over. */
 export interface Settlement {
   readonly outcome: Outcome;
-  /** What was asked for. */
+  /** The cost of the check. */
   readonly cost: number;
-  /** What was really used, where that is known only now; `cost` if left out. */
+  /** What was really used, where that is known only now. Default: `cost`. */
   readonly used?: number | undefined;
-  /** When the permit was good: the instant of the ask, plus its `waitMs` if it had one. */
+  /** When the permit became valid: the instant of the check, plus its `waitMs` if it had one. */
   readonly dueAt: Millis;
-  /** How long the work took. */
+  /** Round-trip time of the call. */
   readonly rttMs?: Millis | undefined;
-  /** Which partition it counted against, as it was asked for. */
+  /** Index of the partition that the check counted against. */
   readonly partition?: number | undefined;
-  /** Whose lease ends, where somebody else counts who is in flight. */
+  /** The lease to release, where a remote backend counts calls in flight. */
   readonly leaseId?: string | undefined;
 }
 
-/** The part of a limit that one of several processes may spend. */
+/** Which part of a limit one member of a pool of processes may spend. */
 export interface PoolPosition {
-  /** How many share the limit. */
+  /** Members that divide the limit. */
   readonly size: number;
-  /** Which of them this is (0 first), if it also has its turn at what an even division leaves; else -1. */
+  /** This member's rank (0 first), which gives it turns at the remainder of an even division; -1 without one. */
   readonly rank: number;
+  /** Since when the pool has this size. */
+  readonly since: Millis;
 }
 
-/** What comes in from elsewhere. */
+/** The position of a process that has the whole limit. */
+export const UNDIVIDED: PoolPosition = Object.freeze({ size: 1, rank: -1, since: -Infinity });
+
+/** What happened elsewhere. */
 export type Feedback =
   /** Hits on this key that other nodes served. */
   | { readonly hits: number }
-  /** How many share the limit, and which of them this is (0 first), if it knows. */
+  /** How many members divide the limit, and this member's rank (0 first), if known. */
   | { readonly poolSize: number; readonly rank?: number }
-  /** The pool that had been reached at `reachedAt`, before a restart. */
+  /** The ramp level reached at `reachedAt`, before a restart. */
   | { readonly resume: number; readonly reachedAt: Millis }
-  /** The other side says that so much is left, and until when that holds. */
+  /** The server reports so many calls left, and how long that holds. */
   | { readonly remaining: number; readonly resetMs?: Millis }
-  /** The other side wants nothing more for so long. */
+  /** The server asked for a pause (Retry-After). */
   | { readonly retryAfterMs: Millis };
 
-/** What a key's state looks like from outside, in words; whichever of them apply. */
+/** A key's state in the terms of its limit; fields that do not apply are left out. */
 export interface KeyState {
   /** What would be granted at this instant; below zero while in debt. */
   remaining: number;
-  /** ramp: tokens in the pool this second, over all members. */
+  /** ramp: tokens of this second, over all members. */
   pool?: number;
-  /** In a pool of processes: how many share the limit; 0: this one has no part of it at the moment. */
+  /** In a pool of processes: how many members divide the limit; 0: this member has no part at the moment. */
   poolSize?: number;
-  /** adaptive: calls allowed in flight. busy: calls allowed a second. */
+  /** concurrency, adaptive: calls allowed in flight. busy: calls allowed a second. */
   limit?: number;
-  /** adaptive: calls in flight. */
+  /** concurrency, adaptive: calls in flight. */
   inFlight?: number;
-  /** spacing: places reserved ahead and not yet due. */
+  /** spacing: reservations that are not yet due. */
   reserved?: number;
-  /** adaptive: the round-trip time it holds to be normal. */
+  /** concurrency, adaptive: the mean round-trip time. */
   rttMs?: Millis;
-  /** adaptive with partitions: calls in flight by partition. */
+  /** With partitions: calls in flight by partition. */
   partitions?: Readonly<Record<string, number>>;
 }
 
-/** One rule as a caller may be told of it: how much there is, how much is left, until when. */
+/** The status of one rule, as a client may see it: its quota, what remains, and when it resets. */
 export interface RuleStatus {
   readonly kind: string;
-  /** Calls in a window; without a window, calls at once. */
+  /** Calls per window; without a window, calls at once. */
   readonly quota: number;
   readonly windowMs?: Millis;
   /** What would be granted at this instant, never below zero. */
   readonly remaining: number;
-  /** How long until one call fits: 0 now, NEVER never; left out if a call in flight must settle. */
+  /** Time until one call fits: 0 now, NEVER never; left out if a call in flight must settle first. */
   readonly opensInMs?: Millis;
-  /** How long until nothing that was spent counts any more; left out where that has no time. */
+  /** Time until nothing spent counts any longer; left out where that does not depend on time. */
   readonly freshInMs?: Millis;
+  /** Set if the rule protects the capacity of a service, not a client's quota: refusals are 503, not 429. */
+  readonly isCapacity?: true;
 }
 
-/** A key as it stands: in the words of its limit, and each rule of it. Made to be looked at once: whoever looks may add to it. */
+/** A key's state and the status of each of its rules. Built for one reader, which may add to it. */
 export interface KeyStatus {
   readonly state: KeyState;
   readonly rules: RuleStatus[];
 }
 
-/** A rule as numbers, for whoever runs it in another language: `backends/redis/lua-rules.ts`. */
+/** A rule as numbers, for a backend that runs it in another language: `backends/redis/lua-rules.ts`. */
 export interface RuleSpec {
   readonly kind: string;
   readonly params: readonly number[];
 }
 
-export interface Policy {
+/** The numbers of a token bucket. */
+export interface BucketTerms {
+  /** Tokens per millisecond. */
+  readonly perMs: number;
+  readonly burst: number;
+  readonly maxDebt: number;
+}
+
+/** What backends may ask of a policy besides deciding. Absent: the policy lacks the capability. */
+export interface PolicyCapabilities {
+  /** Names of its partitions; a check refers to one by its index here. */
+  readonly partitions?: readonly string[];
+
+  /** Its rules, if another process can run them: a rule that learns from its own calls cannot be shared. */
+  readonly specs?: readonly RuleSpec[];
+
+  /** Its token buckets in the order of the state, if it consists of nothing else. */
+  readonly buckets?: readonly BucketTerms[];
+
+  /** The minimum interval between two permits. */
+  readonly minIntervalMs?: Millis;
+
+  /** The fixed number of calls allowed in flight. */
+  readonly concurrencyLimit?: number;
+
+  /** Index of the only instant in its state, the number to compare with another clock. */
+  readonly instantIndex?: number;
+
+  /** The same rule, on the same state, for one member's part of the limit. */
+  divided?(position: PoolPosition): Policy;
+
+  /** Units a second that a key can have here; absent where calls in flight are counted. */
+  ratePerSecond?(state: State, i: number, now: Millis): number;
+
+  /** True if units are counted by the calendar second, which must not begin twice. */
+  readonly isPerSecond?: boolean;
+
+  /** The maximum age of a ramp level that may be resumed; absent unless configured. */
+  readonly resumeForMs?: Millis;
+
+  /** Time from everything spent to as good as new; absent if that does not depend on time. */
+  readonly refillMs?: Millis;
+
+  /** The cost it has just granted takes effect only at `dueAt`, because another limit says so. */
+  deferTo?(state: State, i: number, cost: number, dueAt: Millis): void;
+
+  /** Adds units that were taken off another bucket, up to a level of `upTo`. Token buckets only. */
+  credit?(state: State, i: number, units: number, upTo: number, now: Millis): void;
+}
+
+export interface Policy extends PolicyCapabilities {
   /** The limit's name in a configuration: bucket, spacing, … */
   readonly kind: string;
 
-  /** How many numbers of state a key needs. */
+  /** Numbers of state per key. */
   readonly width: number;
 
   /** True if time a few microseconds old would break the rule's promise. */
   readonly needsExactTime: boolean;
 
-  /** True if it must hear how every call went; others only of what was not used as asked for. */
+  /** True if every call must be settled; otherwise only calls that used another amount than their cost. */
   readonly needsOutcome: boolean;
 
-  /** True if it may answer `wait`: go ahead later, a place is reserved. */
+  /** True if it may decide `wait`: proceed later, on a reservation. */
   readonly canReserve: boolean;
 
-  /** Names of the parts it keeps apart; an ask says which by its place in this list. */
-  readonly partitions?: readonly string[];
-
-  /** What it is made of, if it can be run elsewhere: one that learns from its own calls cannot. */
-  readonly specs?: readonly RuleSpec[];
-
-  /** A permit not used this long after it was due is wasted, and must be asked for again. */
+  /** A permit not used this long after it was due has expired. */
   readonly expireMs: Millis;
 
   /**
-   * Begins a key. With `freshAt` it begins as one that has spent so much that it will be as good as
-   * new only then: how a key is taken on whose past may have been forgotten too early.
+   * Begins a key. With `freshAt` the key begins with so much spent that it is as good as new only then:
+   * the way to take on a key whose state may have been evicted too early.
    */
   init(state: State, i: number, now: Millis, freshAt?: Millis): void;
 
-  /** May `cost` happen now? All or nothing; a cost of 0 looks without touching. */
+  /** May `cost` happen now? All or nothing; a cost of 0 changes nothing. */
   check(state: State, i: number, cost: number, now: Millis, partitionIndex?: number): Decision;
 
-  /** What it has just given is used only at `dueAt`, because another limit says so. */
-  deferTo?(state: State, i: number, cost: number, dueAt: Millis): void;
-
-  /** The most whole units an `ask` would allow right now. */
+  /** The most whole units that `check` would allow right now. */
   available(state: State, i: number, now: Millis): number;
 
   settle(state: State, i: number, settlement: Settlement, now: Millis): void;
 
-  /** Takes in news; false if this rule has no use for news of that kind. */
+  /** Applies feedback; false if this rule has no use for that kind. */
   update(state: State, i: number, feedback: Feedback, now: Millis): boolean;
-  /** Units that were taken off another bucket come into this one, no further than up to so many. Only of a bucket. */
-  credit?(state: State, i: number, units: number, upTo: number, now: Millis): void;
 
-  /** From now on only this part of the limit is spent here, whatever the key; absent if it cannot be divided. */
-  divide?(position: PoolPosition, now: Millis): void;
-
-  /** Units a second that a key can have here, its part; absent where calls in flight are counted, not calls a second. */
-  ratePerSecond?(state: State, i: number, now: Millis): number;
-
-  /** True if what it hands out is counted by the second: a new one must not begin twice. */
-  readonly isPerSecond?: boolean;
-
-  /** How old a `pool` reached elsewhere may be to go on from; absent unless somebody said so. */
-  readonly resumeForMs?: Millis;
-
-  /** What a key that has spent everything takes to be as good as new; absent if that is no time at all. */
-  readonly refillMs?: Millis;
-
-  /** From this instant on, a key begun anew would decide exactly as this one. */
+  /** From this instant on, a new key would decide exactly as this one. */
   removableAt(state: State, i: number): Millis;
 
-  /** From this instant on, a key begun anew would allow no more than this one. */
+  /** From this instant on, a new key would allow no more than this one. */
   evictableAt(state: State, i: number): Millis;
 
   keyState(state: State, i: number, now: Millis): KeyState;
 
-  /** How each of its rules stands; `state` is a copy, which it may spoil. */
+  /** The status of each of its rules. `state` is a scratch copy and may be changed. */
   ruleStatuses(state: State, i: number, now: Millis): RuleStatus[];
 }
 
-/** How long until one call fits, found by asking a state that may be spoilt. */
+/** Time until one call fits, found by a check on a scratch copy of the state. */
 export function timeToOpen(
   policy: Pick<Policy, 'check'>,
   state: State,
@@ -193,15 +221,15 @@ export function timeToOpen(
   return opensInMs === WHEN_SETTLED ? {} : { opensInMs };
 }
 
-/** How a key stands, from a state that is spoilt by looking. */
+/** A key's state and rules, from a scratch copy of its numbers. */
 export const keyStatusOf = (policy: Policy, state: State, now: Millis): KeyStatus => ({
-  state: policy.keyState(state, 0, now), // changes nothing, so it comes first
+  state: policy.keyState(state, 0, now), // first: it leaves the numbers as they are
   rules: policy.ruleStatuses(state, 0, now),
 });
 
 /**
- * Takes up to `most` (a whole number, or Infinity for all there is) and says how many it got.
- * The form of `ask` for batch readers, who would rather have some than none.
+ * Takes up to `most` units (a whole number, or Infinity), leaves at least `leave`, and returns how many it
+ * took. The form of `check` for batch readers, which prefer some units to none.
  */
 export function takeUpTo(
   policy: Policy,

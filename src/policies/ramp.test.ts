@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { tables } from '../../test/support/ramp-tables.ts';
-import { runScenarios, type Scenario } from '../../test/support/story.ts';
+import { runScenarios, type Scenario } from '../../test/support/scenario.ts';
 import { ConfigError } from '../core/errors.ts';
 import type { Policy } from './policy.ts';
 import { type RampMode, type RampOptions, ramp } from './ramp.ts';
@@ -16,7 +16,7 @@ const seed = (mode: RampMode, more: Partial<RampOptions> = {}) => ({
 });
 
 const scenarios: Record<string, Scenario> = {
-  'a caller gets what is left, and leftovers are gone with the second': {
+  'ramp: a caller gets what remains, and leftovers expire with the second': {
     limit: seed('relaxed'),
     rows: [
       [0, 'takeUpTo 4', 'got 4'],
@@ -28,7 +28,7 @@ const scenarios: Record<string, Scenario> = {
     ],
   },
 
-  'all or nothing: what is refused takes nothing': {
+  'ramp: a refused check takes nothing': {
     limit: seed('relaxed'),
     rows: [
       [0, 'check 7', 'allow, 3 left'],
@@ -37,7 +37,7 @@ const scenarios: Record<string, Scenario> = {
     ],
   },
 
-  'looking is not a call: the relaxed ramp stands still': {
+  'ramp: peek is not a call: the relaxed level stays': {
     limit: seed('relaxed'),
     rows: [
       [0, 'check 0', 'allow, 10 left'],
@@ -45,18 +45,18 @@ const scenarios: Record<string, Scenario> = {
       [5_000, 'takeUpTo 1', 'got 1'],
       [6_000, 'check 0', 'allow, 20 left'],
       [7_000, 'check 0', 'allow, 20 left'],
-      [9_000, 'look', 'remaining 20, pool 20'],
+      [9_000, 'peek', 'remaining 20, pool 20'],
       [9_000, 'takeUpTo all', 'got 20'],
     ],
   },
 
-  'what was not used comes back in its second and counts as unused': {
+  'ramp: unused tokens come back within their second and count as unused': {
     limit: seed('only-if-used'),
     rows: [
       [0, 'takeUpTo all', 'got 10'],
       [500, 'giveBack 1'],
-      [500, 'look', 'remaining 1, pool 10'],
-      [1_000, 'look', 'pool 10'], // 90 % used: no growth
+      [500, 'peek', 'remaining 1, pool 10'],
+      [1_000, 'peek', 'pool 10'], // 90 % used: no growth
       [1_000, 'takeUpTo all', 'got 10'],
       [1_100, 'giveBack 1'],
       [1_200, 'takeUpTo all', 'got 1'], // and used after all
@@ -65,12 +65,12 @@ const scenarios: Record<string, Scenario> = {
   },
 
   // In the original tokens appear from nothing here.
-  'no more comes back than was handed out': {
+  'ramp: no more comes back than was granted': {
     limit: seed('relaxed'),
     rows: [
       [0, 'takeUpTo 3', 'got 3'],
       [0, 'giveBack 50'],
-      [0, 'look', 'remaining 10'],
+      [0, 'peek', 'remaining 10'],
       [0, 'takeUpTo all', 'got 10'],
       [0, 'giveBack 2'],
       [0, 'giveBack 2'],
@@ -80,20 +80,20 @@ const scenarios: Record<string, Scenario> = {
     ],
   },
 
-  'what comes back late is gone': {
+  'ramp: tokens given back late have expired': {
     limit: seed('only-if-used'),
     rows: [
       [0, 'takeUpTo all', 'got 10'],
       [1_000, 'takeUpTo 5', 'got 5'],
       [1_000, 'giveBack 4 due 0'],
-      [1_000, 'look', 'remaining 15'],
+      [1_000, 'peek', 'remaining 15'],
       [1_000, 'takeUpTo all', 'got 15'],
-      [2_000, 'look', 'pool 30'],
+      [2_000, 'peek', 'pool 30'],
     ],
   },
 
   // Whether somebody else has called meanwhile must not matter.
-  'late is what the clock calls late': {
+  'ramp: the clock decides what is late': {
     limit: seed('only-if-used'),
     rows: [
       [999, 'takeUpTo all', 'got 10'],
@@ -102,28 +102,28 @@ const scenarios: Record<string, Scenario> = {
     ],
   },
 
-  'a settled call gives back what it did not use, and owes what it used on top': {
+  'ramp: settle returns unused tokens and charges use beyond the cost': {
     limit: seed('relaxed'),
     rows: [
       [0, 'check 5', 'allow, 5 left'],
       [0, 'done ok cost 5 used 3'],
-      [0, 'look', 'remaining 7'],
+      [0, 'peek', 'remaining 7'],
       [0, 'done ignored cost 1'], // a message that was dropped is not charged
-      [0, 'look', 'remaining 8'],
+      [0, 'peek', 'remaining 8'],
       [0, 'done failed cost 2'],
       [0, 'done busy cost 2'],
       [0, 'done timeout cost 2'],
-      [0, 'look', 'remaining 8'],
+      [0, 'peek', 'remaining 8'],
       [0, 'check 1', 'allow, 7 left'],
       [0, 'done ok used 5'],
-      [0, 'look', 'remaining 3'],
+      [0, 'peek', 'remaining 3'],
       [0, 'done ok used 500'],
-      [0, 'look', 'remaining 0'],
+      [0, 'peek', 'remaining 0'],
     ],
   },
 
   // The original, with a real clock, is at the top of the ramp with its first call.
-  'scheduled starts at the bottom, whatever the clock says': {
+  'ramp: scheduled starts at min at any time': {
     limit: seed('scheduled'),
     rows: [
       [EPOCH + 123, 'takeUpTo all', 'got 10'],
@@ -134,13 +134,13 @@ const scenarios: Record<string, Scenario> = {
     ],
   },
 
-  'scheduled starts with the first call, not with the process': {
+  'ramp: scheduled starts with the first call, not with the process': {
     limit: seed('scheduled'),
     startAt: 0,
     rows: [[500_000, 'takeUpTo all', 'got 10']],
   },
 
-  'seconds are seconds at the far end of time': {
+  'ramp: seconds stay exact far from time zero': {
     limit: seed('scheduled'),
     rows: [
       [FAR + 999.875, 'takeUpTo all', 'got 10'],
@@ -151,17 +151,17 @@ const scenarios: Record<string, Scenario> = {
   },
 
   // The original loses a resumed pool with its first call.
-  'after a restart go-back-n goes on where it was': {
+  'ramp: go-back-n resumes its level after a restart': {
     limit: seed('go-back-n'),
     rows: [
-      [EPOCH, 'resume 60 from 1699999970000', 'heard'],
-      [EPOCH, 'look', 'remaining 60, pool 60'],
+      [EPOCH, 'resume 60 from 1699999970000', 'applied'],
+      [EPOCH, 'peek', 'remaining 60, pool 60'],
       [EPOCH + 5_000, 'takeUpTo all', 'got 60'], // the time until the first call is no silence
       [EPOCH + 6_000, 'takeUpTo all', 'got 70'],
     ],
   },
 
-  'after a restart scheduled goes on where it was': {
+  'ramp: scheduled resumes its level after a restart': {
     limit: seed('scheduled'),
     rows: [
       [EPOCH, 'resume 60 from 1699999970000'],
@@ -170,34 +170,34 @@ const scenarios: Record<string, Scenario> = {
     ],
   },
 
-  'a pool that was reached too long ago is not taken up': {
+  'ramp: a level older than resumeFor is not resumed': {
     limit: seed('relaxed', { resumeFor: '60s' }),
     rows: [
       [EPOCH, 'resume 60 from 1699999939999'],
-      [EPOCH, 'look', 'pool 10'],
+      [EPOCH, 'peek', 'pool 10'],
       [EPOCH, 'resume 60 from 1699999940000'],
-      [EPOCH, 'look', 'pool 60'],
+      [EPOCH, 'peek', 'pool 60'],
     ],
   },
 
-  'a resumed pool is kept within bounds, and only taken up before the first call': {
+  'ramp: a resumed level is clamped, and only applied before the first call': {
     limit: seed('relaxed'),
     rows: [
       [0, 'resume 500 from 0'],
-      [0, 'look', 'pool 110'],
+      [0, 'peek', 'pool 110'],
       [0, 'resume 1 from 0'],
-      [0, 'look', 'pool 10'],
+      [0, 'peek', 'pool 10'],
       [0, 'takeUpTo all', 'got 10'],
       [0, 'resume 60 from 0'],
-      [0, 'look', 'remaining 0, pool 10'],
+      [0, 'peek', 'remaining 0, pool 10'],
       [1_000, 'takeUpTo all', 'got 20'],
     ],
   },
 
-  'one that knows only how many they are takes an even part, rounded down': {
+  'ramp: without a rank a member takes an even part, rounded down': {
     limit: seed('relaxed'),
     rows: [
-      [0, 'pool 3', 'heard'],
+      [0, 'pool 3', 'applied'],
       [0, 'takeUpTo all', 'got 3'],
       [0, 'takeUpTo all', 'got 0'],
       [1_000, 'takeUpTo 4', 'got 4'],
@@ -208,17 +208,17 @@ const scenarios: Record<string, Scenario> = {
     ],
   },
 
-  'a turn that is near is told, one that is far off is asked for again': {
+  'ramp: a refusal names a near turn, and the next second for a far one': {
     limit: { ramp: { min: 1, max: 1, over: '1s' } },
     rows: [
-      [1_000_000, 'pool 5000 rank 0', 'heard'],
+      [1_000_000, 'pool 5000 rank 0', 'applied'],
       [1_000_000, 'check 1', 'deny, retry in 1000'], // its turn is at 5,000 s, too far to look for
       [4_000_000, 'check 1', 'deny, retry in 1000000'],
       [5_000_000, 'check 1', 'allow, 0 left'],
     ],
   },
 
-  'one that also knows its rank gets its turn at the remainder': {
+  'ramp: with a rank a member gets turns at the remainder': {
     limit: { ramp: { min: 5, max: 5, over: '1s' } },
     nodes: ['A', 'B', 'C'],
     rows: [
@@ -239,7 +239,7 @@ const scenarios: Record<string, Scenario> = {
   },
 
   // In the original a pool smaller than the crowd gives everybody nothing, for ever.
-  'a pool smaller than the crowd goes round': {
+  'ramp: a level below the pool size rotates': {
     limit: { ramp: { min: 1, max: 1, over: '1s' } },
     nodes: ['A', 'B', 'C'],
     rows: [
@@ -257,30 +257,30 @@ const scenarios: Record<string, Scenario> = {
     ],
   },
 
-  'whoever used all of its part counts as having used the pool': {
+  'ramp: a fully used part counts as a fully used level': {
     limit: seed('only-if-used'),
     rows: [
       [0, 'pool 3 rank 1'],
       [0, 'takeUpTo all', 'got 3'], // turns at the one left over: second 2, 5, …
-      [1_000, 'look', 'pool 20'],
+      [1_000, 'peek', 'pool 20'],
       [1_000, 'takeUpTo 5', 'got 5'], // of seven or six
-      [2_000, 'look', 'pool 20'],
+      [2_000, 'peek', 'pool 20'],
     ],
   },
 
-  'whoever used most of its part has used most of the pool, and not more': {
+  'ramp: a mostly used part counts as a mostly used level': {
     limit: seed('only-if-used', { threshold: 80 }),
     rows: [
       [0, 'pool 3 rank 1'],
       [0, 'takeUpTo all', 'got 3'],
       [1_000, 'takeUpTo 4', 'got 4'], // two thirds of its six, whatever the others did
-      [2_000, 'look', 'pool 20'],
+      [2_000, 'peek', 'pool 20'],
       [2_000, 'takeUpTo 6', 'got 6'], // of seven
-      [3_000, 'look', 'pool 30'],
+      [3_000, 'peek', 'pool 30'],
     ],
   },
 
-  'when the others have left, the survivor has it all from the next second on': {
+  'ramp: the last member has the whole level from the next second on': {
     limit: seed('relaxed'),
     rows: [
       [0, 'pool 2'],
@@ -291,7 +291,7 @@ const scenarios: Record<string, Scenario> = {
     ],
   },
 
-  'when others with a rank have left, what they took is still taken': {
+  'ramp: tokens taken by ranked members stay taken after they leave': {
     limit: { ramp: { min: 5, max: 5, over: '1s' } },
     nodes: ['A', 'B', 'C'],
     rows: [
@@ -308,7 +308,7 @@ const scenarios: Record<string, Scenario> = {
   },
 
   // A took four of ten when it was alone; with B there its part is five, so one is left for it.
-  'a newcomer in the middle of a second does not make a bigger pool': {
+  'ramp: a member that joins within a second adds no tokens': {
     limit: seed('relaxed'),
     nodes: ['A', 'B'],
     rows: [
@@ -321,14 +321,14 @@ const scenarios: Record<string, Scenario> = {
     ],
   },
 
-  'one that learns of its rank, or has it no more, has as much left as before': {
+  'ramp: gaining or losing a rank keeps what remains': {
     limit: seed('relaxed'),
     nodes: ['A', 'B'],
     rows: [
       [0, 'A: pool 2'],
       [0, 'A: update 4'], // two of its five
       [0, 'A: takeUpTo 1', 'got 1'],
-      [0, 'A: look', 'remaining 2'],
+      [0, 'A: peek', 'remaining 2'],
       [0, 'B: pool 2 rank 1'],
       [0, 'B: takeUpTo 3', 'got 3'],
       [500, 'A: pool 2 rank 0'],
@@ -338,7 +338,7 @@ const scenarios: Record<string, Scenario> = {
     ],
   },
 
-  'when another leaves in the middle of a second, it may have taken as much': {
+  'ramp: a member that leaves within a second may have taken its part': {
     limit: seed('relaxed'),
     rows: [
       [0, 'pool 2'],
@@ -348,17 +348,17 @@ const scenarios: Record<string, Scenario> = {
     ],
   },
 
-  'one that was alone and now has a rank is measured by its part': {
+  'ramp: a member that gains a rank is limited to its part': {
     limit: seed('only-if-used', { threshold: 80 }),
     rows: [
       [0, 'takeUpTo 4', 'got 4'],
       [500, 'pool 2 rank 0'],
-      [500, 'look', 'remaining 1'],
-      [1_000, 'look', 'pool 20'], // four of its five
+      [500, 'peek', 'remaining 1'],
+      [1_000, 'peek', 'pool 20'], // four of its five
     ],
   },
 
-  'what one of two takes and gives back counts twice against the pool': {
+  'ramp: in a pool of two, taking and giving back counts twice against the level': {
     limit: seed('only-if-used', { threshold: 85 }),
     rows: [
       [0, 'pool 2'],
@@ -369,7 +369,7 @@ const scenarios: Record<string, Scenario> = {
     ],
   },
 
-  'what others took does not come back with what is given back here': {
+  'ramp: tokens given back here do not return hits elsewhere': {
     limit: seed('relaxed'),
     rows: [
       [0, 'update 4'],
@@ -379,71 +379,71 @@ const scenarios: Record<string, Scenario> = {
     ],
   },
 
-  'hits heard from others are gone from the pool': {
+  'ramp: hits elsewhere are subtracted': {
     limit: seed('only-if-used'),
     rows: [
-      [0, 'update 4', 'heard'],
+      [0, 'update 4', 'applied'],
       [0, 'takeUpTo all', 'got 6'],
-      [1_000, 'update 50', 'heard'], // all ten were used
-      [1_000, 'look', 'remaining 0, pool 20'],
+      [1_000, 'update 50', 'applied'], // all ten were used
+      [1_000, 'peek', 'remaining 0, pool 20'],
       [1_000, 'check 1', 'deny, retry in 1000'],
     ],
   },
 
-  'utilisation is measured against the threshold': {
+  'ramp: utilisation is compared with the threshold': {
     limit: seed('only-if-used', { threshold: 50 }),
     rows: [
       [0, 'takeUpTo 4', 'got 4'],
-      [1_000, 'look', 'pool 10'],
+      [1_000, 'peek', 'pool 10'],
       [1_000, 'takeUpTo 5', 'got 5'],
-      [2_000, 'look', 'pool 20'],
+      [2_000, 'peek', 'pool 20'],
       [2_000, 'takeUpTo 9', 'got 9'],
-      [3_000, 'look', 'pool 20'],
+      [3_000, 'peek', 'pool 20'],
     ],
   },
 
-  'go-back-n punishes silence only when the cool-down is over': {
+  'ramp: go-back-n lowers the level only after the cool-down': {
     limit: seed('go-back-n', { coolDown: '3s' }),
     rows: [
       [0, 'takeUpTo all', 'got 10'],
       [1_000, 'takeUpTo all', 'got 20'],
       [2_000, 'takeUpTo all', 'got 30'],
-      [6_000, 'look', 'pool 40'], // three silent seconds
-      [7_000, 'look', 'pool 30'],
-      [8_000, 'look', 'pool 20'],
-      [9_000, 'look', 'pool 10'],
-      [10_000, 'look', 'pool 10'],
+      [6_000, 'peek', 'pool 40'], // three silent seconds
+      [7_000, 'peek', 'pool 30'],
+      [8_000, 'peek', 'pool 20'],
+      [9_000, 'peek', 'pool 10'],
+      [10_000, 'peek', 'pool 10'],
     ],
   },
 
-  'go-back-n goes down as steeply as it is told': {
+  'ramp: go-back-n goes down by rampDown': {
     limit: seed('go-back-n', { rampDown: 50 }),
     rows: [
       [0, 'takeUpTo all', 'got 10'],
       [1_000, 'takeUpTo all', 'got 20'],
       [2_000, 'takeUpTo 1', 'got 1'],
       [3_000, 'takeUpTo all', 'got 25'], // - 5, not - 10
-      [6_000, 'look', 'pool 25'], // + 10, and - 5 for each of two silent seconds
+      [6_000, 'peek', 'pool 25'], // + 10, and - 5 for each of two silent seconds
     ],
   },
 
-  'go-back-n that may not go down stays': {
+  'ramp: go-back-n with rampDown 0 keeps its level': {
     limit: seed('go-back-n', { rampDown: 0 }),
     rows: [
       [0, 'takeUpTo all', 'got 10'],
       [1_000, 'takeUpTo 1', 'got 1'],
-      [2_000, 'look', 'pool 20'],
-      [WEEK, 'look', 'pool 20'],
+      [2_000, 'peek', 'pool 20'],
+      [WEEK, 'peek', 'pool 20'],
     ],
   },
 
-  'a clock that goes backwards stands still': {
+  'ramp: time that goes backwards stands still': {
     limit: seed('relaxed'),
     rows: [
       [5_000, 'takeUpTo all', 'got 10'],
       [4_000, 'takeUpTo all', 'got 0'],
       [4_000, 'check 1', 'deny, retry in 2000'],
-      [0, 'look', 'remaining 0, pool 10'],
+      [0, 'peek', 'remaining 0, pool 10'],
       [5_999, 'takeUpTo all', 'got 0'],
       [6_000, 'takeUpTo all', 'got 20'],
       [5_500, 'giveBack 3'], // of the second that is over, for all this clock can say
@@ -451,28 +451,28 @@ const scenarios: Record<string, Scenario> = {
     ],
   },
 
-  'a week asleep: scheduled is at the top': {
+  'ramp: after a week idle, scheduled is at max': {
     limit: seed('scheduled'),
     rows: [
       [0, 'takeUpTo all', 'got 10'],
       [WEEK, 'takeUpTo all', 'got 110'],
     ],
   },
-  'a week asleep: relaxed has moved one step': {
+  'ramp: after a week idle, relaxed has moved one step': {
     limit: seed('relaxed'),
     rows: [
       [0, 'takeUpTo all', 'got 10'],
       [WEEK, 'takeUpTo all', 'got 20'],
     ],
   },
-  'a week asleep: only-if-used has moved one step': {
+  'ramp: after a week idle, only-if-used has moved one step': {
     limit: seed('only-if-used'),
     rows: [
       [0, 'takeUpTo all', 'got 10'],
       [WEEK, 'takeUpTo all', 'got 20'],
     ],
   },
-  'a week asleep: go-back-n is at the bottom': {
+  'ramp: after a week idle, go-back-n is at min': {
     limit: seed('go-back-n'),
     rows: [
       [0, 'takeUpTo all', 'got 10'],
@@ -482,7 +482,7 @@ const scenarios: Record<string, Scenario> = {
     ],
   },
 
-  'scheduled knows when it will be large enough': {
+  'ramp: scheduled knows when the level is large enough': {
     limit: seed('scheduled'),
     rows: [
       [500, 'check 25', 'deny, retry in 1500'],
@@ -495,7 +495,7 @@ const scenarios: Record<string, Scenario> = {
     ],
   },
 
-  'the others grow only when called, so the next second is worth a try': {
+  'ramp: other modes retry in the next second': {
     limit: seed('relaxed'),
     rows: [
       [0, 'check 25', 'deny, retry in 1000'],
@@ -504,7 +504,7 @@ const scenarios: Record<string, Scenario> = {
     ],
   },
 
-  'who waits for its turn at a pool that grows when called hopes for one step, not for more': {
+  'ramp: a turn at a level that grows by calls assumes one step': {
     limit: seed('relaxed'),
     rows: [
       [0, 'pool 3 rank 1'],
@@ -513,7 +513,7 @@ const scenarios: Record<string, Scenario> = {
     ],
   },
 
-  'a part of a pool is large enough later than the pool': {
+  'ramp: a part is large enough later than the level': {
     limit: seed('scheduled'),
     rows: [
       [0, 'pool 3'],
@@ -527,7 +527,7 @@ const scenarios: Record<string, Scenario> = {
   },
 
   // A sixth of a token a second: six sixths must be one, and sixty must be ten.
-  'a slope of a sixth is not lost, and its dust is not seen': {
+  'ramp: a slope of a sixth is not lost to rounding': {
     limit: { ramp: { min: 10, max: 20, over: '60s', mode: 'scheduled' } },
     rows: [
       [0, 'check 11', 'deny, retry in 6000'],
@@ -562,7 +562,7 @@ const sum = (numbers: readonly number[]): number => numbers.reduce((a, b) => a +
 describe('ramp', () => {
   runScenarios(scenarios);
 
-  test('there are seven tables', () => expect(tables).toHaveLength(7));
+  test('ramp: there are seven tables', () => expect(tables).toHaveLength(7));
 
   for (const { id, mode, min, max, overSeconds, thresholdPercent, rows } of tables) {
     for (const [clock, origin] of Object.entries({ virtual: 0, real: EPOCH, 'far-off': FAR })) {
@@ -598,7 +598,7 @@ describe('ramp', () => {
     },
   );
 
-  test('a pool that is no whole number is used up when its whole part is', () => {
+  test('ramp: a fractional level is used up when its whole part is', () => {
     const { policy, state } = begin({ min: 10, max: 20, over: '60s', mode: 'only-if-used' });
     for (let second = 0; second <= 60; second++) {
       policy.check(state, 0, policy.available(state, 0, second * 1_000), second * 1_000);
@@ -607,7 +607,7 @@ describe('ramp', () => {
   });
 
   // A pool of 1.9999999999999998 hands out two. None of them used is nothing, not less than nothing.
-  test('with a threshold of nothing, nothing used is enough', () => {
+  test('ramp: with threshold 0, no use is enough', () => {
     for (let over = 1; over <= 60; over++) {
       const options = {
         min: 1,
@@ -625,7 +625,7 @@ describe('ramp', () => {
     }
   });
 
-  test('the parts of all ranks are the whole pool, every second, and everybody gets a turn', () => {
+  test('ramp: parts of all ranks add up to the level every second, and rotate', () => {
     const crowd = fc.record({
       pool: fc.integer({ min: 1, max: 200 }),
       size: fc.integer({ min: 1, max: 60 }),
@@ -649,7 +649,7 @@ describe('ramp', () => {
     );
   });
 
-  test('those who know only how many they are get the floor, and never more than the pool', () => {
+  test('ramp: members without rank get the floor, never more than the level', () => {
     for (let pool = 1; pool <= 30; pool++) {
       for (let size = 1; size <= 12; size++) {
         const { policy, state } = begin({ min: pool, max: pool, over: '1s' });
@@ -659,7 +659,7 @@ describe('ramp', () => {
     }
   });
 
-  test('a member is told the second of its next turn', () => {
+  test('ramp: a refusal names the second of the next turn', () => {
     for (let size = 2; size <= 9; size++) {
       for (let pool = 1; pool < 2 * size; pool++) {
         for (let rank = 0; rank < size; rank++) {
@@ -678,7 +678,7 @@ describe('ramp', () => {
     }
   });
 
-  test('what was heard before the first call is not forgotten', () => {
+  test('ramp: feedback before the first call is kept', () => {
     const sized = begin(seed('relaxed').ramp);
     expect(sized.policy.removableAt(sized.state, 0)).toBe(-Infinity); // nothing there yet
     expect(sized.policy.evictableAt(sized.state, 0)).toBe(-Infinity);
@@ -694,7 +694,7 @@ describe('ramp', () => {
     expect(resumed.policy.removableAt(resumed.state, 0)).toBe(Infinity);
   });
 
-  test('one of many is not forgotten for one alone: that one would take all', () => {
+  test('ramp: a key with a pool size is not evicted', () => {
     const { policy, state } = begin(seed('relaxed').ramp);
     policy.update(state, 0, { poolSize: 30 }, 0);
     expect(policy.evictableAt(state, 0)).toBe(Infinity);
@@ -702,7 +702,7 @@ describe('ramp', () => {
     expect(policy.evictableAt(state, 0)).toBe(Infinity);
   });
 
-  test('a pool that has climbed is worth keeping; one that came down again is as good as new', () => {
+  test('ramp: a raised level is kept; one back at min is removable', () => {
     const forgetAt = (options: RampOptions, seconds: number): number => {
       const { policy, state } = begin(options);
       for (let second = 0; second < seconds; second++) {
@@ -739,7 +739,7 @@ describe('ramp', () => {
     },
   );
 
-  test('also of a gentle slope nothing is left to one whose past was forgotten too early', () => {
+  test('ramp: a key evicted too early has nothing left, also at a gentle slope', () => {
     const policy = ramp({ min: 10, max: 20, over: '10s' });
     const state = new Float64Array(policy.width);
     policy.init(state, 0, 5_300, 6_000);
@@ -747,14 +747,14 @@ describe('ramp', () => {
     expect(left).toEqual([0, 0, 10]);
   });
 
-  test('has no use for what the other side says: it has a pool of its own', () => {
+  test('ramp: ignores what the server reports', () => {
     const { policy, state } = begin(seed('relaxed').ramp);
     expect(policy.update(state, 0, { remaining: 3 }, 0)).toBe(false);
     expect(policy.update(state, 0, { retryAfterMs: 5 }, 0)).toBe(false);
     expect(policy.available(state, 0, 0)).toBe(10);
   });
 
-  test('a cost that is no cost is an error, and takes nothing', () => {
+  test('ramp: refuses an invalid cost and counts nothing', () => {
     const { policy, state } = begin(seed('relaxed').ramp);
     for (const cost of [-1, Number.NaN]) {
       expect(() => policy.check(state, 0, cost, 0)).toThrow(ConfigError);

@@ -1,25 +1,24 @@
 /**
- * Ramp: a pool of tokens a second that grows from `min` to `max`.
+ * Ramp: a token quota per second that grows from `min` to `max`.
  *
- * For a resource that must be warmed up, or a fleet that must not arrive all at once. Each second
- * has a pool; a caller takes up to n of it and gives back what it did not use; leftovers are gone
- * when the second is over. By how much the next pool differs is the mode, with
- * slope = (max - min) / over:
+ * For a resource that must be warmed up, or a fleet that must not start at full rate. Each second has a
+ * number of tokens, the level. A caller takes up to n tokens and gives back what it did not use; what is
+ * left expires with the second. The mode decides how the level changes, with slope = (max - min) / over:
  *
  * | mode         | at the first call of a later second, `gap` seconds after the last one          |
  * | ------------ | ------------------------------------------------------------------------------ |
- * | scheduled    | + slope × gap: the clock alone decides                                         |
- * | relaxed      | + slope: somebody came                                                         |
- * | only-if-used | + slope if at least `threshold` % of the last pool was used                    |
+ * | scheduled    | + slope × gap: by the clock alone                                              |
+ * | relaxed      | + slope: by calls                                                              |
+ * | only-if-used | + slope if at least `threshold` % of the last level was used                   |
  * | go-back-n    | the same, but - slope if it was not, and - slope for every second without call |
  *
- * Always within [min, max], and only whole tokens are handed out. The pool itself is a real number,
- * so that a slope of a sixth of a token is not lost.
+ * The level stays within [min, max], and only whole tokens are granted. The level itself is a real
+ * number, so that a slope of a sixth of a token is not lost.
  *
- * Members of a pool of k each keep a copy of the same rule. One that knows only k may take
- * floor(pool / k), and what it takes counts k times against its copy. One that also knows its rank
- * gets its turn at the remainder: it goes round by rank and second, and over all members adds up to
- * exactly the whole pool.
+ * In a pool of k members each member keeps a copy of the same rule. A member that knows only k may take
+ * floor(level / k), and what it takes counts k times against its copy. A member that also knows its rank
+ * gets turns at the remainder: these rotate by rank and second, and over all members add up to exactly
+ * the whole level.
  */
 
 import type { Millis } from '../core/clock.ts';
@@ -27,50 +26,51 @@ import { allow, deny, NEVER } from '../core/decision.ts';
 import type { Duration } from '../core/duration.ts';
 import { OptionReader } from '../core/options.ts';
 import { requireCost } from './cost.ts';
-import { type Feedback, type Policy, type PoolPosition, type State, timeToOpen } from './policy.ts';
+import { type Policy, type PoolPosition, type State, timeToOpen } from './policy.ts';
 
 export const RAMP_MODES = ['scheduled', 'relaxed', 'only-if-used', 'go-back-n'] as const;
-/** What makes a pool grow. */
+/** What makes the level of a ramp grow. */
 export type RampMode = (typeof RAMP_MODES)[number];
 
-/** A pool of tokens that is new every second and grows. */
+/** Ramp: a token quota per second that grows. */
 export interface RampOptions {
   /** Tokens a second at the start. */
   readonly min: number;
-  /** Tokens a second once the ramp is climbed. */
+  /** Tokens a second at the end of the ramp. */
   readonly max: number;
-  /** How long the climb takes at its fastest. */
+  /** Time from `min` to `max` at the fastest. */
   readonly over: Duration;
-  /** What makes the pool grow. Default relaxed. */
+  /** What makes the level grow. Default relaxed. */
   readonly mode?: RampMode;
-  /** only-if-used, go-back-n: how many percent of a pool count as used. Default 100. */
+  /** only-if-used, go-back-n: the percentage of a level that counts as used. Default 100. */
   readonly threshold?: number;
-  /** go-back-n: so long a silence is not punished. Default: every second counts. */
+  /** go-back-n: idle time that does not lower the level. Default: every idle second does. */
   readonly coolDown?: Duration;
-  /** go-back-n: how steep it goes down, in percent of the slope up. Default 100. */
+  /** go-back-n: slope down, in percent of the slope up. Default 100. */
   readonly rampDown?: number;
-  /** How old a pool reached before a restart may be to be taken up again. Default: any age. */
+  /** Maximum age of a level reached before a restart that may be resumed. Default: any age. */
   readonly resumeFor?: Duration;
 }
 
-/** Sixty sixths must be ten: what floating-point dust may be missing from a whole token. */
+/** Sixty sixths must be ten: floating-point error tolerated in a whole token. */
 const EPSILON = 1e-9;
 
-/** How far ahead a member of a small pool looks for its turn before it just says "next second". */
+/** How many seconds ahead a member searches for its turn before it answers "next second". */
 const MAX_LOOKAHEAD_SECONDS = 1024;
 
-const SECOND = 0; // of the last call; NaN before the first
-const TOKENS = 1; //   tokens this second, over all members
-const REMAINING = 2; //   tokens not yet taken: with a rank of the own part, else of the whole pool
-const TAKEN = 3; //  own tokens taken this second and not given back
-const POOL_SIZE = 4; //   members
-const RANK = 5; //   which of them this is; -1 if it does not know
+const SECOND = 0; //     of the last call; NaN before the first
+const TOKENS = 1; //     the level: tokens this second, over all members
+const REMAINING = 2; //  tokens not yet taken: with a rank of this member's quota, else of the whole level
+const TAKEN = 3; //      tokens this member took this second and did not give back
+const POOL_SIZE = 4; //  members
+const RANK = 5; //       this member's rank; -1 if unknown
 const WIDTH = 6;
 
 export function ramp(options: RampOptions, path = 'ramp'): Policy {
   const reader = OptionReader.collecting(path, options);
   const max = reader.positive('max');
-  const min = reader.number('min', { above: 0, max });
+  const min = reader.positive('min');
+  if (min > max) reader.report('min', `at most \`max\` (min ${min} exceeds max ${max})`);
   const overMs = reader.duration('over');
   const mode = reader.oneOf('mode', RAMP_MODES, 'relaxed');
   const threshold = reader.number('threshold', { min: 0, max: 100 }, 100);
@@ -81,258 +81,265 @@ export function ramp(options: RampOptions, path = 'ramp'): Policy {
 
   const slope = ((max - min) * 1000) / overMs;
   const slopeDown = (slope * rampDown) / 100;
-  const within = (pool: number): number => Math.min(max, Math.max(min, pool));
-
-  /** The part that is spent here, if all keys have been told of one. */
-  let own: PoolPosition | undefined;
-
-  /** What would be left of this second, had nobody else been heard of. */
-  const ownLeft = (state: State, i: number): number => {
-    const whole = hasRank(state, i) ? quotaOf(state, i) : wholeTokens(state[i + TOKENS]);
-    return whole - state[i + TAKEN] * unitCost(state, i);
-  };
-
-  /**
-   * Brings a key to a part that nobody else uses in this second: if it has grown, what it has grown by is there
-   * at once.
-   */
-  const regrow = (state: State, i: number, { size, rank }: PoolPosition): void => {
-    if (state[i + POOL_SIZE] === size && state[i + RANK] === rank) return;
-    const heard = Math.max(0, ownLeft(state, i) - state[i + REMAINING]);
-    const [wasRanked, before] = [hasRank(state, i), unitCost(state, i)];
-    state[i + POOL_SIZE] = size;
-    state[i + RANK] = rank;
-    // With a rank others are heard of in tokens of the part, without one in those of the whole pool.
-    const still = wasRanked === hasRank(state, i) ? heard : (heard / before) * unitCost(state, i);
-    state[i + REMAINING] = Math.max(0, ownLeft(state, i) - still) || 0;
-  };
-
-  /** Brings a key to a part that others may have used before in this second. */
-  const align = (state: State, i: number, { size, rank }: PoolPosition): void => {
-    if (state[i + POOL_SIZE] === size && state[i + RANK] === rank) return;
-    const left = state[i + REMAINING] / unitCost(state, i);
-    const wasRanked = hasRank(state, i);
-    state[i + POOL_SIZE] = size;
-    state[i + RANK] = rank;
-    if (wasRanked && !hasRank(state, i)) state[i + REMAINING] = left * unitCost(state, i);
-    if (!wasRanked && hasRank(state, i)) {
-      state[i + REMAINING] = Math.max(0, Math.min(left, quotaOf(state, i) - state[i + TAKEN])) || 0;
-    }
-  };
+  const clamp = (level: number): number => Math.min(max, Math.max(min, level));
 
   const isUsed = (state: State, i: number): boolean => {
-    const [left, taken] = [state[i + REMAINING], state[i + TAKEN]];
-    // A member with no part this second has used all of it: that is no fault of its own.
-    const of = hasRank(state, i) ? taken + left : state[i + TOKENS];
-    return (of - left + EPSILON) * 100 >= threshold * of;
+    const [remaining, taken] = [state[i + REMAINING], state[i + TAKEN]];
+    // A member whose quota is 0 this second has used all of it: it could not use more.
+    const quota = hasRank(state, i) ? taken + remaining : state[i + TOKENS];
+    return (quota - remaining + EPSILON) * 100 >= threshold * quota;
   };
 
-  /** The pool of a second `gap` later, from what happened in the last one that had a call. */
-  const nextPool = (state: State, i: number, gap: number): number => {
-    const pool = state[i + TOKENS];
+  /** The level of a second `gap` later, from what happened in the last second that had a call. */
+  const nextLevel = (state: State, i: number, gap: number): number => {
+    const level = state[i + TOKENS];
     switch (mode) {
       case 'scheduled':
-        return within(pool + slope * gap);
+        return clamp(level + slope * gap);
       case 'relaxed':
-        return within(pool + slope);
+        return clamp(level + slope);
       case 'only-if-used':
-        return within(isUsed(state, i) ? pool + slope : pool);
+        return clamp(isUsed(state, i) ? level + slope : level);
       case 'go-back-n': {
-        const silent = Math.max(0, gap - 1 - coolDownSeconds);
+        const idleSeconds = Math.max(0, gap - 1 - coolDownSeconds);
         const step = isUsed(state, i) ? slope : -slopeDown;
-        return within(within(pool + step) - slopeDown * silent);
+        return clamp(clamp(level + step) - slopeDown * idleSeconds);
       }
     }
   };
 
-  const open = (state: State, i: number, second: number, pool: number): void => {
-    state[i + SECOND] = second;
-    state[i + TOKENS] = pool;
-    state[i + REMAINING] = hasRank(state, i) ? quotaOf(state, i) : wholeTokens(pool);
-    state[i + TAKEN] = 0;
-  };
-
-  /** Brings the state to the second of `now`. Nothing happens twice in a second. */
-  const roll = (state: State, i: number, now: Millis): void => {
-    if (own) regrow(state, i, own);
-    const second = Math.floor(now / 1000);
-    const last = state[i + SECOND];
-    if (Number.isNaN(last)) open(state, i, second, state[i + TOKENS]);
-    else if (second > last) open(state, i, second, nextPool(state, i, second - last));
-  };
-
-  // Looking must not count as a call, so it happens on a copy.
-  const scratch = new Float64Array(WIDTH);
-  const peek = (state: State, i: number, now: Millis): State => {
-    for (let n = 0; n < scratch.length; n++) scratch[n] = state[i + n];
-    roll(scratch, 0, now);
-    return scratch;
-  };
-
   /**
-   * When an ask that was just refused can be worth repeating: at the start of some later second.
-   * Only the scheduled pool is sure to have grown by then; the others grow when somebody calls.
+   * When a check that was just refused is worth repeating: at the start of a later second. Only the
+   * scheduled level is sure to have grown by then; the other modes grow by calls.
    */
   const retryAfter = (state: State, i: number, cost: number, now: Millis): Millis => {
-    const [second, pool, , , size, rank] = state.subarray(i, i + WIDTH);
-    // With a turn at the remainder, a part can be one larger than an even one.
+    const [second, level, , , size, rank] = state.subarray(i, i + WIDTH);
+    // With turns at the remainder, a quota can be one larger than an even one.
     const needed = rank < 0 ? cost * size : (cost - 1) * size + 1;
     if (needed > wholeTokens(max)) return NEVER;
 
-    const climb = mode === 'scheduled' ? Math.ceil((needed - pool) / slope - EPSILON) : 1;
-    const first = slope > 0 ? Math.max(1, climb) : 1;
+    const secondsToGrow = mode === 'scheduled' ? Math.ceil((needed - level) / slope - EPSILON) : 1;
+    const first = slope > 0 ? Math.max(1, secondsToGrow) : 1;
     const turns = rank < 0 ? 1 : Math.min(size, MAX_LOOKAHEAD_SECONDS);
     for (let gap = first; gap < first + turns; gap++) {
-      const hoped = mode === 'scheduled' ? pool + slope * gap : pool + slope;
-      if (memberQuota(within(hoped), size, rank, second + gap) >= cost) {
+      const expected = mode === 'scheduled' ? level + slope * gap : level + slope;
+      if (memberQuota(clamp(expected), size, rank, second + gap) >= cost) {
         return Math.ceil((second + gap) * 1000 - now);
       }
     }
     return Math.ceil((second + 1) * 1000 - now);
   };
 
-  const begin = (state: State, i: number, pool: number): void => {
-    state[i + SECOND] = Number.NaN;
-    state[i + TOKENS] = pool;
-    state[i + REMAINING] = 0;
-    state[i + TAKEN] = 0;
-  };
-
   const kind = 'ramp';
-  const pace = [min, max, slope, slopeDown];
-  const formula = [...pace, RAMP_MODES.indexOf(mode), threshold, coolDownSeconds];
-  const policy: Policy = {
-    kind,
-    width: WIDTH,
-    needsExactTime: false,
-    needsOutcome: false,
-    canReserve: false,
-    isPerSecond: true,
-    ...(options.resumeFor !== undefined && { resumeForMs }),
-    expireMs: Infinity,
-    specs: [{ kind, params: formula }],
+  const growth = [min, max, slope, slopeDown];
+  const params = [...growth, RAMP_MODES.indexOf(mode), threshold, coolDownSeconds];
+  const specs = [{ kind, params }];
+  const scratch = new Float64Array(WIDTH);
 
-    init(state, i, now, freshAt = now) {
-      begin(state, i, min);
-      state[i + POOL_SIZE] = 1;
-      state[i + RANK] = -1;
-      if (freshAt <= now) return;
-      // The second it was forgotten in has nothing left, and the next one begins at `min`.
-      open(state, i, Math.floor((freshAt - 1) / 1000), min - slope);
-      state[i + REMAINING] = 0;
-    },
+  const divided = (position?: PoolPosition): Policy => {
+    /** Advances the state to the second of `now`; a second begins once. */
+    const advance = (state: State, i: number, now: Millis): void => {
+      if (position) resize(state, i, position);
+      const second = Math.floor(now / 1000);
+      const last = state[i + SECOND];
+      if (Number.isNaN(last)) beginSecond(state, i, second, state[i + TOKENS]);
+      else if (second > last) beginSecond(state, i, second, nextLevel(state, i, second - last));
+    };
 
-    check(state, i, cost, now) {
-      requireCost(cost);
-      if (cost === 0) return allow(remainingOf(peek(state, i, now), 0));
-      roll(state, i, now);
-      if (cost > remainingOf(state, i) + EPSILON) return deny(retryAfter(state, i, cost, now));
-      state[i + TAKEN] += cost;
-      state[i + REMAINING] = Math.max(0, state[i + REMAINING] - cost * unitCost(state, i));
-      return allow(remainingOf(state, i));
-    },
+    /** The state at `now`. Reading must not count as a call, so it advances a scratch copy. */
+    const stateAt = (state: State, i: number, now: Millis): State => {
+      for (let n = 0; n < scratch.length; n++) scratch[n] = state[i + n];
+      advance(scratch, 0, now);
+      return scratch;
+    };
 
-    available(state, i, now) {
-      roll(state, i, now);
-      return remainingOf(state, i);
-    },
+    /** A new key would not know its pool size, so one that was told is kept. */
+    const mustKeepSize = (state: State, i: number): boolean => !position && isMember(state, i);
 
-    /** Tokens that were granted this second and not used go back; late ones are gone. */
-    settle(state, i, { outcome, cost, used = cost, dueAt }, now) {
-      const unused = outcome === 'ignored' ? cost : cost - used;
-      const isLate = Math.floor(now / 1000) > state[i + SECOND];
-      if (isLate || Math.floor(dueAt / 1000) !== state[i + SECOND]) return;
-      const back = Math.min(unused, state[i + TAKEN]); // never more than was handed out
-      const left = state[i + REMAINING] + back * unitCost(state, i);
-      state[i + TAKEN] -= back;
-      state[i + REMAINING] = Math.max(0, Math.min(wholeTokens(state[i + TOKENS]), left));
-    },
+    const policy: Policy = {
+      kind,
+      width: WIDTH,
+      needsExactTime: false,
+      needsOutcome: false,
+      canReserve: false,
+      isPerSecond: true,
+      ...(options.resumeFor !== undefined && { resumeForMs }),
+      expireMs: Infinity,
+      specs,
 
-    update(state, i, feedback: Feedback, now) {
-      if ('poolSize' in feedback) {
-        align(state, i, { size: feedback.poolSize, rank: feedback.rank ?? -1 });
-      } else if ('hits' in feedback) {
-        roll(state, i, now);
-        state[i + REMAINING] = Math.max(0, state[i + REMAINING] - feedback.hits);
-      } else if ('resume' in feedback) {
-        const isNew = Number.isNaN(state[i + SECOND]); // too late once it has a pool of its own
-        if (isNew && now - feedback.reachedAt <= resumeForMs)
-          begin(state, i, within(feedback.resume));
-      } else {
-        return false;
-      }
-      return true;
-    },
+      init(state, i, now, freshAt = now) {
+        begin(state, i, min);
+        state[i + POOL_SIZE] = 1;
+        state[i + RANK] = -1;
+        if (freshAt <= now) return;
+        // The second of its eviction has nothing left, and the next one begins at `min`.
+        beginSecond(state, i, Math.floor((freshAt - 1) / 1000), min - slope);
+        state[i + REMAINING] = 0;
+      },
 
-    divide(position) {
-      own = position;
-    },
+      check(state, i, cost, now) {
+        requireCost(cost);
+        if (cost === 0) return allow(remainingOf(stateAt(state, i, now), 0));
+        advance(state, i, now);
+        if (cost > remainingOf(state, i) + EPSILON) return deny(retryAfter(state, i, cost, now));
+        state[i + TAKEN] += cost;
+        state[i + REMAINING] = Math.max(0, state[i + REMAINING] - cost * unitCost(state, i));
+        return allow(remainingOf(state, i));
+      },
 
-    ratePerSecond: (state, i, now) => wholeTokens(peek(state, i, now)[TOKENS]) / scratch[POOL_SIZE],
+      available(state, i, now) {
+        advance(state, i, now);
+        return remainingOf(state, i);
+      },
 
-    // A pool that has climbed is worth keeping. One at `min` is a new one as soon as its second is
-    // over, unless the clock alone would have made it climb meanwhile.
-    removableAt(state, i) {
-      const second = state[i + SECOND];
-      if (isMember(state, i) && !own) return Infinity;
-      if (Number.isNaN(second)) return state[i + TOKENS] === min ? -Infinity : Infinity;
-      if (max === min) return (second + 1) * 1000;
-      if (mode !== 'go-back-n' || slopeDown === 0) return Infinity;
-      const climbed = within(state[i + TOKENS] + slope) - min;
-      return (second + 1 + coolDownSeconds + Math.ceil(climbed / slopeDown)) * 1000;
-    },
+      /** Returns tokens that were granted this second and not used; later they have expired. */
+      settle(state, i, { outcome, cost, used = cost, dueAt }, now) {
+        const unused = outcome === 'ignored' ? cost : cost - used;
+        const isLate = Math.floor(now / 1000) > state[i + SECOND];
+        if (isLate || Math.floor(dueAt / 1000) !== state[i + SECOND]) return;
+        const returned = Math.min(unused, state[i + TAKEN]); // never more than was granted
+        const remaining = state[i + REMAINING] + returned * unitCost(state, i);
+        state[i + TAKEN] -= returned;
+        state[i + REMAINING] = Math.max(0, Math.min(wholeTokens(state[i + TOKENS]), remaining));
+      },
 
-    evictableAt(state, i) {
-      if (isMember(state, i) && !own) return Infinity; // begun anew it would think it is alone
-      return Number.isNaN(state[i + SECOND]) ? -Infinity : (state[i + SECOND] + 1) * 1000;
-    },
+      update(state, i, feedback, now) {
+        if ('poolSize' in feedback) {
+          rebase(state, i, feedback.poolSize, feedback.rank ?? -1);
+        } else if ('hits' in feedback) {
+          advance(state, i, now);
+          state[i + REMAINING] = Math.max(0, state[i + REMAINING] - feedback.hits);
+        } else if ('resume' in feedback) {
+          const isNew = Number.isNaN(state[i + SECOND]); // too late once it has a level
+          if (isNew && now - feedback.reachedAt <= resumeForMs)
+            begin(state, i, clamp(feedback.resume));
+        } else {
+          return false;
+        }
+        return true;
+      },
 
-    keyState(state, i, now) {
-      const then = peek(state, i, now);
-      return { remaining: remainingOf(then, 0), pool: within(then[TOKENS]) };
-    },
+      divided,
 
-    ruleStatuses(state, i, now) {
-      roll(state, i, now);
-      const remaining = remainingOf(state, i);
-      const terms = { quota: quotaOf(state, i), windowMs: 1000 };
-      const freshInMs = Math.ceil((state[i + SECOND] + 1) * 1000 - now);
-      return [{ kind, ...terms, remaining, freshInMs, ...timeToOpen(policy, state, i, now) }];
-    },
+      ratePerSecond: (state, i, now) =>
+        wholeTokens(stateAt(state, i, now)[TOKENS]) / scratch[POOL_SIZE],
+
+      // A level above `min` is kept. A level of `min` is a new one as soon as its second is over, unless
+      // the clock alone would have raised it meanwhile.
+      removableAt(state, i) {
+        const second = state[i + SECOND];
+        if (mustKeepSize(state, i)) return Infinity;
+        if (Number.isNaN(second)) return state[i + TOKENS] === min ? -Infinity : Infinity;
+        if (max === min) return (second + 1) * 1000;
+        if (mode !== 'go-back-n' || slopeDown === 0) return Infinity;
+        const aboveMin = clamp(state[i + TOKENS] + slope) - min;
+        return (second + 1 + coolDownSeconds + Math.ceil(aboveMin / slopeDown)) * 1000;
+      },
+
+      evictableAt(state, i) {
+        if (mustKeepSize(state, i)) return Infinity;
+        return Number.isNaN(state[i + SECOND]) ? -Infinity : (state[i + SECOND] + 1) * 1000;
+      },
+
+      keyState(state, i, now) {
+        const then = stateAt(state, i, now);
+        return { remaining: remainingOf(then, 0), pool: clamp(then[TOKENS]) };
+      },
+
+      ruleStatuses(state, i, now) {
+        advance(state, i, now);
+        const remaining = remainingOf(state, i);
+        const terms = { quota: quotaOf(state, i), windowMs: 1000 };
+        const freshInMs = Math.ceil((state[i + SECOND] + 1) * 1000 - now);
+        return [{ kind, ...terms, remaining, freshInMs, ...timeToOpen(policy, state, i, now) }];
+      },
+    };
+    return policy;
   };
-  return policy;
+  return divided();
 }
 
-const wholeTokens = (pool: number): number => Math.floor(pool + EPSILON);
+/** Begins a key at a level, before its first second. */
+function begin(state: State, i: number, level: number): void {
+  state[i + SECOND] = Number.NaN;
+  state[i + TOKENS] = level;
+  state[i + REMAINING] = 0;
+  state[i + TAKEN] = 0;
+}
+
+function beginSecond(state: State, i: number, second: number, level: number): void {
+  state[i + SECOND] = second;
+  state[i + TOKENS] = level;
+  state[i + REMAINING] = hasRank(state, i) ? quotaOf(state, i) : wholeTokens(level);
+  state[i + TAKEN] = 0;
+}
+
+/**
+ * Moves a key to another pool position whose part no other member uses in this second: what the part has
+ * grown by is available at once.
+ */
+function resize(state: State, i: number, { size, rank }: PoolPosition): void {
+  if (state[i + POOL_SIZE] === size && state[i + RANK] === rank) return;
+  const reported = Math.max(0, unspent(state, i) - state[i + REMAINING]);
+  const [wasRanked, costBefore] = [hasRank(state, i), unitCost(state, i)];
+  state[i + POOL_SIZE] = size;
+  state[i + RANK] = rank;
+  // With a rank, hits elsewhere count in tokens of the quota; without one in tokens of the whole level.
+  const isSameUnit = wasRanked === hasRank(state, i);
+  const converted = isSameUnit ? reported : (reported / costBefore) * unitCost(state, i);
+  state[i + REMAINING] = Math.max(0, unspent(state, i) - converted) || 0;
+}
+
+/** Moves a key to a pool position whose part other members may have used before in this second. */
+function rebase(state: State, i: number, size: number, rank: number): void {
+  if (state[i + POOL_SIZE] === size && state[i + RANK] === rank) return;
+  const remaining = state[i + REMAINING] / unitCost(state, i);
+  const wasRanked = hasRank(state, i);
+  state[i + POOL_SIZE] = size;
+  state[i + RANK] = rank;
+  if (wasRanked && !hasRank(state, i)) state[i + REMAINING] = remaining * unitCost(state, i);
+  if (!wasRanked && hasRank(state, i)) {
+    const quota = quotaOf(state, i) - state[i + TAKEN];
+    state[i + REMAINING] = Math.max(0, Math.min(remaining, quota)) || 0;
+  }
+}
+
+/** What would be left of this second without hits reported from elsewhere. */
+function unspent(state: State, i: number): number {
+  const quota = hasRank(state, i) ? quotaOf(state, i) : wholeTokens(state[i + TOKENS]);
+  return quota - state[i + TAKEN] * unitCost(state, i);
+}
+
+const wholeTokens = (level: number): number => Math.floor(level + EPSILON);
 
 const hasRank = (state: State, i: number): boolean => state[i + RANK] >= 0;
 
 const isMember = (state: State, i: number): boolean =>
   state[i + POOL_SIZE] !== 1 || hasRank(state, i);
 
-/** What a token counts against `LEFT`: who has no part of its own to count takes it from all. */
+/** What a token counts against `REMAINING`: without a rank it counts for every member. */
 const unitCost = (state: State, i: number): number =>
   hasRank(state, i) ? 1 : state[i + POOL_SIZE];
 
-/** One member's part of a pool in a given second. */
-export function memberQuota(pool: number, size: number, rank: number, second: number): number {
-  const whole = wholeTokens(pool);
+/** One member's quota of a level in a given second. */
+export function memberQuota(level: number, size: number, rank: number, second: number): number {
+  const whole = wholeTokens(level);
   const even = Math.floor(whole / size);
-  const rest = whole - even * size;
-  if (rank < 0 || rest === 0) return even;
+  const remainder = whole - even * size;
+  if (rank < 0 || remainder === 0) return even;
   const turn = rank + second - Math.floor((rank + second) / size) * size; // also before the origin of time
-  return even + (turn < rest ? 1 : 0);
+  return even + (turn < remainder ? 1 : 0);
 }
 
 const quotaOf = (state: State, i: number): number =>
   memberQuota(state[i + TOKENS], state[i + POOL_SIZE], state[i + RANK], state[i + SECOND]);
 
 /**
- * What this member may still take this second: no more than its part, and no more than its copy of
- * the pool has left. They differ when the size changed on the way, or others were heard of.
+ * What this member may still take this second: at most its quota, and at most what its copy of the level
+ * has left. They differ if the size changed meanwhile, or hits elsewhere were reported.
  */
 function remainingOf(state: State, i: number): number {
-  const ofPart = quotaOf(state, i) - state[i + TAKEN];
-  const ofPool = Math.floor(state[i + REMAINING] / unitCost(state, i) + EPSILON);
-  return Math.max(0, Math.min(ofPart, ofPool));
+  const ofQuota = quotaOf(state, i) - state[i + TAKEN];
+  const ofLevel = Math.floor(state[i + REMAINING] / unitCost(state, i) + EPSILON);
+  return Math.max(0, Math.min(ofQuota, ofLevel));
 }

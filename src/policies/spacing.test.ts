@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { runScenarios, type Scenario } from '../../test/support/story.ts';
+import { runScenarios, type Scenario } from '../../test/support/scenario.ts';
 import type { Decision } from '../core/decision.ts';
 import { ConfigError } from '../core/errors.ts';
 import { spacing } from './spacing.ts';
@@ -7,7 +7,7 @@ import { spacing } from './spacing.ts';
 const FAR = 1e15; // an instant so far out that a double holds only eighths of a millisecond
 
 const scenarios: Record<string, Scenario> = {
-  'whoever comes too early is told when, and a quiet minute buys nothing': {
+  'spacing: an early call is refused with the time to retry, and idle time earns nothing': {
     limit: { spacing: { every: '6s' } },
     rows: [
       [0, 'check 1', 'allow, 0 left'],
@@ -21,7 +21,7 @@ const scenarios: Record<string, Scenario> = {
   },
 
   // [--O------O-----X-O---] of the seed: 7 s apart, then 6 s, then 8 s.
-  "the seed's timeline: five seconds are too few": {
+  'spacing: five seconds are too few for an interval of six': {
     limit: { spacing: { every: '6s' } },
     rows: [
       [3_000, 'check 1', 'allow, 0 left'],
@@ -31,57 +31,57 @@ const scenarios: Record<string, Scenario> = {
     ],
   },
 
-  'places are reserved ahead, exactly as many as allowed': {
+  'spacing: reserves exactly as many slots ahead as allowed': {
     limit: { spacing: { every: '6s', reserve: 2 } },
     rows: [
       [0, 'check 1', 'allow, 0 left'],
-      [0, 'look', 'remaining 0, reserved 0'], // the permit in use is not a reservation
+      [0, 'peek', 'remaining 0, reserved 0'], // the permit in use is not a reservation
       [1_000, 'check 1', 'wait 5000'], // due at 6 s
-      [1_000, 'look', 'reserved 1'],
+      [1_000, 'peek', 'reserved 1'],
       [1_000, 'check 1', 'wait 11000'], // due at 12 s
-      [1_000, 'look', 'reserved 2'],
+      [1_000, 'peek', 'reserved 2'],
       [1_000, 'check 1', 'deny, retry in 5000'], // a place is free when the first comes due
       [5_999, 'check 1', 'deny, retry in 1'], // nearly due still counts as one
-      [6_000, 'look', 'reserved 1'],
+      [6_000, 'peek', 'reserved 1'],
       [6_000, 'check 1', 'wait 12000'], // due at 18 s
       [6_000, 'check 1', 'deny, retry in 6000'],
-      [17_999, 'look', 'reserved 1'],
-      [18_000, 'look', 'remaining 0, reserved 0'],
+      [17_999, 'peek', 'reserved 1'],
+      [18_000, 'peek', 'remaining 0, reserved 0'],
       [23_999, 'check 1', 'wait 1'],
-      [31_000, 'look', 'remaining 1, reserved 0'],
+      [31_000, 'peek', 'remaining 1, reserved 0'],
       [31_000, 'check 1', 'allow, 0 left'],
     ],
   },
 
-  'a place given up is free again if it is the last': {
+  'spacing: a released slot is free again if it is the last': {
     limit: { spacing: { every: '6s', reserve: 2 } },
     rows: [
       [0, 'check 1', 'allow, 0 left'],
       [0, 'check 1', 'wait 6000'],
       [0, 'check 1', 'wait 12000'],
       [500, 'done ignored due 12000'],
-      [500, 'look', 'reserved 1'],
+      [500, 'peek', 'reserved 1'],
       [500, 'done ignored due 12000'], // saying so twice gives up no second place
-      [500, 'look', 'reserved 1'],
+      [500, 'peek', 'reserved 1'],
       [500, 'check 1', 'wait 11500'], // due at 12 s once more
     ],
   },
 
-  'a place given up in the middle stays empty: those behind it keep theirs': {
+  'spacing: a slot released in the middle stays empty: later reservations keep theirs': {
     limit: { spacing: { every: '6s', reserve: 2 } },
     rows: [
       [0, 'check 1', 'allow, 0 left'],
       [0, 'check 1', 'wait 6000'],
       [0, 'check 1', 'wait 12000'],
       [500, 'done ignored due 6000'],
-      [500, 'look', 'reserved 2'],
+      [500, 'peek', 'reserved 2'],
       [500, 'check 1', 'deny, retry in 5500'],
       [500, 'done ignored due 12000'], // now the last one, and only that
       [500, 'check 1', 'wait 11500'],
     ],
   },
 
-  'a permit that was good at once can be given back too': {
+  'spacing: a permit that was valid at once can be given back': {
     limit: { spacing: { every: '6s' } },
     rows: [
       [0, 'check 1', 'allow, 0 left'],
@@ -94,7 +94,7 @@ const scenarios: Record<string, Scenario> = {
     ],
   },
 
-  'a place nobody came for in time is wasted, not given back': {
+  'spacing: an expired slot is not given back': {
     limit: { spacing: { every: '6s', reserve: 1, expire: '500ms' } },
     rows: [
       [0, 'check 1', 'allow, 0 left'],
@@ -106,7 +106,7 @@ const scenarios: Record<string, Scenario> = {
     ],
   },
 
-  'only what never happened comes back': {
+  'spacing: only an ignored call gives its slot back': {
     limit: { spacing: { every: '6s' } },
     rows: [
       [0, 'check 1', 'allow, 0 left'],
@@ -119,7 +119,7 @@ const scenarios: Record<string, Scenario> = {
     ],
   },
 
-  'two at once would be a burst': {
+  'spacing: refuses a cost of two for good': {
     limit: { spacing: { every: '6s', reserve: 9 } },
     rows: [
       [0, 'check 2', 'deny, never'],
@@ -131,19 +131,19 @@ const scenarios: Record<string, Scenario> = {
     ],
   },
 
-  'asking for nothing looks without touching': {
+  'spacing: a cost of 0 changes nothing': {
     limit: { spacing: { every: '6s', reserve: 1 } },
     rows: [
       [0, 'check 0', 'allow, 1 left'],
       [0, 'check 1', 'allow, 0 left'],
       [0, 'check 0', 'allow, 0 left'],
-      [0, 'look', 'reserved 0'],
+      [0, 'peek', 'reserved 0'],
       [6_000, 'check 0', 'allow, 1 left'],
       [6_000, 'check 1', 'allow, 0 left'],
     ],
   },
 
-  'a clock that goes backwards opens nothing': {
+  'spacing: time that goes backwards opens nothing': {
     limit: { spacing: { every: '6s' } },
     rows: [
       [10_000, 'check 1', 'allow, 0 left'],
@@ -154,21 +154,21 @@ const scenarios: Record<string, Scenario> = {
     ],
   },
 
-  'a permit used elsewhere is a permit used': {
+  'spacing: a hit elsewhere uses a slot': {
     limit: { spacing: { every: '6s' } },
     rows: [
-      [0, 'update 2', 'heard'],
+      [0, 'update 2', 'applied'],
       [11_999, 'check 1', 'deny, retry in 1'],
       [12_000, 'check 1', 'allow, 0 left'],
-      [12_000, 'update 0', 'heard'],
+      [12_000, 'update 0', 'applied'],
       [12_000, 'check 1', 'deny, retry in 6000'],
-      [12_000, 'pool 3', 'of no use'],
-      [60_000, 'update 1', 'heard'], // used now, not when it could have been
+      [12_000, 'pool 3', 'ignored'],
+      [60_000, 'update 1', 'applied'], // used now, not when it could have been
       [60_000, 'check 1', 'deny, retry in 6000'],
     ],
   },
 
-  'a week asleep is worth one permit': {
+  'spacing: a week idle earns one permit': {
     limit: { spacing: { every: '6s' } },
     rows: [
       [0, 'check 1', 'allow, 0 left'],
@@ -177,18 +177,18 @@ const scenarios: Record<string, Scenario> = {
     ],
   },
 
-  'a fraction of a millisecond is told as a whole one': {
+  'spacing: rounds a fraction of a millisecond up in retry times': {
     limit: { spacing: { every: '250us', reserve: 1 } },
     rows: [
       [0, 'check 1', 'allow, 0 left'],
       [0, 'check 1', 'wait 0.25'],
       [0, 'check 1', 'deny, retry in 1'],
       [0.25, 'check 1', 'wait 0.25'],
-      [0.25, 'look', 'reserved 1'],
+      [0.25, 'peek', 'reserved 1'],
     ],
   },
 
-  'far from zero six seconds are six seconds': {
+  'spacing: keeps six seconds exact far from time zero': {
     limit: { spacing: { every: '6s', reserve: 1 } },
     rows: [
       [FAR, 'check 1', 'allow, 0 left'],
@@ -197,18 +197,18 @@ const scenarios: Record<string, Scenario> = {
       [FAR + 5_999.875, 'check 1', 'deny, retry in 1'],
       [FAR + 6_000, 'check 1', 'wait 6000'],
       [FAR + 6_000, 'done ignored due 1000000000012000'],
-      [FAR + 6_000, 'look', 'reserved 0'],
+      [FAR + 6_000, 'peek', 'reserved 0'],
     ],
   },
 
-  'far from zero, too, those behind a place given up keep theirs': {
+  'spacing: keeps later reservations far from time zero': {
     limit: { spacing: { every: 0.1, reserve: 2 } },
     rows: [
       [FAR, 'check 1', 'allow, 0 left'],
       [FAR, 'check 1', 'wait 0.125'], // the next instant there is
       [FAR, 'check 1', 'wait 0.25'],
       [FAR, `done ignored due ${FAR + 0.125}`],
-      [FAR, 'look', 'reserved 2'],
+      [FAR, 'peek', 'reserved 2'],
     ],
   },
 };
@@ -251,7 +251,7 @@ const begin = (options: Parameters<typeof spacing>[0], startAt = 0) => {
 describe('spacing', () => {
   runScenarios(scenarios);
 
-  test('two reserved places are two: the seed, which counts with a floor, hands out three', () => {
+  test('spacing: two reservations are two: a count by floor would grant three', () => {
     const seed = seedThrottle(6_000, 2);
     const seedWaits = [0, 1_000, 1_000, 1_000, 1_000].map(seed).filter((wait) => wait > 0);
     expect(seedWaits).toEqual([5_000, 11_000, 17_000]);
@@ -315,7 +315,7 @@ describe('spacing', () => {
     }
   });
 
-  test('what it tells, opens, however crooked the numbers', () => {
+  test('spacing: a retry at the given time succeeds for any interval', () => {
     for (const every of [6_000, 1 / 3, 0.7, 33.333, 1_000 / 7, 100.000_000_000_5]) {
       for (const reserve of [0, 1, 4]) {
         for (const startAt of [0, 1_700_000_000_123.456, FAR]) {
@@ -337,7 +337,7 @@ describe('spacing', () => {
   });
 
   // Nobody is closer to anybody because somebody was wrong about what it gives back.
-  test('a place given back with the wrong time makes no gap too small', () => {
+  test('spacing: a slot given back with the wrong time makes no interval too short', () => {
     for (let dueAt = 0; dueAt <= 14_000; dueAt += 250) {
       const { policy, state, ask } = begin({ every: '6s', reserve: 1 });
       ask(0); // good at 0
@@ -368,12 +368,12 @@ describe('spacing', () => {
     },
   );
 
-  test('says how long a permit stays good', () => {
+  test('spacing: reports how long a permit stays valid', () => {
     expect(spacing({ every: '6s' }).expireMs).toBe(Infinity);
     expect(spacing({ every: '6s', expire: '500ms' }).expireMs).toBe(500);
   });
 
-  test('may ask for a wait only if there are places to reserve, and need not hear how calls went', () => {
+  test('spacing: can reserve only with reserve above 0, and needs no outcomes', () => {
     expect(spacing({ every: '6s' })).toMatchObject({ canReserve: false, needsOutcome: false });
     expect(spacing({ every: '6s', reserve: 1 })).toMatchObject({
       canReserve: true,
@@ -381,7 +381,7 @@ describe('spacing', () => {
     });
   });
 
-  test('wants the exact time, and is as good as new at its next place', () => {
+  test('spacing: needs exact time, and is removable at its next slot', () => {
     const { policy, state, ask } = begin({ every: '6s', reserve: 2 });
     expect(policy.needsExactTime).toBe(true);
     ask(1_000);
@@ -390,7 +390,7 @@ describe('spacing', () => {
     expect(policy.evictableAt(state, 0)).toBe(13_000);
   });
 
-  test('a key whose past was forgotten too early waits for it', () => {
+  test('spacing: a key evicted too early waits for its slot', () => {
     const { policy, state, ask } = begin({ every: '6s' });
     policy.init(state, 0, 1_000, 7_500);
     expect(ask(1_000)).toEqual({ verdict: 'deny', retryAfterMs: 6_500 });
@@ -398,7 +398,7 @@ describe('spacing', () => {
     expect(ask(1_000).verdict).toBe('allow');
   });
 
-  test('a cost that is no cost is an error, and takes nothing', () => {
+  test('spacing: refuses an invalid cost and counts nothing', () => {
     const { policy, state, ask } = begin({ every: '6s' });
     for (const cost of [-1, Number.NaN]) {
       expect(() => policy.check(state, 0, cost, 0)).toThrow(ConfigError);

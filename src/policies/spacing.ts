@@ -1,19 +1,18 @@
 /**
- * Spacing: permits at least `every` apart, and no bursts.
+ * Minimum interval (GCRA without burst): permits at least `every` apart.
  *
- * Made for an API that counts strictly: a quiet minute buys nothing. A caller that comes too early
- * may reserve the next free place and wait for it; up to `reserve` places can be out at once, and
- * with none (the default) it is simply told when to try again.
+ * For an API that counts strictly: a quiet minute earns nothing. A caller that comes too early may
+ * reserve the next free slot and wait for it, up to `reserve` reservations ahead. With none (the
+ * default) it is refused with the time to retry.
  *
  *     every = 6 s, reserve = 2          now         due          due
  *     ───────●────────────────────────────┼──────────●────────────●────────────◇──▶ time
- *          granted                        ask      reserved 1   reserved 2    `nextAt`
+ *          granted                       check     reserved 1   reserved 2    `nextAt`
  *
- * The whole state is one instant, `nextAt`: the earliest place nobody has. Every place that is
- * still to come lies a multiple of `every` before it, so how many are out can be counted from it,
- * exactly: a place that is nearly due still counts as one.
+ * The whole state is one instant, `nextAt`: the earliest free slot. Every reservation lies a multiple
+ * of `every` before it, so reservations are counted from it exactly: one that is nearly due still counts.
  *
- * A permit that is not used within `expire` of being due is wasted: whoever overslept asks again.
+ * A permit that is not used within `expire` of being due has expired: the caller must check again.
  */
 
 import type { Millis } from '../core/clock.ts';
@@ -22,32 +21,42 @@ import type { Duration } from '../core/duration.ts';
 import { OptionReader } from '../core/options.ts';
 import { requireCost } from './cost.ts';
 import { addRoundingUp } from './float-time.ts';
-import { type Policy, timeToOpen } from './policy.ts';
+import { type Policy, type PoolPosition, timeToOpen, UNDIVIDED } from './policy.ts';
 
-/** Calls at least so far apart. */
+/** Minimum interval between calls. */
 export interface SpacingOptions {
-  /** The least time between two permits: `'6s'`, or a number of milliseconds. */
+  /** The minimum interval between two permits: `'6s'`, or a number of milliseconds. */
   readonly every: Duration;
-  /** How many places may be reserved ahead. Default 0: nobody waits, everybody is told when. */
+  /** Reservations ahead. Default 0: a check is refused with the time to retry, never answered `wait`. */
   readonly reserve?: number;
-  /** A permit not used this long after it was due is wasted. Default: it stays good. */
+  /** A permit not used this long after it was due expires. Default: never. */
   readonly expire?: Duration;
 }
 
-/** What part of a step may be floating-point dust. */
+/** Floating-point error tolerated, as a fraction of the interval. */
 const EPSILON = 1e-9;
+
+interface SpacingTerms {
+  readonly intervalMs: Millis;
+  readonly reserve: number;
+  readonly expireMs: Millis;
+}
 
 export function spacing(options: SpacingOptions, path = 'spacing'): Policy {
   const reader = OptionReader.collecting(path, options);
-  const ownMs = reader.duration('every');
+  const intervalMs = reader.duration('every');
   const reserve = reader.integer('reserve', 0, 0);
   const expireMs = reader.duration('expire', Infinity);
   reader.finish();
+  return spacingAt({ intervalMs, reserve, expireMs }, UNDIVIDED);
+}
 
-  /** Longer if others have their places too. */
-  let everyMs = ownMs;
+function spacingAt(terms: SpacingTerms, { size }: PoolPosition): Policy {
+  const { intervalMs, reserve, expireMs } = terms;
+  const kind = 'spacing';
+  const everyMs = intervalMs * size;
 
-  /** The distance between two places: `every`, or the next one instants of this size can tell. */
+  /** The distance between two slots: `everyMs`, or the next larger one that instants of this size can represent. */
   const stepAt = (at: Millis): Millis => addRoundingUp(at, everyMs) - at;
 
   const reservedAt = (nextAt: Millis, now: Millis): number => {
@@ -58,22 +67,22 @@ export function spacing(options: SpacingOptions, path = 'spacing'): Policy {
   const isOpen = (nextAt: Millis, now: Millis): boolean =>
     now >= nextAt || reservedAt(nextAt, now) < reserve;
 
-  /** Whole milliseconds until an ask is not refused; what it says must then be true. */
+  /** Whole milliseconds until a check is not refused, corrected so that a retry at that time succeeds. */
   const retryAfter = (nextAt: Millis, now: Millis): Millis => {
     const ms = Math.max(1, Math.ceil(nextAt - reserve * stepAt(now) - now - EPSILON));
     return isOpen(nextAt, now + ms) ? ms : ms + 1;
   };
 
-  const kind = 'spacing';
   const policy: Policy = {
     kind,
     width: 1,
-    // A permit handed out on yesterday's time may stand too close to the next one.
-    needsExactTime: true,
+    needsExactTime: true, // a permit granted on stale time may be too close to the next one
     needsOutcome: false,
     canReserve: reserve > 0,
     expireMs,
-    specs: [{ kind, params: [ownMs, reserve, expireMs] }],
+    specs: [{ kind, params: [intervalMs, reserve, expireMs] }],
+    minIntervalMs: intervalMs,
+    instantIndex: 0,
 
     init(state, i, now, freshAt = now) {
       state[i] = Math.max(now, freshAt);
@@ -101,28 +110,26 @@ export function spacing(options: SpacingOptions, path = 'spacing'): Policy {
 
     available: (state, i, now) => (now >= state[i] ? 1 : 0),
 
-    /** A place nobody used is given back if it is the last one: those behind it keep theirs. */
+    /** Releases an unused slot if it is the last one: later reservations keep their instants. */
     settle(state, i, { outcome, cost, dueAt }, now) {
-      if (outcome !== 'ignored' || cost <= 0 || now > dueAt + expireMs) return; // used, or wasted
+      if (outcome !== 'ignored' || cost <= 0 || now > dueAt + expireMs) return; // used, or expired
       const rounding = 2 * Number.EPSILON * Math.abs(state[i]);
-      const dust = Math.min(everyMs / 4, Math.max(EPSILON * everyMs, rounding));
-      const isLast = Math.abs(state[i] - addRoundingUp(dueAt, everyMs)) <= dust;
+      const tolerance = Math.min(everyMs / 4, Math.max(EPSILON * everyMs, rounding));
+      const isLast = Math.abs(state[i] - addRoundingUp(dueAt, everyMs)) <= tolerance;
       if (isLast) state[i] = dueAt;
     },
 
-    update(state, i, news, now) {
-      if (!('hits' in news)) return false;
-      if (news.hits > 0) state[i] = addRoundingUp(Math.max(state[i], now), news.hits * everyMs);
+    update(state, i, feedback, now) {
+      if (!('hits' in feedback)) return false;
+      if (feedback.hits > 0)
+        state[i] = addRoundingUp(Math.max(state[i], now), feedback.hits * everyMs);
       return true;
     },
 
-    /** As a rate: that calls of several processes keep their distance, a division alone cannot promise. */
-    divide(part) {
-      everyMs = ownMs * part.size;
-    },
-
+    /** Divides the rate: a division alone cannot keep calls of several processes apart. */
+    divided: (position) => spacingAt(terms, position),
     ratePerSecond: () => 1000 / everyMs,
-    refillMs: ownMs,
+    refillMs: intervalMs,
 
     removableAt: (state, i) => state[i],
     evictableAt: (state, i) => state[i],

@@ -1,12 +1,12 @@
 import { describe, expect, test } from 'vitest';
-import { runScenarios, type Scenario } from '../../test/support/story.ts';
+import { runScenarios, type Scenario } from '../../test/support/scenario.ts';
 import { ConfigError } from '../core/errors.ts';
 import { window } from './window.ts';
 
 const TEN = { window: { limit: 10, per: '1m', steps: 6 } };
 
 const scenarios: Record<string, Scenario> = {
-  'no minute sees more than ten, also not the one across two of them': {
+  'window: no minute sees more than ten, nor any minute across two': {
     limit: TEN,
     rows: [
       [50_000, 'check 10', 'allow, 0 left'],
@@ -16,7 +16,7 @@ const scenarios: Record<string, Scenario> = {
     ],
   },
 
-  'calls come back as their steps leave, up to a step late': {
+  'window: calls stop counting as their steps leave, up to a step late': {
     limit: TEN,
     rows: [
       [0, 'check 4', 'allow, 6 left'],
@@ -24,15 +24,15 @@ const scenarios: Record<string, Scenario> = {
       [25_000, 'check 5', 'allow, 0 left'],
       [25_000, 'check 1', 'deny, retry in 45000'], // those of the first step, once all of it has left
       [25_000, 'check 6', 'deny, retry in 65000'],
-      [69_999, 'look', 'remaining 0'],
-      [70_000, 'look', 'remaining 5'],
+      [69_999, 'peek', 'remaining 0'],
+      [70_000, 'peek', 'remaining 5'],
       [70_000, 'check 5', 'allow, 0 left'],
-      [90_000, 'look', 'remaining 5'],
-      [140_000, 'look', 'remaining 10'],
+      [90_000, 'peek', 'remaining 5'],
+      [140_000, 'peek', 'remaining 10'],
     ],
   },
 
-  'only what is missing has to leave, not as much as was asked for': {
+  'window: the retry time waits only for what is missing': {
     limit: TEN,
     rows: [
       [0, 'check 4', 'allow, 6 left'],
@@ -42,7 +42,7 @@ const scenarios: Record<string, Scenario> = {
     ],
   },
 
-  'a call that another limit puts off counts as of when it is due, and comes back from there': {
+  'window: a deferred call counts from when it is due': {
     limit: {
       all: [
         { window: { limit: 3, per: '1m', steps: 6 } },
@@ -60,7 +60,7 @@ const scenarios: Record<string, Scenario> = {
     ],
   },
 
-  'and what was counted before that still counts until it has left': {
+  'window: calls before a deferred one count until they leave': {
     limit: {
       all: [
         { window: { limit: 3, per: '10s', steps: 2 } },
@@ -78,7 +78,7 @@ const scenarios: Record<string, Scenario> = {
     ],
   },
 
-  'also if all of them will have left by then': {
+  'window: calls before a deferred one count even if all leave by then': {
     limit: {
       all: [
         { window: { limit: 2, per: '10s', steps: 2 } },
@@ -93,7 +93,7 @@ const scenarios: Record<string, Scenario> = {
     ],
   },
 
-  'all or nothing, and what never fits is never allowed': {
+  'window: all or nothing, and a cost above the limit never fits': {
     limit: TEN,
     rows: [
       [0, 'check 7', 'allow, 3 left'],
@@ -105,80 +105,80 @@ const scenarios: Record<string, Scenario> = {
     ],
   },
 
-  'what was not used comes back where it was counted, as long as that counts': {
+  'window: returns unused cost in its step while that counts': {
     limit: TEN,
     rows: [
       [0, 'check 10', 'allow, 0 left'],
       [30_000, 'done ok cost 4 used 1 due 0'],
-      [30_000, 'look', 'remaining 3'],
+      [30_000, 'peek', 'remaining 3'],
       [30_000, 'done ignored cost 2 due 0'],
-      [30_000, 'look', 'remaining 5'],
+      [30_000, 'peek', 'remaining 5'],
       [69_000, 'check 5', 'allow, 0 left'],
       [75_000, 'done ignored cost 5 due 0'], // gone by itself
-      [75_000, 'look', 'remaining 5'],
+      [75_000, 'peek', 'remaining 5'],
     ],
   },
 
-  'a single call that was not used comes off its own step, not the newest': {
+  'window: an unused call comes off its own step, not the newest': {
     limit: TEN,
     rows: [
       [0, 'check 5', 'allow, 5 left'],
       [30_000, 'check 5', 'allow, 0 left'],
       [30_000, 'giveBack 1 due 0'],
-      [30_000, 'look', 'remaining 1'],
-      [70_000, 'look', 'remaining 5'], // all of the first step has left, nothing of the other
+      [30_000, 'peek', 'remaining 1'],
+      [70_000, 'peek', 'remaining 5'], // all of the first step has left, nothing of the other
     ],
   },
 
-  'what was not used comes back until its step has left, and never from another': {
+  'window: unused cost comes back until its step has left, never from another': {
     limit: TEN,
     rows: [
       [0, 'check 10', 'allow, 0 left'],
       [0, 'giveBack 2'],
-      [0, 'look', 'remaining 2'],
+      [0, 'peek', 'remaining 2'],
       [69_999, 'giveBack 3 due 0'],
-      [69_999, 'look', 'remaining 5'],
+      [69_999, 'peek', 'remaining 5'],
       [69_999, 'giveBack 2 due 70000'], // nothing was counted there yet
-      [69_999, 'look', 'remaining 5'],
+      [69_999, 'peek', 'remaining 5'],
       [70_000, 'check 10', 'allow, 0 left'],
       [70_000, 'giveBack 5 due 0'],
-      [70_000, 'look', 'remaining 0'],
+      [70_000, 'peek', 'remaining 0'],
     ],
   },
 
-  'what was used on top counts from when it is known': {
+  'window: use beyond the cost counts from when it is known': {
     limit: TEN,
     rows: [
       [0, 'check 1', 'allow, 9 left'],
       [30_000, 'done ok cost 1 used 5 due 0'],
-      [30_000, 'look', 'remaining 5'],
-      [70_000, 'look', 'remaining 6'],
-      [100_000, 'look', 'remaining 10'],
+      [30_000, 'peek', 'remaining 5'],
+      [70_000, 'peek', 'remaining 6'],
+      [100_000, 'peek', 'remaining 10'],
     ],
   },
 
-  'a look is never refused, and sees nothing below nothing': {
+  'window: a cost of 0 is never refused and shows at least 0': {
     limit: TEN,
     rows: [
       [0, 'check 0', 'allow, 10 left'],
-      [0, 'update 20', 'heard'],
+      [0, 'update 20', 'applied'],
       [0, 'check 0', 'allow, 0 left'],
     ],
   },
 
-  'what others served counts, and what the other side knows': {
+  'window: counts hits elsewhere and what the server reports': {
     limit: TEN,
     rows: [
-      [0, 'update 8', 'heard'],
+      [0, 'update 8', 'applied'],
       [0, 'check 3', 'deny, retry in 70000'],
       [0, 'check 2', 'allow, 0 left'],
-      [0, 'update 20', 'heard'],
-      [0, 'look', 'remaining -20'],
-      [70_000, 'look', 'remaining 10'],
+      [0, 'update 20', 'applied'],
+      [0, 'peek', 'remaining -20'],
+      [70_000, 'peek', 'remaining 10'],
     ],
   },
 
-  'time that goes back stands still': {
+  'window: time that goes backwards stands still': {
     limit: TEN,
     rows: [
       [100_000, 'check 10', 'allow, 0 left'],
@@ -187,7 +187,7 @@ const scenarios: Record<string, Scenario> = {
     ],
   },
 
-  'a call has left when it was said to, also where steps are no whole milliseconds': {
+  'window: a call leaves at the given time with fractional steps': {
     limit: { window: { limit: 1, per: '1m', steps: 21 } },
     rows: [
       [18_000, 'check 1', 'allow, 0 left'],
@@ -197,7 +197,7 @@ const scenarios: Record<string, Scenario> = {
     ],
   },
 
-  'before the origin of its clock time passes as after it': {
+  'window: works before the origin of time': {
     limit: TEN,
     rows: [
       [-100_000, 'check 10', 'allow, 0 left'],
@@ -208,7 +208,7 @@ const scenarios: Record<string, Scenario> = {
     ],
   },
 
-  'no step is shorter than a millisecond, however many were asked for': {
+  'window: no step is shorter than a millisecond': {
     limit: { window: { limit: 1, per: 5 } },
     rows: [
       [0, 'check 1', 'allow, 0 left'],
@@ -218,7 +218,7 @@ const scenarios: Record<string, Scenario> = {
     ],
   },
 
-  'the shortest window is a millisecond': {
+  'window: the shortest window is a millisecond': {
     limit: { window: { limit: 1, per: 1 } },
     rows: [
       [0, 'check 1', 'allow, 0 left'],
@@ -227,7 +227,7 @@ const scenarios: Record<string, Scenario> = {
     ],
   },
 
-  'a window of one step is counted from clock to clock, and half as often': {
+  'window: a single step counts by fixed windows at half the rate': {
     limit: { window: { limit: 2, per: '1s', steps: 1 } },
     rows: [
       [900, 'check 2', 'allow, 0 left'],
@@ -240,7 +240,7 @@ const scenarios: Record<string, Scenario> = {
 describe('window', () => {
   runScenarios(scenarios);
 
-  test('hears what is left on the other side, never that there is more', () => {
+  test('window: feedback on remaining calls lowers the count, never raises it', () => {
     const policy = window({ limit: 10, per: '1m' });
     const state = new Float64Array(policy.width);
     policy.init(state, 0, 0);
@@ -251,7 +251,7 @@ describe('window', () => {
     expect(policy.update(state, 0, { retryAfterMs: 5 }, 0)).toBe(false);
   });
 
-  test('a key is as good as new when its last call has left, however often it was refused since', () => {
+  test('window: is removable when its last call has left, despite later refusals', () => {
     const policy = window(TEN.window);
     const state = new Float64Array(policy.width);
     policy.init(state, 0, 0);
@@ -264,7 +264,7 @@ describe('window', () => {
     expect([policy.removableAt(state, 0), policy.evictableAt(state, 0)]).toEqual([70_000, 70_000]);
   });
 
-  test('a key whose past was forgotten too early has nothing left until that has left', () => {
+  test('window: a key evicted too early has nothing left until that has left', () => {
     const policy = window(TEN.window);
     const state = new Float64Array(policy.width).fill(7); // where another key was before
     policy.init(state, 0, 15_000, 70_000);
@@ -272,7 +272,7 @@ describe('window', () => {
     expect(left).toEqual([0, 0, 10]);
   });
 
-  test('says how it stands', () => {
+  test('window: rule status: what remains and when it opens', () => {
     const policy = window({ limit: 10, per: 60_000, steps: 6 });
     const state = new Float64Array(policy.width);
     policy.init(state, 0, 0);

@@ -1,19 +1,19 @@
 /**
- * Window: so many calls in any stretch of time.
+ * Sliding window, counted in steps: at most `limit` calls in any period of `per`.
  *
- * Where a bucket lets its burst through on top of its rate, up to twice as much in one minute, here no stretch of `per`
- * ever sees more than `limit`. Many an API counts just so: 100 in any minute.
+ * A token bucket lets its burst through on top of its rate, up to twice as much in one minute. Here no
+ * period of `per` ever sees more than `limit`, as many APIs count: 100 in any minute.
  *
- * To know that exactly one would have to remember every call. So time is cut into steps, and each remembers how many calls
- * began in it. A step counts until all of it has left the window:
+ * An exact count would need the time of every call. So time is divided into steps, each with the number of
+ * calls that began in it. A step counts until all of it has left the window:
  *
  *              │◀──────────── per ────────────▶│
  *     ──┬──────┼──┬───────┬───────┬───────┬────┼──▶ time
- *       │  2   ┊  │   0   │   3   │   1   │  2 ┊     8 of them count, though two may have left
+ *       │  2   ┊  │   0   │   3   │   1   │  2 ┊     8 calls count, though 2 may have left
  *     ──┴──────┼──┴───────┴───────┴───────┴────┼──
  *                                             now
  *
- * It is never too many, and a call comes back up to one step late: a sixteenth of the window, if nobody says otherwise.
+ * There is no overshoot. A call stops counting up to one step late: by default a sixteenth of the window.
  */
 
 import type { Millis } from '../core/clock.ts';
@@ -23,55 +23,55 @@ import { OptionReader } from '../core/options.ts';
 import { requireCost } from './cost.ts';
 import { type Policy, type State, timeToOpen } from './policy.ts';
 
-/** So many calls in any stretch of time. */
+/** Sliding window: at most so many calls in any period. */
 export interface WindowOptions {
-  /** Calls in any stretch of `per`. */
+  /** Calls in any period of `per`. */
   readonly limit: number;
   /** How long a call counts. */
   readonly per: Duration;
   /**
-   * In how many steps a window is cut, each at least a millisecond: the more, the sooner calls come back, for 8 bytes
-   * each a key. Default 16.
+   * Steps per window, each at least a millisecond. More steps free calls sooner, for 8 bytes per step and
+   * key. Default 16.
    */
   readonly steps?: number;
 }
 
 const MAX_STEPS = 1000;
 
-/** Steps are numbered from the origin of time on: shorter ones would have no whole numbers left. */
+/** Steps are numbered from the origin of time: shorter ones would exceed the whole numbers. */
 const MIN_STEP_MS: Millis = 1;
 
-const LAST_STEP = 0; //  the one of the last call; NaN before the first
-const COUNTS = 1; // of that step and as many before it as can count, in a ring
+const LAST_STEP = 0; // the step of the last call; NaN before the first
+const COUNTS = 1; //    ring buffer: that step, and the steps before it that still count
 
 export function window(options: WindowOptions, path = 'window'): Policy {
   const reader = OptionReader.collecting(path, options);
   const limit = reader.integer('limit', 1);
   const perMs = reader.duration('per');
   if (perMs < MIN_STEP_MS) reader.report('per', `at least ${MIN_STEP_MS} ms`);
-  const stepsMost = reader.number('steps', { min: 1, max: MAX_STEPS, integer: true }, 16);
+  const maxSteps = reader.number('steps', { min: 1, max: MAX_STEPS, integer: true }, 16);
   reader.finish();
 
-  const steps = Math.min(stepsMost, Math.floor(perMs / MIN_STEP_MS));
+  const steps = Math.min(maxSteps, Math.floor(perMs / MIN_STEP_MS));
   const stepMs = perMs / steps;
-  const ring = steps + 1; // what is left of the oldest one counts in full
-  /** The step of an instant. Rounded down, a quotient can miss the step that begins just there: it is one further on. */
+  const ring = steps + 1; // the oldest step is only partly in the window and counts in full
+  /** The step of an instant. The rounded quotient can miss a step that begins exactly there: then it is the next. */
   const stepAt = (now: Millis): number => {
     const step = Math.floor(now / stepMs);
     return (step + 1) * stepMs <= now ? step + 1 : step;
   };
-  const placeOf = (step: number): number => COUNTS + (((step % ring) + ring) % ring);
+  const indexOf = (step: number): number => COUNTS + (((step % ring) + ring) % ring);
 
-  /** When what was counted in a step has surely left the window. */
+  /** When all of a step has left the window. */
   const leavesAt = (step: number): Millis => (step + ring) * stepMs;
 
-  /** Brings a key to the step of `now`; time that goes back stands still. */
-  const roll = (state: State, i: number, now: Millis): number => {
+  /** Advances a key to the step of `now`; time that goes backwards stands still. */
+  const advance = (state: State, i: number, now: Millis): number => {
     const step = stepAt(now);
     const last = state[i + LAST_STEP];
     if (step <= last) return last;
     const from = Number.isNaN(last) ? step : Math.max(last + 1, step - steps);
-    for (let gone = from; gone <= step; gone++) state[i + placeOf(gone)] = 0;
+    for (let cleared = from; cleared <= step; cleared++) state[i + indexOf(cleared)] = 0;
     state[i + LAST_STEP] = step;
     return step;
   };
@@ -82,20 +82,20 @@ export function window(options: WindowOptions, path = 'window'): Policy {
     return sum;
   };
 
-  /** Looking must not change anything, so it happens on a copy. */
+  /** Reading must not change the state, so it advances a scratch copy. */
   const scratch = new Float64Array(COUNTS + ring);
-  const leftAt = (state: State, i: number, now: Millis): number => {
+  const remainingAt = (state: State, i: number, now: Millis): number => {
     for (let n = 0; n < scratch.length; n++) scratch[n] = state[i + n];
-    roll(scratch, 0, now);
+    advance(scratch, 0, now);
     return limit - countOf(scratch, 0);
   };
 
-  /** Whole milliseconds until `cost` fits: when enough of the oldest steps have left. */
+  /** Whole milliseconds until `cost` fits: until enough of the oldest steps have left the window. */
   const retryAfter = (state: State, i: number, cost: number, now: Millis): Millis => {
     const newest = state[i + LAST_STEP];
     let missing = cost - (limit - countOf(state, i));
     for (let step = newest - steps; step <= newest; step++) {
-      missing -= state[i + placeOf(step)];
+      missing -= state[i + indexOf(step)];
       if (missing <= 0) return Math.max(1, Math.ceil(leavesAt(step) - now));
     }
     return NEVER;
@@ -114,75 +114,75 @@ export function window(options: WindowOptions, path = 'window'): Policy {
       state.fill(0, i, i + COUNTS + ring);
       state[i + LAST_STEP] = Number.NaN;
       if (freshAt <= now) return;
-      const step = Math.min(stepAt(now), Math.ceil(freshAt / stepMs) - ring); // the one that has left by then
+      const step = Math.min(stepAt(now), Math.ceil(freshAt / stepMs) - ring); // has left the window by then
       state[i + LAST_STEP] = step;
-      state[i + placeOf(step)] = limit;
+      state[i + indexOf(step)] = limit;
     },
 
     check(state, i, cost, now) {
       requireCost(cost);
-      if (cost === 0) return allow(Math.max(0, leftAt(state, i, now)));
+      if (cost === 0) return allow(Math.max(0, remainingAt(state, i, now)));
       if (cost > limit) return deny(NEVER);
-      const step = roll(state, i, now);
-      const left = limit - countOf(state, i) - cost;
-      if (left < 0) return deny(retryAfter(state, i, cost, now));
-      state[i + placeOf(step)] += cost;
-      return allow(left);
+      const step = advance(state, i, now);
+      const remaining = limit - countOf(state, i) - cost;
+      if (remaining < 0) return deny(retryAfter(state, i, cost, now));
+      state[i + indexOf(step)] += cost;
+      return allow(remaining);
     },
 
-    /** It counts as of then. What would have left by then still counts, with the oldest: until then it has not. */
+    /** Counts the cost at `dueAt`. Steps that leave before then still count until then: they move to the oldest step. */
     deferTo(state, i, cost, dueAt) {
-      const [asked, due] = [state[i + LAST_STEP], stepAt(dueAt)];
-      if (due <= asked) return;
-      state[i + placeOf(asked)] -= cost;
-      let kept = 0;
-      for (let step = asked - steps; step <= Math.min(asked, due - ring); step++) {
-        kept += state[i + placeOf(step)];
+      const [checked, due] = [state[i + LAST_STEP], stepAt(dueAt)];
+      if (due <= checked) return;
+      state[i + indexOf(checked)] -= cost;
+      let carried = 0;
+      for (let step = checked - steps; step <= Math.min(checked, due - ring); step++) {
+        carried += state[i + indexOf(step)];
       }
-      roll(state, i, dueAt);
-      state[i + placeOf(due - steps)] += kept;
-      state[i + placeOf(due)] += cost;
+      advance(state, i, dueAt);
+      state[i + indexOf(due - steps)] += carried;
+      state[i + indexOf(due)] += cost;
     },
 
-    available: (state, i, now) => Math.max(0, Math.floor(leftAt(state, i, now))),
+    available: (state, i, now) => Math.max(0, Math.floor(remainingAt(state, i, now))),
 
-    /** What was not used is taken off the step it was counted in, if that still counts. */
+    /** Subtracts what was not used from the step it was counted in, if that still counts. */
     settle(state, i, { outcome, cost, used = cost, dueAt }, now) {
       const unused = outcome === 'ignored' ? cost : cost - used;
-      const newest = roll(state, i, now);
+      const newest = advance(state, i, now);
       const step = unused > 0 ? stepAt(dueAt) : newest;
       if (step < newest - steps || step > newest) return;
-      state[i + placeOf(step)] = Math.max(0, state[i + placeOf(step)] - unused);
+      state[i + indexOf(step)] = Math.max(0, state[i + indexOf(step)] - unused);
     },
 
-    update(state, i, news, now) {
-      if (!('hits' in news || 'remaining' in news)) return false;
-      const step = roll(state, i, now);
-      const left = limit - countOf(state, i);
-      // Who counts on the other side knows better, but never that there is more than we know of.
-      const hits = 'hits' in news ? news.hits : Math.max(0, left - news.remaining);
-      state[i + placeOf(step)] += hits;
+    update(state, i, feedback, now) {
+      if (!('hits' in feedback || 'remaining' in feedback)) return false;
+      const step = advance(state, i, now);
+      const remaining = limit - countOf(state, i);
+      // The server's count may lower ours, never raise it.
+      const hits = 'hits' in feedback ? feedback.hits : Math.max(0, remaining - feedback.remaining);
+      state[i + indexOf(step)] += hits;
       return true;
     },
 
     removableAt: (state, i) => lastLeavesAt(state, i),
     evictableAt: (state, i) => lastLeavesAt(state, i),
 
-    keyState: (state, i, now) => ({ remaining: leftAt(state, i, now) }),
+    keyState: (state, i, now) => ({ remaining: remainingAt(state, i, now) }),
 
     ruleStatuses(state, i, now) {
-      const remaining = Math.max(0, leftAt(state, i, now));
+      const remaining = Math.max(0, remainingAt(state, i, now));
       const freshInMs = Math.max(0, Math.ceil(lastLeavesAt(state, i) - now));
       const terms = { quota: limit, windowMs: perMs };
       return [{ kind, ...terms, remaining, freshInMs, ...timeToOpen(policy, state, i, now) }];
     },
   };
 
-  /** When the last call has left. */
+  /** When the last call leaves the window. */
   const lastLeavesAt = (state: State, i: number): Millis => {
     const newest = state[i + LAST_STEP];
     for (let step = newest; step >= newest - steps; step--) {
-      if (state[i + placeOf(step)] > 0) return leavesAt(step);
+      if (state[i + indexOf(step)] > 0) return leavesAt(step);
     }
     return -Infinity;
   };

@@ -1,3 +1,3 @@
-/** What users of this package need to test without sleeping. */
+/** `sluice/testing`: helpers for tests that do not sleep. */
 
 export { VirtualClock } from './virtual-clock.ts';

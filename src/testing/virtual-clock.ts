@@ -3,16 +3,14 @@ import { Heap } from '../core/heap.ts';
 import { requireNumber } from '../core/options.ts';
 
 /**
- * A clock that moves only when told to.
- *
- * Public on purpose: whoever limits with this package will want to test without sleeping too.
+ * A clock that moves only when a test advances it.
  *
  *     const clock = new VirtualClock();
  *     const api = limiter({ limit: { spacing: { every: '6s' } }, clock });
- *     api.ask('alice');      // allow
- *     api.ask('alice');      // deny, retry after 6000
+ *     api.check('alice');    // allow
+ *     api.check('alice');    // deny, retry after 6000
  *     clock.advance(6000);
- *     api.ask('alice');      // allow
+ *     api.check('alice');    // allow
  */
 export class VirtualClock implements Clock {
   #now: Millis;
@@ -37,7 +35,7 @@ export class VirtualClock implements Clock {
     };
   }
 
-  /** Moves time on, never back, and wakes whoever wanted to be woken on the way. */
+  /** Advances the time and calls the timers that are due on the way, each at its instant. */
   advance(span: Millis): void {
     requireNumber('span', span, { min: 0 });
     const end = this.#now + span;
@@ -46,12 +44,11 @@ export class VirtualClock implements Clock {
       this.#now = Math.max(this.#now, next.at);
       if (next.isActive) next.callback();
     }
-    this.#now = Math.max(this.#now, end); // somebody who was woken may have moved it further
+    this.#now = Math.max(this.#now, end); // a callback may have advanced it further
   }
 
   /**
-   * Moves time on like `advance`, but lets everybody who was woken finish what they do (promises
-   * and all) before time goes on to the next alarm.
+   * Advances like `advance`, but lets the promises that a timer resolves run to completion before the next timer.
    */
   async advanceAsync(span: Millis): Promise<void> {
     requireNumber('span', span, { min: 0 });
@@ -68,13 +65,13 @@ export class VirtualClock implements Clock {
 
 interface Timer {
   readonly at: Millis;
-  /** Whoever set its alarm first is woken first. */
+  /** Timers of the same instant are called in the order they were set. */
   readonly sequence: number;
   readonly callback: () => void;
   isActive: boolean;
 }
 
-/** More turns of the promise queue than any chain of ours is long. */
+/** More microtask turns than the longest promise chain of this package needs. */
 const MICROTASK_TURNS = 50;
 
 async function drainMicrotasks(): Promise<void> {

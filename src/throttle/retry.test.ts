@@ -14,21 +14,21 @@ type Work = (name: string) => Promise<Answer>;
 
 const half = () => 0.5;
 
-/** A call whose tries are written down, each answered by the next of `answers`, 10 ms later. */
-function tell(answers: readonly (Answer | Error)[], options: Partial<ThrottleOptions<Work>> = {}) {
+/** A call whose attempts are logged; each gets the next of `answers` after 10 ms. */
+function setUp(answers: readonly (Answer | Error)[], options: Partial<ThrottleOptions<Work>> = {}) {
   const clock = new VirtualClock();
-  const story: string[] = [];
+  const log: string[] = [];
   const left = [...answers];
   const work = async (name: string): Promise<Answer> => {
     const answer = left.shift() ?? { outcome: 'ok' };
-    story.push(
+    log.push(
       `${clock.now()} ${name}: ${answer instanceof Error ? answer.message : answer.outcome}`,
     );
     await new Promise<void>((done) => clock.wakeAt(clock.now() + 10, done));
     if (answer instanceof Error) throw answer;
     return answer;
   };
-  const sink = limiter({ limit: { adaptive: { fixed: 5 } }, clock, random: half });
+  const sink = limiter({ limit: { concurrency: 5 }, clock, random: half });
   const call = throttle(work, {
     limiter: sink,
     outcome: (error, result) => (error ? 'failed' : (result?.outcome ?? 'ok')),
@@ -36,19 +36,19 @@ function tell(answers: readonly (Answer | Error)[], options: Partial<ThrottleOpt
     retry: true,
     ...options,
   } as ThrottleOptions<Work>);
-  return { clock, story, sink, call };
+  return { clock, log, sink, call };
 }
 
 const busy: Answer = { outcome: 'busy' };
 const ok: Answer = { outcome: 'ok' };
 
 describe('retry', () => {
-  test('comes back later each time, and by a random part of it', async () => {
-    const { clock, story, call, sink } = tell([busy, { outcome: 'timeout' }, busy, ok]);
+  test('backs off exponentially, with jitter', async () => {
+    const { clock, log, call, sink } = setUp([busy, { outcome: 'timeout' }, busy, ok]);
     const result = call('a');
     await clock.advanceAsync(2000);
     expect(await result).toEqual(ok);
-    expect(story).toEqual(['0 a: busy', '60 a: timeout', '170 a: busy', '380 a: ok']);
+    expect(log).toEqual(['0 a: busy', '60 a: timeout', '170 a: busy', '380 a: ok']);
     expect(sink.stats()).toMatchObject({
       allowed: 4,
       held: 0,
@@ -56,30 +56,30 @@ describe('retry', () => {
     });
   });
 
-  test('every try is timed on its own', async () => {
-    const { clock, call, sink } = tell([busy, ok]);
+  test('times every attempt separately', async () => {
+    const { clock, call, sink } = setUp([busy, ok]);
     const result = call('a');
     await clock.advanceAsync(2000);
     await result;
     expect(sink.stats().rttMs).toMatchObject({ count: 1, sumMs: 10 });
   });
 
-  test('gives what it got once it has tried often enough', async () => {
-    const { clock, story, call } = tell([busy, busy, busy], { retry: 2 });
+  test('returns the last result after the last retry', async () => {
+    const { clock, log, call } = setUp([busy, busy, busy], { retry: 2 });
     const result = call('a');
     await clock.advanceAsync(2000);
     expect(await result).toEqual(busy);
-    expect(story).toHaveLength(3);
+    expect(log).toHaveLength(3);
   });
 
-  test('what says nothing about load is not tried again, and errors stay errors', async () => {
-    const { clock, story, call } = tell([new Error('no such thing')]);
+  test('does not retry an outcome that is not listed, and passes its error on', async () => {
+    const { clock, log, call } = setUp([new Error('no such thing')]);
     const result = call('a');
     result.catch(() => {});
     await clock.advanceAsync(2000);
     await expect(result).rejects.toThrow('no such thing');
-    expect(story).toHaveLength(1);
-    const again = tell([new Error('flaky'), ok], {
+    expect(log).toHaveLength(1);
+    const again = setUp([new Error('flaky'), ok], {
       retry: { on: ['failed'], initialDelay: '10ms' },
     });
     const second = again.call('b');
@@ -87,27 +87,27 @@ describe('retry', () => {
     expect(await second).toEqual(ok);
   });
 
-  test('never before it was told to, and nobody else either', async () => {
-    const { clock, story, call } = tell([{ outcome: 'busy', retryAfterMs: 3000 }, ok, ok], {
+  test('keeps the Retry-After of a server, for other calls too', async () => {
+    const { clock, log, call } = setUp([{ outcome: 'busy', retryAfterMs: 3000 }, ok, ok], {
       wait: '10s',
     });
     const first = call('a');
     await clock.advanceAsync(100);
-    const second = call('b'); // waits: the other side wants nothing more for 3 s
+    const second = call('b'); // waits: the key is in cool-down for 3 s
     await clock.advanceAsync(5000);
     await Promise.all([first, second]);
-    expect(story).toEqual(['0 a: busy', '3010 b: ok', '3060 a: ok']);
+    expect(log).toEqual(['0 a: busy', '3010 b: ok', '3060 a: ok']);
   });
 
-  test('a "come back tomorrow" is not waited for', async () => {
-    const { clock, call } = tell([{ outcome: 'busy', retryAfterMs: 86_400_000 }]);
+  test('does not wait for a Retry-After above maxDelay', async () => {
+    const { clock, call } = setUp([{ outcome: 'busy', retryAfterMs: 86_400_000 }]);
     const result = call('a');
     await clock.advanceAsync(10);
     expect(await result).toMatchObject(busy);
   });
 
-  test('only so many may be backing off at once', async () => {
-    const { clock, story, call } = tell([busy, busy, busy, busy], { retry: { maxWaiting: 2 } });
+  test('bounds the number of calls backing off at once', async () => {
+    const { clock, log, call } = setUp([busy, busy, busy, busy], { retry: { maxWaiting: 2 } });
     const results = ['a', 'b', 'c', 'd'].map((name) => call(name));
     await clock.advanceAsync(2000);
     expect((await Promise.all(results)).map(({ outcome }) => outcome)).toEqual([
@@ -116,21 +116,21 @@ describe('retry', () => {
       'busy',
       'busy',
     ]);
-    expect(story).toHaveLength(6);
+    expect(log).toHaveLength(6);
   });
 
-  test('an abort ends the wait at once, and nothing comes after it', async () => {
-    const giveUp = new AbortController();
-    const { clock, story, call } = tell([busy, busy], { signal: giveUp.signal });
+  test('an abort ends the back-off at once, without another attempt', async () => {
+    const abort = new AbortController();
+    const { clock, log, call } = setUp([busy, busy], { signal: abort.signal });
     const result = call('a');
     await clock.advanceAsync(20);
-    giveUp.abort(new Error('enough'));
+    abort.abort(new Error('enough'));
     await expect(result).rejects.toThrow('enough');
     await clock.advanceAsync(5000);
-    expect(story).toEqual(['0 a: busy']);
+    expect(log).toEqual(['0 a: busy']);
   });
 
-  test('callers that failed together do not return together', async () => {
+  test('spreads the retries of calls that failed together', async () => {
     const clock = new VirtualClock();
     const times = new Set<number>();
     const seen = new Map<number, number>();
@@ -155,23 +155,23 @@ describe('retry', () => {
     expect(times.size).toBeGreaterThan(25);
   });
 
-  test('a second try that is refused gives what the first one brought', async () => {
+  test('returns the first result if the limit refuses the retry', async () => {
     const clock = new VirtualClock();
-    const heard: number[] = [];
+    const retries: number[] = [];
     const call = throttle(async () => 'busy', {
       limit: { bucket: { rate: '1/m', burst: 1 } },
       clock,
       outcome: () => 'busy',
       wait: '1s',
-      retry: { maxRetries: 2, initialDelay: 5, onRetry: (_tried, n) => heard.push(n) },
+      retry: { maxRetries: 2, initialDelay: 5, onRetry: (_attempt, n) => retries.push(n) },
     });
     const result = call();
     await clock.advanceAsync(5000);
     expect(await result).toBe('busy');
-    expect(heard).toEqual([]); // nothing was given up
+    expect(retries).toEqual([]); // no result was discarded
   });
 
-  test('one signal is for all tries of a call', async () => {
+  test('reads the signal once for all attempts of a call', async () => {
     const clock = new VirtualClock();
     let made = 0;
     const call = throttle(async () => 'busy', {
@@ -191,8 +191,8 @@ describe('retry', () => {
     expect(made).toBe(1);
   });
 
-  test('nonsense is named', () => {
-    const make = (retry: unknown) => () => tell([], { retry: retry as never });
+  test('refuses invalid options by name', () => {
+    const make = (retry: unknown) => () => setUp([], { retry: retry as never });
     expect(make({ maxRetries: -1 })).toThrow('retry.maxRetries');
     expect(make({ tims: 1 })).toThrow('retry.tims');
     expect(make('often')).toThrow('`retry` to be true, a number of times, or an object');

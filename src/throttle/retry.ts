@@ -1,13 +1,13 @@
 /**
- * Trying again, with manners.
+ * Retries with exponential back-off and full jitter.
  *
- * A call that was told "busy" waits before it comes back, longer each time, and by a random part of
- * that: callers that failed together must not return together. If the other side said when to come
- * back, nobody comes before. Between two tries a call holds no place, and each try asks the limit
- * anew and is timed on its own, so a retry is a call like any other.
+ *     delay before retry n = Retry-After + random() × min(maxDelay, initialDelay × 2ⁿ⁻¹)
  *
- * Bounded both ways: so many tries a call, and so many calls that may be backing off at once. During
- * an outage everything backs off, and an unbounded crowd of those would eat the memory.
+ * Jitter keeps calls that failed together from retrying together. Between attempts a call holds no permit; each attempt
+ * acquires, times and settles its own, so a retry counts like any other call.
+ *
+ * Two bounds: retries per call, and calls backing off at once. In an outage every call backs off, and without the
+ * second bound they would fill the memory.
  */
 
 import { type Clock, type Millis, schedule } from '../core/clock.ts';
@@ -18,28 +18,28 @@ import { OptionReader } from '../core/options.ts';
 import type { Random } from '../core/random.ts';
 import { isAbortSignal } from '../limiter/validate.ts';
 
-/** When to try again, how often and how soon. */
+/** Which calls are retried, how often and when. */
 export interface RetryOptions {
-  /** How often to try again after the first time. Default 3. */
+  /** The most retries per call. Default 3. */
   readonly maxRetries?: number;
-  /** The longest first back-off; each further one may be twice as long. Default 100 ms. */
+  /** The longest back-off before the first retry; doubles with each retry. Default 100 ms. */
   readonly initialDelay?: Duration;
-  /** The longest back-off, and the longest "come back in" worth waiting for. Default 30 s. */
+  /** The longest back-off, and the longest Retry-After worth waiting for. Default 30 s. */
   readonly maxDelay?: Duration;
-  /** The most calls that may be backing off at once; one more fails with what it has. Default 1,000. */
+  /** The most calls backing off at once; one more ends with its last result. Default 1,000. */
   readonly maxWaiting?: number;
-  /** What is tried again: a list of outcomes, or a function that decides. Default busy and timeout. */
+  /** What is retried: a list of outcomes, or a function that decides. Default busy and timeout. */
   readonly on?: readonly Outcome[] | ((attempt: Attempt) => boolean);
-  /** Hears of what is given up, when the next try begins. `n` is 1 before the first retry. */
+  /** Called with the discarded attempt when a retry starts. `n` is 1 for the first retry. */
   readonly onRetry?: (attempt: Attempt, n: number) => void;
 }
 
-/** What became of one try. */
+/** The result of one attempt. */
 export interface Attempt {
   readonly outcome: Outcome;
-  /** How long the other side wants nothing more, if it said so. */
+  /** The server's Retry-After, if it sent one. */
   readonly retryAfterMs?: Millis | undefined;
-  /** What was thrown, if anything was. */
+  /** The error, if the attempt threw one. */
   readonly error?: unknown;
   readonly result?: unknown;
 }
@@ -72,16 +72,17 @@ export class RetryPolicy {
     reader.finish();
   }
 
-  /** How long before try `n` (1 is the first retry); undefined if there shall be none. */
+  /** The delay before retry `n` (1 is the first); undefined: no retry. */
   delayMs(n: number, attempt: Attempt): Millis | undefined {
     const { retryAfterMs = 0 } = attempt;
-    const isOver = n > this.#maxRetries || this.#backingOff >= this.#maxWaiting;
-    if (isOver || retryAfterMs > this.#maxDelayMs || !this.#isRetryable(attempt)) return undefined;
+    const isExhausted = n > this.#maxRetries || this.#backingOff >= this.#maxWaiting;
+    if (isExhausted || retryAfterMs > this.#maxDelayMs || !this.#isRetryable(attempt))
+      return undefined;
     const backOffMs = Math.min(this.#maxDelayMs, this.#initialDelayMs * 2 ** (n - 1));
     return retryAfterMs + backOffMs * this.#random();
   }
 
-  /** Try `n` begins, in the place of what `last` brought. */
+  /** Attempt `n` starts and replaces the result of `last`. */
   notifyRetry(last: Attempt, n: number): void {
     this.#onRetry?.(last, n - 1);
   }
@@ -91,10 +92,10 @@ export class RetryPolicy {
     signal?.throwIfAborted();
     this.#backingOff++;
     try {
-      await new Promise<void>((wake, giveUp) => {
+      await new Promise<void>((wake, reject) => {
         const onAbort = (): void => {
           cancel();
-          giveUp(signal?.reason);
+          reject(signal?.reason);
         };
         const cancel = schedule(
           this.#clock,
@@ -120,12 +121,12 @@ function readRetryable(reader: OptionReader): (attempt: Attempt) => boolean {
   const given = reader.get('on') ?? ['busy', 'timeout'];
   if (typeof given === 'function') return given as (attempt: Attempt) => boolean;
   if (!Array.isArray(given) || !given.every((name) => OUTCOMES.includes(name))) {
-    reader.throwFor('on', `a function, or a list out of ${OUTCOMES.join(', ')}`);
+    reader.throwFor('on', `a function, or a list of ${OUTCOMES.join(', ')}`);
   }
   return ({ outcome }) => given.includes(outcome);
 }
 
-/** One signal for all calls, or one that is found in a call's arguments. */
+/** One signal for all calls, or a function that finds it in a call's arguments. */
 export function signalGetter<A extends unknown[]>(
   signal: unknown,
 ): ((...args: A) => AbortSignal | undefined) | undefined {

@@ -1,8 +1,8 @@
 /**
- * Doing the work that a permit was given for, and saying how it went.
+ * Runs a call with a permit and settles the permit with the call's result.
  *
- * Whatever the work does (answers, promises, throws) and whatever those say who judge it, the permit is
- * settled once and never lost, and the caller hears of its own error and of no other.
+ * Whether the call returns, returns a promise or throws, and whatever the hooks do, the permit is settled exactly once.
+ * An error of the call takes precedence over an error of a hook.
  */
 
 import type { Millis } from '../core/clock.ts';
@@ -10,14 +10,14 @@ import type { Outcome } from '../core/decision.ts';
 import type { Permit, PermitResult } from '../limiter/permit.ts';
 import type { Attempt } from './retry.ts';
 
-/** How somebody says how a call went. */
+/** The options of `throttle` that read a call's result. */
 export interface SettleHooks {
   readonly used: ((result: unknown) => number) | undefined;
   readonly outcome: ((error: unknown, result: unknown) => Outcome) | undefined;
   readonly retryAfter: ((error: unknown, result: unknown) => Millis | undefined) | undefined;
 }
 
-/** Does the work and says how it went, whether it answers at once or with a promise. */
+/** Runs and settles a call, sync or async. */
 export function runAndSettle(permit: Permit, hooks: SettleHooks, work: () => unknown): unknown {
   let result: unknown;
   try {
@@ -26,9 +26,15 @@ export function runAndSettle(permit: Permit, hooks: SettleHooks, work: () => unk
     settleThrown(permit, hooks, error);
     throw error;
   }
-  if (!isPromiseLike(result)) return settleReturned(permit, hooks, result);
+  if (!isPromiseLike(result)) {
+    settleReturned(permit, hooks, result);
+    return result;
+  }
   return result.then(
-    (value) => settleReturned(permit, hooks, value),
+    (value) => {
+      settleReturned(permit, hooks, value);
+      return value;
+    },
     (error) => {
       settleThrown(permit, hooks, error);
       throw error;
@@ -36,81 +42,61 @@ export function runAndSettle(permit: Permit, hooks: SettleHooks, work: () => unk
   );
 }
 
-/** Does the work and keeps what became of it: whether it is the last word is not known yet. */
+/** Runs and settles one attempt of several, and returns its result or error as a value. */
 export async function runAttempt(
   permit: Permit,
   hooks: SettleHooks,
   work: () => unknown,
 ): Promise<Attempt> {
-  let said: PermitResult = {};
-  const onResult = (own: PermitResult): void => {
-    said = own;
-  };
-  const told = () => ({ outcome: said.outcome ?? 'ok', retryAfterMs: said.retryAfterMs });
   let result: unknown;
   try {
     result = await work();
   } catch (error) {
-    settleThrown(permit, hooks, error, onResult);
-    return { ...told(), error };
+    const { outcome = 'ok', retryAfterMs } = settleThrown(permit, hooks, error);
+    return { outcome, retryAfterMs, error };
   }
-  settleReturned(permit, hooks, result, onResult);
-  return { ...told(), result };
+  const { outcome = 'ok', retryAfterMs } = settleReturned(permit, hooks, result);
+  return { outcome, retryAfterMs, result };
 }
 
-type OnResult = (said: PermitResult) => void;
-
-function settleReturned(
-  permit: Permit,
-  hooks: SettleHooks,
-  result: unknown,
-  onResult?: OnResult,
-): unknown {
+function settleReturned(permit: Permit, hooks: SettleHooks, result: unknown): PermitResult {
   const { used, outcome, retryAfter } = hooks;
-  settleOrDefault(permit, {}, onResult, () => ({
+  return settleOrDefault(permit, {}, () => ({
     ...(used && { used: used(result) }),
     ...(outcome && { outcome: outcome(undefined, result) }),
     ...retryAfterField(retryAfter?.(undefined, result)),
   }));
-  return result;
 }
 
-/** The caller hears of its own error, whatever its `outcome` makes of it. */
-function settleThrown(
-  permit: Permit,
-  hooks: SettleHooks,
-  error: unknown,
-  onResult?: OnResult,
-): void {
+/** An error of a hook is dropped: the caller gets the error of the call. */
+function settleThrown(permit: Permit, hooks: SettleHooks, error: unknown): PermitResult {
   const { outcome, retryAfter } = hooks;
-  const usual = { outcome: outcomeOfError(error) };
+  const fallback = { outcome: outcomeOfError(error) };
   try {
-    settleOrDefault(permit, usual, onResult, () => ({
-      ...(outcome ? { outcome: outcome(error, undefined) } : usual),
+    return settleOrDefault(permit, fallback, () => ({
+      ...(outcome ? { outcome: outcome(error, undefined) } : fallback),
       ...retryAfterField(retryAfter?.(error, undefined)),
     }));
   } catch {
-    // settled as usual; the error that matters is on its way
+    return fallback;
   }
 }
 
 const retryAfterField = (retryAfterMs: Millis | undefined): PermitResult =>
   retryAfterMs === undefined ? {} : { retryAfterMs };
 
-/** Settles with what `judge` says, and as usual if it cannot say: a permit is never lost. */
+/** Settles with the result of the hooks, or with the default if a hook throws. */
 function settleOrDefault(
   permit: Permit,
-  usual: PermitResult,
-  onResult: OnResult | undefined,
-  judge: () => PermitResult,
-): void {
-  onResult?.(usual);
+  fallback: PermitResult,
+  runHooks: () => PermitResult,
+): PermitResult {
   try {
-    const said = judge();
-    permit.settle(said);
-    onResult?.(said);
+    const settlement = runHooks();
+    permit.settle(settlement);
+    return settlement;
   } catch (error) {
-    permit.settle(usual); // counts only if the first did not
+    permit.settle(fallback); // no effect if the first settle succeeded
     throw error;
   }
 }

@@ -1,5 +1,6 @@
 import { describe, expect, expectTypeOf, test } from 'vitest';
 import { DeniedError } from '../core/errors.ts';
+import { all } from '../limiter/composite-limiter.ts';
 import { limiter } from '../limiter/limiter.ts';
 import { VirtualClock } from '../testing/virtual-clock.ts';
 import { throttle, throttled } from './throttle.ts';
@@ -7,7 +8,7 @@ import { throttle, throttled } from './throttle.ts';
 const once = { bucket: { rate: '1/6s', burst: 1 } } as const;
 
 describe('throttle', () => {
-  test('a function keeps its arguments, its result and its this', () => {
+  test('passes arguments, result and this on', () => {
     const counter = {
       count: 0,
       add: throttle(
@@ -24,7 +25,7 @@ describe('throttle', () => {
     expect(counter.count).toBe(10);
   });
 
-  test('a refusal says which key, and until when', () => {
+  test('a DeniedError names the key and the time to retry', () => {
     const options = { limit: once, clock: new VirtualClock(), key: (user: string) => user };
     const greet = throttle((user: string) => `hello ${user}`, options);
     expect(greet('alice')).toBe('hello alice');
@@ -38,7 +39,7 @@ describe('throttle', () => {
     }
   });
 
-  test('a refused call is skipped, or answered by somebody else', () => {
+  test('onDeny: skips a refused call, or returns the result of a function', () => {
     const clock = new VirtualClock();
     const skipping = throttle((n: number) => n, { limit: once, clock, onDeny: 'skip' });
     expect([skipping(1), skipping(2)]).toEqual([1, undefined]);
@@ -50,22 +51,22 @@ describe('throttle', () => {
     expect([answering(1), answering(2)]).toEqual([1, -12_000]);
   });
 
-  test('the seed of it all: one call every six seconds, whoever waits gets a turn', async () => {
+  test('wait: spacing of 6 s serves waiting calls in order, 6 s apart', async () => {
     const clock = new VirtualClock();
     const limit = { spacing: { every: '6s', reserve: 5 } } as const;
-    const story: string[] = [];
+    const log: string[] = [];
     const call = throttle(
       async (name: string) => {
-        story.push(`${clock.now()} ${name}`);
+        log.push(`${clock.now()} ${name}`);
       },
       { limit, clock, wait: true },
     );
     for (const name of ['a', 'b', 'c']) call(name);
     await clock.advanceAsync(20_000);
-    expect(story).toEqual(['0 a', '6000 b', '12000 c']);
+    expect(log).toEqual(['0 a', '6000 b', '12000 c']);
   });
 
-  test('waits no longer than it was told, and not after an abort', async () => {
+  test('wait: ends at its limit and at an abort', async () => {
     const clock = new VirtualClock();
     const hurried = throttle(async () => 'done', { limit: once, clock, wait: '5s' });
     expect(await hurried()).toBe('done');
@@ -83,7 +84,7 @@ describe('throttle', () => {
     await expect(waiting).rejects.toThrow('never mind');
   });
 
-  test('cost is estimated, and settled with what was really used', async () => {
+  test('used: corrects the charged cost by what the call used', async () => {
     const clock = new VirtualClock();
     const tokens = limiter({ limit: { bucket: { rate: '1000/m' } }, clock });
     const complete = throttle(async (prompt: string, _max: number) => prompt.length, {
@@ -97,7 +98,7 @@ describe('throttle', () => {
     expect(tokens.inspect('').remaining).toBe(983);
   });
 
-  test('how a call went is told: by its result, its error, or whoever knows better', async () => {
+  test('outcome: an adaptive limit learns from results and errors', async () => {
     const clock = new VirtualClock();
     const limit = { adaptive: { initial: 4, decreaseRatio: 0.5 } } as const;
     const sink = limiter({ limit, clock });
@@ -121,8 +122,8 @@ describe('throttle', () => {
     expect(sink.inspect('').limit).toBe(1);
   });
 
-  test('an error is passed on, and does not hold a place in flight', () => {
-    const limit = { adaptive: { fixed: 1 } } as const;
+  test('an error of the function is passed on and its permit settled', () => {
+    const limit = { concurrency: 1 } as const;
     const shared = limiter({ limit, clock: new VirtualClock() });
     const fail = throttle(
       () => {
@@ -135,8 +136,8 @@ describe('throttle', () => {
     expect(shared.stats().held).toBe(0);
   });
 
-  test('a judge that fails loses nothing', async () => {
-    const shared = limiter({ limit: { adaptive: { fixed: 1 } }, clock: new VirtualClock() });
+  test('an error of the outcome or used option leaves no permit unsettled', async () => {
+    const shared = limiter({ limit: { concurrency: 1 }, clock: new VirtualClock() });
     const outcome = () => {
       throw new Error('no idea');
     };
@@ -155,17 +156,17 @@ describe('throttle', () => {
     expect(shared.inspect('').inFlight).toBe(0);
   });
 
-  test('without waiting, a place later is a refusal, and stays free for others', () => {
+  test('without wait, a reserved place is a refusal and stays free', () => {
     const clock = new VirtualClock();
     const limit = { spacing: { every: '6s', reserve: 1 } } as const;
     const shared = limiter({ limit, clock });
     const call = throttle(() => 'done', { limiter: shared });
     expect(call()).toBe('done');
     expect(() => call()).toThrow('try again in 6000 ms');
-    expect(shared.check('')).toEqual({ verdict: 'wait', waitMs: 6000 });
+    expect(shared.check('')).toEqual({ verdict: 'wait', waitMs: 6000, dueAt: 6000 });
   });
 
-  test('a method is decorated', () => {
+  test('throttled: decorates a method', () => {
     const greet = (name: string) => `hello ${name}`;
     const decorate = throttled({ limit: once, clock: new VirtualClock() });
     const limited = decorate(greet, {} as ClassMethodDecoratorContext);
@@ -175,29 +176,90 @@ describe('throttle', () => {
 
   test.each([
     [
-      'nothing to call',
+      'a missing function',
       () => throttle(undefined as never, { limit: once }),
       /`fn` to be a function/,
     ],
-    ['no limit', () => throttle(() => 1, {} as never), /`limit` to be/],
+    ['a missing limit', () => throttle(() => 1, {} as never), /`limit` to be/],
     ['a misspelt option', () => throttle(() => 1, { limit: once, kye: 1 } as never), /`kye`/],
-    ['an odd wait', () => throttle(async () => 1, { limit: once, wait: 'soon' }), /`wait`/],
-    ['an odd key', () => throttle(() => 1, { limit: once, key: 5 } as never), /`key` to be a func/],
-    ['an odd signal', () => throttle(() => 1, { limit: once, signal: 5 } as never), /`signal`/],
-    ['no limiter', () => throttle(() => 1, { limiter: undefined } as never), /`limiter`/],
+    ['an invalid wait', () => throttle(async () => 1, { limit: once, wait: 'soon' }), /`wait`/],
+    [
+      'an invalid key',
+      () => throttle(() => 1, { limit: once, key: 5 } as never),
+      /`key` to be a func/,
+    ],
+    ['an invalid signal', () => throttle(() => 1, { limit: once, signal: 5 } as never), /`signal`/],
+    ['an undefined limiter', () => throttle(() => 1, { limiter: undefined } as never), /`limiter`/],
     [
       'a limit beside a limiter',
       () => throttle(() => 1, { limiter: limiter({ limit: once }), limit: once } as never),
       /`limit` to be left out when a limiter is given/,
     ],
-    ['an odd onDeny', () => throttle(() => 1, { limit: once, onDeny: 'cry' as never }), /`onDeny`/],
+    [
+      'an unknown onDeny',
+      () => throttle(() => 1, { limit: once, onDeny: 'cry' as never }),
+      /`onDeny`/,
+    ],
   ])('refuses %s', (_what, make, message) => {
     expect(make).toThrow(message);
   });
 });
 
-describe('the type of a wrapped function', () => {
-  test('is the type of the function', () => {
+describe('throttle: error messages', () => {
+  const rejection = (call: Promise<unknown>): Promise<string> =>
+    call.then(
+      () => 'allowed',
+      (error: Error) => error.message,
+    );
+
+  test('a wait that ends at its limit says how long it took', async () => {
+    const clock = new VirtualClock();
+    const limit = { concurrency: 1 } as const;
+    const sink = limiter({ limit, clock });
+    sink.tryAcquire('');
+    const send = throttle(async () => 1, { limiter: sink, wait: 300 });
+    const message = rejection(send());
+    await clock.advanceAsync(300);
+    expect(await message).toBe('over the limit; gave up after 300 ms');
+  });
+
+  test('a wait known to be too long says how long it would be', async () => {
+    const send = throttle(async () => 1, { limit: once, clock: new VirtualClock(), wait: '5s' });
+    await send();
+    expect(await rejection(send())).toBe(
+      'over the limit; the next permit is 6000 ms away, `wait` allows 5000 ms',
+    );
+  });
+
+  test('a cost that never fits names the limit it exceeds', async () => {
+    const clock = new VirtualClock();
+    const limit = { bucket: { rate: '1000/m', burst: 2250 } } as const;
+    const tokens = limiter({ name: 'tokens', limit, clock });
+    const cost = () => 4000;
+    const message = 'over the limit; cost 4000 exceeds the burst 2250 of `tokens`';
+    expect(() => throttle(() => 1, { limiter: tokens, cost })()).toThrow(message);
+    const permits = { cost, used: () => 1 };
+    expect(() => throttle(() => 1, { limiter: tokens, ...permits })()).toThrow(message);
+    const waiting = throttle(async () => 1, { limiter: tokens, cost, wait: true });
+    expect(await rejection(waiting())).toBe(message);
+    const both = all([limiter({ limit: { bucket: { rate: 1e4 } }, clock }), tokens]);
+    expect(() => throttle(() => 1, { limiter: both, cost })()).toThrow(message);
+    const calls = limiter({ name: 'calls', limit: { spacing: { every: '1s' } }, clock });
+    expect(() => throttle(() => 1, { limiter: calls, cost: () => 2 })()).toThrow(
+      'over the limit; cost 2 exceeds the limit 1 of `calls`',
+    );
+  });
+
+  test('an object that is not a limiter is refused when the function is wrapped', () => {
+    const fake = { name: 'api', check: () => 1, acquire: () => 1 } as never;
+    expect(() => throttle(() => 1, { limiter: fake })).toThrow(
+      /`limiter` to be a limiter made by limiter\(\) or all\(\)/,
+    );
+  });
+});
+
+describe('throttle: types', () => {
+  test('the wrapped function has the type of the function', () => {
     const plain = (a: number, b?: string): string => `${a}${b}`;
     const later = async (a: number): Promise<{ a: number }> => ({ a });
     expectTypeOf(throttle(plain, { limit: once })).toEqualTypeOf<typeof plain>();
@@ -215,8 +277,8 @@ describe('the type of a wrapped function', () => {
   });
 });
 
-describe('what a refusal looks like', () => {
-  test('as what the function gives: a promise, once it has given one', async () => {
+describe('throttle: a refused call', () => {
+  test('returns a promise once the function has returned one', async () => {
     const clock = new VirtualClock();
     const limit = { bucket: { rate: 1, burst: 1 } } as const;
     const skipping = throttle(() => Promise.resolve(1), { limit, clock, onDeny: 'skip' });
@@ -227,7 +289,7 @@ describe('what a refusal looks like', () => {
     await expect(throwing()).rejects.toThrow(DeniedError);
   });
 
-  test('names the limit', () => {
+  test('carries the name of the limit', () => {
     const limit = { bucket: { rate: 1, burst: 1 } } as const;
     const call = throttle(() => 1, { name: 'search', limit, clock: new VirtualClock() });
     call();
@@ -240,12 +302,12 @@ describe('what a refusal looks like', () => {
   });
 });
 
-describe('a call that may go at once', () => {
+describe('throttle with wait: a call that fits', () => {
   test.each([
-    ['spacing with places ahead', { limit: { spacing: { every: 100, reserve: 5 } } }],
-    ['calls in flight', { limit: { adaptive: { fixed: 1 } } }],
+    ['spacing with reservations', { limit: { spacing: { every: 100, reserve: 5 } } }],
+    ['calls in flight', { limit: { concurrency: 1 } }],
     ['a bucket', { limit: { bucket: { rate: 1 } } }],
-  ] as const)('begins before anything else happens: %s', (_name, options) => {
+  ] as const)('starts in the same tick: %s', (_name, options) => {
     let begun = false;
     const call = throttle(
       async () => {
@@ -257,8 +319,8 @@ describe('a call that may go at once', () => {
     expect(begun).toBe(true);
   });
 
-  test('is not counted as one that waited, on a real clock either', async () => {
-    for (const limit of [{ adaptive: { fixed: 9 } }, { spacing: { every: 0.001 } }] as const) {
+  test('is not counted as waited, on the real clock either', async () => {
+    for (const limit of [{ concurrency: 9 }, { spacing: { every: 0.001 } }] as const) {
       const sink = limiter({ limit });
       for (let n = 0; n < 20; n++) {
         const entry = await sink.acquire('k');
@@ -270,7 +332,7 @@ describe('a call that may go at once', () => {
   });
 });
 
-test('a method that waits must give a promise', () => {
+test('throttled: a method that waits must return a promise', () => {
   const waiting = throttled({ limit: once, wait: true });
   expectTypeOf(waiting).parameter(0).toExtend<(...args: never[]) => Promise<unknown>>();
 });

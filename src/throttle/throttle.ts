@@ -1,69 +1,74 @@
 /**
- * Any function, kept inside a limit.
+ * Limits the calls of any function.
  *
  *     const search = throttle(fetchResults, { limit: { spacing: { every: '6s' } }, wait: true });
- *     await search('sluice');       // same arguments, same result, one every six seconds
+ *     await search('sluice');       // same arguments, same result, one call every 6 s
  *
- * This is the one place that turns a refusal into an exception: a function has no other way to say
- * that it did not run. `onDeny` chooses another way.
+ * This is the one place that turns a refusal into an exception: a function has no other way to report that it did not
+ * run. `onDeny` chooses another way.
  */
 
 import type { Millis } from '../core/clock.ts';
-import type { Decision, Outcome } from '../core/decision.ts';
+import { NEVER, type Outcome } from '../core/decision.ts';
 import type { Duration } from '../core/duration.ts';
 import { ConfigError, type Denial, DeniedError } from '../core/errors.ts';
 import { isRecord, parseWaitMs } from '../core/options.ts';
-import { isRemote, type RemoteLimiter } from '../limiter/async-limiter.ts';
+import type { RemoteLimiter } from '../limiter/async-limiter.ts';
+import {
+  internalsOf,
+  type LimiterInternals,
+  type RemoteLimiterInternals,
+} from '../limiter/internals.ts';
 import { type LimiterOptions, limiter } from '../limiter/limiter.ts';
 import type { Refusal } from '../limiter/permit.ts';
 import type { AcquireOptions, Limiter } from '../limiter/sync-limiter.ts';
 import { type Attempt, type RetryOptions, RetryPolicy, signalGetter } from './retry.ts';
 import { isPromiseLike, runAndSettle, runAttempt, type SettleHooks } from './run-with-permit.ts';
 
-/** Whatever can be called. */
+/** Any function. */
 export type Callable = (...args: never[]) => unknown;
 
 type ResultOf<F extends Callable> = Awaited<ReturnType<F>>;
 
-/** What `throttle` wants to know of each call. */
+/** How `throttle` reads each call. */
 export interface CallOptions<F extends Callable> {
-  /** Which key a call counts against. Default: one for all calls. */
+  /** The key a call counts against. Default: one for all calls. */
   readonly key?: (...args: Parameters<F>) => string;
-  /** What a call costs. Default 1. */
+  /** The cost of a call. Default 1. */
   readonly cost?: (...args: Parameters<F>) => number;
-  /** What it really used, once that is known: the difference is given back, or charged. */
+  /** What a call really used, from its result: the difference to its cost is given back, or charged. */
   readonly used?: (result: ResultOf<F>) => number;
-  /** How it went. Default: ok; timeout for a TimeoutError; failed for any other error. */
+  /** The outcome of a call. Default: ok; timeout for a TimeoutError; failed for any other error. */
   readonly outcome?: (error: unknown, result: ResultOf<F> | undefined) => Outcome;
-  /** How long the other side wants nothing more, if it said so: nobody is let through until then. */
+  /** The Retry-After of the server's answer: no call of this key passes until then. */
   readonly retryAfter?: (error: unknown, result: ResultOf<F> | undefined) => Millis | undefined;
-  /** Try again when it went badly: true, so many times, or in detail. Default: once is enough. */
+  /** Retry failed calls: true, a number of retries, or options. Default: no retry. */
   readonly retry?: boolean | number | RetryOptions;
-  /** Wait for a turn, for as long as it takes (true) or no longer than this. Default false. */
+  /** Wait for a permit, as long as it takes (true) or at most this long. Default false. */
   readonly wait?: boolean | Duration;
-  /** Stops waiting when it aborts: one for all calls, or one found in a call's arguments. */
+  /** Ends the wait when it aborts: one signal for all calls, or one from a call's arguments. */
   readonly signal?: AbortSignal | ((...args: Parameters<F>) => AbortSignal | undefined);
-  /** With a queue in order of priority: higher goes first. Default 0. */
+  /** In a queue ordered by priority, higher goes first. Default 0. */
   readonly priority?: (...args: Parameters<F>) => number;
-  /** Which part of a limit with partitions it counts against. */
+  /** The partition a call counts against. */
   readonly partition?: (...args: Parameters<F>) => string | undefined;
-  /** When refused: throw a DeniedError (default), skip (undefined), or return what this does. */
+  /** For a refused call: throw a DeniedError (default), return undefined (skip), or return this function's result. */
   readonly onDeny?: 'throw' | 'skip' | ((denial: Denial, ...args: Parameters<F>) => ResultOf<F>);
 }
 
-/** A limit of its own, or a limiter it shares with others. */
+/** Options of `throttle`: its own limit, or a shared limiter. */
 export type ThrottleOptions<F extends Callable> = CallOptions<F> &
   (
     | (LimiterOptions & { readonly limiter?: never })
     | { readonly limiter: Limiter | RemoteLimiter; readonly limit?: never }
   );
 
-/** A function that may be skipped may give nothing. */
+/** A function whose refused calls return undefined. */
 type Skippable<F extends Callable> = (
   ...args: Parameters<F>
 ) => ReturnType<F> extends Promise<infer R> ? Promise<R | undefined> : ReturnType<F> | undefined;
 
-/** At once or not at all, and once: what a function that is not async can have. */
+/** Options a function that is not async can have: it neither waits nor retries. */
 interface SyncOptions {
   readonly wait?: false;
   readonly retry?: false;
@@ -72,10 +77,10 @@ interface SyncOptions {
 }
 
 /**
- * Wraps a function. What comes back has the same type, and passes `this` on.
+ * Wraps a function. The result has the same type and passes `this` on.
  *
- * A function that waits or tries again must return a promise; otherwise any function will do, and
- * one that is not async stays so.
+ * A function that waits or retries must return a promise. Without these options any function can be wrapped, and one
+ * that is not async stays so.
  */
 export function throttle<F extends Callable>(
   fn: F,
@@ -108,37 +113,31 @@ export function throttle<F extends Callable>(fn: F, options: ThrottleOptions<F>)
   requireFunctions({ key, cost, used, outcome, retryAfter, partition, priority });
   const target = resolveLimiter(rest);
   const returnKind: ReturnKind = { isPromise: isAsyncFunction(fn), isKnown: isAsyncFunction(fn) };
-  const call = {
+  const maxWaitMs = parseWaitMs(wait);
+  const plan = {
     limiter: target,
-    keyOf: key ?? defaultKey,
-    costOf: cost ?? defaultCost,
+    keyOf: key,
+    costOf: cost,
     signalOf: signalGetter(signal),
     partitionOf: partition,
     priorityOf: priority,
-    maxWaitMs: parseWaitMs(wait),
-    onRefused: createRefusalHandler(onDeny as OnDeny, returnKind),
+    maxWaitMs,
+    onRefused: createRefusalHandler(onDeny as OnDeny, returnKind, maxWaitMs),
     returnKind,
     settleHooks: { used, outcome, retryAfter },
   } as unknown as CallPlan;
-  if (isRemote(target)) {
-    return retry === false
-      ? wrapRemoteAcquire(fn, call)
-      : wrapRetry(fn, call, createRetryPolicy(retry, target));
-  }
-  // Nothing to hold and nothing to settle: a check, then the call.
-  const isPlain = target.isCheckOnly && !used && !outcome && !retryAfter && !partition;
-
-  if (retry !== false) {
-    return wrapRetry(fn, call, createRetryPolicy(retry, target));
-  }
-  if (wait !== false) return wrapAcquire(fn, call, isPlain);
-  if (!isPlain) return wrapTryAcquire(fn, call);
-  return key || cost ? wrapCheck(fn, call) : wrapCheckDefaultKey(fn, call);
+  const retryPolicy =
+    retry === false ? undefined : new RetryPolicy(retry, target.clock, target.random);
+  const isPlain =
+    !target.isRemote && target.isCheckOnly && !used && !outcome && !retryAfter && !partition;
+  if (target.isRemote || retryPolicy || wait !== false)
+    return wrapAcquire(fn, plan, isPlain, retryPolicy);
+  return isPlain ? wrapCheck(fn, plan, target) : wrapTryAcquire(fn, plan, target);
 }
 
 type AsyncCallable = (...args: never[]) => Promise<unknown>;
 
-/** What a decorator does with a method: gives back one of the same type. */
+/** A method decorator that keeps the method's type. */
 type ThrottleDecorator<M extends Callable> = <F extends M>(
   method: F,
   context: ClassMethodDecoratorContext,
@@ -147,8 +146,7 @@ type ThrottleDecorator<M extends Callable> = <F extends M>(
 /**
  * The same for a method: `@throttled({ limit: { bucket: { rate: '10/s' } } })`.
  *
- * A decorator cannot change a method's type: one that may be skipped should say so itself, with
- * `| undefined` in what it gives.
+ * A decorator cannot change a method's type: with `onDeny: 'skip'`, declare the method's result with `| undefined`.
  */
 export function throttled(
   options: ThrottleOptions<Callable> & SyncOptions,
@@ -158,11 +156,13 @@ export function throttled(options: ThrottleOptions<Callable>): ThrottleDecorator
   return (method) => throttle(method as never, options as never) as never;
 }
 
-/** How a wrapped function asks, refuses and settles. */
+/** How a wrapped function is limited. */
 interface CallPlan {
-  readonly limiter: Limiter;
-  readonly keyOf: (...args: never[]) => string;
-  readonly costOf: (...args: never[]) => number;
+  readonly limiter: LimiterInternals | RemoteLimiterInternals;
+  /** Undefined: one key for all calls. */
+  readonly keyOf: ((...args: never[]) => string) | undefined;
+  /** Undefined: 1. */
+  readonly costOf: ((...args: never[]) => number) | undefined;
   readonly signalOf: ((...args: never[]) => AbortSignal | undefined) | undefined;
   readonly partitionOf: ((...args: never[]) => string | undefined) | undefined;
   readonly priorityOf: ((...args: never[]) => number) | undefined;
@@ -172,7 +172,7 @@ interface CallPlan {
   readonly returnKind: ReturnKind;
 }
 
-/** What a function gives is known once it has given something: a refusal must look the same. */
+/** Whether a function returns promises is known after its first call; a refusal must look the same. */
 interface ReturnKind {
   isPromise: boolean;
   isKnown: boolean;
@@ -184,40 +184,39 @@ function recordReturnKind<T>(returnKind: ReturnKind, result: T): T {
   return result;
 }
 
-// Five ways to call, from the cheapest to the one that does everything. Arguments are handed on by
-// spreading: where they go nowhere else, no list of them is ever made.
+// Three shapes of a call, the cheapest first. Arguments are passed on by spreading: where nothing else needs them, no
+// array of them is created.
 
-function wrapCheckDefaultKey(fn: Callable, { limiter, onRefused, returnKind }: CallPlan): Callable {
+/** Nothing to hold and nothing to settle: a check, then the call. */
+function wrapCheck(fn: Callable, plan: CallPlan, limiter: LimiterInternals): Callable {
+  const { keyOf, costOf, onRefused, returnKind } = plan;
   return function throttled(this: never, ...args: never[]) {
-    const decision = limiter.check('');
-    if (decision.verdict !== 'allow') return onRefused('', decision, limiter.name, ...args);
+    const key = keyOf === undefined ? '' : keyOf(...args);
+    const cost = costOf === undefined ? 1 : costOf(...args);
+    const decision = limiter.check(key, cost);
+    if (decision.verdict !== 'allow') {
+      const { retryAfterMs } = decision as Refusal;
+      const detail = retryAfterMs === NEVER ? limiter.explainNever(key, cost) : undefined;
+      return onRefused(
+        key,
+        { limit: limiter.name, retryAfterMs, ...(detail && { detail }) },
+        ...args,
+      );
+    }
     return returnKind.isKnown
       ? fn.call(this, ...args)
       : recordReturnKind(returnKind, fn.call(this, ...args));
   };
 }
 
-function wrapCheck(
-  fn: Callable,
-  { limiter, keyOf, costOf, onRefused, returnKind }: CallPlan,
-): Callable {
+/** A permit now or a refusal; a function that is not async stays so. */
+function wrapTryAcquire(fn: Callable, plan: CallPlan, limiter: LimiterInternals): Callable {
+  const { onRefused, settleHooks, returnKind } = plan;
   return function throttled(this: never, ...args: never[]) {
-    const key = keyOf(...args);
-    const decision = limiter.check(key, costOf(...args));
-    if (decision.verdict !== 'allow') return onRefused(key, decision, limiter.name, ...args);
-    return returnKind.isKnown
-      ? fn.call(this, ...args)
-      : recordReturnKind(returnKind, fn.call(this, ...args));
-  };
-}
-
-function wrapTryAcquire(fn: Callable, call: CallPlan): Callable {
-  return function throttled(this: never, ...args: never[]) {
-    const { limiter, keyOf, costOf, onRefused, settleHooks, returnKind } = call;
-    const key = keyOf(...args);
-    const entry = limiter.tryAcquire(key, costOf(...args), checkOptionsOf(call, args));
+    const key = keyFor(plan, args);
+    const entry = limiter.tryAcquire(key, costFor(plan, args), checkOptionsOf(plan, args));
     return entry.verdict === 'deny'
-      ? onRefused(key, entry, entry.limit, ...args)
+      ? onRefused(key, entry, ...args)
       : recordReturnKind(
           returnKind,
           runAndSettle(entry, settleHooks, () => fn.apply(this, args)),
@@ -225,78 +224,69 @@ function wrapTryAcquire(fn: Callable, call: CallPlan): Callable {
   };
 }
 
-function wrapAcquire(fn: Callable, call: CallPlan, isPlain: boolean): Callable {
-  const { limiter, keyOf, costOf, onRefused, settleHooks } = call;
-  const inLine = async (that: never, key: string, cost: number, args: never[]) => {
-    const entry = await limiter.acquire(key, cost, acquireOptionsOf(call, args));
-    return entry.verdict === 'deny'
-      ? onRefused(key, entry, entry.limit, ...args)
-      : runAndSettle(entry, settleHooks, () => fn.apply(that, args));
+/** A permit, waiting if need be, from any limiter; with retries, each attempt gets, times and settles its own. */
+function wrapAcquire(
+  fn: Callable,
+  plan: CallPlan,
+  isPlain: boolean,
+  retry: RetryPolicy | undefined,
+): Callable {
+  const { limiter, onRefused, settleHooks } = plan;
+  const local = limiter.isRemote ? undefined : limiter;
+
+  const queued = async (that: never, key: string, cost: number, args: never[]) => {
+    const limits = acquireOptionsOf(plan, args);
+    let last: Attempt | undefined;
+    for (let n = 1; ; n++) {
+      if (retry) limits.signal?.throwIfAborted();
+      const entry =
+        (retry && local?.tryPassWithPermit(key, cost, checkOptionsOf(plan, args))) ??
+        (await limiter.acquire(key, cost, limits));
+      // The result of the last attempt is worth more to the caller than the refusal of the next.
+      if (entry.verdict === 'deny')
+        return last ? unwrapAttempt(last) : onRefused(key, entry, ...args);
+      if (!retry) return runAndSettle(entry, settleHooks, () => fn.apply(that, args));
+      if (last) retry.notifyRetry(last, n);
+      last = await runAttempt(entry, settleHooks, () => fn.apply(that, args));
+      const delayMs = retry.delayMs(n, last);
+      if (delayMs === undefined) return unwrapAttempt(last);
+      await retry.sleep(delayMs, limits.signal);
+    }
   };
 
   return function throttled(this: never, ...args: never[]) {
     try {
-      const key = keyOf(...args);
-      const cost = costOf(...args);
-      if (call.signalOf && isAborted(call, args)) return inLine(this, key, cost, args);
-      // Whoever may go at once goes at once: a limit on real time is kept when the call is made, not
-      // when it was granted. And the function makes a promise already; another costs more than the limit.
-      if (isPlain) {
-        if (limiter.tryPass(key, cost)) return toPromise(fn.call(this, ...args));
-      } else {
-        const permit = limiter.tryPassWithPermit(key, cost, checkOptionsOf(call, args));
-        if (permit) return toPromise(runAndSettle(permit, settleHooks, () => fn.apply(this, args)));
+      const key = keyFor(plan, args);
+      const cost = costFor(plan, args);
+      // A call that need not wait starts at once: a limit on real time counts when the call starts, not when it is
+      // granted. And the function returns a promise already; another costs more than the limit.
+      if (local && !retry && !isAborted(plan, args)) {
+        if (isPlain) {
+          if (local.tryPass(key, cost)) return toPromise(fn.call(this, ...args));
+        } else {
+          const permit = local.tryPassWithPermit(key, cost, checkOptionsOf(plan, args));
+          if (permit)
+            return toPromise(runAndSettle(permit, settleHooks, () => fn.apply(this, args)));
+        }
       }
-      return inLine(this, key, cost, args);
+      return queued(this, key, cost, args);
     } catch (error) {
       return Promise.reject(error);
     }
   };
 }
 
+const keyFor = ({ keyOf }: CallPlan, args: never[]): string =>
+  keyOf === undefined ? '' : keyOf(...args);
+
+const costFor = ({ costOf }: CallPlan, args: never[]): number =>
+  costOf === undefined ? 1 : costOf(...args);
+
 const isAborted = ({ signalOf }: CallPlan, args: never[]): boolean =>
-  signalOf?.(...args)?.aborted === true;
+  signalOf !== undefined && signalOf(...args)?.aborted === true;
 
 const toPromise = (value: unknown): unknown =>
   value instanceof Promise ? value : Promise.resolve(value);
-
-/** Somebody else decides, so every call waits for the answer at least. */
-function wrapRemoteAcquire(fn: Callable, call: CallPlan): Callable {
-  const { limiter, keyOf, costOf, onRefused, settleHooks } = call;
-  return async function throttled(this: never, ...args: never[]) {
-    const key = keyOf(...args);
-    const entry = await limiter.acquire(key, costOf(...args), acquireOptionsOf(call, args));
-    return entry.verdict === 'deny'
-      ? onRefused(key, entry, entry.limit, ...args)
-      : runAndSettle(entry, settleHooks, () => fn.apply(this, args));
-  };
-}
-
-/** Each try is a call of its own: it asks, is timed and settles before the next is thought of. */
-function wrapRetry(fn: Callable, call: CallPlan, retryPolicy: RetryPolicy): Callable {
-  const { limiter, keyOf, costOf, onRefused, settleHooks } = call;
-  return async function throttled(this: never, ...args: never[]) {
-    const [key, cost, limits] = [keyOf(...args), costOf(...args), acquireOptionsOf(call, args)];
-    let last: Attempt | undefined;
-    for (let n = 1; ; n++) {
-      limits.signal?.throwIfAborted();
-      const entry =
-        (isRemote(limiter)
-          ? undefined
-          : limiter.tryPassWithPermit(key, cost, checkOptionsOf(call, args))) ??
-        (await limiter.acquire(key, cost, limits));
-      if (entry.verdict === 'deny') {
-        // What the first try brought is worth more to the caller than that there was no second.
-        return last ? unwrapAttempt(last) : onRefused(key, entry, entry.limit, ...args);
-      }
-      if (last) retryPolicy.notifyRetry(last, n);
-      last = await runAttempt(entry, settleHooks, () => fn.apply(this, args));
-      const delayMs = retryPolicy.delayMs(n, last);
-      if (delayMs === undefined) return unwrapAttempt(last);
-      await retryPolicy.sleep(delayMs, limits.signal);
-    }
-  };
-}
 
 function unwrapAttempt(attempt: Attempt): unknown {
   if ('error' in attempt) throw attempt.error;
@@ -311,15 +301,12 @@ function checkOptionsOf(
   return partition === undefined ? undefined : { partition };
 }
 
-function acquireOptionsOf(call: CallPlan, args: never[]): AcquireOptions {
-  const { signalOf, priorityOf, maxWaitMs } = call;
+function acquireOptionsOf(plan: CallPlan, args: never[]): AcquireOptions {
+  const { signalOf, priorityOf, maxWaitMs } = plan;
   const signal = signalOf?.(...args);
   const priority = priorityOf?.(...args) ?? 0;
-  return { wait: maxWaitMs, priority, ...(signal && { signal }), ...checkOptionsOf(call, args) };
+  return { wait: maxWaitMs, priority, ...(signal && { signal }), ...checkOptionsOf(plan, args) };
 }
-
-const defaultKey = (): string => '';
-const defaultCost = (): number => 1;
 
 function requireFunctions(functions: Record<string, unknown>): void {
   for (const [name, value] of Object.entries(functions)) {
@@ -328,50 +315,60 @@ function requireFunctions(functions: Record<string, unknown>): void {
   }
 }
 
-const createRetryPolicy = (
-  retry: true | number | RetryOptions,
-  { clock, random }: Limiter | RemoteLimiter,
-): RetryPolicy => new RetryPolicy(retry, clock, random);
-
 function resolveLimiter(options: {
   readonly limiter?: Limiter | RemoteLimiter;
   readonly limit?: unknown;
-}): Limiter | RemoteLimiter {
+}): LimiterInternals | RemoteLimiterInternals {
   const { limiter: given, ...others } = options;
-  if (!('limiter' in options)) return limiter(others as LimiterOptions);
-  const [stray] = Object.keys(others);
-  if (stray !== undefined) throw new ConfigError(stray, 'left out when a limiter is given', stray);
-  if (typeof given?.acquire === 'function') return given;
-  throw new ConfigError('limiter', 'a limiter', given);
+  if (!('limiter' in options)) return internalsOf(limiter(others as LimiterOptions));
+  const [extra] = Object.keys(others);
+  if (extra !== undefined) throw new ConfigError(extra, 'left out when a limiter is given', extra);
+  return internalsOf(given as Limiter | RemoteLimiter);
 }
 
-/** Known for functions written with `async`; others that return promises cannot be told apart. */
+/** True for functions written with `async`; other functions that return promises are not recognised. */
 const isAsyncFunction = (fn: Callable): boolean =>
   Object.prototype.toString.call(fn) === '[object AsyncFunction]';
 
 type OnDeny = 'throw' | 'skip' | ((denial: Denial, ...args: unknown[]) => unknown);
 
-/** Answers for a call that was refused. */
-type RefusalHandler = (
-  key: string,
-  refused: Decision | Refusal,
-  limit: string,
-  ...args: never[]
-) => unknown;
+/** A refused call, as a limiter reports it. */
+type RefusedCall = Pick<Refusal, 'limit' | 'retryAfterMs' | 'detail'> &
+  Partial<Pick<Refusal, 'reason' | 'waitedMs'>>;
 
-function createRefusalHandler(onDeny: OnDeny, returnKind: ReturnKind): RefusalHandler {
+/** Ends a call that was refused. */
+type RefusalHandler = (key: string, refused: RefusedCall, ...args: never[]) => unknown;
+
+function createRefusalHandler(
+  onDeny: OnDeny,
+  returnKind: ReturnKind,
+  maxWaitMs: Millis,
+): RefusalHandler {
   if (onDeny !== 'throw' && onDeny !== 'skip' && typeof onDeny !== 'function') {
     throw new ConfigError('onDeny', 'throw, skip or a function', onDeny);
   }
-  const refuse: RefusalHandler = (key, refused, limit, ...args) => {
+  const refuse: RefusalHandler = (key, refused, ...args) => {
     if (onDeny === 'skip') return undefined;
-    const { retryAfterMs, reason } = refused as Refusal;
-    const denial: Denial = { verdict: 'deny', retryAfterMs, limit, ...(reason && { reason }) };
+    const { retryAfterMs, reason, limit } = refused;
+    const detail = refused.detail ?? waitDetail(refused, maxWaitMs);
+    const known = { ...(reason && { reason }), ...(detail && { detail }) };
+    const denial: Denial = { verdict: 'deny', retryAfterMs, limit, ...known };
     if (onDeny === 'throw') throw new DeniedError(key, denial);
     return onDeny(denial, ...args);
   };
-  const asPromise = async (...what: Parameters<RefusalHandler>): Promise<unknown> =>
-    refuse(...what);
-  // What gives promises never throws at once, and always gives one.
-  return (...what) => (returnKind.isPromise ? asPromise(...what) : refuse(...what));
+  const refuseByPromise = async (...call: Parameters<RefusalHandler>): Promise<unknown> =>
+    refuse(...call);
+  // A function that returns promises never throws at once.
+  return (...call) => (returnKind.isPromise ? refuseByPromise(...call) : refuse(...call));
+}
+
+/** How a wait ended, for the error message. */
+function waitDetail(
+  { reason, waitedMs = 0, retryAfterMs }: RefusedCall,
+  maxWaitMs: Millis,
+): string | undefined {
+  if (reason !== 'too-long' || maxWaitMs === 0) return undefined;
+  return waitedMs > 0
+    ? `gave up after ${Math.round(waitedMs)} ms`
+    : `the next permit is ${Math.ceil(retryAfterMs)} ms away, \`wait\` allows ${maxWaitMs} ms`;
 }

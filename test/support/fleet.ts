@@ -1,23 +1,23 @@
-/** Nodes of a fleet for tests: each with one limit, and somebody who listens in on it. */
+/** Nodes of a fleet for tests: each with one limit and a recording transport. */
 
-import { PeersShare } from '../../src/backends/peers/backend.ts';
+import { PeersBackend } from '../../src/backends/peers/backend.ts';
+import { PEER_DEFAULTS, type PeerOptions } from '../../src/backends/peers/context.ts';
 import { PeerNode } from '../../src/backends/peers/node.ts';
-import { PEER_DEFAULTS, type PeerOptions } from '../../src/backends/peers/settings.ts';
 import type { DatagramHandler, Transport } from '../../src/backends/peers/transport.ts';
 import { type Clock, systemClock } from '../../src/core/clock.ts';
 import { seededRandom, systemRandom } from '../../src/core/random.ts';
 import { createPolicy, type Limit } from '../../src/policies/limit.ts';
 
-/** Everything a node ever said, and a way to say anything to it. */
+/** Records every datagram that the node sends; `receive` hands any datagram to the node. */
 export class RecordingTransport implements Transport {
   readonly sentDatagrams: { readonly to: string | undefined; readonly bytes: Uint8Array }[] = [];
   readonly #inner: Transport;
   receive: DatagramHandler = () => {};
-  /** Whether anything gets through. */
+  /** While true, no datagram passes in either direction. */
   isPartitioned = false;
 
-  constructor(own: Transport) {
-    this.#inner = own;
+  constructor(inner: Transport) {
+    this.#inner = inner;
   }
 
   get name(): string {
@@ -32,8 +32,8 @@ export class RecordingTransport implements Transport {
     return this.#inner.counts;
   }
 
-  async open(hear: DatagramHandler): Promise<void> {
-    this.receive = hear;
+  async open(onDatagram: DatagramHandler): Promise<void> {
+    this.receive = onDatagram;
     await this.#inner.open((bytes, from) => {
       if (!this.isPartitioned) this.receive(bytes, from);
     });
@@ -57,7 +57,7 @@ export class RecordingTransport implements Transport {
 export interface TestPeer {
   readonly transport: RecordingTransport;
   readonly node: PeerNode;
-  readonly backend: PeersShare;
+  readonly backend: PeersBackend;
 }
 
 export interface TestPeerOptions {
@@ -71,18 +71,18 @@ export interface TestPeerOptions {
 
 let nextSeed = 1;
 
-export async function createTestPeer(own: Transport, setting: TestPeerOptions): Promise<TestPeer> {
-  const { clock, key, limit, peers, maxKeys = 1000, isPartitioned = false } = setting;
-  const transport = new RecordingTransport(own);
+export async function createTestPeer(inner: Transport, setup: TestPeerOptions): Promise<TestPeer> {
+  const { clock, key, limit, peers, maxKeys = 1000, isPartitioned = false } = setup;
+  const transport = new RecordingTransport(inner);
   transport.isPartitioned = isPartitioned;
   const random = clock === systemClock ? systemRandom : seededRandom(nextSeed++);
-  const options = { ...PEER_DEFAULTS, name: own.name, ...peers };
+  const options = { ...PEER_DEFAULTS, name: inner.name, ...peers };
   const node = new PeerNode({ options, transport, key, clock, random });
-  const share = new PeersShare(
+  const backend = new PeersBackend(
     createPolicy(limit, random),
     { name: 'api', clock, random, maxKeys },
     node,
   );
   await node.open();
-  return { transport, node, backend: share };
+  return { transport, node, backend };
 }

@@ -1,7 +1,6 @@
 /**
- * The same small server in four frameworks, so that one set of stories is told over all of them.
- *
- * Real frameworks, real connections on the loopback interface, on a port the system picks.
+ * The same small server in four frameworks, for tests that run over all of them: real frameworks and connections, on a
+ * free port of the loopback interface.
  */
 
 import { createServer, type Server } from 'node:http';
@@ -10,12 +9,16 @@ import { createAdaptorServer } from '@hono/node-server';
 import expressApp from 'express';
 import fastifyApp from 'fastify';
 import { Hono } from 'hono';
-import { express, fastify, type HttpOptions, hono, node } from '../../src/adapters/http.ts';
+import { rateLimit as express } from '../../src/adapters/express.ts';
+import { rateLimit as fastify } from '../../src/adapters/fastify.ts';
+import { rateLimit as hono } from '../../src/adapters/hono.ts';
+import type { HttpOptions } from '../../src/adapters/http/index.ts';
+import { rateLimit as node } from '../../src/adapters/node.ts';
 
-/** Options that mean the same whatever a request is. */
+/** Options that do not depend on the type of the request. */
 export type AnyOptions = HttpOptions<unknown>;
 
-/** What the server does for a path: a status, now or later; it may throw. */
+/** The status for a path, now or as a promise; may throw. */
 export type Handler = (path: string) => number | Promise<number>;
 
 export interface RunningServer {
@@ -28,7 +31,7 @@ type StartServer = (options: readonly AnyOptions[], handle: Handler) => Promise<
 export const HTTP_SERVERS: Readonly<Record<string, StartServer>> = {
   'node:http': (options, handle) => {
     const [first, second = (_: unknown, __: unknown, next: () => void) => next()] = options.map(
-      (own) => node(own),
+      (each) => node(each),
     );
     const server = createServer((request, response) => {
       first(request, response, () =>
@@ -47,8 +50,8 @@ export const HTTP_SERVERS: Readonly<Record<string, StartServer>> = {
 
   express: (options, handle) => {
     const app = expressApp();
-    app.set('env', 'test'); // it prints errors otherwise
-    for (const own of options) app.use(express(own));
+    app.set('env', 'test'); // otherwise it prints errors
+    for (const each of options) app.use(express(each));
     app.use(async (request, response) => {
       response.status(await handle(request.url)).send('done');
     });
@@ -57,7 +60,7 @@ export const HTTP_SERVERS: Readonly<Record<string, StartServer>> = {
 
   fastify: async (options, handle) => {
     const app = fastifyApp();
-    for (const own of options) await app.register(fastify(own));
+    for (const each of options) await app.register(fastify(each));
     app.all('/*', async (request, reply) => {
       const status = await handle(request.url);
       return reply.code(status).send('done');
@@ -69,18 +72,18 @@ export const HTTP_SERVERS: Readonly<Record<string, StartServer>> = {
 
   hono: (options, handle) => {
     const app = new Hono();
-    for (const own of options) app.use(hono(own));
+    for (const each of options) app.use(hono(each));
     app.onError((_, c) => c.text('failed', 500));
     app.all('*', async (c) => c.text('done', (await handle(c.req.path)) as 200));
     return listenOnFreePort(createAdaptorServer({ fetch: app.fetch }) as Server);
   },
 };
 
-/** One connection that asks so often without waiting for an answer. */
+/** One connection that pipelines requests: it sends them all before a response. */
 export function pipelineRequests(url: string, count: number): Socket {
   const { hostname, port } = new URL(url);
   const socket = connect(Number(port), hostname);
-  socket.on('error', () => {}); // whoever hangs up may be hung up on
+  socket.on('error', () => {}); // the server may reset a connection that the test closes
   socket.write('GET / HTTP/1.1\r\nHost: localhost\r\n\r\n'.repeat(count));
   return socket;
 }

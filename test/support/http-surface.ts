@@ -1,4 +1,4 @@
-/** An HTTP surface with limits of its own, for tests: in the virtual time of one's own, or on a real socket. */
+/** An HTTP server with its own limits for tests, without a socket or on a real one. */
 
 import { request as httpRequest, type IncomingHttpHeaders } from 'node:http';
 import { type AddressInfo, createServer, type Socket } from 'node:net';
@@ -20,7 +20,7 @@ import type { RoutesConfig } from '../../src/daemon/router/routes.ts';
 
 export interface SurfaceOptions
   extends Partial<Omit<HttpContext, 'router' | 'limits' | 'routesConfig'> & HttpSettings> {
-  /** As a configuration spells them. */
+  /** As in a configuration file. */
   readonly limits?: unknown;
   readonly deny?: unknown;
   readonly allow?: unknown;
@@ -30,56 +30,55 @@ export interface SurfaceOptions
 
 const LIMITS = { api: { bucket: { rate: '1/s', burst: 3 } } };
 
-const routesOf = (given: SurfaceOptions): RoutesConfig => ({
-  allow: readPatterns(given.allow, 'allow'),
-  deny: readPatterns(given.deny, 'deny'),
-  unmatched: given.unmatched ?? 'allow',
-  limits: readLimits(given.limits ?? LIMITS, 'limits'),
+const routesOf = (options: SurfaceOptions): RoutesConfig => ({
+  allow: readPatterns(options.allow, 'allow'),
+  deny: readPatterns(options.deny, 'deny'),
+  unmatched: options.unmatched ?? 'allow',
+  limits: readLimits(options.limits ?? LIMITS, 'limits'),
 });
 
-/** A gate with these limits, three and then one a second if nothing else is said. */
+/** A router with these limits; default: a burst of 3, then 1/s. */
 export function createRouter(
-  given: SurfaceOptions,
+  options: SurfaceOptions,
   clock: Clock,
-  routesConfig = routesOf(given),
+  routesConfig = routesOf(options),
 ): Router {
-  const own = createHasher([1, 2]);
-  const backendFor: BackendSelector = ({ redis }) => redis && given.backend;
-  const registry = new LimiterRegistry({ clock, hasher: own, backendFor });
+  const hasher = createHasher([1, 2]);
+  const backendFor: BackendSelector = ({ backends }) =>
+    backends.length > 0 ? options.backend : undefined;
+  const registry = new LimiterRegistry({ clock, hasher, backendFor });
   registry.apply(routesConfig.limits);
-  return new Router(routesConfig, registry, own, () => 0);
+  return new Router(routesConfig, registry, hasher, () => 0);
 }
 
-export function createSurface(given: SurfaceOptions = {}): HttpServer {
-  const { clock = systemClock, admin = {}, extractKey, bounds, onError } = given;
-  const routesConfig = routesOf(given);
+export function createSurface(options: SurfaceOptions = {}): HttpServer {
+  const { clock = systemClock, admin = {}, extractKey, bounds, fastPath, onError } = options;
+  const routesConfig = routesOf(options);
   const context = {
-    router: createRouter(given, clock, routesConfig),
+    router: createRouter(options, clock, routesConfig),
     clock,
     version: '0.0.0',
-    metrics: given.metrics ?? (() => 'up 1\n'),
-    reload: given.reload ?? (async () => ({ ok: true as const })),
-    isReady: given.isReady ?? (() => true),
-    limits: () => given.limits ?? LIMITS,
-    peers: () => undefined,
-    pool: async () => undefined,
-    groups: () => undefined,
+    metrics: options.metrics ?? (() => 'up 1\n'),
+    reload: options.reload ?? (async () => ({ ok: true as const })),
+    isReady: options.isReady ?? (() => true),
+    limits: () => options.limits ?? LIMITS,
+    backendPages: [],
     routesConfig: () => routesConfig,
     ...(onError && { onError }),
   };
-  return createHttpServer(context, { admin, extractKey, bounds });
+  return createHttpServer(context, { admin, extractKey, bounds, fastPath });
 }
 
-/** Somebody else who is out of reach, and this is what `onUnavailable` says instead; `asks` gets who asked. */
+/** A backend that is unavailable, with the decision of `onUnavailable`; `checks` collects the keys. */
 export const unavailableBackend = (
   decision: Decision,
-  asks: string[] = [],
+  checks: string[] = [],
   onUnavailable: OnUnavailable = 'deny',
 ): RemoteBackendFactory => ({
   isRemote: true,
   create: () => ({
     async checkNow(key) {
-      asks.push(key);
+      checks.push(key);
       return { decision, decidedAt: 0, fromFallback: true };
     },
     readState: async () => undefined,
@@ -97,7 +96,7 @@ export const unavailableBackend = (
 });
 
 const notImplemented = (): never => {
-  throw new Error('not asked for here');
+  throw new Error('not expected here');
 };
 
 export interface HttpResult {
@@ -116,7 +115,7 @@ export interface HttpRequestOptions {
 
 export interface RunningSurface {
   readonly port: number;
-  sendRequest(path: string, asked?: HttpRequestOptions): Promise<HttpResult>;
+  sendRequest(path: string, options?: HttpRequestOptions): Promise<HttpResult>;
   stop(): Promise<void>;
 }
 
@@ -124,16 +123,16 @@ export interface RunningSurface {
 export async function serveSurface(
   surface: HttpServer,
   isLoopback = true,
-  take: (socket: Socket) => Socket = (socket) => socket,
+  prepare: (socket: Socket) => Socket = (socket) => socket,
 ): Promise<RunningSurface> {
   const server = createServer({ allowHalfOpen: true, noDelay: true }, (socket) =>
-    surface.accept(take(socket), isLoopback),
+    surface.accept(prepare(socket), isLoopback),
   );
   await new Promise<void>((ready) => server.listen(0, '127.0.0.1', ready));
   const { port } = server.address() as AddressInfo;
   return {
     port,
-    sendRequest: (path, asked) => sendRequest(port, path, asked),
+    sendRequest: (path, options) => sendRequest(port, path, options),
     async stop() {
       await surface.drain(0);
       await new Promise((closed) => server.close(closed));
@@ -144,19 +143,19 @@ export async function serveSurface(
 export const sendRequest = (
   port: number,
   path: string,
-  asked: HttpRequestOptions = {},
+  options: HttpRequestOptions = {},
 ): Promise<HttpResult> =>
   new Promise((resolve, reject) => {
-    const { method = 'GET', headers = {}, body } = asked;
-    const own = { port, host: '127.0.0.1', path, method, headers, agent: false };
-    const request = httpRequest(own, (response) => {
+    const { method = 'GET', headers = {}, body } = options;
+    const target = { port, host: '127.0.0.1', path, method, headers, agent: false };
+    const request = httpRequest(target, (response) => {
       let text = '';
       response.setEncoding('utf8').on('data', (chunk) => {
         text += chunk;
       });
       response.on('end', () => {
-        const { statusCode: status = 0, headers: told } = response;
-        resolve({ status, headers: told, text, json: parseJsonOrEmpty(text) });
+        const { statusCode: status = 0, headers: received } = response;
+        resolve({ status, headers: received, text, json: parseJsonOrEmpty(text) });
       });
     });
     request.on('error', reject).end(body);

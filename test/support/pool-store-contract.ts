@@ -99,7 +99,7 @@ export function poolStoreContract(
   { isServer }: PoolStoreTraits,
   start: () => Promise<PoolStoreHarness>,
 ): void {
-  describe(`a pool's store: ${name}`, () => {
+  describe(`pool store contract: ${name}`, () => {
     let harness: PoolStoreHarness;
     let born = 0;
     let pools = 0;
@@ -150,7 +150,7 @@ export function poolStoreContract(
     const agree = (): Promise<Millis> => until(haveSize(processes.length), AGREE_TIMEOUT_MS);
     const ranks = (): number[] => processes.map(({ claim }) => claim.rank);
 
-    test('gives all of it to one alone, once it has waited for others', async () => {
+    test('pool store: a single member has all after the quiet period', async () => {
       const one = add('one');
       await one.sync();
       expect(one.lastReply).toMatchObject({ claim: NO_CLAIM, active: 1, isAgreed: false });
@@ -158,14 +158,14 @@ export function poolStoreContract(
       expect(one.lastReply).toMatchObject({ active: 1, isAgreed: true });
     });
 
-    test('has those who come agree, in the order they came', async () => {
+    test('pool store: members agree, ranked in the order they joined', async () => {
       const [one, two] = await addInOrder('zoe', 'adam');
       await agree();
       expect(ranks()).toEqual([0, 1]);
       expect(one.claim.round).toBe(two.claim.round);
     });
 
-    test('gives what one leaves to the others, from a second on that is yet to come', async () => {
+    test('pool store: a released part is assigned from a later second on', async () => {
       const [gone, ...others] = await addInOrder('one', 'two', 'three');
       await agree();
       processes = others;
@@ -180,7 +180,7 @@ export function poolStoreContract(
       expect(effectiveAt).toBeGreaterThan(leftBy - STALE_MS);
     });
 
-    test('lets one leave that never came', async () => {
+    test('pool store: leaving without joining is not an error', async () => {
       const nobody = add('nobody');
       await nobody.leave();
       processes = [];
@@ -191,7 +191,7 @@ export function poolStoreContract(
       expect(one.lastReply?.active).toBe(1);
     });
 
-    test('drops who is silent, in time and not before; it comes again as another would', async () => {
+    test('pool store: drops a silent member in time, which may join again', async () => {
       const [one, silent] = await addInOrder('one', 'silent');
       await agree();
       processes = [one];
@@ -204,7 +204,7 @@ export function poolStoreContract(
       expect(ranks()).toEqual([0, 1]);
     });
 
-    test('passes over a sync that comes after a later one', async () => {
+    test('pool store: ignores a sync that arrives after a later one', async () => {
       const { store } = add('a');
       const sync = (seq: number, using = NO_CLAIM) =>
         store.sync(pool, { id: 'a', seq, using }, OPTIONS);
@@ -216,7 +216,7 @@ export function poolStoreContract(
       expect(await sync(6, lie)).toMatchObject({ claim: { size: 5 } });
     });
 
-    test('keeps pools apart, whatever they are called', async () => {
+    test('pool store: keeps pools of any name apart', async () => {
       const names = [pool, `${pool}.`, `${pool}:other`, 'ápart/*>', ` ${pool}`];
       for (const own of names) add('a', own);
       await Promise.all(processes.map((process) => process.sync()));
@@ -227,7 +227,7 @@ export function poolStoreContract(
       expect(processes[0].lastReply).toMatchObject({ active: 1, claim: { size: 1, rank: 0 } });
     });
 
-    test('keeps a text for those who come later, apart from other pools', async () => {
+    test('pool store: keeps a checkpoint per pool', async () => {
       const [{ store }, other] = [add('one'), add('other', `${pool}.`)];
       expect(await store.loadCheckpoint(pool)).toBeUndefined();
       await store.saveCheckpoint(pool, '"ä\u0000\n', HOUR_MS);
@@ -238,7 +238,7 @@ export function poolStoreContract(
       expect(await store.members(pool)).toEqual([]);
     });
 
-    test('says who is there', async () => {
+    test('pool store: lists the members', async () => {
       const { store } = add('asks');
       processes = [];
       expect(await store.members(pool)).toEqual([]);
@@ -254,7 +254,7 @@ export function poolStoreContract(
       expect(await store.members(pool)).toEqual([]);
     });
 
-    test('tells all the same time, however wrong their clocks are', async () => {
+    test('pool store: all members see the same time despite wrong clocks', async () => {
       for (const id of ['a', 'b', 'c']) add(id);
       await agree();
       // What they take for possible is not much, soon, and has something in common.
@@ -268,7 +268,7 @@ export function poolStoreContract(
 
     if (!isServer) return;
 
-    test('fails while it is down, and nobody loses its part for that', async () => {
+    test('pool store: fails while it is down, and no member loses its part', async () => {
       const [one, two] = await addInOrder('a', 'b');
       await agree();
       await harness.server?.kill();
@@ -290,7 +290,7 @@ export function poolStoreContract(
       await agree();
     });
 
-    test('begins quiet if it comes back and has forgotten everything', async () => {
+    test('pool store: begins quiet after losing its state', async () => {
       const [one, two] = await addInOrder('a', 'b');
       await agree();
       await harness.server?.kill();

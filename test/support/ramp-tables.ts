@@ -1,4 +1,4 @@
-/** The seven tables of the seed, from test/vectors. */
+/** The seven published ramp tables, from test/vectors. */
 
 import { readFileSync } from 'node:fs';
 import type { RampMode } from '../../src/policies/ramp.ts';

@@ -1,4 +1,4 @@
-/** Connections to a Redis of the tests, by both clients people use. */
+/** Connections to a test Redis, with both supported clients. */
 
 import { Cluster as IoCluster, Redis } from 'ioredis';
 import { createClient, createCluster } from 'redis';
@@ -15,7 +15,7 @@ export async function nodeRedis(port: number): Promise<RedisConnection> {
     socket: { port, host: '127.0.0.1', reconnectStrategy: 50 },
     disableOfflineQueue: true,
   });
-  client.on('error', () => {}); // an outage is told by the limiter
+  client.on('error', () => {}); // the limiter reports outages
   await client.connect();
   return { client, disconnect: () => client.destroy() };
 }

@@ -1,6 +1,4 @@
-/**
- * A gate to talk to without a daemon around it, and conversations without sockets.
- */
+/** Router and stream protocols without a daemon, and protocol clients without sockets. */
 
 import type { AddressInfo } from 'node:net';
 import { createServer } from 'node:net';
@@ -17,8 +15,8 @@ import type { ProtocolFactory } from '../../src/daemon/server/protocol-handler.t
 import { ResponseQueue } from '../../src/daemon/server/response-queue.ts';
 
 export interface TestDaemon {
-  readonly gate: Router;
-  readonly cells: GcraTable;
+  readonly router: Router;
+  readonly gcraTable: GcraTable;
   readonly resp: ProtocolFactory;
   readonly line: ProtocolFactory;
 }
@@ -28,50 +26,50 @@ type TestDaemonOptions = Partial<RespContext> & {
   readonly maxLine?: number;
 };
 
-/** A bucket for everybody, one with calls in flight and one that is for nobody by itself. */
+/** A bucket for all keys, a concurrency limit, and a limit that is only checked by name. */
 const LIMITS = {
   everybody: { bucket: { rate: '1/s', burst: 5 } },
   flights: { adaptive: { initial: 2 }, match: 'flight:*' },
-  slow: { bucket: { rate: '1/m', burst: 1 }, match: 'exact:nobody' },
+  slow: { bucket: { rate: '1/m', burst: 1 }, match: 'exact:unused' },
 };
 
 export function createTestDaemon(
   clock: Clock = systemClock,
   extra: TestDaemonOptions = {},
 ): TestDaemon {
-  const own = createHasher([7, 11]);
+  const hasher = createHasher([7, 11]);
   const limits = readLimits(extra.limits ?? LIMITS, 'limits');
   const registry = new LimiterRegistry({
     clock,
-    hasher: own,
+    hasher,
     backendFor: () => undefined,
   });
   registry.apply(limits);
   const router = new Router(
     { allow: [], deny: [], unmatched: 'allow', limits },
     registry,
-    own,
+    hasher,
     () => 0,
   );
-  const gcraTable = new GcraTable({ hasher: own, clock, maxKeys: 100_000 });
+  const gcraTable = new GcraTable({ hasher, clock, maxKeys: 100_000 });
   const resp = respProtocol({ router, gcraTable, version: '1.2.3', clock, ...extra });
   const isAllowed = router.isAllowed.bind(router);
   return {
-    gate: router,
-    cells: gcraTable,
+    router,
+    gcraTable,
     resp,
     line: lineProtocol(isAllowed, () => extra.maxLine ?? 64),
   };
 }
 
-/** What one client says, chunk by chunk, and all that it is told. */
+/** A client that sends chunks and collects the responses. */
 export class ProtocolClient {
   readonly #handler;
   #received: Buffer[] = [];
   isClosed = false;
 
-  constructor(converse: ProtocolFactory) {
-    this.#handler = converse(
+  constructor(createHandler: ProtocolFactory) {
+    this.#handler = createHandler(
       new ResponseQueue(
         (bytes) => this.#received.push(bytes),
         () => {},
@@ -85,32 +83,32 @@ export class ProtocolClient {
     return this;
   }
 
-  /** What was told since the last time; what is owed comes a turn later. */
+  /** Responses since the last call; pending ones arrive a turn later. */
   takeReceived(): string {
-    const told = Buffer.concat(this.#received).toString('latin1');
+    const text = Buffer.concat(this.#received).toString('latin1');
     this.#received = [];
-    return told;
+    return text;
   }
 }
 
 /** A command as an array of bulk strings. */
 export const respCommand = (...args: readonly string[]): string =>
-  `*${args.length}\r\n${args.map((own) => `$${Buffer.byteLength(own)}\r\n${own}\r\n`).join('')}`;
+  `*${args.length}\r\n${args.map((arg) => `$${Buffer.byteLength(arg)}\r\n${arg}\r\n`).join('')}`;
 
 export interface ListeningServer {
   readonly port: number;
-  readonly streams: Connections;
+  readonly connections: Connections;
   close(): Promise<void>;
 }
 
-/** Listens on loopback, at a free port or this one. */
+/** Listens on loopback at a free port, a given port, or a Unix socket. */
 export async function listen(
-  converse: ProtocolFactory,
+  createHandler: ProtocolFactory,
   at: number | string = 0,
 ): Promise<ListeningServer> {
   const bounds = { maxConnections: 1000, slowMs: 5000, idleMs: Infinity };
-  const streams = new Connections(converse, () => bounds, systemClock);
-  const server = createServer({ allowHalfOpen: true }, (socket) => streams.accept(socket));
+  const connections = new Connections(createHandler, () => bounds, systemClock);
+  const server = createServer({ allowHalfOpen: true }, (socket) => connections.accept(socket));
   await new Promise<void>((ready, failed) => {
     server.once('error', failed);
     if (typeof at === 'string') server.listen(at, ready);
@@ -118,10 +116,10 @@ export async function listen(
   });
   return {
     port: typeof at === 'string' ? 0 : (server.address() as AddressInfo).port,
-    streams,
+    connections,
     async close() {
       const closed = new Promise((done) => server.close(done));
-      await streams.drain(100);
+      await connections.drain(100);
       await closed;
     },
   };

@@ -1,8 +1,8 @@
 /**
- * What every transport of peers has to do, whatever carries its datagrams.
+ * Contract of every peer transport.
  *
- * Real networks lose and double, so everything is said again until it is heard; nothing sleeps for a
- * fixed time but to see that something does not come.
+ * Real networks lose and duplicate datagrams, so each one is sent repeatedly until it arrives. Fixed waits are only
+ * used to check that something does not arrive.
  */
 
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
@@ -10,38 +10,39 @@ import { MAX_DATAGRAM_BYTES } from '../../src/backends/peers/bytes.ts';
 import type { Transport } from '../../src/backends/peers/transport.ts';
 import type { Service } from './services.ts';
 
-/** Somewhere to meet: everybody made here hears everybody else. */
+/** A network: all nodes made here reach each other. */
 export interface TransportHarness {
   /** The n-th node, from 0 to 2, not yet open. */
   node(n: number): Promise<Transport> | Transport;
-  /** Who stands between the nodes, if anybody does. */
+  /** The server between the nodes, if there is one. */
   readonly server?: Service;
   stop(): Promise<void> | void;
 }
 
 export interface TransportTraits {
-  /** Whether an answer goes to one node only. */
+  /** Whether a reply goes to one node only. */
   readonly isAddressed: boolean;
   readonly isLoopback: boolean;
 }
 
-const AUTH_TAG_BYTES = 16;
+const MAC_BYTES = 16;
 const TIMEOUT_MS = 10_000;
-/** So long after somebody else has heard it, nobody will hear it any more. */
+/** A datagram that has not arrived this long after another node got it will not arrive. */
 const QUIET_MS = 50;
 
 const sleep = (ms: number): Promise<void> => new Promise((done) => setTimeout(done, ms));
 
-/** Does it again and again until it is so. */
-export async function waitUntil(what: string, isSo: () => boolean, act = (): void => {}) {
+/** Repeats `act` until the condition holds. */
+export async function waitUntil(what: string, condition: () => boolean, act = (): void => {}) {
   const deadline = performance.now() + TIMEOUT_MS;
   for (;;) {
     act();
     for (let n = 0; n < 5; n++) {
-      if (isSo()) return;
+      if (condition()) return;
       await sleep(10);
     }
-    if (performance.now() > deadline) throw new Error(`waited ${TIMEOUT_MS} ms until ${what}`);
+    if (performance.now() > deadline)
+      throw new Error(`timeout: waited ${TIMEOUT_MS} ms until ${what}`);
   }
 }
 
@@ -50,53 +51,54 @@ export interface ReceivedDatagram {
   readonly from: string;
 }
 
-/** An open node, and all it has heard. */
+/** An open transport, and all datagrams it has received. */
 export interface OpenNode {
   readonly transport: Transport;
   readonly received: ReceivedDatagram[];
 }
 
 export async function openNode(transport: Transport): Promise<OpenNode> {
-  const heard: ReceivedDatagram[] = [];
-  await transport.open((bytes, from) => heard.push({ bytes: Buffer.from(bytes), from }));
-  return { transport, received: heard };
+  const received: ReceivedDatagram[] = [];
+  await transport.open((bytes, from) => received.push({ bytes: Buffer.from(bytes), from }));
+  return { transport, received };
 }
 
 export const hasReceived = ({ received }: OpenNode, bytes: Uint8Array): boolean =>
-  received.some((own) => own.bytes.equals(bytes));
+  received.some((datagram) => datagram.bytes.equals(bytes));
 
-/** How many sockets would keep this process from ending. */
+/** Sockets that keep this process alive. */
 const openSocketCount = (): number =>
-  process.getActiveResourcesInfo().filter((own) => /^(?:UDP|TCPSocket|Pipe)Wrap$/.test(own)).length;
+  process.getActiveResourcesInfo().filter((type) => /^(?:UDP|TCPSocket|Pipe)Wrap$/.test(type))
+    .length;
 
 export function transportContract(
   name: string,
   { isAddressed, isLoopback }: TransportTraits,
   start: () => Promise<TransportHarness> | TransportHarness,
 ): void {
-  describe(`${name} carries datagrams`, () => {
-    let place: TransportHarness;
+  describe(`${name}: transport contract`, () => {
+    let harness: TransportHarness;
     let nodes: OpenNode[] = [];
     let texts = 0;
     const fresh = (): Buffer => Buffer.from(`${name} ${texts++}`);
 
     beforeEach(async () => {
-      place = await start();
+      harness = await start();
       nodes = [];
-      for (let n = 0; n < 3; n++) nodes.push(await openNode(await place.node(n)));
+      for (let n = 0; n < 3; n++) nodes.push(await openNode(await harness.node(n)));
     });
 
     afterEach(async () => {
       for (const { transport } of nodes) await transport.close();
-      await place.stop();
+      await harness.stop();
     });
 
     const reaches = async (from: OpenNode, bytes: Uint8Array, others: readonly OpenNode[]) => {
-      const isThere = (): boolean => others.every((other) => hasReceived(other, bytes));
-      await waitUntil('it is heard', isThere, () => from.transport.broadcast(bytes));
+      const isReceived = (): boolean => others.every((other) => hasReceived(other, bytes));
+      await waitUntil('the datagram arrives', isReceived, () => from.transport.broadcast(bytes));
     };
 
-    test('to all others, from each of them', async () => {
+    test('a broadcast of any node reaches all other nodes', async () => {
       for (const node of nodes) {
         const others = nodes.filter((other) => other !== node);
         await reaches(node, fresh(), others);
@@ -105,84 +107,86 @@ export function transportContract(
       expect(nodes[0].transport.counts.received).toBeGreaterThan(0);
     });
 
-    test('says whether somebody elsewhere could take part', () => {
+    test('isLoopback says whether other machines can take part', () => {
       expect(nodes.map(({ transport }) => transport.isLoopback)).toEqual(Array(3).fill(isLoopback));
     });
 
-    test('of the largest size, whole', async () => {
-      const bytes = Buffer.alloc(MAX_DATAGRAM_BYTES + AUTH_TAG_BYTES, 'x');
+    test('a datagram of the largest size arrives whole', async () => {
+      const bytes = Buffer.alloc(MAX_DATAGRAM_BYTES + MAC_BYTES, 'x');
       bytes.write('begin');
       bytes.write('end', bytes.length - 3);
       await reaches(nodes[0], bytes, nodes.slice(1));
     });
 
-    test('to the byte, whatever the bytes are', async () => {
+    test('any byte values arrive unchanged', async () => {
       await reaches(nodes[0], Buffer.from(Array.from({ length: 256 }, (_, n) => n)), [nodes[1]]);
       for (const one of [0, 10, 13, 128, 255]) {
         await reaches(nodes[0], Buffer.from([one]), [nodes[1]]);
       }
     });
 
-    test('back to whoever sent one', async () => {
-      const [asker, other, third] = nodes;
-      const question = fresh();
-      await reaches(asker, question, [other, third]);
-      const { from } = other.received.find((own) => own.bytes.equals(question)) as ReceivedDatagram;
-      const answer = fresh();
+    test('a reply reaches the sender of a datagram', async () => {
+      const [requester, replier, third] = nodes;
+      const request = fresh();
+      await reaches(requester, request, [replier, third]);
+      const { from } = replier.received.find(({ bytes }) =>
+        bytes.equals(request),
+      ) as ReceivedDatagram;
+      const reply = fresh();
       await waitUntil(
-        'the answer is heard',
-        () => hasReceived(asker, answer),
-        () => other.transport.send(from, answer),
+        'the reply arrives',
+        () => hasReceived(requester, reply),
+        () => replier.transport.send(from, reply),
       );
       await sleep(QUIET_MS);
-      if (isAddressed) expect(hasReceived(third, answer)).toBe(false);
+      if (isAddressed) expect(hasReceived(third, reply)).toBe(false);
     });
 
-    test('to nowhere, if that is what it was told, without complaint', async () => {
+    test('sending to an invalid address does not throw', async () => {
       for (const to of ['', 'nowhere', '1:2:3', 'a:99999', '\0']) {
         nodes[0].transport.send(to, fresh());
       }
       await reaches(nodes[0], fresh(), nodes.slice(1));
     });
 
-    test('too large for it, at the risk of not arriving', async () => {
+    test('a datagram that is too large does not break later ones', async () => {
       nodes[0].transport.broadcast(Buffer.alloc(100_000));
       await reaches(nodes[0], fresh(), nodes.slice(1));
     });
 
-    test('until it is closed: then nothing is heard, and nothing is sent', async () => {
+    test('after close, nothing is received and nothing is sent', async () => {
       const [first, second, third] = nodes;
       await reaches(first, fresh(), [second, third]);
       const { from } = second.received[0];
       await second.transport.close();
-      const heard = second.received.length;
+      const before = second.received.length;
       await reaches(first, fresh(), [third]);
-      const unsaid = fresh();
+      const unsent = fresh();
       const { sent, failed } = second.transport.counts;
-      second.transport.broadcast(unsaid);
-      second.transport.send(from, unsaid);
+      second.transport.broadcast(unsent);
+      second.transport.send(from, unsent);
       await reaches(first, fresh(), [third]);
       await sleep(QUIET_MS);
-      expect(second.received.length).toBe(heard);
-      expect(hasReceived(first, unsaid) || hasReceived(third, unsaid)).toBe(false);
+      expect(second.received.length).toBe(before);
+      expect(hasReceived(first, unsent) || hasReceived(third, unsent)).toBe(false);
       expect(second.transport.counts).toMatchObject({ sent, failed });
       await second.transport.close();
     });
 
-    test('and keeps no process from ending once it is closed', async () => {
+    test('after close, no socket keeps the process alive', async () => {
       for (const { transport } of nodes) await transport.close();
-      await sleep(QUIET_MS); // what was closed is soon gone
-      const another = await place.node(0);
+      await sleep(QUIET_MS); // closed sockets are released asynchronously
+      const another = await harness.node(0);
       const before = openSocketCount();
       const node = await openNode(another);
       node.transport.broadcast(fresh());
       await node.transport.close();
-      await waitUntil('nothing is left open', () => openSocketCount() <= before);
+      await waitUntil('no socket is open', () => openSocketCount() <= before);
     });
 
-    test('again after its server was gone', { timeout: 40_000 }, async () => {
-      const { server } = place;
-      if (!server) return; // nobody stands between
+    test('datagrams arrive again after a server restart', { timeout: 40_000 }, async () => {
+      const { server } = harness;
+      if (!server) return; // no server between the nodes
       await reaches(nodes[0], fresh(), nodes.slice(1));
       await server.kill();
       const lost = fresh();
@@ -195,9 +199,9 @@ export function transportContract(
       await reaches(nodes[2], fresh(), nodes.slice(0, 2));
     });
 
-    test('and holds back only so much for a server that is stuck', async () => {
-      const { server } = place;
-      if (!server) return; // nobody stands between
+    test('the send queue is bounded while the server is stuck', async () => {
+      const { server } = harness;
+      if (!server) return; // no server between the nodes
       server.pause();
       const { transport } = nodes[0];
       const bytes = Buffer.alloc(MAX_DATAGRAM_BYTES);

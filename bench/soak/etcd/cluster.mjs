@@ -1,4 +1,4 @@
-/** Three servers that are one etcd, each in its own network where that can be had: killed, stopped, cut off, started again. */
+/** An etcd cluster of three members that can be killed, paused and partitioned; each in a network namespace if available. */
 
 import { spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
@@ -9,7 +9,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { freePort } from '../../ports.mjs';
 
 export const MEMBERS = 3;
-const READY_WITHIN_MS = 20_000;
+const READY_TIMEOUT_MS = 20_000;
 
 export async function startCluster(network) {
   const folder = mkdtempSync(join(tmpdir(), 'sluice-soak-etcd-'));
@@ -37,19 +37,19 @@ export async function startCluster(network) {
     child.kill('SIGKILL');
     await ended;
   };
-  const run = (n, ...words) => {
-    const [command, ...args] = [...network.within(n), ...words];
+  const run = (n, ...argv) => {
+    const [command, ...args] = [...network.within(n), ...argv];
     return spawnSync(command, args);
   };
-  /** Asked in its own network: nobody else may reach it. */
-  const ask = (n, path, ...words) =>
-    String(run(n, 'curl', '-s', '-m', '1', ...words, members[n].clients + path).stdout);
-  const isReady = (n) => /"health" *: *"?true/.test(ask(n, '/health'));
+  /** Runs in the member's network, which may be partitioned. */
+  const fetchFrom = (n, path, ...options) =>
+    String(run(n, 'curl', '-s', '-m', '1', ...options, members[n].clients + path).stdout);
+  const isReady = (n) => /"health" *: *"?true/.test(fetchFrom(n, '/health'));
   const ready = async (n) => {
-    const by = performance.now() + READY_WITHIN_MS;
+    const deadline = performance.now() + READY_TIMEOUT_MS;
     while (!isReady(n)) {
-      if (performance.now() > by)
-        throw new Error(`etcd ${n} is not ready after ${READY_WITHIN_MS} ms`);
+      if (performance.now() > deadline)
+        throw new Error(`etcd ${n} is not ready after ${READY_TIMEOUT_MS} ms`);
       await sleep(20);
     }
   };
@@ -57,16 +57,23 @@ export async function startCluster(network) {
     for (const { child } of members) child?.kill('SIGKILL');
     rmSync(folder, { recursive: true, force: true, maxRetries: 5 });
   };
-  process.once('exit', stopNow); // whatever ends it
+  process.once('exit', stopNow); // also after a crash
 
   for (const member of members) start(member);
   for (const { n } of members) await ready(n);
   const others = (n) => members.filter((member) => member.n !== n).map((member) => member.n);
-  /** Its own packets to the others go nowhere; its clients still reach it. */
-  const route = (n, word) => {
+  /** Drops or restores packets from a member to its peers; clients still reach it. */
+  const route = (n, action) => {
     for (const other of others(n)) {
-      const { status } = run(n, 'ip', 'route', word, 'blackhole', `${network.addressOf(other)}/32`);
-      if (status !== 0) throw new Error(`the way from ${n} to ${other} could not be changed`);
+      const { status } = run(
+        n,
+        'ip',
+        'route',
+        action,
+        'blackhole',
+        `${network.addressOf(other)}/32`,
+      );
+      if (status !== 0) throw new Error(`ip route ${action} from member ${n} to ${other} failed`);
     }
   };
   return {
@@ -81,11 +88,11 @@ export async function startCluster(network) {
     others,
     leader() {
       for (const { n } of members) {
-        const said = ask(n, '/v3/maintenance/status', '-d', '{}');
-        const { leader, header } = said ? JSON.parse(said) : {};
+        const body = fetchFrom(n, '/v3/maintenance/status', '-d', '{}');
+        const { leader, header } = body ? JSON.parse(body) : {};
         if (leader && leader === header?.member_id) return n;
       }
-      throw new Error('nobody leads');
+      throw new Error('no member is the leader');
     },
     async stop() {
       for (const { n } of members) await kill(n);

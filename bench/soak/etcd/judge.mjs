@@ -1,47 +1,49 @@
-/** What the workers told, held against what is promised. */
+/** Compares what the workers reported with what the limit promises. */
 
 /**
- * All permits of a run, in the order they were handed out, each with how long after the one before, and how long the system held
- * up the process until the caller had it: that is beyond anybody's rule.
+ * All permits of a run in the order they were granted: the gap to the one before, and how long the process stalled until
+ * the caller had it, which no rule can bound.
  */
 export function gapsOf(starts) {
   const inOrder = starts.toSorted((a, b) => a.at - b.at);
-  return inOrder.slice(1).map(({ at, hadAt }, n) => ({
+  return inOrder.slice(1).map(({ at, receivedAt }, n) => ({
     at,
     ms: at - inOrder[n].at,
-    hadMs: hadAt - inOrder[n].hadAt,
-    heldUpMs: hadAt - at,
+    receivedGapMs: receivedAt - inOrder[n].receivedAt,
+    stallMs: receivedAt - at,
   }));
 }
 
-export function judge({ name, times, turns, quorumLost }, { gaps, asks, everyMs }) {
-  const [from, to] = [turns[0].from, turns.at(-1).to];
-  const own = gaps.filter(({ at }) => at >= from && at < to);
-  const asked = asks.filter(({ at }) => at >= from && at < to);
-  const backs = turns.map(({ over }) => (own.find(({ at }) => at >= over)?.at ?? Infinity) - over);
+export function judge({ name, times, rounds, quorumLost }, { gaps, checks, everyMs }) {
+  const [from, to] = [rounds[0].from, rounds.at(-1).to];
+  const permits = gaps.filter(({ at }) => at >= from && at < to);
+  const decided = checks.filter(({ at }) => at >= from && at < to);
+  const recoveries = rounds.map(
+    ({ over }) => (permits.find(({ at }) => at >= over)?.at ?? Infinity) - over,
+  );
   return {
     name,
     times,
-    permits: own.length,
-    tooClose: own.filter(({ ms }) => ms < everyMs).length,
-    hadTooClose: own.filter(({ hadMs }) => hadMs < everyMs).length,
-    heldUpMs: Math.max(...own.map(({ heldUpMs }) => heldUpMs)),
-    leastGapMs: Math.min(...own.map(({ ms }) => ms)),
-    longestGapMs: Math.max(...own.map(({ ms }) => ms)),
-    nextPermitMs: Math.max(...backs),
-    use: (own.length * everyMs) / (to - from),
-    asks: asked.length,
-    slowestMs: Math.max(...asked.map(({ ms }) => ms)),
-    ...(quorumLost && withoutQuorum(quorumLost, own, asks)),
+    permits: permits.length,
+    tooClose: permits.filter(({ ms }) => ms < everyMs).length,
+    receivedTooClose: permits.filter(({ receivedGapMs }) => receivedGapMs < everyMs).length,
+    stallMs: Math.max(...permits.map(({ stallMs }) => stallMs)),
+    leastGapMs: Math.min(...permits.map(({ ms }) => ms)),
+    longestGapMs: Math.max(...permits.map(({ ms }) => ms)),
+    nextPermitMs: Math.max(...recoveries),
+    utilisation: (permits.length * everyMs) / (to - from),
+    checks: decided.length,
+    slowestMs: Math.max(...decided.map(({ ms }) => ms)),
+    ...(quorumLost && withoutQuorum(quorumLost, permits, checks)),
   };
 }
 
-/** Nobody may be let in, and nothing may begin but what was handed out before: the next place, a moment ahead. */
-function withoutQuorum({ from, to }, gaps, asks) {
-  const asked = asks.filter(({ at, ms }) => at - ms >= from && at < to);
+/** No call may be allowed, and no permit may start except the next one, if it was granted ahead before. */
+function withoutQuorum({ from, to }, permits, checks) {
+  const decided = checks.filter(({ at, ms }) => at - ms >= from && at < to);
   return {
-    askedWithout: asked.length,
-    allowedWithout: asked.filter(({ verdict }) => verdict !== 'deny').length,
-    begunWithout: gaps.filter(({ at }) => at >= from && at < to).length,
+    checkedWithout: decided.length,
+    allowedWithout: decided.filter(({ verdict }) => verdict !== 'deny').length,
+    startedWithout: permits.filter(({ at }) => at >= from && at < to).length,
   };
 }

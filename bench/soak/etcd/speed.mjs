@@ -1,45 +1,50 @@
-/** How many asks a second a cluster decides, and how long one takes: for one key and for many, by one worker and by six. */
+/** Checks per second and latency of an etcd cluster: one key and many, one worker and six. */
 
 import { once } from 'node:events';
-import { startProcess, turned } from './workers.mjs';
+import { rotated, startProcess } from './workers.mjs';
 
-const LASTS_MS = 5000;
-/** Asks that each worker has under way. */
-const AT_ONCE = 16;
+const DURATION_MS = 5000;
+/** Checks in flight for each worker. */
+const IN_FLIGHT = 16;
 
 const CASES = [1, 6].flatMap((workers) => [1, 1000].map((keys) => ({ workers, keys })));
 
 export const SPEED_COLUMNS = {
   workers: ({ workers }) => workers,
   keys: ({ keys }) => keys,
-  'asks a second': ({ perSecond }) => Math.round(perSecond),
-  'refused, as nobody could decide': ({ fallback }) => fallback,
+  'checks per second': ({ perSecond }) => Math.round(perSecond),
+  'refused as unavailable': ({ fallback }) => fallback,
   p50: ({ p50 }) => `${p50.toFixed(1)} ms`,
   p99: ({ p99 }) => `${p99.toFixed(1)} ms`,
 };
 
-export async function speed(endpoints, within, tell) {
+export async function speed(endpoints, within, log) {
   const results = [];
   for (const { workers, keys } of CASES) {
-    tell(`${workers} workers, ${keys} keys …`);
-    const told = [];
+    log(`${workers} workers, ${keys} keys …`);
+    const ends = [];
     const children = await Promise.all(
       Array.from({ length: workers }, (_, n) => {
-        const own = { endpoints: turned(endpoints, n), keys, atOnce: AT_ONCE, lastsMs: LASTS_MS };
-        return startProcess(within, './speed-worker.mjs', own, (news) => {
-          if (news.type === 'over') told.push(news);
+        const setting = {
+          endpoints: rotated(endpoints, n),
+          keys,
+          inFlight: IN_FLIGHT,
+          durationMs: DURATION_MS,
+        };
+        return startProcess(within, './speed-worker.mjs', setting, (message) => {
+          if (message.type === 'over') ends.push(message);
         });
       }),
     );
-    const gone = children.map((child) => once(child, 'exit'));
+    const exits = children.map((child) => once(child, 'exit'));
     for (const child of children) child.send('go');
-    await Promise.all(gone);
-    const times = told.flatMap((news) => news.times).toSorted((a, b) => a - b);
+    await Promise.all(exits);
+    const times = ends.flatMap(({ times }) => times).toSorted((a, b) => a - b);
     results.push({
       workers,
       keys,
-      perSecond: (times.length * 1000) / LASTS_MS,
-      fallback: told.reduce((sum, news) => sum + news.fallback, 0),
+      perSecond: (times.length * 1000) / DURATION_MS,
+      fallback: ends.reduce((sum, { fallback }) => sum + fallback, 0),
       p50: times[Math.floor(times.length * 0.5)],
       p99: times[Math.floor(times.length * 0.99)],
     });

@@ -1,12 +1,12 @@
 /**
  * One of several workers that share a spacing through etcd, on a clock that is wrong by up to an hour.
  *
- *     { limit, endpoints, skewMs, lines, deadlineMs }     as JSON in the first argument
- *     'stop' from the parent                              no new calls; it ends when those under way have ended
+ *     { limit, endpoints, skewMs, lines, deadlineMs }     as JSON in the first argument; `lines` loops wait for permits
+ *     'stop' from the parent                              no new calls; exits when pending calls have ended
  *
- * Some of its callers wait for permits, one asks every few milliseconds. Of each permit it tells when it was handed out, which is
- * when the limiter looked at its clock last, and when the caller had it; of each ask how long it took. All on the machine's
- * monotonic clock, which is the same in all processes.
+ * One more loop checks every few milliseconds. For each permit it reports when it was granted (the limiter's last reading
+ * of its clock) and when the caller received it; for each check how long it took. All times are on the machine's monotonic
+ * clock, which is the same in all processes.
  */
 
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -15,49 +15,49 @@ import { etcd } from 'sluice/etcd';
 
 const { limit, endpoints, skewMs, lines, deadlineMs } = JSON.parse(process.argv[2]);
 
-const ASK_EVERY_MS = 25;
-const PATIENCE_MS = 500;
-/** Who is refused lets others do something: while nobody can decide, that is at once. */
-const REFUSED_MS = 10;
+const CHECK_EVERY_MS = 25;
+const MAX_WAIT_MS = 500;
+/** Pause after a refusal: refusals during an outage are immediate. */
+const RETRY_MS = 10;
 
-/** When the limiter looked at its clock last. */
-let lookedAt = 0;
+/** The last time the limiter read its clock. */
+let readAt = 0;
 
-const skewed = {
+const skewedClock = {
   now: () => {
-    lookedAt = machineNow();
+    readAt = machineNow();
     return systemClock.now() + skewMs;
   },
-  wakeAt: (at, act, keepAlive) => systemClock.wakeAt(at - skewMs, act, keepAlive),
+  wakeAt: (at, callback, keepAlive) => systemClock.wakeAt(at - skewMs, callback, keepAlive),
 };
 const machineNow = () => Number(process.hrtime.bigint()) / 1e6;
 
 const backend = etcd({ endpoints, deadline: deadlineMs });
-const api = limiter({ name: 'soak', limit, backend, clock: skewed });
+const api = limiter({ name: 'soak', limit, backend, clock: skewedClock });
 let isOver = false;
 
-const tell = (news) => process.send?.(news);
+const report = (message) => process.send?.(message);
 
-async function line() {
+async function waitLoop() {
   while (!isOver) {
-    const entry = await api.acquire('token', 1, { wait: PATIENCE_MS });
-    const start = { type: 'start', at: lookedAt, hadAt: machineNow() };
-    if (entry.verdict === 'allow') {
-      tell(start);
-      entry.settle();
-    } else await sleep(REFUSED_MS);
+    const result = await api.acquire('token', 1, { wait: MAX_WAIT_MS });
+    const start = { type: 'start', at: readAt, receivedAt: machineNow() };
+    if (result.verdict === 'allow') {
+      report(start);
+      result.settle();
+    } else await sleep(RETRY_MS);
   }
 }
 
-async function asker() {
+async function checkLoop() {
   while (!isOver) {
     const since = machineNow();
     const { verdict } = await api.check('token');
-    const start = { type: 'start', at: lookedAt, hadAt: machineNow() };
-    const at = start.hadAt;
-    if (verdict === 'allow') tell(start);
-    tell({ type: 'ask', at, ms: at - since, verdict });
-    await sleep(ASK_EVERY_MS * (0.5 + Math.random()));
+    const start = { type: 'start', at: readAt, receivedAt: machineNow() };
+    const at = start.receivedAt;
+    if (verdict === 'allow') report(start);
+    report({ type: 'check', at, ms: at - since, verdict });
+    await sleep(CHECK_EVERY_MS * (0.5 + Math.random()));
   }
 }
 
@@ -69,6 +69,6 @@ process.on('message', async () => {
 });
 process.on('disconnect', () => process.exit(1));
 
-await api.inspect('token'); // the way is known before the race begins
-tell({ type: 'ready' });
-const running = Promise.all([asker(), ...Array.from({ length: lines }, line)]);
+await api.inspect('token'); // connected before the run starts
+report({ type: 'ready' });
+const running = Promise.all([checkLoop(), ...Array.from({ length: lines }, waitLoop)]);

@@ -1,5 +1,5 @@
 /**
- * A region: one process that is asked for so many calls a second, by chance, and tells its parent when each began.
+ * A region: one process with random calls at a given rate, which reports the times of admitted calls to its parent.
  *
  *     { self, groups, port, limit, deadline, load }     as JSON in the first argument
  */
@@ -7,37 +7,35 @@
 import { limiter } from 'sluice';
 import { groups } from 'sluice/groups';
 
-const { self, groups: known, port, limit, deadline, load } = JSON.parse(process.argv[2]);
+const { self, groups: regions, port, limit, deadline, load } = JSON.parse(process.argv[2]);
 
 const TICK_MS = 5;
 
-const place = groups({
+const group = groups({
   self,
-  groups: known,
+  groups: regions,
   key: 'a secret for this run only',
   listen: { port },
   deadline,
 });
-await place.listening;
-const api = limiter({ name: 'api', limit, backend: place });
+await group.listening;
+const api = limiter({ name: 'api', limit, backend: group });
 process.on('disconnect', () => process.exit(1));
-process.on('message', (word) => {
-  if (word === 'view') process.send({ type: 'view', view: place.view() });
-  if (word === 'stop') process.exit(0);
+process.on('message', (command) => {
+  if (command === 'view') process.send({ type: 'view', view: group.view() });
+  if (command === 'stop') process.exit(0);
 });
 
-/** All processes of this machine have the same clock. */
+/** One clock for all processes of the machine. */
 const now = () => performance.timeOrigin + performance.now();
 
 let due = now();
 const tick = () => {
-  const began = [];
-  let asked = 0;
+  const times = [];
   for (; due <= now(); due += (-Math.log(1 - Math.random()) * 1000) / load) {
-    asked++;
-    if (api.check('all').verdict === 'allow') began.push(now());
+    if (api.check('all').verdict === 'allow') times.push(now());
   }
-  if (asked > 0) process.send({ type: 'asked', asked, began });
+  if (times.length > 0) process.send({ type: 'admitted', times });
 };
 process.send({ type: 'ready' });
 setInterval(tick, TICK_MS);

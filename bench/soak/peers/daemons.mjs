@@ -1,4 +1,4 @@
-/** The daemons of a fleet as processes, each in its place of a network, and what they tell of themselves. */
+/** The daemons of a fleet as processes, each in its network namespace, and their admin pages. */
 
 import { closeSync, mkdtempSync, openSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { Agent, get } from 'node:http';
@@ -7,10 +7,10 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { startDaemon } from '../../daemon/process.mjs';
 
-const MEET_WITHIN_MS = 15_000;
-const ANSWERS_WITHIN_MS = 2000;
+const PEERS_WITHIN_MS = 15_000;
+const REPLY_TIMEOUT_MS = 2000;
 
-/** Starts them all, and waits until everybody knows everybody. */
+/** Starts all daemons and waits until they are peers. */
 export async function startDaemons(network, nodes, { rate, burst }) {
   const folder = mkdtempSync(join(tmpdir(), 'sluice-soak-'));
   process.once('exit', () => rmSync(folder, { recursive: true, force: true }));
@@ -20,9 +20,9 @@ export async function startDaemons(network, nodes, { rate, burst }) {
 
   const start = async (n) => {
     const log = openSync(file(n, 'log'), 'a');
-    const setting = { within: network.within(n), log };
+    const options = { within: network.within(n), log };
     try {
-      running[n] = await startDaemon(['--config', file(n, 'yaml')], setting);
+      running[n] = await startDaemon(['--config', file(n, 'yaml')], options);
     } catch (error) {
       throw new Error(`node ${n}: ${error.message}${readFileSync(file(n, 'log'), 'utf8')}`);
     } finally {
@@ -36,7 +36,7 @@ export async function startDaemons(network, nodes, { rate, burst }) {
   };
   const page = (n, path) =>
     running[n] ? pageAt(agent, file(n, 'http'), path) : Promise.resolve(undefined);
-  const everybody = (path) => Promise.all(Array.from({ length: nodes }, (_, n) => page(n, path)));
+  const allPages = (path) => Promise.all(Array.from({ length: nodes }, (_, n) => page(n, path)));
 
   for (let n = 0; n < nodes; n++) {
     writeFileSync(
@@ -48,21 +48,22 @@ limits: { api: { bucket: { rate: ${rate}/s, burst: ${burst} } } }
     );
   }
   await Promise.all(Array.from({ length: nodes }, (_, n) => start(n)));
-  const deadline = performance.now() + MEET_WITHIN_MS;
-  const haveMet = (views) => views.every((view) => view?.peers.length === nodes - 1);
-  while (!haveMet(await everybody('/peers'))) {
-    if (performance.now() > deadline) throw new Error('they did not all meet in time');
+  const deadline = performance.now() + PEERS_WITHIN_MS;
+  const arePeers = (views) => views.every((view) => view?.peers.length === nodes - 1);
+  while (!arePeers(await allPages('/peers'))) {
+    if (performance.now() > deadline)
+      throw new Error(`expected ${nodes - 1} peers per daemon within ${PEERS_WITHIN_MS} ms`);
     await sleep(50);
   }
   return {
     start,
     stop,
     lines: Array.from({ length: nodes }, (_, n) => file(n, 'line')),
-    /** What each knows of the fleet; nothing for one that does not answer. */
-    views: () => everybody('/peers'),
-    /** What each has left for a key. */
+    /** Each daemon's view of the fleet; undefined if it does not reply. */
+    views: () => allPages('/peers'),
+    /** Units remaining of a key, by daemon. */
     remaining: async (key) =>
-      (await everybody(`/inspect?key=${key}`)).map((told) => told?.limits[0].remaining),
+      (await allPages(`/inspect?key=${key}`)).map((view) => view?.limits[0].remaining),
     async stopAll() {
       agent.destroy();
       await Promise.all(running.map((_, n) => stop(n, 'SIGKILL')));
@@ -71,10 +72,10 @@ limits: { api: { bucket: { rate: ${rate}/s, burst: ${burst} } } }
   };
 }
 
-/** Nothing if it does not answer. */
+/** Undefined if there is no reply. */
 function pageAt(agent, socketPath, path) {
   return new Promise((resolve) => {
-    const request = get({ socketPath, path, agent, timeout: ANSWERS_WITHIN_MS }, (response) => {
+    const request = get({ socketPath, path, agent, timeout: REPLY_TIMEOUT_MS }, (response) => {
       let text = '';
       response.setEncoding('utf8').on('data', (chunk) => {
         text += chunk;

@@ -1,12 +1,11 @@
 /**
- * What an act came to, beside what the fleet promises: the figures and the bound of the simulator (docs/accuracy.md),
- * fed with what was measured.
+ * Compares a phase with the stated bound: the figures and the overshoot bound of the simulator (docs/accuracy.md), fed
+ * with measurements.
  *
- * The bound wants to know how long news takes. On a real machine that is the network, and two processes that may be
- * busy when they should speak and hear; how long they let others wait is seen from outside, as the time that answers
- * take. A machine that holds a process up for longer makes it a node whose clock stands still: whatever it
- * hears and tells comes so much later. That may happen to the one who tells, to the one who hears, and to
- * the one here who writes down when answers came.
+ * The bound depends on the propagation time of reports. On a real machine that is the network, plus two processes that may
+ * be busy; how busy is measured from outside, as the reply time of calls. A process that the machine delays for longer is
+ * like a node whose clock stands still: everything it sends and receives is late by that much. This may happen to the
+ * sender, to the receiver, and to the load generator here that records replies.
  */
 
 import { limiter } from 'sluice';
@@ -18,31 +17,31 @@ import {
 import { AgeHistogram, figuresOf } from '../../../dist/simulator/peers/figures.js';
 import { FLEET_DEFAULTS, PEERS } from '../../../dist/simulator/peers/fleet.js';
 
-/** So many answers take no longer than is usual. */
-const USUAL_PART = 0.99;
+/** This fraction of the replies takes no longer than usual. */
+const USUAL_FRACTION = 0.99;
 
-/** What one bucket that saw all calls would have let through, and when. */
-export function centralOf(asked, { rate, burst }) {
+/** The calls that one central bucket would have admitted. */
+export function centralOf(calls, { rate, burst }) {
   let at = 0;
   const bucket = { bucket: { rate, burst } };
   const oracle = limiter({ limit: bucket, clock: { now: () => at } });
-  return asked.filter((own) => {
-    at = own;
+  return calls.filter((callAt) => {
+    at = callAt;
     return oracle.check('client').verdict === 'allow';
   });
 }
 
-export function judge(act, { load, watch, network, rule, central }) {
-  const { name, fromMs, toMs, split, crashes = 0, loss = 0, before, after, seen } = act;
+export function judge(phase, { load, monitor, network, rule, central }) {
+  const { name, fromMs, toMs, split, crashes = 0, loss = 0, before, after, observe } = phase;
   const isWithin = (at) => at >= fromMs && at < toMs;
   const { nodes, rate, burst } = rule;
-  const asked = load.asked.filter(isWithin);
+  const calls = load.calls.filter(isWithin);
   const admitted = load.admitted.filter(({ at }) => isWithin(at));
-  const answers = load.answers.filter(({ at }) => isWithin(at));
-  const sortedMs = answers.map(({ ms }) => ms).toSorted((a, b) => a - b);
-  const usualMs = sortedMs[Math.floor(sortedMs.length * USUAL_PART)];
+  const replies = load.replies.filter(({ at }) => isWithin(at));
+  const sortedMs = replies.map(({ ms }) => ms).toSorted((a, b) => a - b);
+  const usualMs = sortedMs[Math.floor(sortedMs.length * USUAL_FRACTION)];
   const slowestMs = sortedMs.at(-1);
-  const betweenMs = (1000 * nodes) / (rate * rule.load); // who is held up between two questions is not seen
+  const betweenMs = (1000 * nodes) / (rate * rule.load); // a delay between two calls is not visible
   const spanMs = toMs - fromMs;
   const options = {
     ...FLEET_DEFAULTS,
@@ -52,13 +51,13 @@ export function judge(act, { load, watch, network, rule, central }) {
     clockStep: { node: 0, atMs: 0, byMs: -3 * (slowestMs + betweenMs) },
   };
   const withinMs = propagationBoundMs(options);
-  const most = new PeakCounter(withinMs, 1);
-  for (const at of asked) most.add(0, at);
+  const peak = new PeakCounter(withinMs, 1);
+  for (const at of calls) peak.add(0, at);
   const figures = figuresOf(options, {
     startMs: fromMs,
     intervalMs: PEERS.intervalMs,
     admitted,
-    calls: asked.length,
+    calls: calls.length,
     oracleAdmitted: central.filter(isWithin).length,
     falseAllows: 0,
     falseDenials: 0,
@@ -69,66 +68,66 @@ export function judge(act, { load, watch, network, rule, central }) {
     sent: after.datagrams - before.datagrams,
     sentBytes: after.sentBytes - before.sentBytes,
     ages: new AgeHistogram(),
-    bound: overshootBound(options, most.peak, crashes),
+    bound: overshootBound(options, peak.peak, crashes),
     disturbances: [],
   });
   const windows = Object.entries(figures.worst)
     .filter(([windowMs]) => windowMs >= 1000)
-    .map(([windowMs, part]) => {
+    .map(([windowMs, ratio]) => {
       const bucket = burst + (rate * windowMs) / 1000;
-      const calls = Math.round(part * bucket);
-      return { windowMs: Number(windowMs), calls, bucket, bound: bucket + figures.bound };
+      const inWindow = Math.round(ratio * bucket);
+      return { windowMs: Number(windowMs), calls: inWindow, bucket, bound: bucket + figures.bound };
     });
   return {
     name,
-    seen: seen?.(load),
+    observation: observe?.(load),
     seconds: spanMs / 1000,
-    asked: asked.length,
-    unanswered: Math.max(0, asked.length - answers.length),
+    calls: calls.length,
+    unanswered: Math.max(0, calls.length - replies.length),
     admitted: admitted.length,
     windows,
-    excess: figures.overshootCalls,
+    overshoot: figures.overshootCalls,
     bound: figures.bound,
     withinMs,
     usualMs,
     slowestMs,
     utilisation: figures.utilisation,
     fairNodes: figures.fairNodes,
-    alikeAfterMs: watch.alikeAfter(act.overMs, toMs),
-    differMedian: middleOf(watch.spreads(fromMs, toMs).filter(Number.isFinite)),
+    convergedAfterMs: monitor.convergedAfter(phase.overMs, toMs),
+    medianSpread: medianOf(monitor.spreads(fromMs, toMs).filter(Number.isFinite)),
     repaired: after.repaired - before.repaired,
     lost: after.lost - before.lost,
     missing: after.missing,
     bytesPerSecond: figures.bytesPerSecond,
     datagramsPerSecond: figures.datagramsPerSecond,
-    /** What is above what was stated. */
+    /** Figures above the stated bound. */
     broken: [
       ...windows
         .filter(({ calls, bound }) => calls > bound)
         .map(({ windowMs, calls, bound }) => ({
-          what: `worst ${windowMs / 1000} s`,
+          what: `peak ${windowMs / 1000} s`,
           calls,
           bound,
         })),
       ...(figures.overshootCalls > figures.bound
-        ? [{ what: 'excess', calls: figures.overshootCalls, bound: figures.bound }]
+        ? [{ what: 'overshoot', calls: figures.overshootCalls, bound: figures.bound }]
         : []),
     ],
   };
 }
 
-const middleOf = (values) => values.toSorted((a, b) => a - b)[Math.floor(values.length / 2)];
+const medianOf = (values) => values.toSorted((a, b) => a - b)[Math.floor(values.length / 2)];
 
-/** All acts as one: whatever lies across their borders. */
-export function wholeOf(acts) {
-  const [first, last] = [acts[0], acts.at(-1)];
+/** All phases as one, for windows across their borders. */
+export function wholeRunOf(phases) {
+  const [first, last] = [phases[0], phases.at(-1)];
   return {
-    name: 'all of it',
+    name: 'whole run',
     fromMs: first.fromMs,
     toMs: last.toMs,
-    split: acts.find(({ split }) => split)?.split,
-    crashes: acts.reduce((all, { crashes = 0 }) => all + crashes, 0),
-    loss: Math.max(...acts.map(({ loss = 0 }) => loss)),
+    split: phases.find(({ split }) => split)?.split,
+    crashes: phases.reduce((sum, { crashes = 0 }) => sum + crashes, 0),
+    loss: Math.max(...phases.map(({ loss = 0 }) => loss)),
     overMs: last.overMs,
     before: first.before,
     after: last.after,

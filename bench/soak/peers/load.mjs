@@ -1,6 +1,6 @@
 /**
- * One client that asks all daemons of a fleet in turn, and everything it was told: when each call was made, when each was let
- * through and by whom, how long each answer took. It asks in a thread of its own, which nothing here holds up.
+ * One client that calls all daemons of a fleet in turn, and its record: the time of each call, of each admitted call with its
+ * node, and of each reply. A worker thread sends the calls, so that nothing here delays them.
  */
 
 import { Worker } from 'node:worker_threads';
@@ -9,26 +9,26 @@ import { Worker } from 'node:worker_threads';
 export const now = () => Number(process.hrtime.bigint()) / 1e6;
 
 export function startLoad(lines, perSecond, key) {
-  const asked = [];
+  const calls = [];
   const admitted = [];
-  const answers = [];
-  const asker = new Worker(new URL('./asker.mjs', import.meta.url), {
+  const replies = [];
+  const worker = new Worker(new URL('./load-worker.mjs', import.meta.url), {
     workerData: { lines, perSecond, key },
   });
-  const ended = new Promise((resolve) => asker.once('exit', resolve));
-  asker.on('message', (news) => {
-    asked.push(...news.asked);
-    for (const answer of news.answers) {
-      answers.push(answer);
-      if (answer.isServed) admitted.push({ at: answer.at, node: answer.node, client: 0 });
+  const ended = new Promise((resolve) => worker.once('exit', resolve));
+  worker.on('message', (batch) => {
+    calls.push(...batch.calls);
+    for (const reply of batch.replies) {
+      replies.push(reply);
+      if (reply.isAllowed) admitted.push({ at: reply.at, node: reply.node, client: 0 });
     }
   });
   return {
-    asked,
+    calls,
     admitted,
-    answers,
+    replies,
     async stop() {
-      asker.postMessage('stop');
+      worker.postMessage('stop');
       await ended;
     },
   };

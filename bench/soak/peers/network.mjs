@@ -1,12 +1,12 @@
 /**
- * Where the daemons of a fleet live: each in a network namespace of its own, all joined by a bridge.
+ * The network of the fleet: a network namespace per daemon, joined by a bridge.
  *
  *     node 0 ── eth0 ─┬─ port0 ┐
- *     node 1 ── eth0 ─┼─ port1 ┤ bridge       a port that is down cuts its node off
+ *     node 1 ── eth0 ─┼─ port1 ┤ bridge       a port that is down partitions its node
  *     …               └─ …     ┘
  *
- * Files are the same everywhere, so a Unix socket reaches a daemon in there from outside. Where namespaces are
- * not permitted, they live on loopback beside each other; then nothing can be cut and nothing lost.
+ * Namespaces share the file system, so a Unix socket reaches a daemon from outside. Where namespaces are not permitted,
+ * all daemons run on loopback, without partitions and loss.
  */
 
 import { execFileSync, spawnSync } from 'node:child_process';
@@ -24,30 +24,30 @@ export function hasNamespaces() {
   return spawnSync('ip', ['netns', 'delete', name]).status === 0;
 }
 
-/** What both kinds have: `udp` of a node's configuration, `within` that starts a command there. */
-export async function makeNetwork(nodes, way, isLoopback) {
-  return isLoopback ? onLoopback(nodes) : inNamespaces(nodes, way);
+/** Both kinds have `udp`, the option of a node's configuration, and `within`, the prefix of a command there. */
+export async function createNetwork(nodes, mode, isLoopback) {
+  return isLoopback ? onLoopback(nodes) : inNamespaces(nodes, mode);
 }
 
-function inNamespaces(nodes, way) {
+function inNamespaces(nodes, mode) {
   const prefix = `sluice-soak-${process.pid}`;
   const bridge = `${prefix}-bridge`;
   const names = Array.from({ length: nodes }, (_, n) => `${prefix}-${n}`);
   const addresses = names.map((_, n) => `10.77.0.${n + 1}`);
-  const made = [];
-  const make = (name) => {
+  const created = [];
+  const create = (name) => {
     ip('netns', 'add', name);
-    made.push(name);
+    created.push(name);
   };
   const remove = () => {
-    for (const name of made.splice(0)) spawnSync('ip', ['netns', 'delete', name]);
+    for (const name of created.splice(0)) spawnSync('ip', ['netns', 'delete', name]);
   };
-  process.once('exit', remove); // whatever ends it
-  make(bridge);
+  process.once('exit', remove); // also after an error or a signal
+  create(bridge);
   ip('-n', bridge, 'link', 'add', 'switch', 'type', 'bridge');
   ip('-n', bridge, 'link', 'set', 'switch', 'up');
   names.forEach((name, n) => {
-    make(name);
+    create(name);
     const cable = ['type', 'veth', 'peer', 'name', 'eth0', 'netns', name];
     ip('-n', bridge, 'link', 'add', `port${n}`, ...cable);
     ip('-n', bridge, 'link', 'set', `port${n}`, 'master', 'switch', 'up');
@@ -68,16 +68,16 @@ function inNamespaces(nodes, way) {
   const hasNetem = netem(...delay);
   const at = (n) => `${addresses[n]}:${PORT}`;
   return {
-    name: way === 'group' ? 'a multicast group' : 'a list of addresses',
+    name: mode === 'group' ? 'a multicast group' : 'a list of addresses',
     about: `in namespaces, ${hasNetem ? `${DELAY_MS} ms by netem` : 'no delay: this kernel has no netem'}`,
     delayMs: hasNetem ? DELAY_MS : 0,
     canCut: true,
     addressOf: (n) => addresses[n],
-    udp: (n) => (way === 'group' ? `${GROUP}:${PORT}` : listOf(nodes, n, at)),
+    udp: (n) => (mode === 'group' ? `${GROUP}:${PORT}` : listOf(nodes, n, at)),
     within,
     cut: (n) => ip('-n', bridge, 'link', 'set', `port${n}`, 'down'),
     heal: (n) => ip('-n', bridge, 'link', 'set', `port${n}`, 'up'),
-    /** Loses so much of what comes in, from now on. What does it, or nothing if that cannot be had here. */
+    /** Drops a percentage of incoming datagrams; returns the tool in use, or false if there is none. */
     lose(percent) {
       if (hasNetem) return netem(...delay, 'loss', `${percent}%`) && 'netem';
       const rule = `meta l4proto udp numgen random mod 100 < ${percent} drop`;
@@ -88,7 +88,7 @@ function inNamespaces(nodes, way) {
         everywhere('nft', `add rule inet sluice lossy ${rule}`);
       return isDone && 'nft';
     },
-    loseNoMore: () => (hasNetem ? netem(...delay) : everywhere('nft', 'delete table inet sluice')),
+    stopLoss: () => (hasNetem ? netem(...delay) : everywhere('nft', 'delete table inet sluice')),
     remove() {
       process.off('exit', remove);
       remove();
@@ -96,10 +96,10 @@ function inNamespaces(nodes, way) {
   };
 }
 
-/** Its own address first. */
-const listOf = (nodes, own, at) => {
-  const others = Array.from({ length: nodes }, (_, n) => n).filter((n) => n !== own);
-  return `[${[own, ...others].map(at)}]`;
+/** The node's own address first. */
+const listOf = (nodes, self, at) => {
+  const peers = Array.from({ length: nodes }, (_, n) => n).filter((n) => n !== self);
+  return `[${[self, ...peers].map(at)}]`;
 };
 
 async function onLoopback(nodes) {

@@ -1,17 +1,17 @@
-/** What was let through, second by second, against the limit, and what happened meanwhile. */
+/** Chart of admitted calls per second against the limit, with the phases. */
 
 import { roundAxisEnd } from '../../../dist/cli/chart/chart.js';
 import { drawSvg } from '../../../dist/cli/chart/svg.js';
 
 export const drawRuns = (runs) =>
   drawSvg({
-    title: `${runs[0].rule.nodes} daemons keep one limit while things happen to them`,
+    title: `${runs[0].rule.nodes} daemons share one limit under faults`,
     charts: runs.map(chartOf),
   });
 
-function chartOf({ name, rule, acts, load }) {
-  const startMs = acts[0].fromMs;
-  const end = (acts.at(-1).toMs - startMs) / 1000;
+function chartOf({ name, rule, phases, load }) {
+  const startMs = phases[0].fromMs;
+  const end = (phases.at(-1).toMs - startMs) / 1000;
   const counts = Array(Math.floor(end)).fill(0);
   for (const { at } of load.admitted) {
     const second = Math.floor((at - startMs) / 1000);
@@ -23,7 +23,7 @@ function chartOf({ name, rule, acts, load }) {
     y: { label: 'calls/s', from: 0, to: roundAxisEnd([...counts, 2 * rule.rate]) },
     series: [
       {
-        name: 'let through by all nodes',
+        name: 'admitted by all nodes',
         style: 'bars',
         points: [...counts.map((count, second) => [second, count]), [counts.length, undefined]],
       },
@@ -36,10 +36,10 @@ function chartOf({ name, rule, acts, load }) {
         ],
       },
     ],
-    phases: acts.map((act) => ({
-      name: act.short,
-      from: (act.fromMs - startMs) / 1000,
-      to: (act.toMs - startMs) / 1000,
+    phases: phases.map((phase) => ({
+      name: phase.short,
+      from: (phase.fromMs - startMs) / 1000,
+      to: (phase.toMs - startMs) / 1000,
     })),
   };
 }

@@ -2,42 +2,42 @@
 
 import { percent, table, whole } from '../../report.mjs';
 
-const seconds = (ms) => (ms === Infinity ? 'not yet' : `${(ms / 1000).toFixed(1)} s`);
+const seconds = (ms) => (ms === Infinity ? 'never' : `${(ms / 1000).toFixed(1)} s`);
 
-/** Calls in the fullest window, what one bucket lets through in it, and the bound. */
-const worst =
+/** Calls in the fullest window, the same for one central bucket, and the bound. */
+const peak =
   (windowMs) =>
   ({ windows }) => {
-    const window = windows.find((own) => own.windowMs === windowMs);
+    const window = windows.find((candidate) => candidate.windowMs === windowMs);
     return window
       ? `${whole(window.calls)} of ${whole(window.bucket)}, ≤ ${whole(window.bound)}`
       : '';
   };
 
 const LIMIT = {
-  act: ({ name }) => name,
-  lasted: ({ seconds: own }) => `${own.toFixed(0)} s`,
-  'let through': ({ admitted, seconds: own }) => `${(admitted / own).toFixed(1)}/s`,
-  'worst 1 s': worst(1000),
-  'worst 10 s': worst(10_000),
-  'worst 60 s': worst(60_000),
-  excess: ({ excess, bound }) => `${whole(excess)}, ≤ ${whole(bound)}`,
+  phase: ({ name }) => name,
+  duration: ({ seconds: lasted }) => `${lasted.toFixed(0)} s`,
+  admitted: ({ admitted, seconds: lasted }) => `${(admitted / lasted).toFixed(1)}/s`,
+  'peak 1 s': peak(1000),
+  'peak 10 s': peak(10_000),
+  'peak 60 s': peak(60_000),
+  overshoot: ({ overshoot, bound }) => `${whole(overshoot)}, ≤ ${whole(bound)}`,
   utilisation: ({ utilisation }) => percent(utilisation),
-  'fair nodes': ({ fairNodes }) => fairNodes.toFixed(2),
-  'alike after': ({ alikeAfterMs }) => seconds(alikeAfterMs),
+  'node fairness': ({ fairNodes }) => fairNodes.toFixed(2),
+  'converged after': ({ convergedAfterMs }) => seconds(convergedAfterMs),
 };
 
 const NETWORK = {
-  act: ({ name }) => name,
+  phase: ({ name }) => name,
   repaired: ({ repaired }) => whole(repaired),
   lost: ({ lost }) => whole(lost),
   'missing at the end': ({ missing }) => whole(missing),
-  'datagrams/s a node': ({ datagramsPerSecond }) => whole(datagramsPerSecond),
-  'bytes/s a node': ({ bytesPerSecond }) => whole(bytesPerSecond),
-  'nodes differ by (median)': ({ differMedian }) => differMedian.toFixed(1),
-  'answers p99, slowest': ({ usualMs, slowestMs }) => `${whole(usualMs)}, ${whole(slowestMs)} ms`,
+  'datagrams/s per node': ({ datagramsPerSecond }) => whole(datagramsPerSecond),
+  'bytes/s per node': ({ bytesPerSecond }) => whole(bytesPerSecond),
+  'spread of levels (median)': ({ medianSpread }) => medianSpread.toFixed(1),
+  'replies p99, slowest': ({ usualMs, slowestMs }) => `${whole(usualMs)}, ${whole(slowestMs)} ms`,
   X: ({ withinMs }) => `${whole(withinMs)} ms`,
-  'not answered': ({ unanswered, asked }) => percent(unanswered / asked),
+  'no reply': ({ unanswered, calls }) => percent(unanswered / calls),
 };
 
 export const tablesOf = (results) =>
@@ -45,7 +45,7 @@ export const tablesOf = (results) =>
     table(LIMIT, results),
     table(NETWORK, results),
     results
-      .filter(({ seen }) => seen)
-      .map(({ name, seen }) => `- ${name}: ${seen}`)
+      .filter(({ observation }) => observation)
+      .map(({ name, observation }) => `- ${name}: ${observation}`)
       .join('\n'),
   ].join('\n\n');

@@ -1,11 +1,11 @@
-/** Addresses: what is one, which network it is in, whose it is. */
+/** Parsing of addresses and networks, and keys of clients. */
 
 import { isIP } from 'node:net';
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { clientKeyOf, isInNetwork, parseAddress, parseNetwork } from './address.ts';
 
-describe('an address is read', () => {
+describe('parseAddress', () => {
   test.each([
     ['203.0.113.9', '0:0:0:0:0:ffff:cb00:7109'],
     ['::ffff:203.0.113.9', '0:0:0:0:0:ffff:cb00:7109'],
@@ -49,16 +49,16 @@ describe('an address is read', () => {
       `${'1'.repeat(200)}`,
       '1.2.3.4, 5.6.7.8',
     ],
-  ])('but not %j', (text) => {
+  ])('refuses %j', (text) => {
     expect(parseAddress(text)).toBeUndefined();
   });
 
-  test('whatever comes, it never throws, and knows an address when Node does', () => {
+  test('never throws, and agrees with Node on what is an address', () => {
     const letters = fc.constantFrom(...'0123456789abcdefF:.:.%[]/ ,"x');
     const texts = fc.oneof(fc.string(), fc.string({ unit: letters }), fc.ipV4(), fc.ipV6());
     fc.assert(
       fc.property(texts, (text) => {
-        const isBare = /^[\da-f:.]*$/i.test(text); // ports, brackets and zones are ours
+        const isBare = /^[\da-f:.]*$/i.test(text); // Node accepts no ports, brackets and zones
         const isAddress = parseAddress(text) !== undefined;
         if (isIP(text) !== 0) expect(isAddress).toBe(true);
         if (isAddress && isBare && !/^[\d.]+:\d+$/.test(text)) expect(isIP(text)).not.toBe(0);
@@ -68,10 +68,10 @@ describe('an address is read', () => {
   });
 });
 
-describe('a network', () => {
+describe('parseNetwork and isInNetwork', () => {
   const holds = (network: string, text: string): boolean => {
-    const [own, address] = [parseNetwork(network), parseAddress(text)];
-    return own !== undefined && address !== undefined && isInNetwork(address, own);
+    const [parsed, address] = [parseNetwork(network), parseAddress(text)];
+    return parsed !== undefined && address !== undefined && isInNetwork(address, parsed);
   };
 
   test.each([
@@ -93,27 +93,27 @@ describe('a network', () => {
     expect(holds(network, address)).toBe(expected);
   });
 
-  test('may stand in a list that somebody took apart at its commas', () => {
+  test('parseNetwork: accepts spaces around it', () => {
     expect(holds(' 10.0.0.0/8', '10.1.2.3')).toBe(true);
   });
 
   test.each([
     ...['10.0.0.0/33', '::/129', '10.0.0.0/', '10.0.0.0/-1', '/8', 'loopback', '1.2.3.4/8/8', ''],
     ...['10.0.0.1:80/8', '10.0.0.1:80', '[::1]/64', '[::1]:80', 'fe80::1%eth0/64', 'fe80::%1'],
-  ])('but not %s', (text) => expect(parseNetwork(text)).toBeUndefined());
+  ])('refuses %s', (text) => expect(parseNetwork(text)).toBeUndefined());
 });
 
-describe('the key of a client', () => {
+describe('clientKeyOf', () => {
   const clientKey = (text: string, bits: number): string =>
     clientKeyOf(parseAddress(text) ?? [], bits);
 
-  test('is its address, however that is spelled', () => {
+  test('is the IPv4 address in one spelling', () => {
     expect(clientKey('203.0.113.9', 64)).toBe('203.0.113.9');
     expect(clientKey('::ffff:203.0.113.9', 64)).toBe('203.0.113.9');
     expect(clientKey('::ffff:cb00:7109', 64)).toBe('203.0.113.9');
   });
 
-  test('is its network, for one who owns more addresses than there are grains of sand', () => {
+  test('is the IPv6 network of the given prefix', () => {
     const [one, other] = ['2001:db8:1:2::1', '2001:db8:1:2:ffff:ffff::9'];
     expect(clientKey(one, 64)).toBe('2001:db8:1:2::/64');
     expect(clientKey(other, 64)).toBe(clientKey(one, 64));

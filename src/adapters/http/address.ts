@@ -1,24 +1,23 @@
 /**
- * Addresses of clients, as text and as numbers.
+ * Parses IP addresses and networks, and derives the key of a client from its address.
  *
- *     '203.0.113.9'  '::ffff:203.0.113.9'     the same client: one IPv4 address, two spellings
- *     '2001:db8:1:2:aaaa::1'                  one of 2⁶⁴ addresses a single customer may own
+ *     '203.0.113.9'  '::ffff:203.0.113.9'     one IPv4 client in two spellings
+ *     '2001:db8:1:2:aaaa::1'                  one of 2⁶⁴ addresses that a single customer may own
  *
- * What comes in a header was written by anybody. So nothing here throws: what is not an address, to
- * the letter, is `undefined`, and nobody takes it for one.
+ * Headers are written by clients, so nothing here throws: text that is not exactly an address is `undefined`.
  */
 
-/** Eight groups of 16 bits. IPv4 is kept as IPv6 does it: `::ffff:a.b.c.d`, mapped. */
+/** Eight groups of 16 bits. IPv4 is stored as IPv4-mapped IPv6: `::ffff:a.b.c.d`. */
 export type IpAddress = readonly number[];
 
-/** The longest an address can be, with brackets, zone and port; anything longer is none. */
+/** Longer than any address with brackets, zone and port. */
 const MAX_ADDRESS_CHARS = 100;
 
 const BRACKETED = /^\[([^\]]*)\](?::\d{1,5})?$/;
 const IPV4_AND_PORT = /^([\d.]+):\d{1,5}$/;
 const DIGIT_ZERO = 48;
 
-/** Reads an address. A port behind it, brackets around it and a zone are no part of it. */
+/** Parses an address; a port, brackets and a zone are dropped. */
 export function parseAddress(text: string): IpAddress | undefined {
   if (text.length > MAX_ADDRESS_CHARS) return undefined;
   const trimmed = text.trim();
@@ -33,7 +32,7 @@ const withoutZone = (text: string): string => {
   return zone < 0 ? text : text.slice(0, zone);
 };
 
-/** Four bytes. Taken apart by hand: every request comes with an address, and patterns are slow. */
+/** Parsed by hand: every request has an address, and regular expressions are slower. */
 function parseIpv4(text: string): IpAddress | undefined {
   let bits = 0;
   let start = 0;
@@ -50,7 +49,7 @@ function parseIpv4(text: string): IpAddress | undefined {
 /** One to three decimal digits, at most 255, or -1. */
 function parseByte(text: string, start: number, end: number): number {
   if (end <= start || end - start > 3) return -1;
-  if (text.charCodeAt(start) === DIGIT_ZERO && end - start > 1) return -1; // 010: ten to some, eight to others
+  if (text.charCodeAt(start) === DIGIT_ZERO && end - start > 1) return -1; // ambiguous: some parsers read 010 as octal
   let value = 0;
   for (let n = start; n < end; n++) {
     const digit = text.charCodeAt(n) - DIGIT_ZERO;
@@ -101,20 +100,20 @@ function parseGroup(text: string, start: number, end: number): number {
 
 function hexDigitValue(code: number): number {
   if (code >= DIGIT_ZERO && code <= DIGIT_ZERO + 9) return code - DIGIT_ZERO;
-  const letter = code | 32; // a capital as a small one
+  const letter = code | 32; // to lower case
   return letter >= 97 && letter <= 102 ? letter - 87 : -1;
 }
 
 const isIpv4 = ([a, b, c, d, e, f]: IpAddress): boolean =>
   f === 0xffff && (a | b | c | d | e) === 0;
 
-/** An address and how many of its bits count. */
+/** An address and the length of its network prefix in bits. */
 export interface Network {
   readonly address: IpAddress;
   readonly prefixBits: number;
 }
 
-/** Reads `10.0.0.0/8`, `2001:db8::/32` or a single address; a network has no port and no zone. */
+/** Parses `10.0.0.0/8`, `2001:db8::/32` or a single address, without port and zone. */
 export function parseNetwork(text: string): Network | undefined {
   if (text.length > MAX_ADDRESS_CHARS) return undefined;
   const [, base = '', length] = /^([^/]+)(?:\/(\d{1,3}))?$/.exec(text.trim()) ?? [];
@@ -133,13 +132,13 @@ export function isInNetwork(address: IpAddress, { address: base, prefixBits }: N
   return true;
 }
 
-/** Which bits of group `n` belong to a prefix of so many bits. */
+/** The bits of group `n` that belong to a prefix of `bits` bits. */
 const prefixMask = (n: number, bits: number): number => {
-  const own = Math.max(0, Math.min(16, bits - n * 16));
-  return (0xffff << (16 - own)) & 0xffff;
+  const count = Math.max(0, Math.min(16, bits - n * 16));
+  return (0xffff << (16 - count)) & 0xffff;
 };
 
-/** The key a client counts against: IPv4 as it is, IPv6 by its network of `ipv6Prefix` bits. */
+/** The key of a client: its IPv4 address, or its IPv6 network of `ipv6Prefix` bits. */
 export function clientKeyOf(address: IpAddress, ipv6Prefix: number): string {
   if (isIpv4(address)) {
     const [high, low] = [address[6], address[7]];

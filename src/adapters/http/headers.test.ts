@@ -1,4 +1,4 @@
-/** Headers: what each rule looks like to a client. */
+/** Rate limit headers of every rule, and merging of headers. */
 
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
@@ -14,51 +14,54 @@ import {
   quoteString,
 } from './headers.ts';
 
-/** The two headers of a limit after so many calls, at an instant. */
-function said(limit: Limit, calls = 0, name = 'api'): string[] {
+/** The two draft headers of a limit after a number of calls. */
+function draftHeaders(limit: Limit, calls = 0, name = 'api'): string[] {
   const api = limiter({ limit, name, clock: new VirtualClock() });
   for (let n = 0; n < calls; n++) api.tryAcquire('k');
   const headers = new HeaderWriter('draft').write(api.inspect('k').rules);
   return [headers['RateLimit-Policy'], headers.RateLimit];
 }
 
-describe('a limit says', () => {
-  test('a bucket: how much it holds, and when it is full again', () => {
+describe('HeaderWriter: draft headers', () => {
+  test('bucket: burst, remaining, and time to full', () => {
     const limit = { bucket: { rate: '10/s', burst: 100 } };
-    expect(said(limit)).toEqual(['"api";q=100;w=10', '"api";r=100;t=0']);
-    expect(said(limit, 25)).toEqual(['"api";q=100;w=10', '"api";r=75;t=3']);
-    expect(said(limit, 100)).toEqual(['"api";q=100;w=10', '"api";r=0;t=1']);
+    expect(draftHeaders(limit)).toEqual(['"api";q=100;w=10', '"api";r=100;t=0']);
+    expect(draftHeaders(limit, 25)).toEqual(['"api";q=100;w=10', '"api";r=75;t=3']);
+    expect(draftHeaders(limit, 100)).toEqual(['"api";q=100;w=10', '"api";r=0;t=1']);
   });
 
-  test('spacing: one, and when the next', () => {
-    expect(said({ spacing: { every: '6s' } }, 1)).toEqual(['"api";q=1;w=6', '"api";r=0;t=6']);
-    expect(said({ spacing: { every: '100ms' } })[0]).toBe('"api";q=10;w=1');
-    expect(said({ spacing: { every: '1500ms' } })[0]).toBe('"api";q=1;w=2');
+  test('spacing: one call, and the time to the next', () => {
+    expect(draftHeaders({ spacing: { every: '6s' } }, 1)).toEqual([
+      '"api";q=1;w=6',
+      '"api";r=0;t=6',
+    ]);
+    expect(draftHeaders({ spacing: { every: '100ms' } })[0]).toBe('"api";q=10;w=1');
+    expect(draftHeaders({ spacing: { every: '1500ms' } })[0]).toBe('"api";q=1;w=2');
   });
 
-  test('calls in flight: how many at once, and no time', () => {
-    expect(said({ adaptive: { fixed: 3 } }, 1)).toEqual([
+  test('concurrency limit: quota without a window and a reset', () => {
+    expect(draftHeaders({ concurrency: 3 }, 1)).toEqual([
       '"api";q=3;qu="concurrent-requests"',
       '"api";r=2',
     ]);
   });
 
-  test('several: each by its name, in the order they were written', () => {
+  test('several rules: one item each, in order', () => {
     const limit = {
       all: [{ bucket: { rate: '1/s', burst: 5 } }, { bucket: { rate: '100/h' } }],
     };
-    expect(said(limit, 1)).toEqual([
+    expect(draftHeaders(limit, 1)).toEqual([
       '"api.bucket";q=5;w=5, "api.bucket-2";q=100;w=3600',
       '"api.bucket";r=4;t=1, "api.bucket-2";r=99;t=36',
     ]);
   });
 
-  test('something that never fits: no time', () => {
+  test('no reset for a cost that never fits', () => {
     const never = { ...rule(), remaining: 0, opensInMs: Infinity };
     expect(new HeaderWriter('draft').write([never]).RateLimit).toBe('"api";r=0');
   });
 
-  test('a window of less than a second by the second', () => {
+  test('scales a window below one second to one second', () => {
     const terms = (windowMs: number) =>
       new HeaderWriter('draft').write([{ ...rule(), quota: 1, windowMs }])['RateLimit-Policy'];
     expect([0.01, 999, 1000, 1001].map(terms)).toEqual([
@@ -66,7 +69,7 @@ describe('a limit says', () => {
     ]);
   });
 
-  test('nothing of a rule that has no quota yet, until it has heard that there is one', () => {
+  test('leaves out a busy limit that has not learnt a quota yet', () => {
     const api = limiter({ limit: { busy: {} }, name: 'api', clock: new VirtualClock() });
     const headers = () => new HeaderWriter('both').write(api.inspect('k').rules);
     expect(headers()).toEqual({});
@@ -74,15 +77,15 @@ describe('a limit says', () => {
     api.settle('k', { outcome: 'busy' });
     expect(headers()).toMatchObject({ 'X-RateLimit-Remaining': '0', RateLimit: '"api";r=0;t=1' });
     const limit = { all: [{ busy: {} }, { bucket: { rate: '1/s', burst: 5 } }] };
-    expect(said(limit, 1)).toEqual(['"api.bucket";q=5;w=5', '"api.bucket";r=4;t=1']);
+    expect(draftHeaders(limit, 1)).toEqual(['"api.bucket";q=5;w=5', '"api.bucket";r=4;t=1']);
   });
 
-  test('nothing, if there is nothing to say', () => {
+  test('writes nothing without rules', () => {
     expect(new HeaderWriter('both').write([])).toEqual({});
   });
 });
 
-test('a quota or a name that changes is told anew', () => {
+test('HeaderWriter: rewrites a cached policy when its quota or name changes', () => {
   const writer = new HeaderWriter('draft');
   const policy = (quota: number) => writer.write([{ ...rule(), quota }])['RateLimit-Policy'];
   expect([policy(5), policy(5), policy(4)]).toEqual([
@@ -93,7 +96,7 @@ test('a quota or a name that changes is told anew', () => {
   expect(writer.write([{ ...rule(), name: 'db' }]).RateLimit).toBe('"db";r=5;t=0');
 });
 
-test('in the old words, the tightest rule speaks for all', () => {
+test('HeaderWriter: legacy headers show the tightest rule', () => {
   const rules = [
     { ...rule(), name: 'wide', quota: 100, remaining: 60, freshInMs: 9000 },
     { ...rule(), name: 'tight', quota: 5, remaining: 4, freshInMs: 1200 },
@@ -106,7 +109,7 @@ test('in the old words, the tightest rule speaks for all', () => {
   });
 });
 
-test('a name is quoted, whatever it is', () => {
+test('quoteString: quotes and escapes any name', () => {
   expect(quoteString('say "hi" \\o/')).toBe('"say \\"hi\\" \\\\o/"');
   expect(quoteString('line\r\nSet-Cookie: x')).toBe('"line??Set-Cookie: x"');
   fc.assert(
@@ -116,7 +119,7 @@ test('a name is quoted, whatever it is', () => {
   );
 });
 
-test('whatever the figures, only whole numbers of at most fifteen digits are written', () => {
+test('HeaderWriter: writes integers of at most fifteen digits, whatever the values', () => {
   const amount = fc.oneof(fc.double({ min: -5, max: 1e18, noNaN: true }), fc.constant(Infinity));
   fc.assert(
     fc.property(
@@ -138,8 +141,8 @@ test('whatever the figures, only whole numbers of at most fifteen digits are wri
   );
 });
 
-describe('where something is said already', () => {
-  const OF: HeaderAccessor<HeaderValues> = {
+describe('mergeHeaders', () => {
+  const ACCESSOR: HeaderAccessor<HeaderValues> = {
     get: (headers, name) => headers[name],
     set: (headers, name, value) => {
       headers[name] = value;
@@ -148,9 +151,13 @@ describe('where something is said already', () => {
       delete headers[name];
     },
   };
-  const merged = (before: HeaderValues, own: HeaderValues, place?: ListPosition): HeaderValues => {
+  const merged = (
+    before: HeaderValues,
+    added: HeaderValues,
+    position?: ListPosition,
+  ): HeaderValues => {
     const response = { ...before };
-    mergeHeaders(OF, response, own, place);
+    mergeHeaders(ACCESSOR, response, added, position);
     return response;
   };
   const legacy = (limit: number, remaining: number, reset?: number): HeaderValues => ({
@@ -159,15 +166,16 @@ describe('where something is said already', () => {
     ...(reset !== undefined && { 'X-RateLimit-Reset': String(reset) }),
   });
 
-  test('lists tell of both, in the order they are asked in', () => {
+  test('lists contain the items of both, in order', () => {
     const both = (place?: ListPosition) =>
       merged({ RateLimit: '"a";r=1' }, { RateLimit: '"b";r=2' }, place);
     expect(both()).toEqual({ RateLimit: '"a";r=1, "b";r=2' });
     expect(both('first')).toEqual({ RateLimit: '"b";r=2, "a";r=1' });
   });
 
-  test('what is in a list is not said again; what only looks alike is', () => {
-    const list = (before: string, own: string) => merged({ RateLimit: before }, { RateLimit: own });
+  test('adds no duplicate item, but a similar one', () => {
+    const list = (before: string, added: string) =>
+      merged({ RateLimit: before }, { RateLimit: added });
     expect(list('"a";r=1, "b";r=2', '"b";r=2')).toEqual({ RateLimit: '"a";r=1, "b";r=2' });
     expect(list('"api";r=10', '"api";r=1')).toEqual({ RateLimit: '"api";r=10, "api";r=1' });
     expect(list('"x, \\"b\\";r=2";r=1', '"b";r=2')).toEqual({
@@ -175,7 +183,7 @@ describe('where something is said already', () => {
     });
   });
 
-  test('the old words are those of the tighter, all of them', () => {
+  test('legacy headers are all those of the tighter limit', () => {
     expect(merged(legacy(9, 3, 1), legacy(5, 4, 9))).toEqual(legacy(9, 3, 1));
     expect(merged(legacy(9, 5, 1), legacy(5, 4, 9))).toEqual(legacy(5, 4, 9));
     expect(merged(legacy(9, 4, 1), legacy(5, 4, 9))).toEqual(legacy(5, 4, 9)); // for longer
@@ -184,7 +192,7 @@ describe('where something is said already', () => {
     expect(merged({ 'X-RateLimit-Remaining': 'many' }, legacy(5, 4, 1))).toEqual(legacy(5, 4, 1));
   });
 
-  test('everything else is said anew', () => {
+  test('replaces all other headers', () => {
     expect(merged({ 'Retry-After': '9' }, { 'Retry-After': '1' })).toEqual({ 'Retry-After': '1' });
   });
 });

@@ -1,11 +1,11 @@
 /**
- * What a response says about the limit, in the words of draft-ietf-httpapi-ratelimit-headers:
+ * Rate limit headers of responses, as draft-ietf-httpapi-ratelimit-headers defines them:
  *
- *     RateLimit-Policy: "api";q=100;w=60                        so many in so many seconds
- *     RateLimit: "api";r=50;t=30                                so many left, for so long
- *     RateLimit-Policy: "db";q=10;qu="concurrent-requests"      so many at once
+ *     RateLimit-Policy: "api";q=100;w=60                        a quota per window in seconds
+ *     RateLimit: "api";r=50;t=30                                remaining, and seconds until reset
+ *     RateLimit-Policy: "db";q=10;qu="concurrent-requests"      a concurrency limit
  *
- * and in the words from before there was a draft: `X-RateLimit-Limit`, `-Remaining` and `-Reset`.
+ * or in the legacy form: `X-RateLimit-Limit`, `-Remaining` and `-Reset`.
  */
 
 import type { Millis } from '../../core/clock.ts';
@@ -13,7 +13,7 @@ import type { NamedRuleStatus } from '../../limiter/inspection.ts';
 
 export const HEADER_KINDS = ['draft', 'legacy', 'both'] as const;
 
-/** In which words responses tell of the limit. */
+/** Which rate limit headers responses carry: the IETF draft's, the legacy ones, or both. */
 export type HeaderKind = (typeof HEADER_KINDS)[number];
 
 /** Headers by name. */
@@ -25,7 +25,7 @@ const LIMIT_HEADER = 'X-RateLimit-Limit';
 const REMAINING_HEADER = 'X-RateLimit-Remaining';
 const RESET_HEADER = 'X-RateLimit-Reset';
 
-/** The names of all of them in small letters, for a framework that keeps them so: lowered once, not for every response. */
+/** Lower-case names, for frameworks that store them so: converted once and not per response. */
 export const LOWERCASE_NAMES: ReadonlyMap<string, string> = new Map(
   [POLICY_HEADER, STATE_HEADER, LIMIT_HEADER, REMAINING_HEADER, RESET_HEADER].map((name) => [
     name,
@@ -33,41 +33,41 @@ export const LOWERCASE_NAMES: ReadonlyMap<string, string> = new Map(
   ]),
 );
 
-/** The largest integer a structured field can carry: fifteen digits. */
+/** The largest integer of a structured field (RFC 8941): fifteen digits. */
 const MAX_INTEGER = 999_999_999_999_999;
 
 const toFieldInteger = (value: number): number =>
   Math.max(0, Math.min(MAX_INTEGER, Math.floor(value)));
 
-/** Whole seconds that are over no sooner than the time is. */
+/** Whole seconds, rounded up: a client that waits this long is not too early. */
 export const ceilSeconds = (ms: Millis): number =>
   Math.min(MAX_INTEGER, Math.ceil(Math.max(0, ms) / 1000));
 
-/** A text as a structured field writes it. It has no way to say what is not ASCII. */
+/** A string of a structured field, which has no escapes for non-ASCII characters. */
 export const quoteString = (text: string): string =>
   `"${text.replace(/[^\x20-\x7e]/g, '?').replace(/["\\]/g, '\\$&')}"`;
 
-/** `;q=100;w=60`. A window of a fraction of a second is told by the second. */
+/** `;q=100;w=60`. A window below one second is scaled to one second. */
 function policyParameters({ quota, windowMs }: NamedRuleStatus): string {
   if (windowMs === undefined) return `;q=${toFieldInteger(quota)};qu="concurrent-requests"`;
   const window = ceilSeconds(windowMs);
   return `;q=${toFieldInteger((quota * window * 1000) / windowMs)};w=${window}`;
 }
 
-/** `;r=50;t=30`. Who refuses opens when it opens; who does not is as new when it is fresh. */
+/** `;r=50;t=30`. */
 function stateParameters(rule: NamedRuleStatus): string {
   const seconds = resetSecondsOf(rule);
-  const left = toFieldInteger(rule.remaining);
-  return seconds === undefined ? `;r=${left}` : `;r=${left};t=${seconds}`;
+  const remaining = toFieldInteger(rule.remaining);
+  return seconds === undefined ? `;r=${remaining}` : `;r=${remaining};t=${seconds}`;
 }
 
-/** For how long what is left has to last; undefined where that has no time. */
+/** Until a rule that is exhausted admits again, else until it is fully replenished; undefined where that is unknown. */
 function resetSecondsOf(rule: NamedRuleStatus): number | undefined {
   const ms = rule.remaining < 1 ? rule.opensInMs : rule.freshInMs;
   return ms === undefined || ms === Infinity ? undefined : ceilSeconds(ms);
 }
 
-/** The one rule to tell somebody who can hear of one only: the least left, then the longest. */
+/** The rule for headers that can show only one: the least remaining, then the longest reset. */
 export function tightestRule(rules: readonly NamedRuleStatus[]): NamedRuleStatus | undefined {
   const isTighter = (a: NamedRuleStatus, b: NamedRuleStatus): boolean =>
     a.remaining < b.remaining ||
@@ -79,15 +79,14 @@ export function tightestRule(rules: readonly NamedRuleStatus[]): NamedRuleStatus
 }
 
 /**
- * A limit that learns of overload and has heard of none would take a million calls a second. That is
- * not a promise to make to a client.
+ * A `busy` limit that has seen no busy reply allows a million calls per second, which must not be promised to a client.
  */
 const MAX_ADVERTISED_QUOTA = 1_000_000;
 
-const hasAdvertisableQuota = ({ kind, quota }: NamedRuleStatus): boolean =>
-  kind !== 'busy' || quota < MAX_ADVERTISED_QUOTA;
+const hasAdvertisableQuota = ({ isCapacity, quota }: NamedRuleStatus): boolean =>
+  !isCapacity || quota < MAX_ADVERTISED_QUOTA;
 
-/** A policy as it was last written. */
+/** A policy as it was last serialised. */
 interface CachedPolicy {
   readonly name: string;
   readonly quota: number;
@@ -96,7 +95,7 @@ interface CachedPolicy {
   readonly item: string;
 }
 
-/** Writes the headers of one limit. Its policies hardly ever change: they are written once. */
+/** Writes the headers of one limit. Policies rarely change, so their serialised form is cached. */
 export class HeaderWriter {
   readonly #hasDraft: boolean;
   readonly #hasLegacy: boolean;
@@ -141,7 +140,7 @@ export class HeaderWriter {
   }
 }
 
-/** Reset is in seconds from now: it needs no clock that two machines agree on. */
+/** Reset is relative, in seconds, so that client and server need no common clock. */
 function addLegacyHeaders(headers: HeaderValues, rule: NamedRuleStatus): void {
   headers[LIMIT_HEADER] = String(toFieldInteger(rule.quota));
   headers[REMAINING_HEADER] = String(toFieldInteger(rule.remaining));
@@ -149,60 +148,61 @@ function addLegacyHeaders(headers: HeaderValues, rule: NamedRuleStatus): void {
   if (seconds !== undefined) headers[RESET_HEADER] = String(seconds);
 }
 
-/** How the headers of some framework's response are read and written. */
+/** Reads and writes the headers of a framework's response. */
 export interface HeaderAccessor<Response> {
   get(response: Response, name: string): unknown;
   set(response: Response, name: string, value: string): void;
   remove(response: Response, name: string): void;
 }
 
-/** Where what is said goes in a list that others have begun. */
+/** Where new items go in a list header that another limit has set. */
 export type ListPosition = 'first' | 'last';
 
 /**
- * Writes headers into a response where another limit may have written before: the lists of the draft
- * tell of both, and the old words, which can tell of one only, of the tighter.
+ * Sets headers on a response where another limit may have set its own. The lists of the draft show both limits; the
+ * legacy headers, which can show only one, show the tighter.
  */
 export function mergeHeaders<Response>(
-  of: HeaderAccessor<Response>,
+  accessor: HeaderAccessor<Response>,
   response: Response,
   headers: HeaderValues,
-  place: ListPosition = 'last',
+  position: ListPosition = 'last',
 ): void {
-  const before = REMAINING_HEADER in headers ? of.get(response, REMAINING_HEADER) : undefined;
-  const isTold =
-    before !== undefined && isExistingTighter(before, of.get(response, RESET_HEADER), headers);
-  // Times belong to the figures they came with.
-  if (before !== undefined && !isTold && !(RESET_HEADER in headers))
-    of.remove(response, RESET_HEADER);
+  const before = REMAINING_HEADER in headers ? accessor.get(response, REMAINING_HEADER) : undefined;
+  const keepsLegacy =
+    before !== undefined &&
+    isExistingTighter(before, accessor.get(response, RESET_HEADER), headers);
+  // A reset belongs to the remaining value it came with.
+  if (before !== undefined && !keepsLegacy && !(RESET_HEADER in headers))
+    accessor.remove(response, RESET_HEADER);
   for (const name in headers) {
-    if (isTold && isLegacyHeader(name)) continue;
-    const list = isListHeader(name) ? of.get(response, name) : undefined;
-    const value = list ? mergeLists(String(list), headers[name], place) : headers[name];
-    if (value !== list) of.set(response, name, value);
+    if (keepsLegacy && isLegacyHeader(name)) continue;
+    const list = isListHeader(name) ? accessor.get(response, name) : undefined;
+    const value = list ? mergeLists(String(list), headers[name], position) : headers[name];
+    if (value !== list) accessor.set(response, name, value);
   }
 }
 
 const isListHeader = (name: string): boolean => name.startsWith('RateLimit');
 const isLegacyHeader = (name: string): boolean => name.startsWith('X-RateLimit-');
 
-/** Whether what was said before leaves less, or as little for as long. */
-function isExistingTighter(remaining: unknown, reset: unknown, own: HeaderValues): boolean {
-  const [before, after] = [Number(remaining), Number(own[REMAINING_HEADER])];
+/** Whether the existing values have less remaining, or as little for as long. */
+function isExistingTighter(remaining: unknown, reset: unknown, added: HeaderValues): boolean {
+  const [before, after] = [Number(remaining), Number(added[REMAINING_HEADER])];
   if (before !== after) return before < after;
-  return Number(reset ?? 0) >= Number(own[RESET_HEADER] ?? 0);
+  return Number(reset ?? 0) >= Number(added[RESET_HEADER] ?? 0);
 }
 
-/** An item of a list: a quoted text may have commas of its own. */
+/** An item of a list: a quoted string may contain commas. */
 const LIST_ITEM = /(?:"(?:[^"\\]|\\.)*"|[^",])+/g;
 
 const listItemsOf = (list: string): string[] =>
   (list.match(LIST_ITEM) ?? []).map((item) => item.trim());
 
-/** Both lists as one; what stands there already is not said again. */
-function mergeLists(before: string, own: string, place: ListPosition): string {
-  const known = new Set(listItemsOf(before));
-  const fresh = listItemsOf(own).filter((item) => !known.has(item));
+/** Both lists as one, without duplicates. */
+function mergeLists(before: string, added: string, position: ListPosition): string {
+  const existing = new Set(listItemsOf(before));
+  const fresh = listItemsOf(added).filter((item) => !existing.has(item));
   if (fresh.length === 0) return before;
-  return (place === 'first' ? [...fresh, before] : [before, ...fresh]).join(', ');
+  return (position === 'first' ? [...fresh, before] : [before, ...fresh]).join(', ');
 }

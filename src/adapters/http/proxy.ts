@@ -1,15 +1,15 @@
 /**
- * Who really asks, when a proxy stands in between.
+ * Finds the client's address behind proxies, from `X-Forwarded-For`.
  *
- * Every proxy writes down, at the end of `X-Forwarded-For`, who it got the request from. So the list
- * is read from the right, for as long as whoever wrote an entry is trusted:
+ * Every proxy appends the address it received the request from. The list is therefore read from the right, as long as the
+ * proxy that appended an entry is trusted:
  *
  *     X-Forwarded-For: 6.6.6.6, 203.0.113.9, 10.0.0.7        connection from 10.0.0.2
  *                      ▲        ▲            ▲                               ▲
- *                      lies     the client   a trusted proxy ◀── a trusted proxy
+ *                      forged   the client   a trusted proxy ◀── a trusted proxy
  *
- * The client is the first that is not trusted. What stands further left it could have written itself.
- * An entry that is no address ends the walk: whoever handed it on is the last one known.
+ * The client is the first address that is not trusted; it could have forged everything further left. An entry that is no
+ * address ends the search: the proxy that passed it on is the last known address.
  */
 
 import { ConfigError } from '../../core/errors.ts';
@@ -23,37 +23,38 @@ import {
 } from './address.ts';
 
 /**
- * Whom to believe about `X-Forwarded-For`: nobody (false), everybody (true), the last so many, or
- * these addresses and networks.
+ * Which proxies to trust for `X-Forwarded-For`: none (false), all (true), a number of hops from the right, or these
+ * addresses and networks.
  */
 export type TrustProxy = boolean | number | readonly string[];
 
-/** Whether to believe hop `n` (0 is who the connection is from). A local socket has no address. */
+/** Whether a hop is trusted; 0 is the connection itself. A Unix socket has no address. */
 type TrustPredicate = (hop: number, address: IpAddress | undefined) => boolean;
 
-/** The client's address; undefined if nobody knows. */
+/** The client's address; undefined if it is unknown. */
 export type ClientResolver = (
   connectedFrom: IpAddress | undefined,
   forwardedFor: string | undefined,
 ) => IpAddress | undefined;
 
-/** What `trustProxy` says, ready to use; undefined if it was left out. */
-export function readTrustProxy(fields: OptionReader): ClientResolver | undefined {
-  const given = fields.get('trustProxy');
+/** Reads `trustProxy`; undefined if it is left out. */
+export function readTrustProxy(reader: OptionReader): ClientResolver | undefined {
+  const given = reader.get('trustProxy');
   if (given === undefined) return undefined;
   if (given === false || given === 0) return (connectedFrom) => connectedFrom;
   if (given === true) return forwardedForResolver(() => true);
   if (typeof given === 'number') {
-    const hops = fields.integer('trustProxy', 0);
+    const hops = reader.integer('trustProxy', 0);
     return forwardedForResolver((hop) => hop < hops);
   }
   if (!Array.isArray(given)) {
-    return fields.throwFor('trustProxy', 'true, false, a number of hops or a list of addresses');
+    return reader.throwFor('trustProxy', 'true, false, a number of hops or a list of addresses');
   }
-  const path = fields.pathOf('trustProxy');
+  const path = reader.pathOf('trustProxy');
   const networks = given.map((text, n) => readNetwork(text, `${path}[${n}]`));
   return forwardedForResolver(
-    (_, from) => from !== undefined && networks.some((own) => isInNetwork(from, own)),
+    (_, address) =>
+      address !== undefined && networks.some((network) => isInNetwork(address, network)),
   );
 }
 

@@ -1,12 +1,12 @@
 /**
- * How a refusal is answered: a status, until when, and a body a program can read.
+ * Builds the response to a refused request: status, Retry-After, and a problem details body (RFC 9457).
  *
- *     429  a quota is used up: this client asked too often             quota-exceeded
- *     503  a limit on calls in flight, or one that learnt that the      temporary-reduced-capacity
- *          service is busy, is full, or too many wait, or nobody
- *          could decide: not this client's fault
+ *     429  a rate limit or quota is exhausted by this client            quota-exceeded
+ *     503  a concurrency limit or a learnt limit is reached, the        temporary-reduced-capacity
+ *          queue is full, or the backend is unavailable: not caused
+ *          by this client
  *
- * Problem types as draft-ietf-httpapi-ratelimit-headers defines them, in a body of RFC 9457.
+ * The problem types are those of draft-ietf-httpapi-ratelimit-headers.
  */
 
 import type { Millis } from '../../core/clock.ts';
@@ -18,27 +18,32 @@ import { ceilSeconds, type HeaderValues, type HeaderWriter, tightestRule } from 
 
 export type RefusalStatus = 429 | 503;
 
-/** An answer to send instead of what was asked for. */
+/** The response to a refused request. */
 export interface RefusalResponse {
   readonly isAllowed: false;
   readonly status: RefusalStatus;
   readonly headers: HeaderValues;
   /** JSON, as `Content-Type` says. */
   readonly body: string;
-  /** The rules that said no, by their names in the headers. */
+  /** The rules that refused, by their names in the headers. */
   readonly policies: readonly string[];
-  /** As `Retry-After` has it; undefined if it can never fit. */
+  /** The value of `Retry-After`; undefined if the cost can never fit. */
   readonly retryAfterSeconds: number | undefined;
 }
 
-/** What to say otherwise: what is left out stays as it is. */
+/** A refusal whose body is not encoded yet, for callers that add fields to it. */
+export interface RefusalProblem extends Omit<RefusalResponse, 'body'> {
+  readonly problem: Readonly<Record<string, unknown>>;
+}
+
+/** Changes to a refusal; what is left out stays as it is. */
 export interface RefusalOverrides {
   readonly headers?: HeaderValues;
   readonly contentType?: string;
   readonly body?: string;
 }
 
-/** What was refused, and why as far as the limiter says. */
+/** The refused cost, and the limiter's refusal. */
 export interface DenialDetails {
   readonly cost: number;
   readonly retryAfterMs: Millis;
@@ -58,56 +63,69 @@ const PROBLEM_BY_STATUS: Readonly<Record<RefusalStatus, { type: string; title: s
   },
 };
 
-/** What an inspection calls it when the other side wants to see nobody for a while. */
+/** What `Inspection.by` says during a Retry-After cool-down. */
 const COOLDOWN = 'cooldown';
 
-/** Rules that speak of what the service can take, not of what a client may ask. */
-const isCapacityRule = ({ kind }: NamedRuleStatus): boolean =>
-  kind === 'adaptive' || kind === 'busy';
+/** Rules on the capacity of the service, as opposed to the quota of a client. */
+const isCapacityRule = ({ isCapacity }: NamedRuleStatus): boolean => isCapacity === true;
 
-/** Writes the answer, with the limit's headers if there is somebody to write them. */
-export function buildRefusal(
+/** Builds the response; with a writer, it carries the limit's headers. */
+export const buildRefusal = (
   denied: DenialDetails,
-  found: Inspection,
+  found: RefusedStatus,
   writer?: HeaderWriter,
-): RefusalResponse {
+): RefusalResponse => encodeProblem(buildProblem(denied, found, writer));
+
+/** The fields of an inspection that a refusal uses. */
+type RefusedStatus = Pick<Inspection, 'name' | 'rules' | 'by'>;
+
+export function buildProblem(
+  denied: DenialDetails,
+  found: RefusedStatus,
+  writer?: HeaderWriter,
+): RefusalProblem {
   const rules = withExhaustedRule(denied, found);
   const headers = writer?.write(rules.map((rule) => withRetryTime(rule, denied))) ?? {};
   const violated = rules.filter((rule) => isViolated(rule, denied.cost));
   const status = statusOf(denied, violated.length > 0 ? violated : rules);
   const seconds = retryAfterSecondsOf(denied);
-  // Nobody says no, and yet it was refused: a pause. Then it is the limit.
+  // No rule refuses during a cool-down: then the limit itself is named.
   const names = violated.length > 0 ? violated.map(({ name }) => name) : [found.name];
   return problemResponse(status, detailOf(denied, seconds), names, seconds, headers);
 }
 
-/** The adapter itself is at a loss, and was told to refuse then; or there is nobody left to read it. */
+/** For a limiter that fails with `onUnavailable: 'deny'`, and for clients that have disconnected. */
 export const buildUnavailableRefusal = (): RefusalResponse =>
-  problemResponse(503, 'The limit could not be checked.', [], 1, {});
+  encodeProblem(problemResponse(503, 'The limit could not be checked.', [], 1, {}));
 
-/** The same answer in somebody else's words. @throws {ConfigError} if they cannot be sent. */
+const encodeProblem = ({ problem, ...refusal }: RefusalProblem): RefusalResponse => ({
+  ...refusal,
+  body: JSON.stringify(problem),
+});
+
+/** Applies the changes of the option `refuse`. @throws {ConfigError} if they cannot be sent. */
 export function withOverrides(
   refused: RefusalResponse,
-  wording: RefusalOverrides,
+  overrides: RefusalOverrides,
 ): RefusalResponse {
   const {
     headers = {},
     contentType = refused.headers['Content-Type'],
     body = refused.body,
-  } = wording;
+  } = overrides;
   const all: HeaderValues = { ...refused.headers, ...headers, 'Content-Type': contentType };
   for (const name in all) requireValidHeader(name, all[name]);
-  if (typeof body !== 'string') throw new ConfigError('refuse.body', 'a text', body);
+  if (typeof body !== 'string') throw new ConfigError('refuse.body', 'a string', body);
   return { ...refused, headers: all, body };
 }
 
-/** As HTTP has it: a name is a token, and a value has no line of its own. */
+/** RFC 9110: a name is a token, and a value has no line breaks. */
 function requireValidHeader(name: string, value: unknown): void {
   if (!/^[\w!#$%&'*+.^`|~-]+$/.test(name)) {
-    throw new ConfigError('refuse.headers', 'headers by their names', name);
+    throw new ConfigError('refuse.headers', 'an object with valid header names', name);
   }
   if (typeof value === 'string' && /^[\t\x20-\x7e\x80-\xff]*$/.test(value)) return;
-  throw new ConfigError(`refuse.headers.${name}`, 'a text of one line', value);
+  throw new ConfigError(`refuse.headers.${name}`, 'a string without line breaks', value);
 }
 
 function problemResponse(
@@ -116,22 +134,21 @@ function problemResponse(
   policies: readonly string[],
   retryAfterSeconds: number | undefined,
   headers: HeaderValues,
-): RefusalResponse {
-  const body = { ...PROBLEM_BY_STATUS[status], status, detail, 'violated-policies': policies };
+): RefusalProblem {
+  const problem = { ...PROBLEM_BY_STATUS[status], status, detail, 'violated-policies': policies };
   if (retryAfterSeconds !== undefined) headers['Retry-After'] = String(retryAfterSeconds);
   headers['Content-Type'] = 'application/problem+json';
-  const told = { policies, retryAfterSeconds };
-  return { isAllowed: false, status, headers, body: JSON.stringify(body), ...told };
+  return { isAllowed: false, status, headers, problem, policies, retryAfterSeconds };
 }
 
 /**
- * Between the decision and the look at how things stand the clock may have moved, and whoever refused
- * may be open again. A refusal that says that something is left would be a riddle, so it was the
- * tightest. A pause speaks for itself, and so does one who could not be asked.
+ * Between the decision and the inspection the clock may have moved, and the rule that refused may have capacity again.
+ * A refusal that reports remaining capacity would contradict itself, so the tightest rule is shown as exhausted. During a
+ * cool-down, and if the backend is unavailable, the rules stay as they are.
  */
 function withExhaustedRule(
   denied: DenialDetails,
-  { rules, by }: Inspection,
+  { rules, by }: RefusedStatus,
 ): readonly NamedRuleStatus[] {
   const { cost, retryAfterMs, reason } = denied;
   if (by === COOLDOWN || reason === 'unavailable' || rules.some((rule) => isViolated(rule, cost)))
@@ -144,40 +161,39 @@ function exhausted(
   { opensInMs: _, ...rule }: NamedRuleStatus,
   retryAfterMs: Millis,
 ): NamedRuleStatus {
-  const closed = { ...rule, remaining: 0 };
-  return retryAfterMs === WHEN_SETTLED ? closed : { ...closed, opensInMs: retryAfterMs };
+  const empty = { ...rule, remaining: 0 };
+  return retryAfterMs === WHEN_SETTLED ? empty : { ...empty, opensInMs: retryAfterMs };
 }
 
 const isViolated = ({ remaining }: NamedRuleStatus, cost: number): boolean => remaining < cost;
 
-/** Too little is left for what this costs: that lasts until it fits, not until all is as new. */
+/** Where some capacity remains but less than the cost, the reset time is when the cost fits. */
 const withRetryTime = (
   rule: NamedRuleStatus,
   { cost, retryAfterMs }: DenialDetails,
 ): NamedRuleStatus =>
   rule.remaining >= 1 && isViolated(rule, cost) ? { ...rule, freshInMs: retryAfterMs } : rule;
 
-/** A quota that is used up is the client's to know of, whatever else is full. */
+/** An exhausted quota is reported as 429 even if a capacity rule refuses as well. */
 function statusOf({ reason }: DenialDetails, rules: readonly NamedRuleStatus[]): RefusalStatus {
   if (reason !== undefined && reason in REASON_TEXTS) return 503;
   return rules.length > 0 && rules.every(isCapacityRule) ? 503 : 429;
 }
 
 /**
- * Whole seconds, at least one; undefined if it never opens. When a call in flight will settle nobody
- * knows: then one.
+ * Whole seconds, at least 1; undefined if the cost never fits. When a call in flight settles is unknown: then 1.
  */
 const retryAfterSecondsOf = ({ retryAfterMs }: DenialDetails): number | undefined =>
   retryAfterMs === NEVER ? undefined : Math.max(1, ceilSeconds(retryAfterMs));
 
 const REASON_TEXTS: { readonly [reason in Refusal['reason']]?: string } = {
-  'queue-full': 'Too many requests wait already.',
+  'queue-full': 'The queue is full.',
   unavailable: 'The limit could not be checked.',
   closed: 'The server is closing.',
 };
 
 function detailOf({ reason }: DenialDetails, seconds: number | undefined): string {
-  if (seconds === undefined) return 'It costs more than the limit ever allows.';
-  const why = (reason && REASON_TEXTS[reason]) ?? 'Over the limit.';
-  return `${why} Try again in ${seconds} ${seconds === 1 ? 'second' : 'seconds'}.`;
+  if (seconds === undefined) return 'The request costs more than the limit ever allows.';
+  const text = (reason && REASON_TEXTS[reason]) ?? 'Over the limit.';
+  return `${text} Try again in ${seconds} ${seconds === 1 ? 'second' : 'seconds'}.`;
 }

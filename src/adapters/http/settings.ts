@@ -1,62 +1,60 @@
-/**
- * What may be said about limiting requests, for every framework alike, and how it is read.
- */
+/** The options that all HTTP adapters share, and how they are read. */
 
 import type { Millis } from '../../core/clock.ts';
 import type { Outcome } from '../../core/decision.ts';
 import type { Duration } from '../../core/duration.ts';
-import { ConfigError } from '../../core/errors.ts';
 import { isRecord, OptionReader, parseWaitMs } from '../../core/options.ts';
 import type { RemoteLimiter } from '../../limiter/async-limiter.ts';
-import { type LimiterOptions, limiter } from '../../limiter/limiter.ts';
+import type { LimiterOptions } from '../../limiter/limiter.ts';
+import { resolveLimiter } from '../../limiter/resolve-limiter.ts';
 import type { Limiter } from '../../limiter/sync-limiter.ts';
 import { HEADER_KINDS, type HeaderKind } from './headers.ts';
 import { type ClientResolver, readTrustProxy, type TrustProxy } from './proxy.ts';
 import type { RefusalOverrides, RefusalResponse } from './refusal.ts';
 
-/** `Request` is whatever the framework calls a request: Express' req, Fastify's request, Hono's c. */
+/** `Request` is the framework's request: Express' req, Fastify's request, Hono's c. */
 export interface RequestOptions<Request> {
   /**
-   * What a request counts against: the client's address (default), a header (the address where it
-   * is missing), or what a function says (the address where it says nothing, or nonsense).
+   * The key of a request: the client's address (default), a header, or the result of a function. Where the header is
+   * missing, or the function returns nothing or an invalid key, the address is used.
    */
   readonly key?: 'ip' | { readonly header: string } | ((request: Request) => RequestKey);
-  /** What a request costs. Default 1, also where it is no number from 0 on. */
+  /** The cost of a request. Default 1, also where the function returns no number of at least 0. */
   readonly cost?: (request: Request) => number;
-  /** Requests that are let through without being counted: whatever is as good as true. */
+  /** Requests to admit without counting them: any truthy result. */
   readonly skip?: (request: Request) => unknown;
-  /** Which part of an adaptive limit with partitions it counts against; none if there is no such. */
+  /** The partition of an adaptive limit that a request belongs to; none if the limit has no such partition. */
   readonly partition?: (request: Request) => string | null | undefined;
-  /** Whom to believe about X-Forwarded-For. Default: what the framework was told, else nobody. */
+  /** Which proxies to trust for X-Forwarded-For. Default: the framework's setting, else none. */
   readonly trustProxy?: TrustProxy;
-  /** Where the address of a connection comes from, if the adapter cannot know. */
+  /** The address of a connection, for runtimes where the adapter cannot know it. */
   readonly address?: (request: Request) => string | null | undefined;
-  /** How many bits of an IPv6 address make one client. Default 64. */
+  /** How many bits of an IPv6 address identify a client. Default 64. */
   readonly ipv6Prefix?: number;
-  /** What responses say about the limit. Default draft; false: nothing. */
+  /** Which rate limit headers responses carry. Default draft; false: none. */
   readonly headers?: HeaderKind | false;
-  /** Decide and count, but never refuse: nobody notices, unless `headers` are asked for. */
+  /** Decide and count, but never refuse. Responses stay as they are, unless `headers` is set. */
   readonly shadow?: boolean;
-  /** Wait for a turn before answering: true, or no longer than this. Default false. */
+  /** Queue requests that are over the limit: true, or for at most this long. Default false. */
   readonly wait?: boolean | Duration;
-  /** How a request went, by what it was answered; undefined: as by default. */
+  /** The outcome of a request by the status of its response; undefined: the default. */
   readonly outcome?: (request: Request, status: number) => Outcome | undefined;
-  /** Says a refusal in other words; what it leaves out stays as it is. */
+  /** Changes a refusal; what the result leaves out stays as it is. */
   readonly refuse?: (refusal: RefusalResponse, request: Request) => RefusalOverrides | undefined;
-  /** When the limiter fails: let the request through (default), or answer 503. */
+  /** When the limiter fails: admit the request (fail open, the default), or answer 503 (fail closed). */
   readonly onUnavailable?: 'allow' | 'deny';
-  /** Hears of a limiter that fails and of options that do. Default: one warning for each limit. */
+  /** Receives errors of the limiter and of function options. Default: one process warning per limit. */
   readonly onError?: (error: unknown) => void;
 }
 
-/** Ids of users may be numbers; nothing at all, and the address counts. */
+/** A key as a function may return it: user ids may be numbers; for null and undefined the address is used. */
 export type RequestKey = string | number | bigint | null | undefined;
 
-/** A limit of its own, or a limiter it shares with others. */
+/** The options of an adapter, and either those of a limiter or a limiter. */
 export type HttpOptions<Request> = RequestOptions<Request> &
   (LimiterOptions | { readonly limiter: Limiter | RemoteLimiter });
 
-/** Options that are functions, and optional. */
+/** Options that are functions, all optional. */
 const FUNCTION_OPTIONS = [
   'cost',
   'skip',
@@ -71,7 +69,7 @@ type FunctionOptions<Request> = {
   readonly [Name in (typeof FUNCTION_OPTIONS)[number]]: RequestOptions<Request>[Name];
 };
 
-/** The same, read. */
+/** The options, validated. */
 export interface HttpSettings<Request> extends FunctionOptions<Request> {
   readonly limiter: Limiter | RemoteLimiter;
   readonly key: ((request: Request) => RequestKey) | undefined;
@@ -80,74 +78,65 @@ export interface HttpSettings<Request> extends FunctionOptions<Request> {
   readonly ipv6Prefix: number;
   readonly headers: HeaderKind | false;
   readonly shadow: boolean;
-  /** Undefined: nobody waits. */
+  /** Undefined: requests do not wait. */
   readonly maxWaitMs: Millis | undefined;
   readonly isFailOpen: boolean;
 }
 
-/** @throws {ConfigError} naming the option that makes no sense. */
-export function readSettings<Request>(options: HttpOptions<Request>): HttpSettings<Request> {
-  const fields = new OptionReader('', options, 'an object with a limit or a limiter');
-  const shadow = fields.boolean('shadow', false);
-  const maxWaitMs = readWait(fields);
+/** `frameworkOptions` are read by the adapter itself. @throws {ConfigError} naming the option that is invalid. */
+export function readSettings<Request>(
+  options: HttpOptions<Request>,
+  frameworkOptions: readonly string[] = [],
+): HttpSettings<Request> {
+  const reader = new OptionReader('', options, 'an object with a limit or a limiter');
+  const shadow = reader.boolean('shadow', false);
+  const maxWaitMs = readWait(reader);
   const settings = {
-    ...readKey<Request>(fields),
-    ...readFunctions<Request>(fields),
-    resolveClient: readTrustProxy(fields),
-    ipv6Prefix: fields.number('ipv6Prefix', { min: 1, max: 128, integer: true }, 64),
-    headers: readHeaders(fields, shadow),
+    ...readKey<Request>(reader),
+    ...readFunctions<Request>(reader),
+    resolveClient: readTrustProxy(reader),
+    ipv6Prefix: reader.number('ipv6Prefix', { min: 1, max: 128, integer: true }, 64),
+    headers: readHeaders(reader, shadow),
     shadow,
     maxWaitMs: shadow ? undefined : maxWaitMs,
-    isFailOpen: fields.oneOf('onUnavailable', ['allow', 'deny'], 'allow') === 'allow',
+    isFailOpen: reader.oneOf('onUnavailable', ['allow', 'deny'], 'allow') === 'allow',
   };
-  return { ...settings, limiter: readLimiter(fields, options) };
+  const adapterOptions = [...reader.knownNames(), ...frameworkOptions];
+  return { ...settings, limiter: resolveLimiter(options, adapterOptions) };
 }
 
 type AnyFunction = (...args: never[]) => unknown;
 
 const isFunction = (value: unknown): value is AnyFunction => typeof value === 'function';
 
-function readFunctions<Request>(fields: OptionReader): FunctionOptions<Request> {
+function readFunctions<Request>(reader: OptionReader): FunctionOptions<Request> {
   const read = FUNCTION_OPTIONS.map((name) => [
     name,
-    fields.optional(name, isFunction, 'a function'),
+    reader.optional(name, isFunction, 'a function'),
   ]);
   return Object.fromEntries(read) as FunctionOptions<Request>;
 }
 
-function readKey<Request>(fields: OptionReader): Pick<HttpSettings<Request>, 'key' | 'keyHeader'> {
-  const key = fields.get('key') ?? 'ip';
+function readKey<Request>(reader: OptionReader): Pick<HttpSettings<Request>, 'key' | 'keyHeader'> {
+  const key = reader.get('key') ?? 'ip';
   if (key === 'ip') return { key: undefined, keyHeader: undefined };
   if (typeof key === 'function') return { key: key as never, keyHeader: undefined };
-  if (!isRecord(key)) return fields.throwFor('key', "'ip', { header: 'name' } or a function");
-  const own = new OptionReader('key', key);
+  if (!isRecord(key)) return reader.throwFor('key', "'ip', { header: 'name' } or a function");
+  const keyReader = new OptionReader('key', key);
   const isHeader = (value: unknown): value is string =>
     typeof value === 'string' && /^[\w-]+$/.test(value);
-  const keyHeader = own.required('header', isHeader, "a header's name");
-  own.finish();
+  const keyHeader = keyReader.required('header', isHeader, 'the name of a header');
+  keyReader.finish();
   return { key: undefined, keyHeader: keyHeader.toLowerCase() };
 }
 
-function readHeaders(fields: OptionReader, shadow: boolean): HeaderKind | false {
-  const given = fields.get('headers');
+function readHeaders(reader: OptionReader, shadow: boolean): HeaderKind | false {
+  const given = reader.get('headers');
   if (given === false || (given === undefined && shadow)) return false;
-  return fields.oneOf('headers', HEADER_KINDS, 'draft');
+  return reader.oneOf('headers', HEADER_KINDS, 'draft');
 }
 
-function readWait(fields: OptionReader): Millis | undefined {
-  const wait = fields.get('wait') ?? false;
+function readWait(reader: OptionReader): Millis | undefined {
+  const wait = reader.get('wait') ?? false;
   return wait === false ? undefined : parseWaitMs(wait);
-}
-
-/** Whatever was not read by now belongs to the limiter, which knows its own mistakes. */
-function readLimiter(fields: OptionReader, options: object): Limiter | RemoteLimiter {
-  const rest = Object.fromEntries(
-    Object.entries(options).filter(([name]) => !fields.wasRead(name)),
-  );
-  if (!('limiter' in rest)) return limiter(rest as unknown as LimiterOptions);
-  const { limiter: given, ...others } = rest;
-  const [stray] = Object.keys(others);
-  if (stray !== undefined) throw new ConfigError(stray, 'left out when a limiter is given', stray);
-  if (typeof (given as Limiter | null)?.acquire === 'function') return given as Limiter;
-  throw new ConfigError('limiter', 'a limiter', given);
 }

@@ -1,4 +1,4 @@
-/** What a limit does, for people to see: figures for Prometheus, and lines for a log. */
+/** `sluice/metrics`: metrics of limiters for Prometheus, and log lines about calls that they limit. */
 
 export {
   type LimitingFields,

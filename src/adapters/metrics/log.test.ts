@@ -9,8 +9,8 @@ import { type LimitingFields, type LimitingKind, logLimiting } from './log.ts';
 
 type Line = readonly [atMs: number, message: string];
 
-/** A limit that lets one call through every second, and a log that says when each line came. */
-function story(events?: readonly LimitingKind[]) {
+/** A limit of one call per second, and the log lines with their times. */
+function setUp(events?: readonly LimitingKind[]) {
   const clock = new VirtualClock();
   const api = limiter({
     name: 'api',
@@ -21,77 +21,77 @@ function story(events?: readonly LimitingKind[]) {
   const lines: Line[] = [];
   const fields: LimitingFields[] = [];
   const logger = {
-    warn(message: string, own: LimitingFields) {
+    warn(message: string, given: LimitingFields) {
       lines.push([clock.now(), message]);
-      fields.push(own);
+      fields.push(given);
     },
   };
   const stop = logLimiting(api, logger, events ? { events } : {});
   return { clock, api, lines, fields, stop };
 }
 
-const asks = (api: Limiter, count: number, key = 'alice'): void => {
+const checks = (api: Limiter, count: number, key = 'alice'): void => {
   for (let n = 0; n < count; n++) api.check(key);
 };
 
-describe('a log of limiting', () => {
-  test('the first is told at once, what follows in one line when five seconds are over', () => {
-    const { clock, api, lines } = story();
-    api.check('alice'); //         allowed: nothing to say
+describe('logLimiting', () => {
+  test('logs the first event at once, and those that follow in one line after five seconds', () => {
+    const { clock, api, lines } = setUp();
+    api.check('alice'); //         allowed: not logged
     expect(lines).toEqual([]);
     clock.advance(100);
     api.check('alice');
     expect(lines.splice(0)).toEqual([
-      [100, 'limit "api": 1 denied; last key "alice", closed for another 900 ms'],
+      [100, 'limit "api": 1 denied; last key "alice", retry in 900 ms'],
     ]);
     clock.advance(400);
-    asks(api, 20); //            denied
+    checks(api, 20); //            denied
     clock.advance(3_500);
-    asks(api, 2, 'bob'); //      one allowed, one denied
+    checks(api, 2, 'bob'); //      one allowed, one denied
     clock.advance(1_099);
     expect(lines).toEqual([]);
     clock.advance(1);
     expect(lines.splice(0)).toEqual([
-      [5_100, 'limit "api": 21 denied within 3.5 s; last key "bob", open again by now'],
+      [5_100, 'limit "api": 21 denied within 3.5 s; last key "bob", retry now'],
     ]);
   });
 
-  test('a line every five seconds for as long as it lasts, and at once again after a rest', () => {
-    const { clock, api, lines } = story();
+  test('logs every five seconds while events come, and at once again after a pause', () => {
+    const { clock, api, lines } = setUp();
     for (let n = 0; n < 140; n++) {
-      asks(api, 10);
+      checks(api, 10);
       clock.advance(100);
     }
     expect(lines.map(([at]) => at)).toEqual([0, 5_000, 10_000]);
     clock.advance(20_000);
     expect(lines.map(([at]) => at)).toEqual([0, 5_000, 10_000, 15_000]);
-    asks(api, 2);
+    checks(api, 2);
     expect(lines.map(([at]) => at)).toEqual([0, 5_000, 10_000, 15_000, 34_000]);
   });
 
-  test('every event is in some line, and stop tells what is left', () => {
-    const { clock, api, lines, fields, stop } = story();
+  test('counts every event in a line; stop() logs what is pending', () => {
+    const { clock, api, lines, fields, stop } = setUp();
     for (let n = 0; n < 70; n++) {
-      asks(api, 3);
+      checks(api, 3);
       clock.advance(100);
     }
     stop();
     expect(lines.map(([at]) => at)).toEqual([0, 5_000, 7_000]);
-    const told = fields.reduce((sum, { count }) => sum + count, 0);
-    expect(told).toBe(api.stats().denied);
-    asks(api, 5);
+    const logged = fields.reduce((sum, { count }) => sum + count, 0);
+    expect(logged).toBe(api.stats().denied);
+    checks(api, 5);
     clock.advance(60_000);
     stop();
     expect(lines.length).toBe(3);
   });
 
-  test('the same in fields, for machines', () => {
-    const { clock, api, fields, stop } = story();
-    asks(api, 2);
+  test('passes the same as structured fields', () => {
+    const { clock, api, fields, stop } = setUp();
+    checks(api, 2);
     clock.advance(200);
-    asks(api, 4, 'alice');
+    checks(api, 4, 'alice');
     clock.advance(100);
-    asks(api, 2, 'bob');
+    checks(api, 2, 'bob');
     stop();
     const none = { limit: 'api', waited: 0, expired: 0, availability: 0 };
     expect(fields).toEqual([
@@ -100,26 +100,26 @@ describe('a log of limiting', () => {
     ]);
   });
 
-  test('a permit that was lost is told by default, one that waited if wanted', async () => {
-    const quiet = story();
-    const chatty = story(['waited', 'expired']);
-    for (const { api, clock } of [quiet, chatty]) {
+  test('logs expired permits by default, and waits on request', async () => {
+    const byDefault = setUp();
+    const onRequest = setUp(['waited', 'expired']);
+    for (const { api, clock } of [byDefault, onRequest]) {
       void api.acquire('job');
       void api.acquire('job');
       await clock.advanceAsync(70_000);
     }
-    expect(quiet.lines).toEqual([
+    expect(byDefault.lines).toEqual([
       [60_000, 'limit "api": 1 expired; last key "job"'],
       [65_000, 'limit "api": 1 expired; last key "job"'],
     ]);
-    expect(chatty.lines.map(([, message]) => message)).toEqual([
+    expect(onRequest.lines.map(([, message]) => message)).toEqual([
       'limit "api": 1 waited; last key "job"',
       'limit "api": 1 expired; last key "job"',
       'limit "api": 1 expired; last key "job"',
     ]);
   });
 
-  test('says when nobody knows until when, and when it is for ever', () => {
+  test('says when the retry time is unknown, and when the cost never fits', () => {
     const clock = new VirtualClock();
     const messages: string[] = [];
     const logger = {
@@ -128,29 +128,29 @@ describe('a log of limiting', () => {
         expect(fields).not.toHaveProperty('until');
       },
     };
-    const sink = limiter({ name: 'sink', limit: { adaptive: { fixed: 1 } }, clock });
+    const sink = limiter({ name: 'sink', limit: { concurrency: 1 }, clock });
     const small = limiter({ name: 'small', limit: { bucket: { rate: 1, burst: 1 } }, clock });
     logLimiting([sink, small], logger);
-    asks(sink, 2, 'db');
+    checks(sink, 2, 'db');
     small.check('whale', 9);
     expect(messages).toEqual([
-      'limit "sink": 1 denied; last key "db", closed until a call settles',
-      'limit "small": 1 denied; last key "whale", which can never fit',
+      'limit "sink": 1 denied; last key "db", retry when a call settles',
+      'limit "small": 1 denied; last key "whale", its cost can never fit',
     ]);
   });
 
-  test('each limit has a line of its own', () => {
+  test('logs a line for each limit', () => {
     const clock = new VirtualClock();
     const limit = { spacing: { every: '1s' } } as const;
     const [one, other] = ['one', 'other'].map((name) => limiter({ name, limit, clock }));
     const warn = vi.fn();
     logLimiting([one, other], { warn });
-    asks(one, 5);
-    asks(other, 5);
+    checks(one, 5);
+    checks(other, 5);
     expect(warn.mock.calls.map(([, { limit }]) => limit)).toEqual(['one', 'other']);
   });
 
-  test('of several limiters in one, the one that said no is told', () => {
+  test('names the limiter of a composite that refused', () => {
     const clock = new VirtualClock();
     const [user, everyone] = ['user', 'everyone'].map((name, n) =>
       limiter({ name, limit: { bucket: { rate: 1, burst: 2 + n } }, clock }),
@@ -158,22 +158,22 @@ describe('a log of limiting', () => {
     const both = all([user, { limiter: everyone, key: '*' }]);
     const warn = vi.fn();
     logLimiting(both, { warn });
-    asks(both, 3, 'alice');
-    asks(both, 2, 'bob');
+    checks(both, 3, 'alice');
+    checks(both, 2, 'bob');
     expect(warn.mock.calls.map(([, { limit, key }]) => [limit, key])).toEqual([
       ['user', 'alice'],
       ['everyone', '*'],
     ]);
   });
 
-  test('a key cannot forge a line or fill the log', () => {
-    const { api, lines } = story();
-    asks(api, 2, `eve\nlimit "api": all is well${'!'.repeat(1000)}`);
-    expect(lines[0][1]).toMatch(/last key "eve\\nlimit \\"api\\": all is well!+…, closed/);
+  test('escapes and truncates keys', () => {
+    const { api, lines } = setUp();
+    checks(api, 2, `eve\nlimit "api": all is well${'!'.repeat(1000)}`);
+    expect(lines[0][1]).toMatch(/last key "eve\\nlimit \\"api\\": all is well!+…, retry/);
     expect(lines[0][1].length).toBeLessThan(160);
   });
 
-  test('a logger that throws, now or later, breaks no decision and no alarm', async () => {
+  test('a logger that throws or rejects breaks no decision and no timer', async () => {
     const clock = new VirtualClock();
     const api = limiter({ limit: { spacing: { every: '1s' } }, clock });
     const warnings = vi.spyOn(process, 'emitWarning').mockReturnValue();
@@ -187,16 +187,16 @@ describe('a log of limiting', () => {
     });
     expect(api.check('alice').verdict).toBe('allow');
     expect(api.check('alice').verdict).toBe('deny');
-    asks(api, 3);
+    checks(api, 3);
     await clock.advanceAsync(5_000);
     expect(calls).toBe(2);
     expect(warnings.mock.calls.map(([message]) => message)).toEqual([
-      'a logger of limits failed: Error: the disk is full', // and that once a process
+      'the logger of logLimiting failed: the disk is full', // once per process
     ]);
     warnings.mockRestore();
   });
 
-  test('a logger that asks the very limit it tells of does not go round in circles', () => {
+  test('a logger that calls the logged limit does not recurse', () => {
     const clock = new VirtualClock();
     const api = limiter({ limit: { spacing: { every: '1h' } }, clock });
     let lines = 0;
@@ -205,48 +205,48 @@ describe('a log of limiting', () => {
       api.check('alice');
     };
     logLimiting(api, { warn });
-    asks(api, 2);
+    checks(api, 2);
     expect(lines).toBe(1);
     clock.advance(20_000);
     expect(lines).toBe(5);
   });
 
-  test('its alarm does not keep a process alive, and ends with it', () => {
-    const alarms: boolean[] = [];
+  test('its timer does not keep the process alive, and stop() cancels it', () => {
+    const timers: boolean[] = [];
     const cancel = vi.fn();
-    const wakeAt = (_at: number, _act: () => void, keepAlive: boolean) => {
-      alarms.push(keepAlive);
+    const wakeAt = (_at: number, _callback: () => void, keepAlive: boolean) => {
+      timers.push(keepAlive);
       return cancel;
     };
     const api = limiter({ limit: { spacing: { every: '1s' } }, clock: { now: () => 0, wakeAt } });
     const stop = logLimiting(api, { warn() {} });
-    asks(api, 2);
-    expect(alarms).toEqual([false]);
+    checks(api, 2);
+    expect(timers).toEqual([false]);
     expect(cancel).not.toHaveBeenCalled();
     stop();
     expect(cancel).toHaveBeenCalledTimes(1);
   });
 
-  describe('of a limit that somebody else decides', () => {
-    /** One that can be lost and found by hand. */
+  describe('with a remote backend', () => {
+    /** A limiter whose backend the test makes unavailable. */
     function remote(events?: readonly LimitingKind[]) {
       const clock = new VirtualClock();
-      let setAvailable: (isAvailable: boolean, why?: unknown) => void = () => {};
+      let setAvailable: (isAvailable: boolean, reason?: unknown) => void = () => {};
       const decision = { decision: { verdict: 'deny', retryAfterMs: 500 }, decidedAt: 0 } as const;
       const backend: RemoteBackendFactory = {
         isRemote: true,
         create: (_policy, { onAvailability }) => {
           setAvailable = onAvailability;
-          const told = { check: async () => decision, onUnavailable: 'deny' };
-          return told as unknown as RemoteBackend;
+          const fake = { check: async () => decision, onUnavailable: 'deny' };
+          return fake as unknown as RemoteBackend;
         },
       };
       const api = limiter({ name: 'api', limit: { spacing: { every: '1s' } }, backend, clock });
       const lines: Line[] = [];
       const fields: LimitingFields[] = [];
-      const warn = (message: string, own: LimitingFields): void => {
+      const warn = (message: string, given: LimitingFields): void => {
         lines.push([clock.now(), message]);
-        fields.push(own);
+        fields.push(given);
       };
       logLimiting(api, { warn }, events ? { events } : {});
       return {
@@ -254,20 +254,20 @@ describe('a log of limiting', () => {
         api,
         lines,
         fields,
-        setAvailable: (isIt: boolean, why?: unknown) => setAvailable(isIt, why),
+        setAvailable: (isAvailable: boolean, reason?: unknown) => setAvailable(isAvailable, reason),
       };
     }
 
-    test('an outage is told at once, whatever else is told, and how long it was', async () => {
+    test('logs an outage at once, beside other lines, and its length when it is over', async () => {
       const { clock, api, lines, fields, setAvailable } = remote();
-      await api.check('alice'); //    a line of its own
+      await api.check('alice'); //    logged separately
       clock.advance(100);
       setAvailable(false, new Error('no answer within 100 ms'));
       clock.advance(6_100);
       setAvailable(true);
       expect(lines).toEqual([
-        [0, 'limit "api": 1 denied; last key "alice", closed for another 500 ms'],
-        [100, 'limit "api": unavailable: "no answer within 100 ms", onUnavailable answers: deny'],
+        [0, 'limit "api": 1 denied; last key "alice", retry in 500 ms'],
+        [100, 'limit "api": unavailable: "no answer within 100 ms", onUnavailable: deny'],
         [6_200, 'limit "api": available again after 6.1 s'],
       ]);
       const none = { limit: 'api', denied: 0, waited: 0, expired: 0, spanMs: 0, key: '' };
@@ -279,7 +279,7 @@ describe('a log of limiting', () => {
       ]);
     });
 
-    test('one that comes and goes does not fill the log, and its last state is told', () => {
+    test('logs a flapping backend at a bounded rate, with its last state', () => {
       const { clock, lines, setAvailable } = remote();
       for (let n = 0; n < 40; n++) {
         setAvailable(n % 2 === 1, new Error('gone\nlimit "api": all is well'));
@@ -289,40 +289,45 @@ describe('a log of limiting', () => {
       expect(lines).toEqual([
         [
           0,
-          String.raw`limit "api": unavailable: "gone\nlimit \"api\": all is well", onUnavailable answers: deny`,
+          String.raw`limit "api": unavailable: "gone\nlimit \"api\": all is well", onUnavailable: deny`,
         ],
         [5_000, 'limit "api": available again after 0.1 s; 39 changes within 3.8 s'],
       ]);
     });
 
-    test('not if nobody wants to know', () => {
+    test('does not log availability if `events` leaves it out', () => {
       const { lines, setAvailable } = remote(['denied']);
       setAvailable(false, 'gone');
       expect(lines).toEqual([]);
     });
   });
 
-  test('console will do', () => {
+  test('accepts console as a logger', () => {
     const warn = vi.spyOn(console, 'warn').mockReturnValue();
     const api = limiter({ limit: { spacing: { every: '1h' } }, clock: new VirtualClock() });
     const stop = logLimiting(api, console, { every: '1m' });
-    asks(api, 2);
+    checks(api, 2);
     expect(warn.mock.calls[0][0]).toMatch(/^limit "spacing": 1 denied; /);
     warn.mockRestore();
     stop();
   });
 
   test.each([
-    ['no logger', undefined, {}, /`logger` to be an object with warn or info, got nothing/],
-    ['a logger that cannot', { error() {} }, {}, /`logger`/],
-    ['no time', console, { every: 0 }, /`every` to be a duration longer than 0/],
+    [
+      'a missing logger',
+      undefined,
+      {},
+      /`logger` to be an object with warn or info, got undefined/,
+    ],
+    ['a logger without warn and info', { error() {} }, {}, /`logger`/],
+    ['an interval of 0', console, { every: 0 }, /`every` to be a duration longer than 0/],
     [
       'an unknown event',
       console,
       { events: ['allowed'] },
       /`events`.* denied, waited, expired, availability/,
     ],
-    ['no events', console, { events: [] }, /`events`/],
+    ['an empty list of events', console, { events: [] }, /`events`/],
     ['a misspelt option', console, { evry: '5s' }, /`evry` to be one of every, events/],
   ])('refuses %s', (_what, logger, options, message) => {
     const api = limiter({ limit: { spacing: { every: '1h' } } });

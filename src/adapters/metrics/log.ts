@@ -1,16 +1,15 @@
 /**
- * Says in a log that a limit holds somebody back, without filling the log.
+ * Logs calls that a limit refuses or delays, and changes of a backend's availability, at a bounded rate.
  *
  *     const stop = logLimiting(api, console);
- *     // limit "api": 1 denied; last key "alice", closed for another 100 ms
- *     // limit "api": 4213 denied within 5 s; last key "bob", closed for another 12 ms
- *     // limit "api": out of reach: "Redis is out of reach: no answer within 100 ms", onUnavailable answers: deny
- *     // limit "api": in reach again after 7.2 s
+ *     // limit "api": 1 denied; last key "alice", retry in 100 ms
+ *     // limit "api": 4213 denied within 5 s; last key "bob", retry in 12 ms
+ *     // limit "api": unavailable: "Redis is unavailable: no answer within 100 ms", onUnavailable: deny
+ *     // limit "api": available again after 7.2 s
  *
- * A limiter is busiest when there is most to say, so the log is limited itself. Each limit has a line
- * of its own, and another for whether it can be reached, which must not wait behind the first: the first
- * event is told at once, what follows is counted and told in one line when `every` is over, and so on
- * until nothing happened for that long.
+ * A limiter has most to report under overload, so the log is limited itself. The first event of a limit is logged at
+ * once. Later events are counted and logged in one line when `every` is over, and so on until none came for that long.
+ * Availability is logged separately: its lines must not wait behind those of refusals.
  *
  *     event      ×  × ××× ×                     ×
  *     line       1        ⌊5⌋                   1
@@ -25,96 +24,97 @@ import { ConfigError, errorMessageOf, preview } from '../../core/errors.ts';
 import { isRecord, OptionReader } from '../../core/options.ts';
 import { emitProcessWarning } from '../../core/process-warning.ts';
 import type { AvailabilityEvent, LimitEvent } from '../../limiter/events.ts';
-import { type AnyLimiter, requireLimiter, toLimiterList } from './watch.ts';
+import { internalsOf } from '../../limiter/internals.ts';
+import { type AnyLimiter, requireLimiter, toLimiterList } from './collector.ts';
 
-/** What can hold a call back, or go wrong with it. */
+/** The kinds of events that are logged. */
 export type LimitingKind = 'denied' | 'waited' | 'expired' | 'availability';
 
 const LIMITING_KINDS: readonly LimitingKind[] = ['denied', 'waited', 'expired', 'availability'];
 
-/** What a line says, for machines. The message says the same for people. */
+/** The structured fields of a log line. The message says the same as text. */
 export interface LimitingFields {
   readonly limit: string;
-  /** How many events the line stands for, and of which kind. */
+  /** How many events the line stands for, in total and by kind. */
   readonly count: number;
   readonly denied: number;
   readonly waited: number;
   readonly expired: number;
-  /** How often whoever decides went out of reach or came back; a line for these is for nothing else. */
+  /** Changes of the backend's availability. A line counts either these or the other kinds. */
   readonly availability: number;
-  /** How that stands now, and why if it is out of reach. */
+  /** Whether the backend is available now, and why not. */
   readonly isAvailable?: boolean;
   readonly reason?: string;
-  /** Who answers until it is back. */
+  /** What decides while it is unavailable. */
   readonly onUnavailable?: string;
-  /** From the first of them to the last. */
+  /** From the first event to the last. */
   readonly spanMs: Millis;
-  /** Whom the last one was about; nobody if it is about reach. */
+  /** The key of the last event; empty for availability. */
   readonly key: string;
-  /** Until when the last one that was denied is, on the limiter's clock; left out if nobody knows. */
+  /** When the last denied call may be retried, on the limiter's clock; left out if that is unknown. */
   readonly until?: Millis;
 }
 
 type LogWrite = (message: string, fields: LimitingFields) => unknown;
 
-/** Whatever has `warn`, or else `info`: message first. `console` is one. */
+/** An object with `warn`, or else `info`, that takes the message first, such as `console`. */
 export type Logger =
   | { readonly warn: LogWrite }
   | { readonly warn?: undefined; readonly info: LogWrite };
 
-/** How often there is a line, and for what. */
+/** Options of `logLimiting`. */
 export interface LogOptions {
-  /** At most one line for each limit in this time. Default 5 s. */
+  /** The minimum interval between lines of one limit. Default 5 s. */
   readonly every?: Duration;
-  /** What is worth a line. Default: denied, lost and reach. */
+  /** Which kinds of events to log. Default: denied, expired and availability. */
   readonly events?: readonly LimitingKind[];
 }
 
 const DEFAULT_EVERY_MS: Millis = 5000;
 
-/** Logs what one limiter or several hold back. What comes back ends that, and tells the rest first. */
+/** Logs events of one or several limiters. The returned function logs what is pending and stops. */
 export function logLimiting(
   limiters: AnyLimiter | readonly AnyLimiter[],
   logger: Logger,
   options: LogOptions = {},
 ): () => void {
-  const fields = new OptionReader('', options);
-  const everyMs = fields.duration('every', DEFAULT_EVERY_MS);
-  const events = readKinds(fields);
-  fields.finish();
+  const reader = new OptionReader('', options);
+  const everyMs = reader.duration('every', DEFAULT_EVERY_MS);
+  const kinds = readKinds(reader);
+  reader.finish();
   const write = safeWriterOf(logger);
   const list = toLimiterList(limiters);
   for (const [n, limiter] of list.entries()) requireLimiter(limiter, `limiters[${n}]`);
 
-  // By the name in the event: limiters of one name are one limit, and each part of several is its own.
-  const lines = new Map<string, LogAggregator>();
-  const reaches = new Map<string, LogAggregator>();
-  const lineOf = (isReach: boolean, name: string, clock: Clock): LogAggregator => {
-    const own = isReach ? reaches : lines;
-    const line = own.get(name) ?? new LogAggregator(name, clock, everyMs, write);
-    own.set(name, line);
-    return line;
+  // By the name in the event: limiters of one name are one limit, and the parts of a composite limit are several.
+  const limiting = new Map<string, LogAggregator>();
+  const availability = new Map<string, LogAggregator>();
+  const aggregatorOf = (kind: LimitingKind, name: string, clock: Clock): LogAggregator => {
+    const aggregators = kind === 'availability' ? availability : limiting;
+    const aggregator = aggregators.get(name) ?? new LogAggregator(name, clock, everyMs, write);
+    aggregators.set(name, aggregator);
+    return aggregator;
   };
   const stops = list.map((limiter) =>
     limiter.on((event) => {
       const kind = limitingKindOf(event);
-      if (!kind || !events.includes(kind)) return;
-      lineOf(kind === 'availability', event.limit, limiter.clock).record(kind, event);
+      if (!kind || !kinds.includes(kind)) return;
+      aggregatorOf(kind, event.limit, internalsOf(limiter).clock).record(kind, event);
     }),
   );
   return () => {
     for (const stop of stops) stop();
-    for (const line of [...lines.values(), ...reaches.values()]) line.flush();
-    lines.clear();
-    reaches.clear();
+    for (const aggregator of [...limiting.values(), ...availability.values()]) aggregator.flush();
+    limiting.clear();
+    availability.clear();
   };
 }
 
-function readKinds(fields: OptionReader): readonly LimitingKind[] {
-  const given = fields.get('events') ?? ['denied', 'expired', 'availability'];
+function readKinds(reader: OptionReader): readonly LimitingKind[] {
+  const given = reader.get('events') ?? ['denied', 'expired', 'availability'];
   const isKind = (value: unknown): boolean => LIMITING_KINDS.some((kind) => kind === value);
   if (Array.isArray(given) && given.length > 0 && given.every(isKind)) return given;
-  return fields.throwFor('events', `a list out of ${LIMITING_KINDS.join(', ')}`);
+  return reader.throwFor('events', `a list of ${LIMITING_KINDS.join(', ')}`);
 }
 
 function limitingKindOf(event: LimitEvent): LimitingKind | undefined {
@@ -125,15 +125,15 @@ function limitingKindOf(event: LimitEvent): LimitingKind | undefined {
   return decision.verdict === 'wait' || waitedMs > 0 ? 'waited' : undefined;
 }
 
-/** Calls the logger, and sees to it that its mistakes stay its own, now or in a promise. */
+/** Calls the logger; what it throws or rejects with becomes a process warning. */
 function safeWriterOf(logger: Logger): LogWrite {
-  const door = (['warn', 'info'] as const).find((name) => hasMethod(logger, name));
-  if (!door) throw new ConfigError('logger', 'an object with warn or info', logger);
+  const method = (['warn', 'info'] as const).find((name) => hasMethod(logger, name));
+  if (!method) throw new ConfigError('logger', 'an object with warn or info', logger);
   const failed = (error: unknown): void =>
-    emitProcessWarning('ADAPTER', `a logger of limits failed: ${error}`);
+    emitProcessWarning('ADAPTER', `the logger of logLimiting failed: ${errorMessageOf(error)}`);
   return (message, fields) => {
     try {
-      const done = (logger as Record<typeof door, LogWrite>)[door](message, fields);
+      const done = (logger as Record<typeof method, LogWrite>)[method](message, fields);
       if (done instanceof Promise) done.catch(failed);
     } catch (error) {
       failed(error);
@@ -144,14 +144,14 @@ function safeWriterOf(logger: Logger): LogWrite {
 const hasMethod = (logger: unknown, name: string): boolean =>
   isRecord(logger) && typeof logger[name] === 'function';
 
-/** What has happened since the last line. */
+/** The events since the last line. */
 interface Tally {
   readonly counts: Record<LimitingKind, number>;
   readonly since: Millis;
   lastEvent: LimitEvent;
-  /** How long the last one that was denied is to stay away, from when. */
+  /** The last denied call. */
   lastDenial?: { readonly at: Millis; readonly retryAfterMs: Millis };
-  /** Since when it was out of reach, if that is what it is back from. */
+  /** When the outage began that has ended. */
   unavailableSince?: Millis | undefined;
 }
 
@@ -169,7 +169,7 @@ class LogAggregator {
   readonly #write: LogWrite;
   #tally: Tally | undefined;
   #unavailableSince: Millis | undefined;
-  /** Set while a line was written less than `every` ago. */
+  /** Set while the last line is younger than `every`. */
   #cancelTimer: (() => void) | undefined;
 
   constructor(name: string, clock: Clock, everyMs: Millis, write: LogWrite) {
@@ -193,7 +193,7 @@ class LogAggregator {
     if (!this.#cancelTimer) this.#emitOrIdle();
   }
 
-  /** Tells what is left to tell, and nothing more. */
+  /** Logs the pending events at once and stops the timer. */
   flush(): void {
     this.#cancelTimer?.();
     this.#emit();
@@ -204,7 +204,7 @@ class LogAggregator {
       this.#cancelTimer = undefined;
       return;
     }
-    // First the pause, then the line: a logger that asks this very limit must not start another.
+    // The timer comes before the line: a logger that calls this very limit must not start a second one.
     const until = this.#clock.now() + this.#everyMs;
     this.#cancelTimer = schedule(this.#clock, until, () => this.#emitOrIdle(), false);
     this.#emit();
@@ -253,14 +253,14 @@ function messageOf(fields: LimitingFields, tally: Tally, now: Millis): string {
   const { lastDenial } = tally;
   if (fields.availability > 0)
     return `limit ${preview(limit)}: ${availabilityMessage(fields, tally)}`;
-  const what = LIMITING_KINDS.filter((kind) => fields[kind] > 0).map(
+  const counts = LIMITING_KINDS.filter((kind) => fields[kind] > 0).map(
     (kind) => `${fields[kind]} ${kind}`,
   );
   const within = spanMs > 0 ? ` within ${formatSeconds(spanMs)}` : '';
-  const until = lastDenial
-    ? `, ${formatReopening(lastDenial.at + lastDenial.retryAfterMs - now, lastDenial)}`
+  const retry = lastDenial
+    ? `, ${formatRetry(lastDenial.at + lastDenial.retryAfterMs - now, lastDenial.retryAfterMs)}`
     : '';
-  return `limit ${preview(limit)}: ${what.join(', ')}${within}; last key ${preview(key)}${until}`;
+  return `limit ${preview(limit)}: ${counts.join(', ')}${within}; last key ${preview(key)}${retry}`;
 }
 
 function availabilityMessage(
@@ -272,17 +272,15 @@ function availabilityMessage(
     unavailableSince === undefined
       ? ''
       : ` after ${formatSeconds(lastEvent.at - unavailableSince)}`;
-  const times = availability > 1 ? `; ${availability} changes within ${formatSeconds(spanMs)}` : '';
-  if (isAvailable) return `available again${after}${times}`;
-  const then = onUnavailable === undefined ? '' : `, onUnavailable answers: ${onUnavailable}`;
-  return `unavailable: ${preview(reason)}${then}${times}`;
+  const changes =
+    availability > 1 ? `; ${availability} changes within ${formatSeconds(spanMs)}` : '';
+  if (isAvailable) return `available again${after}${changes}`;
+  const fallback = onUnavailable === undefined ? '' : `, onUnavailable: ${onUnavailable}`;
+  return `unavailable: ${preview(reason)}${fallback}${changes}`;
 }
 
-function formatReopening(
-  leftMs: Millis,
-  { retryAfterMs }: { readonly retryAfterMs: Millis },
-): string {
-  if (retryAfterMs === Infinity) return 'which can never fit';
-  if (retryAfterMs === WHEN_SETTLED) return 'closed until a call settles';
-  return leftMs > 0 ? `closed for another ${Math.ceil(leftMs)} ms` : 'open again by now';
+function formatRetry(remainingMs: Millis, retryAfterMs: Millis): string {
+  if (retryAfterMs === Infinity) return 'its cost can never fit';
+  if (retryAfterMs === WHEN_SETTLED) return 'retry when a call settles';
+  return remainingMs > 0 ? `retry in ${Math.ceil(remainingMs)} ms` : 'retry now';
 }

@@ -1,10 +1,11 @@
 import { describe, expect, test, vi } from 'vitest';
 import { parseExposition, sampleValue } from '../../../test/support/exposition.ts';
 import { ConfigError } from '../../core/errors.ts';
+import { counter, gauge } from '../../core/metric-family.ts';
 import { limiter } from '../../limiter/limiter.ts';
 import type { Limiter } from '../../limiter/sync-limiter.ts';
 import { VirtualClock } from '../../testing/virtual-clock.ts';
-import { prometheus } from './prometheus.ts';
+import { prometheus, renderMetricFamilies } from './prometheus.ts';
 
 const bucket = { bucket: { rate: '10/s', burst: 3 } } as const;
 const make = (name: string, clock = new VirtualClock()): Limiter =>
@@ -12,7 +13,7 @@ const make = (name: string, clock = new VirtualClock()): Limiter =>
 const learner = (name = 'sink', clock = new VirtualClock()): Limiter =>
   limiter({ name, limit: { adaptive: { initial: 4 } }, clock });
 
-/** One call from ask to settle. */
+/** One call from check to settle. */
 function call(api: Limiter, key: string, rttMs = 10): void {
   api.check(key);
   api.settle(key, { rttMs });
@@ -22,8 +23,8 @@ function call(api: Limiter, key: string, rttMs = 10): void {
 const linesOf = (text: string, family: string): string[] =>
   text.split('\n').filter((line) => line.startsWith(family) && !line.includes('_bucket'));
 
-describe('figures for Prometheus', () => {
-  test('the whole of a short life, to the letter', async () => {
+describe('prometheus', () => {
+  test('encodes all metrics of a limiter exactly as in the golden text', async () => {
     const clock = new VirtualClock();
     const api = limiter({ name: 'api', limit: bucket, clock });
     const metrics = prometheus(api);
@@ -31,11 +32,11 @@ describe('figures for Prometheus', () => {
     api.check('alice', 3); //                       allowed
     api.check('alice', 1); //                       denied: the bucket is empty
     const late = api.acquire('alice', 2); //      waits 200 ms
-    const away = new AbortController();
-    const gone = api.acquire('alice', 1, { signal: away.signal }).catch(() => 'gone');
+    const cancel = new AbortController();
+    const cancelled = api.acquire('alice', 1, { signal: cancel.signal }).catch(() => 'cancelled');
     await clock.advanceAsync(50);
-    away.abort();
-    expect(await gone).toBe('gone'); //           left
+    cancel.abort();
+    expect(await cancelled).toBe('cancelled');
     await clock.advanceAsync(150);
     const permit = await late; //                 allowed after a wait
     await clock.advanceAsync(30);
@@ -47,7 +48,7 @@ describe('figures for Prometheus', () => {
     expect(metrics.contentType).toBe('text/plain; version=0.0.4; charset=utf-8');
   });
 
-  test('a bucket holds all that were as short as its bound', () => {
+  test('histogram buckets are cumulative and include their bound', () => {
     const sink = learner();
     const metrics = prometheus(sink);
     for (const rttMs of [0.4, 1, 1.1, 99, 70_000]) call(sink, 'db', rttMs);
@@ -61,7 +62,7 @@ describe('figures for Prometheus', () => {
     expect(sampleValue(text, `${name}_sum`, { limit: 'sink' })).toBeCloseTo(70.1015, 9);
   });
 
-  test('a limit that learns is shown for each key', () => {
+  test('exports a limit that learns for each key', () => {
     const sink = learner();
     const metrics = prometheus(sink);
     call(sink, 'db');
@@ -77,7 +78,7 @@ describe('figures for Prometheus', () => {
     ]);
   });
 
-  test('busy has a limit for each key, and its permits are counted together', () => {
+  test('busy: exports a limit for each key, and permits in total', () => {
     const peer = limiter({ name: 'peer', limit: { busy: {} }, clock: new VirtualClock() });
     const metrics = prometheus(peer);
     peer.tryAcquire('b');
@@ -91,7 +92,7 @@ describe('figures for Prometheus', () => {
     ]);
   });
 
-  test('no more keys are shown than were wanted, and none if none were', () => {
+  test('reports at most maxKeys keys, and none for 0', () => {
     const sink = learner();
     const some = prometheus(sink, { maxKeys: 2 });
     const none = prometheus(sink, { maxKeys: 0 });
@@ -102,7 +103,7 @@ describe('figures for Prometheus', () => {
     expect(linesOf(none.text(), 'sluice_in_flight{')).toEqual(['sluice_in_flight{limit="sink"} 0']);
   });
 
-  test('whatever stands in a name or a key comes out as it went in', () => {
+  test('escapes label values: every name and key is decoded unchanged', () => {
     const names = ['say "hi"', 'C:\\new', 'two\nlines', '日本', '{a="b"} 1', '\\n', '\\'];
     const sinks = names.map((name) => learner(name));
     const metrics = prometheus(sinks);
@@ -112,7 +113,7 @@ describe('figures for Prometheus', () => {
     expect(family?.samples.map(({ labels }) => labels)).toEqual(expected);
   });
 
-  test('only limits that learn are listened to, and none while nobody is shown', () => {
+  test('attaches listeners only to limits that learn, and none with maxKeys 0', () => {
     const [plain, sink] = [make('api'), learner()];
     const [onPlain, onSink] = [vi.spyOn(plain, 'on'), vi.spyOn(sink, 'on')];
     prometheus([plain, sink]);
@@ -121,7 +122,7 @@ describe('figures for Prometheus', () => {
     expect(onSink).toHaveBeenCalledTimes(1);
   });
 
-  test('limiters come and go', () => {
+  test('adds and removes limiters', () => {
     const [one, other] = [learner('one'), learner('other')];
     const metrics = prometheus([]);
     expect(metrics.text()).toBe('');
@@ -132,12 +133,12 @@ describe('figures for Prometheus', () => {
     metrics.remove(one);
     expect(linesOf(metrics.text(), 'sluice_waiting')).toEqual(['sluice_waiting{limit="other"} 0']);
     metrics.add(one);
-    expect(linesOf(metrics.text(), 'sluice_limit{')).toEqual([]); // it does not know of a any more
+    expect(linesOf(metrics.text(), 'sluice_limit{')).toEqual([]); // its keys are forgotten
     metrics.stop();
     expect(metrics.text()).toBe('');
   });
 
-  test('whoever is removed is no longer listened to', () => {
+  test('remove: detaches the listener once', () => {
     const sink = learner();
     const stop = vi.fn();
     vi.spyOn(sink, 'on').mockReturnValue(stop);
@@ -147,9 +148,9 @@ describe('figures for Prometheus', () => {
     expect(stop).toHaveBeenCalledTimes(1);
   });
 
-  test('two limiters of one name are a mistake, found when the second one comes', () => {
+  test('refuses a second limiter of the same name', () => {
     const same =
-      /expected `limiters\[1\]\.name` to be unlike those of the other limiters, got "api"/;
+      /expected `limiters\[1\]\.name` to be a name that no other exported limiter has, got "api"/;
     expect(() => prometheus([make('api'), make('api')])).toThrow(same);
     const metrics = prometheus(make('api'));
     expect(() => metrics.add(make('api'))).toThrow(ConfigError);
@@ -157,7 +158,7 @@ describe('figures for Prometheus', () => {
     parseExposition(metrics.text());
   });
 
-  test('a mistake leaves nobody listening', () => {
+  test('detaches all listeners when it throws', () => {
     const sink = learner('api');
     const stop = vi.fn();
     vi.spyOn(sink, 'on').mockReturnValue(stop);
@@ -166,27 +167,50 @@ describe('figures for Prometheus', () => {
   });
 
   test.each([
-    ['something that is no limiter', [{}], {}, /`limiters\[0\]` to be a limiter/],
-    ['nothing', undefined, {}, /`limiters\[0\]` to be a limiter, got nothing/],
+    ['an object that is no limiter', [{}], {}, /`limiters\[0\]` to be a limiter/],
+    ['undefined', undefined, {}, /`limiters\[0\]` to be a limiter, got undefined/],
     ['a misspelt option', [], { maxKey: 3 }, /`maxKey` to be one of maxKeys/],
-    ['fewer than no keys', [], { maxKeys: -1 }, /`maxKeys` to be a whole number of at least 0/],
+    ['a negative maxKeys', [], { maxKeys: -1 }, /`maxKeys` to be a whole number of at least 0/],
   ])('refuses %s', (_what, limiters, options, message) => {
     expect(() => prometheus(limiters as never, options as never)).toThrow(message);
   });
 });
 
-describe('the reader these tests rely on', () => {
-  const head = '# HELP a_total What.\n# TYPE a_total counter\n';
-  const spans = '# HELP h What.\n# TYPE h histogram\n';
-  const ends = 'h_sum 1\nh_count 2\n';
+describe('renderMetricFamilies', () => {
+  test('escapes labels and help texts, and leaves out families without samples', () => {
+    const families = [
+      counter('a_total', 'Two\nlines, one \\.', [[{ peer: 'say "hi" \\ \n' }, 2]]),
+      gauge('b', 'One.', 1),
+      gauge('c', 'None.', []),
+      gauge('d', 'Unbounded.', Number.POSITIVE_INFINITY),
+    ];
+    expect(renderMetricFamilies(families).split('\n')).toEqual([
+      String.raw`# HELP a_total Two\nlines, one \\.`,
+      '# TYPE a_total counter',
+      String.raw`a_total{peer="say \"hi\" \\ \n"} 2`,
+      '# HELP b One.',
+      '# TYPE b gauge',
+      'b 1',
+      '# HELP d Unbounded.',
+      '# TYPE d gauge',
+      'd +Inf',
+      '',
+    ]);
+  });
+});
 
-  test('reads what is right', () => {
+describe('parseExposition, which these tests rely on', () => {
+  const head = '# HELP a_total What.\n# TYPE a_total counter\n';
+  const histogram = '# HELP h What.\n# TYPE h histogram\n';
+  const sumAndCount = 'h_sum 1\nh_count 2\n';
+
+  test('accepts valid text', () => {
     const text = `${head}a_total{x="\\\\ \\" \\n"} 1\na_total{x="}"} 2.5e+21\n`;
     expect(parseExposition(text)[0].samples.map(({ labels, value }) => [labels.x, value])).toEqual([
       ['\\ " \n', 1],
       ['}', 2.5e21],
     ]);
-    parseExposition(`${spans}h_bucket{le="1"} 1\nh_bucket{le="+Inf"} 2\n${ends}`);
+    parseExposition(`${histogram}h_bucket{le="1"} 1\nh_bucket{le="+Inf"} 2\n${sumAndCount}`);
   });
 
   test.each([
@@ -201,54 +225,57 @@ describe('the reader these tests rely on', () => {
     ['a value that is none', `${head}a_total Infinity\n`],
     ['a counter below zero', `${head}a_total -1\n`],
     ['a counter by another name', '# HELP a What.\n# TYPE a counter\na 1\n'],
-    ['buckets without +Inf', `${spans}h_bucket{le="1"} 2\n${ends}`],
-    ['buckets that shrink', `${spans}h_bucket{le="1"} 3\nh_bucket{le="+Inf"} 2\n${ends}`],
-    ['bounds that shrink', `${spans}h_bucket{le="+Inf"} 1\nh_bucket{le="1"} 2\n${ends}`],
-    ['a count of its own', `${spans}h_bucket{le="+Inf"} 1\n${ends}`],
-    ['a histogram without sum', `${spans}h_bucket{le="+Inf"} 1\nh_count 1\n`],
-  ])('complains about %s', (_what, text) => {
+    ['buckets without +Inf', `${histogram}h_bucket{le="1"} 2\n${sumAndCount}`],
+    [
+      'buckets that shrink',
+      `${histogram}h_bucket{le="1"} 3\nh_bucket{le="+Inf"} 2\n${sumAndCount}`,
+    ],
+    ['bounds that shrink', `${histogram}h_bucket{le="+Inf"} 1\nh_bucket{le="1"} 2\n${sumAndCount}`],
+    ['a count unlike its last bucket', `${histogram}h_bucket{le="+Inf"} 1\n${sumAndCount}`],
+    ['a histogram without sum', `${histogram}h_bucket{le="+Inf"} 1\nh_count 1\n`],
+  ])('refuses %s', (_what, text) => {
     expect(() => parseExposition(text)).toThrow(/expected|end/);
   });
 });
 
 const GOLDEN = `\
-# HELP sluice_decisions_total Calls decided: allow at once, wait and then go ahead, deny.
+# HELP sluice_decisions_total Decisions by verdict: allow (at once), wait (allowed after a wait), deny.
 # TYPE sluice_decisions_total counter
 sluice_decisions_total{limit="api",verdict="allow"} 2
 sluice_decisions_total{limit="api",verdict="wait"} 1
 sluice_decisions_total{limit="api",verdict="deny"} 1
-# HELP sluice_limited_total Calls that could not go ahead at once: they waited, were denied or left.
+# HELP sluice_limited_total Calls that were not allowed at once: they waited, were denied or cancelled.
 # TYPE sluice_limited_total counter
 sluice_limited_total{limit="api"} 3
-# HELP sluice_cancelled_total Calls that gave up while they waited: their signal aborted.
+# HELP sluice_cancelled_total Calls cancelled in the queue: their signal aborted.
 # TYPE sluice_cancelled_total counter
 sluice_cancelled_total{limit="api"} 1
-# HELP sluice_expired_permits_total Permits that were never settled and were taken back.
+# HELP sluice_expired_permits_total Permits that expired: not settled within permitTimeout.
 # TYPE sluice_expired_permits_total counter
 sluice_expired_permits_total{limit="api"} 0
-# HELP sluice_settled_total Calls settled, by how they went.
+# HELP sluice_settled_total Calls settled, by outcome.
 # TYPE sluice_settled_total counter
 sluice_settled_total{limit="api",outcome="ok"} 1
 sluice_settled_total{limit="api",outcome="busy"} 0
 sluice_settled_total{limit="api",outcome="timeout"} 0
 sluice_settled_total{limit="api",outcome="failed"} 0
 sluice_settled_total{limit="api",outcome="ignored"} 0
-# HELP sluice_in_flight Calls in flight: by key where the limit counts them, else all permits that are out.
+# HELP sluice_in_flight Calls in flight: by key where the limit counts them, else all unsettled permits.
 # TYPE sluice_in_flight gauge
 sluice_in_flight{limit="api"} 1
-# HELP sluice_waiting Calls that stand in line right now.
+# HELP sluice_waiting Calls that wait in the queue.
 # TYPE sluice_waiting gauge
 sluice_waiting{limit="api"} 0
-# HELP sluice_keys Keys that have a state right now.
+# HELP sluice_keys Keys with state in memory.
 # TYPE sluice_keys gauge
 sluice_keys{limit="api"} 2
-# HELP sluice_evicted_keys_total Keys that had to make room while in use: if it grows, maxKeys is too small.
+# HELP sluice_evicted_keys_total Keys evicted while in use: if this grows, maxKeys is too small.
 # TYPE sluice_evicted_keys_total counter
 sluice_evicted_keys_total{limit="api"} 0
-# HELP sluice_memory_bytes Memory held for keys.
+# HELP sluice_memory_bytes Memory used for the state of keys.
 # TYPE sluice_memory_bytes gauge
 sluice_memory_bytes{limit="api"} BYTES
-# HELP sluice_wait_duration_seconds How long those waited who had to wait and were let through.
+# HELP sluice_wait_duration_seconds How long calls waited that were allowed after a wait.
 # TYPE sluice_wait_duration_seconds histogram
 sluice_wait_duration_seconds_bucket{limit="api",le="0.001"} 0
 sluice_wait_duration_seconds_bucket{limit="api",le="0.0025"} 0
@@ -268,7 +295,7 @@ sluice_wait_duration_seconds_bucket{limit="api",le="60"} 1
 sluice_wait_duration_seconds_bucket{limit="api",le="+Inf"} 1
 sluice_wait_duration_seconds_sum{limit="api"} 0.2
 sluice_wait_duration_seconds_count{limit="api"} 1
-# HELP sluice_rtt_duration_seconds How long calls took that went well.
+# HELP sluice_rtt_duration_seconds Round-trip times of calls with outcome ok.
 # TYPE sluice_rtt_duration_seconds histogram
 sluice_rtt_duration_seconds_bucket{limit="api",le="0.001"} 0
 sluice_rtt_duration_seconds_bucket{limit="api",le="0.0025"} 0

@@ -1,23 +1,16 @@
 /**
- * The figures of limiters as text for Prometheus, for those who have no OpenTelemetry.
+ * Metrics of limiters in the Prometheus text format, and the encoder of that format.
  *
  *     const metrics = prometheus([api, sink]);
  *     server.get('/metrics', (_, reply) => reply.type(metrics.contentType).send(metrics.text()));
  *
- * Nothing is kept up to date for it: limiters count anyway, and the text is made when it is asked
- * for. The format is 0.0.4, which every scraper reads; everything is in base units.
+ * The text is built on each scrape from the counters that limiters keep anyway. The format is version 0.0.4, which every
+ * scraper reads; all values are in base units.
  */
 
+import type { MetricFamily, MetricLabels } from '../../core/metric-family.ts';
 import { OptionReader } from '../../core/options.ts';
 import type { Histogram } from '../../limiter/stats.ts';
-import {
-  type DurationMetric,
-  type Labels,
-  METRICS,
-  type Metric,
-  RTT_DURATION,
-  WAIT_DURATION,
-} from './figures.ts';
 import {
   type AnyLimiter,
   DEFAULT_MAX_KEYS,
@@ -25,94 +18,110 @@ import {
   MAX_KEYS_CEILING,
   MetricCollector,
   toLimiterList,
-} from './watch.ts';
+} from './collector.ts';
+import {
+  type DurationMetric,
+  METRICS,
+  type Metric,
+  RTT_DURATION,
+  WAIT_DURATION,
+} from './definitions.ts';
 
-/** How much of a limit is shown. */
+/** Options of `prometheus`. */
 export interface PrometheusOptions {
-  /** Of limits that learn: the most keys shown one by one. 0 shows none. Default 20. */
+  /** For limits that learn: how many keys get series of their own. 0: none. Default 20. */
   readonly maxKeys?: number;
 }
 
-/** Figures of limiters, for a scrape. */
+/** Exports metrics of limiters for a scrape. */
 export interface PrometheusExporter {
-  /** What to send along as `Content-Type`. */
+  /** The `Content-Type` of the text. */
   readonly contentType: string;
-  /** Everything as it stands now. */
+  /** The current values of all metrics. */
   text(): string;
-  /** Shows one more. @throws {ConfigError} if another one has its name. */
+  /** Adds a limiter. @throws {ConfigError} if another one has its name. */
   add(limiter: AnyLimiter): void;
-  /** Shows one less, and stops listening to it. */
+  /** Removes a limiter and its listener. */
   remove(limiter: AnyLimiter): void;
-  /** Removes all. */
+  /** Removes all limiters. */
   stop(): void;
 }
 
 const CONTENT_TYPE = 'text/plain; version=0.0.4; charset=utf-8';
 
-/** Shows one limiter or several. @throws {ConfigError} if two have the same name. */
+/** Exports one or several limiters. @throws {ConfigError} if two have the same name. */
 export function prometheus(
   limiters: AnyLimiter | readonly AnyLimiter[],
   options: PrometheusOptions = {},
 ): PrometheusExporter {
-  const fields = new OptionReader('', options);
+  const reader = new OptionReader('', options);
   const range = { min: 0, max: MAX_KEYS_CEILING, integer: true };
-  const list = new MetricCollector(fields.number('maxKeys', range, DEFAULT_MAX_KEYS));
-  fields.finish();
-  list.addAll(toLimiterList(limiters));
+  const collector = new MetricCollector(reader.number('maxKeys', range, DEFAULT_MAX_KEYS));
+  reader.finish();
+  collector.addAll(toLimiterList(limiters));
   return {
     contentType: CONTENT_TYPE,
-    text: () => renderText(list.collect()),
-    add: (limiter) => list.add(limiter),
-    remove: (limiter) => list.remove(limiter),
-    stop: () => list.stop(),
+    text: () => renderText(collector.collect()),
+    add: (limiter) => collector.add(limiter),
+    remove: (limiter) => collector.remove(limiter),
+    stop: () => collector.stop(),
   };
 }
 
-function renderText(readings: readonly LimiterSnapshot[]): string {
-  const numbers = METRICS.flatMap((figure) => metricLines(figure, readings));
-  const timings = [WAIT_DURATION, RTT_DURATION].flatMap((timing) =>
-    durationLines(timing, readings),
+function renderText(snapshots: readonly LimiterSnapshot[]): string {
+  const families = METRICS.map((metric) => familyOf(metric, snapshots));
+  const histograms = [WAIT_DURATION, RTT_DURATION].map((metric) =>
+    renderHistogram(metric, snapshots),
   );
-  return [...numbers, ...timings].map((line) => `${line}\n`).join('');
+  return renderMetricFamilies(families) + histograms.join('');
 }
 
-function metricLines(figure: Metric, readings: readonly LimiterSnapshot[]): string[] {
-  const name = metricName(figure);
-  const points = readings.flatMap((reading) => figure.dataPoints(reading));
-  const lines = points.map(({ labels, value }) => sampleLine(name, labels, value));
-  return familyLines(name, figure.kind, figure.help, lines);
+function familyOf(metric: Metric, snapshots: readonly LimiterSnapshot[]): MetricFamily {
+  const points = snapshots.flatMap((snapshot) => metric.dataPoints(snapshot));
+  const samples = points.map(({ labels, value }) => [labels, value] as const);
+  return { name: metricName(metric), kind: metric.kind, help: metric.help, samples };
 }
 
-function durationLines(timing: DurationMetric, readings: readonly LimiterSnapshot[]): string[] {
-  const name = `${withUnderscores(timing.name)}_seconds`;
-  const lines = readings.flatMap(({ limit, stats }) =>
-    histogramLines(name, { limit }, timing.read(stats)),
+/** Encodes metric families; those of other components, such as the daemon, too. */
+export const renderMetricFamilies = (families: readonly MetricFamily[]): string =>
+  families
+    .map(({ name, kind, help, samples }) => {
+      const lines = samples.map(([labels, value]) => sampleLine(name, labels, value));
+      return renderFamily(name, kind, help, lines);
+    })
+    .join('');
+
+function renderHistogram(metric: DurationMetric, snapshots: readonly LimiterSnapshot[]): string {
+  const name = `${withUnderscores(metric.name)}_seconds`;
+  const lines = snapshots.flatMap(({ limit, stats }) =>
+    histogramLines(name, { limit }, metric.read(stats)),
   );
-  return familyLines(name, 'histogram', timing.help, lines);
+  return renderFamily(name, 'histogram', metric.help, lines);
 }
 
-/** Each bucket counts all that were no longer than its bound, so each holds those before it. */
+/** Buckets are cumulative: each counts all values up to its bound. */
 function histogramLines(
   name: string,
-  labels: Labels,
+  labels: MetricLabels,
   { boundsMs, counts, sumMs }: Histogram,
 ): string[] {
-  let sum = 0;
+  let total = 0;
   const buckets = counts.map((count, n) => {
-    sum += count;
+    total += count;
     const le = n < boundsMs.length ? String(boundsMs[n] / 1000) : '+Inf';
-    return sampleLine(`${name}_bucket`, { ...labels, le }, sum);
+    return sampleLine(`${name}_bucket`, { ...labels, le }, total);
   });
-  const ends = [
+  return [
+    ...buckets,
     sampleLine(`${name}_sum`, labels, sumMs / 1000),
-    sampleLine(`${name}_count`, labels, sum),
+    sampleLine(`${name}_count`, labels, total),
   ];
-  return [...buckets, ...ends];
 }
 
-/** What it is, once, before its values; nothing at all if there are none. */
-function familyLines(name: string, type: string, help: string, lines: readonly string[]): string[] {
-  return lines.length === 0 ? [] : [`# HELP ${name} ${help}`, `# TYPE ${name} ${type}`, ...lines];
+/** Help and type before the samples; the empty string if there are none. */
+function renderFamily(name: string, type: string, help: string, lines: readonly string[]): string {
+  if (lines.length === 0) return '';
+  return `# HELP ${name} ${escapeHelp(help)}\n# TYPE ${name} ${type}\n${lines.join('')}`;
 }
 
 const withUnderscores = (name: string): string => name.replaceAll('.', '_');
@@ -120,13 +129,16 @@ const withUnderscores = (name: string): string => name.replaceAll('.', '_');
 const metricName = ({ name, unit, kind }: Metric): string =>
   `${withUnderscores(name)}${unit === 'By' ? '_bytes' : ''}${kind === 'counter' ? '_total' : ''}`;
 
-const sampleLine = (name: string, labels: Labels, value: number): string =>
-  `${name}{${Object.entries(labels).map(labelPair).join(',')}} ${formatNumber(value)}`;
+function sampleLine(name: string, labels: MetricLabels, value: number): string {
+  const pairs = Object.entries(labels).map(labelPair).join(',');
+  return `${name}${pairs && `{${pairs}}`} ${formatNumber(value)}\n`;
+}
 
 const labelPair = ([name, value]: [string, string]): string => `${name}="${escapeLabel(value)}"`;
 
-const escapeLabel = (value: string): string =>
-  value.replaceAll('\\', '\\\\').replaceAll('"', '\\"').replaceAll('\n', '\\n');
+const escapeHelp = (text: string): string => text.replaceAll('\\', '\\\\').replaceAll('\n', '\\n');
+
+const escapeLabel = (value: string): string => escapeHelp(value).replaceAll('"', '\\"');
 
 const formatNumber = (value: number): string =>
   Math.abs(value) === Infinity ? `${value < 0 ? '-' : '+'}Inf` : String(value);

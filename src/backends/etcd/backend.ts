@@ -1,66 +1,59 @@
 /**
- * A share where a register decides, linearised: everybody swaps it, and nobody's clock counts for others.
+ * A limit decided by compare-and-swap on linearised registers in etcd, one register for each key.
  *
- * Strict: no two permits begin closer than the rule says, on any clock that goes at the right speed, whoever decides, however
- * wrong the clocks are set and whichever server dies. A permit that comes too late to be used is lost (`delayed-rule.ts`), and so is
- * one whose swap has an unknown outcome (`cas-register.ts`). Without a quorum nothing can be swapped, and everybody is
- * refused within the deadline.
+ * Strict: no two permits of a spacing start closer than the rule says. It holds with wrong clocks, as long as they run at
+ * the right speed, and when an etcd member dies. A permit that arrives too late is lost (`delayed-rule.ts`), and so is one
+ * whose swap has an unknown outcome (`cas-register.ts`). Without a quorum nothing can be swapped, and every call is refused
+ * within its deadline.
  */
 
 import { type Clock, type Millis, onImmediate } from '../../core/clock.ts';
 import { DeadlineSet } from '../../core/deadline-set.ts';
-import { allow, type Decision, deny, wait } from '../../core/decision.ts';
+import { allow, type Decision, wait } from '../../core/decision.ts';
 import { UnavailableError } from '../../core/errors.ts';
 import type { Policy, Settlement, State } from '../../policies/policy.ts';
 import { CircuitBreaker, RejectionPacer } from '../circuit-breaker.ts';
+import { everyMsOf, lookaheadMs } from '../lookahead.ts';
 import {
   type BatchDecision,
-  maxJitterMs,
   type RemoteBackend,
   type RemoteBackendContext,
   type RemoteDecision,
   toBatchDecision,
 } from '../remote-backend.ts';
+import { decideUnavailable } from '../remote-limit.ts';
+import { RttEstimator } from '../rtt-estimator.ts';
 import { CasRegister, type RegisterContext, type RegisterOperation } from './cas-register.ts';
 import { ClockOffsets } from './clock-offsets.ts';
 import {
   type DecisionTime,
   DelayedRule,
-  everyMsOf,
   type Grant,
   type TimedDecision,
   type TimedDecisions,
 } from './delayed-rule.ts';
 import { createEtcdKeyMapper, randomClockId } from './keys.ts';
 import { LeaseCache } from './leases.ts';
-import { RttEstimator } from './rtt-estimator.ts';
 import { Semaphore } from './semaphore.ts';
 import { NO_REVISION, type RegisterStore } from './store.ts';
 
-/** What a call is told while there is no quorum. */
+/** The decision while there is no quorum: fail closed or fail open. */
 export type OnNoQuorum = 'deny' | 'allow';
 
 export interface EtcdBackendOptions {
   readonly prefix: string;
   readonly deadlineMs: Millis;
-  /** How long after its place opened a permit may begin. */
+  /** How long after it is due a permit may start. */
   readonly startToleranceMs: Millis;
   readonly onUnavailable: OnNoQuorum;
 }
 
-/** What somebody is told who is refused because nobody can decide: that may have changed by then. */
-const UNAVAILABLE_RETRY_MS: Millis = 500;
-
-/** Timers are late by a millisecond or two; a busy process by a few more. */
-const TIMER_LATENESS_MS: Millis = 5;
-
-/** The most that is asked and not answered. */
 const MAX_PENDING_OPERATIONS = 10_000;
 
-/** The longest key: etcd would not take one of half a million bytes, and many of them are remembered. */
+/** etcd rejects keys of half a million bytes, and up to `MAX_REGISTERS` keys stay in memory. */
 const MAX_KEY_CHARS = 32_768;
 
-/** Registers that are remembered. One that is not costs a look, and may seem to open later than it does. */
+/** Registers in memory. An evicted one costs an extra read, and its next permit may seem due later than it is. */
 const MAX_REGISTERS = 10_000;
 
 interface PendingOperation extends RegisterOperation {
@@ -74,7 +67,7 @@ export class EtcdBackend implements RemoteBackend {
   readonly #options: EtcdBackendOptions;
   readonly onUnavailable: OnNoQuorum;
   readonly #etcdKeyOf: (key: string) => string;
-  readonly #lookaheadMs: Millis;
+  readonly #everyMs: Millis;
   readonly #registers = new Map<string, CasRegister>();
   readonly #pending: DeadlineSet<PendingOperation>;
   readonly #breaker: CircuitBreaker;
@@ -94,8 +87,7 @@ export class EtcdBackend implements RemoteBackend {
     this.onUnavailable = options.onUnavailable;
     this.#rule = new DelayedRule(policy, options.startToleranceMs);
     this.#etcdKeyOf = createEtcdKeyMapper(options.prefix, context, policy);
-    const everyMs = everyMsOf(policy);
-    this.#lookaheadMs = everyMs > 0 ? TIMER_LATENESS_MS + maxJitterMs(everyMs) : 0;
+    this.#everyMs = everyMsOf(policy);
     this.#pending = new DeadlineSet(clock, options.deadlineMs, (operation) =>
       this.#timeOut(operation),
     );
@@ -140,26 +132,25 @@ export class EtcdBackend implements RemoteBackend {
 
   async #check(key: string, cost: number, mayReserve: boolean): Promise<RemoteDecision> {
     try {
-      const told = await this.#submit(
+      const timed = await this.#submit(
         key,
         (state, moment): TimedDecision => this.#rule.check(state, cost, moment, mayReserve),
       );
       const at = this.#clock.now();
-      return { decision: decisionAt(told, at), decidedAt: at, usableUntil: usableUntilOf(told) };
+      return { decision: decisionAt(timed, at), decidedAt: at, usableUntil: usableUntilOf(timed) };
     } catch {
       return this.#fallbackDecision();
     }
   }
 
   async checkBatch(key: string, costs: readonly number[]): Promise<BatchDecision> {
-    const lookaheadMs =
-      this.#lookaheadMs > 0 ? this.#lookaheadMs + this.#context.rtt.upperBoundMs : 0;
+    const aheadMs = lookaheadMs(this.#everyMs, this.#context.rtt.upperBoundMs);
     try {
-      const told = await this.#submit(
+      const timed = await this.#submit(
         key,
-        (state, moment): TimedDecisions => this.#rule.checkBatch(state, costs, moment, lookaheadMs),
+        (state, moment): TimedDecisions => this.#rule.checkBatch(state, costs, moment, aheadMs),
       );
-      return { ...batchDecisionAt(told, this.#clock.now()), lookaheadMs };
+      return { ...batchDecisionAt(timed, this.#clock.now()), lookaheadMs: aheadMs };
     } catch {
       return toBatchDecision(this.#fallbackDecision());
     }
@@ -168,11 +159,11 @@ export class EtcdBackend implements RemoteBackend {
   async takeUpTo(key: string, most: number): Promise<number> {
     if (most < 1) return 0;
     try {
-      const told = await this.#submit(
+      const timed = await this.#submit(
         key,
         (state, moment): TimedDecision => this.#rule.takeUpTo(state, most, moment),
       );
-      return told.verdict === 'grant' && isInTime(told, this.#clock.now()) ? told.remaining : 0;
+      return timed.verdict === 'grant' && isInTime(timed, this.#clock.now()) ? timed.remaining : 0;
     } catch {
       return this.#fallbackDecision().decision.verdict === 'allow' ? 1 : 0;
     }
@@ -180,21 +171,21 @@ export class EtcdBackend implements RemoteBackend {
 
   async takeSurplus(key: string, most: number, leave: number): Promise<number> {
     const apply = (state: State, moment: DecisionTime): TimedDecision => {
-      const spare = this.#rule.policy.available(state, 0, moment.now) - leave;
-      return this.#rule.takeUpTo(state, Math.min(most, Math.floor(spare)), moment);
+      const surplus = this.#rule.policy.available(state, 0, moment.now) - leave;
+      return this.#rule.takeUpTo(state, Math.min(most, Math.floor(surplus)), moment);
     };
-    const told = await this.#submit(key, apply).catch(() => undefined);
-    return told?.verdict === 'grant' ? told.remaining : 0;
+    const timed = await this.#submit(key, apply).catch(() => undefined);
+    return timed?.verdict === 'grant' ? timed.remaining : 0;
   }
 
   async credit(key: string, units: number, upTo: number): Promise<void> {
     const { policy } = this.#rule;
     const apply = (state: State, { now }: DecisionTime): void =>
       policy.credit?.(state, 0, units, upTo, now);
-    await this.#submit(key, apply, true).catch(() => {}); // lost, as if it had not come
+    await this.#submit(key, apply, true).catch(() => {}); // the credit is lost
   }
 
-  /** What cannot be told is lost: what was not used stays taken. */
+  /** A settlement that cannot be written is lost: unused units stay taken. */
   async settle(key: string, settlement: Settlement): Promise<void> {
     const { outcome, cost, used = cost } = settlement;
     const isCredit = outcome === 'ignored' || used < cost;
@@ -208,12 +199,12 @@ export class EtcdBackend implements RemoteBackend {
   }
 
   async readState(key: string): Promise<{ state: State; at: Millis } | undefined> {
-    // As it stands when this is known: a permit is reserved until it begins.
-    const look = (state: State, { now, maxDelayMs }: DecisionTime) => ({
+    // The state at the time the caller reads it: a permit counts as reserved until it starts.
+    const read = (state: State, { now, maxDelayMs }: DecisionTime) => ({
       state: state.slice(),
       at: now + maxDelayMs,
     });
-    return this.#submit(key, look).catch(() => undefined);
+    return this.#submit(key, read).catch(() => undefined);
   }
 
   async close(): Promise<void> {
@@ -223,11 +214,11 @@ export class EtcdBackend implements RemoteBackend {
   }
 
   #fallbackDecision(): RemoteDecision {
-    const decision = this.onUnavailable === 'allow' ? allow(0) : deny(UNAVAILABLE_RETRY_MS);
+    const decision = decideUnavailable(this.onUnavailable);
     return { decision, decidedAt: this.#clock.now(), fromFallback: true };
   }
 
-  /** Rejects if nobody can decide in time. */
+  /** Rejects if there is no decision in time. */
   #submit<T>(
     key: string,
     apply: (state: State, moment: DecisionTime) => T,
@@ -235,16 +226,20 @@ export class EtcdBackend implements RemoteBackend {
   ): Promise<T> {
     if (this.#breaker.isOpen) return this.#rejectionPacer.reject(new UnavailableError('etcd'));
     if (key.length > MAX_KEY_CHARS)
-      return this.#rejectionPacer.reject(new UnavailableError('etcd', 'the key is too long'));
+      return this.#rejectionPacer.reject(
+        new UnavailableError('etcd', `the key has more than ${MAX_KEY_CHARS} characters`),
+      );
     if (this.#pending.size >= MAX_PENDING_OPERATIONS)
-      return this.#rejectionPacer.reject(new UnavailableError('etcd', 'too much is asked at once'));
+      return this.#rejectionPacer.reject(
+        new UnavailableError('etcd', `more than ${MAX_PENDING_OPERATIONS} operations are pending`),
+      );
     return new Promise<T>((resolve, reject) => {
       const operation: PendingOperation = {
         issuedAt: this.#clock.now(),
         isWaiting: true,
         isCredit,
         apply,
-        resolve: (told) => this.#complete(operation) && resolve(told as T),
+        resolve: (result) => this.#complete(operation) && resolve(result as T),
         reject: (error) => this.#complete(operation) && reject(error),
       };
       this.#pending.add(operation);
@@ -252,7 +247,7 @@ export class EtcdBackend implements RemoteBackend {
     });
   }
 
-  /** False if it was over already. */
+  /** False if it was completed before. */
   #complete(operation: PendingOperation): boolean {
     const { isWaiting } = operation;
     operation.isWaiting = false;
@@ -260,18 +255,18 @@ export class EtcdBackend implements RemoteBackend {
     return isWaiting;
   }
 
-  /** If it was this process that was busy, the answer is there and is read before the turn is over. */
+  /** If this process was busy, the reply has arrived and is read before the next immediate. */
   #timeOut(operation: PendingOperation): void {
     onImmediate(() => {
       const { deadlineMs } = this.#options;
       const error = new UnavailableError('etcd', `no decision within ${deadlineMs} ms`);
-      // Where others were faster all the time, it has answered, and will again.
+      // A reply since then means that etcd is available and the operation only lost to contention.
       if (operation.isWaiting && this.#lastReplyAt < operation.issuedAt) this.#openBreaker(error);
       operation.reject(error);
     });
   }
 
-  /** Nobody is sent there until it answers again. */
+  /** Operations are rejected at once until a probe succeeds. */
   #openBreaker(error: unknown): void {
     if (!this.#isClosed) this.#breaker.trip(error);
   }
@@ -280,7 +275,7 @@ export class EtcdBackend implements RemoteBackend {
     const register =
       this.#registers.get(key) ?? new CasRegister(this.#etcdKeyOf(key), this.#context);
     this.#registers.delete(key);
-    this.#registers.set(key, register); // the one used last is the last to go
+    this.#registers.set(key, register); // moves it to the end: least recently used is evicted first
     if (this.#registers.size > MAX_REGISTERS) this.#evictIdle();
     return register;
   }
@@ -294,26 +289,26 @@ export class EtcdBackend implements RemoteBackend {
   }
 }
 
-const usableUntilOf = (told: TimedDecision): Millis =>
-  told.verdict === 'grant' ? told.usableUntil : Infinity;
+const usableUntilOf = (timed: TimedDecision): Millis =>
+  timed.verdict === 'grant' ? timed.usableUntil : Infinity;
 
 const isInTime = ({ usableUntil }: Grant, now: Millis): boolean => now <= usableUntil;
 
-function decisionAt(told: TimedDecision, now: Millis): Decision {
-  if (told.verdict === 'deny') return told;
-  if (!isInTime(told, now)) return told.refusalIfLate;
-  return told.dueAt > now ? wait(told.dueAt - now) : allow(told.remaining);
+function decisionAt(timed: TimedDecision, now: Millis): Decision {
+  if (timed.verdict === 'deny') return timed;
+  if (!isInTime(timed, now)) return timed.refusalIfLate;
+  return timed.dueAt > now ? wait(timed.dueAt - now) : allow(timed.remaining);
 }
 
 /**
- * Of two, the first may have come too late for its place and the second is early for the next: then one of them begins in
- * between, where nobody else does.
+ * Of two grants, the first may have expired while the second is ahead of its time. The one waiter admitted then starts
+ * between both, where no other process has a permit.
  */
-function batchDecisionAt(told: TimedDecisions, at: Millis): BatchDecision {
-  const decisions = told.map((one) => decisionAt(one, at));
+function batchDecisionAt(timed: TimedDecisions, at: Millis): BatchDecision {
+  const decisions = timed.map((one) => decisionAt(one, at));
   const refusal = decisions.find(({ verdict }) => verdict === 'deny');
   const granted = decisions.filter(({ verdict }) => verdict !== 'deny').length;
-  const usableUntils = told.map(usableUntilOf).filter((_, n) => decisions[n].verdict !== 'deny');
+  const usableUntils = timed.map(usableUntilOf).filter((_, n) => decisions[n].verdict !== 'deny');
   const last = decisions[granted - 1];
   const dueInMs = last?.verdict === 'wait' ? last.waitMs : 0;
   return { granted, lastDueInMs: dueInMs, usableUntils, refusal, decidedAt: at };

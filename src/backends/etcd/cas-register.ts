@@ -1,72 +1,71 @@
 /**
- * One key: a register that everybody swaps, and those of this process who want something of it.
+ * The register of one key: batches the operations of this process and applies them by compare-and-swap.
  *
- *     asks ──▶ decided here, all that wait at once, on what was seen last ──▶ swap, if the revision is still the same
- *                  ▲                                                            │ it is not: this is what is there
- *                  └────────────────────────────────────────────────────────────┘
+ *     operations ──▶ applied as a batch to the last known value ──▶ swap if the revision is unchanged
+ *                        ▲                                            │ it changed: take the current value
+ *                        └────────────────────────────────────────────┘
  *
- * What changes nothing is told if it was looked at since it was asked, and costs no write. So every answer is one of the
- * latest revision. Where others are at it too, a random moment passes between swaps. Who gave up meanwhile is not told: what
- * was taken for it is lost.
+ * A batch that changes nothing needs no write, only a read that is younger than the batch. So every result is one of the
+ * latest revision. Under contention a random back-off separates swaps. An operation whose caller timed out meanwhile is
+ * not resolved: what it took is lost.
  *
- * Nobody hears of a swap whose outcome is not known. If it has happened, what it took is gone; if it has not and happens
- * later, it finds another revision, or makes the next swap find one. Where a swap was tried twice, as the first server
- * did not answer, one that is lost may have been lost to itself: asks are decided anew, gifts are lost.
+ * A swap with an unknown outcome rejects its operations. If it happened, what it took is lost. If it happens later, it
+ * finds another revision, or makes the next swap fail. A swap may have been sent twice, because the first server did not
+ * answer. If it fails then, it may have lost against itself: checks are decided again, credits are dropped.
  */
 
 import { type Clock, type Millis, onNextTick, schedule } from '../../core/clock.ts';
 import { UnavailableError } from '../../core/errors.ts';
 import type { Random } from '../../core/random.ts';
 import type { Policy, State } from '../../policies/policy.ts';
+import type { RttEstimator } from '../rtt-estimator.ts';
 import type { ClockOffsets } from './clock-offsets.ts';
-import { type DecisionTime, INSTANT_INDEX } from './delayed-rule.ts';
+import type { DecisionTime } from './delayed-rule.ts';
 import type { LeaseCache } from './leases.ts';
 import { decodeValue, encodeValue, type RegisterValue } from './register-value.ts';
-import type { RttEstimator } from './rtt-estimator.ts';
 import type { Semaphore } from './semaphore.ts';
 import { NO_REVISION, type RegisterStore, type SwapResult } from './store.ts';
 
-/** One who wants something: it reads the numbers, may change them, and is told what it made of them. */
+/** Reads the state of the register, may change it, and resolves with what `apply` returned. */
 export interface RegisterOperation {
   apply(state: State, moment: DecisionTime): unknown;
-  resolve(told: unknown): void;
+  resolve(result: unknown): void;
   reject(error: unknown): void;
-  /** False once nobody waits for it. */
+  /** False once the caller has its answer or timed out. */
   isWaiting: boolean;
-  /** True if it gives something: done twice it would give twice, and so it had better not be done. */
+  /** True if it adds tokens: applied twice it would add them twice, so it is dropped when in doubt. */
   readonly isCredit: boolean;
 }
 
-/** What all registers of a limit have in common. */
+/** Shared by all registers of a limit. */
 export interface RegisterContext {
   readonly policy: Policy;
   readonly store: RegisterStore;
   readonly clock: Clock;
   readonly random: Random;
-  /** By what name others know our clock. */
+  /** The id that other processes know the local clock by. */
   readonly clockId: string;
   readonly clockOffsets: ClockOffsets;
   readonly leases: LeaseCache;
   readonly rtt: RttEstimator;
   readonly semaphore: Semaphore;
-  /** The server has answered, or it has not. */
   onReply(): void;
   onFailure(error: unknown): void;
 }
 
-/** The most that is decided in one swap. */
+/** Operations in one swap. */
 const MAX_BATCH_SIZE = 512;
 
-/** For so many swaps there are rivals, once one was lost. */
+/** After a lost swap, the register counts as contended until this many swaps are won. */
 const CONTENTION_SWAPS = 8;
 
-/** What was seen so long ago may have changed since; where there are rivals, a trip is long ago. */
+/** An older value is read again before it is used; under contention, one older than a round trip. */
 const MAX_VALUE_AGE_MS: Millis = 10_000;
 
-/** Whoever lost often waits for so many trips at most. */
+/** The longest back-off after lost swaps, in round trips. */
 const MAX_BACKOFF_RTTS = 4;
 
-/** How often those who know of no rivals let others in: else they would never know. */
+/** How often a process without known contention yields: otherwise it might never notice any. */
 const YIELD_PROBABILITY = 1 / 8;
 
 export class CasRegister {
@@ -75,28 +74,27 @@ export class CasRegister {
   readonly #instantIndex: number;
   #queue: RegisterOperation[] = [];
   #isDraining = false;
-  /** Above zero if others seem to swap it at the same time: swaps to be won until that is forgotten. */
+  /** Swaps to win until the register no longer counts as contended; 0 without contention. */
   #contention = 0;
   #lastSwapAt: Millis = -Infinity;
-  /** When it was surely as it was seen last. */
+  /** The last instant at which the known value was certainly current. */
   #validAt: Millis = -Infinity;
-  /** What was seen last, */
   #revision = NO_REVISION;
   #value: RegisterValue | undefined;
-  /** and its instant on our clock, as early as it could be told so far. */
+  /** The instant in its state on the local clock: the earliest upper bound known so far. */
   #localInstant: Millis = Infinity;
 
   constructor(key: string, context: RegisterContext) {
     this.#key = key;
     this.#context = context;
-    this.#instantIndex = INSTANT_INDEX[context.policy.kind];
+    this.#instantIndex = context.policy.instantIndex ?? 0;
   }
 
   get isIdle(): boolean {
     return !this.#isDraining;
   }
 
-  /** Whatever is wanted in one tick is decided together; what comes during a swap, in the next. */
+  /** Operations of one tick are decided together; those that arrive during a swap, in the next batch. */
   enqueue(operation: RegisterOperation): void {
     this.#queue.push(operation);
     if (this.#isDraining) return;
@@ -124,41 +122,41 @@ export class CasRegister {
 
   async #decideBatch(operations: readonly RegisterOperation[]): Promise<void> {
     const { clock, rtt, policy, leases } = this.#context;
-    const since = clock.now();
+    const startedAt = clock.now();
     for (let lost = 0; ; ) {
-      const asking = operations.filter(({ isWaiting }) => isWaiting);
-      if (asking.length === 0) return;
+      const waiting = operations.filter(({ isWaiting }) => isWaiting);
+      if (waiting.length === 0) return;
       if (this.#isStale()) await this.#refresh();
       const state = this.#localState();
       const moment = { now: clock.now(), maxDelayMs: rtt.upperBoundMs };
       let isChanged = false;
-      const told = asking.map((operation) => {
+      const results = waiting.map((operation) => {
         const before = state.slice();
-        const one = operation.apply(state, moment);
+        const result = operation.apply(state, moment);
         isChanged ||= state.some((number, n) => number !== before[n]);
-        return one;
+        return result;
       });
-      // A place that one gave back and another took is written, too: where it lies is news to the others.
+      // A permit that one operation returned and another took counts as a change: its instant may differ for other processes.
       if (!isChanged) {
-        if (this.#validAt >= since) return resolveAll(asking, told);
+        if (this.#validAt >= startedAt) return resolveAll(waiting, results);
         await this.#refresh();
         continue;
       }
-      const goesAt = policy.removableAt(state, 0);
-      const leaseId = leases.findValidUntil(goesAt);
-      // Asking for a lease takes a while, and so does letting others pass: then it is decided again.
+      const removableAt = policy.removableAt(state, 0);
+      const leaseId = leases.findValidUntil(removableAt);
+      // A lease request takes time, and so does a back-off: after both, the batch is decided again.
       if (leaseId === undefined) {
-        await leases.request(goesAt);
+        await leases.request(removableAt);
         continue;
       }
       const swapped = await this.#compareAndSwap(state, moment.now, leaseId);
-      if (swapped.isMatch) return resolveAll(asking, told);
-      if (swapped.isAmbiguous) rejectCredits(asking);
+      if (swapped.isMatch) return resolveAll(waiting, results);
+      if (swapped.isAmbiguous) rejectCredits(waiting);
       if (++lost > 1) await this.#backOff(Math.min(lost, MAX_BACKOFF_RTTS));
     }
   }
 
-  /** Looking costs less than a swap that is lost, and more than none. */
+  /** A read costs less than a lost swap, but more than no read. */
   #isStale(): boolean {
     const { clock, rtt } = this.#context;
     return clock.now() - this.#validAt > (this.#contention > 0 ? rtt.meanMs : MAX_VALUE_AGE_MS);
@@ -166,11 +164,11 @@ export class CasRegister {
 
   async #refresh(): Promise<void> {
     const { store, clock } = this.#context;
-    const askedAt = clock.now();
-    this.#onReply(await store.compareAndSwap(this.#key, this.#revision), askedAt);
+    const sentAt = clock.now();
+    this.#onReply(await store.compareAndSwap(this.#key, this.#revision), sentAt);
   }
 
-  /** Puts the numbers in place of what was seen last, unless somebody else was faster. */
+  /** Replaces the known revision, unless another process was faster. */
   async #compareAndSwap(state: State, now: Millis, leaseId: string): Promise<SwapResult> {
     const { store, clock, clockId, rtt, leases } = this.#context;
     const value = { by: clockId, at: now, numbers: [...state] };
@@ -178,7 +176,7 @@ export class CasRegister {
     const swapped = await store
       .compareAndSwap(this.#key, this.#revision, replacement)
       .catch((error: unknown) => {
-        leases.clear(); // it may be the lease that is gone
+        leases.clear(); // the lease may be gone
         throw error;
       });
     rtt.observe(clock.now() - now);
@@ -193,11 +191,11 @@ export class CasRegister {
     return swapped;
   }
 
-  /** What is there was so after it was asked, whenever that was heard. */
-  #onReply(swapped: SwapResult, askedAt: Millis): void {
+  /** A reply shows the register at some time after the request was sent. */
+  #onReply(swapped: SwapResult, sentAt: Millis): void {
     const { policy, clockOffsets, clock } = this.#context;
     this.#context.onReply();
-    this.#validAt = askedAt;
+    this.#validAt = sentAt;
     if (swapped.isMatch) return;
     const { current } = swapped;
     const value = current && decodeValue(current.text, policy.width, this.#key);
@@ -211,7 +209,7 @@ export class CasRegister {
     this.#localInstant = Infinity;
   }
 
-  /** The numbers on our clock: what happened on another's happened at the latest it can have. */
+  /** The state on the local clock: an instant of another clock becomes the latest local time it can be. */
   #localState(): State {
     const { policy, clock, clockOffsets, clockId } = this.#context;
     const state = new Float64Array(policy.width);
@@ -220,36 +218,39 @@ export class CasRegister {
       return state;
     }
     const { by, numbers } = this.#value;
-    const theirs = numbers[this.#instantIndex];
+    const instant = numbers[this.#instantIndex];
     state.set(numbers);
-    const here = by === clockId ? theirs : clockOffsets.latestLocalTimeOf(by, theirs);
-    this.#localInstant = Math.min(this.#localInstant, here);
+    const local = by === clockId ? instant : clockOffsets.latestLocalTimeOf(by, instant);
+    this.#localInstant = Math.min(this.#localInstant, local);
     state[this.#instantIndex] = this.#localInstant;
     return state;
   }
 
-  /** Who has won is the first to know what is there, and would win for ever: others are let in between. */
+  /** The winner of a swap is the first to know the new revision and would keep winning, so it yields. */
   async #yieldToContenders(): Promise<void> {
     const { clock, random, rtt } = this.#context;
     const isWinning = clock.now() - this.#lastSwapAt < rtt.meanMs;
     if (isWinning && (this.#contention > 0 || random() < YIELD_PROBABILITY)) await this.#backOff(1);
   }
 
-  /** For a random part of so many trips. */
-  #backOff(mostTrips: number): Promise<void> {
+  /** Full jitter: a random part of `maxRtts` round trips. */
+  #backOff(maxRtts: number): Promise<void> {
     const { clock, random, rtt } = this.#context;
-    const at = clock.now() + rtt.meanMs * mostTrips * random();
-    return new Promise((over) => {
-      schedule(clock, at, over, false);
+    const at = clock.now() + rtt.meanMs * maxRtts * random();
+    return new Promise((resolve) => {
+      schedule(clock, at, resolve, false);
     });
   }
 }
 
-function resolveAll(operations: readonly RegisterOperation[], told: readonly unknown[]): void {
-  for (const [n, operation] of operations.entries()) operation.resolve(told[n]);
+function resolveAll(operations: readonly RegisterOperation[], results: readonly unknown[]): void {
+  for (const [n, operation] of operations.entries()) operation.resolve(results[n]);
 }
 
 function rejectCredits(operations: readonly RegisterOperation[]): void {
-  const error = new UnavailableError('etcd', 'nobody knows whether it was given');
+  const error = new UnavailableError(
+    'etcd',
+    'the outcome of the swap is unknown, so the credit is not repeated',
+  );
   for (const { isCredit, reject } of operations) if (isCredit) reject(error);
 }

@@ -1,60 +1,58 @@
 /**
- * What is known of the clocks of other processes, which is no more than what they wrote tells.
+ * Bounds on the clocks of other processes, derived from the timestamps in the registers they write.
  *
- *     theirs    sentAt ──┐                  a process writes down when it sent a register, on its own clock,
- *     ours               └───▶ heardAt      and we cannot have read that any sooner
+ *     remote clock   sentAt ──┐             a process writes the time of sending on its own clock,
+ *     local clock             └───▶ readAt  and the register cannot be read any sooner
  *
- * So at `heardAt` their clock shows at least `sentAt`. The best of many such readings is good to a trip; a single one is
- * as good as the register was young. Nobody's clock need be right for it, and none is set against a server's. All that is
- * assumed is that monotonic clocks go equally fast, but for `DRIFT` (`pool/ahead.ts`).
+ * So at `readAt` the remote clock shows at least `sentAt`. The best of many readings is accurate to one trip; a single one
+ * is as accurate as the register is young. Clocks need not be set right, and no server's clock is used. The only
+ * assumption is that monotonic clocks run equally fast, within `CLOCK_DRIFT_RATE` (`core/clock-offset.ts`).
  *
- * A machine that was suspended breaks that: its clock stood still, and what was known of it promises too much. So nothing
- * is known for longer than a minute.
+ * A suspended machine breaks it: its clock stood still, and the bound promises too much. So bounds expire after a minute.
  */
 
 import type { Millis } from '../../core/clock.ts';
 import { ClockOffset } from '../../core/clock-offset.ts';
 
 interface OffsetWindow {
-  /** What its registers said in this span and the one before, */
+  /** From this window and the one before. */
   offset: ClockOffset;
-  /** and in this one alone: what is known when the next begins. */
+  /** From this window alone; becomes `offset` when the next window starts. */
   recentOffset: ClockOffset;
   startedAt: Millis;
 }
 
-/** How long a span is. */
 const WINDOW_MS: Millis = 30_000;
 
-/** Those not heard of for longest are forgotten: their registers then look as young as they can be. */
+/** The least recently seen process is evicted; its registers then count as just written. */
 const MAX_PROCESSES = 1000;
 
 export class ClockOffsets {
   readonly #byProcess = new Map<string, OffsetWindow>();
 
-  /** A process wrote that it sent something then, on its clock, and now it is here. */
+  /** Reads `sentAt`, on the clock of process `id`, at local time `now`. */
   observe(id: string, sentAt: Millis, now: Millis): void {
-    const known = this.#currentWindow(id, now);
-    const told = { from: sentAt, to: Infinity };
-    known.offset.observe(told, now, now);
-    known.recentOffset.observe(told, now, now);
+    const window = this.#currentWindow(id, now);
+    const reading = { from: sentAt, to: Infinity };
+    window.offset.observe(reading, now, now);
+    window.recentOffset.observe(reading, now, now);
   }
 
-  /** When a process's clock shows an instant, on ours, at the latest. */
-  latestLocalTimeOf(id: string, theirs: Millis): Millis {
-    return this.#byProcess.get(id)?.offset.localTimesOf(theirs).surely ?? Infinity;
+  /** The latest local time at which the clock of process `id` shows `at`; Infinity if it is unknown. */
+  latestLocalTimeOf(id: string, at: Millis): Millis {
+    return this.#byProcess.get(id)?.offset.localTimesOf(at).surely ?? Infinity;
   }
 
   #currentWindow(id: string, now: Millis): OffsetWindow {
-    const known = this.#byProcess.get(id) ?? this.#createWindow(now);
+    const window = this.#byProcess.get(id) ?? this.#createWindow(now);
     this.#byProcess.delete(id);
-    this.#byProcess.set(id, known); // whoever was heard of last is the last to go
-    const agoMs = now - known.startedAt;
-    if (agoMs < WINDOW_MS) return known;
-    known.offset = agoMs < 2 * WINDOW_MS ? known.recentOffset : new ClockOffset();
-    known.recentOffset = new ClockOffset();
-    known.startedAt = now;
-    return known;
+    this.#byProcess.set(id, window); // moves it to the end: least recently seen is evicted first
+    const ageMs = now - window.startedAt;
+    if (ageMs < WINDOW_MS) return window;
+    window.offset = ageMs < 2 * WINDOW_MS ? window.recentOffset : new ClockOffset();
+    window.recentOffset = new ClockOffset();
+    window.startedAt = now;
+    return window;
   }
 
   #createWindow(now: Millis): OffsetWindow {

@@ -6,8 +6,8 @@ import { DelayedRule, type Grant, type TimedDecision } from './delayed-rule.ts';
 
 const START_TOLERANCE_MS = 5;
 const EVERY_MS = 100;
-/** As far apart as places are: a clock may go faster, and a permit begin late. */
-const WIDE_MS = EVERY_MS * (1 + CLOCK_DRIFT_RATE) + START_TOLERANCE_MS;
+/** The widened interval: a clock may run faster, and a permit start late. */
+const WIDENED_MS = EVERY_MS * (1 + CLOCK_DRIFT_RATE) + START_TOLERANCE_MS;
 
 function spaced(reserve = 0): { rule: DelayedRule; state: Float64Array } {
   const policy = createPolicy({ spacing: { every: EVERY_MS, reserve } }, seededRandom(1));
@@ -15,47 +15,47 @@ function spaced(reserve = 0): { rule: DelayedRule; state: Float64Array } {
   return { rule: new DelayedRule(policy, START_TOLERANCE_MS), state };
 }
 
-const granted = (told: TimedDecision): Grant => {
-  if (told.verdict === 'grant') return told;
-  throw new Error('it was refused');
+const granted = (decision: TimedDecision): Grant => {
+  if (decision.verdict === 'grant') return decision;
+  throw new Error('the check was refused');
 };
 
-describe('a spacing', () => {
-  test('is handed out for the time a swap may take, and the next one keeps its distance from the end of that', () => {
+describe('delayed rule, spacing', () => {
+  test('a permit may start until the swap is done, and the next one counts from there', () => {
     const { rule, state } = spaced();
-    const told = granted(rule.check(state, 1, { now: 2000, maxDelayMs: 10 }, false));
-    expect(told).toMatchObject({ dueAt: 2000, usableUntil: 2015 });
-    expect(state[0]).toBeCloseTo(2010 + WIDE_MS, 6);
-    expect(state[0] - told.usableUntil).toBeGreaterThanOrEqual(EVERY_MS);
+    const decision = granted(rule.check(state, 1, { now: 2000, maxDelayMs: 10 }, false));
+    expect(decision).toMatchObject({ dueAt: 2000, usableUntil: 2015 });
+    expect(state[0]).toBeCloseTo(2010 + WIDENED_MS, 6);
+    expect(state[0] - decision.usableUntil).toBeGreaterThanOrEqual(EVERY_MS);
     expect(rule.check(state, 1, { now: 2110, maxDelayMs: 10 }, false)).toEqual({
       verdict: 'deny',
       retryAfterMs: 6,
     });
   });
 
-  test('a line has its place ahead, and loses nothing by the swap', () => {
+  test('a batch is granted the next permit ahead, and the swap costs no time', () => {
     const { rule, state } = spaced();
     rule.check(state, 1, { now: 2000, maxDelayMs: 10 }, false);
     const opensAt = state[0];
     const moment = { now: opensAt - 20, maxDelayMs: 10 };
     expect(rule.checkBatch(state, [1, 1], moment, 19)).toMatchObject([{ verdict: 'deny' }]);
-    const told = rule.checkBatch(state, [1, 1], moment, 21);
-    expect(told).toMatchObject([
+    const decision = rule.checkBatch(state, [1, 1], moment, 21);
+    expect(decision).toMatchObject([
       { verdict: 'grant', dueAt: opensAt, usableUntil: opensAt + START_TOLERANCE_MS },
     ]);
-    expect(state[0]).toBeCloseTo(opensAt + WIDE_MS, 6);
+    expect(state[0]).toBeCloseTo(opensAt + WIDENED_MS, 6);
   });
 
-  test('places are reserved ahead, so many and no more', () => {
+  test('reserves up to `reserve` permits ahead', () => {
     const { rule, state } = spaced(2);
     const moment = { now: 2000, maxDelayMs: 10 };
     const due = [1, 2, 3].map(() => granted(rule.check(state, 1, moment, true)).dueAt);
-    expect(due[1] - due[0]).toBeCloseTo(10 + WIDE_MS, 6);
-    expect(due[2] - due[1]).toBeCloseTo(WIDE_MS, 6);
+    expect(due[1] - due[0]).toBeCloseTo(10 + WIDENED_MS, 6);
+    expect(due[2] - due[1]).toBeCloseTo(WIDENED_MS, 6);
     expect(rule.check(state, 1, moment, true).verdict).toBe('deny');
   });
 
-  test('a place comes back if it was the last, whenever in its span it was handed out', () => {
+  test('the last permit can be returned with any dueAt of its span', () => {
     for (const lateMs of [0, 10, 15]) {
       const { rule, state } = spaced();
       rule.check(state, 1, { now: 2000, maxDelayMs: 10 }, false);
@@ -66,28 +66,28 @@ describe('a spacing', () => {
     rule.check(state, 1, { now: 2000, maxDelayMs: 10 }, false);
     rule.check(state, 1, { now: 2200, maxDelayMs: 10 }, false);
     rule.settle(state, { outcome: 'ignored', cost: 1, dueAt: 2015 }, 2220);
-    expect(state[0]).toBeCloseTo(2210 + WIDE_MS, 6);
+    expect(state[0]).toBeCloseTo(2210 + WIDENED_MS, 6);
   });
 });
 
-describe('a bucket', () => {
+describe('delayed rule, bucket', () => {
   const rule = new DelayedRule(
     createPolicy({ bucket: { rate: 10, burst: 3 } }, seededRandom(1)),
     START_TOLERANCE_MS,
   );
   const moment = { now: 2000, maxDelayMs: 10 };
 
-  test('counts when it is decided, and is never too late', () => {
+  test('a permit counts when it is decided and never expires', () => {
     const state = new Float64Array([0, 1000]);
-    const told = granted(rule.check(state, 2, moment, false));
-    expect(told).toMatchObject({ remaining: 1, usableUntil: Infinity });
+    const decision = granted(rule.check(state, 2, moment, false));
+    expect(decision).toMatchObject({ remaining: 1, usableUntil: Infinity });
     expect([...state]).toEqual([2, 2000]);
     expect(rule.takeUpTo(state, 5, moment)).toMatchObject({ remaining: 1 });
     expect(rule.takeUpTo(state, 5, moment)).toMatchObject({ verdict: 'deny' });
     expect(rule.check(state, 1, moment, false)).toEqual({ verdict: 'deny', retryAfterMs: 100 });
   });
 
-  test('a look takes nothing', () => {
+  test('a check of cost 0 takes nothing', () => {
     const state = new Float64Array([1, 2000]);
     expect(rule.check(state, 0, moment, true)).toMatchObject({ verdict: 'grant', remaining: 2 });
     expect([...state]).toEqual([1, 2000]);

@@ -1,18 +1,18 @@
 /**
- * A rule run for permits that begin a while after they were decided, nobody knows exactly when.
+ * A rule for permits that start some unknown time after they were decided.
  *
- *        now              dueAt      slack         latest                    the next one
- *     ────┼─────────────────┼────── may begin ───────┼────────── every ────────▶┼
- *      decided,         not sooner              not later: whoever
- *      then swapped                             is late has lost it
+ *        now              dueAt     start tolerance  usableUntil             next permit
+ *     ────┼─────────────────┼────── may start ──────────┼──────── every ────────▶┼
+ *      decided,         no sooner                   no later: then
+ *      then swapped                                 the permit is lost
  *
- * Of a spacing, a permit must fit when it may begin, and counts as if it began at the latest. So two of them are never too
- * close, whatever a swap, a timer or a process that was held up have made of them. What it costs is the time between: the
- * slack for each of them (a spacing is run as one that is so much wider), the swap for those handed out at once.
+ * Spacing: a permit is granted for when it may start, and counts as if it started at the latest instant. So two permits are
+ * never too close, whatever a swap, a timer or a stalled process did. The cost is the time between: the start tolerance for
+ * every permit (the spacing is widened by it), and the swap for permits that are granted immediately.
  *
- * Of a bucket, a permit counts when it is decided, and is never too late: it would cost `rate` tokens for each second of that
- * time to be as strict, and a small bucket has not got them. What begins later than it was decided, begins in a bucket that has
- * filled up since: in any stretch of time, by no more than flows in within a deadline.
+ * Bucket: a permit counts when it is decided and never expires. To be as strict would cost `rate` tokens for each second of
+ * that delay, more than a small bucket has. A permit that starts later starts in a bucket that has refilled since: the
+ * overshoot in any span of time is at most the refill of one deadline.
  */
 
 import type { Millis } from '../../core/clock.ts';
@@ -20,17 +20,15 @@ import { CLOCK_DRIFT_RATE } from '../../core/clock-offset.ts';
 import type { Decision } from '../../core/decision.ts';
 import type { Policy, Settlement, State } from '../../policies/policy.ts';
 import { spacing } from '../../policies/spacing.ts';
+import { everyMsOf } from '../lookahead.ts';
 
-/** Where the instant stands among the numbers of a rule; and so which rules can be shared this way. */
-export const INSTANT_INDEX: Readonly<Record<string, number>> = { spacing: 0, bucket: 1 };
-
-/** When something is decided, and how much later that may be known. */
+/** The time of a decision, and the longest delay until the caller has it. */
 export interface DecisionTime {
   readonly now: Millis;
   readonly maxDelayMs: Millis;
 }
 
-/** What somebody is told who may begin within a span of time: if that is over by then, `missed` instead. */
+/** A permit that may start from `dueAt` to `usableUntil`; later, `refusalIfLate` replaces it. */
 export interface Grant {
   readonly verdict: 'grant';
   readonly remaining: number;
@@ -43,14 +41,14 @@ type Refusal = Extract<Decision, { verdict: 'deny' }>;
 
 export type TimedDecision = Grant | Refusal;
 
-/** How many of a line got in, each with what it was told; the last may be a refusal. */
+/** Of a batch, in order; only the last may be a refusal. */
 export type TimedDecisions = readonly TimedDecision[];
 
 export class DelayedRule {
-  /** What is run: the rule itself, or one whose places are further apart. */
+  /** The rule as it is run: a spacing is widened by the start tolerance. */
   readonly policy: Policy;
   readonly #startToleranceMs: Millis;
-  /** The distance between two places, where that is the rule. */
+  /** The widened interval of a spacing; 0 for a bucket. */
   readonly #everyMs: Millis;
 
   constructor(policy: Policy, startToleranceMs: Millis) {
@@ -62,45 +60,44 @@ export class DelayedRule {
 
   check(state: State, cost: number, moment: DecisionTime, mayReserve: boolean): TimedDecision {
     const { now, maxDelayMs } = moment;
-    // How many are reserved when this is known: those who begin until then are not.
-    const isAhead = mayReserve && this.policy.canReserve;
-    const seen = this.policy.check(state.slice(), 0, cost, isAhead ? now + maxDelayMs : now);
-    if (seen.verdict === 'deny') return seen;
-    if (seen.verdict === 'wait' && !mayReserve) return refuse(Math.ceil(seen.waitMs));
-    const remaining = seen.verdict === 'allow' ? seen.remaining : 0;
+    // Reservations are counted at the time the caller has the decision: permits that start before are none.
+    const isReserving = mayReserve && this.policy.canReserve;
+    const peeked = this.policy.check(state.slice(), 0, cost, isReserving ? now + maxDelayMs : now);
+    if (peeked.verdict === 'deny') return peeked;
+    if (peeked.verdict === 'wait' && !mayReserve) return refuse(Math.ceil(peeked.waitMs));
+    const remaining = peeked.verdict === 'allow' ? peeked.remaining : 0;
     return cost > 0
       ? this.#grant(state, cost, moment, remaining)
       : grantWithoutExpiry(remaining, now);
   }
 
-  /** First come first served. Where calls are kept apart, a place that opens that soon is handed out ahead. */
+  /** First come first served. The next permit of a spacing is granted ahead if it is due within `lookaheadMs`. */
   checkBatch(
     state: State,
     costs: readonly number[],
     moment: DecisionTime,
     lookaheadMs: Millis,
   ): TimedDecisions {
-    const told: TimedDecision[] = [];
+    const decisions: TimedDecision[] = [];
     for (const cost of costs) {
       const next = this.check(state, cost, moment, false);
       const isSoon = next.verdict === 'deny' && next.retryAfterMs <= lookaheadMs;
-      if (isSoon) told.push(this.#grant(state, cost, moment, 0));
-      else told.push(next);
+      decisions.push(isSoon ? this.#grant(state, cost, moment, 0) : next);
       if (next.verdict === 'deny') break;
     }
-    return told;
+    return decisions;
   }
 
   takeUpTo(state: State, most: number, moment: DecisionTime): TimedDecision {
     const cost = Math.min(most, this.policy.available(state, 0, moment.now));
     if (cost <= 0) return refuse(0);
-    const told = this.check(state, cost, moment, false);
-    return told.verdict === 'grant' ? { ...told, remaining: cost } : told;
+    const decision = this.check(state, cost, moment, false);
+    return decision.verdict === 'grant' ? { ...decision, remaining: cost } : decision;
   }
 
   /**
-   * A place nobody used comes back if it was the last one. It was given a span of time and used at some instant of it,
-   * so it is found by that: whoever came after it has a place at least `every` later.
+   * An unused permit of a spacing is returned if it was the last one. Its `dueAt` is some instant of the span in which it
+   * could start; the permit after it is at least `every` later, so the span identifies it.
    */
   settle(state: State, settlement: Settlement, now: Millis): void {
     const lastAt = state[0] - this.#everyMs;
@@ -134,13 +131,7 @@ export class DelayedRule {
   }
 }
 
-/** The `every` of a spacing; 0 of anything else. */
-export function everyMsOf({ specs = [] }: Policy): Millis {
-  const [spec] = specs;
-  return spec?.kind === 'spacing' ? spec.params[0] : 0;
-}
-
-/** By the slack, and by as much as the clock of whoever looks at it may go faster. */
+/** Widens a spacing by the start tolerance and by how much faster a reader's clock may run. */
 function withTolerance({ specs = [] }: Policy, startToleranceMs: Millis): Policy {
   const [everyMs, reserve, expireMs] = specs[0].params;
   const expire = expireMs < Infinity ? { expire: expireMs } : {};
@@ -153,7 +144,6 @@ function withTolerance({ specs = [] }: Policy, startToleranceMs: Millis): Policy
 
 const refuse = (retryAfterMs: Millis): Refusal => ({ verdict: 'deny', retryAfterMs });
 
-/** One that cannot be too late. */
 const grantWithoutExpiry = (remaining: number, now: Millis): Grant => ({
   verdict: 'grant',
   remaining,

@@ -1,12 +1,12 @@
-/** Where an etcd is, and how one gets in: what everything that is kept there is told first. */
+/** Connection options for etcd: endpoints, credentials and TLS, for limits and pools alike. */
 
 import { ConfigError } from '../../core/errors.ts';
 import { isRecord, OptionReader, readEach } from '../../core/options.ts';
 import type { EtcdHttpOptions, EtcdTls } from './transport.ts';
 
-/** Where etcd is, and who we are there. */
+/** How to reach etcd and log in. */
 export interface EtcdConnectionOptions {
-  /** Servers of one cluster, such as `https://etcd-0:2379`: the first is asked until it fails, then the next. */
+  /** Servers of one cluster, such as `https://etcd-0:2379`: the first is used until it fails, then the next. */
   readonly endpoints: readonly string[];
   readonly auth?: { readonly name: string; readonly password: string };
   readonly tls?: EtcdTls;
@@ -14,7 +14,7 @@ export interface EtcdConnectionOptions {
 
 const MAX_ENDPOINTS = 20;
 
-/** @throws {ConfigError} if it makes no sense. */
+/** @throws {ConfigError} on invalid options. */
 export function readConnectionOptions(
   fields: OptionReader,
 ): Pick<EtcdHttpOptions, 'endpoints' | 'auth' | 'tls'> {
@@ -24,7 +24,7 @@ export function readConnectionOptions(
   return { endpoints: endpoints as readonly URL[], auth, tls };
 }
 
-/** A certificate under a misspelt name would be none. What is wrong with one is not shown: it may be a key. */
+/** Unknown names are refused: a misspelt certificate would be ignored. Values are not shown: they may be private keys. */
 function readTls(fields: OptionReader): EtcdTls | undefined {
   const given = fields.optional('tls', isRecord, '{ ca, cert, key }');
   if (!given) return undefined;
@@ -32,13 +32,13 @@ function readTls(fields: OptionReader): EtcdTls | undefined {
   for (const name of ['ca', 'cert', 'key']) {
     const pem = tls.get(name);
     if (pem !== undefined && !isString(pem) && !Buffer.isBuffer(pem))
-      throw new ConfigError(tls.pathOf(name), 'a text or a Buffer', 'something else');
+      throw new ConfigError(tls.pathOf(name), 'a string or a Buffer', 'something else');
   }
   tls.finish();
   return given;
 }
 
-/** What is wrong with it is not shown: it may be a password. */
+/** The value is not shown: it may be a password. */
 function readAuth(fields: OptionReader): EtcdConnectionOptions['auth'] {
   const auth = fields.get('auth');
   if (auth === undefined || isCredentials(auth)) return auth;
@@ -60,11 +60,11 @@ function readEndpoints(fields: OptionReader): readonly URL[] {
   });
 }
 
-/** Of a server alone: a name and a password stand elsewhere, and a path would be passed over. */
+/** Host and port only: credentials belong in `auth`, and a path would be ignored. */
 const isServerUrl = ({ protocol, username, password, pathname, search }: URL): boolean =>
   /^https?:$/.test(protocol) && username + password + search === '' && pathname === '/';
 
-const isString = (value: unknown): value is string => typeof value === 'string';
+export const isString = (value: unknown): value is string => typeof value === 'string';
 
 const isCredentials = (value: unknown): value is { name: string; password: string } =>
   isRecord(value) && isString(value.name) && isString(value.password);

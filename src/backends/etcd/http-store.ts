@@ -1,4 +1,4 @@
-/** Registers in etcd: one transaction to swap one, whichever server of the cluster is asked. */
+/** Registers in etcd: one transaction for each compare-and-swap. */
 
 import { UnavailableError } from '../../core/errors.ts';
 import { isRecord } from '../../core/options.ts';
@@ -7,8 +7,8 @@ import { type EtcdHttp, fromBase64, toBase64 } from './transport.ts';
 
 export const etcdRegisterStore = (http: EtcdHttp): RegisterStore => ({
   /**
-   * Compared and put in one step, by a quorum. What is not the same is read in that step, too; nothing here says
-   * `serializable`, so a server that has lost touch with the others cannot answer even what only looks.
+   * One transaction compares, and then puts or reads, by a quorum. No request is `serializable`, so a server that is cut
+   * off from its peers cannot answer reads either.
    */
   async compareAndSwap(name, revision, replacement) {
     const key = toBase64(name);
@@ -23,12 +23,12 @@ export const etcdRegisterStore = (http: EtcdHttp): RegisterStore => ({
       success: request_put ? [{ request_put }] : [],
       failure: [{ request_range: { key } }],
     };
-    const answer = await http.post('/v3/kv/txn', swap, () => {
+    const reply = await http.post('/v3/kv/txn', swap, () => {
       isAmbiguous = true;
     });
-    if (answer.succeeded !== true)
-      return { isMatch: false, current: storedValueIn(answer), isAmbiguous };
-    return { isMatch: true, revision: replacement ? revisionOf(answer) : revision };
+    if (reply.succeeded !== true)
+      return { isMatch: false, current: storedValueIn(reply), isAmbiguous };
+    return { isMatch: true, revision: replacement ? revisionOf(reply) : revision };
   },
   async grantLease(seconds) {
     const { ID } = await http.post('/v3/lease/grant', { TTL: seconds });
@@ -45,8 +45,8 @@ function storedValueIn({ responses }: Json): StoredValue | undefined {
   return stored && { text: fromBase64(stored.value), revision: String(stored.mod_revision) };
 }
 
-/** What was put has the revision of the transaction. */
+/** A put has the revision of its transaction. */
 function revisionOf({ header }: Json): string {
   if (isRecord(header) && typeof header.revision === 'string') return header.revision;
-  throw new UnavailableError('etcd', 'an answer without a revision');
+  throw new UnavailableError('etcd', 'its reply has no revision');
 }

@@ -1,4 +1,4 @@
-/** The door of `sluice/etcd`. */
+/** Exports of `sluice/etcd`. */
 
 export type { OnNoQuorum } from './backend.ts';
 export type { EtcdConnectionOptions } from './endpoints.ts';

@@ -1,23 +1,22 @@
-/** What registers are called, and what processes call themselves. */
+/** Names of registers in etcd, and ids of clocks. */
 
 import { cryptoRandom } from '../../core/random.ts';
 import type { Policy } from '../../policies/policy.ts';
 import type { RemoteBackendContext } from '../remote-backend.ts';
+import { limitIdOf, randomId } from '../remote-limit.ts';
 
 /**
- * `prefix` `name/kind/key`, the name spelt so that it holds no slash. Of its kind, because limits of different kinds could
- * not read each other's numbers. A limit that nobody named goes by its figures, lest it share a count with a stranger.
+ * `prefix` `limit/kind/key`, the limit's id encoded so that it holds no slash. The kind is part of the name because limits
+ * of different kinds cannot read each other's state.
  */
 export function createEtcdKeyMapper(
   prefix: string,
-  { name, hasExplicitName }: RemoteBackendContext,
-  { kind, specs = [] }: Policy,
+  context: RemoteBackendContext,
+  policy: Policy,
 ): (key: string) => string {
-  const figures = specs.map(({ params }) => params.join(' ')).join();
-  const start = `${prefix}${encodeURIComponent(hasExplicitName ? name : figures)}/${kind}/`;
+  const start = `${prefix}${encodeURIComponent(limitIdOf(context, policy))}/${policy.kind}/`;
   return (key) => start + key;
 }
 
-/** One that nobody else has: whoever took another's clock for its own would be too early. */
-export const randomClockId = (): string =>
-  [cryptoRandom(), cryptoRandom()].map((part) => (part * 2 ** 52).toString(36)).join('');
+/** Never from a seeded source: a process that took another's clock for its own would start permits too early. */
+export const randomClockId = (): string => randomId(cryptoRandom);

@@ -1,48 +1,48 @@
 import { expect, test } from 'vitest';
 import { VirtualClock } from '../../testing/virtual-clock.ts';
+import { RttEstimator } from '../rtt-estimator.ts';
 import { LeaseCache } from './leases.ts';
-import { RttEstimator } from './rtt-estimator.ts';
 import type { RegisterStore } from './store.ts';
 
 function setUp() {
   const clock = new VirtualClock(1_000_000);
-  const asked: number[] = [];
+  const requested: number[] = [];
   const store: Pick<RegisterStore, 'grantLease'> = {
-    grantLease: async (seconds) => `lease ${asked.push(seconds)}`,
+    grantLease: async (seconds) => `lease ${requested.push(seconds)}`,
   };
   const leases = new LeaseCache(store as RegisterStore, clock, new RttEstimator(1000));
-  /** The lease of something that matters for so long. */
-  const of = async (ms: number): Promise<string | undefined> => {
+  /** The lease for a register that matters for `ms`. */
+  const leaseFor = async (ms: number): Promise<string | undefined> => {
     const at = clock.now() + ms;
     if (leases.findValidUntil(at) === undefined) await leases.request(at);
     return leases.findValidUntil(at);
   };
-  return { clock, asked, leases, of };
+  return { clock, requested, leases, leaseFor };
 }
 
-test('one lease serves all keys for half of its time, and then another does', async () => {
-  const { clock, asked, of } = setUp();
-  expect(await of(100)).toBe('lease 1');
+test('LeaseCache: one lease serves all keys for half of its TTL', async () => {
+  const { clock, requested, leaseFor } = setUp();
+  expect(await leaseFor(100)).toBe('lease 1');
   clock.advance(30_000);
-  expect(await of(30_000)).toBe('lease 1'); // it lasts 64 s
+  expect(await leaseFor(30_000)).toBe('lease 1'); // it lasts 64 s
   clock.advance(10_000);
-  expect(await of(30_000)).toBe('lease 2');
-  expect(asked).toEqual([64, 64]);
+  expect(await leaseFor(30_000)).toBe('lease 2');
+  expect(requested).toEqual([64, 64]);
 });
 
-test('what matters for long has a lease that lasts, and never one that may end before', async () => {
-  const { asked, of } = setUp();
-  expect(await of(3_600_000)).toBe('lease 1');
-  expect(await of(100)).toBe('lease 2');
-  expect(await of(Infinity)).toBe('lease 3');
-  expect(asked).toEqual([8192, 64, 2 ** 33]);
+test('LeaseCache: the TTL is at least twice the time the register matters', async () => {
+  const { requested, leaseFor } = setUp();
+  expect(await leaseFor(3_600_000)).toBe('lease 1');
+  expect(await leaseFor(100)).toBe('lease 2');
+  expect(await leaseFor(Infinity)).toBe('lease 3');
+  expect(requested).toEqual([8192, 64, 2 ** 33]);
 });
 
-test('many who need one at once ask once', async () => {
-  const { clock, asked, leases } = setUp();
+test('LeaseCache: concurrent callers share one request', async () => {
+  const { clock, requested, leases } = setUp();
   const at = clock.now() + 100;
   await Promise.all([leases.request(at), leases.request(at), leases.request(at)]);
-  expect(asked).toEqual([64]);
+  expect(requested).toEqual([64]);
   leases.clear();
   expect(leases.findValidUntil(at)).toBeUndefined();
 });

@@ -1,32 +1,32 @@
 /**
- * Leases that registers go with, so that keys nobody uses any more disappear.
+ * Cache of etcd leases: registers of idle keys expire with the lease they were written under.
  *
- * A register may go when it is as good as new, and no sooner. A lease ends no sooner than its time after it was asked
- * for; one that lasts twice as long as a register matters serves many of them for as long again. So there is one request
- * for a lease every half minute at most, however many keys there are, and none is ever renewed.
+ * A register may expire when it is removable, and no sooner. A lease ends no sooner than its TTL after it was requested. One
+ * that lasts twice as long as a register matters serves many registers for as long again. So there is at most one lease
+ * request every half minute, however many keys there are, and no lease is renewed.
  */
 
 import type { Clock, Millis } from '../../core/clock.ts';
 import { CLOCK_DRIFT_RATE } from '../../core/clock-offset.ts';
-import type { RttEstimator } from './rtt-estimator.ts';
+import type { RttEstimator } from '../rtt-estimator.ts';
 import type { RegisterStore } from './store.ts';
 
 interface Lease {
   readonly id: string;
-  /** No sooner than this, on our clock. */
+  /** No sooner than this, on the local clock. */
   readonly endsAt: Millis;
 }
 
 const MIN_TTL_SECONDS = 64;
-/** As long as etcd lets a lease be, in powers of two: 272 years. */
+/** The largest power of two that etcd accepts: 272 years. */
 const MAX_TTL_SECONDS = 2 ** 33;
 
 export class LeaseCache {
   readonly #store: RegisterStore;
   readonly #clock: Clock;
-  /** By how long they last: powers of two, so there are few. */
+  /** By TTL: powers of two, so there are few. */
   readonly #leases = new Map<number, Lease>();
-  /** Those that are on their way: one is enough for all who need one. */
+  /** Requests in flight by TTL, shared by concurrent callers. */
   readonly #requests = new Map<number, Promise<void>>();
   readonly #rtt: RttEstimator;
 
@@ -36,22 +36,22 @@ export class LeaseCache {
     this.#rtt = rtt;
   }
 
-  /** One that lasts until then, if there is one at hand. */
+  /** The id of a cached lease that lasts until `at`. */
   findValidUntil(at: Millis): string | undefined {
     const seconds = ttlSecondsFor(at - this.#clock.now());
     const lease = this.#leases.get(seconds);
     return lease && (lease.endsAt >= at || seconds === MAX_TTL_SECONDS) ? lease.id : undefined;
   }
 
-  /** Asks for one that lasts until then. */
+  /** Requests a lease that lasts until `at`. */
   async request(at: Millis): Promise<void> {
     const seconds = ttlSecondsFor(at - this.#clock.now());
-    const asking = this.#requests.get(seconds) ?? this.#grant(seconds);
-    this.#requests.set(seconds, asking);
-    await asking.finally(() => this.#requests.delete(seconds));
+    const request = this.#requests.get(seconds) ?? this.#grant(seconds);
+    this.#requests.set(seconds, request);
+    await request.finally(() => this.#requests.delete(seconds));
   }
 
-  /** One of them may be gone: somebody revoked it, or the server was set up anew. */
+  /** After a failed swap: a lease may have been revoked, or the server replaced. */
   clear(): void {
     this.#leases.clear();
   }
@@ -59,7 +59,7 @@ export class LeaseCache {
   async #grant(seconds: number): Promise<void> {
     const sentAt = this.#clock.now();
     const id = await this.#store.grantLease(seconds);
-    // A write like any other: so it is known how long one takes before the first permit has to wait for it.
+    // A write by quorum, too: its time is a first estimate before the first permit needs one.
     this.#rtt.observe(this.#clock.now() - sentAt);
     this.#leases.set(seconds, { id, endsAt: sentAt + seconds * 1000 * (1 - CLOCK_DRIFT_RATE) });
   }

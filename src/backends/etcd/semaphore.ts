@@ -1,6 +1,6 @@
 /**
- * How much is under way at once. Those beyond wait here, first come first served, where waiting for one another is not
- * taken for a server that does not answer.
+ * Bounds the swaps in flight of one limit. Further ones queue here, first come first served, where queueing is not taken
+ * for a server that does not answer.
  */
 
 const MAX_IN_FLIGHT = 32;

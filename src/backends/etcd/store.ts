@@ -1,11 +1,11 @@
 /**
- * What is needed of a server that keeps registers: to replace a text only if nobody else has, and to forget by itself.
+ * Interface of a register store: compare-and-swap of strings, and leases that delete them.
  *
- * Everybody must see the same order of swaps, whichever server of a cluster is asked and whoever fails meanwhile. A swap
- * that is rejected may have happened, or may happen yet.
+ * Swaps must be linearised across all servers of a cluster, whichever fails meanwhile. A rejected swap may have happened,
+ * or may happen later.
  */
 
-/** The revision of what is not there. */
+/** The revision of a missing key. */
 export const NO_REVISION = '0';
 
 export interface StoredValue {
@@ -15,24 +15,24 @@ export interface StoredValue {
 
 export type SwapResult =
   | { readonly isMatch: true; readonly revision: string }
-  /** Somebody else was faster, and this is what is there now, if anything. */
+  /** Another process was faster; `current` is the value now, if any. */
   | {
       readonly isMatch: false;
       readonly current: StoredValue | undefined;
-      /** It may have been this very swap: it was tried before, and that was not answered. */
+      /** True if an earlier attempt of this very swap was not answered and may have succeeded. */
       readonly isAmbiguous: boolean;
     };
 
-/** What is put in place of a revision, and with which lease it goes. */
+/** The new value and the lease it expires with. */
 export interface Replacement {
   readonly text: string;
   readonly leaseId: string;
 }
 
 export interface RegisterStore {
-  /** Puts it if the key still has that revision; without `put` it only looks whether it has. */
+  /** Writes `replacement` if the key still has that revision; without one it only compares. */
   compareAndSwap(key: string, revision: string, replacement?: Replacement): Promise<SwapResult>;
-  /** A lease that ends in so many seconds, no sooner, and takes with it what was put under it last. */
+  /** A lease that ends no sooner than in `seconds`; keys last written under it are deleted then. */
   grantLease(seconds: number): Promise<string>;
   close(): void;
 }

@@ -5,22 +5,23 @@ import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { systemClock } from '../../core/clock.ts';
 import { EtcdHttp } from './transport.ts';
 
-describe('whoever has a name and a password', () => {
+describe('etcd transport with credentials', () => {
   let server: Server;
   let http: EtcdHttp;
-  /** How often somebody logged in; tokens are numbered by it, and only the last is good. */
+  /** Number of logins; tokens are numbered by it, and only the last is valid. */
   let logins = 0;
-  /** What is said of the others. */
-  let spent: readonly [number, object];
+  /** The response to an expired token. */
+  let expired: readonly [number, object];
   beforeEach(async () => {
     logins = 0;
-    server = createServer((asked, answer) => {
-      const say = (status: number, body: object): unknown =>
-        answer.writeHead(status).end(JSON.stringify(body));
-      if (asked.url === '/v3/auth/authenticate') return say(200, { token: `token ${++logins}` });
-      const { authorization } = asked.headers;
-      if (authorization === undefined) return say(400, { error: 'user name is empty' });
-      return authorization === `token ${logins}` ? say(200, {}) : say(...spent);
+    server = createServer((request, response) => {
+      const respond = (status: number, body: object): unknown =>
+        response.writeHead(status).end(JSON.stringify(body));
+      if (request.url === '/v3/auth/authenticate')
+        return respond(200, { token: `token ${++logins}` });
+      const { authorization } = request.headers;
+      if (authorization === undefined) return respond(400, { error: 'user name is empty' });
+      return authorization === `token ${logins}` ? respond(200, {}) : respond(...expired);
     }).listen(0, '127.0.0.1');
     await once(server, 'listening');
     const { port } = server.address() as AddressInfo;
@@ -34,22 +35,22 @@ describe('whoever has a name and a password', () => {
     await once(server, 'close');
   });
 
-  const askMany = (): Promise<unknown> =>
+  const postMany = (): Promise<unknown> =>
     Promise.all(Array.from({ length: 32 }, () => http.post('/v3/kv/range', {})));
 
-  test('logs in once for all who ask at the same time: to etcd that is a lot of work', async () => {
-    await askMany();
+  test('concurrent requests share one login', async () => {
+    await postMany();
     expect(logins).toBe(1);
   });
 
   test.each([
     [401, { error: 'etcdserver: invalid auth token' }],
     [400, { error: 'etcdserver: revision of auth store is old' }],
-  ] as const)('and once again when its token is no longer good: %i', async (...said) => {
-    spent = said;
+  ] as const)('logs in once more when the token has expired: status %i', async (...response) => {
+    expired = response;
     await http.post('/v3/kv/range', {});
-    logins++; // such as by a server that was started anew
-    await askMany();
+    logins++; // e.g. after a restart of the server
+    await postMany();
     expect(logins).toBe(3);
   });
 });

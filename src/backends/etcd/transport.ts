@@ -1,8 +1,8 @@
 /**
- * Asks etcd over HTTP: its gateway takes as JSON what its clients send as gRPC.
+ * HTTP transport to etcd through its JSON gateway.
  *
- * Of several servers the first is asked; one that fails is passed over for the next, until that fails. Each request
- * has a deadline. Who has a name and a password gets a token for it, and another when that is no longer good.
+ * The first of several servers is used until it fails, then the next. Each request has a deadline. With credentials, it
+ * logs in for a token, and again when the token has expired.
  */
 
 import { Agent, type IncomingMessage, request } from 'node:http';
@@ -11,7 +11,7 @@ import { type Clock, type Millis, schedule } from '../../core/clock.ts';
 import { errorMessageOf, UnavailableError } from '../../core/errors.ts';
 import { isRecord } from '../../core/options.ts';
 
-/** As `node:tls` has them. */
+/** As in `node:tls`. */
 export interface EtcdTls {
   readonly ca?: string | Buffer;
   readonly cert?: string | Buffer;
@@ -20,7 +20,7 @@ export interface EtcdTls {
 
 export interface EtcdHttpOptions {
   readonly endpoints: readonly URL[];
-  /** For each server that is asked: how long it is waited for. */
+  /** For each server that is tried. */
   readonly deadlineMs: Millis;
   readonly clock: Clock;
   readonly auth: { readonly name: string; readonly password: string } | undefined;
@@ -32,16 +32,16 @@ interface HttpResponse {
   readonly body: Record<string, unknown>;
 }
 
-/** More than etcd itself keeps under a key. */
+/** More than etcd stores under a key. */
 const MAX_BODY_BYTES = 4 * 1024 * 1024;
 
 const UNAUTHORIZED = 401;
-/** From here on it is the server that failed, and another may do better. */
+/** From here on the server failed, and another may succeed. */
 const SERVER_ERROR = 500;
 
 export class EtcdHttp {
-  /** Hears what time a server says it is, in whole seconds. */
-  onServerDate: (at: Millis, sentAt: Millis, heardAt: Millis) => void = () => {};
+  /** Called with the `Date` header of every response, in whole seconds. */
+  onServerDate: (at: Millis, sentAt: Millis, receivedAt: Millis) => void = () => {};
   readonly #options: EtcdHttpOptions;
   readonly #httpAgent = new Agent({ keepAlive: true });
   readonly #httpsAgent: TlsAgent;
@@ -54,19 +54,19 @@ export class EtcdHttp {
     this.#httpsAgent = new TlsAgent({ keepAlive: true, ...options.tls });
   }
 
-  /** Rejects with what etcd said if it would not. `onDoubt` hears of each server that failed: it may have done it. */
+  /** Rejects with etcd's error. `onDoubt` is called for each server that failed: it may have executed the request. */
   async post(path: string, body: object, onDoubt = () => {}): Promise<Record<string, unknown>> {
     const { auth } = this.#options;
-    for (let isSecond = false; ; isSecond = true) {
+    for (let isRetry = false; ; isRetry = true) {
       if (auth && this.#token === undefined) await this.#logIn(auth);
       const token = this.#token;
-      const answer = await this.#send('POST', path, body, onDoubt);
-      if (!auth || isSecond || !isTokenExpired(answer)) return bodyOrThrow(answer);
-      if (this.#token === token) this.#token = undefined; // unless somebody else has got another already
+      const response = await this.#send('POST', path, body, onDoubt);
+      if (!auth || isRetry || !isTokenExpired(response)) return bodyOrThrow(response);
+      if (this.#token === token) this.#token = undefined; // unless a concurrent call has a new one
     }
   }
 
-  /** Asks for nothing but the time. */
+  /** A request that only triggers `onServerDate`. */
   async pollServerDate(): Promise<void> {
     await this.#send('GET', '/version');
   }
@@ -76,7 +76,7 @@ export class EtcdHttp {
     this.#httpsAgent.destroy();
   }
 
-  /** Once for all who need it: etcd takes a tenth of a second to look at a password, and longer for many. */
+  /** Concurrent calls share one login: etcd takes 100 ms to verify a password, and longer for many. */
   #logIn(auth: object): Promise<void> {
     this.#pendingLogin ??= this.#requestToken(auth).finally(() => {
       this.#pendingLogin = undefined;
@@ -89,7 +89,7 @@ export class EtcdHttp {
     this.#token = String(token);
   }
 
-  /** Once to each server at most, beginning with the one that answered last. */
+  /** Tries each server at most once, beginning with the last one that answered. */
   async #send(
     method: string,
     path: string,
@@ -97,15 +97,15 @@ export class EtcdHttp {
     onDoubt = () => {},
   ): Promise<HttpResponse> {
     const { endpoints } = this.#options;
-    for (let failed = 1; ; failed++) {
-      const asked = this.#endpointIndex;
-      const endpoint = endpoints[asked % endpoints.length];
+    for (let attempt = 1; ; attempt++) {
+      const index = this.#endpointIndex;
+      const endpoint = endpoints[index % endpoints.length];
       try {
         return await this.#sendTo(new URL(path, endpoint), method, body);
       } catch (error) {
         onDoubt();
-        if (this.#endpointIndex === asked) this.#endpointIndex++; // unless somebody else has given it up already
-        if (failed < endpoints.length) continue;
+        if (this.#endpointIndex === index) this.#endpointIndex++; // unless a concurrent call moved on already
+        if (attempt < endpoints.length) continue;
         throw new UnavailableError(`etcd at ${endpoint.host}`, errorMessageOf(error));
       }
     }
@@ -120,17 +120,18 @@ export class EtcdHttp {
       ...(this.#token !== undefined && { authorization: this.#token }),
     };
     const agent = isSecure ? this.#httpsAgent : this.#httpAgent;
-    return new Promise((done, failed) => {
-      const sending = (isSecure ? requestTls : request)(url, { method, headers, agent });
-      const late = (): unknown => sending.destroy(new Error(`no answer within ${deadlineMs} ms`));
-      const cancel = schedule(clock, sentAt + deadlineMs, late, false);
-      sending.once('error', failed).once('close', cancel);
-      sending.once('response', (response) => {
+    return new Promise((resolve, reject) => {
+      const outgoing = (isSecure ? requestTls : request)(url, { method, headers, agent });
+      const expire = (): unknown =>
+        outgoing.destroy(new Error(`no answer within ${deadlineMs} ms`));
+      const cancel = schedule(clock, sentAt + deadlineMs, expire, false);
+      outgoing.once('error', reject).once('close', cancel);
+      outgoing.once('response', (response) => {
         const date = Date.parse(response.headers.date ?? '');
         if (Number.isFinite(date)) this.onServerDate(date, sentAt, clock.now());
-        readResponse(response).then(done, failed);
+        readResponse(response).then(resolve, reject);
       });
-      sending.end(body && JSON.stringify(body));
+      outgoing.end(body && JSON.stringify(body));
     });
   }
 }
@@ -140,13 +141,13 @@ async function readResponse(response: IncomingMessage): Promise<HttpResponse> {
   let bytes = 0;
   for await (const chunk of response) {
     bytes += chunk.length;
-    if (bytes > MAX_BODY_BYTES) throw new Error(`an answer of more than ${MAX_BODY_BYTES} bytes`);
+    if (bytes > MAX_BODY_BYTES) throw new Error(`its response exceeds ${MAX_BODY_BYTES} bytes`);
     chunks.push(chunk);
   }
   const text = Buffer.concat(chunks).toString();
-  const answer = { status: response.statusCode ?? 0, body: parseBody(text) };
-  if (answer.status >= SERVER_ERROR) throw new Error(responseErrorOf(answer)); // such as one that has no leader
-  return answer;
+  const parsed = { status: response.statusCode ?? 0, body: parseBody(text) };
+  if (parsed.status >= SERVER_ERROR) throw new Error(responseErrorOf(parsed)); // e.g. without a leader
+  return parsed;
 }
 
 function parseBody(text: string): Record<string, unknown> {
@@ -154,22 +155,22 @@ function parseBody(text: string): Record<string, unknown> {
     const body: unknown = JSON.parse(text);
     if (isRecord(body)) return body;
   } catch {}
-  throw new Error('an answer that is no JSON: is this etcd?');
+  throw new Error('its response is not JSON: is this etcd?');
 }
 
-function bodyOrThrow(answer: HttpResponse): Record<string, unknown> {
-  if (answer.status === 200) return answer.body;
-  throw new UnavailableError('etcd', responseErrorOf(answer));
+function bodyOrThrow(response: HttpResponse): Record<string, unknown> {
+  if (response.status === 200) return response.body;
+  throw new UnavailableError('etcd', responseErrorOf(response));
 }
 
-/** A signed token, which etcd does not keep, is also spent when users or roles have changed since. */
+/** A signed token (JWT) also expires when users or roles have changed since. */
 const isTokenExpired = ({ status, body }: HttpResponse): boolean =>
   status === UNAUTHORIZED || /auth store is old/.test(String(body.message ?? body.error));
 
 const responseErrorOf = ({ status, body }: HttpResponse): string =>
-  `it says ${status}: ${String(body.message ?? body.error)}`;
+  `status ${status}: ${String(body.message ?? body.error)}`;
 
-/** Keys and values travel like this. */
+/** The gateway takes keys and values in base64. */
 export const toBase64 = (text: string): string => Buffer.from(text).toString('base64');
 
 export const fromBase64 = (value: unknown): string =>

@@ -2,8 +2,8 @@ import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { groupFractions } from './allotments.ts';
 
-const groups = (...claims: [weight: number, min?: number][]) =>
-  new Map(claims.map(([weight, min = 0], n) => ['abcdefghij'[n], { weight, min }]));
+const groups = (...weights: [weight: number, min?: number][]) =>
+  new Map(weights.map(([weight, min = 0], n) => ['abcdefghij'[n], { weight, min }]));
 
 test.each([
   [groups([1], [1]), [0.5, 0.5]],
@@ -13,20 +13,20 @@ test.each([
   [groups([1], [0, 0.1]), [0.9, 0.1]],
   [groups([7, 0.1], [2, 0.2], [1, 0.2]), [0.6, 0.2, 0.2]],
   [groups([1, 0.5], [1, 0.5]), [0.5, 0.5]],
-])('%o', (claims, expected) => {
-  expect([...groupFractions(claims).values()]).toEqual(
+])('allotments of %o', (weights, expected) => {
+  expect([...groupFractions(weights).values()]).toEqual(
     expected.map((part) => expect.closeTo(part, 9)),
   );
 });
 
-test('add up to one, and nobody has less than it was guaranteed', () => {
-  const claim = fc.record({
+test('allotments: add up to 1, and no group has less than its min', () => {
+  const groupWeight = fc.record({
     weight: fc.double({ min: 0.01, max: 10, noNaN: true }),
     min: fc.double({ min: 0, max: 0.1, noNaN: true }),
   });
   fc.assert(
-    fc.property(fc.array(claim, { minLength: 2, maxLength: 10 }), (claims) => {
-      const named = new Map(claims.map((own, n) => [`${n}`, own]));
+    fc.property(fc.array(groupWeight, { minLength: 2, maxLength: 10 }), (weights) => {
+      const named = new Map(weights.map((group, n) => [`${n}`, group]));
       const parts = groupFractions(named);
       const sum = [...parts.values()].reduce((all, part) => all + part, 0);
       expect(sum).toBeCloseTo(1, 9);
@@ -36,11 +36,13 @@ test('add up to one, and nobody has less than it was guaranteed', () => {
   );
 });
 
-test('refuses to give nobody what is not guaranteed', () => {
-  expect(() => groupFractions(groups([0, 0.5], [0]))).toThrow('one has a `weight` above 0');
+test('allotments: refuses groups without any weight, unless min add up to 1', () => {
+  expect(() => groupFractions(groups([0, 0.5], [0]))).toThrow(
+    'at least one has a `weight` above 0',
+  );
   expect([...groupFractions(groups([0, 0.5], [0, 0.5])).values()]).toEqual([0.5, 0.5]);
 });
 
-test('refuses to guarantee more than there is', () => {
-  expect(() => groupFractions(groups([1, 0.6], [1, 0.6]))).toThrow('guaranteed at most 1 in all');
+test('allotments: refuses min that add up to more than 1', () => {
+  expect(() => groupFractions(groups([1, 0.6], [1, 0.6]))).toThrow('`min` add up to at most 1');
 });

@@ -1,42 +1,45 @@
-/** What part of a limit each group has as its own, before anybody steals. */
+/** Allotments: the fraction of a limit that each group owns before it borrows. */
 
 import { ConfigError } from '../../core/errors.ts';
 
 export interface GroupWeight {
-  /** How much of the limit compared to others. */
+  /** Relative to the weights of the other groups. */
   readonly weight: number;
-  /** At least this part of the limit, from 0 to 1. */
+  /** Guaranteed fraction of the limit, from 0 to 1. */
   readonly min: number;
 }
 
 /**
- * Parts by weight, where whoever would get less than its `min` gets that, and the others share the rest by theirs.
- * They add up to 1.
+ * Fractions by weight that add up to 1. A group below its `min` gets its `min`; the rest is divided by weight.
  *
- * @throws {ConfigError} if more is guaranteed than there is.
+ * @throws {ConfigError} if the `min` of all groups add up to more than 1.
  */
 export function groupFractions(groups: ReadonlyMap<string, GroupWeight>): Map<string, number> {
   const guaranteed = [...groups.values()].reduce((sum, { min }) => sum + min, 0);
   if (guaranteed > 1 + 1e-9) {
-    throw new ConfigError('groups', 'guaranteed at most 1 in all by their `min`', guaranteed);
+    throw new ConfigError('groups', 'groups whose `min` add up to at most 1', guaranteed);
   }
   const hasWeight = [...groups.values()].some(({ weight }) => weight > 0);
   if (!hasWeight && guaranteed < 1 - 1e-9) {
-    throw new ConfigError('groups', 'groups of which one has a `weight` above 0', guaranteed);
+    throw new ConfigError(
+      'groups',
+      'groups of which at least one has a `weight` above 0',
+      guaranteed,
+    );
   }
-  const parts = new Map<string, number>();
+  const fractions = new Map<string, number>();
   let open = [...groups];
-  // With the least raised the others have less to share, so another may fall below: until none does.
+  // Raising one group to its `min` leaves less for the rest, so another may fall below its own: repeat.
   for (;;) {
-    const rest = 1 - [...parts.values()].reduce((sum, part) => sum + part, 0);
+    const rest = 1 - [...fractions.values()].reduce((sum, fraction) => sum + fraction, 0);
     const weights = open.reduce((sum, [, { weight }]) => sum + weight, 0);
-    const partOf = (weight: number): number => (weights > 0 ? (rest * weight) / weights : 0);
-    const low = open.filter(([, { weight, min }]) => partOf(weight) < min);
+    const byWeight = (weight: number): number => (weights > 0 ? (rest * weight) / weights : 0);
+    const low = open.filter(([, { weight, min }]) => byWeight(weight) < min);
     if (low.length === 0) {
-      for (const [name, { weight }] of open) parts.set(name, partOf(weight));
-      return new Map([...groups.keys()].map((name) => [name, parts.get(name) ?? 0]));
+      for (const [name, { weight }] of open) fractions.set(name, byWeight(weight));
+      return new Map([...groups.keys()].map((name) => [name, fractions.get(name) ?? 0]));
     }
-    for (const [name, { min }] of low) parts.set(name, min);
+    for (const [name, { min }] of low) fractions.set(name, min);
     open = open.filter((group) => !low.includes(group));
   }
 }

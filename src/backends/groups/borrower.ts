@@ -1,52 +1,54 @@
 /**
- * Steals for keys that want more than their group has.
+ * Borrows units from other groups for keys with more demand than their group's bucket has.
  *
- *     calls ──▶ own bucket is low ──▶ wants, by group ──▶ one request to each, all wants in it
+ *     calls ──▶ own bucket is low ──▶ demand, by group ──▶ one request per lender, with all keys
  *                      ▲                                         │
- *                      └────────── what was given ◀──────────────┘
+ *                      └────────── borrowed units ◀──────────────┘
  *
- * As much is wanted as was asked for while the bucket was low: each process of a group covers what it is asked for itself.
- * A group that gave nothing, or could not be reached, is asked again later, twice as late each time; what is wanted is shared
- * among those that gave. While all are out of reach the group lives on its own part.
+ * The demand is what was requested while the bucket was low: each process of a group covers its own calls. A lender that
+ * gave nothing, or failed, gets the next request after an exponential back-off. The demand is divided among lenders with surplus.
+ * While all are unavailable, the group uses its own allotment.
  *
- * What is on its way was taken where it comes from, and counts only if it arrives within the deadline. It fills a bucket only up to the line above
- * which others steal, so that nothing is stolen twice. So at any instant there is in all buckets and
- * on the way no more than all bursts and what has flowed in during one deadline, whatever is lost, late or cut off:
+ * Units in flight were taken at the lender, and count only if they arrive within the deadline. They fill a bucket only up
+ * to the reserve level, above which other groups borrow, so nothing is borrowed twice. So all buckets and all units in
+ * flight never hold more than all bursts plus one deadline of refill, whatever is lost, late or cut off. The overshoot
+ * is bounded:
  *
- *     calls let through in any span ≤ burst + rate × (span + deadline)
+ *     calls allowed in any span ≤ burst + rate × (span + deadline)
  */
 
 import { type Clock, type Millis, schedule } from '../../core/clock.ts';
 import { errorMessageOf } from '../../core/errors.ts';
 import type { GroupLimit } from './limits.ts';
-import type { BorrowRequest, GroupTransport } from './transport.ts';
+import {
+  type BorrowRequest,
+  type GroupTransport,
+  lateReplyMessage,
+  MAX_BORROW_REQUESTS,
+} from './transport.ts';
 
-/** Keys that are stolen for at the same time, from one group: who comes later waits for its group's own. */
-const MAX_WANTS = 1000;
-
-/** So long it is waited for more wants before a group is asked again, */
+/** Time to collect demand before the next request to a lender. */
 const BATCH_WINDOW_MS: Millis = 20;
-/** whether it has answered or not: what a small bucket cannot hold is lost while an answer is on its way. */
-const MAX_ASKING = 8;
-/** And so long if it had nothing, at first and at most. */
+/** Requests in flight to one lender. Several, as a small bucket of the lender overflows while one is in flight. */
+const MAX_REQUESTS_IN_FLIGHT = 8;
+/** Back-off after a lender without surplus. */
 const INITIAL_BACKOFF_MS: Millis = 50;
-const MAX_AGAIN_MS: Millis = 1000;
+const MAX_BACKOFF_MS: Millis = 1000;
 
-/** What is known of another group. */
+/** One lender as this process sees it. */
 export interface LenderView {
   readonly group: string;
-  /** Units that came from there in time. */
+  /** Units that arrived from it in time. */
   readonly borrowed: number;
   readonly requests: number;
   readonly failures: number;
-  /** Why it could not be reached, if the last request failed. */
+  /** Error of the last request, if it failed. */
   readonly reason?: string;
 }
 
-export interface BorrowerOptions {
-  /** Whom to steal from. */
+interface BorrowerOptions {
   readonly lenders: readonly string[];
-  /** What takes longer counts as lost. */
+  /** A loan that takes longer is lost. */
   readonly deadlineMs: Millis;
 }
 
@@ -57,7 +59,7 @@ export class Borrower {
     this.#lenders = lenders.map((group) => new Lender(group, transport, clock, deadlineMs));
   }
 
-  /** So much was asked for, of a bucket that is low. */
+  /** Calls for so many units met a bucket that is low. */
   recordDemand(limit: GroupLimit, key: string, units: number): void {
     const withSurplus = this.#lenders.filter(({ hasSurplus }) => hasSurplus).length;
     const each = units / Math.max(1, withSurplus);
@@ -79,7 +81,7 @@ interface PendingDemand {
   units: number;
 }
 
-/** One group that is stolen from. */
+/** Another group that lends to this one. */
 class Lender {
   readonly #group: string;
   readonly #transport: GroupTransport;
@@ -102,16 +104,16 @@ class Lender {
     this.#deadlineMs = deadlineMs;
   }
 
-  /** False once it had nothing to give, until it has. */
+  /** False after a reply without units, until the next one with units. */
   get hasSurplus(): boolean {
     return this.#backoffMs === 0;
   }
 
   recordDemand(limit: GroupLimit, key: string, units: number): void {
     const id = `${limit.name}\0${key}`;
-    const own = this.#demand.get(id);
-    if (own) own.units += units;
-    else if (this.#demand.size < MAX_WANTS) this.#demand.set(id, { limit, key, units });
+    const pending = this.#demand.get(id);
+    if (pending) pending.units += units;
+    else if (this.#demand.size < MAX_BORROW_REQUESTS) this.#demand.set(id, { limit, key, units });
     this.#scheduleRequest();
   }
 
@@ -131,7 +133,7 @@ class Lender {
   }
 
   #scheduleRequest(): void {
-    const isBusy = this.#inFlight >= (this.hasSurplus ? MAX_ASKING : 1);
+    const isBusy = this.#inFlight >= (this.hasSurplus ? MAX_REQUESTS_IN_FLIGHT : 1);
     if (isBusy || this.#cancel || this.#isClosed || this.#demand.size === 0) return;
     const at = this.#clock.now() + Math.max(BATCH_WINDOW_MS, this.#backoffMs);
     this.#cancel = schedule(this.#clock, at, () => void this.#sendRequest(), false);
@@ -140,9 +142,9 @@ class Lender {
   async #sendRequest(): Promise<void> {
     this.#cancel = undefined;
     this.#inFlight++;
-    const wanted = [...this.#demand.values()];
+    const demand = [...this.#demand.values()];
     this.#demand = new Map();
-    const wants: BorrowRequest[] = wanted.map(({ limit, key, units }) => ({
+    const requests: BorrowRequest[] = demand.map(({ limit, key, units }) => ({
       limit: limit.name,
       key,
       units: Math.ceil(Math.min(units, limit.reserveLevel)), // more would not fit
@@ -150,9 +152,9 @@ class Lender {
     const sentAt = this.#clock.now();
     this.#requests++;
     try {
-      const told = await this.#withDeadline(this.#transport.borrow(this.#group, wants), sentAt);
+      const reply = await this.#withDeadline(this.#transport.borrow(this.#group, requests), sentAt);
       this.#reason = undefined;
-      this.#applyGrants(wanted, clampGrants(told, wants));
+      this.#applyGrants(demand, clampGrants(reply, requests));
     } catch (error) {
       this.#failures++;
       this.#reason = errorMessageOf(error);
@@ -162,43 +164,43 @@ class Lender {
     this.#scheduleRequest();
   }
 
-  /** Whatever the door does: one that never answers must not keep a place, and a late answer is none. */
-  async #withDeadline<T>(answer: Promise<T>, sentAt: Millis): Promise<T> {
-    const byAt = sentAt + this.#deadlineMs;
-    const late = (): Error => new Error(`it took longer than ${this.#deadlineMs} ms`);
+  /** For any transport: one that never replies must not count as in flight, and a late reply is a failure. */
+  async #withDeadline<T>(reply: Promise<T>, sentAt: Millis): Promise<T> {
+    const deadlineAt = sentAt + this.#deadlineMs;
+    const lateError = (): Error => new Error(lateReplyMessage(this.#deadlineMs));
     let cancel = (): void => {};
-    const tooLate = new Promise<never>((_, giveUp) => {
-      cancel = schedule(this.#clock, byAt, () => giveUp(late()), false);
+    const timeout = new Promise<never>((_, reject) => {
+      cancel = schedule(this.#clock, deadlineAt, () => reject(lateError()), false);
     });
     try {
-      const told = await Promise.race([answer, tooLate]);
-      if (this.#clock.now() > byAt) throw late(); // a process that stood still finds both at once
-      return told;
+      const result = await Promise.race([reply, timeout]);
+      if (this.#clock.now() > deadlineAt) throw lateError(); // a suspended process sees both at once
+      return result;
     } finally {
       cancel();
     }
   }
 
-  #applyGrants(wanted: readonly PendingDemand[], given: readonly number[]): void {
-    const units = given.reduce((sum, own) => sum + own, 0);
+  #applyGrants(demand: readonly PendingDemand[], grants: readonly number[]): void {
+    const units = grants.reduce((sum, granted) => sum + granted, 0);
     if (units === 0) {
       this.#backOff();
       return;
     }
     this.#backoffMs = 0;
     this.#borrowed += units;
-    for (const [n, { limit, key }] of wanted.entries())
-      if (given[n] > 0) limit.credit(key, given[n]);
+    for (const [n, { limit, key }] of demand.entries())
+      if (grants[n] > 0) limit.credit(key, grants[n]);
   }
 
   #backOff(): void {
-    this.#backoffMs = Math.min(MAX_AGAIN_MS, Math.max(INITIAL_BACKOFF_MS, this.#backoffMs * 2));
+    this.#backoffMs = Math.min(MAX_BACKOFF_MS, Math.max(INITIAL_BACKOFF_MS, this.#backoffMs * 2));
   }
 }
 
-/** Never more than was wanted, whatever the other side says. */
-const clampGrants = (told: readonly unknown[], wants: readonly BorrowRequest[]): number[] =>
-  wants.map(({ units }, n) => {
-    const own = told[n];
-    return typeof own === 'number' && own > 0 ? Math.min(units, Math.floor(own)) : 0;
+/** A lender's reply is untrusted: whole units, at most as many as requested. */
+const clampGrants = (reply: readonly unknown[], requests: readonly BorrowRequest[]): number[] =>
+  requests.map(({ units }, n) => {
+    const granted = reply[n];
+    return typeof granted === 'number' && granted > 0 ? Math.min(units, Math.floor(granted)) : 0;
   });

@@ -1,11 +1,11 @@
 /**
- * Groups that reach each other over HTTP.
+ * Transport between groups over HTTP.
  *
- *     POST /steal    authorization: Bearer KEY    {"wants": [["api", "alice", 12], …]}
+ *     POST /borrow   authorization: Bearer KEY    {"wants": [["api", "alice", 12], …]}
  *     200            {"given": [8, …]}
  *
- * What stands before a group's processes may be a load balancer: any of them gives from the same bucket. With several addresses, one that
- * fails is passed over for the next.
+ * An address may be a load balancer: every process of a group lends from the same bucket. With several addresses, a failed
+ * request moves on to the next one.
  */
 
 import { createHash, timingSafeEqual } from 'node:crypto';
@@ -13,10 +13,15 @@ import http from 'node:http';
 import https from 'node:https';
 import type { Millis } from '../../core/clock.ts';
 import { isRecord } from '../../core/options.ts';
-import type { BorrowRequest, GroupTransport } from './transport.ts';
+import {
+  type BorrowRequest,
+  type GroupTransport,
+  lateReplyMessage,
+  MAX_BORROW_REQUESTS,
+} from './transport.ts';
 
 export interface HttpTransportOptions {
-  /** By group. */
+  /** Base URLs by group. */
   readonly addresses: ReadonlyMap<string, readonly string[]>;
   readonly key: string;
   readonly deadlineMs: Millis;
@@ -27,11 +32,10 @@ export interface HttpListenOptions {
   readonly host: string;
 }
 
-/** A thousand wants of long keys. */
+/** `MAX_BORROW_REQUESTS` with long keys. */
 const MAX_BODY_BYTES = 1_000_000;
-const MAX_WANTS = 1000;
 
-const BORROW_PATH = '/borrow';
+export const BORROW_PATH = '/borrow';
 
 export class HttpGroupTransport implements GroupTransport {
   readonly #options: HttpTransportOptions;
@@ -39,24 +43,24 @@ export class HttpGroupTransport implements GroupTransport {
     'http:': new http.Agent({ keepAlive: true }),
     'https:': new https.Agent({ keepAlive: true }),
   };
-  /** By group, which of its addresses answered last. */
+  /** By group: the address in use. */
   readonly #addressIndexes = new Map<string, number>();
 
   constructor(options: HttpTransportOptions) {
     this.#options = options;
   }
 
-  async borrow(group: string, wants: readonly BorrowRequest[]): Promise<readonly number[]> {
+  async borrow(group: string, requests: readonly BorrowRequest[]): Promise<readonly number[]> {
     const addresses = this.#options.addresses.get(group) ?? [];
-    const turn = this.#addressIndexes.get(group) ?? 0;
+    const index = this.#addressIndexes.get(group) ?? 0;
     try {
-      const { body, sent } = packRequests(wants);
-      const given = parseGrants(await this.#post(addresses[turn % addresses.length], body));
-      const byWant = wants.map(() => 0);
-      for (const [at, n] of sent.entries()) byWant[n] = given[at];
-      return byWant;
+      const { body, packed } = packRequests(requests);
+      const grants = parseGrants(await this.#post(addresses[index % addresses.length], body));
+      const byRequest = requests.map(() => 0);
+      for (const [at, n] of packed.entries()) byRequest[n] = grants[at];
+      return byRequest;
     } catch (error) {
-      this.#addressIndexes.set(group, turn + 1);
+      this.#addressIndexes.set(group, index + 1);
       throw error;
     }
   }
@@ -68,12 +72,12 @@ export class HttpGroupTransport implements GroupTransport {
   #post(address: string, body: string): Promise<string> {
     const { key, deadlineMs } = this.#options;
     const url = new URL(address);
-    url.pathname = url.pathname.replace(/\/$/, '') + BORROW_PATH; // a proxy may have it under a path of its own
+    url.pathname = url.pathname.replace(/\/$/, '') + BORROW_PATH; // a reverse proxy may add a path prefix
     const protocol = url.protocol as 'http:' | 'https:';
     const { request } = protocol === 'https:' ? https : http;
     const signal = AbortSignal.timeout(Math.ceil(deadlineMs));
     return new Promise((resolve, reject) => {
-      const asked = request(url, {
+      const outgoing = request(url, {
         method: 'POST',
         agent: this.#agents[protocol],
         signal,
@@ -83,59 +87,63 @@ export class HttpGroupTransport implements GroupTransport {
           'content-length': Buffer.byteLength(body),
         },
       });
-      asked.on('error', (error: NodeJS.ErrnoException) => {
-        const why = error.message || error.code; // several at once have no words
-        const late = `it took longer than ${deadlineMs} ms`;
-        reject(new Error(signal.aborted ? late : why, { cause: error }));
+      outgoing.on('error', (error: NodeJS.ErrnoException) => {
+        const reason = error.message || error.code; // an AggregateError has no message
+        reject(new Error(signal.aborted ? lateReplyMessage(deadlineMs) : reason, { cause: error }));
       });
-      asked.on('response', (response) => {
+      outgoing.on('response', (response) => {
         readBody(response, MAX_BODY_BYTES).then((text) => {
           if (response.statusCode === 200) resolve(text);
-          else reject(new Error(`${url.host} says ${response.statusCode}: ${text.slice(0, 200)}`));
+          else
+            reject(new Error(`${url.host} replied ${response.statusCode}: ${text.slice(0, 200)}`));
         }, reject);
       });
-      asked.end(body);
+      outgoing.end(body);
     });
   }
 }
 
-/** The wants that fit into one request, and which they are: keys may be long, and one must not keep all others from being stolen for. */
-function packRequests(wants: readonly BorrowRequest[]): { body: string; sent: readonly number[] } {
+/** The requests that fit into one body, by index. A key that is too long is left out and does not block the rest. */
+function packRequests(requests: readonly BorrowRequest[]): {
+  body: string;
+  packed: readonly number[];
+} {
   const [start, end] = ['{"wants":[', ']}'];
-  const sent: number[] = [];
+  const packed: number[] = [];
   const texts: string[] = [];
   let bytes = start.length + end.length;
-  for (const [n, { limit, key, units }] of wants.entries()) {
+  for (const [n, { limit, key, units }] of requests.entries()) {
     const text = JSON.stringify([limit, key, units]);
-    const more = Buffer.byteLength(text) + 1;
-    if (bytes + more > MAX_BODY_BYTES) continue;
-    bytes += more;
-    sent.push(n);
+    const size = Buffer.byteLength(text) + 1;
+    if (bytes + size > MAX_BODY_BYTES) continue;
+    bytes += size;
+    packed.push(n);
     texts.push(text);
   }
-  return { body: start + texts.join(',') + end, sent };
+  return { body: start + texts.join(',') + end, packed };
 }
 
 function parseGrants(text: string): readonly number[] {
-  const told: unknown = JSON.parse(text);
-  if (!isRecord(told) || !Array.isArray(told.given)) throw new Error('an answer without `given`');
-  return told.given;
+  const reply: unknown = JSON.parse(text);
+  if (!isRecord(reply) || !Array.isArray(reply.given))
+    throw new Error('expected a reply with `given`');
+  return reply.given;
 }
 
-export interface LendingServer {
+interface LendingServer {
   readonly address: string;
   close(): Promise<void>;
 }
 
-type LendHandler = (wants: readonly BorrowRequest[]) => Promise<readonly number[]>;
+type LendHandler = (requests: readonly BorrowRequest[]) => Promise<readonly number[]>;
 
-/** The other end, where others steal: a server that does not listen yet. */
+/** A server that lends to other groups; it does not listen yet. */
 export function createLendingServer(
   { key, deadlineMs }: Pick<HttpTransportOptions, 'key' | 'deadlineMs'>,
   lend: LendHandler,
 ): http.Server {
   const server = http.createServer((request, response) => {
-    answer(request).then(
+    handle(request).then(
       ({ status, body }) => {
         response.writeHead(status, { 'content-type': 'application/json' });
         response.end(JSON.stringify(body));
@@ -143,21 +151,21 @@ export function createLendingServer(
       () => response.destroy(),
     );
   });
-  const answer = async (request: http.IncomingMessage) => {
+  const handle = async (request: http.IncomingMessage) => {
     const refused = (status: number, error: string) => ({ status, body: { error } });
     if (!isAuthorized(request.headers.authorization, key))
-      return refused(401, 'the key is another');
+      return refused(401, 'wrong key in the authorization header');
     if (request.method !== 'POST' || request.url !== BORROW_PATH)
-      return refused(404, `POST ${BORROW_PATH}`);
-    const wants = parseBorrowRequests(await readBody(request, MAX_BODY_BYTES));
-    if (!wants) return refused(400, 'expected {"wants": [["limit", "key", units], …]}');
-    return { status: 200, body: { given: await lend(wants) } };
+      return refused(404, `expected POST ${BORROW_PATH}`);
+    const requests = parseBorrowRequests(await readBody(request, MAX_BODY_BYTES));
+    if (!requests) return refused(400, 'expected {"wants": [["limit", "key", units], …]}');
+    return { status: 200, body: { given: await lend(requests) } };
   };
   server.requestTimeout = Math.max(1000, deadlineMs * 2);
   return server;
 }
 
-/** Lets others steal. Rejects if it cannot listen. */
+/** Starts to lend. Rejects if the port cannot be bound. */
 export async function startLendingServer(
   options: HttpTransportOptions,
   { port, host }: HttpListenOptions,
@@ -168,12 +176,12 @@ export async function startLendingServer(
     server.once('error', reject);
     server.listen(port, host, resolve);
   });
-  server.on('error', () => {}); // one connection could not be accepted: whoever tried will try again
+  server.on('error', () => {}); // a connection was not accepted: the borrower tries again
   server.unref();
   const bound = server.address() as { port: number; address: string; family: string };
-  const shown = bound.family === 'IPv6' ? `[${bound.address}]` : bound.address;
+  const printedHost = bound.family === 'IPv6' ? `[${bound.address}]` : bound.address;
   return {
-    address: `http://${shown}:${bound.port}`,
+    address: `http://${printedHost}:${bound.port}`,
     close: () =>
       new Promise((done) => {
         server.close(() => done());
@@ -182,26 +190,26 @@ export async function startLendingServer(
   };
 }
 
-/** Compared in the same time whatever is given. */
-function isAuthorized(given: string | undefined, key: string): boolean {
+/** Compares in constant time. */
+function isAuthorized(header: string | undefined, key: string): boolean {
   const digest = (text: string): Buffer => createHash('sha256').update(text).digest();
-  return timingSafeEqual(digest(given ?? ''), digest(`Bearer ${key}`));
+  return timingSafeEqual(digest(header ?? ''), digest(`Bearer ${key}`));
 }
 
 function parseBorrowRequests(text: string): BorrowRequest[] | undefined {
-  let told: unknown;
+  let body: unknown;
   try {
-    told = JSON.parse(text);
+    body = JSON.parse(text);
   } catch {
     return undefined;
   }
-  if (!isRecord(told) || !Array.isArray(told.wants) || told.wants.length > MAX_WANTS)
+  if (!isRecord(body) || !Array.isArray(body.wants) || body.wants.length > MAX_BORROW_REQUESTS)
     return undefined;
-  const wants = told.wants.map((want: unknown) => (Array.isArray(want) ? want : []));
-  const isWant = ([limit, key, units]: unknown[]): boolean =>
+  const rows = body.wants.map((row: unknown) => (Array.isArray(row) ? row : []));
+  const isRequest = ([limit, key, units]: unknown[]): boolean =>
     typeof limit === 'string' && typeof key === 'string' && Number.isSafeInteger(units);
-  if (!wants.every(isWant)) return undefined;
-  return wants.map(([limit, key, units]) => ({ limit, key, units }) as BorrowRequest);
+  if (!rows.every(isRequest)) return undefined;
+  return rows.map(([limit, key, units]) => ({ limit, key, units }) as BorrowRequest);
 }
 
 async function readBody(stream: http.IncomingMessage, maxBytes: number): Promise<string> {
@@ -209,7 +217,7 @@ async function readBody(stream: http.IncomingMessage, maxBytes: number): Promise
   let bytes = 0;
   for await (const chunk of stream) {
     bytes += (chunk as Buffer).length;
-    if (bytes > maxBytes) throw new Error(`more than ${maxBytes} bytes`);
+    if (bytes > maxBytes) throw new Error(`body of more than ${maxBytes} bytes`);
     chunks.push(chunk as Buffer);
   }
   return Buffer.concat(chunks).toString();

@@ -1,4 +1,4 @@
-/** A limit over regions far apart: `sluice/groups`. */
+/** `sluice/groups`: one limit over distant regions. */
 
 export type { LenderView } from './borrower.ts';
 export type { GroupsView } from './membership.ts';

@@ -1,8 +1,8 @@
 /**
- * What a group lets others steal: what is in its bucket above the line.
+ * Lends the surplus of this group: units in its buckets above the reserve level.
  *
- * So a group that is quiet gives, one that is busy has nothing to give, and one that becomes busy finds at once what it kept,
- * and from then on all that flows in.
+ * So an idle group lends, and a busy one has no surplus. A group that becomes busy has its reserve at once, and from then on
+ * all that is refilled.
  */
 
 import type { GroupLimit } from './limits.ts';
@@ -10,21 +10,21 @@ import type { BorrowRequest } from './transport.ts';
 
 export class LocalLender {
   readonly #limits: ReadonlyMap<string, GroupLimit>;
-  /** Units given so far. */
+  /** Units lent so far. */
   lent = 0;
 
   constructor(limits: ReadonlyMap<string, GroupLimit>) {
     this.#limits = limits;
   }
 
-  /** What each of them gets. It is taken before anybody is told. */
-  lend(wants: readonly BorrowRequest[]): Promise<number[]> {
-    return Promise.all(wants.map((want) => this.#lendOne(want)));
+  /** Grants per request. The units are taken before the reply. */
+  lend(requests: readonly BorrowRequest[]): Promise<number[]> {
+    return Promise.all(requests.map((request) => this.#lendOne(request)));
   }
 
   async #lendOne({ limit, key, units }: BorrowRequest): Promise<number> {
-    const given = units > 0 ? ((await this.#limits.get(limit)?.takeSurplus(key, units)) ?? 0) : 0;
-    this.lent += given;
-    return given;
+    const granted = units > 0 ? ((await this.#limits.get(limit)?.takeSurplus(key, units)) ?? 0) : 0;
+    this.lent += granted;
+    return granted;
   }
 }

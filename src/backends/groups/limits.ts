@@ -1,22 +1,99 @@
 /**
- * The limits that a process has divided among groups, as its own group's buckets.
+ * One limit's bucket in this process's group: what other groups may borrow from it, and when it borrows itself.
  *
- *     burst ┤▒▒▒▒▒▒▒▒  others may steal this
- *           │▒▒▒▒▒▒▒▒
- *      line ┤████████  only its own: below the line it steals, up to the line
- *           │████████
- *         0 ┴────────
+ *          burst ┤▒▒▒▒▒▒▒▒  surplus: other groups may borrow it
+ *                │▒▒▒▒▒▒▒▒
+ *  reserve level ┤████████  own calls only; below it the group borrows, up to the reserve level
+ *                │████████
+ *              0 ┴────────
  *
- * One line for both, so that nothing is stolen twice: what lies above it has flowed in here.
+ * One level serves both, so that nothing is borrowed twice: units above it were refilled here.
  */
 
-/** One group's bucket of a limit. */
-export interface GroupLimit {
+import { type Decision, NEVER } from '../../core/decision.ts';
+
+export interface GroupBucket {
   readonly name: string;
-  /** What it keeps for its own calls, and steals up to. */
+  /** Refill rate: the group's part of the limit's rate. */
+  readonly perMs: number;
+  readonly burst: number;
+  /** The part of the burst that is reserved for the group's own calls. */
   readonly reserveLevel: number;
-  /** Takes up to so many whole units of what is above the line. */
-  takeSurplus(key: string, most: number): number | Promise<number>;
-  /** Units came from elsewhere: they fill it up to the line, and what does not fit is gone. */
-  credit(key: string, units: number): void;
+  /** Called after units were borrowed for a key: waiting calls may try again. */
+  readonly onCapacity?: ((key: string) => void) | undefined;
+}
+
+/** The part of a local or remote backend that holds the tokens. */
+interface TokenStore {
+  readonly isAvailable?: boolean;
+  takeSurplus?(key: string, max: number, keep: number): number | Promise<number>;
+  credit?(key: string, units: number, upTo: number): unknown;
+}
+
+/** What a limit needs of its group. */
+export interface GroupHandle {
+  /** Lets other groups borrow from the limit; returns a function that ends this. */
+  register(limit: GroupLimit): () => void;
+  /** Calls for so many units met a bucket that is low. */
+  recordDemand(limit: GroupLimit, key: string, units: number): void;
+}
+
+/** A bucket below this part of the reserve level is low. A lender is near the level, and could not store what it borrows. */
+const LOW_FRACTION = 0.5;
+
+export class GroupLimit {
+  readonly name: string;
+  readonly reserveLevel: number;
+  readonly #bucket: GroupBucket;
+  readonly #store: TokenStore;
+  readonly #group: GroupHandle;
+  /** Ends lending. */
+  readonly unregister: () => void;
+
+  constructor(store: TokenStore, bucket: GroupBucket, group: GroupHandle) {
+    this.name = bucket.name;
+    this.reserveLevel = bucket.reserveLevel;
+    this.#bucket = bucket;
+    this.#store = store;
+    this.#group = group;
+    this.unregister = group.register(this);
+  }
+
+  /** Takes up to `max` whole units of the surplus. */
+  takeSurplus(key: string, max: number): number | Promise<number> {
+    return this.#store.takeSurplus?.(key, max, this.reserveLevel) ?? 0;
+  }
+
+  /** Adds borrowed units up to the reserve level; the rest is lost. */
+  credit(key: string, units: number): void {
+    const credited = this.#store.credit?.(key, units, this.reserveLevel);
+    const { onCapacity } = this.#bucket;
+    if (credited instanceof Promise) void credited.then(() => onCapacity?.(key));
+    else onCapacity?.(key);
+  }
+
+  /** To be called after each decision. */
+  trackDecision(key: string, cost: number, decision: Decision): void {
+    if (this.isLow(cost, decision)) this.recordDemand(key, cost);
+  }
+
+  /** To be called after `takeUpTo`. */
+  trackTake(key: string, max: number, taken: number): void {
+    const wanted = Math.min(max, this.#bucket.burst);
+    if (taken < wanted) this.recordDemand(key, wanted);
+  }
+
+  /** Whether the bucket is low, as far as the decision shows. */
+  isLow(cost: number, decision: Decision): boolean {
+    const { perMs, reserveLevel } = this.#bucket;
+    if (decision.verdict === 'allow')
+      return cost > 0 && decision.remaining < reserveLevel * LOW_FRACTION;
+    const ms = decision.verdict === 'deny' ? decision.retryAfterMs : decision.waitMs;
+    return ms !== NEVER && cost - ms * perMs < reserveLevel * LOW_FRACTION;
+  }
+
+  /** Borrows nothing while the store is unavailable: the units would be lost. */
+  recordDemand(key: string, units: number): void {
+    if (this.#store.isAvailable !== false) this.#group.recordDemand(this, key, units);
+  }
 }

@@ -1,6 +1,4 @@
-/**
- * A process's place in its group: the group's part of each limit, what others may steal of it, and what it steals itself.
- */
+/** A process's membership in its group: the allotment of each limit, and the state of borrowing and lending. */
 
 import type { Clock, Millis } from '../../core/clock.ts';
 import { ConfigError } from '../../core/errors.ts';
@@ -10,29 +8,30 @@ import type { BackendFactory } from '../backend.ts';
 import { LocalBackend } from '../local/backend.ts';
 import type { RemoteBackendFactory } from '../remote-backend.ts';
 import { type GroupWeight, groupFractions } from './allotments.ts';
-import { type GroupBucket, type GroupHandle, GroupsBackend } from './backend.ts';
+import { GroupsBackend } from './backend.ts';
 import { Borrower, type LenderView } from './borrower.ts';
 import { LocalLender } from './lender.ts';
-import type { GroupLimit } from './limits.ts';
+import type { GroupBucket, GroupHandle, GroupLimit } from './limits.ts';
 import { RemoteGroupsBackend } from './remote-backend.ts';
 import type { BorrowRequest, GroupTransport } from './transport.ts';
 
 export interface ResolvedGroupsOptions {
   readonly self: string;
   readonly groups: ReadonlyMap<string, GroupWeight>;
-  /** What part of its burst a group keeps for its own calls. */
+  /** Fraction of its burst that a group reserves for its own calls. */
   readonly reserve: number;
   readonly deadlineMs: Millis;
-  /** Whether a limit takes the place of one of the same name, as when it is made anew. Default: that is a mistake. */
+  /** Whether a new limit may replace one of the same name, as on a reload. Default: a duplicate name is an error. */
   readonly replaces?: boolean;
 }
 
-/** What a process knows of its groups. */
+/** One process's view of its groups. */
 export interface GroupsView {
-  readonly own: string;
-  /** What part of the limits it has before anybody steals. */
+  /** Name of the process's own group. */
+  readonly self: string;
+  /** Its allotment: fraction of the limits before borrowing. */
   readonly part: number;
-  /** Units that others stole from here, through this process. */
+  /** Units that other groups borrowed through this process. */
   readonly lent: number;
   readonly others: readonly LenderView[];
 }
@@ -50,7 +49,7 @@ export class Group {
     recordDemand: (limit, key, units) => this.#borrower.recordDemand(limit, key, units),
   };
 
-  /** @throws {ConfigError} if more is guaranteed to groups than there is. */
+  /** @throws {ConfigError} if the guaranteed fractions add up to more than 1. */
   constructor(options: ResolvedGroupsOptions, transport: GroupTransport, clock: Clock) {
     const { self, groups, reserve, deadlineMs, replaces = false } = options;
     this.#self = self;
@@ -58,53 +57,55 @@ export class Group {
     this.#fraction = groupFractions(groups).get(self) ?? 0;
     this.#reserve = reserve;
     this.#lender = new LocalLender(this.#limits);
-    const others = [...groups.keys()].filter((name) => name !== self);
-    this.#borrower = new Borrower(transport, clock, { lenders: others, deadlineMs });
+    const lenders = [...groups.keys()].filter((name) => name !== self);
+    this.#borrower = new Borrower(transport, clock, { lenders, deadlineMs });
   }
 
-  /** Limits whose bucket is kept as `within` says: by the group's processes, or by somebody else. */
+  /** A factory for limits whose bucket is held by `inner`; by default, by this process. */
   createFactory(
-    within?: RemoteBackendFactory | BackendFactory,
+    inner?: RemoteBackendFactory | BackendFactory,
   ): RemoteBackendFactory | BackendFactory {
-    return within?.isRemote ? this.createRemoteFactory(within) : this.createLocalFactory(within);
+    return inner?.isRemote ? this.createRemoteFactory(inner) : this.createLocalFactory(inner);
   }
 
-  /** Limits whose bucket the group's processes keep: this one alone, or as `within` says. */
-  createLocalFactory(within?: BackendFactory): BackendFactory {
+  createLocalFactory(innerFactory?: BackendFactory): BackendFactory {
     return {
       isRemote: false,
-      create: (policy, made) => {
-        const own = this.#groupBucketOf(policy);
-        const inner = within ? within.create(own.policy, made) : new LocalBackend(own.policy, made);
-        if (!inner.credit) throw new ConfigError('bucket', 'redis(client) or peers(...)', within);
-        return new GroupsBackend(inner, { ...made, ...own }, this.#handle);
+      create: (policy, context) => {
+        const allotted = this.#allot(policy);
+        const inner = innerFactory
+          ? innerFactory.create(allotted.policy, context)
+          : new LocalBackend(allotted.policy, context);
+        if (!inner.credit)
+          throw new ConfigError('bucket', 'redis(client) or peers(...)', innerFactory);
+        return new GroupsBackend(inner, { ...context, ...allotted }, this.#handle);
       },
     };
   }
 
-  /** Limits whose bucket somebody else keeps for the group. */
-  createRemoteFactory(within: RemoteBackendFactory): RemoteBackendFactory {
+  createRemoteFactory(innerFactory: RemoteBackendFactory): RemoteBackendFactory {
     return {
       isRemote: true,
-      create: (policy, made) => {
-        const own = this.#groupBucketOf(policy);
-        const inner = within.create(own.policy, made);
-        return new RemoteGroupsBackend(inner, own.policy, { ...made, ...own }, this.#handle);
+      create: (policy, context) => {
+        const allotted = this.#allot(policy);
+        const inner = innerFactory.create(allotted.policy, context);
+        const bucket = { ...context, ...allotted };
+        return new RemoteGroupsBackend(inner, allotted.policy, bucket, this.#handle);
       },
     };
   }
 
-  /** What others get of what they want. */
-  lend(wants: readonly BorrowRequest[]): Promise<number[]> {
-    return this.#lender.lend(wants);
+  /** Grants per request. */
+  lend(requests: readonly BorrowRequest[]): Promise<number[]> {
+    return this.#lender.lend(requests);
   }
 
   view(): GroupsView {
     const others = this.#borrower.view();
-    return { own: this.#self, part: this.#fraction, lent: this.#lender.lent, others };
+    return { self: this.#self, part: this.#fraction, lent: this.#lender.lent, others };
   }
 
-  /** Steals no more. */
+  /** Stops borrowing. */
   close(): void {
     this.#borrower.close();
   }
@@ -120,28 +121,30 @@ export class Group {
     };
   }
 
-  /** A bucket with the group's part of the rate and of the burst. */
-  #groupBucketOf(
+  /** A bucket with the group's fraction of rate, burst and debt. */
+  #allot(
     policy: Policy,
   ): { policy: Policy } & Pick<GroupBucket, 'perMs' | 'burst' | 'reserveLevel'> {
-    const [spec] = policy.specs ?? [];
-    if (policy.kind !== 'bucket' || !spec) {
+    const [terms, ...others] = policy.buckets ?? [];
+    if (!terms || others.length > 0) {
       const expected = 'a bucket: only its tokens can be stored and borrowed';
       throw new ConfigError('limit', expected, policy.kind);
     }
-    const [perMs, wholeBurst, maxDebt] = spec.params;
-    const part = this.#fraction;
-    const burst = wholeBurst * part;
-    if (part === 0) {
-      const least = 'above 0, or a `min`: what it borrows needs a bucket, too';
-      throw new ConfigError(`groups.${this.#self}.weight`, least, 0);
+    const { perMs, burst: wholeBurst, maxDebt } = terms;
+    const fraction = this.#fraction;
+    const burst = wholeBurst * fraction;
+    if (fraction === 0) {
+      const expected = 'above 0, or a `min`: a group needs a bucket to borrow into';
+      throw new ConfigError(`groups.${this.#self}.weight`, expected, 0);
     }
     if (burst < 1) {
-      const least = `at least ${Math.ceil(1 / part)}, so that group ${this.#self} has one token of it`;
-      throw new ConfigError('limit.bucket.burst', least, wholeBurst);
+      const least = Math.ceil(1 / fraction);
+      const expected = `at least ${least}, so that group ${this.#self} has one token of it`;
+      throw new ConfigError('limit.bucket.burst', expected, wholeBurst);
     }
-    const debt = maxDebt === Infinity ? {} : { maxDebt: maxDebt * part };
-    const own = bucket({ rate: perMs * 1000 * part, burst, ...debt });
-    return { policy: own, perMs: perMs * part, burst, reserveLevel: burst * this.#reserve };
+    const debt = maxDebt === Infinity ? {} : { maxDebt: maxDebt * fraction };
+    const allotted = bucket({ rate: perMs * 1000 * fraction, burst, ...debt });
+    const reserveLevel = burst * this.#reserve;
+    return { policy: allotted, perMs: perMs * fraction, burst, reserveLevel };
   }
 }

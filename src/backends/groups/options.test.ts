@@ -8,7 +8,7 @@ import type { RemoteLimiter } from '../../limiter/async-limiter.ts';
 import { limiter } from '../../limiter/limiter.ts';
 import type { Limiter } from '../../limiter/sync-limiter.ts';
 import type { Limit } from '../../policies/limit.ts';
-import { overshootOf } from '../../simulator/groups/figures.ts';
+import { overshootOf } from '../../simulator/overshoot.ts';
 import { VirtualClock } from '../../testing/virtual-clock.ts';
 import type { BackendFactory } from '../backend.ts';
 import { MemoryHub } from '../peers/memory-transport.ts';
@@ -27,44 +27,44 @@ afterEach(async () => {
   for (const end of ends.splice(0).reverse()) await end();
 });
 
-/** Groups that reach each other in so long, there and back. */
+/** Groups with a given round-trip time between them. */
 function world(
   rttMs: number | readonly [there: number, back: number],
-  more: Partial<GroupsOptions> = {},
+  options: Partial<GroupsOptions> = {},
   names: readonly string[] = ['a', 'b'],
 ) {
   const clock = new VirtualClock(1_000_000);
-  const places = new Map<string, GroupsMembership>();
+  const members = new Map<string, GroupsMembership>();
   const sleep = (ms: number): Promise<void> =>
     new Promise((wake) => {
       clock.wakeAt(clock.now() + ms, wake);
     });
-  const wanted: (readonly BorrowRequest[])[] = [];
+  const sent: (readonly BorrowRequest[])[] = [];
   const [there, back] = typeof rttMs === 'number' ? [rttMs / 2, rttMs / 2] : rttMs;
   const transport: GroupTransport = {
-    async borrow(to, wants) {
-      wanted.push(wants);
+    async borrow(to, requests) {
+      sent.push(requests);
       await sleep(there);
-      const given = (await places.get(to)?.lend(wants)) ?? [];
+      const grants = (await members.get(to)?.lend(requests)) ?? [];
       await sleep(back);
-      return given;
+      return grants;
     },
   };
-  const start = (own: string, limit = LIMIT) => {
-    const claims = more.groups ?? Object.fromEntries(names.map((name) => [name, {}]));
-    const place = groups({ clock, transport, ...more, self: own, groups: claims });
-    places.set(own, place);
-    return { place, api: limiter({ name: 'api', limit, backend: place, clock }) };
+  const start = (self: string, limit = LIMIT) => {
+    const weights = options.groups ?? Object.fromEntries(names.map((name) => [name, {}]));
+    const group = groups({ clock, transport, ...options, self, groups: weights });
+    members.set(self, group);
+    return { group, api: limiter({ name: 'api', limit, backend: group, clock }) };
   };
-  return { clock, start, wanted };
+  return { clock, start, sent };
 }
 
-/** How many calls go through at once. */
+/** Checks until the first refusal; returns the allowed calls. */
 const takeAll = (api: Limiter): number => {
   for (let got = 0; ; got++) if (api.check('k').verdict !== 'allow') return got;
 };
 
-/** The same, and so many more are asked for as a theft may bring. */
+/** The same, with more refused calls: demand for a loan. */
 const takeAllAndMore = (api: Limiter, more = 10): number => {
   const got = takeAll(api);
   for (let n = 0; n < more; n++) api.check('k');
@@ -72,26 +72,26 @@ const takeAllAndMore = (api: Limiter, more = 10): number => {
 };
 
 describe('groups', () => {
-  test('each has its part by weight, at once', () => {
+  test('each group has its allotment by weight from the start', () => {
     const { start } = world(100, { groups: { a: { weight: 3 }, b: { weight: 1 } } });
     const [a, b] = [start('a'), start('b')];
-    expect([a.place.view().part, b.place.view().part]).toEqual([0.75, 0.25]);
+    expect([a.group.view().part, b.group.view().part]).toEqual([0.75, 0.25]);
     expect([takeAll(a.api), takeAll(b.api)]).toEqual([15, 5]);
   });
 
-  test('who is empty steals what the other has above what it keeps, and it is there for who asks next', async () => {
+  test('an empty group borrows the surplus above the reserve level, for its next calls', async () => {
     const { clock, start } = world(100);
     const [a, b] = [start('a'), start('b')];
     expect(takeAllAndMore(a.api)).toBe(10);
     await clock.advanceAsync(150);
-    expect(b.api.inspect('k').remaining).toBe(5); // it kept half
-    const { lent } = b.place.view();
+    expect(b.api.inspect('k').remaining).toBe(5); // half is reserved
+    const { lent } = b.group.view();
     expect(lent).toBeGreaterThanOrEqual(5);
-    expect(a.place.view().others).toMatchObject([{ group: 'b', borrowed: lent, failures: 0 }]);
+    expect(a.group.view().others).toMatchObject([{ group: 'b', borrowed: lent, failures: 0 }]);
     expect(takeAll(a.api)).toBeGreaterThanOrEqual(5);
   });
 
-  test('who waits in line is let in when something was stolen for it', async () => {
+  test('a waiting call gets its permit when units were borrowed for its key', async () => {
     const { clock, start } = world(40, {}, ['a', 'b', 'c']);
     const [a] = [
       start('a', { bucket: { rate: 0.03, burst: 30 } }),
@@ -107,33 +107,33 @@ describe('groups', () => {
       waitedMs = clock.now() - since;
     });
     await clock.advanceAsync(5000);
-    expect(waitedMs).toBeLessThan(1200); // its own next token would be there in 100 seconds
+    expect(waitedMs).toBeLessThan(1200); // the next own token would come after 100 s
   });
 
-  test('what is on its way can be too much for a moment, by no more than the bound', async () => {
+  test('units in flight cause overshoot within the bound', async () => {
     const { clock, start } = world(400, { deadline: 500 });
     const [a, b] = [
       start('a', { bucket: { rate: 100, burst: 20 } }),
       start('b', { bucket: { rate: 100, burst: 20 } }),
     ];
     expect(takeAllAndMore(a.api)).toBe(10);
-    await clock.advanceAsync(415); // both are full again, and what was stolen has yet to come
+    await clock.advanceAsync(415); // both are full again, and the loan is still in flight
     let got = takeAll(a.api) + takeAll(b.api);
     expect(got).toBe(20);
     await clock.advanceAsync(10);
     got += takeAll(a.api);
-    const excess = got - 20 - (100 * 10) / 1000;
-    expect(excess).toBeGreaterThan(3);
-    expect(excess).toBeLessThan((100 * 500) / 1000);
+    const overshoot = got - 20 - (100 * 10) / 1000;
+    expect(overshoot).toBeGreaterThan(3);
+    expect(overshoot).toBeLessThan((100 * 500) / 1000);
   });
 
-  test('nothing is stolen twice, so what is on its way cannot pile up', async () => {
+  test('nothing is borrowed twice, so units in flight do not accumulate', async () => {
     const { clock, start } = world([0, 480], { deadline: 500 });
     const limit: Limit = { bucket: { rate: 100, burst: 100 } };
     const apis = [start('a', limit).api, start('b', limit).api];
     for (const api of apis) takeAll(api);
     for (let n = 0; n < 2000; n++) {
-      // Too dear by a hair, again and again: both steal, nobody spends.
+      // A cost just above the level, repeatedly: both borrow, none spends.
       for (const api of apis) if (api.inspect('k').remaining < 50) api.check('k', 50);
       await clock.advanceAsync(5);
     }
@@ -146,53 +146,53 @@ describe('groups', () => {
   });
 
   test.each([
-    ['can never be', 100],
-    ['finds more than is kept and yet too little', 9],
-  ])('nothing is stolen for a call that %s: it would not fit', async (_, cost) => {
-    const { clock, start, wanted } = world(20);
+    ['has a cost above the burst', 100],
+    ['finds more than the reserve, but too little', 9],
+  ])('nothing is borrowed for a call that %s', async (_, cost) => {
+    const { clock, start, sent } = world(20);
     const [a] = [start('a'), start('b')];
     a.api.check('k', 2);
     a.api.check('k', cost);
     await clock.advanceAsync(100);
-    expect(wanted).toEqual([]);
+    expect(sent).toEqual([]);
   });
 
-  test('what comes after the deadline is nobody’s', async () => {
+  test('a loan that arrives after the deadline is lost', async () => {
     const { clock, start } = world(600, { deadline: 500 });
     const [a] = [start('a'), start('b')];
     takeAll(a.api);
     await clock.advanceAsync(700);
-    expect(a.place.view().others).toMatchObject([
-      { borrowed: 0, failures: 1, reason: 'it took longer than 500 ms' },
+    expect(a.group.view().others).toMatchObject([
+      { borrowed: 0, failures: 1, reason: 'no reply within 500 ms' },
     ]);
   });
 
-  test('who cannot be reached is asked less and less, and at least every second', async () => {
-    const { clock, start, wanted } = world(20);
-    const a = start('a'); // the other one never came
+  test('requests to an unavailable lender back off, down to one per second', async () => {
+    const { clock, start, sent } = world(20);
+    const a = start('a'); // the other group never starts
     for (let n = 0; n < 600; n++) {
       takeAll(a.api);
       await clock.advanceAsync(100);
     }
-    expect(wanted.length).toBeGreaterThan(55);
-    expect(wanted.length).toBeLessThan(75);
+    expect(sent.length).toBeGreaterThan(55);
+    expect(sent.length).toBeLessThan(75);
   });
 
-  test('many keys are stolen for in one request, and not more than are bounded', async () => {
-    const { clock, start, wanted } = world(100);
+  test('demand of many keys is sent in one request, with at most 1000 keys', async () => {
+    const { clock, start, sent } = world(100);
     const [a] = [start('a'), start('b')];
     for (let n = 0; n < 1500; n++) a.api.takeUpTo(`k${n}`, Infinity);
     for (let n = 0; n < 1500; n++) a.api.takeUpTo(`k${n}`, Infinity);
     await clock.advanceAsync(30);
-    expect(wanted).toHaveLength(1);
-    expect(wanted[0]).toHaveLength(1000);
+    expect(sent).toHaveLength(1);
+    expect(sent[0]).toHaveLength(1000);
   });
 
   test.each([
     [{ self: 'c' }, '`self` to be one of the groups: a, b, got "c"'],
     [{ groups: { a: {} } }, '`groups` to be 2 to 100 groups by name'],
     [{ groups: { a: { weight: -1 }, b: {} } }, '`groups.a.weight`'],
-    [{ groups: { a: { min: 0.7 }, b: { min: 0.7 } } }, 'guaranteed at most 1'],
+    [{ groups: { a: { min: 0.7 }, b: { min: 0.7 } } }, '`min` add up to at most 1'],
     [
       { groups: { a: {}, b: { at: 'us:7614' } } },
       '`groups.b.at` to be an address such as https://us.internal:7614',
@@ -213,29 +213,29 @@ describe('groups', () => {
         '`key` to be a secret of at least 16 characters, in ASCII and without spaces around it',
       ],
     ),
-    [{ transport: undefined, key: KEY }, '`groups.b.at` to be where it can be reached'],
+    [{ transport: undefined, key: KEY }, '`groups.b.at` to be the base URL of the group'],
     [{ reserve: 2 }, '`reserve`'],
     [{ listen: { port: -1 }, key: KEY }, '`listen.port`'],
     [{ colour: 'red' }, '`colour`'],
-  ])('%o makes no sense', (wrong, expected) => {
+  ])('%o is refused', (wrong, expected) => {
     const transport: GroupTransport = { borrow: async () => [] };
-    const setting = { self: 'a', groups: TWO, transport, ...wrong } as GroupsOptions;
-    expect(() => groups(setting)).toThrow(expected);
+    const options = { self: 'a', groups: TWO, transport, ...wrong } as GroupsOptions;
+    expect(() => groups(options)).toThrow(expected);
   });
 
-  test('a secret address is not shown', () => {
+  test('an error about an address does not show its password', () => {
     const wrong = { a: {}, b: { at: 'http://user:secret@us' } };
-    let told = '';
+    let message = '';
     try {
       groups({ self: 'a', groups: wrong, key: KEY });
     } catch (error) {
-      told = String(error);
+      message = String(error);
     }
-    expect(told).toContain('groups.b.at');
-    expect(told).not.toContain('secret@');
+    expect(message).toContain('groups.b.at');
+    expect(message).not.toContain('secret@');
   });
 
-  test('only buckets can be divided, and each group needs a token', () => {
+  test('only token buckets can be divided, and each group needs one token', () => {
     const { start } = world(10);
     expect(() => start('a', { spacing: { every: '1s' } })).toThrow('a bucket');
     expect(() => start('a', { bucket: { rate: 5, burst: 1 } })).toThrow(
@@ -243,33 +243,33 @@ describe('groups', () => {
     );
   });
 
-  test('a group without any part has no bucket to steal into', () => {
+  test('a group without an allotment is refused: it has no bucket to borrow into', () => {
     const { start } = world(10, { groups: { a: { weight: 0 }, b: {} } });
     expect(() => start('a')).toThrow('`groups.a.weight` to be above 0');
   });
 
-  test('a pool keeps no bucket for a group', () => {
+  test('a backend without credit() cannot hold the bucket of a group', () => {
     const local = { isRemote: false, create: () => ({}) } as unknown as BackendFactory;
     const transport: GroupTransport = { borrow: async () => [] };
-    const place = groups({ self: 'a', groups: TWO, transport, bucket: local });
-    expect(() => limiter({ name: 'api', limit: LIMIT, backend: place })).toThrow(
+    const group = groups({ self: 'a', groups: TWO, transport, bucket: local });
+    expect(() => limiter({ name: 'api', limit: LIMIT, backend: group })).toThrow(
       '`bucket` to be redis(client) or peers(...)',
     );
   });
 
-  test('a door that never answers is given up, and tried again', async () => {
+  test('a transport that never replies times out, and is tried again', async () => {
     const clock = new VirtualClock(1_000_000);
     const borrow = () => new Promise<number[]>(() => {});
-    const place = groups({ self: 'a', groups: TWO, transport: { borrow }, clock, deadline: 500 });
-    const api = limiter({ name: 'api', limit: LIMIT, backend: place, clock });
+    const group = groups({ self: 'a', groups: TWO, transport: { borrow }, clock, deadline: 500 });
+    const api = limiter({ name: 'api', limit: LIMIT, backend: group, clock });
     for (let n = 0; n < 300; n++) {
       takeAll(api);
       await clock.advanceAsync(100);
     }
-    const [{ requests, failures, reason }] = place.view().others;
+    const [{ requests, failures, reason }] = group.view().others;
     expect(requests).toBeGreaterThan(15);
     expect(failures).toBeGreaterThanOrEqual(requests - 1);
-    expect(reason).toBe('it took longer than 500 ms');
+    expect(reason).toBe('no reply within 500 ms');
   });
 
   test.each([
@@ -279,52 +279,52 @@ describe('groups', () => {
     [['5'], 0],
     [[], 0],
     [undefined, 0],
-  ])('a door that says %o gets %i into the bucket', async (said, expected) => {
+  ])('a transport that replies %o credits %i units', async (reply, expected) => {
     const clock = new VirtualClock(1_000_000);
-    const borrow = async () => said as number[];
-    const place = groups({ self: 'a', groups: TWO, transport: { borrow }, clock });
+    const borrow = async () => reply as number[];
+    const group = groups({ self: 'a', groups: TWO, transport: { borrow }, clock });
     const limit: Limit = { bucket: { rate: 0.001, burst: 20 } };
-    const api = limiter({ name: 'api', limit, backend: place, clock });
+    const api = limiter({ name: 'api', limit, backend: group, clock });
     takeAllAndMore(api);
     await clock.advanceAsync(25);
-    expect(place.view().others[0].borrowed).toBe(expected);
+    expect(group.view().others[0].borrowed).toBe(expected);
     expect(api.inspect('k').remaining).toBe(expected);
   });
 
-  test('two limits of one name would be mixed up', () => {
+  test('two limits of the same name are refused', () => {
     const { start } = world(10);
-    const { place } = start('a');
-    expect(() => limiter({ name: 'api', limit: LIMIT, backend: place as never })).toThrow(
+    const { group } = start('a');
+    expect(() => limiter({ name: 'api', limit: LIMIT, backend: group as never })).toThrow(
       '`name` to be different',
     );
   });
 });
 
-test('peers keep a group’s bucket: what one of them gave is gone for all of them', async () => {
+test('groups over peers: a loan by one node is gone for all nodes of the group', async () => {
   const clock = new VirtualClock(1_000_000);
   const hub = new MemoryHub({ clock, delayMs: [1, 1] });
-  const places = new Map<string, GroupsMembership>();
+  const members = new Map<string, GroupsMembership>();
   const transport: GroupTransport = {
-    borrow: async (to, wants) => (await places.get(to)?.lend(wants)) ?? [],
+    borrow: async (to, requests) => (await members.get(to)?.lend(requests)) ?? [],
   };
   const limit: Limit = { bucket: { rate: 0.001, burst: 40 } };
-  const start = (own: string, node: string) => {
-    const bucket = own === 'a' ? {} : { bucket: peers({ transport: hub.transport(node), clock }) };
-    const place = groups({ self: own, groups: TWO, transport, clock, ...bucket });
-    return { place, api: limiter({ name: 'api', limit, backend: place, clock }) };
+  const start = (self: string, node: string) => {
+    const bucket = self === 'a' ? {} : { bucket: peers({ transport: hub.transport(node), clock }) };
+    const group = groups({ self, groups: TWO, transport, clock, ...bucket });
+    return { group, api: limiter({ name: 'api', limit, backend: group, clock }) };
   };
   const [one, two, borrower] = [start('b', 'one'), start('b', 'two'), start('a', '')];
-  places.set('b', one.place);
+  members.set('b', one.group);
   await clock.advanceAsync(2000);
   one.api.check('k');
   await clock.advanceAsync(200);
   expect(takeAllAndMore(borrower.api)).toBe(20);
   await clock.advanceAsync(200);
-  expect(takeAll(borrower.api)).toBe(9); // what was there above the half that is kept
+  expect(takeAll(borrower.api)).toBe(9); // the surplus above the reserved half
   expect([one, two].map(({ api }) => api.inspect('k').remaining)).toEqual([10, 10]);
 });
 
-test('peers that keep a group’s bucket use all that was stolen for it, and no more', async () => {
+test('groups over peers: the fleet uses all borrowed units, and no more', async () => {
   const clock = new VirtualClock(1_000_000);
   const random = seededRandom(7);
   const sleep = (ms: number): Promise<void> =>
@@ -333,103 +333,106 @@ test('peers that keep a group’s bucket use all that was stolen for it, and no 
     });
   const fleets = new Map<string, GroupsMembership[]>();
   const transport: GroupTransport = {
-    async borrow(to, wants) {
+    async borrow(to, requests) {
       await sleep(40);
-      const places = fleets.get(to) ?? [];
-      const given = await places[Math.floor(random() * places.length)].lend(wants);
+      const members = fleets.get(to) ?? [];
+      const grants = await members[Math.floor(random() * members.length)].lend(requests);
       await sleep(40);
-      return given;
+      return grants;
     },
   };
-  const known = { eu: {}, us: {}, ap: {} };
+  const regions = { eu: {}, us: {}, ap: {} };
   const rate = 300;
   const limit: Limit = { bucket: { rate, burst: rate } };
   const LOADS = { eu: 400, us: 10, ap: 10 };
-  const callers = Object.entries(LOADS).flatMap(([own, load]) => {
+  const callers = Object.entries(LOADS).flatMap(([self, load]) => {
     const hub = new MemoryHub({ clock, delayMs: [1, 1] });
     const members = ['one', 'two', 'three'].map((node, n) => {
       const bucket = peers({ transport: hub.transport(node), clock, random: seededRandom(n) });
-      const place = groups({ self: own, groups: known, transport, clock, bucket });
-      const api = limiter({ name: 'api', limit, backend: place, clock });
-      return { place, api, load: load / 3, next: 0 };
+      const group = groups({ self, groups: regions, transport, clock, bucket });
+      const api = limiter({ name: 'api', limit, backend: group, clock });
+      return { group, api, load: load / 3, next: 0 };
     });
     fleets.set(
-      own,
-      members.map(({ place }) => place),
+      self,
+      members.map(({ group }) => group),
     );
     return members;
   });
   await clock.advanceAsync(2000);
   const startAt = clock.now();
-  const began: number[] = [];
+  const admitted: number[] = [];
   for (;;) {
     const next = callers.reduce((one, other) => (other.next < one.next ? other : one));
     if (next.next > 10_000) break;
     await clock.advanceAsync(Math.max(0, startAt + next.next - clock.now()));
-    if (next.api.check('all').verdict === 'allow') began.push(next.next);
+    if (next.api.check('all').verdict === 'allow') admitted.push(next.next);
     next.next += (-Math.log(1 - random()) * 1000) / next.load;
   }
-  const used = began.filter((at) => at >= 4000).length / (6 * rate);
-  expect(used).toBeGreaterThan(0.96);
-  expect(used).toBeLessThan(1.04);
-  expect(overshootOf(began, rate, rate)).toBeLessThan(rate * 0.5);
+  const utilisation = admitted.filter((at) => at >= 4000).length / (6 * rate);
+  expect(utilisation).toBeGreaterThan(0.96);
+  expect(utilisation).toBeLessThan(1.04);
+  expect(overshootOf(admitted, rate, rate)).toBeLessThan(rate * 0.5);
 });
 
 describe('groups over HTTP', () => {
-  const until = async (isSo: () => boolean | Promise<boolean>, within = 5000): Promise<void> => {
-    const end = Date.now() + within;
-    while (!(await isSo())) {
-      if (Date.now() > end) throw new Error(`not so within ${within} ms: ${isSo}`);
+  const until = async (
+    condition: () => boolean | Promise<boolean>,
+    timeoutMs = 5000,
+  ): Promise<void> => {
+    const end = Date.now() + timeoutMs;
+    while (!(await condition())) {
+      if (Date.now() > end) throw new Error(`not true within ${timeoutMs} ms: ${condition}`);
       await new Promise((done) => setTimeout(done, 5));
     }
   };
-  const freeze: Limit = { bucket: { rate: 0.001, burst: 20 } };
+  const noRefill: Limit = { bucket: { rate: 0.001, burst: 20 } };
 
-  /** How two groups reach each other. */
-  async function groupSettings(keys: readonly [string, string] = [KEY, KEY]) {
+  /** Options of two groups that reach each other. */
+  async function groupOptions(keys: readonly [string, string] = [KEY, KEY]) {
     const ports = [await freePort(), await freePort()];
     const at = ports.map((port) => `http://127.0.0.1:${port}`);
     return ['a', 'b'].map((self, n) => ({
-      deadline: '5s', // what is lost on a busy machine would be nobody's
+      deadline: '5s', // on a busy machine a shorter one would lose loans
       ...{ self, key: keys[n], listen: { port: ports[n] } },
       groups: { a: n === 0 ? {} : { at: at[0] }, b: n === 1 ? {} : { at: at[1] } },
     }));
   }
 
-  /** Both in this process. */
+  /** Both groups in this process. */
   async function pair(keys?: readonly [string, string]) {
-    return (await groupSettings(keys)).map((setting) => {
-      const place = groups(setting);
-      ends.push(() => place.close());
-      const at = `http://127.0.0.1:${setting.listen.port}`;
-      return { place, at, api: limiter({ name: 'api', limit: freeze, backend: place }) };
+    return (await groupOptions(keys)).map((options) => {
+      const group = groups(options);
+      ends.push(() => group.close());
+      const at = `http://127.0.0.1:${options.listen.port}`;
+      return { group, at, api: limiter({ name: 'api', limit: noRefill, backend: group }) };
     });
   }
 
-  test('steal from each other', async () => {
+  test('borrow from each other', async () => {
     const [a, b] = await pair();
-    expect(await a.place.listening).toBe(a.at);
-    await b.place.listening;
+    expect(await a.group.listening).toBe(a.at);
+    await b.group.listening;
     expect(takeAllAndMore(a.api)).toBe(10);
-    await until(() => a.place.view().others[0].borrowed === 5);
+    await until(() => a.group.view().others[0].borrowed === 5);
     expect(takeAll(a.api)).toBe(5);
     expect(takeAll(b.api)).toBe(5);
   });
 
-  test('give nothing to who does not know the key', async () => {
+  test('lend nothing to a group with another key', async () => {
     const [a, b] = await pair([KEY, `${KEY}, another`]);
-    await b.place.listening;
+    await b.group.listening;
     takeAll(a.api);
-    await until(() => a.place.view().others[0].failures > 0);
-    expect(a.place.view().others[0].reason).toMatch(/says 401: .*the key is another/);
-    expect(b.place.view().lent).toBe(0);
+    await until(() => a.group.view().others[0].failures > 0);
+    expect(a.group.view().others[0].reason).toMatch(/replied 401: .*wrong key/);
+    expect(b.group.view().lent).toBe(0);
     expect(b.api.inspect('k').remaining).toBe(10);
   });
 
-  test('say what is wrong with a request, and give nothing for it', async () => {
-    const [{ place, at }] = await pair();
-    await place.listening;
-    const ask = async (
+  test('reply with the reason to an invalid request, and lend nothing', async () => {
+    const [{ group, at }] = await pair();
+    await group.listening;
+    const post = async (
       body: string,
       headers = { authorization: `Bearer ${KEY}` },
       path = '/borrow',
@@ -437,9 +440,9 @@ describe('groups over HTTP', () => {
       const response = await fetch(`${at}${path}`, { method: 'POST', body, headers });
       return [response.status, await response.text()];
     };
-    expect(await ask('{"wants":[["api","k",3]]}')).toEqual([200, '{"given":[3]}']);
-    expect(await ask('{"wants":[["other","k",3]]}')).toEqual([200, '{"given":[0]}']);
-    expect(await ask('{"wants":[["api","k",-3]]}')).toEqual([200, '{"given":[0]}']);
+    expect(await post('{"wants":[["api","k",3]]}')).toEqual([200, '{"given":[3]}']);
+    expect(await post('{"wants":[["other","k",3]]}')).toEqual([200, '{"given":[0]}']);
+    expect(await post('{"wants":[["api","k",-3]]}')).toEqual([200, '{"given":[0]}']);
     for (const body of [
       '',
       '{',
@@ -448,42 +451,42 @@ describe('groups over HTTP', () => {
       '{"wants":[1]}',
       '{"wants":[["api","k",1.5]]}',
     ]) {
-      expect([body, (await ask(body))[0]]).toEqual([body, 400]);
+      expect([body, (await post(body))[0]]).toEqual([body, 400]);
     }
     const many = JSON.stringify({ wants: Array.from({ length: 1001 }, () => ['api', 'k', 1]) });
-    expect((await ask(many))[0]).toBe(400);
-    expect((await ask('{}', { authorization: '' }))[0]).toBe(401);
-    expect((await ask('{}', undefined, '/other'))[0]).toBe(404);
-    await expect(ask('x'.repeat(1_100_000))).rejects.toThrow();
-    expect(place.view().lent).toBe(3);
+    expect((await post(many))[0]).toBe(400);
+    expect((await post('{}', { authorization: '' }))[0]).toBe(401);
+    expect((await post('{}', undefined, '/other'))[0]).toBe(404);
+    await expect(post('x'.repeat(1_100_000))).rejects.toThrow();
+    expect(group.view().lent).toBe(3);
   });
 
-  test('the next address is tried when one does not answer', async () => {
+  test('try the next address after a failure', async () => {
     const [a] = await pair();
-    const nobody = `http://127.0.0.1:${await freePort()}`;
-    await a.place.listening;
-    const c = groups({ self: 'b', groups: { a: { at: [nobody, a.at] }, b: {} }, key: KEY });
+    const unused = `http://127.0.0.1:${await freePort()}`;
+    await a.group.listening;
+    const c = groups({ self: 'b', groups: { a: { at: [unused, a.at] }, b: {} }, key: KEY });
     ends.push(() => c.close());
-    takeAll(limiter({ name: 'api', limit: freeze, backend: c }));
+    takeAll(limiter({ name: 'api', limit: noRefill, backend: c }));
     await until(() => c.view().others[0].failures > 0);
-    const api = limiter({ name: 'other', limit: freeze, backend: c });
+    const api = limiter({ name: 'other', limit: noRefill, backend: c });
     await until(() => {
       takeAll(api);
       return c.view().others[0].reason === undefined;
     });
   });
 
-  test('a key too long for a request keeps no other from being stolen for', async () => {
+  test('leave out a key that is too long, and borrow for the rest', async () => {
     const [a, b] = await pair();
-    await b.place.listening;
+    await b.group.listening;
     a.api.takeUpTo('x'.repeat(1_100_000), Infinity);
     a.api.takeUpTo('x'.repeat(1_100_000), Infinity);
     takeAllAndMore(a.api);
-    await until(() => a.place.view().others[0].borrowed > 0);
-    expect(a.place.view().others[0].failures).toBe(0);
+    await until(() => a.group.view().others[0].borrowed > 0);
+    expect(a.group.view().others[0].failures).toBe(0);
   });
 
-  test('one that hangs has taken too long', async () => {
+  test('a server that never replies times out', async () => {
     const server = createServer(() => {});
     await new Promise<void>((done) => server.listen(0, '127.0.0.1', done));
     ends.push(
@@ -497,29 +500,29 @@ describe('groups over HTTP', () => {
       deadlineMs: 50,
     });
     ends.push(() => transport.close());
-    await expect(transport.borrow('b', [])).rejects.toThrow('it took longer than 50 ms');
+    await expect(transport.borrow('b', [])).rejects.toThrow('no reply within 50 ms');
   });
 
-  test('a group may be under a path, and what else is there is no group', async () => {
-    const asked: unknown[] = [];
+  test('keep the path of an address, and refuse a reply without grants', async () => {
+    const paths: unknown[] = [];
     const server = createServer((request, response) => {
-      asked.push(request.url);
-      response.end('{"welcome": true}');
+      paths.push(request.url);
+      response.end('{"ok": true}');
     });
     await new Promise<void>((done) => server.listen(0, '127.0.0.1', done));
     ends.push(() => server.close());
     const at = `http://127.0.0.1:${(server.address() as AddressInfo).port}/throttle/`;
-    const place = groups({ self: 'a', groups: { a: {}, b: { at } }, key: KEY, deadline: '5s' });
-    ends.push(() => place.close());
-    takeAllAndMore(limiter({ name: 'api', limit: freeze, backend: place }));
-    await until(() => place.view().others[0].failures > 0);
-    expect(asked[0]).toBe('/throttle/borrow');
-    expect(place.view().others[0].reason).toBe('an answer without `given`');
+    const group = groups({ self: 'a', groups: { a: {}, b: { at } }, key: KEY, deadline: '5s' });
+    ends.push(() => group.close());
+    takeAllAndMore(limiter({ name: 'api', limit: noRefill, backend: group }));
+    await until(() => group.view().others[0].failures > 0);
+    expect(paths[0]).toBe('/throttle/borrow');
+    expect(group.view().others[0].reason).toBe('expected a reply with `given`');
   });
 
-  test('a port that is taken is told', async () => {
+  test('a port in use rejects `listening` and causes a warning', async () => {
     const [a] = await pair();
-    await a.place.listening;
+    await a.group.listening;
     const port = Number(new URL(a.at).port);
     const late = groups({
       self: 'a',
@@ -527,43 +530,43 @@ describe('groups over HTTP', () => {
       key: KEY,
       listen: { port },
     });
-    const warned = new Promise<Error>((hear) => process.once('warning', hear));
+    const warned = new Promise<Error>((resolve) => process.once('warning', resolve));
     await expect(late.listening).rejects.toThrow('EADDRINUSE');
-    expect((await warned).message).toMatch(/others cannot borrow from a here: .*EADDRINUSE/);
+    expect((await warned).message).toMatch(/groups: a cannot lend here: .*EADDRINUSE/);
     await late.close();
   });
 
-  describe.skipIf(redisServer() === undefined)('with a Redis for each group', () => {
-    test('all processes of a group spend what one of them stole', async () => {
+  describe.skipIf(redisServer() === undefined)('with a Redis per group', () => {
+    test('all processes of a group spend what one of them borrowed', async () => {
       const servers: Service[] = [await startRedis(), await startRedis()];
       const clients: RedisConnection[] = [];
       const client = async (n: number) => {
-        const own = await nodeRedis(servers[n].port);
-        clients.push(own);
-        return redis(own.client);
+        const connection = await nodeRedis(servers[n].port);
+        clients.push(connection);
+        return redis(connection.client);
       };
       ends.push(async () => {
         for (const { disconnect } of clients) disconnect();
         for (const server of servers) await server.stop();
       });
       const [a, b] = await Promise.all(
-        (await groupSettings()).map(async (setting, n) => {
-          const place = groups({ ...setting, bucket: await client(n) });
-          ends.push(() => place.close());
-          return { place, api: limiter({ name: 'api', limit: freeze, backend: place }) };
+        (await groupOptions()).map(async (options, n) => {
+          const group = groups({ ...options, bucket: await client(n) });
+          ends.push(() => group.close());
+          return { group, api: limiter({ name: 'api', limit: noRefill, backend: group }) };
         }),
       );
-      await Promise.all([a.place.listening, b.place.listening]);
+      await Promise.all([a.group.listening, b.group.listening]);
       const all = async (api: RemoteLimiter): Promise<number> => {
         for (let got = 0; ; got++) if ((await api.check('k')).verdict !== 'allow') return got;
       };
       expect(await a.api.takeUpTo('k', Infinity)).toBe(10);
-      expect(await a.api.takeUpTo('k', Infinity)).toBe(0); // and wants as much as fits
+      expect(await a.api.takeUpTo('k', Infinity)).toBe(0); // demand for the whole reserve
       await until(async () => (await a.api.inspect('k'))?.remaining === 5);
       const at = { a: {}, b: { at: 'http://127.0.0.1:1' } };
-      const fellow = groups({ self: 'a', groups: at, key: KEY, bucket: await client(0) });
-      ends.push(() => fellow.close());
-      const api = limiter({ name: 'api', limit: freeze, backend: fellow });
+      const second = groups({ self: 'a', groups: at, key: KEY, bucket: await client(0) });
+      ends.push(() => second.close());
+      const api = limiter({ name: 'api', limit: noRefill, backend: second });
       expect((await api.inspect('k'))?.remaining).toBe(5);
       expect(await all(api)).toBe(5);
       expect(await all(b.api)).toBe(5);

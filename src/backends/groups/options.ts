@@ -1,16 +1,16 @@
 /**
- * `share: groups({...})`: a limit over regions far apart.
+ * `backend: groups({...})`: one limit over distant regions.
  *
  *     const regions = groups({
- *       own: 'eu',
+ *       self: 'eu',
  *       groups: { eu: { weight: 2 }, us: { at: 'https://us.internal:7614' }, ap: { at: 'https://ap.internal:7614' } },
  *       key: process.env.GROUPS_KEY,
  *       listen: { port: 7614 },
  *     });
- *     const api = limiter({ name: 'api', limit: { bucket: { rate: '300/s' } }, share: regions });
+ *     const api = limiter({ name: 'api', limit: { bucket: { rate: '300/s' } }, backend: regions });
  *
- * Each group has its part of the limit in a bucket of its own, and calls are decided there. A busy group steals from
- * quieter ones what they do not need.
+ * Each group has its allotment of the limit in its own bucket, and decides there. A busy group borrows the surplus of idle
+ * ones.
  */
 
 import { type Clock, isClock, systemClock } from '../../core/clock.ts';
@@ -30,90 +30,89 @@ import {
 import { Group, type GroupsView, type ResolvedGroupsOptions } from './membership.ts';
 import type { BorrowRequest, GroupTransport } from './transport.ts';
 
-/** One of the groups. */
 export interface GroupOptions {
-  /** How much of the limit compared to others. Default 1. */
+  /** Relative to the weights of the other groups. Default 1. */
   readonly weight?: number;
-  /** At least this part of the limit, from 0 to 1. Default 0. */
+  /** Guaranteed fraction of the limit, from 0 to 1. Default 0. */
   readonly min?: number;
-  /** Where its processes can be reached: any of them, or what stands before them. Not for the own one. */
+  /** Base URLs of its processes, or of their load balancer. Not needed for `self`. */
   readonly at?: string | readonly string[];
 }
 
-/** All groups, and how this process takes part. */
+/** The groups, and how this process takes part. */
 export interface GroupsOptions {
-  /** Which of them this process is of. */
+  /** Name of this process's group. */
   readonly self: string;
   readonly groups: Readonly<Record<string, GroupOptions>>;
-  /** Where others can steal from this group. Default: they cannot. */
+  /** Where this process lends to other groups. Default: it does not. */
   readonly listen?: { readonly port: number; readonly host?: string };
-  /** A secret that all of them know. */
+  /** Shared secret of all groups. */
   readonly key?: string;
-  /** What part of its burst a group keeps for its own calls, from 0 to 1. Default 0.5. */
+  /** Fraction of its burst that a group reserves for its own calls, from 0 to 1. Default 0.5. */
   readonly reserve?: number;
-  /** A theft that takes longer has failed. Default 500 ms. */
+  /** A borrow request that takes longer has failed. Default 500 ms. */
   readonly deadline?: Duration;
-  /** How groups reach each other. Default: HTTP. */
+  /** Transport between groups. Default: HTTP. */
   readonly transport?: GroupTransport;
   readonly clock?: Clock;
 }
 
-/** A group whose bucket is kept by its processes. */
+/** A group whose bucket its processes hold. */
 export interface LocalBucketOptions extends GroupsOptions {
-  /** Who keeps it: `peers(...)`. Default: this process alone. */
+  /** The backend that holds it: `peers(...)`. Default: this process. */
   readonly bucket?: BackendFactory;
 }
 
-/** A group whose bucket somebody else keeps. */
+/** A group whose bucket a server holds. */
 export interface RemoteBucketOptions extends GroupsOptions {
-  /** Who keeps it: `redis(client)`. */
+  /** The backend that holds it: `redis(client)`. */
   readonly bucket: RemoteBackendFactory;
 }
 
-/** This process's place in its group. */
+/** This process's membership in its group. */
 export interface GroupsMembership {
-  /** What was stolen and given, and which groups cannot be reached. */
+  /** Units borrowed and lent, and which groups are unavailable. */
   view(): GroupsView;
-  /** Where others can reach it, once it listens; rejects if it cannot. Undefined if it is not to. */
+  /** Address of the lending server once it listens; rejects if it cannot. Undefined without `listen`. */
   readonly listening: Promise<string | undefined>;
-  /** What others may have of this process's buckets, for a door of your own. */
-  lend(wants: readonly BorrowRequest[]): Promise<number[]>;
-  /** Steals and gives no more. Limits go on with their group's own part. */
+  /** Lends from this process's buckets, for a custom transport. */
+  lend(requests: readonly BorrowRequest[]): Promise<number[]>;
+  /** Stops borrowing and lending. Limits continue with the group's allotment. */
   close(): Promise<void>;
 }
 
-/** Takes a place in a group. @throws {ConfigError} if the options make no sense. */
+/** Joins a group. @throws {ConfigError} if an option is invalid. */
 export function groups(options: RemoteBucketOptions): GroupsMembership & RemoteBackendFactory;
 export function groups(options: LocalBucketOptions): GroupsMembership & BackendFactory;
 export function groups(
   options: LocalBucketOptions | RemoteBucketOptions,
 ): GroupsMembership & (RemoteBackendFactory | BackendFactory) {
   const fields = new OptionReader('', options);
-  const setting = readGroupsOptions(fields);
+  const resolved = readGroupsOptions(fields);
   const factory = fields.optional(
     'bucket',
     isBackendFactory,
     'a backend, such as redis(client) or peers(...)',
   );
   const clock = fields.optional('clock', isClock, 'a clock') ?? systemClock;
-  const ownTransport = fields.optional('transport', isGroupTransport, 'an object with borrow()');
-  const http = readHttpTransport(fields, setting, ownTransport !== undefined);
+  const customTransport = fields.optional('transport', isGroupTransport, 'an object with borrow()');
+  const http = readHttpTransport(fields, resolved, customTransport !== undefined);
   const listen = readListen(fields);
   fields.finish();
 
-  const httpTransport = ownTransport ? undefined : new HttpGroupTransport(http);
-  const transport = ownTransport ?? (httpTransport as HttpGroupTransport);
-  const group = new Group(setting, transport, clock);
-  const opened = listen && startLendingServer(http, listen, (wants) => group.lend(wants));
+  const httpTransport = customTransport ? undefined : new HttpGroupTransport(http);
+  const transport = customTransport ?? (httpTransport as HttpGroupTransport);
+  const group = new Group(resolved, transport, clock);
+  const opened = listen && startLendingServer(http, listen, (requests) => group.lend(requests));
   const listening = opened ? opened.then(({ address }) => address) : Promise.resolve(undefined);
   listening.catch((error) => {
-    const why = `groups: others cannot borrow from ${setting.self} here: ${errorMessageOf(error)}`;
-    emitProcessWarning('GROUPS', why, `${listen?.host}:${listen?.port}`);
+    const message = `groups: ${resolved.self} cannot lend here: ${errorMessageOf(error)}`;
+    emitProcessWarning('GROUPS', message, `${listen?.host}:${listen?.port}`);
   });
-  const place: GroupsMembership = {
+  const membership: GroupsMembership = {
     view: () => group.view(),
     listening,
-    lend: (wants) => group.lend(wants),
+    lend: (requests) => group.lend(requests),
     async close() {
       group.close();
       httpTransport?.close();
@@ -121,12 +120,12 @@ export function groups(
       await open?.close();
     },
   };
-  return { ...place, ...group.createFactory(factory) };
+  return { ...membership, ...group.createFactory(factory) };
 }
 
 const MAX_GROUPS = 100;
 
-/** A group, and where its processes can be reached. */
+/** A group with the base URLs of its processes. */
 interface AddressedGroup extends GroupWeight {
   readonly at: readonly string[];
 }
@@ -135,7 +134,7 @@ interface AddressedGroupsOptions extends ResolvedGroupsOptions {
   readonly groups: ReadonlyMap<string, AddressedGroup>;
 }
 
-/** What is said of groups however they reach each other. @throws {ConfigError} */
+/** Reads the options that do not depend on the transport. @throws {ConfigError} */
 export function readGroupsOptions(fields: OptionReader): AddressedGroupsOptions {
   const groups = fields.tryRead(() => readGroups(fields));
   const self = fields.optional('self', isNonEmptyString, 'the name of one of the groups') ?? '';
@@ -154,11 +153,11 @@ function readGroups(fields: OptionReader): Map<string, AddressedGroup> {
     throw new ConfigError(fields.pathOf('groups'), `2 to ${MAX_GROUPS} groups by name`, given);
   }
   const read = readEach(names, (name): [string, AddressedGroup] => {
-    const own = OptionReader.collecting(`${fields.pathOf('groups')}.${name}`, given[name]);
-    const weight = own.number('weight', { min: 0 }, 1);
-    const min = own.number('min', { min: 0, max: 1 }, 0);
-    const at = own.tryRead(() => readAddresses(own.get('at') ?? [], own.pathOf('at')));
-    own.finish();
+    const reader = OptionReader.collecting(`${fields.pathOf('groups')}.${name}`, given[name]);
+    const weight = reader.number('weight', { min: 0 }, 1);
+    const min = reader.number('min', { min: 0, max: 1 }, 0);
+    const at = reader.tryRead(() => readAddresses(reader.get('at') ?? [], reader.pathOf('at')));
+    reader.finish();
     return [name, { weight, min, at: at as string[] }];
   });
   return new Map(read);
@@ -169,50 +168,50 @@ function readAddresses(given: unknown, path: string): string[] {
   for (const text of texts) {
     const url = typeof text === 'string' && URL.canParse(text) ? new URL(text) : undefined;
     if (url && /^https?:$/.test(url.protocol) && !url.username && !url.password) continue;
-    const shown = typeof text === 'string' ? text.replace(/\/\/.*@/s, '//') : text; // it may hold a password
+    const shown = typeof text === 'string' ? text.replace(/\/\/.*@/s, '//') : text; // may hold a password
     throw new ConfigError(path, 'an address such as https://us.internal:7614', shown);
   }
   return texts;
 }
 
-/** It travels in a header, which takes no more than this. */
+/** The key is sent in an HTTP header, which allows no other characters. */
 const KEY_PATTERN = /^[\x21-\x7e][\x20-\x7e]{14,}[\x21-\x7e]$/;
 const KEY_EXPECTED = 'a secret of at least 16 characters, in ASCII and without spaces around it';
 
-/** How groups reach each other over HTTP; with another door, what of that was said anyway. @throws {ConfigError} */
+/** Reads the options of the HTTP transport; with a custom transport they are optional. @throws {ConfigError} */
 export function readHttpTransport(
   fields: OptionReader,
   { self, groups, deadlineMs }: AddressedGroupsOptions,
   hasTransport = false,
 ): HttpTransportOptions {
-  const others = [...groups.keys()].filter((name) => name !== self);
+  const lenders = [...groups.keys()].filter((name) => name !== self);
   const key = fields.get('key');
   const isKey = typeof key === 'string' && KEY_PATTERN.test(key);
   fields.tryRead(() => {
     if (isKey || hasTransport) return;
-    const shown = key === undefined ? undefined : 'one that is not'; // it may be nearly right: a secret
+    const shown = key === undefined ? undefined : 'an invalid one'; // a secret is not printed, not even a wrong one
     throw new ConfigError(fields.pathOf('key'), KEY_EXPECTED, shown);
   });
-  const unreachable = hasTransport
+  const withoutAddress = hasTransport
     ? []
-    : others.filter((name) => groups.get(name)?.at.length === 0);
+    : lenders.filter((name) => groups.get(name)?.at.length === 0);
   fields.tryRead(() =>
-    readEach(unreachable, (name) => {
+    readEach(withoutAddress, (name) => {
       const path = `${fields.pathOf('groups')}.${name}.at`;
-      throw new ConfigError(path, 'where it can be reached', undefined);
+      throw new ConfigError(path, 'the base URL of the group', undefined);
     }),
   );
-  const addresses = new Map(others.map((name) => [name, groups.get(name)?.at ?? []]));
+  const addresses = new Map(lenders.map((name) => [name, groups.get(name)?.at ?? []]));
   return { addresses, key: isKey ? key : '', deadlineMs };
 }
 
 function readListen(fields: OptionReader): HttpListenOptions | undefined {
   const given = fields.get('listen');
   if (given === undefined) return undefined;
-  const own = new OptionReader('listen', given);
-  const port = own.number('port', { min: 0, max: 65_535, integer: true });
-  const host = own.optional('host', isNonEmptyString, 'a host') ?? '127.0.0.1';
-  own.finish();
+  const reader = new OptionReader('listen', given);
+  const port = reader.number('port', { min: 0, max: 65_535, integer: true });
+  const host = reader.optional('host', isNonEmptyString, 'a host') ?? '127.0.0.1';
+  reader.finish();
   return { port, host };
 }
 

@@ -5,60 +5,63 @@ import type { RemoteBackend } from '../remote-backend.ts';
 import type { GroupLimit } from './limits.ts';
 import { RemoteGroupsBackend } from './remote-backend.ts';
 
-/** A bucket somewhere that is empty, or out of reach, and whatever else it can do. */
-function backendOf(isAvailable: boolean, more: Partial<RemoteBackend> = {}) {
-  const wants: number[] = [];
-  const added: GroupLimit[] = [];
-  const roomFor: string[] = [];
-  const answer = { decision: deny(500), decidedAt: 0, fromFallback: !isAvailable };
+/** A groups backend over a remote bucket that is empty or unavailable. */
+function backendOf(isAvailable: boolean, methods: Partial<RemoteBackend> = {}) {
+  const demand: number[] = [];
+  const registered: GroupLimit[] = [];
+  const capacityFor: string[] = [];
+  const remote = { decision: deny(500), decidedAt: 0, fromFallback: !isAvailable };
   const inner = {
     isAvailable,
-    check: async () => answer,
-    checkNow: async () => answer,
-    checkBatch: async () => ({ ...answer, granted: 0, refusal: answer.decision }),
+    check: async () => remote,
+    checkNow: async () => remote,
+    checkBatch: async () => ({ ...remote, granted: 0, refusal: remote.decision }),
     takeUpTo: async () => 0,
-    ...more,
+    ...methods,
   } as unknown as RemoteBackend;
-  const onCapacity = (key: string): unknown => roomFor.push(key);
-  const own = { name: 'api', perMs: 0.01, burst: 20, reserveLevel: 10, onCapacity };
+  const onCapacity = (key: string): unknown => capacityFor.push(key);
+  const config = { name: 'api', perMs: 0.01, burst: 20, reserveLevel: 10, onCapacity };
   const group = {
     register: (limit: GroupLimit) => {
-      added.push(limit);
+      registered.push(limit);
       return () => {};
     },
-    recordDemand: (_: unknown, __: string, n: number) => wants.push(n),
+    recordDemand: (_: unknown, __: string, units: number) => demand.push(units),
   };
   const policy = bucket({ rate: 10, burst: 20 });
-  const backend = new RemoteGroupsBackend(inner, policy, own, group);
-  return { wants, backend, limit: added[0], roomFor };
+  const backend = new RemoteGroupsBackend(inner, policy, config, group);
+  return { demand, backend, limit: registered[0], capacityFor };
 }
 
 test.each([
   [true, [1, 2, 7, 20]],
-  [false, []], // it has nowhere to put it, and others would lose it
-])('steals for a bucket somewhere if that can be reached: %s', async (isAvailable, expected) => {
-  const { backend, wants } = backendOf(isAvailable);
-  await backend.check('k', 1);
-  await backend.checkNow('k', 2);
-  await backend.checkBatch('k', [3, 4]);
-  await backend.takeUpTo('k', Infinity);
-  expect(wants).toEqual(expected);
-});
+  [false, []], // a loan would be lost
+])(
+  'remote groups: borrows only while the bucket is available: %s',
+  async (isAvailable, expected) => {
+    const { backend, demand } = backendOf(isAvailable);
+    await backend.check('k', 1);
+    await backend.checkNow('k', 2);
+    await backend.checkBatch('k', [3, 4]);
+    await backend.takeUpTo('k', Infinity);
+    expect(demand).toEqual(expected);
+  },
+);
 
-test('a stock that answers here is watched, too; one that has no answer is not', () => {
-  const stock = backendOf(true, { checkPrefetched: () => deny(500) });
-  expect(stock.backend.checkPrefetched('k', 3)).toEqual(deny(500));
-  expect(stock.wants).toEqual([3]);
+test('remote groups: a prefetched decision counts as demand, a missing one does not', () => {
+  const prefetching = backendOf(true, { checkPrefetched: () => deny(500) });
+  expect(prefetching.backend.checkPrefetched('k', 3)).toEqual(deny(500));
+  expect(prefetching.demand).toEqual([3]);
   const none = backendOf(true);
   expect(none.backend.checkPrefetched('k', 3)).toBeUndefined();
-  expect(none.wants).toEqual([]);
+  expect(none.demand).toEqual([]);
 });
 
-test('whoever waits in a line somewhere is reason enough to steal', async () => {
+test('remote groups: a call that waits in the remote queue counts as demand', async () => {
   const entry = { verdict: 'allow', dueAt: 0, fromFallback: false } as const;
-  const { backend, wants } = backendOf(true, { waitForPermit: async () => entry, waiterCount: 4 });
+  const { backend, demand } = backendOf(true, { waitForPermit: async () => entry, waiterCount: 4 });
   expect(await backend.waitForPermit?.('k', 2, { maxWaitMs: 10 })).toBe(entry);
-  expect(wants).toEqual([2]);
+  expect(demand).toEqual([2]);
   expect(backend.waiterCount).toBe(4);
   expect([backendOf(true).backend.waitForPermit, backendOf(true).backend.waiterCount]).toEqual([
     undefined,
@@ -66,16 +69,16 @@ test('whoever waits in a line somewhere is reason enough to steal', async () => 
   ]);
 });
 
-test('others may have what is above the line; what comes from them is told to who waits', async () => {
-  const asked: unknown[] = [];
-  const { limit, roomFor } = backendOf(true, {
-    takeSurplus: async (...told) => asked.push(told),
-    credit: async (...told) => void asked.push(told),
+test('remote groups: lends above the reserve level, and wakes waiting calls after a loan', async () => {
+  const calls: unknown[] = [];
+  const { limit, capacityFor } = backendOf(true, {
+    takeSurplus: async (...args) => calls.push(args),
+    credit: async (...args) => void calls.push(args),
   });
   expect(await limit.takeSurplus('k', 7)).toBe(1);
   limit.credit('k', 3);
-  await expect.poll(() => roomFor).toEqual(['k']);
-  expect(asked).toEqual([
+  await expect.poll(() => capacityFor).toEqual(['k']);
+  expect(calls).toEqual([
     ['k', 7, 10],
     ['k', 3, 10],
   ]);

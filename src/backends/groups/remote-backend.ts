@@ -1,35 +1,27 @@
-/** The same where somebody else keeps the group's bucket: a Redis of its region. */
+/** The groups backend over a remote bucket: a Redis or etcd of the region holds the group's tokens. */
 
 import type { Decision } from '../../core/decision.ts';
 import type { Policy } from '../../policies/policy.ts';
 import { DelegatingRemoteBackend } from '../delegating-remote-backend.ts';
 import type { BatchDecision, RemoteBackend, RemoteDecision } from '../remote-backend.ts';
-import { type GroupBucket, type GroupHandle, isBucketLow } from './backend.ts';
-import type { GroupLimit } from './limits.ts';
+import { type GroupBucket, type GroupHandle, GroupLimit } from './limits.ts';
 
 export class RemoteGroupsBackend extends DelegatingRemoteBackend {
   readonly waitForPermit: RemoteBackend['waitForPermit'];
   readonly policy: Policy;
-  readonly #group: GroupHandle;
   readonly #limit: GroupLimit;
-  readonly #bucket: GroupBucket;
-  readonly #unregister: () => void;
 
   constructor(inner: RemoteBackend, policy: Policy, bucket: GroupBucket, group: GroupHandle) {
     super(inner);
     this.policy = inner.policy ?? policy;
-    this.#group = group;
-    this.#bucket = bucket;
-    this.waitForPermit = inner.waitForPermit && ((...asked) => this.#enterWithDemand(...asked));
-    const { name, reserveLevel, onCapacity } = bucket;
-    this.#limit = {
-      name,
-      reserveLevel,
-      takeSurplus: (key, most) => inner.takeSurplus?.(key, most, reserveLevel) ?? 0,
-      credit: (key, units) =>
-        void inner.credit?.(key, units, reserveLevel).then(() => onCapacity?.(key)),
-    };
-    this.#unregister = group.register(this.#limit);
+    this.#limit = new GroupLimit(inner, bucket, group);
+    const { waitForPermit } = inner;
+    this.waitForPermit =
+      waitForPermit &&
+      ((key, cost, limits) => {
+        this.#limit.recordDemand(key, cost); // the level is unknown, but a call is waiting
+        return waitForPermit.call(inner, key, cost, limits);
+      });
   }
 
   get waiterCount(): number {
@@ -38,62 +30,41 @@ export class RemoteGroupsBackend extends DelegatingRemoteBackend {
 
   checkPrefetched(key: string, cost: number): Decision | undefined {
     const decision = this.inner.checkPrefetched?.(key, cost);
-    if (decision) this.#trackDemand(key, cost, decision);
+    if (decision) this.#limit.trackDecision(key, cost, decision);
     return decision;
   }
 
   override async check(key: string, cost: number): Promise<RemoteDecision> {
-    const answer = await super.check(key, cost);
-    if (!answer.fromFallback) this.#trackDemand(key, cost, answer.decision);
-    return answer;
+    return this.#track(key, cost, await super.check(key, cost));
   }
 
   override async checkNow(key: string, cost: number): Promise<RemoteDecision> {
-    const answer = await super.checkNow(key, cost);
-    if (!answer.fromFallback) this.#trackDemand(key, cost, answer.decision);
-    return answer;
+    return this.#track(key, cost, await super.checkNow(key, cost));
   }
 
   override async checkBatch(key: string, costs: readonly number[]): Promise<BatchDecision> {
-    const answer = await super.checkBatch(key, costs);
-    const { granted, refusal, fromFallback } = answer;
-    if (refusal && !fromFallback && isBucketLow(this.#bucket, costs[granted], refusal)) {
-      this.#recordDemand(key, sum(costs.slice(granted)));
+    const batch = await super.checkBatch(key, costs);
+    const { granted, refusal, fromFallback } = batch;
+    if (refusal && !fromFallback && this.#limit.isLow(costs[granted], refusal)) {
+      const refused = costs.slice(granted).reduce((sum, cost) => sum + cost, 0);
+      this.#limit.recordDemand(key, refused);
     }
-    return answer;
+    return batch;
   }
 
-  override async takeUpTo(key: string, most: number): Promise<number> {
-    const taken = await super.takeUpTo(key, most);
-    const wanted = Math.min(most, this.#bucket.burst);
-    if (taken < wanted) this.#recordDemand(key, wanted);
+  override async takeUpTo(key: string, max: number): Promise<number> {
+    const taken = await super.takeUpTo(key, max);
+    this.#limit.trackTake(key, max, taken);
     return taken;
   }
 
   override async close(): Promise<void> {
-    this.#unregister();
+    this.#limit.unregister();
     await super.close();
   }
 
-  #enterWithDemand(
-    ...[key, cost, limits]: Parameters<NonNullable<RemoteBackend['waitForPermit']>>
-  ) {
-    this.#recordDemand(key, cost); // nobody says how low the bucket is, but somebody waits
-    return (this.inner.waitForPermit as NonNullable<RemoteBackend['waitForPermit']>)(
-      key,
-      cost,
-      limits,
-    );
-  }
-
-  #trackDemand(key: string, cost: number, decision: Decision): void {
-    if (isBucketLow(this.#bucket, cost, decision)) this.#recordDemand(key, cost);
-  }
-
-  /** Nothing while it has nowhere to put it. */
-  #recordDemand(key: string, units: number): void {
-    if (this.inner.isAvailable) this.#group.recordDemand(this.#limit, key, units);
+  #track(key: string, cost: number, remote: RemoteDecision): RemoteDecision {
+    if (!remote.fromFallback) this.#limit.trackDecision(key, cost, remote.decision);
+    return remote;
   }
 }
-
-const sum = (numbers: readonly number[]): number => numbers.reduce((all, own) => all + own, 0);

@@ -1,17 +1,24 @@
-/** How one group reaches another: the least there is to it. */
+/** The transport interface between groups. */
 
-/** So much is wanted for a key of a limit. */
+import type { Millis } from '../../core/clock.ts';
+
+/** Requests of one call to `borrow`; demand for further keys waits for the group's own refill. */
+export const MAX_BORROW_REQUESTS = 1000;
+
+export const lateReplyMessage = (deadlineMs: Millis): string => `no reply within ${deadlineMs} ms`;
+
+/** Requested units for a key of a limit. */
 export interface BorrowRequest {
   readonly limit: string;
   readonly key: string;
   readonly units: number;
 }
 
-/** The way to other groups. */
+/** Carries borrow requests to other groups. */
 export interface GroupTransport {
   /**
-   * Steals from a group: for each want what it gives, which is taken there before it is told. Rejects if the group cannot be
-   * reached or does not answer in time; what it may have given then is nobody's.
+   * Borrows from a group; resolves to the granted units per request. The lender has taken them before it replies. Rejects
+   * if the group is unavailable or the reply is late; units granted then are lost.
    */
-  borrow(group: string, wants: readonly BorrowRequest[]): Promise<readonly number[]>;
+  borrow(group: string, requests: readonly BorrowRequest[]): Promise<readonly number[]>;
 }

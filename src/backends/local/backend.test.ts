@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { backendContract } from '../../../test/support/share-contract.ts';
+import { backendContract } from '../../../test/support/backend-contract.ts';
 import { createHasher } from '../../core/hash.ts';
 import { seededRandom } from '../../core/random.ts';
 import { createPolicy } from '../../policies/limit.ts';
@@ -10,7 +10,7 @@ backendContract('local', ({ policy, clock, maxKeys }) => {
   return new LocalBackend(policy, { clock, maxKeys, random: seededRandom(7) });
 });
 
-describe('a share with a hasher of its surface', () => {
+describe('local backend with an injected hasher', () => {
   const limit = { bucket: { rate: 1, burst: 3 } };
   const setUp = (maxKeys = 1000, clock = new VirtualClock(1_000_000)) => {
     const own = createHasher([1, 2]);
@@ -24,7 +24,7 @@ describe('a share with a hasher of its surface', () => {
     return { backend: backend, clock, hasher: own };
   };
 
-  test('answers by hash as it answers by name', () => {
+  test('local backend: decides by hash as by name', () => {
     const { backend, hasher: own } = setUp();
     backend.check('alice', 2);
     own.hash('alice');
@@ -34,7 +34,7 @@ describe('a share with a hasher of its surface', () => {
     expect(backend.checkHashed(own.low, own.high, 1)).toEqual({ verdict: 'allow', remaining: 2 });
   });
 
-  test('what comes from elsewhere for a key that is not known changes nothing', () => {
+  test('local backend: feedback for an unknown key changes nothing', () => {
     const { backend, hasher: own } = setUp();
     own.hash('nobody');
     const { low, high } = own;
@@ -44,14 +44,14 @@ describe('a share with a hasher of its surface', () => {
     expect(backend.keys).toBe(0);
   });
 
-  test('takes all but what it is to leave', () => {
+  test('local backend: takeSurplus leaves the given level', () => {
     const { backend } = setUp();
     expect(backend.takeSurplus('alice', Infinity, 2)).toBe(1);
     expect(backend.takeSurplus('alice', Infinity, 2)).toBe(0);
     expect(backend.takeUpTo('alice', Infinity)).toBe(2);
   });
 
-  test('nothing is changed for a key that there is no room for', () => {
+  test('local backend: changes nothing for a key that does not fit', () => {
     const crowded = new LocalBackend(createPolicy({ adaptive: {} }, seededRandom(1)), {
       ...{ clock: new VirtualClock(), random: seededRandom(7), maxKeys: 1 },
     });
@@ -61,7 +61,7 @@ describe('a share with a hasher of its surface', () => {
     expect([changes, crowded.keys]).toEqual([0, 1]);
   });
 
-  test('counted as spent until then is who has spent less, and whoever is yet to come', () => {
+  test('local backend: markAllSpent applies to keys that spent less and to new keys', () => {
     const { backend, clock } = setUp();
     backend.update('debtor', { hits: 9 });
     backend.check('guest', 1);
@@ -73,7 +73,7 @@ describe('a share with a hasher of its surface', () => {
     expect(left()).toEqual([-4, 2, 2]);
   });
 
-  test('goes on from where another has stopped', () => {
+  test('local backend: restore continues from a snapshot', () => {
     const { backend, clock } = setUp();
     for (let n = 0; n < 500; n++) backend.check(`key ${n}`, 1 + (n % 3));
     const next = setUp(1000, clock).backend;
@@ -85,7 +85,7 @@ describe('a share with a hasher of its surface', () => {
     expect(next.inspect('stranger').state.remaining).toBe(3);
   });
 
-  test('leaves out what is as good as new by now', () => {
+  test('local backend: a snapshot omits keys that are as good as new', () => {
     const { backend, clock } = setUp();
     backend.check('early', 1);
     clock.advance(1000);
@@ -95,7 +95,7 @@ describe('a share with a hasher of its surface', () => {
     expect(next.keys).toBe(1);
   });
 
-  test('after a flood, a successor is no more generous to those who made room', () => {
+  test('local backend: a successor keeps the debt of evicted keys', () => {
     const { backend, clock } = setUp(100);
     for (let n = 0; n < 1000; n++) backend.check(`key ${n}`, 3);
     const next = setUp(100, clock).backend;
@@ -103,7 +103,7 @@ describe('a share with a hasher of its surface', () => {
     for (let n = 0; n < 1000; n++) expect(next.check(`key ${n}`, 1).verdict).toBe('deny');
   });
 
-  test('keeps its own bound, and what it knew already', () => {
+  test('local backend: restore keeps maxKeys and known keys', () => {
     const { backend, clock } = setUp();
     for (let n = 0; n < 50; n++) backend.check(`key ${n}`, 3);
     const next = setUp(10, clock).backend;

@@ -1,7 +1,5 @@
 /**
- * Local: this process decides, alone and at once.
- *
- * The least a share can be: a clock, a table of keys and the rule.
+ * Local backend: this process decides, synchronously: a clock, a key table and a policy.
  */
 
 import type { Clock, Millis } from '../../core/clock.ts';
@@ -18,44 +16,51 @@ import {
   type State,
   takeUpTo,
 } from '../../policies/policy.ts';
-import type { Backend, TableSnapshot } from '../backend.ts';
+import type { Backend, CheckWithStatus, TableSnapshot } from '../backend.ts';
 import { KeyTable } from './table.ts';
 
 export interface LocalOptions {
   readonly clock: Clock;
   readonly random: Random;
   readonly maxKeys: number;
-  /** Default: one of its own, different from any other's. */
+  /** Default: a hasher with a random seed. */
   readonly hasher?: Hasher;
 }
 
-/** Looks at how a key stands, or changes it. */
+/** Reads or changes a key's state. */
 type StateAccessor<T> = (state: State, i: number, now: Millis) => T;
 
-/** A part of what is known. */
+/** One page of a scan over all keys. */
 interface ScanPage {
   readonly values: readonly number[];
+  /** Where the next page begins; 0 after the last. */
   readonly next: number;
 }
 
-/** What a stranger is told when every key in sight holds calls in flight and none can make room. */
+/** Retry time of a new key when no key can be evicted because all candidates have calls in flight. */
 const TABLE_FULL_RETRY_MS: Millis = 1000;
 
-/** Places looked at for each key of a sample: a table may be all but empty. */
+/** Slots visited per sampled key: the table may be nearly empty. */
 const SLOTS_PER_SAMPLE = 64;
 
 export class LocalBackend implements Backend {
-  readonly #policy: Policy;
+  #policy: Policy;
   readonly #clock: Clock;
   readonly #table: KeyTable;
-  /** Looked at, spoilt and used again: a fresh one for every look would cost more than the look. */
+  /** Reused copy of one key's numbers: allocating one for every read would cost more than the read. */
   readonly #scratch: State;
 
-  constructor(policy: Policy, { clock, random, maxKeys, ...own }: LocalOptions) {
+  constructor(policy: Policy, { clock, random, maxKeys, hasher }: LocalOptions) {
     this.#policy = policy;
     this.#clock = clock;
     this.#scratch = new Float64Array(policy.width);
-    this.#table = new KeyTable(policy, own.hasher ?? createHasher(randomHashSeed(random)), maxKeys);
+    this.#table = new KeyTable(policy, hasher ?? createHasher(randomHashSeed(random)), maxKeys);
+  }
+
+  /** Replaces the policy by one on the same state layout: `Policy.divided`. */
+  usePolicy(policy: Policy): void {
+    this.#policy = policy;
+    this.#table.lifecycle = policy;
   }
 
   get keys(): number {
@@ -84,13 +89,25 @@ export class LocalBackend implements Backend {
     return this.#policy.check(this.#table.storage, i, cost, now);
   }
 
+  /** The rules are read from a copy: a policy may use the state it is inspected with as scratch space. */
+  checkWithStatus(low: number, high: number, cost: number): CheckWithStatus | undefined {
+    const now = this.#clock.now();
+    const i = this.#table.findOrAddHashed(low, high, now);
+    if (i < 0) return undefined;
+    const { storage } = this.#table;
+    const decision = this.#policy.check(storage, i, cost, now);
+    const copy = this.#scratch;
+    for (let n = 0; n < copy.length; n++) copy[n] = storage[i + n];
+    return { decision, rules: this.#policy.ruleStatuses(copy, 0, now) };
+  }
+
   checkNow(key: string, cost: number, now: Millis, partitionIndex?: number): Decision {
     const i = this.#table.findOrAdd(key, now);
     if (i < 0) return deny(TABLE_FULL_RETRY_MS);
     const { storage } = this.#table;
     const before = this.#policy.canReserve ? storage.slice(i, i + this.#policy.width) : undefined;
     const decision = this.#policy.check(storage, i, cost, now, partitionIndex);
-    if (decision.verdict === 'wait' && before) storage.set(before, i); // what it took, it took for later
+    if (decision.verdict === 'wait' && before) storage.set(before, i); // cancels the reservation
     return reservedToDeny(decision);
   }
 
@@ -105,7 +122,7 @@ export class LocalBackend implements Backend {
   }
 
   credit(key: string, units: number, upTo: number): void {
-    const i = this.#table.find(key); // one that is not known is full
+    const i = this.#table.find(key); // an unknown key is full
     if (i >= 0) this.#policy.credit?.(this.#table.storage, i, units, upTo, this.#clock.now());
   }
 
@@ -131,15 +148,14 @@ export class LocalBackend implements Backend {
     return keyStatusOf(this.#policy, this.#scratchCopyOf(key, now), now);
   }
 
-  /** Only what its state looks like. */
   keyState(key: string): KeyState {
     const now = this.#clock.now();
     return this.#policy.keyState(this.#scratchCopyOf(key, now), 0, now);
   }
 
   /**
-   * Takes in news, so old, of a key that this share's hasher has hashed. They count as of then: whatever has
-   * flowed back in since has. If the key was touched since, they count as of that.
+   * Applies feedback of a certain age to a key hashed by this backend's hasher. It counts as of then, so
+   * what was refilled since is refilled; if the key was used since, it counts as of that use.
    */
   updateHashed(low: number, high: number, feedback: Feedback, agoMs: Millis): boolean {
     const then = this.#clock.now() - agoMs;
@@ -147,47 +163,47 @@ export class LocalBackend implements Backend {
     return i >= 0 && this.#policy.update(this.#table.storage, i, feedback, then);
   }
 
-  /** Settles for a key that this share's hasher has hashed. */
+  /** Settles for a key hashed by this backend's hasher. */
   settleHashed(low: number, high: number, settlement: Settlement): void {
     const i = this.#table.findHashed(low, high);
     if (i >= 0) this.#policy.settle(this.#table.storage, i, settlement, this.#clock.now());
   }
 
-  /** Reads something of how such a key stands; 0 if it is not known. */
+  /** Reads a number from the state of such a key; 0 if the key is unknown. */
   readHashed(low: number, high: number, read: StateAccessor<number>): number {
     const i = this.#table.findHashed(low, high);
     return i < 0 ? 0 : read(this.#table.storage, i, this.#clock.now());
   }
 
-  /** Changes how such a key stands, begun now if it is not known; nothing if there is no room for it. */
+  /** Changes the state of such a key, begun now if unknown; does nothing if the table is full. */
   changeHashed(low: number, high: number, change: StateAccessor<void>): void {
     const now = this.#clock.now();
     const i = this.#table.findOrAddHashed(low, high, now);
     if (i >= 0) change(this.#table.storage, i, now);
   }
 
-  /** What is read of a few keys, any of them: of no more than so many, and only as far as they are easily found. */
+  /** Reads a number from up to `most` keys, whichever are found within a bounded number of slots. */
   sample(most: number, read: StateAccessor<number>): number[] {
     const now = this.#clock.now();
     const { storage } = this.#table;
-    const found: number[] = [];
-    const note = (_low: number, _high: number, i: number): unknown =>
-      found.push(read(storage, i, now));
-    this.#table.scan(0, most, now, note, most * SLOTS_PER_SAMPLE);
-    return found;
+    const values: number[] = [];
+    const visit = (_low: number, _high: number, i: number): unknown =>
+      values.push(read(storage, i, now));
+    this.#table.scan(0, most, now, visit, most * SLOTS_PER_SAMPLE);
+    return values;
   }
 
-  /** Hash and whatever is read of each key from a place on, at most so many; and where to go on, 0: nowhere. */
+  /** The hash of each key and what is read of it, for up to `most` keys from `cursor` on. */
   scan(cursor: number, most: number, read: StateAccessor<readonly number[]>): ScanPage {
     const now = this.#clock.now();
-    const numbers: number[] = [];
+    const values: number[] = [];
     const next = this.#table.scan(cursor, most, now, (low, high, i) =>
-      numbers.push(low, high, ...read(this.#table.storage, i, now)),
+      values.push(low, high, ...read(this.#table.storage, i, now)),
     );
-    return { values: numbers, next };
+    return { values, next };
   }
 
-  /** Counts everything as spent, of whatever key, as if it were to be as good as new only then. */
+  /** Counts every key, known or not, as spent until `freshAt`. */
   markAllSpent(freshAt: Millis): void {
     this.#table.markAllSpent(freshAt, this.#clock.now());
   }
@@ -200,7 +216,7 @@ export class LocalBackend implements Backend {
     this.#table.restore(snapshot, this.#clock.now());
   }
 
-  /** The key's numbers to look at and to spoil; those of a new key if it has none. */
+  /** A scratch copy of the key's numbers; those of a new key if it has none. */
   #scratchCopyOf(key: string, now: Millis): State {
     const i = this.#table.find(key);
     const copy = this.#scratch;
@@ -215,6 +231,6 @@ export class LocalBackend implements Backend {
   }
 }
 
-/** Who cannot use a place later is refused until then. */
+/** For a caller that cannot wait, a reservation is a refusal until then. */
 const reservedToDeny = (decision: Decision): Decision =>
   decision.verdict === 'wait' ? deny(Math.ceil(decision.waitMs)) : decision;

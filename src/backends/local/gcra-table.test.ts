@@ -21,20 +21,20 @@ const asker =
     return !gcraTable.isLimited;
   };
 
-describe('cells', () => {
-  test('keep keys apart, and find them by their bytes', () => {
+describe('gcra table', () => {
+  test('gcra table: keeps keys apart by their bytes', () => {
     const { ask, table } = setUp();
     expect([ask('a', 5), ask('a'), ask('b')]).toEqual([true, false, true]);
     expect([table.keys, table.allowed, table.denied]).toEqual([2, 2, 1]);
   });
 
-  test('do not count who only looks', () => {
+  test('gcra table: a quantity of 0 is not counted', () => {
     const { ask, table } = setUp();
     expect(ask('a', 0)).toBe(true);
     expect([table.allowed, table.denied]).toEqual([0, 0]);
   });
 
-  test('hold a million a second to a few in a thousand, late in a long life', () => {
+  test('gcra table: holds a million a second within a few per mille after a long uptime', () => {
     const { clock, table } = setUp();
     clock.advance(100 * 86_400 * SECOND);
     const key = Buffer.from('k');
@@ -47,7 +47,7 @@ describe('cells', () => {
     expect(taken).toBeLessThanOrEqual(1005);
   });
 
-  test('refuse terms that make no sense, and take nothing', () => {
+  test('gcra table: refuses invalid terms and takes nothing', () => {
     const { table } = setUp();
     const key = Buffer.from('k');
     const throttle = (limit: number, count: number, periodMs: number, quantity: number) =>
@@ -63,7 +63,7 @@ describe('cells', () => {
     expect(table.keys).toBe(0);
   });
 
-  test('never give a fresh burst because somebody made room', () => {
+  test('gcra table: eviction grants no fresh burst', () => {
     const { ask, table } = setUp(100);
     ask('alice', 5);
     for (let n = 0; n < 10_000; n++) ask(`flood ${n}`, 1);
@@ -72,7 +72,7 @@ describe('cells', () => {
     expect(ask('alice')).toBe(false);
   });
 
-  test('live on in a successor that was made at another time', () => {
+  test('gcra table: restores in a successor with another origin of time', () => {
     const { ask, table, own, clock } = setUp();
     ask('alice', 5);
     ask('bob', 1);

@@ -1,9 +1,9 @@
 /**
- * Cells: the keys of those who bring their limit along with every call.
+ * GCRA keys whose rate and burst come with every call (CL.THROTTLE).
  *
- * A clock, a table of keys and the rule, as `LocalShare`; only that the terms come with the question
- * and the key as bytes. An entry is 16 bytes. Instants count from when this was made: far from zero a
- * number cannot hold a microsecond exactly, and at a million calls a second that is an interval.
+ * A clock, a key table and the algorithm, as in `LocalBackend`, but terms are arguments and keys are bytes.
+ * An entry has 16 bytes. Instants count from the creation of the table: far from zero a number cannot hold
+ * a microsecond exactly, which is the interval at a million calls a second.
  */
 
 import { type Clock, coarseClock, type Millis } from '../../core/clock.ts';
@@ -12,18 +12,18 @@ import { Gcra, gcraLifecycle } from '../../policies/gcra.ts';
 import type { TableSnapshot } from '../backend.ts';
 import { DEFAULT_MAX_KEYS, KeyTable } from './table.ts';
 
-/** The longest that anything taken may count, some thirty thousand years: beyond it time has no grain. */
+/** The longest interval × limit, some thirty thousand years: beyond it milliseconds are not representable. */
 const MAX_TOLERANCE_MS: Millis = 1e15;
 
 export interface GcraTableOptions {
   readonly hasher: Hasher;
-  /** Default: the system's, looked at once for a run of asks. */
+  /** Default: the coarse system clock, read once per run of checks. */
   readonly clock?: Clock;
   readonly maxKeys?: number;
 }
 
 export class GcraTable extends Gcra {
-  /** What was asked for and let through, or not; looks are not counted. */
+  /** Decisions so far; a quantity of 0 is not counted. */
   allowed = 0;
   denied = 0;
   readonly #table: KeyTable;
@@ -52,8 +52,8 @@ export class GcraTable extends Gcra {
   }
 
   /**
-   * May `quantity` happen for the key between these places, at `count` in a period and up to `limit` at
-   * once? The answer stands in the fields. False if such terms make no sense.
+   * May `quantity` happen for the key in `bytes[from, to)`, at `count` per period and up to `limit` at once?
+   * The decision is in the fields. False if the terms are invalid.
    */
   throttle(
     bytes: Uint8Array,
@@ -77,19 +77,18 @@ export class GcraTable extends Gcra {
     return true;
   }
 
-  /** Lays down the state of all keys, for a successor with the same hasher. */
+  /** The state of all keys, for a successor with the same hasher. */
   snapshot(): TableSnapshot {
     return shiftTimes(this.#table.snapshot(this.#clock.now() - this.#originMs), this.#originMs);
   }
 
-  /** Goes on from where another has stopped. */
   restore(snapshot: TableSnapshot): void {
     const now = this.#clock.now() - this.#originMs;
     this.#table.restore(shiftTimes(snapshot, -this.#originMs), now);
   }
 }
 
-/** The same instants, counted from elsewhere. Every second number of an entry is one. */
+/** Shifts the origin of time. Every second number of an entry is an instant. */
 function shiftTimes({ entries, debtUntil }: TableSnapshot, byMs: Millis): TableSnapshot {
   const shifted = entries.slice();
   for (let n = 1; n < shifted.length; n += 2) shifted[n] += byMs;

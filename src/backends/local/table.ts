@@ -1,20 +1,19 @@
 /**
- * The keys of one limit and their state: millions of them in one piece of memory.
+ * Hash table of the keys of one limit and their state: millions of keys in one block of memory.
  *
- * An open-addressed table without strings or objects. An entry is the key's 64-bit hash and, right
- * behind it, the policy's numbers, so that a decision usually touches a single cache line:
+ * Open addressing, without strings or objects. An entry is the key's 64-bit hash followed by the policy's
+ * numbers, so that a decision usually touches a single cache line:
  *
- *     cells:  │ hash │ spent │ at │ hash │ spent │ at │  ·   ·   ·  │ hash │ spent │ at │ …
- *             └───── one entry ───┘                    empty: hash 0
+ *     storage:  │ hash │ spent │ at │ hash │ spent │ at │  ·   ·   ·  │ hash │ spent │ at │ …
+ *               └───── one entry ───┘                    empty: hash 0
  *
- * Nothing here runs on a timer. Keys that are as good as new are forgotten by a hand that moves on
- * a little with every fresh key, and before the table would grow.
+ * There are no timers. Keys that are as good as new are removed by a clock hand, which moves a little with
+ * every new key, and before the table grows.
  *
- * `maxKeys` holds under any flood of fresh keys. When no key may be forgotten for free, the one
- * among a few that is nearest to being as good as new makes room, and the instant at which it would
- * have been is remembered for its slice of all hashes: a stranger from that slice may be that very
- * key, so before then it starts no better off. Forgetting can make the limit stricter for strangers,
- * never looser for anybody.
+ * `maxKeys` holds under any flood of new keys (eviction). When no key can be removed for free, the one
+ * among a few candidates that is nearest to being as good as new is evicted. The instant at which it
+ * would have been is kept for its hash bucket: a new key of that bucket may be the evicted one, so until
+ * then it starts no better off. Eviction can make the limit stricter for new keys, never looser.
  */
 
 import type { Millis } from '../../core/clock.ts';
@@ -24,43 +23,44 @@ import type { TableSnapshot } from '../backend.ts';
 
 export const DEFAULT_MAX_KEYS = 1_048_576;
 
-/** Above this, a table of the widest limit would no longer fit one piece of memory. */
+/** Above this, a table of the widest limit would no longer fit one block of memory. */
 export const MAX_KEYS_CEILING = 100_000_000;
 
 const MIN_CAPACITY = 64;
 
-/** Beyond this load, runs of full slots make a look-up slow. */
+/** Beyond this load, long probe sequences make a look-up slow. */
 const MAX_LOAD = 0.8;
 
 /**
- * Steps of the hand with every fresh key. In one lap a table of n slots takes in n / 8 keys, of
- * which half stand behind the hand when it is through: few enough to notice that it could shrink.
+ * Steps of the clock hand per new key. In one lap a table of n slots takes in n / 8 keys, half of them
+ * behind the hand when it is done: few enough to notice that the table can shrink.
  */
 const SWEEP_STEPS = 8;
 
-/** Keys compared before one that is still in use makes room. */
+/** Keys compared before one in use is evicted. */
 const EVICTION_CANDIDATES = 32;
 
 /**
- * Slices of all hashes, a power of two. Strangers of one slice share what was forgotten of it, so
- * under a flood a slice as a whole gets what one key is allowed: the more slices, the less a flood
- * is felt. Half a megabyte, and only once a key in use had to make room.
+ * Hash buckets that remember evictions, a power of two. New keys of one bucket share its debt, so under a
+ * flood a bucket as a whole gets what one key is allowed: the more buckets, the smaller the effect of a
+ * flood. Half a megabyte, allocated at the first eviction of a key in use.
  */
 const HASH_BUCKETS = 65_536;
 
-/** What a table has to know of a rule. */
+/** What the table needs of a policy. */
 type KeyLifecycle = Pick<Policy, 'width' | 'init' | 'removableAt' | 'evictableAt'>;
 
-/** A key's hash, and where its state begins. */
+/** Receives a key's hash and the index of its state. */
 type KeyVisitor = (low: number, high: number, i: number) => void;
 
 export class KeyTable {
-  /** The state of all keys; an index from `find` or `place` says where one key's begins. */
+  /** The state of all keys; `find` and `findOrAdd` return the index of one key's. */
   storage!: Float64Array;
-  /** How many keys gave up their place while still in use. */
+  /** Keys evicted while in use. */
   evicted = 0;
 
-  readonly #policy: KeyLifecycle;
+  lifecycle: KeyLifecycle;
+
   readonly #hasher: Hasher;
   readonly #maxKeys: number;
   readonly #stride: number;
@@ -69,14 +69,14 @@ export class KeyTable {
   #maxLoad = 0;
   #count = 0;
   #clockHand = 0;
-  /** By slice: when the last key that had to make room would have been as good as new. */
+  /** By hash bucket: when the last key evicted from it would have been as good as new. */
   #debtUntil: Float64Array | undefined;
 
-  constructor(policy: KeyLifecycle, hasher: Hasher, maxKeys: number) {
-    this.#policy = policy;
+  constructor(lifecycle: KeyLifecycle, hasher: Hasher, maxKeys: number) {
+    this.lifecycle = lifecycle;
     this.#hasher = hasher;
     this.#maxKeys = maxKeys;
-    this.#stride = 1 + policy.width;
+    this.#stride = 1 + lifecycle.width;
     this.#allocate(MIN_CAPACITY);
   }
 
@@ -84,12 +84,12 @@ export class KeyTable {
     return this.#count;
   }
 
-  /** Bytes held, full or not. */
+  /** Bytes allocated. */
   get bytes(): number {
     return this.storage.byteLength + (this.#debtUntil?.byteLength ?? 0);
   }
 
-  /** Where the key's state begins, or -1 if it has none. */
+  /** The index of the key's state, or -1 if it has none. */
   find(key: string): number {
     this.#hasher.hash(key);
     return this.findHashed(this.#hasher.low, this.#hasher.high);
@@ -101,7 +101,7 @@ export class KeyTable {
     return this.#isEmpty(slot) ? -1 : slot * this.#stride + 1;
   }
 
-  /** Where the key's state begins, begun now if it has none; -1 if no key can make room for it. */
+  /** The index of the key's state, begun now if it has none; -1 if no key can be evicted for it. */
   findOrAdd(key: string, now: Millis): number {
     const hasher = this.#hasher;
     hasher.hash(key);
@@ -115,33 +115,33 @@ export class KeyTable {
     return this.#add(low, high, now);
   }
 
-  /** All keys, those that are yet to come too, are as good as new only then. */
+  /** Counts all keys, including new ones, as spent until `freshAt`. */
   markAllSpent(freshAt: Millis, now: Millis): void {
     this.#debtUntil ??= new Float64Array(HASH_BUCKETS).fill(-Infinity);
-    for (let slice = 0; slice < HASH_BUCKETS; slice++) {
-      this.#debtUntil[slice] = Math.max(this.#debtUntil[slice], freshAt);
+    for (let n = 0; n < HASH_BUCKETS; n++) {
+      this.#debtUntil[n] = Math.max(this.#debtUntil[n], freshAt);
     }
     for (let slot = 0; slot <= this.#mask; slot++) {
       if (this.#isEmpty(slot)) continue;
       const i = slot * this.#stride + 1;
-      if (this.#policy.removableAt(this.storage, i) < freshAt) {
-        this.#policy.init(this.storage, i, now, freshAt);
+      if (this.lifecycle.removableAt(this.storage, i) < freshAt) {
+        this.lifecycle.init(this.storage, i, now, freshAt);
       }
     }
   }
 
-  /** Begins a state outside the table, as `place` would begin it inside. */
+  /** Begins a state outside the table, as `findOrAdd` would inside. */
   initDetached(key: string, state: Float64Array, now: Millis): void {
     this.#hasher.hash(key);
-    this.#policy.init(state, 0, now, this.#debtUntilFor(this.#hasher.high, now));
+    this.lifecycle.init(state, 0, now, this.#debtUntilFor(this.#hasher.high, now));
   }
 
-  /** Everything that a successor with the same hasher needs to go on from here. */
+  /** Everything that a successor with the same hasher needs to continue. */
   snapshot(now: Millis): TableSnapshot {
     const stride = this.#stride;
-    let live = 0;
-    for (let slot = 0; slot <= this.#mask; slot++) if (this.#isInUse(slot, now)) live++;
-    const entries = new Float64Array(live * stride);
+    let inUse = 0;
+    for (let slot = 0; slot <= this.#mask; slot++) if (this.#isInUse(slot, now)) inUse++;
+    const entries = new Float64Array(inUse * stride);
     let to = 0;
     for (let slot = 0; slot <= this.#mask; slot++) {
       if (!this.#isInUse(slot, now)) continue;
@@ -151,7 +151,7 @@ export class KeyTable {
     return { entries, debtUntil: this.#debtUntil?.slice() };
   }
 
-  /** Takes over what another table knew. Keys it has already, and those that find no room, stay out. */
+  /** Adds the keys of a snapshot, except those it has already and those that do not fit. */
   restore({ entries, debtUntil }: TableSnapshot, now: Millis): void {
     if (debtUntil?.length === HASH_BUCKETS) this.#debtUntil = debtUntil.slice();
     const hashes = new Int32Array(entries.buffer, entries.byteOffset, entries.length * 2);
@@ -165,17 +165,17 @@ export class KeyTable {
   }
 
   /**
-   * Shows keys that are not as good as new, from a place on, at most so many, and looks for them in at most so
-   * many places; where to go on, 0: nowhere.
+   * Visits up to `most` keys in use, from slot `cursor` on, within at most `maxSlots` slots. Returns the
+   * next cursor; 0 after the last slot.
    */
-  scan(cursor: number, most: number, now: Millis, show: KeyVisitor, maxLooks = Infinity): number {
+  scan(cursor: number, most: number, now: Millis, visit: KeyVisitor, maxSlots = Infinity): number {
     let slot = cursor;
-    const end = Math.min(this.#mask, cursor + maxLooks - 1);
-    for (let shown = 0; slot <= end && shown < most; slot++) {
+    const end = Math.min(this.#mask, cursor + maxSlots - 1);
+    for (let visited = 0; slot <= end && visited < most; slot++) {
       if (!this.#isInUse(slot, now)) continue;
       const at = slot * this.#stride;
-      show(this.#hashes[at * 2], this.#hashes[at * 2 + 1], at + 1);
-      shown++;
+      visit(this.#hashes[at * 2], this.#hashes[at * 2 + 1], at + 1);
+      visited++;
     }
     return slot > this.#mask ? 0 : slot;
   }
@@ -194,7 +194,7 @@ export class KeyTable {
     this.#hashes[slot * this.#stride * 2 + 1] = high;
     this.#count++;
     const at = slot * this.#stride + 1;
-    this.#policy.init(this.storage, at, now, this.#debtUntilFor(high, now));
+    this.lifecycle.init(this.storage, at, now, this.#debtUntilFor(high, now));
     return at;
   }
 
@@ -216,18 +216,18 @@ export class KeyTable {
     return this.#hashes[at] === 0 && this.#hashes[at + 1] === 0;
   }
 
-  /** Whether somebody is there who could not be begun anew. */
+  /** True if the slot holds a key that differs from a new one. */
   #isInUse(slot: number, now: Millis): boolean {
     const at = slot * this.#stride + 1;
-    return !this.#isEmpty(slot) && this.#policy.removableAt(this.storage, at) > now;
+    return !this.#isEmpty(slot) && this.lifecycle.removableAt(this.storage, at) > now;
   }
 
-  /** Moves the hand over a few slots and forgets what is as good as new. */
+  /** Moves the clock hand over a few slots and removes keys that are as good as new. */
   #sweep(steps: number, now: Millis): void {
     for (let n = 0; n < steps; n++) {
       const at = this.#clockHand * this.#stride + 1;
-      if (!this.#isEmpty(this.#clockHand) && this.#policy.removableAt(this.storage, at) <= now) {
-        this.#remove(this.#clockHand); // another entry may have moved in: look at this slot again
+      if (!this.#isEmpty(this.#clockHand) && this.lifecycle.removableAt(this.storage, at) <= now) {
+        this.#remove(this.#clockHand); // another entry may have moved into this slot: visit it again
       } else {
         this.#clockHand = (this.#clockHand + 1) & this.#mask;
         if (this.#clockHand === 0) this.#shrink(now);
@@ -235,7 +235,7 @@ export class KeyTable {
     }
   }
 
-  /** Makes room for one key. False if every key in sight is bound to its place. */
+  /** Evicts one key. False if none of the candidates can be evicted. */
   #evict(now: Millis): boolean {
     let best = -1;
     let bestAt: Millis = Infinity;
@@ -243,7 +243,7 @@ export class KeyTable {
       this.#clockHand &= this.#mask;
       if (this.#isEmpty(this.#clockHand)) continue;
       seen++;
-      const evictAt = this.#policy.evictableAt(this.storage, this.#clockHand * this.#stride + 1);
+      const evictAt = this.lifecycle.evictableAt(this.storage, this.#clockHand * this.#stride + 1);
       if (evictAt < bestAt) {
         bestAt = evictAt;
         best = this.#clockHand;
@@ -256,22 +256,22 @@ export class KeyTable {
     return true;
   }
 
-  /** A key in use makes room: whoever may be it starts no better off. */
+  /** A key in use is evicted: a new key that may be the same starts no better off. */
   #recordDebt(slot: number, evictAt: Millis): void {
     this.#debtUntil ??= new Float64Array(HASH_BUCKETS).fill(-Infinity);
-    const slice = this.#hashes[slot * this.#stride * 2 + 1] & (HASH_BUCKETS - 1);
-    this.#debtUntil[slice] = Math.max(this.#debtUntil[slice], evictAt);
+    const bucket = this.#hashes[slot * this.#stride * 2 + 1] & (HASH_BUCKETS - 1);
+    this.#debtUntil[bucket] = Math.max(this.#debtUntil[bucket], evictAt);
     this.evicted++;
   }
 
-  /** Empties a slot and closes the gap, so that no look-up ends too early. */
+  /** Empties a slot and closes the gap, so that no probe sequence ends too early. */
   #remove(slot: number): void {
     const { storage } = this;
     const stride = this.#stride;
     let gap = slot;
     for (let next = (gap + 1) & this.#mask; !this.#isEmpty(next); next = (next + 1) & this.#mask) {
       const home = this.#hashes[next * stride * 2] & this.#mask;
-      // An entry may move back to the gap unless its own place lies behind the gap.
+      // An entry may move back into the gap unless its home slot lies behind the gap.
       if (((next - home) & this.#mask) < ((next - gap) & this.#mask)) continue;
       storage.copyWithin(gap * stride, next * stride, (next + 1) * stride);
       gap = next;
@@ -284,26 +284,26 @@ export class KeyTable {
     if (this.#mask + 1 > MIN_CAPACITY && this.#count * 8 < this.#mask + 1) this.#rebuild(now);
   }
 
-  /** Moves everything that is not as good as new into a table of the right size. */
+  /** Moves every key in use into a table of the right size. */
   #rebuild(now: Millis): void {
-    const cells = this.storage;
+    const { storage } = this;
     const hashes = this.#hashes;
     const stride = this.#stride;
-    const isLive = (at: number): boolean =>
+    const isInUse = (at: number): boolean =>
       (hashes[at * 2] !== 0 || hashes[at * 2 + 1] !== 0) &&
-      this.#policy.removableAt(cells, at + 1) > now;
+      this.lifecycle.removableAt(storage, at + 1) > now;
 
-    let live = 0;
-    for (let at = 0; at < cells.length; at += stride) if (isLive(at)) live++;
+    let inUse = 0;
+    for (let at = 0; at < storage.length; at += stride) if (isInUse(at)) inUse++;
     let capacity = MIN_CAPACITY;
-    while (capacity * MAX_LOAD * 0.75 <= live) capacity *= 2;
+    while (capacity * MAX_LOAD * 0.75 <= inUse) capacity *= 2;
     this.#allocate(capacity);
-    for (let at = 0; at < cells.length; at += stride) {
-      if (!isLive(at)) continue;
+    for (let at = 0; at < storage.length; at += stride) {
+      if (!isInUse(at)) continue;
       const to = this.#slotOf(hashes[at * 2], hashes[at * 2 + 1]) * stride;
-      for (let n = 0; n < stride; n++) this.storage[to + n] = cells[at + n];
+      for (let n = 0; n < stride; n++) this.storage[to + n] = storage[at + n];
     }
-    this.#count = live;
+    this.#count = inUse;
   }
 
   #allocate(capacity: number): void {

@@ -1,11 +1,11 @@
-/** Addresses of nodes, as texts and as what they say: which family, one node or a group, this machine or others. */
+/** Parses and classifies node addresses: IP family, multicast or unicast, loopback or remote. */
 
 import { isIP, isIPv6 } from 'node:net';
+import { type HostPort, isPort, parseHostPort as parseParts } from '../../core/host-port.ts';
 
-export interface Address {
-  readonly host: string;
-  readonly port: number;
-}
+export { formatHostPort, isLoopbackHost } from '../../core/host-port.ts';
+
+export type Address = HostPort;
 
 export const familyOf = (host: string): 4 | 6 => (isIPv6(host.split('%')[0]) ? 6 : 4);
 
@@ -14,14 +14,11 @@ export const wildcardHostOf = (host: string): string => (familyOf(host) === 6 ? 
 export const loopbackHostOf = (host: string): string =>
   familyOf(host) === 6 ? '::1' : '127.0.0.1';
 
-/** The interface behind an address of IPv6, if it names one. */
+/** The zone (interface name) of an IPv6 address, if it has one. */
 export const zoneOf = (host: string): string | undefined => host.split('%')[1];
 
-/** A group of IPv6 that is another one on each link (`ff02::`, or `ff01::` within a machine). */
+/** An IPv6 multicast group with link scope (`ff02::`) or interface scope (`ff01::`). */
 export const isLinkScoped = (host: string): boolean => /^ff.[12]:/i.test(host);
-
-export const isLoopbackHost = (host: string): boolean =>
-  host === '::1' || host === 'localhost' || (isIP(host) === 4 && host.startsWith('127.'));
 
 export function isMulticast(host: string): boolean {
   if (isIP(host) === 6) return /^ff/i.test(host);
@@ -29,16 +26,8 @@ export function isMulticast(host: string): boolean {
   return isIP(host) === 4 && first >= 224 && first < 240;
 }
 
-export const formatHostPort = ({ host, port }: Address): string =>
-  host.includes(':') ? `[${host}]:${port}` : `${host}:${port}`;
-
-/** `host:port`, `[address]:port`. */
+/** `host:port` or `[address]:port`: both parts are required. */
 export function parseHostPort(text: string): Address | undefined {
-  const [, bracketed, plain, digits] = /^(?:\[([^\]]+)\]|([^:[\]\s]+)):(\d{1,5})$/.exec(text) ?? [];
-  const host = bracketed ?? plain;
-  const port = Number(digits);
-  if (host === undefined || port < 1 || port > 65_535) return undefined;
-  if (bracketed !== undefined && !isIPv6(bracketed.split('%')[0])) return undefined;
-  if (bracketed === undefined && /^[\d.]+$/.test(host) && isIP(host) === 0) return undefined;
-  return { host, port };
+  const { host, port } = parseParts(text) ?? {};
+  return host !== undefined && isPort(port) ? { host, port } : undefined;
 }

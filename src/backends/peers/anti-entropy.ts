@@ -1,102 +1,85 @@
 /**
- * Who is asked how keys stand, and when: once a second somebody, by chance, of whom nothing is missing. What
- * is made of the answer is told in `recent-keys.ts`.
+ * Anti-entropy: once a second, a node compares bucket levels with one random peer that it has no gaps from.
+ * `level-comparison.ts` says how a reply is applied.
  *
- * After a split that is healed, one has all that a third told meanwhile and the other has yet to hear it. If
- * they compared then, what was made even would be counted once more when it comes: so whoever waits for a lot
- * neither asks nor answers.
+ * After a network partition heals, one node may have all reports of a third and another may still lack them. A
+ * comparison would correct for these hits, and they would count again on arrival. So a node with a large gap
+ * neither sends requests nor replies.
  */
 
 import type { Millis } from '../../core/clock.ts';
-import type { Random } from '../../core/random.ts';
-import type { PeerLimits } from './limits.ts';
+import type { PeerContext } from './context.ts';
+import { LevelComparison, MAX_COMPARED_KEYS, RecentKeys } from './level-comparison.ts';
 import { ENTRY_WIDTH, type Entries, type MessageOf, type NodeId, random48 } from './messages.ts';
-import type { Peer, PeerTable } from './peer-table.ts';
-import type { PendingHits } from './pending-hits.ts';
-import type { PeerPrediction } from './prediction.ts';
-import { LevelComparison, MAX_COMPARED_KEYS, RecentKeys } from './recent-keys.ts';
-import type { RetransmitBuffer } from './retransmit-buffer.ts';
-import type { DatagramSender } from './sender.ts';
+import type { Peer } from './peer-table.ts';
 
-/** How often it compares how keys stand with another node. */
+/** Interval between two successful comparisons. */
 const ANTI_ENTROPY_INTERVAL_MS: Millis = 1000;
 
 /**
- * If that comes to nothing it tries again, after so many times as an answer took last, within bounds. Where
- * datagrams are lost most questions come to nothing, and the node that is ahead is the hardest to compare
- * with: it tells so often that something of it is always missing.
+ * A failed comparison is repeated after this multiple of the last reply time, within bounds. Where datagrams are
+ * lost, most comparisons fail. The peer that is ahead is the hardest to compare with: it reports so often that
+ * one of its reports is always missing.
  */
 const REPLY_TIMEOUT_FACTOR = 4;
 const MIN_REPLY_TIMEOUT_MS: Millis = 20;
 const MAX_REPLY_TIMEOUT_MS: Millis = 200;
 
-/** What a node knows, as far as comparing needs it. */
-export interface AntiEntropyContext {
-  readonly sender: DatagramSender;
-  readonly limits: PeerLimits;
-  readonly pendingHits: PendingHits;
-  readonly prediction: PeerPrediction;
-  readonly peers: PeerTable;
-  readonly retransmitBuffer: RetransmitBuffer;
-  readonly random: Random;
-}
-
 export class AntiEntropy {
-  readonly #context: AntiEntropyContext;
-  /** What was served lately, and with whom that is compared. */
+  readonly #context: PeerContext;
   readonly #recentKeys = new RecentKeys();
   #comparison: LevelComparison | undefined;
   #requestedAt: Millis;
   #replyTimeoutMs: Millis = MAX_REPLY_TIMEOUT_MS;
-  /** When `ask` is to be called. */
+  /** When to call `sendRequest` next. */
   requestAt: Millis;
 
-  constructor(context: AntiEntropyContext, now: Millis) {
+  constructor(context: PeerContext, now: Millis) {
     this.#context = context;
     this.#requestedAt = now;
-    this.requestAt = now + ANTI_ENTROPY_INTERVAL_MS * (1 + context.random()); // not all of a fleet at once
+    this.requestAt = now + ANTI_ENTROPY_INTERVAL_MS * (1 + context.random()); // jitter: nodes do not compare in step
   }
 
-  /** This node told so much. */
+  /** To be called for every report that this node sends. */
   recordReported(seq: number, entries: Entries): void {
     this.#comparison?.recordReported(seq, entries);
     this.#recentKeys.sample(entries);
   }
 
-  /** Another one did. */
+  /** To be called for every report that is counted. */
   recordReceived(from: NodeId, entries: Entries): void {
     if (this.#comparison?.peerId === from) this.#comparison.recordReceived(entries);
     this.#recentKeys.sample(entries);
   }
 
-  /** Asks somebody, by chance, how keys stand there that were served lately. */
+  /** Requests the levels of recently served keys from a random peer. */
   sendRequest(now: Millis): void {
     this.#requestedAt = now;
     this.requestAt = now + this.#replyTimeoutMs;
-    this.#comparison = undefined; // an answer that took so long says nothing any more
+    this.#comparison = undefined; // a later reply would compare outdated levels
     const { peers, random, sender, retransmitBuffer } = this.#context;
     if (this.#recentKeys.isEmpty || peers.hasLargeGap(now)) return;
-    const other = peers.randomWithoutGaps(random, now);
-    if (!other) return;
-    const comparison = new LevelComparison(other.id, random48(random), retransmitBuffer.lastSeq);
+    const peer = peers.randomWithoutGaps(random, now);
+    if (!peer) return;
+    const comparison = new LevelComparison(peer.id, random48(random), retransmitBuffer.lastSeq);
     this.#forEachLevel(this.#recentKeys.drain(), (limit, low, high, level) =>
       comparison.add(limit, low, high, level),
     );
     const { nonce, entries } = comparison;
     if (entries.length === 0) return;
     this.#comparison = comparison;
-    sender.send(other.id, { kind: 'levels-request', nonce, entries });
+    sender.send(peer.id, { kind: 'levels-request', nonce, entries });
   }
 
-  /** Answers another node's question, if everything that it told was counted here. */
+  /** Replies if all reports of the requesting peer were counted here. */
   reply(
     { id, received }: Peer,
-    { nonce, entries: asked }: MessageOf<'levels-request'>,
+    { nonce, entries: requested }: MessageOf<'levels-request'>,
     now: Millis,
   ): void {
     if (!received.isComplete || this.#context.peers.hasLargeGap(now)) return;
     const entries: number[] = [];
-    this.#forEachLevel(asked.slice(0, MAX_COMPARED_KEYS * ENTRY_WIDTH), (...entry) =>
+    this.#forEachLevel(requested.slice(0, MAX_COMPARED_KEYS * ENTRY_WIDTH), (...entry) =>
       entries.push(...entry),
     );
     if (entries.length === 0) return;
@@ -104,21 +87,21 @@ export class AntiEntropy {
     this.#context.sender.send(id, { kind: 'levels', nonce, ...counted, entries });
   }
 
-  /** Each answer counts once, and only the one to the question that is open. True if it is that. */
+  /** Applies the reply to the open request, once; ignores any other reply. */
   applyReply(
     peer: Peer,
     { nonce, seq, receivedSeq, entries }: MessageOf<'levels'>,
     now: Millis,
-  ): boolean {
+  ): void {
     const comparison = this.#comparison;
-    if (comparison?.peerId !== peer.id || comparison.nonce !== nonce) return false;
+    if (comparison?.peerId !== peer.id || comparison.nonce !== nonce) return;
     this.#comparison = undefined;
     const replyTimeoutMs = Math.max(
       MIN_REPLY_TIMEOUT_MS,
       REPLY_TIMEOUT_FACTOR * (now - this.#requestedAt),
     );
     this.#replyTimeoutMs = Math.min(MAX_REPLY_TIMEOUT_MS, replyTimeoutMs);
-    if (!peer.received.isComplete || peer.received.highest !== seq) return true; // what it counted has yet to come
+    if (!peer.received.isComplete || peer.received.highest !== seq) return; // its level includes missing reports
     const isCompared = comparison.applyCorrections(
       entries,
       receivedSeq,
@@ -126,10 +109,9 @@ export class AntiEntropy {
       (limit, low, high, by) => this.#context.limits.byId(limit)?.adjustLevel(low, high, by),
     );
     if (isCompared) this.requestAt = now + ANTI_ENTROPY_INTERVAL_MS;
-    return true;
   }
 
-  /** Of these keys, those of which something is spent. */
+  /** Visits those of the keys whose level is above 0. */
   #forEachLevel(
     keys: Entries,
     act: (limit: number, low: number, high: number, level: number) => void,
@@ -141,7 +123,7 @@ export class AntiEntropy {
     }
   }
 
-  /** What is spent of a key, but for what nobody was told of and what nobody has served yet. */
+  /** Units spent of a key, without pending and predicted hits. */
   #levelOf(id: number, low: number, high: number): number {
     const limit = this.#context.limits.byId(id);
     if (!limit) return 0;

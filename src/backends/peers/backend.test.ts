@@ -1,26 +1,27 @@
 import { describe, expect, test } from 'vitest';
-import { backendContract } from '../../../test/support/share-contract.ts';
+import { backendContract } from '../../../test/support/backend-contract.ts';
 import { createHasher } from '../../core/hash.ts';
 import { seededRandom } from '../../core/random.ts';
 import { createPolicy } from '../../policies/limit.ts';
 import { VirtualClock } from '../../testing/virtual-clock.ts';
 import { PeersBackend } from './backend.ts';
+import { decode } from './codec.ts';
+import { PEER_DEFAULTS } from './context.ts';
 import { BROADCAST } from './messages.ts';
 import { PeerProtocol } from './protocol.ts';
-import { PEER_DEFAULTS } from './settings.ts';
 
 const LIMIT = { bucket: { rate: 1, burst: 10 } };
 
-/** Nodes that hear each other at once, whenever somebody says so. */
+/** Nodes with a lossless network: messages are delivered when `pass` advances the clock. */
 function fleetOf(count: number, clock = new VirtualClock(1_000_000), maxKeys = 1000) {
-  const mail: (() => void)[] = [];
+  const queue: (() => void)[] = [];
   const nodes: { protocol: PeerProtocol; backend: PeersBackend }[] = [];
   for (let n = 0; n < count; n++) {
     const random = seededRandom(n + 1);
     const send = (to: number, bytes: Uint8Array): void => {
       for (const { protocol: other } of nodes) {
         if (other !== protocol && (to === BROADCAST || to === other.id)) {
-          mail.push(() => other.receive(bytes, clock.now()));
+          queue.push(() => other.receive(decode(bytes), clock.now()));
         }
       }
     };
@@ -39,13 +40,13 @@ function fleetOf(count: number, clock = new VirtualClock(1_000_000), maxKeys = 1
       backend: new PeersBackend(createPolicy(LIMIT, random), context, network),
     });
   }
-  /** Lets time pass in small steps, and everybody do what is due. */
+  /** Advances time in small steps, ticks the nodes and delivers messages. */
   const pass = (ms: number): void => {
     for (const until = clock.now() + ms; clock.now() < until; ) {
       clock.advance(Math.min(10, until - clock.now()));
       for (const { protocol } of nodes)
         if (protocol.wakeAt(clock.now()) <= clock.now()) protocol.tick(clock.now());
-      for (let act = mail.shift(); act; act = mail.shift()) act();
+      for (let deliver = queue.shift(); deliver; deliver = queue.shift()) deliver();
     }
   };
   for (const { protocol } of nodes) protocol.startWithoutPeers();
@@ -72,53 +73,53 @@ backendContract(
   true,
 );
 
-describe('two nodes and one client', () => {
-  test('the story of the two onlines: seventeen at once, paid back until the ninth second', () => {
+describe('peers: two nodes, one key', () => {
+  test('overshoot between reports becomes debt: 18 calls of a burst of 10, then denied until 9.1 s', () => {
     const { nodes, pass, clock } = fleetOf(2);
-    pass(4900); // they know each other, and the next reports are 0.1 s away
+    pass(4900); // the nodes are peers, and the next reports are 0.1 s away
     pass(100);
     const start = clock.now();
     const [a, b] = nodes.map(({ backend }) => backend);
-    const buckets = (): number[] => [a, b].map((own) => own.inspect('C').state.remaining);
-    const ask = (backend: PeersBackend, times: number): number =>
+    const remaining = (): number[] => [a, b].map((node) => node.inspect('C').state.remaining);
+    const allowed = (backend: PeersBackend, times: number): number =>
       Array.from({ length: times }, () => backend.check('C', 1)).filter(
-        (own) => own.verdict === 'allow',
+        ({ verdict }) => verdict === 'allow',
       ).length;
     const until = (s: number): void => pass(start + s * 1000 - clock.now());
 
-    expect(buckets()).toEqual([10, 10]);
+    expect(remaining()).toEqual([10, 10]);
     until(0.1);
-    expect([ask(a, 9), ask(b, 8)]).toEqual([9, 8]);
-    expect(buckets()).toEqual([1, 2]);
+    expect([allowed(a, 9), allowed(b, 8)]).toEqual([9, 8]);
+    expect(remaining()).toEqual([1, 2]);
     until(0.2);
-    expect(ask(a, 2)).toBe(1);
-    expect(buckets()).toEqual([0, 2]);
+    expect(allowed(a, 2)).toBe(1);
+    expect(remaining()).toEqual([0, 2]);
     until(5.1);
-    expect(buckets()).toEqual([-3, -3]);
-    expect([ask(a, 1), ask(b, 1)]).toEqual([0, 0]);
-    const seen = [6.1, 7.1, 8.1, 9.1].map((s) => {
+    expect(remaining()).toEqual([-3, -3]);
+    expect([allowed(a, 1), allowed(b, 1)]).toEqual([0, 0]);
+    const refilled = [6.1, 7.1, 8.1, 9.1].map((s) => {
       until(s);
-      return buckets();
+      return remaining();
     });
-    expect(seen).toEqual([
+    expect(refilled).toEqual([
       [-2, -2],
       [-1, -1],
       [0, 0],
       [1, 1],
     ]);
-    expect(ask(b, 2)).toBe(1);
+    expect(allowed(b, 2)).toBe(1);
   });
 
-  test('what was refused is nobody else’s business', () => {
+  test('denied calls are not reported', () => {
     const { nodes, pass } = fleetOf(2);
     pass(1000);
     const [a, b] = nodes.map(({ backend }) => backend);
     for (let n = 0; n < 100; n++) a.check('C', 1);
     pass(4000);
-    expect(b.inspect('C').state.remaining).toBe(0); // ten were served, whoever asked how often
+    expect(b.inspect('C').state.remaining).toBe(0); // ten calls were allowed, and ten were reported
   });
 
-  test('what did not happen after all is not told', () => {
+  test('a call that is settled as ignored is not reported', () => {
     const { nodes, pass } = fleetOf(2);
     pass(1000);
     const [a, b] = nodes.map(({ backend }) => backend);
@@ -128,16 +129,16 @@ describe('two nodes and one client', () => {
     expect(b.inspect('C').state.remaining).toBe(10);
   });
 
-  test('what was let through is told, whichever way it was asked for', () => {
+  test('allowed calls are reported by every method that allows them', () => {
     const { nodes, pass, clock } = fleetOf(2);
     pass(1000);
     const [a, b] = nodes.map(({ backend }) => backend);
-    const own = createHasher([1, 2]);
+    const hasher = createHasher([1, 2]);
     a.checkNow('C', 1, clock.now());
     a.takeUpTo('C', 2);
-    own.hash('C');
-    a.checkHashed(own.low, own.high, 3);
-    a.checkHashed(own.low, own.high, 30); // refused
+    hasher.hash('C');
+    a.checkHashed(hasher.low, hasher.high, 3);
+    a.checkHashed(hasher.low, hasher.high, 30); // denied
     a.settle('C', { outcome: 'ok', cost: 3, used: 4, dueAt: 0 });
     expect(a.takeUpTo('C', Infinity)).toBe(3);
     expect(a.takeUpTo('C', Infinity)).toBe(0);
@@ -145,25 +146,25 @@ describe('two nodes and one client', () => {
     expect(b.inspect('C').state.remaining).toBe(0); // all ten
   });
 
-  test('what came to one of them from elsewhere is its own: calls it pays for with that are not told', () => {
+  test('calls covered by imported credits are not reported', () => {
     const { nodes, pass } = fleetOf(2);
     pass(4900);
     const [a, b] = nodes.map(({ backend }) => backend);
-    const left = (backend: PeersBackend): number[] =>
+    const remaining = (backend: PeersBackend): number[] =>
       ['C', 'D', 'E'].map((key) => backend.inspect(key).state.remaining);
     a.check('C', 8);
-    a.credit('C', 20, 5); // it has two, and three more fit
+    a.credit('C', 20, 5); // 2 units remain, and 3 more fit
     a.check('D', 4);
-    a.credit('D', 20, 5); // it has more than that
+    a.credit('D', 20, 5); // 6 units remain: nothing fits
     a.check('E', 9);
     a.detach();
     a.credit('E', 2, 5);
-    expect(left(a)).toEqual([5, 6, 3]);
+    expect(remaining(a)).toEqual([5, 6, 3]);
     pass(100);
-    expect(left(b)).toEqual([2, 6, 1]);
+    expect(remaining(b)).toEqual([2, 6, 1]);
   });
 
-  test('and of more calls than that, the rest is told', () => {
+  test('calls beyond the imported credits are reported', () => {
     const { nodes, pass } = fleetOf(2);
     pass(4900);
     const [a, b] = nodes.map(({ backend }) => backend);
@@ -177,7 +178,7 @@ describe('two nodes and one client', () => {
     expect(b.inspect('C').state.remaining).toBe(a.inspect('C').state.remaining);
   });
 
-  test('one that leaves goes on alone; what it served before is told', () => {
+  test('a detached backend continues alone; its earlier calls are reported', () => {
     const { nodes, pass } = fleetOf(2);
     pass(1000);
     const [a, b] = nodes.map(({ backend }) => backend);
@@ -190,7 +191,7 @@ describe('two nodes and one client', () => {
     expect(a.inspect('D').state.remaining).toBe(10);
   });
 
-  test('limits of another rule are kept apart', () => {
+  test('a policy without token buckets is refused', () => {
     const make = (): PeersBackend => {
       const random = seededRandom(1);
       const network = {
@@ -203,6 +204,8 @@ describe('two nodes and one client', () => {
       const context = { name: 'api', clock: new VirtualClock(0), random, maxKeys: 10 };
       return new PeersBackend(createPolicy({ spacing: { every: 10 } }, random), context, network);
     };
-    expect(make).toThrow(/`limit` to be made of buckets when peers share it, got "spacing"/);
+    expect(make).toThrow(
+      /`limit` to be made of token buckets when `peers` shares it, got "spacing"/,
+    );
   });
 });

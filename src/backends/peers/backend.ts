@@ -1,33 +1,32 @@
 /**
- * Peers: this process decides, from what it has served and what it has heard.
+ * Peers: this process decides, from its own hits and the hits that peers report.
  *
- * A share that decides alone, and tells the fleet of every call it lets through; what others tell comes
- * in from the side and is taken off, below zero if need be. Denied calls are nobody's business.
+ * Delegates to a local backend and reports every allowed call to the fleet. Remote hits are subtracted when they
+ * arrive, below zero if need be (debt). Denied calls are not reported.
  */
 
 import type { Millis } from '../../core/clock.ts';
 import type { Decision } from '../../core/decision.ts';
 import { ConfigError } from '../../core/errors.ts';
 import { createHasher, type Hasher } from '../../core/hash.ts';
-import { bindingLevel, raiseLevels, timeToFull } from '../../policies/bucket.ts';
-import type { Policy, Settlement, State } from '../../policies/policy.ts';
-import type { BackendContext, BackendFactory } from '../backend.ts';
+import type { BucketTerms, Policy, Settlement, State } from '../../policies/policy.ts';
+import type { BackendContext, BackendFactory, CheckWithStatus } from '../backend.ts';
 import { DelegatingBackend } from '../delegating-backend.ts';
 import { LocalBackend } from '../local/backend.ts';
+import { bindingLevel, raiseLevels, timeToFull } from './bucket-levels.ts';
 import { ImportedCredits } from './credits.ts';
 import type { PeerLimit } from './limits.ts';
 
-/** What a share needs of its fleet. */
+/** What a backend needs of its node. */
 export interface PeerNetwork {
-  /** All of a fleet hash alike. */
+  /** Every node of a fleet hashes keys alike. */
   readonly hasher: Hasher;
-  /** Takes on a limit. */
   addLimit(limit: PeerLimit): void;
-  /** Hears no more for a limit. What it served so far is told. */
+  /** Stops reports for a limit. Hits recorded so far are still reported. */
   removeLimit(limit: PeerLimit): void;
-  /** A call was let through here. */
+  /** Records a call that was allowed here. */
   recordHits(limit: PeerLimit, low: number, high: number, hits: number): void;
-  /** One did not happen after all. */
+  /** Takes back a recorded call that did not happen. */
   retractHits(limit: PeerLimit, low: number, high: number, hits: number): void;
 }
 
@@ -38,13 +37,13 @@ export class PeersBackend extends DelegatingBackend<LocalBackend> {
   readonly #importedCredits = new ImportedCredits();
   #isDetached = false;
 
-  /** @throws {ConfigError} if the rule can do nothing with what others served. */
+  /** @throws {ConfigError} if the policy cannot subtract remote hits. */
   constructor(
     policy: Policy,
     { name, clock, random, maxKeys }: BackendContext,
     network: PeerNetwork,
   ) {
-    const buckets = bucketParamsOf(policy);
+    const buckets = bucketsOf(policy);
     const local = new LocalBackend(policy, { clock, random, maxKeys, hasher: network.hasher });
     super(local);
     this.#network = network;
@@ -55,17 +54,17 @@ export class PeersBackend extends DelegatingBackend<LocalBackend> {
       timeToFull(buckets, state, i, now).map(ceilMs);
     this.#limit = {
       id: limitId(name, policy),
-      isAdditive: buckets.length === 1 && buckets[0][2] === Infinity,
+      isAdditive: buckets.length === 1 && buckets[0].maxDebt === Infinity,
       applyRemoteHits: (low, high, hits, agoMs) =>
         void local.updateHashed(low, high, { hits }, agoMs),
       buckets: buckets.length,
-      readPage: (cursor, most) => {
-        const { values: refillTimes, next } = local.scan(cursor, most, refillTimesOf);
+      readPage: (cursor, maxKeysPerPage) => {
+        const { values: refillTimes, next } = local.scan(cursor, maxKeysPerPage, refillTimesOf);
         return { refillTimes, next };
       },
-      raiseLevel: (low, high, spansMs, hits) =>
+      raiseLevel: (low, high, fullInMs, uncounted) =>
         local.changeHashed(low, high, (state, i, now) =>
-          raiseLevels(buckets, state, i, now, spansMs, hits),
+          raiseLevels(buckets, state, i, now, fullInMs, uncounted),
         ),
       level: (low, high) => local.readHashed(low, high, level),
       adjustLevel: (low, high, by) =>
@@ -74,7 +73,7 @@ export class PeersBackend extends DelegatingBackend<LocalBackend> {
     network.addLimit(this.#limit);
   }
 
-  /** Goes on alone: from now on it neither tells nor hears. What it served so far is told. */
+  /** Continues as a local backend. Hits recorded so far are still reported. */
   override detach(): void {
     this.#isDetached = true;
     this.#network.removeLimit(this.#limit);
@@ -90,16 +89,22 @@ export class PeersBackend extends DelegatingBackend<LocalBackend> {
     return decision;
   }
 
+  override checkWithStatus(low: number, high: number, cost: number): CheckWithStatus | undefined {
+    const checked = this.inner.checkWithStatus(low, high, cost);
+    if (checked?.decision.verdict === 'allow') this.#recordHits(low, high, cost);
+    return checked;
+  }
+
   override checkNow(key: string, cost: number, now: Millis, part?: number): Decision {
     return this.#recordIfAllowed(this.inner.checkNow(key, cost, now, part), cost);
   }
 
-  override takeUpTo(key: string, most: number): number {
-    return this.takeSurplus(key, most, 0);
+  override takeUpTo(key: string, max: number): number {
+    return this.takeSurplus(key, max, 0);
   }
 
-  takeSurplus(key: string, most: number, leave: number): number {
-    const taken = this.inner.takeSurplus(key, most, leave);
+  takeSurplus(key: string, max: number, keep: number): number {
+    const taken = this.inner.takeSurplus(key, max, keep);
     if (taken > 0) this.#recordHitsOfLastKey(taken);
     return taken;
   }
@@ -109,17 +114,17 @@ export class PeersBackend extends DelegatingBackend<LocalBackend> {
     const { low, high } = this.#hasher;
     const before = this.#limit.level(low, high);
     this.inner.credit(key, units, upTo);
-    const filled = before - this.#limit.level(low, high); // less, if not all of it fits
+    const filled = before - this.#limit.level(low, high); // less than `units` if the bucket was nearly full
     if (filled > 0) this.#importedCredits.add(low, high, filled);
   }
 
   override settle(key: string, settlement: Settlement, now?: Millis): void {
     this.inner.settle(key, settlement, now);
     const { outcome, cost, used = cost } = settlement;
-    const more = outcome === 'ignored' ? -cost : used - cost;
-    if (more > 0) this.#recordHitsOfLastKey(more);
-    else if (more < 0 && !this.#isDetached) {
-      this.#network.retractHits(this.#limit, this.#hasher.low, this.#hasher.high, -more);
+    const extra = outcome === 'ignored' ? -cost : used - cost;
+    if (extra > 0) this.#recordHitsOfLastKey(extra);
+    else if (extra < 0 && !this.#isDetached) {
+      this.#network.retractHits(this.#limit, this.#hasher.low, this.#hasher.high, -extra);
     }
   }
 
@@ -128,24 +133,21 @@ export class PeersBackend extends DelegatingBackend<LocalBackend> {
     return decision;
   }
 
-  /** The key is the one that was hashed last: a moment ago, to find its numbers. */
+  /** The inner backend has just hashed the key, so the hasher still holds it. */
   #recordHitsOfLastKey(hits: number): void {
     this.#recordHits(this.#hasher.low, this.#hasher.high, hits);
   }
 
   #recordHits(low: number, high: number, hits: number): void {
     if (this.#isDetached) return;
-    const told = this.#importedCredits.isEmpty
+    const reported = this.#importedCredits.isEmpty
       ? hits
       : hits - this.#importedCredits.consume(low, high, hits);
-    if (told > 0) this.#network.recordHits(this.#limit, low, high, told);
+    if (reported > 0) this.#network.recordHits(this.#limit, low, high, reported);
   }
 }
 
-/** Until its last users outside this folder follow. */
-export { PeersBackend as PeersShare };
-
-/** A fleet of nobody else, to see what a rule would be in one. */
+/** Peers without a network, to validate a policy. */
 export const dryRunPeers: BackendFactory = {
   isRemote: false,
   create(policy, context) {
@@ -160,15 +162,14 @@ export const dryRunPeers: BackendFactory = {
   },
 };
 
-/** The numbers of the buckets that a rule is made of. */
-function bucketParamsOf({ kind, specs }: Policy): readonly (readonly number[])[] {
-  if (!specs?.every((spec) => spec.kind === 'bucket')) {
-    throw new ConfigError('limit', 'made of buckets when peers share it', kind);
-  }
-  return specs.map(({ params }) => params);
+/** The terms of each bucket of the policy. */
+function bucketsOf({ kind, buckets }: Policy): readonly BucketTerms[] {
+  if (!buckets)
+    throw new ConfigError('limit', 'made of token buckets when `peers` shares it', kind);
+  return buckets;
 }
 
-/** The same rule under the same name is the same limit for all of the fleet; others are kept apart. */
+/** The same name and rule give the same id on every node (FNV-1a). */
 function limitId(name: string, policy: Policy): number {
   const text = JSON.stringify([name, policy.specs]);
   let hash = 0x811c9dc5;
@@ -176,5 +177,5 @@ function limitId(name: string, policy: Policy): number {
   return hash >>> 0;
 }
 
-/** Rounded so that nobody gains by being told; a whole number above 0 is short on the wire. */
+/** Rounded up, so that a state transfer never adds tokens; a positive integer is short on the wire. */
 const ceilMs = (ms: Millis): Millis => Math.min(Math.max(1, Math.ceil(ms)), Number.MAX_VALUE);

@@ -1,22 +1,20 @@
 /**
- * Numbers and names as bytes, written and read: what every message of peers is made of.
+ * Binary encoding of integers, amounts and names: the elements of every peer message.
  *
- * Whole numbers are as short as they are small, seven bits a byte. Whoever reads may read what anybody sent: what does not
- * make sense is remembered (`isFine`), and reads as nothing.
+ * Integers are varints of seven bits per byte. Input is untrusted: malformed input clears `isValid` and reads as 0.
  */
 
 import { MAX_AMOUNT } from '../../core/options.ts';
 
-/** The most a datagram carries without being cut into pieces on its way, with room for what seals it. */
+/** Fits into one network packet without fragmentation, with space for the MAC. */
 export const MAX_DATAGRAM_BYTES = 1200;
 
-/** Names are for people, and short. */
 const MAX_NAME_BYTES = 64;
 
 const scratch = new Uint8Array(MAX_DATAGRAM_BYTES + 64);
 const scratchView = new DataView(scratch.buffer);
 
-/** Writes into one piece of memory, from the start on. */
+/** Writes into one shared buffer, from its start. */
 export class Writer {
   offset = 0;
 
@@ -34,13 +32,13 @@ export class Writer {
     this.offset += 4;
   }
 
-  /** A whole number below 2^48. */
+  /** An integer below 2^48. */
   u48(value: number): void {
     writeU48(scratchView, this.offset, value);
     this.offset += 6;
   }
 
-  /** A whole number from 0 on. */
+  /** An integer from 0 on. */
   varint(value: number): void {
     let rest = value;
     while (rest >= 128) {
@@ -50,12 +48,12 @@ export class Writer {
     scratch[this.offset++] = rest;
   }
 
-  /** Hits, as many as a limit can have. */
+  /** Hits, up to the largest amount of a limit. */
   hits(value: number): void {
     this.amount(Math.min(value, MAX_AMOUNT));
   }
 
-  /** Any number above 0: whole ones short, others after a 0, in full. */
+  /** A number above 0: an integer as varint, any other as 0 and a float of 64 bits. */
   amount(value: number): void {
     if (Number.isSafeInteger(value)) {
       this.varint(value);
@@ -67,8 +65,8 @@ export class Writer {
   }
 
   text(value: string): void {
-    const room = scratch.subarray(this.offset + 1, this.offset + 1 + MAX_NAME_BYTES);
-    const { written } = new TextEncoder().encodeInto(value, room); // whole letters, as many as fit
+    const target = scratch.subarray(this.offset + 1, this.offset + 1 + MAX_NAME_BYTES);
+    const { written } = new TextEncoder().encodeInto(value, target); // whole characters only
     this.byte(written);
     this.offset += written;
   }
@@ -78,13 +76,13 @@ export class Writer {
   }
 }
 
-/** A whole number below 2^48. */
+/** An integer below 2^48. */
 export function writeU48(to: DataView, at: number, value: number): void {
   to.setUint16(at, Math.floor(value / 2 ** 32));
   to.setUint32(at + 2, value % 2 ** 32);
 }
 
-/** Reads what somebody sent, who may be anybody: it ends where the bytes end. */
+/** Reads untrusted input; never reads beyond its end. */
 export class Reader {
   readonly #bytes: Uint8Array;
   readonly #view: DataView;
@@ -96,7 +94,7 @@ export class Reader {
     this.#view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   }
 
-  /** Where the next `count` bytes begin; -1 if there are fewer. */
+  /** Offset of the next `count` bytes; -1 if there are fewer. */
   #advance(count: number): number {
     const at = this.#offset;
     this.#offset += count;

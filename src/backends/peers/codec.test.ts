@@ -13,13 +13,13 @@ const amount = fc.oneof(
   fc.double({ min: 1e-9, max: 1e9, noNaN: true }),
 );
 const entry = fc.tuple(fc.integer({ min: 0, max: 2 ** 32 - 1 }), int32, int32, amount);
-const entries = fc.array(entry, { maxLength: 40 }).map((own) => own.flat());
+const entries = fc.array(entry, { maxLength: 40 }).map((rows) => rows.flat());
 const refillTimesOf = (buckets: number) =>
   fc
     .array(fc.tuple(int32, int32, fc.array(amount, { minLength: buckets, maxLength: buckets })), {
       maxLength: 20,
     })
-    .map((own) => own.flat(2));
+    .map((rows) => rows.flat(2));
 const agoMs = fc.nat({ max: 2 ** 16 - 1 });
 const report = fc.record({ kind: fc.constant('report'), agoMs, seq, entries });
 const body = fc.oneof(
@@ -37,7 +37,7 @@ const body = fc.oneof(
   fc.record({ kind: fc.constant('evicted'), seq }),
   fc.record({
     kind: fc.constant('nack'),
-    ranges: fc.array(seq, { maxLength: 20 }).filter((own) => own.length % 2 === 0),
+    ranges: fc.array(seq, { maxLength: 20 }).filter(({ length }) => length % 2 === 0),
   }),
   fc.record({ kind: fc.constant('state-request'), nonce: id, limit: fc.nat(), cursor: seq }),
   fc.integer({ min: 1, max: 3 }).chain((buckets) =>
@@ -54,54 +54,54 @@ const body = fc.oneof(
   fc.record({ kind: fc.constant('levels-request'), nonce: id, entries }),
   fc.record({ kind: fc.constant('levels'), nonce: id, seq, receivedSeq: seq, entries }),
 );
-const saying = (own: fc.Arbitrary<object>): fc.Arbitrary<Message> =>
+const withEnvelope = (bodies: fc.Arbitrary<object>): fc.Arbitrary<Message> =>
   fc
-    .tuple(id, fc.oneof(fc.constant(0), id), id, own)
-    .map(([from, to, count, said]) => ({ from, to, datagramSeq: count, ...said }) as Message);
-const message = saying(body);
+    .tuple(id, fc.oneof(fc.constant(0), id), id, bodies)
+    .map(([from, to, datagramSeq, fields]) => ({ from, to, datagramSeq, ...fields }) as Message);
+const message = withEnvelope(body);
 
-describe('what peers say', () => {
-  test('is understood as it was meant', () => {
+describe('peer codec', () => {
+  test('decodes what it encoded', () => {
     fc.assert(
-      fc.property(message, (own) => {
-        expect(decode(encode(own))).toEqual(own);
+      fc.property(message, (original) => {
+        expect(decode(encode(original))).toEqual(original);
       }),
     );
   });
 
-  test('cut short, prolonged or of another version is not understood', () => {
+  test('rejects truncated messages and unknown versions', () => {
     fc.assert(
-      fc.property(message, fc.nat(), (own, at) => {
-        const bytes = encode(own);
+      fc.property(message, fc.nat(), (original, at) => {
+        const bytes = encode(original);
         const cut = decode(bytes.subarray(0, at % bytes.length));
-        // A list of entries may end sooner; nothing else may.
+        // A list of entries may end early.
         if (cut) expect(['report', 'state', 'levels-request', 'levels']).toContain(cut.kind);
         expect(decode(Uint8Array.of(VERSION + 1, ...bytes.subarray(1)))).toBeUndefined();
       }),
     );
   });
 
-  test('at random means nothing, or something, and never fails', () => {
-    const start = fc.tuple(fc.constant(VERSION), fc.nat(11)).map((own) => Uint8Array.from(own));
+  test('decodes random bytes to undefined or to a valid message, and never throws', () => {
+    const start = fc.tuple(fc.constant(VERSION), fc.nat(11)).map((head) => Uint8Array.from(head));
     fc.assert(
       fc.property(start, fc.uint8Array({ maxLength: 100 }), (head, rest) => {
-        const own = decode(Uint8Array.of(...head, ...rest));
-        if (own) expect(decode(encode(own))).toEqual(own);
+        const decoded = decode(Uint8Array.of(...head, ...rest));
+        if (decoded) expect(decode(encode(decoded))).toEqual(decoded);
       }),
       { numRuns: 5000 },
     );
   });
 
-  test('in a report can be said again to one node, and is the same but for that', () => {
+  test('a retransmitted report differs in recipient, datagram number and age only', () => {
     fc.assert(
-      fc.property(saying(report), id, id, agoMs, (own, to, count, ago) => {
-        const said = decode(retransmitCopyOf(encode(own), to, count, ago + 0.5));
-        expect(said).toEqual({ ...own, to, datagramSeq: count, agoMs: ago });
+      fc.property(withEnvelope(report), id, id, agoMs, (original, to, datagramSeq, ago) => {
+        const copy = decode(retransmitCopyOf(encode(original), to, datagramSeq, ago + 0.5));
+        expect(copy).toEqual({ ...original, to, datagramSeq, agoMs: ago });
       }),
     );
   });
 
-  test('takes nine bytes for a key with a few hits', () => {
+  test('a key with a few hits takes nine bytes in a report', () => {
     const report = (keys: number): number =>
       encode({
         kind: 'report',
@@ -115,7 +115,7 @@ describe('what peers say', () => {
     expect(report(101) - report(1)).toBe(900);
   });
 
-  test('is never more than a limit can have', () => {
+  test('clamps hits to MAX_AMOUNT when encoding, and rejects more when decoding', () => {
     const header = { kind: 'report', from: 1, to: 0, datagramSeq: 1, agoMs: 0, seq: 1 } as const;
     const bytes = encode({ ...header, entries: [7, 1, 1, 1e300] });
     expect(decode(bytes)).toMatchObject({ entries: [7, 1, 1, MAX_AMOUNT] });
@@ -124,38 +124,38 @@ describe('what peers say', () => {
     expect(decode(huge)).toBeUndefined();
   });
 
-  test('names a node in whole letters, however long its name', () => {
+  test('truncates a long node name to whole characters', () => {
     const name = 'é'.repeat(40).slice(0, 31) + '𝄞'.repeat(9);
-    const welcome = encode({
+    const ack = encode({
       ...{ kind: 'hello-ack', from: 1, to: 2, datagramSeq: 1, nonce: 1 },
       ...{ seq: 0, first: 1, ageMs: 0, name },
     });
-    expect(decode(welcome)).toMatchObject({ name: 'é'.repeat(31) });
+    expect(decode(ack)).toMatchObject({ name: 'é'.repeat(31) });
   });
 
-  test.each([1, 2, 64])('fits a datagram with a page of keys of %i buckets', (buckets) => {
+  test.each([1, 2, 64])('a page of keys with %i buckets fits into a datagram', (buckets) => {
     const keys = keysPerPage(buckets);
     expect(keys).toBeGreaterThan(0);
     const row = [-1, -1, ...Array<number>(buckets).fill(1e300)];
     const refillTimes = Array.from({ length: keys }, () => row).flat();
     const last = Number.MAX_SAFE_INTEGER;
-    const place = { nonce: 1, limit: 2 ** 32 - 1, cursor: last, next: last };
+    const position = { nonce: 1, limit: 2 ** 32 - 1, cursor: last, next: last };
     const page = encode({
       kind: 'state',
       from: 1,
       to: 2,
       datagramSeq: 1,
-      ...place,
+      ...position,
       buckets,
       refillTimes,
     });
     expect(page.length).toBeLessThanOrEqual(MAX_DATAGRAM_BYTES);
   });
 
-  test('fits a datagram when it is cut as told', () => {
+  test('a report split by entriesThatFit fits into datagrams', () => {
     fc.assert(
-      fc.property(fc.array(entry, { minLength: 1, maxLength: 300 }), (own) => {
-        const all = own.sort(([a], [b]) => a - b).flat();
+      fc.property(fc.array(entry, { minLength: 1, maxLength: 300 }), (rows) => {
+        const all = rows.sort(([a], [b]) => a - b).flat();
         for (let at = 0; at < all.length; ) {
           const count = entriesThatFit(all, at) * ENTRY_WIDTH;
           const part = all.slice(at, at + count);

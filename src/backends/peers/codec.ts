@@ -1,16 +1,15 @@
 /**
- * The messages of peers as bytes.
+ * Encoding of peer messages.
  *
- *     ┌─────────┬──────┬──────┬──────┬───────┬───────────────────────────────
- *     │ version │ kind │ from │ to   │ count │ what it says, by its kind
- *     └─ 1 ─────┴─ 1 ──┴─ 6 ──┴─ 6 ──┴─ 6 ───┴───────────────────────────────
+ *     ┌─────────┬──────┬──────┬──────┬─────────────┬───────────────────────────
+ *     │ version │ kind │ from │ to   │ datagramSeq │ body, by kind
+ *     └─ 1 ─────┴─ 1 ──┴─ 6 ──┴─ 6 ──┴─ 6 ─────────┴───────────────────────────
  *
- * A node's name in the fleet is 48 bits, made anew each time it starts; `to` is 0 for everybody. `count` is one
- * more in each datagram that a node sends, to whomever: nobody counts one twice (`replay-window.ts`). A key is
- * its 64-bit hash: all of a fleet hash alike, so nobody has to send it as text. Numbers are as short as
- * they are small (seven bits a byte), so that a key with a few hits takes nine bytes.
+ * A node id has 48 random bits, new at each start; `to` is 0 for a broadcast. `datagramSeq` is a sequence number over
+ * all datagrams of a node, for the replay window (`replay-window.ts`). A key is sent as its 64-bit hash: every node of a
+ * fleet hashes alike. Integers are varints (seven bits per byte), so a key with a few hits takes nine bytes.
  *
- * Whatever cannot be understood is not: `decode` gives undefined, also for a version yet to come.
+ * `decode` returns undefined for malformed input and for unknown versions.
  */
 
 import type { Millis } from '../../core/clock.ts';
@@ -20,6 +19,7 @@ import {
   ENTRY_WIDTH,
   type Entries,
   type KeyRefillTimes,
+  MAX_NACK_RANGES,
   type Message,
   type MessageKind,
   type MessageOf,
@@ -32,7 +32,7 @@ const TO_OFFSET = 8;
 const DATAGRAM_SEQ_OFFSET = 14;
 const HEADER_BYTES = 20;
 
-/** In the order of their numbers on the wire, which never changes. */
+/** The index is the kind on the wire: the order never changes. */
 const KINDS: readonly MessageKind[] = [
   'hello',
   'hello-ack',
@@ -46,12 +46,10 @@ const KINDS: readonly MessageKind[] = [
   'levels',
 ];
 
-const MAX_RANGES = 64;
-
-/** The most bytes that come before a page of keys: nonce, limit, two cursors, how many buckets. */
+/** Bytes before a page of keys at most: nonce, limit, two cursors, buckets. */
 const PAGE_HEADER_BYTES = 6 + 4 + 8 + 8 + 1;
 
-/** The most bytes one entry can take: a limit, how many of it, a hash, an amount. */
+/** Bytes of one entry at most: limit, count, hash, amount. */
 const MAX_ENTRY_BYTES = 4 + 1 + 8 + 9;
 
 export function encode(message: Message): Uint8Array {
@@ -113,10 +111,10 @@ export function encode(message: Message): Uint8Array {
   return writer.finish();
 }
 
-/** What is longer ago is not told as such: a report counts the more, the younger it is. */
+/** Older reports are sent with this age: they count for a little more than they should, never for less. */
 const MAX_AGO_MS = 2 ** 16 - 1;
 
-/** A report once more, so long after it was made, for one node alone and in a datagram of its own. */
+/** A copy of a report for one node, with its age and a new datagram sequence number. */
 export function retransmitCopyOf(
   report: Uint8Array,
   to: NodeId,
@@ -132,24 +130,24 @@ export function retransmitCopyOf(
 }
 
 /**
- * How many of these entries, from `from` on, fit into one datagram. Entries of one limit stand together,
- * so a limit is named once for all of them.
+ * How many entries, from index `from` on, fit into one datagram. Entries of one limit are adjacent, so the limit
+ * id is written once for all of them.
  */
 export function entriesThatFit(entries: Entries, from: number): number {
-  let room = MAX_DATAGRAM_BYTES - HEADER_BYTES - 3 * 8 - MAX_ENTRY_BYTES;
+  let freeBytes = MAX_DATAGRAM_BYTES - HEADER_BYTES - 3 * 8 - MAX_ENTRY_BYTES;
   let at = from;
   let limit = -1;
   while (at < entries.length) {
-    if (entries[at] !== limit) room -= 6;
+    if (entries[at] !== limit) freeBytes -= 6;
     limit = entries[at];
-    room -= 8 + amountBytes(entries[at + 3]);
-    if (room < 0) break;
+    freeBytes -= 8 + amountBytes(entries[at + 3]);
+    if (freeBytes < 0) break;
     at += ENTRY_WIDTH;
   }
   return Math.max(1, (at - from) / ENTRY_WIDTH);
 }
 
-/** How many keys of so many buckets each fit into one datagram, however they stand. */
+/** How many keys fit into one datagram, whatever their state. */
 export const keysPerPage = (buckets: number): number =>
   Math.floor((MAX_DATAGRAM_BYTES - HEADER_BYTES - PAGE_HEADER_BYTES) / (8 + 9 * buckets));
 
@@ -182,7 +180,7 @@ function writeRefillTimes(writer: Writer, refillTimes: KeyRefillTimes, buckets: 
   }
 }
 
-/** What was said; undefined if it cannot be understood. */
+/** Undefined for malformed input. */
 export function decode(bytes: Uint8Array): Message | undefined {
   const reader = new Reader(bytes);
   if (reader.byte() !== VERSION) return undefined;
@@ -268,7 +266,7 @@ function readRefillTimes(reader: Reader): Pick<MessageOf<'state'>, 'buckets' | '
 
 function readRanges(reader: Reader): readonly number[] {
   const count = reader.byte();
-  if (count > MAX_RANGES) reader.isValid = false;
+  if (count > MAX_NACK_RANGES) reader.isValid = false;
   const ranges: number[] = [];
   for (let n = 0; n < count * 2 && reader.isValid; n++) ranges.push(reader.varint());
   return ranges;

@@ -1,11 +1,11 @@
 /**
- * What a node has gained from elsewhere for a key, and not used yet: a theft of its group, which its fellows know nothing of.
+ * Units that a node's group has borrowed for a key and that are not used yet. The node's peers do not know of them.
  *
- * They take off whatever they are told. So calls that are paid for with it are not told, or each of them would cost its
- * fellows a call of their own.
+ * Peers subtract every reported hit. So hits that are covered by borrowed units are not reported: each would cost
+ * the peers a token of their own bucket.
  */
 
-/** Keys that something was gained for; of more, calls are told as any others. */
+/** Keys with credits; for further keys, hits are reported as usual. */
 const MAX_KEYS = 1000;
 
 export class ImportedCredits {
@@ -22,7 +22,7 @@ export class ImportedCredits {
     this.#units.set(id, (before ?? 0) + units);
   }
 
-  /** How many of so many calls are paid for with it. */
+  /** Returns how many of the hits the credits cover. */
   consume(low: number, high: number, hits: number): number {
     const id = `${low} ${high}`;
     const units = this.#units.get(id) ?? 0;

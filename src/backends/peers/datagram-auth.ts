@@ -1,12 +1,12 @@
 /**
- * Seals datagrams, so that only who knows the key can make one that counts.
+ * Authenticates datagrams by a message authentication code (MAC) with the fleet's key.
  *
- *     ┌──────────────┬────────────────────────┐
- *     │ what is said │ 16 bytes of its HMAC   │      HMAC-SHA-256, keyed by the fleet's key
- *     └──────────────┴────────────────────────┘
+ *     ┌──────────────┬───────────────────────┐
+ *     │ message      │ first 16 bytes of MAC │      HMAC-SHA-256
+ *     └──────────────┴───────────────────────┘
  *
- * That a sealed datagram is not from yesterday is the engine's affair: a node has to prove that it is
- * there before it is heard, and each of its reports counts once.
+ * The MAC does not prevent replays. The protocol does: by the handshake (`handshake.ts`), the replay window
+ * (`replay-window.ts`), and by counting each report once.
  */
 
 import { createHmac, timingSafeEqual } from 'node:crypto';
@@ -16,35 +16,35 @@ const MAC_BYTES = 16;
 
 export interface DatagramAuth {
   sign(bytes: Uint8Array): Uint8Array;
-  /** What is inside; undefined if it was not sealed with this key. */
+  /** The message without its MAC; undefined if the MAC does not match. */
   verify(bytes: Uint8Array): Uint8Array | undefined;
 }
 
-/** Without a key: everything counts. For loopback only. */
+/** Without a key every datagram is accepted: for loopback only. */
 const NO_AUTH: DatagramAuth = { sign: (bytes) => bytes, verify: (bytes) => bytes };
 
 export function createDatagramAuth(key: string | undefined): DatagramAuth {
   if (key === undefined) return NO_AUTH;
   const secret = deriveKey(key, 'seal');
-  const sealOf = (bytes: Uint8Array): Buffer =>
+  const macOf = (bytes: Uint8Array): Buffer =>
     createHmac('sha256', secret).update(bytes).digest().subarray(0, MAC_BYTES);
   return {
-    sign: (bytes) => Buffer.concat([bytes, sealOf(bytes)]),
+    sign: (bytes) => Buffer.concat([bytes, macOf(bytes)]),
     verify(bytes) {
       const end = bytes.length - MAC_BYTES;
       if (end <= 0) return undefined;
-      const inside = bytes.subarray(0, end);
-      return timingSafeEqual(sealOf(inside), bytes.subarray(end)) ? inside : undefined;
+      const message = bytes.subarray(0, end);
+      return timingSafeEqual(macOf(message), bytes.subarray(end)) ? message : undefined;
     },
   };
 }
 
-/** All of a fleet hash keys alike, and nobody outside knows how. */
+/** Every node of a fleet hashes keys alike, with a seed that depends on the key. */
 export function fleetHashSeed(key: string | undefined): HashSeed {
   const bytes = deriveKey(key ?? '', 'hash');
   return [bytes.readInt32LE(0), bytes.readInt32LE(4)];
 }
 
-/** One key for each use, so that knowing one tells nothing of the other. */
+/** A separate key per use, so that one does not reveal the other. The labels are part of the wire format. */
 const deriveKey = (key: string, use: string): Buffer =>
   createHmac('sha256', key).update(`sluice peers ${use}`).digest();

@@ -1,6 +1,6 @@
 /**
- * Proof of presence: a node that is heard for the first time is asked with a number made for it, and is
- * there if it answers with that. What somebody recorded earlier and sends again proves nothing.
+ * Proof of presence: a new node gets a `hello` with a fresh nonce and has to return it. A replayed datagram
+ * cannot contain the nonce, so it proves nothing.
  */
 
 import type { Millis } from '../../core/clock.ts';
@@ -8,29 +8,24 @@ import type { Random } from '../../core/random.ts';
 import { BROADCAST, type NodeId, random48 } from './messages.ts';
 import type { Requester } from './response-limiter.ts';
 
-/** Strangers that were asked to prove that they are there, and have not yet. */
+/** Nodes that have not answered their `hello` yet. */
 const MAX_PENDING_HANDSHAKES = 1024;
 
-/** How often a stranger is asked. */
+/** Minimum interval between two `hello` to the same node. */
 const HELLO_INTERVAL_MS: Millis = 50;
 
 interface PendingHandshake extends Requester {
   nonce: number;
-  /** Until when an answer to it proves anything. */
   nonceValidUntil: Millis;
   helloAt: Millis;
 }
 
 export class PendingHandshakes {
   readonly #random: Random;
-  /** A nonce is good for so long. */
   readonly #nonceLifetimeMs: Millis;
   readonly #pending = new Map<NodeId, PendingHandshake>();
 
-  /**
-   * `nonceLifetimeMs` is less than anybody is remembered for: an answer that has let somebody in never lets it in
-   * again.
-   */
+  /** `nonceLifetimeMs` is shorter than a peer is remembered, so that no `hello-ack` admits a node twice. */
   constructor(random: Random, nonceLifetimeMs: Millis) {
     this.#random = random;
     this.#nonceLifetimeMs = nonceLifetimeMs;
@@ -53,7 +48,7 @@ export class PendingHandshakes {
     return handshake;
   }
 
-  /** A number that only whoever is there can answer, to ask with now. */
+  /** The nonce for the `hello` that is sent now. */
   issueNonce(id: NodeId, now: Millis): number {
     const handshake = this.getOrCreate(id);
     if (now >= handshake.nonceValidUntil) {
@@ -64,18 +59,18 @@ export class PendingHandshakes {
     return handshake.nonce;
   }
 
-  /** Whether this answers what it was asked, or what everybody was. */
+  /** Whether the nonce is the one sent to this node, or the one that was broadcast. */
   isValidReply(id: NodeId, nonce: number, now: Millis): boolean {
-    const isIt = (own: PendingHandshake | undefined): boolean =>
-      own?.nonce === nonce && now < own.nonceValidUntil;
-    return isIt(this.#pending.get(id)) || isIt(this.#pending.get(BROADCAST));
+    const matches = (handshake: PendingHandshake | undefined): boolean =>
+      handshake?.nonce === nonce && now < handshake.nonceValidUntil;
+    return matches(this.#pending.get(id)) || matches(this.#pending.get(BROADCAST));
   }
 
   remove(id: NodeId): void {
     this.#pending.delete(id);
   }
 
-  /** Nothing that was asked so far proves anything any more. */
+  /** Invalidates all nonces. */
   clear(): void {
     this.#pending.clear();
   }

@@ -1,4 +1,4 @@
-/** Limits that a fleet keeps without a server: `sluice/peers`. NATS has an entry of its own: `sluice/nats`. */
+/** `sluice/peers`: limits shared by gossip, without a server. The NATS transport is `sluice/nats`. */
 
 export type { FleetView } from './node.ts';
 export { type Peers, type PeersOptions, peers } from './options.ts';

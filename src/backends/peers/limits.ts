@@ -1,39 +1,39 @@
 /**
- * The limits that a node keeps together with others.
+ * The limits that a node shares with its peers, by id. The id is the same on every node.
  *
- * Each has an id, the same for all of the fleet. Two with the same id, of which one may be about to take the
- * place of the other, hear what others served and what the other one does; the one that came last is asked.
+ * Two limits with the same id are siblings: one may be about to replace the other. Both get remote hits and each
+ * other's hits. Levels are read from the newer one.
  */
 
 import type { Millis } from '../../core/clock.ts';
 import { ENTRY_WIDTH, type Entries, type KeyRefillTimes } from './messages.ts';
 
-/** One limit, as the engine meets it. */
+/** One limit, as the protocol sees it. Keys are the two halves of their hash. */
 export interface PeerLimit {
-  /** What all of the fleet call it: the same rule under the same name is the same number. */
+  /** Derived from name and rule. */
   readonly id: number;
-  /** Whether hits just add up, so that what was put on it can be taken off again: it is one bucket. */
+  /** Whether hits add up linearly, so that predicted hits can be taken back: a single bucket without debt limit. */
   readonly isAdditive: boolean;
-  /** Others served so many, so long ago. */
+  /** Subtracts hits that a peer served `agoMs` ago. */
   applyRemoteHits(low: number, high: number, hits: number, agoMs: Millis): void;
-  /** How many buckets each key has. */
+  /** Buckets per key. */
   readonly buckets: number;
-  /** How keys stand from a place on, at most so many, and where to go on; 0: that was all. */
+  /** Up to `maxKeys` keys from the cursor on, and the next cursor; 0 at the end. */
   readPage(
     cursor: number,
-    most: number,
+    maxKeys: number,
   ): { readonly refillTimes: KeyRefillTimes; readonly next: number };
-  /** A key's buckets are full in so long each, and no sooner; not counting so many hits. */
-  raiseLevel(low: number, high: number, fullInMs: readonly Millis[], hits: number): void;
-  /** How much of a key is spent; 0 if it is as good as new, or not known. */
+  /** Empties each bucket until it is full in `fullInMs` at the earliest; `uncounted` hits are spent on top. */
+  raiseLevel(low: number, high: number, fullInMs: readonly Millis[], uncounted: number): void;
+  /** Units spent of a key; 0 if its bucket is full or the key is unknown. */
   level(low: number, high: number): number;
-  /** Counts so much more as spent, or so much less. */
+  /** Spends `by` more units; fewer if negative. */
   adjustLevel(low: number, high: number, by: number): void;
 }
 
 export class PeerLimits {
   readonly #byId = new Map<number, readonly PeerLimit[]>();
-  /** Whether some id has more than one. */
+  /** Whether some id has more than one limit. */
   #hasSiblings = false;
 
   add(limit: PeerLimit): void {
@@ -44,7 +44,7 @@ export class PeerLimits {
     this.#set(limit.id, this.#siblings(limit));
   }
 
-  /** The one that came last. */
+  /** The newest limit with this id. */
   byId(id: number): PeerLimit | undefined {
     return this.#byId.get(id)?.at(-1);
   }
@@ -53,48 +53,48 @@ export class PeerLimits {
     return [...this.#byId.keys()];
   }
 
-  /** One served so many: those with the same id have to know. */
+  /** Subtracts hits from the other limits with the same id. */
   applyToSiblings(limit: PeerLimit, low: number, high: number, hits: number): void {
     if (!this.#hasSiblings) return;
-    for (const own of this.#siblings(limit)) own.applyRemoteHits(low, high, hits, 0);
+    for (const sibling of this.#siblings(limit)) sibling.applyRemoteHits(low, high, hits, 0);
   }
 
-  /** Others served these, so long ago. How many of them are of limits that are not known here. */
+  /** Subtracts the hits of a report; returns how many entries belong to unknown limits. */
   applyRemoteHits(entries: Entries, agoMs: Millis): number {
     let unknown = 0;
     for (let at = 0; at < entries.length; at += ENTRY_WIDTH) {
       const limits = this.#byId.get(entries[at]);
       if (!limits) unknown++;
       else
-        for (const own of limits)
-          own.applyRemoteHits(entries[at + 1], entries[at + 2], entries[at + 3], agoMs);
+        for (const limit of limits)
+          limit.applyRemoteHits(entries[at + 1], entries[at + 2], entries[at + 3], agoMs);
     }
     return unknown;
   }
 
-  /** How a key stands elsewhere, where so many hits were not counted. */
+  /** Applies one key of a state transfer; the source had not counted `uncounted` hits. */
   raiseLevel(
     id: number,
     low: number,
     high: number,
     fullInMs: readonly Millis[],
-    hits: number,
+    uncounted: number,
   ): void {
-    for (const own of this.#withId(id)) own.raiseLevel(low, high, fullInMs, hits);
+    for (const limit of this.#withId(id)) limit.raiseLevel(low, high, fullInMs, uncounted);
   }
 
   #withId(id: number): readonly PeerLimit[] {
     return this.#byId.get(id) ?? [];
   }
 
-  /** Those with the same id. */
+  /** The other limits with the same id. */
   #siblings(limit: PeerLimit): readonly PeerLimit[] {
-    return this.#withId(limit.id).filter((own) => own !== limit);
+    return this.#withId(limit.id).filter((sibling) => sibling !== limit);
   }
 
   #set(id: number, limits: readonly PeerLimit[]): void {
     if (limits.length === 0) this.#byId.delete(id);
     else this.#byId.set(id, limits);
-    this.#hasSiblings = [...this.#byId.values()].some((own) => own.length > 1);
+    this.#hasSiblings = [...this.#byId.values()].some(({ length }) => length > 1);
   }
 }

@@ -1,10 +1,10 @@
 /**
- * A network inside one process, as bad as one likes: for tests.
+ * A network in memory with loss, duplication and delay: for tests.
  *
  *     const hub = new MemoryHub({ clock, seed: 7, loss: 0.1 });
  *     const one = hub.transport('one');
  *
- * The same seed and the same clock, the same losses.
+ * Deterministic for a given seed and clock.
  */
 
 import { type Clock, type Millis, schedule } from '../../core/clock.ts';
@@ -14,16 +14,16 @@ import { type DatagramHandler, type Transport, zeroCounts } from './transport.ts
 export interface MemoryHubOptions {
   readonly clock: Clock;
   readonly seed?: number;
-  /** What part of all datagrams never comes, and comes twice. */
+  /** Probability that a datagram is lost, and that it is duplicated. */
   readonly loss?: number;
   readonly duplication?: number;
-  /** How long one takes; each copy by itself, so that one overtakes another if these differ. */
+  /** Delay range, drawn for each copy: a wide range reorders datagrams. */
   readonly delayMs?: readonly [from: Millis, to: Millis];
-  /** Whether it passes for a network of one machine. */
+  /** What the transports report as `isLoopback`. Default true. */
   readonly isLoopback?: boolean;
 }
 
-/** Datagrams on their way; more are lost, as in a real network. */
+/** Datagrams in flight; further ones are lost. */
 const MAX_DATAGRAMS_IN_FLIGHT = 100_000;
 
 export class MemoryHub {
@@ -37,12 +37,12 @@ export class MemoryHub {
     this.#random = seededRandom(options.seed ?? 1);
   }
 
-  /** A place in this network. Two with the same address are one after the other, as after a restart. */
+  /** A transport at an address. A second one with the same address replaces the first, as after a restart. */
   transport(address: string): Transport {
     const counts = zeroCounts();
-    let own: DatagramHandler | undefined;
+    let handler: DatagramHandler | undefined;
     const put = (to: string, bytes: Uint8Array): void => {
-      if (own === undefined) return;
+      if (handler === undefined) return;
       counts.sent++;
       this.deliver(address, to, bytes);
     };
@@ -51,32 +51,32 @@ export class MemoryHub {
       isLoopback: this.#options.isLoopback ?? true,
       counts,
       open: async (onDatagram) => {
-        own = (bytes, from) => {
+        handler = (bytes, from) => {
           counts.received++;
           onDatagram(bytes, from);
         };
-        this.#handlers.set(address, own);
+        this.#handlers.set(address, handler);
       },
       broadcast: (bytes) => {
         for (const to of this.#handlers.keys()) if (to !== address) put(to, bytes);
       },
       send: put,
       close: async () => {
-        if (this.#handlers.get(address) === own) this.#handlers.delete(address);
-        own = undefined;
+        if (this.#handlers.get(address) === handler) this.#handlers.delete(address);
+        handler = undefined;
       },
     };
   }
 
-  /** Brings a datagram from one place to another, whoever really sent it: also for forgers. */
+  /** Delivers a datagram with any source address, also a forged one. */
   deliver(from: string, to: string, bytes: Uint8Array): void {
     const { loss = 0, duplication = 0, delayMs = [0, 0], clock } = this.#options;
     if (this.#random() < loss) return;
     const copies = this.#random() < duplication ? 2 : 1;
-    const [least, most] = delayMs;
+    const [minMs, maxMs] = delayMs;
     for (let n = 0; n < copies && this.#inFlight < MAX_DATAGRAMS_IN_FLIGHT; n++) {
       const copy = bytes.slice();
-      const afterMs = least + (most - least) * this.#random();
+      const afterMs = minMs + (maxMs - minMs) * this.#random();
       this.#inFlight++;
       schedule(clock, clock.now() + afterMs, () => this.#receive(from, to, copy), false);
     }

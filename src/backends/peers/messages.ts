@@ -1,29 +1,35 @@
 /**
- * What peers say to each other, and what they say it of. `codec.ts` makes bytes of it.
+ * The messages of the peer protocol. `codec.ts` encodes them.
  *
- *     hello ──▶  ◀── welcome            are you there? I am
- *     report, beat ──▶ everybody        what I served; that I am still here
- *     missing ──▶  ◀── report, gone     what I did not get
- *     ask-state ──▶  ◀── state          how a newcomer learns
- *     ask-levels ──▶  ◀── levels        how nodes compare
+ *     hello ──▶  ◀── hello-ack             handshake, membership
+ *     report, heartbeat ──▶ broadcast      gossip of hits; liveness
+ *     nack ──▶  ◀── report, evicted        retransmission of missing reports
+ *     state-request ──▶  ◀── state         state transfer to a new node
+ *     levels-request ──▶  ◀── levels       anti-entropy
  */
 
 import type { Random } from '../../core/random.ts';
 
-/** A node, for as long as it runs: a whole number below 2^48. */
+/** Identifies a node while it runs: an integer from 1 to 2^48 - 1. */
 export type NodeId = number;
 
-/** A number of 48 bits that nobody else has, and never 0. */
+/** 48 random bits, never 0: collisions are negligible. */
 export const random48 = (random: Random): number => 1 + Math.floor(random() * (2 ** 48 - 1));
 
-/** To everybody. */
+/** Recipient of a message for all nodes. */
 export const BROADCAST: NodeId = 0;
 
-/** Which hits: limit, the key's hash in two halves, how many; four numbers each, one behind the other. */
+/** Peers known at once; further ones are not admitted. */
+export const MAX_PEERS = 4096;
+
+/** Ranges in one NACK. */
+export const MAX_NACK_RANGES = 32;
+
+/** Hits: limit id, low and high half of the key's hash, hits; four numbers per entry, concatenated. */
 export type Entries = readonly number[];
 export const ENTRY_WIDTH = 4;
 
-/** How keys stand: a key's hash in two halves, then in how many milliseconds each of its buckets is full. */
+/** Bucket state: low and high half of the key's hash, then the milliseconds until each bucket is full. */
 export type KeyRefillTimes = readonly number[];
 
 interface Envelope {
@@ -32,7 +38,6 @@ interface Envelope {
   readonly datagramSeq: number;
 }
 
-/** What a node says, whoever it is and whomever it says it to. */
 export type MessageBody =
   | Hello
   | HelloAck
@@ -47,17 +52,16 @@ export type MessageBody =
 
 export type Message = Envelope & MessageBody;
 
-/** One of a kind. */
 export type MessageOf<K extends MessageKind> = Extract<Message, { kind: K }>;
 
-/** Are you there? Whoever answers with the same nonce is. I am so old. */
+/** Requests a `hello-ack` with the same nonce. `ageMs`: time since the sender joined. */
 interface Hello {
   readonly kind: 'hello';
   readonly nonce: number;
   readonly ageMs: number;
 }
 
-/** I am, and so old. My last report was `seq`; since you are there, I made those from `first` on that I have. */
+/** Proof of presence. Last report: `seq`; of those made since the receiver joined, `first` is the oldest kept. */
 interface HelloAck {
   readonly kind: 'hello-ack';
   readonly nonce: number;
@@ -67,7 +71,7 @@ interface HelloAck {
   readonly name: string;
 }
 
-/** What I served since my report before; so long ago, if I say it again. */
+/** Hits since the sender's previous report; `agoMs` is above 0 in a retransmission. */
 interface Report {
   readonly kind: 'report';
   readonly agoMs: number;
@@ -75,25 +79,25 @@ interface Report {
   readonly entries: Entries;
 }
 
-/** I am still here; my last report was `seq`. */
+/** Liveness; the sender's last report is `seq`. */
 interface Heartbeat {
   readonly kind: 'heartbeat';
   readonly seq: number;
 }
 
-/** I did not get these reports of yours: pairs of the first and how many. */
+/** Missing reports: pairs of first sequence number and count. */
 interface Nack {
   readonly kind: 'nack';
   readonly ranges: readonly number[];
 }
 
-/** Of my reports, none up to `seq` can be had any more. */
+/** The sender's reports up to `seq` are no longer in its retransmit buffer. */
 interface Evicted {
   readonly kind: 'evicted';
   readonly seq: number;
 }
 
-/** Tell me how your keys of a limit stand, from this place on, and answer with the same nonce. */
+/** Requests the keys of a limit from a cursor on; the reply repeats the nonce. */
 interface StateRequest {
   readonly kind: 'state-request';
   readonly nonce: number;
@@ -101,33 +105,33 @@ interface StateRequest {
   readonly cursor: number;
 }
 
-/** How keys stand, each bucket by itself. */
+/** One page of bucket state. */
 interface StatePage {
   readonly kind: 'state';
   readonly nonce: number;
   readonly limit: number;
   readonly cursor: number;
-  /** Where to go on; 0: that was all. */
+  /** Cursor of the next page; 0 at the end. */
   readonly next: number;
-  /** How many buckets a key has. */
+  /** Buckets per key. */
   readonly buckets: number;
   readonly refillTimes: KeyRefillTimes;
 }
 
-/** How do these keys stand with you? Their hits say nothing. */
+/** Requests the levels of these keys; the hits of the entries are ignored. */
 interface LevelsRequest {
   readonly kind: 'levels-request';
   readonly nonce: number;
   readonly entries: Entries;
 }
 
-/** How they stand: instead of hits, how many are spent, but for those I told nobody of. */
+/** Levels in place of hits: units spent, without hits that the sender has not reported. */
 interface LevelsReply {
   readonly kind: 'levels';
   readonly nonce: number;
-  /** My last report. */
+  /** The sender's last report. */
   readonly seq: number;
-  /** Your last report that I counted, as all before it. */
+  /** The receiver's last report that the sender has counted, with all before it. */
   readonly receivedSeq: number;
   readonly entries: Entries;
 }

@@ -1,6 +1,6 @@
-/** What a subject of NATS may be called, also for those who have not loaded its package. */
+/** Validates NATS subjects; separate from the transport, so that it needs no NATS package. */
 
-/** One that can be published to: words with dots between them, none of them a wildcard. */
+/** A subject to publish to: tokens separated by dots, without wildcards. */
 const SUBJECT_PATTERN = /^[^\s.*>]+(?:\.[^\s.*>]+)*$/;
 
 export const isSubject = (value: unknown): value is string =>

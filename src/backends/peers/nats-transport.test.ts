@@ -4,7 +4,7 @@ import { natsServer, type Service, startNats } from '../../../test/support/servi
 import { transportContract } from '../../../test/support/transport-contract.ts';
 import { nats } from './nats-transport.ts';
 
-async function place() {
+async function natsNetwork() {
   const server = await startNats();
   const connections: NatsConnection[] = [];
   const options = { maxReconnectAttempts: -1, reconnectTimeWait: 50, reconnectJitter: 10 };
@@ -22,35 +22,35 @@ async function place() {
 }
 
 if (natsServer() !== undefined) {
-  transportContract('NATS', { isAddressed: false, isLoopback: false }, place);
+  transportContract('NATS', { isAddressed: false, isLoopback: false }, natsNetwork);
 
-  describe('a connection to NATS', () => {
+  describe('NATS transport', () => {
     let server: Service;
     beforeEach(async () => {
       server = await startNats();
     });
     afterEach(() => server.stop());
 
-    test('gets nothing more once the transport is closed', async () => {
-      const [own, other] = await Promise.all(
+    test('after close, the connection receives nothing', async () => {
+      const [connection, other] = await Promise.all(
         [0, 1].map(() => connect({ servers: `127.0.0.1:${server.port}` })),
       );
-      const transport = nats(own);
+      const transport = nats(connection);
       await transport.open(() => {});
       other.publish('sluice.peers', 'one');
       await other.flush();
-      await own.flush();
-      expect(own.stats().inMsgs).toBe(1);
+      await connection.flush();
+      expect(connection.stats().inMsgs).toBe(1);
       await transport.close();
-      await own.flush();
+      await connection.flush();
       other.publish('sluice.peers', 'two');
       await other.flush();
-      await own.flush();
-      expect(own.stats().inMsgs).toBe(1);
-      for (const connection of [own, other]) await connection.close();
+      await connection.flush();
+      expect(connection.stats().inMsgs).toBe(1);
+      for (const opened of [connection, other]) await opened.close();
     });
 
-    test('that its owner closed is no reason to complain', async () => {
+    test('a connection that the user closed causes no error', async () => {
       const connection = await connect({ servers: `127.0.0.1:${server.port}` });
       const transport = nats(connection, 'other.subject');
       await transport.open(() => {});
@@ -62,8 +62,8 @@ if (natsServer() !== undefined) {
   });
 }
 
-describe('a subject of NATS', () => {
-  test('has no wildcards', () => {
+describe('NATS transport: options', () => {
+  test('refuses subjects with wildcards and invalid connections', () => {
     const connection = { publish() {} } as unknown as NatsConnection;
     for (const subject of ['', 'a.*', '>', 'a b', '.a', 'a.']) {
       expect(() => nats(connection, subject)).toThrow(/`subject` to be a subject without/);

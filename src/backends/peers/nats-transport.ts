@@ -1,10 +1,10 @@
 /**
- * Through a NATS server, on a connection of the user's own: everybody hears one subject.
+ * Transport over NATS, on the user's connection: every node subscribes to one subject.
  *
  *     nats(await connect({ servers }), 'sluice.peers')
  *
- * NATS knows no sender, so an answer goes to everybody too, and those it is not meant for pass it over.
- * While the connection is down datagrams are dropped, not saved up: peers ask for what they missed.
+ * Messages carry no sender address, so replies are broadcast too, and other nodes ignore them. Datagrams are dropped
+ * while the connection is down, not buffered: peers request what they missed.
  */
 
 import type { NatsConnection, Subscription } from '@nats-io/transport-node';
@@ -17,7 +17,7 @@ import {
   zeroCounts,
 } from './transport.ts';
 
-/** A transport for `peers`. @throws {ConfigError} if the subject cannot be published to. */
+/** A transport for `peers`. @throws {ConfigError} if the connection or the subject is invalid. */
 export function nats(connection: NatsConnection, subject = 'sluice.peers'): Transport {
   if (typeof connection?.publish !== 'function') {
     throw new ConfigError('nats', 'a connection of @nats-io/transport-node', connection);
@@ -31,14 +31,14 @@ export function nats(connection: NatsConnection, subject = 'sluice.peers'): Tran
   let unconfirmedBytes = 0;
   let isConfirming = false;
 
-  /** Asks the server whether it has come so far: what it has not taken yet waits in memory. */
+  /** Waits until the server has taken the published bytes; until then they are in the client's memory. */
   const confirm = (): void => {
     if (isConfirming) return;
     isConfirming = true;
     const bytes = unconfirmedBytes;
     connection
       .flush()
-      .catch(() => {}) // then it is gone with the connection
+      .catch(() => {}) // the bytes are lost with the connection
       .then(() => {
         isConfirming = false;
         unconfirmedBytes -= bytes;
@@ -62,7 +62,7 @@ export function nats(connection: NatsConnection, subject = 'sluice.peers'): Tran
   };
   return {
     name: `nats ${subject}`,
-    isLoopback: false, // whoever reaches the server takes part
+    isLoopback: false, // any client of the server can take part
     counts,
     async open(onDatagram: DatagramHandler) {
       monitor = monitorConnection(connection);
@@ -78,10 +78,10 @@ export function nats(connection: NatsConnection, subject = 'sluice.peers'): Tran
     broadcast,
     send: (_to, bytes) => broadcast(bytes),
     async close() {
-      const own = subscription;
+      const closing = subscription;
       subscription = undefined;
       monitor?.stop();
-      if (!connection.isClosed()) own?.unsubscribe();
+      if (!connection.isClosed()) closing?.unsubscribe();
     },
   };
 }
@@ -91,12 +91,12 @@ interface ConnectionMonitor {
   stop(): void;
 }
 
-/** Whether the connection is up. */
+/** Follows the status events of the connection. */
 function monitorConnection(connection: NatsConnection): ConnectionMonitor {
-  const told = connection.status();
-  const monitor = { isConnected: true, stop: () => (told as { stop?(): void }).stop?.() };
+  const events = connection.status();
+  const monitor = { isConnected: true, stop: () => (events as { stop?(): void }).stop?.() };
   const follow = async (): Promise<void> => {
-    for await (const { type } of told) {
+    for await (const { type } of events) {
       if (type === 'disconnect' || type === 'close') monitor.isConnected = false;
       else if (type === 'reconnect') monitor.isConnected = true;
     }

@@ -1,8 +1,8 @@
 /**
- * A node of a fleet, alive: the engine of `share/peers`, with a clock, a transport and a seal.
+ * A running node of a fleet: the peer protocol with a clock, a transport and datagram authentication.
  *
- * Where a node is, is learned only from what it has certainly said just now: somebody who sends again
- * what he recorded cannot have its answers sent to himself.
+ * A peer's address is taken only from its latest datagram, never from a replayed one. So a recorded datagram
+ * that is sent again from elsewhere cannot redirect the replies.
  */
 
 import { type Clock, type Millis, onNextTick, schedule } from '../../core/clock.ts';
@@ -12,58 +12,58 @@ import { emitProcessWarning } from '../../core/process-warning.ts';
 import { cryptoRandom, type Random, systemRandom } from '../../core/random.ts';
 import type { PeerNetwork } from './backend.ts';
 import { decode } from './codec.ts';
+import type { PeerOptions } from './context.ts';
 import { createDatagramAuth, type DatagramAuth, fleetHashSeed } from './datagram-auth.ts';
 import type { PeerLimit } from './limits.ts';
-import { BROADCAST, type NodeId } from './messages.ts';
-import { MAX_PEERS, type PeerView } from './peer-table.ts';
+import { BROADCAST, MAX_PEERS, type NodeId } from './messages.ts';
+import type { PeerView } from './peer-table.ts';
 import { PeerProtocol } from './protocol.ts';
 import type { PeerCounts } from './sender.ts';
-import type { PeerOptions } from './settings.ts';
 import type { Transport, TransportCounts } from './transport.ts';
 
-/** So long after its start a node that met nobody takes itself for the first. */
+/** A node that finds no peers for this long after its start is the first of its fleet. */
 const SOLO_START_AFTER_MS: Millis = 1000;
 
-/** Nodes whose address is remembered; of one that is not, what came last says where to answer. */
-const MAX_ADDRESSES = 2 * MAX_PEERS;
+/** Verified addresses kept; without one, replies go to the source of the datagram being handled. */
+const MAX_VERIFIED_ADDRESSES = 2 * MAX_PEERS;
 
 /**
- * Of what is said to a node that has not proved where it is, this part goes to everybody: should what came
- * last always come from somebody who only repeats it, the node itself hears of it nevertheless.
+ * Part of the replies to an unverified node that is broadcast instead of sent to the datagram's source. If every
+ * datagram of that node is a replay from another source, the broadcasts still reach it.
  */
 const BROADCAST_PROBABILITY = 1 / 8;
 
-export interface PeerNodeConfig {
+interface PeerNodeConfig {
   readonly options: PeerOptions;
   readonly transport: Transport;
   readonly key: string | undefined;
   readonly clock: Clock;
   readonly random: Random;
-  /** Default: one by the fleet's key. */
+  /** Default: seeded by the fleet's key. */
   readonly hasher?: Hasher;
-  /** Hears that there is no key. Default: a warning of the process. */
+  /** Called when there is no key. Default: a process warning. */
   readonly onNoKey?: (warning: string) => void;
 }
 
-/** What a node knows of its fleet. */
+/** One node's view of its fleet. */
 export interface FleetView {
-  /** What others know it by; another one each time it is started. */
+  /** Id of this node; a new one at each start. */
   readonly id: NodeId;
-  /** What people call it. */
+  /** Display name. */
   readonly name: string;
-  /** How it reaches the others. */
+  /** Name of the transport. */
   readonly transport: string;
-  /** Whether it listens: until then, and after it was closed, it decides alone. */
+  /** Whether the transport is open. Otherwise the node decides from its own count. */
   readonly isOpen: boolean;
-  /** Those it has heard lately. */
+  /** Peers that were seen within the peer timeout. */
   readonly peers: readonly PeerView[];
-  /** What was told and heard, from the start on. */
+  /** Message counters since the start. */
   readonly counts: PeerCounts;
-  /** Datagrams whose seal was not ours. */
+  /** Datagrams that failed authentication. */
   readonly authFailed: number;
-  /** Where the last of them came from, if the transport knows; empty if there was none. */
+  /** Source of the last of them, if the transport knows it; empty if there was none. */
   readonly authFailedFrom: string;
-  /** What the transport carried. */
+  /** Datagram counters of the transport. */
   readonly transportCounts: Readonly<TransportCounts>;
 }
 
@@ -72,9 +72,8 @@ export class PeerNode implements PeerNetwork {
   readonly #config: PeerNodeConfig;
   readonly #protocol: PeerProtocol;
   readonly #auth: DatagramAuth;
-  /** Where nodes have proved to be. */
   readonly #addresses = new Map<NodeId, string>();
-  /** Whom we hear at the moment, and from where. */
+  /** Sender of the datagram that is being handled, and its source address. */
   #currentSender: { readonly id: NodeId; readonly from: string } | undefined;
   #isOpen = false;
   #isClosed = false;
@@ -84,12 +83,12 @@ export class PeerNode implements PeerNetwork {
   #authFailed = 0;
   #authFailedFrom = '';
   #resolveSynced = (): void => {};
-  /** Resolves when others have told how keys stand, or when it is clear that nobody does. */
+  /** Resolves when the state transfer is done, or when there is no peer to transfer from. */
   readonly synced = new Promise<void>((resolve) => {
     this.#resolveSynced = resolve;
   });
 
-  /** @throws {ConfigError} if others could take part and there is no key to know them by. */
+  /** @throws {ConfigError} if there is no key and the transport reaches beyond this machine. */
   constructor(config: PeerNodeConfig) {
     const { options, key, clock, random, transport, onNoKey = warnOnce } = config;
     if (key === undefined) requireLoopback(transport, onNoKey);
@@ -98,7 +97,7 @@ export class PeerNode implements PeerNetwork {
     this.hasher = config.hasher ?? createHasher(fleetHashSeed(key));
     this.#protocol = new PeerProtocol(
       options,
-      random === systemRandom ? cryptoRandom : random, // who can guess a nonce can answer for another
+      random === systemRandom ? cryptoRandom : random, // a guessable nonce would allow forged handshakes
       (to, bytes) => this.#send(to, bytes),
       clock.now(),
     );
@@ -107,24 +106,24 @@ export class PeerNode implements PeerNetwork {
   async open(): Promise<void> {
     const { transport } = this.#config;
     await transport.open((bytes, from) => this.#onDatagram(bytes, from));
-    if (this.#isClosed) return void (await transport.close()); // nobody waited for it
+    if (this.#isClosed) return void (await transport.close()); // closed while opening
     this.#isOpen = true;
     this.#scheduleSoloStart();
     this.#tick();
   }
 
-  /** Unless somebody is telling it how keys stand. */
+  /** Repeats while a state transfer is running. */
   #scheduleSoloStart(): void {
     const { clock } = this.#config;
-    const goOn = (): void => {
+    const startSolo = (): void => {
       this.#protocol.startWithoutPeers();
       if (this.#protocol.isSynced) this.#resolveSynced();
       else if (!this.#isClosed) this.#scheduleSoloStart();
     };
-    schedule(clock, clock.now() + SOLO_START_AFTER_MS, goOn, false);
+    schedule(clock, clock.now() + SOLO_START_AFTER_MS, startSolo, false);
   }
 
-  /** Tells what nobody was told of yet, and leaves. */
+  /** Sends the pending hits and leaves the fleet. */
   async close(): Promise<void> {
     if (this.#isOpen) this.#protocol.flush(this.#config.clock.now());
     this.#isOpen = false;
@@ -148,7 +147,7 @@ export class PeerNode implements PeerNetwork {
     };
   }
 
-  // For the limits.
+  // Limits
 
   addLimit(limit: PeerLimit): void {
     this.#protocol.addLimit(limit);
@@ -166,29 +165,29 @@ export class PeerNode implements PeerNetwork {
     this.#protocol.retractHits(limit, low, high, hits);
   }
 
-  // For the network.
+  // Network
 
   #onDatagram(bytes: Uint8Array, from: string): void {
-    const inside = this.#auth.verify(bytes);
-    if (inside === undefined) {
+    const payload = this.#auth.verify(bytes);
+    if (payload === undefined) {
       this.#authFailed++;
       this.#authFailedFrom = from;
       return;
     }
-    const message = decode(inside);
+    const message = decode(payload);
     const now = this.#config.clock.now();
     this.#currentSender = message && { id: message.from, from };
-    const isNew = this.#protocol.receiveMessage(message, now);
+    const isLatest = this.#protocol.receive(message, now);
     this.#currentSender = undefined;
-    if (message && isNew) this.#learnAddress(message.from, from);
+    if (message && isLatest) this.#verifyAddress(message.from, from);
     this.#scheduleWake();
   }
 
-  #learnAddress(id: NodeId, from: string): void {
+  #verifyAddress(id: NodeId, from: string): void {
     if (this.#addresses.get(id) === from) return;
-    if (this.#addresses.size >= MAX_ADDRESSES && !this.#addresses.has(id)) {
+    if (this.#addresses.size >= MAX_VERIFIED_ADDRESSES && !this.#addresses.has(id)) {
       const [oldest] = this.#addresses.keys();
-      this.#addresses.delete(oldest); // should it still be there, it is soon heard again
+      this.#addresses.delete(oldest); // its next datagram restores it, if the node is alive
     }
     this.#addresses.set(id, from);
   }
@@ -203,16 +202,16 @@ export class PeerNode implements PeerNetwork {
     else transport.send(address, signed);
   }
 
-  /** Where what we are hearing came from, which may be the node itself. */
+  /** The source of the datagram being handled, if `to` sent it. */
   #unverifiedAddressOf(to: NodeId): string | undefined {
     if (this.#currentSender?.id !== to || this.#config.random() < BROADCAST_PROBABILITY)
       return undefined;
     return this.#currentSender.from;
   }
 
-  // For the clock.
+  // Timers
 
-  /** When everything that is being decided now is decided: one report tells of all of it. */
+  /** Runs after the current batch of decisions, so that one report carries all of them. */
   #scheduleTick(): void {
     if (this.#isTickDue) return;
     this.#isTickDue = true;
@@ -240,20 +239,16 @@ export class PeerNode implements PeerNetwork {
   }
 }
 
-/** Without a key everybody who can send a datagram can change every bucket. */
+/** Without a key, any host that can send a datagram can change every bucket. */
 function requireLoopback(transport: Transport, onNoKey: (warning: string) => void): void {
   const { name, isLoopback } = transport;
   if (!isLoopback) {
-    const why = `as ${name} reaches further than this machine`;
-    const instead = 'or use loopback addresses only';
-    throw new ConfigError(
-      'key',
-      `a secret that all of the fleet know, ${why}; ${instead}`,
-      undefined,
-    );
+    const reason = `as ${name} reaches beyond this machine`;
+    const expected = `a secret shared by the fleet, ${reason}; or use loopback addresses only`;
+    throw new ConfigError('key', expected, undefined);
   }
-  const who = 'any program on this machine can change every limit';
-  onNoKey(`peers without a key (${name}): ${who}. Set a key, except for trying things out.`);
+  const risk = 'any program on this machine can change every limit';
+  onNoKey(`peers without a key (${name}): ${risk}. Set a key, except in development.`);
 }
 
 const warnOnce = (warning: string): void => emitProcessWarning('PEERS', warning, 'no key');

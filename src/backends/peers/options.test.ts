@@ -10,7 +10,7 @@ import { udp } from './udp-transport.ts';
 
 const KEY = 'a key for the tests';
 
-/** An address on loopback that nobody has at the moment. */
+/** A free UDP address on loopback. */
 async function freeAddress(): Promise<string> {
   const socket = createSocket('udp4');
   await new Promise<void>((ready) => socket.bind(0, '127.0.0.1', ready));
@@ -21,95 +21,96 @@ async function freeAddress(): Promise<string> {
 
 const quiet = (): Transport => new MemoryHub({ clock: new VirtualClock() }).transport('one');
 
-/** What this process was warned of meanwhile. */
-function listen(): { readonly heard: string[]; end(): void } {
-  const heard: string[] = [];
-  const hear = (warning: Error): unknown => heard.push(warning.message);
-  process.on('warning', hear);
-  return { heard, end: () => process.off('warning', hear) };
+/** Collects the warnings of this process until `end`. */
+function collectWarnings(): { readonly warnings: string[]; end(): void } {
+  const warnings: string[] = [];
+  const collect = (warning: Error): unknown => warnings.push(warning.message);
+  process.on('warning', collect);
+  return { warnings, end: () => process.off('warning', collect) };
 }
 
-describe('a node', () => {
-  test('says whether it is open, and warns once if it takes too long', async () => {
+describe('peers: node', () => {
+  test('view says whether the transport is open; a slow one causes one warning', async () => {
     const clock = new VirtualClock(0);
     const never = { ...quiet(), name: 'a slow one', open: () => new Promise<void>(() => {}) };
-    const { heard, end } = listen();
+    const { warnings, end } = collectWarnings();
     const slow = peers({ transport: never, key: KEY, clock });
     const fast = peers({ transport: quiet(), key: KEY, clock });
     await fast.opened;
     expect([slow.view().isOpen, fast.view().isOpen]).toEqual([false, true]);
     await clock.advanceAsync(60_000);
-    await waitUntil('it is told', () => heard.length > 0);
+    await waitUntil('a warning is emitted', () => warnings.length > 0);
     end();
-    expect(heard).toEqual([expect.stringMatching(/^a slow one has not opened for 5 s; until/)]);
+    expect(warnings).toEqual([expect.stringMatching(/^a slow one has not opened for 5 s; until/)]);
     await Promise.all([slow.close(), fast.close()]);
     expect(fast.view().isOpen).toBe(false);
   });
 
-  test('has a name that nobody can guess, unless chance is handed in', async () => {
-    const chance = vi.spyOn(Math, 'random').mockReturnValue(0.5);
-    const own = [quiet(), quiet()].map((transport) => peers({ transport, key: KEY }));
-    chance.mockRestore();
-    expect(own[0].view().id).not.toBe(own[1].view().id);
+  test('the id is not predictable, unless `random` is given', async () => {
+    const mathRandom = vi.spyOn(Math, 'random').mockReturnValue(0.5);
+    const unpredictable = [quiet(), quiet()].map((transport) => peers({ transport, key: KEY }));
+    mathRandom.mockRestore();
+    expect(unpredictable[0].view().id).not.toBe(unpredictable[1].view().id);
     const random = (): number => 0.5;
-    const told = [quiet(), quiet()].map((transport) => peers({ transport, key: KEY, random }));
-    expect(told[0].view().id).toBe(told[1].view().id);
-    for (const one of [...own, ...told]) await one.close();
+    const seeded = [quiet(), quiet()].map((transport) => peers({ transport, key: KEY, random }));
+    expect(seeded[0].view().id).toBe(seeded[1].view().id);
+    for (const fleet of [...unpredictable, ...seeded]) await fleet.close();
   });
 });
 
-describe('a fleet', () => {
+describe('peers: options', () => {
   const open: Peers[] = [];
-  const made = (transport: Transport, others: Partial<PeersOptions> = {}): Peers => {
-    const own = peers({ transport, key: KEY, ...others });
-    open.push(own);
-    return own;
+  const join = (transport: Transport, options: Partial<PeersOptions> = {}): Peers => {
+    const fleet = peers({ transport, key: KEY, ...options });
+    open.push(fleet);
+    return fleet;
   };
   afterEach(async () => {
-    for (const own of open.splice(0)) await own.close();
+    for (const fleet of open.splice(0)) await fleet.close();
   });
 
-  test('is left for good, also by one that was not open yet', async () => {
+  test('close before the transport is open releases its port', async () => {
     const address = await freeAddress();
-    const early = made(udp({ peers: address }));
+    const early = join(udp({ peers: address }));
     await early.close();
     await expect(early.opened).rejects.toThrow(/closed before it was open/);
-    await made(udp({ peers: address })).opened; // so nobody is there any more
+    await join(udp({ peers: address })).opened; // the port is free
   });
 
-  test('is left while names are looked up', async () => {
+  test('close during a DNS lookup releases the port', async () => {
     const address = await freeAddress();
     const [, port] = address.split(':');
-    const asked: ((hosts: string[]) => void)[] = [];
-    const resolve = () => new Promise<string[]>((answer) => asked.push(answer));
-    const early = made(udp({ peers: `fleet.test:${port}`, bind: address }, { resolve }));
-    await waitUntil('it asks for them', () => asked.length === 1);
+    const lookups: ((hosts: string[]) => void)[] = [];
+    const resolve = () => new Promise<string[]>((answer) => lookups.push(answer));
+    const early = join(udp({ peers: `fleet.test:${port}`, bind: address }, { resolve }));
+    await waitUntil('the name is looked up', () => lookups.length === 1);
     await early.close();
-    await made(udp({ peers: address })).opened;
-    asked[0](['127.0.0.1']);
+    await join(udp({ peers: address })).opened;
+    lookups[0](['127.0.0.1']);
     await early.opened;
   });
 
-  test('can be joined again by the same way, once it was left', async () => {
+  test('a transport can be used again after close, and not before', async () => {
     const transport = udp({ peers: await freeAddress() });
-    const first = made(transport);
+    const first = join(transport);
     await first.opened;
-    expect(() => made(transport)).toThrow(/`transport` to be one that no other fleet uses/);
+    expect(() => join(transport)).toThrow(/`transport` to be a transport that no other node uses/);
     await first.close();
-    await made(transport).opened;
+    await join(transport).opened;
   });
 
-  test('says what kept it from listening, for each way there is', async () => {
-    const { heard, end } = listen();
+  test('a transport that cannot open causes a warning with the reason, once per transport', async () => {
+    const { warnings, end } = collectWarnings();
     const addresses = [await freeAddress(), await freeAddress()];
-    for (const own of addresses) await made(udp({ peers: own })).opened;
-    for (const own of addresses) await expect(made(udp({ peers: own })).opened).rejects.toThrow();
-    await waitUntil('it is told', () => heard.length === 2);
+    for (const address of addresses) await join(udp({ peers: address })).opened;
+    for (const address of addresses)
+      await expect(join(udp({ peers: address })).opened).rejects.toThrow();
+    await waitUntil('two warnings are emitted', () => warnings.length === 2);
     end();
-    expect(heard[1]).toMatch(`peers cannot be reached: udp ${addresses[1]}: bind EADDRINUSE`);
+    expect(warnings[1]).toMatch(`peers cannot be reached: udp ${addresses[1]}: bind EADDRINUSE`);
   });
 
-  test('keeps no process from ending', async () => {
+  test('an open fleet does not keep the process alive', async () => {
     const script = `
       import { limiter } from 'sluice';
       import { peers, udp } from 'sluice/peers';
@@ -121,18 +122,18 @@ describe('a fleet', () => {
     expect(spawnSync(process.execPath, args, { timeout: 20_000 }).status).toBe(7);
   });
 
-  test('waits for signs of life that come as seldom as it asks for', () => {
-    expect(() => made(quiet(), { interval: '2s', peerTimeout: '5s' })).toThrow(
+  test('peerTimeout must be at least three intervals', () => {
+    expect(() => join(quiet(), { interval: '2s', peerTimeout: '5s' })).toThrow(
       /`peerTimeout` to be at least 3 times `interval`, got "5s"/,
     );
-    for (const own of [{ interval: '1m' }, { interval: '1s', peerTimeout: '3s' }])
-      made(quiet(), own);
+    for (const options of [{ interval: '1m' }, { interval: '1s', peerTimeout: '3s' }])
+      join(quiet(), options);
   });
 
   test.each([
-    ['secret', /`key` to be a text of at least 16 characters, got "••••••"/],
+    ['secret', /`key` to be a string of at least 16 characters, got "••••••"/],
     [Buffer.from('a secret of bytes'), /at least 16 characters, got "•••"/],
-  ])('tells nobody its key, not even one it cannot use: %j', (key, complaint) => {
-    expect(() => made(quiet(), { key: key as string })).toThrow(complaint);
+  ])('the error about an invalid key masks it: %j', (key, message) => {
+    expect(() => join(quiet(), { key: key as string })).toThrow(message);
   });
 });

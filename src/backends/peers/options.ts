@@ -1,11 +1,11 @@
 /**
- * `share: peers(...)`: each process decides by its own count, and takes off what the others served.
+ * `backend: peers(...)`: each process decides from its own count minus the hits that peers report (gossip).
  *
  *     const fleet = peers({ transport: udp({ … }), key: process.env.FLEET_KEY });
- *     const api = limiter({ name: 'api', limit: { bucket: { rate: '100/s' } }, share: fleet });
- *     api.ask('alice'); // at once, as if it were alone
+ *     const api = limiter({ name: 'api', limit: { bucket: { rate: '100/s' } }, backend: fleet });
+ *     api.check('alice'); // synchronous, no round trip
  *
- * Limits of the same name and rule are one limit for all nodes that share a transport and a key.
+ * Limits of the same name and rule are one limit for all nodes with the same transport and key.
  */
 
 import { hostname } from 'node:os';
@@ -17,55 +17,56 @@ import { emitProcessWarning } from '../../core/process-warning.ts';
 import { type Random, systemRandom } from '../../core/random.ts';
 import type { BackendFactory } from '../backend.ts';
 import { PeersBackend } from './backend.ts';
+import { PEER_DEFAULTS, type PeerOptions } from './context.ts';
 import { type FleetView, PeerNode } from './node.ts';
-import { PEER_DEFAULTS, type PeerOptions } from './settings.ts';
 import type { Transport } from './transport.ts';
 
-/** How a node reaches the others of its fleet, and how often it tells them what it served. */
+/** How a node reaches its peers, and how often it reports its hits. */
 export interface PeersOptions {
-  /** How nodes reach each other. */
   readonly transport: Transport;
-  /** What all nodes know and nobody else: every datagram is sealed with it. Only loopback does without. */
+  /** Shared secret of the fleet: authenticates every datagram. Required unless the transport is loopback only. */
   readonly key?: string;
-  /** What this node is called by people. Default: the host's name and the process. */
+  /** Display name of this node. Default: host name and process id. */
   readonly name?: string;
-  /** `eager` (default) tells at once of keys that are busy, `periodic` only so often. */
+  /** `eager` (default) reports hits at once, within `maxReports`; `periodic` only every `interval`. */
   readonly exchange?: 'eager' | 'periodic';
-  /** How often it reports. Default 100 ms. */
+  /** Time between two reports. Default 100 ms. */
   readonly interval?: Duration;
-  /** Hits of a key that nobody was told of, from which on they are told at once. Default 1. */
+  /** `eager`: pending hits of one key that trigger an early report. Default 1. */
   readonly flushThreshold?: number;
-  /** Reports a second at most; more is told in fewer, fuller ones. Default 100. */
+  /** Early reports per second; above it, hits are batched into fewer reports. Default 100. */
   readonly maxReports?: number;
-  /** A node that was silent for so long is gone. Default 5 s, or three intervals if that is longer. */
+  /** A peer that was silent for this long is gone. Default 5 s, at least three intervals. */
   readonly peerTimeout?: Duration;
   readonly clock?: Clock;
   readonly random?: Random;
 }
 
-/** This process's place in a fleet: the `share` of its limiters. */
+/** This process's membership in a fleet: the `backend` of its limiters. */
 export interface Peers extends BackendFactory {
-  /** Resolves when this node listens; rejects if it cannot. Until then, and without it, it decides alone. */
+  /** Resolves when this node listens; rejects if it cannot. Until then it decides from its own count. */
   readonly opened: Promise<void>;
-  /** Who is there, how old each view is, what was lost. */
+  /** Known peers, the age of each view, and message counters. */
   view(): FleetView;
-  /** Tells what nobody was told of yet, and leaves the fleet. */
+  /** Sends the pending hits and leaves the fleet. */
   close(): Promise<void>;
 }
 
-/** Transports that are part of a fleet: each carries the words of one node. */
+/** Transports of running nodes: a transport carries the datagrams of one node. */
 const transportsInUse = new WeakSet<Transport>();
 
-/** A transport that takes longer than this to open may never be. */
+/** A transport that has not opened after this long causes a warning. */
 const SLOW_OPEN_MS: Millis = 5000;
 
-/** Joins a fleet. @throws {ConfigError} if the options make no sense. */
+/** Joins a fleet. @throws {ConfigError} if an option is invalid. */
 export function peers(options: PeersOptions): Peers {
   const fields = new OptionReader('', options, 'an object with a transport');
   const isTransport = (value: unknown): value is Transport =>
     typeof (value as Transport | null)?.broadcast === 'function';
   const transport = fields.required('transport', isTransport, 'a transport, such as udp(...)');
-  if (transportsInUse.has(transport)) fields.throwFor('transport', 'one that no other fleet uses');
+  if (transportsInUse.has(transport)) {
+    fields.throwFor('transport', 'a transport that no other node uses');
+  }
   const key = readKey(fields);
   const clock = fields.optional('clock', isClock, 'a clock') ?? systemClock;
   const random = fields.optional('random', isRandom, 'a function') ?? systemRandom;
@@ -73,21 +74,19 @@ export function peers(options: PeersOptions): Peers {
   fields.finish();
   transportsInUse.add(transport);
   const opened = node.open();
-  const warnOfSlow = (): void => {
-    const so = `${transport.name} has not opened for ${SLOW_OPEN_MS / 1000} s`;
-    emitProcessWarning(
-      'PEERS',
-      `${so}; until it does, this process decides alone`,
-      `${transport.name} slow`,
-    );
+  const warnSlowOpen = (): void => {
+    const { name } = transport;
+    const problem = `${name} has not opened for ${SLOW_OPEN_MS / 1000} s`;
+    const effect = 'until it does, this process decides from its own count';
+    emitProcessWarning('PEERS', `${problem}; ${effect}`, `${name} slow`);
   };
-  const calm = schedule(clock, clock.now() + SLOW_OPEN_MS, warnOfSlow, false);
-  opened.then(calm, calm);
+  const cancelWarning = schedule(clock, clock.now() + SLOW_OPEN_MS, warnSlowOpen, false);
+  opened.then(cancelWarning, cancelWarning);
   let isClosed = false;
   opened.catch((error: unknown) => {
     if (isClosed) return;
-    const why = `${transport.name}: ${errorMessageOf(error)}`;
-    emitProcessWarning('PEERS', `peers cannot be reached: ${why}`, transport.name);
+    const reason = `${transport.name}: ${errorMessageOf(error)}`;
+    emitProcessWarning('PEERS', `peers cannot be reached: ${reason}`, transport.name);
   });
   return {
     isRemote: false,
@@ -96,14 +95,14 @@ export function peers(options: PeersOptions): Peers {
     view: () => node.view(),
     async close() {
       isClosed = true;
-      calm();
+      cancelWarning();
       await node.close();
       transportsInUse.delete(transport);
     },
   };
 }
 
-/** How a node behaves, for the library and for a configuration alike. */
+/** Reads a node's options, for the library and for the daemon's configuration. */
 export function readPeerOptions(fields: OptionReader): PeerOptions {
   const intervalMs = fields.duration('interval', PEER_DEFAULTS.intervalMs);
   const minPeerTimeoutMs = MIN_INTERVALS_PER_TIMEOUT * intervalMs;
@@ -116,7 +115,7 @@ export function readPeerOptions(fields: OptionReader): PeerOptions {
   const isName = (value: unknown): value is string => typeof value === 'string' && value !== '';
   return {
     ...PEER_DEFAULTS,
-    name: fields.optional('name', isName, 'a text of at least one letter') ?? defaultNodeName(),
+    name: fields.optional('name', isName, 'a non-empty string') ?? defaultNodeName(),
     exchange: fields.oneOf('exchange', ['eager', 'periodic'] as const, PEER_DEFAULTS.exchange),
     intervalMs,
     flushThreshold: fields.number('flushThreshold', { min: 1 }, PEER_DEFAULTS.flushThreshold),
@@ -125,22 +124,22 @@ export function readPeerOptions(fields: OptionReader): PeerOptions {
   };
 }
 
-/** A node gives a sign of life every interval at the latest. One that is lost is no reason to be gone. */
+/** A node sends at least a heartbeat per interval, so one lost datagram does not time it out. */
 const MIN_INTERVALS_PER_TIMEOUT = 3;
 
 const defaultNodeName = (): string => `${hostname()}:${process.pid}`;
 
-/** A key that can be guessed seals nothing. */
+/** A shorter key could be guessed. */
 const MIN_KEY_LENGTH = 16;
 
-/** It is a secret, also one that is too short: errors end up in logs. */
+/** Errors end up in logs, so a key that is too short is masked. */
 export function readKey(fields: OptionReader): string | undefined {
   const key = fields.get('key');
   if (key === undefined || (typeof key === 'string' && key.length >= MIN_KEY_LENGTH)) return key;
   const hidden = typeof key === 'string' ? '•'.repeat(key.length) : '•••';
   throw new ConfigError(
     fields.pathOf('key'),
-    `a text of at least ${MIN_KEY_LENGTH} characters`,
+    `a string of at least ${MIN_KEY_LENGTH} characters`,
     hidden,
   );
 }

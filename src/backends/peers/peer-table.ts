@@ -1,51 +1,44 @@
-/** The nodes that have proved to be there, and of which of them something is missing. */
+/** The peers of a node (those that completed the handshake), and the gaps in their reports. */
 
 import type { Millis } from '../../core/clock.ts';
 import type { Random } from '../../core/random.ts';
-import type { NodeId } from './messages.ts';
+import { MAX_NACK_RANGES, MAX_PEERS, type NodeId } from './messages.ts';
 import { ReceivedSequences } from './received-sequences.ts';
 import { ReplayWindow } from './replay-window.ts';
 import type { Requester } from './response-limiter.ts';
 
-/** Peers known at once; more are not heard. */
-export const MAX_PEERS = 4096;
+/** Datagrams may arrive out of order: a gap is not a loss before this time. */
+export const REORDER_GRACE_MS: Millis = 10;
 
-/** A report out of order is not missing yet. */
-const REORDER_GRACE_MS: Millis = 10;
-
-/** How often a peer is asked for what is missing. */
+/** Interval of NACKs to the same peer. */
 const NACK_INTERVAL_MS: Millis = 50;
 
-/** What is missing is asked for in so many ranges at once. */
-const MAX_RANGES = 32;
-
-/** More reports of one peer than this are not missing by chance: it, or this node, was cut off. */
+/** More missing reports than this are not random loss: a node was cut off. */
 const MAX_TRANSIENT_GAP = 16;
 
 export interface Peer extends Requester {
   readonly id: NodeId;
   readonly name: string;
-  /** When it was started, as it said, by the clock here. */
+  /** Start of the peer, on the local clock. */
   readonly startedAt: Millis;
   lastSeenAt: Millis;
   readonly received: ReceivedSequences;
-  /** Which of its datagrams have come. */
   readonly replayWindow: ReplayWindow;
   reportsReceived: number;
-  /** When it may be asked again. */
+  /** Earliest time of the next NACK. */
   nackAt: Millis;
 }
 
-/** What a node said of itself when it proved to be there. */
+/** Data of the handshake. */
 type VerifiedPeer = Pick<Peer, 'id' | 'name' | 'startedAt'> & { readonly datagramSeq: number };
 
-/** What is known of another node. */
+/** One peer as this node sees it. */
 export interface PeerView {
   readonly id: NodeId;
   readonly name: string;
-  /** How long ago it was heard last. */
+  /** Time since its last datagram. */
   readonly ageMs: Millis;
-  /** Reports that were heard, asked for again, given up. */
+  /** Reports received, missing (requested again), and lost for good. */
   readonly reportsReceived: number;
   readonly missing: number;
   readonly lost: number;
@@ -54,7 +47,6 @@ export interface PeerView {
 export class PeerTable {
   readonly #timeoutMs: Millis;
   readonly #peers = new Map<NodeId, Peer>();
-  /** Those of them of whom something is missing. */
   readonly #withGaps = new Set<Peer>();
 
   constructor(timeoutMs: Millis) {
@@ -74,17 +66,17 @@ export class PeerTable {
   }
 
   /**
-   * From now on it is heard: what it says after its datagram `count`, and of its reports those after `from`,
-   * of which there is something up to `last`.
+   * Adds a peer. Datagrams after `verified.datagramSeq` are accepted. Reports up to `countedTo` count as received;
+   * reports up to `highest` exist.
    */
-  add(who: VerifiedPeer, from: number, last: number, now: Millis): Peer {
-    const received = new ReceivedSequences(from);
-    received.noteHighest(last);
-    const { datagramSeq, ...rest } = who;
+  add(verified: VerifiedPeer, countedTo: number, highest: number, now: Millis): Peer {
+    const received = new ReceivedSequences(countedTo);
+    received.noteHighest(highest);
+    const { datagramSeq, ...rest } = verified;
     const replayWindow = new ReplayWindow(datagramSeq);
     const times = { lastSeenAt: now, nackAt: now, replyBudgetUntil: -Infinity };
     const peer = { ...rest, replayWindow, received, reportsReceived: 0, ...times };
-    this.#peers.set(who.id, peer);
+    this.#peers.set(verified.id, peer);
     this.updateGaps(peer, now);
     return peer;
   }
@@ -97,7 +89,7 @@ export class PeerTable {
     return this.#withGaps.has(peer);
   }
 
-  /** Whether so much is yet to come that how keys stand here says nothing. */
+  /** Whether so many reports are missing that the levels here cannot be compared. */
   hasLargeGap(now: Millis): boolean {
     for (const peer of this.#withGaps) {
       if (peer.received.missingCount > MAX_TRANSIENT_GAP && this.isAlive(peer, now)) return true;
@@ -105,17 +97,17 @@ export class PeerTable {
     return false;
   }
 
-  /** Any node that is there, and of whom nothing is missing. */
+  /** A random peer without gaps; undefined if it is not alive. */
   randomWithoutGaps(random: Random, now: Millis): Peer | undefined {
-    let left = Math.floor(random() * (this.#peers.size - this.#withGaps.size));
+    let skip = Math.floor(random() * (this.#peers.size - this.#withGaps.size));
     for (const peer of this.#peers.values()) {
-      if (!peer.received.isComplete || left-- > 0) continue;
+      if (!peer.received.isComplete || skip-- > 0) continue;
       return this.isAlive(peer, now) ? peer : undefined;
     }
     return undefined;
   }
 
-  /** Who has been there longest and still is, but for these. */
+  /** The alive peer that has run longest, except those given. */
   longestLived(except: ReadonlySet<NodeId>, now: Millis): Peer | undefined {
     let oldest: Peer | undefined;
     for (const peer of this.#peers.values()) {
@@ -125,7 +117,7 @@ export class PeerTable {
     return oldest;
   }
 
-  /** To be called whenever something of it came, or is known to exist. */
+  /** To be called whenever a report of the peer arrives or is known to exist. */
   updateGaps(peer: Peer, now: Millis): void {
     if (peer.received.isComplete) {
       if (this.#withGaps.size > 0) this.#withGaps.delete(peer);
@@ -135,29 +127,28 @@ export class PeerTable {
     }
   }
 
-  /** When somebody is to be asked for what is missing. */
+  /** Time of the next NACK. */
   get nackAt(): Millis {
     let at = Infinity;
     for (const { nackAt } of this.#withGaps) at = Math.min(at, nackAt);
     return at;
   }
 
-  /** Asks for what is missing whoever is there and was not asked a moment ago. */
-  requestRetransmits(now: Millis, ask: (id: NodeId, ranges: readonly number[]) => void): void {
+  /** Sends a NACK for the gaps of every alive peer, within the NACK interval. */
+  requestRetransmits(now: Millis, nack: (id: NodeId, ranges: readonly number[]) => void): void {
     for (const peer of this.#withGaps) {
       if (now < peer.nackAt) continue;
       peer.nackAt = now + NACK_INTERVAL_MS;
-      if (this.isAlive(peer, now)) ask(peer.id, peer.received.missingRanges(MAX_RANGES));
+      if (this.isAlive(peer, now)) nack(peer.id, peer.received.missingRanges(MAX_NACK_RANGES));
     }
   }
 
-  /** Forgets everybody. */
   clear(): void {
     this.#peers.clear();
     this.#withGaps.clear();
   }
 
-  /** Forgets who was silent for so long. */
+  /** Removes peers that were silent for longer than `silentMs`. */
   evictSilent(now: Millis, silentMs: Millis): void {
     for (const [id, peer] of this.#peers) {
       if (now - peer.lastSeenAt <= silentMs) continue;
@@ -166,7 +157,7 @@ export class PeerTable {
     }
   }
 
-  /** Everybody who was heard lately. */
+  /** Peers that were seen within the peer timeout. */
   views(now: Millis): PeerView[] {
     return [...this.#peers.values()]
       .filter((peer) => this.isAlive(peer, now))

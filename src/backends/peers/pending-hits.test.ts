@@ -2,8 +2,8 @@ import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { PendingHits } from './pending-hits.ts';
 
-describe('hits that nobody was told of', () => {
-  test('are summed up by limit and key', () => {
+describe('pending hits', () => {
+  test('are summed by limit and key', () => {
     const key = fc.tuple(
       fc.constantFrom(0, 1, 2 ** 32 - 1),
       fc.integer({ min: -3, max: 3 }),
@@ -12,10 +12,10 @@ describe('hits that nobody was told of', () => {
     fc.assert(
       fc.property(
         fc.array(fc.tuple(key, fc.integer({ min: 1, max: 5 })), { maxLength: 200 }),
-        (own) => {
+        (additions) => {
           const pendingHits = new PendingHits();
           const expected = new Map<string, number>();
-          for (const [[limit, low, high], count] of own) {
+          for (const [[limit, low, high], count] of additions) {
             pendingHits.add(limit, low, high, count);
             const name = `${limit},${low},${high}`;
             expected.set(name, (expected.get(name) ?? 0) + count);
@@ -33,7 +33,7 @@ describe('hits that nobody was told of', () => {
     );
   });
 
-  test('what did not happen is taken back as far as it was not told yet', () => {
+  test('retract takes back at most the pending hits of a key', () => {
     const pendingHits = new PendingHits();
     pendingHits.add(7, 1, 1, 3);
     expect(pendingHits.retract(7, 1, 1, 2)).toBe(2);
@@ -41,7 +41,7 @@ describe('hits that nobody was told of', () => {
     expect(pendingHits.drain()).toEqual([7, 1, 1, 1]);
   });
 
-  test('say when there are too many keys to keep', () => {
+  test('isFull at 4096 keys', () => {
     const pendingHits = new PendingHits();
     for (let n = 1; !pendingHits.isFull; n++) pendingHits.add(0, n * 8192, n, 1);
     expect(pendingHits.size).toBe(4096);

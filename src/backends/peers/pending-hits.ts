@@ -1,18 +1,17 @@
 /**
- * Hits that were served here and not told to anybody yet, by limit and key.
+ * Hits that were allowed here and not reported yet, by limit and key.
  *
- * A note is made for every call that is let through, so this is a table of numbers like the one with the
- * buckets: no objects, no strings, and what belongs to a key in one place. It is emptied by every report,
- * and has to be as soon as it is full.
+ * Every allowed call is recorded, so this is an open-addressing hash table of numbers: no objects, no strings, one
+ * slot per key. Every report empties it, and a full table forces a report.
  */
 
 import type { Entries } from './messages.ts';
 
-/** A power of two, of which half is used: so a free one is always near. */
+/** A power of two. At most half of the slots are used, which keeps probes short. */
 const TABLE_SLOTS = 8192;
 const MAX_KEYS = TABLE_SLOTS / 2;
 
-/** A place: the hash, low and high, which limit, nothing; and how many. As 32-bit words, as 64-bit floats. */
+/** A slot: hash low and high, limit, padding as 32-bit words; then the hits as a 64-bit float. */
 const WORDS_PER_SLOT = 6;
 const FLOATS_PER_SLOT = WORDS_PER_SLOT / 2;
 const HITS_OFFSET = 2;
@@ -20,7 +19,7 @@ const HITS_OFFSET = 2;
 export class PendingHits {
   readonly #words = new Int32Array(TABLE_SLOTS * WORDS_PER_SLOT);
   readonly #floats = new Float64Array(this.#words.buffer);
-  /** Places in use, in the order they came. */
+  /** Slots in use, in insertion order. */
   readonly #usedSlots = new Int32Array(MAX_KEYS);
   #size = 0;
 
@@ -32,7 +31,7 @@ export class PendingHits {
     return this.#size >= MAX_KEYS;
   }
 
-  /** Adds to a key's hits; how many they are by now. There has to be room. */
+  /** Adds hits and returns the key's total. The table must not be full. */
   add(limit: number, low: number, high: number, hits: number): number {
     const slot = this.#slotOf(limit | 0, low, high);
     const at = slot * FLOATS_PER_SLOT + HITS_OFFSET;
@@ -42,7 +41,7 @@ export class PendingHits {
     return before + hits;
   }
 
-  /** Takes back what was not told yet, as far as there is something; how much that was. */
+  /** Takes back pending hits, at most as many as there are; returns how many. */
   retract(limit: number, low: number, high: number, hits: number): number {
     const at = this.#slotOf(limit | 0, low, high) * FLOATS_PER_SLOT + HITS_OFFSET;
     const taken = Math.min(hits, this.#floats[at]);
@@ -50,12 +49,11 @@ export class PendingHits {
     return taken;
   }
 
-  /** How many a key has. */
   pendingFor(limit: number, low: number, high: number): number {
     return this.#floats[this.#slotOf(limit | 0, low, high) * FLOATS_PER_SLOT + HITS_OFFSET];
   }
 
-  /** Everything, and nothing is left. Entries of one limit stand together. */
+  /** Removes and returns everything, grouped by limit. */
   drain(): Entries {
     const byLimit = new Map<number, number[]>();
     let last = -1;
@@ -76,7 +74,7 @@ export class PendingHits {
     return byLimit.size === 1 ? entries : [...byLimit.values()].flat();
   }
 
-  /** The place of a key, or the free one where it belongs. A hash is never all zeros. */
+  /** The slot of a key, or the free one for it. A hash is never all zeros. */
   #slotOf(limit: number, low: number, high: number): number {
     const words = this.#words;
     let slot = (low ^ limit) & (TABLE_SLOTS - 1);
@@ -87,7 +85,7 @@ export class PendingHits {
     }
   }
 
-  /** One that has none yet, or none any more, because all were taken back. */
+  /** A slot whose hits were all retracted is occupied already. */
   #occupy(slot: number, limit: number, low: number, high: number): void {
     const at = slot * WORDS_PER_SLOT;
     if (this.#words[at] !== 0 || this.#words[at + 1] !== 0) return;

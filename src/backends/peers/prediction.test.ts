@@ -6,7 +6,7 @@ import { PeerPrediction } from './prediction.ts';
 const BURST = 10;
 const RATE = 10;
 
-/** A bucket that only says how much of it is spent, on a clock of its own. */
+/** A bucket that only knows its level. */
 function bucket() {
   let spent = 0;
   let at = 0;
@@ -25,7 +25,7 @@ function bucket() {
   };
 }
 
-/** One limit whose others are anticipated, beside the same bucket without. */
+/** A limit with prediction, beside the same bucket without. */
 function beside(isAdditive = true) {
   const held = bucket();
   const plain = bucket();
@@ -48,13 +48,13 @@ function beside(isAdditive = true) {
   };
   const localHits = (hits: number, now: number): void => {
     at(now);
-    for (const own of [held, plain]) own.spend(hits);
+    for (const each of [held, plain]) each.spend(hits);
     prediction.onLocalHits([7, 1, 2, hits], now);
   };
   const remoteHits = (hits: number, now: number): void => {
     at(now);
     prediction.onRemoteHits([7, 1, 2, hits], now);
-    for (const own of [held, plain]) own.spend(hits);
+    for (const each of [held, plain]) each.spend(hits);
   };
   return {
     prediction,
@@ -67,24 +67,24 @@ function beside(isAdditive = true) {
   };
 }
 
-describe('hits that are expected of others', () => {
-  test('nobody else was there: nothing is held back', () => {
+describe('prediction', () => {
+  test('without remote hits, holds back nothing', () => {
     const { localHits, more } = beside();
     localHits(5, 0);
     expect(more()).toBe(0);
   });
 
-  test('as many as they served lately for one served here, and no more than fits the time', () => {
+  test('holds back in proportion to recent remote hits, at most what the fleet serves in 200 ms', () => {
     const { localHits, remoteHits, more } = beside();
     localHits(1, 0);
     remoteHits(6, 0);
     localHits(1, 0);
-    expect(more()).toBeCloseTo((8 * 200) / 1000, 5); // three for one, but eight a second are 1.6 in 200 ms
+    expect(more()).toBeCloseTo((8 * 200) / 1000, 5); // three per local hit, but 8/s is 1.6 in 200 ms
     localHits(1, 0);
     expect(more()).toBeCloseTo((9 * 200) / 1000, 5);
   });
 
-  test('what they then tell is met by what was held back', () => {
+  test('reported hits replace predicted ones', () => {
     const { localHits, remoteHits, more, held } = beside();
     remoteHits(4, 0);
     localHits(4, 0);
@@ -95,7 +95,7 @@ describe('hits that are expected of others', () => {
     expect(more()).toBeCloseTo(0.6, 5);
   });
 
-  test('what they do not tell is given back in a moment', () => {
+  test('gives back predicted hits that are not reported, within a few 200 ms', () => {
     const { prediction, localHits, remoteHits, more, at } = beside();
     remoteHits(4, 0);
     localHits(4, 0);
@@ -107,40 +107,40 @@ describe('hits that are expected of others', () => {
     expect(more()).toBeLessThan(0.1);
   });
 
-  test('a limit of several buckets is left alone', () => {
+  test('ignores a limit of several buckets', () => {
     const { localHits, remoteHits, more } = beside(false);
     remoteHits(4, 0);
     localHits(4, 0);
     expect(more()).toBe(0);
   });
 
-  test('a busy key keeps its place, one that was busy makes room and gets back what was held', () => {
+  test('a busy key keeps its slot; an idle one is evicted and its prediction given back', () => {
     const { prediction, localHits, remoteHits, more } = beside();
-    const sharesItsPlace = 1 + 4096;
+    const sameSlot = 1 + 4096;
     remoteHits(4, 0);
     localHits(4, 0);
     const held = more();
     expect(held).toBeGreaterThan(1);
-    prediction.onRemoteHits([7, sharesItsPlace, 2, 1], 0);
+    prediction.onRemoteHits([7, sameSlot, 2, 1], 0);
     expect(more()).toBe(held);
-    prediction.onRemoteHits([7, sharesItsPlace, 2, 1], 1001);
+    prediction.onRemoteHits([7, sameSlot, 2, 1], 1001);
     expect(more()).toBeCloseTo(0, 5);
     expect(prediction.predictedFor(7, 1, 2)).toBe(0);
   });
 
-  test('never let through more, and are no more in the end, whatever the traffic', () => {
+  test('never adds capacity and gives back everything it held, for any traffic', () => {
     const step = fc.record({
       afterMs: fc.integer({ min: 0, max: 900 }),
       hits: fc.integer({ min: 1, max: 5 }),
-      isOwn: fc.boolean(),
+      isLocal: fc.boolean(),
     });
     fc.assert(
       fc.property(fc.array(step, { maxLength: 60 }), (steps) => {
         const { prediction, localHits, remoteHits, more } = beside();
         let now = 0;
-        for (const { afterMs, hits, isOwn } of steps) {
+        for (const { afterMs, hits, isLocal } of steps) {
           now += afterMs;
-          (isOwn ? localHits : remoteHits)(hits, now);
+          (isLocal ? localHits : remoteHits)(hits, now);
           expect(more()).toBeGreaterThanOrEqual(-1e-9);
           expect(more()).toBeLessThanOrEqual(prediction.predictedFor(7, 1, 2) + 1e-9);
           expect(more()).toBeLessThanOrEqual(BURST * 6);

@@ -1,46 +1,44 @@
 /**
- * What the others are about to do is taken off before they tell.
+ * Subtracts the hits that peers are about to report, before their reports arrive (prediction).
  *
- * News takes its time. When the next token drips in, every node sees it, and each lets a call through until
- * it hears of the others: the further apart they are, the more all open together and close together. So a
- * node that serves a hit holds back what the others serve meanwhile if they go on as they last did: with a
- * quarter of the hits to itself, three more. What they then tell is met by what was held back for it; what
- * they do not tell fades, and is given back.
+ * Reports take time. When a token is refilled, every node sees it and allows a call until it gets the reports of the
+ * others. The longer the delay, the larger the overshoot. So a node that serves a hit holds back the hits that its
+ * peers serve meanwhile, assuming unchanged proportions: with a quarter of the traffic, three more. Reported hits
+ * replace predicted ones; predicted hits that are not reported decay and are given back.
  *
- *     served here: 1 ──▶ 1 counted, 3 held back ──▶ told by others: 2 ──▶ 2 of the 3 are counted
- *                                               └─▶ nothing comes ──────▶ they fade in a moment
+ *     local hit: 1 ──▶ 1 counted, 3 predicted ──▶ peers report 2 ──▶ 2 of the 3 are counted
+ *                                             └─▶ no report ───────▶ the prediction decays
  *
- * So whoever has just served waits for its turn, as long as the others take theirs. Nobody ever lets through
- * more by it: it only ever holds back, and gives back no more than it has held. At most it holds back what
- * all serve in `EXPECT_MS`.
+ * So nodes take turns. A prediction never adds capacity: it only holds back, and gives back no more than it held.
+ * It holds back at most what the fleet serves in `PREDICTION_DECAY_MS`.
  */
 
 import type { Millis } from '../../core/clock.ts';
 import type { PeerLimit, PeerLimits } from './limits.ts';
 import { ENTRY_WIDTH, type Entries } from './messages.ts';
 
-/** Keys it is done for at once: each has one place it can be at. A power of two. */
+/** Keys with a prediction: a direct-mapped table, one slot per hash. A power of two. */
 const PREDICTION_SLOTS = 4096;
 
-/** With more hits than this lately, a key does not make room for another. */
+/** A key with more recent hits than this keeps its slot. */
 const BUSY_HITS = 2;
 
-/** Over so long it counts how hits are shared out. Longer is steadier, shorter follows a change sooner. */
+/** Time constant of the hit rates. Longer is steadier, shorter follows a change faster. */
 const RATE_WINDOW_MS: Millis = 1000;
 
-/** What does not come in about so long is not expected any more: some ways there and back. */
+/** Time constant of the predictions: a few round trips. */
 const PREDICTION_DECAY_MS: Millis = 200;
 
-/** Less than this is nothing. */
+/** A smaller prediction is dropped. */
 const EPSILON_HITS = 0.01;
 
 interface PredictedKey {
   readonly id: number;
   readonly low: number;
   readonly high: number;
-  /** When all of the following was true. */
+  /** Time of the values below. */
   updatedAt: Millis;
-  /** Hits lately, here and elsewhere. */
+  /** Recent hits here and on peers, decaying by `RATE_WINDOW_MS`. */
   localHits: number;
   remoteHits: number;
   predictedHits: number;
@@ -49,14 +47,14 @@ interface PredictedKey {
 export class PeerPrediction {
   readonly #limits: PeerLimits;
   readonly #slots: (PredictedKey | undefined)[] = [];
-  /** Those of which something is held back. */
+  /** Keys with a prediction above 0. */
   readonly #active = new Set<PredictedKey>();
 
   constructor(limits: PeerLimits) {
     this.#limits = limits;
   }
 
-  /** These were served here, and are counted. */
+  /** To be called after local hits were counted. */
   onLocalHits(entries: Entries, now: Millis): void {
     for (let at = 0; at < entries.length; at += ENTRY_WIDTH) {
       this.#onLocalEntry(entries[at], entries[at + 1], entries[at + 2], entries[at + 3], now);
@@ -70,12 +68,15 @@ export class PeerPrediction {
     if (!key) return;
     this.#decay(key, limit, hits, now);
     key.localHits += hits;
-    const meanwhile = ((key.localHits + key.remoteHits) * PREDICTION_DECAY_MS) / RATE_WINDOW_MS;
-    const more = Math.min((hits * key.remoteHits) / key.localHits, meanwhile - key.predictedHits);
-    if (more > 0) this.#adjust(key, limit, more);
+    const maxPredicted = ((key.localHits + key.remoteHits) * PREDICTION_DECAY_MS) / RATE_WINDOW_MS;
+    const added = Math.min(
+      (hits * key.remoteHits) / key.localHits,
+      maxPredicted - key.predictedHits,
+    );
+    if (added > 0) this.#adjust(key, limit, added);
   }
 
-  /** Others served these, which are not counted yet. */
+  /** To be called before remote hits are counted. */
   onRemoteHits(entries: Entries, now: Millis): void {
     for (let at = 0; at < entries.length; at += ENTRY_WIDTH) {
       this.#onRemoteEntry(entries[at], entries[at + 1], entries[at + 2], entries[at + 3], now);
@@ -92,13 +93,12 @@ export class PeerPrediction {
     this.#adjust(key, limit, -Math.min(hits, key.predictedHits));
   }
 
-  /** How many hits of a key are held back. */
   predictedFor(id: number, low: number, high: number): number {
     const key = this.#slots[(id ^ low) & (PREDICTION_SLOTS - 1)];
     return key?.id === id && key.low === low && key.high === high ? key.predictedHits : 0;
   }
 
-  /** Gives back what is not expected any more. */
+  /** Gives back decayed predictions. */
   tick(now: Millis): void {
     for (const key of this.#active) {
       const limit = this.#limits.byId(key.id);
@@ -107,12 +107,12 @@ export class PeerPrediction {
     }
   }
 
-  /** Gives back everything: what is counted now is what was served. */
+  /** Gives back all predictions, so that levels contain only hits that were served. */
   releaseAll(): void {
     for (const key of this.#active) this.#release(key);
   }
 
-  /** A key's place, unless it belongs to another that is busy. */
+  /** The entry of a key, unless a busy key has its slot. */
   #keyFor(id: number, low: number, high: number, now: Millis): PredictedKey | undefined {
     const slot = (id ^ low) & (PREDICTION_SLOTS - 1);
     const known = this.#slots[slot];
@@ -129,29 +129,29 @@ export class PeerPrediction {
     return key;
   }
 
-  /** `hits` have just been counted, and were not before. */
+  /** `hits` are in the level already, but were not when the prediction was made. */
   #decay(key: PredictedKey, limit: PeerLimit, hits: number, now: Millis): void {
     const ms = Math.max(0, now - key.updatedAt);
     if (ms > 0) {
       key.updatedAt = now;
-      const kept = Math.exp(-ms / RATE_WINDOW_MS);
-      key.localHits *= kept;
-      key.remoteHits *= kept;
+      const factor = Math.exp(-ms / RATE_WINDOW_MS);
+      key.localHits *= factor;
+      key.remoteHits *= factor;
     }
     if (key.predictedHits === 0) return;
-    // What is held back in a bucket that would be full by now has flowed back in already.
+    // The part of the prediction that the bucket has refilled meanwhile is given back already.
     key.predictedHits = Math.min(
       key.predictedHits,
       Math.max(0, limit.level(key.low, key.high) - hits),
     );
-    const left = key.predictedHits * Math.exp(-ms / PREDICTION_DECAY_MS);
-    this.#adjust(key, limit, (left > EPSILON_HITS ? left : 0) - key.predictedHits);
+    const rest = key.predictedHits * Math.exp(-ms / PREDICTION_DECAY_MS);
+    this.#adjust(key, limit, (rest > EPSILON_HITS ? rest : 0) - key.predictedHits);
   }
 
-  #adjust(key: PredictedKey, limit: PeerLimit, more: number): void {
-    if (more === 0) return;
-    key.predictedHits += more;
-    limit.adjustLevel(key.low, key.high, more);
+  #adjust(key: PredictedKey, limit: PeerLimit, by: number): void {
+    if (by === 0) return;
+    key.predictedHits += by;
+    limit.adjustLevel(key.low, key.high, by);
     if (key.predictedHits > 0) this.#active.add(key);
     else this.#active.delete(key);
   }

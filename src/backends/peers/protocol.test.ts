@@ -6,10 +6,10 @@ import { createPolicy } from '../../policies/limit.ts';
 import { VirtualClock } from '../../testing/virtual-clock.ts';
 import { PeersBackend } from './backend.ts';
 import { decode } from './codec.ts';
+import { PEER_DEFAULTS, type PeerOptions } from './context.ts';
 import type { PeerLimit } from './limits.ts';
 import { BROADCAST, type Message } from './messages.ts';
 import { PeerProtocol } from './protocol.ts';
-import { PEER_DEFAULTS, type PeerOptions } from './settings.ts';
 
 const BUCKET: BucketOptions = { rate: 1, burst: 1000 };
 
@@ -18,16 +18,16 @@ interface Node {
   readonly backend: PeersBackend;
 }
 
-/** Nodes on one network: `isCarried` says which datagrams come, `seen` is all that was sent. */
+/** Nodes on one network: `isCarried` selects the datagrams that arrive, `seen` is everything sent. */
 function network() {
   const clock = new VirtualClock(1_000_000);
   const nodes: Node[] = [];
-  const mail: (() => void)[] = [];
+  const queue: (() => void)[] = [];
   const seen: { message: Message; bytes: Uint8Array }[] = [];
   const rules = { isCarried: (_message: Message): boolean => true };
-  /** Who is asleep, and what came meanwhile. */
-  const asleep = new Map<PeerProtocol, (() => void)[]>();
-  const start = (own: Partial<PeerOptions> = {}, bucket: BucketOptions = BUCKET) => {
+  /** Suspended nodes, and the datagrams that wait for them. */
+  const suspendedNodes = new Map<PeerProtocol, (() => void)[]>();
+  const start = (options: Partial<PeerOptions> = {}, bucket: BucketOptions = BUCKET) => {
     const random = seededRandom(nodes.length + 1);
     const send = (to: number, bytes: Uint8Array): void => {
       const message = decode(bytes);
@@ -35,12 +35,12 @@ function network() {
       if (!message || !rules.isCarried(message)) return;
       for (const { protocol: other } of nodes) {
         if (other !== protocol && (to === BROADCAST || to === other.id)) {
-          const arrive = (): unknown => other.receive(bytes, clock.now());
-          mail.push(() => asleep.get(other)?.push(arrive) ?? arrive());
+          const arrive = (): unknown => other.receive(message, clock.now());
+          queue.push(() => suspendedNodes.get(other)?.push(arrive) ?? arrive());
         }
       }
     };
-    const protocol = new PeerProtocol({ ...PEER_DEFAULTS, ...own }, random, send, clock.now());
+    const protocol = new PeerProtocol({ ...PEER_DEFAULTS, ...options }, random, send, clock.now());
     const peerNetwork = {
       hasher: createHasher([1, 2]),
       addLimit: protocol.addLimit.bind(protocol),
@@ -60,26 +60,26 @@ function network() {
     for (let n = 0; n < ms; n++) {
       clock.advance(1);
       for (const { protocol } of nodes) {
-        if (asleep.has(protocol)) continue;
+        if (suspendedNodes.has(protocol)) continue;
         if (protocol.wakeAt(clock.now()) <= clock.now()) protocol.tick(clock.now());
       }
-      for (let act = mail.shift(); act; act = mail.shift()) act();
+      for (let deliver = queue.shift(); deliver; deliver = queue.shift()) deliver();
     }
   };
-  const sleep = ({ protocol }: Node): unknown => asleep.set(protocol, []);
-  const wake = ({ protocol }: Node): void => {
-    const late = asleep.get(protocol) ?? [];
-    asleep.delete(protocol);
+  const suspend = ({ protocol }: Node): unknown => suspendedNodes.set(protocol, []);
+  const resume = ({ protocol }: Node): void => {
+    const late = suspendedNodes.get(protocol) ?? [];
+    suspendedNodes.delete(protocol);
     for (const arrive of late) arrive();
   };
-  return { clock, nodes, start, pass, seen, rules, sleep, wake };
+  return { clock, nodes, start, pass, seen, rules, suspend, resume };
 }
 
 const spent = ({ backend }: { backend: PeersBackend }): number =>
   1000 - backend.inspect('C').state.remaining;
 
-describe('nodes that stand apart', () => {
-  /** Two that know each other, one of which counted a hundred that the other never heard of. */
+describe('anti-entropy: nodes with different levels', () => {
+  /** Two peers, one of which has counted a hundred hits that were never reported. */
   function apart() {
     const world = network();
     const [a, b] = [world.start(), world.start()];
@@ -89,44 +89,44 @@ describe('nodes that stand apart', () => {
     return { ...world, a, b };
   }
 
-  test('come together, and stand where they stood on average', () => {
+  test('converge to the average', () => {
     const { a, b, pass } = apart();
     expect([spent(a), spent(b)]).toEqual([20, 100]);
     for (let n = 0; n < 12; n++) {
       pass(1000);
-      a.backend.check('C', 1); // only what is used is worth a comparison
+      a.backend.check('C', 1); // only recently used keys are compared
     }
     pass(50);
     expect(Math.abs(spent(a) - spent(b))).toBeLessThanOrEqual(1);
   });
 
-  test('do not move by an answer that was recorded, nor by one that nobody asked for', () => {
+  test('a replayed or unrequested reply changes nothing', () => {
     const { a, b, pass, seen, clock, rules } = apart();
     for (let n = 0; n < 4; n++) {
       pass(1000);
       a.backend.check('C', 1);
     }
-    rules.isCarried = () => false; // from here on only the recorder speaks
+    rules.isCarried = () => false; // from here on only replayed datagrams arrive
     const levels = seen.filter(({ message }) => message.kind === 'levels');
     expect(levels.length).toBeGreaterThan(2);
     b.backend.update('C', { hits: 50 });
     a.backend.check('C', 1);
-    pass(1100); // a question is open, and nobody answers it
+    pass(1100); // a request is open, without reply
     expect(seen.at(-1)?.message.kind).toBe('heartbeat');
     a.backend.check('C', 1);
     for (let n = 0; n < 1000 && seen.at(-1)?.message.kind !== 'levels-request'; n++) pass(1);
     expect(seen.at(-1)?.message).toMatchObject({ kind: 'levels-request', from: a.protocol.id });
     const before = [spent(a), spent(b)];
-    for (const { bytes } of levels) {
-      a.protocol.receive(bytes, clock.now());
-      b.protocol.receive(bytes, clock.now());
+    for (const { message } of levels) {
+      a.protocol.receive(message, clock.now());
+      b.protocol.receive(message, clock.now());
     }
     expect([spent(a), spent(b)]).toEqual(before);
   });
 });
 
-describe('one of three that was cut off', () => {
-  test('moves nobody by comparing while only some have heard what it did meanwhile', () => {
+describe('anti-entropy: after a network partition', () => {
+  test('nodes with a large gap neither request nor reply', () => {
     const { start, pass, rules } = network();
     const [a, b, c] = [start(), start(), start()];
     pass(1000);
@@ -136,8 +136,8 @@ describe('one of three that was cut off', () => {
       c.backend.check('C', 4);
       pass(20);
     }
-    expect([spent(a), spent(c)]).toEqual([0, 199]); // one has flowed back in
-    // It is heard again, but of what was missed the second gets nothing yet.
+    expect([spent(a), spent(c)]).toEqual([0, 199]); // one token was refilled
+    // The partition heals, but the second node does not get the missing reports yet.
     const isAgain = ({ kind, to }: Message): boolean => kind === 'nack' && to === c.protocol.id;
     rules.isCarried = (message) => !(isAgain(message) && message.from === b.protocol.id);
     const busy = (ms: number): void => {
@@ -155,8 +155,8 @@ describe('one of three that was cut off', () => {
   });
 });
 
-describe('questions that were held up somewhere', () => {
-  test('and come all at once are not all answered: what is missing is told a few times over at most', () => {
+describe('retransmission: NACKs that arrive late, all at once', () => {
+  test('are answered a few times at most', () => {
     const { start, pass, rules, seen, clock } = network();
     const [a, b] = [start(), start()];
     pass(1000);
@@ -168,21 +168,21 @@ describe('questions that were held up somewhere', () => {
     rules.isCarried = ({ kind }) => kind !== 'nack';
     a.backend.check('C', 1);
     pass(1000);
-    const questions = seen.filter(({ message }) => message.kind === 'nack');
-    expect(questions.length).toBeGreaterThan(15);
+    const nacks = seen.filter(({ message }) => message.kind === 'nack');
+    expect(nacks.length).toBeGreaterThan(15);
     seen.length = 0;
     rules.isCarried = () => true;
-    for (const { bytes } of questions.slice(0, 15)) a.protocol.receive(bytes, clock.now());
-    const told = seen.filter(({ message }) => message.kind === 'report').length;
-    expect(told).toBeGreaterThanOrEqual(60);
-    expect(told).toBeLessThanOrEqual(5 * 60);
+    for (const { message } of nacks.slice(0, 15)) a.protocol.receive(message, clock.now());
+    const retransmitted = seen.filter(({ message }) => message.kind === 'report').length;
+    expect(retransmitted).toBeGreaterThanOrEqual(60);
+    expect(retransmitted).toBeLessThanOrEqual(5 * 60);
     pass(1);
-    expect(Math.abs(spent(a) - spent(b))).toBeLessThanOrEqual(2); // what flowed back in meanwhile
+    expect(Math.abs(spent(a) - spent(b))).toBeLessThanOrEqual(2); // refilled meanwhile
   });
 });
 
-describe('a node that came late', () => {
-  test('does not count again what a neighbour has told it, when it meets the others later still', () => {
+describe('state transfer: a node that joins late', () => {
+  test('does not count reports again that the transferred state includes', () => {
     const { nodes, start, pass, rules } = network();
     const [a, b] = [start(), start()];
     pass(1000);
@@ -194,24 +194,24 @@ describe('a node that came late', () => {
     const late = start();
     const isFrom = ({ from }: Message): boolean => from !== b.protocol.id;
     rules.isCarried = isFrom;
-    pass(500); // so far it has met only one of them
+    pass(500); // so far it knows only one peer
     rules.isCarried = () => true;
     pass(1500);
     expect(late.protocol.peers(0)).toHaveLength(2);
-    expect(nodes.map(spent).every((own) => own > 90 && own <= 101)).toBe(true);
+    expect(nodes.map(spent).every((units) => units > 90 && units <= 101)).toBe(true);
   });
 });
 
-describe.each(['eager', 'periodic'] as const)('a node that was asleep (%s)', (exchange) => {
+describe.each(['eager', 'periodic'] as const)('suspended node (%s)', (exchange) => {
   const RATE = 20;
 
-  /** Three that are asked for far more than there is, one of which does not notice for ten seconds. */
-  function awoken(servesFirst: number) {
+  /** Three nodes under overload, one of which is suspended for ten seconds. */
+  function resumed(servesFirst: number) {
     const world = network();
     const bucket = { rate: RATE, burst: 20 };
     const nodes = [0, 1, 2].map(() => world.start({ exchange }, bucket));
-    const [, , sleeper] = nodes;
-    /** How many each serves. */
+    const [, , suspended] = nodes;
+    /** Allowed calls per node. */
     const load = (ms: number, of = nodes): number[] => {
       const served = of.map(() => 0);
       for (let n = 0; n < ms; n++) {
@@ -225,48 +225,52 @@ describe.each(['eager', 'periodic'] as const)('a node that was asleep (%s)', (ex
     };
     world.pass(1000);
     load(3000);
-    world.sleep(sleeper);
+    world.suspend(suspended);
     load(10_000, nodes.slice(0, 2));
-    for (let n = 0; n < servesFirst; n++) sleeper.backend.check('C', 1);
-    world.wake(sleeper);
-    return { ...world, nodes, sleeper, load };
+    for (let n = 0; n < servesFirst; n++) suspended.backend.check('C', 1);
+    world.resume(suspended);
+    return { ...world, nodes, suspended, load };
   }
 
   const debt = ({ backend }: Node): number => -backend.inspect('C').state.remaining;
 
-  test.each([0, 1, 5])('stands as the others do, though it served %i first', (servesFirst) => {
-    const { nodes, sleeper, load } = awoken(servesFirst);
-    const sum = (served: number[]): number => served.reduce((a, b) => a + b);
-    const atOnce = load(1000);
-    expect(sum(atOnce)).toBeLessThanOrEqual(RATE + 25); // its own bucket was full, once
-    expect(debt(sleeper)).toBeLessThan(25);
-    load(2000);
-    for (const own of nodes) expect(Math.abs(debt(own) - debt(sleeper))).toBeLessThanOrEqual(2);
-    const later = sum(load(10_000));
-    expect(later).toBeLessThanOrEqual(10.5 * RATE);
-    expect(later).toBeGreaterThanOrEqual(9.5 * RATE);
-  });
+  test.each([0, 1, 5])(
+    'gets the level of its peers, after serving %i calls first',
+    (servesFirst) => {
+      const { nodes, suspended, load } = resumed(servesFirst);
+      const sum = (served: number[]): number => served.reduce((a, b) => a + b);
+      const atOnce = load(1000);
+      expect(sum(atOnce)).toBeLessThanOrEqual(RATE + 25); // its own bucket was full once
+      expect(debt(suspended)).toBeLessThan(25);
+      load(2000);
+      for (const node of nodes)
+        expect(Math.abs(debt(node) - debt(suspended))).toBeLessThanOrEqual(2);
+      const later = sum(load(10_000));
+      expect(later).toBeLessThanOrEqual(10.5 * RATE);
+      expect(later).toBeGreaterThanOrEqual(9.5 * RATE);
+    },
+  );
 });
 
-describe('limits that come and go', () => {
-  /** A limit that only remembers: what it heard, and what a newcomer is told of it. */
-  function memo(id: number) {
-    const heard: number[] = [];
+describe('limits of a node', () => {
+  /** A limit that records the hits and levels it gets. */
+  function recordingLimit(id: number) {
+    const hitsReceived: number[] = [];
     const raised: number[] = [];
     const limit: PeerLimit = {
       id,
       isAdditive: true,
-      applyRemoteHits: (_low, _high, hits) => void heard.push(hits),
+      applyRemoteHits: (_low, _high, hits) => void hitsReceived.push(hits),
       buckets: 1,
       readPage: () => ({ refillTimes: [1, 1, 500], next: 0 }),
       raiseLevel: (_low, _high, fullInMs) => void raised.push(...fullInMs),
       level: () => 0,
       adjustLevel: () => {},
     };
-    return { limit, heard, raised };
+    return { limit, hitsReceived, raised };
   }
 
-  /** Two nodes that know each other. */
+  /** Two nodes that are peers. */
   function two() {
     const world = network();
     const [a, b] = [world.start().protocol, world.start().protocol];
@@ -274,109 +278,109 @@ describe('limits that come and go', () => {
     return { ...world, a, b };
   }
 
-  test('what one served before it was left is told', () => {
+  test('hits recorded before the limit was removed are reported', () => {
     const { a, b, pass } = two();
-    const there = memo(7);
-    b.addLimit(there.limit);
-    const own = memo(7).limit;
-    a.addLimit(own);
-    a.recordHits(own, 1, 1, 3);
-    a.removeLimit(own);
+    const remote = recordingLimit(7);
+    b.addLimit(remote.limit);
+    const local = recordingLimit(7).limit;
+    a.addLimit(local);
+    a.recordHits(local, 1, 1, 3);
+    a.removeLimit(local);
     pass(200);
-    expect(there.heard).toEqual([3]);
+    expect(remote.hitsReceived).toEqual([3]);
   });
 
-  test('the others go on', () => {
+  test('removing one limit does not affect other limits', () => {
     const { a, b, pass } = two();
-    const [first, second] = [memo(7), memo(8)];
+    const [first, second] = [recordingLimit(7), recordingLimit(8)];
     b.addLimit(first.limit);
     b.addLimit(second.limit);
-    const [left, kept, again] = [memo(7).limit, memo(8).limit, memo(7).limit];
-    a.addLimit(left);
+    const [removed, kept, added] = [7, 8, 7].map((id) => recordingLimit(id).limit);
+    a.addLimit(removed);
     a.addLimit(kept);
-    a.removeLimit(left);
-    a.addLimit(again);
+    a.removeLimit(removed);
+    a.addLimit(added);
     a.recordHits(kept, 1, 1, 5);
-    a.recordHits(again, 1, 1, 2);
+    a.recordHits(added, 1, 1, 2);
     pass(200);
-    expect([first.heard, second.heard]).toEqual([[2], [5]]);
+    expect([first.hitsReceived, second.hitsReceived]).toEqual([[2], [5]]);
   });
 
   test.each(['before', 'after'])(
-    'one takes the place of another that leaves %s it comes',
+    'a limit replaces one of the same id that is removed %s it is added',
     (when) => {
       const { a, b, pass } = two();
-      const [old, next] = [memo(7), memo(7)];
+      const [old, next] = [recordingLimit(7), recordingLimit(7)];
       b.addLimit(old.limit);
       if (when === 'before') b.removeLimit(old.limit);
       b.addLimit(next.limit);
       if (when === 'after') b.removeLimit(old.limit);
-      a.recordHits(memo(7).limit, 1, 1, 4);
+      a.recordHits(recordingLimit(7).limit, 1, 1, 4);
       pass(200);
-      expect([old.heard, next.heard]).toEqual([[], [4]]);
+      expect([old.hitsReceived, next.hitsReceived]).toEqual([[], [4]]);
     },
   );
 
-  test('one hears again when the one that took its place is left', () => {
+  test('a limit gets hits again after its replacement was removed', () => {
     const { a, b, pass } = two();
-    const [old, next] = [memo(7), memo(7)];
+    const [old, next] = [recordingLimit(7), recordingLimit(7)];
     b.addLimit(old.limit);
     b.addLimit(next.limit);
     b.removeLimit(next.limit);
-    a.recordHits(memo(7).limit, 1, 1, 4);
+    a.recordHits(recordingLimit(7).limit, 1, 1, 4);
     pass(200);
-    expect([old.heard, next.heard]).toEqual([[4], []]);
+    expect([old.hitsReceived, next.hitsReceived]).toEqual([[4], []]);
   });
 
-  test('two with one id both hear what others serve, and each other', () => {
+  test('two limits with the same id both get remote hits, and each other’s hits', () => {
     const { a, b, pass } = two();
-    const [first, second] = [memo(7), memo(7)];
+    const [first, second] = [recordingLimit(7), recordingLimit(7)];
     b.addLimit(first.limit);
     b.addLimit(second.limit);
-    a.recordHits(memo(7).limit, 1, 1, 4);
+    a.recordHits(recordingLimit(7).limit, 1, 1, 4);
     pass(200);
-    expect([first.heard, second.heard]).toEqual([[4], [4]]);
+    expect([first.hitsReceived, second.hitsReceived]).toEqual([[4], [4]]);
     b.recordHits(first.limit, 1, 1, 2);
-    expect([first.heard, second.heard]).toEqual([[4], [4, 2]]);
+    expect([first.hitsReceived, second.hitsReceived]).toEqual([[4], [4, 2]]);
   });
 
-  test('one that is not known here is counted: under one name there may be two rules', () => {
+  test('entries of unknown limits are counted: one name may have different rules on two nodes', () => {
     const { a, b, pass } = two();
-    b.addLimit(memo(7).limit);
-    a.recordHits(memo(7).limit, 1, 1, 4);
-    a.recordHits(memo(8).limit, 1, 1, 4);
-    a.recordHits(memo(8).limit, 2, 2, 4);
+    b.addLimit(recordingLimit(7).limit);
+    a.recordHits(recordingLimit(7).limit, 1, 1, 4);
+    a.recordHits(recordingLimit(8).limit, 1, 1, 4);
+    a.recordHits(recordingLimit(8).limit, 2, 2, 4);
     pass(200);
     expect(b.counts.unknownLimits).toBe(2);
   });
 
-  test('one that comes late is learned from a neighbour, once', () => {
+  test('a limit that is added late gets its state by transfer, once', () => {
     const { a, b, pass } = two();
-    b.addLimit(memo(7).limit);
+    b.addLimit(recordingLimit(7).limit);
     pass(300);
-    const late = memo(7);
+    const late = recordingLimit(7);
     a.addLimit(late.limit);
     pass(300);
     expect(late.raised).toEqual([500]);
-    const heir = memo(7); // is handed what the other knew, and has nothing to ask
-    a.addLimit(heir.limit);
+    const replacement = recordingLimit(7); // starts with the state of the one it replaces
+    a.addLimit(replacement.limit);
     a.removeLimit(late.limit);
     pass(300);
-    expect(heir.raised).toEqual([]);
+    expect(replacement.raised).toEqual([]);
   });
 
-  test('all is told, however many keys are served at once', () => {
+  test('all hits are reported, for any number of keys', () => {
     const { a, b, pass } = two();
-    const there = memo(7);
-    b.addLimit(there.limit);
-    const own = memo(7).limit;
-    for (let n = 1; n <= 10_000; n++) a.recordHits(own, n, n, 1);
+    const remote = recordingLimit(7);
+    b.addLimit(remote.limit);
+    const local = recordingLimit(7).limit;
+    for (let n = 1; n <= 10_000; n++) a.recordHits(local, n, n, 1);
     pass(200);
-    expect(there.heard).toHaveLength(10_000);
+    expect(remote.hitsReceived).toHaveLength(10_000);
   });
 });
 
-test('a hot node tells in fewer, fuller reports, never in a storm', () => {
+test('peers: a busy node batches its hits into fewer reports', () => {
   const { start, pass, seen } = network();
   const { backend } = start();
   start();
@@ -387,6 +391,6 @@ test('a hot node tells in fewer, fuller reports, never in a storm', () => {
     pass(10);
   }
   const reports = seen.filter(({ message }) => message.kind === 'report').length;
-  expect(reports).toBeGreaterThan(80); // a thousand keys take nine datagrams, ten times a second,
-  expect(reports).toBeLessThan(250); // and the budget is a hundred more; every ten milliseconds: 900
+  expect(reports).toBeGreaterThan(80); // 1000 keys take 9 datagrams, 10 times a second,
+  expect(reports).toBeLessThan(250); // plus a budget of 100; without batching it would be 900
 });

@@ -1,25 +1,24 @@
 /**
- * How peers keep one limit: each serves by its own count, tells what it served, and takes off what the
- * others say they did.
+ * The peer protocol: each node decides from its own count, reports its hits (gossip) and subtracts the hits
+ * that peers report.
  *
- *     served(key) ──▶ noted ──▶ report, numbered ──▶ everybody ──▶ hear(key, hits)
- *                                    │
- *                                    └─ kept for a while: whoever missed it can have it again
+ *     recordHits(key) ──▶ pending ──▶ report, numbered ──▶ broadcast ──▶ applyRemoteHits(key, hits)
+ *                                         │
+ *                                         └─ retransmit buffer: sent again on NACK
  *
- * An engine meets no socket and no clock: what came goes in with the time, what is to be sent comes out,
- * and it says when it wants to be woken. So it lives in a simulated network as it lives in a real one.
+ * The protocol is sans-I/O: messages go in with the time, datagrams come out, and `wakeAt` says when to call
+ * `tick`. So the simulator runs the same code on a virtual network.
  *
- * A node that is heard for the first time has to prove that it is there now (`membership.ts`). From then on
- * each of its reports counts once, in whatever order they come, and what does not come is asked for
- * (`peer-table.ts`). A newcomer learns how keys stand (`state-transfer.ts`), and once in a while everybody compares
- * (`anti-entropy.ts`).
+ * A new node has to prove that it is present (`membership.ts`). From then on each of its reports counts once,
+ * in any order, and missing ones are requested by NACK (`peer-table.ts`). A node that joins gets the bucket
+ * levels by state transfer (`state-transfer.ts`). Anti-entropy corrects remaining differences (`anti-entropy.ts`).
  */
 
 import type { Millis } from '../../core/clock.ts';
 import type { Random } from '../../core/random.ts';
 import { AntiEntropy } from './anti-entropy.ts';
-import { decode, entriesThatFit } from './codec.ts';
-import { ReorderBuffer } from './late-reports.ts';
+import { entriesThatFit } from './codec.ts';
+import type { PeerContext, PeerOptions } from './context.ts';
 import { type PeerLimit, PeerLimits } from './limits.ts';
 import { Membership } from './membership.ts';
 import {
@@ -34,24 +33,24 @@ import {
 import { type Peer, PeerTable, type PeerView } from './peer-table.ts';
 import { PendingHits } from './pending-hits.ts';
 import { PeerPrediction } from './prediction.ts';
+import { ReorderBuffer } from './reorder-buffer.ts';
 import { ReportBudget } from './report-budget.ts';
 import { allowReply, chargeRetransmits } from './response-limiter.ts';
 import { RetransmitBuffer } from './retransmit-buffer.ts';
 import { DatagramSender, MessageCounts, type SendDatagram } from './sender.ts';
-import type { PeerOptions } from './settings.ts';
 import { StateTransfer } from './state-transfer.ts';
 
-/** Reports sent again for one question. */
+/** Reports sent again for one NACK. */
 const MAX_RETRANSMITS = 64;
 
-/** How often it looks who is gone and what is too old to keep. */
+/** Interval at which gone peers and old reports are evicted. */
 const SWEEP_INTERVAL_MS: Millis = 1000;
 
-/** How often it says that it is there: to nobody yet, and to those who know it, if it has nothing to tell. */
+/** Interval of announcements while no peer is known, and of heartbeats when there is nothing to report. */
 const ANNOUNCE_INTERVAL_MS: Millis = 200;
 const HEARTBEAT_INTERVAL_MS: Millis = 1000;
 
-/** One that is woken so much later than it wanted to be was asleep: stopped, suspended, or busy with itself. */
+/** A node whose timer fires this late was suspended: stopped, asleep, or blocked. */
 const SUSPENDED_AFTER_MS: Millis = 1000;
 
 export class PeerProtocol {
@@ -67,11 +66,11 @@ export class PeerProtocol {
   readonly #membership: Membership;
   readonly #antiEntropy: AntiEntropy;
   readonly #reportBudget: ReportBudget;
-  /** Hits of a key that nobody was told of, from which on they are told at once. */
+  /** Pending hits of a key that trigger an early report. */
   readonly #flushThreshold: number;
   #reportAt: Millis;
   #isFlushDue = false;
-  /** As it was told last. */
+  /** Time of the last call. */
   #now: Millis;
   #heartbeatAt: Millis;
   #sweepAt: Millis;
@@ -85,24 +84,19 @@ export class PeerProtocol {
       options.retransmitBufferBytes,
     );
     this.#peerTable = new PeerTable(options.peerTimeoutMs);
-    const context = {
+    const context: PeerContext = {
+      options,
+      random,
       sender: this.#sender,
       limits: this.#limits,
       pendingHits: this.#pendingHits,
       prediction: this.#prediction,
       peers: this.#peerTable,
+      reorderBuffer: this.#reorderBuffer,
       retransmitBuffer: this.#retransmitBuffer,
-      random,
-      isFullyReceived: (peer: Peer): boolean =>
-        peer.received.isComplete && !this.#reorderBuffer.has(peer),
     };
     this.#stateTransfer = new StateTransfer(context);
-    const known = {
-      ...context,
-      stateTransfer: this.#stateTransfer,
-      reorderBuffer: this.#reorderBuffer,
-    };
-    this.#membership = new Membership(known, options, now);
+    this.#membership = new Membership(context, this.#stateTransfer, now);
     this.#antiEntropy = new AntiEntropy(context, now);
     this.#reportBudget = new ReportBudget(options.maxReports, now);
     this.#flushThreshold = options.exchange === 'eager' ? options.flushThreshold : Infinity;
@@ -112,49 +106,47 @@ export class PeerProtocol {
     this.#sweepAt = now + SWEEP_INTERVAL_MS;
   }
 
-  /** Who it is, for as long as it runs. */
   get id(): NodeId {
     return this.#sender.id;
   }
 
-  // From the side of the limits.
+  // Limits
 
-  /** Takes on a limit. */
   addLimit(limit: PeerLimit): void {
-    // One that takes the place of another knows what that one knew.
+    // A limit that replaces one of the same id starts with its state.
     if (!this.#limits.byId(limit.id)) this.#stateTransfer.addLimit(limit.id);
     this.#limits.add(limit);
   }
 
-  /** Hears no more for a limit. What it served so far is told. */
+  /** Stops updates for a limit. Hits recorded so far are still reported. */
   removeLimit(limit: PeerLimit): void {
     this.#limits.remove(limit);
   }
 
-  /** A call was let through here. True if somebody should be told before the interval is over. */
+  /** Records hits allowed here. True if they should be reported before the interval ends. */
   recordHits(limit: PeerLimit, low: number, high: number, hits: number): boolean {
     if (hits <= 0) return false;
     this.#limits.applyToSiblings(limit, low, high, hits);
     const pending = this.#pendingHits.add(limit.id, low, high, hits);
-    if (this.#pendingHits.isFull) this.flush(this.#now); // there is no room to wait for anything
+    if (this.#pendingHits.isFull) this.flush(this.#now); // the next key would not fit
     if (this.#isFlushDue || pending < this.#flushThreshold) return false;
     this.#isFlushDue = true;
     return true;
   }
 
-  /** Plain intervals stay the plain rule: nothing is told early, expected or compared. */
+  /** `periodic` sends no early reports and uses neither prediction nor anti-entropy. */
   get #isEager(): boolean {
     return this.#options.exchange === 'eager';
   }
 
-  /** A call that was let through did not happen. What others were told already stays told. */
+  /** Takes back hits that did not happen, unless they were reported already. */
   retractHits({ id }: PeerLimit, low: number, high: number, hits: number): void {
     this.#pendingHits.retract(id, low, high, hits);
   }
 
-  // From the side of the clock.
+  // Clock
 
-  /** When `tick` has something to do. */
+  /** When to call `tick` next. */
   wakeAt(now: Millis): Millis {
     return Math.min(
       this.#reportAt,
@@ -184,14 +176,14 @@ export class PeerProtocol {
   }
 
   /**
-   * What comes in after a sleep was said during it, and would count as of now, though it has long flowed back
-   * in elsewhere. So a node that wakes up is a newcomer once more, who has kept its name, its buckets and what
-   * it has yet to tell: it meets the others again, hears them from then on, and learns how keys stand.
+   * Reports that arrive after a suspension are old, but would count as of now, though their tokens have long
+   * refilled elsewhere. So the node rejoins: it keeps its id, its buckets and its pending hits, repeats the
+   * handshakes, counts reports from then on, and gets the levels by state transfer.
    */
   #advanceTo(now: Millis): void {
     this.#now = now;
     if (now - this.#reportAt < SUSPENDED_AFTER_MS) return;
-    this.#reorderBuffer.clear(); // it is in what will be learned
+    this.#reorderBuffer.clear(); // the state transfer includes it
     this.#peerTable.clear();
     this.#membership.rejoin(now);
     this.#stateTransfer.stop();
@@ -205,7 +197,7 @@ export class PeerProtocol {
       intervalMs * Math.max(1, Math.ceil((now - this.#reportAt) / intervalMs + 1e-9));
   }
 
-  /** A newcomer has nothing to compare. */
+  /** A node without the fleet's state has nothing to compare. */
   get #antiEntropyAt(): Millis {
     return this.#isEager && this.#canRunAntiEntropy ? this.#antiEntropy.requestAt : Infinity;
   }
@@ -214,7 +206,7 @@ export class PeerProtocol {
     return this.#stateTransfer.isSynced && this.#reorderBuffer.isEmpty;
   }
 
-  /** Tells everybody what was served and not told yet, in as many datagrams as it takes. */
+  /** Reports all pending hits, in as many datagrams as needed. */
   flush(now: Millis): void {
     this.#isFlushDue = false;
     if (this.#pendingHits.size === 0) return;
@@ -240,7 +232,7 @@ export class PeerProtocol {
     this.#antiEntropy.recordReported(seq, entries);
   }
 
-  /** Says that it is there, so that a lost last report is missed, and newcomers are found. */
+  /** Sends a heartbeat, so that peers notice a lost last report; without peers, an announcement. */
   #heartbeat(now: Millis): void {
     const { intervalMs, peerTimeoutMs } = this.#options;
     const isAlone = this.#peerTable.size === 0;
@@ -255,7 +247,7 @@ export class PeerProtocol {
     this.#heartbeatAt = now + Math.max(intervalMs, everyMs);
   }
 
-  /** Forgets who is gone for longer than anything of it could come again, and what is too old to repeat. */
+  /** Evicts peers that are gone for longer than any of their datagrams can still be valid, and old reports. */
   #sweep(now: Millis): void {
     const { peerTimeoutMs, retransmitBufferMs } = this.#options;
     if (now < this.#sweepAt && !this.#retransmitBuffer.isOverCapacity) return;
@@ -264,18 +256,13 @@ export class PeerProtocol {
     this.#retransmitBuffer.evict(now);
   }
 
-  // From the side of the network.
-
-  /** Takes in a datagram. Whatever cannot be understood, or is not for this node, changes nothing. */
-  receive(bytes: Uint8Array, now: Millis): boolean {
-    return this.receiveMessage(decode(bytes), now);
-  }
+  // Network
 
   /**
-   * The same for one that was decoded already. True if it is certain that its sender has said it just now, as
-   * nothing that came before was said later: so wherever it came from, its sender is there.
+   * Handles a message; undefined is one that could not be decoded. True if it is the sender's latest datagram,
+   * which proves that the sender is present at the address it came from.
    */
-  receiveMessage(message: Message | undefined, now: Millis): boolean {
+  receive(message: Message | undefined, now: Millis): boolean {
     this.#advanceTo(now);
     if (message === undefined) {
       this.counts.protocolErrors++;
@@ -295,7 +282,7 @@ export class PeerProtocol {
     if (isLatest) peer.lastSeenAt = now;
     const { lost } = peer.received;
     this.#handleMessage(peer, message, now);
-    if (peer.received.lost > lost) this.#stateTransfer.addSource(peer, now); // what was in it, it can still tell
+    if (peer.received.lost > lost) this.#stateTransfer.addSource(peer, now); // its state includes the lost reports
     this.#peerTable.updateGaps(peer, now);
     this.#applyLateReports(now);
     return isLatest;
@@ -319,7 +306,7 @@ export class PeerProtocol {
         this.#antiEntropy.applyReply(peer, message, now);
         break;
       case 'hello-ack':
-        break; // it has proved that before
+        break; // already admitted
       default:
         if (allowReply(peer, message.kind, now)) this.#handleRequest(peer, message, now);
     }
@@ -347,7 +334,7 @@ export class PeerProtocol {
 
   #handleReport(peer: Peer, { seq, agoMs, entries }: MessageOf<'report'>, now: Millis): void {
     if (!peer.received.accept(seq)) {
-      this.counts.duplicates++; // it was asked for, and came twice
+      this.counts.duplicates++; // a retransmission of a report that was only late
       return;
     }
     peer.reportsReceived++;
@@ -379,17 +366,17 @@ export class PeerProtocol {
     chargeRetransmits(to, reports.length);
   }
 
-  /** True once it knows how keys stand elsewhere, or that there is nobody to know it from. */
+  /** True once the state transfer is done, or there is no peer to transfer from. */
   get isSynced(): boolean {
     return this.#stateTransfer.isSynced;
   }
 
-  /** Nobody is there to learn from: what is known here is all there is. */
+  /** Marks this node as synced: there is no peer to transfer state from. */
   startWithoutPeers(): void {
     this.#stateTransfer.startWithoutPeers();
   }
 
-  /** Everybody who was heard lately. */
+  /** Peers that were seen within the peer timeout. */
   peers(now: Millis): PeerView[] {
     return this.#peerTable.views(now);
   }

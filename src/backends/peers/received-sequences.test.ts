@@ -2,8 +2,8 @@ import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { ReceivedSequences } from './received-sequences.ts';
 
-describe('reports that were heard', () => {
-  test('count once each, in whatever order they come', () => {
+describe('received sequences', () => {
+  test('accept each report once, in any order', () => {
     fc.assert(
       fc.property(fc.array(fc.integer({ min: 1, max: 30 })), (seqs) => {
         const received = new ReceivedSequences(0);
@@ -13,7 +13,7 @@ describe('reports that were heard', () => {
     );
   });
 
-  test('those that are missing are known', () => {
+  test('missing reports are known as ranges', () => {
     const received = new ReceivedSequences(5);
     for (const seq of [6, 8, 9, 13]) received.accept(seq);
     expect(received.missingRanges(10)).toEqual([7, 1, 10, 3]);
@@ -22,7 +22,7 @@ describe('reports that were heard', () => {
     expect(received.missingRanges(10)).toEqual([10, 3]);
   });
 
-  test('the last one is missed when a beat tells of it', () => {
+  test('a heartbeat reveals that the last report is missing', () => {
     const received = new ReceivedSequences(0);
     received.accept(1);
     received.noteHighest(2);
@@ -30,7 +30,7 @@ describe('reports that were heard', () => {
     expect(received.isComplete).toBe(false);
   });
 
-  test('what is given up is counted as lost and does not count when it comes after all', () => {
+  test('a skipped report counts as lost, and is not accepted later', () => {
     const received = new ReceivedSequences(0);
     for (const seq of [2, 4]) received.accept(seq);
     received.skipTo(3);
@@ -39,7 +39,7 @@ describe('reports that were heard', () => {
     expect([1, 2, 3, 4].map((seq) => received.accept(seq))).toEqual([false, false, false, false]);
   });
 
-  test('is bounded: far behind, the oldest are given up', () => {
+  test('gaps are bounded: the oldest missing reports are skipped', () => {
     const received = new ReceivedSequences(0);
     received.accept(2 ** 52);
     expect(received.lost).toBeGreaterThan(2 ** 52 - 5000);

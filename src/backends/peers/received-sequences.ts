@@ -1,24 +1,24 @@
 /**
- * Which of a peer's numbered reports have come: each counts once, and those that are missing are known.
+ * Which of a peer's reports have arrived: each counts once, and gaps are known.
  *
- *     upTo            known: beyond it, those that came out of order
  *     1 2 3 4 5 6 ·  8 9 ·  11                 missing: 7 and 10
- *               ▲ upTo     ▲ last
+ *               ▲           ▲
+ *        contiguousTo     highest
  */
 
-/** Beyond this many reports behind, what is missing is not asked for one by one any more. */
+/** More missing reports than this are skipped, not requested. */
 const MAX_GAP = 4096;
 
 export class ReceivedSequences {
-  /** Everything up to here has come, or was given up. */
+  /** All reports up to here have arrived or were skipped. */
   #contiguousTo: number;
-  /** The last that is known to exist. */
+  /** The highest sequence number that is known to exist. */
   #highest: number;
   readonly #outOfOrder = new Set<number>();
-  /** Reports that were given up. */
+  /** Missing reports that were skipped. */
   lost = 0;
 
-  /** Everything up to `seq` is taken for heard. */
+  /** Starts after `seq`. */
   constructor(seq: number) {
     this.#contiguousTo = seq;
     this.#highest = seq;
@@ -32,48 +32,46 @@ export class ReceivedSequences {
     return this.#contiguousTo === this.#highest;
   }
 
-  /** Whether nothing is missing up to there. */
   isCompleteTo(seq: number): boolean {
     return this.#contiguousTo >= Math.min(seq, this.#highest);
   }
 
-  /** How many are missing. */
   get missingCount(): number {
     return this.#highest - this.#contiguousTo - this.#outOfOrder.size;
   }
 
-  /** True if this one counts: it had not come before. */
+  /** True if the report is new. */
   accept(seq: number): boolean {
     if (seq <= this.#contiguousTo || this.#outOfOrder.has(seq)) return false;
     this.noteHighest(seq);
-    if (seq <= this.#contiguousTo) return false; // given up a moment ago, as too much is missing
+    if (seq <= this.#contiguousTo) return false; // just skipped, as the gap is too large
     this.#outOfOrder.add(seq);
     this.#advance();
     return true;
   }
 
-  /** There is one with this number, whether it has come or not. */
+  /** The peer has sent a report with this number. */
   noteHighest(seq: number): void {
     if (seq <= this.#highest) return;
     this.#highest = seq;
     if (this.#highest - this.#contiguousTo > MAX_GAP) this.skipTo(this.#highest - MAX_GAP);
   }
 
-  /** What is missing up to `seq` will not come any more. */
+  /** Gives up missing reports up to `seq`. */
   skipTo(seq: number): void {
     const to = Math.min(seq, this.#highest);
     if (to <= this.#contiguousTo) return;
-    // By those that came, not by those that did not: somebody may name a number that is far ahead.
+    // Iterates over arrived reports, not missing ones: a peer may name a number that is far ahead.
     let lost = to - this.#contiguousTo;
-    for (const own of this.#outOfOrder) {
-      if (own <= to && this.#outOfOrder.delete(own)) lost--;
+    for (const arrived of this.#outOfOrder) {
+      if (arrived <= to && this.#outOfOrder.delete(arrived)) lost--;
     }
     this.lost += lost;
     this.#contiguousTo = to;
     this.#advance();
   }
 
-  /** What is missing, as pairs of the first and how many; at most so many pairs. */
+  /** Missing reports as pairs of first sequence number and count. */
   missingRanges(maxPairs: number): number[] {
     const ranges: number[] = [];
     for (

@@ -9,7 +9,7 @@ const CLIENTS = { 'node-redis': nodeRedis, ioredis: (port: number) => ioRedis(po
 
 if (redisServer() !== undefined) {
   for (const [name, connect] of Object.entries(CLIENTS)) {
-    transportContract(`Redis by ${name}`, { isAddressed: false, isLoopback: false }, async () => {
+    transportContract(`Redis (${name})`, { isAddressed: false, isLoopback: false }, async () => {
       const server = await startRedis();
       const clients: RedisConnection[] = [];
       for (let n = 0; n < 3; n++) clients.push(await connect(server.port));
@@ -23,23 +23,23 @@ if (redisServer() !== undefined) {
       };
     });
 
-    test(`a channel by ${name} can be closed while its server is away`, async () => {
+    test(`Redis transport (${name}): can be closed while the server is unavailable`, async () => {
       const server = await startRedis();
-      const own = await connect(server.port);
+      const connection = await connect(server.port);
       await server.kill();
-      const transport = redisChannel(own.client);
+      const transport = redisChannel(connection.client);
       const opened = transport.open(() => {});
       const refused = expect(opened).rejects.toThrow();
       await transport.close();
       await refused;
-      own.disconnect();
+      connection.disconnect();
       await server.stop();
     });
   }
 }
 
-describe('a channel of Redis', () => {
-  test('can be closed while its client waits for a server, and says nothing', async () => {
+describe('Redis transport', () => {
+  test('close while the client waits for its server rejects open', async () => {
     const twin = { on() {}, subscribe: () => new Promise(() => {}), disconnect() {} };
     const client = { evalsha() {}, publish() {}, duplicate: () => twin } as unknown as RedisClient;
     const transport = redisChannel(client);
@@ -48,10 +48,10 @@ describe('a channel of Redis', () => {
     await refused;
   });
 
-  test('needs a client and a name', () => {
+  test('refuses an invalid client and an empty channel', () => {
     const client = { publish() {} } as unknown as RedisClient;
     expect(() => redisChannel({} as RedisClient)).toThrow(/`client` to be a client of node-redis/);
-    expect(() => redisChannel(client, '')).toThrow(/`channel` to be a name/);
+    expect(() => redisChannel(client, '')).toThrow(/`channel` to be a non-empty string/);
     expect(redisChannel(client, 'us').name).toBe('redis us');
   });
 });

@@ -1,17 +1,22 @@
 /**
- * Through Redis' publish and subscribe, on a client of the user's own: everybody hears one channel.
+ * Transport over Redis publish/subscribe, on the user's client: every node subscribes to one channel.
  *
  *     redisChannel(client, 'sluice:peers')
  *
- * Listening needs a second connection, made like the first. Redis knows no sender, so an answer goes to
- * everybody too. While the connection is down datagrams are dropped: peers ask for what they missed.
+ * The subscription needs a second connection, a duplicate of the first. Messages carry no sender address, so replies
+ * are broadcast too. Datagrams are dropped while the connection is down: peers request what they missed.
  */
 
 import { ConfigError } from '../../core/errors.ts';
 import { createSubscriber, type RedisClient, type Subscriber } from '../redis/client.ts';
-import { MAX_SEND_QUEUE_BYTES, type Transport, zeroCounts } from './transport.ts';
+import {
+  CLOSED_BEFORE_OPEN,
+  MAX_SEND_QUEUE_BYTES,
+  type Transport,
+  zeroCounts,
+} from './transport.ts';
 
-/** What is used of either client to publish; it is ready, if it says anything about that. */
+/** What both client libraries have in common for publishing. */
 interface Publisher {
   publish(channel: string, message: Buffer): Promise<unknown>;
   /** node-redis. */
@@ -20,29 +25,29 @@ interface Publisher {
   readonly status?: string;
 }
 
-const isReady = ({ isReady: own, status }: Publisher): boolean =>
-  own ?? (status === undefined || status === 'ready');
+const isReady = ({ isReady: ready, status }: Publisher): boolean =>
+  ready ?? (status === undefined || status === 'ready');
 
-/** @throws {ConfigError} if it is no client of Redis, or the channel has no name. */
+/** @throws {ConfigError} if the client or the channel is invalid. */
 export function redisChannel(client: RedisClient, channel = 'sluice:peers'): Transport {
   const publisher = client as unknown as Publisher;
   if (typeof publisher?.publish !== 'function') {
     throw new ConfigError('client', 'a client of node-redis or ioredis', client);
   }
   if (typeof channel !== 'string' || channel === '') {
-    throw new ConfigError('channel', 'a name', channel);
+    throw new ConfigError('channel', 'a non-empty string', channel);
   }
   const counts = zeroCounts();
   let subscriber: Subscriber | undefined;
-  let underwayBytes = 0;
-  let giveUp = (): void => {};
+  let inFlightBytes = 0;
+  let abortOpen = (): void => {};
   const broadcast = (bytes: Uint8Array): void => {
     if (!subscriber) return;
-    if (!isReady(publisher) || underwayBytes > MAX_SEND_QUEUE_BYTES) {
+    if (!isReady(publisher) || inFlightBytes > MAX_SEND_QUEUE_BYTES) {
       counts.dropped++;
       return;
     }
-    underwayBytes += bytes.length;
+    inFlightBytes += bytes.length;
     const publish = async (): Promise<unknown> => publisher.publish(channel, Buffer.from(bytes));
     publish()
       .then(
@@ -50,24 +55,24 @@ export function redisChannel(client: RedisClient, channel = 'sluice:peers'): Tra
         () => counts.failed++,
       )
       .finally(() => {
-        underwayBytes -= bytes.length;
+        inFlightBytes -= bytes.length;
       });
   };
   return {
     name: `redis ${channel}`,
-    isLoopback: false, // whoever reaches the server takes part
+    isLoopback: false, // any client of the server can take part
     counts,
     async open(onDatagram) {
-      const own = createSubscriber(client);
-      subscriber = own; // from here on: without a server this takes until there is one, or it is closed
-      const listening = own.subscribeBytes(channel, (bytes) => {
-        if (subscriber !== own) return;
+      const opening = createSubscriber(client);
+      subscriber = opening; // set before the subscription, which takes until the server is available
+      const listening = opening.subscribeBytes(channel, (bytes) => {
+        if (subscriber !== opening) return;
         counts.received++;
         onDatagram(bytes, '');
       });
-      // A client that waits for its server may never say that it was told to stop.
-      const closed = new Promise<never>((_, fail) => {
-        giveUp = () => fail(new Error('it was closed before it was open'));
+      // A client that waits for its server may never settle after stop().
+      const closed = new Promise<never>((_, reject) => {
+        abortOpen = () => reject(new Error(CLOSED_BEFORE_OPEN));
       });
       try {
         await Promise.race([listening, closed]);
@@ -79,10 +84,10 @@ export function redisChannel(client: RedisClient, channel = 'sluice:peers'): Tra
     broadcast,
     send: (_to, bytes) => broadcast(bytes),
     async close() {
-      const own = subscriber;
+      const stopping = subscriber;
       subscriber = undefined;
-      giveUp();
-      await own?.stop();
+      abortOpen();
+      await stopping?.stop();
     },
   };
 }

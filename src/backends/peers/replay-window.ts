@@ -1,54 +1,54 @@
 /**
- * Which of a peer's datagrams have come. Each has a number, and counts at most once, whatever it says: what
- * somebody recorded and sends again is dropped before anything is made of it.
+ * Replay window: accepts each of a peer's datagrams at most once, by its sequence number. A replayed datagram is
+ * dropped before it is handled.
  *
- *     ───── too old ─────┤  seen, or not yet  ├──▶ not yet
- *                  last - WINDOW            last
+ *     ───── too old ─────┤  seen or not seen  ├──▶ new
+ *            highest - WINDOW_SIZE          highest
  */
 
-/** How many may overtake one that still counts; a power of two. */
+/** How many datagrams may overtake one that is still accepted; a power of two. */
 const WINDOW_SIZE = 4096;
 
 export class ReplayWindow {
   #highest: number;
-  /** By number, those within the window: one bit each. */
+  /** One bit per sequence number in the window. */
   readonly #seen = new Uint32Array(WINDOW_SIZE / 32);
 
-  /** Everything up to `count` is taken for seen. */
-  constructor(count: number) {
-    this.#highest = count;
+  /** Sequence numbers up to `seq` count as seen. */
+  constructor(seq: number) {
+    this.#highest = seq;
     this.#seen.fill(2 ** 32 - 1);
   }
 
-  /** Whether this is later than all that came before. */
-  isLatest(count: number): boolean {
-    return count > this.#highest;
+  /** Whether this is higher than all numbers before. */
+  isLatest(seq: number): boolean {
+    return seq > this.#highest;
   }
 
-  /** True if this one counts: it had not come before. */
-  accept(count: number): boolean {
-    if (count <= this.#highest - WINDOW_SIZE) return false;
-    this.#slideTo(count);
-    const bit = 1 << (count % 32);
-    const at = (count % WINDOW_SIZE) >>> 5;
-    if ((this.#seen[at] & bit) !== 0) return false;
-    this.#seen[at] |= bit;
+  /** True if the number is new. */
+  accept(seq: number): boolean {
+    if (seq <= this.#highest - WINDOW_SIZE) return false;
+    this.#slideTo(seq);
+    const bit = 1 << (seq % 32);
+    const word = (seq % WINDOW_SIZE) >>> 5;
+    if ((this.#seen[word] & bit) !== 0) return false;
+    this.#seen[word] |= bit;
     return true;
   }
 
-  /** Makes room for those up to `count`, none of which has been seen. */
-  #slideTo(count: number): void {
-    for (let own = Math.max(this.#highest, count - WINDOW_SIZE) + 1; own <= count; ) {
-      const word = (own % WINDOW_SIZE) >>> 5;
-      const bit = own % 32;
-      if (bit === 0 && own + 31 <= count) {
-        this.#seen[word] = 0; // a node that speaks to many skips many, for each of them
-        own += 32;
+  /** Moves the window up to `seq` and clears the bits of the new numbers. */
+  #slideTo(seq: number): void {
+    for (let next = Math.max(this.#highest, seq - WINDOW_SIZE) + 1; next <= seq; ) {
+      const word = (next % WINDOW_SIZE) >>> 5;
+      const bit = next % 32;
+      if (bit === 0 && next + 31 <= seq) {
+        this.#seen[word] = 0; // a node that sends to many peers skips many numbers for each
+        next += 32;
       } else {
         this.#seen[word] &= ~(1 << bit);
-        own++;
+        next++;
       }
     }
-    this.#highest = Math.max(this.#highest, count);
+    this.#highest = Math.max(this.#highest, seq);
   }
 }

@@ -1,8 +1,8 @@
 import { describe, expect, test } from 'vitest';
 import { ReportBudget } from './report-budget.ts';
 
-describe('a budget of 100 datagrams a second', () => {
-  test('lets ten out at once, then one every ten milliseconds', () => {
+describe('report budget of 100 datagrams per second', () => {
+  test('allows a burst of ten, then one every 10 ms', () => {
     const budget = new ReportBudget(100, 0);
     for (let n = 0; n < 10; n++) {
       expect(budget.dueAt(0)).toBe(0);
@@ -14,14 +14,14 @@ describe('a budget of 100 datagrams a second', () => {
     expect(budget.dueAt(10)).toBe(20);
   });
 
-  test('counts datagrams, not reports: after one of five it is half spent', () => {
+  test('counts datagrams, not reports', () => {
     const budget = new ReportBudget(100, 0);
     budget.spend(5, 0);
     budget.spend(5, 0);
     expect(budget.dueAt(0)).toBe(10);
   });
 
-  test('a flood that has to go out is not held against it for long', () => {
+  test('unavoidable reports overdraw it by one burst at most', () => {
     const budget = new ReportBudget(100, 0);
     budget.spend(1_000_000, 0);
     expect(budget.dueAt(0)).toBe(110);

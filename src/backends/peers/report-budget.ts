@@ -1,12 +1,11 @@
 /**
- * How much a node may report beside its interval: a bucket of its own, so that a hot fleet tells in fewer,
- * fuller reports instead of a storm. It is counted in datagrams: where one report takes many, as many keys
- * are busy, the interval is what is left.
+ * Token bucket for early reports (before the interval ends): under load, a node sends fewer, fuller reports. Counted
+ * in datagrams: if many keys are busy, one report takes many of them, and only the periodic reports remain.
  */
 
 import type { Millis } from '../../core/clock.ts';
 
-/** Datagrams that may go out at once after a quiet spell, and how far what must go out can overdraw it. */
+/** Datagrams sent at once after an idle time; also how far unavoidable reports can overdraw the budget. */
 const BURST = 10;
 
 export class ReportBudget {
@@ -19,14 +18,14 @@ export class ReportBudget {
     this.#refilledAt = now;
   }
 
-  /** When a report may go out: now, or later. */
+  /** Earliest time of the next early report. */
   dueAt(now: Millis): Millis {
     this.#refill(now);
     if (this.#tokens >= 1) return now;
     return this.#refilledAt + ((1 - this.#tokens) * 1000) / this.#perSecond;
   }
 
-  /** So many datagrams go out, whether they may or not. */
+  /** Charges datagrams, whether the budget allows them or not. */
   spend(datagrams: number, now: Millis): void {
     this.#refill(now);
     this.#tokens = Math.max(-BURST, this.#tokens - datagrams);

@@ -1,29 +1,24 @@
-/**
- * Whom a list of peers stands for: addresses as they are, and names as all they resolve to, looked up again and again.
- */
+/** Resolves a list of peers to addresses: IP addresses as they are, names by DNS, refreshed periodically. */
 
 import { isIP } from 'node:net';
 import { type Clock, type Millis, schedule } from '../../core/clock.ts';
 import { errorMessageOf } from '../../core/errors.ts';
 import { type Address, formatHostPort } from './address.ts';
+import { MAX_PEERS } from './messages.ts';
 
-/** Addresses a node sends to at most; those beyond are not sent to. */
-export const MAX_ADDRESSES = 4096;
-
-/** A name that could not be looked up is tried again so soon, and keeps the addresses it had. */
+/** A name that failed to resolve is retried after this, and keeps its previous addresses. */
 export const RESOLVE_RETRY_MS: Millis = 1000;
 
-export interface AddressResolverConfig {
+interface AddressResolverConfig {
   readonly clock: Clock;
-  /** How often names are looked up again. */
+  /** Interval of DNS lookups. */
   readonly refreshMs: Millis;
-  /** All addresses of a name. */
   resolve(name: string): Promise<readonly string[]>;
-  /** Hears of a name that was never found, once. */
+  /** Called once for a name that never resolved. */
   onUnresolved(name: string, reason: string): void;
-  /** False once nobody wants to know any more. */
+  /** False once the transport is closed. */
   isOpen(): boolean;
-  /** Nobody speaks to itself. */
+  /** The node does not send to itself. */
   isSelf(address: Address): boolean;
 }
 
@@ -34,7 +29,7 @@ export class AddressResolver {
   readonly #resolved = new Map<Address, readonly Address[]>();
   readonly #unresolved = new Set<string>();
   #cancelRefresh = (): void => {};
-  /** Everybody, as of the last look. */
+  /** Result of the last refresh. */
   addresses: readonly Address[] = [];
 
   constructor(peers: readonly Address[], config: AddressResolverConfig) {
@@ -43,14 +38,14 @@ export class AddressResolver {
     this.#names = peers.filter(({ host }) => isIP(host) === 0);
   }
 
-  /** Looks for the first time, and from then on as often as it should. */
+  /** Resolves all names, and schedules the next refresh. */
   async refresh(): Promise<void> {
-    const areFound = await Promise.all(this.#names.map((name) => this.#resolveName(name)));
+    const results = await Promise.all(this.#names.map((name) => this.#resolveName(name)));
     if (!this.#config.isOpen()) return;
     this.#updateAddresses();
     if (this.#names.length === 0) return;
     const { clock, refreshMs } = this.#config;
-    const afterMs = areFound.includes(false) ? RESOLVE_RETRY_MS : refreshMs;
+    const afterMs = results.includes(false) ? RESOLVE_RETRY_MS : refreshMs;
     this.#cancelRefresh = schedule(clock, clock.now() + afterMs, () => void this.refresh(), false);
   }
 
@@ -62,14 +57,12 @@ export class AddressResolver {
     const { host, port } = name;
     try {
       const hosts = await this.#config.resolve(host);
-      this.#resolved.set(
-        name,
-        hosts.map((own) => ({ host: own, port })),
-      );
+      const addresses = hosts.map((resolved) => ({ host: resolved, port }));
+      this.#resolved.set(name, addresses);
       if (hosts.length > 0) return true;
-      throw new Error('it has no address');
+      throw new Error('the name has no address');
     } catch (error) {
-      // One that was known goes on as it was; one that never was may be misspelt.
+      // A name that resolved before keeps its addresses; one that never did may be misspelt.
       const isKnown = (this.#resolved.get(name) ?? []).length > 0;
       if (!isKnown && !this.#unresolved.has(host))
         this.#config.onUnresolved(host, errorMessageOf(error));
@@ -81,9 +74,9 @@ export class AddressResolver {
   #updateAddresses(): void {
     const all = new Map<string, Address>();
     for (const peer of this.#peers) {
-      for (const own of this.#resolved.get(peer) ?? (isIP(peer.host) ? [peer] : [])) {
-        if (all.size < MAX_ADDRESSES && !this.#config.isSelf(own))
-          all.set(formatHostPort(own), own);
+      for (const address of this.#resolved.get(peer) ?? (isIP(peer.host) ? [peer] : [])) {
+        if (all.size < MAX_PEERS && !this.#config.isSelf(address))
+          all.set(formatHostPort(address), address);
       }
     }
     this.addresses = [...all.values()];

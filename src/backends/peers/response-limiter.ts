@@ -1,38 +1,37 @@
 /**
- * Nobody is answered more than so often.
+ * Limits replies per requester (GCRA).
  *
- * A node asks less often by itself. Somebody who recorded a question of a node that is not known yet may send it
- * as often as he likes; of one that is known, each counts once (`replay-window.ts`). And where questions are held up and
- * come all at once, as they do when a cut is healed, one answer would do for all of them.
+ * A correct node stays below it. A recorded request of an unverified node can be replayed without bound; of a peer,
+ * each datagram counts once (`replay-window.ts`). Requests that were delayed by a network partition arrive together,
+ * and one reply is enough for all of them.
  */
 
 import type { Millis } from '../../core/clock.ts';
 
-/** Who may ask: until when it has had its share of answers. */
+/** Holds the theoretical arrival time: the time up to which the reply budget is spent. */
 export interface Requester {
   replyBudgetUntil: Millis;
 }
 
-/** What each answer takes of that share, and how much may come at once. */
+/** Cost of a reply by kind of request, and the burst. */
 const REPLY_COST_MS = { hello: 10, nack: 10, 'state-request': 2, 'levels-request': 10 } as const;
 const REPLY_BURST_MS: Millis = 200;
 
-/** And what each report that is told again takes of it. */
+/** Cost of each retransmitted report. */
 const RETRANSMIT_COST_MS = 0.5;
 
-/** Whether it has not been answered too often lately; counts this answer if so. */
+/** Whether a reply is within the budget; charges it if so. */
 export function allowReply(
   requester: Requester,
   request: keyof typeof REPLY_COST_MS,
   now: Millis,
 ): boolean {
-  const to = Math.max(requester.replyBudgetUntil, now - REPLY_BURST_MS) + REPLY_COST_MS[request];
-  if (to > now) return false;
-  requester.replyBudgetUntil = to;
+  const until = Math.max(requester.replyBudgetUntil, now - REPLY_BURST_MS) + REPLY_COST_MS[request];
+  if (until > now) return false;
+  requester.replyBudgetUntil = until;
   return true;
 }
 
-/** An answer told so many reports again. */
 export function chargeRetransmits(requester: Requester, reports: number): void {
   requester.replyBudgetUntil += reports * RETRANSMIT_COST_MS;
 }

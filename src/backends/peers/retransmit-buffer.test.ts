@@ -3,11 +3,11 @@ import { RetransmitBuffer } from './retransmit-buffer.ts';
 
 const report = (n: number): Uint8Array => Uint8Array.of(n, n);
 
-const bytesIn = (buffer: RetransmitBuffer, ranges: readonly number[], most: number): Uint8Array[] =>
-  buffer.reportsIn(ranges, most).map(({ bytes }) => bytes);
+const bytesIn = (buffer: RetransmitBuffer, ranges: readonly number[], max: number): Uint8Array[] =>
+  buffer.reportsIn(ranges, max).map(({ bytes }) => bytes);
 
-describe('a history of reports', () => {
-  test('gives again what was missed, in order, and no more than asked for', () => {
+describe('retransmit buffer', () => {
+  test('returns the reports of the ranges in order, at most `max`', () => {
     const buffer = new RetransmitBuffer(1000, 1000);
     for (let n = 1; n <= 5; n++) buffer.add(report(n), n);
     expect(bytesIn(buffer, [2, 2, 5, 9], 10)).toEqual([report(2), report(3), report(5)]);
@@ -15,7 +15,7 @@ describe('a history of reports', () => {
     expect([buffer.firstSeq, buffer.lastSeq]).toEqual([1, 5]);
   });
 
-  test('forgets what is too old, and says what is the oldest', () => {
+  test('evicts reports that are too old, and knows the oldest one left', () => {
     const buffer = new RetransmitBuffer(100, 1000);
     for (let n = 1; n <= 5; n++) buffer.add(report(n), n * 50);
     buffer.evict(251);
@@ -26,7 +26,7 @@ describe('a history of reports', () => {
     expect(bytesIn(buffer, [1, 9], 10)).toEqual([]);
   });
 
-  test('knows what was made since', () => {
+  test('finds the first report since a time', () => {
     const buffer = new RetransmitBuffer(100, 1000);
     expect(buffer.firstSeqSince(0)).toBe(1);
     for (let n = 1; n <= 5; n++) buffer.add(report(n), n * 50);
@@ -36,7 +36,7 @@ describe('a history of reports', () => {
     expect(buffer.reportsIn([4, 1], 1)[0].sentAt).toBe(200);
   });
 
-  test('is bounded in bytes, whatever its age', () => {
+  test('is bounded in bytes, regardless of age', () => {
     const buffer = new RetransmitBuffer(Infinity, 6);
     for (let n = 1; n <= 5; n++) buffer.add(report(n), 0);
     expect(buffer.isOverCapacity).toBe(true);

@@ -1,10 +1,7 @@
-/**
- * A node's own reports, kept for a while: whoever missed one can have it again.
- */
+/** The reports that this node has sent, kept for retransmission until they are too old or too many. */
 
 import type { Millis } from '../../core/clock.ts';
 
-/** A report, and when it was made. */
 interface SentReport {
   readonly sentAt: Millis;
   readonly bytes: Uint8Array;
@@ -15,7 +12,7 @@ export class RetransmitBuffer {
   readonly #maxBytes: number;
   #reports: SentReport[] = [];
   #bytes = 0;
-  /** The number of the last report; 0: there was none. */
+  /** Sequence number of the last report; 0 if there was none. */
   lastSeq = 0;
 
   constructor(retentionMs: Millis, maxBytes: number) {
@@ -23,49 +20,49 @@ export class RetransmitBuffer {
     this.#maxBytes = maxBytes;
   }
 
-  /** The oldest that can be had; one more than the last if none can. */
+  /** The oldest report in the buffer; `lastSeq + 1` if it is empty. */
   get firstSeq(): number {
     return this.lastSeq + 1 - this.#reports.length;
   }
 
-  /** The oldest of them that was made since; one more than the last if none was. */
+  /** The oldest report in the buffer that was sent at or after `since`; `lastSeq + 1` if none was. */
   firstSeqSince(since: Millis): number {
-    const older = this.#reports.findIndex(({ sentAt }) => sentAt >= since);
-    return older < 0 ? this.lastSeq + 1 : this.firstSeq + older;
+    const index = this.#reports.findIndex(({ sentAt }) => sentAt >= since);
+    return index < 0 ? this.lastSeq + 1 : this.firstSeq + index;
   }
 
   get isOverCapacity(): boolean {
     return this.#bytes > this.#maxBytes;
   }
 
-  /** Keeps the next report. */
+  /** Adds the next report. */
   add(bytes: Uint8Array, sentAt: Millis): void {
     this.lastSeq++;
     this.#reports.push({ sentAt, bytes });
     this.#bytes += bytes.length;
   }
 
-  /** Those of these numbers that can be had, at most so many. */
-  reportsIn(ranges: readonly number[], most: number): SentReport[] {
+  /** The reports in these ranges that are still in the buffer, at most `max`. */
+  reportsIn(ranges: readonly number[], max: number): SentReport[] {
     const { firstSeq, lastSeq } = this;
     const found: SentReport[] = [];
     for (let n = 0; n + 1 < ranges.length; n += 2) {
       const end = Math.min(ranges[n] + ranges[n + 1], lastSeq + 1);
-      for (let seq = Math.max(ranges[n], firstSeq); seq < end && found.length < most; seq++) {
+      for (let seq = Math.max(ranges[n], firstSeq); seq < end && found.length < max; seq++) {
         found.push(this.#reports[seq - firstSeq]);
       }
     }
     return found;
   }
 
-  /** Drops what is too old, or too much. */
+  /** Drops reports that are too old or exceed the size. */
   evict(now: Millis): void {
-    let old = 0;
-    for (; old < this.#reports.length; old++) {
-      const { sentAt, bytes } = this.#reports[old];
+    let evicted = 0;
+    for (; evicted < this.#reports.length; evicted++) {
+      const { sentAt, bytes } = this.#reports[evicted];
       if (now - sentAt <= this.#retentionMs && !this.isOverCapacity) break;
       this.#bytes -= bytes.length;
     }
-    if (old > 0) this.#reports = this.#reports.slice(old);
+    if (evicted > 0) this.#reports = this.#reports.slice(evicted);
   }
 }

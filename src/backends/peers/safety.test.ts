@@ -1,6 +1,6 @@
 /**
- * What somebody on the network can do to a fleet that has a key: see it, and disturb it a little. Never
- * change a bucket.
+ * Attacks on a fleet with a key: an attacker on the network can observe it and cause some traffic, but cannot change
+ * a bucket.
  */
 
 import { createSocket, type Socket } from 'node:dgram';
@@ -15,10 +15,10 @@ import { type Clock, systemClock } from '../../core/clock.ts';
 import { seededRandom, systemRandom } from '../../core/random.ts';
 import { VirtualClock } from '../../testing/index.ts';
 import { decode, encode } from './codec.ts';
+import { PEER_DEFAULTS } from './context.ts';
 import { createDatagramAuth } from './datagram-auth.ts';
 import { MemoryHub } from './memory-transport.ts';
 import { PeerNode } from './node.ts';
-import { PEER_DEFAULTS } from './settings.ts';
 import type { Transport } from './transport.ts';
 import { udp } from './udp-transport.ts';
 
@@ -26,26 +26,26 @@ const KEY = 'a key for the tests';
 const LIMIT = { bucket: { rate: 1, burst: 100 } };
 const KEYS = ['alice', 'bob', 'carol'];
 
-const member = (own: Transport, clock: Clock, key?: string): Promise<TestPeer> =>
-  createTestPeer(own, { clock, key, limit: LIMIT });
+const member = (inner: Transport, clock: Clock, key?: string): Promise<TestPeer> =>
+  createTestPeer(inner, { clock, key, limit: LIMIT });
 
-/** All of a node's buckets, to the bit. */
+/** The exact state of all buckets of a node. */
 const bucketsOf = ({ backend }: TestPeer): string => {
   const { entries, debtUntil } = backend.snapshot();
   return JSON.stringify([[...entries], debtUntil && [...debtUntil]]);
 };
 
-const left = ({ backend }: TestPeer): number[] =>
+const remainingOf = ({ backend }: TestPeer): number[] =>
   KEYS.map((key) => backend.inspect(key).state.remaining);
 
-/** A fleet on virtual time that has served a little. */
+/** A fleet on virtual time with some hits. */
 async function fleet(count: number, clock = new VirtualClock(1_000_000)) {
   const hub = new MemoryHub({ clock, delayMs: [1, 1], isLoopback: false });
   const members: TestPeer[] = [];
   const join = async (n: number): Promise<TestPeer> => {
-    const own = await member(hub.transport(`${n}`), clock, KEY);
-    members[n] = own;
-    return own;
+    const peer = await member(hub.transport(`${n}`), clock, KEY);
+    members[n] = peer;
+    return peer;
   };
   const pass = (ms: number): Promise<void> => clock.advanceAsync(ms);
   for (let n = 0; n < count; n++) {
@@ -64,29 +64,29 @@ async function fleet(count: number, clock = new VirtualClock(1_000_000)) {
 const kindOf = ({ bytes }: { bytes: Uint8Array }): string | undefined =>
   decode(bytes.subarray(0, bytes.length - 16))?.kind;
 
-/** What a node has said that was ever counted, or let it in. */
-const countingOf = ({ transport }: TestPeer): RecordingTransport['sentDatagrams'] =>
-  transport.sentDatagrams.filter((own) =>
-    ['report', 'state', 'hello-ack'].includes(kindOf(own) ?? ''),
+/** The datagrams of a node that changed a bucket or admitted the node. */
+const effectiveDatagramsOf = ({ transport }: TestPeer): RecordingTransport['sentDatagrams'] =>
+  transport.sentDatagrams.filter((sent) =>
+    ['report', 'state', 'hello-ack'].includes(kindOf(sent) ?? ''),
   );
 
-/** Says all of it to a node, some of it twice, from elsewhere; its buckets must not notice. */
-function replay(said: RecordingTransport['sentDatagrams'], to: TestPeer): void {
+/** Replays datagrams to a node, each twice, from another address; expects unchanged buckets. */
+function replay(sent: RecordingTransport['sentDatagrams'], to: TestPeer): void {
   const before = bucketsOf(to);
-  for (const { bytes } of [...said, ...said.toReversed()]) to.transport.receive(bytes, 'evil');
+  for (const { bytes } of [...sent, ...sent.toReversed()]) to.transport.receive(bytes, 'evil');
   expect(bucketsOf(to)).toBe(before);
 }
 
-describe('a fleet with a key', () => {
-  test('hears each other', async () => {
+describe('peers with a key', () => {
+  test('nodes exchange hits', async () => {
     const { members } = await fleet(3);
     expect(members.map(({ node }) => node.view().peers.length)).toEqual([2, 2, 2]);
-    for (const own of members)
-      for (const remaining of left(own)) expect(remaining).toBeLessThan(90);
-    expect(left(members[0])).toEqual(left(members[1]));
+    for (const peer of members)
+      for (const remaining of remainingOf(peer)) expect(remaining).toBeLessThan(90);
+    expect(remainingOf(members[0])).toEqual(remainingOf(members[1]));
   });
 
-  test('does not hear who has another key, or none', async () => {
+  test('a datagram with another key or none changes nothing', async () => {
     const { members } = await fleet(2);
     const [one, other] = members;
     const before = bucketsOf(one);
@@ -94,15 +94,15 @@ describe('a fleet with a key', () => {
       bytes.subarray(0, bytes.length - 16),
     );
     const { authFailed } = one.node.view();
-    for (const inside of report) {
-      one.transport.receive(inside, '1');
-      one.transport.receive(createDatagramAuth('another key for tests').sign(inside), '1');
+    for (const message of report) {
+      one.transport.receive(message, '1');
+      one.transport.receive(createDatagramAuth('another key for tests').sign(message), '1');
     }
     expect(bucketsOf(one)).toBe(before);
     expect(one.node.view().authFailed).toBe(authFailed + 2 * report.length);
   });
 
-  test('does not hear what was changed anywhere, or cut', async () => {
+  test('a modified or truncated datagram changes nothing', async () => {
     const { members } = await fleet(2);
     const [one, other] = members;
     const fresh = encode({
@@ -116,27 +116,27 @@ describe('a fleet with a key', () => {
       },
       entries: [1, 2, 3, 4],
     });
-    const sealed = createDatagramAuth(KEY).sign(fresh);
+    const signed = createDatagramAuth(KEY).sign(fresh);
     const before = one.node.view();
     const buckets = bucketsOf(one);
-    for (let bit = 0; bit < sealed.length * 8; bit++) {
-      const changed = Uint8Array.from(sealed);
+    for (let bit = 0; bit < signed.length * 8; bit++) {
+      const changed = Uint8Array.from(signed);
       changed[bit >> 3] ^= 1 << (bit & 7);
       one.transport.receive(changed, '1');
     }
-    for (let length = 0; length < sealed.length; length++) {
-      one.transport.receive(sealed.subarray(0, length), '1');
-      one.transport.receive(sealed.subarray(sealed.length - length), '1');
+    for (let length = 0; length < signed.length; length++) {
+      one.transport.receive(signed.subarray(0, length), '1');
+      one.transport.receive(signed.subarray(signed.length - length), '1');
     }
     const { authFailed, counts } = one.node.view();
-    expect(authFailed - before.authFailed).toBe(sealed.length * 10);
+    expect(authFailed - before.authFailed).toBe(signed.length * 10);
     expect(counts.received).toBe(before.counts.received);
     expect(bucketsOf(one)).toBe(buckets);
-    one.transport.receive(sealed, '1');
+    one.transport.receive(signed, '1');
     expect(one.node.view().counts.received).toBe(before.counts.received + 1);
   });
 
-  test('does not hear its own words, whoever says them', async () => {
+  test('a node ignores its own datagrams', async () => {
     const { members, pass } = await fleet(2);
     const [one] = members;
     const { received } = one.node.view().counts;
@@ -146,7 +146,7 @@ describe('a fleet with a key', () => {
     expect(one.node.view().peers.length).toBe(1);
   });
 
-  test('hears nothing twice from one that is there', async () => {
+  test('replayed datagrams of an alive peer change nothing', async () => {
     const { members, pass, serve } = await fleet(3);
     const [one, other] = members;
     replay(other.transport.sentDatagrams, one);
@@ -156,10 +156,10 @@ describe('a fleet with a key', () => {
     await pass(1000);
     replay(other.transport.sentDatagrams, one);
     await pass(1000);
-    expect(left(one)).toEqual(left(members[2]));
+    expect(remainingOf(one)).toEqual(remainingOf(members[2]));
   });
 
-  test('hears nothing of one that is gone, however long ago', async () => {
+  test('replayed datagrams of a gone peer change nothing, at any time', async () => {
     const { members, pass } = await fleet(2);
     const [one, other] = members;
     await other.node.close();
@@ -169,42 +169,42 @@ describe('a fleet with a key', () => {
     }
     await pass(6000);
     expect(one.node.view().peers).toEqual([]);
-    expect(left(one)).toEqual([100, 100, 100]);
+    expect(remainingOf(one)).toEqual([100, 100, 100]);
   });
 
-  test('lets nobody in twice by the same answer', async () => {
+  test('a replayed hello-ack does not admit a node again', async () => {
     const { members, pass } = await fleet(1);
     const [one] = members;
     const to = one.node.view().id;
-    const hello = one.transport.sentDatagrams.findLast((own) => kindOf(own) === 'hello')
+    const hello = one.transport.sentDatagrams.findLast((sent) => kindOf(sent) === 'hello')
       ?.bytes as Uint8Array;
-    const asked = decode(hello.subarray(0, hello.length - 16));
-    const { nonce } = asked as Extract<typeof asked, { kind: 'hello' }>;
-    // How its limit is called in datagrams, as its own reports tell.
-    const own = one.transport.sentDatagrams.find((said) => kindOf(said) === 'report')
+    const request = decode(hello.subarray(0, hello.length - 16));
+    const { nonce } = request as Extract<typeof request, { kind: 'hello' }>;
+    // The node's own report contains the id of its limit.
+    const sentReport = one.transport.sentDatagrams.find((sent) => kindOf(sent) === 'report')
       ?.bytes as Uint8Array;
-    const told = decode(own.subarray(0, own.length - 16));
-    const { entries } = told as Extract<typeof told, { kind: 'report' }>;
-    const said = [
+    const report = decode(sentReport.subarray(0, sentReport.length - 16));
+    const { entries } = report as Extract<typeof report, { kind: 'report' }>;
+    const recorded = [
       encode({
         ...{ kind: 'hello-ack', from: 777, to, datagramSeq: 1, nonce },
         ...{ seq: 0, first: 1, ageMs: 0, name: 'once' },
       }),
       encode({ kind: 'report', from: 777, to: 0, datagramSeq: 2, agoMs: 0, seq: 1, entries }),
     ].map((bytes) => createDatagramAuth(KEY).sign(bytes));
-    const before = left(one)[0];
-    for (const bytes of said) one.transport.receive(bytes, '777');
-    expect(left(one)[0]).toBeLessThan(before);
+    const before = remainingOf(one)[0];
+    for (const bytes of recorded) one.transport.receive(bytes, '777');
+    expect(remainingOf(one)[0]).toBeLessThan(before);
     for (let s = 0; s < 200; s++) {
       await pass(1000);
       replay(
-        said.map((bytes) => ({ to: undefined, bytes })),
+        recorded.map((bytes) => ({ to: undefined, bytes })),
         one,
       );
     }
   });
 
-  test('does not take for alive who is only repeated', async () => {
+  test('replayed datagrams do not keep a gone peer alive', async () => {
     const { members, pass } = await fleet(2);
     const [one, other] = members;
     await other.node.close();
@@ -215,7 +215,7 @@ describe('a fleet with a key', () => {
     expect(one.node.view().peers).toEqual([]);
   });
 
-  test('does not take for alive who is gone by what it said before they met', async () => {
+  test('datagrams from before the handshake do not keep a gone peer alive', async () => {
     const { members, pass, join } = await fleet(2);
     const [one, other] = members;
     await pass(60_000);
@@ -224,7 +224,7 @@ describe('a fleet with a key', () => {
     const again = await join(1);
     await pass(30);
     expect(again.node.view().peers.length).toBe(1);
-    await one.node.close(); // before it gave another sign of life
+    await one.node.close(); // before its next datagram
     const from = again.transport.sentDatagrams.length;
     for (let s = 0; s < 50; s++) {
       for (const { bytes } of old.slice(s * 3, s * 3 + 3)) again.transport.receive(bytes, 'evil');
@@ -235,28 +235,28 @@ describe('a fleet with a key', () => {
     expect(again.transport.sentDatagrams.slice(from).filter(({ to }) => to === 'evil')).toEqual([]);
   });
 
-  test('repairs what was lost as fast while somebody repeats a question', async () => {
-    const mostMissing = async (isAttacked: boolean): Promise<number> => {
+  test('a replayed hello does not slow down retransmission', async () => {
+    const maxMissing = async (isAttacked: boolean): Promise<number> => {
       const clock = new VirtualClock(1_000_000);
       const hub = new MemoryHub({ clock, seed: 5, delayMs: [1, 1], loss: 0.1, isLoopback: false });
       const one = await member(hub.transport('one'), clock, KEY);
       const other = await member(hub.transport('other'), clock, KEY);
       await clock.advanceAsync(3000);
-      const hello = other.transport.sentDatagrams.find((own) => kindOf(own) === 'hello')
+      const hello = other.transport.sentDatagrams.find((sent) => kindOf(sent) === 'hello')
         ?.bytes as Uint8Array;
-      let most = 0;
+      let max = 0;
       for (let ms = 0; ms < 10_000; ms++) {
         if (ms % 100 === 0) one.backend.check('alice', 1);
         if (isAttacked) for (let n = 0; n < 2; n++) one.transport.receive(hello, 'evil');
         await clock.advanceAsync(1);
-        most = Math.max(most, other.node.view().peers.at(0)?.missing ?? 0);
+        max = Math.max(max, other.node.view().peers.at(0)?.missing ?? 0);
       }
-      return most;
+      return max;
     };
-    expect(await mostMissing(true)).toBeLessThanOrEqual(2 * (await mostMissing(false)));
+    expect(await maxMissing(true)).toBeLessThanOrEqual(2 * (await maxMissing(false)));
   });
 
-  test('hears nothing that was said before it was started again', async () => {
+  test('datagrams from before a restart change nothing', async () => {
     const { members, pass, join, serve } = await fleet(3);
     const [one, other] = members;
     await one.node.close();
@@ -268,47 +268,47 @@ describe('a fleet with a key', () => {
     await serve();
     replay(other.transport.sentDatagrams, again);
     await pass(1000);
-    // How keys stand is told to the millisecond, rounded so that nobody gains by it.
-    const [own, others] = [left(again)[0], left(members[2])[0]];
-    expect(others - own).toBeLessThanOrEqual(1);
-    expect(own).toBeLessThanOrEqual(others);
+    // State transfer rounds up to milliseconds, so that it never adds tokens.
+    const [restarted, reference] = [remainingOf(again)[0], remainingOf(members[2])[0]];
+    expect(reference - restarted).toBeLessThanOrEqual(1);
+    expect(restarted).toBeLessThanOrEqual(reference);
   });
 
-  test('hears nothing old from one it meets after it began alone', async () => {
+  test('old datagrams change nothing when a node that started alone gets a peer', async () => {
     const { members, pass, join } = await fleet(2);
     const [one, other] = members;
     await one.node.close();
-    await pass(100_000); // what the other served is paid back long ago, and its reports are thrown away
+    await pass(100_000); // the hits of the other node are refilled, and its reports are evicted
     other.transport.isPartitioned = true;
     const again = await join(0);
     await pass(3000);
-    const old = countingOf(other);
+    const old = effectiveDatagramsOf(other);
     other.transport.isPartitioned = false;
     for (let n = 0; n < 500; n++) {
       await pass(3);
       replay(old, again);
     }
     expect(again.node.view().peers.length).toBe(1);
-    expect(left(again)).toEqual([100, 100, 100]);
+    expect(remainingOf(again)).toEqual([100, 100, 100]);
   });
 
-  test('hears nothing old from one that comes back after a long silence', async () => {
+  test('old datagrams change nothing when a peer returns after a long silence', async () => {
     const { members, pass } = await fleet(2);
     const [one, other] = members;
     other.transport.isPartitioned = true;
     await pass(200_000);
     expect(one.node.view().peers).toEqual([]);
-    const old = countingOf(other);
+    const old = effectiveDatagramsOf(other);
     other.transport.isPartitioned = false;
     for (let n = 0; n < 500; n++) {
       await pass(3);
       replay(old, one);
     }
     expect(one.node.view().peers.length).toBe(1);
-    expect(left(one)).toEqual([100, 100, 100]);
+    expect(remainingOf(one)).toEqual([100, 100, 100]);
   });
 
-  test('learns how keys stand only when it asks', async () => {
+  test('state pages are applied only after a request', async () => {
     const { members, pass, join } = await fleet(2);
     for (let n = 0; n < 10; n++) for (const key of KEYS) members[0].backend.check(key, 5);
     await pass(200);
@@ -317,16 +317,16 @@ describe('a fleet with a key', () => {
     const states = [
       ...members[0].transport.sentDatagrams,
       ...members[1].transport.sentDatagrams,
-    ].filter((own) => kindOf(own) === 'state');
+    ].filter((sent) => kindOf(sent) === 'state');
     expect(states.length).toBeGreaterThan(0);
-    expect(left(late)[0]).toBeLessThan(60);
+    expect(remainingOf(late)[0]).toBeLessThan(60);
     await pass(100_000);
-    expect(left(late)).toEqual([100, 100, 100]);
+    expect(remainingOf(late)).toEqual([100, 100, 100]);
     replay(states, late);
-    expect(left(late)).toEqual([100, 100, 100]);
+    expect(remainingOf(late)).toEqual([100, 100, 100]);
   });
 
-  test('answers where a node is, not where somebody repeats it', async () => {
+  test('replies go to the address of the node, not to the source of a replay', async () => {
     const { members, pass, serve } = await fleet(2);
     const [one, other] = members;
     const from = one.transport.sentDatagrams.length;
@@ -339,7 +339,7 @@ describe('a fleet with a key', () => {
     expect(one.transport.sentDatagrams.slice(from).some(({ to }) => to === '1')).toBe(true);
   });
 
-  test('meets a node although somebody repeats it faster than it speaks', async () => {
+  test('a node is admitted although its datagrams are replayed faster than it sends', async () => {
     const { members, hub, clock, pass } = await fleet(2);
     const [one] = members;
     const late = await member(hub.transport('late'), clock, KEY);
@@ -351,30 +351,30 @@ describe('a fleet with a key', () => {
     expect(one.node.view().peers.length).toBe(2);
   });
 
-  test('is not made to flood anybody by one question sent again and again', async () => {
+  test('replayed requests cause a bounded number of replies', async () => {
     const { members, clock } = await fleet(2);
     const [one, other] = members;
     const from = other.node.view().id;
     const to = one.node.view().id;
     const auth = createDatagramAuth(KEY);
-    const questions = [
+    const requests = [
       encode({ kind: 'nack', from, to, datagramSeq: 1001, ranges: [1, 1000] }),
       encode({ kind: 'hello', from, to, datagramSeq: 1002, nonce: 7, ageMs: 0 }),
       encode({ kind: 'state-request', from, to, datagramSeq: 1003, nonce: 7, limit: 1, cursor: 0 }),
       encode({ kind: 'hello', from: 12345, to: 0, datagramSeq: 1, nonce: 7, ageMs: 0 }),
-    ].map((own) => auth.sign(own));
-    const said = one.transport.sentDatagrams.length;
-    for (const own of questions.slice(0, 3)) one.transport.receive(own, 'evil');
-    const answered = one.transport.sentDatagrams.length - said;
-    expect(answered).toBeGreaterThanOrEqual(3);
+    ].map((message) => auth.sign(message));
+    const before = one.transport.sentDatagrams.length;
+    for (const request of requests.slice(0, 3)) one.transport.receive(request, 'evil');
+    const replies = one.transport.sentDatagrams.length - before;
+    expect(replies).toBeGreaterThanOrEqual(3);
     for (let n = 0; n < 10_000; n++)
-      for (const own of questions) one.transport.receive(own, 'evil');
-    // Whom it knows it answers once; whom it does not know, twenty times at once.
-    expect(one.transport.sentDatagrams.length - said).toBeLessThanOrEqual(answered + 21);
+      for (const request of requests) one.transport.receive(request, 'evil');
+    // A peer's request is answered once, that of an unverified node up to twenty times in a burst.
+    expect(one.transport.sentDatagrams.length - before).toBeLessThanOrEqual(replies + 21);
     clock.advance(1000);
   });
 
-  test('is not stopped by more strangers than it can remember', async () => {
+  test('more unverified nodes than pending handshakes do not keep a node from joining', async () => {
     const { members, pass, join } = await fleet(2);
     const [one] = members;
     const auth = createDatagramAuth(KEY);
@@ -390,38 +390,38 @@ describe('a fleet with a key', () => {
   });
 });
 
-describe('a fleet without a key', () => {
-  const setting = (transport: Transport) => ({
+describe('peers without a key', () => {
+  const configOf = (transport: Transport) => ({
     ...{ options: PEER_DEFAULTS, transport, key: undefined },
     ...{ clock: systemClock, random: systemRandom },
   });
 
-  test('is refused where others could take part, and told what to do', () => {
+  test('are refused on a transport that reaches beyond this machine', () => {
     const far = new MemoryHub({ clock: systemClock, isLoopback: false }).transport('far');
-    const wanted = /`key` to be a secret that all of the fleet know, as memory far reaches further/;
-    expect(() => new PeerNode(setting(far))).toThrow(wanted);
+    const expected = /`key` to be a secret shared by the fleet, as memory far reaches beyond this/;
+    expect(() => new PeerNode(configOf(far))).toThrow(expected);
     for (const transport of [
       udp({ peers: '10.0.0.1:7613' }),
       udp({ peers: 'fleet.test:7613' }),
       udp({ group: '239.0.0.1:7613' }),
     ]) {
-      expect(() => new PeerNode(setting(transport))).toThrow(/or use loopback addresses only/);
+      expect(() => new PeerNode(configOf(transport))).toThrow(/or use loopback addresses only/);
     }
   });
 
-  test('is warned about on this machine, once', async () => {
-    const heard: string[] = [];
-    const listen = (warning: Error): unknown => heard.push(warning.message);
-    process.on('warning', listen);
-    new PeerNode(setting(udp({ peers: '127.0.0.1:7613' })));
-    new PeerNode(setting(udp({ peers: '127.0.0.1:7613' })));
-    await waitUntil('it is told', () => heard.length > 0);
-    process.off('warning', listen);
-    expect(heard).toEqual([expect.stringMatching(/^peers without a key .*Set a key/)]);
+  test('cause one warning on loopback', async () => {
+    const warnings: string[] = [];
+    const collect = (warning: Error): unknown => warnings.push(warning.message);
+    process.on('warning', collect);
+    new PeerNode(configOf(udp({ peers: '127.0.0.1:7613' })));
+    new PeerNode(configOf(udp({ peers: '127.0.0.1:7613' })));
+    await waitUntil('a warning is emitted', () => warnings.length > 0);
+    process.off('warning', collect);
+    expect(warnings).toEqual([expect.stringMatching(/^peers without a key .*Set a key/)]);
   });
 });
 
-describe('over UDP', () => {
+describe('peers over UDP', () => {
   const members: TestPeer[] = [];
   let evil: Socket | undefined;
   afterEach(async () => {
@@ -433,52 +433,52 @@ describe('over UDP', () => {
   async function ports(count: number): Promise<number[]> {
     const sockets = Array.from({ length: count }, () => createSocket('udp4'));
     await Promise.all(
-      sockets.map((own) => new Promise<void>((ready) => own.bind(0, '127.0.0.1', ready))),
+      sockets.map((socket) => new Promise<void>((ready) => socket.bind(0, '127.0.0.1', ready))),
     );
-    const found = sockets.map((own) => own.address().port);
-    await Promise.all(sockets.map((own) => new Promise<void>((end) => own.close(end))));
+    const found = sockets.map((socket) => socket.address().port);
+    await Promise.all(sockets.map((socket) => new Promise<void>((end) => socket.close(end))));
     return found;
   }
 
-  test('a fleet keeps one limit, and nobody else has a say in it', async () => {
+  test('nodes share a limit; replayed, modified and random datagrams change nothing', async () => {
     const found = await ports(2);
     const peers = found.map((port) => `127.0.0.1:${port}`);
     for (const bind of peers) members.push(await member(udp({ peers, bind }), systemClock, KEY));
     const [one, other] = members;
-    await waitUntil('they know each other', () =>
+    await waitUntil('the nodes are peers', () =>
       members.every(({ node }) => node.view().peers.length === 1),
     );
     other.backend.check('alice', 50);
-    await waitUntil('it is heard', () => one.backend.inspect('alice').state.remaining < 60);
+    await waitUntil('the hits arrive', () => one.backend.inspect('alice').state.remaining < 60);
 
     const socket = createSocket('udp4');
     evil = socket;
-    const tell = (bytes: Uint8Array): Promise<void> =>
-      new Promise((told) => socket.send(bytes, found[0], '127.0.0.1', () => told()));
+    const inject = (bytes: Uint8Array): Promise<void> =>
+      new Promise((done) => socket.send(bytes, found[0], '127.0.0.1', () => done()));
     const random = seededRandom(3);
     const { transportCounts, authFailed } = one.node.view();
     const before = other.transport.sentDatagrams.length;
-    let told = 0;
+    let injected = 0;
     for (let n = 0; n < 1000; n++) {
       const { bytes } = other.transport.sentDatagrams[n % before];
       const flipped = Uint8Array.from(bytes);
       flipped[n % flipped.length] ^= 1 << (n % 8);
       const noise = Uint8Array.from({ length: n }, () => random() * 256);
-      for (const own of [bytes, flipped, noise, bytes.subarray(0, n % bytes.length)]) {
-        await tell(own);
-        told++;
+      for (const datagram of [bytes, flipped, noise, bytes.subarray(0, n % bytes.length)]) {
+        await inject(datagram);
+        injected++;
       }
     }
     await waitUntil(
-      'all of it came',
-      () => one.node.view().transportCounts.received >= transportCounts.received + told * 0.9,
+      'the injected datagrams arrive',
+      () => one.node.view().transportCounts.received >= transportCounts.received + injected * 0.9,
     );
-    expect(one.node.view().authFailed - authFailed).toBeGreaterThan(told * 0.6);
+    expect(one.node.view().authFailed - authFailed).toBeGreaterThan(injected * 0.6);
     expect(one.backend.inspect('alice').state.remaining).toBeGreaterThanOrEqual(50);
-    expect(left(one).slice(1)).toEqual([100, 100]);
+    expect(remainingOf(one).slice(1)).toEqual([100, 100]);
     const from = one.transport.sentDatagrams.length;
     other.backend.check('bob', 30);
-    await waitUntil('it is still heard', () => one.backend.inspect('bob').state.remaining < 80);
+    await waitUntil('new hits arrive', () => one.backend.inspect('bob').state.remaining < 80);
     expect(
       one.transport.sentDatagrams
         .slice(from)

@@ -1,4 +1,4 @@
-/** Fleets on virtual time that something happens to, and how they stand afterwards. */
+/** Fleets on virtual time: joining, state transfer and network partitions. */
 
 import { describe, expect, test } from 'vitest';
 import {
@@ -11,7 +11,7 @@ import { MemoryHub } from './memory-transport.ts';
 
 const EXCHANGES = ['eager', 'periodic'] as const;
 
-/** A fleet to be. Its limit is one for all. */
+/** A fleet with one shared limit. */
 function fleetWith(
   limit: TestPeerOptions['limit'],
   peers: TestPeerOptions['peers'] = {},
@@ -20,23 +20,23 @@ function fleetWith(
   const clock = new VirtualClock(1_000_000);
   const hub = new MemoryHub({ clock, seed, delayMs: [1, 3], isLoopback: false });
   let members = 0;
-  const join = (own: Partial<TestPeerOptions> = {}): Promise<TestPeer> =>
+  const join = (options: Partial<TestPeerOptions> = {}): Promise<TestPeer> =>
     createTestPeer(hub.transport(`${members++}`), {
       ...{ clock, key: 'a key for the tests', limit, peers, maxKeys: 100_000 },
-      ...own,
+      ...options,
     });
   return { clock, join, pass: (ms: number): Promise<void> => clock.advanceAsync(ms) };
 }
 
-/** What is left of a key's buckets. */
-const left = ({ backend }: TestPeer, key = 'alice'): number[] =>
+/** Units remaining in each of a key's buckets. */
+const remainingOf = ({ backend }: TestPeer, key = 'alice'): number[] =>
   backend.inspect(key).rules.map(({ remaining }) => remaining);
 
 const served = ({ backend }: TestPeer, key = 'alice'): number =>
   backend.check(key, 1).verdict === 'allow' ? 1 : 0;
 
-describe.each(EXCHANGES)('a newcomer (%s)', (exchange) => {
-  test('finds each bucket of `all` as it stands, and shuts nobody out', async () => {
+describe.each(EXCHANGES)('peers: a new node (%s)', (exchange) => {
+  test('gets the state of each bucket of `all`, and denies no call within the limit', async () => {
     const [fast, slow] = [
       { rate: '10/s', burst: 10 },
       { rate: '3600/h', burst: 3600 },
@@ -46,12 +46,12 @@ describe.each(EXCHANGES)('a newcomer (%s)', (exchange) => {
     await pass(1500);
     for (let n = 0; n < 300; n++) {
       served(old);
-      await pass(200); // half of what the fast one allows, for a minute
+      await pass(200); // half of the fast rate, for a minute
     }
     const late = await join();
     await pass(1000);
     for (let n = 0; n < 2; n++) {
-      expect(Math.abs(left(late)[n] - left(old)[n])).toBeLessThanOrEqual(1);
+      expect(Math.abs(remainingOf(late)[n] - remainingOf(old)[n])).toBeLessThanOrEqual(1);
     }
     let calls = 0;
     for (let n = 0; n < 40; n++) {
@@ -64,24 +64,27 @@ describe.each(EXCHANGES)('a newcomer (%s)', (exchange) => {
 
 const SLOW = { bucket: { rate: 0.001, burst: 100 } };
 
-/** What somebody served is in nobody's history any more: it can only be learned. */
+/** After this long a report is in no retransmit buffer: only state transfer carries its hits. */
 const HISTORY_MS = 70_000;
 
-describe('who learns', () => {
+describe('state transfer', () => {
   const seeds = Array.from({ length: 10 }, (_, n) => n + 1);
 
-  test.each(seeds)('with another at once learns from the one that knows: seed %i', async (seed) => {
-    const { join, pass } = fleetWith(SLOW, {}, seed);
-    const old = await join();
-    await pass(1500);
-    for (let n = 0; n < 100; n++) served(old);
-    await pass(HISTORY_MS);
-    const late = [await join(), await join()];
-    await pass(1000);
-    for (const own of late) expect(left(own)[0]).toBeLessThanOrEqual(1);
-  });
+  test.each(seeds)(
+    'two nodes that join together get the state of the older one: seed %i',
+    async (seed) => {
+      const { join, pass } = fleetWith(SLOW, {}, seed);
+      const old = await join();
+      await pass(1500);
+      for (let n = 0; n < 100; n++) served(old);
+      await pass(HISTORY_MS);
+      const late = [await join(), await join()];
+      await pass(1000);
+      for (const node of late) expect(remainingOf(node)[0]).toBeLessThanOrEqual(1);
+    },
+  );
 
-  test('learns from another when its neighbour dies while it tells', async () => {
+  test('continues with another source when the first one stops during the transfer', async () => {
     const { join, pass } = fleetWith(SLOW);
     const old = [await join(), await join()];
     await pass(2500);
@@ -95,12 +98,12 @@ describe('who learns', () => {
     const known = late.backend.keys;
     expect(known).toBeGreaterThan(0);
     expect(known).toBeLessThan(40_000);
-    await old[0].node.close(); // the oldest of them
+    await old[0].node.close(); // the longest-lived one
     await pass(10_000);
     expect(late.backend.keys).toBe(40_000);
   });
 
-  test('also learns when it missed more reports than it can ask for', async () => {
+  test('recovers reports that were lost because the gap was too large', async () => {
     const { join, pass } = fleetWith(SLOW, { intervalMs: 10 });
     const one = await join();
     const other = await join();
@@ -108,20 +111,20 @@ describe('who learns', () => {
     other.transport.isPartitioned = true;
     for (let k = 0; k < 5000; k++) {
       one.backend.check(`${k}`, 50);
-      await pass(11); // a report each
+      await pass(11); // one report each
     }
     other.transport.isPartitioned = false;
     await pass(10_000);
     expect(other.node.view().peers[0].lost).toBeGreaterThan(0);
-    const all = Array.from({ length: 5000 }, (_, k) => Math.round(left(other, `${k}`)[0]));
+    const all = Array.from({ length: 5000 }, (_, k) => Math.round(remainingOf(other, `${k}`)[0]));
     expect(new Set(all)).toEqual(new Set([50])); // each once
   });
 });
 
-describe.each(EXCHANGES)('parts of a fleet that meet (%s)', (exchange) => {
+describe.each(EXCHANGES)('peers: after a network partition (%s)', (exchange) => {
   const LIMIT = { bucket: { rate: 10, burst: 10 } };
 
-  /** Calls to all of them, twice the rate each. */
+  /** Sends each node twice the rate; returns the allowed calls. */
   const load = async (
     members: readonly TestPeer[],
     ms: number,
@@ -129,13 +132,13 @@ describe.each(EXCHANGES)('parts of a fleet that meet (%s)', (exchange) => {
   ): Promise<number> => {
     let calls = 0;
     for (let n = 0; n < ms; n += 50) {
-      for (const own of members) calls += served(own);
+      for (const member of members) calls += served(member);
       await pass(50);
     }
     return calls;
   };
 
-  test('owe what they served apart, and nothing from before', async () => {
+  test('nodes owe the hits served during the partition, and none from before', async () => {
     const { join, pass } = fleetWith(LIMIT, { exchange });
     const old = await join();
     await load([old], 60_000, pass);
@@ -144,20 +147,20 @@ describe.each(EXCHANGES)('parts of a fleet that meet (%s)', (exchange) => {
     await load(both, 6000, pass);
     late.transport.isPartitioned = false;
     await load(both, 500, pass);
-    // One served 60 of its rate meanwhile, the other 70 with its burst.
-    for (const own of both) {
-      expect(left(own, 'bob')[0]).toBe(10);
-      const owed = -own.backend.inspect('alice').state.remaining;
+    // One served 60 calls at its rate meanwhile, the other 70 with its burst.
+    for (const member of both) {
+      expect(remainingOf(member, 'bob')[0]).toBe(10);
+      const owed = -member.backend.inspect('alice').state.remaining;
       expect(owed).toBeGreaterThan(45);
       expect(owed).toBeLessThan(75);
     }
     await pass(8000);
     const calls = await load(both, 10_000, pass);
-    expect(calls).toBeGreaterThan(90); // it is paid
+    expect(calls).toBeGreaterThan(90); // the debt is paid
     expect(calls).toBeLessThan(130);
   });
 
-  test('owe nothing that has flowed back in by then', async () => {
+  test('nodes owe no hits whose tokens were refilled during the partition', async () => {
     const { join, pass } = fleetWith(LIMIT, { exchange });
     const [busy, idle] = [await join(), await join()];
     await pass(1500);

@@ -1,26 +1,30 @@
-/** How a node speaks: under its own name, and each datagram with a number of its own. */
+/** Encodes and sends this node's messages; every datagram gets the next sequence number. */
 
 import type { Millis } from '../../core/clock.ts';
 import { encode, retransmitCopyOf } from './codec.ts';
 import type { MessageBody, NodeId } from './messages.ts';
 
-/** Sends a datagram to a node that was heard before, or to everybody. */
+/** Sends a datagram to a known node, or to `BROADCAST`. */
 export type SendDatagram = (to: NodeId, bytes: Uint8Array) => void;
 
-/** What has been sent and what came, from the start on. */
+/** Message counters since the start. */
 export class MessageCounts {
+  /** Reports sent. */
   reports = 0;
   sent = 0;
   sentBytes = 0;
   received = 0;
+  /** Datagrams that could not be decoded. */
   protocolErrors = 0;
+  /** Replayed datagrams, and reports that arrived twice. */
   duplicates = 0;
+  /** Missing reports that arrived after all. */
   repaired = 0;
-  /** Keys with hits of limits that are not known here. */
+  /** Entries of received reports whose limit does not exist here. */
   unknownLimits = 0;
 }
 
-/** Messages of a fleet as one node has seen them, from the start on. */
+/** Message counters of one node since its start. */
 export interface PeerCounts extends Readonly<MessageCounts> {}
 
 export class DatagramSender {
@@ -34,14 +38,14 @@ export class DatagramSender {
     this.#send = send;
   }
 
-  /** Says it, and gives back the bytes: a report can be said again. */
+  /** Returns the bytes: a report is kept for retransmission. */
   send(to: NodeId, body: MessageBody): Uint8Array {
     const bytes = encode({ from: this.id, to, datagramSeq: ++this.#counts.sent, ...body });
     this.#transmit(to, bytes);
     return bytes;
   }
 
-  /** Says a report again to one node, so long after it was made. */
+  /** Sends a report again to one node, `agoMs` after it was made. */
   retransmit(to: NodeId, report: Uint8Array, agoMs: Millis): void {
     this.#transmit(to, retransmitCopyOf(report, to, ++this.#counts.sent, agoMs));
   }

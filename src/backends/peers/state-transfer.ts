@@ -1,95 +1,75 @@
 /**
- * How a newcomer learns from a neighbour how keys stand, limit by limit and page by page.
+ * State transfer: a new node gets the bucket levels of a peer, limit by limit and page by page.
  *
- *     ask-state, cursor 0 ───▶
- *                         ◀─── state, next 80
- *                         ◀─── state, next 160      (several pages for one question)
- *     ask-state, cursor 160 ─▶
- *                         ◀─── state, next 0: that was all
+ *     state-request, cursor 0 ───▶
+ *                             ◀─── state, next 80
+ *                             ◀─── state, next 160      (several pages per request)
+ *     state-request, cursor 160 ─▶
+ *                             ◀─── state, next 0: end
  *
- * It is heard only from whoever was asked, while it is asked, each page once: later it would do harm. A
- * neighbour that falls silent is left, and another asked for what is still to be learned.
+ * Only pages of the open request are applied, each once: a late page would count hits twice. A source that stops
+ * answering is replaced, and the transfer continues with the limits that are still pending.
  *
- * Whoever has been there longest knows most, so the oldest is asked, and one that is met later and is older
- * still is asked in its place. Newcomers that begin at once have nothing to tell each other: who is learning
- * tells nobody, but for the one it learns from.
+ * The peer that has run longest knows most, so it is the source; an older one that is found later replaces it. Nodes
+ * that start together have no state. A node that is not synced answers only its source.
  */
 
 import type { Millis } from '../../core/clock.ts';
-import type { Random } from '../../core/random.ts';
 import { keysPerPage } from './codec.ts';
-import type { PeerLimits } from './limits.ts';
+import type { PeerContext } from './context.ts';
 import { type MessageOf, type NodeId, random48 } from './messages.ts';
-import type { Peer, PeerTable } from './peer-table.ts';
-import type { PendingHits } from './pending-hits.ts';
-import type { PeerPrediction } from './prediction.ts';
-import type { DatagramSender } from './sender.ts';
+import { type Peer, REORDER_GRACE_MS } from './peer-table.ts';
 
-/** How often it asks if no answer comes. */
+/** Interval of requests while no reply comes. */
 const REQUEST_INTERVAL_MS: Millis = 50;
 
-/** One that does not answer for so long is left. */
+/** A source that does not reply for this long is replaced. */
 const SOURCE_TIMEOUT_MS: Millis = 1000;
 
-/** More of the same answer may be on its way. */
-const REORDER_GRACE_MS: Millis = 10;
-
-/** What a neighbour told and is missing here is had first, if it comes so soon: else it would count twice. */
+/** Missing reports of the source are awaited for this long: its state includes them, so they would count twice. */
 const MAX_GAP_WAIT_MS: Millis = 5000;
 
-/** Neighbours to learn from, one after the other: each of them knows what all have told. */
+/** Sources, one after the other: each has counted the reports of all. */
 const MAX_SOURCES = 2;
 
-/** Pages for one question; when they have come, the next is asked at once. */
+/** Pages per request; after the last one, the next request follows at once. */
 const PAGES_PER_REQUEST = 16;
 
 const EMPTY_PAGE = { refillTimes: [], next: 0 };
 
-/** What a node knows, as far as learning needs it. */
-interface StateTransferContext {
-  readonly sender: DatagramSender;
-  readonly limits: PeerLimits;
-  readonly pendingHits: PendingHits;
-  readonly prediction: PeerPrediction;
-  readonly peers: PeerTable;
-  readonly random: Random;
-  /** Whether everything that a peer told was counted. */
-  isFullyReceived(peer: Peer): boolean;
-}
-
 export class StateTransfer {
-  readonly #context: StateTransferContext;
-  /** Ids of limits yet to be learned, the first of them at the moment. */
+  readonly #context: PeerContext;
+  /** Ids of limits that are not transferred yet; the first one is in progress. */
   #pendingLimits: number[] = [];
-  /** From whom, the oldest first and at the moment. */
+  /** Longest-lived first; the first one is in use. */
   #sources: Peer[] = [];
-  /** Who was left because it did not answer. */
+  /** Sources that did not reply. */
   readonly #failedSources = new Set<NodeId>();
   #nonce = 0;
   #cursor = 0;
-  /** That came since the last question. */
+  /** Pages since the last request. */
   #pagesReceived = 0;
   #startedAt: Millis = 0;
   #repliedAt: Millis = 0;
   #requestAt: Millis = Infinity;
-  /** Everything was learned once, or nobody was there to learn from. */
+  /** True once a transfer was completed, or there was no peer to transfer from. */
   isSynced = false;
 
-  constructor(context: StateTransferContext) {
+  constructor(context: PeerContext) {
     this.#context = context;
   }
 
-  /** When `tick` has something to do. */
+  /** When to call `tick` next. */
   get wakeAt(): Millis {
     return this.#sources.length === 0 ? Infinity : this.#requestAt;
   }
 
-  /** A limit that was taken on is to be learned as well. */
+  /** Adds a new limit to the transfer. */
   addLimit(id: number): void {
     if (!this.#pendingLimits.includes(id)) this.#pendingLimits.push(id);
   }
 
-  /** Learns all limits, also those that were learned before; after whoever is older, if it is at it. */
+  /** Transfers all limits from a peer, after any source that has run longer. */
   addSource(from: Peer, now: Millis): void {
     if (this.#sources.includes(from)) return;
     const sources = [...this.#sources, from].sort((a, b) => a.startedAt - b.startedAt);
@@ -97,14 +77,14 @@ export class StateTransfer {
     if (this.#sources[0] === from) this.#transferAll(now);
   }
 
-  /** Nobody was there to learn from: what is known here is all there is. */
+  /** Marks this node as synced, unless a transfer is running. */
   startWithoutPeers(): void {
-    if (this.#sources.length > 0) return; // somebody is about to tell
+    if (this.#sources.length > 0) return;
     this.#pendingLimits = [];
     this.isSynced = true;
   }
 
-  /** Asks nobody any more. */
+  /** Drops all sources. */
   stop(): void {
     this.#sources = [];
   }
@@ -114,7 +94,7 @@ export class StateTransfer {
     this.#resetRequest(now);
   }
 
-  /** From the first of them, from the beginning of what is still wanted. */
+  /** Starts with the first page of the first pending limit. */
   #resetRequest(now: Millis): void {
     this.#nonce = random48(this.#context.random);
     this.#cursor = 0;
@@ -134,11 +114,11 @@ export class StateTransfer {
     this.#requestAt = now + REQUEST_INTERVAL_MS;
     if (this.#isAwaitingRetransmits(source, now)) return;
     this.#pagesReceived = 0;
-    const place = { limit: this.#pendingLimits[0], cursor: this.#cursor };
-    this.#context.sender.send(source.id, { kind: 'state-request', nonce: this.#nonce, ...place });
+    const page = { limit: this.#pendingLimits[0], cursor: this.#cursor };
+    this.#context.sender.send(source.id, { kind: 'state-request', nonce: this.#nonce, ...page });
   }
 
-  /** A newcomer knows it all now; for others, what the next has to tell is why it is there. */
+  /** A new node needs one source; a synced node transfers from all, to recover lost reports. */
   #completeSource(now: Millis): void {
     this.#sources = this.isSynced ? this.#sources.slice(1) : [];
     this.isSynced = true;
@@ -154,47 +134,49 @@ export class StateTransfer {
     );
   }
 
-  /** Goes on with another, if there is one. */
+  /** Continues with the next source, if there is one. */
   #dropSource(now: Millis): void {
-    const [silent, ...others] = this.#sources;
-    this.#failedSources.add(silent.id);
-    this.#sources = others;
-    if (others.length > 0) this.#resetRequest(now);
+    const [failed, ...rest] = this.#sources;
+    this.#failedSources.add(failed.id);
+    this.#sources = rest;
+    if (rest.length > 0) this.#resetRequest(now);
     else this.#chooseSource(now);
   }
 
-  /** The first is found by being met; later the oldest will do that was not asked in vain. */
+  /** The first source comes from `addSource`; further ones are the longest-lived peers that have not failed. */
   #chooseSource(now: Millis): void {
     if (this.#pendingLimits.length === 0) return;
     const source = this.#context.peers.longestLived(this.#failedSources, now);
     if (source) {
       this.#sources = [source];
       this.#resetRequest(now);
-    } else this.#failedSources.clear(); // from the beginning, next time
+    } else this.#failedSources.clear(); // all failed: the next call starts over
   }
 
-  /** A newcomer hears only what is told from now on, and misses nothing. */
+  /** A new node counts only new reports, so it has no gaps to wait for. */
   #isAwaitingRetransmits(source: Peer, now: Millis): boolean {
-    const isBehind = this.isSynced && !this.#context.isFullyReceived(source);
+    const { reorderBuffer } = this.#context;
+    const hasGaps = !source.received.isComplete || reorderBuffer.has(source);
+    const isBehind = this.isSynced && hasGaps;
     if (!isBehind || now - this.#startedAt > MAX_GAP_WAIT_MS) return false;
-    this.#repliedAt = now; // it was not asked
+    this.#repliedAt = now; // no request was sent, so there is no reply to miss
     return true;
   }
 
-  /** Only what was asked for, in its order: each of it counts once. */
+  /** Applies the next page of the open request; any other page is ignored. */
   applyPage(state: MessageOf<'state'>, now: Millis): void {
     const { refillTimes, buckets, next } = state;
-    const isAsked = this.#sources.at(0)?.id === state.from && this.#nonce === state.nonce;
+    const isFromSource = this.#sources.at(0)?.id === state.from && this.#nonce === state.nonce;
     const isNext = this.#pendingLimits[0] === state.limit && this.#cursor === state.cursor;
     const limit = this.#context.limits.byId(state.limit);
-    if (!limit || !isAsked || !isNext) return;
+    if (!limit || !isFromSource || !isNext) return;
     if (refillTimes.length > 0 && limit.buckets !== buckets) return;
-    this.#context.prediction.releaseAll(); // or what is learned would be given back
+    this.#context.prediction.releaseAll(); // a later release would give back transferred hits
     for (let at = 0; at < refillTimes.length; at += 2 + buckets) {
       const [low, high] = [refillTimes[at], refillTimes[at + 1]];
-      const untold = this.#context.pendingHits.pendingFor(limit.id, low, high); // the other one cannot have counted these
+      const pending = this.#context.pendingHits.pendingFor(limit.id, low, high); // not in the source's state
       const fullInMs = refillTimes.slice(at + 2, at + 2 + buckets);
-      this.#context.limits.raiseLevel(limit.id, low, high, fullInMs, untold);
+      this.#context.limits.raiseLevel(limit.id, low, high, fullInMs, pending);
     }
     this.#cursor = next;
     this.#repliedAt = now;
@@ -204,7 +186,7 @@ export class StateTransfer {
     if (next === 0) this.#pendingLimits.shift();
   }
 
-  /** The other side of it: tells what it knows, unless it is about to know more. */
+  /** Sends pages to a peer, unless this node is waiting for state itself. */
   sendPages({ from, nonce, limit: id, cursor: first }: MessageOf<'state-request'>): void {
     const source = this.#sources.at(0);
     if (!this.isSynced && source && source.id !== from) return;

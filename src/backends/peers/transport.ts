@@ -1,44 +1,43 @@
 /**
- * What carries datagrams between nodes: the least there is to it.
+ * The transport interface: carries datagrams between nodes.
  *
- * It may lose, double, delay and reorder them; it must not cut them, and a datagram of
- * `MAX_DATAGRAM_BYTES` bytes and its seal must fit. Nothing here is ever awaited by a decision.
+ * It may lose, duplicate, delay and reorder datagrams. It must not split them, and a datagram of
+ * `MAX_DATAGRAM_BYTES` with its MAC must fit. No decision waits for a transport.
  */
 
-/** How nodes of a fleet reach each other: `udp`, `nats`, `redisChannel`, or one of your own. */
+/** How the nodes of a fleet exchange datagrams: `udp`, `nats`, `redisChannel`, or a custom one. */
 export interface Transport {
-  /** For people: `udp 239.0.0.1:7613`. */
+  /** Display name, such as `udp 239.0.0.1:7613`. */
   readonly name: string;
-  /** True if nobody but this machine can take part. Without a key, nothing else is allowed. */
+  /** True if only processes on this machine can take part. Any other transport requires a key. */
   readonly isLoopback: boolean;
   readonly counts: Readonly<TransportCounts>;
-  /** Begins to listen. `onDatagram` gets every datagram and where to answer it; it never throws. */
+  /** Starts to listen. `onDatagram` gets every datagram with the address for replies; it never throws. */
   open(onDatagram: DatagramHandler): Promise<void>;
-  /**
-   * To everybody; whether that includes the sender is up to the transport. Never throws, and the bytes
-   * must not change any more.
-   */
+  /** Sends to all nodes, the sender included or not. Never throws; the caller must not change the bytes afterwards. */
   broadcast(bytes: Uint8Array): void;
-  /** To whoever sent something from there; a transport that knows only everybody tells everybody. */
+  /** Sends to the source of an earlier datagram; a transport without addresses broadcasts. */
   send(to: string, bytes: Uint8Array): void;
-  /** Nothing is heard after it, and sending does nothing. */
+  /** Afterwards nothing is received, and sending has no effect. */
   close(): Promise<void>;
 }
 
-/** Takes in a datagram. The bytes are good until it returns. */
+/** Handles a datagram. The bytes are valid until it returns. */
 export type DatagramHandler = (bytes: Uint8Array, from: string) => void;
 
-/** Datagrams from the start on. What goes to several places counts for each of them. */
+/** Datagrams since the start. One that goes to several addresses counts for each. */
 export interface TransportCounts {
   sent: number;
   received: number;
-  /** The network, or whoever stands between, would not take them. */
+  /** Refused by the network or by the server in between. */
   failed: number;
-  /** Not even tried: nobody was connected, or too much was on its way already. */
+  /** Not sent: not connected, or the send queue was full. */
   dropped: number;
 }
 
 export const zeroCounts = (): TransportCounts => ({ sent: 0, received: 0, failed: 0, dropped: 0 });
 
-/** Bytes on their way out at most. Beyond it datagrams are dropped: peers ask for what they miss. */
+/** Bytes in the send queue. Beyond it datagrams are dropped (back-pressure): peers request what they missed. */
 export const MAX_SEND_QUEUE_BYTES = 1024 * 1024;
+
+export const CLOSED_BEFORE_OPEN = 'closed before it was open';

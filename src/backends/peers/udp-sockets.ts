@@ -1,4 +1,4 @@
-/** The sockets of one UDP transport: what comes in, what goes out, and what went wrong. */
+/** The sockets of a UDP transport: binding, sending, receiving and counting. */
 
 import { createSocket, type RemoteInfo, type Socket } from 'node:dgram';
 import {
@@ -9,13 +9,14 @@ import {
   parseHostPort,
 } from './address.ts';
 import {
+  CLOSED_BEFORE_OPEN,
   type DatagramHandler,
   MAX_SEND_QUEUE_BYTES,
   type Transport,
   zeroCounts,
 } from './transport.ts';
 
-/** Bytes that may wait to be read: a fleet may speak all at once. */
+/** Receive buffer of the system: all nodes may send at the same time. */
 const RECEIVE_BUFFER_BYTES = 4 * 1024 * 1024;
 
 export class UdpSockets {
@@ -27,7 +28,7 @@ export class UdpSockets {
   #sendSocket: Socket | undefined;
   #localAddress: Address | undefined;
   #onDatagram: DatagramHandler | undefined;
-  /** How often it was closed: whoever opens it sees whether that happened meanwhile. */
+  /** Lets `open` detect a `close` that happened meanwhile. */
   #closeCount = 0;
 
   constructor(name: string, isLoopback: boolean, family: 4 | 6) {
@@ -40,7 +41,7 @@ export class UdpSockets {
     return this.#onDatagram !== undefined;
   }
 
-  /** What is the same for groups and lists. */
+  /** The part of the transport that multicast and unicast share. */
   transportBase(): Pick<Transport, 'name' | 'isLoopback' | 'counts' | 'send' | 'close'> {
     return {
       name: this.#name,
@@ -59,7 +60,7 @@ export class UdpSockets {
     const closeCount = this.#closeCount;
     try {
       const sendSocket = await sockets();
-      if (closeCount !== this.#closeCount) throw new Error('it was closed before it was open');
+      if (closeCount !== this.#closeCount) throw new Error(CLOSED_BEFORE_OPEN);
       this.#sendSocket = sendSocket;
     } catch (error) {
       await this.close();
@@ -70,15 +71,15 @@ export class UdpSockets {
     this.#onDatagram = onDatagram;
   }
 
-  /** One that hears at an address. */
+  /** Binds a socket that receives at an address. */
   async bindSocket({ host, port }: Address): Promise<Socket> {
     const socket = createSocket({
       type: this.#family === 6 ? 'udp6' : 'udp4',
       reuseAddr: isMulticast(host),
-      // Only addresses come here; looking them up would cost a turn of the loop for each datagram.
-      lookup: (own, _options, tell) => tell(null, own, this.#family),
+      // Destinations are IP addresses; the default lookup would cost an event-loop turn per datagram.
+      lookup: (host, _options, done) => done(null, host, this.#family),
     });
-    socket.unref(); // to hear what others do is no reason for a process to go on
+    socket.unref(); // listening alone does not keep the process alive
     this.#sockets.push(socket);
     socket.on('message', (bytes, from) => this.#receive(bytes, from));
     await new Promise<void>((ready, fail) => {
@@ -92,13 +93,13 @@ export class UdpSockets {
     try {
       socket.setRecvBufferSize(RECEIVE_BUFFER_BYTES);
     } catch {
-      // then the system's own will have to do
+      // keep the system's default size
     }
     return socket;
   }
 
   #receive(bytes: Uint8Array, { address, port }: RemoteInfo): void {
-    // Nobody else should be able to get here; should the system see that otherwise, it ends here.
+    // Loopback sockets get no remote datagrams; this check also holds if the system delivers one.
     if (this.#isLoopback && !isLoopbackHost(address)) return;
     if (!this.#onDatagram) return;
     this.#counts.received++;
@@ -138,7 +139,7 @@ export class UdpSockets {
         try {
           socket.close(() => closed());
         } catch {
-          closed(); // one that could not be bound
+          closed(); // a socket that failed to bind
         }
       });
     });

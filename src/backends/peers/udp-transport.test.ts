@@ -15,14 +15,14 @@ import { type UdpDependencies, type UdpOptions, udp } from './udp-transport.ts';
 
 const UNICAST = { isAddressed: true, isLoopback: true };
 
-transportContract('UDP to a list', UNICAST, async () => {
+transportContract('UDP unicast list', UNICAST, async () => {
   const peers = (await freeUdpPorts(3)).map((port) => `127.0.0.1:${port}`);
   return { node: (n) => udp({ peers, bind: peers[n] }), stop: () => {} };
 });
 
-transportContract('UDP to a name', { isAddressed: true, isLoopback: false }, async () => {
+transportContract('UDP name', { isAddressed: true, isLoopback: false }, async () => {
   const [port] = await freeUdpPorts(1);
-  // As nodes of a cluster have it: one name, one port, an address for each.
+  // As in a cluster: one name, one port, an address per node.
   const resolve = async () => ['127.0.0.1', '127.0.0.2', '127.0.0.3'];
   return {
     node: (n) =>
@@ -31,10 +31,10 @@ transportContract('UDP to a name', { isAddressed: true, isLoopback: false }, asy
   };
 });
 
-describe('UDP to a name', () => {
+describe('UDP name', () => {
   const open: Transport[] = [];
-  const made = (options: UdpOptions, world?: UdpDependencies): Transport => {
-    const transport = udp(options, world);
+  const create = (options: UdpOptions, dependencies?: UdpDependencies): Transport => {
+    const transport = udp(options, dependencies);
     open.push(transport);
     return transport;
   };
@@ -42,29 +42,30 @@ describe('UDP to a name', () => {
     for (const transport of open.splice(0)) await transport.close();
   });
 
-  test('finds those who came later, and leaves alone those who went', async () => {
+  test('sends to new addresses, not to removed ones, and keeps all while lookups fail', async () => {
     const [port] = await freeUdpPorts(1);
     const clock = new VirtualClock();
     let hosts: string[] | undefined = ['127.0.0.2'];
-    let looks = 0;
+    let lookups = 0;
     const resolve = async (name: string, family: number): Promise<readonly string[]> => {
-      looks++;
+      lookups++;
       expect([name, family]).toEqual(['fleet.test', 4]);
       if (!hosts) throw new Error('SERVFAIL');
       return hosts;
     };
     const peers = `fleet.test:${port}`;
-    const own = made({ peers, bind: `127.0.0.1:${port}`, resolveEvery: '10s' }, { clock, resolve });
+    const bind = `127.0.0.1:${port}`;
+    const sender = create({ peers, bind, resolveEvery: '10s' }, { clock, resolve });
     const [two, three] = await Promise.all(
-      [2, 3].map((n) => openNode(made({ peers, bind: `127.0.0.${n}:${port}` }, { resolve }))),
+      [2, 3].map((n) => openNode(create({ peers, bind: `127.0.0.${n}:${port}` }, { resolve }))),
     );
-    await own.open(() => {});
-    looks = 0;
+    await sender.open(() => {});
+    lookups = 0;
     const first = Buffer.from('first');
     await waitUntil(
-      'two hears',
+      'node two receives it',
       () => hasReceived(two, first),
-      () => own.broadcast(first),
+      () => sender.broadcast(first),
     );
     expect(hasReceived(three, first)).toBe(false);
 
@@ -72,73 +73,75 @@ describe('UDP to a name', () => {
     clock.advance(10_000);
     const second = Buffer.from('second');
     await waitUntil(
-      'three hears',
+      'node three receives it',
       () => hasReceived(three, second),
-      () => own.broadcast(second),
+      () => sender.broadcast(second),
     );
-    expect(looks).toBe(1);
+    expect(lookups).toBe(1);
 
-    hosts = undefined; // nobody answers for the name: those who were known still are
+    hosts = undefined; // the lookup fails: known addresses stay
     clock.advance(10_000);
-    await waitUntil('it has looked', () => looks === 2);
-    await waitUntil('it has seen', () => true);
+    await waitUntil('the name is looked up', () => lookups === 2);
+    await waitUntil('the result is handled', () => true);
     const third = Buffer.from('third');
     await waitUntil(
-      'three hears',
+      'node three receives it',
       () => hasReceived(three, third),
-      () => own.broadcast(third),
+      () => sender.broadcast(third),
     );
     hosts = ['127.0.0.2'];
-    clock.advance(1000); // and it looks again soon
+    clock.advance(1000); // a failed lookup is retried after 1 s
     const fourth = Buffer.from('fourth');
     await waitUntil(
-      'two hears',
+      'node two receives it',
       () => hasReceived(two, fourth),
-      () => own.broadcast(fourth),
+      () => sender.broadcast(fourth),
     );
     const fifth = Buffer.from('fifth');
     await waitUntil(
-      'two hears',
+      'node two receives it',
       () => hasReceived(two, fifth),
-      () => own.broadcast(fifth),
+      () => sender.broadcast(fifth),
     );
     expect(hasReceived(three, fifth)).toBe(false);
   });
 
-  test('that nobody knows is told of once, and looked up until somebody does', async () => {
-    const heard: string[] = [];
-    const listen = (warning: Error): unknown => heard.push(warning.message);
-    process.on('warning', listen);
+  test('that never resolves causes one warning, and is looked up again', async () => {
+    const warnings: string[] = [];
+    const collect = (warning: Error): unknown => warnings.push(warning.message);
+    process.on('warning', collect);
     const [port] = await freeUdpPorts(1);
     const clock = new VirtualClock();
-    let looks = 0;
+    let lookups = 0;
     const resolve = async (): Promise<readonly string[]> => {
-      looks++;
-      if (looks % 2) throw new Error('ENOTFOUND');
+      lookups++;
+      if (lookups % 2) throw new Error('ENOTFOUND');
       return [];
     };
-    const transport = made(
+    const transport = create(
       { peers: 'misspelt.test:1', bind: `127.0.0.1:${port}` },
       { clock, resolve },
     );
     await transport.open(() => {});
     await waitUntil(
-      'it looks again',
-      () => looks === 3,
+      'the name is looked up again',
+      () => lookups === 3,
       () => clock.advance(1000),
     );
-    process.off('warning', listen);
-    expect(heard).toEqual(['peers cannot be found: misspelt.test: ENOTFOUND']);
+    process.off('warning', collect);
+    expect(warnings).toEqual(['peer name does not resolve: misspelt.test: ENOTFOUND']);
   });
 
-  test('that is looked up by the system', async () => {
+  test('is resolved by the system by default', async () => {
     const [port, other] = await freeUdpPorts(2);
     const peers = [`localhost:${port}`, `localhost:${other}`];
-    const one = await openNode(made({ peers, bind: `127.0.0.1:${port}` }, { clock: systemClock }));
-    const two = await openNode(made({ peers, bind: `127.0.0.1:${other}` }));
+    const one = await openNode(
+      create({ peers, bind: `127.0.0.1:${port}` }, { clock: systemClock }),
+    );
+    const two = await openNode(create({ peers, bind: `127.0.0.1:${other}` }));
     const bytes = Buffer.from('hello');
     await waitUntil(
-      'it is heard',
+      'the datagram arrives',
       () => hasReceived(two, bytes),
       () => one.transport.broadcast(bytes),
     );
@@ -146,34 +149,34 @@ describe('UDP to a name', () => {
   });
 });
 
-describe('UDP', () => {
-  test('counts what could not be sent, and says nothing', async () => {
-    const [port, nobody] = await freeUdpPorts(2);
-    const peers = [`127.0.0.1:${nobody}`];
+describe('UDP transport', () => {
+  test('counts datagrams that could not be sent, and does not throw', async () => {
+    const [port, unused] = await freeUdpPorts(2);
+    const peers = [`127.0.0.1:${unused}`];
     const transport = udp({ peers, bind: `127.0.0.1:${port}` });
     await transport.open(() => {});
     transport.broadcast(Buffer.alloc(70_000)); // EMSGSIZE
     await waitUntil('it is counted', () => transport.counts.failed === 1);
-    transport.broadcast(Buffer.alloc(10)); // refused, of which a socket like this learns nothing
+    transport.broadcast(Buffer.alloc(10)); // refused, but an unconnected socket does not report it
     transport.broadcast(Buffer.alloc(10));
-    await waitUntil('they are gone', () => transport.counts.sent === 2);
+    await waitUntil('both are sent', () => transport.counts.sent === 2);
     await transport.close();
   });
 
-  test('keeps only so much that the system would not take yet', async () => {
+  test('accounts for every datagram while the send queue is full', async () => {
     const [port, other] = await freeUdpPorts(2);
     const transport = udp({ peers: [`127.0.0.1:${other}`], bind: `127.0.0.1:${port}` });
     await transport.open(() => {});
     const bytes = Buffer.alloc(60_000);
     for (let n = 0; n < 1000; n++) transport.broadcast(bytes);
-    await waitUntil('all went somewhere', () => {
+    await waitUntil('every datagram is counted', () => {
       const { sent, failed, dropped } = transport.counts;
       return sent + failed + dropped === 1000;
     });
     await transport.close();
   });
 
-  test('does not begin where somebody else is, and leaves nothing behind', async () => {
+  test('refuses a port in use, and leaves no socket open', async () => {
     const [port] = await freeUdpPorts(1);
     const peers = [`127.0.0.1:${port}`];
     const first = udp({ peers });
@@ -185,14 +188,14 @@ describe('UDP', () => {
     await second.close();
   });
 
-  test('works by IPv6 too', async () => {
+  test('works with IPv6', async () => {
     const [port, other] = await freeUdpPorts(2);
     const peers = [`[::1]:${port}`, `[::1]:${other}`];
     const one = await openNode(udp({ peers, bind: peers[0] }));
     const two = await openNode(udp({ peers, bind: peers[1] }));
     const bytes = Buffer.from('six');
     await waitUntil(
-      'it is heard',
+      'the datagram arrives',
       () => hasReceived(two, bytes),
       () => one.transport.broadcast(bytes),
     );
@@ -214,7 +217,7 @@ describe('UDP', () => {
     [{ group: '239.0.0.1:1', interface: '10.0.0.1' }, false],
     [{ group: '239.0.0.1:1', interface: '127.0.0.1' }, true],
     [{ group: '[ff01::1]:1', interface: '::1%lo' }, true],
-  ])('of %j knows whether it stays on this machine: %j', (options, isLoopback) => {
+  ])('of %j: isLoopback is %j', (options, isLoopback) => {
     expect(udp(options).isLoopback).toBe(isLoopback);
   });
 
@@ -226,24 +229,24 @@ describe('UDP', () => {
     [{ peers: 'a:0' }, /`udp.peers` to be a host and a port/],
     [{ peers: '1.2.3.400:1' }, /`udp.peers` to be a host and a port/],
     [{ peers: '1.2.3.4:70000' }, /`udp.peers` to be a host and a port/],
-    [{ peers: ['1.2.3.4:1', '[::1]:1'] }, /all of IPv4 or all of IPv6/],
-    [{ peers: 'a:1', bind: 'b:1' }, /`udp.bind` to be an address of this machine/],
+    [{ peers: ['1.2.3.4:1', '[::1]:1'] }, /addresses of the same IP family as 0\.0\.0\.0/],
+    [{ peers: 'a:1', bind: 'b:1' }, /`udp.bind` to be an IP address of this machine/],
     [{ group: '10.0.0.1:1' }, /`udp.group` to be a multicast address and a port/],
     [{ group: '239.0.0.1:1', interface: 'eth0' }, /`udp.interface` to be the address of/],
     [{ group: '[ff02::1]:1' }, /`udp.group` to be a group with its interface, such as/],
     [{ group: '[ff02::1]:1', interface: 'fe80::1' }, /`udp.group` to be a group with its/],
     [{ group: '239.0.0.1:1', ttl: 256 }, /`udp.ttl` to be/],
     [{ group: '239.0.0.1:1', tll: 2 }, /`udp.tll` to be one of/],
-    [{ peers: ['239.0.0.1:1', '10.0.0.1:1'] }, /`udp.peers` to be no groups/],
+    [{ peers: ['239.0.0.1:1', '10.0.0.1:1'] }, /`udp.peers` to be unicast addresses/],
     [{ peers: 'a:1', resolveEvery: 'often' }, /`udp.resolveEvery` to be a duration/],
-  ])('of %j is refused', (options, complaint) => {
-    expect(() => udp(options as UdpOptions)).toThrow(complaint);
+  ])('of %j is refused', (options, message) => {
+    expect(() => udp(options as UdpOptions)).toThrow(message);
   });
 });
 
-// A group reaches further than this machine, so it is played in a network of its own.
+// Multicast reaches beyond this machine, so it runs in a network namespace.
 if (hasNamespaces()) {
-  test('UDP to a group keeps the contract, in a network of its own', {
+  test('UDP multicast: transport contract in a network namespace', {
     timeout: 90_000,
   }, async () => {
     const space = startNamespace('10.77.0.1/24');

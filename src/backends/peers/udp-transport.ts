@@ -1,16 +1,15 @@
 /**
- * Datagrams as they are: to a multicast group, or to each of a list of addresses.
+ * Transport over UDP: to a multicast group, or to each address of a list.
  *
- *     udp({ group: '239.0.0.1:7613' })                         whoever is in the group
- *     udp({ peers: ['10.0.0.1:7613', '10.0.0.2:7613'] })       these
- *     udp({ peers: 'sluice.internal:7613' })                   all that the name stands for, looked up again and again
+ *     udp({ group: '239.0.0.1:7613' })                         all members of the group
+ *     udp({ peers: ['10.0.0.1:7613', '10.0.0.2:7613'] })       these addresses
+ *     udp({ peers: 'sluice.internal:7613' })                   all addresses of the name, resolved periodically
  *
- * Everything is sent from the socket that also hears, so an answer goes where the question came from. In
- * a group there is one more, as nodes on one machine share the group's port and a datagram to that port
- * alone would reach any of them:
+ * Datagrams are sent from a socket that also receives, so a reply goes to the source of the request. A group needs a
+ * second socket: nodes on one machine share the group's port, and a unicast datagram to it would reach any of them.
  *
- *     group:port   ──▶ hears what is said to all
- *     own port     ──▶ says everything, hears what is said to this node
+ *     group:port        ──▶ receives broadcasts
+ *     answerPort        ──▶ sends everything, receives unicast datagrams
  */
 
 import { lookup } from 'node:dns/promises';
@@ -30,45 +29,45 @@ import {
   wildcardHostOf,
   zoneOf,
 } from './address.ts';
-import { AddressResolver, MAX_ADDRESSES, RESOLVE_RETRY_MS } from './resolver.ts';
+import { MAX_PEERS } from './messages.ts';
+import { AddressResolver, RESOLVE_RETRY_MS } from './resolver.ts';
 import type { Transport } from './transport.ts';
 import { UdpSockets } from './udp-sockets.ts';
 
-/** To a group, or to a list of peers. */
+/** A multicast group or a list of peers. */
 export type UdpOptions = UdpGroupOptions | UdpPeersOptions;
 
 /** A multicast group. */
 export interface UdpGroupOptions {
   /** Group and port, such as `239.0.0.1:7613`, `[ff05::7613]:7613` or `[ff02::7613%eth0]:7613`. */
   readonly group: string;
-  /** Address of the interface to use, for IPv6 with its name: `::%eth0`. `127.0.0.1`: this machine only. */
+  /** Address of the interface, for IPv6 with its name: `::%eth0`. `127.0.0.1`: this machine only. */
   readonly interface?: string;
-  /** How many routers a datagram passes at most, plus one (default 1: none). */
+  /** Multicast TTL: the number of network hops (default 1: no router). */
   readonly ttl?: number;
-  /** The port that answers come to (default: any that is free). */
+  /** Port for replies (default: any free port). */
   readonly answerPort?: number;
 }
 
-/** A list of addresses, or a name that stands for all of them. */
+/** A list of addresses, or a name that resolves to all of them. */
 export interface UdpPeersOptions {
-  /** Addresses or names with their port. A name stands for every address it resolves to. */
+  /** Addresses or names, with port. A name stands for every address it resolves to. */
   readonly peers: string | readonly string[];
-  /** Where to listen (default: the port of the first peer, on loopback if all peers are there). */
+  /** Listening address (default: the port of the first peer; on loopback if all peers are). */
   readonly bind?: string;
-  /** How often names are looked up again (default 30 s, at least 1 s). */
+  /** Interval of DNS lookups (default 30 s, at least 1 s). */
   readonly resolveEvery?: string | number;
 }
 
-/** What it takes from the world, for tests. */
+/** Replaceable for tests. */
 export interface UdpDependencies {
   readonly clock?: Clock;
-  /** All addresses of a name. */
   readonly resolve?: (name: string, family: 4 | 6) => Promise<readonly string[]>;
-  /** Hears of a name that was never found, once. Default: a warning of the process. */
+  /** Called once for a name that never resolved. Default: a process warning. */
   readonly onUnresolved?: (name: string, reason: string) => void;
 }
 
-/** @throws {ConfigError} if an address makes no sense. */
+/** @throws {ConfigError} if an address is invalid. */
 export function udp(options: UdpOptions, dependencies: UdpDependencies = {}): Transport {
   const fields = new OptionReader('udp', options);
   const isGroup = fields.has('group');
@@ -80,41 +79,45 @@ export function udp(options: UdpOptions, dependencies: UdpDependencies = {}): Tr
 
 function multicastTransport(fields: OptionReader): Transport {
   const text = String(fields.get('group'));
-  const given = readHostPort(fields.pathOf('group'), text);
-  if (!isMulticast(given.host)) fields.throwFor('group', 'a multicast address and a port');
-  const face = fields.get('interface');
-  const isFace = typeof face === 'string' && isIP(face.split('%')[0]) === isIP(given.host);
-  if (face !== undefined && !isFace) {
+  const address = readHostPort(fields.pathOf('group'), text);
+  if (!isMulticast(address.host)) fields.throwFor('group', 'a multicast address and a port');
+  const interfaceOption = fields.get('interface');
+  const isInterface =
+    typeof interfaceOption === 'string' &&
+    isIP(interfaceOption.split('%')[0]) === isIP(address.host);
+  if (interfaceOption !== undefined && !isInterface) {
     fields.throwFor(
       'interface',
-      `the address of an interface, as ${exampleInterfaceOf(given.host)}`,
+      `the address of an interface, such as ${exampleInterfaceOf(address.host)}`,
     );
   }
-  // Such an address of IPv6 means nothing without the link it is on, and either of the two may name it.
-  const link = zoneOf(String(face ?? '')) ?? zoneOf(given.host);
-  if (link === undefined && isLinkScoped(given.host)) {
+  // A link-scoped IPv6 group needs its link; either of the two options may name it.
+  const link = zoneOf(String(interfaceOption ?? '')) ?? zoneOf(address.host);
+  if (link === undefined && isLinkScoped(address.host)) {
     fields.throwFor('group', 'a group with its interface, such as `[ff02::7613%eth0]:7613`');
   }
   const zone = link === undefined ? '' : `%${link}`;
-  const group = { host: given.host.split('%')[0] + zone, port: given.port };
-  const own = (face as string | undefined) ?? (link === undefined ? undefined : `::${zone}`);
+  const group = { host: address.host.split('%')[0] + zone, port: address.port };
+  const interfaceAddress =
+    (interfaceOption as string | undefined) ?? (link === undefined ? undefined : `::${zone}`);
   const ttl = fields.number('ttl', { min: 0, max: 255, integer: true }, 1);
   const port = fields.number('answerPort', { min: 0, max: 65_535, integer: true }, 0);
   fields.finish();
-  const isLoopback = own !== undefined && isLoopbackHost(own.split('%')[0]);
+  const isLoopback =
+    interfaceAddress !== undefined && isLoopbackHost(interfaceAddress.split('%')[0]);
   const sockets = new UdpSockets(`udp ${text}`, isLoopback, familyOf(group.host));
   return {
     ...sockets.transportBase(),
     async open(onDatagram) {
       await sockets.open(onDatagram, async () => {
-        const all = await sockets.bindSocket(group);
-        if (own === undefined) all.addMembership(group.host);
-        else all.addMembership(group.host, own);
-        const host = isLoopback ? own.split('%')[0] : wildcardHostOf(group.host);
+        const groupSocket = await sockets.bindSocket(group);
+        if (interfaceAddress === undefined) groupSocket.addMembership(group.host);
+        else groupSocket.addMembership(group.host, interfaceAddress);
+        const host = isLoopback ? interfaceAddress.split('%')[0] : wildcardHostOf(group.host);
         const sendSocket = await sockets.bindSocket({ host, port });
-        if (own !== undefined) sendSocket.setMulticastInterface(own);
+        if (interfaceAddress !== undefined) sendSocket.setMulticastInterface(interfaceAddress);
         sendSocket.setMulticastTTL(ttl);
-        sendSocket.setMulticastLoopback(true); // others on this machine want to hear it too
+        sendSocket.setMulticastLoopback(true); // for other nodes on this machine
         return sendSocket;
       });
     },
@@ -128,19 +131,19 @@ function unicastTransport(fields: OptionReader, dependencies: UdpDependencies): 
     resolve = resolveByDns,
     onUnresolved = warnUnresolved,
   } = dependencies;
-  const given = fields.get('peers');
-  const texts: readonly unknown[] = Array.isArray(given) ? given : [given];
-  if (texts.length === 0 || texts.length > MAX_ADDRESSES) {
-    fields.throwFor('peers', `1 to ${MAX_ADDRESSES} addresses`);
+  const listed = fields.get('peers');
+  const texts: readonly unknown[] = Array.isArray(listed) ? listed : [listed];
+  if (texts.length === 0 || texts.length > MAX_PEERS) {
+    fields.throwFor('peers', `1 to ${MAX_PEERS} addresses`);
   }
   const peers = texts.map((text, n) =>
     readHostPort(
-      Array.isArray(given) ? `${fields.pathOf('peers')}[${n}]` : fields.pathOf('peers'),
+      Array.isArray(listed) ? `${fields.pathOf('peers')}[${n}]` : fields.pathOf('peers'),
       text,
     ),
   );
   if (peers.some(({ host }) => isMulticast(host))) {
-    fields.throwFor('peers', 'no groups: a node is in one, which is `group`');
+    fields.throwFor('peers', 'unicast addresses; a multicast group goes into `group`');
   }
   const areLoopback = peers.every(({ host }) => isLoopbackHost(host));
   const bind = fields.has('bind')
@@ -149,11 +152,11 @@ function unicastTransport(fields: OptionReader, dependencies: UdpDependencies): 
         host: areLoopback ? loopbackHostOf(peers[0].host) : wildcardHostOf(peers[0].host),
         port: peers[0].port,
       };
-  if (isIP(bind.host) === 0) fields.throwFor('bind', 'an address of this machine, and a port');
-  const stranger = peers.find(
+  if (isIP(bind.host) === 0) fields.throwFor('bind', 'an IP address of this machine and a port');
+  const mismatch = peers.find(
     ({ host }) => isIP(host) !== 0 && familyOf(host) !== familyOf(bind.host),
   );
-  if (stranger) fields.throwFor('peers', `addresses like ${bind.host}, all of IPv4 or all of IPv6`);
+  if (mismatch) fields.throwFor('peers', `addresses of the same IP family as ${bind.host}`);
   const refreshMs = Math.max(RESOLVE_RETRY_MS, fields.duration('resolveEvery', 30_000));
   fields.finish();
   const isLoopback = areLoopback && isLoopbackHost(bind.host);
@@ -183,7 +186,7 @@ function unicastTransport(fields: OptionReader, dependencies: UdpDependencies): 
 }
 
 const warnUnresolved = (name: string, reason: string): void =>
-  emitProcessWarning('PEERS', `peers cannot be found: ${name}: ${reason}`, name);
+  emitProcessWarning('PEERS', `peer name does not resolve: ${name}: ${reason}`, name);
 
 const resolveByDns = async (name: string, family: 4 | 6): Promise<readonly string[]> =>
   (await lookup(name, { all: true, family })).map(({ address }) => address);
@@ -191,7 +194,7 @@ const resolveByDns = async (name: string, family: 4 | 6): Promise<readonly strin
 const exampleInterfaceOf = (host: string): string =>
   familyOf(host) === 6 ? '`::%eth0`' : '`192.168.1.7`';
 
-/** Whether `host:port` is the address of a group. */
+/** Whether `host:port` is a multicast address. */
 export const isMulticastAddress = (text: string): boolean =>
   isMulticast(parseHostPort(text)?.host ?? '');
 

@@ -13,7 +13,7 @@ const SEEDS = Number(process.env.SEEDS ?? 300);
 
 const OPTIONS = { memberTimeoutMs: 2000, isStrict: false };
 
-test('a turn that was given up is nobody else’s in that second, also if the clock is set back meanwhile', () => {
+test('pool agreement: a released turn is not reused in its second, even if the clock is set back', () => {
   const pool = createPoolState(0, OPTIONS);
   const seqs = new Map<string, number>();
   const syncOf = (id: string, using: Claim, now: number) => {
@@ -34,7 +34,7 @@ test('a turn that was given up is nobody else’s in that second, also if the cl
   expect(syncOf('a', even, 4600)).toMatchObject({ claim: { rank: 0 }, effectiveAt: 6000 });
 });
 
-test('a store that has forgotten everybody waits for them as long again if none could reach it meanwhile', () => {
+test('pool agreement: a store that lost its state extends the quiet period by an outage', () => {
   const pool = createPoolState(0, OPTIONS);
   const half = { size: 2, rank: -1, round: 0 };
   let seq = 0;

@@ -1,60 +1,61 @@
 /**
- * How members of a pool agree how many they are, so that their parts never add up to more than the limit.
+ * Agreement on the pool size: the parts of all members never add up to more than the limit.
  *
- * This is what a store does with one sync, as a function: it runs as it is in memory and where a store can
- * only compare and swap, and in Lua where it can do more (`redis-script.ts`). Time is the store's; nobody else's
- * clock counts.
+ * This is what a store does with one sync, as a pure function. It runs as it is in memory and in stores that
+ * only compare and swap, and as Lua in Redis (`redis-script.ts`). Time is the store's; members' clocks do
+ * not count.
  *
- * The store knows of every member the most it can be using, its claim:
+ * The store knows the claim of every member, the most that it can be using:
  *
- *     nothing                a member that has just come
+ *     none                   a member that has just joined
  *     size 3                 floor(limit / 3)
- *     size 3, rank 1         that, and its turn at the remainder: with three ranks, all of the limit
+ *     size 3, rank 1         that, and its turn at the remainder: three ranks make up the whole limit
  *
- * A member says with every sync what it uses, and is told what to use. To use less it may be told at any time;
- * the claim falls when it says that it does. To use more only if the others have made room, and the claim rises
- * before it knows. So whatever is lost or late, at any instant:
+ * With every sync a member reports the claim it uses and receives the claim to use. A smaller claim may be
+ * assigned at any time, and is recorded when the member reports it. A larger claim is assigned only once
+ * the other members have released capacity, and is recorded before the member knows. So with any loss or
+ * delay of messages, at any instant:
  *
  *     1. there are no more claims than the smallest size among them;
- *     2. those with a rank have one size, the smallest, and ranks of one round, so no two the same.
+ *     2. claims with a rank have one size, the smallest, and ranks of one round, so no two are equal.
  *
- * From 1, count × floor(limit / size) ≤ limit; from 2, the remainder is handed out once.
+ * From 1, count × floor(limit / size) ≤ limit; from 2, the remainder is granted once.
  */
 
 import type { Millis } from '../../core/clock.ts';
 
-/** What a member uses, at most. */
+/** The most that a member may use. */
 export interface Claim {
-  /** How many share the limit; 0: it uses nothing. */
+  /** How many members divide the limit; 0: no part. */
   readonly size: number;
-  /** Which of them this is, if it may also have a turn at the remainder; else -1. */
+  /** Its rank, if it has turns at the remainder; else -1. */
   readonly rank: number;
-  /** The round that its rank is of. */
+  /** The round in which its rank was assigned. */
   readonly round: number;
 }
 
 export const NO_CLAIM: Claim = { size: 0, rank: -1, round: 0 };
 
-/** What a member tells the store with a sync. */
+/** What a member reports with a sync. */
 export interface SyncRequest {
   readonly id: string;
-  /** Of this member's syncs; an older one that comes late changes nothing. */
+  /** Sequence number of this member's syncs; an older one that arrives late changes nothing. */
   readonly seq: number;
   readonly using: Claim;
 }
 
-/** What it is told. */
+/** What the store replies to a sync. */
 export interface SyncResponse {
-  /** What to use. */
   readonly claim: Claim;
-  /** From when on, on the store's clock, if it is more than before. */
+  /** From when on a larger claim may be used, on the store's clock. */
   readonly effectiveAt: Millis;
-  /** Who is there: how many, and whether all of them use their part of that. */
+  /** Members the store knows. */
   readonly active: number;
+  /** True if all of them use this size. */
   readonly isAgreed: boolean;
   /** The store's clock. */
   readonly now: Millis;
-  /** By how much it may be later there, if that is not exactly known. */
+  /** How much later it may be there, if that is not known exactly. */
   readonly clockUncertaintyMs?: Millis;
 }
 
@@ -66,40 +67,40 @@ interface Member {
 }
 
 export interface PoolState {
-  /** In the order they came. */
+  /** In the order they joined. */
   members: Member[];
   /**
-   * Another one whenever somebody comes or goes, and in a store that has forgotten everything. A whole number,
-   * so that every store can keep it as it is: of microseconds, which go by faster than members come.
+   * Changes whenever a member joins or leaves, and in a store that lost its state. A whole number of
+   * microseconds, so that every store can keep it exactly; members join less often than that.
    */
   round: number;
-  /** Until then nobody gets more: there may be members that this store has yet to hear of. */
+  /** Until then no claim grows: there may be members that have yet to sync with this store. */
   quietTo: Millis;
-  /** When somebody synced last. */
+  /** The last sync of any member. */
   syncedAt: Millis;
-  /** When somebody last gave up a part that it may have used until then, and a turn at the remainder. */
+  /** Until when a released part, and a released turn at the remainder, may have been used. */
   freedAt: Millis;
   turnFreedAt: Millis;
 }
 
-/** What all members of a pool go by. */
+/** Options that all members of a pool must share. */
 export interface AgreementOptions {
-  /** A member that was silent for so long is gone. */
+  /** A member that has not synced for this long is dropped. */
   readonly memberTimeoutMs: Millis;
-  /** True if a member that cannot reach the store stops using its part within that time. */
+  /** True if a member that loses the store stops using its part within that time. */
   readonly isStrict: boolean;
 }
 
-/** Parts are parts of a second: what is given up in one can be used by others in the next. */
+/** Parts are per second: what is released in one second can be used by other members in the next. */
 const SECOND_MS: Millis = 1000;
 
-/** A store that knows nobody, or has forgotten everybody: those who are there have yet to say so. */
+/** The state of a store that knows no members, or lost them: existing members have yet to sync. */
 export function createPoolState(
   now: Millis,
   { memberTimeoutMs, isStrict }: AgreementOptions,
 ): PoolState {
   const quietTo = now + memberTimeoutMs;
-  // Who cannot say so may use its part until then; else it is dead, since it should have synced by then.
+  // A strict member may use its part until then. Another that has not synced by half of it has crashed.
   const freedAt = isStrict ? quietTo : now + memberTimeoutMs / 2;
   return {
     members: [],
@@ -111,7 +112,7 @@ export function createPoolState(
   };
 }
 
-/** One sync; undefined if a later one of this member has come already. */
+/** Applies one sync; undefined if a later one of this member has been applied. */
 export function applySync(
   pool: PoolState,
   { id, seq, using }: SyncRequest,
@@ -120,66 +121,66 @@ export function applySync(
 ): SyncResponse | undefined {
   compensateOutage(pool, now, options);
   dropTimedOutMembers(pool, now, options);
-  const own = pool.members.find((member) => member.id === id) ?? addMember(pool, id, using, now);
-  if (seq <= own.seq) return undefined;
-  own.seq = seq;
-  own.heardAt = now;
-  recordRelease(pool, own.claim, using, now);
-  own.claim = using;
-  const told = decideClaim(pool, own, now, options);
-  if (isSmallerClaim(using, told)) own.claim = told;
+  const member = pool.members.find((known) => known.id === id) ?? addMember(pool, id, using, now);
+  if (seq <= member.seq) return undefined;
+  member.seq = seq;
+  member.heardAt = now;
+  recordRelease(pool, member.claim, using, now);
+  member.claim = using;
+  const claim = decideClaim(pool, member, now, options);
+  if (isSmallerClaim(using, claim)) member.claim = claim;
   const size = pool.members.length;
   return {
-    claim: told,
+    claim,
     effectiveAt:
-      (Math.floor((told.rank < 0 ? pool.freedAt : pool.turnFreedAt) / SECOND_MS) + 1) * SECOND_MS,
+      (Math.floor((claim.rank < 0 ? pool.freedAt : pool.turnFreedAt) / SECOND_MS) + 1) * SECOND_MS,
     active: size,
-    isAgreed: pool.members.every(({ claim }) => claim.size === size),
+    isAgreed: pool.members.every((known) => known.claim.size === size),
     now,
   };
 }
 
-/** A member goes, and says that it has used its part for the last time. */
+/** Removes a member that has stopped using its part. */
 export function applyLeave(pool: PoolState, id: string, now: Millis): void {
-  const gone = pool.members.find((member) => member.id === id);
-  if (!gone) return;
-  recordRelease(pool, gone.claim, NO_CLAIM, now);
-  removeMember(pool, gone, now);
+  const left = pool.members.find((member) => member.id === id);
+  if (!left) return;
+  recordRelease(pool, left.claim, NO_CLAIM, now);
+  removeMember(pool, left, now);
 }
 
-/** What a member is to use, now that everybody's claim is known. */
+/** The claim that a member is to use, given the claims of all. */
 function decideClaim(
   pool: PoolState,
-  own: Member,
+  member: Member,
   now: Millis,
   { memberTimeoutMs }: AgreementOptions,
 ): Claim {
   const size = pool.members.length;
-  const { claim, id } = own;
-  const others = pool.members.filter((member) => member.id !== id).map((member) => member.claim);
+  const { claim, id } = member;
+  const others = pool.members.filter((other) => other.id !== id).map((other) => other.claim);
   const even = (parts: number): Claim => ({ size: parts, rank: -1, round: 0 });
-  // Turns are dealt out anew when somebody has gone. If somebody may soon be gone they are given up already: what was
-  // given up in one second can be used in the next, and by then it can be dealt out at once.
-  const isSilent = (member: Member): boolean => now - member.heardAt >= memberTimeoutMs / 2;
+  // Turns are reassigned when a member has left. They are released as soon as a member may have left: what is
+  // released in one second can be used in the next, and by then it can be reassigned at once.
+  const isSilent = ({ heardAt }: Member): boolean => now - heardAt >= memberTimeoutMs / 2;
   const isAnySilent = pool.members.some(isSilent);
   const isOfOldRound = claim.rank >= 0 && (claim.round !== pool.round || isAnySilent);
-  // Less: somebody else has come, or turns have to be given up.
+  // Smaller: a member has joined, or turns must be released.
   if (claim.size > 0 && (claim.size < size || isOfOldRound))
     return even(Math.max(claim.size, size));
   if (now < pool.quietTo) return claim;
-  // More: only once the others have made room, and nobody has a turn of another round.
-  const isRoom = others.every(
-    (other) => leavesRoomFor(other, size) && (other.rank < 0 || other.round === pool.round),
+  // Larger: only once all others have released capacity, and none has a turn of another round.
+  const isReleased = others.every(
+    (other) => allowsSize(other, size) && (other.rank < 0 || other.round === pool.round),
   );
-  if (!isRoom) return claim;
+  if (!isReleased) return claim;
   if (claim.size !== size) return even(size);
   const areEven = others.every((other) => other.size === size);
   return areEven && !isAnySilent
-    ? { size, rank: pool.members.indexOf(own), round: pool.round }
+    ? { size, rank: pool.members.indexOf(member), round: pool.round }
     : claim;
 }
 
-/** Remembers what has been given up, so that nobody else uses it in the second in which it may have been used last. */
+/** Records a release, so that no other member uses it in the second in which it may have been used last. */
 function recordRelease(pool: PoolState, before: Claim, after: Claim, usedTo: Millis): void {
   if (before.rank >= 0 && (after.rank !== before.rank || after.round !== before.round)) {
     pool.turnFreedAt = Math.max(usedTo, pool.turnFreedAt);
@@ -190,11 +191,9 @@ function recordRelease(pool: PoolState, before: Claim, after: Claim, usedTo: Mil
   }
 }
 
-/** Whether a claim leaves room for as many as `size`. */
-const leavesRoomFor = (claim: Claim, size: number): boolean =>
-  claim.size === 0 || claim.size >= size;
+/** True if a claim leaves capacity for `size` members. */
+const allowsSize = (claim: Claim, size: number): boolean => claim.size === 0 || claim.size >= size;
 
-/** Whether one claim is less than another. */
 function isSmallerClaim(one: Claim, other: Claim): boolean {
   if (one.size !== other.size) return other.size > 0 && (one.size === 0 || one.size > other.size);
   return one.rank < 0 && other.rank >= 0;
@@ -207,8 +206,8 @@ function addMember(pool: PoolState, id: string, using: Claim, now: Millis): Memb
   return member;
 }
 
-function removeMember(pool: PoolState, gone: Member, now: Millis): void {
-  pool.members = pool.members.filter((member) => member !== gone);
+function removeMember(pool: PoolState, left: Member, now: Millis): void {
+  pool.members = pool.members.filter((member) => member !== left);
   nextRound(pool, now);
 }
 
@@ -218,7 +217,7 @@ function nextRound(pool: PoolState, now: Millis): void {
 
 const wholeMicros = (now: Millis): number => Math.floor(now * 1000);
 
-/** Who could not reach the store because nobody could is not gone: it gets as long again, also to say that it is there. */
+/** After an outage of the store for all, no member is dropped: each gets the time of the outage again. */
 function compensateOutage(
   pool: PoolState,
   now: Millis,
@@ -243,7 +242,7 @@ function dropTimedOutMembers(
 ): void {
   for (const member of pool.members) {
     if (now - member.heardAt < memberTimeoutMs) continue;
-    // One that stops in time may have used its part until now; else it is dead, since it should have synced again.
+    // A strict member may have used its part until now. Another has crashed, since it should have synced again.
     const usedTo = isStrict ? now : member.heardAt + memberTimeoutMs / 2;
     recordRelease(pool, member.claim, NO_CLAIM, usedTo);
     removeMember(pool, member, now);

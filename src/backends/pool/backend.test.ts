@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { backendContract } from '../../../test/support/share-contract.ts';
+import { backendContract } from '../../../test/support/backend-contract.ts';
 import { deny } from '../../core/decision.ts';
 import { createLimiter } from '../../limiter/limiter.ts';
 import type { SyncLimiter } from '../../limiter/sync-limiter.ts';
@@ -24,7 +24,7 @@ backendContract('pool', ({ policy, clock, maxKeys }) => {
   return new PoolBackend(policy, { name: 'x', clock, random: () => 0.5, maxKeys }, ALONE);
 });
 
-test('whoever looks sees that there is no part, not what the limit would have left', () => {
+test('pool backend: inspect shows that there is no part, not what the limit has left', () => {
   const clock = new VirtualClock(0);
   const pool = { ...ALONE, claim: () => ({ size: 0, rank: -1, round: 0 }) };
   const backend: BackendFactory = {
@@ -55,8 +55,8 @@ const without = (isUnlimited: boolean, limit: Limit) => {
   );
 };
 
-test('without a part every way to ask is refused, and so is whatever a look would find', () => {
-  const backend = without(false, { adaptive: { fixed: 3 } });
+test('pool backend: without a part every form of check is refused', () => {
+  const backend = without(false, { concurrency: 3 });
   const refused = deny(100);
   const answers = [
     backend.check('a', 1),
@@ -68,13 +68,13 @@ test('without a part every way to ask is refused, and so is whatever a look woul
   expect(backend.inspect('a').rules).toMatchObject([{ quota: 3, remaining: 0, opensInMs: 100 }]);
 });
 
-test('how many backend a ramp is for the pool to say, and for nobody else', () => {
+test('pool backend: the pool size of a ramp comes from the pool only', () => {
   const backend = without(false, { ramp: { min: 4, max: 8, over: '4s' } });
   expect(backend.update('a', { poolSize: 2 })).toBe(false);
   expect(backend.update('a', { hits: 1 })).toBe(true);
 });
 
-test('where nobody can say what its part is, and that is no reason to refuse, all are let through', () => {
+test('pool backend: with onUnavailable allow, all calls pass without a claim', () => {
   const backend = without(true, { bucket: { rate: 1, burst: 2 } });
   expect(backend.check('a', 50).verdict).toBe('allow');
   expect(backend.checkHashed(1, 2, 50).verdict).toBe('allow');
@@ -83,7 +83,7 @@ test('where nobody can say what its part is, and that is no reason to refuse, al
   expect(backend.takeUpTo('a', Infinity)).toBe(0); // all there is of no limit is nothing to count on
 });
 
-test('what cannot be divided is no limit of a pool', () => {
+test('pool backend: refuses a limit that cannot be divided', () => {
   const setting = { name: 'x', clock: new VirtualClock(0), random: () => 0.5, maxKeys: 10 };
   const window = createPolicy({ window: { limit: 1, per: 1000 } }, () => 0.5);
   const complaint = 'expected `limit` to be one that a pool can divide, got "window"';
@@ -96,7 +96,7 @@ const OPTIONS = {
   ...{ syncMs: 100, memberTimeoutMs: 1000, staleForMs: 5000 },
 };
 
-test('a limit that nobody needs any more is not told of the pool, however many come and go', () => {
+test('pool backend: a detached limit is removed from the pool', () => {
   const clock = new VirtualClock(0);
   let listening = 0;
   class Watched extends Pool {

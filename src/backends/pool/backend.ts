@@ -1,8 +1,8 @@
 /**
- * Pool: this process decides, on its part of the limit.
+ * Pool backend: this process decides synchronously, on its part of the limit.
  *
- * A share that decides alone by a rule that is divided: what part of it is spent here, the pool says. Time is
- * the store's, so that a second is the same one for all members.
+ * A local backend with a divided policy: the pool's agreement says which part this member may spend. Time
+ * is the store's, so that all members count the same seconds.
  */
 
 import type { Clock, Millis } from '../../core/clock.ts';
@@ -12,22 +12,22 @@ import type {
   Feedback,
   KeyStatus,
   Policy,
+  PoolPosition,
   RuleStatus,
   Settlement,
   State,
 } from '../../policies/policy.ts';
-import type { BackendContext, BackendFactory, TableSnapshot } from '../backend.ts';
+import type { BackendContext, BackendFactory, CheckWithStatus, TableSnapshot } from '../backend.ts';
 import { DelegatingBackend } from '../delegating-backend.ts';
 import { LocalBackend } from '../local/backend.ts';
 import type { Pool } from './membership.ts';
-import type { CheckpointedLimit } from './ramp-checkpoint.ts';
-import { type RampLevel, RampProgress } from './ramp-levels.ts';
+import { type CheckpointedLimit, type RampLevel, RampProgress } from './ramp-checkpoint.ts';
 import { SaturationMeter } from './saturation.ts';
 
-/** What one is told who has no part yet, or none any more. */
+/** Retry time of a member without a part. */
 const NO_CLAIM_RETRY_MS: Millis = 100;
 
-/** What a share needs of its pool. */
+/** What the backend needs of its pool. */
 export type PoolClaimSource = Pick<
   Pool,
   'claim' | 'claimValidUntil' | 'nextSecondBoundary' | 'clockOffsetMs' | 'isUnlimited' | 'add'
@@ -35,7 +35,7 @@ export type PoolClaimSource = Pick<
 
 const ALLOW_ALL = allow(Number.MAX_SAFE_INTEGER);
 
-/** The store's time when the last question came: a look at the clock costs as much as deciding. */
+/** The store's time at the last call: reading the clock costs as much as a decision. */
 class StoreClock implements Clock {
   currentTime: Millis = 0;
 
@@ -45,37 +45,39 @@ class StoreClock implements Clock {
 }
 
 export class PoolBackend extends DelegatingBackend<LocalBackend> {
-  readonly #policy: Policy;
+  readonly #undivided: DivisiblePolicy;
+  #policy: Policy;
+  #position: PoolPosition | undefined;
   readonly #pool: PoolClaimSource;
   readonly #clock: Clock;
   readonly #storeClock: StoreClock;
   readonly #unregister: () => void;
   readonly #meter: SaturationMeter;
   readonly #rampProgress: RampProgress | undefined;
-  /** True if names are noted. */
+  /** True if ramp levels are saved, by key name. */
   readonly needsKeyNames: boolean;
-  /** When it has to be looked again what may be used. */
+  /** When the claim must be read again. */
   #recheckAt: Millis = -Infinity;
-  /** What everybody is told, if it is not the limit's to say. */
+  /** The decision for all keys, while the limit does not decide. */
   #fixedDecision: Decision | undefined;
   #size = 0;
-  /** Whether it ever had a part. */
   #hasHadClaim = false;
   #clockOffsetMs: Millis = 0;
 
-  /** @throws {ConfigError} if the rule cannot be divided. */
-  constructor(policy: Policy, setting: BackendContext, pool: PoolClaimSource) {
+  /** @throws {ConfigError} if the policy cannot be divided. */
+  constructor(policy: Policy, context: BackendContext, pool: PoolClaimSource) {
     requireDivisible(policy);
-    const { name, clock, ...own } = setting;
+    const { name, clock, ...rest } = context;
     const storeClock = new StoreClock();
-    super(new LocalBackend(policy, { ...own, clock: storeClock }));
+    super(new LocalBackend(policy, { ...rest, clock: storeClock }));
     this.#storeClock = storeClock;
+    this.#undivided = policy;
     this.#policy = policy;
     this.#pool = pool;
     this.#clock = clock;
-    const paceOf = (cells: State, i: number, at: Millis): number =>
-      policy.ratePerSecond?.(cells, i, at) ?? 0;
-    this.#meter = new SaturationMeter(() => sampleMean(this.inner, paceOf) * this.inner.keys);
+    const rateOf = (state: State, i: number, at: Millis): number =>
+      this.#policy.ratePerSecond?.(state, i, at) ?? 0;
+    this.#meter = new SaturationMeter(() => sampleMean(this.inner, rateOf) * this.inner.keys);
     const { resumeForMs } = policy;
     this.needsKeyNames = resumeForMs !== undefined;
     const checkpointed =
@@ -84,7 +86,7 @@ export class PoolBackend extends DelegatingBackend<LocalBackend> {
     this.#unregister = pool.add({
       name,
       ...(checkpointed && { checkpointed }),
-      // At once, asked or not: what one comes back to after a while without a part, others may have spent.
+      // At once, with or without calls: a member that regains a part may find it spent by other members.
       onClaimChanged: () => this.#refreshClaim(clock.now()),
       saturation: (now) => this.#saturation(now),
     });
@@ -96,35 +98,42 @@ export class PoolBackend extends DelegatingBackend<LocalBackend> {
     return this.#size;
   }
 
-  override check(key: string, cost: number, part?: number): Decision {
-    const told = this.#refreshFixedDecision();
-    if (told) return told;
+  override check(key: string, cost: number, partitionIndex?: number): Decision {
+    const fixed = this.#refreshFixedDecision();
+    if (fixed) return fixed;
     this.#rampProgress?.onCall(key);
-    return this.#recordAllowed(cost, this.inner.check(key, cost, part));
+    return this.#recordAllowed(cost, this.inner.check(key, cost, partitionIndex));
   }
 
   override checkHashed(low: number, high: number, cost: number): Decision {
-    const told = this.#refreshFixedDecision();
-    return told ?? this.#recordAllowed(cost, this.inner.checkHashed(low, high, cost));
+    const fixed = this.#refreshFixedDecision();
+    return fixed ?? this.#recordAllowed(cost, this.inner.checkHashed(low, high, cost));
   }
 
-  override checkNow(key: string, cost: number, now: Millis, part?: number): Decision {
-    const told = this.#refreshFixedDecision(now);
-    if (told) return told;
+  override checkWithStatus(low: number, high: number, cost: number): CheckWithStatus | undefined {
+    if (this.#refreshFixedDecision()) return undefined;
+    const checked = this.inner.checkWithStatus(low, high, cost);
+    if (checked) this.#recordAllowed(cost, checked.decision);
+    return checked;
+  }
+
+  override checkNow(key: string, cost: number, now: Millis, partitionIndex?: number): Decision {
+    const fixed = this.#refreshFixedDecision(now);
+    if (fixed) return fixed;
     this.#rampProgress?.onCall(key);
     return this.#recordAllowed(
       cost,
-      this.inner.checkNow(key, cost, now + this.#clockOffsetMs, part),
+      this.inner.checkNow(key, cost, now + this.#clockOffsetMs, partitionIndex),
     );
   }
 
-  override peek(key: string, cost: number, part?: number): Decision {
-    return this.#refreshFixedDecision() ?? this.inner.peek(key, cost, part);
+  override peek(key: string, cost: number, partitionIndex?: number): Decision {
+    return this.#refreshFixedDecision() ?? this.inner.peek(key, cost, partitionIndex);
   }
 
   override takeUpTo(key: string, most: number): number {
-    const told = this.#refreshFixedDecision();
-    if (told) return told.verdict === 'allow' && Number.isFinite(most) ? most : 0;
+    const fixed = this.#refreshFixedDecision();
+    if (fixed) return fixed.verdict === 'allow' && Number.isFinite(most) ? most : 0;
     this.#rampProgress?.onCall(key);
     const taken = this.inner.takeUpTo(key, most);
     this.#meter.record(taken, this.#storeClock.currentTime);
@@ -139,22 +148,22 @@ export class PoolBackend extends DelegatingBackend<LocalBackend> {
     this.#meter.record(outcome === 'ignored' ? -cost : used - cost, this.#storeClock.currentTime);
   }
 
-  override update(key: string, news: Feedback): boolean {
+  override update(key: string, feedback: Feedback): boolean {
     this.#refreshFixedDecision();
-    return 'poolSize' in news ? false : this.inner.update(key, news);
+    return 'poolSize' in feedback ? false : this.inner.update(key, feedback);
   }
 
-  /** Who has no part has nothing left, whatever the limit says. */
+  /** Without a part nothing remains, no matter what the limit says. */
   override inspect(key: string, now?: Millis): KeyStatus {
-    const told = this.#refreshFixedDecision(now);
+    const fixed = this.#refreshFixedDecision(now);
     const { state, rules } = this.inner.inspect(key);
     state.poolSize = this.#size;
-    if (told?.verdict !== 'deny') return { state, rules };
+    if (fixed?.verdict !== 'deny') return { state, rules };
     state.remaining = Math.min(0, state.remaining);
-    const opensIn = (own: RuleStatus): Millis => Math.max(own.opensInMs ?? 0, told.retryAfterMs);
+    const opensIn = (rule: RuleStatus): Millis => Math.max(rule.opensInMs ?? 0, fixed.retryAfterMs);
     return {
       state,
-      rules: rules.map((own) => ({ ...own, remaining: 0, opensInMs: opensIn(own) })),
+      rules: rules.map((rule) => ({ ...rule, remaining: 0, opensInMs: opensIn(rule) })),
     };
   }
 
@@ -163,9 +172,9 @@ export class PoolBackend extends DelegatingBackend<LocalBackend> {
     return this.inner.snapshot();
   }
 
-  override restore(copy: TableSnapshot): void {
+  override restore(snapshot: TableSnapshot): void {
     this.#refreshFixedDecision();
-    this.inner.restore(copy);
+    this.inner.restore(snapshot);
   }
 
   override detach(): void {
@@ -180,15 +189,15 @@ export class PoolBackend extends DelegatingBackend<LocalBackend> {
   #saturation(now: Millis): number {
     if (this.#policy.ratePerSecond) return this.#meter.read(now + this.#clockOffsetMs);
     const { width } = this.#policy;
-    return sampleMean(this.inner, (cells, i, at) => {
-      const { inFlight = 0, limit = 1 } = this.#policy.keyState(cells.slice(i, i + width), 0, at);
+    return sampleMean(this.inner, (state, i, at) => {
+      const { inFlight = 0, limit = 1 } = this.#policy.keyState(state.slice(i, i + width), 0, at);
       return inFlight / limit;
     });
   }
 
   #createCheckpointedLimit(name: string, resumeForMs: Millis): CheckpointedLimit {
-    const resume = (key: string, [pool, at]: RampLevel): void => {
-      this.inner.update(key, { resume: pool, reachedAt: at });
+    const resume = (key: string, [level, at]: RampLevel): void => {
+      this.inner.update(key, { resume: level, reachedAt: at });
     };
     const levelOf = (key: string): number | undefined => this.inner.keyState(key).pool;
     return { name, resumeForMs, rampProgress: new RampProgress(resume), levelOf };
@@ -205,7 +214,7 @@ export class PoolBackend extends DelegatingBackend<LocalBackend> {
     const { size, rank } = pool.claim(now);
     this.#clockOffsetMs = pool.clockOffsetMs;
     this.#storeClock.currentTime = now + this.#clockOffsetMs;
-    const hadPart = this.#size > 0;
+    const hadClaim = this.#size > 0;
     this.#size = size;
     if (size === 0) {
       this.#fixedDecision = pool.isUnlimited(now) ? ALLOW_ALL : deny(NO_CLAIM_RETRY_MS);
@@ -213,20 +222,30 @@ export class PoolBackend extends DelegatingBackend<LocalBackend> {
       return;
     }
     const { isPerSecond = false, refillMs = 0 } = this.#policy;
-    this.#policy.divide?.({ size, rank }, this.#storeClock.currentTime);
-    // Who comes to others, or comes back, has not saved up anything: what there was, they may have spent.
+    this.#moveTo(size, rank);
+    // A member that joins or returns has saved nothing up: other members may have spent it.
     const isFirst = size === 1 && !this.#hasHadClaim;
-    if (!hadPart && !isFirst && refillMs > 0)
+    if (!hadClaim && !isFirst && refillMs > 0)
       this.inner.markAllSpent(this.#storeClock.currentTime + refillMs);
     this.#hasHadClaim = true;
     const [from, to] = isPerSecond ? pool.nextSecondBoundary(now) : [Infinity, Infinity];
-    const isBetween = now >= from; // one second may be over, and the next may not have begun
+    const isBetween = now >= from; // the second may be over, and the next may not have begun
     this.#fixedDecision = isBetween ? deny(Math.max(1, Math.ceil(to - now))) : undefined;
     this.#recheckAt = Math.min(pool.claimValidUntil(now), isBetween ? to : from);
   }
+
+  /** Divides the policy anew if the pool's size or this member's rank has changed. */
+  #moveTo(size: number, rank: number): void {
+    const { size: sizeBefore = 1, rank: rankBefore, since = -Infinity } = this.#position ?? {};
+    if (this.#position && size === sizeBefore && rank === rankBefore) return;
+    const { currentTime } = this.#storeClock;
+    this.#position = { size, rank, since: size === sizeBefore ? since : currentTime };
+    this.#policy = this.#undivided.divided(this.#position);
+    this.inner.usePolicy(this.#policy);
+  }
 }
 
-/** Keys that are looked at to know how the others stand, too. */
+/** Keys sampled to estimate the mean over all. */
 const SAMPLED_KEYS = 64;
 
 function sampleMean(local: LocalBackend, read: (...at: [State, number, Millis]) => number): number {
@@ -234,7 +253,7 @@ function sampleMean(local: LocalBackend, read: (...at: [State, number, Millis]) 
   return values.reduce((sum, value) => sum + value, 0) / Math.max(1, values.length);
 }
 
-/** A pool of nobody else, to see what a rule would be in one. */
+/** A pool of one, to validate a limit for a pool without joining one. */
 export const dryRunPool: BackendFactory = {
   isRemote: false,
   create(policy, { clock, random, maxKeys }) {
@@ -243,6 +262,8 @@ export const dryRunPool: BackendFactory = {
   },
 };
 
-function requireDivisible(policy: Policy): void {
-  if (!policy.divide) throw new ConfigError('limit', 'one that a pool can divide', policy.kind);
+type DivisiblePolicy = Policy & Required<Pick<Policy, 'divided'>>;
+
+function requireDivisible(policy: Policy): asserts policy is DivisiblePolicy {
+  if (!policy.divided) throw new ConfigError('limit', 'one that a pool can divide', policy.kind);
 }

@@ -140,7 +140,7 @@ async function live(
 
 const SEEDS = Number(process.env.SEEDS ?? 10);
 
-describe('a pool in a document', () => {
+describe('cas store', () => {
   test.each([
     ['to the millisecond', { tickMs: 1, isStrict: false }],
     ['in whole seconds', { tickMs: 1000, isStrict: false }],
@@ -195,7 +195,7 @@ describe('a pool in a document', () => {
     return { at, members, beat };
   }
 
-  test('is written less often for each, the more there are', async () => {
+  test('cas store: writes less often per member in a larger pool', async () => {
     for (const [count, most] of [
       [5, 60],
       [50, 80],
@@ -210,7 +210,7 @@ describe('a pool in a document', () => {
   });
 
   // Fifty need not be written down again for half of `stale`. If none of them was, it would look like an outage, in which nobody dies.
-  test('misses those of many that die at once, all but one', async () => {
+  test('cas store: drops all crashed members of a large pool but one', async () => {
     const { clock, at, store } = alone();
     const using = { size: 50, rank: 0, round: 1 };
     const [now, heardAt] = [clock.now(), clock.now() + STALE_MS / 2];
@@ -228,13 +228,13 @@ describe('a pool in a document', () => {
     expect(actives.at(-1)).toBe(1);
   });
 
-  test('lets many through that come at once, who do not all try again at once', async () => {
+  test('cas store: admits many members that join at once, with random backoff', async () => {
     const { at, beat } = many(50);
     expect(await beat(600)).toBe(50);
     expect(at.tries).toBeLessThan(700);
   });
 
-  test('is left alone if the key holds something else', async () => {
+  test('cas store: leaves a document of another application as it is', async () => {
     const { at, store } = alone();
     for (const text of ['{', '[]', '{"members":[]}', 'null']) {
       at.kept.set('p', { text, revision: '9' });
@@ -243,13 +243,13 @@ describe('a pool in a document', () => {
     }
   });
 
-  test('that was deleted begins anew, on the revision that is left', async () => {
+  test('cas store: starts again on the revision of a deleted document', async () => {
     const { at, store } = alone();
     at.kept.set('p', { revision: '9' });
     expect(await store.sync('p', REQUEST, OPTIONS)).toMatchObject({ active: 1 });
   });
 
-  test('begins quiet after the clock of the server was set back', async () => {
+  test('cas store: begins quiet after the server clock was set back', async () => {
     const { clock, at, store } = alone();
     let told = await store.sync('p', REQUEST, OPTIONS);
     let seq = 1;
@@ -264,7 +264,7 @@ describe('a pool in a document', () => {
     expect(later?.now).toBeCloseTo(clock.now() - 3_600_000, -1);
   });
 
-  test('gives up at the deadline if others are always faster', async () => {
+  test('cas store: fails at the deadline if every swap is lost', async () => {
     const clock = new VirtualClock(1_000_000);
     const { door } = server(clock, 1);
     let puts = 0;

@@ -1,25 +1,24 @@
 /**
- * A store where a pool is one document, which is only replaced if nobody else has replaced it meanwhile.
+ * Pool store on compare-and-swap: a pool is one document with a revision.
  *
- *     get ──▶ sync, here (`agreement.ts`) ──▶ put, if the revision is still the same ──▶ answer
- *      ▲                                          │ it is not
+ *     get ──▶ sync, local (`agreement.ts`) ──▶ put, if the revision is unchanged ──▶ response
+ *      ▲                                          │ it has changed
  *      └──────────────────────────────────────────┘
  *
- * So the rule runs in whichever process syncs, and time would be that process's: but nobody's clock counts
- * save the server's. It says what time it is as well as it can (`Ahead`), a process keeps two bounds of it on a
- * clock that never jumps, and errs where it does no harm:
+ * The agreement runs in the process that syncs, but only the server's clock counts. A process keeps two
+ * bounds of it (`ClockOffset`) on a monotonic clock, and errs on the safe side:
  *
- *     what is written         the latest it can be there: what was given up, was given up before that
- *     who is gone             who was silent for `stale`, and for as long as time is not exactly known
- *     what a member is told   both bounds: where one second may be over and the next may not have begun,
- *                             it uses nothing
+ *     written times        the upper bound: what was released, was released before that
+ *     dropped members      silent for `memberTimeout`, plus the uncertainty of the clock
+ *     responses            both bounds: where one second may be over and the next may not have begun,
+ *                          the member uses nothing
  *
- * Revisions are dear: members get into each other's way with them, and etcd writes each to disk. So a member is
- * written down as heard until a little later; before that, a sync that changes nothing is answered by what was read.
+ * Revisions are expensive: they make other members retry, and etcd writes each to disk. So a member's last
+ * sync is written a little ahead; until then a sync that changes nothing is answered from what was read.
  *
- * A put that nobody heard the outcome of is a sync whose answer was lost; one that is carried out late finds
- * another revision. A document that is not there is a store that has forgotten everything, and one from the
- * future is of a server whose clock was set back: both begin quiet.
+ * A put without a known outcome is a sync whose response was lost; one that executes late finds another
+ * revision. A missing document is a store that lost its state, and one from the future belongs to a server
+ * whose clock was set back: both begin with a quiet period.
  */
 
 import { type Clock, type Millis, schedule } from '../../core/clock.ts';
@@ -39,52 +38,50 @@ import {
 import type { PoolStore } from './store.ts';
 
 export interface VersionedDocument {
-  /** Undefined if somebody has deleted it, where that too is a revision. */
+  /** Undefined if it was deleted, where a deletion has a revision too. */
   readonly text?: string;
   readonly revision: string;
 }
 
-/** The revision of what is not there. */
+/** The revision of a missing document. */
 export const NO_REVISION = '0';
 
-/** A server that keeps texts, and has a clock. Whatever it does not answer in time is rejected. */
+/** A server with versioned documents and a clock. Calls that miss their deadline reject. */
 export interface CasServer {
   readonly name: string;
-  /** What is known of its clock. */
   readonly clockOffset: ClockOffset;
-  /** What was put last, if anything. */
   get(pool: string): Promise<VersionedDocument | undefined>;
-  /** False if it has another revision by now. */
+  /** False if the revision has changed. */
   put(pool: string, text: string, revision: string): Promise<boolean>;
-  /** Learns more of its clock: at once, or when that will tell most. */
+  /** Measures its clock, at once or when that narrows the bounds most. */
   measureClock(): Promise<void>;
   close(): Promise<void>;
 }
 
-/** Time is looked at again if it is not known better than this, */
+/** The clock is measured again above this uncertainty. */
 const TARGET_UNCERTAINTY_MS: Millis = 10;
-/** and nothing is done before it is known at least so well, */
+/** No sync happens above this uncertainty. */
 const MAX_UNSURE_MS: Millis = 200;
-/** which takes no longer than that: a clock may only tell whole seconds. */
-const MAX_LEARN_MS: Millis = 3000;
+/** Deadline for getting below it: a server may report whole seconds only. */
+const MAX_MEASURE_MS: Millis = 3000;
 
 /**
- * For this part of `stale` for each member, up to that part, it is not worth a revision that one of them was heard again. So
- * few who share a pool soon miss one of them, and many do not write more often than fewer.
+ * How long a sync without changes is not written, as a fraction of `memberTimeout`: per member, and at most.
+ * So a small pool notices a crash soon, and a large one does not write more often than a small one.
  */
 const UNWRITTEN_PER_MEMBER = 0.01;
 const MAX_UNWRITTEN = 0.5;
-/** If nobody wrote for this part of it, somebody does: by half of `stale` it would be taken for an outage. */
+/** After this fraction without any write, the next sync writes: at half of it the pool would assume an outage. */
 const MAX_ALL_UNWRITTEN = 0.2;
 
 /**
- * Who was not fast enough tries again after a while by chance, of up to so long; twice as long each time, as far as that.
- * If everybody tried again at once, one of fifty would get through each time, and the others would slow it down.
+ * A lost race is retried after a random delay, whose bound doubles up to the maximum. With immediate retries
+ * one of fifty members would succeed each time, slowed down by the other attempts.
  */
 const RETRY_BACKOFF_MS: Millis = 4;
-const MAX_AGAIN_MS: Millis = 128;
+const MAX_BACKOFF_MS: Millis = 128;
 
-/** A document that is so far in the future was written by another clock. */
+/** A document this far in the future was written by another clock. */
 const MAX_AHEAD_MS: Millis = 1000;
 
 export function casStore(
@@ -93,37 +90,38 @@ export function casStore(
   clock: Clock,
   random: Random,
 ): PoolStore {
-  let learning: Promise<void> | undefined;
+  let measuring: Promise<void> | undefined;
   const uncertaintyMs = (): Millis => {
     const { min, max } = server.clockOffset.boundsAt(clock.now());
     return max - min;
   };
-  const learn = (): Promise<void> => {
-    learning ??= server.measureClock().finally(() => {
-      learning = undefined;
+  const measure = (): Promise<void> => {
+    measuring ??= server.measureClock().finally(() => {
+      measuring = undefined;
     });
-    return learning;
+    return measuring;
   };
-  const knowTime = async (): Promise<void> => {
-    const giveUpAt = clock.now() + MAX_LEARN_MS;
+  const ensureTime = async (): Promise<void> => {
+    const deadlineAt = clock.now() + MAX_MEASURE_MS;
     while (!(uncertaintyMs() <= MAX_UNSURE_MS)) {
-      if (clock.now() > giveUpAt) throw new UnavailableError(server.name, 'its clock is not known');
-      await learn();
+      if (clock.now() > deadlineAt)
+        throw new UnavailableError(server.name, 'its clock is not known');
+      await measure();
     }
-    if (uncertaintyMs() > TARGET_UNCERTAINTY_MS) learn().catch(() => {}); // meanwhile; if it fails, so does the rest
+    if (uncertaintyMs() > TARGET_UNCERTAINTY_MS) measure().catch(() => {}); // in the background; if it fails, the sync does too
   };
 
-  /** Changes a pool: again if another was faster, until it is too late. */
+  /** Reads, changes and writes a pool; retries on a lost race until the deadline. */
   const change = async <T>(
     pool: string,
     act: (found: PoolState | undefined, now: Millis) => Mutation<T>,
   ): Promise<T> => {
-    await knowTime();
+    await ensureTime();
     return withDeadline(clock, deadlineMs, server.name, async (isOver) => {
       for (
-        let againMs = RETRY_BACKOFF_MS;
+        let backoffMs = RETRY_BACKOFF_MS;
         !isOver();
-        againMs = Math.min(2 * againMs, MAX_AGAIN_MS)
+        backoffMs = Math.min(2 * backoffMs, MAX_BACKOFF_MS)
       ) {
         const found = await server.get(pool);
         const now = clock.now() + server.clockOffset.boundsAt(clock.now()).max;
@@ -131,36 +129,36 @@ export function casStore(
         if (!state) return result;
         const text = JSON.stringify(state);
         if (await server.put(pool, text, found?.revision ?? NO_REVISION)) return result;
-        await sleepFor(clock, againMs * random());
+        await sleepFor(clock, backoffMs * random());
       }
-      throw new UnavailableError(server.name, 'others were faster');
+      throw new UnavailableError(server.name, 'every swap lost to another member');
     });
   };
 
   return {
     name: server.name,
     async sync(pool, request, options) {
-      const answer = await change(pool, (found, now) => {
-        const surely: AgreementOptions = {
+      const response = await change(pool, (found, now) => {
+        const safe: AgreementOptions = {
           ...options,
           memberTimeoutMs: options.memberTimeoutMs + uncertaintyMs(),
         };
         const isUsable = found && found.syncedAt <= now + MAX_AHEAD_MS;
-        const state = isUsable ? found : createPoolState(now, surely);
+        const state = isUsable ? found : createPoolState(now, safe);
         const before = agreementFingerprint(state);
         const writtenTo = findMember(state, request.id)?.heardAt ?? -Infinity;
         const isDue =
           now >= writtenTo || now - state.syncedAt >= MAX_ALL_UNWRITTEN * options.memberTimeoutMs;
-        const told = applySync(state, request, now, surely);
-        const isNews = isDue || agreementFingerprint(state) !== before;
-        if (!told || !isNews) return { result: told };
+        const result = applySync(state, request, now, safe);
+        const isChanged = isDue || agreementFingerprint(state) !== before;
+        if (!result || !isChanged) return { result };
         const part = Math.min(UNWRITTEN_PER_MEMBER * state.members.length, MAX_UNWRITTEN);
-        const own = findMember(state, request.id);
-        if (own) own.heardAt = now + part * options.memberTimeoutMs;
-        return { state, result: told };
+        const member = findMember(state, request.id);
+        if (member) member.heardAt = now + part * options.memberTimeoutMs;
+        return { state, result };
       });
       const now = clock.now() + server.clockOffset.boundsAt(clock.now()).min;
-      return answer && { ...answer, now, clockUncertaintyMs: uncertaintyMs() };
+      return response && { ...response, now, clockUncertaintyMs: uncertaintyMs() };
     },
     async leave(pool, id) {
       await change(pool, (found, now) => {
@@ -172,7 +170,7 @@ export function casStore(
     async saveCheckpoint(pool, text) {
       const name = checkpointNameOf(pool);
       const found = await server.get(name);
-      await server.put(name, text, found?.revision ?? NO_REVISION); // or another was faster
+      await server.put(name, text, found?.revision ?? NO_REVISION); // a lost race is fine: another member saved
     },
     async loadCheckpoint(pool) {
       return (await server.get(checkpointNameOf(pool)))?.text;
@@ -191,10 +189,10 @@ export function casStore(
   };
 }
 
-/** Where it is left what others want to know later: no pool is called so. */
+/** The document of the ramp checkpoint; no pool has such a name. */
 const checkpointNameOf = (pool: string): string => `${pool}\0note`;
 
-/** What becomes of a pool, if anything, and what is told then. */
+/** The new state of a pool, if it changes, and the result of the change. */
 interface Mutation<T> {
   readonly state?: PoolState;
   readonly result: T;
@@ -208,11 +206,11 @@ const sleepFor = (clock: Clock, ms: Millis): Promise<void> =>
 const findMember = ({ members }: PoolState, id: string): PoolState['members'][number] | undefined =>
   members.find((member) => member.id === id);
 
-/** All but when somebody was heard. */
+/** Everything except the times of syncs. */
 const agreementFingerprint = ({ members, syncedAt, ...rest }: PoolState): string =>
   JSON.stringify([rest, members.map(({ id, claim }) => [id, claim])]);
 
-/** Whatever the key holds that is not a pool is somebody else's, and stays. */
+/** A document that is not a pool belongs to another application and is left as it is. */
 function parsePoolState(text: string | undefined, pool: string): PoolState | undefined {
   if (text === undefined) return undefined;
   const state: unknown = tryParseJson(text);

@@ -6,7 +6,7 @@ import { pool } from './options.ts';
 const OPTIONS = { memberTimeoutMs: 2000, isStrict: false };
 const REQUEST = { id: 'a', seq: 1, using: { size: 0, rank: -1, round: 0 } };
 
-describe('a pool by DNS', () => {
+describe('dns pool', () => {
   function world(own: string[], addresses: string[] | Error) {
     const clock = new VirtualClock(5_000);
     const name = { addresses, lookUps: 0 };
@@ -19,17 +19,17 @@ describe('a pool by DNS', () => {
     return { clock, name, store, sync: () => store.sync('', REQUEST, OPTIONS) };
   }
 
-  test('is as large as the name has addresses, and one is who one is among them', async () => {
+  test('dns pool: size is the number of addresses, rank the index of the own address', async () => {
     const { sync } = world(['127.0.0.1', '10.0.0.7'], ['10.0.0.9', '10.0.0.7', '10.0.0.11']);
     expect(await sync()).toMatchObject({ claim: { size: 3, rank: 1 }, isAgreed: true });
   });
 
-  test('leaves who is not among them without a turn', async () => {
+  test('dns pool: without an own address there is no rank', async () => {
     const { sync } = world(['192.168.0.1'], ['10.0.0.9', '10.0.0.7']);
     expect(await sync()).toMatchObject({ claim: { size: 2, rank: -1 } });
   });
 
-  test('is looked up every five seconds, however often it is asked', async () => {
+  test('dns pool: looks up every five seconds, however often it syncs', async () => {
     const { sync, clock, name } = world(['10.0.0.7'], ['10.0.0.7']);
     await sync();
     name.addresses = ['10.0.0.7', '10.0.0.9'];
@@ -41,7 +41,7 @@ describe('a pool by DNS', () => {
     expect(name.lookUps).toBe(2);
   });
 
-  test('fails with the look-up, while a pool goes on with the last one', async () => {
+  test('dns pool: a failed look-up fails the sync, and the pool keeps the last size', async () => {
     const { store, clock, name } = world(['10.0.0.7'], ['10.0.0.7', '10.0.0.9']);
     const place = pool(store, { clock });
     await clock.advanceAsync(100);
@@ -59,7 +59,7 @@ describe('a pool by DNS', () => {
     await place.close();
   });
 
-  test('gives up a look-up that does not end, and begins no second one', async () => {
+  test('dns pool: a look-up that hangs times out, without a second one', async () => {
     const clock = new VirtualClock(5_000);
     let lookUps = 0;
     const lookup = (): Promise<string[]> => {
@@ -77,12 +77,12 @@ describe('a pool by DNS', () => {
     expect(lookUps).toBe(1);
   });
 
-  test('asks the system if nobody else is named', async () => {
+  test('dns pool: uses the system resolver by default', async () => {
     const store = dnsPool('localhost');
     expect(await store.sync('', REQUEST, OPTIONS)).toMatchObject({ claim: { size: 1, rank: 0 } });
   });
 
-  test('says what makes no sense', () => {
+  test('dns pool: refuses invalid options', () => {
     expect(() => dnsPool('')).toThrow('`host`');
     expect(() => dnsPool('a', { every: 'often' })).toThrow('`every`');
   });

@@ -1,14 +1,14 @@
 /**
- * A pool without a store: as many as a DNS name has addresses, as a headless service of Kubernetes does.
+ * Pool size from DNS, without a store: as many members as a name has addresses (a headless Kubernetes service).
  *
  *     pool(dnsPool('pods.internal'))
  *
- * The name is looked up every five seconds. Whoever finds an address of its own among them, sorted, has that place
- * as its rank; else (behind a translated address) it has its even part only. A look-up that fails counts as a sync that
- * failed: what was found last is used for as long as the pool holds on to it (`hold`, `onUnavailable`).
+ * The name is looked up every five seconds. A process that finds one of its own addresses in the sorted list
+ * has that index as its rank; otherwise (behind NAT) it has its even part only. A failed look-up counts as a
+ * failed sync: the last size is used for `staleFor`, then `onUnavailable` decides.
  *
- * Nobody agrees: the members hear of a newcomer at different times, up to a look-up and the time DNS keeps an answer
- * apart, and until then their parts may add up to more than the limit.
+ * There is no agreement: members notice a new one at different times, up to one look-up and the DNS TTL
+ * apart. Until then their parts may add up to more than the limit (overshoot).
  */
 
 import { lookup } from 'node:dns/promises';
@@ -21,16 +21,15 @@ import { OptionReader } from '../../core/options.ts';
 import { staticStore } from './static-size.ts';
 import type { PoolStore } from './store.ts';
 
-/** How often a name is looked up, and which of its addresses count. */
 export interface DnsPoolOptions {
-  /** How long a look-up counts. Default 5 s. */
+  /** Time between look-ups. Default 5 s. */
   readonly every?: Duration;
-  /** How long one may take. Default 2 s. */
+  /** Deadline of a look-up. Default 2 s. */
   readonly deadline?: Duration;
-  /** Which addresses count: a pod may have one of each. Default 4. */
+  /** Which address family counts: a pod may have both. Default 4. */
   readonly family?: 4 | 6;
   readonly clock?: Clock;
-  /** In place of the system's: all addresses of a name, and all of this machine. */
+  /** Replaces the system's look-up and interface list. */
   readonly lookup?: AddressLookup;
   readonly localAddresses?: LocalAddresses;
 }
@@ -38,7 +37,7 @@ export interface DnsPoolOptions {
 type AddressLookup = (name: string, family: 4 | 6) => Promise<readonly string[]>;
 type LocalAddresses = () => readonly string[];
 
-/** @throws {ConfigError} if the options make no sense. */
+/** @throws {ConfigError} if an option is invalid. */
 export function dnsPool(host: string, options: DnsPoolOptions = {}): PoolStore {
   if (typeof host !== 'string' || host === '') throw new ConfigError('host', 'a name', host);
   const fields = OptionReader.collecting('', options);
@@ -46,9 +45,9 @@ export function dnsPool(host: string, options: DnsPoolOptions = {}): PoolStore {
   const deadlineMs = fields.duration('deadline', 2000);
   const family = fields.optional('family', isFamily, '4 or 6') ?? 4;
   const clock = fields.optional('clock', isClock, 'a clock') ?? systemClock;
-  const look =
+  const lookUp =
     fields.optional('lookup', isFunction<AddressLookup>, 'a function') ?? resolveAddresses;
-  const own =
+  const localAddresses =
     fields.optional('localAddresses', isFunction<LocalAddresses>, 'a function') ??
     interfaceAddresses;
   fields.finish();
@@ -63,7 +62,7 @@ export function dnsPool(host: string, options: DnsPoolOptions = {}): PoolStore {
     return found;
   });
 
-  /** One look-up at a time: the system's has no deadline. */
+  /** One look-up at a time: the system's cannot be cancelled. */
   function find(): Promise<void> {
     looking ??= findNow().finally(() => {
       looking = undefined;
@@ -72,10 +71,10 @@ export function dnsPool(host: string, options: DnsPoolOptions = {}): PoolStore {
   }
 
   async function findNow(): Promise<void> {
-    const addresses = [...new Set<string>(await look(host, family))].sort();
+    const addresses = [...new Set<string>(await lookUp(host, family))].sort();
     if (addresses.length === 0) throw new UnavailableError(host, 'it has no addresses');
-    const mine = new Set<string>(own());
-    const rank = addresses.findIndex((address) => mine.has(address));
+    const local = new Set<string>(localAddresses());
+    const rank = addresses.findIndex((address) => local.has(address));
     found = { size: addresses.length, rank, round: 0 };
     foundAt = clock.now();
   }

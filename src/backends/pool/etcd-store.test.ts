@@ -2,8 +2,8 @@ import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
+import { poolOutageTest } from '../../../test/support/pool-outage.ts';
 import { poolStoreContract } from '../../../test/support/pool-store-contract.ts';
-import { poolOutageTest } from '../../../test/support/pool-story.ts';
 import { etcdServer, freePort, type Service, startEtcd } from '../../../test/support/services.ts';
 import { systemClock } from '../../core/clock.ts';
 import { etcdStore } from './etcd-store.ts';
@@ -92,7 +92,7 @@ describe('a server that is not etcd', () => {
   });
 
   test.each([
-    [{}, /`endpoints` to be 1 to 20 addresses, got nothing/],
+    [{}, /`endpoints` to be 1 to 20 addresses, got undefined/],
     [{ endpoints: [] }, /`endpoints` to be 1 to 20 addresses/],
     [{ endpoints: ['etcd:2379'] }, /`endpoints\[0\]` to be an address .* got "etcd:2379"/],
     [{ endpoints: ['http://a'], auth: { name: 'root' } }, /`auth`/],

@@ -1,18 +1,17 @@
 /**
- * A pool in etcd.
+ * Pool store in etcd.
  *
  *     const pods = pool(etcdStore({ endpoints: ['http://etcd:2379'] }), { name: 'enrich' });
  *
- * Each pool is one key (`backends/pool/cas-store.ts`). etcd is spoken to as JSON over HTTP (`backends/etcd/transport.ts`), since all that is
- * needed is one `range` and one `txn`.
+ * Each pool is one key (`cas-store.ts`), read and written by one `range` and one `txn` as JSON over HTTP
+ * (`backends/etcd/transport.ts`).
  *
- * etcd keeps no time with a revision. But every answer over HTTP has a `Date`: the server's clock in whole
- * seconds. When it says another second than in the answer before, that second began between the two. So the
- * first sync looks until it sees one begin, for up to a second; from then on one look, aimed at the middle of when
- * the next one may begin, halves what is not known.
+ * etcd revisions carry no time, but every HTTP response has a `Date`: the server's clock in whole seconds.
+ * Where two responses differ, the second began between them. So the first sync polls until a second begins,
+ * for up to a second. After that one probe, aimed at the middle of the uncertainty, halves it (bisection):
  *
- *     unsure      ├───────────────┤           the next second begins somewhere here
- *     look                ▲                   it has begun: then here ├───────┤ is left, else the other half
+ *     uncertain   ├───────────────┤           the next second begins somewhere here
+ *     probe               ▲                   it has begun: ├───────┤ remains, else the other half
  */
 
 import { type Clock, isClock, type Millis, schedule, systemClock } from '../../core/clock.ts';
@@ -25,24 +24,23 @@ import { EtcdHttp, fromBase64, toBase64 } from '../etcd/transport.ts';
 import { type CasServer, casStore } from './cas-store.ts';
 import type { PoolStore } from './store.ts';
 
-/** Where etcd is, and how a pool is kept there. */
 export interface EtcdStoreOptions extends EtcdConnectionOptions {
-  /** What the keys of pools begin with. Default `/sluice/pools/`. */
+  /** Prefix of the keys of pools. Default `/sluice/pools/`. */
   readonly prefix?: string;
-  /** How long a sync may take. Default 500 ms. */
+  /** Deadline of a sync. Default 500 ms. */
   readonly deadline?: Duration;
   readonly clock?: Clock;
 }
 
-/** @throws {ConfigError} if the options make no sense. */
+/** @throws {ConfigError} if an option is invalid. */
 export function etcdStore(options: EtcdStoreOptions): PoolStore {
   const fields = OptionReader.collecting('', options);
   const deadlineMs = fields.duration('deadline', 500);
   const clock = fields.optional('clock', isClock, 'a clock') ?? systemClock;
-  const prefix = fields.optional('prefix', isString, 'a text') ?? '/sluice/pools/';
-  const place = readConnectionOptions(fields);
+  const prefix = fields.optional('prefix', isString, 'a string') ?? '/sluice/pools/';
+  const connection = readConnectionOptions(fields);
   fields.finish();
-  const http = new EtcdHttp({ ...place, deadlineMs, clock });
+  const http = new EtcdHttp({ ...connection, deadlineMs, clock });
   return casStore(etcdCasServer(http, prefix, clock), deadlineMs, clock, systemRandom);
 }
 
@@ -77,11 +75,11 @@ function etcdCasServer(http: EtcdHttp, prefix: string, clock: Clock): CasServer 
 
 const SECOND_MS: Millis = 1000;
 
-/** Who knows the time less well than this waits for the next second to begin, and looks so often. */
+/** Above this uncertainty the clock is polled at a fixed interval until a second begins. */
 const COARSE_UNCERTAINTY_MS: Millis = 100;
 const PROBE_INTERVAL_MS: Millis = 5;
 
-/** When a look tells most. */
+/** When a probe narrows the bounds most. */
 function nextProbeAt(clockOffset: ClockOffset, now: Millis): Millis {
   const { min, max } = clockOffset.boundsAt(now);
   if (!(max - min <= COARSE_UNCERTAINTY_MS)) return now + PROBE_INTERVAL_MS;

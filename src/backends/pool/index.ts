@@ -1,4 +1,4 @@
-/** Processes that split a limit and agree how many they are: `sluice/pool`. */
+/** The pool backend: processes divide a limit and agree on their number (`sluice/pool`). */
 
 export type { EtcdTls } from '../etcd/transport.ts';
 export type { AgreementOptions, Claim, SyncRequest, SyncResponse } from './agreement.ts';

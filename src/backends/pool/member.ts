@@ -1,13 +1,14 @@
 /**
- * One member of a pool: what it may use at this instant, from what the store has told it.
+ * One member of a pool (sans-I/O): which claim it may use at this instant.
  *
- * It meets no store and no timer: requests come out, answers go in, and whoever carries them may lose, delay
- * or reorder them. Only the answer to the last request counts. What is less is used at once; what is more
- * from the second on that the store has named, and is claimed from the moment it is known.
+ * Requests come out and responses go in; the transport may lose, delay or reorder them. Only the response to
+ * the last request counts. A smaller claim is used at once. A larger claim is used from the second that the
+ * store names, and is reported from the moment it is known.
  *
- * Time is the store's as far as it is known: an answer was made between the request and its arrival, so the
- * store's clock is ahead of ours by something between two bounds, which the next answers narrow and which widen
- * while nothing is heard. Where one second may be over and the next may not have begun, nothing is used: some tenths of a millisecond.
+ * Time is the store's, as far as it is known. A response was made between its request and its arrival, so
+ * the store's clock is ahead of ours by an offset between two bounds. Responses narrow the bounds; silence
+ * widens them. Where one second may be over and the next may not have begun, nothing is used: some tenths
+ * of a millisecond.
  */
 
 import type { Millis } from '../../core/clock.ts';
@@ -18,28 +19,27 @@ const SECOND_MS: Millis = 1000;
 
 export interface MemberOptions {
   readonly id: string;
-  /** How long it goes on with what it was told last if the store does not answer. */
+  /** How long the last claim is used while the store does not respond. */
   readonly staleForMs: Millis;
 }
 
-/** What a member knows of its pool. */
 export interface MemberView {
   readonly id: string;
   readonly claim: Claim;
   readonly active: number;
   readonly isAgreed: boolean;
-  /** How long ago the store was heard; Infinity if never. */
+  /** Time since the last request that was answered; Infinity if none was. */
   readonly ageMs: Millis;
 }
 
 export class PoolMember {
   readonly #options: MemberOptions;
   #activeClaim: Claim = NO_CLAIM;
-  /** More than that, from a second on that is yet to come. */
+  /** A larger claim that takes effect in a later second. */
   #pendingClaim: { readonly claim: Claim; readonly effectiveAt: Millis } | undefined;
   #seq = 0;
   #requestSentAt: Millis = 0;
-  /** When the last request was sent that was answered. */
+  /** When the last answered request was sent. */
   #lastContactAt: Millis = -Infinity;
   #active = 0;
   #isAgreed = false;
@@ -49,7 +49,7 @@ export class PoolMember {
     this.#options = options;
   }
 
-  /** The next sync. Whatever was asked before is not waited for any more. */
+  /** The next sync. Responses to earlier requests are ignored from now on. */
   createRequest(now: Millis): SyncRequest {
     this.#advanceTo(now);
     this.#requestSentAt = now;
@@ -60,16 +60,19 @@ export class PoolMember {
     };
   }
 
-  /** The store's answer to a request; one to an older request changes nothing. */
-  applyResponse(seq: number, answer: SyncResponse, now: Millis): void {
+  /** Applies the response to a request; one to an older request changes nothing. */
+  applyResponse(seq: number, response: SyncResponse, now: Millis): void {
     if (seq !== this.#seq) return;
-    const told = { from: answer.now, to: answer.now + (answer.clockUncertaintyMs ?? 0) };
-    this.#clockOffset.observe(told, this.#requestSentAt, now);
+    const serverTime = {
+      from: response.now,
+      to: response.now + (response.clockUncertaintyMs ?? 0),
+    };
+    this.#clockOffset.observe(serverTime, this.#requestSentAt, now);
     this.#lastContactAt = this.#requestSentAt;
-    this.#active = answer.active;
-    this.#isAgreed = answer.isAgreed;
+    this.#active = response.active;
+    this.#isAgreed = response.isAgreed;
     this.#advanceTo(now);
-    const { claim, effectiveAt } = answer;
+    const { claim, effectiveAt } = response;
     if (isLargerClaim(claim, this.#activeClaim)) this.#pendingClaim = { claim, effectiveAt };
     else {
       this.#activeClaim = claim;
@@ -78,29 +81,27 @@ export class PoolMember {
     this.#advanceTo(now);
   }
 
-  /** What it may use now. */
   claim(now: Millis): Claim {
     this.#advanceTo(now);
     return this.#activeClaim;
   }
 
-  /** Until when that is so, if nothing is heard. */
+  /** Until when the claim holds without another response. */
   claimValidUntil(now: Millis): Millis {
-    const heldTo = this.#lastContactAt + this.#options.staleForMs;
+    const staleAt = this.#lastContactAt + this.#options.staleForMs;
     const nextAt = this.#pendingClaim
       ? this.#clockOffset.localTimesOf(this.#pendingClaim.effectiveAt).surely
       : Infinity;
-    return Math.min(nextAt, heldTo > now ? heldTo : Infinity);
+    return Math.min(nextAt, staleAt > now ? staleAt : Infinity);
   }
 
-  /** Whether the store was heard lately enough to go by what it said. */
   hasRecentResponse(now: Millis): boolean {
     return now - this.#lastContactAt < this.#options.staleForMs;
   }
 
-  /** Uses nothing any more, until it is told anew. */
+  /** Gives up its claim until the next response. */
   reset(): void {
-    this.#seq++; // an answer that is still on its way comes too late
+    this.#seq++; // invalidates a response in flight
     this.#lastContactAt = -Infinity;
     this.#activeClaim = NO_CLAIM;
     this.#pendingClaim = undefined;
@@ -108,14 +109,14 @@ export class PoolMember {
   }
 
   /**
-   * How far the store's clock was surely ahead of ours when it was heard last; 0 if it never was. Rules count by
-   * this: it stays as it is between two answers, so that time goes by for them at its usual pace.
+   * Lower bound of the store's clock offset at the last response; 0 before the first. Policies count by it:
+   * it is constant between two responses, so that time passes for them at its usual rate.
    */
   get clockOffsetMs(): Millis {
     return Number.isFinite(this.#clockOffset.lastMin) ? this.#clockOffset.lastMin : 0;
   }
 
-  /** The next end of a second on the store's clock: from when on it may be over, and when it surely is. */
+  /** The next end of a second on the store's clock: from when it may be over, and from when it surely is. */
   nextSecondBoundary(now: Millis): readonly [from: Millis, to: Millis] {
     const { min } = this.#clockOffset.boundsAt(now);
     const endAt = (Math.floor((now + min) / SECOND_MS) + 1) * SECOND_MS;
@@ -123,7 +124,7 @@ export class PoolMember {
     return [maybe, surely];
   }
 
-  /** Which second it is on the store's clock; undefined if it may be one or the other. */
+  /** The current second on the store's clock; undefined if it may be one of two. */
   storeSecond(now: Millis): number | undefined {
     const { min, max } = this.#clockOffset.boundsAt(now);
     const second = Math.floor((now + min) / SECOND_MS);
@@ -140,7 +141,7 @@ export class PoolMember {
     };
   }
 
-  /** Brings it to an instant: what was to come has come, or what was held has been held for too long. */
+  /** Activates a pending claim that is due, and drops a claim that is stale. */
   #advanceTo(now: Millis): void {
     if (
       this.#pendingClaim &&
@@ -156,7 +157,6 @@ export class PoolMember {
   }
 }
 
-/** Whether one claim is more than another. */
 function isLargerClaim(one: Claim, other: Claim): boolean {
   if (one.size === 0) return false;
   if (other.size === 0 || one.size < other.size) return true;

@@ -54,7 +54,7 @@ const limitIn = (pool: Pool, clock: VirtualClock) =>
 const warnings = vi.spyOn(process, 'emitWarning').mockImplementation(() => {});
 afterEach(() => warnings.mockClear());
 
-test('one that is paused and resumed has one heartbeat still, and its part', async () => {
+test('pool membership: after pause and resume there is one sync loop, and a part', async () => {
   const { clock, seen, join } = world(30);
   const pool = join();
   for (let n = 0; n < 10; n++) {
@@ -71,7 +71,7 @@ test('one that is paused and resumed has one heartbeat still, and its part', asy
   expect(seen.syncs).toBeLessThanOrEqual(10);
 });
 
-test('one that leaves during a sync is gone', async () => {
+test('pool membership: leaving during a sync removes the member', async () => {
   const { clock, join, members } = world(30);
   const pool = join();
   await clock.advanceAsync(10);
@@ -81,7 +81,7 @@ test('one that leaves during a sync is gone', async () => {
   expect(await members()).toEqual([]);
 });
 
-test('what one says comes in order: who resumes is not taken out by its own leave', async () => {
+test('pool membership: store calls are in order: a resumed member is not removed by its own leave', async () => {
   const { clock, store, seen, join, members } = world();
   const leaving: (() => void)[] = [];
   const slow: PoolStore = {
@@ -104,7 +104,7 @@ test('what one says comes in order: who resumes is not taken out by its own leav
   expect(pool.view()).toMatchObject({ size: 1, isAgreed: true });
 });
 
-test('a store that answers nothing, not even that it does not, stops neither heartbeat nor leaving', async () => {
+test('pool membership: a store that never responds blocks neither syncs nor close', async () => {
   const { clock, store, join } = world();
   const pool = join({}, { ...store, sync: () => new Promise(() => {}) });
   await clock.advanceAsync(12_000);
@@ -114,7 +114,7 @@ test('a store that answers nothing, not even that it does not, stops neither hea
   await closed;
 });
 
-test('two of the same id: the second is told, not ignored', async () => {
+test('pool membership: a second member with the same id gets an error', async () => {
   const { clock, join } = world();
   const first = join();
   await clock.advanceAsync(AGREED_MS);
@@ -122,15 +122,18 @@ test('two of the same id: the second is told, not ignored', async () => {
   const types: string[] = [];
   second.on(({ type }) => types.push(type));
   await clock.advanceAsync(2000);
-  expect(second.view()).toMatchObject({ size: 0, reason: expect.stringMatching(/called a\b/) });
+  expect(second.view()).toMatchObject({
+    size: 0,
+    reason: expect.stringMatching(/uses the id a\b/),
+  });
   await expect(second.opened).rejects.toThrow(
-    'the pool p is out of reach: another member is called a, or was a moment ago',
+    'the pool p is out of reach: another member uses the id a, or did a moment ago',
   );
   expect(types).toEqual(['unavailable']);
   expect(first.view()).toMatchObject({ size: 1, failures: 0 });
 });
 
-test('whoever waits for it is told why it is not there, in one sentence', async () => {
+test('pool membership: opened rejects with the reason', async () => {
   const { clock, seen, join } = world();
   seen.isDown = true;
   const pool = join();
@@ -141,7 +144,7 @@ test('whoever waits for it is told why it is not there, in one sentence', async 
   await expect(other.opened).rejects.toThrow(/^the pool p is out of reach: it was closed$/);
 });
 
-test('a listener that fails stops no heartbeat, and others hear all the same', async () => {
+test('pool membership: a failing listener stops neither syncs nor other listeners', async () => {
   const { clock, join } = world();
   const pool = join();
   const heard: string[] = [];
@@ -158,7 +161,7 @@ test('a listener that fails stops no heartbeat, and others hear all the same', a
   await pool.close();
 });
 
-test('if nobody listens, the process is warned of a store that is out of reach for too long', async () => {
+test('pool membership: without listeners, a process warning reports an unavailable store', async () => {
   const { clock, seen, join } = world();
   const pool = join({ name: 'unheard' });
   await clock.advanceAsync(AGREED_MS);
@@ -167,18 +170,18 @@ test('if nobody listens, the process is warned of a store that is out of reach f
   expect(warnings).not.toHaveBeenCalled(); // it holds on
   await clock.advanceAsync(4000);
   expect(warnings.mock.calls.map(([message]) => message)).toEqual([
-    'the pool unheard is out of reach: nobody is there; until it is back, onUnavailable answers: deny',
+    'the pool unheard is unavailable: nobody is there; until it is available, onUnavailable decides: deny',
   ]);
   await pool.close();
 });
 
-test('a pool does not close the store: others may meet in it', async () => {
+test('pool membership: close leaves the store open', async () => {
   const { seen, join } = world();
   await join().close();
   expect(seen.closed).toBe(0);
 });
 
-test('`allow` is for a store out of reach: not for who has just come, pauses or has left', async () => {
+test('pool membership: allow applies to an unavailable store only, not before joining, paused or closed', async () => {
   const { clock, seen, join } = world(30);
   const pool = join({ onUnavailable: 'allow' });
   const own = limitIn(pool, clock);
@@ -196,7 +199,7 @@ test('`allow` is for a store out of reach: not for who has just come, pauses or 
   expect(own.takeUpTo('', 7)).toBe(0);
 });
 
-test('the process stays until whoever waits for the store is told, and no longer', async () => {
+test('pool membership: keeps the process alive until opened has settled', async () => {
   const { clock, seen, store } = world(30);
   const kept: boolean[] = [];
   const watched = {

@@ -1,13 +1,13 @@
 /**
- * A process's place in a pool: syncs in the background, and knows at any instant what part of its limits it
- * may spend.
+ * Membership of a process in a pool: syncs in the background, and knows at any instant which part of its
+ * limits it may spend.
  *
- *     every 100 ms   request ──▶ store ──▶ answer ──▶ claim: size and rank
- *                                                       │
- *     every ask      ─────────────────────────────── divide(limit), here and at once
+ *     every 100 ms   request ──▶ store ──▶ response ──▶ claim: size and rank
+ *                                                         │
+ *     every check    ───────────────────── policy.divided(claim), local and synchronous
  *
- * The store is never asked for a decision. While it cannot be reached the last claim is used for a stated
- * time; what happens then, the user has said.
+ * The store decides no calls. While it is unavailable the last claim is used for `staleFor`; then
+ * `onUnavailable` decides.
  */
 
 import { type Clock, type Millis, schedule } from '../../core/clock.ts';
@@ -20,13 +20,13 @@ import { PoolMember } from './member.ts';
 import { type CheckpointedLimit, RampCheckpoint } from './ramp-checkpoint.ts';
 import type { PoolStore } from './store.ts';
 
-/** What a member does when the store was out of reach for too long. */
+/** What a member does once the store was unavailable for longer than `staleFor`. */
 export type PoolFallback = 'deny' | 'allow' | 'keep';
 
 export interface ResolvedPoolOptions {
-  /** Processes with the same name share their limits. */
+  /** Processes with the same name divide their limits. */
   readonly name: string;
-  /** This process, and no other. */
+  /** Unique for each process. */
   readonly id: string;
   readonly syncMs: Millis;
   readonly memberTimeoutMs: Millis;
@@ -34,31 +34,31 @@ export interface ResolvedPoolOptions {
   readonly onUnavailable: PoolFallback;
 }
 
-/** What is known of a pool, for people. */
+/** The status of a pool as this member knows it. */
 export interface PoolView {
-  /** The pool's. */
+  /** Name of the pool. */
   readonly name: string;
-  /** Where its members meet. */
+  /** Name of the store. */
   readonly store: string;
-  /** What this member is called. */
+  /** Id of this member. */
   readonly id: string;
-  /** How many share the limits as far as this one knows; 0: it has no part. */
+  /** How many members divide the limits, as far as this one knows; 0: it has no part. */
   readonly size: number;
-  /** Which of them it is, 0 first; -1 while they differ. */
+  /** Rank of this member, 0 first; -1 until all agree. */
   readonly rank: number;
-  /** Members the store has heard lately. */
+  /** Members that synced recently. */
   readonly active: number;
-  /** Whether all of them go by the same size. */
+  /** True if all of them use the same size. */
   readonly isAgreed: boolean;
-  /** False once the store was out of reach for longer than the last claim may be used. */
+  /** False once the store was unavailable for longer than the last claim may be used. */
   readonly isAvailable: boolean;
-  /** How long ago the store was heard; Infinity if never. */
+  /** Time since the store's last response; Infinity if none. */
   readonly ageMs: Millis;
-  /** Syncs that the store has answered. */
+  /** Syncs sent. */
   readonly syncs: number;
-  /** And those it has not. */
+  /** Syncs that failed. */
   readonly failures: number;
-  /** By limit, how much of this member's part was used in the last ten seconds: from 0 to 1. */
+  /** By limit, the used fraction of this member's part in the last ten seconds: 0 to 1. */
   readonly saturation: Readonly<Record<string, number>>;
   /** Why the last sync failed, if it did. */
   readonly reason?: string;
@@ -67,31 +67,30 @@ export interface PoolView {
 /** A limit that is divided. */
 export interface PooledLimit {
   readonly name: string;
-  /** Present if what it has reached is kept for those who come later. */
+  /** Present if its ramp levels are saved in the store. */
   readonly checkpointed?: CheckpointedLimit;
-  /** Something was heard: it may have another part now. */
+  /** Called after every sync: the part may have changed. */
   onClaimChanged(): void;
-  /** How much of it was used lately. */
+  /** The used fraction of its part. */
   saturation(now: Millis): number;
 }
 
-/** What a pool tells of itself, and how it stands then. */
+/** A change of the pool, with its status. */
 export interface PoolEvent {
   readonly type: 'unavailable' | 'available' | 'size';
   readonly view: PoolView;
 }
 
-/** Hears of what should not be silent. */
 export type PoolListener = (event: PoolEvent) => void;
 
-/** While members differ, they sync sooner: each step of an agreement takes one. With more than 25, after a ms for each. */
+/** Sync interval while members disagree: each step of the agreement takes one sync. Above 25 members, 1 ms per member. */
 const AGREEMENT_SYNC_MS: Millis = 25;
 
-/** By this part a sync comes sooner or later than it should, so that a thousand members do not beat in step. */
+/** Jitter of the sync interval, so that a thousand members do not sync in step. */
 const JITTER = 0.1;
 
-/** Stores have deadlines of their own. One that forgets about it stops neither the heartbeat nor who leaves. */
-const MAX_ANSWER_MS: Millis = 5000;
+/** Deadline for stores that miss their own: neither syncs nor `close` may hang. */
+const MAX_RESPONSE_MS: Millis = 5000;
 
 export class Pool {
   readonly onUnavailable: PoolFallback;
@@ -106,15 +105,15 @@ export class Pool {
   #isOpen = false;
   #isPaused = false;
   #cancel = (): void => {};
-  /** What is said to the store, one after the other: a leave that overtakes a sync would leave a ghost behind. */
+  /** Calls to the store run one after the other: a sync after a leave would register the member again. */
   #storeCallChain: Promise<void> = Promise.resolve();
   #syncs = 0;
   #failures = 0;
   #reason: string | undefined;
   #isOpenedSettled = false;
-  #lastReported = { size: 0, isInReach: true };
+  #lastReported = { size: 0, isAvailable: true };
   #openedDeferred: { done(): void; failed(error: Error): void } | undefined;
-  /** Resolves with the first answer of the store; rejects if there is none for `stale`. */
+  /** Resolves with the store's first response; rejects if there is none within `memberTimeout`. */
   readonly opened = new Promise<void>((done, failed) => {
     this.#openedDeferred = { done, failed };
   });
@@ -128,7 +127,7 @@ export class Pool {
     const staleForMs = options.onUnavailable === 'keep' ? Infinity : options.staleForMs;
     this.#member = new PoolMember({ id: options.id, staleForMs });
     this.#rampCheckpoint = new RampCheckpoint(store, options.name);
-    this.opened.catch(() => {}); // who does not ask is told by `on`, or warned
+    this.opened.catch(() => {}); // without a handler, `on` or a process warning reports it
   }
 
   open(): void {
@@ -137,27 +136,26 @@ export class Pool {
     this.#enqueueSync();
   }
 
-  /** What may be used now. */
   claim(now: Millis): Claim {
     return this.#member.claim(now);
   }
 
-  /** Until when that is so, if nothing is heard. */
+  /** Until when the claim holds without another response. */
   claimValidUntil(now: Millis): Millis {
     return this.#member.claimValidUntil(now);
   }
 
-  /** The next end of a second on the store's clock: from when on it may be over, and when it surely is. */
+  /** The next end of a second on the store's clock: from when it may be over, and from when it surely is. */
   nextSecondBoundary(now: Millis): readonly [from: Millis, to: Millis] {
     return this.#member.nextSecondBoundary(now);
   }
 
-  /** How far the store's clock was surely ahead of ours when it was heard last. */
+  /** Lower bound of the store's clock offset at its last response. */
   get clockOffsetMs(): Millis {
     return this.#member.clockOffsetMs;
   }
 
-  /** Whether anything goes: the store is out of reach for too long, and that is what the user wants then. */
+  /** True if the store was unavailable for too long and `onUnavailable` is `allow`. */
   isUnlimited(now: Millis): boolean {
     return this.onUnavailable === 'allow' && this.#isFailing && !this.#isAvailable(now);
   }
@@ -170,14 +168,14 @@ export class Pool {
     return this.#reason !== undefined;
   }
 
-  /** Divides a limit, until what comes back is called. */
+  /** Divides a limit until the returned function is called. */
   add(limit: PooledLimit): () => void {
     const { checkpointed } = limit;
-    const forget = checkpointed ? this.#rampCheckpoint.add(checkpointed) : () => {};
+    const removeCheckpoint = checkpointed ? this.#rampCheckpoint.add(checkpointed) : () => {};
     this.#limits.add(limit);
     return () => {
       this.#limits.delete(limit);
-      forget();
+      removeCheckpoint();
     };
   }
 
@@ -209,16 +207,16 @@ export class Pool {
     };
   }
 
-  /** Spends nothing for a while, and leaves its part to the others. */
+  /** Stops spending until `resume`, and releases its part. */
   async pause(): Promise<void> {
     if (this.#isPaused) return this.#storeCallChain;
     this.#isPaused = true;
     this.#cancel();
-    const noted = this.#rampCheckpoint.save(this.#storeNow());
+    const saved = this.#rampCheckpoint.save(this.#storeNow());
     this.#member.reset();
     this.#notifyChanges();
     await this.#enqueueStoreCall(() => this.#leave());
-    await noted.catch(() => {}); // what was noted before counts
+    await saved.catch(() => {}); // the previous checkpoint counts
   }
 
   resume(): void {
@@ -227,7 +225,7 @@ export class Pool {
     this.#enqueueSync();
   }
 
-  /** Leaves: the others have its part within a second. The store stays open, as others may use it. */
+  /** Leaves: other members have its part within a second. The store stays open, as other pools may use it. */
   async close(): Promise<void> {
     this.#isOpen = false;
     await this.pause();
@@ -247,7 +245,6 @@ export class Pool {
     void this.#enqueueStoreCall(() => this.#sync());
   }
 
-  /** As far as it is known. */
   #storeNow(): Millis {
     return this.#clock.now() + this.clockOffsetMs;
   }
@@ -256,15 +253,21 @@ export class Pool {
     const { name, id } = this.#options;
     try {
       await this.#callStore(() => this.#store.leave(name, id), true);
-    } catch {} // it is soon missed
+    } catch {} // the store drops it after `memberTimeout`
   }
 
-  #callStore<T>(ask: () => Promise<T>, keepAlive: boolean): Promise<T> {
-    return withDeadline(this.#clock, MAX_ANSWER_MS, this.#store.name, async () => ask(), keepAlive);
+  #callStore<T>(call: () => Promise<T>, keepAlive: boolean): Promise<T> {
+    return withDeadline(
+      this.#clock,
+      MAX_RESPONSE_MS,
+      this.#store.name,
+      async () => call(),
+      keepAlive,
+    );
   }
 
   async #sync(): Promise<void> {
-    this.#cancel(); // who was paused and resumed has one heartbeat still
+    this.#cancel(); // after pause and resume one sync may still be scheduled
     if (!this.#isOpen || this.#isPaused) return;
     const sentAt = this.#clock.now();
     this.#syncs++;
@@ -287,41 +290,41 @@ export class Pool {
     const waitMs = isAgreed || this.#isFailing ? syncMs : soonMs;
     const jitter = 1 + JITTER * (2 * this.#random() - 1);
     const at = Math.max(sentAt + waitMs * jitter, this.#clock.now() + 1);
-    // Whoever waits for `opened` is told, even if the process has nothing else to do.
+    // Keeps the process alive until `opened` has settled.
     this.#cancel = schedule(this.#clock, at, () => this.#enqueueSync(), !this.#isOpenedSettled);
   }
 
   async #syncWithStore(): Promise<void> {
     const keepAlive = !this.#isOpenedSettled;
     if (!this.#rampCheckpoint.hasLoaded)
-      await this.#callStore(() => this.#rampCheckpoint.load(), keepAlive); // before there is anything to spend
+      await this.#callStore(() => this.#rampCheckpoint.load(), keepAlive); // before the first claim
     const request = this.#member.createRequest(this.#clock.now());
     const { name, id, memberTimeoutMs, staleForMs } = this.#options;
     const agreement: AgreementOptions = {
       memberTimeoutMs,
       isStrict: staleForMs <= memberTimeoutMs,
     };
-    const answer = await this.#callStore(
+    const response = await this.#callStore(
       () => this.#store.sync(name, request, agreement),
       keepAlive,
     );
-    // Each of ours comes after the one before it, so a later one is not ours.
-    if (!answer) throw new Error(`another member is called ${id}, or was a moment ago`);
+    // This member's syncs are in sequence, so a later one belongs to another process.
+    if (!response) throw new Error(`another member uses the id ${id}, or did a moment ago`);
     if (this.#isPaused) return;
-    this.#applyResponse(request.seq, answer);
-    this.#rampCheckpoint.saveIfDue(this.#storeNow()).catch(() => {}); // the next time, then
+    this.#applyResponse(request.seq, response);
+    this.#rampCheckpoint.saveIfDue(this.#storeNow()).catch(() => {}); // retried with the next sync
   }
 
-  #applyResponse(seq: number, answer: SyncResponse): void {
+  #applyResponse(seq: number, response: SyncResponse): void {
     this.#reason = undefined;
-    this.#member.applyResponse(seq, answer, this.#clock.now());
+    this.#member.applyResponse(seq, response, this.#clock.now());
     this.#isOpenedSettled = true;
     this.#openedDeferred?.done();
   }
 
   #firstSyncAt: Millis | undefined;
 
-  /** Nobody was there from the start: whoever waits for it is told. */
+  /** Rejects `opened` if the store has not responded since the start. */
   #failOpenedOnTimeout(sentAt: Millis): void {
     if (this.#isOpenedSettled) return;
     this.#firstSyncAt ??= sentAt;
@@ -334,21 +337,22 @@ export class Pool {
     for (const limit of this.#limits) limit.onClaimChanged();
     const view = this.view();
     const before = this.#lastReported;
-    this.#lastReported = { size: view.size, isInReach: !this.#isFailing };
-    const { isInReach } = this.#lastReported;
-    if (isInReach !== before.isInReach) this.#emit(isInReach ? 'available' : 'unavailable', view);
+    this.#lastReported = { size: view.size, isAvailable: !this.#isFailing };
+    const { isAvailable } = this.#lastReported;
+    if (isAvailable !== before.isAvailable)
+      this.#emit(isAvailable ? 'available' : 'unavailable', view);
     if (view.size !== before.size) this.#emit('size', view);
     if (this.#listeners.size === 0 && this.#isFailing && !view.isAvailable) {
-      const then = `until it is back, onUnavailable answers: ${this.onUnavailable}`;
+      const then = `until it is available, onUnavailable decides: ${this.onUnavailable}`;
       emitProcessWarning(
         'POOL',
-        `${this.#displayName} is out of reach: ${this.#reason}; ${then}`,
+        `${this.#displayName} is unavailable: ${this.#reason}; ${then}`,
         view.name,
       );
     }
   }
 
-  /** A listener's own mistake stops no heartbeat. */
+  /** An error of a listener does not stop the syncs. */
   #emit(type: PoolEvent['type'], view: PoolView): void {
     for (const listener of this.#listeners) {
       try {

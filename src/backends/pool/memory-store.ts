@@ -1,13 +1,12 @@
-/** A store in this process: for tests, and for limits that several parts of one process share. */
+/** Pool store in memory: for tests, and for workers within one process. */
 
 import { type Clock, type Millis, systemClock } from '../../core/clock.ts';
 import { applyLeave, applySync, createPoolState, type PoolState } from './agreement.ts';
 import type { PoolStore } from './store.ts';
 
-/** A store for members of one process: tests, and workers that are not processes. */
 export function memoryStore(clock: Clock = systemClock): PoolStore {
   const pools = new Map<string, PoolState>();
-  const notes = new Map<string, { readonly text: string; readonly keptTo: Millis }>();
+  const checkpoints = new Map<string, { readonly text: string; readonly keptTo: Millis }>();
   return {
     name: 'memory',
     async sync(name, request, options) {
@@ -21,11 +20,11 @@ export function memoryStore(clock: Clock = systemClock): PoolStore {
       if (pool) applyLeave(pool, id, clock.now());
     },
     async saveCheckpoint(name, text, keepMs) {
-      notes.set(name, { text, keptTo: clock.now() + keepMs });
+      checkpoints.set(name, { text, keptTo: clock.now() + keepMs });
     },
     async loadCheckpoint(name) {
-      const note = notes.get(name);
-      return note && clock.now() < note.keptTo ? note.text : undefined;
+      const checkpoint = checkpoints.get(name);
+      return checkpoint && clock.now() < checkpoint.keptTo ? checkpoint.text : undefined;
     },
     async members(name) {
       const now = clock.now();

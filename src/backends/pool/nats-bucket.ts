@@ -1,4 +1,4 @@
-/** What a bucket of NATS may be called, also for those who have not loaded its package. */
+/** Valid names of a NATS key-value bucket; apart from nats-store.ts, which needs the NATS package. */
 
 export const BUCKET_NAME_EXPECTED = 'letters, digits, - and _';
 

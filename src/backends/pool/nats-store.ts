@@ -1,12 +1,12 @@
 /**
- * A pool in a key-value bucket of NATS JetStream, on a connection of the user's own.
+ * Pool store in a key-value bucket of NATS JetStream, on the user's connection.
  *
  *     const pods = pool(natsStore(await connect({ servers })), { name: 'enrich' });
  *
- * Each pool is one key (`backends/pool/cas-store.ts`). The server keeps with every revision when it was put, by its own
- * clock: so putting something and getting it back tells what time it is there, to within that round trip.
+ * Each pool is one key (`cas-store.ts`). The server stamps every revision with its own clock, so a put
+ * followed by a get measures that clock to within the round trip.
  *
- * The bucket is made if it is not there, now or after the server came back without it.
+ * The bucket is created if it is missing, also after the server lost it.
  */
 
 import { type KV, Kvm } from '@nats-io/kv';
@@ -22,22 +22,21 @@ import { type CasServer, casStore } from './cas-store.ts';
 import { BUCKET_NAME_EXPECTED, isBucketName } from './nats-bucket.ts';
 import type { PoolStore } from './store.ts';
 
-/** How a pool is kept in JetStream. */
 export interface NatsStoreOptions {
   /** Default `sluice-pools`. */
   readonly bucket?: string;
-  /** How long a sync may take. Default 500 ms. */
+  /** Deadline of a sync. Default 500 ms. */
   readonly deadline?: Duration;
   readonly clock?: Clock;
 }
 
-/** What JetStream says if a key has another revision by now. */
+/** JetStream's error code for a changed revision. */
 const WRONG_REVISION_CODE = 10_071;
 
-/** Whoever wants to know the time puts this key; what is in it does not matter. */
+/** The key that is put to measure the clock; its value is empty. */
 const TIME_KEY = 'time';
 
-/** @throws {ConfigError} if the connection or the options make no sense. */
+/** @throws {ConfigError} if the connection or an option is invalid. */
 export function natsStore(connection: NatsConnection, options: NatsStoreOptions = {}): PoolStore {
   if (typeof connection?.request !== 'function') {
     throw new ConfigError('connection', 'one of @nats-io/transport-node', connection);
@@ -65,10 +64,10 @@ function natsCasServer(
   const kvm = new Kvm(connection);
   let opening: Promise<KV> | undefined;
 
-  /** Does something with the bucket. After a failure it is opened anew: it may not be there any more. */
+  /** Runs an operation on the bucket. After a failure the bucket is opened again: it may have been deleted. */
   const using = async <T>(act: (kv: KV) => Promise<T>): Promise<T> => {
     if (connection.isClosed()) throw new UnavailableError('nats', 'the connection was closed');
-    opening ??= kvm.create(bucket, { description: 'pools of processes that share limits' });
+    opening ??= kvm.create(bucket, { description: 'pools of processes that divide limits' });
     const own = opening;
     try {
       return await withDeadline(clock, deadlineMs, 'nats', async () => act(await own));
@@ -102,8 +101,8 @@ function natsCasServer(
         const sentAt = clock.now();
         const revision = await kv.put(TIME_KEY, '');
         const entry = await kv.get(TIME_KEY);
-        if (!entry || entry.revision < revision) return; // a replica that has yet to hear of it
-        // Ours, or one that somebody else has put since; in whole milliseconds.
+        if (!entry || entry.revision < revision) return; // from a replica that lags behind
+        // This put, or a later one of another member; in whole milliseconds.
         const from = Math.floor(entry.created.getTime());
         clockOffset.observe({ from, to: from + 1 }, sentAt, clock.now());
       }),
@@ -111,6 +110,6 @@ function natsCasServer(
   };
 }
 
-/** A key knows few letters: names with others are written in base64. */
+/** Keys allow few characters: other names are written in base64url. */
 const bucketKeyOf = (pool: string): string =>
   /^[\w-]+$/.test(pool) ? `pool.${pool}` : `pool.=${Buffer.from(pool).toString('base64url')}`;

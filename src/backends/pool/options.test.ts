@@ -61,8 +61,8 @@ function world(limit: Limit, setting: PoolOptions = {}) {
 
 const RAMP: Limit = { ramp: { min: 100, max: 100, over: '1s' } };
 
-describe('a pool of pods', () => {
-  test('one alone has all of it, once the store has waited for others', async () => {
+describe('pool members', () => {
+  test('pool: a single member has the whole limit after the quiet period', async () => {
     const { add, pass, sums, pods } = world(RAMP);
     add();
     await pass(6000);
@@ -71,7 +71,7 @@ describe('a pool of pods', () => {
     expect(pods[0].place.view()).toMatchObject({ size: 1, rank: 0, active: 1, isAgreed: true });
   });
 
-  test('seven share it to the last token, and none is lost or doubled as they come and go', async () => {
+  test('pool: seven members use every token exactly once as they join and leave', async () => {
     const { add, pass, sums, pods } = world(RAMP);
     add();
     await pass(4000);
@@ -89,7 +89,7 @@ describe('a pool of pods', () => {
     expect(Math.max(...sums())).toBe(100);
   });
 
-  test('five tokens over eight pods serve somebody every second', async () => {
+  test('pool: five tokens over eight members serve some member every second', async () => {
     const { add, pass, sums, pods } = world({ ramp: { min: 5, max: 5, over: '1s' } });
     for (let n = 0; n < 8; n++) add();
     await pass(12_000);
@@ -97,7 +97,7 @@ describe('a pool of pods', () => {
     expect(pods.every(({ taken }) => [...taken.values()].some((own) => own > 0))).toBe(true);
   });
 
-  test('one that crashes is missed after two seconds, and the others have its part', async () => {
+  test('pool: a crashed member is dropped after two seconds and its part is used', async () => {
     const { add, pass, sums, pods, clock } = world(RAMP);
     for (let n = 0; n < 3; n++) add();
     await pass(5000);
@@ -113,7 +113,7 @@ describe('a pool of pods', () => {
   });
 });
 
-test('metrics say in how many parts a limit is divided, and that one has none', async () => {
+test('pool: metrics report the pool size, and 0 without a part', async () => {
   const clock = new VirtualClock(0);
   const pods = pool(fixedPool(3, 0, clock), { clock });
   const alone = limiter({ name: 'alone', limit: { bucket: { rate: 1 } }, clock });
@@ -128,7 +128,7 @@ test('metrics say in how many parts a limit is divided, and that one has none', 
   expect(shown()).toEqual(['sluice_pool_divisor{limit="api"} 0']);
 });
 
-test('what a crashed one leaves is used in the very second in which the others agree', async () => {
+test('pool: the part of a crashed member is used in the second of the new agreement', async () => {
   const { add, pass, pods, clock } = world(RAMP);
   for (let n = 0; n < 5; n++) add();
   await pass(6500);
@@ -140,7 +140,7 @@ test('what a crashed one leaves is used in the very second in which the others a
   expect([1, 2, 3].map((later) => sumOf(crashedIn + later))).toEqual([80, 100, 100]);
 });
 
-describe('a bucket in a pool', () => {
+describe('pool: bucket', () => {
   test.each([
     [{ rate: '30/s', burst: 60 }, 3, 0.93],
     [{ rate: '100/s', burst: 7 }, 7, 0.93],
@@ -165,7 +165,7 @@ describe('a bucket in a pool', () => {
     },
   );
 
-  test('nor does one that was away for a moment, whether or not somebody asked meanwhile', async () => {
+  test('pool: a member that lost its claim for a moment gets no fresh burst', async () => {
     const { add, pass, pods } = world({ bucket: { rate: '1/s', burst: 100 } });
     const [idle] = [add(), add()];
     await pass(5000);
@@ -180,7 +180,7 @@ describe('a bucket in a pool', () => {
     expect(idle.own.takeUpTo('', Infinity)).toBeLessThanOrEqual(3);
   });
 
-  test('a limit made in a pool fills up from then on, not from when it is first asked', async () => {
+  test('pool: a new limit refills from its creation, not from its first check', async () => {
     const clock = new VirtualClock(0);
     const pods = pool(fixedPool(2, 0, clock), { clock });
     await clock.advanceAsync(1000);
@@ -189,7 +189,7 @@ describe('a bucket in a pool', () => {
     expect(own.takeUpTo('', Infinity)).toBe(3); // of five a second
   });
 
-  test('one that comes to others brings no burst along', async () => {
+  test('pool: a joining member brings no burst', async () => {
     const { add, pass, pods } = world({ bucket: { rate: '10/s', burst: 100 } });
     add();
     await pass(16_000); // what it had saved up is spent
@@ -201,7 +201,7 @@ describe('a bucket in a pool', () => {
   });
 });
 
-test('one that comes back alone has not saved up what others have spent meanwhile', async () => {
+test('pool: a returning single member has not saved up tokens', async () => {
   const { add, pass, pods } = world({ bucket: { rate: '10/s', burst: 100 } });
   add();
   await pass(20_000); // spends its burst
@@ -215,7 +215,7 @@ test('one that comes back alone has not saved up what others have spent meanwhil
   expect(got).toBeGreaterThan(15);
 });
 
-test('members do not sync in step: each is a little early or late, by chance', async () => {
+test('pool: syncs have jitter', async () => {
   const clock = new VirtualClock(1_000_000);
   const store = memoryStore(clock);
   const syncedAt: number[] = [];
@@ -245,7 +245,7 @@ test('members do not sync in step: each is a little early or late, by chance', a
 });
 
 test.each([
-  ['no store', undefined, {}, '`store` to be one such as redisStore(client), got nothing'],
+  ['no store', undefined, {}, '`store` to be a pool store such as redisStore(client), got nothing'],
   ['a client of Redis, which has a `sync` too', { sync() {} }, {}, '`store`'],
   ['no options', memoryStore(), null, 'an object, got null'],
   ['a store twice', memoryStore(), { store: 1 }, '`store` to be one of clock'],

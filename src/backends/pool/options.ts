@@ -1,11 +1,11 @@
 /**
- * `share: pool(store)`: processes that split a limit and agree how many they are.
+ * `backend: pool(store)`: processes divide a limit and agree on their number.
  *
  *     const pods = pool(redisStore(client), { name: 'enrich' });
- *     const llm = limiter({ limit: { ramp: { min: 10, max: 110, over: '10m' } }, share: pods });
- *     llm.take('', 50);     // some of this process's part, at once
+ *     const llm = limiter({ limit: { ramp: { min: 10, max: 110, over: '10m' } }, backend: pods });
+ *     llm.takeUpTo('', 50);     // from this process's part, synchronously
  *
- * All limits made with it are divided alike. One heartbeat serves them all.
+ * All limits with this backend are divided alike, by one periodic sync.
  */
 
 import { hostname } from 'node:os';
@@ -19,72 +19,72 @@ import { PoolBackend } from './backend.ts';
 import { Pool, type PoolFallback, type PoolListener, type PoolView } from './membership.ts';
 import type { PoolMemberRecord, PoolStore } from './store.ts';
 
-/** How a member of a pool behaves. */
 export interface PoolOptions {
-  /** Processes with the same name in the same store share their limits. Default `sluice`. */
+  /** Processes with the same name in the same store divide their limits. Default `sluice`. */
   readonly name?: string;
-  /** What this process is called. Default: the host's name and a number by chance. */
+  /** Id of this process. Default: host name and a random number. */
   readonly id?: string;
-  /** How often it syncs. Default 100 ms. */
+  /** Time between syncs. Default 100 ms. */
   readonly sync?: Duration;
-  /** A member that was silent for so long is gone, and its part is free. Default 2 s. */
+  /** A member that has not synced for this long is dropped, and its part is free. Default 2 s. */
   readonly memberTimeout?: Duration;
-  /** How long the last agreed size is used while the store is out of reach. Default 10 s. */
+  /** How long the last agreed size is used while the store is unavailable. Default 10 s. */
   readonly staleFor?: Duration;
-  /** What happens then: `deny` (default), `allow` everything, `keep` the last agreed size. */
+  /** What happens then: `deny` (default, fail closed), `allow` (fail open), or `keep` the last agreed size. */
   readonly onUnavailable?: PoolFallback;
   readonly clock?: Clock;
   readonly random?: Random;
 }
 
-/** This process's place in a pool: the `share` of its limiters. */
+/** Membership of this process in a pool: the `backend` of its limiters. */
 export interface PoolMembership extends BackendFactory {
-  /** Resolves with the store's first answer; rejects if none comes for `memberTimeout`. It is tried on all the same. */
+  /** Resolves with the store's first response; rejects if none comes within `memberTimeout`. Syncs go on either way. */
   readonly opened: Promise<void>;
-  /** What this process knows of its pool. */
+  /** The pool's status as this process knows it. */
   view(): PoolView;
-  /** Everybody, as the store knows them. */
+  /** All members, as the store knows them. */
   members(): Promise<readonly PoolMemberRecord[]>;
-  /** Hears when the store is out of reach, when it is back, and when the size changes. */
+  /** Called when the store becomes unavailable or available, and when the size changes. */
   on(listener: PoolListener): () => void;
-  /** Spends nothing for a while, and leaves its part to the others. */
+  /** Stops spending until `resume`, and releases its part. */
   pause(): Promise<void>;
-  /** Comes back, as one that has just come. */
+  /** Joins again, as a new member. */
   resume(): void;
-  /** Leaves for good. The store stays open: it is its maker's. */
+  /** Leaves the pool. The store stays open: its creator closes it. */
   close(): Promise<void>;
 }
 
-/** Joins a pool. @throws {ConfigError} if the options make no sense. */
+/** Joins a pool. @throws {ConfigError} if an option is invalid. */
 export function pool(store: PoolStore, options: PoolOptions = {}): PoolMembership {
-  if (!isPoolStore(store)) throw new ConfigError('store', 'one such as redisStore(client)', store);
+  if (!isPoolStore(store))
+    throw new ConfigError('store', 'a pool store such as redisStore(client)', store);
   const fields = new OptionReader('', options);
   const clock = fields.optional('clock', isClock, 'a clock') ?? systemClock;
   const random = fields.optional('random', isRandom, 'a function') ?? systemRandom;
   const setting = readPoolOptions(fields, random);
   fields.finish();
-  const own = new Pool(store, setting, clock, random);
-  own.open();
+  const membership = new Pool(store, setting, clock, random);
+  membership.open();
   return {
     isRemote: false,
-    create: (policy, made) => new PoolBackend(policy, made, own),
-    opened: own.opened,
-    view: () => own.view(),
+    create: (policy, context) => new PoolBackend(policy, context, membership),
+    opened: membership.opened,
+    view: () => membership.view(),
     members: () => store.members(setting.name),
-    on: (listener) => own.on(listener),
-    pause: () => own.pause(),
-    resume: () => own.resume(),
-    close: () => own.close(),
+    on: (listener) => membership.on(listener),
+    pause: () => membership.pause(),
+    resume: () => membership.resume(),
+    close: () => membership.close(),
   };
 }
 
-/** How a member behaves, for the library and for a configuration alike. */
+/** Reads the options of a member, for the library and for configuration files. */
 export function readPoolOptions(fields: OptionReader, random: Random) {
   const memberTimeoutMs = fields.duration('memberTimeout', 2000);
   const syncMs = fields.duration('sync', Math.min(100, memberTimeoutMs / 4));
   if (syncMs > memberTimeoutMs / 4) fields.report('sync', 'at most a quarter of `memberTimeout`');
   const staleForMs = fields.duration('staleFor', Math.max(10_000, 2 * syncMs));
-  if (staleForMs < 2 * syncMs) fields.report('staleFor', 'at least twice `sync`'); // else it stops between two
+  if (staleForMs < 2 * syncMs) fields.report('staleFor', 'at least twice `sync`'); // or the claim would lapse between two syncs
   return {
     name: fields.optional('name', isPoolName, POOL_NAME_EXPECTED) ?? 'sluice',
     id:
@@ -98,11 +98,11 @@ export function readPoolOptions(fields: OptionReader, random: Random) {
 
 const randomHex = (random: Random): string => Math.floor(random() * 2 ** 48).toString(16);
 
-const POOL_NAME_EXPECTED = 'a text of 1 to 200 letters';
+const POOL_NAME_EXPECTED = 'a string of 1 to 200 characters';
 const isPoolName = (value: unknown): value is string =>
   typeof value === 'string' && value !== '' && value.length <= 200;
 
-/** All of it: a client of Redis may have a `sync` too, which is something else. */
+/** Tests all methods: a Redis client may have an unrelated `sync`. */
 const isPoolStore = (value: unknown): value is PoolStore =>
   ['sync', 'leave', 'members', 'close'].every(
     (name) => typeof (value as Record<string, unknown> | null | undefined)?.[name] === 'function',

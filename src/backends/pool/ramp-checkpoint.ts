@@ -1,33 +1,82 @@
-/** Keeps in a pool's store what its ramps have reached, and tells those of this process what others have left there. */
+/**
+ * Ramp checkpoints: the levels that ramps have reached, kept in the pool's store. A member that joins, or
+ * starts after all members have left, resumes from there instead of ramping up again.
+ *
+ *     onCall(key) ──▶ every few seconds, and on leaving ──▶ { limit: { key: [level, at] } } ──▶ store
+ *     first call of a key ◀── saved level, if not older than the limit's `resumeFor` ◀── store
+ *
+ * Several members write it: per key, the latest level counts. A lost write is repeated soon.
+ */
 
 import type { Millis } from '../../core/clock.ts';
-import {
-  mergeRampLevels,
-  parseRampLevels,
-  type RampLevel,
-  type RampProgress,
-  serializeRampLevels,
-} from './ramp-levels.ts';
+import { tryParseJson } from '../../core/json.ts';
 import type { PoolStore } from './store.ts';
 
-/** A limit that can go on from where others were. */
+/** The level of a key's ramp, and when it was reached, on the store's clock. */
+export type RampLevel = readonly [level: number, at: Millis];
+
+type RampLevels = ReadonlyMap<string, RampLevel>;
+type LevelsByLimit = ReadonlyMap<string, RampLevels>;
+
+/** A limit whose ramp levels are saved. */
 export interface CheckpointedLimit {
   readonly name: string;
   readonly rampProgress: RampProgress;
   readonly resumeForMs: Millis;
-  /** How high the ramp of a key is now. */
+  /** The current level of a key. */
   levelOf(key: string): number | undefined;
 }
 
-/** Noted so often while there are calls: by so much a ramp may be behind after a crash. */
+/** Time between two saves while there are calls: the most that a ramp may be behind after a crash. */
 const SAVE_INTERVAL_MS: Millis = 5000;
 
+/** The most keys saved, over all limits of a pool: those called last. */
+const MAX_KEYS = 1000;
+/** Keys with longer names are not saved. */
+const MAX_NAME = 256;
+
+/** The keys of one limit: those called since the last save, and saved levels yet to be resumed. */
+export class RampProgress {
+  readonly #resume: (key: string, level: RampLevel) => void;
+  #calledKeys = new Set<string>();
+  #lastKey: string | undefined;
+  #restorable = new Map<string, RampLevel>();
+
+  constructor(resume: (key: string, level: RampLevel) => void) {
+    this.#resume = resume;
+  }
+
+  /** Must run before a call of the key is decided. */
+  onCall(key: string): void {
+    if (key === this.#lastKey) return;
+    this.#lastKey = key;
+    if (this.#calledKeys.size < MAX_KEYS && key.length <= MAX_NAME) this.#calledKeys.add(key);
+    const level = this.#restorable.get(key);
+    if (!level) return;
+    this.#restorable.delete(key);
+    this.#resume(key, level);
+  }
+
+  setRestorable(levels: RampLevels): void {
+    this.#restorable = new Map(levels);
+  }
+
+  /** Keys called since the last drain. */
+  drainCalledKeys(): readonly string[] {
+    const called = [...this.#calledKeys];
+    this.#calledKeys = new Set();
+    this.#lastKey = undefined;
+    return called;
+  }
+}
+
+/** Loads and saves the ramp levels of one pool. */
 export class RampCheckpoint {
   readonly #store: PoolStore;
   readonly #pool: string;
   readonly #limits = new Set<CheckpointedLimit>();
   /** Undefined until the store has answered. */
-  #loadedLevels: ReadonlyMap<string, ReadonlyMap<string, RampLevel>> | undefined;
+  #loadedLevels: LevelsByLimit | undefined;
   #nextSaveAt: Millis = -Infinity;
 
   constructor(store: PoolStore, pool: string) {
@@ -45,13 +94,13 @@ export class RampCheckpoint {
     return this.#loadedLevels !== undefined;
   }
 
-  /** Asks what was left; rejects if the store cannot be reached. */
+  /** Rejects if the store is unavailable. */
   async load(): Promise<void> {
     this.#loadedLevels = parseRampLevels(await this.#store.loadCheckpoint(this.#pool));
     for (const limit of this.#limits) this.#restoreLimit(limit);
   }
 
-  /** Notes what was reached, if it is time to. */
+  /** @param now on the store's clock. */
   async saveIfDue(now: Millis): Promise<void> {
     if (now >= this.#nextSaveAt) await this.save(now);
   }
@@ -59,13 +108,13 @@ export class RampCheckpoint {
   /** @param now on the store's clock. */
   async save(now: Millis): Promise<void> {
     this.#nextSaveAt = now + SAVE_INTERVAL_MS;
-    const own = new Map(
+    const current = new Map(
       [...this.#limits].map((limit) => [limit.name, currentLevelsOf(limit, now)]),
     );
-    if (![...own.values()].some(({ size }) => size > 0)) return;
+    if (![...current.values()].some(({ size }) => size > 0)) return;
     const keepMs = Math.max(...[...this.#limits].map(({ resumeForMs }) => resumeForMs));
-    const noted = parseRampLevels(await this.#store.loadCheckpoint(this.#pool));
-    const text = serializeRampLevels(mergeRampLevels([own, noted], now - keepMs));
+    const saved = parseRampLevels(await this.#store.loadCheckpoint(this.#pool));
+    const text = serializeRampLevels(mergeRampLevels([current, saved], now - keepMs));
     await this.#store.saveCheckpoint(this.#pool, text, keepMs);
   }
 
@@ -81,8 +130,49 @@ function currentLevelsOf(
 ): Map<string, RampLevel> {
   const levels = new Map<string, RampLevel>();
   for (const key of rampProgress.drainCalledKeys()) {
-    const pool = levelOf(key);
-    if (pool !== undefined) levels.set(key, [pool, now]);
+    const level = levelOf(key);
+    if (level !== undefined) levels.set(key, [level, now]);
   }
   return levels;
 }
+
+/** The latest level of each key of each limit, without those older than `since`, at most `MAX_KEYS`. */
+function mergeRampLevels(all: readonly LevelsByLimit[], since: Millis): LevelsByLimit {
+  const flat = all
+    .flatMap((limits) => [...limits])
+    .flatMap(([limit, levels]) => [...levels].map(([key, level]) => ({ limit, key, level })))
+    .filter(({ level: [, at] }) => at >= since)
+    .sort((one, other) => other.level[1] - one.level[1]);
+  const merged = new Map<string, Map<string, RampLevel>>();
+  let count = 0;
+  for (const { limit, key, level } of flat) {
+    const levels = merged.get(limit) ?? new Map<string, RampLevel>();
+    if (count === MAX_KEYS) break;
+    if (levels.has(key)) continue;
+    merged.set(limit, levels.set(key, level));
+    count++;
+  }
+  return merged;
+}
+
+const serializeRampLevels = (limits: LevelsByLimit): string =>
+  JSON.stringify([...limits].map(([limit, levels]) => [limit, [...levels]]));
+
+/** Text that cannot be parsed counts as empty. */
+function parseRampLevels(text: string | undefined): LevelsByLimit {
+  const limits = new Map<string, RampLevels>();
+  for (const [limit, levels] of namedPairsOf(tryParseJson(text ?? ''))) {
+    const parsed = new Map<string, RampLevel>();
+    for (const [key, level] of namedPairsOf(levels)) if (isRampLevel(level)) parsed.set(key, level);
+    limits.set(limit, parsed);
+  }
+  return limits;
+}
+
+function namedPairsOf(value: unknown): [string, unknown][] {
+  if (!Array.isArray(value)) return [];
+  return value.filter((pair) => Array.isArray(pair) && typeof pair[0] === 'string');
+}
+
+const isRampLevel = (value: unknown): value is RampLevel =>
+  Array.isArray(value) && value.length === 2 && value.every(Number.isFinite);

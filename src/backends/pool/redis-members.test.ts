@@ -126,7 +126,7 @@ class Pods {
   }
 }
 
-describe.skipIf(redisServer() === undefined)('a pool of pods in Redis', () => {
+describe.skipIf(redisServer() === undefined)('redis pool', () => {
   let service: Service;
   let client: RedisConnection;
   let pods: Pods;
@@ -144,7 +144,7 @@ describe.skipIf(redisServer() === undefined)('a pool of pods in Redis', () => {
     for (let n = 0; n < count; n++) pods.add();
   };
 
-  test('come, leave and crash, and never take more than the limit', async () => {
+  test('redis pool: members join, leave and crash without overshoot', async () => {
     start(1);
     await pods.whole();
     const second = pods.add();
@@ -160,7 +160,7 @@ describe.skipIf(redisServer() === undefined)('a pool of pods in Redis', () => {
     expect(Math.max(...pods.sums)).toBe(LIMIT);
   });
 
-  test('go on with what they had when Redis has lost everything, and agree anew', async () => {
+  test('redis pool: members keep their claims when Redis loses its data, and agree again', async () => {
     start(3);
     await pods.whole();
     redisCli(service.port, 'FLUSHALL');
@@ -176,7 +176,7 @@ describe.skipIf(redisServer() === undefined)('a pool of pods in Redis', () => {
     expect(Math.max(...pods.sums)).toBe(LIMIT);
   });
 
-  test('go on while Redis is out of reach, and take nothing once that was too long', async () => {
+  test('redis pool: members go on while Redis is unavailable, and stop after staleFor', async () => {
     start(3, { staleFor: '2s' });
     await pods.whole();
     await service.kill();
@@ -193,7 +193,7 @@ describe.skipIf(redisServer() === undefined)('a pool of pods in Redis', () => {
     expect(Math.max(...pods.sums)).toBe(LIMIT);
   });
 
-  test('outlast a Redis that stands still, with a part for each that comes meanwhile', async () => {
+  test('redis pool: members survive a stalled Redis, including members that join meanwhile', async () => {
     start(2);
     await pods.whole();
     service.pause();

@@ -1,32 +1,32 @@
 /**
- * What Redis does with one sync: the rule of `agreement.ts`, in Lua.
+ * The agreement of `agreement.ts` in Lua: what Redis does with one sync.
  *
- * There it looks at every member each time. Here a thousand of them sync ten times a second, so what it needs
- * to know of the others is kept where counting takes a few steps, however many they are:
+ * The function there visits every member. Here a thousand members sync ten times a second, so what a sync
+ * needs to know of other members is kept in sorted sets that count in a few steps:
  *
  *     state    the pool's own numbers, packed
- *     claims   id → number of its last sync, size, rank, round, packed
- *     heard    ids by when they were heard             who is stale
- *     order    ids in the order they came              an id's place in it is its rank
- *     sizes    ids by the size they use                whether there is room, whether all agree
- *     turns    ids by the round their turn is of, or -1 whether anybody has an old turn
+ *     claims   id → sequence number, size, rank, round, packed
+ *     heard    ids by their last sync                  which members have timed out
+ *     order    ids in the order they joined            the index is the rank
+ *     sizes    ids by the size they use                capacity for one more, agreement of all
+ *     turns    ids by the round of their turn, or -1   turns of an old round
  *
- * All but `state` have every member, so they come and go together: a Redis short of memory may drop one of them,
- * and then the pool is as good as forgotten. Times are whole microseconds, as Redis tells them, and fit a double for 250 years.
- * Nobody is moved in `heard` when there was an outage for all: `lostUs` is how much time does not count.
+ * All but `state` hold every member, so they exist together: if Redis evicts one of them, the pool counts as
+ * lost. Times are whole microseconds, as in Redis, and fit a double for 250 years. After an outage for all
+ * members `heard` stays as it is: `outageUs` is the time that does not count.
  */
 
-/** How long a pool is kept that nobody syncs with. */
+/** How long a pool without syncs is kept. */
 const POOL_TTL_MS = 6 * 3_600_000;
 
 const KEY_SUFFIXES = ['state', 'claims', 'heard', 'order', 'sizes', 'turns'] as const;
 
-/** Where a pool lives: in braces, so that a cluster keeps all of it in one place. */
+/** The keys of a pool. The braces keep all of them in one slot of a cluster. */
 export function poolKeys(prefix: string, pool: string): string[] {
   return KEY_SUFFIXES.map((part) => poolKey(prefix, pool, part));
 }
 
-/** Where it is left what others want to know later. */
+/** The key of the ramp checkpoint. */
 export const checkpointKey = (prefix: string, pool: string): string =>
   poolKey(prefix, pool, 'note');
 
@@ -49,7 +49,7 @@ end
 local count = 0
 local round, quietTo, syncedAt, freedAt, turnFreedAt, outageUs, joins, keepAt
 
--- False if nothing is known of this pool.
+-- False if the pool is unknown.
 local function read()
   local packed = call('GET', STATE)
   count = call('HLEN', CLAIMS)
@@ -79,7 +79,7 @@ end
 
 local function even(size) return { size = size, rank = -1, round = 0 } end
 
--- Remembers what has been given up, so that nobody else uses it in the second in which it may have been used last.
+-- Records a release, so that no other member uses it in the second in which it may have been used last.
 local function recordRelease(before, after, usedTo)
   if before.rank >= 0 and (after.rank ~= before.rank or after.round ~= before.round) then
     turnFreedAt = max(usedTo, turnFreedAt)
@@ -101,15 +101,15 @@ end
 `;
 
 /**
- *     ARGV     [now] staleUs isStrict id seq size rank round
- *     answer   now size rank round fromAt(ms) active isAgreed, in one text; `late`
+ *     ARGV     [now] memberTimeoutUs isStrict id seq size rank round
+ *     reply    now size rank round effectiveAt(ms) active isAgreed, in one string; or `late`
  */
 export const SYNC_SCRIPT = `${SCRIPT_PRELUDE}
 local memberTimeoutUs, isStrict = tonumber(ARGV[2]), ARGV[3] == '1'
 local id, seq = ARGV[4], tonumber(ARGV[5])
 local using = { size = tonumber(ARGV[6]), rank = tonumber(ARGV[7]), round = tonumber(ARGV[8]) }
 
--- A store that knows nobody, or has forgotten everybody: those who are there have yet to say so.
+-- The state of a store that knows no members, or lost them: existing members have yet to sync.
 local function begin()
   call('DEL', unpack(KEYS))
   count, round, quietTo, syncedAt = 0, now, now + memberTimeoutUs, now
@@ -143,7 +143,7 @@ local function addMember()
   joins = joins + 1
   call('ZADD', ORDER, joins, id)
   count = count + 1
-  keepAt = now -- what was empty is a new key
+  keepAt = now -- a key that was empty is new and has no expiry
   nextRound()
 end
 
@@ -151,13 +151,13 @@ local function turnOf(claim) return claim.rank >= 0 and claim.round or -1 end
 
 local function countIn(key, score) return call('ZCOUNT', key, score, score) end
 
-local areEven -- nil until somebody wants to know
+local areEven -- nil until it is needed
 local function areAllEven()
   if areEven == nil then areEven = countIn(SIZES, count) == count end
   return areEven
 end
 
--- What the others count. What was recorded before, if anything, need not be written again.
+-- Writes what other members count, as far as it differs from before.
 local function record(claim, before)
   if not before or before.size ~= claim.size then
     call('ZADD', SIZES, claim.size, id)
@@ -166,24 +166,24 @@ local function record(claim, before)
   if not before or turnOf(before) ~= turnOf(claim) then call('ZADD', TURNS, turnOf(claim), id) end
 end
 
-local function isRoom()
+local function isReleased()
   if not areAllEven() and call('ZCOUNT', SIZES, '(0', '(' .. count) > 0 then return false end
   local current = countIn(TURNS, whole(round))
   return current == count or current + countIn(TURNS, -1) == count
 end
 
--- Who may soon be gone: turns are given up before they have to be dealt out anew.
+-- True if a member may have left: turns are released before they must be reassigned.
 local function isAnySilent()
   return call('ZCOUNT', HEARD, '-inf', whole(now - outageUs - memberTimeoutUs / 2)) > 0
 end
 
--- Its own claim is among those that are counted: when it matters, it is one that leaves room.
+-- The member's own claim is counted too: where it matters, it is one that allows the size.
 local function decideClaim(claim)
   local isOfOldRound = claim.rank >= 0 and (claim.round ~= round or isAnySilent())
   if claim.size > 0 and (claim.size < count or isOfOldRound) then
     return even(max(claim.size, count))
   end
-  if now < quietTo or not isRoom() then return claim end
+  if now < quietTo or not isReleased() then return claim end
   if claim.size ~= count then return even(count) end
   if not areAllEven() or isAnySilent() then return claim end
   return { size = count, rank = call('ZRANK', ORDER, id), round = round }
@@ -207,14 +207,14 @@ end
 if before then recordRelease(before, using, now) else addMember() end
 call('ZADD', HEARD, now - outageUs, id)
 record(using, before)
-local told = decideClaim(using)
-local claim = isSmallerClaim(using, told) and told or using
+local nextClaim = decideClaim(using)
+local claim = isSmallerClaim(using, nextClaim) and nextClaim or using
 record(claim, using)
 call('HSET', CLAIMS, id, struct.pack(CLAIM_FORMAT, seq, claim.size, claim.rank, claim.round))
 write()
-local effectiveAt = (floor((told.rank < 0 and freedAt or turnFreedAt) / 1000000) + 1) * 1000
+local effectiveAt = (floor((nextClaim.rank < 0 and freedAt or turnFreedAt) / 1000000) + 1) * 1000
 return { format('%.0f %d %d %.0f %.0f %d %d',
-  now, told.size, told.rank, told.round, effectiveAt, count, areAllEven() and 1 or 0) }
+  now, nextClaim.size, nextClaim.rank, nextClaim.round, effectiveAt, count, areAllEven() and 1 or 0) }
 `;
 
 /** ARGV: [now] id */
@@ -229,24 +229,24 @@ end
 return { 'left' }
 `;
 
-/** ARGV: [now]. Answers with three texts for each: its id, `size rank`, how many microseconds ago it was heard. */
+/** ARGV: [now]. Replies with three strings per member: id, `size rank`, microseconds since its last sync. */
 export const MEMBERS_SCRIPT = `${SCRIPT_PRELUDE}
-local answer = { 'members' }
-if not read() then return answer end
+local reply = { 'members' }
+if not read() then return reply end
 local heard = call('ZRANGE', HEARD, 0, -1, 'WITHSCORES')
 local heardAt = {}
 for i = 1, #heard, 2 do heardAt[heard[i]] = tonumber(heard[i + 1]) + outageUs end
 for _, id in ipairs(call('ZRANGE', ORDER, 0, -1)) do
   local claim = claimOf(id)
-  answer[#answer + 1] = id
-  answer[#answer + 1] = format('%d %d', claim.size, claim.rank)
-  answer[#answer + 1] = whole(now - heardAt[id])
+  reply[#reply + 1] = id
+  reply[#reply + 1] = format('%d %d', claim.size, claim.rank)
+  reply[#reply + 1] = whole(now - heardAt[id])
 end
-return answer
+return reply
 `;
 
-/** KEYS: the note's. ARGV: the text, for how many milliseconds. */
-export const SAVE_CHECKPOINT_SCRIPT = `redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2]) return { 'noted' }`;
+/** KEYS: the checkpoint's. ARGV: the text, its lifetime in milliseconds. */
+export const SAVE_CHECKPOINT_SCRIPT = `redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2]) return { 'saved' }`;
 
-/** KEYS: the note's. Answers with it, or with nothing. */
+/** KEYS: the checkpoint's. Replies with it, or with an empty list. */
 export const LOAD_CHECKPOINT_SCRIPT = `return { redis.call('GET', KEYS[1]) or nil }`;

@@ -101,7 +101,7 @@ async function stageOf(connect: (port: number) => Promise<RedisConnection>) {
   };
 }
 
-describe.skipIf(redisServer() === undefined)('pools in Redis', () => {
+describe.skipIf(redisServer() === undefined)('redis pool store', () => {
   let service: Service;
   const clients: RedisConnection[] = [];
   const connect = async (): Promise<RedisConnection> => {
@@ -121,7 +121,7 @@ describe.skipIf(redisServer() === undefined)('pools in Redis', () => {
     poolStoreContract(`Redis, through ${by}`, { isServer: true }, () => stageOf(start));
   }
 
-  test('the rule in Lua answers as the rule here, whatever happens', async () => {
+  test('redis pool store: the Lua agreement matches the TypeScript agreement', async () => {
     const client = await connect();
     const differences: string[] = [];
     for (let from = 1; from <= TRACES; from += AT_ONCE) {
@@ -132,7 +132,7 @@ describe.skipIf(redisServer() === undefined)('pools in Redis', () => {
     expect(differences.slice(0, 3)).toEqual([]);
   }, 120_000);
 
-  test('a pool of which Redis has dropped a part is one it has forgotten', async () => {
+  test('redis pool store: a pool with an evicted key counts as lost', async () => {
     const { client } = await connect();
     for (const lost of poolKeys('sluice', 'torn')) {
       let now = 1e12;
@@ -158,7 +158,7 @@ describe.skipIf(redisServer() === undefined)('pools in Redis', () => {
     }
   });
 
-  test('what nobody syncs with is forgotten after some hours', async () => {
+  test('redis pool store: a pool without syncs expires after some hours', async () => {
     const { client } = await connect();
     const store = redisStore(client);
     const sync = (id: string) =>
@@ -176,7 +176,7 @@ describe.skipIf(redisServer() === undefined)('pools in Redis', () => {
     for (const seconds of kept) expect(Math.abs(seconds - 6 * 3600)).toBeLessThan(60);
   });
 
-  test('all keys of a pool live in one slot, whatever it is called', () => {
+  test('redis pool store: all keys of a pool are in one slot', () => {
     for (const name of ['a', '}', '{}', 'a:b', '{a}b', '%7D', 'ü']) {
       expect(new Set(poolKeys('sluice', name).map(slotOf)).size).toBe(1);
     }
@@ -184,7 +184,7 @@ describe.skipIf(redisServer() === undefined)('pools in Redis', () => {
     expect(new Set(names.map((name) => poolKeys('sluice', name)[0])).size).toBe(names.length);
   });
 
-  test('says why it cannot sync', async () => {
+  test('redis pool store: explains why a sync failed', async () => {
     const own = await startRedis();
     const client = await nodeRedis(own.port);
     const store = redisStore(client.client, { deadline: '200ms' });
@@ -200,11 +200,11 @@ describe.skipIf(redisServer() === undefined)('pools in Redis', () => {
       redisCli(own.port, 'DEL', state);
       redisCli(own.port, 'LPUSH', state, 'not ours');
       await expect(sync()).rejects.toThrow(
-        /^redis is out of reach: somebody else has written to its keys \(WRONGTYPE/,
+        /^redis is out of reach: another application has written to its keys \(WRONGTYPE/,
       );
       redisCli(own.port, 'DEL', state);
       redisCli(own.port, 'REPLICAOF', '127.0.0.1', `${await freePort()}`);
-      await expect(sync()).rejects.toThrow(/this Redis is a replica, and takes no writes/);
+      await expect(sync()).rejects.toThrow(/this Redis is a replica and accepts no writes/);
       redisCli(own.port, 'REPLICAOF', 'NO', 'ONE');
       own.pause();
       const since = performance.now();
@@ -216,16 +216,16 @@ describe.skipIf(redisServer() === undefined)('pools in Redis', () => {
     }
   });
 
-  test('says so while Redis has yet to read what it had', async () => {
+  test('redis pool store: reports that Redis is loading', async () => {
     const loading = clientThat(async () => {
       throw new Error('LOADING Redis is loading the dataset in memory');
     });
     await expect(redisStore(loading).leave('x', 'one')).rejects.toThrow(
-      /this Redis has just started, and still reads what it had \(LOADING/,
+      /this Redis has just started and is loading its data \(LOADING/,
     );
   });
 
-  test('hands a client that never answers no more than so many calls', async () => {
+  test('redis pool store: bounds the calls in flight to a client that never replies', async () => {
     let calls = 0;
     const silent = clientThat(() => {
       calls++;
@@ -237,12 +237,12 @@ describe.skipIf(redisServer() === undefined)('pools in Redis', () => {
     );
     expect(told.every(({ status }) => status === 'rejected')).toBe(true);
     expect(calls).toBe(4096);
-    await expect(store.leave('x', 'one')).rejects.toThrow(/4096 calls are not answered$/);
+    await expect(store.leave('x', 'one')).rejects.toThrow(/4096 calls are in flight$/);
   });
 
-  test('refuses options that make no sense', async () => {
+  test('redis pool store: refuses invalid options', async () => {
     const { client } = await connect();
-    expect(() => redisStore(client, { prefix: 'a{b}' })).toThrow('`prefix` to be a text without');
+    expect(() => redisStore(client, { prefix: 'a{b}' })).toThrow('`prefix` to be a string without');
     expect(() => redisStore(client, { deadline: 0 })).toThrow('`deadline`');
     expect(() => redisStore(client, { dedline: 5 } as object)).toThrow('`dedline`');
     expect(() => redisStore({} as never)).toThrow('a client of node-redis or ioredis');

@@ -1,11 +1,11 @@
 /**
- * A pool that meets in Redis: one script a sync, on Redis's clock.
+ * Pool store in Redis: one script per sync, on Redis's clock.
  *
  *     import { pool, redisStore } from 'sluice/pool';
  *     const pods = pool(redisStore(client), { name: 'enrich' });
  *
- * The client is the user's own, of node-redis or ioredis, one server or a cluster. A Redis that comes back
- * empty knows nobody, and gives nobody more until all can have said that they are there.
+ * The client is the user's, of node-redis or ioredis, one server or a cluster. A Redis that restarts empty
+ * knows no members, and assigns no larger claims until all members have had time to sync.
  */
 
 import { type Clock, type Millis, onImmediate, systemClock } from '../../core/clock.ts';
@@ -26,22 +26,21 @@ import {
 } from './redis-script.ts';
 import type { PoolMemberRecord, PoolStore } from './store.ts';
 
-/** How a pool is kept in Redis. */
 export interface RedisStoreOptions {
-  /** What all keys in Redis begin with. Default `sluice`. */
+  /** Prefix of all keys in Redis. Default `sluice`. */
   readonly prefix?: string;
   /** How long a sync waits for Redis. Default 500 ms. */
   readonly deadline?: Duration;
 }
 
-/** Calls that a client may hold for us while it has no connection. */
-const MAX_UNDERWAY = 4096;
+/** Calls that the client may queue while it has no connection. */
+const MAX_IN_FLIGHT = 4096;
 
-/** @throws {ConfigError} if it is no client of Redis, or the options make no sense. */
+/** @throws {ConfigError} if the client or an option is invalid. */
 export const redisStore = (client: RedisClient, options: RedisStoreOptions = {}): PoolStore =>
   redisStoreWithTime(client, options, () => undefined);
 
-/** The same at times that are handed in, for tests; undefined: what Redis's clock says. */
+/** The same with injected time, for tests; undefined: Redis's clock. */
 export function redisStoreWithTime(
   client: RedisClient,
   options: RedisStoreOptions,
@@ -64,14 +63,14 @@ export function redisStoreWithTime(
     async sync(pool, { id, seq, using }, { memberTimeoutMs, isStrict }) {
       const claim = [using.size, using.rank, using.round].map(String);
       const args = [microsOf(memberTimeoutMs), isStrict ? '1' : '0', id, `${seq}`, ...claim];
-      const [told] = await run(SYNC_SCRIPT, pool, args);
-      return told === 'late' ? undefined : parseSyncResponse(String(told));
+      const [reply] = await run(SYNC_SCRIPT, pool, args);
+      return reply === 'late' ? undefined : parseSyncResponse(String(reply));
     },
     async leave(pool, id) {
       await run(LEAVE_SCRIPT, pool, [id]);
     },
     async saveCheckpoint(pool, text, keepMs) {
-      const args = [text, `${Math.ceil(Math.min(keepMs, MAX_NOTE_MS))}`];
+      const args = [text, `${Math.ceil(Math.min(keepMs, MAX_CHECKPOINT_MS))}`];
       await calls.execute(() =>
         connection.run(SAVE_CHECKPOINT_SCRIPT, [checkpointKey(prefix, pool)], args),
       );
@@ -88,17 +87,17 @@ export function redisStoreWithTime(
   };
 }
 
-/** Redis takes no number of milliseconds that ends after its time. */
-const MAX_NOTE_MS: Millis = 365 * 86_400_000;
+/** Redis refuses expiry times beyond its range. */
+const MAX_CHECKPOINT_MS: Millis = 365 * 86_400_000;
 
-const EXPECTED_PREFIX = 'a text without braces';
+const EXPECTED_PREFIX = 'a string without braces';
 const isRedisPrefix = (value: unknown): value is string =>
   typeof value === 'string' && !/[{}]/.test(value);
 
 const microsOf = (ms: Millis): string => `${Math.round(ms * 1000)}`;
 
-function parseSyncResponse(told: string): SyncResponse {
-  const [nowUs, size, rank, round, effectiveAt, active, agreed] = told.split(' ').map(Number);
+function parseSyncResponse(reply: string): SyncResponse {
+  const [nowUs, size, rank, round, effectiveAt, active, agreed] = reply.split(' ').map(Number);
   return {
     claim: { size, rank, round },
     effectiveAt,
@@ -108,9 +107,9 @@ function parseSyncResponse(told: string): SyncResponse {
   };
 }
 
-function parseMemberRecords([, ...told]: ScriptReply): PoolMemberRecord[] {
-  return Array.from({ length: told.length / 3 }, (_, n) => {
-    const [id, claim, agoUs] = told.slice(3 * n, 3 * n + 3).map(String);
+function parseMemberRecords([, ...fields]: ScriptReply): PoolMemberRecord[] {
+  return Array.from({ length: fields.length / 3 }, (_, n) => {
+    const [id, claim, agoUs] = fields.slice(3 * n, 3 * n + 3).map(String);
     const [size, rank] = claim.split(' ').map(Number);
     return { id, size, rank, ageMs: Number(agoUs) / 1000 };
   });
@@ -121,12 +120,12 @@ interface PendingRedisCall {
   readonly giveUp: () => unknown;
 }
 
-/** Calls under way, each with the same deadline. */
+/** Calls in flight, each with the same deadline. */
 class RedisCallTracker {
   readonly #clock: Clock;
   readonly #deadlineMs: Millis;
   readonly #deadlines: DeadlineSet<PendingRedisCall>;
-  /** Those that the client has yet to end, whether anybody still waits or not. */
+  /** Calls the client has not finished, timed out or not. */
   #inFlight = 0;
 
   constructor(clock: Clock, deadlineMs: Millis) {
@@ -137,7 +136,7 @@ class RedisCallTracker {
 
   async execute(run: () => Promise<ScriptReply>): Promise<ScriptReply> {
     try {
-      if (this.#inFlight >= MAX_UNDERWAY) throw new Error(`${MAX_UNDERWAY} calls are not answered`);
+      if (this.#inFlight >= MAX_IN_FLIGHT) throw new Error(`${MAX_IN_FLIGHT} calls are in flight`);
       return await this.#withDeadline(run);
     } catch (error) {
       throw new UnavailableError('redis', explainError(error));
@@ -147,7 +146,7 @@ class RedisCallTracker {
   #withDeadline(run: () => Promise<ScriptReply>): Promise<ScriptReply> {
     return new Promise((resolve, reject) => {
       const late = (): void => reject(new Error(`no answer within ${this.#deadlineMs} ms`));
-      // If it was this process that was busy, the answer is there and is read before the turn is over.
+      // If this process was busy, the reply has arrived and is read before the event loop turn ends.
       const call = { issuedAt: this.#clock.now(), giveUp: () => onImmediate(late) };
       this.#deadlines.add(call);
       this.#inFlight++;
@@ -161,16 +160,16 @@ class RedisCallTracker {
   }
 }
 
-/** What Redis says in one word, for those who do not know its words. */
+/** Explanations of Redis error codes. */
 const ERROR_EXPLANATIONS: Readonly<Record<string, string>> = {
-  WRONGTYPE: 'somebody else has written to its keys',
-  READONLY: 'this Redis is a replica, and takes no writes',
-  LOADING: 'this Redis has just started, and still reads what it had',
+  WRONGTYPE: 'another application has written to its keys',
+  READONLY: 'this Redis is a replica and accepts no writes',
+  LOADING: 'this Redis has just started and is loading its data',
 };
 
 function explainError(error: unknown): Error {
   const reason = errorMessageOf(error);
-  const word = Object.keys(ERROR_EXPLANATIONS).find((own) => reason.includes(own));
+  const word = Object.keys(ERROR_EXPLANATIONS).find((code) => reason.includes(code));
   return new Error(word === undefined ? reason : `${ERROR_EXPLANATIONS[word]} (${reason})`, {
     cause: error,
   });

@@ -42,8 +42,8 @@ const poolOf = ({ llm }: { llm: Limiter }, key = ''): number | undefined => {
   return llm.inspect(key).pool;
 };
 
-describe('a ramp in a pool', () => {
-  test('goes on after a redeploy from where it was, key by key', async () => {
+describe('ramp checkpoint', () => {
+  test('ramp checkpoint: a ramp resumes per key after a redeploy', async () => {
     const { clock, start, climb } = world(RESUMES);
     const first = start();
     await climb(first, 8, 'a');
@@ -58,7 +58,7 @@ describe('a ramp in a pool', () => {
     expect([poolOf(second, 'a'), poolOf(second, 'b'), poolOf(second, 'c')]).toEqual([a, b, 10]);
   });
 
-  test('begins anew once that is older than `resumeFor`, and if nobody asked for it', async () => {
+  test('ramp checkpoint: a ramp restarts once its level is older than resumeFor, or without resumeFor', async () => {
     const late = world(RESUMES);
     const forgetful = world({ ramp: CLIMBS });
     for (const { clock, start, climb } of [late, forgetful]) {
@@ -72,7 +72,7 @@ describe('a ramp in a pool', () => {
     }
   });
 
-  test('has one that comes later begin about where the others are, also after a crash', async () => {
+  test('ramp checkpoint: a member that joins starts near the level of the others, also after a crash', async () => {
     const { clock, store, start, climb } = world(RESUMES);
     let isDead = false;
     const first = start({
@@ -95,7 +95,7 @@ describe('a ramp in a pool', () => {
     expect(poolOf(last)).toBeGreaterThanOrEqual(reached - byAsMuchAsNotesAreApart);
   });
 
-  test('is what several members noted last, none of them lost', async () => {
+  test('ramp checkpoint: the latest level of several members counts, and none is lost', async () => {
     const { clock, start, climb } = world(RESUMES);
     const [one, two] = [start(), start()];
     await climb(one, 5, '');
@@ -108,7 +108,7 @@ describe('a ramp in a pool', () => {
     expect(poolOf(next, 'yours')).toBeGreaterThan(50);
   });
 
-  test('begins at the least if what the store holds is not ours', async () => {
+  test('ramp checkpoint: a ramp starts at min if the checkpoint is not readable', async () => {
     for (const text of ['', '{', '[1]', '[["llm",[["",["x",1]]]]]', '[["llm",5]]', 'null']) {
       const { clock, store, start } = world(RESUMES);
       await store.saveCheckpoint('sluice', text, 60_000);

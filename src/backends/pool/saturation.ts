@@ -1,53 +1,53 @@
 /**
- * How much of a limit is used: units that went through beside those that could have, over the last seconds that are over.
+ * Saturation of a limit: units used over units available, in the last complete seconds.
  *
- * An autoscaler wants to know. At 1 the limit is what holds things up, and more pods would only have smaller parts of it.
+ * For autoscalers: at 1 the limit is the bottleneck, and more pods would only have smaller parts of it.
  */
 
 import type { Millis } from '../../core/clock.ts';
 
 const SECOND_MS: Millis = 1000;
 
-/** Seconds that are looked back on. */
 const WINDOW_SECONDS = 10;
 
 export class SaturationMeter {
   readonly #readCapacity: () => number;
-  /** Of seconds that are over, the last one last. */
+  /** Complete seconds, the latest last. */
   #samples: { readonly used: number; readonly capacity: number }[] = [];
   #used = 0;
-  /** What could go through in a second, when it was last looked at. */
+  /** Units available in a second, when last measured. */
   #capacity = 0;
   #isMeasured = false;
   #secondEndAt: Millis = Number.NaN;
 
-  /** @param capacityNow what can go through in a second, as things are. */
+  /** @param readCapacity units available in a second at present. */
   constructor(readCapacity: () => number) {
     this.#readCapacity = readCapacity;
   }
 
-  /** So much has gone through, or, below zero, has not been used after all. */
+  /** Counts used units; negative if units were given back. */
   record(units: number, now: Millis): void {
     if (!this.#isCurrentSecond(now)) this.#rollOver(now);
     if (!this.#isMeasured) this.#measureCapacity();
     this.#used += units;
   }
 
-  /** From 0 to 1; above it by what was owed. */
+  /** From 0 to 1; above 1 by debt. */
   read(now: Millis): number {
     if (!this.#isCurrentSecond(now)) this.#rollOver(now);
-    const total = (of: 'used' | 'capacity') => this.#samples.reduce((sum, own) => sum + own[of], 0);
+    const total = (of: 'used' | 'capacity') =>
+      this.#samples.reduce((sum, sample) => sum + sample[of], 0);
     const capacity = total('capacity');
     return capacity > 0 ? Math.max(0, total('used')) / capacity : 0;
   }
 
-  /** Whether the second is still the same; it may also have become an earlier one, as a store's clock gets known. */
+  /** False in a later second, or in an earlier one after a correction of the store's clock. */
   #isCurrentSecond(now: Millis): boolean {
     return now < this.#secondEndAt && now >= this.#secondEndAt - SECOND_MS;
   }
 
   #rollOver(now: Millis): void {
-    const over = Math.floor((now - this.#secondEndAt) / SECOND_MS) + 1; // NaN at first: then none was there
+    const over = Math.floor((now - this.#secondEndAt) / SECOND_MS) + 1; // NaN at first: no second to close
     const capacity = this.#capacity;
     if (over > 0) this.#samples.push({ used: this.#used, capacity });
     for (let idle = 1; idle < Math.min(over, WINDOW_SECONDS + 1); idle++) {
@@ -59,7 +59,7 @@ export class SaturationMeter {
     this.#isMeasured = false;
   }
 
-  /** With the first call of a second: before it, keys may be as good as new, and not be there to be looked at. */
+  /** Runs with the first call of a second: before it, keys may have been removed as good as new. */
   #measureCapacity(): void {
     this.#isMeasured = true;
     this.#capacity = this.#readCapacity();

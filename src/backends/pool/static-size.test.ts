@@ -7,8 +7,8 @@ import { fixedPool, poolFromEnvironment } from './static-size.ts';
 const OPTIONS = { memberTimeoutMs: 2000, isStrict: false };
 const REQUEST = { id: 'a', seq: 1, using: { size: 0, rank: -1, round: 0 } };
 
-describe('a pool of a fixed size', () => {
-  test('divides a limit at once', async () => {
+describe('static pool', () => {
+  test('static pool: divides a limit at once', async () => {
     const clock = new VirtualClock(5_000);
     const limit = { ramp: { min: 100, max: 100, over: '1s' } };
     const pods = [0, 1, 2].map((rank) => pool(fixedPool(3, rank, clock), { clock }));
@@ -28,17 +28,17 @@ describe('a pool of a fixed size', () => {
     expect(await store.sync('', REQUEST, OPTIONS)).toMatchObject({ claim, active: claim.size });
   });
 
-  test('without a rank nobody has a turn at the remainder', async () => {
+  test('static pool: without a rank there are no turns at the remainder', async () => {
     const store = poolFromEnvironment('PODS', undefined, { PODS: '5' });
     expect(await store.sync('', REQUEST, OPTIONS)).toMatchObject({ claim: { size: 5, rank: -1 } });
   });
 
   test.each([
-    [{ RANK: '1' }, /`PODS` to be a whole number from 1 on, got nothing/],
+    [{ RANK: '1' }, /`PODS` to be a whole number from 1 on, got undefined/],
     [{ PODS: '0', RANK: '0' }, /`PODS` to be a whole number from 1 on, got "0"/],
     [{ PODS: '3', RANK: '3' }, /`RANK` to be a number from 0 to 2, or a name .* got "3"/],
     [{ PODS: '3', RANK: 'worker' }, /`RANK` .* got "worker"/],
-    [{ PODS: '3' }, /`RANK` .* got nothing/],
+    [{ PODS: '3' }, /`RANK` .* got undefined/],
   ])('says what makes no sense: %o', (environment, message) => {
     expect(() => poolFromEnvironment('PODS', 'RANK', environment)).toThrow(message);
   });
@@ -53,7 +53,7 @@ describe('a pool of a fixed size', () => {
     expect(() => fixedPool(size, rank)).toThrow(message);
   });
 
-  test('takes no clock that is none, and no variables without a name', () => {
+  test('static pool: refuses an invalid clock or variable name', () => {
     expect(() => fixedPool(3, 0, 5 as never)).toThrow('`clock`');
     expect(() => poolFromEnvironment(undefined as never)).toThrow('`sizeVariable`');
     expect(() => poolFromEnvironment('PODS', '', { PODS: '3' })).toThrow('`rankVariable`');

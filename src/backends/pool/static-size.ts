@@ -1,12 +1,12 @@
 /**
- * A pool without a store: how many there are is written down.
+ * Static pool size, without a store: the number of members is configured.
  *
  *     pool(fixedPool(5))                                  a fifth of everything
- *     pool(fixedPool(5, 2))                               and the third turn at what is left over
+ *     pool(fixedPool(5, 2))                               and the third turn at the remainder
  *     pool(poolFromEnvironment('PODS', 'POD_NAME'))       PODS=5, POD_NAME=worker-2, as a StatefulSet names them
  *
- * Nobody is asked, so nobody agrees: while some have been started with one number and some with another, their parts
- * may add up to more than the limit. Seconds are the system clock's, and as much alike as the clocks are.
+ * There is no agreement: while members run with different numbers, their parts may add up to more than the
+ * limit (overshoot). Seconds are those of each system clock.
  */
 
 import { type Clock, isClock, systemClock } from '../../core/clock.ts';
@@ -15,7 +15,7 @@ import { requireNumber } from '../../core/options.ts';
 import type { Claim } from './agreement.ts';
 import type { PoolStore } from './store.ts';
 
-/** Nine digits: beyond any pool, and before numbers lose their last one. */
+/** Nine digits: beyond any pool, and exact as a number. */
 const MAX_SIZE = 999_999_999;
 
 /** @throws {ConfigError} unless `size` is a whole number from 1 on, and `rank` one below it. */
@@ -31,7 +31,7 @@ export type Environment = Readonly<Record<string, string | undefined>>;
 
 /**
  * @param rankVariable holds a number from 0 on, or a name that ends in one.
- * @throws {ConfigError} if a variable is not set or makes no sense.
+ * @throws {ConfigError} if a variable is missing or invalid.
  */
 export function poolFromEnvironment(
   sizeVariable: string,
@@ -56,7 +56,7 @@ export function poolFromEnvironment(
 const VARIABLE_NAME_EXPECTED = 'the name of a variable';
 const isVariableName = (value: unknown): boolean => typeof value === 'string' && value !== '';
 
-/** A store that has everybody use what it finds, at once. */
+/** A store whose members use the claim from `find` at once. */
 export function staticStore(name: string, clock: Clock, find: () => Promise<Claim>): PoolStore {
   return {
     name,

@@ -1,35 +1,34 @@
 /**
- * Where members of a pool meet: the least there is to it.
+ * The pool store interface.
  *
- * A store keeps one `PoolState` for each pool and lets one sync happen after the other, by its own clock. It is
- * asked in the background, never for a decision.
+ * A store keeps one `PoolState` per pool and applies syncs one after the other, on its own clock. It is used
+ * in the background, never for a decision.
  */
 
 import type { Millis } from '../../core/clock.ts';
 import type { AgreementOptions, SyncRequest, SyncResponse } from './agreement.ts';
 
-/** Where members of pools meet. */
 export interface PoolStore {
-  /** For people: `redis`, `memory`. */
+  /** For messages: `redis`, `memory`. */
   readonly name: string;
   /**
-   * One sync; undefined if a later one of this member has come before it. Rejects if the store cannot be
-   * reached, or does not answer within its deadline.
+   * Applies one sync; undefined if a later one of this member was applied before. Rejects if the store is
+   * unavailable or misses its deadline.
    */
   sync(
     pool: string,
     request: SyncRequest,
     options: AgreementOptions,
   ): Promise<SyncResponse | undefined>;
-  /** A member goes. */
+  /** Removes a member. */
   leave(pool: string, id: string): Promise<void>;
-  /** Leaves a short text to those who come later, for at least so long; nothing if there is nowhere to. */
+  /** Saves a short text for later members, for at least `keepMs`; does nothing in a store without memory. */
   saveCheckpoint(pool: string, text: string, keepMs: Millis): Promise<void>;
-  /** What was left last, if anything. */
+  /** The text saved last, if any. */
   loadCheckpoint(pool: string): Promise<string | undefined>;
-  /** Everybody who is there, for people. */
+  /** All members, for display. */
   members(pool: string): Promise<readonly PoolMemberRecord[]>;
-  /** Ends what it has opened itself. Up to whoever made the store: several pools may meet in it. */
+  /** Closes what the store has opened. For the creator of the store: several pools may use it. */
   close(): Promise<void>;
 }
 
@@ -38,6 +37,6 @@ export interface PoolMemberRecord {
   readonly id: string;
   readonly size: number;
   readonly rank: number;
-  /** How long ago it was heard. */
+  /** Time since its last sync. */
   readonly ageMs: number;
 }

@@ -1,11 +1,11 @@
-/** A limit shared through one real Redis, by both clients people use. */
+/** The Redis contract on one real server, with both supported clients. */
 
 import { describe } from 'vitest';
 import { ioRedis, nodeRedis, type RedisConnection } from '../../../test/support/redis-clients.ts';
-import { remoteContract } from '../../../test/support/remote-contract.ts';
+import { redisContract } from '../../../test/support/redis-contract.ts';
 import { redisServer, startRedis } from '../../../test/support/services.ts';
 
-const stageFor = (connect: (port: number) => Promise<RedisConnection>) => async () => {
+const harnessFor = (connect: (port: number) => Promise<RedisConnection>) => async () => {
   const service = await startRedis();
   return {
     servers: () => [service],
@@ -15,7 +15,7 @@ const stageFor = (connect: (port: number) => Promise<RedisConnection>) => async 
   };
 };
 
-describe.skipIf(redisServer() === undefined)('one Redis', () => {
-  remoteContract('node-redis', stageFor(nodeRedis));
-  remoteContract('ioredis', stageFor(ioRedis));
+describe.skipIf(redisServer() === undefined)('redis backend, one server', () => {
+  redisContract('node-redis', harnessFor(nodeRedis));
+  redisContract('ioredis', harnessFor(ioRedis));
 });

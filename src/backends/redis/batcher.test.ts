@@ -1,4 +1,4 @@
-/** The way to Redis, with a Redis that says what the story needs. */
+/** ScriptBatcher against a scripted connection on virtual time. */
 
 import { describe, expect, test } from 'vitest';
 import { VirtualClock } from '../../testing/index.ts';
@@ -6,17 +6,17 @@ import { ScriptBatcher } from './batcher.ts';
 import type { RedisConnection, ScriptReply } from './client.ts';
 import { slotOf } from './slot.ts';
 
-/** Answers each call as it is told, and keeps what it was asked. */
-class StandIn implements RedisConnection {
+/** A scripted connection that records its calls. */
+class ScriptedRedis implements RedisConnection {
   readonly isCluster: boolean;
   readonly calls: { readonly keys: readonly string[]; readonly args: readonly string[] }[] = [];
-  /** How far its clock is ahead of the other one. */
+  /** How far its clock is ahead of the client's. */
   aheadMs = 0;
-  isAway = false;
-  /** Answers only when it is told to. */
-  isSlow = false;
+  isDown = false;
+  /** Replies only when `reply()` is called. */
+  isHeld = false;
   readonly #held: (() => void)[] = [];
-  /** Says of every call that it came too late. */
+  /** Reports every call as late. */
   isAlwaysLate = false;
   readonly #clock: VirtualClock;
 
@@ -25,8 +25,8 @@ class StandIn implements RedisConnection {
     this.isCluster = isCluster;
   }
 
-  /** Answers the oldest call. */
-  answer(): void {
+  /** Replies to the oldest call. */
+  reply(): void {
     this.#held.shift()?.();
   }
 
@@ -36,30 +36,30 @@ class StandIn implements RedisConnection {
     args: readonly string[],
   ): Promise<ScriptReply> {
     this.calls.push({ keys, args });
-    if (this.isAway) throw new Error('away');
-    if (this.isSlow) await new Promise<void>((answer) => this.#held.push(answer));
-    const now = this.#clock.now() + this.aheadMs + (keys[0] === 'elsewhere' ? 5000 : 0);
-    const by = args[0].startsWith('by ') ? Number(args[0].slice(3)) : Infinity;
-    return [`${now > by || this.isAlwaysLate ? 'late ' : ''}${now}`, 0, 7];
+    if (this.isDown) throw new Error('connection lost');
+    if (this.isHeld) await new Promise<void>((resolve) => this.#held.push(resolve));
+    const now = this.#clock.now() + this.aheadMs + (keys[0] === 'other-node' ? 5000 : 0);
+    const deadline = args[0].startsWith('by ') ? Number(args[0].slice(3)) : Infinity;
+    return [`${now > deadline || this.isAlwaysLate ? 'late ' : ''}${now}`, 0, 7];
   }
 }
 
-function stage(isCluster = false) {
+function setUp(isCluster = false) {
   const clock = new VirtualClock();
-  const redis = new StandIn(clock, isCluster);
-  const reached: boolean[] = [];
-  const onAvailability = (isAvailable: boolean) => reached.push(isAvailable);
+  const redis = new ScriptedRedis(clock, isCluster);
+  const changes: boolean[] = [];
+  const onAvailability = (isAvailable: boolean) => changes.push(isAvailable);
   const batcher = new ScriptBatcher(
     redis,
     { full: 'full', checkOnly: 'check-only' },
     { clock, deadlineMs: 100, onAvailability },
   );
-  return { clock, redis, batcher, reached };
+  return { clock, redis, batcher, changes };
 }
 
-describe('the way to Redis', () => {
-  test('a call says until when somebody waits for it, on the clock of Redis', async () => {
-    const { clock, redis, batcher } = stage();
+describe('script batcher', () => {
+  test('a call carries its deadline on the clock of Redis', async () => {
+    const { clock, redis, batcher } = setUp();
     redis.aheadMs = 5000;
     await batcher.send('x', 'a1');
     clock.advance(10);
@@ -67,74 +67,74 @@ describe('the way to Redis', () => {
     expect(redis.calls.map(({ args }) => args[0])).toEqual(['', `by ${clock.now() + 5000 + 100}`]);
   });
 
-  test('a clock that was stepped is found out: who asks is sent again, what is told is told once', async () => {
-    const { redis, batcher, reached } = stage();
+  test('after a clock step, checks are sent again and one-way commands once', async () => {
+    const { redis, batcher, changes } = setUp();
     await batcher.send('x', 'a1');
     redis.aheadMs = 60_000;
-    const told = batcher.send('x', 'h3');
-    const answer = await batcher.send('x', 'a1');
-    await told;
-    expect(answer.at).toBeGreaterThanOrEqual(60_000);
-    const letters = redis.calls
+    const oneWay = batcher.send('x', 'h3');
+    const reply = await batcher.send('x', 'a1');
+    await oneWay;
+    expect(reply.at).toBeGreaterThanOrEqual(60_000);
+    const commands = redis.calls
       .slice(1)
       .map(({ args }) => args.filter((word) => /^[ah]\d/.test(word)));
-    expect(letters).toEqual([['h3', 'a1'], ['a1']]);
-    expect(reached).toEqual([]);
+    expect(commands).toEqual([['h3', 'a1'], ['a1']]);
+    expect(changes).toEqual([]);
   });
 
-  test('the nodes of a cluster each have a clock of their own', async () => {
-    const { redis, batcher, reached } = stage(true);
-    for (const key of ['here', 'elsewhere', 'here', 'elsewhere']) await batcher.send(key, 'a1');
-    expect([redis.calls.length, reached]).toEqual([4, []]);
+  test('cluster: a clock offset is kept for each node', async () => {
+    const { redis, batcher, changes } = setUp(true);
+    for (const key of ['node', 'other-node', 'node', 'other-node']) await batcher.send(key, 'a1');
+    expect([redis.calls.length, changes]).toEqual([4, []]);
   });
 
-  test('a clock that cannot be caught counts as out of reach', async () => {
-    const { redis, batcher, reached } = stage();
+  test('a clock that steps again on the retry counts as unavailable', async () => {
+    const { redis, batcher, changes } = setUp();
     redis.isAlwaysLate = true;
     await expect(batcher.send('x', 'a1')).rejects.toMatchObject({ code: 'UNAVAILABLE' });
-    expect([redis.calls.length, reached]).toEqual([2, [false]]);
+    expect([redis.calls.length, changes]).toEqual([2, [false]]);
   });
 
-  test('a slot that is out of reach is left alone; so are all when there are too many', async () => {
-    const { redis, batcher, reached } = stage(true);
-    redis.isAway = true;
+  test('cluster: an unavailable slot gets no calls; 64 of them make all slots unavailable', async () => {
+    const { redis, batcher, changes } = setUp(true);
+    redis.isDown = true;
     const keys = Array.from({ length: 100 }, (_, n) => `key ${n}`);
     for (const key of keys) await batcher.send(key, 'a1').catch(() => {});
     const slots = new Set(keys.slice(0, 64).map(slotOf));
     expect(slots.size).toBe(64);
     expect(redis.calls.length).toBe(64);
-    expect(reached).toEqual([false]);
+    expect(changes).toEqual([false]);
     batcher.stop();
   });
 
-  test('what is more than fits on the way waits for those before it, and goes nowhere if they fail', async () => {
-    const { redis, batcher } = stage();
-    redis.isSlow = true;
-    const asks = Array.from({ length: 20 * 512 }, (_, n) => batcher.send(`key ${n}`, 'a1'));
-    const failed = Promise.allSettled(asks);
+  test('commands beyond the in-flight bound queue, and are rejected unsent if an earlier batch fails', async () => {
+    const { redis, batcher } = setUp();
+    redis.isHeld = true;
+    const sent = Array.from({ length: 20 * 512 }, (_, n) => batcher.send(`key ${n}`, 'a1'));
+    const settled = Promise.allSettled(sent);
     await expect.poll(() => redis.calls.length).toBe(16);
-    redis.answer();
+    redis.reply();
     await expect.poll(() => redis.calls.length).toBe(17);
-    redis.isAway = true;
-    redis.answer();
+    redis.isDown = true;
+    redis.reply();
     await expect.poll(() => redis.calls.length).toBe(18);
-    for (let n = 0; n < 16; n++) redis.answer();
-    const kinds = (await failed).map(({ status }) => status);
-    expect(kinds.filter((kind) => kind === 'fulfilled').length).toBe(17 * 512);
+    for (let n = 0; n < 16; n++) redis.reply();
+    const statuses = (await settled).map(({ status }) => status);
+    expect(statuses.filter((status) => status === 'fulfilled').length).toBe(17 * 512);
     expect(redis.calls.length).toBe(18);
     batcher.stop();
   });
 
-  test('a probe asks for the very key that was lost', async () => {
-    const { clock, redis, batcher, reached } = stage(true);
-    redis.isAway = true;
+  test('cluster: the probe uses the key whose call failed', async () => {
+    const { clock, redis, batcher, changes } = setUp(true);
+    redis.isDown = true;
     await batcher.send('lost', 'a1').catch(() => {});
-    redis.isAway = false;
+    redis.isDown = false;
     await batcher.send('other', 'a1');
     expect(batcher.isAvailable).toBe(false);
     clock.advance(60);
     await expect.poll(() => batcher.isAvailable).toBe(true);
     expect(redis.calls.at(-1)?.keys).toEqual(['lost']);
-    expect(reached).toEqual([false, true]);
+    expect(changes).toEqual([false, true]);
   });
 });

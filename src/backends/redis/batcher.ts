@@ -1,64 +1,57 @@
 /**
- * The way to Redis and back: whatever is asked in one tick travels as one call.
+ * Sends commands to Redis in batches: all commands of one tick travel as one script call.
  *
- *     ask ask ask ──▶ end of the tick ──▶ EVALSHA, all of them ──▶ answers, each to its own
+ *     command command command ──▶ end of the tick ──▶ one EVALSHA ──▶ one reply for each command
  *
- * A call to a script costs Redis more than deciding a dozen asks, and the client more than Redis; so
- * calls are what must be few. Every call has a deadline. One that misses it, or fails, opens the
- * breaker, and until Redis answers again nobody waits for it. On a cluster each slot has a breaker of
- * its own: a node that is away takes only its own keys with it, and is asked for one of them again.
+ * A script call costs Redis more than a dozen decisions, and the client more than Redis, so calls must be few. Every call
+ * has a deadline. A call that fails or misses it opens a circuit breaker, and commands are rejected at once until Redis
+ * answers again. In a cluster each slot has its own breaker: a lost node affects only its own keys, and is probed with
+ * one of them.
  *
- * A call also says on Redis's clock until when somebody waits for it. One that was held up on the way,
- * by a Redis that stood still or a client that kept it, then takes nothing for those who have gone.
+ * A call carries its deadline on Redis's clock. A call that arrives later, because Redis or the client stalled, then takes
+ * nothing for callers that have timed out.
  */
 
-import { type Clock, type Millis, onImmediate, onNextTick } from '../../core/clock.ts';
-import { DeadlineSet } from '../../core/deadline-set.ts';
+import { type Clock, type Millis, onNextTick } from '../../core/clock.ts';
 import { UnavailableError } from '../../core/errors.ts';
 import { CircuitBreaker, RejectionPacer } from '../circuit-breaker.ts';
+import { CallDeadlines } from './call-deadlines.ts';
 import type { RedisConnection, ScriptReply } from './client.ts';
 import type { ReplyValue } from './reply.ts';
 import { SLOT_COUNT, slotOf } from './slot.ts';
 
-/** The most asks in one call: Redis does nothing else while it runs one. */
+/** Commands in one call: Redis does nothing else while it runs a script. */
 const MAX_BATCH_SIZE = 512;
 
-/** The most asks on their way at once. Those beyond wait here, where waiting for one another is not being late. */
+/** Commands in flight. Further ones wait here, where queueing does not count against their deadline. */
 const MAX_IN_FLIGHT = 16 * MAX_BATCH_SIZE;
 
-/** When so many slots of a cluster are out of reach, all of them are taken to be. */
+/** With this many unavailable slots, the whole cluster counts as unavailable. */
 const MAX_UNAVAILABLE_SLOTS = 64;
 
-/** One thing to ask, and who waits for the answer. */
 interface PendingCommand {
   readonly key: string;
-  /** Where the key lives on a cluster; 0 elsewhere. */
+  /** The hash slot of the key in a cluster; 0 without one. */
   readonly slot: number;
   readonly command: string;
-  readonly resolve: (answer: TimedReply) => void;
+  readonly resolve: (reply: TimedReply) => void;
   readonly reject: (error: unknown) => void;
 }
 
-/** An answer, and the time it was given on Redis's clock. */
+/** A reply and its time on Redis's clock. */
 export interface TimedReply {
   readonly value: ReplyValue;
   readonly at: Millis;
 }
 
-/** What decides: plain asks alone need less of it, and a shorter script is a faster one. */
+/** Batches that hold nothing but `a` (check) use the shorter and faster script. */
 export interface Scripts {
   readonly full: string;
   readonly checkOnly: string;
 }
 
-/** What is told and not asked (settled, hits, left): it is heard even if it comes late. */
+/** Commands without a decision (settle, hits, leave queue): Redis executes them even when they are late. */
 const isOneWay = ({ command }: PendingCommand): boolean => /^[shx]/.test(command);
-
-/** A call under way. */
-interface ScriptCall {
-  readonly issuedAt: Millis;
-  readonly onTimeout: () => unknown;
-}
 
 const isLateReply = ([first]: ScriptReply): boolean => String(first).startsWith('late ');
 
@@ -70,17 +63,16 @@ export class ScriptBatcher {
   readonly #clock: Clock;
   readonly #deadlineMs: Millis;
   /**
-   * How far Redis's clock is ahead of ours: never less, and more by no more than a trip. One for each slot
-   * of a cluster, whose nodes have clocks of their own.
+   * Upper bound on how far Redis's clock is ahead of the local one, too high by one round trip at most. One for each
+   * slot of a cluster, because every node has its own clock.
    */
   readonly #clockOffsetMs: Float64Array;
-  /** Those that are not answered yet. */
-  readonly #calls: DeadlineSet<ScriptCall>;
+  readonly #calls: CallDeadlines;
   readonly #onAvailability: (isAvailable: boolean, why: unknown) => void;
-  /** The slots that are out of reach. */
+  /** By slot. */
   readonly #openBreakers = new Map<number, CircuitBreaker>();
   #buffered: PendingCommand[] = [];
-  /** What travels together, in the order it goes. */
+  /** Ready to be sent, oldest first. */
   #batches: (readonly PendingCommand[])[] = [];
   #inFlightCount = 0;
   readonly #rejectionPacer = new RejectionPacer();
@@ -99,8 +91,7 @@ export class ScriptBatcher {
     this.#clock = settings.clock;
     this.#deadlineMs = settings.deadlineMs;
     this.#onAvailability = settings.onAvailability;
-    const { clock, deadlineMs } = settings;
-    this.#calls = new DeadlineSet(clock, deadlineMs, ({ onTimeout }) => onTimeout());
+    this.#calls = new CallDeadlines(settings.clock, settings.deadlineMs);
     this.#clockOffsetMs = new Float64Array(connection.isCluster ? SLOT_COUNT : 1).fill(Number.NaN);
   }
 
@@ -108,13 +99,13 @@ export class ScriptBatcher {
     return this.#openBreakers.size === 0;
   }
 
-  /** Rejects with an UnavailableError if there is no answer in time. */
-  send(key: string, text: string): Promise<TimedReply> {
+  /** Rejects with an UnavailableError if there is no reply in time. */
+  send(key: string, command: string): Promise<TimedReply> {
     const slot = this.#connection.isCluster ? slotOf(key) : 0;
     if (this.#isUnavailable(slot))
       return this.#rejectionPacer.reject(new UnavailableError('Redis'));
     return new Promise((resolve, reject) => {
-      this.#buffered.push({ key, slot, command: text, resolve, reject });
+      this.#buffered.push({ key, slot, command, resolve, reject });
       if (this.#buffered.length === 1) onNextTick(() => this.#flush());
     });
   }
@@ -130,18 +121,18 @@ export class ScriptBatcher {
     );
   }
 
-  /** Nobody is sent there until this very key could be decided again. */
+  /** No command is sent to this slot until a probe with this key succeeds. */
   #openBreaker({ key, slot }: PendingCommand, why: unknown): void {
     if (this.#isUnavailable(slot)) return;
     const isFirst = this.#openBreakers.size === 0;
-    const changed = (isBack: boolean): void => {
-      if (isBack && this.#openBreakers.delete(slot) && this.#openBreakers.size === 0)
+    const onChange = (isAvailable: boolean): void => {
+      if (isAvailable && this.#openBreakers.delete(slot) && this.#openBreakers.size === 0)
         this.#onAvailability(true, undefined);
     };
     const breaker = new CircuitBreaker(
       this.#clock,
       () => this.#runScript(slot, this.#scripts.full, [key], ['p']),
-      changed,
+      onChange,
     );
     this.#openBreakers.set(slot, breaker);
     breaker.trip(why);
@@ -151,9 +142,9 @@ export class ScriptBatcher {
   #flush(): void {
     const commands = this.#buffered;
     this.#buffered = [];
-    for (const together of this.#groupBySlot(commands)) {
-      for (let from = 0; from < together.length; from += MAX_BATCH_SIZE) {
-        this.#batches.push(together.slice(from, from + MAX_BATCH_SIZE));
+    for (const group of this.#groupBySlot(commands)) {
+      for (let from = 0; from < group.length; from += MAX_BATCH_SIZE) {
+        this.#batches.push(group.slice(from, from + MAX_BATCH_SIZE));
       }
     }
     this.#dispatch();
@@ -176,23 +167,23 @@ export class ScriptBatcher {
     this.#batches = this.#batches.slice(sent);
   }
 
-  /** On a cluster, only what lives in one slot may travel together. */
+  /** A cluster runs a script only on keys of one slot. */
   #groupBySlot(commands: readonly PendingCommand[]): Iterable<readonly PendingCommand[]> {
     if (!this.#connection.isCluster) return [commands];
     const bySlot = new Map<number, PendingCommand[]>();
     for (const command of commands) {
-      const others = bySlot.get(command.slot);
-      if (others) others.push(command);
+      const group = bySlot.get(command.slot);
+      if (group) group.push(command);
       else bySlot.set(command.slot, [command]);
     }
     return bySlot.values();
   }
 
-  async #sendBatch(commands: readonly PendingCommand[], isAgain = false): Promise<void> {
+  async #sendBatch(commands: readonly PendingCommand[], isRetry = false): Promise<void> {
     const texts = commands.map(({ command }) => command);
     const isUniform = texts.every((text) => text === texts[0]);
-    const isPlain = texts.every((text) => text.startsWith('a'));
-    const script = isPlain ? this.#scripts.checkOnly : this.#scripts.full;
+    const isCheckOnly = texts.every((text) => text.startsWith('a'));
+    const script = isCheckOnly ? this.#scripts.checkOnly : this.#scripts.full;
     try {
       const keys = commands.map(({ key }) => key);
       const reply = await this.#runScript(
@@ -201,7 +192,7 @@ export class ScriptBatcher {
         keys,
         isUniform ? [texts[0]] : texts,
       );
-      if (isLateReply(reply)) return await this.#resendBatch(commands, isAgain);
+      if (isLateReply(reply)) return await this.#resendBatch(commands, isRetry);
       const at = Number(reply[0]);
       for (let n = 0; n < commands.length; n++) commands[n].resolve({ value: reply[n + 1], at });
     } catch (error) {
@@ -211,13 +202,13 @@ export class ScriptBatcher {
     }
   }
 
-  /** Too late and yet in time: Redis's clock was stepped. Now it is known, and those who ask try again. */
-  async #resendBatch(commands: readonly PendingCommand[], isAgain: boolean): Promise<void> {
-    if (isAgain) throw new UnavailableError('Redis', 'its clock runs away');
+  /** A late call whose reply arrived in time: Redis's clock was stepped. Its offset is known now, so checks are retried once. */
+  async #resendBatch(commands: readonly PendingCommand[], isRetry: boolean): Promise<void> {
+    if (isRetry) throw new Error('its clock changes faster than calls arrive');
     for (const command of commands)
       if (isOneWay(command)) command.resolve({ value: 0, at: Number.NaN });
-    const asking = commands.filter((command) => !isOneWay(command));
-    if (asking.length > 0) await this.#sendBatch(asking, true);
+    const checks = commands.filter((command) => !isOneWay(command));
+    if (checks.length > 0) await this.#sendBatch(checks, true);
   }
 
   #runScript(
@@ -226,27 +217,13 @@ export class ScriptBatcher {
     keys: readonly string[],
     texts: readonly string[],
   ): Promise<ScriptReply> {
-    const since = this.#clock.now();
-    const by = since + this.#clockOffsetMs[slot] + this.#deadlineMs;
-    const args = [Number.isNaN(by) ? '' : `by ${by}`, ...texts];
-    return new Promise((resolve, reject) => {
-      const late = (): void =>
-        reject(new UnavailableError('Redis', `no answer within ${this.#deadlineMs} ms`));
-      // If it was this process that was busy, the answer is there and is read before the turn is over.
-      const onTimeout = (): unknown => onImmediate(late);
-      const call = { issuedAt: since, onTimeout };
-      this.#calls.add(call);
-      this.#connection.run(script, keys, args).then(
-        (reply) => {
-          this.#calls.remove(call);
-          this.#clockOffsetMs[slot] = redisTimeOf(reply) - since;
-          resolve(reply);
-        },
-        (error) => {
-          this.#calls.remove(call);
-          reject(error);
-        },
-      );
+    const sentAt = this.#clock.now();
+    const deadline = sentAt + this.#clockOffsetMs[slot] + this.#deadlineMs;
+    const args = [Number.isNaN(deadline) ? '' : `by ${deadline}`, ...texts];
+    const call = this.#connection.run(script, keys, args).then((reply) => {
+      this.#clockOffsetMs[slot] = redisTimeOf(reply) - sentAt;
+      return reply;
     });
+    return this.#calls.run(call);
   }
 }

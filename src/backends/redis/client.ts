@@ -1,8 +1,8 @@
 /**
- * The user's own connection, whichever client made it.
+ * Adapters for the caller's own Redis client, node-redis or ioredis.
  *
- * node-redis and ioredis differ in how a command is spelled and in how a cluster finds its node;
- * this is all that is needed of either. No connection is ever opened here.
+ * The two differ in how a command is spelled and in how a cluster finds its node. Only a subscriber opens a connection,
+ * as a duplicate of the caller's.
  */
 
 import { ConfigError } from '../../core/errors.ts';
@@ -10,30 +10,29 @@ import type { ReplyValue } from './reply.ts';
 
 export type ScriptReply = readonly ReplyValue[];
 
-/** A connection that can run a script and read bytes. */
 export interface RedisConnection {
-  /** True if keys live on several nodes: a call may then only touch keys of one slot. */
+  /** In a cluster, a call may only touch keys of one hash slot. */
   readonly isCluster: boolean;
-  /** Runs a script with these keys and arguments; its text travels only when it has to. */
+  /** Runs a script by its digest; its source is sent only when Redis does not know it. */
   run(script: string, keys: readonly string[], args: readonly string[]): Promise<ScriptReply>;
 }
 
-/** A connection of its own that hears messages: while it listens, a connection can do nothing else. */
+/** A dedicated connection for messages: a subscribed connection can run no other command. */
 export interface Subscriber {
-  subscribe(channel: string, hear: (message: string) => void): Promise<void>;
-  /** The same for messages that are no text. */
-  subscribeBytes(channel: string, hear: (message: Uint8Array) => void): Promise<void>;
+  subscribe(channel: string, onMessage: (message: string) => void): Promise<void>;
+  /** The same for binary messages. */
+  subscribeBytes(channel: string, onMessage: (message: Uint8Array) => void): Promise<void>;
   stop(): Promise<void>;
 }
 
-/** What is used of node-redis: `createClient()`, `createCluster()` and their kin. */
+/** The part of node-redis that is used: `createClient()`, `createCluster()` and similar. */
 export interface NodeRedisLike {
   sendCommand(...args: never[]): Promise<unknown>;
   evalSha(...args: never[]): Promise<unknown>;
   withCommandOptions?(options: object): unknown;
 }
 
-/** What is used of ioredis: `new Redis()` and `new Redis.Cluster()`. */
+/** The part of ioredis that is used: `new Redis()` and `new Redis.Cluster()`. */
 export interface IoRedisLike {
   readonly isCluster?: boolean;
   script(...args: never[]): Promise<unknown>;
@@ -41,27 +40,27 @@ export interface IoRedisLike {
   eval(...args: never[]): Promise<unknown>;
 }
 
-/** A client of node-redis or ioredis, of one server or a cluster. */
+/** A client of node-redis or ioredis, for one server or a cluster. */
 export type RedisClient = NodeRedisLike | IoRedisLike;
 
-/** Redis does not know the script: it was restarted, flushed, or another node took over. */
+/** Redis does not know the script after a restart, a flush or a failover. */
 const isNoScriptError = (error: unknown): boolean =>
   error instanceof Error && error.message.startsWith('NOSCRIPT');
 
-/** A client can be told to hand out bytes for text. The first answer is always text. */
+/** A client may be configured to return strings as bytes. The first value is always a string. */
 function normalizeReply(reply: unknown): ScriptReply {
-  const answers = reply as ScriptReply;
-  if (typeof answers[0] === 'string') return answers;
-  return answers.map((told) => (typeof told === 'number' ? told : String(told)));
+  const values = reply as ScriptReply;
+  if (typeof values[0] === 'string') return values;
+  return values.map((value) => (typeof value === 'number' ? value : String(value)));
 }
 
 interface ClientAdapter {
   readonly isCluster: boolean;
-  /** Teaches a script, and gives the digest it goes by. */
+  /** Loads a script and returns its digest. */
   load(script: string): Promise<string>;
   run(
-    how: 'EVALSHA' | 'EVAL',
-    what: string,
+    command: 'EVALSHA' | 'EVAL',
+    script: string,
     keys: readonly string[],
     args: readonly string[],
   ): Promise<unknown>;
@@ -91,16 +90,16 @@ export function connectionOf(client: unknown): RedisConnection {
 
 function adapterOf(client: unknown): ClientAdapter {
   if (typeof client === 'object' && client !== null) {
-    const own = client as Record<string, unknown>;
-    if (typeof own.evalsha === 'function') return ioRedisAdapter(client as IoRedisCommands);
-    if (typeof own.evalSha === 'function') return nodeRedisAdapter(client as NodeRedisCommands);
+    const methods = client as Record<string, unknown>;
+    if (typeof methods.evalsha === 'function') return ioRedisAdapter(client as IoRedisCommands);
+    if (typeof methods.evalSha === 'function') return nodeRedisAdapter(client as NodeRedisCommands);
   }
   throw new ConfigError('client', 'a client of node-redis or ioredis', client);
 }
 
 interface IoRedisCommands {
   readonly isCluster?: boolean;
-  script(what: 'LOAD', script: string): Promise<unknown>;
+  script(subcommand: 'LOAD', script: string): Promise<unknown>;
   evalsha(digest: string, keys: number, ...rest: string[]): Promise<unknown>;
   eval(script: string, keys: number, ...rest: string[]): Promise<unknown>;
 }
@@ -108,14 +107,14 @@ interface IoRedisCommands {
 const ioRedisAdapter = (client: IoRedisCommands): ClientAdapter => ({
   isCluster: client.isCluster === true,
   load: async (script) => String(await client.script('LOAD', script)),
-  run: (how, what, keys, args) =>
-    how === 'EVALSHA'
-      ? client.evalsha(what, keys.length, ...keys, ...args)
-      : client.eval(what, keys.length, ...keys, ...args),
+  run: (command, script, keys, args) =>
+    command === 'EVALSHA'
+      ? client.evalsha(script, keys.length, ...keys, ...args)
+      : client.eval(script, keys.length, ...keys, ...args),
 });
 
 interface NodeRedisCommands {
-  /** Only a cluster has these. */
+  /** Present on cluster clients only. */
   readonly slots?: unknown;
   readonly masters?: unknown;
   sendCommand(...args: unknown[]): Promise<unknown>;
@@ -124,7 +123,7 @@ interface NodeRedisCommands {
 
 function nodeRedisAdapter(client: NodeRedisCommands): ClientAdapter {
   const isCluster = client.slots !== undefined && client.masters !== undefined;
-  // A deadline of our own is kept already; theirs makes an AbortSignal for every command.
+  // The batcher has its own deadline; the client's timeout would create an AbortSignal for every command.
   const plain = isCluster
     ? client
     : (client.withCommandOptions?.({ timeout: undefined }) ?? client);
@@ -133,49 +132,49 @@ function nodeRedisAdapter(client: NodeRedisCommands): ClientAdapter {
   return {
     isCluster,
     load: async (script) => String(await send(undefined, ['SCRIPT', 'LOAD', script])),
-    run: (how, what, keys, args) =>
-      send(keys[0], [how, what, String(keys.length), ...keys, ...args]),
+    run: (command, script, keys, args) =>
+      send(keys[0], [command, script, String(keys.length), ...keys, ...args]),
   };
 }
 
-/** A second connection like the user's. Only for those who asked for it. */
+/** A second connection with the options of the caller's client; opened on the first subscription. */
 export function createSubscriber(client: unknown): Subscriber {
-  const own = client as { evalsha?: unknown };
-  return typeof own.evalsha === 'function'
+  const { evalsha } = client as { evalsha?: unknown };
+  return typeof evalsha === 'function'
     ? ioRedisSubscriber(client as IoRedisDuplicate)
     : nodeRedisSubscriber(client as NodeRedisDuplicate);
 }
 
 interface IoRedisDuplicate {
   readonly isCluster?: boolean;
-  /** Other options; those of a cluster come after other nodes. */
-  duplicate(...others: object[]): IoRedisDuplicate;
+  /** Takes options; for a cluster nodes first, then options. */
+  duplicate(...overrides: object[]): IoRedisDuplicate;
   subscribe(channel: string): Promise<unknown>;
-  on(event: string, act: (channel: unknown, message: never) => void): unknown;
+  on(event: string, listener: (channel: unknown, message: never) => void): unknown;
   disconnect(): void;
 }
 
 function ioRedisSubscriber(client: IoRedisDuplicate): Subscriber {
   let duplicate: IoRedisDuplicate | undefined;
-  // Whatever the user's own does without a connection: this one waits for it, and listens as soon as it can.
-  const patient = { enableOfflineQueue: true, maxRetriesPerRequest: null, autoResubscribe: true };
+  // Whatever the caller's client does without a connection, this one queues and resubscribes.
+  const overrides = { enableOfflineQueue: true, maxRetriesPerRequest: null, autoResubscribe: true };
   const listen = async (
     channel: string,
     event: 'message' | 'messageBuffer',
-    hear: (message: never) => void,
+    onMessage: (message: never) => void,
   ): Promise<void> => {
-    const own = client.isCluster ? client.duplicate([], patient) : client.duplicate(patient);
-    duplicate = own;
-    own.on('error', () => {}); // what is lost is made up for by asking
-    own.on(event, (_channel, message) => hear(message));
-    await own.subscribe(channel).catch((error: unknown) => {
-      own.disconnect();
+    const copy = client.isCluster ? client.duplicate([], overrides) : client.duplicate(overrides);
+    duplicate = copy;
+    copy.on('error', () => {}); // polling makes up for lost messages
+    copy.on(event, (_channel, message) => onMessage(message));
+    await copy.subscribe(channel).catch((error: unknown) => {
+      copy.disconnect();
       throw error;
     });
   };
   return {
-    subscribe: (channel, hear) => listen(channel, 'message', hear),
-    subscribeBytes: (channel, hear) => listen(channel, 'messageBuffer', hear),
+    subscribe: (channel, onMessage) => listen(channel, 'message', onMessage),
+    subscribeBytes: (channel, onMessage) => listen(channel, 'messageBuffer', onMessage),
     stop: async () => duplicate?.disconnect(),
   };
 }
@@ -183,36 +182,40 @@ function ioRedisSubscriber(client: IoRedisDuplicate): Subscriber {
 interface NodeRedisDuplicate {
   duplicate(): NodeRedisDuplicate;
   connect(): Promise<unknown>;
-  subscribe(channel: string, hear: (message: never) => void, areBytes?: boolean): Promise<unknown>;
+  subscribe(
+    channel: string,
+    onMessage: (message: never) => void,
+    areBytes?: boolean,
+  ): Promise<unknown>;
   readonly isOpen?: boolean;
-  on(event: string, act: () => void): unknown;
+  on(event: string, listener: () => void): unknown;
   destroy(): void;
 }
 
 function nodeRedisSubscriber(client: NodeRedisDuplicate): Subscriber {
   let duplicate: NodeRedisDuplicate | undefined;
-  const end = (own: NodeRedisDuplicate): void => {
-    if (own.isOpen !== false) own.destroy(); // one that never was open may mind
+  const end = (copy: NodeRedisDuplicate): void => {
+    if (copy.isOpen !== false) copy.destroy(); // throws on a client that was never open
   };
   const listen = async (
     channel: string,
-    hear: (message: never) => void,
+    onMessage: (message: never) => void,
     areBytes: boolean,
   ): Promise<void> => {
-    const own = client.duplicate();
-    duplicate = own;
-    own.on('error', () => {}); // what is lost is made up for by asking
+    const copy = client.duplicate();
+    duplicate = copy;
+    copy.on('error', () => {}); // polling makes up for lost messages
     try {
-      await own.connect();
-      await own.subscribe(channel, hear, areBytes);
+      await copy.connect();
+      await copy.subscribe(channel, onMessage, areBytes);
     } catch (error) {
-      end(own);
+      end(copy);
       throw error;
     }
   };
   return {
-    subscribe: (channel, hear) => listen(channel, hear, false),
-    subscribeBytes: (channel, hear) => listen(channel, hear, true),
+    subscribe: (channel, onMessage) => listen(channel, onMessage, false),
+    subscribeBytes: (channel, onMessage) => listen(channel, onMessage, true),
     stop: async () => duplicate && end(duplicate),
   };
 }

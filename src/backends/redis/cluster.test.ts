@@ -1,4 +1,4 @@
-/** The same stories on a cluster of six, and what only a cluster does: slots, and one taking over. */
+/** The Redis contract on a cluster of six, and what only a cluster has: hash slots and failover. */
 
 import { createClient } from 'redis';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
@@ -7,7 +7,7 @@ import {
   nodeRedisCluster,
   type RedisConnection,
 } from '../../../test/support/redis-clients.ts';
-import { bucketLimit, redisKeyOf, remoteContract } from '../../../test/support/remote-contract.ts';
+import { bucketLimit, redisContract, redisKeyOf } from '../../../test/support/redis-contract.ts';
 import {
   FAILOVER_AFTER_MS,
   type RedisCluster,
@@ -20,12 +20,12 @@ import { seededRandom } from '../../core/random.ts';
 import type { RemoteLimiter } from '../../limiter/async-limiter.ts';
 import { limiter } from '../../limiter/limiter.ts';
 import type { Limit } from '../../policies/limit.ts';
-import { redis } from './backend.ts';
+import { redis } from './options.ts';
 import { SLOT_COUNT, slotOf } from './slot.ts';
 
 const CLIENTS = { 'node-redis': nodeRedisCluster, ioredis: ioRedisCluster };
 
-describe.skipIf(redisServer() === undefined)('a cluster', () => {
+describe.skipIf(redisServer() === undefined)('redis backend, cluster', () => {
   let cluster: RedisCluster;
   beforeAll(async () => {
     cluster = await startRedisCluster();
@@ -33,7 +33,7 @@ describe.skipIf(redisServer() === undefined)('a cluster', () => {
   afterAll(() => cluster?.stop());
 
   for (const [name, connect] of Object.entries(CLIENTS)) {
-    remoteContract(name, async () => {
+    redisContract(name, async () => {
       const masters = cluster.masters();
       return {
         servers: () => masters,
@@ -44,35 +44,41 @@ describe.skipIf(redisServer() === undefined)('a cluster', () => {
     });
   }
 
-  describe.each(Object.entries(CLIENTS))('waiting fairly by %s', (_name, connect) => {
+  describe.each(Object.entries(CLIENTS))('fair queue by %s', (_name, connect) => {
     const LIMITS: [string, Limit, string][] = [
-      ['for time', { spacing: { every: 20 } }, 'spacing'],
-      ['for calls in flight', { adaptive: { fixed: 1 } }, 'flights'],
+      ['spacing', { spacing: { every: 20 } }, 'spacing'],
+      ['calls in flight', { concurrency: 1 }, 'flights'],
     ];
     const clients: RedisConnection[] = [];
-    const made: RemoteLimiter[] = [];
+    const limiters: RemoteLimiter[] = [];
 
     async function pairOf(limit: Limit): Promise<RemoteLimiter[]> {
       const pair = [];
       for (let n = 0; n < 2; n++) {
-        const own = await connect(cluster);
-        clients.push(own);
-        pair.push(limiter({ name: 'api', limit, backend: redis(own.client, { fairQueue: true }) }));
+        const connection = await connect(cluster);
+        clients.push(connection);
+        pair.push(
+          limiter({
+            name: 'api',
+            limit,
+            backend: redis(connection.client, { fairQueue: true, deadline: '2s' }),
+          }),
+        );
       }
-      made.push(...pair);
+      limiters.push(...pair);
       return pair;
     }
     beforeEach(() => {
       for (const { port } of cluster.masters()) redisCli(port, 'FLUSHALL');
     });
     afterEach(async () => {
-      for (const api of made.splice(0)) await api.close();
+      for (const api of limiters.splice(0)) await api.close();
       for (const { disconnect } of clients.splice(0)) disconnect();
     });
 
     test.each(LIMITS)(
-      '%s: in the order of arrival, for keys on all nodes',
-      async (_what, limit) => {
+      '%s: grants in order of arrival, for keys on all nodes',
+      async (_kind, limit) => {
         const pair = await pairOf(limit);
         const keys = ['a', 'b', 'c', 'd', 'e', 'f'];
         expect(
@@ -88,7 +94,7 @@ describe.skipIf(redisServer() === undefined)('a cluster', () => {
         const waiting: Promise<void>[] = [];
         for (let n = 0; n < 20; n++) {
           waiting.push(...keys.map((_, k) => enter(k, n)));
-          await Promise.all(keys.map((key) => pair[n % 2].inspect(key))); // what was sent before has arrived
+          await Promise.all(keys.map((key) => pair[n % 2].inspect(key))); // a barrier: earlier commands have arrived
         }
         await Promise.all(waiting);
         for (const order of orders) expect(order).toEqual(Array.from({ length: 20 }, (_, n) => n));
@@ -97,38 +103,38 @@ describe.skipIf(redisServer() === undefined)('a cluster', () => {
     );
 
     test.each(LIMITS)(
-      '%s: a waiter that crashed is skipped',
-      async (_what, limit, kind) => {
+      '%s: skips waiters of a process without heartbeats',
+      async (_name, limit, kind) => {
         const [a, b] = await pairOf(limit);
         const { port } = cluster.masters()[0];
-        const line = `${redisKeyOf('token', kind)}:line`;
-        redisCli(port, '-c', 'RPUSH', line, 'ghost/1/1', 'ghost/2/1');
+        const queue = `${redisKeyOf('token', kind)}:queue`;
+        redisCli(port, '-c', 'RPUSH', queue, 'ghost/1/1', 'ghost/2/1');
         const entries = [a.acquire('token'), b.acquire('token')].map(async (entering) => {
           const entry = await entering;
           if (entry.verdict === 'allow') entry.settle();
           return entry.verdict;
         });
         expect(await Promise.all(entries)).toEqual(['allow', 'allow']);
-        expect(redisCli(port, '-c', 'EXISTS', line)).toBe('0');
+        expect(redisCli(port, '-c', 'EXISTS', queue)).toBe('0');
       },
       20_000,
     );
 
-    test('a process that crashed in line is skipped when it has been silent for three seconds', async () => {
+    test('skips the head of a crashed process after three seconds without a heartbeat', async () => {
       const [a] = await pairOf({ spacing: { every: 20 } });
       const { port } = cluster.masters()[0];
       const [seconds] = redisCli(port, 'TIME').split('\n');
       const name = redisKeyOf('token', 'spacing');
-      redisCli(port, '-c', 'HSET', `${name}:alive`, 'ghost', `${seconds}000`);
-      redisCli(port, '-c', 'RPUSH', `${name}:line`, 'ghost/1/1');
+      redisCli(port, '-c', 'HSET', `${name}:heartbeats`, 'ghost', `${seconds}000`);
+      redisCli(port, '-c', 'RPUSH', `${name}:queue`, 'ghost/1/1');
       const since = performance.now();
       expect((await a.acquire('token')).verdict).toBe('allow');
-      expect(performance.now() - since).toBeGreaterThan(1900); // to the second, and a second of doubt
+      expect(performance.now() - since).toBeGreaterThan(1900); // heartbeats have whole seconds here
       expect(performance.now() - since).toBeLessThan(6000);
     }, 20_000);
   });
 
-  test('slots are counted as Redis counts them', async () => {
+  test('slotOf agrees with CLUSTER KEYSLOT', async () => {
     const random = seededRandom(7);
     const letters = ['{', '}', '{}', 'a', 'Z', '0', ':', ' ', 'é', '漢', '🙂', '\u0000', '\n'];
     const keys = Array.from({ length: 5000 }, () => {
@@ -149,32 +155,32 @@ describe.skipIf(redisServer() === undefined)('a cluster', () => {
   });
 });
 
-describe.skipIf(redisServer() === undefined)('a cluster that loses a node', () => {
+describe.skipIf(redisServer() === undefined)('redis backend, cluster failover', () => {
   test.each(Object.entries(CLIENTS))(
-    '%s is answered for that part at once, and by who took over as soon as it did',
+    '%s: keys of a lost node fall back at once, and recover with the failover',
     async (_name, connect) => {
       const cluster = await startRedisCluster();
-      const own = await connect(cluster);
+      const connection = await connect(cluster);
       const api = limiter({
         name: 'api',
         limit: bucketLimit(0.001, 5),
-        backend: redis(own.client, { onUnavailable: 'deny' }),
+        backend: redis(connection.client, { onUnavailable: 'deny' }),
       });
       try {
         const keys = Array.from({ length: 30 }, (_, n) => `key ${n}`);
         for (const key of keys) expect((await api.check(key)).verdict).toBe('allow');
-        // What was written has reached whoever stands by: every key is there twice.
-        const kept = () => cluster.nodes.map(({ port }) => Number(redisCli(port, 'DBSIZE')));
-        await vi.waitFor(() => expect(kept().reduce((a, b) => a + b)).toBe(2 * keys.length), {
+        // Replication is complete: every key exists twice.
+        const sizes = () => cluster.nodes.map(({ port }) => Number(redisCli(port, 'DBSIZE')));
+        await vi.waitFor(() => expect(sizes().reduce((a, b) => a + b)).toBe(2 * keys.length), {
           timeout: 10_000,
         });
-        const reached: boolean[] = [];
-        api.on((event) => event.type === 'availability' && reached.push(event.isAvailable));
+        const changes: boolean[] = [];
+        api.on((event) => event.type === 'availability' && changes.push(event.isAvailable));
         const [lost] = cluster.masters();
         const names = redisCli(lost.port, 'KEYS', '*');
-        const theirs = keys.filter((key) => names.includes(redisKeyOf(key)));
-        const [key] = theirs;
-        const other = keys.find((one) => !theirs.includes(one)) ?? '';
+        const lostKeys = keys.filter((key) => names.includes(redisKeyOf(key)));
+        const [key] = lostKeys;
+        const other = keys.find((one) => !lostKeys.includes(one)) ?? '';
         await lost.kill();
         expect((await api.check(key)).verdict).toBe('deny');
         expect((await api.check(other)).verdict).toBe('allow');
@@ -185,43 +191,43 @@ describe.skipIf(redisServer() === undefined)('a cluster that loses a node', () =
         });
         expect(performance.now() - since).toBeGreaterThan(FAILOVER_AFTER_MS / 2);
         expect(await api.check(key)).toEqual({ verdict: 'allow', remaining: 2 });
-        expect(reached).toEqual([false, true]); // one deadline, however long it takes
+        expect(changes).toEqual([false, true]); // one outage, however long it takes
       } finally {
         await api.close();
-        own.disconnect();
+        connection.disconnect();
         await cluster.stop();
       }
     },
     120_000,
   );
 
-  test('a write that nobody else had is lost with its node: one may go twice, unless writes need two', async () => {
+  test('an unreplicated write is lost with its node, unless min-replicas-to-write is set', async () => {
     const cluster = await startRedisCluster();
-    const own = await nodeRedisCluster(cluster);
+    const connection = await nodeRedisCluster(cluster);
     const api = limiter({
       name: 'api',
       limit: { spacing: { every: '1h' } },
-      backend: redis(own.client),
+      backend: redis(connection.client),
     });
     try {
       const [alone, strict] = cluster.masters();
       const keys = Array.from({ length: 200 }, (_, n) => `key ${n}`);
       const keyAt = ({ port }: Service): string => {
-        const isTheirs = (key: string) =>
+        const isStoredThere = (key: string) =>
           !redisCli(port, 'GET', redisKeyOf(key)).startsWith('MOVED');
-        return keys.find(isTheirs) ?? '';
+        return keys.find(isStoredThere) ?? '';
       };
-      const standBys = cluster.nodes.filter((node) => !cluster.masters().includes(node));
-      const [key, careful] = [keyAt(alone), keyAt(strict)];
+      const replicas = cluster.nodes.filter((node) => !cluster.masters().includes(node));
+      const [key, replicated] = [keyAt(alone), keyAt(strict)];
       redisCli(strict.port, 'CONFIG', 'SET', 'min-replicas-to-write', '1');
-      for (const node of standBys) node.pause();
+      for (const node of replicas) node.pause();
       for (const { port } of [alone, strict]) redisCli(port, 'CLIENT', 'KILL', 'TYPE', 'replica');
       expect((await api.check(key)).verdict).toBe('allow');
       expect((await api.check(key)).verdict).toBe('deny');
-      expect((await api.check(careful)).verdict).toBe('deny'); // and nothing can be lost
+      expect((await api.check(replicated)).verdict).toBe('deny'); // refused instead of lost
       expect(api.stats().fallback).toBe(1);
       await alone.kill();
-      for (const node of standBys) node.resume();
+      for (const node of replicas) node.resume();
       await vi.waitFor(async () => expect((await api.check(key)).verdict).toBe('allow'), {
         timeout: 20 * FAILOVER_AFTER_MS,
         interval: 20,
@@ -229,7 +235,7 @@ describe.skipIf(redisServer() === undefined)('a cluster that loses a node', () =
       expect((await api.check(key)).verdict).toBe('deny');
     } finally {
       await api.close();
-      own.disconnect();
+      connection.disconnect();
       await cluster.stop();
     }
   }, 120_000);

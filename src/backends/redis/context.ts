@@ -1,39 +1,37 @@
-/**
- * What every way of sharing a limit through Redis begins with: what its keys are called there, the pipe
- * that leads there, who decides while Redis is out of reach, and one line for all where that is wanted.
- */
+/** The parts that all Redis backends share: key names, the script batcher, the fallback, the fair queue. */
 
 import type { Millis } from '../../core/clock.ts';
-import { allow, type Decision, deny, NEVER, type OnUnavailable } from '../../core/decision.ts';
+import { type Decision, NEVER, type OnUnavailable } from '../../core/decision.ts';
 import type { Policy } from '../../policies/policy.ts';
 import { LocalBackend } from '../local/backend.ts';
 import type { RemoteBackendContext } from '../remote-backend.ts';
+import { decideUnavailable, limitIdOf } from '../remote-limit.ts';
 import { ScriptBatcher, type Scripts } from './batcher.ts';
 import type { RedisConnection, Subscriber } from './client.ts';
 import { FairQueue, type FairQueueOptions } from './fair-queue.ts';
 
 export const ON_UNAVAILABLE_VALUES: readonly OnUnavailable[] = ['allow', 'deny', 'local'];
 
-/** What the user chose. */
+/** The options of `redis()`, read and completed. */
 export interface RedisConfig {
   readonly connection: RedisConnection;
   readonly prefix: string;
   readonly deadlineMs: Millis;
   readonly onUnavailable: OnUnavailable;
   readonly processes: number;
-  /** Hears whose turn it is, where those who wait stand in one line. */
+  /** Receives turn messages; only with `fairQueue`. */
   readonly subscriber: Subscriber | undefined;
 }
 
 export interface RedisContext {
   readonly batcher: ScriptBatcher;
-  /** What a key is called in Redis. */
+  /** The name of a key in Redis. */
   readonly redisKeyOf: (key: string) => string;
   readonly fallback: Fallback;
   readonly fairQueue: FairQueue | undefined;
 }
 
-/** What is decided there, and what a place in line is, which only the share knows. */
+/** The scripts of a backend, and how its fair queue returns and tracks permits. */
 export type BackendScripts = Scripts & Pick<FairQueueOptions, 'releaseCommand' | 'trackLease'>;
 
 export function createRedisContext(
@@ -71,30 +69,25 @@ export function createRedisContext(
 }
 
 /**
- * `prefix:{name:key}:kind`. In braces, so that whatever else belongs to a key can live beside it; of its
- * kind, because limits of different kinds could not read each other's numbers, and would begin anew
- * each time. A limit that nobody named goes by its figures, lest it share a count with a stranger.
+ * `prefix:{limit:key}:kind`. The braces are a hash tag: everything that belongs to a key lives in one cluster slot. The
+ * kind is part of the name because limits of different kinds cannot read each other's state.
  */
 function createRedisKeyMapper(
   prefix: string,
-  { name, hasExplicitName }: RemoteBackendContext,
-  { specs = [] }: Policy,
+  context: RemoteBackendContext,
+  policy: Policy,
 ): (key: string) => string {
-  const kind = specs.map(({ kind }) => kind).join('+');
-  const figures = specs.map(({ kind, params }) => `${kind} ${params.join(' ')}`).join('+');
-  // Where a name ends must be plain: "a:b" and "c" is not "a" and "b:c". Empty braces hold nothing together.
-  const start = `${prefix}:{${(hasExplicitName ? name : figures).replace(/[%:{}]/g, encodeURIComponent)}:`;
-  const end = `}:${kind}`;
+  // The end of the limit's id must be unambiguous: "a:b" and "c" differ from "a" and "b:c". Empty braces are no hash tag.
+  const id = limitIdOf(context, policy).replace(/[%:{}]/g, encodeURIComponent);
+  const start = `${prefix}:{${id}:`;
+  const end = `}:${(policy.specs ?? []).map(({ kind }) => kind).join('+')}`;
   return (key) => start + key + end;
 }
 
-/** What somebody is told who is refused because Redis is out of reach: it may be back by then. */
-const UNAVAILABLE_RETRY_MS = 500;
-
-/** Decides while Redis is out of reach. */
+/** Decides while Redis is unavailable. */
 export interface Fallback {
   check(key: string, cost: number): Decision;
-  /** A call that was let in has ended. Only counted where calls in flight are. */
+  /** A call that the fallback allowed has ended; only a limit on calls in flight counts it. */
   settle(key: string, cost: number): void;
 }
 
@@ -103,29 +96,23 @@ function createFallback(
   { clock, random, maxKeys }: RemoteBackendContext,
   config: RedisConfig,
 ): Fallback {
-  const settle = (): void => {};
-  switch (config.onUnavailable) {
-    case 'deny':
-      return { check: () => deny(UNAVAILABLE_RETRY_MS), settle };
-    case 'allow':
-      return { check: () => allow(0), settle };
-    case 'local': {
-      const local = new LocalBackend(policy, { clock, random, maxKeys });
-      const flights = policy.specs?.find(({ kind }) => kind === 'flights');
-      const [most = Infinity] = flights?.params ?? [];
-      return {
-        // A part of the limit is the whole limit at a higher price, as far as that can be paid at all.
-        check(key, cost) {
-          const priced = local.checkNow(key, cost * config.processes, clock.now());
-          const isTooDear = priced.verdict === 'deny' && priced.retryAfterMs === NEVER;
-          return isTooDear ? local.checkNow(key, cost, clock.now()) : priced;
-        },
-        settle(key, cost) {
-          const price = cost * config.processes;
-          const paid = price > most ? cost : price;
-          local.settle(key, { outcome: 'ok', cost: paid, dueAt: clock.now() });
-        },
-      };
-    }
-  }
+  const { onUnavailable, processes } = config;
+  if (onUnavailable !== 'local')
+    return { check: () => decideUnavailable(onUnavailable), settle: () => {} };
+  const local = new LocalBackend(policy, { clock, random, maxKeys });
+  const { concurrencyLimit: most = Infinity } = policy;
+  return {
+    // This process's part of the limit: the whole limit with every cost multiplied by the number of processes. A cost
+    // that could then never fit is charged once.
+    check(key, cost) {
+      const scaled = local.checkNow(key, cost * processes, clock.now());
+      const isTooLarge = scaled.verdict === 'deny' && scaled.retryAfterMs === NEVER;
+      return isTooLarge ? local.checkNow(key, cost, clock.now()) : scaled;
+    },
+    settle(key, cost) {
+      const scaled = cost * processes;
+      const charged = scaled > most ? cost : scaled;
+      local.settle(key, { outcome: 'ok', cost: charged, dueAt: clock.now() });
+    },
+  };
 }

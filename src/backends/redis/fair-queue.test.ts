@@ -1,25 +1,25 @@
-/** One line for all processes, in trouble: nobody hangs, and nobody is forgotten. */
+/** The fair queue under faults: no call hangs, and no waiter is lost. */
 
 import { describe, expect, test, vi } from 'vitest';
-import { redisFixture } from '../../../test/support/own-redis.ts';
 import { ioRedis, nodeRedis } from '../../../test/support/redis-clients.ts';
+import { redisFixture } from '../../../test/support/redis-fixture.ts';
 import { redisServer, startRedis } from '../../../test/support/services.ts';
 import { type Clock, schedule, systemClock } from '../../core/clock.ts';
 import type { RemoteLimiter } from '../../limiter/async-limiter.ts';
 import { limiter } from '../../limiter/limiter.ts';
 import { VirtualClock } from '../../testing/index.ts';
-import { type RedisOptions, redis } from './backend.ts';
 import type { ScriptBatcher, TimedReply } from './batcher.ts';
 import { FairQueue } from './fair-queue.ts';
+import { type RedisOptions, redis } from './options.ts';
 
-const LINE = 'sluice:{api:token}:spacing:line';
-const ALIVE = 'sluice:{api:token}:spacing:alive';
+const QUEUE = 'sluice:{api:token}:spacing:queue';
+const ALIVE = 'sluice:{api:token}:spacing:heartbeats';
 const LATER = '9999999999999';
 
 describe.skipIf(redisServer() === undefined).each([
   ['node-redis', nodeRedis],
   ['ioredis', ioRedis],
-])('waiting fairly by %s, in trouble', (_name, connect) => {
+])('fair queue by %s', (_name, connect) => {
   const stage = redisFixture(connect);
 
   function fair(
@@ -33,13 +33,13 @@ describe.skipIf(redisServer() === undefined).each([
     return api;
   }
 
-  const lineIs = (length: number) =>
-    vi.waitFor(() => expect(stage.cli('LLEN', LINE)).toBe(String(length)), {
+  const queueLengthIs = (length: number) =>
+    vi.waitFor(() => expect(stage.cli('LLEN', QUEUE)).toBe(String(length)), {
       timeout: 5000,
     });
 
-  /** Redis stands still, and whoever asks finds out. */
-  async function inSilence(api: RemoteLimiter, act: () => Promise<void>): Promise<void> {
+  /** Redis is paused, and a check has noticed it. */
+  async function whilePaused(api: RemoteLimiter, act: () => Promise<void>): Promise<void> {
     stage.service.pause();
     try {
       await api.check('another');
@@ -50,16 +50,16 @@ describe.skipIf(redisServer() === undefined).each([
     }
   }
 
-  test('whoever comes while Redis is away can give up, and is served when it is back', async () => {
+  test('a call that arrives while Redis is unavailable can abort or expire, else is served later', async () => {
     const api = fair(10);
     let staying: Promise<unknown> = Promise.resolve();
-    await inSilence(api, async () => {
-      const giveUp = new AbortController();
+    await whilePaused(api, async () => {
+      const abort = new AbortController();
       staying = api.acquire('token');
-      const leaving = api.acquire('token', 1, { signal: giveUp.signal });
+      const leaving = api.acquire('token', 1, { signal: abort.signal });
       const impatient = api.acquire('token', 1, { wait: 50 });
       expect(await impatient).toMatchObject({ verdict: 'deny', reason: 'too-long' });
-      giveUp.abort(new Error('enough'));
+      abort.abort(new Error('enough'));
       await expect(leaving).rejects.toThrow('enough');
       expect(api.stats().waiting).toBe(1);
     });
@@ -67,21 +67,21 @@ describe.skipIf(redisServer() === undefined).each([
     expect((await api.acquire('token')).verdict).toBe('allow');
   });
 
-  test('those in line go ahead while Redis is away, if whoever stands in lets them', async () => {
+  test('onUnavailable allow: waiting calls pass while Redis is unavailable', async () => {
     const api = fair(60_000, { onUnavailable: 'allow' });
     await api.acquire('token');
     const waiting = [api.acquire('token'), api.acquire('token')];
-    await lineIs(2);
-    await inSilence(api, async () => {
+    await queueLengthIs(2);
+    await whilePaused(api, async () => {
       const entries = await Promise.all(waiting);
       expect(entries.map(({ verdict }) => verdict)).toEqual(['allow', 'allow']);
       expect(api.stats()).toMatchObject({ waiting: 0, fallback: 3 });
     });
   });
 
-  test('those in line count with those who only ask, while Redis is away', async () => {
+  test('onUnavailable local: waiting calls and checks share one fallback count', async () => {
     const api = fair(60_000, { onUnavailable: 'local' });
-    await inSilence(api, async () => {
+    await whilePaused(api, async () => {
       expect((await api.check('token')).verdict).toBe('allow');
       const impatient = await api.acquire('token', 1, { wait: 100 });
       expect(impatient).toMatchObject({ verdict: 'deny', reason: 'too-long' });
@@ -90,25 +90,25 @@ describe.skipIf(redisServer() === undefined).each([
     });
   });
 
-  test('while Redis is away those in line for a call in flight are let in as calls settle here', async () => {
-    const alarms: number[] = [];
+  test('Redis unavailable: a settled call of this process wakes the next waiter of a concurrency limit', async () => {
+    const timers: number[] = [];
     const clock: Clock = {
       now: () => systemClock.now(),
       wakeAt(at, act, keepAlive) {
-        alarms.push(at);
+        timers.push(at);
         return schedule(systemClock, at, act, keepAlive);
       },
     };
     const backend = redis(stage.firstClient.client, { fairQueue: true, deadline: 50 });
-    const api = limiter({ name: 'api', limit: { adaptive: { fixed: 1 } }, backend, clock });
+    const api = limiter({ name: 'api', limit: { concurrency: 1 }, backend, clock });
     stage.limiters.push(api);
     await api.inspect('sink');
-    await inSilence(api, async () => {
+    await whilePaused(api, async () => {
       const held = await api.acquire('sink');
       const waiting = [api.acquire('sink'), api.acquire('sink')];
-      const asked = alarms.length;
+      const before = timers.length;
       await new Promise((later) => setTimeout(later, 100));
-      expect(alarms.length - asked).toBeLessThan(5); // nobody looks
+      expect(timers.length - before).toBeLessThan(5); // no polling
       const since = performance.now();
       if (held.verdict === 'allow') held.settle();
       for (const one of waiting) {
@@ -116,63 +116,63 @@ describe.skipIf(redisServer() === undefined).each([
         expect(permit.verdict).toBe('allow');
         if (permit.verdict === 'allow') permit.settle();
       }
-      expect(performance.now() - since).toBeLessThan(500); // nor was it a beat
+      expect(performance.now() - since).toBeLessThan(500); // not by a heartbeat
       expect(api.stats()).toMatchObject({ waiting: 0, held: 0 });
     });
     await vi.waitFor(() => expect(api.stats().isAvailable).toBe(true), { timeout: 3000 });
     expect((await api.inspect('sink'))?.inFlight).toBe(0);
   });
 
-  test('a line that Redis has forgotten is joined again by all, whoever else has come since', async () => {
+  test('a queue that Redis has lost is joined again by all its waiters', async () => {
     const [a, b] = [fair(300), fair(300, {}, stage.secondClient)];
     await a.acquire('token');
     const waiting = [a.acquire('token'), b.acquire('token'), b.acquire('token')];
-    await lineIs(3);
+    await queueLengthIs(3);
     stage.cli('FLUSHALL');
-    stage.cli('RPUSH', LINE, 'ghost/1/1');
+    stage.cli('RPUSH', QUEUE, 'ghost/1/1');
     stage.cli('HSET', ALIVE, 'ghost', LATER);
-    await lineIs(4);
-    stage.cli('LPOP', LINE);
+    await queueLengthIs(4);
+    stage.cli('LPOP', QUEUE);
     const entries = await Promise.all(waiting);
     expect(entries.map(({ verdict }) => verdict)).toEqual(['allow', 'allow', 'allow']);
   }, 10_000);
 
-  test('a place in line that nobody waits for any more is given up', async () => {
+  test('queue entries of aborted waiters are removed after an outage', async () => {
     const api = fair(50);
     await api.acquire('token');
     await api.acquire('token');
-    stage.cli('RPUSH', LINE, 'ghost/1/1');
+    stage.cli('RPUSH', QUEUE, 'ghost/1/1');
     stage.cli('HSET', ALIVE, 'ghost', LATER);
-    const giveUp = new AbortController();
-    const leaving = [1, 2, 3].map(() => api.acquire('token', 1, { signal: giveUp.signal }));
+    const abort = new AbortController();
+    const leaving = [1, 2, 3].map(() => api.acquire('token', 1, { signal: abort.signal }));
     const left = Promise.allSettled(leaving);
-    await lineIs(4);
+    await queueLengthIs(4);
     const staying = api.acquire('token');
-    await lineIs(5);
-    await inSilence(api, async () => {
-      giveUp.abort(new Error('enough'));
+    await queueLengthIs(5);
+    await whilePaused(api, async () => {
+      abort.abort(new Error('enough'));
       await left;
     });
     await vi.waitFor(() => expect(api.stats().isAvailable).toBe(true), { timeout: 3000 });
-    stage.cli('LPOP', LINE);
+    stage.cli('LPOP', QUEUE);
     expect((await staying).verdict).toBe('allow');
   }, 10_000);
 
-  test('a line nobody asks about any more is forgotten', async () => {
+  test('an unused queue expires in Redis', async () => {
     const api = fair(60_000);
     await api.acquire('token');
-    expect(stage.cli('EXISTS', LINE, ALIVE)).toBe('0');
+    expect(stage.cli('EXISTS', QUEUE, ALIVE)).toBe('0');
     const waiting = api.acquire('token', 1, { wait: 300 });
-    await lineIs(1);
-    for (const key of [LINE, ALIVE]) {
+    await queueLengthIs(1);
+    for (const key of [QUEUE, ALIVE]) {
       expect(Number(stage.cli('PTTL', key))).toBeGreaterThan(0);
     }
     await waiting;
   });
 });
 
-describe.skipIf(redisServer() === undefined)('waiting fairly by ioredis with a prefix', () => {
-  test('whoever is next is told', async () => {
+describe.skipIf(redisServer() === undefined)('fair queue by ioredis with a key prefix', () => {
+  test('the next waiter gets its turn message', async () => {
     const service = await startRedis();
     const { client, disconnect } = await ioRedis(service.port, 'app:');
     const backend = redis(client, { fairQueue: true });
@@ -181,7 +181,7 @@ describe.skipIf(redisServer() === undefined)('waiting fairly by ioredis with a p
       await api.acquire('token');
       const since = performance.now();
       await Promise.all(Array.from({ length: 10 }, () => api.acquire('token')));
-      expect(performance.now() - since).toBeLessThan(900); // a beat is a second
+      expect(performance.now() - since).toBeLessThan(900); // a heartbeat takes 1 s
     } finally {
       await api.close();
       disconnect();
@@ -190,13 +190,13 @@ describe.skipIf(redisServer() === undefined)('waiting fairly by ioredis with a p
   });
 });
 
-describe('somebody who left the line while its ask was under way', () => {
-  /** A room whose way to Redis keeps what is sent, until it is answered. */
+describe('fair queue: a waiter that left while its check was on the way', () => {
+  /** A queue whose commands are answered by hand. */
   function stage() {
-    const sent: { text: string; answer: (told: string | number) => void }[] = [];
+    const sent: { text: string; answer: (value: string | number) => void }[] = [];
     const send = (_key: string, text: string): Promise<TimedReply> =>
       new Promise((resolve) => {
-        sent.push({ text: text.split(' ')[0], answer: (told) => resolve({ value: told, at: 0 }) });
+        sent.push({ text: text.split(' ')[0], answer: (value) => resolve({ value, at: 0 }) });
       });
     const fairQueue = new FairQueue({
       batcher: { send } as unknown as ScriptBatcher,
@@ -217,21 +217,21 @@ describe('somebody who left the line while its ask was under way', () => {
   }
 
   test.each([
-    ['stands in line', '-', 'x'],
-    ['stands there as the first', -7, 'x'],
-    ['is let in', 0, 's'],
-  ])('and %s all the same, because it was sent again, is taken back', async (_how, told, back) => {
+    ['queued', '-', 'x'],
+    ['first', -7, 'x'],
+    ['granted', 0, 's'],
+  ])('and was %s by a repeated command, is removed', async (_how, value, back) => {
     const { fairQueue, sent } = stage();
-    const giveUp = new AbortController();
-    const leaving = fairQueue.acquire('token', 1, { maxWaitMs: Infinity, signal: giveUp.signal });
-    giveUp.abort(new Error('enough'));
+    const abort = new AbortController();
+    const leaving = fairQueue.acquire('token', 1, { maxWaitMs: Infinity, signal: abort.signal });
+    abort.abort(new Error('enough'));
     await expect(leaving).rejects.toThrow('enough');
-    const [asked, left] = sent;
+    const [before, left] = sent;
     left.answer(0);
-    asked.answer(told);
+    before.answer(value);
     const closing = fairQueue.close();
     await vi.waitFor(() => expect(sent.length).toBe(3));
-    const id = asked.text.slice(1);
+    const id = before.text.slice(1);
     expect(sent.map(({ text }) => text)).toEqual([`f${id}`, `x${id}`, `${back}${id}`]);
     sent[2].answer(0);
     await closing;

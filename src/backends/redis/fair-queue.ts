@@ -1,27 +1,28 @@
 /**
- * Waiting fairly: one line for all processes, first come first served, kept by Redis.
+ * Fair queue: one queue for the whole fleet, first come first served, kept by Redis.
  *
- *     join ──▶ in line ──▶ told that it is first, and when it may ask ──▶ asks ──▶ in
- *                │                                                         │
- *                └── gives up: leaves                whoever is next is told ──▶ …
+ *     join ──▶ queued ──▶ is first: gets the ms until it may check ──▶ checks ──▶ granted
+ *                │                                                        │
+ *                └── deadline, abort: leaves          wakes the next waiter ──▶ …
  *
- * Without it each process has a line of its own, and whose asks first is luck. Here a permit costs one
- * call: whoever gets in wakes the next, by a message that says in how many milliseconds its turn comes;
- * where calls in flight are counted, whoever settles wakes the first.
+ * Without it each process has its own queue, and which process is served first is random. Here a permit costs one
+ * call: a granted waiter wakes the next one by a message that carries the delay of its turn. Where calls in flight
+ * are counted, a settled call wakes the first waiter.
  *
- * Messages may be lost, so each process also asks once a second who is first; the same call says that
- * it is alive, and whoever stands first and belongs to a process that has gone silent is skipped. It also
- * finds out that Redis has forgotten the line, or skipped somebody who is still there (who then joins
- * again), and places in line that nobody here waits for any more.
+ * Messages may be lost, so each process sends a heartbeat once a second, which also returns the first waiter. Redis
+ * skips a first waiter whose process has sent none for a while. The heartbeat also finds a queue that Redis has lost,
+ * waiters that Redis has skipped (both join again), and queue entries without a waiter.
  *
- * While Redis is out of reach, what stands in for it lets in whom it may; the others stay.
+ * While Redis is unavailable, the fallback decides; waiters it refuses stay queued.
  */
 
 import { type Clock, type Millis, schedule } from '../../core/clock.ts';
 import { type Decision, NEVER, WHEN_SETTLED } from '../../core/decision.ts';
 import { PendingSet } from '../../core/pending.ts';
 import type { Random } from '../../core/random.ts';
+import { type Waiter, WaiterSet } from '../../core/waiter-set.ts';
 import { CLOSED_REFUSAL, type FairWaitLimits, type FairWaitResult } from '../remote-backend.ts';
+import { randomId } from '../remote-limit.ts';
 import type { ScriptBatcher, TimedReply } from './batcher.ts';
 import type { Subscriber } from './client.ts';
 import { PROCESS_TIMEOUT_MS } from './lua-script.ts';
@@ -29,22 +30,20 @@ import { decisionOf } from './reply.ts';
 
 const HEARTBEAT_MS: Millis = PROCESS_TIMEOUT_MS / 3;
 
-interface Waiter {
+interface QueuedWaiter extends Waiter<FairWaitResult> {
   readonly id: string;
   readonly cost: number;
   readonly queue: KeyQueue;
-  readonly finish: (entry: FairWaitResult) => void;
-  /** Whether it is asking right now. */
+  /** Whether its check is on the way. */
   isRequesting: boolean;
-  /** What it was told meanwhile: the answer that is under way may be older than that. */
+  /** The turn announced meanwhile: the answer on the way may be older than that. */
   pendingTurnMs: Millis | undefined;
-  isWaiting: boolean;
   cancelTurn: (() => void) | undefined;
 }
 
 interface KeyQueue {
   readonly key: string;
-  readonly waiters: Map<string, Waiter>;
+  readonly waiters: Set<QueuedWaiter>;
 }
 
 export interface FairQueueOptions {
@@ -54,38 +53,32 @@ export interface FairQueueOptions {
   readonly subscriber: Subscriber;
   readonly maxWaiters: number;
   readonly keepAlive: boolean;
-  /** What a key is called in Redis. */
+  /** The Redis key of a key's queue. */
   readonly redisKeyOf: (key: string) => string;
-  /** Decides while Redis is out of reach. */
+  /** Decides while Redis is unavailable. */
   readonly fallback: { check(key: string, cost: number): Decision };
-  /** How to say that whoever got in by this name, at that time, does not need it. */
+  /** The command that gives back a permit granted to this waiter at that time. */
   readonly releaseCommand: (id: string, cost: number, at: Millis) => string;
-  /** Takes note that a place is held by this name until its call settles, where those in flight are counted. */
+  /** Records the lease of a call in flight, where these are counted. */
   readonly trackLease?: ((id: string, lease: ActiveLease) => void) | undefined;
 }
 
-/** A place that is held while its call is in flight. */
+/** The lease of a call in flight. */
 export interface ActiveLease {
   readonly key: string;
   readonly cost: number;
-  /** True if it was let in here, while Redis was out of reach. */
+  /** True if the fallback granted it while Redis was unavailable. */
   readonly fromFallback: boolean;
-}
-
-/** A name that nobody else goes by. */
-export function randomId(random: Random): string {
-  const letters = () => random().toString(36).slice(2, 10);
-  return `${letters()}${letters()}`;
 }
 
 export class FairQueue {
   readonly #options: FairQueueOptions;
-  /** Of this process, in this limiter: nobody else's. */
+  /** Identifies this limiter in this process. */
   readonly #processId: string;
   readonly #queues = new Map<string, KeyQueue>();
-  /** All of them, by id. */
-  readonly #waiters = new Map<string, Waiter>();
-  /** What was sent for those who wait, and is not answered. */
+  readonly #waitersById = new Map<string, QueuedWaiter>();
+  readonly #waiters: WaiterSet<FairWaitResult, QueuedWaiter>;
+  /** Commands without a reply yet. */
   readonly #pending = new PendingSet();
   #lastWaiterNumber = 0;
   #cancelHeartbeat: (() => void) | undefined;
@@ -94,6 +87,14 @@ export class FairQueue {
   constructor(options: FairQueueOptions) {
     this.#options = options;
     this.#processId = randomId(options.random);
+    this.#waiters = new WaiterSet({
+      ...options,
+      expiredResult: () => ({ verdict: 'deny', retryAfterMs: 0, reason: 'too-long' }),
+      onRemove: (waiter) => this.#removeFromQueue(waiter),
+      onAbandon: (waiters) => {
+        for (const waiter of waiters) this.#leaveQueue(waiter);
+      },
+    });
   }
 
   get size(): number {
@@ -104,65 +105,42 @@ export class FairQueue {
   async acquire(key: string, cost: number, limits: FairWaitLimits): Promise<FairWaitResult> {
     const { signal, maxWaitMs } = limits;
     signal?.throwIfAborted();
-    if (this.size >= this.#options.maxWaiters) {
-      return { verdict: 'deny', retryAfterMs: 0, reason: 'queue-full' };
-    }
+    if (this.#waiters.isFull) return { verdict: 'deny', retryAfterMs: 0, reason: 'queue-full' };
     this.#subscribe();
     return new Promise((resolve, reject) => {
-      const { clock, keepAlive } = this.#options;
       const queue = this.#queues.get(key) ?? this.#createQueue(key);
-      let stop = (): void => {};
-      const leave = (): void => {
-        waiter.isWaiting = false;
-        waiter.cancelTurn?.();
-        stop();
-        signal?.removeEventListener('abort', onAbort);
-        this.#removeWaiter(waiter);
-      };
-      const waiter: Waiter = {
+      const waiter: QueuedWaiter = {
         id: `${this.#processId}/${++this.#lastWaiterNumber}/${cost}`,
         cost,
         queue,
+        deadline: this.#options.clock.now() + maxWaitMs,
+        signal,
+        resolve,
+        reject,
+        isWaiting: true,
         isRequesting: false,
         pendingTurnMs: undefined,
-        isWaiting: true,
         cancelTurn: undefined,
-        finish: (entry) => {
-          leave();
-          resolve(entry);
-        },
       };
-      const giveUp = (): void => {
-        this.#leaveQueue(waiter);
-        waiter.finish({ verdict: 'deny', retryAfterMs: 0, reason: 'too-long' });
-      };
-      const onAbort = (): void => {
-        this.#leaveQueue(waiter);
-        leave();
-        reject(signal?.reason);
-      };
-      if (maxWaitMs < Infinity) stop = schedule(clock, clock.now() + maxWaitMs, giveUp, keepAlive);
-      signal?.addEventListener('abort', onAbort, { once: true });
-      this.#waiters.set(waiter.id, waiter);
-      queue.waiters.set(waiter.id, waiter);
+      this.#waiters.add(waiter);
+      this.#waitersById.set(waiter.id, waiter);
+      queue.waiters.add(waiter);
+      this.#waiters.reschedule();
       this.#requestPermit(waiter);
       this.#scheduleHeartbeat();
     });
   }
 
-  /** Refuses all who wait, at once; nobody of this process stands in Redis's line when it is over. */
+  /** Refuses all waiters at once; resolves when none of this process is left in Redis's queue. */
   async close(): Promise<void> {
-    for (const waiter of [...this.#waiters.values()]) {
-      this.#leaveQueue(waiter);
-      waiter.finish(CLOSED_REFUSAL);
-    }
+    this.#waiters.close(CLOSED_REFUSAL);
     this.#cancelHeartbeat?.();
     this.#cancelHeartbeat = undefined;
-    await this.#pending.drained(); // whoever is let in now gives it back
+    await this.#pending.drained(); // a permit granted now is given back
     await this.#options.subscriber.stop();
   }
 
-  /** Asks at once who is first, for this key or for all: Redis is back or can be heard, or a place is free here. */
+  /** Sends a heartbeat at once, for this key or for all: Redis is available again, or a call of this process settled. */
   pollNow(key?: string): void {
     for (const queue of this.#queues.values()) {
       if (key === undefined || queue.key === key) this.#sendHeartbeat(queue);
@@ -170,29 +148,31 @@ export class FairQueue {
   }
 
   #createQueue(key: string): KeyQueue {
-    const queue: KeyQueue = { key, waiters: new Map() };
+    const queue: KeyQueue = { key, waiters: new Set() };
     this.#queues.set(key, queue);
     return queue;
   }
 
-  #removeWaiter({ id, queue }: Waiter): void {
-    this.#waiters.delete(id);
-    queue.waiters.delete(id);
+  #removeFromQueue(waiter: QueuedWaiter): void {
+    const { id, queue } = waiter;
+    waiter.cancelTurn?.();
+    this.#waitersById.delete(id);
+    queue.waiters.delete(waiter);
     if (queue.waiters.size === 0) this.#queues.delete(queue.key);
   }
 
-  /** Hears whose turn it is, from whoever had its turn before. Nobody waits for that: the beat makes up for it. */
+  /** Subscribes to turn messages. No waiter depends on it: the heartbeat makes up for lost messages. */
   #subscribe(): void {
     if (this.#isSubscribed) return;
     this.#isSubscribed = true;
-    const hear = (message: string): void => {
+    const onMessage = (message: string): void => {
       const [id, ms] = message.split(' ');
-      this.#scheduleTurn(this.#waiters.get(id), Number(ms));
+      this.#scheduleTurn(this.#waitersById.get(id), Number(ms));
     };
-    this.#options.subscriber.subscribe(`sluice:turn:${this.#processId}`, hear).then(
-      () => this.pollNow(), // whoever was told before anybody listened
+    this.#options.subscriber.subscribe(`sluice:turn:${this.#processId}`, onMessage).then(
+      () => this.pollNow(), // messages sent before the subscription are lost
       () => {
-        this.#isSubscribed = false; // the next beat tries again
+        this.#isSubscribed = false; // the next heartbeat subscribes again
       },
     );
   }
@@ -202,8 +182,8 @@ export class FairQueue {
     return this.#pending.add(batcher.send(redisKeyOf(key), text));
   }
 
-  /** Its turn has come, and it may ask in so long. */
-  #scheduleTurn(waiter: Waiter | undefined, ms: Millis): void {
+  /** The waiter is first and may check in `ms`. */
+  #scheduleTurn(waiter: QueuedWaiter | undefined, ms: Millis): void {
     if (!waiter?.isWaiting) return;
     if (waiter.isRequesting) {
       waiter.pendingTurnMs = ms;
@@ -211,14 +191,14 @@ export class FairQueue {
     }
     const { clock, keepAlive } = this.#options;
     waiter.cancelTurn?.();
-    const ask = (): void => {
+    const check = (): void => {
       waiter.cancelTurn = undefined;
       this.#requestPermit(waiter);
     };
-    waiter.cancelTurn = schedule(clock, clock.now() + ms, ask, keepAlive);
+    waiter.cancelTurn = schedule(clock, clock.now() + ms, check, keepAlive);
   }
 
-  async #requestPermit(waiter: Waiter): Promise<void> {
+  async #requestPermit(waiter: QueuedWaiter): Promise<void> {
     if (!waiter.isWaiting || waiter.isRequesting) return;
     waiter.isRequesting = true;
     waiter.pendingTurnMs = undefined;
@@ -234,61 +214,63 @@ export class FairQueue {
     }
   }
 
-  /** Undefined: it stands in line, and not first. */
-  #onReply(waiter: Waiter, decision: Decision | undefined, at: Millis): void {
+  /** `decision` is undefined for a waiter that is queued, but not first. */
+  #onReply(waiter: QueuedWaiter, decision: Decision | undefined, at: Millis): void {
     if (decision === undefined || isDeniedUntilSettle(decision)) {
-      // It will be told when its turn comes, unless it has been.
+      // A message announces its turn, unless one already has.
       if (waiter.pendingTurnMs !== undefined) this.#scheduleTurn(waiter, waiter.pendingTurnMs);
     } else if (decision.verdict !== 'deny') {
       this.#admit(waiter, at, false);
     } else if (decision.retryAfterMs === NEVER) {
-      waiter.finish({ ...decision, reason: 'never' });
+      this.#waiters.resolve(waiter, { ...decision, reason: 'never' });
     } else {
-      this.#scheduleTurn(waiter, decision.retryAfterMs); // it is first, and came too early
+      this.#scheduleTurn(waiter, decision.retryAfterMs); // it is first, and checked too early
     }
   }
 
-  /** It gave up while the answer was under way; if it was asked twice, it may have joined after it had left. */
-  #releaseAbandoned(waiter: Waiter, decision: Decision | undefined, at: Millis): void {
+  /** The waiter left while its check was on the way. A check that was sent again may have joined after the leave command. */
+  #releaseAbandoned(waiter: QueuedWaiter, decision: Decision | undefined, at: Millis): void {
     const { id, queue, cost } = waiter;
     if (decision === undefined || decision.verdict === 'deny') this.#leaveQueue(waiter);
     else this.#send(queue, this.#options.releaseCommand(id, cost, at)).catch(() => {});
   }
 
-  /** Redis is out of reach: true if those behind may try, too. Else it stays, and asks again before long. */
-  #tryFallback(waiter: Waiter): boolean {
+  /** Redis is unavailable. True if the next waiter may try too; else this one stays queued and tries again. */
+  #tryFallback(waiter: QueuedWaiter): boolean {
     if (!waiter.isWaiting || waiter.isRequesting) return true;
     const { fallback, clock } = this.#options;
     const decision = fallback.check(waiter.queue.key, waiter.cost);
     if (decision.verdict !== 'deny') this.#admit(waiter, clock.now(), true);
-    else if (decision.retryAfterMs === NEVER) waiter.finish({ ...decision, reason: 'never' });
+    else if (decision.retryAfterMs === NEVER)
+      this.#waiters.resolve(waiter, { ...decision, reason: 'never' });
     else if (!isDeniedUntilSettle(decision))
       this.#scheduleTurn(waiter, Math.min(decision.retryAfterMs, HEARTBEAT_MS));
     return !waiter.isWaiting;
   }
 
-  #admit(waiter: Waiter, dueAt: Millis, fromFallback: boolean): void {
+  #admit(waiter: QueuedWaiter, dueAt: Millis, fromFallback: boolean): void {
     const { id, cost, queue } = waiter;
     const { trackLease } = this.#options;
     trackLease?.(id, { key: queue.key, cost, fromFallback });
-    waiter.finish({ verdict: 'allow', dueAt, fromFallback, ...(trackLease && { leaseId: id }) });
+    const lease = trackLease && { leaseId: id };
+    this.#waiters.resolve(waiter, { verdict: 'allow', dueAt, fromFallback, ...lease });
   }
 
-  #leaveQueue({ id, queue }: Pick<Waiter, 'id' | 'queue'>): void {
-    this.#send(queue, `x${id}`).catch(() => {}); // a beat finds what is left there
+  #leaveQueue({ id, queue }: Pick<QueuedWaiter, 'id' | 'queue'>): void {
+    this.#send(queue, `x${id}`).catch(() => {}); // a heartbeat finds an entry left behind
   }
 
-  /** While somebody waits: says that this process is alive, and asks who is first. */
+  /** While calls wait: shows that this process is alive, and reads the first waiter. */
   #scheduleHeartbeat(): void {
     if (this.#cancelHeartbeat) return;
     const { clock, keepAlive } = this.#options;
-    const beat = async (): Promise<void> => {
+    const heartbeat = async (): Promise<void> => {
       this.#cancelHeartbeat = undefined;
       this.#subscribe();
       await Promise.all([...this.#queues.values()].map((queue) => this.#sendHeartbeat(queue)));
       if (this.size > 0) this.#scheduleHeartbeat();
     };
-    this.#cancelHeartbeat = schedule(clock, clock.now() + HEARTBEAT_MS, beat, keepAlive);
+    this.#cancelHeartbeat = schedule(clock, clock.now() + HEARTBEAT_MS, heartbeat, keepAlive);
   }
 
   async #sendHeartbeat(queue: KeyQueue): Promise<void> {
@@ -296,28 +278,28 @@ export class FairQueue {
     try {
       const { value } = await this.#send(queue, `b${this.#processId} ${queuedWaiterId(queue)}`);
       if (value === '-') {
-        for (const waiter of waiters.values()) this.#requestPermit(waiter); // join again: who still stands there keeps its place
+        for (const waiter of waiters) this.#requestPermit(waiter); // join again: a waiter still queued there keeps its place
         return;
       }
       const [first, text] = String(value).split(' ');
-      const ms = Number(text); // less than 0 if a call must settle first: then whoever settles it tells
-      const waiter = waiters.get(first);
+      const ms = Number(text); // below 0: a call must settle first, and its process sends the message
+      const waiter = this.#waitersById.get(first);
       if (waiter && !waiter.cancelTurn && ms >= 0) this.#scheduleTurn(waiter, ms);
       if (waiter || !first.startsWith(`${this.#processId}/`)) return;
-      this.#leaveQueue({ id: first, queue }); // it left, and Redis could not be told
+      this.#leaveQueue({ id: first, queue }); // it left while Redis was unavailable
       if (waiters.size > 0) await this.#sendHeartbeat(queue);
     } catch {
-      for (const waiter of waiters.values()) if (!this.#tryFallback(waiter)) break;
+      for (const waiter of waiters) if (!this.#tryFallback(waiter)) break;
     }
   }
 }
 
-/** True if nobody can say how long it takes: whoever settles a call tells. */
+/** True if the limit opens when a call settles: a message announces it. */
 const isDeniedUntilSettle = (decision: Decision): boolean =>
   decision.verdict === 'deny' && decision.retryAfterMs === WHEN_SETTLED;
 
-/** Somebody who should be found in line; whoever is asking may have got in just now. */
+/** A waiter that Redis must have in its queue; one whose check is on the way may have been granted. */
 function queuedWaiterId({ waiters }: KeyQueue): string {
-  for (const { id, isRequesting } of waiters.values()) if (!isRequesting) return id;
+  for (const { id, isRequesting } of waiters) if (!isRequesting) return id;
   return '';
 }

@@ -1,5 +1,5 @@
-/** The door of `sluice/redis`. */
+/** Exports of `sluice/redis`. */
 
 export type { OnUnavailable } from '../../core/decision.ts';
-export { type RedisOptions, redis } from './backend.ts';
 export type { IoRedisLike, NodeRedisLike, RedisClient } from './client.ts';
+export { type RedisOptions, redis } from './options.ts';

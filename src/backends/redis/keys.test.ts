@@ -1,28 +1,32 @@
-/** What limits keep in Redis: under which keys, for how long, and what happens to what is not theirs. */
+/** Keys in Redis: names, expiry, foreign values, and a Redis that cannot write. */
 
 import { createClient, RESP_TYPES } from 'redis';
 import { describe, expect, test, vi } from 'vitest';
-import { redisFixture } from '../../../test/support/own-redis.ts';
 import { nodeRedis } from '../../../test/support/redis-clients.ts';
+import { redisFixture } from '../../../test/support/redis-fixture.ts';
 import { redisServer } from '../../../test/support/services.ts';
 import type { RemoteLimiter } from '../../limiter/async-limiter.ts';
 import { limiter } from '../../limiter/limiter.ts';
 import type { Limit } from '../../policies/limit.ts';
-import { redis } from './backend.ts';
+import { redis } from './options.ts';
 
-describe.skipIf(redisServer() === undefined)('what limits keep in Redis', () => {
-  const stage = redisFixture(nodeRedis);
+describe.skipIf(redisServer() === undefined)('redis keys', () => {
+  const fixture = redisFixture(nodeRedis);
 
   function shared(limit: Limit, name?: string): RemoteLimiter {
-    const api = limiter({ ...(name && { name }), limit, backend: redis(stage.firstClient.client) });
-    stage.limiters.push(api);
+    const api = limiter({
+      ...(name && { name }),
+      limit,
+      backend: redis(fixture.firstClient.client),
+    });
+    fixture.limiters.push(api);
     return api;
   }
 
   const once: Limit = { bucket: { rate: '1/h', burst: 1 } };
-  const inFlight: Limit = { adaptive: { fixed: 1 } };
+  const inFlight: Limit = { concurrency: 1 };
 
-  test('limits of one name and different kinds do not spoil each other', async () => {
+  test('limits of one name and different kinds have separate keys', async () => {
     const kinds: Limit[] = [
       once,
       { spacing: { every: '1h' } },
@@ -31,20 +35,20 @@ describe.skipIf(redisServer() === undefined)('what limits keep in Redis', () => 
     ];
     const limits = kinds.map((limit) => shared(limit, 'api'));
     const verdicts = async () => {
-      const answers: string[] = [];
-      for (const api of limits) answers.push((await api.check('x')).verdict);
-      return answers;
+      const seen: string[] = [];
+      for (const api of limits) seen.push((await api.check('x')).verdict);
+      return seen;
     };
     expect(await verdicts()).toEqual(['allow', 'allow', 'allow', 'allow']);
     expect(await verdicts()).toEqual(['deny', 'deny', 'deny', 'deny']);
     expect(limits.map((api) => api.stats().fallback)).toEqual([0, 0, 0, 0]);
   });
 
-  test('where a name ends and a key begins is plain', async () => {
+  test('name and key are separated unambiguously', async () => {
     expect((await shared(once, 'a').check('b:c')).verdict).toBe('allow');
     expect((await shared(once, 'a:b').check('c')).verdict).toBe('allow');
     expect((await shared(once, '}').check('c')).verdict).toBe('allow');
-    const keys = stage.cli('KEYS', '*').split('\n').sort();
+    const keys = fixture.cli('KEYS', '*').split('\n').sort();
     expect(keys).toEqual([
       'sluice:{%7D:c}:bucket',
       'sluice:{a%3Ab:c}:bucket',
@@ -52,7 +56,7 @@ describe.skipIf(redisServer() === undefined)('what limits keep in Redis', () => 
     ]);
   });
 
-  test('limits without a name backend a count only if they are the same', async () => {
+  test('unnamed limits share a count only if their parameters are equal', async () => {
     expect((await shared({ bucket: { rate: '1/h', burst: 5 } }).check('x', 5)).verdict).toBe(
       'allow',
     );
@@ -60,15 +64,15 @@ describe.skipIf(redisServer() === undefined)('what limits keep in Redis', () => 
     expect((await shared(once).check('x')).verdict).toBe('deny');
   });
 
-  test('a limit that takes longer than a day to open again is remembered as long', async () => {
+  test('a state that takes longer than a day to recover is kept as long', async () => {
     const DAY_MS = 86_400_000;
-    const daysOf = (key: string) => Number(stage.cli('PTTL', key)) / DAY_MS;
+    const daysOf = (key: string) => Number(fixture.cli('PTTL', key)) / DAY_MS;
     await shared({ spacing: { every: '7d' } }, 'api').check('x');
     expect(daysOf('sluice:{api:x}:spacing')).toBeCloseTo(7, 3);
     const weekly = shared({ bucket: { rate: '1/7d', burst: 3 } }, 'api');
     await weekly.check('x', 3);
     expect(daysOf('sluice:{api:x}:bucket')).toBeCloseTo(21, 3);
-    await weekly.giveBack('x', 1); // told by another script
+    await weekly.giveBack('x', 1); // uses the full script
     expect(daysOf('sluice:{api:x}:bucket')).toBeCloseTo(14, 3);
     const never = shared({ bucket: { rate: 1e-18, burst: 3 } }, 'never');
     await never.check('x');
@@ -83,9 +87,9 @@ describe.skipIf(redisServer() === undefined)('what limits keep in Redis', () => 
     expect([weekly, never].map((api) => api.stats().fallback)).toEqual([0, 0]);
   });
 
-  test('a client that hands out bytes is understood', async () => {
+  test('a client that returns strings as bytes is supported', async () => {
     const client = createClient({
-      socket: { port: stage.service.port, host: '127.0.0.1' },
+      socket: { port: fixture.service.port, host: '127.0.0.1' },
     });
     await client.connect();
     const backend = redis(client.withTypeMapping({ [RESP_TYPES.BLOB_STRING]: Buffer }));
@@ -102,7 +106,7 @@ describe.skipIf(redisServer() === undefined)('what limits keep in Redis', () => 
     }
   });
 
-  test('what somebody else wrote there is written over, and troubles nobody', async () => {
+  test('a foreign value is overwritten and does not affect other keys', async () => {
     const limits: [string, Limit][] = [
       ['bucket', once],
       ['spacing', { spacing: { every: '1h' } }],
@@ -111,9 +115,9 @@ describe.skipIf(redisServer() === undefined)('what limits keep in Redis', () => 
     for (const [kind, limit] of limits) {
       const api = shared(limit, 'api');
       const wrong = kind === 'flights' ? ['SET'] : ['LPUSH'];
-      stage.cli(...wrong, `sluice:{api:x}:${kind}`, 'surprise');
-      const answers = await Promise.all([api.check('x'), api.check('y'), api.check('x')]);
-      expect(answers.map(({ verdict }) => verdict)).toEqual(['allow', 'allow', 'deny']);
+      fixture.cli(...wrong, `sluice:{api:x}:${kind}`, 'foreign');
+      const decisions = await Promise.all([api.check('x'), api.check('y'), api.check('x')]);
+      expect(decisions.map(({ verdict }) => verdict)).toEqual(['allow', 'allow', 'deny']);
       expect(api.stats()).toMatchObject({ isAvailable: true, fallback: 0 });
     }
   });
@@ -129,24 +133,24 @@ describe.skipIf(redisServer() === undefined)('what limits keep in Redis', () => 
     ],
     ['may not write', 'ACL SETUSER default -set', 'ACL SETUSER default +set', [once]],
   ])(
-    'a Redis that %s is out of reach until it can decide again',
-    async (_why, lose, mend, limits) => {
+    'a Redis that %s is unavailable until it can decide again',
+    async (_state, breakCommand, repairCommand, limits) => {
       for (const limit of limits) {
         const api = shared(limit, 'api');
         await api.check('before');
-        const reached: boolean[] = [];
-        api.on((event) => event.type === 'availability' && reached.push(event.isAvailable));
-        stage.cli(...lose.split(' '));
+        const changes: boolean[] = [];
+        api.on((event) => event.type === 'availability' && changes.push(event.isAvailable));
+        fixture.cli(...breakCommand.split(' '));
         try {
           for (let n = 0; n < 10; n++) {
             await api.check(`key ${n}`);
-            await new Promise((later) => setTimeout(later, 30));
+            await new Promise((resolve) => setTimeout(resolve, 30));
           }
-          expect(reached).toEqual([false]);
+          expect(changes).toEqual([false]);
         } finally {
-          stage.cli(...mend.split(' '));
+          fixture.cli(...repairCommand.split(' '));
         }
-        await vi.waitFor(() => expect(reached).toEqual([false, true]), { timeout: 2000 });
+        await vi.waitFor(() => expect(changes).toEqual([false, true]), { timeout: 2000 });
       }
     },
   );

@@ -1,20 +1,20 @@
 /**
- * A plain ask of a bucket, once more and in one piece.
+ * The check of a token bucket as one flat script.
  *
- * Most limits are a single bucket, and most asks are plain. In `lua-rules.ts` the rule is made of functions,
- * and making them takes Redis as long as running them, with every call. Here is the same arithmetic
- * without any, about twice as fast; the tests that compare Lua with TypeScript run over this form.
+ * Most limits are a single bucket, and most commands are checks. In `lua-rules.ts` a rule is made of functions, and Redis
+ * spends as long on creating them in every call as on running them. This form has the same arithmetic without functions
+ * and is about twice as fast. The tests that hold Lua to TypeScript run over this form, too.
  */
 
 import type { RuleSpec } from '../../policies/policy.ts';
 import { luaNumber } from './lua-rules.ts';
 
 export function bucketCheckScript({ params }: RuleSpec, maxTtlMs: number, read: string): string {
-  const [perMs, burst, , grace] = params.map(luaNumber);
+  const [perMs, burst, , tolerance] = params.map(luaNumber);
   return `
 local call, floor, ceil = redis.call, math.floor, math.ceil
-local PER_MS, BURST, GRACE, EPSILON = ${perMs}, ${burst}, ${grace}, 2.220446049250313e-16
-local FULL = BURST + GRACE
+local PER_MS, BURST, TOLERANCE, MACHINE_EPSILON = ${perMs}, ${burst}, ${tolerance}, 2.220446049250313e-16
+local FULL = BURST + TOLERANCE
 ${read}
 local now = tonumber(ARGV[1])
 local isTimeGiven = now ~= nil
@@ -24,7 +24,7 @@ if not isTimeGiven then
 end
 local isLate = not isTimeGiven and ARGV[1] ~= '' and now > tonumber(string.sub(ARGV[1], 4))
 
-local answers = { (isLate and 'late ' or '') .. string.format('%.17g', now) }
+local replies = { (isLate and 'late ' or '') .. string.format('%.17g', now) }
 local isUniform = #ARGV == 2
 local cost = isUniform and tonumber(string.sub(ARGV[2], 2))
 local spents, ats, changed = {}, {}, {}
@@ -40,41 +40,41 @@ for i = 1, #KEYS do
     if isTimeGiven then changed[key] = true end
   end
 
-  local was = spent
+  local level = spent
   if now > at then
-    was = spent - (now - at) * PER_MS
-    if was < 0 then was = 0 end
+    level = spent - (now - at) * PER_MS
+    if level < 0 then level = 0 end
   end
-  local after = was + cost
+  local after = level + cost
   if after <= FULL then
-    local left = floor(BURST - after + GRACE)
-    answers[i + 1] = left > 0 and left or 0
+    local left = floor(BURST - after + TOLERANCE)
+    replies[i + 1] = left > 0 and left or 0
     if cost > 0 and not isLate then
       spents[key], changed[key] = after, true
       if now > at then ats[key] = now end
     end
   elseif cost > FULL then
-    answers[i + 1] = -1
+    replies[i + 1] = -1
   elseif cost == 0 then
-    answers[i + 1] = 0
+    replies[i + 1] = 0
   else
-    local behind = at > now and at - now or 0
-    local ms = ceil(behind + (after - BURST - GRACE) / PER_MS)
+    local clockLag = at > now and at - now or 0
+    local ms = ceil(clockLag + (after - BURST - TOLERANCE) / PER_MS)
     if ms < 1 then ms = 1 end
-    local elapsed, still = now + ms - at, spent
+    local elapsed, levelThen = now + ms - at, spent
     if elapsed > 0 then
-      still = spent - elapsed * PER_MS
-      if still < 0 then still = 0 end
+      levelThen = spent - elapsed * PER_MS
+      if levelThen < 0 then levelThen = 0 end
     end
-    if still + cost > FULL then ms = ms + 1 end
-    answers[i + 1] = -2 - ms
+    if levelThen + cost > FULL then ms = ms + 1 end
+    replies[i + 1] = -2 - ms
   end
 end
 
 for key in pairs(changed) do
   local at, span = ats[key], spents[key] / PER_MS
   local fullAt = at + span
-  if fullAt - at < span then fullAt = fullAt + math.abs(fullAt) * EPSILON end
+  if fullAt - at < span then fullAt = fullAt + math.abs(fullAt) * MACHINE_EPSILON end
   if fullAt <= now and not isTimeGiven then
     call('DEL', key)
   else
@@ -83,6 +83,6 @@ for key in pairs(changed) do
     call('SET', key, struct.pack('<dd', spents[key], at), 'PX', ms)
   end
 end
-return answers
+return replies
 `;
 }

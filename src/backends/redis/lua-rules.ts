@@ -1,44 +1,42 @@
 /**
- * The rules once more, in Lua, for a Redis that decides.
+ * The rules of `policies/` in Lua, for limits that Redis decides.
  *
- * A limit shared through Redis must be decided atomically, so the rule runs where the numbers are.
- * The numbers of a key are the very same as in `policy/*.ts`, in the same order, packed as doubles:
- * what Redis keeps is the memory of a Float64Array. So a rule is the same arithmetic in the same
- * order, and the tests hold the two forms together: the same asks over both must give the same
- * answers and leave the same bytes.
+ * A limit shared through Redis must be decided atomically, so the rule runs where its state is. The state of a key is the
+ * memory of the Float64Array in `policies/*.ts`: the same numbers in the same order, packed as doubles. A rule is the
+ * same arithmetic in the same order. Tests hold both forms to that: the same random sequences must give the same
+ * decisions and leave the same bytes.
  *
  * A rule is a table of functions over a state `s` that begins at index `o + 1`:
  *
- *     start(s, o, now)                 begins a key
- *     ask(s, o, cost, now)             0 allow: remaining · 1 wait: ms · 2 deny: ms, -1 for never
- *     postpone(s, o, dueAt)            another limit says that it happens only then
- *     available(s, o, now)             the most whole units an ask would get
+ *     init(s, o, now)                  state of a new key
+ *     check(s, o, cost, now)           0 allow: remaining · 1 wait: ms · 2 deny: ms, -1 for never
+ *     deferTo(s, o, dueAt)             another rule of the composite delays the call until then
+ *     available(s, o, now)             the most whole units that a check would grant
  *     settle(s, o, ignored, cost, used, dueAt, now)
- *     hits(s, o, n, now)               what others served
- *     gain(s, o, units, upTo, now)     what came from another bucket; only of a bucket
- *     forgetAt(s, o)                   when a key begun anew would decide the same; of `all` also when it
- *                                      would, were it not for those that never do
- *     opensAt(s, o)                    to the digit; only a rule that opens for one call at a time
+ *     hits(s, o, n, now)               hits served elsewhere
+ *     credit(s, o, units, upTo, now)   units borrowed from another bucket; buckets only
+ *     removableAt(s, o)                when a new key would decide the same; a composite also returns the latest finite
+ *                                      time of its rules
+ *     opensAt(s, o)                    the exact instant of the next permit; only rules that grant one call at a time
  */
 
 import type { RuleSpec } from '../../policies/policy.ts';
 
-/** What all rules need. */
 const COMMON_LUA = `
 local floor, ceil, max, min, abs, huge = math.floor, math.ceil, math.max, math.min, math.abs, math.huge
 local ALLOW, WAIT, DENY, NEVER = 0, 1, 2, -1
-local EPSILON = 2.220446049250313e-16
+local MACHINE_EPSILON = 2.220446049250313e-16
 
--- The first instant at least span after at: far from zero a sum of milliseconds is rounded.
-local function later(at, span)
+-- The first instant at least span after at: far from zero, a sum of milliseconds is rounded.
+local function addRoundingUp(at, span)
   local sum = at + span
   if sum - at >= span then return sum end
-  return sum + abs(sum) * EPSILON
+  return sum + abs(sum) * MACHINE_EPSILON
 end
 `;
 
 const BUCKET_LUA = `
-local function bucket(perMs, burst, maxDebt, grace)
+local function bucket(perMs, burst, maxDebt, tolerance)
 
   local function spentAt(s, o, now)
     local spent, elapsed = s[o + 1], now - s[o + 2]
@@ -51,14 +49,14 @@ local function bucket(perMs, burst, maxDebt, grace)
     if now > s[o + 2] then s[o + 2] = now end
   end
 
-  local function left(spent) return floor(burst - spent + grace) end
+  local function tokensLeft(spent) return floor(burst - spent + tolerance) end
 
-  local function fits(s, o, cost, now) return spentAt(s, o, now) + cost <= burst + grace end
+  local function fits(s, o, cost, now) return spentAt(s, o, now) + cost <= burst + tolerance end
 
   local function retryAfter(s, o, cost, now)
-    local missing = spentAt(s, o, now) + cost - burst - grace
-    local behind = max(0, s[o + 2] - now)
-    local ms = max(1, ceil(behind + missing / perMs))
+    local missing = spentAt(s, o, now) + cost - burst - tolerance
+    local clockLag = max(0, s[o + 2] - now)
+    local ms = max(1, ceil(clockLag + missing / perMs))
     if fits(s, o, cost, now + ms) then return ms end
     return ms + 1
   end
@@ -68,15 +66,15 @@ local function bucket(perMs, burst, maxDebt, grace)
     init = function(s, o, now) s[o + 1], s[o + 2] = 0, now end,
     check = function(s, o, cost, now)
       local after = spentAt(s, o, now) + cost
-      if after <= burst + grace then
+      if after <= burst + tolerance then
         if cost > 0 then write(s, o, after, now) end
-        return ALLOW, max(0, left(after))
+        return ALLOW, max(0, tokensLeft(after))
       end
-      if cost > burst + grace then return DENY, NEVER end
+      if cost > burst + tolerance then return DENY, NEVER end
       if cost == 0 then return ALLOW, 0 end
       return DENY, retryAfter(s, o, cost, now)
     end,
-    available = function(s, o, now) return max(0, left(spentAt(s, o, now))) end,
+    available = function(s, o, now) return max(0, tokensLeft(spentAt(s, o, now))) end,
     settle = function(s, o, ignored, cost, used, dueAt, now)
       local unused = cost - used
       if ignored then unused = cost end
@@ -90,25 +88,25 @@ local function bucket(perMs, burst, maxDebt, grace)
       local spent = spentAt(s, o, now)
       write(s, o, max(min(spent, max(0, burst - upTo)), spent - units), now)
     end,
-    removableAt = function(s, o) return later(s[o + 2], s[o + 1] / perMs) end,
+    removableAt = function(s, o) return addRoundingUp(s[o + 2], s[o + 1] / perMs) end,
   }
 end
 `;
 
 const SPACING_LUA = `
 local function spacing(every, reserve, expire)
-  local DUST = 1e-9
+  local EPSILON = 1e-9
 
-  local function stepAt(at) return later(at, every) - at end
+  local function stepAt(at) return addRoundingUp(at, every) - at end
 
   local function reservedAt(nextAt, now)
-    return max(0, ceil((nextAt - now) / stepAt(now) - 1 - DUST))
+    return max(0, ceil((nextAt - now) / stepAt(now) - 1 - EPSILON))
   end
 
   local function isOpen(nextAt, now) return now >= nextAt or reservedAt(nextAt, now) < reserve end
 
   local function retryAfter(nextAt, now)
-    local ms = max(1, ceil(nextAt - reserve * stepAt(now) - now - DUST))
+    local ms = max(1, ceil(nextAt - reserve * stepAt(now) - now - EPSILON))
     if isOpen(nextAt, now + ms) then return ms end
     return ms + 1
   end
@@ -121,73 +119,73 @@ local function spacing(every, reserve, expire)
       if cost > 1 then return DENY, NEVER end
       if now >= nextAt then
         if cost > 0 then
-          s[o + 1] = later(now, every)
+          s[o + 1] = addRoundingUp(now, every)
           return ALLOW, 0
         end
         return ALLOW, 1
       end
       if cost == 0 then return ALLOW, 0 end
       if isOpen(nextAt, now) then
-        s[o + 1] = later(nextAt, every)
+        s[o + 1] = addRoundingUp(nextAt, every)
         return WAIT, nextAt - now
       end
       return DENY, retryAfter(nextAt, now)
     end,
---[[more
-    deferTo = function(s, o, dueAt) s[o + 1] = max(s[o + 1], later(dueAt, every)) end,
+--[[not in check-only scripts
+    deferTo = function(s, o, dueAt) s[o + 1] = max(s[o + 1], addRoundingUp(dueAt, every)) end,
     available = function(s, o, now)
       if now >= s[o + 1] then return 1 end
       return 0
     end,
     settle = function(s, o, ignored, cost, used, dueAt, now)
       if not ignored or cost <= 0 or now > dueAt + expire then return end
-      local rounding = 2 * EPSILON * abs(s[o + 1])
-      local dust = min(every / 4, max(DUST * every, rounding))
-      if abs(s[o + 1] - later(dueAt, every)) <= dust then s[o + 1] = dueAt end
+      local rounding = 2 * MACHINE_EPSILON * abs(s[o + 1])
+      local tolerance = min(every / 4, max(EPSILON * every, rounding))
+      if abs(s[o + 1] - addRoundingUp(dueAt, every)) <= tolerance then s[o + 1] = dueAt end
     end,
     hits = function(s, o, n, now)
-      if n > 0 then s[o + 1] = later(max(s[o + 1], now), n * every) end
+      if n > 0 then s[o + 1] = addRoundingUp(max(s[o + 1], now), n * every) end
     end,
     opensAt = function(s, o) return s[o + 1] end,
---more]]
+--]]
     removableAt = function(s, o) return s[o + 1] end,
   }
 end
 `;
 
-/** One pool for all: there are no members to share it with here, so sizes and ranks are left out. */
+/** One pool in Redis for all processes, so pool sizes and ranks are left out. */
 const RAMP_LUA = `
-local function ramp(lowest, highest, slope, slopeDown, mode, threshold, coolDown)
-  local DUST = 1e-9
+local function ramp(minRate, maxRate, slope, slopeDown, mode, threshold, coolDown)
+  local EPSILON = 1e-9
   local SCHEDULED, RELAXED, ONLY_IF_USED = 0, 1, 2
 
-  local function within(pool) return min(highest, max(lowest, pool)) end
-  local function wholeOf(pool) return floor(pool + DUST) end
+  local function clamp(pool) return min(maxRate, max(minRate, pool)) end
+  local function wholeTokens(pool) return floor(pool + EPSILON) end
 
   local function isUsed(s, o)
     local of = s[o + 2]
-    return (of - s[o + 3] + DUST) * 100 >= threshold * of
+    return (of - s[o + 3] + EPSILON) * 100 >= threshold * of
   end
 
   local function nextPool(s, o, gap)
     local pool = s[o + 2]
-    if mode == SCHEDULED then return within(pool + slope * gap) end
-    if mode == RELAXED then return within(pool + slope) end
+    if mode == SCHEDULED then return clamp(pool + slope * gap) end
+    if mode == RELAXED then return clamp(pool + slope) end
     if mode == ONLY_IF_USED then
-      if isUsed(s, o) then return within(pool + slope) end
-      return within(pool)
+      if isUsed(s, o) then return clamp(pool + slope) end
+      return clamp(pool)
     end
     local silent = max(0, gap - 1 - coolDown)
     local step = -slopeDown
     if isUsed(s, o) then step = slope end
-    return within(within(pool + step) - slopeDown * silent)
+    return clamp(clamp(pool + step) - slopeDown * silent)
   end
 
   local function open(s, o, second, pool)
-    s[o + 1], s[o + 2], s[o + 3], s[o + 4] = second, pool, wholeOf(pool), 0
+    s[o + 1], s[o + 2], s[o + 3], s[o + 4] = second, pool, wholeTokens(pool), 0
   end
 
-  local function roll(s, o, now)
+  local function advance(s, o, now)
     local second, last = floor(now / 1000), s[o + 1]
     if last ~= last then
       open(s, o, second, s[o + 2])
@@ -196,44 +194,44 @@ local function ramp(lowest, highest, slope, slopeDown, mode, threshold, coolDown
     end
   end
 
-  local function spare(s, o)
-    return max(0, min(wholeOf(s[o + 2]) - s[o + 4], floor(s[o + 3] + DUST)))
+  local function remaining(s, o)
+    return max(0, min(wholeTokens(s[o + 2]) - s[o + 4], floor(s[o + 3] + EPSILON)))
   end
 
   local function retryAfter(s, o, cost, now)
     local second, pool = s[o + 1], s[o + 2]
-    if cost > wholeOf(highest) then return NEVER end
-    local climb = 1
-    if mode == SCHEDULED then climb = ceil((cost - pool) / slope - DUST) end
+    if cost > wholeTokens(maxRate) then return NEVER end
+    local steps = 1
+    if mode == SCHEDULED then steps = ceil((cost - pool) / slope - EPSILON) end
     local gap = 1
-    if slope > 0 then gap = max(1, climb) end
-    local hoped = pool + slope
-    if mode == SCHEDULED then hoped = pool + slope * gap end
-    if wholeOf(within(hoped)) >= cost then return ceil((second + gap) * 1000 - now) end
+    if slope > 0 then gap = max(1, steps) end
+    local expected = pool + slope
+    if mode == SCHEDULED then expected = pool + slope * gap end
+    if wholeTokens(clamp(expected)) >= cost then return ceil((second + gap) * 1000 - now) end
     return ceil((second + 1) * 1000 - now)
   end
 
   return {
     width = 6,
     init = function(s, o, now)
-      s[o + 1], s[o + 2], s[o + 3], s[o + 4], s[o + 5], s[o + 6] = 0 / 0, lowest, 0, 0, 1, -1
+      s[o + 1], s[o + 2], s[o + 3], s[o + 4], s[o + 5], s[o + 6] = 0 / 0, minRate, 0, 0, 1, -1
     end,
     check = function(s, o, cost, now)
       if cost == 0 then
         local copy = { s[o + 1], s[o + 2], s[o + 3], s[o + 4], 1, -1 }
-        roll(copy, 0, now)
-        return ALLOW, spare(copy, 0)
+        advance(copy, 0, now)
+        return ALLOW, remaining(copy, 0)
       end
-      roll(s, o, now)
-      if cost > spare(s, o) + DUST then return DENY, retryAfter(s, o, cost, now) end
+      advance(s, o, now)
+      if cost > remaining(s, o) + EPSILON then return DENY, retryAfter(s, o, cost, now) end
       s[o + 4] = s[o + 4] + cost
       s[o + 3] = max(0, s[o + 3] - cost)
-      return ALLOW, spare(s, o)
+      return ALLOW, remaining(s, o)
     end,
---[[more
+--[[not in check-only scripts
     available = function(s, o, now)
-      roll(s, o, now)
-      return spare(s, o)
+      advance(s, o, now)
+      return remaining(s, o)
     end,
     settle = function(s, o, ignored, cost, used, dueAt, now)
       local unused = cost - used
@@ -243,26 +241,26 @@ local function ramp(lowest, highest, slope, slopeDown, mode, threshold, coolDown
       local back = min(unused, s[o + 4])
       local left = s[o + 3] + back
       s[o + 4] = s[o + 4] - back
-      s[o + 3] = max(0, min(wholeOf(s[o + 2]), left))
+      s[o + 3] = max(0, min(wholeTokens(s[o + 2]), left))
     end,
     hits = function(s, o, n, now)
-      roll(s, o, now)
+      advance(s, o, now)
       s[o + 3] = max(0, s[o + 3] - n)
     end,
---more]]
+--]]
     removableAt = function(s, o)
       local second = s[o + 1]
       if second ~= second then return huge end
-      if highest == lowest then return (second + 1) * 1000 end
+      if maxRate == minRate then return (second + 1) * 1000 end
       if mode ~= 3 or slopeDown == 0 then return huge end
-      local climbed = within(s[o + 2] + slope) - lowest
-      return (second + 1 + coolDown + ceil(climbed / slopeDown)) * 1000
+      local grown = clamp(s[o + 2] + slope) - minRate
+      return (second + 1 + coolDown + ceil(grown / slopeDown)) * 1000
     end,
   }
 end
 `;
 
-/** Several at once: every one must allow; what one took is given back when another refuses. */
+/** Composite (`all`): every rule must allow; if one refuses, the others are restored. */
 const COMPOSITE_LUA = `
 local function all(parts)
   local width = 0
@@ -346,27 +344,27 @@ const RULES_LUA: Readonly<Record<string, string>> = {
   ramp: RAMP_LUA,
 };
 
-/** A number in Lua, to the last digit. */
+/** A number as a Lua literal, exact to the last digit. */
 export const luaNumber = (value: number): string => {
   if (value === Infinity) return 'huge';
   return value < 0 ? `(${value})` : String(value);
 };
 
-/** What a plain ask does not need stands between these in the rules above; of a bucket, `lua-bucket.ts` has it. */
-const NON_CHECK_SECTIONS = /--\[\[more\n([\s\S]*?)--more\]\]\n/g;
+/** Sections of the rules above that a check does not need. For a bucket, `lua-bucket.ts` has a script of its own. */
+const NON_CHECK_SECTIONS = /--\[\[not in check-only scripts\n([\s\S]*?)--\]\]\n/g;
 
-/** True if a plain ask of these needs only a part of the rule: `all` also looks and postpones. */
+/** True if a check needs only a part of the rule. `all` also uses `available` and `deferTo`. */
 export const hasShortForm = (specs: readonly RuleSpec[]): boolean => specs.length === 1;
 
-/** Lua that makes `rule` of these formulas, and nothing it does not need: it runs with every call. */
-export function ruleLua(specs: readonly RuleSpec[], isLean: boolean): string {
+/** Lua that defines `rule` from these specs. It runs with every call, so parts that are not needed are left out. */
+export function ruleLua(specs: readonly RuleSpec[], isCheckOnly: boolean): string {
   const kinds = [...new Set(specs.map(({ kind }) => kind))];
-  const made = specs.map(({ kind, params }) => `${kind}(${params.map(luaNumber).join(', ')})`);
-  const rule = made.length === 1 ? made[0] : `all({ ${made.join(', ')} })`;
+  const rules = specs.map(({ kind, params }) => `${kind}(${params.map(luaNumber).join(', ')})`);
+  const rule = rules.length === 1 ? rules[0] : `all({ ${rules.join(', ')} })`;
   return [
     COMMON_LUA,
-    ...kinds.map((kind) => RULES_LUA[kind].replace(NON_CHECK_SECTIONS, isLean ? '' : '$1')),
-    made.length > 1 ? COMPOSITE_LUA : '',
+    ...kinds.map((kind) => RULES_LUA[kind].replace(NON_CHECK_SECTIONS, isCheckOnly ? '' : '$1')),
+    rules.length > 1 ? COMPOSITE_LUA : '',
     `local rule = ${rule}`,
   ].join('\n');
 }

@@ -1,4 +1,4 @@
-/** The rules in Lua are the rules in TypeScript: the same asks, the same answers, the same bytes. */
+/** Holds the rules in Lua to those in TypeScript: the same random sequences, the same decisions, the same bytes. */
 
 import fc from 'fast-check';
 import { createClient, RESP_TYPES } from 'redis';
@@ -11,20 +11,20 @@ import { type Policy, takeUpTo } from '../../policies/policy.ts';
 import { scriptOf } from './lua-script.ts';
 import { decisionOf, type ReplyValue } from './reply.ts';
 
-const isThere = redisServer() !== undefined;
+const hasRedis = redisServer() !== undefined;
 
 type Step =
   | {
       readonly op: 'a' | 'n' | 't' | 'h';
-      readonly line?: undefined;
+      readonly level?: undefined;
       readonly amount: number;
       readonly afterMs: number;
     }
   | {
-      /** Above a line: takes; up to it: gains. */
+      /** Takes what is above a level, or credits up to it. */
       readonly op: 't' | 'g';
       readonly amount: number;
-      readonly line: number;
+      readonly level: number;
       readonly afterMs: number;
     }
   | {
@@ -68,10 +68,10 @@ const LIMITS: Record<string, readonly Limit[]> = {
   ],
 };
 
-/** The same steps in this process, on numbers of its own. */
-function inJs(policy: Policy, steps: readonly Step[], startMs: number) {
+/** Runs the steps in this process, on a state of its own. */
+function runInJs(policy: Policy, steps: readonly Step[], startMs: number) {
   const state = new Float64Array(policy.width);
-  const answers: Decision[] = [];
+  const decisions: Decision[] = [];
   let now = startMs;
   policy.init(state, 0, now + steps[0].afterMs);
   for (const step of steps) {
@@ -82,18 +82,18 @@ function inJs(policy: Policy, steps: readonly Step[], startMs: number) {
     } else if (step.op === 'h') {
       policy.update(state, 0, { hits: step.amount }, now);
     } else if (step.op === 'g') {
-      policy.credit?.(state, 0, step.amount, step.line, now);
+      policy.credit?.(state, 0, step.amount, step.level, now);
     } else if (step.op === 't') {
-      const granted = takeUpTo(policy, state, 0, Math.ceil(step.amount), now, step.line);
-      answers.push({ verdict: 'allow', remaining: granted });
+      const granted = takeUpTo(policy, state, 0, Math.ceil(step.amount), now, step.level);
+      decisions.push({ verdict: 'allow', remaining: granted });
     } else {
-      answers.push(askOnce(policy, state, step, now));
+      decisions.push(checkStep(policy, state, step, now));
     }
   }
-  return { state, answers };
+  return { state, decisions };
 }
 
-function askOnce(policy: Policy, state: Float64Array, step: Step, now: number): Decision {
+function checkStep(policy: Policy, state: Float64Array, step: Step, now: number): Decision {
   const before = state.slice();
   const decision = policy.check(state, 0, step.amount, now);
   if (step.op === 'a' || decision.verdict !== 'wait') return decision;
@@ -101,15 +101,15 @@ function askOnce(policy: Policy, state: Float64Array, step: Step, now: number): 
   return { verdict: 'deny', retryAfterMs: Math.ceil(decision.waitMs) };
 }
 
-function textOf(step: Step, now: number): string {
+function commandOf(step: Step, now: number): string {
   if (step.op === 's') {
     return `s${step.outcome} ${step.amount} ${step.used} ${now - step.agoMs}`;
   }
   const amount = step.op === 't' ? Math.ceil(step.amount) : step.amount;
-  return `${step.op}${amount}${step.line === undefined ? '' : ` ${step.line}`}`;
+  return `${step.op}${amount}${step.level === undefined ? '' : ` ${step.level}`}`;
 }
 
-describe.skipIf(!isThere)('the rules in Lua', () => {
+describe.skipIf(!hasRedis)('rules in Lua', () => {
   let service: Service;
   let client: ReturnType<typeof createClient>;
 
@@ -123,42 +123,42 @@ describe.skipIf(!isThere)('the rules in Lua', () => {
     await service.stop();
   });
 
-  /** Each step a call of its own, at a time of its own, all sent at once. */
-  async function inLua(policy: Policy, steps: readonly Step[], startMs: number, key: string) {
+  /** Runs each step as its own call with its own time, all sent at once. */
+  async function runInLua(policy: Policy, steps: readonly Step[], startMs: number, key: string) {
     const { specs = [], width } = policy;
     const full = await client.scriptLoad(scriptOf(specs, width));
     const checkOnly = await client.scriptLoad(scriptOf(specs, width, 'check-only'));
     let now = startMs;
     const calls = steps.map((step) => {
       now += step.afterMs;
-      const args = [String(now), textOf(step, now)];
+      const args = [String(now), commandOf(step, now)];
       return client.evalSha(step.op === 'a' ? checkOnly : full, { keys: [key], arguments: args });
     });
     const replies = (await Promise.all(calls)) as ReplyValue[][];
-    const answers = replies
+    const decisions = replies
       .filter((_, n) => !['s', 'h', 'g'].includes(steps[n].op))
-      .map(([, told]) => decisionOf(told));
-    const state = await bytesOf(key);
+      .map(([, reply]) => decisionOf(reply));
+    const state = await storedStateOf(key);
     await client.del(key);
-    return { answers, state };
+    return { decisions, state };
   }
 
-  /** What Redis keeps of a key, as numbers; nothing if it keeps nothing. */
-  async function bytesOf(key: string): Promise<number[] | undefined> {
+  /** The state of a key in Redis, if it has one. */
+  async function storedStateOf(key: string): Promise<number[] | undefined> {
     const bytes = client.withTypeMapping({ [RESP_TYPES.BLOB_STRING]: Buffer });
     const packed = (await bytes.get(key)) as Buffer | null;
     if (packed === null) return undefined;
     return Array.from({ length: packed.length / 8 }, (_, n) => packed.readDoubleLE(n * 8));
   }
 
-  // Times a fraction of a microsecond apart cannot come from Redis, so they are whole microseconds.
+  // The clock of Redis counts whole microseconds.
   const micros = fc.integer({ min: 0, max: 3_000_000 }).map((us) => us / 1000);
-  const soon = fc.oneof(micros, fc.integer({ min: 0, max: 400 }), fc.constant(0));
+  const afterMs = fc.oneof(micros, fc.integer({ min: 0, max: 400 }), fc.constant(0));
   const amount = fc.oneof(fc.integer({ min: 0, max: 5 }), fc.constantFrom(0.5, 1.25, 2.75));
-  const ask = fc.record({
+  const check = fc.record({
     op: fc.constantFrom('a', 'a', 'n', 't', 'h') as fc.Arbitrary<'a'>,
     amount,
-    afterMs: soon,
+    afterMs,
   });
   const settle = fc.record({
     op: fc.constant('s' as const),
@@ -166,11 +166,12 @@ describe.skipIf(!isThere)('the rules in Lua', () => {
     amount,
     used: amount,
     agoMs: fc.oneof(fc.constant(0), micros),
-    afterMs: soon,
+    afterMs,
   });
-  const move = fc.record({ op: fc.constantFrom('t', 'g'), amount, line: amount, afterMs: soon });
+  const move = fc.record({ op: fc.constantFrom('t', 'g'), amount, level: amount, afterMs });
   const stepsOf = (kind: string) => {
-    const step = kind === 'bucket' ? fc.oneof(ask, ask, settle, move) : fc.oneof(ask, ask, settle);
+    const step =
+      kind === 'bucket' ? fc.oneof(check, check, settle, move) : fc.oneof(check, check, settle);
     return fc.array(step as fc.Arbitrary<Step>, { minLength: 1, maxLength: 25 });
   };
 
@@ -180,17 +181,17 @@ describe.skipIf(!isThere)('the rules in Lua', () => {
   let nth = 0;
 
   test.each(cases)(
-    '%s %s answers as in TypeScript',
+    '%s %s: same decisions and same bytes as in TypeScript',
     async (kind, _name, limit) => {
       const policy = createPolicy(limit, seededRandom(1));
       await fc.assert(
         fc.asyncProperty(
           stepsOf(kind),
           fc.constantFrom(1_000_000, 1_700_000_000_123.457),
-          async (all, start) => {
-            const js = inJs(policy, all, start);
-            const lua = await inLua(policy, all, start, `k${++nth}`);
-            expect(lua.answers).toEqual(js.answers);
+          async (steps, start) => {
+            const js = runInJs(policy, steps, start);
+            const lua = await runInLua(policy, steps, start, `k${++nth}`);
+            expect(lua.decisions).toEqual(js.decisions);
             expect(lua.state).toEqual([...js.state]);
           },
         ),
@@ -200,40 +201,45 @@ describe.skipIf(!isThere)('the rules in Lua', () => {
     60_000,
   );
 
-  test('a clock set back keeps everybody waiting, set forward lets one through early', async () => {
+  test('spacing: a clock set back delays permits; set forward, it grants one early', async () => {
     const policy = createPolicy({ spacing: { every: '6s' } }, seededRandom(1));
-    const asks = [0, -5000, 11_000, 60_000, 0].map(
+    const steps = [0, -5000, 11_000, 60_000, 0].map(
       (afterMs): Step => ({ op: 'a', amount: 1, afterMs }),
     );
-    const { answers } = await inLua(policy, asks, 1_000_000, 'stepped');
-    expect(answers).toEqual([
+    const { decisions } = await runInLua(policy, steps, 1_000_000, 'stepped');
+    expect(decisions).toEqual([
       { verdict: 'allow', remaining: 0 },
-      { verdict: 'deny', retryAfterMs: 11_000 }, // five seconds that are to come once more
+      { verdict: 'deny', retryAfterMs: 11_000 }, // five seconds pass twice
       { verdict: 'allow', remaining: 0 },
       { verdict: 'allow', remaining: 0 },
-      { verdict: 'deny', retryAfterMs: 6000 }, // and only one
+      { verdict: 'deny', retryAfterMs: 6000 }, // only one
     ]);
   });
 
-  test('what comes from another bucket too late is lost', async () => {
+  test('a late credit is lost', async () => {
     const { specs = [], width } = createPolicy(
       { bucket: { rate: 1e-9, burst: 9 } },
       seededRandom(1),
     );
     const full = await client.scriptLoad(scriptOf(specs, width));
-    const call = (by: string, text: string) =>
-      client.evalSha(full, { keys: ['late'], arguments: [by, text] }) as Promise<ReplyValue[]>;
+    const call = (time: string, command: string) =>
+      client.evalSha(full, { keys: ['late'], arguments: [time, command] }) as Promise<ReplyValue[]>;
     await call('', 't9');
-    const [told] = await call('by 1', 'g5 4');
-    expect(told).toMatch(/^late /);
+    const [time] = await call('by 1', 'g5 4');
+    expect(time).toMatch(/^late /);
     expect(await call('', 't9')).toEqual([expect.anything(), 0]);
     await call('', 'g5 4');
     expect(await call('', 't9')).toEqual([expect.anything(), 4]);
   });
 
-  test('"never" has a name on both sides', async () => {
+  test('bucket: a cost above the burst is refused for good', async () => {
     const policy = createPolicy({ bucket: { rate: 1, burst: 2 } }, seededRandom(1));
-    const { answers } = await inLua(policy, [{ op: 'a', amount: 3, afterMs: 0 }], 1000, 'never');
-    expect(answers).toEqual([{ verdict: 'deny', retryAfterMs: NEVER }]);
+    const { decisions } = await runInLua(
+      policy,
+      [{ op: 'a', amount: 3, afterMs: 0 }],
+      1000,
+      'never',
+    );
+    expect(decisions).toEqual([{ verdict: 'deny', retryAfterMs: NEVER }]);
   });
 });

@@ -1,59 +1,57 @@
 /**
- * The script: any number of asks in, as many answers out, in one round trip.
+ * The script: any number of commands in, as many replies out, in one round trip.
  *
- *     KEYS   whom each ask is about; the same key may come again
- *     ARGV   [when] and what is asked: one text for each key, or one for all of them
+ *     KEYS   the key of each command; a key may occur several times
+ *     ARGV   [time] and the commands: one string for each key, or one for all of them
  *
- *     when   ''        on Redis's clock
- *            by 17…    the same; if it is past that, whoever asked has gone: nobody is given anything
- *            17…       at this time, for tests
+ *     time   ''        Redis's clock
+ *            by 17…    the same; past this instant the caller has timed out, and nothing is granted
+ *            17…       this instant, for tests
  *
- *     ask                       answer
- *     a<cost>                   may it happen?           remaining · w<ms> · -1 never · -2-<ms> until then
- *     n<cost>                   the same, and nothing is reserved for later
- *     t<most>                   as many as there are     how many
- *     t<most> <leave>           all but so many
- *     q<ahead> <cost> <cost> …  those in line, until one is refused     <granted> <ms> <answer of the last>
- *                               the last one granted may use it only in so many ms, at most <ahead>
- *     l                         the state as it is       <number> <number> …
- *     s<outcome> <cost> <used> <dueAt>                   how a call went
- *     h<hits>                                            what others served
- *     g<units> <upTo>                                    units of another bucket come into this one; late, they are lost
- *     p                         could it be decided?     0, or an error
+ *     command                   reply
+ *     a<cost>                   check                    remaining · w<ms> wait · -1 never · -2-<ms> retry after
+ *     n<cost>                   check without reserving
+ *     t<most>                   take up to <most>        how many
+ *     t<most> <leave>           the same, but leave <leave>
+ *     q<ahead> <cost> <cost> …  check a batch in order, up to the first refusal     <granted> <ms> <reply of the last>
+ *                               the last granted permit may be due in <ms>, at most <ahead>
+ *     l                         read the state           <number> <number> …
+ *     s<outcome> <cost> <used> <dueAt>                   settle
+ *     h<hits>                                            count hits served elsewhere
+ *     g<units> <upTo>                                    credit units of another bucket; lost if late
+ *     p                         probe                    0, or an error if Redis cannot decide
  *
- * and, for those who wait fairly, in a line that Redis keeps:
+ * and with a fair queue, one queue in Redis for all processes:
  *
- *     f<id> <cost>              joins the line, or asks if its turn has come    as a, or - in line
- *     x<id>                     leaves the line
- *     b<process> <id>           the process is alive     who is first, and in how many ms it may ask, less than
- *                                                        0 if a call must settle first; - if the line, or
- *                                                        that one of it, is gone
+ *     f<id> <cost>              join the queue, or request a permit at the head of it    as a, or - for queued
+ *     x<id>                     leave the queue
+ *     b<process> <id>           heartbeat                <head> <ms until its turn>, below 0 if a call must settle first;
+ *                                                        - if the queue, or <id> in it, is missing
  *
- * The first answer is the time on Redis's clock, the only one that counts; `late 17…` if it was past
- * the time allowed. What is only told (s, h, x) is heard all the same. Numbers travel as text
- * that loses nothing (17 digits), states as packed doubles. A key's state is read once and written
- * once, however many asks of a call are about it, and expires by itself when it is as good as new.
+ * The first reply is the time on Redis's clock, the only clock that counts; `late 17…` if the deadline had passed. Commands
+ * without a decision (s, h, x) are executed even then. Numbers travel as strings of 17 digits, which lose nothing, and
+ * states as packed doubles. A key's state is read once and written once for a call, and expires when it is removable.
  *
- * The limit's figures are part of the text, so each limit has a script of its own: reading them anew
- * with every call took as long as deciding.
+ * The limit's parameters are part of the source, so each limit has its own script: parsing them in every call took as
+ * long as the decision.
  */
 
 import type { RuleSpec } from '../../policies/policy.ts';
 import { bucketCheckScript } from './lua-bucket.ts';
 import { hasShortForm, ruleLua } from './lua-rules.ts';
 
-/** A process that was silent for so long is gone. It says something every third of that. */
+/** A process without a heartbeat for this long is gone. Heartbeats are sent three times as often. */
 export const PROCESS_TIMEOUT_MS = 3000;
 
-/** How long a state that never becomes as good as new is kept without anybody asking: a day. */
+/** Idle time after which a state is dropped that never becomes removable: a day. */
 const IDLE_TTL_MS = 86_400_000;
 
-/** Others are kept until they are, at most so long: some 30,000 years, the most Redis takes as it is written. */
+/** Other states expire when they are removable; this is the longest expiry written: 30,000 years, within what Redis accepts. */
 const MAX_TTL_MS = 1e15;
 
 /**
- * What a key holds. Something that is not ours (somebody else wrote there) counts as nothing and is written
- * over: as an error it would keep every key of the call from being decided, and look like an outage.
+ * Reads the state of a key. A foreign value counts as missing and is overwritten: as an error it would fail every key of
+ * the call and look like an outage.
  */
 const READ_LUA = `
 local function read(key)
@@ -64,116 +62,120 @@ local function read(key)
 end
 `;
 
-/** Writes something, in Lua: a Redis that only reads (a replica, out of memory, alone) cannot decide. */
+/** The probe writes, because a Redis that only reads (a replica, out of memory, without its replicas) cannot decide. */
 export const PROBE_LUA = "redis.call('SET', key .. ':probe', '', 'PX', 1) return 0";
 
 /**
- * The line of a key: a list of ids, first come first, and when each process was last heard of. An id
- * is `process/number/cost`. Whoever stands first and belongs to a process that has gone silent is
- * skipped. Whenever somebody else comes first it is told so, and in how many milliseconds it may ask:
- * so nobody has to ask before its turn.
+ * The fair queue of a key: a list of waiter ids in order of arrival, and the last heartbeat of each process. An id is
+ * `process/number/cost`. A head whose process sends no heartbeats is skipped. Whenever another waiter becomes the head, a
+ * message says in how many milliseconds it may request its permit, so no waiter polls before its turn.
  *
- * Whoever has such a line says what a place is: `look(key, cost)` and `letIn(key, id, cost)` give a verdict
- * and its value, `answer` puts both in one word.
+ * The script around it defines what a permit is: `peek(key, cost)` and `admit(key, id, cost)` return a verdict and its
+ * value, `encodeDecision` makes a reply of both.
  */
 export const FAIR_QUEUE_LUA = `
 local QUEUE_COMMANDS, PROCESS_TIMEOUT_MS = {}, ${PROCESS_TIMEOUT_MS}
-local function queueKeysOf(key) return key .. ':line', key .. ':alive' end
+local function queueKeysOf(key) return key .. ':queue', key .. ':heartbeats' end
 local function processOf(id) return match(id, '^([^/]+)') end
 
--- The first in line of a process that is still there.
-local function liveHeadOf(line, alive)
+-- The first waiter of a live process.
+local function liveHeadOf(queue, heartbeats)
   while true do
-    local first = call('LINDEX', line, 0)
-    if not first then return nil end
-    local seen = tonumber(call('HGET', alive, processOf(first)) or '0')
-    if now - seen <= PROCESS_TIMEOUT_MS then return first end
-    call('LPOP', line)
-    call('HDEL', alive, processOf(first))
+    local head = call('LINDEX', queue, 0)
+    if not head then return nil end
+    local seenAt = tonumber(call('HGET', heartbeats, processOf(head)) or '0')
+    if now - seenAt <= PROCESS_TIMEOUT_MS then return head end
+    call('LPOP', queue)
+    call('HDEL', heartbeats, processOf(head))
   end
 end
 
 local function msUntilTurn(key, id)
-  local verdict, value = look(key, tonumber(match(id, '([^/]+)$')))
+  local verdict, value = peek(key, tonumber(match(id, '([^/]+)$')))
   if verdict == ALLOW then return 0 end
-  if verdict == DENY and value == NEVER then return 0 end -- it is told when it asks
+  if verdict == DENY and value == NEVER then return 0 end -- its request is refused
   return ceil(value)
 end
 
--- Tells whoever is first that it is; who is alive is forgotten with the line.
+-- Sends the head its turn. Without a head the heartbeats are dropped with the queue.
 local function notifyHead(key)
-  local line, alive = queueKeysOf(key)
-  local first = liveHeadOf(line, alive)
-  if not first then
-    call('DEL', alive)
+  local queue, heartbeats = queueKeysOf(key)
+  local head = liveHeadOf(queue, heartbeats)
+  if not head then
+    call('DEL', heartbeats)
     return
   end
-  local ms = msUntilTurn(key, first)
-  if ms >= 0 then -- else a call must settle first, and whoever settles it tells
-    call('PUBLISH', 'sluice:turn:' .. processOf(first), first .. ' ' .. exact(ms))
+  local ms = msUntilTurn(key, head)
+  if ms >= 0 then -- else a call must settle first, and its settlement notifies the head
+    call('PUBLISH', 'sluice:turn:' .. processOf(head), head .. ' ' .. exact(ms))
   end
 end
 
-local function recordHeartbeat(alive, line, process)
-  call('HSET', alive, process, exact(now))
-  call('PEXPIRE', alive, 20 * PROCESS_TIMEOUT_MS)
-  call('PEXPIRE', line, 20 * PROCESS_TIMEOUT_MS)
+local function recordHeartbeat(heartbeats, queue, process)
+  call('HSET', heartbeats, process, exact(now))
+  call('PEXPIRE', heartbeats, 20 * PROCESS_TIMEOUT_MS)
+  call('PEXPIRE', queue, 20 * PROCESS_TIMEOUT_MS)
 end
 
-local function join(line, id)
-  call('RPUSH', line, id)
-  call('PEXPIRE', line, 20 * PROCESS_TIMEOUT_MS)
+local function join(queue, id)
+  call('RPUSH', queue, id)
+  call('PEXPIRE', queue, 20 * PROCESS_TIMEOUT_MS)
 end
 
 QUEUE_COMMANDS.f = function(rest, key)
   local id, cost = match(rest, '(%S+) (%S+)')
-  local line, alive = queueKeysOf(key)
-  recordHeartbeat(alive, line, processOf(id))
-  local first = liveHeadOf(line, alive)
-  if first and first ~= id then
-    if not call('LPOS', line, id) then join(line, id) end
+  local queue, heartbeats = queueKeysOf(key)
+  recordHeartbeat(heartbeats, queue, processOf(id))
+  local head = liveHeadOf(queue, heartbeats)
+  if head and head ~= id then
+    if not call('LPOS', queue, id) then join(queue, id) end
     return '-'
   end
   local verdict, value = admit(key, id, tonumber(cost))
   if verdict == DENY and value ~= NEVER then
-    if not first then join(line, id) end
-    return answer(verdict, value)
+    if not head then join(queue, id) end
+    return encodeDecision(verdict, value)
   end
-  if first then call('LPOP', line) end
+  if head then call('LPOP', queue) end
   notifyHead(key)
-  return answer(verdict, value)
+  return encodeDecision(verdict, value)
 end
 
-QUEUE_COMMANDS.x = function(rest, key)
-  local line = queueKeysOf(key)
-  local first = call('LINDEX', line, 0)
-  call('LREM', line, 1, rest)
-  if first == rest then notifyHead(key) end
+QUEUE_COMMANDS.x = function(id, key)
+  local queue = queueKeysOf(key)
+  local head = call('LINDEX', queue, 0)
+  call('LREM', queue, 1, id)
+  if head == id then notifyHead(key) end
   return 0
 end
 
 QUEUE_COMMANDS.b = function(rest, key)
-  local process, standing = match(rest, '(%S+) (%S*)')
-  local line, alive = queueKeysOf(key)
-  recordHeartbeat(alive, line, process)
-  local before = call('LINDEX', line, 0)
-  local first = liveHeadOf(line, alive)
-  if not first or first ~= before then notifyHead(key) end
-  if not first or (standing ~= '' and not call('LPOS', line, standing)) then return '-' end
-  return first .. ' ' .. exact(msUntilTurn(key, first))
+  local process, queuedId = match(rest, '(%S+) (%S*)')
+  local queue, heartbeats = queueKeysOf(key)
+  recordHeartbeat(heartbeats, queue, process)
+  local before = call('LINDEX', queue, 0)
+  local head = liveHeadOf(queue, heartbeats)
+  if not head or head ~= before then notifyHead(key) end
+  if not head or (queuedId ~= '' and not call('LPOS', queue, queuedId)) then return '-' end
+  return head .. ' ' .. exact(msUntilTurn(key, head))
 end
 `;
 
-/** A place in line where time opens them. */
+/** `peek` and `admit` for limits that time opens, as opposed to calls in flight. */
 const TIMED_ADMISSION_LUA = `
-local function look(key, cost)
+local function peek(key, cost)
   return rule.check({ unpack(stateOf(key), 1, rule.width) }, 0, cost, now)
 end
 local function admit(key, id, cost) return checkNow(stateOf(key), cost) end
 `;
 
-/** Which asks a script can answer: all, those of a fair line too, or plain ones (`a`) alone. */
+/** Commands that a script knows: all, those of the fair queue as well, or `a` alone. */
 export type ScriptScope = 'all' | 'fair-queue' | 'check-only';
+
+/** Hand-written scripts for a plain check of a single rule. */
+const CHECK_SCRIPTS: Readonly<Record<string, typeof bucketCheckScript>> = {
+  bucket: bucketCheckScript,
+};
 
 export function scriptOf(
   specs: readonly RuleSpec[],
@@ -182,22 +184,21 @@ export function scriptOf(
 ): string {
   const isFair = scope === 'fair-queue';
   const [first] = specs;
-  if (scope === 'check-only' && specs.length === 1 && first.kind === 'bucket') {
-    return bucketCheckScript(first, MAX_TTL_MS, READ_LUA);
-  }
+  const checkScript = specs.length === 1 ? CHECK_SCRIPTS[first.kind] : undefined;
+  if (scope === 'check-only' && checkScript) return checkScript(first, MAX_TTL_MS, READ_LUA);
   return `${ruleLua(specs, scope === 'check-only' && hasShortForm(specs))}
 local FORMAT, BYTES = '<${'d'.repeat(width)}', ${8 * width}
 local call, sub, match, gmatch = redis.call, string.sub, string.match, string.gmatch
 local function exact(x) return string.format('%.17g', x) end
 
 local now = tonumber(ARGV[1])
-local isTimeGiven = now ~= nil -- for tests: how long Redis keeps a state is then for it to say
-local by = tonumber(match(ARGV[1], '^by (.+)$'))
+local isTimeGiven = now ~= nil -- tests: state is then kept for a fixed time
+local deadline = tonumber(match(ARGV[1], '^by (.+)$'))
 if not isTimeGiven then
   local time = call('TIME')
   now = tonumber(time[1]) * 1000 + tonumber(time[2]) / 1000
 end
-local isLate = by ~= nil and now > by
+local isLate = deadline ~= nil and now > deadline
 
 ${READ_LUA}
 local states, changed = {}, {}
@@ -215,13 +216,13 @@ local function stateOf(key)
   return s
 end
 
--- A number as an answer: Redis would cut a fraction off.
+-- Redis truncates numbers to integers, so a fraction travels as a string.
 local function encodeNumber(value)
   if value == floor(value) then return value end
   return exact(value)
 end
 
-local function answer(verdict, value)
+local function encodeDecision(verdict, value)
   if verdict == ALLOW then return encodeNumber(value) end
   if verdict == WAIT then return 'w' .. exact(value) end
   if value == NEVER then return -1 end
@@ -230,7 +231,7 @@ end
 
 ${scope === 'check-only' ? 'local OPS = {}' : commandsLua(width)}
 ${isFair ? TIMED_ADMISSION_LUA + FAIR_QUEUE_LUA : ''}
-local answers = { (isLate and 'late ' or '') .. exact(now) }
+local replies = { (isLate and 'late ' or '') .. exact(now) }
 local isUniform = #ARGV == 2
 local op, rest, cost
 for i = 1, #KEYS do
@@ -242,16 +243,16 @@ for i = 1, #KEYS do
   local key = KEYS[i]
   local s = stateOf(key)
   if isLate and op ~= 's' and op ~= 'h' and op ~= 'x' then
-    if op == 'f' or op == 'b' then op = 'l' end -- a line is not touched
-    s = { unpack(s, 1, ${width}) } -- answered as ever, and nothing is kept
+    if op == 'f' or op == 'b' then op = 'l' end -- the queue is not touched
+    s = { unpack(s, 1, ${width}) } -- decided on a copy: nothing is kept
   elseif op ~= 'l' and op ~= 'p' then
     changed[key] = s
   end
   if op == 'a' then
-    answers[i + 1] = answer(rule.check(s, 0, cost, now))
-  ${isFair ? 'elseif QUEUE_COMMANDS[op] then answers[i + 1] = QUEUE_COMMANDS[op](rest, key)' : ''}
+    replies[i + 1] = encodeDecision(rule.check(s, 0, cost, now))
+  ${isFair ? 'elseif QUEUE_COMMANDS[op] then replies[i + 1] = QUEUE_COMMANDS[op](rest, key)' : ''}
   else
-    answers[i + 1] = OPS[op](s, rest, key)
+    replies[i + 1] = OPS[op](s, rest, key)
   end
 end
 
@@ -269,13 +270,13 @@ for key, s in pairs(changed) do
     call('SET', key, struct.pack(FORMAT, unpack(s, 1, ${width})), 'PX', ms)
   end
 end
-return answers
+return replies
 `;
 }
 
-/** Everything but the plain ask. */
+/** All commands but `a`. */
 const commandsLua = (width: number): string => `
--- For who cannot use a place later: what was reserved is taken back.
+-- Allow or deny: a reservation is undone.
 local function checkNow(s, cost)
   local saved = { unpack(s, 1, ${width}) }
   local verdict, value = rule.check(s, 0, cost, now)
@@ -285,7 +286,7 @@ local function checkNow(s, cost)
 end
 
 local OPS = {
-  n = function(s, rest) return answer(checkNow(s, tonumber(rest))) end,
+  n = function(s, rest) return encodeDecision(checkNow(s, tonumber(rest))) end,
 
   t = function(s, rest)
     local most, leave = match(rest, '(%S+) ?(%S*)')
@@ -309,7 +310,7 @@ local OPS = {
       if verdict == DENY then break end
       granted = granted + 1
     end
-    return granted .. ' ' .. exact(dueIn) .. ' ' .. answer(verdict, value)
+    return granted .. ' ' .. exact(dueIn) .. ' ' .. encodeDecision(verdict, value)
   end,
 
   l = function(s)
@@ -321,7 +322,7 @@ local OPS = {
   s = function(s, rest)
     local outcome, cost, used, dueAt = match(rest, '(%S+) (%S+) (%S+) (%S+)')
     dueAt = tonumber(dueAt)
-    if dueAt ~= dueAt then dueAt = now end -- who does not know when says so with NaN
+    if dueAt ~= dueAt then dueAt = now end -- NaN: the caller does not know when
     rule.settle(s, 0, outcome == 'ignored', tonumber(cost), tonumber(used), dueAt, now)
     return 0
   end,

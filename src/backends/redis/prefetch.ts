@@ -1,11 +1,9 @@
 /**
- * A stock of permits taken ahead, for limits that are asked more often than Redis can answer.
+ * Prefetch: takes tokens of a bucket from Redis in batches and spends them in this process.
  *
- * With `lease: 100` a process takes a hundred permits of a key in one trip and spends them here, at
- * the speed of a local limit. What it costs is said plainly: permits that were taken and not yet
- * spent are spent later than Redis thinks, so in any span of time up to `lease` more may happen for
- * each process than the limit says, and never more than that. What is not spent within a second is
- * given back, and so is the rest when the limiter is closed.
+ * With `prefetch: 100` a process takes 100 tokens of a key in one round trip and decides at the speed of a local limit.
+ * Tokens are spent later than Redis counted them. So in any span of time the overshoot is at most `prefetch` for each
+ * process. Tokens not spent within a second are returned, and so is the rest when the limiter is closed.
  */
 
 import type { Clock, Millis } from '../../core/clock.ts';
@@ -18,24 +16,24 @@ import {
   toBatchDecision,
 } from '../remote-backend.ts';
 
-/** The most keys with a stock at once; the one that has had one for longest makes room. */
+/** Keys with prefetched tokens; beyond that the oldest key is evicted and its tokens are returned. */
 const MAX_PREFETCHED_KEYS = 10_000;
 
-/** How long a permit may lie about. */
+/** Tokens older than this are returned. */
 const PREFETCH_TTL_MS: Millis = 1000;
 
 interface PrefetchedTokens {
   remaining: number;
   refilledAt: Millis;
-  /** The trip that is under way for it. */
+  /** The refill in flight, if any. */
   pendingRefill: Promise<void> | undefined;
 }
 
-/** Where permits come from. */
+/** The backend that tokens are taken from. */
 export interface PrefetchSource extends RemoteBackend {
   takeSurplus: NonNullable<RemoteBackend['takeSurplus']>;
   credit: NonNullable<RemoteBackend['credit']>;
-  /** As `take`, and none while Redis is out of reach: what stands in for it has nothing to take ahead. */
+  /** As `takeUpTo`, but 0 while Redis is unavailable: tokens of the fallback must not be prefetched. */
   takeRemote(key: string, most: number): Promise<number>;
 }
 
@@ -50,7 +48,7 @@ export class PrefetchBackend extends DelegatingRemoteBackend<PrefetchSource> {
     this.#prefetchSize = size;
   }
 
-  /** The answer without a trip, if the stock has it. */
+  /** Decides without a round trip if enough fresh tokens are here. */
   checkPrefetched(key: string, cost: number): Decision | undefined {
     const tokens = this.#tokensByKey.get(key);
     if (tokens === undefined || tokens.remaining < cost || !this.#isFresh(tokens)) return undefined;
@@ -63,8 +61,8 @@ export class PrefetchBackend extends DelegatingRemoteBackend<PrefetchSource> {
   }
 
   override async checkNow(key: string, cost: number): Promise<RemoteDecision> {
-    // Twice at most: others who waited for the same trip may have emptied the stock before us.
-    for (let trip = 0; trip < 2 && cost <= this.#prefetchSize; trip++) {
+    // Two attempts: concurrent calls that waited for the same refill may have used it up.
+    for (let attempt = 0; attempt < 2 && cost <= this.#prefetchSize; attempt++) {
       const decision = this.checkPrefetched(key, cost);
       if (decision) return { decision, decidedAt: this.#clock.now() };
       await this.#refillOnce(key);
@@ -77,7 +75,7 @@ export class PrefetchBackend extends DelegatingRemoteBackend<PrefetchSource> {
     return toBatchDecision(await this.checkNow(key, costs[0]));
   }
 
-  /** One trip at a time for a key, whoever asks. */
+  /** Concurrent calls for a key share one refill. */
   #refillOnce(key: string): Promise<void> {
     const tokens = this.#tokensByKey.get(key) ?? this.#createTokens(key);
     tokens.pendingRefill ??= this.#refill(key, tokens).finally(() => {
@@ -121,7 +119,7 @@ export class PrefetchBackend extends DelegatingRemoteBackend<PrefetchSource> {
     return this.inner.settle(key, { outcome: 'ignored', cost, dueAt: Number.NaN });
   }
 
-  /** Gives back what it has, and what is on its way. */
+  /** Returns unused tokens, those of a refill in flight included. */
   async #drain(key: string, tokens: PrefetchedTokens): Promise<void> {
     await tokens.pendingRefill;
     await this.#returnUnused(key, tokens);

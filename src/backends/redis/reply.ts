@@ -1,11 +1,11 @@
-/** What comes out of a call of the script. */
+/** Replies of the scripts. */
 
 import { allow, type Decision, deny, NEVER, wait } from '../../core/decision.ts';
 
-/** One answer: a number, or a text where a number would lose something. */
+/** A number, or a string where an integer reply would lose the fraction. */
 export type ReplyValue = string | number;
 
-/** The answer to an ask: what is left, `w` and how long to wait, -1 for never, -2 and less for later. */
+/** Reads the reply to a check: `remaining`, `w<ms>` to wait, -1 for never, -2 - ms for a refusal. */
 export function decisionOf(reply: ReplyValue): Decision {
   if (typeof reply === 'string' && reply.startsWith('w')) return wait(Number(reply.slice(1)));
   const value = Number(reply);

@@ -1,19 +1,19 @@
-/** Leases of calls in flight that are renewed too late, or twice: nobody keeps a place for a call that is over. */
+/** Leases of calls in flight that are renewed late or twice: a settled call never keeps its lease. */
 
 import { describe, expect, test } from 'vitest';
 import { redisCli, redisServer, startRedis } from '../../../test/support/services.ts';
 import { limiter } from '../../limiter/limiter.ts';
 import { VirtualClock } from '../../testing/index.ts';
-import { redis } from './backend.ts';
+import { redis } from './options.ts';
 import { LEASE_TTL_MS, semaphoreScript } from './semaphore.ts';
 
-const SINK = 'sluice:{api:sink}:flights';
+const SINK = 'sluice:{api:sink}:concurrency';
 
-describe.skipIf(redisServer() === undefined)('the script of calls in flight', () => {
-  test('renewing brings a lease back that Redis has forgotten, unless it is late', async () => {
+describe.skipIf(redisServer() === undefined)('semaphore script', () => {
+  test('a renewal restores a lease that Redis lost, unless it is late', async () => {
     const service = await startRedis();
-    const run = (when: string, text: string): string =>
-      redisCli(service.port, 'EVAL', semaphoreScript(2, false), '1', SINK, when, text);
+    const run = (time: string, command: string): string =>
+      redisCli(service.port, 'EVAL', semaphoreScript(2, false), '1', SINK, time, command);
     const inFlight = (): string => redisCli(service.port, 'ZCARD', SINK);
     try {
       expect(run('by 1', 'egone/1 2')).toContain('late ');
@@ -23,51 +23,51 @@ describe.skipIf(redisServer() === undefined)('the script of calls in flight', ()
       const endsAt = (): number => Number(redisCli(service.port, 'ZSCORE', SINK, 'here/1#1'));
       const before = endsAt();
       run('by 1', 'ehere/1 2');
-      expect(endsAt()).toBeGreaterThan(before); // its call is under way: it may not have ended
+      expect(endsAt()).toBeGreaterThan(before); // its call is still running
     } finally {
       await service.stop();
     }
   });
 });
 
-describe('a call in flight', () => {
-  test('that settles while its lease is renewed is settled once more, lest the renewal came after', async () => {
+describe('semaphore backend', () => {
+  test('a call that settles during a renewal is settled again, in case the renewal arrived last', async () => {
     const clock = new VirtualClock();
-    const sent: { text: string; answer: () => void }[] = [];
+    const sent: { text: string; reply: () => void }[] = [];
     const client = {
       script: async () => 'digest',
       eval: async () => [],
       evalsha: (_digest: string, keys: number, ...rest: string[]) =>
         new Promise((resolve) => {
           const [, text] = rest.slice(keys);
-          sent.push({ text: text.split(' ')[0], answer: () => resolve([String(clock.now()), 1]) });
+          sent.push({ text: text.split(' ')[0], reply: () => resolve([String(clock.now()), 1]) });
         }),
     };
     const api = limiter({
       name: 'api',
-      limit: { adaptive: { fixed: 2 } },
+      limit: { concurrency: 2 },
       backend: redis(client, { deadline: '1h' }),
       clock,
     });
     const arrived = (n: number) => expect.poll(() => sent.length).toBe(n);
-    const asking = api.tryAcquire('sink');
+    const acquiring = api.tryAcquire('sink');
     await arrived(1);
-    sent[0].answer();
-    const permit = await asking;
+    sent[0].reply();
+    const permit = await acquiring;
     clock.advance(LEASE_TTL_MS / 3);
     await arrived(2);
     if (permit.verdict === 'allow') permit.settle();
     await arrived(3);
-    sent[2].answer();
-    sent[1].answer();
+    sent[2].reply();
+    sent[1].reply();
     await arrived(4);
     const id = sent[0].text.slice(1);
     expect(sent.map(({ text }) => text)).toEqual([`n${id}`, `e${id}`, `s${id}`, `s${id}`]);
-    sent[3].answer();
+    sent[3].reply();
     await api.close();
   });
 
-  test('that nobody began ends nothing, and a batch of less than one asks for none', async () => {
+  test('settling an unknown call and taking 0 send nothing', async () => {
     let sent = 0;
     const client = {
       script: async () => 'digest',
@@ -78,13 +78,13 @@ describe('a call in flight', () => {
       },
     };
     const backend = redis(client);
-    const api = limiter({ name: 'api', limit: { adaptive: { fixed: 2 } }, backend });
+    const api = limiter({ name: 'api', limit: { concurrency: 2 }, backend });
     await api.settle('sink');
     await api.settle('sink', { outcome: 'ignored' });
     expect(await api.takeUpTo('sink', 0)).toBe(0);
     expect(sent).toBe(0);
     await api.check('sink');
-    await api.settle('other'); // not the one that is out
+    await api.settle('other'); // another key
     expect(sent).toBe(1);
     await api.settle('sink');
     expect(sent).toBe(2);

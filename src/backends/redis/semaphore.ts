@@ -1,13 +1,13 @@
 /**
- * Calls in flight over a whole fleet: at most so many at once, counted by Redis.
+ * Distributed semaphore: a concurrency limit over the whole fleet, counted by Redis.
  *
- * Whoever is let in holds a lease, an entry with an end in a sorted set. It is renewed while the call
- * is under way and removed when it settles; a holder that crashed stops renewing, and its place is free
- * again when the lease ends, by Redis's clock.
+ * Every admitted call holds a lease, an entry with an expiry in a sorted set. The process renews it while the call runs
+ * and removes it when the call settles. A process that crashed stops renewing, and its capacity is free again when the
+ * lease expires, on Redis's clock.
  *
- *     sluice:{name:key}:flights   id ─▶ ends at   id ─▶ ends at   …   as many entries as calls in flight
+ *     sluice:{name:key}:concurrency   id ─▶ expires at   id ─▶ expires at   …   one entry for each call in flight
  *
- * Whoever waits in the line of all is told by the call that settles; what a line is, `fair-queue.ts` says.
+ * With a fair queue (`fair-queue.ts`), the command that settles a call notifies the waiter at the head.
  */
 
 import { type Clock, type Millis, schedule } from '../../core/clock.ts';
@@ -21,26 +21,27 @@ import {
   type RemoteDecision,
   toBatchDecision,
 } from '../remote-backend.ts';
+import { randomId } from '../remote-limit.ts';
 import type { TimedReply } from './batcher.ts';
 import { createRedisContext, type RedisConfig, type RedisContext } from './context.ts';
-import { type ActiveLease, randomId } from './fair-queue.ts';
+import type { ActiveLease } from './fair-queue.ts';
 import { FAIR_QUEUE_LUA, PROBE_LUA } from './lua-script.ts';
 import { decisionOf } from './reply.ts';
 
-/** How long a place is kept for a holder that says nothing. */
+/** A lease that is not renewed ends after this long. */
 export const LEASE_TTL_MS: Millis = 10_000;
 
 /**
- * The same way of talking as `lua-script.ts`: a key and a text for each errand.
+ * KEYS and ARGV as in `lua-script.ts`, with these commands:
  *
- *     n<id> <cost>     lets in: what is left · -1 never · -2 when a call settles
- *     e<id> <cost>     renews
- *     s<id> <cost>     settled: removes, and tells whoever is first in line
- *     l                how many are in flight
- *     p                could it be decided?
+ *     n<id> <cost>     acquire a lease: remaining · -1 never · -2 when a call settles
+ *     e<id> <cost>     renew
+ *     s<id> <cost>     settle: remove the lease and notify the head of the fair queue
+ *     l                count calls in flight
+ *     p                probe
  *
- * and `f`, `x` and `b` of those who wait fairly, as there. Renewing is heard even if it is late, but does not begin
- * a lease again that is gone: its call may have settled by then.
+ * and `f`, `x` and `b` of the fair queue. A late renewal extends a lease but does not create one: its call may have
+ * settled by then.
  */
 export const semaphoreScript = (most: number, isFair: boolean): string => `
 local MOST, LEASE_TTL_MS = ${most}, ${LEASE_TTL_MS}
@@ -49,26 +50,25 @@ local call, sub, match, ceil = redis.call, string.sub, string.match, math.ceil
 local function exact(x) return string.format('%.17g', x) end
 local time = call('TIME')
 local now = tonumber(time[1]) * 1000 + tonumber(time[2]) / 1000
-local by = tonumber(match(ARGV[1], '^by (.+)$'))
-local isLate = by ~= nil and now > by -- whoever asked has gone: nobody is let in
-local answers = { (isLate and 'late ' or '') .. exact(now) }
+local deadline = tonumber(match(ARGV[1], '^by (.+)$'))
+local isLate = deadline ~= nil and now > deadline -- the caller has timed out: no lease is granted
+local replies = { (isLate and 'late ' or '') .. exact(now) }
 
--- Forgets the leases that have ended.
 local function expireLeases(key)
-  local ended = redis.pcall('ZREMRANGEBYSCORE', key, '-inf', now)
-  if type(ended) ~= 'table' then return end
-  if not string.find(ended.err, 'WRONGTYPE', 1, true) then error(ended.err, 0) end
-  call('DEL', key) -- somebody else's: as an error it would look like an outage
+  local expired = redis.pcall('ZREMRANGEBYSCORE', key, '-inf', now)
+  if type(expired) ~= 'table' then return end
+  if not string.find(expired.err, 'WRONGTYPE', 1, true) then error(expired.err, 0) end
+  call('DEL', key) -- a foreign value: as an error it would look like an outage
 end
 
-local function look(key, cost)
-  local left = MOST - call('ZCARD', key) - cost
+local function peek(key, cost)
+  local remaining = MOST - call('ZCARD', key) - cost
   if cost > MOST then return DENY, NEVER end
-  if left < 0 then return DENY, WHEN_SETTLED end
-  return ALLOW, left
+  if remaining < 0 then return DENY, WHEN_SETTLED end
+  return ALLOW, remaining
 end
 
-local function hold(key, id, cost)
+local function writeLease(key, id, cost)
   for n = 1, cost do
     if isLate then call('ZADD', key, 'XX', now + LEASE_TTL_MS, id .. '#' .. n)
     else call('ZADD', key, now + LEASE_TTL_MS, id .. '#' .. n) end
@@ -78,12 +78,12 @@ end
 
 local function admit(key, id, cost)
   if isLate then return DENY, WHEN_SETTLED end
-  local verdict, value = look(key, cost)
-  if verdict == ALLOW then hold(key, id, cost) end
+  local verdict, value = peek(key, cost)
+  if verdict == ALLOW then writeLease(key, id, cost) end
   return verdict, value
 end
 
-local function answer(verdict, value) return value end
+local function encodeDecision(verdict, value) return value end
 
 ${isFair ? FAIR_QUEUE_LUA : ''}
 for i = 1, #KEYS do
@@ -94,9 +94,9 @@ for i = 1, #KEYS do
   expireLeases(key)
   local reply = 0
   if op == 'n' then
-    reply = answer(admit(key, id, cost))
+    reply = encodeDecision(admit(key, id, cost))
   elseif op == 'e' then
-    hold(key, id, cost)
+    writeLease(key, id, cost)
   elseif op == 's' then
     for n = 1, cost do call('ZREM', key, id .. '#' .. n) end
     ${isFair ? 'notifyHead(key)' : ''}
@@ -104,11 +104,11 @@ for i = 1, #KEYS do
     reply = call('ZCARD', key)
   elseif op == 'p' then
     reply = (function() ${PROBE_LUA} end)()
-  ${isFair ? "elseif op == 'x' or not isLate then reply = QUEUE_COMMANDS[op](rest, key) -- else a line is not touched" : ''}
+  ${isFair ? "elseif op == 'x' or not isLate then reply = QUEUE_COMMANDS[op](rest, key) -- late, the queue is not touched" : ''}
   end
-  answers[i + 1] = reply
+  replies[i + 1] = reply
 end
-return answers
+return replies
 `;
 
 const releaseCommand = (leaseId: string, cost: number): string => `s${leaseId} ${cost}`;
@@ -119,7 +119,7 @@ export class SemaphoreBackend implements RemoteBackend {
   readonly #clock: Clock;
   readonly #processId: string;
   readonly #activeLeases = new Map<string, ActiveLease>();
-  /** Asks and renewals that are not answered. */
+  /** Checks and renewals without a reply. */
   readonly #pending = new PendingSet();
   readonly waitForPermit: RemoteBackend['waitForPermit'];
   readonly onUnavailable: RemoteBackend['onUnavailable'];
@@ -173,14 +173,11 @@ export class SemaphoreBackend implements RemoteBackend {
       this.#trackLease(leaseId, { key, cost, fromFallback: false });
       return { decision, decidedAt: at, leaseId };
     } catch {
-      const told = {
-        decision: fallback.check(key, cost),
-        decidedAt: this.#clock.now(),
-        fromFallback: true,
-      };
-      if (told.decision.verdict === 'deny') return told;
+      const decision = fallback.check(key, cost);
+      const undecided = { decision, decidedAt: this.#clock.now(), fromFallback: true };
+      if (decision.verdict === 'deny') return undecided;
       this.#trackLease(leaseId, { key, cost, fromFallback: true });
-      return { ...told, leaseId };
+      return { ...undecided, leaseId };
     }
   }
 
@@ -202,13 +199,13 @@ export class SemaphoreBackend implements RemoteBackend {
     const { fallback, fairQueue } = this.#context;
     if (lease.fromFallback) {
       fallback.settle(key, lease.cost);
-      fairQueue?.pollNow(key); // whoever waits here may have its place
+      fairQueue?.pollNow(key); // a waiter of this process may use the freed capacity
       return;
     }
-    await this.#send(lease.key, releaseCommand(id, lease.cost)).catch(() => {}); // its lease will end
+    await this.#send(lease.key, releaseCommand(id, lease.cost)).catch(() => {}); // the lease expires
   }
 
-  /** Whoever settles by key alone settles the call that began first. */
+  /** A settlement by key alone ends the call that began first. */
   #oldestLeaseOf(key: string): string | undefined {
     for (const [leaseId, lease] of this.#activeLeases) if (lease.key === key) return leaseId;
     return undefined;
@@ -234,15 +231,14 @@ export class SemaphoreBackend implements RemoteBackend {
     await fairQueue?.close();
     await this.#pending.drained();
     this.#cancelRenewal?.();
-    const ends = this.#leasesInRedis().map(([leaseId, { key, cost }]) =>
+    const releases = this.#leasesInRedis().map(([leaseId, { key, cost }]) =>
       this.#send(key, releaseCommand(leaseId, cost)).catch(() => {}),
     );
     this.#activeLeases.clear();
-    await Promise.all(ends);
+    await Promise.all(releases);
     batcher.stop();
   }
 
-  /** What Redis knows of. */
   #leasesInRedis(): [string, ActiveLease][] {
     return [...this.#activeLeases].filter(([, { fromFallback }]) => !fromFallback);
   }
@@ -252,7 +248,7 @@ export class SemaphoreBackend implements RemoteBackend {
     this.#cancelRenewal ??= this.#scheduleRenewal();
   }
 
-  /** All leases in one trip, three times as often as they would end. */
+  /** Renews all leases in one batch, three times within their lifetime. */
   #scheduleRenewal(): () => void {
     const renew = (): void => {
       this.#cancelRenewal = undefined;
@@ -266,14 +262,14 @@ export class SemaphoreBackend implements RemoteBackend {
   async #renew(leaseId: string, { key, cost }: ActiveLease): Promise<void> {
     try {
       await this.#send(key, `e${leaseId} ${cost}`);
-      if (!this.#activeLeases.has(leaseId)) await this.#send(key, releaseCommand(leaseId, cost)); // sent twice, it may have come after
+      if (!this.#activeLeases.has(leaseId)) await this.#send(key, releaseCommand(leaseId, cost)); // the renewal may have arrived last
     } catch {
-      // the next one may be heard, or the lease will end
+      // the next renewal may succeed, or the lease expires
     }
   }
 
-  #send(key: string, text: string): Promise<TimedReply> {
+  #send(key: string, command: string): Promise<TimedReply> {
     const { batcher, redisKeyOf } = this.#context;
-    return batcher.send(redisKeyOf(key), text);
+    return batcher.send(redisKeyOf(key), command);
   }
 }

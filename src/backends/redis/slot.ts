@@ -1,13 +1,13 @@
 /**
- * Which part of a Redis Cluster a key lives in.
+ * Hash slot of a key in a Redis Cluster.
  *
- * A cluster cuts keys into 16,384 slots by a checksum of the key, or of what stands in its first
- * braces. A script may only touch keys of one slot, so asks are sent in one call a slot.
+ * A cluster divides keys into 16,384 slots by a checksum of the key, or of its hash tag: the text in its first braces. A
+ * script may only touch keys of one slot, so commands are sent in one call for each slot.
  */
 
 export const SLOT_COUNT = 16_384;
 
-/** CRC-16 as XMODEM counts it, a byte at a time. */
+/** CRC-16/XMODEM, one entry for each byte value. */
 const CRC16_TABLE = Uint16Array.from({ length: 256 }, (_, byte) => {
   let crc = byte << 8;
   for (let bit = 0; bit < 8; bit++) crc = crc & 0x8000 ? (crc << 1) ^ 0x1021 : crc << 1;
@@ -24,7 +24,7 @@ export function slotOf(key: string): number {
   return crc % SLOT_COUNT;
 }
 
-/** What stands in the first braces, unless there is nothing in them. */
+/** The text in the first braces, unless they are empty; else the whole key. */
 function hashTagOf(key: string): string {
   const open = key.indexOf('{');
   const close = open < 0 ? -1 : key.indexOf('}', open + 1);

@@ -1,46 +1,46 @@
 import { describe, expect, test } from 'vitest';
 import { bestEffortLog } from './best-effort-log.ts';
 
-/** Somebody who takes so many bytes, and no more until told. */
-function reader() {
-  const own = { takes: Infinity, heard: '' };
+/** A pipe that accepts so many bytes. */
+function createPipe() {
+  const pipe = { capacity: Infinity, received: '' };
   const write = (bytes: Buffer): number => {
-    if (own.takes === 0) throw new Error('EAGAIN');
-    const taken = bytes.subarray(0, own.takes);
-    own.takes -= taken.length;
-    own.heard += taken;
-    return taken.length;
+    if (pipe.capacity === 0) throw new Error('EAGAIN');
+    const accepted = bytes.subarray(0, pipe.capacity);
+    pipe.capacity -= accepted.length;
+    pipe.received += accepted;
+    return accepted.length;
   };
-  return { own, note: bestEffortLog(write) };
+  return { pipe, log: bestEffortLog(write) };
 }
 
-describe('a log that stops nobody', () => {
+describe('best-effort log', () => {
   test('writes lines', () => {
-    const { own, note } = reader();
-    note('one');
-    note('two');
-    expect(own.heard).toBe('one\ntwo\n');
+    const { pipe, log } = createPipe();
+    log('one');
+    log('two');
+    expect(pipe.received).toBe('one\ntwo\n');
   });
 
-  test('loses what nobody takes, and says how much', () => {
-    const { own, note } = reader();
-    own.takes = 0;
-    note('one');
-    note('two');
-    own.takes = Infinity;
-    note('three');
-    note('four');
-    expect(own.heard).toBe('(2 lines lost)\nthree\nfour\n');
+  test('drops lines that cannot be written, and reports how many', () => {
+    const { pipe, log } = createPipe();
+    pipe.capacity = 0;
+    log('one');
+    log('two');
+    pipe.capacity = Infinity;
+    log('three');
+    log('four');
+    expect(pipe.received).toBe('(2 lines lost)\nthree\nfour\n');
   });
 
-  test('ends a line it has begun before it begins another', () => {
-    const { own, note } = reader();
-    own.takes = 2;
-    note('one');
-    note('two');
-    expect(own.heard).toBe('on');
-    own.takes = Infinity;
-    note('three');
-    expect(own.heard).toBe('one\n(1 line lost)\nthree\n');
+  test('completes a partly written line before the next one', () => {
+    const { pipe, log } = createPipe();
+    pipe.capacity = 2;
+    log('one');
+    log('two');
+    expect(pipe.received).toBe('on');
+    pipe.capacity = Infinity;
+    log('three');
+    expect(pipe.received).toBe('one\n(1 line lost)\nthree\n');
   });
 });

@@ -1,24 +1,24 @@
 /**
- * A log that stops nobody: lines go out as far as somebody takes them, now.
+ * A log that never blocks: a line that cannot be written at once is dropped.
  *
- * A full disk, a reader that went away or one that does not read must not end a daemon, nor keep it
- * from answering. What cannot be written at once is lost, and the next line that can says how much.
+ * A full disk, a closed pipe or a slow reader must neither stop a daemon nor delay its decisions. The next line that can
+ * be written says how many were lost.
  */
 
-/** Writes some of these bytes and says how many; throws if nobody takes any just now. */
+/** Writes some of these bytes and returns how many; throws if none can be written now. */
 export type PartialWrite = (bytes: Buffer) => number;
 
 export function bestEffortLog(write: PartialWrite): (line: string) => void {
-  /** What is left of a line that went out in part. */
+  /** The unwritten end of a line that was written in part. */
   let rest: Buffer = Buffer.alloc(0);
   let lost = 0;
 
-  /** True if all of it is out. */
+  /** True if nothing is left to write. */
   const flush = (): boolean => {
     try {
       while (rest.length > 0) rest = rest.subarray(write(rest));
     } catch {
-      // who reads on gets the rest of it with the next line
+      // written with the next line
     }
     return rest.length === 0;
   };
@@ -34,7 +34,7 @@ export function bestEffortLog(write: PartialWrite): (line: string) => void {
     if (flush()) lost = 0;
     else if (rest.length === bytes.length) {
       lost++;
-      rest = Buffer.alloc(0); // not begun: one that comes later begins a line of its own
+      rest = Buffer.alloc(0); // not begun: dropped as a whole
     } else lost = 0;
   };
 }

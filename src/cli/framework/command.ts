@@ -1,8 +1,8 @@
 /**
- * What a command is: words in, text out, an exit code. It meets no process and no terminal, so a
- * test can run it as a user would.
+ * The interface of a command: arguments in, text out, an exit code. It has no access to process and terminal, so tests run
+ * it as a user would.
  *
- * Exit codes: 0 done · 1 it ran, and what it checked does not hold · 2 it could not run as asked.
+ * Exit codes: 0 success · 1 the check failed · 2 usage error.
  */
 
 import { readFileSync, writeFileSync } from 'node:fs';
@@ -18,18 +18,18 @@ export interface Terminal {
   print(line: string): void;
   /** Prints one line to standard error. */
   error(line: string): void;
-  /** Prints one line of a log to standard error if that can be done at once; whoever runs on does not wait for it. */
+  /** Prints a log line to standard error if that is possible without waiting. */
   log(line: string): void;
-  /** A passing word about long work, which the next one replaces. Left out if nobody watches. */
+  /** Shows progress in place of the last text. Left out if standard error is no terminal. */
   readonly progress?: ((words: string) => void) | undefined;
-  /** How many characters fit on a line. */
+  /** Width of the terminal in characters. */
   readonly columns: number;
-  /** Of this package. */
+  /** The version of this package. */
   readonly version: string;
 }
 
 export interface Command {
-  /** What one types: `trace`, or `tchannel` after `simulate`. */
+  /** The word on the command line: `trace`, or `tchannel` after `simulate`. */
   readonly name: string;
   /** One line for the list of commands. */
   readonly summary: string;
@@ -38,14 +38,14 @@ export interface Command {
   run(args: readonly string[], terminal: Terminal): number | Promise<number>;
 }
 
-/** Several commands under one word. */
+/** Commands under a common word, such as `simulate`. */
 export interface CommandGroup {
   readonly name: string;
   readonly summary: string;
   readonly commands: readonly (Command | CommandGroup)[];
 }
 
-/** Something the user should fix: printed as one line, exit code 2. */
+/** A mistake of the user: printed as one line, exit code 2. */
 export class UsageError extends Error {
   override readonly name = 'UsageError';
 }
@@ -55,18 +55,17 @@ type ParsedArgs<T extends FlagSpecs> = ReturnType<
   typeof parseArgs<{ options: T; allowPositionals: true; strict: true }>
 >;
 
-/** Reads flags and positional words; what it cannot read is the user's to fix. */
+/** Reads flags and positional arguments. @throws {UsageError} */
 export function readArgs<T extends FlagSpecs>(args: readonly string[], options: T): ParsedArgs<T> {
   try {
     return parseArgs({ args: [...args], options, allowPositionals: true, strict: true });
   } catch (error) {
-    // Node words these well in its first sentence; what follows is about '--', which nobody needs.
+    // Node's first sentence is clear; the rest explains '--', which no command takes.
     const [first] = (error as Error).message.split(/\.?\s*\n|\. /);
     throw new UsageError(`${first}; see --help`);
   }
 }
 
-/** A flag that must be a number. */
 export function numberFlag(name: string, text: string | undefined, fallback: number): number {
   if (text === undefined) return fallback;
   const value = text.trim() === '' ? Number.NaN : Number(text);
@@ -75,13 +74,13 @@ export function numberFlag(name: string, text: string | undefined, fallback: num
 }
 
 /**
- * A time or a rate as it was typed, for whoever reads these: a number without a unit comes as text here, and only
- * here. In code and in files a text without a unit is a mistake, as nobody knows what its writer had in mind.
+ * A duration or rate of the command line for an option reader. A number without a unit is a string only here; in code
+ * and in files such a string is ambiguous and an error.
  */
 export const parseUnitless = (text: string): string | number =>
   /^(?:\d+(?:\.\d+)?|\.\d+)$/.test(text) ? Number(text) : text;
 
-/** A number within bounds, checked under the name it was typed with. */
+/** A number flag within a range; errors name the flag. */
 export function rangeFlag(
   name: string,
   text: string | undefined,
@@ -94,7 +93,7 @@ export function rangeFlag(
 
 export const integerUpTo = (max: number): NumberRange => ({ min: 1, max, integer: true });
 
-/** A file as text; one that cannot be read is the user's to fix. */
+/** The text of a file. @throws {UsageError} if it cannot be read. */
 export function readTextFile(file: string | 0, name = String(file)): string {
   try {
     return readFileSync(file, 'utf8');
@@ -107,13 +106,13 @@ export function readJsonFile(file: string): unknown {
   const name = file === '-' ? 'standard input' : file;
   const text = readTextFile(file === '-' ? 0 : file, name);
   try {
-    return JSON.parse(text.replace(/^\uFEFF/, '')); // some editors begin a file with a mark
+    return JSON.parse(text.replace(/^\uFEFF/, '')); // byte order mark
   } catch (error) {
     throw new UsageError(`${name} is not JSON: ${collapseWhitespace((error as Error).message)}`);
   }
 }
 
-/** What comes from a file may hold anything; a message is one line. */
+/** The message may quote the file; it has to be one line. */
 const collapseWhitespace = (text: string): string => text.replace(/\s+/g, ' ');
 
 export function writeTextFile(file: string, text: string): void {

@@ -1,18 +1,21 @@
 /** Finds and reads the daemon's configuration for commands that need it. */
 
+import type { BackendModule } from '../../daemon/backends/registry.ts';
 import { fromEnvironment, type LoadResult, loadConfig } from '../../daemon/config/file.ts';
 import type { Config } from '../../daemon/config/read.ts';
 import { UsageError } from './command.ts';
 
-/** The file that was named, or the one the environment names. */
-export const configPath = (named: string | undefined): string | undefined =>
-  named ?? (process.env.SLUICE_CONFIG || undefined);
+/** The file of `--config`, or that of the environment. */
+export const configPath = (flag: string | undefined): string | undefined =>
+  flag ?? (process.env.SLUICE_CONFIG || undefined);
 
-/** What `serve` would be told here: secrets stand in the environment more often than in a file. */
-export const loadWithEnvironment = (file: string | undefined): LoadResult =>
-  loadConfig(file, fromEnvironment(process.env));
+/** The configuration as `serve` would load it here: secrets often stand in the environment. */
+export const loadWithEnvironment = (
+  file: string | undefined,
+  modules: readonly BackendModule[],
+): LoadResult => loadConfig(file, fromEnvironment(process.env, modules), modules);
 
-/** The configuration; what is wrong with it is the user's to fix. */
+/** @throws {UsageError} with all mistakes of the configuration. */
 export function requireConfig(loaded: LoadResult): Config {
   if ('config' in loaded) return loaded.config;
   throw new UsageError(

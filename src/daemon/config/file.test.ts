@@ -16,8 +16,8 @@ const TWO = 'groups: { eu: {}, us: { at: "http://us:7614" } }';
 const KEYED = 'key: a secret of all regions';
 const GROUPS = `groups: { self: eu, ${TWO}, ${KEYED} }\n`;
 
-describe('a configuration', () => {
-  test('may be empty: everything has a default, and nothing leaves the machine', () => {
+describe('configuration', () => {
+  test('may be empty: every option has a default, and only loopback listens', () => {
     const { listen, limits, snapshot, unmatched, admin } = configOf('');
     expect(listen).toEqual({
       line: [{ kind: 'tcp', host: '127.0.0.1', port: 7610 }],
@@ -34,23 +34,23 @@ describe('a configuration', () => {
     });
   });
 
-  test('says line, column, field, what was expected and what came, and points at it', () => {
+  test('an error has line, column, field, expected and actual value, and marks the position', () => {
     expect(problemsOf('limits:\n  api:\n    bucket: { rate: 10/x }\n')).toEqual([
       [
-        'sluice.yaml:3:15: expected `limits.api.bucket.rate` to be a rate above 0, such as "100/s", "1/6s" or 100 (a second), got "10/x"',
+        'sluice.yaml:3:15: expected `limits.api.bucket.rate` to be a rate above 0, such as "100/s", "1/6s" or 100 (per second), got "10/x"',
         '    3 |     bucket: { rate: 10/x }',
         '      |               ^',
       ].join('\n'),
     ]);
   });
 
-  test('tells once what is no YAML, however many brackets are open there', () => {
+  test('reports a YAML error once, however many brackets are open', () => {
     expect(problemsOf('limits: {{{\n')).toEqual([
       expect.stringMatching(/^sluice.yaml:2:1: .* }\n/),
     ]);
   });
 
-  test('tells everything that is wrong at once', () => {
+  test('reports all mistakes at once', () => {
     const problems = problemsOf(`
 listen: { line: nowhere }
 bounds: { connections: 0 }
@@ -61,7 +61,7 @@ limits:
 colour: red
 `);
     expect(
-      problems.map((problem) => /^sluice.yaml:(\d+):.*`(.*?)`/.exec(problem)?.slice(1)),
+      problems.map((problem) => /^sluice.yaml:(\d+):.*?`(.*?)`/.exec(problem)?.slice(1)),
     ).toEqual([
       ['2', 'listen.line'],
       ['3', 'bounds.connections'],
@@ -77,7 +77,7 @@ colour: red
       /^sluice.yaml:(\d+):.*?`(.*?)`/.exec(problem)?.slice(1).join(' '),
     );
 
-  test('tells every mistake of a limit, in the order of the file', () => {
+  test('reports every mistake of a limit, in the order of the file', () => {
     const text = `
 limits:
   api:
@@ -91,7 +91,7 @@ limits:
     redis: { url: nowhere, deadline: 0, prefech: 1 }
     pool: true
   both: { all: [{ spacing: { every: x, reserve: 0.5 } }, { window: { limit: 0, per: 1, steps: 0 } }] }
-  flights: { adaptive: { fixed: 0, max: 3, alpha: 2, partitions: { a: 2, b: 0 } } }
+  flights: { adaptive: { fixed: 0, initial: 0, max: 3, alpha: 2, partitions: { a: 2, b: 0 } } }
 `;
     expect(placesOf(text).slice(0, -1)).toEqual([
       '4 limits.api.bucket.rate',
@@ -118,7 +118,7 @@ limits:
     expect(problemsOf(text).at(-1)).toBe('and 4 more');
   });
 
-  test('tells every mistake of a section, and shows no line that may hold a secret', () => {
+  test('reports every mistake of a section, and shows no line that may hold a secret', () => {
     const text = `
 listen: { line: nowhere, resp: [1, x], http: { at: y, mode: 9, tls: {} } }
 bounds: { connections: 0, key: x, slow: soon }
@@ -128,10 +128,10 @@ peers: { udp: nowhere, interval: 0, exchange: never, key: short }
 pool: { redis: { url: http, deadline: 0 }, sync: 1s, onUnavailable: panic }
 groups: { self: eu, groups: { a: { weight: -1, min: 2 }, b: { at: ftp } }, reserve: 2 }
 `;
-    expect(problemsOf(text).length).toBe(21); // twenty, and how many more
+    expect(problemsOf(text).length).toBe(21); // 20 problems and the number of the others
     const each = text.split('\n').filter((line) => line !== '');
-    const told = each.flatMap((line) => placesOf(line).map((place) => place?.slice(2)));
-    expect(told).toEqual([
+    const fields = each.flatMap((line) => placesOf(line).map((place) => place?.slice(2)));
+    expect(fields).toEqual([
       'listen.line',
       'listen.resp[1]',
       'listen.http.at',
@@ -155,7 +155,7 @@ groups: { self: eu, groups: { a: { weight: -1, min: 2 }, b: { at: ftp } }, reser
       'pool.redis.deadline',
       'pool.sync',
       'pool.onUnavailable',
-      'groups.key', // it was left out: where the section begins
+      'groups.key', // left out: reported where the section begins
       'groups.groups.a.weight',
       'groups.groups.a.min',
       'groups.groups.b.at',
@@ -172,10 +172,18 @@ groups: { self: eu, groups: { a: { weight: -1, min: 2 }, b: { at: ftp } }, reser
       'listen: { http: { at: /x, tls: { cert: a, key: b } } }',
       '`listen.http.tls` to be left out on a Unix',
     ],
-    ['listen: { line: { at: 7, mode: 660 } }', '`listen.line.mode` to be left out but on a Unix'],
+    ['listen: { line: { at: 7, mode: 660 } }', '`listen.line.mode` to be left out: only a Unix'],
     ['admin: { token: short }', '`admin.token` to be at least 16'],
     ['limits: []', '`limits` to be limits by name'],
-    ["limits: { 'a b': { bucket: { rate: 1 } } }", '`limits.["a b"]` to be named with'],
+    ['http: { trustproxy: true }', 'did you mean `trustProxy`?'],
+    ['limits: { a: { bukcet: { rate: 1 } } }', 'did you mean `bucket`?'],
+    ['bounds: { conections: 1 }', 'did you mean `connections`?'],
+    ['limit: {}', 'did you mean `limits`?'],
+    ['peers: { upd: "127.0.0.1:1" }', 'did you mean `udp`?'],
+    ['groups: { slef: eu }', 'did you mean `self`?'],
+    ['limits: { a: { bucket: { rate: 1 }, redis: { deadlin: 1s } } }', 'did you mean `deadline`?'],
+    ['pool: { size: 3, memberTimout: 1s }', 'did you mean `memberTimeout`?'],
+    ["limits: { 'a b': { bucket: { rate: 1 } } }", '`limits.["a b"]` to be a name of'],
     ['limits: { a: { bucket: { rate: 1 }, spacing: { every: 1 } } }', 'got "bucket and spacing"'],
     ['limits: { a: {} }', '`limits.a` to be a limit with one of bucket'],
     ['limits: { a: { bucket: { rate: 1 }, per: limit, overrides: [] }, b: 1 }', '`limits.b`'],
@@ -196,7 +204,7 @@ groups: { self: eu, groups: { a: { weight: -1, min: 2 }, b: { at: ftp } }, reser
     ],
     [
       'limits: { a: { bucket: { rate: 1 }, redis: { url: "redis://x", fairQueue: true } } }',
-      'nobody waits',
+      'a daemon keeps no queue',
     ],
     ['limits: { a: { bucket: { rate: 1 }, etcd: x } }', '`limits.a.etcd.endpoints[0]`'],
     ['limits: { a: { ramp: {}, etcd: "http://x" } }', '`limits.a'],
@@ -219,7 +227,7 @@ groups: { self: eu, groups: { a: { weight: -1, min: 2 }, b: { at: ftp } }, reser
     ['peers: { udp: { group: "10.0.0.1:1" } }', '`peers.udp.group` to be a multicast address'],
     [
       'peers: { udp: "10.0.0.1:1", key: short }',
-      '`peers.key` to be a text of at least 16 characters',
+      '`peers.key` to be a string of at least 16 characters',
     ],
     ['peers: { udp: "10.0.0.1:1", flushTreshold: 1 }', '`peers.flushTreshold`'],
     ['peers: { redis: "http://x" }', '`peers.redis.url` to be an address such as redis://'],
@@ -230,7 +238,7 @@ groups: { self: eu, groups: { a: { weight: -1, min: 2 }, b: { at: ftp } }, reser
       '`peers.key` to be a secret that all of the fleet know (or SLUICE',
     ],
     ['peers: { udp: ["127.0.0.1:1", "10.0.0.1:1"] }', '`peers.key` to be a secret'],
-    ['peers: { udp: ["239.0.0.1:1", "239.0.0.2:1"] }', '`peers.udp.peers` to be no groups'],
+    ['peers: { udp: ["239.0.0.1:1", "239.0.0.2:1"] }', '`peers.udp.peers` to be unicast addresses'],
     ['peers: { nats: { servers: x, subject: "a.*" } }', '`peers.nats.subject` to be a subject'],
     ['limits: { a: { bucket: { rate: 1 }, peers: true } }', '`limits.a.peers` to be left out, or'],
     [
@@ -239,7 +247,7 @@ groups: { self: eu, groups: { a: { weight: -1, min: 2 }, b: { at: ftp } }, reser
     ],
     [
       'peers: { udp: "127.0.0.1:1" }\nlimits: { a: { spacing: { every: 1s }, peers: true } }',
-      '`limits.a.peers` to be left out: peers can keep buckets together, and nothing else',
+      '`limits.a.peers` to be left out: peers can share a bucket, and no other rule',
     ],
     ['pool: {}', '`pool` to be an object with one of redis, nats, etcd, size, environment, dns'],
     ['pool: redis', '`pool` to be an object with one of redis, nats, etcd'],
@@ -276,29 +284,29 @@ groups: { self: eu, groups: { a: { weight: -1, min: 2 }, b: { at: ftp } }, reser
     ['limits: { a: { bucket: { rate: 1 }, pool: maybe } }', '`limits.a.pool` to be true or false'],
     [
       'pool: { size: 3 }\nlimits: { a: { bucket: { rate: 1 }, pool: true, redis: { url: "redis://x" } } }',
-      '`limits.a.pool` to be left out of a limit that is shared otherwise',
+      '`limits.a.pool` to be left out beside redis',
     ],
     [
       'pool: { size: 3 }\nlimits: { a: { busy: {}, pool: true } }',
-      '`limits.a.pool` to be left out: this limit cannot be divided',
+      '`limits.a.pool` to be left out: this rule cannot be divided',
     ],
     ['groups: eu', '`groups` to be an object with `self` and `groups`'],
     ['groups: {}', '`groups.groups` to be 2 to 100 groups by name'],
     [`groups: { self: ap, ${TWO} }`, '`groups.self` to be one of the groups: eu, us, got "ap"'],
     [
       `groups: { self: eu, ${TWO} }`,
-      '`groups.key` to be a secret that all groups know (or SLUICE_GROUPS_KEY), got nothing',
+      '`groups.key` to be a secret that all groups know (or SLUICE_GROUPS_KEY), got undefined',
     ],
-    [`groups: { self: us, ${TWO}, ${KEYED} }`, '`groups.groups.eu.at` to be where it can be'],
+    [`groups: { self: us, ${TWO}, ${KEYED} }`, '`groups.groups.eu.at` to be the base URL'],
     ['groups: { self: a, groups: { a: {}, b: { at: us } } }', '`groups.groups.b.at` to be an addr'],
     ['groups: { self: a, groups: { a: { weight: -1 }, b: {} } }', '`groups.groups.a.weight`'],
     [
       `groups: { self: a, groups: { a: { min: 1 }, b: { min: 1, at: "http://b" } }, ${KEYED} }`,
-      '`groups.groups` to be guaranteed at most 1',
+      '`groups.groups` to be groups whose `min` add up to at most 1',
     ],
     [
       `groups: { self: a, groups: { a: {}, 'b c': { at: "http://b" } }, ${KEYED} }`,
-      '`groups.groups.b c` to be named with letters',
+      '`groups.groups.b c` to be a name of at most 64 letters',
     ],
     [`groups: { self: eu, ${TWO}, ${KEYED}, reserve: 2 }`, '`groups.reserve`'],
     [`groups: { self: eu, ${TWO}, ${KEYED}, deadline: 0 }`, '`groups.deadline` to be a duration'],
@@ -330,20 +338,20 @@ groups: { self: eu, groups: { a: { weight: -1, min: 2 }, b: { at: ftp } }, reser
     ['snapshot: { every: 1s }', '`snapshot.file`'],
     ['a: 1\na: 2', 'Map keys must be unique'],
     ['a: 1\n---\nb: 2', 'sluice.yaml:2:1: expected one configuration, got another one after ---'],
-    ['allow: [*.org, b]', "sluice.yaml:1:9: a text that begins with * needs quotes, as in '*"],
-    ['allow: *', 'sluice.yaml:1:8: a text that begins with * needs quotes'],
+    ['allow: [*.org, b]', "sluice.yaml:1:9: a string that begins with * needs quotes, as in '*"],
+    ['allow: *', 'sluice.yaml:1:8: a string that begins with * needs quotes'],
     ['listen: { line: off, resp: off, http: off }', '`listen` to be an address for one of line,'],
     [
       'listen: { line: 7000, resp: [1, 7000] }',
-      '`listen.resp` to be an address that is there once',
+      '`listen.resp` to be an address that is listed once',
     ],
     ['- 1', 'a configuration'],
     ['&a [*a]', 'sluice.yaml'],
-  ])('%s is answered with %s', (text, message) => {
+  ])('%s is refused with %s', (text, message) => {
     expect(problemsOf(text).join('\n')).toContain(message);
   });
 
-  test('never shows a token', () => {
+  test('errors never show a token', () => {
     expect(problemsOf('admin: { token: "hunter2 hunter2 hunter2" }').join()).toContain(
       'admin.token',
     );
@@ -384,199 +392,126 @@ groups: { self: eu, groups: { a: { weight: -1, min: 2 }, b: { at: ftp } }, reser
     [`groups: { self: eu, ${TWO}, kye: hunter2hunter2hunter2 }`],
     [`groups: { self: ap, ${TWO}, key: hunter2hunter2hunter2 }`],
     ['groups: { self: a, groups: { a: {}, b: { at: "http://me:hunter2@host" } } }'],
-  ])('nor any other secret: %s', (text) => {
+  ])('errors never show a secret: %s', (text) => {
     const problems = problemsOf(text);
     expect(problems).not.toEqual([]);
     expect(problems.join()).not.toContain('hunter2');
   });
 
-  test('that cannot be read is one clear line', () => {
+  test('a file that cannot be read is one problem', () => {
     expect(loadConfig('/nowhere/sluice.yaml', [])).toEqual({
       problems: [expect.stringMatching(/^cannot read \/nowhere\/sluice.yaml: ENOENT/)],
     });
   });
 
-  test('of no bytes is a file that somebody has yet to write', () => {
+  test('an empty file is refused: an editor may be writing it', () => {
     expect(loadConfig('/dev/null', [])).toEqual({
       problems: ['/dev/null is empty; {} stands for the defaults'],
     });
   });
 });
 
-describe('a configuration with peers', () => {
-  const peers = 'peers: { udp: "127.0.0.1:1" }\n';
-  const shared = (limits: string): (string | boolean)[][] =>
-    configOf(`${peers}limits: ${limits}`).limits.map((own) => [own.name, own.peers]);
+/** The names of the backends of each limit. */
+const backendsOf = (text: string, env: NodeJS.ProcessEnv = {}): Record<string, string[]> =>
+  Object.fromEntries(
+    configOf(text, env).limits.map(({ name, backends }) => [name, backends.map((own) => own.name)]),
+  );
 
-  test('keeps every limit together that it can, unless told otherwise', () => {
-    expect(configOf(peers).limits).toMatchObject([{ name: 'default', peers: true }]);
-    expect(configOf('').limits).toMatchObject([{ name: 'default', peers: false }]);
+describe('configuration with peers', () => {
+  const PEERS = 'peers: { udp: "127.0.0.1:1" }\n';
+
+  test('peers share every limit that they can, unless the limit says otherwise', () => {
+    expect(backendsOf(PEERS)).toEqual({ default: ['peers'] });
+    expect(backendsOf('')).toEqual({ default: [] });
     const rules = 'a: { bucket: { rate: 1 } }, b: { bucket: { rate: 1 }, peers: false }';
     const others =
       'c: { spacing: { every: 1s } }, d: { bucket: { rate: 1 }, redis: { url: "redis://x" } }';
     const mixed =
       'e: { bucket: { rate: 1 }, overrides: [{ match: x, spacing: { every: 1s } }] }, f: { all: [{ bucket: { rate: 1 } }] }';
-    expect(shared(`{ ${rules}, ${others}, ${mixed} }`)).toEqual([
-      ['a', true],
-      ['b', false],
-      ['c', false],
-      ['d', false],
-      ['e', false],
-      ['f', true],
-    ]);
-  });
-
-  test.each([
-    ['239.0.0.1:7613', { group: '239.0.0.1:7613' }],
-    ['["239.0.0.1:7613"]', { group: '239.0.0.1:7613' }],
-    ['"10.0.0.1:7613"', { peers: '10.0.0.1:7613' }],
-    ['["10.0.0.1:7613", "10.0.0.2:7613"]', { peers: ['10.0.0.1:7613', '10.0.0.2:7613'] }],
-    ['{ group: "239.0.0.1:7613", ttl: 4 }', { group: '239.0.0.1:7613', ttl: 4 }],
-  ])('reaches them by udp: %s', (udp, options) => {
-    expect(configOf(`peers: { udp: ${udp}, key: a secret of us all }`).peers?.transport).toEqual({
-      kind: 'udp',
-      options,
+    expect(backendsOf(`${PEERS}limits: { ${rules}, ${others}, ${mixed} }`)).toEqual({
+      a: ['peers'],
+      b: [],
+      c: [],
+      d: ['redis'],
+      e: [],
+      f: ['peers'],
     });
   });
 
-  test('a key alone makes none', () => {
-    expect(configOf('', { SLUICE_PEERS_KEY: 'a secret of us all' }).peers).toBeUndefined();
-    expect(
-      configOf('peers: false', { SLUICE_PEERS_KEY: 'a secret of us all' }).peers,
-    ).toBeUndefined();
+  test('a key in the environment does not configure peers by itself', () => {
+    const env = { SLUICE_PEERS_KEY: 'a secret of us all' };
+    for (const text of ['', 'peers: false']) expect([...configOf(text, env).backends]).toEqual([]);
   });
 
-  test('the environment may do without them', () => {
+  test('SLUICE_PEERS=off removes the section of the file', () => {
     const env = { SLUICE_PEERS: 'off', SLUICE_PEERS_KEY: 'a secret of us all' };
-    expect(configOf(peers, env).peers).toBeUndefined();
-    expect(configOf(peers, env).limits).toMatchObject([{ name: 'default', peers: false }]);
+    expect([...configOf(PEERS, env).backends]).toEqual([]);
+    expect(backendsOf(PEERS, env)).toEqual({ default: [] });
   });
 
-  test('the environment may name them, and hold the key', () => {
+  test('the environment sets the addresses and the key', () => {
     const env = {
       SLUICE_PEERS: '127.0.0.1:1, 127.0.0.1:2',
       SLUICE_PEERS_KEY: 'a secret of us all',
     };
-    expect(configOf('', env).peers).toMatchObject({
+    expect(JSON.parse(configOf('', env).backends.get('peers')?.identity ?? '')).toMatchObject({
       transport: { kind: 'udp', options: { peers: ['127.0.0.1:1', '127.0.0.1:2'] } },
       key: 'a secret of us all',
     });
   });
 });
 
-describe('a configuration with groups', () => {
-  const limitsOf = (limits: string, more = '') =>
-    configOf(`${GROUPS}${more}limits: { ${limits} }`).limits;
-
-  test('has its part of the limits that say so, and of no others', () => {
-    const limits = limitsOf('a: { bucket: { rate: 9 }, groups: true }, b: { bucket: { rate: 9 } }');
-    expect(limits.map((own) => [own.name, own.groups?.fraction])).toEqual([
-      ['a', 0.5],
-      ['b', undefined],
-    ]);
+describe('configuration with groups', () => {
+  test('limits with `groups: true` have the part of the group, and no others', () => {
+    const limits = 'a: { bucket: { rate: 9 }, groups: true }, b: { bucket: { rate: 9 } }';
+    const [a, b] = configOf(`${GROUPS}limits: { ${limits} }`).limits;
+    expect(a.backends).toMatchObject([{ name: 'groups', identity: 'groups 0.5' }]);
+    expect(b.backends).toEqual([]);
   });
 
   test.each([
-    ['alone', '', '', { peers: false }],
-    ['its peers', 'peers: { udp: "127.0.0.1:1" }\n', '', { peers: true }],
-    ['Redis', '', ', redis: { url: "redis://x" }', { redis: { url: 'redis://x' } }],
-    ['etcd', '', ', etcd: "http://x:2379"', { etcd: { endpoints: ['http://x:2379'] } }],
-  ])('keeps its bucket %s', (_, sections, more, kept) => {
-    const [limit] = limitsOf(`a: { bucket: { rate: 9 }, groups: true${more} }`, sections);
-    expect(limit).toMatchObject({ groups: { fraction: 0.5 }, ...kept });
+    ['in this daemon', '', '', []],
+    ['with its peers', 'peers: { udp: "127.0.0.1:1" }\n', '', [{ name: 'peers' }]],
+    ['in Redis', '', ', redis: { url: "redis://x" }', [{ name: 'redis', view: 'redis://x' }]],
+    ['in etcd', '', ', etcd: "http://x:2379"', [{ name: 'etcd', view: ['http://x:2379'] }]],
+  ])('the bucket of a group can be kept %s', (_, sections, more, bucketBackends) => {
+    const text = `${GROUPS}${sections}limits: { a: { bucket: { rate: 9 }, groups: true${more} } }`;
+    const [limit] = configOf(text).limits;
+    expect(limit.backends).toMatchObject([...bucketBackends, { name: 'groups' }]);
   });
 
-  test('nobody steals here unless it says where', () => {
-    expect(configOf(GROUPS).groups?.listen).toEqual([]);
-    const at = configOf(GROUPS.replace('self', 'listen: 0.0.0.0:7614, self')).groups?.listen;
-    expect(at).toMatchObject([{ kind: 'tcp', host: '0.0.0.0', port: 7614 }]);
+  test('other groups cannot borrow unless `listen` is set', () => {
+    const listenOf = (text: string) => configOf(text).backends.get('groups')?.listener?.addresses;
+    expect(listenOf(GROUPS)).toEqual([]);
+    expect(listenOf(GROUPS.replace('self', 'listen: 0.0.0.0:7614, self'))).toMatchObject([
+      { kind: 'tcp', host: '0.0.0.0', port: 7614 },
+    ]);
   });
 
-  test('the environment may hold the key, which alone makes none', () => {
+  test('SLUICE_GROUPS_KEY sets the key, and does not configure groups by itself', () => {
     const env = { SLUICE_GROUPS_KEY: 'another secret of all' };
-    expect(configOf('', env).groups).toBeUndefined();
-    expect(configOf('groups: false', env).groups).toBeUndefined();
-    expect(configOf(GROUPS, env).groups?.http.key).toBe('another secret of all');
-    expect(configOf(GROUPS.replace(KEYED, ''), env).groups?.http.key).toBe('another secret of all');
+    for (const text of ['', 'groups: false']) expect([...configOf(text, env).backends]).toEqual([]);
+    for (const text of [GROUPS, GROUPS.replace(KEYED, '')]) {
+      const { key } = JSON.parse(configOf(text, env).backends.get('groups')?.identity ?? '');
+      expect(key).toBe('another secret of all');
+    }
   });
 });
 
-describe('a configuration with a pool', () => {
-  const pool = 'pool: { size: 3 }\n';
-
-  test('divides the limits that say so, and no others', () => {
+describe('configuration with a pool', () => {
+  test('limits with `pool: true` are divided, and no others', () => {
     const rules = 'a: { bucket: { rate: 1 }, pool: true }, b: { bucket: { rate: 1 } }';
-    const { limits } = configOf(`${pool}peers: { udp: "127.0.0.1:1" }\nlimits: { ${rules} }`);
-    expect(limits.map((own) => [own.name, own.pool, own.peers])).toEqual([
-      ['a', true, false],
-      ['b', false, true],
-    ]);
+    const sections = 'pool: { size: 3 }\npeers: { udp: "127.0.0.1:1" }\n';
+    expect(backendsOf(`${sections}limits: { ${rules} }`)).toEqual({ a: ['pool'], b: ['peers'] });
   });
 
-  test.each([
-    ['redis: "redis://x"', { kind: 'redis', url: 'redis://x', options: {} }],
-    [
-      'redis: { url: "redis://x", prefix: p }',
-      { kind: 'redis', url: 'redis://x', options: { prefix: 'p' } },
-    ],
-    [
-      'redis: { url: "redis://x", deadline: 1s }',
-      { kind: 'redis', url: 'redis://x', options: { deadline: '1s' } },
-    ],
-    ['nats: "nats://x"', { kind: 'nats', servers: ['nats://x'], options: {} }],
-    [
-      'nats: { servers: [a, b], bucket: p }',
-      { kind: 'nats', servers: ['a', 'b'], options: { bucket: 'p' } },
-    ],
-    [
-      'nats: { servers: x, deadline: 1s }',
-      { kind: 'nats', servers: ['x'], options: { deadline: '1s' } },
-    ],
-  ])('says where daemons meet: %s', (where, store) => {
-    expect(configOf(`pool: { ${where} }`).pool?.store).toEqual(store);
-  });
-
-  test.each([
-    ['etcd: "http://x:2379"', 'etcd'],
-    ['etcd: { endpoints: ["http://x:2379", "http://y:2379"], prefix: /p/ }', 'etcd'],
-    ['size: 3', 'fixed'],
-    ['dns: pods.internal', 'dns pods.internal'],
-    ['dns: { host: pods.internal, every: 1s, deadline: 1s, family: 6 }', 'dns pods.internal'],
-  ])('or that they need no connection of ours: %s', (where, name) => {
-    const { store } = configOf(`pool: { ${where} }`).pool ?? {};
-    expect(store?.kind === 'own' && store.make().name).toBe(name);
-  });
-
-  test('looks at variables and files when it starts, and not before', () => {
-    const made = (where: string) => {
-      const { store } = configOf(`pool: { ${where} }`).pool ?? {};
-      return () => store?.kind === 'own' && store.make();
-    };
-    expect(made('environment: { size: NOT_SET, rank: NOR_THIS }')).toThrow(
-      '`pool.environment.NOT_SET` to be a whole number from 1 on, got nothing',
-    );
-    expect(made('etcd: { endpoints: "https://x", tls: { ca: /not/there } }')).toThrow(
-      /`pool.etcd.tls.ca` to be a file that can be read \(.*ENOENT.*got "\/not\/there"/,
-    );
-  });
-
-  test('has the options of the library', () => {
-    const text =
-      'name: p, id: me, sync: 50ms, memberTimeout: 1s, staleFor: 5s, onUnavailable: keep';
-    expect(configOf(`pool: { size: 3, ${text} }`).pool?.options).toEqual({
-      name: 'p',
-      id: 'me',
-      syncMs: 50,
-      memberTimeoutMs: 1000,
-      staleForMs: 5000,
-      onUnavailable: 'keep',
-    });
-    expect(configOf('pool: false').pool).toBeUndefined();
+  test('`pool: false` is no section', () => {
+    expect([...configOf('pool: false').backends]).toEqual([]);
   });
 });
 
-describe('what outweighs the file', () => {
-  test('the environment does', () => {
+describe('precedence over the file', () => {
+  test('environment variables override the file', () => {
     const env = { SLUICE_LINE: '127.0.0.1:1, /tmp/a.sock', SLUICE_HTTP: 'off', SLUICE_LOG: 'json' };
     const { listen, log } = configOf('listen: { line: 5, resp: 6, http: 7 }\nlog: text', env);
     expect(listen.line).toHaveLength(2);
@@ -585,7 +520,7 @@ describe('what outweighs the file', () => {
     expect(log).toBe('json');
   });
 
-  test('where a snapshot goes, not how often', () => {
+  test('SLUICE_SNAPSHOT overrides the file name and keeps the other options', () => {
     const env = { SLUICE_SNAPSHOT: '/b' };
     const snapshot = { file: '/b', everyMs: 30_000, maxAgeMs: 3_600_000 };
     expect(configOf('snapshot: { file: /a, every: 30s, maxAge: 1h }', env)).toMatchObject({
@@ -596,7 +531,7 @@ describe('what outweighs the file', () => {
     expect(configOf('snapshot: false', env)).toMatchObject({ snapshot: { file: '/b' } });
   });
 
-  test('and is named when it is wrong', () => {
+  test('an error names the variable that it comes from', () => {
     const loaded = parseConfigText('f', '', fromEnvironment({ SLUICE_LINE: 'nowhere' }));
     expect(loaded).toEqual({
       problems: [

@@ -1,38 +1,38 @@
 /**
- * The configuration file, and what outweighs it: defaults, then the file, then the environment, then
- * the command line.
+ * Loads the configuration. Precedence, lowest first: defaults, the YAML file, environment variables, flags.
  *
- * Every complaint says where: line and column of the file, or the variable or option it came by.
+ * Every error says where its value stands: line and column of the file, or the variable or flag.
  */
 
 import { readFileSync } from 'node:fs';
 import { type Document, LineCounter, parseDocument, visit } from 'yaml';
+import type { BackendModule, SectionOverride } from '../../backends/daemon-backend.ts';
 import { type ConfigError, errorMessageOf } from '../../core/errors.ts';
 import { isRecord } from '../../core/options.ts';
+import { BACKENDS } from '../backends/registry.ts';
 import { type Config, readConfig } from './read.ts';
 import { yamlOffsetOf } from './yaml-position.ts';
 
-/** A value from elsewhere than the file. */
+/** A value of an environment variable or a flag. */
 export interface ConfigOverride {
-  /** Where it belongs, such as `['listen', 'line']`. */
+  /** The field that it sets, such as `['listen', 'line']`. */
   readonly path: readonly [string] | readonly [string, string];
   readonly value: unknown;
-  /** Where it came from, such as `SLUICE_LINE` or `--line`. */
+  /** Its origin, such as `SLUICE_LINE` or `--line`. */
   readonly source: string;
 }
 
-/** The configuration, or lines that say what is wrong with it. */
+/** The configuration, or its mistakes as text. */
 export type LoadResult =
   | { readonly config: Config; readonly file: string | undefined }
   | { readonly problems: readonly string[] };
 
-/** A larger file is not a configuration. */
 const MAX_FILE_BYTES = 4 * 1024 * 1024;
 
-/** What YAML lets one write once and use often; more of it is a bomb. */
+/** More aliases are an alias bomb. */
 const MAX_ALIASES = 100;
 
-/** The variables that are heard, and what they stand for. */
+/** Variables of the daemon itself; each backend declares its own. */
 const ENVIRONMENT_VARIABLES: Readonly<Record<string, ConfigOverride['path']>> = {
   SLUICE_LINE: ['listen', 'line'],
   SLUICE_RESP: ['listen', 'resp'],
@@ -40,39 +40,59 @@ const ENVIRONMENT_VARIABLES: Readonly<Record<string, ConfigOverride['path']>> = 
   SLUICE_ADMIN_TOKEN: ['admin', 'token'],
   SLUICE_RESP_PASSWORD: ['resp', 'password'],
   SLUICE_SNAPSHOT: ['snapshot', 'file'],
-  SLUICE_PEERS: ['peers', 'udp'],
-  SLUICE_PEERS_KEY: ['peers', 'key'],
-  SLUICE_GROUPS_KEY: ['groups', 'key'],
   SLUICE_LOG: ['log'],
   SLUICE_UNMATCHED: ['unmatched'],
 };
 
-/** What the environment says. Addresses may be several, with commas between them. */
-export function fromEnvironment(env: NodeJS.ProcessEnv): ConfigOverride[] {
-  return Object.entries(ENVIRONMENT_VARIABLES).flatMap(([from, path]) => {
-    const text = env[from];
-    if (text === undefined || text === '') return [];
-    if (path[0] === 'peers' && path[1] === 'udp') return [peersOverride(text, from)];
-    return [{ path, source: from, value: path[0] === 'listen' ? splitAddresses(text) : text }];
+/** The names of all variables that set a field. */
+export const variableNames = (modules: readonly BackendModule[] = BACKENDS): string[] => [
+  ...Object.keys(ENVIRONMENT_VARIABLES),
+  ...modules.flatMap(({ overrides = [] }) => overrides.map(({ variable }) => variable)),
+];
+
+/** The overrides of the environment. Several addresses have commas between them. */
+export function fromEnvironment(
+  env: NodeJS.ProcessEnv,
+  modules: readonly BackendModule[] = BACKENDS,
+): ConfigOverride[] {
+  const ofDaemon = Object.entries(ENVIRONMENT_VARIABLES).flatMap(([source, path]) => {
+    const text = env[source];
+    if (!text) return [];
+    return [{ path, source, value: path[0] === 'listen' ? splitAddresses(text) : text }];
   });
+  const ofBackends = modules.flatMap(({ name, overrides = [] }) =>
+    overrides.flatMap((override) => {
+      const text = env[override.variable];
+      return text ? [sectionOverride(name, override, text, override.variable)] : [];
+    }),
+  );
+  return [...ofDaemon, ...ofBackends];
 }
 
-/** Other daemons, with commas between them; `off`: none, whatever a file says. */
-export const peersOverride = (text: string, from: string): ConfigOverride =>
-  text === 'off'
-    ? { path: ['peers'], value: false, source: from }
-    : { path: ['peers', 'udp'], value: splitAddresses(text), source: from };
+/** A variable or flag of a backend. Of addresses, `off` removes the section that the file may have. */
+export function sectionOverride(
+  section: string,
+  { field, kind }: SectionOverride,
+  text: string,
+  source: string,
+): ConfigOverride {
+  if (kind === 'text') return { path: [section, field], value: text, source };
+  return text === 'off'
+    ? { path: [section], value: false, source }
+    : { path: [section, field], value: splitAddresses(text), source };
+}
 
-/** Addresses with commas between them; `off`: none. */
+/** Addresses with commas between them; `off` is none. */
 export const splitAddresses = (text: string): unknown =>
-  text === 'off' ? false : text.split(',').map((own) => own.trim());
+  text === 'off' ? false : text.split(',').map((address) => address.trim());
 
-/** Reads a configuration; without a file, one made of defaults and what outweighs them. */
+/** Loads a configuration; without a file, the defaults and the overrides. */
 export function loadConfig(
   file: string | undefined,
   overrides: readonly ConfigOverride[],
+  modules: readonly BackendModule[] = BACKENDS,
 ): LoadResult {
-  if (file === undefined) return buildConfig(undefined, '', {}, overrides);
+  if (file === undefined) return buildConfig({}, overrides, modules);
   let text: string;
   try {
     text = readFileSync(file, 'utf8');
@@ -81,28 +101,30 @@ export function loadConfig(
   }
   if (text.length > MAX_FILE_BYTES)
     return { problems: [`${file} is too large to be a configuration`] };
-  // Somebody is about to write it, or had no room to: not the moment to drop every limit there is.
+  // An editor is about to write it, or the disk is full: a reload must not drop every limit.
   if (text.trim() === '') return { problems: [`${file} is empty; {} stands for the defaults`] };
-  return parseConfigText(file, text, overrides);
+  return parseConfigText(file, text, overrides, modules);
 }
 
-/** The same for a text that was read already. */
+/** The same for the text of a file. */
 export function parseConfigText(
   file: string,
   text: string,
   overrides: readonly ConfigOverride[] = [],
+  modules: readonly BackendModule[] = BACKENDS,
 ): LoadResult {
   const lines = new LineCounter();
   const document = parseDocument(text, { lineCounter: lines, prettyErrors: false });
-  const wrong = document.errors.length > 0 ? document.errors : undefinedAliases(document);
-  if (wrong.length > 0) {
-    const tell = ({ code, message, pos }: YamlError): string =>
-      formatWithSource(file, text, lines, pos[0], FRIENDLY_MESSAGES[code] ?? message);
-    return { problems: formatProblems(uniqueErrors(wrong), tell) };
+  const source = { file, text, lines, document };
+  const errors = document.errors.length > 0 ? document.errors : undefinedAliases(document);
+  if (errors.length > 0) {
+    const format = ({ code, message, pos }: YamlError): string =>
+      formatWithSource(source, pos[0], FRIENDLY_MESSAGES[code] ?? message);
+    return { problems: formatProblems(uniqueErrors(errors), format) };
   }
   try {
     const value: unknown = document.toJS({ maxAliasCount: MAX_ALIASES });
-    return buildConfig(file, text, value ?? {}, overrides, document, lines);
+    return buildConfig(value ?? {}, overrides, modules, source);
   } catch (error) {
     return { problems: [`${file}: ${errorMessageOf(error)}`] };
   }
@@ -114,20 +136,20 @@ interface YamlError {
   readonly pos: readonly number[];
 }
 
-/** Where several brackets are open, its parser misses the end of each at the same place. */
-const uniqueErrors = (wrong: readonly YamlError[]): readonly YamlError[] => [
-  ...new Map(wrong.map((own) => [`${own.pos[0]} ${own.message}`, own])).values(),
+/** With several open brackets, the parser reports the end of each at the same position. */
+const uniqueErrors = (errors: readonly YamlError[]): readonly YamlError[] => [
+  ...new Map(errors.map((error) => [`${error.pos[0]} ${error.message}`, error])).values(),
 ];
 
 const BAD_ALIAS_CODE = 'BAD_ALIAS';
 
-/** What its parser says to programmers, said to people. */
+/** Messages in place of those of the YAML parser. */
 const FRIENDLY_MESSAGES: Readonly<Record<string, string>> = {
-  [BAD_ALIAS_CODE]: "a text that begins with * needs quotes, as in '*.example.org'",
+  [BAD_ALIAS_CODE]: "a string that begins with * needs quotes, as in '*.example.org'",
   MULTIPLE_DOCS: 'expected one configuration, got another one after ---',
 };
 
-/** Names after a star that nothing has: a pattern without its quotes, most likely. */
+/** Aliases without an anchor: most likely patterns without quotes. */
 function undefinedAliases(document: Document.Parsed): YamlError[] {
   const found: YamlError[] = [];
   let seen = 0;
@@ -142,87 +164,93 @@ function undefinedAliases(document: Document.Parsed): YamlError[] {
   return found;
 }
 
+/** A file that was parsed. */
+interface ConfigSource {
+  readonly file: string;
+  readonly text: string;
+  readonly lines: LineCounter;
+  readonly document: Document.Parsed;
+}
+
 function buildConfig(
-  file: string | undefined,
-  text: string,
   value: unknown,
   overrides: readonly ConfigOverride[],
-  document?: Document.Parsed,
-  lines?: LineCounter,
+  modules: readonly BackendModule[],
+  source?: ConfigSource,
 ): LoadResult {
-  const read = readConfig([...overrides].sort(secretKeysLast).reduce(applyOverride, value));
-  if ('config' in read) return { config: read.config, file };
-  const placed = firstPerField(read.errors).map((error) => ({
+  const merged = [...overrides].sort(secretKeysLast).reduce(applyOverride, value);
+  const result = readConfig(merged, modules);
+  if ('config' in result) return { config: result.config, file: source?.file };
+  const located = firstPerField(result.errors).map((error) => ({
     error,
-    offset: yamlOffsetOf(document?.contents ?? null, error.field),
-    other: overrides.find(({ path }) => isErrorAt(path.join('.'), error)),
+    offset: yamlOffsetOf(source?.document.contents ?? null, error.field),
+    override: overrides.find(({ path }) => isErrorAt(path.join('.'), error)),
   }));
-  // In the order of the file, as one goes through it to mend them.
-  placed.sort((a, b) => a.offset - b.offset);
-  const problems = formatProblems(placed, ({ error, offset, other }) => {
-    if (other) return `${other.source}: ${error.message}`;
-    if (!file || !lines) return error.message;
-    const pointed = formatWithSource(file, text, lines, offset, error.message);
-    return HOLDS_SECRETS.test(error.field) ? pointed.split('\n', 1)[0] : pointed;
+  located.sort((a, b) => a.offset - b.offset); // in the order of the file
+  const secretFields = secretFieldsOf(modules);
+  const problems = formatProblems(located, ({ error, offset, override }) => {
+    if (override) return `${override.source}: ${error.message}`;
+    if (!source) return error.message;
+    const pointed = formatWithSource(source, offset, error.message);
+    return secretFields.test(error.field) ? pointed.split('\n', 1)[0] : pointed;
   });
   return { problems };
 }
 
-/** Whoever has mended so many looks again. */
+/** More are not shown at once. */
 const MAX_PROBLEMS = 20;
 
-/** As many of them as one can mend at once, and how many more there are. */
-function formatProblems<T>(found: readonly T[], tell: (one: T) => string): readonly string[] {
-  const told = found.slice(0, MAX_PROBLEMS).map(tell);
-  const untold = found.length - told.length;
-  return untold > 0 ? [...told, `and ${untold} more`] : told;
+function formatProblems<T>(found: readonly T[], format: (one: T) => string): readonly string[] {
+  const shown = found.slice(0, MAX_PROBLEMS).map(format);
+  const hidden = found.length - shown.length;
+  return hidden > 0 ? [...shown, `and ${hidden} more`] : shown;
 }
 
-/** Of a field, what was found first: the rest follows from it. */
+/** The first error of each field: later ones follow from it. */
 function firstPerField(errors: readonly ConfigError[]): readonly ConfigError[] {
   const first = new Map<string, ConfigError>();
   for (const error of errors) if (!first.has(error.field)) first.set(error.field, error);
   return [...first.values()];
 }
 
-/** Fields whose line is not shown, in case it ends up in a log. */
-const HOLDS_SECRETS = /^(?:admin|resp|peers|pool|groups)(?:\.|$)|\.(?:redis|etcd)(?:\.|$)/;
+/** Fields whose line is not shown, as it may hold a secret and end up in a log: sections and options of backends. */
+function secretFieldsOf(modules: readonly BackendModule[]): RegExp {
+  const names = (has: 'readSection' | 'readLimit'): string[] =>
+    modules.filter((module) => module[has]).map(({ name }) => name);
+  const sections = ['admin', 'resp', ...names('readSection')].join('|');
+  const fields = ['/', ...names('readLimit')].join('|'); // never empty, which would match everything
+  return new RegExp(`^(?:${sections})(?:\\.|$)|\\.(?:${fields})(?:\\.|$)`);
+}
 
-/** Lines that hold a secret, whatever is wrong with them. */
+/** Lines that look like a secret, whatever the error is. */
 const LOOKS_SECRET = /(?:token|password|key)["']?\s*:|:\/\/\S*@/i;
 
 const isErrorAt = (path: string, { field }: ConfigError): boolean =>
   field === path || field.startsWith(`${path}.`) || field.startsWith(`${path}[`);
 
-/** Of peers or groups: it belongs to a section that others make. */
+/** The secret key of a backend: it belongs to a section that another override may create. */
 const isSecretKey = ({ path: [, second] }: ConfigOverride): boolean => second === 'key';
 
 const secretKeysLast = (a: ConfigOverride, b: ConfigOverride): number =>
   Number(isSecretKey(a)) - Number(isSecretKey(b));
 
-/** The value with one thing in it set. */
 function applyOverride(value: unknown, override: ConfigOverride): unknown {
-  if (!isRecord(value)) return value; // nonsense stays nonsense, and is told
-  const {
-    path: [first, second],
-    value: own,
-  } = override;
+  if (!isRecord(value)) return value; // reported by `readConfig`
+  const [first, second] = override.path;
   const hasSection = value[first] !== undefined && value[first] !== false;
-  if (isSecretKey(override) && !hasSection) return value; // a key alone makes no fleet
-  if (second === undefined) return { ...value, [first]: own };
+  if (isSecretKey(override) && !hasSection) return value; // a key alone configures no backend
+  if (second === undefined) return { ...value, [first]: override.value };
   const inner = isShorthand(first, value[first]) ? {} : (value[first] ?? {});
-  return isRecord(inner) ? { ...value, [first]: { ...inner, [second]: own } } : value;
+  return isRecord(inner) ? { ...value, [first]: { ...inner, [second]: override.value } } : value;
 }
 
-/** A section without options of its own: a snapshot's file, or none at all. */
+/** A section that is not an object: the file of a snapshot, or `false`. */
 const isShorthand = (section: string, value: unknown): boolean =>
   (section === 'snapshot' && typeof value === 'string') || value === false;
 
-/** `file:line:column: what`, the line itself unless it holds a secret, and a mark below the place. */
+/** `file:line:column: message`, the line itself unless it holds a secret, and a mark below the position. */
 function formatWithSource(
-  file: string,
-  text: string,
-  lines: LineCounter,
+  { file, text, lines }: ConfigSource,
   offset: number,
   message: string,
 ): string {

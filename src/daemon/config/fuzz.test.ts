@@ -1,5 +1,5 @@
 /**
- * Anybody may write anything into a file. Whatever it is, it is read or refused in words, and nothing else.
+ * Random input: every configuration, pattern and snapshot is either read or refused with a message.
  */
 
 import { writeFileSync } from 'node:fs';
@@ -11,7 +11,7 @@ import { readPattern } from '../keys/pattern.ts';
 import { readSnapshot } from '../snapshot.ts';
 import { parseConfigText } from './file.ts';
 
-/** `FUZZ=1000000 npx vitest run src/daemon/config/fuzz.test.ts` runs as many of each. */
+/** Runs of each test; more with `FUZZ=1000000 npx vitest run src/daemon/config/fuzz.test.ts`. */
 const numRuns = Number(process.env.FUZZ ?? 3000);
 const timeout = 60_000 + numRuns;
 
@@ -86,9 +86,9 @@ const yaml = fc.oneof(
   fc.string({ unit: 'binary', maxLength: 200 }),
 );
 
-/** A configuration that is nearly right: values of all kinds in places that exist. */
+/** Random values in fields that exist. */
 const anything = fc.oneof(fc.anything({ maxDepth: 3 }), fc.constantFrom(...WORDS));
-/** Where daemons meet, in every way there is, with anything in its place. */
+/** Every kind of store, with random values. */
 const onePool = fc
   .tuple(
     fc.constantFrom('redis', 'nats', 'etcd', 'size', 'environment', 'dns'),
@@ -110,7 +110,7 @@ const onePool = fc
   )
   .map(([where, value, options]) => ({ [where]: value, ...options }));
 
-/** Groups, with anything in its place. */
+/** Groups, with random values. */
 const someGroups = fc.record(
   {
     self: fc.oneof(anything, fc.constant('eu')),
@@ -162,19 +162,19 @@ const isHandled = (text: string): boolean => {
   );
 };
 
-describe('whatever is written', () => {
-  test('as a configuration is read, or refused in words', { timeout }, () => {
+describe('random input', () => {
+  test('a configuration of random text is read or refused with a message', { timeout }, () => {
     fc.assert(fc.property(yaml, isHandled), { numRuns });
   });
 
-  test('in the right places is read, or refused in words', { timeout }, () => {
+  test('a configuration with random values is read or refused with a message', { timeout }, () => {
     fc.assert(
       fc.property(nearly, (value) => {
         let text: string;
         try {
           text = JSON.stringify(value) ?? '';
         } catch {
-          return; // what JSON cannot say is not in a file
+          return; // not representable in a file
         }
         expect(isHandled(text)).toBe(true);
       }),
@@ -182,7 +182,9 @@ describe('whatever is written', () => {
     );
   });
 
-  test('as a pattern is read, or refused in words, and then answers any key', { timeout }, () => {
+  test('a pattern is read or refused with a message, and then matches any key or not', {
+    timeout,
+  }, () => {
     const source = fc.oneof(
       fc
         .array(
@@ -204,7 +206,7 @@ describe('whatever is written', () => {
     );
   });
 
-  test('as a snapshot is ignored', { timeout }, async () => {
+  test('a snapshot of random bytes is ignored', { timeout }, async () => {
     const file = join(place.path, 'state');
     const start = Buffer.from('sluice snapshot 1\n');
     await fc.assert(

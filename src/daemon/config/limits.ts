@@ -1,5 +1,5 @@
 /**
- * The limits of a configuration: each a rule with a name, and which keys it is for.
+ * Reads the section `limits`: each limit has a name, a rule, patterns for its keys, and at most one deciding backend.
  *
  *     limits:
  *       per-client:
@@ -7,28 +7,28 @@
  *         match: 'ip:*'
  *         overrides:
  *           - { match: 'ip:10.1.2.3', bucket: { rate: 100/s } }
- *       everybody:
+ *       total:
  *         bucket: { rate: 1000/s }
  *         per: limit        # one bucket for all keys
- *         always: true      # besides whichever other limit applies
+ *         always: true      # in addition to the most specific limit
  *
- * Of the limits that match a key the most specific one applies, and with it all that say `always`.
+ * Of the limits that match a key the most specific one applies, and with it all that have `always`.
  */
 
-import type { BackendFactory } from '../../backends/backend.ts';
-import { dryRunPeers } from '../../backends/peers/backend.ts';
-import { dryRunPool } from '../../backends/pool/backend.ts';
-import type { RemoteBackendFactory } from '../../backends/remote-backend.ts';
+import type {
+  AnyBackendFactory,
+  BackendModule,
+  BackendSection,
+  LimitBackend,
+} from '../../backends/daemon-backend.ts';
 import { ConfigError } from '../../core/errors.ts';
 import { requireValidName } from '../../core/name.ts';
 import { isRecord, OptionReader, readEach } from '../../core/options.ts';
 import { createLimiter, LIMIT_KINDS, type LimiterOptions } from '../../limiter/limiter.ts';
+import { BACKENDS } from '../backends/registry.ts';
 import { MATCH_ALL, type Pattern, readPattern, readPatterns } from '../keys/pattern.ts';
-import { type EtcdConfig, readEtcd } from './etcd.ts';
-import type { GroupsConfig } from './groups.ts';
-import { dryRunRedis, type RedisConfig, readRedis } from './redis.ts';
 
-/** A rule as it was written: what `limiter()` takes, but for its name. */
+/** A rule as it was written: the options of `limiter()` without its name. */
 export type RuleOptions = Pick<LimiterOptions, 'limit' | 'maxKeys' | 'permitTimeout'>;
 
 export interface KeyOverrideConfig {
@@ -39,68 +39,53 @@ export interface KeyOverrideConfig {
 export interface LimitConfig {
   readonly name: string;
   readonly rule: RuleOptions;
-  /** Any of them. */
+  /** Patterns of which a key has to match one. */
   readonly match: readonly Pattern[];
-  /** Applies besides the most specific one. */
+  /** Applies in addition to the most specific limit. */
   readonly always: boolean;
-  /** Whether every key has a count of its own, or all keys that match have one together. */
+  /** Whether every key has its own count, or all matching keys have one together. */
   readonly per: 'key' | 'limit';
-  /** Counts and tells, but never refuses. */
+  /** Counts and reports, but never denies. */
   readonly shadow: boolean;
   readonly allow: readonly Pattern[];
   readonly deny: readonly Pattern[];
   readonly overrides: readonly KeyOverrideConfig[];
-  readonly redis: RedisConfig | undefined;
-  readonly etcd: EtcdConfig | undefined;
-  /** Whether it is kept together with the fleet. */
-  readonly peers: boolean;
-  /** Whether it is divided in the pool. */
-  readonly pool: boolean;
-  /** With which groups it is shared; none: undefined. */
-  readonly groups: GroupsConfig | undefined;
+  /** The backend that decides, then the one that wraps it; empty: the limit is local. */
+  readonly backends: readonly LimitBackend[];
 }
 
-/** Which others a configuration has, to share limits with. */
-export interface ConfiguredBackends {
-  readonly hasPeers: boolean;
-  readonly hasPool: boolean;
-  readonly hasGroups: boolean;
-  /** Not there either if what was written makes no sense. */
-  readonly groups: GroupsConfig | undefined;
+/** What limits can refer to. */
+export interface BackendSections {
+  readonly modules: readonly BackendModule[];
+  /** The sections that were written; undefined where one has mistakes. */
+  readonly sections: ReadonlyMap<string, BackendSection | undefined>;
 }
 
-const NO_BACKENDS: ConfiguredBackends = {
-  hasPeers: false,
-  hasPool: false,
-  hasGroups: false,
-  groups: undefined,
-};
+const NO_SECTIONS: BackendSections = { modules: BACKENDS, sections: new Map() };
 
-/** More limits than this are data, and belong into keys. */
+/** More limits than this should be keys of one limit. */
 const MAX_LIMITS = 1000;
 const MAX_OVERRIDES = 10_000;
 
-/**
- * Reads all limits, in the order they were written. @throws {ConfigError} with all that is wrong with any of them.
- */
+/** Reads all limits in the order they were written. @throws {ConfigError} with all mistakes of all limits. */
 export function readLimits(
   value: unknown,
   path: string,
-  others: ConfiguredBackends = NO_BACKENDS,
+  context: BackendSections = NO_SECTIONS,
 ): readonly LimitConfig[] {
   const fields = new OptionReader(path, value, 'limits by name');
   const names = fields.names();
   if (names.length > MAX_LIMITS) {
     throw new ConfigError(path, `at most ${MAX_LIMITS} limits`, `${names.length} of them`);
   }
-  return readEach(names, (name) => readLimit(name, fields.get(name), fields.pathOf(name), others));
+  return readEach(names, (name) => readLimit(name, fields.get(name), fields.pathOf(name), context));
 }
 
 function readLimit(
   name: string,
   value: unknown,
   path: string,
-  others: ConfiguredBackends,
+  context: BackendSections,
 ): LimitConfig {
   const fields = OptionReader.collecting(path, value, 'an object with a rule, such as bucket');
   fields.tryRead(() => requireValidName(name, path));
@@ -115,7 +100,7 @@ function readLimit(
     shadow: fields.boolean('shadow', false),
     allow: patterns('allow'),
     deny: patterns('deny'),
-    ...readRulesAndBackends(fields, others),
+    ...readRulesAndBackends(fields, context),
   };
   if (limit.per === 'limit' && limit.overrides.length > 0) {
     fields.report('overrides', 'left out when all keys have one count together (per: limit)');
@@ -124,57 +109,79 @@ function readLimit(
   return limit;
 }
 
-/** The rule, those of single keys, and who else spends from them. */
 function readRulesAndBackends(
   fields: OptionReader,
-  { hasPeers, hasPool, hasGroups, groups: section }: ConfiguredBackends,
-): Pick<LimitConfig, 'rule' | 'overrides' | 'redis' | 'etcd' | 'peers' | 'pool' | 'groups'> {
-  const read = <T>(name: string, reader: (value: unknown, path: string) => T): T | undefined =>
-    fields.has(name)
-      ? fields.tryRead(() => reader(fields.get(name), fields.pathOf(name)))
-      : undefined;
-  const redis = read('redis', readRedis);
-  const etcd = read('etcd', readEtcd);
-  fields.tryRead(() => {
-    if (redis && etcd)
-      throw new ConfigError(fields.pathOf('etcd'), 'left out beside redis', 'both');
-  });
-  const decider = redis ? dryRunRedis(redis) : etcd?.dryRunFactory;
-  const asked = fields.optional('peers', isBoolean, 'true or false');
-  const who = redis ? 'Redis' : 'etcd';
-  if (asked && decider) fields.report('peers', `left out of a limit that ${who} decides`);
-  if (asked && !hasPeers) {
-    fields.report('peers', 'left out, or a section `peers` beside `limits` to say who they are');
+  context: BackendSections,
+): Pick<LimitConfig, 'rule' | 'overrides' | 'backends'> {
+  const named = readNamedBackends(fields, context);
+  // A backend with a message for unsupported rules is tried after the rule was read by itself.
+  const tried = dryRunFactoryOf(named.filter(({ unsupported }) => unsupported === undefined));
+  const overrides = fields.tryRead(() => readOverrides(fields, tried)) ?? [];
+  const rule = fields.tryRead(() => readRule(fields, tried)) as RuleOptions;
+  const rules = rule ? [rule, ...overrides.map((override) => override.rule)] : [];
+  const supports = (backend: LimitBackend): boolean =>
+    rules.every((options) => isSupported(options, backend.dryRun()));
+  for (const backend of named) {
+    const { name, unsupported } = backend;
+    if (unsupported !== undefined && !supports(backend)) fields.report(name, unsupported);
   }
-  const pool = fields.boolean('pool', false);
-  if (pool && (decider || asked))
-    fields.report('pool', 'left out of a limit that is shared otherwise');
-  if (pool && !hasPool) fields.report('pool', 'left out, or a section `pool` beside `limits`');
-  const isGrouped = fields.boolean('groups', false);
-  if (isGrouped && pool) fields.report('groups', 'left out beside pool');
-  if (isGrouped && !hasGroups) {
-    fields.report('groups', 'left out, or a section `groups` beside `limits` to say who they are');
-  }
-  const groups = isGrouped ? section : undefined;
-  const backend = groups ? groups.dryRunFactory(decider) : decider;
-  const overrides = fields.tryRead(() => readOverrides(fields, backend)) ?? [];
-  const rule = fields.tryRead(() => readRule(fields, backend)) as RuleOptions;
-  const rules = rule ? [rule, ...overrides.map((own) => own.rule)] : [];
-  const isForPeers = (own: RuleOptions): boolean => supportsBackend(own, dryRunPeers);
-  const peers = asked ?? (hasPeers && !decider && !pool && rules.every(isForPeers));
-  if (asked && !rules.every(isForPeers)) {
-    fields.report('peers', 'left out: peers can keep buckets together, and nothing else');
-  }
-  if (pool && !rules.every((own) => supportsBackend(own, dryRunPool))) {
-    fields.report('pool', 'left out: this limit cannot be divided');
-  }
-  return { redis, etcd, overrides, rule, peers, pool, groups };
+  const backends = [...defaultBackends(fields, context).filter(supports), ...named];
+  return { rule, overrides, backends };
 }
 
-const isBoolean = (value: unknown): value is boolean => typeof value === 'boolean';
+/** The backends that a limit names: at most one that decides, then at most one that wraps it. */
+function readNamedBackends(fields: OptionReader, context: BackendSections): LimitBackend[] {
+  const deciding: string[] = [];
+  const backends: LimitBackend[] = [];
+  for (const module of context.modules) {
+    const { name, wrapper } = module;
+    if (!isNamed(fields, module)) continue;
+    const conflict = deciding.find((other) => !wrapper || wrapper.excludes.includes(other));
+    if (conflict !== undefined) {
+      fields.tryRead(() => {
+        throw new ConfigError(fields.pathOf(name), `left out beside ${conflict}`, 'both');
+      });
+    } else if (!wrapper) deciding.push(name);
+    const backend = readNamedBackend(fields, module, context);
+    if (backend) backends.push(backend);
+  }
+  return backends;
+}
 
-/** Whether a rule that makes sense also does when it is shared. */
-function supportsBackend(rule: RuleOptions, backend: BackendFactory): boolean {
+const isNamed = (fields: OptionReader, { name, readLimit: readOptions }: BackendModule): boolean =>
+  fields.has(name) && (readOptions !== undefined || fields.get(name) !== false);
+
+function readNamedBackend(
+  fields: OptionReader,
+  { name, readLimit: readOptions }: BackendModule,
+  { sections }: BackendSections,
+): LimitBackend | undefined {
+  if (readOptions) return fields.tryRead(() => readOptions(fields.get(name), fields.pathOf(name)));
+  if (!fields.boolean(name, false)) return undefined;
+  if (!sections.has(name))
+    fields.report(name, `left out, or a section \`${name}\` beside \`limits\``);
+  return sections.get(name)?.limit;
+}
+
+/** Backends of sections that apply to limits which name no deciding backend and do not refuse them. */
+function defaultBackends(fields: OptionReader, { modules, sections }: BackendSections) {
+  const deciding = modules.filter(({ wrapper }) => !wrapper);
+  if (deciding.some((module) => isNamed(fields, module))) return [];
+  return deciding.flatMap(({ name }) => {
+    const section = sections.get(name);
+    return section?.isDefault && !fields.has(name) ? [section.limit] : [];
+  });
+}
+
+/** The factory for a dry run of a limit, wrapped from the first backend to the last. */
+export const dryRunFactoryOf = (backends: readonly LimitBackend[]): AnyBackendFactory | undefined =>
+  backends.reduce<AnyBackendFactory | undefined>(
+    (inner, backend) => backend.dryRun(inner),
+    undefined,
+  );
+
+/** Whether a valid rule is also valid with this backend. */
+function isSupported(rule: RuleOptions, backend: AnyBackendFactory): boolean {
   try {
     createLimiter({ ...rule, backend });
     return true;
@@ -186,7 +193,7 @@ function supportsBackend(rule: RuleOptions, backend: BackendFactory): boolean {
 
 function readOverrides(
   limit: OptionReader,
-  backend: RemoteBackendFactory | BackendFactory | undefined,
+  backend: AnyBackendFactory | undefined,
 ): readonly KeyOverrideConfig[] {
   const value = limit.get('overrides');
   const path = limit.pathOf('overrides');
@@ -197,16 +204,11 @@ function readOverrides(
     throw new ConfigError(path, `at most ${MAX_OVERRIDES} overrides`, `${value.length} of them`);
   }
   const seen = new Set<string>();
-  return readEach(value, (own, n) => {
-    const fields = OptionReader.collecting(
-      `${path}[${n}]`,
-      own,
-      'an object with `match` and a rule',
-    );
+  return readEach(value, (item, n) => {
+    const expectedItem = 'an object with `match` and a rule';
+    const fields = OptionReader.collecting(`${path}[${n}]`, item, expectedItem);
     const match = fields.tryRead(() => readPattern(fields.get('match'), fields.pathOf('match')));
-    if (match && seen.has(match.text)) {
-      fields.report('match', 'unlike that of the other overrides');
-    }
+    if (match && seen.has(match.text)) fields.report('match', 'unlike that of the other overrides');
     if (match) seen.add(match.text);
     const rule = fields.tryRead(() => readRule(fields, backend));
     fields.finish();
@@ -214,25 +216,19 @@ function readOverrides(
   });
 }
 
-/** The one rule among the fields, tried out so that what is wrong with it is known now. */
+/** Reads the one rule among the fields and validates it by creating a limiter. */
 function readRule(
   fields: OptionReader,
-  backend: RemoteBackendFactory | BackendFactory | undefined,
-): RuleOptions {
+  backend: AnyBackendFactory | undefined,
+): RuleOptions | undefined {
   for (const name of ['maxKeys', 'permitTimeout']) fields.get(name);
   const kinds = LIMIT_KINDS.filter((kind) => fields.has(kind));
-  const stray = fields.names().find((name) => !fields.wasRead(name));
-  if (kinds.length === 0 && stray !== undefined) {
-    throw new ConfigError(fields.pathOf(stray), `one of ${LIMIT_KINDS.join(', ')}`, stray);
-  }
+  // Most likely a misspelt rule: `finish` reports it and suggests the close name.
+  if (kinds.length === 0 && fields.names().some((name) => !fields.wasRead(name))) return undefined;
   if (kinds.length !== 1) {
     const got = kinds.length === 0 ? 'none' : kinds.join(' and ');
-    const others = 'several belong into `all: [...]`';
-    throw new ConfigError(
-      fields.path,
-      `a limit with one of ${LIMIT_KINDS.join(', ')} (${others})`,
-      got,
-    );
+    const expected = `a limit with one of ${LIMIT_KINDS.join(', ')} (several: \`all: [...]\`)`;
+    throw new ConfigError(fields.path, expected, got);
   }
   const [kind] = kinds;
   const bounds = ['maxKeys', 'permitTimeout'].filter((name) => fields.has(name));
@@ -249,13 +245,13 @@ function readRule(
   return rule;
 }
 
-/** The same text, the same rule: its counts may live on. */
+/** Rules with the same fingerprint are the same: a reload keeps their counts. */
 export const fingerprint = (rule: RuleOptions): string => JSON.stringify(sortFields(rule));
 
-/** Without the order in which people happened to write things. */
+/** The order in which fields were written makes no difference. */
 function sortFields(value: unknown): unknown {
   if (Array.isArray(value)) return value.map(sortFields);
   if (!isRecord(value)) return value;
   const entries = Object.entries(value).sort(([a], [b]) => (a < b ? -1 : 1));
-  return Object.fromEntries(entries.map(([name, own]) => [name, sortFields(own)]));
+  return Object.fromEntries(entries.map(([name, field]) => [name, sortFields(field)]));
 }

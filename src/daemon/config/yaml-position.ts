@@ -1,8 +1,8 @@
 /**
- * Where in a YAML file a field stands, so that a complaint can point at it.
+ * Finds the position of a field in a YAML file, so that an error can point at it.
  *
- * A field is named as in an error (`limits.api.overrides[3].bucket.rate`). What was left out has no
- * place of its own: the nearest thing around it that was written has.
+ * A field is named as in an error (`limits.api.overrides[3].bucket.rate`). A field that was left out has the position
+ * of the nearest enclosing field that was written.
  */
 
 import { isMap, isScalar, isSeq, type Node, type Pair } from 'yaml';
@@ -32,7 +32,7 @@ interface PathStep {
   readonly rest: string;
 }
 
-/** The entry whose name the path begins with; the longest one, as names may hold dots. */
+/** The entry whose name is the longest prefix of the path: names may contain dots. */
 function stepIntoMap(items: readonly Pair[], path: string): PathStep | undefined {
   const start = path.replace(/^\./, '');
   let best: PathStep | undefined;
@@ -40,7 +40,7 @@ function stepIntoMap(items: readonly Pair[], path: string): PathStep | undefined
   for (const { key, value } of items) {
     if (!isScalar(key)) continue;
     const name = [String(key.value), `[${JSON.stringify(String(key.value))}]`].find(
-      (own) => start.startsWith(own) && /^$|^[.[]/.test(start.slice(own.length)),
+      (prefix) => start.startsWith(prefix) && /^$|^[.[]/.test(start.slice(prefix.length)),
     );
     if (name === undefined || name.length <= length) continue;
     length = name.length;

@@ -1,18 +1,16 @@
 /**
- * Keys are bytes. Inside the daemon a key is a *tag*: a text with one character for each of its bytes,
- * so that a key means the same whichever surface it came in by, UTF-8 or not, and whether it was
- * hashed as bytes or as a text.
+ * Keys are bytes. Inside the daemon a key is a *binary key*: a string with one character per byte. So a
+ * key is the same by every protocol, valid UTF-8 or not, and hashes the same as bytes and as a string.
  */
 
-/** The tag of a key that came as text: JSON, a configuration file, a command line. */
+/** The binary key of a text from JSON, a configuration file or a command line. */
 export const toBinaryKey = (text: string): string =>
   isAscii(text) ? text : Buffer.from(text, 'utf8').toString('latin1');
 
-/** A tag as people read it. Bytes that are no UTF-8 cannot be read, and show as a replacement mark. */
+/** A binary key as readable text; invalid UTF-8 shows as replacement characters. */
 export const toKeyText = (key: string): string =>
   isAscii(key) ? key : Buffer.from(key, 'latin1').toString('utf8');
 
-/** ASCII through and through: the same as text and as bytes. */
 function isAscii(text: string): boolean {
   for (let n = 0; n < text.length; n++) if (text.charCodeAt(n) > 0x7f) return false;
   return true;

@@ -5,12 +5,12 @@ import { bestMatch, type Pattern, readPattern } from './pattern.ts';
 import { PatternIndex } from './pattern-index.ts';
 
 const indexOf = (patterns: readonly Pattern[]): PatternIndex<Pattern> =>
-  new PatternIndex(patterns, (own) => own);
+  new PatternIndex(patterns, (pattern) => pattern);
 
 const patternsOf = (written: readonly unknown[]): Pattern[] =>
-  written.map((own, n) => readPattern(own, `match[${n}]`));
+  written.map((value, n) => readPattern(value, `match[${n}]`));
 
-describe('an index of patterns', () => {
+describe('pattern index', () => {
   const text = fc.string({
     unit: fc.constantFrom('a', 'b', 'é', '😀', '\ufffd'),
     minLength: 1,
@@ -20,34 +20,34 @@ describe('an index of patterns', () => {
     text,
     fc
       .tuple(fc.constantFrom('*', '?', ''), text, fc.constantFrom('*', '?', 'a*b'))
-      .map((own) => own.join('')),
+      .map((parts) => parts.join('')),
     text.map((prefix) => ({ prefix })),
-    text.map((own) => ({ regex: `${own}+` })),
+    text.map((letters) => ({ regex: `${letters}+` })),
     fc.constant('*'),
   );
   const bytes = fc.array(fc.constantFrom(...Buffer.from('aaabbé😀\ufffd'), 0xff), { maxLength: 8 });
-  const tag = fc.oneof(
+  const binaryKey = fc.oneof(
     text.map(toBinaryKey),
-    bytes.map((own) => Buffer.from(own).toString('latin1')),
+    bytes.map((values) => Buffer.from(values).toString('latin1')),
   );
 
-  test('finds what trying each of them finds', () => {
+  test('random patterns: finds the same as trying each of them', () => {
     fc.assert(
-      fc.property(fc.array(written, { maxLength: 12 }), tag, (own, key) => {
-        const patterns = patternsOf(own);
+      fc.property(fc.array(written, { maxLength: 12 }), binaryKey, (values, key) => {
+        const patterns = patternsOf(values);
         expect(indexOf(patterns).best(key)).toBe(bestMatch(patterns, key));
       }),
       { numRuns: 3000 },
     );
   });
 
-  test('tries none of thousands that begin otherwise', () => {
+  test('thousands of patterns: tries only those whose literal prefix matches', () => {
     let tries = 0;
-    const counted = (own: Pattern): Pattern => ({
-      ...own,
+    const counted = (pattern: Pattern): Pattern => ({
+      ...pattern,
       matches: (key) => {
         tries++;
-        return own.matches(key);
+        return pattern.matches(key);
       },
     });
     const thousands = Array.from({ length: 5000 }, (_, n) => [
@@ -56,7 +56,7 @@ describe('an index of patterns', () => {
       { prefix: `u${n}/` },
     ]);
     const index = indexOf(patternsOf(thousands.flat()).map(counted));
-    expect(index.best('stranger')).toBeUndefined();
+    expect(index.best('unknown')).toBeUndefined();
     expect(index.best('u4711')?.text).toBe('u4711');
     expect(tries).toBe(0);
     expect(index.best('u4711:7')?.text).toBe('u4711:*');

@@ -6,7 +6,7 @@ import { bestMatch, MATCH_ALL, readPattern, readPatterns } from './pattern.ts';
 const matches = (pattern: unknown, key: string): boolean =>
   readPattern(pattern, 'match').matches(toBinaryKey(key));
 
-describe('a pattern', () => {
+describe('pattern', () => {
   test.each([
     ['alice', 'alice', true],
     ['alice', 'alice2', false],
@@ -29,7 +29,7 @@ describe('a pattern', () => {
     [{ regex: 'user-[0-9]+' }, 'my user-12', false],
     [{ regex: 'ä+' }, 'ää', true],
     ['*', '', true],
-  ])('%j takes in %j: %j', (pattern, key, expected) => {
+  ])('%j matches %j: %j', (pattern, key, expected) => {
     expect(matches(pattern, key)).toBe(expected);
   });
 
@@ -38,37 +38,37 @@ describe('a pattern', () => {
     [{}, /`match` to be a key, a glob/],
     [{ prefix: 'a', glob: 'b' }, /`match` to be a key, a glob/],
     [{ suffix: 'a' }, /`match` to be a key, a glob/],
-    [{ prefix: '' }, /`match\.prefix` to be a text of at least one letter/],
+    [{ prefix: '' }, /`match\.prefix` to be a string of at least one character/],
     [{ regex: '(?=a)' }, /`match\.regex` to be a regular expression \(.*\), got "\(\?=a\)"/],
     ['x'.repeat(1001), /`match` to be at most 1000 characters/],
-  ])('%j is nonsense, and told so', (pattern, message) => {
+  ])('%j: is refused', (pattern, message) => {
     expect(() => readPattern(pattern, 'match')).toThrow(message);
   });
 
-  test('takes linear time, whatever the key: the expressions that choke others do not', () => {
+  test('expressions that make backtracking engines hang: take linear time', () => {
     const long = 'a'.repeat(4096);
     expect(matches({ regex: '(a+)+b' }, long)).toBe(false);
     expect(matches({ regex: '(a|aa)+$' }, `${long}b`)).toBe(false);
     expect(matches('*a*a*a*a*a*a*a*a*b', long)).toBe(false);
   });
 
-  test('a glob says the same as the regular expression it stands for', () => {
+  test('glob: matches like the equivalent regular expression', () => {
     const letters = fc.constantFrom('a', 'b', '*', '?');
-    const glob = fc.array(letters, { maxLength: 8 }).map((own) => own.join(''));
+    const glob = fc.array(letters, { maxLength: 8 }).map((parts) => parts.join(''));
     const key = fc
       .array(fc.constantFrom('a', 'b', 'c'), { maxLength: 10 })
-      .map((own) => own.join(''));
+      .map((parts) => parts.join(''));
     fc.assert(
-      fc.property(glob, key, (own, text) => {
-        fc.pre(own !== '');
-        const source = own.replaceAll('*', '.*').replaceAll('?', '.');
-        expect(matches({ glob: own }, text)).toBe(new RegExp(`^${source}$`).test(text));
+      fc.property(glob, key, (pattern, text) => {
+        fc.pre(pattern !== '');
+        const source = pattern.replaceAll('*', '.*').replaceAll('?', '.');
+        expect(matches({ glob: pattern }, text)).toBe(new RegExp(`^${source}$`).test(text));
       }),
     );
   });
 });
 
-describe('the most specific pattern', () => {
+describe('pattern precedence', () => {
   const written = [
     '*',
     { regex: 'ip:.*' },
@@ -86,22 +86,22 @@ describe('the most specific pattern', () => {
     ['ip:10.77.0.2', 'ip:10.*'],
     ['ip:1.1.1.1', 'ip:*'],
     ['alice', '*'],
-  ])('for %s is %s', (key, expected) => {
+  ])('key %s: %s is the most specific', (key, expected) => {
     expect(best(key)).toBe(expected);
   });
 
-  test('a regular expression comes before what is for everything, and after all that is spelled out', () => {
+  test('regular expression: before *, after patterns with literal characters', () => {
     const both = readPatterns([{ regex: '.*' }, '*', 'a*'], 'match');
     expect(bestMatch(both, 'b')?.text).toBe('/.*/');
     expect(bestMatch(both, 'ab')?.text).toBe('a*');
   });
 
-  test('among equals, what is written first', () => {
+  test('equally specific: the first in the list wins', () => {
     const both = readPatterns(['a*', '*b'], 'match');
     expect(bestMatch(both, 'ab')?.text).toBe('a*');
   });
 
-  test('is none where none matches', () => {
+  test('no pattern matches: returns undefined', () => {
     expect(bestMatch([], 'a')).toBeUndefined();
     expect(MATCH_ALL.matches('')).toBe(true);
   });

@@ -1,16 +1,16 @@
 /**
- * Which keys something is for.
+ * Key patterns of limits, overrides and lists.
  *
- *     alice                    that key, and no other
- *     ip:10.0.*                a text with * (anything) or ? (one character) is a glob
- *     { prefix: 'ip:' }        keys that begin so; nothing in it is special
- *     { exact: 'a*b' }         that key, stars and all
+ *     alice                    this key only
+ *     ip:10.0.*                a string with * (anything) or ? (one character) is a glob
+ *     { prefix: 'ip:' }        keys with this prefix, taken literally
+ *     { exact: 'a*b' }         this key only, taken literally
  *     { glob: 'ip:10.0.*' }
- *     { regex: 'user-[0-9]+' } the whole key must match; linear time, whatever the key
+ *     { regex: 'user-[0-9]+' } must match the whole key; RE2, so linear time for any key
  *
- * Where several match, the most specific one counts: a key by its name before any pattern, then
- * prefixes and globs by how many characters they spell out, then regular expressions, then what is for
- * everything; and what is written first among equals.
+ * Precedence: of several matching patterns the most specific wins. Exact keys come first, then prefixes
+ * and globs by their number of literal characters, then regular expressions, then `*`. Of equals the
+ * first in the configuration wins.
  */
 
 import { RE2JS } from 're2js';
@@ -19,21 +19,20 @@ import { isRecord, OptionReader, readEach } from '../../core/options.ts';
 import { toBinaryKey, toKeyText } from './binary-key.ts';
 
 export interface Pattern {
-  /** As it was written, in one line. */
+  /** As configured, in one line. */
   readonly text: string;
-  /** The most specific is the largest. */
+  /** Larger is more specific. */
   readonly specificity: number;
-  /** The one tag it is for, if it is for one only. */
+  /** The binary key, if the pattern matches exactly one. */
   readonly exactKey?: string;
-  /** How every tag begins that it is for; the longer, the sooner it is found among many. */
+  /** Prefix of every binary key that matches; the index looks patterns up by it. */
   readonly literalPrefix: string;
   matches(key: string): boolean;
 }
 
-/** A longer pattern is a mistake, or an attack. */
 const MAX_PATTERN_CHARS = 1000;
 
-/** More than any pattern can spell out. */
+/** More than `MAX_PATTERN_CHARS`. */
 const EXACT_SPECIFICITY = 1_000_000;
 const REGEX_SPECIFICITY = 0.5;
 
@@ -55,27 +54,33 @@ const EXPECTED_PATTERN = `a key, a glob such as "ip:*", or an object with one of
 
 /** Reads one pattern. @throws {ConfigError} */
 export function readPattern(value: unknown, path: string): Pattern {
-  if (typeof value === 'string') return /[*?]/.test(value) ? glob(value, path) : exact(value, path);
+  if (typeof value === 'string') return create(/[*?]/.test(value) ? 'glob' : 'exact', value, path);
   if (!isRecord(value)) throw new ConfigError(path, EXPECTED_PATTERN, value);
-  const fields = new OptionReader(path, value, EXPECTED_PATTERN);
-  const [kind, ...others] = fields.names();
+  const reader = new OptionReader(path, value, EXPECTED_PATTERN);
+  const [kind, ...others] = reader.names();
   if (kind === undefined || others.length > 0 || !Object.hasOwn(PATTERN_READERS, kind)) {
     throw new ConfigError(path, EXPECTED_PATTERN, value);
   }
-  const text = fields.get(kind);
+  const text = reader.get(kind);
   if (typeof text !== 'string' || text === '')
-    fields.throwFor(kind, 'a text of at least one letter');
-  return PATTERN_READERS[kind](text as string, fields.pathOf(kind));
+    reader.throwFor(kind, 'a string of at least one character');
+  return create(kind, text as string, reader.pathOf(kind));
 }
 
-/** Reads one pattern or a list of them. */
+function create(kind: string, text: string, path: string): Pattern {
+  if (text.length > MAX_PATTERN_CHARS)
+    throw new ConfigError(path, `at most ${MAX_PATTERN_CHARS} characters`, text);
+  return PATTERN_READERS[kind](text, path);
+}
+
+/** Reads one pattern or a list. @throws {ConfigError} */
 export function readPatterns(value: unknown, path: string): readonly Pattern[] {
   if (value === undefined) return [];
   if (!Array.isArray(value)) return [readPattern(value, path)];
-  return readEach(value, (own, n) => readPattern(own, `${path}[${n}]`));
+  return readEach(value, (item, n) => readPattern(item, `${path}[${n}]`));
 }
 
-/** The most specific pattern that matches, if one does. Of many, a `PatternIndex` finds it sooner. */
+/** The most specific matching pattern, if any. For many patterns use a `PatternIndex`. */
 export function bestMatch(patterns: readonly Pattern[], key: string): Pattern | undefined {
   let best: Pattern | undefined;
   for (const pattern of patterns) {
@@ -85,54 +90,46 @@ export function bestMatch(patterns: readonly Pattern[], key: string): Pattern | 
   return best;
 }
 
-function requireMaxLength(text: string, path: string): void {
-  if (text.length > MAX_PATTERN_CHARS)
-    throw new ConfigError(path, `at most ${MAX_PATTERN_CHARS} characters`, text);
-}
-
-function exact(text: string, path: string): Pattern {
-  requireMaxLength(text, path);
+function exact(text: string): Pattern {
   const key = toBinaryKey(text);
   return {
     text,
     specificity: EXACT_SPECIFICITY,
     exactKey: key,
     literalPrefix: key,
-    matches: (other) => other === key,
+    matches: (candidate) => candidate === key,
   };
 }
 
-function prefix(text: string, path: string): Pattern {
-  requireMaxLength(text, path);
-  const head = toBinaryKey(text);
+function prefix(text: string): Pattern {
+  const binaryPrefix = toBinaryKey(text);
   return {
     text: `${text}*`,
     specificity: text.length,
-    literalPrefix: head,
-    matches: (key) => key.startsWith(head),
+    literalPrefix: binaryPrefix,
+    matches: (key) => key.startsWith(binaryPrefix),
   };
 }
 
-function glob(text: string, path: string): Pattern {
-  requireMaxLength(text, path);
+function glob(text: string): Pattern {
   if (text === '*') return MATCH_ALL;
-  const weight = text.replace(/[*?]/g, '').length;
+  const literals = text.replace(/[*?]/g, '').length;
   const characters = [...text];
-  const head = toBinaryKey(LITERAL_PREFIX.exec(text)?.[0] ?? '');
+  const literalPrefix = toBinaryKey(LITERAL_PREFIX.exec(text)?.[0] ?? '');
   return {
     text,
-    specificity: weight,
-    literalPrefix: head,
+    specificity: literals,
+    literalPrefix,
     matches: (key) => globMatches(characters, [...toKeyText(key)]),
   };
 }
 
-/** What a glob begins with. Not further than a replacement mark, which stands for any wrong byte. */
+/** Ends at a replacement character, which stands for any invalid byte. */
 const LITERAL_PREFIX = /^[^*?\ufffd\ud800-\udfff]*/;
 
 /**
- * Whether a glob takes in a whole text. On a mismatch the last star takes one character more and
- * everything behind it is tried again: no worse than both lengths multiplied, whatever they are.
+ * Matches a whole text. On a mismatch the last star takes one more character and matching restarts behind
+ * it: at worst the product of both lengths.
  */
 function globMatches(glob: readonly string[], text: readonly string[]): boolean {
   let g = 0;
@@ -156,7 +153,6 @@ function globMatches(glob: readonly string[], text: readonly string[]): boolean 
 }
 
 function regex(text: string, path: string): Pattern {
-  requireMaxLength(text, path);
   try {
     const compiled = RE2JS.compile(text);
     return {

@@ -1,13 +1,11 @@
-/**
- * Which limits a key would meet, and why: in a few lines, without asking any of them.
- */
+/** Explains which limits match a key, and why, without a check. */
 
 import type { LimitConfig } from '../config/limits.ts';
 import { bestMatch } from '../keys/pattern.ts';
 import type { AppliedLimit, Route, RoutesConfig, StaticVerdict } from './routes.ts';
 
 export interface Explanation {
-  /** What happens, in a sentence. */
+  /** The result in one sentence. */
   readonly summary: string;
   readonly limits: readonly LimitExplanation[];
 }
@@ -15,20 +13,20 @@ export interface Explanation {
 export interface LimitExplanation {
   readonly name: string;
   readonly isApplied: boolean;
-  /** The rule as it was written. */
+  /** The rule as configured. */
   readonly rule: unknown;
   readonly reason: string;
 }
 
 export function explainRoute(route: Route, config: RoutesConfig, key: string): Explanation {
-  const applied = route.applied.map((own) => ({
-    name: own.name,
+  const applied = route.applied.map((each) => ({
+    name: each.name,
     isApplied: true,
-    rule: ruleOf(own),
-    reason: describeApplied(own),
+    rule: ruleOf(each),
+    reason: describeApplied(each),
   }));
   const others = config.limits
-    .filter((limit) => !route.applied.some((own) => own.limit === limit))
+    .filter((limit) => !route.applied.some((each) => each.limit === limit))
     .map((limit) => ({
       name: limit.name,
       isApplied: false,
@@ -42,16 +40,16 @@ function summaryOf({ staticVerdict, applied }: Route): string {
   if (staticVerdict)
     return `${staticVerdict.isAllowed ? 'always allowed' : 'always denied'}: ${describeStaticVerdict(staticVerdict)}`;
   const active = applied.filter(({ limit }) => !limit.shadow);
-  if (active.length === 0) return 'always allowed: only limits in shadow mode are for it';
+  if (active.length === 0) return 'always allowed: only limits in shadow mode match';
   return active.length === 1
     ? 'one limit decides'
     : `${active.length} limits decide, all or nothing`;
 }
 
 function describeStaticVerdict({ reason, limit, pattern }: StaticVerdict): string {
-  if (reason === 'unmatched') return 'no limit is for it (unmatched)';
-  const whose = limit === undefined ? 'the' : `limit ${limit}'s`;
-  return `${whose} ${reason === 'allow-list' ? 'allow' : 'deny'} list has ${pattern?.text}`;
+  if (reason === 'unmatched') return 'no limit matches (unmatched)';
+  const owner = limit === undefined ? 'the' : `limit ${limit}'s`;
+  return `${owner} ${reason === 'allow-list' ? 'allow' : 'deny'} list has ${pattern?.text}`;
 }
 
 const ruleOf = ({ limit, name }: AppliedLimit): unknown =>
@@ -59,17 +57,15 @@ const ruleOf = ({ limit, name }: AppliedLimit): unknown =>
     .limit;
 
 function describeApplied({ limit, name, pattern }: AppliedLimit): string {
-  const what =
+  const match =
     name === limit.name ? `matches ${pattern.text}` : `has an override for ${pattern.text}`;
-  const how = limit.always ? 'applies always' : 'is the most specific';
+  const scope = limit.always ? 'applies always' : 'is the most specific';
   const notes = [
-    limit.per === 'limit' && 'all keys count together',
+    limit.per === 'limit' && 'one count for all keys',
     limit.shadow && 'shadow mode: counts, never refuses',
-    limit.redis && 'shared through Redis',
-    limit.etcd && 'shared through etcd',
-    limit.groups && 'shared with other groups',
+    ...limit.backends.map(({ note }) => note),
   ].filter((note) => note !== false && note !== undefined);
-  return [`${what}, ${how}`, ...notes].join('; ');
+  return [`${match}, ${scope}`, ...notes].join('; ');
 }
 
 function describeNotApplied(
@@ -78,14 +74,14 @@ function describeNotApplied(
   { limits }: RoutesConfig,
   key: string,
 ): string {
-  const by = bestMatch(limit.match, key);
-  if (!by) return `does not match ${limit.match.map(({ text }) => text).join(', ')}`;
-  if (staticVerdict) return 'not asked';
+  const match = bestMatch(limit.match, key);
+  if (!match) return `does not match ${limit.match.map(({ text }) => text).join(', ')}`;
+  if (staticVerdict) return 'not checked';
   if (bestMatch(limit.allow, key)) return 'its allow list has the key';
-  const first = applied.find((own) => !own.limit.always)?.limit;
-  // One that excuses the key is still the one that was for it.
-  const excused = limits.find(
-    (own) => !own.always && bestMatch(own.match, key) && bestMatch(own.allow, key),
+  const first = applied.find((each) => !each.limit.always)?.limit;
+  // A limit whose allow list has the key is still the most specific one.
+  const exempt = limits.find(
+    (each) => !each.always && bestMatch(each.match, key) && bestMatch(each.allow, key),
   );
-  return `matches ${by.text}, but ${(first ?? excused)?.name ?? 'another one'} is more specific`;
+  return `matches ${match.text}, but ${(first ?? exempt)?.name ?? 'another limit'} is more specific`;
 }

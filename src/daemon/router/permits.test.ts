@@ -4,7 +4,7 @@ import type { Permit } from '../../limiter/permit.ts';
 import { VirtualClock } from '../../testing/index.ts';
 import { PermitRegistry } from './permits.ts';
 
-test('permits that were lost are forgotten as new ones come', () => {
+test('permit registry: removes expired permits as new ones are added', () => {
   const clock = new VirtualClock();
   const api = limiter({ limit: { bucket: { rate: 1e6, burst: 1e6 } }, permitTimeout: '1s', clock });
   const permits = new PermitRegistry(() => 0);
@@ -14,7 +14,7 @@ test('permits that were lost are forgotten as new ones come', () => {
     clock.advance(1);
     most = Math.max(most, permits.size);
   }
-  expect(most).toBeLessThan(3000); // a thousand are out at any time
+  expect(most).toBeLessThan(3000); // a thousand are held at any time
   expect(permits.settle('100000-0', {})).toBe(true);
   expect(permits.settle('98000-0', {})).toBe(false);
 });

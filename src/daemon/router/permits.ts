@@ -1,17 +1,17 @@
 /**
- * Permits that callers of the daemon hold: by a name that travels, until they settle.
+ * Permits that clients of the daemon hold, by an id that travels, until they settle.
  *
- * A limiter takes back what was held for too long (`permitTimeout`), so nothing is lost when a caller dies;
- * those are forgotten here as new ones come, so that there are few more than are out.
+ * A limiter expires a permit that is held too long (`permitTimeout`), so a crashed client loses nothing.
+ * Expired entries are removed here as new ones are added, so the registry stays near the number held.
  */
 
 import type { Random } from '../../core/random.ts';
 import type { Permit } from '../../limiter/permit.ts';
 
-/** Callers that hold more than this at once get no permit to settle with: they are let through. */
+/** Beyond this number a call is allowed without a permit to settle. */
 const MAX_PERMITS = 1_000_000;
 
-/** So many come at least, and at most, between two looks for those that were lost. */
+/** Additions between two sweeps for expired permits. */
 const SWEEP_EVERY_MIN = 1024;
 const MAX_SWEEP_EVERY = 65_536;
 
@@ -21,7 +21,7 @@ export class PermitRegistry {
   readonly #outstanding = new Map<string, readonly Permit[]>();
   readonly #random: Random;
   #nextId = 1;
-  /** How many may still come before those that were lost meanwhile are looked for. */
+  /** Additions before the next sweep. */
   #untilSweep = SWEEP_EVERY_MIN;
 
   constructor(random: Random) {
@@ -32,7 +32,7 @@ export class PermitRegistry {
     return this.#outstanding.size;
   }
 
-  /** A name for what is held for one call; undefined if there is nothing to settle, or no room. */
+  /** The id of one call's permits; undefined if there are none, or the registry is full. */
   add(permits: readonly Permit[]): string | undefined {
     if (permits.length === 0) return undefined;
     if (--this.#untilSweep <= 0) this.#sweep();
@@ -40,25 +40,25 @@ export class PermitRegistry {
       for (const permit of permits) permit.settle({ outcome: 'failed' });
       return undefined;
     }
-    // So that nobody settles what is somebody else's by counting.
-    const name = `${this.#nextId++}-${Math.floor(this.#random() * 2 ** 48).toString(36)}`;
-    this.#outstanding.set(name, permits);
-    return name;
+    // The random part keeps clients from settling other clients' permits by counting.
+    const id = `${this.#nextId++}-${Math.floor(this.#random() * 2 ** 48).toString(36)}`;
+    this.#outstanding.set(id, permits);
+    return id;
   }
 
-  /** False if nobody holds it any more. @throws {ConfigError} if the result makes no sense. */
-  settle(name: string, result: SettleResult): boolean {
-    const permits = this.#outstanding.get(name);
+  /** False if the permit is unknown, settled or expired. @throws {ConfigError} for an invalid result. */
+  settle(id: string, result: SettleResult): boolean {
+    const permits = this.#outstanding.get(id);
     if (!permits) return false;
     const isHeld = permits.some((permit) => !permit.isSettled);
     for (const permit of permits) permit.settle(result);
-    this.#outstanding.delete(name);
+    this.#outstanding.delete(id);
     return isHeld;
   }
 
   #sweep(): void {
-    for (const [name, permits] of this.#outstanding) {
-      if (permits.every((permit) => permit.isSettled)) this.#outstanding.delete(name);
+    for (const [id, permits] of this.#outstanding) {
+      if (permits.every((permit) => permit.isSettled)) this.#outstanding.delete(id);
     }
     this.#untilSweep = Math.min(MAX_SWEEP_EVERY, Math.max(SWEEP_EVERY_MIN, this.#outstanding.size));
   }

@@ -1,16 +1,17 @@
 /**
- * The gate: what every surface asks, whatever it speaks.
+ * Decides every request of the daemon, whatever protocol it came by.
  *
- *     surface parses ──▶ gate ──▶ routes: which limits, by the key ──▶ limiters ──▶ surface encodes
+ *     protocol parses ──▶ router: hash the key ──▶ route table ──▶ limiters ──▶ protocol encodes
  *
- * A limit that decides here answers at once, and the gate with it; where one is shared through somebody
- * else, the answer is a promise. A call that meets several limits takes from all of them or from none.
+ * A key is hashed once: route table, decision and status use the same hash. Local limits decide
+ * synchronously; with a remote limit on the route the result is a promise. A request that meets several
+ * limits takes from all of them or from none.
  */
 
 import { allow, type Decision, deny, NEVER } from '../../core/decision.ts';
-import type { Hasher } from '../../core/hash.ts';
+import type { Hasher, KeyHash } from '../../core/hash.ts';
 import { type Random, systemRandom } from '../../core/random.ts';
-import type { Inspection } from '../../limiter/inspection.ts';
+import type { Inspection, NamedRuleStatus } from '../../limiter/inspection.ts';
 import type { Permit } from '../../limiter/permit.ts';
 import { SyncLimiter } from '../../limiter/sync-limiter.ts';
 import type { LimiterRegistry } from './limiter-registry.ts';
@@ -24,41 +25,52 @@ import {
   type StaticVerdict,
 } from './routes.ts';
 
+/** Validated by the protocol: the key's length, and a cost of at least 0. */
 export interface CheckRequest {
-  /** One limit by its name; undefined: those that are for the key. */
+  /** One limit by name; undefined: every limit whose patterns match the key. */
   readonly limit?: string | undefined;
   readonly key: string;
   readonly cost: number;
-  /** Whether the caller will settle: it gets a permit. */
+  /** True if the client settles later: it gets a permit. */
   readonly wantsPermit?: boolean;
 }
 
+/** A request with its route and the hash of its key. */
+export interface RoutedRequest extends KeyHash {
+  readonly route: Route;
+  readonly key: string;
+  readonly cost: number;
+  readonly wantsPermit: boolean;
+}
+
 export interface CheckResult {
-  /** Allow or deny: nothing is ever reserved for later. */
+  /** Allow or deny: the router never reserves for later. */
   readonly decision: Decision;
   /** The limit that refused. */
   readonly limit?: string;
-  /** Set if nobody could decide, and it was refused for that. */
+  /** Set on a refusal because the backend is unavailable. */
   readonly reason?: 'unavailable';
-  /** Why there was nothing to count. */
+  /** Set if the configuration decides without counting. */
   readonly staticVerdict?: StaticVerdict;
-  /** What to settle with; only for who holds. */
+  /** Id to settle with; only with `wantsPermit`. */
   readonly permit?: string;
+  /** Status of each rule right after the decision, where the decision yields it: `checkWithStatus`. */
+  readonly rules?: readonly NamedRuleStatus[];
 }
 
-/** All that is known of a limit whose decider cannot be asked. */
+/** A limit whose backend is unavailable has no status. */
 export interface UnavailableLimit {
   readonly name: string;
   readonly isAvailable: false;
 }
 
-/** A limit was asked for by a name that nobody has. */
+/** The request names a limit that does not exist. */
 export interface UnknownLimit {
   readonly unknown: string;
 }
 
-export const isUnknownLimit = (answer: CheckResult | UnknownLimit): answer is UnknownLimit =>
-  'unknown' in answer;
+export const isUnknownLimit = (result: CheckResult | UnknownLimit): result is UnknownLimit =>
+  'unknown' in result;
 
 const ALLOWED: CheckResult = { decision: allow(Number.MAX_SAFE_INTEGER) };
 
@@ -80,122 +92,114 @@ export class Router {
     this.#routeTable = new RouteTable(config, registry);
   }
 
-  /** From now on, by other rules. The shelf has them already. */
+  /** Routes by another configuration from now on. The registry must have its limiters already. */
   applyConfig(config: RoutesConfig): void {
     this.#routeTable = new RouteTable(config, this.registry);
   }
 
-  /** May one call happen for this key? The shortest road: no text is made of the bytes if none is needed. */
+  /** Checks a key given as bytes, cost 1. The fastest path: decodes no string unless a limit needs the name. */
   isAllowed(bytes: Buffer, from: number, to: number): boolean | Promise<boolean> {
     const hasher = this.#hasher;
     hasher.hashBytes(bytes, from, to);
-    const known = this.#routeTable.cached(hasher);
-    const quick = known?.singleLimiter?.checkHashed(hasher, 1);
-    if (quick) return quick.verdict === 'allow';
+    const cached = this.#routeTable.cached(hasher);
+    const decision = cached?.singleLimiter?.checkHashed(hasher, 1);
+    if (decision) return decision.verdict === 'allow';
     const key = bytes.toString('latin1', from, to);
-    const answer = this.#runCheck(known ?? this.#routeTable.resolve(hasher, key), { key, cost: 1 });
-    return answer instanceof Promise ? answer.then(isAllowResult) : isAllowResult(answer);
+    const { low, high } = hasher;
+    const route = cached ?? this.#routeTable.resolve(hasher, key);
+    const result = this.#run({ route, key, cost: 1, wantsPermit: false, low, high });
+    return result instanceof Promise ? result.then(isAllowResult) : isAllowResult(result);
   }
 
-  /** May `cost` happen? All or nothing. */
+  /** Checks a request: all limits on its route or none. */
   check(request: CheckRequest): CheckResult | UnknownLimit | Promise<CheckResult> {
-    const route = this.#resolveRoute(request);
-    return route ? this.#runCheck(route, request) : { unknown: request.limit ?? '' };
+    const routed = this.route(request);
+    return routed ? this.checkRouted(routed) : { unknown: request.limit ?? '' };
   }
 
-  /** The same along a route that was found before, for who also wants to tell of it. */
-  checkRoute(route: Route, request: CheckRequest): CheckResult | Promise<CheckResult> {
-    return this.#runCheck(route, request);
+  /** Hashes the key and finds its route; undefined if the request names an unknown limit. Takes nothing. */
+  route({ limit, key, cost, wantsPermit = false }: CheckRequest): RoutedRequest | undefined {
+    const hasher = this.#hasher;
+    hasher.hash(key);
+    const { low, high } = hasher;
+    const route =
+      limit === undefined
+        ? (this.#routeTable.cached(hasher) ?? this.#routeTable.resolve(hasher, key))
+        : this.#routeTable.resolveNamed(limit, key);
+    return route && { route, key, cost, wantsPermit, low, high };
   }
 
-  /** How a call went that holds a permit; false if nobody holds it any more. */
+  checkRouted(request: RoutedRequest): CheckResult | Promise<CheckResult> {
+    const { route, cost, wantsPermit } = request;
+    if (route.singleLimiter === undefined || wantsPermit) return this.#run(request);
+    const decision = route.singleLimiter.checkHashed(request, cost);
+    return decision ? resultOf(route.singleLimiter, decision) : this.#run(request);
+  }
+
+  /** `checkRouted`, with the status of each rule in the result where one lookup yields both. */
+  checkWithStatus(request: RoutedRequest): CheckResult | Promise<CheckResult> {
+    const { route, cost, wantsPermit } = request;
+    if (route.singleLimiter === undefined || wantsPermit) return this.#run(request);
+    const checked = route.singleLimiter.checkWithStatus(request, cost);
+    if (checked === undefined) return this.#run(request);
+    if (checked.decision.verdict !== 'deny') return checked;
+    return { ...checked, limit: route.singleLimiter.name };
+  }
+
+  /** Settles a permit; false if it is unknown, settled or expired. */
   settle(permit: string, result: Parameters<Permit['settle']>[0]): boolean {
     return this.permits.settle(permit, result);
   }
 
-  /** What would happen to this key, and why. */
-  route(key: string, limit?: string): Route | undefined {
-    return this.#resolveRoute({ limit, key, cost: 1 });
+  /** The status of a key with every limit on its route. */
+  async inspect({
+    route,
+    key,
+  }: Pick<RoutedRequest, 'route' | 'key'>): Promise<readonly (Inspection | UnavailableLimit)[]> {
+    const inspect = async (applied: AppliedLimit): Promise<Inspection | UnavailableLimit> =>
+      (await applied.limiter.inspect(limiterKeyOf(applied, key))) ?? {
+        name: applied.name,
+        isAvailable: false,
+      };
+    return Promise.all(route.applied.map(inspect));
   }
 
-  /** How the key stands with every limit it meets. */
-  async inspect(
-    key: string,
-    limit?: string,
-  ): Promise<readonly (Inspection | UnavailableLimit)[] | undefined> {
-    const route = this.route(key, limit);
-    if (!route) return undefined;
-    const look = async (own: AppliedLimit): Promise<Inspection | UnavailableLimit> =>
-      (await own.limiter.inspect(limiterKeyOf(own, key))) ?? { name: own.name, isAvailable: false };
-    return Promise.all(route.applied.map(look));
-  }
-
-  #resolveRoute({ limit, key }: CheckRequest): Route | undefined {
-    if (limit !== undefined) return this.#routeTable.resolveNamed(limit, key);
-    this.#hasher.hash(key);
-    return this.#routeTable.cached(this.#hasher) ?? this.#routeTable.resolve(this.#hasher, key);
-  }
-
-  #runCheck(route: Route, request: CheckRequest): CheckResult | Promise<CheckResult> {
+  /** Decides by the key's name: several limits, permits, remote limits. */
+  #run(request: RoutedRequest): CheckResult | Promise<CheckResult> {
+    const { route } = request;
     if (route.staticVerdict) return staticResultOf(route.staticVerdict);
-    const local = request.wantsPermit
-      ? this.#acquireLocal(route, request)
-      : this.#checkLocal(route, request);
+    const local = request.wantsPermit ? acquireLocal(request) : checkLocal(request);
     if (local.result.decision.verdict === 'deny') return local.result;
     if (route.remote.length > 0) {
-      const answer = this.#acquireRemote(route, request, local);
-      for (const { pending } of route.remote) pending.add(answer);
-      return answer;
+      const result = this.#acquireRemote(request, local);
+      for (const { pending } of route.remote) pending.add(result);
+      return result;
     }
-    for (const own of route.shadowLimits) countInShadow(own, request);
+    for (const applied of route.shadowLimits) countInShadow(applied, request);
     return this.#issuePermit(local, request);
   }
 
-  /** Takes what those give who decide here. */
-  #checkLocal(route: Route, { key, cost }: CheckRequest): LocalResult {
-    if (route.singleLimiter)
-      return { result: checkSingle(route.singleLimiter, key, cost), permits: [] };
-    for (const own of route.concurrencyLimits) {
-      const decision = own.limiter.peek(limiterKeyOf(own, key), cost);
-      if (decision.verdict === 'deny')
-        return { result: { decision, limit: own.name }, permits: [] };
-    }
-    return { result: route.local?.checkNamed(key, cost) ?? ALLOWED, permits: [] };
-  }
-
-  #acquireLocal(route: Route, { key, cost }: CheckRequest): LocalResult {
-    const permit = route.localWithPermits?.tryAcquire(key, cost);
-    if (!permit) return { result: ALLOWED, permits: [] };
-    if (permit.verdict === 'allow') return { result: ALLOWED, permits: [permit] };
-    const { retryAfterMs, limit } = permit;
-    return { result: { decision: deny(retryAfterMs), limit }, permits: [] };
-  }
-
-  /** Then those that somebody else decides, one after the other; who refuses undoes the rest. */
-  async #acquireRemote(
-    route: Route,
-    request: CheckRequest,
-    local: LocalResult,
-  ): Promise<CheckResult> {
-    const held: Permit[] = [...local.permits];
-    for (const own of route.remote) {
-      const permit = await own.limiter.tryAcquire(limiterKeyOf(own, request.key), request.cost);
+  /** Acquires from the remote limits one after the other; a refusal returns everything taken before. */
+  async #acquireRemote(request: RoutedRequest, local: LocalResult): Promise<CheckResult> {
+    const { route, key, cost, wantsPermit } = request;
+    const acquired: Permit[] = [...local.permits];
+    for (const applied of route.remote) {
+      const permit = await applied.limiter.tryAcquire(limiterKeyOf(applied, key), cost);
       if (permit.verdict === 'allow') {
-        held.push(permit);
+        acquired.push(permit);
         continue;
       }
-      for (const other of held) other.settle({ outcome: 'ignored' });
-      if (!request.wantsPermit)
-        route.local?.settle(request.key, { outcome: 'ignored', cost: request.cost });
+      for (const earlier of acquired) earlier.settle({ outcome: 'ignored' });
+      if (!wantsPermit) route.local?.settle(key, { outcome: 'ignored', cost });
       const { retryAfterMs, limit, reason } = permit;
       return { decision: deny(retryAfterMs), limit, ...(reason === 'unavailable' && { reason }) };
     }
-    for (const own of route.shadowLimits) countInShadow(own, request);
-    return this.#issuePermit({ result: local.result, permits: held }, request);
+    for (const applied of route.shadowLimits) countInShadow(applied, request);
+    return this.#issuePermit({ result: local.result, permits: acquired }, request);
   }
 
-  /** Who settles later gets a permit; for who does not, everything is settled now. */
-  #issuePermit({ result, permits }: LocalResult, { wantsPermit }: CheckRequest): CheckResult {
+  /** Registers the permits for a client that settles later; otherwise settles them now. */
+  #issuePermit({ result, permits }: LocalResult, { wantsPermit }: RoutedRequest): CheckResult {
     if (!wantsPermit) {
       for (const permit of permits) permit.settle();
       return result;
@@ -205,38 +209,54 @@ export class Router {
   }
 }
 
-/** What was answered so far, and what was taken for it. */
+/** The result of the local limits, and the permits taken for it. */
 interface LocalResult {
   readonly result: CheckResult;
   readonly permits: readonly Permit[];
 }
 
-/** One limit alone needs nobody to bring several together. */
-function checkSingle(limiter: SyncLimiter, key: string, cost: number): CheckResult {
-  const decision = limiter.check(key, cost);
-  return decision.verdict === 'deny' ? { decision, limit: limiter.name } : { decision };
+/** A limit on calls in flight is only peeked at: without a permit nothing would end the call. */
+function checkLocal({ route, key, cost }: RoutedRequest): LocalResult {
+  if (route.singleLimiter)
+    return {
+      result: resultOf(route.singleLimiter, route.singleLimiter.check(key, cost)),
+      permits: [],
+    };
+  for (const applied of route.concurrencyLimits) {
+    const decision = applied.limiter.peek(limiterKeyOf(applied, key), cost);
+    if (decision.verdict === 'deny')
+      return { result: { decision, limit: applied.name }, permits: [] };
+  }
+  return { result: route.local?.checkNamed(key, cost) ?? ALLOWED, permits: [] };
 }
+
+function acquireLocal({ route, key, cost }: RoutedRequest): LocalResult {
+  const permit = route.localWithPermits?.tryAcquire(key, cost);
+  if (!permit) return { result: ALLOWED, permits: [] };
+  if (permit.verdict === 'allow') return { result: ALLOWED, permits: [permit] };
+  const { retryAfterMs, limit } = permit;
+  return { result: { decision: deny(retryAfterMs), limit }, permits: [] };
+}
+
+const resultOf = ({ name }: SyncLimiter, decision: Decision): CheckResult =>
+  decision.verdict === 'deny' ? { decision, limit: name } : { decision };
 
 const isAllowResult = ({ decision }: CheckResult): boolean => decision.verdict === 'allow';
 
 function staticResultOf(staticVerdict: StaticVerdict): CheckResult {
-  const decision = staticVerdict.isAllowed ? ALLOWED.decision : deny(NEVER);
-  const { limit } = staticVerdict;
-  return {
-    decision,
-    staticVerdict,
-    ...(limit !== undefined && !staticVerdict.isAllowed && { limit }),
-  };
+  const { isAllowed, limit } = staticVerdict;
+  if (isAllowed) return { decision: ALLOWED.decision, staticVerdict };
+  return { decision: deny(NEVER), staticVerdict, ...(limit !== undefined && { limit }) };
 }
 
-/** A limit that only counts: what it says is in its figures, and nowhere else. */
-function countInShadow(own: AppliedLimit, { key: tag, cost }: CheckRequest): void {
-  const key = limiterKeyOf(own, tag);
-  if (own.limiter instanceof SyncLimiter) {
-    const permit = own.limiter.tryAcquire(key, cost);
+/** Shadow mode: the decision only shows in the limit's own counters. */
+function countInShadow(applied: AppliedLimit, { key, cost }: RoutedRequest): void {
+  const limiterKey = limiterKeyOf(applied, key);
+  if (applied.limiter instanceof SyncLimiter) {
+    const permit = applied.limiter.tryAcquire(limiterKey, cost);
     if (permit.verdict === 'allow') permit.settle();
     return;
   }
-  const asked = own.limiter.tryAcquire(key, cost);
-  own.pending.add(asked.then((permit) => permit.verdict === 'allow' && permit.settle()));
+  const acquired = applied.limiter.tryAcquire(limiterKey, cost);
+  applied.pending.add(acquired.then((permit) => permit.verdict === 'allow' && permit.settle()));
 }

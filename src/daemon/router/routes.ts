@@ -1,10 +1,10 @@
 /**
- * Which limits a key meets, and why.
+ * Finds the limits that apply to a key, and why.
  *
- * The answer depends on the configuration and the key alone, so it is worked out once and found again
- * by the key's hash: a direct-mapped table, where a newcomer simply takes the place.
+ *     key ──▶ deny lists ──▶ allow lists ──▶ most specific limit, its override ──▶ all limits with `always`
  *
- *     key ──▶ deny lists ──▶ allow lists ──▶ the most specific limit, its override ──▶ all that say always
+ * The route depends only on the configuration and the key. It is cached by the key's hash in a
+ * direct-mapped table: a new key overwrites its slot.
  */
 
 import type { KeyHash } from '../../core/hash.ts';
@@ -22,39 +22,37 @@ export interface AppliedLimit {
   readonly limit: LimitConfig;
   /** The limit's name, or its override's. */
   readonly name: string;
-  /** The pattern that brought it here. */
+  /** The pattern that matched. */
   readonly pattern: Pattern;
   readonly limiter: SyncLimiter | RemoteLimiter;
   readonly pending: PendingSet;
 }
 
-/** One that this process decides. */
 export type LocalAppliedLimit = AppliedLimit & { readonly limiter: SyncLimiter };
 
-/** Why a key needs no count: a list says so, or nothing is for it. */
+/** A verdict without counting: by a list, or because no limit matches. */
 export interface StaticVerdict {
   readonly isAllowed: boolean;
   readonly reason: 'allow-list' | 'deny-list' | 'unmatched';
-  /** The limit whose list it is; none: the list for all. */
+  /** The limit that has the list; undefined: the global list. */
   readonly limit?: string;
   readonly pattern?: Pattern;
 }
 
-/** What happens to a key. */
 export interface Route {
   readonly staticVerdict?: StaticVerdict;
   readonly applied: readonly AppliedLimit[];
-  /** A single limit that is answered by the key's hash alone. */
+  /** Set if one local limit decides alone, by the key's hash. */
   readonly singleLimiter: SyncLimiter | undefined;
-  /** All that decide here and take something when asked, as one. */
+  /** All local limits except those on calls in flight, as one. */
   readonly local: CompositeLimiter | undefined;
-  /** The same with those that count calls in flight, for who holds a permit. */
+  /** All local limits as one, for clients that settle a permit. */
   readonly localWithPermits: CompositeLimiter | undefined;
-  /** Those that count calls in flight: who holds nothing can only look. */
+  /** Limits on calls in flight: a check without permit only peeks at them. */
   readonly concurrencyLimits: readonly LocalAppliedLimit[];
-  /** Those that somebody else decides. */
+  /** Limits that a remote backend decides. */
   readonly remote: readonly AppliedLimit[];
-  /** Those that only count. */
+  /** Limits in shadow mode: they count and never refuse. */
   readonly shadowLimits: readonly AppliedLimit[];
 }
 
@@ -68,10 +66,10 @@ export interface RoutesConfig {
 /** A power of two. */
 const ROUTE_CACHE_SLOTS = 65_536;
 
-/** Distinct routes kept apart; as many as there are ways to combine limits, in practice a handful. */
+/** Distinct routes kept: one per combination of limits, in practice a few. */
 const MAX_ROUTES = 10_000;
 
-/** The key under which all keys of a limit count together. */
+/** The one key of a limit with `per: limit`. */
 const SHARED_KEY = '*';
 
 export class RouteTable {
@@ -79,15 +77,15 @@ export class RouteTable {
   readonly #registry: LimiterRegistry;
   readonly #globalLists: ListIndex;
   readonly #limitsByName: ReadonlyMap<string, IndexedLimit>;
-  /** The patterns of all limits of which only the most specific one applies. */
+  /** Limits without `always`: only the most specific one applies. */
   readonly #specific: PatternIndex<LimitMatch>;
   readonly #always: readonly IndexedLimit[];
-  /** The one route there is, if the key makes no difference. */
+  /** The route of all keys, if the configuration does not depend on the key. */
   readonly #soleRoute: Route | undefined;
   readonly #cachedHashes: Int32Array;
   readonly #cachedRoutes: (Route | undefined)[];
   readonly #bySignature = new Map<string, Route>();
-  /** Routes to a limit by its name where the key makes no difference: no more than there are limits. */
+  /** Routes to a named limit that do not depend on the key: at most one per limit. */
   readonly #keyIndependentRoutes = new Map<string, Route>();
 
   constructor(config: RoutesConfig, registry: LimiterRegistry) {
@@ -95,35 +93,30 @@ export class RouteTable {
     this.#registry = registry;
     this.#globalLists = indexLists(config);
     const limits = config.limits.map(indexLimit);
-    this.#limitsByName = new Map(limits.map((own) => [own.limit.name, own]));
+    this.#limitsByName = new Map(limits.map((indexed) => [indexed.limit.name, indexed]));
     this.#always = limits.filter(({ limit }) => limit.always);
-    const alone = limits.filter(({ limit }) => !limit.always);
+    const exclusive = limits.filter(({ limit }) => !limit.always);
     this.#specific = new PatternIndex(
-      alone.flatMap((own) => own.limit.match.map((pattern) => ({ indexed: own, pattern }))),
+      exclusive.flatMap((indexed) => indexed.limit.match.map((pattern) => ({ indexed, pattern }))),
       ({ pattern }) => pattern,
     );
-    this.#soleRoute = isKeyIndependent(config) ? this.#find('') : undefined;
+    this.#soleRoute = isKeyIndependent(config) ? this.find('') : undefined;
     const size = this.#soleRoute ? 0 : ROUTE_CACHE_SLOTS;
     this.#cachedHashes = new Int32Array(size * 2);
     this.#cachedRoutes = new Array(size);
   }
 
-  /** The route of a key that was found before, by its hash. */
+  /** The cached route of a key. */
   cached({ low, high }: KeyHash): Route | undefined {
     if (this.#soleRoute) return this.#soleRoute;
     const at = low & (ROUTE_CACHE_SLOTS - 1);
-    const isSame = this.#cachedHashes[at * 2] === low && this.#cachedHashes[at * 2 + 1] === high;
-    return isSame ? this.#cachedRoutes[at] : undefined;
+    const isHit = this.#cachedHashes[at * 2] === low && this.#cachedHashes[at * 2 + 1] === high;
+    return isHit ? this.#cachedRoutes[at] : undefined;
   }
 
-  /** The route of a key, found anew. */
-  resolveUncached(key: string): Route {
-    return this.#find(key);
-  }
-
-  /** The route of a key, found and remembered. */
+  /** Finds the route of a key and caches it. */
   resolve({ low, high }: KeyHash, key: string): Route {
-    const route = this.#find(key);
+    const route = this.find(key);
     if (this.#soleRoute) return route;
     const at = low & (ROUTE_CACHE_SLOTS - 1);
     this.#cachedHashes[at * 2] = low;
@@ -132,50 +125,50 @@ export class RouteTable {
     return route;
   }
 
-  /** The route of a key to one limit by name, whatever the limit is for; undefined if there is none. */
+  /** The route of a key to a named limit, whether its patterns match or not; undefined if unknown. */
   resolveNamed(name: string, key: string): Route | undefined {
     return this.#keyIndependentRoutes.get(name) ?? this.#findNamed(name, key);
   }
 
   #findNamed(name: string, key: string): Route | undefined {
-    const own = this.#limitsByName.get(name);
-    if (!own) return undefined;
-    const staticVerdict = listVerdict(this.#globalLists, key) ?? limitListVerdict(own, key);
+    const indexed = this.#limitsByName.get(name);
+    if (!indexed) return undefined;
+    const staticVerdict = listVerdict(this.#globalLists, key) ?? limitListVerdict(indexed, key);
     if (staticVerdict) return staticRoute(staticVerdict);
-    const { limit } = own;
-    const route = this.#intern([this.#applyMatch({ indexed: own, pattern: limit.match[0] }, key)]);
+    const { limit } = indexed;
+    const route = this.#intern([this.#applyMatch({ indexed, pattern: limit.match[0] }, key)]);
     if (!hasLists(this.#config) && !hasListsOrOverrides(limit))
       this.#keyIndependentRoutes.set(name, route);
     return route;
   }
 
-  #find(key: string): Route {
-    const everybody = listVerdict(this.#globalLists, key);
-    if (everybody) return staticRoute(everybody);
-    const matching = this.#matchesOf(key);
+  /** Finds the route of a key without the cache. */
+  find(key: string): Route {
+    const global = listVerdict(this.#globalLists, key);
+    if (global) return staticRoute(global);
     const counting: LimitMatch[] = [];
-    let excused: StaticVerdict | undefined;
-    for (const matched of matching) {
-      const staticVerdict = limitListVerdict(matched.indexed, key);
+    let exempt: StaticVerdict | undefined;
+    for (const match of this.#matchesOf(key)) {
+      const staticVerdict = limitListVerdict(match.indexed, key);
       if (staticVerdict && !staticVerdict.isAllowed) return staticRoute(staticVerdict);
-      if (staticVerdict) excused ??= staticVerdict;
-      else counting.push(matched);
+      if (staticVerdict) exempt ??= staticVerdict;
+      else counting.push(match);
     }
     if (counting.length > 0) {
-      return this.#intern(counting.map((matched) => this.#applyMatch(matched, key)));
+      return this.#intern(counting.map((match) => this.#applyMatch(match, key)));
     }
     return staticRoute(
-      excused ?? { isAllowed: this.#config.unmatched === 'allow', reason: 'unmatched' },
+      exempt ?? { isAllowed: this.#config.unmatched === 'allow', reason: 'unmatched' },
     );
   }
 
-  /** The most specific limit and all that say always, in the order they were written. */
+  /** The most specific limit and all limits with `always`, in configuration order. */
   #matchesOf(key: string): readonly LimitMatch[] {
     const first = this.#specific.best(key);
     const found = first ? [first] : [];
-    for (const own of this.#always) {
-      const by = own.match.best(key);
-      if (by) found.push({ indexed: own, pattern: by });
+    for (const indexed of this.#always) {
+      const pattern = indexed.match.best(key);
+      if (pattern) found.push({ indexed, pattern });
     }
     return found.length > 1 ? found.sort((a, b) => a.indexed.order - b.indexed.order) : found;
   }
@@ -190,23 +183,23 @@ export class RouteTable {
     return { limit, name, pattern: override ?? pattern, limiter, pending };
   }
 
-  /** Routes that meet the same limits are one. */
+  /** Routes with the same limits are one object. */
   #intern(applied: readonly AppliedLimit[]): Route {
-    const name = applied.map((own) => `${own.name} ${own.pattern.text}`).join('\n');
-    const known = this.#bySignature.get(name);
+    const signature = applied.map((each) => `${each.name} ${each.pattern.text}`).join('\n');
+    const known = this.#bySignature.get(signature);
     if (known) return known;
     const route = createRoute(applied);
     if (this.#bySignature.size >= MAX_ROUTES) this.#bySignature.clear();
-    this.#bySignature.set(name, route);
+    this.#bySignature.set(signature, route);
     return route;
   }
 }
 
-/** True if every key meets the same limits. */
+/** True if every key has the same route. */
 const isKeyIndependent = (config: RoutesConfig): boolean =>
   !hasLists(config) &&
   config.limits.every(
-    (limit) => limit.match.every((own) => own === MATCH_ALL) && !hasListsOrOverrides(limit),
+    (limit) => limit.match.every((pattern) => pattern === MATCH_ALL) && !hasListsOrOverrides(limit),
   );
 
 const hasLists = ({ allow, deny }: KeyLists): boolean => allow.length + deny.length > 0;
@@ -216,44 +209,42 @@ const hasListsOrOverrides = (limit: LimitConfig): boolean =>
 
 type KeyLists = Pick<RoutesConfig, 'allow' | 'deny'>;
 
-/** Lists to look keys up in. */
 interface ListIndex {
   readonly allow: PatternIndex<Pattern>;
   readonly deny: PatternIndex<Pattern>;
 }
 
-/** A limit whose patterns can be found among many. */
 interface IndexedLimit extends ListIndex {
   readonly limit: LimitConfig;
-  /** As it was written. */
+  /** Position in the configuration. */
   readonly order: number;
   readonly match: PatternIndex<Pattern>;
   readonly overrides: PatternIndex<KeyOverrideConfig>;
 }
 
-/** A limit that is for a key, and the pattern that says so. */
+/** A limit and its pattern that matches the key. */
 interface LimitMatch {
   readonly indexed: IndexedLimit;
   readonly pattern: Pattern;
 }
 
 const indexPatterns = (patterns: readonly Pattern[]): PatternIndex<Pattern> =>
-  new PatternIndex(patterns, (own) => own);
+  new PatternIndex(patterns, (pattern) => pattern);
 
 const indexLists = ({ allow, deny }: KeyLists): ListIndex => ({
   allow: indexPatterns(allow),
   deny: indexPatterns(deny),
 });
 
-const indexLimit = (limit: LimitConfig, place: number): IndexedLimit => ({
+const indexLimit = (limit: LimitConfig, order: number): IndexedLimit => ({
   ...indexLists(limit),
   limit,
-  order: place,
+  order,
   match: indexPatterns(limit.match),
   overrides: new PatternIndex(limit.overrides, ({ match }) => match),
 });
 
-/** What lists say of a key. One that is on both is denied. */
+/** A key on both lists is denied. */
 function listVerdict({ allow, deny }: ListIndex, key: string): StaticVerdict | undefined {
   const denied = deny.best(key);
   if (denied) return { isAllowed: false, reason: 'deny-list', pattern: denied };
@@ -261,9 +252,9 @@ function listVerdict({ allow, deny }: ListIndex, key: string): StaticVerdict | u
   return allowed && { isAllowed: true, reason: 'allow-list', pattern: allowed };
 }
 
-function limitListVerdict(own: IndexedLimit, key: string): StaticVerdict | undefined {
-  const staticVerdict = listVerdict(own, key);
-  return staticVerdict && { ...staticVerdict, limit: own.limit.name };
+function limitListVerdict(indexed: IndexedLimit, key: string): StaticVerdict | undefined {
+  const staticVerdict = listVerdict(indexed, key);
+  return staticVerdict && { ...staticVerdict, limit: indexed.limit.name };
 }
 
 const EMPTY_ROUTE = {
@@ -276,29 +267,38 @@ const EMPTY_ROUTE = {
   shadowLimits: [],
 };
 
+/** The fields of a static verdict in responses. */
+export const staticVerdictFields = ({ isAllowed, reason, limit, pattern }: StaticVerdict) => ({
+  verdict: isAllowed ? 'allow' : 'deny',
+  reason,
+  limit,
+  by: pattern?.text,
+});
+
 const staticRoute = (staticVerdict: StaticVerdict): Route => ({ ...EMPTY_ROUTE, staticVerdict });
 
-const isLocal = (own: AppliedLimit): own is LocalAppliedLimit => own.limiter instanceof SyncLimiter;
+const isLocal = (applied: AppliedLimit): applied is LocalAppliedLimit =>
+  applied.limiter instanceof SyncLimiter;
 
 function createRoute(applied: readonly AppliedLimit[]): Route {
   const active = applied.filter(({ limit }) => !limit.shadow);
-  const here = active.filter(isLocal);
-  const counting = here.filter(({ limiter }) => !isConcurrencyLimit(limiter));
+  const local = active.filter(isLocal);
+  const counting = local.filter(({ limiter }) => !isConcurrencyLimit(limiter));
   const [first] = applied;
-  const isQuick = applied.length === 1 && counting.length === 1 && first.limit.per === 'key';
-  const quick = isQuick && counting[0].limiter.isCheckOnly ? counting[0].limiter : undefined;
+  const isSingle = applied.length === 1 && counting.length === 1 && first.limit.per === 'key';
+  const single = isSingle && counting[0].limiter.isCheckOnly ? counting[0].limiter : undefined;
   return {
     applied,
-    singleLimiter: quick,
+    singleLimiter: single,
     local: combineLocal(counting),
-    localWithPermits: combineLocal(here),
-    concurrencyLimits: here.filter(({ limiter }) => isConcurrencyLimit(limiter)),
-    remote: active.filter((own) => !isLocal(own)),
+    localWithPermits: combineLocal(local),
+    concurrencyLimits: local.filter(({ limiter }) => isConcurrencyLimit(limiter)),
+    remote: active.filter((each) => !isLocal(each)),
     shadowLimits: applied.filter(({ limit }) => limit.shadow),
   };
 }
 
-/** Several limiters as one, all or nothing; nothing is reserved for later. */
+/** Several limiters as one: all or nothing, without reservations. */
 function combineLocal(parts: readonly LocalAppliedLimit[]): CompositeLimiter | undefined {
   if (parts.length === 0) return undefined;
   return createComposite(
@@ -309,6 +309,6 @@ function combineLocal(parts: readonly LocalAppliedLimit[]): CompositeLimiter | u
   );
 }
 
-/** The key that a limit counts a call under. */
+/** The key that a limit counts a request under. */
 export const limiterKeyOf = ({ limit }: AppliedLimit, key: string): string =>
   limit.per === 'key' ? key : SHARED_KEY;

@@ -1,9 +1,8 @@
 /**
- * Connections: sockets on one side, conversations on the other, and a bound on everything.
+ * Connects sockets to protocol handlers, with a bound on everything a client can make the daemon hold.
  *
- * A client that does not read its answers is not read any further, and is let go if it stays so; one
- * more than the bound is turned away; one that vanished without a word is found by keep-alive probes.
- * None of them costs the others more than its place.
+ * Back-pressure: a client that does not read its responses is not read from, and is disconnected if it
+ * stays so. Connections above the maximum are refused. Keep-alive probes find clients that vanished.
  */
 
 import type { Socket } from 'node:net';
@@ -13,36 +12,36 @@ import { reuseReadBuffer } from './read-buffer.ts';
 import { ResponseQueue } from './response-queue.ts';
 
 export interface ConnectionBounds {
-  /** The most connections at once, over all addresses of a surface. */
+  /** Connections at once, over all addresses of a protocol. */
   readonly maxConnections: number;
-  /** A client that does not read its answers for so long is let go. */
+  /** How long a client may leave its responses unread. */
   readonly slowMs: Millis;
-  /** A client that says nothing for so long is let go; Infinity: never. */
+  /** How long a client may send nothing; Infinity: no bound. */
   readonly idleMs: Millis;
 }
 
-/** What happened to connections, from the start on. */
+/** Counted since the start. */
 export interface ConnectionCounts {
   readonly open: number;
   readonly accepted: number;
-  /** Turned away: there were too many. */
+  /** Above the maximum number of connections. */
   readonly refused: number;
-  /** Ended because what they said made no sense, or was too long. */
+  /** Closed because of an invalid or too long request. */
   readonly protocolErrors: number;
-  /** Let go because they did not read their answers. */
+  /** Closed because the client did not read its responses. */
   readonly slow: number;
 }
 
-/** Silence before the system asks a client whether it is still there. */
+/** Idle time before the system sends a keep-alive probe. */
 const KEEP_ALIVE_MS = 30_000;
 
-/** Who said nothing for so long is not in the middle of asking. */
+/** A client idle for this long has no request in transit. */
 const QUIET_MS: Millis = 20;
 
-/** So long is heard, when stopping, who does not end. */
+/** While draining, a client that keeps sending is read no longer than this. */
 const MAX_FINAL_READ_MS: Millis = 1000;
 
-/** How long whoever has got everything may take to hang up. */
+/** How long a client may take to close after the last response. */
 const LINGER_MS: Millis = 2_000;
 
 const EMPTY = Buffer.alloc(0);
@@ -93,25 +92,25 @@ export class Connections {
   }
 
   /**
-   * Answers what was asked, hears nothing more, and hangs up. Who is in the middle of asking is heard to
-   * the end of it, if that is soon.
+   * Answers received requests and closes all connections; those open after `withinMs` are destroyed. A
+   * client that is still sending is read until it pauses, within a bound.
    */
   async drain(withinMs: Millis): Promise<void> {
     const startedAt = this.#clock.now();
-    const ended = [...this.#open].map((connection) => connection.closed);
+    const closed = [...this.#open].map((connection) => connection.closed);
     const poll = (): void => {
       const now = this.#clock.now();
       for (const connection of this.#open) {
         if (now - startedAt >= withinMs) connection.destroy();
         else if (now - connection.lastReadAt >= QUIET_MS || now - startedAt >= MAX_FINAL_READ_MS) {
-          connection.finish();
+          connection.closeWhenDone();
         }
       }
       cancel = schedule(this.#clock, now + QUIET_MS, poll, true);
     };
     let cancel = (): void => {};
     poll();
-    await Promise.all(ended);
+    await Promise.all(closed);
     cancel();
   }
 }
@@ -130,10 +129,9 @@ class Connection {
   readonly #clock: Clock;
   readonly #batchClock: BatchClock | undefined;
   readonly #observer: ConnectionObserver;
-  /** Set while the client does not read, or has got everything and does not hang up. */
+  /** Set while the client does not read, or has received everything and does not close. */
   #cancelTimeout: (() => void) | undefined;
   #isFinishing = false;
-  /** When something came last. */
   lastReadAt: Millis;
   readonly closed: Promise<void>;
 
@@ -158,10 +156,10 @@ class Connection {
     this.#socket = socket;
     socket.setNoDelay(true);
     socket.setKeepAlive(true, KEEP_ALIVE_MS);
-    if (bounds.idleMs < Infinity) socket.setTimeout(bounds.idleMs, () => this.#closeWhenDone());
+    if (bounds.idleMs < Infinity) socket.setTimeout(bounds.idleMs, () => this.closeWhenDone());
     socket.on('drain', () => this.#resumeReading());
-    socket.on('end', () => this.#closeWhenDone());
-    socket.on('error', () => socket.destroy()); // it hung up: nothing to tell anybody
+    socket.on('end', () => this.closeWhenDone());
+    socket.on('error', () => socket.destroy()); // the client closed the connection
     this.closed = new Promise((resolve) => {
       socket.on('close', () => {
         this.#cancelTimeout?.();
@@ -176,13 +174,13 @@ class Connection {
   }
 
   #process(chunk: Buffer): void {
-    this.#batchClock?.freeze(); // all that came in one piece came at once
+    this.#batchClock?.freeze(); // one clock reading per chunk
     this.lastReadAt = this.#clock.now();
-    const isFine = this.#handler.onData(chunk);
+    const goesOn = this.#handler.onData(chunk);
     this.#batchClock?.unfreeze();
-    if (!isFine) {
+    if (!goesOn) {
       if (!this.#handler.isClosedByClient) this.#observer.onProtocolError();
-      this.#closeWhenDone();
+      this.closeWhenDone();
     } else if (this.#responses.isFull) this.#socket.pause();
   }
 
@@ -203,37 +201,33 @@ class Connection {
     this.#socket.destroy();
   }
 
-  /** The client reads again, or an answer that was owed has come. */
+  /** The client reads again, or a remote response has arrived. */
   #resumeReading(): void {
     if (this.#socket.destroyed || this.#socket.writableNeedDrain) return;
     this.#cancelTimeout?.();
     this.#cancelTimeout = undefined;
     this.#responses.isBlocked = false;
     if (this.#handler.hasBacklog && this.#responses.canResume) this.#process(EMPTY);
-    if (this.#isFinishing) this.#closeWhenDone();
+    if (this.#isFinishing) this.closeWhenDone();
     else if (this.#responses.canResume) this.#socket.resume();
   }
 
-  /** Ends when everything that was asked is answered. */
-  #closeWhenDone(): void {
+  /** Closes once every received request is answered. */
+  closeWhenDone(): void {
     this.#isFinishing = true;
     if (this.#responses.pendingCount > 0 || this.#handler.hasBacklog || this.#socket.writableEnded)
       return;
     this.#socket.end(() => this.#awaitClientClose());
-    this.#socket.resume(); // whatever still comes is not heard, but the client's goodbye is
+    this.#socket.resume(); // further data is discarded, but the client's end is seen
     if (this.#socket.writableLength > 0) this.#startSlowTimer();
   }
 
-  /** Everything is out: now it is the client's turn to hang up. */
+  /** All responses are sent: the client should close now. */
   #awaitClientClose(): void {
     this.#cancelTimeout?.();
     if (this.#socket.destroyed) return;
     const until = this.#clock.now() + LINGER_MS;
     this.#cancelTimeout = schedule(this.#clock, until, () => this.#socket.destroy(), false);
-  }
-
-  finish(): void {
-    this.#closeWhenDone();
   }
 
   destroy(): void {

@@ -1,6 +1,4 @@
-/**
- * The addresses a daemon listens on: opened all or none, changed while it runs, closed when it stops.
- */
+/** The addresses that the daemon listens on. A change at run time opens all new addresses or none. */
 
 import { chmodSync, existsSync, lstatSync, readFileSync, unlinkSync } from 'node:fs';
 import { connect, createServer, type Server, type Socket } from 'node:net';
@@ -12,15 +10,20 @@ import {
   type Server as TlsServer,
 } from 'node:tls';
 import { ConfigError, errorMessageOf } from '../../core/errors.ts';
-import { formatListenAddress, type ListenAddress, type TlsConfig } from '../config/listen.ts';
+import {
+  formatListenAddress,
+  type ListenAddress,
+  type TlsConfig,
+} from '../../core/listen-address.ts';
+import { DEFAULT_ADDRESS } from '../config/read.ts';
 
-/** Takes over a connection that came in at this address. */
+/** Takes over a connection accepted at this address. */
 export type Accept = (socket: Socket, listen: ListenAddress) => void;
 
-/** Connections the system holds until they are taken; thousands may come at once. */
+/** Connections that the system queues before they are accepted. */
 const BACKLOG = 4096;
 
-/** How long a client may take to agree on a key. */
+/** How long a TLS handshake may take. */
 const HANDSHAKE_MS = 10_000;
 
 export class Listeners<Surface extends string> {
@@ -31,50 +34,52 @@ export class Listeners<Surface extends string> {
     this.#accept = accept;
   }
 
-  /** Where each surface can be reached, with the ports the system picked. */
+  /** The open addresses, with the ports that the system chose. */
   get addresses(): readonly { readonly surface: Surface; readonly listen: ListenAddress }[] {
     return [...this.#open.values()].map(({ surface, listen }) => ({ surface, listen }));
   }
 
   /**
-   * From now on at these addresses, or nothing changes. New ones are opened before old ones close, but
-   * for one that an old one stands in the way of: that one closes first, and opens again if need be.
+   * Listens on these addresses, or changes nothing and throws. New addresses are opened before old ones
+   * are closed. An old address that conflicts with a new one is closed first, and reopened on failure.
    */
   async change(
     wanted: Readonly<Record<Surface, readonly ListenAddress[]>>,
   ): Promise<ListenerChange<Surface>> {
     const plan = planListeners(wanted);
     const kept = new Map(
-      [...this.#open].filter(([name, own]) => plan.has(name) && hasSocketFile(own)),
+      [...this.#open].filter(([name, listener]) => plan.has(name) && hasSocketFile(listener)),
     );
     const old = new Map([...this.#open].filter(([name]) => !kept.has(name)));
-    const renewed = [...plan].flatMap(([name, own]) => certificateReloads(kept.get(name), own));
+    const reloads = [...plan].flatMap(([name, planned]) =>
+      certificateReloads(kept.get(name), planned),
+    );
     const fresh = new Map<string, OpenListener<Surface>>();
     const closed = new Map<string, OpenListener<Surface>>();
     const closeFirst = async (listen: ListenAddress): Promise<boolean> => {
-      const inTheWay = [...old].filter(
-        ([name, own]) => !closed.has(name) && isConflicting(own.listen, listen),
+      const conflicting = [...old].filter(
+        ([name, listener]) => !closed.has(name) && isConflicting(listener.listen, listen),
       );
-      for (const [name, own] of inTheWay) {
-        closed.set(name, own);
-        await own.close();
+      for (const [name, listener] of conflicting) {
+        closed.set(name, listener);
+        await listener.close();
       }
-      return inTheWay.length > 0;
+      return conflicting.length > 0;
     };
     try {
       for (const [name, { surface, listen }] of plan) {
         if (kept.has(name)) continue;
-        if (old.has(name)) await closeFirst(listen); // closing removes its path, whoever has it by then
+        if (old.has(name)) await closeFirst(listen); // closing it later would remove the new socket file
         const accept = this.#accept[surface];
         fresh.set(name, await openListener(surface, listen, accept, () => closeFirst(listen)));
       }
     } catch (error) {
-      await Promise.all([...fresh.values()].map((own) => own.close()));
+      await Promise.all([...fresh.values()].map((listener) => listener.close()));
       await this.#reopen(closed);
       throw error;
     }
-    for (const renew of renewed) renew();
-    await Promise.all([...old].flatMap(([name, own]) => (closed.has(name) ? [] : [own.close()])));
+    for (const reload of reloads) reload();
+    await Promise.all([...old].flatMap(([name, { close }]) => (closed.has(name) ? [] : [close()])));
     this.#open = new Map(
       [...plan.keys()].map((name) => [
         name,
@@ -84,20 +89,20 @@ export class Listeners<Surface extends string> {
     return { opened: [...fresh.values()], closed: [...old.values()] };
   }
 
-  /** One that cannot be had back is forgotten, and tried again with the next change. */
+  /** An address that cannot be reopened is dropped; the next change tries it again. */
   async #reopen(closed: ReadonlyMap<string, OpenListener<Surface>>): Promise<void> {
-    const lost: unknown[] = [];
+    const errors: unknown[] = [];
     for (const [name, { surface, listen }] of closed) {
       this.#open.delete(name);
       await openListener(surface, listen, this.#accept[surface], CANNOT_FREE).then(
-        (own) => this.#open.set(name, own),
-        (error: unknown) => lost.push(error),
+        (listener) => this.#open.set(name, listener),
+        (error: unknown) => errors.push(error),
       );
     }
-    if (lost.length > 0) throw lost[0]; // worse than what went wrong before
+    if (errors.length > 0) throw errors[0]; // worse than the error that led here
   }
 
-  /** Takes no more connections; those there are stay. */
+  /** Accepts no more connections; open ones stay. */
   async close(): Promise<void> {
     await Promise.all([...this.#open.values()].map((opened) => opened.close()));
     this.#open.clear();
@@ -114,13 +119,12 @@ interface OpenListener<Surface> extends SurfaceAddress<Surface> {
   close(): Promise<void>;
 }
 
-/** Where it is listened now, and where no longer. */
 export interface ListenerChange<Surface> {
   readonly opened: readonly SurfaceAddress<Surface>[];
   readonly closed: readonly SurfaceAddress<Surface>[];
 }
 
-/** What is wanted, by a name that changes whenever anything about it does. */
+/** The wanted addresses, by a name that covers every option of the address. */
 function planListeners<Surface extends string>(
   wanted: Readonly<Record<Surface, readonly ListenAddress[]>>,
 ): ReadonlyMap<string, SurfaceAddress<Surface>> {
@@ -132,7 +136,7 @@ function planListeners<Surface extends string>(
   );
 }
 
-/** Makes room where an address is taken, if that is possible: true if it is worth another try. */
+/** Tries to free an address that is in use; true if another attempt may succeed. */
 type FreeAddress = () => Promise<boolean>;
 
 const CANNOT_FREE: FreeAddress = async () => false;
@@ -141,49 +145,50 @@ async function openListener<Surface extends string>(
   surface: Surface,
   listen: ListenAddress,
   accept: Accept,
-  makeRoom: FreeAddress,
+  freeAddress: FreeAddress,
 ): Promise<OpenListener<Surface>> {
-  let here = listen;
-  const server = createListenServer(surface, listen, (socket) => accept(socket, here));
-  // Closing waits for connections, which are somebody else's: enough that no more come.
+  let bound = listen;
+  const server = createListenServer(surface, listen, (socket) => accept(socket, bound));
+  // Not awaited: `close` calls back only when all connections have ended, and those have other owners.
   const close = async (): Promise<void> => void server.close();
   try {
     if (listen.kind === 'unix') await removeStaleSocket(surface, listen.path);
     await bind(server, listen).catch(async (error: NodeJS.ErrnoException) => {
-      if (error.code !== 'EADDRINUSE' || !(await makeRoom())) throw error;
+      if (error.code !== 'EADDRINUSE' || !(await freeAddress())) throw error;
       await bind(server, listen);
     });
     if (listen.kind === 'unix' && listen.mode !== undefined) chmodSync(listen.path, listen.mode);
   } catch (error) {
     if (server.listening) await close();
     if (error instanceof ConfigError) throw error;
-    throw listenError(surface, listen, error as NodeJS.ErrnoException);
+    const expected = expectedAddress(listen, error as NodeJS.ErrnoException);
+    throw new ConfigError(configPathOf(surface), expected, formatListenAddress(listen));
   }
-  server.on('error', () => {}); // one connection that could not be taken, out of files most likely
+  server.on('error', () => {}); // accepting one connection failed, most likely for lack of file descriptors
   const address = server.address();
   if (listen.kind === 'tcp' && address !== null && typeof address === 'object') {
-    here = { ...listen, port: address.port };
+    bound = { ...listen, port: address.port };
   }
-  return { surface, listen: here, server, close };
+  return { surface, listen: bound, server, close };
 }
 
 function bind(server: Server, listen: ListenAddress): Promise<void> {
-  const where =
+  const target =
     listen.kind === 'unix' ? { path: listen.path } : { host: listen.host, port: listen.port };
   return new Promise((done, reject) => {
     server.once('error', reject);
-    server.listen({ ...where, backlog: BACKLOG }, () => {
+    server.listen({ ...target, backlog: BACKLOG }, () => {
       server.off('error', reject);
       done();
     });
   });
 }
 
-/** False if somebody has removed its socket: nobody can find it any more. */
+/** False if the socket file was removed: clients cannot connect. */
 const hasSocketFile = ({ listen }: OpenListener<string>): boolean =>
   listen.kind === 'tcp' || existsSync(listen.path);
 
-/** True if not both can be had at once, as far as can be told. */
+/** True if the two addresses cannot be open at once, as far as is known. */
 const isConflicting = (one: ListenAddress, other: ListenAddress): boolean =>
   one.kind === 'unix'
     ? other.kind === 'unix' && resolve(one.path) === resolve(other.path)
@@ -203,12 +208,12 @@ function createListenServer(
 }
 
 function loadTls(surface: string, listen: ListenAddress, { cert, key, ca }: TlsConfig): TlsOptions {
-  const attempt = <T>(expected: string, act: () => T): T => {
+  const attempt = <T>(expected: string, run: () => T): T => {
     try {
-      return act();
+      return run();
     } catch (error) {
-      const why = `${expected} (${errorMessageOf(error)})`;
-      throw new ConfigError(`${configPathOf(surface)}.tls`, why, formatListenAddress(listen));
+      const detail = `${expected} (${errorMessageOf(error)})`;
+      throw new ConfigError(`${configPathOf(surface)}.tls`, detail, formatListenAddress(listen));
     }
   };
   const secure = attempt('files that can be read', () => ({
@@ -224,7 +229,7 @@ function loadTls(surface: string, listen: ListenAddress, { cert, key, ca }: TlsC
   return secure;
 }
 
-/** Certificates are renewed while a daemon runs: read now, used once all else is known to be well. */
+/** Certificates are read again at each change, and used once nothing else can fail. */
 function certificateReloads<Surface extends string>(
   open: OpenListener<Surface> | undefined,
   { surface, listen }: SurfaceAddress<Surface>,
@@ -234,37 +239,25 @@ function certificateReloads<Surface extends string>(
   return [() => (open.server as TlsServer).setSecureContext(secure)];
 }
 
-function listenError(
-  surface: string,
-  listen: ListenAddress,
-  error: NodeJS.ErrnoException,
-): ConfigError {
-  return new ConfigError(
-    configPathOf(surface),
-    expectedAddress(listen, error),
-    formatListenAddress(listen),
-  );
-}
-
-/** Where a surface's addresses stand in a configuration. */
+/** The configuration path of a protocol's addresses. */
 const configPathOf = (surface: string): string =>
-  surface === 'groups' ? 'groups.listen' : `listen.${surface}`;
+  surface in DEFAULT_ADDRESS ? `listen.${surface}` : `${surface}.listen`;
 
 function expectedAddress(listen: ListenAddress, error: NodeJS.ErrnoException): string {
-  if (error.code === 'EADDRINUSE') return 'an address that nobody else uses';
-  // The system calls a folder that is not there one that may not be used.
+  if (error.code === 'EADDRINUSE') return 'an address that is not in use';
+  // The system reports a missing folder as EACCES.
   if (listen.kind === 'unix' && !existsSync(dirname(listen.path)))
-    return 'a path in a folder that is there';
+    return 'a path in an existing folder';
   return `an address to listen on (${error.message})`;
 }
 
-/** A socket that a killed daemon left behind is removed; one that somebody listens on is not. */
+/** Removes the socket file of a killed daemon; one that a process listens on stays. */
 async function removeStaleSocket(surface: string, path: string): Promise<void> {
   const found = lstatSync(path, { throwIfNoEntry: false });
   if (!found) return;
   if (!found.isSocket()) throw new ConfigError(configPathOf(surface), 'a free path', path);
-  const isAlive = await new Promise<boolean>((tell) => {
-    const probe = connect(path, () => tell(true)).on('error', () => tell(false));
+  const isAlive = await new Promise<boolean>((done) => {
+    const probe = connect(path, () => done(true)).on('error', () => done(false));
     probe.unref();
     probe.once('connect', () => probe.destroy());
   });

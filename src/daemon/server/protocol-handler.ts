@@ -1,24 +1,24 @@
 /**
- * What a surface on a stream is: bytes in, answers out. It meets no socket, so that a test, or a
- * million random bytes, can talk to it directly.
+ * The interface of a stream protocol: bytes in, responses out. It has no socket, so tests and fuzzers can
+ * feed it directly.
  */
 
 import type { ResponseQueue } from './response-queue.ts';
 
 export interface ProtocolHandler {
   /**
-   * Takes in what came and answers what can be answered. False: what came makes no sense to go on
-   * with; whatever was answered by then is sent, and the connection ends. The chunk is good until this
-   * returns. Once the answers are full it keeps the rest and is behind, until it hears more or nothing.
+   * Processes a chunk, which is valid until this returns. False ends the connection after the responses
+   * written so far: the client quit, or the bytes violate the protocol. With a full response queue the
+   * handler keeps the rest as backlog, until it gets another chunk, possibly empty.
    */
   onData(chunk: Buffer): boolean;
 
-  /** True if there are questions that it has kept for when there is room for answers. */
+  /** True if requests are kept until the response queue has capacity. */
   readonly hasBacklog: boolean;
 
-  /** True once the client has ended it in so many words: then there was nothing wrong. */
+  /** True once the client has quit by a command: no protocol error. */
   readonly isClosedByClient?: boolean;
 }
 
-/** Begins to talk with somebody new. */
+/** Creates the handler of a new connection. */
 export type ProtocolFactory = (responses: ResponseQueue) => ProtocolHandler;

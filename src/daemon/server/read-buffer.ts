@@ -1,10 +1,10 @@
 /**
- * Reads a connection into one buffer of ours, again and again, instead of a new one for every chunk.
+ * Reads connections into one shared buffer instead of a new one per chunk.
  *
- * Node can do so for connections that are made (`onread` of a socket), but not for those that are taken:
- * there it gets 64 KiB of memory for every read, which is a sixth of all that an unpipelined question
- * costs. So the connection below the socket is given to a second socket that has `onread`. Where this Node
- * does not show what is needed for that, or there is more below (TLS), chunks come as usual.
+ * Node offers this for outgoing sockets (`onread`) but not for accepted ones: there each read allocates
+ * 64 KiB, a sixth of the cost of an unpipelined request. So the handle below an accepted socket is moved
+ * to a second socket that has `onread`. The handle is a private field of Node's sockets: where Node lacks
+ * it, or the socket is not plain TCP or Unix (TLS), chunks come through ordinary 'data' events.
  */
 
 import { Socket, type SocketConstructorOpts } from 'node:net';
@@ -12,10 +12,10 @@ import { Socket, type SocketConstructorOpts } from 'node:net';
 /** Bytes of one read at most. */
 const CHUNK_BYTES = 65_536;
 
-/** One for all: what is in it has been heard before the next read. */
+/** Shared by all connections: a chunk is processed before the next read. */
 const readBuffer = Buffer.allocUnsafeSlow(CHUNK_BYTES);
 
-/** What is below a socket, as far as it is needed. */
+/** The members of Node's private handle that are used here. */
 interface SocketHandle {
   reading: boolean;
   readStop(): number;
@@ -27,8 +27,8 @@ interface SocketWithHandle {
 }
 
 /**
- * The socket to go on with, whose chunks go to `hear`. A chunk is good until `hear` returns: whoever
- * needs a part of it later copies that. If it returns false, the next one comes when the socket is read.
+ * Returns the socket that replaces the accepted one; its chunks go to `onChunk`. A chunk is valid until
+ * `onChunk` returns: copy what is needed later. If it returns false, reading stops until the socket is read.
  */
 export function reuseReadBuffer(socket: Socket, onChunk: (chunk: Buffer) => unknown): Socket {
   const handle = (socket as unknown as SocketWithHandle)._handle;
@@ -45,12 +45,12 @@ export function reuseReadBuffer(socket: Socket, onChunk: (chunk: Buffer) => unkn
   };
   const options = { handle, allowHalfOpen: true, readable: true, writable: true };
   const onread = { buffer: readBuffer, callback };
-  const next = new Socket({ ...options, onread } as unknown as SocketConstructorOpts);
-  next.resume();
-  return next;
+  const replacement = new Socket({ ...options, onread } as unknown as SocketConstructorOpts);
+  replacement.resume();
+  return replacement;
 }
 
-/** Whether chunks of this one would come in our buffer. */
+/** True if this socket can be read into the shared buffer. */
 export const canReuseReadBuffer = (socket: Socket): boolean =>
   canTakeHandle(socket, (socket as unknown as SocketWithHandle)._handle);
 

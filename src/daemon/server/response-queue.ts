@@ -1,22 +1,21 @@
 /**
- * Answers in the order of their questions, on one connection.
+ * Sends the responses of one connection in the order of their requests.
  *
- * Most answers are there at once and go straight out. One that somebody else has to give is owed:
- * whatever is answered after it waits behind it, so that a client can match answers by counting.
+ * A response that is ready goes out at once. One that waits for a remote backend holds back all later
+ * ones, so that a client can match responses by counting. Bounds on what is held back give back-pressure.
  */
 
 import { onNextTick } from '../../core/clock.ts';
 
-/** Answers that somebody else owes; with more of them a client is asked to wait. */
+/** Responses held back; beyond it the connection is not read. */
 const MAX_PENDING = 1024;
 
-/** So many are few enough to go on: one question for each answer would be a lot of going on. */
+/** Reading resumes below this number, not after every single response. */
 const RESUME_PENDING = MAX_PENDING / 2;
 
-/** Bytes that are held back behind an answer which is owed; with more of them too. */
+/** Bytes held back; beyond it the connection is not read either. */
 const MAX_PENDING_BYTES = 262_144;
 
-/** Where bytes go. */
 export type WriteBytes = (bytes: Buffer) => void;
 
 interface PendingResponse {
@@ -29,28 +28,27 @@ export class ResponseQueue {
   #pending: PendingResponse[] = [];
   #pendingBytes = 0;
   #isFlushing = false;
-  /** Set while the client does not take what it was answered. */
+  /** Set while the client does not read its responses. */
   isBlocked = false;
 
-  /** `onSettled` hears that an answer which was owed has gone out. */
+  /** `onFlushed` is called when responses that were held back have been written. */
   constructor(write: WriteBytes, onFlushed: () => void) {
     this.#write = write;
     this.#onFlushed = onFlushed;
   }
 
-  /** How many answers are held back. */
   get pendingCount(): number {
     return this.#pending.length;
   }
 
-  /** True if no more should be answered for now: whoever asks keeps the rest of the questions. */
+  /** True if no more requests should be processed: the handler keeps the rest as backlog. */
   get isFull(): boolean {
     return (
       this.isBlocked || this.#pending.length > MAX_PENDING || this.#pendingBytes > MAX_PENDING_BYTES
     );
   }
 
-  /** True if it is worth going on. */
+  /** True if enough was sent to process requests again. */
   get canResume(): boolean {
     return !this.isFull && this.#pending.length <= RESUME_PENDING;
   }
@@ -64,24 +62,24 @@ export class ResponseQueue {
     this.#pendingBytes += bytes.length;
   }
 
-  writeLater(answer: Promise<Buffer>): void {
+  writeLater(response: Promise<Buffer>): void {
     const pending: PendingResponse = { bytes: undefined };
     this.#pending.push(pending);
-    answer.then((bytes) => {
+    response.then((bytes) => {
       pending.bytes = bytes;
       this.#pendingBytes += bytes.length;
-      if (!this.#isFlushing) onNextTick(() => this.#flush()); // many come at once, and go as one
+      if (!this.#isFlushing) onNextTick(() => this.#flush()); // responses of one tick go out as one write
       this.#isFlushing = true;
     });
   }
 
-  /** Everything up to the first answer that is still missing, in one piece. */
+  /** Writes everything before the first missing response, in one piece. */
   #flush(): void {
     this.#isFlushing = false;
     const missing = this.#pending.findIndex(({ bytes }) => bytes === undefined);
     const ready = this.#pending.splice(0, missing < 0 ? this.#pending.length : missing);
     if (ready.length === 0) return;
-    const bytes = Buffer.concat(ready.map((own) => own.bytes as Buffer));
+    const bytes = Buffer.concat(ready.map((each) => each.bytes as Buffer));
     this.#pendingBytes -= bytes.length;
     this.#write(bytes);
     this.#onFlushed();

@@ -12,6 +12,7 @@ import type { Millis } from '../../core/clock.ts';
 import type { Outcome } from '../../core/decision.ts';
 import type { Random } from '../../core/random.ts';
 import { type AdaptivePolicy, adaptive } from '../../policies/adaptive.ts';
+import { concurrency } from '../../policies/concurrency.ts';
 import type { State } from '../../policies/policy.ts';
 import type { Timeline } from '../timeline.ts';
 import { LevelFigures, ValueFigures } from './figures.ts';
@@ -60,7 +61,9 @@ export class Client {
     this.#timeline = timeline;
     this.#server = server;
     this.#onAttempt = onAttempt;
-    this.#policy = adaptive(config.limit, random);
+    const { limit } = config;
+    this.#policy =
+      'concurrency' in limit ? concurrency(limit.concurrency, random) : adaptive(limit, random);
     this.#state = new Float64Array(this.#policy.width);
     this.#policy.init(this.#state, 0, timeline.now);
     this.#permits = new PermitQueue(this.status.limit);

@@ -9,20 +9,20 @@ const figures = (config: Partial<FleetConfig>) => fleet(config).figures;
 
 describe('scenarios', () => {
   test('utilisation is 1 with as many calls in flight as workers', () => {
-    expect(figures({ limit: { fixed: 20 } }).utilisation).toBeCloseTo(1, 2);
+    expect(figures({ limit: { concurrency: 20 } }).utilisation).toBeCloseTo(1, 2);
     expect(
-      figures({ scenario: createScenario('uneven'), limit: { fixed: 30 } }).utilisation,
+      figures({ scenario: createScenario('uneven'), limit: { concurrency: 30 } }).utilisation,
     ).toBeCloseTo(1, 1);
     expect(
-      figures({ scenario: createScenario('steady'), limit: { fixed: 200 } }).utilisation,
+      figures({ scenario: createScenario('steady'), limit: { concurrency: 200 } }).utilisation,
     ).toBeCloseTo(1, 1);
-    expect(figures({ limit: { fixed: 10 } }).utilisation).toBeCloseTo(0.5, 2);
+    expect(figures({ limit: { concurrency: 10 } }).utilisation).toBeCloseTo(0.5, 2);
   });
 
   test.each(SCENARIOS)('%s: utilisation is never above 1', (name) => {
-    for (const fixed of [10, 30, 60]) {
+    for (const concurrency of [10, 30, 60]) {
       expect(
-        figures({ scenario: createScenario(name), limit: { fixed } }).utilisation,
+        figures({ scenario: createScenario(name), limit: { concurrency } }).utilisation,
       ).toBeLessThan(1.02);
     }
   });
@@ -58,8 +58,8 @@ describe('simulated fleet', () => {
   });
 
   test('convergence is Infinity if the capacity is never reached', () => {
-    expect(figures({ limit: { fixed: 20 } }).convergenceS).toBeLessThan(1.5);
-    expect(figures({ limit: { fixed: 10 } }).convergenceS).toBe(Infinity);
+    expect(figures({ limit: { concurrency: 20 } }).convergenceS).toBeLessThan(1.5);
+    expect(figures({ limit: { concurrency: 10 } }).convergenceS).toBe(Infinity);
     expect(figures({}).recoveryS).toBeNaN();
   });
 

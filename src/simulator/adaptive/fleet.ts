@@ -12,13 +12,13 @@
 import type { Millis } from '../../core/clock.ts';
 import type { Outcome } from '../../core/decision.ts';
 import { seededRandom } from '../../core/random.ts';
-import type { AdaptiveOptions } from '../../policies/adaptive.ts';
 import { jainIndex, mean, meanPairwiseCorrelation, standardDeviation, sum } from '../statistics.ts';
 import { Timeline } from '../timeline.ts';
 import { Client } from './client.ts';
 import { DurationHistogram } from './durations.ts';
 import { maxCompletable, recoveryStartS, type Scenario } from './scenario.ts';
 import { Server } from './server.ts';
+import type { ClientLimit } from './suite.ts';
 
 /** Sampling interval of the limits: about one round trip. */
 export const SAMPLE_MS = 100;
@@ -32,7 +32,7 @@ const SEED_STRIDE = 7919;
 
 export interface FleetConfig {
   readonly scenario: Scenario;
-  readonly limit: AdaptiveOptions;
+  readonly limit: ClientLimit;
   readonly clients: number;
   readonly seed: number;
 }

@@ -37,12 +37,15 @@ export interface Suite {
   readonly cases: readonly Case[];
 }
 
+/** The options of an adaptive limit, or a fixed number of calls in flight. */
+export type ClientLimit = AdaptiveOptions | { readonly concurrency: number };
+
 export interface Case {
   readonly name: string;
   readonly requests: number;
   readonly intervalMs: Millis;
   readonly server: ServerParams;
-  readonly limit: AdaptiveOptions;
+  readonly limit: ClientLimit;
   readonly expect: readonly ExpectedRange[];
 }
 
@@ -150,7 +153,7 @@ function readLoad(params: OptionReader, name: string): LoadResponse {
 }
 
 /** The options of the limit, by their names in the file. */
-function readLimit(params: OptionReader, defaultsPath: string, defaults: unknown): AdaptiveOptions {
+function readLimit(params: OptionReader, defaultsPath: string, defaults: unknown): ClientLimit {
   const base = readSettings(new OptionReader(defaultsPath, defaults));
   const overrides = new OptionReader(
     params.pathOf('arc_overrides'),
@@ -163,8 +166,7 @@ function readLimit(params: OptionReader, defaultsPath: string, defaults: unknown
   const concurrency = params.get('concurrency') ?? 'adaptive';
   if (concurrency === 'adaptive') return settings;
   if (Number.isInteger(concurrency) && (concurrency as number) >= 1) {
-    const { initial: _, max: __, ...measuring } = settings;
-    return { ...measuring, fixed: concurrency as number };
+    return { concurrency: concurrency as number };
   }
   return params.throwFor('concurrency', '"adaptive" or a whole number of at least 1');
 }

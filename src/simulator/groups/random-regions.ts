@@ -1,6 +1,6 @@
 /**
- * Some regions, made up by the seed alone: answers that often come too late, cuts one after the other, tiny and large
- * bursts. Whatever they are, they keep their bound.
+ * Random regions by seed, to test the overshoot bound: replies that often come late, repeated partitions, tiny and large
+ * bursts.
  */
 
 import { seededRandom } from '../../core/random.ts';

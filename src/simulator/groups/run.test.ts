@@ -1,12 +1,13 @@
 import { describe, expect, test } from 'vitest';
-import { figuresOf, overshootOf } from './figures.ts';
+import { overshootOf } from '../overshoot.ts';
+import { figuresOf } from './figures.ts';
 import { arbitraryRegions } from './random-regions.ts';
 import { type Design, type RegionsOptions, simulateRegions } from './run.ts';
 
-/** `SEEDS=1000` plays more of them. */
+/** `SEEDS=1000` runs more random regions. */
 const SEEDS = Number(process.env.SEEDS ?? 40);
 
-/** Three regions 80 ms apart, of which one is asked for ten times as much as each other. */
+/** Three regions 80 ms apart, one with ten times the demand of each of the other two. */
 const BUSY: RegionsOptions = {
   regions: [
     { name: 'eu', load: 300, weight: 1, min: 0 },
@@ -31,8 +32,8 @@ const figures = async (design: Design, options = BUSY) =>
 const loads = (...each: number[]): RegionsOptions['regions'] =>
   BUSY.regions.map((region, n) => ({ ...region, load: each[n] }));
 
-describe('regions far apart', () => {
-  test('a busy one uses what the others do not need, and nothing is too much', async () => {
+describe('groups simulation', () => {
+  test('a busy region uses the surplus of idle ones, without overshoot', async () => {
     const borrowing = await figures('groups');
     const even = await figures('even');
     expect(borrowing.utilisation).toBeGreaterThan(0.97);
@@ -41,7 +42,7 @@ describe('regions far apart', () => {
     expect(borrowing.answerMs).toBeCloseTo(0);
   });
 
-  test('the quieter the others, the more: 40 % by even division', async () => {
+  test('borrowing uses 95 % where even division uses 40 %', async () => {
     const options = { ...BUSY, regions: loads(400, 10, 10) };
     expect((await figures('even', options)).utilisation).toBeCloseTo(0.4, 1);
     expect((await figures('groups', options)).utilisation).toBeGreaterThan(0.95);
@@ -51,27 +52,27 @@ describe('regions far apart', () => {
     [80, 30],
     [160, 60],
     [300, 100],
-  ])('%i ms apart with a burst of %i, most of it still', async (rttMs, burst) => {
+  ])('%i ms apart with a burst of %i: utilisation stays above 90 %%', async (rttMs, burst) => {
     const { utilisation, overshootCalls } = await figures('groups', { ...BUSY, rttMs, burst });
     expect(utilisation).toBeGreaterThan(0.9);
     expect(overshootCalls).toBeCloseTo(0);
   });
 
-  test('one that is asked for its own part has it, however busy the others are', async () => {
+  test('a region with demand for its allotment gets it, however busy the rest is', async () => {
     const options = { ...BUSY, regions: loads(3000, 99, 3000) };
     const { rates } = await figures('groups', options);
     expect(rates.get('us')).toBeGreaterThan(95);
   });
 
-  test('one has nearly all of it while nobody else wants any', async () => {
+  test('a region gets nearly the whole rate while the rest is idle', async () => {
     const quiet = await simulateRegions('groups', { ...BUSY, regions: loads(900, 0, 0) });
     const times = quiet.admitted.get('eu') ?? [];
     expect(times.filter((at) => at > 20_000).length).toBeGreaterThan(2800);
   });
 
-  test('one that is cut off lives on its own part, and steals again when it is back', async () => {
-    const cuts = [{ region: 'eu', fromMs: 10_000, toMs: 20_000 }];
-    const run = await simulateRegions('groups', { ...BUSY, outages: cuts });
+  test('a partitioned region uses its allotment, and borrows again afterwards', async () => {
+    const outages = [{ region: 'eu', fromMs: 10_000, toMs: 20_000 }];
+    const run = await simulateRegions('groups', { ...BUSY, outages });
     const between = (from: number, to: number): number =>
       (run.admitted.get('eu') ?? []).filter((at) => at >= from && at < to).length / (to - from);
     expect(between(5000, 10_000)).toBeGreaterThan(0.22);
@@ -80,16 +81,16 @@ describe('regions far apart', () => {
     expect(figuresOf(run, BUSY).overshootCalls).toBeCloseTo(0);
   });
 
-  test('one far Redis refuses everybody who cannot reach it, and makes all others wait', async () => {
-    const cuts = [{ region: 'us', fromMs: 10_000, toMs: 20_000 }];
-    const run = await simulateRegions('redis', { ...BUSY, outages: cuts });
-    const cut = (run.admitted.get('us') ?? []).filter((at) => at >= 10_100 && at < 20_000);
-    expect(cut).toEqual([]);
+  test('a central Redis denies all calls of a partitioned region, and adds latency elsewhere', async () => {
+    const outages = [{ region: 'us', fromMs: 10_000, toMs: 20_000 }];
+    const run = await simulateRegions('redis', { ...BUSY, outages });
+    const during = (run.admitted.get('us') ?? []).filter((at) => at >= 10_100 && at < 20_000);
+    expect(during).toEqual([]);
     expect(run.meanLatencyMs).toBeGreaterThan(10);
   });
 
   test(
-    'are never above the bound, whatever happens',
+    'random regions stay within the overshoot bound',
     async () => {
       for (let seed = 1; seed <= SEEDS; seed++) {
         const options = arbitraryRegions(seed);
@@ -101,7 +102,7 @@ describe('regions far apart', () => {
   );
 });
 
-test('excess is what a bucket that saw everything would lack', () => {
+test('overshootOf: how far one central bucket would go below zero', () => {
   expect(overshootOf([0, 0, 0, 0, 0], 10, 3)).toBe(2);
   expect(overshootOf([0, 0, 0, 100, 200], 10, 3)).toBe(0);
   expect(overshootOf([0, 0, 0, 50, 60], 10, 3)).toBeCloseTo(1.4);

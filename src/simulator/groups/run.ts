@@ -1,12 +1,12 @@
 /**
- * A limit over regions far apart, on virtual time, kept in three ways:
+ * One limit over distant regions on virtual time, in three designs:
  *
- *     groups    each region has its part, and steals from others: the code of production
- *     even      each region has its part, and that is that
- *     redis     one bucket in the first region; the others ask it from afar
+ *     groups    each region has its allotment and borrows from other regions: the production code
+ *     even      each region has its allotment only
+ *     redis     one bucket in the first region; other regions reach it over the network
  *
- * Calls come by chance, at a pace for each region. The network between regions takes its time, and regions can be cut off for a
- * while. Every call that is let through counts at the instant it begins.
+ * Calls arrive at random, with a rate per region. The network between regions has a delay, and a region can be cut off
+ * for a while. An allowed call counts at the time it starts.
  */
 
 import { Group } from '../../backends/groups/membership.ts';
@@ -21,21 +21,21 @@ export type Design = (typeof DESIGNS)[number];
 
 export interface Region {
   readonly name: string;
-  /** Calls a second that are asked for there. */
+  /** Demand in calls per second. */
   readonly load: number;
-  /** So often, for so long, all of them come at once and so many times as many. */
+  /** Bursts of demand: every `everyMs`, for `forMs`, the rate is `times` as high. */
   readonly pulse?: { readonly everyMs: Millis; readonly forMs: Millis; readonly times: number };
   readonly weight: number;
   readonly min: number;
 }
 
-/** There and back between two regions. */
+/** Round-trip time between two regions. */
 export interface Link {
   readonly between: readonly [string, string];
   readonly rttMs: Millis;
 }
 
-/** A region that nobody else can reach for a while. */
+/** A network partition of one region. */
 export interface RegionOutage {
   readonly region: string;
   readonly fromMs: Millis;
@@ -46,11 +46,10 @@ export interface RegionsOptions {
   readonly regions: readonly Region[];
   readonly rate: number;
   readonly burst: number;
-  /** There and back between any two of them, */
+  /** Round-trip time between any two regions without an entry in `links`. */
   readonly rttMs: Millis;
-  /** save these. */
   readonly links: readonly Link[];
-  /** How much longer a way takes at most, as a part of it. */
+  /** Jitter: a delay takes up to this fraction longer. */
   readonly jitter: number;
   readonly reserve: number;
   readonly deadlineMs: Millis;
@@ -60,11 +59,11 @@ export interface RegionsOptions {
 }
 
 export interface RegionsRun {
-  /** By region, when each call that was let through began. */
+  /** Start times of admitted calls, by region. */
   readonly admitted: ReadonlyMap<string, readonly Millis[]>;
-  /** By region, how many were asked for. */
+  /** Calls by region, admitted or not. */
   readonly requested: ReadonlyMap<string, number>;
-  /** How long it took to be told, on average. */
+  /** Mean time to a decision. */
   readonly meanLatencyMs: number;
 }
 
@@ -76,10 +75,10 @@ export function simulateRegions(design: Design, options: RegionsOptions): Promis
   return world.run(regionalBuckets(world, design === 'groups'));
 }
 
-/** Asks for one call of a region; true if it may begin, and how long that took. */
+/** Decides one call of a region; true if it is allowed. */
 type RegionCheck = (region: string) => Promise<boolean>;
 
-/** Where and when all this happens. */
+/** The clock and the network of a run. */
 class RegionSimulation {
   readonly clock = new VirtualClock(1_000_000);
   readonly options: RegionsOptions;
@@ -95,81 +94,81 @@ class RegionSimulation {
   isIsolated(region: string): boolean {
     const ms = this.clock.now() - this.#startAt;
     return this.options.outages.some(
-      (cut) => cut.region === region && ms >= cut.fromMs && ms < cut.toMs,
+      (outage) => outage.region === region && ms >= outage.fromMs && ms < outage.toMs,
     );
   }
 
-  /** One way between two regions; false if it leads nowhere. */
+  /** Takes the one-way delay between two regions; false if the message is lost. */
   async transmit(from: string, to: string): Promise<boolean> {
     const { links, jitter } = this.options;
-    const isOfBoth = ({ between }: Link): boolean => between.includes(from) && between.includes(to);
-    const { rttMs } = links.find(isOfBoth) ?? this.options;
+    const connects = ({ between }: Link): boolean => between.includes(from) && between.includes(to);
+    const { rttMs } = links.find(connects) ?? this.options;
     if (this.isIsolated(from) || this.isIsolated(to)) return false;
     await sleep(this.clock, (rttMs / 2) * (1 + jitter * this.#random()));
     return !this.isIsolated(from) && !this.isIsolated(to);
   }
 
-  /** All calls of the whole span, in the order they come. */
+  /** Simulates all calls of the span in order. */
   async run(check: RegionCheck): Promise<RegionsRun> {
     const { regions, spanMs } = this.options;
     const random = seededRandom(this.options.seed + 1);
-    /** When a region is next asked after an instant: at the pace of its pulses, of which most calls do not come in between. */
-    const after = ({ load, pulse }: Region, from: Millis): Millis => {
+    /** The next call of a region after `from`: drawn at the pulse rate, and thinned out between the pulses. */
+    const nextCallAfter = ({ load, pulse }: Region, from: Millis): Millis => {
       const { everyMs, forMs, times } = pulse ?? { everyMs: 1, forMs: 1, times: 1 };
       for (let at = from; ; ) {
         at += load > 0 ? (-Math.log(1 - random()) * 1000) / (load * times) : Infinity;
         if (at >= spanMs || at % everyMs < forMs || random() < 1 / times) return at;
       }
     };
-    const next = regions.map((region) => after(region, 0));
+    const next = regions.map((region) => nextCallAfter(region, 0));
     const admitted = new Map(regions.map(({ name }) => [name, [] as Millis[]]));
     const requested = new Map(regions.map(({ name }) => [name, 0]));
-    let answers = 0;
-    let answersMs = 0;
+    let decisions = 0;
+    let latencyMs = 0;
     for (;;) {
       const at = Math.min(...next);
       if (at >= spanMs) break;
       const n = next.indexOf(at);
       const { name } = regions[n];
-      next[n] = after(regions[n], at);
+      next[n] = nextCallAfter(regions[n], at);
       await this.clock.advanceAsync(this.#startAt + at - this.clock.now());
       requested.set(name, (requested.get(name) ?? 0) + 1);
       void check(name).then((isAllowed) => {
         const now = this.clock.now() - this.#startAt;
-        answers++;
-        answersMs += Math.max(0, now - at); // a sum of gaps may be a hair ahead
+        decisions++;
+        latencyMs += Math.max(0, now - at); // rounding may put `now` slightly before `at`
         if (isAllowed) admitted.get(name)?.push(now);
       });
     }
     await this.clock.advanceAsync(
       this.#startAt + spanMs - this.clock.now() + this.options.deadlineMs,
     );
-    return { admitted, requested, meanLatencyMs: answersMs / Math.max(1, answers) };
+    return { admitted, requested, meanLatencyMs: latencyMs / Math.max(1, decisions) };
   }
 }
 
-/** Each region has a bucket, and steals from others if it may. */
+/** One bucket per region, with or without borrowing. */
 function regionalBuckets(world: RegionSimulation, canBorrow: boolean): RegionCheck {
   const { clock, options } = world;
   const { regions, rate, burst, reserve, deadlineMs } = options;
-  const claims = new Map(regions.map((region) => [region.name, region]));
+  const weights = new Map(regions.map((region) => [region.name, region]));
   const transportOf = (from: string): GroupTransport => ({
-    async borrow(to, wants) {
+    async borrow(to, requests) {
       if (!canBorrow || !(await world.transmit(from, to))) return neverSettles();
-      const given = (await places.get(to)?.lend(wants)) ?? [];
-      return (await world.transmit(to, from)) ? given : neverSettles();
+      const grants = (await groups.get(to)?.lend(requests)) ?? [];
+      return (await world.transmit(to, from)) ? grants : neverSettles();
     },
   });
-  const places = new Map(
-    regions.map(({ name: own }) => {
-      const group = { self: own, groups: claims, reserve, deadlineMs };
-      return [own, new Group(group, transportOf(own), clock)];
+  const groups = new Map(
+    regions.map(({ name: self }) => {
+      const resolved = { self, groups: weights, reserve, deadlineMs };
+      return [self, new Group(resolved, transportOf(self), clock)];
     }),
   );
   const limit = { bucket: { rate, burst } };
   const limiters = new Map(
-    [...places].map(([own, group]) => [
-      own,
+    [...groups].map(([name, group]) => [
+      name,
       limiter({ limit, backend: group.createLocalFactory(), clock }),
     ]),
   );
@@ -181,15 +180,15 @@ function centralBucket(world: RegionSimulation): RegionCheck {
   const { clock, options } = world;
   const { rate, burst, deadlineMs } = options;
   const home = options.regions[0].name;
-  const own = limiter({ limit: { bucket: { rate, burst } }, clock });
+  const central = limiter({ limit: { bucket: { rate, burst } }, clock });
   return async (region) => {
-    if (region === home) return own.check(KEY).verdict === 'allow';
-    const asked = async (): Promise<boolean> => {
+    if (region === home) return central.check(KEY).verdict === 'allow';
+    const checkRemotely = async (): Promise<boolean> => {
       if (!(await world.transmit(region, home))) return neverSettles();
-      const isAllowed = own.check(KEY).verdict === 'allow';
+      const isAllowed = central.check(KEY).verdict === 'allow';
       return (await world.transmit(home, region)) ? isAllowed : neverSettles();
     };
-    return Promise.race([asked(), rejectAfter(clock, deadlineMs)]).catch(() => false);
+    return Promise.race([checkRemotely(), rejectAfter(clock, deadlineMs)]).catch(() => false);
   };
 }
 
@@ -201,6 +200,6 @@ const sleep = (clock: VirtualClock, ms: Millis): Promise<void> =>
   });
 
 const rejectAfter = (clock: Clock, ms: Millis): Promise<never> =>
-  new Promise((_, giveUp) => {
-    clock.wakeAt?.(clock.now() + ms, () => giveUp(new Error(`no answer within ${ms} ms`)), false);
+  new Promise((_, reject) => {
+    clock.wakeAt?.(clock.now() + ms, () => reject(new Error(`no reply within ${ms} ms`)), false);
   });

@@ -1,37 +1,35 @@
 /**
- * What a fleet can never exceed: calls beyond burst + rate × span, in any span.
+ * The overshoot bound of a fleet: calls above burst + rate × span, in any span.
  *
- * A node lets a call through only if by its own count there is a token. Its count lacks what others
- * served and it has not heard yet, and nothing else. If whatever is served is heard everywhere within X,
- * what it lacks was served in the last X:
+ * A node allows a call only if its own count has a token. Its count lacks the hits of peers that it has not received
+ * yet, and nothing else. If every hit reaches every node within X, the missing hits were served in the last X:
  *
- *   - no more than was asked for in that time, and
- *   - by each of the N - 1 others no more than its own bucket lets through: burst + rate × X.
+ *   - no more than the demand in that time, and
+ *   - per peer no more than its own bucket allows: burst + rate × X.
  *
- * So the excess is at most the smaller of asked(X) and (N - 1) × (burst + rate × X). While a network is
- * split there are two such fleets, and each lacks what the other served until it is healed and made up
- * for: burst and rate over that time, once more. A crash takes with it
- * what it told nobody, and whoever comes back has to be told first; a clock that jumps ahead lets in as
- * much as it jumps. The reasoning is spelled out in docs/accuracy.md.
+ * So the overshoot is at most the smaller of demand(X) and (N - 1) × (burst + rate × X). During a network partition
+ * there are two such fleets. Each lacks the hits of the other until the partition has healed and its reports are
+ * retransmitted: burst and rate over that time, once more. A crash loses the unreported hits, and the node returns
+ * without state until the transfer. A clock that jumps ahead adds the rate over the jump. docs/accuracy.md has the proof.
  */
 
-import { PEER_DEFAULTS } from '../../backends/peers/settings.ts';
+import { PEER_DEFAULTS } from '../../backends/peers/context.ts';
 import type { Millis } from '../../core/clock.ts';
 import type { FleetOptions } from './fleet.ts';
 import { DEFAULT_NETWORK } from './network.ts';
 
-/** A lost report is missed by the next sign of life, at most so much later, unless that is lost too. */
+/** A lost report is detected by the next heartbeat, this much later, unless that is lost too. */
 const HEARTBEAT_MS: Millis = 1000;
 const HEARTBEATS_LOST = 3;
 
-/** Each question for what is missing, and its answer, may be lost: so many in a row never are. */
+/** NACKs and retransmissions may be lost as well: assumed attempts, and the time of each. */
 const RETRANSMIT_ATTEMPTS = 20;
 const RETRANSMIT_MS: Millis = 60;
 
-/** So many keys surely fit into one datagram. */
+/** Keys that fit into one datagram in any case. */
 const KEYS_PER_DATAGRAM = 100;
 
-/** How long it takes at most, from being served to being heard by everybody on the same side of a split. */
+/** The longest time from a hit to its arrival at every node on the same side of a partition. */
 export function propagationBoundMs(options: FleetOptions): Millis {
   const { exchange, flushThreshold, maxReports, intervalMs } = {
     ...PEER_DEFAULTS,
@@ -39,48 +37,48 @@ export function propagationBoundMs(options: FleetOptions): Millis {
   };
   const { delayMs, jitterMs, loss } = { ...DEFAULT_NETWORK, ...options.network };
   const wayMs = delayMs + jitterMs;
-  // Two turns of the budget: the report of the interval may just have taken one. A report of several
-  // datagrams takes more than there is, and the interval is what is left.
-  const isAtOnce =
+  // Twice the report budget's interval: the periodic report may just have spent a token. A report of several datagrams
+  // exceeds the budget, and the periodic interval applies.
+  const isImmediate =
     exchange === 'eager' && flushThreshold <= 1 && options.clients <= KEYS_PER_DATAGRAM;
-  const waitMs = isAtOnce ? Math.min(intervalMs, 2000 / maxReports) : intervalMs;
-  // Where nodes compare how they stand, news on its way there and back blurs what they see.
-  const blurMs = exchange === 'eager' ? 2 * wayMs : 0;
-  const standsMs = Math.max(0, -(options.clockStep?.byMs ?? 0));
-  return waitMs + wayMs + blurMs + (loss > 0 ? retransmitBoundMs(options) : 0) + standsMs;
+  const waitMs = isImmediate ? Math.min(intervalMs, 2000 / maxReports) : intervalMs;
+  // Anti-entropy compares levels that are up to a round trip old.
+  const comparisonMs = exchange === 'eager' ? 2 * wayMs : 0;
+  const clockStopMs = Math.max(0, -(options.clockStep?.byMs ?? 0));
+  return waitMs + wayMs + comparisonMs + (loss > 0 ? retransmitBoundMs(options) : 0) + clockStopMs;
 }
 
-/** How long it takes at most to have what was lost. */
+/** The longest time until a lost report is retransmitted. */
 function retransmitBoundMs({ peers, network }: FleetOptions): Millis {
   const { delayMs, jitterMs } = { ...DEFAULT_NETWORK, ...network };
-  const signMs = Math.max(HEARTBEAT_MS, peers.intervalMs ?? PEER_DEFAULTS.intervalMs);
+  const heartbeatMs = Math.max(HEARTBEAT_MS, peers.intervalMs ?? PEER_DEFAULTS.intervalMs);
   return (
-    HEARTBEATS_LOST * signMs + RETRANSMIT_ATTEMPTS * (RETRANSMIT_MS + 2 * (delayMs + jitterMs))
+    HEARTBEATS_LOST * heartbeatMs + RETRANSMIT_ATTEMPTS * (RETRANSMIT_MS + 2 * (delayMs + jitterMs))
   );
 }
 
 /**
- * `asked` is the most that was asked for by one client in any span of that length. Real fleets may see
- * more than one `crash`: each of them counts.
+ * `demand` is the most calls of one client within the propagation bound. Real fleets may crash more than once: each
+ * crash counts.
  */
 export function overshootBound(
   options: FleetOptions,
-  asked: number,
+  demand: number,
   crashes = options.crash ? 1 : 0,
 ): number {
   const { nodes, rate, burst, clockStep, network } = options;
   const { split } = network;
   const withinMs = propagationBoundMs(options);
   const each = burst + (rate * withinMs) / 1000;
-  const unheard = Math.min(asked, (nodes - 1) * each);
-  const crashed = crashes * 2 * Math.min(asked, each);
+  const unreceived = Math.min(demand, (nodes - 1) * each);
+  const crashed = crashes * 2 * Math.min(demand, each);
   const jumped = (rate * Math.max(0, clockStep?.byMs ?? 0)) / 1000;
   const apartMs = split ? split.toMs - split.fromMs + withinMs + retransmitBoundMs(options) : 0;
-  const splitUp = split ? unheard + burst + (rate * apartMs) / 1000 : 0;
-  return unheard + splitUp + crashed + jumped + 1;
+  const partitioned = split ? unreceived + burst + (rate * apartMs) / 1000 : 0;
+  return unreceived + partitioned + crashed + jumped + 1;
 }
 
-/** The most that falls into any span of a length, for each of many clients, counted as it comes. */
+/** The most calls of one client within any span of a given length, counted online. */
 export class PeakCounter {
   readonly #spanMs: Millis;
   readonly #times: Millis[][];

@@ -1,23 +1,22 @@
 /**
- * A fleet of peers on virtual time: the engine and the share of production, in a network made up here.
+ * A fleet of peers on virtual time: the production protocol and backend, on a simulated network.
  *
- *     calls ──▶ some node ──▶ its own bucket ──▶ served or not
- *                               ▲        │
- *                  what others  │        └─ reports ──▶ network ──▶ all other nodes
- *                  served ──────┘
+ *     calls ──▶ random node ──▶ its own bucket ──▶ allowed or denied
+ *                                 ▲        │
+ *                   remote hits ──┘        └─ reports ──▶ network ──▶ all other nodes
  *
- * Beside it runs an oracle: one central bucket that sees all calls in their order. What the fleet does
- * differently is what it gets wrong.
+ * An oracle runs beside it: one central bucket that sees all calls in order. A different decision of the fleet is a wrong
+ * allow or a wrong deny.
  */
 
 import { LocalBackend } from '../../backends/local/backend.ts';
 import { PeersBackend } from '../../backends/peers/backend.ts';
 import { decode } from '../../backends/peers/codec.ts';
+import { PEER_DEFAULTS, type PeerOptions } from '../../backends/peers/context.ts';
 import type { PeerLimit } from '../../backends/peers/limits.ts';
 import { BROADCAST, ENTRY_WIDTH, type Message } from '../../backends/peers/messages.ts';
 import { PeerProtocol } from '../../backends/peers/protocol.ts';
 import type { PeerCounts } from '../../backends/peers/sender.ts';
-import { PEER_DEFAULTS, type PeerOptions } from '../../backends/peers/settings.ts';
 import type { Millis } from '../../core/clock.ts';
 import { createHasher } from '../../core/hash.ts';
 import { Heap } from '../../core/heap.ts';
@@ -35,29 +34,29 @@ import { DEFAULT_NETWORK, Network, type NetworkOptions } from './network.ts';
 
 export interface FleetOptions {
   readonly nodes: number;
-  /** Calls a second, over all of the fleet. */
+  /** Limit of the fleet, in calls per second. */
   readonly rate: number;
   readonly burst: number;
-  /** How many times the rate is asked for. */
+  /** Demand as a multiple of the rate. */
   readonly load: number;
   readonly spanMs: Millis;
   readonly seed: number;
-  /** How many clients share the load; each has the whole limit for itself. */
+  /** Clients that share the load; each has its own key, and so the whole limit. */
   readonly clients: number;
-  /** How uneven calls are spread: 0 evenly, 1 the first node gets half, the next half of the rest, … */
+  /** How unevenly calls are spread: 0 is even; with 1 the first node gets half, the next half of the rest, … */
   readonly skew: number;
   readonly peers: Partial<PeerOptions>;
   readonly network: Partial<NetworkOptions>;
-  /** From then on so many times the rate is asked for. */
+  /** The load changes to this multiple of the rate. */
   readonly loadStep?: { readonly atMs: Millis; readonly load: number };
-  /** A node dies and is back later, with nothing but a new name. */
+  /** A node crashes and restarts later, without state and with a new id. */
   readonly crash?: { readonly node: number; readonly atMs: Millis; readonly backMs: Millis };
-  /** A node's clock jumps ahead by so much; below zero it stands still for so long. */
+  /** A node's clock jumps ahead; with a negative value it stops for that long. */
   readonly clockStep?: { readonly node: number; readonly atMs: Millis; readonly byMs: Millis };
 }
 
-/** What part of the calls has been made, every now and then. */
-export type Progress = (part: number) => void;
+/** Called now and then with the simulated fraction of the run. */
+type Progress = (part: number) => void;
 
 export const FLEET_DEFAULTS: FleetOptions = {
   nodes: 8,
@@ -77,44 +76,42 @@ interface SimulatedNode {
   protocol: PeerProtocol;
   backend: PeersBackend;
   isUp: boolean;
-  /** When it will be woken next; later ones are forgotten. */
+  /** Time of the next wake event; later ones are ignored. */
   wakeAt: Millis;
   served: number;
-  /** What its clock is ahead, and where it stood last: it never goes back. */
+  /** Offset of its clock, and the last reading: it never goes back. */
   aheadMs: Millis;
   lastNow: Millis;
-  /** When the calls were served that nobody was told of yet. */
+  /** Times of the calls that are not reported yet. */
   unreported: Millis[];
-  /** The same of its reports, by their number. */
+  /** Times of the calls in each report, by sequence number. */
   reported: Millis[][];
-  /** Itself, as those whom something happens to. */
+  /** A list of this node, for events of one node. */
   onlySelf: readonly SimulatedNode[];
 }
 
-/** Something that happens at its time. All have the same fields, so that millions of them are cheap. */
+/** One event type with the same fields for all kinds: millions of them stay cheap. */
 interface SimulationEvent {
   readonly at: Millis;
   readonly order: number;
   readonly kind: 'call' | 'wake' | 'arrive' | 'crash' | 'back' | 'step' | 'begin';
-  /** To whom. */
   readonly nodes: readonly SimulatedNode[];
   readonly message: Message | undefined;
 }
 
-/** What the engine does unless told otherwise. */
+/** Defaults of the protocol, for the command line. */
 export const PEERS: PeerOptions = PEER_DEFAULTS;
 
-/** Nodes know each other before the first call comes. */
+/** Time for the handshakes before the first call. */
 const WARM_UP_MS: Millis = 2000;
 
-/** An instant as systems know it: a rule must not mind that it is large. */
+/** A realistic wall-clock time: policies must work with large numbers. */
 const EPOCH_MS: Millis = 1_700_000_000_000;
 
-/** Progress is told so often. */
 const PROGRESS_CALLS = 1000;
 
-export function simulatePeers(given: Partial<FleetOptions>, progress?: Progress): FleetFigures {
-  return new SimulatedFleet({ ...FLEET_DEFAULTS, ...given }, progress).run();
+export function simulatePeers(options: Partial<FleetOptions>, progress?: Progress): FleetFigures {
+  return new SimulatedFleet({ ...FLEET_DEFAULTS, ...options }, progress).run();
 }
 
 class SimulatedFleet {
@@ -132,9 +129,9 @@ class SimulatedFleet {
   readonly #ages = new AgeHistogram();
   readonly #demandPeak: PeakCounter;
   readonly #progress: Progress | undefined;
-  /** Whether what arrived was counted. */
+  /** Whether the current message changed a bucket. */
   #wasApplied = false;
-  /** What had been sent when the first call came. */
+  /** Counters of the nodes at the first call. */
   #countsAtStart: readonly PeerCounts[] = [];
   readonly #startMs = EPOCH_MS + WARM_UP_MS;
   #now: Millis = EPOCH_MS;
@@ -202,7 +199,7 @@ class SimulatedFleet {
     this.#scheduleWake(node);
   }
 
-  /** What a node's clock says: never less than before. */
+  /** Monotonic reading of a node's clock. */
   #nodeNow(node: SimulatedNode): Millis {
     const now = this.#now + node.aheadMs;
     if (now > node.lastNow) node.lastNow = now;
@@ -241,7 +238,7 @@ class SimulatedFleet {
     });
   }
 
-  /** What all nodes did since the first call came; of one that came back, since it did. */
+  /** Counter total of all nodes since the first call. */
   #sum(read: (counts: PeerCounts) => number): number {
     return this.#nodes.reduce(
       (total, { protocol: { counts } }, n) =>
@@ -250,10 +247,9 @@ class SimulatedFleet {
     );
   }
 
-  /** When something changes that the fleet has to come to terms with. */
   #disturbances(): Disturbance[] {
     const { crash, clockStep, loadStep, network } = this.#options;
-    const turns = [
+    const disturbances = [
       { what: 'start', atMs: 0 },
       ...(network.split ? [{ what: 'split', atMs: network.split.fromMs }] : []),
       ...(network.split ? [{ what: 'healed', atMs: network.split.toMs }] : []),
@@ -262,9 +258,9 @@ class SimulatedFleet {
       ...(clockStep ? [{ what: 'clock step', atMs: clockStep.atMs }] : []),
       ...(loadStep ? [{ what: 'load step', atMs: loadStep.atMs }] : []),
     ];
-    return turns
+    return disturbances
       .sort((a, b) => a.atMs - b.atMs)
-      .map((turn) => ({ ...turn, load: this.#loadAt(turn.atMs) }));
+      .map((disturbance) => ({ ...disturbance, load: this.#loadAt(disturbance.atMs) }));
   }
 
   #handle(event: SimulationEvent): void {
@@ -296,21 +292,21 @@ class SimulatedFleet {
     }
   }
 
-  /** What it sent before is not forgotten. */
+  /** Keeps the traffic from before the crash in the totals. */
   #restart(node: SimulatedNode): void {
     const { sent, sentBytes } = node.protocol.counts;
     const before = this.#countsAtStart[node.index];
     this.#start(node);
-    const more = { sent: before.sent - sent, sentBytes: before.sentBytes - sentBytes };
-    this.#countsAtStart = this.#countsAtStart.map((own, n) =>
-      n === node.index ? { ...own, ...more } : own,
+    const adjusted = { sent: before.sent - sent, sentBytes: before.sentBytes - sentBytes };
+    this.#countsAtStart = this.#countsAtStart.map((counts, n) =>
+      n === node.index ? { ...counts, ...adjusted } : counts,
     );
   }
 
   #stepClock(): void {
     const { node: index, byMs } = this.#options.clockStep ?? { node: 0, byMs: 0 };
     const node = this.#nodes[index];
-    this.#nodeNow(node); // where it stands, it stands until the others are there too
+    this.#nodeNow(node); // a clock that is set back stops at its last reading
     node.aheadMs += byMs;
     node.wakeAt = Infinity;
     if (node.isUp) this.#scheduleWake(node);
@@ -326,12 +322,12 @@ class SimulatedFleet {
     this.#demandPeak.add(client, this.#now);
     const key = `client ${client}`;
     const node = this.#nodes[this.#pickNode(nodes)];
-    const isCentral = this.#oracle.check(key, 1).verdict === 'allow';
-    const isServed = node.isUp && node.backend.check(key, 1).verdict === 'allow';
-    if (isCentral) this.#oracleAdmitted++;
-    if (isServed && !isCentral) this.#falseAllows++;
-    if (!isServed && isCentral) this.#falseDenials++;
-    if (!isServed) return;
+    const oracleAllows = this.#oracle.check(key, 1).verdict === 'allow';
+    const fleetAllows = node.isUp && node.backend.check(key, 1).verdict === 'allow';
+    if (oracleAllows) this.#oracleAdmitted++;
+    if (fleetAllows && !oracleAllows) this.#falseAllows++;
+    if (!fleetAllows && oracleAllows) this.#falseDenials++;
+    if (!fleetAllows) return;
     node.served++;
     node.unreported.push(this.#now);
     this.#admitted.push({ at: this.#now, client });
@@ -361,10 +357,10 @@ class SimulatedFleet {
     this.#scheduleWake(node);
   }
 
-  /** Arranges for the node to be woken when it wants to be, unless it will be sooner anyway. */
+  /** Schedules the node's next tick, unless an earlier one is scheduled. */
   #scheduleWake(node: SimulatedNode): void {
     const nodeNow = this.#nodeNow(node);
-    const behindMs = nodeNow - node.aheadMs - this.#now; // a clock that stands still has to be waited for
+    const behindMs = nodeNow - node.aheadMs - this.#now; // above 0 while the clock stands still
     const dueMs = node.protocol.wakeAt(nodeNow) - nodeNow;
     const at = dueMs > 0 ? this.#now + behindMs + dueMs : this.#now;
     if (at >= node.wakeAt) return;
@@ -375,7 +371,7 @@ class SimulatedFleet {
   #deliver(node: SimulatedNode, message: Message | undefined): void {
     if (!node.isUp) return;
     this.#wasApplied = false;
-    node.protocol.receiveMessage(message, this.#nodeNow(node));
+    node.protocol.receive(message, this.#nodeNow(node));
     if (this.#wasApplied && message?.kind === 'report') this.#recordAges(message.from, message.seq);
     this.#scheduleWake(node);
   }
@@ -385,7 +381,7 @@ class SimulatedFleet {
     if (times) for (const at of times) this.#ages.add(this.#now - at);
   }
 
-  /** Which calls a report tells of: those that waited longest. */
+  /** Assigns the oldest unreported calls to a report. */
   #recordReport(node: SimulatedNode, message: Message | undefined): void {
     if (message?.kind !== 'report' || node.reported[message.seq]) return;
     let hits = 0;
@@ -394,9 +390,9 @@ class SimulatedFleet {
     node.reported[message.seq] = node.unreported.splice(0, hits);
   }
 
-  /** Whoever hears it at the same time hears it in one event. */
+  /** Receivers with the same delay share one event. */
   #send(from: SimulatedNode, to: number, bytes: Uint8Array): void {
-    const message = decode(bytes); // once for all who hear it
+    const message = decode(bytes); // once for all receivers
     if (to === BROADCAST) this.#recordReport(from, message);
     const target = this.#byId.get(to);
     const receivers = to === BROADCAST ? this.#nodes : target ? [target] : [];
@@ -432,7 +428,7 @@ class SimulatedFleet {
 
 const NO_NODES: readonly SimulatedNode[] = [];
 
-/** A split is told from the first call on. */
+/** Converts the partition times, which count from the first call. */
 function withAbsoluteSplit(network: NetworkOptions): NetworkOptions {
   const { split } = network;
   if (!split) return network;

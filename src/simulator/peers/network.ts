@@ -1,20 +1,18 @@
-/**
- * A network that loses, delays, doubles and reorders what is sent, and may be split for a while.
- */
+/** A network with loss, delay, duplication, reordering and a partition. */
 
 import type { Millis } from '../../core/clock.ts';
 import type { Random } from '../../core/random.ts';
 
 export interface NetworkOptions {
-  /** How long a datagram takes at least. */
+  /** Minimum delay of a datagram. */
   readonly delayMs: Millis;
-  /** And how much longer at most: what was sent later may come sooner. */
+  /** Jitter: additional random delay, which reorders datagrams. */
   readonly jitterMs: Millis;
-  /** What part of them never comes. */
+  /** Fraction of datagrams that are lost. */
   readonly loss: number;
-  /** What part of them comes twice. */
+  /** Fraction of datagrams that arrive twice. */
   readonly duplicates: number;
-  /** While it is split, the first so many nodes and the others do not hear each other. */
+  /** Network partition: the first `nodes` nodes cannot reach the rest. */
   readonly split?: { readonly fromMs: Millis; readonly toMs: Millis; readonly nodes: number };
 }
 
@@ -31,7 +29,7 @@ export class Network {
     this.#random = random;
   }
 
-  /** When a datagram arrives: never, once or twice. Calls `arrive` for each, with the time it takes. */
+  /** Calls `arrive` with the delay of each copy: none, one or two. */
   transmit(from: number, to: number, now: Millis, arrive: (afterMs: Millis) => void): void {
     const { loss, duplicates } = this.#options;
     if (this.#isSplit(from, to, now) || (loss > 0 && this.#random() < loss)) {

@@ -1,4 +1,4 @@
-/** Some fleet, made up by the seed alone, in numbers that fit on a command line: whatever it is, it keeps its bound. */
+/** Random fleet options by seed, in numbers that fit on a command line, to test the overshoot bound. */
 
 import { seededRandom } from '../../core/random.ts';
 import { FLEET_DEFAULTS, type FleetOptions } from './fleet.ts';

@@ -1,10 +1,8 @@
 /**
- * Plays a pool through whatever can happen to it, and looks at every instant whether its parts add up to more
- * than the limit.
+ * Fuzz test of the pool agreement on virtual time: at no instant may the parts add up to more than the limit.
  *
- * Members come, sync, leave and crash; requests and answers are late, lost or overtaken; the store is out of
- * reach for all, or for one, or forgets everything; everybody's clock is wrong by up to an hour. Chance
- * decides what comes next, by a seed.
+ * Members join, sync, leave and crash. Requests and responses are delayed, lost or reordered. The store is
+ * unavailable for all or for one, or loses its state. Clocks are wrong by up to an hour. A seed decides.
  */
 
 import {
@@ -25,21 +23,21 @@ import { memberQuota } from '../../policies/ramp.ts';
 export interface FuzzOptions {
   readonly seed: number;
   readonly steps: number;
-  /** Whether members stop using their part before the store takes them for gone. */
+  /** True if members stop using their part before the store drops them. */
   readonly isStrict: boolean;
 }
 
 export interface FuzzResult {
-  /** What was too much: when, of which limit, and how much. */
+  /** Overshoots: when, how much, of which limit. */
   readonly overshoots: readonly string[];
-  /** Whether, left in peace for a while, all agreed, and the whole limit was in use. */
+  /** True if, after a quiet period, all agreed and the whole limit was in use. */
   readonly isFullyUsed: boolean;
 }
 
-/** Longer than the second that parts are of, and shorter. */
+/** Longer and shorter than the second that parts refer to. */
 const MEMBER_TIMEOUTS_MS: readonly Millis[] = [2000, 600];
 const STALE_FOR_MS: Millis = 10_000;
-/** Long enough for whoever crashed last to be missed, and for all to agree, up to the next second. */
+/** Long enough to drop the last crashed member and to agree, up to the next second. */
 const QUIESCENT_MS: Millis = 6500;
 
 const MAX_MEMBERS = 7;
@@ -48,17 +46,16 @@ const HOUR_MS: Millis = 3_600_000;
 /** Limits whose remainders differ. */
 const LIMITS = [1, 3, 5, 8, 100] as const;
 
-/** Somebody who uses its part. */
 interface PoolUser {
   readonly name: string;
   readonly member: PoolMember;
-  /** How wrong its clock is. */
+  /** Error of its clock. */
   readonly skewMs: Millis;
 }
 
 interface FuzzedNode extends PoolUser {
   syncAt: Millis;
-  /** Cut off from the store until then. */
+  /** Without connection to the store until then. */
   isolatedUntil: Millis;
 }
 
@@ -75,60 +72,60 @@ export function fuzzPool({ seed, steps, isStrict }: FuzzOptions): FuzzResult {
   let now: Millis = between(1e6, 2e6);
   let pool: PoolState = createPoolState(now, options);
   let downTo: Millis = 0;
-  let born = 0;
+  let joined = 0;
   let nodes: FuzzedNode[] = [];
-  let mail: PendingMessage[] = [];
+  let messages: PendingMessage[] = [];
   const overshoots: string[] = [];
   const used = new UsageAuditor();
 
   const add = (): void => {
-    const name = `m${++born}`;
+    const name = `m${++joined}`;
     const staleForMs = isStrict ? memberTimeoutMs : STALE_FOR_MS;
     const skewMs = between(-HOUR_MS, HOUR_MS);
     const member = new PoolMember({ id: name, staleForMs });
     nodes.push({ name, member, skewMs, syncAt: now + between(0, 100), isolatedUntil: 0 });
   };
 
-  /** In peace, nothing is lost and nothing takes long. */
-  let isPeace = false;
-  const isLost = (): boolean => !isPeace && random() < 0.03;
-  const delayMs = (): Millis => random() * (isPeace || random() < 0.9 ? 5 : 0.45 * memberTimeoutMs);
+  /** In the quiet period nothing is lost or slow. */
+  let isQuiet = false;
+  const isLost = (): boolean => !isQuiet && random() < 0.03;
+  const delayMs = (): Millis => random() * (isQuiet || random() < 0.9 ? 5 : 0.45 * memberTimeoutMs);
 
   const send = (node: FuzzedNode): void => {
     const request = node.member.createRequest(now + node.skewMs);
     node.syncAt = now + between(80, 120);
     if (now < downTo || now < node.isolatedUntil || isLost()) return;
-    mail.push({ at: now + delayMs(), deliver: () => arrive(node, request) });
+    messages.push({ at: now + delayMs(), deliver: () => arrive(node, request) });
   };
 
   const arrive = (node: FuzzedNode, request: ReturnType<PoolMember['createRequest']>): void => {
     if (now < downTo) return;
-    const answer = applySync(pool, request, now, options);
-    if (!answer || isLost()) return;
-    mail.push({ at: now + delayMs(), deliver: () => receive(node, request.seq, answer) });
+    const response = applySync(pool, request, now, options);
+    if (!response || isLost()) return;
+    messages.push({ at: now + delayMs(), deliver: () => receive(node, request.seq, response) });
   };
 
-  const receive = (node: FuzzedNode, seq: number, answer: SyncResponse): void => {
-    if (nodes.includes(node)) node.member.applyResponse(seq, answer, now + node.skewMs);
+  const receive = (node: FuzzedNode, seq: number, response: SyncResponse): void => {
+    if (nodes.includes(node)) node.member.applyResponse(seq, response, now + node.skewMs);
   };
 
   const depart = (name: string): void => {
     if (now >= downTo && !isLost()) applyLeave(pool, name, now);
   };
 
-  /** What can happen besides syncs, and how likely it is at a step. */
-  const happen = (): void => {
-    const chance = random();
+  /** Random events besides syncs, with their probabilities per step. */
+  const disturb = (): void => {
+    const roll = random();
     const [victim] = nodes.length > 0 ? [nodes[Math.floor(random() * nodes.length)]] : [];
-    if (chance < 0.02 && nodes.length < MAX_MEMBERS) add();
-    else if (chance < 0.03 && victim) {
+    if (roll < 0.02 && nodes.length < MAX_MEMBERS) add();
+    else if (roll < 0.03 && victim) {
       nodes = nodes.filter((node) => node !== victim); // crashes
-    } else if (chance < 0.04 && victim) {
+    } else if (roll < 0.04 && victim) {
       nodes = nodes.filter((node) => node !== victim);
-      mail.push({ at: now + delayMs(), deliver: () => depart(victim.name) });
-    } else if (chance < 0.045) downTo = now + between(50, 15_000);
-    else if (chance < 0.048 && now >= downTo) pool = createPoolState(now, options);
-    else if (isStrict && chance < 0.055 && victim) victim.isolatedUntil = now + between(50, 15_000);
+      messages.push({ at: now + delayMs(), deliver: () => depart(victim.name) });
+    } else if (roll < 0.045) downTo = now + between(50, 15_000);
+    else if (roll < 0.048 && now >= downTo) pool = createPoolState(now, options);
+    else if (isStrict && roll < 0.055 && victim) victim.isolatedUntil = now + between(50, 15_000);
   };
 
   const pass = (ms: Millis): void => {
@@ -137,11 +134,11 @@ export function fuzzPool({ seed, steps, isStrict }: FuzzOptions): FuzzResult {
       const due = Math.min(
         until,
         ...nodes.map(({ syncAt }) => syncAt),
-        ...mail.map(({ at }) => at),
+        ...messages.map(({ at }) => at),
       );
       now = Math.max(now, due);
-      const ready = mail.filter(({ at }) => at <= now);
-      mail = mail.filter(({ at }) => at > now);
+      const ready = messages.filter(({ at }) => at <= now);
+      messages = messages.filter(({ at }) => at > now);
       for (const { deliver } of ready) deliver();
       for (const node of nodes) if (node.syncAt <= now) send(node);
       const found = used.audit(now, nodes);
@@ -151,10 +148,10 @@ export function fuzzPool({ seed, steps, isStrict }: FuzzOptions): FuzzResult {
 
   add();
   for (let step = 0; step < steps; step++) {
-    happen();
+    disturb();
     pass(between(5, 60));
   }
-  isPeace = true;
+  isQuiet = true;
   downTo = 0;
   for (const node of nodes) node.isolatedUntil = 0;
   if (nodes.length === 0) add();
@@ -162,9 +159,9 @@ export function fuzzPool({ seed, steps, isStrict }: FuzzOptions): FuzzResult {
   return { overshoots, isFullyUsed: used.isFullyUsed };
 }
 
-/** What everybody could have used in this second of the store's clock, were it to take all it may at once. */
+/** What all members together could use in this second of the store's clock. */
 export class UsageAuditor {
-  /** Whether in the last second that is over it was all of every limit. */
+  /** True if in the last complete second all of every limit was usable. */
   isFullyUsed = false;
   #second = -1;
   #peaks = new Map<string, number[]>();
@@ -177,11 +174,11 @@ export class UsageAuditor {
     }
     this.#second = second;
     for (const { name, member, skewMs } of users) {
-      const own = member.storeSecond(now + skewMs);
-      const claim = own === undefined ? NO_CLAIM : member.claim(now + skewMs);
+      const memberSecond = member.storeSecond(now + skewMs);
+      const claim = memberSecond === undefined ? NO_CLAIM : member.claim(now + skewMs);
       const before = this.#peaks.get(name);
       const parts = LIMITS.map((limit, n) =>
-        Math.max(before?.[n] ?? 0, quotaOf(limit, claim, own ?? 0)),
+        Math.max(before?.[n] ?? 0, quotaOf(limit, claim, memberSecond ?? 0)),
       );
       this.#peaks.set(name, parts);
     }
@@ -194,6 +191,6 @@ export class UsageAuditor {
   }
 }
 
-/** By the very rule that hands out tokens. */
+/** By the rule that grants tokens. */
 const quotaOf = (limit: number, { size, rank }: Claim, second: number): number =>
   size === 0 ? 0 : memberQuota(limit, size, rank, second);

@@ -1,16 +1,16 @@
-/** The contract for groups. It must run inside a network namespace: elsewhere it would be heard elsewhere. */
+/** The transport contract for multicast. Runs in a network namespace only, so that no datagram leaves the machine. */
 
 import { networkInterfaces } from 'node:os';
 import { describe, expect, test } from 'vitest';
 import { udp } from '../../../src/backends/peers/udp-transport.ts';
 import { hasReceived, openNode, transportContract, waitUntil } from '../transport-contract.ts';
 
-const OWN = '10.77.0.1';
+const ADDRESS = '10.77.0.1';
 
 const isInside = Object.values(networkInterfaces())
   .flat()
-  .every((own) => own?.internal || own?.address === OWN || own?.family === 'IPv6');
-if (!isInside) throw new Error('this is not a network of its own');
+  .every((found) => found?.internal || found?.address === ADDRESS || found?.family === 'IPv6');
+if (!isInside) throw new Error('expected a network namespace with the single address 10.77.0.1');
 
 const GROUP = '239.77.0.1:7613';
 const stop = (): void => {};
@@ -19,7 +19,7 @@ const ADDRESSED = { isAddressed: true, isLoopback: false };
 transportContract('UDP to a group', ADDRESSED, () => ({ node: () => udp({ group: GROUP }), stop }));
 
 transportContract('UDP to a group by an interface', ADDRESSED, () => ({
-  node: () => udp({ group: GROUP, interface: OWN, ttl: 3 }),
+  node: () => udp({ group: GROUP, interface: ADDRESS, ttl: 3 }),
   stop,
 }));
 
@@ -28,7 +28,7 @@ transportContract('UDP to a group on loopback', { isAddressed: true, isLoopback:
   stop,
 }));
 
-// The interface of a namespace is called so.
+// `one` is the name of the interface in the namespace.
 transportContract('UDP to a group of one link', ADDRESSED, () => ({
   node: (n) =>
     n === 0
@@ -42,34 +42,33 @@ transportContract('UDP to a group by IPv6', ADDRESSED, () => ({
   stop,
 }));
 
-describe('groups', () => {
-  test('are kept apart, and so are interfaces', async () => {
-    const own = await openNode(udp({ group: GROUP, interface: OWN }));
-    const same = await openNode(udp({ group: GROUP, interface: OWN }));
+describe('UDP multicast', () => {
+  test('groups, ports and interfaces are separate', async () => {
+    const sender = await openNode(udp({ group: GROUP, interface: ADDRESS }));
+    const same = await openNode(udp({ group: GROUP, interface: ADDRESS }));
     const apart = await Promise.all([
-      openNode(udp({ group: '239.77.0.2:7613', interface: OWN })),
-      openNode(udp({ group: '239.77.0.1:7614', interface: OWN })),
+      openNode(udp({ group: '239.77.0.2:7613', interface: ADDRESS })),
+      openNode(udp({ group: '239.77.0.1:7614', interface: ADDRESS })),
       openNode(udp({ group: GROUP, interface: '127.0.0.1' })),
     ]);
     const bytes = Buffer.from('ours');
     await waitUntil(
-      'it is heard',
+      'the datagram arrives',
       () => hasReceived(same, bytes),
-      () => own.transport.broadcast(bytes),
+      () => sender.transport.broadcast(bytes),
     );
     expect(apart.map((node) => hasReceived(node, bytes))).toEqual([false, false, false]);
-    for (const { transport } of [own, same, ...apart]) await transport.close();
+    for (const { transport } of [sender, same, ...apart]) await transport.close();
   });
 
-  test('that no route leads to are no reason to complain', async () => {
-    const own = await openNode(udp({ group: '239.77.0.1:7613', interface: OWN }));
-    own.transport.send('192.0.2.1:9', Buffer.from('nobody'));
-    own.transport.send('240.0.0.1:9', Buffer.from('nowhere'));
-    own.transport.send('0.0.0.0:9', Buffer.from('nothing'));
-    await waitUntil('they are counted', () => {
-      const { sent, failed } = own.transport.counts;
+  test('sending to an address without a route does not throw', async () => {
+    const { transport } = await openNode(udp({ group: '239.77.0.1:7613', interface: ADDRESS }));
+    for (const to of ['192.0.2.1:9', '240.0.0.1:9', '0.0.0.0:9'])
+      transport.send(to, Buffer.from('no route'));
+    await waitUntil('all three are counted', () => {
+      const { sent, failed } = transport.counts;
       return sent + failed === 3;
     });
-    await own.transport.close();
+    await transport.close();
   });
 });

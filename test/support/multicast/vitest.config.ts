@@ -1,4 +1,4 @@
-/** For what src/backends/peers/udp-transport.test.ts runs inside a network of its own. */
+/** For the tests that src/backends/peers/udp-transport.test.ts runs in a network namespace. */
 
 import { defineConfig } from 'vitest/config';
 

@@ -1,13 +1,13 @@
 /**
- * Who may look behind the counter. Asking is for everybody who can reach the daemon; seeing keys and
- * figures and reloading is not.
+ * Guards the admin endpoints. Checks are open to every client that can connect; inspecting keys, metrics
+ * and reload are not.
  *
- *     on loopback, no token set     whoever is on this host, unless a web page sent them
- *     a token set                   whoever has it
- *     elsewhere, no token set       nobody
+ *     token configured            clients that send it as a bearer token
+ *     no token, loopback          clients on this host, except web pages
+ *     no token, other addresses   no client
  *
- * A page that somebody on this host has open in a browser can send requests here. It cannot choose the
- * `Host` they carry: a name of its own that it made point here, or the `Origin` it comes from, gives it away.
+ * A web page open in a browser on this host can send requests to the daemon (DNS rebinding, cross-site
+ * POST). It cannot choose the `Host` and `Origin` headers, so these are checked.
  */
 
 import { createHash, timingSafeEqual } from 'node:crypto';
@@ -20,7 +20,7 @@ export interface AdminAccess {
 
 const digest = (text: string): Buffer => createHash('sha256').update(text, 'latin1').digest();
 
-/** Why this one may not look behind the counter; undefined if it may. */
+/** The response to a request without access; undefined if it has access. */
 export type AdminGuard = (request: RequestHead, isLoopback: boolean) => HttpResponse | undefined;
 
 export function createAdminGuard({ token }: AdminAccess): AdminGuard {
@@ -39,40 +39,40 @@ const firstValue = (value: string | string[] | undefined): string | undefined =>
 
 const UNAUTHORIZED = problemResponse(
   401,
-  'Send the token of the configuration: Authorization: Bearer <token>.',
+  'Expected the token of the configuration: Authorization: Bearer <token>.',
   'WWW-Authenticate',
   'Bearer realm="sluice"',
 );
 
 const TOKEN_REQUIRED = problemResponse(
   403,
-  'From other hosts this needs a token: set admin.token in the configuration.',
+  'Access from other hosts needs a token: set admin.token in the configuration.',
 );
 
 const UNTRUSTED_HOST = problemResponse(
   403,
-  'Asked for by a name that anybody can make point here. Use localhost or an address, or set admin.token.',
+  'The Host header is neither localhost nor an address. Use one of these, or set admin.token.',
 );
 
-/** Compares digests: how long that takes tells nothing about the token. */
+/** Compares digests in constant time, so timing reveals nothing about the token. */
 function hasBearerToken(authorization: string | undefined, expected: Buffer): boolean {
-  const [, given] = /^bearer +(\S+) *$/i.exec(authorization ?? '') ?? [];
-  return given !== undefined && timingSafeEqual(digest(given), expected);
+  const [, token] = /^bearer +(\S+) *$/i.exec(authorization ?? '') ?? [];
+  return token !== undefined && timingSafeEqual(digest(token), expected);
 }
 
-/** `localhost` or an address: names that no stranger can make point here. */
+/** `localhost` or an address: hosts that DNS rebinding cannot forge. */
 const LOCAL_HOST = /^(?:localhost|\d{1,3}(?:\.\d{1,3}){3}|\[[0-9a-f:.]{2,45}\])(?::\d{1,5})?$/i;
 
 const isLocalHost = (host: string | undefined): boolean =>
   host === undefined || host === '' || LOCAL_HOST.test(host);
 
-/** Whether a page of another site sent it. Browsers say where a POST comes from; others say nothing. */
+/** True for a request from a page of another site. Browsers send `Origin` with a POST, other clients do not. */
 export function isCrossSite({ headers }: RequestHead): boolean {
   const origin = firstValue(headers.origin);
   if (origin === undefined) return false;
   const host = firstValue(headers.host);
-  const [, from] = /^https?:\/\/([^/]+)$/i.exec(origin) ?? [];
-  return host === undefined || from === undefined || from.toLowerCase() !== host.toLowerCase();
+  const [, site] = /^https?:\/\/([^/]+)$/i.exec(origin) ?? [];
+  return host === undefined || site === undefined || site.toLowerCase() !== host.toLowerCase();
 }
 
-export const CROSS_SITE = problemResponse(403, 'A page of another site may not ask for this.');
+export const CROSS_SITE = problemResponse(403, 'Cross-site requests are refused.');

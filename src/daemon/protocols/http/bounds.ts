@@ -1,18 +1,18 @@
-/** What strangers may take of the daemon over HTTP. */
+/** Bounds on what HTTP clients can make the daemon hold. */
 
 import type { Millis } from '../../../core/clock.ts';
 import { CHECK_BOUNDS, type CheckBounds } from './handler.ts';
 
 export interface HttpBounds extends CheckBounds {
-  /** Bytes of a body. */
+  /** Bytes of a request body. */
   readonly maxBody: number;
-  /** Who may listen to the feed at once. */
+  /** Subscribers of the event stream at once. */
   readonly maxSubscribers: number;
   /** Connections at once. */
   readonly maxConnections: number;
-  /** How long a connection that stays open may be silent between two requests; Infinity: for ever. */
+  /** How long a connection may be idle between two requests; Infinity: no bound. */
   readonly idleMs: Millis;
-  /** How long a client may take to send a request, or not read its answer. */
+  /** How long a client may take to send a request or to read a response. */
   readonly slowMs: Millis;
 }
 
@@ -25,10 +25,10 @@ export const HTTP_BOUNDS: HttpBounds = {
   slowMs: 10_000,
 };
 
-/** Bytes of all headers of a request, and how many there may be. */
+/** Bytes and number of a request's headers. */
 export const MAX_HEADER_BYTES = 16_384;
 export const MAX_HEADERS = 100;
 
-/** As Node counts an idle connection: in whole milliseconds; 0: for ever. */
+/** The idle bound as Node's timeouts take it: whole milliseconds, 0 for none. */
 export const idleTimeoutOf = ({ idleMs }: HttpBounds): number =>
   idleMs === Infinity ? 0 : Math.ceil(idleMs);

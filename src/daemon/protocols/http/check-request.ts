@@ -1,10 +1,10 @@
 /**
- * What callers ask over HTTP, read from a URL, a form or JSON, and checked before anything is taken.
+ * Reads checks and settlements from a URL, a form or JSON, and validates them before anything is taken.
  *
  *     /check?limit=api&key=alice&cost=2&hold=1
  *     {"limit": "api", "key": "alice", "cost": 2, "hold": true}
  *
- * Nothing here throws: what makes no sense comes back as a complaint.
+ * Nothing here throws: an invalid request is returned as a `ValidationProblem`.
  */
 
 import { isUtf8 } from 'node:buffer';
@@ -14,18 +14,16 @@ import type { PermitResult } from '../../../limiter/permit.ts';
 import { toBinaryKey } from '../../keys/binary-key.ts';
 import { type ParameterValues, readParameters, ValidationProblem } from './parameters.ts';
 
-/** May this happen? */
 export interface CheckParams {
   readonly limit: string | undefined;
-  /** Undefined: it is to be found in the request. */
+  /** Undefined: the request's headers or address say it. */
   readonly key: string | undefined;
   readonly cost: number;
   readonly wantsPermit: boolean;
-  /** What a refusal is to be answered with; undefined: as it is usual. */
+  /** Status of a refusal; undefined: 429, 503 or 403 by its cause. */
   readonly status: number | undefined;
 }
 
-/** How it went. */
 export interface Settlement {
   readonly permit: string;
   readonly result: PermitResult;
@@ -42,19 +40,21 @@ const BOOLEAN_VALUES: Readonly<Record<string, boolean>> = {
   false: false,
 };
 
-/** Digits, and a fraction if need be: what `Number` takes besides is nothing to guess at. */
+/** Stricter than `Number`, which also takes spaces, signs, exponents and hexadecimal. */
 const DECIMAL = /^\d{1,16}(?:\.\d{1,16})?$/;
 
-/** From a query or a form, which begins at a place. */
+/** Reads a query or a form that begins at an offset. */
 export function checkFromForm(text: string, from: number): CheckParams | ValidationProblem {
   const values = readParameters(text, from, CHECK_NAMES);
   if (values instanceof ValidationProblem) return values;
-  const [limit, tag, cost, hold, status] = values;
+  const [limit, key, cost, hold, status] = values;
+  if (cost === undefined && hold === undefined && status === undefined)
+    return { limit, key, cost: 1, wantsPermit: false, status };
   if (hold !== undefined && !Object.hasOwn(BOOLEAN_VALUES, hold))
     return new ValidationProblem('hold', '1 or 0', hold);
   return validateCheck(
     limit,
-    tag,
+    key,
     cost === undefined ? 1 : numberOf(cost),
     hold !== undefined && BOOLEAN_VALUES[hold],
     status === undefined ? undefined : numberOf(status),
@@ -69,21 +69,17 @@ function validateCheck(
   limit: string | undefined,
   key: string | undefined,
   cost: number,
-  hold: boolean,
+  wantsPermit: boolean,
   status: number | undefined,
-  costWritten: unknown,
-  statusWritten: unknown,
+  rawCost: unknown,
+  rawStatus: unknown,
 ): CheckParams | ValidationProblem {
   if (!(cost >= 0 && cost <= MAX_AMOUNT))
-    return new ValidationProblem('cost', EXPECTED_AMOUNT, costWritten);
+    return new ValidationProblem('cost', EXPECTED_AMOUNT, rawCost);
   if (status !== undefined && !isRefusalStatus(status)) {
-    return new ValidationProblem(
-      'status',
-      'a whole number from 400 to 599, for refusals',
-      statusWritten,
-    );
+    return new ValidationProblem('status', 'an integer from 400 to 599', rawStatus);
   }
-  return { limit, key, cost, wantsPermit: hold, status };
+  return { limit, key, cost, wantsPermit, status };
 }
 
 const isRefusalStatus = (status: number): boolean =>
@@ -94,22 +90,22 @@ export const keyTooLong = (maxKey: number, key: string): ValidationProblem =>
 
 const EXPECTED_AMOUNT = 'a number of at least 0';
 
-export const MISSING_KEY = new ValidationProblem('key', 'a text', undefined);
+export const MISSING_KEY = new ValidationProblem('key', 'a string', undefined);
 
-/** From JSON: one question, or a list of them. */
+/** Reads one check or a batch of them. */
 export function checksFromJson(
   value: unknown,
   maxBatch: number,
 ): CheckParams | readonly CheckParams[] | ValidationProblem {
   if (!Array.isArray(value)) return checkFromJson(value);
   if (value.length > maxBatch) {
-    return new ValidationProblem('body', `at most ${maxBatch} questions at once`, value.length);
+    return new ValidationProblem('body', `at most ${maxBatch} checks`, value.length);
   }
   const checks: CheckParams[] = [];
   for (let n = 0; n < value.length; n++) {
-    const own = checkFromJson(value[n]);
-    if (own instanceof ValidationProblem) return own.within(`[${n}]`);
-    checks.push(own);
+    const check = checkFromJson(value[n]);
+    if (check instanceof ValidationProblem) return check.within(`[${n}]`);
+    checks.push(check);
   }
   return checks;
 }
@@ -118,38 +114,37 @@ function checkFromJson(value: unknown): CheckParams | ValidationProblem {
   const fields = namedFields(value, CHECK_NAMES);
   if (fields instanceof ValidationProblem) return fields;
   const [limit, key, cost = 1, hold = false, status] = fields;
-  if (!isOptionalString(limit)) return new ValidationProblem('limit', 'a text', limit);
-  if (!isOptionalString(key)) return new ValidationProblem('key', 'a text', key);
+  if (!isOptionalString(limit)) return new ValidationProblem('limit', 'a string', limit);
+  if (!isOptionalString(key)) return new ValidationProblem('key', 'a string', key);
   if (typeof cost !== 'number') return new ValidationProblem('cost', EXPECTED_AMOUNT, cost);
   if (typeof hold !== 'boolean') return new ValidationProblem('hold', 'true or false', hold);
   if (status !== undefined && typeof status !== 'number') {
     return new ValidationProblem('status', 'a number', status);
   }
-  const tag = key === undefined ? undefined : toBinaryKey(key);
-  return validateCheck(limit, tag, cost, hold, status, cost, status);
+  const binaryKey = key === undefined ? undefined : toBinaryKey(key);
+  return validateCheck(limit, binaryKey, cost, hold, status, cost, status);
 }
 
 const isOptionalString = (value: unknown): value is string | undefined =>
   value === undefined || typeof value === 'string';
 
-/** The fields of an object by their names, in order; one that is not among them is a mistake. */
+/** The values of an object in the order of the names; an unknown name is an error. */
 function namedFields(value: unknown, names: readonly string[]): unknown[] | ValidationProblem {
   if (!isRecord(value)) return new ValidationProblem('', 'an object', value);
-  const stray = Object.keys(value).find((name) => !names.includes(name));
-  if (stray !== undefined) return new ValidationProblem('', `one of ${names.join(', ')}`, stray);
+  const unknown = Object.keys(value).find((name) => !names.includes(name));
+  if (unknown !== undefined)
+    return new ValidationProblem('', `one of ${names.join(', ')}`, unknown);
   return names.map((name) => (Object.hasOwn(value, name) ? value[name] : undefined));
 }
 
-/** How a call went, from a query or a form. */
 export function settlementFromForm(text: string, from: number): Settlement | ValidationProblem {
   const values = readParameters(text, from, SETTLE_NAMES);
   if (values instanceof ValidationProblem) return values;
   const [permit, outcome, ...numbers] = values;
-  const [used, rttMs, retryAfterMs] = numbers.map((own) => own && numberOf(own));
+  const [used, rttMs, retryAfterMs] = numbers.map((text) => text && numberOf(text));
   return validateSettlement(permit, outcome, { used, rttMs, retryAfterMs });
 }
 
-/** The same from JSON. */
 export function settlementFromJson(value: unknown): Settlement | ValidationProblem {
   const fields = namedFields(value, SETTLE_NAMES);
   if (fields instanceof ValidationProblem) return fields;
@@ -163,24 +158,24 @@ function validateSettlement(
   numbers: Readonly<Record<string, unknown>>,
 ): Settlement | ValidationProblem {
   if (typeof permit !== 'string' || permit === '')
-    return new ValidationProblem('permit', 'a text', permit);
+    return new ValidationProblem('permit', 'a string', permit);
   if (outcome !== undefined && !OUTCOMES.includes(outcome as Outcome)) {
     return new ValidationProblem('outcome', `one of ${OUTCOMES.join(', ')}`, outcome);
   }
-  const given = Object.entries(numbers).filter(([, own]) => own !== undefined);
-  const [bad, got] = given.find(([, own]) => !isAmount(own)) ?? [];
-  if (bad !== undefined) return new ValidationProblem(bad, EXPECTED_AMOUNT, got);
-  const said = outcome === undefined ? {} : { outcome: outcome as Outcome };
-  return { permit, result: { ...said, ...Object.fromEntries(given) } };
+  const given = Object.entries(numbers).filter(([, value]) => value !== undefined);
+  const [invalid, got] = given.find(([, value]) => !isAmount(value)) ?? [];
+  if (invalid !== undefined) return new ValidationProblem(invalid, EXPECTED_AMOUNT, got);
+  const known = outcome === undefined ? {} : { outcome: outcome as Outcome };
+  return { permit, result: { ...known, ...Object.fromEntries(given) } };
 }
 
 const isAmount = (value: unknown): boolean =>
   typeof value === 'number' && value >= 0 && value <= MAX_AMOUNT;
 
-/** Enough of a body to recognise it. */
+/** Bytes of an invalid body that the response shows. */
 const PREVIEW_BYTES = 64;
 
-/** A body as JSON. Keys are bytes, so what is no UTF-8 is refused rather than mended. */
+/** Parses a body as JSON. Invalid UTF-8 is refused: replacement characters would merge different keys. */
 export function parseJsonBody(body: Buffer): { readonly value: unknown } | ValidationProblem {
   const start = body.toString('latin1', 0, PREVIEW_BYTES);
   if (!isUtf8(body)) return new ValidationProblem('body', 'UTF-8', start);
@@ -191,7 +186,7 @@ export function parseJsonBody(body: Buffer): { readonly value: unknown } | Valid
   }
 }
 
-/** The values of a query, for those who only look. */
+/** Reads the query of an endpoint that inspects a key. */
 export function readKeyQuery(
   text: string,
   from: number,

@@ -1,27 +1,33 @@
 /**
- * A decision as HTTP says it: 200 or a refusal, with the RateLimit headers and the problem bodies of
- * `sluice/http`, and the decision in JSON, in the words of the library. JSON has null in the place of Infinity: that
- * is never.
+ * Encodes a decision as an HTTP response: 200 or a refusal, with RateLimit headers (draft-ietf-httpapi-
+ * ratelimit-headers), Retry-After and a JSON body in the library's words. JSON has no Infinity: a
+ * `retryAfterMs` of null means never.
  */
 
 import { HeaderWriter } from '../../../adapters/http/headers.ts';
-import { buildRefusal } from '../../../adapters/http/refusal.ts';
+import { buildProblem } from '../../../adapters/http/refusal.ts';
 import { NEVER } from '../../../core/decision.ts';
 import type { Inspection, NamedRuleStatus } from '../../../limiter/inspection.ts';
 import { SyncLimiter } from '../../../limiter/sync-limiter.ts';
-import type { CheckResult } from '../../router/router.ts';
-import { type AppliedLimit, limiterKeyOf, type Route } from '../../router/routes.ts';
+import type { CheckResult, RoutedRequest } from '../../router/router.ts';
+import {
+  type AppliedLimit,
+  limiterKeyOf,
+  type Route,
+  type StaticVerdict,
+} from '../../router/routes.ts';
 import type { CheckParams } from './check-request.ts';
-import { type HttpResponse, problemResponse } from './reply.ts';
+import { type HttpResponse, problemOf } from './reply.ts';
 
-/** How a key stands with the limits it meets; several are seen as one. */
-type RouteStatus = Pick<Inspection, 'name' | 'remaining' | 'rules' | 'by'>;
+/** The status of a key with all limits of its route, merged. */
+type RouteStatus = Pick<Inspection, 'name' | 'rules' | 'by'>;
 
-const NO_STATUS: RouteStatus = { name: '', remaining: 0, rules: [] };
+const NO_STATUS: RouteStatus = { name: '', rules: [] };
 
 const JSON_TYPE: readonly string[] = ['Content-Type', 'application/json'];
+const PROBLEM_TYPE: readonly string[] = ['Content-Type', 'application/problem+json'];
 
-/** Who tells of the limits of a route. What it says of them hardly ever changes, so it is kept. */
+/** What responses on a route have in common. The header writer caches the policies, which hardly ever change. */
 interface RouteReporter {
   readonly writer: HeaderWriter;
   readonly applied: readonly AppliedLimit[];
@@ -31,39 +37,39 @@ interface RouteReporter {
 export class CheckResponder {
   readonly #reporters = new WeakMap<Route, RouteReporter>();
 
-  /** A promise only if a limit of the route is looked at somewhere else. */
+  /** A promise only if the status of a limit has to be read from a remote backend. */
   respond(
     params: CheckParams,
-    key: string,
-    answer: CheckResult,
-    route: Route,
+    { route, key }: RoutedRequest,
+    result: CheckResult,
   ): HttpResponse | Promise<HttpResponse> {
-    if (answer.staticVerdict) return staticResponse(params, answer);
-    const { writer, applied, isLocal } = this.#reporterFor(route);
-    if (isLocal) return countedResponse(params, answer, writer, inspectLocal(applied, key));
-    return inspectRemote(applied, key).then((seen) =>
-      countedResponse(params, answer, writer, seen),
+    const { staticVerdict, rules } = result;
+    if (staticVerdict) return staticResponse(params, staticVerdict);
+    const { writer, applied, isLocal } = this.#reporters.get(route) ?? this.#addReporter(route);
+    if (rules && result.decision.verdict === 'allow') return allowResponse(result, writer, rules);
+    if (rules) return refusalResponse(params, result, writer, { name: '', rules });
+    if (isLocal) return countedResponse(params, result, writer, inspectLocal(applied, key));
+    return inspectRemote(applied, key).then((status) =>
+      countedResponse(params, result, writer, status),
     );
   }
 
-  /** The same for an answer that somebody else has yet to give. */
+  /** The same for a result that a remote backend still has to return. */
   async respondAsync(
     params: CheckParams,
-    key: string,
-    answer: Promise<CheckResult>,
-    route: Route,
+    request: RoutedRequest,
+    pending: Promise<CheckResult>,
   ): Promise<HttpResponse> {
-    if (route.remote.length !== 1) return this.respond(params, key, await answer, route);
-    // Asked in the same breath, how the key stands afterwards comes with the same trip.
-    const { writer, applied } = this.#reporterFor(route);
-    const seeing = inspectRemote(applied, key, answer);
-    return countedResponse(params, await answer, writer, await seeing);
+    const { route, key } = request;
+    if (route.remote.length !== 1) return this.respond(params, request, await pending);
+    // Sent together with the check, the inspection travels in the same round trip.
+    const { writer, applied } = this.#reporters.get(route) ?? this.#addReporter(route);
+    const status = inspectRemote(applied, key, pending);
+    return countedResponse(params, await pending, writer, await status);
   }
 
-  #reporterFor(route: Route): RouteReporter {
-    const known = this.#reporters.get(route);
-    if (known) return known;
-    // A limit that only counts is nobody's business yet.
+  #addReporter(route: Route): RouteReporter {
+    // Responses do not mention limits in shadow mode.
     const applied = route.applied.filter(({ limit }) => !limit.shadow);
     const isLocal = applied.every(({ limiter }) => limiter instanceof SyncLimiter);
     const reporter = { writer: new HeaderWriter('draft'), applied, isLocal };
@@ -72,116 +78,110 @@ export class CheckResponder {
   }
 }
 
-function inspectLocal(applied: readonly AppliedLimit[], key: string): RouteStatus {
-  if (applied.length === 1)
-    return (applied[0].limiter as SyncLimiter).inspect(limiterKeyOf(applied[0], key));
-  return mergeInspections(
-    applied.map((own) => (own.limiter as SyncLimiter).inspect(limiterKeyOf(own, key))),
+const inspectLocal = (applied: readonly AppliedLimit[], key: string): RouteStatus =>
+  mergeInspections(
+    applied.map((each) => (each.limiter as SyncLimiter).inspect(limiterKeyOf(each, key))),
   );
-}
 
 /**
- * Somebody who decides and is out of reach cannot be looked at: then nothing is said of it. Those here are looked at once it is
- * decided, as whoever refuses undoes what they gave.
+ * Limits whose backend is unavailable are left out. Local limits are inspected after the decision,
+ * because a refusal by a remote limit returns what they granted.
  */
 async function inspectRemote(
   applied: readonly AppliedLimit[],
   key: string,
   decided?: Promise<unknown>,
 ): Promise<RouteStatus> {
-  const look = (own: AppliedLimit) => own.limiter.inspect(limiterKeyOf(own, key));
+  const inspect = (each: AppliedLimit) => each.limiter.inspect(limiterKeyOf(each, key));
   const isLocal = ({ limiter }: AppliedLimit): boolean => limiter instanceof SyncLimiter;
   try {
-    const asked = applied.map((own) => (isLocal(own) ? undefined : look(own)));
-    const [there] = await Promise.all([Promise.all(asked), decided]);
-    const seen = await Promise.all(applied.map((own, n) => (isLocal(own) ? look(own) : there[n])));
-    return mergeInspections(seen.filter((own) => own !== undefined));
+    const pending = applied.map((each) => (isLocal(each) ? undefined : inspect(each)));
+    const [remote] = await Promise.all([Promise.all(pending), decided]);
+    const statuses = await Promise.all(
+      applied.map((each, n) => (isLocal(each) ? inspect(each) : remote[n])),
+    );
+    return mergeInspections(statuses.filter((status) => status !== undefined));
   } catch {
-    return NO_STATUS; // what was decided holds all the same
+    return NO_STATUS; // the decision stands without a status
   }
 }
 
-function mergeInspections(seen: readonly Inspection[]): RouteStatus {
-  if (seen.length === 0) return NO_STATUS;
-  const paused = seen.find(({ by }) => by === 'cooldown');
-  const by = paused?.by;
-  const remaining = Math.min(...seen.map((own) => own.remaining));
-  const rules = seen.flatMap((own) => own.rules);
-  return { name: seen[0].name, remaining, rules, ...(by !== undefined && { by }) };
+function mergeInspections(inspections: readonly Inspection[]): RouteStatus {
+  if (inspections.length <= 1) return inspections[0] ?? NO_STATUS;
+  const by = inspections.find((each) => each.by === 'cooldown')?.by;
+  const rules = inspections.flatMap((each) => each.rules);
+  return { name: inspections[0].name, rules, ...(by !== undefined && { by }) };
 }
 
-function countedResponse(
+const countedResponse = (
   params: CheckParams,
-  answer: CheckResult,
+  result: CheckResult,
   writer: HeaderWriter,
-  seen: RouteStatus,
+  status: RouteStatus,
+): HttpResponse =>
+  result.decision.verdict === 'deny'
+    ? refusalResponse(params, result, writer, status)
+    : allowResponse(result, writer, status.rules);
+
+function allowResponse(
+  { permit }: CheckResult,
+  writer: HeaderWriter,
+  rules: readonly NamedRuleStatus[],
 ): HttpResponse {
-  const { decision, permit } = answer;
-  if (decision.verdict === 'deny') return refusalResponse(params, answer, writer, seen);
-  const { RateLimit: state, 'RateLimit-Policy': policy } = writer.write(seen.rules);
+  const { RateLimit: state, 'RateLimit-Policy': policy } = writer.write(rules);
   const headers =
     state === undefined
       ? JSON_TYPE
-      : [...JSON_TYPE, 'RateLimit-Policy', policy, 'RateLimit', state];
-  const held = permit === undefined ? '' : `,"permit":${JSON.stringify(permit)}`;
-  return { status: 200, headers, body: `{"verdict":"allow"${remainingField(seen)}${held}}` };
+      : [JSON_TYPE[0], JSON_TYPE[1], 'RateLimit-Policy', policy, 'RateLimit', state];
+  const remaining = lowestRemaining(rules);
+  const remainingField = remaining === undefined ? '' : `,"remaining":${remaining}`;
+  const permitField = permit === undefined ? '' : `,"permit":${JSON.stringify(permit)}`;
+  return { status: 200, headers, body: `{"verdict":"allow"${remainingField}${permitField}}` };
 }
 
-function remainingField(seen: RouteStatus): string {
-  const least = lowestRemaining(seen);
-  return least === undefined ? '' : `,"remaining":${least}`;
-}
-
-/** What is left of the tightest rule, if there is one. */
-function lowestRemaining({ rules }: RouteStatus): number | undefined {
+/** The remaining tokens of the tightest rule, if there is a rule. */
+function lowestRemaining(rules: readonly NamedRuleStatus[]): number | undefined {
   if (rules.length === 0) return undefined;
-  let least = Infinity;
-  for (const rule of rules) least = Math.min(least, wholeRemaining(rule));
-  return least;
+  let least = Number.MAX_SAFE_INTEGER;
+  for (const { remaining } of rules) least = Math.min(least, remaining);
+  return Math.max(0, Math.floor(least));
 }
-
-const wholeRemaining = ({ remaining }: NamedRuleStatus): number =>
-  Math.max(0, Math.min(Number.MAX_SAFE_INTEGER, Math.floor(remaining)));
 
 function refusalResponse(
   params: CheckParams,
-  answer: CheckResult,
+  { decision, limit, reason }: CheckResult,
   writer: HeaderWriter,
-  seen: RouteStatus,
+  routeStatus: RouteStatus,
 ): HttpResponse {
-  const { decision, limit, reason } = answer;
   const retryAfterMs = decision.verdict === 'deny' ? decision.retryAfterMs : 0;
-  const found = limit === undefined ? seen : { ...seen, name: limit };
-  const denied = { cost: params.cost, retryAfterMs, ...(reason && { reason }) };
-  const reply = buildRefusal(denied, found, writer);
+  const named = limit === undefined ? routeStatus : { ...routeStatus, name: limit };
+  const details = { cost: params.cost, retryAfterMs, ...(reason && { reason }) };
+  const refusal = buildProblem(details, named, writer);
   const headers: string[] = [];
-  for (const name in reply.headers) headers.push(name, reply.headers[name]);
-  const status = params.status ?? reply.status;
-  const told = { verdict: 'deny', remaining: lowestRemaining(seen), retryAfterMs, limit, reason };
-  const body = JSON.stringify({ ...JSON.parse(reply.body), status, ...told });
-  return { status, headers, body };
+  for (const name in refusal.headers) headers.push(name, refusal.headers[name]);
+  const { status = refusal.status } = params;
+  const remaining = lowestRemaining(routeStatus.rules);
+  const denial = { verdict: 'deny', remaining, retryAfterMs, limit, reason };
+  return { status, headers, body: JSON.stringify({ ...refusal.problem, status, ...denial }) };
 }
 
-/** A list says so, or no limit is for the key: there is nothing to count. */
+/** The configuration decides without counting: an allow or deny list, or no limit matches the key. */
 function staticResponse(
   { status = 403 }: CheckParams,
-  { staticVerdict }: CheckResult,
+  { isAllowed, reason, limit, pattern }: StaticVerdict,
 ): HttpResponse {
-  if (staticVerdict?.isAllowed !== false) {
-    return { status: 200, headers: JSON_TYPE, body: '{"verdict":"allow"}' };
-  }
-  const { reason, limit, pattern } = staticVerdict;
-  const whose = limit === undefined ? '' : ` of limit "${limit}"`;
+  if (isAllowed) return { status: 200, headers: JSON_TYPE, body: '{"verdict":"allow"}' };
+  const owner = limit === undefined ? '' : ` of limit "${limit}"`;
   const detail =
     reason === 'unmatched'
-      ? 'No limit is for this key, and such keys are refused.'
-      : `The key is on the deny list${whose}${pattern ? ` (${pattern.text})` : ''}.`;
-  const denied = problemResponse(status, detail);
-  const told = { verdict: 'deny', retryAfterMs: NEVER, reason, limit };
-  return { ...denied, body: JSON.stringify({ ...JSON.parse(denied.body), ...told }) };
+      ? 'No limit matches the key, and unmatched keys are denied.'
+      : `The key is on the deny list${owner}${pattern ? ` (${pattern.text})` : ''}.`;
+  const denial = { verdict: 'deny', retryAfterMs: NEVER, reason, limit };
+  const body = JSON.stringify({ ...problemOf(status, detail), ...denial });
+  return { status, headers: PROBLEM_TYPE, body };
 }
 
-/** One of many answers, for those who ask in a batch. */
+/** One result of a batch. */
 export function batchEntryOf({
   decision,
   limit,
@@ -202,5 +202,5 @@ export function batchEntryOf({
   };
 }
 
-/** Where nobody counts, there is no end to what is left. */
+/** False where no rule counts: the remaining number has no meaning. */
 const isBounded = (remaining: number): boolean => remaining < Number.MAX_SAFE_INTEGER;

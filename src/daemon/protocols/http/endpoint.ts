@@ -1,4 +1,4 @@
-/** A place that HTTP requests go to: what it takes, who may, and what it answers. */
+/** An HTTP path: its methods, whether it is for operators only, and its handler. */
 
 import type { RequestHead } from './key.ts';
 import type { HttpResponse } from './reply.ts';
@@ -11,7 +11,7 @@ export type EndpointHandler = (
 
 export interface Endpoint {
   readonly methods: readonly string[];
-  /** Behind the counter. */
+  /** True if `access.ts` guards it. */
   readonly isAdmin: boolean;
   readonly handle: EndpointHandler;
 }
@@ -19,16 +19,9 @@ export interface Endpoint {
 export const READ_METHODS: readonly string[] = ['GET', 'HEAD'];
 export const WRITE_METHODS: readonly string[] = ['POST'];
 
-/** For anybody. */
-export const publicEndpoint = (methods: readonly string[], handle: EndpointHandler): Endpoint => ({
-  methods,
-  isAdmin: false,
-  handle,
-});
+const createEndpoint =
+  (isAdmin: boolean) =>
+  (methods: readonly string[], handle: EndpointHandler): Endpoint => ({ methods, isAdmin, handle });
 
-/** For those who look after the daemon. */
-export const adminEndpoint = (methods: readonly string[], handle: EndpointHandler): Endpoint => ({
-  methods,
-  isAdmin: true,
-  handle,
-});
+export const publicEndpoint = createEndpoint(false);
+export const adminEndpoint = createEndpoint(true);

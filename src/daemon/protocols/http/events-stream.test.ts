@@ -1,122 +1,123 @@
-/** What is told once a second, and to whom. */
-
 import { describe, expect, test } from 'vitest';
 import { createRouter } from '../../../../test/support/http-surface.ts';
 import { VirtualClock } from '../../../testing/index.ts';
 import { EventStream, type Subscriber } from './events-stream.ts';
 
-class Ear implements Subscriber {
-  heard: string[] = [];
+class TestSubscriber implements Subscriber {
+  received: string[] = [];
   writableLength = 0;
-  isGone = false;
+  isDestroyed = false;
   isEnded = false;
-  #hangUp: () => void = () => {};
+  #onClose: () => void = () => {};
 
   write(text: string): void {
-    this.heard.push(text);
+    this.received.push(text);
   }
   end(): void {
     this.isEnded = true;
   }
   destroy(): void {
-    this.isGone = true;
+    this.isDestroyed = true;
   }
-  once(_: 'close', act: () => void): void {
-    this.#hangUp = act;
+  once(_: 'close', callback: () => void): void {
+    this.#onClose = callback;
   }
-  hangUp(): void {
-    this.#hangUp();
+  close(): void {
+    this.#onClose();
   }
 }
 
 const dataOf = (event: string) => JSON.parse(/^data: (.*)$/m.exec(event)?.[1] ?? '{}');
 
-function story(maxListeners = 2) {
+function setUp(maxSubscribers = 2) {
   const clock = new VirtualClock(5000);
   const router = createRouter({}, clock);
   const eventStream = new EventStream(router.registry, clock);
-  eventStream.maxSubscribers = maxListeners;
-  return { clock, gate: router, feed: eventStream };
+  eventStream.maxSubscribers = maxSubscribers;
+  return { clock, router, eventStream };
 }
 
-describe('the feed', () => {
-  test('begins with everything, then tells of each second', () => {
-    const { clock, gate, feed } = story();
-    const ask = () => gate.check({ key: 'alice', cost: 1 });
-    ask();
-    expect(feed.snapshot()).toMatch(/^event: snapshot\ndata: .*\n\n$/);
-    expect(dataOf(feed.snapshot())).toMatchObject({ at: 5000, total: { allowed: 1, keys: 1 } });
-    const ear = new Ear();
-    feed.add(ear);
-    for (let n = 0; n < 4; n++) ask();
+describe('event stream', () => {
+  test('subscriber: gets totals first, then the differences of each second', () => {
+    const { clock, router, eventStream } = setUp();
+    const check = () => router.check({ key: 'alice', cost: 1 });
+    check();
+    expect(eventStream.snapshot()).toMatch(/^event: snapshot\ndata: .*\n\n$/);
+    expect(dataOf(eventStream.snapshot())).toMatchObject({
+      at: 5000,
+      total: { allowed: 1, keys: 1 },
+    });
+    const subscriber = new TestSubscriber();
+    eventStream.add(subscriber);
+    for (let n = 0; n < 4; n++) check();
     clock.advance(999);
-    expect(ear.heard).toEqual([]);
+    expect(subscriber.received).toEqual([]);
     clock.advance(1);
-    expect(ear.heard[0]).toMatch(/^event: second\n/);
-    expect(dataOf(ear.heard[0])).toMatchObject({
+    expect(subscriber.received[0]).toMatch(/^event: second\n/);
+    expect(dataOf(subscriber.received[0])).toMatchObject({
       at: 6000,
       limits: { api: { allowed: 2, denied: 2, keys: 1, held: 0 } },
       total: { allowed: 2, denied: 2 },
     });
     clock.advance(1000);
-    expect(dataOf(ear.heard[1]).total).toMatchObject({ allowed: 0, denied: 0, keys: 1 });
+    expect(dataOf(subscriber.received[1]).total).toMatchObject({ allowed: 0, denied: 0, keys: 1 });
   });
 
-  test('says a line that means nothing now and then', () => {
-    const { clock, feed } = story();
-    const ear = new Ear();
-    feed.add(ear);
+  test('keep-alive: sends a comment every 15 s', () => {
+    const { clock, eventStream } = setUp();
+    const subscriber = new TestSubscriber();
+    eventStream.add(subscriber);
     clock.advance(30_000);
-    expect(ear.heard.filter((text) => text.endsWith(': beat\n\n'))).toHaveLength(2);
+    expect(subscriber.received.filter((text) => text.endsWith(': keep-alive\n\n'))).toHaveLength(2);
   });
 
-  test('rests while nobody listens, and counts nothing of that time', () => {
-    const { clock, gate, feed } = story();
-    const first = new Ear();
-    feed.add(first);
-    first.hangUp();
+  test('without subscribers: does not tick, and later differences leave that time out', () => {
+    const { clock, router, eventStream } = setUp();
+    const first = new TestSubscriber();
+    eventStream.add(first);
+    first.close();
     clock.advance(5000);
-    expect(first.heard).toEqual([]);
-    gate.check({ key: 'alice', cost: 1 });
-    const second = new Ear();
-    feed.add(second);
+    expect(first.received).toEqual([]);
+    router.check({ key: 'alice', cost: 1 });
+    const second = new TestSubscriber();
+    eventStream.add(second);
     clock.advance(1000);
-    expect(dataOf(second.heard[0]).total.allowed).toBe(0);
+    expect(dataOf(second.received[0]).total.allowed).toBe(0);
   });
 
-  test('lets go who does not read, and nobody else', () => {
-    const { clock, feed } = story();
-    const [slow, fast] = [new Ear(), new Ear()];
-    feed.add(slow);
-    feed.add(fast);
-    expect(feed.isFull).toBe(true);
+  test('subscriber that does not read: is disconnected, the other is not', () => {
+    const { clock, eventStream } = setUp();
+    const [slow, fast] = [new TestSubscriber(), new TestSubscriber()];
+    eventStream.add(slow);
+    eventStream.add(fast);
+    expect(eventStream.isFull).toBe(true);
     slow.writableLength = 2_000_000;
     clock.advance(2000);
-    expect([slow.isGone, fast.isGone]).toEqual([true, false]);
-    expect([slow.heard.length, fast.heard.length]).toEqual([0, 2]);
-    expect(feed.counts).toEqual({ subscribers: 1, slow: 1 });
-    expect(feed.isFull).toBe(false);
+    expect([slow.isDestroyed, fast.isDestroyed]).toEqual([true, false]);
+    expect([slow.received.length, fast.received.length]).toEqual([0, 2]);
+    expect(eventStream.counts).toEqual({ subscribers: 1, slow: 1 });
+    expect(eventStream.isFull).toBe(false);
   });
 
-  test('counts a limit that was made anew from nothing', () => {
-    const { clock, gate, feed } = story();
-    const ear = new Ear();
-    gate.check({ key: 'alice', cost: 1 });
-    gate.check({ key: 'alice', cost: 1 });
-    feed.add(ear);
+  test('recreated limiter: its counters start at 0', () => {
+    const { clock, router, eventStream } = setUp();
+    const subscriber = new TestSubscriber();
+    router.check({ key: 'alice', cost: 1 });
+    router.check({ key: 'alice', cost: 1 });
+    eventStream.add(subscriber);
     const other = createRouter({ limits: { api: { bucket: { rate: '9/s' } } } }, clock);
     other.check({ key: 'alice', cost: 1 });
-    Object.defineProperty(gate.registry, 'all', { value: other.registry.all });
+    Object.defineProperty(router.registry, 'all', { value: other.registry.all });
     clock.advance(1000);
-    expect(dataOf(ear.heard[0]).total.allowed).toBe(1);
+    expect(dataOf(subscriber.received[0]).total.allowed).toBe(1);
   });
 
-  test('says good-bye', () => {
-    const { clock, feed } = story();
-    const ear = new Ear();
-    feed.add(ear);
-    feed.close();
+  test('close: ends every subscriber', () => {
+    const { clock, eventStream } = setUp();
+    const subscriber = new TestSubscriber();
+    eventStream.add(subscriber);
+    eventStream.close();
     clock.advance(5000);
-    expect([ear.isEnded, ear.heard.length]).toEqual([true, 0]);
+    expect([subscriber.isEnded, subscriber.received.length]).toEqual([true, 0]);
   });
 });

@@ -1,14 +1,14 @@
 /**
- * The feed: once a second, what every limit did in that second, as server-sent events.
+ * Streams the counters of every limit once a second as server-sent events.
  *
- *     event: snapshot                          at once: everything since the start
+ *     event: snapshot                          at once: totals since the start
  *     data: {"at":…,"limits":{"api":{"allowed":12,…}},"total":{"allowed":12,…}}
  *
- *     event: second                            from then on: what came since the one before
+ *     event: second                            then: the differences to the event before
  *     data: {"at":…,"limits":{"api":{"allowed":3,"denied":1,…,"keys":2}},"total":{…}}
  *
- * The figures are made once for all who listen, and only while somebody does. Whoever does not read is
- * let go, and loses nothing it could not ask for again.
+ * An event is encoded once for all subscribers, and only while there are some. A subscriber that does not
+ * read is disconnected; after reconnecting, the snapshot has everything it missed.
  */
 
 import { type Clock, type Millis, schedule } from '../../../core/clock.ts';
@@ -16,32 +16,32 @@ import type { RemoteStats } from '../../../limiter/async-limiter.ts';
 import type { Stats } from '../../../limiter/sync-limiter.ts';
 import type { LimiterEntry, LimiterRegistry } from '../../router/limiter-registry.ts';
 
-/** The least that is needed of a response; Node's own has it. */
+/** The part of a response that is needed here; Node's `ServerResponse` has it. */
 export interface Subscriber {
   write(text: string): unknown;
   end(): unknown;
   destroy(): unknown;
   readonly writableLength: number;
-  once(event: 'close', act: () => void): unknown;
+  once(event: 'close', callback: () => void): unknown;
 }
 
 export interface EventStreamCounts {
   readonly subscribers: number;
-  /** Let go because they did not read. */
+  /** Disconnected because they did not read. */
   readonly slow: number;
 }
 
 const INTERVAL_MS: Millis = 1000;
 
-/** So often a line that says nothing, for proxies that close what they hold to be idle. */
+/** A comment this often, for proxies that close idle connections. */
 const KEEPALIVE_EVERY_TICKS = 15;
 
-/** What may wait for a listener that is slow to read. */
+/** Unsent bytes beyond which a subscriber is disconnected. */
 const MAX_UNSENT_BYTES = 1_048_576;
 
 type StatName = keyof Stats | keyof RemoteStats;
 
-/** What grows with time: told as the difference to the second before. */
+/** Sent as differences to the event before. */
 const COUNTERS = [
   'allowed',
   'denied',
@@ -51,7 +51,7 @@ const COUNTERS = [
   'fallback',
 ] as const satisfies readonly StatName[];
 
-/** What stands as it stands. */
+/** Sent as current values. */
 const GAUGES = [
   'keys',
   'bytes',
@@ -63,12 +63,11 @@ const GAUGES = [
 type StatValues = Record<string, number>;
 
 export class EventStream {
-  /** Who may listen at once. */
   maxSubscribers = 100;
   readonly #registry: LimiterRegistry;
   readonly #clock: Clock;
   readonly #subscribers = new Set<Subscriber>();
-  /** What each limiter had counted a second ago. A limiter made anew begins at nothing. */
+  /** The counters at the last tick. A limiter created since has none, so its counters start at 0. */
   #previous = new Map<LimiterEntry, StatValues>();
   #ticks = 0;
   #slow = 0;
@@ -87,7 +86,7 @@ export class EventStream {
     return { subscribers: this.#subscribers.size, slow: this.#slow };
   }
 
-  /** Everything since the start: what a listener hears first. */
+  /** Totals since the start: the first event of a subscriber. */
   snapshot(): string {
     return this.#event('snapshot', readStats(this.#registry.all));
   }
@@ -98,7 +97,6 @@ export class EventStream {
     subscriber.once('close', () => this.#remove(subscriber));
   }
 
-  /** Says good-bye to everybody. */
   close(): void {
     for (const subscriber of this.#subscribers) subscriber.end();
     this.#subscribers.clear();
@@ -115,12 +113,13 @@ export class EventStream {
   }
 
   #tick(due: Millis): void {
-    // Late by more than a beat: whatever was missed is in this one.
+    // After a delay of more than one interval, this event covers the missed ones.
     this.#scheduleTick(Math.max(due + INTERVAL_MS, this.#clock.now()));
     const now = readStats(this.#registry.all);
-    const isBeat = ++this.#ticks % KEEPALIVE_EVERY_TICKS === 0;
+    const isKeepalive = ++this.#ticks % KEEPALIVE_EVERY_TICKS === 0;
     const text =
-      this.#event('second', deltaSince(this.#previous, now)) + (isBeat ? ': beat\n\n' : '');
+      this.#event('second', deltaSince(this.#previous, now)) +
+      (isKeepalive ? ': keep-alive\n\n' : '');
     this.#previous = now;
     for (const subscriber of this.#subscribers) this.#send(subscriber, text);
   }
@@ -144,7 +143,7 @@ export class EventStream {
   }
 
   #event(name: string, stats: ReadonlyMap<LimiterEntry, StatValues>): string {
-    const limits = Object.fromEntries([...stats].map(([own, its]) => [own.name, its]));
+    const limits = Object.fromEntries([...stats].map(([entry, values]) => [entry.name, values]));
     const data = {
       at: Math.round(this.#clock.now()),
       limits,
@@ -155,10 +154,10 @@ export class EventStream {
 }
 
 function readStats(entries: readonly LimiterEntry[]): Map<LimiterEntry, StatValues> {
-  return new Map(entries.map((own) => [own, statsOf(own)]));
+  return new Map(entries.map((entry) => [entry, statsOf(entry)]));
 }
 
-/** Not every limiter has all figures: one that somebody else decides has no keys here. */
+/** Not every limiter has every value: a remote one has no keys here. */
 function statsOf({ limiter }: LimiterEntry): StatValues {
   const stats = limiter.stats() as unknown as Readonly<Record<string, unknown>>;
   const known = [...COUNTERS, ...GAUGES].filter((name) => typeof stats[name] === 'number');
@@ -170,11 +169,11 @@ function deltaSince(
   now: ReadonlyMap<LimiterEntry, StatValues>,
 ): Map<LimiterEntry, StatValues> {
   return new Map(
-    [...now].map(([own, figures]) => {
-      const old = before.get(own) ?? {};
-      const grown = COUNTERS.filter((name) => name in figures);
-      const more = grown.map((name) => [name, figures[name] - (old[name] ?? 0)]);
-      return [own, { ...figures, ...Object.fromEntries(more) }];
+    [...now].map(([entry, values]) => {
+      const old = before.get(entry) ?? {};
+      const counters = COUNTERS.filter((name) => name in values);
+      const deltas = counters.map((name) => [name, values[name] - (old[name] ?? 0)]);
+      return [entry, { ...values, ...Object.fromEntries(deltas) }];
     }),
   );
 }

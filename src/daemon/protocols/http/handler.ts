@@ -1,17 +1,14 @@
 /**
- * The desk: what an HTTP request asks, and what it is told.
+ * Handles HTTP requests without a socket, so tests and fuzzers can call it directly. Never throws and
+ * never rejects.
  *
- *     GET  /check?limit=&key=&cost=&hold=1            200, or 429, 503, 403: for programs, and proxies that ask first
- *     POST /batch   POST /settle                      many at once; how a call went
- *     GET  /healthz /readyz                           alive; ready
- *     GET  /inspect …   POST /reload                  behind the counter: `admin-routes.ts`, and who may, `access.ts`
- *
- * It meets no socket, so that a test, or a million random requests, can ask it directly. It never throws
- * and never rejects.
+ *     GET  /check?limit=&key=&cost=&hold=1            200, or 429, 503, 403: for programs and proxies (auth_request)
+ *     POST /batch   POST /settle                      many checks at once; the outcome of a call
+ *     GET  /healthz /readyz                           liveness; readiness
+ *     GET  /inspect …   POST /reload                  for operators: `admin-routes.ts`, guarded by `access.ts`
  */
 
-import type { CheckRequest } from '../../router/router.ts';
-import type { Route } from '../../router/routes.ts';
+import type { CheckResult, RoutedRequest } from '../../router/router.ts';
 import {
   type AdminAccess,
   type AdminGuard,
@@ -46,32 +43,25 @@ import {
 
 export interface CheckHandlerContext extends AdminContext {
   readonly admin: AdminAccess;
-  /** Where the key of a check comes from that names none; undefined: it has to. */
+  /** Finds the key of a check that names none; undefined: such a check is an error. */
   readonly extractKey?: KeyExtractor | undefined;
   readonly bounds: CheckBounds;
   /** False while draining. */
   isReady(): boolean;
-  /** Hears of what should not happen. */
+  /** Called with unexpected errors, which the client sees as 500. */
   onError?(error: unknown): void;
 }
 
 export interface CheckBounds {
   /** Bytes of a key. */
   readonly maxKey: number;
-  /** Questions in one request. */
+  /** Checks in one batch. */
   readonly maxBatch: number;
 }
 
 export const CHECK_BOUNDS: CheckBounds = { maxKey: 1024, maxBatch: 1000 };
 
-/** A question that makes sense, and the limits it meets. */
-interface RoutedCheck {
-  readonly params: CheckParams;
-  readonly key: string;
-  readonly route: Route;
-}
-
-/** Proxies that ask first may send the method they were sent. */
+/** A proxy may forward the method of the request it authorises. */
 const ANY_METHOD: readonly string[] = [];
 
 const CHECK_PATH = '/check';
@@ -89,26 +79,31 @@ export class CheckHandler {
     this.#endpoints = this.#createEndpoints();
   }
 
-  /** What a request is told. */
   handle(
     request: RequestHead,
     isLoopback: boolean,
     body: Buffer,
   ): HttpResponse | Promise<HttpResponse> {
     try {
-      const reply = this.#dispatch(request, isLoopback, body);
-      return reply instanceof Promise ? reply.catch((error) => this.#internalError(error)) : reply;
+      const response = this.#dispatch(request, isLoopback, body);
+      return response instanceof Promise
+        ? response.catch((error) => this.#internalError(error))
+        : response;
     } catch (error) {
       return this.#internalError(error);
     }
   }
 
-  /** The same for a check in a URL; undefined, and nothing was taken, if somebody else has a say in it. */
+  /** Handles `GET /check?…` if no remote limit is on its route; otherwise undefined, and nothing is taken. */
   handleLocally(request: RequestHead): HttpResponse | undefined {
     try {
-      const asked = this.#routeUrlCheck(request, CHECK_PATH.length + 1);
-      if (isHttpResponse(asked)) return asked;
-      return asked.route.remote.length === 0 ? (this.#runCheck(asked) as HttpResponse) : undefined;
+      const params = checkFromForm(request.url ?? '', CHECK_PATH.length + 1);
+      if (params instanceof ValidationProblem) return problemResponse(400, params.detail);
+      const routed = this.#route(request, params);
+      if (isHttpResponse(routed)) return routed;
+      if (routed.route.remote.length > 0) return undefined;
+      const result = this.#context.router.checkWithStatus(routed) as CheckResult;
+      return this.#responder.respond(params, routed, result) as HttpResponse;
     } catch (error) {
       return this.#internalError(error);
     }
@@ -123,7 +118,7 @@ export class CheckHandler {
     const isCheck =
       url.startsWith(CHECK_PATH) &&
       (url.length === CHECK_PATH.length || url.charCodeAt(CHECK_PATH.length) === QUESTION_MARK);
-    if (isCheck && body.length === 0) return this.#checkUrl(request, CHECK_PATH.length + 1);
+    if (isCheck) return this.#check(request, CHECK_PATH.length + 1, body);
     return this.#dispatchByPath(request, url, isLoopback, body);
   }
 
@@ -139,10 +134,7 @@ export class CheckHandler {
     const path = url.slice(pathAt, pathEnd);
     const endpoint = this.#endpoints.get(path);
     if (!endpoint)
-      return problemResponse(
-        404,
-        `There is nothing at ${preview(path)}; GET / says what there is.`,
-      );
+      return problemResponse(404, `There is no endpoint ${preview(path)}; GET / lists them.`);
     const { methods, isAdmin, handle } = endpoint;
     const forbidden = isAdmin && this.#adminGuard(request, isLoopback);
     if (forbidden) return forbidden;
@@ -153,46 +145,36 @@ export class CheckHandler {
   }
 
   #createEndpoints(): ReadonlyMap<string, Endpoint> {
-    const own = this.#context;
+    const context = this.#context;
     return new Map<string, Endpoint>([
-      ['/check', publicEndpoint(ANY_METHOD, (...asked) => this.#check(...asked))],
-      ['/batch', publicEndpoint(WRITE_METHODS, (...asked) => this.#batch(...asked))],
-      ['/settle', publicEndpoint(WRITE_METHODS, (...asked) => this.#settle(...asked))],
+      [CHECK_PATH, publicEndpoint(ANY_METHOD, (...request) => this.#check(...request))],
+      ['/batch', publicEndpoint(WRITE_METHODS, (...request) => this.#batch(...request))],
+      ['/settle', publicEndpoint(WRITE_METHODS, (...request) => this.#settle(...request))],
       ['/healthz', publicEndpoint(READ_METHODS, () => textResponse(200, 'ok\n'))],
       [
         '/readyz',
         publicEndpoint(READ_METHODS, () =>
-          own.isReady() ? textResponse(200, 'ready\n') : DRAINING,
+          context.isReady() ? textResponse(200, 'ready\n') : DRAINING,
         ),
       ],
-      ...adminRoutes(own),
+      ...adminRoutes(context),
     ]);
   }
 
-  // The questions.
-
-  #checkUrl(request: RequestHead, queryAt: number): HttpResponse | Promise<HttpResponse> {
-    return this.#runCheck(this.#routeUrlCheck(request, queryAt));
-  }
-
-  /** What a URL asks, or what to say to it. */
-  #routeUrlCheck(request: RequestHead, queryAt: number): RoutedCheck | HttpResponse {
-    const params = checkFromForm(request.url ?? '', queryAt);
-    if (params instanceof ValidationProblem) return problemResponse(400, params.detail);
-    return this.#routeCheck(request, params);
-  }
-
+  /** One check, or a batch if the body is a list. */
   #check(
     request: RequestHead,
     queryAt: number,
     body: Buffer,
   ): HttpResponse | Promise<HttpResponse> {
-    if (body.length === 0) return this.#checkUrl(request, queryAt);
-    const asked = this.#parseChecks(request, queryAt, body);
-    if (isHttpResponse(asked)) return asked;
-    return Array.isArray(asked)
-      ? this.#runBatch(request, asked)
-      : this.#runCheck(this.#routeCheck(request, asked as CheckParams));
+    const params =
+      body.length === 0
+        ? orProblemResponse(checkFromForm(request.url ?? '', queryAt))
+        : this.#parseChecks(request, queryAt, body);
+    if (isHttpResponse(params)) return params;
+    return Array.isArray(params)
+      ? this.#runBatch(request, params)
+      : this.#runCheck(request, params as CheckParams);
   }
 
   #batch(
@@ -200,13 +182,12 @@ export class CheckHandler {
     queryAt: number,
     body: Buffer,
   ): HttpResponse | Promise<HttpResponse> {
-    const asked = this.#parseChecks(request, queryAt, body);
-    if (isHttpResponse(asked)) return asked;
-    if (!Array.isArray(asked)) return problemResponse(400, NOT_A_LIST.detail);
-    return this.#runBatch(request, asked);
+    const params = this.#parseChecks(request, queryAt, body);
+    if (isHttpResponse(params)) return params;
+    if (!Array.isArray(params)) return problemResponse(400, NOT_A_LIST.detail);
+    return this.#runBatch(request, params);
   }
 
-  /** What a body asks, or what to say to it. */
   #parseChecks(
     request: RequestHead,
     queryAt: number,
@@ -219,7 +200,7 @@ export class CheckHandler {
     });
   }
 
-  /** Reads a body as its type says; a body and a query at once would leave open which of them counts. */
+  /** Parses a body by its Content-Type. A body together with a query is refused as ambiguous. */
   #parseBody<T extends object>(
     { headers, url = '' }: RequestHead,
     queryAt: number,
@@ -227,7 +208,7 @@ export class CheckHandler {
     as: { form(form: string): T | ValidationProblem; json(value: unknown): T | ValidationProblem },
   ): T | HttpResponse {
     if (queryAt < url.length)
-      return problemResponse(400, 'Ask in the URL or in the body, not in both.');
+      return problemResponse(400, 'Send parameters in the URL or in the body, not in both.');
     const [type] = String(headers['content-type'] ?? '').split(';', 1);
     const kind = type.trim().toLowerCase();
     if (kind === 'application/x-www-form-urlencoded') {
@@ -238,72 +219,62 @@ export class CheckHandler {
     return orProblemResponse(parsed instanceof ValidationProblem ? parsed : as.json(parsed.value));
   }
 
-  /** Whose question it is and which limits it meets, before anything is taken. */
-  #routeCheck(request: RequestHead, params: CheckParams): RoutedCheck | HttpResponse {
-    const key = this.#keyOf(request, params);
-    if (key instanceof ValidationProblem) return problemResponse(400, key.detail);
-    const route = this.#context.router.route(key, params.limit);
-    return route ? { params, key, route } : unknownLimitResponse(params.limit ?? '');
+  /** A promise only if a remote limit is on the route. */
+  #runCheck(request: RequestHead, params: CheckParams): HttpResponse | Promise<HttpResponse> {
+    const routed = this.#route(request, params);
+    if (isHttpResponse(routed)) return routed;
+    const result = this.#context.router.checkWithStatus(routed);
+    return result instanceof Promise
+      ? this.#responder.respondAsync(params, routed, result)
+      : this.#responder.respond(params, routed, result);
   }
 
-  /** A promise only if somebody else has a say in it. */
-  #runCheck(asked: RoutedCheck | HttpResponse): HttpResponse | Promise<HttpResponse> {
-    if (isHttpResponse(asked)) return asked;
-    const { params, key, route } = asked;
-    const { limit, cost, wantsPermit } = params;
-    const answer = this.#context.router.checkRoute(route, { limit, key, cost, wantsPermit });
-    return answer instanceof Promise
-      ? this.#responder.respondAsync(params, key, answer, route)
-      : this.#responder.respond(params, key, answer, route);
+  /** Finds the key of a check and the limits on its route. Takes nothing. */
+  #route(request: RequestHead, params: CheckParams, path?: string): RoutedRequest | HttpResponse {
+    const { router, bounds, extractKey } = this.#context;
+    const { limit, key = extractKey?.(request), cost, wantsPermit } = params;
+    if (key === undefined) return keyProblem(MISSING_KEY, path);
+    if (key.length > bounds.maxKey) return keyProblem(keyTooLong(bounds.maxKey, key), path);
+    const routed = router.route({ limit, key, cost, wantsPermit });
+    return routed ?? unknownLimitResponse(limit ?? '', path && `${path}: `);
   }
 
-  #keyOf(request: RequestHead, { key }: CheckParams): string | ValidationProblem {
-    const { maxKey } = this.#context.bounds;
-    const found = key ?? this.#context.extractKey?.(request);
-    if (found === undefined) return MISSING_KEY;
-    return found.length > maxKey ? keyTooLong(maxKey, found) : found;
-  }
-
-  /** Nothing is asked before all questions are known to make sense. */
+  /** Takes nothing before every check of the batch is known to be valid. */
   async #runBatch(request: RequestHead, checks: readonly CheckParams[]): Promise<HttpResponse> {
     const { router } = this.#context;
-    const asked: { readonly route: Route; readonly check: CheckRequest }[] = [];
-    for (let n = 0; n < checks.length; n++) {
-      const { limit, cost, wantsPermit } = checks[n];
-      const key = this.#keyOf(request, checks[n]);
-      if (key instanceof ValidationProblem)
-        return problemResponse(400, key.within(`[${n}]`).detail);
-      const route = router.route(key, limit);
-      if (!route) return unknownLimitResponse(limit ?? '', `[${n}]: `);
-      asked.push({ route, check: { limit, key, cost, wantsPermit } });
+    const requests: RoutedRequest[] = [];
+    for (const [n, params] of checks.entries()) {
+      const routed = this.#route(request, params, `[${n}]`);
+      if (isHttpResponse(routed)) return routed;
+      requests.push(routed);
     }
-    const answers = asked.map(({ route, check }) => router.checkRoute(route, check));
-    return jsonResponse(200, (await Promise.all(answers)).map(batchEntryOf));
+    const results = requests.map((routed) => router.checkRouted(routed));
+    return jsonResponse(200, (await Promise.all(results)).map(batchEntryOf));
   }
 
   #settle(request: RequestHead, queryAt: number, body: Buffer): HttpResponse {
     const { url = '' } = request;
-    const asked: Settlement | HttpResponse =
+    const settlement: Settlement | HttpResponse =
       body.length === 0
         ? orProblemResponse(settlementFromForm(url, queryAt))
         : this.#parseBody(request, queryAt, body, {
             form: (form) => settlementFromForm(form, 0),
             json: settlementFromJson,
           });
-    if (isHttpResponse(asked)) return asked;
-    const isSettled = this.#context.router.settle(asked.permit, asked.result);
-    return isSettled
+    if (isHttpResponse(settlement)) return settlement;
+    const { permit, result } = settlement;
+    return this.#context.router.settle(permit, result)
       ? jsonResponse(200, { settled: true })
-      : problemResponse(404, `Nobody holds permit ${preview(asked.permit)} any more.`);
+      : problemResponse(404, `Permit ${preview(permit)} is unknown, settled or expired.`);
   }
 
   #internalError(error: unknown): HttpResponse {
     this.#context.onError?.(error);
-    return problemResponse(500, 'Something went wrong here; the log of the daemon says what.');
+    return problemResponse(500, 'Internal error; see the log of the daemon.');
   }
 }
 
-const DRAINING = problemResponse(503, 'Draining: about to stop.', 'Retry-After', '1');
+const DRAINING = problemResponse(503, 'Draining: the daemon is about to stop.', 'Retry-After', '1');
 
 const WRONG_TYPE = problemResponse(
   415,
@@ -312,15 +283,18 @@ const WRONG_TYPE = problemResponse(
   'application/json, application/x-www-form-urlencoded',
 );
 
-const NOT_A_LIST = new ValidationProblem('body', 'a list of questions', 'one');
+const NOT_A_LIST = new ValidationProblem('body', 'a list of checks', 'one check');
 
 const orProblemResponse = <T extends object>(read: T | ValidationProblem): T | HttpResponse =>
   read instanceof ValidationProblem ? problemResponse(400, read.detail) : read;
 
-const methodNotAllowed = (methods: readonly string[]): HttpResponse =>
-  problemResponse(405, `This takes ${methods.join(' or ')}.`, 'Allow', methods.join(', '));
+const keyProblem = (problem: ValidationProblem, path?: string): HttpResponse =>
+  problemResponse(400, (path === undefined ? problem : problem.within(path)).detail);
 
-/** Where the path of a URL begins: some clients, told of a proxy, send the host along. */
+const methodNotAllowed = (methods: readonly string[]): HttpResponse =>
+  problemResponse(405, `Use ${methods.join(' or ')}.`, 'Allow', methods.join(', '));
+
+/** Where the path begins: clients behind a proxy may send an absolute URL. */
 function pathStart(url: string): number {
   if (url.startsWith('/')) return 0;
   const host = /^https?:\/\/[^/?]*/i.exec(url);

@@ -1,37 +1,37 @@
 /**
- * Whose request it is, where the URL does not say: a proxy that asks for every request it gets cannot
- * always put the key into the URL, but it sends headers.
+ * Takes the key of a check from the request where the URL has none: a proxy that authorises each request
+ * (nginx auth_request, Traefik ForwardAuth) forwards headers, but cannot always build a URL.
  */
 
 import { clientKeyOf, parseAddress } from '../../../adapters/http/address.ts';
 import type { HttpConfig } from '../../config/http.ts';
 import { toBinaryKey } from '../../keys/binary-key.ts';
 
-/** The least that is needed of a request; Node's own has it. */
+/** The part of a request that is needed here; Node's `IncomingMessage` has it. */
 export interface RequestHead {
   readonly method?: string | undefined;
   readonly url?: string | undefined;
-  /** By names in small letters; one character for each byte. */
+  /** By lower-case name; one character per byte. */
   readonly headers: Readonly<Record<string, string | string[] | undefined>>;
   readonly socket: { readonly remoteAddress?: string | undefined };
 }
 
-/** The key of a request as a tag; undefined if there is none. */
+/** The binary key of a request; undefined if it has none. */
 export type KeyExtractor = (request: RequestHead) => string | undefined;
 
-/** How many bits of an IPv6 address make one client. */
+/** The bits of an IPv6 address that identify one client. */
 const IPV6_PREFIX = 64;
 
 /**
- * Takes keys from where the configuration says. Where a header is missing there is no key: if the
- * address counted instead, a client could write somebody else's into the header.
+ * Extracts keys as the configuration says. A missing header means no key: falling back to the address
+ * would let a client choose another client's key by sending its address in the header.
  */
 export function createKeyExtractor({ header, prefix, clientOf }: HttpConfig): KeyExtractor {
-  const start = toBinaryKey(prefix);
-  const find = header === undefined ? fromAddress(clientOf) : fromHeader(header);
+  const binaryPrefix = toBinaryKey(prefix);
+  const extract = header === undefined ? fromAddress(clientOf) : fromHeader(header);
   return (request) => {
-    const found = find(request);
-    return found === undefined ? undefined : start + found;
+    const key = extract(request);
+    return key === undefined ? undefined : binaryPrefix + key;
   };
 }
 

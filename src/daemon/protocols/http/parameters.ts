@@ -1,15 +1,15 @@
 /**
- * What a URL or a form asks for: names and values, taken apart by hand, as one stands in every request.
+ * Reads `name=value&…` from a URL or a form, by hand: every request has one.
  *
  *     limit=api&key=caf%C3%A9+7   ──▶   ['api', 'caf\xc3\xa9 7']
  *
- * Values come out as tags: one character for each byte. Nothing here throws. What makes no sense is a
- * complaint, a value like any other.
+ * Values come out as binary keys: one character per byte. Nothing here throws: an invalid parameter is
+ * returned as a `ValidationProblem`.
  */
 
 import { formatMismatch } from '../../../core/errors.ts';
 
-/** What is wrong with what was asked, for whoever asked it: said as in an error, but nothing is thrown. */
+/** An invalid request: worded like a `ConfigError`, but returned and not thrown. */
 export class ValidationProblem {
   readonly #field: string;
   readonly #expected: string;
@@ -25,23 +25,24 @@ export class ValidationProblem {
     return formatMismatch(this.#field, this.#expected, this.#got);
   }
 
-  /** The same of one question among many. */
+  /** The same problem in one check of a batch. */
   within(path: string): ValidationProblem {
     const field = this.#field === '' ? path : `${path}.${this.#field}`;
     return new ValidationProblem(field, this.#expected, this.#got);
   }
 }
 
-/** The values of these names, in their order; undefined where one was not given. */
+/** Values in the order of the expected names; undefined where a parameter is missing. */
 export type ParameterValues = (string | undefined)[];
 
-/** Long enough to recognise what came. */
 const MAX_SHOWN_CHARS = 60;
 
-/** A value in one short line of printable ASCII. */
+/** A value as one short line of printable ASCII. */
 export const preview = (text: string): string => JSON.stringify(text.slice(0, MAX_SHOWN_CHARS));
 
-/** Reads `name=value&…` from a place on. A name that is unknown, or comes twice, is a mistake. */
+const EXPECTED_ENCODING = 'percent-encoded, with two hexadecimal digits after each %';
+
+/** Reads parameters from an offset on. An unknown or repeated name is an error. */
 export function readParameters(
   text: string,
   from: number,
@@ -49,40 +50,25 @@ export function readParameters(
 ): ParameterValues | ValidationProblem {
   const values: ParameterValues = new Array(names.length).fill(undefined);
   for (let at = from; at < text.length; ) {
-    const found = text.indexOf('&', at);
-    const end = found < 0 ? text.length : found;
+    const ampersand = text.indexOf('&', at);
+    const end = ampersand < 0 ? text.length : ampersand;
     if (end > at) {
-      const complaint = readPair(text, at, end, names, values);
-      if (complaint) return complaint;
+      const equals = text.indexOf('=', at);
+      const nameEnd = equals < 0 || equals > end ? end : equals;
+      const name = text.slice(at, nameEnd);
+      const n = names.indexOf(name);
+      if (n < 0) return new ValidationProblem('', `one of ${names.join(', ')}`, name);
+      const encoded = text.slice(nameEnd + 1, end);
+      if (values[n] !== undefined) return new ValidationProblem(name, 'given once', encoded);
+      values[n] = percentDecode(encoded);
+      if (values[n] === undefined) return new ValidationProblem(name, EXPECTED_ENCODING, encoded);
     }
     at = end + 1;
   }
   return values;
 }
 
-const EXPECTED_ENCODING = 'percent-encoded, with two hexadecimal digits after each %';
-
-function readPair(
-  text: string,
-  from: number,
-  to: number,
-  names: readonly string[],
-  values: ParameterValues,
-): ValidationProblem | undefined {
-  const equals = text.indexOf('=', from);
-  const nameEnd = equals < 0 || equals > to ? to : equals;
-  const name = text.slice(from, nameEnd);
-  const n = names.indexOf(name);
-  if (n < 0) return new ValidationProblem('', `one of ${names.join(', ')}`, name);
-  const written = text.slice(nameEnd + 1, to);
-  if (values[n] !== undefined) return new ValidationProblem(name, 'there once', written);
-  const value = percentDecode(written);
-  if (value === undefined) return new ValidationProblem(name, EXPECTED_ENCODING, written);
-  values[n] = value;
-  return undefined;
-}
-
-/** Undoes `%C3` and `+`, byte by byte; undefined if an escape is none. */
+/** Decodes `%C3` and `+` byte by byte; undefined if an escape is invalid. */
 function percentDecode(value: string): string | undefined {
   const spaced = value.includes('+') ? value.replaceAll('+', ' ') : value;
   let percent = spaced.indexOf('%');
@@ -98,17 +84,17 @@ function percentDecode(value: string): string | undefined {
   return text + spaced.slice(from);
 }
 
-/** Two hexadecimal digits, or something below 0. */
+/** Two hexadecimal digits; below 0 if they are invalid. */
 const hexByte = (text: string, at: number): number =>
   at + 2 > text.length
     ? -1
     : hexDigit(text.charCodeAt(at)) * 16 + hexDigit(text.charCodeAt(at + 1));
 
-/** Far enough below 0 that no other digit makes up for it. */
+/** Negative enough that no valid second digit makes the byte positive. */
 const NOT_A_DIGIT = -1000;
 
 function hexDigit(code: number): number {
   if (code >= 48 && code <= 57) return code - 48;
-  const letter = code | 32; // a capital as a small one
+  const letter = code | 32; // lower case
   return letter >= 97 && letter <= 102 ? letter - 87 : NOT_A_DIGIT;
 }

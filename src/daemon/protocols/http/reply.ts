@@ -1,21 +1,17 @@
-/**
- * Answers, before anybody sends them: a status, headers and a body. What went wrong is told as RFC 9457
- * has it.
- */
+/** HTTP responses before they are sent: status, headers and body. Errors are RFC 9457 problems. */
 
 import { STATUS_CODES } from 'node:http';
 import { preview } from './parameters.ts';
 
 export interface HttpResponse {
   readonly status: number;
-  /** Names and values by turns, as `writeHead` takes them with the least ado. */
+  /** Names and values in turn, the form `writeHead` takes without conversion. */
   readonly headers: readonly string[];
   readonly body: string;
-  /** True if the body only begins here, and goes on once a second. */
+  /** True if the response stays open as an event stream and `body` is its first part. */
   readonly isEventStream?: boolean;
 }
 
-/** Tells a reply from what is read on the way to one. */
 export const isHttpResponse = (value: object): value is HttpResponse => 'body' in value;
 
 export const jsonResponse = (status: number, value: unknown): HttpResponse => ({
@@ -30,18 +26,25 @@ export const textResponse = (status: number, body: string): HttpResponse => ({
   body,
 });
 
-export function problemResponse(
+export const titleOf = (status: number): string => STATUS_CODES[status] ?? 'Refused';
+
+/** The fields of a problem without a specific type. */
+export const problemOf = (status: number, detail: string): Readonly<Record<string, unknown>> => ({
+  type: 'about:blank',
+  title: titleOf(status),
+  status,
+  detail,
+});
+
+export const problemResponse = (
   status: number,
   detail: string,
   ...headers: string[]
-): HttpResponse {
-  const title = STATUS_CODES[status] ?? 'Refused';
-  return {
-    status,
-    headers: ['Content-Type', 'application/problem+json', ...headers],
-    body: `${JSON.stringify({ type: 'about:blank', title, status, detail })}\n`,
-  };
-}
+): HttpResponse => ({
+  status,
+  headers: ['Content-Type', 'application/problem+json', ...headers],
+  body: `${JSON.stringify(problemOf(status, detail))}\n`,
+});
 
 export const unknownLimitResponse = (name: string, where = ''): HttpResponse =>
   problemResponse(404, `${where}There is no limit ${preview(name)}.`);

@@ -1,11 +1,11 @@
 /**
- * The line protocol: a tag and a newline in, three bytes out.
+ * The line protocol (DThrottle): a key and a newline in, three bytes out.
  *
- *     alice\n   ──▶  OK\n     serve it
- *     alice\n   ──▶  NO\n     throttle it
+ *     alice\n   ──▶  OK\n     allowed
+ *     alice\n   ──▶  NO\n     denied
  *
- * Any number of questions on a connection, as many at once as one likes; answers come in their order.
- * A tag is any bytes but a newline; a carriage return before the newline is not part of it.
+ * Requests may be pipelined without bound; responses keep their order. A key is any bytes except a newline;
+ * a carriage return before the newline is not part of it.
  */
 
 import type { ProtocolFactory, ProtocolHandler } from '../../server/protocol-handler.ts';
@@ -18,15 +18,15 @@ const OK = Buffer.from('OK\n');
 const NO = Buffer.from('NO\n');
 const REPLY_BYTES = OK.length;
 
-/** Whether one call may happen for the tag between these places. */
+/** Checks the key between two offsets, cost 1. */
 export type IsAllowed = (bytes: Buffer, from: number, to: number) => boolean | Promise<boolean>;
 
 const encode = (isAllowed: boolean): Buffer => (isAllowed ? OK : NO);
 
-/** Answers of one chunk are gathered here; a chunk is answered before the next one is heard. */
+/** Collects the responses of one chunk. Shared: a chunk is processed before the next is read. */
 let replyBuffer = Buffer.allocUnsafe(65_536 * REPLY_BYTES);
 
-/** Makes the line protocol. A tag of more than `maxLine` bytes ends the connection. */
+/** A key of more than `maxLine` bytes ends the connection. */
 export const lineProtocol =
   (isAllowed: IsAllowed, maxLine: () => number): ProtocolFactory =>
   (responses) =>
@@ -36,7 +36,7 @@ class LineProtocolHandler implements ProtocolHandler {
   readonly #responses: ResponseQueue;
   readonly #isAllowed: IsAllowed;
   readonly #maxLine: number;
-  /** The beginning of a line whose end has not come yet, or all that is kept for later. */
+  /** An incomplete line, or the backlog. */
   #partial: Buffer | undefined;
   hasBacklog = false;
 
@@ -48,7 +48,7 @@ class LineProtocolHandler implements ProtocolHandler {
 
   onData(chunk: Buffer): boolean {
     const bytes = this.#partial ? Buffer.concat([this.#partial, chunk]) : chunk;
-    let at = this.hasBacklog ? 0 : (this.#partial?.length ?? 0); // up to there somebody has looked already
+    let at = this.hasBacklog ? 0 : (this.#partial?.length ?? 0); // the incomplete line has no newline
     this.#partial = undefined;
     this.hasBacklog = false;
     if (replyBuffer.length < bytes.length * REPLY_BYTES) {
@@ -56,41 +56,41 @@ class LineProtocolHandler implements ProtocolHandler {
     }
     let from = 0;
     let length = 0;
-    let isFine = true;
+    let isValid = true;
     for (; at < bytes.length; at++) {
       if (bytes[at] !== NEWLINE) continue;
       const to = at > from && bytes[at - 1] === RETURN ? at - 1 : at;
-      isFine = to - from <= this.#maxLine;
-      if (!isFine) break;
-      const answer = this.#isAllowed(bytes, from, to);
+      isValid = to - from <= this.#maxLine;
+      if (!isValid) break;
+      const result = this.#isAllowed(bytes, from, to);
       from = at + 1;
-      if (typeof answer !== 'boolean') {
+      if (typeof result !== 'boolean') {
         this.#flush(length);
         length = 0;
-        this.#responses.writeLater(answer.then(encode));
+        this.#responses.writeLater(result.then(encode));
         if (this.#responses.isFull) {
           this.hasBacklog = from < bytes.length;
           break;
         }
         continue;
       }
-      replyBuffer[length] = answer ? 0x4f : 0x4e; // O or N
-      replyBuffer[length + 1] = answer ? 0x4b : 0x4f; // K or O
+      replyBuffer[length] = result ? 0x4f : 0x4e; // O or N
+      replyBuffer[length + 1] = result ? 0x4b : 0x4f; // K or O
       replyBuffer[length + 2] = NEWLINE;
       length += REPLY_BYTES;
     }
     this.#flush(length);
     if (from < bytes.length) this.#partial = Buffer.from(bytes.subarray(from));
     if (this.hasBacklog) return true;
-    // One more than the bound may be a carriage return.
-    return isFine && bytes.length - from <= this.#maxLine + 1;
+    // One byte beyond the bound may be a carriage return.
+    return isValid && bytes.length - from <= this.#maxLine + 1;
   }
 
   #flush(length: number): void {
     if (length === 0) return;
-    const isOne = length === REPLY_BYTES; // the usual one, and nothing to copy for it
+    const isSingle = length === REPLY_BYTES; // the usual case: a constant, no copy
     this.#responses.write(
-      isOne ? encode(replyBuffer[0] === 0x4f) : Buffer.from(replyBuffer.subarray(0, length)),
+      isSingle ? encode(replyBuffer[0] === 0x4f) : Buffer.from(replyBuffer.subarray(0, length)),
     );
   }
 }

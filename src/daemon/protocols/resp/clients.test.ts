@@ -1,6 +1,4 @@
-/**
- * Clients and tools that were made for Redis, unchanged and as they come.
- */
+/** Redis clients and tools, unmodified, against the daemon. */
 
 import { execFile } from 'node:child_process';
 import { connect } from 'node:net';
@@ -19,42 +17,45 @@ const run = promisify(execFile);
 
 let server: ListeningServer;
 beforeAll(async () => {
-  const daemon = createTestDaemon(undefined, { clients: () => server.streams.counts.open });
+  const daemon = createTestDaemon(undefined, { clients: () => server.connections.counts.open });
   server = await listen(daemon.resp);
 });
 afterAll(() => server.close());
 
-test.each([2, 3] as const)('node-redis, RESP%i', async (RESP) => {
-  const client = createClient({ url: `redis://127.0.0.1:${server.port}`, RESP, name: 'me' });
-  await client.connect();
-  const answer = await client.sendCommand(['CL.THROTTLE', `node-redis ${RESP}`, '4', '1', '1']);
-  expect(answer).toEqual([0, 5, 4, -1, 1]);
-  expect(await client.ping()).toBe('PONG');
-  expect(await client.clientGetName()).toBe('me');
-  const many = await Promise.all(
-    [1, 2, 3].map((n) => client.sendCommand(['SLUICE.CHECK', '*', `node ${RESP}`, `${n}`])),
-  );
-  expect(many).toEqual([
-    [1, 4, 0, '', '', ''],
-    [1, 2, 0, '', '', ''],
-    [0, 0, expect.any(Number), 'everybody', '', ''],
-  ]);
-  const seen = await client.sendCommand(['SLUICE.INSPECT', `node ${RESP}`]);
-  expect(JSON.stringify(seen)).toContain('everybody');
-  await expect(client.sendCommand(['NONSENSE'])).rejects.toThrow(/unknown command 'NONSENSE'/);
-  await client.close();
-});
+test.each([2, 3] as const)(
+  'node-redis with RESP%i: checks, inspects and gets errors',
+  async (RESP) => {
+    const client = createClient({ url: `redis://127.0.0.1:${server.port}`, RESP, name: 'me' });
+    await client.connect();
+    const reply = await client.sendCommand(['CL.THROTTLE', `node-redis ${RESP}`, '4', '1', '1']);
+    expect(reply).toEqual([0, 5, 4, -1, 1]);
+    expect(await client.ping()).toBe('PONG');
+    expect(await client.clientGetName()).toBe('me');
+    const many = await Promise.all(
+      [1, 2, 3].map((n) => client.sendCommand(['SLUICE.CHECK', '*', `node ${RESP}`, `${n}`])),
+    );
+    expect(many).toEqual([
+      [1, 4, 0, '', '', ''],
+      [1, 2, 0, '', '', ''],
+      [0, 0, expect.any(Number), 'everybody', '', ''],
+    ]);
+    const inspection = await client.sendCommand(['SLUICE.INSPECT', `node ${RESP}`]);
+    expect(JSON.stringify(inspection)).toContain('everybody');
+    await expect(client.sendCommand(['NONSENSE'])).rejects.toThrow(/unknown command 'NONSENSE'/);
+    await client.close();
+  },
+);
 
-test('node-redis as it comes', async () => {
+test('node-redis with default options: checks', async () => {
   const client = createClient({ url: `redis://127.0.0.1:${server.port}` });
   await client.connect();
-  expect(await client.sendCommand(['CL.THROTTLE', 'as it comes', '0', '1', '9'])).toEqual([
+  expect(await client.sendCommand(['CL.THROTTLE', 'default options', '0', '1', '9'])).toEqual([
     0, 1, 0, -1, 9,
   ]);
   await client.quit();
 });
 
-test('ioredis as it comes', async () => {
+test('ioredis with default options: checks, INFO and QUIT', async () => {
   const client = new Redis({ port: server.port });
   const throttle = () => client.call('CL.THROTTLE', 'ioredis', '1', '1', '60');
   expect(await throttle()).toEqual([0, 2, 1, -1, 60]);
@@ -64,10 +65,10 @@ test('ioredis as it comes', async () => {
   ]);
   expect(await client.info()).toContain('sluice_version:1.2.3');
   expect(await client.quit()).toBe('OK');
-  await expect.poll(() => server.streams.counts.protocolErrors).toBe(0); // goodbye is no nonsense
+  await expect.poll(() => server.connections.counts.protocolErrors).toBe(0); // QUIT is no protocol error
 });
 
-describe.skipIf(redisServer() === undefined)('tools of Redis', () => {
+describe.skipIf(redisServer() === undefined)('Redis tools', () => {
   const cli = async (...args: string[]): Promise<string> => {
     const { stdout } = await run('redis-cli', ['-p', `${server.port}`, ...args], {
       timeout: 10_000,
@@ -75,7 +76,7 @@ describe.skipIf(redisServer() === undefined)('tools of Redis', () => {
     return stdout.trim();
   };
 
-  test('redis-cli', async () => {
+  test('redis-cli: prints replies', async () => {
     expect(await cli('CL.THROTTLE', 'cli', '15', '30', '60')).toBe('0\n16\n15\n-1\n2');
     expect(await cli('-3', 'SLUICE.CHECK', '*', 'cli')).toBe('1\n4\n0');
     expect(await cli('PING')).toBe('PONG');
@@ -84,7 +85,7 @@ describe.skipIf(redisServer() === undefined)('tools of Redis', () => {
     );
   });
 
-  test('redis-benchmark', async () => {
+  test('redis-benchmark: runs without errors', async () => {
     const flags = [
       '-p',
       `${server.port}`,
@@ -106,20 +107,20 @@ describe.skipIf(redisServer() === undefined)('tools of Redis', () => {
     expect(stdout + stderr).not.toMatch(/error|warning/i);
   });
 
-  /** Everything that comes back within a moment. */
-  const reply = (port: number, said: string): Promise<string> =>
-    new Promise((tell) => {
-      let heard = '';
-      const socket = connect(port, '127.0.0.1', () => socket.write(said));
+  /** Everything received up to the reply to `PING last`. */
+  const exchange = (port: number, sent: string): Promise<string> =>
+    new Promise((resolve) => {
+      let received = '';
+      const socket = connect(port, '127.0.0.1', () => socket.write(sent));
       socket.on('data', (bytes) => {
-        heard += bytes.toString('latin1');
-        if (heard.endsWith('+last\r\n') || heard.endsWith('$4\r\nlast\r\n')) socket.destroy();
+        received += bytes.toString('latin1');
+        if (received.endsWith('+last\r\n') || received.endsWith('$4\r\nlast\r\n')) socket.destroy();
       });
-      socket.on('close', () => tell(heard));
+      socket.on('close', () => resolve(received));
       socket.on('error', () => {});
     });
 
-  describe('says what Redis says', () => {
+  describe('same reply as Redis', () => {
     let redis: Service;
     beforeAll(async () => {
       redis = await startRedis();
@@ -166,9 +167,9 @@ describe.skipIf(redisServer() === undefined)('tools of Redis', () => {
         'COMMAND INFO nonsense',
         'HELLO 3 SETNAME "a b"',
       ],
-    ])('to %j', async (said) => {
-      const whole = `${said}\r\nPING last\r\n`;
-      expect(await reply(server.port, whole)).toBe(await reply(redis.port, whole));
+    ])('%j', async (command) => {
+      const sent = `${command}\r\nPING last\r\n`;
+      expect(await exchange(server.port, sent)).toBe(await exchange(redis.port, sent));
     });
   });
 });

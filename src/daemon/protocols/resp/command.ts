@@ -1,6 +1,4 @@
-/**
- * What a command is: its name, how many arguments it takes, and what it answers.
- */
+/** A command: its name, its number of arguments, and its reply. */
 
 import type { GcraTable } from '../../../backends/local/gcra-table.ts';
 import type { Clock } from '../../../core/clock.ts';
@@ -9,18 +7,17 @@ import type { Info } from './info.ts';
 import { type CommandParser, equalsIgnoringCase, parseInteger } from './parser.ts';
 import type { RespVersion, RespWriter } from './reply.ts';
 
-/** One client, as far as it has introduced itself. */
+/** The state of one connection. */
 export interface Session {
   readonly id: number;
   protocol: RespVersion;
   name: string;
-  /** Whether it has said the token, or there is none. */
+  /** True after AUTH, or if no password is configured. */
   isAuthenticated: boolean;
-  /** It said goodbye. */
+  /** True after QUIT. */
   hasQuit: boolean;
 }
 
-/** What commands are about. */
 export interface CommandContext {
   readonly router: Router;
   readonly gcraTable: GcraTable;
@@ -30,7 +27,6 @@ export interface CommandContext {
   readonly info: Info;
 }
 
-/** Says what there is to say. */
 export type WriteReply = (reply: RespWriter) => void;
 
 export interface Invocation {
@@ -45,21 +41,17 @@ export interface Command {
   readonly name: string;
   /** Former names, which stay accepted. */
   readonly aliases?: readonly string[];
-  /** As Redis counts: with the name; below zero, at least so many. */
+  /** As in Redis: with the name; negative: at least so many. */
   readonly arity: number;
-  /** With the name, no more than so many. */
+  /** With the name, at most so many. */
   readonly maxArity?: number;
-  /** Which argument is a key; 0 none. */
+  /** Index of the argument that is a key; 0: none. */
   readonly keyIndex?: number;
-  /** What clients may send before they have said the token. */
   readonly isAllowedBeforeAuth?: boolean;
   readonly summary: string;
-  /** What follows the name, for people; what is optional stands in brackets. */
+  /** Arguments for COMMAND DOCS; optional ones in brackets. */
   readonly usage: string;
-  /**
-   * Fills in the answer; or gives one that is made already; or, where somebody else has to be asked,
-   * promises to fill it in.
-   */
+  /** Writes the reply, returns an encoded one, or promises to write it once a remote backend has decided. */
   run(call: Invocation): CommandReply;
 }
 
@@ -69,7 +61,7 @@ export const NOT_AN_INTEGER = 'ERR value is not an integer or out of range';
 export const NOT_A_NUMBER = 'ERR value is not a valid float';
 export const SYNTAX = 'ERR syntax error';
 
-/** The arguments of one command; the name is the first. Good until the command has run. */
+/** The arguments of one command, its name first. Valid until the command has run. */
 export class Arguments {
   readonly #parser: CommandParser;
 
@@ -81,7 +73,7 @@ export class Arguments {
     return this.#parser.count;
   }
 
-  /** Where its bytes are, for who wants none of their own. */
+  /** The bytes that `startOf` and `endOf` refer to. */
   get source(): Buffer {
     return this.#parser.source;
   }
@@ -98,13 +90,12 @@ export class Arguments {
     return this.#parser.ends[n] - this.#parser.starts[n];
   }
 
-  /** One character for each byte. */
+  /** One character per byte. */
   text(n: number): string {
     const { source, starts, ends } = this.#parser;
     return source.toString('latin1', starts[n], ends[n]);
   }
 
-  /** In lower case, for words that mean the same in any. */
   lowerText(n: number): string {
     return this.text(n).toLowerCase();
   }
@@ -114,13 +105,13 @@ export class Arguments {
     return source.subarray(starts[n], ends[n]);
   }
 
-  /** NaN if it is none. */
+  /** NaN if it is not an integer. */
   integer(n: number): number {
     const { source, starts, ends } = this.#parser;
     return parseInteger(source, starts[n], ends[n]);
   }
 
-  /** Any number of at least 0; NaN if it is none. */
+  /** A decimal number of at least 0; NaN if it is not one. */
   amount(n: number): number {
     const text = this.text(n);
     return /^\d{1,15}(\.\d{1,15})?$/.test(text) ? Number(text) : Number.NaN;

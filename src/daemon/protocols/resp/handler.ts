@@ -1,10 +1,9 @@
 /**
- * RESP, the protocol of Redis: any of its clients, in any language, can ask.
+ * RESP, the protocol of Redis: every Redis client can check.
  *
- *     chunk ──▶ parser finds a command ──▶ the command answers ──▶ answers of the chunk in one piece
+ *     chunk ──▶ parser finds a command ──▶ the command replies ──▶ one write for all replies of the chunk
  *
- * Whatever makes no sense as a command is answered with an error, and the talk goes on; what makes no
- * sense as RESP is answered once, and ends it.
+ * An invalid command gets an error and the connection goes on. Invalid RESP gets one error and ends it.
  */
 
 import type { GcraTable } from '../../../backends/local/gcra-table.ts';
@@ -29,15 +28,14 @@ import { clThrottle, throttle } from './throttle.ts';
 
 export interface RespContext {
   readonly router: Router;
-  /** The keys of those who bring their limit along. */
+  /** The keys of CL.THROTTLE, whose limit comes with the command. */
   readonly gcraTable: GcraTable;
-  /** The daemon's, for who asks. */
   readonly version: string;
-  /** What clients must say before anything else, as a password. Default: nothing. */
+  /** The password that clients must AUTH with. Default: none. */
   readonly token?: () => string | undefined;
-  /** How many connections are open, for who asks. */
+  /** Open connections, for INFO. */
   readonly clients?: () => number;
-  /** What holds for those who connect from now on. */
+  /** Read for each new connection. */
   readonly bounds?: () => RespBounds;
   readonly clock?: Clock;
 }
@@ -49,33 +47,34 @@ const COMMANDS: readonly Command[] = [
 ];
 
 const COMMANDS_BY_NAME: ReadonlyMap<string, Command> = new Map(
-  COMMANDS.flatMap((own) => [own.name, ...(own.aliases ?? [])].map((name) => [name, own] as const)),
+  COMMANDS.flatMap((command) =>
+    [command.name, ...(command.aliases ?? [])].map((name) => [name, command] as const),
+  ),
 );
 
 const CL_THROTTLE = Buffer.from(clThrottle.name);
 
-/** A browser that was tricked into talking to us says one of these early on; it gets no answer. */
+/** First words of an HTTP request, sent by a browser under cross-protocol attack: it gets no reply. */
 const HTTP_REQUEST_WORDS = ['post', 'host:'];
 
 const NOT_AUTHENTICATED = 'NOAUTH Authentication required.';
 
-/** How much of a command that nobody knows is repeated. */
+/** Characters of an unknown command that the error repeats. */
 const MAX_SHOWN_CHARS = 128;
 
-/** So much of an answer, and it is seen whether the client takes it: some are far longer than the question. */
+/** Replies beyond this size are written before the next command: back-pressure for long replies. */
 const MAX_BUFFERED_REPLY_BYTES = 65_536;
 
-/** Answers of one chunk are gathered here; a chunk is answered before the next one is heard. */
+/** Collects the replies of one chunk. Shared: a chunk is processed before the next is read. */
 const replyBuffer = new RespWriter();
 
-/** Makes the RESP surface. */
 export function respProtocol(context: RespContext): ProtocolFactory {
   const { router, gcraTable, version, clients = () => 0, clock = systemClock } = context;
   const { token = () => undefined, bounds = () => RESP_BOUNDS } = context;
   const info = new Info({ router, gcraTable, version, clients, clock });
-  const served: CommandContext = { router, gcraTable, version, token, clock, info };
-  let clientsSoFar = 0;
-  return (responses) => new RespProtocolHandler(responses, served, bounds(), ++clientsSoFar);
+  const commandContext: CommandContext = { router, gcraTable, version, token, clock, info };
+  let lastId = 0;
+  return (responses) => new RespProtocolHandler(responses, commandContext, bounds(), ++lastId);
 }
 
 class RespProtocolHandler implements ProtocolHandler {
@@ -84,7 +83,7 @@ class RespProtocolHandler implements ProtocolHandler {
   readonly #args: Arguments;
   readonly #invocation: Invocation;
   readonly #maxKeyBytes: number;
-  /** The beginning of a command whose end has not come yet, or all that is kept: so many bytes of this. */
+  /** An incomplete command, or the backlog: the first `#partialLength` bytes. */
   #partial: Buffer | undefined;
   #partialLength = 0;
   hasBacklog = false;
@@ -128,7 +127,7 @@ class RespProtocolHandler implements ProtocolHandler {
     return goesOn;
   }
 
-  /** Answers one command. False: nothing is to be heard after it. */
+  /** Runs one command. False ends the connection. */
   #dispatch(): boolean {
     const args = this.#args;
     const { session, reply } = this.#invocation;
@@ -168,20 +167,20 @@ class RespProtocolHandler implements ProtocolHandler {
 
   #execute(command: Command): void {
     try {
-      const answer = command.run(this.#invocation);
-      if (answer === undefined) return;
-      this.#flush(); // what was answered before goes before it
-      if (answer instanceof Promise) this.#responses.writeLater(this.#encodeLater(answer));
-      else this.#responses.write(answer);
+      const reply = command.run(this.#invocation);
+      if (reply === undefined) return;
+      this.#flush(); // earlier replies first
+      if (reply instanceof Promise) this.#responses.writeLater(this.#encodeLater(reply));
+      else this.#responses.write(reply);
     } catch (error) {
       replyBuffer.error(`ERR ${errorMessageOf(error)}`);
     }
   }
 
-  async #encodeLater(answer: Promise<WriteReply>): Promise<Buffer> {
+  async #encodeLater(pending: Promise<WriteReply>): Promise<Buffer> {
     const { protocol } = this.#invocation.session;
     try {
-      return encodeReply(protocol, await answer);
+      return encodeReply(protocol, await pending);
     } catch (error) {
       return encodeReply(protocol, (reply) => reply.error(`ERR ${errorMessageOf(error)}`));
     }
@@ -191,7 +190,7 @@ class RespProtocolHandler implements ProtocolHandler {
     if (replyBuffer.size > 0) this.#responses.write(replyBuffer.takeBytes());
   }
 
-  /** All that is not answered yet, if it is enough to look at. */
+  /** The partial command with the chunk; undefined if it is still known to be incomplete. */
   #joinPartial(chunk: Buffer): Buffer | undefined {
     if (!this.#partial) return chunk;
     const length = this.#partialLength + chunk.length;
@@ -214,7 +213,7 @@ class RespProtocolHandler implements ProtocolHandler {
   }
 }
 
-/** Nobody knows such a command: Redis repeats it, and the beginning of what came with it. */
+/** Redis repeats an unknown command and the beginning of its arguments. */
 function unknownCommand(args: Arguments): string {
   let shown = '';
   for (let n = 1; n < args.count && shown.length < MAX_SHOWN_CHARS; n++) {

@@ -1,16 +1,14 @@
-/**
- * INFO: what people and tools look at first, in the form of Redis.
- */
+/** INFO in the form of Redis: what operators and tools read first. */
 
 import type { GcraTable } from '../../../backends/local/gcra-table.ts';
 import type { Clock, Millis } from '../../../core/clock.ts';
 import type { Router } from '../../router/router.ts';
 import { encodeReply } from './reply.ts';
 
-/** Tools look for a version of Redis and do without what came later. */
+/** Tools expect a Redis version and do without later features. */
 const REPORTED_REDIS_VERSION = '7.0.0';
 
-/** One text for all who ask within so long: it is a long answer to a short question. */
+/** A reply is reused for so long: it is long for a short command. */
 const CACHE_MS: Millis = 100;
 
 export interface InfoContext {
@@ -18,7 +16,7 @@ export interface InfoContext {
   readonly gcraTable: GcraTable;
   readonly clock: Clock;
   readonly version: string;
-  /** Connections that are open. */
+  /** Open connections. */
   readonly clients: () => number;
 }
 
@@ -27,7 +25,7 @@ type Section = Readonly<Record<string, string | number>>;
 export class Info {
   readonly #context: InfoContext;
   readonly #startedAt: Millis;
-  /** By what was asked for: a section, or all of them. */
+  /** By section, or `all`. */
   readonly #cache = new Map<string, Buffer>();
   #cachedAt: Millis = Number.NEGATIVE_INFINITY;
 
@@ -36,7 +34,7 @@ export class Info {
     this.#startedAt = context.clock.now();
   }
 
-  /** The answer to INFO for one section; any other name is for all of them. */
+  /** The reply for one section; an unknown name means all. */
   encoded(section: string): Buffer {
     const now = this.#context.clock.now();
     if (now - this.#cachedAt >= CACHE_MS) {
@@ -45,13 +43,13 @@ export class Info {
     }
     const sections = this.#sections(now);
     const name = Object.hasOwn(sections, section) ? section : 'all';
-    const known = this.#cache.get(name);
-    if (known) return known;
+    const cached = this.#cache.get(name);
+    if (cached) return cached;
     const chosen = name === 'all' ? Object.keys(sections) : [name];
-    const text = chosen.map((own) => formatSection(own, sections[own]())).join('\r\n');
-    const answer = encodeReply(2, (reply) => reply.bulk(text));
-    this.#cache.set(name, answer);
-    return answer;
+    const text = chosen.map((each) => formatSection(each, sections[each]())).join('\r\n');
+    const encoded = encodeReply(2, (reply) => reply.bulk(text));
+    this.#cache.set(name, encoded);
+    return encoded;
   }
 
   #sections(now: Millis): Readonly<Record<string, () => Section>> {
@@ -74,13 +72,14 @@ export class Info {
   #sluiceSection(): Section {
     const { router, gcraTable } = this.#context;
     const stats = router.registry.all.map(({ limiter }) => limiter.stats());
-    const sum = (pick: (own: (typeof stats)[number]) => number): number =>
-      stats.reduce((total, own) => total + pick(own), 0);
+    const sum = (pick: (each: (typeof stats)[number]) => number): number =>
+      stats.reduce((total, each) => total + pick(each), 0);
     return {
       limits: stats.length,
-      decisions: sum((own) => own.allowed + own.denied) + gcraTable.allowed + gcraTable.denied,
-      allowed: sum((own) => own.allowed) + gcraTable.allowed,
-      denied: sum((own) => own.denied) + gcraTable.denied,
+      decisions:
+        sum(({ allowed, denied }) => allowed + denied) + gcraTable.allowed + gcraTable.denied,
+      allowed: sum(({ allowed }) => allowed) + gcraTable.allowed,
+      denied: sum(({ denied }) => denied) + gcraTable.denied,
       permits_held: router.permits.size,
       cell_keys: gcraTable.keys,
       cell_evicted: gcraTable.evicted,

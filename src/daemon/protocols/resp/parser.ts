@@ -1,21 +1,21 @@
 /**
- * Finds commands in bytes, without making anything of them yet.
+ * Finds commands in bytes without decoding them.
  *
  *     *3\r\n $12\r\nSLUICE.CHECK\r\n $1\r\n*\r\n $5\r\nalice\r\n        an array of bulk strings
- *     SLUICE.CHECK * "alice"\r\n                                        or a line, as people type it
+ *     SLUICE.CHECK * "alice"\r\n                                        or an inline command
  *
- * An argument is two places in `source`, and stays good until the next command is looked for. What
- * is said of bytes never depends on how they were cut into chunks: a bound counts from the
- * beginning of a command, and is enforced as soon as it is known to be crossed.
+ * An argument is two offsets into `source`, valid until the next command is parsed. The result never
+ * depends on how the bytes were cut into chunks: a bound counts from the beginning of a command, and is
+ * enforced as soon as it is known to be exceeded.
  */
 
 export interface RespBounds {
   /** Arguments of one command, its name included. */
   readonly maxArguments: number;
   readonly maxArgumentBytes: number;
-  /** Bytes of one command, as they travel. */
+  /** Bytes of one encoded command. */
   readonly maxCommandBytes: number;
-  /** A longer key is refused, and the talk goes on. */
+  /** A longer key gets an error; the connection goes on. */
   readonly maxKeyBytes: number;
 }
 
@@ -26,12 +26,12 @@ export const RESP_BOUNDS: RespBounds = {
   maxKeyBytes: 4096,
 };
 
-/** The end of the command has not come yet. */
+/** The command is incomplete. */
 export const INCOMPLETE = -1;
-/** Nothing sensible can follow; `complaint` says why. */
+/** The bytes are not RESP; `error` says why. */
 export const INVALID = -2;
 
-/** The longest length anybody writes, and then some. */
+/** More than any valid length needs. */
 const MAX_HEADER_BYTES = 32;
 
 const STAR = 0x2a;
@@ -48,12 +48,12 @@ export class CommandParser {
   readonly starts: Int32Array;
   readonly ends: Int32Array;
   source: Buffer = Buffer.alloc(0);
-  /** How many bytes from the beginning of an incomplete command there must at least be to go on. */
+  /** Bytes of an incomplete command that must be there before it is worth parsing again. */
   bytesNeeded = 0;
   error = '';
 
   readonly #bounds: RespBounds;
-  /** Where a header ends, its line's end included. */
+  /** The offset behind a header and its line end. */
   #headerEnd = 0;
 
   constructor(bounds: RespBounds) {
@@ -62,7 +62,7 @@ export class CommandParser {
     this.ends = new Int32Array(bounds.maxArguments);
   }
 
-  /** Looks for a command from `at` on. Where it ends; or INCOMPLETE or BROKEN. */
+  /** Parses a command at an offset. Returns its end, INCOMPLETE or INVALID. */
   next(bytes: Buffer, at: number): number {
     this.count = 0;
     this.source = bytes;
@@ -92,7 +92,7 @@ export class CommandParser {
     return at;
   }
 
-  /** The number behind the mark at `at`, NaN if it is none; undefined if incomplete or broken. */
+  /** The number of the header at `at`, NaN if malformed; undefined if incomplete or invalid. */
   #header(bytes: Buffer, at: number, begin: number, what: string): number | undefined {
     let end = at + 1;
     const last = Math.min(bytes.length, at + MAX_HEADER_BYTES);
@@ -105,7 +105,7 @@ export class CommandParser {
       this.#incomplete(bytes.length + 1 - begin);
       return undefined;
     }
-    this.#headerEnd = end + 2; // what stands behind the return is taken for a newline, as Redis does
+    this.#headerEnd = end + 2; // the byte behind the carriage return is not checked, as in Redis
     return parseLength(bytes, at + 1, end);
   }
 
@@ -120,9 +120,9 @@ export class CommandParser {
     return this.#splitInline(bytes, begin, to) ? end + 1 : INVALID;
   }
 
-  /** Words between blanks. Quotes keep blanks together; between double ones a backslash escapes. */
+  /** Splits at blanks outside quotes; a backslash escapes within double quotes. */
   #splitInline(bytes: Buffer, from: number, to: number): boolean {
-    const plain = Buffer.allocUnsafe(to - from); // no longer than what it is made of
+    const plain = Buffer.allocUnsafe(to - from); // unescaping never lengthens
     this.source = plain;
     let length = 0;
     let at = from;
@@ -166,8 +166,8 @@ export class CommandParser {
     return INCOMPLETE;
   }
 
-  #invalid(complaint: string): typeof INVALID {
-    this.error = complaint;
+  #invalid(error: string): typeof INVALID {
+    this.error = error;
     return INVALID;
   }
 }
@@ -179,7 +179,7 @@ const ESCAPES: Readonly<Record<string, number>> = { n: 10, r: 13, t: 9, b: 8, a:
 
 let unescaped = 0;
 
-/** Leaves in `unescaped` what the escape at `at` stands for, and says how long the escape is. */
+/** Decodes the escape at `at` into `unescaped` and returns its length. */
 function readEscape(bytes: Buffer, at: number, to: number, quote: number): number {
   const next = bytes[at + 1];
   if (quote === SINGLE) {
@@ -202,7 +202,7 @@ const isBlank = (byte: number): boolean => byte === 0x20 || (byte >= 9 && byte <
 const printable = (byte: number): string =>
   byte >= 0x20 && byte < 0x7f ? String.fromCharCode(byte) : ' ';
 
-/** A length as Redis wants it written: digits without a leading zero; anything else is NaN. */
+/** A length in the form of Redis: digits without a leading zero; otherwise NaN. */
 function parseLength(bytes: Buffer, from: number, to: number): number {
   if (to - from === 1) {
     const digit = bytes[from] - ZERO;
@@ -220,7 +220,7 @@ function parseLength(bytes: Buffer, from: number, to: number): number {
   return isNegative ? -number : number;
 }
 
-/** A whole number as an argument, with a sign or not; NaN if it is none, or too large to be exact. */
+/** An integer with an optional sign; NaN if it is malformed or beyond exact numbers. */
 export function parseInteger(bytes: Buffer, from: number, to: number): number {
   const sign = bytes[from];
   const isSigned = to > from && (sign === MINUS || sign === 0x2b);
@@ -236,7 +236,7 @@ export function parseInteger(bytes: Buffer, from: number, to: number): number {
   return isSigned && sign === MINUS ? -number : number;
 }
 
-/** Whether the bytes are this word, written in lower case, whichever case they are in. */
+/** Compares with a lower-case word, ignoring case. */
 export function equalsIgnoringCase(
   bytes: Buffer,
   from: number,

@@ -1,6 +1,6 @@
 /**
- * What clients of Redis say before and beside the real questions: who they are, which protocol they
- * speak, what there is. Worded as Redis words it, so that they go on unchanged.
+ * The commands that Redis clients send besides checks: authentication, protocol version, introspection.
+ * Replies are worded as in Redis, so that clients work unchanged.
  */
 
 import { timingSafeEqual } from 'node:crypto';
@@ -11,14 +11,9 @@ import {
   NOT_AN_INTEGER,
   type Session,
   SYNTAX,
+  type WriteReply,
 } from './command.ts';
-import {
-  encodeReply,
-  type ReplyValue,
-  type RespVersion,
-  type RespWriter,
-  SimpleString,
-} from './reply.ts';
+import { encodeReply, type ReplyValue, type RespVersion, SimpleString } from './reply.ts';
 
 export const wrongArity = (name: string): string =>
   `ERR wrong number of arguments for '${name}' command`;
@@ -33,7 +28,7 @@ const HELLO_NOT_AUTHENTICATED =
   'NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time';
 const BAD_NAME = 'ERR Client names cannot contain spaces, newlines or special characters.';
 
-/** Whoever has the token may come in by any name. Without a token, only nobody in particular may. */
+/** With a token any user name is accepted; without one only `default`. */
 function isRightPassword(token: string | undefined, user: string, password: Buffer): boolean {
   if (token === undefined) return user === 'default';
   const expected = Buffer.from(token);
@@ -54,7 +49,7 @@ function auth({ args, session, reply, context }: Invocation): undefined {
   return reply.simple('OK');
 }
 
-/** Takes over what HELLO says, or nothing of it: a text is what is wrong with it. */
+/** Applies all options of HELLO or none; a string is an error. */
 function applyHello({ args, session, context }: Invocation): string | undefined {
   const protocol = args.count > 1 ? args.integer(1) : session.protocol;
   if (Number.isNaN(protocol)) return 'ERR Protocol version is not an integer or out of range';
@@ -79,8 +74,8 @@ function applyHello({ args, session, context }: Invocation): string | undefined 
 
 function hello(call: Invocation): undefined {
   const { session, reply, context } = call;
-  const wrong = applyHello(call);
-  if (wrong !== undefined) return reply.error(wrong);
+  const error = applyHello(call);
+  if (error !== undefined) return reply.error(error);
   reply.protocol = session.protocol;
   return reply.value({
     server: 'sluice',
@@ -98,7 +93,6 @@ const isName = (name: string): boolean => /^[\x21-\x7e]{0,256}$/.test(name);
 type Subcommand = Pick<Command, 'arity'> & { run(call: Invocation): undefined };
 type Subcommands = Readonly<Record<string, Subcommand>>;
 
-/** A command whose first argument says which one. */
 const dispatchSubcommand =
   (subcommands: Subcommands) =>
   (call: Invocation): undefined => {
@@ -134,7 +128,7 @@ const clientSubcommands: Subcommands = {
   setinfo: { arity: 4, run: ({ reply }) => reply.simple('OK') },
 };
 
-/** What tools ask a configuration for, before they begin. */
+/** Settings that tools read before they start. */
 const CONFIG_VALUES: Readonly<Record<string, string>> = {
   save: '',
   appendonly: 'no',
@@ -145,13 +139,13 @@ const configSubcommands: Subcommands = {
   get: {
     arity: -3,
     run({ args, reply }) {
-      const found: Record<string, string> = {};
+      const values: Record<string, string> = {};
       for (let n = 2; n < args.count; n++) {
         const name = args.lowerText(n);
-        if (name === '*') Object.assign(found, CONFIG_VALUES);
-        else if (Object.hasOwn(CONFIG_VALUES, name)) found[name] = CONFIG_VALUES[name];
+        if (name === '*') Object.assign(values, CONFIG_VALUES);
+        else if (Object.hasOwn(CONFIG_VALUES, name)) values[name] = CONFIG_VALUES[name];
       }
-      return reply.value(found);
+      return reply.value(values);
     },
   },
 };
@@ -160,7 +154,7 @@ const FAST = new SimpleString('fast');
 const AT_FAST = new SimpleString('@fast');
 const OPTIONAL = new SimpleString('optional');
 
-/** A command the way COMMAND tells of it. */
+/** The entry of a command in COMMAND INFO. */
 const commandInfo = ({ name, arity, keyIndex = 0 }: Command): ReplyValue => {
   const step = keyIndex > 0 ? 1 : 0;
   return [name, arity, [FAST], keyIndex, keyIndex, step, [AT_FAST], [], [], []];
@@ -179,52 +173,52 @@ const argumentSpecs = (usage: string): ReplyValue[] =>
     ...(part.startsWith('[') && { flags: [OPTIONAL] }),
   }));
 
-/** COMMAND and its kin, over all commands there are. */
 function commandCommand(all: () => readonly Command[]): Command {
-  const made = new Map<string, Buffer>();
-  /** Long answers to short questions are made once, and shared. */
-  const once = (what: string, protocol: RespVersion, fill: (reply: RespWriter) => void): Buffer => {
-    const name = `${what} ${protocol}`;
-    const answer = made.get(name) ?? encodeReply(protocol, fill);
-    made.set(name, answer);
-    return answer;
+  const encodedReplies = new Map<string, Buffer>();
+  /** Long replies are encoded once and shared. */
+  const once = (kind: string, protocol: RespVersion, write: WriteReply): Buffer => {
+    const name = `${kind} ${protocol}`;
+    const encoded = encodedReplies.get(name) ?? encodeReply(protocol, write);
+    encodedReplies.set(name, encoded);
+    return encoded;
   };
   const named = (args: Arguments): (Command | undefined)[] =>
     Array.from({ length: args.count - 2 }, (_, n) =>
       all().find((c) => c.name === args.lowerText(n + 2)),
     );
-  const isThere = (command: Command | undefined): command is Command => command !== undefined;
+  const isKnown = (command: Command | undefined): command is Command => command !== undefined;
   const docs = (commands: readonly Command[]): ReplyValue =>
     Object.fromEntries(commands.map(commandDocs));
 
   return {
     name: 'command',
     arity: -1,
-    summary: 'Which commands there are',
+    summary: 'Lists commands',
     usage: '[COUNT] [DOCS name] [INFO name] [LIST]',
     run({ args, reply, session }) {
       const word = args.count > 1 ? args.lowerText(1) : 'info';
-      const isOfSome = args.count > 2;
+      const hasNames = args.count > 2;
       if (word === 'count') return reply.integer(all().length);
       if (word === 'list') return reply.value(all().map(({ name }) => name));
       if (word === 'docs') {
-        if (isOfSome) return reply.value(docs(named(args).filter(isThere)));
-        return once('docs', session.protocol, (own) => own.value(docs(all())));
+        if (hasNames) return reply.value(docs(named(args).filter(isKnown)));
+        return once('docs', session.protocol, (writer) => writer.value(docs(all())));
       }
       if (word !== 'info') return reply.error(unknownSubcommand(args));
-      if (isOfSome) return reply.value(named(args).map((own) => (own ? commandInfo(own) : null)));
-      return once('info', session.protocol, (own) => own.value(all().map(commandInfo)));
+      if (hasNames)
+        return reply.value(named(args).map((found) => (found ? commandInfo(found) : null)));
+      return once('info', session.protocol, (writer) => writer.value(all().map(commandInfo)));
     },
   };
 }
 
-/** What there is besides the questions themselves; `all` is everything there is. */
+/** `all` returns every command, for COMMAND. */
 export const redisCommands = (all: () => readonly Command[]): readonly Command[] => [
   {
     name: 'ping',
     arity: -1,
     maxArity: 2,
-    summary: 'Answers PONG, or what was said',
+    summary: 'Replies PONG, or the message',
     usage: '[message]',
     run: ({ args, reply }) =>
       args.count === 2 ? reply.bulkBytes(args.bytes(1)) : reply.simple('PONG'),
@@ -232,7 +226,7 @@ export const redisCommands = (all: () => readonly Command[]): readonly Command[]
   {
     name: 'echo',
     arity: 2,
-    summary: 'Answers what was said',
+    summary: 'Replies the message',
     usage: 'message',
     run: ({ args, reply }) => reply.bulkBytes(args.bytes(1)),
   },
@@ -240,7 +234,7 @@ export const redisCommands = (all: () => readonly Command[]): readonly Command[]
     name: 'hello',
     arity: -1,
     isAllowedBeforeAuth: true,
-    summary: 'Begins to talk, in RESP2 or RESP3',
+    summary: 'Selects RESP2 or RESP3',
     usage: '[protover] [AUTH username token] [SETNAME name]',
     run: hello,
   },
@@ -248,7 +242,7 @@ export const redisCommands = (all: () => readonly Command[]): readonly Command[]
     name: 'auth',
     arity: -2,
     isAllowedBeforeAuth: true,
-    summary: 'Says the token',
+    summary: 'Authenticates with the token',
     usage: '[username] token',
     run: auth,
   },
@@ -267,7 +261,7 @@ export const redisCommands = (all: () => readonly Command[]): readonly Command[]
     name: 'reset',
     arity: 1,
     isAllowedBeforeAuth: true,
-    summary: 'Forgets what the client has said of itself',
+    summary: 'Resets the connection',
     usage: '',
     run({ reply, session, context }) {
       const isAuthenticated = context.token() === undefined;
@@ -279,7 +273,7 @@ export const redisCommands = (all: () => readonly Command[]): readonly Command[]
   {
     name: 'select',
     arity: 2,
-    summary: 'There is one database, 0',
+    summary: 'Accepts database 0 only',
     usage: 'index',
     run({ args, reply }) {
       const index = args.integer(1);
@@ -290,21 +284,21 @@ export const redisCommands = (all: () => readonly Command[]): readonly Command[]
   {
     name: 'info',
     arity: -1,
-    summary: 'Figures of the daemon',
+    summary: 'Statistics of the daemon',
     usage: '[section]',
     run: ({ args, context }) => context.info.encoded(args.count === 2 ? args.lowerText(1) : 'all'),
   },
   {
     name: 'client',
     arity: -2,
-    summary: 'What is known of this connection',
+    summary: 'Name and id of the connection',
     usage: 'ID | GETNAME | SETNAME name | SETINFO attribute value',
     run: dispatchSubcommand(clientSubcommands),
   },
   {
     name: 'config',
     arity: -2,
-    summary: 'Answers tools that look for settings of Redis',
+    summary: 'Settings that Redis tools read',
     usage: 'GET name',
     run: dispatchSubcommand(configSubcommands),
   },

@@ -1,14 +1,13 @@
 /**
- * Answers as bytes, gathered one behind the other.
+ * Encodes RESP replies into one growing buffer.
  *
- * RESP2 knows texts, whole numbers, lists and nothing. RESP3 also knows maps, fractions and yes or no;
- * whoever speaks RESP2 gets a map as a list of names and values, the rest as text or 1 and 0.
+ * RESP2 has strings, integers, arrays and null. RESP3 adds maps, doubles and booleans; for a RESP2 client
+ * a map becomes an array of names and values, a double a string, a boolean 1 or 0.
  */
 
-/** Which of them the client speaks. */
 export type RespVersion = 2 | 3;
 
-/** What can be said in RESP; undefined is left out of a map. */
+/** A value that can be encoded; undefined fields of a map are left out. */
 export type ReplyValue =
   | string
   | number
@@ -19,7 +18,7 @@ export type ReplyValue =
   | readonly ReplyValue[]
   | { readonly [name: string]: ReplyValue | undefined };
 
-/** A text that is a line of its own: a word, not a value of any length. */
+/** Encoded as a simple string instead of a bulk string. */
 export class SimpleString {
   readonly text: string;
 
@@ -34,36 +33,36 @@ const CR = 13;
 const LF = 10;
 const ZERO = 0x30;
 
-/** The longest whole number, with its mark and its line's end. */
+/** The longest integer with its type byte and line end. */
 const MAX_HEADER_BYTES = 20;
 
 const MAX_SHORT_CHARS = 64;
 
-/** What a few answers need; it grows when many are gathered. */
+/** Initial size; the buffer grows. */
 const BUFFER_BYTES = 16_384;
 
-/** What one answer on its own needs, mostly. */
+/** Enough for most single replies. */
 const SINGLE_REPLY_BYTES = 256;
 
-/** More room than this is not kept for later. */
+/** A larger buffer is released after use. */
 const MAX_KEPT_BUFFER_BYTES = 1_048_576;
 
-/** Methods return nothing at all, so that a command can end with one of them. */
+/** Methods return undefined, so that a command can end with `return reply.…`. */
 export class RespWriter {
   protocol: RespVersion = 2;
   #bytes: Buffer;
   #length = 0;
 
-  constructor(room = BUFFER_BYTES) {
-    this.#bytes = Buffer.allocUnsafeSlow(room);
+  constructor(size = BUFFER_BYTES) {
+    this.#bytes = Buffer.allocUnsafeSlow(size);
   }
 
-  /** Bytes gathered so far. */
+  /** Bytes encoded so far. */
   get size(): number {
     return this.#length;
   }
 
-  /** Everything gathered so far, as bytes of their own; gathers anew. */
+  /** Returns a copy of everything encoded so far and starts over. */
   takeBytes(): Buffer {
     const taken = Buffer.from(this.#bytes.subarray(0, this.#length));
     this.#length = 0;
@@ -76,7 +75,7 @@ export class RespWriter {
     this.#textLine(PLUS, text);
   }
 
-  /** Never more than one line, whatever it tells of. */
+  /** Control and wide characters are replaced: an error is one line of Latin-1. */
   error(text: string): undefined {
     this.#textLine(MINUS, text.replace(/[\r\n\0]/g, ' ').replace(/[^\0-\xff]/g, '?'));
   }
@@ -90,7 +89,6 @@ export class RespWriter {
     this.#endLine();
   }
 
-  /** Bytes as they came. */
   bulkBytes(bytes: Buffer): undefined {
     this.#header(DOLLAR, bytes.length);
     this.#reserve(bytes.length + 2);
@@ -117,7 +115,7 @@ export class RespWriter {
     else this.#header(DOLLAR, -1);
   }
 
-  /** Five whole numbers: the one answer that has to be fast. */
+  /** The reply of CL.THROTTLE, with one capacity check. */
   fiveIntegers(a: number, b: number, c: number, d: number, e: number): undefined {
     this.#reserve(6 * MAX_HEADER_BYTES);
     this.#writeHeader(STAR, 5);
@@ -137,7 +135,7 @@ export class RespWriter {
     else if (value instanceof SimpleString) this.simple(value.text);
     else if (isList(value)) {
       this.array(value.length);
-      for (const own of value) this.value(own);
+      for (const item of value) this.value(item);
     } else this.#mapEntries(value);
   }
 
@@ -157,22 +155,22 @@ export class RespWriter {
     else this.bulk(String(number));
   }
 
-  #boolean(isSo: boolean): void {
-    if (this.protocol === 3) this.#textLine(HASH, isSo ? 't' : 'f');
-    else this.integer(isSo ? 1 : 0);
+  #boolean(value: boolean): void {
+    if (this.protocol === 3) this.#textLine(HASH, value ? 't' : 'f');
+    else this.integer(value ? 1 : 0);
   }
 
-  /** A mark and a whole number. */
-  #header(mark: number, number: number): void {
+  /** A type byte and an integer. */
+  #header(type: number, number: number): void {
     this.#reserve(MAX_HEADER_BYTES);
-    this.#writeHeader(mark, number);
+    this.#writeHeader(type, number);
   }
 
-  /** The same where there is room already. */
-  #writeHeader(mark: number, number: number): void {
+  /** The same without a capacity check. */
+  #writeHeader(type: number, number: number): void {
     const bytes = this.#bytes;
     let at = this.#length;
-    bytes[at++] = mark;
+    bytes[at++] = type;
     let rest = number;
     if (rest < 0) {
       bytes[at++] = MINUS;
@@ -194,15 +192,15 @@ export class RespWriter {
     this.#length = at;
   }
 
-  /** A mark and a text of one character for each byte. */
-  #textLine(mark: number, text: string): void {
+  /** A type byte and a string of one character per byte. */
+  #textLine(type: number, text: string): void {
     this.#reserve(text.length + 3);
-    this.#bytes[this.#length++] = mark;
+    this.#bytes[this.#length++] = type;
     this.#latin1(text);
     this.#endLine();
   }
 
-  /** Short texts are written faster character by character than by calling out of the engine. */
+  /** Short strings are written faster character by character than by a call into C++. */
   #latin1(text: string): void {
     if (text.length > MAX_SHORT_CHARS) {
       this.#length += this.#bytes.write(text, this.#length, 'latin1');
@@ -232,10 +230,10 @@ function isShortAscii(text: string): boolean {
 
 const isList = (value: object): value is readonly ReplyValue[] => Array.isArray(value);
 
-/** One answer on its own. */
-export function encodeReply(protocol: RespVersion, fill: (reply: RespWriter) => void): Buffer {
+/** Encodes a single reply. */
+export function encodeReply(protocol: RespVersion, write: (reply: RespWriter) => void): Buffer {
   const reply = new RespWriter(SINGLE_REPLY_BYTES);
   reply.protocol = protocol;
-  fill(reply);
+  write(reply);
   return reply.takeBytes();
 }

@@ -1,14 +1,13 @@
 /**
- * The daemon's own limits over RESP.
+ * The configured limits over RESP.
  *
- *     SLUICE.CHECK per-client ip:10.0.0.1           one limit by name; * is whichever are for the key
- *     ──▶  1     allowed (0: refused)
- *          19    remaining; -1 if that is unknown or without end
- *          0     milliseconds until it is worth asking again; -1 never; 0 if it was allowed, or if
- *                some call in flight must settle first
- *          ""    the limit that refused
- *          ""    with HOLD, what to settle with
- *          ""    why, where it is not just a limit that is used up
+ *     SLUICE.CHECK per-client ip:10.0.0.1           one limit by name; * means all that match the key
+ *     ──▶  1     allowed (0: denied)
+ *          19    remaining; -1 if unknown or unbounded
+ *          0     retry after, in ms; -1 never; 0 if allowed, or if a call in flight must settle first
+ *          ""    the limit that denied
+ *          ""    with HOLD, the permit to settle
+ *          ""    the reason, where it is not an exhausted limit
  */
 
 import { NEVER, OUTCOMES, type Outcome } from '../../../core/decision.ts';
@@ -20,7 +19,7 @@ import {
   isUnknownLimit,
   type UnavailableLimit,
 } from '../../router/router.ts';
-import type { StaticVerdict } from '../../router/routes.ts';
+import { staticVerdictFields } from '../../router/routes.ts';
 import {
   type Arguments,
   type Command,
@@ -31,18 +30,18 @@ import {
 } from './command.ts';
 import type { ReplyValue, RespWriter } from './reply.ts';
 
-/** In the place of a limit's name: whichever are for the key. */
+/** In place of a limit's name: all limits that match the key. */
 const ANY_LIMIT = '*';
 
 const HOLD = Buffer.from('hold');
 
 const noSuchLimit = (name: string): string => `ERR no limit is named '${name.slice(0, 64)}'`;
 
-/** Reads what is asked; a text is what is wrong with it. */
+/** Reads the arguments; a string is an error. */
 function readCheck(args: Arguments): CheckRequest | string {
   const limit = args.text(1);
-  const isHold = args.count > 3 && args.isKeyword(args.count - 1, HOLD);
-  const rest = args.count - (isHold ? 1 : 0);
+  const wantsPermit = args.count > 3 && args.isKeyword(args.count - 1, HOLD);
+  const rest = args.count - (wantsPermit ? 1 : 0);
   if (rest > 4) return SYNTAX;
   const cost = rest === 4 ? args.amount(3) : 1;
   if (Number.isNaN(cost)) return NOT_A_NUMBER;
@@ -50,23 +49,24 @@ function readCheck(args: Arguments): CheckRequest | string {
     limit: limit === ANY_LIMIT ? undefined : limit,
     key: args.text(2),
     cost,
-    wantsPermit: isHold,
+    wantsPermit,
   };
 }
 
 function check({ args, reply, context }: Invocation): undefined | Promise<WriteReply> {
-  const wanted = readCheck(args);
-  if (typeof wanted === 'string') return reply.error(wanted);
-  const answer = context.router.check(wanted);
-  if (answer instanceof Promise) return answer.then((own) => (later) => writeResult(later, own));
-  return isUnknownLimit(answer)
-    ? reply.error(noSuchLimit(answer.unknown))
-    : writeResult(reply, answer);
+  const request = readCheck(args);
+  if (typeof request === 'string') return reply.error(request);
+  const result = context.router.check(request);
+  if (result instanceof Promise)
+    return result.then((late) => (writer) => writeResult(writer, late));
+  return isUnknownLimit(result)
+    ? reply.error(noSuchLimit(result.unknown))
+    : writeResult(reply, result);
 }
 
 function writeResult(
   reply: RespWriter,
-  { decision, limit = '', permit = '', ...why }: CheckResult,
+  { decision, limit = '', permit = '', staticVerdict, reason }: CheckResult,
 ): undefined {
   const isAllowed = decision.verdict === 'allow';
   reply.array(6);
@@ -75,7 +75,7 @@ function writeResult(
   reply.integer(decision.verdict === 'deny' ? wholeMs(decision.retryAfterMs) : 0);
   reply.bulk(limit);
   reply.bulk(permit);
-  return reply.bulk(why.staticVerdict?.reason ?? why.reason ?? '');
+  return reply.bulk(staticVerdict?.reason ?? reason ?? '');
 }
 
 const wholeRemaining = (remaining: number): number =>
@@ -85,25 +85,24 @@ const wholeMs = (ms: number): number => (ms === NEVER ? -1 : Math.ceil(ms));
 
 type SettleResult = NonNullable<Parameters<Invocation['context']['router']['settle']>[1]>;
 
-/** What may be said besides the outcome. */
 const SETTLE_FIELDS: Readonly<Record<string, 'used' | 'rttMs' | 'retryAfterMs'>> = {
   used: 'used',
   rtt: 'rttMs',
   retryafter: 'retryAfterMs',
 };
 
-/** Reads how a call went; a text is what is wrong with it. */
+/** Reads the arguments; a string is an error. */
 function readResult(args: Arguments): SettleResult | string {
   const outcome = args.count > 2 ? args.lowerText(2) : 'ok';
   if (!OUTCOMES.includes(outcome as Outcome)) return `ERR outcome must be ${OUTCOMES.join(', ')}`;
   const result: Record<string, number | string> = { outcome };
   for (let n = 3; n < args.count; n += 2) {
-    const note =
+    const field =
       Object.hasOwn(SETTLE_FIELDS, args.lowerText(n)) && SETTLE_FIELDS[args.lowerText(n)];
-    if (!note || n + 1 === args.count) return SYNTAX;
+    if (!field || n + 1 === args.count) return SYNTAX;
     const amount = args.amount(n + 1);
     if (Number.isNaN(amount)) return NOT_A_NUMBER;
-    result[note] = amount;
+    result[field] = amount;
   }
   return result;
 }
@@ -118,38 +117,27 @@ async function inspect({ args, context }: Invocation): Promise<WriteReply> {
   const { router } = context;
   const key = args.text(1);
   const name = args.count > 2 && args.text(2) !== ANY_LIMIT ? args.text(2) : undefined;
-  const staticVerdict = router.route(key, name)?.staticVerdict;
-  const seen = await router.inspect(key, name);
-  if (!seen) return (reply) => reply.error(noSuchLimit(name ?? ''));
+  const routed = router.route({ key, limit: name, cost: 1 });
+  if (!routed) return (reply) => reply.error(noSuchLimit(name ?? ''));
+  const { staticVerdict } = routed.route;
+  const inspections = await router.inspect(routed);
   return (reply) =>
     reply.value({
       key: toKeyText(key),
       ...(staticVerdict && staticVerdictFields(staticVerdict)),
-      limits: seen.map(inspectionValue),
+      limits: inspections.map(inspectionValue),
     });
 }
 
-const staticVerdictFields = ({
-  isAllowed,
-  reason,
-  limit,
-  pattern,
-}: StaticVerdict): Record<string, ReplyValue | undefined> => ({
-  verdict: isAllowed ? 'allow' : 'deny',
-  reason,
-  limit,
-  by: pattern?.text,
-});
-
-function inspectionValue(own: Inspection | UnavailableLimit): ReplyValue {
-  if (!('rules' in own)) return { ...own };
-  const { name, remaining, opensInMs, by, rules, ...view } = own;
+function inspectionValue(inspection: Inspection | UnavailableLimit): ReplyValue {
+  if (!('rules' in inspection)) return { ...inspection };
+  const { name, remaining, opensInMs, by, rules, ...state } = inspection;
   return {
     name,
     remaining,
     opensInMs: optionalWholeMs(opensInMs),
     by,
-    ...view,
+    ...state,
     rules: rules.map(ruleValue),
   };
 }
@@ -173,14 +161,14 @@ export const sluiceCommands: readonly Command[] = [
     aliases: ['sluice.ask'],
     arity: -3,
     keyIndex: 2,
-    summary: 'Asks a limit of the daemon, or whichever are for the key',
+    summary: 'Checks a configured limit, or all that match the key',
     usage: 'limit key [cost] [HOLD]',
     run: check,
   },
   {
     name: 'sluice.settle',
     arity: -2,
-    summary: 'Says how a call went that was asked for with HOLD',
+    summary: 'Settles a permit of SLUICE.CHECK with HOLD',
     usage: 'permit [outcome] [USED amount] [RTT ms] [RETRYAFTER ms]',
     run: settle,
   },
@@ -188,7 +176,7 @@ export const sluiceCommands: readonly Command[] = [
     name: 'sluice.inspect',
     arity: -2,
     keyIndex: 1,
-    summary: 'How a key stands: what is left, which rule says no, until when',
+    summary: 'The status of a key: remaining tokens, binding rule, time to open',
     usage: 'key [limit]',
     run: inspect,
   },

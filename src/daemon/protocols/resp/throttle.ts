@@ -1,14 +1,14 @@
 /**
- * CL.THROTTLE, as redis-cell answers it: the limit comes with the call.
+ * CL.THROTTLE with the replies of redis-cell (GCRA): the limit comes with the command.
  *
- *     CL.THROTTLE user123 15 30 60 1        a burst of 15, then 30 in 60 seconds; takes 1
+ *     CL.THROTTLE user123 15 30 60 1        burst 15, then 30 in 60 seconds; takes 1
  *     ──▶  0     allowed (1: limited)
  *          16    the limit: max_burst + 1
  *          15    remaining
- *          -1    seconds until it would be allowed; -1 if it was, or never will be
- *          2     seconds until the limit is as good as new
+ *          -1    retry after, in seconds; -1 if allowed, or never
+ *          2     seconds until the limit is full again
  *
- * Seconds are rounded up, so that nobody comes too early.
+ * Seconds are rounded up, so that no client retries too early.
  */
 
 import { NEVER } from '../../../core/decision.ts';
@@ -16,7 +16,7 @@ import { type Command, type Invocation, NOT_AN_INTEGER } from './command.ts';
 
 const SECOND_MS = 1000;
 
-/** What part of a second may be floating-point dust. */
+/** Fraction of a second that counts as rounding error. */
 const ROUNDING_EPSILON = 1e-6;
 
 const ceilSeconds = (ms: number): number =>
@@ -28,7 +28,7 @@ export function throttle({ args, reply, context }: Invocation): undefined {
   const count = args.integer(3);
   const period = args.integer(4);
   const quantity = args.count > 5 ? args.integer(5) : 1;
-  const makesSense =
+  const isValid =
     !Number.isNaN(maxBurst + count + period + quantity) &&
     gcraTable.throttle(
       args.source,
@@ -39,7 +39,7 @@ export function throttle({ args, reply, context }: Invocation): undefined {
       period * SECOND_MS,
       quantity,
     );
-  if (!makesSense) return reply.error(NOT_AN_INTEGER);
+  if (!isValid) return reply.error(NOT_AN_INTEGER);
   const { isLimited, retryAfterMs } = gcraTable;
   const retryAfter =
     isLimited && retryAfterMs !== NEVER ? Math.max(1, ceilSeconds(retryAfterMs)) : -1;
@@ -58,7 +58,7 @@ export const clThrottle: Command = {
   arity: -5,
   maxArity: 6,
   keyIndex: 1,
-  summary: 'Asks a limit that comes with the call, as redis-cell does',
+  summary: 'Checks a limit given with the command, as redis-cell does',
   usage: 'key max_burst count period [quantity]',
   run: throttle,
 };

@@ -1,13 +1,13 @@
 /**
- * Whatever is asked, there is an answer: random requests, and sensible ones with a few bytes changed.
+ * Fuzzes the HTTP handler with random requests, and with valid ones of which a few bytes are changed.
  *
- *     FUZZ=1000000 npx vitest run src/daemon/http/fuzz.test.ts     so many; FUZZ_SEED=7 others
+ *     FUZZ=1000000 npx vitest run src/daemon/protocols/http/server/fuzz.test.ts     FUZZ_SEED=7: other requests
  */
 
 import { validateHeaderName, validateHeaderValue } from 'node:http';
 import { describe, expect, test } from 'vitest';
-import { SeededGenerator } from '../../../../../test/support/chance.ts';
 import { createSurface } from '../../../../../test/support/http-surface.ts';
+import { SeededGenerator } from '../../../../../test/support/random.ts';
 import { VirtualClock } from '../../../../testing/index.ts';
 import { readHttpSection } from '../../../config/http.ts';
 import { createKeyExtractor, type RequestHead } from '../key.ts';
@@ -50,8 +50,8 @@ const BODIES = [
   '',
 ];
 
-/** Pieces that parsers stumble over. */
-const SPICE = [
+/** Fragments that break parsers. */
+const FRAGMENTS = [
   '%',
   '%%',
   '%zz',
@@ -89,32 +89,32 @@ const TYPES = [
   'Application/JSON; charset=utf-8',
 ].concat(['text/plain', '', ';', 'application/json,']);
 
-/** A text with some of it cut out, doubled, or replaced. */
-function mutated(chance: SeededGenerator, text: string): string {
-  let own = text;
-  for (let times = chance.below(4); times > 0; times--) {
-    const [from, length] = [chance.below(own.length + 1), chance.below(6)];
-    const middle = chance.oneOf([
+/** Removes, doubles or replaces parts of a text. */
+function mutated(random: SeededGenerator, text: string): string {
+  let result = text;
+  for (let times = random.below(4); times > 0; times--) {
+    const [from, length] = [random.below(result.length + 1), random.below(6)];
+    const middle = random.oneOf([
       '',
-      chance.oneOf(SPICE),
-      chance.binaryString(6),
-      own.slice(from, from + length).repeat(2),
+      random.oneOf(FRAGMENTS),
+      random.binaryString(6),
+      result.slice(from, from + length).repeat(2),
     ]);
-    own = own.slice(0, from) + middle + own.slice(from + length);
+    result = result.slice(0, from) + middle + result.slice(from + length);
   }
-  return own;
+  return result;
 }
 
-function requestOf(chance: SeededGenerator): {
+function requestOf(random: SeededGenerator): {
   request: RequestHead;
   body: Buffer;
   isLoopback: boolean;
 } {
   const url =
-    chance.below(20) === 0 ? chance.binaryString(60) : mutated(chance, chance.oneOf(URLS));
+    random.below(20) === 0 ? random.binaryString(60) : mutated(random, random.oneOf(URLS));
   const headers: Record<string, string> = {
     host: 'localhost',
-    'content-type': chance.oneOf(TYPES),
+    'content-type': random.oneOf(TYPES),
   };
   const names = [
     'x-forwarded-for',
@@ -124,25 +124,25 @@ function requestOf(chance: SeededGenerator): {
     'host',
     'x-forwarded-uri',
   ];
-  for (let n = chance.below(3); n > 0; n--) {
+  for (let n = random.below(3); n > 0; n--) {
     const values = ['192.0.2.1, ::1', 'Bearer secret', 'http://localhost', '[::1]:80', ''];
-    headers[chance.oneOf(names)] = mutated(chance, chance.oneOf(values));
+    headers[random.oneOf(names)] = mutated(random, random.oneOf(values));
   }
-  const text = chance.below(3) === 0 ? '' : mutated(chance, chance.oneOf(BODIES));
-  const remoteAddress = chance.oneOf([undefined, '127.0.0.1', '::ffff:10.0.0.1', 'nonsense']);
+  const text = random.below(3) === 0 ? '' : mutated(random, random.oneOf(BODIES));
+  const remoteAddress = random.oneOf([undefined, '127.0.0.1', '::ffff:10.0.0.1', 'nonsense']);
   return {
-    request: { method: chance.oneOf(METHODS), url, headers, socket: { remoteAddress } },
-    body: Buffer.from(text, chance.below(2) === 0 ? 'latin1' : 'utf8'),
-    isLoopback: chance.below(4) > 0,
+    request: { method: random.oneOf(METHODS), url, headers, socket: { remoteAddress } },
+    body: Buffer.from(text, random.below(2) === 0 ? 'latin1' : 'utf8'),
+    isLoopback: random.below(4) > 0,
   };
 }
 
 const STATUSES = [200, 400, 401, 403, 404, 405, 415, 422, 429, 503];
 
-/** What a client must be able to rely on, whatever it sent. */
-function requireSound({ status, headers, body, isEventStream }: HttpResponse, asked: string): void {
-  const isAsked = asked.includes('status') && status >= 400 && status <= 599;
-  if (!STATUSES.includes(status) && !isAsked) throw new Error(`status ${status}: ${body}`);
+/** Every response is valid HTTP, and its body agrees with its status. */
+function requireValid({ status, headers, body, isEventStream }: HttpResponse, sent: string): void {
+  const isRequested = sent.includes('status') && status >= 400 && status <= 599;
+  if (!STATUSES.includes(status) && !isRequested) throw new Error(`status ${status}: ${body}`);
   for (let n = 0; n < headers.length; n += 2) {
     validateHeaderName(headers[n]);
     validateHeaderValue(headers[n], headers[n + 1]);
@@ -154,19 +154,19 @@ function requireSound({ status, headers, body, isEventStream }: HttpResponse, as
   }
 }
 
-describe('whatever is asked', () => {
+describe('HTTP handler fuzz', () => {
   test(
-    'there is an answer',
+    'random requests: every response is valid',
     async () => {
-      const chance = new SeededGenerator(SEED);
+      const random = new SeededGenerator(SEED);
       const failed: unknown[] = [];
       const clock = new VirtualClock(1e9);
       const { handler } = createSurface({
         clock,
         limits: {
           api: { bucket: { rate: '1/s', burst: 3 }, deny: 'mallory' },
-          jobs: { adaptive: { fixed: 3 }, permitTimeout: '1000h', match: { regex: 'c.*' } },
-          slowly: { spacing: { every: '1s' }, match: 'x*', always: true },
+          jobs: { concurrency: 3, permitTimeout: '1000h', match: { regex: 'c.*' } },
+          paced: { spacing: { every: '1s' }, match: 'x*', always: true },
         },
         deny: 'eve',
         extractKey: createKeyExtractor(readHttpSection({ trustProxy: 1, prefix: 'ip:' }, 'http')),
@@ -175,16 +175,16 @@ describe('whatever is asked', () => {
       });
       const seen = new Set<number>();
       for (let n = 0; n < COUNT; n++) {
-        const { request, body, isLoopback } = requestOf(chance);
-        const reply = await handler.handle(request, isLoopback, body);
+        const { request, body, isLoopback } = requestOf(random);
+        const response = await handler.handle(request, isLoopback, body);
         try {
-          requireSound(reply, request.url + body.toString('latin1'));
+          requireValid(response, request.url + body.toString('latin1'));
         } catch (error) {
           throw new Error(`${JSON.stringify({ request, body: body.toString('latin1') })}`, {
             cause: error,
           });
         }
-        seen.add(reply.status);
+        seen.add(response.status);
         if (n % 64 === 0) clock.advance(500);
         if (failed.length > 0) throw new Error(JSON.stringify(request), { cause: failed[0] });
       }
@@ -193,14 +193,14 @@ describe('whatever is asked', () => {
     30 * MINUTES_MS,
   );
 
-  test('a key comes through as the bytes it was', () => {
-    const chance = new SeededGenerator(SEED + 1);
+  test('random keys: survive percent-encoding byte by byte', () => {
+    const random = new SeededGenerator(SEED + 1);
     for (let n = 0; n < COUNT / 10; n++) {
-      const key = chance.binaryString(20);
-      const escaped = [...key].map((own) => {
-        const hex = own.charCodeAt(0).toString(16).padStart(2, '0');
-        const isPlain = /[\w.~\x80-\xff-]/.test(own) && chance.below(2) === 0;
-        return isPlain ? own : `%${chance.below(2) === 0 ? hex : hex.toUpperCase()}`;
+      const key = random.binaryString(20);
+      const escaped = [...key].map((char) => {
+        const hex = char.charCodeAt(0).toString(16).padStart(2, '0');
+        const isPlain = /[\w.~\x80-\xff-]/.test(char) && random.below(2) === 0;
+        return isPlain ? char : `%${random.below(2) === 0 ? hex : hex.toUpperCase()}`;
       });
       expect(readParameters(`limit=a&key=${escaped.join('')}`, 0, ['key', 'limit'])).toEqual([
         key,

@@ -1,6 +1,6 @@
 /**
- * The long way, which every request can go: Node's own HTTP server, bodies taken in up to a bound,
- * replies sent. The servers never listen: connections are handed to them.
+ * Serves every request that the fast path does not: Node's HTTP server, with a bound on bodies. The
+ * servers never listen; connections are passed to them.
  */
 
 import {
@@ -21,16 +21,16 @@ import {
   MAX_HEADERS,
 } from '../bounds.ts';
 import type { RequestHead } from '../key.ts';
-import { type HttpResponse, problemResponse } from '../reply.ts';
+import { type HttpResponse, problemResponse, titleOf } from '../reply.ts';
 
-/** How often it is looked who is slow. */
+/** How often Node looks for connections beyond their timeouts. */
 const TIMEOUT_CHECK_MS: Millis = 500;
 const SERVER_OPTIONS = {
   maxHeaderSize: MAX_HEADER_BYTES,
   connectionsCheckingInterval: TIMEOUT_CHECK_MS,
 };
 
-/** A proxy says with these that it asks on behalf of a request: whose body is then none of ours. */
+/** Headers of a proxy that authorises another request: a body then belongs to that request. */
 const FORWARDING_HEADERS = [
   'x-forwarded-uri',
   'x-forwarded-method',
@@ -38,7 +38,7 @@ const FORWARDING_HEADERS = [
   'x-original-method',
 ];
 
-/** Whether what is asked for may stand in a body. */
+/** True if the body may hold the parameters. */
 const hasBody = ({ method, headers }: RequestHead): boolean =>
   method === 'POST' &&
   (headers['transfer-encoding'] !== undefined || Number(headers['content-length'] ?? 0) > 0) &&
@@ -47,23 +47,21 @@ const hasBody = ({ method, headers }: RequestHead): boolean =>
 const NO_BODY = Buffer.alloc(0);
 
 export interface NodeServerHooks {
-  /** What a request is told. */
   handle(
     request: RequestHead,
     isLoopback: boolean,
     body: Buffer,
   ): HttpResponse | Promise<HttpResponse>;
-  /** Hears of every reply before it goes out. */
-  onResponse(reply: HttpResponse): void;
-  /** False: after this reply it hangs up. */
+  /** Called before a response is sent. */
+  onResponse(response: HttpResponse): void;
+  /** False: the connection closes after this response. */
   canKeepAlive(): boolean;
-  /** A response that has only begun, and goes on once a second. */
+  /** Takes over a response that stays open. */
   startEventStream(response: ServerResponse): void;
 }
 
 export class NodeHttpServer {
   readonly #hooks: NodeServerHooks;
-  /** Whoever comes by loopback, and everybody else. */
   readonly #loopbackServer = createServer(SERVER_OPTIONS, this.#createListener(true));
   readonly #externalServer = createServer(SERVER_OPTIONS, this.#createListener(false));
   #maxBody = HTTP_BOUNDS.maxBody;
@@ -72,11 +70,10 @@ export class NodeHttpServer {
     this.#hooks = hooks;
     for (const server of [this.#loopbackServer, this.#externalServer]) {
       server.on('clientError', rejectUnparsed);
-      server.emit('listening'); // from then on it watches who is slow
+      server.emit('listening'); // starts Node's timeout checks
     }
   }
 
-  /** From now on with other bounds. */
   configure(bounds: HttpBounds): void {
     this.#maxBody = bounds.maxBody;
     applyBounds(this.#loopbackServer, bounds);
@@ -87,7 +84,7 @@ export class NodeHttpServer {
     (isLoopback ? this.#loopbackServer : this.#externalServer).emit('connection', socket);
   }
 
-  /** Hangs up where nothing is being asked. */
+  /** Closes connections without a pending request. */
   closeIdle(): void {
     this.#loopbackServer.close();
     this.#externalServer.close();
@@ -107,22 +104,21 @@ export class NodeHttpServer {
     isLoopback: boolean,
     body: Buffer,
   ): void {
-    const reply = this.#hooks.handle(request, isLoopback, body);
-    if (reply instanceof Promise) reply.then((late) => this.#send(response, late));
-    else this.#send(response, reply);
+    const result = this.#hooks.handle(request, isLoopback, body);
+    if (result instanceof Promise) result.then((later) => this.#send(response, later));
+    else this.#send(response, result);
   }
 
-  /** Takes in a body, up to the bound. */
   #readBody(request: IncomingMessage, response: ServerResponse, isLoopback: boolean): void {
     const maxBody = this.#maxBody;
     const chunks: Buffer[] = [];
     let length = 0;
     const tooLong = (): void => {
       request.removeAllListeners('data').removeAllListeners('end');
-      response.shouldKeepAlive = false; // what comes behind it is not worth reading
-      this.#send(response, problemResponse(413, `The body has more than ${maxBody} bytes.`));
+      response.shouldKeepAlive = false; // do not read the rest of the body
+      this.#send(response, problemResponse(413, `The body exceeds ${maxBody} bytes.`));
     };
-    request.on('error', () => {}); // it hung up: nothing to tell anybody
+    request.on('error', () => {}); // the client closed the connection
     if (Number(request.headers['content-length']) > maxBody) {
       tooLong();
       return;
@@ -142,9 +138,9 @@ export class NodeHttpServer {
     );
   }
 
-  #send(response: ServerResponse, reply: HttpResponse): void {
-    const { status, headers, body, isEventStream = false } = reply;
-    this.#hooks.onResponse(reply);
+  #send(response: ServerResponse, encoded: HttpResponse): void {
+    const { status, headers, body, isEventStream = false } = encoded;
+    this.#hooks.onResponse(encoded);
     if (!this.#hooks.canKeepAlive()) response.shouldKeepAlive = false;
     if (isEventStream) {
       response.writeHead(status, [...headers]);
@@ -154,7 +150,7 @@ export class NodeHttpServer {
     }
     const length = Buffer.byteLength(body);
     response.writeHead(status, [...headers, 'Content-Length', String(length)]);
-    response.end(body, length === body.length ? 'latin1' : 'utf8'); // the same bytes, sooner
+    response.end(body, length === body.length ? 'latin1' : 'utf8'); // latin1 is faster, and the same for ASCII
   }
 }
 
@@ -163,15 +159,15 @@ function applyBounds(server: Server, bounds: HttpBounds): void {
   server.requestTimeout = bounds.slowMs;
   server.keepAliveTimeout = idleTimeoutOf(bounds);
   server.maxHeadersCount = MAX_HEADERS;
-  server.maxRequestsPerSocket = 0; // as many as one likes
+  server.maxRequestsPerSocket = 0; // no bound
 }
 
-/** What is no HTTP, or too much of it, or too slow: answered before there is a request. */
+/** Answers bytes that never became a request: invalid HTTP, too many headers, or too slow. */
 function rejectUnparsed({ code }: Pick<NodeJS.ErrnoException, 'code'>, socket: Duplex): void {
   if (!socket.writable || code === 'ECONNRESET') return void socket.destroy();
   const { status, headers, body } = problemResponse(...parseErrorProblem(code));
   const lines = [
-    `HTTP/1.1 ${status} ${JSON.parse(body).title}`,
+    `HTTP/1.1 ${status} ${titleOf(status)}`,
     `${headers[0]}: ${headers[1]}`,
     `Content-Length: ${Buffer.byteLength(body)}`,
     'Connection: close',
@@ -179,15 +175,14 @@ function rejectUnparsed({ code }: Pick<NodeJS.ErrnoException, 'code'>, socket: D
   socket.end(`${lines.join('\r\n')}\r\n\r\n${body}`);
 }
 
-/** Whoever comes and never asks is told the same, whoever watches it. */
+/** Answers a client that sent no request in time. */
 export const rejectTimedOut = (socket: Duplex): void =>
   rejectUnparsed({ code: REQUEST_TIMEOUT }, socket);
 
 const REQUEST_TIMEOUT = 'ERR_HTTP_REQUEST_TIMEOUT';
 
 function parseErrorProblem(code: string | undefined): [number, string] {
-  if (code === 'HPE_HEADER_OVERFLOW')
-    return [431, `Headers of more than ${MAX_HEADER_BYTES} bytes.`];
-  if (code === REQUEST_TIMEOUT) return [408, 'The request did not come in time.'];
-  return [400, 'That is no HTTP request.'];
+  if (code === 'HPE_HEADER_OVERFLOW') return [431, `The headers exceed ${MAX_HEADER_BYTES} bytes.`];
+  if (code === REQUEST_TIMEOUT) return [408, 'The request was not received in time.'];
+  return [400, 'Not a valid HTTP request.'];
 }

@@ -1,5 +1,3 @@
-/** The HTTP surface on a real socket. */
-
 import { once } from 'node:events';
 import { connect } from 'node:net';
 import { afterEach, describe, expect, test } from 'vitest';
@@ -12,6 +10,7 @@ import {
   unavailableBackend,
 } from '../../../../../test/support/http-surface.ts';
 import { deny } from '../../../../core/decision.ts';
+import { formatMismatch } from '../../../../core/errors.ts';
 import { VirtualClock } from '../../../../testing/index.ts';
 import { readHttpSection } from '../../../config/http.ts';
 import { createKeyExtractor } from '../key.ts';
@@ -19,14 +18,14 @@ import { createKeyExtractor } from '../key.ts';
 const open: RunningSurface[] = [];
 
 afterEach(async () => {
-  await Promise.all(open.splice(0).map((own) => own.stop()));
+  await Promise.all(open.splice(0).map((server) => server.stop()));
 });
 
-async function served(given: SurfaceOptions = {}, isLoopback = true): Promise<RunningSurface> {
+async function start(options: SurfaceOptions = {}, isLoopback = true): Promise<RunningSurface> {
   const clock = new VirtualClock(1e6);
-  const own = await serveSurface(createSurface({ clock, ...given }), isLoopback);
-  open.push(own);
-  return own;
+  const server = await serveSurface(createSurface({ clock, ...options }), isLoopback);
+  open.push(server);
+  return server;
 }
 
 const post = (body: unknown, headers: HttpRequestOptions['headers'] = {}): HttpRequestOptions => ({
@@ -43,9 +42,9 @@ const form = (body: string): HttpRequestOptions => ({
 
 const PROBLEM = 'application/problem+json';
 
-describe('a check', () => {
-  test('is told what is left, and then to come back later', async () => {
-    const { sendRequest } = await served();
+describe('HTTP check', () => {
+  test('bucket: 200 with what remains, then 429 with Retry-After', async () => {
+    const { sendRequest } = await start();
     const first = await sendRequest('/check?limit=api&key=alice');
     expect(first.status).toBe(200);
     expect(first.json).toEqual({ verdict: 'allow', remaining: 2 });
@@ -74,11 +73,11 @@ describe('a check', () => {
     expect((await sendRequest('/check?key=bob')).status).toBe(200);
     const large = await sendRequest('/check?key=bob&cost=9');
     expect(large.headers.ratelimit).toBe('"api";r=2');
-    expect(large.json).toMatchObject({ remaining: 2, retryAfterMs: null }); // as the header has it
+    expect(large.json).toMatchObject({ remaining: 2, retryAfterMs: null }); // the same as in the header
   });
 
-  test('comes with any method, as proxies send them, and then no body counts', async () => {
-    const { sendRequest } = await served({
+  test('forwarded by a proxy: any method, and a body is not parsed', async () => {
+    const { sendRequest } = await start({
       extractKey: createKeyExtractor(readHttpSection({ key: { header: 'X-Real-IP' } }, 'http')),
     });
     const headers = { 'x-real-ip': '192.0.2.1', 'x-forwarded-method': 'PUT' };
@@ -92,16 +91,16 @@ describe('a check', () => {
     );
   });
 
-  test('comes as a form or as JSON, and means the same key in bytes', async () => {
-    const { sendRequest } = await served();
+  test('form, JSON and URL: name the same binary key', async () => {
+    const { sendRequest } = await start();
     expect((await sendRequest('/check', form('key=caf%C3%A9'))).json.remaining).toBe(2);
     expect((await sendRequest('/check', post({ key: 'café' }))).json.remaining).toBe(1);
     expect((await sendRequest('/check?key=caf%C3%A9')).json.remaining).toBe(0);
-    expect((await sendRequest('/check?key=caf%E9')).json.remaining).toBe(2); // other bytes, another key
+    expect((await sendRequest('/check?key=caf%E9')).json.remaining).toBe(2); // other bytes, other key
   });
 
-  test('can be refused with another status, for those who understand no other', async () => {
-    const { sendRequest } = await served();
+  test('status parameter: replaces the status of a refusal', async () => {
+    const { sendRequest } = await start();
     const refused = await sendRequest('/check?key=alice&cost=4&status=403');
     expect([refused.status, refused.json.status]).toEqual([403, 403]);
     expect(refused.headers['retry-after']).toBeUndefined(); // it can never fit
@@ -111,8 +110,8 @@ describe('a check', () => {
     expect([later.status, later.headers['retry-after']]).toEqual([403, '1']);
   });
 
-  test('meets several limits at once and hears of all of them', async () => {
-    const { sendRequest } = await served({
+  test('several limits: headers list all of them, the refusal names one', async () => {
+    const { sendRequest } = await start({
       limits: {
         user: { bucket: { rate: '1/s', burst: 3 } },
         all: { bucket: { rate: '1/s', burst: 2 }, per: 'limit', always: true },
@@ -126,8 +125,8 @@ describe('a check', () => {
     expect(refused.json).toMatchObject({ limit: 'all', 'violated-policies': ['all'] });
   });
 
-  test('says nothing of a limit that only counts', async () => {
-    const { sendRequest } = await served({
+  test('shadow mode: neither headers nor body mention the limit', async () => {
+    const { sendRequest } = await start({
       limits: { api: { bucket: { rate: '1/s', burst: 1 }, shadow: true } },
     });
     await sendRequest('/check?key=alice');
@@ -136,9 +135,9 @@ describe('a check', () => {
     expect(second.json).toEqual({ verdict: 'allow' });
   });
 
-  test('that is refused as nobody could be asked says nothing of what is left', async () => {
+  test('unavailable backend: 503 without RateLimit headers', async () => {
     const redis = { url: 'redis://127.0.0.1' };
-    const { sendRequest } = await served({
+    const { sendRequest } = await start({
       limits: { api: { bucket: { rate: '1/s', burst: 3 }, redis } },
       backend: unavailableBackend(deny(500)),
     });
@@ -154,15 +153,15 @@ describe('a check', () => {
       retryAfterMs: 500,
     });
     expect(json).not.toHaveProperty('remaining');
-    expect((await sendRequest('/check?key=a&status=403')).status).toBe(403); // as nginx wants it
+    expect((await sendRequest('/check?key=a&status=403')).status).toBe(403); // for nginx auth_request
     const batch = await sendRequest('/batch', post([{ key: 'a' }]));
     expect(batch.json).toEqual([
       { verdict: 'deny', retryAfterMs: 500, limit: 'api', reason: 'unavailable' },
     ]);
   });
 
-  test('is told of a limit whose decider is out of reach, when it is looked at', async () => {
-    const { sendRequest } = await served({
+  test('inspect with an unavailable backend: lists the limit as not available', async () => {
+    const { sendRequest } = await start({
       limits: { far: { bucket: { rate: '1/s' }, redis: { url: 'redis://127.0.0.1' } } },
       backend: unavailableBackend(deny(500)),
     });
@@ -170,8 +169,8 @@ describe('a check', () => {
     expect(json.limits).toEqual([{ name: 'far', isAvailable: false }]);
   });
 
-  test('that nobody could be asked about accuses no other limit', async () => {
-    const { sendRequest } = await served({
+  test('unavailable backend beside a local limit: only the unavailable one is violated', async () => {
+    const { sendRequest } = await start({
       limits: {
         far: { bucket: { rate: '1/s' }, redis: { url: 'redis://127.0.0.1' } },
         near: { bucket: { rate: '1/s', burst: 3 }, always: true },
@@ -183,8 +182,8 @@ describe('a check', () => {
     expect(json['violated-policies']).toEqual(['far']);
   });
 
-  test('that a part of the limit refused here while its decider is away is over the limit', async () => {
-    const { sendRequest } = await served({
+  test('local fallback refuses: 429 like any exhausted limit', async () => {
+    const { sendRequest } = await start({
       limits: { api: { bucket: { rate: '1/s' }, redis: { url: 'redis://127.0.0.1' } } },
       backend: unavailableBackend(deny(500), [], 'local'),
     });
@@ -192,8 +191,8 @@ describe('a check', () => {
     expect([status, json.reason]).toEqual([429, undefined]);
   });
 
-  test('of a key on a list is not counted', async () => {
-    const { sendRequest } = await served({ deny: 'eve', allow: 'root' });
+  test('key on a list: is decided without counting', async () => {
+    const { sendRequest } = await start({ deny: 'eve', allow: 'root' });
     expect((await sendRequest('/check?key=root&cost=99')).json).toEqual({ verdict: 'allow' });
     const denied = await sendRequest('/check?key=eve');
     expect(denied.status).toBe(403);
@@ -204,103 +203,112 @@ describe('a check', () => {
       retryAfterMs: null,
     });
     expect((await sendRequest('/check?key=eve&status=429')).status).toBe(429);
-    const strict = await served({
+    const strict = await start({
       unmatched: 'deny',
       limits: { a: { bucket: { rate: 1 }, match: 'a' } },
     });
     expect((await strict.sendRequest('/check?key=b')).json.reason).toBe('unmatched');
   });
 
-  test('that makes no sense is refused by name, and takes nothing', async () => {
-    const { sendRequest } = await served();
-    const wrong = async (path: string, asked?: HttpRequestOptions): Promise<string> => {
-      const { status, headers, json } = await sendRequest(path, asked);
+  test('invalid request: names the parameter and takes nothing', async () => {
+    const { sendRequest } = await start();
+    const problemOf = async (path: string, options?: HttpRequestOptions): Promise<string> => {
+      const { status, headers, json } = await sendRequest(path, options);
       expect([path, headers['content-type']]).toEqual([path, PROBLEM]);
       expect(json.status).toBe(status);
       return `${status} ${json.detail}`;
     };
-    expect(await wrong('/check?limit=nope&key=a')).toBe('404 There is no limit "nope".');
-    expect(await wrong('/check')).toBe('400 expected `key` to be a text, got nothing');
-    expect(await wrong(`/check?key=${'a'.repeat(1025)}`)).toMatch(
+    expect(await problemOf('/check?limit=nope&key=a')).toBe('404 There is no limit "nope".');
+    expect(await problemOf('/check')).toBe(`400 ${formatMismatch('key', 'a string', undefined)}`);
+    expect(await problemOf(`/check?key=${'a'.repeat(1025)}`)).toMatch(
       /^400 expected `key` to be at most 1024 bytes, got "a{59}…$/,
     );
-    expect(await wrong('/check?key=a&key=b')).toBe('400 expected `key` to be there once, got "b"');
-    expect(await wrong('/check?key=a&hold=maybe')).toBe(
+    expect(await problemOf('/check?key=a&key=b')).toBe(
+      '400 expected `key` to be given once, got "b"',
+    );
+    expect(await problemOf('/check?key=a&hold=maybe')).toBe(
       '400 expected `hold` to be 1 or 0, got "maybe"',
     );
     for (const cost of ['-1', 'x', '', '1e3', 'Infinity', '0x10', '9999999999999999']) {
-      expect(await wrong(`/check?key=a&cost=${cost}`)).toBe(
+      expect(await problemOf(`/check?key=a&cost=${cost}`)).toBe(
         `400 expected \`cost\` to be a number of at least 0, got "${cost}"`,
       );
     }
-    expect(await wrong('/check?key=a&status=200')).toContain(
-      '400 expected `status` to be a whole number from 400 to 599',
+    expect(await problemOf('/check?key=a&status=200')).toContain(
+      '400 expected `status` to be an integer from 400 to 599',
     );
-    expect(await wrong('/check?key=a', form('key=b'))).toContain(
-      '400 Ask in the URL or in the body',
+    expect(await problemOf('/check?key=a', form('key=b'))).toContain(
+      '400 Send parameters in the URL or in the body',
     );
-    expect(await wrong('/check', form('key=%'))).toContain(
+    expect(await problemOf('/check', form('key=%'))).toContain(
       '400 expected `key` to be percent-encoded',
     );
-    expect(await wrong('/check', post(7))).toBe('400 expected an object, got 7');
-    expect(await wrong('/check', post({ key: 7 }))).toBe('400 expected `key` to be a text, got 7');
-    expect(await wrong('/check', post({ kye: 'a' }))).toContain(
+    expect(await problemOf('/check', post(7))).toBe('400 expected an object, got 7');
+    expect(await problemOf('/check', post({ key: 7 }))).toBe(
+      '400 expected `key` to be a string, got 7',
+    );
+    expect(await problemOf('/check', post({ kye: 'a' }))).toContain(
       '400 expected one of limit, key, cost, hold, status, got "kye"',
     );
-    expect(await wrong('/check', { ...post({}), body: '{' })).toBe(
+    expect(await problemOf('/check', { ...post({}), body: '{' })).toBe(
       '400 expected `body` to be JSON, got "{"',
     );
     const latin = { ...post({}), body: Buffer.from('{"key":"caf\xe9"}', 'latin1') };
-    expect(await wrong('/check', latin)).toContain('400 expected `body` to be UTF-8, got ');
+    expect(await problemOf('/check', latin)).toContain('400 expected `body` to be UTF-8, got ');
     const plain = { ...post({}), headers: { 'content-type': 'text/plain' } };
-    expect(await wrong('/check', plain)).toContain('415');
+    expect(await problemOf('/check', plain)).toContain('415');
     expect((await sendRequest('/check?key=a')).json.remaining).toBe(2);
   });
 });
 
-describe('a batch', () => {
-  test('is answered in order', async () => {
-    const { sendRequest } = await served({ deny: 'eve' });
-    const asked = [
+describe('HTTP batch', () => {
+  test('results: in the order of the checks', async () => {
+    const { sendRequest } = await start({ deny: 'eve' });
+    const checks = [
       { key: 'alice', cost: 3 },
       { key: 'alice' },
       { key: 'eve' },
       { key: 'bob', limit: 'api' },
     ];
-    const answers = [
+    const results = [
       { verdict: 'allow', remaining: 0 },
       { verdict: 'deny', retryAfterMs: 1000, limit: 'api' },
       { verdict: 'deny', retryAfterMs: null, reason: 'deny-list' },
       { verdict: 'allow', remaining: 2 },
     ];
-    expect((await sendRequest('/batch', post(asked))).json).toEqual(answers);
+    expect((await sendRequest('/batch', post(checks))).json).toEqual(results);
     expect((await sendRequest('/check', post([]))).json).toEqual([]);
   });
 
-  test('that makes no sense in one place takes nothing in another', async () => {
-    const { sendRequest } = await served({ bounds: { maxBatch: 3 } });
-    const wrong = async (body: unknown) => (await sendRequest('/batch', post(body))).json.detail;
-    expect(await wrong([{ key: 'a' }, { key: 'a', cost: -1 }])).toBe(
+  test('one invalid check: nothing is taken for the others', async () => {
+    const { sendRequest } = await start({ bounds: { maxBatch: 3 } });
+    const problemOf = async (body: unknown) =>
+      (await sendRequest('/batch', post(body))).json.detail;
+    expect(await problemOf([{ key: 'a' }, { key: 'a', cost: -1 }])).toBe(
       'expected `[1].cost` to be a number of at least 0, got -1',
     );
-    expect(await wrong([{ key: 'a' }, {}])).toBe('expected `[1].key` to be a text, got nothing');
-    expect(await wrong([{ key: 'a' }, 7])).toBe('expected `[1]` to be an object, got 7');
-    expect(await wrong([{ key: 'a' }, { key: 'a', limit: 'nope' }])).toBe(
+    expect(await problemOf([{ key: 'a' }, {}])).toBe(
+      formatMismatch('[1].key', 'a string', undefined),
+    );
+    expect(await problemOf([{ key: 'a' }, 7])).toBe('expected `[1]` to be an object, got 7');
+    expect(await problemOf([{ key: 'a' }, { key: 'a', limit: 'nope' }])).toBe(
       '[1]: There is no limit "nope".',
     );
-    expect(await wrong(Array(4).fill({ key: 'a' }))).toBe(
-      'expected `body` to be at most 3 questions at once, got 4',
+    expect(await problemOf(Array(4).fill({ key: 'a' }))).toBe(
+      'expected `body` to be at most 3 checks, got 4',
     );
-    expect(await wrong({ key: 'a' })).toBe('expected `body` to be a list of questions, got "one"');
+    expect(await problemOf({ key: 'a' })).toBe(
+      'expected `body` to be a list of checks, got "one check"',
+    );
     expect((await sendRequest('/check?key=a')).json.remaining).toBe(2);
   });
 });
 
-describe('a permit', () => {
-  const limits = { jobs: { adaptive: { fixed: 1 } } };
+describe('HTTP permit', () => {
+  const limits = { jobs: { concurrency: 1 } };
 
-  test('is held from a check to its settling', async () => {
-    const { sendRequest } = await served({ limits });
+  test('hold=1: is in flight until it is settled', async () => {
+    const { sendRequest } = await start({ limits });
     const { json } = await sendRequest('/check?key=a&hold=1');
     expect(json).toMatchObject({ verdict: 'allow', remaining: 0 });
     const full = await sendRequest('/check?key=a&hold=1');
@@ -314,8 +322,8 @@ describe('a permit', () => {
     expect((await sendRequest('/check?key=a&hold=1')).status).toBe(200);
   });
 
-  test('is settled by a form and by a URL too, and by nothing that makes no sense', async () => {
-    const { sendRequest } = await served({ limits: { jobs: { adaptive: { fixed: 3 } } } });
+  test('settle: by form, URL or JSON; an invalid result settles nothing', async () => {
+    const { sendRequest } = await start({ limits: { jobs: { concurrency: 3 } } });
     const hold = async () => (await sendRequest('/check?key=a&hold=true')).json.permit;
     expect(
       (await sendRequest('/settle', form(`permit=${await hold()}&outcome=failed`))).status,
@@ -327,15 +335,15 @@ describe('a permit', () => {
       expect((await sendRequest('/settle', post({ permit, ...wrong }))).status).toBe(400);
     }
     expect((await sendRequest('/settle', post({ outcome: 'ok' }))).json.detail).toBe(
-      'expected `permit` to be a text, got nothing',
+      formatMismatch('permit', 'a string', undefined),
     );
     expect((await sendRequest('/settle', post({ permit }))).status).toBe(200);
   });
 });
 
-describe('whoever looks', () => {
-  test('finds what there is', async () => {
-    const { sendRequest } = await served();
+describe('HTTP admin endpoints', () => {
+  test('help, limits, metrics, 404 and 405', async () => {
+    const { sendRequest } = await start();
     expect((await sendRequest('/')).text).toContain('sluice 0.0.0');
     expect((await sendRequest('/limits')).json).toEqual({
       api: { bucket: { rate: '1/s', burst: 3 } },
@@ -350,8 +358,8 @@ describe('whoever looks', () => {
     expect((await sendRequest('/reload')).headers.allow).toBe('POST');
   });
 
-  test('sees how a key stands, and why', async () => {
-    const { sendRequest } = await served({
+  test('inspect and explain: status of a key, and the limits that match', async () => {
+    const { sendRequest } = await start({
       deny: 'eve',
       limits: { api: { bucket: { rate: '1/s', burst: 3 }, match: 'caf*' } },
     });
@@ -377,8 +385,8 @@ describe('whoever looks', () => {
     expect((await sendRequest('/inspect?key=a&limit=nope')).status).toBe(404);
   });
 
-  test('needs a token elsewhere; whoever asks does not', async () => {
-    const { sendRequest } = await served({}, false);
+  test('other hosts: need a token; checks do not', async () => {
+    const { sendRequest } = await start({}, false);
     for (const path of ['/', '/limits', '/metrics', '/feed', '/inspect?key=a', '/explain?key=a']) {
       expect([path, (await sendRequest(path)).status]).toEqual([path, 403]);
     }
@@ -386,13 +394,13 @@ describe('whoever looks', () => {
     for (const path of ['/check?key=a', '/healthz', '/readyz']) {
       expect([path, (await sendRequest(path)).status]).toEqual([path, 200]);
     }
-    const withToken = await served({ admin: { token: 'secret' } }, false);
+    const withToken = await start({ admin: { token: 'secret' } }, false);
     const headers = { authorization: 'Bearer secret' };
     expect((await withToken.sendRequest('/limits', { headers })).status).toBe(200);
     expect((await withToken.sendRequest('/limits')).status).toBe(401);
   });
 
-  test('can have the configuration taken in again, but no page of another site can', async () => {
+  test('reload: applies the configuration; cross-site requests are refused', async () => {
     let times = 0;
     const reload = async () => {
       times++;
@@ -400,7 +408,7 @@ describe('whoever looks', () => {
         ? { ok: true as const, limits: 2 }
         : { ok: false as const, problems: ['line 3', 'line 4'] };
     };
-    const { sendRequest } = await served({ reload });
+    const { sendRequest } = await start({ reload });
     expect((await sendRequest('/reload', { method: 'POST' })).json).toEqual({
       ok: true,
       limits: 2,
@@ -413,9 +421,9 @@ describe('whoever looks', () => {
     expect(times).toBe(2);
   });
 
-  test('is not told of what went wrong inside; somebody else is', async () => {
+  test('internal error: 500 without details, which go to onError', async () => {
     const errors: unknown[] = [];
-    const { sendRequest } = await served({
+    const { sendRequest } = await start({
       metrics: () => {
         throw new Error('secret');
       },
@@ -429,10 +437,10 @@ describe('whoever looks', () => {
   });
 });
 
-describe('a server', () => {
-  test('that drains says so, answers, and hangs up', async () => {
+describe('HTTP server', () => {
+  test('draining: answers, reports not ready and closes connections', async () => {
     let isReady = true;
-    const { sendRequest } = await served({ isReady: () => isReady });
+    const { sendRequest } = await start({ isReady: () => isReady });
     expect((await sendRequest('/readyz')).text).toBe('ready\n');
     isReady = false;
     const draining = await sendRequest('/readyz', { headers: { connection: 'keep-alive' } });
@@ -441,8 +449,8 @@ describe('a server', () => {
     expect((await sendRequest('/check?key=a')).status).toBe(200);
   });
 
-  test('takes no body longer than its bound, announced or not', async () => {
-    const { sendRequest } = await served({ bounds: { maxBody: 100 } });
+  test('body beyond the bound: 413, with Content-Length or chunked', async () => {
+    const { sendRequest } = await start({ bounds: { maxBody: 100 } });
     const long = post([{ key: 'a'.repeat(200) }]);
     expect((await sendRequest('/batch', long)).status).toBe(413);
     const chunked = post([{ key: 'a'.repeat(200) }], { 'transfer-encoding': 'chunked' });
@@ -450,7 +458,7 @@ describe('a server', () => {
     expect((await sendRequest('/batch', post([{ key: 'a' }]))).status).toBe(200);
   });
 
-  /** What comes back for raw bytes, until the other side hangs up. */
+  /** Sends raw bytes and returns what comes back until the server closes. */
   const raw = (port: number, bytes: string): Promise<string> =>
     new Promise((resolve, reject) => {
       let text = '';
@@ -461,8 +469,8 @@ describe('a server', () => {
       socket.on('end', () => resolve(text)).on('error', reject);
     });
 
-  test('answers what is no HTTP, too long or too slow, and hangs up', async () => {
-    const { port } = await served({ bounds: { slowMs: 100 } });
+  test('invalid, too long or too slow request: 400, 431, 408 and close', async () => {
+    const { port } = await start({ bounds: { slowMs: 100 } });
     expect(await raw(port, 'hello\r\n\r\n')).toMatch(
       /^HTTP\/1.1 400 Bad Request\r\nContent-Type: application\/problem\+json/,
     );
@@ -471,8 +479,8 @@ describe('a server', () => {
     expect(await raw(port, 'GET /healthz HTTP/1.1\r\n')).toMatch(/^HTTP\/1.1 408 /);
   });
 
-  test('takes no more connections than it may', async () => {
-    const { port, sendRequest } = await served({ bounds: { maxConnections: 1 } });
+  test('connections beyond the bound: are refused', async () => {
+    const { port, sendRequest } = await start({ bounds: { maxConnections: 1 } });
     const first = connect(port, '127.0.0.1');
     await once(first, 'connect');
     await expect(sendRequest('/healthz')).rejects.toThrow(/hang up|ECONNRESET/);
@@ -488,7 +496,7 @@ describe('a server', () => {
       .toBe(200);
   });
 
-  test('that is drained hangs up at once where nothing is being asked', async () => {
+  test('drain: closes idle connections at once', async () => {
     const surface = createSurface({ clock: new VirtualClock() });
     const { port } = await serveSurface(surface);
     const idle = connect(port, '127.0.0.1', () => {
@@ -502,40 +510,40 @@ describe('a server', () => {
     expect(surface.counts.open).toBe(0);
   });
 
-  test('goes by a new configuration from one request to the next', async () => {
+  test('configure: applies to the next request', async () => {
     const surface = createSurface({ clock: new VirtualClock() });
-    const own = await serveSurface(surface);
-    open.push(own);
-    expect((await own.sendRequest('/limits')).status).toBe(200);
+    const running = await serveSurface(surface);
+    open.push(running);
+    expect((await running.sendRequest('/limits')).status).toBe(200);
     surface.configure({ admin: { token: 'secret' }, bounds: { maxKey: 3 } });
-    expect((await own.sendRequest('/limits')).status).toBe(401);
-    expect((await own.sendRequest('/check?key=alice')).status).toBe(400);
+    expect((await running.sendRequest('/limits')).status).toBe(401);
+    expect((await running.sendRequest('/check?key=alice')).status).toBe(400);
   });
 
-  test('lets go who asks and asks and never reads', async () => {
+  test('client that never reads: is not read from, and disconnected as slow', async () => {
     const clock = new VirtualClock();
     const surface = createSurface({ clock });
-    const own = await serveSurface(surface);
-    open.push(own);
-    const deaf = connect(own.port, '127.0.0.1').pause();
-    deaf.on('error', () => {});
-    deaf.write('GET / HTTP/1.1\r\nHost: localhost\r\n\r\n'.repeat(20_000));
+    const running = await serveSurface(surface);
+    open.push(running);
+    const client = connect(running.port, '127.0.0.1').pause();
+    client.on('error', () => {});
+    client.write('GET / HTTP/1.1\r\nHost: localhost\r\n\r\n'.repeat(20_000));
     await expect.poll(() => surface.counts.responsesByStatus[200]).toBeGreaterThan(100);
     for (let n = 0; surface.counts.slow === 0 && n < 100; n++) {
-      await new Promise((later) => setTimeout(later, 20)); // what the system can still take, it takes
+      await new Promise((later) => setTimeout(later, 20)); // until the socket buffers are full
       clock.advance(10_000);
     }
     expect(surface.counts.slow).toBe(1);
-    expect(surface.counts.responsesByStatus[200]).toBeLessThan(20_000); // it was not read any further
-    expect((await own.sendRequest('/healthz')).status).toBe(200);
+    expect(surface.counts.responsesByStatus[200]).toBeLessThan(20_000); // back-pressure
+    expect((await running.sendRequest('/healthz')).status).toBe(200);
   });
 
-  test('answers many questions on one connection, in their order', async () => {
-    const { port } = await served();
+  test('pipelined requests: are answered in order', async () => {
+    const { port } = await start();
     const one = 'GET /check?key=a HTTP/1.1\r\nHost: localhost\r\n\r\n';
     const last = one.replace('\r\n\r\n', '\r\nConnection: close\r\n\r\n');
-    const told = await raw(port, one.repeat(4) + last);
-    expect([...told.matchAll(/HTTP\/1.1 (\d+)/g)].map(([, status]) => status)).toEqual([
+    const received = await raw(port, one.repeat(4) + last);
+    expect([...received.matchAll(/HTTP\/1.1 (\d+)/g)].map(([, status]) => status)).toEqual([
       '200',
       '200',
       '200',
@@ -544,13 +552,13 @@ describe('a server', () => {
     ]);
   });
 
-  test('counts what it answered', async () => {
+  test('counts: responses by status', async () => {
     const surface = createSurface({ clock: new VirtualClock() });
-    const own = await serveSurface(surface);
-    open.push(own);
-    await own.sendRequest('/check?key=a&cost=3');
-    await own.sendRequest('/check?key=a');
-    await own.sendRequest('/healthz');
+    const running = await serveSurface(surface);
+    open.push(running);
+    await running.sendRequest('/check?key=a&cost=3');
+    await running.sendRequest('/check?key=a');
+    await running.sendRequest('/healthz');
     expect(surface.counts).toMatchObject({
       accepted: 3,
       refused: 0,
@@ -559,17 +567,17 @@ describe('a server', () => {
     });
   });
 
-  test('tells whoever listens what happened, until it closes', async () => {
+  test('event stream: snapshot, one event a second, end on drain', async () => {
     const clock = new VirtualClock();
     const surface = createSurface({ clock, bounds: { maxSubscribers: 1 } });
-    const own = await serveSurface(surface);
-    open.push(own);
-    const response = await fetch(`http://127.0.0.1:${own.port}/feed`);
+    const running = await serveSurface(surface);
+    open.push(running);
+    const response = await fetch(`http://127.0.0.1:${running.port}/feed`);
     expect(response.headers.get('content-type')).toBe('text/event-stream');
     const reader = response.body?.pipeThrough(new TextDecoderStream()).getReader();
     expect((await reader?.read())?.value).toContain('event: snapshot\ndata: {');
-    expect((await own.sendRequest('/feed')).status).toBe(503);
-    await own.sendRequest('/check?key=a');
+    expect((await running.sendRequest('/feed')).status).toBe(503);
+    await running.sendRequest('/check?key=a');
     clock.advance(1000);
     expect((await reader?.read())?.value).toMatch(/^event: second\ndata: .*"allowed":1/);
     const drained = surface.drain(1000);

@@ -1,11 +1,12 @@
 /**
- * HTTP on sockets: connections taken over with a bound on everything, and hung up in the end.
+ * The HTTP server: accepts connections within bounds and drains them at the end.
  *
- *     const surface = createHttpServer(setting, now);
- *     createServer((socket) => surface.accept(socket, isLoopback)).listen(7612, '127.0.0.1');
+ *     const server = createHttpServer(context, settings);
+ *     createServer((socket) => server.accept(socket, isLoopback)).listen(7612, '127.0.0.1');
  *
- * Each begins on the short way (`connection.ts`), which is for plain checks, and goes the long one
- * (`node-server.ts`) from the first other request on. What is asked and answered is the desk's affair: `handler.ts`.
+ * A connection starts on the fast path (`fast-path/`), which handles plain checks. With the first other
+ * request it moves to Node's HTTP server (`node-server.ts`). `fastPath: false` starts it there. Both call
+ * the same `handler.ts`.
  */
 
 import type { Socket } from 'node:net';
@@ -21,34 +22,35 @@ import { FastPathConnection, type FastPathHooks } from './fast-path/connection.t
 import { ResponseWriter } from './fast-path/parse.ts';
 import { NodeHttpServer, rejectTimedOut } from './node-server.ts';
 
-/** What stays as long as the daemon does. */
+/** Fixed for the life of the daemon. */
 export interface HttpContext
   extends Omit<CheckHandlerContext, 'bounds' | 'eventStream' | 'admin' | 'extractKey'> {
   readonly clock: Clock | BatchClock;
 }
 
-/** What a configuration says, until the next one does. */
+/** What a reload may change. */
 export interface HttpSettings {
   readonly admin: AdminAccess;
-  /** Where the key of a check comes from that names none; undefined: it has to. */
+  /** Finds the key of a check that names none; undefined: such a check is an error. */
   readonly extractKey?: KeyExtractor | undefined;
   readonly bounds?: Partial<HttpBounds> | undefined;
+  /** False: Node's HTTP server handles new connections from the start. Default: true. */
+  readonly fastPath?: boolean | undefined;
 }
 
-/** What happened since the start. */
+/** Counted since the start. */
 export interface HttpCounts {
   readonly open: number;
   readonly accepted: number;
-  /** Turned away: there were too many. */
+  /** Above the maximum number of connections. */
   readonly refused: number;
-  /** Let go because they did not read their answers. */
+  /** Closed because the client did not read its responses. */
   readonly slow: number;
-  /** Answers by status. */
   readonly responsesByStatus: Readonly<Record<number, number>>;
   readonly eventStream: EventStreamCounts;
 }
 
-/** One more than the largest status there is. */
+/** One more than the largest status. */
 const STATUS_SLOTS = 600;
 
 export const createHttpServer = (context: HttpContext, settings: HttpSettings): HttpServer =>
@@ -59,20 +61,19 @@ export class HttpServer {
   readonly #batchClock: BatchClock | undefined;
   readonly #eventStream: EventStream;
   readonly #responsesByStatus = new Float64Array(STATUS_SLOTS);
-  /** Connections, and which of them have begun the short way. */
+  /** Open connections; with a value those that started on the fast path. */
   readonly #open = new Map<Socket, FastPathConnection | undefined>();
-  /** Of these, who had answers waiting at the last look, and how much had gone out by then. */
-  #unsentAtLastPoll = new Map<Socket, number>();
+  /** Bytes sent by the last poll, of connections that had unsent bytes then. */
+  #sentAtLastPoll = new Map<Socket, number>();
   #cancelPoll = (): void => {};
   readonly #nodeServer: NodeHttpServer;
-  /** For whoever comes by loopback, and everybody else. */
-  readonly #loopbackFastPath = this.#fastPathHooks(true);
-  readonly #externalFastPath = this.#fastPathHooks(false);
   readonly #writer = new ResponseWriter();
   #accepted = 0;
   #refused = 0;
   #slow = 0;
   #bounds = HTTP_BOUNDS;
+  #usesFastPath = true;
+  readonly #timeouts = { slowMs: 0, idleMs: 0 };
   #handler: CheckHandler;
 
   constructor(context: HttpContext, settings: HttpSettings) {
@@ -80,7 +81,7 @@ export class HttpServer {
     this.#batchClock = 'freeze' in context.clock ? context.clock : undefined;
     this.#eventStream = new EventStream(context.router.registry, context.clock);
     this.#nodeServer = new NodeHttpServer({
-      handle: (...asked) => this.#handle(...asked),
+      handle: (...request) => this.#handle(...request),
       onResponse: ({ status }) => void this.#responsesByStatus[status]++,
       canKeepAlive: () => context.isReady(),
       startEventStream: (response) => this.#eventStream.add(response),
@@ -89,7 +90,7 @@ export class HttpServer {
   }
 
   get counts(): HttpCounts {
-    const seen = [...this.#responsesByStatus].flatMap((count, status) =>
+    const byStatus = [...this.#responsesByStatus].flatMap((count, status) =>
       count > 0 ? [[status, count] as const] : [],
     );
     return {
@@ -97,22 +98,22 @@ export class HttpServer {
       accepted: this.#accepted,
       refused: this.#refused,
       slow: this.#slow,
-      responsesByStatus: Object.fromEntries(seen),
+      responsesByStatus: Object.fromEntries(byStatus),
       eventStream: this.#eventStream.counts,
     };
   }
 
-  /** What a request is told, without a socket. */
+  /** Handles requests without a socket. */
   get handler(): CheckHandler {
     return this.#handler;
   }
 
-  /** From now on by another configuration. */
+  /** Applies other settings to every request and connection from now on. */
   configure(settings: HttpSettings): void {
     this.#handler = this.#createHandler(settings);
   }
 
-  /** Takes over a connection; `isLoopback` if nobody but this host can have made it. */
+  /** Takes over a connection; `isLoopback` if only clients on this host can have opened it. */
   accept(socket: Socket, isLoopback: boolean): void {
     if (this.#open.size >= this.#bounds.maxConnections) {
       this.#refused++;
@@ -121,31 +122,29 @@ export class HttpServer {
     }
     this.#accepted++;
     if (this.#open.size === 0) this.#schedulePoll();
-    const own = this.#adopt(socket, isLoopback);
-    own.once('close', () => this.#open.delete(own));
+    const adopted = this.#adopt(socket, isLoopback);
+    adopted.once('close', () => this.#open.delete(adopted));
   }
 
-  /** The socket to go on with. */
+  /** Returns the socket that replaces the accepted one. */
   #adopt(socket: Socket, isLoopback: boolean): Socket {
-    if (!canReuseReadBuffer(socket)) {
+    if (!this.#usesFastPath || !canReuseReadBuffer(socket)) {
       this.#open.set(socket, undefined);
       this.#nodeServer.accept(socket, isLoopback);
       return socket;
     }
-    const connection = new FastPathConnection(
-      socket,
-      isLoopback ? this.#loopbackFastPath : this.#externalFastPath,
-    );
+    const hooks = isLoopback ? this.#loopbackHooks : this.#externalHooks;
+    const connection = new FastPathConnection(socket, hooks);
     this.#open.set(connection.socket, connection);
     return connection.socket;
   }
 
-  /** Answers what was asked, and hangs up. Replies ask to, once `isReady` says no. */
+  /** Answers pending requests and closes all connections; those still open after `withinMs` are destroyed. */
   async drain(withinMs: Millis): Promise<void> {
     this.#eventStream.close();
     const { clock } = this.#context;
-    const ended = [...this.#open.keys()].map(
-      (socket) => new Promise((end) => socket.once('close', end)),
+    const closed = [...this.#open.keys()].map(
+      (socket) => new Promise((resolve) => socket.once('close', resolve)),
     );
     const cancel = schedule(
       clock,
@@ -156,17 +155,20 @@ export class HttpServer {
       true,
     );
     this.#nodeServer.closeIdle();
-    for (const [socket, shortWay] of this.#open) {
+    for (const [socket, fastPath] of this.#open) {
       if (socket.bytesRead === 0)
-        socket.destroy(); // never asked
-      else shortWay?.finish();
+        socket.destroy(); // no request was ever sent
+      else fastPath?.finish();
     }
-    await Promise.all(ended);
+    await Promise.all(closed);
     cancel();
   }
 
-  #createHandler({ admin, extractKey, bounds }: HttpSettings): CheckHandler {
+  #createHandler({ admin, extractKey, bounds, fastPath = true }: HttpSettings): CheckHandler {
     this.#bounds = { ...HTTP_BOUNDS, ...bounds };
+    this.#usesFastPath = fastPath;
+    this.#timeouts.slowMs = this.#bounds.slowMs;
+    this.#timeouts.idleMs = idleTimeoutOf(this.#bounds);
     this.#eventStream.maxSubscribers = this.#bounds.maxSubscribers;
     this.#nodeServer.configure(this.#bounds);
     return new CheckHandler({
@@ -183,41 +185,44 @@ export class HttpServer {
     isLoopback: boolean,
     body: Buffer,
   ): HttpResponse | Promise<HttpResponse> {
-    this.#batchClock?.freeze(); // a check decides and tells of it at one instant
-    const reply = this.#handler.handle(request, isLoopback, body);
+    this.#batchClock?.freeze(); // decision and status at the same instant
+    const response = this.#handler.handle(request, isLoopback, body);
     this.#batchClock?.unfreeze();
-    return reply;
+    return response;
   }
+
+  /** The encoded response; undefined if a remote limit decides or the connection must be closed. */
+  readonly #handleLocally = (check: RequestHead): string | undefined => {
+    if (!this.#context.isReady()) return undefined;
+    this.#batchClock?.freeze();
+    const response = this.#handler.handleLocally(check);
+    const now = this.#context.clock.now();
+    this.#batchClock?.unfreeze();
+    if (response === undefined) return undefined;
+    this.#responsesByStatus[response.status]++;
+    return this.#writer.write(response, now, this.#timeouts.idleMs);
+  };
+
+  readonly #loopbackHooks = this.#fastPathHooks(true);
+  readonly #externalHooks = this.#fastPathHooks(false);
 
   #fastPathHooks(isLoopback: boolean): FastPathHooks {
     return {
-      handle: (check) => this.#handleLocally(check),
+      handle: this.#handleLocally,
       onHandOff: (socket) => this.#nodeServer.accept(socket, isLoopback),
       onRequestTimeout: rejectTimedOut,
-      bounds: () => this.#bounds,
+      timeouts: this.#timeouts,
     };
   }
 
-  /** The bytes of an answer, if nobody else has a say in it and the connection stays open. */
-  #handleLocally(check: RequestHead): string | undefined {
-    if (!this.#context.isReady()) return undefined;
-    this.#batchClock?.freeze();
-    const reply = this.#handler.handleLocally(check);
-    const now = this.#context.clock.now();
-    this.#batchClock?.unfreeze();
-    if (reply === undefined) return undefined;
-    this.#responsesByStatus[reply.status]++;
-    return this.#writer.write(reply, now, idleTimeoutOf(this.#bounds));
-  }
-
-  /** Lets go who has answers waiting and has read none since the last look. */
+  /** Closes connections with unsent bytes whose client has read nothing since the last poll. */
   #dropSlowReaders(): void {
-    const before = this.#unsentAtLastPoll;
-    this.#unsentAtLastPoll = new Map();
+    const before = this.#sentAtLastPoll;
+    this.#sentAtLastPoll = new Map();
     for (const socket of this.#open.keys()) {
       if (socket.writableLength === 0) continue;
       const sent = socket.bytesWritten - socket.writableLength;
-      if (before.get(socket) !== sent) this.#unsentAtLastPoll.set(socket, sent);
+      if (before.get(socket) !== sent) this.#sentAtLastPoll.set(socket, sent);
       else {
         this.#slow++;
         socket.destroy();

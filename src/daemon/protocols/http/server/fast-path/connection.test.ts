@@ -1,4 +1,4 @@
-/** A connection on the short way: how long it may be silent, who does not read, and what is handed over. */
+/** The fast path of a connection: timeouts, slow readers, hand-off to Node's server, and fallback. */
 
 import { once } from 'node:events';
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
@@ -13,29 +13,30 @@ import {
 } from '../../../../../../test/support/http-surface.ts';
 import { allow } from '../../../../../core/decision.ts';
 import { VirtualClock } from '../../../../../testing/index.ts';
-import { HTTP_BOUNDS } from '../../bounds.ts';
+import { canReuseReadBuffer } from '../../../../server/read-buffer.ts';
 import type { HttpServer } from '../server.ts';
 import { FastPathConnection, type FastPathHooks } from './connection.ts';
 
 const open: { stop(): unknown }[] = [];
 
 afterEach(async () => {
-  await Promise.all(open.splice(0).map((own) => own.stop()));
+  await Promise.all(open.splice(0).map((each) => each.stop()));
 });
 
-async function served(
-  given: SurfaceOptions = {},
-): Promise<{ surface: HttpServer; own: RunningSurface }> {
-  const surface = createSurface({ clock: new VirtualClock(1e9), ...given });
-  const own = await serveSurface(surface);
-  open.push(own);
-  return { surface, own };
+async function start(
+  options: SurfaceOptions = {},
+  prepare?: (socket: Socket) => Socket,
+): Promise<{ surface: HttpServer; running: RunningSurface }> {
+  const surface = createSurface({ clock: new VirtualClock(1e9), ...options });
+  const running = await serveSurface(surface, true, prepare);
+  open.push(running);
+  return { surface, running };
 }
 
 const SHARED = { api: { bucket: { rate: '1/s', burst: 3 }, redis: { url: 'redis://127.0.0.1' } } };
 
-/** Those whose answers are long. */
-const MANY = Object.fromEntries(
+/** Limits whose responses are long. */
+const LONG_RESPONSES = Object.fromEntries(
   Array.from({ length: 20 }, (_, n) => [
     `${n}-`.padEnd(64, 'x'),
     { bucket: { rate: 1, burst: 1e6 }, always: true },
@@ -43,17 +44,24 @@ const MANY = Object.fromEntries(
 );
 
 const never = (): never => {
-  throw new Error('not asked for here');
+  throw new Error('not expected here');
+};
+
+/** Simulates a Node whose sockets have no `useUserBuffer`. */
+const withoutUserBuffer = (socket: Socket): Socket => {
+  Object.defineProperty(Reflect.get(socket, '_handle'), 'useUserBuffer', { value: undefined });
+  expect(canReuseReadBuffer(socket)).toBe(false);
+  return socket;
 };
 
 const CHECK = 'GET /check?key=a HTTP/1.1\r\nHost: localhost\r\n\r\n';
 
-/** A client, and all it has heard. */
+/** A client and everything it received. */
 interface Client {
   readonly socket: Socket;
-  heard(): string;
-  /** Resolves when so many answers have come. */
-  answers(count: number): Promise<string[]>;
+  received(): string;
+  /** The statuses, once there are so many. */
+  statuses(count: number): Promise<string[]>;
 }
 
 async function client(port: number): Promise<Client> {
@@ -65,62 +73,62 @@ async function client(port: number): Promise<Client> {
   socket.on('error', () => {});
   open.push({ stop: () => socket.destroy() });
   await once(socket, 'connect');
-  const statuses = () => [...text.matchAll(/HTTP\/1.1 (\d+)/g)].map(([, status]) => status);
+  const found = () => [...text.matchAll(/HTTP\/1.1 (\d+)/g)].map(([, status]) => status);
   return {
     socket,
-    heard: () => text,
-    async answers(count) {
-      await expect.poll(() => statuses().length).toBe(count);
-      return statuses();
+    received: () => text,
+    async statuses(count) {
+      await expect.poll(() => found().length).toBe(count);
+      return found();
     },
   };
 }
 
-describe('a connection on the short way', () => {
-  test('says the date of the clock, and how long it may be silent', async () => {
-    const { own } = await served({ bounds: { idleMs: 5000 } });
-    const { socket, answers, heard } = await client(own.port);
+describe('HTTP fast path', () => {
+  test('response: has Date from the clock, and Keep-Alive', async () => {
+    const { running } = await start({ bounds: { idleMs: 5000 } });
+    const { socket, statuses, received } = await client(running.port);
     socket.write(CHECK);
-    await answers(1);
-    expect(heard()).toContain(
+    await statuses(1);
+    expect(received()).toContain(
       'Date: Mon, 12 Jan 1970 13:46:40 GMT\r\nConnection: keep-alive\r\nKeep-Alive: timeout=5\r\n\r\n',
     );
   });
 
-  test('is hung up when it was silent for too long, and told so if it never asked', async () => {
+  test('idle connection: is closed; without any request it gets 408', async () => {
     const [patient, hasty] = [
-      await served({ bounds: { idleMs: 30 } }),
-      await served({ bounds: { slowMs: 30 } }),
+      await start({ bounds: { idleMs: 30 } }),
+      await start({ bounds: { slowMs: 30 } }),
     ];
-    const [asked, silent] = [await client(patient.own.port), await client(hasty.own.port)];
-    asked.socket.write(CHECK);
-    await Promise.all([once(asked.socket, 'close'), once(silent.socket, 'close')]);
-    expect(await asked.answers(1)).toEqual(['200']);
-    expect(await silent.answers(1)).toEqual(['408']);
+    const [active, silent] = [await client(patient.running.port), await client(hasty.running.port)];
+    active.socket.write(CHECK);
+    await Promise.all([once(active.socket, 'close'), once(silent.socket, 'close')]);
+    expect(await active.statuses(1)).toEqual(['200']);
+    expect(await silent.statuses(1)).toEqual(['408']);
     await expect.poll(() => patient.surface.counts.open + hasty.surface.counts.open).toBe(0);
   });
 
-  test('may be silent for as long as is set once it has asked', async () => {
-    const { own } = await served({ bounds: { slowMs: 30 } });
-    const asked = await client(own.port);
-    asked.socket.write(CHECK);
-    await asked.answers(1);
-    const silent = await client(own.port);
-    await once(silent.socket, 'close'); // by then it has been silent for longer than that
-    asked.socket.write(CHECK);
-    expect(await asked.answers(2)).toEqual(['200', '200']);
+  test('after a request: the idle timeout replaces the request timeout', async () => {
+    const { running } = await start({ bounds: { slowMs: 30 } });
+    const active = await client(running.port);
+    active.socket.write(CHECK);
+    await active.statuses(1);
+    const silent = await client(running.port);
+    await once(silent.socket, 'close'); // by then the first one has been idle for longer
+    active.socket.write(CHECK);
+    expect(await active.statuses(2)).toEqual(['200', '200']);
   });
 
-  test('that does not read is let go', async () => {
+  test('client that does not read: is disconnected as slow', async () => {
     const clock = new VirtualClock(1e9);
-    const { surface, own } = await served({ clock, limits: MANY });
-    const { socket } = await client(own.port);
+    const { surface, running } = await start({ clock, limits: LONG_RESPONSES });
+    const { socket } = await client(running.port);
     socket.pause();
     const answered = () =>
       Object.values(surface.counts.responsesByStatus).reduce((sum, n) => sum + n, 0);
-    for (let asked = 0; answered() === asked; asked++) {
-      socket.write(CHECK); // each alone, so that none is cut in two and all of them go the short way
-      const isAnswered = () => answered() > asked;
+    for (let sent = 0; answered() === sent; sent++) {
+      socket.write(CHECK); // one per chunk, so that all stay on the fast path
+      const isAnswered = () => answered() > sent;
       for (let n = 0; n < 100 && !isAnswered(); n++) await turn();
     }
     for (let n = 0; surface.counts.slow === 0 && n < 100; n++) {
@@ -131,18 +139,18 @@ describe('a connection on the short way', () => {
     await expect.poll(() => surface.counts.open).toBe(0);
   });
 
-  test('is told to go when the server drains, and hung up where nothing is asked', async () => {
+  test('drain: answers with Connection: close, and closes idle connections', async () => {
     let isReady = true;
-    const { surface, own } = await served({ isReady: () => isReady });
-    const [asking, idle] = [await client(own.port), await client(own.port)];
-    for (const { socket, answers } of [asking, idle]) {
+    const { surface, running } = await start({ isReady: () => isReady });
+    const [asking, idle] = [await client(running.port), await client(running.port)];
+    for (const { socket, statuses } of [asking, idle]) {
       socket.write(CHECK);
-      await answers(1);
+      await statuses(1);
     }
     isReady = false;
     asking.socket.write(CHECK);
     await once(asking.socket, 'close');
-    expect(asking.heard()).toMatch(
+    expect(asking.received()).toMatch(
       /Connection: keep-alive[\s\S]*HTTP\/1.1 200[\s\S]*Connection: close/,
     );
     const closed = once(idle.socket, 'close');
@@ -151,99 +159,119 @@ describe('a connection on the short way', () => {
     expect(surface.counts.open).toBe(0);
   });
 
-  test('may be torn down at any time', async () => {
-    const { surface, own } = await served();
+  test.each([
+    { name: 'Node without the private field', options: {}, prepare: withoutUserBuffer },
+    { name: 'fastPath: false', options: { fastPath: false }, prepare: undefined },
+  ])('$name: Node serves the same responses', async ({ options, prepare }) => {
+    const { surface, running } = await start(options, prepare);
+    const { socket, statuses, received } = await client(running.port);
+    socket.write(CHECK.repeat(4));
+    expect(await statuses(4)).toEqual(['200', '200', '200', '429']);
+    expect(received()).toContain('{"verdict":"allow","remaining":2}');
+    expect(surface.counts.responsesByStatus).toEqual({ 200: 3, 429: 1 });
+  });
+
+  test('reset by the client at any time: leaves no open connection', async () => {
+    const { surface, running } = await start();
     for (let n = 0; n < 20; n++) {
-      const { socket } = await client(own.port);
+      const { socket } = await client(running.port);
       socket.write(CHECK.repeat(n * 10));
       socket.resetAndDestroy();
     }
     await expect.poll(() => surface.counts.open).toBe(0);
-    expect((await own.sendRequest('/healthz')).status).toBe(200);
+    expect((await running.sendRequest('/healthz')).status).toBe(200);
   });
 
-  test('goes by a new configuration from one request to the next', async () => {
-    const { surface, own } = await served();
-    const { socket, answers, heard } = await client(own.port);
+  test('configure: applies to the next request', async () => {
+    const { surface, running } = await start();
+    const { socket, statuses, received } = await client(running.port);
     socket.write(CHECK);
-    await answers(1);
+    await statuses(1);
     surface.configure({ admin: {}, bounds: { maxKey: 0, idleMs: 7000 } });
     socket.write(CHECK);
-    expect(await answers(2)).toEqual(['200', '400']);
-    expect(heard()).toContain('Keep-Alive: timeout=7');
+    expect(await statuses(2)).toEqual(['200', '400']);
+    expect(received()).toContain('Keep-Alive: timeout=7');
   });
 
-  test('takes the long way where somebody else decides, and is asked for once', async () => {
-    const asks: string[] = [];
-    const { own } = await served({ limits: SHARED, backend: unavailableBackend(allow(1), asks) });
-    const { socket, answers } = await client(own.port);
+  test('remote limit: Node handles the connection, and each check is sent once', async () => {
+    const checks: string[] = [];
+    const { running } = await start({
+      limits: SHARED,
+      backend: unavailableBackend(allow(1), checks),
+    });
+    const { socket, statuses } = await client(running.port);
     socket.write(CHECK + CHECK);
-    expect(await answers(2)).toEqual(['200', '200']);
-    expect(asks).toEqual(['a', 'a']);
+    expect(await statuses(2)).toEqual(['200', '200']);
+    expect(checks).toEqual(['a', 'a']);
   });
 });
 
-describe('a connection', () => {
-  /** A client of a short way alone, which says this to every check. */
-  async function shortWay(handle: () => string, onHandOff: FastPathHooks['onHandOff'] = never) {
-    const told = { handle, onHandOff, onRequestTimeout: never, bounds: () => HTTP_BOUNDS };
+describe('HTTP fast-path connection', () => {
+  /** A client of a bare fast path with this response to every check. */
+  async function fastPath(handle: () => string, onHandOff: FastPathHooks['onHandOff'] = never) {
+    const hooks = {
+      handle,
+      onHandOff,
+      onRequestTimeout: never,
+      timeouts: { slowMs: 10_000, idleMs: 0 },
+    };
     const server = createServer(
       { allowHalfOpen: true },
-      (socket) => new FastPathConnection(socket, told),
+      (socket) => new FastPathConnection(socket, hooks),
     );
     await new Promise<void>((ready) => server.listen(0, '127.0.0.1', ready));
     open.push({ stop: () => server.close() });
     return client((server.address() as AddressInfo).port);
   }
 
-  test('that does not read is read no further until it does', async () => {
+  test('client that does not read: is not read from until it does', async () => {
     let answered = 0;
     const long = 'x'.repeat(1_000_000);
-    const { socket, heard } = await shortWay(() => {
+    const { socket, received } = await fastPath(() => {
       answered++;
       return long;
     });
     socket.pause();
-    const asked = 50;
-    for (let n = 0; n < asked; n++) {
+    const count = 50;
+    for (let n = 0; n < count; n++) {
       socket.write(CHECK);
       await turn();
     }
     for (let n = 0; n < 100; n++) await turn();
-    expect(answered).toBeLessThan(asked / 2);
+    expect(answered).toBeLessThan(count / 2);
     socket.resume();
-    await expect.poll(() => heard().length, { timeout: 10_000 }).toBe(asked * long.length);
+    await expect.poll(() => received().length, { timeout: 10_000 }).toBe(count * long.length);
   });
 
-  test('that is handed over brings all that was not answered, and all that follows', async () => {
+  test('hand-off: the new owner reads everything unanswered, and all that follows', async () => {
     let rest = '';
-    const { socket, heard } = await shortWay(
+    const { socket, received } = await fastPath(
       () => 'yes ',
-      (own) => {
-        own.setEncoding('latin1').on('data', (chunk) => {
+      (taken) => {
+        taken.setEncoding('latin1').on('data', (chunk) => {
           rest += chunk;
         });
-        own.on('error', () => {}).on('end', () => own.end('bye'));
+        taken.on('error', () => {}).on('end', () => taken.end('bye'));
       },
     );
-    const long = 'x'.repeat(1_000_000); // more than a socket keeps unread
+    const long = 'x'.repeat(1_000_000); // more than a socket buffers
     socket.write(`${CHECK}${CHECK}GET /other`);
     await expect.poll(() => rest).toBe('GET /other');
     socket.end(CHECK + long);
     await once(socket, 'close');
     expect(rest).toBe(`GET /other${CHECK}${long}`);
-    expect(heard()).toBe('yes yes bye');
+    expect(received()).toBe('yes yes bye');
   });
 
-  test('that is handed over keeps what it brings, whoever else is heard before it is read', async () => {
+  test('hand-off: unread bytes survive the reuse of the read buffer', async () => {
     const taken: Socket[] = [];
-    const take = (own: Socket) => taken.push(own.on('readable', () => {}));
+    const take = (socket: Socket) => taken.push(socket.on('readable', () => {}));
     for (const text of ['GET /other', 'something else']) {
-      const { socket } = await shortWay(never, take);
+      const { socket } = await fastPath(never, take);
       socket.write(text);
       await expect.poll(() => taken.at(-1)?.readableLength).toBe(text.length);
     }
-    expect(taken.map((own) => String(own.read()))).toEqual(['GET /other', 'something else']);
-    for (const own of taken) own.destroy();
+    expect(taken.map((socket) => String(socket.read()))).toEqual(['GET /other', 'something else']);
+    for (const socket of taken) socket.destroy();
   });
 });

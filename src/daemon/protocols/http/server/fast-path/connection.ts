@@ -1,28 +1,36 @@
 /**
- * The short way for plain checks: one connection, read and answered without a request and a response
- * of Node's in between, which cost more than all the rest of a check.
+ * The fast path of one HTTP connection: plain checks are read and answered without Node's request and
+ * response objects, which cost more than all the rest of a check.
  *
- *     a piece ──▶ parse.ts ──▶ the desk ──▶ one write, while all that comes is plain, whole and decided here
- *                    └─▶ anything else: the connection and what is not answered yet go the long way, for good
+ *     chunk ──▶ parse.ts ──▶ handler ──▶ one write, while requests are plain checks, complete and local
+ *                  └─▶ anything else: Node's HTTP server takes over the connection for good
  *
- * Nobody is refused here, and nothing is read twice: what is handed over has not been answered, and Node
- * reads it from its first byte.
+ * The fast path refuses no request, and no byte is read twice: Node's server gets the first unanswered
+ * request from its first byte.
  */
 
 import type { Socket } from 'node:net';
+import type { Millis } from '../../../../../core/clock.ts';
 import { reuseReadBuffer } from '../../../../server/read-buffer.ts';
-import { type HttpBounds, idleTimeoutOf } from '../../bounds.ts';
 import type { RequestHead } from '../../key.ts';
 import { tryParseCheck } from './parse.ts';
 
 export interface FastPathHooks {
-  /** The bytes of the answer to a check; undefined: not to be answered here, and nothing was taken. */
+  /** The encoded response; undefined if the check cannot be decided here, and nothing was taken. */
   handle(check: RequestHead): string | undefined;
-  /** All that comes from now on is somebody else's affair. */
+  /** Takes over the socket, with everything unanswered in its read buffer. */
   onHandOff(socket: Socket): void;
-  /** It came, and asked nothing in time. */
+  /** The client connected but sent no request in time. */
   onRequestTimeout(socket: Socket): void;
-  bounds(): HttpBounds;
+  /** Read with every use: a reload may change them. */
+  readonly timeouts: FastPathTimeouts;
+}
+
+export interface FastPathTimeouts {
+  /** Until the first request. */
+  readonly slowMs: Millis;
+  /** Between two requests, as Node counts: 0 means no bound. */
+  readonly idleMs: Millis;
 }
 
 export class FastPathConnection {
@@ -32,59 +40,54 @@ export class FastPathConnection {
 
   constructor(accepted: Socket, hooks: FastPathHooks) {
     this.#hooks = hooks;
-    this.socket = reuseReadBuffer(accepted, (chunk) => this.#onData(chunk));
-    this.socket.setTimeout(hooks.bounds().slowMs);
+    this.socket = reuseReadBuffer(accepted, this.#onData);
+    this.socket.setTimeout(hooks.timeouts.slowMs);
     this.socket.on('timeout', this.#onTimeout);
     this.socket.on('drain', this.#onDrain);
     this.socket.on('end', this.#onEnd);
     this.socket.on('error', this.#onError);
   }
 
-  /** Hangs up, as nothing is being asked here; unless it has been handed over. */
+  /** Closes the connection unless it was handed off: between two chunks no request is pending here. */
   finish(): void {
     if (!this.#isHandedOff) this.socket.destroySoon();
   }
 
-  #onData(chunk: Buffer): boolean {
+  readonly #onData = (chunk: Buffer): boolean => {
     const { socket } = this;
-    // Node's server reads below the socket; whoever else takes it reads the socket.
+    // Node's server reads below the socket; any other owner reads from the socket.
     if (this.#isHandedOff) return socket.push(Buffer.from(chunk));
-    if (socket.writableEnded) return true; // it was told goodbye
+    if (socket.writableEnded) return true; // closing
     let answered = 0;
-    let answers = '';
+    let responses = '';
     while (answered < chunk.length) {
       const check = tryParseCheck(chunk, answered, socket);
       if (check === undefined) break;
-      const answer = this.#hooks.handle(check);
-      if (answer === undefined) break;
-      answers += answer;
+      const response = this.#hooks.handle(check);
+      if (response === undefined) break;
+      responses += response;
       answered = check.end;
     }
-    if (answers !== '' && !socket.write(answers, 'latin1')) socket.pause();
+    if (responses !== '' && !socket.write(responses, 'latin1')) socket.pause();
+    const { idleMs } = this.#hooks.timeouts;
     if (answered < chunk.length) this.#handOff(chunk.subarray(answered));
-    else this.#startIdleTimeout();
+    else if (socket.timeout !== idleMs) socket.setTimeout(idleMs);
     return true;
-  }
+  };
 
-  /** From now on it may be as silent as between two requests. */
-  #startIdleTimeout(): void {
-    const idleMs = idleTimeoutOf(this.#hooks.bounds());
-    if (this.socket.timeout !== idleMs) this.socket.setTimeout(idleMs);
-  }
-
-  #handOff(rest: Buffer): void {
+  #handOff(unanswered: Buffer): void {
     const { socket } = this;
     this.#isHandedOff = true;
     socket.off('timeout', this.#onTimeout).off('drain', this.#onDrain).off('end', this.#onEnd);
     socket.setTimeout(0);
     socket.pause();
-    socket.unshift(Buffer.from(rest)); // the chunk is read into again
+    socket.unshift(Buffer.from(unanswered)); // copied: the read buffer is reused
     this.#hooks.onHandOff(socket);
     socket.off('error', this.#onError);
     socket.resume();
   }
 
-  /** Who does not read its answers is somebody else's affair: that shows in what waits to be sent. */
+  /** A client that does not read its responses is left to the server's check of unsent bytes. */
   readonly #onTimeout = (): void => {
     const { socket } = this;
     if (socket.bytesRead === 0 && !socket.writableEnded) this.#hooks.onRequestTimeout(socket);
@@ -95,12 +98,11 @@ export class FastPathConnection {
     this.socket.resume();
   };
 
-  /** All it asked is answered. */
+  /** Every complete request is answered by now. */
   readonly #onEnd = (): void => {
     this.socket.end();
   };
 
-  /** It hung up: nothing to tell anybody. */
   readonly #onError = (): void => {
     this.socket.destroy();
   };

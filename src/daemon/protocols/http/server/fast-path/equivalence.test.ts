@@ -1,22 +1,22 @@
 /**
- * The short way beside the long one: whatever is sent, and however it is cut, both say the same. Random
- * pipelines of sensible requests, of requests that parsers disagree about, and of either with a few bytes
- * changed go to two surfaces, of which one has no short way.
+ * Holds the fast path to Node's HTTP server. Two servers, one with `fastPath: false`, get the same random
+ * pipelines: valid requests, requests that parsers disagree on, and either with a few bytes changed. Both
+ * must respond the same, however the bytes are cut.
  *
- *     FUZZ=1000000 npx vitest run src/daemon/http/ways.test.ts     so many; FUZZ_SEED=7 others
+ *     FUZZ=1000000 npx vitest run src/daemon/protocols/http/server/fast-path/equivalence.test.ts     FUZZ_SEED=7: others
  */
 
 import { once } from 'node:events';
 import { createServer, type IncomingHttpHeaders } from 'node:http';
-import { type AddressInfo, connect, Socket } from 'node:net';
+import { type AddressInfo, connect } from 'node:net';
 import { setImmediate as turn } from 'node:timers/promises';
 import { afterEach, describe, expect, test } from 'vitest';
-import { SeededGenerator } from '../../../../../../test/support/chance.ts';
 import {
   createSurface,
   type SurfaceOptions,
   serveSurface,
 } from '../../../../../../test/support/http-surface.ts';
+import { SeededGenerator } from '../../../../../../test/support/random.ts';
 import { VirtualClock } from '../../../../../testing/index.ts';
 import { readHttpSection } from '../../../../config/http.ts';
 import { MAX_HEADER_BYTES, MAX_HEADERS } from '../../bounds.ts';
@@ -31,40 +31,34 @@ const MINUTES_MS = 60_000;
 const open: { stop(): unknown }[] = [];
 
 afterEach(async () => {
-  await Promise.all(open.splice(0).map((own) => own.stop()));
+  await Promise.all(open.splice(0).map((each) => each.stop()));
 });
 
-interface Side {
+interface RunningServer {
   readonly surface: HttpServer;
   readonly port: number;
 }
 
-async function side(given: SurfaceOptions, take?: (socket: Socket) => Socket): Promise<Side> {
-  const surface = createSurface({ clock: new VirtualClock(1e9), ...given });
-  const own = await serveSurface(surface, true, take);
-  open.push(own);
-  return { surface, port: own.port };
+async function start(options: SurfaceOptions): Promise<RunningServer> {
+  const surface = createSurface({ clock: new VirtualClock(1e9), ...options });
+  const running = await serveSurface(surface);
+  open.push(running);
+  return { surface, port: running.port };
 }
 
-/** Only sockets of Node's own class are read the short way. */
-class OtherSocket extends Socket {}
-
-const asOther = (socket: Socket): Socket =>
-  Object.defineProperty(socket, 'constructor', { value: OtherSocket });
-
-/** All that comes back for these pieces, until the other side hangs up. */
-async function toldBy(port: number, pieces: readonly string[]): Promise<string> {
+/** Sends chunks and returns everything received until the server closes. */
+async function exchange(port: number, chunks: readonly string[]): Promise<string> {
   let text = '';
   const socket = connect({ port, host: '127.0.0.1', allowHalfOpen: true, noDelay: true });
   socket.setEncoding('latin1').on('data', (chunk) => {
     text += chunk;
   });
-  socket.on('error', () => {}); // what came until then counts
+  socket.on('error', () => {}); // what was received by then counts
   const closed = new Promise((close) => socket.on('close', close));
   socket.on('end', () => socket.end());
   await once(socket, 'connect');
-  for (const piece of pieces) {
-    socket.write(piece, 'latin1');
+  for (const chunk of chunks) {
+    socket.write(chunk, 'latin1');
     await turn();
     await turn();
   }
@@ -75,32 +69,32 @@ async function toldBy(port: number, pieces: readonly string[]): Promise<string> 
 
 const DATE = /^Date: \w{3}, \d\d \w{3} \d{4} \d\d:\d\d:\d\d GMT\r$/gm;
 
-/** Node's refusal of what is no HTTP. */
+/** Node's response to invalid HTTP. */
 const REFUSAL = /HTTP\/1\.1 4(?:00|31) [\w ]+\r\n(?:[^\r]+\r\n)*Connection: close\r\n[\s\S]*$/;
 
-/** The last answer of a connection, and what comes behind it: for no client's ears. */
+/** The last response of a connection, and bytes after it that clients ignore. */
 const LAST = /(Connection: close\r\n[\s\S]*?)HTTP\/1\.1 [\s\S]*$/;
 
-interface Heard {
-  readonly answers: string;
-  /** Node hung up, and not because the client had. */
-  readonly isOver: boolean;
+interface Received {
+  readonly responses: string;
+  /** The server closed the connection, not the client. */
+  readonly isClosed: boolean;
 }
 
-function heardIn(text: string): Heard {
+function parseReceived(text: string): Received {
   const undated = text.replace(DATE, 'Date: then\r');
-  const answers = undated.replace(REFUSAL, '').replace(LAST, '$1');
-  return { answers, isOver: undated.includes('Connection: close\r\n') };
+  const responses = undated.replace(REFUSAL, '').replace(LAST, '$1');
+  return { responses, isClosed: undated.includes('Connection: close\r\n') };
 }
 
 /**
- * To the last byte, but for the date. Where Node refuses something it hangs up, and owes answers to
- * requests before that came in the same piece: how many depends on how the bytes came to it.
+ * Equal to the last byte, except for the date. Where Node refuses a request it closes the connection, and
+ * drops responses to earlier requests of the same chunk: how many depends on how the bytes arrived.
  */
-function requireSame(own: Heard, other: Heard): void {
-  expect(own.isOver).toBe(other.isOver);
-  const length = own.isOver ? Math.min(own.answers.length, other.answers.length) : undefined;
-  expect(own.answers.slice(0, length)).toBe(other.answers.slice(0, length));
+function requireSame(fast: Received, node: Received): void {
+  expect(fast.isClosed).toBe(node.isClosed);
+  const length = fast.isClosed ? Math.min(fast.responses.length, node.responses.length) : undefined;
+  expect(fast.responses.slice(0, length)).toBe(node.responses.slice(0, length));
 }
 
 const URLS = [
@@ -110,7 +104,7 @@ const URLS = [
   "/check?key=a!$'()*,;:@/?~b._-",
   '/check?key=eve',
   '/check?key=c-1&hold=1',
-  '/check?key=d%C3%A9j%C3%A0', // on a list whose pattern is told in the answer
+  '/check?key=d%C3%A9j%C3%A0', // on a deny list whose pattern is in the response
   '/check?limit=nope&key=a',
   '/check?key=a&status=499&cost=99',
   '/check',
@@ -129,7 +123,7 @@ const HEADERS = ['Accept: */*', 'User-Agent: curl/8.5.0', 'X-Real-IP: 192.0.2.7'
   'X-Original-URI: /a?b=c',
 ]);
 
-/** What proxies and servers have read in two ways before. */
+/** Headers that proxies and servers are known to read differently. */
 const ODD_HEADERS = ['Content-Length: 0', 'Content-Length: 5', 'Content-Length: +5', 'TE: trailers']
   .concat(['Content-Length: 5, 5', 'Content-Length : 5', 'Content-Length:5', 'content-length: 05'])
   .concat([
@@ -169,7 +163,7 @@ const BODIES = ['', '', 'hello', '5\r\nhello\r\n0\r\n\r\n', '0\r\n\r\n'].concat(
   'GET /check?key=smuggled HTTP/1.1\r\nHost: a\r\n\r\n',
 ]);
 
-const SPICE = [
+const FRAGMENTS = [
   '\r\n',
   '\r',
   '\n',
@@ -185,45 +179,49 @@ const SPICE = [
   ',',
 ];
 
-/** Bytes of a request: a sensible one if nothing odd is wanted. */
-function requestOf(chance: SeededGenerator, isOdd: boolean): string {
-  const odd = (): boolean => isOdd && chance.below(3) === 0;
-  const method = odd() ? chance.oneOf(['POST', 'HEAD', 'get', 'PUT', '', '\r\nGET', 'GE']) : 'GET';
-  const url = odd() ? chance.oneOf(ODD_URLS) : chance.oneOf(URLS);
+/** A request; a valid one unless `isOdd`. */
+function requestOf(random: SeededGenerator, isOdd: boolean): string {
+  const odd = (): boolean => isOdd && random.below(3) === 0;
+  const method = odd() ? random.oneOf(['POST', 'HEAD', 'get', 'PUT', '', '\r\nGET', 'GE']) : 'GET';
+  const url = odd() ? random.oneOf(ODD_URLS) : random.oneOf(URLS);
   const version = odd()
-    ? chance.oneOf(['HTTP/1.0', 'HTTP/1.2', 'http/1.1', 'HTTP/1.1 ', ''])
+    ? random.oneOf(['HTTP/1.0', 'HTTP/1.2', 'http/1.1', 'HTTP/1.1 ', ''])
     : 'HTTP/1.1';
-  const host = odd() ? chance.oneOf([[], ['host:'], ['Host: a', 'Host: a']]) : ['Host: localhost'];
-  const extra = new Set(chance.sampleOf(HEADERS, 4));
-  const headers = [...host, ...extra, ...(odd() ? chance.sampleOf(ODD_HEADERS, 2) : [])];
+  const host = odd() ? random.oneOf([[], ['host:'], ['Host: a', 'Host: a']]) : ['Host: localhost'];
+  const extra = new Set(random.sampleOf(HEADERS, 4));
+  const headers = [...host, ...extra, ...(odd() ? random.sampleOf(ODD_HEADERS, 2) : [])];
   if (odd()) headers.reverse();
-  const space = odd() ? chance.oneOf(['  ', '\t']) : ' ';
+  const space = odd() ? random.oneOf(['  ', '\t']) : ' ';
   const lines = [`${method}${space}${url} ${version}`, ...headers, '', ''];
-  const end = odd() ? chance.oneOf(['\n', '\r', '\r\r\n']) : '\r\n';
-  return lines.join(end) + (odd() ? chance.oneOf(BODIES) : '');
+  const end = odd() ? random.oneOf(['\n', '\r', '\r\r\n']) : '\r\n';
+  return lines.join(end) + (odd() ? random.oneOf(BODIES) : '');
 }
 
-function mutated(chance: SeededGenerator, text: string): string {
-  const at = chance.below(text.length + 1);
-  const middle = chance.oneOf(['', chance.oneOf(SPICE), String.fromCharCode(chance.below(256))]);
-  return text.slice(0, at) + middle + text.slice(at + chance.below(3));
+function mutated(random: SeededGenerator, text: string): string {
+  const at = random.below(text.length + 1);
+  const middle = random.oneOf([
+    '',
+    random.oneOf(FRAGMENTS),
+    String.fromCharCode(random.below(256)),
+  ]);
+  return text.slice(0, at) + middle + text.slice(at + random.below(3));
 }
 
-function pipelineOf(chance: SeededGenerator): string {
-  const oddFrom = chance.below(4); // sensible ones first, as otherwise all goes the long way
-  const requests = Array.from({ length: 1 + chance.below(4) }, (_, n) =>
-    requestOf(chance, n >= oddFrom),
+function pipelineOf(random: SeededGenerator): string {
+  const oddFrom = random.below(4); // valid ones first, or Node would handle everything
+  const requests = Array.from({ length: 1 + random.below(4) }, (_, n) =>
+    requestOf(random, n >= oddFrom),
   );
   const text = requests.join('');
-  return chance.below(3) === 0 ? mutated(chance, text) : text;
+  return random.below(3) === 0 ? mutated(random, text) : text;
 }
 
-/** In one piece, at each request's end, or anywhere. */
-function cut(chance: SeededGenerator, text: string): string[] {
-  const way = chance.below(3);
-  if (way === 0) return [text];
-  if (way === 1) return text.split(/(?<=\r\n\r\n)/);
-  const cuts = Array.from({ length: chance.below(4) }, () => chance.below(text.length)).sort(
+/** Cuts nowhere, after each request, or anywhere. */
+function cut(random: SeededGenerator, text: string): string[] {
+  const mode = random.below(3);
+  if (mode === 0) return [text];
+  if (mode === 1) return text.split(/(?<=\r\n\r\n)/);
+  const cuts = Array.from({ length: random.below(4) }, () => random.below(text.length)).sort(
     (a, b) => a - b,
   );
   return [0, ...cuts].map((from, n) => text.slice(from, cuts[n] ?? text.length));
@@ -232,10 +230,10 @@ function cut(chance: SeededGenerator, text: string): string[] {
 const LIMITS = {
   api: { bucket: { rate: '1/s', burst: 3 } },
   few: { bucket: { rate: '1/s', burst: 1 }, match: 'd*' },
-  jobs: { adaptive: { fixed: 3 }, match: 'c-*' },
+  jobs: { concurrency: 3, match: 'c-*' },
 };
 
-const GIVEN: readonly SurfaceOptions[] = [
+const CONFIGURATIONS: readonly SurfaceOptions[] = [
   { limits: LIMITS, deny: ['eve', 'déj*'], bounds: { idleMs: 5000.5 } },
   { extractKey: createKeyExtractor(readHttpSection({ trustProxy: 1 }, 'http')) },
   {
@@ -243,28 +241,31 @@ const GIVEN: readonly SurfaceOptions[] = [
   },
 ];
 
-describe('the short way', () => {
-  for (const [n, given] of GIVEN.entries()) {
+describe('HTTP fast path', () => {
+  for (const [n, options] of CONFIGURATIONS.entries()) {
     test(
-      `says what the long one says, whatever is asked (${n})`,
+      `random pipelines: responds like Node's server (configuration ${n})`,
       async () => {
-        const [short, long] = [await side(given), await side(given, asOther)];
-        const chance = new SeededGenerator(SEED + n);
-        const seen = { short: 0, both: 0, long: 0 };
+        const fast = await start(options);
+        const node = await start({ ...options, fastPath: false });
+        const random = new SeededGenerator(SEED + n);
+        const seen = { fast: 0, both: 0, node: 0 };
         for (let round = 0; round < COUNT / 100; round++) {
-          const text = pipelineOf(chance);
-          const pieces = cut(chance, text);
-          const told = await Promise.all([short, long].map(({ port }) => toldBy(port, pieces)));
+          const text = pipelineOf(random);
+          const chunks = cut(random, text);
+          const received = await Promise.all(
+            [fast, node].map(({ port }) => exchange(port, chunks)),
+          );
           try {
-            requireSame(heardIn(told[0]), heardIn(told[1]));
-            expect(short.surface.counts.responsesByStatus).toEqual(
-              long.surface.counts.responsesByStatus,
+            requireSame(parseReceived(received[0]), parseReceived(received[1]));
+            expect(fast.surface.counts.responsesByStatus).toEqual(
+              node.surface.counts.responsesByStatus,
             );
           } catch (error) {
-            throw new Error(JSON.stringify({ pieces, told }), { cause: error });
+            throw new Error(JSON.stringify({ chunks, received }), { cause: error });
           }
-          const plain = plainEnd(pieces[0]);
-          seen[plain === 0 ? 'long' : pieces[0].length === plain ? 'short' : 'both']++;
+          const plain = plainEnd(chunks[0]);
+          seen[plain === 0 ? 'node' : chunks[0].length === plain ? 'fast' : 'both']++;
         }
         for (const count of Object.values(seen)) expect(count).toBeGreaterThan(COUNT / 2000);
       },
@@ -273,9 +274,9 @@ describe('the short way', () => {
   }
 });
 
-/** How much of a piece goes the short way. */
-function plainEnd(piece: string): number {
-  const bytes = Buffer.from(piece, 'latin1');
+/** How many bytes of a chunk the fast path handles. */
+function plainEnd(chunk: string): number {
+  const bytes = Buffer.from(chunk, 'latin1');
   let end = 0;
   for (let check = tryParseCheck(bytes, 0, {}); check; check = tryParseCheck(bytes, end, {})) {
     ({ end } = check);
@@ -283,30 +284,30 @@ function plainEnd(piece: string): number {
   return end;
 }
 
-describe('a plain check', () => {
+describe('HTTP fast-path parser', () => {
   test(
-    'is what Node takes it for',
+    'random requests: reads URL and headers like Node',
     async () => {
-      const heard: { url: string | undefined; headers: IncomingHttpHeaders }[] = [];
+      const parsedByNode: { url: string | undefined; headers: IncomingHttpHeaders }[] = [];
       const node = createServer(({ url, headers }, response) => {
-        heard.push({ url, headers: { ...headers } });
+        parsedByNode.push({ url, headers: { ...headers } });
         response.end();
       });
       await new Promise<void>((ready) => node.listen(0, '127.0.0.1', ready));
       open.push({ stop: () => node.close() });
-      const chance = new SeededGenerator(SEED + 10);
+      const random = new SeededGenerator(SEED + 10);
       const read: object[] = [];
       let text = '';
       for (let n = 0; n < COUNT / 5; n++) {
-        const request = mutated(chance, requestOf(chance, chance.below(2) === 0));
+        const request = mutated(random, requestOf(random, random.below(2) === 0));
         const plain = tryParseCheck(Buffer.from(request, 'latin1'), 0, {});
         if (plain === undefined) continue;
         read.push({ url: plain.url, headers: { ...plain.headers } });
         text += request.slice(0, plain.end);
       }
       expect(read.length).toBeGreaterThan(COUNT / 100);
-      await toldBy((node.address() as AddressInfo).port, [text]);
-      expect(heard).toEqual(read);
+      await exchange((node.address() as AddressInfo).port, [text]);
+      expect(parsedByNode).toEqual(read);
     },
     30 * MINUTES_MS,
   );

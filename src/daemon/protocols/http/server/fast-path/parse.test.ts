@@ -1,4 +1,4 @@
-/** What is a plain check, and what is left to Node. That both read it alike is for `ways.test.ts`. */
+/** Which requests the fast path parses. `equivalence.test.ts` compares it with Node's parser. */
 
 import { describe, expect, test } from 'vitest';
 import { MAX_HEADER_BYTES, MAX_HEADERS } from '../../bounds.ts';
@@ -14,7 +14,7 @@ const withLines = (...lines: string[]): string => [...lines, '', ''].join('\r\n'
 const isPlain = (...headers: string[]): boolean =>
   read(withLines(FIRST, 'Host: a', ...headers)) !== undefined;
 
-/** Headers of so many bytes in all, the first line and the last included. */
+/** A head of exactly so many bytes. */
 const headOf = (bytes: number): string => {
   const rest = withLines(FIRST, 'Host: a', 'X-Long: ').length;
   return withLines(FIRST, 'Host: a', `X-Long: ${'a'.repeat(bytes - rest)}`);
@@ -23,8 +23,8 @@ const headOf = (bytes: number): string => {
 const numbered = (count: number): string[] =>
   Array.from({ length: count }, (_, n) => `X-${n}: ${n}`);
 
-describe('a plain check', () => {
-  test('is read to its end and no further', () => {
+describe('fast-path parser', () => {
+  test('plain check: is parsed to its end; a part of it is not', () => {
     const text = withLines(FIRST, 'Host: localhost', 'X-Real-IP:192.0.2.1');
     const bytes = Buffer.from(`before${text}GET /che`);
     expect(tryParseCheck(bytes, 6, {})).toEqual({
@@ -38,7 +38,7 @@ describe('a plain check', () => {
     for (let n = 0; n < text.length; n++) expect(read(text.slice(0, n))).toBeUndefined();
   });
 
-  test('is for the check alone, and asks for nothing else', () => {
+  test('other path, method, version or no Host: is left to Node', () => {
     const paths = ['/check', '/check?', '/check?key=a%20b&cost=1'];
     for (const path of paths)
       expect(read(withLines(`GET ${path} HTTP/1.1`, 'Host: a'))?.url).toBe(path);
@@ -60,20 +60,20 @@ describe('a plain check', () => {
       'get /check HTTP/1.1',
     ])
       expect(read(withLines(first, 'Host: a'))).toBeUndefined();
-    expect(read(withLines(FIRST))).toBeUndefined(); // whose?
+    expect(read(withLines(FIRST))).toBeUndefined(); // no Host
   });
 
-  test('has nothing in it that could be read in two ways', () => {
+  test('headers that parsers read differently: are left to Node', () => {
     for (const header of ['Accept: */*', 'connection: Keep-Alive', 'X-A:b', 'X-A: b c']) {
       expect([header, isPlain(header)]).toEqual([header, true]);
     }
-    const doubtful = [
+    const ambiguous = [
       'Content-Length: 0',
       'Transfer-Encoding: chunked',
       'Connection: close',
       'Host: b',
     ];
-    doubtful.push(
+    ambiguous.push(
       'Expect: 100-continue',
       'Upgrade: h2c',
       'X-A : b',
@@ -82,7 +82,7 @@ describe('a plain check', () => {
       'X-A:',
       'X-A: é',
     );
-    doubtful.push(
+    ambiguous.push(
       'X-A: b\r\n c',
       'X-A: b\nc',
       'X-A: b\rc',
@@ -92,11 +92,11 @@ describe('a plain check', () => {
       ': b',
       ' X-A: b',
     );
-    for (const header of doubtful) expect([header, isPlain(header)]).toEqual([header, false]);
+    for (const header of ambiguous) expect([header, isPlain(header)]).toEqual([header, false]);
     expect(isPlain('X-A: b', 'x-a: b')).toBe(false);
   });
 
-  test('is no longer than Node takes it', () => {
+  test('size and number of headers: bounded like in Node', () => {
     expect(read(headOf(MAX_HEADER_BYTES))?.end).toBe(MAX_HEADER_BYTES);
     expect(read(headOf(MAX_HEADER_BYTES + 1))).toBeUndefined();
     expect(isPlain(...numbered(MAX_HEADERS - 1))).toBe(true);
@@ -104,15 +104,15 @@ describe('a plain check', () => {
   });
 });
 
-describe('an answer', () => {
-  test('is dated by the second, and told in bytes', () => {
+describe('fast-path response', () => {
+  test('encoding: Date by the second, body as bytes', () => {
     const writer = new ResponseWriter();
-    const reply = { status: 499, headers: ['A', 'b'], body: 'é' };
+    const response = { status: 499, headers: ['A', 'b'], body: 'é' };
     const head = 'HTTP/1.1 499 unknown\r\nA: b\r\nContent-Length: 2\r\n';
     const rest = 'Connection: keep-alive\r\n';
     const at = (second: string) => `Date: Thu, 01 Jan 1970 00:00:${second} GMT\r\n`;
-    expect(writer.write(reply, 1999, 0)).toBe(`${head}${at('01')}${rest}\r\n\xc3\xa9`);
-    expect(writer.write(reply, 2000, 0)).toBe(`${head}${at('02')}${rest}\r\n\xc3\xa9`);
-    expect(writer.write(reply, 2001, 5500)).toContain(`${rest}Keep-Alive: timeout=5\r\n\r\n`);
+    expect(writer.write(response, 1999, 0)).toBe(`${head}${at('01')}${rest}\r\n\xc3\xa9`);
+    expect(writer.write(response, 2000, 0)).toBe(`${head}${at('02')}${rest}\r\n\xc3\xa9`);
+    expect(writer.write(response, 2001, 5500)).toContain(`${rest}Keep-Alive: timeout=5\r\n\r\n`);
   });
 });

@@ -1,14 +1,14 @@
 /**
- * Plain checks and their answers as bytes: what nearly every request to a daemon looks like.
+ * Parses plain checks and encodes their responses: the form of nearly every request to a daemon.
  *
  *     GET /check?limit=api&key=alice HTTP/1.1⏎
  *     Host: localhost⏎
  *     ⏎
  *
- * This reads less than HTTP allows, on purpose: letters where a token could have signs, each header once,
- * nothing that says how long a body is or what is to become of the connection. It is either sure, or it
- * says nothing, and then Node's own parser decides. So nobody is ever refused here, and there are no two
- * opinions on where a request ends. `ways.test.ts` compares the two.
+ * The parser accepts less than HTTP allows, on purpose: simple header names, each header once, no header
+ * about a body or about the connection. It returns a request only if Node's parser must read the same;
+ * otherwise it returns undefined and Node decides. So there are never two opinions on where a request
+ * ends (request smuggling). `equivalence.test.ts` holds it to Node's parser.
  */
 
 import { STATUS_CODES } from 'node:http';
@@ -18,7 +18,7 @@ import { MAX_HEADER_BYTES, MAX_HEADERS } from '../../bounds.ts';
 import type { RequestHead } from '../../key.ts';
 import type { HttpResponse } from '../../reply.ts';
 
-/** A check that came whole, and where in its piece it ends. */
+/** A complete check, and the offset of its end in the chunk. */
 export interface ParsedCheck extends RequestHead {
   readonly end: number;
 }
@@ -33,26 +33,26 @@ const SPACE = 32;
 const CR = 13;
 const LF = 10;
 
-/** What a byte may be part of. */
+/** Byte classes. */
 const IN_QUERY = 1;
 const IN_NAME = 2;
 const IN_VALUE = 4;
 
 const BYTE_CLASSES = Uint8Array.from({ length: 256 }, (_, byte) => {
-  const own = String.fromCharCode(byte);
-  const inQuery = /[\w.~!$&'()*+,;=:@/?%-]/.test(own) ? IN_QUERY : 0; // as RFC 3986 has it
-  const inName = /[a-z0-9-]/i.test(own) ? IN_NAME : 0;
-  const inValue = /[\x20-\x7e]/.test(own) ? IN_VALUE : 0;
+  const char = String.fromCharCode(byte);
+  const inQuery = /[\w.~!$&'()*+,;=:@/?%-]/.test(char) ? IN_QUERY : 0; // RFC 3986
+  const inName = /[a-z0-9-]/i.test(char) ? IN_NAME : 0;
+  const inValue = /[\x20-\x7e]/.test(char) ? IN_VALUE : 0;
   return inQuery | inName | inValue;
 });
 
-/** Whoever sends one of these wants more than an answer, or says something about a body. */
+/** Headers that announce a body, or change the connection or the response. */
 const UNSUPPORTED_HEADERS: ReadonlySet<string> = new Set([
   ...['content-length', 'transfer-encoding', 'trailer', 'te'],
   ...['expect', 'upgrade', 'keep-alive', 'proxy-connection'],
 ]);
 
-/** The check that begins here; undefined: none that is whole and plain. */
+/** The check that begins at an offset; undefined if it is incomplete or not plain. */
 export function tryParseCheck(
   bytes: Buffer,
   from: number,
@@ -63,49 +63,49 @@ export function tryParseCheck(
   const urlEnd =
     bytes[pathEnd] === QUESTION_MARK ? endOfClass(bytes, pathEnd + 1, IN_QUERY) : pathEnd;
   if (!hasBytesAt(bytes, urlEnd, VERSION_SUFFIX)) return undefined;
-  const marks = scanHeaders(bytes, urlEnd + VERSION_SUFFIX.length, from + MAX_HEADER_BYTES);
-  if (marks === 0) return undefined;
-  const end = HEADER_OFFSETS[marks - 1];
-  const text = bytes.toString('latin1', from, end); // a text of its own: a key may be kept for long
-  const headers = readHeaders(text, from, marks - 1);
+  const count = scanHeaders(bytes, urlEnd + VERSION_SUFFIX.length, from + MAX_HEADER_BYTES);
+  if (count === 0) return undefined;
+  const end = HEADER_OFFSETS[count - 1];
+  const text = bytes.toString('latin1', from, end); // copied: the read buffer is reused
+  const headers = readHeaders(text, from, count - 1);
   if (headers === undefined) return undefined;
   return { method: 'GET', url: text.slice(URL_OFFSET, urlEnd - from), headers, socket, end };
 }
 
-/** Where names and values begin and end, four numbers a header, and then where the head ends. */
+/** Start and end of name and value, four numbers a header, then the end of the head. */
 const HEADER_OFFSETS = new Int32Array(MAX_HEADERS * 4 + 1);
 
-/** Sets the marks, and says how many; 0 if not all of it is there, or it is not plain. */
-function scanHeaders(bytes: Buffer, from: number, most: number): number {
+/** Fills `HEADER_OFFSETS` and returns how many numbers; 0 if the head is incomplete or not plain. */
+function scanHeaders(bytes: Buffer, from: number, maxEnd: number): number {
   let at = from;
-  let marks = 0;
+  let count = 0;
   while (bytes[at] !== CR) {
     const nameEnd = endOfClass(bytes, at, IN_NAME);
-    if (nameEnd === at || bytes[nameEnd] !== COLON || marks === MAX_HEADERS * 4) return 0;
+    if (nameEnd === at || bytes[nameEnd] !== COLON || count === MAX_HEADERS * 4) return 0;
     const valueAt = bytes[nameEnd + 1] === SPACE ? nameEnd + 2 : nameEnd + 1;
     const valueEnd = endOfClass(bytes, valueAt, IN_VALUE);
-    // No value is empty, or has spaces around it that somebody else may or may not take as part of it.
+    // Empty values and surrounding spaces are left to Node: parsers differ on them.
     if (valueEnd === valueAt || bytes[valueAt] === SPACE || bytes[valueEnd - 1] === SPACE) return 0;
     if (bytes[valueEnd] !== CR || bytes[valueEnd + 1] !== LF) return 0;
-    HEADER_OFFSETS[marks++] = at;
-    HEADER_OFFSETS[marks++] = nameEnd;
-    HEADER_OFFSETS[marks++] = valueAt;
-    HEADER_OFFSETS[marks++] = valueEnd;
+    HEADER_OFFSETS[count++] = at;
+    HEADER_OFFSETS[count++] = nameEnd;
+    HEADER_OFFSETS[count++] = valueAt;
+    HEADER_OFFSETS[count++] = valueEnd;
     at = valueEnd + 2;
   }
-  if (bytes[at + 1] !== LF || at + 2 > most) return 0;
-  HEADER_OFFSETS[marks++] = at + 2;
-  return marks;
+  if (bytes[at + 1] !== LF || at + 2 > maxEnd) return 0;
+  HEADER_OFFSETS[count++] = at + 2;
+  return count;
 }
 
-/** The headers by their names; undefined if one of them changes what the request is. */
+/** The headers by lower-case name; undefined if one of them is not plain. */
 function readHeaders(
   text: string,
   from: number,
-  marks: number,
+  count: number,
 ): RequestHead['headers'] | undefined {
   const headers: Record<string, string> = Object.create(null);
-  for (let n = 0; n < marks; n += 4) {
+  for (let n = 0; n < count; n += 4) {
     const name = text.slice(HEADER_OFFSETS[n] - from, HEADER_OFFSETS[n + 1] - from).toLowerCase();
     const value = text.slice(HEADER_OFFSETS[n + 2] - from, HEADER_OFFSETS[n + 3] - from);
     if (headers[name] !== undefined || UNSUPPORTED_HEADERS.has(name)) return undefined;
@@ -115,10 +115,10 @@ function readHeaders(
   return headers.host === undefined ? undefined : headers;
 }
 
-/** Where bytes of a kind end. */
-function endOfClass(bytes: Buffer, from: number, kind: number): number {
+/** The offset of the first byte outside a class. */
+function endOfClass(bytes: Buffer, from: number, byteClass: number): number {
   let at = from;
-  while (at < bytes.length && (BYTE_CLASSES[bytes[at]] & kind) !== 0) at++;
+  while (at < bytes.length && (BYTE_CLASSES[bytes[at]] & byteClass) !== 0) at++;
   return at;
 }
 
@@ -133,14 +133,14 @@ const STATUS_LINES = Array.from(
   (_, status) => `HTTP/1.1 ${status} ${STATUS_CODES[status] ?? 'unknown'}\r\n`,
 );
 
-/** Writes replies as Node does: the same headers in the same order. */
+/** Encodes responses as Node does: the same headers in the same order. */
 export class ResponseWriter {
   #second = Number.NaN;
   #idleMs = Number.NaN;
-  /** What every reply of this second says behind its own headers. */
+  /** Date, Connection and Keep-Alive: the same for all responses of one second. */
   #commonHeaders = '';
 
-  /** One character for each byte. `idleMs`: how long the connection may be silent then; 0: for ever. */
+  /** One character per byte. `idleMs`: the idle timeout to announce; 0: none. */
   write({ status, headers, body }: HttpResponse, now: Millis, idleMs: Millis): string {
     const second = Math.floor(now / 1000);
     if (second !== this.#second || idleMs !== this.#idleMs)

@@ -1,0 +1,15 @@
+/** `sluice/http`: rate limiting of HTTP requests without a framework, and the types that all adapters share. */
+
+export type { HeaderKind } from './headers.ts';
+export type { TrustProxy } from './proxy.ts';
+export type { RefusalOverrides, RefusalResponse } from './refusal.ts';
+export {
+  type Admitted,
+  type DisconnectSignal,
+  type PlainRequest,
+  type RequestDecision,
+  type RequestLimiter,
+  requestLimiter,
+} from './request-limiter.ts';
+export type { RequestAccessor } from './request-reader.ts';
+export type { HttpOptions, RequestKey, RequestOptions } from './settings.ts';

@@ -1,0 +1,293 @@
+/**
+ * Rate limiting of HTTP requests, independent of any framework.
+ *
+ *     request ──▶ skipped? ──▶ key, cost ──▶ limiter ──▶ admitted: headers and a permit
+ *                                                   └──▶ refused: status, headers, body
+ *
+ * An adapter passes its framework's requests, an accessor that reads them, and applies the decision. `check` never throws
+ * or rejects: an error of the limiter is reported to `onError`, and `onUnavailable` decides (fail open by default). Values
+ * that a client controls never exempt its requests: see `request-reader.ts`.
+ */
+
+import { OUTCOMES, type Outcome } from '../../core/decision.ts';
+import { ConfigError } from '../../core/errors.ts';
+import { isRemote, type RemoteLimiter } from '../../limiter/async-limiter.ts';
+import type { Inspection } from '../../limiter/inspection.ts';
+import { internalsOf } from '../../limiter/internals.ts';
+import type { Permit, Refusal } from '../../limiter/permit.ts';
+import type { CheckOptions, Limiter } from '../../limiter/sync-limiter.ts';
+import { ErrorReporter, requireSync } from './error-reporter.ts';
+import { type HeaderValues, HeaderWriter } from './headers.ts';
+import {
+  buildRefusal,
+  buildUnavailableRefusal,
+  type DenialDetails,
+  type RefusalResponse,
+  withOverrides,
+} from './refusal.ts';
+import { type RequestAccessor, RequestReader } from './request-reader.ts';
+import { type HttpOptions, type HttpSettings, readSettings } from './settings.ts';
+
+/** Admitted: set these headers, and settle the permit when the response is over. */
+export interface Admitted {
+  readonly isAllowed: true;
+  readonly headers: HeaderValues | undefined;
+  readonly permit: Permit | undefined;
+}
+
+/** The decision on a request: admitted, or the response to send instead. */
+export type RequestDecision = Admitted | RefusalResponse;
+
+/** Tells a waiting request that its client has disconnected. */
+export interface DisconnectSignal {
+  readonly signal: AbortSignal;
+  /** Removes the listeners; called when the request no longer waits. */
+  dispose(): void;
+}
+
+/** A request without a framework. */
+export interface PlainRequest {
+  readonly method?: string;
+  readonly url?: string;
+  readonly headers: Readonly<Record<string, string | readonly string[] | undefined>>;
+  readonly remoteAddress?: string | undefined;
+}
+
+const PLAIN_ACCESSOR: RequestAccessor<PlainRequest> = {
+  header: ({ headers }, name) => joinHeader(headers[name]),
+  address: ({ remoteAddress }) => remoteAddress,
+};
+
+/** The value of a header that came once, several times or not at all. */
+export const joinHeader = (value: string | readonly string[] | undefined): string | undefined =>
+  value === undefined || typeof value === 'string' ? value : value.join(', ');
+
+/** No headers and no permit: one object for all requests. */
+const ADMIT_UNCOUNTED: Admitted = { isAllowed: true, headers: undefined, permit: undefined };
+
+/** Creates a limiter of requests. @throws {ConfigError} if an option is invalid. */
+export function requestLimiter(options: HttpOptions<PlainRequest>): RequestLimiter<PlainRequest>;
+export function requestLimiter<Request>(
+  options: HttpOptions<Request>,
+  accessor: RequestAccessor<Request>,
+): RequestLimiter<Request>;
+export function requestLimiter<Request>(
+  options: HttpOptions<Request>,
+  accessor: RequestAccessor<Request> = PLAIN_ACCESSOR as unknown as RequestAccessor<Request>,
+): RequestLimiter<Request> {
+  return createRequestLimiter(options, accessor);
+}
+
+/** The same for an adapter that reads options of its own. */
+export const createRequestLimiter = <Request>(
+  options: HttpOptions<Request>,
+  accessor: RequestAccessor<Request>,
+  frameworkOptions?: readonly string[],
+): RequestLimiter<Request> => new RequestLimiter(readSettings(options, frameworkOptions), accessor);
+
+/** The arguments of the limiter for a request. */
+interface CheckArguments<Request> {
+  readonly request: Request;
+  readonly key: string;
+  readonly cost: number;
+  readonly options: CheckOptions | undefined;
+}
+
+/** Decides on requests; created by `requestLimiter`. */
+export class RequestLimiter<Request> {
+  /** The limiter that decides. */
+  readonly limiter: Limiter | RemoteLimiter;
+  /** True if a request may have to wait: then pass `check` a way to notice that its client disconnects. */
+  readonly canWait: boolean;
+  readonly #settings: HttpSettings<Request>;
+  readonly #requestReader: RequestReader<Request>;
+  readonly #reporter: ErrorReporter;
+  readonly #headerWriter: HeaderWriter | undefined;
+
+  constructor(settings: HttpSettings<Request>, accessor: RequestAccessor<Request>) {
+    this.#settings = settings;
+    this.limiter = settings.limiter;
+    this.#reporter = new ErrorReporter(settings.limiter.name, settings.onError);
+    this.#requestReader = new RequestReader(settings, accessor, this.#reporter);
+    this.canWait = settings.maxWaitMs !== undefined || isRemote(settings.limiter);
+    this.#headerWriter =
+      settings.headers === false ? undefined : new HeaderWriter(settings.headers);
+  }
+
+  /** Decides on a request. Returns a promise only if the request has to wait. */
+  check(
+    request: Request,
+    watchDisconnect?: () => DisconnectSignal,
+  ): RequestDecision | Promise<RequestDecision> {
+    try {
+      if (this.#requestReader.isSkipped(request)) return ADMIT_UNCOUNTED;
+      const args = this.#checkArguments(request);
+      return this.#canDecideNow(args)
+        ? this.#decideNow(args)
+        : this.#decideLater(args, watchDisconnect);
+    } catch (error) {
+      return this.#onCheckFailure(error, request);
+    }
+  }
+
+  /** The key of a request. */
+  keyOf(request: Request): string {
+    return this.#requestReader.keyOf(request);
+  }
+
+  /** Settles a permit. An error of the limiter is reported and must not break the response. */
+  settle(permit: Permit, outcome: Outcome): void {
+    try {
+      permit.settle({ outcome });
+    } catch (error) {
+      this.#reporter.checkFailed(error);
+    }
+  }
+
+  /** The outcome of a request by the status of its response. */
+  outcomeOf(request: Request, status: number): Outcome {
+    const { outcome } = this.#settings;
+    try {
+      const result = requireSync('outcome', outcome?.(request, status)) ?? defaultOutcome(status);
+      if (OUTCOMES.includes(result)) return result;
+      throw new ConfigError('outcome', `one of ${OUTCOMES.join(', ')}`, result);
+    } catch (error) {
+      this.#reporter.optionFailed(error);
+      return defaultOutcome(status);
+    }
+  }
+
+  /** For adapters: the request was refused after its response had begun. */
+  reportLateRefusal(error: unknown): void {
+    this.#reporter.refusedTooLate(error);
+  }
+
+  #checkArguments(request: Request): CheckArguments<Request> {
+    const partition = this.#requestReader.partitionOf(request);
+    return {
+      request,
+      key: this.#requestReader.keyOf(request),
+      cost: this.#requestReader.costOf(request),
+      options: partition === undefined ? undefined : { partition },
+    };
+  }
+
+  /** True if the request does not wait, or would be allowed at once. */
+  #canDecideNow({ key, cost, options }: CheckArguments<Request>): boolean {
+    const { limiter } = this;
+    if (isRemote(limiter)) return false;
+    if (!this.canWait) return true;
+    return (
+      !internalsOf(limiter).hasWaiters(key, options) &&
+      limiter.peek(key, cost, options).verdict === 'allow'
+    );
+  }
+
+  #decideNow(args: CheckArguments<Request>): RequestDecision {
+    const limiter = internalsOf(this.limiter as Limiter);
+    const { key, cost, options } = args;
+    if (!limiter.isCheckOnly) return this.#decisionOf(limiter.tryAcquire(key, cost, options), args);
+    const decision = limiter.check(key, cost, options);
+    return decision.verdict === 'deny'
+      ? this.#refuse(args, { cost, retryAfterMs: decision.retryAfterMs })
+      : this.#admit(key, undefined);
+  }
+
+  async #decideLater(
+    args: CheckArguments<Request>,
+    watchDisconnect: (() => DisconnectSignal) | undefined,
+  ): Promise<RequestDecision> {
+    const { key, cost, options } = args;
+    let disconnect: DisconnectSignal | undefined;
+    try {
+      disconnect = watchDisconnect?.();
+      const { maxWaitMs = 0 } = this.#settings;
+      const waitOptions = {
+        wait: maxWaitMs,
+        ...options,
+        ...(disconnect && { signal: disconnect.signal }),
+      };
+      const acquired = this.limiter.acquire(key, cost, waitOptions);
+      if (!isRemote(this.limiter)) return this.#decisionOf(await acquired, args);
+      // Sent in the same tick, the inspection for the headers shares a round trip with the decision.
+      const inspected =
+        this.#headerWriter && maxWaitMs === 0 ? this.limiter.inspect(key) : undefined;
+      const result = await acquired;
+      return this.#decisionOf(result, args, await (inspected ?? this.limiter.inspect(key)));
+    } catch (error) {
+      // A disconnected client reads no response, but the framework needs one to finish the request.
+      return disconnect?.signal.aborted
+        ? buildUnavailableRefusal()
+        : this.#onCheckFailure(error, args.request);
+    } finally {
+      disconnect?.dispose();
+    }
+  }
+
+  #decisionOf(
+    result: Permit | Refusal,
+    args: CheckArguments<Request>,
+    inspection?: Inspection,
+  ): RequestDecision {
+    if (result.verdict === 'allow') return this.#admit(args.key, result, inspection);
+    const { retryAfterMs, reason } = result;
+    return this.#refuse(args, { cost: args.cost, retryAfterMs, reason }, inspection);
+  }
+
+  #admit(key: string, permit: Permit | undefined, inspection?: Inspection): Admitted {
+    const headers = this.#headerWriter?.write((inspection ?? this.#inspect(key)).rules);
+    return headers === undefined && permit === undefined
+      ? ADMIT_UNCOUNTED
+      : { isAllowed: true, headers, permit };
+  }
+
+  #refuse(
+    { key, request }: CheckArguments<Request>,
+    denied: DenialDetails,
+    inspection?: Inspection,
+  ): RequestDecision {
+    if (this.#settings.shadow) return this.#admit(key, undefined, inspection);
+    return this.#applyOverrides(
+      buildRefusal(denied, inspection ?? this.#inspect(key), this.#headerWriter),
+      request,
+    );
+  }
+
+  /** Applies the option `refuse`, if its result can be sent. */
+  #applyOverrides(refused: RefusalResponse, request: Request): RefusalResponse {
+    try {
+      const overrides = requireSync('refuse', this.#settings.refuse?.(refused, request));
+      return overrides ? withOverrides(refused, overrides) : refused;
+    } catch (error) {
+      this.#reporter.optionFailed(error);
+      return refused;
+    }
+  }
+
+  /** A failed inspection changes only the headers: a permit is kept, and a refusal stays one. */
+  #inspect(key: string): Inspection {
+    const { limiter } = this;
+    try {
+      if (!isRemote(limiter)) return limiter.inspect(key); // a remote backend is unavailable here
+    } catch (error) {
+      this.#reporter.checkFailed(error);
+    }
+    return { name: limiter.name, remaining: 0, rules: [] };
+  }
+
+  #onCheckFailure(error: unknown, request: Request): RequestDecision {
+    this.#reporter.checkFailed(error);
+    const { isFailOpen, shadow } = this.#settings;
+    return isFailOpen || shadow
+      ? ADMIT_UNCOUNTED
+      : this.#applyOverrides(buildUnavailableRefusal(), request);
+  }
+}
+
+/**
+ * An overloaded service answers 503. A 429, like every 4xx, is about the client and not about load.
+ */
+function defaultOutcome(status: number): Outcome {
+  if (status === 503) return 'busy';
+  return status >= 500 ? 'failed' : 'ok';
+}

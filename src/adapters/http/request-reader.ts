@@ -1,0 +1,164 @@
+/**
+ * Reads from a request what the options define: whether it is counted, its key, cost and partition.
+ *
+ * Much of that comes from the client: a header, a length, a service class. If an invalid value exempted a request, clients
+ * would send invalid values. So no failure of an option exempts a request; a default is used and the error is reported:
+ *
+ *     skip        fails                                  the request is counted
+ *     key         fails, or returns no valid key         the client's address
+ *     address     fails, or returns no valid address     the connection's address
+ *     cost        fails, or returns no number >= 0       1
+ *     partition   fails, or is unknown to the limit      no partition
+ */
+
+import { ConfigError } from '../../core/errors.ts';
+import { isRemote } from '../../limiter/async-limiter.ts';
+import { clientKeyOf, type IpAddress, parseAddress } from './address.ts';
+import { type ErrorReporter, requireSync } from './error-reporter.ts';
+import type { HttpSettings } from './settings.ts';
+
+/** Reads a framework's request. */
+export interface RequestAccessor<Request> {
+  /** A header by its lower-case name; several of the same name are joined by commas. */
+  header(request: Request, name: string): string | undefined;
+  /** The remote address of the connection. */
+  address(request: Request): string | undefined;
+  /** The client's address according to the framework's own proxy setting, if it has one. */
+  ip?(request: Request): string | undefined;
+}
+
+/** The key that all requests without a known address share. */
+const UNKNOWN_CLIENT = 'unknown';
+
+export class RequestReader<Request> {
+  readonly #settings: HttpSettings<Request>;
+  readonly #accessor: RequestAccessor<Request>;
+  readonly #reporter: ErrorReporter;
+  /** Partitions that the limit has accepted. Bounded by the number it has. */
+  readonly #knownPartitions = new Set<unknown>();
+
+  constructor(
+    settings: HttpSettings<Request>,
+    accessor: RequestAccessor<Request>,
+    reporter: ErrorReporter,
+  ) {
+    this.#settings = settings;
+    this.#accessor = accessor;
+    this.#reporter = reporter;
+  }
+
+  isSkipped(request: Request): boolean {
+    const { skip } = this.#settings;
+    return skip !== undefined && this.#callOption('skip', skip, request, Boolean) === true;
+  }
+
+  keyOf(request: Request): string {
+    const { key, keyHeader } = this.#settings;
+    if (keyHeader !== undefined) {
+      const value = this.#accessor.header(request, keyHeader);
+      // Prefixed with the header's name: a header value must not collide with another client's address.
+      return value ? `${keyHeader}=${value}` : this.#clientKeyOf(request);
+    }
+    return (
+      (key && this.#callOption('key', key, request, validateKey)) ?? this.#clientKeyOf(request)
+    );
+  }
+
+  costOf(request: Request): number {
+    const { cost } = this.#settings;
+    return (cost && this.#callOption('cost', cost, request, validateCost)) ?? 1;
+  }
+
+  partitionOf(request: Request): string | undefined {
+    const { partition } = this.#settings;
+    return (
+      partition &&
+      this.#callOption('partition', partition, request, (value) => this.#validatePartition(value))
+    );
+  }
+
+  /** The result of a function option, validated; undefined if it fails or is invalid. */
+  #callOption<T>(
+    name: string,
+    option: (request: Request) => unknown,
+    request: Request,
+    validate: (value: unknown) => T,
+  ): T | undefined {
+    try {
+      return validate(requireSync(name, option(request)));
+    } catch (error) {
+      this.#reporter.optionFailed(error);
+      return undefined;
+    }
+  }
+
+  #clientKeyOf(request: Request): string {
+    const address = this.#addressOf(request);
+    return address === undefined ? UNKNOWN_CLIENT : clientKeyOf(address, this.#settings.ipv6Prefix);
+  }
+
+  /** The framework's address may be invalid: behind a trusted proxy it is whatever the proxy was sent. */
+  #addressOf(request: Request): IpAddress | undefined {
+    const { resolveClient } = this.#settings;
+    const accessor = this.#accessor;
+    try {
+      const known =
+        this.#addressFromOption(request) ??
+        (resolveClient ? undefined : parseIfPresent(accessor.ip?.(request))) ??
+        parseIfPresent(accessor.address(request));
+      return resolveClient
+        ? resolveClient(known, accessor.header(request, 'x-forwarded-for'))
+        : known;
+    } catch (error) {
+      this.#reporter.optionFailed(error);
+      return undefined;
+    }
+  }
+
+  #addressFromOption(request: Request): IpAddress | undefined {
+    const { address } = this.#settings;
+    return address && this.#callOption('address', address, request, validateAddress);
+  }
+
+  /** Checked once per partition, by a peek, which throws if the limit does not have it. */
+  #validatePartition(value: unknown): string | undefined {
+    if (value === undefined || value === null) return undefined;
+    const partition = value as string;
+    if (!this.#knownPartitions.has(partition)) {
+      const { limiter } = this.#settings;
+      if (isRemote(limiter)) {
+        throw new ConfigError(
+          'partition',
+          'left out: limits with a remote backend have no partitions',
+          partition,
+        );
+      }
+      limiter.peek(UNKNOWN_CLIENT, 0, { partition });
+      this.#knownPartitions.add(partition);
+    }
+    return partition;
+  }
+}
+
+const parseIfPresent = (text: string | undefined): IpAddress | undefined =>
+  text ? parseAddress(text) : undefined;
+
+/** User ids are often numbers. For undefined, null and '' the address is used. */
+function validateKey(value: unknown): string | undefined {
+  if (value === undefined || value === null || value === '') return undefined;
+  if (typeof value === 'string') return value;
+  if (typeof value === 'bigint' || Number.isFinite(value)) return String(value);
+  throw new ConfigError('key', 'a string or a number', value);
+}
+
+function validateCost(value: unknown): number {
+  if (typeof value === 'number' && value >= 0) return value;
+  throw new ConfigError('cost', 'a number of at least 0', value);
+}
+
+function validateAddress(value: unknown): IpAddress | undefined {
+  if (value === undefined || value === null || value === '') return undefined;
+  const address = typeof value === 'string' ? parseAddress(value) : undefined;
+  if (address !== undefined) return address;
+  throw new ConfigError('address', 'an IP address', value);
+}

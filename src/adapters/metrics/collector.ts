@@ -1,0 +1,141 @@
+/**
+ * Collects snapshots of the limiters whose metrics are exported.
+ *
+ * A limiter counts anyway, so exporting it costs nothing until it is read. The exception are limits that learn: they have
+ * a limit for each key, and a listener is needed to know the keys. No listener is attached to other limiters.
+ *
+ * The names of exported limiters are unique. Two limiters of one name would be one series with two values, which a
+ * database refuses, and their sum would be wrong for a gauge. Adding the second one is therefore an error.
+ */
+
+import { ConfigError } from '../../core/errors.ts';
+import { isRecord } from '../../core/options.ts';
+import { isRemote, type RemoteLimiter, type RemoteStats } from '../../limiter/async-limiter.ts';
+import type { CounterSnapshot } from '../../limiter/stats.ts';
+import type { Limiter, Stats } from '../../limiter/sync-limiter.ts';
+import { LONE_SURROGATE, ReportedKeys } from './reported-keys.ts';
+
+/** For limits that learn: how many keys get series of their own, by default. */
+export const DEFAULT_MAX_KEYS = 20;
+
+/** More would come close to a series for each client, which metrics databases handle badly. */
+export const MAX_KEYS_CEILING = 10_000;
+
+/** The statistics of every limiter, and those of local or remote ones only. */
+export type AnyStats = CounterSnapshot &
+  Pick<Stats, 'waiting' | 'held'> &
+  Partial<Stats & RemoteStats>;
+
+/** A limiter with a local or a remote backend. */
+export type AnyLimiter = Limiter | RemoteLimiter;
+
+/** The state of one limiter at one instant. */
+export interface LimiterSnapshot {
+  readonly limit: string;
+  readonly stats: AnyStats;
+  /** The reported keys; none if the limit does not learn. */
+  readonly keys: readonly KeySnapshot[];
+  /** True if calls in flight are known per key, false if only in total. */
+  readonly hasInFlightByKey: boolean;
+}
+
+export interface KeySnapshot {
+  readonly key: string;
+  readonly limit: number;
+  readonly inFlight?: number;
+}
+
+export class MetricCollector {
+  readonly #maxKeys: number;
+  readonly #sources = new Map<AnyLimiter, LimiterSource>();
+
+  constructor(maxKeys: number) {
+    this.#maxKeys = maxKeys;
+  }
+
+  add(limiter: AnyLimiter, field = 'limiter'): void {
+    requireLimiter(limiter, field);
+    const name = labelName(limiter.name);
+    if ([...this.#sources.values()].some((source) => source.name === name)) {
+      throw new ConfigError(`${field}.name`, 'a name that no other exported limiter has', name);
+    }
+    this.#sources.set(limiter, new LimiterSource(limiter, name, this.#maxKeys));
+  }
+
+  /** Adds all of them or none. */
+  addAll(limiters: readonly AnyLimiter[]): void {
+    try {
+      for (const [n, limiter] of limiters.entries()) this.add(limiter, `limiters[${n}]`);
+    } catch (error) {
+      this.stop();
+      throw error;
+    }
+  }
+
+  remove(limiter: AnyLimiter): void {
+    this.#sources.get(limiter)?.stop();
+    this.#sources.delete(limiter);
+  }
+
+  stop(): void {
+    for (const limiter of [...this.#sources.keys()]) this.remove(limiter);
+  }
+
+  collect(): LimiterSnapshot[] {
+    return [...this.#sources.values()].map((source) => source.snapshot());
+  }
+}
+
+class LimiterSource {
+  readonly name: string;
+  readonly stop: () => void;
+  readonly #limiter: AnyLimiter;
+  readonly #keys: ReportedKeys;
+  readonly #hasInFlightByKey: boolean;
+
+  constructor(limiter: AnyLimiter, name: string, maxKeys: number) {
+    this.name = name;
+    this.#limiter = limiter;
+    this.#keys = new ReportedKeys(maxKeys);
+    const { limit, inFlight } = localKeyStateOf(limiter, ''); // any key shows what the limit knows per key
+    this.#hasInFlightByKey = inFlight !== undefined && maxKeys > 0;
+    this.stop = limit !== undefined && maxKeys > 0 ? this.#trackKeys() : () => {};
+  }
+
+  snapshot(): LimiterSnapshot {
+    const keys = this.#keys.list().map((key) => this.#snapshotKey(key));
+    const { name: limit } = this;
+    return { limit, stats: this.#limiter.stats(), keys, hasInFlightByKey: this.#hasInFlightByKey };
+  }
+
+  #snapshotKey(key: string): KeySnapshot {
+    const { limit = Number.NaN, inFlight } = localKeyStateOf(this.#limiter, key);
+    return { key, limit, ...(inFlight !== undefined && { inFlight }) };
+  }
+
+  #trackKeys(): () => void {
+    return this.#limiter.on((event) => {
+      if (event.type === 'settled') this.#keys.record(event.key, event.at);
+    });
+  }
+}
+
+/** The state of a key, for local limiters only: a remote one would need a round trip. */
+const localKeyStateOf = (
+  limiter: AnyLimiter,
+  key: string,
+): { limit?: number; inFlight?: number } => (isRemote(limiter) ? {} : limiter.inspect(key));
+
+export function toLimiterList(limiters: AnyLimiter | readonly AnyLimiter[]): readonly AnyLimiter[] {
+  return Array.isArray(limiters) ? limiters : [limiters as AnyLimiter];
+}
+
+export function requireLimiter(value: unknown, field: string): void {
+  const methods = ['on', 'stats', 'inspect'];
+  if (isRecord(value) && methods.every((name) => typeof value[name] === 'function')) return;
+  throw new ConfigError(field, 'a limiter', value);
+}
+
+/** The name as it is encoded: names that are equal in UTF-8 are one name. */
+export const labelName = (name: string): string =>
+  name.replace(new RegExp(LONE_SURROGATE, 'gu'), '\ufffd');

@@ -1,0 +1,18 @@
+import { readFileSync } from 'node:fs';
+import { expect, test } from 'vitest';
+import { METRICS, RTT_DURATION, WAIT_DURATION } from './definitions.ts';
+
+test('docs/metrics.md: lists every metric under both names, and no others', () => {
+  const rows = readFileSync('docs/metrics.md', 'utf8').matchAll(
+    /^\| `(sluice_\w+)` \| `(sluice[\w.]+)`(?: \((\w+)\))? \| (\w+) \|/gm,
+  );
+  const units: Record<string, string> = { By: '_bytes', s: '_seconds' };
+  const documented = [...rows].map(([, prometheus, name, unit = '', kind]) => {
+    const total = kind === 'counter' ? '_total' : '';
+    expect(prometheus).toBe(`${name.replaceAll('.', '_')}${units[unit] ?? ''}${total}`);
+    return [name, kind, unit].join(' ').trim();
+  });
+  const metrics = METRICS.map(({ name, kind, unit = '' }) => `${name} ${kind} ${unit}`.trim());
+  const durations = [WAIT_DURATION, RTT_DURATION].map(({ name }) => `${name} histogram s`);
+  expect(documented).toEqual([...metrics, ...durations]);
+});

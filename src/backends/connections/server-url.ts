@@ -1,0 +1,53 @@
+/** Reads addresses of Redis and NATS servers from a configuration. Passwords in them never reach a message. */
+
+import { isNonEmptyString } from '../../core/config-helpers.ts';
+import { ConfigError } from '../../core/errors.ts';
+import { isRecord, OptionReader } from '../../core/options.ts';
+
+const REDIS_URL = /^(redis|rediss|unix):\/\/./;
+
+const MAX_SERVERS = 64;
+
+export function readRedisUrl(value: unknown, path: string): string {
+  if (typeof value === 'string' && REDIS_URL.test(value)) return value;
+  throw new ConfigError(path, 'an address such as redis://127.0.0.1:6379', redactIfUrl(value));
+}
+
+/** Reads `redis://…` or `{ url: redis://…, … }`; the caller reads the other options and calls `finish`. */
+export function readRedisServer(
+  value: unknown,
+  path: string,
+): { readonly url: string; readonly fields: OptionReader } {
+  const fields = OptionReader.collecting(
+    path,
+    isRecord(value) ? value : { url: redactIfUrl(value) },
+  );
+  fields.get('url');
+  const written = isRecord(value) ? value.url : value;
+  const url = fields.tryRead(() => readRedisUrl(written, fields.pathOf('url')));
+  return { url: url as string, fields };
+}
+
+/** Reads `servers`: one NATS address or a list of them. */
+export function readNatsServers(fields: OptionReader): readonly string[] {
+  const given = fields.get('servers');
+  const servers = Array.isArray(given) ? given : [given];
+  fields.tryRead(() => {
+    const isInBounds = servers.length > 0 && servers.length <= MAX_SERVERS;
+    if (isInBounds && servers.every(isNonEmptyString)) return;
+    throw new ConfigError(fields.pathOf('servers'), 'addresses such as nats://127.0.0.1:4222', '…');
+  });
+  return servers;
+}
+
+/** The URL without user and password. */
+export const redactUrl = (url: string): string => url.replace(/\/\/.*@/s, '//');
+
+export const redactIfUrl = (value: unknown): unknown =>
+  typeof value === 'string' ? redactUrl(value) : value;
+
+/** A Redis client for limits and stores that are created to validate their options and never used. */
+export const DRY_RUN_CLIENT = {
+  sendCommand: () => Promise.reject(new Error('dry run: no server is connected')),
+  evalSha: () => Promise.reject(new Error('dry run: no server is connected')),
+};

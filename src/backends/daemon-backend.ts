@@ -1,0 +1,129 @@
+/**
+ * The interface between a backend and the programs that run it: the daemon, its configuration and the CLI.
+ *
+ *     BackendModule    one a backend: its name, how its configuration is read, its admin page, its overrides
+ *      └ BackendSection    its section of one configuration: starts the backend, names its listeners and servers
+ *         └ RunningBackend     the backend inside a daemon: creates limits, view, metrics, close
+ *      └ LimitBackend      its use by one limit: dry run, identity, factory
+ *
+ * The daemon's registry lists the modules. Everything else iterates over that list and names no backend.
+ */
+
+import type { Socket } from 'node:net';
+import type { Clock } from '../core/clock.ts';
+import type { Hasher, HashSeed } from '../core/hash.ts';
+import type { ListenAddress } from '../core/listen-address.ts';
+import type { Log } from '../core/log.ts';
+import type { MetricFamily } from '../core/metric-family.ts';
+import type { Random } from '../core/random.ts';
+import type { BackendFactory } from './backend.ts';
+import type { ServerUse, SharedConnections } from './connections/shared-connections.ts';
+import type { RemoteBackendFactory } from './remote-backend.ts';
+
+export type AnyBackendFactory = BackendFactory | RemoteBackendFactory;
+
+export interface BackendModule {
+  /** Names the section, the field of a limit, the admin page and the CLI command. */
+  readonly name: string;
+  /**
+   * Reads the section. With a section, the field of a limit is `true` or `false`.
+   * @throws {ConfigError}
+   */
+  readSection?(value: unknown, path: string): BackendSection;
+  /** Reads the field of a limit that carries all options itself. @throws {ConfigError} */
+  readLimit?(value: unknown, path: string): LimitBackend;
+  /** Set if it wraps the backend that decides, and which backends it cannot wrap. */
+  readonly wrapper?: { readonly excludes: readonly string[] };
+  readonly page?: BackendPage;
+  readonly overrides?: readonly SectionOverride[];
+}
+
+export interface BackendSection {
+  /** What every limit that uses this backend gets. */
+  readonly limit: LimitBackend;
+  /** Compared on reload: a section with another identity takes a restart. */
+  readonly identity: string;
+  /** Also applies to limits that name no backend, if their rule can be shared this way. */
+  readonly isDefault?: boolean;
+  /** Set if several daemons have to hash keys alike. */
+  readonly hashSeed?: HashSeed;
+  readonly servers?: readonly ServerUse[];
+  readonly listener?: BackendListener;
+  /** @throws {ConfigError} if it cannot run as configured, such as for a missing package. */
+  start(context: BackendStartContext): Promise<RunningBackend>;
+}
+
+/** Addresses of its own that the daemon listens on for a backend. */
+export interface BackendListener {
+  readonly addresses: readonly ListenAddress[];
+  /** A request to try it with: its path, and flags for curl. */
+  readonly example: { readonly path: string; readonly flags: string };
+}
+
+export interface LimitBackend {
+  readonly name: string;
+  /** Part of a limiter's fingerprint: with another identity it starts with fresh state. */
+  readonly identity: string;
+  /** Shown by `GET /limits`; without secrets. */
+  readonly view: unknown;
+  /** Added by `explain`, such as "shared through Redis". */
+  readonly note?: string;
+  /** Reported for the field if the backend cannot share the rule; undefined: the error of the dry run is. */
+  readonly unsupported?: string;
+  /** The clock is read for every decision, not once for a batch. */
+  readonly needsExactTime?: boolean;
+  readonly servers?: readonly ServerUse[];
+  /** A factory for limits that are created to validate their rule and never checked. */
+  dryRun(inner?: AnyBackendFactory): AnyBackendFactory;
+  /** Left out where the section's running backend creates limits. */
+  create?(connections: SharedConnections): AnyBackendFactory;
+}
+
+export interface BackendStartContext {
+  readonly clock: Clock;
+  readonly random: Random;
+  readonly log: Log;
+  /** The hasher of all keys, seeded by `hashSeed` where a section has one. */
+  readonly hasher: Hasher;
+  readonly connections: SharedConnections;
+}
+
+export interface RunningBackend {
+  /** The factory for a limit; a wrapper gets the factory of the backend that it wraps, if there is one. */
+  createFactory(inner?: AnyBackendFactory): AnyBackendFactory;
+  /** Called once all limits exist, before the daemon listens. */
+  join?(): Promise<void>;
+  /** The admin page as JSON. */
+  view(): unknown;
+  metrics(): readonly MetricFamily[];
+  /** A connection to one of `listener.addresses`. */
+  accept?(socket: Socket, maxConnections: number): void;
+  /** May be called twice. */
+  close(): void | Promise<void>;
+}
+
+/** `GET /<name>`, and the command `sluice <name>` that prints it. */
+export interface BackendPage {
+  /** What it shows, in a few words. */
+  readonly summary: string;
+  /** What it shows, for `--help`. */
+  readonly description: string;
+  /** The JSON of a daemon without this backend; it has no `id`. */
+  readonly emptyView: object;
+  /** What the command prints for it. */
+  readonly emptyMessage: string;
+  /** Lines and tables; the CLI aligns columns and replaces control characters. */
+  render(view: unknown): readonly (string | TextTable)[];
+}
+
+/** Rows of cells, the header first. */
+export type TextTable = readonly (readonly string[])[];
+
+/** A field of the section that an environment variable or a flag of `serve` sets. */
+export interface SectionOverride {
+  readonly field: string;
+  readonly variable: string;
+  readonly flag?: { readonly name: string; readonly help: string };
+  /** `addresses`: a list with commas; `off` removes the section. */
+  readonly kind: 'text' | 'addresses';
+}

@@ -1,0 +1,56 @@
+/**
+ * The section `groups` of a configuration: the options of `sluice/groups`, and where other groups borrow from this daemon.
+ *
+ *     groups:
+ *       self: eu
+ *       groups:
+ *         eu: { weight: 2 }
+ *         us: { at: https://throttle.us.example:7614 }
+ *       listen: 0.0.0.0:7614
+ *       key: at-least-sixteen-characters
+ */
+
+import { systemClock } from '../../core/clock.ts';
+import { withConfigPath } from '../../core/config-helpers.ts';
+import { ConfigError } from '../../core/errors.ts';
+import { type ListenAddress, readListenAddresses } from '../../core/listen-address.ts';
+import { requireValidName } from '../../core/name.ts';
+import { isRecord, OptionReader } from '../../core/options.ts';
+import type { HttpTransportOptions } from './http-transport.ts';
+import { Group, type ResolvedGroupsOptions } from './membership.ts';
+import { readGroupsOptions, readHttpTransport } from './options.ts';
+import type { GroupTransport } from './transport.ts';
+
+export interface GroupsConfig {
+  readonly options: ResolvedGroupsOptions;
+  readonly http: HttpTransportOptions;
+  /** Where other groups borrow from this daemon. */
+  readonly listen: readonly ListenAddress[];
+  /** Creates limits to validate them; it has no transport. */
+  readonly dryRunGroup: Group;
+}
+
+/** Reads the section. Its values may be secret, so no message shows them. */
+export function readGroupsConfig(value: unknown, path: string): GroupsConfig {
+  if (!isRecord(value)) {
+    throw new ConfigError(path, 'an object with `self` and `groups`', 'something else');
+  }
+  const fields = OptionReader.collecting(path, value);
+  // While a reload replaces a limit, the old and the new one exist at the same time.
+  const options = { ...readGroupsOptions(fields), replaces: true };
+  for (const name of options.groups.keys()) {
+    fields.tryRead(() => requireValidName(name, `${fields.pathOf('groups')}.${name}`));
+  }
+  if (!fields.has('key')) {
+    fields.report('key', 'a secret that all groups know (or SLUICE_GROUPS_KEY)');
+  }
+  const http = readHttpTransport(fields, options);
+  const listen = fields.tryRead(() =>
+    readListenAddresses(fields.get('listen') ?? false, fields.pathOf('listen')),
+  );
+  fields.finish();
+  const dryRunGroup = withConfigPath(path, () => new Group(options, NO_TRANSPORT, systemClock));
+  return { options, http, listen: listen ?? [], dryRunGroup };
+}
+
+const NO_TRANSPORT: GroupTransport = { borrow: async () => [] };

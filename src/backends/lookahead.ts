@@ -1,0 +1,23 @@
+/**
+ * Lookahead: how long before the next permit of a spacing is due a waiting call may be granted it.
+ *
+ * A queue that checks exactly when the permit is due is late by a timer, its jitter and a round trip, every time. So it
+ * checks a little early, is granted the next permit and sleeps until it is due. At most one permit is granted ahead:
+ *
+ *     lookahead = round trip + timer lateness + jitter      usually 6 to 30 ms
+ */
+
+import type { Millis } from '../core/clock.ts';
+import type { Policy } from '../policies/policy.ts';
+import { maxJitterMs } from './remote-backend.ts';
+
+/** Timers are late by one or two milliseconds, in a busy process by a few more. */
+const TIMER_LATENESS_MS: Millis = 5;
+
+/** 0 unless the limit is a spacing. */
+export const lookaheadMs = (everyMs: Millis, rttMs: Millis): Millis =>
+  everyMs > 0 ? rttMs + TIMER_LATENESS_MS + maxJitterMs(everyMs) : 0;
+
+/** The interval of a limit that is one spacing; 0 for every other limit. */
+export const everyMsOf = ({ specs, minIntervalMs = 0 }: Policy): Millis =>
+  specs?.length === 1 ? minIntervalMs : 0;

@@ -1,0 +1,96 @@
+/**
+ * The section `peers` of a configuration: one transport, and the options of `sluice/peers`.
+ *
+ *     peers:
+ *       udp: 239.0.0.1:7613                           # a multicast group
+ *       udp: [10.0.0.1:7613, 10.0.0.2:7613]           # or a list of nodes, or a name
+ *       udp: { group: 239.0.0.1:7613, ttl: 4 }        # or with options of its own
+ *       nats: { servers: nats://10.0.0.9:4222, subject: sluice.peers }
+ *       redis: { url: redis://10.0.0.9:6379, channel: sluice:peers }
+ *       key: at-least-sixteen-characters
+ */
+
+import { isNonEmptyString, withConfigPath } from '../../core/config-helpers.ts';
+import { ConfigError } from '../../core/errors.ts';
+import { isRecord, OptionReader } from '../../core/options.ts';
+import { readNatsServers, readRedisServer } from '../connections/server-url.ts';
+import type { PeerOptions } from './context.ts';
+import { isSubject } from './nats-subject.ts';
+import { readKey, readPeerOptions } from './options.ts';
+import { isMulticastAddress, type UdpOptions, udp } from './udp-transport.ts';
+
+export type TransportConfig =
+  | { readonly kind: 'udp'; readonly options: UdpOptions }
+  | { readonly kind: 'nats'; readonly servers: readonly string[]; readonly subject: string }
+  | { readonly kind: 'redis'; readonly url: string; readonly channel: string };
+
+export interface PeersConfig {
+  readonly transport: TransportConfig;
+  readonly key: string | undefined;
+  readonly options: PeerOptions;
+}
+
+const TRANSPORTS = ['udp', 'nats', 'redis'] as const;
+
+/** Reads the section. Its values may be secret, so no message shows them. */
+export function readPeersConfig(value: unknown, path: string): PeersConfig {
+  const expected = `an object with one of ${TRANSPORTS.join(', ')}`;
+  if (!isRecord(value)) throw new ConfigError(path, expected, 'something else');
+  const fields = OptionReader.collecting(path, value);
+  const kinds = TRANSPORTS.filter((kind) => fields.has(kind));
+  const options = readPeerOptions(fields);
+  const key = fields.tryRead(() => readKey(fields));
+  const transport = fields.tryRead(() => {
+    const [kind, ...others] = kinds;
+    if (kind && others.length === 0)
+      return TRANSPORT_READERS[kind](fields.get(kind), fields.pathOf(kind));
+    throw new ConfigError(path, expected, kinds.join(' and ') || 'none');
+  });
+  if (transport && !fields.has('key') && !isLoopback(transport)) {
+    fields.report(
+      'key',
+      'a secret that all of the fleet know (or SLUICE_PEERS_KEY): other machines can reach this transport',
+    );
+  }
+  fields.finish();
+  return { transport: transport as TransportConfig, key, options };
+}
+
+/** Whether only this machine can take part. A NATS or Redis server may have clients elsewhere. */
+const isLoopback = (transport: TransportConfig): boolean =>
+  transport.kind === 'udp' && udp(transport.options).isLoopback;
+
+const TRANSPORT_READERS: Readonly<
+  Record<(typeof TRANSPORTS)[number], (value: unknown, path: string) => TransportConfig>
+> = {
+  udp(value, path) {
+    const options = udpOptionsOf(value);
+    withConfigPath(path.slice(0, path.lastIndexOf('.')), () => udp(options)); // validates the options
+    return { kind: 'udp', options };
+  },
+
+  nats(value, path) {
+    const fields = OptionReader.collecting(path, isRecord(value) ? value : { servers: value });
+    const servers = readNatsServers(fields);
+    const subject =
+      fields.optional('subject', isSubject, 'a subject without wildcards') ?? 'sluice.peers';
+    fields.finish();
+    return { kind: 'nats', servers, subject };
+  },
+
+  redis(value, path) {
+    const { url, fields } = readRedisServer(value, path);
+    const channel = fields.optional('channel', isNonEmptyString, 'a name') ?? 'sluice:peers';
+    fields.finish();
+    return { kind: 'redis', url, channel };
+  },
+};
+
+/** A single address is a multicast group if it is in that range, else a node. */
+function udpOptionsOf(value: unknown): UdpOptions {
+  if (isRecord(value)) return value as unknown as UdpOptions;
+  const only = Array.isArray(value) && value.length === 1 ? value[0] : value;
+  return isNonEmptyString(only) && isMulticastAddress(only)
+    ? { group: only }
+    : ({ peers: value } as { peers: readonly string[] });
+}

@@ -1,0 +1,77 @@
+/** The admin page, the CLI output and the metrics of the peers backend. */
+
+import { counter, gauge, type MetricFamily, type MetricSample } from '../../core/metric-family.ts';
+import type { BackendPage, TextTable } from '../daemon-backend.ts';
+import type { FleetView } from './node.ts';
+
+export const peersPage: BackendPage = {
+  summary: 'the other daemons of the fleet',
+  description: `Shows the fleet as one daemon sees it: every peer, the age of its last datagram, and how many of its reports
+were received, are missing and requested again, or are lost.`,
+  emptyView: { peers: [] },
+  emptyMessage: 'The daemon has no peers: see docs/peers.md.',
+  render: (view) => renderFleet(view as FleetView),
+};
+
+function renderFleet(view: FleetView): (string | TextTable)[] {
+  const { name, transport, counts, transportCounts, authFailed } = view;
+  const { received, failed, dropped } = transportCounts;
+  const problems = {
+    failed,
+    dropped,
+    'auth failed': authFailed,
+    'protocol errors': counts.protocolErrors,
+    duplicate: counts.duplicates,
+  };
+  const seen = Object.entries(problems).filter(([, count]) => count > 0);
+  return [
+    `${name}, ${transport}`,
+    renderPeers(view),
+    `  sent ${counts.reports} reports in ${counts.sent} datagrams, ${counts.sentBytes} bytes; received ${received} datagrams`,
+    ...(seen.length > 0 ? [`  of them ${seen.map(([what, n]) => `${n} ${what}`).join(', ')}`] : []),
+    ...(counts.unknownLimits > 0
+      ? [
+          `  ${counts.unknownLimits} keys were of unknown limits: do all daemons have the same rules?`,
+        ]
+      : []),
+  ];
+}
+
+function renderPeers({ isOpen, peers }: FleetView): string | TextTable {
+  if (!isOpen) return '  transport not open yet: until then this daemon decides alone';
+  if (peers.length === 0) return '  no other daemon is present';
+  const rows = peers.map((peer) => [
+    peer.name,
+    `${(peer.ageMs / 1000).toFixed(1)} s ago`,
+    ...[peer.reportsReceived, peer.missing, peer.lost].map(String),
+  ]);
+  return [['peer', 'heard', 'reports', 'missing', 'lost'], ...rows];
+}
+
+export function peersMetrics(view: FleetView): MetricFamily[] {
+  const { peers, counts, authFailed, transportCounts } = view;
+  const total = (count: 'missing' | 'lost'): number =>
+    peers.reduce((sum, peer) => sum + peer[count], 0);
+  const oldestMs = peers.reduce((most, { ageMs }) => Math.max(most, ageMs), 0);
+  const byFate = Object.entries(transportCounts).map(([fate, n]): MetricSample => [{ fate }, n]);
+  return [
+    gauge('sluice_peers', 'Other daemons of the fleet that are present.', peers.length),
+    gauge('sluice_peers_age_seconds', 'Age of the oldest last datagram.', oldestMs / 1000),
+    gauge('sluice_peers_reports_missing', 'Missing reports, requested again.', total('missing')),
+    gauge('sluice_peers_reports_lost', 'Reports that no daemon can retransmit.', total('lost')),
+    counter('sluice_peers_reports_total', 'Reports sent by this daemon.', counts.reports),
+    counter(
+      'sluice_peers_sent_bytes_total',
+      'Bytes sent to peers: once for all receivers, without authentication and headers.',
+      counts.sentBytes,
+    ),
+    counter('sluice_peers_repaired_total', 'Reports repaired by retransmission.', counts.repaired),
+    counter('sluice_peers_unknown_total', 'Reported keys of unknown limits.', counts.unknownLimits),
+    counter('sluice_peers_datagrams_total', 'Datagrams by what became of them.', [
+      ...byFate,
+      [{ fate: 'auth_failed' }, authFailed],
+      [{ fate: 'protocol_errors' }, counts.protocolErrors],
+      [{ fate: 'duplicate' }, counts.duplicates],
+    ]),
+  ];
+}

@@ -1,0 +1,37 @@
+/**
+ * The redis backend in a daemon. A limit names its server and takes the options of `sluice/redis`.
+ *
+ *     limits:
+ *       api: { bucket: { rate: 100/s }, redis: { url: redis://127.0.0.1:6379, deadline: 50ms } }
+ */
+
+import { ConfigError } from '../../core/errors.ts';
+import { isRecord, OptionReader } from '../../core/options.ts';
+import { DRY_RUN_CLIENT, readRedisUrl, redactIfUrl, redactUrl } from '../connections/server-url.ts';
+import type { BackendModule, LimitBackend } from '../daemon-backend.ts';
+import { redis } from './index.ts';
+
+const NAME = 'redis';
+
+export const redisModule: BackendModule = { name: NAME, readLimit };
+
+function readLimit(value: unknown, path: string): LimitBackend {
+  if (!isRecord(value)) throw new ConfigError(path, 'an object with `url`', redactIfUrl(value));
+  const fields = OptionReader.collecting(path, value);
+  const url = fields.tryRead(() => readRedisUrl(fields.get('url'), fields.pathOf('url'))) as string;
+  const names = fields.names().filter((name) => name !== 'url');
+  const options = Object.fromEntries(names.map((name) => [name, fields.get(name)]));
+  if (options.fairQueue !== undefined)
+    fields.report('fairQueue', 'left out: a daemon keeps no queue of waiting calls');
+  fields.tryRead(() => redis(DRY_RUN_CLIENT, options, path)); // validates the options
+  fields.finish();
+  return {
+    name: NAME,
+    identity: JSON.stringify({ url, options }),
+    view: redactUrl(url),
+    note: 'shared through Redis',
+    servers: [{ field: path, url }],
+    dryRun: () => redis(DRY_RUN_CLIENT, options),
+    create: (connections) => redis(connections.redisClient(url), options),
+  };
+}

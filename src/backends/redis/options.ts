@@ -1,0 +1,93 @@
+/**
+ * `redis(client)`: one count for all processes, decided atomically by a script in Redis, on Redis's clock.
+ *
+ *     import { redis } from 'sluice/redis';
+ *     const api = limiter({ limit: { spacing: { every: '6s' } }, backend: redis(client) });
+ *     if ((await api.check('token')).verdict === 'allow') call();
+ *
+ * While Redis is unavailable, `onUnavailable` decides at once: fail closed (`deny`), fail open (`allow`), or a local
+ * fallback with this process's part of the limit (`local`).
+ */
+
+import { coarseClock } from '../../core/clock.ts';
+import type { OnUnavailable } from '../../core/decision.ts';
+import type { Duration } from '../../core/duration.ts';
+import { ConfigError } from '../../core/errors.ts';
+import { OptionReader } from '../../core/options.ts';
+import type { RemoteBackendFactory } from '../remote-backend.ts';
+import { RedisBackend } from './backend.ts';
+import { connectionOf, createSubscriber, type RedisClient } from './client.ts';
+import { ON_UNAVAILABLE_VALUES, type RedisConfig } from './context.ts';
+import { PrefetchBackend } from './prefetch.ts';
+import { SemaphoreBackend } from './semaphore.ts';
+
+/** Options of `redis()`. */
+export interface RedisOptions {
+  /** Prefix of all keys in Redis. Default `sluice`. */
+  readonly prefix?: string;
+  /** How long a call waits for Redis. Default 100 ms. */
+  readonly deadline?: Duration;
+  /** The decision while Redis is unavailable. Default: `deny` for a limit with a spacing, else `local`. */
+  readonly onUnavailable?: OnUnavailable;
+  /** One queue for the whole fleet, first come first served. Opens a second connection for messages. */
+  readonly fairQueue?: boolean;
+  /** Takes this many tokens ahead and spends them in this process. Overshoot: up to this many for each process. Buckets only. */
+  readonly prefetch?: number;
+  /** How many processes share the limit: `local` gives each its part. Default 1. */
+  readonly processes?: number;
+}
+
+/** Shares a limit through the caller's own connection, of node-redis or ioredis. @throws {ConfigError} on invalid options. */
+export function redis(
+  client: RedisClient,
+  options: RedisOptions = {},
+  path = 'backend',
+): RemoteBackendFactory {
+  const connection = connectionOf(client);
+  const fields = OptionReader.collecting(path, options);
+  const prefix = fields.has('prefix') ? fields.get('prefix') : 'sluice';
+  if (typeof prefix !== 'string' || /[{}]/.test(prefix))
+    fields.report('prefix', 'a string without braces');
+  const deadlineMs = fields.duration('deadline', 100);
+  const given = fields.has('onUnavailable')
+    ? fields.oneOf('onUnavailable', ON_UNAVAILABLE_VALUES)
+    : undefined;
+  const processes = fields.integer('processes', 1, 1);
+  const isFair = fields.boolean('fairQueue', false);
+  const prefetch = fields.has('prefetch') ? fields.integer('prefetch', 1) : undefined;
+  if (isFair && prefetch !== undefined)
+    fields.report('prefetch', 'left out when fairQueue is true');
+  fields.finish();
+  return {
+    isRemote: true,
+    create(policy, context) {
+      const { specs } = policy;
+      if (specs === undefined) {
+        const kinds =
+          'made of bucket, spacing, ramp or a fixed adaptive when it is shared through Redis';
+        throw new ConfigError('limit', kinds, policy.kind);
+      }
+      const [flights] = specs.filter(({ kind }) => kind === 'flights');
+      if (flights && (specs.length > 1 || prefetch !== undefined)) {
+        const expected = 'alone, and without prefetch, when it counts calls in flight';
+        throw new ConfigError('limit', expected, policy.kind);
+      }
+      const isStrict = specs.some(({ kind }) => kind === 'spacing');
+      const onUnavailable = given ?? (isStrict ? 'deny' : 'local');
+      const subscriber = isFair ? createSubscriber(client) : undefined;
+      const chosen = { prefix: String(prefix), deadlineMs, onUnavailable, processes };
+      const config: RedisConfig = { connection, subscriber, ...chosen };
+      if (flights) return new SemaphoreBackend(policy, context, config);
+      const backend = new RedisBackend(policy, context, config);
+      if (prefetch === undefined) return backend;
+      if (specs.some(({ kind }) => kind !== 'bucket')) {
+        throw new ConfigError(
+          'backend.prefetch',
+          'left out unless the limit is made of buckets',
+          prefetch,
+        );
+      }
+      return new PrefetchBackend(backend, coarseClock(context.clock), prefetch);
+    },
+  };
+}

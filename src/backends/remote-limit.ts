@@ -1,0 +1,28 @@
+/** What every backend with a remote server needs: a limit's id in stored keys, ids for processes, answers during an outage. */
+
+import type { Millis } from '../core/clock.ts';
+import { allow, type Decision, deny } from '../core/decision.ts';
+import type { Random } from '../core/random.ts';
+import type { Policy } from '../policies/policy.ts';
+import type { RemoteBackendContext } from './remote-backend.ts';
+
+/**
+ * The part of a stored key that names the limit. A limit without a name of its own goes by its parameters, so that two
+ * unnamed limits share a count only if they are equal.
+ */
+export const limitIdOf = (
+  { name, hasExplicitName }: RemoteBackendContext,
+  { specs = [] }: Policy,
+): string =>
+  hasExplicitName ? name : specs.map(({ kind, params }) => `${kind} ${params.join(' ')}`).join('+');
+
+/** The Retry-After of a refusal during an outage: the server may be available again by then. */
+const UNAVAILABLE_RETRY_MS: Millis = 500;
+
+/** Fail open or fail closed: the decision while the server is unavailable. */
+export const decideUnavailable = (onUnavailable: 'deny' | 'allow'): Decision =>
+  onUnavailable === 'allow' ? allow(0) : deny(UNAVAILABLE_RETRY_MS);
+
+/** An id of 22 letters and digits at most. */
+export const randomId = (random: Random): string =>
+  [random(), random()].map((part) => Math.floor(part * 2 ** 53).toString(36)).join('');

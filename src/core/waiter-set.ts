@@ -1,0 +1,171 @@
+/**
+ * The waiting calls of one limiter: their number, deadlines, abort signals and end.
+ *
+ *     add ──▶ waiting ──┬── resolve ───▶ granted or refused by the owner
+ *                       ├── deadline ──▶ refused
+ *                       ├── abort ─────▶ rejected with the signal's reason
+ *                       └── close ─────▶ refused
+ *
+ * The owner decides which waiter is next. One timer serves all deadlines and the owner's next event, and a signal
+ * has one listener, so 100,000 waiters cost one timer.
+ */
+
+import { type Clock, type Millis, schedule } from './clock.ts';
+import { Heap } from './heap.ts';
+
+export interface Waiter<Result> {
+  /** Infinity: none. */
+  readonly deadline: Millis;
+  readonly signal: AbortSignal | undefined;
+  readonly resolve: (result: Result) => void;
+  readonly reject: (reason: unknown) => void;
+  isWaiting: boolean;
+}
+
+export type AbandonCause = 'aborted' | 'expired' | 'closed';
+
+export interface WaiterSetOptions<Result, W extends Waiter<Result>> {
+  readonly clock: Clock;
+  readonly maxWaiters: number;
+  /** Whether waiters keep the process alive. */
+  readonly keepAlive: boolean;
+  /** The refusal for a waiter whose deadline has passed. */
+  expiredResult(waiter: W, now: Millis): Result;
+  /** A waiter leaves, with or without a permit. Called before its promise settles. */
+  onRemove(waiter: W): void;
+  /** Waiters left without a permit: a waiter behind them may fit now. */
+  onAbandon(waiters: readonly W[], cause: AbandonCause): void;
+  /** When the owner's next event is due; Infinity: none. */
+  nextEventAt?(): Millis;
+  /** Runs the owner's events that are due, before deadlines expire. */
+  onTimer?(now: Millis): void;
+}
+
+/** The timer's period while no waiter has a deadline: it only keeps the process alive. */
+const KEEP_ALIVE_INTERVAL_MS = 3_600_000;
+
+/** A heap or queue may hold this many entries of finished waiters, beside as many as still wait. */
+export const MAX_TOMBSTONES = 64;
+
+export class WaiterSet<Result, W extends Waiter<Result>> {
+  readonly #options: WaiterSetOptions<Result, W>;
+  readonly #waiters = new Set<W>();
+  readonly #deadlines = new Heap<W>((a, b) => a.deadline < b.deadline);
+  readonly #abortGroups = new Map<AbortSignal, { waiters: Set<W>; stop: () => void }>();
+  #timer: { readonly at: Millis; readonly cancel: () => void } | undefined;
+
+  constructor(options: WaiterSetOptions<Result, W>) {
+    this.#options = options;
+  }
+
+  get size(): number {
+    return this.#waiters.size;
+  }
+
+  get isFull(): boolean {
+    return this.#waiters.size >= this.#options.maxWaiters;
+  }
+
+  /** The owner calls `reschedule` once its own bookkeeping is done. */
+  add(waiter: W): void {
+    this.#waiters.add(waiter);
+    if (waiter.deadline < Infinity) this.#deadlines.push(waiter);
+    if (waiter.signal) this.#addAbortListener(waiter.signal, waiter);
+  }
+
+  resolve(waiter: W, result: Result): void {
+    this.#remove(waiter);
+    waiter.resolve(result);
+  }
+
+  /** Refuses all waiters, the latest first: of reserved places only the last can be given back. */
+  close(result: Result): void {
+    const waiters = [...this.#waiters].reverse();
+    for (const waiter of waiters) this.resolve(waiter, result);
+    this.#options.onAbandon(waiters, 'closed');
+  }
+
+  /** Sets the one timer to the next deadline or event. */
+  reschedule(): void {
+    const at = this.#nextTimerAt();
+    if (this.#timer?.at === at) return;
+    this.#timer?.cancel();
+    this.#timer = undefined;
+    if (at === Infinity) return;
+    const { clock, keepAlive } = this.#options;
+    this.#timer = { at, cancel: schedule(clock, at, () => this.#onTimer(), keepAlive) };
+  }
+
+  #nextTimerAt(): Millis {
+    if (this.#waiters.size === 0) return Infinity;
+    const { clock, keepAlive, nextEventAt } = this.#options;
+    const next = Math.min(
+      nextEventAt?.() ?? Infinity,
+      this.#deadlines.peek()?.deadline ?? Infinity,
+    );
+    if (next < Infinity || !keepAlive) return next;
+    return this.#timer?.at ?? clock.now() + KEEP_ALIVE_INTERVAL_MS; // a timer far away will do
+  }
+
+  #onTimer(): void {
+    this.#timer = undefined;
+    const now = this.#options.clock.now();
+    this.#options.onTimer?.(now);
+    this.#expireDeadlines(now);
+    this.reschedule();
+  }
+
+  #expireDeadlines(now: Millis): void {
+    const expired: W[] = [];
+    for (let next = this.#deadlines.peek(); next && next.deadline <= now; ) {
+      this.#deadlines.pop();
+      if (next.isWaiting) {
+        expired.push(next);
+        this.resolve(next, this.#options.expiredResult(next, now));
+      }
+      next = this.#deadlines.peek();
+    }
+    if (expired.length > 0) this.#options.onAbandon(expired, 'expired');
+  }
+
+  #remove(waiter: W): void {
+    if (!waiter.isWaiting) return;
+    waiter.isWaiting = false;
+    this.#waiters.delete(waiter);
+    if (waiter.signal) this.#removeAbortListener(waiter.signal, waiter);
+    if (this.#deadlines.size > 2 * this.#waiters.size + MAX_TOMBSTONES) {
+      this.#deadlines.retain((other) => other.isWaiting);
+    }
+    this.#options.onRemove(waiter);
+    if (this.#waiters.size === 0) this.reschedule(); // without a waiter, no timer
+  }
+
+  #addAbortListener(signal: AbortSignal, waiter: W): void {
+    let group = this.#abortGroups.get(signal);
+    if (!group) {
+      const waiters = new Set<W>();
+      const onAbort = (): void => this.#cancel([...waiters], signal.reason);
+      signal.addEventListener('abort', onAbort, { once: true });
+      group = { waiters, stop: () => signal.removeEventListener('abort', onAbort) };
+      this.#abortGroups.set(signal, group);
+    }
+    group.waiters.add(waiter);
+  }
+
+  #removeAbortListener(signal: AbortSignal, waiter: W): void {
+    const group = this.#abortGroups.get(signal);
+    group?.waiters.delete(waiter);
+    if (group?.waiters.size !== 0) return;
+    group.stop();
+    this.#abortGroups.delete(signal);
+  }
+
+  #cancel(waiters: readonly W[], reason: unknown): void {
+    for (const waiter of waiters) {
+      this.#remove(waiter);
+      waiter.reject(reason);
+    }
+    this.#options.onAbandon(waiters, 'aborted');
+    this.reschedule();
+  }
+}

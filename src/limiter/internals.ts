@@ -1,0 +1,52 @@
+/**
+ * What this package's own callers (throttle, adapters, daemon, CLI) need of a limiter besides its public verbs.
+ *
+ * Not exported from the package: the public interfaces stay small, and these members may change at any time.
+ */
+
+import type { Clock, Millis } from '../core/clock.ts';
+import { ConfigError } from '../core/errors.ts';
+import type { Random } from '../core/random.ts';
+import type { RemoteLimiter } from './async-limiter.ts';
+import type { Permit } from './permit.ts';
+import type { CheckOptions, Limiter } from './sync-limiter.ts';
+
+/** Of a limiter that decides in this process. */
+export interface LimiterInternals extends Limiter {
+  readonly isRemote: false;
+  readonly clock: Clock;
+  readonly random: Random;
+  /** True if `check` never answers `wait` and a call as checked needs no settling. */
+  readonly isCheckOnly: boolean;
+  /** A permit not used this long after it was due is lost; Infinity: never. */
+  readonly expireMs: Millis;
+  /** True if the call passed at once and ahead of no waiter. False is not counted: `acquire` comes next. */
+  tryPass(key: string, cost?: number): boolean;
+  /** The same with a permit, so that the call starts in the same tick. */
+  tryPassWithPermit(key: string, cost?: number, options?: CheckOptions): Permit | undefined;
+  /** True if a call that checks now would pass a waiter of this key. */
+  hasWaiters(key: string, options?: CheckOptions): boolean;
+  /** Why a cost never fits, for an error message. */
+  explainNever(key: string, cost: number): string;
+}
+
+/** Of a limiter whose backend decides elsewhere. */
+export interface RemoteLimiterInternals extends RemoteLimiter {
+  readonly isRemote: true;
+  readonly clock: Clock;
+  readonly random: Random;
+}
+
+/** @throws {ConfigError} for an object that is not a limiter of this package. */
+export function internalsOf(limiter: Limiter): LimiterInternals;
+export function internalsOf(
+  limiter: Limiter | RemoteLimiter,
+): LimiterInternals | RemoteLimiterInternals;
+export function internalsOf(
+  limiter: Limiter | RemoteLimiter,
+): LimiterInternals | RemoteLimiterInternals {
+  const own = limiter as Partial<LimiterInternals | RemoteLimiterInternals> | null | undefined;
+  if (own?.isRemote === true || typeof (own as LimiterInternals)?.isCheckOnly === 'boolean')
+    return limiter as LimiterInternals | RemoteLimiterInternals;
+  throw new ConfigError('limiter', 'a limiter made by limiter() or all()', limiter);
+}

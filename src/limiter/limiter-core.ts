@@ -1,0 +1,138 @@
+/**
+ * What a limiter does besides deciding, whether its backend answers at once or by promise: Retry-After cool-downs,
+ * telemetry, refusals and closing.
+ *
+ *     check ──▶ closed or in cool-down? ──▶ deny          no backend is queried
+ *                 │ no
+ *                 ▼
+ *               backend ──▶ decision ──▶ counters, listeners, permit or refusal
+ */
+
+import { CLOSED_REFUSAL } from '../backends/remote-backend.ts';
+import type { Clock, Millis } from '../core/clock.ts';
+import { type Decision, deny, NEVER } from '../core/decision.ts';
+import { ConfigError } from '../core/errors.ts';
+import { requireNumber } from '../core/options.ts';
+import type { Random } from '../core/random.ts';
+import type { Feedback, Policy } from '../policies/policy.ts';
+import { cooldownIn, KeyCooldowns } from './cooldowns.ts';
+import type { Listener } from './events.ts';
+import { Refusal, type RefusalReason } from './permit.ts';
+import { LimiterTelemetry } from './telemetry.ts';
+import { requireFeedback, requireKey } from './validate.ts';
+import type { QueueSettings } from './wait-scheduler.ts';
+
+/** A limiter's options with all defaults applied. */
+export interface LimiterSettings extends QueueSettings {
+  readonly name: string;
+  readonly random: Random;
+  readonly permitTimeoutMs: Millis;
+  readonly maxCooldownMs: Millis;
+}
+
+const GRANTED: Decision = { verdict: 'allow', remaining: 0 };
+const REFUSED: Decision = deny(0);
+
+export abstract class LimiterCore {
+  readonly name: string;
+  readonly clock: Clock;
+  readonly random: Random;
+  protected readonly telemetry: LimiterTelemetry;
+  protected readonly cooldowns = new KeyCooldowns();
+  protected isClosed = false;
+  readonly #maxCooldownMs: Millis;
+
+  constructor({ name, clock, random, permitTimeoutMs, maxCooldownMs }: LimiterSettings) {
+    this.name = name;
+    this.clock = clock;
+    this.random = random;
+    this.telemetry = new LimiterTelemetry(name, clock, permitTimeoutMs);
+    this.#maxCooldownMs = maxCooldownMs;
+  }
+
+  /** The rule that decides. */
+  protected abstract readonly policy: Policy;
+
+  on(listener: Listener): () => void {
+    if (typeof listener !== 'function') throw new ConfigError('listener', 'a function', listener);
+    return this.telemetry.on(listener);
+  }
+
+  /** Counts a refusal and creates it. A cost that never fits is explained: it is a mistake, not traffic. */
+  refuse(
+    key: string,
+    cost: number,
+    { retryAfterMs, reason }: { readonly retryAfterMs: Millis; readonly reason: RefusalReason },
+    waitedMs: Millis,
+  ): Refusal {
+    const detail = reason === 'never' ? this.explainNever(key, cost) : undefined;
+    this.telemetry.recordDecision(key, cost, deny(retryAfterMs), waitedMs);
+    return new Refusal(this.name, retryAfterMs, reason, waitedMs, detail);
+  }
+
+  /** Why a cost never fits: `cost 4000 exceeds the burst 2250 of \`tokens\``. */
+  explainNever(_key: string, cost: number): string {
+    const { policy, name } = this;
+    const state = new Float64Array(policy.width);
+    const now = this.clock.now();
+    policy.init(state, 0, now);
+    const capacity = policy.available(state, 0, now);
+    // A learnt limit has no fixed capacity to compare with.
+    if (policy.needsOutcome || capacity >= cost) return `cost ${cost} never fits \`${name}\``;
+    const what = policy.kind === 'bucket' ? 'burst' : 'limit';
+    return `cost ${cost} exceeds the ${what} ${capacity} of \`${name}\``;
+  }
+
+  /** The refusal of `tryAcquire`. */
+  refuseNow(key: string, cost: number, retryAfterMs: Millis): Refusal {
+    if (this.isClosed) return this.refuse(key, cost, CLOSED_REFUSAL, 0);
+    const reason = retryAfterMs === NEVER ? 'never' : 'not-now';
+    return this.refuse(key, cost, { retryAfterMs, reason }, 0);
+  }
+
+  /** A refusal that needs no backend: the limiter is closed, or the key is in cool-down. A cost of 0 only reads. */
+  protected localRefusal(key: string, cost: number): Decision | undefined {
+    if (this.isClosed) return REFUSED;
+    if (this.cooldowns.isEmpty || cost === 0) return undefined;
+    const leftMs = this.cooldowns.remainingMs(key, this.clock.now());
+    return leftMs > 0 ? deny(leftMs) : undefined;
+  }
+
+  protected startCooldown(key: string, ms: Millis | undefined, now: Millis): void {
+    if (ms !== undefined && ms > 0)
+      this.cooldowns.add(key, now + Math.min(ms, this.#maxCooldownMs));
+  }
+
+  /** Validates feedback and starts the cool-down it carries; true if it carries one. */
+  protected updateCooldown(key: string, feedback: Feedback): boolean {
+    requireKey(key);
+    requireFeedback(feedback);
+    const ms = cooldownIn(feedback);
+    this.startCooldown(key, ms, this.clock.now());
+    return ms > 0;
+  }
+
+  /** Validates the arguments of `takeUpTo`; returns the refusal that needs no backend. */
+  protected refuseTake(key: string, most: number): Decision | undefined {
+    requireKey(key);
+    if (most !== Infinity) requireNumber('most', most, { min: 0, integer: true });
+    return most > 0 ? this.localRefusal(key, 1) : undefined;
+  }
+
+  /** Counts what `takeUpTo` took, as one decision. */
+  protected recordTaken(key: string, most: number, taken: number, refused?: Decision): number {
+    const decision = taken > 0 ? GRANTED : (refused ?? REFUSED);
+    if (most > 0) this.telemetry.recordDecision(key, taken || 1, decision, 0);
+    return taken;
+  }
+}
+
+/** A `wait` decision with its due time and, where the rule has one, its expiry. Other decisions are unchanged. */
+export function withDueTime(decision: Decision, decidedAt: Millis, expireMs: Millis): Decision {
+  if (decision.verdict !== 'wait') return decision;
+  const { verdict, waitMs } = decision;
+  const dueAt = decidedAt + waitMs;
+  return expireMs < Infinity
+    ? { verdict, waitMs, dueAt, expiresAt: dueAt + expireMs }
+    : { verdict, waitMs, dueAt };
+}

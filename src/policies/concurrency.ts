@@ -1,0 +1,46 @@
+/**
+ * Concurrency limit: a fixed number of calls in flight.
+ *
+ * A call is admitted while fewer than `limit` are in flight, and counts until it settles. Round-trip times
+ * are measured as by an adaptive limit, for inspection and for partitions, but never move the limit.
+ * Because nothing is learnt, another process can count the calls: a semaphore in Redis.
+ */
+
+import { OptionReader } from '../core/options.ts';
+import type { Random } from '../core/random.ts';
+import { type AdaptivePolicy, measuredConcurrency } from './adaptive.ts';
+import { withPartitions } from './partitions.ts';
+
+/** Concurrency limit: so many calls in flight. */
+export interface ConcurrencyOptions {
+  /** Calls allowed in flight. */
+  readonly limit: number;
+  /** Guaranteed parts of the limit: `{ live: 0.9, batch: 0.1 }`. Unused parts are lent to other partitions. */
+  readonly partitions?: Readonly<Record<string, number>>;
+}
+
+/** A number is short for `{ limit: n }`. */
+export function concurrency(
+  options: number | ConcurrencyOptions,
+  random: Random,
+  path = 'concurrency',
+): AdaptivePolicy {
+  const { limit, partitions } = readOptions(options, path);
+  const policy = measuredConcurrency(limit, random, {
+    specs: [{ kind: 'concurrency', params: [limit] }],
+    concurrencyLimit: limit,
+  });
+  return partitions === undefined
+    ? policy
+    : withPartitions(policy, partitions, `${path}.partitions`);
+}
+
+function readOptions(options: unknown, path: string): { limit: number; partitions?: unknown } {
+  if (Number.isInteger(options) && (options as number) >= 1) return { limit: options as number };
+  const expected = 'a whole number of at least 1, or an object with `limit`';
+  const reader = OptionReader.collecting(path, options, expected);
+  const limit = reader.integer('limit', 1);
+  const partitions = reader.get('partitions');
+  reader.finish();
+  return { limit, partitions };
+}

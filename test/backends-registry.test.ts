@@ -1,0 +1,195 @@
+/** The registry of backends: the daemon and the CLI name no backend, and a new one needs a module and one line. */
+
+import { readdirSync, readFileSync } from 'node:fs';
+import { afterEach, describe, expect, test, vi } from 'vitest';
+import type { BackendModule } from '../src/backends/daemon-backend.ts';
+import { LocalBackend } from '../src/backends/local/backend.ts';
+import { run } from '../src/cli/run.ts';
+import { gauge } from '../src/core/metric-family.ts';
+import { OptionReader } from '../src/core/options.ts';
+import { BACKENDS } from '../src/daemon/backends/registry.ts';
+import { fromEnvironment, parseConfigText } from '../src/daemon/config/file.ts';
+import { Daemon } from '../src/daemon/daemon.ts';
+
+const REGISTRY = 'src/daemon/backends/registry.ts';
+
+/** The registry, and words that mean something else: RESP is Redis's protocol, `trace` prints a ramp's pool of tokens. */
+const MAX_FILES = 3;
+
+describe('backend names in src/daemon and src/cli', () => {
+  const files = ['src/daemon', 'src/cli'].flatMap((root) =>
+    readdirSync(root, { recursive: true, encoding: 'utf8' })
+      .map((path) => `${root}/${path.replaceAll('\\', '/')}`)
+      .filter((path) => path.endsWith('.ts') && !path.endsWith('.test.ts'))
+      .filter((path) => !path.startsWith('src/cli/simulate/')),
+  );
+  const codeOf = (path: string): string =>
+    readFileSync(path, 'utf8')
+      .replace(/\/\*[\s\S]*?\*\//g, '')
+      .replace(/\/\/.*$/gm, '');
+  const filesWith = (pattern: RegExp): string[] =>
+    files.filter((path) => pattern.test(codeOf(path)));
+
+  test.each(BACKENDS.map(({ name }) => name))('%s stands in at most 3 files', (name) => {
+    // redis-cli and redis-cell are programs.
+    const found = filesWith(new RegExp(`(?<![\\w-])${name}(?![\\w-])`));
+    expect(found).toContain(REGISTRY);
+    expect(found.length, found.join(', ')).toBeLessThanOrEqual(MAX_FILES);
+  });
+
+  test('only the registry imports the module of a backend', () => {
+    expect(filesWith(/backends\/\w+\/daemon/)).toEqual([REGISTRY]);
+  });
+});
+
+describe('a seventh backend', () => {
+  /** Allows every odd check, to be told from a local limit. */
+  const coin: BackendModule = {
+    name: 'coin',
+    readSection(value, path) {
+      const fields = OptionReader.collecting(path, value);
+      const sides = fields.integer('sides', 2);
+      fields.finish();
+      let checks = 0;
+      const factory = {
+        isRemote: false as const,
+        create: (...args: ConstructorParameters<typeof LocalBackend>) => {
+          const backend = new LocalBackend(...args);
+          const check = backend.check.bind(backend);
+          backend.check = (...asked) =>
+            checks++ % sides === 0
+              ? check(...asked)
+              : { verdict: 'deny', retryAfterMs: 1, remaining: 0 };
+          return backend;
+        },
+      };
+      return {
+        limit: { name: 'coin', identity: `coin ${sides}`, view: { sides }, dryRun: () => factory },
+        identity: JSON.stringify(value),
+        start: async () => ({
+          createFactory: () => factory,
+          view: () => ({ id: 'a\u001bcoin', sides, checks }),
+          metrics: () => [
+            gauge('sluice_coin_checks', 'Checks by side.', [[{ side: 'a "b"\\\n' }, checks]]),
+          ],
+          close: () => {},
+        }),
+      };
+    },
+    page: {
+      summary: 'a coin',
+      description: 'Shows a coin.',
+      emptyView: { sides: [] },
+      emptyMessage: 'The daemon has no coin.',
+      render(view) {
+        const { id, checks } = view as { id: string; checks: number };
+        return [
+          `coin ${id}`,
+          [
+            ['side', 'checks'],
+            ['heads', String(checks)],
+          ],
+        ];
+      },
+    },
+    overrides: [{ field: 'sides', variable: 'SLUICE_COIN', kind: 'text' }],
+  };
+  const modules = [...BACKENDS, coin];
+
+  const LIMITS = 'limits: { api: { bucket: { rate: 1/h, burst: 100 }, coin: true } }';
+  const LISTEN = 'listen: { line: off, resp: off, http: 127.0.0.1:0 }';
+
+  const load = (text: string, env: NodeJS.ProcessEnv = {}) =>
+    parseConfigText('sluice.yaml', text, fromEnvironment(env, modules), modules);
+  const problemsOf = (text: string, env?: NodeJS.ProcessEnv): string => {
+    const loaded = load(text, env);
+    return 'problems' in loaded ? loaded.problems.join('\n') : '';
+  };
+
+  const daemons: Daemon[] = [];
+  afterEach(async () => {
+    for (const daemon of daemons.splice(0)) await daemon.stop();
+  });
+
+  async function start(text: string) {
+    const loaded = load(`${LISTEN}\n${text}`);
+    if ('problems' in loaded) throw new Error(loaded.problems.join('\n'));
+    const context = { log: () => {}, load: () => loaded, version: '0.0.0', backends: modules };
+    const daemon = await Daemon.start(loaded.config, context);
+    daemons.push(daemon);
+    const [{ listen }] = daemon.addresses;
+    const at = `127.0.0.1:${listen.kind === 'tcp' ? listen.port : 0}`;
+    return { at, get: (path: string) => fetch(`http://${at}${path}`) };
+  }
+
+  async function command(...words: string[]) {
+    const lines: string[] = [];
+    const print = (line: string) => void lines.push(line);
+    const terminal = { print, error: print, log: print, columns: 100, version: '0.0.0' };
+    const code = await run(words, terminal, modules);
+    return { code, text: lines.join('\n') };
+  }
+
+  test('its section is validated, and a close name suggested', () => {
+    expect(problemsOf(`coin: { sides: 1 }\n${LIMITS}`)).toMatch(
+      'sluice.yaml:1:9: expected `coin.sides` to be a whole number of at least 2, got 1',
+    );
+    expect(problemsOf('coin: { sides: 2, sids: 2 }')).toMatch(/did you mean `sides`\?/);
+    expect(problemsOf('coins: { sides: 2 }')).toMatch(/did you mean `coin`\?/);
+    expect(problemsOf('coin: {}', { SLUICE_COIN: 'x' })).toMatch(
+      /^SLUICE_COIN: expected `coin.sides`/,
+    );
+  });
+
+  test('the line of a section with mistakes is not shown, as it may hold a secret', () => {
+    expect(problemsOf('coin: { sides: 1 }')).not.toContain('|');
+  });
+
+  test('a limit can use it only with its section, and beside no other backend', () => {
+    expect(problemsOf(LIMITS)).toMatch(
+      '`limits.api.coin` to be left out, or a section `coin` beside `limits`',
+    );
+    const both = LIMITS.replace('coin: true', 'coin: true, redis: { url: "redis://x" }');
+    expect(problemsOf(`coin: { sides: 2 }\n${both}`)).toMatch(
+      '`limits.api.coin` to be left out beside redis',
+    );
+  });
+
+  test('decides a limit, and has an admin page and metrics with escaped labels', async () => {
+    const { get } = await start(`coin: { sides: 2 }\n${LIMITS}`);
+    const statuses = [];
+    for (let n = 0; n < 4; n++) statuses.push((await get('/check?key=alice')).status);
+    expect(statuses).toEqual([200, 429, 200, 429]);
+    expect(await (await get('/coin')).json()).toMatchObject({ sides: 2, checks: 4 });
+    expect(await (await get('/limits')).json()).toMatchObject([{ coin: { sides: 2 } }]);
+    expect(await (await get('/')).text()).toMatch(/GET {2}\/coin +a coin\n/);
+    expect(await (await get('/metrics')).text()).toContain(
+      '# TYPE sluice_coin_checks gauge\nsluice_coin_checks{side="a \\"b\\"\\\\\\n"} 4\n',
+    );
+  });
+
+  test('has a CLI command, which prints its page without control characters', async () => {
+    expect((await command('--help')).text).toMatch(/^ {2}coin +shows a coin$/m);
+    expect((await command('coin', '--help')).text).toMatch(/^usage: sluice coin/);
+    const { at } = await start(`coin: { sides: 2 }\n${LIMITS}`);
+    expect(await command('coin', '--at', at)).toEqual({
+      code: 0,
+      text: 'coin a?coin\n  side   checks\n  heads       0',
+    });
+    const without = await start('');
+    expect((await command('coin', '--at', without.at)).text).toBe('The daemon has no coin.');
+  });
+
+  test('a changed section takes a restart', async () => {
+    const loaded = load(`${LISTEN}\ncoin: { sides: 2 }`);
+    const changed = load(`${LISTEN}\ncoin: { sides: 3 }`);
+    if ('problems' in loaded) throw new Error();
+    const context = { log: vi.fn(), load: () => changed, version: '0.0.0', backends: modules };
+    const daemon = await Daemon.start(loaded.config, context);
+    daemons.push(daemon);
+    expect(await daemon.reload()).toEqual({
+      ok: false,
+      problems: [expect.stringMatching(/^`coin` has changed: that takes a restart/)],
+    });
+  });
+});

@@ -1,0 +1,54 @@
+/** A Redis for one describe block: started once, emptied before each test, limiters closed after each test. */
+
+import { afterAll, afterEach, beforeAll, beforeEach } from 'vitest';
+import type { RemoteLimiter } from '../../src/limiter/async-limiter.ts';
+import type { RedisConnection } from './redis-clients.ts';
+import { redisCli, type Service, startRedis } from './services.ts';
+
+export interface RedisFixture {
+  readonly service: Service;
+  /** Two connections, as of two processes. */
+  readonly firstClient: RedisConnection;
+  readonly secondClient: RedisConnection;
+  /** Closed after each test. */
+  readonly limiters: RemoteLimiter[];
+  /** Runs a command with redis-cli and returns its output. */
+  cli(...words: string[]): string;
+}
+
+/** Call it inside a describe block. */
+export function redisFixture(connect: (port: number) => Promise<RedisConnection>): RedisFixture {
+  let service: Service;
+  let clients: RedisConnection[];
+  const limiters: RemoteLimiter[] = [];
+  const cli = (...words: string[]): string => redisCli(service.port, ...words);
+
+  beforeAll(async () => {
+    service = await startRedis();
+    clients = await Promise.all([connect(service.port), connect(service.port)]);
+  });
+  afterAll(async () => {
+    for (const client of clients) client.disconnect();
+    await service.stop();
+  });
+  beforeEach(() => {
+    cli('FLUSHALL');
+  });
+  afterEach(async () => {
+    for (const api of limiters.splice(0)) await api.close();
+  });
+
+  return {
+    get service() {
+      return service;
+    },
+    get firstClient() {
+      return clients[0];
+    },
+    get secondClient() {
+      return clients[1];
+    },
+    limiters,
+    cli,
+  };
+}

@@ -1,0 +1,194 @@
+/**
+ * The contract of remote limiters: the same tests for every backend that decides elsewhere.
+ */
+
+import { expect, test, vi } from 'vitest';
+import type { RemoteLimiter } from '../../src/limiter/async-limiter.ts';
+import type { AvailabilityEvent } from '../../src/limiter/events.ts';
+import type { Limit } from '../../src/policies/limit.ts';
+
+/** A fresh backend for each test, and the limiters that share it. */
+export interface RemoteHarness {
+  /** A limiter named `api`, of the first or the second process; closed after the test. */
+  createShared(limit: Limit, options?: RemoteHarnessOptions): RemoteLimiter;
+  /** The backend is unavailable while `act` runs. */
+  whileUnavailable(act: () => Promise<void>): Promise<void>;
+  /** A deadline that holds on a loaded machine. */
+  readonly deadlineMs: number;
+}
+
+export interface RemoteHarnessOptions {
+  readonly isSecondProcess?: boolean;
+  readonly deadlineMs?: number;
+  readonly onUnavailable?: 'deny';
+  readonly queue?: { readonly max: number };
+}
+
+export const bucketLimit = (rate: number, burst: number): Limit => ({ bucket: { rate, burst } });
+
+export function remoteLimiterContract({
+  createShared,
+  whileUnavailable,
+  deadlineMs,
+}: RemoteHarness): void {
+  test('check: two processes share one count', async () => {
+    const [a, b] = [
+      createShared(bucketLimit(0.1, 3)),
+      createShared(bucketLimit(0.1, 3), { isSecondProcess: true }),
+    ];
+    expect(await a.check('alice', 2)).toEqual({ verdict: 'allow', remaining: 1 });
+    expect(await b.check('alice')).toEqual({ verdict: 'allow', remaining: 0 });
+    const refused = await a.check('alice');
+    expect(refused).toMatchObject({ verdict: 'deny' });
+    expect(await b.check('bob')).toEqual({ verdict: 'allow', remaining: 2 });
+    expect(await a.check('alice', 4)).toEqual({ verdict: 'deny', retryAfterMs: Infinity });
+    expect(a.stats()).toMatchObject({ allowed: 1, denied: 2, isAvailable: true, fallback: 0 });
+  });
+
+  test('peek: returns the decision, changes nothing and is not counted', async () => {
+    const api = createShared(bucketLimit(0.1, 3));
+    expect(await api.peek('alice', 3)).toEqual({ verdict: 'allow', remaining: 0 });
+    expect(await api.peek('alice', 4)).toEqual({ verdict: 'deny', retryAfterMs: Infinity });
+    await api.check('alice', 2);
+    expect(await api.peek('alice')).toEqual({ verdict: 'allow', remaining: 0 });
+    expect(await api.peek('alice', 2)).toMatchObject({ verdict: 'deny' });
+    expect(api.stats()).toMatchObject({ allowed: 1, denied: 0 });
+    const spaced = createShared({ spacing: { every: '10s', reserve: 2 } });
+    await spaced.check('token');
+    expect(await spaced.peek('token')).toMatchObject({ verdict: 'deny' });
+    expect((await spaced.inspect('token'))?.reserved).toBe(0);
+  });
+
+  test('settle gives unused cost back; takeUpTo takes what there is', async () => {
+    const api = createShared(bucketLimit(0.1, 10));
+    const permit = await api.tryAcquire('llm', 8);
+    if (permit.verdict === 'allow') permit.settle({ used: 3 });
+    await vi.waitFor(async () => expect((await api.inspect('llm'))?.remaining).toBe(7));
+    expect(await api.takeUpTo('llm', Infinity)).toBe(7);
+    await api.giveBack('llm', 4);
+    expect((await api.inspect('llm'))?.remaining).toBe(4);
+    await api.update('llm', { hits: 5 });
+    expect(await api.inspect('llm')).toMatchObject({ remaining: -1, by: 'api' });
+  });
+
+  test('check: reserves places ahead, counts them, and settle gives one back by its due time', async () => {
+    const api = createShared({ spacing: { every: '10s', reserve: 2 } });
+    expect((await api.check('token')).verdict).toBe('allow');
+    const first = await api.check('token');
+    const second = await api.check('token');
+    if (first.verdict !== 'wait' || second.verdict !== 'wait') return expect.unreachable();
+    expect(Number(second.dueAt) - Number(first.dueAt)).toBeGreaterThan(10_000 - 1);
+    expect((await api.inspect('token'))?.reserved).toBe(2);
+    expect((await api.check('token')).verdict).toBe('deny');
+    await api.settle('token', { outcome: 'ignored', dueAt: Number(second.dueAt) });
+    expect((await api.inspect('token'))?.reserved).toBe(1);
+  });
+
+  test('acquire: serves waiters of two processes, never closer than the spacing', async () => {
+    const limit = { spacing: { every: 20 } } as const;
+    const [a, b] = [createShared(limit), createShared(limit, { isSecondProcess: true })];
+    const entries = await Promise.all(
+      Array.from({ length: 20 }, (_, n) => (n % 2 ? a : b).acquire('token')),
+    );
+    const times = entries
+      .map((entry) => (entry.verdict === 'allow' ? entry.dueAt : Number.NaN))
+      .sort((x, y) => x - y);
+    const gaps = times.slice(1).map((at, n) => at - times[n]);
+    expect(Math.min(...gaps)).toBeGreaterThanOrEqual(20 - 1e-6);
+    expect([a.stats().waiting, b.stats().waiting]).toEqual([0, 0]);
+  });
+
+  test('acquire: serves waiters with reserved places', async () => {
+    const api = createShared({ spacing: { every: 20, reserve: 50 } });
+    const since = performance.now();
+    const entries = await Promise.all(Array.from({ length: 10 }, () => api.acquire('token')));
+    expect(entries.every(({ verdict }) => verdict === 'allow')).toBe(true);
+    expect(performance.now() - since).toBeGreaterThanOrEqual(9 * 20);
+  });
+
+  test('acquire: expires at its deadline; an abort gives the reserved place back', async () => {
+    const api = createShared({ spacing: { every: '1h', reserve: 1 } });
+    await api.check('token');
+    expect(await api.acquire('token', 1, { wait: 1000 })).toMatchObject({
+      verdict: 'deny',
+      reason: 'too-long',
+    });
+    const abort = new AbortController();
+    const waiting = api.acquire('token', 1, { signal: abort.signal });
+    await vi.waitFor(async () => expect((await api.inspect('token'))?.reserved).toBe(1));
+    abort.abort(new Error('enough'));
+    await expect(waiting).rejects.toThrow('enough');
+    expect(api.stats()).toMatchObject({ waiting: 0, cancelled: 1 });
+    await vi.waitFor(async () => expect((await api.inspect('token'))?.reserved).toBe(0));
+  });
+
+  test('acquire: queue.max bounds waiters over all keys; a call granted at once does not count', async () => {
+    for (const limit of [{ every: '1h' }, { every: 3000, reserve: 1 }]) {
+      const api = createShared({ spacing: limit }, { queue: { max: 2 } });
+      const keys = ['a', 'b', 'c', 'd'].map((key) => `${key} ${limit.every}`);
+      const first = await Promise.all(keys.map((key) => api.acquire(key)));
+      expect(first.map(({ verdict }) => verdict)).toEqual(['allow', 'allow', 'allow', 'allow']);
+      const abort = new AbortController();
+      const rest = keys.map((key) => api.acquire(key, 1, { signal: abort.signal }));
+      const ends = Promise.allSettled(rest);
+      await vi.waitFor(() => expect(api.stats()).toMatchObject({ waiting: 2, denied: 2 }));
+      expect(await api.acquire(keys[0])).toMatchObject({ verdict: 'deny', reason: 'queue-full' });
+      abort.abort(new Error('enough'));
+      await ends;
+      expect(api.stats().waiting).toBe(0);
+    }
+  });
+
+  test('acquire: without wait, refuses at once behind a queue', async () => {
+    const api = createShared({ spacing: { every: 2000 } });
+    await api.acquire('token');
+    const waiting = api.acquire('token');
+    await api.inspect('token');
+    const since = performance.now();
+    expect(await api.acquire('token', 1, { wait: 0 })).toMatchObject({
+      verdict: 'deny',
+      reason: 'too-long',
+    });
+    expect(performance.now() - since).toBeLessThan(500);
+    expect((await waiting).verdict).toBe('allow');
+  });
+
+  test('acquire: waiters are served as soon as the backend is available again', async () => {
+    const api = createShared({ spacing: { every: 1 } }, { deadlineMs });
+    await api.check('token');
+    let waiting: Promise<unknown> = Promise.resolve();
+    await whileUnavailable(async () => {
+      waiting = api.acquire('token');
+      await vi.waitFor(() => expect(api.stats().isAvailable).toBe(false));
+    });
+    await vi.waitFor(() => expect(api.stats().isAvailable).toBe(true), { interval: 1 });
+    const back = performance.now();
+    expect(await waiting).toMatchObject({ verdict: 'allow' });
+    expect(performance.now() - back).toBeLessThan(200);
+  });
+
+  test('check: an unavailable backend costs one deadline, and is used again once available', async () => {
+    const api = createShared(bucketLimit(0.1, 5), { deadlineMs, onUnavailable: 'deny' });
+    const availability: boolean[] = [];
+    api.on(
+      (event) =>
+        event.type === 'availability' &&
+        availability.push((event as AvailabilityEvent).isAvailable),
+    );
+    await api.check('x');
+    await whileUnavailable(async () => {
+      const first = performance.now();
+      expect((await api.check('x')).verdict).toBe('deny');
+      expect(performance.now() - first).toBeGreaterThanOrEqual(deadlineMs - 5);
+      const then = performance.now();
+      for (let n = 0; n < 100; n++) expect((await api.check('x')).verdict).toBe('deny');
+      expect(performance.now() - then).toBeLessThan(deadlineMs - 5);
+    });
+    const back = performance.now();
+    await vi.waitFor(() => expect(api.stats().isAvailable).toBe(true), { timeout: 3000 });
+    expect(performance.now() - back).toBeLessThan(1500);
+    expect((await api.check('x')).verdict).toBe('allow');
+    expect(availability).toEqual([false, true]);
+    expect(api.stats().fallback).toBe(101);
+  });
+}
