@@ -83,7 +83,7 @@ export function outage() {
     await until(() => recorder.limit() >= max, MAX_RAMP_UP_MS);
     const before = recorder.limit();
     server.reply = () => always(Infinity);
-    recorder.mark('outage');
+    recorder.mark('down');
     const silentAt = recorder.seconds();
     const fell = await until(() => recorder.limit() === 1, 10_000);
     const fellIn = recorder.seconds() - silentAt;
@@ -91,7 +91,7 @@ export function outage() {
     await sleep(300);
     const stayed = recorder.limit() === lowest;
     server.reply = () => always(60);
-    recorder.mark('recovered');
+    recorder.mark('up');
     const rose = await until(() => recorder.limit() >= 0.75 * before, MAX_RAMP_UP_MS);
     await sending.stop();
     return {
