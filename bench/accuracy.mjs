@@ -83,8 +83,8 @@ const RTTS = [80, 160, 300];
 const burstRun = (burst, rtt) => groups(LOADS[0], `--burst ${burst} --rtt ${rtt}ms`);
 
 const CHARTS = [
-  'peers --span 30s --svg peers-prompt.svg',
-  'peers --span 30s --exchange periodic --interval 1s --svg peers-interval.svg',
+  'peers --span 30s --svg peers-eager.svg',
+  'peers --span 30s --exchange periodic --interval 1s --svg peers-periodic.svg',
   'peers --span 30s --load 0.5 --load-step 10@10 --svg peers-load.svg',
   'peers --split 20-30:4 --crash 2@45-50 --svg peers-split.svg',
   'groups --cut eu@20-35 --svg groups-split.svg',
