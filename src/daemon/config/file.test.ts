@@ -255,7 +255,7 @@ groups: { self: eu, groups: { a: { weight: -1, min: 2 }, b: { at: ftp } }, reser
     ['pool: { redis: "http://x" }', '`pool.redis.url` to be an address such as redis://'],
     [
       'pool: { redis: { url: "redis://x", prefix: "{" } }',
-      '`pool.redis.prefix` to be a text without',
+      '`pool.redis.prefix` to be a string without',
     ],
     [
       'pool: { redis: { url: "redis://x", deadline: 0 } }',
