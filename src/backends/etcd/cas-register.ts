@@ -248,9 +248,7 @@ function resolveAll(operations: readonly RegisterOperation[], results: readonly 
 }
 
 function rejectCredits(operations: readonly RegisterOperation[]): void {
-  const error = new UnavailableError(
-    'etcd',
-    'the outcome of the swap is unknown, so the credit is not repeated',
-  );
+  const reason = 'the outcome of the swap is unknown, so the credit is not repeated';
+  const error = new UnavailableError('etcd', reason);
   for (const { isCredit, reject } of operations) if (isCredit) reject(error);
 }

@@ -49,9 +49,8 @@ export function redis(
   if (typeof prefix !== 'string' || /[{}]/.test(prefix))
     fields.report('prefix', 'a string without braces');
   const deadlineMs = fields.duration('deadline', 100);
-  const given = fields.has('onUnavailable')
-    ? fields.oneOf('onUnavailable', ON_UNAVAILABLE_VALUES)
-    : undefined;
+  const isGiven = fields.has('onUnavailable');
+  const given = isGiven ? fields.oneOf('onUnavailable', ON_UNAVAILABLE_VALUES) : undefined;
   const processes = fields.integer('processes', 1, 1);
   const isFair = fields.boolean('fairQueue', false);
   const prefetch = fields.has('prefetch') ? fields.integer('prefetch', 1) : undefined;
@@ -63,8 +62,7 @@ export function redis(
     create(policy, context) {
       const { specs } = policy;
       if (specs === undefined) {
-        const kinds =
-          'made of bucket, spacing, ramp or concurrency when it is shared through Redis';
+        const kinds = 'made of bucket, spacing, ramp or concurrency when shared through Redis';
         throw new ConfigError('limit', kinds, policy.kind);
       }
       const [concurrency] = specs.filter(({ kind }) => kind === 'concurrency');
@@ -81,11 +79,8 @@ export function redis(
       const backend = new RedisBackend(policy, context, config);
       if (prefetch === undefined) return backend;
       if (specs.some(({ kind }) => kind !== 'bucket')) {
-        throw new ConfigError(
-          'backend.prefetch',
-          'left out unless the limit is made of buckets',
-          prefetch,
-        );
+        const expected = 'left out unless the limit is made of buckets';
+        throw new ConfigError('backend.prefetch', expected, prefetch);
       }
       return new PrefetchBackend(backend, coarseClock(context.clock), prefetch);
     },

@@ -200,7 +200,7 @@ groups: { self: eu, groups: { a: { weight: -1, min: 2 }, b: { at: ftp } }, reser
     ['limits: { a: { bucket: { rate: 1 }, redis: { url: x } } }', '`limits.a.redis.url`'],
     [
       'limits: { a: { adaptive: {}, redis: { url: "redis://x" } } }',
-      'when it is shared through Redis',
+      'when shared through Redis',
     ],
     [
       'limits: { a: { bucket: { rate: 1 }, redis: { url: "redis://x", fairQueue: true } } }',
