@@ -60,11 +60,7 @@ export function writeSnapshot(file: string, snapshot: Snapshot): Promise<number>
 
 async function writeAtomically(file: string, snapshot: Snapshot): Promise<number> {
   const unfinished = `${file}.${process.pid}.unfinished`;
-  const handle = await open(
-    unfinished,
-    constants.O_CREAT | constants.O_TRUNC | constants.O_WRONLY,
-    OWNER_ONLY_MODE,
-  );
+  const handle = await open(unfinished, 'w', OWNER_ONLY_MODE);
   try {
     const bytes = await writeWithChecksum(handle, chunksOf(snapshot));
     await handle.sync();

@@ -134,10 +134,7 @@ export async function loadSnapshot(
   const read = await readSnapshot(file, clock.now(), maxAgeMs);
   const fleetSeed = fleetHashSeedOf(config);
   if (fleetSeed && 'snapshot' in read && !isSameSeed(read.snapshot.seed, fleetSeed)) {
-    log('warn', 'snapshot not used', {
-      file,
-      reason: 'its keys are those of another fleet',
-    });
+    log('warn', 'snapshot not used', { file, reason: 'its keys are those of another fleet' });
     return undefined;
   }
   if ('snapshot' in read) {

@@ -198,10 +198,7 @@ groups: { self: eu, groups: { a: { weight: -1, min: 2 }, b: { at: ftp } }, reser
     ],
     ['limits: { a: { bucket: { rate: 1 }, maxKeys: 0 } }', '`limits.a.maxKeys`'],
     ['limits: { a: { bucket: { rate: 1 }, redis: { url: x } } }', '`limits.a.redis.url`'],
-    [
-      'limits: { a: { adaptive: {}, redis: { url: "redis://x" } } }',
-      'when shared through Redis',
-    ],
+    ['limits: { a: { adaptive: {}, redis: { url: "redis://x" } } }', 'when shared through Redis'],
     [
       'limits: { a: { bucket: { rate: 1 }, redis: { url: "redis://x", fairQueue: true } } }',
       'a daemon keeps no queue',

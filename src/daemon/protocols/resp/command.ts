@@ -20,9 +20,11 @@ export interface Session {
 
 export interface CommandContext {
   readonly router: Router;
+  /** The keys of CL.THROTTLE, whose limit comes with the command. */
   readonly gcraTable: GcraTable;
   readonly clock: Clock;
   readonly version: string;
+  /** The password that clients must AUTH with, if any. */
   readonly token: () => string | undefined;
   readonly info: Info;
 }
