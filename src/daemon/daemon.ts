@@ -37,9 +37,7 @@ import { loadSnapshot, Snapshotter } from './snapshotter.ts';
 
 export interface DaemonContext {
   readonly log: Log;
-  /** Reads the configuration again. */
   readonly load: () => LoadResult;
-  /** The version of this package. */
   readonly version: string;
   /** Defaults to all backends of this package. */
   readonly backends?: readonly BackendModule[];
@@ -164,12 +162,10 @@ export class Daemon {
     });
   }
 
-  /** The addresses it listens on. */
   get addresses(): readonly SurfaceAddress[] {
     return this.#listeners.addresses;
   }
 
-  /** The current configuration. */
   get config(): Config {
     return this.#config;
   }

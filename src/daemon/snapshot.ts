@@ -19,7 +19,6 @@ import { errorMessageOf } from '../core/errors.ts';
 import type { HashSeed } from '../core/hash.ts';
 import { isRecord } from '../core/options.ts';
 
-/** The state of one rule. */
 export interface SnapshotPart {
   readonly name: string;
   /** The rule's: the numbers of another rule have another meaning. */

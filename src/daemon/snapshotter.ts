@@ -21,7 +21,6 @@ import { readSnapshot, type Snapshot, type SnapshotPart, writeSnapshot } from '.
 const GCRA_PART = '*cells';
 
 export interface SnapshotterContext {
-  /** The seed that keys are hashed with. */
   readonly seed: HashSeed;
   readonly clock: Clock;
   readonly log: Log;

@@ -37,7 +37,6 @@ export interface RegisterOperation {
   readonly isCredit: boolean;
 }
 
-/** Shared by all registers of a limit. */
 export interface RegisterContext {
   readonly policy: Policy;
   readonly store: RegisterStore;

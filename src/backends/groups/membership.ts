@@ -43,7 +43,6 @@ export class Group {
   readonly #reserve: number;
   readonly #limits = new Map<string, GroupLimit>();
   readonly #borrower: Borrower;
-  /** Units lent so far. */
   #lent = 0;
   readonly #handle: GroupHandle = {
     register: (limit) => this.#register(limit),
@@ -58,7 +57,7 @@ export class Group {
     this.#fraction = groupFractions(groups).get(self) ?? 0;
     this.#reserve = reserve;
     const lenders = [...groups.keys()].filter((name) => name !== self);
-    this.#borrower = new Borrower(transport, clock, { lenders, deadlineMs });
+    this.#borrower = new Borrower(transport, clock, lenders, deadlineMs);
   }
 
   /** A factory for limits whose bucket is held by `inner`; by default, by this process. */
@@ -112,7 +111,6 @@ export class Group {
     return { self: this.#self, part: this.#fraction, lent: this.#lent, others };
   }
 
-  /** Stops borrowing. */
   close(): void {
     this.#borrower.close();
   }

@@ -72,10 +72,7 @@ export function retransmitCopyOf(
   return copy;
 }
 
-/**
- * How many entries, from index `from` on, fit into one datagram. Entries of one limit are adjacent, so the limit
- * id is written once for all of them.
- */
+/** How many entries from index `from` on fit into one datagram. Adjacent entries of one limit share its id. */
 export function entriesThatFit(entries: Entries, from: number): number {
   let freeBytes = MAX_DATAGRAM_BYTES - HEADER_BYTES - 3 * 8 - MAX_ENTRY_BYTES;
   let at = from;
@@ -101,7 +98,6 @@ function amountBytes(value: number): number {
   return bytes;
 }
 
-/** Undefined for malformed input. */
 export function decode(bytes: Uint8Array): Message | undefined {
   const reader = new Reader(bytes);
   if (reader.byte() !== VERSION) return undefined;

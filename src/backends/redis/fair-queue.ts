@@ -78,7 +78,6 @@ export class FairQueue {
   readonly #queues = new Map<string, KeyQueue>();
   readonly #waitersById = new Map<string, QueuedWaiter>();
   readonly #waiters: WaiterSet<FairWaitResult, QueuedWaiter>;
-  /** Commands without a reply yet. */
   readonly #pending = new PendingSet();
   #lastWaiterNumber = 0;
   #cancelHeartbeat: (() => void) | undefined;

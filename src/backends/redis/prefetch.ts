@@ -25,11 +25,9 @@ const PREFETCH_TTL_MS: Millis = 1000;
 interface PrefetchedTokens {
   remaining: number;
   refilledAt: Millis;
-  /** The refill in flight, if any. */
   pendingRefill: Promise<void> | undefined;
 }
 
-/** The backend that tokens are taken from. */
 export interface PrefetchSource extends RemoteBackend {
   takeSurplus: NonNullable<RemoteBackend['takeSurplus']>;
   credit: NonNullable<RemoteBackend['credit']>;

@@ -9,7 +9,7 @@
 import type { BackendModule, BackendSection } from '../../backends/daemon-backend.ts';
 import { DEFAULT_MAX_KEYS, MAX_KEYS_CEILING } from '../../backends/local/table.ts';
 import type { Millis } from '../../core/clock.ts';
-import { isNonEmptyString, secretSection } from '../../core/config-helpers.ts';
+import { isNonEmptyString, isString, secretSection } from '../../core/config-helpers.ts';
 import { ConfigError } from '../../core/errors.ts';
 import {
   formatListenAddress,
@@ -27,7 +27,6 @@ export interface Bounds {
   readonly maxConnections: number;
   /** Bytes of a key. */
   readonly maxKey: number;
-  /** Bytes of an HTTP body. */
   readonly maxBody: number;
   /** Keys of CL.THROTTLE. */
   readonly maxCells: number;
@@ -92,7 +91,6 @@ export const listenAddressesOf = ({
   ),
 });
 
-/** The configuration, or all mistakes in it. */
 export type ReadResult =
   | { readonly config: Config }
   | { readonly errors: readonly [ConfigError, ...ConfigError[]] };
@@ -118,8 +116,8 @@ function readSections(fields: OptionReader, modules: readonly BackendModule[]): 
   const config = {
     backends: sections as Config['backends'],
     listen: attempt(() => readListenSection(fields)),
-    admin: attempt(() => readSecretSection(fields, 'admin', 'token')),
-    resp: attempt(() => readSecretSection(fields, 'resp', 'password')),
+    admin: { token: attempt(() => readSecret(fields, 'admin', 'token')) },
+    resp: { password: attempt(() => readSecret(fields, 'resp', 'password')) },
     http: attempt(() => readHttpSection(fields.get('http') ?? {}, 'http')),
     bounds: attempt(() => readBounds(fields)),
     snapshot: attempt(() => readSnapshotSection(fields)),
@@ -179,19 +177,13 @@ function requireDistinctAddresses(listen: Config['listen'], reader: OptionReader
 }
 
 /** Reads a section with one field, a secret. No message shows it. */
-function readSecretSection<Name extends string>(
-  fields: OptionReader,
-  section: string,
-  name: Name,
-): { readonly [Field in Name]: string | undefined } {
+function readSecret(fields: OptionReader, section: string, name: string): string | undefined {
   const reader = secretSection(section, fields.get(section) ?? {}, `an object with \`${name}\``);
   const secret = reader.get(name);
   reader.finish();
-  const isSecret =
-    typeof secret === 'string' &&
-    secret.length >= MIN_SECRET_CHARS &&
-    /^[\x21-\x7e]+$/.test(secret);
-  if (secret === undefined || isSecret) return { [name]: secret } as never;
+  if (secret === undefined) return undefined;
+  const isPrintable = isString(secret) && /^[\x21-\x7e]+$/.test(secret);
+  if (isPrintable && secret.length >= MIN_SECRET_CHARS) return secret;
   const expected = `at least ${MIN_SECRET_CHARS} printable ASCII characters without spaces`;
   throw new ConfigError(reader.pathOf(name), expected, 'another value');
 }

@@ -23,7 +23,6 @@ export type Accept = (socket: Socket, listen: ListenAddress) => void;
 /** Connections that the system queues before they are accepted. */
 const BACKLOG = 4096;
 
-/** How long a TLS handshake may take. */
 const HANDSHAKE_MS = 10_000;
 
 export class Listeners {
@@ -229,7 +228,6 @@ function certificateReloads(
   return [() => (open.server as TlsServer).setSecureContext(secure)];
 }
 
-/** The configuration path of a protocol's addresses. */
 const configPathOf = (surface: string): string =>
   surface in DEFAULT_ADDRESS ? `listen.${surface}` : `${surface}.listen`;
 

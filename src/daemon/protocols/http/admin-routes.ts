@@ -44,11 +44,8 @@ export interface AdminContext {
   readonly eventStream: Pick<EventStream, 'isFull' | 'snapshot'>;
   /** In the Prometheus text format. */
   metrics(): string;
-  /** Reads the configuration again and applies it. */
   reload(): Promise<ReloadResult>;
-  /** The configuration in force. */
   routesConfig(): RoutesConfig;
-  /** All limits, to be encoded as JSON. */
   limits(): unknown;
   /** The pages of the backends: `GET /<name>`. */
   readonly backendPages: readonly BackendAdminPage[];

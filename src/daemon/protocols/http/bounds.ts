@@ -5,7 +5,6 @@ import type { Bounds } from '../../config/read.ts';
 export interface HttpBounds extends Omit<Bounds, 'maxCells' | 'drainMs'> {
   /** Checks in one batch. */
   readonly maxBatch: number;
-  /** Subscribers of the event stream at once. */
   readonly maxSubscribers: number;
 }
 

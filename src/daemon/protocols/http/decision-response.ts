@@ -181,7 +181,6 @@ function staticResponse(
   return { status, headers: PROBLEM_TYPE, body };
 }
 
-/** One result of a batch. */
 export function batchEntryOf(result: CheckResult): object {
   const { decision, limit, reason, staticVerdict, permit } = result;
   const { verdict } = decision;

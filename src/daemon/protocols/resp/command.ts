@@ -14,7 +14,6 @@ export interface Session {
   name: string;
   /** True after AUTH, or if no password is configured. */
   isAuthenticated: boolean;
-  /** True after QUIT. */
   hasQuit: boolean;
 }
 

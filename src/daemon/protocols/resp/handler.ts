@@ -27,7 +27,6 @@ import { clThrottle, throttle } from './throttle.ts';
 export interface RespContext
   extends Pick<CommandContext, 'router' | 'gcraTable' | 'version'>,
     Partial<Pick<CommandContext, 'token' | 'clock'>> {
-  /** Open connections, for INFO. */
   readonly clients?: () => number;
   /** Read for each new connection. */
   readonly bounds?: () => RespBounds;

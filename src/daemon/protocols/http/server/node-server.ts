@@ -48,7 +48,6 @@ const NO_BODY = Buffer.alloc(0);
 
 export interface NodeServerHooks {
   handle(request: RequestHead, isLoopback: boolean, body: Buffer): EventualResponse;
-  /** Called before a response is sent. */
   onResponse(response: HttpResponse): void;
   /** False: the connection closes after this response. */
   canKeepAlive(): boolean;
