@@ -54,7 +54,6 @@ export interface LimitConfig {
   readonly backends: readonly LimitBackend[];
 }
 
-/** What limits can refer to. */
 export interface BackendSections {
   readonly modules: readonly BackendModule[];
   /** The sections that were written; undefined where one has mistakes. */
