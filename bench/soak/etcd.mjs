@@ -27,7 +27,7 @@ import { runFaults } from './etcd/faults.mjs';
 import { gapsOf, judge } from './etcd/judge.mjs';
 import { SPEED_COLUMNS, speed } from './etcd/speed.mjs';
 import { startWorkers } from './etcd/workers.mjs';
-import { hasNamespaces, makeNetwork } from './peers/network.mjs';
+import { hasNamespaces, createNetwork } from './peers/network.mjs';
 import { versionOf } from './server.mjs';
 
 const words = process.argv.slice(2);
@@ -86,7 +86,7 @@ async function strict(network, cluster) {
 }
 
 // One network for each server, and one for the workers.
-const network = await makeNetwork(MEMBERS + 1, 'list', isLoopback);
+const network = await createNetwork(MEMBERS + 1, 'list', isLoopback);
 const cluster = await startCluster(network);
 log(`${MEMBERS} servers, ${network.about}`);
 const results = isSpeed

@@ -86,8 +86,8 @@ the first 20. Each line is the median of several runs, * marks the default:
   --markdown       one table of all sinks, each as best, rejected, p95 and what
                    else there is: ramp-up, recovery, or corr and osc
   --json           one line a value instead of tables: {option, value,
-                   scenario, clients, size, seeds, figures: {utilisation: {median,
-                   lo, hi}, ...}}; null is never, or not to be had there
+                   scenario, clients, size, seeds, figures: {utilisation:
+                   {median, lo, hi}, ...}}; null is never, or not known there
 
   sluice simulate sweep decreaseRatio
   sluice simulate sweep jitter --clients 16 --scenario rate --values 0,1`;
