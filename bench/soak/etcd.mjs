@@ -27,7 +27,7 @@ import { runFaults } from './etcd/faults.mjs';
 import { gapsOf, judge } from './etcd/judge.mjs';
 import { SPEED_COLUMNS, speed } from './etcd/speed.mjs';
 import { startWorkers } from './etcd/workers.mjs';
-import { hasNamespaces, createNetwork } from './peers/network.mjs';
+import { createNetwork, hasNamespaces } from './peers/network.mjs';
 import { versionOf } from './server.mjs';
 
 const words = process.argv.slice(2);

@@ -1,13 +1,17 @@
-/**
- * Reports errors of limiters and options to `onError`, or as one process warning per limit. Nothing is thrown.
- *
- *     UNCHECKED   the limiter failed: the request was admitted or refused by `onUnavailable`, and not counted
- *     MISREAD     a function option failed for this request: its default was used
- *     TOO_LATE    a request was refused whose response had begun: the response was destroyed
- */
+/** Reports errors of limiters and options to `onError`, or as one process warning per limit. Nothing is thrown. */
 
 import { ConfigError, preview } from '../../core/errors.ts';
 import { emitProcessWarning } from '../../core/process-warning.ts';
+
+/** By warning code: what happened to the request. */
+const SITUATIONS = {
+  /** It was admitted or refused by `onUnavailable`, and not counted. */
+  UNCHECKED: 'a request could not be checked',
+  /** A function option failed: its default was used. */
+  MISREAD: 'an option failed for a request',
+  /** The response was destroyed. */
+  TOO_LATE: 'a response had begun before it was refused',
+} as const;
 
 export class ErrorReporter {
   readonly #limitName: string;
@@ -18,21 +22,9 @@ export class ErrorReporter {
     this.#onError = onError;
   }
 
-  checkFailed(error: unknown): void {
-    this.#report('UNCHECKED', 'a request could not be checked', error);
-  }
-
-  optionFailed(error: unknown): void {
-    this.#report('MISREAD', 'an option failed for a request', error);
-  }
-
-  refusedTooLate(error: unknown): void {
-    this.#report('TOO_LATE', 'a response had begun before it was refused', error);
-  }
-
-  #report(code: 'UNCHECKED' | 'MISREAD' | 'TOO_LATE', what: string, error: unknown): void {
+  report(code: keyof typeof SITUATIONS, error: unknown): void {
     if (this.#isHandled(error)) return;
-    const message = `limit "${this.#limitName}": ${what}: ${describeError(error)}`;
+    const message = `limit "${this.#limitName}": ${SITUATIONS[code]}: ${describeError(error)}`;
     emitProcessWarning(code, message, this.#limitName);
   }
 

@@ -13,7 +13,7 @@ import { OUTCOMES, type Outcome } from '../../core/decision.ts';
 import { ConfigError } from '../../core/errors.ts';
 import { isRemote, type RemoteLimiter } from '../../limiter/async-limiter.ts';
 import type { Inspection } from '../../limiter/inspection.ts';
-import { internalsOf } from '../../limiter/internals.ts';
+import type { LimiterInternals } from '../../limiter/internals.ts';
 import type { Permit, Refusal } from '../../limiter/permit.ts';
 import type { CheckOptions, Limiter } from '../../limiter/sync-limiter.ts';
 import { ErrorReporter, requireSync } from './error-reporter.ts';
@@ -75,15 +75,8 @@ export function requestLimiter<Request>(
   options: HttpOptions<Request>,
   accessor: RequestAccessor<Request> = PLAIN_ACCESSOR as unknown as RequestAccessor<Request>,
 ): RequestLimiter<Request> {
-  return createRequestLimiter(options, accessor);
+  return new RequestLimiter(readSettings(options), accessor);
 }
-
-/** The same for an adapter that reads options of its own. */
-export const createRequestLimiter = <Request>(
-  options: HttpOptions<Request>,
-  accessor: RequestAccessor<Request>,
-  frameworkOptions?: readonly string[],
-): RequestLimiter<Request> => new RequestLimiter(readSettings(options, frameworkOptions), accessor);
 
 /** The arguments of the limiter for a request. */
 interface CheckArguments<Request> {
@@ -109,7 +102,7 @@ export class RequestLimiter<Request> {
     this.limiter = settings.limiter;
     this.#reporter = new ErrorReporter(settings.limiter.name, settings.onError);
     this.#requestReader = new RequestReader(settings, accessor, this.#reporter);
-    this.canWait = settings.maxWaitMs !== undefined || isRemote(settings.limiter);
+    this.canWait = settings.maxWaitMs !== undefined || settings.limiter.isRemote;
     this.#headerWriter =
       settings.headers === false ? undefined : new HeaderWriter(settings.headers);
   }
@@ -140,7 +133,7 @@ export class RequestLimiter<Request> {
     try {
       permit.settle({ outcome });
     } catch (error) {
-      this.#reporter.checkFailed(error);
+      this.#reporter.report('UNCHECKED', error);
     }
   }
 
@@ -152,14 +145,14 @@ export class RequestLimiter<Request> {
       if (OUTCOMES.includes(result)) return result;
       throw new ConfigError('outcome', `one of ${OUTCOMES.join(', ')}`, result);
     } catch (error) {
-      this.#reporter.optionFailed(error);
+      this.#reporter.report('MISREAD', error);
       return defaultOutcome(status);
     }
   }
 
   /** For adapters: the request was refused after its response had begun. */
   reportLateRefusal(error: unknown): void {
-    this.#reporter.refusedTooLate(error);
+    this.#reporter.report('TOO_LATE', error);
   }
 
   #checkArguments(request: Request): CheckArguments<Request> {
@@ -174,17 +167,16 @@ export class RequestLimiter<Request> {
 
   /** True if the request does not wait, or would be allowed at once. */
   #canDecideNow({ key, cost, options }: CheckArguments<Request>): boolean {
-    const { limiter } = this;
-    if (isRemote(limiter)) return false;
+    const { limiter } = this.#settings;
+    if (limiter.isRemote) return false;
     if (!this.canWait) return true;
     return (
-      !internalsOf(limiter).hasWaiters(key, options) &&
-      limiter.peek(key, cost, options).verdict === 'allow'
+      !limiter.hasWaiters(key, options) && limiter.peek(key, cost, options).verdict === 'allow'
     );
   }
 
   #decideNow(args: CheckArguments<Request>): RequestDecision {
-    const limiter = internalsOf(this.limiter as Limiter);
+    const limiter = this.#settings.limiter as LimiterInternals;
     const { key, cost, options } = args;
     if (!limiter.isCheckOnly) return this.#decisionOf(limiter.tryAcquire(key, cost, options), args);
     const decision = limiter.check(key, cost, options);
@@ -259,7 +251,7 @@ export class RequestLimiter<Request> {
       const overrides = requireSync('refuse', this.#settings.refuse?.(refused, request));
       return overrides ? withOverrides(refused, overrides) : refused;
     } catch (error) {
-      this.#reporter.optionFailed(error);
+      this.#reporter.report('MISREAD', error);
       return refused;
     }
   }
@@ -270,13 +262,13 @@ export class RequestLimiter<Request> {
     try {
       if (!isRemote(limiter)) return limiter.inspect(key); // a remote backend is unavailable here
     } catch (error) {
-      this.#reporter.checkFailed(error);
+      this.#reporter.report('UNCHECKED', error);
     }
     return { name: limiter.name, remaining: 0, rules: [] };
   }
 
   #onCheckFailure(error: unknown, request: Request): RequestDecision {
-    this.#reporter.checkFailed(error);
+    this.#reporter.report('UNCHECKED', error);
     const { isFailOpen, shadow } = this.#settings;
     return isFailOpen || shadow
       ? ADMIT_UNCOUNTED

@@ -87,7 +87,7 @@ export class RequestReader<Request> {
     try {
       return validate(requireSync(name, option(request)));
     } catch (error) {
-      this.#reporter.optionFailed(error);
+      this.#reporter.report('MISREAD', error);
       return undefined;
     }
   }
@@ -110,7 +110,7 @@ export class RequestReader<Request> {
         ? resolveClient(known, accessor.header(request, 'x-forwarded-for'))
         : known;
     } catch (error) {
-      this.#reporter.optionFailed(error);
+      this.#reporter.report('MISREAD', error);
       return undefined;
     }
   }
