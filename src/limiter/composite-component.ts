@@ -1,6 +1,4 @@
-/**
- * One component of a composite: a limiter, and how a call's key and cost map to that limiter's.
- */
+/** One component of a composite: a limiter, and how a call's key and cost map to that limiter's. */
 
 import { ConfigError } from '../core/errors.ts';
 import { OptionReader, requireNumber } from '../core/options.ts';

@@ -33,13 +33,7 @@ export type RefusalReason =
 /** The result of a call that had a permit. Key, cost and due time are known from the permit. */
 export type PermitResult = Omit<CallResult, 'cost' | 'dueAt' | 'partition'>;
 
-export interface PermitInit {
-  readonly key: string;
-  readonly cost: number;
-  /** When it is due, on the clock that decided. */
-  readonly dueAt: Millis;
-  /** When it is issued, on the limiter's clock. */
-  readonly issuedAt: Millis;
+export interface PermitInit extends Pick<Permit, 'key' | 'cost' | 'dueAt' | 'issuedAt'> {
   /** The permits of the limits it consists of, where a composite issued it. */
   readonly children?: readonly Permit[];
 }
