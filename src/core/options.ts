@@ -107,11 +107,6 @@ export class OptionReader {
     return [...this.#readNames];
   }
 
-  /** True if the option was read, whether it is present or not. */
-  wasRead(name: string): boolean {
-    return this.#readNames.has(name);
-  }
-
   has(name: string): boolean {
     return this.get(name) !== undefined;
   }
@@ -152,9 +147,7 @@ export class OptionReader {
 
   /** Reports an invalid option; a collecting reader continues. */
   report(name: string, expected: string, hint?: string): void {
-    this.#collectOrThrow(
-      new ConfigError(this.pathOf(name), expected, this.get(name), undefined, hint),
-    );
+    this.#collectOrThrow(new ConfigError(this.pathOf(name), expected, this.get(name), [], hint));
   }
 
   #collectOrThrow(error: ConfigError): void {
@@ -180,9 +173,8 @@ export class OptionReader {
   /** A number above 0 and at most `MAX_AMOUNT`. */
   positive(name: string, fallback?: number): number {
     const value = this.number(name, { above: 0 }, fallback);
-    return value > MAX_AMOUNT
-      ? this.#reportAndUse(name, `at most ${MAX_AMOUNT}`, Number.NaN)
-      : value;
+    if (!(value > MAX_AMOUNT)) return value;
+    return this.#reportAndUse(name, `at most ${MAX_AMOUNT}`, Number.NaN);
   }
 
   integer(name: string, min: number, fallback?: number): number {

@@ -99,10 +99,8 @@ export class WaiterSet<Result, W extends Waiter<Result>> {
   #nextTimerAt(): Millis {
     if (this.#waiters.size === 0) return Infinity;
     const { clock, keepAlive, nextEventAt } = this.#options;
-    const next = Math.min(
-      nextEventAt?.() ?? Infinity,
-      this.#deadlines.peek()?.deadline ?? Infinity,
-    );
+    const deadline = this.#deadlines.peek()?.deadline ?? Infinity;
+    const next = Math.min(nextEventAt?.() ?? Infinity, deadline);
     if (next < Infinity || !keepAlive) return next;
     return this.#timer?.at ?? clock.now() + KEEP_ALIVE_INTERVAL_MS; // a timer far away will do
   }
@@ -133,9 +131,8 @@ export class WaiterSet<Result, W extends Waiter<Result>> {
     waiter.isWaiting = false;
     this.#waiters.delete(waiter);
     if (waiter.signal) this.#removeAbortListener(waiter.signal, waiter);
-    if (this.#deadlines.size > 2 * this.#waiters.size + MAX_TOMBSTONES) {
+    if (this.#deadlines.size > 2 * this.#waiters.size + MAX_TOMBSTONES)
       this.#deadlines.retain((other) => other.isWaiting);
-    }
     this.#options.onRemove(waiter);
     if (this.#waiters.size === 0) this.reschedule(); // without a waiter, no timer
   }

@@ -21,7 +21,7 @@ export interface Inspection extends KeyState {
 }
 
 /** `by` of a key in Retry-After cool-down. */
-const COOLDOWN = 'cooldown';
+export const COOLDOWN = 'cooldown';
 
 /**
  * Extends the status in place: a server inspects the key for the headers of every request, and copying cost more than

@@ -2,6 +2,7 @@
 
 import { ConfigError, preview } from '../../core/errors.ts';
 import { emitProcessWarning } from '../../core/process-warning.ts';
+import { isPromiseLike } from '../../throttle/run-with-permit.ts';
 
 /** By warning code: what happened to the request. */
 const SITUATIONS = {
@@ -44,14 +45,11 @@ const describeError = (error: unknown): string =>
 
 /** Requests are decided synchronously, so a promise is an error; its rejection is ignored. */
 export function requireSync<T>(name: string, value: T): T {
-  if (!isThenable(value)) return value;
+  if (!isPromiseLike(value)) return value;
   ignoreRejection(value);
   throw new ConfigError(name, 'a function that returns a value at once', 'a promise');
 }
 
-const isThenable = (value: unknown): value is PromiseLike<unknown> =>
-  typeof (value as PromiseLike<unknown> | null | undefined)?.then === 'function';
-
 function ignoreRejection(value: unknown): void {
-  if (isThenable(value)) Promise.resolve(value).catch(() => {});
+  if (isPromiseLike(value)) Promise.resolve(value).catch(() => {});
 }

@@ -123,7 +123,6 @@ export class RequestLimiter<Request> {
     }
   }
 
-  /** The key of a request. */
   keyOf(request: Request): string {
     return this.#requestReader.keyOf(request);
   }
@@ -190,20 +189,15 @@ export class RequestLimiter<Request> {
     watchDisconnect: (() => DisconnectSignal) | undefined,
   ): Promise<RequestDecision> {
     const { key, cost, options } = args;
+    const { maxWaitMs: wait = 0 } = this.#settings;
     let disconnect: DisconnectSignal | undefined;
     try {
       disconnect = watchDisconnect?.();
-      const { maxWaitMs = 0 } = this.#settings;
-      const waitOptions = {
-        wait: maxWaitMs,
-        ...options,
-        ...(disconnect && { signal: disconnect.signal }),
-      };
-      const acquired = this.limiter.acquire(key, cost, waitOptions);
+      const signal = disconnect && { signal: disconnect.signal };
+      const acquired = this.limiter.acquire(key, cost, { wait, ...options, ...signal });
       if (!isRemote(this.limiter)) return this.#decisionOf(await acquired, args);
       // Sent in the same tick, the inspection for the headers shares a round trip with the decision.
-      const inspected =
-        this.#headerWriter && maxWaitMs === 0 ? this.limiter.inspect(key) : undefined;
+      const inspected = this.#headerWriter && wait === 0 ? this.limiter.inspect(key) : undefined;
       const result = await acquired;
       return this.#decisionOf(result, args, await (inspected ?? this.limiter.inspect(key)));
     } catch (error) {
@@ -276,9 +270,7 @@ export class RequestLimiter<Request> {
   }
 }
 
-/**
- * An overloaded service answers 503. A 429, like every 4xx, is about the client and not about load.
- */
+/** Only 503 means overload: a 429, like every 4xx, is about the client and not about load. */
 function defaultOutcome(status: number): Outcome {
   if (status === 503) return 'busy';
   return status >= 500 ? 'failed' : 'ok';
