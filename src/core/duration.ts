@@ -54,7 +54,8 @@ export function parseRate(value: unknown): RateValue | undefined {
   if (typeof value !== 'string') return undefined;
   const [, count, amount = '1', unit = ''] = RATE_PATTERN.exec(value.trim()) ?? [];
   const unitMs = UNIT_MS.get(unit);
-  return unitMs && { count: Number(count), periodMs: Number(amount) * unitMs };
+  if (unitMs === undefined) return undefined;
+  return { count: Number(count), periodMs: Number(amount) * unitMs };
 }
 
 /** For a value that `parseDuration` refused: the spelling that was probably meant, as a hint. */

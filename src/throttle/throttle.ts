@@ -18,12 +18,13 @@ import type { AnyLimiterInternals, LimiterInternals } from '../limiter/internals
 import type { LimiterOptions } from '../limiter/limiter.ts';
 import type { Refusal } from '../limiter/permit.ts';
 import { resolveLimiter } from '../limiter/resolve-limiter.ts';
-import type { AcquireOptions, Limiter } from '../limiter/sync-limiter.ts';
+import type { AcquireOptions, CheckOptions, Limiter } from '../limiter/sync-limiter.ts';
 import { type Attempt, type RetryOptions, RetryPolicy, signalGetter } from './retry.ts';
 import { isPromiseLike, runAndSettle, runAttempt, type SettleHooks } from './run-with-permit.ts';
 
 /** Any function. */
 export type Callable = (...args: never[]) => unknown;
+type AsyncCallable = (...args: never[]) => Promise<unknown>;
 
 type ResultOf<F extends Callable> = Awaited<ReturnType<F>>;
 
@@ -84,14 +85,11 @@ export function throttle<F extends Callable>(
   options: ThrottleOptions<F> & SyncOptions & { readonly onDeny: 'skip' },
 ): Skippable<F>;
 export function throttle<F extends Callable>(fn: F, options: ThrottleOptions<F> & SyncOptions): F;
-export function throttle<F extends (...args: never[]) => Promise<unknown>>(
+export function throttle<F extends AsyncCallable>(
   fn: F,
   options: ThrottleOptions<F> & { readonly onDeny: 'skip' },
 ): Skippable<F>;
-export function throttle<F extends (...args: never[]) => Promise<unknown>>(
-  fn: F,
-  options: ThrottleOptions<F>,
-): F;
+export function throttle<F extends AsyncCallable>(fn: F, options: ThrottleOptions<F>): F;
 export function throttle<F extends Callable>(fn: F, options: ThrottleOptions<F>): unknown {
   if (typeof fn !== 'function') throw new ConfigError('fn', 'a function', fn);
   const reader = new OptionReader('', options, 'an object with a limit');
@@ -106,12 +104,12 @@ export function throttle<F extends Callable>(fn: F, options: ThrottleOptions<F>)
     outcome: readFunction('outcome'),
     retryAfter: readFunction('retryAfter'),
   };
-  const call = {
-    keyOf: readFunction<(...args: never[]) => string>('key'),
-    costOf: readFunction<(...args: never[]) => number>('cost'),
+  const call: Omit<CallPlan, 'limiter'> = {
+    keyOf: readFunction('key'),
+    costOf: readFunction('cost'),
     signalOf: signalGetter(reader.get('signal')),
-    partitionOf: readFunction<(...args: never[]) => string | undefined>('partition'),
-    priorityOf: readFunction<(...args: never[]) => number>('priority'),
+    partitionOf: readFunction('partition'),
+    priorityOf: readFunction('priority'),
     maxWaitMs,
     onRefused: createRefusalHandler(reader.valueOr('onDeny', 'throw'), returnKind, maxWaitMs),
     settleHooks,
@@ -119,21 +117,17 @@ export function throttle<F extends Callable>(fn: F, options: ThrottleOptions<F>)
   };
   const target = resolveLimiter(options, reader.knownNames());
   const plan: CallPlan = { limiter: target, ...call };
+  const { clock, random } = target;
   const retryPolicy =
-    retry === false
-      ? undefined
-      : new RetryPolicy(retry as RetryOptions, target.clock, target.random);
+    retry === false ? undefined : new RetryPolicy(retry as RetryOptions, clock, random);
   const isPlain =
     !target.isRemote &&
     target.isCheckOnly &&
-    !plan.partitionOf &&
-    Object.values(settleHooks).every((hook) => hook === undefined);
+    [plan.partitionOf, ...Object.values(settleHooks)].every((hook) => hook === undefined);
   if (target.isRemote || retryPolicy || wait !== false)
     return wrapAcquire(fn, plan, isPlain, retryPolicy);
   return isPlain ? wrapCheck(fn, plan, target) : wrapTryAcquire(fn, plan, target);
 }
-
-type AsyncCallable = (...args: never[]) => Promise<unknown>;
 
 /** A method decorator that keeps the method's type. */
 type ThrottleDecorator<M extends Callable> = <F extends M>(
@@ -194,12 +188,8 @@ function wrapCheck(fn: Callable, plan: CallPlan, limiter: LimiterInternals): Cal
     const decision = limiter.check(key, cost);
     if (decision.verdict !== 'allow') {
       const { retryAfterMs } = decision as Refusal;
-      const detail = retryAfterMs === NEVER ? limiter.explainNever(key, cost) : undefined;
-      return onRefused(
-        key,
-        { limit: limiter.name, retryAfterMs, ...(detail && { detail }) },
-        ...args,
-      );
+      const detail = retryAfterMs === NEVER && { detail: limiter.explainNever(key, cost) };
+      return onRefused(key, { limit: limiter.name, retryAfterMs, ...detail }, ...args);
     }
     return returnKind.isKnown
       ? fn.call(this, ...args)
@@ -213,12 +203,9 @@ function wrapTryAcquire(fn: Callable, plan: CallPlan, limiter: LimiterInternals)
   return function throttled(this: never, ...args: never[]) {
     const key = keyFor(plan, args);
     const entry = limiter.tryAcquire(key, costFor(plan, args), checkOptionsOf(plan, args));
-    return entry.verdict === 'deny'
-      ? onRefused(key, entry, ...args)
-      : recordReturnKind(
-          returnKind,
-          runAndSettle(entry, settleHooks, () => fn.apply(this, args)),
-        );
+    if (entry.verdict === 'deny') return onRefused(key, entry, ...args);
+    const result = runAndSettle(entry, settleHooks, () => fn.apply(this, args));
+    return recordReturnKind(returnKind, result);
   };
 }
 
@@ -291,10 +278,7 @@ function unwrapAttempt(attempt: Attempt): unknown {
   return attempt.result;
 }
 
-function checkOptionsOf(
-  { partitionOf }: CallPlan,
-  args: never[],
-): { partition?: string } | undefined {
+function checkOptionsOf({ partitionOf }: CallPlan, args: never[]): CheckOptions | undefined {
   const partition = partitionOf?.(...args);
   return partition === undefined ? undefined : { partition };
 }
