@@ -65,7 +65,7 @@ export type WaitResult =
   | typeof MOVED;
 
 /** The refusal of a call that waited, or would have to. */
-interface WaitRefusal {
+export interface WaitRefusal {
   readonly verdict: 'deny';
   readonly retryAfterMs: Millis;
   readonly reason: RefusalReason;
