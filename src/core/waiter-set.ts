@@ -24,11 +24,15 @@ export interface Waiter<Result> {
 
 export type AbandonCause = 'aborted' | 'expired' | 'closed';
 
-export interface WaiterSetOptions<Result, W extends Waiter<Result>> {
+export interface WaiterSetSettings {
   readonly clock: Clock;
+  /** The most waiters, over all keys. */
   readonly maxWaiters: number;
   /** Whether waiters keep the process alive. */
   readonly keepAlive: boolean;
+}
+
+export interface WaiterSetOptions<Result, W extends Waiter<Result>> extends WaiterSetSettings {
   /** The refusal for a waiter whose deadline has passed. */
   expiredResult(waiter: W, now: Millis): Result;
   /** A waiter leaves, with or without a permit. Called before its promise settles. */

@@ -15,21 +15,21 @@
  */
 
 import { CLOSED_REFUSAL } from '../backends/remote-backend.ts';
-import type { Clock, Millis } from '../core/clock.ts';
+import type { Millis } from '../core/clock.ts';
 import { type Decision, deny, NEVER, WHEN_SETTLED } from '../core/decision.ts';
 import { Heap } from '../core/heap.ts';
-import { MAX_TOMBSTONES, type Waiter, WaiterSet } from '../core/waiter-set.ts';
+import {
+  MAX_TOMBSTONES,
+  type Waiter,
+  WaiterSet,
+  type WaiterSetSettings,
+} from '../core/waiter-set.ts';
 import type { RefusalReason } from './permit.ts';
 import type { WaitLimits } from './validate.ts';
 import { nextArrival, type QueueOrder, type QueuePosition, WaitQueue } from './wait-queue.ts';
 
-export interface QueueSettings {
-  readonly clock: Clock;
+export interface QueueSettings extends WaiterSetSettings {
   readonly order: QueueOrder;
-  /** The most waiters, over all keys. */
-  readonly maxWaiters: number;
-  /** Whether waiters keep the process alive. */
-  readonly keepAlive: boolean;
 }
 
 export interface WaitSchedulerOptions extends QueueSettings {

@@ -105,15 +105,11 @@ export class RetryPolicy {
           cancel();
           reject(signal?.reason);
         };
-        const cancel = schedule(
-          this.#clock,
-          this.#clock.now() + ms,
-          () => {
-            signal?.removeEventListener('abort', onAbort);
-            wake();
-          },
-          true,
-        );
+        const onTime = (): void => {
+          signal?.removeEventListener('abort', onAbort);
+          wake();
+        };
+        const cancel = schedule(this.#clock, this.#clock.now() + ms, onTime, true);
         signal?.addEventListener('abort', onAbort, { once: true });
       });
     } finally {

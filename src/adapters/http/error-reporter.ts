@@ -6,12 +6,9 @@ import { isPromiseLike } from '../../throttle/run-with-permit.ts';
 
 /** By warning code: what happened to the request. */
 const SITUATIONS = {
-  /** It was admitted or refused by `onUnavailable`, and not counted. */
-  UNCHECKED: 'a request could not be checked',
-  /** A function option failed: its default was used. */
-  MISREAD: 'an option failed for a request',
-  /** The response was destroyed. */
-  TOO_LATE: 'a response had begun before it was refused',
+  UNCHECKED: 'a request could not be checked', // not counted: `onUnavailable` decided
+  MISREAD: 'an option failed for a request', // its default was used
+  TOO_LATE: 'a response had begun before it was refused', // the response was destroyed
 } as const;
 
 export class ErrorReporter {
