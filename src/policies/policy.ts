@@ -153,6 +153,9 @@ export interface PolicyCapabilities {
   /** Time from everything spent to as good as new; absent if that does not depend on time. */
   readonly refillMs?: Millis;
 
+  /** Moves the state to the second of `now`, where even a refused call begins a second. */
+  advance?(state: State, i: number, now: Millis): void;
+
   /** The cost it has just granted takes effect only at `dueAt`, because another limit says so. */
   deferTo?(state: State, i: number, cost: number, dueAt: Millis): void;
 

@@ -187,6 +187,8 @@ export function ramp(options: RampOptions, path = 'ramp'): Policy {
         return allow(remainingOf(state, i));
       },
 
+      advance,
+
       available(state, i, now) {
         advance(state, i, now);
         return remainingOf(state, i);
