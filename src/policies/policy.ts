@@ -59,7 +59,7 @@ export type Feedback =
   | { readonly resume: number; readonly reachedAt: Millis }
   /** The server reports so many calls left, and how long that holds. */
   | { readonly remaining: number; readonly resetMs?: Millis }
-  /** The server asked for a pause (Retry-After). */
+  /** The server requested a pause (Retry-After). */
   | { readonly retryAfterMs: Millis };
 
 /** A key's state in the terms of its limit; fields that do not apply are left out. */
@@ -118,7 +118,7 @@ export interface BucketTerms {
   readonly maxDebt: number;
 }
 
-/** What backends may ask of a policy besides deciding. Absent: the policy lacks the capability. */
+/** What a policy can do for a backend besides deciding. Absent: it lacks the capability. */
 export interface PolicyCapabilities {
   /** Names of its partitions; a check refers to one by its index here. */
   readonly partitions?: readonly string[];
