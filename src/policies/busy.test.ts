@@ -347,13 +347,13 @@ describe('busy', () => {
   });
 
   test('busy: a longer overload recovers later, but within seconds', () => {
-    const recovered = [1, 2, 3, 5, 9, 20, 60].map((spell) => ({
-      spell,
-      at: backAt(live({}, 5_000, 3_000, spell), 5_000),
+    const recovered = [1, 2, 3, 5, 9, 20, 60].map((seconds) => ({
+      seconds,
+      at: backAt(live({}, 5_000, 3_000, seconds), 5_000),
     }));
-    for (const [n, { spell, at }] of recovered.entries()) {
-      if (n > 0) expect(at, `after ${spell} s`).toBeGreaterThanOrEqual(recovered[n - 1]?.at ?? 0);
-      expect(at - spell, `after ${spell} s`).toBeLessThanOrEqual(12);
+    for (const [n, { seconds, at }] of recovered.entries()) {
+      if (n > 0) expect(at, `after ${seconds} s`).toBeGreaterThanOrEqual(recovered[n - 1]?.at ?? 0);
+      expect(at - seconds, `after ${seconds} s`).toBeLessThanOrEqual(12);
     }
     expect(recovered.at(-1)?.at).toBeGreaterThan(recovered[0]?.at ?? 0);
   });
