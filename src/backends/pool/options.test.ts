@@ -261,7 +261,12 @@ test('pool: syncs have jitter', async () => {
 });
 
 test.each([
-  ['no store', undefined, {}, '`store` to be a pool store such as redisStore(client), got undefined'],
+  [
+    'no store',
+    undefined,
+    {},
+    '`store` to be a pool store such as redisStore(client), got undefined',
+  ],
   ['a Redis client, which has a `sync` too', { sync() {} }, {}, '`store`'],
   ['no options', memoryStore(), null, 'an object, got null'],
   ['a store twice', memoryStore(), { store: 1 }, '`store` to be one of clock'],

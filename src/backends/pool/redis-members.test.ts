@@ -186,7 +186,7 @@ describe.skipIf(redisServer() === undefined)('redis pool', () => {
       pods.running.every(({ membership }) => membership.view().failures > 0),
     );
     expect(pods.running.map(({ membership }) => membership.view().size)).toEqual([3, 3, 3]);
-    await pods.until('nobody goes on', () =>
+    await pods.until('every member stops', () =>
       pods.running.every(
         ({ membership }) => membership.view().size === 0 && !membership.view().isAvailable,
       ),

@@ -11,12 +11,12 @@ import { createServer, type IncomingHttpHeaders } from 'node:http';
 import { type AddressInfo, connect } from 'node:net';
 import { setImmediate as turn } from 'node:timers/promises';
 import { afterEach, describe, expect, test } from 'vitest';
-import { SeededGenerator } from '../../../../../../test/support/chance.ts';
 import {
   createSurface,
   type SurfaceOptions,
   serveSurface,
 } from '../../../../../../test/support/http-surface.ts';
+import { SeededGenerator } from '../../../../../../test/support/seeded-generator.ts';
 import { VirtualClock } from '../../../../../testing/index.ts';
 import { readHttpSection } from '../../../../config/http.ts';
 import { MAX_HEADER_BYTES, MAX_HEADERS } from '../../bounds.ts';
