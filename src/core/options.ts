@@ -25,6 +25,9 @@ export const MAX_AMOUNT = 1e15;
 export const isRecord = (value: unknown): value is Record<string, unknown> =>
   typeof value === 'object' && value !== null && !Array.isArray(value);
 
+export const isFunction = <F extends (...args: never[]) => unknown>(value: unknown): value is F =>
+  typeof value === 'function';
+
 /** Names that go into a message as they are; others are quoted first. */
 const SAFE_NAME = /^[\w.-]{1,60}$/;
 

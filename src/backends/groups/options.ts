@@ -30,7 +30,7 @@ import {
 import { Group, type GroupsView, type ResolvedGroupsOptions } from './membership.ts';
 import type { BorrowRequest, GroupTransport } from './transport.ts';
 
-/** One group: its part of the limit, and where its processes are reached. */
+/** One group of `groups`. */
 export interface GroupOptions {
   /** Relative to the weights of the other groups. Default 1. */
   readonly weight?: number;

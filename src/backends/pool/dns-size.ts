@@ -17,11 +17,11 @@ import { type Clock, isClock, type Millis, systemClock } from '../../core/clock.
 import { withDeadline } from '../../core/deadline.ts';
 import type { Duration } from '../../core/duration.ts';
 import { ConfigError, UnavailableError } from '../../core/errors.ts';
-import { OptionReader } from '../../core/options.ts';
+import { isFunction, OptionReader } from '../../core/options.ts';
 import { staticStore } from './static-size.ts';
 import type { PoolStore } from './store.ts';
 
-/** A pool whose size is the number of addresses of a DNS name. */
+/** Options of `dnsPool`. */
 export interface DnsPoolOptions {
   /** Time between look-ups. Default 5 s. */
   readonly every?: Duration;
@@ -88,5 +88,3 @@ const interfaceAddresses = (): string[] =>
   Object.values(networkInterfaces()).flatMap((all) => (all ?? []).map(({ address }) => address));
 
 const isFamily = (value: unknown): value is 4 | 6 => value === 4 || value === 6;
-
-const isFunction = <T>(value: unknown): value is T => typeof value === 'function';

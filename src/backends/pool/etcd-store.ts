@@ -24,7 +24,7 @@ import { EtcdHttp, fromBase64, toBase64 } from '../etcd/transport.ts';
 import { type CasServer, casStore } from './cas-store.ts';
 import type { PoolStore } from './store.ts';
 
-/** How the members of a pool agree through etcd. */
+/** Options of `etcdStore`. */
 export interface EtcdStoreOptions extends EtcdConnectionOptions {
   /** Prefix of the keys of pools. Default `/sluice/pools/`. */
   readonly prefix?: string;

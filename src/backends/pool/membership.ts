@@ -81,7 +81,7 @@ export interface PoolEvent {
   readonly view: PoolView;
 }
 
-/** Called at every change of the agreement, and when the store becomes available or unavailable. */
+/** The argument of `on`. */
 export type PoolListener = (event: PoolEvent) => void;
 
 /** Sync interval while members disagree: each step of the agreement takes one sync. Above 25 members, 1 ms per member. */

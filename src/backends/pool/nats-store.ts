@@ -22,7 +22,7 @@ import { type CasServer, casStore } from './cas-store.ts';
 import { BUCKET_NAME_EXPECTED, isBucketName } from './nats-bucket.ts';
 import type { PoolStore } from './store.ts';
 
-/** How the members of a pool agree through a NATS key-value bucket. */
+/** Options of `natsStore`. */
 export interface NatsStoreOptions {
   /** Default `sluice-pools`. */
   readonly bucket?: string;
@@ -69,11 +69,11 @@ function natsCasServer(
   const using = async <T>(act: (kv: KV) => Promise<T>): Promise<T> => {
     if (connection.isClosed()) throw new UnavailableError('nats', 'the connection was closed');
     opening ??= kvm.create(bucket, { description: 'pools of processes that divide limits' });
-    const own = opening;
+    const opened = opening;
     try {
-      return await withDeadline(clock, deadlineMs, 'nats', async () => act(await own));
+      return await withDeadline(clock, deadlineMs, 'nats', async () => act(await opened));
     } catch (error) {
-      if (opening === own) opening = undefined;
+      if (opening === opened) opening = undefined;
       throw error;
     }
   };

@@ -12,14 +12,14 @@ import { hostname } from 'node:os';
 import { type Clock, isClock, systemClock } from '../../core/clock.ts';
 import type { Duration } from '../../core/duration.ts';
 import { ConfigError } from '../../core/errors.ts';
-import { OptionReader } from '../../core/options.ts';
+import { isFunction, OptionReader } from '../../core/options.ts';
 import { type Random, systemRandom } from '../../core/random.ts';
 import type { BackendFactory } from '../backend.ts';
 import { PoolBackend } from './backend.ts';
 import { Pool, type PoolFallback, type PoolListener, type PoolView } from './membership.ts';
 import type { PoolMemberRecord, PoolStore } from './store.ts';
 
-/** Which pool a process joins, and how long it waits for other members and for the store. */
+/** Options of `pool`. */
 export interface PoolOptions {
   /** Processes with the same name in the same store divide their limits. Default `sluice`. */
   readonly name?: string;
@@ -61,7 +61,7 @@ export function pool(store: PoolStore, options: PoolOptions = {}): PoolMembershi
     throw new ConfigError('store', 'a pool store such as redisStore(client)', store);
   const fields = new OptionReader('', options);
   const clock = fields.optional('clock', isClock, 'a clock') ?? systemClock;
-  const random = fields.optional('random', isRandom, 'a function') ?? systemRandom;
+  const random = fields.optional('random', isFunction<Random>, 'a function') ?? systemRandom;
   const setting = readPoolOptions(fields, random);
   fields.finish();
   const membership = new Pool(store, setting, clock, random);
@@ -108,5 +108,3 @@ const isPoolStore = (value: unknown): value is PoolStore =>
   ['sync', 'leave', 'members', 'close'].every(
     (name) => typeof (value as Record<string, unknown> | null | undefined)?.[name] === 'function',
   );
-
-const isRandom = (value: unknown): value is Random => typeof value === 'function';

@@ -12,7 +12,7 @@ import type { PoolStore } from './store.ts';
 
 const LIMIT = 100;
 const WITHIN_MS = 10_000;
-/** No member takes tokens this close to the end of a second: the second could not be told for sure. */
+/** No member takes tokens this close to the end of a second: the second would be ambiguous. */
 const EDGE_MS = 20;
 
 const later = (ms: number): Promise<void> => new Promise((done) => setTimeout(done, ms));
@@ -182,7 +182,7 @@ describe.skipIf(redisServer() === undefined)('redis pool', () => {
     start(3, { staleFor: '2s' });
     await pods.whole();
     await service.kill();
-    await pods.until('somebody has noticed', () =>
+    await pods.until('a member has noticed', () =>
       pods.running.every(({ membership }) => membership.view().failures > 0),
     );
     expect(pods.running.map(({ membership }) => membership.view().size)).toEqual([3, 3, 3]);
