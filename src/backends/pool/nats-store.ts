@@ -42,11 +42,11 @@ export function natsStore(connection: NatsConnection, options: NatsStoreOptions 
   if (typeof connection?.request !== 'function') {
     throw new ConfigError('connection', 'one of @nats-io/transport-node', connection);
   }
-  const fields = new OptionReader('', options);
-  const bucket = fields.optional('bucket', isBucketName, BUCKET_NAME_EXPECTED) ?? 'sluice-pools';
-  const deadlineMs = fields.duration('deadline', 500);
-  const clock = fields.optional('clock', isClock, 'a clock') ?? systemClock;
-  fields.finish();
+  const reader = new OptionReader('', options);
+  const bucket = reader.optional('bucket', isBucketName, BUCKET_NAME_EXPECTED) ?? 'sluice-pools';
+  const deadlineMs = reader.duration('deadline', 500);
+  const clock = reader.optional('clock', isClock, 'a clock') ?? systemClock;
+  reader.finish();
   return casStore(
     natsCasServer(connection, bucket, deadlineMs, clock),
     deadlineMs,

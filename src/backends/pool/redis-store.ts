@@ -48,10 +48,10 @@ export function redisStoreWithTime(
   time: () => Millis | undefined,
 ): PoolStore {
   const connection = connectionOf(client);
-  const fields = OptionReader.collecting('', options);
-  const prefix = fields.optional('prefix', isRedisPrefix, EXPECTED_PREFIX) ?? 'sluice';
-  const deadlineMs = fields.duration('deadline', 500);
-  fields.finish();
+  const reader = OptionReader.collecting('', options);
+  const prefix = reader.optional('prefix', isRedisPrefix, EXPECTED_PREFIX) ?? 'sluice';
+  const deadlineMs = reader.duration('deadline', 500);
+  reader.finish();
   const deadlines = new CallDeadlines(systemClock, deadlineMs);
   /** Calls the client has not finished, timed out or not. */
   let inFlight = 0;
