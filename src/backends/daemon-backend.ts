@@ -50,7 +50,7 @@ export interface BackendSection {
   start(context: BackendStartContext): Promise<RunningBackend>;
 }
 
-/** Addresses of its own that the daemon listens on for a backend. */
+/** Addresses that the daemon listens on for a backend. */
 export interface BackendListener {
   readonly addresses: readonly ListenAddress[];
   /** A request to try it with: its path, and flags for curl. */

@@ -38,7 +38,7 @@ export type StoreConfig =
       readonly servers: readonly string[];
       readonly options: NatsStoreOptions;
     }
-  /** A store that connects by itself, or needs no server. @throws {ConfigError} if files cannot be read. */
+  /** A store that opens its own connection, or needs no server. @throws {ConfigError} if files cannot be read. */
   | { readonly kind: 'own'; create(): PoolStore };
 
 export interface PoolConfig {
