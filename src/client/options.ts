@@ -56,7 +56,7 @@ const DEFAULT_FIRST_BACKOFF_MS: Millis = 100;
 const DEFAULT_MAX_BACKOFF_MS: Millis = 5_000;
 const DEFAULT_MAX_PENDING = 10_000;
 
-const isNonEmptyString = (value: unknown): value is string =>
+export const isNonEmptyString = (value: unknown): value is string =>
   typeof value === 'string' && value !== '';
 
 const isRandom = (value: unknown): value is Random => typeof value === 'function';

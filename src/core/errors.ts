@@ -98,8 +98,12 @@ export class UnavailableError extends SluiceError {
   override readonly name = 'UnavailableError';
   readonly code = 'UNAVAILABLE';
 
-  constructor(component: string, reason: unknown = 'recent requests failed') {
-    super(`${component} is unavailable: ${reason instanceof Error ? reason.message : reason}`, {
+  constructor(
+    component: string,
+    reason: unknown = 'recent requests failed',
+    problem = 'is unavailable',
+  ) {
+    super(`${component} ${problem}: ${reason instanceof Error ? reason.message : reason}`, {
       cause: reason,
     });
   }
