@@ -11,11 +11,11 @@ type WarningCode =
   /** A permit was not settled in time. */
   | 'EXPIRED_PERMIT'
   /** A logger threw. */
-  | 'ADAPTER'
-  /** A limiter failed, and requests are not checked. */
+  | 'LOGGER'
+  /** A limiter failed: requests are not checked, or permits not settled. */
   | 'UNCHECKED'
   /** A function option failed for a request, or returned an invalid value. */
-  | 'MISREAD'
+  | 'INVALID_RESULT'
   /** A limit refused a request whose response had already begun. */
   | 'TOO_LATE'
   /** The runtime gives no client address. */

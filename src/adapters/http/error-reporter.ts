@@ -1,9 +1,10 @@
 /**
  * Reports errors of limiters and options to `onError`, or as one process warning per limit. Nothing is thrown.
  *
- *     UNCHECKED   the limiter failed: the request was admitted or refused by `onUnavailable`, and not counted
- *     MISREAD     a function option failed for this request: its default was used
- *     TOO_LATE    a request was refused whose response had begun: the response was destroyed
+ *     UNCHECKED        the limiter failed: a request was decided by `onUnavailable` and not counted, a permit was not
+ *                      settled, or the headers of a response were left out
+ *     INVALID_RESULT   a function option failed for this request: its default was used
+ *     TOO_LATE         a request was refused whose response had begun: the response was destroyed
  */
 
 import { ConfigError, preview } from '../../core/errors.ts';
@@ -22,18 +23,26 @@ export class ErrorReporter {
     this.#report('UNCHECKED', 'a request could not be checked', error);
   }
 
+  settleFailed(error: unknown): void {
+    this.#report('UNCHECKED', 'a permit could not be settled', error);
+  }
+
+  inspectFailed(error: unknown): void {
+    this.#report('UNCHECKED', 'the state of a key could not be read for the headers', error);
+  }
+
   optionFailed(error: unknown): void {
-    this.#report('MISREAD', 'an option failed for a request', error);
+    this.#report('INVALID_RESULT', 'an option failed for a request', error);
   }
 
   refusedTooLate(error: unknown): void {
     this.#report('TOO_LATE', 'a response had begun before it was refused', error);
   }
 
-  #report(code: 'UNCHECKED' | 'MISREAD' | 'TOO_LATE', what: string, error: unknown): void {
+  #report(code: 'UNCHECKED' | 'INVALID_RESULT' | 'TOO_LATE', what: string, error: unknown): void {
     if (this.#isHandled(error)) return;
     const message = `limit "${this.#limitName}": ${what}: ${describeError(error)}`;
-    emitProcessWarning(code, message, this.#limitName);
+    emitProcessWarning(code, message, `${this.#limitName}: ${what}`);
   }
 
   #isHandled(error: unknown): boolean {

@@ -140,7 +140,7 @@ export class RequestLimiter<Request> {
     try {
       permit.settle({ outcome });
     } catch (error) {
-      this.#reporter.checkFailed(error);
+      this.#reporter.settleFailed(error);
     }
   }
 
@@ -270,7 +270,7 @@ export class RequestLimiter<Request> {
     try {
       if (!isRemote(limiter)) return limiter.inspect(key); // a remote backend is unavailable here
     } catch (error) {
-      this.#reporter.checkFailed(error);
+      this.#reporter.inspectFailed(error);
     }
     return { name: limiter.name, remaining: 0, rules: [] };
   }
