@@ -11,7 +11,7 @@ import type { RemoteLimiter } from './async-limiter.ts';
 import { LIMIT_KINDS, type LimiterOptions, limiter } from './limiter.ts';
 import type { Limiter } from './sync-limiter.ts';
 
-/** Complete by its type: an option added to a limiter is missed here by the compiler. */
+/** Complete by its type: the compiler reports a limiter's option that is missing here. */
 const LIMITER_OPTIONS: Readonly<Record<keyof LimiterOptions | 'limiter', true>> = {
   limit: true,
   limiter: true,
