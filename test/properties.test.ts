@@ -1,10 +1,9 @@
 /**
- * What holds for any traffic.
+ * Properties that hold for every policy under random traffic.
  *
- * A rig is a kind of limit together with traffic that suits it: asks come about as often as the
- * limit lets them through, so that both verdicts are frequent. That is counted, below, because a
- * property that only ever sees quiet traffic proves little. The clock of a rig starts at zero, at a
- * real time of day, or so far out that a double holds only eighths of a millisecond.
+ * A PolicyCase is a policy with random options, and traffic near its limit, so that both verdicts are frequent. The first
+ * test holds this: 20 to 80 % of the checks are granted. A clock starts at zero, at a real time of day, or at 1e15, where
+ * a double resolves only eighths of a millisecond.
  */
 
 import fc from 'fast-check';
@@ -18,18 +17,18 @@ import { RAMP_MODES, type RampOptions } from '../src/policies/ramp.ts';
 import type { SpacingOptions } from '../src/policies/spacing.ts';
 import { formatDecision } from './support/scenario.ts';
 
-// ─── One key, as a property drives it ────────────────────────────────────────────────────────────
+// ─── One key ────────────────────────────────────────────────────────────────────────────────────
 
 interface Permit {
   readonly cost: number;
-  readonly askedAt: number;
+  readonly checkedAt: number;
   readonly dueAt: number;
 }
 
 class Key {
   readonly policy: Policy;
   readonly state: Float64Array;
-  /** What was granted and not yet settled. */
+  /** Granted and not settled. */
   readonly permits: Permit[] = [];
 
   constructor(policy: Policy, now: number, freshAt?: number) {
@@ -38,39 +37,39 @@ class Key {
     policy.init(this.state, 0, now, freshAt);
   }
 
-  /** An equal one that goes its own way from here. */
+  /** An independent copy. */
   fork(): Key {
-    const twin = new Key(this.policy, 0);
-    twin.state.set(this.state);
-    twin.permits.push(...this.permits);
-    return twin;
+    const copy = new Key(this.policy, 0);
+    copy.state.set(this.state);
+    copy.permits.push(...this.permits);
+    return copy;
   }
 
-  /** A new one in its place: its numbers are gone, its calls are still out. */
-  reborn(now: number, freshAt?: number): Key {
-    const heir = new Key(this.policy, now, freshAt);
-    heir.permits.push(...this.permits);
-    return heir;
+  /** The same key after a removal: new state, and its calls are still in flight. */
+  recreate(now: number, freshAt?: number): Key {
+    const recreated = new Key(this.policy, now, freshAt);
+    recreated.permits.push(...this.permits);
+    return recreated;
   }
 
   check(cost: number, now: number): Decision {
     const decision = this.policy.check(this.state, 0, cost, now);
     if (decision.verdict !== 'deny' && cost > 0) {
       const dueAt = decision.verdict === 'wait' ? now + decision.waitMs : now;
-      this.permits.push({ cost, askedAt: now, dueAt });
+      this.permits.push({ cost, checkedAt: now, dueAt });
     }
     return decision;
   }
 
-  /** Ends one of the calls that are out, if there is one, and says which and what came back. */
+  /** Settles one of the permits, if there is one; returns it and the cost that was returned. */
   settle(
     { which, outcome, used }: Step,
     now: number,
   ): { permit: Permit; back: number } | undefined {
     const [permit] = this.permits.splice(which % Math.max(1, this.permits.length), 1);
     if (permit === undefined) return undefined;
-    const { cost, askedAt, dueAt } = permit;
-    const rttMs = Math.max(0, now - askedAt);
+    const { cost, checkedAt, dueAt } = permit;
+    const rttMs = Math.max(0, now - checkedAt);
     const reallyUsed = outcome === 'ok' ? Math.round(cost * used) : cost;
     this.policy.settle(this.state, 0, { outcome, cost, used: reallyUsed, dueAt, rttMs }, now);
     return { permit, back: outcome === 'ignored' ? cost : cost - reallyUsed };
@@ -80,7 +79,7 @@ class Key {
     this.policy.update(this.state, 0, { hits }, now);
   }
 
-  /** What an ask would allow, found out without asking. */
+  /** What a check would allow, read from a copy. */
   available(now: number): number {
     return this.policy.available(this.state.slice(), 0, now);
   }
@@ -95,11 +94,11 @@ const isGranted = (decision: Decision): boolean => decision.verdict !== 'deny';
 // ─── Traffic ─────────────────────────────────────────────────────────────────────────────────────
 
 interface Step {
-  /** How much later than the last one, in units of the rig. */
+  /** Time since the previous step, in units of `unitMs`. */
   readonly pace: number;
   readonly act: 'check' | 'settle' | 'update';
   readonly cost: number;
-  /** settle: which of the calls that are out, how it went, and what part of its cost it used. */
+  /** settle: which permit, the outcome, and the used fraction of the cost. */
   readonly which: number;
   readonly outcome: Outcome;
   readonly used: number;
@@ -108,20 +107,20 @@ interface Step {
 interface Tuning {
   readonly maxCost?: number;
   readonly maxPace?: number;
-  /** Of ten steps, so many settle. */
+  /** How many of ten steps settle. */
   readonly settles?: number;
   readonly outcomes?: readonly Outcome[];
 }
 
-interface Setting {
+interface PolicySetting {
   readonly limit: Limit;
-  /** About as long as the limit takes to let one more through. */
+  /** About the time after which the limit allows one more call. */
   readonly unitMs: number;
 }
 
-interface Rig {
+interface PolicyCase {
   readonly name: string;
-  readonly setting: fc.Arbitrary<Setting>;
+  readonly setting: fc.Arbitrary<PolicySetting>;
   readonly tuning: Tuning;
 }
 
@@ -129,7 +128,7 @@ const STARTS = [0, 1_700_000_000_123.456, 1e15];
 
 const startAt = fc.constantFrom(...STARTS);
 
-/** Mostly close together, now and then a pause. */
+/** Mostly short intervals, sometimes a pause. */
 const paceOf = (max: number) =>
   fc.oneof(
     { weight: 3, arbitrary: fc.constant(0) },
@@ -154,7 +153,7 @@ const stepOf = ({ maxCost = 3, maxPace = 2, settles = 2, outcomes = OUTCOMES }: 
 const trafficOf = (tuning: Tuning) =>
   fc.array(stepOf(tuning), { minLength: 1, maxLength: 120, size: 'max' });
 
-// ─── The rigs ────────────────────────────────────────────────────────────────────────────────────
+// ─── Cases ───────────────────────────────────────────────────────────────────────────────────────
 
 const rates = fc.oneof(
   fc.constantFrom(1 / 86_400, 1 / 3_600, 0.01, 1 / 3, 1, 7, 33.3, 1_000, 77_777, 1_000_000),
@@ -188,15 +187,15 @@ const rampOf = (modes: readonly (typeof RAMP_MODES)[number][]) =>
   fc
     .record({
       min: fc.integer({ min: 2, max: 80 }).map((quarters) => quarters / 4),
-      climb: fc.nat(30),
+      growth: fc.nat(30),
       over: fc.integer({ min: 1, max: 12 }).map((seconds) => seconds * 1_000),
       mode: fc.constantFrom(...modes),
       threshold: fc.constantFrom(0, 50, 80, 100),
       rampDown: fc.constantFrom(50, 100),
       coolDown: fc.constantFrom(undefined, 2_000),
     })
-    .map(({ climb, coolDown, ...rest }) => {
-      const ramp = { ...rest, max: rest.min + climb, ...(coolDown ? { coolDown } : {}) };
+    .map(({ growth, coolDown, ...rest }) => {
+      const ramp = { ...rest, max: rest.min + growth, ...(coolDown ? { coolDown } : {}) };
       return { limit: { ramp }, unitMs: 250 };
     });
 
@@ -217,13 +216,13 @@ const adaptiveSetting = fc
   })
   .map((adaptive) => ({ limit: { adaptive }, unitMs: 20 }));
 
-const bothOf = (...parts: readonly fc.Arbitrary<Setting>[]) =>
+const bothOf = (...parts: readonly fc.Arbitrary<PolicySetting>[]) =>
   fc.tuple(...parts).map((settings) => ({
     limit: { all: settings.map(({ limit }) => limit) },
     unitMs: Math.max(...settings.map(({ unitMs }) => unitMs)),
   }));
 
-/** Two limits of about the same strength, so that each of them is the one that refuses. */
+/** Two limits of similar strength, so that each of them refuses some checks. */
 const twoBuckets = fc
   .record({ rate: rates, burst: bursts, factor: fc.constantFrom(2, 3, 5) })
   .map(({ rate, burst, factor }) => ({
@@ -236,25 +235,29 @@ const twoBuckets = fc
     unitMs: (1_000 / rate) * factor * 0.7,
   }));
 
-const BUCKET: Rig = { name: 'bucket', setting: bucketSetting, tuning: {} };
-const SPACING: Rig = {
+const BUCKET: PolicyCase = { name: 'bucket', setting: bucketSetting, tuning: {} };
+const SPACING: PolicyCase = {
   name: 'spacing',
   setting: spacingSetting,
   tuning: { maxCost: 1, maxPace: 1.4, settles: 1 },
 };
-const WINDOW: Rig = { name: 'window', setting: windowSetting, tuning: {} };
-const RAMP: Rig = { name: 'ramp', setting: rampOf(RAMP_MODES), tuning: { maxCost: 8, maxPace: 1 } };
-const SCHEDULED: Rig = {
+const WINDOW: PolicyCase = { name: 'window', setting: windowSetting, tuning: {} };
+const RAMP: PolicyCase = {
+  name: 'ramp',
+  setting: rampOf(RAMP_MODES),
+  tuning: { maxCost: 8, maxPace: 1 },
+};
+const SCHEDULED: PolicyCase = {
   name: 'ramp, scheduled',
   setting: rampOf(['scheduled']),
   tuning: { maxCost: 20, maxPace: 1 },
 };
-const BUSY: Rig = {
+const BUSY: PolicyCase = {
   name: 'busy',
   setting: busySetting,
   tuning: { maxPace: 1.5, outcomes: ['ok', 'ok', 'ok', 'ok', 'busy', 'ignored'] },
 };
-const ADAPTIVE: Rig = {
+const ADAPTIVE: PolicyCase = {
   name: 'adaptive',
   setting: adaptiveSetting,
   tuning: {
@@ -263,8 +266,8 @@ const ADAPTIVE: Rig = {
     outcomes: ['ok', 'ok', 'ok', 'busy', 'timeout', 'failed', 'ignored'],
   },
 };
-const TWO_BUCKETS: Rig = { name: 'all of two buckets', setting: twoBuckets, tuning: {} };
-const SPACED_BUCKET: Rig = {
+const TWO_BUCKETS: PolicyCase = { name: 'all of two buckets', setting: twoBuckets, tuning: {} };
+const SPACED_BUCKET: PolicyCase = {
   name: 'all of a bucket and spacing',
   setting: bothOf(
     bucketSetting.map(({ unitMs, limit: { bucket } }) => ({
@@ -278,8 +281,8 @@ const SPACED_BUCKET: Rig = {
   ),
   tuning: { maxCost: 1, maxPace: 2.5, settles: 1 },
 };
-/** Places are handed out twice as fast as the window has them, or so, so that both refuse. */
-const SPACED_WINDOW: Rig = {
+/** Spacing grants about twice as fast as the window, so that both refuse some checks. */
+const SPACED_WINDOW: PolicyCase = {
   name: 'all of a window and spacing',
   setting: fc
     .tuple(windowSetting, fc.record({ pace: fc.constantFrom(0.3, 0.5, 0.8), reserve: fc.nat(6) }))
@@ -289,7 +292,7 @@ const SPACED_WINDOW: Rig = {
     })),
   tuning: { maxCost: 1, maxPace: 1.2, settles: 1 },
 };
-const BUSY_BUCKET: Rig = {
+const BUSY_BUCKET: PolicyCase = {
   name: 'all of busy and a bucket',
   setting: fc.tuple(busySetting, bursts).map(([{ limit }, burst]) => ({
     limit: { all: [limit, { bucket: { rate: limit.busy.max * 0.7, burst } }] },
@@ -298,7 +301,7 @@ const BUSY_BUCKET: Rig = {
   tuning: { maxPace: 1, outcomes: BUSY.tuning.outcomes ?? OUTCOMES },
 };
 
-const RIGS = [
+const POLICY_CASES = [
   BUCKET,
   SPACING,
   WINDOW,
@@ -313,49 +316,53 @@ const RIGS = [
 ];
 
 /**
- * Those that can be compared with one that is refused more, call by call. A window keeps old calls until a place that
- * spacing handed out is due; one that was refused that place has them back sooner.
+ * Cases in which a key that was refused more can be compared call by call. Not a window beside spacing: the window counts
+ * a call when its reserved slot is due, so a key that was refused the slot has capacity back sooner.
  */
-const COMPARABLE = RIGS.filter((rig) => rig !== SPACED_WINDOW);
+const COMPARABLE = POLICY_CASES.filter((policyCase) => policyCase !== SPACED_WINDOW);
 
-// ─── How a property is run ───────────────────────────────────────────────────────────────────────
+// ─── Running a property ──────────────────────────────────────────────────────────────────────────
 
-interface Scene extends Setting {
+interface Run extends PolicySetting {
   readonly policy: Policy;
   readonly startAt: number;
   readonly steps: readonly Step[];
 }
 
-const plotOf = ({ setting, tuning }: Rig) =>
+const inputOf = ({ setting, tuning }: PolicyCase) =>
   fc.record({ setting, startAt, steps: trafficOf(tuning), seed: fc.nat(99) });
 
-type Plot = ReturnType<typeof plotOf> extends fc.Arbitrary<infer Value> ? Value : never;
+type RunInput = ReturnType<typeof inputOf> extends fc.Arbitrary<infer Value> ? Value : never;
 
-/** What is printed when a claim fails is the plot: numbers only, and the rule is made from them. */
-const sceneOf = ({ setting, startAt, steps, seed }: Plot): Scene => ({
+/** fast-check prints the input of a failed run: only numbers, from which the policy is created. */
+const createRun = ({ setting, startAt, steps, seed }: RunInput): Run => ({
   ...setting,
   startAt,
   steps,
   policy: createPolicy(setting.limit, seededRandom(seed)),
 });
 
-/** Holds for every scene of a rig; a failure prints the seed and the shortest plot that fails. */
-function always(rig: Rig, claim: (scene: Scene) => void): void {
+/** Asserts a property for random runs of a case; a failure prints the seed and the shortest input. */
+function always(policyCase: PolicyCase, claim: (run: Run) => void): void {
   fc.assert(
-    fc.property(plotOf(rig), (plot) => claim(sceneOf(plot))),
+    fc.property(inputOf(policyCase), (input) => claim(createRun(input))),
     { numRuns: 200 },
   );
 }
 
-/** A test of each rig. */
-function over(rigs: readonly Rig[], claim: string, check: (rig: Rig) => void): void {
-  for (const rig of rigs) test(`${rig.name}: ${claim}`, () => check(rig));
+/** One test per case. */
+function over(
+  cases: readonly PolicyCase[],
+  claim: string,
+  check: (policyCase: PolicyCase) => void,
+): void {
+  for (const policyCase of cases) test(`${policyCase.name}: ${claim}`, () => check(policyCase));
 }
 
-/** Lives through the steps; `seen` is told of each ask, before the next step. */
-function live(
+/** Replays the steps; `seen` is called after each check, before the next step. Returns the time at the end. */
+function replay(
   key: Key,
-  { steps, unitMs, startAt }: Pick<Scene, 'steps' | 'unitMs' | 'startAt'>,
+  { steps, unitMs, startAt }: Pick<Run, 'steps' | 'unitMs' | 'startAt'>,
   seen: (event: { now: number; cost: number; decision: Decision }) => void = () => {},
 ): number {
   let now = startAt;
@@ -372,42 +379,42 @@ function live(
   return now;
 }
 
-const onlyAsks = (steps: readonly Step[]): readonly Step[] =>
+const checksOf = (steps: readonly Step[]): readonly Step[] =>
   steps.filter(({ act }) => act === 'check');
 
-/** The answers, as lines that can be compared. */
-function answersOf(key: Key, scene: Pick<Scene, 'steps' | 'unitMs' | 'startAt'>): string[] {
-  const answers: string[] = [];
-  live(key, scene, ({ now, cost, decision }) =>
-    answers.push(`${now} ask ${cost} → ${formatDecision(decision)}`),
+/** The decisions of a run, as lines that can be compared. */
+function decisionsOf(key: Key, run: Pick<Run, 'steps' | 'unitMs' | 'startAt'>): string[] {
+  const decisions: string[] = [];
+  replay(key, run, ({ now, cost, decision }) =>
+    decisions.push(`${now} check ${cost} → ${formatDecision(decision)}`),
   );
-  return answers;
+  return decisions;
 }
 
-// ─── The properties ──────────────────────────────────────────────────────────────────────────────
+// ─── Properties ──────────────────────────────────────────────────────────────────────────────────
 
-describe('the traffic is worth its name', () => {
-  over(RIGS, 'both verdicts are frequent', (rig) => {
-    let [granted, asked] = [0, 0];
-    for (const scene of fc.sample(plotOf(rig), { numRuns: 200, seed: 1 }).map(sceneOf)) {
-      live(new Key(scene.policy, scene.startAt), scene, ({ decision }) => {
-        asked++;
+describe('generated traffic', () => {
+  over(POLICY_CASES, '20 to 80 % of the checks are granted', (policyCase) => {
+    let [granted, checked] = [0, 0];
+    for (const run of fc.sample(inputOf(policyCase), { numRuns: 200, seed: 1 }).map(createRun)) {
+      replay(new Key(run.policy, run.startAt), run, ({ decision }) => {
+        checked++;
         if (isGranted(decision)) granted++;
       });
     }
-    expect(granted / asked).toBeGreaterThan(0.2);
-    expect(granted / asked).toBeLessThan(0.8);
+    expect(granted / checked).toBeGreaterThan(0.2);
+    expect(granted / checked).toBeLessThan(0.8);
   });
 });
 
-describe('never more than the rule allows', () => {
+describe('bound of the policy', () => {
   interface Grant {
     readonly at: number;
     readonly cost: number;
   }
 
-  /** The most that any window took beyond burst and rate; a window starts and ends with a grant. */
-  function excess(grants: readonly Grant[], rate: number, burst: number): number {
+  /** The largest overshoot over burst and rate in any interval between two grants. */
+  function overshootOf(grants: readonly Grant[], rate: number, burst: number): number {
     let worst = -Infinity;
     for (let from = 0; from < grants.length; from++) {
       let sum = 0;
@@ -420,28 +427,28 @@ describe('never more than the rule allows', () => {
     return worst;
   }
 
-  const dustOf = ({ burst = 1 }: BucketOptions): number => 2e-6 + burst * 1e-9;
+  const toleranceOf = ({ burst = 1 }: BucketOptions): number => 2e-6 + burst * 1e-9;
 
-  function grantsOf({ policy, steps, unitMs, startAt }: Scene): Grant[] {
+  function grantsOf({ policy, steps, unitMs, startAt }: Run): Grant[] {
     const grants: Grant[] = [];
-    live(new Key(policy, startAt), { steps: onlyAsks(steps), unitMs, startAt }, (event) => {
+    replay(new Key(policy, startAt), { steps: checksOf(steps), unitMs, startAt }, (event) => {
       if (isGranted(event.decision)) grants.push({ at: event.now, cost: event.cost });
     });
     return grants;
   }
 
-  test('bucket: the burst and the rate, in any window', () => {
-    always(BUCKET, (scene) => {
-      const { bucket } = scene.limit as { bucket: BucketOptions };
-      const over = excess(grantsOf(scene), bucket.rate as number, bucket.burst as number);
-      expect(over).toBeLessThanOrEqual(dustOf(bucket));
+  test('bucket: at most burst plus rate in any interval', () => {
+    always(BUCKET, (run) => {
+      const { bucket } = run.limit as { bucket: BucketOptions };
+      const overshoot = overshootOf(grantsOf(run), bucket.rate as number, bucket.burst as number);
+      expect(overshoot).toBeLessThanOrEqual(toleranceOf(bucket));
     });
   });
 
-  test('window: no more than the limit in any stretch of it', () => {
-    always(WINDOW, (scene) => {
-      const { limit, per } = (scene.limit as { window: { limit: number; per: number } }).window;
-      const grants = grantsOf(scene);
+  test('window: at most the limit in any interval of its length', () => {
+    always(WINDOW, (run) => {
+      const { limit, per } = (run.limit as { window: { limit: number; per: number } }).window;
+      const grants = grantsOf(run);
       for (const [n, { at }] of grants.entries()) {
         const inside = grants.slice(n).filter((other) => other.at - at < per - 1e-3);
         expect(inside.reduce((sum, { cost }) => sum + cost, 0)).toBeLessThanOrEqual(limit);
@@ -449,18 +456,18 @@ describe('never more than the rule allows', () => {
     });
   });
 
-  test('all of two buckets: either of them, in any window', () => {
-    always(TWO_BUCKETS, (scene) => {
-      const grants = grantsOf(scene);
-      for (const { bucket } of (scene.limit as { all: { bucket: BucketOptions }[] }).all) {
-        const over = excess(grants, bucket.rate as number, bucket.burst as number);
-        expect(over).toBeLessThanOrEqual(dustOf(bucket));
+  test('all of two buckets: at most burst plus rate of each in any interval', () => {
+    always(TWO_BUCKETS, (run) => {
+      const grants = grantsOf(run);
+      for (const { bucket } of (run.limit as { all: { bucket: BucketOptions }[] }).all) {
+        const overshoot = overshootOf(grants, bucket.rate as number, bucket.burst as number);
+        expect(overshoot).toBeLessThanOrEqual(toleranceOf(bucket));
       }
     });
   });
 
-  /** When every permit was due that was not given back, and how many were waiting at any time. */
-  function placesOf({ policy, steps, unitMs, startAt }: Scene) {
+  /** When each permit that was not returned is due, and the most reserved slots at any time. */
+  function slotsOf({ policy, steps, unitMs, startAt }: Run) {
     const key = new Key(policy, startAt);
     const dues: number[] = [];
     let maxWaiting = 0;
@@ -475,18 +482,17 @@ describe('never more than the rule allows', () => {
         if (settled && step.outcome === 'ignored')
           dues.splice(dues.indexOf(settled.permit.dueAt), 1);
       }
-      // A place that is due within two microseconds is as good as due.
+      // A slot that is due within two microseconds counts as due.
       maxWaiting = Math.max(maxWaiting, dues.filter((due) => due > now + 0.002).length);
     }
     return { dues: dues.toSorted((a, b) => a - b), maxWaiting };
   }
 
-  test('a window beside spacing: no more than its limit, as of when they are due', () => {
-    always(SPACED_WINDOW, (scene) => {
-      const [{ window }] = (scene.limit as { all: [{ window: { limit: number; per: number } }] })
-        .all;
-      const steps = scene.steps.map((step) => ({ ...step, outcome: 'ignored' as const }));
-      const { dues } = placesOf({ ...scene, steps }); // all of it is used, or nothing
+  test('all of a window and spacing: at most the limit of the window, counted when calls are due', () => {
+    always(SPACED_WINDOW, (run) => {
+      const [{ window }] = (run.limit as { all: [{ window: { limit: number; per: number } }] }).all;
+      const steps = run.steps.map((step) => ({ ...step, outcome: 'ignored' as const }));
+      const { dues } = slotsOf({ ...run, steps }); // a call is used completely or not at all
       for (const [n, due] of dues.entries()) {
         const inside = dues.slice(n).filter((other) => other - due < window.per - 1e-3);
         expect(inside.length).toBeLessThanOrEqual(window.limit);
@@ -496,13 +502,13 @@ describe('never more than the rule allows', () => {
 
   over(
     [SPACING, SPACED_BUCKET, SPACED_WINDOW],
-    'no two permits closer, no more places than allowed',
-    (rig) => {
-      always(rig, (scene) => {
-        const parts = 'all' in scene.limit ? scene.limit.all : [scene.limit];
+    'permits are at least `every` apart, and at most `reserve` slots are reserved',
+    (policyCase) => {
+      always(policyCase, (run) => {
+        const parts = 'all' in run.limit ? run.limit.all : [run.limit];
         const { spacing } = parts.find((part) => 'spacing' in part) as { spacing: SpacingOptions };
         const every = spacing.every as number;
-        const { dues, maxWaiting } = placesOf(scene);
+        const { dues, maxWaiting } = slotsOf(run);
         dues.slice(1).forEach((due, n) => {
           expect(due - (dues[n] as number)).toBeGreaterThanOrEqual(every * (1 - 1e-9) - 1e-9);
         });
@@ -511,84 +517,89 @@ describe('never more than the rule allows', () => {
     },
   );
 
-  /** The documented rule, told from the history of seconds that had a call. */
-  function nextPool(
+  /** The documented rule, computed from the previous second that had a call. */
+  function nextLevel(
     { min, max, over, mode, threshold = 100, coolDown = 0, rampDown = 100 }: RampOptions,
-    { pool, left }: { pool: number; left: number },
+    { level, left }: { level: number; left: number },
     gap: number,
   ): number {
     const slope = ((max - min) / (over as number)) * 1_000;
     const down = (slope * rampDown) / 100;
-    const isUsed = (1 - left / pool) * 100 >= threshold - 1e-6;
-    const silent = Math.max(0, gap - 1 - Math.floor((coolDown as number) / 1_000));
+    const isUsed = (1 - left / level) * 100 >= threshold - 1e-6;
+    const idle = Math.max(0, gap - 1 - Math.floor((coolDown as number) / 1_000));
     const within = (wanted: number) => Math.min(max, Math.max(min, wanted));
-    if (mode === 'scheduled') return within(pool + slope * gap);
-    if (mode === 'relaxed') return within(pool + slope);
-    if (mode === 'only-if-used') return isUsed ? within(pool + slope) : pool;
-    return within(within(isUsed ? pool + slope : pool - down) - down * silent);
+    if (mode === 'scheduled') return within(level + slope * gap);
+    if (mode === 'relaxed') return within(level + slope);
+    if (mode === 'only-if-used') return isUsed ? within(level + slope) : level;
+    return within(within(isUsed ? level + slope : level - down) - down * idle);
   }
 
-  over([RAMP, SCHEDULED], 'each second its pool, and the pool is the documented one', (rig) => {
-    always(rig, ({ policy, limit, steps, unitMs, startAt }) => {
-      const { ramp } = limit as { ramp: RampOptions };
-      const key = new Key(policy, startAt);
-      let now = startAt;
-      let second = Number.NaN;
-      let pool = ramp.min;
-      let left = 0;
-      for (const { pace, cost } of onlyAsks(steps)) {
-        now += pace * unitMs;
-        const thisSecond = Math.floor(now / 1_000);
-        if (thisSecond !== second) {
-          if (!Number.isNaN(second)) pool = nextPool(ramp, { pool, left }, thisSecond - second);
-          left = Math.floor(pool + 1e-9);
-          second = thisSecond;
+  over(
+    [RAMP, SCHEDULED],
+    'the level of each second is the documented one, and bounds its calls',
+    (policyCase) => {
+      always(policyCase, ({ policy, limit, steps, unitMs, startAt }) => {
+        const { ramp } = limit as { ramp: RampOptions };
+        const key = new Key(policy, startAt);
+        let now = startAt;
+        let second = Number.NaN;
+        let level = ramp.min;
+        let left = 0;
+        for (const { pace, cost } of checksOf(steps)) {
+          now += pace * unitMs;
+          const thisSecond = Math.floor(now / 1_000);
+          if (thisSecond !== second) {
+            if (!Number.isNaN(second))
+              level = nextLevel(ramp, { level, left }, thisSecond - second);
+            left = Math.floor(level + 1e-9);
+            second = thisSecond;
+          }
+          expect(key.keyState(now).pool).toBeCloseTo(level, 6);
+          const isAllowed = isGranted(key.check(cost, now));
+          expect(isAllowed).toBe(cost <= left);
+          if (isAllowed) left -= cost;
         }
-        expect(key.keyState(now).pool).toBeCloseTo(pool, 6);
-        const isAllowed = isGranted(key.check(cost, now));
-        expect(isAllowed).toBe(cost <= left);
-        if (isAllowed) left -= cost;
-      }
-    });
-  });
+      });
+    },
+  );
 
-  test('ramp: members that know their rank never take more than the pool between them', () => {
-    const crowd = fc.record({
+  test('ramp: members with ranks never take more than the level together', () => {
+    const fleet = fc.record({
       size: fc.integer({ min: 2, max: 6 }),
       min: fc.integer({ min: 1, max: 12 }),
-      asks: fc.array(
-        fc.record({ who: fc.nat(5), pace: fc.nat(200), most: fc.integer({ min: 1, max: 6 }) }),
+      checks: fc.array(
+        fc.record({ member: fc.nat(5), pace: fc.nat(200), max: fc.integer({ min: 1, max: 6 }) }),
         { minLength: 1, maxLength: 100, size: 'max' },
       ),
     });
     fc.assert(
-      fc.property(crowd, ({ size, min, asks }) => {
+      fc.property(fleet, ({ size, min, checks }) => {
         const ramp = { min, max: min + 9, over: 4_000, mode: 'scheduled' as const };
         const policy = createPolicy({ ramp }, seededRandom(1));
         const members = Array.from({ length: size }, (_, rank) => {
           const key = new Key(policy, 0);
           key.policy.update(key.state, 0, { poolSize: size, rank }, 0);
           key.available(0);
-          key.policy.available(key.state, 0, 0); // all of them begin to climb in the same second
+          key.policy.available(key.state, 0, 0); // all start to grow in the same second
           return key;
         });
         let now = 0;
         const taken = new Map<number, number>();
-        for (const { who, pace, most } of asks) {
+        for (const { member, pace, max } of checks) {
           now += pace;
-          const key = members[who % size] as Key;
-          const got = Math.min(most, key.available(now));
+          const key = members[member % size] as Key;
+          const got = Math.min(max, key.available(now));
           if (got > 0) expect(isGranted(key.check(got, now))).toBe(true);
           const second = Math.floor(now / 1_000);
           taken.set(second, (taken.get(second) ?? 0) + got);
-          const pool = Math.min(ramp.max, min + (9 / 4) * second);
-          expect(taken.get(second)).toBeLessThanOrEqual(Math.floor(pool));
+          const level = Math.min(ramp.max, min + (9 / 4) * second);
+          expect(taken.get(second)).toBeLessThanOrEqual(Math.floor(level));
         }
       }),
     );
   });
 
-  test('adaptive: no more in flight than its limit, or one call alone; whole and within bounds', () => {
+  test('adaptive: at most its limit in flight, or one call alone; the limit is whole and within bounds', () => {
     always(ADAPTIVE, ({ policy, limit, steps, unitMs, startAt }) => {
       const { max = 200 } = (limit as { adaptive: { max?: number } }).adaptive;
       const key = new Key(policy, startAt);
@@ -607,12 +618,12 @@ describe('never more than the rule allows', () => {
         expect(Number.isInteger(after)).toBe(true);
         expect(after).toBeGreaterThanOrEqual(1);
         expect(after).toBeLessThanOrEqual(max);
-        if (step.act !== 'settle') expect(after).toBe(before); // only an answer moves it
+        if (step.act !== 'settle') expect(after).toBe(before); // only a settled call moves it
       }
     });
   });
 
-  test('busy: no more a second than its limit says, and that never above its top or at zero', () => {
+  test('busy: at most its limit per second; the limit is above 0 and at most `max`', () => {
     always(BUSY, ({ policy, limit, steps, unitMs, startAt }) => {
       const { max = 0 } = (limit as { busy: { max?: number } }).busy;
       const key = new Key(policy, startAt);
@@ -641,17 +652,17 @@ describe('never more than the rule allows', () => {
 });
 
 /**
- * Where the rule can know. It cannot in adaptive (it depends on when somebody comes back) and in
- * the ramp modes that grow only when somebody calls: those say "the next second is worth a try".
+ * Only for policies that know the time. Adaptive opens when a call settles. Ramp modes that grow only with calls give the
+ * next second as the time to retry.
  */
-describe('opens when it said it would, and not before', () => {
+describe('retryAfterMs', () => {
   over(
     [BUCKET, SPACING, SCHEDULED, BUSY, TWO_BUCKETS, SPACED_BUCKET, SPACED_WINDOW, BUSY_BUCKET],
-    'as told',
-    (rig) => {
-      always(rig, (scene) => {
-        const key = new Key(scene.policy, scene.startAt);
-        live(key, scene, ({ now, cost, decision }) => {
+    'a check fits after retryAfterMs, and not before',
+    (policyCase) => {
+      always(policyCase, (run) => {
+        const key = new Key(run.policy, run.startAt);
+        replay(key, run, ({ now, cost, decision }) => {
           if (decision.verdict !== 'deny' || decision.retryAfterMs === NEVER) return;
           expect(Number.isInteger(decision.retryAfterMs)).toBe(true);
           const opensAt = now + decision.retryAfterMs; // rounded up to a whole millisecond
@@ -664,12 +675,12 @@ describe('opens when it said it would, and not before', () => {
     },
   );
 
-  test('what never fits is never let in, whatever the hour', () => {
-    for (const rig of RIGS) {
-      if (rig === ADAPTIVE) continue; // its state does not move with time
-      always({ ...rig, tuning: { ...rig.tuning, maxCost: 60 } }, (scene) => {
-        const key = new Key(scene.policy, scene.startAt);
-        live(key, scene, ({ now, cost, decision }) => {
+  test('all policies: a cost that never fits is refused at any later time', () => {
+    for (const policyCase of POLICY_CASES) {
+      if (policyCase === ADAPTIVE) continue; // its state does not change with time
+      always({ ...policyCase, tuning: { ...policyCase.tuning, maxCost: 60 } }, (run) => {
+        const key = new Key(run.policy, run.startAt);
+        replay(key, run, ({ now, cost, decision }) => {
           if (decision.verdict !== 'deny' || decision.retryAfterMs !== NEVER) return;
           for (const later of [1, 1_000, 60_000, 1e9]) {
             expect(key.fork().check(cost, now + later).verdict).toBe('deny');
@@ -679,66 +690,74 @@ describe('opens when it said it would, and not before', () => {
     }
   });
 
-  test('and what is there is there: all of it can be had, and not one more', () => {
-    for (const rig of RIGS) {
-      always(rig, (scene) => {
-        const key = new Key(scene.policy, scene.startAt);
-        live(key, scene, ({ now }) => {
-          const there = key.available(now);
-          expect(Number.isInteger(there) && there >= 0).toBe(true);
-          if (there > 0) expect(key.fork().check(there, now).verdict).toBe('allow');
-          expect(key.fork().check(there + 1, now).verdict).not.toBe('allow');
+  test('all policies: exactly the available units can be taken at once', () => {
+    for (const policyCase of POLICY_CASES) {
+      always(policyCase, (run) => {
+        const key = new Key(run.policy, run.startAt);
+        replay(key, run, ({ now }) => {
+          const available = key.available(now);
+          expect(Number.isInteger(available) && available >= 0).toBe(true);
+          if (available > 0) expect(key.fork().check(available, now).verdict).toBe('allow');
+          expect(key.fork().check(available + 1, now).verdict).not.toBe('allow');
         });
       });
     }
   });
 });
 
-describe('what is given back creates nothing', () => {
-  over([BUCKET, TWO_BUCKETS], 'what is kept fits into burst and rate', (rig) => {
-    always(rig, ({ policy, limit, steps, unitMs, startAt }) => {
-      const parts = ('all' in limit ? limit.all : [limit]) as { bucket: BucketOptions }[];
-      const key = new Key(policy, startAt);
-      let now = startAt;
-      let kept = 0;
-      for (const step of steps) {
-        now += step.pace * unitMs;
-        if (step.act === 'settle') kept -= key.settle(step, now)?.back ?? 0;
-        else if (isGranted(key.check(step.cost, now))) kept += step.cost;
-        for (const { bucket } of parts) {
-          const burst = bucket.burst as number;
-          const filled = ((bucket.rate as number) * (now - startAt)) / 1_000;
-          expect(kept).toBeLessThanOrEqual(burst + filled + 2e-6 + filled * 1e-9);
-          expect(key.available(now)).toBeLessThanOrEqual(burst);
+describe('returned cost', () => {
+  over(
+    [BUCKET, TWO_BUCKETS],
+    'the cost that was not returned stays within burst plus rate',
+    (policyCase) => {
+      always(policyCase, ({ policy, limit, steps, unitMs, startAt }) => {
+        const parts = ('all' in limit ? limit.all : [limit]) as { bucket: BucketOptions }[];
+        const key = new Key(policy, startAt);
+        let now = startAt;
+        let kept = 0;
+        for (const step of steps) {
+          now += step.pace * unitMs;
+          if (step.act === 'settle') kept -= key.settle(step, now)?.back ?? 0;
+          else if (isGranted(key.check(step.cost, now))) kept += step.cost;
+          for (const { bucket } of parts) {
+            const burst = bucket.burst as number;
+            const filled = ((bucket.rate as number) * (now - startAt)) / 1_000;
+            expect(kept).toBeLessThanOrEqual(burst + filled + 2e-6 + filled * 1e-9);
+            expect(key.available(now)).toBeLessThanOrEqual(burst);
+          }
         }
-      }
-    });
-  });
+      });
+    },
+  );
 
-  over([RAMP, BUSY], 'what is out and what is there is never more than a second has', (rig) => {
-    always(rig, ({ policy, steps, unitMs, startAt }) => {
-      const key = new Key(policy, startAt);
-      let now = startAt;
-      let second = Number.NaN;
-      let out = 0;
-      for (const step of steps) {
-        now += step.pace * unitMs;
-        if (Math.floor(now / 1_000) !== second) out = 0;
-        second = Math.floor(now / 1_000);
-        if (step.act === 'check' && isGranted(key.check(step.cost, now))) out += step.cost;
-        if (step.act === 'settle' && step.outcome !== 'busy') {
-          // Three times what was asked for: whoever says so is mistaken, and must gain nothing.
-          const back = step.cost * 3;
-          policy.settle(key.state, 0, { outcome: 'ignored', cost: back, dueAt: now }, now);
-          out = Math.max(0, out - back);
+  over(
+    [RAMP, BUSY],
+    'used plus available is never more than the level or limit of the second',
+    (policyCase) => {
+      always(policyCase, ({ policy, steps, unitMs, startAt }) => {
+        const key = new Key(policy, startAt);
+        let now = startAt;
+        let second = Number.NaN;
+        let out = 0;
+        for (const step of steps) {
+          now += step.pace * unitMs;
+          if (Math.floor(now / 1_000) !== second) out = 0;
+          second = Math.floor(now / 1_000);
+          if (step.act === 'check' && isGranted(key.check(step.cost, now))) out += step.cost;
+          if (step.act === 'settle' && step.outcome !== 'busy') {
+            // Three times the cost: a caller that returns more than it took must gain nothing.
+            const back = step.cost * 3;
+            policy.settle(key.state, 0, { outcome: 'ignored', cost: back, dueAt: now }, now);
+            out = Math.max(0, out - back);
+          }
+          const { pool, limit = 0 } = key.keyState(now);
+          expect(out + key.available(now)).toBeLessThanOrEqual(Math.floor((pool ?? limit) + 1e-9));
         }
-        const { pool, limit = 0 } = key.keyState(now);
-        expect(out + key.available(now)).toBeLessThanOrEqual(Math.floor((pool ?? limit) + 1e-9));
-      }
-    });
-  });
+      });
+    },
+  );
 
-  test('adaptive: more answers than questions free nothing that was not taken', () => {
+  test('adaptive: settling more calls than were allowed frees nothing', () => {
     always(ADAPTIVE, ({ policy, steps, unitMs, startAt }) => {
       const key = new Key(policy, startAt);
       let now = startAt;
@@ -752,133 +771,133 @@ describe('what is given back creates nothing', () => {
   });
 });
 
-describe('forgetting and making room', () => {
-  /** Where a scene is cut in two. */
-  const halves = ({ steps }: Scene): [readonly Step[], readonly Step[]] => {
+describe('removal and eviction', () => {
+  /** The steps before and after a removal. */
+  const halves = ({ steps }: Run): [readonly Step[], readonly Step[]] => {
     const middle = Math.floor(steps.length / 2);
     return [steps.slice(0, middle), steps.slice(middle)];
   };
 
-  over(RIGS, 'an idle key is forgotten, and nobody can tell', (rig) => {
-    let forgotten = 0;
-    always(rig, (scene) => {
-      const [before, after] = halves(scene);
-      const key = new Key(scene.policy, scene.startAt);
-      const stopped = live(key, { ...scene, steps: before });
-      const forgetAt = key.policy.removableAt(key.state, 0);
-      if (forgetAt === Infinity) return; // it may not be forgotten, which is an answer too
-      forgotten++;
-      const later = { ...scene, steps: after, startAt: Math.max(stopped, forgetAt) };
-      const heir = key.reborn(later.startAt);
-      expect(answersOf(heir, later)).toEqual(answersOf(key, later));
+  over(POLICY_CASES, 'removal after removableAt is not observable', (policyCase) => {
+    let removed = 0;
+    always(policyCase, (run) => {
+      const [before, after] = halves(run);
+      const key = new Key(run.policy, run.startAt);
+      const stopped = replay(key, { ...run, steps: before });
+      const removableAt = key.policy.removableAt(key.state, 0);
+      if (removableAt === Infinity) return; // never removed
+      removed++;
+      const later = { ...run, steps: after, startAt: Math.max(stopped, removableAt) };
+      const recreated = key.recreate(later.startAt);
+      expect(decisionsOf(recreated, later)).toEqual(decisionsOf(key, later));
     });
-    // A scheduled ramp climbs by itself, and what adaptive has learnt stays worth keeping.
-    if (rig !== SCHEDULED && rig !== ADAPTIVE) expect(forgotten).toBeGreaterThan(20);
+    // A scheduled ramp grows without calls, and an adaptive limit that has learnt is kept.
+    if (policyCase !== SCHEDULED && policyCase !== ADAPTIVE) expect(removed).toBeGreaterThan(20);
   });
 
-  test('adaptive: one that has learnt nothing is forgotten, and nobody can tell', () => {
-    let forgotten = 0;
-    const clueless: Rig = {
+  test('adaptive: removal of a key that has learnt nothing is not observable', () => {
+    let removed = 0;
+    const withoutFeedback: PolicyCase = {
       ...ADAPTIVE,
       tuning: { settles: 8, maxCost: 1, outcomes: ['failed', 'ignored'] },
     };
-    always(clueless, (scene) => {
-      const key = new Key(scene.policy, scene.startAt);
-      const stopped = live(key, scene);
+    always(withoutFeedback, (run) => {
+      const key = new Key(run.policy, run.startAt);
+      const stopped = replay(key, run);
       while (key.permits.length > 0)
-        key.settle({ ...(scene.steps[0] as Step), outcome: 'failed' }, stopped);
+        key.settle({ ...(run.steps[0] as Step), outcome: 'failed' }, stopped);
       if (key.policy.removableAt(key.state, 0) > stopped) return;
-      forgotten++;
-      const steps = scene.steps.map((step) => ({ ...step, outcome: 'ok' as const }));
-      const later = { ...scene, steps, startAt: stopped };
-      const heir = key.reborn(stopped);
-      // Chance belongs to the policy, not to the key: without it both see the same.
-      if ((scene.limit as { adaptive: { jitter?: number } }).adaptive.jitter === 0) {
-        expect(answersOf(heir, later)).toEqual(answersOf(key, later));
+      removed++;
+      const steps = run.steps.map((step) => ({ ...step, outcome: 'ok' as const }));
+      const later = { ...run, steps, startAt: stopped };
+      const recreated = key.recreate(stopped);
+      // The random source belongs to the policy: only without jitter both keys see the same numbers.
+      if ((run.limit as { adaptive: { jitter?: number } }).adaptive.jitter === 0) {
+        expect(decisionsOf(recreated, later)).toEqual(decisionsOf(key, later));
       }
     });
-    expect(forgotten).toBeGreaterThan(10);
+    expect(removed).toBeGreaterThan(10);
   });
 
   /**
-   * A key that makes room while in use may be the next stranger, who starts as if as good as new
-   * only at `evictAt`. So it must not get more than if it had been kept: at once, and in total
-   * after any number of asks, where the two can be compared. They cannot in adaptive once an answer
-   * has come (one learns what the other has forgotten), nor in a ramp beyond the second in which it
-   * is as good as new (a smaller pool is more easily used up, and may grow where a larger does not).
+   * A key that is evicted while in use may come back, with a state that is fresh only at `evictAt`. It must not get more
+   * than if it had been kept: at once, and in total after any number of checks, where the two can be compared. They cannot
+   * in adaptive once a call has settled, because only one of them has learnt before. Nor in a ramp beyond the second in
+   * which it is fresh: a smaller level is used up sooner, and may grow where a larger one does not.
    */
-  over(COMPARABLE, 'making room never lets through more', (rig) => {
+  over(COMPARABLE, 'eviction never allows more', (policyCase) => {
     let evicted = 0;
-    always(rig, (scene) => {
-      const [before, after] = halves(scene);
-      const key = new Key(scene.policy, scene.startAt);
-      const now = live(key, { ...scene, steps: before });
+    always(policyCase, (run) => {
+      const [before, after] = halves(run);
+      const key = new Key(run.policy, run.startAt);
+      const now = replay(key, { ...run, steps: before });
       const evictAt = key.policy.evictableAt(key.state, 0);
       if (evictAt === Infinity) return;
       evicted++;
-      const heir = key.reborn(now, Math.max(now, evictAt));
+      const recreated = key.recreate(now, Math.max(now, evictAt));
       for (const then of [now, Math.max(now, evictAt)]) {
-        expect(heir.available(then)).toBeLessThanOrEqual(key.available(then));
+        expect(recreated.available(then)).toBeLessThanOrEqual(key.available(then));
       }
-      if (rig === ADAPTIVE) return;
+      if (policyCase === ADAPTIVE) return;
 
       const secondOver = (Math.floor(Math.max(now, evictAt) / 1_000) + 1) * 1_000;
-      const horizon = rig === RAMP || rig === SCHEDULED ? secondOver : Infinity;
-      const totals = [key, heir].map((one) => {
+      const horizon = policyCase === RAMP || policyCase === SCHEDULED ? secondOver : Infinity;
+      const totals = [key, recreated].map((one) => {
         const sums: number[] = [];
         let sum = 0;
-        const steps = onlyAsks(after).map((step) => ({ ...step, cost: 1 }));
-        live(one, { ...scene, steps, startAt: now }, (event) => {
+        const steps = checksOf(after).map((step) => ({ ...step, cost: 1 }));
+        replay(one, { ...run, steps, startAt: now }, (event) => {
           if (event.now < horizon && isGranted(event.decision)) sum++;
           sums.push(sum);
         });
         return sums;
       });
-      const [kept = [], reborn = []] = totals;
-      reborn.forEach((sum, n) => {
-        expect(sum, `after ${n + 1} asks`).toBeLessThanOrEqual(kept[n] as number);
+      const [keptTotals = [], recreatedTotals = []] = totals;
+      recreatedTotals.forEach((sum, n) => {
+        expect(sum, `after ${n + 1} checks`).toBeLessThanOrEqual(keptTotals[n] as number);
       });
     });
-    expect(evicted).toBeGreaterThan(rig === ADAPTIVE ? 5 : 100);
+    expect(evicted).toBeGreaterThan(policyCase === ADAPTIVE ? 5 : 100);
   });
 });
 
-describe('time and looks', () => {
+describe('time and inspection', () => {
   /**
-   * Adaptive is left out: it moves when an answer comes after its next update was due, and with a
-   * clock that went backwards that is simply later, for a rise as for a cut. Its own tests show
-   * that it never adjusts twice for the same moment. Nothing is handed back: to a ramp, whose clock
-   * stands in an earlier second, it would be late, and late counts as used.
+   * Adaptive is left out: it adjusts when a call settles after the next adjustment is due, and a clock that went backwards
+   * only delays that, for an increase as for a decrease. Its own tests hold that it never adjusts twice for one instant.
+   * Nothing is returned: for a ramp whose clock is in an earlier second a return is late, and late returns are dropped.
    */
   over(
-    COMPARABLE.filter((rig) => rig !== ADAPTIVE),
-    'time that goes backwards gives no more',
-    (rig) => {
+    COMPARABLE.filter((policyCase) => policyCase !== ADAPTIVE),
+    'a clock that goes backwards allows no more',
+    (policyCase) => {
       const jumps = fc.array(fc.nat(12), { minLength: 120, maxLength: 120 });
       fc.assert(
-        fc.property(plotOf(rig), jumps, (plot, jumps) => {
-          const { policy, steps, unitMs, startAt } = sceneOf(plot);
-          const [wayward, steady] = [new Key(policy, startAt), new Key(policy, startAt)];
-          // Only what the rule is told can have been before.
-          const isTold = ({ act, outcome }: Step) =>
-            act === 'check' || (rig === BUSY && act === 'settle' && outcome === 'busy');
+        fc.property(inputOf(policyCase), jumps, (input, jumps) => {
+          const { policy, steps, unitMs, startAt } = createRun(input);
+          const [jumping, monotonic] = [new Key(policy, startAt), new Key(policy, startAt)];
+          // Checks, and for busy the outcomes that halve its limit.
+          const isReplayed = ({ act, outcome }: Step) =>
+            act === 'check' || (policyCase === BUSY && act === 'settle' && outcome === 'busy');
           let now = startAt;
           let latest = startAt;
-          let [gotWayward, gotSteady] = [0, 0];
-          steps.filter(isTold).forEach((step, n) => {
+          let [grantedJumping, grantedMonotonic] = [0, 0];
+          steps.filter(isReplayed).forEach((step, n) => {
             now += step.pace * unitMs;
             const back = Math.max(0, (jumps[n] ?? 0) - 8) * unitMs; // a third of them jump back
-            const told = Math.max(startAt, now - back);
-            latest = Math.max(latest, told); // what a clock would say that stands still instead
+            const jumpedNow = Math.max(startAt, now - back);
+            latest = Math.max(latest, jumpedNow); // a clock that stands still instead
             if (step.act === 'check') {
-              // A unit at a time: a cheap ask may fit where a dear one was refused.
-              if (isGranted(wayward.check(1, told))) gotWayward++;
-              if (isGranted(steady.check(1, latest))) gotSteady++;
-              expect(gotWayward, `told ${told} after ${latest}`).toBeLessThanOrEqual(gotSteady);
+              // Cost 1: a smaller cost may fit where a larger one was refused.
+              if (isGranted(jumping.check(1, jumpedNow))) grantedJumping++;
+              if (isGranted(monotonic.check(1, latest))) grantedMonotonic++;
+              expect(grantedJumping, `${jumpedNow} after ${latest}`).toBeLessThanOrEqual(
+                grantedMonotonic,
+              );
             } else {
-              const complaint = { outcome: 'busy', cost: 1, dueAt: startAt } as const;
-              policy.settle(wayward.state, 0, complaint, told);
-              policy.settle(steady.state, 0, complaint, latest);
+              const settlement = { outcome: 'busy', cost: 1, dueAt: startAt } as const;
+              policy.settle(jumping.state, 0, settlement, jumpedNow);
+              policy.settle(monotonic.state, 0, settlement, latest);
             }
           });
         }),
@@ -887,57 +906,63 @@ describe('time and looks', () => {
     },
   );
 
-  over(RIGS, 'looking changes nothing, now or later', (rig) => {
-    always(rig, (scene) => {
-      const plainly = answersOf(new Key(scene.policy, scene.startAt), scene);
-      const key = new Key(createPolicy(scene.limit, seededRandom(0)), scene.startAt);
-      if (JSON.stringify(scene.limit).includes('"jitter":0.5')) return; // dice do not fall twice alike
-      const watched: string[] = [];
-      let now = scene.startAt;
-      for (const step of scene.steps) {
-        const then = now + step.pace * scene.unitMs;
-        for (const look of [now, (now + then) / 2, then]) {
-          expect(key.check(0, look).verdict).toBe('allow');
-          key.keyState(look);
+  over(POLICY_CASES, 'reading the state changes no later decision', (policyCase) => {
+    always(policyCase, (run) => {
+      const expected = decisionsOf(new Key(run.policy, run.startAt), run);
+      const key = new Key(createPolicy(run.limit, seededRandom(0)), run.startAt);
+      if (JSON.stringify(run.limit).includes('"jitter":0.5')) return; // more reads draw other random numbers
+      const decisions: string[] = [];
+      let now = run.startAt;
+      for (const step of run.steps) {
+        const then = now + step.pace * run.unitMs;
+        for (const readAt of [now, (now + then) / 2, then]) {
+          expect(key.check(0, readAt).verdict).toBe('allow');
+          key.keyState(readAt);
         }
         now = then;
         if (step.act === 'check') {
-          watched.push(`${now} ask ${step.cost} → ${formatDecision(key.check(step.cost, now))}`);
+          decisions.push(
+            `${now} check ${step.cost} → ${formatDecision(key.check(step.cost, now))}`,
+          );
         } else if (step.act === 'settle') key.settle(step, now);
         else key.update(step.cost, now);
       }
-      expect(watched).toEqual(plainly);
+      expect(decisions).toEqual(expected);
     });
   });
 
-  over(RIGS, 'how it stands is how it is, and it is fresh when it says so', (rig) => {
-    always(rig, (scene) => {
-      const key = new Key(scene.policy, scene.startAt);
-      live(key, scene, ({ now }) => {
-        const statuses = scene.policy.ruleStatuses(key.state.slice(), 0, now);
-        expect(Math.min(...statuses.map(({ remaining }) => remaining))).toBe(key.available(now));
-        for (const { quota, remaining, opensInMs, freshInMs = 0 } of statuses) {
-          expect(remaining).toBeLessThanOrEqual(quota);
-          if (remaining > 0) expect(opensInMs).toBe(0);
-          expect(freshInMs).toBeGreaterThanOrEqual(0);
-        }
-        if (![BUCKET, SPACING, WINDOW].includes(rig)) return; // others learn, or begin anew each second
-        // Dust of the sum may cost a millisecond: it is a figure to be told, nobody is refused by it.
-        const then = now + (statuses[0]?.freshInMs as number) + 1;
-        expect(key.available(then)).toBe(new Key(scene.policy, then).available(then));
+  over(
+    POLICY_CASES,
+    'ruleStatuses agrees with available, and the key is fresh after freshInMs',
+    (policyCase) => {
+      always(policyCase, (run) => {
+        const key = new Key(run.policy, run.startAt);
+        replay(key, run, ({ now }) => {
+          const statuses = run.policy.ruleStatuses(key.state.slice(), 0, now);
+          expect(Math.min(...statuses.map(({ remaining }) => remaining))).toBe(key.available(now));
+          for (const { quota, remaining, opensInMs, freshInMs = 0 } of statuses) {
+            expect(remaining).toBeLessThanOrEqual(quota);
+            if (remaining > 0) expect(opensInMs).toBe(0);
+            expect(freshInMs).toBeGreaterThanOrEqual(0);
+          }
+          if (![BUCKET, SPACING, WINDOW].includes(policyCase)) return; // others learn, or restart each second
+          // Rounding may cost a millisecond: the figure is only reported, no decision depends on it.
+          const then = now + (statuses[0]?.freshInMs as number) + 1;
+          expect(key.available(then)).toBe(new Key(run.policy, then).available(then));
+        });
       });
-    });
-  });
+    },
+  );
 
-  test('a look says what an ask would find', () => {
-    for (const rig of RIGS) {
-      always(rig, (scene) => {
-        const key = new Key(scene.policy, scene.startAt);
-        live(key, scene, ({ now }) => {
+  test('all policies: keyState and a check of cost 0 report what is available', () => {
+    for (const policyCase of POLICY_CASES) {
+      always(policyCase, (run) => {
+        const key = new Key(run.policy, run.startAt);
+        replay(key, run, ({ now }) => {
           const { remaining } = key.keyState(now);
-          const there = key.available(now);
-          expect(Math.max(0, remaining)).toBe(there);
-          expect(key.check(0, now)).toEqual({ verdict: 'allow', remaining: there });
+          const available = key.available(now);
+          expect(Math.max(0, remaining)).toBe(available);
+          expect(key.check(0, now)).toEqual({ verdict: 'allow', remaining: available });
         });
       });
     }

@@ -139,7 +139,7 @@ describe('client: a daemon that works', () => {
     const state = await sluice.inspect('élise');
     expect(state).toMatchObject({ key: 'élise', limits: [{ name: 'everybody', remaining: 0 }] });
     expect(state?.limits[0].rules?.[0]).toMatchObject({ kind: 'bucket', quota: 5, windowMs: 5000 });
-    expect(await sluice.inspect('élise', 'nobody')).toBe(undefined);
+    expect(await sluice.inspect('élise', 'missing')).toBe(undefined);
   });
 
   test('connects through a Unix socket', async () => {
@@ -161,10 +161,10 @@ describe('client: a daemon that works', () => {
 
   test('an error reply: onUnavailable decides, and the connection stays open', async () => {
     const sluice = client(at(await daemon()), { onUnavailable: 'deny' });
-    const result = await sluice.check('a', 1, { limit: 'nobody' });
+    const result = await sluice.check('a', 1, { limit: 'missing' });
     expect(result).toMatchObject({ verdict: 'deny' });
     expect(result.unavailable?.message).toMatch(
-      /^sluice at 127.0.0.1:\d+ did not decide: .*no limit is named 'nobody'/,
+      /^sluice at 127.0.0.1:\d+ did not decide: .*no limit is named 'missing'/,
     );
     expect(await sluice.isAllowed('a')).toBe(true);
   });
