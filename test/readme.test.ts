@@ -1,7 +1,8 @@
-/** What README.md shows is what runs. */
+/** Checks README.md, the examples and the docs against the code. */
 
 import { execFile, execFileSync } from 'node:child_process';
-import { readdirSync, readFileSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import { join, posix } from 'node:path';
 import { promisify } from 'node:util';
 import { describe, expect, test } from 'vitest';
 
@@ -18,20 +19,59 @@ describe('README.md', () => {
     expect(readFileSync('.ci/run', 'utf8')).toMatch(/^npm ci && npm test$/m);
   });
 
-  test('links only to what is there', () => {
+  test('README, docs and other pages have no link to a missing file or heading', () => {
     const texts = ['README.md', 'ARCHITECTURE.md', 'CONTRIBUTING.md', 'CHANGELOG.md'];
     const pages = readdirSync('docs', { recursive: true, encoding: 'utf8' })
       .filter((path) => path.endsWith('.md'))
-      .map((path) => `docs/${path}`);
-    const broken = [...texts, ...pages].flatMap((page) =>
-      [...readFileSync(page, 'utf8').matchAll(/\]\((?!https?:|#)([^)#\s]+)/g)]
-        .map(([, target]) => new URL(target, `file://${process.cwd()}/${page}`))
-        .filter((url) => !exists(url))
-        .map((url) => `${page}: ${url.pathname}`),
+      .map((path) => join('docs', path));
+    expect([...texts, ...pages].flatMap(brokenLinksOf)).toEqual([]);
+  });
+
+  test.each([
+    ['no-such-page.md', 'no-such-page.md'],
+    ['docs/limits.md#no-such-heading', 'docs/limits.md#no-such-heading'],
+    ['#no-such-heading', '#no-such-heading'],
+    ['docs/limits.md#decisions', undefined],
+    ['#quick-start', undefined],
+    ['docs', undefined],
+  ])('a link to %s: the test above reports %s', (target, reported) => {
+    expect(brokenLinks('README.md', `[x](${target})`)).toEqual(
+      reported === undefined ? [] : [`README.md: ${reported}`],
     );
-    expect(broken).toEqual([]);
   });
 });
+
+const brokenLinksOf = (page: string): string[] => brokenLinks(page, proseOf(page));
+
+function brokenLinks(page: string, text: string): string[] {
+  return [...text.matchAll(/\]\((?!https?:)([^)\s]+)/g)]
+    .map(([, target = '']) => target)
+    .filter((target) => {
+      const [file = '', heading] = target.split('#');
+      const path = file === '' ? page : posix.join(posix.dirname(page), file);
+      return !existsSync(path) || (heading !== undefined && !anchorsOf(path).includes(heading));
+    })
+    .map((target) => `${page}: ${target}`);
+}
+
+/** A page without its code blocks. */
+const proseOf = (page: string): string =>
+  readFileSync(page, 'utf8').replace(/^```[\s\S]*?^```/gm, '');
+
+/** The anchors that GitHub makes of a page's headings; a repeated heading gets a number. */
+function anchorsOf(page: string): string[] {
+  const seen = new Map<string, number>();
+  return [...proseOf(page).matchAll(/^#{1,6} (.+)$/gm)].map(([, heading = '']) => {
+    const kept = heading
+      .trim()
+      .toLowerCase()
+      .replace(/[^\p{L}\p{N}\s_-]/gu, '');
+    const anchor = kept.replaceAll(' ', '-');
+    const count = seen.get(anchor) ?? 0;
+    seen.set(anchor, count + 1);
+    return count === 0 ? anchor : `${anchor}-${count}`;
+  });
+}
 
 describe('examples', () => {
   const examples = readdirSync('examples').filter((file) => file.endsWith('.mjs'));
@@ -51,17 +91,8 @@ describe('examples', () => {
   });
 });
 
-function exists(url: URL): boolean {
-  try {
-    readFileSync(url);
-    return true;
-  } catch (error) {
-    return (error as NodeJS.ErrnoException).code === 'EISDIR';
-  }
-}
-
 describe('docs', () => {
-  // Commands that run on virtual time say the same every time; those that ask a daemon do not.
+  // Commands on virtual time are deterministic; commands that query a daemon are not.
   const SHOWN = /```\n\$ sluice ((?:simulate|explain) .*)\n([\s\S]*?)```/g;
   const shown = readdirSync('docs')
     .filter((file) => file.endsWith('.md'))

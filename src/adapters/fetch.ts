@@ -17,7 +17,7 @@ import type { RemoteLimiter } from '../limiter/async-limiter.ts';
 import type { LimiterOptions } from '../limiter/limiter.ts';
 import { resolveLimiter } from '../limiter/resolve-limiter.ts';
 import type { Limiter } from '../limiter/sync-limiter.ts';
-import { type Attempt, type RetryOptions, toRetryOptions } from '../throttle/retry.ts';
+import { type Attempt, type RetryOptions, RetryPolicy, toRetryOptions } from '../throttle/retry.ts';
 import { type CallOptions, throttle } from '../throttle/throttle.ts';
 import { type HeadersLike, isBackPressure, parseQuota, parseRetryAfter } from './fetch-headers.ts';
 
@@ -115,26 +115,16 @@ function wrapFetch(inner: UntypedFetch, options: FetchOptions<UntypedFetch>): Un
     return response;
   };
 
-  const once = throttle(request, { ...settings, limiter });
-  if (retry === false) return once;
+  if (retry === false) return throttle(request, { ...settings, limiter });
 
+  void new RetryPolicy(retry, limiter.clock, limiter.random); // validates what is replaced below
   const retryOptions = toRetryOptions(retry);
-  const withRetry = (isSafe: boolean) =>
-    throttle(request, {
-      ...settings,
-      limiter,
-      retry: { ...retryOptions, on: retryPredicate(retryOptions, isSafe), onRetry },
-    });
   const onRetry = (attempt: Attempt, n: number): void => {
     cancelBody(attempt.result as ResponseLike | undefined);
     retryOptions.onRetry?.(attempt, n);
   };
-  const [retrySafe, retryUnsafe] = [withRetry(true), withRetry(false)];
-
-  return async (input, init) => {
-    if (!isReplayable(input, init)) return once(input, init);
-    return isIdempotent(input, init) ? retrySafe(input, init) : retryUnsafe(input, init);
-  };
+  const on = retryPredicate(retryOptions);
+  return throttle(request, { ...settings, limiter, retry: { ...retryOptions, on, onRetry } });
 }
 
 const isRequest = (input: unknown): input is RequestLike =>
@@ -175,10 +165,13 @@ const isRefusedByServer = ({ result }: Attempt): boolean =>
   [429, 503].includes((result as ResponseLike | undefined)?.status ?? 0);
 
 /** Retries what `on` selects, if the request is idempotent or the server did not process it. */
-function retryPredicate(retry: RetryOptions, isSafe: boolean): (attempt: Attempt) => boolean {
-  const { on = ['busy', 'timeout'] } = retry;
+function retryPredicate({ on = ['busy', 'timeout'] }: RetryOptions): (attempt: Attempt) => boolean {
   const isSelected = typeof on === 'function' ? on : ({ outcome }: Attempt) => on.includes(outcome);
-  return (attempt) => (isSafe || isRefusedByServer(attempt)) && isSelected(attempt);
+  return (attempt) => {
+    const [input, init] = attempt.args as Parameters<UntypedFetch>;
+    if (!isReplayable(input, init)) return false;
+    return (isIdempotent(input, init) || isRefusedByServer(attempt)) && isSelected(attempt);
+  };
 }
 
 /** An unread body would keep its connection busy. */

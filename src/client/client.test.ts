@@ -163,7 +163,9 @@ describe('client: a daemon that works', () => {
     const sluice = client(at(await daemon()), { onUnavailable: 'deny' });
     const result = await sluice.check('a', 1, { limit: 'missing' });
     expect(result).toMatchObject({ verdict: 'deny' });
-    expect(result.unavailable?.message).toMatch(/no limit is named 'missing'/);
+    expect(result.unavailable?.message).toMatch(
+      /^sluice at 127.0.0.1:\d+ did not decide: .*no limit is named 'missing'/,
+    );
     expect(await sluice.isAllowed('a')).toBe(true);
   });
 
@@ -335,7 +337,9 @@ describe('client: a daemon that does not reply', () => {
     const results = Array.from({ length: 12 }, () => sluice.check('a'));
     const [, ms] = await timed(Promise.all(results.slice(10)));
     expect(ms).toBeLessThan(500);
-    expect((await results[11]).unavailable?.message).toMatch(/too many requests are pending/);
+    expect((await results[11]).unavailable?.message).toBe(
+      `sluice at ${at} is unavailable: too many requests are pending`,
+    );
     await Promise.all(results);
   });
 });
@@ -447,5 +451,38 @@ describe('connect: options', () => {
     await expect(sluice.isAllowed(7 as never)).rejects.toThrow(/`key` to be a string/);
     await expect(sluice.isAllowed('a', -1)).rejects.toThrow(/`cost` to be a number of at least 0/);
     await expect(sluice.check('a', Number.NaN)).rejects.toThrow(/`cost`/);
+  });
+
+  test.each([
+    [{ limit: 5 }, '`options.limit` to be a non-empty string, got 5'],
+    [{ witPermit: true }, '`options.witPermit`'],
+    [{ withPermit: 'yes' }, '`options.withPermit` to be true or false'],
+    [null, '`options` to be an object, got null'],
+  ])('check: refuses the options %j', async (options, message) => {
+    const check = client({ port: await freePort() }).check('a', 1, options as never);
+    await expect(check).rejects.toMatchObject({
+      code: 'CONFIG',
+      message: expect.stringContaining(message),
+    });
+  });
+
+  test.each([
+    [undefined, {}, '`permit` to be a non-empty string, got undefined'],
+    ['p', { outcome: 'Ok' }, '`result.outcome` to be one of ok, busy'],
+    ['p', { rtt: 1 }, '`result.rtt`'],
+    ['p', { rttMs: -1 }, '`result.rttMs` to be a number of at least 0'],
+    ['p', { used: null }, '`result.used` to be a number of at least 0'],
+    ['p', null, '`result` to be an object, got null'],
+  ])('settle: refuses the permit %j with %j', async (permit, result, message) => {
+    const settle = client({ port: await freePort() }).settle(permit as never, result as never);
+    await expect(settle).rejects.toMatchObject({
+      code: 'CONFIG',
+      message: expect.stringContaining(message),
+    });
+  });
+
+  test('inspect: refuses a limit that is not a string', async () => {
+    const inspect = client({ port: await freePort() }).inspect('a', 5 as never);
+    await expect(inspect).rejects.toThrow(/`limit` to be a non-empty string, got 5/);
   });
 });

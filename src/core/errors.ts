@@ -97,9 +97,13 @@ export class UnavailableError extends SluiceError {
   override readonly name = 'UnavailableError';
   readonly code = 'UNAVAILABLE';
 
-  constructor(component: string, cause: unknown = 'recent requests failed') {
+  constructor(
+    component: string,
+    cause: unknown = 'recent requests failed',
+    problem = 'is unavailable',
+  ) {
     const reason = cause instanceof Error ? cause.message : cause;
-    super(`${component} is unavailable: ${reason}`, { cause });
+    super(`${component} ${problem}: ${reason}`, { cause });
   }
 }
 

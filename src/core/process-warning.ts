@@ -8,9 +8,9 @@
 type WarningCode =
   | 'LISTENER' // an event listener threw
   | 'EXPIRED_PERMIT' // a permit was not settled in time
-  | 'ADAPTER' // a logger threw
-  | 'UNCHECKED' // a limiter failed, and requests are not checked
-  | 'MISREAD' // a function option failed for a request, or returned an invalid value
+  | 'LOGGER' // a logger threw
+  | 'UNCHECKED' // a limiter failed: requests are not checked, or permits not settled
+  | 'INVALID_RESULT' // a function option failed for a request, or returned an invalid value
   | 'TOO_LATE' // a limit refused a request whose response had already begun
   | 'NO_ADDRESS' // the runtime gives no client address
   | 'PEERS' // peers are unavailable, or their datagrams are not authenticated

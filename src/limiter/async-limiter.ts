@@ -46,8 +46,8 @@ export interface RemoteLimiter extends Pick<Limiter, 'name' | 'on'> {
   tryAcquire(key: string, cost?: number): Promise<Permit | Refusal>;
   /** A permit, waiting if need be. Only an abort rejects. */
   acquire(key: string, cost?: number, options?: WaitOptions): Promise<Permit | Refusal>;
-  /** Takes as many as there are, up to `most`, and returns how many. */
-  takeUpTo(key: string, most: number): Promise<number>;
+  /** Takes as many as there are, up to `max`, and returns how many. */
+  takeUpTo(key: string, max: number): Promise<number>;
   /** Returns `unused` of what `takeUpTo` took. */
   giveBack(key: string, unused: number, takenAt?: Millis): Promise<void>;
   /** Reports how an allowed call went. */

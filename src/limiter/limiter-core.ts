@@ -115,7 +115,7 @@ export abstract class LimiterCore {
   /** Validates the arguments of `takeUpTo`; returns the refusal that needs no backend. */
   protected refuseTake(key: string, most: number): Decision | undefined {
     requireKey(key);
-    if (most !== Infinity) requireNumber('most', most, { min: 0, integer: true });
+    if (most !== Infinity) requireNumber('max', most, { min: 0, integer: true });
     return most > 0 ? this.localRefusal(key, 1) : undefined;
   }
 

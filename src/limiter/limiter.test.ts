@@ -133,7 +133,7 @@ describe('limiter', () => {
     ],
     ['feedback of null', (api: Api) => api.update('a', null as never), /`feedback`/],
     ['a key that is no string', (api: Api) => api.check(5 as never), /`key` to be a string, got 5/],
-    ['a fractional takeUpTo', (api: Api) => api.takeUpTo('a', 0.5), /`most`/],
+    ['a fractional takeUpTo', (api: Api) => api.takeUpTo('a', 0.5), /`max`/],
     ['a negative giveBack', (api: Api) => api.giveBack('a', -1), /`unused`/],
     ['hits of NaN', (api: Api) => api.update('a', { hits: Number.NaN }), /`hits`/],
     ['negative hits', (api: Api) => api.update('a', { hits: -5 }), /`hits`/],

@@ -51,8 +51,8 @@ export interface Limiter {
   tryAcquire(key: string, cost?: number, options?: CheckOptions): Permit | Refusal;
   /** A permit, waiting if need be. A refusal is a value here too; only an abort rejects. */
   acquire(key: string, cost?: number, options?: AcquireOptions): Promise<Permit | Refusal>;
-  /** Takes as many as there are, up to `most` (Infinity: all), and returns how many. */
-  takeUpTo(key: string, most: number): number;
+  /** Takes as many as there are, up to `max` (Infinity: all), and returns how many. */
+  takeUpTo(key: string, max: number): number;
   /** Returns `unused` of what `takeUpTo` took, now or at `takenAt`: a ramp drops what is late. */
   giveBack(key: string, unused: number, takenAt?: Millis): void;
   /** Reports how an allowed call went. */

@@ -199,10 +199,10 @@ export interface Policy extends PolicyCapabilities {
   /** Applies feedback; false if this rule has no use for that kind. */
   update(state: State, i: number, feedback: Feedback, now: Millis): boolean;
 
-  /** From this instant on, a new key would decide exactly as this one. */
+  /** From this instant on, a new key would decide exactly as this one. Infinity: never; -Infinity: at once. */
   removableAt(state: State, i: number): Millis;
 
-  /** From this instant on, a new key would allow no more than this one. */
+  /** From this instant on, a new key would allow no more than this one. Infinity: never; -Infinity: at once. */
   evictableAt(state: State, i: number): Millis;
 
   keyState(state: State, i: number, now: Millis): KeyState;

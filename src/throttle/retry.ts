@@ -42,6 +42,8 @@ export interface Attempt {
   /** The error, if the attempt threw one. */
   readonly error?: unknown;
   readonly result?: unknown;
+  /** The arguments of the call. */
+  readonly args: readonly unknown[];
 }
 
 const MAX_RETRIES = 100;

@@ -232,7 +232,7 @@ function wrapAcquire(
         return last ? unwrapAttempt(last) : onRefused(key, entry, ...args);
       if (!retry) return runAndSettle(entry, settleHooks, () => fn.apply(that, args));
       if (last) retry.notifyRetry(last, n);
-      last = await runAttempt(entry, settleHooks, () => fn.apply(that, args));
+      last = await runAttempt(entry, settleHooks, args, () => fn.apply(that, args));
       const delayMs = retry.delayMs(n, last);
       if (delayMs === undefined) return unwrapAttempt(last);
       await retry.sleep(delayMs, limits.signal);

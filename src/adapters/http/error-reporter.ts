@@ -4,11 +4,13 @@ import { ConfigError, preview } from '../../core/errors.ts';
 import { emitProcessWarning } from '../../core/process-warning.ts';
 import { isPromiseLike } from '../../throttle/run-with-permit.ts';
 
-/** By warning code: what happened to the request. */
-const SITUATIONS = {
-  UNCHECKED: 'a request could not be checked', // not counted: `onUnavailable` decided
-  MISREAD: 'an option failed for a request', // its default was used
-  TOO_LATE: 'a response had begun before it was refused', // the response was destroyed
+/** What failed: the warning code, and its text. */
+const FAILURES = {
+  check: ['UNCHECKED', 'a request could not be checked'], // not counted: `onUnavailable` decided
+  settle: ['UNCHECKED', 'a permit could not be settled'],
+  inspect: ['UNCHECKED', 'the state of a key could not be read for the headers'], // left out
+  option: ['INVALID_RESULT', 'an option failed for a request'], // its default was used
+  refusal: ['TOO_LATE', 'a response had begun before it was refused'], // the response was destroyed
 } as const;
 
 export class ErrorReporter {
@@ -20,10 +22,11 @@ export class ErrorReporter {
     this.#onError = onError;
   }
 
-  report(code: keyof typeof SITUATIONS, error: unknown): void {
+  report(what: keyof typeof FAILURES, error: unknown): void {
     if (this.#isHandled(error)) return;
-    const message = `limit "${this.#limitName}": ${SITUATIONS[code]}: ${describeError(error)}`;
-    emitProcessWarning(code, message, this.#limitName);
+    const [code, text] = FAILURES[what];
+    const message = `limit "${this.#limitName}": ${text}: ${describeError(error)}`;
+    emitProcessWarning(code, message, `${this.#limitName}: ${text}`);
   }
 
   #isHandled(error: unknown): boolean {

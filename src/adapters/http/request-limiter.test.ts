@@ -521,6 +521,21 @@ describe('requestLimiter: errors', () => {
     expect(onError).toHaveBeenCalledTimes(1);
   });
 
+  test('a failed check, settle and inspection have a process warning each', () => {
+    const warned = vi.spyOn(process, 'emitWarning').mockImplementation(() => {});
+    const allowing = { check: () => ({ verdict: 'allow', remaining: 1 }), inspect: fail };
+    make({ limiter: broken({ ...allowing, name: 'failing' }) }).check(alice);
+    const limited = make({ limiter: broken({ check: fail, name: 'failing' }) });
+    limited.settle({ settle: fail } as never, 'ok');
+    limited.check(alice);
+    expect(warned.mock.calls.map(([message]) => message)).toEqual([
+      'limit "failing": the state of a key could not be read for the headers: Error: out of order',
+      'limit "failing": a permit could not be settled: Error: out of order',
+      'limit "failing": a request could not be checked: Error: out of order',
+    ]);
+    warned.mockRestore();
+  });
+
   test('an onError that throws counts as none: a process warning is emitted', () => {
     const warned = vi.spyOn(process, 'emitWarning').mockImplementation(() => {});
     expect(make({ key: fail, onError: late }).check(alice)).toMatchObject({ isAllowed: true });
@@ -544,9 +559,9 @@ describe('requestLimiter: errors', () => {
       /limit "(\w+)"/.exec(String(message))?.[1],
     ]);
     expect(given).toEqual([
-      ['SLUICE_MISREAD', 'orders'],
+      ['SLUICE_INVALID_RESULT', 'orders'],
       ['SLUICE_UNCHECKED', 'orders'],
-      ['SLUICE_MISREAD', 'users'],
+      ['SLUICE_INVALID_RESULT', 'users'],
       ['SLUICE_UNCHECKED', 'users'],
     ]);
     for (let n = 0; n < 500; n++) make({ ...two, name: `made up ${n}`, key: fail }).check(alice);

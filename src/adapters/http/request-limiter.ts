@@ -132,7 +132,7 @@ export class RequestLimiter<Request> {
     try {
       permit.settle({ outcome });
     } catch (error) {
-      this.#reporter.report('UNCHECKED', error);
+      this.#reporter.report('settle', error);
     }
   }
 
@@ -144,14 +144,14 @@ export class RequestLimiter<Request> {
       if (OUTCOMES.includes(result)) return result;
       throw new ConfigError('outcome', `one of ${OUTCOMES.join(', ')}`, result);
     } catch (error) {
-      this.#reporter.report('MISREAD', error);
+      this.#reporter.report('option', error);
       return defaultOutcome(status);
     }
   }
 
   /** For adapters: the request was refused after its response had begun. */
   reportLateRefusal(error: unknown): void {
-    this.#reporter.report('TOO_LATE', error);
+    this.#reporter.report('refusal', error);
   }
 
   #checkArguments(request: Request): CheckArguments<Request> {
@@ -245,7 +245,7 @@ export class RequestLimiter<Request> {
       const overrides = requireSync('refuse', this.#settings.refuse?.(refused, request));
       return overrides ? withOverrides(refused, overrides) : refused;
     } catch (error) {
-      this.#reporter.report('MISREAD', error);
+      this.#reporter.report('option', error);
       return refused;
     }
   }
@@ -256,13 +256,13 @@ export class RequestLimiter<Request> {
     try {
       if (!isRemote(limiter)) return limiter.inspect(key); // a remote backend is unavailable here
     } catch (error) {
-      this.#reporter.report('UNCHECKED', error);
+      this.#reporter.report('inspect', error);
     }
     return { name: limiter.name, remaining: 0, rules: [] };
   }
 
   #onCheckFailure(error: unknown, request: Request): RequestDecision {
-    this.#reporter.report('UNCHECKED', error);
+    this.#reporter.report('check', error);
     const { isFailOpen, shadow } = this.#settings;
     return isFailOpen || shadow
       ? ADMIT_UNCOUNTED

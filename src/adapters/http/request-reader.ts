@@ -85,7 +85,7 @@ export class RequestReader<Request> {
     try {
       return validate(requireSync(name, option(request)));
     } catch (error) {
-      this.#reporter.report('MISREAD', error);
+      this.#reporter.report('option', error);
       return undefined;
     }
   }
@@ -108,7 +108,7 @@ export class RequestReader<Request> {
         ? resolveClient(known, accessor.header(request, 'x-forwarded-for'))
         : known;
     } catch (error) {
-      this.#reporter.report('MISREAD', error);
+      this.#reporter.report('option', error);
       return undefined;
     }
   }

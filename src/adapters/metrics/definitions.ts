@@ -100,7 +100,7 @@ export const METRICS: readonly Metric[] = [
   {
     name: 'sluice.limit',
     kind: 'gauge',
-    help: 'The current limit of a key. adaptive: calls in flight; busy: calls per second.',
+    help: 'The current limit of a key. adaptive, concurrency: calls in flight; busy: calls per second.',
     dataPoints: (snapshot) => perKey(snapshot, ({ limit }) => limit),
   },
   {

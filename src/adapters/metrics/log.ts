@@ -126,7 +126,7 @@ function safeWriterOf(logger: Logger): LogWrite {
   const method = (['warn', 'info'] as const).find((name) => hasMethod(logger, name));
   if (!method) throw new ConfigError('logger', 'an object with warn or info', logger);
   const failed = (error: unknown): void =>
-    emitProcessWarning('ADAPTER', `the logger of logLimiting failed: ${errorMessageOf(error)}`);
+    emitProcessWarning('LOGGER', `the logger of logLimiting failed: ${errorMessageOf(error)}`);
   return (message, fields) => {
     try {
       const done = (logger as Record<typeof method, LogWrite>)[method](message, fields);
