@@ -2,6 +2,9 @@
 
 import { ConfigError } from './errors.ts';
 
+export const isFunction = <T extends (...args: never[]) => unknown>(value: unknown): value is T =>
+  typeof value === 'function';
+
 export const isNonEmptyString = (value: unknown): value is string =>
   typeof value === 'string' && value !== '';
 

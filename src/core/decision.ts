@@ -19,7 +19,12 @@ export type Decision =
       /** When the place is lost if it is not used by then; left out where the rule has no expiry. */
       readonly expiresAt?: Millis;
     }
-  | { readonly verdict: 'deny'; readonly retryAfterMs: Millis };
+  | {
+      readonly verdict: 'deny';
+      readonly retryAfterMs: Millis;
+      /** `closed` if the limiter is closed; left out where the limit refuses. */
+      readonly reason?: string;
+    };
 
 /** The `retryAfterMs` of a request that never fits, however long it waits. */
 export const NEVER: Millis = Number.POSITIVE_INFINITY;

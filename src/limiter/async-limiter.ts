@@ -271,7 +271,7 @@ export class AsyncLimiter extends LimiterCore implements RemoteLimiterInternals 
     if (!read) return undefined;
     const cooldownMs = this.cooldowns.remainingMs(key, this.clock.now());
     const status = keyStatusOf(this.#currentPolicy(), read.state, read.at);
-    return inspectionOf(this.name, status, cooldownMs);
+    return inspectionOf(this.name, status, cooldownMs, this.isClosed);
   }
 
   /** The backend's rule may change while it runs, as a group's part does. */

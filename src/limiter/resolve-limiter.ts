@@ -7,8 +7,9 @@
 
 import { ConfigError } from '../core/errors.ts';
 import { OptionReader } from '../core/options.ts';
+import { LIMIT_KINDS } from '../policies/limit.ts';
 import type { RemoteLimiter } from './async-limiter.ts';
-import { LIMIT_KINDS, type LimiterOptions, limiter } from './limiter.ts';
+import { type LimiterOptions, limiter } from './limiter.ts';
 import type { Limiter } from './sync-limiter.ts';
 
 /** Complete by its type: an option added to a limiter is missed here by the compiler. */

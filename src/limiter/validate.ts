@@ -8,7 +8,7 @@ import type { Millis } from '../core/clock.ts';
 import { OUTCOMES, type Outcome } from '../core/decision.ts';
 import type { Duration } from '../core/duration.ts';
 import { ConfigError } from '../core/errors.ts';
-import { isRecord, parseWaitMs, requireNumber } from '../core/options.ts';
+import { isRecord, MAX_AMOUNT, parseWaitMs, requireNumber } from '../core/options.ts';
 import type { Feedback } from '../policies/policy.ts';
 
 /** How a call went, for `settle`. */
@@ -40,19 +40,26 @@ export interface WaitOptions {
 }
 
 const RESULT_FIELDS = ['outcome', 'cost', 'used', 'dueAt', 'rttMs', 'retryAfterMs', 'partition'];
+const CHECK_FIELDS = ['partition'];
 const ACQUIRE_FIELDS = ['signal', 'wait', 'priority', 'partition'];
-const FEEDBACK_FIELDS = 'hits poolSize rank resume reachedAt remaining resetMs retryAfterMs'.split(
-  ' ',
-);
+/** The fields of each kind of feedback, by the field that names the kind. */
+const FEEDBACK_KINDS: Readonly<Record<string, readonly string[]>> = {
+  hits: ['hits'],
+  poolSize: ['poolSize', 'rank'],
+  resume: ['resume', 'reachedAt'],
+  remaining: ['remaining', 'resetMs'],
+  retryAfterMs: ['retryAfterMs'],
+};
+const FEEDBACK_KIND_NAMES = Object.keys(FEEDBACK_KINDS);
+const FEEDBACK_FIELDS = Object.values(FEEDBACK_KINDS).flat();
 const OUTCOME_NAMES = `one of ${OUTCOMES.join(', ')}`;
 
 export function requireKey(key: unknown): void {
   if (typeof key !== 'string') throw new ConfigError('key', 'a string', key);
 }
 
-/** Options of `check` and `acquire` may be the same object. */
 export function requireCheckOptions(options: object): void {
-  requireKnownFields('options', options, ACQUIRE_FIELDS);
+  requireKnownFields('options', options, CHECK_FIELDS);
 }
 
 /** Validates and reads wait options. */
@@ -89,8 +96,9 @@ export function requireResult(result: CallResult): void {
 
 export function requireFeedback(feedback: Feedback): void {
   requireKnownFields('feedback', feedback, FEEDBACK_FIELDS);
+  requireOneKind(feedback);
   if ('hits' in feedback) {
-    requireNumber('hits', feedback.hits, { min: 0 });
+    requireNumber('hits', feedback.hits, { min: 0, max: MAX_AMOUNT });
   } else if ('poolSize' in feedback) {
     requireNumber('poolSize', feedback.poolSize, { min: 1, integer: true });
     if (feedback.rank === undefined) return;
@@ -106,9 +114,21 @@ export function requireFeedback(feedback: Feedback): void {
   }
 }
 
+/** Feedback of two kinds would be applied as one of them, and the other would be lost. */
+function requireOneKind(feedback: Feedback): void {
+  const kind = FEEDBACK_KIND_NAMES.find((name) => name in feedback);
+  if (kind === undefined)
+    throw new ConfigError('feedback', `one of ${FEEDBACK_KIND_NAMES.join(', ')}`, feedback);
+  for (const name in feedback) {
+    if (FEEDBACK_KINDS[kind].includes(name)) continue;
+    const value = feedback[name as keyof Feedback];
+    throw new ConfigError(name, `left out beside \`${kind}\``, value);
+  }
+}
+
 function requireKnownFields(what: string, value: unknown, known: readonly string[]): void {
   if (!isRecord(value)) throw new ConfigError(what, 'an object', value);
   for (const name in value) {
-    if (!known.includes(name)) throw new ConfigError(name, `one of ${known.join(', ')}`, name);
+    if (!known.includes(name)) throw ConfigError.unknownName(name, name, known);
   }
 }

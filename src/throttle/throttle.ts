@@ -19,8 +19,9 @@ import {
   type LimiterInternals,
   type RemoteLimiterInternals,
 } from '../limiter/internals.ts';
-import { type LimiterOptions, limiter } from '../limiter/limiter.ts';
+import type { LimiterOptions } from '../limiter/limiter.ts';
 import type { Refusal } from '../limiter/permit.ts';
+import { resolveLimiter } from '../limiter/resolve-limiter.ts';
 import type { AcquireOptions, Limiter } from '../limiter/sync-limiter.ts';
 import { type Attempt, type RetryOptions, RetryPolicy, signalGetter } from './retry.ts';
 import { isPromiseLike, runAndSettle, runAttempt, type SettleHooks } from './run-with-permit.ts';
@@ -55,6 +56,21 @@ export interface CallOptions<F extends Callable> {
   /** For a refused call: throw a DeniedError (default), return undefined (skip), or return this function's result. */
   readonly onDeny?: 'throw' | 'skip' | ((denial: Denial, ...args: Parameters<F>) => ResultOf<F>);
 }
+
+/** Complete by its type: an option added to `CallOptions` is missed here by the compiler. */
+const CALL_OPTIONS: Readonly<Record<keyof CallOptions<Callable>, true>> = {
+  key: true,
+  cost: true,
+  used: true,
+  outcome: true,
+  retryAfter: true,
+  retry: true,
+  wait: true,
+  signal: true,
+  priority: true,
+  partition: true,
+  onDeny: true,
+};
 
 /** Options of `throttle`: its own limit, or a shared limiter. */
 export type ThrottleOptions<F extends Callable> = CallOptions<F> &
@@ -98,20 +114,10 @@ export function throttle<F extends (...args: never[]) => Promise<unknown>>(
 export function throttle<F extends Callable>(fn: F, options: ThrottleOptions<F>): unknown {
   if (typeof fn !== 'function') throw new ConfigError('fn', 'a function', fn);
   if (!isRecord(options)) throw new ConfigError('options', 'an object with a limit', options);
-  const {
-    key,
-    cost,
-    used,
-    outcome,
-    retryAfter,
-    retry = false,
-    partition,
-    priority,
-    ...more
-  } = options;
-  const { wait = false, signal, onDeny = 'throw', ...rest } = more;
+  const { key, cost, used, outcome, retryAfter, retry = false, partition, priority } = options;
+  const { wait = false, signal, onDeny = 'throw' } = options;
   requireFunctions({ key, cost, used, outcome, retryAfter, partition, priority });
-  const target = resolveLimiter(rest);
+  const target = internalsOf(resolveLimiter(options, Object.keys(CALL_OPTIONS)));
   const returnKind: ReturnKind = { isPromise: isAsyncFunction(fn), isKnown: isAsyncFunction(fn) };
   const maxWaitMs = parseWaitMs(wait);
   const plan = {
@@ -184,6 +190,12 @@ function recordReturnKind<T>(returnKind: ReturnKind, result: T): T {
   return result;
 }
 
+/** A function that returns promises never throws at once. */
+function rejectOrThrow({ isPromise }: ReturnKind, error: unknown): Promise<never> {
+  if (isPromise) return Promise.reject(error);
+  throw error;
+}
+
 // Three shapes of a call, the cheapest first. Arguments are passed on by spreading: where nothing else needs them, no
 // array of them is created.
 
@@ -191,21 +203,23 @@ function recordReturnKind<T>(returnKind: ReturnKind, result: T): T {
 function wrapCheck(fn: Callable, plan: CallPlan, limiter: LimiterInternals): Callable {
   const { keyOf, costOf, onRefused, returnKind } = plan;
   return function throttled(this: never, ...args: never[]) {
-    const key = keyOf === undefined ? '' : keyOf(...args);
-    const cost = costOf === undefined ? 1 : costOf(...args);
-    const decision = limiter.check(key, cost);
-    if (decision.verdict !== 'allow') {
-      const { retryAfterMs } = decision as Refusal;
-      const detail = retryAfterMs === NEVER ? limiter.explainNever(key, cost) : undefined;
-      return onRefused(
-        key,
-        { limit: limiter.name, retryAfterMs, ...(detail && { detail }) },
-        ...args,
-      );
+    try {
+      const key = keyOf === undefined ? '' : keyOf(...args);
+      const cost = costOf === undefined ? 1 : costOf(...args);
+      const decision = limiter.check(key, cost);
+      if (decision.verdict !== 'allow') {
+        const { retryAfterMs, reason } = decision as Denial;
+        const isNever = retryAfterMs === NEVER && reason === undefined;
+        const detail = isNever ? limiter.explainNever(cost, key) : undefined;
+        const refused = { limit: limiter.name, retryAfterMs, ...(detail && { detail }) };
+        return onRefused(key, reason === 'closed' ? { ...refused, reason } : refused, ...args);
+      }
+      return returnKind.isKnown
+        ? fn.call(this, ...args)
+        : recordReturnKind(returnKind, fn.call(this, ...args));
+    } catch (error) {
+      return rejectOrThrow(returnKind, error);
     }
-    return returnKind.isKnown
-      ? fn.call(this, ...args)
-      : recordReturnKind(returnKind, fn.call(this, ...args));
   };
 }
 
@@ -213,14 +227,18 @@ function wrapCheck(fn: Callable, plan: CallPlan, limiter: LimiterInternals): Cal
 function wrapTryAcquire(fn: Callable, plan: CallPlan, limiter: LimiterInternals): Callable {
   const { onRefused, settleHooks, returnKind } = plan;
   return function throttled(this: never, ...args: never[]) {
-    const key = keyFor(plan, args);
-    const entry = limiter.tryAcquire(key, costFor(plan, args), checkOptionsOf(plan, args));
-    return entry.verdict === 'deny'
-      ? onRefused(key, entry, ...args)
-      : recordReturnKind(
-          returnKind,
-          runAndSettle(entry, settleHooks, () => fn.apply(this, args)),
-        );
+    try {
+      const key = keyFor(plan, args);
+      const entry = limiter.tryAcquire(key, costFor(plan, args), checkOptionsOf(plan, args));
+      return entry.verdict === 'deny'
+        ? onRefused(key, entry, ...args)
+        : recordReturnKind(
+            returnKind,
+            runAndSettle(entry, settleHooks, () => fn.apply(this, args)),
+          );
+    } catch (error) {
+      return rejectOrThrow(returnKind, error);
+    }
   };
 }
 
@@ -246,7 +264,12 @@ function wrapAcquire(
       if (entry.verdict === 'deny')
         return last ? unwrapAttempt(last) : onRefused(key, entry, ...args);
       if (!retry) return runAndSettle(entry, settleHooks, () => fn.apply(that, args));
-      if (last) retry.notifyRetry(last, n);
+      try {
+        if (last) retry.notifyRetry(last, n);
+      } catch (error) {
+        entry.settle({ outcome: 'ignored' });
+        throw error;
+      }
       last = await runAttempt(entry, settleHooks, () => fn.apply(that, args));
       const delayMs = retry.delayMs(n, last);
       if (delayMs === undefined) return unwrapAttempt(last);
@@ -315,17 +338,6 @@ function requireFunctions(functions: Record<string, unknown>): void {
   }
 }
 
-function resolveLimiter(options: {
-  readonly limiter?: Limiter | RemoteLimiter;
-  readonly limit?: unknown;
-}): LimiterInternals | RemoteLimiterInternals {
-  const { limiter: given, ...others } = options;
-  if (!('limiter' in options)) return internalsOf(limiter(others as LimiterOptions));
-  const [extra] = Object.keys(others);
-  if (extra !== undefined) throw new ConfigError(extra, 'left out when a limiter is given', extra);
-  return internalsOf(given as Limiter | RemoteLimiter);
-}
-
 /** True for functions written with `async`; other functions that return promises are not recognised. */
 const isAsyncFunction = (fn: Callable): boolean =>
   Object.prototype.toString.call(fn) === '[object AsyncFunction]';
@@ -358,7 +370,6 @@ function createRefusalHandler(
   };
   const refuseByPromise = async (...call: Parameters<RefusalHandler>): Promise<unknown> =>
     refuse(...call);
-  // A function that returns promises never throws at once.
   return (...call) => (returnKind.isPromise ? refuseByPromise(...call) : refuse(...call));
 }
 
@@ -368,7 +379,8 @@ function waitDetail(
   maxWaitMs: Millis,
 ): string | undefined {
   if (reason !== 'too-long' || maxWaitMs === 0) return undefined;
-  return waitedMs > 0
+  // A call refused at once has waited some microseconds on the real clock.
+  return Math.ceil(waitedMs) >= maxWaitMs
     ? `gave up after ${Math.round(waitedMs)} ms`
     : `the next permit is ${Math.ceil(retryAfterMs)} ms away, \`wait\` allows ${maxWaitMs} ms`;
 }
