@@ -21,9 +21,9 @@ import type { Listener } from '../limiter/events.ts';
 import { HISTOGRAM_BOUNDS_MS } from '../limiter/stats.ts';
 import {
   type AnyLimiter,
-  DEFAULT_MAX_KEYS,
+  DEFAULT_EXPORTED_KEYS,
   labelName,
-  MAX_KEYS_CEILING,
+  MAX_EXPORTED_KEYS,
   MetricCollector,
   toLimiterList,
 } from './metrics/collector.ts';
@@ -50,8 +50,8 @@ export function instrument(
 ): () => void {
   const reader = new OptionReader('', options);
   const meter = reader.optional('meter', isMeter, 'a meter') ?? metrics.getMeter('sluice');
-  const range = { min: 0, max: MAX_KEYS_CEILING, integer: true };
-  const maxKeys = reader.number('maxKeys', range, DEFAULT_MAX_KEYS);
+  const range = { min: 0, max: MAX_EXPORTED_KEYS, integer: true };
+  const maxKeys = reader.number('maxKeys', range, DEFAULT_EXPORTED_KEYS);
   reader.finish();
   const list = toLimiterList(limiters);
   const isNoop = meter === createNoopMeter();

@@ -3,7 +3,7 @@ import { afterAll, describe, expect, onTestFinished, test, vi } from 'vitest';
 import { createTempDir } from '../../test/support/daemon.ts';
 import { sluice } from '../../test/support/terminal.ts';
 import { DEFAULT_ADDRESS } from '../daemon/config/read.ts';
-import { LIMIT_KINDS } from '../policies/limit.ts';
+import { LIMIT_KINDS } from '../limiter/limiter.ts';
 
 const KEY = 'a secret of us all';
 

@@ -10,9 +10,8 @@ import { ConfigError } from '../core/errors.ts';
 import { OptionReader } from '../core/options.ts';
 import { seededRandom } from '../core/random.ts';
 import { internalsOf } from '../limiter/internals.ts';
-import { limiter } from '../limiter/limiter.ts';
+import { LIMIT_KINDS, limiter } from '../limiter/limiter.ts';
 import type { Limiter } from '../limiter/sync-limiter.ts';
-import { LIMIT_KINDS } from '../policies/limit.ts';
 import { roundFloat } from './chart/format.ts';
 import {
   type Command,

@@ -14,9 +14,9 @@ export type Decision =
   | {
       readonly verdict: 'wait';
       readonly waitMs: Millis;
-      /** When the reserved place is due, on the clock that decided; a limiter adds it, for `settle`. */
+      /** When the reserved slot is due, on the clock that decided; a limiter adds it, for `settle`. */
       readonly dueAt?: Millis;
-      /** When the place is lost if it is not used by then; left out where the rule has no expiry. */
+      /** When the slot is lost if it is not used by then; left out where the rule has no expiry. */
       readonly expiresAt?: Millis;
     }
   | {

@@ -18,7 +18,7 @@ import type { Feedback, Policy } from '../policies/policy.ts';
 import { cooldownIn, KeyCooldowns } from './cooldowns.ts';
 import type { Listener } from './events.ts';
 import { Refusal, type RefusalReason } from './permit.ts';
-import { LimiterTelemetry } from './telemetry.ts';
+import { GRANTED, LimiterTelemetry } from './telemetry.ts';
 import { requireFeedback, requireKey } from './validate.ts';
 import type { QueueSettings } from './wait-scheduler.ts';
 
@@ -30,7 +30,6 @@ export interface LimiterSettings extends QueueSettings {
   readonly maxCooldownMs: Millis;
 }
 
-const GRANTED: Decision = { verdict: 'allow', remaining: 0 };
 const REFUSED: Decision = deny(0);
 
 export abstract class LimiterCore {

@@ -161,3 +161,6 @@ function readQueue(reader: OptionReader): Omit<QueueSettings, 'clock'> {
 
 const isBackendFactory = (value: unknown): value is RemoteBackendFactory | BackendFactory =>
   isRecord(value) && typeof value.isRemote === 'boolean' && isFunction(value.create);
+
+// For the daemon and the CLI, which import no policies.
+export { LIMIT_KINDS };

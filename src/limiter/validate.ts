@@ -1,5 +1,5 @@
 /**
- * Validates the arguments of a limiter's verbs: keys, call results, feedback, wait options.
+ * Validates the arguments of a limiter's methods: keys, call results, feedback, wait options.
  *
  * An invalid argument throws before it changes anything. A misspelt field is an error, not a default.
  */
@@ -31,7 +31,7 @@ export interface CallResult {
 
 /** How `acquire` waits. */
 export interface WaitOptions {
-  /** Ends the wait and gives the place back when it aborts. */
+  /** Ends the wait and gives the slot back when it aborts. */
   readonly signal?: AbortSignal;
   /** The longest wait: true (default) as long as it takes, false not at all. */
   readonly wait?: boolean | Duration;

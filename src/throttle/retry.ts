@@ -11,6 +11,7 @@
  */
 
 import { type Clock, type Millis, schedule } from '../core/clock.ts';
+import { isFunction } from '../core/config-helpers.ts';
 import { OUTCOMES, type Outcome } from '../core/decision.ts';
 import type { Duration } from '../core/duration.ts';
 import { ConfigError } from '../core/errors.ts';
@@ -44,6 +45,8 @@ export interface Attempt {
   readonly result?: unknown;
 }
 
+type OnRetry = NonNullable<RetryOptions['onRetry']>;
+
 const MAX_RETRIES = 100;
 
 export class RetryPolicy {
@@ -68,7 +71,7 @@ export class RetryPolicy {
     this.#maxDelayMs = reader.duration('maxDelay', 30_000);
     this.#maxWaiting = reader.integer('maxWaiting', 0, 1000);
     this.#isRetryable = readRetryable(reader);
-    this.#onRetry = reader.optional('onRetry', isFunction, 'a function');
+    this.#onRetry = reader.optional('onRetry', isFunction<OnRetry>, 'a function');
     reader.finish();
   }
 
@@ -113,9 +116,6 @@ export class RetryPolicy {
     }
   }
 }
-
-const isFunction = (value: unknown): value is NonNullable<RetryOptions['onRetry']> =>
-  typeof value === 'function';
 
 function readRetryable(reader: OptionReader): (attempt: Attempt) => boolean {
   const given = reader.get('on') ?? ['busy', 'timeout'];

@@ -41,7 +41,7 @@ export interface CallOptions<F extends Callable> {
   readonly used?: (result: ResultOf<F>) => number;
   /** The outcome of a call. Default: ok; timeout for a TimeoutError; failed for any other error. */
   readonly outcome?: (error: unknown, result: ResultOf<F> | undefined) => Outcome;
-  /** The Retry-After of the server's answer: no call of this key passes until then. */
+  /** The Retry-After of the server's reply: no call of this key passes until then. */
   readonly retryAfter?: (error: unknown, result: ResultOf<F> | undefined) => Millis | undefined;
   /** Retry failed calls: true, a number of retries, or options. Default: no retry. */
   readonly retry?: boolean | number | RetryOptions;

@@ -1,6 +1,7 @@
 /** The options that all HTTP adapters share, and how they are read. */
 
 import type { Millis } from '../../core/clock.ts';
+import { isFunction } from '../../core/config-helpers.ts';
 import type { Outcome } from '../../core/decision.ts';
 import type { Duration } from '../../core/duration.ts';
 import { isRecord, OptionReader, parseWaitMs } from '../../core/options.ts';
@@ -104,10 +105,6 @@ export function readSettings<Request>(
   const adapterOptions = [...reader.knownNames(), ...frameworkOptions];
   return { ...settings, limiter: resolveLimiter(options, adapterOptions) };
 }
-
-type AnyFunction = (...args: never[]) => unknown;
-
-const isFunction = (value: unknown): value is AnyFunction => typeof value === 'function';
 
 function readFunctions<Request>(reader: OptionReader): FunctionOptions<Request> {
   const read = FUNCTION_OPTIONS.map((name) => [

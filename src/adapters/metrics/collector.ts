@@ -16,10 +16,10 @@ import type { Limiter, Stats } from '../../limiter/sync-limiter.ts';
 import { LONE_SURROGATE, ReportedKeys } from './reported-keys.ts';
 
 /** For limits that learn: how many keys get series of their own, by default. */
-export const DEFAULT_MAX_KEYS = 20;
+export const DEFAULT_EXPORTED_KEYS = 20;
 
 /** More would come close to a series for each client, which metrics databases handle badly. */
-export const MAX_KEYS_CEILING = 10_000;
+export const MAX_EXPORTED_KEYS = 10_000;
 
 /** The statistics of every limiter, and those of local or remote ones only. */
 export type AnyStats = CounterSnapshot &

@@ -13,9 +13,9 @@ import { OptionReader } from '../../core/options.ts';
 import type { Histogram } from '../../limiter/stats.ts';
 import {
   type AnyLimiter,
-  DEFAULT_MAX_KEYS,
+  DEFAULT_EXPORTED_KEYS,
   type LimiterSnapshot,
-  MAX_KEYS_CEILING,
+  MAX_EXPORTED_KEYS,
   MetricCollector,
   toLimiterList,
 } from './collector.ts';
@@ -55,8 +55,8 @@ export function prometheus(
   options: PrometheusOptions = {},
 ): PrometheusExporter {
   const reader = new OptionReader('', options);
-  const range = { min: 0, max: MAX_KEYS_CEILING, integer: true };
-  const collector = new MetricCollector(reader.number('maxKeys', range, DEFAULT_MAX_KEYS));
+  const range = { min: 0, max: MAX_EXPORTED_KEYS, integer: true };
+  const collector = new MetricCollector(reader.number('maxKeys', range, DEFAULT_EXPORTED_KEYS));
   reader.finish();
   collector.addAll(toLimiterList(limiters));
   return {

@@ -24,8 +24,7 @@ import type {
 import { ConfigError } from '../../core/errors.ts';
 import { requireValidName } from '../../core/name.ts';
 import { isRecord, OptionReader, readEach } from '../../core/options.ts';
-import { createLimiter, type LimiterOptions } from '../../limiter/limiter.ts';
-import { LIMIT_KINDS } from '../../policies/limit.ts';
+import { createLimiter, LIMIT_KINDS, type LimiterOptions } from '../../limiter/limiter.ts';
 import { BACKENDS } from '../backends/registry.ts';
 import { MATCH_ALL, type Pattern, readPattern, readPatterns } from '../keys/pattern.ts';
 
