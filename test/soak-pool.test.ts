@@ -1,6 +1,6 @@
 /**
- * Real pods that divide a limit through a real Redis, while both are treated badly: bench/soak/pool.mjs plays a short version,
- * this file says what must hold even on a machine that is busy with other things. Each store takes a minute, so NATS and etcd are
+ * Soak test of a pool: processes divide a limit through a real Redis while both crash and stall. Runs a short bench/soak/pool.mjs
+ * and asserts what must hold even on a loaded machine. Each store takes a minute, so NATS and etcd are
  * left to `npm run soak:pool`.
  */
 
@@ -8,19 +8,19 @@ import { expect, test } from 'vitest';
 import { runBench } from './support/run-bench.ts';
 import { redisServer } from './support/services.ts';
 
-/** It ends by itself long before. */
+/** Far above its usual run time. */
 const MAX_PLAY_MS = 240_000;
 
 interface Played {
   readonly name: string;
   readonly limit: number;
   readonly most: number;
-  /** Nothing if it never came to that. */
+  /** undefined if that never happened. */
   readonly wholeAfterMs: number | null;
 }
 
 test.skipIf(redisServer() === undefined)(
-  'pods never take more than the limit in a second, and soon again all of it',
+  'pool soak: members never exceed the limit in a second, and soon use all of it again',
   async () => {
     const plays = await runBench<Played[]>(
       MAX_PLAY_MS,

@@ -25,7 +25,6 @@ import {
   type ComponentCall,
   type ComponentReservation,
   findRefusal,
-  hasEarlierWaiter,
   hasWaiters,
   isRefused,
   mergeCalls,
@@ -195,7 +194,10 @@ export class CompositeLimiter implements LimiterInternals {
 
     /** Reserves in all components when it is first in the current queue, ahead of no earlier waiter in another. */
     const check = (): Decision | typeof MOVED => {
-      const earlier = calls.find((call) => call !== at && hasEarlierWaiter(call, position));
+      const earlier = calls.find(
+        ({ limiter, key, partitionIndex }, n) =>
+          calls[n] !== at && limiter.scheduler.hasEarlierWaiter(key, partitionIndex, position),
+      );
       const result: ReturnType<typeof reserveAll> = earlier
         ? { by: earlier, verdict: 'deny', retryAfterMs: WHEN_SETTLED }
         : reserveAll(calls);
@@ -252,23 +254,16 @@ export class CompositeLimiter implements LimiterInternals {
   /** A batch is a number of equal calls: a component with its own cost cannot tell how many. */
   #unitCostCalls(key: string): readonly ComponentCall[] {
     const priced = this.components.find(({ costOf }) => costOf !== identity);
-    if (priced)
-      throw new ConfigError(
-        priced.limiter.name,
-        'a component without a `cost` option',
-        'one with a cost',
-      );
-    return this.#componentCalls(key, 1);
+    if (!priced) return this.#componentCalls(key, 1);
+    const expected = 'a component without a `cost` option';
+    throw new ConfigError(priced.limiter.name, expected, 'one with a cost');
   }
 
   settle(key: string, result: CallResult = {}): void {
     requireResult(result);
     const { cost = 1, used, partition, ...rest } = result;
-    const calls = this.#componentCalls(
-      key,
-      cost,
-      partition === undefined ? undefined : { partition },
-    );
+    const options = partition === undefined ? undefined : { partition };
+    const calls = this.#componentCalls(key, cost, options);
     const settlements = calls.map((call) => ({
       ...rest,
       ...usedFieldOf(call, used),
@@ -280,18 +275,15 @@ export class CompositeLimiter implements LimiterInternals {
   }
 
   update(key: string, feedback: Feedback): boolean {
-    const applied = this.#componentCalls(key, 1).map((call) =>
-      call.limiter.update(call.key, feedback),
-    );
-    return applied.includes(true);
+    const calls = this.#componentCalls(key, 1);
+    return calls.map((call) => call.limiter.update(call.key, feedback)).includes(true);
   }
 
   inspect(key: string): Inspection {
     const inspections = this.#componentCalls(key, 1).map((call) => call.limiter.inspect(call.key));
     const rules = inspections.flatMap((one) => one.rules);
-    const cooldownMs = Math.max(
-      ...inspections.map((one) => (one.by === COOLDOWN ? (one.opensInMs ?? 0) : 0)),
-    );
+    const cooldowns = inspections.filter(({ by }) => by === COOLDOWN);
+    const cooldownMs = Math.max(0, ...cooldowns.map(({ opensInMs = 0 }) => opensInMs));
     const isClosed = inspections.some(({ by }) => by === CLOSED);
     const remaining = Math.min(...inspections.map((one) => one.remaining));
     return { remaining, name: this.name, ...bindingRule(rules, cooldownMs, isClosed), rules };

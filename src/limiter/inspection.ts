@@ -1,6 +1,4 @@
-/**
- * The status of a key: which rule refuses, how much each rule has left, and until when.
- */
+/** The status of a key: which rule refuses, how much each rule has left, and until when. */
 
 import type { Millis } from '../core/clock.ts';
 import { NEVER } from '../core/decision.ts';

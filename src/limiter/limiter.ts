@@ -19,10 +19,10 @@ import {
   type Millis,
   systemClock,
 } from '../core/clock.ts';
-import { isFunction, isNonEmptyString } from '../core/config-helpers.ts';
+import { isNonEmptyString } from '../core/config-helpers.ts';
 import type { Duration } from '../core/duration.ts';
 import type { Hasher } from '../core/hash.ts';
-import { isRecord, OptionReader } from '../core/options.ts';
+import { isFunction, isRecord, OptionReader } from '../core/options.ts';
 import { type Random, systemRandom } from '../core/random.ts';
 import { createPolicy, LIMIT_KINDS, type Limit } from '../policies/limit.ts';
 import { AsyncLimiter, type RemoteLimiter } from './async-limiter.ts';
@@ -88,6 +88,8 @@ interface InternalOptions {
   readonly clock?: Clock | undefined;
   /** The path of the limit in error messages. Default `limit`. */
   readonly path?: string;
+  /** Options of the caller itself, for the error that lists the known ones. */
+  readonly alsoKnown?: readonly string[];
 }
 
 /** The same for this package's own callers. */
@@ -117,7 +119,7 @@ export function createLimiter(
     isBackendFactory,
     'a backend, such as redis(client) or peers(...)',
   );
-  reader.finish();
+  reader.finish(internal.alsoKnown);
 
   const policy = createPolicy(limit, random, internal.path);
   const common = { name: name ?? policy.kind, random, ...queue, permitTimeoutMs, maxCooldownMs };

@@ -63,9 +63,6 @@ const PROBLEM_BY_STATUS: Readonly<Record<RefusalStatus, { type: string; title: s
   },
 };
 
-/** Rules on the capacity of the service, as opposed to the quota of a client. */
-const isCapacityRule = ({ isCapacity }: NamedRuleStatus): boolean => isCapacity === true;
-
 /** Builds the response; with a writer, it carries the limit's headers. */
 export const buildRefusal = (
   denied: DenialDetails,
@@ -105,11 +102,7 @@ export function withOverrides(
   refused: RefusalResponse,
   overrides: RefusalOverrides,
 ): RefusalResponse {
-  const {
-    headers = {},
-    contentType = refused.headers['Content-Type'],
-    body = refused.body,
-  } = overrides;
+  const { headers, contentType = refused.headers['Content-Type'], body = refused.body } = overrides;
   const all: HeaderValues = { ...refused.headers, ...headers, 'Content-Type': contentType };
   for (const name in all) requireValidHeader(name, all[name]);
   if (typeof body !== 'string') throw new ConfigError('refuse.body', 'a string', body);
@@ -174,7 +167,7 @@ const withRetryTime = (
 /** An exhausted quota is reported as 429 even if a capacity rule refuses as well. */
 function statusOf({ reason }: DenialDetails, rules: readonly NamedRuleStatus[]): RefusalStatus {
   if (reason !== undefined && reason in REASON_TEXTS) return 503;
-  return rules.length > 0 && rules.every(isCapacityRule) ? 503 : 429;
+  return rules.length > 0 && rules.every(({ isCapacity }) => isCapacity) ? 503 : 429;
 }
 
 /**

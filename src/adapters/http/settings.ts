@@ -1,11 +1,11 @@
 /** The options that all HTTP adapters share, and how they are read. */
 
 import type { Millis } from '../../core/clock.ts';
-import { isFunction } from '../../core/config-helpers.ts';
 import type { Outcome } from '../../core/decision.ts';
 import type { Duration } from '../../core/duration.ts';
-import { isRecord, OptionReader, parseWaitMs } from '../../core/options.ts';
+import { isFunction, isRecord, OptionReader, parseWaitMs } from '../../core/options.ts';
 import type { RemoteLimiter } from '../../limiter/async-limiter.ts';
+import type { AnyLimiterInternals } from '../../limiter/internals.ts';
 import type { LimiterOptions } from '../../limiter/limiter.ts';
 import { resolveLimiter } from '../../limiter/resolve-limiter.ts';
 import type { Limiter } from '../../limiter/sync-limiter.ts';
@@ -72,7 +72,7 @@ type FunctionOptions<Request> = {
 
 /** The options, validated. */
 export interface HttpSettings<Request> extends FunctionOptions<Request> {
-  readonly limiter: Limiter | RemoteLimiter;
+  readonly limiter: AnyLimiterInternals;
   readonly key: ((request: Request) => RequestKey) | undefined;
   readonly keyHeader: string | undefined;
   readonly resolveClient: ClientResolver | undefined;

@@ -14,6 +14,7 @@
  */
 
 import { type Clock, isClock, systemClock } from '../../core/clock.ts';
+import { isNonEmptyString } from '../../core/config-helpers.ts';
 import type { Duration } from '../../core/duration.ts';
 import { ConfigError, errorMessageOf } from '../../core/errors.ts';
 import { isRecord, OptionReader, readEach } from '../../core/options.ts';
@@ -30,6 +31,7 @@ import {
 import { Group, type GroupsView, type ResolvedGroupsOptions } from './membership.ts';
 import type { BorrowRequest, GroupTransport } from './transport.ts';
 
+/** One group of `groups`. */
 export interface GroupOptions {
   /** Relative to the weights of the other groups. Default 1. */
   readonly weight?: number;
@@ -89,11 +91,8 @@ export function groups(
 ): GroupsMembership & (RemoteBackendFactory | BackendFactory) {
   const fields = new OptionReader('', options);
   const resolved = readGroupsOptions(fields);
-  const factory = fields.optional(
-    'bucket',
-    isBackendFactory,
-    'a backend, such as redis(client) or peers(...)',
-  );
+  const expected = 'a backend, such as redis(client) or peers(...)';
+  const factory = fields.optional('bucket', isBackendFactory, expected);
   const clock = fields.optional('clock', isClock, 'a clock') ?? systemClock;
   const customTransport = fields.optional('transport', isGroupTransport, 'an object with borrow()');
   const http = readHttpTransport(fields, resolved, customTransport !== undefined);
@@ -214,9 +213,6 @@ function readListen(fields: OptionReader): HttpListenOptions | undefined {
   reader.finish();
   return { port, host };
 }
-
-const isNonEmptyString = (value: unknown): value is string =>
-  typeof value === 'string' && value !== '';
 
 const isBackendFactory = (value: unknown): value is RemoteBackendFactory | BackendFactory =>
   isRecord(value) && typeof value.isRemote === 'boolean' && typeof value.create === 'function';
