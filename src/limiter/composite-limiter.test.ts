@@ -232,7 +232,7 @@ describe('composite limiter', () => {
     expect(user.stats().cancelled).toBe(1);
   });
 
-  test('has the verbs of a limiter, and can be nested', () => {
+  test('has the methods of a limiter, and can be nested', () => {
     const { clock, api, user, total } = users();
     expect(api.takeUpTo('batch', Infinity)).toBe(2);
     expect(total.inspect('*').remaining).toBe(1);

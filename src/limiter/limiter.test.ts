@@ -475,15 +475,15 @@ describe('limiter: Retry-After cool-down', () => {
 });
 
 describe('limiter: public interface', () => {
-  const verbs = [
+  const methods = [
     ...['name', 'check', 'peek', 'tryAcquire', 'acquire', 'takeUpTo', 'giveBack', 'settle'],
     ...['update', 'inspect', 'on', 'stats', 'close'],
   ] as const;
 
   test('Limiter and RemoteLimiter have the same 13 members', () => {
-    expect(verbs.length).toBe(13);
-    expectTypeOf<keyof Limiter>().toEqualTypeOf<(typeof verbs)[number]>();
-    expectTypeOf<keyof RemoteLimiter>().toEqualTypeOf<(typeof verbs)[number]>();
+    expect(methods.length).toBe(13);
+    expectTypeOf<keyof Limiter>().toEqualTypeOf<(typeof methods)[number]>();
+    expectTypeOf<keyof RemoteLimiter>().toEqualTypeOf<(typeof methods)[number]>();
   });
 
   test('internalsOf: refuses an object that is not a limiter', () => {
@@ -530,7 +530,7 @@ describe('limiter: close', () => {
       expect(entry).toMatchObject({ verdict: 'deny', reason: 'closed' });
   });
 
-  test('refuses later calls by every verb; a permit can still be settled', async () => {
+  test('refuses later calls by every method; a permit can still be settled', async () => {
     const hash = createHasher([1, 2]);
     const options = { limit: { concurrency: 2 }, clock: new VirtualClock() } as const;
     const api = createLimiter(options, { hasher: hash }) as SyncLimiter;
