@@ -18,6 +18,7 @@ import type { LimiterOptions } from '../limiter/limiter.ts';
 import { resolveLimiter } from '../limiter/resolve-limiter.ts';
 import type { Limiter } from '../limiter/sync-limiter.ts';
 import { type Attempt, type RetryOptions, RetryPolicy, toRetryOptions } from '../throttle/retry.ts';
+import { outcomeOfError } from '../throttle/run-with-permit.ts';
 import { type CallOptions, throttle } from '../throttle/throttle.ts';
 import { type HeadersLike, isBackPressure, parseQuota, parseRetryAfter } from './fetch-headers.ts';
 
@@ -181,7 +182,7 @@ function cancelBody(response: ResponseLike | undefined): void {
 }
 
 function outcomeOf(error: unknown, response: ResponseLike | undefined): Outcome {
-  if (response === undefined) return outcomeOfError(error);
+  if (response === undefined) return outcomeOfNetworkError(error);
   if (isBackPressure(response.status)) return 'busy';
   return response.status >= 400 ? 'failed' : 'ok';
 }
@@ -198,8 +199,8 @@ const TIMEOUT_CODES = [
 const BUSY_CODES = ['ECONNREFUSED', 'ECONNRESET', 'EPIPE', 'UND_ERR_SOCKET'];
 
 /** An abort by the caller says nothing about load; a timeout does, also one that the caller set. */
-function outcomeOfError(error: unknown): Outcome {
-  if (error instanceof Error && error.name === 'TimeoutError') return 'timeout';
+function outcomeOfNetworkError(error: unknown): Outcome {
+  if (outcomeOfError(error) === 'timeout') return 'timeout';
   const codes = errorCodesOf(error);
   if (codes.some((code) => TIMEOUT_CODES.includes(code))) return 'timeout';
   return codes.some((code) => BUSY_CODES.includes(code)) ? 'busy' : 'failed';

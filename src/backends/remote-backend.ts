@@ -6,7 +6,7 @@
  */
 
 import type { Clock, Millis } from '../core/clock.ts';
-import type { Decision, OnUnavailable } from '../core/decision.ts';
+import { type Decision, NEVER, type OnUnavailable } from '../core/decision.ts';
 import type { Random } from '../core/random.ts';
 import type { Policy, Settlement } from '../policies/policy.ts';
 
@@ -111,8 +111,8 @@ export type FairWaitResult =
       readonly reason: 'never' | 'too-long' | 'queue-full' | 'closed';
     };
 
-/** The decision for waiters of a closed limiter. */
-export const CLOSED_REFUSAL = { verdict: 'deny', retryAfterMs: 0, reason: 'closed' } as const;
+/** The decision of a closed limiter, which never opens again. */
+export const CLOSED_REFUSAL = { verdict: 'deny', retryAfterMs: NEVER, reason: 'closed' } as const;
 
 /** Creates the backend of a limit that a server decides: `redis(client)`. */
 export interface RemoteBackendFactory {

@@ -20,9 +20,9 @@ export interface Clock {
   wakeAt?(at: Millis, callback: () => void, keepAlive: boolean): () => void;
 }
 
-/** True for anything with a `now()`, `Date` included. */
+/** True for anything whose `now()` returns a finite number, `Date` included. */
 export const isClock = (value: unknown): value is Clock =>
-  typeof (value as Clock | null)?.now === 'function';
+  typeof (value as Clock | null)?.now === 'function' && Number.isFinite((value as Clock).now());
 
 const TIME_ORIGIN = performance.timeOrigin;
 

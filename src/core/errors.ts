@@ -92,7 +92,7 @@ export class DeniedError extends SluiceError {
   }
 }
 
-/** A backend or a daemon did not answer in time. Passed to listeners; calls are decided by `onUnavailable`. */
+/** A backend or a daemon did not reply in time. Passed to listeners; calls are decided by `onUnavailable`. */
 export class UnavailableError extends SluiceError {
   override readonly name = 'UnavailableError';
   readonly code = 'UNAVAILABLE';

@@ -172,13 +172,18 @@ export class OptionReader {
 
   /** A number above 0 and at most `MAX_AMOUNT`. */
   positive(name: string, fallback?: number): number {
-    const value = this.number(name, { above: 0 }, fallback);
-    if (!(value > MAX_AMOUNT)) return value;
-    return this.#reportAndUse(name, `at most ${MAX_AMOUNT}`, Number.NaN);
+    return this.#amount(name, this.number(name, { above: 0 }, fallback));
   }
 
+  /** A whole number of at least `min` and at most `MAX_AMOUNT`. */
   integer(name: string, min: number, fallback?: number): number {
-    return this.number(name, { min, integer: true }, fallback);
+    return this.#amount(name, this.number(name, { min, integer: true }, fallback));
+  }
+
+  #amount(name: string, value: number): number {
+    return value > MAX_AMOUNT
+      ? this.#reportAndUse(name, `at most ${MAX_AMOUNT}`, Number.NaN)
+      : value;
   }
 
   /** A value that passes `is`, or undefined. */
@@ -214,6 +219,11 @@ export class OptionReader {
     const value = parseDuration(given);
     if (value !== undefined && value > 0 && value < Infinity) return value;
     return this.#reportAndUse(name, EXPECTED_DURATION, Number.NaN, suggestDuration(given));
+  }
+
+  /** A duration above 0, or Infinity. */
+  durationOrInfinity(name: string, fallback: Millis): Millis {
+    return this.get(name) === Infinity ? Infinity : this.duration(name, fallback);
   }
 
   rate(name: string): RateValue {

@@ -22,15 +22,15 @@ interface RuntimeGlobals {
   readonly console?: { warn?(message: string): void };
 }
 
-/** Bounds the set of emitted warnings: subjects can be unbounded. */
+/** Bounds the warnings of one code: subjects can be unbounded. */
 const MAX_WARNINGS = 100;
 
-const emitted = new Set<string>();
+const emittedSubjects = new Map<WarningCode, Set<string>>();
 
 export function emitProcessWarning(code: WarningCode, message: string, subject = ''): void {
-  const id = `${code} ${subject}`;
-  if (emitted.has(id) || emitted.size >= MAX_WARNINGS) return;
-  emitted.add(id);
+  const subjects = emittedSubjects.get(code) ?? new Set();
+  if (subjects.has(subject) || subjects.size >= MAX_WARNINGS) return;
+  emittedSubjects.set(code, subjects.add(subject));
   const host = globalThis as RuntimeGlobals;
   const options = { type: 'SluiceWarning', code: `SLUICE_${code}` };
   if (host.process?.emitWarning) host.process.emitWarning(message, options);

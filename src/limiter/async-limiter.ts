@@ -1,5 +1,5 @@
 /**
- * A limiter whose backend decides elsewhere, such as Redis: the verbs of `sync-limiter.ts` as promises.
+ * A limiter whose backend decides elsewhere, such as Redis: the methods of `sync-limiter.ts` as promises.
  *
  *     const api = limiter({ limit: { spacing: { every: '6s' } }, backend: redis(client) });
  *     const decision = await api.check('token');
@@ -36,7 +36,7 @@ import {
   type WaitOptions,
 } from './validate.ts';
 
-/** A `Limiter` whose backend decides elsewhere: every answer is a promise. */
+/** A `Limiter` whose backend decides elsewhere: every result is a promise. */
 export interface RemoteLimiter extends Pick<Limiter, 'name' | 'on'> {
   /** May `cost` (default 1) happen for this key now? All or nothing, and counted. */
   check(key: string, cost?: number): Promise<Decision>;
@@ -62,7 +62,7 @@ export interface RemoteLimiter extends Pick<Limiter, 'name' | 'on'> {
   close(): Promise<void>;
 }
 
-/** Whether the limiter's backend decides elsewhere, so that every answer is a promise. */
+/** Whether the limiter's backend decides elsewhere, so that every result is a promise. */
 export const isRemote = (limiter: object): limiter is RemoteLimiter =>
   (limiter as Partial<RemoteLimiterInternals>).isRemote === true;
 
@@ -121,10 +121,10 @@ export class AsyncLimiter extends LimiterCore implements RemoteLimiterInternals 
   }
 
   async #checkRemote(key: string, cost: number): Promise<Decision> {
-    const answer = await this.#backend.check(key, cost);
-    if (answer.fromFallback) this.#fallbackCount++;
+    const reply = await this.#backend.check(key, cost);
+    if (reply.fromFallback) this.#fallbackCount++;
     const { expireMs } = this.policy;
-    const decision = withDueTime(this.#denyIfLate(answer), answer.decidedAt, expireMs);
+    const decision = withDueTime(this.#denyIfLate(reply), reply.decidedAt, expireMs);
     this.telemetry.recordDecision(key, cost, decision, 0);
     return decision;
   }
@@ -143,10 +143,10 @@ export class AsyncLimiter extends LimiterCore implements RemoteLimiterInternals 
     requireCost(cost);
     const local = this.localRefusal(key, cost);
     if (local?.verdict === 'deny') return this.refuseNow(key, cost, local.retryAfterMs);
-    const answer = await this.#backend.checkNow(key, cost);
-    const { decidedAt: dueAt, leaseId, fromFallback = false } = answer;
+    const reply = await this.#backend.checkNow(key, cost);
+    const { decidedAt: dueAt, leaseId, fromFallback = false } = reply;
     if (fromFallback) this.#fallbackCount++;
-    const decision = this.#denyIfLate(answer);
+    const decision = this.#denyIfLate(reply);
     if (decision.verdict !== 'deny')
       return this.#issuePermit(key, cost, { verdict: 'allow', dueAt, fromFallback, leaseId }, 0);
     const { retryAfterMs } = decision;
@@ -182,13 +182,13 @@ export class AsyncLimiter extends LimiterCore implements RemoteLimiterInternals 
     }
   }
 
-  /** The decision, or a refusal if its place is lost by now: a lost place counts as used. */
+  /** The decision, or a refusal if its slot is lost by now: a lost slot counts as used. */
   #denyIfLate({ decision, usableUntil }: RemoteDecision): Decision {
     const isLost = decision.verdict !== 'deny' && this.#isTooLate(usableUntil);
     return isLost ? deny(Math.ceil(this.policy.refillMs ?? 0)) : decision;
   }
 
-  /** The answer was delayed on its way: the next place may be too close by now. */
+  /** The reply was delayed on its way: the next slot may be too close by now. */
   #isTooLate(usableUntil: Millis | undefined): boolean {
     return usableUntil !== undefined && this.clock.now() > usableUntil;
   }
@@ -262,7 +262,7 @@ export class AsyncLimiter extends LimiterCore implements RemoteLimiterInternals 
     if (!read) return undefined;
     const cooldownMs = this.cooldowns.remainingMs(key, this.clock.now());
     const status = keyStatusOf(this.#currentPolicy(), read.state, read.at);
-    return inspectionOf(this.name, status, cooldownMs);
+    return inspectionOf(this.name, status, cooldownMs, this.isClosed);
   }
 
   /** The backend's rule may change while it runs, as a group's part does. */

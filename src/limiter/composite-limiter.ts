@@ -14,7 +14,7 @@
 
 import type { Clock, Millis } from '../core/clock.ts';
 import { isNonEmptyString } from '../core/config-helpers.ts';
-import { allow, type Decision, deny } from '../core/decision.ts';
+import { allow, type Decision, deny, WHEN_SETTLED } from '../core/decision.ts';
 import { ConfigError } from '../core/errors.ts';
 import { OptionReader } from '../core/options.ts';
 import type { Random } from '../core/random.ts';
@@ -35,7 +35,7 @@ import {
   usedFieldOf,
 } from './composite-reservation.ts';
 import type { Listener } from './events.ts';
-import { bindingRule, COOLDOWN, type Inspection } from './inspection.ts';
+import { bindingRule, CLOSED, COOLDOWN, type Inspection } from './inspection.ts';
 import type { LimiterInternals } from './internals.ts';
 import { Permit, type PermitResult, type Refusal } from './permit.ts';
 import { mergeSnapshots } from './stats.ts';
@@ -133,9 +133,9 @@ export class CompositeLimiter implements LimiterInternals {
   checkNamed(key: string, cost = 1, options?: CheckOptions): NamedDecision {
     const reserved = reserveAll(this.#componentCalls(key, cost, options));
     if (!isRefused(reserved)) return { decision: this.#recordAllowed(reserved) };
-    const decision = deny(reserved.retryAfterMs);
-    recordDecision(reserved.by, decision);
-    return { decision, limit: reserved.by.limiter.name };
+    const { by, ...decision } = reserved;
+    recordDecision(by, decision);
+    return { decision, limit: by.limiter.name };
   }
 
   tryPass(key: string, cost = 1): boolean {
@@ -164,7 +164,10 @@ export class CompositeLimiter implements LimiterInternals {
   peek(key: string, cost = 1, options?: CheckOptions): Decision {
     const calls = this.#componentCalls(key, cost, options);
     const refused = findRefusal(calls);
-    if (refused) return deny(refused.retryAfterMs);
+    if (refused) {
+      const { by: _, ...decision } = refused;
+      return decision;
+    }
     return allow(Math.min(...calls.map((call) => remainingOf(peekCall(call)))));
   }
 
@@ -176,8 +179,13 @@ export class CompositeLimiter implements LimiterInternals {
   }
 
   async acquire(key: string, cost = 1, options: AcquireOptions = {}): Promise<Permit | Refusal> {
-    const calls = this.#componentCalls(key, cost, options);
     const { maxWaitMs, ...limits } = readWaitLimits(options);
+    const { partition } = options;
+    const calls = this.#componentCalls(
+      key,
+      cost,
+      partition === undefined ? undefined : { partition },
+    );
     const since = this.clock.now();
     const position = { arrival: nextArrival(), priority: limits.priority };
     let reserved: readonly ComponentReservation[] | undefined;
@@ -190,7 +198,9 @@ export class CompositeLimiter implements LimiterInternals {
         ({ limiter, key, partitionIndex }, n) =>
           calls[n] !== at && limiter.scheduler.hasEarlierWaiter(key, partitionIndex, position),
       );
-      const result = earlier ? { by: earlier, retryAfterMs: 0 } : reserveAll(calls);
+      const result: ReturnType<typeof reserveAll> = earlier
+        ? { by: earlier, verdict: 'deny', retryAfterMs: WHEN_SETTLED }
+        : reserveAll(calls);
       if (!isRefused(result)) {
         reserved = result;
         return allow(0);
@@ -274,8 +284,9 @@ export class CompositeLimiter implements LimiterInternals {
     const rules = inspections.flatMap((one) => one.rules);
     const cooldowns = inspections.filter(({ by }) => by === COOLDOWN);
     const cooldownMs = Math.max(0, ...cooldowns.map(({ opensInMs = 0 }) => opensInMs));
+    const isClosed = inspections.some(({ by }) => by === CLOSED);
     const remaining = Math.min(...inspections.map((one) => one.remaining));
-    return { remaining, name: this.name, ...bindingRule(rules, cooldownMs), rules };
+    return { remaining, name: this.name, ...bindingRule(rules, cooldownMs, isClosed), rules };
   }
 
   /** Every component reports its own decisions. */
@@ -299,9 +310,9 @@ export class CompositeLimiter implements LimiterInternals {
     for (const limiter of this.#limiters()) limiter.close();
   }
 
-  explainNever(key: string, cost: number): string {
+  explainNever(cost: number, key: string): string {
     const refused = findRefusal(this.#componentCalls(key, cost))?.by;
-    return refused?.limiter.explainNever(refused.key, refused.cost) ?? '';
+    return refused?.limiter.explainNever(refused.cost) ?? '';
   }
 
   #limiters(): SyncLimiter[] {

@@ -40,9 +40,9 @@ export interface LimiterOptions {
   readonly queue?: QueueOptions;
   /** Where the limit's state lives: `redis(client)`, `peers(…)`. Default: in this process. */
   readonly backend?: RemoteBackendFactory | BackendFactory;
-  /** A permit not settled within this time expires: its place is given back. Default 10 minutes; Infinity: never. */
+  /** A permit not settled within this time expires: its slot is given back. Default 10 minutes; Infinity: never. */
   readonly permitTimeout?: Duration;
-  /** The longest Retry-After cool-down of a key. Default 5 minutes. */
+  /** The longest Retry-After cool-down of a key. Default 5 minutes; Infinity: no bound. */
   readonly maxCooldown?: Duration;
   /** The most keys that have state at once. Default 1,048,576. */
   readonly maxKeys?: number;
@@ -99,18 +99,21 @@ export function createLimiter(
 ): SyncLimiter | AsyncLimiter {
   const reader = new OptionReader('', options, 'an object with a limit');
   const limit = reader.get('limit');
-  if (limit === undefined) suggestLimit(reader);
-  const queue = readQueue(new OptionReader('queue', reader.get('queue') ?? {}));
+  if (limit === undefined) throwIfMisplaced(reader);
+  const queue = readQueue(
+    new OptionReader('queue', reader.has('queue') ? reader.get('queue') : {}),
+  );
   const range = { min: 1, max: MAX_KEYS_CEILING, integer: true };
   const maxKeys = reader.number('maxKeys', range, DEFAULT_MAX_KEYS);
-  const givenClock = reader.optional('clock', isClock, 'a clock: an object with now()');
+  const givenClock = reader.optional(
+    'clock',
+    isClock,
+    'a clock: an object whose now() returns a number',
+  );
   const random = reader.optional('random', isFunction<Random>, 'a function') ?? systemRandom;
   const name = reader.optional('name', isNonEmptyString, 'a string of at least one character');
-  const isEndless = reader.get('permitTimeout') === Infinity;
-  const permitTimeoutMs = isEndless
-    ? Infinity
-    : reader.duration('permitTimeout', DEFAULT_PERMIT_TIMEOUT_MS);
-  const maxCooldownMs = reader.duration('maxCooldown', DEFAULT_MAX_COOLDOWN_MS);
+  const permitTimeoutMs = reader.durationOrInfinity('permitTimeout', DEFAULT_PERMIT_TIMEOUT_MS);
+  const maxCooldownMs = reader.durationOrInfinity('maxCooldown', DEFAULT_MAX_COOLDOWN_MS);
   const factory = reader.optional(
     'backend',
     isBackendFactory,
@@ -141,8 +144,8 @@ export function createLimiter(
   return created;
 }
 
-/** A rule beside the options, where it belongs into `limit`. */
-function suggestLimit(reader: OptionReader): void {
+/** Throws for a rule beside the options, which belongs into `limit`. */
+function throwIfMisplaced(reader: OptionReader): void {
   const kind = LIMIT_KINDS.find((name) => reader.names().includes(name));
   if (kind === undefined) return;
   reader.throwFor(kind, `inside \`limit\` (did you mean \`{ limit: { ${kind}: … } }\`?)`);
@@ -161,4 +164,5 @@ function readQueue(reader: OptionReader): Omit<QueueSettings, 'clock'> {
 const isBackendFactory = (value: unknown): value is RemoteBackendFactory | BackendFactory =>
   isRecord(value) && typeof value.isRemote === 'boolean' && isFunction(value.create);
 
+// For the daemon and the CLI, which import no policies.
 export { LIMIT_KINDS };

@@ -4,10 +4,10 @@
  * As in `wait-scheduler.ts`, each key has a queue and only its front checks. A check takes a round trip, and other
  * processes compete, so the front checks as one batch. As many waiters are granted as fit. The rest sleep until the
  * backend's retry time plus a random jitter; without jitter, processes would retry at the same instant and the same
- * one would win every time. Where the backend grants the next place a moment before it opens (lookahead), they
+ * one would win every time. Where the backend grants the next slot a moment before it opens (lookahead), they
  * retry that much earlier, and the waiter that gets it sleeps the rest.
  *
- * Where places can be reserved ahead, each waiter of the front reserves its own and sleeps until it is due. A place
+ * Where slots can be reserved ahead, each waiter of the front reserves its own and sleeps until it is due. A slot
  * used later than `expireMs` after that, or after `usableUntil`, is lost: its waiter goes back to the front.
  */
 
@@ -29,7 +29,7 @@ import { type QueueSettings, type WaitResult, waitRefusal } from './wait-schedul
 export interface RemoteWaitSchedulerOptions extends QueueSettings {
   readonly backend: RemoteBackend;
   readonly random: Random;
-  /** True if the limit reserves places ahead of time. */
+  /** True if the limit reserves slots ahead of time. */
   readonly canReserve: boolean;
   readonly expireMs: Millis;
   /** The rest of the key's cool-down; 0: none. */
@@ -37,7 +37,7 @@ export interface RemoteWaitSchedulerOptions extends QueueSettings {
 }
 
 export type RemoteGrant = Extract<FairWaitResult, { verdict: 'allow' }> & {
-  /** A call that begins later than this, on the limiter's clock, has lost its place. */
+  /** A call that begins later than this, on the limiter's clock, has lost its slot. */
   readonly usableUntil?: Millis | undefined;
 };
 
@@ -54,9 +54,9 @@ export const TOO_LONG = waitRefusal(0, 'too-long');
 interface QueuedWaiter extends QueuePosition, Waiter<RemoteWaitResult> {
   readonly key: string;
   readonly cost: number;
-  /** False until it is known to have to wait: a call granted at once takes no place in the queue. */
+  /** False until it is known to have to wait: a call granted at once takes no position in the queue. */
   isQueued: boolean;
-  /** Cancels the reserved place, if there is one. */
+  /** Cancels the reserved slot, if there is one. */
   cancelReservation: (() => void) | undefined;
 }
 
@@ -65,7 +65,7 @@ interface KeyQueue {
   readonly waiters: WaitQueue<QueuedWaiter>;
   /** Ends the sleep of the queue, if it sleeps. */
   wake: (() => void) | undefined;
-  /** Capacity came back since the last check was sent: its answer may be older than that. */
+  /** Capacity came back since the last check was sent: its reply may be older than that. */
   isWakePending: boolean;
   /** How long to sleep before the next poll. */
   pollMs: Millis;
@@ -91,7 +91,7 @@ const MAX_POLL_MS = 250;
 export class RemoteWaitScheduler {
   readonly #options: RemoteWaitSchedulerOptions;
   readonly #queues = new Map<string, KeyQueue>();
-  /** In a queue, or out of it with a place that is not due yet. */
+  /** In a queue, or out of it with a slot that is not due yet. */
   readonly #waiters: WaiterSet<RemoteWaitResult, QueuedWaiter>;
   /** Waiters that are known to have to wait. */
   #queuedCount = 0;
@@ -166,7 +166,7 @@ export class RemoteWaitScheduler {
     });
   }
 
-  /** Refuses all waiters at once; resolves when the places they had or were about to get are given back. */
+  /** Refuses all waiters at once; resolves when the slots they had or were about to get are given back. */
   async close(): Promise<void> {
     this.#waiters.close(CLOSED_REFUSAL);
     this.wakeAll();
@@ -239,11 +239,11 @@ export class RemoteWaitScheduler {
     return opensInMs === undefined ? undefined : { opensInMs, lookaheadMs };
   }
 
-  /** Each waiter has its place as soon as its answer arrives: after the slowest answer it may be too late to use it. */
+  /** Each waiter has its slot as soon as its reply arrives: after the slowest reply it may be too late to use it. */
   async #reserveAhead({ key, waiters }: KeyQueue): Promise<RetryHint | undefined> {
     const checkOne = async (waiter: QueuedWaiter): Promise<Millis | undefined> => {
-      const answer = await this.#options.backend.check(key, waiter.cost);
-      const { decision, decidedAt, usableUntil, fromFallback = false } = answer;
+      const reply = await this.#options.backend.check(key, waiter.cost);
+      const { decision, decidedAt, usableUntil, fromFallback = false } = reply;
       if (decision.verdict === 'deny') return this.#retryDelayOf(waiter, decision);
       const waitMs = decision.verdict === 'wait' ? decision.waitMs : 0;
       const dueAt = decidedAt + waitMs;
@@ -280,7 +280,7 @@ export class RemoteWaitScheduler {
     this.#pending.add(this.#options.backend.settle(key, settlement));
   }
 
-  /** Takes the waiter out of its queue until its place is due; then the place is used, given back or lost. */
+  /** Takes the waiter out of its queue until its slot is due; then the slot is used, given back or lost. */
   #reserve(
     waiter: QueuedWaiter,
     { dueAt, usableUntil = Infinity, fromFallback }: RemoteGrant,
@@ -295,7 +295,7 @@ export class RemoteWaitScheduler {
       return;
     }
     this.#queues.get(waiter.key)?.waiters.remove(waiter);
-    const dueHere = clock.now() + waitMs; // the answer took time to arrive: late rather than early
+    const dueHere = clock.now() + waitMs; // the reply took time to arrive: late rather than early
     const use = (): void => {
       waiter.cancelReservation = undefined;
       const isLate = clock.now() > Math.min(dueHere + expireMs, usableUntil);

@@ -352,7 +352,7 @@ export class SyncLimiter extends LimiterCore implements LimiterInternals {
     requireKey(key);
     const now = this.clock.now(); // one read for all: it costs more than the rest
     const cooldownMs = this.cooldowns.remainingMs(key, now);
-    return inspectionOf(this.name, this.#backend.inspect(key, now), cooldownMs);
+    return inspectionOf(this.name, this.#backend.inspect(key, now), cooldownMs, this.isClosed);
   }
 
   stats(): Stats {

@@ -10,7 +10,7 @@
  * Each key has a queue, and only its first waiter checks the limit. Nothing polls: one timer is set to the next
  * opening or deadline of all queues.
  *
- * No place is reserved ahead. A permit is granted when it is due and used at once: places reserved for the time of
+ * No slot is reserved ahead. A permit is granted when it is due and used at once: slots reserved for the time of
  * an event-loop stall would all be used in one burst after it.
  */
 
@@ -35,9 +35,9 @@ export interface QueueSettings extends WaiterSetSettings {
 export interface WaitSchedulerOptions extends QueueSettings {
   /** Names of the limit's partitions: each has a queue per key. */
   readonly partitions: readonly string[];
-  /** Checks the limit for a permit now: never answers `wait`. */
+  /** Checks the limit for a permit now: never decides `wait`. */
   checkNow(key: string, cost: number, now: Millis, partitionIndex?: number): Decision;
-  /** What `checkNow` would answer; changes nothing. */
+  /** What `checkNow` would decide; changes nothing. */
   peek(key: string, cost: number, partitionIndex?: number): Decision;
 }
 

@@ -412,6 +412,10 @@ describe('bucket', () => {
     // a window is as long as the burst takes to come back, in whole seconds
     [{ rate: 10 }, { quota: 10, windowMs: 1000 }],
     [
+      { rate: 10, burst: 0.5 }, // a call of cost 1 never fits
+      { quota: 0, windowMs: 1000 },
+    ],
+    [
       { rate: 10, burst: 3 },
       { quota: 10, windowMs: 1000 },
     ],

@@ -55,7 +55,7 @@ export interface RampOptions {
 /** Sixty sixths must be ten: floating-point error tolerated in a whole token. */
 const EPSILON = 1e-9;
 
-/** How many seconds ahead a member searches for its turn before it answers "next second". */
+/** How many seconds ahead a member searches for its turn before it decides "next second". */
 const MAX_LOOKAHEAD_SECONDS = 1024;
 
 const SECOND = 0; //     of the last call; NaN before the first

@@ -102,7 +102,7 @@ function settleOrDefault(
   }
 }
 
-const outcomeOfError = (error: unknown): Outcome =>
+export const outcomeOfError = (error: unknown): Outcome =>
   error instanceof Error && error.name === 'TimeoutError' ? 'timeout' : 'failed';
 
 export const isPromiseLike = (value: unknown): value is Promise<unknown> =>

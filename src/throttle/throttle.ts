@@ -38,7 +38,7 @@ export interface CallOptions<F extends Callable> {
   readonly used?: (result: ResultOf<F>) => number;
   /** The outcome of a call. Default: ok; timeout for a TimeoutError; failed for any other error. */
   readonly outcome?: (error: unknown, result: ResultOf<F> | undefined) => Outcome;
-  /** The Retry-After of the server's answer: no call of this key passes until then. */
+  /** The Retry-After of the server's reply: no call of this key passes until then. */
   readonly retryAfter?: (error: unknown, result: ResultOf<F> | undefined) => Millis | undefined;
   /** Retry failed calls: true, a number of retries, or options. Default: no retry. */
   readonly retry?: boolean | number | RetryOptions;
@@ -176,6 +176,12 @@ function recordReturnKind<T>(returnKind: ReturnKind, result: T): T {
   return result;
 }
 
+/** A function that returns promises never throws at once. */
+function rejectOrThrow({ isPromise }: ReturnKind, error: unknown): Promise<never> {
+  if (isPromise) return Promise.reject(error);
+  throw error;
+}
+
 // Three shapes of a call, the cheapest first. Arguments are passed on by spreading: where nothing else needs them, no
 // array of them is created.
 
@@ -183,17 +189,23 @@ function recordReturnKind<T>(returnKind: ReturnKind, result: T): T {
 function wrapCheck(fn: Callable, plan: CallPlan, limiter: LimiterInternals): Callable {
   const { keyOf, costOf, onRefused, returnKind } = plan;
   return function throttled(this: never, ...args: never[]) {
-    const key = keyOf === undefined ? '' : keyOf(...args);
-    const cost = costOf === undefined ? 1 : costOf(...args);
-    const decision = limiter.check(key, cost);
-    if (decision.verdict !== 'allow') {
-      const { retryAfterMs } = decision as Refusal;
-      const detail = retryAfterMs === NEVER && { detail: limiter.explainNever(key, cost) };
-      return onRefused(key, { limit: limiter.name, retryAfterMs, ...detail }, ...args);
+    try {
+      const key = keyOf === undefined ? '' : keyOf(...args);
+      const cost = costOf === undefined ? 1 : costOf(...args);
+      const decision = limiter.check(key, cost);
+      if (decision.verdict !== 'allow') {
+        const { retryAfterMs, reason } = decision as Denial;
+        const isNever = retryAfterMs === NEVER && reason === undefined;
+        const detail = isNever ? limiter.explainNever(cost, key) : undefined;
+        const refused = { limit: limiter.name, retryAfterMs, ...(detail && { detail }) };
+        return onRefused(key, reason === 'closed' ? { ...refused, reason } : refused, ...args);
+      }
+      return returnKind.isKnown
+        ? fn.call(this, ...args)
+        : recordReturnKind(returnKind, fn.call(this, ...args));
+    } catch (error) {
+      return rejectOrThrow(returnKind, error);
     }
-    return returnKind.isKnown
-      ? fn.call(this, ...args)
-      : recordReturnKind(returnKind, fn.call(this, ...args));
   };
 }
 
@@ -201,11 +213,15 @@ function wrapCheck(fn: Callable, plan: CallPlan, limiter: LimiterInternals): Cal
 function wrapTryAcquire(fn: Callable, plan: CallPlan, limiter: LimiterInternals): Callable {
   const { onRefused, settleHooks, returnKind } = plan;
   return function throttled(this: never, ...args: never[]) {
-    const key = keyFor(plan, args);
-    const entry = limiter.tryAcquire(key, costFor(plan, args), checkOptionsOf(plan, args));
-    if (entry.verdict === 'deny') return onRefused(key, entry, ...args);
-    const result = runAndSettle(entry, settleHooks, () => fn.apply(this, args));
-    return recordReturnKind(returnKind, result);
+    try {
+      const key = keyFor(plan, args);
+      const entry = limiter.tryAcquire(key, costFor(plan, args), checkOptionsOf(plan, args));
+      if (entry.verdict === 'deny') return onRefused(key, entry, ...args);
+      const result = runAndSettle(entry, settleHooks, () => fn.apply(this, args));
+      return recordReturnKind(returnKind, result);
+    } catch (error) {
+      return rejectOrThrow(returnKind, error);
+    }
   };
 }
 
@@ -231,7 +247,12 @@ function wrapAcquire(
       if (entry.verdict === 'deny')
         return last ? unwrapAttempt(last) : onRefused(key, entry, ...args);
       if (!retry) return runAndSettle(entry, settleHooks, () => fn.apply(that, args));
-      if (last) retry.notifyRetry(last, n);
+      try {
+        if (last) retry.notifyRetry(last, n);
+      } catch (error) {
+        entry.settle({ outcome: 'ignored' });
+        throw error;
+      }
       last = await runAttempt(entry, settleHooks, args, () => fn.apply(that, args));
       const delayMs = retry.delayMs(n, last);
       if (delayMs === undefined) return unwrapAttempt(last);
@@ -322,7 +343,6 @@ function createRefusalHandler(
   };
   const refuseByPromise = async (...call: Parameters<RefusalHandler>): Promise<unknown> =>
     refuse(...call);
-  // A function that returns promises never throws at once.
   return (...call) => (returnKind.isPromise ? refuseByPromise(...call) : refuse(...call));
 }
 
@@ -332,7 +352,8 @@ function waitDetail(
   maxWaitMs: Millis,
 ): string | undefined {
   if (reason !== 'too-long' || maxWaitMs === 0) return undefined;
-  return waitedMs > 0
+  // A call refused at once has waited some microseconds on the real clock.
+  return Math.ceil(waitedMs) >= maxWaitMs
     ? `gave up after ${Math.round(waitedMs)} ms`
     : `the next permit is ${Math.ceil(retryAfterMs)} ms away, \`wait\` allows ${maxWaitMs} ms`;
 }

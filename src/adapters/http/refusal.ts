@@ -134,15 +134,15 @@ function problemResponse(
 /**
  * Between the decision and the inspection the clock may have moved, and the rule that refused may have capacity again.
  * A refusal that reports remaining capacity would contradict itself, so the tightest rule is shown as exhausted. During a
- * cool-down, and if the backend is unavailable, the rules stay as they are.
+ * cool-down, and if the limiter is closed or its backend unavailable, the rules stay as they are.
  */
 function withExhaustedRule(
   denied: DenialDetails,
   { rules, by }: RefusedStatus,
 ): readonly NamedRuleStatus[] {
   const { cost, retryAfterMs, reason } = denied;
-  if (by === COOLDOWN || reason === 'unavailable' || rules.some((rule) => isViolated(rule, cost)))
-    return rules;
+  if (by === COOLDOWN || reason === 'unavailable' || reason === 'closed') return rules;
+  if (rules.some((rule) => isViolated(rule, cost))) return rules;
   const tight = tightestRule(rules);
   return rules.map((rule) => (rule === tight ? exhausted(rule, retryAfterMs) : rule));
 }
@@ -170,9 +170,14 @@ function statusOf({ reason }: DenialDetails, rules: readonly NamedRuleStatus[]):
   return rules.length > 0 && rules.every(({ isCapacity }) => isCapacity) ? 503 : 429;
 }
 
-/** At least 1, also where a call in flight must settle first; undefined if the cost never fits. */
-const retryAfterSecondsOf = ({ retryAfterMs }: DenialDetails): number | undefined =>
-  retryAfterMs === NEVER ? undefined : Math.max(1, ceilSeconds(retryAfterMs));
+/**
+ * Whole seconds, at least 1; undefined if the cost never fits. When a call in flight settles is unknown: then 1.
+ * A closed limiter never opens again, but the server that replaces this one may be up: 1 as well.
+ */
+function retryAfterSecondsOf({ retryAfterMs, reason }: DenialDetails): number | undefined {
+  if (reason === 'closed') return 1;
+  return retryAfterMs === NEVER ? undefined : Math.max(1, ceilSeconds(retryAfterMs));
+}
 
 const REASON_TEXTS: { readonly [reason in Refusal['reason']]?: string } = {
   'queue-full': 'The queue is full.',

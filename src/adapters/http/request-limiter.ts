@@ -179,9 +179,9 @@ export class RequestLimiter<Request> {
     const { key, cost, options } = args;
     if (!limiter.isCheckOnly) return this.#decisionOf(limiter.tryAcquire(key, cost, options), args);
     const decision = limiter.check(key, cost, options);
-    return decision.verdict === 'deny'
-      ? this.#refuse(args, { cost, retryAfterMs: decision.retryAfterMs })
-      : this.#admit(key, undefined);
+    if (decision.verdict !== 'deny') return this.#admit(key, undefined);
+    const { retryAfterMs, reason } = decision;
+    return this.#refuse(args, { cost, retryAfterMs, ...(reason === 'closed' && { reason }) });
   }
 
   async #decideLater(

@@ -16,12 +16,12 @@ import type { Limiter, Stats } from '../../limiter/sync-limiter.ts';
 import { LONE_SURROGATE, ReportedKeys } from './reported-keys.ts';
 
 /** Above `max` it would come close to a series for each client, which metrics databases handle badly. */
-const MAX_KEYS_RANGE = { min: 0, max: 10_000, integer: true };
-const DEFAULT_MAX_KEYS = 20;
+const EXPORTED_KEYS_RANGE = { min: 0, max: 10_000, integer: true };
+const DEFAULT_EXPORTED_KEYS = 20;
 
 /** For limits that learn: how many keys get series of their own. */
 export const readMaxKeys = (reader: OptionReader): number =>
-  reader.number('maxKeys', MAX_KEYS_RANGE, DEFAULT_MAX_KEYS);
+  reader.number('maxKeys', EXPORTED_KEYS_RANGE, DEFAULT_EXPORTED_KEYS);
 
 /** The statistics of every limiter, and those of local or remote ones only. */
 export type AnyStats = CounterSnapshot &

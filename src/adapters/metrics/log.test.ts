@@ -119,6 +119,13 @@ describe('logLimiting', () => {
     ]);
   });
 
+  test('says that the limiter is closed', () => {
+    const { api, lines } = setUp();
+    api.close();
+    api.check('alice');
+    expect(lines).toEqual([[0, 'limit "api": 1 denied; last key "alice", the limiter is closed']]);
+  });
+
   test('says when the retry time is unknown, and when the cost never fits', () => {
     const clock = new VirtualClock();
     const messages: string[] = [];

@@ -146,7 +146,7 @@ interface Tally {
   readonly since: Millis;
   lastEvent: LimitEvent;
   /** The last denied call. */
-  lastDenial?: { readonly at: Millis; readonly retryAfterMs: Millis };
+  lastDenial?: { readonly at: Millis; readonly retryAfterMs: Millis; readonly isClosed: boolean };
   /** When the outage began that has ended. */
   unavailableSince?: Millis | undefined;
 }
@@ -179,7 +179,8 @@ class LogAggregator {
     this.#tally.counts[kind]++;
     this.#tally.lastEvent = event;
     if (event.type === 'decision' && event.decision.verdict === 'deny') {
-      this.#tally.lastDenial = { at: event.at, retryAfterMs: event.decision.retryAfterMs };
+      const { retryAfterMs, reason } = event.decision;
+      this.#tally.lastDenial = { at: event.at, retryAfterMs, isClosed: reason === 'closed' };
     }
     if (event.type === 'availability') {
       this.#tally.unavailableSince = this.#unavailableSince;
@@ -250,9 +251,7 @@ function messageOf(fields: LimitingFields, tally: Tally, now: Millis): string {
     (kind) => `${fields[kind]} ${kind}`,
   );
   const within = spanMs > 0 ? ` within ${formatSeconds(spanMs)}` : '';
-  const retry = lastDenial
-    ? `, ${formatRetry(lastDenial.at + lastDenial.retryAfterMs - now, lastDenial.retryAfterMs)}`
-    : '';
+  const retry = lastDenial ? `, ${formatRetry(lastDenial, now)}` : '';
   return `limit ${preview(limit)}: ${counts.join(', ')}${within}; last key ${preview(key)}${retry}`;
 }
 
@@ -272,7 +271,12 @@ function availabilityMessage(
   return `unavailable: ${preview(reason)}${fallback}${changes}`;
 }
 
-function formatRetry(remainingMs: Millis, retryAfterMs: Millis): string {
+function formatRetry(
+  { at, retryAfterMs, isClosed }: NonNullable<Tally['lastDenial']>,
+  now: Millis,
+): string {
+  const remainingMs = at + retryAfterMs - now;
+  if (isClosed) return 'the limiter is closed';
   if (retryAfterMs === Infinity) return 'its cost can never fit';
   if (retryAfterMs === WHEN_SETTLED) return 'retry when a call settles';
   return remainingMs > 0 ? `retry in ${Math.ceil(remainingMs)} ms` : 'retry now';

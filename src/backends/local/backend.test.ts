@@ -117,4 +117,22 @@ describe('local backend with an injected hasher', () => {
     next.restore(backend.snapshot());
     expect(next.keys).toBeLessThanOrEqual(10);
   });
+
+  test('local backend: overuse of a key dropped meanwhile becomes debt', () => {
+    const { backend, clock, hasher: own } = setUp(100);
+    const overuse = { outcome: 'ok', cost: 2, used: 10, dueAt: clock.now() } as const;
+    backend.settle('alice', overuse);
+    own.hash('bob');
+    backend.settleHashed(own.low, own.high, overuse);
+    expect([backend.inspect('alice'), backend.inspect('bob')]).toMatchObject([
+      { state: { remaining: -5 } },
+      { state: { remaining: -5 } },
+    ]);
+  });
+
+  test('local backend: an ignored call of a dropped key adds no key', () => {
+    const { backend, clock } = setUp(100);
+    backend.settle('alice', { outcome: 'ignored', cost: 2, used: 10, dueAt: clock.now() });
+    expect(backend.keys).toBe(0);
+  });
 });

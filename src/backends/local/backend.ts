@@ -127,7 +127,7 @@ export class LocalBackend implements Backend {
   }
 
   settle(key: string, settlement: Settlement, now = this.#clock.now()): void {
-    const i = this.#table.find(key);
+    const i = isOveruse(settlement) ? this.#table.findOrAdd(key, now) : this.#table.find(key);
     if (i >= 0) this.#policy.settle(this.#table.storage, i, settlement, now);
   }
 
@@ -165,8 +165,11 @@ export class LocalBackend implements Backend {
 
   /** Settles for a key hashed by this backend's hasher. */
   settleHashed(low: number, high: number, settlement: Settlement): void {
-    const i = this.#table.findHashed(low, high);
-    if (i >= 0) this.#policy.settle(this.#table.storage, i, settlement, this.#clock.now());
+    const now = this.#clock.now();
+    const i = isOveruse(settlement)
+      ? this.#table.findOrAddHashed(low, high, now)
+      : this.#table.findHashed(low, high);
+    if (i >= 0) this.#policy.settle(this.#table.storage, i, settlement, now);
   }
 
   /** Reads a number from the state of such a key; 0 if the key is unknown. */
@@ -230,6 +233,10 @@ export class LocalBackend implements Backend {
     return copy;
   }
 }
+
+/** A call that used more than its cost counts even if its key was removed meanwhile. */
+const isOveruse = ({ outcome, cost, used = cost }: Settlement): boolean =>
+  used > cost && outcome !== 'ignored';
 
 /** For a caller that cannot wait, a reservation is a refusal until then. */
 const reservedToDeny = (decision: Decision): Decision =>
