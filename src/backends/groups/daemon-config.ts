@@ -16,8 +16,8 @@ import { ConfigError } from '../../core/errors.ts';
 import { type ListenAddress, readListenAddresses } from '../../core/listen-address.ts';
 import { requireValidName } from '../../core/name.ts';
 import { isRecord, OptionReader } from '../../core/options.ts';
+import { Group, type ResolvedGroupsOptions } from './group.ts';
 import type { HttpTransportOptions } from './http-transport.ts';
-import { Group, type ResolvedGroupsOptions } from './membership.ts';
 import { readGroupsOptions, readHttpTransport } from './options.ts';
 import type { GroupTransport } from './transport.ts';
 

@@ -10,6 +10,7 @@
 
 import { hostname } from 'node:os';
 import { type Clock, isClock, type Millis, schedule, systemClock } from '../../core/clock.ts';
+import { isNonEmptyString } from '../../core/config-helpers.ts';
 import type { Duration } from '../../core/duration.ts';
 import { ConfigError, errorMessageOf } from '../../core/errors.ts';
 import { OptionReader } from '../../core/options.ts';
@@ -43,7 +44,7 @@ export interface PeersOptions {
 }
 
 /** This process's membership in a fleet: the `backend` of its limiters. */
-export interface Peers extends BackendFactory {
+export interface PeersMembership extends BackendFactory {
   /** Resolves when this node listens; rejects if it cannot. Until then it decides from its own count. */
   readonly opened: Promise<void>;
   /** Known peers, the age of each view, and message counters. */
@@ -59,7 +60,7 @@ const transportsInUse = new WeakSet<Transport>();
 const SLOW_OPEN_MS: Millis = 5000;
 
 /** Joins a fleet. @throws {ConfigError} if an option is invalid. */
-export function peers(options: PeersOptions): Peers {
+export function peers(options: PeersOptions): PeersMembership {
   const fields = new OptionReader('', options, 'an object with a transport');
   const isTransport = (value: unknown): value is Transport =>
     typeof (value as Transport | null)?.broadcast === 'function';
@@ -112,10 +113,9 @@ export function readPeerOptions(fields: OptionReader): PeerOptions {
   );
   if (peerTimeoutMs < minPeerTimeoutMs)
     fields.report('peerTimeout', `at least ${MIN_INTERVALS_PER_TIMEOUT} times \`interval\``);
-  const isName = (value: unknown): value is string => typeof value === 'string' && value !== '';
   return {
     ...PEER_DEFAULTS,
-    name: fields.optional('name', isName, 'a non-empty string') ?? defaultNodeName(),
+    name: fields.optional('name', isNonEmptyString, 'a non-empty string') ?? defaultNodeName(),
     exchange: fields.oneOf('exchange', ['eager', 'periodic'] as const, PEER_DEFAULTS.exchange),
     intervalMs,
     flushThreshold: fields.number('flushThreshold', { min: 1 }, PEER_DEFAULTS.flushThreshold),

@@ -145,7 +145,7 @@ class RedisCallTracker {
 
   #withDeadline(run: () => Promise<ScriptReply>): Promise<ScriptReply> {
     return new Promise((resolve, reject) => {
-      const late = (): void => reject(new Error(`no answer within ${this.#deadlineMs} ms`));
+      const late = (): void => reject(new Error(`no reply within ${this.#deadlineMs} ms`));
       // If this process was busy, the reply has arrived and is read before the event loop turn ends.
       const call = { issuedAt: this.#clock.now(), giveUp: () => onImmediate(late) };
       this.#deadlines.add(call);

@@ -122,8 +122,8 @@ export class RedisBackend implements PrefetchSource {
     return reply.then(({ value }) => Number(value)).catch(() => 0);
   }
 
-  async credit(key: string, units: number, upTo: number): Promise<void> {
-    await this.#send(key, `g${units} ${upTo}`).catch(() => {});
+  async credit(key: string, tokens: number, upTo: number): Promise<void> {
+    await this.#send(key, `g${tokens} ${upTo}`).catch(() => {});
   }
 
   /** A settlement that cannot be sent is lost: the limit then counts more than was used, never less. */

@@ -12,7 +12,7 @@ export interface DesignRun {
 const TITLES: Readonly<Record<Design, string>> = {
   groups: 'groups that borrow from each other',
   even: 'even division',
-  redis: 'one bucket in the first region',
+  central: 'one bucket in the first region',
 };
 
 /** Width of a step. */

@@ -1,4 +1,4 @@
-/** A process's membership in its group: the allotment of each limit, and the state of borrowing and lending. */
+/** A process's membership in its group: its fraction of each limit, and the state of borrowing and lending. */
 
 import type { Clock, Millis } from '../../core/clock.ts';
 import { ConfigError } from '../../core/errors.ts';
@@ -7,10 +7,10 @@ import type { Policy } from '../../policies/policy.ts';
 import type { BackendFactory } from '../backend.ts';
 import { LocalBackend } from '../local/backend.ts';
 import type { RemoteBackendFactory } from '../remote-backend.ts';
-import { type GroupWeight, groupFractions } from './allotments.ts';
 import { GroupsBackend } from './backend.ts';
 import { Borrower, type LenderView } from './borrower.ts';
-import { LocalLender } from './lender.ts';
+import { type GroupWeight, groupFractions } from './fractions.ts';
+import { Lender } from './lender.ts';
 import type { GroupBucket, GroupHandle, GroupLimit } from './limits.ts';
 import { RemoteGroupsBackend } from './remote-backend.ts';
 import type { BorrowRequest, GroupTransport } from './transport.ts';
@@ -29,9 +29,9 @@ export interface ResolvedGroupsOptions {
 export interface GroupsView {
   /** Name of the process's own group. */
   readonly self: string;
-  /** Its allotment: fraction of the limits before borrowing. */
-  readonly part: number;
-  /** Units that other groups borrowed through this process. */
+  /** Its fraction of the limits, before borrowing: 0 to 1. */
+  readonly fraction: number;
+  /** Tokens that other groups borrowed through this process. */
   readonly lent: number;
   readonly others: readonly LenderView[];
 }
@@ -42,11 +42,11 @@ export class Group {
   readonly #canReplace: boolean;
   readonly #reserve: number;
   readonly #limits = new Map<string, GroupLimit>();
-  readonly #lender: LocalLender;
+  readonly #lender: Lender;
   readonly #borrower: Borrower;
   readonly #handle: GroupHandle = {
     register: (limit) => this.#register(limit),
-    recordDemand: (limit, key, units) => this.#borrower.recordDemand(limit, key, units),
+    recordDemand: (limit, key, tokens) => this.#borrower.recordDemand(limit, key, tokens),
   };
 
   /** @throws {ConfigError} if the guaranteed fractions add up to more than 1. */
@@ -56,7 +56,7 @@ export class Group {
     this.#canReplace = replaces;
     this.#fraction = groupFractions(groups).get(self) ?? 0;
     this.#reserve = reserve;
-    this.#lender = new LocalLender(this.#limits);
+    this.#lender = new Lender(this.#limits);
     const lenders = [...groups.keys()].filter((name) => name !== self);
     this.#borrower = new Borrower(transport, clock, { lenders, deadlineMs });
   }
@@ -72,13 +72,13 @@ export class Group {
     return {
       isRemote: false,
       create: (policy, context) => {
-        const allotted = this.#allot(policy);
+        const divided = this.#divide(policy);
         const inner = innerFactory
-          ? innerFactory.create(allotted.policy, context)
-          : new LocalBackend(allotted.policy, context);
+          ? innerFactory.create(divided.policy, context)
+          : new LocalBackend(divided.policy, context);
         if (!inner.credit)
           throw new ConfigError('bucket', 'redis(client) or peers(...)', innerFactory);
-        return new GroupsBackend(inner, { ...context, ...allotted }, this.#handle);
+        return new GroupsBackend(inner, { ...context, ...divided }, this.#handle);
       },
     };
   }
@@ -87,10 +87,10 @@ export class Group {
     return {
       isRemote: true,
       create: (policy, context) => {
-        const allotted = this.#allot(policy);
-        const inner = innerFactory.create(allotted.policy, context);
-        const bucket = { ...context, ...allotted };
-        return new RemoteGroupsBackend(inner, allotted.policy, bucket, this.#handle);
+        const divided = this.#divide(policy);
+        const inner = innerFactory.create(divided.policy, context);
+        const bucket = { ...context, ...divided };
+        return new RemoteGroupsBackend(inner, divided.policy, bucket, this.#handle);
       },
     };
   }
@@ -102,7 +102,7 @@ export class Group {
 
   view(): GroupsView {
     const others = this.#borrower.view();
-    return { self: this.#self, part: this.#fraction, lent: this.#lender.lent, others };
+    return { self: this.#self, fraction: this.#fraction, lent: this.#lender.lent, others };
   }
 
   /** Stops borrowing. */
@@ -122,7 +122,7 @@ export class Group {
   }
 
   /** A bucket with the group's fraction of rate, burst and debt. */
-  #allot(
+  #divide(
     policy: Policy,
   ): { policy: Policy } & Pick<GroupBucket, 'perMs' | 'burst' | 'reserveLevel'> {
     const [terms, ...others] = policy.buckets ?? [];
@@ -143,8 +143,8 @@ export class Group {
       throw new ConfigError('limit.bucket.burst', expected, wholeBurst);
     }
     const debt = maxDebt === Infinity ? {} : { maxDebt: maxDebt * fraction };
-    const allotted = bucket({ rate: perMs * 1000 * fraction, burst, ...debt });
+    const divided = bucket({ rate: perMs * 1000 * fraction, burst, ...debt });
     const reserveLevel = burst * this.#reserve;
-    return { policy: allotted, perMs: perMs * fraction, burst, reserveLevel };
+    return { policy: divided, perMs: perMs * fraction, burst, reserveLevel };
   }
 }
