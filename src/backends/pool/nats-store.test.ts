@@ -32,8 +32,8 @@ if (natsServer() !== undefined) {
   poolStoreContract('NATS', { isServer: true }, stage);
   poolOutageTest('NATS', stage);
 
-  describe('a NATS', () => {
-    test('without JetStream keeps nothing, and says so', async () => {
+  describe('NATS store', () => {
+    test('NATS store: rejects on a server without JetStream', async () => {
       const server = await startNats();
       const connection = await connect({ servers: `127.0.0.1:${server.port}` });
       const store = natsStore(connection);
@@ -43,7 +43,7 @@ if (natsServer() !== undefined) {
       await server.stop();
     });
 
-    test('has a bucket already: it is used as it is', async () => {
+    test('NATS store: uses an existing bucket with its settings', async () => {
       const { connection, stop } = await stage();
       const kv = await new Kvm(connection).create('own', { history: 5 });
       const store = natsStore(connection, { bucket: 'own' });
@@ -54,7 +54,7 @@ if (natsServer() !== undefined) {
       await stop();
     });
 
-    test('takes no nonsense', async () => {
+    test('NATS store: refuses invalid options', async () => {
       expect(() => natsStore({} as never)).toThrow('`connection`');
       const { connection, stop } = await stage();
       expect(() => natsStore(connection, { bucket: 'a.b' })).toThrow('`bucket`');

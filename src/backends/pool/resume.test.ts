@@ -72,7 +72,7 @@ describe('ramp checkpoint', () => {
     }
   });
 
-  test('ramp checkpoint: a member that joins starts near the level of the others, also after a crash', async () => {
+  test('ramp checkpoint: a member that joins starts near the level of other members, also after a crash', async () => {
     const { clock, store, start, climb } = world(RESUMES);
     let isDead = false;
     const first = start({
@@ -120,7 +120,7 @@ describe('ramp checkpoint', () => {
 });
 
 describe('saturation', () => {
-  test('is how much of its part a member used in the last seconds that are over', async () => {
+  test('saturation: the used fraction of a member\'s part in the last complete seconds', async () => {
     const { clock, start } = world({ ramp: { min: 100, max: 100, over: '1s' } });
     const [one, two] = [start(), start()];
     await clock.advanceAsync(4000);
@@ -142,7 +142,7 @@ describe('saturation', () => {
     [{ bucket: { rate: '100/s', burst: 10 } }, 10, 0.2],
     [{ spacing: { every: '100ms' } }, 1, 0.2],
     [{ all: [{ bucket: { rate: '1000/s' } }, { spacing: { every: '100ms' } }] }, 1, 0.2],
-  ] as const)('of %j in a pool of two', async (limit, calls, expected) => {
+  ] as const)('saturation: of %j in a pool of two', async (limit, calls, expected) => {
     const { clock, start } = world(limit as unknown as Limit);
     const [one] = [start(), start()];
     await clock.advanceAsync(4000);
@@ -158,7 +158,7 @@ describe('saturation', () => {
     expect(one.membership.view().saturation.llm).toBeCloseTo(expected, 1);
   });
 
-  test('of adaptive is calls in flight beside how many may be', async () => {
+  test('saturation: of adaptive, calls in flight relative to the limit', async () => {
     const { clock, start } = world({ adaptive: { max: 20, initial: 20 } });
     const [one] = [start(), start()];
     await clock.advanceAsync(4000);

@@ -63,7 +63,7 @@ function chartOf(options: RegionsOptions, { design, run }: DesignRun, top: numbe
       },
     ],
     phases: outages.map(({ region, fromMs, toMs }) => ({
-      name: `${region} cut off`,
+      name: `${region} partitioned`,
       from: fromMs / 1000,
       to: toMs / 1000,
     })),

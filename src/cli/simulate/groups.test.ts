@@ -50,7 +50,7 @@ describe('sluice simulate groups', () => {
     const { err } = await type(`--span 5s --cut eu@2-3 --svg ${file}`);
     expect(err).toEqual([`wrote ${file}`]);
     const svg = readFileSync(file, 'utf8');
-    for (const words of ['eu cut off', 'limit 300/s', 'even division', 'groups that borrow']) {
+    for (const words of ['eu partitioned', 'limit 300/s', 'even division', 'groups that borrow']) {
       expect(svg).toContain(words);
     }
   });

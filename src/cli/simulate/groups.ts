@@ -69,8 +69,8 @@ Columns:
   --reserve X       fraction of its burst that a region does not lend
                     (default 0.5)
   --deadline TIME   timeout of a request to another region (default 500ms)
-  --cut NAME@A-B    network partition: this region is cut off from second A to
-                    B; repeatable
+  --cut NAME@A-B    network partition: this region is isolated from second A
+                    to B; repeatable
   --span TIME       simulated time (default 60s, at most 1h)
   --seed N          seed of the random numbers (default 1)
 
