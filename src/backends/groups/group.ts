@@ -72,13 +72,13 @@ export class Group {
     return {
       isRemote: false,
       create: (policy, context) => {
-        const divided = this.#divide(policy);
+        const allotted = this.#allot(policy);
         const inner = innerFactory
-          ? innerFactory.create(divided.policy, context)
-          : new LocalBackend(divided.policy, context);
+          ? innerFactory.create(allotted.policy, context)
+          : new LocalBackend(allotted.policy, context);
         if (!inner.credit)
           throw new ConfigError('bucket', 'redis(client) or peers(...)', innerFactory);
-        return new GroupsBackend(inner, { ...context, ...divided }, this.#handle);
+        return new GroupsBackend(inner, { ...context, ...allotted }, this.#handle);
       },
     };
   }
@@ -87,10 +87,10 @@ export class Group {
     return {
       isRemote: true,
       create: (policy, context) => {
-        const divided = this.#divide(policy);
-        const inner = innerFactory.create(divided.policy, context);
-        const bucket = { ...context, ...divided };
-        return new RemoteGroupsBackend(inner, divided.policy, bucket, this.#handle);
+        const allotted = this.#allot(policy);
+        const inner = innerFactory.create(allotted.policy, context);
+        const bucket = { ...context, ...allotted };
+        return new RemoteGroupsBackend(inner, allotted.policy, bucket, this.#handle);
       },
     };
   }
@@ -122,7 +122,7 @@ export class Group {
   }
 
   /** A bucket with the group's fraction of rate, burst and debt. */
-  #divide(
+  #allot(
     policy: Policy,
   ): { policy: Policy } & Pick<GroupBucket, 'perMs' | 'burst' | 'reserveLevel'> {
     const [terms, ...others] = policy.buckets ?? [];
@@ -143,8 +143,8 @@ export class Group {
       throw new ConfigError('limit.bucket.burst', expected, wholeBurst);
     }
     const debt = maxDebt === Infinity ? {} : { maxDebt: maxDebt * fraction };
-    const divided = bucket({ rate: perMs * 1000 * fraction, burst, ...debt });
+    const allotted = bucket({ rate: perMs * 1000 * fraction, burst, ...debt });
     const reserveLevel = burst * this.#reserve;
-    return { policy: divided, perMs: perMs * fraction, burst, reserveLevel };
+    return { policy: allotted, perMs: perMs * fraction, burst, reserveLevel };
   }
 }

@@ -120,7 +120,7 @@ describe('ramp checkpoint', () => {
 });
 
 describe('saturation', () => {
-  test('saturation: the used fraction of a member\'s part in the last complete seconds', async () => {
+  test("saturation: the used fraction of a member's part in the last complete seconds", async () => {
     const { clock, start } = world({ ramp: { min: 100, max: 100, over: '1s' } });
     const [one, two] = [start(), start()];
     await clock.advanceAsync(4000);
