@@ -245,7 +245,7 @@ test('pool: syncs have jitter', async () => {
 });
 
 test.each([
-  ['no store', undefined, {}, '`store` to be a pool store such as redisStore(client), got nothing'],
+  ['no store', undefined, {}, '`store` to be a pool store such as redisStore(client), got undefined'],
   ['a client of Redis, which has a `sync` too', { sync() {} }, {}, '`store`'],
   ['no options', memoryStore(), null, 'an object, got null'],
   ['a store twice', memoryStore(), { store: 1 }, '`store` to be one of clock'],
