@@ -60,6 +60,7 @@ describe('a seventh backend', () => {
             checks++ % sides === 0
               ? check(...asked)
               : { verdict: 'deny', retryAfterMs: 1, remaining: 0 };
+          backend.checkWithStatus = () => undefined; // decided by `check`
           return backend;
         },
       };

@@ -103,7 +103,7 @@ export type FairWaitResult =
       readonly dueAt: Millis;
       readonly fromFallback: boolean;
       /** The lease of the call, where the server counts calls in flight. */
-      readonly leaseId?: string;
+      readonly leaseId?: string | undefined;
     }
   | {
       readonly verdict: 'deny';

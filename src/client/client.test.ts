@@ -79,10 +79,10 @@ describe('client: a daemon that works', () => {
     expect(await sluice.isAllowed('alice')).toBe(true);
     expect(await sluice.isAllowed('alice', 5)).toBe(false);
     expect(await sluice.check('alice')).toEqual({ verdict: 'allow', remaining: 3 });
-    expect(await sluice.check('alice', 6, { limit: 'everybody' })).toEqual({
+    expect(await sluice.check('alice', 6, { limit: 'all-users' })).toEqual({
       verdict: 'deny',
       retryAfterMs: Infinity,
-      limit: 'everybody',
+      limit: 'all-users',
     });
     expect(await sluice.check('flight:1')).toMatchObject({ verdict: 'allow' });
     expect(sluice.stats()).toEqual({
@@ -137,9 +137,9 @@ describe('client: a daemon that works', () => {
     const sluice = client(at(await daemon()));
     await sluice.isAllowed('élise', 5);
     const state = await sluice.inspect('élise');
-    expect(state).toMatchObject({ key: 'élise', limits: [{ name: 'everybody', remaining: 0 }] });
+    expect(state).toMatchObject({ key: 'élise', limits: [{ name: 'all-users', remaining: 0 }] });
     expect(state?.limits[0].rules?.[0]).toMatchObject({ kind: 'bucket', quota: 5, windowMs: 5000 });
-    expect(await sluice.inspect('élise', 'nobody')).toBe(undefined);
+    expect(await sluice.inspect('élise', 'missing')).toBe(undefined);
   });
 
   test('connects through a Unix socket', async () => {
@@ -161,9 +161,9 @@ describe('client: a daemon that works', () => {
 
   test('an error reply: onUnavailable decides, and the connection stays open', async () => {
     const sluice = client(at(await daemon()), { onUnavailable: 'deny' });
-    const result = await sluice.check('a', 1, { limit: 'nobody' });
+    const result = await sluice.check('a', 1, { limit: 'missing' });
     expect(result).toMatchObject({ verdict: 'deny' });
-    expect(result.unavailable?.message).toMatch(/no limit is named 'nobody'/);
+    expect(result.unavailable?.message).toMatch(/no limit is named 'missing'/);
     expect(await sluice.isAllowed('a')).toBe(true);
   });
 

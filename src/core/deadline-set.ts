@@ -18,7 +18,6 @@ export class DeadlineSet<T extends Issued> {
   readonly #clock: Clock;
   readonly #timeoutMs: Millis;
   readonly #onExpired: (item: T) => void;
-  /** In insertion order, which is expiry order. */
   readonly #items = new Set<T>();
   #isScheduled = false;
 

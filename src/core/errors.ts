@@ -85,9 +85,8 @@ export class DeniedError extends SluiceError {
 
   constructor(key: string, decision: Denial) {
     const what = decision.reason === 'unavailable' ? 'backend unavailable' : 'over the limit';
-    super(
-      `${what}${key === '' ? '' : ` for ${preview(key)}`}; ${decision.detail ?? retryHint(decision)}`,
-    );
+    const forKey = key === '' ? '' : ` for ${preview(key)}`;
+    super(`${what}${forKey}; ${decision.detail ?? retryHint(decision)}`);
     this.key = key;
     this.decision = decision;
   }
@@ -98,10 +97,9 @@ export class UnavailableError extends SluiceError {
   override readonly name = 'UnavailableError';
   readonly code = 'UNAVAILABLE';
 
-  constructor(component: string, reason: unknown = 'recent requests failed') {
-    super(`${component} is unavailable: ${reason instanceof Error ? reason.message : reason}`, {
-      cause: reason,
-    });
+  constructor(component: string, cause: unknown = 'recent requests failed') {
+    const reason = cause instanceof Error ? cause.message : cause;
+    super(`${component} is unavailable: ${reason}`, { cause });
   }
 }
 
@@ -113,13 +111,15 @@ function retryHint({ retryAfterMs, reason }: Denial): string {
 }
 
 /** One line: where, what was expected, what came instead, and a hint if there is one. */
-export const formatMismatch = (
+export function formatMismatch(
   field: string,
   expected: string,
   got: unknown,
   hint?: string,
-): string =>
-  `expected ${field && `\`${field}\` to be `}${expected}, got ${preview(got)}${hint ? `; ${hint}` : ''}`;
+): string {
+  const what = field && `\`${field}\` to be `;
+  return `expected ${what}${expected}, got ${preview(got)}${hint ? `; ${hint}` : ''}`;
+}
 
 /** Long enough to recognise the value, short enough for one log line. */
 const MAX_PREVIEW_CHARS = 60;
@@ -127,11 +127,7 @@ const MAX_PREVIEW_CHARS = 60;
 /** Any value in one short line. */
 export function preview(value: unknown): string {
   if (typeof value === 'function') return 'a function';
-  const isPlain =
-    value === undefined ||
-    typeof value === 'number' ||
-    typeof value === 'bigint' ||
-    typeof value === 'symbol';
+  const isPlain = ['undefined', 'number', 'bigint', 'symbol'].includes(typeof value);
   const text = isPlain ? String(value) : (tryStringify(value) ?? safeString(value));
   return text.length > MAX_PREVIEW_CHARS ? `${text.slice(0, MAX_PREVIEW_CHARS)}…` : text;
 }

@@ -6,26 +6,16 @@
  */
 
 type WarningCode =
-  /** An event listener threw. */
-  | 'LISTENER'
-  /** A permit was not settled in time. */
-  | 'EXPIRED_PERMIT'
-  /** A logger threw. */
-  | 'ADAPTER'
-  /** A limiter failed, and requests are not checked. */
-  | 'UNCHECKED'
-  /** A function option failed for a request, or returned an invalid value. */
-  | 'MISREAD'
-  /** A limit refused a request whose response had already begun. */
-  | 'TOO_LATE'
-  /** The runtime gives no client address. */
-  | 'NO_ADDRESS'
-  /** Peers are unavailable, or their datagrams are not authenticated. */
-  | 'PEERS'
-  /** A pool's store is unavailable, and no listener is set. */
-  | 'POOL'
-  /** A group cannot listen, so other groups cannot borrow from it. */
-  | 'GROUPS';
+  | 'LISTENER' // an event listener threw
+  | 'EXPIRED_PERMIT' // a permit was not settled in time
+  | 'ADAPTER' // a logger threw
+  | 'UNCHECKED' // a limiter failed, and requests are not checked
+  | 'MISREAD' // a function option failed for a request, or returned an invalid value
+  | 'TOO_LATE' // a limit refused a request whose response had already begun
+  | 'NO_ADDRESS' // the runtime gives no client address
+  | 'PEERS' // peers are unavailable, or their datagrams are not authenticated
+  | 'POOL' // the store of a pool is unavailable, and no listener is set
+  | 'GROUPS'; // a group cannot listen, so other groups cannot borrow from it
 
 interface RuntimeGlobals {
   readonly process?: { emitWarning?(message: string, options: object): void };

@@ -14,7 +14,7 @@ import { GcraTable } from '../backends/local/gcra-table.ts';
 import { batchClock, type Clock, type Millis, schedule, systemClock } from '../core/clock.ts';
 import { errorMessageOf } from '../core/errors.ts';
 import { createHasher, type Hasher, type HashSeed, randomHashSeed } from '../core/hash.ts';
-import { formatListenAddress, isLoopback, type ListenAddress } from '../core/listen-address.ts';
+import { formatListenAddress, isLoopback } from '../core/listen-address.ts';
 import type { Log } from '../core/log.ts';
 import { type Random, systemRandom } from '../core/random.ts';
 import { SyncLimiter } from '../limiter/sync-limiter.ts';
@@ -22,6 +22,7 @@ import { BACKENDS } from './backends/registry.ts';
 import type { LoadResult } from './config/file.ts';
 import { type Config, listenAddressesOf } from './config/read.ts';
 import { describeLimits, Metrics } from './metrics.ts';
+import type { ReloadResult } from './protocols/http/admin-routes.ts';
 import { createKeyExtractor } from './protocols/http/key.ts';
 import { HttpServer, type HttpSettings } from './protocols/http/server/server.ts';
 import { lineProtocol } from './protocols/line/handler.ts';
@@ -31,28 +32,18 @@ import { closeLimiters, type LimiterEntry, LimiterRegistry } from './router/limi
 import { Router } from './router/router.ts';
 import { changedSections, fleetHashSeedOf, RunningBackends } from './running-backends.ts';
 import { Connections } from './server/connections.ts';
-import { type ListenerChange, Listeners } from './server/listeners.ts';
+import { type ListenerChange, Listeners, type SurfaceAddress } from './server/listeners.ts';
 import { loadSnapshot, Snapshotter } from './snapshotter.ts';
-
-/** `line`, `resp`, `http`, or the name of a backend that has a listener of its own. */
-export type Surface = string;
 
 export interface DaemonContext {
   readonly log: Log;
-  /** Reads the configuration again. */
   readonly load: () => LoadResult;
-  /** The version of this package. */
   readonly version: string;
   /** Defaults to all backends of this package. */
   readonly backends?: readonly BackendModule[];
   readonly clock?: Clock;
   readonly random?: Random;
 }
-
-/** The result of a reload: the number of limits, and how many of them kept their state. */
-export type ReloadResult =
-  | { readonly ok: true; readonly limits: number; readonly kept: number }
-  | { readonly ok: false; readonly problems: readonly string[] };
 
 /** How long a stopping daemon goes on answering: requests may still be on their way. */
 const SHUTDOWN_GRACE_MS: Millis = 50;
@@ -76,7 +67,7 @@ export class Daemon {
   readonly #respConnections: Connections;
   readonly #httpServer: HttpServer;
   readonly #metrics: Metrics;
-  readonly #listeners: Listeners<Surface>;
+  readonly #listeners: Listeners;
   readonly #snapshotter: Snapshotter;
   #config: Config;
   #isStopping = false;
@@ -121,14 +112,11 @@ export class Daemon {
     this.#logAvailability(this.#registry.apply(config.limits).created);
     const router = new Router(config, this.#registry, hasher, random);
     this.router = router;
-    const line = lineProtocol(router.isAllowed.bind(router), () => this.#config.bounds.key);
-    this.#lineConnections = new Connections(
-      line,
-      () => connectionBoundsOf(this.#config),
-      batchedClock,
-    );
-    const maxCells = config.bounds.cells;
-    this.#gcraTable = new GcraTable({ hasher, maxKeys: maxCells, clock: batchedClock });
+    const bounds = () => this.#config.bounds;
+    const line = lineProtocol(router.isAllowed.bind(router), () => bounds().maxKey);
+    this.#lineConnections = new Connections(line, bounds, batchedClock);
+    const maxKeys = config.bounds.maxCells;
+    this.#gcraTable = new GcraTable({ hasher, maxKeys, clock: batchedClock });
     const resp = respProtocol({
       router,
       gcraTable: this.#gcraTable,
@@ -136,13 +124,9 @@ export class Daemon {
       clock: components.clock,
       clients: () => this.#respConnections.counts.open,
       token: () => this.#config.resp.password,
-      bounds: () => ({ ...RESP_BOUNDS, maxKeyBytes: this.#config.bounds.key }),
+      bounds: () => ({ ...RESP_BOUNDS, maxKeyBytes: bounds().maxKey }),
     });
-    this.#respConnections = new Connections(
-      resp,
-      () => connectionBoundsOf(this.#config),
-      batchedClock,
-    );
+    this.#respConnections = new Connections(resp, bounds, batchedClock);
     this.#httpServer = new HttpServer(
       {
         router,
@@ -163,30 +147,25 @@ export class Daemon {
       resp: this.#respConnections,
       http: this.#httpServer,
       gcraTable: this.#gcraTable,
+      version,
+      permits: router.permits,
+      backends,
     };
-    this.#metrics = new Metrics(
-      { ...sources, version, permits: router.permits, backends },
-      this.#registry,
-    );
-    this.#snapshotter = new Snapshotter(this.#registry, this.#gcraTable, {
-      seed: components.seed,
-      clock: components.clock,
-      log,
-    });
+    this.#metrics = new Metrics(sources, this.#registry);
+    const snapshotContext = { seed: components.seed, clock: components.clock, log };
+    this.#snapshotter = new Snapshotter(this.#registry, this.#gcraTable, snapshotContext);
     this.#listeners = new Listeners({
       line: (socket) => this.#lineConnections.accept(socket),
       resp: (socket) => this.#respConnections.accept(socket),
       http: (socket, listen) => this.#httpServer.accept(socket, isLoopback(listen)),
-      ...backends.acceptors(() => this.#config.bounds.connections),
+      ...backends.acceptors(() => bounds().maxConnections),
     });
   }
 
-  /** The addresses it listens on. */
-  get addresses(): readonly { readonly surface: Surface; readonly listen: ListenAddress }[] {
+  get addresses(): readonly SurfaceAddress[] {
     return this.#listeners.addresses;
   }
 
-  /** The current configuration. */
   get config(): Config {
     return this.#config;
   }
@@ -237,7 +216,7 @@ export class Daemon {
     return { ok: true, limits, kept: limits - created.length };
   }
 
-  async #listen(config: Config): Promise<ListenerChange<Surface>> {
+  async #listen(config: Config): Promise<ListenerChange> {
     const changed = await this.#listeners.change(listenAddressesOf(config));
     const open = config.listen.http.find((address) => !isLoopback(address));
     if (open && config.admin.token === undefined) {
@@ -293,28 +272,16 @@ export class Daemon {
   }
 }
 
-const listenerFields = ({ surface, listen }: { surface: Surface; listen: ListenAddress }) => ({
+const listenerFields = ({ surface, listen }: SurfaceAddress) => ({
   surface,
   at: formatListenAddress(listen),
 });
 
 const reloadFailure = (problems: readonly string[]): ReloadResult => ({ ok: false, problems });
 
-const connectionBoundsOf = ({ bounds }: Config) => ({
-  maxConnections: bounds.connections,
-  slowMs: bounds.slowMs,
-  idleMs: bounds.idleMs,
-});
-
 const httpSettingsOf = ({ admin, http, bounds }: Config): HttpSettings => ({
   admin,
   extractKey: createKeyExtractor(http),
   fastPath: http.fastPath,
-  bounds: {
-    maxKey: bounds.key,
-    maxBody: bounds.body,
-    maxConnections: bounds.connections,
-    slowMs: bounds.slowMs,
-    idleMs: bounds.idleMs,
-  },
+  bounds,
 });

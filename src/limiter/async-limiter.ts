@@ -16,7 +16,6 @@ import { type Decision, deny } from '../core/decision.ts';
 import { requireNumber } from '../core/options.ts';
 import { requireCost } from '../policies/cost.ts';
 import { type Feedback, keyStatusOf, type Policy, type State } from '../policies/policy.ts';
-import type { Listener } from './events.ts';
 import { type Inspection, inspectionOf } from './inspection.ts';
 import type { RemoteLimiterInternals } from './internals.ts';
 import { LimiterCore, type LimiterSettings, withDueTime } from './limiter-core.ts';
@@ -28,6 +27,7 @@ import {
   TOO_LONG,
 } from './remote-wait-scheduler.ts';
 import type { CounterSnapshot } from './stats.ts';
+import type { Limiter, Stats } from './sync-limiter.ts';
 import {
   type CallResult,
   readWaitLimits,
@@ -37,8 +37,7 @@ import {
 } from './validate.ts';
 
 /** A `Limiter` whose backend decides elsewhere: every answer is a promise. */
-export interface RemoteLimiter {
-  readonly name: string;
+export interface RemoteLimiter extends Pick<Limiter, 'name' | 'on'> {
   /** May `cost` (default 1) happen for this key now? All or nothing, and counted. */
   check(key: string, cost?: number): Promise<Decision>;
   /** What `tryAcquire` would decide; undefined while the backend is unavailable. Changes nothing and is not counted. */
@@ -57,8 +56,6 @@ export interface RemoteLimiter {
   update(key: string, feedback: Feedback): Promise<boolean>;
   /** The status of a key; undefined while the backend is unavailable. */
   inspect(key: string): Promise<Inspection | undefined>;
-  /** Calls `listener` for every decision and every settled call; returns the function that removes it. */
-  on(listener: Listener): () => void;
   /** Current sizes, and counters since the limiter was created. */
   stats(): RemoteStats;
   /** Refuses waiting and later calls with reason `closed`, and gives back what it holds. The connection stays open. */
@@ -70,11 +67,7 @@ export const isRemote = (limiter: object): limiter is RemoteLimiter =>
   (limiter as Partial<RemoteLimiterInternals>).isRemote === true;
 
 /** What a remote limiter counts itself; keys and their memory are in the backend. */
-export interface RemoteStats extends CounterSnapshot {
-  /** Calls of this process in the queue. */
-  readonly waiting: number;
-  /** Permits issued and not settled. */
-  readonly held: number;
+export interface RemoteStats extends CounterSnapshot, Pick<Stats, 'waiting' | 'held'> {
   /** False while the backend is unavailable. */
   readonly isAvailable: boolean;
   /** Calls decided by `onUnavailable`. */
@@ -202,10 +195,8 @@ export class AsyncLimiter extends LimiterCore implements RemoteLimiterInternals 
 
   /** Waits in the backend's queue for the whole fleet, where there is one, else in this process's. */
   #waitForPermit(key: string, cost: number, limits: RemoteWaitLimits) {
-    const cooldownMs = this.cooldowns.isEmpty
-      ? 0
-      : this.cooldowns.remainingMs(key, this.clock.now());
-    if (this.#backend.waitForPermit && cooldownMs === 0)
+    const isInCooldown = this.cooldowns.remainingMs(key, this.clock.now()) > 0;
+    if (this.#backend.waitForPermit && !isInCooldown)
       return this.#backend.waitForPermit(key, cost, limits);
     return this.#scheduler.waitForPermit(key, cost, limits);
   }

@@ -13,6 +13,7 @@
  */
 
 import type { Clock, Millis } from '../core/clock.ts';
+import { isNonEmptyString } from '../core/config-helpers.ts';
 import { allow, type Decision, deny } from '../core/decision.ts';
 import { ConfigError } from '../core/errors.ts';
 import { OptionReader } from '../core/options.ts';
@@ -24,7 +25,6 @@ import {
   type ComponentCall,
   type ComponentReservation,
   findRefusal,
-  hasEarlierWaiter,
   hasWaiters,
   isRefused,
   mergeCalls,
@@ -35,7 +35,7 @@ import {
   usedFieldOf,
 } from './composite-reservation.ts';
 import type { Listener } from './events.ts';
-import { bindingRule, type Inspection } from './inspection.ts';
+import { bindingRule, COOLDOWN, type Inspection } from './inspection.ts';
 import type { LimiterInternals } from './internals.ts';
 import { Permit, type PermitResult, type Refusal } from './permit.ts';
 import { mergeSnapshots } from './stats.ts';
@@ -93,8 +93,7 @@ export function createComposite(
     readComponents(one, `components[${n}]`, componentsOf),
   );
   const reader = new OptionReader('', options);
-  const isString = (value: unknown): value is string => typeof value === 'string';
-  const name = reader.optional('name', isString, 'a string');
+  const name = reader.optional('name', isNonEmptyString, 'a string of at least one character');
   reader.finish();
   return new CompositeLimiter(read, name ?? read.map(({ limiter }) => limiter.name).join('+'));
 }
@@ -187,7 +186,10 @@ export class CompositeLimiter implements LimiterInternals {
 
     /** Reserves in all components when it is first in the current queue, ahead of no earlier waiter in another. */
     const check = (): Decision | typeof MOVED => {
-      const earlier = calls.find((call) => call !== at && hasEarlierWaiter(call, position));
+      const earlier = calls.find(
+        ({ limiter, key, partitionIndex }, n) =>
+          calls[n] !== at && limiter.scheduler.hasEarlierWaiter(key, partitionIndex, position),
+      );
       const result = earlier ? { by: earlier, retryAfterMs: 0 } : reserveAll(calls);
       if (!isRefused(result)) {
         reserved = result;
@@ -242,23 +244,16 @@ export class CompositeLimiter implements LimiterInternals {
   /** A batch is a number of equal calls: a component with its own cost cannot tell how many. */
   #unitCostCalls(key: string): readonly ComponentCall[] {
     const priced = this.components.find(({ costOf }) => costOf !== identity);
-    if (priced)
-      throw new ConfigError(
-        priced.limiter.name,
-        'a component without a `cost` option',
-        'one with a cost',
-      );
-    return this.#componentCalls(key, 1);
+    if (!priced) return this.#componentCalls(key, 1);
+    const expected = 'a component without a `cost` option';
+    throw new ConfigError(priced.limiter.name, expected, 'one with a cost');
   }
 
   settle(key: string, result: CallResult = {}): void {
     requireResult(result);
     const { cost = 1, used, partition, ...rest } = result;
-    const calls = this.#componentCalls(
-      key,
-      cost,
-      partition === undefined ? undefined : { partition },
-    );
+    const options = partition === undefined ? undefined : { partition };
+    const calls = this.#componentCalls(key, cost, options);
     const settlements = calls.map((call) => ({
       ...rest,
       ...usedFieldOf(call, used),
@@ -270,18 +265,15 @@ export class CompositeLimiter implements LimiterInternals {
   }
 
   update(key: string, feedback: Feedback): boolean {
-    const applied = this.#componentCalls(key, 1).map((call) =>
-      call.limiter.update(call.key, feedback),
-    );
-    return applied.includes(true);
+    const calls = this.#componentCalls(key, 1);
+    return calls.map((call) => call.limiter.update(call.key, feedback)).includes(true);
   }
 
   inspect(key: string): Inspection {
     const inspections = this.#componentCalls(key, 1).map((call) => call.limiter.inspect(call.key));
     const rules = inspections.flatMap((one) => one.rules);
-    const cooldownMs = Math.max(
-      ...inspections.map((one) => (one.by === 'cooldown' ? (one.opensInMs ?? 0) : 0)),
-    );
+    const cooldowns = inspections.filter(({ by }) => by === COOLDOWN);
+    const cooldownMs = Math.max(0, ...cooldowns.map(({ opensInMs = 0 }) => opensInMs));
     const remaining = Math.min(...inspections.map((one) => one.remaining));
     return { remaining, name: this.name, ...bindingRule(rules, cooldownMs), rules };
   }

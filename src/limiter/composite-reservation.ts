@@ -11,7 +11,6 @@ import type { Millis } from '../core/clock.ts';
 import { type Decision, WHEN_SETTLED } from '../core/decision.ts';
 import type { SyncLimiter } from './sync-limiter.ts';
 import type { CallResult } from './validate.ts';
-import type { QueuePosition } from './wait-queue.ts';
 
 /** A call on one component: computed once, however often it is checked. */
 export interface ComponentCall {
@@ -57,11 +56,6 @@ export const usedFieldOf = (
 
 export const hasWaiters = ({ limiter, key, partitionIndex }: ComponentCall): boolean =>
   limiter.scheduler.hasWaiters(key, partitionIndex);
-
-export const hasEarlierWaiter = (
-  { limiter, key, partitionIndex }: ComponentCall,
-  position: QueuePosition,
-): boolean => limiter.scheduler.hasEarlierWaiter(key, partitionIndex, position);
 
 export const peekCall = ({ limiter, key, cost, partitionIndex }: ComponentCall): Decision =>
   limiter.peekUnvalidated(key, cost, partitionIndex);

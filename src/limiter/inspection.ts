@@ -1,6 +1,4 @@
-/**
- * The status of a key: which rule refuses, how much each rule has left, and until when.
- */
+/** The status of a key: which rule refuses, how much each rule has left, and until when. */
 
 import type { Millis } from '../core/clock.ts';
 import type { KeyState, KeyStatus, RuleStatus } from '../policies/policy.ts';
@@ -23,7 +21,7 @@ export interface Inspection extends KeyState {
 }
 
 /** `by` of a key in Retry-After cool-down. */
-const COOLDOWN = 'cooldown';
+export const COOLDOWN = 'cooldown';
 
 /**
  * Extends the status in place: a server inspects the key for the headers of every request, and copying cost more than

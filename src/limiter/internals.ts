@@ -37,16 +37,14 @@ export interface RemoteLimiterInternals extends RemoteLimiter {
   readonly random: Random;
 }
 
+export type AnyLimiterInternals = LimiterInternals | RemoteLimiterInternals;
+
 /** @throws {ConfigError} for an object that is not a limiter of this package. */
 export function internalsOf(limiter: Limiter): LimiterInternals;
-export function internalsOf(
-  limiter: Limiter | RemoteLimiter,
-): LimiterInternals | RemoteLimiterInternals;
-export function internalsOf(
-  limiter: Limiter | RemoteLimiter,
-): LimiterInternals | RemoteLimiterInternals {
-  const own = limiter as Partial<LimiterInternals | RemoteLimiterInternals> | null | undefined;
+export function internalsOf(limiter: unknown): AnyLimiterInternals;
+export function internalsOf(limiter: unknown): AnyLimiterInternals {
+  const own = limiter as Partial<AnyLimiterInternals> | null | undefined;
   if (own?.isRemote === true || typeof (own as LimiterInternals)?.isCheckOnly === 'boolean')
-    return limiter as LimiterInternals | RemoteLimiterInternals;
+    return limiter as AnyLimiterInternals;
   throw new ConfigError('limiter', 'a limiter made by limiter() or all()', limiter);
 }

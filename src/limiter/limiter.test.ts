@@ -219,9 +219,11 @@ describe('limiter: status, events and counters', () => {
     api.check('x');
     const { by, opensInMs, rules } = api.inspect('x');
     expect({ by, opensInMs, rules }).toEqual({
-      by: 'adaptive',
+      by: 'concurrency',
       opensInMs: undefined,
-      rules: [{ name: 'adaptive', kind: 'adaptive', quota: 1, remaining: 0 }],
+      rules: [
+        { name: 'concurrency', kind: 'concurrency', quota: 1, remaining: 0, isCapacity: true },
+      ],
     });
   });
 
@@ -359,7 +361,7 @@ describe('limiter: a permit that is never settled', () => {
     await clock.advanceAsync(1);
     const event = {
       type: 'expired',
-      limit: 'adaptive',
+      limit: 'concurrency',
       key: 'sink',
       cost: 1,
       at: 60_000,

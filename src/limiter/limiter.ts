@@ -19,9 +19,10 @@ import {
   type Millis,
   systemClock,
 } from '../core/clock.ts';
+import { isNonEmptyString } from '../core/config-helpers.ts';
 import type { Duration } from '../core/duration.ts';
 import type { Hasher } from '../core/hash.ts';
-import { isRecord, OptionReader } from '../core/options.ts';
+import { isFunction, isRecord, OptionReader } from '../core/options.ts';
 import { type Random, systemRandom } from '../core/random.ts';
 import { createPolicy, LIMIT_KINDS, type Limit } from '../policies/limit.ts';
 import { AsyncLimiter, type RemoteLimiter } from './async-limiter.ts';
@@ -87,6 +88,8 @@ interface InternalOptions {
   readonly clock?: Clock | undefined;
   /** The path of the limit in error messages. Default `limit`. */
   readonly path?: string;
+  /** Options of the caller itself, for the error that lists the known ones. */
+  readonly alsoKnown?: readonly string[];
 }
 
 /** The same for this package's own callers. */
@@ -101,7 +104,7 @@ export function createLimiter(
   const range = { min: 1, max: MAX_KEYS_CEILING, integer: true };
   const maxKeys = reader.number('maxKeys', range, DEFAULT_MAX_KEYS);
   const givenClock = reader.optional('clock', isClock, 'a clock: an object with now()');
-  const random = reader.optional('random', isFunction, 'a function') ?? systemRandom;
+  const random = reader.optional('random', isFunction<Random>, 'a function') ?? systemRandom;
   const name = reader.optional('name', isNonEmptyString, 'a string of at least one character');
   const isEndless = reader.get('permitTimeout') === Infinity;
   const permitTimeoutMs = isEndless
@@ -113,7 +116,7 @@ export function createLimiter(
     isBackendFactory,
     'a backend, such as redis(client) or peers(...)',
   );
-  reader.finish();
+  reader.finish(internal.alsoKnown);
 
   const policy = createPolicy(limit, random, internal.path);
   const common = { name: name ?? policy.kind, random, ...queue, permitTimeoutMs, maxCooldownMs };
@@ -155,12 +158,7 @@ function readQueue(reader: OptionReader): Omit<QueueSettings, 'clock'> {
   return queue;
 }
 
-const isFunction = (value: unknown): value is Random => typeof value === 'function';
-
 const isBackendFactory = (value: unknown): value is RemoteBackendFactory | BackendFactory =>
   isRecord(value) && typeof value.isRemote === 'boolean' && isFunction(value.create);
-
-const isNonEmptyString = (value: unknown): value is string =>
-  typeof value === 'string' && value !== '';
 
 export { LIMIT_KINDS };

@@ -11,14 +11,20 @@
  * used later than `expireMs` after that, or after `usableUntil`, is lost: its waiter goes back to the front.
  */
 
-import { CLOSED_REFUSAL, maxJitterMs, type RemoteBackend } from '../backends/remote-backend.ts';
+import {
+  CLOSED_REFUSAL,
+  type FairWaitResult,
+  maxJitterMs,
+  type RemoteBackend,
+} from '../backends/remote-backend.ts';
 import { type Millis, schedule } from '../core/clock.ts';
 import { type Decision, NEVER, WHEN_SETTLED } from '../core/decision.ts';
 import { PendingSet } from '../core/pending.ts';
 import type { Random } from '../core/random.ts';
 import { type Waiter, WaiterSet } from '../core/waiter-set.ts';
+import type { WaitLimits } from './validate.ts';
 import { nextArrival, type QueuePosition, WaitQueue } from './wait-queue.ts';
-import type { QueueSettings, WaitLimits, WaitResult } from './wait-scheduler.ts';
+import { type QueueSettings, type WaitResult, waitRefusal } from './wait-scheduler.ts';
 
 export interface RemoteWaitSchedulerOptions extends QueueSettings {
   readonly backend: RemoteBackend;
@@ -30,16 +36,10 @@ export interface RemoteWaitSchedulerOptions extends QueueSettings {
   cooldownMs(key: string): Millis;
 }
 
-export interface RemoteGrant {
-  readonly verdict: 'allow';
-  /** When the permit was due, on the backend's clock. */
-  readonly dueAt: Millis;
+export type RemoteGrant = Extract<FairWaitResult, { verdict: 'allow' }> & {
   /** A call that begins later than this, on the limiter's clock, has lost its place. */
   readonly usableUntil?: Millis | undefined;
-  readonly fromFallback: boolean;
-  /** The lease of its place, where the backend counts calls in flight. */
-  readonly leaseId?: string | undefined;
-}
+};
 
 type RemoteWaitResult = RemoteGrant | Extract<WaitResult, { verdict: 'deny' }>;
 
@@ -49,7 +49,7 @@ export interface RemoteWaitLimits extends WaitLimits {
 }
 
 /** The refusal after the deadline. */
-export const TOO_LONG = { verdict: 'deny', retryAfterMs: 0, reason: 'too-long' } as const;
+export const TOO_LONG = waitRefusal(0, 'too-long');
 
 interface QueuedWaiter extends QueuePosition, Waiter<RemoteWaitResult> {
   readonly key: string;
@@ -76,13 +76,6 @@ interface RetryHint {
   readonly opensInMs: Millis;
   /** How long before the opening a check can succeed. */
   readonly lookaheadMs: Millis;
-}
-
-/** A place that is due later, as the backend granted it. */
-interface Reservation {
-  readonly decidedAt: Millis;
-  readonly usableUntil?: Millis | undefined;
-  readonly fromFallback?: boolean;
 }
 
 /** The most waiters in one batch. */
@@ -150,8 +143,7 @@ export class RemoteWaitScheduler {
     if (signal?.aborted) return Promise.reject(signal.reason);
     const isQueueFull = this.#waiters.isFull;
     if (this.#queues.has(key) && (isQueueFull || maxWaitMs <= 0)) {
-      const reason = isQueueFull ? 'queue-full' : 'too-long';
-      return Promise.resolve({ verdict: 'deny', retryAfterMs: 0, reason });
+      return Promise.resolve(waitRefusal(0, isQueueFull ? 'queue-full' : 'too-long'));
     }
     return new Promise((resolve, reject) => {
       const waiter: QueuedWaiter = {
@@ -232,17 +224,16 @@ export class RemoteWaitScheduler {
     const { granted, decidedAt, lastDueInMs = 0, lookaheadMs = 0, fromFallback = false } = batch;
     const last = lastDueInMs > 0 ? front[granted - 1] : undefined;
     for (const [n, waiter] of front.slice(0, granted).entries()) {
-      const [leaseId, usableUntil] = [batch.leaseIds?.[n], batch.usableUntils?.[n]];
-      if (waiter === last)
-        this.#reserve(waiter, { decidedAt, fromFallback, usableUntil }, lastDueInMs);
-      else
-        this.#grant(waiter, {
-          verdict: 'allow',
-          dueAt: decidedAt,
-          usableUntil,
-          fromFallback,
-          leaseId,
-        });
+      const waitMs = waiter === last ? lastDueInMs : 0;
+      const grant: RemoteGrant = {
+        verdict: 'allow',
+        dueAt: decidedAt + waitMs,
+        usableUntil: batch.usableUntils?.[n],
+        fromFallback,
+        leaseId: batch.leaseIds?.[n],
+      };
+      if (waitMs > 0) this.#reserve(waiter, grant, waitMs);
+      else this.#grant(waiter, grant);
     }
     const opensInMs = this.#retryDelayOf(front[granted], batch.refusal);
     return opensInMs === undefined ? undefined : { opensInMs, lookaheadMs };
@@ -254,8 +245,11 @@ export class RemoteWaitScheduler {
       const answer = await this.#options.backend.check(key, waiter.cost);
       const { decision, decidedAt, usableUntil, fromFallback = false } = answer;
       if (decision.verdict === 'deny') return this.#retryDelayOf(waiter, decision);
-      if (decision.verdict === 'wait') this.#reserve(waiter, answer, decision.waitMs);
-      else this.#grant(waiter, { verdict: 'allow', dueAt: decidedAt, usableUntil, fromFallback });
+      const waitMs = decision.verdict === 'wait' ? decision.waitMs : 0;
+      const dueAt = decidedAt + waitMs;
+      const grant: RemoteGrant = { verdict: 'allow', dueAt, usableUntil, fromFallback };
+      if (decision.verdict === 'wait') this.#reserve(waiter, grant, waitMs);
+      else this.#grant(waiter, grant);
       return undefined;
     };
     const delays = await Promise.all(waiters.front(MAX_BATCH).map(checkOne));
@@ -271,8 +265,7 @@ export class RemoteWaitScheduler {
     if (decision?.verdict !== 'deny') return undefined;
     const { retryAfterMs } = decision;
     if (retryAfterMs !== NEVER) return retryAfterMs;
-    if (waiter?.isWaiting)
-      this.#waiters.resolve(waiter, { verdict: 'deny', retryAfterMs, reason: 'never' });
+    if (waiter?.isWaiting) this.#waiters.resolve(waiter, waitRefusal(retryAfterMs, 'never'));
     return undefined;
   }
 
@@ -290,18 +283,15 @@ export class RemoteWaitScheduler {
   /** Takes the waiter out of its queue until its place is due; then the place is used, given back or lost. */
   #reserve(
     waiter: QueuedWaiter,
-    { decidedAt, usableUntil = Infinity, fromFallback = false }: Reservation,
+    { dueAt, usableUntil = Infinity, fromFallback }: RemoteGrant,
     waitMs: Millis,
   ): void {
     const { clock, keepAlive, expireMs } = this.#options;
-    const dueAt = decidedAt + waitMs;
     const isTooLong = clock.now() + waitMs > waiter.deadline;
     if (!waiter.isWaiting || isTooLong || !this.#claimQueueSlot(waiter)) {
       this.#giveBack(waiter, dueAt);
       const reason = isTooLong ? 'too-long' : 'queue-full';
-      const retryAfterMs = Math.ceil(waitMs);
-      if (waiter.isWaiting)
-        this.#waiters.resolve(waiter, { verdict: 'deny', retryAfterMs, reason });
+      if (waiter.isWaiting) this.#waiters.resolve(waiter, waitRefusal(Math.ceil(waitMs), reason));
       return;
     }
     this.#queues.get(waiter.key)?.waiters.remove(waiter);
@@ -329,7 +319,7 @@ export class RemoteWaitScheduler {
     const now = this.#options.clock.now();
     for (const waiter of waiters.front(Infinity)) {
       if (now + retryAfterMs > waiter.deadline || waiter.deadline <= now)
-        this.#waiters.resolve(waiter, { verdict: 'deny', retryAfterMs, reason: 'too-long' });
+        this.#waiters.resolve(waiter, waitRefusal(retryAfterMs, 'too-long'));
     }
   }
 
@@ -337,7 +327,7 @@ export class RemoteWaitScheduler {
   #refuseOverflow({ waiters }: KeyQueue, retryAfterMs: Millis): void {
     for (const waiter of waiters.front(Infinity)) {
       if (!this.#claimQueueSlot(waiter))
-        this.#waiters.resolve(waiter, { verdict: 'deny', retryAfterMs, reason: 'queue-full' });
+        this.#waiters.resolve(waiter, waitRefusal(retryAfterMs, 'queue-full'));
     }
   }
 

@@ -26,14 +26,10 @@ import {
   requireCheckOptions,
   requireKey,
   requireResult,
+  type WaitLimits,
   type WaitOptions,
 } from './validate.ts';
-import {
-  type PermitRequest,
-  type WaitLimits,
-  type WaitResult,
-  WaitScheduler,
-} from './wait-scheduler.ts';
+import { type PermitRequest, type WaitResult, WaitScheduler } from './wait-scheduler.ts';
 
 /** Options of a check besides key and cost. */
 export interface CheckOptions {

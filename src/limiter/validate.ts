@@ -4,6 +4,7 @@
  * An invalid argument throws before it changes anything. A misspelt field is an error, not a default.
  */
 
+import type { FairWaitLimits } from '../backends/remote-backend.ts';
 import type { Millis } from '../core/clock.ts';
 import { OUTCOMES, type Outcome } from '../core/decision.ts';
 import type { Duration } from '../core/duration.ts';
@@ -55,12 +56,12 @@ export function requireCheckOptions(options: object): void {
   requireKnownFields('options', options, ACQUIRE_FIELDS);
 }
 
-/** Validates and reads wait options. */
-export function readWaitLimits(options: WaitOptions): {
-  readonly maxWaitMs: Millis;
+/** Wait options, read. */
+export interface WaitLimits extends FairWaitLimits {
   readonly priority: number;
-  readonly signal: AbortSignal | undefined;
-} {
+}
+
+export function readWaitLimits(options: WaitOptions): WaitLimits {
   requireKnownFields('options', options, ACQUIRE_FIELDS);
   const { wait = true, priority = 0, signal } = options;
   const maxWaitMs = parseWaitMs(wait);

@@ -46,7 +46,7 @@ export interface BucketOptions {
 
 /**
  * Tolerance for floating-point error: a microsecond, and at most a millionth of a token. Without it a
- * caller would be told to come back a millisecond later than needed.
+ * retry time would be a millisecond longer than needed.
  */
 const EPSILON_MS = 0.001;
 const EPSILON_TOKENS = 1e-6;

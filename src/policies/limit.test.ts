@@ -61,6 +61,16 @@ const NOT_COUNT = [-1, Number.NaN, Infinity, -Infinity, '5', true, null, [], {}]
 const NOT_DURATION = [...NOT_POSITIVE.filter((value) => value !== '5'), '', '6', '6x', '-6s', 's'];
 const NOT_RATE = [...NOT_DURATION, '0/s', '-1/s', '1/0s', '/s', '5/', '1/y', '1e400/s'];
 
+/** What the error suggests for an invalid value that is close to a valid one. */
+const SUGGESTIONS = new Map<unknown, string>([
+  ['rate 6', '"6/s"'],
+  ['6', '"6s" or "6ms"'],
+  ['goBackN', '"go-back-n"'],
+  ['RELAXED', '"relaxed"'],
+]);
+const didYouMean = (meant: string | undefined): string =>
+  meant === undefined ? '' : `; did you mean ${meant}?`;
+
 /** Invalid values of a field, in a limit that is otherwise valid. */
 type InvalidField = readonly [
   kind: string,
@@ -144,15 +154,22 @@ describe('createPolicy', () => {
           /^expected `(.+)` to be (.+), got (.+)$/.exec(error.message) ?? [];
         expect(named).toBe(`limit.${kind}.${field}`);
         expect(required).toMatch(expected);
-        expect(got).toBe(preview(value));
+        const meant = SUGGESTIONS.get(field === 'rate' ? `rate ${value}` : value);
+        expect(got).toBe(preview(value) + didYouMean(meant));
       });
     }
   }
 
   test.each([
-    ['bucket', { rate: 1 }, 'brust', 'rate, burst, maxDebt'],
-    ['spacing', { every: 1 }, 'reserved', 'every, reserve, expire'],
-    ['ramp', RAMP, 'cooldown', 'max, min, over, mode, threshold, coolDown, rampDown, resumeFor'],
+    ['bucket', { rate: 1 }, 'brust', 'rate, burst, maxDebt', '`burst`'],
+    ['spacing', { every: 1 }, 'reserved', 'every, reserve, expire', '`reserve`'],
+    [
+      'ramp',
+      RAMP,
+      'cooldown',
+      'max, min, over, mode, threshold, coolDown, rampDown, resumeFor',
+      '`coolDown`',
+    ],
     [
       'adaptive',
       {},
@@ -161,12 +178,11 @@ describe('createPolicy', () => {
     ],
     ['busy', {}, 'recover', 'recoverValue, recoverRate, max'],
     ['concurrency', { limit: 1 }, 'max', 'limit, partitions'],
-  ])('createPolicy: %s refuses an unknown option', (kind, rest, unknown, known) => {
+  ])('createPolicy: %s refuses an unknown option', (kind, rest, unknown, known, meant?: string) => {
     const { message, field } = refusal({ [kind]: { ...rest, [unknown]: 3 } });
     expect(field).toBe(`limit.${kind}.${unknown}`);
-    expect(message).toBe(
-      `expected \`limit.${kind}.${unknown}\` to be one of ${known}, got "${unknown}"`,
-    );
+    const expected = `\`limit.${kind}.${unknown}\` to be one of ${known}`;
+    expect(message).toBe(`expected ${expected}, got "${unknown}"${didYouMean(meant)}`);
   });
 
   test.each([

@@ -59,7 +59,7 @@ export type Feedback =
   | { readonly resume: number; readonly reachedAt: Millis }
   /** The server reports so many calls left, and how long that holds. */
   | { readonly remaining: number; readonly resetMs?: Millis }
-  /** The server asked for a pause (Retry-After). */
+  /** The server requested a pause (Retry-After). */
   | { readonly retryAfterMs: Millis };
 
 /** A key's state in the terms of its limit; fields that do not apply are left out. */
@@ -118,7 +118,7 @@ export interface BucketTerms {
   readonly maxDebt: number;
 }
 
-/** What backends may ask of a policy besides deciding. Absent: the policy lacks the capability. */
+/** What a policy can do for a backend besides deciding. Absent: it lacks the capability. */
 export interface PolicyCapabilities {
   /** Names of its partitions; a check refers to one by its index here. */
   readonly partitions?: readonly string[];
@@ -152,6 +152,9 @@ export interface PolicyCapabilities {
 
   /** Time from everything spent to as good as new; absent if that does not depend on time. */
   readonly refillMs?: Millis;
+
+  /** Moves the state to the second of `now`, where even a refused call begins a second. */
+  advance?(state: State, i: number, now: Millis): void;
 
   /** The cost it has just granted takes effect only at `dueAt`, because another limit says so. */
   deferTo?(state: State, i: number, cost: number, dueAt: Millis): void;

@@ -153,7 +153,7 @@ export function ramp(options: RampOptions, path = 'ramp'): Policy {
       return scratch;
     };
 
-    /** A new key would not know its pool size, so one that was told is kept. */
+    /** A new key would not know its pool size, so a key that was given one is kept. */
     const mustKeepSize = (state: State, i: number): boolean => !position && isMember(state, i);
 
     const policy: Policy = {
@@ -186,6 +186,8 @@ export function ramp(options: RampOptions, path = 'ramp'): Policy {
         state[i + REMAINING] = Math.max(0, state[i + REMAINING] - cost * unitCost(state, i));
         return allow(remainingOf(state, i));
       },
+
+      advance,
 
       available(state, i, now) {
         advance(state, i, now);

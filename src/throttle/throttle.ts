@@ -12,21 +12,19 @@ import type { Millis } from '../core/clock.ts';
 import { NEVER, type Outcome } from '../core/decision.ts';
 import type { Duration } from '../core/duration.ts';
 import { ConfigError, type Denial, DeniedError } from '../core/errors.ts';
-import { isRecord, parseWaitMs } from '../core/options.ts';
+import { isFunction, OptionReader, parseWaitMs } from '../core/options.ts';
 import type { RemoteLimiter } from '../limiter/async-limiter.ts';
-import {
-  internalsOf,
-  type LimiterInternals,
-  type RemoteLimiterInternals,
-} from '../limiter/internals.ts';
-import { type LimiterOptions, limiter } from '../limiter/limiter.ts';
+import type { AnyLimiterInternals, LimiterInternals } from '../limiter/internals.ts';
+import type { LimiterOptions } from '../limiter/limiter.ts';
 import type { Refusal } from '../limiter/permit.ts';
-import type { AcquireOptions, Limiter } from '../limiter/sync-limiter.ts';
+import { resolveLimiter } from '../limiter/resolve-limiter.ts';
+import type { AcquireOptions, CheckOptions, Limiter } from '../limiter/sync-limiter.ts';
 import { type Attempt, type RetryOptions, RetryPolicy, signalGetter } from './retry.ts';
 import { isPromiseLike, runAndSettle, runAttempt, type SettleHooks } from './run-with-permit.ts';
 
 /** Any function. */
 export type Callable = (...args: never[]) => unknown;
+type AsyncCallable = (...args: never[]) => Promise<unknown>;
 
 type ResultOf<F extends Callable> = Awaited<ReturnType<F>>;
 
@@ -87,55 +85,49 @@ export function throttle<F extends Callable>(
   options: ThrottleOptions<F> & SyncOptions & { readonly onDeny: 'skip' },
 ): Skippable<F>;
 export function throttle<F extends Callable>(fn: F, options: ThrottleOptions<F> & SyncOptions): F;
-export function throttle<F extends (...args: never[]) => Promise<unknown>>(
+export function throttle<F extends AsyncCallable>(
   fn: F,
   options: ThrottleOptions<F> & { readonly onDeny: 'skip' },
 ): Skippable<F>;
-export function throttle<F extends (...args: never[]) => Promise<unknown>>(
-  fn: F,
-  options: ThrottleOptions<F>,
-): F;
+export function throttle<F extends AsyncCallable>(fn: F, options: ThrottleOptions<F>): F;
 export function throttle<F extends Callable>(fn: F, options: ThrottleOptions<F>): unknown {
   if (typeof fn !== 'function') throw new ConfigError('fn', 'a function', fn);
-  if (!isRecord(options)) throw new ConfigError('options', 'an object with a limit', options);
-  const {
-    key,
-    cost,
-    used,
-    outcome,
-    retryAfter,
-    retry = false,
-    partition,
-    priority,
-    ...more
-  } = options;
-  const { wait = false, signal, onDeny = 'throw', ...rest } = more;
-  requireFunctions({ key, cost, used, outcome, retryAfter, partition, priority });
-  const target = resolveLimiter(rest);
-  const returnKind: ReturnKind = { isPromise: isAsyncFunction(fn), isKnown: isAsyncFunction(fn) };
+  const reader = new OptionReader('', options, 'an object with a limit');
+  const readFunction = <T extends Callable>(name: string): T | undefined =>
+    reader.optional(name, isFunction<T>, 'a function of the arguments');
+  const wait = reader.valueOr('wait', false);
+  const retry = reader.valueOr('retry', false);
   const maxWaitMs = parseWaitMs(wait);
-  const plan = {
-    limiter: target,
-    keyOf: key,
-    costOf: cost,
-    signalOf: signalGetter(signal),
-    partitionOf: partition,
-    priorityOf: priority,
+  const returnKind: ReturnKind = { isPromise: isAsyncFunction(fn), isKnown: isAsyncFunction(fn) };
+  const settleHooks: SettleHooks = {
+    used: readFunction('used'),
+    outcome: readFunction('outcome'),
+    retryAfter: readFunction('retryAfter'),
+  };
+  const call: Omit<CallPlan, 'limiter'> = {
+    keyOf: readFunction('key'),
+    costOf: readFunction('cost'),
+    signalOf: signalGetter(reader.get('signal')),
+    partitionOf: readFunction('partition'),
+    priorityOf: readFunction('priority'),
     maxWaitMs,
-    onRefused: createRefusalHandler(onDeny as OnDeny, returnKind, maxWaitMs),
+    onRefused: createRefusalHandler(reader.valueOr('onDeny', 'throw'), returnKind, maxWaitMs),
+    settleHooks,
     returnKind,
-    settleHooks: { used, outcome, retryAfter },
-  } as unknown as CallPlan;
+  };
+  const target = resolveLimiter(options, reader.knownNames());
+  const plan: CallPlan = { limiter: target, ...call };
+  const { clock, random } = target;
   const retryPolicy =
-    retry === false ? undefined : new RetryPolicy(retry, target.clock, target.random);
+    retry === false ? undefined : new RetryPolicy(retry as RetryOptions, clock, random);
   const isPlain =
-    !target.isRemote && target.isCheckOnly && !used && !outcome && !retryAfter && !partition;
+    !target.isRemote &&
+    target.isCheckOnly &&
+    [plan.partitionOf, ...Object.values(settleHooks)].every((hook) => hook === undefined);
   if (target.isRemote || retryPolicy || wait !== false)
     return wrapAcquire(fn, plan, isPlain, retryPolicy);
   return isPlain ? wrapCheck(fn, plan, target) : wrapTryAcquire(fn, plan, target);
 }
-
-type AsyncCallable = (...args: never[]) => Promise<unknown>;
 
 /** A method decorator that keeps the method's type. */
 type ThrottleDecorator<M extends Callable> = <F extends M>(
@@ -158,7 +150,7 @@ export function throttled(options: ThrottleOptions<Callable>): ThrottleDecorator
 
 /** How a wrapped function is limited. */
 interface CallPlan {
-  readonly limiter: LimiterInternals | RemoteLimiterInternals;
+  readonly limiter: AnyLimiterInternals;
   /** Undefined: one key for all calls. */
   readonly keyOf: ((...args: never[]) => string) | undefined;
   /** Undefined: 1. */
@@ -196,12 +188,8 @@ function wrapCheck(fn: Callable, plan: CallPlan, limiter: LimiterInternals): Cal
     const decision = limiter.check(key, cost);
     if (decision.verdict !== 'allow') {
       const { retryAfterMs } = decision as Refusal;
-      const detail = retryAfterMs === NEVER ? limiter.explainNever(key, cost) : undefined;
-      return onRefused(
-        key,
-        { limit: limiter.name, retryAfterMs, ...(detail && { detail }) },
-        ...args,
-      );
+      const detail = retryAfterMs === NEVER && { detail: limiter.explainNever(key, cost) };
+      return onRefused(key, { limit: limiter.name, retryAfterMs, ...detail }, ...args);
     }
     return returnKind.isKnown
       ? fn.call(this, ...args)
@@ -215,12 +203,9 @@ function wrapTryAcquire(fn: Callable, plan: CallPlan, limiter: LimiterInternals)
   return function throttled(this: never, ...args: never[]) {
     const key = keyFor(plan, args);
     const entry = limiter.tryAcquire(key, costFor(plan, args), checkOptionsOf(plan, args));
-    return entry.verdict === 'deny'
-      ? onRefused(key, entry, ...args)
-      : recordReturnKind(
-          returnKind,
-          runAndSettle(entry, settleHooks, () => fn.apply(this, args)),
-        );
+    if (entry.verdict === 'deny') return onRefused(key, entry, ...args);
+    const result = runAndSettle(entry, settleHooks, () => fn.apply(this, args));
+    return recordReturnKind(returnKind, result);
   };
 }
 
@@ -293,10 +278,7 @@ function unwrapAttempt(attempt: Attempt): unknown {
   return attempt.result;
 }
 
-function checkOptionsOf(
-  { partitionOf }: CallPlan,
-  args: never[],
-): { partition?: string } | undefined {
+function checkOptionsOf({ partitionOf }: CallPlan, args: never[]): CheckOptions | undefined {
   const partition = partitionOf?.(...args);
   return partition === undefined ? undefined : { partition };
 }
@@ -308,29 +290,11 @@ function acquireOptionsOf(plan: CallPlan, args: never[]): AcquireOptions {
   return { wait: maxWaitMs, priority, ...(signal && { signal }), ...checkOptionsOf(plan, args) };
 }
 
-function requireFunctions(functions: Record<string, unknown>): void {
-  for (const [name, value] of Object.entries(functions)) {
-    if (value === undefined || typeof value === 'function') continue;
-    throw new ConfigError(name, 'a function of the arguments', value);
-  }
-}
-
-function resolveLimiter(options: {
-  readonly limiter?: Limiter | RemoteLimiter;
-  readonly limit?: unknown;
-}): LimiterInternals | RemoteLimiterInternals {
-  const { limiter: given, ...others } = options;
-  if (!('limiter' in options)) return internalsOf(limiter(others as LimiterOptions));
-  const [extra] = Object.keys(others);
-  if (extra !== undefined) throw new ConfigError(extra, 'left out when a limiter is given', extra);
-  return internalsOf(given as Limiter | RemoteLimiter);
-}
-
 /** True for functions written with `async`; other functions that return promises are not recognised. */
 const isAsyncFunction = (fn: Callable): boolean =>
   Object.prototype.toString.call(fn) === '[object AsyncFunction]';
 
-type OnDeny = 'throw' | 'skip' | ((denial: Denial, ...args: unknown[]) => unknown);
+type OnDenyFunction = (denial: Denial, ...args: never[]) => unknown;
 
 /** A refused call, as a limiter reports it. */
 type RefusedCall = Pick<Refusal, 'limit' | 'retryAfterMs' | 'detail'> &
@@ -340,11 +304,11 @@ type RefusedCall = Pick<Refusal, 'limit' | 'retryAfterMs' | 'detail'> &
 type RefusalHandler = (key: string, refused: RefusedCall, ...args: never[]) => unknown;
 
 function createRefusalHandler(
-  onDeny: OnDeny,
+  onDeny: unknown,
   returnKind: ReturnKind,
   maxWaitMs: Millis,
 ): RefusalHandler {
-  if (onDeny !== 'throw' && onDeny !== 'skip' && typeof onDeny !== 'function') {
+  if (onDeny !== 'throw' && onDeny !== 'skip' && !isFunction<OnDenyFunction>(onDeny)) {
     throw new ConfigError('onDeny', 'throw, skip or a function', onDeny);
   }
   const refuse: RefusalHandler = (key, refused, ...args) => {

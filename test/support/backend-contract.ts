@@ -202,13 +202,13 @@ export function backendContract(
         fc.property(visits, (traffic) => {
           const policy = bucketPolicy(2, 4);
           const { backend, clock } = setUp(policy, 31);
-          const kept = new Map<string, Float64Array>();
+          const states = new Map<string, Float64Array>();
           for (const { key, cost, afterMs } of traffic) {
             clock.advance(afterMs);
-            const own = kept.get(key) ?? new Float64Array(policy.width);
-            if (!kept.has(key)) policy.init(own, 0, clock.now());
-            kept.set(key, own);
-            expect(backend.check(key, cost)).toEqual(policy.check(own, 0, cost, clock.now()));
+            const state = states.get(key) ?? new Float64Array(policy.width);
+            if (!states.has(key)) policy.init(state, 0, clock.now());
+            states.set(key, state);
+            expect(backend.check(key, cost)).toEqual(policy.check(state, 0, cost, clock.now()));
           }
         }),
         { numRuns: 200 },
@@ -224,10 +224,10 @@ export function backendContract(
           for (const { key, cost, afterMs } of traffic) {
             clock.advance(afterMs);
             if (backend.check(key, cost).verdict !== 'allow') continue;
-            const own = served.get(key) ?? [];
-            served.set(key, own);
-            own.push({ at: clock.now(), cost });
-            expect(overshootOf(own, 2, 4)).toBeLessThan(1e-5);
+            const hits = served.get(key) ?? [];
+            served.set(key, hits);
+            hits.push({ at: clock.now(), cost });
+            expect(overshootOf(hits, 2, 4)).toBeLessThan(1e-5);
           }
           evicted += backend.evicted;
         }),

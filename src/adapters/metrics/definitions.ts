@@ -159,14 +159,15 @@ export const METRICS: readonly Metric[] = [
   },
 ];
 
-export const WAIT_DURATION: DurationMetric = {
-  name: 'sluice.wait.duration',
-  help: 'How long calls waited that were allowed after a wait.',
-  read: (stats) => stats.waitMs,
-};
-
-export const RTT_DURATION: DurationMetric = {
-  name: 'sluice.rtt.duration',
-  help: 'Round-trip times of calls with outcome ok.',
-  read: (stats) => stats.rttMs,
-};
+export const DURATION_METRICS: readonly DurationMetric[] = [
+  {
+    name: 'sluice.wait.duration',
+    help: 'How long calls waited that were allowed after a wait.',
+    read: (stats) => stats.waitMs,
+  },
+  {
+    name: 'sluice.rtt.duration',
+    help: 'Round-trip times of calls with outcome ok.',
+    read: (stats) => stats.rttMs,
+  },
+];

@@ -37,7 +37,6 @@ export interface RegisterOperation {
   readonly isCredit: boolean;
 }
 
-/** Shared by all registers of a limit. */
 export interface RegisterContext {
   readonly policy: Policy;
   readonly store: RegisterStore;
@@ -248,9 +247,7 @@ function resolveAll(operations: readonly RegisterOperation[], results: readonly 
 }
 
 function rejectCredits(operations: readonly RegisterOperation[]): void {
-  const error = new UnavailableError(
-    'etcd',
-    'the outcome of the swap is unknown, so the credit is not repeated',
-  );
+  const reason = 'the outcome of the swap is unknown, so the credit is not repeated';
+  const error = new UnavailableError('etcd', reason);
   for (const { isCredit, reject } of operations) if (isCredit) reject(error);
 }

@@ -1,5 +1,6 @@
 /** Connection options for etcd: endpoints, credentials and TLS, for limits and pools alike. */
 
+import { isString } from '../../core/config-helpers.ts';
 import { ConfigError } from '../../core/errors.ts';
 import { isRecord, OptionReader, readEach } from '../../core/options.ts';
 import type { EtcdHttpOptions, EtcdTls } from './transport.ts';
@@ -63,8 +64,6 @@ function readEndpoints(fields: OptionReader): readonly URL[] {
 /** Host and port only: credentials belong in `auth`, and a path would be ignored. */
 const isServerUrl = ({ protocol, username, password, pathname, search }: URL): boolean =>
   /^https?:$/.test(protocol) && username + password + search === '' && pathname === '/';
-
-export const isString = (value: unknown): value is string => typeof value === 'string';
 
 const isCredentials = (value: unknown): value is { name: string; password: string } =>
   isRecord(value) && isString(value.name) && isString(value.password);

@@ -46,17 +46,17 @@ export interface LenderView {
   readonly reason?: string;
 }
 
-interface BorrowerOptions {
-  readonly lenders: readonly string[];
-  /** A loan that takes longer is lost. */
-  readonly deadlineMs: Millis;
-}
-
 export class Borrower {
   readonly #lenders: readonly RemoteLender[];
 
-  constructor(transport: GroupTransport, clock: Clock, { lenders, deadlineMs }: BorrowerOptions) {
-    this.#lenders = lenders.map((group) => new RemoteLender(group, transport, clock, deadlineMs));
+  /** A loan that takes longer than `deadlineMs` is lost. */
+  constructor(
+    transport: GroupTransport,
+    clock: Clock,
+    groups: readonly string[],
+    deadlineMs: Millis,
+  ) {
+    this.#lenders = groups.map((group) => new RemoteLender(group, transport, clock, deadlineMs));
   }
 
   /** Calls for so many tokens met a bucket that is low. */
@@ -81,7 +81,6 @@ interface PendingDemand {
   tokens: number;
 }
 
-/** Another group that lends to this one. */
 class RemoteLender {
   readonly #group: string;
   readonly #transport: GroupTransport;

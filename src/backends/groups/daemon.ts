@@ -84,7 +84,6 @@ class RunningGroups implements RunningBackend {
     return this.#group.createFactory(inner);
   }
 
-  /** A connection of another group that borrows. */
   accept(socket: Socket, maxConnections: number): void {
     if (this.#connections >= maxConnections) return void socket.destroy();
     this.#connections++;

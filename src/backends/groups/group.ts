@@ -5,12 +5,12 @@ import { ConfigError } from '../../core/errors.ts';
 import { bucket } from '../../policies/bucket.ts';
 import type { Policy } from '../../policies/policy.ts';
 import type { BackendFactory } from '../backend.ts';
+import type { AnyBackendFactory } from '../daemon-backend.ts';
 import { LocalBackend } from '../local/backend.ts';
 import type { RemoteBackendFactory } from '../remote-backend.ts';
 import { GroupsBackend } from './backend.ts';
 import { Borrower, type LenderView } from './borrower.ts';
 import { type GroupWeight, groupFractions } from './fractions.ts';
-import { Lender } from './lender.ts';
 import type { GroupBucket, GroupHandle, GroupLimit } from './limits.ts';
 import { RemoteGroupsBackend } from './remote-backend.ts';
 import type { BorrowRequest, GroupTransport } from './transport.ts';
@@ -42,8 +42,8 @@ export class Group {
   readonly #canReplace: boolean;
   readonly #reserve: number;
   readonly #limits = new Map<string, GroupLimit>();
-  readonly #lender: Lender;
   readonly #borrower: Borrower;
+  #lent = 0;
   readonly #handle: GroupHandle = {
     register: (limit) => this.#register(limit),
     recordDemand: (limit, key, tokens) => this.#borrower.recordDemand(limit, key, tokens),
@@ -56,15 +56,12 @@ export class Group {
     this.#canReplace = replaces;
     this.#fraction = groupFractions(groups).get(self) ?? 0;
     this.#reserve = reserve;
-    this.#lender = new Lender(this.#limits);
     const lenders = [...groups.keys()].filter((name) => name !== self);
-    this.#borrower = new Borrower(transport, clock, { lenders, deadlineMs });
+    this.#borrower = new Borrower(transport, clock, lenders, deadlineMs);
   }
 
   /** A factory for limits whose bucket is held by `inner`; by default, by this process. */
-  createFactory(
-    inner?: RemoteBackendFactory | BackendFactory,
-  ): RemoteBackendFactory | BackendFactory {
+  createFactory(inner?: AnyBackendFactory): AnyBackendFactory {
     return inner?.isRemote ? this.createRemoteFactory(inner) : this.createLocalFactory(inner);
   }
 
@@ -95,17 +92,26 @@ export class Group {
     };
   }
 
-  /** Grants per request. */
+  /**
+   * Grants per request: tokens above the reserve level, taken before the reply. So an idle group lends, and a busy one has no
+   * surplus. A group that becomes busy has its reserve at once, and from then on all that is refilled.
+   */
   lend(requests: readonly BorrowRequest[]): Promise<number[]> {
-    return this.#lender.lend(requests);
+    return Promise.all(requests.map((request) => this.#lendOne(request)));
+  }
+
+  async #lendOne({ limit, key, tokens }: BorrowRequest): Promise<number> {
+    const granted =
+      tokens > 0 ? ((await this.#limits.get(limit)?.takeSurplus(key, tokens)) ?? 0) : 0;
+    this.#lent += granted;
+    return granted;
   }
 
   view(): GroupsView {
     const others = this.#borrower.view();
-    return { self: this.#self, fraction: this.#fraction, lent: this.#lender.lent, others };
+    return { self: this.#self, fraction: this.#fraction, lent: this.#lent, others };
   }
 
-  /** Stops borrowing. */
   close(): void {
     this.#borrower.close();
   }

@@ -12,6 +12,7 @@ import { createHash, timingSafeEqual } from 'node:crypto';
 import http from 'node:http';
 import https from 'node:https';
 import type { Millis } from '../../core/clock.ts';
+import { tryParseJson } from '../../core/json.ts';
 import { isRecord } from '../../core/options.ts';
 import {
   type BorrowRequest,
@@ -92,10 +93,10 @@ export class HttpGroupTransport implements GroupTransport {
         reject(new Error(signal.aborted ? lateReplyMessage(deadlineMs) : reason, { cause: error }));
       });
       outgoing.on('response', (response) => {
-        readBody(response, MAX_BODY_BYTES).then((text) => {
-          if (response.statusCode === 200) resolve(text);
-          else
-            reject(new Error(`${url.host} replied ${response.statusCode}: ${text.slice(0, 200)}`));
+        readBody(response).then((text) => {
+          const { statusCode: status } = response;
+          if (status === 200) resolve(text);
+          else reject(new Error(`${url.host} replied ${status}: ${text.slice(0, 200)}`));
         }, reject);
       });
       outgoing.end(body);
@@ -104,10 +105,7 @@ export class HttpGroupTransport implements GroupTransport {
 }
 
 /** The requests that fit into one body, by index. A key that is too long is left out and does not block the rest. */
-function packRequests(requests: readonly BorrowRequest[]): {
-  body: string;
-  packed: readonly number[];
-} {
+function packRequests(requests: readonly BorrowRequest[]) {
   const [start, end] = ['{"requests":[', ']}'];
   const packed: number[] = [];
   const texts: string[] = [];
@@ -157,7 +155,7 @@ export function createLendingServer(
       return refused(401, 'wrong key in the authorization header');
     if (request.method !== 'POST' || request.url !== BORROW_PATH)
       return refused(404, `expected POST ${BORROW_PATH}`);
-    const requests = parseBorrowRequests(await readBody(request, MAX_BODY_BYTES));
+    const requests = parseBorrowRequests(await readBody(request));
     if (!requests) return refused(400, 'expected {"requests": [["limit", "key", tokens], …]}');
     return { status: 200, body: { grants: await lend(requests) } };
   };
@@ -197,12 +195,7 @@ function isAuthorized(header: string | undefined, key: string): boolean {
 }
 
 function parseBorrowRequests(text: string): BorrowRequest[] | undefined {
-  let body: unknown;
-  try {
-    body = JSON.parse(text);
-  } catch {
-    return undefined;
-  }
+  const body = tryParseJson(text);
   if (
     !isRecord(body) ||
     !Array.isArray(body.requests) ||
@@ -216,12 +209,12 @@ function parseBorrowRequests(text: string): BorrowRequest[] | undefined {
   return rows.map(([limit, key, tokens]) => ({ limit, key, tokens }) as BorrowRequest);
 }
 
-async function readBody(stream: http.IncomingMessage, maxBytes: number): Promise<string> {
+async function readBody(stream: http.IncomingMessage): Promise<string> {
   const chunks: Buffer[] = [];
   let bytes = 0;
   for await (const chunk of stream) {
     bytes += (chunk as Buffer).length;
-    if (bytes > maxBytes) throw new Error(`body of more than ${maxBytes} bytes`);
+    if (bytes > MAX_BODY_BYTES) throw new Error(`body of more than ${MAX_BODY_BYTES} bytes`);
     chunks.push(chunk as Buffer);
   }
   return Buffer.concat(chunks).toString();

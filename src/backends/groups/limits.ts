@@ -30,7 +30,6 @@ interface TokenStore {
   credit?(key: string, tokens: number, upTo: number): unknown;
 }
 
-/** What a limit needs of its group. */
 export interface GroupHandle {
   /** Lets other groups borrow from the limit; returns a function that ends this. */
   register(limit: GroupLimit): () => void;
@@ -47,7 +46,6 @@ export class GroupLimit {
   readonly #bucket: GroupBucket;
   readonly #store: TokenStore;
   readonly #group: GroupHandle;
-  /** Ends lending. */
   readonly unregister: () => void;
 
   constructor(store: TokenStore, bucket: GroupBucket, group: GroupHandle) {

@@ -31,6 +31,7 @@ import {
 } from './http-transport.ts';
 import type { BorrowRequest, GroupTransport } from './transport.ts';
 
+/** One group of `groups`. */
 export interface GroupOptions {
   /** Relative to the weights of the other groups. Default 1. */
   readonly weight?: number;
@@ -90,11 +91,8 @@ export function groups(
 ): GroupsMembership & (RemoteBackendFactory | BackendFactory) {
   const fields = new OptionReader('', options);
   const resolved = readGroupsOptions(fields);
-  const factory = fields.optional(
-    'bucket',
-    isBackendFactory,
-    'a backend, such as redis(client) or peers(...)',
-  );
+  const expected = 'a backend, such as redis(client) or peers(...)';
+  const factory = fields.optional('bucket', isBackendFactory, expected);
   const clock = fields.optional('clock', isClock, 'a clock') ?? systemClock;
   const customTransport = fields.optional('transport', isGroupTransport, 'an object with borrow()');
   const http = readHttpTransport(fields, resolved, customTransport !== undefined);

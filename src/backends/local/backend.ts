@@ -182,7 +182,7 @@ export class LocalBackend implements Backend {
     if (i >= 0) change(this.#table.storage, i, now);
   }
 
-  /** Reads a number from up to `most` keys, whichever are found within a bounded number of slots. */
+  /** Reads a number from up to `most` keys, found within a bounded number of slots. */
   sample(most: number, read: StateAccessor<number>): number[] {
     const now = this.#clock.now();
     const { storage } = this.#table;

@@ -17,14 +17,12 @@ import { bindingLevel, raiseLevels, timeToFull } from './bucket-levels.ts';
 import { ImportedCredits } from './credits.ts';
 import type { PeerLimit } from './limits.ts';
 
-/** What a backend needs of its node. */
 export interface PeerNetwork {
   /** Every node of a fleet hashes keys alike. */
   readonly hasher: Hasher;
   addLimit(limit: PeerLimit): void;
   /** Stops reports for a limit. Hits recorded so far are still reported. */
   removeLimit(limit: PeerLimit): void;
-  /** Records a call that was allowed here. */
   recordHits(limit: PeerLimit, low: number, high: number, hits: number): void;
   /** Takes back a recorded call that did not happen. */
   retractHits(limit: PeerLimit, low: number, high: number, hits: number): void;

@@ -13,6 +13,8 @@ were received, are missing and requested again, or are lost.`,
   render: (view) => renderFleet(view as FleetView),
 };
 
+const UNKNOWN_LIMITS = 'keys were of unknown limits: do all daemons have the same rules?';
+
 function renderFleet(view: FleetView): (string | TextTable)[] {
   const { name, transport, counts, transportCounts, authFailed } = view;
   const { received, failed, dropped } = transportCounts;
@@ -29,11 +31,7 @@ function renderFleet(view: FleetView): (string | TextTable)[] {
     renderPeers(view),
     `  sent ${counts.reports} reports in ${counts.sent} datagrams, ${counts.sentBytes} bytes; received ${received} datagrams`,
     ...(seen.length > 0 ? [`  of them ${seen.map(([what, n]) => `${n} ${what}`).join(', ')}`] : []),
-    ...(counts.unknownLimits > 0
-      ? [
-          `  ${counts.unknownLimits} keys were of unknown limits: do all daemons have the same rules?`,
-        ]
-      : []),
+    ...(counts.unknownLimits > 0 ? [`  ${counts.unknownLimits} ${UNKNOWN_LIMITS}`] : []),
   ];
 }
 

@@ -76,10 +76,9 @@ export function peers(options: PeersOptions): PeersMembership {
   transportsInUse.add(transport);
   const opened = node.open();
   const warnSlowOpen = (): void => {
-    const { name } = transport;
-    const problem = `${name} has not opened for ${SLOW_OPEN_MS / 1000} s`;
+    const problem = `${transport.name} has not opened for ${SLOW_OPEN_MS / 1000} s`;
     const effect = 'until it does, this process decides from its own count';
-    emitProcessWarning('PEERS', `${problem}; ${effect}`, `${name} slow`);
+    emitProcessWarning('PEERS', `${problem}; ${effect}`, `${transport.name} slow`);
   };
   const cancelWarning = schedule(clock, clock.now() + SLOW_OPEN_MS, warnSlowOpen, false);
   opened.then(cancelWarning, cancelWarning);
@@ -107,10 +106,8 @@ export function peers(options: PeersOptions): PeersMembership {
 export function readPeerOptions(fields: OptionReader): PeerOptions {
   const intervalMs = fields.duration('interval', PEER_DEFAULTS.intervalMs);
   const minPeerTimeoutMs = MIN_INTERVALS_PER_TIMEOUT * intervalMs;
-  const peerTimeoutMs = fields.duration(
-    'peerTimeout',
-    Math.max(PEER_DEFAULTS.peerTimeoutMs, minPeerTimeoutMs),
-  );
+  const defaultTimeoutMs = Math.max(PEER_DEFAULTS.peerTimeoutMs, minPeerTimeoutMs);
+  const peerTimeoutMs = fields.duration('peerTimeout', defaultTimeoutMs);
   if (peerTimeoutMs < minPeerTimeoutMs)
     fields.report('peerTimeout', `at least ${MIN_INTERVALS_PER_TIMEOUT} times \`interval\``);
   return {
@@ -137,11 +134,8 @@ export function readKey(fields: OptionReader): string | undefined {
   const key = fields.get('key');
   if (key === undefined || (typeof key === 'string' && key.length >= MIN_KEY_LENGTH)) return key;
   const hidden = typeof key === 'string' ? '•'.repeat(key.length) : '•••';
-  throw new ConfigError(
-    fields.pathOf('key'),
-    `a string of at least ${MIN_KEY_LENGTH} characters`,
-    hidden,
-  );
+  const expected = `a string of at least ${MIN_KEY_LENGTH} characters`;
+  throw new ConfigError(fields.pathOf('key'), expected, hidden);
 }
 
 const isRandom = (value: unknown): value is Random => typeof value === 'function';

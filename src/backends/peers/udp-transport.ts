@@ -86,10 +86,8 @@ function multicastTransport(fields: OptionReader): Transport {
     typeof interfaceOption === 'string' &&
     isIP(interfaceOption.split('%')[0]) === isIP(address.host);
   if (interfaceOption !== undefined && !isInterface) {
-    fields.throwFor(
-      'interface',
-      `the address of an interface, such as ${exampleInterfaceOf(address.host)}`,
-    );
+    const example = familyOf(address.host) === 6 ? '`::%eth0`' : '`192.168.1.7`';
+    fields.throwFor('interface', `the address of an interface, such as ${example}`);
   }
   // A link-scoped IPv6 group needs its link; either of the two options may name it.
   const link = zoneOf(String(interfaceOption ?? '')) ?? zoneOf(address.host);
@@ -126,21 +124,16 @@ function multicastTransport(fields: OptionReader): Transport {
 }
 
 function unicastTransport(fields: OptionReader, dependencies: UdpDependencies): Transport {
-  const {
-    clock = systemClock,
-    resolve = resolveByDns,
-    onUnresolved = warnUnresolved,
-  } = dependencies;
+  const { clock = systemClock, resolve = resolveByDns } = dependencies;
+  const { onUnresolved = warnUnresolved } = dependencies;
   const listed = fields.get('peers');
   const texts: readonly unknown[] = Array.isArray(listed) ? listed : [listed];
   if (texts.length === 0 || texts.length > MAX_PEERS) {
     fields.throwFor('peers', `1 to ${MAX_PEERS} addresses`);
   }
+  const path = fields.pathOf('peers');
   const peers = texts.map((text, n) =>
-    readHostPort(
-      Array.isArray(listed) ? `${fields.pathOf('peers')}[${n}]` : fields.pathOf('peers'),
-      text,
-    ),
+    readHostPort(Array.isArray(listed) ? `${path}[${n}]` : path, text),
   );
   if (peers.some(({ host }) => isMulticast(host))) {
     fields.throwFor('peers', 'unicast addresses; a multicast group goes into `group`');
@@ -191,10 +184,6 @@ const warnUnresolved = (name: string, reason: string): void =>
 const resolveByDns = async (name: string, family: 4 | 6): Promise<readonly string[]> =>
   (await lookup(name, { all: true, family })).map(({ address }) => address);
 
-const exampleInterfaceOf = (host: string): string =>
-  familyOf(host) === 6 ? '`::%eth0`' : '`192.168.1.7`';
-
-/** Whether `host:port` is a multicast address. */
 export const isMulticastAddress = (text: string): boolean =>
   isMulticast(parseHostPort(text)?.host ?? '');
 

@@ -27,7 +27,7 @@ if (etcdServer() !== undefined) {
   poolStoreContract('etcd', { isServer: true }, stage);
   poolOutageTest('etcd', stage);
 
-  describe('etcd store', () => {
+  describe('etcd pool store', () => {
     let server: Service;
     let address: string;
     beforeEach(async () => {
@@ -39,27 +39,27 @@ if (etcdServer() !== undefined) {
     const call = async (path: string, body: object): Promise<unknown> =>
       (await fetch(`${address}/v3/${path}`, { method: 'POST', body: JSON.stringify(body) })).json();
 
-    test('etcd store: uses the next endpoint if one does not reply', async () => {
+    test('etcd pool store: an endpoint that does not respond is replaced by the next', async () => {
       const gone = `http://127.0.0.1:${await freePort()}`;
       const store = etcdStore({ endpoints: [gone, address] });
       expect(await store.sync('p', REQUEST, OPTIONS)).toMatchObject({ active: 1 });
       await store.close();
     });
 
-    test('etcd store: authenticates with a password, also after a restart; rejects without one', async () => {
+    test('etcd pool store: authenticates, and reports missing and wrong passwords', async () => {
       const root = { name: 'root', password: 'secret' };
       await call('auth/user/add', root);
       await call('auth/role/add', { name: 'root' });
       await call('auth/user/grant', { user: 'root', role: 'root' });
       await call('auth/enable', {});
-      const patient = { endpoints: [address], deadline: '5s' }; // etcd hashes passwords slowly
+      const patient = { endpoints: [address], deadline: '5s' }; // etcd is slow to verify a password
       const open = etcdStore(patient);
       await expect(open.sync('p', REQUEST, OPTIONS)).rejects.toThrow(/status 4\d\d: .*user name/);
       const wrong = etcdStore({ ...patient, auth: { ...root, password: 'guess' } });
       await expect(wrong.sync('p', REQUEST, OPTIONS)).rejects.toThrow(/status 4\d\d: .*invalid/);
       const known = etcdStore({ ...patient, auth: root });
       expect(await known.sync('p', REQUEST, OPTIONS)).toMatchObject({ active: 1 });
-      // A token is invalid after a restart of the server: the store requests another.
+      // Tokens do not outlive the server: the store requests another.
       await server.kill();
       await server.restart();
       const answer = vi.waitFor(() => known.members('p'), { timeout: 10_000, interval: 50 });
@@ -67,7 +67,7 @@ if (etcdServer() !== undefined) {
       for (const store of [open, wrong, known]) await store.close();
     });
 
-    test('etcd store: rejects at the deadline while the server hangs', async () => {
+    test('etcd pool store: a server that hangs fails at the deadline', async () => {
       const store = etcdStore({ endpoints: [address], deadline: '200ms' });
       await store.sync('p', REQUEST, OPTIONS);
       server.pause();
@@ -80,8 +80,8 @@ if (etcdServer() !== undefined) {
   });
 }
 
-describe('etcd store: validation', () => {
-  test('etcd store: reports a server that is not etcd', async () => {
+describe('etcd pool store: invalid input', () => {
+  test('etcd pool store: detects a server that is not etcd', async () => {
     const server = createServer((_, response) => response.end('hello'));
     await new Promise<void>((ready) => server.listen(0, '127.0.0.1', ready));
     const { port } = server.address() as AddressInfo;
@@ -98,7 +98,7 @@ describe('etcd store: validation', () => {
     [{ endpoints: ['http://a'], auth: { name: 'root' } }, /`auth`/],
     [{ endpoints: ['http://a'], user: 'root' }, /`user`/],
     [{ endpoints: ['http://a'], tls: { crt: 'x' } }, /`tls.crt` to be one of ca, cert, key/],
-  ])('etcd store: refuses invalid options: %o', (setting, message) => {
+  ])('etcd pool store: refuses %o', (setting, message) => {
     expect(() => etcdStore(setting as never)).toThrow(message);
   });
 });

@@ -129,11 +129,8 @@ export class ScriptBatcher {
       if (isAvailable && this.#openBreakers.delete(slot) && this.#openBreakers.size === 0)
         this.#onAvailability(true, undefined);
     };
-    const breaker = new CircuitBreaker(
-      this.#clock,
-      () => this.#runScript(slot, this.#scripts.full, [key], ['p']),
-      onChange,
-    );
+    const probe = () => this.#runScript(slot, this.#scripts.full, [key], ['p']);
+    const breaker = new CircuitBreaker(this.#clock, probe, onChange);
     this.#openBreakers.set(slot, breaker);
     breaker.trip(why);
     if (isFirst) this.#onAvailability(false, why);
@@ -186,12 +183,8 @@ export class ScriptBatcher {
     const script = isCheckOnly ? this.#scripts.checkOnly : this.#scripts.full;
     try {
       const keys = commands.map(({ key }) => key);
-      const reply = await this.#runScript(
-        commands[0].slot,
-        script,
-        keys,
-        isUniform ? [texts[0]] : texts,
-      );
+      const args = isUniform ? [texts[0]] : texts;
+      const reply = await this.#runScript(commands[0].slot, script, keys, args);
       if (isLateReply(reply)) return await this.#resendBatch(commands, isRetry);
       const at = Number(reply[0]);
       for (let n = 0; n < commands.length; n++) commands[n].resolve({ value: reply[n + 1], at });

@@ -25,16 +25,7 @@ export class CallDeadlines {
       // If this process was busy, the reply has arrived and is read before the next immediate.
       const pending = { issuedAt: this.#clock.now(), onTimeout: () => onImmediate(expire) };
       this.#pending.add(pending);
-      call.then(
-        (reply) => {
-          this.#pending.remove(pending);
-          resolve(reply);
-        },
-        (error) => {
-          this.#pending.remove(pending);
-          reject(error);
-        },
-      );
+      call.finally(() => this.#pending.remove(pending)).then(resolve, reject);
     });
   }
 }

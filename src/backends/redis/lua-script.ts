@@ -49,10 +49,7 @@ const IDLE_TTL_MS = 86_400_000;
 /** Other states expire when they are removable; this is the longest expiry written: 30,000 years, within what Redis accepts. */
 const MAX_TTL_MS = 1e15;
 
-/**
- * Reads the state of a key. A foreign value counts as missing and is overwritten: as an error it would fail every key of
- * the call and look like an outage.
- */
+/** A foreign value counts as missing and is overwritten: as an error it would fail the call and look like an outage. */
 const READ_LUA = `
 local function read(key)
   local packed = redis.pcall('GET', key)

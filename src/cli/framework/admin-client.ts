@@ -43,9 +43,8 @@ export async function fetchPage(page: string, flags: AdminFlags): Promise<unknow
     const which = process.env.SLUICE_ADMIN_TOKEN ? 'another' : 'an';
     throw new UsageError(`${at} requires ${which} admin token; set $SLUICE_ADMIN_TOKEN`);
   }
-  throw new UsageError(
-    `${at} replied with status ${status} to ${page}: is it a daemon of this version?`,
-  );
+  const problem = `${at} replied with status ${status} to ${page}`;
+  throw new UsageError(`${problem}: is it a daemon of this version?`);
 }
 
 function httpGet(
@@ -65,9 +64,8 @@ function httpGet(
     const fail = (error: Error): void => {
       const { code, name } = error as NodeJS.ErrnoException;
       const isTimeout = name === 'AbortError';
-      const reason = isTimeout
-        ? `no reply within ${REQUEST_TIMEOUT_MS} ms`
-        : (code ?? error.message);
+      const late = `no reply within ${REQUEST_TIMEOUT_MS} ms`;
+      const reason = isTimeout ? late : (code ?? error.message);
       reject(new UsageError(`sluice at ${at} is unavailable: ${reason}`));
     };
     const isTls = tls || ca !== undefined;

@@ -11,7 +11,7 @@ import { peersModule } from '../../backends/peers/daemon.ts';
 import { poolModule } from '../../backends/pool/daemon.ts';
 import { redisModule } from '../../backends/redis/daemon.ts';
 
-export type { BackendModule, BackendPage } from '../../backends/daemon-backend.ts';
+export type { BackendModule, BackendPage, TextTable } from '../../backends/daemon-backend.ts';
 
 export const BACKENDS: readonly BackendModule[] = [
   redisModule,

@@ -198,10 +198,7 @@ groups: { self: eu, groups: { a: { weight: -1, min: 2 }, b: { at: ftp } }, reser
     ],
     ['limits: { a: { bucket: { rate: 1 }, maxKeys: 0 } }', '`limits.a.maxKeys`'],
     ['limits: { a: { bucket: { rate: 1 }, redis: { url: x } } }', '`limits.a.redis.url`'],
-    [
-      'limits: { a: { adaptive: {}, redis: { url: "redis://x" } } }',
-      'when it is shared through Redis',
-    ],
+    ['limits: { a: { adaptive: {}, redis: { url: "redis://x" } } }', 'when shared through Redis'],
     [
       'limits: { a: { bucket: { rate: 1 }, redis: { url: "redis://x", fairQueue: true } } }',
       'a daemon keeps no queue',
@@ -255,7 +252,7 @@ groups: { self: eu, groups: { a: { weight: -1, min: 2 }, b: { at: ftp } }, reser
     ['pool: { redis: "http://x" }', '`pool.redis.url` to be an address such as redis://'],
     [
       'pool: { redis: { url: "redis://x", prefix: "{" } }',
-      '`pool.redis.prefix` to be a text without',
+      '`pool.redis.prefix` to be a string without',
     ],
     [
       'pool: { redis: { url: "redis://x", deadline: 0 } }',

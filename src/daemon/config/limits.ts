@@ -54,7 +54,6 @@ export interface LimitConfig {
   readonly backends: readonly LimitBackend[];
 }
 
-/** What limits can refer to. */
 export interface BackendSections {
   readonly modules: readonly BackendModule[];
   /** The sections that were written; undefined where one has mistakes. */
@@ -224,7 +223,8 @@ function readRule(
   for (const name of ['maxKeys', 'permitTimeout']) fields.get(name);
   const kinds = LIMIT_KINDS.filter((kind) => fields.has(kind));
   // Most likely a misspelt rule: `finish` reports it and suggests the close name.
-  if (kinds.length === 0 && fields.names().some((name) => !fields.wasRead(name))) return undefined;
+  if (kinds.length === 0 && fields.names().some((name) => !fields.knownNames().includes(name)))
+    return undefined;
   if (kinds.length !== 1) {
     const got = kinds.length === 0 ? 'none' : kinds.join(' and ');
     const expected = `a limit with one of ${LIMIT_KINDS.join(', ')} (several: \`all: [...]\`)`;

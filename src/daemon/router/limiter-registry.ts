@@ -61,10 +61,7 @@ export class LimiterRegistry {
     return this.#entries.get(name);
   }
 
-  /**
-   * Creates missing limiters, keeps those still needed and drops the rest. If one cannot be created,
-   * nothing changes.
-   */
+  /** Creates missing limiters, keeps those still needed, drops the rest. If one cannot be created, nothing changes. */
   apply(limits: readonly LimitConfig[]): RegistryChange {
     const next = new Map<string, LimiterEntry>();
     for (const limit of limits) {

@@ -23,19 +23,18 @@ export type Accept = (socket: Socket, listen: ListenAddress) => void;
 /** Connections that the system queues before they are accepted. */
 const BACKLOG = 4096;
 
-/** How long a TLS handshake may take. */
 const HANDSHAKE_MS = 10_000;
 
-export class Listeners<Surface extends string> {
-  readonly #accept: Readonly<Record<Surface, Accept>>;
-  #open = new Map<string, OpenListener<Surface>>();
+export class Listeners {
+  readonly #accept: Readonly<Record<string, Accept>>;
+  #open = new Map<string, OpenListener>();
 
-  constructor(accept: Readonly<Record<Surface, Accept>>) {
+  constructor(accept: Readonly<Record<string, Accept>>) {
     this.#accept = accept;
   }
 
   /** The open addresses, with the ports that the system chose. */
-  get addresses(): readonly { readonly surface: Surface; readonly listen: ListenAddress }[] {
+  get addresses(): readonly SurfaceAddress[] {
     return [...this.#open.values()].map(({ surface, listen }) => ({ surface, listen }));
   }
 
@@ -43,9 +42,7 @@ export class Listeners<Surface extends string> {
    * Listens on these addresses, or changes nothing and throws. New addresses are opened before old ones
    * are closed. An old address that conflicts with a new one is closed first, and reopened on failure.
    */
-  async change(
-    wanted: Readonly<Record<Surface, readonly ListenAddress[]>>,
-  ): Promise<ListenerChange<Surface>> {
+  async change(wanted: WantedAddresses): Promise<ListenerChange> {
     const plan = planListeners(wanted);
     const kept = new Map(
       [...this.#open].filter(([name, listener]) => plan.has(name) && hasSocketFile(listener)),
@@ -54,8 +51,8 @@ export class Listeners<Surface extends string> {
     const reloads = [...plan].flatMap(([name, planned]) =>
       certificateReloads(kept.get(name), planned),
     );
-    const fresh = new Map<string, OpenListener<Surface>>();
-    const closed = new Map<string, OpenListener<Surface>>();
+    const fresh = new Map<string, OpenListener>();
+    const closed = new Map<string, OpenListener>();
     const closeFirst = async (listen: ListenAddress): Promise<boolean> => {
       const conflicting = [...old].filter(
         ([name, listener]) => !closed.has(name) && isConflicting(listener.listen, listen),
@@ -80,17 +77,13 @@ export class Listeners<Surface extends string> {
     }
     for (const reload of reloads) reload();
     await Promise.all([...old].flatMap(([name, { close }]) => (closed.has(name) ? [] : [close()])));
-    this.#open = new Map(
-      [...plan.keys()].map((name) => [
-        name,
-        (fresh.get(name) ?? kept.get(name)) as OpenListener<Surface>,
-      ]),
-    );
+    const listenerOf = (name: string) => (fresh.get(name) ?? kept.get(name)) as OpenListener;
+    this.#open = new Map([...plan.keys()].map((name) => [name, listenerOf(name)]));
     return { opened: [...fresh.values()], closed: [...old.values()] };
   }
 
   /** An address that cannot be reopened is dropped; the next change tries it again. */
-  async #reopen(closed: ReadonlyMap<string, OpenListener<Surface>>): Promise<void> {
+  async #reopen(closed: ReadonlyMap<string, OpenListener>): Promise<void> {
     const errors: unknown[] = [];
     for (const [name, { surface, listen }] of closed) {
       this.#open.delete(name);
@@ -109,28 +102,28 @@ export class Listeners<Surface extends string> {
   }
 }
 
-interface SurfaceAddress<Surface> {
-  readonly surface: Surface;
+type WantedAddresses = Readonly<Record<string, readonly ListenAddress[]>>;
+
+/** A surface is `line`, `resp`, `http`, or the name of a backend that has a listener of its own. */
+export interface SurfaceAddress {
+  readonly surface: string;
   readonly listen: ListenAddress;
 }
 
-interface OpenListener<Surface> extends SurfaceAddress<Surface> {
+interface OpenListener extends SurfaceAddress {
   readonly server: Server;
   close(): Promise<void>;
 }
 
-export interface ListenerChange<Surface> {
-  readonly opened: readonly SurfaceAddress<Surface>[];
-  readonly closed: readonly SurfaceAddress<Surface>[];
+export interface ListenerChange {
+  readonly opened: readonly SurfaceAddress[];
+  readonly closed: readonly SurfaceAddress[];
 }
 
 /** The wanted addresses, by a name that covers every option of the address. */
-function planListeners<Surface extends string>(
-  wanted: Readonly<Record<Surface, readonly ListenAddress[]>>,
-): ReadonlyMap<string, SurfaceAddress<Surface>> {
-  const surfaces = Object.entries(wanted) as [Surface, readonly ListenAddress[]][];
+function planListeners(wanted: WantedAddresses): ReadonlyMap<string, SurfaceAddress> {
   return new Map(
-    surfaces.flatMap(([surface, listens]) =>
+    Object.entries(wanted).flatMap(([surface, listens]) =>
       listens.map((listen) => [`${surface} ${JSON.stringify(listen)}`, { surface, listen }]),
     ),
   );
@@ -141,12 +134,12 @@ type FreeAddress = () => Promise<boolean>;
 
 const CANNOT_FREE: FreeAddress = async () => false;
 
-async function openListener<Surface extends string>(
-  surface: Surface,
+async function openListener(
+  surface: string,
   listen: ListenAddress,
   accept: Accept,
   freeAddress: FreeAddress,
-): Promise<OpenListener<Surface>> {
+): Promise<OpenListener> {
   let bound = listen;
   const server = createListenServer(surface, listen, (socket) => accept(socket, bound));
   // Not awaited: `close` calls back only when all connections have ended, and those have other owners.
@@ -185,7 +178,7 @@ function bind(server: Server, listen: ListenAddress): Promise<void> {
 }
 
 /** False if the socket file was removed: clients cannot connect. */
-const hasSocketFile = ({ listen }: OpenListener<string>): boolean =>
+const hasSocketFile = ({ listen }: OpenListener): boolean =>
   listen.kind === 'tcp' || existsSync(listen.path);
 
 /** True if the two addresses cannot be open at once, as far as is known. */
@@ -219,27 +212,22 @@ function loadTls(surface: string, listen: ListenAddress, { cert, key, ca }: TlsC
   const secure = attempt('files that can be read', () => ({
     cert: readFileSync(cert),
     key: readFileSync(key),
-    ...(ca !== undefined && {
-      ca: readFileSync(ca),
-      requestCert: true,
-      rejectUnauthorized: true,
-    }),
+    ...(ca !== undefined && { ca: readFileSync(ca), requestCert: true, rejectUnauthorized: true }),
   }));
   attempt('a certificate and its key in PEM', () => createSecureContext(secure));
   return secure;
 }
 
 /** Certificates are read again at each change, and used once nothing else can fail. */
-function certificateReloads<Surface extends string>(
-  open: OpenListener<Surface> | undefined,
-  { surface, listen }: SurfaceAddress<Surface>,
+function certificateReloads(
+  open: OpenListener | undefined,
+  { surface, listen }: SurfaceAddress,
 ): (() => void)[] {
   if (!open || listen.kind !== 'tcp' || !listen.tls) return [];
   const secure = loadTls(surface, listen, listen.tls);
   return [() => (open.server as TlsServer).setSecureContext(secure)];
 }
 
-/** The configuration path of a protocol's addresses. */
 const configPathOf = (surface: string): string =>
   surface in DEFAULT_ADDRESS ? `listen.${surface}` : `${surface}.listen`;
 

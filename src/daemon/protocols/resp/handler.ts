@@ -6,10 +6,8 @@
  * An invalid command gets an error and the connection goes on. Invalid RESP gets one error and ends it.
  */
 
-import type { GcraTable } from '../../../backends/local/gcra-table.ts';
-import { type Clock, systemClock } from '../../../core/clock.ts';
+import { systemClock } from '../../../core/clock.ts';
 import { errorMessageOf } from '../../../core/errors.ts';
-import type { Router } from '../../router/router.ts';
 import type { ProtocolFactory, ProtocolHandler } from '../../server/protocol-handler.ts';
 import type { ResponseQueue } from '../../server/response-queue.ts';
 import {
@@ -26,18 +24,12 @@ import { encodeReply, RespWriter } from './reply.ts';
 import { sluiceCommands } from './sluice.ts';
 import { clThrottle, throttle } from './throttle.ts';
 
-export interface RespContext {
-  readonly router: Router;
-  /** The keys of CL.THROTTLE, whose limit comes with the command. */
-  readonly gcraTable: GcraTable;
-  readonly version: string;
-  /** The password that clients must AUTH with. Default: none. */
-  readonly token?: () => string | undefined;
-  /** Open connections, for INFO. */
+export interface RespContext
+  extends Pick<CommandContext, 'router' | 'gcraTable' | 'version'>,
+    Partial<Pick<CommandContext, 'token' | 'clock'>> {
   readonly clients?: () => number;
   /** Read for each new connection. */
   readonly bounds?: () => RespBounds;
-  readonly clock?: Clock;
 }
 
 const COMMANDS: readonly Command[] = [
@@ -131,11 +123,8 @@ class RespProtocolHandler implements ProtocolHandler {
   #dispatch(): boolean {
     const args = this.#args;
     const { session, reply } = this.#invocation;
-    if (
-      args.isKeyword(0, CL_THROTTLE) &&
-      session.isAuthenticated &&
-      this.#isWellFormed(clThrottle)
-    ) {
+    const isThrottle = args.isKeyword(0, CL_THROTTLE) && session.isAuthenticated;
+    if (isThrottle && this.#isWellFormed(clThrottle)) {
       throttle(this.#invocation);
       return true;
     }
@@ -147,7 +136,8 @@ class RespProtocolHandler implements ProtocolHandler {
     } else if (!matchesArity(command, args.count)) reply.error(wrongArity(name));
     else if (!session.isAuthenticated && !command.isAllowedBeforeAuth)
       reply.error(NOT_AUTHENTICATED);
-    else if (!this.#isWellFormed(command)) reply.error(this.#keyTooLong);
+    else if (!this.#isWellFormed(command))
+      reply.error(`ERR key is longer than ${this.#maxKeyBytes} bytes`);
     else this.#execute(command);
     return !session.hasQuit;
   }
@@ -159,10 +149,6 @@ class RespProtocolHandler implements ProtocolHandler {
       matchesArity(command, count) &&
       (keyIndex === 0 || this.#args.size(keyIndex) <= this.#maxKeyBytes)
     );
-  }
-
-  get #keyTooLong(): string {
-    return `ERR key is longer than ${this.#maxKeyBytes} bytes`;
   }
 
   #execute(command: Command): void {

@@ -405,13 +405,14 @@ describe('HTTP admin endpoints', () => {
     const reload = async () => {
       times++;
       return times === 1
-        ? { ok: true as const, limits: 2 }
+        ? { ok: true as const, limits: 2, kept: 1 }
         : { ok: false as const, problems: ['line 3', 'line 4'] };
     };
     const { sendRequest } = await start({ reload });
     expect((await sendRequest('/reload', { method: 'POST' })).json).toEqual({
       ok: true,
       limits: 2,
+      kept: 1,
     });
     const bad = await sendRequest('/reload', { method: 'POST' });
     expect([bad.status, bad.json.detail]).toEqual([422, 'line 3\nline 4']);
@@ -563,7 +564,6 @@ describe('HTTP server', () => {
       accepted: 3,
       refused: 0,
       responsesByStatus: { 200: 2, 429: 1 },
-      eventStream: { subscribers: 0, slow: 0 },
     });
   });
 

@@ -1,7 +1,0 @@
-/** Validates NATS subjects; separate from the transport, so that it needs no NATS package. */
-
-/** A subject to publish to: tokens separated by dots, without wildcards. */
-const SUBJECT_PATTERN = /^[^\s.*>]+(?:\.[^\s.*>]+)*$/;
-
-export const isSubject = (value: unknown): value is string =>
-  typeof value === 'string' && SUBJECT_PATTERN.test(value);
