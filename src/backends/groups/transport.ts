@@ -14,6 +14,7 @@ export interface BorrowRequest {
   readonly tokens: number;
 }
 
+/** Carries borrow requests to other groups. */
 export interface GroupTransport {
   /**
    * Borrows from a group; resolves to the granted tokens per request. The lender has taken them before it replies. Rejects
