@@ -56,10 +56,10 @@ export interface Backend {
   peek(key: string, cost: number, partitionIndex?: number): Decision;
   /** Takes up to `most` whole units, Infinity for all, and returns how many it took. */
   takeUpTo(key: string, most: number): number;
-  /** Token buckets only, for groups: takes up to `most` whole units above the level `leave`. */
+  /** Token buckets only, for groups: takes up to `most` whole tokens above the level `leave`. */
   takeSurplus?(key: string, most: number, leave: number): number;
-  /** Token buckets only, for groups: adds units of another bucket, up to the level `upTo`. */
-  credit?(key: string, units: number, upTo: number): void;
+  /** Token buckets only, for groups: adds tokens of another bucket, up to the level `upTo`. */
+  credit?(key: string, tokens: number, upTo: number): void;
   /** `now`, here and below, saves a second reading of the limiter's clock. */
   settle(key: string, settlement: Settlement, now?: Millis): void;
   /** Applies feedback from elsewhere; false if the limit has no use for it. */

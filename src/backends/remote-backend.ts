@@ -64,10 +64,10 @@ export interface RemoteBackend {
   checkBatch(key: string, costs: readonly number[]): Promise<BatchDecision>;
   /** Takes up to `most` whole units, and returns how many it took. */
   takeUpTo(key: string, most: number): Promise<number>;
-  /** Token buckets only, for groups: takes up to `most` whole units above the level `leave`; 0 while unavailable. */
+  /** Token buckets only, for groups: takes up to `most` whole tokens above the level `leave`; 0 while unavailable. */
   takeSurplus?(key: string, most: number, leave: number): Promise<number>;
-  /** Token buckets only, for groups: adds units of another bucket, up to the level `upTo`; lost while unavailable. */
-  credit?(key: string, units: number, upTo: number): Promise<void>;
+  /** Token buckets only, for groups: adds tokens of another bucket, up to the level `upTo`; lost while unavailable. */
+  credit?(key: string, tokens: number, upTo: number): Promise<void>;
   settle(key: string, settlement: Settlement): Promise<void>;
   /** Counts hits served elsewhere. */
   addHits(key: string, count: number): Promise<void>;

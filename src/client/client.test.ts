@@ -251,7 +251,7 @@ describe('client: a daemon that does not reply', () => {
     const sluice = client(at, { deadline: 300, backoff: { first: '1m', max: '1m' } });
     const [results, ms] = await timed(Promise.all([sluice.check('a'), sluice.check('b')]));
     for (const { unavailable } of results) {
-      expect(unavailable?.message).toMatch(/no answer within 300 ms/);
+      expect(unavailable?.message).toMatch(/no reply within 300 ms/);
     }
     expect(ms).toBeGreaterThanOrEqual(299);
     const [, thenMs] = await timed(sluice.check('c'));

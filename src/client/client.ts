@@ -309,7 +309,7 @@ class DaemonClient implements Client {
       const overdue = this.#overdueRequests;
       this.#overdueRequests = [];
       if (overdue.some(({ isResolved }) => !isResolved))
-        this.#connection.fail(`no answer within ${deadlineMs} ms`);
+        this.#connection.fail(`no reply within ${deadlineMs} ms`);
     };
     schedule(clock, clock.now() + DEADLINE_GRACE_MS, failIfUnresolved, false);
   }

@@ -184,10 +184,10 @@ function bucketAt(terms: BucketTerms, position: PoolPosition): Policy {
       return true;
     },
 
-    credit(state, i, units, upTo, now) {
+    credit(state, i, tokens, upTo, now) {
       const spent = spentAt(state, i, now);
       const least = Math.min(spent, Math.max(0, burst - upTo)); // it may be above `upTo` already
-      write(state, i, Math.max(least, spent - units), now);
+      write(state, i, Math.max(least, spent - tokens), now);
     },
 
     removableAt: fullAt,

@@ -159,8 +159,8 @@ export interface PolicyCapabilities {
   /** The cost it has just granted takes effect only at `dueAt`, because another limit says so. */
   deferTo?(state: State, i: number, cost: number, dueAt: Millis): void;
 
-  /** Adds units that were taken off another bucket, up to a level of `upTo`. Token buckets only. */
-  credit?(state: State, i: number, units: number, upTo: number, now: Millis): void;
+  /** Adds tokens that were taken off another bucket, up to a level of `upTo`. Token buckets only. */
+  credit?(state: State, i: number, tokens: number, upTo: number, now: Millis): void;
 }
 
 export interface Policy extends PolicyCapabilities {

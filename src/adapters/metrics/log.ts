@@ -4,7 +4,7 @@
  *     const stop = logLimiting(api, console);
  *     // limit "api": 1 denied; last key "alice", retry in 100 ms
  *     // limit "api": 4213 denied within 5 s; last key "bob", retry in 12 ms
- *     // limit "api": unavailable: "Redis is unavailable: no answer within 100 ms", onUnavailable: deny
+ *     // limit "api": unavailable: "Redis is unavailable: no reply within 100 ms", onUnavailable: deny
  *     // limit "api": available again after 7.2 s
  *
  * A limiter has most to report under overload, so the log is limited itself. The first event of a limit is logged at

@@ -33,19 +33,19 @@ import {
   type TimedDecision,
   type TimedDecisions,
 } from './delayed-rule.ts';
+import { InFlightLimit } from './in-flight-limit.ts';
 import { LeaseCache } from './leases.ts';
-import { Semaphore } from './semaphore.ts';
 import { NO_REVISION, type RegisterStore } from './store.ts';
 
 /** The decision while there is no quorum: fail closed or fail open. */
-export type OnNoQuorum = 'deny' | 'allow';
+export type EtcdOnUnavailable = 'deny' | 'allow';
 
 export interface EtcdBackendOptions {
   readonly prefix: string;
   readonly deadlineMs: Millis;
   /** How long after it is due a permit may start. */
   readonly startToleranceMs: Millis;
-  readonly onUnavailable: OnNoQuorum;
+  readonly onUnavailable: EtcdOnUnavailable;
 }
 
 const MAX_PENDING_OPERATIONS = 10_000;
@@ -65,7 +65,7 @@ export class EtcdBackend implements RemoteBackend {
   readonly #clock: Clock;
   readonly #rule: DelayedRule;
   readonly #options: EtcdBackendOptions;
-  readonly onUnavailable: OnNoQuorum;
+  readonly onUnavailable: EtcdOnUnavailable;
   /**
    * Keys are named `prefix` `limit/kind/key`, the limit's id encoded so that it holds no slash. The kind is part of the
    * name because limits of different kinds cannot read each other's state.
@@ -107,7 +107,7 @@ export class EtcdBackend implements RemoteBackend {
       clockOffsets: new ClockOffsets(),
       leases: new LeaseCache(store, clock, rtt),
       rtt,
-      semaphore: new Semaphore(),
+      inFlightLimit: new InFlightLimit(),
       onReply: () => {
         this.#lastReplyAt = clock.now();
       },
@@ -179,10 +179,10 @@ export class EtcdBackend implements RemoteBackend {
     return timed?.verdict === 'grant' ? timed.remaining : 0;
   }
 
-  async credit(key: string, units: number, upTo: number): Promise<void> {
+  async credit(key: string, tokens: number, upTo: number): Promise<void> {
     const { policy } = this.#rule;
     const apply = (state: State, { now }: DecisionTime): void =>
-      policy.credit?.(state, 0, units, upTo, now);
+      policy.credit?.(state, 0, tokens, upTo, now);
     await this.#submit(key, apply, true).catch(() => {}); // the credit is lost
   }
 

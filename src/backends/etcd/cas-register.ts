@@ -21,9 +21,9 @@ import type { Policy, State } from '../../policies/policy.ts';
 import type { RttEstimator } from '../rtt-estimator.ts';
 import type { ClockOffsets } from './clock-offsets.ts';
 import type { DecisionTime } from './delayed-rule.ts';
+import type { InFlightLimit } from './in-flight-limit.ts';
 import type { LeaseCache } from './leases.ts';
 import { decodeValue, encodeValue, type RegisterValue } from './register-value.ts';
-import type { Semaphore } from './semaphore.ts';
 import { NO_REVISION, type RegisterStore, type SwapResult } from './store.ts';
 
 /** Reads the state of the register, may change it, and resolves with what `apply` returned. */
@@ -47,7 +47,7 @@ export interface RegisterContext {
   readonly clockOffsets: ClockOffsets;
   readonly leases: LeaseCache;
   readonly rtt: RttEstimator;
-  readonly semaphore: Semaphore;
+  readonly inFlightLimit: InFlightLimit;
   onReply(): void;
   onFailure(error: unknown): void;
 }
@@ -104,7 +104,7 @@ export class CasRegister {
   async #drain(): Promise<void> {
     while (this.#queue.length > 0) {
       await this.#yieldToContenders();
-      await this.#context.semaphore.run(() => this.#runBatch());
+      await this.#context.inFlightLimit.run(() => this.#runBatch());
     }
     this.#isDraining = false;
   }

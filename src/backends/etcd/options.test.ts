@@ -108,7 +108,7 @@ if (etcdServer() !== undefined) {
       const borrower = groups({ self: 'a', groups: two, transport, bucket });
       const api = limiter({ name: 'api', limit, backend: borrower });
       limiters.push(api);
-      expect(await borrower.lend([{ limit: 'api', key: 'k', units: 25 }])).toEqual([10]);
+      expect(await borrower.lend([{ limit: 'api', key: 'k', tokens: 25 }])).toEqual([10]);
       let allowed = 0;
       while ((await api.check('k')).verdict === 'allow') allowed++;
       expect(allowed).toBeGreaterThanOrEqual(10);

@@ -16,7 +16,7 @@ import { OptionReader } from '../../core/options.ts';
 import type { Policy } from '../../policies/policy.ts';
 import { everyMsOf } from '../lookahead.ts';
 import type { RemoteBackendFactory } from '../remote-backend.ts';
-import { EtcdBackend, type OnNoQuorum } from './backend.ts';
+import { EtcdBackend, type EtcdOnUnavailable } from './backend.ts';
 import { type EtcdConnectionOptions, readConnectionOptions } from './endpoints.ts';
 import { etcdRegisterStore } from './http-store.ts';
 import { EtcdHttp } from './transport.ts';
@@ -30,7 +30,7 @@ export interface EtcdOptions extends EtcdConnectionOptions {
   /** How long after it is due a permit may start; permits are further apart by as much. Default: 2 % of `every`, 5 to 50 ms. */
   readonly startTolerance?: Duration;
   /** The decision while there is no quorum. Default `deny`; with `allow` the limit does not hold then. */
-  readonly onUnavailable?: OnNoQuorum;
+  readonly onUnavailable?: EtcdOnUnavailable;
 }
 
 /** Shares a limit through etcd. @throws {ConfigError} on invalid options. */

@@ -118,8 +118,7 @@ export class EtcdHttp {
     const agent = isSecure ? this.#httpsAgent : this.#httpAgent;
     return new Promise((resolve, reject) => {
       const outgoing = (isSecure ? requestTls : request)(url, { method, headers, agent });
-      const expire = (): unknown =>
-        outgoing.destroy(new Error(`no answer within ${deadlineMs} ms`));
+      const expire = (): unknown => outgoing.destroy(new Error(`no reply within ${deadlineMs} ms`));
       const cancel = schedule(clock, sentAt + deadlineMs, expire, false);
       outgoing.once('error', reject).once('close', cancel);
       outgoing.once('response', (response) => {

@@ -14,8 +14,8 @@ import { systemClock } from '../../core/clock.ts';
 import { secretSection, withConfigPath } from '../../core/config-helpers.ts';
 import { type ListenAddress, readListenAddresses } from '../../core/listen-address.ts';
 import { requireValidName } from '../../core/name.ts';
+import { Group, type ResolvedGroupsOptions } from './group.ts';
 import type { HttpTransportOptions } from './http-transport.ts';
-import { Group, type ResolvedGroupsOptions } from './membership.ts';
 import { readGroupsOptions, readHttpTransport } from './options.ts';
 import type { GroupTransport } from './transport.ts';
 

@@ -1,8 +1,8 @@
 /**
  * Transport between groups over HTTP.
  *
- *     POST /borrow   authorization: Bearer KEY    {"wants": [["api", "alice", 12], …]}
- *     200            {"given": [8, …]}
+ *     POST /borrow   authorization: Bearer KEY    {"requests": [["api", "alice", 12], …]}
+ *     200            {"grants": [8, …]}
  *
  * An address may be a load balancer: every process of a group lends from the same bucket. With several addresses, a failed
  * request moves on to the next one.
@@ -106,12 +106,12 @@ export class HttpGroupTransport implements GroupTransport {
 
 /** The requests that fit into one body, by index. A key that is too long is left out and does not block the rest. */
 function packRequests(requests: readonly BorrowRequest[]) {
-  const [start, end] = ['{"wants":[', ']}'];
+  const [start, end] = ['{"requests":[', ']}'];
   const packed: number[] = [];
   const texts: string[] = [];
   let bytes = start.length + end.length;
-  for (const [n, { limit, key, units }] of requests.entries()) {
-    const text = JSON.stringify([limit, key, units]);
+  for (const [n, { limit, key, tokens }] of requests.entries()) {
+    const text = JSON.stringify([limit, key, tokens]);
     const size = Buffer.byteLength(text) + 1;
     if (bytes + size > MAX_BODY_BYTES) continue;
     bytes += size;
@@ -123,9 +123,9 @@ function packRequests(requests: readonly BorrowRequest[]) {
 
 function parseGrants(text: string): readonly number[] {
   const reply: unknown = JSON.parse(text);
-  if (!isRecord(reply) || !Array.isArray(reply.given))
-    throw new Error('expected a reply with `given`');
-  return reply.given;
+  if (!isRecord(reply) || !Array.isArray(reply.grants))
+    throw new Error('expected a reply with `grants`');
+  return reply.grants;
 }
 
 interface LendingServer {
@@ -156,8 +156,8 @@ export function createLendingServer(
     if (request.method !== 'POST' || request.url !== BORROW_PATH)
       return refused(404, `expected POST ${BORROW_PATH}`);
     const requests = parseBorrowRequests(await readBody(request));
-    if (!requests) return refused(400, 'expected {"wants": [["limit", "key", units], …]}');
-    return { status: 200, body: { given: await lend(requests) } };
+    if (!requests) return refused(400, 'expected {"requests": [["limit", "key", tokens], …]}');
+    return { status: 200, body: { grants: await lend(requests) } };
   };
   server.requestTimeout = Math.max(1000, deadlineMs * 2);
   return server;
@@ -196,13 +196,17 @@ function isAuthorized(header: string | undefined, key: string): boolean {
 
 function parseBorrowRequests(text: string): BorrowRequest[] | undefined {
   const body = tryParseJson(text);
-  if (!isRecord(body) || !Array.isArray(body.wants) || body.wants.length > MAX_BORROW_REQUESTS)
+  if (
+    !isRecord(body) ||
+    !Array.isArray(body.requests) ||
+    body.requests.length > MAX_BORROW_REQUESTS
+  )
     return undefined;
-  const rows = body.wants.map((row: unknown) => (Array.isArray(row) ? row : []));
-  const isRequest = ([limit, key, units]: unknown[]): boolean =>
-    typeof limit === 'string' && typeof key === 'string' && Number.isSafeInteger(units);
+  const rows = body.requests.map((row: unknown) => (Array.isArray(row) ? row : []));
+  const isRequest = ([limit, key, tokens]: unknown[]): boolean =>
+    typeof limit === 'string' && typeof key === 'string' && Number.isSafeInteger(tokens);
   if (!rows.every(isRequest)) return undefined;
-  return rows.map(([limit, key, units]) => ({ limit, key, units }) as BorrowRequest);
+  return rows.map(([limit, key, tokens]) => ({ limit, key, tokens }) as BorrowRequest);
 }
 
 async function readBody(stream: http.IncomingMessage): Promise<string> {

@@ -9,7 +9,7 @@
  *     });
  *     const api = limiter({ name: 'api', limit: { bucket: { rate: '300/s' } }, backend: regions });
  *
- * Each group has its allotment of the limit in its own bucket, and decides there. A busy group borrows the surplus of idle
+ * Each group has its fraction of the limit in its own bucket, and decides there. A busy group borrows the surplus of idle
  * ones.
  */
 
@@ -21,14 +21,14 @@ import { isRecord, OptionReader, readEach } from '../../core/options.ts';
 import { emitProcessWarning } from '../../core/process-warning.ts';
 import type { BackendFactory } from '../backend.ts';
 import type { RemoteBackendFactory } from '../remote-backend.ts';
-import type { GroupWeight } from './allotments.ts';
+import type { GroupWeight } from './fractions.ts';
+import { Group, type GroupsView, type ResolvedGroupsOptions } from './group.ts';
 import {
   HttpGroupTransport,
   type HttpListenOptions,
   type HttpTransportOptions,
   startLendingServer,
 } from './http-transport.ts';
-import { Group, type GroupsView, type ResolvedGroupsOptions } from './membership.ts';
 import type { BorrowRequest, GroupTransport } from './transport.ts';
 
 /** One group of `groups`. */
@@ -73,13 +73,13 @@ export interface RemoteBucketOptions extends GroupsOptions {
 
 /** This process's membership in its group. */
 export interface GroupsMembership {
-  /** Units borrowed and lent, and which groups are unavailable. */
+  /** Tokens borrowed and lent, and which groups are unavailable. */
   view(): GroupsView;
   /** Address of the lending server once it listens; rejects if it cannot. Undefined without `listen`. */
   readonly listening: Promise<string | undefined>;
   /** Lends from this process's buckets, for a custom transport. */
   lend(requests: readonly BorrowRequest[]): Promise<number[]>;
-  /** Stops borrowing and lending. Limits continue with the group's allotment. */
+  /** Stops borrowing and lending. Limits continue with the group's fraction. */
   close(): Promise<void>;
 }
 

@@ -7,17 +7,18 @@ export const MAX_BORROW_REQUESTS = 1000;
 
 export const lateReplyMessage = (deadlineMs: Millis): string => `no reply within ${deadlineMs} ms`;
 
-/** Requested units for a key of a limit. */
+/** Requested tokens for a key of a limit. */
 export interface BorrowRequest {
   readonly limit: string;
   readonly key: string;
-  readonly units: number;
+  readonly tokens: number;
 }
 
+/** Carries borrow requests to other groups. */
 export interface GroupTransport {
   /**
-   * Borrows from a group; resolves to the granted units per request. The lender has taken them before it replies. Rejects
-   * if the group is unavailable or the reply is late; units granted then are lost.
+   * Borrows from a group; resolves to the granted tokens per request. The lender has taken them before it replies. Rejects
+   * if the group is unavailable or the reply is late; tokens granted then are lost.
    */
   borrow(group: string, requests: readonly BorrowRequest[]): Promise<readonly number[]>;
 }

@@ -121,9 +121,9 @@ export class LocalBackend implements Backend {
     return i < 0 ? 0 : takeUpTo(this.#policy, this.#table.storage, i, most, now, leave);
   }
 
-  credit(key: string, units: number, upTo: number): void {
+  credit(key: string, tokens: number, upTo: number): void {
     const i = this.#table.find(key); // an unknown key is full
-    if (i >= 0) this.#policy.credit?.(this.#table.storage, i, units, upTo, this.#clock.now());
+    if (i >= 0) this.#policy.credit?.(this.#table.storage, i, tokens, upTo, this.#clock.now());
   }
 
   settle(key: string, settlement: Settlement, now = this.#clock.now()): void {

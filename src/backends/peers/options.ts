@@ -44,7 +44,7 @@ export interface PeersOptions {
 }
 
 /** This process's membership in a fleet: the `backend` of its limiters. */
-export interface Peers extends BackendFactory {
+export interface PeersMembership extends BackendFactory {
   /** Resolves when this node listens; rejects if it cannot. Until then it decides from its own count. */
   readonly opened: Promise<void>;
   /** Known peers, the age of each view, and message counters. */
@@ -60,7 +60,7 @@ const transportsInUse = new WeakSet<Transport>();
 const SLOW_OPEN_MS: Millis = 5000;
 
 /** Joins a fleet. @throws {ConfigError} if an option is invalid. */
-export function peers(options: PeersOptions): Peers {
+export function peers(options: PeersOptions): PeersMembership {
   const fields = new OptionReader('', options, 'an object with a transport');
   const isTransport = (value: unknown): value is Transport =>
     typeof (value as Transport | null)?.broadcast === 'function';

@@ -9,7 +9,7 @@
  * second socket: nodes on one machine share the group's port, and a unicast datagram to it would reach any of them.
  *
  *     group:port        ──▶ receives broadcasts
- *     answerPort        ──▶ sends everything, receives unicast datagrams
+ *     replyPort         ──▶ sends everything, receives unicast datagrams
  */
 
 import { lookup } from 'node:dns/promises';
@@ -46,7 +46,7 @@ export interface UdpGroupOptions {
   /** Multicast TTL: the number of network hops (default 1: no router). */
   readonly ttl?: number;
   /** Port for replies (default: any free port). */
-  readonly answerPort?: number;
+  readonly replyPort?: number;
 }
 
 /** A list of addresses, or a name that resolves to all of them. */
@@ -99,7 +99,7 @@ function multicastTransport(fields: OptionReader): Transport {
   const interfaceAddress =
     (interfaceOption as string | undefined) ?? (link === undefined ? undefined : `::${zone}`);
   const ttl = fields.number('ttl', { min: 0, max: 255, integer: true }, 1);
-  const port = fields.number('answerPort', { min: 0, max: 65_535, integer: true }, 0);
+  const port = fields.number('replyPort', { min: 0, max: 65_535, integer: true }, 0);
   fields.finish();
   const isLoopback =
     interfaceAddress !== undefined && isLoopbackHost(interfaceAddress.split('%')[0]);

@@ -7,8 +7,8 @@ import { createPolicy, type Limit } from '../../policies/limit.ts';
 import { VirtualClock } from '../../testing/virtual-clock.ts';
 import type { BackendFactory } from '../backend.ts';
 import { dryRunPool, PoolBackend, type PoolClaimSource } from './backend.ts';
-import { Pool, type PooledLimit } from './membership.ts';
 import { memoryStore } from './memory-store.ts';
+import { Pool, type PooledLimit } from './pool.ts';
 
 /** A membership with the whole limit and an exact clock. */
 const ALONE: PoolClaimSource = {

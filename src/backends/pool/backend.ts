@@ -20,7 +20,7 @@ import type {
 import type { BackendContext, BackendFactory, CheckWithStatus, TableSnapshot } from '../backend.ts';
 import { DelegatingBackend } from '../delegating-backend.ts';
 import { LocalBackend } from '../local/backend.ts';
-import type { Pool } from './membership.ts';
+import type { Pool } from './pool.ts';
 import { type CheckpointedLimit, type RampLevel, RampProgress } from './ramp-checkpoint.ts';
 import { SaturationMeter } from './saturation.ts';
 

@@ -284,7 +284,7 @@ describe('cas store', () => {
     };
     const failed = expect(
       casStore(busy, 500, clock, seededRandom(1)).sync('p', REQUEST, OPTIONS),
-    ).rejects.toThrow('no answer within 500 ms');
+    ).rejects.toThrow('no reply within 500 ms');
     await clock.advanceAsync(2000);
     await failed;
     expect(puts).toBeGreaterThan(5);

@@ -23,10 +23,10 @@ import { DRY_RUN_CLIENT, readNatsServers, readRedisServer } from '../connections
 import { readEtcdSection } from '../etcd/daemon.ts';
 import { dnsPool } from './dns-size.ts';
 import { type EtcdStoreOptions, etcdStore } from './etcd-store.ts';
-import type { ResolvedPoolOptions } from './membership.ts';
 import { BUCKET_NAME_EXPECTED, isBucketName } from './nats-bucket.ts';
 import type { NatsStoreOptions } from './nats-store.ts';
 import { readPoolOptions } from './options.ts';
+import type { ResolvedPoolOptions } from './pool.ts';
 import { type RedisStoreOptions, redisStore } from './redis-store.ts';
 import { fixedPool, poolFromEnvironment } from './static-size.ts';
 import type { PoolStore } from './store.ts';

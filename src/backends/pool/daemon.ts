@@ -21,7 +21,7 @@ import type {
 import { dryRunPool, PoolBackend } from './backend.ts';
 import { type PoolConfig, readPoolConfig, type StoreConfig } from './daemon-config.ts';
 import { type PoolStatus, poolMetrics, poolPage } from './daemon-view.ts';
-import { Pool } from './membership.ts';
+import { Pool } from './pool.ts';
 import { redisStore } from './redis-store.ts';
 import type { PoolStore } from './store.ts';
 

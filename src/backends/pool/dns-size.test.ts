@@ -69,7 +69,7 @@ describe('dns pool', () => {
     const store = dnsPool('pods.internal', { clock, lookup });
     for (let n = 0; n < 2; n++) {
       const failed = expect(store.sync('', REQUEST, OPTIONS)).rejects.toThrow(
-        'no answer within 2000',
+        'no reply within 2000',
       );
       await clock.advanceAsync(2000);
       await failed;

@@ -16,7 +16,7 @@ import { isFunction, OptionReader } from '../../core/options.ts';
 import { type Random, systemRandom } from '../../core/random.ts';
 import type { BackendFactory } from '../backend.ts';
 import { PoolBackend } from './backend.ts';
-import { Pool, type PoolFallback, type PoolListener, type PoolView } from './membership.ts';
+import { Pool, type PoolListener, type PoolOnUnavailable, type PoolView } from './pool.ts';
 import type { PoolMemberRecord, PoolStore } from './store.ts';
 
 /** Options of `pool`. */
@@ -32,7 +32,7 @@ export interface PoolOptions {
   /** How long the last agreed size is used while the store is unavailable. Default 10 s. */
   readonly staleFor?: Duration;
   /** What happens then: `deny` (default, fail closed), `allow` (fail open), or `keep` the last agreed size. */
-  readonly onUnavailable?: PoolFallback;
+  readonly onUnavailable?: PoolOnUnavailable;
   readonly clock?: Clock;
   readonly random?: Random;
 }

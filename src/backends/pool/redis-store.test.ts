@@ -208,7 +208,7 @@ describe.skipIf(redisServer() === undefined)('redis pool store', () => {
       redisCli(service.port, 'REPLICAOF', 'NO', 'ONE');
       service.pause();
       const since = performance.now();
-      await expect(sync()).rejects.toThrow(/no answer within 200 ms$/);
+      await expect(sync()).rejects.toThrow(/no reply within 200 ms$/);
       expect(performance.now() - since).toBeLessThan(1500);
     } finally {
       client.disconnect();

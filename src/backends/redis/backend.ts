@@ -107,8 +107,8 @@ export class RedisBackend implements PrefetchSource {
     return Number((await this.#context.send(key, command)).value);
   }
 
-  async credit(key: string, units: number, upTo: number): Promise<void> {
-    await this.#context.send(key, `g${units} ${upTo}`).catch(() => {});
+  async credit(key: string, tokens: number, upTo: number): Promise<void> {
+    await this.#context.send(key, `g${tokens} ${upTo}`).catch(() => {});
   }
 
   /** A settlement that cannot be sent is lost: the limit then counts more than was used, never less. */

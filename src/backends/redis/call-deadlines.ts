@@ -21,7 +21,7 @@ export class CallDeadlines {
 
   run<T>(call: Promise<T>): Promise<T> {
     return new Promise((resolve, reject) => {
-      const expire = (): void => reject(new Error(`no answer within ${this.#deadlineMs} ms`));
+      const expire = (): void => reject(new Error(`no reply within ${this.#deadlineMs} ms`));
       // If this process was busy, the reply has arrived and is read before the next immediate.
       const pending = { issuedAt: this.#clock.now(), onTimeout: () => onImmediate(expire) };
       this.#pending.add(pending);

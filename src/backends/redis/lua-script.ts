@@ -18,7 +18,7 @@
  *     l                         read the state           <number> <number> …
  *     s<outcome> <cost> <used> <dueAt>                   settle
  *     h<hits>                                            count hits served elsewhere
- *     g<units> <upTo>                                    credit units of another bucket; lost if late
+ *     g<tokens> <upTo>                                   credit tokens of another bucket; lost if late
  *     p                         probe                    0, or an error if Redis cannot decide
  *
  * and with a fair queue, one queue in Redis for all processes:
@@ -330,8 +330,8 @@ local OPS = {
   end,
 
   g = function(s, rest)
-    local units, upTo = match(rest, '(%S+) (%S+)')
-    rule.credit(s, 0, tonumber(units), tonumber(upTo), now)
+    local tokens, upTo = match(rest, '(%S+) (%S+)')
+    rule.credit(s, 0, tonumber(tokens), tonumber(upTo), now)
     return 0
   end,
 

@@ -121,8 +121,8 @@ export class PrefetchBackend extends DelegatingRemoteBackend<PrefetchSource> {
     return this.inner.takeSurplus(key, most, leave);
   }
 
-  credit(key: string, units: number, upTo: number): Promise<void> {
-    return this.inner.credit(key, units, upTo);
+  credit(key: string, tokens: number, upTo: number): Promise<void> {
+    return this.inner.credit(key, tokens, upTo);
   }
 
   override async close(): Promise<void> {

@@ -134,7 +134,7 @@ const helpText = ({ version, backendPages }: AdminContext): string => `sluice ${
   GET  /explain?key=alice                 the limits that match a key, and why
   GET  /limits                            all limits
 ${backendPages.map(({ name, summary }) => `  GET  /${name.padEnd(34)} ${summary}\n`).join('')}  GET  /metrics                           in the Prometheus text format
-  GET  /feed                              server-sent events, one a second
+  GET  /feed                              server-sent events, one per second
   POST /reload                            reads the configuration again and applies it
   GET  /healthz   /readyz
 `;

@@ -1,4 +1,4 @@
-/** Allotments: the fraction of a limit that each group owns before it borrows. */
+/** The fraction of a limit that each group owns before it borrows. */
 
 import { ConfigError } from '../../core/errors.ts';
 

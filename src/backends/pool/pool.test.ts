@@ -2,8 +2,8 @@ import { afterEach, expect, test, vi } from 'vitest';
 import { createLimiter } from '../../limiter/limiter.ts';
 import { VirtualClock } from '../../testing/virtual-clock.ts';
 import { PoolBackend } from './backend.ts';
-import { Pool, type ResolvedPoolOptions } from './membership.ts';
 import { memoryStore } from './memory-store.ts';
+import { Pool, type ResolvedPoolOptions } from './pool.ts';
 import type { PoolStore } from './store.ts';
 
 const OPTIONS: ResolvedPoolOptions = {

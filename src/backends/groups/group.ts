@@ -1,4 +1,4 @@
-/** A process's membership in its group: the allotment of each limit, and the state of borrowing and lending. */
+/** A process's membership in its group: its fraction of each limit, and the state of borrowing and lending. */
 
 import type { Clock, Millis } from '../../core/clock.ts';
 import { ConfigError } from '../../core/errors.ts';
@@ -8,9 +8,9 @@ import type { BackendFactory } from '../backend.ts';
 import type { AnyBackendFactory } from '../daemon-backend.ts';
 import { LocalBackend } from '../local/backend.ts';
 import type { RemoteBackendFactory } from '../remote-backend.ts';
-import { type GroupWeight, groupFractions } from './allotments.ts';
 import { GroupsBackend } from './backend.ts';
 import { Borrower, type LenderView } from './borrower.ts';
+import { type GroupWeight, groupFractions } from './fractions.ts';
 import type { GroupBucket, GroupHandle, GroupLimit } from './limits.ts';
 import { RemoteGroupsBackend } from './remote-backend.ts';
 import type { BorrowRequest, GroupTransport } from './transport.ts';
@@ -29,9 +29,9 @@ export interface ResolvedGroupsOptions {
 export interface GroupsView {
   /** Name of the process's own group. */
   readonly self: string;
-  /** Its allotment: fraction of the limits before borrowing. */
-  readonly part: number;
-  /** Units that other groups borrowed through this process. */
+  /** Its fraction of the limits, before borrowing: 0 to 1. */
+  readonly fraction: number;
+  /** Tokens that other groups borrowed through this process. */
   readonly lent: number;
   readonly others: readonly LenderView[];
 }
@@ -46,7 +46,7 @@ export class Group {
   #lent = 0;
   readonly #handle: GroupHandle = {
     register: (limit) => this.#register(limit),
-    recordDemand: (limit, key, units) => this.#borrower.recordDemand(limit, key, units),
+    recordDemand: (limit, key, tokens) => this.#borrower.recordDemand(limit, key, tokens),
   };
 
   /** @throws {ConfigError} if the guaranteed fractions add up to more than 1. */
@@ -93,22 +93,23 @@ export class Group {
   }
 
   /**
-   * Grants per request: units above the reserve level, taken before the reply. So an idle group lends, and a busy one has no
+   * Grants per request: tokens above the reserve level, taken before the reply. So an idle group lends, and a busy one has no
    * surplus. A group that becomes busy has its reserve at once, and from then on all that is refilled.
    */
   lend(requests: readonly BorrowRequest[]): Promise<number[]> {
     return Promise.all(requests.map((request) => this.#lendOne(request)));
   }
 
-  async #lendOne({ limit, key, units }: BorrowRequest): Promise<number> {
-    const granted = units > 0 ? ((await this.#limits.get(limit)?.takeSurplus(key, units)) ?? 0) : 0;
+  async #lendOne({ limit, key, tokens }: BorrowRequest): Promise<number> {
+    const granted =
+      tokens > 0 ? ((await this.#limits.get(limit)?.takeSurplus(key, tokens)) ?? 0) : 0;
     this.#lent += granted;
     return granted;
   }
 
   view(): GroupsView {
     const others = this.#borrower.view();
-    return { self: this.#self, part: this.#fraction, lent: this.#lent, others };
+    return { self: this.#self, fraction: this.#fraction, lent: this.#lent, others };
   }
 
   close(): void {

@@ -21,7 +21,7 @@ import { type CheckpointedLimit, RampCheckpoint } from './ramp-checkpoint.ts';
 import type { PoolStore } from './store.ts';
 
 /** What a member does once the store was unavailable for longer than `staleFor`. */
-export type PoolFallback = 'deny' | 'allow' | 'keep';
+export type PoolOnUnavailable = 'deny' | 'allow' | 'keep';
 
 export interface ResolvedPoolOptions {
   /** Processes with the same name divide their limits. */
@@ -31,7 +31,7 @@ export interface ResolvedPoolOptions {
   readonly syncMs: Millis;
   readonly memberTimeoutMs: Millis;
   readonly staleForMs: Millis;
-  readonly onUnavailable: PoolFallback;
+  readonly onUnavailable: PoolOnUnavailable;
 }
 
 /** The status of a pool as this member knows it. */
@@ -94,7 +94,7 @@ const JITTER = 0.1;
 const MAX_RESPONSE_MS: Millis = 5000;
 
 export class Pool {
-  readonly onUnavailable: PoolFallback;
+  readonly onUnavailable: PoolOnUnavailable;
   readonly #clock: Clock;
   readonly #random: Random;
   readonly #store: PoolStore;
