@@ -200,7 +200,15 @@ groups: { self: eu, groups: { a: { weight: -1, min: 2 }, b: { at: ftp } }, reser
     ['limits: { a: { bucket: { rate: 1 }, redis: { url: x } } }', '`limits.a.redis.url`'],
     [
       'limits: { a: { adaptive: {}, redis: { url: "redis://x" } } }',
-      'when it is shared through Redis',
+      'expected `limits.a` to be made of bucket, spacing, ramp or concurrency when it is shared through Redis',
+    ],
+    [
+      'limits: { a: { spacing: { every: 1s }, redis: { url: "redis://x", prefetch: 5 } } }',
+      'expected `limits.a.redis.prefetch` to be left out unless the limit is made of buckets',
+    ],
+    [
+      'limits: { a: { bucket: { rate: 1 }, redis: { url: "redis://x", prefetch: 5 }, overrides: [{ match: b, spacing: { every: 1s } }] } }',
+      'expected `limits.a.redis.prefetch` to be left out unless the limit is made of buckets',
     ],
     [
       'limits: { a: { bucket: { rate: 1 }, redis: { url: "redis://x", fairQueue: true } } }',
@@ -210,7 +218,7 @@ groups: { self: eu, groups: { a: { weight: -1, min: 2 }, b: { at: ftp } }, reser
     ['limits: { a: { ramp: {}, etcd: "http://x" } }', '`limits.a'],
     [
       'limits: { a: { adaptive: {}, etcd: "http://x" } }',
-      '`limits.a.limit` to be a bucket or a spacing when it is shared through etcd',
+      'expected `limits.a` to be a bucket or a spacing when it is shared through etcd',
     ],
     [
       'limits: { a: { bucket: { rate: 1 }, etcd: { endpoints: "http://x", startTolerence: 1s } } }',
@@ -255,7 +263,7 @@ groups: { self: eu, groups: { a: { weight: -1, min: 2 }, b: { at: ftp } }, reser
     ['pool: { redis: "http://x" }', '`pool.redis.url` to be an address such as redis://'],
     [
       'pool: { redis: { url: "redis://x", prefix: "{" } }',
-      '`pool.redis.prefix` to be a text without',
+      '`pool.redis.prefix` to be a string without',
     ],
     [
       'pool: { redis: { url: "redis://x", deadline: 0 } }',
@@ -323,15 +331,15 @@ groups: { self: eu, groups: { a: { weight: -1, min: 2 }, b: { at: ftp } }, reser
     ],
     [
       `${GROUPS}limits: { a: { spacing: { every: 1s }, groups: true } }`,
-      'sluice.yaml:2:11: expected `limits.a.limit` to be a bucket: only its tokens can be stored',
+      'sluice.yaml:2:11: expected `limits.a` to be a bucket: only its tokens can be stored',
     ],
     [
       `${GROUPS}limits: { a: { bucket: { rate: 1, burst: 1 }, groups: true } }`,
-      'bucket.burst` to be at least 2, so that group eu has one token of it, got 1',
+      'expected `limits.a.bucket.burst` to be at least 2, so that group eu has one token of it, got 1',
     ],
     [
       `${GROUPS}limits: { a: { bucket: { rate: 9 }, groups: true, overrides: [{ match: b, busy: {} }] } }`,
-      '`limits.a.overrides[0].limit` to be a bucket',
+      '`limits.a.overrides[0]` to be a bucket',
     ],
     ['http: { key: { headr: x } }', '`http.key.header`'],
     ['http: { trustProxy: [nowhere] }', '`http.trustProxy[0]`'],
