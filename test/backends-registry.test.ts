@@ -175,6 +175,30 @@ describe('a seventh backend', () => {
     expect((await command('coin', '--at', without.at)).text).toBe('The daemon has no coin.');
   });
 
+  test('groups name the field of the daemon if they cannot wrap it', () => {
+    const groups =
+      "groups: { self: a, groups: { a: {}, b: { at: 'http://b' } }, key: sixteen-characters }";
+    const text = `coin: { sides: 2 }\n${groups}\n${LIMITS.replace('coin: true', 'coin: true, groups: true')}`;
+    const create = () => ({}) as LocalBackend;
+    const bare: BackendModule = {
+      name: 'coin',
+      readSection: () => ({
+        limit: {
+          name: 'coin',
+          identity: '',
+          view: true,
+          dryRun: () => ({ isRemote: false, create }),
+        },
+        identity: '',
+        start: () => Promise.reject(new Error('not started')),
+      }),
+    };
+    const loaded = parseConfigText('sluice.yaml', text, [], [...BACKENDS, bare]);
+    expect('problems' in loaded && loaded.problems.join()).toMatch(
+      'expected `limits.api.groups` to be left out beside a backend that cannot add tokens',
+    );
+  });
+
   test('a wrapper is applied last, wherever the registry lists it', () => {
     const wrapped: unknown[] = [];
     const factory = { isRemote: false as const, create: dryRunPool.create };
@@ -196,10 +220,14 @@ describe('a seventh backend', () => {
       name: 'decider',
       readLimit: () => ({ ...limit, name: 'decider', dryRun: () => factory }),
     };
-    const text = 'wrapper: {}\nlimits: { api: { bucket: { rate: 1 }, wrapper: true, decider: {} } }';
+    const text =
+      'wrapper: {}\nlimits: { api: { bucket: { rate: 1 }, wrapper: true, decider: {} } }';
     const loaded = parseConfigText('sluice.yaml', text, [], [wrapper, decider]);
     if ('problems' in loaded) throw new Error(loaded.problems.join('\n'));
-    expect(loaded.config.limits[0].backends.map(({ name }) => name)).toEqual(['decider', 'wrapper']);
+    expect(loaded.config.limits[0].backends.map(({ name }) => name)).toEqual([
+      'decider',
+      'wrapper',
+    ]);
     expect(wrapped).toEqual([factory]);
   });
 

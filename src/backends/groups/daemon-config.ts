@@ -36,8 +36,7 @@ export function readGroupsConfig(value: unknown, path: string): GroupsConfig {
     throw new ConfigError(path, 'an object with `self` and `groups`', 'something else');
   }
   const fields = OptionReader.collecting(path, value);
-  // While a reload replaces a limit, the old and the new one exist at the same time.
-  const options = { ...readGroupsOptions(fields), replaces: true };
+  const options = { ...readGroupsOptions(fields), inDaemon: true };
   for (const name of options.groups.keys()) {
     fields.tryRead(() => requireValidName(name, `${fields.pathOf('groups')}.${name}`));
   }

@@ -16,6 +16,7 @@ import { isRecord } from '../../core/options.ts';
 import {
   type BorrowRequest,
   type GroupTransport,
+  isBorrowRequest,
   lateReplyMessage,
   MAX_BORROW_REQUESTS,
 } from './transport.ts';
@@ -205,11 +206,11 @@ function parseBorrowRequests(text: string): BorrowRequest[] | undefined {
   }
   if (!isRecord(body) || !Array.isArray(body.wants) || body.wants.length > MAX_BORROW_REQUESTS)
     return undefined;
-  const rows = body.wants.map((row: unknown) => (Array.isArray(row) ? row : []));
-  const isRequest = ([limit, key, units]: unknown[]): boolean =>
-    typeof limit === 'string' && typeof key === 'string' && Number.isSafeInteger(units);
-  if (!rows.every(isRequest)) return undefined;
-  return rows.map(([limit, key, units]) => ({ limit, key, units }) as BorrowRequest);
+  const requests: unknown[] = body.wants.map((row: unknown) => {
+    const [limit, key, units] = Array.isArray(row) ? row : [];
+    return { limit, key, units };
+  });
+  return requests.every(isBorrowRequest) ? requests : undefined;
 }
 
 async function readBody(stream: http.IncomingMessage, maxBytes: number): Promise<string> {

@@ -5,11 +5,13 @@
  * all that is refilled.
  */
 
+import { ConfigError } from '../../core/errors.ts';
 import type { GroupLimit } from './limits.ts';
-import type { BorrowRequest } from './transport.ts';
+import { type BorrowRequest, isBorrowRequest } from './transport.ts';
 
 export class LocalLender {
   readonly #limits: ReadonlyMap<string, GroupLimit>;
+  #isClosed = false;
   /** Units lent so far. */
   lent = 0;
 
@@ -17,8 +19,18 @@ export class LocalLender {
     this.#limits = limits;
   }
 
-  /** Grants per request. The units are taken before the reply. */
-  lend(requests: readonly BorrowRequest[]): Promise<number[]> {
+  /** From now on nothing is granted. */
+  close(): void {
+    this.#isClosed = true;
+  }
+
+  /** Grants per request. The units are taken before the reply. Rejects with a ConfigError if a request is invalid. */
+  async lend(requests: readonly BorrowRequest[]): Promise<number[]> {
+    if (!Array.isArray(requests) || !requests.every(isBorrowRequest)) {
+      const expected = 'a list of { limit, key, units } with whole units';
+      throw new ConfigError('requests', expected, requests);
+    }
+    if (this.#isClosed) return requests.map(() => 0);
     return Promise.all(requests.map((request) => this.#lendOne(request)));
   }
 

@@ -4,7 +4,7 @@ import type { Clock, Millis } from '../../core/clock.ts';
 import { ConfigError } from '../../core/errors.ts';
 import { bucket } from '../../policies/bucket.ts';
 import type { Policy } from '../../policies/policy.ts';
-import type { BackendFactory } from '../backend.ts';
+import type { BackendContext, BackendFactory } from '../backend.ts';
 import { LocalBackend } from '../local/backend.ts';
 import type { RemoteBackendFactory } from '../remote-backend.ts';
 import { type GroupWeight, groupFractions } from './allotments.ts';
@@ -21,8 +21,11 @@ export interface ResolvedGroupsOptions {
   /** Fraction of its burst that a group reserves for its own calls. */
   readonly reserve: number;
   readonly deadlineMs: Millis;
-  /** Whether a new limit may replace one of the same name, as on a reload. Default: a duplicate name is an error. */
-  readonly replaces?: boolean;
+  /**
+   * True in a daemon: its limits have names, a reload replaces a limit by one of the same name, and errors name fields of
+   * its configuration.
+   */
+  readonly inDaemon?: boolean;
 }
 
 /** One process's view of its groups. */
@@ -39,7 +42,7 @@ export interface GroupsView {
 export class Group {
   readonly #self: string;
   readonly #fraction: number;
-  readonly #canReplace: boolean;
+  readonly #inDaemon: boolean;
   readonly #reserve: number;
   readonly #limits = new Map<string, GroupLimit>();
   readonly #lender: LocalLender;
@@ -51,9 +54,9 @@ export class Group {
 
   /** @throws {ConfigError} if the guaranteed fractions add up to more than 1. */
   constructor(options: ResolvedGroupsOptions, transport: GroupTransport, clock: Clock) {
-    const { self, groups, reserve, deadlineMs, replaces = false } = options;
+    const { self, groups, reserve, deadlineMs, inDaemon = false } = options;
     this.#self = self;
-    this.#canReplace = replaces;
+    this.#inDaemon = inDaemon;
     this.#fraction = groupFractions(groups).get(self) ?? 0;
     this.#reserve = reserve;
     this.#lender = new LocalLender(this.#limits);
@@ -72,12 +75,11 @@ export class Group {
     return {
       isRemote: false,
       create: (policy, context) => {
-        const allotted = this.#allot(policy);
+        const allotted = this.#allot(policy, context);
         const inner = innerFactory
           ? innerFactory.create(allotted.policy, context)
           : new LocalBackend(allotted.policy, context);
-        if (!inner.credit)
-          throw new ConfigError('bucket', 'redis(client) or peers(...)', innerFactory);
+        if (!inner.credit) throw this.#cannotHoldBucket();
         return new GroupsBackend(inner, { ...context, ...allotted }, this.#handle);
       },
     };
@@ -87,7 +89,7 @@ export class Group {
     return {
       isRemote: true,
       create: (policy, context) => {
-        const allotted = this.#allot(policy);
+        const allotted = this.#allot(policy, context);
         const inner = innerFactory.create(allotted.policy, context);
         const bucket = { ...context, ...allotted };
         return new RemoteGroupsBackend(inner, allotted.policy, bucket, this.#handle);
@@ -105,14 +107,22 @@ export class Group {
     return { self: this.#self, part: this.#fraction, lent: this.#lender.lent, others };
   }
 
-  /** Stops borrowing. */
+  /** Stops borrowing and lending. */
   close(): void {
+    this.#lender.close();
     this.#borrower.close();
+  }
+
+  #cannotHoldBucket(): ConfigError {
+    const reason = 'a backend that cannot add tokens';
+    return this.#inDaemon
+      ? new ConfigError('groups', `left out beside ${reason}`, true)
+      : new ConfigError('bucket', 'redis(client), etcd(...) or peers(...)', reason);
   }
 
   #register(limit: GroupLimit): () => void {
     const { name } = limit;
-    if (this.#limits.has(name) && !this.#canReplace) {
+    if (this.#limits.has(name) && !this.#inDaemon) {
       throw new ConfigError('name', 'different for each limit of the groups', name);
     }
     this.#limits.set(name, limit);
@@ -124,7 +134,11 @@ export class Group {
   /** A bucket with the group's fraction of rate, burst and debt. */
   #allot(
     policy: Policy,
+    { hasExplicitName }: Pick<BackendContext, 'hasExplicitName'>,
   ): { policy: Policy } & Pick<GroupBucket, 'perMs' | 'burst' | 'reserveLevel'> {
+    // The default name is that of the rule: unnamed limits of two groups would borrow from each other.
+    if (hasExplicitName === false && !this.#inDaemon)
+      throw new ConfigError('name', 'a name that all groups use for the limit', undefined);
     const [terms, ...others] = policy.buckets ?? [];
     if (!terms || others.length > 0) {
       const expected = 'a bucket: only its tokens can be stored and borrowed';

@@ -127,7 +127,7 @@ test('pool membership: a second member with the same id gets an error', async ()
     reason: expect.stringMatching(/uses the id a\b/),
   });
   await expect(second.opened).rejects.toThrow(
-    'the pool p is out of reach: another member uses the id a, or did a moment ago',
+    'the pool p is unavailable: another member uses the id a, or did a moment ago',
   );
   expect(types).toEqual(['unavailable']);
   expect(first.view()).toMatchObject({ size: 1, failures: 0 });
@@ -138,10 +138,10 @@ test('pool membership: opened rejects with the reason', async () => {
   seen.isDown = true;
   const pool = join();
   await clock.advanceAsync(1200);
-  await expect(pool.opened).rejects.toThrow(/^the pool p is out of reach: nobody is there$/);
+  await expect(pool.opened).rejects.toThrow(/^the pool p is unavailable: nobody is there$/);
   const other = join();
   void other.close();
-  await expect(other.opened).rejects.toThrow(/^the pool p is out of reach: it was closed$/);
+  await expect(other.opened).rejects.toThrow(/^the pool p is unavailable: it was closed$/);
 });
 
 test('pool membership: a failing listener stops neither syncs nor other listeners', async () => {
@@ -221,4 +221,15 @@ test('pool membership: keeps the process alive until opened has settled', async 
   void pool.close();
   await clock.advanceAsync(100);
   expect(kept.at(-1)).toBe(true); // until it has left
+});
+
+test('pool membership: pause before the first response rejects opened, and resume still joins', async () => {
+  const { clock, join } = world(30);
+  const pool = join();
+  const opened = expect(pool.opened).rejects.toThrow('it was paused');
+  void pool.pause();
+  await opened;
+  pool.resume();
+  await clock.advanceAsync(AGREED_MS);
+  expect(pool.view().size).toBe(1);
 });

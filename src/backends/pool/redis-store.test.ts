@@ -200,7 +200,7 @@ describe.skipIf(redisServer() === undefined)('redis pool store', () => {
       redisCli(own.port, 'DEL', state);
       redisCli(own.port, 'LPUSH', state, 'not ours');
       await expect(sync()).rejects.toThrow(
-        /^redis is out of reach: another application has written to its keys \(WRONGTYPE/,
+        /^redis is unavailable: another application has written to its keys \(WRONGTYPE/,
       );
       redisCli(own.port, 'DEL', state);
       redisCli(own.port, 'REPLICAOF', '127.0.0.1', `${await freePort()}`);

@@ -125,6 +125,18 @@ describe('script batcher', () => {
     batcher.stop();
   });
 
+  test('a call that fails after stop() opens no breaker: no event, no probe', async () => {
+    const { clock, redis, batcher, changes } = setUp();
+    redis.isHeld = true;
+    const sent = batcher.send('x', 'a1');
+    await expect.poll(() => redis.calls.length).toBe(1);
+    batcher.stop();
+    clock.advance(100);
+    await expect(sent).rejects.toMatchObject({ code: 'UNAVAILABLE' });
+    clock.advance(1000);
+    expect([redis.calls.length, changes]).toEqual([1, []]);
+  });
+
   test('cluster: the probe uses the key whose call failed', async () => {
     const { clock, redis, batcher, changes } = setUp(true);
     redis.isDown = true;

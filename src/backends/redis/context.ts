@@ -52,7 +52,11 @@ export function createRedisContext(
     onAvailability: onChange,
   });
   const redisKeyOf = createRedisKeyMapper(config.prefix, context, policy);
-  const fallback = createFallback(policy, context, config);
+  const { check, settle } = createFallback(policy, context, config);
+  const fallback: Fallback = {
+    check: (key, cost) => (batcher.isClosed ? decideUnavailable('deny') : check(key, cost)),
+    settle,
+  };
   const { releaseCommand, trackLease } = scripts;
   const fairQueue =
     subscriber &&

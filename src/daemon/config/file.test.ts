@@ -273,7 +273,7 @@ groups: { self: eu, groups: { a: { weight: -1, min: 2 }, b: { at: ftp } }, reser
     ['pool: { nats: [] }', '`pool.nats.servers` to be addresses'],
     ['pool: { nats: { servers: x, bucket: "a.b" } }', '`pool.nats.bucket` to be letters, digits'],
     ['pool: { etcd: 7 }', '`pool.etcd` to be an object'],
-    ['pool: { etcd: [] }', '`pool.etcd.endpoints` to be 1 to 20 addresses'],
+    ['pool: { etcd: [] }', '`pool.etcd.endpoints` to be a list of 1 to 20 addresses'],
     ['pool: { etcd: "etcd:2379" }', '`pool.etcd.endpoints[0]` to be an address such as http://'],
     [
       'pool: { etcd: { endpoints: "http://x", tls: { ca: 7 } } }',
@@ -296,7 +296,7 @@ groups: { self: eu, groups: { a: { weight: -1, min: 2 }, b: { at: ftp } }, reser
     ],
     [
       'pool: { size: 3 }\nlimits: { a: { busy: {}, pool: true } }',
-      '`limits.a.pool` to be left out: this rule cannot be divided',
+      '`limits.a.pool` to be left out: a pool can divide bucket, spacing, ramp',
     ],
     ['groups: eu', '`groups` to be an object with `self` and `groups`'],
     ['groups: {}', '`groups.groups` to be 2 to 100 groups by name'],
