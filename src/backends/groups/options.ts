@@ -30,6 +30,7 @@ import {
 import { Group, type GroupsView, type ResolvedGroupsOptions } from './membership.ts';
 import type { BorrowRequest, GroupTransport } from './transport.ts';
 
+/** One group of `groups()`: its part of the limit and its addresses. */
 export interface GroupOptions {
   /** Relative to the weights of the other groups. Default 1. */
   readonly weight?: number;

@@ -21,6 +21,7 @@ import { OptionReader } from '../../core/options.ts';
 import { staticStore } from './static-size.ts';
 import type { PoolStore } from './store.ts';
 
+/** Options of `dnsPool()`. */
 export interface DnsPoolOptions {
   /** Time between look-ups. Default 5 s. */
   readonly every?: Duration;

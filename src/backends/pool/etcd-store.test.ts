@@ -54,9 +54,9 @@ if (etcdServer() !== undefined) {
       await call('auth/enable', {});
       const patient = { endpoints: [address], deadline: '5s' }; // it takes its time to look at a password
       const open = etcdStore(patient);
-      await expect(open.sync('p', REQUEST, OPTIONS)).rejects.toThrow(/it says 4\d\d: .*user name/);
+      await expect(open.sync('p', REQUEST, OPTIONS)).rejects.toThrow(/status 4\d\d: .*user name/);
       const wrong = etcdStore({ ...patient, auth: { ...root, password: 'guess' } });
-      await expect(wrong.sync('p', REQUEST, OPTIONS)).rejects.toThrow(/it says 4\d\d: .*invalid/);
+      await expect(wrong.sync('p', REQUEST, OPTIONS)).rejects.toThrow(/status 4\d\d: .*invalid/);
       const known = etcdStore({ ...patient, auth: root });
       expect(await known.sync('p', REQUEST, OPTIONS)).toMatchObject({ active: 1 });
       // Tokens do not outlive the server: another is asked for.

@@ -24,6 +24,7 @@ import { EtcdHttp, fromBase64, toBase64 } from '../etcd/transport.ts';
 import { type CasServer, casStore } from './cas-store.ts';
 import type { PoolStore } from './store.ts';
 
+/** Options of `etcdStore()`. */
 export interface EtcdStoreOptions extends EtcdConnectionOptions {
   /** Prefix of the keys of pools. Default `/sluice/pools/`. */
   readonly prefix?: string;

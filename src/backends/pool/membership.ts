@@ -81,6 +81,7 @@ export interface PoolEvent {
   readonly view: PoolView;
 }
 
+/** Receives the events of a pool. */
 export type PoolListener = (event: PoolEvent) => void;
 
 /** Sync interval while members disagree: each step of the agreement takes one sync. Above 25 members, 1 ms per member. */

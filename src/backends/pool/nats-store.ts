@@ -22,6 +22,7 @@ import { type CasServer, casStore } from './cas-store.ts';
 import { BUCKET_NAME_EXPECTED, isBucketName } from './nats-bucket.ts';
 import type { PoolStore } from './store.ts';
 
+/** Options of `natsStore()`. */
 export interface NatsStoreOptions {
   /** Default `sluice-pools`. */
   readonly bucket?: string;

@@ -19,6 +19,7 @@ import { PoolBackend } from './backend.ts';
 import { Pool, type PoolFallback, type PoolListener, type PoolView } from './membership.ts';
 import type { PoolMemberRecord, PoolStore } from './store.ts';
 
+/** Options of `pool()`. */
 export interface PoolOptions {
   /** Processes with the same name in the same store divide their limits. Default `sluice`. */
   readonly name?: string;

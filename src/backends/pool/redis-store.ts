@@ -26,6 +26,7 @@ import {
 } from './redis-script.ts';
 import type { PoolMemberRecord, PoolStore } from './store.ts';
 
+/** Options of `redisStore()`. */
 export interface RedisStoreOptions {
   /** Prefix of all keys in Redis. Default `sluice`. */
   readonly prefix?: string;
