@@ -17,6 +17,8 @@ export interface TableSnapshot {
 /** What a limiter provides to its backend. */
 export interface BackendContext {
   readonly name: string;
+  /** False if the name was not configured and is that of the policy. */
+  readonly hasExplicitName?: boolean;
   readonly clock: Clock;
   readonly random: Random;
   readonly maxKeys: number;
@@ -71,7 +73,7 @@ export interface Backend {
   snapshot(): TableSnapshot;
   restore(snapshot: TableSnapshot): void;
 
-  /** Leaves its fleet, pool or groups: from now on it neither sends nor receives. */
+  /** Called once when the limiter closes or is replaced: leave, save, release. */
   detach?(): void;
 
   /** Keys with a state. */

@@ -70,7 +70,10 @@ export interface LimitBackend {
   /** The clock is read for every decision, not once for a batch. */
   readonly needsExactTime?: boolean;
   readonly servers?: readonly ServerUse[];
-  /** A factory for limits that are created to validate their rule and never checked. */
+  /**
+   * A factory for limits that are created to validate their rule and never checked. Its backends have the capabilities of
+   * the real ones, such as `credit`: a wrapper accepts or refuses them by these.
+   */
   dryRun(inner?: AnyBackendFactory): AnyBackendFactory;
   /** Left out where the section's running backend creates limits. */
   create?(connections: SharedConnections): AnyBackendFactory;

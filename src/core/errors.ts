@@ -51,10 +51,11 @@ export class ConfigError extends SluiceError {
     return new ConfigError(field, expected, name, [], suggestName(name, known));
   }
 
-  /** The same error with its path put under an outer one. */
-  prefixedWith(path: string): ConfigError {
-    const others = this.additionalErrors.map((error) => error.prefixedWith(path));
-    return this.#with(`${path}.${this.field}`, others);
+  /** The same error with its path put under an outer one, which replaces the root `replaced`. */
+  prefixedWith(path: string, replaced?: string): ConfigError {
+    const others = this.additionalErrors.map((error) => error.prefixedWith(path, replaced));
+    const [root, ...rest] = this.field.split('.');
+    return this.#with([path, ...(root === replaced ? [] : [root]), ...rest].join('.'), others);
   }
 
   /** The first of these errors, which carries the others. */

@@ -123,8 +123,8 @@ export function createLimiter(
 
   const policy = createPolicy(limit, random, internal.path);
   const common = { name: name ?? policy.kind, random, ...queue, permitTimeoutMs, maxCooldownMs };
+  const hasExplicitName = name !== undefined;
   if (factory?.isRemote) {
-    const hasExplicitName = name !== undefined;
     const clock = givenClock ?? systemClock;
     const settings = { ...common, hasExplicitName, maxKeys, clock };
     return new AsyncLimiter(policy, factory, settings);
@@ -138,7 +138,7 @@ export function createLimiter(
   let created: SyncLimiter | undefined;
   const onCapacity = (key: string): void => created?.scheduler.wake(key);
   const backend = factory
-    ? factory.create(policy, { name: common.name, onCapacity, ...context })
+    ? factory.create(policy, { name: common.name, hasExplicitName, onCapacity, ...context })
     : new LocalBackend(policy, context);
   created = new SyncLimiter(policy, backend, { ...common, clock, batchClock: reservationClock });
   return created;

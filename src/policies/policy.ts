@@ -106,7 +106,7 @@ export interface KeyStatus {
 
 /** A rule as numbers, for a backend that runs it in another language: `backends/redis/lua-rules.ts`. */
 export interface RuleSpec {
-  readonly kind: string;
+  readonly kind: 'bucket' | 'spacing' | 'ramp' | 'concurrency';
   readonly params: readonly number[];
 }
 

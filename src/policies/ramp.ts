@@ -133,7 +133,7 @@ export function ramp(options: RampOptions, path = 'ramp'): Policy {
   const kind = 'ramp';
   const growth = [min, max, slope, slopeDown];
   const params = [...growth, RAMP_MODES.indexOf(mode), threshold, coolDownSeconds];
-  const specs = [{ kind, params }];
+  const specs = [{ kind, params }] as const;
   const scratch = new Float64Array(WIDTH);
 
   const divided = (position?: PoolPosition): Policy => {

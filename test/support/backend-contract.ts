@@ -93,6 +93,38 @@ export function backendContract(
       ]);
     });
 
+    test('backend: checkWithStatus counts once and reports the status after it, or takes nothing', () => {
+      const { backend } = setUp(bucketPolicy(1, 5));
+      const checked = backend.checkWithStatus?.(1, 2, 3);
+      const remaining = checked ? 2 : 5;
+      if (checked) {
+        expect(checked.decision).toEqual({ verdict: 'allow', remaining });
+        expect(checked.rules).toMatchObject([{ quota: 5, remaining, freshInMs: 3000 }]);
+      }
+      expect(backend.checkHashed(1, 2, 0)).toEqual({ verdict: 'allow', remaining });
+    });
+
+    test('backend: a successor continues from the snapshot, and the original is unchanged', () => {
+      const policy = bucketPolicy(1, 5);
+      const { backend } = setUp(policy);
+      backend.checkHashed(1, 2, 3);
+      const { backend: successor } = setUp(policy);
+      successor.restore(backend.snapshot());
+      expect(successor.keys).toBe(1);
+      expect(successor.checkHashed(1, 2, 2)).toEqual({ verdict: 'allow', remaining: 0 });
+      expect(successor.checkHashed(1, 2, 1)).toEqual({ verdict: 'deny', retryAfterMs: 1000 });
+      expect(backend.checkHashed(1, 2, 2)).toEqual({ verdict: 'allow', remaining: 0 });
+    });
+
+    test('backend: after detach it still decides, from the state it has', () => {
+      const { backend } = setUp(bucketPolicy(1, 5));
+      backend.check('alice', 3);
+      backend.detach?.();
+      expect(backend.check('alice', 2)).toEqual({ verdict: 'allow', remaining: 0 });
+      expect(backend.check('alice', 1)).toEqual({ verdict: 'deny', retryAfterMs: 1000 });
+      expect(backend.snapshot().entries.length).toBeGreaterThan(0);
+    });
+
     test('backend: settling an unknown key is not an error', () => {
       const { backend, clock } = setUp(bucketPolicy(1, 5));
       backend.settle('unknown', { outcome: 'ignored', cost: 5, dueAt: clock.now() });

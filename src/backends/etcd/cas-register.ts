@@ -232,12 +232,12 @@ export class CasRegister {
     if (isWinning && (this.#contention > 0 || random() < YIELD_PROBABILITY)) await this.#backOff(1);
   }
 
-  /** Full jitter: a random part of `maxRtts` round trips. */
+  /** Full jitter: a random part of `maxRtts` round trips. Keeps the process alive, as callers wait. */
   #backOff(maxRtts: number): Promise<void> {
     const { clock, random, rtt } = this.#context;
     const at = clock.now() + rtt.meanMs * maxRtts * random();
     return new Promise((resolve) => {
-      schedule(clock, at, resolve, false);
+      schedule(clock, at, resolve, true);
     });
   }
 }

@@ -37,7 +37,7 @@ function readLimit(value: unknown, path: string): LimitBackend {
 
 export interface EtcdSection<Created> {
   /** The options as written, without the TLS files. */
-  readonly options: Pick<EtcdConnectionOptions, 'endpoints'>;
+  readonly options: { readonly endpoints: readonly string[] };
   /** Created without the TLS files to validate the options. */
   readonly dryRun: Created;
   /** Reads the TLS files. @throws {ConfigError} if one cannot be read. */
@@ -49,7 +49,7 @@ export function readEtcdSection<Created>(
   value: unknown,
   path: string,
   known: readonly string[],
-  create: (options: Pick<EtcdConnectionOptions, 'endpoints'>) => Created,
+  create: (options: EtcdConnectionOptions) => Created,
 ): EtcdSection<Created> {
   const isPlain = typeof value === 'string' || Array.isArray(value);
   const fields = secretSection(path, isPlain ? { endpoints: value } : value, 'an object');

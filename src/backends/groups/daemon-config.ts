@@ -32,7 +32,7 @@ export interface GroupsConfig {
 export function readGroupsConfig(value: unknown, path: string): GroupsConfig {
   const fields = secretSection(path, value, 'an object with `self` and `groups`');
   // While a reload replaces a limit, the old and the new one exist at the same time.
-  const options = { ...readGroupsOptions(fields), replaces: true };
+  const options = { ...readGroupsOptions(fields), inDaemon: true };
   for (const name of options.groups.keys()) {
     fields.tryRead(() => requireValidName(name, `${fields.pathOf('groups')}.${name}`));
   }

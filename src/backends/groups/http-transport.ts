@@ -17,6 +17,7 @@ import { isRecord } from '../../core/options.ts';
 import {
   type BorrowRequest,
   type GroupTransport,
+  isBorrowRequest,
   lateReplyMessage,
   MAX_BORROW_REQUESTS,
 } from './transport.ts';
@@ -202,11 +203,11 @@ function parseBorrowRequests(text: string): BorrowRequest[] | undefined {
     body.requests.length > MAX_BORROW_REQUESTS
   )
     return undefined;
-  const rows = body.requests.map((row: unknown) => (Array.isArray(row) ? row : []));
-  const isRequest = ([limit, key, tokens]: unknown[]): boolean =>
-    typeof limit === 'string' && typeof key === 'string' && Number.isSafeInteger(tokens);
-  if (!rows.every(isRequest)) return undefined;
-  return rows.map(([limit, key, tokens]) => ({ limit, key, tokens }) as BorrowRequest);
+  const requests: unknown[] = body.requests.map((row: unknown) => {
+    const [limit, key, tokens] = Array.isArray(row) ? row : [];
+    return { limit, key, tokens };
+  });
+  return requests.every(isBorrowRequest) ? requests : undefined;
 }
 
 async function readBody(stream: http.IncomingMessage): Promise<string> {

@@ -216,6 +216,7 @@ describe('groups', () => {
     [{ transport: undefined, key: KEY }, '`groups.b.at` to be the base URL of the group'],
     [{ reserve: 2 }, '`reserve`'],
     [{ listen: { port: -1 }, key: KEY }, '`listen.port`'],
+    [{ listen: 7614, key: KEY }, '`listen` to be { port, host }, got 7614'],
     [{ colour: 'red' }, '`colour`'],
   ])('%o is refused', (wrong, expected) => {
     const transport: GroupTransport = { borrow: async () => [] };
@@ -253,7 +254,7 @@ describe('groups', () => {
     const transport: GroupTransport = { borrow: async () => [] };
     const group = groups({ self: 'a', groups: TWO, transport, bucket: local });
     expect(() => limiter({ name: 'api', limit: LIMIT, backend: group })).toThrow(
-      '`bucket` to be redis(client) or peers(...)',
+      '`bucket` to be redis(client), etcd(...) or peers(...), got "a backend that cannot add tokens"',
     );
   });
 
@@ -289,6 +290,36 @@ describe('groups', () => {
     await clock.advanceAsync(25);
     expect(group.view().others[0].borrowed).toBe(expected);
     expect(api.inspect('k').remaining).toBe(expected);
+  });
+
+  test('lend() takes nothing once the membership is closed', async () => {
+    const { start } = world(10);
+    const { group, api } = start('a');
+    await group.close();
+    expect(await group.lend([{ limit: 'api', key: 'k', tokens: 1 }])).toEqual([0]);
+    expect(api.inspect('k').remaining).toBe(10);
+  });
+
+  test.each([
+    [undefined],
+    [[undefined]],
+    [[{ limit: 'api', key: 'k', tokens: 1.5 }]],
+    [[{ limit: 'api', key: 'k', tokens: '1' }]],
+    [[{ limit: 'api', tokens: 1 }]],
+  ])('lend(%o) is refused', async (requests) => {
+    const { start } = world(10);
+    const { group, api } = start('a');
+    await expect(group.lend(requests as never)).rejects.toThrow(
+      'expected `requests` to be a list of { limit, key, units } with whole units',
+    );
+    expect(api.inspect('k').remaining).toBe(10);
+  });
+
+  test('a limit without a name is refused: other groups could not name it', () => {
+    const { group } = world(10).start('a');
+    expect(() => limiter({ limit: LIMIT, backend: group as never })).toThrow(
+      'expected `name` to be a name that all groups use for the limit, got undefined',
+    );
   });
 
   test('two limits of the same name are refused', () => {

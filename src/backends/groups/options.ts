@@ -207,7 +207,7 @@ export function readHttpTransport(
 function readListen(fields: OptionReader): HttpListenOptions | undefined {
   const given = fields.get('listen');
   if (given === undefined) return undefined;
-  const reader = new OptionReader('listen', given);
+  const reader = new OptionReader('listen', given, '{ port, host }');
   const port = reader.number('port', { min: 0, max: 65_535, integer: true });
   const host = reader.optional('host', isNonEmptyString, 'a host') ?? '127.0.0.1';
   reader.finish();

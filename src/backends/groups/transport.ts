@@ -1,6 +1,7 @@
 /** The transport interface between groups. */
 
 import type { Millis } from '../../core/clock.ts';
+import { isRecord } from '../../core/options.ts';
 
 /** Requests of one call to `borrow`; demand for further keys waits for the group's own refill. */
 export const MAX_BORROW_REQUESTS = 1000;
@@ -13,6 +14,12 @@ export interface BorrowRequest {
   readonly key: string;
   readonly tokens: number;
 }
+
+export const isBorrowRequest = (value: unknown): value is BorrowRequest =>
+  isRecord(value) &&
+  typeof value.limit === 'string' &&
+  typeof value.key === 'string' &&
+  Number.isSafeInteger(value.tokens);
 
 /** Carries borrow requests to other groups. */
 export interface GroupTransport {

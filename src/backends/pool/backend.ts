@@ -265,5 +265,7 @@ export const dryRunPool: BackendFactory = {
 type DivisiblePolicy = Policy & Required<Pick<Policy, 'divided'>>;
 
 function requireDivisible(policy: Policy): asserts policy is DivisiblePolicy {
-  if (!policy.divided) throw new ConfigError('limit', 'one that a pool can divide', policy.kind);
+  if (policy.divided) return;
+  const expected = 'made of bucket, spacing, ramp, concurrency or adaptive in a pool';
+  throw new ConfigError('limit', expected, policy.kind);
 }

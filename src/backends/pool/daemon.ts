@@ -36,7 +36,8 @@ const LIMIT: LimitBackend = {
   name: NAME,
   identity: NAME,
   view: true,
-  unsupported: 'left out: this rule cannot be divided among the members of a pool',
+  unsupported:
+    'left out: a pool can divide bucket, spacing, ramp, concurrency and adaptive, and no other rule',
   // Every second has its own part: a clock that is read once for a batch could spend one that is over.
   needsExactTime: true,
   dryRun: () => dryRunPool,

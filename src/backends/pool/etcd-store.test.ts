@@ -92,8 +92,8 @@ describe('etcd pool store: invalid input', () => {
   });
 
   test.each([
-    [{}, /`endpoints` to be 1 to 20 addresses, got undefined/],
-    [{ endpoints: [] }, /`endpoints` to be 1 to 20 addresses/],
+    [{}, /`endpoints` to be a list of 1 to 20 addresses, got undefined/],
+    [{ endpoints: [] }, /`endpoints` to be a list of 1 to 20 addresses/],
     [{ endpoints: ['etcd:2379'] }, /`endpoints\[0\]` to be an address .* got "etcd:2379"/],
     [{ endpoints: ['http://a'], auth: { name: 'root' } }, /`auth`/],
     [{ endpoints: ['http://a'], user: 'root' }, /`user`/],

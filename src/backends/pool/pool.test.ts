@@ -222,3 +222,14 @@ test('pool membership: keeps the process alive until opened has settled', async 
   await clock.advanceAsync(100);
   expect(stillAlive.at(-1)).toBe(true); // until it has left
 });
+
+test('pool membership: pause before the first response rejects opened, and resume still joins', async () => {
+  const { clock, join } = world(30);
+  const pool = join();
+  const opened = expect(pool.opened).rejects.toThrow('it was paused');
+  void pool.pause();
+  await opened;
+  pool.resume();
+  await clock.advanceAsync(AGREED_MS);
+  expect(pool.view().size).toBe(1);
+});

@@ -114,7 +114,7 @@ export class Pool {
   #isOpenedSettled = false;
   #lastReported = { size: 0, isAvailable: true };
   #openedDeferred: { done(): void; failed(error: Error): void } | undefined;
-  /** Resolves with the store's first response; rejects if there is none within `memberTimeout`. */
+  /** Resolves with the store's first response; rejects if there is none within `memberTimeout`, or before `pause`. */
   readonly opened = new Promise<void>((done, failed) => {
     this.#openedDeferred = { done, failed };
   });
@@ -209,9 +209,10 @@ export class Pool {
   }
 
   /** Stops spending until `resume`, and releases its part. */
-  async pause(): Promise<void> {
+  async pause(reason = 'it was paused'): Promise<void> {
     if (this.#isPaused) return this.#storeCallChain;
     this.#isPaused = true;
+    this.#failOpened(reason);
     this.#cancel();
     const saved = this.#rampCheckpoint.save(this.#storeNow());
     this.#member.reset();
@@ -229,8 +230,7 @@ export class Pool {
   /** Leaves: other members have its part within a second. The store stays open, as other pools may use it. */
   async close(): Promise<void> {
     this.#isOpen = false;
-    await this.pause();
-    this.#openedDeferred?.failed(new UnavailableError(this.#displayName, 'it was closed'));
+    await this.pause('it was closed');
   }
 
   get #displayName(): string {
@@ -330,8 +330,12 @@ export class Pool {
     if (this.#isOpenedSettled) return;
     this.#firstSyncAt ??= sentAt;
     if (this.#clock.now() - this.#firstSyncAt < this.#options.memberTimeoutMs) return;
+    this.#failOpened(this.#reason);
+  }
+
+  #failOpened(reason: string | undefined): void {
     this.#isOpenedSettled = true;
-    this.#openedDeferred?.failed(new UnavailableError(this.#displayName, this.#reason));
+    this.#openedDeferred?.failed(new UnavailableError(this.#displayName, reason));
   }
 
   #notifyChanges(): void {

@@ -50,7 +50,11 @@ export function createRedisContext(
   const batcher = new ScriptBatcher(connection, scripts, batching);
   const redisKeyOf = createRedisKeyMapper(config.prefix, context, policy);
   const send: SendCommand = (key, command) => batcher.send(redisKeyOf(key), command);
-  const fallback = createFallback(policy, context, config);
+  const { check, settle } = createFallback(policy, context, config);
+  const fallback: Fallback = {
+    check: (key, cost) => (batcher.isClosed ? decideUnavailable('deny') : check(key, cost)),
+    settle,
+  };
   const { releaseCommand, trackLease } = scripts;
   const fairQueue =
     subscriber &&

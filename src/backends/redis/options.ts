@@ -62,11 +62,12 @@ export function redis(
     create(policy, context) {
       const { specs } = policy;
       if (specs === undefined) {
-        const kinds = 'made of bucket, spacing, ramp or concurrency when shared through Redis';
+        const kinds =
+          'made of bucket, spacing, ramp or concurrency when it is shared through Redis';
         throw new ConfigError('limit', kinds, policy.kind);
       }
-      const [concurrency] = specs.filter(({ kind }) => kind === 'concurrency');
-      if (concurrency && (specs.length > 1 || prefetch !== undefined)) {
+      const countsInFlight = policy.concurrencyLimit !== undefined;
+      if (countsInFlight && (specs.length > 1 || prefetch !== undefined)) {
         const expected = 'alone, and without prefetch, when it counts calls in flight';
         throw new ConfigError('limit', expected, policy.kind);
       }
@@ -75,12 +76,15 @@ export function redis(
       const subscriber = isFair ? createSubscriber(client) : undefined;
       const chosen = { prefix: String(prefix), deadlineMs, onUnavailable, processes };
       const config: RedisConfig = { connection, subscriber, ...chosen };
-      if (concurrency) return new SemaphoreBackend(policy, context, config);
+      if (countsInFlight) return new SemaphoreBackend(policy, context, config);
       const backend = new RedisBackend(policy, context, config);
       if (prefetch === undefined) return backend;
       if (specs.some(({ kind }) => kind !== 'bucket')) {
-        const expected = 'left out unless the limit is made of buckets';
-        throw new ConfigError('backend.prefetch', expected, prefetch);
+        throw new ConfigError(
+          fields.pathOf('prefetch'),
+          'left out unless the limit is made of buckets',
+          prefetch,
+        );
       }
       return new PrefetchBackend(backend, coarseClock(context.clock), prefetch);
     },

@@ -1,7 +1,7 @@
 /**
  * The backends that a daemon offers, one line each. A new backend is a folder in `src/backends` and a line here.
  *
- * The order is that of error messages, help texts and metrics.
+ * The order is that of error messages, help texts and metrics. Wrappers are applied last, wherever they stand.
  */
 
 import type { BackendModule } from '../../backends/daemon-backend.ts';

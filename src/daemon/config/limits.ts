@@ -209,7 +209,7 @@ function readOverrides(
     const match = fields.tryRead(() => readPattern(fields.get('match'), fields.pathOf('match')));
     if (match && seen.has(match.text)) fields.report('match', 'unlike that of the other overrides');
     if (match) seen.add(match.text);
-    const rule = fields.tryRead(() => readRule(fields, backend));
+    const rule = fields.tryRead(() => readRule(fields, backend, limit.path));
     fields.finish();
     return { match, rule } as KeyOverrideConfig;
   });
@@ -219,6 +219,7 @@ function readOverrides(
 function readRule(
   fields: OptionReader,
   backend: AnyBackendFactory | undefined,
+  limitPath = fields.path,
 ): RuleOptions | undefined {
   for (const name of ['maxKeys', 'permitTimeout']) fields.get(name);
   const kinds = LIMIT_KINDS.filter((kind) => fields.has(kind));
@@ -239,8 +240,8 @@ function readRule(
   try {
     createLimiter({ ...rule, ...(backend && { backend }) }, { path: fields.path });
   } catch (error) {
-    if (!(error instanceof ConfigError) || error.field.startsWith(fields.path)) throw error;
-    throw error.prefixedWith(fields.path);
+    if (!(error instanceof ConfigError) || error.field.startsWith(limitPath)) throw error;
+    throw error.prefixedWith(fields.path, 'limit'); // a rule stands in the limit itself
   }
   return rule;
 }

@@ -58,7 +58,7 @@ export interface Config {
   readonly http: HttpConfig;
   readonly bounds: Bounds;
   readonly snapshot: SnapshotConfig | undefined;
-  /** The sections of backends, by name, in the order of the registry. */
+  /** The sections of backends, by name, in the order of the registry, wrappers last. */
   readonly backends: ReadonlyMap<string, BackendSection>;
   readonly log: 'text' | 'json';
   readonly unmatched: 'allow' | 'deny';
@@ -108,7 +108,9 @@ export function readConfig(
   }
 }
 
-function readSections(fields: OptionReader, modules: readonly BackendModule[]): Config {
+function readSections(fields: OptionReader, registry: readonly BackendModule[]): Config {
+  // A wrapper comes after every backend that it may wrap, wherever the registry lists it.
+  const modules = [...registry].sort((a, b) => Number(!!a.wrapper) - Number(!!b.wrapper));
   // With a mistake `finish` throws, so the undefined that stands for a failed section is never seen.
   const attempt = <T>(read: () => T): T => fields.tryRead(read) as T;
   const sections = readBackendSections(fields, modules);

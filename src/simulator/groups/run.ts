@@ -169,7 +169,7 @@ function regionalBuckets(world: RegionSimulation, canBorrow: boolean): RegionChe
   const limiters = new Map(
     [...groups].map(([name, group]) => [
       name,
-      limiter({ limit, backend: group.createLocalFactory(), clock }),
+      limiter({ name: 'api', limit, backend: group.createLocalFactory(), clock }),
     ]),
   );
   return async (region) => limiters.get(region)?.check(KEY).verdict === 'allow';
