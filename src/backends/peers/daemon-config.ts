@@ -19,7 +19,7 @@ import {
 import { isRecord, OptionReader } from '../../core/options.ts';
 import { readNatsServers, readRedisServer } from '../connections/server-url.ts';
 import type { PeerOptions } from './context.ts';
-import { isSubject } from './nats-transport.ts';
+import { isSubject } from './nats-subject.ts';
 import { readKey, readPeerOptions } from './options.ts';
 import { isMulticastAddress, type UdpOptions, udp } from './udp-transport.ts';
 

@@ -9,18 +9,13 @@
 
 import type { NatsConnection, Subscription } from '@nats-io/transport-node';
 import { ConfigError } from '../../core/errors.ts';
+import { isSubject } from './nats-subject.ts';
 import {
   type DatagramHandler,
   MAX_SEND_QUEUE_BYTES,
   type Transport,
   zeroCounts,
 } from './transport.ts';
-
-/** A subject to publish to: tokens separated by dots, without wildcards. */
-const SUBJECT_PATTERN = /^[^\s.*>]+(?:\.[^\s.*>]+)*$/;
-
-export const isSubject = (value: unknown): value is string =>
-  typeof value === 'string' && SUBJECT_PATTERN.test(value);
 
 /** A transport for `peers`. @throws {ConfigError} if the connection or the subject is invalid. */
 export function nats(connection: NatsConnection, subject = 'sluice.peers'): Transport {
