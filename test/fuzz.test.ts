@@ -19,5 +19,5 @@ test('peers fuzz: forged, replayed and random datagrams change no bucket', {
 }, async () => {
   const args = ['--expose-gc', 'bench/soak/peers-fuzz.mjs', '--datagrams', '50000', '--seed', '7'];
   const { stdout } = await run(process.execPath, args, { timeout: 50_000 });
-  expect(stdout).toMatch(/^50,000 datagrams .*: nothing was thrown, no bucket was changed/);
+  expect(stdout).toMatch(/^50,000 such datagrams, .*: no exception, no changed bucket,/);
 });
