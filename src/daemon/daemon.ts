@@ -27,7 +27,12 @@ import { HttpServer, type HttpSettings } from './protocols/http/server/server.ts
 import { lineProtocol } from './protocols/line/handler.ts';
 import { respProtocol } from './protocols/resp/handler.ts';
 import { RESP_BOUNDS } from './protocols/resp/parser.ts';
-import { closeLimiters, type LimiterEntry, LimiterRegistry } from './router/limiter-registry.ts';
+import {
+  closeLimiters,
+  type LimiterEntry,
+  LimiterRegistry,
+  type RegistryChange,
+} from './router/limiter-registry.ts';
 import { Router } from './router/router.ts';
 import { changedSections, fleetHashSeedOf, RunningBackends } from './running-backends.ts';
 import { Connections } from './server/connections.ts';
@@ -91,13 +96,14 @@ export class Daemon {
     const hasher = createHasher(seed);
     const backends = await RunningBackends.start(config, { clock, random, log, hasher });
     const components = { clock, seed, hasher, backends };
-    const daemon = new Daemon(config, context, components);
-    daemon.#snapshotter.restore(previous);
+    let daemon: Daemon | undefined;
     try {
+      daemon = new Daemon(config, context, components);
+      daemon.#snapshotter.restore(previous);
       await backends.join();
       await daemon.#listen(config);
     } catch (error) {
-      await daemon.#releaseResources();
+      await releaseResources(backends, daemon ? daemon.#registry.all : []);
       throw error;
     }
     await daemon.#snapshotter.configure(config.snapshot);
@@ -135,7 +141,7 @@ export class Daemon {
       version,
       clock: components.clock,
       clients: () => this.#respConnections.counts.open,
-      token: () => this.#config.resp.password,
+      password: () => this.#config.resp.password,
       bounds: () => ({ ...RESP_BOUNDS, maxKeyBytes: this.#config.bounds.key }),
     });
     this.#respConnections = new Connections(
@@ -219,9 +225,9 @@ export class Daemon {
       const hint = 'that takes a restart; with a snapshot no state is lost';
       return reloadFailure(changed.map((section) => `\`${section}\` has changed: ${hint}`));
     }
-    await this.#backends.prepare(config);
-    const { opened, closed } = await this.#listen(config);
-    const { created, removed } = this.#registry.apply(config.limits);
+    const { opened, closed, limiters } = await this.#prepareChange(config);
+    const { created, removed } = limiters;
+    this.#registry.commit(limiters);
     this.#config = config;
     this.router.applyConfig(config);
     this.#httpServer.configure(httpSettingsOf(config));
@@ -235,6 +241,23 @@ export class Daemon {
     this.#backends.closeUnusedConnections(config);
     const limits = this.#registry.all.length;
     return { ok: true, limits, kept: limits - created.length };
+  }
+
+  /** Everything that can fail: creates limiters, then changes listeners. A failure undoes all of it. */
+  async #prepareChange(
+    config: Config,
+  ): Promise<ListenerChange<Surface> & { readonly limiters: RegistryChange }> {
+    let created: readonly LimiterEntry[] = [];
+    try {
+      await this.#backends.prepare(config);
+      const limiters = this.#registry.prepare(config.limits);
+      created = limiters.created;
+      return { ...(await this.#listen(config)), limiters };
+    } catch (error) {
+      await closeLimiters(created);
+      this.#backends.closeUnusedConnections(this.#config);
+      throw error;
+    }
   }
 
   async #listen(config: Config): Promise<ListenerChange<Surface>> {
@@ -261,15 +284,8 @@ export class Daemon {
       await Promise.all(surfaces.map((surface) => surface.drain(drainMs)));
       await this.#backends.leave();
       await this.#snapshotter.save();
-      await this.#releaseResources();
+      await releaseResources(this.#backends, this.#registry.all);
     });
-  }
-
-  /** Closes everything that keeps the process alive. */
-  async #releaseResources(): Promise<void> {
-    await this.#backends.leave();
-    await closeLimiters(this.#registry.all);
-    this.#backends.closeUnusedConnections(undefined);
   }
 
   #serialize<T>(operation: () => Promise<T>): Promise<T> {
@@ -291,6 +307,16 @@ export class Daemon {
       });
     }
   }
+}
+
+/** Closes everything that keeps the process alive. */
+async function releaseResources(
+  backends: RunningBackends,
+  limiters: readonly LimiterEntry[],
+): Promise<void> {
+  await backends.leave();
+  await closeLimiters(limiters);
+  backends.closeUnusedConnections(undefined);
 }
 
 const listenerFields = ({ surface, listen }: { surface: Surface; listen: ListenAddress }) => ({

@@ -131,9 +131,21 @@ function planListeners<Surface extends string>(
   const surfaces = Object.entries(wanted) as [Surface, readonly ListenAddress[]][];
   return new Map(
     surfaces.flatMap(([surface, listens]) =>
-      listens.map((listen) => [`${surface} ${JSON.stringify(listen)}`, { surface, listen }]),
+      listens.map((listen, n) => [
+        `${surface} ${JSON.stringify(listen)} ${ephemeralIndex(listens, n)}`,
+        { surface, listen },
+      ]),
     ),
   );
+}
+
+/** With port 0 the system chooses, so equal addresses are different ones: numbered from 0. */
+function ephemeralIndex(listens: readonly ListenAddress[], n: number): number {
+  const isEqual = (other: ListenAddress): boolean =>
+    other.kind === 'tcp' &&
+    other.port === 0 &&
+    JSON.stringify(other) === JSON.stringify(listens[n]);
+  return listens.slice(0, n).filter(isEqual).length;
 }
 
 /** Tries to free an address that is in use; true if another attempt may succeed. */

@@ -12,7 +12,7 @@ export interface Session {
   readonly id: number;
   protocol: RespVersion;
   name: string;
-  /** True after AUTH, or if no password is configured. */
+  /** True after AUTH, or if no password was configured when the client connected. */
   isAuthenticated: boolean;
   /** True after QUIT. */
   hasQuit: boolean;
@@ -23,7 +23,7 @@ export interface CommandContext {
   readonly gcraTable: GcraTable;
   readonly clock: Clock;
   readonly version: string;
-  readonly token: () => string | undefined;
+  readonly password: () => string | undefined;
   readonly info: Info;
 }
 
@@ -35,6 +35,10 @@ export interface Invocation {
   readonly reply: RespWriter;
   readonly context: CommandContext;
 }
+
+/** True if the client may run all commands. A reload may have removed the password since it connected. */
+export const isAuthorised = ({ session, context }: Invocation): boolean =>
+  session.isAuthenticated || context.password() === undefined;
 
 export interface Command {
   /** In lower case. */

@@ -17,6 +17,7 @@ import {
   type Command,
   type CommandContext,
   type Invocation,
+  isAuthorised,
   type WriteReply,
 } from './command.ts';
 import { Info } from './info.ts';
@@ -32,7 +33,7 @@ export interface RespContext {
   readonly gcraTable: GcraTable;
   readonly version: string;
   /** The password that clients must AUTH with. Default: none. */
-  readonly token?: () => string | undefined;
+  readonly password?: () => string | undefined;
   /** Open connections, for INFO. */
   readonly clients?: () => number;
   /** Read for each new connection. */
@@ -70,9 +71,9 @@ const replyBuffer = new RespWriter();
 
 export function respProtocol(context: RespContext): ProtocolFactory {
   const { router, gcraTable, version, clients = () => 0, clock = systemClock } = context;
-  const { token = () => undefined, bounds = () => RESP_BOUNDS } = context;
+  const { password = () => undefined, bounds = () => RESP_BOUNDS } = context;
   const info = new Info({ router, gcraTable, version, clients, clock });
-  const commandContext: CommandContext = { router, gcraTable, version, token, clock, info };
+  const commandContext: CommandContext = { router, gcraTable, version, password, clock, info };
   let lastId = 0;
   return (responses) => new RespProtocolHandler(responses, commandContext, bounds(), ++lastId);
 }
@@ -93,7 +94,7 @@ class RespProtocolHandler implements ProtocolHandler {
     this.#parser = new CommandParser(bounds);
     this.#args = new Arguments(this.#parser);
     this.#maxKeyBytes = bounds.maxKeyBytes;
-    const isAuthenticated = context.token() === undefined;
+    const isAuthenticated = context.password() === undefined;
     const session = { id, protocol: 2, name: '', isAuthenticated, hasQuit: false } as const;
     this.#invocation = { args: this.#args, session: { ...session }, reply: replyBuffer, context };
   }
@@ -133,7 +134,7 @@ class RespProtocolHandler implements ProtocolHandler {
     const { session, reply } = this.#invocation;
     if (
       args.isKeyword(0, CL_THROTTLE) &&
-      session.isAuthenticated &&
+      isAuthorised(this.#invocation) &&
       this.#isWellFormed(clThrottle)
     ) {
       throttle(this.#invocation);
@@ -145,7 +146,7 @@ class RespProtocolHandler implements ProtocolHandler {
       if (HTTP_REQUEST_WORDS.includes(name)) return false;
       reply.error(unknownCommand(args));
     } else if (!matchesArity(command, args.count)) reply.error(wrongArity(name));
-    else if (!session.isAuthenticated && !command.isAllowedBeforeAuth)
+    else if (!command.isAllowedBeforeAuth && !isAuthorised(this.#invocation))
       reply.error(NOT_AUTHENTICATED);
     else if (!this.#isWellFormed(command)) reply.error(this.#keyTooLong);
     else this.#execute(command);

@@ -28,21 +28,21 @@ const HELLO_NOT_AUTHENTICATED =
   'NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time';
 const BAD_NAME = 'ERR Client names cannot contain spaces, newlines or special characters.';
 
-/** With a token any user name is accepted; without one only `default`. */
-function isRightPassword(token: string | undefined, user: string, password: Buffer): boolean {
-  if (token === undefined) return user === 'default';
-  const expected = Buffer.from(token);
-  const given = Buffer.alloc(expected.length);
-  password.copy(given);
-  return timingSafeEqual(given, expected) && password.length === expected.length;
+/** With a password any user name is accepted; without one only `default`. */
+function isRightPassword(password: string | undefined, user: string, given: Buffer): boolean {
+  if (password === undefined) return user === 'default';
+  const expected = Buffer.from(password);
+  const compared = Buffer.alloc(expected.length);
+  given.copy(compared);
+  return timingSafeEqual(compared, expected) && given.length === expected.length;
 }
 
 function auth({ args, session, reply, context }: Invocation): undefined {
-  const token = context.token();
+  const password = context.password();
   if (args.count > 3) return reply.error(SYNTAX);
-  if (token === undefined && args.count === 2) return reply.error(NO_PASSWORD);
+  if (password === undefined && args.count === 2) return reply.error(NO_PASSWORD);
   const user = args.count === 3 ? args.text(1) : 'default';
-  if (!isRightPassword(token, user, args.bytes(args.count - 1))) {
+  if (!isRightPassword(password, user, args.bytes(args.count - 1))) {
     return reply.error(WRONG_PASSWORD);
   }
   session.isAuthenticated = true;
@@ -58,7 +58,7 @@ function applyHello({ args, session, context }: Invocation): string | undefined 
   for (let n = 2; n < args.count; n++) {
     const option = args.lowerText(n);
     if (option === 'auth' && n + 2 < args.count) {
-      if (!isRightPassword(context.token(), args.text(n + 1), args.bytes(n + 2)))
+      if (!isRightPassword(context.password(), args.text(n + 1), args.bytes(n + 2)))
         return WRONG_PASSWORD;
       isAuthenticated = true;
       n += 2;
@@ -67,7 +67,7 @@ function applyHello({ args, session, context }: Invocation): string | undefined 
       if (!isName(name)) return BAD_NAME;
     } else return `ERR Syntax error in HELLO option '${args.text(n).slice(0, 128)}'`;
   }
-  if (!isAuthenticated) return HELLO_NOT_AUTHENTICATED;
+  if (!isAuthenticated && context.password() !== undefined) return HELLO_NOT_AUTHENTICATED;
   Object.assign(session, { protocol, isAuthenticated, name } satisfies Partial<Session>);
   return undefined;
 }
@@ -235,15 +235,15 @@ export const redisCommands = (all: () => readonly Command[]): readonly Command[]
     arity: -1,
     isAllowedBeforeAuth: true,
     summary: 'Selects RESP2 or RESP3',
-    usage: '[protover] [AUTH username token] [SETNAME name]',
+    usage: '[protover] [AUTH username password] [SETNAME name]',
     run: hello,
   },
   {
     name: 'auth',
     arity: -2,
     isAllowedBeforeAuth: true,
-    summary: 'Authenticates with the token',
-    usage: '[username] token',
+    summary: 'Authenticates with the password',
+    usage: '[username] password',
     run: auth,
   },
   {
@@ -264,7 +264,7 @@ export const redisCommands = (all: () => readonly Command[]): readonly Command[]
     summary: 'Resets the connection',
     usage: '',
     run({ reply, session, context }) {
-      const isAuthenticated = context.token() === undefined;
+      const isAuthenticated = context.password() === undefined;
       Object.assign(session, { protocol: 2, name: '', isAuthenticated } satisfies Partial<Session>);
       reply.protocol = 2;
       return reply.simple('RESET');
