@@ -22,7 +22,7 @@ import {
   checkFromForm,
   checksFromJson,
   keyTooLong,
-  MISSING_KEY,
+  missingKey,
   parseJsonBody,
   type Settlement,
   settlementFromForm,
@@ -233,7 +233,7 @@ export class CheckHandler {
   #route(request: RequestHead, params: CheckParams, path?: string): RoutedRequest | HttpResponse {
     const { router, bounds, extractKey } = this.#context;
     const { limit, key = extractKey?.(request), cost, wantsPermit } = params;
-    if (key === undefined) return keyProblem(MISSING_KEY, path);
+    if (key === undefined) return keyProblem(missingKey(extractKey?.header), path);
     if (key.length > bounds.maxKey) return keyProblem(keyTooLong(bounds.maxKey, key), path);
     const routed = router.route({ limit, key, cost, wantsPermit });
     return routed ?? unknownLimitResponse(limit ?? '', path && `${path}: `);

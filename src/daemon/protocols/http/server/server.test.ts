@@ -91,6 +91,16 @@ describe('HTTP check', () => {
     );
   });
 
+  test('without the header that holds the key: the problem names the header', async () => {
+    const { sendRequest } = await start({
+      extractKey: createKeyExtractor(readHttpSection({ key: { header: 'X-Real-IP' } }, 'http')),
+    });
+    expect((await sendRequest('/check')).json).toMatchObject({
+      status: 400,
+      detail: 'expected `key` to be a parameter, or in the header x-real-ip, got undefined',
+    });
+  });
+
   test('form, JSON and URL: name the same binary key', async () => {
     const { sendRequest } = await start();
     expect((await sendRequest('/check', form('key=caf%C3%A9'))).json.remaining).toBe(2);
@@ -306,6 +316,13 @@ describe('HTTP batch', () => {
 
 describe('HTTP permit', () => {
   const limits = { jobs: { concurrency: 1 } };
+
+  test('hold: a check and a batch reply with what remains, as without', async () => {
+    const { sendRequest } = await start();
+    expect((await sendRequest('/check?key=a&hold=1')).json).toMatchObject({ remaining: 2 });
+    const { json } = await sendRequest('/batch', post([{ key: 'a', hold: true }]));
+    expect(json).toMatchObject([{ verdict: 'allow', remaining: 1 }]);
+  });
 
   test('hold=1: is in flight until it is settled', async () => {
     const { sendRequest } = await start({ limits });
