@@ -9,6 +9,9 @@ import { run } from './run.ts';
 const STDOUT = 1;
 const STDERR = 2;
 
+/** A daemon goes on serving without a reader of its output. */
+const isDaemon = process.argv[2] === 'serve';
+
 function writeLine(fd: number, line: string): void {
   writeAll(fd, `${line}\n`);
 }
@@ -20,6 +23,7 @@ function writeAll(fd: number, text: string): void {
       rest = rest.subarray(writeSync(fd, rest));
     } catch (error) {
       const { code } = error as NodeJS.ErrnoException;
+      if (code === 'EPIPE' && isDaemon) return;
       if (code === 'EPIPE') process.exit(EXIT_OK); // the reader has closed the pipe, such as `| head`
       if (code !== 'EAGAIN') exitOnWriteError(fd, error as Error);
     }

@@ -39,13 +39,25 @@ export async function fetchPage(page: string, flags: AdminFlags): Promise<unknow
       throw new UsageError(`the server at ${at} is not a sluice daemon: its reply is not JSON`);
     }
   }
-  if (status === 401 || status === 403) {
+  if (status === 401) {
     const which = process.env.SLUICE_ADMIN_TOKEN ? 'another' : 'an';
     throw new UsageError(`${at} requires ${which} admin token; set $SLUICE_ADMIN_TOKEN`);
   }
-  throw new UsageError(
-    `${at} replied with status ${status} to ${page}: is it a daemon of this version?`,
-  );
+  const detail = problemDetailOf(text);
+  if (status === 403 && detail !== undefined)
+    throw new UsageError(`${at} refused ${page}: ${detail}`);
+  const reason = detail ?? 'is it a daemon of this version?';
+  throw new UsageError(`${at} replied with status ${status} to ${page}: ${reason}`);
+}
+
+/** The `detail` of an RFC 9457 problem, if the body is one. */
+function problemDetailOf(text: string): string | undefined {
+  try {
+    const { detail } = JSON.parse(text);
+    return typeof detail === 'string' ? detail : undefined;
+  } catch {
+    return undefined;
+  }
 }
 
 function httpGet(
@@ -68,7 +80,11 @@ function httpGet(
       const reason = isTimeout
         ? `no reply within ${REQUEST_TIMEOUT_MS} ms`
         : (code ?? error.message);
-      reject(new UsageError(`sluice at ${at} is unavailable: ${reason}`));
+      const hint = code === 'ECONNREFUSED' ? '; start it with `sluice serve`, or set --at' : '';
+      const message = code?.startsWith('HPE_')
+        ? `the reply of ${at} is not HTTP; --at takes the HTTP address`
+        : `sluice at ${at} is unavailable: ${reason}${hint}`;
+      reject(new UsageError(message));
     };
     const isTls = tls || ca !== undefined;
     const outgoing = isTls
