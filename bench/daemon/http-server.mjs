@@ -11,7 +11,7 @@ import { createServer as createNetServer } from 'node:net';
 import { batchClock } from '../../dist/core/clock.js';
 import { createHasher } from '../../dist/core/hash.js';
 import { readLimits } from '../../dist/daemon/config/limits.js';
-import { createHttpServer } from '../../dist/daemon/protocols/http/server/server.js';
+import { HttpServer } from '../../dist/daemon/protocols/http/server/server.js';
 import { LimiterRegistry } from '../../dist/daemon/router/limiter-registry.js';
 import { Router } from '../../dist/daemon/router/router.js';
 
@@ -40,7 +40,7 @@ function createDaemonServer() {
     limits: () => ({}),
     routesConfig: () => rules,
   };
-  const surface = createHttpServer(context, { admin: {} });
+  const surface = new HttpServer(context, { admin: {} });
   const options = { allowHalfOpen: true, noDelay: true };
   return createNetServer(options, (socket) => surface.accept(socket, true));
 }

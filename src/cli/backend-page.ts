@@ -3,7 +3,7 @@
 import type { BackendPage } from '../daemon/backends/registry.ts';
 import { alignColumns } from './chart/table.ts';
 import { ADMIN_FLAGS, ADMIN_FLAGS_HELP, fetchPage } from './framework/admin-client.ts';
-import { type Command, EXIT_OK, readArgs, UsageError } from './framework/command.ts';
+import { type Command, CommandError, EXIT_OK, readArgs } from './framework/command.ts';
 
 export const backendPageCommand = (name: string, page: BackendPage): Command => ({
   name,
@@ -24,7 +24,7 @@ example:
   async run(args, terminal) {
     const { values, positionals } = readArgs(args, { ...ADMIN_FLAGS, json: { type: 'boolean' } });
     if (positionals.length > 0) {
-      throw new UsageError(`expected no "${positionals[0]}"; see --help`);
+      throw new CommandError(`expected no "${positionals[0]}"; see --help`);
     }
     const view = (await fetchPage(`/${name}`, values)) as { readonly id?: unknown };
     if (values.json) terminal.print(JSON.stringify(view, undefined, 2));

@@ -6,14 +6,14 @@ import { NEVER, WHEN_SETTLED } from '../core/decision.ts';
 import { OptionReader } from '../core/options.ts';
 import {
   type Command,
+  CommandError,
+  EXIT_CANNOT_RUN,
   EXIT_CHECK_FAILED,
   EXIT_OK,
-  EXIT_USAGE,
-  parseUnitless,
+  parseFlagValue,
   rangeFlag,
   readArgs,
   readTextFile,
-  UsageError,
 } from './framework/command.ts';
 
 export const check: Command = {
@@ -53,7 +53,7 @@ examples:
     });
     const [key, ...others] = positionals;
     if (key === undefined || others.length > 0) {
-      throw new UsageError('expected one key; see --help');
+      throw new CommandError('expected one key; see --help');
     }
     const cost = rangeFlag('cost', values.cost, 1, { min: 0 });
     const password = process.env.SLUICE_RESP_PASSWORD;
@@ -72,7 +72,7 @@ examples:
         const reason = unavailable.message.replace(/^.*: ERR /, ''); // a reply that refuses the request
         terminal.error(`sluice check: ${reason}${fallback}`);
         if (values.open && values.json) terminal.print(JSON.stringify({ verdict: 'allow' }));
-        return values.open ? EXIT_OK : EXIT_USAGE;
+        return values.open ? EXIT_OK : EXIT_CANNOT_RUN;
       }
       const isAllowed = decision.verdict === 'allow';
       terminal.print(
@@ -87,7 +87,7 @@ examples:
 
 /** Read here, so that an error names the flag. */
 const parseDeadline = (text = '1s'): number =>
-  new OptionReader('', { '--deadline': parseUnitless(text) }).duration('--deadline');
+  new OptionReader('', { '--deadline': parseFlagValue(text) }).duration('--deadline');
 
 function tlsOptionsOf(ca: string | undefined): true | { ca: string } {
   return ca === undefined ? true : { ca: readTextFile(ca) };

@@ -5,13 +5,13 @@ import type { BackendModule } from '../daemon/backends/registry.ts';
 import { type Config, listenAddressesOf } from '../daemon/config/read.ts';
 import {
   type Command,
+  CommandError,
   type CommandGroup,
   EXIT_CHECK_FAILED,
   EXIT_OK,
   readArgs,
   readTextFile,
   type Terminal,
-  UsageError,
 } from './framework/command.ts';
 import { loadWithEnvironment } from './framework/configuration.ts';
 
@@ -33,7 +33,7 @@ example:
     const { positionals } = readArgs(args, {});
     const [file, ...others] = positionals;
     if (file === undefined || others.length > 0) {
-      throw new UsageError('expected one file; see --help');
+      throw new CommandError('expected one file; see --help');
     }
     readTextFile(file); // a file that cannot be read is a usage error, not an invalid configuration
     const loaded = loadWithEnvironment(file, modules);
@@ -54,11 +54,11 @@ function printSummary(file: string, config: Config, terminal: Terminal): void {
     overrides > 0 && `${overrides} ${overrides === 1 ? 'override' : 'overrides'}`,
   ].filter((part) => part !== false);
   terminal.print(`${file} is valid: ${counted.join(', ')}`);
-  const surfaces = Object.entries(listenAddressesOf(config));
-  const width = Math.max(...surfaces.map(([surface]) => surface.length));
-  for (const [surface, addresses] of surfaces) {
+  const protocols = Object.entries(listenAddressesOf(config));
+  const width = Math.max(...protocols.map(([protocol]) => protocol.length));
+  for (const [protocol, addresses] of protocols) {
     const text = addresses.map(formatListenAddress).join(', ') || 'off';
-    terminal.print(`  ${surface.padEnd(width)}  ${text}`);
+    terminal.print(`  ${protocol.padEnd(width)}  ${text}`);
   }
 }
 

@@ -5,7 +5,7 @@ import { toBinaryKey } from '../daemon/keys/binary-key.ts';
 import { explainRoute } from '../daemon/router/explain.ts';
 import { dryRunRegistry } from '../daemon/router/limiter-registry.ts';
 import { RouteTable } from '../daemon/router/routes.ts';
-import { type Command, EXIT_OK, readArgs, UsageError } from './framework/command.ts';
+import { type Command, CommandError, EXIT_OK, readArgs } from './framework/command.ts';
 import { configPath, loadWithEnvironment, requireConfig } from './framework/configuration.ts';
 
 export const explainCommand = (modules: readonly BackendModule[]): Command => ({
@@ -30,7 +30,7 @@ example:
     });
     const [text, ...others] = positionals;
     if (text === undefined || others.length > 0) {
-      throw new UsageError('expected one key; see --help');
+      throw new CommandError('expected one key; see --help');
     }
     const config = requireConfig(loadWithEnvironment(configPath(values.config), modules));
     const binaryKey = toBinaryKey(text);

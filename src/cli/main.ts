@@ -3,7 +3,7 @@
 
 import { readFileSync, writeSync } from 'node:fs';
 import { bestEffortLog } from './framework/best-effort-log.ts';
-import { EXIT_OK, EXIT_USAGE } from './framework/command.ts';
+import { EXIT_CANNOT_RUN, EXIT_OK } from './framework/command.ts';
 import { run } from './run.ts';
 
 const STDOUT = 1;
@@ -33,7 +33,7 @@ function writeAll(fd: number, text: string): void {
 /** Standard output cannot be written, most likely for a full disk: reports it on standard error. */
 function exitOnWriteError(fd: number, error: Error): never {
   if (fd !== STDERR) writeLine(STDERR, `sluice: cannot write: ${error.message}`);
-  process.exit(EXIT_USAGE);
+  process.exit(EXIT_CANNOT_RUN);
 }
 
 /** Returns to the start of the line and erases it. */

@@ -15,11 +15,11 @@ import type { Limiter } from '../limiter/sync-limiter.ts';
 import { roundFloat } from './chart/format.ts';
 import {
   type Command,
+  CommandError,
   EXIT_OK,
   readArgs,
   readJsonFile,
   type Terminal,
-  UsageError,
 } from './framework/command.ts';
 
 const help = `usage: sluice trace FILE.json [--json]
@@ -63,7 +63,7 @@ export const trace: Command = {
     const { values, positionals } = readArgs(args, { json: { type: 'boolean' } });
     const [file, ...others] = positionals;
     if (file === undefined || others.length > 0)
-      throw new UsageError('expected one FILE.json; see --help');
+      throw new CommandError('expected one FILE.json; see --help');
     const rows = runTrace(readJsonFile(file));
     if (values.json) for (const { record } of rows) terminal.print(JSON.stringify(record));
     else printTable(rows, terminal);

@@ -22,6 +22,7 @@ import { BACKENDS } from './backends/registry.ts';
 import type { LoadResult } from './config/file.ts';
 import { type Config, listenAddressesOf } from './config/read.ts';
 import { describeLimits, Metrics } from './metrics.ts';
+import type { ReloadResult } from './protocols/http/admin-routes.ts';
 import { createKeyExtractor } from './protocols/http/key.ts';
 import { HttpServer, type HttpSettings } from './protocols/http/server/server.ts';
 import { lineProtocol } from './protocols/line/handler.ts';
@@ -29,6 +30,7 @@ import { respProtocol } from './protocols/resp/handler.ts';
 import { RESP_BOUNDS } from './protocols/resp/parser.ts';
 import {
   closeLimiters,
+  isLimitName,
   type LimiterEntry,
   LimiterRegistry,
   type RegistryChange,
@@ -40,7 +42,7 @@ import { type ListenerChange, Listeners } from './server/listeners.ts';
 import { loadSnapshot, Snapshotter } from './snapshotter.ts';
 
 /** `line`, `resp`, `http`, or the name of a backend that has a listener of its own. */
-export type Surface = string;
+export type Protocol = string;
 
 export interface DaemonContext {
   readonly log: Log;
@@ -53,11 +55,6 @@ export interface DaemonContext {
   readonly clock?: Clock;
   readonly random?: Random;
 }
-
-/** The result of a reload: the number of limits, and how many of them kept their state. */
-export type ReloadResult =
-  | { readonly ok: true; readonly limits: number; readonly kept: number }
-  | { readonly ok: false; readonly problems: readonly string[] };
 
 /** How long a stopping daemon goes on answering: requests may still be on their way. */
 const SHUTDOWN_GRACE_MS: Millis = 50;
@@ -81,7 +78,7 @@ export class Daemon {
   readonly #respConnections: Connections;
   readonly #httpServer: HttpServer;
   readonly #metrics: Metrics;
-  readonly #listeners: Listeners<Surface>;
+  readonly #listeners: Listeners<Protocol>;
   readonly #snapshotter: Snapshotter;
   #config: Config;
   #isStopping = false;
@@ -133,8 +130,11 @@ export class Daemon {
       () => connectionBoundsOf(this.#config),
       batchedClock,
     );
-    const maxCells = config.bounds.cells;
-    this.#gcraTable = new GcraTable({ hasher, maxKeys: maxCells, clock: batchedClock });
+    this.#gcraTable = new GcraTable({
+      hasher,
+      maxKeys: config.bounds.throttleKeys,
+      clock: batchedClock,
+    });
     const resp = respProtocol({
       router,
       gcraTable: this.#gcraTable,
@@ -188,7 +188,7 @@ export class Daemon {
   }
 
   /** The addresses it listens on. */
-  get addresses(): readonly { readonly surface: Surface; readonly listen: ListenAddress }[] {
+  get addresses(): readonly { readonly protocol: Protocol; readonly listen: ListenAddress }[] {
     return this.#listeners.addresses;
   }
 
@@ -239,14 +239,18 @@ export class Daemon {
     for (const listener of opened) this.#log('info', 'listening', listenerFields(listener));
     await closeLimiters(removed);
     this.#backends.closeUnusedConnections(config);
-    const limits = this.#registry.all.length;
-    return { ok: true, limits, kept: limits - created.length };
+    const limits = config.limits.length;
+    return {
+      ok: true,
+      limits,
+      kept: limits - created.filter(({ name }) => isLimitName(name)).length,
+    };
   }
 
   /** Everything that can fail: creates limiters, then changes listeners. A failure undoes all of it. */
   async #prepareChange(
     config: Config,
-  ): Promise<ListenerChange<Surface> & { readonly limiters: RegistryChange }> {
+  ): Promise<ListenerChange<Protocol> & { readonly limiters: RegistryChange }> {
     let created: readonly LimiterEntry[] = [];
     try {
       await this.#backends.prepare(config);
@@ -260,7 +264,7 @@ export class Daemon {
     }
   }
 
-  async #listen(config: Config): Promise<ListenerChange<Surface>> {
+  async #listen(config: Config): Promise<ListenerChange<Protocol>> {
     const changed = await this.#listeners.change(listenAddressesOf(config));
     const open = config.listen.http.find((address) => !isLoopback(address));
     if (open && config.admin.token === undefined) {
@@ -280,8 +284,8 @@ export class Daemon {
         schedule(this.#clock, this.#clock.now() + SHUTDOWN_GRACE_MS, resolve, true);
       });
       const { drainMs } = this.#config.bounds;
-      const surfaces = [this.#lineConnections, this.#respConnections, this.#httpServer];
-      await Promise.all(surfaces.map((surface) => surface.drain(drainMs)));
+      const protocols = [this.#lineConnections, this.#respConnections, this.#httpServer];
+      await Promise.all(protocols.map((protocol) => protocol.drain(drainMs)));
       await this.#backends.leave();
       await this.#snapshotter.save();
       await releaseResources(this.#backends, this.#registry.all);
@@ -319,8 +323,8 @@ async function releaseResources(
   backends.closeUnusedConnections(undefined);
 }
 
-const listenerFields = ({ surface, listen }: { surface: Surface; listen: ListenAddress }) => ({
-  surface,
+const listenerFields = ({ protocol, listen }: { protocol: Protocol; listen: ListenAddress }) => ({
+  protocol,
   at: formatListenAddress(listen),
 });
 

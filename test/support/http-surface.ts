@@ -9,9 +9,8 @@ import { createHasher } from '../../src/core/hash.ts';
 import { readLimits } from '../../src/daemon/config/limits.ts';
 import { readPatterns } from '../../src/daemon/keys/pattern.ts';
 import {
-  createHttpServer,
   type HttpContext,
-  type HttpServer,
+  HttpServer,
   type HttpSettings,
 } from '../../src/daemon/protocols/http/server/server.ts';
 import { type BackendSelector, LimiterRegistry } from '../../src/daemon/router/limiter-registry.ts';
@@ -59,14 +58,14 @@ export function createSurface(options: SurfaceOptions = {}): HttpServer {
     clock,
     version: '0.0.0',
     metrics: options.metrics ?? (() => 'up 1\n'),
-    reload: options.reload ?? (async () => ({ ok: true as const })),
+    reload: options.reload ?? (async () => ({ ok: true as const, limits: 1, kept: 1 })),
     isReady: options.isReady ?? (() => true),
     limits: () => options.limits ?? LIMITS,
     backendPages: [],
     routesConfig: () => routesConfig,
     ...(onError && { onError }),
   };
-  return createHttpServer(context, { admin, extractKey, bounds, fastPath });
+  return new HttpServer(context, { admin, extractKey, bounds, fastPath });
 }
 
 /** A backend that is unavailable, with the decision of `onUnavailable`; `checks` collects the keys. */

@@ -23,14 +23,14 @@ import { type HttpConfig, readHttpSection } from './http.ts';
 import { type LimitConfig, readLimits } from './limits.ts';
 
 export interface Bounds {
-  /** Open connections of each surface. */
+  /** Open connections of each protocol. */
   readonly connections: number;
   /** Bytes of a key. */
   readonly key: number;
   /** Bytes of an HTTP body. */
   readonly body: number;
   /** Keys of CL.THROTTLE. */
-  readonly cells: number;
+  readonly throttleKeys: number;
   /** A client that does not read its replies for so long is disconnected. */
   readonly slowMs: Millis;
   /** A client that sends nothing for so long is disconnected. */
@@ -81,7 +81,7 @@ const DAY_MS: Millis = 86_400_000;
 /** Shorter secrets can be guessed. */
 const MIN_SECRET_CHARS = 16;
 
-/** The listen addresses of every surface, those of backends included. */
+/** The listen addresses of every protocol, those of backends included. */
 export const listenAddressesOf = ({
   listen,
   backends,
@@ -151,9 +151,12 @@ function readBackendSections(
 
 function readListenSection(fields: OptionReader): Config['listen'] {
   const reader = OptionReader.collecting('listen', fields.get('listen') ?? {});
-  const read = (surface: keyof typeof DEFAULT_ADDRESS): readonly ListenAddress[] =>
+  const read = (protocol: keyof typeof DEFAULT_ADDRESS): readonly ListenAddress[] =>
     reader.tryRead(() =>
-      readListenAddresses(reader.get(surface) ?? DEFAULT_ADDRESS[surface], reader.pathOf(surface)),
+      readListenAddresses(
+        reader.get(protocol) ?? DEFAULT_ADDRESS[protocol],
+        reader.pathOf(protocol),
+      ),
     ) ?? [];
   const listen = { line: read('line'), resp: read('resp'), http: read('http') };
   reader.finish();
@@ -164,12 +167,12 @@ function readListenSection(fields: OptionReader): Config['listen'] {
 /** At least one address, and none twice. */
 function requireDistinctAddresses(listen: Config['listen'], reader: OptionReader): void {
   const seen = new Set<string>();
-  for (const [surface, addresses] of Object.entries(listen)) {
+  for (const [protocol, addresses] of Object.entries(listen)) {
     for (const address of addresses) {
       const text = formatListenAddress(address);
       const isEphemeral = address.kind === 'tcp' && address.port === 0; // another port every time
       if (!isEphemeral && seen.has(text)) {
-        throw new ConfigError(reader.pathOf(surface), 'an address that is listed once', text);
+        throw new ConfigError(reader.pathOf(protocol), 'an address that is listed once', text);
       }
       seen.add(text);
     }
@@ -213,7 +216,7 @@ function readBounds(fields: OptionReader): Bounds {
     connections: upTo('connections', 1_000_000, 10_000),
     key: upTo('key', 65_536, 4096),
     body: upTo('body', 16_777_216, 65_536),
-    cells: upTo('cells', MAX_KEYS_CEILING, DEFAULT_MAX_KEYS),
+    throttleKeys: upTo('throttleKeys', MAX_KEYS_CEILING, DEFAULT_MAX_KEYS),
     slowMs: reader.duration('slow', 30_000),
     idleMs: reader.duration('idle', Infinity),
     drainMs: reader.duration('drain', 5_000),

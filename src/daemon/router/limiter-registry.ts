@@ -122,6 +122,9 @@ export function dryRunRegistry(limits: readonly LimitConfig[]): LimiterRegistry 
 /** The name of an override in metrics and responses. */
 export const overrideName = (limit: string, pattern: string): string => `${limit}[${pattern}]`;
 
+/** True for the name of a limit, which has no brackets: overrides are not counted as limits. */
+export const isLimitName = (name: string): boolean => !name.endsWith(']');
+
 /** True for a limit on calls in flight. */
 export const isConcurrencyLimit = (limiter: SyncLimiter): boolean =>
   limiter.inspect('').inFlight !== undefined;

@@ -272,7 +272,7 @@ export const staticVerdictFields = ({ isAllowed, reason, limit, pattern }: Stati
   verdict: isAllowed ? 'allow' : 'deny',
   reason,
   limit,
-  by: pattern?.text,
+  pattern: pattern?.text,
 });
 
 const staticRoute = (staticVerdict: StaticVerdict): Route => ({ ...EMPTY_ROUTE, staticVerdict });

@@ -26,17 +26,17 @@ const BACKLOG = 4096;
 /** How long a TLS handshake may take. */
 const HANDSHAKE_MS = 10_000;
 
-export class Listeners<Surface extends string> {
-  readonly #accept: Readonly<Record<Surface, Accept>>;
-  #open = new Map<string, OpenListener<Surface>>();
+export class Listeners<Protocol extends string> {
+  readonly #accept: Readonly<Record<Protocol, Accept>>;
+  #open = new Map<string, OpenListener<Protocol>>();
 
-  constructor(accept: Readonly<Record<Surface, Accept>>) {
+  constructor(accept: Readonly<Record<Protocol, Accept>>) {
     this.#accept = accept;
   }
 
   /** The open addresses, with the ports that the system chose. */
-  get addresses(): readonly { readonly surface: Surface; readonly listen: ListenAddress }[] {
-    return [...this.#open.values()].map(({ surface, listen }) => ({ surface, listen }));
+  get addresses(): readonly { readonly protocol: Protocol; readonly listen: ListenAddress }[] {
+    return [...this.#open.values()].map(({ protocol, listen }) => ({ protocol, listen }));
   }
 
   /**
@@ -44,8 +44,8 @@ export class Listeners<Surface extends string> {
    * are closed. An old address that conflicts with a new one is closed first, and reopened on failure.
    */
   async change(
-    wanted: Readonly<Record<Surface, readonly ListenAddress[]>>,
-  ): Promise<ListenerChange<Surface>> {
+    wanted: Readonly<Record<Protocol, readonly ListenAddress[]>>,
+  ): Promise<ListenerChange<Protocol>> {
     const plan = planListeners(wanted);
     const kept = new Map(
       [...this.#open].filter(([name, listener]) => plan.has(name) && hasSocketFile(listener)),
@@ -54,8 +54,8 @@ export class Listeners<Surface extends string> {
     const reloads = [...plan].flatMap(([name, planned]) =>
       certificateReloads(kept.get(name), planned),
     );
-    const fresh = new Map<string, OpenListener<Surface>>();
-    const closed = new Map<string, OpenListener<Surface>>();
+    const fresh = new Map<string, OpenListener<Protocol>>();
+    const closed = new Map<string, OpenListener<Protocol>>();
     const closeFirst = async (listen: ListenAddress): Promise<boolean> => {
       const conflicting = [...old].filter(
         ([name, listener]) => !closed.has(name) && isConflicting(listener.listen, listen),
@@ -67,11 +67,11 @@ export class Listeners<Surface extends string> {
       return conflicting.length > 0;
     };
     try {
-      for (const [name, { surface, listen }] of plan) {
+      for (const [name, { protocol, listen }] of plan) {
         if (kept.has(name)) continue;
         if (old.has(name)) await closeFirst(listen); // closing it later would remove the new socket file
-        const accept = this.#accept[surface];
-        fresh.set(name, await openListener(surface, listen, accept, () => closeFirst(listen)));
+        const accept = this.#accept[protocol];
+        fresh.set(name, await openListener(protocol, listen, accept, () => closeFirst(listen)));
       }
     } catch (error) {
       await Promise.all([...fresh.values()].map((listener) => listener.close()));
@@ -83,18 +83,18 @@ export class Listeners<Surface extends string> {
     this.#open = new Map(
       [...plan.keys()].map((name) => [
         name,
-        (fresh.get(name) ?? kept.get(name)) as OpenListener<Surface>,
+        (fresh.get(name) ?? kept.get(name)) as OpenListener<Protocol>,
       ]),
     );
     return { opened: [...fresh.values()], closed: [...old.values()] };
   }
 
   /** An address that cannot be reopened is dropped; the next change tries it again. */
-  async #reopen(closed: ReadonlyMap<string, OpenListener<Surface>>): Promise<void> {
+  async #reopen(closed: ReadonlyMap<string, OpenListener<Protocol>>): Promise<void> {
     const errors: unknown[] = [];
-    for (const [name, { surface, listen }] of closed) {
+    for (const [name, { protocol, listen }] of closed) {
       this.#open.delete(name);
-      await openListener(surface, listen, this.#accept[surface], CANNOT_FREE).then(
+      await openListener(protocol, listen, this.#accept[protocol], CANNOT_FREE).then(
         (listener) => this.#open.set(name, listener),
         (error: unknown) => errors.push(error),
       );
@@ -109,31 +109,31 @@ export class Listeners<Surface extends string> {
   }
 }
 
-interface SurfaceAddress<Surface> {
-  readonly surface: Surface;
+interface ProtocolAddress<Protocol> {
+  readonly protocol: Protocol;
   readonly listen: ListenAddress;
 }
 
-interface OpenListener<Surface> extends SurfaceAddress<Surface> {
+interface OpenListener<Protocol> extends ProtocolAddress<Protocol> {
   readonly server: Server;
   close(): Promise<void>;
 }
 
-export interface ListenerChange<Surface> {
-  readonly opened: readonly SurfaceAddress<Surface>[];
-  readonly closed: readonly SurfaceAddress<Surface>[];
+export interface ListenerChange<Protocol> {
+  readonly opened: readonly ProtocolAddress<Protocol>[];
+  readonly closed: readonly ProtocolAddress<Protocol>[];
 }
 
 /** The wanted addresses, by a name that covers every option of the address. */
-function planListeners<Surface extends string>(
-  wanted: Readonly<Record<Surface, readonly ListenAddress[]>>,
-): ReadonlyMap<string, SurfaceAddress<Surface>> {
-  const surfaces = Object.entries(wanted) as [Surface, readonly ListenAddress[]][];
+function planListeners<Protocol extends string>(
+  wanted: Readonly<Record<Protocol, readonly ListenAddress[]>>,
+): ReadonlyMap<string, ProtocolAddress<Protocol>> {
+  const protocols = Object.entries(wanted) as [Protocol, readonly ListenAddress[]][];
   return new Map(
-    surfaces.flatMap(([surface, listens]) =>
+    protocols.flatMap(([protocol, listens]) =>
       listens.map((listen, n) => [
-        `${surface} ${JSON.stringify(listen)} ${ephemeralIndex(listens, n)}`,
-        { surface, listen },
+        `${protocol} ${JSON.stringify(listen)} ${ephemeralIndex(listens, n)}`,
+        { protocol, listen },
       ]),
     ),
   );
@@ -153,18 +153,18 @@ type FreeAddress = () => Promise<boolean>;
 
 const CANNOT_FREE: FreeAddress = async () => false;
 
-async function openListener<Surface extends string>(
-  surface: Surface,
+async function openListener<Protocol extends string>(
+  protocol: Protocol,
   listen: ListenAddress,
   accept: Accept,
   freeAddress: FreeAddress,
-): Promise<OpenListener<Surface>> {
+): Promise<OpenListener<Protocol>> {
   let bound = listen;
-  const server = createListenServer(surface, listen, (socket) => accept(socket, bound));
+  const server = createListenServer(protocol, listen, (socket) => accept(socket, bound));
   // Not awaited: `close` calls back only when all connections have ended, and those have other owners.
   const close = async (): Promise<void> => void server.close();
   try {
-    if (listen.kind === 'unix') await removeStaleSocket(surface, listen.path);
+    if (listen.kind === 'unix') await removeStaleSocket(protocol, listen.path);
     await bind(server, listen).catch(async (error: NodeJS.ErrnoException) => {
       if (error.code !== 'EADDRINUSE' || !(await freeAddress())) throw error;
       await bind(server, listen);
@@ -174,14 +174,14 @@ async function openListener<Surface extends string>(
     if (server.listening) await close();
     if (error instanceof ConfigError) throw error;
     const expected = expectedAddress(listen, error as NodeJS.ErrnoException);
-    throw new ConfigError(configPathOf(surface), expected, formatListenAddress(listen));
+    throw new ConfigError(configPathOf(protocol), expected, formatListenAddress(listen));
   }
   server.on('error', () => {}); // accepting one connection failed, most likely for lack of file descriptors
   const address = server.address();
   if (listen.kind === 'tcp' && address !== null && typeof address === 'object') {
     bound = { ...listen, port: address.port };
   }
-  return { surface, listen: bound, server, close };
+  return { protocol, listen: bound, server, close };
 }
 
 function bind(server: Server, listen: ListenAddress): Promise<void> {
@@ -207,25 +207,29 @@ const isConflicting = (one: ListenAddress, other: ListenAddress): boolean =>
     : other.kind === 'tcp' && one.port === other.port;
 
 function createListenServer(
-  surface: string,
+  protocol: string,
   listen: ListenAddress,
   accept: (socket: Socket) => void,
 ): Server {
   const options = { allowHalfOpen: true, noDelay: true };
   if (listen.kind === 'unix' || !listen.tls) return createServer(options, accept);
-  const secure = loadTls(surface, listen, listen.tls);
+  const secure = loadTls(protocol, listen, listen.tls);
   const server = createTlsServer({ ...options, ...secure, handshakeTimeout: HANDSHAKE_MS }, accept);
   server.on('tlsClientError', (_error, socket) => socket.destroy());
   return server;
 }
 
-function loadTls(surface: string, listen: ListenAddress, { cert, key, ca }: TlsConfig): TlsOptions {
+function loadTls(
+  protocol: string,
+  listen: ListenAddress,
+  { cert, key, ca }: TlsConfig,
+): TlsOptions {
   const attempt = <T>(expected: string, run: () => T): T => {
     try {
       return run();
     } catch (error) {
       const detail = `${expected} (${errorMessageOf(error)})`;
-      throw new ConfigError(`${configPathOf(surface)}.tls`, detail, formatListenAddress(listen));
+      throw new ConfigError(`${configPathOf(protocol)}.tls`, detail, formatListenAddress(listen));
     }
   };
   const secure = attempt('files that can be read', () => ({
@@ -242,18 +246,18 @@ function loadTls(surface: string, listen: ListenAddress, { cert, key, ca }: TlsC
 }
 
 /** Certificates are read again at each change, and used once nothing else can fail. */
-function certificateReloads<Surface extends string>(
-  open: OpenListener<Surface> | undefined,
-  { surface, listen }: SurfaceAddress<Surface>,
+function certificateReloads<Protocol extends string>(
+  open: OpenListener<Protocol> | undefined,
+  { protocol, listen }: ProtocolAddress<Protocol>,
 ): (() => void)[] {
   if (!open || listen.kind !== 'tcp' || !listen.tls) return [];
-  const secure = loadTls(surface, listen, listen.tls);
+  const secure = loadTls(protocol, listen, listen.tls);
   return [() => (open.server as TlsServer).setSecureContext(secure)];
 }
 
 /** The configuration path of a protocol's addresses. */
-const configPathOf = (surface: string): string =>
-  surface in DEFAULT_ADDRESS ? `listen.${surface}` : `${surface}.listen`;
+const configPathOf = (protocol: string): string =>
+  protocol in DEFAULT_ADDRESS ? `listen.${protocol}` : `${protocol}.listen`;
 
 function expectedAddress(listen: ListenAddress, error: NodeJS.ErrnoException): string {
   if (error.code === 'EADDRINUSE') return 'an address that is not in use';
@@ -264,10 +268,10 @@ function expectedAddress(listen: ListenAddress, error: NodeJS.ErrnoException): s
 }
 
 /** Removes the socket file of a killed daemon; one that a process listens on stays. */
-async function removeStaleSocket(surface: string, path: string): Promise<void> {
+async function removeStaleSocket(protocol: string, path: string): Promise<void> {
   const found = lstatSync(path, { throwIfNoEntry: false });
   if (!found) return;
-  if (!found.isSocket()) throw new ConfigError(configPathOf(surface), 'a free path', path);
+  if (!found.isSocket()) throw new ConfigError(configPathOf(protocol), 'a free path', path);
   const isAlive = await new Promise<boolean>((done) => {
     const probe = connect(path, () => done(true)).on('error', () => done(false));
     probe.unref();

@@ -1,9 +1,9 @@
 /** Bounds on what HTTP clients can make the daemon hold. */
 
 import type { Millis } from '../../../core/clock.ts';
-import { CHECK_BOUNDS, type CheckBounds } from './handler.ts';
+import { REQUEST_BOUNDS, type RequestBounds } from './handler.ts';
 
-export interface HttpBounds extends CheckBounds {
+export interface HttpBounds extends RequestBounds {
   /** Bytes of a request body. */
   readonly maxBody: number;
   /** Subscribers of the event stream at once. */
@@ -17,7 +17,7 @@ export interface HttpBounds extends CheckBounds {
 }
 
 export const HTTP_BOUNDS: HttpBounds = {
-  ...CHECK_BOUNDS,
+  ...REQUEST_BOUNDS,
   maxBody: 1_048_576,
   maxSubscribers: 100,
   maxConnections: 10_000,

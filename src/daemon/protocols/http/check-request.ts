@@ -88,7 +88,7 @@ const isRefusalStatus = (status: number): boolean =>
 export const keyTooLong = (maxKey: number, key: string): ValidationProblem =>
   new ValidationProblem('key', `at most ${maxKey} bytes`, key);
 
-const EXPECTED_AMOUNT = 'a number of at least 0';
+const EXPECTED_AMOUNT = 'a number from 0 to 1e15';
 
 /** `header`: the one that may hold the key instead. */
 export const missingKey = (header?: string): ValidationProblem => {

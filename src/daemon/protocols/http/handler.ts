@@ -39,27 +39,27 @@ import {
   problemResponse,
   textResponse,
   unknownLimitResponse,
-} from './reply.ts';
+} from './response.ts';
 
-export interface CheckHandlerContext extends AdminContext {
+export interface HttpHandlerContext extends AdminContext {
   readonly admin: AdminAccess;
   /** Finds the key of a check that names none; undefined: such a check is an error. */
   readonly extractKey?: KeyExtractor | undefined;
-  readonly bounds: CheckBounds;
+  readonly bounds: RequestBounds;
   /** False while draining. */
   isReady(): boolean;
   /** Called with unexpected errors, which the client sees as 500. */
   onError?(error: unknown): void;
 }
 
-export interface CheckBounds {
+export interface RequestBounds {
   /** Bytes of a key. */
   readonly maxKey: number;
   /** Checks in one batch. */
   readonly maxBatch: number;
 }
 
-export const CHECK_BOUNDS: CheckBounds = { maxKey: 1024, maxBatch: 1000 };
+export const REQUEST_BOUNDS: RequestBounds = { maxKey: 1024, maxBatch: 1000 };
 
 /** A proxy may forward the method of the request it authorises. */
 const ANY_METHOD: readonly string[] = [];
@@ -67,13 +67,13 @@ const ANY_METHOD: readonly string[] = [];
 const CHECK_PATH = '/check';
 const QUESTION_MARK = 63;
 
-export class CheckHandler {
-  readonly #context: CheckHandlerContext;
+export class HttpHandler {
+  readonly #context: HttpHandlerContext;
   readonly #adminGuard: AdminGuard;
   readonly #responder = new CheckResponder();
   readonly #endpoints: ReadonlyMap<string, Endpoint>;
 
-  constructor(context: CheckHandlerContext) {
+  constructor(context: HttpHandlerContext) {
     this.#context = context;
     this.#adminGuard = createAdminGuard(context.admin);
     this.#endpoints = this.#createEndpoints();
@@ -182,6 +182,7 @@ export class CheckHandler {
     queryAt: number,
     body: Buffer,
   ): HttpResponse | Promise<HttpResponse> {
+    if (body.length === 0 && queryAt >= (request.url ?? '').length) return NO_BODY;
     const params = this.#parseChecks(request, queryAt, body);
     if (isHttpResponse(params)) return params;
     if (!Array.isArray(params)) return problemResponse(400, NOT_A_LIST.detail);
@@ -282,6 +283,8 @@ const WRONG_TYPE = problemResponse(
   'Accept-Post',
   'application/json, application/x-www-form-urlencoded',
 );
+
+const NO_BODY = problemResponse(400, 'expected a list of checks as JSON, got no body');
 
 const NOT_A_LIST = new ValidationProblem('body', 'a list of checks', 'one check');
 

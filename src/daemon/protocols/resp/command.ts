@@ -40,7 +40,7 @@ export interface Invocation {
 export const isAuthorised = ({ session, context }: Invocation): boolean =>
   session.isAuthenticated || context.password() === undefined;
 
-export interface Command {
+export interface RespCommand {
   /** In lower case. */
   readonly name: string;
   /** Former names, which stay accepted. */

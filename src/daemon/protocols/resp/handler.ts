@@ -14,10 +14,10 @@ import type { ProtocolFactory, ProtocolHandler } from '../../server/protocol-han
 import type { ResponseQueue } from '../../server/response-queue.ts';
 import {
   Arguments,
-  type Command,
   type CommandContext,
   type Invocation,
   isAuthorised,
+  type RespCommand,
   type WriteReply,
 } from './command.ts';
 import { Info } from './info.ts';
@@ -41,13 +41,13 @@ export interface RespContext {
   readonly clock?: Clock;
 }
 
-const COMMANDS: readonly Command[] = [
+const COMMANDS: readonly RespCommand[] = [
   clThrottle,
   ...sluiceCommands,
   ...redisCommands(() => COMMANDS),
 ];
 
-const COMMANDS_BY_NAME: ReadonlyMap<string, Command> = new Map(
+const COMMANDS_BY_NAME: ReadonlyMap<string, RespCommand> = new Map(
   COMMANDS.flatMap((command) =>
     [command.name, ...(command.aliases ?? [])].map((name) => [name, command] as const),
   ),
@@ -153,7 +153,7 @@ class RespProtocolHandler implements ProtocolHandler {
     return !session.hasQuit;
   }
 
-  #isWellFormed(command: Command): boolean {
+  #isWellFormed(command: RespCommand): boolean {
     const { count } = this.#args;
     const { keyIndex = 0 } = command;
     return (
@@ -166,7 +166,7 @@ class RespProtocolHandler implements ProtocolHandler {
     return `ERR key is longer than ${this.#maxKeyBytes} bytes`;
   }
 
-  #execute(command: Command): void {
+  #execute(command: RespCommand): void {
     try {
       const reply = command.run(this.#invocation);
       if (reply === undefined) return;

@@ -6,9 +6,9 @@
 import { timingSafeEqual } from 'node:crypto';
 import {
   type Arguments,
-  type Command,
   type Invocation,
   NOT_AN_INTEGER,
+  type RespCommand,
   type Session,
   SYNTAX,
   type WriteReply,
@@ -90,7 +90,7 @@ function hello(call: Invocation): undefined {
 
 const isName = (name: string): boolean => /^[\x21-\x7e]{0,256}$/.test(name);
 
-type Subcommand = Pick<Command, 'arity'> & { run(call: Invocation): undefined };
+type Subcommand = Pick<RespCommand, 'arity'> & { run(call: Invocation): undefined };
 type Subcommands = Readonly<Record<string, Subcommand>>;
 
 const dispatchSubcommand =
@@ -105,7 +105,7 @@ const dispatchSubcommand =
   };
 
 export const matchesArity = (
-  { arity, maxArity = Infinity }: Pick<Command, 'arity' | 'maxArity'>,
+  { arity, maxArity = Infinity }: Pick<RespCommand, 'arity' | 'maxArity'>,
   count: number,
 ): boolean => (arity < 0 ? count >= -arity && count <= maxArity : count === arity);
 
@@ -155,12 +155,12 @@ const AT_FAST = new SimpleString('@fast');
 const OPTIONAL = new SimpleString('optional');
 
 /** The entry of a command in COMMAND INFO. */
-const commandInfo = ({ name, arity, keyIndex = 0 }: Command): ReplyValue => {
+const commandInfo = ({ name, arity, keyIndex = 0 }: RespCommand): ReplyValue => {
   const step = keyIndex > 0 ? 1 : 0;
   return [name, arity, [FAST], keyIndex, keyIndex, step, [AT_FAST], [], [], []];
 };
 
-const commandDocs = ({ name, summary, usage }: Command): [string, ReplyValue] => {
+const commandDocs = ({ name, summary, usage }: RespCommand): [string, ReplyValue] => {
   const group = name.includes('.') ? 'module' : 'connection';
   return [name, { summary, since: '0.1.0', group, arguments: argumentSpecs(usage) }];
 };
@@ -173,7 +173,7 @@ const argumentSpecs = (usage: string): ReplyValue[] =>
     ...(part.startsWith('[') && { flags: [OPTIONAL] }),
   }));
 
-function commandCommand(all: () => readonly Command[]): Command {
+function commandCommand(all: () => readonly RespCommand[]): RespCommand {
   const encodedReplies = new Map<string, Buffer>();
   /** Long replies are encoded once and shared. */
   const once = (kind: string, protocol: RespVersion, write: WriteReply): Buffer => {
@@ -182,12 +182,13 @@ function commandCommand(all: () => readonly Command[]): Command {
     encodedReplies.set(name, encoded);
     return encoded;
   };
-  const named = (args: Arguments): (Command | undefined)[] =>
+  const named = (args: Arguments): (RespCommand | undefined)[] =>
     Array.from({ length: args.count - 2 }, (_, n) =>
       all().find((c) => c.name === args.lowerText(n + 2)),
     );
-  const isKnown = (command: Command | undefined): command is Command => command !== undefined;
-  const docs = (commands: readonly Command[]): ReplyValue =>
+  const isKnown = (command: RespCommand | undefined): command is RespCommand =>
+    command !== undefined;
+  const docs = (commands: readonly RespCommand[]): ReplyValue =>
     Object.fromEntries(commands.map(commandDocs));
 
   return {
@@ -213,7 +214,7 @@ function commandCommand(all: () => readonly Command[]): Command {
 }
 
 /** `all` returns every command, for COMMAND. */
-export const redisCommands = (all: () => readonly Command[]): readonly Command[] => [
+export const redisCommands = (all: () => readonly RespCommand[]): readonly RespCommand[] => [
   {
     name: 'ping',
     arity: -1,

@@ -241,7 +241,7 @@ describe('HTTP check', () => {
     );
     for (const cost of ['-1', 'x', '', '1e3', 'Infinity', '0x10', '9999999999999999']) {
       expect(await problemOf(`/check?key=a&cost=${cost}`)).toBe(
-        `400 expected \`cost\` to be a number of at least 0, got "${cost}"`,
+        `400 expected \`cost\` to be a number from 0 to 1e15, got "${cost}"`,
       );
     }
     expect(await problemOf('/check?key=a&status=200')).toContain(
@@ -295,7 +295,7 @@ describe('HTTP batch', () => {
     const problemOf = async (body: unknown) =>
       (await sendRequest('/batch', post(body))).json.detail;
     expect(await problemOf([{ key: 'a' }, { key: 'a', cost: -1 }])).toBe(
-      'expected `[1].cost` to be a number of at least 0, got -1',
+      'expected `[1].cost` to be a number from 0 to 1e15, got -1',
     );
     expect(await problemOf([{ key: 'a' }, {}])).toBe(
       formatMismatch('[1].key', 'a string', undefined),
@@ -395,7 +395,7 @@ describe('HTTP admin endpoints', () => {
       key: 'eve',
       verdict: 'deny',
       reason: 'deny-list',
-      by: 'eve',
+      pattern: 'eve',
       limits: [],
     });
     expect((await sendRequest('/inspect')).status).toBe(400);
@@ -422,13 +422,14 @@ describe('HTTP admin endpoints', () => {
     const reload = async () => {
       times++;
       return times === 1
-        ? { ok: true as const, limits: 2 }
+        ? { ok: true as const, limits: 2, kept: 1 }
         : { ok: false as const, problems: ['line 3', 'line 4'] };
     };
     const { sendRequest } = await start({ reload });
     expect((await sendRequest('/reload', { method: 'POST' })).json).toEqual({
       ok: true,
       limits: 2,
+      kept: 1,
     });
     const bad = await sendRequest('/reload', { method: 'POST' });
     expect([bad.status, bad.json.detail]).toEqual([422, 'line 3\nline 4']);

@@ -1,7 +1,7 @@
 /**
  * The HTTP server: accepts connections within bounds and drains them at the end.
  *
- *     const server = createHttpServer(context, settings);
+ *     const server = new HttpServer(context, settings);
  *     createServer((socket) => server.accept(socket, isLoopback)).listen(7612, '127.0.0.1');
  *
  * A connection starts on the fast path (`fast-path/`), which handles plain checks. With the first other
@@ -14,17 +14,17 @@ import { type BatchClock, type Clock, type Millis, schedule } from '../../../../
 import { canReuseReadBuffer } from '../../../server/read-buffer.ts';
 import type { AdminAccess } from '../access.ts';
 import { HTTP_BOUNDS, type HttpBounds, idleTimeoutOf } from '../bounds.ts';
-import { EventStream, type EventStreamCounts } from '../events-stream.ts';
-import { CheckHandler, type CheckHandlerContext } from '../handler.ts';
+import { EventStream, type EventStreamCounts } from '../event-stream.ts';
+import { HttpHandler, type HttpHandlerContext } from '../handler.ts';
 import type { KeyExtractor, RequestHead } from '../key.ts';
-import type { HttpResponse } from '../reply.ts';
+import type { HttpResponse } from '../response.ts';
 import { FastPathConnection, type FastPathHooks } from './fast-path/connection.ts';
 import { ResponseWriter } from './fast-path/parse.ts';
 import { NodeHttpServer, rejectTimedOut } from './node-server.ts';
 
 /** Fixed for the life of the daemon. */
 export interface HttpContext
-  extends Omit<CheckHandlerContext, 'bounds' | 'eventStream' | 'admin' | 'extractKey'> {
+  extends Omit<HttpHandlerContext, 'bounds' | 'eventStream' | 'admin' | 'extractKey'> {
   readonly clock: Clock | BatchClock;
 }
 
@@ -53,9 +53,6 @@ export interface HttpCounts {
 /** One more than the largest status. */
 const STATUS_SLOTS = 600;
 
-export const createHttpServer = (context: HttpContext, settings: HttpSettings): HttpServer =>
-  new HttpServer(context, settings);
-
 export class HttpServer {
   readonly #context: HttpContext;
   readonly #batchClock: BatchClock | undefined;
@@ -74,7 +71,7 @@ export class HttpServer {
   #bounds = HTTP_BOUNDS;
   #usesFastPath = true;
   readonly #timeouts = { slowMs: 0, idleMs: 0 };
-  #handler: CheckHandler;
+  #handler: HttpHandler;
 
   constructor(context: HttpContext, settings: HttpSettings) {
     this.#context = context;
@@ -104,7 +101,7 @@ export class HttpServer {
   }
 
   /** Handles requests without a socket. */
-  get handler(): CheckHandler {
+  get handler(): HttpHandler {
     return this.#handler;
   }
 
@@ -164,14 +161,14 @@ export class HttpServer {
     cancel();
   }
 
-  #createHandler({ admin, extractKey, bounds, fastPath = true }: HttpSettings): CheckHandler {
+  #createHandler({ admin, extractKey, bounds, fastPath = true }: HttpSettings): HttpHandler {
     this.#bounds = { ...HTTP_BOUNDS, ...bounds };
     this.#usesFastPath = fastPath;
     this.#timeouts.slowMs = this.#bounds.slowMs;
     this.#timeouts.idleMs = idleTimeoutOf(this.#bounds);
     this.#eventStream.maxSubscribers = this.#bounds.maxSubscribers;
     this.#nodeServer.configure(this.#bounds);
-    return new CheckHandler({
+    return new HttpHandler({
       ...this.#context,
       admin,
       extractKey,
