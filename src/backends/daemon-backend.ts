@@ -1,7 +1,7 @@
 /**
  * The interface between a backend and the programs that run it: the daemon, its configuration and the CLI.
  *
- *     BackendModule    one a backend: its name, how its configuration is read, its admin page, its overrides
+ *     BackendModule    one per backend: its name, how its configuration is read, its admin page, its overrides
  *      └ BackendSection    its section of one configuration: starts the backend, names its listeners and servers
  *         └ RunningBackend     the backend inside a daemon: creates limits, view, metrics, close
  *      └ LimitBackend      its use by one limit: dry run, identity, factory

@@ -17,7 +17,7 @@ export interface RunningDaemon {
   readonly addresses: Readonly<Record<Surface, readonly string[]>>;
   /** The port of a surface's first address. */
   port(surface: Surface): number;
-  /** What it has said so far, on standard output and on standard error. */
+  /** Standard output and standard error so far. */
   readonly out: () => string;
   readonly log: () => string;
   /** Resolves when the log says so. */
@@ -85,7 +85,7 @@ export async function waitUntil(holds: () => boolean | Promise<boolean>): Promis
   }
 }
 
-/** A folder of one's own, removed by what comes back beside it. */
+/** Creates a temporary folder; `remove` deletes it. */
 export function createTempDir(): {
   path: string;
   file(name: string, text: string): string;
@@ -138,7 +138,7 @@ export const countAllowed = async (
     .split('\n')
     .filter((answer) => answer === 'OK').length;
 
-/** Daemons, folders and servers that a test makes for itself, all of them gone after it. */
+/** Starts daemons, folders and servers for one test; `end` removes them. */
 export function daemonFixture() {
   const running: RunningDaemon[] = [];
   const services: Service[] = [];

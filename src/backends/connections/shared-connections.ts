@@ -1,5 +1,5 @@
 /**
- * Connections to Redis servers that several limits and backends share: one a URL, opened on first use.
+ * Connections to Redis servers that several limits and backends share: one per URL, opened on first use.
  *
  * A daemon starts whether or not Redis is available. While it is unavailable, each limit's `onUnavailable` decides.
  */

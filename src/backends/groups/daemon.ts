@@ -1,7 +1,7 @@
 /**
  * The groups backend in a daemon: a limit is decided by its group's part, and by what the group borrows from others.
  *
- * It waits for no other group. An unavailable group is logged; until it is back, the own part has to do.
+ * It waits for no other group. An unavailable group is logged; until it is back, only the own part is used.
  */
 
 import type { Server } from 'node:http';

@@ -43,7 +43,7 @@ function renderPool(shown: PoolStatus): (string | TextTable)[] {
     member.rank < 0 ? '-' : `${member.rank}`,
     formatAge(member.ageMs),
   ]);
-  return [...lines, [['member', 'size', 'rank', 'heard'], ...rows]];
+  return [...lines, [['member', 'size', 'rank', 'last sync'], ...rows]];
 }
 
 /** JSON has null for Infinity, the age of a reply that never came. */

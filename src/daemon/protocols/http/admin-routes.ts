@@ -2,7 +2,7 @@
  * Endpoints for operators, guarded by `access.ts`.
  *
  *     GET  /inspect /explain        the status of a key; the limits that match it, and why
- *     GET  /limits /metrics /feed, and a page a backend, such as /peers
+ *     GET  /limits /metrics /feed, and a page per backend, such as /peers
  *     POST /reload
  */
 
