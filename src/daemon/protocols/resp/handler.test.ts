@@ -206,6 +206,11 @@ describe('Redis commands', () => {
     expect(run('CONFIG', 'GET', 'save')).toBe('*2 $4 save $0');
   });
 
+  test('CLIENT HELP: lists the subcommands', () => {
+    const { run } = setUp();
+    expect(run('CLIENT', 'HELP')).toBe('*4 $2 ID $7 GETNAME $7 SETNAME $7 SETINFO');
+  });
+
   test('password: removed while a connection is open, none is asked for', () => {
     let password: string | undefined = 'secret';
     const { run } = setUp({ password: () => password });

@@ -98,6 +98,8 @@ const dispatchSubcommand =
   (call: Invocation): undefined => {
     const { args, reply } = call;
     const word = args.lowerText(1);
+    if (word === 'help')
+      return reply.value(Object.keys(subcommands).map((name) => name.toUpperCase()));
     if (!Object.hasOwn(subcommands, word)) return reply.error(unknownSubcommand(args));
     const subcommand = subcommands[word];
     if (matchesArity(subcommand, args.count)) return subcommand.run(call);
