@@ -166,7 +166,7 @@ describe.skipIf(redisServer() === undefined)('pool of daemons', () => {
     expect(shown).toMatch(
       /^sluice, redis: 2 active, agreed\n {2}a has 1 of 2, rank \d; last reply of the store/,
     );
-    expect(shown).toMatch(/\n +member +size +rank +heard\n/);
+    expect(shown).toMatch(/\n +member +size +rank +last sync\n/);
     for (const id of ['a', 'b'])
       expect(shown).toMatch(new RegExp(`\\n +${id} +2 +[01] +0\\.\\d s`));
     const json = sluice('pool', '--at', a.addresses.http[0], '--json').stdout;
