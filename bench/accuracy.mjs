@@ -77,7 +77,7 @@ const groups = (loads, flags = '') =>
   `groups ${NAMES.map((name, n) => `--region ${name}:${loads[n]}`).join(' ')} ${flags}`.trim();
 const BUSY = [400, 10, 10];
 const LOADS = [[300, 30, 30], BUSY, [100, 100, 100], [300, 300, 300], [150, 150, 10]];
-const DESIGNS = { groups: 'groups', even: 'even division', redis: 'one bucket' };
+const DESIGNS = { groups: 'groups', even: 'even division', central: 'one bucket' };
 const BURSTS = [300, 100, 60, 30];
 const RTTS = [80, 160, 300];
 const burstRun = (burst, rtt) => groups(LOADS[0], `--burst ${burst} --rtt ${rtt}ms`);
@@ -206,7 +206,7 @@ function utilisationTable() {
     '': ({ design }) => DESIGNS[design],
     utilisation: ({ utilisation }) => percent(utilisation),
     overshoot: ({ overshootCalls }) => overshootCalls.toFixed(1),
-    latency: ({ answerMs }) => `${answerMs.toFixed(0)} ms`,
+    latency: ({ meanLatencyMs }) => `${meanLatencyMs.toFixed(0)} ms`,
   };
   const rows = LOADS.flatMap((loads) =>
     Object.keys(DESIGNS).map((design, n) => ({ loads, n, design, ...of(groups(loads))[design] })),
@@ -222,9 +222,9 @@ const burstTable = () => {
 };
 
 function busyTable() {
-  const latencies = { groups: 'none', even: 'none', redis: '80 ms in other regions' };
+  const latencies = { groups: 'none', even: 'none', central: '80 ms in other regions' };
   const columns = {
-    '': ({ design }) => (design === 'redis' ? 'one bucket in the first region' : DESIGNS[design]),
+    '': ({ design }) => (design === 'central' ? 'one bucket in the first region' : DESIGNS[design]),
     utilisation: ({ utilisation }) => percent(utilisation),
     'added latency': ({ design }) => latencies[design],
   };

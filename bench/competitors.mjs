@@ -59,7 +59,7 @@ export const competitors = {
       };
     },
   },
-  'limiter, one a key': {
+  'limiter, one per key': {
     async make() {
       const { RateLimiter } = await import('limiter');
       const limiters = new Map();

@@ -11,10 +11,10 @@
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
 import { figuresOf } from '../dist/simulator/groups/figures.js';
-import { arbitraryRegions } from '../dist/simulator/groups/random-regions.js';
+import { randomRegions } from '../dist/simulator/groups/random-regions.js';
 import { simulateRegions } from '../dist/simulator/groups/run.js';
 import { simulatePeers } from '../dist/simulator/peers/fleet.js';
-import { arbitraryFleet } from '../dist/simulator/peers/random-fleet.js';
+import { randomFleet } from '../dist/simulator/peers/random-fleet.js';
 import { fuzzPool } from '../dist/simulator/pool/fuzz.js';
 import { isToWrite, madeBy, whole, writeFigures } from './report.mjs';
 import { runAll } from './run-parallel.mjs';
@@ -33,7 +33,7 @@ const KINDS = {
     seeds: 1000,
     atATime: 25,
     run(seed) {
-      const fleet = arbitraryFleet(seed);
+      const fleet = randomFleet(seed);
       const { overshootCalls, bound } = simulatePeers(fleet);
       const hasLoss = fleet.network.loss > 0;
       return { seed, isHeld: overshootCalls <= bound, hasLoss, part: overshootCalls / bound };
@@ -43,7 +43,7 @@ const KINDS = {
     seeds: 1000,
     atATime: 100,
     async run(seed) {
-      const regions = arbitraryRegions(seed);
+      const regions = randomRegions(seed);
       const { overshootCalls, bound } = figuresOf(
         await simulateRegions('groups', regions),
         regions,

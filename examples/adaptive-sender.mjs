@@ -1,7 +1,7 @@
 /**
- * Adaptive concurrency: a sender to a sink of unknown capacity.
+ * Adaptive concurrency: a sender to a service of unknown capacity.
  *
- * The sink is a small server with ten workers and a queue of twenty; it replies 503 to further requests. The sender
+ * The service is a small server with ten workers and a queue of twenty; it replies 503 to further requests. The sender
  * knows none of this. It first sends everything at once (`Promise.all`), then the same through an adaptive limit, which
  * finds the number of requests in flight and retries refused ones.
  */
@@ -12,10 +12,10 @@ import { throttleFetch } from 'sluice/fetch';
 
 const EVENTS = 250;
 
-// ── The sink: ten workers, 40 ms per request, at most thirty requests in all.
+// ── The service: ten workers, 40 ms per request, at most thirty requests in all.
 let inFlight = 0;
 let freeAt = new Array(10).fill(0);
-const sink = createServer((_request, response) => {
+const service = createServer((_request, response) => {
   if (inFlight >= 30) return response.writeHead(503).end();
   inFlight++;
   const now = performance.now();
@@ -27,8 +27,8 @@ const sink = createServer((_request, response) => {
     response.end();
   }, doneAt - now);
 });
-await new Promise((ready) => sink.listen(0, '127.0.0.1', ready));
-const url = `http://127.0.0.1:${sink.address().port}`;
+await new Promise((ready) => service.listen(0, '127.0.0.1', ready));
+const url = `http://127.0.0.1:${service.address().port}`;
 
 // ── The sender: sends all events with a fetch function.
 async function sendAll(name, send) {
@@ -58,6 +58,6 @@ const delivered = await sendAll(
 clearInterval(sampling);
 
 console.log(`limit every 0.1 s: ${limits.join(' ')}`);
-sink.close();
-sink.closeAllConnections();
+service.close();
+service.closeAllConnections();
 if (delivered < EVENTS) process.exitCode = 1;

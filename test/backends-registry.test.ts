@@ -5,6 +5,7 @@ import { afterEach, describe, expect, test, vi } from 'vitest';
 import type { BackendModule } from '../src/backends/daemon-backend.ts';
 import { DelegatingBackend } from '../src/backends/delegating-backend.ts';
 import { LocalBackend } from '../src/backends/local/backend.ts';
+import { dryRunPool } from '../src/backends/pool/backend.ts';
 import { run } from '../src/cli/run.ts';
 import { gauge } from '../src/core/metric-family.ts';
 import { OptionReader } from '../src/core/options.ts';
@@ -13,9 +14,6 @@ import { fromEnvironment, parseConfigText } from '../src/daemon/config/file.ts';
 import { Daemon } from '../src/daemon/daemon.ts';
 
 const REGISTRY = 'src/daemon/backends/registry.ts';
-
-/** The registry, and words that mean something else: RESP is Redis's protocol, `trace` prints a ramp's pool of tokens. */
-const MAX_FILES = 3;
 
 describe('backend names in src/daemon and src/cli', () => {
   const files = ['src/daemon', 'src/cli'].flatMap((root) =>
@@ -31,11 +29,8 @@ describe('backend names in src/daemon and src/cli', () => {
   const filesWith = (pattern: RegExp): string[] =>
     files.filter((path) => pattern.test(codeOf(path)));
 
-  test.each(BACKENDS.map(({ name }) => name))('%s stands in at most 3 files', (name) => {
-    // redis-cli and redis-cell are programs.
-    const found = filesWith(new RegExp(`(?<![\\w-])${name}(?![\\w-])`));
-    expect(found).toContain(REGISTRY);
-    expect(found.length, found.join(', ')).toBeLessThanOrEqual(MAX_FILES);
+  test.each(BACKENDS.map(({ name }) => name))('only the registry quotes or imports %s', (name) => {
+    expect(filesWith(new RegExp(`(['"\`])${name}\\1|backends/${name}/`))).toEqual([REGISTRY]);
   });
 
   test('only the registry imports the module of a backend', () => {
@@ -61,7 +56,7 @@ describe('a seventh backend', () => {
             checks++ % sides === 0
               ? check(...call)
               : { verdict: 'deny', retryAfterMs: 1, remaining: 0 };
-          return backend;
+          return Object.assign(backend, { needsKeyNames: true });
         },
       };
       return {
@@ -179,6 +174,62 @@ describe('a seventh backend', () => {
     });
     const without = await start('');
     expect((await command('coin', '--at', without.at)).text).toBe('The daemon has no coin.');
+  });
+
+  test('groups name the field of the daemon if they cannot wrap it', () => {
+    const groups =
+      "groups: { self: a, groups: { a: {}, b: { at: 'http://b' } }, key: sixteen-characters }";
+    const text = `coin: { sides: 2 }\n${groups}\n${LIMITS.replace('coin: true', 'coin: true, groups: true')}`;
+    const create = () => ({}) as LocalBackend;
+    const bare: BackendModule = {
+      name: 'coin',
+      readSection: () => ({
+        limit: {
+          name: 'coin',
+          identity: '',
+          view: true,
+          dryRun: () => ({ isRemote: false, create }),
+        },
+        identity: '',
+        start: () => Promise.reject(new Error('not started')),
+      }),
+    };
+    const loaded = parseConfigText('sluice.yaml', text, [], [...BACKENDS, bare]);
+    expect('problems' in loaded && loaded.problems.join()).toMatch(
+      'expected `limits.api.groups` to be left out beside a backend that cannot add tokens',
+    );
+  });
+
+  test('a wrapper is applied last, wherever the registry lists it', () => {
+    const wrapped: unknown[] = [];
+    const factory = { isRemote: false as const, create: dryRunPool.create };
+    const limit = { identity: '', view: true };
+    const dryRun = (inner: unknown) => {
+      wrapped.push(inner);
+      return factory;
+    };
+    const wrapper: BackendModule = {
+      name: 'wrapper',
+      wrapper: { excludes: [] },
+      readSection: () => ({
+        limit: { ...limit, name: 'wrapper', dryRun },
+        identity: '',
+        start: () => Promise.reject(new Error('not started')),
+      }),
+    };
+    const decider: BackendModule = {
+      name: 'decider',
+      readLimit: () => ({ ...limit, name: 'decider', dryRun: () => factory }),
+    };
+    const text =
+      'wrapper: {}\nlimits: { api: { bucket: { rate: 1 }, wrapper: true, decider: {} } }';
+    const loaded = parseConfigText('sluice.yaml', text, [], [wrapper, decider]);
+    if ('problems' in loaded) throw new Error(loaded.problems.join('\n'));
+    expect(loaded.config.limits[0].backends.map(({ name }) => name)).toEqual([
+      'decider',
+      'wrapper',
+    ]);
+    expect(wrapped).toEqual([factory]);
   });
 
   test('a changed section takes a restart', async () => {

@@ -24,7 +24,7 @@ import {
 } from './support/services.ts';
 
 const KEY = 'a secret of all regions';
-/** Practically no refill during a test, so that units can be counted. */
+/** Practically no refill during a test, so that tokens can be counted. */
 const STILL = 'bucket: { rate: 1/h, burst: 40 }';
 const BUSY = 'bucket: { rate: 200/s, burst: 40 }';
 
@@ -112,7 +112,7 @@ describe('daemon with groups', () => {
     );
 
     const metrics = await (await fetch(`http://${eu.addresses.http[0]}/metrics`)).text();
-    expect(metrics).toMatch(/^sluice_groups_part 0\.333\d*$/m);
+    expect(metrics).toMatch(/^sluice_groups_fraction 0\.333\d*$/m);
     expect(metrics).toMatch(/^sluice_groups_lent_total 0$/m);
     expect(metrics).toMatch(/^sluice_groups_borrowed_total\{group="us"\} 6$/m);
     expect(metrics).toMatch(/^sluice_groups_requests_total\{group="ap"\} \d+$/m);
@@ -127,7 +127,7 @@ describe('daemon with groups', () => {
     expect(eu.out()).toMatch(/^ {2}groups {2}127\.0\.0\.1:\d+ +curl -i 'http:.*\/borrow'/m);
   });
 
-  test('a killed group is logged once, and so is its return; the rest uses its allotment', async () => {
+  test('a killed group is logged once, and so is its return; the rest uses its fraction', async () => {
     const { start } = await world('eu', 'us');
     const [eu, us] = await Promise.all([start('eu', BUSY), start('us', BUSY)]);
     const callUntilLogged = (pattern: RegExp): Promise<void> =>
@@ -219,7 +219,7 @@ describe('daemon with groups', () => {
     expect(us.log()).not.toContain(KEY);
   });
 
-  test('a snapshot restores the state, but not with another allotment', async () => {
+  test('a snapshot restores the state, but not with another fraction', async () => {
     const { config } = await world('eu', 'us');
     const place = fixture.place();
     const file = place.file('eu.yaml', config('eu', STILL));

@@ -96,7 +96,7 @@ class Traffic {
 }
 
 describe.skipIf(redisServer() === undefined)('pool of daemons', () => {
-  test('never exceeds the limit, and uses all of it again after every change of members and store', async () => {
+  test('pool of daemons: never exceeds the limit, and uses all of it after every change of members and store', async () => {
     const redis = await fixture.serve(startRedis);
     const [a, b, c] = await Promise.all(['a', 'b', 'c'].map((id) => join(at(redis), id)));
     const traffic = new Traffic();
@@ -132,7 +132,7 @@ describe.skipIf(redisServer() === undefined)('pool of daemons', () => {
     expect(traffic.most).toBe(LIMIT);
   }, 90_000);
 
-  test('divides a bucket: all members together allow its burst once', async () => {
+  test('pool of daemons: all members together allow the burst of a bucket once', async () => {
     const redis = await fixture.serve(startRedis);
     const slow = 'limits: { api: { bucket: { rate: 1/h, burst: 9 }, pool: true } }';
     const a = await join(at(redis), 'a', slow);
@@ -148,7 +148,7 @@ describe.skipIf(redisServer() === undefined)('pool of daemons', () => {
     ]);
   }, 30_000);
 
-  test('shows its members on the admin page, in metrics, in the CLI and in the log', async () => {
+  test('pool of daemons: shows its members on the admin page, in metrics, in the CLI and in the log', async () => {
     const redis = await fixture.serve(startRedis);
     const [a, b] = await Promise.all(['a', 'b'].map((id) => join(at(redis), id)));
     await agree(a, b);
@@ -174,7 +174,7 @@ describe.skipIf(redisServer() === undefined)('pool of daemons', () => {
     await a.waitForLog(/size of the pool.* size=2/);
   }, 30_000);
 
-  test('starts without its store, and agrees once the store is available', async () => {
+  test('pool of daemons: starts without its store, and agrees once the store is available', async () => {
     const redis = await fixture.serve(startRedis);
     await redis.kill();
     const [a, b] = await Promise.all(['a', 'b'].map((id) => join(at(redis), id)));
@@ -188,7 +188,7 @@ describe.skipIf(redisServer() === undefined)('pool of daemons', () => {
     expect(await a.stop()).toBe(0);
   }, 30_000);
 
-  test('a reload changes limits, but not the section `pool`', async () => {
+  test('pool of daemons: a reload changes limits, but not the section `pool`', async () => {
     const redis = await fixture.serve(startRedis);
     const a = await join(at(redis), 'a');
     await agree(a);
@@ -214,7 +214,7 @@ describe('stores of a pool', () => {
   };
 
   test.skipIf(natsServer() === undefined)(
-    'NATS: works if the server starts after the daemons',
+    'pool of daemons: NATS may start after the daemons',
     async () => {
       const nats = await fixture.serve(startJetStream);
       await nats.kill();
@@ -225,7 +225,7 @@ describe('stores of a pool', () => {
   );
 
   test.skipIf(natsServer() === undefined)(
-    'NATS: logs an outage once with its reason, the fallback, and the recovery',
+    'pool of daemons: an outage of NATS is logged once with its reason, the fallback, and the recovery',
     async () => {
       const nats = await fixture.serve(startJetStream);
       await nats.kill();
@@ -250,7 +250,7 @@ describe('stores of a pool', () => {
   );
 
   test.skipIf(etcdServer() === undefined)(
-    'etcd: two daemons agree on the size',
+    'pool of daemons: two daemons agree on the size through etcd',
     async () => {
       const etcd = await fixture.serve(startEtcd);
       await formPool(`etcd: 'http://127.0.0.1:${etcd.port}', memberTimeout: 1s`, 'etcd');
@@ -268,7 +268,7 @@ describe('stores of a pool', () => {
     expect(sluice('pool', '--at', a.addresses.http[0]).stdout).toMatch(/^ {2}red\?\[31m has /m);
   });
 
-  test('fixed size: needs no store', async () => {
+  test('pool of daemons: a fixed size needs no store', async () => {
     const a = await join('size: 3', 'a');
     await waitUntil(async () => (await view(a)).size === 3);
     await waitUntil(async () => (await countAllowed(a, 'key', LIMIT)) === LIMIT / 3);

@@ -13,7 +13,7 @@ interface SoakResult {
 }
 
 test(
-  'groups soak: a busy region borrows the surplus, and uses its allotment while partitioned',
+  'groups soak: a busy region borrows the surplus, and uses its fraction of the limit while partitioned',
   async () => {
     const { rows, overshoot, bound } = await runBench<SoakResult>(
       MAX_RUN_MS,

@@ -1,7 +1,7 @@
 /**
- * The stores that pods may meet in: how each is started, how pods reach it, and how it forgets everything while it runs.
+ * The stores of pools: how each is started, how pods connect to it, and how its data is deleted while it runs.
  *
- * Clients try again every 50 ms, so that what is measured is the pool and not how patient a client is.
+ * Clients reconnect every 50 ms, so that recovery times measure the pool and not the back-off of a client.
  */
 
 import { Kvm } from '@nats-io/kv';
@@ -20,38 +20,40 @@ const redis = {
     const socket = { port, host: '127.0.0.1', reconnectStrategy: RETRY_MS };
     const client = createClient({ socket, disableOfflineQueue: true });
     client.on('error', () => {});
-    client.connect().catch(() => {}); // it goes on trying
+    client.connect().catch(() => {}); // it keeps reconnecting
     return redisStore(client);
   },
-  forget: async (server) => server.cli('FLUSHALL'),
+  deleteData: async (server) => server.cli('FLUSHALL'),
 };
 
 const nats = {
   title: 'NATS',
   start: startJetStream,
   async reach(port) {
-    const patience = { waitOnFirstConnect: true, maxReconnectAttempts: -1 };
-    const again = { reconnectTimeWait: RETRY_MS, reconnectJitter: 0 };
-    return natsStore(await connect({ servers: `127.0.0.1:${port}`, ...patience, ...again }));
+    const connecting = { waitOnFirstConnect: true, maxReconnectAttempts: -1 };
+    const reconnecting = { reconnectTimeWait: RETRY_MS, reconnectJitter: 0 };
+    return natsStore(
+      await connect({ servers: `127.0.0.1:${port}`, ...connecting, ...reconnecting }),
+    );
   },
-  async forget({ port }) {
+  async deleteData({ port }) {
     const connection = await connect({ servers: `127.0.0.1:${port}` });
     await (await new Kvm(connection).open('sluice-pools')).destroy();
     await connection.close();
   },
 };
 
-/** From the first key there can be to the last, as base64 has it. */
+/** The range of all keys, in base64. */
 const ALL_KEYS = { key: 'AA==', range_end: 'AA==' };
 
 const etcd = {
   title: 'etcd',
   start: startEtcd,
   reach: async (port) => etcdStore({ endpoints: [`http://127.0.0.1:${port}`] }),
-  async forget({ port }) {
+  async deleteData({ port }) {
     const url = `http://127.0.0.1:${port}/v3/kv/deleterange`;
     const { ok, status } = await fetch(url, { method: 'POST', body: JSON.stringify(ALL_KEYS) });
-    if (!ok) throw new Error(`etcd would not forget: ${status}`);
+    if (!ok) throw new Error(`etcd did not delete its data: ${status}`);
   },
 };
 

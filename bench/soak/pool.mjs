@@ -1,16 +1,16 @@
 /**
- * Pods that divide a limit through a real Redis, NATS server or etcd, and what happens to them and to it.
+ * Soak run of pools: pods divide a limit through a real Redis, NATS server or etcd, while faults are injected into both.
  *
- *     npm run soak:pool                     each thing five times, outages of 15 s, with one store after the other
- *     npm run soak:pool -- --store etcd     with that one only: redis, nats, etcd
- *     npm run soak:pool -- --short          once, outages of 4 s, as in the tests
- *     npm run soak:pool -- --member-timeout 1500ms   who is silent for so long is gone; 2s by default
- *     npm run soak:pool -- --json           for a machine
- *     npm run soak:pool -- --write          and write what came out into docs/reliability.md
+ *     npm run soak:pool                     each fault five times, outages of 15 s, one store after the other
+ *     npm run soak:pool -- --store etcd     one store only: redis, nats, etcd
+ *     npm run soak:pool -- --short          each fault once, outages of 4 s, as in the tests
+ *     npm run soak:pool -- --member-timeout 1500ms   a member silent for this long is dropped; default 2s
+ *     npm run soak:pool -- --json           prints JSON
+ *     npm run soak:pool -- --write          writes the figures into docs/reliability.md
  *
- * Everything happens on loopback with processes of its own, whose clocks are hours apart; the store's clock is this machine's,
- * so its seconds are. Exit code 1 if in any second they took more than the limit, or did not soon take all of it again; then
- * nothing more happens to that store.
+ * Pods are processes on loopback with clocks hours apart. The store uses this machine's clock, so seconds are this
+ * machine's. Exit code 1 if the pods took more than the limit in any second, or did not fully use it again in time; the
+ * run of that store then ends.
  */
 
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -35,23 +35,23 @@ const OPTIONS = { name: 'soak', staleFor: '30s', memberTimeout: MEMBER_TIMEOUT }
 
 const WHOLE_WITHIN_MS = 30_000;
 
-/** Things happen so long after each other, and in another part of a second each time. */
-let played = 0;
-const apartMs = () => 1000 + ((played++ * 370) % 1000);
+/** Pause before each fault. It varies, so that faults hit different parts of a second. */
+let faultCount = 0;
+const nextPauseMs = () => 1000 + ((faultCount++ * 370) % 1000);
 
-/** What happens to pods and to their store. It is over when the act is. */
-const actsWith = ({ forget }) => ({
-  'one more comes': async (pods) => pods.start(),
+/** The faults by name. A fault is over when its promise resolves. */
+const faultsOf = ({ deleteData }) => ({
+  'one more joins': async (pods) => pods.start(),
   'one leaves': (pods) => pods.leave(),
-  'one comes': async (pods) => pods.start(),
+  'one joins': async (pods) => pods.start(),
   'one is killed (`kill -9`)': (pods) => pods.kill(),
-  'another comes': async (pods) => pods.start(),
-  [`the store stands still for ${OUTAGE_MS / 1000} s`]: async (_, server) => {
+  'another joins': async (pods) => pods.start(),
+  [`the store is suspended for ${OUTAGE_MS / 1000} s`]: async (_, server) => {
     server.pause();
     await sleep(OUTAGE_MS);
     server.resume();
   },
-  [`the store is killed, and back after ${OUTAGE_MS / 1000} s without a memory`]: async (
+  [`the store is killed, restarted after ${OUTAGE_MS / 1000} s without its data`]: async (
     _,
     server,
   ) => {
@@ -59,25 +59,25 @@ const actsWith = ({ forget }) => ({
     await sleep(OUTAGE_MS);
     await server.restartEmpty();
   },
-  'the store comes back without a memory, and one comes at once': async (pods, server) => {
+  'the store restarts without its data, and one joins at once': async (pods, server) => {
     await server.kill();
     await server.restartEmpty();
     pods.start();
   },
-  'the store forgets everything, and one is killed': async (pods, server) => {
-    await forget(server);
+  "the store's data is deleted, and one is killed": async (pods, server) => {
+    await deleteData(server);
     await pods.kill();
   },
 });
 
 const isHeld = ({ most, wholeAfterMs }) => most <= LIMIT && wholeAfterMs < Infinity;
 
-/** Plays one thing, until all of the limit is in use again. */
-async function play(act, pods, server) {
-  const from = Date.now(); // in the middle of a second, all of which counts
-  await sleep(apartMs());
+/** Injects one fault, and waits until the limit is fully used again. */
+async function inject(fault, pods, server) {
+  const from = Date.now(); // the whole second counts
+  await sleep(nextPauseMs());
   const startedAt = Date.now();
-  await act(pods, server);
+  await fault(pods, server);
   const since = Date.now();
   const wholeAfterMs = (await pods.wholeFrom(since, LIMIT, WHOLE_WITHIN_MS)) - since;
   const meanwhile = Array.from(
@@ -91,22 +91,22 @@ async function play(act, pods, server) {
   };
 }
 
-/** Plays everything with one store; what each thing came to, by its name. */
+/** Injects all faults with one store, and summarises the runs of each fault. */
 async function soak(store) {
   const server = await STORES[store].start();
   const limit = { ramp: { min: LIMIT, max: LIMIT, over: '1s' } };
   const pods = new Pods({ store, port: server.port, limit, options: OPTIONS });
-  const plays = {};
+  const runs = {};
   try {
     const startAll = async () => {
       for (let n = 0; n < PODS; n++) pods.start();
     };
-    const acts = actsWith(STORES[store]);
-    const rounds = Array.from({ length: TIMES }, () => Object.entries(acts)).flat();
-    for (const [name, act] of [[`${PODS} start at once`, startAll], ...rounds]) {
-      plays[name] ??= [];
-      const latest = await play(act, pods, server);
-      plays[name].push(latest);
+    const faults = faultsOf(STORES[store]);
+    const rounds = Array.from({ length: TIMES }, () => Object.entries(faults)).flat();
+    for (const [name, fault] of [[`${PODS} members start at once`, startAll], ...rounds]) {
+      runs[name] ??= [];
+      const latest = await inject(fault, pods, server);
+      runs[name].push(latest);
       if (!isHeld(latest)) break;
     }
   } finally {
@@ -115,68 +115,68 @@ async function soak(store) {
   }
   return {
     unsure: pods.unsure,
-    judged: Object.entries(plays).map(([name, own]) => judge(name, own)),
+    judged: Object.entries(runs).map(([name, each]) => judge(name, each)),
   };
 }
 
-const judge = (name, plays) => ({
+const judge = (name, runs) => ({
   name,
-  times: plays.length,
+  times: runs.length,
   limit: LIMIT,
-  most: Math.max(...plays.map((own) => own.most)),
-  leastMeanwhile: Math.min(...plays.map((own) => own.leastMeanwhile)),
-  wholeAfterMs: Math.max(...plays.map((own) => own.wholeAfterMs)),
-  holds: plays.every(isHeld),
+  most: Math.max(...runs.map(({ most }) => most)),
+  leastMeanwhile: Math.min(...runs.map(({ leastMeanwhile }) => leastMeanwhile)),
+  wholeAfterMs: Math.max(...runs.map(({ wholeAfterMs }) => wholeAfterMs)),
+  holds: runs.every(isHeld),
 });
 
-/** One row for each thing: what it came to with any of the stores, and with each how soon all was in use again. */
-function tell(results) {
+/** One row per fault: the worst figures over all stores, and the recovery time with each store. */
+function reportOf(results) {
   const stores = Object.keys(results);
   const names = new Set(stores.flatMap((store) => results[store].judged.map(({ name }) => name)));
-  const plays = [...names].map((name) =>
-    stores.map((store) => results[store].judged.find((own) => own.name === name)),
+  const rows = [...names].map((name) =>
+    stores.map((store) => results[store].judged.find((result) => result.name === name)),
   );
-  const ofAll = (read) => (own) => read(own.filter((play) => play !== undefined));
+  const ofAll = (read) => (row) => read(row.filter((result) => result !== undefined));
   const columns = {
-    'what happens': ofAll(([{ name }]) => name),
+    fault: ofAll(([{ name }]) => name),
     times: ofAll(([{ times }]) => times),
-    'most in a second': ofAll((own) => `${Math.max(...own.map(({ most }) => most))} of ${LIMIT}`),
-    'least meanwhile': ofAll((own) => {
-      const least = Math.min(...own.map(({ leastMeanwhile }) => leastMeanwhile));
+    'peak in a second': ofAll((row) => `${Math.max(...row.map(({ most }) => most))} of ${LIMIT}`),
+    'minimum during the outage': ofAll((row) => {
+      const least = Math.min(...row.map(({ leastMeanwhile }) => leastMeanwhile));
       return least === Infinity ? '' : least;
     }),
     ...Object.fromEntries(
       stores.map((store, n) => [
-        n > 0 ? STORES[store].title : `all in use again after, at most: ${STORES[store].title}`,
-        (own) =>
-          own[n] === undefined ? 'not played' : `${(own[n].wholeAfterMs / 1000).toFixed(1)} s`,
+        n > 0 ? STORES[store].title : `fully used again after, at most: ${STORES[store].title}`,
+        (row) =>
+          row[n] === undefined ? 'not run' : `${(row[n].wholeAfterMs / 1000).toFixed(1)} s`,
       ]),
     ),
   };
   const unsure = stores.map((store) => `${results[store].unsure} with ${STORES[store].title}`);
-  return `${table(columns, plays)}
+  return `${table(columns, rows)}
 
-Calls taken while one second became the next, which have to fit into one of the two: ${unsure.join(', ')}.`;
+Calls taken at the boundary of two seconds, which must fit into one of them: ${unsure.join(', ')}.`;
 }
 
-const asked = words.includes('--store')
+const chosen = words.includes('--store')
   ? [words[words.indexOf('--store') + 1]]
   : Object.keys(STORES);
-if (!(asked[0] in STORES)) {
-  console.error(`expected \`--store\` to be ${Object.keys(STORES).join(', ')}, got ${asked[0]}`);
+if (!(chosen[0] in STORES)) {
+  console.error(`expected \`--store\` to be ${Object.keys(STORES).join(', ')}, got ${chosen[0]}`);
   process.exit(2);
 }
 const results = {};
-for (const store of asked) {
+for (const store of chosen) {
   console.error(`with ${STORES[store].title} ...`);
   results[store] = await soak(store);
 }
 const all = Object.values(results).flatMap(({ judged }) => judged);
 const hasHeld = all.every(({ holds }) => holds);
 if (words.includes('--json')) console.log(JSON.stringify(all));
-else console.log(`${machineLine()}\n\n${tell(results)}`);
+else console.log(`${machineLine()}\n\n${reportOf(results)}`);
 if (writes && hasHeld) {
   const made = madeBy('npm run soak:pool', loadLine());
-  writeFigures('docs/reliability.md', 'pool', `${tell(results)}\n\n${made}`);
+  writeFigures('docs/reliability.md', 'pool', `${reportOf(results)}\n\n${made}`);
 }
 process.exitCode = hasHeld ? 0 : 1;

@@ -6,23 +6,15 @@
  */
 
 import { OptionReader } from '../core/options.ts';
-import { type HeaderAccessor, LOWERCASE_NAMES, mergeHeaders } from './http/headers.ts';
-import {
-  createRequestLimiter,
-  joinHeader,
-  type RequestDecision,
-  type RequestLimiter,
-} from './http/request-limiter.ts';
+import { LOWERCASE_NAMES } from './http/headers.ts';
+import { joinHeader, RequestLimiter } from './http/request-limiter.ts';
 import type { RequestAccessor } from './http/request-reader.ts';
 import {
   type ClosableResponse,
-  canRefuse,
-  disconnectSignalOf,
-  isAbandoned,
-  isStillConnected,
-  settleOnClose,
+  limitNodeRequest,
+  type NodeFramework,
 } from './http/response-close.ts';
-import type { HttpOptions } from './http/settings.ts';
+import { type HttpOptions, readSettings } from './http/settings.ts';
 
 /** The members of a Fastify request that are used. */
 export interface FastifyRequestLike {
@@ -55,8 +47,6 @@ export type FastifyHook = (typeof HOOKS)[number];
 /** The options of all adapters, and the hook. */
 export type FastifyOptions<Request> = HttpOptions<Request> & { readonly hook?: FastifyHook };
 
-type HookHandler<Request> = (request: Request, reply: FastifyReplyLike, done: () => void) => void;
-
 /** The members of a Fastify server that are used. */
 export interface FastifyLike {
   addHook(name: FastifyHook, hook: never): unknown;
@@ -74,19 +64,25 @@ const REQUEST_ACCESSOR: RequestAccessor<FastifyRequestLike> = {
 /** Fastify converts every name to lower case, which allocates a string unless it is already: 1 µs per response. */
 const toLowercaseName = (name: string): string => LOWERCASE_NAMES.get(name) ?? name;
 
-const HEADER_ACCESSOR: HeaderAccessor<FastifyReplyLike> = {
+const FRAMEWORK: NodeFramework<FastifyReplyLike> = {
+  raw: (reply) => reply.raw,
   get: (reply, name) => reply.getHeader(toLowercaseName(name)),
   set: (reply, name, value) => void reply.header(toLowercaseName(name), value),
   remove: (reply, name) => void reply.removeHeader(toLowercaseName(name)),
+  send(reply, status, body) {
+    reply.code(status);
+    reply.send(body);
+  },
 };
 
 /** Creates a plugin. @throws {ConfigError} if an option is invalid. */
 export function rateLimit<Request extends FastifyRequestLike>(
   options: FastifyOptions<Request>,
 ): FastifyPluginLike {
-  const limit = createRequestLimiter(options, REQUEST_ACCESSOR, ['hook']);
+  const limit = new RequestLimiter(readSettings(options, ['hook']), REQUEST_ACCESSOR);
   const hookName = new OptionReader('', options).oneOf('hook', HOOKS, 'onRequest');
-  const hook = createHook(limit);
+  const hook = (request: Request, reply: FastifyReplyLike, done: () => void): void =>
+    limitNodeRequest(limit, FRAMEWORK, request, reply, done);
   const plugin: FastifyPluginLike = (app, _, done) => {
     app.addHook(hookName, hook as never);
     done();
@@ -96,36 +92,4 @@ export function rateLimit<Request extends FastifyRequestLike>(
     [Symbol.for('skip-override')]: true,
     [Symbol.for('fastify.display-name')]: 'sluice',
   });
-}
-
-function createHook<Request extends FastifyRequestLike>(
-  limit: RequestLimiter<Request>,
-): HookHandler<Request> {
-  const apply = (
-    decision: RequestDecision,
-    request: Request,
-    reply: FastifyReplyLike,
-    done: () => void,
-  ) => {
-    if (!decision.isAllowed && !canRefuse(limit, reply.raw)) return;
-    if (decision.headers) mergeHeaders(HEADER_ACCESSOR, reply, decision.headers);
-    if (!decision.isAllowed) {
-      reply.code(decision.status);
-      reply.send(decision.body);
-      return;
-    }
-    if (decision.permit) settleOnClose(limit, decision.permit, request, reply.raw);
-    done();
-  };
-
-  return (request, reply, done) => {
-    if (isAbandoned(reply.raw)) return;
-    const watch = limit.canWait ? () => disconnectSignalOf(reply.raw) : undefined;
-    const decision = limit.check(request, watch);
-    if (!(decision instanceof Promise)) return apply(decision, request, reply, done);
-    decision.then((late) => {
-      if (!isStillConnected(limit, late, reply.raw)) return;
-      queueMicrotask(() => apply(late, request, reply, done));
-    });
-  };
 }

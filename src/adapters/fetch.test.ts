@@ -260,4 +260,35 @@ describe('throttleFetch', () => {
       'rateLimitHeaders',
     );
   });
+
+  test.each([
+    [{ on: ['bussy'] }, '`retry.on` to be a function, or a list of ok, busy'],
+    [{ on: 'busy' }, '`retry.on` to be a function, or a list of ok, busy'],
+    [{ onRetry: 'x' }, '`retry.onRetry` to be a function'],
+    [{ maxRetry: 3 }, '`retry.maxRetry`'],
+    [null, '`retry` to be true, a number of times, or an object, got null'],
+    ['3', '`retry` to be true, a number of times, or an object, got "3"'],
+  ])('refuses the retry option %j', (retry, message) => {
+    expect(() => throttleFetch({ limit: plenty, retry } as never)).toThrow(message);
+  });
+
+  test('retry.maxWaiting bounds requests with safe and unsafe methods together', async () => {
+    const clock = new VirtualClock();
+    const statuses: number[] = [];
+    const busy = async (): Promise<Response> => new Response(null, { status: 503 });
+    const retry = { maxWaiting: 1, maxRetries: 1 };
+    const api = throttleFetch(busy as typeof fetch, {
+      limit: plenty,
+      clock,
+      retry,
+      random: () => 0.5,
+    });
+    const calls = ['GET', 'POST'].map(async (method) => {
+      statuses.push((await api('http://localhost/', { method })).status);
+    });
+    await clock.advanceAsync(0);
+    expect(statuses).toEqual([503]); // the second request ends without a retry
+    await clock.advanceAsync(1000);
+    await Promise.all(calls);
+  });
 });

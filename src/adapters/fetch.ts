@@ -9,17 +9,17 @@
  * (408, 429, 5xx but 501), Retry-After, and the remaining quota (RateLimit headers). Its body is neither read nor awaited.
  */
 
-import type { Millis } from '../core/clock.ts';
 import type { Outcome } from '../core/decision.ts';
 import type { Duration } from '../core/duration.ts';
 import { ConfigError, type Denial } from '../core/errors.ts';
+import { OptionReader } from '../core/options.ts';
 import type { RemoteLimiter } from '../limiter/async-limiter.ts';
-import { internalsOf } from '../limiter/internals.ts';
 import type { LimiterOptions } from '../limiter/limiter.ts';
 import { resolveLimiter } from '../limiter/resolve-limiter.ts';
 import type { Limiter } from '../limiter/sync-limiter.ts';
-import type { Attempt, RetryOptions } from '../throttle/retry.ts';
-import { throttle } from '../throttle/throttle.ts';
+import { type Attempt, type RetryOptions, RetryPolicy, toRetryOptions } from '../throttle/retry.ts';
+import { outcomeOfError } from '../throttle/run-with-permit.ts';
+import { type CallOptions, throttle } from '../throttle/throttle.ts';
 import { type HeadersLike, isBackPressure, parseQuota, parseRetryAfter } from './fetch-headers.ts';
 
 /** The members of a Response that are used. */
@@ -35,14 +35,14 @@ export type FetchLike = (...args: never[]) => Promise<ResponseLike>;
 type Args<F extends FetchLike> = Parameters<F>;
 type ResponseOf<F extends FetchLike> = Awaited<ReturnType<F>>;
 
+/** Options that are passed on to `throttle` as they are. */
+const PASSED_ON = ['cost', 'used', 'priority', 'partition', 'onDeny'] as const;
+
 /** Options of `throttleFetch` beside the limit. */
-export interface FetchCallOptions<F extends FetchLike> {
+export interface FetchCallOptions<F extends FetchLike>
+  extends Pick<CallOptions<F>, 'cost' | 'used' | 'priority' | 'partition'> {
   /** The key of a request. Default: its origin, such as `https://api.example.com`. */
   readonly key?: (...args: Args<F>) => string;
-  /** The cost of a request. Default 1. */
-  readonly cost?: (...args: Args<F>) => number;
-  /** The cost that the request really had, read from its response. */
-  readonly used?: (response: ResponseOf<F>) => number;
   /** How long to wait for a permit: true without limit, false not at all. Default 30 seconds. */
   readonly wait?: boolean | Duration;
   /** Retry on back-pressure and timeouts: true, a number of retries, or options. Default: no retries. */
@@ -51,10 +51,6 @@ export interface FetchCallOptions<F extends FetchLike> {
   readonly rateLimitHeaders?: boolean;
   /** The outcome of a request, to replace the default by status and error. */
   readonly outcome?: (error: unknown, response: ResponseOf<F> | undefined) => Outcome;
-  /** The priority of a request, for `queue: { order: 'priority' }`: higher goes first. */
-  readonly priority?: (...args: Args<F>) => number;
-  /** The partition of an adaptive limit that a request belongs to. */
-  readonly partition?: (...args: Args<F>) => string | undefined;
   /** The response to a refused request. Default: a DeniedError is thrown. */
   readonly onDeny?: (denial: Denial, ...args: Args<F>) => ResponseOf<F> | Promise<ResponseOf<F>>;
 }
@@ -62,20 +58,6 @@ export interface FetchCallOptions<F extends FetchLike> {
 /** The options of `throttleFetch`, and either those of a limiter or a limiter. */
 export type FetchOptions<F extends FetchLike> = FetchCallOptions<F> &
   (LimiterOptions | { readonly limiter: Limiter | RemoteLimiter });
-
-/** Complete by its type; for the error that lists the known options. */
-const FETCH_OPTIONS: Readonly<Record<keyof FetchCallOptions<FetchLike>, true>> = {
-  key: true,
-  cost: true,
-  used: true,
-  wait: true,
-  retry: true,
-  rateLimitHeaders: true,
-  outcome: true,
-  priority: true,
-  partition: true,
-  onDeny: true,
-};
 
 const DEFAULT_WAIT = '30s';
 
@@ -87,9 +69,6 @@ export function throttleFetch(first: unknown, second?: unknown): unknown {
   const inner = (isGiven ? first : globalThis.fetch) as UntypedFetch;
   const options = (isGiven ? second : first) as FetchOptions<UntypedFetch>;
   if (typeof inner !== 'function') throw new ConfigError('fetch', 'a function', inner);
-  if (typeof options !== 'object' || options === null) {
-    throw new ConfigError('options', 'an object with a limit', options);
-  }
   return wrapFetch(inner, options);
 }
 
@@ -111,12 +90,23 @@ interface RequestLike {
 }
 
 function wrapFetch(inner: UntypedFetch, options: FetchOptions<UntypedFetch>): UntypedFetch {
-  const { key = originOf, wait = DEFAULT_WAIT, retry = false, rateLimitHeaders = true } = options;
-  const { cost, used, outcome, priority, partition, onDeny } = options;
-  if (typeof rateLimitHeaders !== 'boolean') {
-    throw new ConfigError('rateLimitHeaders', 'true or false', rateLimitHeaders);
-  }
-  const limiter = internalsOf(resolveLimiter(options, Object.keys(FETCH_OPTIONS)));
+  const reader = new OptionReader('', options, 'an object with a limit');
+  const rateLimitHeaders = reader.boolean('rateLimitHeaders', true);
+  const key = reader.valueOr('key', originOf) as (...args: Args<UntypedFetch>) => string;
+  const retry = reader.valueOr('retry', false) as boolean | number | RetryOptions;
+  const passedOn = PASSED_ON.flatMap((name) => (reader.has(name) ? [[name, options[name]]] : []));
+  const settings: CallOptions<UntypedFetch> = {
+    key,
+    wait: reader.valueOr('wait', DEFAULT_WAIT) as boolean | Duration,
+    signal: signalOf,
+    outcome: reader.valueOr('outcome', outcomeOf) as typeof outcomeOf,
+    retryAfter: (_error, response) =>
+      response && isBackPressure(response.status)
+        ? parseRetryAfter(response.headers, limiter.clock.now())
+        : undefined,
+    ...Object.fromEntries(passedOn),
+  };
+  const limiter = resolveLimiter(options, reader.knownNames());
 
   /** Sends the request; the quota of its response is applied before the next check. */
   const request = async (input: unknown, init?: RequestInitLike): Promise<ResponseLike> => {
@@ -126,42 +116,16 @@ function wrapFetch(inner: UntypedFetch, options: FetchOptions<UntypedFetch>): Un
     return response;
   };
 
-  const settings = {
-    limiter,
-    key,
-    wait,
-    signal: signalOf,
-    outcome: outcome ?? outcomeOf,
-    retryAfter: (_error: unknown, response: ResponseLike | undefined): Millis | undefined =>
-      response && isBackPressure(response.status)
-        ? parseRetryAfter(response.headers, limiter.clock.now())
-        : undefined,
-    ...(cost && { cost }),
-    ...(used && { used }),
-    ...(priority && { priority }),
-    ...(partition && { partition }),
-    ...(onDeny && { onDeny: onDeny as never }),
-  };
-  const once = throttle(request, settings);
-  if (retry === false) return once;
+  if (retry === false) return throttle(request, { ...settings, limiter });
 
-  const retryOptions =
-    typeof retry === 'number' ? { maxRetries: retry } : retry === true ? {} : retry;
-  const withRetry = (isSafe: boolean) =>
-    throttle(request, {
-      ...settings,
-      retry: { ...retryOptions, on: retryPredicate(retryOptions, isSafe), onRetry },
-    });
+  void new RetryPolicy(retry, limiter.clock, limiter.random); // validates what is replaced below
+  const retryOptions = toRetryOptions(retry);
   const onRetry = (attempt: Attempt, n: number): void => {
     cancelBody(attempt.result as ResponseLike | undefined);
     retryOptions.onRetry?.(attempt, n);
   };
-  const [retrySafe, retryUnsafe] = [withRetry(true), withRetry(false)];
-
-  return async (input, init) => {
-    if (!isReplayable(input, init)) return once(input, init);
-    return isIdempotent(input, init) ? retrySafe(input, init) : retryUnsafe(input, init);
-  };
+  const on = retryPredicate(retryOptions);
+  return throttle(request, { ...settings, limiter, retry: { ...retryOptions, on, onRetry } });
 }
 
 const isRequest = (input: unknown): input is RequestLike =>
@@ -202,10 +166,13 @@ const isRefusedByServer = ({ result }: Attempt): boolean =>
   [429, 503].includes((result as ResponseLike | undefined)?.status ?? 0);
 
 /** Retries what `on` selects, if the request is idempotent or the server did not process it. */
-function retryPredicate(retry: RetryOptions, isSafe: boolean): (attempt: Attempt) => boolean {
-  const { on = ['busy', 'timeout'] } = retry;
+function retryPredicate({ on = ['busy', 'timeout'] }: RetryOptions): (attempt: Attempt) => boolean {
   const isSelected = typeof on === 'function' ? on : ({ outcome }: Attempt) => on.includes(outcome);
-  return (attempt) => (isSafe || isRefusedByServer(attempt)) && isSelected(attempt);
+  return (attempt) => {
+    const [input, init] = attempt.args as Parameters<UntypedFetch>;
+    if (!isReplayable(input, init)) return false;
+    return (isIdempotent(input, init) || isRefusedByServer(attempt)) && isSelected(attempt);
+  };
 }
 
 /** An unread body would keep its connection busy. */
@@ -215,7 +182,7 @@ function cancelBody(response: ResponseLike | undefined): void {
 }
 
 function outcomeOf(error: unknown, response: ResponseLike | undefined): Outcome {
-  if (response === undefined) return outcomeOfError(error);
+  if (response === undefined) return outcomeOfNetworkError(error);
   if (isBackPressure(response.status)) return 'busy';
   return response.status >= 400 ? 'failed' : 'ok';
 }
@@ -232,8 +199,8 @@ const TIMEOUT_CODES = [
 const BUSY_CODES = ['ECONNREFUSED', 'ECONNRESET', 'EPIPE', 'UND_ERR_SOCKET'];
 
 /** An abort by the caller says nothing about load; a timeout does, also one that the caller set. */
-function outcomeOfError(error: unknown): Outcome {
-  if (error instanceof Error && error.name === 'TimeoutError') return 'timeout';
+function outcomeOfNetworkError(error: unknown): Outcome {
+  if (outcomeOfError(error) === 'timeout') return 'timeout';
   const codes = errorCodesOf(error);
   if (codes.some((code) => TIMEOUT_CODES.includes(code))) return 'timeout';
   return codes.some((code) => BUSY_CODES.includes(code)) ? 'busy' : 'failed';

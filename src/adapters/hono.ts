@@ -19,7 +19,6 @@ import {
 } from './http/refusal.ts';
 import {
   type DisconnectSignal,
-  type RequestDecision,
   type RequestLimiter,
   requestLimiter,
 } from './http/request-limiter.ts';
@@ -108,12 +107,12 @@ export function rateLimit<Context extends HonoContextLike>(
   );
   return async function limited(context, next) {
     if (hasDisconnected(context)) return sendRefusal(context, buildUnavailableRefusal());
-    const result = limit.check(
-      context,
-      limit.canWait ? () => disconnectSignalFor(context) : undefined,
-    );
-    const decision =
-      result instanceof Promise ? await awaitDecision(limit, result, context) : result;
+    const watch = limit.canWait ? () => disconnectSignalFor(context) : undefined;
+    const result = limit.check(context, watch);
+    const decision = result instanceof Promise ? await result : result;
+    const outgoing = result instanceof Promise ? nodeBindingsOf(context).outgoing : undefined;
+    if (outgoing && !isStillConnected(limit, decision, outgoing))
+      return sendRefusal(context, buildUnavailableRefusal());
     if (!decision.isAllowed) return sendRefusal(context, decision);
     const { headers, permit } = decision;
     if (headers) mergeHeaders(PENDING_HEADER_ACCESSOR, context, headers);
@@ -124,28 +123,11 @@ export function rateLimit<Context extends HonoContextLike>(
   };
 }
 
-/** The decision for a request that waited; a refusal if its client has disconnected meanwhile. */
-async function awaitDecision<Context extends HonoContextLike>(
-  limit: RequestLimiter<Context>,
-  result: Promise<RequestDecision>,
-  context: Context,
-): Promise<RequestDecision> {
-  const decision = await result;
-  const { outgoing } = nodeBindingsOf(context);
-  return !outgoing || isStillConnected(limit, decision, outgoing)
-    ? decision
-    : buildUnavailableRefusal();
-}
-
-/** An object that exists once per response. */
-const responseIdentityOf = (context: HonoContextLike): object =>
-  nodeBindingsOf(context).outgoing ?? context;
-
 function sendRefusal(
   context: HonoContextLike,
   { headers, body, status }: RefusalResponse,
 ): Response {
-  if (!hasDisconnected(context)) markRefused(responseIdentityOf(context));
+  if (!hasDisconnected(context)) markRefused(nodeBindingsOf(context).outgoing ?? context);
   mergeHeaders(PENDING_HEADER_ACCESSOR, context, headers);
   return context.body(body, status, {});
 }

@@ -8,22 +8,12 @@
  * The types below name only the members that are used: those of Node, Express and HTTP/2 all have them.
  */
 
-import { type HeaderAccessor, mergeHeaders } from './http/headers.ts';
-import type { RefusalResponse } from './http/refusal.ts';
-import {
-  joinHeader,
-  type RequestDecision,
-  type RequestLimiter,
-  requestLimiter,
-} from './http/request-limiter.ts';
+import { joinHeader, requestLimiter } from './http/request-limiter.ts';
 import type { RequestAccessor } from './http/request-reader.ts';
 import {
   type ClosableResponse,
-  canRefuse,
-  disconnectSignalOf,
-  isAbandoned,
-  isStillConnected,
-  settleOnClose,
+  limitNodeRequest,
+  type NodeFramework,
 } from './http/response-close.ts';
 import type { HttpOptions } from './http/settings.ts';
 
@@ -56,10 +46,15 @@ const REQUEST_ACCESSOR: RequestAccessor<NodeRequest> = {
   ip: (request) => request.ip,
 };
 
-const HEADER_ACCESSOR: HeaderAccessor<NodeResponse> = {
+const FRAMEWORK: NodeFramework<NodeResponse> = {
+  raw: (response) => response,
   get: (response, name) => response.getHeader(name),
   set: (response, name, value) => void response.setHeader(name, value),
   remove: (response, name) => void response.removeHeader(name),
+  send(response, status, body) {
+    response.statusCode = status;
+    response.end(body);
+  },
 };
 
 /** Creates middleware. @throws {ConfigError} if an option is invalid. */
@@ -68,37 +63,6 @@ export function rateLimit<Request extends NodeRequest>(
 ): (request: Request, response: NodeResponse, next: Next) => void {
   const limit = requestLimiter(options, REQUEST_ACCESSOR);
   return function limited(request, response, next) {
-    if (isAbandoned(response)) return;
-    const watch = limit.canWait ? () => disconnectSignalOf(response) : undefined;
-    const decision = limit.check(request, watch);
-    if (!(decision instanceof Promise)) return apply(limit, decision, request, response, next);
-    decision.then((late) => {
-      if (!isStillConnected(limit, late, response)) return;
-      // Outside the promise: what `next` throws must be uncaught, as without this middleware, and not a rejection.
-      queueMicrotask(() => apply(limit, late, request, response, next));
-    });
+    limitNodeRequest(limit, FRAMEWORK, request, response, next);
   };
-}
-
-function apply<Request>(
-  limit: RequestLimiter<Request>,
-  decision: RequestDecision,
-  request: Request,
-  response: NodeResponse,
-  next: Next,
-): void {
-  if (!decision.isAllowed) {
-    if (canRefuse(limit, response)) sendRefusal(response, decision);
-    return;
-  }
-  if (decision.headers && !response.headersSent)
-    mergeHeaders(HEADER_ACCESSOR, response, decision.headers);
-  if (decision.permit) settleOnClose(limit, decision.permit, request, response);
-  next();
-}
-
-function sendRefusal(response: NodeResponse, { status, headers, body }: RefusalResponse): void {
-  response.statusCode = status;
-  mergeHeaders(HEADER_ACCESSOR, response, headers);
-  response.end(body);
 }

@@ -21,19 +21,12 @@ import type { Listener } from '../limiter/events.ts';
 import { HISTOGRAM_BOUNDS_MS } from '../limiter/stats.ts';
 import {
   type AnyLimiter,
-  DEFAULT_MAX_KEYS,
   labelName,
-  MAX_KEYS_CEILING,
   MetricCollector,
+  readMaxKeys,
   toLimiterList,
 } from './metrics/collector.ts';
-import {
-  type DurationMetric,
-  METRICS,
-  type Metric,
-  RTT_DURATION,
-  WAIT_DURATION,
-} from './metrics/definitions.ts';
+import { DURATION_METRICS, METRICS, type Metric } from './metrics/definitions.ts';
 
 /** Options of `instrument`. */
 export interface InstrumentOptions {
@@ -50,8 +43,7 @@ export function instrument(
 ): () => void {
   const reader = new OptionReader('', options);
   const meter = reader.optional('meter', isMeter, 'a meter') ?? metrics.getMeter('sluice');
-  const range = { min: 0, max: MAX_KEYS_CEILING, integer: true };
-  const maxKeys = reader.number('maxKeys', range, DEFAULT_MAX_KEYS);
+  const maxKeys = readMaxKeys(reader);
   reader.finish();
   const list = toLimiterList(limiters);
   const isNoop = meter === createNoopMeter();
@@ -73,16 +65,12 @@ const isMeter = (value: unknown): value is Meter =>
 
 /** One callback for all metrics, so that a collection reads each limiter once. */
 function registerObservables(meter: Meter, collector: MetricCollector): () => void {
-  const observed = METRICS.map((metric) => ({
-    metric,
-    observable: createObservable(meter, metric),
-  }));
-  const observables = observed.map(({ observable }) => observable);
+  const observables = METRICS.map((metric) => createObservable(meter, metric));
   const collect: BatchObservableCallback = (result) => {
     const snapshots = collector.collect();
-    for (const { metric, observable } of observed) {
+    for (const [n, metric] of METRICS.entries()) {
       const points = snapshots.flatMap((snapshot) => metric.dataPoints(snapshot));
-      for (const { value, labels } of points) result.observe(observable, value, labels);
+      for (const { value, labels } of points) result.observe(observables[n], value, labels);
     }
   };
   meter.addBatchObservableCallback(collect, observables);
@@ -97,20 +85,17 @@ function createObservable(meter: Meter, { name, kind, unit, help }: Metric): Obs
 }
 
 function recordDurations(meter: Meter, limiters: readonly AnyLimiter[]): (() => void)[] {
-  const waits = createDurationHistogram(meter, WAIT_DURATION);
-  const rtts = createDurationHistogram(meter, RTT_DURATION);
+  const explicitBucketBoundaries = HISTOGRAM_BOUNDS_MS.map((ms) => ms / 1000);
+  const [waits, rtts] = DURATION_METRICS.map(({ name, help }) =>
+    meter.createHistogram(name, {
+      description: help,
+      unit: 's',
+      advice: { explicitBucketBoundaries },
+    }),
+  );
   return limiters.map((limiter) =>
     limiter.on(durationListener(labelName(limiter.name), waits, rtts)),
   );
-}
-
-function createDurationHistogram(meter: Meter, { name, help }: DurationMetric): Histogram {
-  const explicitBucketBoundaries = HISTOGRAM_BOUNDS_MS.map((ms) => ms / 1000);
-  return meter.createHistogram(name, {
-    description: help,
-    unit: 's',
-    advice: { explicitBucketBoundaries },
-  });
 }
 
 /** The durations that the limiter's own histograms count: waits of admitted calls, and round trips of successful ones. */

@@ -17,6 +17,8 @@ export interface TableSnapshot {
 /** What a limiter provides to its backend. */
 export interface BackendContext {
   readonly name: string;
+  /** False if the name was not configured and is that of the policy. */
+  readonly hasExplicitName?: boolean;
   readonly clock: Clock;
   readonly random: Random;
   readonly maxKeys: number;
@@ -56,10 +58,10 @@ export interface Backend {
   peek(key: string, cost: number, partitionIndex?: number): Decision;
   /** Takes up to `most` whole units, Infinity for all, and returns how many it took. */
   takeUpTo(key: string, most: number): number;
-  /** Token buckets only, for groups: takes up to `most` whole units above the level `leave`. */
+  /** Token buckets only, for groups: takes up to `most` whole tokens above the level `leave`. */
   takeSurplus?(key: string, most: number, leave: number): number;
-  /** Token buckets only, for groups: adds units of another bucket, up to the level `upTo`. */
-  credit?(key: string, units: number, upTo: number): void;
+  /** Token buckets only, for groups: adds tokens of another bucket, up to the level `upTo`. */
+  credit?(key: string, tokens: number, upTo: number): void;
   /** `now`, here and below, saves a second reading of the limiter's clock. */
   settle(key: string, settlement: Settlement, now?: Millis): void;
   /** Applies feedback from elsewhere; false if the limit has no use for it. */
@@ -71,7 +73,7 @@ export interface Backend {
   snapshot(): TableSnapshot;
   restore(snapshot: TableSnapshot): void;
 
-  /** Leaves its fleet, pool or groups: from now on it neither sends nor receives. */
+  /** Called once when the limiter closes or is replaced: leave, save, release. */
   detach?(): void;
 
   /** Keys with a state. */

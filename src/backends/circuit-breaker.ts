@@ -78,6 +78,7 @@ export class CircuitBreaker {
   async #runProbe(): Promise<void> {
     try {
       await this.#probe();
+      if (!this.#cancelProbe) return; // stopped meanwhile
       this.#isOpen = false;
       this.#onChange(true, undefined);
     } catch {

@@ -25,10 +25,7 @@ export type AnyBackendFactory = BackendFactory | RemoteBackendFactory;
 export interface BackendModule {
   /** Names the section, the field of a limit, the admin page and the CLI command. */
   readonly name: string;
-  /**
-   * Reads the section. With a section, the field of a limit is `true` or `false`.
-   * @throws {ConfigError}
-   */
+  /** Reads the section; the field of a limit is then `true` or `false`. @throws {ConfigError} */
   readSection?(value: unknown, path: string): BackendSection;
   /** Reads the field of a limit that carries all options itself. @throws {ConfigError} */
   readLimit?(value: unknown, path: string): LimitBackend;
@@ -53,7 +50,7 @@ export interface BackendSection {
   start(context: BackendStartContext): Promise<RunningBackend>;
 }
 
-/** Addresses of its own that the daemon listens on for a backend. */
+/** Addresses that the daemon listens on for a backend. */
 export interface BackendListener {
   readonly addresses: readonly ListenAddress[];
   /** A request to try it with: its path, and flags for curl. */
@@ -73,7 +70,10 @@ export interface LimitBackend {
   /** The clock is read for every decision, not once for a batch. */
   readonly needsExactTime?: boolean;
   readonly servers?: readonly ServerUse[];
-  /** A factory for limits that are created to validate their rule and never checked. */
+  /**
+   * A factory for limits that are created to validate their rule and never checked. Its backends have the capabilities of
+   * the real ones, such as `credit`: a wrapper accepts or refuses them by these.
+   */
   dryRun(inner?: AnyBackendFactory): AnyBackendFactory;
   /** Left out where the section's running backend creates limits. */
   create?(connections: SharedConnections): AnyBackendFactory;

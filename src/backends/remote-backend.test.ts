@@ -3,7 +3,7 @@ import { allow, deny } from '../core/decision.ts';
 import { toBatchDecision } from './remote-backend.ts';
 
 describe('toBatchDecision', () => {
-  test('a grant keeps its deadline and its lease, as lists of one', () => {
+  test('toBatchDecision: a grant keeps its deadline and its lease, as lists of one', () => {
     const grant = { decision: allow(3), decidedAt: 100, usableUntil: 105, leaseId: 'a/1' };
     expect(toBatchDecision(grant)).toEqual({
       granted: 1,
@@ -14,7 +14,7 @@ describe('toBatchDecision', () => {
     });
   });
 
-  test('a refusal carries no deadline and no lease', () => {
+  test('toBatchDecision: a refusal carries no deadline and no lease', () => {
     const refused = {
       decision: deny(7),
       decidedAt: 100,

@@ -6,7 +6,7 @@
  */
 
 import type { Clock, Millis } from '../core/clock.ts';
-import type { Decision, OnUnavailable } from '../core/decision.ts';
+import { type Decision, NEVER, type OnUnavailable } from '../core/decision.ts';
 import type { Random } from '../core/random.ts';
 import type { Policy, Settlement } from '../policies/policy.ts';
 
@@ -64,10 +64,10 @@ export interface RemoteBackend {
   checkBatch(key: string, costs: readonly number[]): Promise<BatchDecision>;
   /** Takes up to `most` whole units, and returns how many it took. */
   takeUpTo(key: string, most: number): Promise<number>;
-  /** Token buckets only, for groups: takes up to `most` whole units above the level `leave`; 0 while unavailable. */
+  /** Token buckets only, for groups: takes up to `most` whole tokens above the level `leave`; 0 while unavailable. */
   takeSurplus?(key: string, most: number, leave: number): Promise<number>;
-  /** Token buckets only, for groups: adds units of another bucket, up to the level `upTo`; lost while unavailable. */
-  credit?(key: string, units: number, upTo: number): Promise<void>;
+  /** Token buckets only, for groups: adds tokens of another bucket, up to the level `upTo`; lost while unavailable. */
+  credit?(key: string, tokens: number, upTo: number): Promise<void>;
   settle(key: string, settlement: Settlement): Promise<void>;
   /** Counts hits served elsewhere. */
   addHits(key: string, count: number): Promise<void>;
@@ -103,7 +103,7 @@ export type FairWaitResult =
       readonly dueAt: Millis;
       readonly fromFallback: boolean;
       /** The lease of the call, where the server counts calls in flight. */
-      readonly leaseId?: string;
+      readonly leaseId?: string | undefined;
     }
   | {
       readonly verdict: 'deny';
@@ -111,8 +111,8 @@ export type FairWaitResult =
       readonly reason: 'never' | 'too-long' | 'queue-full' | 'closed';
     };
 
-/** The decision for waiters of a closed limiter. */
-export const CLOSED_REFUSAL = { verdict: 'deny', retryAfterMs: 0, reason: 'closed' } as const;
+/** The decision of a closed limiter, which never opens again. */
+export const CLOSED_REFUSAL = { verdict: 'deny', retryAfterMs: NEVER, reason: 'closed' } as const;
 
 /** Creates the backend of a limit that a server decides: `redis(client)`. */
 export interface RemoteBackendFactory {

@@ -7,7 +7,7 @@ import type { Policy } from '../policies/policy.ts';
 import type { RemoteBackendContext } from './remote-backend.ts';
 
 /**
- * The part of a stored key that names the limit. A limit without a name of its own goes by its parameters, so that two
+ * The part of a stored key that names the limit. A limit without a name goes by its parameters, so that two
  * unnamed limits share a count only if they are equal.
  */
 export const limitIdOf = (

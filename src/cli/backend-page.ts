@@ -1,9 +1,9 @@
 /** `sluice <backend>`: prints the admin page of a backend of a running daemon. */
 
-import type { BackendPage } from '../daemon/backends/registry.ts';
+import type { BackendPage, TextTable } from '../daemon/backends/registry.ts';
 import { alignColumns } from './chart/table.ts';
 import { ADMIN_FLAGS, ADMIN_FLAGS_HELP, fetchPage } from './framework/admin-client.ts';
-import { type Command, CommandError, EXIT_OK, readArgs } from './framework/command.ts';
+import { type Command, EXIT_OK, readArgs, requireNoPositionals } from './framework/command.ts';
 
 export const backendPageCommand = (name: string, page: BackendPage): Command => ({
   name,
@@ -23,28 +23,22 @@ example:
 
   async run(args, terminal) {
     const { values, positionals } = readArgs(args, { ...ADMIN_FLAGS, json: { type: 'boolean' } });
-    if (positionals.length > 0) {
-      throw new CommandError(`expected no "${positionals[0]}"; see --help`);
-    }
+    requireNoPositionals(positionals);
     const view = (await fetchPage(`/${name}`, values)) as { readonly id?: unknown };
     if (values.json) terminal.print(JSON.stringify(view, undefined, 2));
     else if (view.id === undefined) terminal.print(page.emptyMessage);
     else {
-      for (const part of page.render(view)) {
-        const lines =
-          typeof part === 'string'
-            ? [toPrintable(part)]
-            : alignColumns(
-                part.map((row) => row.map(toPrintable)),
-                '  ',
-                1,
-              ).map((line) => `  ${line}`);
-        for (const line of lines) terminal.print(line);
-      }
+      for (const line of page.render(view).flatMap(printableLines)) terminal.print(line);
     }
     return EXIT_OK;
   },
 });
+
+function printableLines(part: string | TextTable): string[] {
+  if (typeof part === 'string') return [toPrintable(part)];
+  const rows = part.map((row) => row.map(toPrintable));
+  return alignColumns(rows, '  ', 1).map((line) => `  ${line}`);
+}
 
 /** Names come from other machines: control characters must not reach the terminal. */
 const toPrintable = (text: string): string => text.replace(/\p{Cc}/gu, '?');

@@ -6,10 +6,10 @@ import { NEVER, WHEN_SETTLED } from '../core/decision.ts';
 import { OptionReader } from '../core/options.ts';
 import {
   type Command,
-  CommandError,
   EXIT_CANNOT_RUN,
   EXIT_CHECK_FAILED,
   EXIT_OK,
+  onlyPositional,
   parseFlagValue,
   rangeFlag,
   readArgs,
@@ -51,10 +51,7 @@ examples:
       open: { type: 'boolean' },
       json: { type: 'boolean' },
     });
-    const [key, ...others] = positionals;
-    if (key === undefined || others.length > 0) {
-      throw new CommandError('expected one key; see --help');
-    }
+    const key = onlyPositional(positionals, 'key');
     const cost = rangeFlag('cost', values.cost, 1, { min: 0 });
     const password = process.env.SLUICE_RESP_PASSWORD;
     const client = connect({
@@ -62,7 +59,8 @@ examples:
       deadline: parseDeadline(values.deadline),
       onUnavailable: values.open ? 'allow' : 'deny',
       ...(password && { password }),
-      ...((values.tls || values.ca !== undefined) && { tls: tlsOptionsOf(values.ca) }),
+      ...(values.tls && { tls: true as const }),
+      ...(values.ca !== undefined && { tls: { ca: readTextFile(values.ca) } }),
     });
     try {
       const limit = values.limit === undefined ? {} : { limit: values.limit };
@@ -88,10 +86,6 @@ examples:
 /** Read here, so that an error names the flag. */
 const parseDeadline = (text = '1s'): number =>
   new OptionReader('', { '--deadline': parseFlagValue(text) }).duration('--deadline');
-
-function tlsOptionsOf(ca: string | undefined): true | { ca: string } {
-  return ca === undefined ? true : { ca: readTextFile(ca) };
-}
 
 type CheckReply = Awaited<ReturnType<ReturnType<typeof connect>['check']>>;
 

@@ -5,10 +5,11 @@ import type { BackendModule } from '../daemon/backends/registry.ts';
 import { type Config, listenAddressesOf } from '../daemon/config/read.ts';
 import {
   type Command,
-  CommandError,
   type CommandGroup,
+  countOf,
   EXIT_CHECK_FAILED,
   EXIT_OK,
+  onlyPositional,
   readArgs,
   readTextFile,
   type Terminal,
@@ -30,11 +31,7 @@ example:
   sluice config check sluice.yaml`,
 
   run(args, terminal) {
-    const { positionals } = readArgs(args, {});
-    const [file, ...others] = positionals;
-    if (file === undefined || others.length > 0) {
-      throw new CommandError('expected one file; see --help');
-    }
+    const file = onlyPositional(readArgs(args, {}).positionals, 'file');
     readTextFile(file); // a file that cannot be read is a usage error, not an invalid configuration
     const loaded = loadWithEnvironment(file, modules);
     if ('config' in loaded) {
@@ -49,11 +46,8 @@ example:
 function printSummary(file: string, config: Config, terminal: Terminal): void {
   const { limits } = config;
   const overrides = limits.reduce((sum, limit) => sum + limit.overrides.length, 0);
-  const counted = [
-    `${limits.length} ${limits.length === 1 ? 'limit' : 'limits'}`,
-    overrides > 0 && `${overrides} ${overrides === 1 ? 'override' : 'overrides'}`,
-  ].filter((part) => part !== false);
-  terminal.print(`${file} is valid: ${counted.join(', ')}`);
+  const also = overrides > 0 ? `, ${countOf(overrides, 'override')}` : '';
+  terminal.print(`${file} is valid: ${countOf(limits.length, 'limit')}${also}`);
   const protocols = Object.entries(listenAddressesOf(config));
   const width = Math.max(...protocols.map(([protocol]) => protocol.length));
   for (const [protocol, addresses] of protocols) {

@@ -5,7 +5,7 @@ import { toBinaryKey } from '../daemon/keys/binary-key.ts';
 import { explainRoute } from '../daemon/router/explain.ts';
 import { dryRunRegistry } from '../daemon/router/limiter-registry.ts';
 import { RouteTable } from '../daemon/router/routes.ts';
-import { type Command, CommandError, EXIT_OK, readArgs } from './framework/command.ts';
+import { type Command, EXIT_OK, onlyPositional, readArgs } from './framework/command.ts';
 import { configPath, loadWithEnvironment, requireConfig } from './framework/configuration.ts';
 
 export const explainCommand = (modules: readonly BackendModule[]): Command => ({
@@ -28,10 +28,7 @@ example:
       config: { type: 'string' },
       json: { type: 'boolean' },
     });
-    const [text, ...others] = positionals;
-    if (text === undefined || others.length > 0) {
-      throw new CommandError('expected one key; see --help');
-    }
+    const text = onlyPositional(positionals, 'key');
     const config = requireConfig(loadWithEnvironment(configPath(values.config), modules));
     const binaryKey = toBinaryKey(text);
     const route = new RouteTable(config, dryRunRegistry(config.limits)).find(binaryKey);

@@ -16,12 +16,13 @@ import type { Config } from '../daemon/config/read.ts';
 import { Daemon } from '../daemon/daemon.ts';
 import {
   type Command,
-  CommandError,
+  countOf,
   EXIT_CANNOT_RUN,
   EXIT_OK,
   numberFlag,
   parseFlagValue,
   readArgs,
+  requireNoPositionals,
   type Terminal,
 } from './framework/command.ts';
 import { configPath, requireConfig } from './framework/configuration.ts';
@@ -70,9 +71,7 @@ examples:
       log: { type: 'string' },
       ...flagSpecs(modules),
     });
-    if (positionals.length > 0) {
-      throw new CommandError(`expected no "${positionals[0]}"; see --help`);
-    }
+    requireNoPositionals(positionals);
     const file = configPath(values.config);
     const load = () => {
       const flags = overridesFromFlags(values, modules);
@@ -87,15 +86,10 @@ examples:
   },
 });
 
-interface ServeFlags {
-  readonly line?: string[] | undefined;
-  readonly resp?: string[] | undefined;
-  readonly http?: string[] | undefined;
-  readonly rate?: string | undefined;
-  readonly burst?: string | undefined;
-  readonly snapshot?: string | undefined;
-  readonly log?: string | undefined;
-}
+type ServeFlags = Readonly<
+  Partial<Record<'line' | 'resp' | 'http', string[] | undefined>> &
+    Partial<Record<'rate' | 'burst' | 'snapshot' | 'log', string | undefined>>
+>;
 
 /** Flags that backends add, with the section that each belongs to. */
 const backendFlags = (modules: readonly BackendModule[]) =>
@@ -118,7 +112,6 @@ const formatFlagHelp = ({ name, help }: { name: string; help: string }): string 
 
 const wrapWords = (text: string): string => text.replace(/(.{1,99})(?: |$)/g, '$1\n').trimEnd();
 
-/** Flags as overrides of the configuration file. */
 function overridesFromFlags(
   flags: ServeFlags,
   modules: readonly BackendModule[],
@@ -126,12 +119,9 @@ function overridesFromFlags(
   const overrides: ConfigOverride[] = [];
   for (const protocol of ['line', 'resp', 'http'] as const) {
     const given = flags[protocol];
-    if (given)
-      overrides.push({
-        path: ['listen', protocol],
-        value: splitAddresses(given.join(',')),
-        source: `--${protocol}`,
-      });
+    if (!given) continue;
+    const value = splitAddresses(given.join(','));
+    overrides.push({ path: ['listen', protocol], value, source: `--${protocol}` });
   }
   for (const { section, override, name } of backendFlags(modules)) {
     const given = (flags as Readonly<Record<string, string[] | undefined>>)[name];
@@ -143,11 +133,8 @@ function overridesFromFlags(
   if (flags.log !== undefined) overrides.push({ path: ['log'], value: flags.log, source: '--log' });
   if (flags.rate === undefined && flags.burst === undefined) return overrides;
   const burst = flags.burst === undefined ? {} : { burst: numberFlag('burst', flags.burst, 0) };
-  const bucket = { rate: parseFlagValue(flags.rate ?? '1/s'), ...burst };
-  return [
-    ...overrides,
-    { path: ['limits'], value: { default: { bucket } }, source: '--rate and --burst' },
-  ];
+  const value = { default: { bucket: { rate: parseFlagValue(flags.rate ?? '1/s'), ...burst } } };
+  return [...overrides, { path: ['limits'], value, source: '--rate and --burst' }];
 }
 
 async function serveUntilStopped(
@@ -207,9 +194,8 @@ const curlCommand = (listen: ListenAddress, path: string): string =>
     : `curl -i${listen.tls ? 'k' : ''} '${listen.tls ? 'https' : 'http'}://${formatListenAddress(listen)}${path}'`;
 
 function printStartup(daemon: Daemon, origin: string, terminal: Terminal): void {
-  const { limits } = daemon.config;
-  const counted = `${limits.length} ${limits.length === 1 ? 'limit' : 'limits'}`;
-  terminal.print(`sluice ${terminal.version}, ${counted} from ${origin}`);
+  const limits = countOf(daemon.config.limits.length, 'limit');
+  terminal.print(`sluice ${terminal.version}, ${limits} from ${origin}`);
   const shown = daemon.addresses.map(({ protocol, listen }) => ({
     protocol,
     at: formatListenAddress(listen),

@@ -224,7 +224,7 @@ describe('sluice trace', () => {
     [
       'a bad field',
       { limit: { ramp: { min: 20, max: 10, over: '1s' } }, calls: [] },
-      /`limit\.ramp\.min` to be a number above 0 and at most 10, got 20/,
+      /`limit\.ramp\.min` to be at most `max` \(min 20 exceeds max 10\), got 20/,
     ],
     [
       'an unknown mode',
@@ -305,12 +305,12 @@ describe('sluice trace', () => {
           { at: 5, check: 1, id: 9 },
         ],
       },
-      /`calls\[1\]\.id` to be a string or number that no open call has, got 9/,
+      /`calls\[1\]\.id` to be a string or number that no unsettled call has, got 9/,
     ],
     [
       'an id of another type',
       { limit: bucket, calls: [{ at: 5, check: 1, id: {} }] },
-      /`calls\[0\]\.id` to be a string or number that no open call has, got \{\}/,
+      /`calls\[0\]\.id` to be a string or number that no unsettled call has, got \{\}/,
     ],
     [
       'a name that would break the line',

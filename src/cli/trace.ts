@@ -15,8 +15,8 @@ import type { Limiter } from '../limiter/sync-limiter.ts';
 import { roundFloat } from './chart/format.ts';
 import {
   type Command,
-  CommandError,
   EXIT_OK,
+  onlyPositional,
   readArgs,
   readJsonFile,
   type Terminal,
@@ -61,10 +61,7 @@ export const trace: Command = {
 
   run(args, terminal) {
     const { values, positionals } = readArgs(args, { json: { type: 'boolean' } });
-    const [file, ...others] = positionals;
-    if (file === undefined || others.length > 0)
-      throw new CommandError('expected one FILE.json; see --help');
-    const rows = runTrace(readJsonFile(file));
+    const rows = runTrace(readJsonFile(onlyPositional(positionals, 'FILE.json')));
     if (values.json) for (const { record } of rows) terminal.print(JSON.stringify(record));
     else printTable(rows, terminal);
     return EXIT_OK;
@@ -143,11 +140,8 @@ class TraceRun {
   }
 
   takeUpTo(fields: OptionReader, name: string): Partial<TraceRecord> {
-    const most = fields.get(name);
-    const granted = this.#limiter.takeUpTo(
-      TRACE_KEY,
-      most === 'all' ? Infinity : readTakeAmount(fields, name),
-    );
+    const most = readTakeAmount(fields, name);
+    const granted = this.#limiter.takeUpTo(TRACE_KEY, most);
     if (granted > 0)
       return this.#recordDecision(fields, granted, { verdict: 'allow', remaining: 0 });
     return most === 0 ? { verdict: 'allow', granted } : this.#denyTake(fields);
@@ -169,11 +163,8 @@ class TraceRun {
   }
 
   update(fields: OptionReader, name: string): Partial<TraceRecord> {
-    const feedback = new OptionReader(
-      fields.pathOf(name),
-      fields.get(name),
-      'an object with hits or poolSize',
-    );
+    const expected = 'an object with hits or poolSize';
+    const feedback = new OptionReader(fields.pathOf(name), fields.get(name), expected);
     const hits = feedback.has('hits') ? feedback.number('hits', { min: 0 }) : undefined;
     const size = hits === undefined ? readPoolSize(feedback) : undefined;
     feedback.finish();
@@ -259,10 +250,9 @@ function readPoolSize(feedback: OptionReader): { poolSize: number; rank?: number
 
 function readTakeAmount(fields: OptionReader, name: string): number {
   const most = fields.get(name);
-  const isWhole = Number.isInteger(most) && (most as number) >= 0;
-  return isWhole
-    ? (most as number)
-    : fields.throwFor(name, 'a whole number of at least 0, or "all"');
+  if (most === 'all') return Infinity;
+  if (Number.isInteger(most) && Number(most) >= 0) return Number(most);
+  return fields.throwFor(name, 'a whole number of at least 0, or "all"');
 }
 
 const formatValue = (value: unknown): string =>
@@ -272,10 +262,16 @@ const formatId = (fields: OptionReader): string =>
   fields.names().includes('id') ? ` (${formatValue(fields.get('id'))})` : '';
 
 function printTable(rows: readonly TraceRow[], terminal: Terminal): void {
-  const atWidth = maxWidth(rows, ({ record }) => String(record.at), 5);
+  const widest = (texts: readonly string[], least: number): number =>
+    texts.reduce((most, { length }) => Math.max(most, length), least);
+  const atColumn = rows.map(({ record }) => String(record.at));
+  const atWidth = widest(atColumn, 5);
   const callWidth = Math.min(
     40,
-    maxWidth(rows, ({ call }) => call, 4),
+    widest(
+      rows.map(({ call }) => call),
+      4,
+    ),
   );
   terminal.print(`${'at ms'.padStart(atWidth)}  ${'call'.padEnd(callWidth)}  decision`);
   for (const { call, record } of rows) {
@@ -283,12 +279,6 @@ function printTable(rows: readonly TraceRow[], terminal: Terminal): void {
     terminal.print(`${at}  ${call.padEnd(callWidth)}  ${formatResult(record)}`.trimEnd());
   }
 }
-
-const maxWidth = (
-  rows: readonly TraceRow[],
-  text: (row: TraceRow) => string,
-  least: number,
-): number => rows.reduce((most, row) => Math.max(most, text(row).length), least);
 
 function formatResult(line: TraceRecord): string {
   const { verdict, granted, remaining, waitMs, retryAfterMs, pool, limit } = line;

@@ -20,13 +20,14 @@ const DEFAULT_HOST = '127.0.0.1';
 const expectedAddress = (port: number): string =>
   `an address such as "127.0.0.1:${port}" or "/run/sluice.sock"`;
 
-/** @throws {ConfigError} if nobody could be there. */
+/** @throws {ConfigError} if the address is invalid. */
 export function endpointOf(at: unknown = {}): Endpoint {
   if (typeof at === 'string') return parseEndpoint(at);
   if (!isRecord(at)) throw new ConfigError('at', expectedAddress(DEFAULT_PORT), at);
   const { host = DEFAULT_HOST, port = DEFAULT_PORT, path, ...rest } = at;
-  const [stray] = Object.keys(rest);
-  if (stray !== undefined) throw new ConfigError(`at.${stray}`, 'one of host, port, path', stray);
+  const [unknown] = Object.keys(rest);
+  if (unknown !== undefined)
+    throw new ConfigError(`at.${unknown}`, 'one of host, port, path', unknown);
   if (path !== undefined) {
     if (typeof path !== 'string' || path === '') throw new ConfigError('at.path', 'a path', path);
     return { path };
@@ -35,7 +36,7 @@ export function endpointOf(at: unknown = {}): Endpoint {
   return { host, port: requirePort(port, 'at.port') };
 }
 
-/** A place in one word, told under the name of `field`. @throws {ConfigError} if nobody could be there. */
+/** Parses an address in one string; errors name `field`. @throws {ConfigError} if it is invalid. */
 export function parseEndpoint(text: string, field = 'at', portDefault = DEFAULT_PORT): Endpoint {
   const path = parseSocketPath(text);
   if (path !== undefined) return { path };
@@ -50,5 +51,5 @@ function requirePort(port: unknown, field: string): number {
   return port;
 }
 
-export const formatEndpoint = (place: Endpoint): string =>
-  'path' in place ? place.path : formatHostPort(place);
+export const formatEndpoint = (endpoint: Endpoint): string =>
+  'path' in endpoint ? endpoint.path : formatHostPort(endpoint);

@@ -79,10 +79,10 @@ describe('client: a daemon that works', () => {
     expect(await sluice.isAllowed('alice')).toBe(true);
     expect(await sluice.isAllowed('alice', 5)).toBe(false);
     expect(await sluice.check('alice')).toEqual({ verdict: 'allow', remaining: 3 });
-    expect(await sluice.check('alice', 6, { limit: 'everybody' })).toEqual({
+    expect(await sluice.check('alice', 6, { limit: 'all-users' })).toEqual({
       verdict: 'deny',
       retryAfterMs: Infinity,
-      limit: 'everybody',
+      limit: 'all-users',
     });
     expect(await sluice.check('flight:1')).toMatchObject({ verdict: 'allow' });
     expect(sluice.stats()).toEqual({
@@ -137,9 +137,9 @@ describe('client: a daemon that works', () => {
     const sluice = client(at(await daemon()));
     await sluice.isAllowed('élise', 5);
     const state = await sluice.inspect('élise');
-    expect(state).toMatchObject({ key: 'élise', limits: [{ name: 'everybody', remaining: 0 }] });
+    expect(state).toMatchObject({ key: 'élise', limits: [{ name: 'all-users', remaining: 0 }] });
     expect(state?.limits[0].rules?.[0]).toMatchObject({ kind: 'bucket', quota: 5, windowMs: 5000 });
-    expect(await sluice.inspect('élise', 'nobody')).toBe(undefined);
+    expect(await sluice.inspect('élise', 'missing')).toBe(undefined);
   });
 
   test('connects through a Unix socket', async () => {
@@ -161,9 +161,11 @@ describe('client: a daemon that works', () => {
 
   test('an error reply: onUnavailable decides, and the connection stays open', async () => {
     const sluice = client(at(await daemon()), { onUnavailable: 'deny' });
-    const result = await sluice.check('a', 1, { limit: 'nobody' });
+    const result = await sluice.check('a', 1, { limit: 'missing' });
     expect(result).toMatchObject({ verdict: 'deny' });
-    expect(result.unavailable?.message).toMatch(/no limit is named 'nobody'/);
+    expect(result.unavailable?.message).toMatch(
+      /^sluice at 127.0.0.1:\d+ did not decide: .*no limit is named 'missing'/,
+    );
     expect(await sluice.isAllowed('a')).toBe(true);
   });
 
@@ -249,7 +251,7 @@ describe('client: a daemon that does not reply', () => {
     const sluice = client(at, { deadline: 300, backoff: { first: '1m', max: '1m' } });
     const [results, ms] = await timed(Promise.all([sluice.check('a'), sluice.check('b')]));
     for (const { unavailable } of results) {
-      expect(unavailable?.message).toMatch(/no answer within 300 ms/);
+      expect(unavailable?.message).toMatch(/no reply within 300 ms/);
     }
     expect(ms).toBeGreaterThanOrEqual(299);
     const [, thenMs] = await timed(sluice.check('c'));
@@ -335,7 +337,9 @@ describe('client: a daemon that does not reply', () => {
     const results = Array.from({ length: 12 }, () => sluice.check('a'));
     const [, ms] = await timed(Promise.all(results.slice(10)));
     expect(ms).toBeLessThan(500);
-    expect((await results[11]).unavailable?.message).toMatch(/too many requests are pending/);
+    expect((await results[11]).unavailable?.message).toBe(
+      `sluice at ${at} is unavailable: too many requests are pending`,
+    );
     await Promise.all(results);
   });
 });
@@ -447,5 +451,38 @@ describe('connect: options', () => {
     await expect(sluice.isAllowed(7 as never)).rejects.toThrow(/`key` to be a string/);
     await expect(sluice.isAllowed('a', -1)).rejects.toThrow(/`cost` to be a number of at least 0/);
     await expect(sluice.check('a', Number.NaN)).rejects.toThrow(/`cost`/);
+  });
+
+  test.each([
+    [{ limit: 5 }, '`options.limit` to be a non-empty string, got 5'],
+    [{ witPermit: true }, '`options.witPermit`'],
+    [{ withPermit: 'yes' }, '`options.withPermit` to be true or false'],
+    [null, '`options` to be an object, got null'],
+  ])('check: refuses the options %j', async (options, message) => {
+    const check = client({ port: await freePort() }).check('a', 1, options as never);
+    await expect(check).rejects.toMatchObject({
+      code: 'CONFIG',
+      message: expect.stringContaining(message),
+    });
+  });
+
+  test.each([
+    [undefined, {}, '`permit` to be a non-empty string, got undefined'],
+    ['p', { outcome: 'Ok' }, '`result.outcome` to be one of ok, busy'],
+    ['p', { rtt: 1 }, '`result.rtt`'],
+    ['p', { rttMs: -1 }, '`result.rttMs` to be a number of at least 0'],
+    ['p', { used: null }, '`result.used` to be a number of at least 0'],
+    ['p', null, '`result` to be an object, got null'],
+  ])('settle: refuses the permit %j with %j', async (permit, result, message) => {
+    const settle = client({ port: await freePort() }).settle(permit as never, result as never);
+    await expect(settle).rejects.toMatchObject({
+      code: 'CONFIG',
+      message: expect.stringContaining(message),
+    });
+  });
+
+  test('inspect: refuses a limit that is not a string', async () => {
+    const inspect = client({ port: await freePort() }).inspect('a', 5 as never);
+    await expect(inspect).rejects.toThrow(/`limit` to be a non-empty string, got 5/);
   });
 });

@@ -12,10 +12,11 @@
  */
 
 import { type Millis, onNextTick, schedule } from '../core/clock.ts';
+import { isNonEmptyString } from '../core/config-helpers.ts';
 import { DeadlineSet, type Issued } from '../core/deadline-set.ts';
-import { type Decision, NEVER, type Outcome } from '../core/decision.ts';
+import { type Decision, NEVER, OUTCOMES, type Outcome } from '../core/decision.ts';
 import { ConfigError, UnavailableError } from '../core/errors.ts';
-import { requireNumber } from '../core/options.ts';
+import { OptionReader, requireNumber } from '../core/options.ts';
 import { DaemonConnection } from './connection.ts';
 import { type InspectedKey, toInspectedKey } from './key-status.ts';
 import { type ClientOptions, type ClientSettings, readSettings } from './options.ts';
@@ -139,11 +140,9 @@ class DaemonClient implements Client {
     });
   }
 
-  async check(
-    key: string,
-    cost = 1,
-    { limit = ANY_LIMIT, withPermit = false }: CheckOptions = {},
-  ): Promise<CheckResult> {
+  async check(key: string, cost = 1, options?: CheckOptions): Promise<CheckResult> {
+    const { limit = ANY_LIMIT, withPermit = false } =
+      options === undefined ? {} : readCheckOptions(options);
     const args = [
       'SLUICE.CHECK',
       toBinaryString(limit),
@@ -164,15 +163,13 @@ class DaemonClient implements Client {
   }
 
   async settle(permit: string, result: CallReport = {}): Promise<boolean> {
-    const { outcome = 'ok', used, rttMs, retryAfterMs } = result;
-    const amounts = { USED: used, RTT: rttMs, RETRYAFTER: retryAfterMs };
-    const fields = Object.entries(amounts).flatMap(([name, amount]) =>
-      amount === undefined ? [] : [name, encodeAmount(name.toLowerCase(), amount)],
-    );
-    return (await this.#send(['SLUICE.SETTLE', toBinaryString(permit), outcome, ...fields])) === 1;
+    requireNonEmptyString('permit', permit);
+    const args = ['SLUICE.SETTLE', toBinaryString(permit), ...encodeReport(result)];
+    return (await this.#send(args)) === 1;
   }
 
   async inspect(key: string, limit = ANY_LIMIT): Promise<InspectedKey | undefined> {
+    requireNonEmptyString('limit', limit);
     const reply = await this.#send(['SLUICE.INSPECT', encodeKey(key), toBinaryString(limit)]);
     if (reply instanceof RespError || reply instanceof UnavailableError) return undefined;
     return toInspectedKey(reply);
@@ -208,9 +205,10 @@ class DaemonClient implements Client {
   }
 
   #toCheckResult(reply: RespValue): CheckResult {
-    if (reply instanceof RespError) return this.#fallbackResult(noDecision(reply.message));
+    if (reply instanceof RespError)
+      return this.#fallbackResult(this.#connection.noDecision(reply.message));
     if (!Array.isArray(reply) || reply.length !== 6)
-      return this.#fallbackResult(noDecision('unexpected reply'));
+      return this.#fallbackResult(this.#connection.noDecision('unexpected reply'));
     const [isAllowed, remaining, retryAfterMs, limit, permit, reason] = reply;
     if (isAllowed === 1) {
       return {
@@ -240,9 +238,9 @@ class DaemonClient implements Client {
     const { state, error } = this.#connection;
     if (state === 'backing-off' || state === 'closed') return Promise.resolve(error);
     if (this.#closing)
-      return Promise.resolve(new UnavailableError('sluice', 'the client is closed'));
+      return Promise.resolve(this.#connection.unavailableError('the client is closed'));
     if (this.#pendingCount >= this.#settings.maxPending) {
-      return Promise.resolve(new UnavailableError('sluice', 'too many requests are pending'));
+      return Promise.resolve(this.#connection.unavailableError('too many requests are pending'));
     }
     return new Promise((resolve) => {
       const issuedAt = this.#settings.clock.now();
@@ -311,7 +309,7 @@ class DaemonClient implements Client {
       const overdue = this.#overdueRequests;
       this.#overdueRequests = [];
       if (overdue.some(({ isResolved }) => !isResolved))
-        this.#connection.fail(`no answer within ${deadlineMs} ms`);
+        this.#connection.fail(`no reply within ${deadlineMs} ms`);
     };
     schedule(clock, clock.now() + DEADLINE_GRACE_MS, failIfUnresolved, false);
   }
@@ -329,9 +327,31 @@ class DaemonClient implements Client {
 /** In the place of a limit's name: all limits that match the key. */
 const ANY_LIMIT = '*';
 
-/** The daemon replied, but did not decide. */
-const noDecision = (reason: string): UnavailableError =>
-  new UnavailableError('the decision of sluice', reason);
+function readCheckOptions(options: CheckOptions): CheckOptions {
+  const reader = new OptionReader('options', options);
+  const limit = reader.optional('limit', isNonEmptyString, 'a non-empty string');
+  const withPermit = reader.boolean('withPermit', false);
+  reader.finish();
+  return { withPermit, ...(limit !== undefined && { limit }) };
+}
+
+/** The fields of a CallReport, and their names in SLUICE.SETTLE. */
+const REPORT_FIELDS = { used: 'USED', rttMs: 'RTT', retryAfterMs: 'RETRYAFTER' };
+
+function encodeReport(report: CallReport): string[] {
+  const reader = new OptionReader('result', report);
+  const args: string[] = [reader.oneOf('outcome', OUTCOMES, 'ok')];
+  for (const [field, name] of Object.entries(REPORT_FIELDS)) {
+    const amount = reader.get(field);
+    if (amount !== undefined) args.push(name, encodeAmount(reader.pathOf(field), amount));
+  }
+  reader.finish();
+  return args;
+}
+
+function requireNonEmptyString(field: string, value: unknown): void {
+  if (!isNonEmptyString(value)) throw new ConfigError(field, 'a non-empty string', value);
+}
 
 function encodeKey(key: unknown): string {
   if (typeof key !== 'string') throw new ConfigError('key', 'a string', key);
@@ -339,7 +359,8 @@ function encodeKey(key: unknown): string {
 }
 
 /** A decimal number: the daemon parses no exponents. */
-function encodeAmount(field: string, amount: number): string {
-  requireNumber(field, amount, { min: 0, max: MAX_COST });
+function encodeAmount(field: string, given: unknown): string {
+  requireNumber(field, given, { min: 0, max: MAX_COST });
+  const amount = given as number;
   return Number.isInteger(amount) ? String(amount) : amount.toFixed(9);
 }

@@ -49,7 +49,7 @@ export class DaemonConnection {
   constructor(settings: ClientSettings, handlers: ConnectionHandlers) {
     this.#settings = settings;
     this.#handlers = handlers;
-    this.#error = this.#unavailableError('not connected yet');
+    this.#error = this.unavailableError('not connected yet');
     this.#connect();
   }
 
@@ -60,6 +60,19 @@ export class DaemonConnection {
   /** Why no request is sent. */
   get error(): UnavailableError {
     return this.#error;
+  }
+
+  unavailableError(reason: unknown): UnavailableError {
+    return new UnavailableError(this.#name, reason);
+  }
+
+  /** The daemon replied, but did not decide. */
+  noDecision(reason: string): UnavailableError {
+    return new UnavailableError(this.#name, reason, 'did not decide');
+  }
+
+  get #name(): string {
+    return `sluice at ${formatEndpoint(this.#settings.endpoint)}`;
   }
 
   /** How long until the next reconnect. */
@@ -87,7 +100,7 @@ export class DaemonConnection {
     const { clock, random, firstBackoffMs, maxBackoffMs } = this.#settings;
     const maxDelayMs = Math.min(maxBackoffMs, firstBackoffMs * 2 ** Math.min(this.#failures++, 30));
     this.#state = 'backing-off';
-    this.#error = this.#unavailableError(reason);
+    this.#error = this.unavailableError(reason);
     this.#retryAt = clock.now() + maxDelayMs * (0.5 + random() / 2);
     this.#cancelTimer = schedule(clock, this.#retryAt, () => this.#reconnect(), false);
     this.#handlers.onFailure(this.#error);
@@ -96,12 +109,8 @@ export class DaemonConnection {
   close(): void {
     this.#disconnect();
     this.#state = 'closed';
-    this.#error = this.#unavailableError('the client is closed');
+    this.#error = this.unavailableError('the client is closed');
     this.#handlers.onFailure(this.#error);
-  }
-
-  #unavailableError(reason: unknown): UnavailableError {
-    return new UnavailableError(`sluice at ${formatEndpoint(this.#settings.endpoint)}`, reason);
   }
 
   #disconnect(): void {

@@ -2,8 +2,9 @@
 
 import type { ConnectionOptions } from 'node:tls';
 import { type Clock, isClock, type Millis, systemClock } from '../core/clock.ts';
+import { isNonEmptyString } from '../core/config-helpers.ts';
 import type { Duration } from '../core/duration.ts';
-import { isRecord, OptionReader } from '../core/options.ts';
+import { isFunction, isRecord, OptionReader } from '../core/options.ts';
 import { type Random, systemRandom } from '../core/random.ts';
 import { type DaemonAddress, type Endpoint, endpointOf } from './address.ts';
 
@@ -56,11 +57,6 @@ const DEFAULT_FIRST_BACKOFF_MS: Millis = 100;
 const DEFAULT_MAX_BACKOFF_MS: Millis = 5_000;
 const DEFAULT_MAX_PENDING = 10_000;
 
-const isNonEmptyString = (value: unknown): value is string =>
-  typeof value === 'string' && value !== '';
-
-const isRandom = (value: unknown): value is Random => typeof value === 'function';
-
 /** @throws {ConfigError} if an option is invalid. */
 export function readSettings(options: ClientOptions): ClientSettings {
   const reader = new OptionReader('', options);
@@ -75,7 +71,7 @@ export function readSettings(options: ClientOptions): ClientSettings {
     maxBackoffMs: backoff.duration('max', DEFAULT_MAX_BACKOFF_MS),
     maxPending: reader.integer('maxPending', 1, DEFAULT_MAX_PENDING),
     clock: reader.optional('clock', isClock, 'a clock: an object with now()') ?? systemClock,
-    random: reader.optional('random', isRandom, 'a function') ?? systemRandom,
+    random: reader.optional('random', isFunction<Random>, 'a function') ?? systemRandom,
   };
   backoff.finish();
   reader.finish();

@@ -20,9 +20,9 @@ export interface Clock {
   wakeAt?(at: Millis, callback: () => void, keepAlive: boolean): () => void;
 }
 
-/** True for anything with a `now()`, `Date` included. */
+/** True for anything whose `now()` returns a finite number, `Date` included. */
 export const isClock = (value: unknown): value is Clock =>
-  typeof (value as Clock | null)?.now === 'function';
+  typeof (value as Clock | null)?.now === 'function' && Number.isFinite((value as Clock).now());
 
 const TIME_ORIGIN = performance.timeOrigin;
 
@@ -38,13 +38,10 @@ export const systemClock: Clock = {
 /** Node keeps a timer's delay in a signed 32-bit integer; anything longer fires at once. */
 const MAX_TIMER_MS = 2 ** 31 - 1;
 
+type Schedule = (clock: Clock, at: Millis, callback: () => void, keepAlive: boolean) => () => void;
+
 /** Uses the system's timers until `clock` has reached `at`. */
-function scheduleOnTimers(
-  clock: Clock,
-  at: Millis,
-  callback: () => void,
-  keepAlive: boolean,
-): () => void {
+const scheduleOnTimers: Schedule = (clock, at, callback, keepAlive) => {
   let timer: ReturnType<typeof setTimeout>;
   const sleep = (): void => {
     const remainingMs = Math.max(0, Math.ceil(at - clock.now()));
@@ -55,19 +52,11 @@ function scheduleOnTimers(
   const wake = (): void => (clock.now() < at ? sleep() : callback());
   sleep();
   return () => clearTimeout(timer);
-}
+};
 
 /** Calls `callback` at an instant of this clock; the returned function cancels it. */
-export function schedule(
-  clock: Clock,
-  at: Millis,
-  callback: () => void,
-  keepAlive: boolean,
-): () => void {
-  return (
-    clock.wakeAt?.(at, callback, keepAlive) ?? scheduleOnTimers(clock, at, callback, keepAlive)
-  );
-}
+export const schedule: Schedule = (clock, at, callback, keepAlive) =>
+  clock.wakeAt?.(at, callback, keepAlive) ?? scheduleOnTimers(clock, at, callback, keepAlive);
 
 /** Reads that are closer together than this belong to one run of checks. */
 const CLOSE_READ_GAP_MS = 0.01;
@@ -153,15 +142,11 @@ export function batchClock(source: Clock = systemClock): BatchClock {
 export const onImmediate: (callback: () => void) => unknown =
   globalThis.setImmediate ?? ((callback) => Promise.resolve().then(callback));
 
-interface RuntimeGlobals {
-  readonly process?: { nextTick?(callback: () => void): void };
-}
-
 /**
  * Calls back when all code that is ready now has run, microtasks included, and before the event loop turns. What is
  * collected until then forms one batch.
  */
 export const onNextTick: (callback: () => void) => void = (() => {
-  const { process } = globalThis as RuntimeGlobals;
+  const { process } = globalThis as { process?: { nextTick?(callback: () => void): void } };
   return process?.nextTick ? (callback) => process.nextTick?.(callback) : queueMicrotask;
 })();

@@ -1,7 +1,7 @@
 /**
  * Items with one common timeout, oldest first, watched by a single timer for the oldest.
  *
- * A permit that never settles would occupy its place for ever, and a concurrency limit would shrink with each of them.
+ * A permit that never settles would occupy its slot for ever, and a concurrency limit would shrink with each of them.
  * A Redis command without a reply would block its caller. Both need a bound. Because the timeout is the same for all
  * items, insertion order is expiry order: adding and removing cost one set operation. The timer does not keep the
  * process alive.
@@ -18,7 +18,6 @@ export class DeadlineSet<T extends Issued> {
   readonly #clock: Clock;
   readonly #timeoutMs: Millis;
   readonly #onExpired: (item: T) => void;
-  /** In insertion order, which is expiry order. */
   readonly #items = new Set<T>();
   #isScheduled = false;
 

@@ -19,7 +19,7 @@ export async function withDeadline<T>(
   const timeout = new Promise<never>((_, reject) => {
     const expire = (): void => {
       isOver = true;
-      reject(new UnavailableError(component, `no answer within ${ms} ms`));
+      reject(new UnavailableError(component, `no reply within ${ms} ms`));
     };
     cancel = schedule(clock, clock.now() + ms, expire, keepAlive);
   });

@@ -14,12 +14,17 @@ export type Decision =
   | {
       readonly verdict: 'wait';
       readonly waitMs: Millis;
-      /** When the reserved place is due, on the clock that decided; a limiter adds it, for `settle`. */
+      /** When the reserved slot is due, on the clock that decided; a limiter adds it, for `settle`. */
       readonly dueAt?: Millis;
-      /** When the place is lost if it is not used by then; left out where the rule has no expiry. */
+      /** When the slot is lost if it is not used by then; left out where the rule has no expiry. */
       readonly expiresAt?: Millis;
     }
-  | { readonly verdict: 'deny'; readonly retryAfterMs: Millis };
+  | {
+      readonly verdict: 'deny';
+      readonly retryAfterMs: Millis;
+      /** `closed` if the limiter is closed; left out where the limit refuses. */
+      readonly reason?: string;
+    };
 
 /** The `retryAfterMs` of a request that never fits, however long it waits. */
 export const NEVER: Millis = Number.POSITIVE_INFINITY;

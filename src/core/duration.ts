@@ -50,15 +50,12 @@ export function parseDuration(value: unknown): Millis | undefined {
 }
 
 export function parseRate(value: unknown): RateValue | undefined {
-  if (typeof value === 'number') {
-    return Number.isFinite(value) ? { count: value, periodMs: 1000 } : undefined;
-  }
+  if (Number.isFinite(value)) return { count: value as number, periodMs: 1000 };
   if (typeof value !== 'string') return undefined;
   const [, count, amount = '1', unit = ''] = RATE_PATTERN.exec(value.trim()) ?? [];
   const unitMs = UNIT_MS.get(unit);
-  return unitMs === undefined
-    ? undefined
-    : { count: Number(count), periodMs: Number(amount) * unitMs };
+  if (unitMs === undefined) return undefined;
+  return { count: Number(count), periodMs: Number(amount) * unitMs };
 }
 
 /** For a value that `parseDuration` refused: the spelling that was probably meant, as a hint. */

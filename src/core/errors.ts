@@ -51,10 +51,11 @@ export class ConfigError extends SluiceError {
     return new ConfigError(field, expected, name, [], suggestName(name, known));
   }
 
-  /** The same error with its path put under an outer one. */
-  prefixedWith(path: string): ConfigError {
-    const others = this.additionalErrors.map((error) => error.prefixedWith(path));
-    return this.#with(`${path}.${this.field}`, others);
+  /** The same error with its path put under an outer one, which replaces the root `replaced`. */
+  prefixedWith(path: string, replaced?: string): ConfigError {
+    const others = this.additionalErrors.map((error) => error.prefixedWith(path, replaced));
+    const [root, ...rest] = this.field.split('.');
+    return this.#with([path, ...(root === replaced ? [] : [root]), ...rest].join('.'), others);
   }
 
   /** The first of these errors, which carries the others. */
@@ -85,23 +86,25 @@ export class DeniedError extends SluiceError {
 
   constructor(key: string, decision: Denial) {
     const what = decision.reason === 'unavailable' ? 'backend unavailable' : 'over the limit';
-    super(
-      `${what}${key === '' ? '' : ` for ${preview(key)}`}; ${decision.detail ?? retryHint(decision)}`,
-    );
+    const forKey = key === '' ? '' : ` for ${preview(key)}`;
+    super(`${what}${forKey}; ${decision.detail ?? retryHint(decision)}`);
     this.key = key;
     this.decision = decision;
   }
 }
 
-/** A backend or a daemon did not answer in time. Passed to listeners; calls are decided by `onUnavailable`. */
+/** A backend or a daemon did not reply in time. Passed to listeners; calls are decided by `onUnavailable`. */
 export class UnavailableError extends SluiceError {
   override readonly name = 'UnavailableError';
   readonly code = 'UNAVAILABLE';
 
-  constructor(component: string, reason: unknown = 'recent requests failed') {
-    super(`${component} is unavailable: ${reason instanceof Error ? reason.message : reason}`, {
-      cause: reason,
-    });
+  constructor(
+    component: string,
+    cause: unknown = 'recent requests failed',
+    problem = 'is unavailable',
+  ) {
+    const reason = cause instanceof Error ? cause.message : cause;
+    super(`${component} ${problem}: ${reason}`, { cause });
   }
 }
 
@@ -113,13 +116,15 @@ function retryHint({ retryAfterMs, reason }: Denial): string {
 }
 
 /** One line: where, what was expected, what came instead, and a hint if there is one. */
-export const formatMismatch = (
+export function formatMismatch(
   field: string,
   expected: string,
   got: unknown,
   hint?: string,
-): string =>
-  `expected ${field && `\`${field}\` to be `}${expected}, got ${preview(got)}${hint ? `; ${hint}` : ''}`;
+): string {
+  const what = field && `\`${field}\` to be `;
+  return `expected ${what}${expected}, got ${preview(got)}${hint ? `; ${hint}` : ''}`;
+}
 
 /** Long enough to recognise the value, short enough for one log line. */
 const MAX_PREVIEW_CHARS = 60;
@@ -127,11 +132,7 @@ const MAX_PREVIEW_CHARS = 60;
 /** Any value in one short line. */
 export function preview(value: unknown): string {
   if (typeof value === 'function') return 'a function';
-  const isPlain =
-    value === undefined ||
-    typeof value === 'number' ||
-    typeof value === 'bigint' ||
-    typeof value === 'symbol';
+  const isPlain = ['undefined', 'number', 'bigint', 'symbol'].includes(typeof value);
   const text = isPlain ? String(value) : (tryStringify(value) ?? safeString(value));
   return text.length > MAX_PREVIEW_CHARS ? `${text.slice(0, MAX_PREVIEW_CHARS)}…` : text;
 }

@@ -27,7 +27,6 @@ export class Heap<T> {
     items[n] = item;
   }
 
-  /** Removes and returns the first item. */
   pop(): T | undefined {
     const items = this.#items;
     const top = items[0];

@@ -1,6 +1,4 @@
-/** Parses JSON that a server stored, which may be anything. */
-
-/** Undefined if the text is not JSON. */
+/** Parses JSON that a server stored, which may be anything; undefined if it is not JSON. */
 export function tryParseJson(text: string): unknown {
   try {
     return JSON.parse(text);

@@ -94,13 +94,10 @@ function parseListenAddress(
 function readTls(value: unknown, path: string): TlsConfig {
   const fields = OptionReader.collecting(path, value, 'an object with `cert` and `key`');
   const file = (name: string): string => fields.required(name, isNonEmptyString, 'a file name');
-  const tls = {
-    cert: file('cert'),
-    key: file('key'),
-    ca: fields.has('ca') ? file('ca') : undefined,
-  };
+  const pair = { cert: file('cert'), key: file('key') };
+  const ca = fields.has('ca') ? file('ca') : undefined;
   fields.finish();
-  return tls;
+  return { ...pair, ca };
 }
 
 /** Permissions of a Unix socket, as `chmod` spells them. */

@@ -25,6 +25,9 @@ export const MAX_AMOUNT = 1e15;
 export const isRecord = (value: unknown): value is Record<string, unknown> =>
   typeof value === 'object' && value !== null && !Array.isArray(value);
 
+export const isFunction = <F extends (...args: never[]) => unknown>(value: unknown): value is F =>
+  typeof value === 'function';
+
 /** Names that go into a message as they are; others are quoted first. */
 const SAFE_NAME = /^[\w.-]{1,60}$/;
 
@@ -104,11 +107,6 @@ export class OptionReader {
     return [...this.#readNames];
   }
 
-  /** True if the option was read, whether it is present or not. */
-  wasRead(name: string): boolean {
-    return this.#readNames.has(name);
-  }
-
   has(name: string): boolean {
     return this.get(name) !== undefined;
   }
@@ -119,14 +117,14 @@ export class OptionReader {
   }
 
   /** The value, or the default if it is undefined. `null` is a value, and an invalid one. */
-  #valueOr(name: string, fallback: unknown): unknown {
+  valueOr(name: string, fallback: unknown): unknown {
     const value = this.get(name);
     return value === undefined ? fallback : value;
   }
 
-  /** Reports every option that is present and was never read. */
-  finish(): void {
-    const known = this.knownNames();
+  /** Reports every option that is present and was never read; `alsoKnown` are read elsewhere. */
+  finish(alsoKnown: readonly string[] = []): void {
+    const known = [...this.#readNames, ...alsoKnown];
     for (const name of this.names()) {
       if (this.#readNames.has(name)) continue;
       this.#collectOrThrow(ConfigError.unknownName(this.pathOf(name), name, known));
@@ -149,9 +147,7 @@ export class OptionReader {
 
   /** Reports an invalid option; a collecting reader continues. */
   report(name: string, expected: string, hint?: string): void {
-    this.#collectOrThrow(
-      new ConfigError(this.pathOf(name), expected, this.get(name), undefined, hint),
-    );
+    this.#collectOrThrow(new ConfigError(this.pathOf(name), expected, this.get(name), [], hint));
   }
 
   #collectOrThrow(error: ConfigError): void {
@@ -168,7 +164,7 @@ export class OptionReader {
   /** A number of at least `min` (or more than `above`) and at most `max`. */
   number(name: string, range: NumberRange, fallback?: number): number {
     if (Number.isNaN(fallback) && !this.has(name)) return Number.NaN; // the default derives from an invalid option
-    const value = this.#valueOr(name, fallback);
+    const value = this.valueOr(name, fallback);
     return typeof value === 'number' && isInRange(value, range)
       ? value
       : this.#reportAndUse(name, describeRange(range), Number.NaN);
@@ -176,14 +172,18 @@ export class OptionReader {
 
   /** A number above 0 and at most `MAX_AMOUNT`. */
   positive(name: string, fallback?: number): number {
-    const value = this.number(name, { above: 0 }, fallback);
+    return this.#amount(name, this.number(name, { above: 0 }, fallback));
+  }
+
+  /** A whole number of at least `min` and at most `MAX_AMOUNT`. */
+  integer(name: string, min: number, fallback?: number): number {
+    return this.#amount(name, this.number(name, { min, integer: true }, fallback));
+  }
+
+  #amount(name: string, value: number): number {
     return value > MAX_AMOUNT
       ? this.#reportAndUse(name, `at most ${MAX_AMOUNT}`, Number.NaN)
       : value;
-  }
-
-  integer(name: string, min: number, fallback?: number): number {
-    return this.number(name, { min, integer: true }, fallback);
   }
 
   /** A value that passes `is`, or undefined. */
@@ -200,12 +200,12 @@ export class OptionReader {
   }
 
   boolean(name: string, fallback: boolean): boolean {
-    const value = this.#valueOr(name, fallback);
+    const value = this.valueOr(name, fallback);
     return typeof value === 'boolean' ? value : this.#reportAndUse(name, 'true or false', fallback);
   }
 
   oneOf<T extends string>(name: string, choices: readonly T[], fallback?: T): T {
-    const value = this.#valueOr(name, fallback);
+    const value = this.valueOr(name, fallback);
     const choice = choices.find((candidate) => candidate === value);
     if (choice !== undefined) return choice;
     const hint = suggestName(value, choices, (close) => `"${close}"`);
@@ -219,6 +219,11 @@ export class OptionReader {
     const value = parseDuration(given);
     if (value !== undefined && value > 0 && value < Infinity) return value;
     return this.#reportAndUse(name, EXPECTED_DURATION, Number.NaN, suggestDuration(given));
+  }
+
+  /** A duration above 0, or Infinity. */
+  durationOrInfinity(name: string, fallback: Millis): Millis {
+    return this.get(name) === Infinity ? Infinity : this.duration(name, fallback);
   }
 
   rate(name: string): RateValue {

@@ -6,41 +6,31 @@
  */
 
 type WarningCode =
-  /** An event listener threw. */
-  | 'LISTENER'
-  /** A permit was not settled in time. */
-  | 'EXPIRED_PERMIT'
-  /** A logger threw. */
-  | 'ADAPTER'
-  /** A limiter failed, and requests are not checked. */
-  | 'UNCHECKED'
-  /** A function option failed for a request, or returned an invalid value. */
-  | 'MISREAD'
-  /** A limit refused a request whose response had already begun. */
-  | 'TOO_LATE'
-  /** The runtime gives no client address. */
-  | 'NO_ADDRESS'
-  /** Peers are unavailable, or their datagrams are not authenticated. */
-  | 'PEERS'
-  /** A pool's store is unavailable, and no listener is set. */
-  | 'POOL'
-  /** A group cannot listen, so other groups cannot borrow from it. */
-  | 'GROUPS';
+  | 'LISTENER' // an event listener threw
+  | 'EXPIRED_PERMIT' // a permit was not settled in time
+  | 'LOGGER' // a logger threw
+  | 'UNCHECKED' // a limiter failed: requests are not checked, or permits not settled
+  | 'INVALID_RESULT' // a function option failed for a request, or returned an invalid value
+  | 'TOO_LATE' // a limit refused a request whose response had already begun
+  | 'NO_ADDRESS' // the runtime gives no client address
+  | 'PEERS' // peers are unavailable, or their datagrams are not authenticated
+  | 'POOL' // the store of a pool is unavailable, and no listener is set
+  | 'GROUPS'; // a group cannot listen, so other groups cannot borrow from it
 
 interface RuntimeGlobals {
   readonly process?: { emitWarning?(message: string, options: object): void };
   readonly console?: { warn?(message: string): void };
 }
 
-/** Bounds the set of emitted warnings: subjects can be unbounded. */
+/** Bounds the warnings of one code: subjects can be unbounded. */
 const MAX_WARNINGS = 100;
 
-const emitted = new Set<string>();
+const emittedSubjects = new Map<WarningCode, Set<string>>();
 
 export function emitProcessWarning(code: WarningCode, message: string, subject = ''): void {
-  const id = `${code} ${subject}`;
-  if (emitted.has(id) || emitted.size >= MAX_WARNINGS) return;
-  emitted.add(id);
+  const subjects = emittedSubjects.get(code) ?? new Set();
+  if (subjects.has(subject) || subjects.size >= MAX_WARNINGS) return;
+  emittedSubjects.set(code, subjects.add(subject));
   const host = globalThis as RuntimeGlobals;
   const options = { type: 'SluiceWarning', code: `SLUICE_${code}` };
   if (host.process?.emitWarning) host.process.emitWarning(message, options);

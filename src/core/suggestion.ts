@@ -11,7 +11,6 @@ const SHORT_NAME_CHARS = 3;
 /** Longer names are not compared: the distance costs the product of both lengths. */
 const MAX_COMPARED_CHARS = 60;
 
-/** The closest of `known`, or undefined if none is close. */
 function closestName(name: string, known: readonly string[]): string | undefined {
   const wanted = normalise(name);
   const maxEdits = wanted.length <= SHORT_NAME_CHARS ? 1 : MAX_EDITS;

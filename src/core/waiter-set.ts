@@ -24,11 +24,15 @@ export interface Waiter<Result> {
 
 export type AbandonCause = 'aborted' | 'expired' | 'closed';
 
-export interface WaiterSetOptions<Result, W extends Waiter<Result>> {
+export interface WaiterSetSettings {
   readonly clock: Clock;
+  /** The most waiters, over all keys. */
   readonly maxWaiters: number;
   /** Whether waiters keep the process alive. */
   readonly keepAlive: boolean;
+}
+
+export interface WaiterSetOptions<Result, W extends Waiter<Result>> extends WaiterSetSettings {
   /** The refusal for a waiter whose deadline has passed. */
   expiredResult(waiter: W, now: Millis): Result;
   /** A waiter leaves, with or without a permit. Called before its promise settles. */
@@ -78,7 +82,7 @@ export class WaiterSet<Result, W extends Waiter<Result>> {
     waiter.resolve(result);
   }
 
-  /** Refuses all waiters, the latest first: of reserved places only the last can be given back. */
+  /** Refuses all waiters, the latest first: of reserved slots only the last can be given back. */
   close(result: Result): void {
     const waiters = [...this.#waiters].reverse();
     for (const waiter of waiters) this.resolve(waiter, result);
@@ -99,10 +103,8 @@ export class WaiterSet<Result, W extends Waiter<Result>> {
   #nextTimerAt(): Millis {
     if (this.#waiters.size === 0) return Infinity;
     const { clock, keepAlive, nextEventAt } = this.#options;
-    const next = Math.min(
-      nextEventAt?.() ?? Infinity,
-      this.#deadlines.peek()?.deadline ?? Infinity,
-    );
+    const deadline = this.#deadlines.peek()?.deadline ?? Infinity;
+    const next = Math.min(nextEventAt?.() ?? Infinity, deadline);
     if (next < Infinity || !keepAlive) return next;
     return this.#timer?.at ?? clock.now() + KEEP_ALIVE_INTERVAL_MS; // a timer far away will do
   }
@@ -133,9 +135,8 @@ export class WaiterSet<Result, W extends Waiter<Result>> {
     waiter.isWaiting = false;
     this.#waiters.delete(waiter);
     if (waiter.signal) this.#removeAbortListener(waiter.signal, waiter);
-    if (this.#deadlines.size > 2 * this.#waiters.size + MAX_TOMBSTONES) {
+    if (this.#deadlines.size > 2 * this.#waiters.size + MAX_TOMBSTONES)
       this.#deadlines.retain((other) => other.isWaiting);
-    }
     this.#options.onRemove(waiter);
     if (this.#waiters.size === 0) this.reschedule(); // without a waiter, no timer
   }

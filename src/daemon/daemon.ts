@@ -14,7 +14,7 @@ import { GcraTable } from '../backends/local/gcra-table.ts';
 import { batchClock, type Clock, type Millis, schedule, systemClock } from '../core/clock.ts';
 import { errorMessageOf } from '../core/errors.ts';
 import { createHasher, type Hasher, type HashSeed, randomHashSeed } from '../core/hash.ts';
-import { formatListenAddress, isLoopback, type ListenAddress } from '../core/listen-address.ts';
+import { formatListenAddress, isLoopback } from '../core/listen-address.ts';
 import type { Log } from '../core/log.ts';
 import { type Random, systemRandom } from '../core/random.ts';
 import { SyncLimiter } from '../limiter/sync-limiter.ts';
@@ -38,17 +38,12 @@ import {
 import { Router } from './router/router.ts';
 import { changedSections, fleetHashSeedOf, RunningBackends } from './running-backends.ts';
 import { Connections } from './server/connections.ts';
-import { type ListenerChange, Listeners } from './server/listeners.ts';
+import { type ListenerChange, Listeners, type ProtocolAddress } from './server/listeners.ts';
 import { loadSnapshot, Snapshotter } from './snapshotter.ts';
-
-/** `line`, `resp`, `http`, or the name of a backend that has a listener of its own. */
-export type Protocol = string;
 
 export interface DaemonContext {
   readonly log: Log;
-  /** Reads the configuration again. */
   readonly load: () => LoadResult;
-  /** The version of this package. */
   readonly version: string;
   /** Defaults to all backends of this package. */
   readonly backends?: readonly BackendModule[];
@@ -78,7 +73,7 @@ export class Daemon {
   readonly #respConnections: Connections;
   readonly #httpServer: HttpServer;
   readonly #metrics: Metrics;
-  readonly #listeners: Listeners<Protocol>;
+  readonly #listeners: Listeners;
   readonly #snapshotter: Snapshotter;
   #config: Config;
   #isStopping = false;
@@ -124,17 +119,11 @@ export class Daemon {
     this.#logAvailability(this.#registry.apply(config.limits).created);
     const router = new Router(config, this.#registry, hasher, random);
     this.router = router;
-    const line = lineProtocol(router.isAllowed.bind(router), () => this.#config.bounds.key);
-    this.#lineConnections = new Connections(
-      line,
-      () => connectionBoundsOf(this.#config),
-      batchedClock,
-    );
-    this.#gcraTable = new GcraTable({
-      hasher,
-      maxKeys: config.bounds.throttleKeys,
-      clock: batchedClock,
-    });
+    const bounds = () => this.#config.bounds;
+    const line = lineProtocol(router.isAllowed.bind(router), () => bounds().maxKey);
+    this.#lineConnections = new Connections(line, bounds, batchedClock);
+    const maxKeys = config.bounds.maxThrottleKeys;
+    this.#gcraTable = new GcraTable({ hasher, maxKeys, clock: batchedClock });
     const resp = respProtocol({
       router,
       gcraTable: this.#gcraTable,
@@ -142,13 +131,9 @@ export class Daemon {
       clock: components.clock,
       clients: () => this.#respConnections.counts.open,
       password: () => this.#config.resp.password,
-      bounds: () => ({ ...RESP_BOUNDS, maxKeyBytes: this.#config.bounds.key }),
+      bounds: () => ({ ...RESP_BOUNDS, maxKeyBytes: bounds().maxKey }),
     });
-    this.#respConnections = new Connections(
-      resp,
-      () => connectionBoundsOf(this.#config),
-      batchedClock,
-    );
+    this.#respConnections = new Connections(resp, bounds, batchedClock);
     this.#httpServer = new HttpServer(
       {
         router,
@@ -169,30 +154,25 @@ export class Daemon {
       resp: this.#respConnections,
       http: this.#httpServer,
       gcraTable: this.#gcraTable,
+      version,
+      permits: router.permits,
+      backends,
     };
-    this.#metrics = new Metrics(
-      { ...sources, version, permits: router.permits, backends },
-      this.#registry,
-    );
-    this.#snapshotter = new Snapshotter(this.#registry, this.#gcraTable, {
-      seed: components.seed,
-      clock: components.clock,
-      log,
-    });
+    this.#metrics = new Metrics(sources, this.#registry);
+    const snapshotContext = { seed: components.seed, clock: components.clock, log };
+    this.#snapshotter = new Snapshotter(this.#registry, this.#gcraTable, snapshotContext);
     this.#listeners = new Listeners({
       line: (socket) => this.#lineConnections.accept(socket),
       resp: (socket) => this.#respConnections.accept(socket),
       http: (socket, listen) => this.#httpServer.accept(socket, isLoopback(listen)),
-      ...backends.acceptors(() => this.#config.bounds.connections),
+      ...backends.acceptors(() => bounds().maxConnections),
     });
   }
 
-  /** The addresses it listens on. */
-  get addresses(): readonly { readonly protocol: Protocol; readonly listen: ListenAddress }[] {
+  get addresses(): readonly ProtocolAddress[] {
     return this.#listeners.addresses;
   }
 
-  /** The current configuration. */
   get config(): Config {
     return this.#config;
   }
@@ -250,7 +230,7 @@ export class Daemon {
   /** Everything that can fail: creates limiters, then changes listeners. A failure undoes all of it. */
   async #prepareChange(
     config: Config,
-  ): Promise<ListenerChange<Protocol> & { readonly limiters: RegistryChange }> {
+  ): Promise<ListenerChange & { readonly limiters: RegistryChange }> {
     let created: readonly LimiterEntry[] = [];
     try {
       await this.#backends.prepare(config);
@@ -264,7 +244,7 @@ export class Daemon {
     }
   }
 
-  async #listen(config: Config): Promise<ListenerChange<Protocol>> {
+  async #listen(config: Config): Promise<ListenerChange> {
     const changed = await this.#listeners.change(listenAddressesOf(config));
     const open = config.listen.http.find((address) => !isLoopback(address));
     if (open && config.admin.token === undefined) {
@@ -323,28 +303,16 @@ async function releaseResources(
   backends.closeUnusedConnections(undefined);
 }
 
-const listenerFields = ({ protocol, listen }: { protocol: Protocol; listen: ListenAddress }) => ({
+const listenerFields = ({ protocol, listen }: ProtocolAddress) => ({
   protocol,
   at: formatListenAddress(listen),
 });
 
 const reloadFailure = (problems: readonly string[]): ReloadResult => ({ ok: false, problems });
 
-const connectionBoundsOf = ({ bounds }: Config) => ({
-  maxConnections: bounds.connections,
-  slowMs: bounds.slowMs,
-  idleMs: bounds.idleMs,
-});
-
 const httpSettingsOf = ({ admin, http, bounds }: Config): HttpSettings => ({
   admin,
   extractKey: createKeyExtractor(http),
   fastPath: http.fastPath,
-  bounds: {
-    maxKey: bounds.key,
-    maxBody: bounds.body,
-    maxConnections: bounds.connections,
-    slowMs: bounds.slowMs,
-    idleMs: bounds.idleMs,
-  },
+  bounds,
 });

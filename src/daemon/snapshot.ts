@@ -19,7 +19,6 @@ import { errorMessageOf } from '../core/errors.ts';
 import type { HashSeed } from '../core/hash.ts';
 import { isRecord } from '../core/options.ts';
 
-/** The state of one rule. */
 export interface SnapshotPart {
   readonly name: string;
   /** The rule's: the numbers of another rule have another meaning. */
@@ -60,11 +59,7 @@ export function writeSnapshot(file: string, snapshot: Snapshot): Promise<number>
 
 async function writeAtomically(file: string, snapshot: Snapshot): Promise<number> {
   const unfinished = `${file}.${process.pid}.unfinished`;
-  const handle = await open(
-    unfinished,
-    constants.O_CREAT | constants.O_TRUNC | constants.O_WRONLY,
-    OWNER_ONLY_MODE,
-  );
+  const handle = await open(unfinished, 'w', OWNER_ONLY_MODE);
   try {
     const bytes = await writeWithChecksum(handle, chunksOf(snapshot));
     await handle.sync();

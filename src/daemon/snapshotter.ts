@@ -25,7 +25,6 @@ import { readSnapshot, type Snapshot, type SnapshotPart, writeSnapshot } from '.
 const GCRA_PART = '*cells';
 
 export interface SnapshotterContext {
-  /** The seed that keys are hashed with. */
   readonly seed: HashSeed;
   readonly clock: Clock;
   readonly log: Log;
@@ -138,10 +137,7 @@ export async function loadSnapshot(
   const read = await readSnapshot(file, clock.now(), maxAgeMs);
   const fleetSeed = fleetHashSeedOf(config);
   if (fleetSeed && 'snapshot' in read && !isSameSeed(read.snapshot.seed, fleetSeed)) {
-    log('warn', 'snapshot not used', {
-      file,
-      reason: 'its keys are those of another fleet',
-    });
+    log('warn', 'snapshot not used', { file, reason: 'its keys are those of another fleet' });
     return undefined;
   }
   if ('snapshot' in read) {

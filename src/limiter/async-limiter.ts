@@ -1,5 +1,5 @@
 /**
- * A limiter whose backend decides elsewhere, such as Redis: the verbs of `sync-limiter.ts` as promises.
+ * A limiter whose backend decides elsewhere, such as Redis: the methods of `sync-limiter.ts` as promises.
  *
  *     const api = limiter({ limit: { spacing: { every: '6s' } }, backend: redis(client) });
  *     const decision = await api.check('token');
@@ -16,7 +16,6 @@ import { type Decision, deny } from '../core/decision.ts';
 import { requireNumber } from '../core/options.ts';
 import { requireCost } from '../policies/cost.ts';
 import { type Feedback, keyStatusOf, type Policy, type State } from '../policies/policy.ts';
-import type { Listener } from './events.ts';
 import { type Inspection, inspectionOf } from './inspection.ts';
 import type { RemoteLimiterInternals } from './internals.ts';
 import { LimiterCore, type LimiterSettings, withDueTime } from './limiter-core.ts';
@@ -28,6 +27,7 @@ import {
   TOO_LONG,
 } from './remote-wait-scheduler.ts';
 import type { CounterSnapshot } from './stats.ts';
+import type { Limiter, Stats } from './sync-limiter.ts';
 import {
   type CallResult,
   readWaitLimits,
@@ -36,9 +36,8 @@ import {
   type WaitOptions,
 } from './validate.ts';
 
-/** A `Limiter` whose backend decides elsewhere: every answer is a promise. */
-export interface RemoteLimiter {
-  readonly name: string;
+/** A `Limiter` whose backend decides elsewhere: every result is a promise. */
+export interface RemoteLimiter extends Pick<Limiter, 'name' | 'on'> {
   /** May `cost` (default 1) happen for this key now? All or nothing, and counted. */
   check(key: string, cost?: number): Promise<Decision>;
   /** What `tryAcquire` would decide; undefined while the backend is unavailable. Changes nothing and is not counted. */
@@ -47,8 +46,8 @@ export interface RemoteLimiter {
   tryAcquire(key: string, cost?: number): Promise<Permit | Refusal>;
   /** A permit, waiting if need be. Only an abort rejects. */
   acquire(key: string, cost?: number, options?: WaitOptions): Promise<Permit | Refusal>;
-  /** Takes as many as there are, up to `most`, and returns how many. */
-  takeUpTo(key: string, most: number): Promise<number>;
+  /** Takes as many as there are, up to `max`, and returns how many. */
+  takeUpTo(key: string, max: number): Promise<number>;
   /** Returns `unused` of what `takeUpTo` took. */
   giveBack(key: string, unused: number, takenAt?: Millis): Promise<void>;
   /** Reports how an allowed call went. */
@@ -57,24 +56,18 @@ export interface RemoteLimiter {
   update(key: string, feedback: Feedback): Promise<boolean>;
   /** The status of a key; undefined while the backend is unavailable. */
   inspect(key: string): Promise<Inspection | undefined>;
-  /** Calls `listener` for every decision and every settled call; returns the function that removes it. */
-  on(listener: Listener): () => void;
   /** Current sizes, and counters since the limiter was created. */
   stats(): RemoteStats;
   /** Refuses waiting and later calls with reason `closed`, and gives back what it holds. The connection stays open. */
   close(): Promise<void>;
 }
 
-/** Whether the limiter's backend decides elsewhere, so that every answer is a promise. */
+/** Whether the limiter's backend decides elsewhere, so that every result is a promise. */
 export const isRemote = (limiter: object): limiter is RemoteLimiter =>
   (limiter as Partial<RemoteLimiterInternals>).isRemote === true;
 
 /** What a remote limiter counts itself; keys and their memory are in the backend. */
-export interface RemoteStats extends CounterSnapshot {
-  /** Calls of this process in the queue. */
-  readonly waiting: number;
-  /** Permits issued and not settled. */
-  readonly held: number;
+export interface RemoteStats extends CounterSnapshot, Pick<Stats, 'waiting' | 'held'> {
   /** False while the backend is unavailable. */
   readonly isAvailable: boolean;
   /** Calls decided by `onUnavailable`. */
@@ -128,10 +121,10 @@ export class AsyncLimiter extends LimiterCore implements RemoteLimiterInternals 
   }
 
   async #checkRemote(key: string, cost: number): Promise<Decision> {
-    const answer = await this.#backend.check(key, cost);
-    if (answer.fromFallback) this.#fallbackCount++;
+    const reply = await this.#backend.check(key, cost);
+    if (reply.fromFallback) this.#fallbackCount++;
     const { expireMs } = this.policy;
-    const decision = withDueTime(this.#denyIfLate(answer), answer.decidedAt, expireMs);
+    const decision = withDueTime(this.#denyIfLate(reply), reply.decidedAt, expireMs);
     this.telemetry.recordDecision(key, cost, decision, 0);
     return decision;
   }
@@ -150,10 +143,10 @@ export class AsyncLimiter extends LimiterCore implements RemoteLimiterInternals 
     requireCost(cost);
     const local = this.localRefusal(key, cost);
     if (local?.verdict === 'deny') return this.refuseNow(key, cost, local.retryAfterMs);
-    const answer = await this.#backend.checkNow(key, cost);
-    const { decidedAt: dueAt, leaseId, fromFallback = false } = answer;
+    const reply = await this.#backend.checkNow(key, cost);
+    const { decidedAt: dueAt, leaseId, fromFallback = false } = reply;
     if (fromFallback) this.#fallbackCount++;
-    const decision = this.#denyIfLate(answer);
+    const decision = this.#denyIfLate(reply);
     if (decision.verdict !== 'deny')
       return this.#issuePermit(key, cost, { verdict: 'allow', dueAt, fromFallback, leaseId }, 0);
     const { retryAfterMs } = decision;
@@ -189,23 +182,21 @@ export class AsyncLimiter extends LimiterCore implements RemoteLimiterInternals 
     }
   }
 
-  /** The decision, or a refusal if its place is lost by now: a lost place counts as used. */
+  /** The decision, or a refusal if its slot is lost by now: a lost slot counts as used. */
   #denyIfLate({ decision, usableUntil }: RemoteDecision): Decision {
     const isLost = decision.verdict !== 'deny' && this.#isTooLate(usableUntil);
     return isLost ? deny(Math.ceil(this.policy.refillMs ?? 0)) : decision;
   }
 
-  /** The answer was delayed on its way: the next place may be too close by now. */
+  /** The reply was delayed on its way: the next slot may be too close by now. */
   #isTooLate(usableUntil: Millis | undefined): boolean {
     return usableUntil !== undefined && this.clock.now() > usableUntil;
   }
 
   /** Waits in the backend's queue for the whole fleet, where there is one, else in this process's. */
   #waitForPermit(key: string, cost: number, limits: RemoteWaitLimits) {
-    const cooldownMs = this.cooldowns.isEmpty
-      ? 0
-      : this.cooldowns.remainingMs(key, this.clock.now());
-    if (this.#backend.waitForPermit && cooldownMs === 0)
+    const isInCooldown = this.cooldowns.remainingMs(key, this.clock.now()) > 0;
+    if (this.#backend.waitForPermit && !isInCooldown)
       return this.#backend.waitForPermit(key, cost, limits);
     return this.#scheduler.waitForPermit(key, cost, limits);
   }
@@ -271,7 +262,7 @@ export class AsyncLimiter extends LimiterCore implements RemoteLimiterInternals 
     if (!read) return undefined;
     const cooldownMs = this.cooldowns.remainingMs(key, this.clock.now());
     const status = keyStatusOf(this.#currentPolicy(), read.state, read.at);
-    return inspectionOf(this.name, status, cooldownMs);
+    return inspectionOf(this.name, status, cooldownMs, this.isClosed);
   }
 
   /** The backend's rule may change while it runs, as a group's part does. */

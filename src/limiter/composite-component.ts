@@ -1,6 +1,4 @@
-/**
- * One component of a composite: a limiter, and how a call's key and cost map to that limiter's.
- */
+/** One component of a composite: a limiter, and how a call's key and cost map to that limiter's. */
 
 import { ConfigError } from '../core/errors.ts';
 import { OptionReader, requireNumber } from '../core/options.ts';
@@ -31,13 +29,8 @@ export function readComponents(
   const plain = read(value, path);
   if (plain) return plain;
   const reader = new OptionReader(path, value, 'a limiter, or an object with a limiter');
-  const keyOf = readMapping<string>(reader, 'key', 'string', 'a string, or a function of the key');
-  const costOf = readMapping<number>(
-    reader,
-    'cost',
-    'number',
-    'a number, or a function of the cost',
-  );
+  const keyOf = readMapping<string>(reader, 'key', 'string');
+  const costOf = readMapping<number>(reader, 'cost', 'number');
   const inner = reader.get('limiter');
   reader.finish();
   const nested = read(inner, reader.pathOf('limiter')) ?? reader.throwFor('limiter', 'a limiter');
@@ -57,14 +50,13 @@ function compose<T>(outer: (value: T) => T, inner: (value: T) => T): (value: T) 
 /** A constant, or a function of the call's own value. */
 function readMapping<T>(
   reader: OptionReader,
-  name: string,
+  name: 'key' | 'cost',
   type: 'string' | 'number',
-  expected: string,
 ): (value: T) => T {
   const value = reader.get(name);
   if (value === undefined) return identity;
   if (typeof value === 'function') return value as (value: T) => T;
-  if (typeof value !== type) reader.throwFor(name, expected);
+  if (typeof value !== type) reader.throwFor(name, `a ${type}, or a function of the ${name}`);
   if (type === 'number') requireNumber(reader.pathOf(name), value, { min: 0 });
   return () => value as T;
 }

@@ -232,7 +232,7 @@ describe('composite limiter', () => {
     expect(user.stats().cancelled).toBe(1);
   });
 
-  test('has the verbs of a limiter, and can be nested', () => {
+  test('has the methods of a limiter, and can be nested', () => {
     const { clock, api, user, total } = users();
     expect(api.takeUpTo('batch', Infinity)).toBe(2);
     expect(total.inspect('*').remaining).toBe(1);
@@ -316,7 +316,7 @@ describe('composite limiter', () => {
     const waiting = api.acquire('a');
     api.close();
     expect(await waiting).toMatchObject({ verdict: 'deny', reason: 'closed', limit: 'user' });
-    expect(api.check('b')).toEqual({ verdict: 'deny', retryAfterMs: 0 });
+    expect(api.check('b')).toMatchObject({ verdict: 'deny', reason: 'closed' });
     expect(api.tryAcquire('b')).toMatchObject({ reason: 'closed' });
     expect(await api.acquire('b')).toMatchObject({ reason: 'closed' });
     expect(user.stats()).toMatchObject({ waiting: 0 });
@@ -349,4 +349,18 @@ describe('composite limiter', () => {
     }
     expect(() => all(Array.from({ length: 65 }, () => one))).toThrow('at most 64');
   });
+});
+
+test('composite limiter: closed components are named as the reason', () => {
+  const { api, total } = users();
+  total.close();
+  const closed = { verdict: 'deny', retryAfterMs: Infinity, reason: 'closed' };
+  expect([api.check('a'), api.peek('a')]).toEqual([closed, closed]);
+  expect(api.tryAcquire('a')).toMatchObject({ ...closed, limit: 'total' });
+  expect(api.inspect('a')).toMatchObject({ by: 'closed', opensInMs: Infinity });
+});
+
+test('composite limiter: refuses an empty name', () => {
+  const one = limiter({ limit: per(1, 1) });
+  expect(() => all([one], { name: '' })).toThrow('`name` to be a string of at least one character');
 });

@@ -13,7 +13,8 @@
  */
 
 import type { Clock, Millis } from '../core/clock.ts';
-import { allow, type Decision, deny } from '../core/decision.ts';
+import { isNonEmptyString } from '../core/config-helpers.ts';
+import { allow, type Decision, deny, WHEN_SETTLED } from '../core/decision.ts';
 import { ConfigError } from '../core/errors.ts';
 import { OptionReader } from '../core/options.ts';
 import type { Random } from '../core/random.ts';
@@ -24,7 +25,6 @@ import {
   type ComponentCall,
   type ComponentReservation,
   findRefusal,
-  hasEarlierWaiter,
   hasWaiters,
   isRefused,
   mergeCalls,
@@ -35,7 +35,7 @@ import {
   usedFieldOf,
 } from './composite-reservation.ts';
 import type { Listener } from './events.ts';
-import { bindingRule, type Inspection } from './inspection.ts';
+import { bindingRule, CLOSED, COOLDOWN, type Inspection } from './inspection.ts';
 import type { LimiterInternals } from './internals.ts';
 import { Permit, type PermitResult, type Refusal } from './permit.ts';
 import { mergeSnapshots } from './stats.ts';
@@ -93,8 +93,7 @@ export function createComposite(
     readComponents(one, `components[${n}]`, componentsOf),
   );
   const reader = new OptionReader('', options);
-  const isString = (value: unknown): value is string => typeof value === 'string';
-  const name = reader.optional('name', isString, 'a string');
+  const name = reader.optional('name', isNonEmptyString, 'a string of at least one character');
   reader.finish();
   return new CompositeLimiter(read, name ?? read.map(({ limiter }) => limiter.name).join('+'));
 }
@@ -134,9 +133,9 @@ export class CompositeLimiter implements LimiterInternals {
   checkNamed(key: string, cost = 1, options?: CheckOptions): NamedDecision {
     const reserved = reserveAll(this.#componentCalls(key, cost, options));
     if (!isRefused(reserved)) return { decision: this.#recordAllowed(reserved) };
-    const decision = deny(reserved.retryAfterMs);
-    recordDecision(reserved.by, decision);
-    return { decision, limit: reserved.by.limiter.name };
+    const { by, ...decision } = reserved;
+    recordDecision(by, decision);
+    return { decision, limit: by.limiter.name };
   }
 
   tryPass(key: string, cost = 1): boolean {
@@ -165,7 +164,10 @@ export class CompositeLimiter implements LimiterInternals {
   peek(key: string, cost = 1, options?: CheckOptions): Decision {
     const calls = this.#componentCalls(key, cost, options);
     const refused = findRefusal(calls);
-    if (refused) return deny(refused.retryAfterMs);
+    if (refused) {
+      const { by: _, ...decision } = refused;
+      return decision;
+    }
     return allow(Math.min(...calls.map((call) => remainingOf(peekCall(call)))));
   }
 
@@ -177,8 +179,13 @@ export class CompositeLimiter implements LimiterInternals {
   }
 
   async acquire(key: string, cost = 1, options: AcquireOptions = {}): Promise<Permit | Refusal> {
-    const calls = this.#componentCalls(key, cost, options);
     const { maxWaitMs, ...limits } = readWaitLimits(options);
+    const { partition } = options;
+    const calls = this.#componentCalls(
+      key,
+      cost,
+      partition === undefined ? undefined : { partition },
+    );
     const since = this.clock.now();
     const position = { arrival: nextArrival(), priority: limits.priority };
     let reserved: readonly ComponentReservation[] | undefined;
@@ -187,8 +194,13 @@ export class CompositeLimiter implements LimiterInternals {
 
     /** Reserves in all components when it is first in the current queue, ahead of no earlier waiter in another. */
     const check = (): Decision | typeof MOVED => {
-      const earlier = calls.find((call) => call !== at && hasEarlierWaiter(call, position));
-      const result = earlier ? { by: earlier, retryAfterMs: 0 } : reserveAll(calls);
+      const earlier = calls.find(
+        ({ limiter, key, partitionIndex }, n) =>
+          calls[n] !== at && limiter.scheduler.hasEarlierWaiter(key, partitionIndex, position),
+      );
+      const result: ReturnType<typeof reserveAll> = earlier
+        ? { by: earlier, verdict: 'deny', retryAfterMs: WHEN_SETTLED }
+        : reserveAll(calls);
       if (!isRefused(result)) {
         reserved = result;
         return allow(0);
@@ -242,23 +254,16 @@ export class CompositeLimiter implements LimiterInternals {
   /** A batch is a number of equal calls: a component with its own cost cannot tell how many. */
   #unitCostCalls(key: string): readonly ComponentCall[] {
     const priced = this.components.find(({ costOf }) => costOf !== identity);
-    if (priced)
-      throw new ConfigError(
-        priced.limiter.name,
-        'a component without a `cost` option',
-        'one with a cost',
-      );
-    return this.#componentCalls(key, 1);
+    if (!priced) return this.#componentCalls(key, 1);
+    const expected = 'a component without a `cost` option';
+    throw new ConfigError(priced.limiter.name, expected, 'one with a cost');
   }
 
   settle(key: string, result: CallResult = {}): void {
     requireResult(result);
     const { cost = 1, used, partition, ...rest } = result;
-    const calls = this.#componentCalls(
-      key,
-      cost,
-      partition === undefined ? undefined : { partition },
-    );
+    const options = partition === undefined ? undefined : { partition };
+    const calls = this.#componentCalls(key, cost, options);
     const settlements = calls.map((call) => ({
       ...rest,
       ...usedFieldOf(call, used),
@@ -270,20 +275,18 @@ export class CompositeLimiter implements LimiterInternals {
   }
 
   update(key: string, feedback: Feedback): boolean {
-    const applied = this.#componentCalls(key, 1).map((call) =>
-      call.limiter.update(call.key, feedback),
-    );
-    return applied.includes(true);
+    const calls = this.#componentCalls(key, 1);
+    return calls.map((call) => call.limiter.update(call.key, feedback)).includes(true);
   }
 
   inspect(key: string): Inspection {
     const inspections = this.#componentCalls(key, 1).map((call) => call.limiter.inspect(call.key));
     const rules = inspections.flatMap((one) => one.rules);
-    const cooldownMs = Math.max(
-      ...inspections.map((one) => (one.by === 'cooldown' ? (one.opensInMs ?? 0) : 0)),
-    );
+    const cooldowns = inspections.filter(({ by }) => by === COOLDOWN);
+    const cooldownMs = Math.max(0, ...cooldowns.map(({ opensInMs = 0 }) => opensInMs));
+    const isClosed = inspections.some(({ by }) => by === CLOSED);
     const remaining = Math.min(...inspections.map((one) => one.remaining));
-    return { remaining, name: this.name, ...bindingRule(rules, cooldownMs), rules };
+    return { remaining, name: this.name, ...bindingRule(rules, cooldownMs, isClosed), rules };
   }
 
   /** Every component reports its own decisions. */
@@ -307,9 +310,9 @@ export class CompositeLimiter implements LimiterInternals {
     for (const limiter of this.#limiters()) limiter.close();
   }
 
-  explainNever(key: string, cost: number): string {
+  explainNever(cost: number, key: string): string {
     const refused = findRefusal(this.#componentCalls(key, cost))?.by;
-    return refused?.limiter.explainNever(refused.key, refused.cost) ?? '';
+    return refused?.limiter.explainNever(refused.cost) ?? '';
   }
 
   #limiters(): SyncLimiter[] {

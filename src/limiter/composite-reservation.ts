@@ -11,7 +11,6 @@ import type { Millis } from '../core/clock.ts';
 import { type Decision, WHEN_SETTLED } from '../core/decision.ts';
 import type { SyncLimiter } from './sync-limiter.ts';
 import type { CallResult } from './validate.ts';
-import type { QueuePosition } from './wait-queue.ts';
 
 /** A call on one component: computed once, however often it is checked. */
 export interface ComponentCall {
@@ -32,10 +31,11 @@ export interface ComponentReservation {
 }
 
 /** A refusal, and the component that refused. */
-export interface ComponentRefusal {
+export interface ComponentRefusal extends Denied {
   readonly by: ComponentCall;
-  readonly retryAfterMs: Millis;
 }
+
+type Denied = Extract<Decision, { verdict: 'deny' }>;
 
 export const isRefused = (
   result: readonly ComponentReservation[] | ComponentReservation | ComponentRefusal,
@@ -57,11 +57,6 @@ export const usedFieldOf = (
 
 export const hasWaiters = ({ limiter, key, partitionIndex }: ComponentCall): boolean =>
   limiter.scheduler.hasWaiters(key, partitionIndex);
-
-export const hasEarlierWaiter = (
-  { limiter, key, partitionIndex }: ComponentCall,
-  position: QueuePosition,
-): boolean => limiter.scheduler.hasEarlierWaiter(key, partitionIndex, position);
 
 export const peekCall = ({ limiter, key, cost, partitionIndex }: ComponentCall): Decision =>
   limiter.peekUnvalidated(key, cost, partitionIndex);
@@ -98,7 +93,7 @@ export function reserveAll(
 function reserveOne(call: ComponentCall): ComponentReservation | ComponentRefusal {
   const reservedAt = call.limiter.clock.now();
   const decision = call.limiter.reserve(call.key, call.cost, reservedAt, call.partitionIndex);
-  if (decision.verdict === 'deny') return { by: call, retryAfterMs: decision.retryAfterMs };
+  if (decision.verdict === 'deny') return { by: call, ...decision };
   return { call, reservedAt, remaining: remainingOf(decision) };
 }
 
@@ -112,9 +107,8 @@ export function findRefusal(calls: readonly ComponentCall[]): ComponentRefusal |
   for (const call of calls) {
     const decision = peekCall(call);
     if (decision.verdict !== 'deny') continue;
-    const { retryAfterMs } = decision;
-    if (!longest || isLonger(retryAfterMs, longest.retryAfterMs))
-      longest = { by: call, retryAfterMs };
+    if (!longest || isLonger(decision.retryAfterMs, longest.retryAfterMs))
+      longest = { by: call, ...decision };
   }
   return longest;
 }

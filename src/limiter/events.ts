@@ -41,7 +41,7 @@ export interface SettledEvent extends EventBase {
   readonly rttMs?: Millis;
 }
 
-/** A permit was not settled within `permitTimeout`: its place is given back. */
+/** A permit was not settled within `permitTimeout`: its slot is given back. */
 export interface ExpiredEvent extends EventBase {
   readonly type: 'expired';
   readonly heldMs: Millis;

@@ -1,8 +1,7 @@
-/**
- * The status of a key: which rule refuses, how much each rule has left, and until when.
- */
+/** The status of a key: which rule refuses, how much each rule has left, and until when. */
 
 import type { Millis } from '../core/clock.ts';
+import { NEVER } from '../core/decision.ts';
 import type { KeyState, KeyStatus, RuleStatus } from '../policies/policy.ts';
 
 /** A rule's status with its name: the limit's name, followed by the rule's kind where there are several. */
@@ -16,14 +15,17 @@ export interface Inspection extends KeyState {
   readonly name: string;
   /** Time until one call fits: 0 now, Infinity never; left out if a call in flight must settle. */
   readonly opensInMs?: Millis;
-  /** What refuses a call now: the name of a rule, or `cooldown`; left out if a call fits. */
+  /** What refuses a call now: the name of a rule, `cooldown` or `closed`; left out if a call fits. */
   readonly by?: string;
   /** Every rule of the limit, in the order of its options. */
   readonly rules: readonly NamedRuleStatus[];
 }
 
 /** `by` of a key in Retry-After cool-down. */
-const COOLDOWN = 'cooldown';
+export const COOLDOWN = 'cooldown';
+
+/** `by` of a closed limiter. */
+export const CLOSED = 'closed';
 
 /**
  * Extends the status in place: a server inspects the key for the headers of every request, and copying cost more than
@@ -33,9 +35,10 @@ export function inspectionOf(
   name: string,
   { state, rules: statuses }: KeyStatus,
   cooldownMs: Millis,
+  isClosed: boolean,
 ): Inspection {
   const rules = nameRules(name, statuses);
-  const { opensInMs, by } = bindingRule(rules, cooldownMs);
+  const { opensInMs, by } = bindingRule(rules, cooldownMs, isClosed);
   const inspection = state as Mutable<Inspection>;
   inspection.name = name;
   inspection.rules = rules;
@@ -52,7 +55,9 @@ const OPEN: Pick<Inspection, 'opensInMs' | 'by'> = { opensInMs: 0 };
 export function bindingRule(
   rules: readonly NamedRuleStatus[],
   cooldownMs: Millis,
+  isClosed: boolean,
 ): Pick<Inspection, 'opensInMs' | 'by'> {
+  if (isClosed) return { opensInMs: NEVER, by: CLOSED };
   let opensInMs = cooldownMs;
   let by = cooldownMs > 0 ? COOLDOWN : undefined;
   let untimed: string | undefined; // opens when a call settles

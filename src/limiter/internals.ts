@@ -1,5 +1,5 @@
 /**
- * What this package's own callers (throttle, adapters, daemon, CLI) need of a limiter besides its public verbs.
+ * What this package's own callers (throttle, adapters, daemon, CLI) need of a limiter besides its public methods.
  *
  * Not exported from the package: the public interfaces stay small, and these members may change at any time.
  */
@@ -16,7 +16,7 @@ export interface LimiterInternals extends Limiter {
   readonly isRemote: false;
   readonly clock: Clock;
   readonly random: Random;
-  /** True if `check` never answers `wait` and a call as checked needs no settling. */
+  /** True if `check` never decides `wait` and a call as checked needs no settling. */
   readonly isCheckOnly: boolean;
   /** A permit not used this long after it was due is lost; Infinity: never. */
   readonly expireMs: Millis;
@@ -27,7 +27,7 @@ export interface LimiterInternals extends Limiter {
   /** True if a call that checks now would pass a waiter of this key. */
   hasWaiters(key: string, options?: CheckOptions): boolean;
   /** Why a cost never fits, for an error message. */
-  explainNever(key: string, cost: number): string;
+  explainNever(cost: number, key: string): string;
 }
 
 /** Of a limiter whose backend decides elsewhere. */
@@ -37,16 +37,14 @@ export interface RemoteLimiterInternals extends RemoteLimiter {
   readonly random: Random;
 }
 
+export type AnyLimiterInternals = LimiterInternals | RemoteLimiterInternals;
+
 /** @throws {ConfigError} for an object that is not a limiter of this package. */
 export function internalsOf(limiter: Limiter): LimiterInternals;
-export function internalsOf(
-  limiter: Limiter | RemoteLimiter,
-): LimiterInternals | RemoteLimiterInternals;
-export function internalsOf(
-  limiter: Limiter | RemoteLimiter,
-): LimiterInternals | RemoteLimiterInternals {
-  const own = limiter as Partial<LimiterInternals | RemoteLimiterInternals> | null | undefined;
+export function internalsOf(limiter: unknown): AnyLimiterInternals;
+export function internalsOf(limiter: unknown): AnyLimiterInternals {
+  const own = limiter as Partial<AnyLimiterInternals> | null | undefined;
   if (own?.isRemote === true || typeof (own as LimiterInternals)?.isCheckOnly === 'boolean')
-    return limiter as LimiterInternals | RemoteLimiterInternals;
+    return limiter as AnyLimiterInternals;
   throw new ConfigError('limiter', 'a limiter made by limiter() or all()', limiter);
 }

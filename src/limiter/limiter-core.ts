@@ -1,5 +1,5 @@
 /**
- * What a limiter does besides deciding, whether its backend answers at once or by promise: Retry-After cool-downs,
+ * What a limiter does besides deciding, whether its backend decides at once or by promise: Retry-After cool-downs,
  * telemetry, refusals and closing.
  *
  *     check ──▶ closed or in cool-down? ──▶ deny          no backend is queried
@@ -12,13 +12,13 @@ import { CLOSED_REFUSAL } from '../backends/remote-backend.ts';
 import type { Clock, Millis } from '../core/clock.ts';
 import { type Decision, deny, NEVER } from '../core/decision.ts';
 import { ConfigError } from '../core/errors.ts';
-import { requireNumber } from '../core/options.ts';
+import { MAX_AMOUNT, requireNumber } from '../core/options.ts';
 import type { Random } from '../core/random.ts';
 import type { Feedback, Policy } from '../policies/policy.ts';
 import { cooldownIn, KeyCooldowns } from './cooldowns.ts';
 import type { Listener } from './events.ts';
 import { Refusal, type RefusalReason } from './permit.ts';
-import { LimiterTelemetry } from './telemetry.ts';
+import { GRANTED, LimiterTelemetry } from './telemetry.ts';
 import { requireFeedback, requireKey } from './validate.ts';
 import type { QueueSettings } from './wait-scheduler.ts';
 
@@ -30,7 +30,6 @@ export interface LimiterSettings extends QueueSettings {
   readonly maxCooldownMs: Millis;
 }
 
-const GRANTED: Decision = { verdict: 'allow', remaining: 0 };
 const REFUSED: Decision = deny(0);
 
 export abstract class LimiterCore {
@@ -65,20 +64,18 @@ export abstract class LimiterCore {
     { retryAfterMs, reason }: { readonly retryAfterMs: Millis; readonly reason: RefusalReason },
     waitedMs: Millis,
   ): Refusal {
-    const detail = reason === 'never' ? this.explainNever(key, cost) : undefined;
-    this.telemetry.recordDecision(key, cost, deny(retryAfterMs), waitedMs);
+    const detail = reason === 'never' ? this.explainNever(cost) : undefined;
+    const decision = reason === 'closed' ? CLOSED_REFUSAL : deny(retryAfterMs);
+    this.telemetry.recordDecision(key, cost, decision, waitedMs);
     return new Refusal(this.name, retryAfterMs, reason, waitedMs, detail);
   }
 
   /** Why a cost never fits: `cost 4000 exceeds the burst 2250 of \`tokens\``. */
-  explainNever(_key: string, cost: number): string {
+  explainNever(cost: number): string {
     const { policy, name } = this;
-    const state = new Float64Array(policy.width);
-    const now = this.clock.now();
-    policy.init(state, 0, now);
-    const capacity = policy.available(state, 0, now);
     // A learnt limit has no fixed capacity to compare with.
-    if (policy.needsOutcome || capacity >= cost) return `cost ${cost} never fits \`${name}\``;
+    const capacity = policy.needsOutcome ? Infinity : maxCostOf(policy, this.clock.now());
+    if (capacity >= cost) return `cost ${cost} never fits \`${name}\``;
     const what = policy.kind === 'bucket' ? 'burst' : 'limit';
     return `cost ${cost} exceeds the ${what} ${capacity} of \`${name}\``;
   }
@@ -90,9 +87,9 @@ export abstract class LimiterCore {
     return this.refuse(key, cost, { retryAfterMs, reason }, 0);
   }
 
-  /** A refusal that needs no backend: the limiter is closed, or the key is in cool-down. A cost of 0 only reads. */
+  /** A refusal that needs no backend: the limiter is closed, or the key is in cool-down, which a cost of 0 passes. */
   protected localRefusal(key: string, cost: number): Decision | undefined {
-    if (this.isClosed) return REFUSED;
+    if (this.isClosed) return CLOSED_REFUSAL;
     if (this.cooldowns.isEmpty || cost === 0) return undefined;
     const leftMs = this.cooldowns.remainingMs(key, this.clock.now());
     return leftMs > 0 ? deny(leftMs) : undefined;
@@ -115,7 +112,7 @@ export abstract class LimiterCore {
   /** Validates the arguments of `takeUpTo`; returns the refusal that needs no backend. */
   protected refuseTake(key: string, most: number): Decision | undefined {
     requireKey(key);
-    if (most !== Infinity) requireNumber('most', most, { min: 0, integer: true });
+    if (most !== Infinity) requireNumber('max', most, { min: 0, integer: true });
     return most > 0 ? this.localRefusal(key, 1) : undefined;
   }
 
@@ -125,6 +122,26 @@ export abstract class LimiterCore {
     if (most > 0) this.telemetry.recordDecision(key, taken || 1, decision, 0);
     return taken;
   }
+}
+
+/** The largest whole cost that can ever fit, found by checks of new keys: a ramp allows more than it begins with. */
+function maxCostOf(policy: Policy, now: Millis): number {
+  const state = new Float64Array(policy.width);
+  const fits = (cost: number): boolean => {
+    policy.init(state, 0, now);
+    const decision = policy.check(state, 0, cost, now);
+    return decision.verdict !== 'deny' || decision.retryAfterMs !== NEVER;
+  };
+  policy.init(state, 0, now);
+  let low = policy.available(state, 0, now);
+  if (!fits(low + 1)) return low;
+  let high = 2 * MAX_AMOUNT;
+  while (high - low > 1) {
+    const middle = Math.floor((low + high) / 2);
+    if (fits(middle)) low = middle;
+    else high = middle;
+  }
+  return low;
 }
 
 /** A `wait` decision with its due time and, where the rule has one, its expiry. Other decisions are unchanged. */

@@ -133,7 +133,7 @@ describe('limiter', () => {
     ],
     ['feedback of null', (api: Api) => api.update('a', null as never), /`feedback`/],
     ['a key that is no string', (api: Api) => api.check(5 as never), /`key` to be a string, got 5/],
-    ['a fractional takeUpTo', (api: Api) => api.takeUpTo('a', 0.5), /`most`/],
+    ['a fractional takeUpTo', (api: Api) => api.takeUpTo('a', 0.5), /`max`/],
     ['a negative giveBack', (api: Api) => api.giveBack('a', -1), /`unused`/],
     ['hits of NaN', (api: Api) => api.update('a', { hits: Number.NaN }), /`hits`/],
     ['negative hits', (api: Api) => api.update('a', { hits: -5 }), /`hits`/],
@@ -219,9 +219,11 @@ describe('limiter: status, events and counters', () => {
     api.check('x');
     const { by, opensInMs, rules } = api.inspect('x');
     expect({ by, opensInMs, rules }).toEqual({
-      by: 'adaptive',
+      by: 'concurrency',
       opensInMs: undefined,
-      rules: [{ name: 'adaptive', kind: 'adaptive', quota: 1, remaining: 0 }],
+      rules: [
+        { name: 'concurrency', kind: 'concurrency', quota: 1, remaining: 0, isCapacity: true },
+      ],
     });
   });
 
@@ -359,7 +361,7 @@ describe('limiter: a permit that is never settled', () => {
     await clock.advanceAsync(1);
     const event = {
       type: 'expired',
-      limit: 'adaptive',
+      limit: 'concurrency',
       key: 'sink',
       cost: 1,
       at: 60_000,
@@ -473,15 +475,15 @@ describe('limiter: Retry-After cool-down', () => {
 });
 
 describe('limiter: public interface', () => {
-  const verbs = [
+  const methods = [
     ...['name', 'check', 'peek', 'tryAcquire', 'acquire', 'takeUpTo', 'giveBack', 'settle'],
     ...['update', 'inspect', 'on', 'stats', 'close'],
   ] as const;
 
   test('Limiter and RemoteLimiter have the same 13 members', () => {
-    expect(verbs.length).toBe(13);
-    expectTypeOf<keyof Limiter>().toEqualTypeOf<(typeof verbs)[number]>();
-    expectTypeOf<keyof RemoteLimiter>().toEqualTypeOf<(typeof verbs)[number]>();
+    expect(methods.length).toBe(13);
+    expectTypeOf<keyof Limiter>().toEqualTypeOf<(typeof methods)[number]>();
+    expectTypeOf<keyof RemoteLimiter>().toEqualTypeOf<(typeof methods)[number]>();
   });
 
   test('internalsOf: refuses an object that is not a limiter', () => {
@@ -528,20 +530,92 @@ describe('limiter: close', () => {
       expect(entry).toMatchObject({ verdict: 'deny', reason: 'closed' });
   });
 
-  test('refuses later calls by every verb; a permit can still be settled', async () => {
+  test('refuses later calls by every method; a permit can still be settled', async () => {
     const hash = createHasher([1, 2]);
     const options = { limit: { concurrency: 2 }, clock: new VirtualClock() } as const;
     const api = createLimiter(options, { hasher: hash }) as SyncLimiter;
     const permit = api.tryAcquire('x');
     api.close();
-    const closed = { verdict: 'deny', retryAfterMs: 0 };
+    const closed = { verdict: 'deny', retryAfterMs: Infinity, reason: 'closed' };
     hash.hash('x');
     expect([api.check('x'), api.peek('x')]).toEqual([closed, closed]);
     expect([api.checkHashed(hash, 1), api.tryPass('x')]).toEqual([undefined, false]);
-    expect(api.tryAcquire('x')).toMatchObject({ ...closed, reason: 'closed' });
-    expect(await api.acquire('x')).toMatchObject({ ...closed, reason: 'closed' });
+    expect(api.tryAcquire('x')).toMatchObject(closed);
+    expect(await api.acquire('x')).toMatchObject(closed);
+    expect(api.inspect('x')).toMatchObject({ by: 'closed', opensInMs: Infinity });
     expect(api.takeUpTo('x', 5)).toBe(0);
     if (permit.verdict === 'allow') permit.settle();
     expect(api.inspect('x').inFlight).toBe(0);
+  });
+});
+
+describe('limiter: arguments', () => {
+  const api = limiter({ limit: bucketLimit, clock: new VirtualClock() });
+  const message = (call: () => unknown): string => {
+    try {
+      call();
+    } catch (error) {
+      if (error instanceof ConfigError) return error.message;
+      throw error;
+    }
+    return 'accepted';
+  };
+
+  test.each([
+    [{}, '`feedback` to be one of hits, poolSize, resume, remaining, retryAfterMs, got {}'],
+    [{ hits: 1, remaining: 'x' }, '`remaining` to be left out beside `hits`, got "x"'],
+    [{ hits: 1, resetMs: 5 }, '`resetMs` to be left out beside `hits`, got 5'],
+    [{ hit: 1 }, 'got "hit"; did you mean `hits`?'],
+    [
+      { hits: 1e300 },
+      '`hits` to be a number of at least 0 and at most 1000000000000000, got 1e+300',
+    ],
+    [{ remaining: 1, resetMs: 'x' }, '`resetMs` to be a number of at least 0, got "x"'],
+    [{ poolSize: 2, rank: 2 }, '`rank` to be a whole number of at least 0 and at most 1, got 2'],
+    [{ resume: 5 }, '`reachedAt` to be a number, got undefined'],
+  ])('update: refuses the feedback %j', (feedback, expected) => {
+    expect(message(() => api.update('a', feedback as never))).toContain(expected);
+    expect(api.check('a', 0)).toEqual({ verdict: 'allow', remaining: 3 });
+  });
+
+  test('check: refuses the options of acquire, and suggests the name that was meant', () => {
+    expect(message(() => api.check('a', 1, { wait: true } as never))).toBe(
+      'expected `wait` to be one of partition, got "wait"',
+    );
+    expect(message(() => api.check('a', 1, { partiton: 'x' } as never))).toContain(
+      'did you mean `partition`?',
+    );
+    expect(message(() => api.settle('a', { usd: 1 } as never))).toContain('did you mean `used`?');
+  });
+});
+
+describe('limiter: options', () => {
+  test.each([undefined, Number.NaN, 'soon'])('refuses a clock whose now() returns %s', (now) => {
+    const clock = { now: () => now } as never;
+    expect(() => limiter({ limit: bucketLimit, clock })).toThrow(
+      '`clock` to be a clock: an object whose now() returns a number',
+    );
+  });
+
+  test('accepts Infinity where it is the default or means no bound', () => {
+    const clock = new VirtualClock();
+    const api = limiter({ limit: bucketLimit, maxCooldown: Infinity, clock });
+    api.update('a', { retryAfterMs: 86_400_000 });
+    expect(api.check('a')).toEqual({ verdict: 'deny', retryAfterMs: 86_400_000 });
+  });
+
+  test('refuses null as queue', () => {
+    expect(() => limiter({ limit: bucketLimit, queue: null as never })).toThrow(
+      'expected `queue` to be an object, got null',
+    );
+  });
+});
+
+test('tryAcquire: a cost above the maximum of a ramp is refused with that maximum', () => {
+  const limit = { ramp: { min: 1, max: 5, over: '1m' } } as const;
+  const api = limiter({ limit, clock: new VirtualClock() });
+  expect(api.tryAcquire('a', 6)).toMatchObject({ detail: 'cost 6 exceeds the limit 5 of `ramp`' });
+  expect(api.tryAcquire('a', Infinity)).toMatchObject({
+    detail: 'cost Infinity exceeds the limit 5 of `ramp`',
   });
 });

@@ -19,9 +19,10 @@ import {
   type Millis,
   systemClock,
 } from '../core/clock.ts';
+import { isNonEmptyString } from '../core/config-helpers.ts';
 import type { Duration } from '../core/duration.ts';
 import type { Hasher } from '../core/hash.ts';
-import { isRecord, OptionReader } from '../core/options.ts';
+import { isFunction, isRecord, OptionReader } from '../core/options.ts';
 import { type Random, systemRandom } from '../core/random.ts';
 import { createPolicy, LIMIT_KINDS, type Limit } from '../policies/limit.ts';
 import { AsyncLimiter, type RemoteLimiter } from './async-limiter.ts';
@@ -39,9 +40,9 @@ export interface LimiterOptions {
   readonly queue?: QueueOptions;
   /** Where the limit's state lives: `redis(client)`, `peers(…)`. Default: in this process. */
   readonly backend?: RemoteBackendFactory | BackendFactory;
-  /** A permit not settled within this time expires: its place is given back. Default 10 minutes; Infinity: never. */
+  /** A permit not settled within this time expires: its slot is given back. Default 10 minutes; Infinity: never. */
   readonly permitTimeout?: Duration;
-  /** The longest Retry-After cool-down of a key. Default 5 minutes. */
+  /** The longest Retry-After cool-down of a key. Default 5 minutes; Infinity: no bound. */
   readonly maxCooldown?: Duration;
   /** The most keys that have state at once. Default 1,048,576. */
   readonly maxKeys?: number;
@@ -87,6 +88,8 @@ interface InternalOptions {
   readonly clock?: Clock | undefined;
   /** The path of the limit in error messages. Default `limit`. */
   readonly path?: string;
+  /** Options of the caller itself, for the error that lists the known ones. */
+  readonly alsoKnown?: readonly string[];
 }
 
 /** The same for this package's own callers. */
@@ -96,29 +99,32 @@ export function createLimiter(
 ): SyncLimiter | AsyncLimiter {
   const reader = new OptionReader('', options, 'an object with a limit');
   const limit = reader.get('limit');
-  if (limit === undefined) suggestLimit(reader);
-  const queue = readQueue(new OptionReader('queue', reader.get('queue') ?? {}));
+  if (limit === undefined) throwIfMisplaced(reader);
+  const queue = readQueue(
+    new OptionReader('queue', reader.has('queue') ? reader.get('queue') : {}),
+  );
   const range = { min: 1, max: MAX_KEYS_CEILING, integer: true };
   const maxKeys = reader.number('maxKeys', range, DEFAULT_MAX_KEYS);
-  const givenClock = reader.optional('clock', isClock, 'a clock: an object with now()');
-  const random = reader.optional('random', isFunction, 'a function') ?? systemRandom;
+  const givenClock = reader.optional(
+    'clock',
+    isClock,
+    'a clock: an object whose now() returns a number',
+  );
+  const random = reader.optional('random', isFunction<Random>, 'a function') ?? systemRandom;
   const name = reader.optional('name', isNonEmptyString, 'a string of at least one character');
-  const isEndless = reader.get('permitTimeout') === Infinity;
-  const permitTimeoutMs = isEndless
-    ? Infinity
-    : reader.duration('permitTimeout', DEFAULT_PERMIT_TIMEOUT_MS);
-  const maxCooldownMs = reader.duration('maxCooldown', DEFAULT_MAX_COOLDOWN_MS);
+  const permitTimeoutMs = reader.durationOrInfinity('permitTimeout', DEFAULT_PERMIT_TIMEOUT_MS);
+  const maxCooldownMs = reader.durationOrInfinity('maxCooldown', DEFAULT_MAX_COOLDOWN_MS);
   const factory = reader.optional(
     'backend',
     isBackendFactory,
     'a backend, such as redis(client) or peers(...)',
   );
-  reader.finish();
+  reader.finish(internal.alsoKnown);
 
   const policy = createPolicy(limit, random, internal.path);
   const common = { name: name ?? policy.kind, random, ...queue, permitTimeoutMs, maxCooldownMs };
+  const hasExplicitName = name !== undefined;
   if (factory?.isRemote) {
-    const hasExplicitName = name !== undefined;
     const clock = givenClock ?? systemClock;
     const settings = { ...common, hasExplicitName, maxKeys, clock };
     return new AsyncLimiter(policy, factory, settings);
@@ -132,14 +138,14 @@ export function createLimiter(
   let created: SyncLimiter | undefined;
   const onCapacity = (key: string): void => created?.scheduler.wake(key);
   const backend = factory
-    ? factory.create(policy, { name: common.name, onCapacity, ...context })
+    ? factory.create(policy, { name: common.name, hasExplicitName, onCapacity, ...context })
     : new LocalBackend(policy, context);
   created = new SyncLimiter(policy, backend, { ...common, clock, batchClock: reservationClock });
   return created;
 }
 
-/** A rule beside the options, where it belongs into `limit`. */
-function suggestLimit(reader: OptionReader): void {
+/** Throws for a rule beside the options, which belongs into `limit`. */
+function throwIfMisplaced(reader: OptionReader): void {
   const kind = LIMIT_KINDS.find((name) => reader.names().includes(name));
   if (kind === undefined) return;
   reader.throwFor(kind, `inside \`limit\` (did you mean \`{ limit: { ${kind}: … } }\`?)`);
@@ -155,12 +161,8 @@ function readQueue(reader: OptionReader): Omit<QueueSettings, 'clock'> {
   return queue;
 }
 
-const isFunction = (value: unknown): value is Random => typeof value === 'function';
-
 const isBackendFactory = (value: unknown): value is RemoteBackendFactory | BackendFactory =>
   isRecord(value) && typeof value.isRemote === 'boolean' && isFunction(value.create);
 
-const isNonEmptyString = (value: unknown): value is string =>
-  typeof value === 'string' && value !== '';
-
+// For the daemon and the CLI, which import no policies.
 export { LIMIT_KINDS };

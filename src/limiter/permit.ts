@@ -17,29 +17,17 @@ import { type CallResult, requireResult } from './validate.ts';
 
 /** Why a call got no permit. */
 export type RefusalReason =
-  /** It does not fit now, and the call does not wait. */
-  | 'not-now'
-  /** Its cost can never fit. */
-  | 'never'
-  /** It would wait, or has waited, longer than `wait` allows. */
-  | 'too-long'
-  /** The queue is full. */
+  | 'not-now' // it does not fit now, and the call does not wait
+  | 'never' // its cost can never fit
+  | 'too-long' // it would wait, or has waited, longer than `wait` allows
   | 'queue-full'
-  /** The backend is unavailable, and `onUnavailable` is deny. */
-  | 'unavailable'
-  /** The limiter is closed. */
-  | 'closed';
+  | 'unavailable' // the backend is unavailable, and `onUnavailable` is deny
+  | 'closed'; // the limiter is closed
 
 /** The result of a call that had a permit. Key, cost and due time are known from the permit. */
 export type PermitResult = Omit<CallResult, 'cost' | 'dueAt' | 'partition'>;
 
-export interface PermitInit {
-  readonly key: string;
-  readonly cost: number;
-  /** When it is due, on the clock that decided. */
-  readonly dueAt: Millis;
-  /** When it is issued, on the limiter's clock. */
-  readonly issuedAt: Millis;
+export interface PermitInit extends Pick<Permit, 'key' | 'cost' | 'dueAt' | 'issuedAt'> {
   /** The permits of the limits it consists of, where a composite issued it. */
   readonly children?: readonly Permit[];
 }

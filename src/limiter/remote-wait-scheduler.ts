@@ -4,42 +4,42 @@
  * As in `wait-scheduler.ts`, each key has a queue and only its front checks. A check takes a round trip, and other
  * processes compete, so the front checks as one batch. As many waiters are granted as fit. The rest sleep until the
  * backend's retry time plus a random jitter; without jitter, processes would retry at the same instant and the same
- * one would win every time. Where the backend grants the next place a moment before it opens (lookahead), they
+ * one would win every time. Where the backend grants the next slot a moment before it opens (lookahead), they
  * retry that much earlier, and the waiter that gets it sleeps the rest.
  *
- * Where places can be reserved ahead, each waiter of the front reserves its own and sleeps until it is due. A place
+ * Where slots can be reserved ahead, each waiter of the front reserves its own and sleeps until it is due. A slot
  * used later than `expireMs` after that, or after `usableUntil`, is lost: its waiter goes back to the front.
  */
 
-import { CLOSED_REFUSAL, maxJitterMs, type RemoteBackend } from '../backends/remote-backend.ts';
+import {
+  CLOSED_REFUSAL,
+  type FairWaitResult,
+  maxJitterMs,
+  type RemoteBackend,
+} from '../backends/remote-backend.ts';
 import { type Millis, schedule } from '../core/clock.ts';
 import { type Decision, NEVER, WHEN_SETTLED } from '../core/decision.ts';
 import { PendingSet } from '../core/pending.ts';
 import type { Random } from '../core/random.ts';
 import { type Waiter, WaiterSet } from '../core/waiter-set.ts';
+import type { WaitLimits } from './validate.ts';
 import { nextArrival, type QueuePosition, WaitQueue } from './wait-queue.ts';
-import type { QueueSettings, WaitLimits, WaitResult } from './wait-scheduler.ts';
+import { type QueueSettings, type WaitResult, waitRefusal } from './wait-scheduler.ts';
 
 export interface RemoteWaitSchedulerOptions extends QueueSettings {
   readonly backend: RemoteBackend;
   readonly random: Random;
-  /** True if the limit reserves places ahead of time. */
+  /** True if the limit reserves slots ahead of time. */
   readonly canReserve: boolean;
   readonly expireMs: Millis;
   /** The rest of the key's cool-down; 0: none. */
   cooldownMs(key: string): Millis;
 }
 
-export interface RemoteGrant {
-  readonly verdict: 'allow';
-  /** When the permit was due, on the backend's clock. */
-  readonly dueAt: Millis;
-  /** A call that begins later than this, on the limiter's clock, has lost its place. */
+export type RemoteGrant = Extract<FairWaitResult, { verdict: 'allow' }> & {
+  /** A call that begins later than this, on the limiter's clock, has lost its slot. */
   readonly usableUntil?: Millis | undefined;
-  readonly fromFallback: boolean;
-  /** The lease of its place, where the backend counts calls in flight. */
-  readonly leaseId?: string | undefined;
-}
+};
 
 type RemoteWaitResult = RemoteGrant | Extract<WaitResult, { verdict: 'deny' }>;
 
@@ -49,14 +49,14 @@ export interface RemoteWaitLimits extends WaitLimits {
 }
 
 /** The refusal after the deadline. */
-export const TOO_LONG = { verdict: 'deny', retryAfterMs: 0, reason: 'too-long' } as const;
+export const TOO_LONG = waitRefusal(0, 'too-long');
 
 interface QueuedWaiter extends QueuePosition, Waiter<RemoteWaitResult> {
   readonly key: string;
   readonly cost: number;
-  /** False until it is known to have to wait: a call granted at once takes no place in the queue. */
+  /** False until it is known to have to wait: a call granted at once takes no position in the queue. */
   isQueued: boolean;
-  /** Cancels the reserved place, if there is one. */
+  /** Cancels the reserved slot, if there is one. */
   cancelReservation: (() => void) | undefined;
 }
 
@@ -65,7 +65,7 @@ interface KeyQueue {
   readonly waiters: WaitQueue<QueuedWaiter>;
   /** Ends the sleep of the queue, if it sleeps. */
   wake: (() => void) | undefined;
-  /** Capacity came back since the last check was sent: its answer may be older than that. */
+  /** Capacity came back since the last check was sent: its reply may be older than that. */
   isWakePending: boolean;
   /** How long to sleep before the next poll. */
   pollMs: Millis;
@@ -76,13 +76,6 @@ interface RetryHint {
   readonly opensInMs: Millis;
   /** How long before the opening a check can succeed. */
   readonly lookaheadMs: Millis;
-}
-
-/** A place that is due later, as the backend granted it. */
-interface Reservation {
-  readonly decidedAt: Millis;
-  readonly usableUntil?: Millis | undefined;
-  readonly fromFallback?: boolean;
 }
 
 /** The most waiters in one batch. */
@@ -98,7 +91,7 @@ const MAX_POLL_MS = 250;
 export class RemoteWaitScheduler {
   readonly #options: RemoteWaitSchedulerOptions;
   readonly #queues = new Map<string, KeyQueue>();
-  /** In a queue, or out of it with a place that is not due yet. */
+  /** In a queue, or out of it with a slot that is not due yet. */
   readonly #waiters: WaiterSet<RemoteWaitResult, QueuedWaiter>;
   /** Waiters that are known to have to wait. */
   #queuedCount = 0;
@@ -150,8 +143,7 @@ export class RemoteWaitScheduler {
     if (signal?.aborted) return Promise.reject(signal.reason);
     const isQueueFull = this.#waiters.isFull;
     if (this.#queues.has(key) && (isQueueFull || maxWaitMs <= 0)) {
-      const reason = isQueueFull ? 'queue-full' : 'too-long';
-      return Promise.resolve({ verdict: 'deny', retryAfterMs: 0, reason });
+      return Promise.resolve(waitRefusal(0, isQueueFull ? 'queue-full' : 'too-long'));
     }
     return new Promise((resolve, reject) => {
       const waiter: QueuedWaiter = {
@@ -174,7 +166,7 @@ export class RemoteWaitScheduler {
     });
   }
 
-  /** Refuses all waiters at once; resolves when the places they had or were about to get are given back. */
+  /** Refuses all waiters at once; resolves when the slots they had or were about to get are given back. */
   async close(): Promise<void> {
     this.#waiters.close(CLOSED_REFUSAL);
     this.wakeAll();
@@ -232,30 +224,32 @@ export class RemoteWaitScheduler {
     const { granted, decidedAt, lastDueInMs = 0, lookaheadMs = 0, fromFallback = false } = batch;
     const last = lastDueInMs > 0 ? front[granted - 1] : undefined;
     for (const [n, waiter] of front.slice(0, granted).entries()) {
-      const [leaseId, usableUntil] = [batch.leaseIds?.[n], batch.usableUntils?.[n]];
-      if (waiter === last)
-        this.#reserve(waiter, { decidedAt, fromFallback, usableUntil }, lastDueInMs);
-      else
-        this.#grant(waiter, {
-          verdict: 'allow',
-          dueAt: decidedAt,
-          usableUntil,
-          fromFallback,
-          leaseId,
-        });
+      const waitMs = waiter === last ? lastDueInMs : 0;
+      const grant: RemoteGrant = {
+        verdict: 'allow',
+        dueAt: decidedAt + waitMs,
+        usableUntil: batch.usableUntils?.[n],
+        fromFallback,
+        leaseId: batch.leaseIds?.[n],
+      };
+      if (waitMs > 0) this.#reserve(waiter, grant, waitMs);
+      else this.#grant(waiter, grant);
     }
     const opensInMs = this.#retryDelayOf(front[granted], batch.refusal);
     return opensInMs === undefined ? undefined : { opensInMs, lookaheadMs };
   }
 
-  /** Each waiter has its place as soon as its answer arrives: after the slowest answer it may be too late to use it. */
+  /** Each waiter has its slot as soon as its reply arrives: after the slowest reply it may be too late to use it. */
   async #reserveAhead({ key, waiters }: KeyQueue): Promise<RetryHint | undefined> {
     const checkOne = async (waiter: QueuedWaiter): Promise<Millis | undefined> => {
-      const answer = await this.#options.backend.check(key, waiter.cost);
-      const { decision, decidedAt, usableUntil, fromFallback = false } = answer;
+      const reply = await this.#options.backend.check(key, waiter.cost);
+      const { decision, decidedAt, usableUntil, fromFallback = false } = reply;
       if (decision.verdict === 'deny') return this.#retryDelayOf(waiter, decision);
-      if (decision.verdict === 'wait') this.#reserve(waiter, answer, decision.waitMs);
-      else this.#grant(waiter, { verdict: 'allow', dueAt: decidedAt, usableUntil, fromFallback });
+      const waitMs = decision.verdict === 'wait' ? decision.waitMs : 0;
+      const dueAt = decidedAt + waitMs;
+      const grant: RemoteGrant = { verdict: 'allow', dueAt, usableUntil, fromFallback };
+      if (decision.verdict === 'wait') this.#reserve(waiter, grant, waitMs);
+      else this.#grant(waiter, grant);
       return undefined;
     };
     const delays = await Promise.all(waiters.front(MAX_BATCH).map(checkOne));
@@ -271,8 +265,7 @@ export class RemoteWaitScheduler {
     if (decision?.verdict !== 'deny') return undefined;
     const { retryAfterMs } = decision;
     if (retryAfterMs !== NEVER) return retryAfterMs;
-    if (waiter?.isWaiting)
-      this.#waiters.resolve(waiter, { verdict: 'deny', retryAfterMs, reason: 'never' });
+    if (waiter?.isWaiting) this.#waiters.resolve(waiter, waitRefusal(retryAfterMs, 'never'));
     return undefined;
   }
 
@@ -287,25 +280,22 @@ export class RemoteWaitScheduler {
     this.#pending.add(this.#options.backend.settle(key, settlement));
   }
 
-  /** Takes the waiter out of its queue until its place is due; then the place is used, given back or lost. */
+  /** Takes the waiter out of its queue until its slot is due; then the slot is used, given back or lost. */
   #reserve(
     waiter: QueuedWaiter,
-    { decidedAt, usableUntil = Infinity, fromFallback = false }: Reservation,
+    { dueAt, usableUntil = Infinity, fromFallback }: RemoteGrant,
     waitMs: Millis,
   ): void {
     const { clock, keepAlive, expireMs } = this.#options;
-    const dueAt = decidedAt + waitMs;
     const isTooLong = clock.now() + waitMs > waiter.deadline;
     if (!waiter.isWaiting || isTooLong || !this.#claimQueueSlot(waiter)) {
       this.#giveBack(waiter, dueAt);
       const reason = isTooLong ? 'too-long' : 'queue-full';
-      const retryAfterMs = Math.ceil(waitMs);
-      if (waiter.isWaiting)
-        this.#waiters.resolve(waiter, { verdict: 'deny', retryAfterMs, reason });
+      if (waiter.isWaiting) this.#waiters.resolve(waiter, waitRefusal(Math.ceil(waitMs), reason));
       return;
     }
     this.#queues.get(waiter.key)?.waiters.remove(waiter);
-    const dueHere = clock.now() + waitMs; // the answer took time to arrive: late rather than early
+    const dueHere = clock.now() + waitMs; // the reply took time to arrive: late rather than early
     const use = (): void => {
       waiter.cancelReservation = undefined;
       const isLate = clock.now() > Math.min(dueHere + expireMs, usableUntil);
@@ -329,7 +319,7 @@ export class RemoteWaitScheduler {
     const now = this.#options.clock.now();
     for (const waiter of waiters.front(Infinity)) {
       if (now + retryAfterMs > waiter.deadline || waiter.deadline <= now)
-        this.#waiters.resolve(waiter, { verdict: 'deny', retryAfterMs, reason: 'too-long' });
+        this.#waiters.resolve(waiter, waitRefusal(retryAfterMs, 'too-long'));
     }
   }
 
@@ -337,7 +327,7 @@ export class RemoteWaitScheduler {
   #refuseOverflow({ waiters }: KeyQueue, retryAfterMs: Millis): void {
     for (const waiter of waiters.front(Infinity)) {
       if (!this.#claimQueueSlot(waiter))
-        this.#waiters.resolve(waiter, { verdict: 'deny', retryAfterMs, reason: 'queue-full' });
+        this.#waiters.resolve(waiter, waitRefusal(retryAfterMs, 'queue-full'));
     }
   }
 

@@ -18,7 +18,7 @@ export interface Histogram {
   readonly sumMs: Millis;
 }
 
-/** From a fast local call to a slow job, each bound about twice the one before. */
+/** From a fast local call to a slow job, each bound 2 to 3 times the one before. */
 export const HISTOGRAM_BOUNDS_MS: readonly Millis[] = [
   1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10_000, 30_000, 60_000,
 ];

@@ -26,14 +26,10 @@ import {
   requireCheckOptions,
   requireKey,
   requireResult,
+  type WaitLimits,
   type WaitOptions,
 } from './validate.ts';
-import {
-  type PermitRequest,
-  type WaitLimits,
-  type WaitResult,
-  WaitScheduler,
-} from './wait-scheduler.ts';
+import { type PermitRequest, type WaitResult, WaitScheduler } from './wait-scheduler.ts';
 
 /** Options of a check besides key and cost. */
 export interface CheckOptions {
@@ -55,8 +51,8 @@ export interface Limiter {
   tryAcquire(key: string, cost?: number, options?: CheckOptions): Permit | Refusal;
   /** A permit, waiting if need be. A refusal is a value here too; only an abort rejects. */
   acquire(key: string, cost?: number, options?: AcquireOptions): Promise<Permit | Refusal>;
-  /** Takes as many as there are, up to `most` (Infinity: all), and returns how many. */
-  takeUpTo(key: string, most: number): number;
+  /** Takes as many as there are, up to `max` (Infinity: all), and returns how many. */
+  takeUpTo(key: string, max: number): number;
   /** Returns `unused` of what `takeUpTo` took, now or at `takenAt`: a ramp drops what is late. */
   giveBack(key: string, unused: number, takenAt?: Millis): void;
   /** Reports how an allowed call went. */
@@ -356,7 +352,7 @@ export class SyncLimiter extends LimiterCore implements LimiterInternals {
     requireKey(key);
     const now = this.clock.now(); // one read for all: it costs more than the rest
     const cooldownMs = this.cooldowns.remainingMs(key, now);
-    return inspectionOf(this.name, this.#backend.inspect(key, now), cooldownMs);
+    return inspectionOf(this.name, this.#backend.inspect(key, now), cooldownMs, this.isClosed);
   }
 
   stats(): Stats {

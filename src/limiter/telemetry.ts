@@ -1,7 +1,7 @@
 /**
  * Telemetry of one limiter: counters, events and the permits that are held.
  *
- * Every verb of a limiter ends here, so a call is counted once, reported to listeners once and, if it holds a permit,
+ * Every method of a limiter ends here, so a call is counted once, reported to listeners once and, if it holds a permit,
  * expired if it is never settled.
  */
 
@@ -13,7 +13,7 @@ import { type Listener, ListenerSet } from './events.ts';
 import { Permit, type PermitInit, type PermitResult } from './permit.ts';
 import { type CounterSnapshot, Counters } from './stats.ts';
 
-const GRANTED: Decision = { verdict: 'allow', remaining: 0 };
+export const GRANTED: Decision = { verdict: 'allow', remaining: 0 };
 
 export class LimiterTelemetry {
   readonly name: string;

@@ -1,14 +1,15 @@
 /**
- * Validates the arguments of a limiter's verbs: keys, call results, feedback, wait options.
+ * Validates the arguments of a limiter's methods: keys, call results, feedback, wait options.
  *
  * An invalid argument throws before it changes anything. A misspelt field is an error, not a default.
  */
 
+import type { FairWaitLimits } from '../backends/remote-backend.ts';
 import type { Millis } from '../core/clock.ts';
 import { OUTCOMES, type Outcome } from '../core/decision.ts';
 import type { Duration } from '../core/duration.ts';
 import { ConfigError } from '../core/errors.ts';
-import { isRecord, parseWaitMs, requireNumber } from '../core/options.ts';
+import { isRecord, MAX_AMOUNT, parseWaitMs, requireNumber } from '../core/options.ts';
 import type { Feedback } from '../policies/policy.ts';
 
 /** How a call went, for `settle`. */
@@ -31,7 +32,7 @@ export interface CallResult {
 
 /** How `acquire` waits. */
 export interface WaitOptions {
-  /** Ends the wait and gives the place back when it aborts. */
+  /** Ends the wait and gives the slot back when it aborts. */
   readonly signal?: AbortSignal;
   /** The longest wait: true (default) as long as it takes, false not at all. */
   readonly wait?: boolean | Duration;
@@ -40,27 +41,34 @@ export interface WaitOptions {
 }
 
 const RESULT_FIELDS = ['outcome', 'cost', 'used', 'dueAt', 'rttMs', 'retryAfterMs', 'partition'];
+const CHECK_FIELDS = ['partition'];
 const ACQUIRE_FIELDS = ['signal', 'wait', 'priority', 'partition'];
-const FEEDBACK_FIELDS = 'hits poolSize rank resume reachedAt remaining resetMs retryAfterMs'.split(
-  ' ',
-);
+/** The fields of each kind of feedback, by the field that names the kind. */
+const FEEDBACK_KINDS: Readonly<Record<string, readonly string[]>> = {
+  hits: ['hits'],
+  poolSize: ['poolSize', 'rank'],
+  resume: ['resume', 'reachedAt'],
+  remaining: ['remaining', 'resetMs'],
+  retryAfterMs: ['retryAfterMs'],
+};
+const FEEDBACK_KIND_NAMES = Object.keys(FEEDBACK_KINDS);
+const FEEDBACK_FIELDS = Object.values(FEEDBACK_KINDS).flat();
 const OUTCOME_NAMES = `one of ${OUTCOMES.join(', ')}`;
 
 export function requireKey(key: unknown): void {
   if (typeof key !== 'string') throw new ConfigError('key', 'a string', key);
 }
 
-/** Options of `check` and `acquire` may be the same object. */
 export function requireCheckOptions(options: object): void {
-  requireKnownFields('options', options, ACQUIRE_FIELDS);
+  requireKnownFields('options', options, CHECK_FIELDS);
 }
 
-/** Validates and reads wait options. */
-export function readWaitLimits(options: WaitOptions): {
-  readonly maxWaitMs: Millis;
+/** Wait options, read. */
+export interface WaitLimits extends FairWaitLimits {
   readonly priority: number;
-  readonly signal: AbortSignal | undefined;
-} {
+}
+
+export function readWaitLimits(options: WaitOptions): WaitLimits {
   requireKnownFields('options', options, ACQUIRE_FIELDS);
   const { wait = true, priority = 0, signal } = options;
   const maxWaitMs = parseWaitMs(wait);
@@ -89,8 +97,9 @@ export function requireResult(result: CallResult): void {
 
 export function requireFeedback(feedback: Feedback): void {
   requireKnownFields('feedback', feedback, FEEDBACK_FIELDS);
+  requireOneKind(feedback);
   if ('hits' in feedback) {
-    requireNumber('hits', feedback.hits, { min: 0 });
+    requireNumber('hits', feedback.hits, { min: 0, max: MAX_AMOUNT });
   } else if ('poolSize' in feedback) {
     requireNumber('poolSize', feedback.poolSize, { min: 1, integer: true });
     if (feedback.rank === undefined) return;
@@ -106,9 +115,21 @@ export function requireFeedback(feedback: Feedback): void {
   }
 }
 
+/** Feedback of two kinds would be applied as one of them, and the other would be lost. */
+function requireOneKind(feedback: Feedback): void {
+  const kind = FEEDBACK_KIND_NAMES.find((name) => name in feedback);
+  if (kind === undefined)
+    throw new ConfigError('feedback', `one of ${FEEDBACK_KIND_NAMES.join(', ')}`, feedback);
+  for (const name in feedback) {
+    if (FEEDBACK_KINDS[kind].includes(name)) continue;
+    const value = feedback[name as keyof Feedback];
+    throw new ConfigError(name, `left out beside \`${kind}\``, value);
+  }
+}
+
 function requireKnownFields(what: string, value: unknown, known: readonly string[]): void {
   if (!isRecord(value)) throw new ConfigError(what, 'an object', value);
   for (const name in value) {
-    if (!known.includes(name)) throw new ConfigError(name, `one of ${known.join(', ')}`, name);
+    if (!known.includes(name)) throw ConfigError.unknownName(name, name, known);
   }
 }

@@ -10,33 +10,34 @@
  * Each key has a queue, and only its first waiter checks the limit. Nothing polls: one timer is set to the next
  * opening or deadline of all queues.
  *
- * No place is reserved ahead. A permit is granted when it is due and used at once: places reserved for the time of
+ * No slot is reserved ahead. A permit is granted when it is due and used at once: slots reserved for the time of
  * an event-loop stall would all be used in one burst after it.
  */
 
 import { CLOSED_REFUSAL } from '../backends/remote-backend.ts';
-import type { Clock, Millis } from '../core/clock.ts';
+import type { Millis } from '../core/clock.ts';
 import { type Decision, deny, NEVER, WHEN_SETTLED } from '../core/decision.ts';
 import { Heap } from '../core/heap.ts';
-import { MAX_TOMBSTONES, type Waiter, WaiterSet } from '../core/waiter-set.ts';
+import {
+  MAX_TOMBSTONES,
+  type Waiter,
+  WaiterSet,
+  type WaiterSetSettings,
+} from '../core/waiter-set.ts';
 import type { RefusalReason } from './permit.ts';
+import type { WaitLimits } from './validate.ts';
 import { nextArrival, type QueueOrder, type QueuePosition, WaitQueue } from './wait-queue.ts';
 
-export interface QueueSettings {
-  readonly clock: Clock;
+export interface QueueSettings extends WaiterSetSettings {
   readonly order: QueueOrder;
-  /** The most waiters, over all keys. */
-  readonly maxWaiters: number;
-  /** Whether waiters keep the process alive. */
-  readonly keepAlive: boolean;
 }
 
 export interface WaitSchedulerOptions extends QueueSettings {
   /** Names of the limit's partitions: each has a queue per key. */
   readonly partitions: readonly string[];
-  /** Checks the limit for a permit now: never answers `wait`. */
+  /** Checks the limit for a permit now: never decides `wait`. */
   checkNow(key: string, cost: number, now: Millis, partitionIndex?: number): Decision;
-  /** What `checkNow` would answer; changes nothing. */
+  /** What `checkNow` would decide; changes nothing. */
   peek(key: string, cost: number, partitionIndex?: number): Decision;
 }
 
@@ -60,14 +61,21 @@ export interface PermitRequest {
 /** How a wait ended. */
 export type WaitResult =
   | { readonly verdict: 'allow'; readonly dueAt: Millis; readonly waitedMs: Millis }
-  | { readonly verdict: 'deny'; readonly retryAfterMs: Millis; readonly reason: RefusalReason }
+  | WaitRefusal
   | typeof MOVED;
 
-export interface WaitLimits {
-  readonly maxWaitMs: Millis;
-  readonly priority: number;
-  readonly signal?: AbortSignal | undefined;
+/** The refusal of a call that waited, or would have to. */
+export interface WaitRefusal {
+  readonly verdict: 'deny';
+  readonly retryAfterMs: Millis;
+  readonly reason: RefusalReason;
 }
+
+export const waitRefusal = (retryAfterMs: Millis, reason: RefusalReason): WaitRefusal => ({
+  verdict: 'deny',
+  retryAfterMs,
+  reason,
+});
 
 interface QueuedWaiter extends QueuePosition, Waiter<WaitResult> {
   readonly queue: KeyQueue;
@@ -96,11 +104,7 @@ export class WaitScheduler {
     this.#options = options;
     this.#waiters = new WaiterSet({
       ...options,
-      expiredResult: ({ queue }, now) => ({
-        verdict: 'deny',
-        retryAfterMs: msUntilOpen(queue, now),
-        reason: 'too-long',
-      }),
+      expiredResult: ({ queue }, now) => waitRefusal(msUntilOpen(queue, now), 'too-long'),
       onRemove: (waiter) => this.#removeFromQueue(waiter),
       // All queues of the key: capacity kept for these waiters is free in every partition.
       onAbandon: (waiters) => {
@@ -129,9 +133,8 @@ export class WaitScheduler {
     partitionIndex: number | undefined,
     position: QueuePosition,
   ): boolean {
-    return (
-      this.#queues.get(this.#queueIdOf(key, partitionIndex))?.waiters.hasEarlier(position) ?? false
-    );
+    const queue = this.#queues.get(this.#queueIdOf(key, partitionIndex));
+    return queue?.waiters.hasEarlier(position) ?? false;
   }
 
   /** Waits for a permit; rejects only if the signal aborts. */
@@ -142,17 +145,12 @@ export class WaitScheduler {
     const queue = this.#queues.get(id);
     const decision = queue ? this.#estimateQueued(queue, request, now) : this.#check(request, now);
     if (decision.verdict === 'moved') return Promise.resolve(decision);
-    if (decision.verdict !== 'deny') {
+    if (decision.verdict !== 'deny')
       return Promise.resolve({ verdict: 'allow', dueAt: now, waitedMs: 0 });
-    }
     const refusal = this.#refusalFor(decision.retryAfterMs, maxWaitMs);
     if (refusal) return Promise.resolve(refusal);
-    return this.#enqueue(
-      queue ?? this.#createQueue(id, request.key, decision.retryAfterMs, now),
-      request,
-      now,
-      limits,
-    );
+    const joined = queue ?? this.#createQueue(id, request.key, decision.retryAfterMs, now);
+    return this.#enqueue(joined, request, now, limits);
   }
 
   /** Refuses all waiters. */
@@ -202,7 +200,7 @@ export class WaitScheduler {
     let reason: RefusalReason | undefined = this.#waiters.isFull ? 'queue-full' : undefined;
     if (retryAfterMs > maxWaitMs || maxWaitMs <= 0) reason = 'too-long';
     if (retryAfterMs === NEVER) reason = 'never';
-    return reason && { verdict: 'deny', retryAfterMs, reason };
+    return reason && waitRefusal(retryAfterMs, reason);
   }
 
   #enqueue(
@@ -211,8 +209,8 @@ export class WaitScheduler {
     now: Millis,
     limits: WaitLimits,
   ): Promise<WaitResult> {
+    const { priority, signal, maxWaitMs } = limits;
     return new Promise((resolve, reject) => {
-      const { priority, signal, maxWaitMs } = limits;
       const waiter: QueuedWaiter = {
         queue,
         request,
@@ -226,17 +224,13 @@ export class WaitScheduler {
         isWaiting: true,
       };
       this.#waiters.add(waiter);
-      this.#insert(queue, waiter, now);
+      this.#queues.set(queue.id, queue);
+      queue.waiters.add(waiter);
+      // The new first waiter may need less than the previous one.
+      if (queue.waiters.size > 1 && queue.waiters.first === waiter) this.#drainQueue(queue, now);
+      else this.#scheduleOpening(queue);
       this.#waiters.reschedule();
     });
-  }
-
-  #insert(queue: KeyQueue, waiter: QueuedWaiter, now: Millis): void {
-    this.#queues.set(queue.id, queue);
-    queue.waiters.add(waiter);
-    // The new first waiter may need less than the previous one.
-    if (queue.waiters.size > 1 && queue.waiters.first === waiter) this.#drainQueue(queue, now);
-    else this.#scheduleOpening(queue);
   }
 
   /** Grants waiters in order until one is refused. */
@@ -249,7 +243,7 @@ export class WaitScheduler {
         const waitedMs = now - first.enqueuedAt;
         this.#waiters.resolve(first, { verdict: 'allow', dueAt: now, waitedMs });
       } else if (decision.retryAfterMs === NEVER) {
-        this.#waiters.resolve(first, { verdict: 'deny', retryAfterMs: NEVER, reason: 'never' });
+        this.#waiters.resolve(first, waitRefusal(NEVER, 'never'));
       } else {
         queue.opensAt = opensAtAfter(decision.retryAfterMs, now);
         this.#scheduleOpening(queue);
@@ -263,9 +257,8 @@ export class WaitScheduler {
     if (queue.opensAt >= queue.scheduledAt) return;
     queue.scheduledAt = queue.opensAt;
     this.#openings.push({ at: queue.opensAt, queue });
-    if (this.#openings.size > 2 * this.#queues.size + MAX_TOMBSTONES) {
+    if (this.#openings.size > 2 * this.#queues.size + MAX_TOMBSTONES)
       this.#openings.retain((opening) => opening.at === opening.queue.scheduledAt);
-    }
   }
 
   #removeFromQueue(waiter: QueuedWaiter): void {

@@ -7,10 +7,10 @@ import { seededRandom } from '../core/random.ts';
 import { type AdaptiveOptions, adaptive } from './adaptive.ts';
 
 const noChance = (): number => {
-  throw new Error('nobody should throw dice here');
+  throw new Error('random must not be called');
 };
 
-/** One key of an adaptive limit, and the words to drive it with. */
+/** One key of an adaptive limit, and the operations on it. */
 function begin(options: AdaptiveOptions, random = noChance) {
   const policy = adaptive(options, random);
   const state = new Float64Array(policy.width);
@@ -18,7 +18,7 @@ function begin(options: AdaptiveOptions, random = noChance) {
   return {
     policy,
     state,
-    ask: (cost = 1, now = 0) => policy.check(state, 0, cost, now),
+    check: (cost = 1, now = 0) => policy.check(state, 0, cost, now),
     settle: (now: number, outcome: Outcome, rttMs?: number, cost = 1) =>
       policy.settle(
         state,
@@ -48,9 +48,9 @@ const scenarios: Record<string, Scenario> = {
     rows: [
       [0, 'check 1', 'allow, 0 left'],
       [100, 'done ok 100'],
-      [100, 'peek', 'limit 1, rtt 100'], // the first answer only says what is normal
+      [100, 'peek', 'limit 1, rtt 100'], // the first reply only sets the mean
       [100, 'check 1', 'allow, 0 left'],
-      [199, 'done ok 99'], // no round trip has passed since
+      [199, 'done ok 99'], // less than a round trip later
       [199, 'peek', 'limit 1, rtt 100'],
       [199, 'check 1', 'allow, 0 left'],
       [200, 'done ok 1'],
@@ -116,7 +116,7 @@ const scenarios: Record<string, Scenario> = {
       [100, 'done ok 100'],
       [150, 'done busy'],
       [150, 'peek', 'limit 100'],
-      [200, 'done failed'], // any answer lets it act
+      [200, 'done failed'], // any reply closes the window
       [200, 'peek', 'limit 50'],
       [201, 'done busy'],
       [299, 'done busy'],
@@ -213,7 +213,7 @@ const scenarios: Record<string, Scenario> = {
       [0, 'check 10', 'deny, when settled'],
       [0, 'takeUpTo all', 'got 0'],
       [0, 'done ignored'],
-      [0, 'check 10', 'allow, 0 left'], // else it would wait for ever: only answers raise the limit
+      [0, 'check 10', 'allow, 0 left'], // else it would wait for ever: only replies raise the limit
     ],
   },
 
@@ -251,17 +251,17 @@ const { unit_vectors: vectors } = JSON.parse(
 const settings = vectors.controller.settings;
 const scripts: readonly { name: string; steps: readonly Step[] }[] = vectors.controller.scripts;
 
-/** A key that has learnt these round trips, one window each (in seconds, as the vectors have it). */
+/** A key that has measured these round trips, one per window (in seconds, as in the vectors). */
 function learnt(alpha: number, points: readonly number[]) {
   const key = begin({ initial: 50, max: 50, alpha, deviationScale: 1 });
   points.forEach((seconds, n) => {
-    key.ask();
+    key.check();
     key.settle(n * 60_000, 'ok', seconds * 1_000);
   });
   return key;
 }
 
-/** The shortest round trip that a key would call slow: what it does not tell shows in what it does. */
+/** The shortest round trip that counts as slow, found by trying: the threshold itself is not exposed. */
 function shortestSlow(key: ReturnType<typeof begin>): number {
   const before = key.limit();
   let [low, high] = [0, 100_000];
@@ -298,9 +298,9 @@ describe('adaptive', () => {
     });
     let now = 0;
     steps.forEach((step, n) => {
-      for (let k = 0; k < step.start; k++) expect(key.ask(1, now).verdict).toBe('allow');
+      for (let k = 0; k < step.start; k++) expect(key.check(1, now).verdict).toBe('allow');
       if (step.limit !== undefined) expect(key.limit()).toBe(step.limit);
-      if (step.can_start_another === false) expect(key.ask(1, now).verdict).toBe('deny');
+      if (step.can_start_another === false) expect(key.check(1, now).verdict).toBe('deny');
       if (step.respond === undefined) return;
 
       const rttMs = (step.advance_s ?? 0) * 1_000;
@@ -333,19 +333,19 @@ describe('adaptive', () => {
 
   test('adaptive: matches the reference moving variance', () => {
     const { alpha, points, means, variances } = vectors.ewma_var;
-    // From the second point on: the window of the first one goes on, and would dilute the probe.
+    // From the second point on: the first window is still open and would dilute the measurement.
     for (let n = 1; n < points.length; n++) {
       const slowest = shortestSlow(learnt(alpha, points.slice(0, n + 1)));
       expect(slowest, `point ${n}`).toBeCloseTo((means[n] + Math.sqrt(variances[n])) * 1_000, 2);
     }
   });
 
-  // Ten in flight, normal is 100 ms, the limit was reached: what does one answer do after that?
+  // Ten in flight, a mean of 100 ms, the limit was reached: the effect of one more reply.
   const answers: readonly (readonly [Outcome, number | undefined, number])[] = [
     ['ok', 100, 11],
-    ['ok', 99.9995, 11], // no timer measures finer than a microsecond
+    ['ok', 99.9995, 11], // differences below a microsecond do not count
     ['ok', 101, 9],
-    ['ok', undefined, 10], // nothing was measured, so nothing was learnt
+    ['ok', undefined, 10], // without a measurement the limit stays
     ['busy', 100, 9],
     ['busy', undefined, 9],
     ['timeout', 1_000, 9],
@@ -358,11 +358,11 @@ describe('adaptive', () => {
     'adaptive: %s after %s ms turns a limit of ten into %d',
     ([outcome, rttMs, after]) => {
       const key = begin({ initial: 9 });
-      key.ask(9);
+      key.check(9);
       key.settle(100, 'ok', 100);
       key.settle(200, 'ok', 100); // a window later: ten
       expect(key.limit()).toBe(10);
-      key.ask(3);
+      key.check(3);
       key.settle(300, outcome, rttMs);
       expect(key.limit()).toBe(after);
       const isLearnt = outcome === 'ok' && rttMs !== undefined;
@@ -370,11 +370,11 @@ describe('adaptive', () => {
     },
   );
 
-  // Three times 0.1 is 0.30000000000000004 in doubles, and a third of it more than 0.1.
+  // Three times 0.1 is 0.30000000000000004 in doubles, and a third of that is above 0.1.
   test('adaptive: a mean of equal round trips counts as equal, not slower', () => {
     for (const rttMs of [0.1, 0.7, 1.1, 33.3]) {
       const key = begin({ initial: 3 });
-      key.ask(3);
+      key.check(3);
       key.settle(1_000, 'ok', rttMs);
       key.settle(1_000, 'ok', rttMs);
       key.settle(2_000, 'ok', rttMs);
@@ -385,7 +385,7 @@ describe('adaptive', () => {
   test('adaptive: without variance, an average RTT below the limit counts as slow, as in the reference', () => {
     const key = begin({ initial: 10 });
     for (let now = 100; now <= 300; now += 100) {
-      key.ask();
+      key.check();
       key.settle(now, 'ok', 100);
     }
     expect(key.limit()).toBe(8); // 10, 9, 8
@@ -393,7 +393,7 @@ describe('adaptive', () => {
 
   test('adaptive: the same at the maximum, which cannot be increased', () => {
     const key = begin({ initial: 10, max: 10 });
-    key.ask(10);
+    key.check(10);
     key.settle(100, 'ok', 100);
     key.settle(200, 'ok', 100);
     expect(key.limit()).toBe(9);
@@ -403,7 +403,7 @@ describe('adaptive', () => {
     const slow = (deviationScale: number, rttMs: number): number => {
       const key = begin({ initial: 20, alpha: 0.5, deviationScale });
       [100, 100, 120].forEach((rtt, n) => {
-        key.ask(1);
+        key.check(1);
         key.settle(n * 1_000, 'ok', rtt); // mean 110, variance 100
       });
       const before = key.limit();
@@ -419,7 +419,7 @@ describe('adaptive', () => {
   test('adaptive: never exceeds the maximum, and stays whole', () => {
     const key = begin({ max: 5 });
     for (let n = 1; n < 50; n++) {
-      key.ask(key.limit());
+      key.check(key.limit());
       key.settle(n * 100, 'ok', 100, key.limit());
       expect(key.limit()).toBeLessThanOrEqual(5);
     }
@@ -429,18 +429,18 @@ describe('adaptive', () => {
   test('adaptive: never falls below one and stays whole during a long overload', () => {
     const key = begin({ initial: 200 });
     for (let n = 1; n < 200; n++) {
-      key.ask(1);
+      key.check(1);
       key.settle(n * 1_000, n === 1 ? 'ok' : 'timeout', 100);
       expect(Number.isInteger(key.limit())).toBe(true);
       expect(key.limit()).toBeGreaterThanOrEqual(1);
     }
     expect(key.limit()).toBe(1);
-    expect(key.ask().verdict).toBe('allow');
+    expect(key.check().verdict).toBe('allow');
   });
 
   test('adaptive: an attempt that is retried counts its RTT and back-pressure and stays in flight', () => {
     const key = begin({ initial: 10 });
-    key.ask(10);
+    key.check(10);
     key.settle(100, 'ok', 100);
     key.policy.recordAttempt(key.state, 0, 'ok', 40);
     expect(key.policy.currentWindow(key.state, 0, 199)).toEqual({ meanMs: 70, due: false });
@@ -456,19 +456,19 @@ describe('adaptive', () => {
   test('adaptive: no adjustment is due before the first measurement', () => {
     const key = begin({});
     expect(key.policy.currentWindow(key.state, 0, 1e9)).toEqual({ meanMs: undefined, due: false });
-    key.ask();
-    key.settle(500, 'busy', 500); // a complaint alone says nothing about what is normal
+    key.check();
+    key.settle(500, 'busy', 500); // back-pressure alone sets no mean
     expect(key.view()).toEqual({ remaining: 1, limit: 1, inFlight: 0 });
   });
 
   test('adaptive: jitter delays an adjustment by a random part of the mean RTT', () => {
-    for (const [jitter, chance, dueAt] of [
+    for (const [jitter, draw, dueAt] of [
       [0.5, 0.5, 225],
       [1, 0, 200],
       [1, 0.999, 299.9],
     ] as const) {
-      const key = begin({ jitter }, () => chance);
-      key.ask();
+      const key = begin({ jitter }, () => draw);
+      key.check();
       key.settle(100, 'ok', 100);
       expect(key.policy.currentWindow(key.state, 0, dueAt - 0.001).due).toBe(false);
       expect(key.policy.currentWindow(key.state, 0, dueAt).due).toBe(true);
@@ -481,13 +481,13 @@ describe('adaptive', () => {
       const changes: number[] = [];
       for (let now = 100; now <= 20_000; now += 10) {
         const before = key.limit();
-        key.ask(before);
+        key.check(before);
         key.settle(now, 'ok', 100, before);
         if (key.limit() !== before) changes.push(now);
       }
       return changes;
     };
-    expect(changesOf(0.5, 1)).toEqual(changesOf(0.5, 1)); // the same seed, the same story
+    expect(changesOf(0.5, 1)).toEqual(changesOf(0.5, 1)); // the same seed, the same changes
     expect(changesOf(0, 1)).toEqual(changesOf(0, 2));
     const [one, two] = [changesOf(0.5, 1), changesOf(0.5, 2)];
     const together = one.filter((at) => two.includes(at)).length;
@@ -497,7 +497,7 @@ describe('adaptive', () => {
 
   test('adaptive: time that goes backwards adjusts nothing twice', () => {
     const key = begin({ initial: 100 });
-    key.ask(100);
+    key.check(100);
     key.settle(1_000, 'ok', 100);
     key.settle(1_100, 'busy');
     expect(key.limit()).toBe(90);
@@ -512,16 +512,16 @@ describe('adaptive', () => {
     const forgetAt = () => key.policy.removableAt(key.state, 0);
     const evictAt = () => key.policy.evictableAt(key.state, 0);
     expect([forgetAt(), evictAt()]).toEqual([-Infinity, -Infinity]);
-    key.ask();
+    key.check();
     expect([forgetAt(), evictAt()]).toEqual([Infinity, Infinity]);
     key.settle(100, 'failed');
     expect([forgetAt(), evictAt()]).toEqual([-Infinity, -Infinity]);
-    key.ask();
+    key.check();
     key.settle(200, 'ok', 100);
     expect([forgetAt(), evictAt()]).toEqual([Infinity, -Infinity]);
     key.settle(300, 'busy', 100, 0);
-    expect(key.limit()).toBe(1); // a fresh start would allow two
-    expect([forgetAt(), evictAt()]).toEqual([Infinity, 60_400]); // a minute of silence later
+    expect(key.limit()).toBe(1); // a new key would allow two
+    expect([forgetAt(), evictAt()]).toEqual([Infinity, 60_400]); // after an idle minute
   });
 
   test('adaptive: a key that may have been evicted after a decrease starts at one', () => {
@@ -530,16 +530,16 @@ describe('adaptive', () => {
     expect(policy.keyState(state, 0, 1_000).limit).toBe(1);
     policy.check(state, 0, 1, 1_000);
     policy.settle(state, 0, { outcome: 'failed', cost: 1, dueAt: 1_000 }, 2_000);
-    expect(policy.evictableAt(state, 0)).toBe(61_000); // nothing was learnt: a minute after it began
+    expect(policy.evictableAt(state, 0)).toBe(61_000); // no measurement: a minute after it began
     policy.init(state, 0, 60_400, 60_400);
     expect(policy.keyState(state, 0, 60_400).limit).toBe(2);
   });
 
-  // Both calls failed, but the limit had been reached: that is part of this window, and the next
-  // good answer may raise it. A key begun anew would not have raised it.
+  // Both calls failed, but the limit was reached: that counts in this window, and the next
+  // good reply may raise it. A new key would not be raised.
   test('adaptive: keeps a key that reached its limit', () => {
     const key = begin({ initial: 2 });
-    key.ask(2);
+    key.check(2);
     key.settle(50, 'failed', undefined, 2);
     expect(key.policy.removableAt(key.state, 0)).toBe(Infinity);
   });
@@ -551,12 +551,12 @@ describe('adaptive', () => {
       return key.policy.removableAt(key.state, 0);
     };
     const over = (outcome: Outcome) => (key: ReturnType<typeof begin>) => {
-      key.ask(); // takes the only place, as any next call will
+      key.check(); // takes the only slot, as any next call does
       key.settle(50, outcome);
     };
     expect(forgetAtAfter(over('failed'))).toBe(-Infinity);
     expect(forgetAtAfter(over('busy'))).toBe(Infinity);
-    // Of a call that costs nothing an attempt was timed, and another one follows.
+    // An attempt of a call with cost 0 was timed, and another one follows.
     expect(forgetAtAfter(({ policy, state }) => policy.recordAttempt(state, 0, 'ok', 40))).toBe(
       Infinity,
     );
@@ -568,7 +568,7 @@ describe('adaptive', () => {
 
   test('adaptive: refuses an invalid cost and counts nothing', () => {
     const key = begin({});
-    for (const cost of [-1, Number.NaN]) expect(() => key.ask(cost)).toThrow(ConfigError);
+    for (const cost of [-1, Number.NaN]) expect(() => key.check(cost)).toThrow(ConfigError);
     expect(key.view().inFlight).toBe(0);
   });
 

@@ -19,9 +19,9 @@ const scenarios: Record<string, Scenario> = {
     rows: [
       [0, 'check 0', 'allow, 10 left'],
       [0, 'check 10', 'allow, 0 left'],
-      [0, 'check 1', 'deny, retry in 100'], // the second's limit
-      [1_000, 'check 6', 'deny, retry in 239000'], // the hour's: 15/h is one in four minutes
-      [1_000, 'check 5', 'allow, 0 left'], // what was refused took nothing from either
+      [0, 'check 1', 'deny, retry in 100'], // the limit per second
+      [1_000, 'check 6', 'deny, retry in 239000'], // the hourly limit: one in four minutes
+      [1_000, 'check 5', 'allow, 0 left'], // the refused check took nothing from either
       [1_000, 'check 1', 'deny, retry in 239000'],
       [1_000, 'check 11', 'deny, never'],
       [1_000, 'peek', 'remaining 0'],
@@ -44,9 +44,9 @@ const scenarios: Record<string, Scenario> = {
     rows: [
       [0, 'check 1', 'allow, 0 left'],
       [0, 'check 1', 'wait 6000'],
-      [500, 'check 1', 'deny, retry in 5500'], // no place, and no token either
+      [500, 'check 1', 'deny, retry in 5500'], // no slot, and no token
       [6_000, 'check 1', 'wait 6000'],
-      [6_000, 'check 1', 'deny, retry in 6000'], // no place; the token it could have had
+      [6_000, 'check 1', 'deny, retry in 6000'], // no slot; the token stays
       [6_000, 'peek', 'remaining 0, reserved 1'],
       [11_999, 'peek', 'reserved 1'],
     ],
@@ -122,7 +122,7 @@ const scenarios: Record<string, Scenario> = {
       [0, 'check 1', 'allow, 0 left'],
       [0, 'check 2', 'deny, when settled'],
       [0, 'done failed'],
-      [0, 'update 4', 'applied'], // the bucket's business; adaptive has no use for it
+      [0, 'update 4', 'applied'], // used by the bucket, ignored by adaptive
       [0, 'check 1', 'deny, retry in 1000'],
     ],
   },
@@ -135,7 +135,7 @@ const scenarios: Record<string, Scenario> = {
       [0, 'check 1', 'allow, 0 left'],
       [1_000, 'check 1', 'deny, retry in 9000'],
       [2_000, 'check 1', 'deny, retry in 8000'],
-      [10_000, 'peek', 'remaining 1, pool 4'], // three steps from 1: somebody came every time
+      [10_000, 'peek', 'remaining 1, pool 4'], // three steps from 1: a call came every time
       [10_000, 'check 1', 'allow, 0 left'],
     ],
   },
@@ -148,7 +148,7 @@ const scenarios: Record<string, Scenario> = {
       [0, 'check 1', 'allow, 0 left'],
       [1_000, 'check 0', 'allow, 2 left'],
       [2_000, 'check 0', 'allow, 2 left'],
-      [3_000, 'peek', 'pool 2'], // one step from 1: nobody came since
+      [3_000, 'peek', 'pool 2'], // one step from 1: no call came since
     ],
   },
 
@@ -210,7 +210,7 @@ describe('all', () => {
     let refused = 0;
     for (let n = 0; n < 500; n++) {
       const now = n * 77.7;
-      policy.available(state, 0, now); // moves every part to this second, as any call does
+      policy.available(state, 0, now); // advances every component to this second, as any call does
       const before = state.slice();
       if (policy.check(state, 0, 1, now).verdict === 'deny') {
         refused++;
@@ -279,7 +279,7 @@ describe('all', () => {
     expect(policy.removableAt(state, 0)).toBe(6_000);
     policy.check(state, 0, 1, 6_000);
     policy.update(state, 0, { hits: 8 }, 6_000);
-    expect(policy.removableAt(state, 0)).toBe(60_000); // 6 s + 9 × 6 s of places taken elsewhere
+    expect(policy.removableAt(state, 0)).toBe(60_000); // 6 s + 9 × 6 s of slots taken elsewhere
     expect(policy.evictableAt(state, 0)).toBe(60_000);
   });
 
@@ -301,14 +301,14 @@ describe('all', () => {
   });
 
   test('all: a single component decides alone, also on refusals', () => {
-    // A ramp that is asked for more than it has yet grows all the same, because somebody came.
+    // A ramp grows also at a refused call.
     const options = { ramp: { min: 2, max: 10, over: '8s' } } as const;
     const [alone, within] = [createPolicy(options, dice), createPolicy({ all: [options] }, dice)];
-    const [own, inner] = [alone, within].map(({ width }) => new Float64Array(width));
-    alone.init(own, 0, 0);
+    const [bare, inner] = [alone, within].map(({ width }) => new Float64Array(width));
+    alone.init(bare, 0, 0);
     within.init(inner, 0, 0);
     for (let now = 0; now < 10_000; now += 500) {
-      expect(within.check(inner, 0, 4, now)).toEqual(alone.check(own, 0, 4, now));
+      expect(within.check(inner, 0, 4, now)).toEqual(alone.check(bare, 0, 4, now));
     }
   });
 
@@ -342,12 +342,14 @@ describe('all', () => {
     const state = new Float64Array(policy.width);
     policy.init(state, 0, 0);
     const [live, batch] = [0, 1];
-    const ask = (partitionIndex: number) => policy.check(state, 0, 1, 0, partitionIndex).verdict;
-    expect([ask(batch), ask(batch), ask(batch), ask(batch)]).toEqual(Array(4).fill('allow'));
-    expect(ask(live)).toBe('deny');
+    const check = (partitionIndex: number) => policy.check(state, 0, 1, 0, partitionIndex).verdict;
+    expect([check(batch), check(batch), check(batch), check(batch)]).toEqual(
+      Array(4).fill('allow'),
+    );
+    expect(check(live)).toBe('deny');
     policy.settle(state, 0, { outcome: 'ok', cost: 1, dueAt: 0, partition: batch }, 0);
-    expect(ask(batch)).toBe('deny');
-    expect(ask(live)).toBe('allow');
+    expect(check(batch)).toBe('deny');
+    expect(check(live)).toBe('allow');
   });
 
   test('all: resumes the level of a single ramp, and of none if there are several', () => {

@@ -67,6 +67,11 @@ export function all(policies: readonly Policy[], path = 'all'): Policy {
     return wait(waitMs);
   };
 
+  const advancing = components.filter(({ policy }) => policy.advance);
+  const advance = (state: State, i: number, now: Millis): void => {
+    for (const { policy, offset } of advancing) policy.advance?.(state, i + offset, now);
+  };
+
   /** The call happens when the last component allows it, so every component counts it then. */
   const deferTo = (state: State, i: number, cost: number, dueAt: Millis): void => {
     for (const { policy, offset } of components) policy.deferTo?.(state, i + offset, cost, dueAt);
@@ -91,15 +96,15 @@ export function all(policies: readonly Policy[], path = 'all'): Policy {
     },
 
     check(state, i, cost, now, partitionIndex) {
-      // A refused call is still a call: every component advances to its second before the state is saved.
-      if (cost > 0)
-        for (const { policy, offset } of components) policy.available(state, i + offset, now);
+      // A refused call is still a call: components advance to its second before the state is saved.
+      if (cost > 0) advance(state, i, now);
       save(state, i);
       const decision = checkAll(state, i, cost, now, partitionIndex);
       if (decision.verdict === 'deny') restore(state, i);
       return decision;
     },
 
+    ...(advancing.length > 0 && { advance }),
     deferTo,
     ...divisionOf(policies, path),
     ...rateOf(components),

@@ -7,7 +7,7 @@ import { takeUpTo } from './policy.ts';
 const WEEK = 7 * 86_400_000;
 const FAR = 1e15; // an instant so far out that a double holds only eighths of a millisecond
 
-/** So many hits one by one on a bucket that holds `from`. */
+/** `count` hits one by one on a bucket that holds `from`. */
 const hits = (at: number, node: string, count: number, from: number): ScenarioRow[] =>
   Array.from({ length: count }, (_, n) => [at, `${node}: check 1`, `allow, ${from - n - 1} left`]);
 
@@ -17,12 +17,12 @@ const scenarios: Record<string, Scenario> = {
     rows: [
       [0, 'check 2', 'allow, 1 left'],
       [0, 'check 2', 'deny, retry in 100'], // a denied request takes nothing,
-      [0, 'check 1', 'allow, 0 left'], // so the token it could not use is still there
+      [0, 'check 1', 'allow, 0 left'], // so the token is still there
       [99, 'check 1', 'deny, retry in 1'],
       [100, 'check 1', 'allow, 0 left'],
-      [250, 'check 1', 'allow, 0 left'], // one and a half came in: half a token stays
+      [250, 'check 1', 'allow, 0 left'], // one and a half were refilled: half a token stays
       [250, 'check 1', 'deny, retry in 50'],
-      [9_000, 'check 3', 'allow, 0 left'], // a long rest fills it to the brim and no further
+      [9_000, 'check 3', 'allow, 0 left'], // refills up to the burst
       [9_000, 'check 1', 'deny, retry in 100'],
     ],
   },
@@ -33,7 +33,7 @@ const scenarios: Record<string, Scenario> = {
       [0, 'check 6', 'deny, never'],
       [0, 'check Infinity', 'deny, never'],
       [0, 'check 5', 'allow, 0 left'],
-      [0, 'check 5', 'deny, retry in 5000'], // late is not never
+      [0, 'check 5', 'deny, retry in 5000'], // refused until then, not for good
       [0, 'check 5.001', 'deny, never'],
     ],
   },
@@ -58,7 +58,7 @@ const scenarios: Record<string, Scenario> = {
       [0, 'takeUpTo 2', 'got 2'],
       [0, 'takeUpTo all', 'got 3'],
       [0, 'takeUpTo all', 'got 0'],
-      [2_900, 'takeUpTo 7', 'got 2'], // 2.9 came in; only whole ones are handed out
+      [2_900, 'takeUpTo 7', 'got 2'], // 2.9 were refilled; only whole tokens are granted
       [3_000, 'takeUpTo all', 'got 1'],
     ],
   },
@@ -72,7 +72,7 @@ const scenarios: Record<string, Scenario> = {
       [0, 'giveBack 1'],
       [0, 'peek', 'remaining 10'],
       [0, 'check 3', 'allow, 7 left'],
-      [2_000, 'giveBack 3'], // two of the three had grown back already: the brim is the brim
+      [2_000, 'giveBack 3'], // two of the three were refilled already: never above the burst
       [2_000, 'peek', 'remaining 10'],
       [2_000, 'check 11', 'deny, never'],
     ],
@@ -187,7 +187,7 @@ const scenarios: Record<string, Scenario> = {
       [400, 'check 1', 'deny, retry in 700'], // until 1100, as before
       [400, 'peek', 'remaining 0'],
       [400, 'update 1'],
-      [1_000, 'peek', 'remaining -1'], // the time from 400 to 1000 is not lived twice
+      [1_000, 'peek', 'remaining -1'], // the time from 400 to 1000 refills once
       [1_199, 'check 1', 'deny, retry in 1'],
       [1_200, 'check 1', 'allow, 0 left'],
       [600, 'giveBack 1'],
@@ -234,7 +234,7 @@ const scenarios: Record<string, Scenario> = {
     ],
   },
 
-  // A microsecond of grace is worth a whole token here: it must not be handed out.
+  // A microsecond is worth a whole token here: the tolerance must not grant it.
   'bucket: a million a second with a burst of one allows one at a time': {
     limit: { bucket: { rate: 1_000_000, burst: 1 } },
     rows: [
@@ -258,7 +258,7 @@ const scenarios: Record<string, Scenario> = {
     ],
   },
 
-  // A millionth of a token is four milliseconds here: grace is for dust, not for early callers.
+  // A millionth of a token is four milliseconds here: the tolerance must not admit early calls.
   'bucket: one an hour is exact to the millisecond': {
     limit: { bucket: { rate: '1/h' } },
     rows: [
@@ -278,7 +278,7 @@ const scenarios: Record<string, Scenario> = {
     ],
   },
 
-  // Three times 333.3 is a little more than 999.9 to a double, and nothing flows in to make up for it.
+  // Three times 333.3 is a little more than 999.9 in doubles, and nothing is refilled meanwhile.
   'bucket: parts of a large burst add up to it at a slow rate': {
     limit: { bucket: { rate: '1/365d', burst: 999.9 } },
     rows: [
@@ -300,12 +300,12 @@ const scenarios: Record<string, Scenario> = {
 describe('bucket', () => {
   runScenarios(scenarios);
 
-  // Rates whose interval no double can hold: what is told must be true, to the millisecond.
+  // Rates whose interval is not exact in doubles: the retry time must be exact to the millisecond.
   const crooked = [3, 7, 0.3, 1 / 3, 13.7, 333, 999.9, 77_777, 123_456.789, 1_000_000];
 
   for (const rate of crooked) {
     for (const startAt of [0, 1_700_000_000_123.4, FAR]) {
-      test(`at ${rate}/s from ${startAt} on, "retry in 412 ms" is 412 ms`, () => {
+      test(`bucket: ${rate}/s from ${startAt} on: a retry in 412 ms fits then, and not before`, () => {
         const policy = bucket({ rate, burst: 5 });
         const state = new Float64Array(2);
         let now = startAt;
@@ -343,12 +343,12 @@ describe('bucket', () => {
     const policy = bucket({ rate: 10, burst: 1 });
     const state = new Float64Array(2);
     policy.init(state, 0, 0);
-    for (let n = 0; n < 3; n++) policy.check(state, 0, 0.1, 0); // to a double a little more than 0.3
+    for (let n = 0; n < 3; n++) policy.check(state, 0, 0.1, 0); // a little more than 0.3 in doubles
     policy.settle(state, 0, { outcome: 'ignored', cost: 0.3, dueAt: 0 }, 0);
     expect(policy.ruleStatuses(state, 0, 0)).toMatchObject([{ remaining: 1, freshInMs: 0 }]);
   });
 
-  // Of so many tokens a double cannot hold what a millisecond brings: the first guess may be too early.
+  // A double of this size cannot hold the refill of a millisecond: the first estimate may be too early.
   test('bucket: a retry at the given time succeeds, even centuries away in a pool of two', () => {
     const whole = bucket({ rate: '1/30d', burst: 1_000_000 });
     const policy = whole.divided?.({ size: 2, rank: 0, since: 0 }) ?? whole;
@@ -357,8 +357,8 @@ describe('bucket', () => {
       policy.init(state, 0, n);
       policy.update(state, 0, { hits: 700_000 + n / 3.3 }, n);
       const cost = 400_000 + n;
-      const told = policy.check(state, 0, cost, n);
-      const waitMs = told.verdict === 'deny' ? told.retryAfterMs : 0;
+      const decision = policy.check(state, 0, cost, n);
+      const waitMs = decision.verdict === 'deny' ? decision.retryAfterMs : 0;
       expect(waitMs).toBeGreaterThan(1e12);
       expect(policy.check(state, 0, cost, n + waitMs).verdict, `step ${n}`).toBe('allow');
     }
@@ -377,7 +377,7 @@ describe('bucket', () => {
   test('bucket: a key evicted too early starts with what it may have spent', () => {
     const policy = bucket({ rate: 1, burst: 10 });
     const state = new Float64Array(2);
-    policy.init(state, 0, 1_000, 5_000); // as good as new at 5 s: four tokens short of the brim
+    policy.init(state, 0, 1_000, 5_000); // as good as new at 5 s: four tokens below the burst
     expect(policy.available(state, 0, 1_000)).toBe(6);
     expect(policy.removableAt(state, 0)).toBe(5_000);
     policy.init(state, 0, 1_000, 14_000); // in debt
@@ -412,6 +412,10 @@ describe('bucket', () => {
     // a window is as long as the burst takes to come back, in whole seconds
     [{ rate: 10 }, { quota: 10, windowMs: 1000 }],
     [
+      { rate: 10, burst: 0.5 }, // a call of cost 1 never fits
+      { quota: 0, windowMs: 1000 },
+    ],
+    [
       { rate: 10, burst: 3 },
       { quota: 10, windowMs: 1000 },
     ],
@@ -424,7 +428,7 @@ describe('bucket', () => {
       { rate: '1/6s', burst: 2.5 },
       { quota: 2, windowMs: 15_000 },
     ],
-  ] as const)('%j, in the words of a window', (options, terms) => {
+  ] as const)('bucket: %j reports its quota and window', (options, terms) => {
     const policy = bucket(options);
     const state = new Float64Array(policy.width);
     policy.init(state, 0, 0);
@@ -460,13 +464,16 @@ describe('bucket', () => {
     ['one that is nearly there', 6, 3, 5],
     ['one that is above already', 2, 3, 8],
     ['one in debt', 14, 3, -1],
-  ])('what comes from another bucket fills %s up to the line', (_, spent, units, expected) => {
-    const policy = bucket({ rate: 1e-9, burst: 10 });
-    const state = new Float64Array(2);
-    policy.update(state, 0, { hits: spent }, 0);
-    policy.credit?.(state, 0, units, 5, 0);
-    expect(policy.keyState(state, 0, 0).remaining).toBe(expected);
-  });
+  ])(
+    'bucket: credit from another bucket fills %s at most to its bound',
+    (_, spent, units, expected) => {
+      const policy = bucket({ rate: 1e-9, burst: 10 });
+      const state = new Float64Array(2);
+      policy.update(state, 0, { hits: spent }, 0);
+      policy.credit?.(state, 0, units, 5, 0);
+      expect(policy.keyState(state, 0, 0).remaining).toBe(expected);
+    },
+  );
 
   test.each([
     [3, 0, 3],
@@ -474,7 +481,7 @@ describe('bucket', () => {
     [20, 4.5, 5],
     [20, 10, 0],
     [20, 12, 0],
-  ])('of ten, up to %i are taken and %d are left: %i', (most, leave, expected) => {
+  ])('bucket: of ten, takeUpTo %i that leaves %d takes %i', (most, leave, expected) => {
     const policy = bucket({ rate: 1e-9, burst: 10 });
     expect(takeUpTo(policy, new Float64Array(2), 0, most, 0, leave)).toBe(expected);
   });

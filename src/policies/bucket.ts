@@ -46,7 +46,7 @@ export interface BucketOptions {
 
 /**
  * Tolerance for floating-point error: a microsecond, and at most a millionth of a token. Without it a
- * caller would be told to come back a millisecond later than needed.
+ * retry time would be a millisecond longer than needed.
  */
 const EPSILON_MS = 0.001;
 const EPSILON_TOKENS = 1e-6;
@@ -65,7 +65,8 @@ export function bucket(options: BucketOptions, path = 'bucket'): Policy {
   const reader = OptionReader.collecting(path, options);
   const rate = reader.rate('rate');
   const burst = reader.positive('burst', Math.max(1, rate.count));
-  const maxDebt = reader.has('maxDebt') ? reader.number('maxDebt', { min: 0 }) : Infinity;
+  const hasMaxDebt = reader.has('maxDebt') && reader.get('maxDebt') !== Infinity;
+  const maxDebt = hasMaxDebt ? reader.number('maxDebt', { min: 0 }) : Infinity;
   reader.finish();
   return bucketAt({ perMs: rate.count / rate.periodMs, burst, maxDebt }, UNDIVIDED);
 }
@@ -183,10 +184,10 @@ function bucketAt(terms: BucketTerms, position: PoolPosition): Policy {
       return true;
     },
 
-    credit(state, i, units, upTo, now) {
+    credit(state, i, tokens, upTo, now) {
       const spent = spentAt(state, i, now);
       const least = Math.min(spent, Math.max(0, burst - upTo)); // it may be above `upTo` already
-      write(state, i, Math.max(least, spent - units), now);
+      write(state, i, Math.max(least, spent - tokens), now);
     },
 
     removableAt: fullAt,
@@ -206,11 +207,11 @@ function bucketAt(terms: BucketTerms, position: PoolPosition): Policy {
   return policy;
 }
 
-/** A bucket in the terms of a window: in whole seconds, and never more than it lets through. */
+/** A bucket in the terms of a window: in whole seconds, and never more than it lets through. Below a burst of 1, no call. */
 function quotaOf(burst: number, perMs: number): { quota: number; windowMs: Millis } {
   const seconds = Math.max(1, Math.ceil(burst / perMs / 1000 - EPSILON));
   return {
-    quota: Math.floor(Math.max(burst, perMs * seconds * 1000) + EPSILON),
+    quota: burst < 1 ? 0 : Math.floor(Math.max(burst, perMs * seconds * 1000) + EPSILON),
     windowMs: seconds * 1000,
   };
 }

@@ -17,7 +17,7 @@ const scenarios: Record<string, Scenario> = {
       [0, 'check 5000', 'allow, 9994999 left'],
       [500, 'done ok'],
       [500, 'done failed'],
-      [500, 'done timeout'], // slow is not busy
+      [500, 'done timeout'], // a timeout is not a busy reply
       [500, 'peek', 'remaining 9994999, limit 9999999'],
       [500, 'update 5', 'ignored'],
       [500, 'pool 3', 'ignored'],
@@ -46,7 +46,7 @@ const scenarios: Record<string, Scenario> = {
       [1_500, 'done busy'], // 300 of this second, half of the 1000 of the one before
       [1_500, 'peek', 'limit 400'],
       [2_999, 'check 1600', 'allow, 0 left'],
-      [3_000, 'done busy'], // a new second, all of the last one still in view
+      [3_000, 'done busy'], // a new second; all of the last one is still in the window
       [3_000, 'peek', 'limit 800'],
     ],
   },
@@ -86,7 +86,7 @@ const scenarios: Record<string, Scenario> = {
       [10, 'check 1', 'deny, retry in 990'],
       [1_000, 'peek', 'remaining 2, limit 2'],
       [3_000, 'check 1', 'allow, 31 left'],
-      [3_010, 'done busy'], // one call was sent in the last second, so half a call is the limit
+      [3_010, 'done busy'], // one call was sent in the last second, so the limit is 0.5
       [3_010, 'done busy'],
       [3_010, 'done busy'],
       [3_010, 'peek', 'limit 0.125'],
@@ -101,7 +101,7 @@ const scenarios: Record<string, Scenario> = {
     limit: { busy: {} },
     rows: [
       [0, 'check 1', 'allow, 9999998 left'],
-      [5_000, 'done busy'], // nothing was sent for seconds: half of one is the limit, not of none
+      [5_000, 'done busy'], // nothing was sent for seconds: the limit is half of one, not of none
       [5_000, 'peek', 'limit 0.5'],
       [6_000, 'check 1', 'allow, 1 left'],
     ],
@@ -207,7 +207,7 @@ const scenarios: Record<string, Scenario> = {
     rows: [
       [4_000, 'check 10', 'allow, 0 left'],
       [4_000, 'done busy'],
-      [4_000, 'done busy'], // to a call from before that cut, which was made at 5000
+      [4_000, 'done busy'], // the reply to a call sent before the cut at 5000
       [4_000, 'peek', 'limit 5'],
     ],
   },
@@ -256,29 +256,29 @@ const begin = (options: BusyOptions = {}) => {
 };
 
 /**
- * A client that would send `rps`, evenly over each second, to a service that after three good
- * seconds answers busy (at most so many a second, 25 ms later) for a spell. What was sent in each
- * second, counted from the beginning of the spell.
+ * A client with a demand of `rps`, even over each second, of a service that replies busy after three
+ * good seconds (at most `busyPerSecond` replies, 25 ms later) for `overloadSeconds`. Returns what was
+ * sent in each second, counted from the start of the overload.
  */
 function live(
   options: BusyOptions,
   rps: number,
   busyPerSecond: number,
-  spellSeconds: number,
+  overloadSeconds: number,
   isBusy = (_second: number) => true,
 ) {
   const { policy, state, busyAt } = begin(options);
   const TICKS = 20;
   const sent: number[] = [];
-  for (let second = -3; second < spellSeconds + 40; second++) {
-    const inSpell = second >= 0 && second < spellSeconds && isBusy(second);
-    let complaints = inSpell ? busyPerSecond : 0;
+  for (let second = -3; second < overloadSeconds + 40; second++) {
+    const isOverloaded = second >= 0 && second < overloadSeconds && isBusy(second);
+    let busyReplies = isOverloaded ? busyPerSecond : 0;
     let sentNow = 0;
     for (let tick = 0; tick < TICKS; tick++) {
       const now = (100 + second + tick / TICKS) * 1_000;
       const got = takeUpTo(policy, state, 0, rps / TICKS, now);
       sentNow += got;
-      for (let n = 0; n < got && complaints > 0; n++, complaints--) busyAt(now + 25);
+      for (let n = 0; n < got && busyReplies > 0; n++, busyReplies--) busyAt(now + 25);
     }
     sent.push(sentNow);
   }
@@ -286,7 +286,7 @@ function live(
   return sent;
 }
 
-/** The second from which on everything gets through. */
+/** The second from which on every call is allowed. */
 const backAt = (sent: readonly number[], rps: number): number =>
   sent.findLastIndex((count) => count < rps) + 1;
 
@@ -299,7 +299,7 @@ describe('busy', () => {
     expect(rule.grow(2)).toBe(8);
     expect(rule.grow(2, 3)).toBe(128);
     expect(rule.halve(5_000, 3)).toBe(625);
-    expect(rule.halve(2 ** 30, 3_000)).toBe(2 ** 10); // so many count, and no more
+    expect(rule.halve(2 ** 30, 3_000)).toBe(2 ** 10); // at most MAX_HALVINGS count
     expect(rule.halve(4e9, 1)).toBe(UNLIMITED);
     expect(rule.secondsToReach(2, 128)).toBe(3);
     expect(rule.secondsToReach(2, 129)).toBe(4);
@@ -334,7 +334,7 @@ describe('busy', () => {
 
   test('busy: backs off at once, and sends few probes during the overload', () => {
     const sent = live({}, 5_000, 3_000, 9);
-    expect(sent[0]).toBe(250); // what was out before the first reply came
+    expect(sent[0]).toBe(250); // sent before the first reply came
     for (const count of sent.slice(1, 9)) expect(count).toBeLessThanOrEqual(4);
   });
 
@@ -347,13 +347,13 @@ describe('busy', () => {
   });
 
   test('busy: a longer overload recovers later, but within seconds', () => {
-    const recovered = [1, 2, 3, 5, 9, 20, 60].map((spell) => ({
-      spell,
-      at: backAt(live({}, 5_000, 3_000, spell), 5_000),
+    const recovered = [1, 2, 3, 5, 9, 20, 60].map((seconds) => ({
+      seconds,
+      at: backAt(live({}, 5_000, 3_000, seconds), 5_000),
     }));
-    for (const [n, { spell, at }] of recovered.entries()) {
-      if (n > 0) expect(at, `after ${spell} s`).toBeGreaterThanOrEqual(recovered[n - 1]?.at ?? 0);
-      expect(at - spell, `after ${spell} s`).toBeLessThanOrEqual(12);
+    for (const [n, { seconds, at }] of recovered.entries()) {
+      if (n > 0) expect(at, `after ${seconds} s`).toBeGreaterThanOrEqual(recovered[n - 1]?.at ?? 0);
+      expect(at - seconds, `after ${seconds} s`).toBeLessThanOrEqual(12);
     }
     expect(recovered.at(-1)?.at).toBeGreaterThan(recovered[0]?.at ?? 0);
   });
@@ -422,7 +422,7 @@ describe('busy', () => {
     expect(constant.limitAt(4_000)).toBe(1_000);
   });
 
-  // Ten of ten were sent in this second. Forgotten and begun again, it may not send more of it.
+  // Ten of ten were sent in this second. After an eviction no more may be sent in it.
   test.each([0.1, 3])(
     'busy: what was sent this second still counts after eviction (recover rate %d)',
     (rate) => {

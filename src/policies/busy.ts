@@ -174,6 +174,8 @@ export function busy(options: BusyOptions, path = 'busy'): Policy {
       return allow(remainingOf(state, i));
     },
 
+    advance,
+
     available(state, i, now) {
       advance(state, i, now);
       return remainingOf(state, i);

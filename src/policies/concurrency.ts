@@ -6,7 +6,8 @@
  * Because nothing is learnt, another process can count the calls: a semaphore in Redis.
  */
 
-import { OptionReader } from '../core/options.ts';
+import { ConfigError } from '../core/errors.ts';
+import { MAX_AMOUNT, OptionReader } from '../core/options.ts';
 import type { Random } from '../core/random.ts';
 import { type AdaptivePolicy, measuredConcurrency } from './adaptive.ts';
 import { withPartitions } from './partitions.ts';
@@ -36,7 +37,10 @@ export function concurrency(
 }
 
 function readOptions(options: unknown, path: string): { limit: number; partitions?: unknown } {
-  if (Number.isInteger(options) && (options as number) >= 1) return { limit: options as number };
+  if (typeof options === 'number' && Number.isInteger(options) && options >= 1) {
+    if (options > MAX_AMOUNT) throw new ConfigError(path, `at most ${MAX_AMOUNT}`, options);
+    return { limit: options };
+  }
   const expected = 'a whole number of at least 1, or an object with `limit`';
   const reader = OptionReader.collecting(path, options, expected);
   const limit = reader.integer('limit', 1);

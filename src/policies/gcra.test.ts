@@ -3,19 +3,19 @@ import { describe, expect, test } from 'vitest';
 import { NEVER } from '../core/decision.ts';
 import { Gcra, gcraLifecycle } from './gcra.ts';
 
-interface Asked {
+interface Check {
   readonly limit?: number;
   readonly intervalMs?: number;
   readonly quantity: number;
   readonly at: number;
 }
 
-function key(): { ask(asked: Asked): (number | boolean)[]; state: Float64Array } {
+function key(): { check(request: Check): (number | boolean)[]; state: Float64Array } {
   const state = new Float64Array(1);
   const rule = new Gcra();
   return {
     state,
-    ask({ limit = 5, intervalMs = 1000, quantity, at }) {
+    check({ limit = 5, intervalMs = 1000, quantity, at }) {
       rule.check(state, 0, limit, intervalMs, quantity, at);
       return [
         rule.isLimited,
@@ -28,7 +28,7 @@ function key(): { ask(asked: Asked): (number | boolean)[]; state: Float64Array }
 }
 
 describe('gcra', () => {
-  // The table that redis-cell was published with: a burst of 4 and one a second.
+  // The table of the redis-cell documentation: a burst of 4 and one a second.
   test('gcra: matches redis-cell', () => {
     const rows: readonly (readonly [at: number, quantity: number, ...answer: unknown[]])[] = [
       [0, 6, true, 5, -1, 0],
@@ -47,24 +47,24 @@ describe('gcra', () => {
       [9500, 2, false, 2, 0, 3000],
       [9500, 5, true, 2, 3000, 3000],
     ];
-    const { ask } = key();
-    const answers = rows.map(([at, quantity]) => [at, quantity, ...ask({ at, quantity })]);
+    const { check } = key();
+    const answers = rows.map(([at, quantity]) => [at, quantity, ...check({ at, quantity })]);
     expect(answers).toEqual(rows);
   });
 
   test('gcra: time that goes backwards earns nothing', () => {
-    const { ask } = key();
-    ask({ at: 10_000, quantity: 5 });
-    expect(ask({ at: 9000, quantity: 1 })).toEqual([true, 0, 2000, 6000]);
-    expect(ask({ at: 10_000, quantity: 1 })).toEqual([true, 0, 1000, 5000]);
+    const { check } = key();
+    check({ at: 10_000, quantity: 5 });
+    expect(check({ at: 9000, quantity: 1 })).toEqual([true, 0, 2000, 6000]);
+    expect(check({ at: 10_000, quantity: 1 })).toEqual([true, 0, 1000, 5000]);
   });
 
   test('gcra: other terms meet the same state', () => {
-    const { ask } = key();
-    ask({ at: 0, quantity: 5 });
-    expect(ask({ at: 0, quantity: 1, limit: 10, intervalMs: 1000 })).toEqual([false, 4, 0, 6000]);
-    expect(ask({ at: 0, quantity: 1, limit: 1, intervalMs: 100 })).toEqual([true, 0, 6000, 6000]);
-    expect(ask({ at: 0, quantity: 0, limit: 1, intervalMs: 100 })).toEqual([true, 0, 5900, 6000]);
+    const { check } = key();
+    check({ at: 0, quantity: 5 });
+    expect(check({ at: 0, quantity: 1, limit: 10, intervalMs: 1000 })).toEqual([false, 4, 0, 6000]);
+    expect(check({ at: 0, quantity: 1, limit: 1, intervalMs: 100 })).toEqual([true, 0, 6000, 6000]);
+    expect(check({ at: 0, quantity: 0, limit: 1, intervalMs: 100 })).toEqual([true, 0, 5900, 6000]);
   });
 
   test('gcra: counts to its limit at any interval, and opens at the given time', () => {
@@ -76,55 +76,55 @@ describe('gcra', () => {
     });
     fc.assert(
       fc.property(terms, ({ count, periodS, limit, at }) => {
-        const { ask } = key();
+        const { check } = key();
         const intervalMs = (periodS * 1000) / count;
         for (let left = limit - 1; left >= 0; left--) {
-          expect(ask({ at, limit, intervalMs, quantity: 1 }).slice(0, 2)).toEqual([false, left]);
+          expect(check({ at, limit, intervalMs, quantity: 1 }).slice(0, 2)).toEqual([false, left]);
         }
-        const [isLimited, , retryAfterMs] = ask({ at, limit, intervalMs, quantity: 1 });
+        const [isLimited, , retryAfterMs] = check({ at, limit, intervalMs, quantity: 1 });
         expect(isLimited).toBe(true);
         const then = at + (retryAfterMs as number);
-        expect(ask({ at: then, limit, intervalMs, quantity: 1 })[0]).toBe(false);
+        expect(check({ at: then, limit, intervalMs, quantity: 1 })[0]).toBe(false);
       }),
     );
   });
 
   test.each([
     [1, 1, 0],
-    [1_000_000, 1, 0], // a microsecond of grace would be worth a whole one
-    [1_000_000, 50, 1e9], // sums of instants of this size gather dust
+    [1_000_000, 1, 0], // a microsecond of tolerance would be a whole unit
+    [1_000_000, 50, 1e9], // sums of instants of this size have rounding errors
   ])(
-    'of %i a second with a limit of %i, from %d on, exactly so many fit at once',
+    'gcra: at %i/s with a limit of %i, from %d on, exactly the limit fits at once',
     (rate, limit, at) => {
-      const { ask } = key();
+      const { check } = key();
       let taken = 0;
-      while (taken <= limit && !ask({ at, limit, intervalMs: 1000 / rate, quantity: 1 })[0])
+      while (taken <= limit && !check({ at, limit, intervalMs: 1000 / rate, quantity: 1 })[0])
         taken++;
       expect(taken).toBe(limit);
     },
   );
 
   test('gcra: half a millisecond early is refused', () => {
-    const { ask } = key();
-    ask({ at: 0, limit: 1, quantity: 1 });
-    expect(ask({ at: 999.5, limit: 1, quantity: 1 })).toEqual([true, 0, 0.5, 0.5]);
+    const { check } = key();
+    check({ at: 0, limit: 1, quantity: 1 });
+    expect(check({ at: 999.5, limit: 1, quantity: 1 })).toEqual([true, 0, 0.5, 0.5]);
   });
 
   test('gcra: a quantity of 0 changes nothing', () => {
-    const { state, ask } = key();
-    ask({ at: 0, quantity: 1 });
-    ask({ at: 60_000, quantity: 0 });
+    const { state, check } = key();
+    check({ at: 0, quantity: 1 });
+    check({ at: 60_000, quantity: 0 });
     expect(gcraLifecycle.removableAt(state, 0)).toBe(1000);
   });
 
   test('gcra: a key evicted too early is fresh only then', () => {
-    const { state, ask } = key();
+    const { state, check } = key();
     gcraLifecycle.init(state, 0, 1000, 4000);
-    expect(ask({ at: 1000, quantity: 0 })).toEqual([false, 2, 0, 3000]);
+    expect(check({ at: 1000, quantity: 0 })).toEqual([false, 2, 0, 3000]);
     expect([gcraLifecycle.removableAt(state, 0), gcraLifecycle.evictableAt(state, 0)]).toEqual([
       4000, 4000,
     ]);
     gcraLifecycle.init(state, 0, 1000);
-    expect(ask({ at: 1000, quantity: 0 })).toEqual([false, 5, 0, 0]);
+    expect(check({ at: 1000, quantity: 0 })).toEqual([false, 5, 0, 0]);
   });
 });

@@ -61,6 +61,19 @@ const NOT_COUNT = [-1, Number.NaN, Infinity, -Infinity, '5', true, null, [], {}]
 const NOT_DURATION = [...NOT_POSITIVE.filter((value) => value !== '5'), '', '6', '6x', '-6s', 's'];
 const NOT_RATE = [...NOT_DURATION, '0/s', '-1/s', '1/0s', '/s', '5/', '1/y', '1e400/s'];
 
+/** For options where Infinity is valid: no bound. */
+const finite = (values: readonly unknown[]) => values.filter((value) => value !== Infinity);
+
+/** What the error suggests for an invalid value that is close to a valid one. */
+const SUGGESTIONS = new Map<unknown, string>([
+  ['rate 6', '"6/s"'],
+  ['6', '"6s" or "6ms"'],
+  ['goBackN', '"go-back-n"'],
+  ['RELAXED', '"relaxed"'],
+]);
+const didYouMean = (meant: string | undefined): string =>
+  meant === undefined ? '' : `; did you mean ${meant}?`;
+
 /** Invalid values of a field, in a limit that is otherwise valid. */
 type InvalidField = readonly [
   kind: string,
@@ -75,11 +88,11 @@ const RAMP = { min: 10, max: 110, over: '10s' };
 const invalid: readonly InvalidField[] = [
   ['bucket', 'rate', {}, NOT_RATE, /^a rate above 0, such as "100\/s", "1\/6s" or 100/],
   ['bucket', 'burst', { rate: 1 }, NOT_POSITIVE, /^a number above 0$/],
-  ['bucket', 'maxDebt', { rate: 1 }, NOT_COUNT, /^a number of at least 0$/],
+  ['bucket', 'maxDebt', { rate: 1 }, finite(NOT_COUNT), /^a number of at least 0$/],
 
   ['spacing', 'every', {}, NOT_DURATION, /^a duration longer than 0, such as "6s"/],
   ['spacing', 'reserve', { every: 1 }, [...NOT_COUNT, 0.5], /^a whole number of at least 0$/],
-  ['spacing', 'expire', { every: 1 }, NOT_DURATION, /^a duration longer than 0/],
+  ['spacing', 'expire', { every: 1 }, finite(NOT_DURATION), /^a duration longer than 0/],
 
   ['ramp', 'min', RAMP, NOT_POSITIVE, /^a number above 0$/],
   ['ramp', 'min', RAMP, [111], /^at most `max` \(min 111 exceeds max 110\)$/],
@@ -144,15 +157,22 @@ describe('createPolicy', () => {
           /^expected `(.+)` to be (.+), got (.+)$/.exec(error.message) ?? [];
         expect(named).toBe(`limit.${kind}.${field}`);
         expect(required).toMatch(expected);
-        expect(got).toBe(preview(value));
+        const meant = SUGGESTIONS.get(field === 'rate' ? `rate ${value}` : value);
+        expect(got).toBe(preview(value) + didYouMean(meant));
       });
     }
   }
 
   test.each([
-    ['bucket', { rate: 1 }, 'brust', 'rate, burst, maxDebt'],
-    ['spacing', { every: 1 }, 'reserved', 'every, reserve, expire'],
-    ['ramp', RAMP, 'cooldown', 'max, min, over, mode, threshold, coolDown, rampDown, resumeFor'],
+    ['bucket', { rate: 1 }, 'brust', 'rate, burst, maxDebt', '`burst`'],
+    ['spacing', { every: 1 }, 'reserved', 'every, reserve, expire', '`reserve`'],
+    [
+      'ramp',
+      RAMP,
+      'cooldown',
+      'max, min, over, mode, threshold, coolDown, rampDown, resumeFor',
+      '`coolDown`',
+    ],
     [
       'adaptive',
       {},
@@ -161,12 +181,11 @@ describe('createPolicy', () => {
     ],
     ['busy', {}, 'recover', 'recoverValue, recoverRate, max'],
     ['concurrency', { limit: 1 }, 'max', 'limit, partitions'],
-  ])('createPolicy: %s refuses an unknown option', (kind, rest, unknown, known) => {
+  ])('createPolicy: %s refuses an unknown option', (kind, rest, unknown, known, meant?: string) => {
     const { message, field } = refusal({ [kind]: { ...rest, [unknown]: 3 } });
     expect(field).toBe(`limit.${kind}.${unknown}`);
-    expect(message).toBe(
-      `expected \`limit.${kind}.${unknown}\` to be one of ${known}, got "${unknown}"`,
-    );
+    const expected = `\`limit.${kind}.${unknown}\` to be one of ${known}`;
+    expect(message).toBe(`expected ${expected}, got "${unknown}"${didYouMean(meant)}`);
   });
 
   test.each([
@@ -214,8 +233,8 @@ describe('createPolicy', () => {
     [[], '[]'],
     [[{ bucket: { rate: 1 } }], '[{"bucket":{"rate":1}}]'],
     [{}, '{}'],
-    [{ buckte: { rate: 1 } }, '{"buckte":{"rate":1}}'],
-    [{ Bucket: { rate: 1 } }, '{"Bucket":{"rate":1}}'],
+    [{ buckte: { rate: 1 } }, '{"buckte":{"rate":1}}; did you mean `bucket`?'],
+    [{ Bucket: { rate: 1 } }, '{"Bucket":{"rate":1}}; did you mean `bucket`?'],
     [{ toString: {} }, '{"toString":{}}'],
     [{ constructor: {} }, '{"constructor":{}}'],
     [{ bucket: { rate: 1 }, busy: {} }, '{"bucket":{"rate":1},"busy":{}}'],
@@ -277,4 +296,20 @@ describe('createPolicy', () => {
     policy.settle(state, 0, { outcome: 'ok', cost: 1, dueAt: 0, rttMs: 5 }, 5);
     expect(calls).toBe(1);
   });
+});
+
+test('createPolicy: accepts the unbounded defaults when they are written', () => {
+  make({ bucket: { rate: 1, maxDebt: Infinity } });
+  make({ spacing: { every: '1s', expire: Infinity } });
+  expect(refusal({ spacing: { every: '1s', expire: -Infinity } }).field).toBe(
+    'limit.spacing.expire',
+  );
+});
+
+test.each([
+  [{ window: { limit: 1e300, per: '1s' } }, 'limit.window.limit'],
+  [{ concurrency: 1e300 }, 'limit.concurrency'],
+  [{ concurrency: { limit: 1e300 } }, 'limit.concurrency.limit'],
+])('createPolicy: refuses the amount in %j', (limit, field) => {
+  expect(refusal(limit)).toMatchObject({ field, message: expect.stringContaining('at most 1') });
 });

@@ -10,6 +10,7 @@
 import { ConfigError } from '../core/errors.ts';
 import { OptionReader, readEach } from '../core/options.ts';
 import type { Random } from '../core/random.ts';
+import { suggestName } from '../core/suggestion.ts';
 import { type AdaptiveOptions, adaptive } from './adaptive.ts';
 import { all } from './all.ts';
 import { type BucketOptions, bucket } from './bucket.ts';
@@ -63,7 +64,8 @@ export function createPolicy(limit: unknown, random: Random, path = 'limit', dep
   const expected = `an object with one key out of ${kinds}`;
   const [kind, ...others] = new OptionReader(path, limit, expected).names();
   if (kind === undefined || others.length > 0 || !Object.hasOwn(POLICY_FACTORIES, kind)) {
-    throw new ConfigError(path, expected, limit);
+    const hint = others.length === 0 ? suggestName(kind, LIMIT_KINDS) : undefined;
+    throw new ConfigError(path, expected, limit, [], hint);
   }
   return POLICY_FACTORIES[kind](
     (limit as Record<string, unknown>)[kind],

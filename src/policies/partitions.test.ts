@@ -13,7 +13,7 @@ const batch = { partition: 'batch' };
 function sinkOf(limit: number, partitions: Record<string, number> = { live: 0.9, batch: 0.1 }) {
   const clock = new VirtualClock();
   const sink = limiter({ limit: { concurrency: { limit, partitions } }, clock });
-  const ask = (options: object, times = 1): number =>
+  const check = (options: object, times = 1): number =>
     Array.from({ length: times }, () => sink.check('', 1, options).verdict).filter(
       (verdict) => verdict === 'allow',
     ).length;
@@ -21,52 +21,52 @@ function sinkOf(limit: number, partitions: Record<string, number> = { live: 0.9,
     for (let n = 0; n < times; n++) sink.settle('', { ...options, rttMs: 10 });
   };
   const inFlight = () => sink.inspect('').partitions;
-  return { clock, sink, ask, settle, inFlight };
+  return { clock, sink, check, settle, inFlight };
 }
 
 describe('partitions', () => {
   test('partitions: one partition may use what another leaves unused', () => {
-    const { ask, inFlight } = sinkOf(10);
-    expect(ask(batch, 20)).toBe(10);
+    const { check, inFlight } = sinkOf(10);
+    expect(check(batch, 20)).toBe(10);
     expect(inFlight()).toEqual({ live: 0, batch: 10 });
   });
 
   test('partitions: a partition refused below its part gets the next free slots, within the limit', () => {
-    const { ask, settle, inFlight, sink, clock } = sinkOf(10);
-    ask(batch, 10);
-    expect(ask(live, 9)).toBe(0); // no room yet, but noted
+    const { check, settle, inFlight, sink, clock } = sinkOf(10);
+    check(batch, 10);
+    expect(check(live, 9)).toBe(0); // no free slot yet, but the demand is recorded
     for (let n = 1; n <= 9; n++) {
       settle(batch);
-      expect(ask(batch)).toBe(0); // kept for live
-      expect(ask(live)).toBe(1);
+      expect(check(batch)).toBe(0); // kept for live
+      expect(check(live)).toBe(1);
       expect(sink.inspect('').inFlight).toBe(10);
     }
     expect(inFlight()).toEqual({ live: 9, batch: 1 });
     settle(live);
-    ask(live, 2); // one more than its part
+    check(live, 2); // one more than its part
     clock.advance(1001);
     settle(batch);
-    expect(ask(live)).toBe(1); // batch has not asked for long: nothing is kept for it
+    expect(check(live)).toBe(1); // batch's demand has expired: no slot is kept for it
     expect(inFlight()).toEqual({ live: 10, batch: 0 });
   });
 
   test('partitions: the smallest partition gets its part too', () => {
-    const { ask, settle, inFlight } = sinkOf(10);
-    ask(live, 10);
-    expect(ask(batch)).toBe(0);
+    const { check, settle, inFlight } = sinkOf(10);
+    check(live, 10);
+    expect(check(batch)).toBe(0);
     settle(live);
-    expect(ask(live)).toBe(0);
-    expect(ask(batch)).toBe(1);
+    expect(check(live)).toBe(0);
+    expect(check(batch)).toBe(1);
     expect(inFlight()).toEqual({ live: 9, batch: 1 });
   });
 
   test('partitions: takeUpTo takes no slot kept for a partition', () => {
-    const { ask, settle, sink, inFlight } = sinkOf(10);
-    ask(batch, 10);
-    ask(live, 9);
+    const { check, settle, sink, inFlight } = sinkOf(10);
+    check(batch, 10);
+    check(live, 9);
     settle(batch, 3);
     expect(sink.takeUpTo('', Infinity)).toBe(0); // it names no partition, and none of the three is free
-    expect(ask(live, 4)).toBe(3);
+    expect(check(live, 4)).toBe(3);
     expect(inFlight()).toEqual({ live: 3, batch: 7 });
   });
 
@@ -96,13 +96,13 @@ describe('partitions', () => {
       policy.init(state, 0, 0);
       const limits: unknown[] = [];
       for (let n = 1; n <= 60; n++) {
-        const now = n * 2000; // a wish of the round before is over by now
+        const now = n * 2000; // demand of the round before has expired
         const partitionIndex = [0, 1, 2, 3, -1, undefined][n % 6];
-        const asks = Array.from(
+        const checks = Array.from(
           { length: 99 },
           () => policy.check(state, 0, 1, now, partitionIndex).verdict,
         );
-        const started = asks.filter((verdict) => verdict === 'allow').length;
+        const started = checks.filter((verdict) => verdict === 'allow').length;
         const rttMs = 100 + ((n * 37) % 20) * (n % 10 === 0 ? 9 : 1);
         const over = {
           outcome: 'ok' as const,
@@ -121,80 +121,80 @@ describe('partitions', () => {
   });
 
   test('partitions: demand lasts two round trips, and a refusal for it says until when', () => {
-    const { ask, sink, clock } = sinkOf(10, { live: 0.5, batch: 0.5 });
-    ask(batch, 1);
+    const { check, sink, clock } = sinkOf(10, { live: 0.5, batch: 0.5 });
+    check(batch, 1);
     clock.advance(2000);
     sink.settle('', { ...batch, rttMs: 2000 });
-    ask(batch, 10);
-    ask(live, 1);
+    check(batch, 10);
+    check(live, 1);
     sink.settle('', { ...batch, rttMs: 2000 });
     const refused = (): unknown => sink.check('', 1, batch);
     expect(refused()).toMatchObject({ verdict: 'deny', retryAfterMs: 4001 });
     clock.advance(4000);
     expect(refused()).toMatchObject({ verdict: 'deny', retryAfterMs: 1 });
     clock.advance(1);
-    expect(ask(batch)).toBe(1);
+    expect(check(batch)).toBe(1);
   });
 
   test('partitions: demand adds up while it lasts, and starts again after it expired', () => {
-    const { ask, settle, clock } = sinkOf(10, { live: 0.5, batch: 0.5 });
+    const { check, settle, clock } = sinkOf(10, { live: 0.5, batch: 0.5 });
     clock.advance(5000);
-    ask(batch, 10);
-    ask(live, 2);
+    check(batch, 10);
+    check(live, 2);
     settle(batch, 3);
-    expect(ask(batch, 3)).toBe(1); // two are kept
+    expect(check(batch, 3)).toBe(1); // two are kept
     clock.advance(1001);
-    expect(ask(batch, 2)).toBe(2);
-    ask(live, 1);
+    expect(check(batch, 2)).toBe(2);
+    check(live, 1);
     settle(batch, 3);
-    expect(ask(batch, 3)).toBe(2); // one is kept: the two before are long over
+    expect(check(batch, 3)).toBe(2); // one is kept: the two before have expired
   });
 
   test('partitions: demand lasts to the last millisecond of its second', () => {
-    const { ask, settle, clock } = sinkOf(10, { live: 0.5, batch: 0.5 });
-    ask(batch, 10);
-    ask(live, 1);
+    const { check, settle, clock } = sinkOf(10, { live: 0.5, batch: 0.5 });
+    check(batch, 10);
+    check(live, 1);
     clock.advance(1000);
-    ask(live, 1);
+    check(live, 1);
     settle(batch, 3);
-    expect(ask(batch, 3)).toBe(1); // both are kept
+    expect(check(batch, 3)).toBe(1); // both are kept
   });
 
   test('partitions: satisfied demand keeps no slot', () => {
-    const { ask, settle } = sinkOf(10, { live: 0.5, batch: 0.5 });
-    ask(batch, 10);
-    ask(live, 2);
+    const { check, settle } = sinkOf(10, { live: 0.5, batch: 0.5 });
+    check(batch, 10);
+    check(live, 2);
     settle(batch, 5);
-    expect(ask(live, 2)).toBe(2);
-    expect(ask(batch, 5)).toBe(3);
+    expect(check(live, 2)).toBe(2);
+    expect(check(batch, 5)).toBe(3);
   });
 
   test('partitions: keeps at most the part of a partition, and nothing from itself', () => {
-    const { ask, settle, sink } = sinkOf(10, { live: 0.5, batch: 0.1 });
-    ask(live, 4);
-    ask(batch, 6);
+    const { check, settle, sink } = sinkOf(10, { live: 0.5, batch: 0.1 });
+    check(live, 4);
+    check(batch, 6);
     expect(sink.check('', 3, live).verdict).toBe('deny');
     settle(batch, 3);
-    expect(ask(batch, 3)).toBe(2); // live has four of its five
+    expect(check(batch, 3)).toBe(2); // live has four of its five
     settle(batch, 2);
     expect(sink.check('', 3, live).verdict).toBe('allow');
   });
 
   test('partitions: two refused partitions keep no slots from each other', () => {
-    const { ask, settle } = sinkOf(2, { live: 0.5, batch: 0.5 });
-    ask({}, 2);
-    expect([ask(live), ask(batch)]).toEqual([0, 0]);
+    const { check, settle } = sinkOf(2, { live: 0.5, batch: 0.5 });
+    check({}, 2);
+    expect([check(live), check(batch)]).toEqual([0, 0]);
     settle({});
-    expect(ask(live)).toBe(1);
+    expect(check(live)).toBe(1);
     settle({});
-    expect(ask(batch)).toBe(1);
+    expect(check(batch)).toBe(1);
   });
 
   test('partitions: a call without partition gets the time until demand expires, however often it checks', () => {
-    const { ask, settle, sink, clock } = sinkOf(10);
+    const { check, settle, sink, clock } = sinkOf(10);
     clock.advance(5000);
-    ask({}, 10);
-    ask(live, 2);
+    check({}, 10);
+    check(live, 2);
     settle({});
     for (const [waited, retryAfterMs] of [
       [500, 501],
@@ -203,63 +203,63 @@ describe('partitions', () => {
       clock.advance(5000 + waited - clock.now());
       expect(sink.check('')).toMatchObject({ verdict: 'deny', retryAfterMs });
     }
-    expect(sink.check('', 0)).toMatchObject({ verdict: 'allow' }); // a look is never refused
+    expect(sink.check('', 0)).toMatchObject({ verdict: 'allow' }); // a cost of 0 is never refused
     clock.advance(101);
-    expect(ask({})).toBe(1);
+    expect(check({})).toBe(1);
   });
 
   test('partitions: without demand it decides as without partitions', () => {
-    const { ask, sink } = sinkOf(10);
-    ask(batch, 10);
+    const { check, sink } = sinkOf(10);
+    check(batch, 10);
     expect(sink.check('', 1, batch)).toMatchObject({ retryAfterMs: WHEN_SETTLED });
     expect(sink.check('', 11, batch)).toMatchObject({ retryAfterMs: NEVER });
   });
 
   test('partitions: repeated refusals name the same instant', () => {
-    const { ask, settle, sink, clock } = sinkOf(10);
-    ask(batch, 10);
-    ask(live);
+    const { check, settle, sink, clock } = sinkOf(10);
+    check(batch, 10);
+    check(live);
     settle(batch, 1);
     for (const retryAfterMs of [701, 401, 101]) {
       clock.advance(300);
       expect(sink.check('', 1, batch)).toMatchObject({ verdict: 'deny', retryAfterMs });
     }
     clock.advance(101);
-    expect(ask(batch)).toBe(1);
+    expect(check(batch)).toBe(1);
   });
 
   test('partitions: demand that is not repeated expires', () => {
-    const { ask, settle, clock } = sinkOf(10);
-    ask(batch, 10);
-    expect(ask(live, 5)).toBe(0);
+    const { check, settle, clock } = sinkOf(10);
+    check(batch, 10);
+    expect(check(live, 5)).toBe(0);
     clock.advance(1001);
     settle(batch, 3);
-    expect(ask(batch, 5)).toBe(3);
+    expect(check(batch, 5)).toBe(3);
   });
 
   test('partitions: a call without partition gets what partitions leave', () => {
-    const { ask, settle } = sinkOf(4, { live: 0.5 });
-    expect(ask({}, 9)).toBe(4);
-    expect(ask(live, 2)).toBe(0);
+    const { check, settle } = sinkOf(4, { live: 0.5 });
+    expect(check({}, 9)).toBe(4);
+    expect(check(live, 2)).toBe(0);
     settle({}, 2);
-    expect(ask({}, 2)).toBe(0);
-    expect(ask(live, 2)).toBe(2);
+    expect(check({}, 2)).toBe(0);
+    expect(check(live, 2)).toBe(2);
   });
 
   test('partitions: each partition has its own wait queue', async () => {
     const clock = new VirtualClock();
     const partitions = { live: 0.5, batch: 0.5 };
     const sink = limiter({ limit: { concurrency: { limit: 2, partitions } }, clock });
-    const story: string[] = [];
+    const order: string[] = [];
     const call = async (name: string, options: object): Promise<void> => {
       const permit = await sink.acquire('', 1, options);
-      story.push(`${clock.now()} ${name}`);
+      order.push(`${clock.now()} ${name}`);
       clock.wakeAt(clock.now() + 100, () => permit.verdict === 'allow' && permit.settle());
     };
     for (const n of [1, 2, 3, 4]) call(`batch ${n}`, batch);
     for (const n of [1, 2]) call(`live ${n}`, live);
     await clock.advanceAsync(1000);
-    expect(story).toEqual([
+    expect(order).toEqual([
       '0 batch 1',
       '0 batch 2',
       '100 live 1', // before batch 3, which came earlier: live had less than its part
@@ -270,10 +270,10 @@ describe('partitions', () => {
   });
 
   test('partitions: no waiter waits for ever for a slot kept for a partition that left', async () => {
-    const { sink, clock, ask, settle } = sinkOf(10, { live: 0.8, batch: 0.2 });
-    ask(live, 8);
-    ask(batch, 2);
-    ask(live, 8); // refused, and never seen again
+    const { sink, clock, check, settle } = sinkOf(10, { live: 0.8, batch: 0.2 });
+    check(live, 8);
+    check(batch, 2);
+    check(live, 8); // refused, and never seen again
     let at = -1;
     sink.acquire('', 1, batch).then(() => {
       at = clock.now();
@@ -284,8 +284,8 @@ describe('partitions', () => {
   });
 
   test('partitions: a cancelled waiter keeps no slot', async () => {
-    const { sink, clock, ask, settle } = sinkOf(2, { live: 0.5, batch: 0.5 });
-    ask({}, 2);
+    const { sink, clock, check, settle } = sinkOf(2, { live: 0.5, batch: 0.5 });
+    check({}, 2);
     const giveUp = new AbortController();
     const leaving = [live, batch].map((options) =>
       sink.acquire('', 1, { ...options, signal: giveUp.signal }).catch(() => {}),
@@ -309,18 +309,18 @@ describe('partitions', () => {
         fc.integer({ min: 5, max: 40 }),
         fc.array(fc.nat(2), { minLength: 100, maxLength: 300 }),
         (fixed, who) => {
-          const { sink, ask, settle, inFlight } = sinkOf(fixed, partitions);
+          const { sink, check, settle, inFlight } = sinkOf(fixed, partitions);
           const had = () => inFlight() as Record<string, number>;
           for (const n of who) {
-            ask({ partition: names[n] });
+            check({ partition: names[n] });
             expect(sink.inspect('').inFlight).toBeLessThanOrEqual(fixed);
           }
-          // From here on everybody always wants more, and calls end in turn.
+          // From here on every partition has demand, and calls settle in turn.
           for (let n = 0; n < fixed * 6; n++) {
-            for (const name of names) ask({ partition: name }, fixed);
+            for (const name of names) check({ partition: name }, fixed);
             const ending = names.filter((name) => had()[name] > 0)[n % 3] ?? names[0];
             if (had()[ending] > 0) settle({ partition: ending });
-            for (const name of names) ask({ partition: name });
+            for (const name of names) check({ partition: name });
           }
           for (const name of names) {
             expect(had()[name]).toBeGreaterThanOrEqual(Math.floor(fixed * partitions[name] + 1e-9));

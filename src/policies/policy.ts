@@ -59,7 +59,7 @@ export type Feedback =
   | { readonly resume: number; readonly reachedAt: Millis }
   /** The server reports so many calls left, and how long that holds. */
   | { readonly remaining: number; readonly resetMs?: Millis }
-  /** The server asked for a pause (Retry-After). */
+  /** The server requested a pause (Retry-After). */
   | { readonly retryAfterMs: Millis };
 
 /** A key's state in the terms of its limit; fields that do not apply are left out. */
@@ -106,7 +106,7 @@ export interface KeyStatus {
 
 /** A rule as numbers, for a backend that runs it in another language: `backends/redis/lua-rules.ts`. */
 export interface RuleSpec {
-  readonly kind: string;
+  readonly kind: 'bucket' | 'spacing' | 'ramp' | 'concurrency';
   readonly params: readonly number[];
 }
 
@@ -118,7 +118,7 @@ export interface BucketTerms {
   readonly maxDebt: number;
 }
 
-/** What backends may ask of a policy besides deciding. Absent: the policy lacks the capability. */
+/** What a policy can do for a backend besides deciding. Absent: it lacks the capability. */
 export interface PolicyCapabilities {
   /** Names of its partitions; a check refers to one by its index here. */
   readonly partitions?: readonly string[];
@@ -153,11 +153,14 @@ export interface PolicyCapabilities {
   /** Time from everything spent to as good as new; absent if that does not depend on time. */
   readonly refillMs?: Millis;
 
+  /** Moves the state to the second of `now`, where even a refused call begins a second. */
+  advance?(state: State, i: number, now: Millis): void;
+
   /** The cost it has just granted takes effect only at `dueAt`, because another limit says so. */
   deferTo?(state: State, i: number, cost: number, dueAt: Millis): void;
 
-  /** Adds units that were taken off another bucket, up to a level of `upTo`. Token buckets only. */
-  credit?(state: State, i: number, units: number, upTo: number, now: Millis): void;
+  /** Adds tokens that were taken off another bucket, up to a level of `upTo`. Token buckets only. */
+  credit?(state: State, i: number, tokens: number, upTo: number, now: Millis): void;
 }
 
 export interface Policy extends PolicyCapabilities {
@@ -196,10 +199,10 @@ export interface Policy extends PolicyCapabilities {
   /** Applies feedback; false if this rule has no use for that kind. */
   update(state: State, i: number, feedback: Feedback, now: Millis): boolean;
 
-  /** From this instant on, a new key would decide exactly as this one. */
+  /** From this instant on, a new key would decide exactly as this one. Infinity: never; -Infinity: at once. */
   removableAt(state: State, i: number): Millis;
 
-  /** From this instant on, a new key would allow no more than this one. */
+  /** From this instant on, a new key would allow no more than this one. Infinity: never; -Infinity: at once. */
   evictableAt(state: State, i: number): Millis;
 
   keyState(state: State, i: number, now: Millis): KeyState;

@@ -6,11 +6,11 @@ import { ConfigError } from '../core/errors.ts';
 import type { Policy } from './policy.ts';
 import { type RampMode, type RampOptions, ramp } from './ramp.ts';
 
-const EPOCH = 1_700_000_000_000; // what a real clock says
+const EPOCH = 1_700_000_000_000; // a time of the real clock
 const FAR = 1e15; // an instant so far out that a double holds only eighths of a millisecond
 const WEEK = 7 * 86_400_000;
 
-/** The limit of the seed's tables. */
+/** The limit of the reference tables. */
 const seed = (mode: RampMode, more: Partial<RampOptions> = {}) => ({
   ramp: { min: 10, max: 110, over: '10s', mode, ...more },
 });
@@ -24,7 +24,7 @@ const scenarios: Record<string, Scenario> = {
       [999, 'takeUpTo all', 'got 0'],
       [999, 'check 1', 'deny, retry in 1'],
       [1_000, 'takeUpTo 1', 'got 1'],
-      [2_000, 'takeUpTo all', 'got 30'], // the 19 that were left are not on top of it
+      [2_000, 'takeUpTo all', 'got 30'], // the 19 left over have expired
     ],
   },
 
@@ -41,7 +41,7 @@ const scenarios: Record<string, Scenario> = {
     limit: seed('relaxed'),
     rows: [
       [0, 'check 0', 'allow, 10 left'],
-      [5_000, 'check 0', 'allow, 10 left'], // nobody called yet
+      [5_000, 'check 0', 'allow, 10 left'], // no call yet
       [5_000, 'takeUpTo 1', 'got 1'],
       [6_000, 'check 0', 'allow, 20 left'],
       [7_000, 'check 0', 'allow, 20 left'],
@@ -59,12 +59,12 @@ const scenarios: Record<string, Scenario> = {
       [1_000, 'peek', 'pool 10'], // 90 % used: no growth
       [1_000, 'takeUpTo all', 'got 10'],
       [1_100, 'giveBack 1'],
-      [1_200, 'takeUpTo all', 'got 1'], // and used after all
+      [1_200, 'takeUpTo all', 'got 1'], // now all of it is used
       [2_000, 'takeUpTo all', 'got 20'],
     ],
   },
 
-  // In the original tokens appear from nothing here.
+  // The reference implementation creates tokens here.
   'ramp: no more comes back than was granted': {
     limit: seed('relaxed'),
     rows: [
@@ -75,7 +75,7 @@ const scenarios: Record<string, Scenario> = {
       [0, 'giveBack 2'],
       [0, 'giveBack 2'],
       [0, 'takeUpTo all', 'got 4'],
-      [1_000, 'giveBack 5'], // nothing was handed out in this second
+      [1_000, 'giveBack 5'], // nothing was granted in this second
       [1_000, 'takeUpTo all', 'got 20'],
     ],
   },
@@ -92,7 +92,7 @@ const scenarios: Record<string, Scenario> = {
     ],
   },
 
-  // Whether somebody else has called meanwhile must not matter.
+  // A call by another client meanwhile must make no difference.
   'ramp: the clock decides what is late': {
     limit: seed('only-if-used'),
     rows: [
@@ -108,7 +108,7 @@ const scenarios: Record<string, Scenario> = {
       [0, 'check 5', 'allow, 5 left'],
       [0, 'done ok cost 5 used 3'],
       [0, 'peek', 'remaining 7'],
-      [0, 'done ignored cost 1'], // a message that was dropped is not charged
+      [0, 'done ignored cost 1'], // a dropped message is not charged
       [0, 'peek', 'remaining 8'],
       [0, 'done failed cost 2'],
       [0, 'done busy cost 2'],
@@ -122,7 +122,7 @@ const scenarios: Record<string, Scenario> = {
     ],
   },
 
-  // The original, with a real clock, is at the top of the ramp with its first call.
+  // The reference implementation, on a real clock, is at `max` at its first call.
   'ramp: scheduled starts at min at any time': {
     limit: seed('scheduled'),
     rows: [
@@ -150,13 +150,13 @@ const scenarios: Record<string, Scenario> = {
     ],
   },
 
-  // The original loses a resumed pool with its first call.
+  // The reference implementation loses a resumed level at its first call.
   'ramp: go-back-n resumes its level after a restart': {
     limit: seed('go-back-n'),
     rows: [
       [EPOCH, 'resume 60 from 1699999970000', 'applied'],
       [EPOCH, 'peek', 'remaining 60, pool 60'],
-      [EPOCH + 5_000, 'takeUpTo all', 'got 60'], // the time until the first call is no silence
+      [EPOCH + 5_000, 'takeUpTo all', 'got 60'], // the time until the first call does not count as idle
       [EPOCH + 6_000, 'takeUpTo all', 'got 70'],
     ],
   },
@@ -212,7 +212,7 @@ const scenarios: Record<string, Scenario> = {
     limit: { ramp: { min: 1, max: 1, over: '1s' } },
     rows: [
       [1_000_000, 'pool 5000 rank 0', 'applied'],
-      [1_000_000, 'check 1', 'deny, retry in 1000'], // its turn is at 5,000 s, too far to look for
+      [1_000_000, 'check 1', 'deny, retry in 1000'], // its turn is at 5,000 s, beyond the lookahead
       [4_000_000, 'check 1', 'deny, retry in 1000000'],
       [5_000_000, 'check 1', 'allow, 0 left'],
     ],
@@ -234,11 +234,11 @@ const scenarios: Record<string, Scenario> = {
       [2_000, 'A: takeUpTo all', 'got 1'],
       [2_000, 'B: takeUpTo all', 'got 2'],
       [2_000, 'C: takeUpTo all', 'got 2'],
-      [2_000, 'C: check 3', 'deny, never'], // five by three are never three for one
+      [2_000, 'C: check 3', 'deny, never'], // a third of five is never three
     ],
   },
 
-  // In the original a pool smaller than the crowd gives everybody nothing, for ever.
+  // In the reference implementation a level below the number of members grants nothing, for ever.
   'ramp: a level below the pool size rotates': {
     limit: { ramp: { min: 1, max: 1, over: '1s' } },
     nodes: ['A', 'B', 'C'],
@@ -253,7 +253,7 @@ const scenarios: Record<string, Scenario> = {
       [1_000, 'A: check 1', 'deny, retry in 2000'],
       [2_000, 'B: check 1', 'allow, 0 left'],
       [3_000, 'A: check 1', 'allow, 0 left'],
-      [3_000, 'A: check 2', 'deny, never'], // two of one pool is never anybody's part
+      [3_000, 'A: check 2', 'deny, never'], // no member's part is ever two
     ],
   },
 
@@ -273,7 +273,7 @@ const scenarios: Record<string, Scenario> = {
     rows: [
       [0, 'pool 3 rank 1'],
       [0, 'takeUpTo all', 'got 3'],
-      [1_000, 'takeUpTo 4', 'got 4'], // two thirds of its six, whatever the others did
+      [1_000, 'takeUpTo 4', 'got 4'], // two thirds of its six, independent of other members
       [2_000, 'peek', 'pool 20'],
       [2_000, 'takeUpTo 6', 'got 6'], // of seven
       [3_000, 'peek', 'pool 30'],
@@ -285,7 +285,7 @@ const scenarios: Record<string, Scenario> = {
     rows: [
       [0, 'pool 2'],
       [0, 'takeUpTo all', 'got 5'],
-      [100, 'pool 1'], // the one who left may have taken its five
+      [100, 'pool 1'], // the member that left may have taken its five
       [100, 'takeUpTo all', 'got 0'],
       [1_000, 'takeUpTo all', 'got 20'],
     ],
@@ -301,13 +301,13 @@ const scenarios: Record<string, Scenario> = {
       [0, 'A: takeUpTo all', 'got 2'],
       [0, 'B: takeUpTo all', 'got 2'],
       [0, 'C: takeUpTo all', 'got 1'],
-      [500, 'C: pool 1 rank 0'], // alone now, but all five are gone
+      [500, 'C: pool 1 rank 0'], // alone now, but all five are used
       [500, 'C: takeUpTo all', 'got 0'],
       [1_000, 'C: takeUpTo all', 'got 5'],
     ],
   },
 
-  // A took four of ten when it was alone; with B there its part is five, so one is left for it.
+  // A took four of ten when it was alone; with B its part is five, so one is left.
   'ramp: a member that joins within a second adds no tokens': {
     limit: seed('relaxed'),
     nodes: ['A', 'B'],
@@ -408,7 +408,7 @@ const scenarios: Record<string, Scenario> = {
       [0, 'takeUpTo all', 'got 10'],
       [1_000, 'takeUpTo all', 'got 20'],
       [2_000, 'takeUpTo all', 'got 30'],
-      [6_000, 'peek', 'pool 40'], // three silent seconds
+      [6_000, 'peek', 'pool 40'], // three idle seconds
       [7_000, 'peek', 'pool 30'],
       [8_000, 'peek', 'pool 20'],
       [9_000, 'peek', 'pool 10'],
@@ -423,7 +423,7 @@ const scenarios: Record<string, Scenario> = {
       [1_000, 'takeUpTo all', 'got 20'],
       [2_000, 'takeUpTo 1', 'got 1'],
       [3_000, 'takeUpTo all', 'got 25'], // - 5, not - 10
-      [6_000, 'peek', 'pool 25'], // + 10, and - 5 for each of two silent seconds
+      [6_000, 'peek', 'pool 25'], // + 10, and - 5 for each of two idle seconds
     ],
   },
 
@@ -446,7 +446,7 @@ const scenarios: Record<string, Scenario> = {
       [0, 'peek', 'remaining 0, pool 10'],
       [5_999, 'takeUpTo all', 'got 0'],
       [6_000, 'takeUpTo all', 'got 20'],
-      [5_500, 'giveBack 3'], // of the second that is over, for all this clock can say
+      [5_500, 'giveBack 3'], // of a second that is over by this clock
       [6_000, 'takeUpTo all', 'got 0'],
     ],
   },
@@ -491,7 +491,7 @@ const scenarios: Record<string, Scenario> = {
       [1_999, 'check 25', 'deny, retry in 1'],
       [2_000, 'check 25', 'allow, 5 left'],
       [2_000, 'check 6', 'deny, retry in 1000'],
-      [2_000.25, 'check 6', 'deny, retry in 1000'], // never told too early
+      [2_000.25, 'check 6', 'deny, retry in 1000'], // never too early
     ],
   },
 
@@ -508,8 +508,8 @@ const scenarios: Record<string, Scenario> = {
     limit: seed('relaxed'),
     rows: [
       [0, 'pool 3 rank 1'],
-      [0, 'check 7', 'deny, retry in 2000'], // of 20 it has six in the next second, and seven in the one after it
-      [0, 'check 8', 'deny, retry in 1000'], // nobody has eight of 20: whoever asks again makes it grow
+      [0, 'check 7', 'deny, retry in 2000'], // of 20 it has six in the next second, then seven
+      [0, 'check 8', 'deny, retry in 1000'], // no part of 20 is eight: a retry makes the level grow
     ],
   },
 
@@ -526,7 +526,7 @@ const scenarios: Record<string, Scenario> = {
     ],
   },
 
-  // A sixth of a token a second: six sixths must be one, and sixty must be ten.
+  // A sixth of a token a second: six sixths must be one, sixty must be ten.
   'ramp: a slope of a sixth is not lost to rounding': {
     limit: { ramp: { min: 10, max: 20, over: '60s', mode: 'scheduled' } },
     rows: [
@@ -566,28 +566,31 @@ describe('ramp', () => {
 
   for (const { id, mode, min, max, overSeconds, thresholdPercent, rows } of tables) {
     for (const [clock, origin] of Object.entries({ virtual: 0, real: EPOCH, 'far-off': FAR })) {
-      test.each([1, 10])(`the seed's table ${id}, on a ${clock} clock, in %d bites`, (bites) => {
-        const over = overSeconds * 1_000;
-        const { policy, state } = begin({ min, max, over, mode, threshold: thresholdPercent });
+      test.each([1, 10])(
+        `ramp: matches reference table ${id} on a ${clock} clock, in %d calls a second`,
+        (bites) => {
+          const over = overSeconds * 1_000;
+          const { policy, state } = begin({ min, max, over, mode, threshold: thresholdPercent });
 
-        for (const { second, pool, used } of rows) {
-          const now = origin + second * 1_000 + 250;
-          if (pool !== null)
-            expect(policy.keyState(state, 0, now).pool, `second ${second}`).toBe(pool);
-          if (used === null) continue; // a second without a call
+          for (const { second, pool, used } of rows) {
+            const now = origin + second * 1_000 + 250;
+            if (pool !== null)
+              expect(policy.keyState(state, 0, now).pool, `second ${second}`).toBe(pool);
+            if (used === null) continue; // a second without a call
 
-          for (let bite = 0; bite < bites; bite++) {
-            const decision = policy.check(state, 0, used / bites, now + bite * 50);
-            expect(decision.verdict, `second ${second}`).toBe('allow');
+            for (let bite = 0; bite < bites; bite++) {
+              const decision = policy.check(state, 0, used / bites, now + bite * 50);
+              expect(decision.verdict, `second ${second}`).toBe('allow');
+            }
+            expect(policy.available(state, 0, now + 700)).toBe((pool ?? 0) - used);
           }
-          expect(policy.available(state, 0, now + 700)).toBe((pool ?? 0) - used);
-        }
-      });
+        },
+      );
     }
   }
 
   test.each(['relaxed', 'only-if-used', 'go-back-n'] as const)(
-    'sixty sixths are ten, one second at a time (%s)',
+    'ramp: sixty steps of a sixth add up to ten (%s)',
     (mode) => {
       const { policy, state } = begin({ min: 10, max: 20, over: '60s', mode, threshold: 90 });
       for (let second = 0; second <= 60; second++) {
@@ -606,7 +609,7 @@ describe('ramp', () => {
     expect(policy.keyState(state, 0, 61_000).pool).toBe(20);
   });
 
-  // A pool of 1.9999999999999998 hands out two. None of them used is nothing, not less than nothing.
+  // A level of 1.9999999999999998 grants two. None used is a use of 0, not below 0.
   test('ramp: with threshold 0, no use is enough', () => {
     for (let over = 1; over <= 60; over++) {
       const options = {
@@ -626,13 +629,13 @@ describe('ramp', () => {
   });
 
   test('ramp: parts of all ranks add up to the level every second, and rotate', () => {
-    const crowd = fc.record({
+    const division = fc.record({
       pool: fc.integer({ min: 1, max: 200 }),
       size: fc.integer({ min: 1, max: 60 }),
       second: fc.oneof(fc.nat(1_000), fc.integer({ min: 1_700_000_000, max: 1_700_000_999 })),
     });
     fc.assert(
-      fc.property(crowd, ({ pool, size, second }) => {
+      fc.property(division, ({ pool, size, second }) => {
         const policy = ramp({ min: pool, max: pool, over: '1s' });
         const got = new Float64Array(size);
         for (let n = 0; n < size; n++) {
@@ -643,7 +646,7 @@ describe('ramp', () => {
             got[rank] += part;
           });
         }
-        // Once round, nobody has had more than anybody else.
+        // After a full rotation all members have had the same.
         expect(new Set(got)).toEqual(new Set([pool]));
       }),
     );
@@ -680,7 +683,7 @@ describe('ramp', () => {
 
   test('ramp: feedback before the first call is kept', () => {
     const sized = begin(seed('relaxed').ramp);
-    expect(sized.policy.removableAt(sized.state, 0)).toBe(-Infinity); // nothing there yet
+    expect(sized.policy.removableAt(sized.state, 0)).toBe(-Infinity); // no state yet
     expect(sized.policy.evictableAt(sized.state, 0)).toBe(-Infinity);
     sized.policy.update(sized.state, 0, { poolSize: 3 }, 0);
     expect(sized.policy.removableAt(sized.state, 0)).toBe(Infinity);
@@ -713,7 +716,7 @@ describe('ramp', () => {
     expect(forgetAt(seed('scheduled').ramp, 1)).toBe(Infinity);
     expect(forgetAt(seed('relaxed').ramp, 1)).toBe(Infinity);
     expect(forgetAt(seed('only-if-used').ramp, 1)).toBe(Infinity);
-    // At second 2 with 30, used: 40 at second 3 if somebody comes, and three silent ones to 10.
+    // At second 2 with 30, used: 40 at second 3 with a call, and three idle seconds to 10.
     expect(forgetAt(seed('go-back-n').ramp, 3)).toBe(6_000);
     expect(forgetAt(seed('go-back-n', { coolDown: '5s' }).ramp, 3)).toBe(11_000);
     expect(forgetAt(seed('go-back-n', { rampDown: 50 }).ramp, 3)).toBe(9_000);
@@ -722,7 +725,7 @@ describe('ramp', () => {
   });
 
   test.each(['scheduled', 'relaxed', 'only-if-used', 'go-back-n'] as const)(
-    'a key whose past was forgotten too early has nothing left of its second (%s)',
+    'ramp: a key evicted too early has nothing left of its second (%s)',
     (mode) => {
       const { policy, state } = begin(seed(mode).ramp);
       policy.check(state, 0, 1, 5_200); // one of ten: far from used

@@ -55,7 +55,7 @@ export interface RampOptions {
 /** Sixty sixths must be ten: floating-point error tolerated in a whole token. */
 const EPSILON = 1e-9;
 
-/** How many seconds ahead a member searches for its turn before it answers "next second". */
+/** How many seconds ahead a member searches for its turn before it decides "next second". */
 const MAX_LOOKAHEAD_SECONDS = 1024;
 
 const SECOND = 0; //     of the last call; NaN before the first
@@ -133,7 +133,7 @@ export function ramp(options: RampOptions, path = 'ramp'): Policy {
   const kind = 'ramp';
   const growth = [min, max, slope, slopeDown];
   const params = [...growth, RAMP_MODES.indexOf(mode), threshold, coolDownSeconds];
-  const specs = [{ kind, params }];
+  const specs = [{ kind, params }] as const;
   const scratch = new Float64Array(WIDTH);
 
   const divided = (position?: PoolPosition): Policy => {
@@ -153,7 +153,7 @@ export function ramp(options: RampOptions, path = 'ramp'): Policy {
       return scratch;
     };
 
-    /** A new key would not know its pool size, so one that was told is kept. */
+    /** A new key would not know its pool size, so a key that was given one is kept. */
     const mustKeepSize = (state: State, i: number): boolean => !position && isMember(state, i);
 
     const policy: Policy = {
@@ -186,6 +186,8 @@ export function ramp(options: RampOptions, path = 'ramp'): Policy {
         state[i + REMAINING] = Math.max(0, state[i + REMAINING] - cost * unitCost(state, i));
         return allow(remainingOf(state, i));
       },
+
+      advance,
 
       available(state, i, now) {
         advance(state, i, now);

@@ -20,7 +20,7 @@ const scenarios: Record<string, Scenario> = {
     ],
   },
 
-  // [--O------O-----X-O---] of the seed: 7 s apart, then 6 s, then 8 s.
+  // [--O------O-----X-O---] of the reference: 7 s apart, then 6 s, then 8 s.
   'spacing: five seconds are too few for an interval of six': {
     limit: { spacing: { every: '6s' } },
     rows: [
@@ -40,8 +40,8 @@ const scenarios: Record<string, Scenario> = {
       [1_000, 'peek', 'reserved 1'],
       [1_000, 'check 1', 'wait 11000'], // due at 12 s
       [1_000, 'peek', 'reserved 2'],
-      [1_000, 'check 1', 'deny, retry in 5000'], // a place is free when the first comes due
-      [5_999, 'check 1', 'deny, retry in 1'], // nearly due still counts as one
+      [1_000, 'check 1', 'deny, retry in 5000'], // a slot is free when the first is due
+      [5_999, 'check 1', 'deny, retry in 1'], // nearly due still counts as reserved
       [6_000, 'peek', 'reserved 1'],
       [6_000, 'check 1', 'wait 12000'], // due at 18 s
       [6_000, 'check 1', 'deny, retry in 6000'],
@@ -61,7 +61,7 @@ const scenarios: Record<string, Scenario> = {
       [0, 'check 1', 'wait 12000'],
       [500, 'done ignored due 12000'],
       [500, 'peek', 'reserved 1'],
-      [500, 'done ignored due 12000'], // saying so twice gives up no second place
+      [500, 'done ignored due 12000'], // a second settlement releases no second slot
       [500, 'peek', 'reserved 1'],
       [500, 'check 1', 'wait 11500'], // due at 12 s once more
     ],
@@ -89,7 +89,7 @@ const scenarios: Record<string, Scenario> = {
       [0, 'check 1', 'allow, 0 left'],
       [6_000, 'check 1', 'allow, 0 left'],
       [7_000, 'done ignored due 6000'],
-      [7_000, 'check 1', 'allow, 0 left'], // a second after one that never happened
+      [7_000, 'check 1', 'allow, 0 left'], // one second after a reservation that was not used
       [7_000, 'check 1', 'deny, retry in 6000'],
     ],
   },
@@ -100,7 +100,7 @@ const scenarios: Record<string, Scenario> = {
       [0, 'check 1', 'allow, 0 left'],
       [0, 'check 1', 'wait 6000'],
       [6_501, 'done ignored due 6000'],
-      [6_501, 'check 1', 'wait 5499'], // until 12 s: whoever overslept asks again
+      [6_501, 'check 1', 'wait 5499'], // until 12 s: an expired permit needs a new check
       [12_500, 'done ignored due 12000'], // just in time
       [12_500, 'check 1', 'allow, 0 left'],
     ],
@@ -114,7 +114,7 @@ const scenarios: Record<string, Scenario> = {
       [0, 'done failed'],
       [0, 'done busy'],
       [0, 'done timeout'],
-      [0, 'done ignored cost 0'], // nothing of it
+      [0, 'done ignored cost 0'], // a cost of 0 releases nothing
       [0, 'check 1', 'deny, retry in 6000'],
     ],
   },
@@ -163,7 +163,7 @@ const scenarios: Record<string, Scenario> = {
       [12_000, 'update 0', 'applied'],
       [12_000, 'check 1', 'deny, retry in 6000'],
       [12_000, 'pool 3', 'ignored'],
-      [60_000, 'update 1', 'applied'], // used now, not when it could have been
+      [60_000, 'update 1', 'applied'], // counts from now, not from the free slot before
       [60_000, 'check 1', 'deny, retry in 6000'],
     ],
   },
@@ -205,7 +205,7 @@ const scenarios: Record<string, Scenario> = {
     limit: { spacing: { every: 0.1, reserve: 2 } },
     rows: [
       [FAR, 'check 1', 'allow, 0 left'],
-      [FAR, 'check 1', 'wait 0.125'], // the next instant there is
+      [FAR, 'check 1', 'wait 0.125'], // the next instant that a double can hold
       [FAR, 'check 1', 'wait 0.25'],
       [FAR, `done ignored due ${FAR + 0.125}`],
       [FAR, 'peek', 'reserved 2'],
@@ -213,7 +213,7 @@ const scenarios: Record<string, Scenario> = {
   },
 };
 
-/** The permit function of the seed, line by line. */
+/** The permit function of the reference, line by line. */
 function seedThrottle(every: number, maxReserved: number) {
   let last = -Infinity;
   return (now: number): number => {
@@ -229,10 +229,10 @@ function seedThrottle(every: number, maxReserved: number) {
   };
 }
 
-/** Asks until refused, and says how many were told to wait. */
-function waitsAt(ask: (now: number) => Decision, now: number): number {
+/** Checks until refused; returns how many got a reservation. */
+function waitsAt(check: (now: number) => Decision, now: number): number {
   let waits = 0;
-  while (ask(now).verdict === 'wait') waits++;
+  while (check(now).verdict === 'wait') waits++;
   return waits;
 }
 
@@ -243,7 +243,7 @@ const begin = (options: Parameters<typeof spacing>[0], startAt = 0) => {
   return {
     policy,
     state,
-    ask: (now: number) => policy.check(state, 0, 1, now),
+    check: (now: number) => policy.check(state, 0, 1, now),
     reserved: (now: number) => policy.keyState(state, 0, now).reserved,
   };
 };
@@ -257,13 +257,13 @@ describe('spacing', () => {
     expect(seedWaits).toEqual([5_000, 11_000, 17_000]);
 
     const ours = begin({ every: '6s', reserve: 2 });
-    ours.ask(0);
-    expect(waitsAt(ours.ask, 1_000)).toBe(2);
+    ours.check(0);
+    expect(waitsAt(ours.check, 1_000)).toBe(2);
     expect(ours.reserved(1_000)).toBe(2);
   });
 
-  // Far from zero a crooked interval is rounded up a little at every place, which must not add up
-  // to a place that is missing; near zero the tolerance for dust must not add up to one too many.
+  // Far from zero an interval is rounded up at every slot, which must not add up to a missing slot.
+  // Near zero the floating-point tolerance must not add up to one slot too many.
   test.each([
     [6_000, 5, 0],
     [6_000, 5, 1_700_000_000_123],
@@ -277,13 +277,13 @@ describe('spacing', () => {
     [0.001, 5, 0],
     [0.0001, 5, 0],
   ])(
-    'one permit every %d ms, %d reserved, from %d on: exactly so many wait',
+    'spacing: a permit every %d ms, reserve %d, from %d on: exactly as many wait',
     (every, reserve, at) => {
       for (const phase of [0, 0.125, 0.5, 0.875]) {
-        const { ask, reserved } = begin({ every, reserve }, at);
-        ask(at);
+        const { check, reserved } = begin({ every, reserve }, at);
+        check(at);
         const now = at + phase * every;
-        expect(waitsAt(ask, now), `asked ${phase} of the way`).toBe(reserve);
+        expect(waitsAt(check, now), `checked ${phase} of the interval later`).toBe(reserve);
         expect(reserved(now)).toBe(reserve);
       }
     },
@@ -298,12 +298,12 @@ describe('spacing', () => {
     [1 / 3, 1_700_000_000_123.456],
     [0.001, 0],
     [1e-9, 0],
-  ])('one permit every %d ms from %d on: never two closer together', (every, startAt) => {
-    const { ask } = begin({ every, reserve: 3 }, startAt);
+  ])('spacing: a permit every %d ms from %d on: no two are closer together', (every, startAt) => {
+    const { check } = begin({ every, reserve: 3 }, startAt);
     let now = startAt;
     let last = -Infinity;
     for (let n = 0; n < 2_000; n++) {
-      const decision = ask(now);
+      const decision = check(now);
       if (decision.verdict === 'deny') {
         now += decision.retryAfterMs;
         continue;
@@ -319,10 +319,10 @@ describe('spacing', () => {
     for (const every of [6_000, 1 / 3, 0.7, 33.333, 1_000 / 7, 100.000_000_000_5]) {
       for (const reserve of [0, 1, 4]) {
         for (const startAt of [0, 1_700_000_000_123.456, FAR]) {
-          const { ask, policy, state } = begin({ every, reserve }, startAt);
+          const { check, policy, state } = begin({ every, reserve }, startAt);
           let now = startAt;
           for (let n = 0; n < 200; n++) {
-            const decision = ask(now);
+            const decision = check(now);
             if (decision.verdict !== 'deny') continue;
             now += decision.retryAfterMs;
             const context = `every ${every}, reserve ${reserve}, from ${startAt}, step ${n}`;
@@ -336,14 +336,14 @@ describe('spacing', () => {
     }
   });
 
-  // Nobody is closer to anybody because somebody was wrong about what it gives back.
+  // A wrong settlement must not shorten an interval.
   test('spacing: a slot given back with the wrong time makes no interval too short', () => {
     for (let dueAt = 0; dueAt <= 14_000; dueAt += 250) {
-      const { policy, state, ask } = begin({ every: '6s', reserve: 1 });
-      ask(0); // good at 0
-      ask(0); // good at 6000, and given up
+      const { policy, state, check } = begin({ every: '6s', reserve: 1 });
+      check(0); // valid at 0
+      check(0); // valid at 6000, and released
       policy.settle(state, 0, { outcome: 'ignored', cost: 1, dueAt }, 4_000);
-      const next = ask(4_000);
+      const next = check(4_000);
       const opensAt =
         4_000 +
         (next.verdict === 'wait' ? next.waitMs : next.verdict === 'deny' ? next.retryAfterMs : 0);
@@ -357,11 +357,11 @@ describe('spacing', () => {
     [FAR, 0.125, 0], // the instant before
     [FAR, 1, 1],
   ])(
-    'from %d on, a place given back as one %d ms earlier leaves %i reserved',
+    'spacing: from %d on, a slot released with a time %d ms too early leaves %i reserved',
     (at, earlierMs, left) => {
-      const { policy, state, ask, reserved } = begin({ every: '6s', reserve: 1 }, at);
-      ask(at);
-      ask(at); // good six seconds later, and given up
+      const { policy, state, check, reserved } = begin({ every: '6s', reserve: 1 }, at);
+      check(at);
+      check(at); // valid six seconds later, and released
       const dueAt = at + 6_000 - earlierMs;
       policy.settle(state, 0, { outcome: 'ignored', cost: 1, dueAt }, at);
       expect(reserved(at)).toBe(left);
@@ -382,27 +382,27 @@ describe('spacing', () => {
   });
 
   test('spacing: needs exact time, and is removable at its next slot', () => {
-    const { policy, state, ask } = begin({ every: '6s', reserve: 2 });
+    const { policy, state, check } = begin({ every: '6s', reserve: 2 });
     expect(policy.needsExactTime).toBe(true);
-    ask(1_000);
-    ask(1_000);
+    check(1_000);
+    check(1_000);
     expect(policy.removableAt(state, 0)).toBe(13_000);
     expect(policy.evictableAt(state, 0)).toBe(13_000);
   });
 
   test('spacing: a key evicted too early waits for its slot', () => {
-    const { policy, state, ask } = begin({ every: '6s' });
+    const { policy, state, check } = begin({ every: '6s' });
     policy.init(state, 0, 1_000, 7_500);
-    expect(ask(1_000)).toEqual({ verdict: 'deny', retryAfterMs: 6_500 });
+    expect(check(1_000)).toEqual({ verdict: 'deny', retryAfterMs: 6_500 });
     policy.init(state, 0, 1_000, 500);
-    expect(ask(1_000).verdict).toBe('allow');
+    expect(check(1_000).verdict).toBe('allow');
   });
 
   test('spacing: refuses an invalid cost and counts nothing', () => {
-    const { policy, state, ask } = begin({ every: '6s' });
+    const { policy, state, check } = begin({ every: '6s' });
     for (const cost of [-1, Number.NaN]) {
       expect(() => policy.check(state, 0, cost, 0)).toThrow(ConfigError);
     }
-    expect(ask(0).verdict).toBe('allow');
+    expect(check(0).verdict).toBe('allow');
   });
 });

@@ -46,7 +46,7 @@ export function spacing(options: SpacingOptions, path = 'spacing'): Policy {
   const reader = OptionReader.collecting(path, options);
   const intervalMs = reader.duration('every');
   const reserve = reader.integer('reserve', 0, 0);
-  const expireMs = reader.duration('expire', Infinity);
+  const expireMs = reader.durationOrInfinity('expire', Infinity);
   reader.finish();
   return spacingAt({ intervalMs, reserve, expireMs }, UNDIVIDED);
 }

@@ -10,7 +10,7 @@ const scenarios: Record<string, Scenario> = {
     limit: TEN,
     rows: [
       [50_000, 'check 10', 'allow, 0 left'],
-      [60_000, 'check 1', 'deny, retry in 60000'], // a bucket would have let some through by now
+      [60_000, 'check 1', 'deny, retry in 60000'], // a bucket would have allowed some by now
       [119_999, 'check 1', 'deny, retry in 1'],
       [120_000, 'check 10', 'allow, 0 left'],
     ],
@@ -37,7 +37,7 @@ const scenarios: Record<string, Scenario> = {
     rows: [
       [0, 'check 4', 'allow, 6 left'],
       [20_000, 'check 4', 'allow, 2 left'],
-      [20_000, 'check 5', 'deny, retry in 50000'], // three more: those of the first step will do
+      [20_000, 'check 5', 'deny, retry in 50000'], // three more: those of the first step suffice
       [70_000, 'check 5', 'allow, 1 left'],
     ],
   },
@@ -56,7 +56,7 @@ const scenarios: Record<string, Scenario> = {
       [12_500, 'giveBack 1 due 10500'],
       [70_000, 'check 1', 'allow, 0 left'],
       [70_000, 'check 1', 'wait 1000'],
-      [70_000, 'check 1', 'deny, retry in 10000'], // a minute has seen those of 12.5, 70 and 71 seconds
+      [70_000, 'check 1', 'deny, retry in 10000'], // the last minute has those of 12.5, 70 and 71 seconds
     ],
   },
 
@@ -71,10 +71,10 @@ const scenarios: Record<string, Scenario> = {
       [4_000, 'check 1', 'allow, 0 left'],
       [4_000, 'check 1', 'wait 8000'],
       [4_000, 'check 1', 'wait 16000'],
-      [4_000, 'check 1', 'deny, retry in 21000'], // none has left before all of its step, the second one's, has
-      [28_000, 'check 1', 'allow, 0 left'], // by now both of them have
+      [4_000, 'check 1', 'deny, retry in 21000'], // none leaves before all of its step, here that of the second call
+      [28_000, 'check 1', 'allow, 0 left'], // by now both have left
       [28_000, 'check 1', 'wait 8000'],
-      [28_000, 'check 1', 'deny, retry in 12000'], // the third one's counts with the step behind it
+      [28_000, 'check 1', 'deny, retry in 12000'], // the third counts in the next step
     ],
   },
 
@@ -114,7 +114,7 @@ const scenarios: Record<string, Scenario> = {
       [30_000, 'done ignored cost 2 due 0'],
       [30_000, 'peek', 'remaining 5'],
       [69_000, 'check 5', 'allow, 0 left'],
-      [75_000, 'done ignored cost 5 due 0'], // gone by itself
+      [75_000, 'done ignored cost 5 due 0'], // has left the window already
       [75_000, 'peek', 'remaining 5'],
     ],
   },
@@ -266,7 +266,7 @@ describe('window', () => {
 
   test('window: a key evicted too early has nothing left until that has left', () => {
     const policy = window(TEN.window);
-    const state = new Float64Array(policy.width).fill(7); // where another key was before
+    const state = new Float64Array(policy.width).fill(7); // the numbers of another key
     policy.init(state, 0, 15_000, 70_000);
     const left = [15_000, 69_999, 70_000].map((now) => policy.available(state, 0, now));
     expect(left).toEqual([0, 0, 10]);
@@ -303,7 +303,7 @@ describe('window', () => {
     [{ limit: 1, per: '1m', steps: 1001 }, 'window.steps'],
     [{ limit: 1, per: '1m', steps: 1.5 }, 'window.steps'],
     [{ limit: 1, per: '1m', burst: 3 }, 'window.burst'],
-  ])('%o makes no sense', (options, field) => {
+  ])('window: refuses %o, naming %s', (options, field) => {
     expect(() => window(options as never)).toThrow(ConfigError);
     expect(() => window(options as never)).toThrow(`\`${field}\``);
   });

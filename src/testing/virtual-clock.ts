@@ -18,6 +18,8 @@ export class VirtualClock implements Clock {
     (a, b) => a.at < b.at || (a.at === b.at && a.sequence < b.sequence),
   );
   #lastSequence = 0;
+  /** Cancelled timers that are still in the heap. */
+  #cancelled = 0;
 
   constructor(now: Millis = 0) {
     this.#now = now;
@@ -31,7 +33,12 @@ export class VirtualClock implements Clock {
     const timer: Timer = { at, sequence: ++this.#lastSequence, callback, isActive: true };
     this.#timers.push(timer);
     return () => {
+      if (!timer.isActive) return;
       timer.isActive = false;
+      if (++this.#cancelled > this.#timers.size / 2 + MAX_CANCELLED) {
+        this.#timers.retain(({ isActive }) => isActive);
+        this.#cancelled = 0;
+      }
     };
   }
 
@@ -42,7 +49,12 @@ export class VirtualClock implements Clock {
     for (let next = this.#timers.peek(); next && next.at <= end; next = this.#timers.peek()) {
       this.#timers.pop();
       this.#now = Math.max(this.#now, next.at);
-      if (next.isActive) next.callback();
+      if (!next.isActive) {
+        this.#cancelled--;
+        continue;
+      }
+      next.isActive = false;
+      next.callback();
     }
     this.#now = Math.max(this.#now, end); // a callback may have advanced it further
   }
@@ -62,6 +74,9 @@ export class VirtualClock implements Clock {
     await drainMicrotasks();
   }
 }
+
+/** Cancelled timers that may stay in the heap before it is rebuilt. */
+const MAX_CANCELLED = 64;
 
 interface Timer {
   readonly at: Millis;

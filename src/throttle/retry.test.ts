@@ -198,4 +198,17 @@ describe('retry', () => {
     expect(make('often')).toThrow('`retry` to be true, a number of times, or an object');
     expect(make({ on: ['bussy'] })).toThrow('retry.on');
   });
+
+  test('onRetry that throws: the call rejects and the permit of the retry is given back', async () => {
+    const onRetry = () => {
+      throw new Error('hook');
+    };
+    const { clock, sink, call } = setUp([busy, ok], { retry: { onRetry } });
+    const result = call('a');
+    result.catch(() => {});
+    await clock.advanceAsync(1000);
+    await expect(result).rejects.toThrow('hook');
+    expect(sink.stats().held).toBe(0);
+    expect(sink.inspect('').inFlight).toBe(0);
+  });
 });

@@ -14,7 +14,7 @@ import { type Clock, type Millis, schedule } from '../core/clock.ts';
 import { OUTCOMES, type Outcome } from '../core/decision.ts';
 import type { Duration } from '../core/duration.ts';
 import { ConfigError } from '../core/errors.ts';
-import { OptionReader } from '../core/options.ts';
+import { isFunction, OptionReader } from '../core/options.ts';
 import type { Random } from '../core/random.ts';
 import { isAbortSignal } from '../limiter/validate.ts';
 
@@ -42,9 +42,16 @@ export interface Attempt {
   /** The error, if the attempt threw one. */
   readonly error?: unknown;
   readonly result?: unknown;
+  /** The arguments of the call. */
+  readonly args: readonly unknown[];
 }
 
 const MAX_RETRIES = 100;
+
+export function toRetryOptions(retry: number | true | RetryOptions): RetryOptions {
+  if (retry === true) return {};
+  return typeof retry === 'number' ? { maxRetries: retry } : retry;
+}
 
 export class RetryPolicy {
   readonly #clock: Clock;
@@ -58,9 +65,8 @@ export class RetryPolicy {
   #backingOff = 0;
 
   constructor(options: number | true | RetryOptions, clock: Clock, random: Random) {
-    const given =
-      typeof options === 'number' ? { maxRetries: options } : options === true ? {} : options;
-    const reader = new OptionReader('retry', given, 'true, a number of times, or an object');
+    const expected = 'true, a number of times, or an object';
+    const reader = new OptionReader('retry', toRetryOptions(options), expected);
     this.#clock = clock;
     this.#random = random;
     this.#maxRetries = reader.number('maxRetries', { min: 0, max: MAX_RETRIES, integer: true }, 3);
@@ -68,7 +74,11 @@ export class RetryPolicy {
     this.#maxDelayMs = reader.duration('maxDelay', 30_000);
     this.#maxWaiting = reader.integer('maxWaiting', 0, 1000);
     this.#isRetryable = readRetryable(reader);
-    this.#onRetry = reader.optional('onRetry', isFunction, 'a function');
+    this.#onRetry = reader.optional(
+      'onRetry',
+      isFunction<NonNullable<RetryOptions['onRetry']>>,
+      'a function',
+    );
     reader.finish();
   }
 
@@ -97,15 +107,11 @@ export class RetryPolicy {
           cancel();
           reject(signal?.reason);
         };
-        const cancel = schedule(
-          this.#clock,
-          this.#clock.now() + ms,
-          () => {
-            signal?.removeEventListener('abort', onAbort);
-            wake();
-          },
-          true,
-        );
+        const onTime = (): void => {
+          signal?.removeEventListener('abort', onAbort);
+          wake();
+        };
+        const cancel = schedule(this.#clock, this.#clock.now() + ms, onTime, true);
         signal?.addEventListener('abort', onAbort, { once: true });
       });
     } finally {
@@ -113,9 +119,6 @@ export class RetryPolicy {
     }
   }
 }
-
-const isFunction = (value: unknown): value is NonNullable<RetryOptions['onRetry']> =>
-  typeof value === 'function';
 
 function readRetryable(reader: OptionReader): (attempt: Attempt) => boolean {
   const given = reader.get('on') ?? ['busy', 'timeout'];
@@ -126,13 +129,11 @@ function readRetryable(reader: OptionReader): (attempt: Attempt) => boolean {
   return ({ outcome }) => given.includes(outcome);
 }
 
+type SignalGetter = (...args: never[]) => AbortSignal | undefined;
+
 /** One signal for all calls, or a function that finds it in a call's arguments. */
-export function signalGetter<A extends unknown[]>(
-  signal: unknown,
-): ((...args: A) => AbortSignal | undefined) | undefined {
-  if (signal === undefined) return undefined;
-  if (typeof signal === 'function') return signal as (...args: A) => AbortSignal | undefined;
-  if (!isAbortSignal(signal))
-    throw new ConfigError('signal', 'an AbortSignal, or a function', signal);
-  return () => signal;
+export function signalGetter(signal: unknown): SignalGetter | undefined {
+  if (signal === undefined || isFunction<SignalGetter>(signal)) return signal;
+  if (isAbortSignal(signal)) return () => signal;
+  throw new ConfigError('signal', 'an AbortSignal, or a function', signal);
 }

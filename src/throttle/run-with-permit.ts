@@ -46,6 +46,7 @@ export function runAndSettle(permit: Permit, hooks: SettleHooks, work: () => unk
 export async function runAttempt(
   permit: Permit,
   hooks: SettleHooks,
+  args: readonly unknown[],
   work: () => unknown,
 ): Promise<Attempt> {
   let result: unknown;
@@ -53,10 +54,10 @@ export async function runAttempt(
     result = await work();
   } catch (error) {
     const { outcome = 'ok', retryAfterMs } = settleThrown(permit, hooks, error);
-    return { outcome, retryAfterMs, error };
+    return { outcome, retryAfterMs, error, args };
   }
   const { outcome = 'ok', retryAfterMs } = settleReturned(permit, hooks, result);
-  return { outcome, retryAfterMs, result };
+  return { outcome, retryAfterMs, result, args };
 }
 
 function settleReturned(permit: Permit, hooks: SettleHooks, result: unknown): PermitResult {
@@ -101,7 +102,7 @@ function settleOrDefault(
   }
 }
 
-const outcomeOfError = (error: unknown): Outcome =>
+export const outcomeOfError = (error: unknown): Outcome =>
   error instanceof Error && error.name === 'TimeoutError' ? 'timeout' : 'failed';
 
 export const isPromiseLike = (value: unknown): value is Promise<unknown> =>

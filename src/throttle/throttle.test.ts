@@ -336,3 +336,34 @@ test('throttled: a method that waits must return a promise', () => {
   const waiting = throttled({ limit: once, wait: true });
   expectTypeOf(waiting).parameter(0).toExtend<(...args: never[]) => Promise<unknown>>();
 });
+
+describe('throttle: errors', () => {
+  test('a closed limiter is named as the reason', () => {
+    const api = limiter({ limit: once, clock: new VirtualClock() });
+    const call = throttle(() => 1, { limiter: api });
+    api.close();
+    expect(call).toThrow('over the limit; the limiter is closed');
+  });
+
+  test('refused at once on the real clock: says how far away the next permit is', async () => {
+    const call = throttle(async () => 1, { limit: { spacing: { every: '1h' } }, wait: '1s' });
+    await call();
+    await expect(call()).rejects.toThrow(/the next permit is \d+ ms away, `wait` allows 1000 ms/);
+  });
+
+  test('an async function whose key fails rejects, with and without a permit', async () => {
+    const key = (): string => {
+      throw new Error('no key');
+    };
+    for (const limit of [once, { concurrency: 1 }] as const) {
+      const call = throttle(async () => 1, { limit, key });
+      await expect(call()).rejects.toThrow('no key');
+    }
+    expect(throttle(() => 1, { limit: once, key })).toThrow('no key');
+  });
+
+  test('a misspelt option lists the options of throttle and of its limiter', () => {
+    const wrap = () => throttle(() => 1, { limit: once, onDenny: 'skip' } as never);
+    expect(wrap).toThrow(/maxKeys.*onDeny.*got "onDenny"; did you mean `onDeny`\?/);
+  });
+});

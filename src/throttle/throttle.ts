@@ -12,21 +12,19 @@ import type { Millis } from '../core/clock.ts';
 import { NEVER, type Outcome } from '../core/decision.ts';
 import type { Duration } from '../core/duration.ts';
 import { ConfigError, type Denial, DeniedError } from '../core/errors.ts';
-import { isRecord, parseWaitMs } from '../core/options.ts';
+import { isFunction, OptionReader, parseWaitMs } from '../core/options.ts';
 import type { RemoteLimiter } from '../limiter/async-limiter.ts';
-import {
-  internalsOf,
-  type LimiterInternals,
-  type RemoteLimiterInternals,
-} from '../limiter/internals.ts';
-import { type LimiterOptions, limiter } from '../limiter/limiter.ts';
+import type { AnyLimiterInternals, LimiterInternals } from '../limiter/internals.ts';
+import type { LimiterOptions } from '../limiter/limiter.ts';
 import type { Refusal } from '../limiter/permit.ts';
-import type { AcquireOptions, Limiter } from '../limiter/sync-limiter.ts';
+import { resolveLimiter } from '../limiter/resolve-limiter.ts';
+import type { AcquireOptions, CheckOptions, Limiter } from '../limiter/sync-limiter.ts';
 import { type Attempt, type RetryOptions, RetryPolicy, signalGetter } from './retry.ts';
 import { isPromiseLike, runAndSettle, runAttempt, type SettleHooks } from './run-with-permit.ts';
 
 /** Any function. */
 export type Callable = (...args: never[]) => unknown;
+type AsyncCallable = (...args: never[]) => Promise<unknown>;
 
 type ResultOf<F extends Callable> = Awaited<ReturnType<F>>;
 
@@ -40,7 +38,7 @@ export interface CallOptions<F extends Callable> {
   readonly used?: (result: ResultOf<F>) => number;
   /** The outcome of a call. Default: ok; timeout for a TimeoutError; failed for any other error. */
   readonly outcome?: (error: unknown, result: ResultOf<F> | undefined) => Outcome;
-  /** The Retry-After of the server's answer: no call of this key passes until then. */
+  /** The Retry-After of the server's reply: no call of this key passes until then. */
   readonly retryAfter?: (error: unknown, result: ResultOf<F> | undefined) => Millis | undefined;
   /** Retry failed calls: true, a number of retries, or options. Default: no retry. */
   readonly retry?: boolean | number | RetryOptions;
@@ -87,55 +85,49 @@ export function throttle<F extends Callable>(
   options: ThrottleOptions<F> & SyncOptions & { readonly onDeny: 'skip' },
 ): Skippable<F>;
 export function throttle<F extends Callable>(fn: F, options: ThrottleOptions<F> & SyncOptions): F;
-export function throttle<F extends (...args: never[]) => Promise<unknown>>(
+export function throttle<F extends AsyncCallable>(
   fn: F,
   options: ThrottleOptions<F> & { readonly onDeny: 'skip' },
 ): Skippable<F>;
-export function throttle<F extends (...args: never[]) => Promise<unknown>>(
-  fn: F,
-  options: ThrottleOptions<F>,
-): F;
+export function throttle<F extends AsyncCallable>(fn: F, options: ThrottleOptions<F>): F;
 export function throttle<F extends Callable>(fn: F, options: ThrottleOptions<F>): unknown {
   if (typeof fn !== 'function') throw new ConfigError('fn', 'a function', fn);
-  if (!isRecord(options)) throw new ConfigError('options', 'an object with a limit', options);
-  const {
-    key,
-    cost,
-    used,
-    outcome,
-    retryAfter,
-    retry = false,
-    partition,
-    priority,
-    ...more
-  } = options;
-  const { wait = false, signal, onDeny = 'throw', ...rest } = more;
-  requireFunctions({ key, cost, used, outcome, retryAfter, partition, priority });
-  const target = resolveLimiter(rest);
-  const returnKind: ReturnKind = { isPromise: isAsyncFunction(fn), isKnown: isAsyncFunction(fn) };
+  const reader = new OptionReader('', options, 'an object with a limit');
+  const readFunction = <T extends Callable>(name: string): T | undefined =>
+    reader.optional(name, isFunction<T>, 'a function of the arguments');
+  const wait = reader.valueOr('wait', false);
+  const retry = reader.valueOr('retry', false);
   const maxWaitMs = parseWaitMs(wait);
-  const plan = {
-    limiter: target,
-    keyOf: key,
-    costOf: cost,
-    signalOf: signalGetter(signal),
-    partitionOf: partition,
-    priorityOf: priority,
+  const returnKind: ReturnKind = { isPromise: isAsyncFunction(fn), isKnown: isAsyncFunction(fn) };
+  const settleHooks: SettleHooks = {
+    used: readFunction('used'),
+    outcome: readFunction('outcome'),
+    retryAfter: readFunction('retryAfter'),
+  };
+  const call: Omit<CallPlan, 'limiter'> = {
+    keyOf: readFunction('key'),
+    costOf: readFunction('cost'),
+    signalOf: signalGetter(reader.get('signal')),
+    partitionOf: readFunction('partition'),
+    priorityOf: readFunction('priority'),
     maxWaitMs,
-    onRefused: createRefusalHandler(onDeny as OnDeny, returnKind, maxWaitMs),
+    onRefused: createRefusalHandler(reader.valueOr('onDeny', 'throw'), returnKind, maxWaitMs),
+    settleHooks,
     returnKind,
-    settleHooks: { used, outcome, retryAfter },
-  } as unknown as CallPlan;
+  };
+  const target = resolveLimiter(options, reader.knownNames());
+  const plan: CallPlan = { limiter: target, ...call };
+  const { clock, random } = target;
   const retryPolicy =
-    retry === false ? undefined : new RetryPolicy(retry, target.clock, target.random);
+    retry === false ? undefined : new RetryPolicy(retry as RetryOptions, clock, random);
   const isPlain =
-    !target.isRemote && target.isCheckOnly && !used && !outcome && !retryAfter && !partition;
+    !target.isRemote &&
+    target.isCheckOnly &&
+    [plan.partitionOf, ...Object.values(settleHooks)].every((hook) => hook === undefined);
   if (target.isRemote || retryPolicy || wait !== false)
     return wrapAcquire(fn, plan, isPlain, retryPolicy);
   return isPlain ? wrapCheck(fn, plan, target) : wrapTryAcquire(fn, plan, target);
 }
-
-type AsyncCallable = (...args: never[]) => Promise<unknown>;
 
 /** A method decorator that keeps the method's type. */
 type ThrottleDecorator<M extends Callable> = <F extends M>(
@@ -158,7 +150,7 @@ export function throttled(options: ThrottleOptions<Callable>): ThrottleDecorator
 
 /** How a wrapped function is limited. */
 interface CallPlan {
-  readonly limiter: LimiterInternals | RemoteLimiterInternals;
+  readonly limiter: AnyLimiterInternals;
   /** Undefined: one key for all calls. */
   readonly keyOf: ((...args: never[]) => string) | undefined;
   /** Undefined: 1. */
@@ -184,6 +176,12 @@ function recordReturnKind<T>(returnKind: ReturnKind, result: T): T {
   return result;
 }
 
+/** A function that returns promises never throws at once. */
+function rejectOrThrow({ isPromise }: ReturnKind, error: unknown): Promise<never> {
+  if (isPromise) return Promise.reject(error);
+  throw error;
+}
+
 // Three shapes of a call, the cheapest first. Arguments are passed on by spreading: where nothing else needs them, no
 // array of them is created.
 
@@ -191,21 +189,23 @@ function recordReturnKind<T>(returnKind: ReturnKind, result: T): T {
 function wrapCheck(fn: Callable, plan: CallPlan, limiter: LimiterInternals): Callable {
   const { keyOf, costOf, onRefused, returnKind } = plan;
   return function throttled(this: never, ...args: never[]) {
-    const key = keyOf === undefined ? '' : keyOf(...args);
-    const cost = costOf === undefined ? 1 : costOf(...args);
-    const decision = limiter.check(key, cost);
-    if (decision.verdict !== 'allow') {
-      const { retryAfterMs } = decision as Refusal;
-      const detail = retryAfterMs === NEVER ? limiter.explainNever(key, cost) : undefined;
-      return onRefused(
-        key,
-        { limit: limiter.name, retryAfterMs, ...(detail && { detail }) },
-        ...args,
-      );
+    try {
+      const key = keyOf === undefined ? '' : keyOf(...args);
+      const cost = costOf === undefined ? 1 : costOf(...args);
+      const decision = limiter.check(key, cost);
+      if (decision.verdict !== 'allow') {
+        const { retryAfterMs, reason } = decision as Denial;
+        const isNever = retryAfterMs === NEVER && reason === undefined;
+        const detail = isNever ? limiter.explainNever(cost, key) : undefined;
+        const refused = { limit: limiter.name, retryAfterMs, ...(detail && { detail }) };
+        return onRefused(key, reason === 'closed' ? { ...refused, reason } : refused, ...args);
+      }
+      return returnKind.isKnown
+        ? fn.call(this, ...args)
+        : recordReturnKind(returnKind, fn.call(this, ...args));
+    } catch (error) {
+      return rejectOrThrow(returnKind, error);
     }
-    return returnKind.isKnown
-      ? fn.call(this, ...args)
-      : recordReturnKind(returnKind, fn.call(this, ...args));
   };
 }
 
@@ -213,14 +213,15 @@ function wrapCheck(fn: Callable, plan: CallPlan, limiter: LimiterInternals): Cal
 function wrapTryAcquire(fn: Callable, plan: CallPlan, limiter: LimiterInternals): Callable {
   const { onRefused, settleHooks, returnKind } = plan;
   return function throttled(this: never, ...args: never[]) {
-    const key = keyFor(plan, args);
-    const entry = limiter.tryAcquire(key, costFor(plan, args), checkOptionsOf(plan, args));
-    return entry.verdict === 'deny'
-      ? onRefused(key, entry, ...args)
-      : recordReturnKind(
-          returnKind,
-          runAndSettle(entry, settleHooks, () => fn.apply(this, args)),
-        );
+    try {
+      const key = keyFor(plan, args);
+      const entry = limiter.tryAcquire(key, costFor(plan, args), checkOptionsOf(plan, args));
+      if (entry.verdict === 'deny') return onRefused(key, entry, ...args);
+      const result = runAndSettle(entry, settleHooks, () => fn.apply(this, args));
+      return recordReturnKind(returnKind, result);
+    } catch (error) {
+      return rejectOrThrow(returnKind, error);
+    }
   };
 }
 
@@ -246,8 +247,13 @@ function wrapAcquire(
       if (entry.verdict === 'deny')
         return last ? unwrapAttempt(last) : onRefused(key, entry, ...args);
       if (!retry) return runAndSettle(entry, settleHooks, () => fn.apply(that, args));
-      if (last) retry.notifyRetry(last, n);
-      last = await runAttempt(entry, settleHooks, () => fn.apply(that, args));
+      try {
+        if (last) retry.notifyRetry(last, n);
+      } catch (error) {
+        entry.settle({ outcome: 'ignored' });
+        throw error;
+      }
+      last = await runAttempt(entry, settleHooks, args, () => fn.apply(that, args));
       const delayMs = retry.delayMs(n, last);
       if (delayMs === undefined) return unwrapAttempt(last);
       await retry.sleep(delayMs, limits.signal);
@@ -293,10 +299,7 @@ function unwrapAttempt(attempt: Attempt): unknown {
   return attempt.result;
 }
 
-function checkOptionsOf(
-  { partitionOf }: CallPlan,
-  args: never[],
-): { partition?: string } | undefined {
+function checkOptionsOf({ partitionOf }: CallPlan, args: never[]): CheckOptions | undefined {
   const partition = partitionOf?.(...args);
   return partition === undefined ? undefined : { partition };
 }
@@ -308,29 +311,11 @@ function acquireOptionsOf(plan: CallPlan, args: never[]): AcquireOptions {
   return { wait: maxWaitMs, priority, ...(signal && { signal }), ...checkOptionsOf(plan, args) };
 }
 
-function requireFunctions(functions: Record<string, unknown>): void {
-  for (const [name, value] of Object.entries(functions)) {
-    if (value === undefined || typeof value === 'function') continue;
-    throw new ConfigError(name, 'a function of the arguments', value);
-  }
-}
-
-function resolveLimiter(options: {
-  readonly limiter?: Limiter | RemoteLimiter;
-  readonly limit?: unknown;
-}): LimiterInternals | RemoteLimiterInternals {
-  const { limiter: given, ...others } = options;
-  if (!('limiter' in options)) return internalsOf(limiter(others as LimiterOptions));
-  const [extra] = Object.keys(others);
-  if (extra !== undefined) throw new ConfigError(extra, 'left out when a limiter is given', extra);
-  return internalsOf(given as Limiter | RemoteLimiter);
-}
-
 /** True for functions written with `async`; other functions that return promises are not recognised. */
 const isAsyncFunction = (fn: Callable): boolean =>
   Object.prototype.toString.call(fn) === '[object AsyncFunction]';
 
-type OnDeny = 'throw' | 'skip' | ((denial: Denial, ...args: unknown[]) => unknown);
+type OnDenyFunction = (denial: Denial, ...args: never[]) => unknown;
 
 /** A refused call, as a limiter reports it. */
 type RefusedCall = Pick<Refusal, 'limit' | 'retryAfterMs' | 'detail'> &
@@ -340,11 +325,11 @@ type RefusedCall = Pick<Refusal, 'limit' | 'retryAfterMs' | 'detail'> &
 type RefusalHandler = (key: string, refused: RefusedCall, ...args: never[]) => unknown;
 
 function createRefusalHandler(
-  onDeny: OnDeny,
+  onDeny: unknown,
   returnKind: ReturnKind,
   maxWaitMs: Millis,
 ): RefusalHandler {
-  if (onDeny !== 'throw' && onDeny !== 'skip' && typeof onDeny !== 'function') {
+  if (onDeny !== 'throw' && onDeny !== 'skip' && !isFunction<OnDenyFunction>(onDeny)) {
     throw new ConfigError('onDeny', 'throw, skip or a function', onDeny);
   }
   const refuse: RefusalHandler = (key, refused, ...args) => {
@@ -358,7 +343,6 @@ function createRefusalHandler(
   };
   const refuseByPromise = async (...call: Parameters<RefusalHandler>): Promise<unknown> =>
     refuse(...call);
-  // A function that returns promises never throws at once.
   return (...call) => (returnKind.isPromise ? refuseByPromise(...call) : refuse(...call));
 }
 
@@ -368,7 +352,8 @@ function waitDetail(
   maxWaitMs: Millis,
 ): string | undefined {
   if (reason !== 'too-long' || maxWaitMs === 0) return undefined;
-  return waitedMs > 0
+  // A call refused at once has waited some microseconds on the real clock.
+  return Math.ceil(waitedMs) >= maxWaitMs
     ? `gave up after ${Math.round(waitedMs)} ms`
     : `the next permit is ${Math.ceil(retryAfterMs)} ms away, \`wait\` allows ${maxWaitMs} ms`;
 }

@@ -93,6 +93,38 @@ export function backendContract(
       ]);
     });
 
+    test('backend: checkWithStatus counts once and reports the status after it, or takes nothing', () => {
+      const { backend } = setUp(bucketPolicy(1, 5));
+      const checked = backend.checkWithStatus?.(1, 2, 3);
+      const remaining = checked ? 2 : 5;
+      if (checked) {
+        expect(checked.decision).toEqual({ verdict: 'allow', remaining });
+        expect(checked.rules).toMatchObject([{ quota: 5, remaining, freshInMs: 3000 }]);
+      }
+      expect(backend.checkHashed(1, 2, 0)).toEqual({ verdict: 'allow', remaining });
+    });
+
+    test('backend: a successor continues from the snapshot, and the original is unchanged', () => {
+      const policy = bucketPolicy(1, 5);
+      const { backend } = setUp(policy);
+      backend.checkHashed(1, 2, 3);
+      const { backend: successor } = setUp(policy);
+      successor.restore(backend.snapshot());
+      expect(successor.keys).toBe(1);
+      expect(successor.checkHashed(1, 2, 2)).toEqual({ verdict: 'allow', remaining: 0 });
+      expect(successor.checkHashed(1, 2, 1)).toEqual({ verdict: 'deny', retryAfterMs: 1000 });
+      expect(backend.checkHashed(1, 2, 2)).toEqual({ verdict: 'allow', remaining: 0 });
+    });
+
+    test('backend: after detach it still decides, from the state it has', () => {
+      const { backend } = setUp(bucketPolicy(1, 5));
+      backend.check('alice', 3);
+      backend.detach?.();
+      expect(backend.check('alice', 2)).toEqual({ verdict: 'allow', remaining: 0 });
+      expect(backend.check('alice', 1)).toEqual({ verdict: 'deny', retryAfterMs: 1000 });
+      expect(backend.snapshot().entries.length).toBeGreaterThan(0);
+    });
+
     test('backend: settling an unknown key is not an error', () => {
       const { backend, clock } = setUp(bucketPolicy(1, 5));
       backend.settle('unknown', { outcome: 'ignored', cost: 5, dueAt: clock.now() });
@@ -202,13 +234,13 @@ export function backendContract(
         fc.property(visits, (traffic) => {
           const policy = bucketPolicy(2, 4);
           const { backend, clock } = setUp(policy, 31);
-          const kept = new Map<string, Float64Array>();
+          const states = new Map<string, Float64Array>();
           for (const { key, cost, afterMs } of traffic) {
             clock.advance(afterMs);
-            const own = kept.get(key) ?? new Float64Array(policy.width);
-            if (!kept.has(key)) policy.init(own, 0, clock.now());
-            kept.set(key, own);
-            expect(backend.check(key, cost)).toEqual(policy.check(own, 0, cost, clock.now()));
+            const state = states.get(key) ?? new Float64Array(policy.width);
+            if (!states.has(key)) policy.init(state, 0, clock.now());
+            states.set(key, state);
+            expect(backend.check(key, cost)).toEqual(policy.check(state, 0, cost, clock.now()));
           }
         }),
         { numRuns: 200 },
@@ -224,10 +256,10 @@ export function backendContract(
           for (const { key, cost, afterMs } of traffic) {
             clock.advance(afterMs);
             if (backend.check(key, cost).verdict !== 'allow') continue;
-            const own = served.get(key) ?? [];
-            served.set(key, own);
-            own.push({ at: clock.now(), cost });
-            expect(overshootOf(own, 2, 4)).toBeLessThan(1e-5);
+            const hits = served.get(key) ?? [];
+            served.set(key, hits);
+            hits.push({ at: clock.now(), cost });
+            expect(overshootOf(hits, 2, 4)).toBeLessThan(1e-5);
           }
           evicted += backend.evicted;
         }),

@@ -1,5 +1,5 @@
 /**
- * The built daemon as a process of its own, as a user would start it.
+ * The built daemon in a child process, as a user would start it.
  */
 
 import { type ChildProcess, spawn } from 'node:child_process';
@@ -20,16 +20,16 @@ export interface RunningDaemon {
   /** Standard output and standard error so far. */
   readonly out: () => string;
   readonly log: () => string;
-  /** Resolves when the log says so. */
+  /** Resolves when the log matches. */
   waitForLog(pattern: RegExp): Promise<void>;
   signal(name: NodeJS.Signals): void;
-  /** Sends a signal, SIGTERM if none is named, and waits for the end; its exit code. */
+  /** Sends a signal (default SIGTERM) and waits for the end; resolves with the exit code. */
   stop(name?: NodeJS.Signals): Promise<number | null>;
 }
 
 const START_TIMEOUT_MS = 15_000;
 
-/** Starts it, and waits until it says where it listens. Ports it may pick are 0. */
+/** Starts a daemon, and waits until it prints its addresses. Port 0 means any free port. */
 async function startDaemon(
   args: readonly string[],
   env: NodeJS.ProcessEnv = {},
@@ -76,16 +76,17 @@ async function startDaemon(
 const isRunning = (child: ChildProcess): boolean =>
   child.exitCode === null && child.signalCode === null;
 
-/** Looks again and again until something holds, for no longer than a daemon may take. */
+/** Polls until the condition holds; throws after the time a daemon may take to start. */
 export async function waitUntil(holds: () => boolean | Promise<boolean>): Promise<void> {
   const deadline = performance.now() + START_TIMEOUT_MS;
   while (!(await holds())) {
-    if (performance.now() > deadline) throw new Error('it did not happen in time');
+    if (performance.now() > deadline)
+      throw new Error(`the condition did not hold within ${START_TIMEOUT_MS} ms`);
     await new Promise((resolve) => setTimeout(resolve, 5));
   }
 }
 
-/** Creates a temporary folder; `remove` deletes it. */
+/** A temporary folder; `remove` deletes it. */
 export function createTempDir(): {
   path: string;
   file(name: string, text: string): string;
@@ -109,7 +110,7 @@ export const connectTo = (where: string): Socket => {
   return connect(Number(port), host);
 };
 
-/** Sends these bytes, closes its side, and resolves with everything that was answered. */
+/** Sends the bytes, half-closes the connection, and resolves with the whole response. */
 export function exchange(where: string, bytes: string | Buffer): Promise<string> {
   return new Promise((resolve, reject) => {
     const socket = connectTo(where);
@@ -123,12 +124,12 @@ export function exchange(where: string, bytes: string | Buffer): Promise<string>
   });
 }
 
-/** Any ports that are free; RESP has tests of its own. */
+/** Any free ports; RESP has separate tests. */
 export const EPHEMERAL_PORTS: readonly string[] = [
   ...['--line', '127.0.0.1:0', '--resp', 'off', '--http', '127.0.0.1:0'],
 ];
 
-/** How many of so many calls a daemon let through. */
+/** How many of `times` calls the daemon allows. */
 export const countAllowed = async (
   daemon: RunningDaemon,
   tag: string,
@@ -138,7 +139,7 @@ export const countAllowed = async (
     .split('\n')
     .filter((answer) => answer === 'OK').length;
 
-/** Starts daemons, folders and servers for one test; `end` removes them. */
+/** Daemons, folders and servers of one test, all removed by `end`. */
 export function daemonFixture() {
   const running: RunningDaemon[] = [];
   const services: Service[] = [];
@@ -149,21 +150,21 @@ export function daemonFixture() {
       running.push(daemon);
       return daemon;
     },
-    /** A server that they meet in. */
+    /** A server that the daemons use. */
     async serve(startService: () => Promise<Service>): Promise<Service> {
       const service = await startService();
       services.push(service);
       return service;
     },
     place(): ReturnType<typeof createTempDir> {
-      const own = createTempDir();
-      folders.push(own);
-      return own;
+      const dir = createTempDir();
+      folders.push(dir);
+      return dir;
     },
     async end(): Promise<void> {
       await Promise.all(running.splice(0).map((daemon) => daemon.stop('SIGKILL')));
       await Promise.all(services.splice(0).map((service) => service.stop()));
-      for (const own of folders.splice(0)) own.remove();
+      for (const dir of folders.splice(0)) dir.remove();
     },
   };
 }

@@ -1,7 +1,7 @@
 /**
- * Reads Prometheus' text format 0.0.4 as strictly as the format allows, and complains where a real
- * scraper would shrug or drop the whole scrape: a value seen twice, a family torn apart, a histogram
- * whose buckets do not add up.
+ * Strict parser of the Prometheus text format 0.0.4. Throws where a real scraper would tolerate the error
+ * or drop the whole scrape: a duplicate series, a family that is not contiguous, a histogram whose buckets
+ * do not add up.
  */
 
 export interface Sample {
@@ -68,7 +68,7 @@ const seriesOf = ({ name, labels }: Sample): string =>
 function validateFamily({ name, type, samples }: Family): void {
   if (samples.length === 0) fail(name, 'a family with values');
   const series = samples.map(seriesOf);
-  const twice = series.find((own, n) => series.indexOf(own) !== n);
+  const twice = series.find((name, n) => series.indexOf(name) !== n);
   if (twice) fail(twice, 'each series once');
   if (type === 'histogram') validateHistogram(name, samples);
   else validateScalars(name, type, samples);
@@ -98,8 +98,8 @@ function validateBuckets(name: string, group: readonly Sample[]): void {
   const buckets = group.slice(0, -2);
   const [sum, count] = group.slice(-2);
   if (sum.name !== `${name}_sum` || count.name !== `${name}_count`) fail(name, '_sum and _count');
-  const bounds = buckets.map(({ name: own, labels }) =>
-    own === `${name}_bucket` && labels.le
+  const bounds = buckets.map(({ name: series, labels }) =>
+    series === `${name}_bucket` && labels.le
       ? Number(labels.le.replace('Inf', 'Infinity'))
       : Number.NaN,
   );

@@ -1,9 +1,9 @@
 /**
- * A day in the life of a pool, with a real server: pods come, crash and leave, the server is killed and comes back,
- * and in no second of the server's clock do they take more than the limit together.
+ * Outage test of a pool with a real server: members join, crash and leave, the server is killed and restarted,
+ * and in no second of the server's clock do the members exceed the limit together.
  *
- * Everybody takes all it can get. The server runs on this machine, so its seconds are this machine's; the pods'
- * own clocks are wrong by hours.
+ * Every member takes everything available. The server runs on this machine, so its seconds are this machine's;
+ * the clocks of the members are wrong by hours.
  */
 
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -25,7 +25,7 @@ const TAKE_EVERY_MS: Millis = 5;
 const MAX_TEST_MS = 120_000;
 
 export function poolOutageTest(name: string, start: () => Promise<PoolOutageHarness>): void {
-  const title = `pods that meet in ${name} never take more than the limit, and soon again all of it`;
+  const title = `pool outage, ${name}: members never exceed the limit, and soon use all of it again`;
   test(title, { timeout: MAX_TEST_MS }, async () => {
     const harness = await start();
     const cluster = new PodCluster(harness);
@@ -41,23 +41,23 @@ export function poolOutageTest(name: string, start: () => Promise<PoolOutageHarn
 
 async function runScenario(cluster: PodCluster, server: Service): Promise<void> {
   for (let n = 0; n < 4; n++) cluster.add();
-  await cluster.waitForFullUse(4, 'four have come');
+  await cluster.waitForFullUse(4, 'four members joined');
   cluster.crash(1);
-  await cluster.waitForFullUse(3, 'one has crashed');
+  await cluster.waitForFullUse(3, 'one member crashed');
   await cluster.leave(0);
-  await cluster.waitForFullUse(2, 'one has left');
+  await cluster.waitForFullUse(2, 'one member left');
   await server.kill();
   await cluster.runFor(4000);
-  expect(cluster.sizes()).toEqual([2, 2]); // they hold on to what they had
+  expect(cluster.sizes()).toEqual([2, 2]); // members keep their claims
   await server.restart();
   await cluster.waitForAvailability();
   await cluster.waitForFullUse(2, 'the server is back');
   cluster.add();
-  await cluster.waitForFullUse(3, 'another has come');
+  await cluster.waitForFullUse(3, 'another member joined');
 }
 
 class PodCluster {
-  /** What was taken in each second. */
+  /** Tokens taken in each second. */
   readonly takenBySecond = new Map<number, number>();
   readonly #harness: PoolOutageHarness;
   #pods: ReturnType<PodCluster['startPod']>[] = [];
@@ -76,70 +76,71 @@ class PodCluster {
     const id = `pod${++this.#podsStarted}`;
     const wrongByMs = this.#podsStarted * (this.#podsStarted % 2 === 0 ? 1.5 : -1) * 3_600_000;
     const clock: Clock = { now: () => systemClock.now() + wrongByMs };
-    const kept = this.#harness.store(clock);
+    const inner = this.#harness.store(clock);
     const life = { isDead: false };
     const store: PoolStore = {
-      ...kept,
-      sync: (...asked) => (life.isDead ? new Promise(() => {}) : kept.sync(...asked)),
-      leave: async (...asked) => (life.isDead ? undefined : kept.leave(...asked)),
+      ...inner,
+      sync: (...args) => (life.isDead ? new Promise(() => {}) : inner.sync(...args)),
+      leave: async (...args) => (life.isDead ? undefined : inner.leave(...args)),
     };
-    const place = pool(store, { id, clock, sync: 50, memberTimeout: 1500 });
+    const membership = pool(store, { id, clock, sync: 50, memberTimeout: 1500 });
     const limit = { ramp: { min: LIMIT, max: LIMIT, over: '1s' } };
-    return { life, place, own: limiter({ limit, backend: place, clock }) };
+    return { life, membership, limited: limiter({ limit, backend: membership, clock }) };
   }
 
-  /** Takes no more, says nothing any more. */
+  /** Takes nothing more, and sends nothing more. */
   crash(n: number): void {
     const [dead] = this.#pods.splice(n, 1);
     dead.life.isDead = true;
-    this.#closing.push(dead.place.close());
+    this.#closing.push(dead.membership.close());
   }
 
   async leave(n: number): Promise<void> {
     const [gone] = this.#pods.splice(n, 1);
-    await gone.place.close();
+    await gone.membership.close();
   }
 
   sizes(): number[] {
-    return this.#pods.map(({ place }) => place.view().size);
+    return this.#pods.map(({ membership }) => membership.view().size);
   }
 
   async runFor(ms: Millis): Promise<void> {
     for (const until = Date.now() + ms; Date.now() < until; ) {
-      for (const { own } of this.#pods) this.#take(own);
+      for (const { limited } of this.#pods) this.#take(limited);
       await sleep(TAKE_EVERY_MS);
     }
   }
 
-  #take(own: { takeUpTo(key: string, most: number): number }): void {
+  #take(limited: { takeUpTo(key: string, most: number): number }): void {
     const before = Math.floor(Date.now() / 1000);
-    const taken = own.takeUpTo('', Infinity);
+    const taken = limited.takeUpTo('', Infinity);
     const after = Math.floor(Date.now() / 1000);
-    if (before !== after) return; // whichever second that was, it cannot be told
+    if (before !== after) return; // the second is ambiguous
     this.takenBySecond.set(before, (this.takenBySecond.get(before) ?? 0) + taken);
   }
 
-  /** So many share it, and all of it was taken in a second that is over. */
+  /** Waits until `size` members divide the limit and a complete second used all of it. */
   async waitForFullUse(size: number, why: string): Promise<void> {
     const startedAt = Date.now();
-    const isSo = (): boolean => {
+    const holds = (): boolean => {
       const last = Math.floor(Date.now() / 1000) - 1;
-      const isAgreed = this.sizes().every((own) => own === size);
+      const isAgreed = this.sizes().every((each) => each === size);
       return isAgreed && last * 1000 > startedAt && this.takenBySecond.get(last) === LIMIT;
     };
-    await this.#waitUntil(isSo, `${why}: ${size} share the whole limit`);
+    await this.#waitUntil(holds, `${why}: ${size} members divide the whole limit`);
   }
 
   waitForAvailability(): Promise<void> {
-    const isSo = () => this.#pods.every(({ place }) => place.view().reason === undefined);
-    return this.#waitUntil(isSo, 'the server answers all');
+    const holds = () =>
+      this.#pods.every(({ membership }) => membership.view().reason === undefined);
+    return this.#waitUntil(holds, 'the server is available to all members');
   }
 
-  async #waitUntil(isSo: () => boolean, what: string): Promise<void> {
+  async #waitUntil(holds: () => boolean, what: string): Promise<void> {
     const giveUpAt = Date.now() + 15_000;
-    while (!isSo()) {
+    while (!holds()) {
       if (Date.now() > giveUpAt) {
-        const views = this.#pods.map(({ place }) => place.view());
+        const views = this.#pods.map(({ membership }) => membership.view());
         throw new Error(
           `not in time: ${what}: ${JSON.stringify({ views, sums: [...this.takenBySecond] })}`,
         );
@@ -149,7 +150,7 @@ class PodCluster {
   }
 
   async stop(): Promise<void> {
-    await Promise.all(this.#pods.map(({ place }) => place.close()));
+    await Promise.all(this.#pods.map(({ membership }) => membership.close()));
     await Promise.all(this.#closing);
   }
 }

@@ -1,9 +1,9 @@
 /**
- * What holds for every store where members of a pool meet.
+ * Contract of every pool store.
  *
- * The rule itself is held by `agreement.test.ts`; these are the stories that show a store carries it out. They use
- * it as processes do: members that sync again and again, each with a clock of its own that is wrong by hours.
- * Nothing is waited for but what a store has to bring about, and each wait has a bound.
+ * `agreement.test.ts` tests the agreement; this suite tests that a store applies it. It uses the store
+ * as processes do: members that sync periodically, each with a clock that is wrong by hours.
+ * Every wait is for an effect of the store, and has a bound.
  */
 
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
@@ -17,14 +17,14 @@ import type { PoolStore } from '../../src/backends/pool/store.ts';
 import type { Clock, Millis } from '../../src/core/clock.ts';
 import type { Service } from './services.ts';
 
-/** Somewhere to meet. Stores made here have the same pools. */
+/** A server or memory: stores created here have the same pools. */
 export interface PoolStoreHarness {
-  /** What time it really is, and letting it pass. */
+  /** The real time, and advancing it. */
   readonly clock: Clock;
   advance(ms: Millis): Promise<void>;
-  /** The store as a process of its own has it, with that clock. */
+  /** The store of a separate process, with that clock. */
   store(clock: Clock): PoolStore;
-  /** What can be killed and comes back, if the store is a server. */
+  /** The server, if there is one. */
   readonly server?: Service;
   stop(): Promise<void>;
 }
@@ -39,12 +39,12 @@ const HOUR_MS: Millis = 3_600_000;
 const SYNC_EVERY_MS: Millis = 25;
 const OPTIONS: AgreementOptions = { memberTimeoutMs: STALE_MS, isStrict: false };
 
-/** Time to be quiet, to agree, and for the next second to begin; and to find out what time it is. */
+/** Time for the quiet period, the agreement, the next second to begin, and the clock measurement. */
 const AGREE_TIMEOUT_MS = STALE_MS + 4500;
-/** Time for clients to find their server again. */
+/** Time for clients to reconnect. */
 const RECONNECT_TIMEOUT_MS = 15_000;
 
-/** A process, as far as its store is concerned. */
+/** The member of one process, and its store. */
 class PoolProcess {
   readonly id: string;
   readonly member: PoolMember;
@@ -53,7 +53,7 @@ class PoolProcess {
   readonly #pool: string;
   readonly #clockErrorMs: Millis;
   lastReply: SyncResponse | undefined;
-  /** How far the store's clock is ahead of the real one by the last answer, at least and at most. */
+  /** Bounds of the store's clock offset by the last response. */
   clockOffset: [min: Millis, max: Millis] = [-Infinity, Infinity];
   failures = 0;
 
@@ -75,10 +75,10 @@ class PoolProcess {
       const now = this.#clock.now();
       if (!this.lastReply) return;
       this.member.applyResponse(request.seq, this.lastReply, now);
-      const { now: told, clockUncertaintyMs = 0 } = this.lastReply;
+      const { now: storeTime, clockUncertaintyMs = 0 } = this.lastReply;
       this.clockOffset = [
-        told - now + this.#clockErrorMs,
-        told + clockUncertaintyMs - sentAt + this.#clockErrorMs,
+        storeTime - now + this.#clockErrorMs,
+        storeTime + clockUncertaintyMs - sentAt + this.#clockErrorMs,
       ];
     } catch {
       this.failures++;
@@ -101,18 +101,18 @@ export function poolStoreContract(
 ): void {
   describe(`pool store contract: ${name}`, () => {
     let harness: PoolStoreHarness;
-    let born = 0;
+    let created = 0;
     let pools = 0;
     let pool = '';
     const all: PoolProcess[] = [];
-    /** Those who sync. */
+    /** The processes that sync. */
     let processes: PoolProcess[] = [];
     beforeAll(async () => {
       harness = await start();
     });
     afterAll(() => harness?.stop());
     beforeEach(() => {
-      pool = `story ${++pools} {of} a:pool`;
+      pool = `pool ${++pools} {of} a:contract`;
     });
     afterEach(async () => {
       processes = [];
@@ -120,30 +120,30 @@ export function poolStoreContract(
     });
 
     const add = (id: string, into = pool): PoolProcess => {
-      const wrongByMs = (born++ % 2 === 0 ? 1 : -1) * born * HOUR_MS;
+      const wrongByMs = (created++ % 2 === 0 ? 1 : -1) * created * HOUR_MS;
       const added = new PoolProcess(harness, into, id, wrongByMs);
       processes.push(added);
       all.push(added);
       return added;
     };
-    /** They come one after the other. */
+    /** Adds members that join one after the other. */
     const addInOrder = async (...ids: string[]): Promise<PoolProcess[]> => {
       const added = ids.map((id) => add(id));
       for (const process of added) await process.sync();
       return added;
     };
-    /** Everybody syncs until it is so; gives how long that took. */
-    const until = async (isSo: () => boolean, withinMs: Millis): Promise<Millis> => {
+    /** All processes sync until the condition holds; returns how long that took. */
+    const until = async (holds: () => boolean, withinMs: Millis): Promise<Millis> => {
       const startedAt = harness.clock.now();
       for (;;) {
         await Promise.all(processes.map((process) => process.sync()));
         const passedMs = harness.clock.now() - startedAt;
-        if (isSo()) return passedMs;
-        if (passedMs > withinMs) throw new Error(`not so after ${withinMs} ms: ${isSo}`);
+        if (holds()) return passedMs;
+        if (passedMs > withinMs) throw new Error(`does not hold after ${withinMs} ms: ${holds}`);
         await harness.advance(SYNC_EVERY_MS);
       }
     };
-    /** All who sync have that size and a rank of their own. */
+    /** Every process that syncs has that size and a unique rank. */
     const haveSize = (size: number) => () =>
       processes.every(({ claim }) => claim.size === size && claim.rank >= 0) &&
       new Set(processes.map(({ claim }) => claim.rank)).size === processes.length;
@@ -181,12 +181,12 @@ export function poolStoreContract(
     });
 
     test('pool store: leaving without joining is not an error', async () => {
-      const nobody = add('nobody');
-      await nobody.leave();
+      const absent = add('absent');
+      await absent.leave();
       processes = [];
       const one = add('one');
       await one.sync();
-      await nobody.leave();
+      await absent.leave();
       await one.sync();
       expect(one.lastReply?.active).toBe(1);
     });
@@ -209,16 +209,16 @@ export function poolStoreContract(
       const sync = (seq: number, using = NO_CLAIM) =>
         store.sync(pool, { id: 'a', seq, using }, OPTIONS);
       expect(await sync(5)).toBeDefined();
-      const lie = { size: 5, rank: -1, round: 0 };
-      expect(await sync(4, lie)).toBeUndefined();
-      expect(await sync(5, lie)).toBeUndefined();
+      const wrong = { size: 5, rank: -1, round: 0 };
+      expect(await sync(4, wrong)).toBeUndefined();
+      expect(await sync(5, wrong)).toBeUndefined();
       expect(await store.members(pool)).toMatchObject([{ id: 'a', size: 0, rank: -1 }]);
-      expect(await sync(6, lie)).toMatchObject({ claim: { size: 5 } });
+      expect(await sync(6, wrong)).toMatchObject({ claim: { size: 5 } });
     });
 
     test('pool store: keeps pools of any name apart', async () => {
       const names = [pool, `${pool}.`, `${pool}:other`, 'ápart/*>', ` ${pool}`];
-      for (const own of names) add('a', own);
+      for (const name of names) add('a', name);
       await Promise.all(processes.map((process) => process.sync()));
       expect(processes.map(({ lastReply }) => lastReply?.active)).toEqual([1, 1, 1, 1, 1]);
       await until(() => processes.every(({ claim }) => claim.size === 1), AGREE_TIMEOUT_MS);
@@ -239,7 +239,7 @@ export function poolStoreContract(
     });
 
     test('pool store: lists the members', async () => {
-      const { store } = add('asks');
+      const { store } = add('reader');
       processes = [];
       expect(await store.members(pool)).toEqual([]);
       await addInOrder('zoë, the first', 'two');
@@ -257,7 +257,7 @@ export function poolStoreContract(
     test('pool store: all members see the same time despite wrong clocks', async () => {
       for (const id of ['a', 'b', 'c']) add(id);
       await agree();
-      // What they take for possible is not much, soon, and has something in common.
+      // The bounds of all members become narrow and overlap.
       const isNarrow = ({ clockOffset: [from, to] }: PoolProcess): boolean => to - from < 100;
       await until(() => processes.every(isNarrow), AGREE_TIMEOUT_MS);
       const bounds = processes.map(({ clockOffset }) => clockOffset);
@@ -277,7 +277,7 @@ export function poolStoreContract(
       await one.sync();
       expect(one.failures).toBe(failed + 1);
       expect(harness.clock.now() - at).toBeLessThan(1500);
-      await harness.advance(STALE_MS); // nobody is missed for what nobody could help
+      await harness.advance(STALE_MS); // no member is dropped during an outage
       await harness.server?.restart();
       await until(
         () => one.lastReply?.active === 2 && two.lastReply?.active === 2,
@@ -300,7 +300,7 @@ export function poolStoreContract(
       await until(() => one.lastReply?.active === 1, RECONNECT_TIMEOUT_MS);
       const startedAt = harness.clock.now();
       const three = add('c');
-      // `b` has yet to say that it is there: until it surely would have, nobody gets more.
+      // `b` has not synced yet: until it must have, no member gets more.
       let most = 0;
       const isQuiet = () => {
         most = Math.max(most, three.claim.size);

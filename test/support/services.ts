@@ -1,8 +1,8 @@
 /**
- * Real servers for the tests: found or installed, started on a free port in a folder of their own,
+ * Real servers for the tests: found or installed, started on a free port in a temporary folder,
  * and stopped by their process id when the tests are over.
  *
- * Where one cannot be had, a run with CI=true fails; elsewhere its suites are skipped, and say so.
+ * Without a server, a run with CI=true fails; elsewhere its suites are skipped with a warning.
  */
 
 import { type ChildProcess, execFileSync, spawn, spawnSync } from 'node:child_process';
@@ -23,22 +23,22 @@ import { join } from 'node:path';
 export interface Service {
   readonly port: number;
   readonly pid: number;
-  /** Ends it at once, as a crash would. */
+  /** Kills the server, as a crash would. */
   kill(): Promise<void>;
   /** Starts it again on the same port, in the same folder. */
   restart(): Promise<void>;
-  /** Removes what it has kept in its folder, after it was killed. */
+  /** Deletes its data, after it was killed. */
   wipe(): void;
-  /** Stops it from running without ending it, and lets it go on. */
+  /** Suspends and continues the process. */
   pause(): void;
   resume(): void;
-  /** Ends it, and removes its folder. */
+  /** Kills it, and removes its folder. */
   stop(): Promise<void>;
 }
 
 const START_TIMEOUT_MS = 15_000;
 
-/** Some know no long options, and say that they are there with this one only. */
+/** Commands without `--version`. */
 const VERSION_FLAG: Readonly<Record<string, string>> = {
   nginx: '-v',
   nc: '-h',
@@ -49,13 +49,13 @@ const VERSION_FLAG: Readonly<Record<string, string>> = {
 const hasCommand = (command: string): boolean =>
   spawnSync(command, [VERSION_FLAG[command] ?? '--version']).status === 0;
 
-/** The first of these commands there is; installs `pack` as root if there is none. */
+/** The first of these commands that exists; without one, installs `pack` if run as root. */
 function findOrInstall(names: readonly string[], pack: string): string | undefined {
   const found = names.find(hasCommand);
   if (found !== undefined || process.getuid?.() !== 0) return found;
   const options = {
     stdio: 'ignore',
-    // A package that starts its server by itself must not: the tests start their own.
+    // A package must not start its server: the tests start their own.
     env: { ...process.env, DEBIAN_FRONTEND: 'noninteractive', RUNLEVEL: '1' },
   } as const;
   const quietly = ['-y', '--no-install-recommends', '-o', 'Dpkg::Options::=--force-confold'];
@@ -64,15 +64,15 @@ function findOrInstall(names: readonly string[], pack: string): string | undefin
   return names.find(hasCommand);
 }
 
-/** Says why suites do not run, or fails where they must. */
+/** Warns that suites are skipped, or fails in CI. */
 function skipOrFail(what: string, pack: string): undefined {
-  const message = `${what} is not here and could not be installed: install the package ${pack}`;
+  const message = `${what} was not found and could not be installed: install the package ${pack}`;
   if (process.env.CI === 'true') throw new Error(message);
   console.warn(`\n*** SKIPPED: ${message} ***\n`);
   return undefined;
 }
 
-/** Looks for a server's command once, when somebody wants it first. */
+/** Looks for a server's command once, at its first use. */
 function lazyServerCommand(
   names: readonly string[],
   what: string,
@@ -85,14 +85,14 @@ function lazyServerCommand(
   };
 }
 
-/** The command that starts a Redis; undefined if there is none to be had. */
+/** The command that starts Redis; undefined if there is none. */
 export const redisServer = lazyServerCommand(
   ['redis-server', 'valkey-server'],
   'Redis',
   'redis-server',
 );
 
-/** A Redis of one's own, that keeps nothing on disk unless `args` say so. */
+/** A Redis without persistence, unless `args` enable it. */
 export async function startRedis(...args: string[]): Promise<Service> {
   return startRedisAt(await freePort(), ...args);
 }
@@ -117,13 +117,13 @@ async function startRedisAt(port: number, ...args: string[]): Promise<Service> {
   );
 }
 
-/** The command that starts a NATS server; undefined if there is none to be had. */
+/** The command that starts a NATS server; undefined if there is none. */
 export const natsServer = lazyServerCommand(['nats-server'], 'NATS', 'nats-server');
 
-/** A NATS server of one's own, that keeps nothing. */
+/** A NATS server without JetStream. */
 export const startNats = (): Promise<Service> => startNatsWith(() => []);
 
-/** One that keeps streams and buckets in its folder. */
+/** A NATS server with JetStream, which stores streams and buckets in its folder. */
 export const startJetStream = (): Promise<Service> =>
   startNatsWith((folder) => ['--jetstream', '--store_dir', folder]);
 
@@ -139,16 +139,16 @@ async function startNatsWith(argsIn: (folder: string) => string[]): Promise<Serv
   );
 }
 
-/** The command that starts an etcd; undefined if there is none to be had. */
+/** The command that starts etcd; undefined if there is none. */
 export const etcdServer = lazyServerCommand(['etcd'], 'etcd', 'etcd-server');
 
-/** An etcd of one's own, a cluster of one. */
+/** An etcd cluster of one. */
 export async function startEtcd(): Promise<Service> {
   const [member] = await startEtcdCluster(1);
   return member;
 }
 
-/** Several that are one etcd: it answers as long as more than half of them do. */
+/** An etcd cluster: available as long as more than half of its members are. */
 export async function startEtcdCluster(size = 3): Promise<Service[]> {
   const command = etcdServer();
   if (command === undefined) throw new Error('there is no etcd to start');
@@ -180,7 +180,7 @@ export async function startEtcdCluster(size = 3): Promise<Service[]> {
 
 let namespacesAllowed: boolean | undefined;
 
-/** Whether networks of one's own can be made on this machine: `ip netns`, and the right to use it. */
+/** Whether network namespaces can be created: `ip netns`, and the right to use it. */
 export function hasNamespaces(): boolean {
   namespacesAllowed ??= tryNamespaces();
   return namespacesAllowed;
@@ -196,7 +196,7 @@ function tryNamespaces(): boolean {
   return isAllowed;
 }
 
-/** A network with nobody else in it: commands run in it see one interface besides loopback. */
+/** A network namespace: commands run in it see one interface besides loopback. */
 export interface Namespace {
   /** The command and arguments that run `command` in there. */
   run(command: string, ...args: string[]): [string, string[]];
@@ -228,7 +228,7 @@ let namespaces = 0;
 
 let shellTools: boolean | undefined;
 
-/** Whether sockets can be talked to from a shell: OpenBSD's nc, and socat. */
+/** Whether the shell has socket tools: OpenBSD's nc, and socat. */
 export function hasShellTools(): boolean {
   shellTools ??=
     (findOrInstall(['nc'], 'netcat-openbsd') ?? skipOrFail('nc', 'netcat-openbsd')) !== undefined &&
@@ -236,10 +236,10 @@ export function hasShellTools(): boolean {
   return shellTools;
 }
 
-/** The command that starts an nginx; undefined if there is none to be had. */
+/** The command that starts nginx; undefined if there is none. */
 export const nginxServer = lazyServerCommand(['nginx'], 'nginx', 'nginx-light');
 
-/** An nginx of one's own, all of whose files are in its folder; `http` is what its http block says. */
+/** An nginx with all its files in its folder; `http` is the content of its http block. */
 export async function startNginx(port: number, http: string): Promise<Service> {
   const command = nginxServer();
   if (command === undefined) throw new Error('there is no nginx to start');
@@ -266,17 +266,17 @@ ${http}
 `;
 }
 
-/** Six servers that are one Redis: three have the keys, each with another that stands by. */
+/** A Redis cluster of three masters with a replica each. */
 export interface RedisCluster {
   readonly nodes: readonly Service[];
-  /** Those that have keys at the moment. */
+  /** The current masters. */
   masters(): readonly Service[];
   stop(): Promise<void>;
 }
 
 const CLUSTER_NODES = 6;
 
-/** How long a node is silent before another takes over. */
+/** A replica takes over from a master that is silent for this long. */
 export const FAILOVER_AFTER_MS = 2000;
 
 export async function startRedisCluster(): Promise<RedisCluster> {
@@ -304,7 +304,7 @@ export async function startRedisCluster(): Promise<RedisCluster> {
   return { nodes, masters: () => nodes.filter(isMaster), stop };
 }
 
-/** Nodes talk to each other at a port ten thousand above their own, so not every port will do. */
+/** Cluster nodes connect at their port + 10,000, so that one must be free as well. */
 async function startClusterNode(): Promise<Service> {
   for (let tries = 0; tries < 100; tries++) {
     const port = await freePort();
@@ -316,7 +316,7 @@ async function startClusterNode(): Promise<Service> {
   throw new Error('no two free ports ten thousand apart');
 }
 
-/** Everybody has a part, and whoever stands by has all that is known: only then can it take over. */
+/** All slots are assigned and the replicas are in sync: only then can they take over. */
 const isClusterReady = ({ port }: Service): boolean => {
   const isAgreed = /cluster_state:ok/.test(redisCli(port, 'CLUSTER', 'INFO'));
   const standing = redisCli(port, 'INFO', 'replication');
@@ -331,16 +331,16 @@ const isMaster = ({ port }: Service): boolean => {
   }
 };
 
-/** Looks again and again until it is so. */
-async function waitUntil(what: string, isSo: () => boolean | Promise<boolean>): Promise<void> {
+/** Polls until the condition holds. */
+async function waitUntil(what: string, holds: () => boolean | Promise<boolean>): Promise<void> {
   const deadline = Date.now() + START_TIMEOUT_MS;
-  while (!(await isSo())) {
+  while (!(await holds())) {
     if (Date.now() > deadline) throw new Error(`waited ${START_TIMEOUT_MS} ms until ${what}`);
     await new Promise((later) => setTimeout(later, 50));
   }
 }
 
-/** Starts a server and waits until somebody answers at its port, and says that it is ready. */
+/** Starts a server and waits until its port accepts connections and `isReady` holds. */
 async function startService(
   command: string,
   argsIn: (folder: string) => string[],
@@ -358,7 +358,7 @@ async function startService(
     new Promise((ended) => {
       if (child.exitCode !== null || child.signalCode !== null) return ended();
       child.once('exit', () => ended());
-      child.kill('SIGCONT'); // one that was paused cannot end
+      child.kill('SIGCONT'); // a suspended process cannot end
       child.kill(signal);
     });
   await launch();
@@ -385,18 +385,18 @@ async function startService(
   };
 }
 
-/** A signal is sent at once and takes a moment: until every thread stands still, questions may yet be answered. */
+/** SIGSTOP takes a moment: until every thread is stopped, the server may still reply. */
 function waitUntilStopped(pid: number): void {
   const by = performance.now() + 5000;
   while (!isStopped(pid)) {
-    if (performance.now() > by) throw new Error(`process ${pid} does not stand still within 5 s`);
+    if (performance.now() > by) throw new Error(`process ${pid} is not stopped within 5 s`);
     Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 1);
   }
 }
 
 function isStopped(pid: number): boolean {
   const threads = `/proc/${pid}/task`;
-  if (!existsSync(threads)) return true; // nobody can tell here
+  if (!existsSync(threads)) return true; // no /proc: assume so
   const stateOf = (thread: string): string | undefined =>
     /\) (\w)/.exec(readFileSync(join(threads, thread, 'stat'), 'utf8'))?.[1];
   return readdirSync(threads).every((thread) => stateOf(thread) === 'T');
@@ -411,28 +411,28 @@ export async function freePort(): Promise<number> {
 }
 
 const isPortFree = (port: number): Promise<boolean> =>
-  new Promise((tell) => {
-    const server = createServer().once('error', () => tell(false));
-    server.listen(port, '127.0.0.1', () => server.close(() => tell(true)));
+  new Promise((resolve) => {
+    const server = createServer().once('error', () => resolve(false));
+    server.listen(port, '127.0.0.1', () => server.close(() => resolve(true)));
   });
 
-/** Resolves once somebody listens there. */
+/** Resolves once the port accepts connections. */
 async function waitForPort(port: number): Promise<void> {
   const deadline = Date.now() + START_TIMEOUT_MS;
   while (Date.now() < deadline) {
-    const isThere = await new Promise<boolean>((tell) => {
+    const isThere = await new Promise<boolean>((resolve) => {
       const socket = connect({ port, host: '127.0.0.1' });
-      socket.once('connect', () => tell(true)).once('error', () => tell(false));
-      socket.once('close', () => {}).setTimeout(500, () => tell(false));
+      socket.once('connect', () => resolve(true)).once('error', () => resolve(false));
+      socket.once('close', () => {}).setTimeout(500, () => resolve(false));
       socket.once('connect', () => socket.destroy());
     });
     if (isThere) return;
     await new Promise((later) => setTimeout(later, 20));
   }
-  throw new Error(`nothing answers on port ${port} after ${START_TIMEOUT_MS} ms`);
+  throw new Error(`nothing listens on port ${port} after ${START_TIMEOUT_MS} ms`);
 }
 
-/** Ports for datagrams that nobody has at the moment. */
+/** UDP ports that are free at the moment. */
 export async function freeUdpPorts(count: number): Promise<number[]> {
   const sockets = await Promise.all(
     Array.from({ length: count }, async () => {
@@ -446,7 +446,7 @@ export async function freeUdpPorts(count: number): Promise<number[]> {
   return ports;
 }
 
-/** Runs a command of the Redis tools and gives what it says. */
+/** Runs redis-cli and returns its output. */
 export const redisCli = (port: number, ...args: string[]): string =>
   execFileSync('redis-cli', ['-p', `${port}`, ...args], {
     encoding: 'utf8',

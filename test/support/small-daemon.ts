@@ -28,7 +28,7 @@ type TestDaemonOptions = Partial<RespContext> & {
 
 /** A bucket for all keys, a concurrency limit, and a limit that is only checked by name. */
 const LIMITS = {
-  everybody: { bucket: { rate: '1/s', burst: 5 } },
+  'all-users': { bucket: { rate: '1/s', burst: 5 } },
   flights: { adaptive: { initial: 2 }, match: 'flight:*' },
   slow: { bucket: { rate: '1/m', burst: 1 }, match: 'exact:unused' },
 };

@@ -13,7 +13,7 @@ function runCli(columns: number, words: readonly string[]) {
   return { code, out, err };
 }
 
-/** Types a command line at a terminal that remembers what was printed where. */
+/** Runs a command on a terminal that records its output streams. */
 export function runCliAt(columns: number, words: readonly string[]) {
   const { code, out, err } = runCli(columns, words);
   if (typeof code !== 'number')
@@ -21,13 +21,13 @@ export function runCliAt(columns: number, words: readonly string[]) {
   return { code, out, err };
 }
 
-/** The same for a command that takes its time. */
+/** The same for an asynchronous command. */
 export async function runCliAtAsync(columns: number, words: readonly string[]) {
   const { code, out, err } = runCli(columns, words);
   return { code: await code, out, err };
 }
 
-/** Runs a command line as a user would; what was printed is one text. */
+/** Runs a command line; returns its output as one string. */
 export function sluice(...words: string[]): { code: number; out: string; err: string } {
   const { code, out, err } = runCliAt(100, words);
   return { code, out: out.join('\n'), err: err.join('\n') };

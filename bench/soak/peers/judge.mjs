@@ -15,7 +15,7 @@ import {
   propagationBoundMs,
 } from '../../../dist/simulator/peers/bound.js';
 import { AgeHistogram, figuresOf } from '../../../dist/simulator/peers/figures.js';
-import { FLEET_DEFAULTS, PEERS } from '../../../dist/simulator/peers/fleet.js';
+import { FLEET_DEFAULTS, PEER_DEFAULTS } from '../../../dist/simulator/peers/fleet.js';
 
 /** This fraction of the replies takes no longer than usual. */
 const USUAL_FRACTION = 0.99;
@@ -55,7 +55,7 @@ export function judge(phase, { load, monitor, network, rule, central }) {
   for (const at of calls) peak.add(0, at);
   const figures = figuresOf(options, {
     startMs: fromMs,
-    intervalMs: PEERS.intervalMs,
+    intervalMs: PEER_DEFAULTS.intervalMs,
     admitted,
     calls: calls.length,
     oracleAdmitted: central.filter(isWithin).length,

@@ -1,13 +1,17 @@
-/**
- * Reports errors of limiters and options to `onError`, or as one process warning per limit. Nothing is thrown.
- *
- *     UNCHECKED   the limiter failed: the request was admitted or refused by `onUnavailable`, and not counted
- *     MISREAD     a function option failed for this request: its default was used
- *     TOO_LATE    a request was refused whose response had begun: the response was destroyed
- */
+/** Reports errors of limiters and options to `onError`, or as one process warning per limit. Nothing is thrown. */
 
 import { ConfigError, preview } from '../../core/errors.ts';
 import { emitProcessWarning } from '../../core/process-warning.ts';
+import { isPromiseLike } from '../../throttle/run-with-permit.ts';
+
+/** What failed: the warning code, and its text. */
+const FAILURES = {
+  check: ['UNCHECKED', 'a request could not be checked'], // not counted: `onUnavailable` decided
+  settle: ['UNCHECKED', 'a permit could not be settled'],
+  inspect: ['UNCHECKED', 'the state of a key could not be read for the headers'], // left out
+  option: ['INVALID_RESULT', 'an option failed for a request'], // its default was used
+  refusal: ['TOO_LATE', 'a response had begun before it was refused'], // the response was destroyed
+} as const;
 
 export class ErrorReporter {
   readonly #limitName: string;
@@ -18,22 +22,11 @@ export class ErrorReporter {
     this.#onError = onError;
   }
 
-  checkFailed(error: unknown): void {
-    this.#report('UNCHECKED', 'a request could not be checked', error);
-  }
-
-  optionFailed(error: unknown): void {
-    this.#report('MISREAD', 'an option failed for a request', error);
-  }
-
-  refusedTooLate(error: unknown): void {
-    this.#report('TOO_LATE', 'a response had begun before it was refused', error);
-  }
-
-  #report(code: 'UNCHECKED' | 'MISREAD' | 'TOO_LATE', what: string, error: unknown): void {
+  report(what: keyof typeof FAILURES, error: unknown): void {
     if (this.#isHandled(error)) return;
-    const message = `limit "${this.#limitName}": ${what}: ${describeError(error)}`;
-    emitProcessWarning(code, message, this.#limitName);
+    const [code, text] = FAILURES[what];
+    const message = `limit "${this.#limitName}": ${text}: ${describeError(error)}`;
+    emitProcessWarning(code, message, `${this.#limitName}: ${text}`);
   }
 
   #isHandled(error: unknown): boolean {
@@ -52,14 +45,11 @@ const describeError = (error: unknown): string =>
 
 /** Requests are decided synchronously, so a promise is an error; its rejection is ignored. */
 export function requireSync<T>(name: string, value: T): T {
-  if (!isThenable(value)) return value;
+  if (!isPromiseLike(value)) return value;
   ignoreRejection(value);
   throw new ConfigError(name, 'a function that returns a value at once', 'a promise');
 }
 
-const isThenable = (value: unknown): value is PromiseLike<unknown> =>
-  typeof (value as PromiseLike<unknown> | null | undefined)?.then === 'function';
-
 function ignoreRejection(value: unknown): void {
-  if (isThenable(value)) Promise.resolve(value).catch(() => {});
+  if (isPromiseLike(value)) Promise.resolve(value).catch(() => {});
 }

@@ -78,18 +78,14 @@ export function tightestRule(rules: readonly NamedRuleStatus[]): NamedRuleStatus
   );
 }
 
-/**
- * A `busy` limit that has seen no busy reply allows a million calls per second, which must not be promised to a client.
- */
+/** What a `busy` limit without busy replies allows per second must not be promised to a client. */
 const MAX_ADVERTISED_QUOTA = 1_000_000;
 
 const hasAdvertisableQuota = ({ isCapacity, quota }: NamedRuleStatus): boolean =>
   !isCapacity || quota < MAX_ADVERTISED_QUOTA;
 
 /** A policy as it was last serialised. */
-interface CachedPolicy {
-  readonly name: string;
-  readonly quota: number;
+interface CachedPolicy extends Pick<NamedRuleStatus, 'name' | 'quota'> {
   readonly windowMs: Millis | undefined;
   readonly quotedName: string;
   readonly item: string;

@@ -12,7 +12,7 @@
 import type { Millis } from '../../core/clock.ts';
 import { NEVER, WHEN_SETTLED } from '../../core/decision.ts';
 import { ConfigError } from '../../core/errors.ts';
-import type { Inspection, NamedRuleStatus } from '../../limiter/inspection.ts';
+import { COOLDOWN, type Inspection, type NamedRuleStatus } from '../../limiter/inspection.ts';
 import type { Refusal } from '../../limiter/permit.ts';
 import { ceilSeconds, type HeaderValues, type HeaderWriter, tightestRule } from './headers.ts';
 
@@ -63,12 +63,6 @@ const PROBLEM_BY_STATUS: Readonly<Record<RefusalStatus, { type: string; title: s
   },
 };
 
-/** What `Inspection.by` says during a Retry-After cool-down. */
-const COOLDOWN = 'cooldown';
-
-/** Rules on the capacity of the service, as opposed to the quota of a client. */
-const isCapacityRule = ({ isCapacity }: NamedRuleStatus): boolean => isCapacity === true;
-
 /** Builds the response; with a writer, it carries the limit's headers. */
 export const buildRefusal = (
   denied: DenialDetails,
@@ -108,11 +102,7 @@ export function withOverrides(
   refused: RefusalResponse,
   overrides: RefusalOverrides,
 ): RefusalResponse {
-  const {
-    headers = {},
-    contentType = refused.headers['Content-Type'],
-    body = refused.body,
-  } = overrides;
+  const { headers, contentType = refused.headers['Content-Type'], body = refused.body } = overrides;
   const all: HeaderValues = { ...refused.headers, ...headers, 'Content-Type': contentType };
   for (const name in all) requireValidHeader(name, all[name]);
   if (typeof body !== 'string') throw new ConfigError('refuse.body', 'a string', body);
@@ -144,15 +134,15 @@ function problemResponse(
 /**
  * Between the decision and the inspection the clock may have moved, and the rule that refused may have capacity again.
  * A refusal that reports remaining capacity would contradict itself, so the tightest rule is shown as exhausted. During a
- * cool-down, and if the backend is unavailable, the rules stay as they are.
+ * cool-down, and if the limiter is closed or its backend unavailable, the rules stay as they are.
  */
 function withExhaustedRule(
   denied: DenialDetails,
   { rules, by }: RefusedStatus,
 ): readonly NamedRuleStatus[] {
   const { cost, retryAfterMs, reason } = denied;
-  if (by === COOLDOWN || reason === 'unavailable' || rules.some((rule) => isViolated(rule, cost)))
-    return rules;
+  if (by === COOLDOWN || reason === 'unavailable' || reason === 'closed') return rules;
+  if (rules.some((rule) => isViolated(rule, cost))) return rules;
   const tight = tightestRule(rules);
   return rules.map((rule) => (rule === tight ? exhausted(rule, retryAfterMs) : rule));
 }
@@ -177,14 +167,17 @@ const withRetryTime = (
 /** An exhausted quota is reported as 429 even if a capacity rule refuses as well. */
 function statusOf({ reason }: DenialDetails, rules: readonly NamedRuleStatus[]): RefusalStatus {
   if (reason !== undefined && reason in REASON_TEXTS) return 503;
-  return rules.length > 0 && rules.every(isCapacityRule) ? 503 : 429;
+  return rules.length > 0 && rules.every(({ isCapacity }) => isCapacity) ? 503 : 429;
 }
 
 /**
  * Whole seconds, at least 1; undefined if the cost never fits. When a call in flight settles is unknown: then 1.
+ * A closed limiter never opens again, but the server that replaces this one may be up: 1 as well.
  */
-const retryAfterSecondsOf = ({ retryAfterMs }: DenialDetails): number | undefined =>
-  retryAfterMs === NEVER ? undefined : Math.max(1, ceilSeconds(retryAfterMs));
+function retryAfterSecondsOf({ retryAfterMs, reason }: DenialDetails): number | undefined {
+  if (reason === 'closed') return 1;
+  return retryAfterMs === NEVER ? undefined : Math.max(1, ceilSeconds(retryAfterMs));
+}
 
 const REASON_TEXTS: { readonly [reason in Refusal['reason']]?: string } = {
   'queue-full': 'The queue is full.',

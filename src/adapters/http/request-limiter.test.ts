@@ -521,6 +521,21 @@ describe('requestLimiter: errors', () => {
     expect(onError).toHaveBeenCalledTimes(1);
   });
 
+  test('a failed check, settle and inspection have a process warning each', () => {
+    const warned = vi.spyOn(process, 'emitWarning').mockImplementation(() => {});
+    const allowing = { check: () => ({ verdict: 'allow', remaining: 1 }), inspect: fail };
+    make({ limiter: broken({ ...allowing, name: 'failing' }) }).check(alice);
+    const limited = make({ limiter: broken({ check: fail, name: 'failing' }) });
+    limited.settle({ settle: fail } as never, 'ok');
+    limited.check(alice);
+    expect(warned.mock.calls.map(([message]) => message)).toEqual([
+      'limit "failing": the state of a key could not be read for the headers: Error: out of order',
+      'limit "failing": a permit could not be settled: Error: out of order',
+      'limit "failing": a request could not be checked: Error: out of order',
+    ]);
+    warned.mockRestore();
+  });
+
   test('an onError that throws counts as none: a process warning is emitted', () => {
     const warned = vi.spyOn(process, 'emitWarning').mockImplementation(() => {});
     expect(make({ key: fail, onError: late }).check(alice)).toMatchObject({ isAllowed: true });
@@ -533,24 +548,27 @@ describe('requestLimiter: errors', () => {
     warned.mockRestore();
   });
 
-  test('emits one process warning per limit and kind of error, and at most 100', () => {
+  test('emits one process warning per limit and kind of error, and at most 100 of a kind', () => {
     const warned = vi.spyOn(process, 'emitWarning').mockImplementation(() => {});
+    const codeOf = (options: unknown) => (options as { code?: string }).code;
     for (const name of ['orders', 'users', 'orders']) {
       make({ ...two, name, key: fail }).check(alice);
       make({ limiter: broken({ check: fail, name }) }).check(alice);
     }
     const given = warned.mock.calls.map(([message, options]) => [
-      (options as { code?: string }).code,
+      codeOf(options),
       /limit "(\w+)"/.exec(String(message))?.[1],
     ]);
     expect(given).toEqual([
-      ['SLUICE_MISREAD', 'orders'],
+      ['SLUICE_INVALID_RESULT', 'orders'],
       ['SLUICE_UNCHECKED', 'orders'],
-      ['SLUICE_MISREAD', 'users'],
+      ['SLUICE_INVALID_RESULT', 'users'],
       ['SLUICE_UNCHECKED', 'users'],
     ]);
     for (let n = 0; n < 500; n++) make({ ...two, name: `made up ${n}`, key: fail }).check(alice);
-    expect(warned.mock.calls.length).toBeLessThanOrEqual(100);
+    expect(
+      warned.mock.calls.filter(([, options]) => codeOf(options) === 'SLUICE_MISREAD').length,
+    ).toBeLessThanOrEqual(100);
     warned.mockRestore();
   });
 });
@@ -558,7 +576,7 @@ describe('requestLimiter: errors', () => {
 describe('requestLimiter: refuses invalid options, naming them:', () => {
   test('an unknown option: lists those of the limiter and the adapter, and suggests the closest', () => {
     expect(() => create({ ...two, trustproxy: 1 })).toThrow(
-      /^expected `trustproxy` to be one of limit, limiter, name, .*trustProxy.*; did you mean `trustProxy`\?$/,
+      /^expected `trustproxy` to be one of limit, .*limiter, .*trustProxy.*; did you mean `trustProxy`\?$/,
     );
     expect(() => create({ ...two, maxkeys: 1 })).toThrow(/did you mean `maxKeys`\?$/);
   });
@@ -590,4 +608,16 @@ describe('requestLimiter: refuses invalid options, naming them:', () => {
   });
 
   const create = (options: object) => requestLimiter(options as HttpOptions<PlainRequest>);
+});
+
+test.each([
+  ['bucket', two.limit],
+  ['concurrency', { concurrency: 2 }],
+] as const)('requestLimiter: a closed %s refuses with 503', (_, limit) => {
+  const api = limiter({ limit, clock });
+  const guard = make({ limiter: api });
+  api.close();
+  const refused = guard.check(alice) as RefusalResponse;
+  expect(refused).toMatchObject({ status: 503, retryAfterSeconds: 1 });
+  expect(JSON.parse(refused.body).detail).toBe('The server is closing. Try again in 1 second.');
 });

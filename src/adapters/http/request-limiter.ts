@@ -13,7 +13,7 @@ import { OUTCOMES, type Outcome } from '../../core/decision.ts';
 import { ConfigError } from '../../core/errors.ts';
 import { isRemote, type RemoteLimiter } from '../../limiter/async-limiter.ts';
 import type { Inspection } from '../../limiter/inspection.ts';
-import { internalsOf } from '../../limiter/internals.ts';
+import type { LimiterInternals } from '../../limiter/internals.ts';
 import type { Permit, Refusal } from '../../limiter/permit.ts';
 import type { CheckOptions, Limiter } from '../../limiter/sync-limiter.ts';
 import { ErrorReporter, requireSync } from './error-reporter.ts';
@@ -75,15 +75,8 @@ export function requestLimiter<Request>(
   options: HttpOptions<Request>,
   accessor: RequestAccessor<Request> = PLAIN_ACCESSOR as unknown as RequestAccessor<Request>,
 ): RequestLimiter<Request> {
-  return createRequestLimiter(options, accessor);
+  return new RequestLimiter(readSettings(options), accessor);
 }
-
-/** The same for an adapter that reads options of its own. */
-export const createRequestLimiter = <Request>(
-  options: HttpOptions<Request>,
-  accessor: RequestAccessor<Request>,
-  frameworkOptions?: readonly string[],
-): RequestLimiter<Request> => new RequestLimiter(readSettings(options, frameworkOptions), accessor);
 
 /** The arguments of the limiter for a request. */
 interface CheckArguments<Request> {
@@ -109,7 +102,7 @@ export class RequestLimiter<Request> {
     this.limiter = settings.limiter;
     this.#reporter = new ErrorReporter(settings.limiter.name, settings.onError);
     this.#requestReader = new RequestReader(settings, accessor, this.#reporter);
-    this.canWait = settings.maxWaitMs !== undefined || isRemote(settings.limiter);
+    this.canWait = settings.maxWaitMs !== undefined || settings.limiter.isRemote;
     this.#headerWriter =
       settings.headers === false ? undefined : new HeaderWriter(settings.headers);
   }
@@ -130,7 +123,6 @@ export class RequestLimiter<Request> {
     }
   }
 
-  /** The key of a request. */
   keyOf(request: Request): string {
     return this.#requestReader.keyOf(request);
   }
@@ -140,7 +132,7 @@ export class RequestLimiter<Request> {
     try {
       permit.settle({ outcome });
     } catch (error) {
-      this.#reporter.checkFailed(error);
+      this.#reporter.report('settle', error);
     }
   }
 
@@ -152,14 +144,14 @@ export class RequestLimiter<Request> {
       if (OUTCOMES.includes(result)) return result;
       throw new ConfigError('outcome', `one of ${OUTCOMES.join(', ')}`, result);
     } catch (error) {
-      this.#reporter.optionFailed(error);
+      this.#reporter.report('option', error);
       return defaultOutcome(status);
     }
   }
 
   /** For adapters: the request was refused after its response had begun. */
   reportLateRefusal(error: unknown): void {
-    this.#reporter.refusedTooLate(error);
+    this.#reporter.report('refusal', error);
   }
 
   #checkArguments(request: Request): CheckArguments<Request> {
@@ -174,23 +166,22 @@ export class RequestLimiter<Request> {
 
   /** True if the request does not wait, or would be allowed at once. */
   #canDecideNow({ key, cost, options }: CheckArguments<Request>): boolean {
-    const { limiter } = this;
-    if (isRemote(limiter)) return false;
+    const { limiter } = this.#settings;
+    if (limiter.isRemote) return false;
     if (!this.canWait) return true;
     return (
-      !internalsOf(limiter).hasWaiters(key, options) &&
-      limiter.peek(key, cost, options).verdict === 'allow'
+      !limiter.hasWaiters(key, options) && limiter.peek(key, cost, options).verdict === 'allow'
     );
   }
 
   #decideNow(args: CheckArguments<Request>): RequestDecision {
-    const limiter = internalsOf(this.limiter as Limiter);
+    const limiter = this.#settings.limiter as LimiterInternals;
     const { key, cost, options } = args;
     if (!limiter.isCheckOnly) return this.#decisionOf(limiter.tryAcquire(key, cost, options), args);
     const decision = limiter.check(key, cost, options);
-    return decision.verdict === 'deny'
-      ? this.#refuse(args, { cost, retryAfterMs: decision.retryAfterMs })
-      : this.#admit(key, undefined);
+    if (decision.verdict !== 'deny') return this.#admit(key, undefined);
+    const { retryAfterMs, reason } = decision;
+    return this.#refuse(args, { cost, retryAfterMs, ...(reason === 'closed' && { reason }) });
   }
 
   async #decideLater(
@@ -198,20 +189,15 @@ export class RequestLimiter<Request> {
     watchDisconnect: (() => DisconnectSignal) | undefined,
   ): Promise<RequestDecision> {
     const { key, cost, options } = args;
+    const { maxWaitMs: wait = 0 } = this.#settings;
     let disconnect: DisconnectSignal | undefined;
     try {
       disconnect = watchDisconnect?.();
-      const { maxWaitMs = 0 } = this.#settings;
-      const waitOptions = {
-        wait: maxWaitMs,
-        ...options,
-        ...(disconnect && { signal: disconnect.signal }),
-      };
-      const acquired = this.limiter.acquire(key, cost, waitOptions);
+      const signal = disconnect && { signal: disconnect.signal };
+      const acquired = this.limiter.acquire(key, cost, { wait, ...options, ...signal });
       if (!isRemote(this.limiter)) return this.#decisionOf(await acquired, args);
       // Sent in the same tick, the inspection for the headers shares a round trip with the decision.
-      const inspected =
-        this.#headerWriter && maxWaitMs === 0 ? this.limiter.inspect(key) : undefined;
+      const inspected = this.#headerWriter && wait === 0 ? this.limiter.inspect(key) : undefined;
       const result = await acquired;
       return this.#decisionOf(result, args, await (inspected ?? this.limiter.inspect(key)));
     } catch (error) {
@@ -259,7 +245,7 @@ export class RequestLimiter<Request> {
       const overrides = requireSync('refuse', this.#settings.refuse?.(refused, request));
       return overrides ? withOverrides(refused, overrides) : refused;
     } catch (error) {
-      this.#reporter.optionFailed(error);
+      this.#reporter.report('option', error);
       return refused;
     }
   }
@@ -270,13 +256,13 @@ export class RequestLimiter<Request> {
     try {
       if (!isRemote(limiter)) return limiter.inspect(key); // a remote backend is unavailable here
     } catch (error) {
-      this.#reporter.checkFailed(error);
+      this.#reporter.report('inspect', error);
     }
     return { name: limiter.name, remaining: 0, rules: [] };
   }
 
   #onCheckFailure(error: unknown, request: Request): RequestDecision {
-    this.#reporter.checkFailed(error);
+    this.#reporter.report('check', error);
     const { isFailOpen, shadow } = this.#settings;
     return isFailOpen || shadow
       ? ADMIT_UNCOUNTED
@@ -284,9 +270,7 @@ export class RequestLimiter<Request> {
   }
 }
 
-/**
- * An overloaded service answers 503. A 429, like every 4xx, is about the client and not about load.
- */
+/** Only 503 means overload: a 429, like every 4xx, is about the client and not about load. */
 function defaultOutcome(status: number): Outcome {
   if (status === 503) return 'busy';
   return status >= 500 ? 'failed' : 'ok';

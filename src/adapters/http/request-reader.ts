@@ -12,7 +12,6 @@
  */
 
 import { ConfigError } from '../../core/errors.ts';
-import { isRemote } from '../../limiter/async-limiter.ts';
 import { clientKeyOf, type IpAddress, parseAddress } from './address.ts';
 import { type ErrorReporter, requireSync } from './error-reporter.ts';
 import type { HttpSettings } from './settings.ts';
@@ -59,9 +58,8 @@ export class RequestReader<Request> {
       // Prefixed with the header's name: a header value must not collide with another client's address.
       return value ? `${keyHeader}=${value}` : this.#clientKeyOf(request);
     }
-    return (
-      (key && this.#callOption('key', key, request, validateKey)) ?? this.#clientKeyOf(request)
-    );
+    const chosen = key && this.#callOption('key', key, request, validateKey);
+    return chosen ?? this.#clientKeyOf(request);
   }
 
   costOf(request: Request): number {
@@ -87,7 +85,7 @@ export class RequestReader<Request> {
     try {
       return validate(requireSync(name, option(request)));
     } catch (error) {
-      this.#reporter.optionFailed(error);
+      this.#reporter.report('option', error);
       return undefined;
     }
   }
@@ -99,25 +97,20 @@ export class RequestReader<Request> {
 
   /** The framework's address may be invalid: behind a trusted proxy it is whatever the proxy was sent. */
   #addressOf(request: Request): IpAddress | undefined {
-    const { resolveClient } = this.#settings;
+    const { resolveClient, address } = this.#settings;
     const accessor = this.#accessor;
     try {
       const known =
-        this.#addressFromOption(request) ??
+        (address && this.#callOption('address', address, request, validateAddress)) ??
         (resolveClient ? undefined : parseIfPresent(accessor.ip?.(request))) ??
         parseIfPresent(accessor.address(request));
       return resolveClient
         ? resolveClient(known, accessor.header(request, 'x-forwarded-for'))
         : known;
     } catch (error) {
-      this.#reporter.optionFailed(error);
+      this.#reporter.report('option', error);
       return undefined;
     }
-  }
-
-  #addressFromOption(request: Request): IpAddress | undefined {
-    const { address } = this.#settings;
-    return address && this.#callOption('address', address, request, validateAddress);
   }
 
   /** Checked once per partition, by a peek, which throws if the limit does not have it. */
@@ -126,13 +119,8 @@ export class RequestReader<Request> {
     const partition = value as string;
     if (!this.#knownPartitions.has(partition)) {
       const { limiter } = this.#settings;
-      if (isRemote(limiter)) {
-        throw new ConfigError(
-          'partition',
-          'left out: limits with a remote backend have no partitions',
-          partition,
-        );
-      }
+      const expected = 'left out: limits with a remote backend have no partitions';
+      if (limiter.isRemote) throw new ConfigError('partition', expected, partition);
       limiter.peek(UNKNOWN_CLIENT, 0, { partition });
       this.#knownPartitions.add(partition);
     }

@@ -13,6 +13,8 @@
 
 import { ConfigError } from '../../core/errors.ts';
 import type { Permit } from '../../limiter/permit.ts';
+import { type HeaderAccessor, mergeHeaders } from './headers.ts';
+import type { RefusalStatus } from './refusal.ts';
 import type { DisconnectSignal, RequestDecision, RequestLimiter } from './request-limiter.ts';
 
 interface CloseEmitter {
@@ -136,6 +138,40 @@ export function isStillConnected<Request>(
   return false;
 }
 
+/** How a framework on `node:http` is handled; `Response` is the framework's own. */
+export interface NodeFramework<Response> extends HeaderAccessor<Response> {
+  /** Node's response behind the framework's. */
+  raw(response: Response): ClosableResponse;
+  send(response: Response, status: RefusalStatus, body: string): void;
+}
+
+/** Checks a request, then sends the refusal or calls `next`; neither if its client has disconnected. */
+export function limitNodeRequest<Request, Response>(
+  limit: RequestLimiter<Request>,
+  framework: NodeFramework<Response>,
+  request: Request,
+  response: Response,
+  next: () => void,
+): void {
+  const raw = framework.raw(response);
+  if (isAbandoned(raw)) return;
+  const apply = (decision: RequestDecision): void => {
+    if (!decision.isAllowed && !canRefuse(limit, raw)) return;
+    if (decision.headers && !raw.headersSent) mergeHeaders(framework, response, decision.headers);
+    if (decision.isAllowed) {
+      if (decision.permit) settleOnClose(limit, decision.permit, request, raw);
+      next();
+    } else framework.send(response, decision.status, decision.body);
+  };
+  const decision = limit.check(request, limit.canWait ? () => disconnectSignalOf(raw) : undefined);
+  const applyLate = (late: RequestDecision): void => {
+    // Outside the promise: what `next` throws must be uncaught, as without this middleware, and not a rejection.
+    if (isStillConnected(limit, late, raw)) queueMicrotask(() => apply(late));
+  };
+  if (decision instanceof Promise) decision.then(applyLate);
+  else apply(decision);
+}
+
 /**
  * Responses that one of our limits refused. An outer limit that admitted the request must not learn from the refusal: it
  * tells how often a client sends requests, not how the service is doing.
@@ -151,10 +187,7 @@ export const isRefused = (response: object): boolean => refusedResponses.has(res
  * A response that has begun cannot be replaced: a refusal would look like a part of it, and continuing would serve a
  * refused request. It is destroyed, which its client notices, and reported: the limit runs too late.
  */
-export function canRefuse<Request>(
-  limit: RequestLimiter<Request>,
-  response: ClosableResponse,
-): boolean {
+function canRefuse<Request>(limit: RequestLimiter<Request>, response: ClosableResponse): boolean {
   if (response.writableEnded || isClosed(response)) return false;
   markRefused(response);
   if (!response.headersSent) return true;

@@ -3,8 +3,9 @@
 import type { Millis } from '../../core/clock.ts';
 import type { Outcome } from '../../core/decision.ts';
 import type { Duration } from '../../core/duration.ts';
-import { isRecord, OptionReader, parseWaitMs } from '../../core/options.ts';
+import { isFunction, isRecord, OptionReader, parseWaitMs } from '../../core/options.ts';
 import type { RemoteLimiter } from '../../limiter/async-limiter.ts';
+import type { AnyLimiterInternals } from '../../limiter/internals.ts';
 import type { LimiterOptions } from '../../limiter/limiter.ts';
 import { resolveLimiter } from '../../limiter/resolve-limiter.ts';
 import type { Limiter } from '../../limiter/sync-limiter.ts';
@@ -71,7 +72,7 @@ type FunctionOptions<Request> = {
 
 /** The options, validated. */
 export interface HttpSettings<Request> extends FunctionOptions<Request> {
-  readonly limiter: Limiter | RemoteLimiter;
+  readonly limiter: AnyLimiterInternals;
   readonly key: ((request: Request) => RequestKey) | undefined;
   readonly keyHeader: string | undefined;
   readonly resolveClient: ClientResolver | undefined;
@@ -104,10 +105,6 @@ export function readSettings<Request>(
   const adapterOptions = [...reader.knownNames(), ...frameworkOptions];
   return { ...settings, limiter: resolveLimiter(options, adapterOptions) };
 }
-
-type AnyFunction = (...args: never[]) => unknown;
-
-const isFunction = (value: unknown): value is AnyFunction => typeof value === 'function';
 
 function readFunctions<Request>(reader: OptionReader): FunctionOptions<Request> {
   const read = FUNCTION_OPTIONS.map((name) => [

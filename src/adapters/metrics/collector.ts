@@ -9,17 +9,19 @@
  */
 
 import { ConfigError } from '../../core/errors.ts';
-import { isRecord } from '../../core/options.ts';
+import { isRecord, type OptionReader } from '../../core/options.ts';
 import { isRemote, type RemoteLimiter, type RemoteStats } from '../../limiter/async-limiter.ts';
 import type { CounterSnapshot } from '../../limiter/stats.ts';
 import type { Limiter, Stats } from '../../limiter/sync-limiter.ts';
 import { LONE_SURROGATE, ReportedKeys } from './reported-keys.ts';
 
-/** For limits that learn: how many keys get series of their own, by default. */
-export const DEFAULT_MAX_KEYS = 20;
+/** Above `max` it would come close to a series for each client, which metrics databases handle badly. */
+const EXPORTED_KEYS_RANGE = { min: 0, max: 10_000, integer: true };
+const DEFAULT_EXPORTED_KEYS = 20;
 
-/** More would come close to a series for each client, which metrics databases handle badly. */
-export const MAX_KEYS_CEILING = 10_000;
+/** For limits that learn: how many keys get series of their own. */
+export const readMaxKeys = (reader: OptionReader): number =>
+  reader.number('maxKeys', EXPORTED_KEYS_RANGE, DEFAULT_EXPORTED_KEYS);
 
 /** The statistics of every limiter, and those of local or remote ones only. */
 export type AnyStats = CounterSnapshot &

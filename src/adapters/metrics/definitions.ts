@@ -100,7 +100,7 @@ export const METRICS: readonly Metric[] = [
   {
     name: 'sluice.limit',
     kind: 'gauge',
-    help: 'The current limit of a key. adaptive: calls in flight; busy: calls per second.',
+    help: 'The current limit of a key. adaptive, concurrency: calls in flight; busy: calls per second.',
     dataPoints: (snapshot) => perKey(snapshot, ({ limit }) => limit),
   },
   {
@@ -159,14 +159,15 @@ export const METRICS: readonly Metric[] = [
   },
 ];
 
-export const WAIT_DURATION: DurationMetric = {
-  name: 'sluice.wait.duration',
-  help: 'How long calls waited that were allowed after a wait.',
-  read: (stats) => stats.waitMs,
-};
-
-export const RTT_DURATION: DurationMetric = {
-  name: 'sluice.rtt.duration',
-  help: 'Round-trip times of calls with outcome ok.',
-  read: (stats) => stats.rttMs,
-};
+export const DURATION_METRICS: readonly DurationMetric[] = [
+  {
+    name: 'sluice.wait.duration',
+    help: 'How long calls waited that were allowed after a wait.',
+    read: (stats) => stats.waitMs,
+  },
+  {
+    name: 'sluice.rtt.duration',
+    help: 'Round-trip times of calls with outcome ok.',
+    read: (stats) => stats.rttMs,
+  },
+];

@@ -119,6 +119,13 @@ describe('logLimiting', () => {
     ]);
   });
 
+  test('says that the limiter is closed', () => {
+    const { api, lines } = setUp();
+    api.close();
+    api.check('alice');
+    expect(lines).toEqual([[0, 'limit "api": 1 denied; last key "alice", the limiter is closed']]);
+  });
+
   test('says when the retry time is unknown, and when the cost never fits', () => {
     const clock = new VirtualClock();
     const messages: string[] = [];
@@ -262,17 +269,17 @@ describe('logLimiting', () => {
       const { clock, api, lines, fields, setAvailable } = remote();
       await api.check('alice'); //    logged separately
       clock.advance(100);
-      setAvailable(false, new Error('no answer within 100 ms'));
+      setAvailable(false, new Error('no reply within 100 ms'));
       clock.advance(6_100);
       setAvailable(true);
       expect(lines).toEqual([
         [0, 'limit "api": 1 denied; last key "alice", retry in 500 ms'],
-        [100, 'limit "api": unavailable: "no answer within 100 ms", onUnavailable: deny'],
+        [100, 'limit "api": unavailable: "no reply within 100 ms", onUnavailable: deny'],
         [6_200, 'limit "api": available again after 6.1 s'],
       ]);
       const none = { limit: 'api', denied: 0, waited: 0, expired: 0, spanMs: 0, key: '' };
       const one = { count: 1, availability: 1 };
-      const reason = 'no answer within 100 ms';
+      const reason = 'no reply within 100 ms';
       expect(fields.slice(1)).toEqual([
         { ...none, ...one, isAvailable: false, reason, onUnavailable: 'deny' },
         { ...none, ...one, isAvailable: true },

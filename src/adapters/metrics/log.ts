@@ -4,7 +4,7 @@
  *     const stop = logLimiting(api, console);
  *     // limit "api": 1 denied; last key "alice", retry in 100 ms
  *     // limit "api": 4213 denied within 5 s; last key "bob", retry in 12 ms
- *     // limit "api": unavailable: "Redis is unavailable: no answer within 100 ms", onUnavailable: deny
+ *     // limit "api": unavailable: "Redis is unavailable: no reply within 100 ms", onUnavailable: deny
  *     // limit "api": available again after 7.2 s
  *
  * A limiter has most to report under overload, so the log is limited itself. The first event of a limit is logged at
@@ -27,21 +27,19 @@ import type { AvailabilityEvent, LimitEvent } from '../../limiter/events.ts';
 import { internalsOf } from '../../limiter/internals.ts';
 import { type AnyLimiter, requireLimiter, toLimiterList } from './collector.ts';
 
+const LIMITING_KINDS = ['denied', 'waited', 'expired', 'availability'] as const;
+
 /** The kinds of events that are logged. */
-export type LimitingKind = 'denied' | 'waited' | 'expired' | 'availability';
+export type LimitingKind = (typeof LIMITING_KINDS)[number];
 
-const LIMITING_KINDS: readonly LimitingKind[] = ['denied', 'waited', 'expired', 'availability'];
-
-/** The structured fields of a log line. The message says the same as text. */
-export interface LimitingFields {
+/**
+ * The structured fields of a log line: events by kind, and more. The message says the same as text. A line counts
+ * either changes of the backend's availability or the other kinds.
+ */
+export interface LimitingFields extends Readonly<Record<LimitingKind, number>> {
   readonly limit: string;
-  /** How many events the line stands for, in total and by kind. */
+  /** How many events the line stands for. */
   readonly count: number;
-  readonly denied: number;
-  readonly waited: number;
-  readonly expired: number;
-  /** Changes of the backend's availability. A line counts either these or the other kinds. */
-  readonly availability: number;
   /** Whether the backend is available now, and why not. */
   readonly isAvailable?: boolean;
   readonly reason?: string;
@@ -87,12 +85,11 @@ export function logLimiting(
   for (const [n, limiter] of list.entries()) requireLimiter(limiter, `limiters[${n}]`);
 
   // By the name in the event: limiters of one name are one limit, and the parts of a composite limit are several.
-  const limiting = new Map<string, LogAggregator>();
-  const availability = new Map<string, LogAggregator>();
+  const aggregators = new Map<string, LogAggregator>();
   const aggregatorOf = (kind: LimitingKind, name: string, clock: Clock): LogAggregator => {
-    const aggregators = kind === 'availability' ? availability : limiting;
-    const aggregator = aggregators.get(name) ?? new LogAggregator(name, clock, everyMs, write);
-    aggregators.set(name, aggregator);
+    const id = `${kind === 'availability' ? kind : 'limiting'} ${name}`;
+    const aggregator = aggregators.get(id) ?? new LogAggregator(name, clock, everyMs, write);
+    aggregators.set(id, aggregator);
     return aggregator;
   };
   const stops = list.map((limiter) =>
@@ -104,9 +101,8 @@ export function logLimiting(
   );
   return () => {
     for (const stop of stops) stop();
-    for (const aggregator of [...limiting.values(), ...availability.values()]) aggregator.flush();
-    limiting.clear();
-    availability.clear();
+    for (const aggregator of aggregators.values()) aggregator.flush();
+    aggregators.clear();
   };
 }
 
@@ -130,7 +126,7 @@ function safeWriterOf(logger: Logger): LogWrite {
   const method = (['warn', 'info'] as const).find((name) => hasMethod(logger, name));
   if (!method) throw new ConfigError('logger', 'an object with warn or info', logger);
   const failed = (error: unknown): void =>
-    emitProcessWarning('ADAPTER', `the logger of logLimiting failed: ${errorMessageOf(error)}`);
+    emitProcessWarning('LOGGER', `the logger of logLimiting failed: ${errorMessageOf(error)}`);
   return (message, fields) => {
     try {
       const done = (logger as Record<typeof method, LogWrite>)[method](message, fields);
@@ -150,17 +146,16 @@ interface Tally {
   readonly since: Millis;
   lastEvent: LimitEvent;
   /** The last denied call. */
-  lastDenial?: { readonly at: Millis; readonly retryAfterMs: Millis };
+  lastDenial?: { readonly at: Millis; readonly retryAfterMs: Millis; readonly isClosed: boolean };
   /** When the outage began that has ended. */
   unavailableSince?: Millis | undefined;
 }
 
-const ZERO_COUNTS: Readonly<Record<LimitingKind, number>> = {
-  denied: 0,
-  waited: 0,
-  expired: 0,
-  availability: 0,
-};
+const startTally = (event: LimitEvent): Tally => ({
+  counts: { denied: 0, waited: 0, expired: 0, availability: 0 },
+  since: event.at,
+  lastEvent: event,
+});
 
 class LogAggregator {
   readonly #name: string;
@@ -180,11 +175,12 @@ class LogAggregator {
   }
 
   record(kind: LimitingKind, event: LimitEvent): void {
-    this.#tally ??= { counts: { ...ZERO_COUNTS }, since: event.at, lastEvent: event };
+    this.#tally ??= startTally(event);
     this.#tally.counts[kind]++;
     this.#tally.lastEvent = event;
     if (event.type === 'decision' && event.decision.verdict === 'deny') {
-      this.#tally.lastDenial = { at: event.at, retryAfterMs: event.decision.retryAfterMs };
+      const { retryAfterMs, reason } = event.decision;
+      this.#tally.lastDenial = { at: event.at, retryAfterMs, isClosed: reason === 'closed' };
     }
     if (event.type === 'availability') {
       this.#tally.unavailableSince = this.#unavailableSince;
@@ -233,16 +229,14 @@ function logFieldsOf(
     ...counts,
     spanMs: Math.round(lastEvent.at - since),
     key: lastEvent.key,
-    ...(lastEvent.type === 'availability' && { isAvailable: lastEvent.isAvailable }),
-    ...(lastEvent.type === 'availability' &&
-      !lastEvent.isAvailable &&
-      unavailableFieldsOf(lastEvent)),
+    ...(lastEvent.type === 'availability' && availabilityFieldsOf(lastEvent)),
     ...(typeof until === 'number' && until < Infinity && { until: Math.ceil(until) }),
   };
 }
 
-const unavailableFieldsOf = ({ reason, onUnavailable }: AvailabilityEvent) => ({
-  reason: errorMessageOf(reason),
+const availabilityFieldsOf = ({ isAvailable, reason, onUnavailable }: AvailabilityEvent) => ({
+  isAvailable,
+  ...(!isAvailable && { reason: errorMessageOf(reason) }),
   ...(onUnavailable && { onUnavailable }),
 });
 
@@ -257,9 +251,7 @@ function messageOf(fields: LimitingFields, tally: Tally, now: Millis): string {
     (kind) => `${fields[kind]} ${kind}`,
   );
   const within = spanMs > 0 ? ` within ${formatSeconds(spanMs)}` : '';
-  const retry = lastDenial
-    ? `, ${formatRetry(lastDenial.at + lastDenial.retryAfterMs - now, lastDenial.retryAfterMs)}`
-    : '';
+  const retry = lastDenial ? `, ${formatRetry(lastDenial, now)}` : '';
   return `limit ${preview(limit)}: ${counts.join(', ')}${within}; last key ${preview(key)}${retry}`;
 }
 
@@ -279,7 +271,12 @@ function availabilityMessage(
   return `unavailable: ${preview(reason)}${fallback}${changes}`;
 }
 
-function formatRetry(remainingMs: Millis, retryAfterMs: Millis): string {
+function formatRetry(
+  { at, retryAfterMs, isClosed }: NonNullable<Tally['lastDenial']>,
+  now: Millis,
+): string {
+  const remainingMs = at + retryAfterMs - now;
+  if (isClosed) return 'the limiter is closed';
   if (retryAfterMs === Infinity) return 'its cost can never fit';
   if (retryAfterMs === WHEN_SETTLED) return 'retry when a call settles';
   return remainingMs > 0 ? `retry in ${Math.ceil(remainingMs)} ms` : 'retry now';

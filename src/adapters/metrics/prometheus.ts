@@ -13,19 +13,12 @@ import { OptionReader } from '../../core/options.ts';
 import type { Histogram } from '../../limiter/stats.ts';
 import {
   type AnyLimiter,
-  DEFAULT_MAX_KEYS,
   type LimiterSnapshot,
-  MAX_KEYS_CEILING,
   MetricCollector,
+  readMaxKeys,
   toLimiterList,
 } from './collector.ts';
-import {
-  type DurationMetric,
-  METRICS,
-  type Metric,
-  RTT_DURATION,
-  WAIT_DURATION,
-} from './definitions.ts';
+import { DURATION_METRICS, type DurationMetric, METRICS, type Metric } from './definitions.ts';
 
 /** Options of `prometheus`. */
 export interface PrometheusOptions {
@@ -55,8 +48,7 @@ export function prometheus(
   options: PrometheusOptions = {},
 ): PrometheusExporter {
   const reader = new OptionReader('', options);
-  const range = { min: 0, max: MAX_KEYS_CEILING, integer: true };
-  const collector = new MetricCollector(reader.number('maxKeys', range, DEFAULT_MAX_KEYS));
+  const collector = new MetricCollector(readMaxKeys(reader));
   reader.finish();
   collector.addAll(toLimiterList(limiters));
   return {
@@ -70,9 +62,7 @@ export function prometheus(
 
 function renderText(snapshots: readonly LimiterSnapshot[]): string {
   const families = METRICS.map((metric) => familyOf(metric, snapshots));
-  const histograms = [WAIT_DURATION, RTT_DURATION].map((metric) =>
-    renderHistogram(metric, snapshots),
-  );
+  const histograms = DURATION_METRICS.map((metric) => renderHistogram(metric, snapshots));
   return renderMetricFamilies(families) + histograms.join('');
 }
 

@@ -52,7 +52,6 @@ export class NatsConnector {
     return this.#connection;
   }
 
-  /** The reason of the last failed attempt. */
   get lastError(): string | undefined {
     return this.#lastError;
   }

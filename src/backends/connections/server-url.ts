@@ -18,10 +18,8 @@ export function readRedisServer(
   value: unknown,
   path: string,
 ): { readonly url: string; readonly fields: OptionReader } {
-  const fields = OptionReader.collecting(
-    path,
-    isRecord(value) ? value : { url: redactIfUrl(value) },
-  );
+  const given = isRecord(value) ? value : { url: redactIfUrl(value) };
+  const fields = OptionReader.collecting(path, given);
   fields.get('url');
   const written = isRecord(value) ? value.url : value;
   const url = fields.tryRead(() => readRedisUrl(written, fields.pathOf('url')));
@@ -46,8 +44,7 @@ export const redactUrl = (url: string): string => url.replace(/\/\/.*@/s, '//');
 export const redactIfUrl = (value: unknown): unknown =>
   typeof value === 'string' ? redactUrl(value) : value;
 
+const rejectDryRun = () => Promise.reject(new Error('dry run: no server is connected'));
+
 /** A Redis client for limits and stores that are created to validate their options and never used. */
-export const DRY_RUN_CLIENT = {
-  sendCommand: () => Promise.reject(new Error('dry run: no server is connected')),
-  evalSha: () => Promise.reject(new Error('dry run: no server is connected')),
-};
+export const DRY_RUN_CLIENT = { sendCommand: rejectDryRun, evalSha: rejectDryRun };

@@ -79,7 +79,6 @@ export class SharedConnections {
     });
   }
 
-  /** Closes the connections to all other servers. */
   closeUnused(needed: readonly ServerUse[]): void {
     const urls = new Set(needed.map(({ url }) => url));
     for (const [url, client] of this.#clients) {

@@ -5,6 +5,7 @@ import {
   type NetworkFaults,
   skewedClock,
 } from '../../../test/support/faulty-registers.ts';
+import type { Clock } from '../../core/clock.ts';
 import { seededRandom } from '../../core/random.ts';
 import type { RemoteLimiter } from '../../limiter/async-limiter.ts';
 import { limiter } from '../../limiter/limiter.ts';
@@ -232,6 +233,41 @@ describe('etcd backend on faulty registers', () => {
       });
     },
   );
+
+  test('the back-off after lost swaps keeps the process alive: a caller waits for it', async () => {
+    const clock = new VirtualClock(1_000_000);
+    const keepsAlive: boolean[] = [];
+    const recording: Clock = {
+      now: () => clock.now(),
+      wakeAt(at, callback, keepAlive) {
+        keepsAlive.push(keepAlive);
+        return clock.wakeAt(at, callback);
+      },
+    };
+    let swaps = 0;
+    const store: RegisterStore = {
+      compareAndSwap: async (_key, _revision, replacement) =>
+        replacement && ++swaps > 2
+          ? { isMatch: true, revision: '1' }
+          : { isMatch: false, current: undefined, isAmbiguous: false },
+      grantLease: async () => 'lease',
+      close() {},
+    };
+    const times = { deadlineMs: DEADLINE_MS, startToleranceMs: START_TOLERANCE_MS };
+    const options = { prefix: '/', ...times, onUnavailable: 'deny' } as const;
+    const backend: RemoteBackendFactory = {
+      isRemote: true,
+      create: (policy, context) => new EtcdBackend(policy, context, store, options),
+    };
+    const limit = { bucket: { rate: 1, burst: 5 } };
+    const api = limiter({ name: 'api', limit, backend, clock: recording });
+    const checked = api.check('k');
+    await advance(clock, 20);
+    expect((await checked).verdict).toBe('allow');
+    expect(swaps).toBe(3);
+    expect(keepsAlive).toContain(true);
+    await api.close();
+  });
 
   test('spacing: utilisation above 85 % on a good network', async () => {
     const limit = { spacing: { every: 100 } };

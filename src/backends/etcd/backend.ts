@@ -11,6 +11,7 @@ import { type Clock, type Millis, onImmediate } from '../../core/clock.ts';
 import { DeadlineSet } from '../../core/deadline-set.ts';
 import { allow, type Decision, wait } from '../../core/decision.ts';
 import { UnavailableError } from '../../core/errors.ts';
+import { cryptoRandom } from '../../core/random.ts';
 import type { Policy, Settlement, State } from '../../policies/policy.ts';
 import { CircuitBreaker, RejectionPacer } from '../circuit-breaker.ts';
 import { everyMsOf, lookaheadMs } from '../lookahead.ts';
@@ -21,7 +22,7 @@ import {
   type RemoteDecision,
   toBatchDecision,
 } from '../remote-backend.ts';
-import { decideUnavailable } from '../remote-limit.ts';
+import { decideUnavailable, limitIdOf, randomId } from '../remote-limit.ts';
 import { RttEstimator } from '../rtt-estimator.ts';
 import { CasRegister, type RegisterContext, type RegisterOperation } from './cas-register.ts';
 import { ClockOffsets } from './clock-offsets.ts';
@@ -32,20 +33,19 @@ import {
   type TimedDecision,
   type TimedDecisions,
 } from './delayed-rule.ts';
-import { createEtcdKeyMapper, randomClockId } from './keys.ts';
+import { InFlightLimit } from './in-flight-limit.ts';
 import { LeaseCache } from './leases.ts';
-import { Semaphore } from './semaphore.ts';
 import { NO_REVISION, type RegisterStore } from './store.ts';
 
 /** The decision while there is no quorum: fail closed or fail open. */
-export type OnNoQuorum = 'deny' | 'allow';
+export type EtcdOnUnavailable = 'deny' | 'allow';
 
 export interface EtcdBackendOptions {
   readonly prefix: string;
   readonly deadlineMs: Millis;
   /** How long after it is due a permit may start. */
   readonly startToleranceMs: Millis;
-  readonly onUnavailable: OnNoQuorum;
+  readonly onUnavailable: EtcdOnUnavailable;
 }
 
 const MAX_PENDING_OPERATIONS = 10_000;
@@ -65,8 +65,12 @@ export class EtcdBackend implements RemoteBackend {
   readonly #clock: Clock;
   readonly #rule: DelayedRule;
   readonly #options: EtcdBackendOptions;
-  readonly onUnavailable: OnNoQuorum;
-  readonly #etcdKeyOf: (key: string) => string;
+  readonly onUnavailable: EtcdOnUnavailable;
+  /**
+   * Keys are named `prefix` `limit/kind/key`, the limit's id encoded so that it holds no slash. The kind is part of the
+   * name because limits of different kinds cannot read each other's state.
+   */
+  readonly #keyPrefix: string;
   readonly #everyMs: Millis;
   readonly #registers = new Map<string, CasRegister>();
   readonly #pending: DeadlineSet<PendingOperation>;
@@ -86,27 +90,24 @@ export class EtcdBackend implements RemoteBackend {
     this.#options = options;
     this.onUnavailable = options.onUnavailable;
     this.#rule = new DelayedRule(policy, options.startToleranceMs);
-    this.#etcdKeyOf = createEtcdKeyMapper(options.prefix, context, policy);
+    const limitId = encodeURIComponent(limitIdOf(context, policy));
+    this.#keyPrefix = `${options.prefix}${limitId}/${policy.kind}/`;
     this.#everyMs = everyMsOf(policy);
-    this.#pending = new DeadlineSet(clock, options.deadlineMs, (operation) =>
-      this.#timeOut(operation),
-    );
-    this.#breaker = new CircuitBreaker(
-      clock,
-      () => store.compareAndSwap(this.#etcdKeyOf(''), NO_REVISION),
-      context.onAvailability,
-    );
+    this.#pending = new DeadlineSet(clock, options.deadlineMs, this.#timeOut.bind(this));
+    const probe = () => store.compareAndSwap(this.#keyPrefix, NO_REVISION);
+    this.#breaker = new CircuitBreaker(clock, probe, context.onAvailability);
     const rtt = new RttEstimator(options.deadlineMs);
     this.#context = {
       policy: this.#rule.policy,
       store,
       clock,
       random,
-      clockId: randomClockId(),
+      // Never from a seeded source: a process that took another's clock for its own would start permits too early.
+      clockId: randomId(cryptoRandom),
       clockOffsets: new ClockOffsets(),
       leases: new LeaseCache(store, clock, rtt),
       rtt,
-      semaphore: new Semaphore(),
+      inFlightLimit: new InFlightLimit(),
       onReply: () => {
         this.#lastReplyAt = clock.now();
       },
@@ -178,10 +179,10 @@ export class EtcdBackend implements RemoteBackend {
     return timed?.verdict === 'grant' ? timed.remaining : 0;
   }
 
-  async credit(key: string, units: number, upTo: number): Promise<void> {
+  async credit(key: string, tokens: number, upTo: number): Promise<void> {
     const { policy } = this.#rule;
     const apply = (state: State, { now }: DecisionTime): void =>
-      policy.credit?.(state, 0, units, upTo, now);
+      policy.credit?.(state, 0, tokens, upTo, now);
     await this.#submit(key, apply, true).catch(() => {}); // the credit is lost
   }
 
@@ -224,15 +225,13 @@ export class EtcdBackend implements RemoteBackend {
     apply: (state: State, moment: DecisionTime) => T,
     isCredit = false,
   ): Promise<T> {
-    if (this.#breaker.isOpen) return this.#rejectionPacer.reject(new UnavailableError('etcd'));
+    const reject = (reason?: string) =>
+      this.#rejectionPacer.reject(new UnavailableError('etcd', reason));
+    if (this.#breaker.isOpen) return reject();
     if (key.length > MAX_KEY_CHARS)
-      return this.#rejectionPacer.reject(
-        new UnavailableError('etcd', `the key has more than ${MAX_KEY_CHARS} characters`),
-      );
+      return reject(`the key has more than ${MAX_KEY_CHARS} characters`);
     if (this.#pending.size >= MAX_PENDING_OPERATIONS)
-      return this.#rejectionPacer.reject(
-        new UnavailableError('etcd', `more than ${MAX_PENDING_OPERATIONS} operations are pending`),
-      );
+      return reject(`more than ${MAX_PENDING_OPERATIONS} operations are pending`);
     return new Promise<T>((resolve, reject) => {
       const operation: PendingOperation = {
         issuedAt: this.#clock.now(),
@@ -273,7 +272,7 @@ export class EtcdBackend implements RemoteBackend {
 
   #registerOf(key: string): CasRegister {
     const register =
-      this.#registers.get(key) ?? new CasRegister(this.#etcdKeyOf(key), this.#context);
+      this.#registers.get(key) ?? new CasRegister(this.#keyPrefix + key, this.#context);
     this.#registers.delete(key);
     this.#registers.set(key, register); // moves it to the end: least recently used is evicted first
     if (this.#registers.size > MAX_REGISTERS) this.#evictIdle();

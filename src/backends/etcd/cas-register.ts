@@ -21,9 +21,9 @@ import type { Policy, State } from '../../policies/policy.ts';
 import type { RttEstimator } from '../rtt-estimator.ts';
 import type { ClockOffsets } from './clock-offsets.ts';
 import type { DecisionTime } from './delayed-rule.ts';
+import type { InFlightLimit } from './in-flight-limit.ts';
 import type { LeaseCache } from './leases.ts';
 import { decodeValue, encodeValue, type RegisterValue } from './register-value.ts';
-import type { Semaphore } from './semaphore.ts';
 import { NO_REVISION, type RegisterStore, type SwapResult } from './store.ts';
 
 /** Reads the state of the register, may change it, and resolves with what `apply` returned. */
@@ -37,7 +37,6 @@ export interface RegisterOperation {
   readonly isCredit: boolean;
 }
 
-/** Shared by all registers of a limit. */
 export interface RegisterContext {
   readonly policy: Policy;
   readonly store: RegisterStore;
@@ -48,7 +47,7 @@ export interface RegisterContext {
   readonly clockOffsets: ClockOffsets;
   readonly leases: LeaseCache;
   readonly rtt: RttEstimator;
-  readonly semaphore: Semaphore;
+  readonly inFlightLimit: InFlightLimit;
   onReply(): void;
   onFailure(error: unknown): void;
 }
@@ -105,7 +104,7 @@ export class CasRegister {
   async #drain(): Promise<void> {
     while (this.#queue.length > 0) {
       await this.#yieldToContenders();
-      await this.#context.semaphore.run(() => this.#runBatch());
+      await this.#context.inFlightLimit.run(() => this.#runBatch());
     }
     this.#isDraining = false;
   }
@@ -233,12 +232,12 @@ export class CasRegister {
     if (isWinning && (this.#contention > 0 || random() < YIELD_PROBABILITY)) await this.#backOff(1);
   }
 
-  /** Full jitter: a random part of `maxRtts` round trips. */
+  /** Full jitter: a random part of `maxRtts` round trips. Keeps the process alive, as callers wait. */
   #backOff(maxRtts: number): Promise<void> {
     const { clock, random, rtt } = this.#context;
     const at = clock.now() + rtt.meanMs * maxRtts * random();
     return new Promise((resolve) => {
-      schedule(clock, at, resolve, false);
+      schedule(clock, at, resolve, true);
     });
   }
 }
@@ -248,9 +247,7 @@ function resolveAll(operations: readonly RegisterOperation[], results: readonly 
 }
 
 function rejectCredits(operations: readonly RegisterOperation[]): void {
-  const error = new UnavailableError(
-    'etcd',
-    'the outcome of the swap is unknown, so the credit is not repeated',
-  );
+  const reason = 'the outcome of the swap is unknown, so the credit is not repeated';
+  const error = new UnavailableError('etcd', reason);
   for (const { isCredit, reject } of operations) if (isCredit) reject(error);
 }

@@ -8,9 +8,9 @@
  */
 
 import { readFileSync } from 'node:fs';
-import { isNonEmptyString } from '../../core/config-helpers.ts';
+import { isNonEmptyString, secretSection } from '../../core/config-helpers.ts';
 import { ConfigError, errorMessageOf } from '../../core/errors.ts';
-import { isRecord, OptionReader } from '../../core/options.ts';
+import { OptionReader } from '../../core/options.ts';
 import { redactIfUrl } from '../connections/server-url.ts';
 import type { BackendModule, LimitBackend } from '../daemon-backend.ts';
 import type { RemoteBackendFactory } from '../remote-backend.ts';
@@ -37,7 +37,7 @@ function readLimit(value: unknown, path: string): LimitBackend {
 
 export interface EtcdSection<Created> {
   /** The options as written, without the TLS files. */
-  readonly options: Pick<EtcdConnectionOptions, 'endpoints'>;
+  readonly options: { readonly endpoints: readonly string[] };
   /** Created without the TLS files to validate the options. */
   readonly dryRun: Created;
   /** Reads the TLS files. @throws {ConfigError} if one cannot be read. */
@@ -49,13 +49,10 @@ export function readEtcdSection<Created>(
   value: unknown,
   path: string,
   known: readonly string[],
-  create: (options: Pick<EtcdConnectionOptions, 'endpoints'>) => Created,
+  create: (options: EtcdConnectionOptions) => Created,
 ): EtcdSection<Created> {
   const isPlain = typeof value === 'string' || Array.isArray(value);
-  const fields = OptionReader.collecting(
-    path,
-    isPlain ? { endpoints: value } : redactNonObject(value),
-  );
+  const fields = secretSection(path, isPlain ? { endpoints: value } : value, 'an object');
   const endpoints = [fields.get('endpoints')].flat() as string[];
   const tls = fields.tryRead(() =>
     fields.has('tls')
@@ -63,10 +60,8 @@ export function readEtcdSection<Created>(
       : {},
   );
   const names = known.filter((name) => fields.has(name));
-  const options = {
-    ...Object.fromEntries(names.map((name) => [name, fields.get(name)])),
-    endpoints,
-  };
+  const given = Object.fromEntries(names.map((name) => [name, fields.get(name)]));
+  const options = { ...given, endpoints };
   const dryRun = fields.tryRead(() => create(options)) as Created;
   fields.finish();
   return { options, dryRun, loadTls: () => loadTlsFiles(tls as TlsFiles, path) };
@@ -92,6 +87,3 @@ function loadTlsFiles(files: TlsFiles, path: string): EtcdTls {
   };
   return Object.fromEntries(Object.entries(files).map(read));
 }
-
-/** A value of another type may be a password. */
-const redactNonObject = (value: unknown): unknown => (isRecord(value) ? value : '…');

@@ -120,14 +120,9 @@ export class DelayedRule {
     const dueAt = Math.max(now, state[0]);
     const usableAt = Math.max(dueAt, now + maxDelayMs);
     this.policy.check(state, 0, cost, usableAt);
+    const usableUntil = usableAt + this.#startToleranceMs;
     const refusalIfLate = refuse(Math.ceil(this.#everyMs));
-    return {
-      verdict: 'grant',
-      remaining,
-      dueAt,
-      usableUntil: usableAt + this.#startToleranceMs,
-      refusalIfLate,
-    };
+    return { verdict: 'grant', remaining, dueAt, usableUntil, refusalIfLate };
   }
 }
 
@@ -135,11 +130,8 @@ export class DelayedRule {
 function withTolerance({ specs = [] }: Policy, startToleranceMs: Millis): Policy {
   const [everyMs, reserve, expireMs] = specs[0].params;
   const expire = expireMs < Infinity ? { expire: expireMs } : {};
-  return spacing({
-    every: everyMs * (1 + CLOCK_DRIFT_RATE) + startToleranceMs,
-    reserve,
-    ...expire,
-  });
+  const every = everyMs * (1 + CLOCK_DRIFT_RATE) + startToleranceMs;
+  return spacing({ every, reserve, ...expire });
 }
 
 const refuse = (retryAfterMs: Millis): Refusal => ({ verdict: 'deny', retryAfterMs });

@@ -1,5 +1,6 @@
 /** Connection options for etcd: endpoints, credentials and TLS, for limits and pools alike. */
 
+import { isString } from '../../core/config-helpers.ts';
 import { ConfigError } from '../../core/errors.ts';
 import { isRecord, OptionReader, readEach } from '../../core/options.ts';
 import type { EtcdHttpOptions, EtcdTls } from './transport.ts';
@@ -7,7 +8,7 @@ import type { EtcdHttpOptions, EtcdTls } from './transport.ts';
 /** How to reach etcd and log in. */
 export interface EtcdConnectionOptions {
   /** Servers of one cluster, such as `https://etcd-0:2379`: the first is used until it fails, then the next. */
-  readonly endpoints: readonly string[];
+  readonly endpoints: string | readonly string[];
   readonly auth?: { readonly name: string; readonly password: string };
   readonly tls?: EtcdTls;
 }
@@ -46,10 +47,15 @@ function readAuth(fields: OptionReader): EtcdConnectionOptions['auth'] {
 }
 
 function readEndpoints(fields: OptionReader): readonly URL[] {
-  const given = fields.get('endpoints');
+  const value = fields.get('endpoints');
+  const given = typeof value === 'string' ? [value] : value;
   const isList = Array.isArray(given) && given.length > 0 && given.length <= MAX_ENDPOINTS;
   if (!isList) {
-    throw new ConfigError(fields.pathOf('endpoints'), `1 to ${MAX_ENDPOINTS} addresses`, given);
+    throw new ConfigError(
+      fields.pathOf('endpoints'),
+      `a list of 1 to ${MAX_ENDPOINTS} addresses`,
+      given,
+    );
   }
   return readEach(given, (text: unknown, n) => {
     const url = typeof text === 'string' && URL.canParse(text) ? new URL(text) : undefined;
@@ -63,8 +69,6 @@ function readEndpoints(fields: OptionReader): readonly URL[] {
 /** Host and port only: credentials belong in `auth`, and a path would be ignored. */
 const isServerUrl = ({ protocol, username, password, pathname, search }: URL): boolean =>
   /^https?:$/.test(protocol) && username + password + search === '' && pathname === '/';
-
-export const isString = (value: unknown): value is string => typeof value === 'string';
 
 const isCredentials = (value: unknown): value is { name: string; password: string } =>
   isRecord(value) && isString(value.name) && isString(value.password);

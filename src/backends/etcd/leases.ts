@@ -43,7 +43,6 @@ export class LeaseCache {
     return lease && (lease.endsAt >= at || seconds === MAX_TTL_SECONDS) ? lease.id : undefined;
   }
 
-  /** Requests a lease that lasts until `at`. */
   async request(at: Millis): Promise<void> {
     const seconds = ttlSecondsFor(at - this.#clock.now());
     const request = this.#requests.get(seconds) ?? this.#grant(seconds);

@@ -108,7 +108,7 @@ if (etcdServer() !== undefined) {
       const borrower = groups({ self: 'a', groups: two, transport, bucket });
       const api = limiter({ name: 'api', limit, backend: borrower });
       limiters.push(api);
-      expect(await borrower.lend([{ limit: 'api', key: 'k', units: 25 }])).toEqual([10]);
+      expect(await borrower.lend([{ limit: 'api', key: 'k', tokens: 25 }])).toEqual([10]);
       let allowed = 0;
       while ((await api.check('k')).verdict === 'allow') allowed++;
       expect(allowed).toBeGreaterThanOrEqual(10);
@@ -278,7 +278,7 @@ if (etcdServer() !== undefined) {
 
 describe('etcd options', () => {
   test.each([
-    [{}, /`backend.endpoints` to be 1 to 20 addresses, got undefined/],
+    [{}, /`backend.endpoints` to be a list of 1 to 20 addresses, got undefined/],
     [{ endpoints: ['etcd:2379'] }, /`backend.endpoints\[0\]` to be an address .* got "etcd:2379"/],
     [
       { endpoints: ['http://a/b'] },
@@ -298,6 +298,11 @@ describe('etcd options', () => {
     [{ endpoints: UNREACHABLE, user: 'root' }, /`backend.user`/],
   ])('refuses %o by name', (options, message) => {
     expect(() => etcd(options as never)).toThrow(message);
+  });
+
+  test('one endpoint may be a string', () => {
+    expect(etcd({ endpoints: 'http://etcd:2379' }).isRemote).toBe(true);
+    expect(() => etcd({ endpoints: 'etcd:2379' })).toThrow('`backend.endpoints[0]`');
   });
 
   test.each([

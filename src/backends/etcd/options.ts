@@ -9,14 +9,15 @@
  */
 
 import type { Millis } from '../../core/clock.ts';
+import { isString } from '../../core/config-helpers.ts';
 import type { Duration } from '../../core/duration.ts';
 import { ConfigError } from '../../core/errors.ts';
 import { OptionReader } from '../../core/options.ts';
 import type { Policy } from '../../policies/policy.ts';
 import { everyMsOf } from '../lookahead.ts';
 import type { RemoteBackendFactory } from '../remote-backend.ts';
-import { EtcdBackend, type OnNoQuorum } from './backend.ts';
-import { type EtcdConnectionOptions, isString, readConnectionOptions } from './endpoints.ts';
+import { EtcdBackend, type EtcdOnUnavailable } from './backend.ts';
+import { type EtcdConnectionOptions, readConnectionOptions } from './endpoints.ts';
 import { etcdRegisterStore } from './http-store.ts';
 import { EtcdHttp } from './transport.ts';
 
@@ -29,7 +30,7 @@ export interface EtcdOptions extends EtcdConnectionOptions {
   /** How long after it is due a permit may start; permits are further apart by as much. Default: 2 % of `every`, 5 to 50 ms. */
   readonly startTolerance?: Duration;
   /** The decision while there is no quorum. Default `deny`; with `allow` the limit does not hold then. */
-  readonly onUnavailable?: OnNoQuorum;
+  readonly onUnavailable?: EtcdOnUnavailable;
 }
 
 /** Shares a limit through etcd. @throws {ConfigError} on invalid options. */
@@ -38,9 +39,8 @@ export function etcd(options: EtcdOptions, path = 'backend'): RemoteBackendFacto
   const connection = readConnectionOptions(fields);
   const prefix = fields.optional('prefix', isString, 'a string') ?? '/sluice/limits/';
   const deadlineMs = fields.duration('deadline', 1000);
-  const startTolerance = fields.has('startTolerance')
-    ? fields.duration('startTolerance')
-    : undefined;
+  const isToleranceGiven = fields.has('startTolerance');
+  const startTolerance = isToleranceGiven ? fields.duration('startTolerance') : undefined;
   const onUnavailable = fields.oneOf('onUnavailable', ['deny', 'allow'] as const, 'deny');
   fields.finish();
   return {
@@ -67,8 +67,7 @@ const MAX_START_TOLERANCE_MS: Millis = 50;
 /** The default as a part of the interval. */
 const START_TOLERANCE_FRACTION = 0.02;
 
-const defaultStartToleranceMs = (policy: Policy): Millis =>
-  Math.min(
-    MAX_START_TOLERANCE_MS,
-    Math.max(MIN_START_TOLERANCE_MS, everyMsOf(policy) * START_TOLERANCE_FRACTION),
-  );
+function defaultStartToleranceMs(policy: Policy): Millis {
+  const ms = everyMsOf(policy) * START_TOLERANCE_FRACTION;
+  return Math.min(MAX_START_TOLERANCE_MS, Math.max(MIN_START_TOLERANCE_MS, ms));
+}

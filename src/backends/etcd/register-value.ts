@@ -10,7 +10,6 @@ import { tryParseJson } from '../../core/json.ts';
 import { isRecord } from '../../core/options.ts';
 
 export interface RegisterValue {
-  /** The id of the clock. */
   readonly by: string;
   /** When it was sent, or a little before. */
   readonly at: Millis;

@@ -9,6 +9,7 @@ import { Agent, type IncomingMessage, request } from 'node:http';
 import { request as requestTls, Agent as TlsAgent } from 'node:https';
 import { type Clock, type Millis, schedule } from '../../core/clock.ts';
 import { errorMessageOf, UnavailableError } from '../../core/errors.ts';
+import { tryParseJson } from '../../core/json.ts';
 import { isRecord } from '../../core/options.ts';
 
 /** As in `node:tls`. */
@@ -90,12 +91,7 @@ export class EtcdHttp {
   }
 
   /** Tries each server at most once, beginning with the last one that answered. */
-  async #send(
-    method: string,
-    path: string,
-    body?: object,
-    onDoubt = () => {},
-  ): Promise<HttpResponse> {
+  async #send(method: string, path: string, body?: object, onDoubt = () => {}) {
     const { endpoints } = this.#options;
     for (let attempt = 1; ; attempt++) {
       const index = this.#endpointIndex;
@@ -122,8 +118,7 @@ export class EtcdHttp {
     const agent = isSecure ? this.#httpsAgent : this.#httpAgent;
     return new Promise((resolve, reject) => {
       const outgoing = (isSecure ? requestTls : request)(url, { method, headers, agent });
-      const expire = (): unknown =>
-        outgoing.destroy(new Error(`no answer within ${deadlineMs} ms`));
+      const expire = (): unknown => outgoing.destroy(new Error(`no reply within ${deadlineMs} ms`));
       const cancel = schedule(clock, sentAt + deadlineMs, expire, false);
       outgoing.once('error', reject).once('close', cancel);
       outgoing.once('response', (response) => {
@@ -151,10 +146,8 @@ async function readResponse(response: IncomingMessage): Promise<HttpResponse> {
 }
 
 function parseBody(text: string): Record<string, unknown> {
-  try {
-    const body: unknown = JSON.parse(text);
-    if (isRecord(body)) return body;
-  } catch {}
+  const body = tryParseJson(text);
+  if (isRecord(body)) return body;
   throw new Error('its response is not JSON: is this etcd?');
 }
 

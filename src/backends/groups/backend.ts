@@ -2,7 +2,7 @@
  * Groups: this process decides, from its group's bucket, and borrows from other groups when the bucket is low.
  *
  * Wraps the backend that holds the group's bucket: this process's own, or a fleet's. No decision waits for a loan:
- * borrowed units are available to the next calls, and to waiting ones.
+ * borrowed tokens are available to the next calls, and to waiting ones.
  */
 
 import type { Millis } from '../../core/clock.ts';
@@ -19,21 +19,21 @@ export class GroupsBackend extends DelegatingBackend {
     this.#limit = new GroupLimit(inner, bucket, group);
   }
 
-  override check(key: string, cost: number, part?: number): Decision {
-    const decision = super.check(key, cost, part);
+  override check(key: string, cost: number, partitionIndex?: number): Decision {
+    const decision = super.check(key, cost, partitionIndex);
     this.#limit.trackDecision(key, cost, decision);
     return decision;
   }
 
-  override checkNow(key: string, cost: number, now: Millis, part?: number): Decision {
-    const decision = super.checkNow(key, cost, now, part);
+  override checkNow(key: string, cost: number, now: Millis, partitionIndex?: number): Decision {
+    const decision = super.checkNow(key, cost, now, partitionIndex);
     this.#limit.trackDecision(key, cost, decision);
     return decision;
   }
 
-  override takeUpTo(key: string, max: number): number {
-    const taken = super.takeUpTo(key, max);
-    this.#limit.trackTake(key, max, taken);
+  override takeUpTo(key: string, most: number): number {
+    const taken = super.takeUpTo(key, most);
+    this.#limit.trackTake(key, most, taken);
     return taken;
   }
 

@@ -1,16 +1,16 @@
 /**
- * Borrows units from other groups for keys with more demand than their group's bucket has.
+ * Borrows tokens from other groups for keys with more demand than their group's bucket has.
  *
  *     calls ──▶ own bucket is low ──▶ demand, by group ──▶ one request per lender, with all keys
  *                      ▲                                         │
- *                      └────────── borrowed units ◀──────────────┘
+ *                      └────────── borrowed tokens ◀─────────────┘
  *
  * The demand is what was requested while the bucket was low: each process of a group covers its own calls. A lender that
  * gave nothing, or failed, gets the next request after an exponential back-off. The demand is divided among lenders with surplus.
- * While all are unavailable, the group uses its own allotment.
+ * While all are unavailable, the group uses its own fraction of the limit.
  *
- * Units in flight were taken at the lender, and count only if they arrive within the deadline. They fill a bucket only up
- * to the reserve level, above which other groups borrow, so nothing is borrowed twice. So all buckets and all units in
+ * Tokens in flight were taken at the lender, and count only if they arrive within the deadline. They fill a bucket only up
+ * to the reserve level, above which other groups borrow, so nothing is borrowed twice. So all buckets and all tokens in
  * flight never hold more than all bursts plus one deadline of refill, whatever is lost, late or cut off. The overshoot
  * is bounded:
  *
@@ -38,7 +38,7 @@ const MAX_BACKOFF_MS: Millis = 1000;
 /** One lender as this process sees it. */
 export interface LenderView {
   readonly group: string;
-  /** Units that arrived from it in time. */
+  /** Tokens that arrived from it in time. */
   readonly borrowed: number;
   readonly requests: number;
   readonly failures: number;
@@ -46,23 +46,23 @@ export interface LenderView {
   readonly reason?: string;
 }
 
-interface BorrowerOptions {
-  readonly lenders: readonly string[];
-  /** A loan that takes longer is lost. */
-  readonly deadlineMs: Millis;
-}
-
 export class Borrower {
-  readonly #lenders: readonly Lender[];
+  readonly #lenders: readonly RemoteLender[];
 
-  constructor(transport: GroupTransport, clock: Clock, { lenders, deadlineMs }: BorrowerOptions) {
-    this.#lenders = lenders.map((group) => new Lender(group, transport, clock, deadlineMs));
+  /** A loan that takes longer than `deadlineMs` is lost. */
+  constructor(
+    transport: GroupTransport,
+    clock: Clock,
+    groups: readonly string[],
+    deadlineMs: Millis,
+  ) {
+    this.#lenders = groups.map((group) => new RemoteLender(group, transport, clock, deadlineMs));
   }
 
-  /** Calls for so many units met a bucket that is low. */
-  recordDemand(limit: GroupLimit, key: string, units: number): void {
+  /** Calls for so many tokens met a bucket that is low. */
+  recordDemand(limit: GroupLimit, key: string, tokens: number): void {
     const withSurplus = this.#lenders.filter(({ hasSurplus }) => hasSurplus).length;
-    const each = units / Math.max(1, withSurplus);
+    const each = tokens / Math.max(1, withSurplus);
     for (const lender of this.#lenders) lender.recordDemand(limit, key, each);
   }
 
@@ -78,11 +78,10 @@ export class Borrower {
 interface PendingDemand {
   readonly limit: GroupLimit;
   readonly key: string;
-  units: number;
+  tokens: number;
 }
 
-/** Another group that lends to this one. */
-class Lender {
+class RemoteLender {
   readonly #group: string;
   readonly #transport: GroupTransport;
   readonly #clock: Clock;
@@ -104,16 +103,16 @@ class Lender {
     this.#deadlineMs = deadlineMs;
   }
 
-  /** False after a reply without units, until the next one with units. */
+  /** False after a reply without tokens, until the next one with tokens. */
   get hasSurplus(): boolean {
     return this.#backoffMs === 0;
   }
 
-  recordDemand(limit: GroupLimit, key: string, units: number): void {
+  recordDemand(limit: GroupLimit, key: string, tokens: number): void {
     const id = `${limit.name}\0${key}`;
     const pending = this.#demand.get(id);
-    if (pending) pending.units += units;
-    else if (this.#demand.size < MAX_BORROW_REQUESTS) this.#demand.set(id, { limit, key, units });
+    if (pending) pending.tokens += tokens;
+    else if (this.#demand.size < MAX_BORROW_REQUESTS) this.#demand.set(id, { limit, key, tokens });
     this.#scheduleRequest();
   }
 
@@ -144,10 +143,10 @@ class Lender {
     this.#inFlight++;
     const demand = [...this.#demand.values()];
     this.#demand = new Map();
-    const requests: BorrowRequest[] = demand.map(({ limit, key, units }) => ({
+    const requests: BorrowRequest[] = demand.map(({ limit, key, tokens }) => ({
       limit: limit.name,
       key,
-      units: Math.ceil(Math.min(units, limit.reserveLevel)), // more would not fit
+      tokens: Math.ceil(Math.min(tokens, limit.reserveLevel)), // more would not fit
     }));
     const sentAt = this.#clock.now();
     this.#requests++;
@@ -182,13 +181,13 @@ class Lender {
   }
 
   #applyGrants(demand: readonly PendingDemand[], grants: readonly number[]): void {
-    const units = grants.reduce((sum, granted) => sum + granted, 0);
-    if (units === 0) {
+    const tokens = grants.reduce((sum, granted) => sum + granted, 0);
+    if (tokens === 0) {
       this.#backOff();
       return;
     }
     this.#backoffMs = 0;
-    this.#borrowed += units;
+    this.#borrowed += tokens;
     for (const [n, { limit, key }] of demand.entries())
       if (grants[n] > 0) limit.credit(key, grants[n]);
   }
@@ -198,9 +197,9 @@ class Lender {
   }
 }
 
-/** A lender's reply is untrusted: whole units, at most as many as requested. */
+/** A lender's reply is untrusted: whole tokens, at most as many as requested. */
 const clampGrants = (reply: readonly unknown[], requests: readonly BorrowRequest[]): number[] =>
-  requests.map(({ units }, n) => {
+  requests.map(({ tokens }, n) => {
     const granted = reply[n];
-    return typeof granted === 'number' && granted > 0 ? Math.min(units, Math.floor(granted)) : 0;
+    return typeof granted === 'number' && granted > 0 ? Math.min(tokens, Math.floor(granted)) : 0;
   });

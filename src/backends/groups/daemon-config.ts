@@ -11,13 +11,11 @@
  */
 
 import { systemClock } from '../../core/clock.ts';
-import { withConfigPath } from '../../core/config-helpers.ts';
-import { ConfigError } from '../../core/errors.ts';
+import { secretSection, withConfigPath } from '../../core/config-helpers.ts';
 import { type ListenAddress, readListenAddresses } from '../../core/listen-address.ts';
 import { requireValidName } from '../../core/name.ts';
-import { isRecord, OptionReader } from '../../core/options.ts';
+import { Group, type ResolvedGroupsOptions } from './group.ts';
 import type { HttpTransportOptions } from './http-transport.ts';
-import { Group, type ResolvedGroupsOptions } from './membership.ts';
 import { readGroupsOptions, readHttpTransport } from './options.ts';
 import type { GroupTransport } from './transport.ts';
 
@@ -32,12 +30,9 @@ export interface GroupsConfig {
 
 /** Reads the section. Its values may be secret, so no message shows them. */
 export function readGroupsConfig(value: unknown, path: string): GroupsConfig {
-  if (!isRecord(value)) {
-    throw new ConfigError(path, 'an object with `self` and `groups`', 'something else');
-  }
-  const fields = OptionReader.collecting(path, value);
+  const fields = secretSection(path, value, 'an object with `self` and `groups`');
   // While a reload replaces a limit, the old and the new one exist at the same time.
-  const options = { ...readGroupsOptions(fields), replaces: true };
+  const options = { ...readGroupsOptions(fields), inDaemon: true };
   for (const name of options.groups.keys()) {
     fields.tryRead(() => requireValidName(name, `${fields.pathOf('groups')}.${name}`));
   }

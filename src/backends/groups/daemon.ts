@@ -1,7 +1,7 @@
 /**
- * The groups backend in a daemon: a limit is decided by its group's part, and by what the group borrows from others.
+ * The groups backend in a daemon: a limit is decided by its group's fraction, and by what the group borrows from others.
  *
- * It waits for no other group. An unavailable group is logged; until it is back, only the own part is used.
+ * It waits for no other group. An unavailable group is logged; until it is back, this group has only its own fraction.
  */
 
 import type { Server } from 'node:http';
@@ -17,8 +17,8 @@ import type {
 } from '../daemon-backend.ts';
 import { type GroupsConfig, readGroupsConfig } from './daemon-config.ts';
 import { type GroupsStatus, groupsMetrics, groupsPage } from './daemon-view.ts';
+import { Group } from './group.ts';
 import { BORROW_PATH, createLendingServer, HttpGroupTransport } from './http-transport.ts';
-import { Group } from './membership.ts';
 
 /** Interval of the check for changes that are logged. */
 const POLL_MS: Millis = 1000;
@@ -39,7 +39,7 @@ function readSection(value: unknown, path: string): BackendSection {
   return {
     limit: {
       name: NAME,
-      identity: `${NAME} ${dryRunGroup.view().part}`,
+      identity: `${NAME} ${dryRunGroup.view().fraction}`,
       view: true,
       note: 'shared with other groups',
       dryRun: (inner) => dryRunGroup.createFactory(inner),
@@ -49,7 +49,7 @@ function readSection(value: unknown, path: string): BackendSection {
       addresses: listen,
       example: {
         path: BORROW_PATH,
-        flags: `-H "Authorization: Bearer $SLUICE_GROUPS_KEY" -d '{"wants":[]}'`,
+        flags: `-H "Authorization: Bearer $SLUICE_GROUPS_KEY" -d '{"requests":[]}'`,
       },
     },
     start: async (context) => new RunningGroups(config, context),
@@ -74,7 +74,7 @@ class RunningGroups implements RunningBackend {
     this.#log = log;
     this.#transport = new HttpGroupTransport(http);
     this.#group = new Group(options, this.#transport, clock);
-    this.#server = createLendingServer(http, (wants) => this.#group.lend(wants));
+    this.#server = createLendingServer(http, (requests) => this.#group.lend(requests));
     this.#server.emit('listening'); // starts Node's check for slow connections
     this.#schedulePoll();
   }
@@ -84,7 +84,6 @@ class RunningGroups implements RunningBackend {
     return this.#group.createFactory(inner);
   }
 
-  /** A connection of another group that borrows. */
   accept(socket: Socket, maxConnections: number): void {
     if (this.#connections >= maxConnections) return void socket.destroy();
     this.#connections++;

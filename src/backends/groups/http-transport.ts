@@ -1,8 +1,8 @@
 /**
  * Transport between groups over HTTP.
  *
- *     POST /borrow   authorization: Bearer KEY    {"wants": [["api", "alice", 12], …]}
- *     200            {"given": [8, …]}
+ *     POST /borrow   authorization: Bearer KEY    {"requests": [["api", "alice", 12], …]}
+ *     200            {"grants": [8, …]}
  *
  * An address may be a load balancer: every process of a group lends from the same bucket. With several addresses, a failed
  * request moves on to the next one.
@@ -12,10 +12,12 @@ import { createHash, timingSafeEqual } from 'node:crypto';
 import http from 'node:http';
 import https from 'node:https';
 import type { Millis } from '../../core/clock.ts';
+import { tryParseJson } from '../../core/json.ts';
 import { isRecord } from '../../core/options.ts';
 import {
   type BorrowRequest,
   type GroupTransport,
+  isBorrowRequest,
   lateReplyMessage,
   MAX_BORROW_REQUESTS,
 } from './transport.ts';
@@ -92,10 +94,10 @@ export class HttpGroupTransport implements GroupTransport {
         reject(new Error(signal.aborted ? lateReplyMessage(deadlineMs) : reason, { cause: error }));
       });
       outgoing.on('response', (response) => {
-        readBody(response, MAX_BODY_BYTES).then((text) => {
-          if (response.statusCode === 200) resolve(text);
-          else
-            reject(new Error(`${url.host} replied ${response.statusCode}: ${text.slice(0, 200)}`));
+        readBody(response).then((text) => {
+          const { statusCode: status } = response;
+          if (status === 200) resolve(text);
+          else reject(new Error(`${url.host} replied ${status}: ${text.slice(0, 200)}`));
         }, reject);
       });
       outgoing.end(body);
@@ -104,16 +106,13 @@ export class HttpGroupTransport implements GroupTransport {
 }
 
 /** The requests that fit into one body, by index. A key that is too long is left out and does not block the rest. */
-function packRequests(requests: readonly BorrowRequest[]): {
-  body: string;
-  packed: readonly number[];
-} {
-  const [start, end] = ['{"wants":[', ']}'];
+function packRequests(requests: readonly BorrowRequest[]) {
+  const [start, end] = ['{"requests":[', ']}'];
   const packed: number[] = [];
   const texts: string[] = [];
   let bytes = start.length + end.length;
-  for (const [n, { limit, key, units }] of requests.entries()) {
-    const text = JSON.stringify([limit, key, units]);
+  for (const [n, { limit, key, tokens }] of requests.entries()) {
+    const text = JSON.stringify([limit, key, tokens]);
     const size = Buffer.byteLength(text) + 1;
     if (bytes + size > MAX_BODY_BYTES) continue;
     bytes += size;
@@ -125,9 +124,9 @@ function packRequests(requests: readonly BorrowRequest[]): {
 
 function parseGrants(text: string): readonly number[] {
   const reply: unknown = JSON.parse(text);
-  if (!isRecord(reply) || !Array.isArray(reply.given))
-    throw new Error('expected a reply with `given`');
-  return reply.given;
+  if (!isRecord(reply) || !Array.isArray(reply.grants))
+    throw new Error('expected a reply with `grants`');
+  return reply.grants;
 }
 
 interface LendingServer {
@@ -157,9 +156,9 @@ export function createLendingServer(
       return refused(401, 'wrong key in the authorization header');
     if (request.method !== 'POST' || request.url !== BORROW_PATH)
       return refused(404, `expected POST ${BORROW_PATH}`);
-    const requests = parseBorrowRequests(await readBody(request, MAX_BODY_BYTES));
-    if (!requests) return refused(400, 'expected {"wants": [["limit", "key", units], …]}');
-    return { status: 200, body: { given: await lend(requests) } };
+    const requests = parseBorrowRequests(await readBody(request));
+    if (!requests) return refused(400, 'expected {"requests": [["limit", "key", tokens], …]}');
+    return { status: 200, body: { grants: await lend(requests) } };
   };
   server.requestTimeout = Math.max(1000, deadlineMs * 2);
   return server;
@@ -197,27 +196,26 @@ function isAuthorized(header: string | undefined, key: string): boolean {
 }
 
 function parseBorrowRequests(text: string): BorrowRequest[] | undefined {
-  let body: unknown;
-  try {
-    body = JSON.parse(text);
-  } catch {
+  const body = tryParseJson(text);
+  if (
+    !isRecord(body) ||
+    !Array.isArray(body.requests) ||
+    body.requests.length > MAX_BORROW_REQUESTS
+  )
     return undefined;
-  }
-  if (!isRecord(body) || !Array.isArray(body.wants) || body.wants.length > MAX_BORROW_REQUESTS)
-    return undefined;
-  const rows = body.wants.map((row: unknown) => (Array.isArray(row) ? row : []));
-  const isRequest = ([limit, key, units]: unknown[]): boolean =>
-    typeof limit === 'string' && typeof key === 'string' && Number.isSafeInteger(units);
-  if (!rows.every(isRequest)) return undefined;
-  return rows.map(([limit, key, units]) => ({ limit, key, units }) as BorrowRequest);
+  const requests: unknown[] = body.requests.map((row: unknown) => {
+    const [limit, key, tokens] = Array.isArray(row) ? row : [];
+    return { limit, key, tokens };
+  });
+  return requests.every(isBorrowRequest) ? requests : undefined;
 }
 
-async function readBody(stream: http.IncomingMessage, maxBytes: number): Promise<string> {
+async function readBody(stream: http.IncomingMessage): Promise<string> {
   const chunks: Buffer[] = [];
   let bytes = 0;
   for await (const chunk of stream) {
     bytes += (chunk as Buffer).length;
-    if (bytes > maxBytes) throw new Error(`body of more than ${maxBytes} bytes`);
+    if (bytes > MAX_BODY_BYTES) throw new Error(`body of more than ${MAX_BODY_BYTES} bytes`);
     chunks.push(chunk as Buffer);
   }
   return Buffer.concat(chunks).toString();

@@ -1,7 +1,7 @@
 /** `sluice/groups`: one limit over distant regions. */
 
 export type { LenderView } from './borrower.ts';
-export type { GroupsView } from './membership.ts';
+export type { GroupsView } from './group.ts';
 export {
   type GroupOptions,
   type GroupsMembership,

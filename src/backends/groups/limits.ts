@@ -7,38 +7,37 @@
  *                │████████
  *              0 ┴────────
  *
- * One level serves both, so that nothing is borrowed twice: units above it were refilled here.
+ * One level serves both, so that nothing is borrowed twice: tokens above it were refilled here.
  */
 
 import { type Decision, NEVER } from '../../core/decision.ts';
 
 export interface GroupBucket {
   readonly name: string;
-  /** Refill rate: the group's part of the limit's rate. */
+  /** Refill rate: the group's fraction of the limit's rate. */
   readonly perMs: number;
   readonly burst: number;
-  /** The part of the burst that is reserved for the group's own calls. */
+  /** The level of the burst that is reserved for the group's own calls. */
   readonly reserveLevel: number;
-  /** Called after units were borrowed for a key: waiting calls may try again. */
+  /** Called after tokens were borrowed for a key: waiting calls may try again. */
   readonly onCapacity?: ((key: string) => void) | undefined;
 }
 
 /** The part of a local or remote backend that holds the tokens. */
 interface TokenStore {
   readonly isAvailable?: boolean;
-  takeSurplus?(key: string, max: number, keep: number): number | Promise<number>;
-  credit?(key: string, units: number, upTo: number): unknown;
+  takeSurplus?(key: string, most: number, leave: number): number | Promise<number>;
+  credit?(key: string, tokens: number, upTo: number): unknown;
 }
 
-/** What a limit needs of its group. */
 export interface GroupHandle {
   /** Lets other groups borrow from the limit; returns a function that ends this. */
   register(limit: GroupLimit): () => void;
-  /** Calls for so many units met a bucket that is low. */
-  recordDemand(limit: GroupLimit, key: string, units: number): void;
+  /** Calls for so many tokens met a bucket that is low. */
+  recordDemand(limit: GroupLimit, key: string, tokens: number): void;
 }
 
-/** A bucket below this part of the reserve level is low. A lender is near the level, and could not store what it borrows. */
+/** A bucket below this fraction of the reserve level is low. A lender is near the level, and could not store what it borrows. */
 const LOW_FRACTION = 0.5;
 
 export class GroupLimit {
@@ -47,7 +46,6 @@ export class GroupLimit {
   readonly #bucket: GroupBucket;
   readonly #store: TokenStore;
   readonly #group: GroupHandle;
-  /** Ends lending. */
   readonly unregister: () => void;
 
   constructor(store: TokenStore, bucket: GroupBucket, group: GroupHandle) {
@@ -59,14 +57,14 @@ export class GroupLimit {
     this.unregister = group.register(this);
   }
 
-  /** Takes up to `max` whole units of the surplus. */
-  takeSurplus(key: string, max: number): number | Promise<number> {
-    return this.#store.takeSurplus?.(key, max, this.reserveLevel) ?? 0;
+  /** Takes up to `most` whole tokens of the surplus. */
+  takeSurplus(key: string, most: number): number | Promise<number> {
+    return this.#store.takeSurplus?.(key, most, this.reserveLevel) ?? 0;
   }
 
-  /** Adds borrowed units up to the reserve level; the rest is lost. */
-  credit(key: string, units: number): void {
-    const credited = this.#store.credit?.(key, units, this.reserveLevel);
+  /** Adds borrowed tokens up to the reserve level; the rest is lost. */
+  credit(key: string, tokens: number): void {
+    const credited = this.#store.credit?.(key, tokens, this.reserveLevel);
     const { onCapacity } = this.#bucket;
     if (credited instanceof Promise) void credited.then(() => onCapacity?.(key));
     else onCapacity?.(key);
@@ -78,8 +76,8 @@ export class GroupLimit {
   }
 
   /** To be called after `takeUpTo`. */
-  trackTake(key: string, max: number, taken: number): void {
-    const wanted = Math.min(max, this.#bucket.burst);
+  trackTake(key: string, most: number, taken: number): void {
+    const wanted = Math.min(most, this.#bucket.burst);
     if (taken < wanted) this.recordDemand(key, wanted);
   }
 
@@ -92,8 +90,8 @@ export class GroupLimit {
     return ms !== NEVER && cost - ms * perMs < reserveLevel * LOW_FRACTION;
   }
 
-  /** Borrows nothing while the store is unavailable: the units would be lost. */
-  recordDemand(key: string, units: number): void {
-    if (this.#store.isAvailable !== false) this.#group.recordDemand(this, key, units);
+  /** Borrows nothing while the store is unavailable: the tokens would be lost. */
+  recordDemand(key: string, tokens: number): void {
+    if (this.#store.isAvailable !== false) this.#group.recordDemand(this, key, tokens);
   }
 }

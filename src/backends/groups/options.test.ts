@@ -72,10 +72,10 @@ const takeAllAndMore = (api: Limiter, more = 10): number => {
 };
 
 describe('groups', () => {
-  test('each group has its allotment by weight from the start', () => {
+  test('each group has its fraction by weight from the start', () => {
     const { start } = world(100, { groups: { a: { weight: 3 }, b: { weight: 1 } } });
     const [a, b] = [start('a'), start('b')];
-    expect([a.group.view().part, b.group.view().part]).toEqual([0.75, 0.25]);
+    expect([a.group.view().fraction, b.group.view().fraction]).toEqual([0.75, 0.25]);
     expect([takeAll(a.api), takeAll(b.api)]).toEqual([15, 5]);
   });
 
@@ -91,7 +91,7 @@ describe('groups', () => {
     expect(takeAll(a.api)).toBeGreaterThanOrEqual(5);
   });
 
-  test('a waiting call gets its permit when units were borrowed for its key', async () => {
+  test('a waiting call gets its permit when tokens were borrowed for its key', async () => {
     const { clock, start } = world(40, {}, ['a', 'b', 'c']);
     const [a] = [
       start('a', { bucket: { rate: 0.03, burst: 30 } }),
@@ -110,7 +110,7 @@ describe('groups', () => {
     expect(waitedMs).toBeLessThan(1200); // the next own token would come after 100 s
   });
 
-  test('units in flight cause overshoot within the bound', async () => {
+  test('tokens in flight cause overshoot within the bound', async () => {
     const { clock, start } = world(400, { deadline: 500 });
     const [a, b] = [
       start('a', { bucket: { rate: 100, burst: 20 } }),
@@ -127,7 +127,7 @@ describe('groups', () => {
     expect(overshoot).toBeLessThan((100 * 500) / 1000);
   });
 
-  test('nothing is borrowed twice, so units in flight do not accumulate', async () => {
+  test('nothing is borrowed twice, so tokens in flight do not accumulate', async () => {
     const { clock, start } = world([0, 480], { deadline: 500 });
     const limit: Limit = { bucket: { rate: 100, burst: 100 } };
     const apis = [start('a', limit).api, start('b', limit).api];
@@ -216,6 +216,7 @@ describe('groups', () => {
     [{ transport: undefined, key: KEY }, '`groups.b.at` to be the base URL of the group'],
     [{ reserve: 2 }, '`reserve`'],
     [{ listen: { port: -1 }, key: KEY }, '`listen.port`'],
+    [{ listen: 7614, key: KEY }, '`listen` to be { port, host }, got 7614'],
     [{ colour: 'red' }, '`colour`'],
   ])('%o is refused', (wrong, expected) => {
     const transport: GroupTransport = { borrow: async () => [] };
@@ -243,7 +244,7 @@ describe('groups', () => {
     );
   });
 
-  test('a group without an allotment is refused: it has no bucket to borrow into', () => {
+  test('a group with a fraction of 0 is refused: it has no bucket to borrow into', () => {
     const { start } = world(10, { groups: { a: { weight: 0 }, b: {} } });
     expect(() => start('a')).toThrow('`groups.a.weight` to be above 0');
   });
@@ -253,7 +254,7 @@ describe('groups', () => {
     const transport: GroupTransport = { borrow: async () => [] };
     const group = groups({ self: 'a', groups: TWO, transport, bucket: local });
     expect(() => limiter({ name: 'api', limit: LIMIT, backend: group })).toThrow(
-      '`bucket` to be redis(client) or peers(...)',
+      '`bucket` to be redis(client), etcd(...) or peers(...), got "a backend that cannot add tokens"',
     );
   });
 
@@ -279,7 +280,7 @@ describe('groups', () => {
     [['5'], 0],
     [[], 0],
     [undefined, 0],
-  ])('a transport that replies %o credits %i units', async (reply, expected) => {
+  ])('a transport that replies %o credits %i tokens', async (reply, expected) => {
     const clock = new VirtualClock(1_000_000);
     const borrow = async () => reply as number[];
     const group = groups({ self: 'a', groups: TWO, transport: { borrow }, clock });
@@ -289,6 +290,36 @@ describe('groups', () => {
     await clock.advanceAsync(25);
     expect(group.view().others[0].borrowed).toBe(expected);
     expect(api.inspect('k').remaining).toBe(expected);
+  });
+
+  test('lend() takes nothing once the membership is closed', async () => {
+    const { start } = world(10);
+    const { group, api } = start('a');
+    await group.close();
+    expect(await group.lend([{ limit: 'api', key: 'k', tokens: 1 }])).toEqual([0]);
+    expect(api.inspect('k').remaining).toBe(10);
+  });
+
+  test.each([
+    [undefined],
+    [[undefined]],
+    [[{ limit: 'api', key: 'k', tokens: 1.5 }]],
+    [[{ limit: 'api', key: 'k', tokens: '1' }]],
+    [[{ limit: 'api', tokens: 1 }]],
+  ])('lend(%o) is refused', async (requests) => {
+    const { start } = world(10);
+    const { group, api } = start('a');
+    await expect(group.lend(requests as never)).rejects.toThrow(
+      'expected `requests` to be a list of { limit, key, units } with whole units',
+    );
+    expect(api.inspect('k').remaining).toBe(10);
+  });
+
+  test('a limit without a name is refused: other groups could not name it', () => {
+    const { group } = world(10).start('a');
+    expect(() => limiter({ limit: LIMIT, backend: group as never })).toThrow(
+      'expected `name` to be a name that all groups use for the limit, got undefined',
+    );
   });
 
   test('two limits of the same name are refused', () => {
@@ -324,7 +355,7 @@ test('groups over peers: a loan by one node is gone for all nodes of the group',
   expect([one, two].map(({ api }) => api.inspect('k').remaining)).toEqual([10, 10]);
 });
 
-test('groups over peers: the fleet uses all borrowed units, and no more', async () => {
+test('groups over peers: the fleet uses all borrowed tokens, and no more', async () => {
   const clock = new VirtualClock(1_000_000);
   const random = seededRandom(7);
   const sleep = (ms: number): Promise<void> =>
@@ -440,20 +471,20 @@ describe('groups over HTTP', () => {
       const response = await fetch(`${at}${path}`, { method: 'POST', body, headers });
       return [response.status, await response.text()];
     };
-    expect(await post('{"wants":[["api","k",3]]}')).toEqual([200, '{"given":[3]}']);
-    expect(await post('{"wants":[["other","k",3]]}')).toEqual([200, '{"given":[0]}']);
-    expect(await post('{"wants":[["api","k",-3]]}')).toEqual([200, '{"given":[0]}']);
+    expect(await post('{"requests":[["api","k",3]]}')).toEqual([200, '{"grants":[3]}']);
+    expect(await post('{"requests":[["other","k",3]]}')).toEqual([200, '{"grants":[0]}']);
+    expect(await post('{"requests":[["api","k",-3]]}')).toEqual([200, '{"grants":[0]}']);
     for (const body of [
       '',
       '{',
       '[]',
-      '{"wants":5}',
-      '{"wants":[1]}',
-      '{"wants":[["api","k",1.5]]}',
+      '{"requests":5}',
+      '{"requests":[1]}',
+      '{"requests":[["api","k",1.5]]}',
     ]) {
       expect([body, (await post(body))[0]]).toEqual([body, 400]);
     }
-    const many = JSON.stringify({ wants: Array.from({ length: 1001 }, () => ['api', 'k', 1]) });
+    const many = JSON.stringify({ requests: Array.from({ length: 1001 }, () => ['api', 'k', 1]) });
     expect((await post(many))[0]).toBe(400);
     expect((await post('{}', { authorization: '' }))[0]).toBe(401);
     expect((await post('{}', undefined, '/other'))[0]).toBe(404);
@@ -517,7 +548,7 @@ describe('groups over HTTP', () => {
     takeAllAndMore(limiter({ name: 'api', limit: noRefill, backend: group }));
     await until(() => group.view().others[0].failures > 0);
     expect(paths[0]).toBe('/throttle/borrow');
-    expect(group.view().others[0].reason).toBe('expected a reply with `given`');
+    expect(group.view().others[0].reason).toBe('expected a reply with `grants`');
   });
 
   test('a port in use rejects `listening` and causes a warning', async () => {

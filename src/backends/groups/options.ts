@@ -9,27 +9,29 @@
  *     });
  *     const api = limiter({ name: 'api', limit: { bucket: { rate: '300/s' } }, backend: regions });
  *
- * Each group has its allotment of the limit in its own bucket, and decides there. A busy group borrows the surplus of idle
+ * Each group has its fraction of the limit in its own bucket, and decides there. A busy group borrows the surplus of idle
  * ones.
  */
 
 import { type Clock, isClock, systemClock } from '../../core/clock.ts';
+import { isNonEmptyString } from '../../core/config-helpers.ts';
 import type { Duration } from '../../core/duration.ts';
 import { ConfigError, errorMessageOf } from '../../core/errors.ts';
 import { isRecord, OptionReader, readEach } from '../../core/options.ts';
 import { emitProcessWarning } from '../../core/process-warning.ts';
 import type { BackendFactory } from '../backend.ts';
 import type { RemoteBackendFactory } from '../remote-backend.ts';
-import type { GroupWeight } from './allotments.ts';
+import type { GroupWeight } from './fractions.ts';
+import { Group, type GroupsView, type ResolvedGroupsOptions } from './group.ts';
 import {
   HttpGroupTransport,
   type HttpListenOptions,
   type HttpTransportOptions,
   startLendingServer,
 } from './http-transport.ts';
-import { Group, type GroupsView, type ResolvedGroupsOptions } from './membership.ts';
 import type { BorrowRequest, GroupTransport } from './transport.ts';
 
+/** One group of `groups`. */
 export interface GroupOptions {
   /** Relative to the weights of the other groups. Default 1. */
   readonly weight?: number;
@@ -71,13 +73,13 @@ export interface RemoteBucketOptions extends GroupsOptions {
 
 /** This process's membership in its group. */
 export interface GroupsMembership {
-  /** Units borrowed and lent, and which groups are unavailable. */
+  /** Tokens borrowed and lent, and which groups are unavailable. */
   view(): GroupsView;
   /** Address of the lending server once it listens; rejects if it cannot. Undefined without `listen`. */
   readonly listening: Promise<string | undefined>;
   /** Lends from this process's buckets, for a custom transport. */
   lend(requests: readonly BorrowRequest[]): Promise<number[]>;
-  /** Stops borrowing and lending. Limits continue with the group's allotment. */
+  /** Stops borrowing and lending. Limits continue with the group's fraction. */
   close(): Promise<void>;
 }
 
@@ -89,11 +91,8 @@ export function groups(
 ): GroupsMembership & (RemoteBackendFactory | BackendFactory) {
   const fields = new OptionReader('', options);
   const resolved = readGroupsOptions(fields);
-  const factory = fields.optional(
-    'bucket',
-    isBackendFactory,
-    'a backend, such as redis(client) or peers(...)',
-  );
+  const expected = 'a backend, such as redis(client) or peers(...)';
+  const factory = fields.optional('bucket', isBackendFactory, expected);
   const clock = fields.optional('clock', isClock, 'a clock') ?? systemClock;
   const customTransport = fields.optional('transport', isGroupTransport, 'an object with borrow()');
   const http = readHttpTransport(fields, resolved, customTransport !== undefined);
@@ -208,15 +207,12 @@ export function readHttpTransport(
 function readListen(fields: OptionReader): HttpListenOptions | undefined {
   const given = fields.get('listen');
   if (given === undefined) return undefined;
-  const reader = new OptionReader('listen', given);
+  const reader = new OptionReader('listen', given, '{ port, host }');
   const port = reader.number('port', { min: 0, max: 65_535, integer: true });
   const host = reader.optional('host', isNonEmptyString, 'a host') ?? '127.0.0.1';
   reader.finish();
   return { port, host };
 }
-
-const isNonEmptyString = (value: unknown): value is string =>
-  typeof value === 'string' && value !== '';
 
 const isBackendFactory = (value: unknown): value is RemoteBackendFactory | BackendFactory =>
   isRecord(value) && typeof value.isRemote === 'boolean' && typeof value.create === 'function';

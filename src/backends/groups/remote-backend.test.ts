@@ -26,7 +26,7 @@ function backendOf(isAvailable: boolean, methods: Partial<RemoteBackend> = {}) {
       registered.push(limit);
       return () => {};
     },
-    recordDemand: (_: unknown, __: string, units: number) => demand.push(units),
+    recordDemand: (_: unknown, __: string, tokens: number) => demand.push(tokens),
   };
   const policy = bucket({ rate: 10, burst: 20 });
   const backend = new RemoteGroupsBackend(inner, policy, config, group);

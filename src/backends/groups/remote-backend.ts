@@ -52,9 +52,9 @@ export class RemoteGroupsBackend extends DelegatingRemoteBackend {
     return batch;
   }
 
-  override async takeUpTo(key: string, max: number): Promise<number> {
-    const taken = await super.takeUpTo(key, max);
-    this.#limit.trackTake(key, max, taken);
+  override async takeUpTo(key: string, most: number): Promise<number> {
+    const taken = await super.takeUpTo(key, most);
+    this.#limit.trackTake(key, most, taken);
     return taken;
   }
 

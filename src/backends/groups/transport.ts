@@ -1,24 +1,31 @@
 /** The transport interface between groups. */
 
 import type { Millis } from '../../core/clock.ts';
+import { isRecord } from '../../core/options.ts';
 
 /** Requests of one call to `borrow`; demand for further keys waits for the group's own refill. */
 export const MAX_BORROW_REQUESTS = 1000;
 
 export const lateReplyMessage = (deadlineMs: Millis): string => `no reply within ${deadlineMs} ms`;
 
-/** Requested units for a key of a limit. */
+/** Requested tokens for a key of a limit. */
 export interface BorrowRequest {
   readonly limit: string;
   readonly key: string;
-  readonly units: number;
+  readonly tokens: number;
 }
+
+export const isBorrowRequest = (value: unknown): value is BorrowRequest =>
+  isRecord(value) &&
+  typeof value.limit === 'string' &&
+  typeof value.key === 'string' &&
+  Number.isSafeInteger(value.tokens);
 
 /** Carries borrow requests to other groups. */
 export interface GroupTransport {
   /**
-   * Borrows from a group; resolves to the granted units per request. The lender has taken them before it replies. Rejects
-   * if the group is unavailable or the reply is late; units granted then are lost.
+   * Borrows from a group; resolves to the granted tokens per request. The lender has taken them before it replies. Rejects
+   * if the group is unavailable or the reply is late; tokens granted then are lost.
    */
   borrow(group: string, requests: readonly BorrowRequest[]): Promise<readonly number[]>;
 }

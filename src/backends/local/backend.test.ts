@@ -13,32 +13,38 @@ backendContract('local', ({ policy, clock, maxKeys }) => {
 describe('local backend with an injected hasher', () => {
   const limit = { bucket: { rate: 1, burst: 3 } };
   const setUp = (maxKeys = 1000, clock = new VirtualClock(1_000_000)) => {
-    const own = createHasher([1, 2]);
+    const hasher = createHasher([1, 2]);
     const policy = createPolicy(limit, seededRandom(1));
     const backend = new LocalBackend(policy, {
       clock,
       maxKeys,
       random: seededRandom(7),
-      hasher: own,
+      hasher,
     });
-    return { backend: backend, clock, hasher: own };
+    return { backend, clock, hasher };
   };
 
   test('local backend: decides by hash as by name', () => {
-    const { backend, hasher: own } = setUp();
+    const { backend, hasher } = setUp();
     backend.check('alice', 2);
-    own.hash('alice');
-    expect(backend.checkHashed(own.low, own.high, 1)).toEqual({ verdict: 'allow', remaining: 0 });
+    hasher.hash('alice');
+    expect(backend.checkHashed(hasher.low, hasher.high, 1)).toEqual({
+      verdict: 'allow',
+      remaining: 0,
+    });
     expect(backend.check('alice', 1)).toEqual({ verdict: 'deny', retryAfterMs: 1000 });
-    own.hash('bob');
-    expect(backend.checkHashed(own.low, own.high, 1)).toEqual({ verdict: 'allow', remaining: 2 });
+    hasher.hash('bob');
+    expect(backend.checkHashed(hasher.low, hasher.high, 1)).toEqual({
+      verdict: 'allow',
+      remaining: 2,
+    });
   });
 
   test('local backend: feedback for an unknown key changes nothing', () => {
-    const { backend, hasher: own } = setUp();
-    own.hash('nobody');
-    const { low, high } = own;
-    backend.credit('nobody', 2, 3);
+    const { backend, hasher } = setUp();
+    hasher.hash('unknown');
+    const { low, high } = hasher;
+    backend.credit('unknown', 2, 3);
     backend.settleHashed(low, high, { outcome: 'ignored', cost: 2, dueAt: 0 });
     expect(backend.readHashed(low, high, () => 7)).toBe(0);
     expect(backend.keys).toBe(0);
@@ -52,22 +58,22 @@ describe('local backend with an injected hasher', () => {
   });
 
   test('local backend: changes nothing for a key that does not fit', () => {
-    const crowded = new LocalBackend(createPolicy({ adaptive: {} }, seededRandom(1)), {
+    const full = new LocalBackend(createPolicy({ adaptive: {} }, seededRandom(1)), {
       ...{ clock: new VirtualClock(), random: seededRandom(7), maxKeys: 1 },
     });
-    crowded.check('in flight', 1);
+    full.check('in flight', 1);
     let changes = 0;
-    crowded.changeHashed(1, 2, () => changes++);
-    expect([changes, crowded.keys]).toEqual([0, 1]);
+    full.changeHashed(1, 2, () => changes++);
+    expect([changes, full.keys]).toEqual([0, 1]);
   });
 
   test('local backend: markAllSpent applies to keys that spent less and to new keys', () => {
     const { backend, clock } = setUp();
     backend.update('debtor', { hits: 9 });
-    backend.check('guest', 1);
-    backend.markAllSpent(clock.now() + 3000); // as long as three tokens take
+    backend.check('other', 1);
+    backend.markAllSpent(clock.now() + 3000); // the time to refill three tokens
     const left = (): number[] =>
-      ['debtor', 'guest', 'stranger'].map((key) => backend.inspect(key).state.remaining);
+      ['debtor', 'other', 'new'].map((key) => backend.inspect(key).state.remaining);
     expect(left()).toEqual([-6, 0, 0]);
     clock.advance(2000);
     expect(left()).toEqual([-4, 2, 2]);
@@ -82,7 +88,7 @@ describe('local backend with an injected hasher', () => {
       expect(next.inspect(`key ${n}`)).toEqual(backend.inspect(`key ${n}`));
     }
     expect(next.keys).toBe(500);
-    expect(next.inspect('stranger').state.remaining).toBe(3);
+    expect(next.inspect('new').state.remaining).toBe(3);
   });
 
   test('local backend: a snapshot omits keys that are as good as new', () => {
@@ -110,5 +116,23 @@ describe('local backend with an injected hasher', () => {
     next.check('key 7', 1);
     next.restore(backend.snapshot());
     expect(next.keys).toBeLessThanOrEqual(10);
+  });
+
+  test('local backend: overuse of a key dropped meanwhile becomes debt', () => {
+    const { backend, clock, hasher: own } = setUp(100);
+    const overuse = { outcome: 'ok', cost: 2, used: 10, dueAt: clock.now() } as const;
+    backend.settle('alice', overuse);
+    own.hash('bob');
+    backend.settleHashed(own.low, own.high, overuse);
+    expect([backend.inspect('alice'), backend.inspect('bob')]).toMatchObject([
+      { state: { remaining: -5 } },
+      { state: { remaining: -5 } },
+    ]);
+  });
+
+  test('local backend: an ignored call of a dropped key adds no key', () => {
+    const { backend, clock } = setUp(100);
+    backend.settle('alice', { outcome: 'ignored', cost: 2, used: 10, dueAt: clock.now() });
+    expect(backend.keys).toBe(0);
   });
 });

@@ -121,13 +121,13 @@ export class LocalBackend implements Backend {
     return i < 0 ? 0 : takeUpTo(this.#policy, this.#table.storage, i, most, now, leave);
   }
 
-  credit(key: string, units: number, upTo: number): void {
+  credit(key: string, tokens: number, upTo: number): void {
     const i = this.#table.find(key); // an unknown key is full
-    if (i >= 0) this.#policy.credit?.(this.#table.storage, i, units, upTo, this.#clock.now());
+    if (i >= 0) this.#policy.credit?.(this.#table.storage, i, tokens, upTo, this.#clock.now());
   }
 
   settle(key: string, settlement: Settlement, now = this.#clock.now()): void {
-    const i = this.#table.find(key);
+    const i = isOveruse(settlement) ? this.#table.findOrAdd(key, now) : this.#table.find(key);
     if (i >= 0) this.#policy.settle(this.#table.storage, i, settlement, now);
   }
 
@@ -165,8 +165,11 @@ export class LocalBackend implements Backend {
 
   /** Settles for a key hashed by this backend's hasher. */
   settleHashed(low: number, high: number, settlement: Settlement): void {
-    const i = this.#table.findHashed(low, high);
-    if (i >= 0) this.#policy.settle(this.#table.storage, i, settlement, this.#clock.now());
+    const now = this.#clock.now();
+    const i = isOveruse(settlement)
+      ? this.#table.findOrAddHashed(low, high, now)
+      : this.#table.findHashed(low, high);
+    if (i >= 0) this.#policy.settle(this.#table.storage, i, settlement, now);
   }
 
   /** Reads a number from the state of such a key; 0 if the key is unknown. */
@@ -182,7 +185,7 @@ export class LocalBackend implements Backend {
     if (i >= 0) change(this.#table.storage, i, now);
   }
 
-  /** Reads a number from up to `most` keys, whichever are found within a bounded number of slots. */
+  /** Reads a number from up to `most` keys, found within a bounded number of slots. */
   sample(most: number, read: StateAccessor<number>): number[] {
     const now = this.#clock.now();
     const { storage } = this.#table;
@@ -230,6 +233,10 @@ export class LocalBackend implements Backend {
     return copy;
   }
 }
+
+/** A call that used more than its cost counts even if its key was removed meanwhile. */
+const isOveruse = ({ outcome, cost, used = cost }: Settlement): boolean =>
+  used > cost && outcome !== 'ignored';
 
 /** For a caller that cannot wait, a reservation is a refusal until then. */
 const reservedToDeny = (decision: Decision): Decision =>

@@ -7,30 +7,30 @@ const SECOND = 1000;
 
 function setUp(maxKeys = 1000, now = 1_700_000_000_000) {
   const clock = new VirtualClock(now);
-  const own = createHasher([1, 2]);
-  const gcraTable = new GcraTable({ hasher: own, clock, maxKeys });
-  return { clock, own, table: gcraTable, ask: asker(gcraTable) };
+  const hasher = createHasher([1, 2]);
+  const table = new GcraTable({ hasher, clock, maxKeys });
+  return { clock, hasher, table, check: checker(table) };
 }
 
-/** Asks for one key: a burst of 4 and one a second. */
-const asker =
-  (gcraTable: GcraTable) =>
+/** Checks one key: a burst of 4 and one a second. */
+const checker =
+  (table: GcraTable) =>
   (key: string, quantity = 1): boolean => {
     const bytes = Buffer.from(`<${key}>`);
-    gcraTable.throttle(bytes, 1, bytes.length - 1, 5, 1, SECOND, quantity);
-    return !gcraTable.isLimited;
+    table.throttle(bytes, 1, bytes.length - 1, 5, 1, SECOND, quantity);
+    return !table.isLimited;
   };
 
 describe('gcra table', () => {
   test('gcra table: keeps keys apart by their bytes', () => {
-    const { ask, table } = setUp();
-    expect([ask('a', 5), ask('a'), ask('b')]).toEqual([true, false, true]);
+    const { check, table } = setUp();
+    expect([check('a', 5), check('a'), check('b')]).toEqual([true, false, true]);
     expect([table.keys, table.allowed, table.denied]).toEqual([2, 2, 1]);
   });
 
   test('gcra table: a quantity of 0 is not counted', () => {
-    const { ask, table } = setUp();
-    expect(ask('a', 0)).toBe(true);
+    const { check, table } = setUp();
+    expect(check('a', 0)).toBe(true);
     expect([table.allowed, table.denied]).toEqual([0, 0]);
   });
 
@@ -64,24 +64,24 @@ describe('gcra table', () => {
   });
 
   test('gcra table: eviction grants no fresh burst', () => {
-    const { ask, table } = setUp(100);
-    ask('alice', 5);
-    for (let n = 0; n < 10_000; n++) ask(`flood ${n}`, 1);
+    const { check, table } = setUp(100);
+    check('alice', 5);
+    for (let n = 0; n < 10_000; n++) check(`flood ${n}`, 1);
     expect(table.keys).toBeLessThanOrEqual(100);
     expect(table.evicted).toBeGreaterThan(0);
-    expect(ask('alice')).toBe(false);
+    expect(check('alice')).toBe(false);
   });
 
   test('gcra table: restores in a successor with another origin of time', () => {
-    const { ask, table, own, clock } = setUp();
-    ask('alice', 5);
-    ask('bob', 1);
+    const { check, table, hasher, clock } = setUp();
+    check('alice', 5);
+    check('bob', 1);
     const copy = table.snapshot();
     clock.advance(2 * SECOND);
-    const successor = new GcraTable({ hasher: own, clock });
+    const successor = new GcraTable({ hasher, clock });
     successor.restore(copy);
     const stands = (key: string): number[] => {
-      asker(successor)(key, 0);
+      checker(successor)(key, 0);
       return [successor.remaining, successor.resetAfterMs];
     };
     expect([stands('alice'), stands('bob')]).toEqual([

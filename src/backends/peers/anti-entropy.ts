@@ -96,11 +96,11 @@ export class AntiEntropy {
     const comparison = this.#comparison;
     if (comparison?.peerId !== peer.id || comparison.nonce !== nonce) return;
     this.#comparison = undefined;
-    const replyTimeoutMs = Math.max(
-      MIN_REPLY_TIMEOUT_MS,
-      REPLY_TIMEOUT_FACTOR * (now - this.#requestedAt),
+    const timeoutMs = REPLY_TIMEOUT_FACTOR * (now - this.#requestedAt);
+    this.#replyTimeoutMs = Math.min(
+      MAX_REPLY_TIMEOUT_MS,
+      Math.max(MIN_REPLY_TIMEOUT_MS, timeoutMs),
     );
-    this.#replyTimeoutMs = Math.min(MAX_REPLY_TIMEOUT_MS, replyTimeoutMs);
     if (!peer.received.isComplete || peer.received.highest !== seq) return; // its level includes missing reports
     const isCompared = comparison.applyCorrections(
       entries,
@@ -127,11 +127,7 @@ export class AntiEntropy {
   #levelOf(id: number, low: number, high: number): number {
     const limit = this.#context.limits.byId(id);
     if (!limit) return 0;
-    const { pendingHits, prediction } = this.#context;
-    return (
-      limit.level(low, high) -
-      pendingHits.pendingFor(id, low, high) -
-      prediction.predictedFor(id, low, high)
-    );
+    const pending = this.#context.pendingHits.pendingFor(id, low, high);
+    return limit.level(low, high) - pending - this.#context.prediction.predictedFor(id, low, high);
   }
 }

@@ -153,9 +153,9 @@ describe('peers: two nodes, one key', () => {
     const remaining = (backend: PeersBackend): number[] =>
       ['C', 'D', 'E'].map((key) => backend.inspect(key).state.remaining);
     a.check('C', 8);
-    a.credit('C', 20, 5); // 2 units remain, and 3 more fit
+    a.credit('C', 20, 5); // 2 tokens remain, and 3 more fit
     a.check('D', 4);
-    a.credit('D', 20, 5); // 6 units remain: nothing fits
+    a.credit('D', 20, 5); // 6 tokens remain: nothing fits
     a.check('E', 9);
     a.detach();
     a.credit('E', 2, 5);

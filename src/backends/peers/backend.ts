@@ -17,14 +17,12 @@ import { bindingLevel, raiseLevels, timeToFull } from './bucket-levels.ts';
 import { ImportedCredits } from './credits.ts';
 import type { PeerLimit } from './limits.ts';
 
-/** What a backend needs of its node. */
 export interface PeerNetwork {
   /** Every node of a fleet hashes keys alike. */
   readonly hasher: Hasher;
   addLimit(limit: PeerLimit): void;
   /** Stops reports for a limit. Hits recorded so far are still reported. */
   removeLimit(limit: PeerLimit): void;
-  /** Records a call that was allowed here. */
   recordHits(limit: PeerLimit, low: number, high: number, hits: number): void;
   /** Takes back a recorded call that did not happen. */
   retractHits(limit: PeerLimit, low: number, high: number, hits: number): void;
@@ -80,8 +78,8 @@ export class PeersBackend extends DelegatingBackend<LocalBackend> {
     this.#network.removeLimit(this.#limit);
   }
 
-  override check(key: string, cost: number, part?: number): Decision {
-    return this.#recordIfAllowed(this.inner.check(key, cost, part), cost);
+  override check(key: string, cost: number, partitionIndex?: number): Decision {
+    return this.#recordIfAllowed(this.inner.check(key, cost, partitionIndex), cost);
   }
 
   override checkHashed(low: number, high: number, cost: number): Decision {
@@ -96,26 +94,26 @@ export class PeersBackend extends DelegatingBackend<LocalBackend> {
     return checked;
   }
 
-  override checkNow(key: string, cost: number, now: Millis, part?: number): Decision {
-    return this.#recordIfAllowed(this.inner.checkNow(key, cost, now, part), cost);
+  override checkNow(key: string, cost: number, now: Millis, partitionIndex?: number): Decision {
+    return this.#recordIfAllowed(this.inner.checkNow(key, cost, now, partitionIndex), cost);
   }
 
-  override takeUpTo(key: string, max: number): number {
-    return this.takeSurplus(key, max, 0);
+  override takeUpTo(key: string, most: number): number {
+    return this.takeSurplus(key, most, 0);
   }
 
-  takeSurplus(key: string, max: number, keep: number): number {
-    const taken = this.inner.takeSurplus(key, max, keep);
+  takeSurplus(key: string, most: number, leave: number): number {
+    const taken = this.inner.takeSurplus(key, most, leave);
     if (taken > 0) this.#recordHitsOfLastKey(taken);
     return taken;
   }
 
-  credit(key: string, units: number, upTo: number): void {
+  credit(key: string, tokens: number, upTo: number): void {
     this.#hasher.hash(key);
     const { low, high } = this.#hasher;
     const before = this.#limit.level(low, high);
-    this.inner.credit(key, units, upTo);
-    const filled = before - this.#limit.level(low, high); // less than `units` if the bucket was nearly full
+    this.inner.credit(key, tokens, upTo);
+    const filled = before - this.#limit.level(low, high); // less than `tokens` if the bucket was nearly full
     if (filled > 0) this.#importedCredits.add(low, high, filled);
   }
 

@@ -30,7 +30,6 @@ export function bindingLevel(
   return level + largest;
 }
 
-/** Time until each bucket is full. */
 export function timeToFull(
   buckets: readonly BucketTerms[],
   state: State,

@@ -20,9 +20,10 @@ import {
   type Entries,
   type KeyRefillTimes,
   MAX_NACK_RANGES,
+  MESSAGE_FIELDS,
   type Message,
+  type MessageFields,
   type MessageKind,
-  type MessageOf,
   type NodeId,
 } from './messages.ts';
 
@@ -32,19 +33,7 @@ const TO_OFFSET = 8;
 const DATAGRAM_SEQ_OFFSET = 14;
 const HEADER_BYTES = 20;
 
-/** The index is the kind on the wire: the order never changes. */
-const KINDS: readonly MessageKind[] = [
-  'hello',
-  'hello-ack',
-  'report',
-  'heartbeat',
-  'nack',
-  'evicted',
-  'state-request',
-  'state',
-  'levels-request',
-  'levels',
-];
+const KINDS = Object.keys(MESSAGE_FIELDS) as MessageKind[];
 
 /** Bytes before a page of keys at most: nonce, limit, two cursors, buckets. */
 const PAGE_HEADER_BYTES = 6 + 4 + 8 + 8 + 1;
@@ -59,54 +48,8 @@ export function encode(message: Message): Uint8Array {
   writer.u48(message.from);
   writer.u48(message.to);
   writer.u48(message.datagramSeq);
-  switch (message.kind) {
-    case 'hello':
-      writer.u48(message.nonce);
-      writer.varint(message.ageMs);
-      break;
-    case 'hello-ack':
-      writer.u48(message.nonce);
-      writer.varint(message.seq);
-      writer.varint(message.first);
-      writer.varint(message.ageMs);
-      writer.text(message.name);
-      break;
-    case 'report':
-      writer.u16(message.agoMs);
-      writer.varint(message.seq);
-      writeEntries(writer, message.entries, 0);
-      break;
-    case 'heartbeat':
-    case 'evicted':
-      writer.varint(message.seq);
-      break;
-    case 'nack':
-      writer.byte(message.ranges.length / 2);
-      for (const number of message.ranges) writer.varint(number);
-      break;
-    case 'state-request':
-      writer.u48(message.nonce);
-      writer.u32(message.limit);
-      writer.varint(message.cursor);
-      break;
-    case 'state':
-      writer.u48(message.nonce);
-      writer.u32(message.limit);
-      writer.varint(message.cursor);
-      writer.varint(message.next);
-      writer.byte(message.buckets);
-      writeRefillTimes(writer, message.refillTimes, message.buckets);
-      break;
-    case 'levels-request':
-      writer.u48(message.nonce);
-      writeEntries(writer, message.entries, 0);
-      break;
-    case 'levels':
-      writer.u48(message.nonce);
-      writer.varint(message.seq);
-      writer.varint(message.receivedSeq);
-      writeEntries(writer, message.entries, 0);
-      break;
+  for (const field of MESSAGE_FIELDS[message.kind]) {
+    FIELD_CODECS[field].write(writer, message[field as never], message);
   }
   return writer.finish();
 }
@@ -129,10 +72,7 @@ export function retransmitCopyOf(
   return copy;
 }
 
-/**
- * How many entries, from index `from` on, fit into one datagram. Entries of one limit are adjacent, so the limit
- * id is written once for all of them.
- */
+/** How many entries from index `from` on fit into one datagram. Adjacent entries of one limit share its id. */
 export function entriesThatFit(entries: Entries, from: number): number {
   let freeBytes = MAX_DATAGRAM_BYTES - HEADER_BYTES - 3 * 8 - MAX_ENTRY_BYTES;
   let at = from;
@@ -158,8 +98,57 @@ function amountBytes(value: number): number {
   return bytes;
 }
 
-function writeEntries(writer: Writer, entries: Entries, from: number): void {
-  for (let at = from; at < entries.length; ) {
+export function decode(bytes: Uint8Array): Message | undefined {
+  const reader = new Reader(bytes);
+  if (reader.byte() !== VERSION) return undefined;
+  const kind = KINDS[reader.byte()];
+  const from = reader.u48();
+  const to = reader.u48();
+  const datagramSeq = reader.u48();
+  if (kind === undefined || !reader.isValid || from === BROADCAST) return undefined;
+  const message: Record<string, unknown> = { from, to, datagramSeq, kind };
+  for (const field of MESSAGE_FIELDS[kind]) {
+    message[field] = FIELD_CODECS[field].read(reader, message as PageFields);
+  }
+  return reader.isValid && reader.isAtEnd ? (message as unknown as Message) : undefined;
+}
+
+/** What a page needs from the fields before it. */
+type PageFields = Pick<MessageFields, 'buckets'>;
+
+interface FieldCodec<T> {
+  write(writer: Writer, value: T, message: object): void;
+  read(reader: Reader, message: PageFields): T;
+}
+
+const numberCodec = (type: 'byte' | 'u16' | 'u32' | 'u48' | 'varint'): FieldCodec<number> => ({
+  write: (writer, value) => writer[type](value),
+  read: (reader) => reader[type](),
+});
+
+const FIELD_CODECS: { readonly [F in keyof MessageFields]: FieldCodec<MessageFields[F]> } = {
+  nonce: numberCodec('u48'),
+  ageMs: numberCodec('varint'),
+  seq: numberCodec('varint'),
+  first: numberCodec('varint'),
+  receivedSeq: numberCodec('varint'),
+  agoMs: numberCodec('u16'),
+  limit: numberCodec('u32'),
+  cursor: numberCodec('varint'),
+  next: numberCodec('varint'),
+  buckets: numberCodec('byte'),
+  name: { write: (writer, name) => writer.text(name), read: (reader) => reader.text() },
+  entries: { write: writeEntries, read: readEntries },
+  ranges: { write: writeRanges, read: readRanges },
+  refillTimes: {
+    write: (writer, times, message) =>
+      writeRefillTimes(writer, times, (message as PageFields).buckets),
+    read: (reader, { buckets }) => readRefillTimes(reader, buckets),
+  },
+};
+
+function writeEntries(writer: Writer, entries: Entries): void {
+  for (let at = 0; at < entries.length; ) {
     let end = at;
     while (end < entries.length && entries[end] === entries[at]) end += ENTRY_WIDTH;
     writer.u32(entries[at]);
@@ -169,76 +158,6 @@ function writeEntries(writer: Writer, entries: Entries, from: number): void {
       writer.u32(entries[at + 2]);
       writer.hits(entries[at + 3]);
     }
-  }
-}
-
-function writeRefillTimes(writer: Writer, refillTimes: KeyRefillTimes, buckets: number): void {
-  for (let at = 0; at < refillTimes.length; ) {
-    writer.u32(refillTimes[at++]);
-    writer.u32(refillTimes[at++]);
-    for (let n = 0; n < buckets; n++) writer.amount(refillTimes[at++]);
-  }
-}
-
-/** Undefined for malformed input. */
-export function decode(bytes: Uint8Array): Message | undefined {
-  const reader = new Reader(bytes);
-  if (reader.byte() !== VERSION) return undefined;
-  const kind = KINDS[reader.byte()];
-  const from = reader.u48();
-  const to = reader.u48();
-  const datagramSeq = reader.u48();
-  if (kind === undefined || !reader.isValid || from === BROADCAST) return undefined;
-  const message = { from, to, datagramSeq, ...decodeBody(kind, reader) } as Message;
-  return reader.isValid && reader.isAtEnd ? message : undefined;
-}
-
-function decodeBody(kind: MessageKind, reader: Reader): object {
-  switch (kind) {
-    case 'hello':
-      return { kind, nonce: reader.u48(), ageMs: reader.varint() };
-    case 'hello-ack':
-      return {
-        kind,
-        nonce: reader.u48(),
-        seq: reader.varint(),
-        first: reader.varint(),
-        ageMs: reader.varint(),
-        name: reader.text(),
-      };
-    case 'report':
-      return {
-        kind,
-        agoMs: reader.u16(),
-        seq: reader.varint(),
-        entries: readEntries(reader),
-      };
-    case 'heartbeat':
-    case 'evicted':
-      return { kind, seq: reader.varint() };
-    case 'nack':
-      return { kind, ranges: readRanges(reader) };
-    case 'state-request':
-      return { kind, nonce: reader.u48(), limit: reader.u32(), cursor: reader.varint() };
-    case 'state':
-      return {
-        kind,
-        nonce: reader.u48(),
-        limit: reader.u32(),
-        cursor: reader.varint(),
-        next: reader.varint(),
-        ...readRefillTimes(reader),
-      };
-    case 'levels-request':
-      return { kind, nonce: reader.u48(), entries: readEntries(reader) };
-    case 'levels':
-      return {
-        kind,
-        nonce: reader.u48(),
-        seq: reader.varint(),
-        receivedSeq: reader.varint(),
-        entries: readEntries(reader),
-      };
   }
 }
 
@@ -254,14 +173,26 @@ function readEntries(reader: Reader): Entries {
   return entries;
 }
 
-function readRefillTimes(reader: Reader): Pick<MessageOf<'state'>, 'buckets' | 'refillTimes'> {
-  const buckets = reader.byte();
+function writeRefillTimes(writer: Writer, refillTimes: KeyRefillTimes, buckets: number): void {
+  for (let at = 0; at < refillTimes.length; ) {
+    writer.u32(refillTimes[at++]);
+    writer.u32(refillTimes[at++]);
+    for (let n = 0; n < buckets; n++) writer.amount(refillTimes[at++]);
+  }
+}
+
+function readRefillTimes(reader: Reader, buckets: number): KeyRefillTimes {
   const refillTimes: number[] = [];
   while (reader.isValid && !reader.isAtEnd) {
     refillTimes.push(reader.u32() | 0, reader.u32() | 0);
     for (let n = 0; n < buckets && reader.isValid; n++) refillTimes.push(reader.amount());
   }
-  return { buckets, refillTimes };
+  return refillTimes;
+}
+
+function writeRanges(writer: Writer, ranges: readonly number[]): void {
+  writer.byte(ranges.length / 2);
+  for (const number of ranges) writer.varint(number);
 }
 
 function readRanges(reader: Reader): readonly number[] {

@@ -24,7 +24,6 @@ export interface PeerOptions {
   /** How long, and up to how many bytes, sent reports are kept for retransmission. */
   readonly retransmitBufferMs: Millis;
   readonly retransmitBufferBytes: number;
-  /** Display name. */
   readonly name: string;
 }
 

@@ -10,8 +10,12 @@
  *       key: at-least-sixteen-characters
  */
 
-import { isNonEmptyString, withConfigPath } from '../../core/config-helpers.ts';
-import { ConfigError } from '../../core/errors.ts';
+import {
+  isNonEmptyString,
+  readOnlyField,
+  secretSection,
+  withConfigPath,
+} from '../../core/config-helpers.ts';
 import { isRecord, OptionReader } from '../../core/options.ts';
 import { readNatsServers, readRedisServer } from '../connections/server-url.ts';
 import type { PeerOptions } from './context.ts';
@@ -30,27 +34,15 @@ export interface PeersConfig {
   readonly options: PeerOptions;
 }
 
-const TRANSPORTS = ['udp', 'nats', 'redis'] as const;
-
 /** Reads the section. Its values may be secret, so no message shows them. */
 export function readPeersConfig(value: unknown, path: string): PeersConfig {
-  const expected = `an object with one of ${TRANSPORTS.join(', ')}`;
-  if (!isRecord(value)) throw new ConfigError(path, expected, 'something else');
-  const fields = OptionReader.collecting(path, value);
-  const kinds = TRANSPORTS.filter((kind) => fields.has(kind));
+  const fields = secretSection(path, value, 'an object with one of udp, nats, redis');
+  const transport = readOnlyField(fields, TRANSPORT_READERS);
   const options = readPeerOptions(fields);
   const key = fields.tryRead(() => readKey(fields));
-  const transport = fields.tryRead(() => {
-    const [kind, ...others] = kinds;
-    if (kind && others.length === 0)
-      return TRANSPORT_READERS[kind](fields.get(kind), fields.pathOf(kind));
-    throw new ConfigError(path, expected, kinds.join(' and ') || 'none');
-  });
   if (transport && !fields.has('key') && !isLoopback(transport)) {
-    fields.report(
-      'key',
-      'a secret that all of the fleet know (or SLUICE_PEERS_KEY): other machines can reach this transport',
-    );
+    const reason = 'other machines can reach this transport';
+    fields.report('key', `a secret that all of the fleet know (or SLUICE_PEERS_KEY): ${reason}`);
   }
   fields.finish();
   return { transport: transport as TransportConfig, key, options };
@@ -61,7 +53,7 @@ const isLoopback = (transport: TransportConfig): boolean =>
   transport.kind === 'udp' && udp(transport.options).isLoopback;
 
 const TRANSPORT_READERS: Readonly<
-  Record<(typeof TRANSPORTS)[number], (value: unknown, path: string) => TransportConfig>
+  Record<TransportConfig['kind'], (value: unknown, path: string) => TransportConfig>
 > = {
   udp(value, path) {
     const options = udpOptionsOf(value);

@@ -13,28 +13,29 @@ were received, are missing and requested again, or are lost.`,
   render: (view) => renderFleet(view as FleetView),
 };
 
+const UNKNOWN_LIMITS = 'keys were of unknown limits: do all daemons have the same rules?';
+
 function renderFleet(view: FleetView): (string | TextTable)[] {
   const { name, transport, counts, transportCounts, authFailed } = view;
   const { received, failed, dropped } = transportCounts;
-  const problems = {
-    failed,
-    dropped,
+  const receivedProblems = {
     'auth failed': authFailed,
     'protocol errors': counts.protocolErrors,
     duplicate: counts.duplicates,
   };
-  const seen = Object.entries(problems).filter(([, count]) => count > 0);
   return [
     `${name}, ${transport}`,
     renderPeers(view),
-    `  sent ${counts.reports} reports in ${counts.sent} datagrams, ${counts.sentBytes} bytes; received ${received} datagrams`,
-    ...(seen.length > 0 ? [`  of them ${seen.map(([what, n]) => `${n} ${what}`).join(', ')}`] : []),
-    ...(counts.unknownLimits > 0
-      ? [
-          `  ${counts.unknownLimits} keys were of unknown limits: do all daemons have the same rules?`,
-        ]
-      : []),
+    `  sent ${counts.reports} reports in ${counts.sent} datagrams, ${counts.sentBytes} bytes${listCounts({ failed, dropped })}`,
+    `  received ${received} datagrams${listCounts(receivedProblems)}`,
+    ...(counts.unknownLimits > 0 ? [`  ${counts.unknownLimits} ${UNKNOWN_LIMITS}`] : []),
   ];
+}
+
+/** `: 2 failed, 1 dropped` for the counts above 0. */
+function listCounts(counts: Readonly<Record<string, number>>): string {
+  const seen = Object.entries(counts).filter(([, count]) => count > 0);
+  return seen.length > 0 ? `: ${seen.map(([what, count]) => `${count} ${what}`).join(', ')}` : '';
 }
 
 function renderPeers({ isOpen, peers }: FleetView): string | TextTable {

@@ -120,19 +120,13 @@ class RunningPeers implements RunningBackend {
   async join(): Promise<void> {
     const { transport, name } = this.view();
     const opened = this.#node.open().catch((error: unknown) => {
-      throw new ConfigError(
-        'peers',
-        `an address to listen at (${errorMessageOf(error)})`,
-        transport,
-      );
+      const expected = `an address to listen at (${errorMessageOf(error)})`;
+      throw new ConfigError('peers', expected, transport);
     });
     await completesWithin(this.#clock, OPEN_TIMEOUT_MS, opened);
-    if (
-      this.view().isOpen &&
-      !(await completesWithin(this.#clock, SYNC_TIMEOUT_MS, this.#node.synced))
-    ) {
+    const synced = () => completesWithin(this.#clock, SYNC_TIMEOUT_MS, this.#node.synced);
+    if (this.view().isOpen && !(await synced()))
       this.#log('warn', 'state of the peers is incomplete; starting nevertheless');
-    }
     opened.then(
       () => {
         if (this.view().isOpen) this.#log('info', 'joined the fleet', { through: transport, name });
@@ -150,13 +144,11 @@ class RunningPeers implements RunningBackend {
     return peersMetrics(this.view());
   }
 
-  /** Sends pending reports, then leaves the fleet. */
   async close(): Promise<void> {
     this.#cancelPoll();
     await this.#node.close();
   }
 
-  /** Logs what changed since the last call. */
   #poll(): void {
     const { peers, authFailed, authFailedFrom, isOpen, counts } = this.view();
     const names = new Map(peers.map(({ id, name }) => [id, name]));
@@ -197,13 +189,10 @@ class RunningPeers implements RunningBackend {
 
   #warnAuthFailures(authFailed: number, from: string): void {
     const now = this.#clock.now();
-    if (authFailed === this.#authFailed || now - this.#authWarnedAt < AUTH_WARNING_INTERVAL_MS)
-      return;
     const datagrams = authFailed - this.#authFailed;
-    this.#log('warn', 'datagrams failed authentication: do all peers have the same key?', {
-      datagrams,
-      ...(from !== '' && { from }),
-    });
+    if (datagrams === 0 || now - this.#authWarnedAt < AUTH_WARNING_INTERVAL_MS) return;
+    const details = { datagrams, ...(from !== '' && { from }) };
+    this.#log('warn', 'datagrams failed authentication: do all peers have the same key?', details);
     this.#authFailed = authFailed;
     this.#authWarnedAt = now;
   }

@@ -38,12 +38,8 @@ export class PendingHandshakes {
       const [oldest] = this.#pending.keys();
       this.#pending.delete(oldest);
     }
-    const handshake = {
-      nonce: 0,
-      nonceValidUntil: -Infinity,
-      helloAt: -Infinity,
-      replyBudgetUntil: -Infinity,
-    };
+    const times = { nonceValidUntil: -Infinity, helloAt: -Infinity, replyBudgetUntil: -Infinity };
+    const handshake = { nonce: 0, ...times };
     this.#pending.set(id, handshake);
     return handshake;
   }
@@ -70,7 +66,6 @@ export class PendingHandshakes {
     this.#pending.delete(id);
   }
 
-  /** Invalidates all nonces. */
   clear(): void {
     this.#pending.clear();
   }

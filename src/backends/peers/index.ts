@@ -1,7 +1,7 @@
 /** `sluice/peers`: limits shared by gossip, without a server. The NATS transport is `sluice/nats`. */
 
 export type { FleetView } from './node.ts';
-export { type Peers, type PeersOptions, peers } from './options.ts';
+export { type PeersMembership, type PeersOptions, peers } from './options.ts';
 export type { PeerView } from './peer-table.ts';
 export { redisChannel } from './redis-transport.ts';
 export type { PeerCounts } from './sender.ts';

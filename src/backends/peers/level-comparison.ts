@@ -66,7 +66,6 @@ interface ComparedKey {
   readonly reportedHits: number[];
 }
 
-/** One open comparison with a peer. */
 export class LevelComparison {
   readonly peerId: NodeId;
   readonly nonce: number;

@@ -16,7 +16,6 @@ export interface PeerLimit {
   readonly isAdditive: boolean;
   /** Subtracts hits that a peer served `agoMs` ago. */
   applyRemoteHits(low: number, high: number, hits: number, agoMs: Millis): void;
-  /** Buckets per key. */
   readonly buckets: number;
   /** Up to `maxKeys` keys from the cursor on, and the next cursor; 0 at the end. */
   readPage(
@@ -87,7 +86,6 @@ export class PeerLimits {
     return this.#byId.get(id) ?? [];
   }
 
-  /** The other limits with the same id. */
   #siblings(limit: PeerLimit): readonly PeerLimit[] {
     return this.#withId(limit.id).filter((sibling) => sibling !== limit);
   }

@@ -36,7 +36,6 @@ export class Membership {
     this.#handshakes.clear();
   }
 
-  /** Broadcasts a `hello`. */
   announce(now: Millis): void {
     this.#sendHello(BROADCAST, now);
   }

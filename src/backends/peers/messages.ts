@@ -38,77 +38,25 @@ interface Envelope {
   readonly datagramSeq: number;
 }
 
-export type MessageBody =
-  | Hello
-  | HelloAck
-  | Report
-  | Heartbeat
-  | Nack
-  | Evicted
-  | StateRequest
-  | StatePage
-  | LevelsRequest
-  | LevelsReply;
-
-export type Message = Envelope & MessageBody;
-
-export type MessageOf<K extends MessageKind> = Extract<Message, { kind: K }>;
-
-/** Requests a `hello-ack` with the same nonce. `ageMs`: time since the sender joined. */
-interface Hello {
-  readonly kind: 'hello';
+/** A field has one meaning and one encoding (`codec.ts`), whichever message carries it. */
+export interface MessageFields {
+  /** Random; the reply repeats it. */
   readonly nonce: number;
+  /** Time since the sender joined. */
   readonly ageMs: number;
-}
-
-/** Proof of presence. Last report: `seq`; of those made since the receiver joined, `first` is the oldest kept. */
-interface HelloAck {
-  readonly kind: 'hello-ack';
-  readonly nonce: number;
+  /** The sender's last report; in a report its own number; in `evicted` the last that is no longer kept. */
   readonly seq: number;
+  /** Of the reports made since the receiver joined, the oldest that is kept. */
   readonly first: number;
-  readonly ageMs: number;
+  /** Display name of the sender. */
   readonly name: string;
-}
-
-/** Hits since the sender's previous report; `agoMs` is above 0 in a retransmission. */
-interface Report {
-  readonly kind: 'report';
+  /** Above 0 in a retransmission. */
   readonly agoMs: number;
-  readonly seq: number;
+  /** Hits; in `levels` units spent instead, without hits that the sender has not reported. */
   readonly entries: Entries;
-}
-
-/** Liveness; the sender's last report is `seq`. */
-interface Heartbeat {
-  readonly kind: 'heartbeat';
-  readonly seq: number;
-}
-
-/** Missing reports: pairs of first sequence number and count. */
-interface Nack {
-  readonly kind: 'nack';
+  /** Missing reports: pairs of first sequence number and count. */
   readonly ranges: readonly number[];
-}
-
-/** The sender's reports up to `seq` are no longer in its retransmit buffer. */
-interface Evicted {
-  readonly kind: 'evicted';
-  readonly seq: number;
-}
-
-/** Requests the keys of a limit from a cursor on; the reply repeats the nonce. */
-interface StateRequest {
-  readonly kind: 'state-request';
-  readonly nonce: number;
-  readonly limit: number;
-  readonly cursor: number;
-}
-
-/** One page of bucket state. */
-interface StatePage {
-  readonly kind: 'state';
-  readonly nonce: number;
+  /** The id of a limit. */
   readonly limit: number;
   readonly cursor: number;
   /** Cursor of the next page; 0 at the end. */
@@ -116,24 +64,41 @@ interface StatePage {
   /** Buckets per key. */
   readonly buckets: number;
   readonly refillTimes: KeyRefillTimes;
-}
-
-/** Requests the levels of these keys; the hits of the entries are ignored. */
-interface LevelsRequest {
-  readonly kind: 'levels-request';
-  readonly nonce: number;
-  readonly entries: Entries;
-}
-
-/** Levels in place of hits: units spent, without hits that the sender has not reported. */
-interface LevelsReply {
-  readonly kind: 'levels';
-  readonly nonce: number;
-  /** The sender's last report. */
-  readonly seq: number;
   /** The receiver's last report that the sender has counted, with all before it. */
   readonly receivedSeq: number;
-  readonly entries: Entries;
 }
 
-export type MessageKind = Message['kind'];
+/** The fields of each message, in the order of the wire. A kind is sent as its position: it never changes. */
+export const MESSAGE_FIELDS = {
+  /** Requests a `hello-ack`. */
+  hello: ['nonce', 'ageMs'],
+  /** Proof of presence. */
+  'hello-ack': ['nonce', 'seq', 'first', 'ageMs', 'name'],
+  /** Hits since the sender's previous report. */
+  report: ['agoMs', 'seq', 'entries'],
+  /** Liveness. */
+  heartbeat: ['seq'],
+  nack: ['ranges'],
+  /** Reports up to `seq` are no longer in the sender's retransmit buffer. */
+  evicted: ['seq'],
+  /** Requests the keys of a limit from a cursor on. */
+  'state-request': ['nonce', 'limit', 'cursor'],
+  /** One page of bucket state. */
+  state: ['nonce', 'limit', 'cursor', 'next', 'buckets', 'refillTimes'],
+  /** Requests the levels of these keys; the hits of the entries are ignored. */
+  'levels-request': ['nonce', 'entries'],
+  levels: ['nonce', 'seq', 'receivedSeq', 'entries'],
+} as const satisfies Readonly<Record<string, readonly (keyof MessageFields)[]>>;
+
+export type MessageKind = keyof typeof MESSAGE_FIELDS;
+
+export type MessageBody = {
+  [K in MessageKind]: { readonly kind: K } & Pick<
+    MessageFields,
+    (typeof MESSAGE_FIELDS)[K][number]
+  >;
+}[MessageKind];
+
+export type Message = Envelope & MessageBody;
+
+export type MessageOf<K extends MessageKind> = Extract<Message, { kind: K }>;

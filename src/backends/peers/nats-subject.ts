@@ -1,4 +1,4 @@
-/** Validates NATS subjects; separate from the transport, so that it needs no NATS package. */
+/** Subjects of NATS, apart from the transport, whose exports are public. */
 
 /** A subject to publish to: tokens separated by dots, without wildcards. */
 const SUBJECT_PATTERN = /^[^\s.*>]+(?:\.[^\s.*>]+)*$/;

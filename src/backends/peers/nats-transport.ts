@@ -91,7 +91,6 @@ interface ConnectionMonitor {
   stop(): void;
 }
 
-/** Follows the status events of the connection. */
 function monitorConnection(connection: NatsConnection): ConnectionMonitor {
   const events = connection.status();
   const monitor = { isConnected: true, stop: () => (events as { stop?(): void }).stop?.() };

@@ -4,7 +4,7 @@ import { afterEach, describe, expect, test, vi } from 'vitest';
 import { waitUntil } from '../../../test/support/transport-contract.ts';
 import { VirtualClock } from '../../testing/index.ts';
 import { MemoryHub } from './memory-transport.ts';
-import { type Peers, type PeersOptions, peers } from './options.ts';
+import { type PeersMembership, type PeersOptions, peers } from './options.ts';
 import type { Transport } from './transport.ts';
 import { udp } from './udp-transport.ts';
 
@@ -59,8 +59,8 @@ describe('peers: node', () => {
 });
 
 describe('peers: options', () => {
-  const open: Peers[] = [];
-  const join = (transport: Transport, options: Partial<PeersOptions> = {}): Peers => {
+  const open: PeersMembership[] = [];
+  const join = (transport: Transport, options: Partial<PeersOptions> = {}): PeersMembership => {
     const fleet = peers({ transport, key: KEY, ...options });
     open.push(fleet);
     return fleet;

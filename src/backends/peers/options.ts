@@ -10,6 +10,7 @@
 
 import { hostname } from 'node:os';
 import { type Clock, isClock, type Millis, schedule, systemClock } from '../../core/clock.ts';
+import { isNonEmptyString } from '../../core/config-helpers.ts';
 import type { Duration } from '../../core/duration.ts';
 import { ConfigError, errorMessageOf } from '../../core/errors.ts';
 import { OptionReader } from '../../core/options.ts';
@@ -43,7 +44,7 @@ export interface PeersOptions {
 }
 
 /** This process's membership in a fleet: the `backend` of its limiters. */
-export interface Peers extends BackendFactory {
+export interface PeersMembership extends BackendFactory {
   /** Resolves when this node listens; rejects if it cannot. Until then it decides from its own count. */
   readonly opened: Promise<void>;
   /** Known peers, the age of each view, and message counters. */
@@ -59,7 +60,7 @@ const transportsInUse = new WeakSet<Transport>();
 const SLOW_OPEN_MS: Millis = 5000;
 
 /** Joins a fleet. @throws {ConfigError} if an option is invalid. */
-export function peers(options: PeersOptions): Peers {
+export function peers(options: PeersOptions): PeersMembership {
   const fields = new OptionReader('', options, 'an object with a transport');
   const isTransport = (value: unknown): value is Transport =>
     typeof (value as Transport | null)?.broadcast === 'function';
@@ -75,10 +76,9 @@ export function peers(options: PeersOptions): Peers {
   transportsInUse.add(transport);
   const opened = node.open();
   const warnSlowOpen = (): void => {
-    const { name } = transport;
-    const problem = `${name} has not opened for ${SLOW_OPEN_MS / 1000} s`;
+    const problem = `${transport.name} has not opened for ${SLOW_OPEN_MS / 1000} s`;
     const effect = 'until it does, this process decides from its own count';
-    emitProcessWarning('PEERS', `${problem}; ${effect}`, `${name} slow`);
+    emitProcessWarning('PEERS', `${problem}; ${effect}`, `${transport.name} slow`);
   };
   const cancelWarning = schedule(clock, clock.now() + SLOW_OPEN_MS, warnSlowOpen, false);
   opened.then(cancelWarning, cancelWarning);
@@ -106,16 +106,13 @@ export function peers(options: PeersOptions): Peers {
 export function readPeerOptions(fields: OptionReader): PeerOptions {
   const intervalMs = fields.duration('interval', PEER_DEFAULTS.intervalMs);
   const minPeerTimeoutMs = MIN_INTERVALS_PER_TIMEOUT * intervalMs;
-  const peerTimeoutMs = fields.duration(
-    'peerTimeout',
-    Math.max(PEER_DEFAULTS.peerTimeoutMs, minPeerTimeoutMs),
-  );
+  const defaultTimeoutMs = Math.max(PEER_DEFAULTS.peerTimeoutMs, minPeerTimeoutMs);
+  const peerTimeoutMs = fields.duration('peerTimeout', defaultTimeoutMs);
   if (peerTimeoutMs < minPeerTimeoutMs)
     fields.report('peerTimeout', `at least ${MIN_INTERVALS_PER_TIMEOUT} times \`interval\``);
-  const isName = (value: unknown): value is string => typeof value === 'string' && value !== '';
   return {
     ...PEER_DEFAULTS,
-    name: fields.optional('name', isName, 'a non-empty string') ?? defaultNodeName(),
+    name: fields.optional('name', isNonEmptyString, 'a non-empty string') ?? defaultNodeName(),
     exchange: fields.oneOf('exchange', ['eager', 'periodic'] as const, PEER_DEFAULTS.exchange),
     intervalMs,
     flushThreshold: fields.number('flushThreshold', { min: 1 }, PEER_DEFAULTS.flushThreshold),
@@ -137,11 +134,8 @@ export function readKey(fields: OptionReader): string | undefined {
   const key = fields.get('key');
   if (key === undefined || (typeof key === 'string' && key.length >= MIN_KEY_LENGTH)) return key;
   const hidden = typeof key === 'string' ? '•'.repeat(key.length) : '•••';
-  throw new ConfigError(
-    fields.pathOf('key'),
-    `a string of at least ${MIN_KEY_LENGTH} characters`,
-    hidden,
-  );
+  const expected = `a string of at least ${MIN_KEY_LENGTH} characters`;
+  throw new ConfigError(fields.pathOf('key'), expected, hidden);
 }
 
 const isRandom = (value: unknown): value is Random => typeof value === 'function';

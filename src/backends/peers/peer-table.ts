@@ -25,7 +25,6 @@ export interface Peer extends Requester {
   readonly received: ReceivedSequences;
   readonly replayWindow: ReplayWindow;
   reportsReceived: number;
-  /** Earliest time of the next NACK. */
   nackAt: Millis;
 }
 
@@ -65,10 +64,7 @@ export class PeerTable {
     return this.#peers.get(id);
   }
 
-  /**
-   * Adds a peer. Datagrams after `verified.datagramSeq` are accepted. Reports up to `countedTo` count as received;
-   * reports up to `highest` exist.
-   */
+  /** Accepts datagrams after `datagramSeq`. Reports up to `countedTo` count as received, up to `highest` they exist. */
   add(verified: VerifiedPeer, countedTo: number, highest: number, now: Millis): Peer {
     const received = new ReceivedSequences(countedTo);
     received.noteHighest(highest);
@@ -127,7 +123,6 @@ export class PeerTable {
     }
   }
 
-  /** Time of the next NACK. */
   get nackAt(): Millis {
     let at = Infinity;
     for (const { nackAt } of this.#withGaps) at = Math.min(at, nackAt);

@@ -47,7 +47,6 @@ interface PredictedKey {
 export class PeerPrediction {
   readonly #limits: PeerLimits;
   readonly #slots: (PredictedKey | undefined)[] = [];
-  /** Keys with a prediction above 0. */
   readonly #active = new Set<PredictedKey>();
 
   constructor(limits: PeerLimits) {
@@ -56,41 +55,37 @@ export class PeerPrediction {
 
   /** To be called after local hits were counted. */
   onLocalHits(entries: Entries, now: Millis): void {
-    for (let at = 0; at < entries.length; at += ENTRY_WIDTH) {
-      this.#onLocalEntry(entries[at], entries[at + 1], entries[at + 2], entries[at + 3], now);
-    }
-  }
-
-  #onLocalEntry(id: number, low: number, high: number, hits: number, now: Millis): void {
-    const limit = this.#limits.byId(id);
-    if (!limit?.isAdditive) return;
-    const key = this.#keyFor(id, low, high, now);
-    if (!key) return;
-    this.#decay(key, limit, hits, now);
-    key.localHits += hits;
-    const maxPredicted = ((key.localHits + key.remoteHits) * PREDICTION_DECAY_MS) / RATE_WINDOW_MS;
-    const added = Math.min(
-      (hits * key.remoteHits) / key.localHits,
-      maxPredicted - key.predictedHits,
-    );
-    if (added > 0) this.#adjust(key, limit, added);
+    this.#forEachKey(entries, now, (key, limit, hits) => {
+      this.#decay(key, limit, hits, now);
+      key.localHits += hits;
+      const recentHits = key.localHits + key.remoteHits;
+      const maxPredicted = (recentHits * PREDICTION_DECAY_MS) / RATE_WINDOW_MS;
+      const expected = (hits * key.remoteHits) / key.localHits;
+      const added = Math.min(expected, maxPredicted - key.predictedHits);
+      if (added > 0) this.#adjust(key, limit, added);
+    });
   }
 
   /** To be called before remote hits are counted. */
   onRemoteHits(entries: Entries, now: Millis): void {
-    for (let at = 0; at < entries.length; at += ENTRY_WIDTH) {
-      this.#onRemoteEntry(entries[at], entries[at + 1], entries[at + 2], entries[at + 3], now);
-    }
+    this.#forEachKey(entries, now, (key, limit, hits) => {
+      this.#decay(key, limit, 0, now);
+      key.remoteHits += hits;
+      this.#adjust(key, limit, -Math.min(hits, key.predictedHits));
+    });
   }
 
-  #onRemoteEntry(id: number, low: number, high: number, hits: number, now: Millis): void {
-    const limit = this.#limits.byId(id);
-    if (!limit?.isAdditive) return;
-    const key = this.#keyFor(id, low, high, now);
-    if (!key) return;
-    this.#decay(key, limit, 0, now);
-    key.remoteHits += hits;
-    this.#adjust(key, limit, -Math.min(hits, key.predictedHits));
+  #forEachKey(
+    entries: Entries,
+    now: Millis,
+    act: (key: PredictedKey, limit: PeerLimit, hits: number) => void,
+  ): void {
+    for (let at = 0; at < entries.length; at += ENTRY_WIDTH) {
+      const limit = this.#limits.byId(entries[at]);
+      if (!limit?.isAdditive) continue;
+      const key = this.#keyFor(entries[at], entries[at + 1], entries[at + 2], now);
+      if (key) act(key, limit, entries[at + 3]);
+    }
   }
 
   predictedFor(id: number, low: number, high: number): number {
@@ -98,7 +93,6 @@ export class PeerPrediction {
     return key?.id === id && key.low === low && key.high === high ? key.predictedHits : 0;
   }
 
-  /** Gives back decayed predictions. */
   tick(now: Millis): void {
     for (const key of this.#active) {
       const limit = this.#limits.byId(key.id);
@@ -117,13 +111,11 @@ export class PeerPrediction {
     const slot = (id ^ low) & (PREDICTION_SLOTS - 1);
     const known = this.#slots[slot];
     if (known?.id === id && known.low === low && known.high === high) return known;
-    if (
-      known &&
-      known.localHits + known.remoteHits > BUSY_HITS &&
-      now - known.updatedAt < RATE_WINDOW_MS
-    )
-      return undefined;
-    if (known) this.#release(known);
+    if (known) {
+      const isBusy = known.localHits + known.remoteHits > BUSY_HITS;
+      if (isBusy && now - known.updatedAt < RATE_WINDOW_MS) return undefined;
+      this.#release(known);
+    }
     const key = { id, low, high, updatedAt: now, localHits: 0, remoteHits: 0, predictedHits: 0 };
     this.#slots[slot] = key;
     return key;
@@ -140,10 +132,8 @@ export class PeerPrediction {
     }
     if (key.predictedHits === 0) return;
     // The part of the prediction that the bucket has refilled meanwhile is given back already.
-    key.predictedHits = Math.min(
-      key.predictedHits,
-      Math.max(0, limit.level(key.low, key.high) - hits),
-    );
+    const level = Math.max(0, limit.level(key.low, key.high) - hits);
+    key.predictedHits = Math.min(key.predictedHits, level);
     const rest = key.predictedHits * Math.exp(-ms / PREDICTION_DECAY_MS);
     this.#adjust(key, limit, (rest > EPSILON_HITS ? rest : 0) - key.predictedHits);
   }

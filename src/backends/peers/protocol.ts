@@ -40,7 +40,6 @@ import { RetransmitBuffer } from './retransmit-buffer.ts';
 import { DatagramSender, MessageCounts, type SendDatagram } from './sender.ts';
 import { StateTransfer } from './state-transfer.ts';
 
-/** Reports sent again for one NACK. */
 const MAX_RETRANSMITS = 64;
 
 /** Interval at which gone peers and old reports are evicted. */
@@ -79,10 +78,8 @@ export class PeerProtocol {
   constructor(options: PeerOptions, random: Random, send: SendDatagram, now: Millis) {
     this.#options = options;
     this.#sender = new DatagramSender(random48(random), this.counts, send);
-    this.#retransmitBuffer = new RetransmitBuffer(
-      options.retransmitBufferMs,
-      options.retransmitBufferBytes,
-    );
+    const { retransmitBufferMs, retransmitBufferBytes } = options;
+    this.#retransmitBuffer = new RetransmitBuffer(retransmitBufferMs, retransmitBufferBytes);
     this.#peerTable = new PeerTable(options.peerTimeoutMs);
     const context: PeerContext = {
       options,
@@ -193,8 +190,8 @@ export class PeerProtocol {
 
   #scheduleNextReport(now: Millis): void {
     const { intervalMs } = this.#options;
-    this.#reportAt +=
-      intervalMs * Math.max(1, Math.ceil((now - this.#reportAt) / intervalMs + 1e-9));
+    const intervals = Math.ceil((now - this.#reportAt) / intervalMs + 1e-9);
+    this.#reportAt += intervalMs * Math.max(1, intervals);
   }
 
   /** A node without the fleet's state has nothing to compare. */
@@ -225,10 +222,8 @@ export class PeerProtocol {
     this.counts.reports++;
     if (this.#isEager) this.#prediction.onLocalHits(entries, now);
     const seq = this.#retransmitBuffer.lastSeq + 1;
-    this.#retransmitBuffer.add(
-      this.#sender.send(BROADCAST, { kind: 'report', agoMs: 0, seq, entries }),
-      now,
-    );
+    const sent = this.#sender.send(BROADCAST, { kind: 'report', agoMs: 0, seq, entries });
+    this.#retransmitBuffer.add(sent, now);
     this.#antiEntropy.recordReported(seq, entries);
   }
 
@@ -236,14 +231,11 @@ export class PeerProtocol {
   #heartbeat(now: Millis): void {
     const { intervalMs, peerTimeoutMs } = this.#options;
     const isAlone = this.#peerTable.size === 0;
-    if (isAlone) {
-      this.#membership.announce(now);
-    } else {
-      this.#sender.send(BROADCAST, { kind: 'heartbeat', seq: this.#retransmitBuffer.lastSeq });
-    }
-    const everyMs = isAlone
-      ? ANNOUNCE_INTERVAL_MS
-      : Math.min(HEARTBEAT_INTERVAL_MS, peerTimeoutMs / 4);
+    const { lastSeq: seq } = this.#retransmitBuffer;
+    if (isAlone) this.#membership.announce(now);
+    else this.#sender.send(BROADCAST, { kind: 'heartbeat', seq });
+    const heartbeatMs = Math.min(HEARTBEAT_INTERVAL_MS, peerTimeoutMs / 4);
+    const everyMs = isAlone ? ANNOUNCE_INTERVAL_MS : heartbeatMs;
     this.#heartbeatAt = now + Math.max(intervalMs, everyMs);
   }
 

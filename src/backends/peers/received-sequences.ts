@@ -57,7 +57,6 @@ export class ReceivedSequences {
     if (this.#highest - this.#contiguousTo > MAX_GAP) this.skipTo(this.#highest - MAX_GAP);
   }
 
-  /** Gives up missing reports up to `seq`. */
   skipTo(seq: number): void {
     const to = Math.min(seq, this.#highest);
     if (to <= this.#contiguousTo) return;
@@ -74,11 +73,8 @@ export class ReceivedSequences {
   /** Missing reports as pairs of first sequence number and count. */
   missingRanges(maxPairs: number): number[] {
     const ranges: number[] = [];
-    for (
-      let seq = this.#contiguousTo + 1;
-      seq <= this.#highest && ranges.length < maxPairs * 2;
-      seq++
-    ) {
+    let seq = this.#contiguousTo + 1;
+    for (; seq <= this.#highest && ranges.length < maxPairs * 2; seq++) {
       if (this.#outOfOrder.has(seq)) continue;
       const at = ranges.length - 2;
       if (at >= 0 && ranges[at] + ranges[at + 1] === seq) ranges[at + 1]++;

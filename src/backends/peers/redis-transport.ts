@@ -49,14 +49,11 @@ export function redisChannel(client: RedisClient, channel = 'sluice:peers'): Tra
     }
     inFlightBytes += bytes.length;
     const publish = async (): Promise<unknown> => publisher.publish(channel, Buffer.from(bytes));
-    publish()
-      .then(
-        () => counts.sent++,
-        () => counts.failed++,
-      )
-      .finally(() => {
-        inFlightBytes -= bytes.length;
-      });
+    const onSettled = (count: 'sent' | 'failed') => () => {
+      counts[count]++;
+      inFlightBytes -= bytes.length;
+    };
+    publish().then(onSettled('sent'), onSettled('failed'));
   };
   return {
     name: `redis ${channel}`,

@@ -11,7 +11,6 @@ export const RESOLVE_RETRY_MS: Millis = 1000;
 
 interface AddressResolverConfig {
   readonly clock: Clock;
-  /** Interval of DNS lookups. */
   readonly refreshMs: Millis;
   resolve(name: string): Promise<readonly string[]>;
   /** Called once for a name that never resolved. */

@@ -17,7 +17,6 @@ export interface Requester {
 const REPLY_COST_MS = { hello: 10, nack: 10, 'state-request': 2, 'levels-request': 10 } as const;
 const REPLY_BURST_MS: Millis = 200;
 
-/** Cost of each retransmitted report. */
 const RETRANSMIT_COST_MS = 0.5;
 
 /** Whether a reply is within the budget; charges it if so. */

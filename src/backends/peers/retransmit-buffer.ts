@@ -35,7 +35,6 @@ export class RetransmitBuffer {
     return this.#bytes > this.#maxBytes;
   }
 
-  /** Adds the next report. */
   add(bytes: Uint8Array, sentAt: Millis): void {
     this.lastSeq++;
     this.#reports.push({ sentAt, bytes });

@@ -9,7 +9,6 @@ export type SendDatagram = (to: NodeId, bytes: Uint8Array) => void;
 
 /** Message counters since the start. */
 export class MessageCounts {
-  /** Reports sent. */
   reports = 0;
   sent = 0;
   sentBytes = 0;

@@ -43,11 +43,9 @@ export class StateTransfer {
   #pendingLimits: number[] = [];
   /** Longest-lived first; the first one is in use. */
   #sources: Peer[] = [];
-  /** Sources that did not reply. */
   readonly #failedSources = new Set<NodeId>();
   #nonce = 0;
   #cursor = 0;
-  /** Pages since the last request. */
   #pagesReceived = 0;
   #startedAt: Millis = 0;
   #repliedAt: Millis = 0;
@@ -64,7 +62,6 @@ export class StateTransfer {
     return this.#sources.length === 0 ? Infinity : this.#requestAt;
   }
 
-  /** Adds a new limit to the transfer. */
   addLimit(id: number): void {
     if (!this.#pendingLimits.includes(id)) this.#pendingLimits.push(id);
   }
@@ -84,7 +81,6 @@ export class StateTransfer {
     this.isSynced = true;
   }
 
-  /** Drops all sources. */
   stop(): void {
     this.#sources = [];
   }
@@ -127,11 +123,9 @@ export class StateTransfer {
   }
 
   #hasSourceTimedOut(now: Millis): boolean {
-    if (this.#sources.length === 0) return false;
-    return (
-      !this.#context.peers.isAlive(this.#sources[0], now) ||
-      now - this.#repliedAt > SOURCE_TIMEOUT_MS
-    );
+    const [source] = this.#sources;
+    const isLate = now - this.#repliedAt > SOURCE_TIMEOUT_MS;
+    return source !== undefined && (isLate || !this.#context.peers.isAlive(source, now));
   }
 
   /** Continues with the next source, if there is one. */
@@ -195,14 +189,8 @@ export class StateTransfer {
     let cursor = first;
     for (let n = 0; n < PAGES_PER_REQUEST && (n === 0 || cursor > 0); n++) {
       const page = limit?.readPage(cursor, keysPerPage(buckets)) ?? EMPTY_PAGE;
-      this.#context.sender.send(from, {
-        kind: 'state',
-        nonce,
-        limit: id,
-        cursor,
-        buckets,
-        ...page,
-      });
+      const request = { nonce, limit: id, cursor };
+      this.#context.sender.send(from, { kind: 'state', ...request, buckets, ...page });
       cursor = page.next;
     }
   }

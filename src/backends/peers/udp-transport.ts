@@ -9,7 +9,7 @@
  * second socket: nodes on one machine share the group's port, and a unicast datagram to it would reach any of them.
  *
  *     group:port        ──▶ receives broadcasts
- *     answerPort        ──▶ sends everything, receives unicast datagrams
+ *     replyPort         ──▶ sends everything, receives unicast datagrams
  */
 
 import { lookup } from 'node:dns/promises';
@@ -46,7 +46,7 @@ export interface UdpGroupOptions {
   /** Multicast TTL: the number of network hops (default 1: no router). */
   readonly ttl?: number;
   /** Port for replies (default: any free port). */
-  readonly answerPort?: number;
+  readonly replyPort?: number;
 }
 
 /** A list of addresses, or a name that resolves to all of them. */
@@ -86,10 +86,8 @@ function multicastTransport(fields: OptionReader): Transport {
     typeof interfaceOption === 'string' &&
     isIP(interfaceOption.split('%')[0]) === isIP(address.host);
   if (interfaceOption !== undefined && !isInterface) {
-    fields.throwFor(
-      'interface',
-      `the address of an interface, such as ${exampleInterfaceOf(address.host)}`,
-    );
+    const example = familyOf(address.host) === 6 ? '`::%eth0`' : '`192.168.1.7`';
+    fields.throwFor('interface', `the address of an interface, such as ${example}`);
   }
   // A link-scoped IPv6 group needs its link; either of the two options may name it.
   const link = zoneOf(String(interfaceOption ?? '')) ?? zoneOf(address.host);
@@ -101,7 +99,7 @@ function multicastTransport(fields: OptionReader): Transport {
   const interfaceAddress =
     (interfaceOption as string | undefined) ?? (link === undefined ? undefined : `::${zone}`);
   const ttl = fields.number('ttl', { min: 0, max: 255, integer: true }, 1);
-  const port = fields.number('answerPort', { min: 0, max: 65_535, integer: true }, 0);
+  const port = fields.number('replyPort', { min: 0, max: 65_535, integer: true }, 0);
   fields.finish();
   const isLoopback =
     interfaceAddress !== undefined && isLoopbackHost(interfaceAddress.split('%')[0]);
@@ -126,21 +124,16 @@ function multicastTransport(fields: OptionReader): Transport {
 }
 
 function unicastTransport(fields: OptionReader, dependencies: UdpDependencies): Transport {
-  const {
-    clock = systemClock,
-    resolve = resolveByDns,
-    onUnresolved = warnUnresolved,
-  } = dependencies;
+  const { clock = systemClock, resolve = resolveByDns } = dependencies;
+  const { onUnresolved = warnUnresolved } = dependencies;
   const listed = fields.get('peers');
   const texts: readonly unknown[] = Array.isArray(listed) ? listed : [listed];
   if (texts.length === 0 || texts.length > MAX_PEERS) {
     fields.throwFor('peers', `1 to ${MAX_PEERS} addresses`);
   }
+  const path = fields.pathOf('peers');
   const peers = texts.map((text, n) =>
-    readHostPort(
-      Array.isArray(listed) ? `${fields.pathOf('peers')}[${n}]` : fields.pathOf('peers'),
-      text,
-    ),
+    readHostPort(Array.isArray(listed) ? `${path}[${n}]` : path, text),
   );
   if (peers.some(({ host }) => isMulticast(host))) {
     fields.throwFor('peers', 'unicast addresses; a multicast group goes into `group`');
@@ -191,10 +184,6 @@ const warnUnresolved = (name: string, reason: string): void =>
 const resolveByDns = async (name: string, family: 4 | 6): Promise<readonly string[]> =>
   (await lookup(name, { all: true, family })).map(({ address }) => address);
 
-const exampleInterfaceOf = (host: string): string =>
-  familyOf(host) === 6 ? '`::%eth0`' : '`192.168.1.7`';
-
-/** Whether `host:port` is a multicast address. */
 export const isMulticastAddress = (text: string): boolean =>
   isMulticast(parseHostPort(text)?.host ?? '');
 

@@ -8,7 +8,7 @@ import {
   type SyncResponse,
 } from './agreement.ts';
 
-/** `SEEDS=20000` plays more of them. */
+/** `SEEDS=20000` runs more seeds. */
 const SEEDS = Number(process.env.SEEDS ?? 300);
 
 const OPTIONS = { memberTimeoutMs: 2000, isStrict: false };
@@ -29,8 +29,8 @@ test('pool agreement: a released turn is not reused in its second, even if the c
   syncOf('b', even, 2500);
   const turn = syncOf('a', even, 2500).claim;
   expect(turn.rank).toBe(0);
-  syncOf('a', even, 5500); // gives its turn up, and is told to take it again
-  syncOf('a', { size: 3, rank: -1, round: 0 }, 4500); // gives up more
+  syncOf('a', even, 5500); // releases its turn, and gets it again
+  syncOf('a', { size: 3, rank: -1, round: 0 }, 4500); // releases more
   expect(syncOf('a', even, 4600)).toMatchObject({ claim: { rank: 0 }, effectiveAt: 6000 });
 });
 
@@ -41,17 +41,17 @@ test('pool agreement: a store that lost its state extends the quiet period by an
   const sizeAt = (now: number) =>
     applySync(pool, { id: 'a', seq: ++seq, using: half }, now, OPTIONS)?.claim.size;
   expect(sizeAt(100)).toBe(2);
-  const backAt = 5100; // it went away before the other one had said that it is there
+  const backAt = 5100; // the outage began before the other member had synced
   expect([0, 900, 1800, 1899].map((ms) => sizeAt(backAt + ms))).toEqual([2, 2, 2, 2]);
   expect(sizeAt(backAt + 1900)).toBe(1);
 });
 
-describe('parts of a pool', () => {
+describe('pool agreement', () => {
   test.each([
-    ['members that stop in time, whoever cannot reach the store', { isStrict: true }],
-    ['members that hold on, through crashes and outages for all', { isStrict: false }],
+    ['strict members, each of which may lose the store', { isStrict: true }],
+    ['members that keep their claim, through crashes and outages for all', { isStrict: false }],
   ])(
-    'never add up to more than the limit: %s',
+    'pool agreement: parts never add up to more than the limit: %s',
     (_, setting) => {
       for (let seed = 1; seed <= SEEDS; seed++) {
         const { overshoots, isFullyUsed } = fuzzPool({ ...setting, seed, steps: 400 });

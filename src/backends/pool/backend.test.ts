@@ -7,10 +7,10 @@ import { createPolicy, type Limit } from '../../policies/limit.ts';
 import { VirtualClock } from '../../testing/virtual-clock.ts';
 import type { BackendFactory } from '../backend.ts';
 import { dryRunPool, PoolBackend, type PoolClaimSource } from './backend.ts';
-import { Pool, type PooledLimit } from './membership.ts';
 import { memoryStore } from './memory-store.ts';
+import { Pool, type PooledLimit } from './pool.ts';
 
-/** One that has all of it, and no doubt about the time. */
+/** A membership with the whole limit and an exact clock. */
 const ALONE: PoolClaimSource = {
   claim: () => ({ size: 1, rank: 0, round: 0 }),
   claimValidUntil: () => Infinity,
@@ -40,7 +40,7 @@ test('pool backend: inspect shows that there is no part, not what the limit has 
   });
 });
 
-/** Without a part, and with no limit either where that was asked for. */
+/** A membership without a part; `isUnlimited` makes it fail open. */
 const without = (isUnlimited: boolean, limit: Limit) => {
   const pool = {
     ...ALONE,
@@ -80,13 +80,14 @@ test('pool backend: with onUnavailable allow, all calls pass without a claim', (
   expect(backend.checkHashed(1, 2, 50).verdict).toBe('allow');
   expect(backend.peek('a', 50).verdict).toBe('allow');
   expect(backend.takeUpTo('a', 50)).toBe(50);
-  expect(backend.takeUpTo('a', Infinity)).toBe(0); // all there is of no limit is nothing to count on
+  expect(backend.takeUpTo('a', Infinity)).toBe(0); // "all" of an unlimited number is no number
 });
 
 test('pool backend: refuses a limit that cannot be divided', () => {
   const setting = { name: 'x', clock: new VirtualClock(0), random: () => 0.5, maxKeys: 10 };
   const window = createPolicy({ window: { limit: 1, per: 1000 } }, () => 0.5);
-  const complaint = 'expected `limit` to be one that a pool can divide, got "window"';
+  const complaint =
+    'expected `limit` to be made of bucket, spacing, ramp, concurrency or adaptive in a pool, got "window"';
   expect(() => new PoolBackend(window, setting, ALONE)).toThrow(complaint);
   expect(() => dryRunPool.create(window, setting)).toThrow(complaint);
 });

@@ -20,7 +20,7 @@ import type {
 import type { BackendContext, BackendFactory, CheckWithStatus, TableSnapshot } from '../backend.ts';
 import { DelegatingBackend } from '../delegating-backend.ts';
 import { LocalBackend } from '../local/backend.ts';
-import type { Pool } from './membership.ts';
+import type { Pool } from './pool.ts';
 import { type CheckpointedLimit, type RampLevel, RampProgress } from './ramp-checkpoint.ts';
 import { SaturationMeter } from './saturation.ts';
 
@@ -265,5 +265,7 @@ export const dryRunPool: BackendFactory = {
 type DivisiblePolicy = Policy & Required<Pick<Policy, 'divided'>>;
 
 function requireDivisible(policy: Policy): asserts policy is DivisiblePolicy {
-  if (!policy.divided) throw new ConfigError('limit', 'one that a pool can divide', policy.kind);
+  if (policy.divided) return;
+  const expected = 'made of bucket, spacing, ramp, concurrency or adaptive in a pool';
+  throw new ConfigError('limit', expected, policy.kind);
 }

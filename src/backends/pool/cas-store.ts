@@ -190,7 +190,7 @@ export function casStore(
 }
 
 /** The document of the ramp checkpoint; no pool has such a name. */
-const checkpointNameOf = (pool: string): string => `${pool}\0note`;
+const checkpointNameOf = (pool: string): string => `${pool}\0checkpoint`;
 
 /** The new state of a pool, if it changes, and the result of the change. */
 interface Mutation<T> {

@@ -28,7 +28,7 @@ describe('pool configuration', () => {
       { nats: { servers: 'x', deadline: '1s' } },
       { kind: 'nats', servers: ['x'], options: { deadline: '1s' } },
     ],
-  ])('reads the store %j', (value, store) => {
+  ])('pool configuration: reads the store %j', (value, store) => {
     expect(storeOf(value)).toEqual(store);
   });
 
@@ -41,11 +41,11 @@ describe('pool configuration', () => {
       { dns: { host: 'pods.internal', every: '1s', deadline: '1s', family: 6 } },
       'dns pods.internal',
     ],
-  ])('creates a store without a shared connection for %j', (value, name) => {
+  ])('pool configuration: %j needs no shared connection', (value, name) => {
     expect(createStore(value)?.name).toBe(name);
   });
 
-  test('reads variables and files when the daemon starts, not when it is validated', () => {
+  test('pool configuration: variables and files are read at start, not at validation', () => {
     const environment = { environment: { size: 'NOT_SET', rank: 'NOR_THIS' } };
     expect(() => createStore(environment)).toThrow(
       '`pool.environment.NOT_SET` to be a whole number from 1 on, got undefined',
@@ -56,7 +56,7 @@ describe('pool configuration', () => {
     );
   });
 
-  test('has the options of the library', () => {
+  test('pool configuration: has the options of the library', () => {
     const options = {
       ...{ name: 'p', id: 'me', sync: '50ms', memberTimeout: '1s' },
       ...{ staleFor: '5s', onUnavailable: 'keep' },

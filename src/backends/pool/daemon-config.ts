@@ -11,18 +11,22 @@
  *       name: enrich
  */
 
-import { isNonEmptyString, withConfigPath } from '../../core/config-helpers.ts';
-import { ConfigError } from '../../core/errors.ts';
+import {
+  isNonEmptyString,
+  readOnlyField,
+  secretSection,
+  withConfigPath,
+} from '../../core/config-helpers.ts';
 import { isRecord, OptionReader } from '../../core/options.ts';
 import { systemRandom } from '../../core/random.ts';
 import { DRY_RUN_CLIENT, readNatsServers, readRedisServer } from '../connections/server-url.ts';
 import { readEtcdSection } from '../etcd/daemon.ts';
 import { dnsPool } from './dns-size.ts';
 import { type EtcdStoreOptions, etcdStore } from './etcd-store.ts';
-import type { ResolvedPoolOptions } from './membership.ts';
 import { BUCKET_NAME_EXPECTED, isBucketName } from './nats-bucket.ts';
 import type { NatsStoreOptions } from './nats-store.ts';
 import { readPoolOptions } from './options.ts';
+import type { ResolvedPoolOptions } from './pool.ts';
 import { type RedisStoreOptions, redisStore } from './redis-store.ts';
 import { fixedPool, poolFromEnvironment } from './static-size.ts';
 import type { PoolStore } from './store.ts';
@@ -34,7 +38,7 @@ export type StoreConfig =
       readonly servers: readonly string[];
       readonly options: NatsStoreOptions;
     }
-  /** A store that connects by itself, or needs no server. @throws {ConfigError} if files cannot be read. */
+  /** A store that opens its own connection, or needs no server. @throws {ConfigError} if files cannot be read. */
   | { readonly kind: 'standalone'; create(): PoolStore };
 
 export interface PoolConfig {
@@ -42,21 +46,12 @@ export interface PoolConfig {
   readonly options: ResolvedPoolOptions;
 }
 
-const STORE_KINDS = ['redis', 'nats', 'etcd', 'size', 'environment', 'dns'] as const;
-
 /** Reads the section. Its values may be secret, so no message shows them. */
 export function readPoolConfig(value: unknown, path: string): PoolConfig {
-  const expected = `an object with one of ${STORE_KINDS.join(', ')}`;
-  if (!isRecord(value)) throw new ConfigError(path, expected, 'something else');
-  const fields = OptionReader.collecting(path, value);
-  const kinds = STORE_KINDS.filter((kind) => fields.has(kind));
+  const expected = `an object with one of ${Object.keys(STORE_READERS).join(', ')}`;
+  const fields = secretSection(path, value, expected);
+  const store = readOnlyField(fields, STORE_READERS);
   const options = readPoolOptions(fields, systemRandom);
-  const store = fields.tryRead(() => {
-    const [kind, ...others] = kinds;
-    if (kind && others.length === 0)
-      return STORE_READERS[kind](fields.get(kind), fields.pathOf(kind));
-    throw new ConfigError(path, expected, kinds.join(' and ') || 'none');
-  });
   fields.finish();
   return { store: store as StoreConfig, options };
 }
@@ -67,9 +62,7 @@ function validatedStore(path: string, create: () => PoolStore): StoreConfig {
   return { kind: 'standalone', create };
 }
 
-const STORE_READERS: Readonly<
-  Record<(typeof STORE_KINDS)[number], (value: unknown, path: string) => StoreConfig>
-> = {
+const STORE_READERS: Readonly<Record<string, (value: unknown, path: string) => StoreConfig>> = {
   redis(value, path) {
     const { url, fields } = readRedisServer(value, path);
     const options = presentOptions(fields, 'prefix', 'deadline');
@@ -102,10 +95,8 @@ const STORE_READERS: Readonly<
     const rank = fields.optional('rank', isNonEmptyString, expected);
     fields.finish();
     // The variable may exist on another machine only: it is read on start, not by `config check`.
-    return {
-      kind: 'standalone',
-      create: () => withConfigPath(path, () => poolFromEnvironment(size, rank)),
-    };
+    const create = () => withConfigPath(path, () => poolFromEnvironment(size, rank));
+    return { kind: 'standalone', create };
   },
   dns(value, path) {
     const fields = OptionReader.collecting(path, isRecord(value) ? value : { host: value });

@@ -2,7 +2,7 @@
 
 import { counter, gauge, type MetricFamily } from '../../core/metric-family.ts';
 import type { BackendPage, TextTable } from '../daemon-backend.ts';
-import type { PoolView } from './membership.ts';
+import type { PoolView } from './pool.ts';
 import type { PoolMemberRecord } from './store.ts';
 
 /** `GET /pool`. */

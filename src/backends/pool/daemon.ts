@@ -21,7 +21,7 @@ import type {
 import { dryRunPool, PoolBackend } from './backend.ts';
 import { type PoolConfig, readPoolConfig, type StoreConfig } from './daemon-config.ts';
 import { type PoolStatus, poolMetrics, poolPage } from './daemon-view.ts';
-import { Pool } from './membership.ts';
+import { Pool } from './pool.ts';
 import { redisStore } from './redis-store.ts';
 import type { PoolStore } from './store.ts';
 
@@ -36,7 +36,8 @@ const LIMIT: LimitBackend = {
   name: NAME,
   identity: NAME,
   view: true,
-  unsupported: 'left out: this rule cannot be divided among the members of a pool',
+  unsupported:
+    'left out: a pool can divide bucket, spacing, ramp, concurrency and adaptive, and no other rule',
   // Every second has its own part: a clock that is read once for a batch could spend one that is over.
   needsExactTime: true,
   dryRun: () => dryRunPool,

@@ -7,7 +7,7 @@ const OPTIONS = { memberTimeoutMs: 2000, isStrict: false };
 const REQUEST = { id: 'a', seq: 1, using: { size: 0, rank: -1, round: 0 } };
 
 describe('dns pool', () => {
-  function world(own: string[], addresses: string[] | Error) {
+  function world(local: string[], addresses: string[] | Error) {
     const clock = new VirtualClock(5_000);
     const name = { addresses, lookUps: 0 };
     const lookup = async (): Promise<string[]> => {
@@ -15,16 +15,16 @@ describe('dns pool', () => {
       if (name.addresses instanceof Error) throw name.addresses;
       return name.addresses;
     };
-    const store = dnsPool('pods.internal', { clock, lookup, localAddresses: () => own });
+    const store = dnsPool('pods.internal', { clock, lookup, localAddresses: () => local });
     return { clock, name, store, sync: () => store.sync('', REQUEST, OPTIONS) };
   }
 
-  test('dns pool: size is the number of addresses, rank the index of the own address', async () => {
+  test('dns pool: size is the number of addresses, rank the index of the local address', async () => {
     const { sync } = world(['127.0.0.1', '10.0.0.7'], ['10.0.0.9', '10.0.0.7', '10.0.0.11']);
     expect(await sync()).toMatchObject({ claim: { size: 3, rank: 1 }, isAgreed: true });
   });
 
-  test('dns pool: without an own address there is no rank', async () => {
+  test('dns pool: without an local address there is no rank', async () => {
     const { sync } = world(['192.168.0.1'], ['10.0.0.9', '10.0.0.7']);
     expect(await sync()).toMatchObject({ claim: { size: 2, rank: -1 } });
   });
@@ -43,20 +43,20 @@ describe('dns pool', () => {
 
   test('dns pool: a failed look-up fails the sync, and the pool keeps the last size', async () => {
     const { store, clock, name } = world(['10.0.0.7'], ['10.0.0.7', '10.0.0.9']);
-    const place = pool(store, { clock });
+    const membership = pool(store, { clock });
     await clock.advanceAsync(100);
-    expect(place.view()).toMatchObject({ size: 2, rank: 0, failures: 0 });
+    expect(membership.view()).toMatchObject({ size: 2, rank: 0, failures: 0 });
     name.addresses = new Error('queryA ESERVFAIL');
     await clock.advanceAsync(6000);
-    expect(place.view()).toMatchObject({ size: 2, rank: 0, reason: 'queryA ESERVFAIL' });
-    expect(place.view().failures).toBeGreaterThan(0);
+    expect(membership.view()).toMatchObject({ size: 2, rank: 0, reason: 'queryA ESERVFAIL' });
+    expect(membership.view().failures).toBeGreaterThan(0);
     name.addresses = [];
-    await clock.advanceAsync(200); // a sync may come a tenth later than every 100 ms
-    expect(place.view().reason).toMatch(/it has no addresses/);
+    await clock.advanceAsync(200); // a sync of 100 ms with jitter
+    expect(membership.view().reason).toMatch(/it has no addresses/);
     name.addresses = ['10.0.0.7'];
     await clock.advanceAsync(200);
-    expect(place.view()).toMatchObject({ size: 1 });
-    await place.close();
+    expect(membership.view()).toMatchObject({ size: 1 });
+    await membership.close();
   });
 
   test('dns pool: a look-up that hangs times out, without a second one', async () => {
@@ -69,7 +69,7 @@ describe('dns pool', () => {
     const store = dnsPool('pods.internal', { clock, lookup });
     for (let n = 0; n < 2; n++) {
       const failed = expect(store.sync('', REQUEST, OPTIONS)).rejects.toThrow(
-        'no answer within 2000',
+        'no reply within 2000',
       );
       await clock.advanceAsync(2000);
       await failed;

@@ -17,10 +17,11 @@ import { type Clock, isClock, type Millis, systemClock } from '../../core/clock.
 import { withDeadline } from '../../core/deadline.ts';
 import type { Duration } from '../../core/duration.ts';
 import { ConfigError, UnavailableError } from '../../core/errors.ts';
-import { OptionReader } from '../../core/options.ts';
+import { isFunction, OptionReader } from '../../core/options.ts';
 import { staticStore } from './static-size.ts';
 import type { PoolStore } from './store.ts';
 
+/** Options of `dnsPool`. */
 export interface DnsPoolOptions {
   /** Time between look-ups. Default 5 s. */
   readonly every?: Duration;
@@ -40,17 +41,17 @@ type LocalAddresses = () => readonly string[];
 /** @throws {ConfigError} if an option is invalid. */
 export function dnsPool(host: string, options: DnsPoolOptions = {}): PoolStore {
   if (typeof host !== 'string' || host === '') throw new ConfigError('host', 'a name', host);
-  const fields = OptionReader.collecting('', options);
-  const everyMs = fields.duration('every', 5000);
-  const deadlineMs = fields.duration('deadline', 2000);
-  const family = fields.optional('family', isFamily, '4 or 6') ?? 4;
-  const clock = fields.optional('clock', isClock, 'a clock') ?? systemClock;
+  const reader = OptionReader.collecting('', options);
+  const everyMs = reader.duration('every', 5000);
+  const deadlineMs = reader.duration('deadline', 2000);
+  const family = reader.optional('family', isFamily, '4 or 6') ?? 4;
+  const clock = reader.optional('clock', isClock, 'a clock') ?? systemClock;
   const lookUp =
-    fields.optional('lookup', isFunction<AddressLookup>, 'a function') ?? resolveAddresses;
+    reader.optional('lookup', isFunction<AddressLookup>, 'a function') ?? resolveAddresses;
   const localAddresses =
-    fields.optional('localAddresses', isFunction<LocalAddresses>, 'a function') ??
+    reader.optional('localAddresses', isFunction<LocalAddresses>, 'a function') ??
     interfaceAddresses;
-  fields.finish();
+  reader.finish();
 
   let found = { size: 0, rank: -1, round: 0 };
   let foundAt: Millis = -Infinity;
@@ -87,5 +88,3 @@ const interfaceAddresses = (): string[] =>
   Object.values(networkInterfaces()).flatMap((all) => (all ?? []).map(({ address }) => address));
 
 const isFamily = (value: unknown): value is 4 | 6 => value === 4 || value === 6;
-
-const isFunction = <T>(value: unknown): value is T => typeof value === 'function';

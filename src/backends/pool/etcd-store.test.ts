@@ -27,7 +27,7 @@ if (etcdServer() !== undefined) {
   poolStoreContract('etcd', { isServer: true }, stage);
   poolOutageTest('etcd', stage);
 
-  describe('an etcd', () => {
+  describe('etcd pool store', () => {
     let server: Service;
     let address: string;
     beforeEach(async () => {
@@ -39,27 +39,27 @@ if (etcdServer() !== undefined) {
     const call = async (path: string, body: object): Promise<unknown> =>
       (await fetch(`${address}/v3/${path}`, { method: 'POST', body: JSON.stringify(body) })).json();
 
-    test('that does not answer is passed over for the next', async () => {
+    test('etcd pool store: an endpoint that does not respond is replaced by the next', async () => {
       const gone = `http://127.0.0.1:${await freePort()}`;
       const store = etcdStore({ endpoints: [gone, address] });
       expect(await store.sync('p', REQUEST, OPTIONS)).toMatchObject({ active: 1 });
       await store.close();
     });
 
-    test('that wants a password is given it, and nobody gets in without', async () => {
+    test('etcd pool store: authenticates, and reports missing and wrong passwords', async () => {
       const root = { name: 'root', password: 'secret' };
       await call('auth/user/add', root);
       await call('auth/role/add', { name: 'root' });
       await call('auth/user/grant', { user: 'root', role: 'root' });
       await call('auth/enable', {});
-      const patient = { endpoints: [address], deadline: '5s' }; // it takes its time to look at a password
+      const patient = { endpoints: [address], deadline: '5s' }; // etcd is slow to verify a password
       const open = etcdStore(patient);
-      await expect(open.sync('p', REQUEST, OPTIONS)).rejects.toThrow(/it says 4\d\d: .*user name/);
+      await expect(open.sync('p', REQUEST, OPTIONS)).rejects.toThrow(/status 4\d\d: .*user name/);
       const wrong = etcdStore({ ...patient, auth: { ...root, password: 'guess' } });
-      await expect(wrong.sync('p', REQUEST, OPTIONS)).rejects.toThrow(/it says 4\d\d: .*invalid/);
+      await expect(wrong.sync('p', REQUEST, OPTIONS)).rejects.toThrow(/status 4\d\d: .*invalid/);
       const known = etcdStore({ ...patient, auth: root });
       expect(await known.sync('p', REQUEST, OPTIONS)).toMatchObject({ active: 1 });
-      // Tokens do not outlive the server: another is asked for.
+      // Tokens do not outlive the server: the store requests another.
       await server.kill();
       await server.restart();
       const answer = vi.waitFor(() => known.members('p'), { timeout: 10_000, interval: 50 });
@@ -67,7 +67,7 @@ if (etcdServer() !== undefined) {
       for (const store of [open, wrong, known]) await store.close();
     });
 
-    test('that hangs is given up at the deadline', async () => {
+    test('etcd pool store: a server that hangs fails at the deadline', async () => {
       const store = etcdStore({ endpoints: [address], deadline: '200ms' });
       await store.sync('p', REQUEST, OPTIONS);
       server.pause();
@@ -80,8 +80,8 @@ if (etcdServer() !== undefined) {
   });
 }
 
-describe('a server that is not etcd', () => {
-  test('is told apart', async () => {
+describe('etcd pool store: invalid input', () => {
+  test('etcd pool store: detects a server that is not etcd', async () => {
     const server = createServer((_, response) => response.end('hello'));
     await new Promise<void>((ready) => server.listen(0, '127.0.0.1', ready));
     const { port } = server.address() as AddressInfo;
@@ -92,13 +92,13 @@ describe('a server that is not etcd', () => {
   });
 
   test.each([
-    [{}, /`endpoints` to be 1 to 20 addresses, got undefined/],
-    [{ endpoints: [] }, /`endpoints` to be 1 to 20 addresses/],
+    [{}, /`endpoints` to be a list of 1 to 20 addresses, got undefined/],
+    [{ endpoints: [] }, /`endpoints` to be a list of 1 to 20 addresses/],
     [{ endpoints: ['etcd:2379'] }, /`endpoints\[0\]` to be an address .* got "etcd:2379"/],
     [{ endpoints: ['http://a'], auth: { name: 'root' } }, /`auth`/],
     [{ endpoints: ['http://a'], user: 'root' }, /`user`/],
     [{ endpoints: ['http://a'], tls: { crt: 'x' } }, /`tls.crt` to be one of ca, cert, key/],
-  ])('nor are options that make no sense: %o', (setting, message) => {
+  ])('etcd pool store: refuses %o', (setting, message) => {
     expect(() => etcdStore(setting as never)).toThrow(message);
   });
 });

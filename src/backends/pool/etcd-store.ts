@@ -24,6 +24,7 @@ import { EtcdHttp, fromBase64, toBase64 } from '../etcd/transport.ts';
 import { type CasServer, casStore } from './cas-store.ts';
 import type { PoolStore } from './store.ts';
 
+/** Options of `etcdStore`. */
 export interface EtcdStoreOptions extends EtcdConnectionOptions {
   /** Prefix of the keys of pools. Default `/sluice/pools/`. */
   readonly prefix?: string;
@@ -34,12 +35,12 @@ export interface EtcdStoreOptions extends EtcdConnectionOptions {
 
 /** @throws {ConfigError} if an option is invalid. */
 export function etcdStore(options: EtcdStoreOptions): PoolStore {
-  const fields = OptionReader.collecting('', options);
-  const deadlineMs = fields.duration('deadline', 500);
-  const clock = fields.optional('clock', isClock, 'a clock') ?? systemClock;
-  const prefix = fields.optional('prefix', isString, 'a string') ?? '/sluice/pools/';
-  const connection = readConnectionOptions(fields);
-  fields.finish();
+  const reader = OptionReader.collecting('', options);
+  const deadlineMs = reader.duration('deadline', 500);
+  const clock = reader.optional('clock', isClock, 'a clock') ?? systemClock;
+  const prefix = reader.optional('prefix', isString, 'a string') ?? '/sluice/pools/';
+  const connection = readConnectionOptions(reader);
+  reader.finish();
   const http = new EtcdHttp({ ...connection, deadlineMs, clock });
   return casStore(etcdCasServer(http, prefix, clock), deadlineMs, clock, systemRandom);
 }

@@ -99,7 +99,7 @@ export class PoolMember {
     return now - this.#lastContactAt < this.#options.staleForMs;
   }
 
-  /** Gives up its claim until the next response. */
+  /** Releases its claim until the next response. */
   reset(): void {
     this.#seq++; // invalidates a response in flight
     this.#lastContactAt = -Infinity;

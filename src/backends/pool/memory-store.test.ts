@@ -1,4 +1,4 @@
-/** What every store of pools does, in this process. */
+/** The store contract, in memory. */
 
 import { poolStoreContract } from '../../../test/support/pool-store-contract.ts';
 import { VirtualClock } from '../../testing/virtual-clock.ts';

@@ -4,6 +4,7 @@ import { type Clock, type Millis, systemClock } from '../../core/clock.ts';
 import { applyLeave, applySync, createPoolState, type PoolState } from './agreement.ts';
 import type { PoolStore } from './store.ts';
 
+/** A store for the members of one process. */
 export function memoryStore(clock: Clock = systemClock): PoolStore {
   const pools = new Map<string, PoolState>();
   const checkpoints = new Map<string, { readonly text: string; readonly keptTo: Millis }>();

@@ -32,8 +32,8 @@ if (natsServer() !== undefined) {
   poolStoreContract('NATS', { isServer: true }, stage);
   poolOutageTest('NATS', stage);
 
-  describe('a NATS', () => {
-    test('without JetStream keeps nothing, and says so', async () => {
+  describe('NATS pool store', () => {
+    test('NATS pool store: without JetStream a sync fails with the reason', async () => {
       const server = await startNats();
       const connection = await connect({ servers: `127.0.0.1:${server.port}` });
       const store = natsStore(connection);
@@ -43,10 +43,10 @@ if (natsServer() !== undefined) {
       await server.stop();
     });
 
-    test('has a bucket already: it is used as it is', async () => {
+    test('NATS pool store: uses an existing bucket as it is', async () => {
       const { connection, stop } = await stage();
-      const kv = await new Kvm(connection).create('own', { history: 5 });
-      const store = natsStore(connection, { bucket: 'own' });
+      const kv = await new Kvm(connection).create('existing', { history: 5 });
+      const store = natsStore(connection, { bucket: 'existing' });
       expect(await store.sync('p', REQUEST, OPTIONS)).toMatchObject({ active: 1 });
       expect((await kv.get('pool.p'))?.json()).toMatchObject({ members: [{ id: 'a' }] });
       await kv.delete('pool.p'); // leaves a revision without a document
@@ -54,7 +54,7 @@ if (natsServer() !== undefined) {
       await stop();
     });
 
-    test('takes no nonsense', async () => {
+    test('NATS pool store: refuses invalid options', async () => {
       expect(() => natsStore({} as never)).toThrow('`connection`');
       const { connection, stop } = await stage();
       expect(() => natsStore(connection, { bucket: 'a.b' })).toThrow('`bucket`');

@@ -22,6 +22,7 @@ import { type CasServer, casStore } from './cas-store.ts';
 import { BUCKET_NAME_EXPECTED, isBucketName } from './nats-bucket.ts';
 import type { PoolStore } from './store.ts';
 
+/** Options of `natsStore`. */
 export interface NatsStoreOptions {
   /** Default `sluice-pools`. */
   readonly bucket?: string;
@@ -41,11 +42,11 @@ export function natsStore(connection: NatsConnection, options: NatsStoreOptions 
   if (typeof connection?.request !== 'function') {
     throw new ConfigError('connection', 'one of @nats-io/transport-node', connection);
   }
-  const fields = new OptionReader('', options);
-  const bucket = fields.optional('bucket', isBucketName, BUCKET_NAME_EXPECTED) ?? 'sluice-pools';
-  const deadlineMs = fields.duration('deadline', 500);
-  const clock = fields.optional('clock', isClock, 'a clock') ?? systemClock;
-  fields.finish();
+  const reader = new OptionReader('', options);
+  const bucket = reader.optional('bucket', isBucketName, BUCKET_NAME_EXPECTED) ?? 'sluice-pools';
+  const deadlineMs = reader.duration('deadline', 500);
+  const clock = reader.optional('clock', isClock, 'a clock') ?? systemClock;
+  reader.finish();
   return casStore(
     natsCasServer(connection, bucket, deadlineMs, clock),
     deadlineMs,
@@ -68,11 +69,11 @@ function natsCasServer(
   const using = async <T>(act: (kv: KV) => Promise<T>): Promise<T> => {
     if (connection.isClosed()) throw new UnavailableError('nats', 'the connection was closed');
     opening ??= kvm.create(bucket, { description: 'pools of processes that divide limits' });
-    const own = opening;
+    const opened = opening;
     try {
-      return await withDeadline(clock, deadlineMs, 'nats', async () => act(await own));
+      return await withDeadline(clock, deadlineMs, 'nats', async () => act(await opened));
     } catch (error) {
-      if (opening === own) opening = undefined;
+      if (opening === opened) opening = undefined;
       throw error;
     }
   };

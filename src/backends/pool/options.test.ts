@@ -8,11 +8,11 @@ import { type PoolOptions, pool } from './options.ts';
 import { fixedPool } from './static-size.ts';
 import type { PoolStore } from './store.ts';
 
-/** Pods on virtual time that take all they can get, ten times a second. */
+/** Members on virtual time that take everything available, ten times a second. */
 function world(limit: Limit, setting: PoolOptions = {}) {
   const clock = new VirtualClock(1_000_000);
   const all = memoryStore(clock);
-  /** Who is dead: what it asks comes nowhere. */
+  /** Crashed members: their calls get no reply. */
   const dead = new Set<string>();
   const store: PoolStore = {
     ...all,
@@ -22,8 +22,8 @@ function world(limit: Limit, setting: PoolOptions = {}) {
   let born = 0;
   const start = () => {
     const id = `pod${++born}`;
-    const place = pool(store, { random: () => 0.5, ...setting, id, clock }); // syncs fall on the steps of `pass`
-    const own = limiter({ limit, backend: place, clock });
+    const membership = pool(store, { random: () => 0.5, ...setting, id, clock }); // syncs fall on the steps of `pass`
+    const limited = limiter({ limit, backend: membership, clock });
     const stop = (): void => {
       pod.isRunning = false;
     };
@@ -31,7 +31,14 @@ function world(limit: Limit, setting: PoolOptions = {}) {
       stop();
       dead.add(id);
     };
-    const pod = { place, own, taken: new Map<number, number>(), isRunning: true, stop, crash };
+    const pod = {
+      membership,
+      limited,
+      taken: new Map<number, number>(),
+      isRunning: true,
+      stop,
+      crash,
+    };
     return pod;
   };
   const pods: ReturnType<typeof start>[] = [];
@@ -47,7 +54,7 @@ function world(limit: Limit, setting: PoolOptions = {}) {
       const second = Math.floor(clock.now() / 1000);
       for (const pod of pods) {
         if (!pod.isRunning) continue;
-        const got = pod.own.takeUpTo('', Infinity);
+        const got = pod.limited.takeUpTo('', Infinity);
         pod.taken.set(second, (pod.taken.get(second) ?? 0) + got);
       }
     }
@@ -68,7 +75,12 @@ describe('pool members', () => {
     await pass(6000);
     expect(sums().slice(0, 2)).toEqual([0, 0]);
     expect(sums().slice(3, 6)).toEqual([100, 100, 100]);
-    expect(pods[0].place.view()).toMatchObject({ size: 1, rank: 0, active: 1, isAgreed: true });
+    expect(pods[0].membership.view()).toMatchObject({
+      size: 1,
+      rank: 0,
+      active: 1,
+      isAgreed: true,
+    });
   });
 
   test('pool: seven members use every token exactly once as they join and leave', async () => {
@@ -80,9 +92,9 @@ describe('pool members', () => {
       await pass(700);
     }
     await pass(4000);
-    expect(pods.map(({ place }) => place.view().size)).toEqual(pods.map(() => 7));
+    expect(pods.map(({ membership }) => membership.view().size)).toEqual(pods.map(() => 7));
     expect(sums().at(-2)).toBe(100);
-    await pods[0].place.close();
+    await pods[0].membership.close();
     pods[0].stop();
     await pass(3000);
     expect(sums().at(-2)).toBe(100);
@@ -94,7 +106,7 @@ describe('pool members', () => {
     for (let n = 0; n < 8; n++) add();
     await pass(12_000);
     expect(sums().slice(-6, -1)).toEqual([5, 5, 5, 5, 5]);
-    expect(pods.every(({ taken }) => [...taken.values()].some((own) => own > 0))).toBe(true);
+    expect(pods.every(({ taken }) => [...taken.values()].some((count) => count > 0))).toBe(true);
   });
 
   test('pool: a crashed member is dropped after two seconds and its part is used', async () => {
@@ -105,7 +117,7 @@ describe('pool members', () => {
     pods[1].crash();
     const at = clock.now();
     await pass(3000);
-    expect(pods[0].place.view()).toMatchObject({ size: 2, isAgreed: true });
+    expect(pods[0].membership.view()).toMatchObject({ size: 2, isAgreed: true });
     await pass(2000);
     expect(clock.now() - at).toBe(5000);
     expect(sums().at(-2)).toBe(100);
@@ -144,9 +156,9 @@ describe('pool: bucket', () => {
   test.each([
     [{ rate: '30/s', burst: 60 }, 3, 0.93],
     [{ rate: '100/s', burst: 7 }, 7, 0.93],
-    [{ rate: '5/s', burst: 5 }, 8, 0.75], // turns cost something where there are fewer tokens than pods
+    [{ rate: '5/s', burst: 5 }, 8, 0.75], // turns lose some tokens where members outnumber them
   ] as const)(
-    '%j over %i pods is never more than one would be, and at least %f of it',
+    'pool: %j over %i members never exceeds the undivided bucket, and reaches at least %f of it',
     async (bucket, count, least) => {
       const { add, pass, pods } = world({ bucket });
       for (let n = 0; n < count; n++) add();
@@ -169,33 +181,37 @@ describe('pool: bucket', () => {
     const { add, pass, pods } = world({ bucket: { rate: '1/s', burst: 100 } });
     const [idle] = [add(), add()];
     await pass(5000);
-    idle.stop(); // nobody asks it any more, and it fills up
+    idle.stop(); // without checks its part refills
     await pass(120_000);
-    void idle.place.pause(); // all of it is the other's now, and is spent
+    void idle.membership.pause(); // the other member has the whole limit now, and spends it
     await pass(120_000);
-    expect(pods[1].place.view().size).toBe(1);
-    idle.place.resume();
+    expect(pods[1].membership.view().size).toBe(1);
+    idle.membership.resume();
     await pass(4000);
-    expect(idle.place.view().size).toBe(2);
-    expect(idle.own.takeUpTo('', Infinity)).toBeLessThanOrEqual(3);
+    expect(idle.membership.view().size).toBe(2);
+    expect(idle.limited.takeUpTo('', Infinity)).toBeLessThanOrEqual(3);
   });
 
   test('pool: a new limit refills from its creation, not from its first check', async () => {
     const clock = new VirtualClock(0);
     const pods = pool(fixedPool(2, 0, clock), { clock });
     await clock.advanceAsync(1000);
-    const own = limiter({ limit: { bucket: { rate: '10/s', burst: 10 } }, backend: pods, clock });
+    const limited = limiter({
+      limit: { bucket: { rate: '10/s', burst: 10 } },
+      backend: pods,
+      clock,
+    });
     await clock.advanceAsync(600);
-    expect(own.takeUpTo('', Infinity)).toBe(3); // of five a second
+    expect(limited.takeUpTo('', Infinity)).toBe(3); // of five a second
   });
 
   test('pool: a joining member brings no burst', async () => {
     const { add, pass, pods } = world({ bucket: { rate: '10/s', burst: 100 } });
     add();
-    await pass(16_000); // what it had saved up is spent
+    await pass(16_000); // the burst is spent
     add();
     await pass(5000);
-    const got = [...pods[1].taken.values()].reduce((sum, own) => sum + own, 0);
+    const got = [...pods[1].taken.values()].reduce((sum, count) => sum + count, 0);
     expect(got).toBeLessThanOrEqual(25);
     expect(got).toBeGreaterThan(10);
   });
@@ -205,12 +221,12 @@ test('pool: a returning single member has not saved up tokens', async () => {
   const { add, pass, pods } = world({ bucket: { rate: '10/s', burst: 100 } });
   add();
   await pass(20_000); // spends its burst
-  await pods[0].place.pause();
+  await pods[0].membership.pause();
   pods[0].taken.clear();
   await pass(20_000);
-  pods[0].place.resume();
+  pods[0].membership.resume();
   await pass(5000);
-  const got = [...pods[0].taken.values()].reduce((sum, own) => sum + own, 0);
+  const got = [...pods[0].taken.values()].reduce((sum, count) => sum + count, 0);
   expect(got).toBeLessThanOrEqual(50);
   expect(got).toBeGreaterThan(15);
 });
@@ -221,42 +237,47 @@ test('pool: syncs have jitter', async () => {
   const syncedAt: number[] = [];
   const watched: PoolStore = {
     ...store,
-    sync(...asked) {
+    sync(...args) {
       syncedAt.push(clock.now());
-      return store.sync(...asked);
+      return store.sync(...args);
     },
   };
-  let chance = 0;
-  const random = (): number => chance;
-  const place = pool(watched, { id: 'a', clock, random, sync: 100, memberTimeout: 1000 });
+  let draw = 0;
+  const random = (): number => draw;
+  const membership = pool(watched, { id: 'a', clock, random, sync: 100, memberTimeout: 1000 });
   await clock.advanceAsync(5000);
   for (const [next, ms] of [
     [0, 90],
     [0.5, 100],
     [0.75, 105],
   ]) {
-    chance = next;
+    draw = next;
     await clock.advanceAsync(250);
     syncedAt.splice(0);
     await clock.advanceAsync(500);
     expect([next, syncedAt[1] - syncedAt[0]]).toEqual([next, expect.closeTo(ms, 6)]);
   }
-  await place.close();
+  await membership.close();
 });
 
 test.each([
-  ['no store', undefined, {}, '`store` to be a pool store such as redisStore(client), got nothing'],
-  ['a client of Redis, which has a `sync` too', { sync() {} }, {}, '`store`'],
+  [
+    'no store',
+    undefined,
+    {},
+    '`store` to be a pool store such as redisStore(client), got undefined',
+  ],
+  ['a Redis client, which has a `sync` too', { sync() {} }, {}, '`store`'],
   ['no options', memoryStore(), null, 'an object, got null'],
   ['a store twice', memoryStore(), { store: 1 }, '`store` to be one of clock'],
   ['a sync that is too rare', memoryStore(), { sync: '1s' }, '`sync` to be at most a quarter'],
   [
-    'a hold between two syncs',
+    'a staleFor shorter than two syncs',
     memoryStore(),
     { staleFor: 150 },
     '`staleFor` to be at least twice `sync`',
   ],
-])('options that make no sense are refused in words: %s', (_, store, setting, message) => {
+])('pool: refuses %s', (_, store, setting, message) => {
   expect(() => pool(store as never, setting as never)).toThrow(message);
 });
 
@@ -264,7 +285,7 @@ test.each([
   [5, 25],
   [60, 60],
   [1000, 100],
-])('while members differ, one of %i syncs every %i ms', async (active, everyMs) => {
+])('pool: without agreement, a member of %i syncs every %i ms', async (active, everyMs) => {
   const clock = new VirtualClock(1_000_000);
   const sentAt: number[] = [];
   const claim = { size: 0, rank: -1, round: 0 };
@@ -275,9 +296,9 @@ test.each([
       return { claim, effectiveAt: 0, active, isAgreed: false, now: clock.now() };
     },
   };
-  const place = pool(store, { clock, random: () => 0.5 });
+  const membership = pool(store, { clock, random: () => 0.5 });
   await clock.advanceAsync(350);
-  await place.close();
+  await membership.close();
   expect(sentAt.slice(0, 4).map((at) => at - 1_000_000)).toEqual(
     [0, 1, 2, 3].map((n) => n * everyMs),
   );

@@ -12,13 +12,14 @@ import { hostname } from 'node:os';
 import { type Clock, isClock, systemClock } from '../../core/clock.ts';
 import type { Duration } from '../../core/duration.ts';
 import { ConfigError } from '../../core/errors.ts';
-import { OptionReader } from '../../core/options.ts';
+import { isFunction, OptionReader } from '../../core/options.ts';
 import { type Random, systemRandom } from '../../core/random.ts';
 import type { BackendFactory } from '../backend.ts';
 import { PoolBackend } from './backend.ts';
-import { Pool, type PoolFallback, type PoolListener, type PoolView } from './membership.ts';
+import { Pool, type PoolListener, type PoolOnUnavailable, type PoolView } from './pool.ts';
 import type { PoolMemberRecord, PoolStore } from './store.ts';
 
+/** Options of `pool`. */
 export interface PoolOptions {
   /** Processes with the same name in the same store divide their limits. Default `sluice`. */
   readonly name?: string;
@@ -31,7 +32,7 @@ export interface PoolOptions {
   /** How long the last agreed size is used while the store is unavailable. Default 10 s. */
   readonly staleFor?: Duration;
   /** What happens then: `deny` (default, fail closed), `allow` (fail open), or `keep` the last agreed size. */
-  readonly onUnavailable?: PoolFallback;
+  readonly onUnavailable?: PoolOnUnavailable;
   readonly clock?: Clock;
   readonly random?: Random;
 }
@@ -58,11 +59,11 @@ export interface PoolMembership extends BackendFactory {
 export function pool(store: PoolStore, options: PoolOptions = {}): PoolMembership {
   if (!isPoolStore(store))
     throw new ConfigError('store', 'a pool store such as redisStore(client)', store);
-  const fields = new OptionReader('', options);
-  const clock = fields.optional('clock', isClock, 'a clock') ?? systemClock;
-  const random = fields.optional('random', isRandom, 'a function') ?? systemRandom;
-  const setting = readPoolOptions(fields, random);
-  fields.finish();
+  const reader = new OptionReader('', options);
+  const clock = reader.optional('clock', isClock, 'a clock') ?? systemClock;
+  const random = reader.optional('random', isFunction<Random>, 'a function') ?? systemRandom;
+  const setting = readPoolOptions(reader, random);
+  reader.finish();
   const membership = new Pool(store, setting, clock, random);
   membership.open();
   return {
@@ -79,20 +80,20 @@ export function pool(store: PoolStore, options: PoolOptions = {}): PoolMembershi
 }
 
 /** Reads the options of a member, for the library and for configuration files. */
-export function readPoolOptions(fields: OptionReader, random: Random) {
-  const memberTimeoutMs = fields.duration('memberTimeout', 2000);
-  const syncMs = fields.duration('sync', Math.min(100, memberTimeoutMs / 4));
-  if (syncMs > memberTimeoutMs / 4) fields.report('sync', 'at most a quarter of `memberTimeout`');
-  const staleForMs = fields.duration('staleFor', Math.max(10_000, 2 * syncMs));
-  if (staleForMs < 2 * syncMs) fields.report('staleFor', 'at least twice `sync`'); // or the claim would lapse between two syncs
+export function readPoolOptions(reader: OptionReader, random: Random) {
+  const memberTimeoutMs = reader.duration('memberTimeout', 2000);
+  const syncMs = reader.duration('sync', Math.min(100, memberTimeoutMs / 4));
+  if (syncMs > memberTimeoutMs / 4) reader.report('sync', 'at most a quarter of `memberTimeout`');
+  const staleForMs = reader.duration('staleFor', Math.max(10_000, 2 * syncMs));
+  if (staleForMs < 2 * syncMs) reader.report('staleFor', 'at least twice `sync`'); // or the claim would lapse between two syncs
   return {
-    name: fields.optional('name', isPoolName, POOL_NAME_EXPECTED) ?? 'sluice',
+    name: reader.optional('name', isPoolName, POOL_NAME_EXPECTED) ?? 'sluice',
     id:
-      fields.optional('id', isPoolName, POOL_NAME_EXPECTED) ?? `${hostname()}-${randomHex(random)}`,
+      reader.optional('id', isPoolName, POOL_NAME_EXPECTED) ?? `${hostname()}-${randomHex(random)}`,
     syncMs,
     memberTimeoutMs,
     staleForMs,
-    onUnavailable: fields.oneOf('onUnavailable', ['deny', 'allow', 'keep'] as const, 'deny'),
+    onUnavailable: reader.oneOf('onUnavailable', ['deny', 'allow', 'keep'] as const, 'deny'),
   };
 }
 
@@ -107,5 +108,3 @@ const isPoolStore = (value: unknown): value is PoolStore =>
   ['sync', 'leave', 'members', 'close'].every(
     (name) => typeof (value as Record<string, unknown> | null | undefined)?.[name] === 'function',
   );
-
-const isRandom = (value: unknown): value is Random => typeof value === 'function';

@@ -1,4 +1,4 @@
-/** The seed's seven tables, through a pool: by one pod, and by several that divide each second's tokens. */
+/** The seven reference tables of the ramp, through a pool of one and of several members. */
 
 import { describe, expect, test } from 'vitest';
 import { tables } from '../../../test/support/ramp-tables.ts';
@@ -8,12 +8,12 @@ import { memoryStore } from './memory-store.ts';
 import { pool } from './options.ts';
 
 const ORIGIN = 1_000_000;
-/** By then they agree. */
+/** Time until the members agree. */
 const BEGIN_AT = ORIGIN + 6000;
 
 const sum = (numbers: readonly number[]): number => numbers.reduce((a, b) => a + b, 0);
 
-/** What each uses if so much is used of all parts together: everybody about the same part of its own. */
+/** What each member uses of a total use: about the same fraction of its part. */
 function usesOf(parts: readonly number[], used: number): number[] {
   const uses = parts.map((part) => Math.floor((part * used) / sum(parts)));
   while (sum(uses) < used) {
@@ -23,9 +23,9 @@ function usesOf(parts: readonly number[], used: number): number[] {
   return uses;
 }
 
-describe('the seven tables through a pool', () => {
+describe('ramp tables in a pool', () => {
   for (const { id, mode, min, max, overSeconds, thresholdPercent, rows } of tables) {
-    test.each([1, 2, 3, 7])(`${id}, over %i pods`, async (count) => {
+    test.each([1, 2, 3, 7])(`ramp tables in a pool: table ${id} over %i members`, async (count) => {
       const clock = new VirtualClock(ORIGIN);
       const store = memoryStore(clock);
       const options = { min, max, over: overSeconds * 1000, mode, threshold: thresholdPercent };
@@ -33,7 +33,7 @@ describe('the seven tables through a pool', () => {
         const membership = pool(store, { id: `pod${n}`, clock });
         return {
           membership,
-          own: limiter({ limit: { ramp: options }, backend: membership, clock }),
+          limited: limiter({ limit: { ramp: options }, backend: membership, clock }),
         };
       });
       await clock.advanceAsync(BEGIN_AT - clock.now());
@@ -43,16 +43,16 @@ describe('the seven tables through a pool', () => {
         const at = `second ${second}`;
         expect(pods.map(({ membership }) => membership.view().size)).toEqual(pods.map(() => count));
         if (expected === null) continue;
-        const views = pods.map(({ own }) => own.inspect(''));
+        const views = pods.map(({ limited }) => limited.inspect(''));
         expect([at, ...views.map((view) => view.pool)]).toEqual([at, ...pods.map(() => expected)]);
         if (used === null) continue; // a second without a call
         const parts = views.map(({ remaining }) => remaining);
         expect([at, sum(parts)]).toEqual([at, expected]);
         const uses = usesOf(parts, used);
-        // They reach for more than they use, as readers of batches do, and give back the rest.
-        const got = pods.map(({ own }) => own.takeUpTo('', Infinity));
+        // Members take more than they use, as batch readers do, and give back the rest.
+        const got = pods.map(({ limited }) => limited.takeUpTo('', Infinity));
         expect([at, sum(got)]).toEqual([at, expected]);
-        for (const [n, { own }] of pods.entries()) own.giveBack('', got[n] - uses[n]);
+        for (const [n, { limited }] of pods.entries()) limited.giveBack('', got[n] - uses[n]);
       }
       for (const { membership } of pods) await membership.close();
     });

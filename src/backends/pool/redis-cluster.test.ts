@@ -1,4 +1,4 @@
-/** The same stories on a cluster: all keys of a pool live in one place. */
+/** The store contract on a Redis cluster: all keys of a pool are in one slot. */
 
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe } from 'vitest';
@@ -18,7 +18,7 @@ import { redisStore } from './redis-store.ts';
 
 const CLIENTS = { 'node-redis': nodeRedisCluster, ioredis: ioRedisCluster };
 
-describe.skipIf(redisServer() === undefined)('a cluster', () => {
+describe.skipIf(redisServer() === undefined)('redis pool store: cluster', () => {
   let cluster: RedisCluster;
   beforeAll(async () => {
     cluster = await startRedisCluster();

@@ -1,4 +1,4 @@
-/** Pods that meet in a real Redis, in real time, through all that can happen to it and to them. */
+/** Members that agree through a real Redis, in real time, through crashes, data loss, outages and stalls. */
 
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { nodeRedis, type RedisConnection } from '../../../test/support/redis-clients.ts';
@@ -12,12 +12,12 @@ import type { PoolStore } from './store.ts';
 
 const LIMIT = 100;
 const WITHIN_MS = 10_000;
-/** Nobody takes anything so close to the end of a second that one could not say in which it was. */
+/** No member takes tokens this close to the end of a second: the second would be ambiguous. */
 const EDGE_MS = 20;
 
 const later = (ms: number): Promise<void> => new Promise((done) => setTimeout(done, ms));
 
-/** How far Redis's clock is ahead of ours: the middle of the shortest of some trips. */
+/** Offset of Redis's clock: the midpoint of the shortest of some round trips. */
 function aheadOf(port: number): number {
   const trips = Array.from({ length: 5 }, () => {
     const sentAt = systemClock.now();
@@ -29,8 +29,8 @@ function aheadOf(port: number): number {
 }
 
 class Pod {
-  readonly place: PoolMembership;
-  readonly own: Limiter;
+  readonly membership: PoolMembership;
+  readonly limited: Limiter;
   isRunning = true;
   #isDead = false;
 
@@ -40,13 +40,13 @@ class Pod {
       ...store,
       sync: (...args) => (this.#isDead ? new Promise(() => {}) : store.sync(...args)),
     };
-    this.place = pool(mortal, setting);
+    this.membership = pool(mortal, setting);
     const limit = { ramp: { min: LIMIT, max: LIMIT, over: '1s' } } as const;
-    this.own = limiter({ limit, backend: this.place });
+    this.limited = limiter({ limit, backend: this.membership });
   }
 
   async leave(): Promise<void> {
-    await this.place.close();
+    await this.membership.close();
     this.isRunning = false;
   }
 
@@ -56,7 +56,7 @@ class Pod {
   }
 }
 
-/** Pods that take all they can get, many times a second. */
+/** Members that take everything available, many times a second. */
 class Pods {
   readonly #client: RedisConnection;
   readonly #setting: PoolOptions;
@@ -87,21 +87,23 @@ class Pods {
     const intoMs = now % 1000;
     if (intoMs < EDGE_MS || intoMs > 1000 - EDGE_MS) return;
     const second = Math.floor(now / 1000);
-    for (const { own } of this.running) {
-      this.#taken.set(second, (this.#taken.get(second) ?? 0) + own.takeUpTo('', Infinity));
+    for (const { limited } of this.running) {
+      this.#taken.set(second, (this.#taken.get(second) ?? 0) + limited.takeUpTo('', Infinity));
     }
   }
 
-  /** What was taken in each second. */
+  /** Tokens taken in each second. */
   get sums(): number[] {
     return [...this.#taken.values()];
   }
 
-  /** Waits until those that run share the limit, and have taken all of it in a whole second. */
+  /** Waits until the running members divide the limit and have taken all of it in a whole second. */
   async whole(): Promise<void> {
     const size = this.running.length;
     await this.until(`${size} share it`, () =>
-      this.running.every(({ place }) => place.view().size === size && place.view().isAgreed),
+      this.running.every(
+        ({ membership }) => membership.view().size === size && membership.view().isAgreed,
+      ),
     );
     const from = Math.floor((systemClock.now() + this.#aheadMs) / 1000);
     await this.until('all of it is taken', () =>
@@ -113,7 +115,7 @@ class Pods {
     const deadline = performance.now() + WITHIN_MS;
     while (!isSo()) {
       if (performance.now() > deadline) {
-        const views = JSON.stringify(this.running.map(({ place }) => place.view()));
+        const views = JSON.stringify(this.running.map(({ membership }) => membership.view()));
         throw new Error(`waited ${WITHIN_MS} ms until ${what}: ${views} ${this.sums}`);
       }
       await later(10);
@@ -122,7 +124,7 @@ class Pods {
 
   async stop(): Promise<void> {
     clearInterval(this.#timer);
-    await Promise.all(this.all.map(({ place }) => place.close()));
+    await Promise.all(this.all.map(({ membership }) => membership.close()));
   }
 }
 
@@ -165,9 +167,9 @@ describe.skipIf(redisServer() === undefined)('redis pool', () => {
     await pods.whole();
     redisCli(service.port, 'FLUSHALL');
     await pods.until('it is known again', () =>
-      pods.running.every(({ place }) => place.view().active === 3),
+      pods.running.every(({ membership }) => membership.view().active === 3),
     );
-    expect(pods.running.map(({ place }) => place.view().size)).toEqual([3, 3, 3]);
+    expect(pods.running.map(({ membership }) => membership.view().size)).toEqual([3, 3, 3]);
     await pods.whole();
     pods.add();
     redisCli(service.port, 'FLUSHALL');
@@ -180,14 +182,20 @@ describe.skipIf(redisServer() === undefined)('redis pool', () => {
     start(3, { staleFor: '2s' });
     await pods.whole();
     await service.kill();
-    await pods.until('somebody has noticed', () =>
-      pods.running.every(({ place }) => place.view().failures > 0),
+    await pods.until('a member has noticed', () =>
+      pods.running.every(({ membership }) => membership.view().failures > 0),
     );
-    expect(pods.running.map(({ place }) => place.view().size)).toEqual([3, 3, 3]);
-    await pods.until('nobody goes on', () =>
-      pods.running.every(({ place }) => place.view().size === 0 && !place.view().isAvailable),
+    expect(pods.running.map(({ membership }) => membership.view().size)).toEqual([3, 3, 3]);
+    await pods.until('every member stops', () =>
+      pods.running.every(
+        ({ membership }) => membership.view().size === 0 && !membership.view().isAvailable,
+      ),
     );
-    expect(pods.running.map(({ own }) => own.check('').verdict)).toEqual(['deny', 'deny', 'deny']);
+    expect(pods.running.map(({ limited }) => limited.check('').verdict)).toEqual([
+      'deny',
+      'deny',
+      'deny',
+    ]);
     await service.restart();
     await pods.whole();
     expect(Math.max(...pods.sums)).toBe(LIMIT);
@@ -199,9 +207,9 @@ describe.skipIf(redisServer() === undefined)('redis pool', () => {
     service.pause();
     pods.add();
     await pods.until('all have noticed', () =>
-      pods.running.every(({ place }) => place.view().failures > 1),
+      pods.running.every(({ membership }) => membership.view().failures > 1),
     );
-    expect(pods.running.map(({ place }) => place.view().size)).toEqual([2, 2, 0]);
+    expect(pods.running.map(({ membership }) => membership.view().size)).toEqual([2, 2, 0]);
     service.resume();
     await pods.whole();
     expect(Math.max(...pods.sums)).toBe(LIMIT);

@@ -6,20 +6,20 @@
  *
  *     state    the pool's own numbers, packed
  *     claims   id → sequence number, size, rank, round, packed
- *     heard    ids by their last sync                  which members have timed out
+ *     lastSync ids by their last sync                  which members have timed out
  *     order    ids in the order they joined            the index is the rank
  *     sizes    ids by the size they use                capacity for one more, agreement of all
  *     turns    ids by the round of their turn, or -1   turns of an old round
  *
  * All but `state` hold every member, so they exist together: if Redis evicts one of them, the pool counts as
  * lost. Times are whole microseconds, as in Redis, and fit a double for 250 years. After an outage for all
- * members `heard` stays as it is: `outageUs` is the time that does not count.
+ * members `lastSync` stays as it is: `outageUs` is the time that does not count.
  */
 
 /** How long a pool without syncs is kept. */
 const POOL_TTL_MS = 6 * 3_600_000;
 
-const KEY_SUFFIXES = ['state', 'claims', 'heard', 'order', 'sizes', 'turns'] as const;
+const KEY_SUFFIXES = ['state', 'claims', 'lastSync', 'order', 'sizes', 'turns'] as const;
 
 /** The keys of a pool. The braces keep all of them in one slot of a cluster. */
 export function poolKeys(prefix: string, pool: string): string[] {
@@ -28,7 +28,7 @@ export function poolKeys(prefix: string, pool: string): string[] {
 
 /** The key of the ramp checkpoint. */
 export const checkpointKey = (prefix: string, pool: string): string =>
-  poolKey(prefix, pool, 'note');
+  poolKey(prefix, pool, 'checkpoint');
 
 const poolKey = (prefix: string, pool: string, part: string): string =>
   `${prefix}:pool:{${pool.replace(/[%:{}]/g, encodeURIComponent)}}:${part}`;
@@ -36,7 +36,7 @@ const poolKey = (prefix: string, pool: string, part: string): string =>
 /** The first argument of each script: the time in microseconds, for tests; '' for Redis's own clock. */
 const SCRIPT_PRELUDE = `
 local call, format, max, floor = redis.call, string.format, math.max, math.floor
-local STATE, CLAIMS, HEARD, ORDER, SIZES, TURNS = unpack(KEYS)
+local STATE, CLAIMS, LAST_SYNC, ORDER, SIZES, TURNS = unpack(KEYS)
 local STATE_FORMAT, STATE_BYTES, CLAIM_FORMAT = '<dddddddd', 64, '<dddd'
 local function whole(number) return format('%.0f', number) end
 
@@ -131,9 +131,9 @@ end
 
 local function dropTimedOutMembers()
   local last = whole(now - outageUs - memberTimeoutUs)
-  for _, gone in ipairs(call('ZRANGEBYSCORE', HEARD, '-inf', last)) do
+  for _, gone in ipairs(call('ZRANGEBYSCORE', LAST_SYNC, '-inf', last)) do
     local usedTo = now
-    if not isStrict then usedTo = call('ZSCORE', HEARD, gone) + outageUs + memberTimeoutUs / 2 end
+    if not isStrict then usedTo = call('ZSCORE', LAST_SYNC, gone) + outageUs + memberTimeoutUs / 2 end
     recordRelease(claimOf(gone), even(0), usedTo)
     removeMember(gone)
   end
@@ -174,7 +174,7 @@ end
 
 -- True if a member may have left: turns are released before they must be reassigned.
 local function isAnySilent()
-  return call('ZCOUNT', HEARD, '-inf', whole(now - outageUs - memberTimeoutUs / 2)) > 0
+  return call('ZCOUNT', LAST_SYNC, '-inf', whole(now - outageUs - memberTimeoutUs / 2)) > 0
 end
 
 -- The member's own claim is counted too: where it matters, it is one that allows the size.
@@ -205,7 +205,7 @@ if before and seq <= seqBefore then
   return { 'late' }
 end
 if before then recordRelease(before, using, now) else addMember() end
-call('ZADD', HEARD, now - outageUs, id)
+call('ZADD', LAST_SYNC, now - outageUs, id)
 record(using, before)
 local nextClaim = decideClaim(using)
 local claim = isSmallerClaim(using, nextClaim) and nextClaim or using
@@ -233,14 +233,14 @@ return { 'left' }
 export const MEMBERS_SCRIPT = `${SCRIPT_PRELUDE}
 local reply = { 'members' }
 if not read() then return reply end
-local heard = call('ZRANGE', HEARD, 0, -1, 'WITHSCORES')
-local heardAt = {}
-for i = 1, #heard, 2 do heardAt[heard[i]] = tonumber(heard[i + 1]) + outageUs end
+local found = call('ZRANGE', LAST_SYNC, 0, -1, 'WITHSCORES')
+local lastSyncAt = {}
+for i = 1, #found, 2 do lastSyncAt[found[i]] = tonumber(found[i + 1]) + outageUs end
 for _, id in ipairs(call('ZRANGE', ORDER, 0, -1)) do
   local claim = claimOf(id)
   reply[#reply + 1] = id
   reply[#reply + 1] = format('%d %d', claim.size, claim.rank)
-  reply[#reply + 1] = whole(now - heardAt[id])
+  reply[#reply + 1] = whole(now - lastSyncAt[id])
 end
 return reply
 `;

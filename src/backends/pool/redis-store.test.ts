@@ -1,4 +1,4 @@
-/** Pools in one real Redis: what every store does, the rule in Lua beside the rule here, and what only Redis does. */
+/** Pools in a real Redis: the store contract, Lua against TypeScript, and what is special to Redis. */
 
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
@@ -26,7 +26,7 @@ const AT_ONCE = 20;
 
 const ids = ['a', 'b', 'c', 'd', 'e', 'f'];
 
-/** Plays syncs by chance through both stores, and says where they first told something different. */
+/** Applies random syncs to both stores; returns the first difference, if any. */
 async function play(seed: number, { client }: RedisConnection): Promise<string | undefined> {
   const random = seededRandom(seed);
   const below = (n: number): number => Math.floor(random() * n);
@@ -39,7 +39,7 @@ async function play(seed: number, { client }: RedisConnection): Promise<string |
   const uses = new Map<string, Claim>();
   const rounds = [0];
 
-  /** Mostly what it was told last; now and then anything at all. */
+  /** Mostly the last claim received; sometimes a random one. */
   const usingOf = (id: string): Claim => {
     if (random() < 0.95) return uses.get(id) ?? NO_CLAIM;
     const size = below(8);
@@ -47,18 +47,18 @@ async function play(seed: number, { client }: RedisConnection): Promise<string |
     return { size, rank, round: rank < 0 ? 0 : rounds[below(rounds.length)] };
   };
   const passTime = (): void => {
-    const chance = random();
-    if (chance < 0.7) clock.at += below(400) / 8;
-    else if (chance < 0.9) clock.at += below(4000) / 8;
-    else if (chance < 0.97) clock.at += below(30_000) / 8;
-    else if (chance > 0.99) clock.at -= below(1000) / 8;
+    const draw = random();
+    if (draw < 0.7) clock.at += below(400) / 8;
+    else if (draw < 0.9) clock.at += below(4000) / 8;
+    else if (draw < 0.97) clock.at += below(30_000) / 8;
+    else if (draw > 0.99) clock.at -= below(1000) / 8;
   };
   const step = async (): Promise<[unknown, unknown]> => {
     const id = ids[below(ids.length)];
-    const chance = random();
-    if (chance < 0.005) pool += '.'; // a store that has forgotten everything
-    if (chance < 0.05) return [await here.leave(pool, id), await there.leave(pool, id)];
-    if (chance < 0.1) return [await here.members(pool), await there.members(pool)];
+    const draw = random();
+    if (draw < 0.005) pool += '.'; // a store that has lost its data
+    if (draw < 0.05) return [await here.leave(pool, id), await there.leave(pool, id)];
+    if (draw < 0.1) return [await here.members(pool), await there.members(pool)];
     const seq = Math.max(1, (seqs.get(id) ?? 0) + (random() < 0.95 ? 1 : -below(3)));
     const request = { id, seq, using: usingOf(id) };
     seqs.set(id, Math.max(seq, seqs.get(id) ?? 0));
@@ -70,13 +70,13 @@ async function play(seed: number, { client }: RedisConnection): Promise<string |
 
   for (let n = 0; n < STEPS; n++) {
     passTime();
-    const [expected, got] = (await step()).map((told) => JSON.stringify(told));
+    const [expected, got] = (await step()).map((response) => JSON.stringify(response));
     if (expected !== got) return `seed ${seed}, step ${n}: ${got} instead of ${expected}`;
   }
   return undefined;
 }
 
-/** An ioredis that does this whenever it is to run a script. */
+/** An ioredis client with this behaviour for every script. */
 const clientThat = (evalsha: () => Promise<unknown>): RedisClient => ({
   script: async () => 'digest',
   evalsha,
@@ -85,7 +85,7 @@ const clientThat = (evalsha: () => Promise<unknown>): RedisClient => ({
 
 const CONNECT = { 'node-redis': nodeRedis, ioredis: ioRedis };
 
-/** A Redis of its own, which can be killed. */
+/** A separate Redis, which can be killed. */
 async function stageOf(connect: (port: number) => Promise<RedisConnection>) {
   const server = await startRedis();
   const { client, disconnect } = await connect(server.port);
@@ -105,9 +105,9 @@ describe.skipIf(redisServer() === undefined)('redis pool store', () => {
   let service: Service;
   const clients: RedisConnection[] = [];
   const connect = async (): Promise<RedisConnection> => {
-    const own = await nodeRedis(service.port);
-    clients.push(own);
-    return own;
+    const client = await nodeRedis(service.port);
+    clients.push(client);
+    return client;
   };
   beforeAll(async () => {
     service = await startRedis();
@@ -127,7 +127,7 @@ describe.skipIf(redisServer() === undefined)('redis pool store', () => {
     for (let from = 1; from <= TRACES; from += AT_ONCE) {
       const seeds = Array.from({ length: AT_ONCE }, (_, n) => from + n);
       const found = await Promise.all(seeds.map((seed) => play(seed, client)));
-      differences.push(...found.filter((own) => own !== undefined));
+      differences.push(...found.filter((each) => each !== undefined));
     }
     expect(differences.slice(0, 3)).toEqual([]);
   }, 120_000);
@@ -168,7 +168,7 @@ describe.skipIf(redisServer() === undefined)('redis pool store', () => {
         { memberTimeoutMs: 2000, isStrict: false },
       );
     await sync('one');
-    await store.leave('kept', 'one'); // all but the state is gone, and comes again as new keys
+    await store.leave('kept', 'one'); // all keys but the state are deleted, and come back as new ones
     await sync('two');
     const kept = poolKeys('sluice', 'kept').map((key) =>
       Number(redisCli(service.port, 'TTL', key)),
@@ -185,8 +185,8 @@ describe.skipIf(redisServer() === undefined)('redis pool store', () => {
   });
 
   test('redis pool store: explains why a sync failed', async () => {
-    const own = await startRedis();
-    const client = await nodeRedis(own.port);
+    const service = await startRedis();
+    const client = await nodeRedis(service.port);
     const store = redisStore(client.client, { deadline: '200ms' });
     const sync = () =>
       store.sync(
@@ -197,22 +197,22 @@ describe.skipIf(redisServer() === undefined)('redis pool store', () => {
     try {
       await sync();
       const [state] = poolKeys('sluice', 'x');
-      redisCli(own.port, 'DEL', state);
-      redisCli(own.port, 'LPUSH', state, 'not ours');
+      redisCli(service.port, 'DEL', state);
+      redisCli(service.port, 'LPUSH', state, 'not ours');
       await expect(sync()).rejects.toThrow(
-        /^redis is out of reach: another application has written to its keys \(WRONGTYPE/,
+        /^redis is unavailable: another application has written to its keys \(WRONGTYPE/,
       );
-      redisCli(own.port, 'DEL', state);
-      redisCli(own.port, 'REPLICAOF', '127.0.0.1', `${await freePort()}`);
+      redisCli(service.port, 'DEL', state);
+      redisCli(service.port, 'REPLICAOF', '127.0.0.1', `${await freePort()}`);
       await expect(sync()).rejects.toThrow(/this Redis is a replica and accepts no writes/);
-      redisCli(own.port, 'REPLICAOF', 'NO', 'ONE');
-      own.pause();
+      redisCli(service.port, 'REPLICAOF', 'NO', 'ONE');
+      service.pause();
       const since = performance.now();
-      await expect(sync()).rejects.toThrow(/no answer within 200 ms$/);
+      await expect(sync()).rejects.toThrow(/no reply within 200 ms$/);
       expect(performance.now() - since).toBeLessThan(1500);
     } finally {
       client.disconnect();
-      await own.stop();
+      await service.stop();
     }
   });
 
@@ -232,10 +232,10 @@ describe.skipIf(redisServer() === undefined)('redis pool store', () => {
       return new Promise(() => {});
     });
     const store = redisStore(silent, { deadline: '50ms' });
-    const told = await Promise.allSettled(
+    const results = await Promise.allSettled(
       Array.from({ length: 5000 }, () => store.leave('x', 'one')),
     );
-    expect(told.every(({ status }) => status === 'rejected')).toBe(true);
+    expect(results.every(({ status }) => status === 'rejected')).toBe(true);
     expect(calls).toBe(4096);
     await expect(store.leave('x', 'one')).rejects.toThrow(/4096 calls are in flight$/);
   });

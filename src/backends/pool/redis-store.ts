@@ -8,11 +8,11 @@
  * knows no members, and assigns no larger claims until all members have had time to sync.
  */
 
-import { type Clock, type Millis, onImmediate, systemClock } from '../../core/clock.ts';
-import { DeadlineSet } from '../../core/deadline-set.ts';
+import { type Millis, systemClock } from '../../core/clock.ts';
 import type { Duration } from '../../core/duration.ts';
 import { errorMessageOf, UnavailableError } from '../../core/errors.ts';
 import { OptionReader } from '../../core/options.ts';
+import { CallDeadlines } from '../redis/call-deadlines.ts';
 import { connectionOf, type RedisClient, type ScriptReply } from '../redis/client.ts';
 import type { SyncResponse } from './agreement.ts';
 import {
@@ -26,6 +26,7 @@ import {
 } from './redis-script.ts';
 import type { PoolMemberRecord, PoolStore } from './store.ts';
 
+/** Options of `redisStore`. */
 export interface RedisStoreOptions {
   /** Prefix of all keys in Redis. Default `sluice`. */
   readonly prefix?: string;
@@ -47,16 +48,30 @@ export function redisStoreWithTime(
   time: () => Millis | undefined,
 ): PoolStore {
   const connection = connectionOf(client);
-  const fields = OptionReader.collecting('', options);
-  const prefix = fields.optional('prefix', isRedisPrefix, EXPECTED_PREFIX) ?? 'sluice';
-  const deadlineMs = fields.duration('deadline', 500);
-  fields.finish();
-  const calls = new RedisCallTracker(systemClock, deadlineMs);
+  const reader = OptionReader.collecting('', options);
+  const prefix = reader.optional('prefix', isRedisPrefix, EXPECTED_PREFIX) ?? 'sluice';
+  const deadlineMs = reader.duration('deadline', 500);
+  reader.finish();
+  const deadlines = new CallDeadlines(systemClock, deadlineMs);
+  /** Calls the client has not finished, timed out or not. */
+  let inFlight = 0;
+  const execute = async (call: () => Promise<ScriptReply>): Promise<ScriptReply> => {
+    try {
+      if (inFlight >= MAX_IN_FLIGHT) throw new Error(`${MAX_IN_FLIGHT} calls are in flight`);
+      inFlight++;
+      const finished = call().finally(() => {
+        inFlight--;
+      });
+      return await deadlines.run(finished);
+    } catch (error) {
+      throw new UnavailableError('redis', explainError(error));
+    }
+  };
   const run = (script: string, pool: string, args: readonly string[]): Promise<ScriptReply> => {
     const now = time();
     const at = now === undefined ? '' : microsOf(now);
     const keys = poolKeys(prefix, pool);
-    return calls.execute(() => connection.run(script, keys, [at, ...args]));
+    return execute(() => connection.run(script, keys, [at, ...args]));
   };
   return {
     name: 'redis',
@@ -71,13 +86,13 @@ export function redisStoreWithTime(
     },
     async saveCheckpoint(pool, text, keepMs) {
       const args = [text, `${Math.ceil(Math.min(keepMs, MAX_CHECKPOINT_MS))}`];
-      await calls.execute(() =>
+      await execute(() =>
         connection.run(SAVE_CHECKPOINT_SCRIPT, [checkpointKey(prefix, pool)], args),
       );
     },
     async loadCheckpoint(pool) {
       const run = () => connection.run(LOAD_CHECKPOINT_SCRIPT, [checkpointKey(prefix, pool)], []);
-      const [text] = await calls.execute(run);
+      const [text] = await execute(run);
       return typeof text === 'string' ? text : undefined;
     },
     async members(pool) {
@@ -113,51 +128,6 @@ function parseMemberRecords([, ...fields]: ScriptReply): PoolMemberRecord[] {
     const [size, rank] = claim.split(' ').map(Number);
     return { id, size, rank, ageMs: Number(agoUs) / 1000 };
   });
-}
-
-interface PendingRedisCall {
-  readonly issuedAt: Millis;
-  readonly giveUp: () => unknown;
-}
-
-/** Calls in flight, each with the same deadline. */
-class RedisCallTracker {
-  readonly #clock: Clock;
-  readonly #deadlineMs: Millis;
-  readonly #deadlines: DeadlineSet<PendingRedisCall>;
-  /** Calls the client has not finished, timed out or not. */
-  #inFlight = 0;
-
-  constructor(clock: Clock, deadlineMs: Millis) {
-    this.#clock = clock;
-    this.#deadlineMs = deadlineMs;
-    this.#deadlines = new DeadlineSet(clock, deadlineMs, ({ giveUp }) => giveUp());
-  }
-
-  async execute(run: () => Promise<ScriptReply>): Promise<ScriptReply> {
-    try {
-      if (this.#inFlight >= MAX_IN_FLIGHT) throw new Error(`${MAX_IN_FLIGHT} calls are in flight`);
-      return await this.#withDeadline(run);
-    } catch (error) {
-      throw new UnavailableError('redis', explainError(error));
-    }
-  }
-
-  #withDeadline(run: () => Promise<ScriptReply>): Promise<ScriptReply> {
-    return new Promise((resolve, reject) => {
-      const late = (): void => reject(new Error(`no answer within ${this.#deadlineMs} ms`));
-      // If this process was busy, the reply has arrived and is read before the event loop turn ends.
-      const call = { issuedAt: this.#clock.now(), giveUp: () => onImmediate(late) };
-      this.#deadlines.add(call);
-      this.#inFlight++;
-      run()
-        .then(resolve, reject)
-        .finally(() => {
-          this.#deadlines.remove(call);
-          this.#inFlight--;
-        });
-    });
-  }
 }
 
 /** Explanations of Redis error codes. */

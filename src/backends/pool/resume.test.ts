@@ -1,4 +1,4 @@
-/** What a ramp has reached survives those who reached it, for as long as the limit says. */
+/** Ramp checkpoints: a level survives the members that reached it, for `resumeFor`. */
 
 import { describe, expect, test } from 'vitest';
 import type { Clock } from '../../core/clock.ts';
@@ -10,31 +10,38 @@ import { memoryStore } from './memory-store.ts';
 import { pool } from './options.ts';
 import type { PoolStore } from './store.ts';
 
-const CLIMBS = { min: 10, max: 110, over: '10s' } as const;
-const RESUMES: Limit = { ramp: { ...CLIMBS, resumeFor: '60s' } };
+const GROWS = { min: 10, max: 110, over: '10s' } as const;
+const RESUMES: Limit = { ramp: { ...GROWS, resumeFor: '60s' } };
 
 function world(limit: Limit) {
   const clock = new VirtualClock(1_000_250);
   const store = memoryStore(clock);
-  let born = 0;
-  /** A pod whose own clock is wrong by an hour, one way or the other. */
+  let created = 0;
+  /** A member whose clock is off by an hour, in either direction. */
   const start = (through: PoolStore = store) => {
-    const wrongByMs = born++ % 2 === 0 ? 3_600_000 : -3_600_000;
-    const own: Clock = {
+    const wrongByMs = created++ % 2 === 0 ? 3_600_000 : -3_600_000;
+    const memberClock: Clock = {
       now: () => clock.now() + wrongByMs,
       wakeAt: (at, act) => clock.wakeAt(at - wrongByMs, act),
     };
-    const membership = pool(through, { id: `pod${born}`, clock: own, random: () => 0.5 });
-    return { membership, llm: limiter({ name: 'llm', limit, backend: membership, clock: own }) };
+    const membership = pool(through, {
+      id: `pod${created}`,
+      clock: memberClock,
+      random: () => 0.5,
+    });
+    return {
+      membership,
+      llm: limiter({ name: 'llm', limit, backend: membership, clock: memberClock }),
+    };
   };
-  /** It calls every second for so long, for each of these keys. */
-  const climb = async (pod: ReturnType<typeof start>, seconds: number, ...keys: string[]) => {
+  /** Calls every second for `seconds`, for each key. */
+  const growFor = async (pod: ReturnType<typeof start>, seconds: number, ...keys: string[]) => {
     for (let n = 0; n < seconds; n++) {
       await clock.advanceAsync(1000);
       for (const key of keys) pod.llm.takeUpTo(key, Infinity);
     }
   };
-  return { clock, store, start, climb };
+  return { clock, store, start, growFor };
 }
 
 const poolOf = ({ llm }: { llm: Limiter }, key = ''): number | undefined => {
@@ -44,10 +51,10 @@ const poolOf = ({ llm }: { llm: Limiter }, key = ''): number | undefined => {
 
 describe('ramp checkpoint', () => {
   test('ramp checkpoint: a ramp resumes per key after a redeploy', async () => {
-    const { clock, start, climb } = world(RESUMES);
+    const { clock, start, growFor } = world(RESUMES);
     const first = start();
-    await climb(first, 8, 'a');
-    await climb(first, 3, 'a', 'b');
+    await growFor(first, 8, 'a');
+    await growFor(first, 3, 'a', 'b');
     const [a, b] = [poolOf(first, 'a'), poolOf(first, 'b')];
     expect([a, b]).toEqual([expect.closeTo(90, -1.5), 30]);
     await first.membership.close();
@@ -60,10 +67,10 @@ describe('ramp checkpoint', () => {
 
   test('ramp checkpoint: a ramp restarts once its level is older than resumeFor, or without resumeFor', async () => {
     const late = world(RESUMES);
-    const forgetful = world({ ramp: CLIMBS });
-    for (const { clock, start, climb } of [late, forgetful]) {
+    const forgetful = world({ ramp: GROWS });
+    for (const { clock, start, growFor } of [late, forgetful]) {
       const first = start();
-      await climb(first, 8, '');
+      await growFor(first, 8, '');
       await first.membership.close();
       await clock.advanceAsync(clock === late.clock ? 60_000 : 1000);
       const second = start();
@@ -72,20 +79,20 @@ describe('ramp checkpoint', () => {
     }
   });
 
-  test('ramp checkpoint: a member that joins starts near the level of the others, also after a crash', async () => {
-    const { clock, store, start, climb } = world(RESUMES);
+  test('ramp checkpoint: a member that joins starts near the level of the other members, also after a crash', async () => {
+    const { clock, store, start, growFor } = world(RESUMES);
     let isDead = false;
     const first = start({
       ...store,
-      sync: (...asked) => (isDead ? new Promise(() => {}) : store.sync(...asked)),
+      sync: (...args) => (isDead ? new Promise(() => {}) : store.sync(...args)),
     });
-    await climb(first, 12, '');
+    await growFor(first, 12, '');
     const reached = poolOf(first) ?? 0;
     expect(reached).toBeGreaterThan(80);
     const byAsMuchAsNotesAreApart = 50;
 
     const joins = start();
-    await climb(first, 4, '');
+    await growFor(first, 4, '');
     expect(poolOf(joins)).toBeGreaterThanOrEqual(reached - byAsMuchAsNotesAreApart);
 
     isDead = true;
@@ -96,10 +103,10 @@ describe('ramp checkpoint', () => {
   });
 
   test('ramp checkpoint: the latest level of several members counts, and none is lost', async () => {
-    const { clock, start, climb } = world(RESUMES);
+    const { clock, start, growFor } = world(RESUMES);
     const [one, two] = [start(), start()];
-    await climb(one, 5, '');
-    await Promise.all([climb(one, 6, 'mine'), climb(two, 6, 'yours')]);
+    await growFor(one, 5, '');
+    await Promise.all([growFor(one, 6, 'mine'), growFor(two, 6, 'yours')]);
     await one.membership.close();
     await two.membership.close();
     const next = start();
@@ -120,7 +127,7 @@ describe('ramp checkpoint', () => {
 });
 
 describe('saturation', () => {
-  test('is how much of its part a member used in the last seconds that are over', async () => {
+  test('saturation: the used fraction of the part in the last complete seconds', async () => {
     const { clock, start } = world({ ramp: { min: 100, max: 100, over: '1s' } });
     const [one, two] = [start(), start()];
     await clock.advanceAsync(4000);
@@ -142,7 +149,7 @@ describe('saturation', () => {
     [{ bucket: { rate: '100/s', burst: 10 } }, 10, 0.2],
     [{ spacing: { every: '100ms' } }, 1, 0.2],
     [{ all: [{ bucket: { rate: '1000/s' } }, { spacing: { every: '100ms' } }] }, 1, 0.2],
-  ] as const)('of %j in a pool of two', async (limit, calls, expected) => {
+  ] as const)('saturation: of %j in a pool of two', async (limit, calls, expected) => {
     const { clock, start } = world(limit as unknown as Limit);
     const [one] = [start(), start()];
     await clock.advanceAsync(4000);
@@ -158,7 +165,7 @@ describe('saturation', () => {
     expect(one.membership.view().saturation.llm).toBeCloseTo(expected, 1);
   });
 
-  test('of adaptive is calls in flight beside how many may be', async () => {
+  test('saturation: of adaptive, calls in flight over the limit', async () => {
     const { clock, start } = world({ adaptive: { max: 20, initial: 20 } });
     const [one] = [start(), start()];
     await clock.advanceAsync(4000);

@@ -12,9 +12,9 @@ describe('static pool', () => {
     const clock = new VirtualClock(5_000);
     const limit = { ramp: { min: 100, max: 100, over: '1s' } };
     const pods = [0, 1, 2].map((rank) => pool(fixedPool(3, rank, clock), { clock }));
-    const own = pods.map((membership) => limiter({ limit, backend: membership, clock }));
+    const limiters = pods.map((membership) => limiter({ limit, backend: membership, clock }));
     await clock.advanceAsync(0);
-    const taken = own.map((each) => each.takeUpTo('', Infinity));
+    const taken = limiters.map((each) => each.takeUpTo('', Infinity));
     expect(taken.sort()).toEqual([33, 33, 34]);
     for (const pod of pods) await pod.close();
   });
@@ -23,7 +23,7 @@ describe('static pool', () => {
     ['a number', { PODS: '5', RANK: '2' }, { size: 5, rank: 2 }],
     ['a name', { PODS: '5', RANK: 'worker-3' }, { size: 5, rank: 3 }],
     ['a long name', { PODS: '12', RANK: 'job-7-worker-11' }, { size: 12, rank: 11 }],
-  ])('comes from the environment: %s', async (_, environment, claim) => {
+  ])('static pool: reads the rank from the environment: %s', async (_, environment, claim) => {
     const store = poolFromEnvironment('PODS', 'RANK', environment);
     expect(await store.sync('', REQUEST, OPTIONS)).toMatchObject({ claim, active: claim.size });
   });
@@ -39,7 +39,7 @@ describe('static pool', () => {
     [{ PODS: '3', RANK: '3' }, /`RANK` to be a number from 0 to 2, or a name .* got "3"/],
     [{ PODS: '3', RANK: 'worker' }, /`RANK` .* got "worker"/],
     [{ PODS: '3' }, /`RANK` .* got undefined/],
-  ])('says what makes no sense: %o', (environment, message) => {
+  ])('static pool: refuses the environment %o', (environment, message) => {
     expect(() => poolFromEnvironment('PODS', 'RANK', environment)).toThrow(message);
   });
 
@@ -49,7 +49,7 @@ describe('static pool', () => {
     [3, 3, /rank/],
     [3, -2, /rank/],
     [1e308, 0, /size/],
-  ])('takes no size %s with rank %s', (size, rank, message) => {
+  ])('static pool: refuses size %s with rank %s', (size, rank, message) => {
     expect(() => fixedPool(size, rank)).toThrow(message);
   });
 

@@ -10,6 +10,7 @@
  */
 
 import { type Clock, isClock, systemClock } from '../../core/clock.ts';
+import { isNonEmptyString } from '../../core/config-helpers.ts';
 import { ConfigError } from '../../core/errors.ts';
 import { requireNumber } from '../../core/options.ts';
 import type { Claim } from './agreement.ts';
@@ -38,13 +39,13 @@ export function poolFromEnvironment(
   rankVariable?: string,
   environment: Environment = process.env,
 ): PoolStore {
-  if (!isVariableName(sizeVariable))
+  if (!isNonEmptyString(sizeVariable))
     throw new ConfigError('sizeVariable', VARIABLE_NAME_EXPECTED, sizeVariable);
   const sizeText = environment[sizeVariable];
   const size = /^\d{1,9}$/.test(sizeText ?? '') ? Number(sizeText) : 0;
   if (size === 0) throw new ConfigError(sizeVariable, 'a whole number from 1 on', sizeText);
   if (rankVariable === undefined) return fixedPool(size);
-  if (!isVariableName(rankVariable))
+  if (!isNonEmptyString(rankVariable))
     throw new ConfigError('rankVariable', VARIABLE_NAME_EXPECTED, rankVariable);
   const rankText = environment[rankVariable];
   const rank = Number(/(?:^|-)(\d{1,9})$/.exec(rankText ?? '')?.[1] ?? Number.NaN);
@@ -54,7 +55,6 @@ export function poolFromEnvironment(
 }
 
 const VARIABLE_NAME_EXPECTED = 'the name of a variable';
-const isVariableName = (value: unknown): boolean => typeof value === 'string' && value !== '';
 
 /** A store whose members use the claim from `find` at once. */
 export function staticStore(name: string, clock: Clock, find: () => Promise<Claim>): PoolStore {

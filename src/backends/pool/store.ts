@@ -8,6 +8,7 @@
 import type { Millis } from '../../core/clock.ts';
 import type { AgreementOptions, SyncRequest, SyncResponse } from './agreement.ts';
 
+/** Where the members of a pool agree on their number. */
 export interface PoolStore {
   /** For messages: `redis`, `memory`. */
   readonly name: string;

@@ -16,7 +16,6 @@ import {
   toBatchDecision,
 } from '../remote-backend.ts';
 import { RttEstimator } from '../rtt-estimator.ts';
-import type { TimedReply } from './batcher.ts';
 import { createRedisContext, type RedisConfig, type RedisContext } from './context.ts';
 import { scriptOf } from './lua-script.ts';
 import type { PrefetchSource } from './prefetch.ts';
@@ -33,14 +32,10 @@ export class RedisBackend implements PrefetchSource {
   constructor(policy: Policy, context: RemoteBackendContext, config: RedisConfig) {
     this.onUnavailable = config.onUnavailable;
     const { specs = [], width } = policy;
-    const full = scriptOf(specs, width, config.subscriber ? 'fair-queue' : 'all');
-    const checkOnly = scriptOf(specs, width, 'check-only');
-    const releaseCommand = (_id: string, cost: number, at: Millis) =>
-      `signored ${cost} ${cost} ${at}`;
     this.#context = createRedisContext(policy, context, config, {
-      full,
-      checkOnly,
-      releaseCommand,
+      full: scriptOf(specs, width, config.subscriber ? 'fair-queue' : 'all'),
+      checkOnly: scriptOf(specs, width, 'check-only'),
+      releaseCommand: (_id, cost, at) => `signored ${cost} ${cost} ${at}`,
     });
     this.#clock = context.clock;
     this.#everyMs = everyMsOf(policy);
@@ -56,11 +51,6 @@ export class RedisBackend implements PrefetchSource {
     return this.#context.fairQueue?.size ?? 0;
   }
 
-  #send(key: string, command: string): Promise<TimedReply> {
-    const { batcher, redisKeyOf } = this.#context;
-    return batcher.send(redisKeyOf(key), command);
-  }
-
   check(key: string, cost: number): Promise<RemoteDecision> {
     return this.#check(key, 'a', cost);
   }
@@ -71,7 +61,7 @@ export class RedisBackend implements PrefetchSource {
 
   async #check(key: string, op: 'a' | 'n', cost: number): Promise<RemoteDecision> {
     try {
-      const { value, at } = await this.#send(key, op + cost);
+      const { value, at } = await this.#context.send(key, op + cost);
       return { decision: decisionOf(value), decidedAt: at };
     } catch {
       return this.#fallbackDecision(key, cost);
@@ -87,7 +77,7 @@ export class RedisBackend implements PrefetchSource {
     try {
       const aheadMs = lookaheadMs(this.#everyMs, this.#rtt.meanMs);
       const sentAt = this.#clock.now();
-      const { value, at } = await this.#send(key, `q${aheadMs} ${costs.join(' ')}`);
+      const { value, at } = await this.#context.send(key, `q${aheadMs} ${costs.join(' ')}`);
       this.#rtt.observe(this.#clock.now() - sentAt);
       const [count, dueIn, last] = String(value).split(' ');
       const granted = Number(count);
@@ -101,44 +91,39 @@ export class RedisBackend implements PrefetchSource {
 
   async takeUpTo(key: string, most: number): Promise<number> {
     if (most < 1) return 0;
-    try {
-      return await this.#sendTake(key, most);
-    } catch {
-      return this.#context.fallback.check(key, 1).verdict === 'deny' ? 0 : 1;
-    }
+    const fallback = () => (this.#context.fallback.check(key, 1).verdict === 'deny' ? 0 : 1);
+    return this.#take(key, `t${most}`).catch(fallback);
   }
 
   takeRemote(key: string, most: number): Promise<number> {
-    return this.#sendTake(key, most).catch(() => 0);
-  }
-
-  async #sendTake(key: string, most: number): Promise<number> {
-    return Number((await this.#send(key, `t${most}`)).value);
+    return this.#take(key, `t${most}`).catch(() => 0);
   }
 
   async takeSurplus(key: string, most: number, leave: number): Promise<number> {
-    if (most < 1) return 0;
-    const reply = this.#send(key, `t${most} ${leave}`);
-    return reply.then(({ value }) => Number(value)).catch(() => 0);
+    return most < 1 ? 0 : this.#take(key, `t${most} ${leave}`).catch(() => 0);
   }
 
-  async credit(key: string, units: number, upTo: number): Promise<void> {
-    await this.#send(key, `g${units} ${upTo}`).catch(() => {});
+  async #take(key: string, command: string): Promise<number> {
+    return Number((await this.#context.send(key, command)).value);
+  }
+
+  async credit(key: string, tokens: number, upTo: number): Promise<void> {
+    await this.#context.send(key, `g${tokens} ${upTo}`).catch(() => {});
   }
 
   /** A settlement that cannot be sent is lost: the limit then counts more than was used, never less. */
   async settle(key: string, settlement: Settlement): Promise<void> {
     const { outcome, cost, used = cost, dueAt } = settlement;
-    await this.#send(key, `s${outcome} ${cost} ${used} ${dueAt}`).catch(() => {});
+    await this.#context.send(key, `s${outcome} ${cost} ${used} ${dueAt}`).catch(() => {});
   }
 
   async addHits(key: string, count: number): Promise<void> {
-    await this.#send(key, `h${count}`).catch(() => {});
+    await this.#context.send(key, `h${count}`).catch(() => {});
   }
 
   async readState(key: string): Promise<{ state: Float64Array; at: Millis } | undefined> {
     try {
-      const { value, at } = await this.#send(key, 'l');
+      const { value, at } = await this.#context.send(key, 'l');
       return { state: Float64Array.from(String(value).split(' '), Number), at };
     } catch {
       return undefined;

@@ -1,7 +1,10 @@
 /** ScriptBatcher against a scripted connection on virtual time. */
 
 import { describe, expect, test } from 'vitest';
+import { seededRandom } from '../../core/random.ts';
+import { createPolicy } from '../../policies/limit.ts';
 import { VirtualClock } from '../../testing/index.ts';
+import { RedisBackend } from './backend.ts';
 import { ScriptBatcher } from './batcher.ts';
 import type { RedisConnection, ScriptReply } from './client.ts';
 import { slotOf } from './slot.ts';
@@ -125,6 +128,18 @@ describe('script batcher', () => {
     batcher.stop();
   });
 
+  test('a call that fails after stop() opens no breaker: no event, no probe', async () => {
+    const { clock, redis, batcher, changes } = setUp();
+    redis.isHeld = true;
+    const sent = batcher.send('x', 'a1');
+    await expect.poll(() => redis.calls.length).toBe(1);
+    batcher.stop();
+    clock.advance(100);
+    await expect(sent).rejects.toMatchObject({ code: 'UNAVAILABLE' });
+    clock.advance(1000);
+    expect([redis.calls.length, changes]).toEqual([1, []]);
+  });
+
   test('cluster: the probe uses the key whose call failed', async () => {
     const { clock, redis, batcher, changes } = setUp(true);
     redis.isDown = true;
@@ -137,4 +152,24 @@ describe('script batcher', () => {
     expect(redis.calls.at(-1)?.keys).toEqual(['lost']);
     expect(changes).toEqual([false, true]);
   });
+});
+
+test('redis backend: a check that times out after close is denied, whatever onUnavailable says', async () => {
+  const clock = new VirtualClock();
+  const connection = new ScriptedRedis(clock);
+  connection.isHeld = true;
+  const random = seededRandom(1);
+  const context = {
+    ...{ name: 'api', hasExplicitName: true, clock, random, maxKeys: 10, maxWaiters: 10 },
+    ...{ keepAlive: false, onCapacity() {}, onAvailability() {} },
+  };
+  const backend = new RedisBackend(createPolicy({ bucket: { rate: 1 } }, random), context, {
+    ...{ connection, subscriber: undefined, prefix: 'sluice', deadlineMs: 100 },
+    ...{ onUnavailable: 'allow', processes: 1 },
+  });
+  const checked = backend.check('k', 1);
+  await expect.poll(() => connection.calls.length).toBe(1);
+  await backend.close();
+  clock.advance(100);
+  expect((await checked).decision.verdict).toBe('deny');
 });

@@ -75,6 +75,7 @@ export class ScriptBatcher {
   /** Ready to be sent, oldest first. */
   #batches: (readonly PendingCommand[])[] = [];
   #inFlightCount = 0;
+  #isClosed = false;
   readonly #rejectionPacer = new RejectionPacer();
 
   constructor(
@@ -95,6 +96,10 @@ export class ScriptBatcher {
     this.#clockOffsetMs = new Float64Array(connection.isCluster ? SLOT_COUNT : 1).fill(Number.NaN);
   }
 
+  get isClosed(): boolean {
+    return this.#isClosed;
+  }
+
   get isAvailable(): boolean {
     return this.#openBreakers.size === 0;
   }
@@ -110,7 +115,9 @@ export class ScriptBatcher {
     });
   }
 
+  /** Calls in flight may still fail: that opens no breaker. */
   stop(): void {
+    this.#isClosed = true;
     for (const breaker of this.#openBreakers.values()) breaker.stop();
   }
 
@@ -123,17 +130,14 @@ export class ScriptBatcher {
 
   /** No command is sent to this slot until a probe with this key succeeds. */
   #openBreaker({ key, slot }: PendingCommand, why: unknown): void {
-    if (this.#isUnavailable(slot)) return;
+    if (this.#isClosed || this.#isUnavailable(slot)) return;
     const isFirst = this.#openBreakers.size === 0;
     const onChange = (isAvailable: boolean): void => {
       if (isAvailable && this.#openBreakers.delete(slot) && this.#openBreakers.size === 0)
         this.#onAvailability(true, undefined);
     };
-    const breaker = new CircuitBreaker(
-      this.#clock,
-      () => this.#runScript(slot, this.#scripts.full, [key], ['p']),
-      onChange,
-    );
+    const probe = () => this.#runScript(slot, this.#scripts.full, [key], ['p']);
+    const breaker = new CircuitBreaker(this.#clock, probe, onChange);
     this.#openBreakers.set(slot, breaker);
     breaker.trip(why);
     if (isFirst) this.#onAvailability(false, why);
@@ -186,12 +190,8 @@ export class ScriptBatcher {
     const script = isCheckOnly ? this.#scripts.checkOnly : this.#scripts.full;
     try {
       const keys = commands.map(({ key }) => key);
-      const reply = await this.#runScript(
-        commands[0].slot,
-        script,
-        keys,
-        isUniform ? [texts[0]] : texts,
-      );
+      const args = isUniform ? [texts[0]] : texts;
+      const reply = await this.#runScript(commands[0].slot, script, keys, args);
       if (isLateReply(reply)) return await this.#resendBatch(commands, isRetry);
       const at = Number(reply[0]);
       for (let n = 0; n < commands.length; n++) commands[n].resolve({ value: reply[n + 1], at });

@@ -11,7 +11,7 @@ test('CallDeadlines: rejects a call without a reply by the deadline, and passes 
   expect(await answered).toBe('reply');
   await expect(failed).rejects.toThrow('connection lost');
   clock.advance(100);
-  await expect(hanging).rejects.toThrow('no answer within 100 ms');
+  await expect(hanging).rejects.toThrow('no reply within 100 ms');
 });
 
 test('CallDeadlines: a reply that is read in the same turn as the timeout is in time', async () => {

@@ -21,20 +21,11 @@ export class CallDeadlines {
 
   run<T>(call: Promise<T>): Promise<T> {
     return new Promise((resolve, reject) => {
-      const expire = (): void => reject(new Error(`no answer within ${this.#deadlineMs} ms`));
+      const expire = (): void => reject(new Error(`no reply within ${this.#deadlineMs} ms`));
       // If this process was busy, the reply has arrived and is read before the next immediate.
       const pending = { issuedAt: this.#clock.now(), onTimeout: () => onImmediate(expire) };
       this.#pending.add(pending);
-      call.then(
-        (reply) => {
-          this.#pending.remove(pending);
-          resolve(reply);
-        },
-        (error) => {
-          this.#pending.remove(pending);
-          reject(error);
-        },
-      );
+      call.finally(() => this.#pending.remove(pending)).then(resolve, reject);
     });
   }
 }

@@ -56,7 +56,6 @@ function normalizeReply(reply: unknown): ScriptReply {
 
 interface ClientAdapter {
   readonly isCluster: boolean;
-  /** Loads a script and returns its digest. */
   load(script: string): Promise<string>;
   run(
     command: 'EVALSHA' | 'EVAL',

@@ -47,7 +47,7 @@ describe.skipIf(redisServer() === undefined)('redis backend, cluster', () => {
   describe.each(Object.entries(CLIENTS))('fair queue by %s', (_name, connect) => {
     const LIMITS: [string, Limit, string][] = [
       ['spacing', { spacing: { every: 20 } }, 'spacing'],
-      ['calls in flight', { concurrency: 1 }, 'flights'],
+      ['calls in flight', { concurrency: 1 }, 'concurrency'],
     ];
     const clients: RedisConnection[] = [];
     const limiters: RemoteLimiter[] = [];

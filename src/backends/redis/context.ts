@@ -8,7 +8,7 @@ import type { RemoteBackendContext } from '../remote-backend.ts';
 import { decideUnavailable, limitIdOf } from '../remote-limit.ts';
 import { ScriptBatcher, type Scripts } from './batcher.ts';
 import type { RedisConnection, Subscriber } from './client.ts';
-import { FairQueue, type FairQueueOptions } from './fair-queue.ts';
+import { FairQueue, type FairQueueOptions, type SendCommand } from './fair-queue.ts';
 
 export const ON_UNAVAILABLE_VALUES: readonly OnUnavailable[] = ['allow', 'deny', 'local'];
 
@@ -25,8 +25,8 @@ export interface RedisConfig {
 
 export interface RedisContext {
   readonly batcher: ScriptBatcher;
-  /** The name of a key in Redis. */
-  readonly redisKeyOf: (key: string) => string;
+  /** Sends a command for a key. Rejects with an UnavailableError if there is no reply in time. */
+  readonly send: SendCommand;
   readonly fallback: Fallback;
   readonly fairQueue: FairQueue | undefined;
 }
@@ -46,26 +46,20 @@ export function createRedisContext(
     onAvailability(isAvailable, why);
     if (isAvailable) fairQueue?.pollNow();
   };
-  const batcher = new ScriptBatcher(connection, scripts, {
-    clock,
-    deadlineMs,
-    onAvailability: onChange,
-  });
+  const batching = { clock, deadlineMs, onAvailability: onChange };
+  const batcher = new ScriptBatcher(connection, scripts, batching);
   const redisKeyOf = createRedisKeyMapper(config.prefix, context, policy);
-  const fallback = createFallback(policy, context, config);
+  const send: SendCommand = (key, command) => batcher.send(redisKeyOf(key), command);
+  const { check, settle } = createFallback(policy, context, config);
+  const fallback: Fallback = {
+    check: (key, cost) => (batcher.isClosed ? decideUnavailable('deny') : check(key, cost)),
+    settle,
+  };
   const { releaseCommand, trackLease } = scripts;
   const fairQueue =
     subscriber &&
-    new FairQueue({
-      ...context,
-      batcher,
-      redisKeyOf,
-      fallback,
-      subscriber,
-      releaseCommand,
-      trackLease,
-    });
-  return { batcher, redisKeyOf, fallback, fairQueue };
+    new FairQueue({ ...context, send, fallback, subscriber, releaseCommand, trackLease });
+  return { batcher, send, fallback, fairQueue };
 }
 
 /**

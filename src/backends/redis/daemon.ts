@@ -32,7 +32,7 @@ function readLimit(value: unknown, path: string): LimitBackend {
     view: redactUrl(url),
     note: 'shared through Redis',
     servers: [{ field: path, url }],
-    dryRun: () => redis(DRY_RUN_CLIENT, options),
-    create: (connections) => redis(connections.redisClient(url), options),
+    dryRun: () => redis(DRY_RUN_CLIENT, options, path),
+    create: (connections) => redis(connections.redisClient(url), options, path),
   };
 }

@@ -8,7 +8,7 @@ import { type Clock, schedule, systemClock } from '../../core/clock.ts';
 import type { RemoteLimiter } from '../../limiter/async-limiter.ts';
 import { limiter } from '../../limiter/limiter.ts';
 import { VirtualClock } from '../../testing/index.ts';
-import type { ScriptBatcher, TimedReply } from './batcher.ts';
+import type { TimedReply } from './batcher.ts';
 import { FairQueue } from './fair-queue.ts';
 import { type RedisOptions, redis } from './options.ts';
 
@@ -199,7 +199,7 @@ describe('fair queue: a waiter that left while its check was on the way', () => 
         sent.push({ text: text.split(' ')[0], answer: (value) => resolve({ value, at: 0 }) });
       });
     const fairQueue = new FairQueue({
-      batcher: { send } as unknown as ScriptBatcher,
+      send,
       clock: new VirtualClock(),
       random: () => 0.5,
       subscriber: {
@@ -209,7 +209,6 @@ describe('fair queue: a waiter that left while its check was on the way', () => 
       },
       maxWaiters: 9,
       keepAlive: false,
-      redisKeyOf: (key) => key,
       fallback: { check: () => ({ verdict: 'deny', retryAfterMs: 500 }) },
       releaseCommand: (id) => `s${id}`,
     });

@@ -23,7 +23,7 @@ import type { Random } from '../../core/random.ts';
 import { type Waiter, WaiterSet } from '../../core/waiter-set.ts';
 import { CLOSED_REFUSAL, type FairWaitLimits, type FairWaitResult } from '../remote-backend.ts';
 import { randomId } from '../remote-limit.ts';
-import type { ScriptBatcher, TimedReply } from './batcher.ts';
+import type { TimedReply } from './batcher.ts';
 import type { Subscriber } from './client.ts';
 import { PROCESS_TIMEOUT_MS } from './lua-script.ts';
 import { decisionOf } from './reply.ts';
@@ -46,15 +46,15 @@ interface KeyQueue {
   readonly waiters: Set<QueuedWaiter>;
 }
 
+export type SendCommand = (key: string, command: string) => Promise<TimedReply>;
+
 export interface FairQueueOptions {
-  readonly batcher: ScriptBatcher;
+  readonly send: SendCommand;
   readonly clock: Clock;
   readonly random: Random;
   readonly subscriber: Subscriber;
   readonly maxWaiters: number;
   readonly keepAlive: boolean;
-  /** The Redis key of a key's queue. */
-  readonly redisKeyOf: (key: string) => string;
   /** Decides while Redis is unavailable. */
   readonly fallback: { check(key: string, cost: number): Decision };
   /** The command that gives back a permit granted to this waiter at that time. */
@@ -78,7 +78,6 @@ export class FairQueue {
   readonly #queues = new Map<string, KeyQueue>();
   readonly #waitersById = new Map<string, QueuedWaiter>();
   readonly #waiters: WaiterSet<FairWaitResult, QueuedWaiter>;
-  /** Commands without a reply yet. */
   readonly #pending = new PendingSet();
   #lastWaiterNumber = 0;
   #cancelHeartbeat: (() => void) | undefined;
@@ -178,8 +177,7 @@ export class FairQueue {
   }
 
   #send({ key }: KeyQueue, text: string): Promise<TimedReply> {
-    const { batcher, redisKeyOf } = this.#options;
-    return this.#pending.add(batcher.send(redisKeyOf(key), text));
+    return this.#pending.add(this.#options.send(key, text));
   }
 
   /** The waiter is first and may check in `ms`. */

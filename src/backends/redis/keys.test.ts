@@ -110,11 +110,11 @@ describe.skipIf(redisServer() === undefined)('redis keys', () => {
     const limits: [string, Limit][] = [
       ['bucket', once],
       ['spacing', { spacing: { every: '1h' } }],
-      ['flights', inFlight],
+      ['concurrency', inFlight],
     ];
     for (const [kind, limit] of limits) {
       const api = shared(limit, 'api');
-      const wrong = kind === 'flights' ? ['SET'] : ['LPUSH'];
+      const wrong = kind === 'concurrency' ? ['SET'] : ['LPUSH'];
       fixture.cli(...wrong, `sluice:{api:x}:${kind}`, 'foreign');
       const decisions = await Promise.all([api.check('x'), api.check('y'), api.check('x')]);
       expect(decisions.map(({ verdict }) => verdict)).toEqual(['allow', 'allow', 'deny']);

@@ -14,7 +14,7 @@
  *     available(s, o, now)             the most whole units that a check would grant
  *     settle(s, o, ignored, cost, used, dueAt, now)
  *     hits(s, o, n, now)               hits served elsewhere
- *     credit(s, o, units, upTo, now)   units borrowed from another bucket; buckets only
+ *     credit(s, o, tokens, upTo, now)  tokens borrowed from another bucket; buckets only
  *     removableAt(s, o)                when a new key would decide the same; a composite also returns the latest finite
  *                                      time of its rules
  *     opensAt(s, o)                    the exact instant of the next permit; only rules that grant one call at a time
@@ -84,9 +84,9 @@ local function bucket(perMs, burst, maxDebt, tolerance)
       local spent = spentAt(s, o, now)
       write(s, o, max(spent, min(spent + n, burst + maxDebt)), now)
     end,
-    credit = function(s, o, units, upTo, now)
+    credit = function(s, o, tokens, upTo, now)
       local spent = spentAt(s, o, now)
-      write(s, o, max(min(spent, max(0, burst - upTo)), spent - units), now)
+      write(s, o, max(min(spent, max(0, burst - upTo)), spent - tokens), now)
     end,
     removableAt = function(s, o) return addRoundingUp(s[o + 2], s[o + 1] / perMs) end,
   }

@@ -18,7 +18,7 @@
  *     l                         read the state           <number> <number> …
  *     s<outcome> <cost> <used> <dueAt>                   settle
  *     h<hits>                                            count hits served elsewhere
- *     g<units> <upTo>                                    credit units of another bucket; lost if late
+ *     g<tokens> <upTo>                                   credit tokens of another bucket; lost if late
  *     p                         probe                    0, or an error if Redis cannot decide
  *
  * and with a fair queue, one queue in Redis for all processes:
@@ -49,10 +49,7 @@ const IDLE_TTL_MS = 86_400_000;
 /** Other states expire when they are removable; this is the longest expiry written: 30,000 years, within what Redis accepts. */
 const MAX_TTL_MS = 1e15;
 
-/**
- * Reads the state of a key. A foreign value counts as missing and is overwritten: as an error it would fail every key of
- * the call and look like an outage.
- */
+/** A foreign value counts as missing and is overwritten: as an error it would fail the call and look like an outage. */
 const READ_LUA = `
 local function read(key)
   local packed = redis.pcall('GET', key)
@@ -333,8 +330,8 @@ local OPS = {
   end,
 
   g = function(s, rest)
-    local units, upTo = match(rest, '(%S+) (%S+)')
-    rule.credit(s, 0, tonumber(units), tonumber(upTo), now)
+    local tokens, upTo = match(rest, '(%S+) (%S+)')
+    rule.credit(s, 0, tonumber(tokens), tonumber(upTo), now)
     return 0
   end,
 

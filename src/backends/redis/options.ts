@@ -49,9 +49,8 @@ export function redis(
   if (typeof prefix !== 'string' || /[{}]/.test(prefix))
     fields.report('prefix', 'a string without braces');
   const deadlineMs = fields.duration('deadline', 100);
-  const given = fields.has('onUnavailable')
-    ? fields.oneOf('onUnavailable', ON_UNAVAILABLE_VALUES)
-    : undefined;
+  const isGiven = fields.has('onUnavailable');
+  const given = isGiven ? fields.oneOf('onUnavailable', ON_UNAVAILABLE_VALUES) : undefined;
   const processes = fields.integer('processes', 1, 1);
   const isFair = fields.boolean('fairQueue', false);
   const prefetch = fields.has('prefetch') ? fields.integer('prefetch', 1) : undefined;
@@ -64,11 +63,11 @@ export function redis(
       const { specs } = policy;
       if (specs === undefined) {
         const kinds =
-          'made of bucket, spacing, ramp or a fixed adaptive when it is shared through Redis';
+          'made of bucket, spacing, ramp or concurrency when it is shared through Redis';
         throw new ConfigError('limit', kinds, policy.kind);
       }
-      const [flights] = specs.filter(({ kind }) => kind === 'flights');
-      if (flights && (specs.length > 1 || prefetch !== undefined)) {
+      const countsInFlight = policy.concurrencyLimit !== undefined;
+      if (countsInFlight && (specs.length > 1 || prefetch !== undefined)) {
         const expected = 'alone, and without prefetch, when it counts calls in flight';
         throw new ConfigError('limit', expected, policy.kind);
       }
@@ -77,12 +76,12 @@ export function redis(
       const subscriber = isFair ? createSubscriber(client) : undefined;
       const chosen = { prefix: String(prefix), deadlineMs, onUnavailable, processes };
       const config: RedisConfig = { connection, subscriber, ...chosen };
-      if (flights) return new SemaphoreBackend(policy, context, config);
+      if (countsInFlight) return new SemaphoreBackend(policy, context, config);
       const backend = new RedisBackend(policy, context, config);
       if (prefetch === undefined) return backend;
       if (specs.some(({ kind }) => kind !== 'bucket')) {
         throw new ConfigError(
-          'backend.prefetch',
+          fields.pathOf('prefetch'),
           'left out unless the limit is made of buckets',
           prefetch,
         );

@@ -25,11 +25,9 @@ const PREFETCH_TTL_MS: Millis = 1000;
 interface PrefetchedTokens {
   remaining: number;
   refilledAt: Millis;
-  /** The refill in flight, if any. */
   pendingRefill: Promise<void> | undefined;
 }
 
-/** The backend that tokens are taken from. */
 export interface PrefetchSource extends RemoteBackend {
   takeSurplus: NonNullable<RemoteBackend['takeSurplus']>;
   credit: NonNullable<RemoteBackend['credit']>;
@@ -86,10 +84,8 @@ export class PrefetchBackend extends DelegatingRemoteBackend<PrefetchSource> {
 
   async #refill(key: string, tokens: PrefetchedTokens): Promise<void> {
     if (!this.#isFresh(tokens)) this.#returnUnused(key, tokens);
-    tokens.remaining += await this.inner.takeRemote(
-      key,
-      this.#prefetchSize - Math.ceil(tokens.remaining),
-    );
+    const missing = this.#prefetchSize - Math.ceil(tokens.remaining);
+    tokens.remaining += await this.inner.takeRemote(key, missing);
     tokens.refilledAt = this.#clock.now();
   }
 
@@ -99,11 +95,7 @@ export class PrefetchBackend extends DelegatingRemoteBackend<PrefetchSource> {
       this.#tokensByKey.delete(oldest);
       this.#drain(oldest, tokens);
     }
-    const tokens: PrefetchedTokens = {
-      remaining: 0,
-      refilledAt: this.#clock.now(),
-      pendingRefill: undefined,
-    };
+    const tokens = { remaining: 0, refilledAt: this.#clock.now(), pendingRefill: undefined };
     this.#tokensByKey.set(key, tokens);
     return tokens;
   }
@@ -129,8 +121,8 @@ export class PrefetchBackend extends DelegatingRemoteBackend<PrefetchSource> {
     return this.inner.takeSurplus(key, most, leave);
   }
 
-  credit(key: string, units: number, upTo: number): Promise<void> {
-    return this.inner.credit(key, units, upTo);
+  credit(key: string, tokens: number, upTo: number): Promise<void> {
+    return this.inner.credit(key, tokens, upTo);
   }
 
   override async close(): Promise<void> {

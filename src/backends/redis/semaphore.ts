@@ -22,7 +22,6 @@ import {
   toBatchDecision,
 } from '../remote-backend.ts';
 import { randomId } from '../remote-limit.ts';
-import type { TimedReply } from './batcher.ts';
 import { createRedisContext, type RedisConfig, type RedisContext } from './context.ts';
 import type { ActiveLease } from './fair-queue.ts';
 import { FAIR_QUEUE_LUA, PROBE_LUA } from './lua-script.ts';
@@ -131,8 +130,7 @@ export class SemaphoreBackend implements RemoteBackend {
     this.onUnavailable = config.onUnavailable;
     const [most] = policy.specs?.[0].params ?? [];
     const script = semaphoreScript(most, config.subscriber !== undefined);
-    const trackLease = (leaseId: string, lease: ActiveLease): void =>
-      this.#trackLease(leaseId, lease);
+    const trackLease = this.#trackLease.bind(this);
     const scripts = { full: script, checkOnly: script, releaseCommand, trackLease };
     this.#context = createRedisContext(policy, context, config, scripts);
     this.#policy = policy;
@@ -163,11 +161,11 @@ export class SemaphoreBackend implements RemoteBackend {
     const { fallback } = this.#context;
     const leaseId = `${this.#processId}/${++this.#lastLeaseNumber}`;
     try {
-      const { value, at } = await this.#send(key, `n${leaseId} ${cost}`);
+      const { value, at } = await this.#context.send(key, `n${leaseId} ${cost}`);
       const decision = decisionOf(value);
       if (decision.verdict === 'deny') return { decision, decidedAt: at };
       if (this.#isClosed) {
-        await this.#send(key, releaseCommand(leaseId, cost)).catch(() => {});
+        await this.#context.send(key, releaseCommand(leaseId, cost)).catch(() => {});
         return { decision: deny(0), decidedAt: at };
       }
       this.#trackLease(leaseId, { key, cost, fromFallback: false });
@@ -192,9 +190,9 @@ export class SemaphoreBackend implements RemoteBackend {
   }
 
   async settle(key: string, { leaseId }: Settlement): Promise<void> {
-    const id = leaseId === undefined ? this.#oldestLeaseOf(key) : leaseId;
-    const lease = id === undefined ? undefined : this.#activeLeases.get(id);
-    if (id === undefined || lease === undefined) return;
+    const id = leaseId ?? this.#oldestLeaseOf(key) ?? '';
+    const lease = this.#activeLeases.get(id);
+    if (!lease) return;
     this.#activeLeases.delete(id);
     const { fallback, fairQueue } = this.#context;
     if (lease.fromFallback) {
@@ -202,7 +200,7 @@ export class SemaphoreBackend implements RemoteBackend {
       fairQueue?.pollNow(key); // a waiter of this process may use the freed capacity
       return;
     }
-    await this.#send(lease.key, releaseCommand(id, lease.cost)).catch(() => {}); // the lease expires
+    await this.#context.send(lease.key, releaseCommand(id, lease.cost)).catch(() => {}); // the lease expires
   }
 
   /** A settlement by key alone ends the call that began first. */
@@ -215,7 +213,7 @@ export class SemaphoreBackend implements RemoteBackend {
 
   async readState(key: string): Promise<{ state: Float64Array; at: Millis } | undefined> {
     try {
-      const { value, at } = await this.#send(key, 'l');
+      const { value, at } = await this.#context.send(key, 'l');
       const state = new Float64Array(this.#policy.width);
       this.#policy.init(state, 0, at);
       this.#policy.check(state, 0, Number(value), at);
@@ -232,7 +230,7 @@ export class SemaphoreBackend implements RemoteBackend {
     await this.#pending.drained();
     this.#cancelRenewal?.();
     const releases = this.#leasesInRedis().map(([leaseId, { key, cost }]) =>
-      this.#send(key, releaseCommand(leaseId, cost)).catch(() => {}),
+      this.#context.send(key, releaseCommand(leaseId, cost)).catch(() => {}),
     );
     this.#activeLeases.clear();
     await Promise.all(releases);
@@ -261,15 +259,11 @@ export class SemaphoreBackend implements RemoteBackend {
 
   async #renew(leaseId: string, { key, cost }: ActiveLease): Promise<void> {
     try {
-      await this.#send(key, `e${leaseId} ${cost}`);
-      if (!this.#activeLeases.has(leaseId)) await this.#send(key, releaseCommand(leaseId, cost)); // the renewal may have arrived last
+      await this.#context.send(key, `e${leaseId} ${cost}`);
+      if (!this.#activeLeases.has(leaseId))
+        await this.#context.send(key, releaseCommand(leaseId, cost)); // the renewal may have arrived last
     } catch {
       // the next renewal may succeed, or the lease expires
     }
-  }
-
-  #send(key: string, command: string): Promise<TimedReply> {
-    const { batcher, redisKeyOf } = this.#context;
-    return batcher.send(redisKeyOf(key), command);
   }
 }

@@ -77,9 +77,8 @@ function httpGet(
     const fail = (error: Error): void => {
       const { code, name } = error as NodeJS.ErrnoException;
       const isTimeout = name === 'AbortError';
-      const reason = isTimeout
-        ? `no reply within ${REQUEST_TIMEOUT_MS} ms`
-        : (code ?? error.message);
+      const late = `no reply within ${REQUEST_TIMEOUT_MS} ms`;
+      const reason = isTimeout ? late : (code ?? error.message);
       const hint = code === 'ECONNREFUSED' ? '; start it with `sluice serve`, or set --at' : '';
       const message = code?.startsWith('HPE_')
         ? `the reply of ${at} is not HTTP; --at takes the HTTP address`

@@ -14,17 +14,13 @@ export const EXIT_CHECK_FAILED = 1;
 export const EXIT_CANNOT_RUN = 2;
 
 export interface Terminal {
-  /** Prints one line to standard output. */
   print(line: string): void;
-  /** Prints one line to standard error. */
   error(line: string): void;
   /** Prints a log line to standard error if that is possible without waiting. */
   log(line: string): void;
   /** Shows progress in place of the last text. Left out if standard error is no terminal. */
   readonly progress?: ((words: string) => void) | undefined;
-  /** Width of the terminal in characters. */
   readonly columns: number;
-  /** The version of this package. */
   readonly version: string;
 }
 
@@ -47,7 +43,7 @@ export interface CommandGroup {
 
 /** A mistake of the user: printed as one line, exit code 2. */
 export class CommandError extends Error {
-  override readonly name = 'UsageError';
+  override readonly name = 'CommandError';
 }
 
 type FlagSpecs = NonNullable<ParseArgsConfig['options']>;
@@ -65,6 +61,20 @@ export function readArgs<T extends FlagSpecs>(args: readonly string[], options: 
     throw new CommandError(`${first}; see --help`);
   }
 }
+
+/** The one positional argument of a command. @throws {CommandError} */
+export function onlyPositional(positionals: readonly string[], what: string): string {
+  if (positionals.length === 1) return positionals[0];
+  throw new CommandError(`expected one ${what}; see --help`);
+}
+
+export function requireNoPositionals([first]: readonly string[]): void {
+  if (first !== undefined) throw new CommandError(`expected no "${first}"; see --help`);
+}
+
+/** `1 limit`, `2 limits`. */
+export const countOf = (count: number, what: string): string =>
+  `${count} ${what}${count === 1 ? '' : 's'}`;
 
 export function numberFlag(name: string, text: string | undefined, fallback: number): number {
   if (text === undefined) return fallback;

@@ -39,7 +39,7 @@ example:
 
 export const simulateAdaptive: Command = {
   name: 'adaptive',
-  summary: 'adaptive concurrency against simulated servers, with expected ranges',
+  summary: 'adaptive concurrency against servers, with expected ranges',
   help,
 
   run(args, terminal) {

@@ -12,7 +12,7 @@ export interface DesignRun {
 const TITLES: Readonly<Record<Design, string>> = {
   groups: 'groups that borrow from each other',
   even: 'even division',
-  redis: 'one bucket in the first region',
+  central: 'one bucket in the first region',
 };
 
 /** Width of a step. */
@@ -63,7 +63,7 @@ function chartOf(options: RegionsOptions, { design, run }: DesignRun, top: numbe
       },
     ],
     phases: outages.map(({ region, fromMs, toMs }) => ({
-      name: `${region} cut off`,
+      name: `${region} partitioned`,
       from: fromMs / 1000,
       to: toMs / 1000,
     })),

@@ -18,7 +18,11 @@ describe('sluice simulate groups', () => {
       expect.stringMatching(/^ +utilisation +overshoot +latency +a +b +c$/),
     ]);
     const utilisation = (line: string): number => Number(/([\d.]+) %/.exec(line)?.[1]);
-    expect(out.slice(4, 7).map((line) => line.split(' ')[0])).toEqual(['groups', 'even', 'redis']);
+    expect(out.slice(4, 7).map((line) => line.split(' ')[0])).toEqual([
+      'groups',
+      'even',
+      'central',
+    ]);
     expect(utilisation(out[4])).toBeGreaterThan(95);
     expect(utilisation(out[5])).toBeCloseTo(40, -1);
     expect(out.at(-1)).toBe('bound on the overshoot of groups: 150 (rate x deadline)');
@@ -31,7 +35,7 @@ describe('sluice simulate groups', () => {
     expect(await output('--seed 2')).not.toEqual(await output(''));
   });
 
-  test('weights, minimum parts, --link and --cut take effect', async () => {
+  test('weights, minimum fractions, --link and --cut take effect', async () => {
     const words = '--region a:500:3 --region b:0:1:0.5 --span 10s --json';
     const apart = JSON.parse((await type(`${words} --cut a@0-10`)).out[0]);
     const far = JSON.parse((await type(`${words} --link a-b=900ms`)).out[0]);
@@ -46,7 +50,7 @@ describe('sluice simulate groups', () => {
     const { err } = await type(`--span 5s --cut eu@2-3 --svg ${file}`);
     expect(err).toEqual([`wrote ${file}`]);
     const svg = readFileSync(file, 'utf8');
-    for (const words of ['eu cut off', 'limit 300/s', 'even division', 'groups that borrow']) {
+    for (const words of ['eu partitioned', 'limit 300/s', 'even division', 'groups that borrow']) {
       expect(svg).toContain(words);
     }
   });

@@ -42,10 +42,10 @@ const help = `usage: sluice simulate groups [options]
 Simulates one rate limit (a token bucket) over distant regions. Calls arrive at
 random, with a rate per region. Three designs run on the same load:
 
-  groups  each region has a part of the limit and borrows what other regions
-          do not need: the production code on virtual time
-  even    each region has a part of the limit, without borrowing
-  redis   one bucket in the first region, which all regions query
+  groups   each region has a fraction of the limit and borrows what other
+           regions do not need: the production code on virtual time
+  even     each region has a fraction of the limit, without borrowing
+  central  one bucket in the first region, which all regions query
 
 Columns:
 
@@ -58,8 +58,8 @@ Columns:
 
   --region NAME:LOAD[:WEIGHT[:MIN]]
                     a region: its demand in calls per second, its weight when
-                    the limit is divided (default 1), its minimum part from 0
-                    to 1 (default 0); repeatable
+                    the limit is divided (default 1), its minimum fraction from
+                    0 to 1 (default 0); repeatable
                     (default ${DEFAULT_REGIONS.join(', ')})
   --rate N          limit in calls per second, all regions (default 300)
   --burst N         burst, all regions (default 300)
@@ -69,8 +69,8 @@ Columns:
   --reserve X       fraction of its burst that a region does not lend
                     (default 0.5)
   --deadline TIME   timeout of a request to another region (default 500ms)
-  --cut NAME@A-B    network partition: this region is cut off from second A to
-                    B; repeatable
+  --cut NAME@A-B    network partition: this region is isolated from second A
+                    to B; repeatable
   --span TIME       simulated time (default 60s, at most 1h)
   --seed N          seed of the random numbers (default 1)
 
@@ -124,7 +124,7 @@ function tableOf(options: RegionsOptions, runs: readonly DesignFigures[]): strin
     design,
     formatPercent(result.utilisation, 1),
     result.overshootCalls.toFixed(1),
-    `${result.answerMs.toFixed(0)} ms`,
+    `${result.meanLatencyMs.toFixed(0)} ms`,
     ...names.map((name) => `${(result.rates.get(name) ?? 0).toFixed(1)}/s`),
   ]);
   const isHeld = figures.overshootCalls <= figures.bound;
@@ -201,7 +201,7 @@ function readRegion(text: string): Region {
     return { name, load: Number(load), weight: Number(weight), min: Number(min) };
   }
   throw new CommandError(
-    `expected \`--region\` to be NAME:LOAD[:WEIGHT[:MIN]] with calls per second and a minimum part from 0 to 1, such as eu:300:2:0.1, got "${text}"`,
+    `expected \`--region\` to be NAME:LOAD[:WEIGHT[:MIN]] with calls per second and a minimum fraction from 0 to 1, such as eu:300:2:0.1, got "${text}"`,
   );
 }
 

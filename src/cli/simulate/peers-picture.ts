@@ -1,7 +1,7 @@
 /** Draws the allowed rate of a simulated fleet over time, and its limit. */
 
-import type { FleetFigures } from '../../simulator/peers/figures.ts';
-import { type FleetOptions, PEERS } from '../../simulator/peers/fleet.ts';
+import type { PeersFigures } from '../../simulator/peers/figures.ts';
+import { type FleetOptions, PEER_DEFAULTS } from '../../simulator/peers/fleet.ts';
 import { type Phase, type Point, roundAxisEnd } from '../chart/chart.ts';
 import { formatDuration } from '../chart/format.ts';
 import type { Picture } from '../chart/svg.ts';
@@ -15,9 +15,9 @@ const BURST_SECONDS = 1.5;
 /** A burst this many times as high as everything else is clipped. */
 const CLIP_RATIO = 2;
 
-export function pictureOf(fleet: FleetOptions, figures: FleetFigures): Picture {
+export function pictureOf(fleet: FleetOptions, figures: PeersFigures): Picture {
   const { nodes, rate, clients, spanMs, peers, loadStep } = fleet;
-  const { exchange, intervalMs } = { ...PEERS, ...peers };
+  const { exchange, intervalMs } = { ...PEER_DEFAULTS, ...peers };
   const { points, everyMs } = rateSteps(figures, spanMs);
   const limit = rate * clients;
   const end = spanMs / 1000;
@@ -59,7 +59,7 @@ export function pictureOf(fleet: FleetOptions, figures: FleetFigures): Picture {
 }
 
 function rateSteps(
-  { timeline }: FleetFigures,
+  { timeline }: PeersFigures,
   spanMs: number,
 ): { points: Point[]; everyMs: number } {
   const { everyMs, admitted } = timeline;

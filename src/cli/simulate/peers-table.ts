@@ -1,12 +1,12 @@
 /** Prints the results of a simulated fleet: overshoot, fairness, convergence, control traffic. */
 
-import type { FleetFigures } from '../../simulator/peers/figures.ts';
-import { type FleetOptions, PEERS } from '../../simulator/peers/fleet.ts';
+import type { PeersFigures } from '../../simulator/peers/figures.ts';
+import { type FleetOptions, PEER_DEFAULTS } from '../../simulator/peers/fleet.ts';
 import { DEFAULT_NETWORK } from '../../simulator/peers/network.ts';
 import { formatDuration, formatSignificant, roundTo } from '../chart/format.ts';
 import { alignColumns } from '../chart/table.ts';
 
-export function formatTables(fleet: FleetOptions, figures: FleetFigures): string[] {
+export function formatTables(fleet: FleetOptions, figures: PeersFigures): string[] {
   return [
     ...scenarioLines(fleet),
     '',
@@ -18,7 +18,7 @@ export function formatTables(fleet: FleetOptions, figures: FleetFigures): string
 
 function scenarioLines(fleet: FleetOptions): string[] {
   const { nodes, rate, burst, load, loadStep, clients, spanMs, peers, network } = fleet;
-  const { exchange, intervalMs } = { ...PEERS, ...peers };
+  const { exchange, intervalMs } = { ...PEER_DEFAULTS, ...peers };
   const { delayMs, jitterMs, loss } = { ...DEFAULT_NETWORK, ...network };
   const each = clients > 1 ? `, ${clients} clients` : '';
   const delay = jitterMs > 0 ? `${delayMs}-${delayMs + jitterMs} ms` : `${delayMs} ms`;
@@ -33,7 +33,7 @@ function scenarioLines(fleet: FleetOptions): string[] {
   ];
 }
 
-function windowTable({ worst, overshootRatio }: FleetFigures): string[] {
+function windowTable({ worst, overshootRatio }: PeersFigures): string[] {
   const rows = Object.keys(worst).map((ms) => [
     formatDuration(Number(ms)),
     `${worst[Number(ms)].toFixed(3)} x`,
@@ -42,7 +42,7 @@ function windowTable({ worst, overshootRatio }: FleetFigures): string[] {
   return alignColumns([['window', 'worst', 'overshoot'], ...rows], '  ');
 }
 
-function summaryLines({ nodes, clients }: FleetOptions, figures: FleetFigures): string[] {
+function summaryLines({ nodes, clients }: FleetOptions, figures: PeersFigures): string[] {
   const { overshootCalls, bound, age, convergence } = figures;
   const verdict = overshootCalls <= bound ? '' : ': EXCEEDED';
   const converged = convergence.map(({ what, atMs, afterMs }) => {

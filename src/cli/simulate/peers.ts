@@ -1,11 +1,11 @@
 /** `sluice simulate peers`: a fleet that shares one limit by gossip. */
 
 import { parseDuration } from '../../core/duration.ts';
-import type { FleetFigures } from '../../simulator/peers/figures.ts';
+import type { PeersFigures } from '../../simulator/peers/figures.ts';
 import {
   FLEET_DEFAULTS,
   type FleetOptions,
-  PEERS,
+  PEER_DEFAULTS,
   simulatePeers as runFleet,
 } from '../../simulator/peers/fleet.ts';
 import { DEFAULT_NETWORK } from '../../simulator/peers/network.ts';
@@ -81,11 +81,11 @@ Gossip:
 
   --exchange MODE   periodic: report every interval; eager: also as soon as a
                     key has --flush-threshold unreported hits (default eager)
-  --interval TIME   report interval (default ${PEERS.intervalMs}ms)
+  --interval TIME   report interval (default ${PEER_DEFAULTS.intervalMs}ms)
   --flush-threshold N
-                    hits of a key that cause an early report (default ${PEERS.flushThreshold})
+                    hits of a key that cause an early report (default ${PEER_DEFAULTS.flushThreshold})
   --max-reports N   at most so many early datagrams per second; beyond that
-                    reports are batched (default ${PEERS.maxReports})
+                    reports are batched (default ${PEER_DEFAULTS.maxReports})
 
 Network and failures:
 
@@ -129,7 +129,7 @@ export const simulatePeers: Command = {
 };
 
 /** Shows the progress while it runs, and clears it at the end. */
-function runWithProgress(fleet: FleetOptions, { progress }: Terminal): FleetFigures {
+function runWithProgress(fleet: FleetOptions, { progress }: Terminal): PeersFigures {
   const nodes = `${fleet.nodes} ${fleet.nodes === 1 ? 'node' : 'nodes'}`;
   progress?.(`${nodes} join ...`);
   try {
@@ -200,20 +200,20 @@ function readFleetOptions(flags: Flags): FleetOptions {
     seed: rangeFlag('seed', flags.seed, defaults.seed, SEED_RANGE),
     peers: {
       exchange: readExchange(flags.exchange),
-      intervalMs: durationFlag('interval', flags.interval, PEERS.intervalMs, {
+      intervalMs: durationFlag('interval', flags.interval, PEER_DEFAULTS.intervalMs, {
         min: 1,
         max: MAX_WAIT_MS,
       }),
       flushThreshold: rangeFlag(
         'flush-threshold',
         flags['flush-threshold'],
-        PEERS.flushThreshold,
+        PEER_DEFAULTS.flushThreshold,
         integerUpTo(MAX_AMOUNT),
       ),
       maxReports: rangeFlag(
         'max-reports',
         flags['max-reports'],
-        PEERS.maxReports,
+        PEER_DEFAULTS.maxReports,
         integerUpTo(10_000),
       ),
     },
@@ -242,7 +242,7 @@ function requireCallBudget({ rate, load, loadStep, clients, spanMs }: FleetOptio
 }
 
 function readExchange(word: string | undefined): 'periodic' | 'eager' {
-  if (word === undefined) return PEERS.exchange;
+  if (word === undefined) return PEER_DEFAULTS.exchange;
   if (word === 'periodic' || word === 'eager') return word;
   throw new CommandError(`expected \`--exchange\` to be periodic or eager, got "${word}"`);
 }
@@ -306,7 +306,7 @@ export function commandLineOf(fleet: FleetOptions): string {
   const { peers, loadStep, crash, clockStep } = fleet;
   const { split, delayMs, jitterMs, loss, duplicates } = { ...DEFAULT_NETWORK, ...fleet.network };
   const defaults = FLEET_DEFAULTS;
-  const { exchange, intervalMs, flushThreshold, maxReports } = { ...PEERS, ...peers };
+  const { exchange, intervalMs, flushThreshold, maxReports } = { ...PEER_DEFAULTS, ...peers };
   const flags: readonly (readonly [name: string, value: unknown, defaultValue: unknown])[] = [
     ['nodes', fleet.nodes, defaults.nodes],
     ['rate', fleet.rate, defaults.rate],
@@ -316,10 +316,10 @@ export function commandLineOf(fleet: FleetOptions): string {
     ['clients', fleet.clients, defaults.clients],
     ['skew', fleet.skew, defaults.skew],
     ['span', `${fleet.spanMs}ms`, `${defaults.spanMs}ms`],
-    ['exchange', exchange, PEERS.exchange],
-    ['interval', `${intervalMs}ms`, `${PEERS.intervalMs}ms`],
-    ['flush-threshold', flushThreshold, PEERS.flushThreshold],
-    ['max-reports', maxReports, PEERS.maxReports],
+    ['exchange', exchange, PEER_DEFAULTS.exchange],
+    ['interval', `${intervalMs}ms`, `${PEER_DEFAULTS.intervalMs}ms`],
+    ['flush-threshold', flushThreshold, PEER_DEFAULTS.flushThreshold],
+    ['max-reports', maxReports, PEER_DEFAULTS.maxReports],
     ['delay', `${delayMs}ms`, `${DEFAULT_NETWORK.delayMs}ms`],
     ['jitter', `${jitterMs}ms`, '0ms'],
     ['loss', loss, 0],

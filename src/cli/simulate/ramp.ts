@@ -66,7 +66,7 @@ second. In a second without calls, the pool is what a call would have found.
                    without calls; the list repeats
                    (default ${DEFAULT_LOAD})
   --gap A-B        no calls from second A to B; repeatable
-  --seconds N      simulated seconds (default ${DEFAULT_SECONDS}, or LIST once if that is longer)
+  --seconds N      simulated seconds (default ${DEFAULT_SECONDS}, or once LIST if longer)
   --pool-size N    number of processes that share the pool and the calls
                    (default 1)
   --svg FILE       also draw the result

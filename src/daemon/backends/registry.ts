@@ -1,7 +1,7 @@
 /**
  * The backends that a daemon offers, one line each. A new backend is a folder in `src/backends` and a line here.
  *
- * The order is that of error messages, help texts and metrics.
+ * The order is that of error messages, help texts and metrics. Wrappers are applied last, wherever they stand.
  */
 
 import type { BackendModule } from '../../backends/daemon-backend.ts';
@@ -11,7 +11,7 @@ import { peersModule } from '../../backends/peers/daemon.ts';
 import { poolModule } from '../../backends/pool/daemon.ts';
 import { redisModule } from '../../backends/redis/daemon.ts';
 
-export type { BackendModule, BackendPage } from '../../backends/daemon-backend.ts';
+export type { BackendModule, BackendPage, TextTable } from '../../backends/daemon-backend.ts';
 
 export const BACKENDS: readonly BackendModule[] = [
   redisModule,

@@ -223,7 +223,15 @@ groups: { self: eu, groups: { a: { weight: -1, min: 2 }, b: { at: ftp } }, reser
     ['limits: { a: { bucket: { rate: 1 }, redis: { url: x } } }', '`limits.a.redis.url`'],
     [
       'limits: { a: { adaptive: {}, redis: { url: "redis://x" } } }',
-      'when it is shared through Redis',
+      'expected `limits.a` to be made of bucket, spacing, ramp or concurrency when it is shared through Redis',
+    ],
+    [
+      'limits: { a: { spacing: { every: 1s }, redis: { url: "redis://x", prefetch: 5 } } }',
+      'expected `limits.a.redis.prefetch` to be left out unless the limit is made of buckets',
+    ],
+    [
+      'limits: { a: { bucket: { rate: 1 }, redis: { url: "redis://x", prefetch: 5 }, overrides: [{ match: b, spacing: { every: 1s } }] } }',
+      'expected `limits.a.redis.prefetch` to be left out unless the limit is made of buckets',
     ],
     [
       'limits: { a: { bucket: { rate: 1 }, redis: { url: "redis://x", fairQueue: true } } }',
@@ -233,7 +241,7 @@ groups: { self: eu, groups: { a: { weight: -1, min: 2 }, b: { at: ftp } }, reser
     ['limits: { a: { ramp: {}, etcd: "http://x" } }', '`limits.a'],
     [
       'limits: { a: { adaptive: {}, etcd: "http://x" } }',
-      '`limits.a.limit` to be a bucket or a spacing when it is shared through etcd',
+      'expected `limits.a` to be a bucket or a spacing when it is shared through etcd',
     ],
     [
       'limits: { a: { bucket: { rate: 1 }, etcd: { endpoints: "http://x", startTolerence: 1s } } }',
@@ -288,7 +296,7 @@ groups: { self: eu, groups: { a: { weight: -1, min: 2 }, b: { at: ftp } }, reser
     ['pool: { nats: [] }', '`pool.nats.servers` to be addresses'],
     ['pool: { nats: { servers: x, bucket: "a.b" } }', '`pool.nats.bucket` to be letters, digits'],
     ['pool: { etcd: 7 }', '`pool.etcd` to be an object'],
-    ['pool: { etcd: [] }', '`pool.etcd.endpoints` to be 1 to 20 addresses'],
+    ['pool: { etcd: [] }', '`pool.etcd.endpoints` to be a list of 1 to 20 addresses'],
     ['pool: { etcd: "etcd:2379" }', '`pool.etcd.endpoints[0]` to be an address such as http://'],
     [
       'pool: { etcd: { endpoints: "http://x", tls: { ca: 7 } } }',
@@ -311,7 +319,7 @@ groups: { self: eu, groups: { a: { weight: -1, min: 2 }, b: { at: ftp } }, reser
     ],
     [
       'pool: { size: 3 }\nlimits: { a: { busy: {}, pool: true } }',
-      '`limits.a.pool` to be left out: this rule cannot be divided',
+      '`limits.a.pool` to be left out: a pool can divide bucket, spacing, ramp',
     ],
     ['groups: eu', '`groups` to be an object with `self` and `groups`'],
     ['groups: {}', '`groups.groups` to be 2 to 100 groups by name'],
@@ -346,15 +354,15 @@ groups: { self: eu, groups: { a: { weight: -1, min: 2 }, b: { at: ftp } }, reser
     ],
     [
       `${GROUPS}limits: { a: { spacing: { every: 1s }, groups: true } }`,
-      'sluice.yaml:2:11: expected `limits.a.limit` to be a bucket: only its tokens can be stored',
+      'sluice.yaml:2:11: expected `limits.a` to be a bucket: only its tokens can be stored',
     ],
     [
       `${GROUPS}limits: { a: { bucket: { rate: 1, burst: 1 }, groups: true } }`,
-      'bucket.burst` to be at least 2, so that group eu has one token of it, got 1',
+      'expected `limits.a.bucket.burst` to be at least 2, so that group eu has one token of it, got 1',
     ],
     [
       `${GROUPS}limits: { a: { bucket: { rate: 9 }, groups: true, overrides: [{ match: b, busy: {} }] } }`,
-      '`limits.a.overrides[0].limit` to be a bucket',
+      '`limits.a.overrides[0]` to be a bucket',
     ],
     ['http: { key: { headr: x } }', '`http.key.header`'],
     ['http: { trustProxy: [nowhere] }', '`http.trustProxy[0]`'],

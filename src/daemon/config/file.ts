@@ -164,7 +164,6 @@ function undefinedAliases(document: Document.Parsed): YamlError[] {
   return found;
 }
 
-/** A file that was parsed. */
 interface ConfigSource {
   readonly file: string;
   readonly text: string;

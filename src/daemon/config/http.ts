@@ -9,6 +9,7 @@
  */
 
 import { type ClientResolver, readTrustProxy } from '../../adapters/http/proxy.ts';
+import { isString } from '../../core/config-helpers.ts';
 import { isRecord, OptionReader } from '../../core/options.ts';
 
 export interface HttpConfig {
@@ -22,7 +23,6 @@ export interface HttpConfig {
 
 export function readHttpSection(section: unknown, path: string): HttpConfig {
   const fields = OptionReader.collecting(path, section);
-  const isString = (value: unknown): value is string => typeof value === 'string';
   const http = {
     header: fields.tryRead(() => readHeader(fields)),
     prefix: fields.optional('prefix', isString, 'a string') ?? '',

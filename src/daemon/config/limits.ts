@@ -54,7 +54,6 @@ export interface LimitConfig {
   readonly backends: readonly LimitBackend[];
 }
 
-/** What limits can refer to. */
 export interface BackendSections {
   readonly modules: readonly BackendModule[];
   /** The sections that were written; undefined where one has mistakes. */
@@ -212,7 +211,7 @@ function readOverrides(
     const match = fields.tryRead(() => readPattern(fields.get('match'), fields.pathOf('match')));
     if (match && seen.has(match.text)) fields.report('match', 'unlike that of the other overrides');
     if (match) seen.add(match.text);
-    const rule = fields.tryRead(() => readRule(fields, backend));
+    const rule = fields.tryRead(() => readRule(fields, backend, limit.path));
     fields.finish();
     return { match, rule } as KeyOverrideConfig;
   });
@@ -222,11 +221,13 @@ function readOverrides(
 function readRule(
   fields: OptionReader,
   backend: AnyBackendFactory | undefined,
+  limitPath = fields.path,
 ): RuleOptions | undefined {
   for (const name of ['maxKeys', 'permitTimeout']) fields.get(name);
   const kinds = LIMIT_KINDS.filter((kind) => fields.has(kind));
   // Most likely a misspelt rule: `finish` reports it and suggests the close name.
-  if (kinds.length === 0 && fields.names().some((name) => !fields.wasRead(name))) return undefined;
+  if (kinds.length === 0 && fields.names().some((name) => !fields.knownNames().includes(name)))
+    return undefined;
   if (kinds.length !== 1) {
     const got = kinds.length === 0 ? 'none' : kinds.join(' and ');
     const expected = `a limit with one of ${LIMIT_KINDS.join(', ')} (several: \`all: [...]\`)`;
@@ -241,8 +242,8 @@ function readRule(
   try {
     createLimiter({ ...rule, ...(backend && { backend }) }, { path: fields.path });
   } catch (error) {
-    if (!(error instanceof ConfigError) || error.field.startsWith(fields.path)) throw error;
-    throw error.prefixedWith(fields.path);
+    if (!(error instanceof ConfigError) || error.field.startsWith(limitPath)) throw error;
+    throw error.prefixedWith(fields.path, 'limit'); // a rule stands in the limit itself
   }
   return rule;
 }

@@ -9,14 +9,14 @@
 import type { BackendModule, BackendSection } from '../../backends/daemon-backend.ts';
 import { DEFAULT_MAX_KEYS, MAX_KEYS_CEILING } from '../../backends/local/table.ts';
 import type { Millis } from '../../core/clock.ts';
-import { isNonEmptyString } from '../../core/config-helpers.ts';
+import { isNonEmptyString, isString, secretSection } from '../../core/config-helpers.ts';
 import { ConfigError } from '../../core/errors.ts';
 import {
   formatListenAddress,
   type ListenAddress,
   readListenAddresses,
 } from '../../core/listen-address.ts';
-import { isRecord, OptionReader } from '../../core/options.ts';
+import { OptionReader } from '../../core/options.ts';
 import { BACKENDS } from '../backends/registry.ts';
 import { type Pattern, readPatterns } from '../keys/pattern.ts';
 import { type HttpConfig, readHttpSection } from './http.ts';
@@ -24,16 +24,15 @@ import { type LimitConfig, readLimits } from './limits.ts';
 
 export interface Bounds {
   /** Open connections of each protocol. */
-  readonly connections: number;
+  readonly maxConnections: number;
   /** Bytes of a key. */
-  readonly key: number;
-  /** Bytes of an HTTP body. */
-  readonly body: number;
+  readonly maxKey: number;
+  readonly maxBody: number;
   /** Keys of CL.THROTTLE. */
-  readonly throttleKeys: number;
-  /** A client that does not read its replies for so long is disconnected. */
+  readonly maxThrottleKeys: number;
+  /** A client that does not read its replies, or send a whole HTTP request, for so long is disconnected. */
   readonly slowMs: Millis;
-  /** A client that sends nothing for so long is disconnected. */
+  /** A client that sends nothing for so long is disconnected; Infinity: no bound. */
   readonly idleMs: Millis;
   /** How long a stopping daemon waits for clients that are still connected. */
   readonly drainMs: Millis;
@@ -59,7 +58,7 @@ export interface Config {
   readonly http: HttpConfig;
   readonly bounds: Bounds;
   readonly snapshot: SnapshotConfig | undefined;
-  /** The sections of backends, by name, in the order of the registry. */
+  /** The sections of backends, by name, in the order of the registry, wrappers last. */
   readonly backends: ReadonlyMap<string, BackendSection>;
   readonly log: 'text' | 'json';
   readonly unmatched: 'allow' | 'deny';
@@ -92,7 +91,6 @@ export const listenAddressesOf = ({
   ),
 });
 
-/** The configuration, or all mistakes in it. */
 export type ReadResult =
   | { readonly config: Config }
   | { readonly errors: readonly [ConfigError, ...ConfigError[]] };
@@ -110,7 +108,9 @@ export function readConfig(
   }
 }
 
-function readSections(fields: OptionReader, modules: readonly BackendModule[]): Config {
+function readSections(fields: OptionReader, registry: readonly BackendModule[]): Config {
+  // A wrapper comes after every backend that it may wrap, wherever the registry lists it.
+  const modules = [...registry].sort((a, b) => Number(!!a.wrapper) - Number(!!b.wrapper));
   // With a mistake `finish` throws, so the undefined that stands for a failed section is never seen.
   const attempt = <T>(read: () => T): T => fields.tryRead(read) as T;
   const sections = readBackendSections(fields, modules);
@@ -118,8 +118,8 @@ function readSections(fields: OptionReader, modules: readonly BackendModule[]): 
   const config = {
     backends: sections as Config['backends'],
     listen: attempt(() => readListenSection(fields)),
-    admin: attempt(() => readSecretSection(fields, 'admin', 'token')),
-    resp: attempt(() => readSecretSection(fields, 'resp', 'password')),
+    admin: { token: attempt(() => readSecret(fields, 'admin', 'token')) },
+    resp: { password: attempt(() => readSecret(fields, 'resp', 'password')) },
     http: attempt(() => readHttpSection(fields.get('http') ?? {}, 'http')),
     bounds: attempt(() => readBounds(fields)),
     snapshot: attempt(() => readSnapshotSection(fields)),
@@ -141,10 +141,8 @@ function readBackendSections(
   const sections = new Map<string, BackendSection | undefined>();
   for (const { name, readSection } of modules) {
     if (!readSection || !fields.has(name) || fields.get(name) === false) continue;
-    sections.set(
-      name,
-      fields.tryRead(() => readSection(fields.get(name), name)),
-    );
+    const section = fields.tryRead(() => readSection(fields.get(name), name));
+    sections.set(name, section);
   }
   return sections;
 }
@@ -178,32 +176,19 @@ function requireDistinctAddresses(listen: Config['listen'], reader: OptionReader
     }
   }
   if (seen.size === 0) {
-    throw new ConfigError(
-      'listen',
-      'an address for one of line, resp, http',
-      'off for all of them',
-    );
+    const expected = 'an address for one of line, resp, http';
+    throw new ConfigError('listen', expected, 'off for all of them');
   }
 }
 
 /** Reads a section with one field, a secret. No message shows it. */
-function readSecretSection<Name extends string>(
-  fields: OptionReader,
-  section: string,
-  name: Name,
-): { readonly [Field in Name]: string | undefined } {
-  const value = fields.get(section) ?? {};
-  if (!isRecord(value)) {
-    throw new ConfigError(section, `an object with \`${name}\``, 'something else');
-  }
-  const reader = new OptionReader(section, value);
+function readSecret(fields: OptionReader, section: string, name: string): string | undefined {
+  const reader = secretSection(section, fields.get(section) ?? {}, `an object with \`${name}\``);
   const secret = reader.get(name);
   reader.finish();
-  const isSecret =
-    typeof secret === 'string' &&
-    secret.length >= MIN_SECRET_CHARS &&
-    /^[\x21-\x7e]+$/.test(secret);
-  if (secret === undefined || isSecret) return { [name]: secret } as never;
+  if (secret === undefined) return undefined;
+  const isPrintable = isString(secret) && /^[\x21-\x7e]+$/.test(secret);
+  if (isPrintable && secret.length >= MIN_SECRET_CHARS) return secret;
   const expected = `at least ${MIN_SECRET_CHARS} printable ASCII characters without spaces`;
   throw new ConfigError(reader.pathOf(name), expected, 'another value');
 }
@@ -213,10 +198,10 @@ function readBounds(fields: OptionReader): Bounds {
   const upTo = (name: string, max: number, fallback: number): number =>
     reader.number(name, { min: 1, max, integer: true }, fallback);
   const bounds = {
-    connections: upTo('connections', 1_000_000, 10_000),
-    key: upTo('key', 65_536, 4096),
-    body: upTo('body', 16_777_216, 65_536),
-    throttleKeys: upTo('throttleKeys', MAX_KEYS_CEILING, DEFAULT_MAX_KEYS),
+    maxConnections: upTo('connections', 1_000_000, 10_000),
+    maxKey: upTo('key', 65_536, 4096),
+    maxBody: upTo('body', 16_777_216, 65_536),
+    maxThrottleKeys: upTo('throttleKeys', MAX_KEYS_CEILING, DEFAULT_MAX_KEYS),
     slowMs: reader.duration('slow', 30_000),
     idleMs: reader.duration('idle', Infinity),
     drainMs: reader.duration('drain', 5_000),
@@ -228,10 +213,8 @@ function readBounds(fields: OptionReader): Bounds {
 function readSnapshotSection(fields: OptionReader): SnapshotConfig | undefined {
   const value = fields.get('snapshot');
   if (value === undefined || value === false) return undefined;
-  const reader = OptionReader.collecting(
-    'snapshot',
-    typeof value === 'string' ? { file: value } : value,
-  );
+  const written = typeof value === 'string' ? { file: value } : value;
+  const reader = OptionReader.collecting('snapshot', written);
   const snapshot = {
     file: reader.required('file', isNonEmptyString, 'a file name'),
     everyMs: reader.duration('every', Infinity),

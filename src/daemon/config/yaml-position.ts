@@ -44,11 +44,8 @@ function stepIntoMap(items: readonly Pair[], path: string): PathStep | undefined
     );
     if (name === undefined || name.length <= length) continue;
     length = name.length;
-    best = {
-      node: value as Node | null,
-      offset: key.range?.[0] ?? 0,
-      rest: start.slice(name.length),
-    };
+    const offset = key.range?.[0] ?? 0;
+    best = { node: value as Node | null, offset, rest: start.slice(name.length) };
   }
   return best;
 }

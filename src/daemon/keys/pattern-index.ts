@@ -33,7 +33,6 @@ export class PatternIndex<T> {
     }
   }
 
-  /** The most specific matching item, if any. */
   best(key: string): T | undefined {
     const exact = this.#byExactKey.get(key);
     if (exact !== undefined) return exact;

@@ -130,10 +130,7 @@ function glob(text: string): Pattern {
 /** Ends at a replacement character, which stands for any invalid byte. */
 const LITERAL_PREFIX = /^[^*?\ufffd\ud800-\udfff]*/;
 
-/**
- * Matches a whole text. On a mismatch the last star takes one more character and matching restarts behind
- * it: at worst the product of both lengths.
- */
+/** Matches a whole text. A mismatch restarts behind the last star: at worst the product of both lengths. */
 function globMatches(glob: readonly string[], text: readonly string[]): boolean {
   let g = 0;
   let t = 0;

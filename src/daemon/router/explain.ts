@@ -14,7 +14,6 @@ export interface Explanation {
 export interface LimitExplanation {
   readonly name: string;
   readonly isApplied: boolean;
-  /** The rule as configured. */
   readonly rule: unknown;
   readonly reason: string;
 }

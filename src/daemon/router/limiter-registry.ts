@@ -63,7 +63,7 @@ export class LimiterRegistry {
     return this.#entries.get(name);
   }
 
-  /** Creates missing limiters, keeps those still needed and drops the rest. @throws like `prepare` */
+  /** Creates missing limiters, keeps those still needed, drops the rest. @throws like `prepare` */
   apply(limits: readonly LimitConfig[]): RegistryChange {
     const change = this.prepare(limits);
     this.commit(change);

@@ -6,7 +6,7 @@
  */
 
 import type { Random } from '../../core/random.ts';
-import type { Permit } from '../../limiter/permit.ts';
+import type { Permit, PermitResult } from '../../limiter/permit.ts';
 
 /** Beyond this number a call is allowed without a permit to settle. */
 const MAX_PERMITS = 1_000_000;
@@ -14,8 +14,6 @@ const MAX_PERMITS = 1_000_000;
 /** Additions between two sweeps for expired permits. */
 const MIN_SWEEP_EVERY = 1024;
 const MAX_SWEEP_EVERY = 65_536;
-
-type SettleResult = Parameters<Permit['settle']>[0];
 
 export class PermitRegistry {
   readonly #outstanding = new Map<string, readonly Permit[]>();
@@ -49,7 +47,7 @@ export class PermitRegistry {
   }
 
   /** False if the permit is unknown, settled or expired. @throws {ConfigError} for an invalid result. */
-  settle(id: string, result: SettleResult): boolean {
+  settle(id: string, result: PermitResult): boolean {
     const permits = this.#outstanding.get(id);
     if (!permits) return false;
     const isHeld = permits.some((permit) => !permit.isSettled);

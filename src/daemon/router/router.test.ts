@@ -5,7 +5,7 @@ import { parseConfigText } from '../config/file.ts';
 import type { Config } from '../config/read.ts';
 import { toBinaryKey } from '../keys/binary-key.ts';
 import { LimiterRegistry } from './limiter-registry.ts';
-import { type CheckResult, isUnknownLimit, type RoutedRequest, Router } from './router.ts';
+import { type CheckResult, type RoutedRequest, Router } from './router.ts';
 
 function configOf(text: string): Config {
   const loaded = parseConfigText('test.yaml', text);
@@ -29,9 +29,9 @@ function routerOf(text: string) {
     key: string,
     more: { limit?: string; cost?: number; wantsPermit?: boolean } = {},
   ): CheckResult => {
-    const result = router.check({ key: toBinaryKey(key), cost: 1, ...more }) as CheckResult;
-    if (isUnknownLimit(result)) throw new Error(`unknown ${result.unknown}`);
-    return result;
+    const result = router.check({ key: toBinaryKey(key), cost: 1, ...more });
+    if (result === undefined) throw new Error(`unknown ${more.limit}`);
+    return result as CheckResult;
   };
   const allowed = (key: string, times: number): number =>
     Array.from({ length: times }, () => line(key)).filter(Boolean).length;
@@ -102,7 +102,7 @@ describe('router', () => {
   test('named limit: is checked even if its patterns do not match', () => {
     const { router, check } = routerOf(TWO);
     expect(check('alice', { limit: 'mine' }).decision).toEqual({ verdict: 'allow', remaining: 2 });
-    expect(router.check({ key: 'alice', cost: 1, limit: 'other' })).toEqual({ unknown: 'other' });
+    expect(router.check({ key: 'alice', cost: 1, limit: 'other' })).toBe(undefined);
   });
 
   test('override: counts apart from its limit', () => {
@@ -193,8 +193,8 @@ limits:
     ];
     expect(check('db', { wantsPermit: true }).decision.verdict).toBe('deny');
     expect(allowed('db', 9)).toBe(0);
-    expect(router.settle(first.permit ?? '', { outcome: 'ok', rttMs: 10 })).toBe(true);
-    expect(router.settle(first.permit ?? '', {})).toBe(false);
+    expect(router.permits.settle(first.permit ?? '', { outcome: 'ok', rttMs: 10 })).toBe(true);
+    expect(router.permits.settle(first.permit ?? '', {})).toBe(false);
     expect(check('db', { wantsPermit: true }).decision.verdict).toBe('allow');
     expect(second.permit).not.toBe(first.permit);
   });
@@ -203,7 +203,7 @@ limits:
     const { check, router } = routerOf(TWO);
     const { permit = '' } = check('alice', { wantsPermit: true, cost: 2 });
     expect(check('alice').decision.verdict).toBe('deny');
-    router.settle(permit, { outcome: 'ignored' });
+    router.permits.settle(permit, { outcome: 'ignored' });
     expect(check('alice', { cost: 2 }).decision.verdict).toBe('allow');
   });
 });

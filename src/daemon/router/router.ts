@@ -64,14 +64,6 @@ export interface UnavailableLimit {
   readonly isAvailable: false;
 }
 
-/** The request names a limit that does not exist. */
-export interface UnknownLimit {
-  readonly unknown: string;
-}
-
-export const isUnknownLimit = (result: CheckResult | UnknownLimit): result is UnknownLimit =>
-  'unknown' in result;
-
 const ALLOWED: CheckResult = { decision: allow(Number.MAX_SAFE_INTEGER) };
 
 export class Router {
@@ -111,10 +103,10 @@ export class Router {
     return result instanceof Promise ? result.then(isAllowResult) : isAllowResult(result);
   }
 
-  /** Checks a request: all limits on its route or none. */
-  check(request: CheckRequest): CheckResult | UnknownLimit | Promise<CheckResult> {
+  /** Checks a request: all limits on its route or none. Undefined if the request names an unknown limit. */
+  check(request: CheckRequest): CheckResult | Promise<CheckResult> | undefined {
     const routed = this.route(request);
-    return routed ? this.checkRouted(routed) : { unknown: request.limit ?? '' };
+    return routed && this.checkRouted(routed);
   }
 
   /** Hashes the key and finds its route; undefined if the request names an unknown limit. Takes nothing. */
@@ -146,21 +138,12 @@ export class Router {
     return { ...checked, limit: route.singleLimiter.name };
   }
 
-  /** Settles a permit; false if it is unknown, settled or expired. */
-  settle(permit: string, result: Parameters<Permit['settle']>[0]): boolean {
-    return this.permits.settle(permit, result);
-  }
-
   /** The status of a key with every limit on its route. */
-  async inspect({
-    route,
-    key,
-  }: Pick<RoutedRequest, 'route' | 'key'>): Promise<readonly (Inspection | UnavailableLimit)[]> {
-    const inspect = async (applied: AppliedLimit): Promise<Inspection | UnavailableLimit> =>
-      (await applied.limiter.inspect(limiterKeyOf(applied, key))) ?? {
-        name: applied.name,
-        isAvailable: false,
-      };
+  inspect({ route, key }: RoutedRequest): Promise<readonly (Inspection | UnavailableLimit)[]> {
+    const inspect = async (applied: AppliedLimit): Promise<Inspection | UnavailableLimit> => {
+      const inspection = await applied.limiter.inspect(limiterKeyOf(applied, key));
+      return inspection ?? { name: applied.name, isAvailable: false };
+    };
     return Promise.all(route.applied.map(inspect));
   }
 
@@ -217,11 +200,10 @@ interface LocalResult {
 
 /** A limit on calls in flight is only peeked at: without a permit nothing would end the call. */
 function checkLocal({ route, key, cost }: RoutedRequest): LocalResult {
-  if (route.singleLimiter)
-    return {
-      result: resultOf(route.singleLimiter, route.singleLimiter.check(key, cost)),
-      permits: [],
-    };
+  if (route.singleLimiter) {
+    const decision = route.singleLimiter.check(key, cost);
+    return { result: resultOf(route.singleLimiter, decision), permits: [] };
+  }
   for (const applied of route.concurrencyLimits) {
     const decision = applied.limiter.peek(limiterKeyOf(applied, key), cost);
     if (decision.verdict === 'deny')

@@ -17,7 +17,6 @@ import { MATCH_ALL, type Pattern } from '../keys/pattern.ts';
 import { PatternIndex } from '../keys/pattern-index.ts';
 import { isConcurrencyLimit, type LimiterRegistry, overrideName } from './limiter-registry.ts';
 
-/** One limit that applies to a key. */
 export interface AppliedLimit {
   readonly limit: LimitConfig;
   /** The limit's name, or its override's. */
@@ -106,7 +105,6 @@ export class RouteTable {
     this.#cachedRoutes = new Array(size);
   }
 
-  /** The cached route of a key. */
   cached({ low, high }: KeyHash): Route | undefined {
     if (this.#soleRoute) return this.#soleRoute;
     const at = low & (ROUTE_CACHE_SLOTS - 1);
@@ -257,16 +255,6 @@ function limitListVerdict(indexed: IndexedLimit, key: string): StaticVerdict | u
   return staticVerdict && { ...staticVerdict, limit: indexed.limit.name };
 }
 
-const EMPTY_ROUTE = {
-  applied: [],
-  singleLimiter: undefined,
-  local: undefined,
-  localWithPermits: undefined,
-  concurrencyLimits: [],
-  remote: [],
-  shadowLimits: [],
-};
-
 /** The fields of a static verdict in responses. */
 export const staticVerdictFields = ({ isAllowed, reason, limit, pattern }: StaticVerdict) => ({
   verdict: isAllowed ? 'allow' : 'deny',
@@ -275,10 +263,10 @@ export const staticVerdictFields = ({ isAllowed, reason, limit, pattern }: Stati
   pattern: pattern?.text,
 });
 
-const staticRoute = (staticVerdict: StaticVerdict): Route => ({ ...EMPTY_ROUTE, staticVerdict });
-
 const isLocal = (applied: AppliedLimit): applied is LocalAppliedLimit =>
   applied.limiter instanceof SyncLimiter;
+
+const staticRoute = (staticVerdict: StaticVerdict): Route => ({ ...EMPTY_ROUTE, staticVerdict });
 
 function createRoute(applied: readonly AppliedLimit[]): Route {
   const active = applied.filter(({ limit }) => !limit.shadow);
@@ -298,15 +286,13 @@ function createRoute(applied: readonly AppliedLimit[]): Route {
   };
 }
 
+const EMPTY_ROUTE = createRoute([]);
+
 /** Several limiters as one: all or nothing, without reservations. */
 function combineLocal(parts: readonly LocalAppliedLimit[]): CompositeLimiter | undefined {
   if (parts.length === 0) return undefined;
-  return createComposite(
-    parts.map(({ limiter, limit }) => ({
-      limiter,
-      ...(limit.per === 'limit' && { key: SHARED_KEY }),
-    })),
-  );
+  const keyOf = (limit: LimitConfig) => (limit.per === 'limit' ? { key: SHARED_KEY } : {});
+  return createComposite(parts.map(({ limiter, limit }) => ({ limiter, ...keyOf(limit) })));
 }
 
 /** The key that a limit counts a request under. */

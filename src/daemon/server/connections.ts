@@ -7,18 +7,12 @@
 
 import type { Socket } from 'node:net';
 import { type BatchClock, type Clock, type Millis, schedule } from '../../core/clock.ts';
+import type { Bounds } from '../config/read.ts';
 import type { ProtocolFactory, ProtocolHandler } from './protocol-handler.ts';
 import { reuseReadBuffer } from './read-buffer.ts';
 import { ResponseQueue } from './response-queue.ts';
 
-export interface ConnectionBounds {
-  /** Connections at once, over all addresses of a protocol. */
-  readonly maxConnections: number;
-  /** How long a client may leave its responses unread. */
-  readonly slowMs: Millis;
-  /** How long a client may send nothing; Infinity: no bound. */
-  readonly idleMs: Millis;
-}
+type ConnectionBounds = Pick<Bounds, 'maxConnections' | 'slowMs' | 'idleMs'>;
 
 /** Counted since the start. */
 export interface ConnectionCounts {
@@ -152,7 +146,9 @@ class Connection {
       () => this.#resumeReading(),
     );
     this.#handler = createHandler(this.#responses);
-    const socket = reuseReadBuffer(accepted, (chunk) => this.#onData(chunk));
+    const socket = reuseReadBuffer(accepted, (chunk) => {
+      if (!this.#isFinishing) this.#process(chunk);
+    });
     this.#socket = socket;
     socket.setNoDelay(true);
     socket.setKeepAlive(true, KEEP_ALIVE_MS);
@@ -167,10 +163,6 @@ class Connection {
         resolve();
       });
     });
-  }
-
-  #onData(chunk: Buffer): void {
-    if (!this.#isFinishing) this.#process(chunk);
   }
 
   #process(chunk: Buffer): void {
@@ -193,12 +185,11 @@ class Connection {
 
   #startSlowTimer(): void {
     const until = this.#clock.now() + this.#bounds.slowMs;
-    this.#cancelTimeout ??= schedule(this.#clock, until, () => this.#dropSlow(), false);
-  }
-
-  #dropSlow(): void {
-    this.#observer.onSlowReader();
-    this.#socket.destroy();
+    const drop = (): void => {
+      this.#observer.onSlowReader();
+      this.#socket.destroy();
+    };
+    this.#cancelTimeout ??= schedule(this.#clock, until, drop, false);
   }
 
   /** The client reads again, or a remote response has arrived. */

@@ -23,19 +23,18 @@ export type Accept = (socket: Socket, listen: ListenAddress) => void;
 /** Connections that the system queues before they are accepted. */
 const BACKLOG = 4096;
 
-/** How long a TLS handshake may take. */
 const HANDSHAKE_MS = 10_000;
 
-export class Listeners<Protocol extends string> {
-  readonly #accept: Readonly<Record<Protocol, Accept>>;
-  #open = new Map<string, OpenListener<Protocol>>();
+export class Listeners {
+  readonly #accept: Readonly<Record<string, Accept>>;
+  #open = new Map<string, OpenListener>();
 
-  constructor(accept: Readonly<Record<Protocol, Accept>>) {
+  constructor(accept: Readonly<Record<string, Accept>>) {
     this.#accept = accept;
   }
 
   /** The open addresses, with the ports that the system chose. */
-  get addresses(): readonly { readonly protocol: Protocol; readonly listen: ListenAddress }[] {
+  get addresses(): readonly ProtocolAddress[] {
     return [...this.#open.values()].map(({ protocol, listen }) => ({ protocol, listen }));
   }
 
@@ -43,9 +42,7 @@ export class Listeners<Protocol extends string> {
    * Listens on these addresses, or changes nothing and throws. New addresses are opened before old ones
    * are closed. An old address that conflicts with a new one is closed first, and reopened on failure.
    */
-  async change(
-    wanted: Readonly<Record<Protocol, readonly ListenAddress[]>>,
-  ): Promise<ListenerChange<Protocol>> {
+  async change(wanted: WantedAddresses): Promise<ListenerChange> {
     const plan = planListeners(wanted);
     const kept = new Map(
       [...this.#open].filter(([name, listener]) => plan.has(name) && hasSocketFile(listener)),
@@ -54,8 +51,8 @@ export class Listeners<Protocol extends string> {
     const reloads = [...plan].flatMap(([name, planned]) =>
       certificateReloads(kept.get(name), planned),
     );
-    const fresh = new Map<string, OpenListener<Protocol>>();
-    const closed = new Map<string, OpenListener<Protocol>>();
+    const fresh = new Map<string, OpenListener>();
+    const closed = new Map<string, OpenListener>();
     const closeFirst = async (listen: ListenAddress): Promise<boolean> => {
       const conflicting = [...old].filter(
         ([name, listener]) => !closed.has(name) && isConflicting(listener.listen, listen),
@@ -80,17 +77,13 @@ export class Listeners<Protocol extends string> {
     }
     for (const reload of reloads) reload();
     await Promise.all([...old].flatMap(([name, { close }]) => (closed.has(name) ? [] : [close()])));
-    this.#open = new Map(
-      [...plan.keys()].map((name) => [
-        name,
-        (fresh.get(name) ?? kept.get(name)) as OpenListener<Protocol>,
-      ]),
-    );
+    const listenerOf = (name: string) => (fresh.get(name) ?? kept.get(name)) as OpenListener;
+    this.#open = new Map([...plan.keys()].map((name) => [name, listenerOf(name)]));
     return { opened: [...fresh.values()], closed: [...old.values()] };
   }
 
   /** An address that cannot be reopened is dropped; the next change tries it again. */
-  async #reopen(closed: ReadonlyMap<string, OpenListener<Protocol>>): Promise<void> {
+  async #reopen(closed: ReadonlyMap<string, OpenListener>): Promise<void> {
     const errors: unknown[] = [];
     for (const [name, { protocol, listen }] of closed) {
       this.#open.delete(name);
@@ -109,28 +102,28 @@ export class Listeners<Protocol extends string> {
   }
 }
 
-interface ProtocolAddress<Protocol> {
-  readonly protocol: Protocol;
+type WantedAddresses = Readonly<Record<string, readonly ListenAddress[]>>;
+
+/** A protocol is `line`, `resp`, `http`, or the name of a backend that has a listener of its own. */
+export interface ProtocolAddress {
+  readonly protocol: string;
   readonly listen: ListenAddress;
 }
 
-interface OpenListener<Protocol> extends ProtocolAddress<Protocol> {
+interface OpenListener extends ProtocolAddress {
   readonly server: Server;
   close(): Promise<void>;
 }
 
-export interface ListenerChange<Protocol> {
-  readonly opened: readonly ProtocolAddress<Protocol>[];
-  readonly closed: readonly ProtocolAddress<Protocol>[];
+export interface ListenerChange {
+  readonly opened: readonly ProtocolAddress[];
+  readonly closed: readonly ProtocolAddress[];
 }
 
 /** The wanted addresses, by a name that covers every option of the address. */
-function planListeners<Protocol extends string>(
-  wanted: Readonly<Record<Protocol, readonly ListenAddress[]>>,
-): ReadonlyMap<string, ProtocolAddress<Protocol>> {
-  const protocols = Object.entries(wanted) as [Protocol, readonly ListenAddress[]][];
+function planListeners(wanted: WantedAddresses): ReadonlyMap<string, ProtocolAddress> {
   return new Map(
-    protocols.flatMap(([protocol, listens]) =>
+    Object.entries(wanted).flatMap(([protocol, listens]) =>
       listens.map((listen, n) => [
         `${protocol} ${JSON.stringify(listen)} ${ephemeralIndex(listens, n)}`,
         { protocol, listen },
@@ -153,12 +146,12 @@ type FreeAddress = () => Promise<boolean>;
 
 const CANNOT_FREE: FreeAddress = async () => false;
 
-async function openListener<Protocol extends string>(
-  protocol: Protocol,
+async function openListener(
+  protocol: string,
   listen: ListenAddress,
   accept: Accept,
   freeAddress: FreeAddress,
-): Promise<OpenListener<Protocol>> {
+): Promise<OpenListener> {
   let bound = listen;
   const server = createListenServer(protocol, listen, (socket) => accept(socket, bound));
   // Not awaited: `close` calls back only when all connections have ended, and those have other owners.
@@ -197,7 +190,7 @@ function bind(server: Server, listen: ListenAddress): Promise<void> {
 }
 
 /** False if the socket file was removed: clients cannot connect. */
-const hasSocketFile = ({ listen }: OpenListener<string>): boolean =>
+const hasSocketFile = ({ listen }: OpenListener): boolean =>
   listen.kind === 'tcp' || existsSync(listen.path);
 
 /** True if the two addresses cannot be open at once, as far as is known. */
@@ -235,27 +228,22 @@ function loadTls(
   const secure = attempt('files that can be read', () => ({
     cert: readFileSync(cert),
     key: readFileSync(key),
-    ...(ca !== undefined && {
-      ca: readFileSync(ca),
-      requestCert: true,
-      rejectUnauthorized: true,
-    }),
+    ...(ca !== undefined && { ca: readFileSync(ca), requestCert: true, rejectUnauthorized: true }),
   }));
   attempt('a certificate and its key in PEM', () => createSecureContext(secure));
   return secure;
 }
 
 /** Certificates are read again at each change, and used once nothing else can fail. */
-function certificateReloads<Protocol extends string>(
-  open: OpenListener<Protocol> | undefined,
-  { protocol, listen }: ProtocolAddress<Protocol>,
+function certificateReloads(
+  open: OpenListener | undefined,
+  { protocol, listen }: ProtocolAddress,
 ): (() => void)[] {
   if (!open || listen.kind !== 'tcp' || !listen.tls) return [];
   const secure = loadTls(protocol, listen, listen.tls);
   return [() => (open.server as TlsServer).setSecureContext(secure)];
 }
 
-/** The configuration path of a protocol's addresses. */
 const configPathOf = (protocol: string): string =>
   protocol in DEFAULT_ADDRESS ? `listen.${protocol}` : `${protocol}.listen`;
 

@@ -20,5 +20,4 @@ export interface ProtocolHandler {
   readonly isClosedByClient?: boolean;
 }
 
-/** Creates the handler of a new connection. */
 export type ProtocolFactory = (responses: ResponseQueue) => ProtocolHandler;

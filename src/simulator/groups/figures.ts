@@ -13,7 +13,7 @@ export interface RegionsFigures {
   /** Admitted calls per second, by region. */
   readonly rates: ReadonlyMap<string, number>;
   /** Mean decision latency. */
-  readonly answerMs: number;
+  readonly meanLatencyMs: number;
 }
 
 export function figuresOf(run: RegionsRun, options: RegionsOptions): RegionsFigures {
@@ -28,6 +28,6 @@ export function figuresOf(run: RegionsRun, options: RegionsOptions): RegionsFigu
     rates: new Map(
       [...run.admitted].map(([name, calls]) => [name, (calls.length * 1000) / spanMs]),
     ),
-    answerMs: run.meanLatencyMs,
+    meanLatencyMs: run.meanLatencyMs,
   };
 }

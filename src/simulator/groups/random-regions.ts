@@ -6,7 +6,7 @@
 import { seededRandom } from '../../core/random.ts';
 import type { RegionsOptions } from './run.ts';
 
-export function arbitraryRegions(seed: number): RegionsOptions {
+export function randomRegions(seed: number): RegionsOptions {
   const random = seededRandom(seed);
   const between = (min: number, max: number): number => min + random() * (max - min);
   const names = ['a', 'b', 'c', 'd', 'e'].slice(0, 2 + Math.floor(random() * 4));

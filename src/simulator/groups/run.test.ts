@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest';
 import { overshootOf } from '../overshoot.ts';
 import { figuresOf } from './figures.ts';
-import { arbitraryRegions } from './random-regions.ts';
+import { randomRegions } from './random-regions.ts';
 import { type Design, type RegionsOptions, simulateRegions } from './run.ts';
 
 /** `SEEDS=1000` runs more random regions. */
@@ -39,7 +39,7 @@ describe('groups simulation', () => {
     expect(borrowing.utilisation).toBeGreaterThan(0.97);
     expect(borrowing.overshootCalls).toBeCloseTo(0);
     expect(even.utilisation).toBeLessThan(0.6);
-    expect(borrowing.answerMs).toBeCloseTo(0);
+    expect(borrowing.meanLatencyMs).toBeCloseTo(0);
   });
 
   test('borrowing uses 95 % where even division uses 40 %', async () => {
@@ -58,7 +58,7 @@ describe('groups simulation', () => {
     expect(overshootCalls).toBeCloseTo(0);
   });
 
-  test('a region with demand for its allotment gets it, however busy the rest is', async () => {
+  test('a region with demand for its fraction of the limit gets it, however busy the rest is', async () => {
     const options = { ...BUSY, regions: loads(3000, 99, 3000) };
     const { rates } = await figures('groups', options);
     expect(rates.get('us')).toBeGreaterThan(95);
@@ -70,7 +70,7 @@ describe('groups simulation', () => {
     expect(times.filter((at) => at > 20_000).length).toBeGreaterThan(2800);
   });
 
-  test('a partitioned region uses its allotment, and borrows again afterwards', async () => {
+  test('a partitioned region uses its fraction, and borrows again afterwards', async () => {
     const outages = [{ region: 'eu', fromMs: 10_000, toMs: 20_000 }];
     const run = await simulateRegions('groups', { ...BUSY, outages });
     const between = (from: number, to: number): number =>
@@ -81,9 +81,9 @@ describe('groups simulation', () => {
     expect(figuresOf(run, BUSY).overshootCalls).toBeCloseTo(0);
   });
 
-  test('a central Redis denies all calls of a partitioned region, and adds latency elsewhere', async () => {
+  test('a central bucket denies all calls of a partitioned region, and adds latency elsewhere', async () => {
     const outages = [{ region: 'us', fromMs: 10_000, toMs: 20_000 }];
-    const run = await simulateRegions('redis', { ...BUSY, outages });
+    const run = await simulateRegions('central', { ...BUSY, outages });
     const during = (run.admitted.get('us') ?? []).filter((at) => at >= 10_100 && at < 20_000);
     expect(during).toEqual([]);
     expect(run.meanLatencyMs).toBeGreaterThan(10);
@@ -93,7 +93,7 @@ describe('groups simulation', () => {
     'random regions stay within the overshoot bound',
     async () => {
       for (let seed = 1; seed <= SEEDS; seed++) {
-        const options = arbitraryRegions(seed);
+        const options = randomRegions(seed);
         const { overshootCalls, bound } = await figures('groups', options);
         expect({ seed, isHeld: overshootCalls <= bound }).toEqual({ seed, isHeld: true });
       }

@@ -1,22 +1,22 @@
 /**
  * One limit over distant regions on virtual time, in three designs:
  *
- *     groups    each region has its allotment and borrows from other regions: the production code
- *     even      each region has its allotment only
- *     redis     one bucket in the first region; other regions reach it over the network
+ *     groups    each region has its fraction of the limit, and borrows from other regions: the production code
+ *     even      each region has only its fraction
+ *     central   one bucket in the first region; other regions reach it over the network
  *
  * Calls arrive at random, with a rate per region. The network between regions has a delay, and a region can be cut off
  * for a while. An allowed call counts at the time it starts.
  */
 
-import { Group } from '../../backends/groups/membership.ts';
+import { Group } from '../../backends/groups/group.ts';
 import type { GroupTransport } from '../../backends/groups/transport.ts';
 import type { Clock, Millis } from '../../core/clock.ts';
 import { seededRandom } from '../../core/random.ts';
 import { limiter } from '../../limiter/limiter.ts';
 import { VirtualClock } from '../../testing/virtual-clock.ts';
 
-export const DESIGNS = ['groups', 'even', 'redis'] as const;
+export const DESIGNS = ['groups', 'even', 'central'] as const;
 export type Design = (typeof DESIGNS)[number];
 
 export interface Region {
@@ -71,7 +71,7 @@ const KEY = 'all';
 
 export function simulateRegions(design: Design, options: RegionsOptions): Promise<RegionsRun> {
   const world = new RegionSimulation(options);
-  if (design === 'redis') return world.run(centralBucket(world));
+  if (design === 'central') return world.run(centralBucket(world));
   return world.run(regionalBuckets(world, design === 'groups'));
 }
 
@@ -169,7 +169,7 @@ function regionalBuckets(world: RegionSimulation, canBorrow: boolean): RegionChe
   const limiters = new Map(
     [...groups].map(([name, group]) => [
       name,
-      limiter({ limit, backend: group.createLocalFactory(), clock }),
+      limiter({ name: 'api', limit, backend: group.createLocalFactory(), clock }),
     ]),
   );
   return async (region) => limiters.get(region)?.check(KEY).verdict === 'allow';

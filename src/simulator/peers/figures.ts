@@ -18,7 +18,7 @@ export interface Disturbance {
   readonly load: number;
 }
 
-export interface FleetRun {
+export interface PeersRun {
   readonly startMs: Millis;
   readonly intervalMs: Millis;
   readonly admitted: readonly AdmittedCall[];
@@ -37,7 +37,7 @@ export interface FleetRun {
   readonly disturbances: readonly Disturbance[];
 }
 
-export interface FleetFigures {
+export interface PeersFigures {
   readonly calls: number;
   readonly admitted: number;
   /** By window length in ms: the fullest window relative to burst + rate × window; one bucket has at most 1. */
@@ -81,7 +81,7 @@ const WINDOWS_MS: readonly Millis[] = [1000, 10_000, 60_000];
 
 const SLICE_MS: Millis = 100;
 
-export function figuresOf(limit: FleetLimit, run: FleetRun): FleetFigures {
+export function figuresOf(limit: FleetLimit, run: PeersRun): PeersFigures {
   const { nodes, rate, burst, spanMs, clients } = limit;
   const byClient = Array.from({ length: clients }, (): Millis[] => []);
   for (const { at, client } of run.admitted) byClient[client].push(at);
@@ -134,7 +134,7 @@ function peakWithin(times: readonly Millis[], windowMs: Millis): number {
   return peak;
 }
 
-function slicesOf({ admitted, startMs }: FleetRun, spanMs: Millis): number[] {
+function slicesOf({ admitted, startMs }: PeersRun, spanMs: Millis): number[] {
   const slices = Array<number>(Math.ceil(spanMs / SLICE_MS)).fill(0);
   for (const { at } of admitted) slices[Math.floor((at - startMs) / SLICE_MS)]++;
   return slices;
@@ -152,7 +152,7 @@ function convergenceOf(
   { rate, clients, spanMs }: FleetLimit,
   disturbances: readonly Disturbance[],
   slices: readonly number[],
-): FleetFigures['convergence'] {
+): PeersFigures['convergence'] {
   const perSlice = (rate * clients * SLICE_MS) / 1000;
   const window = Math.max(1000 / SLICE_MS, Math.ceil(WINDOW_CALLS / perSlice));
   const sums = [0];
@@ -189,7 +189,7 @@ export class AgeHistogram {
     this.#max = Math.max(this.#max, ageMs);
   }
 
-  figures(): FleetFigures['age'] {
+  figures(): PeersFigures['age'] {
     if (this.#count === 0) return { meanMs: 0, p99Ms: 0, maxMs: 0 };
     let rest = this.#count * 0.99;
     let step = 0;

@@ -2,7 +2,7 @@ import { describe, expect, test } from 'vitest';
 import { runCliAt } from '../../../test/support/terminal.ts';
 import { commandLineOf } from '../../cli/simulate/peers.ts';
 import { simulatePeers } from './fleet.ts';
-import { arbitraryFleet } from './random-fleet.ts';
+import { randomFleet } from './random-fleet.ts';
 
 describe('peers simulation: eager exchange', () => {
   test.each([8, 32])('%i nodes stay close to one central bucket', (nodes) => {
@@ -145,14 +145,14 @@ describe('peers simulation: random fleets', () => {
   const seeds = Array.from({ length: Number(process.env.SEEDS ?? 40) }, (_, n) => first + n);
 
   test.each(seeds)('overshoot stays within the bound: seed %i', (seed) => {
-    const fleet = arbitraryFleet(seed);
+    const fleet = randomFleet(seed);
     const { overshootCalls, bound } = simulatePeers(fleet);
     expect(overshootCalls, `reproduce with: ${commandLineOf(fleet)}`).toBeLessThanOrEqual(bound);
   });
 
   test('a run can be reproduced on the command line', () => {
     for (const seed of [3, 4, 5, 6]) {
-      const fleet = arbitraryFleet(seed);
+      const fleet = randomFleet(seed);
       const args = commandLineOf(fleet)
         .replace(/^sluice /, '')
         .split(' ');

@@ -27,8 +27,8 @@ import {
   type AdmittedCall,
   AgeHistogram,
   type Disturbance,
-  type FleetFigures,
   figuresOf,
+  type PeersFigures,
 } from './figures.ts';
 import { DEFAULT_NETWORK, Network, type NetworkOptions } from './network.ts';
 
@@ -100,7 +100,7 @@ interface SimulationEvent {
 }
 
 /** Defaults of the protocol, for the command line. */
-export const PEERS: PeerOptions = PEER_DEFAULTS;
+export { PEER_DEFAULTS };
 
 /** Time for the handshakes before the first call. */
 const WARM_UP_MS: Millis = 2000;
@@ -110,7 +110,7 @@ const EPOCH_MS: Millis = 1_700_000_000_000;
 
 const PROGRESS_CALLS = 1000;
 
-export function simulatePeers(options: Partial<FleetOptions>, progress?: Progress): FleetFigures {
+export function simulatePeers(options: Partial<FleetOptions>, progress?: Progress): PeersFigures {
   return new SimulatedFleet({ ...FLEET_DEFAULTS, ...options }, progress).run();
 }
 
@@ -206,7 +206,7 @@ class SimulatedFleet {
     return node.lastNow;
   }
 
-  run(): FleetFigures {
+  run(): PeersFigures {
     const { spanMs, crash, clockStep } = this.#options;
     const startMs = this.#startMs;
     const endMs = startMs + spanMs;

@@ -3,7 +3,7 @@
 import { seededRandom } from '../../core/random.ts';
 import { FLEET_DEFAULTS, type FleetOptions } from './fleet.ts';
 
-export function arbitraryFleet(seed: number): FleetOptions {
+export function randomFleet(seed: number): FleetOptions {
   const random = seededRandom(seed);
   const below = (n: number): number => Math.floor(random() * n);
   const nodes = 2 + below(below(4) === 0 ? 63 : 15);

@@ -44,11 +44,8 @@ export interface AdminContext {
   readonly eventStream: Pick<EventStream, 'isFull' | 'snapshot'>;
   /** In the Prometheus text format. */
   metrics(): string;
-  /** Reads the configuration again and applies it. */
   reload(): Promise<ReloadResult>;
-  /** The configuration in force. */
   routesConfig(): RoutesConfig;
-  /** All limits, to be encoded as JSON. */
   limits(): unknown;
   /** The pages of the backends: `GET /<name>`. */
   readonly backendPages: readonly BackendPageView[];
@@ -59,25 +56,22 @@ export const adminRoutes = (context: AdminContext): readonly (readonly [string, 
   ['/inspect', adminEndpoint(READ_METHODS, (request, at) => inspect(context, request, at))],
   ['/explain', adminEndpoint(READ_METHODS, (request, at) => explain(context, request, at))],
   ['/limits', adminEndpoint(READ_METHODS, () => jsonResponse(200, context.limits()))],
-  ...context.backendPages.map(
-    ({ name, view }) =>
-      [
-        `/${name}`,
-        adminEndpoint(READ_METHODS, async () => jsonResponse(200, await view())),
-      ] as const,
-  ),
-  [
-    '/metrics',
-    adminEndpoint(READ_METHODS, () => ({
-      ...textResponse(200, context.metrics()),
-      headers: PROMETHEUS_HEADERS,
-    })),
-  ],
+  ...context.backendPages.map(({ name, view }): [string, Endpoint] => {
+    const handle = async () => jsonResponse(200, await view());
+    return [`/${name}`, adminEndpoint(READ_METHODS, handle)];
+  }),
+  ['/metrics', adminEndpoint(READ_METHODS, () => metrics(context))],
   ['/feed', adminEndpoint(['GET'], () => openEventStream(context))],
   ['/reload', adminEndpoint(WRITE_METHODS, () => reload(context))],
 ];
 
 const PROMETHEUS_HEADERS = ['Content-Type', 'text/plain; version=0.0.4; charset=utf-8'];
+
+const metrics = (context: AdminContext): HttpResponse => ({
+  status: 200,
+  headers: PROMETHEUS_HEADERS,
+  body: context.metrics(),
+});
 
 const EVENT_STREAM_HEADERS = [
   ...['Content-Type', 'text/event-stream'],
@@ -114,20 +108,13 @@ function explain(context: AdminContext, { url = '' }: RequestHead, queryAt: numb
   const routed = routeKeyQuery(context, url, queryAt);
   if (isHttpResponse(routed)) return routed;
   const { key, route } = routed;
-  return jsonResponse(200, {
-    key: toKeyText(key),
-    ...explainRoute(route, context.routesConfig(), key),
-  });
+  const explanation = explainRoute(route, context.routesConfig(), key);
+  return jsonResponse(200, { key: toKeyText(key), ...explanation });
 }
 
 function openEventStream({ eventStream }: AdminContext): HttpResponse {
-  if (eventStream.isFull)
-    return problemResponse(
-      503,
-      'The event stream has the maximum number of subscribers.',
-      'Retry-After',
-      '10',
-    );
+  const full = 'The event stream has the maximum number of subscribers.';
+  if (eventStream.isFull) return problemResponse(503, full, 'Retry-After', '10');
   const body = `: one event a second\nretry: 2000\n\n${eventStream.snapshot()}`;
   return { status: 200, headers: EVENT_STREAM_HEADERS, body, isEventStream: true };
 }
@@ -147,7 +134,7 @@ const helpText = ({ version, backendPages }: AdminContext): string => `sluice ${
   GET  /explain?key=alice                 the limits that match a key, and why
   GET  /limits                            all limits
 ${backendPages.map(({ name, summary }) => `  GET  /${name.padEnd(33)} ${summary}\n`).join('')}  GET  /metrics                           in the Prometheus text format
-  GET  /feed                              server-sent events, one a second
+  GET  /feed                              server-sent events, one per second
   POST /reload                            reads the configuration again and applies it
   GET  /healthz   /readyz
 `;

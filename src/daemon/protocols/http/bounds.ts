@@ -1,23 +1,16 @@
 /** Bounds on what HTTP clients can make the daemon hold. */
 
-import type { Millis } from '../../../core/clock.ts';
-import { REQUEST_BOUNDS, type RequestBounds } from './handler.ts';
+import type { Bounds } from '../../config/read.ts';
 
-export interface HttpBounds extends RequestBounds {
-  /** Bytes of a request body. */
-  readonly maxBody: number;
-  /** Subscribers of the event stream at once. */
+export interface HttpBounds extends Omit<Bounds, 'maxThrottleKeys' | 'drainMs'> {
+  /** Checks in one batch. */
+  readonly maxBatch: number;
   readonly maxSubscribers: number;
-  /** Connections at once. */
-  readonly maxConnections: number;
-  /** How long a connection may be idle between two requests; Infinity: no bound. */
-  readonly idleMs: Millis;
-  /** How long a client may take to send a request or to read a response. */
-  readonly slowMs: Millis;
 }
 
 export const HTTP_BOUNDS: HttpBounds = {
-  ...REQUEST_BOUNDS,
+  maxKey: 1024,
+  maxBatch: 1000,
   maxBody: 1_048_576,
   maxSubscribers: 100,
   maxConnections: 10_000,

@@ -17,7 +17,7 @@ import {
   type StaticVerdict,
 } from '../../router/routes.ts';
 import type { CheckParams } from './check-request.ts';
-import { type HttpResponse, problemOf } from './response.ts';
+import { type EventualResponse, type HttpResponse, problemOf } from './response.ts';
 
 /** The status of a key with all limits of its route, merged. */
 type RouteStatus = Pick<Inspection, 'name' | 'rules' | 'by'>;
@@ -42,7 +42,7 @@ export class CheckResponder {
     params: CheckParams,
     { route, key }: RoutedRequest,
     result: CheckResult,
-  ): HttpResponse | Promise<HttpResponse> {
+  ): EventualResponse {
     const { staticVerdict, rules } = result;
     if (staticVerdict) return staticResponse(params, staticVerdict);
     const { writer, applied, isLocal } = this.#reporters.get(route) ?? this.#addReporter(route);
@@ -181,14 +181,8 @@ function staticResponse(
   return { status, headers: PROBLEM_TYPE, body };
 }
 
-/** One result of a batch. */
-export function batchEntryOf({
-  decision,
-  limit,
-  reason,
-  staticVerdict,
-  permit,
-}: CheckResult): object {
+export function batchEntryOf(result: CheckResult): object {
+  const { decision, limit, reason, staticVerdict, permit } = result;
   const { verdict } = decision;
   return {
     verdict,

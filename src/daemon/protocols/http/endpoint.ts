@@ -1,13 +1,13 @@
 /** An HTTP path: its methods, whether it is for operators only, and its handler. */
 
 import type { RequestHead } from './key.ts';
-import type { HttpResponse } from './response.ts';
+import type { EventualResponse } from './response.ts';
 
 export type EndpointHandler = (
   request: RequestHead,
   queryAt: number,
   body: Buffer,
-) => HttpResponse | Promise<HttpResponse>;
+) => EventualResponse;
 
 export interface Endpoint {
   readonly methods: readonly string[];

@@ -25,12 +25,6 @@ export interface Subscriber {
   once(event: 'close', callback: () => void): unknown;
 }
 
-export interface EventStreamCounts {
-  readonly subscribers: number;
-  /** Disconnected because they did not read. */
-  readonly slow: number;
-}
-
 const INTERVAL_MS: Millis = 1000;
 
 /** A comment this often, for proxies that close idle connections. */
@@ -42,23 +36,17 @@ const MAX_UNSENT_BYTES = 1_048_576;
 type StatName = keyof Stats | keyof RemoteStats;
 
 /** Sent as differences to the event before. */
-const COUNTERS = [
+const COUNTERS: readonly StatName[] = [
   'allowed',
   'denied',
   'waited',
   'cancelled',
   'expiredPermits',
   'fallback',
-] as const satisfies readonly StatName[];
+];
 
 /** Sent as current values. */
-const GAUGES = [
-  'keys',
-  'bytes',
-  'evicted',
-  'held',
-  'waiting',
-] as const satisfies readonly StatName[];
+const GAUGES: readonly StatName[] = ['keys', 'bytes', 'evicted', 'held', 'waiting'];
 
 type StatValues = Record<string, number>;
 
@@ -70,7 +58,6 @@ export class EventStream {
   /** The counters at the last tick. A limiter created since has none, so its counters start at 0. */
   #previous = new Map<LimiterEntry, StatValues>();
   #ticks = 0;
-  #slow = 0;
   #cancelTick: (() => void) | undefined;
 
   constructor(registry: LimiterRegistry, clock: Clock) {
@@ -80,10 +67,6 @@ export class EventStream {
 
   get isFull(): boolean {
     return this.#subscribers.size >= this.maxSubscribers;
-  }
-
-  get counts(): EventStreamCounts {
-    return { subscribers: this.#subscribers.size, slow: this.#slow };
   }
 
   /** Totals since the start: the first event of a subscriber. */
@@ -126,7 +109,6 @@ export class EventStream {
 
   #send(subscriber: Subscriber, text: string): void {
     if (subscriber.writableLength <= MAX_UNSENT_BYTES) return void subscriber.write(text);
-    this.#slow++;
     this.#remove(subscriber);
     subscriber.destroy();
   }
@@ -144,11 +126,8 @@ export class EventStream {
 
   #event(name: string, stats: ReadonlyMap<LimiterEntry, StatValues>): string {
     const limits = Object.fromEntries([...stats].map(([entry, values]) => [entry.name, values]));
-    const data = {
-      at: Math.round(this.#clock.now()),
-      limits,
-      total: sumStats([...stats.values()]),
-    };
+    const total = sumStats([...stats.values()]);
+    const data = { at: Math.round(this.#clock.now()), limits, total };
     return `event: ${name}\ndata: ${JSON.stringify(data)}\n\n`;
   }
 }

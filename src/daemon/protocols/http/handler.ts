@@ -17,6 +17,7 @@ import {
   isCrossSite,
 } from './access.ts';
 import { type AdminContext, adminRoutes } from './admin-routes.ts';
+import type { HttpBounds } from './bounds.ts';
 import {
   type CheckParams,
   checkFromForm,
@@ -33,6 +34,7 @@ import { type Endpoint, publicEndpoint, READ_METHODS, WRITE_METHODS } from './en
 import type { KeyExtractor, RequestHead } from './key.ts';
 import { preview, ValidationProblem } from './parameters.ts';
 import {
+  type EventualResponse,
   type HttpResponse,
   isHttpResponse,
   jsonResponse,
@@ -45,21 +47,12 @@ export interface HttpHandlerContext extends AdminContext {
   readonly admin: AdminAccess;
   /** Finds the key of a check that names none; undefined: such a check is an error. */
   readonly extractKey?: KeyExtractor | undefined;
-  readonly bounds: RequestBounds;
+  readonly bounds: Pick<HttpBounds, 'maxKey' | 'maxBatch'>;
   /** False while draining. */
   isReady(): boolean;
   /** Called with unexpected errors, which the client sees as 500. */
   onError?(error: unknown): void;
 }
-
-export interface RequestBounds {
-  /** Bytes of a key. */
-  readonly maxKey: number;
-  /** Checks in one batch. */
-  readonly maxBatch: number;
-}
-
-export const REQUEST_BOUNDS: RequestBounds = { maxKey: 1024, maxBatch: 1000 };
 
 /** A proxy may forward the method of the request it authorises. */
 const ANY_METHOD: readonly string[] = [];
@@ -79,11 +72,7 @@ export class HttpHandler {
     this.#endpoints = this.#createEndpoints();
   }
 
-  handle(
-    request: RequestHead,
-    isLoopback: boolean,
-    body: Buffer,
-  ): HttpResponse | Promise<HttpResponse> {
+  handle(request: RequestHead, isLoopback: boolean, body: Buffer): EventualResponse {
     try {
       const response = this.#dispatch(request, isLoopback, body);
       return response instanceof Promise
@@ -109,11 +98,7 @@ export class HttpHandler {
     }
   }
 
-  #dispatch(
-    request: RequestHead,
-    isLoopback: boolean,
-    body: Buffer,
-  ): HttpResponse | Promise<HttpResponse> {
+  #dispatch(request: RequestHead, isLoopback: boolean, body: Buffer): EventualResponse {
     const url = request.url ?? '';
     const isCheck =
       url.startsWith(CHECK_PATH) &&
@@ -127,7 +112,7 @@ export class HttpHandler {
     url: string,
     isLoopback: boolean,
     body: Buffer,
-  ): HttpResponse | Promise<HttpResponse> {
+  ): EventualResponse {
     const pathAt = pathStart(url);
     const mark = url.indexOf('?', pathAt);
     const pathEnd = mark < 0 ? url.length : mark;
@@ -151,22 +136,13 @@ export class HttpHandler {
       ['/batch', publicEndpoint(WRITE_METHODS, (...request) => this.#batch(...request))],
       ['/settle', publicEndpoint(WRITE_METHODS, (...request) => this.#settle(...request))],
       ['/healthz', publicEndpoint(READ_METHODS, () => textResponse(200, 'ok\n'))],
-      [
-        '/readyz',
-        publicEndpoint(READ_METHODS, () =>
-          context.isReady() ? textResponse(200, 'ready\n') : DRAINING,
-        ),
-      ],
+      ['/readyz', publicEndpoint(READ_METHODS, () => (context.isReady() ? READY : DRAINING))],
       ...adminRoutes(context),
     ]);
   }
 
   /** One check, or a batch if the body is a list. */
-  #check(
-    request: RequestHead,
-    queryAt: number,
-    body: Buffer,
-  ): HttpResponse | Promise<HttpResponse> {
+  #check(request: RequestHead, queryAt: number, body: Buffer): EventualResponse {
     const params =
       body.length === 0
         ? orProblemResponse(checkFromForm(request.url ?? '', queryAt))
@@ -177,11 +153,7 @@ export class HttpHandler {
       : this.#runCheck(request, params as CheckParams);
   }
 
-  #batch(
-    request: RequestHead,
-    queryAt: number,
-    body: Buffer,
-  ): HttpResponse | Promise<HttpResponse> {
+  #batch(request: RequestHead, queryAt: number, body: Buffer): EventualResponse {
     if (body.length === 0 && queryAt >= (request.url ?? '').length) return NO_BODY;
     const params = this.#parseChecks(request, queryAt, body);
     if (isHttpResponse(params)) return params;
@@ -221,7 +193,7 @@ export class HttpHandler {
   }
 
   /** A promise only if a remote limit is on the route. */
-  #runCheck(request: RequestHead, params: CheckParams): HttpResponse | Promise<HttpResponse> {
+  #runCheck(request: RequestHead, params: CheckParams): EventualResponse {
     const routed = this.#route(request, params);
     if (isHttpResponse(routed)) return routed;
     const result = this.#context.router.checkWithStatus(routed);
@@ -264,7 +236,7 @@ export class HttpHandler {
           });
     if (isHttpResponse(settlement)) return settlement;
     const { permit, result } = settlement;
-    return this.#context.router.settle(permit, result)
+    return this.#context.router.permits.settle(permit, result)
       ? jsonResponse(200, { settled: true })
       : problemResponse(404, `Permit ${preview(permit)} is unknown, settled or expired.`);
   }
@@ -275,6 +247,7 @@ export class HttpHandler {
   }
 }
 
+const READY = textResponse(200, 'ready\n');
 const DRAINING = problemResponse(503, 'Draining: the daemon is about to stop.', 'Retry-After', '1');
 
 const WRONG_TYPE = problemResponse(

@@ -12,6 +12,9 @@ export interface HttpResponse {
   readonly isEventStream?: boolean;
 }
 
+/** A promise only if a remote backend has to be asked. */
+export type EventualResponse = HttpResponse | Promise<HttpResponse>;
+
 export const isHttpResponse = (value: object): value is HttpResponse => 'body' in value;
 
 export const jsonResponse = (status: number, value: unknown): HttpResponse => ({

@@ -37,10 +37,10 @@ test.each([2, 3] as const)(
     expect(many).toEqual([
       [1, 4, 0, '', '', ''],
       [1, 2, 0, '', '', ''],
-      [0, 0, expect.any(Number), 'everybody', '', ''],
+      [0, 0, expect.any(Number), 'all-users', '', ''],
     ]);
     const inspection = await client.sendCommand(['SLUICE.INSPECT', `node ${RESP}`]);
-    expect(JSON.stringify(inspection)).toContain('everybody');
+    expect(JSON.stringify(inspection)).toContain('all-users');
     await expect(client.sendCommand(['NONSENSE'])).rejects.toThrow(/unknown command 'NONSENSE'/);
     await client.close();
   },

@@ -14,15 +14,16 @@ export interface Session {
   name: string;
   /** True after AUTH, or if no password was configured when the client connected. */
   isAuthenticated: boolean;
-  /** True after QUIT. */
   hasQuit: boolean;
 }
 
 export interface CommandContext {
   readonly router: Router;
+  /** The keys of CL.THROTTLE, whose limit comes with the command. */
   readonly gcraTable: GcraTable;
   readonly clock: Clock;
   readonly version: string;
+  /** The password that clients must AUTH with, if any. */
   readonly password: () => string | undefined;
   readonly info: Info;
 }

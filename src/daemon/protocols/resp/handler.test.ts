@@ -113,9 +113,9 @@ describe('SLUICE.CHECK', () => {
   test('limit by pattern or by name: replies verdict, remaining and retry time', () => {
     const { run } = setUp();
     expect(run('SLUICE.CHECK', '*', 'alice')).toBe('*6 :1 :4 :0 $0  $0  $0');
-    expect(run('SLUICE.CHECK', 'everybody', 'alice', '4')).toBe('*6 :1 :0 :0 $0  $0  $0');
-    expect(run('SLUICE.CHECK', '*', 'alice', '2')).toBe('*6 :0 :0 :2000 $9 everybody $0  $0');
-    expect(run('SLUICE.CHECK', 'everybody', 'alice', '6')).toBe('*6 :0 :0 :-1 $9 everybody $0  $0');
+    expect(run('SLUICE.CHECK', 'all-users', 'alice', '4')).toBe('*6 :1 :0 :0 $0  $0  $0');
+    expect(run('SLUICE.CHECK', '*', 'alice', '2')).toBe('*6 :0 :0 :2000 $9 all-users $0  $0');
+    expect(run('SLUICE.CHECK', 'all-users', 'alice', '6')).toBe('*6 :0 :0 :-1 $9 all-users $0  $0');
     expect(run('sluice.check', 'slow', 'alice')).toBe('*6 :1 :0 :0 $0  $0  $0');
   });
 
@@ -180,7 +180,7 @@ describe('SLUICE.INSPECT', () => {
     await nextTurn();
     const received = inOneLine(client.takeReceived());
     expect(received).toMatch(
-      /^\$1 a %2 \$3 key \$5 alice \$6 limits \*1 %4 \$4 name \$9 everybody \$9 remaining :5 \$9 opensInMs :0 /,
+      /^\$1 a %2 \$3 key \$5 alice \$6 limits \*1 %4 \$4 name \$9 all-users \$9 remaining :5 \$9 opensInMs :0 /,
     );
     expect(received).toMatch(/ \$9 remaining :5 .* \$1 b$/);
   });

@@ -6,10 +6,8 @@
  * An invalid command gets an error and the connection goes on. Invalid RESP gets one error and ends it.
  */
 
-import type { GcraTable } from '../../../backends/local/gcra-table.ts';
-import { type Clock, systemClock } from '../../../core/clock.ts';
+import { systemClock } from '../../../core/clock.ts';
 import { errorMessageOf } from '../../../core/errors.ts';
-import type { Router } from '../../router/router.ts';
 import type { ProtocolFactory, ProtocolHandler } from '../../server/protocol-handler.ts';
 import type { ResponseQueue } from '../../server/response-queue.ts';
 import {
@@ -27,18 +25,12 @@ import { encodeReply, RespWriter } from './reply.ts';
 import { sluiceCommands } from './sluice.ts';
 import { clThrottle, throttle } from './throttle.ts';
 
-export interface RespContext {
-  readonly router: Router;
-  /** The keys of CL.THROTTLE, whose limit comes with the command. */
-  readonly gcraTable: GcraTable;
-  readonly version: string;
-  /** The password that clients must AUTH with. Default: none. */
-  readonly password?: () => string | undefined;
-  /** Open connections, for INFO. */
+export interface RespContext
+  extends Pick<CommandContext, 'router' | 'gcraTable' | 'version'>,
+    Partial<Pick<CommandContext, 'password' | 'clock'>> {
   readonly clients?: () => number;
   /** Read for each new connection. */
   readonly bounds?: () => RespBounds;
-  readonly clock?: Clock;
 }
 
 const COMMANDS: readonly RespCommand[] = [
@@ -132,11 +124,8 @@ class RespProtocolHandler implements ProtocolHandler {
   #dispatch(): boolean {
     const args = this.#args;
     const { session, reply } = this.#invocation;
-    if (
-      args.isKeyword(0, CL_THROTTLE) &&
-      isAuthorised(this.#invocation) &&
-      this.#isWellFormed(clThrottle)
-    ) {
+    const isThrottle = args.isKeyword(0, CL_THROTTLE) && isAuthorised(this.#invocation);
+    if (isThrottle && this.#isWellFormed(clThrottle)) {
       throttle(this.#invocation);
       return true;
     }
@@ -148,7 +137,8 @@ class RespProtocolHandler implements ProtocolHandler {
     } else if (!matchesArity(command, args.count)) reply.error(wrongArity(name));
     else if (!command.isAllowedBeforeAuth && !isAuthorised(this.#invocation))
       reply.error(NOT_AUTHENTICATED);
-    else if (!this.#isWellFormed(command)) reply.error(this.#keyTooLong);
+    else if (!this.#isWellFormed(command))
+      reply.error(`ERR key is longer than ${this.#maxKeyBytes} bytes`);
     else this.#execute(command);
     return !session.hasQuit;
   }
@@ -160,10 +150,6 @@ class RespProtocolHandler implements ProtocolHandler {
       matchesArity(command, count) &&
       (keyIndex === 0 || this.#args.size(keyIndex) <= this.#maxKeyBytes)
     );
-  }
-
-  get #keyTooLong(): string {
-    return `ERR key is longer than ${this.#maxKeyBytes} bytes`;
   }
 
   #execute(command: RespCommand): void {

@@ -1,9 +1,8 @@
 /** INFO in the form of Redis: what operators and tools read first. */
 
-import type { GcraTable } from '../../../backends/local/gcra-table.ts';
-import type { Clock, Millis } from '../../../core/clock.ts';
+import type { Millis } from '../../../core/clock.ts';
 import { isLimitName } from '../../router/limiter-registry.ts';
-import type { Router } from '../../router/router.ts';
+import type { CommandContext } from './command.ts';
 import { encodeReply } from './reply.ts';
 
 /** Tools expect a Redis version and do without later features. */
@@ -12,11 +11,7 @@ const REPORTED_REDIS_VERSION = '7.0.0';
 /** A reply is reused for so long: it is long for a short command. */
 const CACHE_MS: Millis = 100;
 
-export interface InfoContext {
-  readonly router: Router;
-  readonly gcraTable: GcraTable;
-  readonly clock: Clock;
-  readonly version: string;
+interface InfoContext extends Pick<CommandContext, 'router' | 'gcraTable' | 'clock' | 'version'> {
   /** Open connections. */
   readonly clients: () => number;
 }

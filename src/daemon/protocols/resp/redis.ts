@@ -77,15 +77,9 @@ function hello(call: Invocation): undefined {
   const error = applyHello(call);
   if (error !== undefined) return reply.error(error);
   reply.protocol = session.protocol;
-  return reply.value({
-    server: 'sluice',
-    version: context.version,
-    proto: session.protocol,
-    id: session.id,
-    mode: 'standalone',
-    role: 'master',
-    modules: [],
-  });
+  const server = { server: 'sluice', version: context.version };
+  const connection = { proto: session.protocol, id: session.id };
+  return reply.value({ ...server, ...connection, mode: 'standalone', role: 'master', modules: [] });
 }
 
 const isName = (name: string): boolean => /^[\x21-\x7e]{0,256}$/.test(name);

@@ -57,7 +57,6 @@ export class RespWriter {
     this.#bytes = Buffer.allocUnsafeSlow(size);
   }
 
-  /** Bytes encoded so far. */
   get size(): number {
     return this.#length;
   }
@@ -230,7 +229,6 @@ function isShortAscii(text: string): boolean {
 
 const isList = (value: object): value is readonly ReplyValue[] => Array.isArray(value);
 
-/** Encodes a single reply. */
 export function encodeReply(protocol: RespVersion, write: (reply: RespWriter) => void): Buffer {
   const reply = new RespWriter(SINGLE_REPLY_BYTES);
   reply.protocol = protocol;

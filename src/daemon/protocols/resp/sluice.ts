@@ -12,13 +12,9 @@
 
 import { NEVER, OUTCOMES, type Outcome } from '../../../core/decision.ts';
 import type { Inspection, NamedRuleStatus } from '../../../limiter/inspection.ts';
+import type { PermitResult } from '../../../limiter/permit.ts';
 import { toKeyText } from '../../keys/binary-key.ts';
-import {
-  type CheckRequest,
-  type CheckResult,
-  isUnknownLimit,
-  type UnavailableLimit,
-} from '../../router/router.ts';
+import type { CheckRequest, CheckResult, UnavailableLimit } from '../../router/router.ts';
 import { staticVerdictFields } from '../../router/routes.ts';
 import {
   type Arguments,
@@ -45,23 +41,18 @@ function readCheck(args: Arguments): CheckRequest | string {
   if (rest > 4) return SYNTAX;
   const cost = rest === 4 ? args.amount(3) : 1;
   if (Number.isNaN(cost)) return NOT_A_NUMBER;
-  return {
-    limit: limit === ANY_LIMIT ? undefined : limit,
-    key: args.text(2),
-    cost,
-    wantsPermit,
-  };
+  const name = limit === ANY_LIMIT ? undefined : limit;
+  return { limit: name, key: args.text(2), cost, wantsPermit };
 }
 
 function check({ args, reply, context }: Invocation): undefined | Promise<WriteReply> {
   const request = readCheck(args);
   if (typeof request === 'string') return reply.error(request);
   const result = context.router.check(request);
+  if (result === undefined) return reply.error(noSuchLimit(request.limit ?? ''));
   if (result instanceof Promise)
     return result.then((late) => (writer) => writeResult(writer, late));
-  return isUnknownLimit(result)
-    ? reply.error(noSuchLimit(result.unknown))
-    : writeResult(reply, result);
+  return writeResult(reply, result);
 }
 
 function writeResult(
@@ -83,8 +74,6 @@ const wholeRemaining = (remaining: number): number =>
 
 const wholeMs = (ms: number): number => (ms === NEVER ? -1 : Math.ceil(ms));
 
-type SettleResult = NonNullable<Parameters<Invocation['context']['router']['settle']>[1]>;
-
 const SETTLE_FIELDS: Readonly<Record<string, 'used' | 'rttMs' | 'retryAfterMs'>> = {
   used: 'used',
   rtt: 'rttMs',
@@ -92,7 +81,7 @@ const SETTLE_FIELDS: Readonly<Record<string, 'used' | 'rttMs' | 'retryAfterMs'>>
 };
 
 /** Reads the arguments; a string is an error. */
-function readResult(args: Arguments): SettleResult | string {
+function readResult(args: Arguments): PermitResult | string {
   const outcome = args.count > 2 ? args.lowerText(2) : 'ok';
   if (!OUTCOMES.includes(outcome as Outcome)) return `ERR outcome must be ${OUTCOMES.join(', ')}`;
   const result: Record<string, number | string> = { outcome };
@@ -110,7 +99,7 @@ function readResult(args: Arguments): SettleResult | string {
 function settle({ args, reply, context }: Invocation): undefined {
   const result = readResult(args);
   if (typeof result === 'string') return reply.error(result);
-  return reply.integer(context.router.settle(args.text(1), result) ? 1 : 0);
+  return reply.integer(context.router.permits.settle(args.text(1), result) ? 1 : 0);
 }
 
 async function inspect({ args, context }: Invocation): Promise<WriteReply> {
@@ -132,14 +121,8 @@ async function inspect({ args, context }: Invocation): Promise<WriteReply> {
 function inspectionValue(inspection: Inspection | UnavailableLimit): ReplyValue {
   if (!('rules' in inspection)) return { ...inspection };
   const { name, remaining, opensInMs, by, rules, ...state } = inspection;
-  return {
-    name,
-    remaining,
-    opensInMs: optionalWholeMs(opensInMs),
-    by,
-    ...state,
-    rules: rules.map(ruleValue),
-  };
+  const opening = { opensInMs: optionalWholeMs(opensInMs), by };
+  return { name, remaining, ...opening, ...state, rules: rules.map(ruleValue) };
 }
 
 const ruleValue = (rule: NamedRuleStatus): ReplyValue => ({

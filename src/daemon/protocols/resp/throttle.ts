@@ -44,13 +44,8 @@ export function throttle({ args, reply, context }: Invocation): undefined {
   const retryAfter =
     isLimited && retryAfterMs !== NEVER ? Math.max(1, ceilSeconds(retryAfterMs)) : -1;
   const resetAfter = ceilSeconds(gcraTable.resetAfterMs);
-  return reply.fiveIntegers(
-    isLimited ? 1 : 0,
-    maxBurst + 1,
-    gcraTable.remaining,
-    retryAfter,
-    resetAfter,
-  );
+  const { remaining } = gcraTable;
+  return reply.fiveIntegers(isLimited ? 1 : 0, maxBurst + 1, remaining, retryAfter, resetAfter);
 }
 
 export const clThrottle: RespCommand = {

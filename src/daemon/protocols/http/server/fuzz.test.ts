@@ -7,7 +7,7 @@
 import { validateHeaderName, validateHeaderValue } from 'node:http';
 import { describe, expect, test } from 'vitest';
 import { createSurface } from '../../../../../test/support/http-surface.ts';
-import { SeededGenerator } from '../../../../../test/support/random.ts';
+import { SeededGenerator } from '../../../../../test/support/seeded-generator.ts';
 import { VirtualClock } from '../../../../testing/index.ts';
 import { readHttpSection } from '../../../config/http.ts';
 import { createKeyExtractor, type RequestHead } from '../key.ts';

@@ -21,7 +21,7 @@ import {
   MAX_HEADERS,
 } from '../bounds.ts';
 import type { RequestHead } from '../key.ts';
-import { type HttpResponse, problemResponse, titleOf } from '../response.ts';
+import { type EventualResponse, type HttpResponse, problemResponse, titleOf } from '../response.ts';
 
 /** How often Node looks for connections beyond their timeouts. */
 const TIMEOUT_CHECK_MS: Millis = 500;
@@ -47,12 +47,7 @@ const hasBody = ({ method, headers }: RequestHead): boolean =>
 const NO_BODY = Buffer.alloc(0);
 
 export interface NodeServerHooks {
-  handle(
-    request: RequestHead,
-    isLoopback: boolean,
-    body: Buffer,
-  ): HttpResponse | Promise<HttpResponse>;
-  /** Called before a response is sent. */
+  handle(request: RequestHead, isLoopback: boolean, body: Buffer): EventualResponse;
   onResponse(response: HttpResponse): void;
   /** False: the connection closes after this response. */
   canKeepAlive(): boolean;
@@ -119,23 +114,16 @@ export class NodeHttpServer {
       this.#send(response, problemResponse(413, `The body exceeds ${maxBody} bytes.`));
     };
     request.on('error', () => {}); // the client closed the connection
-    if (Number(request.headers['content-length']) > maxBody) {
-      tooLong();
-      return;
-    }
+    if (Number(request.headers['content-length']) > maxBody) return void tooLong();
     request.on('data', (chunk: Buffer) => {
       length += chunk.length;
       if (length <= maxBody) chunks.push(chunk);
       else tooLong();
     });
-    request.on('end', () =>
-      this.#handle(
-        request,
-        response,
-        isLoopback,
-        chunks.length === 1 ? chunks[0] : Buffer.concat(chunks),
-      ),
-    );
+    request.on('end', () => {
+      const body = chunks.length === 1 ? chunks[0] : Buffer.concat(chunks);
+      this.#handle(request, response, isLoopback, body);
+    });
   }
 
   #send(response: ServerResponse, encoded: HttpResponse): void {

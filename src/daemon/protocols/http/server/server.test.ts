@@ -581,7 +581,6 @@ describe('HTTP server', () => {
       accepted: 3,
       refused: 0,
       responsesByStatus: { 200: 2, 429: 1 },
-      eventStream: { subscribers: 0, slow: 0 },
     });
   });
 

@@ -11,13 +11,13 @@
 
 import type { Socket } from 'node:net';
 import { type BatchClock, type Clock, type Millis, schedule } from '../../../../core/clock.ts';
+import type { ConnectionCounts } from '../../../server/connections.ts';
 import { canReuseReadBuffer } from '../../../server/read-buffer.ts';
-import type { AdminAccess } from '../access.ts';
 import { HTTP_BOUNDS, type HttpBounds, idleTimeoutOf } from '../bounds.ts';
-import { EventStream, type EventStreamCounts } from '../event-stream.ts';
+import { EventStream } from '../event-stream.ts';
 import { HttpHandler, type HttpHandlerContext } from '../handler.ts';
-import type { KeyExtractor, RequestHead } from '../key.ts';
-import type { HttpResponse } from '../response.ts';
+import type { RequestHead } from '../key.ts';
+import type { EventualResponse } from '../response.ts';
 import { FastPathConnection, type FastPathHooks } from './fast-path/connection.ts';
 import { ResponseWriter } from './fast-path/parse.ts';
 import { NodeHttpServer, rejectTimedOut } from './node-server.ts';
@@ -29,25 +29,14 @@ export interface HttpContext
 }
 
 /** What a reload may change. */
-export interface HttpSettings {
-  readonly admin: AdminAccess;
-  /** Finds the key of a check that names none; undefined: such a check is an error. */
-  readonly extractKey?: KeyExtractor | undefined;
+export interface HttpSettings extends Pick<HttpHandlerContext, 'admin' | 'extractKey'> {
   readonly bounds?: Partial<HttpBounds> | undefined;
   /** False: Node's HTTP server handles new connections from the start. Default: true. */
   readonly fastPath?: boolean | undefined;
 }
 
-/** Counted since the start. */
-export interface HttpCounts {
-  readonly open: number;
-  readonly accepted: number;
-  /** Above the maximum number of connections. */
-  readonly refused: number;
-  /** Closed because the client did not read its responses. */
-  readonly slow: number;
+interface HttpCounts extends Omit<ConnectionCounts, 'protocolErrors'> {
   readonly responsesByStatus: Readonly<Record<number, number>>;
-  readonly eventStream: EventStreamCounts;
 }
 
 /** One more than the largest status. */
@@ -96,7 +85,6 @@ export class HttpServer {
       refused: this.#refused,
       slow: this.#slow,
       responsesByStatus: Object.fromEntries(byStatus),
-      eventStream: this.#eventStream.counts,
     };
   }
 
@@ -143,14 +131,10 @@ export class HttpServer {
     const closed = [...this.#open.keys()].map(
       (socket) => new Promise((resolve) => socket.once('close', resolve)),
     );
-    const cancel = schedule(
-      clock,
-      clock.now() + withinMs,
-      () => {
-        for (const socket of this.#open.keys()) socket.destroy();
-      },
-      true,
-    );
+    const destroyAll = (): void => {
+      for (const socket of this.#open.keys()) socket.destroy();
+    };
+    const cancel = schedule(clock, clock.now() + withinMs, destroyAll, true);
     this.#nodeServer.closeIdle();
     for (const [socket, fastPath] of this.#open) {
       if (socket.bytesRead === 0)
@@ -168,20 +152,11 @@ export class HttpServer {
     this.#timeouts.idleMs = idleTimeoutOf(this.#bounds);
     this.#eventStream.maxSubscribers = this.#bounds.maxSubscribers;
     this.#nodeServer.configure(this.#bounds);
-    return new HttpHandler({
-      ...this.#context,
-      admin,
-      extractKey,
-      bounds: this.#bounds,
-      eventStream: this.#eventStream,
-    });
+    const current = { admin, extractKey, bounds: this.#bounds, eventStream: this.#eventStream };
+    return new HttpHandler({ ...this.#context, ...current });
   }
 
-  #handle(
-    request: RequestHead,
-    isLoopback: boolean,
-    body: Buffer,
-  ): HttpResponse | Promise<HttpResponse> {
+  #handle(request: RequestHead, isLoopback: boolean, body: Buffer): EventualResponse {
     this.#batchClock?.freeze(); // decision and status at the same instant
     const response = this.#handler.handle(request, isLoopback, body);
     this.#batchClock?.unfreeze();
@@ -230,12 +205,8 @@ export class HttpServer {
 
   #schedulePoll(): void {
     const { clock } = this.#context;
+    const at = clock.now() + this.#bounds.slowMs;
     this.#cancelPoll();
-    this.#cancelPoll = schedule(
-      clock,
-      clock.now() + this.#bounds.slowMs,
-      () => this.#dropSlowReaders(),
-      false,
-    );
+    this.#cancelPoll = schedule(clock, at, () => this.#dropSlowReaders(), false);
   }
 }

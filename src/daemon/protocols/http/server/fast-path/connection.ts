@@ -23,14 +23,12 @@ export interface FastPathHooks {
   /** The client connected but sent no request in time. */
   onRequestTimeout(socket: Socket): void;
   /** Read with every use: a reload may change them. */
-  readonly timeouts: FastPathTimeouts;
-}
-
-export interface FastPathTimeouts {
-  /** Until the first request. */
-  readonly slowMs: Millis;
-  /** Between two requests, as Node counts: 0 means no bound. */
-  readonly idleMs: Millis;
+  readonly timeouts: {
+    /** Until the first request. */
+    readonly slowMs: Millis;
+    /** Between two requests, as Node counts: 0 means no bound. */
+    readonly idleMs: Millis;
+  };
 }
 
 export class FastPathConnection {

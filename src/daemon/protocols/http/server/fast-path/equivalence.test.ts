@@ -16,7 +16,7 @@ import {
   type SurfaceOptions,
   serveSurface,
 } from '../../../../../../test/support/http-surface.ts';
-import { SeededGenerator } from '../../../../../../test/support/random.ts';
+import { SeededGenerator } from '../../../../../../test/support/seeded-generator.ts';
 import { VirtualClock } from '../../../../../testing/index.ts';
 import { readHttpSection } from '../../../../config/http.ts';
 import { MAX_HEADER_BYTES, MAX_HEADERS } from '../../bounds.ts';

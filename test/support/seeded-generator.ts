@@ -1,4 +1,4 @@
-/** Chance for tests that try a lot: the same seed, the same tries. */
+/** Random test input: the same seed gives the same input. */
 
 import { type Random, seededRandom } from '../../src/core/random.ts';
 
@@ -17,12 +17,12 @@ export class SeededGenerator {
     return all[this.below(all.length)];
   }
 
-  /** Any of them, up to so many. */
+  /** Up to `most` random items. */
   sampleOf<T>(all: readonly T[], most: number): T[] {
     return Array.from({ length: this.below(most + 1) }, () => this.oneOf(all));
   }
 
-  /** A text of fewer than so many bytes, one character each. */
+  /** A string of fewer than `most` bytes, one character each. */
   binaryString(most: number): string {
     return Array.from({ length: this.below(most) }, () =>
       String.fromCharCode(this.below(256)),

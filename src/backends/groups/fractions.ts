@@ -1,4 +1,4 @@
-/** Allotments: the fraction of a limit that each group owns before it borrows. */
+/** The fraction of a limit that each group owns before it borrows. */
 
 import { ConfigError } from '../../core/errors.ts';
 
@@ -21,11 +21,8 @@ export function groupFractions(groups: ReadonlyMap<string, GroupWeight>): Map<st
   }
   const hasWeight = [...groups.values()].some(({ weight }) => weight > 0);
   if (!hasWeight && guaranteed < 1 - 1e-9) {
-    throw new ConfigError(
-      'groups',
-      'groups of which at least one has a `weight` above 0',
-      guaranteed,
-    );
+    const expected = 'groups of which at least one has a `weight` above 0';
+    throw new ConfigError('groups', expected, guaranteed);
   }
   const fractions = new Map<string, number>();
   let open = [...groups];

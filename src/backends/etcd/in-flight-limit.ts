@@ -5,7 +5,7 @@
 
 const MAX_IN_FLIGHT = 32;
 
-export class Semaphore {
+export class InFlightLimit {
   #inUse = 0;
   readonly #waiters: (() => void)[] = [];
 

@@ -2,8 +2,8 @@ import { afterEach, expect, test, vi } from 'vitest';
 import { createLimiter } from '../../limiter/limiter.ts';
 import { VirtualClock } from '../../testing/virtual-clock.ts';
 import { PoolBackend } from './backend.ts';
-import { Pool, type ResolvedPoolOptions } from './membership.ts';
 import { memoryStore } from './memory-store.ts';
+import { Pool, type ResolvedPoolOptions } from './pool.ts';
 import type { PoolStore } from './store.ts';
 
 const OPTIONS: ResolvedPoolOptions = {
@@ -11,7 +11,7 @@ const OPTIONS: ResolvedPoolOptions = {
   ...{ syncMs: 100, memberTimeoutMs: 1000, staleForMs: 5000 },
 };
 
-/** A store that takes its time, and can be out of reach. */
+/** A store with a delay, which can be made unavailable. */
 function world(answerMs = 0) {
   const clock = new VirtualClock(1_000_000);
   const memory = memoryStore(clock);
@@ -20,18 +20,18 @@ function world(answerMs = 0) {
     new Promise((done) => void clock.wakeAt(clock.now() + answerMs, done));
   const store: PoolStore = {
     ...memory,
-    async sync(...asked) {
+    async sync(...args) {
       seen.syncs++;
       if (answerMs > 0) await later();
-      if (seen.isDown) throw new Error('nobody is there');
-      return memory.sync(...asked);
+      if (seen.isDown) throw new Error('no server');
+      return memory.sync(...args);
     },
     async close() {
       seen.closed++;
     },
   };
-  const join = (options: Partial<ResolvedPoolOptions> = {}, own = store): Pool => {
-    const pool = new Pool(own, { ...OPTIONS, ...options }, clock, () => 0.5);
+  const join = (options: Partial<ResolvedPoolOptions> = {}, through = store): Pool => {
+    const pool = new Pool(through, { ...OPTIONS, ...options }, clock, () => 0.5);
     pool.open();
     return pool;
   };
@@ -40,7 +40,7 @@ function world(answerMs = 0) {
 
 const AGREED_MS = 3500;
 
-/** A limit of a hundred a second that is divided in it. */
+/** A limit of 100 a second, divided by the pool. */
 const limitIn = (pool: Pool, clock: VirtualClock) =>
   createLimiter({
     limit: { ramp: { min: 100, max: 100, over: '1s' } },
@@ -86,9 +86,9 @@ test('pool membership: store calls are in order: a resumed member is not removed
   const leaving: (() => void)[] = [];
   const slow: PoolStore = {
     ...store,
-    async leave(...asked) {
+    async leave(...args) {
       await new Promise<void>((done) => leaving.push(done));
-      await store.leave(...asked);
+      await store.leave(...args);
     },
   };
   const pool = join({}, slow);
@@ -127,7 +127,7 @@ test('pool membership: a second member with the same id gets an error', async ()
     reason: expect.stringMatching(/uses the id a\b/),
   });
   await expect(second.opened).rejects.toThrow(
-    'the pool p is out of reach: another member uses the id a, or did a moment ago',
+    'the pool p is unavailable: another member uses the id a, or did a moment ago',
   );
   expect(types).toEqual(['unavailable']);
   expect(first.view()).toMatchObject({ size: 1, failures: 0 });
@@ -138,23 +138,23 @@ test('pool membership: opened rejects with the reason', async () => {
   seen.isDown = true;
   const pool = join();
   await clock.advanceAsync(1200);
-  await expect(pool.opened).rejects.toThrow(/^the pool p is out of reach: nobody is there$/);
+  await expect(pool.opened).rejects.toThrow(/^the pool p is unavailable: no server$/);
   const other = join();
   void other.close();
-  await expect(other.opened).rejects.toThrow(/^the pool p is out of reach: it was closed$/);
+  await expect(other.opened).rejects.toThrow(/^the pool p is unavailable: it was closed$/);
 });
 
 test('pool membership: a failing listener stops neither syncs nor other listeners', async () => {
   const { clock, join } = world();
   const pool = join();
-  const heard: string[] = [];
+  const received: string[] = [];
   pool.on(() => {
     throw new Error('oh');
   });
-  pool.on(({ type }) => heard.push(type));
+  pool.on(({ type }) => received.push(type));
   await clock.advanceAsync(AGREED_MS);
   expect(pool.view().size).toBe(1);
-  expect(heard).toEqual(['size']);
+  expect(received).toEqual(['size']);
   expect(warnings.mock.calls.map(([message]) => message)).toEqual([
     'a listener of the pool p failed: oh',
   ]);
@@ -163,14 +163,14 @@ test('pool membership: a failing listener stops neither syncs nor other listener
 
 test('pool membership: without listeners, a process warning reports an unavailable store', async () => {
   const { clock, seen, join } = world();
-  const pool = join({ name: 'unheard' });
+  const pool = join({ name: 'unwatched' });
   await clock.advanceAsync(AGREED_MS);
   seen.isDown = true;
   await clock.advanceAsync(4000);
-  expect(warnings).not.toHaveBeenCalled(); // it holds on
+  expect(warnings).not.toHaveBeenCalled(); // within staleFor
   await clock.advanceAsync(4000);
   expect(warnings.mock.calls.map(([message]) => message)).toEqual([
-    'the pool unheard is unavailable: nobody is there; until it is available, onUnavailable decides: deny',
+    'the pool unwatched is unavailable: no server; until it is available, onUnavailable decides: deny',
   ]);
   await pool.close();
 });
@@ -184,28 +184,28 @@ test('pool membership: close leaves the store open', async () => {
 test('pool membership: allow applies to an unavailable store only, not before joining, paused or closed', async () => {
   const { clock, seen, join } = world(30);
   const pool = join({ onUnavailable: 'allow' });
-  const own = limitIn(pool, clock);
-  expect(own.takeUpTo('', 7)).toBe(0); // the first answer is on its way
+  const limited = limitIn(pool, clock);
+  expect(limited.takeUpTo('', 7)).toBe(0); // before the first response
   await clock.advanceAsync(AGREED_MS);
-  expect(own.takeUpTo('', 7)).toBe(7);
+  expect(limited.takeUpTo('', 7)).toBe(7);
   void pool.pause();
-  expect(own.takeUpTo('', 7)).toBe(0);
+  expect(limited.takeUpTo('', 7)).toBe(0);
   pool.resume();
   await clock.advanceAsync(AGREED_MS);
   seen.isDown = true;
   await clock.advanceAsync(6000);
-  expect(own.takeUpTo('', 7000)).toBe(7000);
+  expect(limited.takeUpTo('', 7000)).toBe(7000);
   void pool.close();
-  expect(own.takeUpTo('', 7)).toBe(0);
+  expect(limited.takeUpTo('', 7)).toBe(0);
 });
 
 test('pool membership: keeps the process alive until opened has settled', async () => {
   const { clock, seen, store } = world(30);
-  const kept: boolean[] = [];
+  const stillAlive: boolean[] = [];
   const watched = {
     now: () => clock.now(),
     wakeAt(at: number, act: () => void, keepAlive: boolean) {
-      kept.push(keepAlive);
+      stillAlive.push(keepAlive);
       return clock.wakeAt(at, act);
     },
   };
@@ -213,12 +213,23 @@ test('pool membership: keeps the process alive until opened has settled', async 
   const pool = new Pool(store, OPTIONS, watched, () => 0.5);
   pool.open();
   await clock.advanceAsync(900);
-  expect(new Set(kept)).toEqual(new Set([true])); // during a sync, and between two
+  expect(new Set(stillAlive)).toEqual(new Set([true])); // during a sync, and between two
   await clock.advanceAsync(500);
-  kept.splice(0);
+  stillAlive.splice(0);
   await clock.advanceAsync(500);
-  expect(new Set(kept)).toEqual(new Set([false]));
+  expect(new Set(stillAlive)).toEqual(new Set([false]));
   void pool.close();
   await clock.advanceAsync(100);
-  expect(kept.at(-1)).toBe(true); // until it has left
+  expect(stillAlive.at(-1)).toBe(true); // until it has left
+});
+
+test('pool membership: pause before the first response rejects opened, and resume still joins', async () => {
+  const { clock, join } = world(30);
+  const pool = join();
+  const opened = expect(pool.opened).rejects.toThrow('it was paused');
+  void pool.pause();
+  await opened;
+  pool.resume();
+  await clock.advanceAsync(AGREED_MS);
+  expect(pool.view().size).toBe(1);
 });

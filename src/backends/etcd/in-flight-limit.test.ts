@@ -1,8 +1,8 @@
 import { expect, test } from 'vitest';
-import { Semaphore } from './semaphore.ts';
+import { InFlightLimit } from './in-flight-limit.ts';
 
-test('Semaphore: bounds work in flight, in order of arrival, also after a failure', async () => {
-  const semaphore = new Semaphore();
+test('in-flight limit: bounds work in flight, in order of arrival, also after a failure', async () => {
+  const limit = new InFlightLimit();
   const started: number[] = [];
   const ends: (() => void)[] = [];
   let [inFlight, peak] = [0, 0];
@@ -18,7 +18,7 @@ test('Semaphore: bounds work in flight, in order of arrival, also after a failur
     });
   const numbers = Array.from({ length: 80 }, (_, n) => n);
   const running: Promise<number>[] = [];
-  const add = (some: number[]): unknown => running.push(...some.map((n) => semaphore.run(work(n))));
+  const add = (some: number[]): unknown => running.push(...some.map((n) => limit.run(work(n))));
   add(numbers.slice(0, 40));
   for (const n of numbers) {
     await expect.poll(() => ends.length).toBeGreaterThan(n);

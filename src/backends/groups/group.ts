@@ -1,19 +1,19 @@
-/** A process's membership in its group: the allotment of each limit, and the state of borrowing and lending. */
+/** A process's membership in its group: its fraction of each limit, and the state of borrowing and lending. */
 
 import type { Clock, Millis } from '../../core/clock.ts';
 import { ConfigError } from '../../core/errors.ts';
 import { bucket } from '../../policies/bucket.ts';
 import type { Policy } from '../../policies/policy.ts';
-import type { BackendFactory } from '../backend.ts';
+import type { BackendContext, BackendFactory } from '../backend.ts';
+import type { AnyBackendFactory } from '../daemon-backend.ts';
 import { LocalBackend } from '../local/backend.ts';
 import type { RemoteBackendFactory } from '../remote-backend.ts';
-import { type GroupWeight, groupFractions } from './allotments.ts';
 import { GroupsBackend } from './backend.ts';
 import { Borrower, type LenderView } from './borrower.ts';
-import { LocalLender } from './lender.ts';
+import { type GroupWeight, groupFractions } from './fractions.ts';
 import type { GroupBucket, GroupHandle, GroupLimit } from './limits.ts';
 import { RemoteGroupsBackend } from './remote-backend.ts';
-import type { BorrowRequest, GroupTransport } from './transport.ts';
+import { type BorrowRequest, type GroupTransport, isBorrowRequest } from './transport.ts';
 
 export interface ResolvedGroupsOptions {
   readonly self: string;
@@ -21,17 +21,20 @@ export interface ResolvedGroupsOptions {
   /** Fraction of its burst that a group reserves for its own calls. */
   readonly reserve: number;
   readonly deadlineMs: Millis;
-  /** Whether a new limit may replace one of the same name, as on a reload. Default: a duplicate name is an error. */
-  readonly replaces?: boolean;
+  /**
+   * True in a daemon: its limits have names, a reload replaces a limit by one of the same name, and errors name fields of
+   * its configuration.
+   */
+  readonly inDaemon?: boolean;
 }
 
 /** One process's view of its groups. */
 export interface GroupsView {
   /** Name of the process's own group. */
   readonly self: string;
-  /** Its allotment: fraction of the limits before borrowing. */
-  readonly part: number;
-  /** Units that other groups borrowed through this process. */
+  /** Its fraction of the limits, before borrowing: 0 to 1. */
+  readonly fraction: number;
+  /** Tokens that other groups borrowed through this process. */
   readonly lent: number;
   readonly others: readonly LenderView[];
 }
@@ -39,32 +42,30 @@ export interface GroupsView {
 export class Group {
   readonly #self: string;
   readonly #fraction: number;
-  readonly #canReplace: boolean;
+  readonly #inDaemon: boolean;
   readonly #reserve: number;
   readonly #limits = new Map<string, GroupLimit>();
-  readonly #lender: LocalLender;
   readonly #borrower: Borrower;
+  #lent = 0;
+  #isClosed = false;
   readonly #handle: GroupHandle = {
     register: (limit) => this.#register(limit),
-    recordDemand: (limit, key, units) => this.#borrower.recordDemand(limit, key, units),
+    recordDemand: (limit, key, tokens) => this.#borrower.recordDemand(limit, key, tokens),
   };
 
   /** @throws {ConfigError} if the guaranteed fractions add up to more than 1. */
   constructor(options: ResolvedGroupsOptions, transport: GroupTransport, clock: Clock) {
-    const { self, groups, reserve, deadlineMs, replaces = false } = options;
+    const { self, groups, reserve, deadlineMs, inDaemon = false } = options;
     this.#self = self;
-    this.#canReplace = replaces;
+    this.#inDaemon = inDaemon;
     this.#fraction = groupFractions(groups).get(self) ?? 0;
     this.#reserve = reserve;
-    this.#lender = new LocalLender(this.#limits);
     const lenders = [...groups.keys()].filter((name) => name !== self);
-    this.#borrower = new Borrower(transport, clock, { lenders, deadlineMs });
+    this.#borrower = new Borrower(transport, clock, lenders, deadlineMs);
   }
 
   /** A factory for limits whose bucket is held by `inner`; by default, by this process. */
-  createFactory(
-    inner?: RemoteBackendFactory | BackendFactory,
-  ): RemoteBackendFactory | BackendFactory {
+  createFactory(inner?: AnyBackendFactory): AnyBackendFactory {
     return inner?.isRemote ? this.createRemoteFactory(inner) : this.createLocalFactory(inner);
   }
 
@@ -72,12 +73,11 @@ export class Group {
     return {
       isRemote: false,
       create: (policy, context) => {
-        const allotted = this.#allot(policy);
+        const allotted = this.#allot(policy, context);
         const inner = innerFactory
           ? innerFactory.create(allotted.policy, context)
           : new LocalBackend(allotted.policy, context);
-        if (!inner.credit)
-          throw new ConfigError('bucket', 'redis(client) or peers(...)', innerFactory);
+        if (!inner.credit) throw this.#cannotHoldBucket();
         return new GroupsBackend(inner, { ...context, ...allotted }, this.#handle);
       },
     };
@@ -87,7 +87,7 @@ export class Group {
     return {
       isRemote: true,
       create: (policy, context) => {
-        const allotted = this.#allot(policy);
+        const allotted = this.#allot(policy, context);
         const inner = innerFactory.create(allotted.policy, context);
         const bucket = { ...context, ...allotted };
         return new RemoteGroupsBackend(inner, allotted.policy, bucket, this.#handle);
@@ -95,24 +95,48 @@ export class Group {
     };
   }
 
-  /** Grants per request. */
-  lend(requests: readonly BorrowRequest[]): Promise<number[]> {
-    return this.#lender.lend(requests);
+  /**
+   * Grants per request: tokens above the reserve level, taken before the reply. So an idle group lends, and a busy one has no
+   * surplus. A group that becomes busy has its reserve at once, and from then on all that is refilled. Rejects with a
+   * ConfigError if a request is invalid.
+   */
+  async lend(requests: readonly BorrowRequest[]): Promise<number[]> {
+    if (!Array.isArray(requests) || !requests.every(isBorrowRequest)) {
+      const expected = 'a list of { limit, key, tokens } with whole tokens';
+      throw new ConfigError('requests', expected, requests);
+    }
+    if (this.#isClosed) return requests.map(() => 0);
+    return Promise.all(requests.map((request) => this.#lendOne(request)));
+  }
+
+  async #lendOne({ limit, key, tokens }: BorrowRequest): Promise<number> {
+    const granted =
+      tokens > 0 ? ((await this.#limits.get(limit)?.takeSurplus(key, tokens)) ?? 0) : 0;
+    this.#lent += granted;
+    return granted;
   }
 
   view(): GroupsView {
     const others = this.#borrower.view();
-    return { self: this.#self, part: this.#fraction, lent: this.#lender.lent, others };
+    return { self: this.#self, fraction: this.#fraction, lent: this.#lent, others };
   }
 
-  /** Stops borrowing. */
+  /** Stops borrowing and lending. */
   close(): void {
+    this.#isClosed = true;
     this.#borrower.close();
+  }
+
+  #cannotHoldBucket(): ConfigError {
+    const reason = 'a backend that cannot add tokens';
+    return this.#inDaemon
+      ? new ConfigError('groups', `left out beside ${reason}`, true)
+      : new ConfigError('bucket', 'redis(client), etcd(...) or peers(...)', reason);
   }
 
   #register(limit: GroupLimit): () => void {
     const { name } = limit;
-    if (this.#limits.has(name) && !this.#canReplace) {
+    if (this.#limits.has(name) && !this.#inDaemon) {
       throw new ConfigError('name', 'different for each limit of the groups', name);
     }
     this.#limits.set(name, limit);
@@ -124,7 +148,11 @@ export class Group {
   /** A bucket with the group's fraction of rate, burst and debt. */
   #allot(
     policy: Policy,
+    { hasExplicitName }: Pick<BackendContext, 'hasExplicitName'>,
   ): { policy: Policy } & Pick<GroupBucket, 'perMs' | 'burst' | 'reserveLevel'> {
+    // The default name is that of the rule: unnamed limits of two groups would borrow from each other.
+    if (hasExplicitName === false && !this.#inDaemon)
+      throw new ConfigError('name', 'a name that all groups use for the limit', undefined);
     const [terms, ...others] = policy.buckets ?? [];
     if (!terms || others.length > 0) {
       const expected = 'a bucket: only its tokens can be stored and borrowed';

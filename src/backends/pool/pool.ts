@@ -21,7 +21,7 @@ import { type CheckpointedLimit, RampCheckpoint } from './ramp-checkpoint.ts';
 import type { PoolStore } from './store.ts';
 
 /** What a member does once the store was unavailable for longer than `staleFor`. */
-export type PoolFallback = 'deny' | 'allow' | 'keep';
+export type PoolOnUnavailable = 'deny' | 'allow' | 'keep';
 
 export interface ResolvedPoolOptions {
   /** Processes with the same name divide their limits. */
@@ -31,7 +31,7 @@ export interface ResolvedPoolOptions {
   readonly syncMs: Millis;
   readonly memberTimeoutMs: Millis;
   readonly staleForMs: Millis;
-  readonly onUnavailable: PoolFallback;
+  readonly onUnavailable: PoolOnUnavailable;
 }
 
 /** The status of a pool as this member knows it. */
@@ -81,6 +81,7 @@ export interface PoolEvent {
   readonly view: PoolView;
 }
 
+/** The argument of `on`. */
 export type PoolListener = (event: PoolEvent) => void;
 
 /** Sync interval while members disagree: each step of the agreement takes one sync. Above 25 members, 1 ms per member. */
@@ -93,7 +94,7 @@ const JITTER = 0.1;
 const MAX_RESPONSE_MS: Millis = 5000;
 
 export class Pool {
-  readonly onUnavailable: PoolFallback;
+  readonly onUnavailable: PoolOnUnavailable;
   readonly #clock: Clock;
   readonly #random: Random;
   readonly #store: PoolStore;
@@ -113,7 +114,7 @@ export class Pool {
   #isOpenedSettled = false;
   #lastReported = { size: 0, isAvailable: true };
   #openedDeferred: { done(): void; failed(error: Error): void } | undefined;
-  /** Resolves with the store's first response; rejects if there is none within `memberTimeout`. */
+  /** Resolves with the store's first response; rejects if there is none within `memberTimeout`, or before `pause`. */
   readonly opened = new Promise<void>((done, failed) => {
     this.#openedDeferred = { done, failed };
   });
@@ -208,9 +209,10 @@ export class Pool {
   }
 
   /** Stops spending until `resume`, and releases its part. */
-  async pause(): Promise<void> {
+  async pause(reason = 'it was paused'): Promise<void> {
     if (this.#isPaused) return this.#storeCallChain;
     this.#isPaused = true;
+    this.#failOpened(reason);
     this.#cancel();
     const saved = this.#rampCheckpoint.save(this.#storeNow());
     this.#member.reset();
@@ -228,8 +230,7 @@ export class Pool {
   /** Leaves: other members have its part within a second. The store stays open, as other pools may use it. */
   async close(): Promise<void> {
     this.#isOpen = false;
-    await this.pause();
-    this.#openedDeferred?.failed(new UnavailableError(this.#displayName, 'it was closed'));
+    await this.pause('it was closed');
   }
 
   get #displayName(): string {
@@ -329,8 +330,12 @@ export class Pool {
     if (this.#isOpenedSettled) return;
     this.#firstSyncAt ??= sentAt;
     if (this.#clock.now() - this.#firstSyncAt < this.#options.memberTimeoutMs) return;
+    this.#failOpened(this.#reason);
+  }
+
+  #failOpened(reason: string | undefined): void {
     this.#isOpenedSettled = true;
-    this.#openedDeferred?.failed(new UnavailableError(this.#displayName, this.#reason));
+    this.#openedDeferred?.failed(new UnavailableError(this.#displayName, reason));
   }
 
   #notifyChanges(): void {
