@@ -3,6 +3,7 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { afterEach, describe, expect, test, vi } from 'vitest';
 import type { BackendModule } from '../src/backends/daemon-backend.ts';
+import { DelegatingBackend } from '../src/backends/delegating-backend.ts';
 import { LocalBackend } from '../src/backends/local/backend.ts';
 import { dryRunPool } from '../src/backends/pool/backend.ts';
 import { run } from '../src/cli/run.ts';
@@ -49,11 +50,11 @@ describe('a seventh backend', () => {
       const factory = {
         isRemote: false as const,
         create: (...args: ConstructorParameters<typeof LocalBackend>) => {
-          const backend = new LocalBackend(...args);
+          const backend = new DelegatingBackend(new LocalBackend(...args));
           const check = backend.check.bind(backend);
-          backend.check = (...asked) =>
+          backend.check = (...call) =>
             checks++ % sides === 0
-              ? check(...asked)
+              ? check(...call)
               : { verdict: 'deny', retryAfterMs: 1, remaining: 0 };
           return Object.assign(backend, { needsKeyNames: true });
         },

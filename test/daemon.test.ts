@@ -1,6 +1,7 @@
 /** The daemon as a process: sockets, signals, reload, restart, TLS, the CLI against it. */
 
-import { execFileSync, spawnSync } from 'node:child_process';
+import { execFileSync, spawn, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
 import { existsSync, readFileSync, truncateSync, writeFileSync } from 'node:fs';
 import { get as httpsGet } from 'node:https';
 import { connect } from 'node:net';
@@ -58,6 +59,23 @@ describe('sluice serve', () => {
       /expected `listen.line` to be an address that is not in use, got "127/,
     );
     expect(taken.status).toBe(2);
+  });
+
+  test('goes on serving after the reader of its output has closed the pipe', async () => {
+    const socket = join(place().path, 'line.sock');
+    const args = `serve --line ${socket} --resp off --http off`;
+    const shell = `node dist/cli/main.js ${args} > >(head -n 1 >/dev/null) & echo $!; wait`;
+    const child = spawn('bash', ['-c', shell], { stdio: ['ignore', 'pipe', 'ignore'] });
+    const [pid] = await once(child.stdout, 'data');
+    try {
+      await waitUntil(() => existsSync(socket));
+      const exited = once(child, 'exit').then(() => 'exited');
+      await waitUntil(async () => (await exchange(socket, 'a\n').catch(() => '')) !== '');
+      const turn = new Promise((resolve) => setTimeout(resolve, 200, 'running'));
+      expect(await Promise.race([exited, turn])).toBe('running');
+    } finally {
+      process.kill(Number(pid), 'SIGTERM');
+    }
   });
 
   test('replaces the socket of a killed daemon, but no regular file', async () => {
@@ -365,10 +383,32 @@ describe('sluice check', () => {
       await daemon.stop();
       expect(spawnSync(process.execPath, ['dist/cli/main.js', page, '--at', at])).toMatchObject({
         status: 2,
-        stderr: Buffer.from(`sluice ${page}: sluice at ${at} is unavailable: ECONNREFUSED\n`),
+        stderr: Buffer.from(
+          `sluice ${page}: sluice at ${at} is unavailable: ECONNREFUSED; start it with \`sluice serve\`, or set --at\n`,
+        ),
       });
     },
   );
+
+  test('sluice peers: an address of another protocol is named as such', async () => {
+    const daemon = await start(EPHEMERAL);
+    const at = daemon.addresses.resp[0];
+    expect(spawnSync(process.execPath, ['dist/cli/main.js', 'peers', '--at', at])).toMatchObject({
+      status: 2,
+      stderr: Buffer.from(
+        `sluice peers: the reply of ${at} is not HTTP; --at takes the HTTP address\n`,
+      ),
+    });
+  });
+
+  test('sluice peers: prints why the daemon refuses', async () => {
+    const daemon = await start([...EPHEMERAL.slice(0, 4), '--http', '0.0.0.0:0']);
+    const at = `127.0.0.1:${daemon.port('http')}`;
+    const { stderr } = spawnSync(process.execPath, ['dist/cli/main.js', 'peers', '--at', at]);
+    expect(String(stderr)).toMatch(
+      /^sluice peers: .* refused \/peers: Access from other hosts needs a token: set admin\.token/,
+    );
+  });
 
   test('connects with TLS', async () => {
     const ca = 'test/support/tls/cert.pem';

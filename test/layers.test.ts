@@ -91,7 +91,7 @@ const MAY_IMPORT_EXTERNAL: Readonly<Record<string, readonly string[]>> = {
   'daemon/keys/pattern.ts': ['re2js'],
   'daemon/protocols/http/access.ts': ['node:crypto'],
   'daemon/protocols/http/check-request.ts': ['node:buffer'],
-  'daemon/protocols/http/reply.ts': ['node:http'],
+  'daemon/protocols/http/response.ts': ['node:http'],
   'daemon/protocols/http/server/fast-path/connection.ts': ['node:net'],
   'daemon/protocols/http/server/fast-path/parse.ts': ['node:http'],
   'daemon/protocols/http/server/node-server.ts': ['node:http', 'node:net', 'node:stream'],

@@ -157,7 +157,7 @@ describe('reload', () => {
     writeFileSync(config, listenAt(TLS_AT(at)));
     daemon.signal('SIGHUP');
     await daemon.waitForLog(/info reloaded/);
-    expect(daemon.log()).toContain(`info listening surface=line at=${at}`);
+    expect(daemon.log()).toContain(`info listening protocol=line at=${at}`);
     expect(await checkOverTls(daemon.port('line'))).toBe('OK\n');
     writeFileSync(config, listenAt(at));
     daemon.signal('SIGHUP');
@@ -220,7 +220,7 @@ describe('listener that cannot be reopened', () => {
     copyFileSync(CERT, cert);
     writeFileSync(config, before);
     daemon.signal('SIGHUP');
-    await daemon.waitForLog(/info listening surface=line at=127/);
+    await daemon.waitForLog(/info listening protocol=line at=127/);
     await expect(exchange(one, 'a\n').catch(() => 'closed')).resolves.not.toContain('OK'); // TLS again
   });
 });

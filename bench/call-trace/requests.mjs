@@ -38,7 +38,7 @@ async function startDaemon() {
   });
   const daemon = await Daemon.start(config, { log: () => {}, load: () => config, version: '0' });
   const portOf = (protocol) =>
-    daemon.addresses.find(({ surface }) => surface === protocol).listen.port;
+    daemon.addresses.find((address) => address.protocol === protocol).listen.port;
   return { portOf, stop: () => daemon.stop() };
 }
 

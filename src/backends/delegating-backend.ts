@@ -1,6 +1,8 @@
 /**
  * Base class of backends that wrap another: delegates everything a subclass does not override.
  *
+ * By default all decisions go by name, so a subclass that overrides `check` and `checkNow` decides every call.
+ *
  * `takeSurplus` and `credit`, which only token buckets have, are not delegated: groups detect them by presence.
  */
 
@@ -11,6 +13,8 @@ import type { Backend, CheckWithStatus, TableSnapshot } from './backend.ts';
 
 export class DelegatingBackend<Inner extends Backend = Backend> implements Backend {
   protected readonly inner: Inner;
+  /** A subclass that also overrides `checkHashed` and `checkWithStatus` sets it to false. */
+  readonly needsKeyNames: boolean = true;
 
   constructor(inner: Inner) {
     this.inner = inner;

@@ -6,11 +6,11 @@ import { NEVER, WHEN_SETTLED } from '../core/decision.ts';
 import { OptionReader } from '../core/options.ts';
 import {
   type Command,
+  EXIT_CANNOT_RUN,
   EXIT_CHECK_FAILED,
   EXIT_OK,
-  EXIT_USAGE,
   onlyPositional,
-  parseUnitless,
+  parseFlagValue,
   rangeFlag,
   readArgs,
   readTextFile,
@@ -70,7 +70,7 @@ examples:
         const reason = unavailable.message.replace(/^.*: ERR /, ''); // a reply that refuses the request
         terminal.error(`sluice check: ${reason}${fallback}`);
         if (values.open && values.json) terminal.print(JSON.stringify({ verdict: 'allow' }));
-        return values.open ? EXIT_OK : EXIT_USAGE;
+        return values.open ? EXIT_OK : EXIT_CANNOT_RUN;
       }
       const isAllowed = decision.verdict === 'allow';
       terminal.print(
@@ -85,7 +85,7 @@ examples:
 
 /** Read here, so that an error names the flag. */
 const parseDeadline = (text = '1s'): number =>
-  new OptionReader('', { '--deadline': parseUnitless(text) }).duration('--deadline');
+  new OptionReader('', { '--deadline': parseFlagValue(text) }).duration('--deadline');
 
 type CheckReply = Awaited<ReturnType<ReturnType<typeof connect>['check']>>;
 

@@ -48,11 +48,11 @@ function printSummary(file: string, config: Config, terminal: Terminal): void {
   const overrides = limits.reduce((sum, limit) => sum + limit.overrides.length, 0);
   const also = overrides > 0 ? `, ${countOf(overrides, 'override')}` : '';
   terminal.print(`${file} is valid: ${countOf(limits.length, 'limit')}${also}`);
-  const surfaces = Object.entries(listenAddressesOf(config));
-  const width = Math.max(...surfaces.map(([surface]) => surface.length));
-  for (const [surface, addresses] of surfaces) {
+  const protocols = Object.entries(listenAddressesOf(config));
+  const width = Math.max(...protocols.map(([protocol]) => protocol.length));
+  for (const [protocol, addresses] of protocols) {
     const text = addresses.map(formatListenAddress).join(', ') || 'off';
-    terminal.print(`  ${surface.padEnd(width)}  ${text}`);
+    terminal.print(`  ${protocol.padEnd(width)}  ${text}`);
   }
 }
 

@@ -3,11 +3,14 @@
 
 import { readFileSync, writeSync } from 'node:fs';
 import { bestEffortLog } from './framework/best-effort-log.ts';
-import { EXIT_OK, EXIT_USAGE } from './framework/command.ts';
+import { EXIT_CANNOT_RUN, EXIT_OK } from './framework/command.ts';
 import { run } from './run.ts';
 
 const STDOUT = 1;
 const STDERR = 2;
+
+/** A daemon goes on serving without a reader of its output. */
+const isDaemon = process.argv[2] === 'serve';
 
 function writeLine(fd: number, line: string): void {
   writeAll(fd, `${line}\n`);
@@ -20,6 +23,7 @@ function writeAll(fd: number, text: string): void {
       rest = rest.subarray(writeSync(fd, rest));
     } catch (error) {
       const { code } = error as NodeJS.ErrnoException;
+      if (code === 'EPIPE' && isDaemon) return;
       if (code === 'EPIPE') process.exit(EXIT_OK); // the reader has closed the pipe, such as `| head`
       if (code !== 'EAGAIN') exitOnWriteError(fd, error as Error);
     }
@@ -29,7 +33,7 @@ function writeAll(fd: number, text: string): void {
 /** Standard output cannot be written, most likely for a full disk: reports it on standard error. */
 function exitOnWriteError(fd: number, error: Error): never {
   if (fd !== STDERR) writeLine(STDERR, `sluice: cannot write: ${error.message}`);
-  process.exit(EXIT_USAGE);
+  process.exit(EXIT_CANNOT_RUN);
 }
 
 /** Returns to the start of the line and erases it. */

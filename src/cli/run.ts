@@ -8,11 +8,11 @@ import { configCommands } from './config.ts';
 import { explainCommand } from './explain.ts';
 import {
   type Command,
+  CommandError,
   type CommandGroup,
+  EXIT_CANNOT_RUN,
   EXIT_OK,
-  EXIT_USAGE,
   type Terminal,
-  UsageError,
 } from './framework/command.ts';
 import { serveCommand } from './serve.ts';
 import { simulate } from './simulate/simulate.ts';
@@ -57,13 +57,13 @@ function runGroup(
   const [name, ...args] = words;
   if (name === undefined || isHelpFlag(name) || name === 'help') {
     terminal.print(groupHelp(group, path));
-    return name === undefined ? EXIT_USAGE : EXIT_OK;
+    return name === undefined ? EXIT_CANNOT_RUN : EXIT_OK;
   }
   const command = group.commands.find((candidate) => candidate.name === name);
   if (!command) {
     const names = group.commands.map((candidate) => candidate.name).join(', ');
     terminal.error(`${path}: expected one of ${names}, got "${name}"; see ${path} --help`);
-    return EXIT_USAGE;
+    return EXIT_CANNOT_RUN;
   }
   const deeper = `${path} ${name}`;
   if ('commands' in command) return runGroup(command, deeper, args, terminal);
@@ -81,9 +81,9 @@ function runCommand(
   terminal: Terminal,
 ): number | Promise<number> {
   const printError = (error: unknown): number => {
-    if (!(error instanceof UsageError || error instanceof SluiceError)) throw error;
+    if (!(error instanceof CommandError || error instanceof SluiceError)) throw error;
     terminal.error(`${path}: ${error.message}`);
-    return EXIT_USAGE;
+    return EXIT_CANNOT_RUN;
   };
   try {
     const code = command.run(args, terminal);

@@ -17,10 +17,10 @@ import { Daemon } from '../daemon/daemon.ts';
 import {
   type Command,
   countOf,
+  EXIT_CANNOT_RUN,
   EXIT_OK,
-  EXIT_USAGE,
   numberFlag,
-  parseUnitless,
+  parseFlagValue,
   readArgs,
   requireNoPositionals,
   type Terminal,
@@ -117,11 +117,11 @@ function overridesFromFlags(
   modules: readonly BackendModule[],
 ): ConfigOverride[] {
   const overrides: ConfigOverride[] = [];
-  for (const surface of ['line', 'resp', 'http'] as const) {
-    const given = flags[surface];
+  for (const protocol of ['line', 'resp', 'http'] as const) {
+    const given = flags[protocol];
     if (!given) continue;
     const value = splitAddresses(given.join(','));
-    overrides.push({ path: ['listen', surface], value, source: `--${surface}` });
+    overrides.push({ path: ['listen', protocol], value, source: `--${protocol}` });
   }
   for (const { section, override, name } of backendFlags(modules)) {
     const given = (flags as Readonly<Record<string, string[] | undefined>>)[name];
@@ -133,7 +133,7 @@ function overridesFromFlags(
   if (flags.log !== undefined) overrides.push({ path: ['log'], value: flags.log, source: '--log' });
   if (flags.rate === undefined && flags.burst === undefined) return overrides;
   const burst = flags.burst === undefined ? {} : { burst: numberFlag('burst', flags.burst, 0) };
-  const value = { default: { bucket: { rate: parseUnitless(flags.rate ?? '1/s'), ...burst } } };
+  const value = { default: { bucket: { rate: parseFlagValue(flags.rate ?? '1/s'), ...burst } } };
   return [...overrides, { path: ['limits'], value, source: '--rate and --burst' }];
 }
 
@@ -156,7 +156,7 @@ async function serveUntilStopped(
   printStartup(daemon, origin, terminal); // a reader of "ready" may send a signal at once
   await stopSignal;
   log('info', 'stopping');
-  const exitNow = (): never => process.exit(EXIT_USAGE);
+  const exitNow = (): never => process.exit(EXIT_CANNOT_RUN);
   process.once('SIGTERM', exitNow);
   process.once('SIGINT', exitNow);
   await daemon.stop();
@@ -164,7 +164,7 @@ async function serveUntilStopped(
   return EXIT_OK;
 }
 
-/** A command to try each surface with from a shell. It accepts any certificate. */
+/** A command to try each protocol with from a shell. It accepts any certificate. */
 const EXAMPLE_COMMANDS: Readonly<Record<string, (listen: ListenAddress) => string>> = {
   line: (listen) => {
     if (listen.kind === 'unix') return `printf 'alice\\n' | nc -w 1 -U ${listen.path}`;
@@ -182,10 +182,10 @@ const EXAMPLE_COMMANDS: Readonly<Record<string, (listen: ListenAddress) => strin
   http: (listen) => curlCommand(listen, '/check?key=alice'),
 };
 
-function exampleCommand({ backends }: Config, surface: string, listen: ListenAddress): string {
-  const example = backends.get(surface)?.listener?.example;
+function exampleCommand({ backends }: Config, protocol: string, listen: ListenAddress): string {
+  const example = backends.get(protocol)?.listener?.example;
   if (example) return `${curlCommand(listen, example.path)} ${example.flags}`;
-  return EXAMPLE_COMMANDS[surface]?.(listen) ?? '';
+  return EXAMPLE_COMMANDS[protocol]?.(listen) ?? '';
 }
 
 const curlCommand = (listen: ListenAddress, path: string): string =>
@@ -196,15 +196,15 @@ const curlCommand = (listen: ListenAddress, path: string): string =>
 function printStartup(daemon: Daemon, origin: string, terminal: Terminal): void {
   const limits = countOf(daemon.config.limits.length, 'limit');
   terminal.print(`sluice ${terminal.version}, ${limits} from ${origin}`);
-  const shown = daemon.addresses.map(({ surface, listen }) => ({
-    surface,
+  const shown = daemon.addresses.map(({ protocol, listen }) => ({
+    protocol,
     at: formatListenAddress(listen),
-    example: exampleCommand(daemon.config, surface, listen),
+    example: exampleCommand(daemon.config, protocol, listen),
   }));
-  const widest = (column: 'surface' | 'at'): number =>
+  const widest = (column: 'protocol' | 'at'): number =>
     Math.max(0, ...shown.map((row) => row[column].length));
-  for (const { surface, at, example } of shown) {
-    const address = `${surface.padEnd(widest('surface'))}  ${at.padEnd(widest('at'))}`;
+  for (const { protocol, at, example } of shown) {
+    const address = `${protocol.padEnd(widest('protocol'))}  ${at.padEnd(widest('at'))}`;
     terminal.print(`  ${address}  ${example}`);
   }
   terminal.print('ready');

@@ -152,7 +152,7 @@ describe('client: a daemon that works', () => {
   });
 
   test('authenticates with a password', async () => {
-    const server = await daemon(0, { token: () => 'sécret' });
+    const server = await daemon(0, { password: () => 'sécret' });
     const result = await client(at(server), { password: 'sécret' }).check('a');
     expect(result).toEqual({ verdict: 'allow', remaining: 4 });
     const wrong = await client(at(server), { password: 'guess' }).check('a');

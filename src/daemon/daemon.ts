@@ -28,11 +28,17 @@ import { HttpServer, type HttpSettings } from './protocols/http/server/server.ts
 import { lineProtocol } from './protocols/line/handler.ts';
 import { respProtocol } from './protocols/resp/handler.ts';
 import { RESP_BOUNDS } from './protocols/resp/parser.ts';
-import { closeLimiters, type LimiterEntry, LimiterRegistry } from './router/limiter-registry.ts';
+import {
+  closeLimiters,
+  isLimitName,
+  type LimiterEntry,
+  LimiterRegistry,
+  type RegistryChange,
+} from './router/limiter-registry.ts';
 import { Router } from './router/router.ts';
 import { changedSections, fleetHashSeedOf, RunningBackends } from './running-backends.ts';
 import { Connections } from './server/connections.ts';
-import { type ListenerChange, Listeners, type SurfaceAddress } from './server/listeners.ts';
+import { type ListenerChange, Listeners, type ProtocolAddress } from './server/listeners.ts';
 import { loadSnapshot, Snapshotter } from './snapshotter.ts';
 
 export interface DaemonContext {
@@ -82,13 +88,14 @@ export class Daemon {
     const hasher = createHasher(seed);
     const backends = await RunningBackends.start(config, { clock, random, log, hasher });
     const components = { clock, seed, hasher, backends };
-    const daemon = new Daemon(config, context, components);
-    daemon.#snapshotter.restore(previous);
+    let daemon: Daemon | undefined;
     try {
+      daemon = new Daemon(config, context, components);
+      daemon.#snapshotter.restore(previous);
       await backends.join();
       await daemon.#listen(config);
     } catch (error) {
-      await daemon.#releaseResources();
+      await releaseResources(backends, daemon ? daemon.#registry.all : []);
       throw error;
     }
     await daemon.#snapshotter.configure(config.snapshot);
@@ -115,7 +122,7 @@ export class Daemon {
     const bounds = () => this.#config.bounds;
     const line = lineProtocol(router.isAllowed.bind(router), () => bounds().maxKey);
     this.#lineConnections = new Connections(line, bounds, batchedClock);
-    const maxKeys = config.bounds.maxCells;
+    const maxKeys = config.bounds.maxThrottleKeys;
     this.#gcraTable = new GcraTable({ hasher, maxKeys, clock: batchedClock });
     const resp = respProtocol({
       router,
@@ -123,7 +130,7 @@ export class Daemon {
       version,
       clock: components.clock,
       clients: () => this.#respConnections.counts.open,
-      token: () => this.#config.resp.password,
+      password: () => this.#config.resp.password,
       bounds: () => ({ ...RESP_BOUNDS, maxKeyBytes: bounds().maxKey }),
     });
     this.#respConnections = new Connections(resp, bounds, batchedClock);
@@ -162,7 +169,7 @@ export class Daemon {
     });
   }
 
-  get addresses(): readonly SurfaceAddress[] {
+  get addresses(): readonly ProtocolAddress[] {
     return this.#listeners.addresses;
   }
 
@@ -198,9 +205,9 @@ export class Daemon {
       const hint = 'that takes a restart; with a snapshot no state is lost';
       return reloadFailure(changed.map((section) => `\`${section}\` has changed: ${hint}`));
     }
-    await this.#backends.prepare(config);
-    const { opened, closed } = await this.#listen(config);
-    const { created, removed } = this.#registry.apply(config.limits);
+    const { opened, closed, limiters } = await this.#prepareChange(config);
+    const { created, removed } = limiters;
+    this.#registry.commit(limiters);
     this.#config = config;
     this.router.applyConfig(config);
     this.#httpServer.configure(httpSettingsOf(config));
@@ -212,8 +219,29 @@ export class Daemon {
     for (const listener of opened) this.#log('info', 'listening', listenerFields(listener));
     await closeLimiters(removed);
     this.#backends.closeUnusedConnections(config);
-    const limits = this.#registry.all.length;
-    return { ok: true, limits, kept: limits - created.length };
+    const limits = config.limits.length;
+    return {
+      ok: true,
+      limits,
+      kept: limits - created.filter(({ name }) => isLimitName(name)).length,
+    };
+  }
+
+  /** Everything that can fail: creates limiters, then changes listeners. A failure undoes all of it. */
+  async #prepareChange(
+    config: Config,
+  ): Promise<ListenerChange & { readonly limiters: RegistryChange }> {
+    let created: readonly LimiterEntry[] = [];
+    try {
+      await this.#backends.prepare(config);
+      const limiters = this.#registry.prepare(config.limits);
+      created = limiters.created;
+      return { ...(await this.#listen(config)), limiters };
+    } catch (error) {
+      await closeLimiters(created);
+      this.#backends.closeUnusedConnections(this.#config);
+      throw error;
+    }
   }
 
   async #listen(config: Config): Promise<ListenerChange> {
@@ -236,19 +264,12 @@ export class Daemon {
         schedule(this.#clock, this.#clock.now() + SHUTDOWN_GRACE_MS, resolve, true);
       });
       const { drainMs } = this.#config.bounds;
-      const surfaces = [this.#lineConnections, this.#respConnections, this.#httpServer];
-      await Promise.all(surfaces.map((surface) => surface.drain(drainMs)));
+      const protocols = [this.#lineConnections, this.#respConnections, this.#httpServer];
+      await Promise.all(protocols.map((protocol) => protocol.drain(drainMs)));
       await this.#backends.leave();
       await this.#snapshotter.save();
-      await this.#releaseResources();
+      await releaseResources(this.#backends, this.#registry.all);
     });
-  }
-
-  /** Closes everything that keeps the process alive. */
-  async #releaseResources(): Promise<void> {
-    await this.#backends.leave();
-    await closeLimiters(this.#registry.all);
-    this.#backends.closeUnusedConnections(undefined);
   }
 
   #serialize<T>(operation: () => Promise<T>): Promise<T> {
@@ -272,8 +293,18 @@ export class Daemon {
   }
 }
 
-const listenerFields = ({ surface, listen }: SurfaceAddress) => ({
-  surface,
+/** Closes everything that keeps the process alive. */
+async function releaseResources(
+  backends: RunningBackends,
+  limiters: readonly LimiterEntry[],
+): Promise<void> {
+  await backends.leave();
+  await closeLimiters(limiters);
+  backends.closeUnusedConnections(undefined);
+}
+
+const listenerFields = ({ protocol, listen }: ProtocolAddress) => ({
+  protocol,
   at: formatListenAddress(listen),
 });
 

@@ -65,10 +65,10 @@ export class Metrics {
 
   #daemonFamilies(): readonly MetricFamily[] {
     const { version, line, resp, http, gcraTable, permits, backends } = this.#sources;
-    const surfaces = { line: line.counts, resp: resp.counts, http: http.counts };
-    const bySurface = (count: 'open' | 'accepted' | 'refused' | 'slow') =>
-      Object.entries(surfaces).map(
-        ([surface, counts]): MetricSample => [{ surface }, counts[count]],
+    const protocols = { line: line.counts, resp: resp.counts, http: http.counts };
+    const byProtocol = (count: 'open' | 'accepted' | 'refused' | 'slow') =>
+      Object.entries(protocols).map(
+        ([protocol, counts]): MetricSample => [{ protocol }, counts[count]],
       );
     return [
       gauge('sluice_info', 'The version that runs.', [[{ version }, 1]]),
@@ -76,24 +76,24 @@ export class Metrics {
         [{ shown: 'yes' }, this.#exported.length],
         [{ shown: 'no' }, this.#registry.all.length - this.#exported.length],
       ]),
-      gauge('sluice_connections', 'Open connections.', bySurface('open')),
-      counter('sluice_connections_accepted_total', 'Connections accepted.', bySurface('accepted')),
+      gauge('sluice_connections', 'Open connections.', byProtocol('open')),
+      counter('sluice_connections_accepted_total', 'Connections accepted.', byProtocol('accepted')),
       counter(
         'sluice_connections_refused_total',
         'Connections refused: bounds.connections reached.',
-        bySurface('refused'),
+        byProtocol('refused'),
       ),
       counter(
         'sluice_connections_slow_total',
         'Connections closed: the client did not read for bounds.slow.',
-        bySurface('slow'),
+        byProtocol('slow'),
       ),
       counter(
         'sluice_connections_protocol_errors_total',
         'Connections closed after a protocol error.',
         [
-          [{ surface: 'line' }, line.counts.protocolErrors],
-          [{ surface: 'resp' }, resp.counts.protocolErrors],
+          [{ protocol: 'line' }, line.counts.protocolErrors],
+          [{ protocol: 'resp' }, resp.counts.protocolErrors],
         ],
       ),
       counter(
@@ -101,12 +101,16 @@ export class Metrics {
         'HTTP responses by status.',
         Object.entries(http.counts.responsesByStatus).map(([status, n]) => [{ status }, n]),
       ),
-      counter('sluice_cells_decisions_total', 'Decisions of CL.THROTTLE.', [
+      counter('sluice_cl_throttle_decisions_total', 'Decisions of CL.THROTTLE.', [
         [{ verdict: 'allow' }, gcraTable.allowed],
         [{ verdict: 'deny' }, gcraTable.denied],
       ]),
-      gauge('sluice_cells_keys', 'Keys of CL.THROTTLE.', gcraTable.keys),
-      gauge('sluice_cells_memory_bytes', 'Memory of the keys of CL.THROTTLE.', gcraTable.bytes),
+      gauge('sluice_cl_throttle_keys', 'Keys of CL.THROTTLE.', gcraTable.keys),
+      gauge(
+        'sluice_cl_throttle_memory_bytes',
+        'Memory of the keys of CL.THROTTLE.',
+        gcraTable.bytes,
+      ),
       gauge('sluice_permits', 'Permits that are not settled yet.', permits.size),
       counter('sluice_reloads_total', 'Reloads of the configuration.', [
         [{ result: 'ok' }, this.#reloads],

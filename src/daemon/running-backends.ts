@@ -16,7 +16,7 @@ import type {
 import type { HashSeed } from '../core/hash.ts';
 import type { MetricFamily } from '../core/metric-family.ts';
 import type { Config } from './config/read.ts';
-import type { BackendAdminPage } from './protocols/http/admin-routes.ts';
+import type { BackendPageView } from './protocols/http/admin-routes.ts';
 import type { BackendSelector } from './router/limiter-registry.ts';
 import type { Accept } from './server/listeners.ts';
 
@@ -76,7 +76,7 @@ export class RunningBackends {
     await Promise.all(running.map((backend) => backend.close()));
   }
 
-  /** What accepts connections to the listeners of backends, by surface. */
+  /** What accepts connections to the listeners of backends, by protocol. */
   acceptors(maxConnections: () => number): Readonly<Record<string, Accept>> {
     return Object.fromEntries(
       [...this.#running].map(([name, backend]) => [
@@ -91,7 +91,7 @@ export class RunningBackends {
   }
 
   /** The admin pages of all backends, also of those that are not configured. */
-  pagesOf(modules: readonly BackendModule[]): readonly BackendAdminPage[] {
+  pagesOf(modules: readonly BackendModule[]): readonly BackendPageView[] {
     return modules.flatMap(({ name, page }) => {
       if (!page) return [];
       const view = (): unknown => this.#running.get(name)?.view() ?? page.emptyView;

@@ -13,7 +13,11 @@ import type { HashSeed } from '../core/hash.ts';
 import type { Log } from '../core/log.ts';
 import { SyncLimiter } from '../limiter/sync-limiter.ts';
 import type { Config } from './config/read.ts';
-import { isConcurrencyLimit, type LimiterRegistry } from './router/limiter-registry.ts';
+import {
+  isConcurrencyLimit,
+  isLimitName,
+  type LimiterRegistry,
+} from './router/limiter-registry.ts';
 import { fleetHashSeedOf } from './running-backends.ts';
 import { readSnapshot, type Snapshot, type SnapshotPart, writeSnapshot } from './snapshot.ts';
 
@@ -110,9 +114,9 @@ export class Snapshotter {
 
   /** Without concurrency limits: calls in flight do not outlive a daemon. */
   #collectParts(): SnapshotPart[] {
-    const cells = { name: GCRA_PART, fingerprint: '', table: this.#gcraTable.snapshot() };
+    const throttleKeys = { name: GCRA_PART, fingerprint: '', table: this.#gcraTable.snapshot() };
     return [
-      cells,
+      throttleKeys,
       ...this.#registry.all.flatMap(({ name, fingerprint, limiter }) =>
         limiter instanceof SyncLimiter && !isConcurrencyLimit(limiter)
           ? [{ name, fingerprint, table: limiter.snapshot() }]
@@ -137,7 +141,8 @@ export async function loadSnapshot(
     return undefined;
   }
   if ('snapshot' in read) {
-    log('info', 'snapshot read', { file, limits: read.snapshot.parts.length });
+    const isLimit = ({ name }: SnapshotPart) => name !== GCRA_PART && isLimitName(name);
+    log('info', 'snapshot read', { file, limits: read.snapshot.parts.filter(isLimit).length });
     return read.snapshot;
   }
   if (!read.isMissing) log('warn', 'snapshot not used', { file, reason: read.reason });

@@ -25,6 +25,7 @@ const MAX_REASONS = 8;
 export class SharedConnections {
   readonly #log: Log;
   readonly #clients = new Map<string, SharedRedisClient>();
+  readonly #connecting = new WeakSet<SharedRedisClient>();
   #createClient: CreateClient | undefined;
 
   constructor(log: Log) {
@@ -55,6 +56,10 @@ export class SharedConnections {
     }) as SharedRedisClient;
     this.#clients.set(url, client);
     this.#logAvailability(client, redactUrl(url));
+    this.#connecting.add(client);
+    client.on('reconnecting', () => this.#connecting.add(client));
+    for (const event of ['connect', 'error'])
+      client.on(event, () => this.#connecting.delete(client));
     client.connect().catch(() => {}); // logged by the error handler, or closed meanwhile
     return client;
   }
@@ -78,8 +83,15 @@ export class SharedConnections {
     const urls = new Set(needed.map(({ url }) => url));
     for (const [url, client] of this.#clients) {
       if (urls.has(url)) continue;
-      client.destroy();
       this.#clients.delete(url);
+      if (!this.#connecting.has(client)) client.destroy();
+      // `destroy` does not reach a socket that is still connecting: it would stay open.
+      else
+        for (const event of ['connect', 'error']) client.once(event, () => destroyIfOpen(client));
     }
   }
 }
+
+const destroyIfOpen = (client: SharedRedisClient): void => {
+  if (client.isOpen) client.destroy();
+};

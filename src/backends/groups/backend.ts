@@ -12,8 +12,6 @@ import { DelegatingBackend } from '../delegating-backend.ts';
 import { type GroupBucket, type GroupHandle, GroupLimit } from './limits.ts';
 
 export class GroupsBackend extends DelegatingBackend {
-  /** Tokens are borrowed for a key by its name. */
-  readonly needsKeyNames = true;
   readonly #limit: GroupLimit;
 
   constructor(inner: Backend, bucket: GroupBucket, group: GroupHandle) {

@@ -29,6 +29,7 @@ export interface PeerNetwork {
 }
 
 export class PeersBackend extends DelegatingBackend<LocalBackend> {
+  override readonly needsKeyNames = false;
   readonly #network: PeerNetwork;
   readonly #hasher: Hasher;
   readonly #limit: PeerLimit;

@@ -46,7 +46,7 @@ function renderPeers({ isOpen, peers }: FleetView): string | TextTable {
     `${(peer.ageMs / 1000).toFixed(1)} s ago`,
     ...[peer.reportsReceived, peer.missing, peer.lost].map(String),
   ]);
-  return [['peer', 'heard', 'reports', 'missing', 'lost'], ...rows];
+  return [['peer', 'last datagram', 'reports', 'missing', 'lost'], ...rows];
 }
 
 export function peersMetrics(view: FleetView): MetricFamily[] {

@@ -55,7 +55,7 @@ export class PoolBackend extends DelegatingBackend<LocalBackend> {
   readonly #meter: SaturationMeter;
   readonly #rampProgress: RampProgress | undefined;
   /** True if ramp levels are saved, by key name. */
-  readonly needsKeyNames: boolean;
+  override readonly needsKeyNames: boolean;
   /** When the claim must be read again. */
   #recheckAt: Millis = -Infinity;
   /** The decision for all keys, while the limit does not decide. */

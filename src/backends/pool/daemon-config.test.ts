@@ -5,7 +5,7 @@ const storeOf = (value: object) => readPoolConfig(value, 'pool').store;
 
 const createStore = (value: object) => {
   const store = storeOf(value);
-  return store.kind === 'own' ? store.create() : undefined;
+  return store.kind === 'standalone' ? store.create() : undefined;
 };
 
 describe('pool configuration', () => {

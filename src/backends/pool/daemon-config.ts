@@ -39,7 +39,7 @@ export type StoreConfig =
       readonly options: NatsStoreOptions;
     }
   /** A store that opens its own connection, or needs no server. @throws {ConfigError} if files cannot be read. */
-  | { readonly kind: 'own'; create(): PoolStore };
+  | { readonly kind: 'standalone'; create(): PoolStore };
 
 export interface PoolConfig {
   readonly store: StoreConfig;
@@ -59,7 +59,7 @@ export function readPoolConfig(value: unknown, path: string): PoolConfig {
 /** Created once here to validate its options, and again when it is needed. */
 function validatedStore(path: string, create: () => PoolStore): StoreConfig {
   withConfigPath(path, create);
-  return { kind: 'own', create };
+  return { kind: 'standalone', create };
 }
 
 const STORE_READERS: Readonly<Record<string, (value: unknown, path: string) => StoreConfig>> = {
@@ -84,7 +84,7 @@ const STORE_READERS: Readonly<Record<string, (value: unknown, path: string) => S
     const known = ['prefix', 'deadline', 'auth'];
     const create = (options: EtcdStoreOptions) => withConfigPath(path, () => etcdStore(options));
     const { options, loadTls } = readEtcdSection(value, path, known, create);
-    return { kind: 'own', create: () => create({ ...options, tls: loadTls() }) };
+    return { kind: 'standalone', create: () => create({ ...options, tls: loadTls() }) };
   },
   size: (value, path) =>
     validatedStore(path.slice(0, path.lastIndexOf('.')), () => fixedPool(value as number)),
@@ -96,7 +96,7 @@ const STORE_READERS: Readonly<Record<string, (value: unknown, path: string) => S
     fields.finish();
     // The variable may exist on another machine only: it is read on start, not by `config check`.
     const create = () => withConfigPath(path, () => poolFromEnvironment(size, rank));
-    return { kind: 'own', create };
+    return { kind: 'standalone', create };
   },
   dns(value, path) {
     const fields = OptionReader.collecting(path, isRecord(value) ? value : { host: value });

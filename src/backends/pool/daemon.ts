@@ -120,7 +120,7 @@ async function openStore(
   config: StoreConfig,
   { clock, connections }: BackendStartContext,
 ): Promise<OpenedStore> {
-  if (config.kind === 'own') return { store: config.create(), connected: Promise.resolve() };
+  if (config.kind === 'standalone') return { store: config.create(), connected: Promise.resolve() };
   if (config.kind === 'redis') {
     const client = connections.redisClient(config.url);
     const store = redisStore(client, config.options);

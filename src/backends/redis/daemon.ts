@@ -16,8 +16,9 @@ const NAME = 'redis';
 export const redisModule: BackendModule = { name: NAME, readLimit };
 
 function readLimit(value: unknown, path: string): LimitBackend {
-  if (!isRecord(value)) throw new ConfigError(path, 'an object with `url`', redactIfUrl(value));
-  const fields = OptionReader.collecting(path, value);
+  if (!isRecord(value) && typeof value !== 'string')
+    throw new ConfigError(path, 'an address, or an object with `url`', redactIfUrl(value));
+  const fields = OptionReader.collecting(path, isRecord(value) ? value : { url: value });
   const url = fields.tryRead(() => readRedisUrl(fields.get('url'), fields.pathOf('url'))) as string;
   const names = fields.names().filter((name) => name !== 'url');
   const options = Object.fromEntries(names.map((name) => [name, fields.get(name)]));

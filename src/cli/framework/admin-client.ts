@@ -3,7 +3,7 @@
 import { type RequestOptions, request } from 'node:http';
 import { request as requestTls } from 'node:https';
 import { parseEndpoint } from '../../client/address.ts';
-import { readTextFile, UsageError } from './command.ts';
+import { CommandError, readTextFile } from './command.ts';
 
 /** The flags of every command that reads an admin page. */
 export const ADMIN_FLAGS = {
@@ -28,7 +28,7 @@ const REQUEST_TIMEOUT_MS = 5000;
 
 const MAX_PAGE_BYTES = 16 * 1024 * 1024;
 
-/** The page as JSON. @throws {UsageError} with the reason and what to do. */
+/** The page as JSON. @throws {CommandError} with the reason and what to do. */
 export async function fetchPage(page: string, flags: AdminFlags): Promise<unknown> {
   const { at = `127.0.0.1:${DEFAULT_HTTP_PORT}` } = flags;
   const { status, text } = await httpGet(page, at, flags);
@@ -36,15 +36,28 @@ export async function fetchPage(page: string, flags: AdminFlags): Promise<unknow
     try {
       return JSON.parse(text);
     } catch {
-      throw new UsageError(`the server at ${at} is not a sluice daemon: its reply is not JSON`);
+      throw new CommandError(`the server at ${at} is not a sluice daemon: its reply is not JSON`);
     }
   }
-  if (status === 401 || status === 403) {
+  if (status === 401) {
     const which = process.env.SLUICE_ADMIN_TOKEN ? 'another' : 'an';
-    throw new UsageError(`${at} requires ${which} admin token; set $SLUICE_ADMIN_TOKEN`);
+    throw new CommandError(`${at} requires ${which} admin token; set $SLUICE_ADMIN_TOKEN`);
   }
-  const problem = `${at} replied with status ${status} to ${page}`;
-  throw new UsageError(`${problem}: is it a daemon of this version?`);
+  const detail = problemDetailOf(text);
+  if (status === 403 && detail !== undefined)
+    throw new CommandError(`${at} refused ${page}: ${detail}`);
+  const reason = detail ?? 'is it a daemon of this version?';
+  throw new CommandError(`${at} replied with status ${status} to ${page}: ${reason}`);
+}
+
+/** The `detail` of an RFC 9457 problem, if the body is one. */
+function problemDetailOf(text: string): string | undefined {
+  try {
+    const { detail } = JSON.parse(text);
+    return typeof detail === 'string' ? detail : undefined;
+  } catch {
+    return undefined;
+  }
 }
 
 function httpGet(
@@ -66,7 +79,11 @@ function httpGet(
       const isTimeout = name === 'AbortError';
       const late = `no reply within ${REQUEST_TIMEOUT_MS} ms`;
       const reason = isTimeout ? late : (code ?? error.message);
-      reject(new UsageError(`sluice at ${at} is unavailable: ${reason}`));
+      const hint = code === 'ECONNREFUSED' ? '; start it with `sluice serve`, or set --at' : '';
+      const message = code?.startsWith('HPE_')
+        ? `the reply of ${at} is not HTTP; --at takes the HTTP address`
+        : `sluice at ${at} is unavailable: ${reason}${hint}`;
+      reject(new CommandError(message));
     };
     const isTls = tls || ca !== undefined;
     const outgoing = isTls

@@ -11,7 +11,7 @@ import { type NumberRange, OptionReader } from '../../core/options.ts';
 
 export const EXIT_OK = 0;
 export const EXIT_CHECK_FAILED = 1;
-export const EXIT_USAGE = 2;
+export const EXIT_CANNOT_RUN = 2;
 
 export interface Terminal {
   print(line: string): void;
@@ -42,8 +42,8 @@ export interface CommandGroup {
 }
 
 /** A mistake of the user: printed as one line, exit code 2. */
-export class UsageError extends Error {
-  override readonly name = 'UsageError';
+export class CommandError extends Error {
+  override readonly name = 'CommandError';
 }
 
 type FlagSpecs = NonNullable<ParseArgsConfig['options']>;
@@ -51,25 +51,25 @@ type ParsedArgs<T extends FlagSpecs> = ReturnType<
   typeof parseArgs<{ options: T; allowPositionals: true; strict: true }>
 >;
 
-/** Reads flags and positional arguments. @throws {UsageError} */
+/** Reads flags and positional arguments. @throws {CommandError} */
 export function readArgs<T extends FlagSpecs>(args: readonly string[], options: T): ParsedArgs<T> {
   try {
     return parseArgs({ args: [...args], options, allowPositionals: true, strict: true });
   } catch (error) {
     // Node's first sentence is clear; the rest explains '--', which no command takes.
     const [first] = (error as Error).message.split(/\.?\s*\n|\. /);
-    throw new UsageError(`${first}; see --help`);
+    throw new CommandError(`${first}; see --help`);
   }
 }
 
-/** The one positional argument of a command. @throws {UsageError} */
+/** The one positional argument of a command. @throws {CommandError} */
 export function onlyPositional(positionals: readonly string[], what: string): string {
   if (positionals.length === 1) return positionals[0];
-  throw new UsageError(`expected one ${what}; see --help`);
+  throw new CommandError(`expected one ${what}; see --help`);
 }
 
 export function requireNoPositionals([first]: readonly string[]): void {
-  if (first !== undefined) throw new UsageError(`expected no "${first}"; see --help`);
+  if (first !== undefined) throw new CommandError(`expected no "${first}"; see --help`);
 }
 
 /** `1 limit`, `2 limits`. */
@@ -80,14 +80,14 @@ export function numberFlag(name: string, text: string | undefined, fallback: num
   if (text === undefined) return fallback;
   const value = text.trim() === '' ? Number.NaN : Number(text);
   if (Number.isFinite(value)) return value;
-  throw new UsageError(`expected \`--${name}\` to be a number, got "${text}"`);
+  throw new CommandError(`expected \`--${name}\` to be a number, got "${text}"`);
 }
 
 /**
  * A duration or rate of the command line for an option reader. A number without a unit is a string only here; in code
  * and in files such a string is ambiguous and an error.
  */
-export const parseUnitless = (text: string): string | number =>
+export const parseFlagValue = (text: string): string | number =>
   /^(?:\d+(?:\.\d+)?|\.\d+)$/.test(text) ? Number(text) : text;
 
 /** A number flag within a range; errors name the flag. */
@@ -103,12 +103,12 @@ export function rangeFlag(
 
 export const integerUpTo = (max: number): NumberRange => ({ min: 1, max, integer: true });
 
-/** The text of a file. @throws {UsageError} if it cannot be read. */
+/** The text of a file. @throws {CommandError} if it cannot be read. */
 export function readTextFile(file: string | 0, name = String(file)): string {
   try {
     return readFileSync(file, 'utf8');
   } catch (error) {
-    throw new UsageError(`cannot read ${name}: ${(error as Error).message}`);
+    throw new CommandError(`cannot read ${name}: ${(error as Error).message}`);
   }
 }
 
@@ -118,7 +118,7 @@ export function readJsonFile(file: string): unknown {
   try {
     return JSON.parse(text.replace(/^\uFEFF/, '')); // byte order mark
   } catch (error) {
-    throw new UsageError(`${name} is not JSON: ${collapseWhitespace((error as Error).message)}`);
+    throw new CommandError(`${name} is not JSON: ${collapseWhitespace((error as Error).message)}`);
   }
 }
 
@@ -129,6 +129,6 @@ export function writeTextFile(file: string, text: string): void {
   try {
     writeFileSync(file, text);
   } catch (error) {
-    throw new UsageError(`cannot write ${file}: ${(error as Error).message}`);
+    throw new CommandError(`cannot write ${file}: ${(error as Error).message}`);
   }
 }

@@ -3,7 +3,7 @@
 import type { BackendModule } from '../../daemon/backends/registry.ts';
 import { fromEnvironment, type LoadResult, loadConfig } from '../../daemon/config/file.ts';
 import type { Config } from '../../daemon/config/read.ts';
-import { UsageError } from './command.ts';
+import { CommandError } from './command.ts';
 
 /** The file of `--config`, or that of the environment. */
 export const configPath = (flag: string | undefined): string | undefined =>
@@ -15,10 +15,10 @@ export const loadWithEnvironment = (
   modules: readonly BackendModule[],
 ): LoadResult => loadConfig(file, fromEnvironment(process.env, modules), modules);
 
-/** @throws {UsageError} with all mistakes of the configuration. */
+/** @throws {CommandError} with all mistakes of the configuration. */
 export function requireConfig(loaded: LoadResult): Config {
   if ('config' in loaded) return loaded.config;
-  throw new UsageError(
+  throw new CommandError(
     loaded.problems.length === 1
       ? loaded.problems[0]
       : `the configuration has mistakes\n${loaded.problems.join('\n')}`,

@@ -4,13 +4,13 @@ import { type CaseResult, runCase } from '../../simulator/adaptive/run.ts';
 import { type Case, readSuites, type Suite } from '../../simulator/adaptive/suite.ts';
 import {
   type Command,
+  CommandError,
   EXIT_CHECK_FAILED,
   EXIT_OK,
   numberFlag,
   readArgs,
   readJsonFile,
   type Terminal,
-  UsageError,
 } from '../framework/command.ts';
 
 const help = `usage: sluice simulate adaptive FILE [--case NAME] [--seed N] [--json]
@@ -50,7 +50,7 @@ export const simulateAdaptive: Command = {
     });
     const [file, ...others] = positionals;
     if (file === undefined || others.length > 0)
-      throw new UsageError('expected one FILE of cases; see --help');
+      throw new CommandError('expected one FILE of cases; see --help');
     const seed = numberFlag('seed', values.seed, 1);
     const suites = readSuites(readJsonFile(file));
 
@@ -69,7 +69,7 @@ export const simulateAdaptive: Command = {
       }
     }
     if (count === 0)
-      throw new UsageError(
+      throw new CommandError(
         noCasesMessage(
           values.case,
           suites.flatMap(({ cases }) => cases),

@@ -2,11 +2,17 @@
 
 import { parseDuration } from '../../core/duration.ts';
 import { drawSvg, type Picture } from '../chart/svg.ts';
-import { parseUnitless, type Terminal, UsageError, writeTextFile } from '../framework/command.ts';
+import {
+  CommandError,
+  parseFlagValue,
+  type Terminal,
+  writeTextFile,
+} from '../framework/command.ts';
 
 /** A simulation has options only. */
 export function requireNoPositionals([word]: readonly string[]): void {
-  if (word !== undefined) throw new UsageError(`expected options only, got "${word}"; see --help`);
+  if (word !== undefined)
+    throw new CommandError(`expected options only, got "${word}"; see --help`);
 }
 
 /** A duration within bounds, in milliseconds. */
@@ -17,9 +23,9 @@ export function durationFlag(
   { min, max }: { min: number; max: number },
 ): number {
   if (text === undefined) return fallback;
-  const ms = parseDuration(parseUnitless(text));
+  const ms = parseDuration(parseFlagValue(text));
   if (ms !== undefined && ms >= min && ms <= max) return ms;
-  throw new UsageError(
+  throw new CommandError(
     `expected \`--${name}\` to be a time from ${min} ms to ${max / 1000} s, such as 100ms or 2s, got "${text}"`,
   );
 }

@@ -15,11 +15,11 @@ import { formatPercent } from '../chart/format.ts';
 import { alignColumns } from '../chart/table.ts';
 import {
   type Command,
+  CommandError,
   EXIT_CHECK_FAILED,
   EXIT_OK,
   rangeFlag,
   readArgs,
-  UsageError,
 } from '../framework/command.ts';
 import {
   durationFlag,
@@ -167,7 +167,9 @@ function readRegionsOptions(flags: Flags): RegionsOptions {
   const regions = (flags.region ?? DEFAULT_REGIONS).map(readRegion);
   const names = regions.map(({ name }) => name);
   if (regions.length < 2 || regions.length > MAX_REGIONS || new Set(names).size < names.length) {
-    throw new UsageError(`expected 2 to ${MAX_REGIONS} regions with different names, got ${names}`);
+    throw new CommandError(
+      `expected 2 to ${MAX_REGIONS} regions with different names, got ${names}`,
+    );
   }
   const fraction = { min: 0, max: 1 };
   const delay = { min: 0, max: MAX_WAIT_MS };
@@ -186,7 +188,7 @@ function readRegionsOptions(flags: Flags): RegionsOptions {
   };
   const calls = (regions.reduce((sum, { load }) => sum + load, 0) * spanMs) / 1000;
   if (calls <= MAX_CALLS) return options;
-  throw new UsageError(
+  throw new CommandError(
     `expected at most ${MAX_CALLS} calls, got ${Math.round(calls)} (all loads x span); reduce a load or --span`,
   );
 }
@@ -198,7 +200,7 @@ function readRegion(text: string): Region {
   if (name !== undefined && Number(load) <= MAX_AMOUNT && Number(min) <= 1) {
     return { name, load: Number(load), weight: Number(weight), min: Number(min) };
   }
-  throw new UsageError(
+  throw new CommandError(
     `expected \`--region\` to be NAME:LOAD[:WEIGHT[:MIN]] with calls per second and a minimum fraction from 0 to 1, such as eu:300:2:0.1, got "${text}"`,
   );
 }
@@ -209,7 +211,7 @@ function readLink(text: string, names: readonly string[]): Link {
     const rttMs = durationFlag('link', time, 0, { min: 0, max: MAX_WAIT_MS });
     return { between: [from, to], rttMs };
   }
-  throw new UsageError(
+  throw new CommandError(
     `expected \`--link\` to be two of the regions ${names.join(', ')} and a time, such as ${names[0]}-${names[1]}=150ms, got "${text}"`,
   );
 }
@@ -219,7 +221,7 @@ function readCut(text: string, names: readonly string[], spanMs: number): Region
     new RegExp(`^([^@]+)@${SECONDS_PATTERN}-${SECONDS_PATTERN}$`).exec(text) ?? [];
   const cut = { region, fromMs: secondsToMs(from), toMs: secondsToMs(to) };
   if (names.includes(region) && cut.fromMs < cut.toMs && cut.toMs <= spanMs) return cut;
-  throw new UsageError(
+  throw new CommandError(
     `expected \`--cut\` to be one of the regions ${names.join(', ')} and two seconds from 0 to ${spanMs / 1000}, such as ${names[0]}@20-35, got "${text}"`,
   );
 }

@@ -11,14 +11,14 @@ import {
 import { DEFAULT_NETWORK } from '../../simulator/peers/network.ts';
 import {
   type Command,
+  CommandError,
   EXIT_CHECK_FAILED,
   EXIT_OK,
   integerUpTo,
-  parseUnitless,
+  parseFlagValue,
   rangeFlag,
   readArgs,
   type Terminal,
-  UsageError,
 } from '../framework/command.ts';
 import {
   durationFlag,
@@ -236,7 +236,7 @@ function requireCallBudget({ rate, load, loadStep, clients, spanMs }: FleetOptio
   const maxLoad = Math.max(load, loadStep?.load ?? 0);
   const calls = (rate * maxLoad * clients * spanMs) / 1000;
   if (calls <= MAX_CALLS) return;
-  throw new UsageError(
+  throw new CommandError(
     `expected at most ${MAX_CALLS} calls, got ${Math.round(calls)} (rate x load x clients x span); reduce one of them`,
   );
 }
@@ -244,7 +244,7 @@ function requireCallBudget({ rate, load, loadStep, clients, spanMs }: FleetOptio
 function readExchange(word: string | undefined): 'periodic' | 'eager' {
   if (word === undefined) return PEER_DEFAULTS.exchange;
   if (word === 'periodic' || word === 'eager') return word;
-  throw new UsageError(`expected \`--exchange\` to be periodic or eager, got "${word}"`);
+  throw new CommandError(`expected \`--exchange\` to be periodic or eager, got "${word}"`);
 }
 
 function readLoadStep(text: string | undefined, spanMs: number) {
@@ -252,7 +252,7 @@ function readLoadStep(text: string | undefined, spanMs: number) {
   const [, load, at] = new RegExp(`^(\\d+(?:\\.\\d+)?)@${SECONDS_PATTERN}$`).exec(text) ?? [];
   const step = { atMs: secondsToMs(at), load: Number(load) };
   if (step.load > 0 && step.load <= MAX_LOAD && step.atMs <= spanMs) return step;
-  throw new UsageError(
+  throw new CommandError(
     `expected \`--load-step\` to be a multiple of the rate up to ${MAX_LOAD} and a second up to ${spanMs / 1000}, such as 10@20, got "${text}"`,
   );
 }
@@ -268,7 +268,7 @@ function readSplit(text: string | undefined, nodes: number, spanMs: number) {
   };
   const isWithin = split.fromMs < split.toMs && split.toMs <= spanMs;
   if (isWithin && split.nodes >= 1 && split.nodes < nodes) return split;
-  throw new UsageError(
+  throw new CommandError(
     `expected \`--split\` to be two seconds from 0 to ${spanMs / 1000} and how many of the ${nodes} nodes are on one side, such as 20-30:4, got "${text}"`,
   );
 }
@@ -279,7 +279,7 @@ function readCrash(text: string | undefined, nodes: number, spanMs: number) {
     new RegExp(`^(\\d+)@${SECONDS_PATTERN}-${SECONDS_PATTERN}$`).exec(text) ?? [];
   const crash = { node: Number(node), atMs: secondsToMs(from), backMs: secondsToMs(to) };
   if (crash.node < nodes && crash.atMs < crash.backMs && crash.backMs <= spanMs) return crash;
-  throw new UsageError(
+  throw new CommandError(
     `expected \`--crash\` to be a node from 0 to ${nodes - 1} and two seconds from 0 to ${spanMs / 1000}, such as 0@20-25, got "${text}"`,
   );
 }
@@ -288,7 +288,7 @@ function readClockStep(text: string | undefined, nodes: number, spanMs: number) 
   if (text === undefined) return undefined;
   const [, node, at, sign, by] =
     new RegExp(`^(\\d+)@${SECONDS_PATTERN}:([+-]?)(.+)$`).exec(text) ?? [];
-  const ms = parseDuration(by && parseUnitless(by));
+  const ms = parseDuration(by && parseFlagValue(by));
   const step = {
     node: Number(node),
     atMs: secondsToMs(at),
@@ -296,7 +296,7 @@ function readClockStep(text: string | undefined, nodes: number, spanMs: number) 
   };
   const isWithin = step.node < nodes && step.atMs <= spanMs;
   if (isWithin && ms !== undefined && ms <= MAX_WAIT_MS) return step;
-  throw new UsageError(
+  throw new CommandError(
     `expected \`--clock-step\` to be a node from 0 to ${nodes - 1}, a second up to ${spanMs / 1000} and a time up to 60s, such as 0@20:1.5s or 0@20:-1.5s, got "${text}"`,
   );
 }

@@ -15,12 +15,12 @@ import { alignColumns } from '../chart/table.ts';
 import { drawChart, drawStack, horizontalBar } from '../chart/terminal.ts';
 import {
   type Command,
+  CommandError,
   EXIT_OK,
   integerUpTo,
   rangeFlag,
   readArgs,
   type Terminal,
-  UsageError,
 } from '../framework/command.ts';
 import { durationFlag, requireNoPositionals, writeSvg } from './flags.ts';
 
@@ -171,7 +171,7 @@ function readDemand(flags: Flags): number[] {
 
 function readLoad(list: string): number[] {
   const loadError = (expected: string) =>
-    new UsageError(`expected \`--load\` to ${expected}, got "${list}"`);
+    new CommandError(`expected \`--load\` to ${expected}, got "${list}"`);
   const load: number[] = [];
   for (const part of list.split(',')) {
     const [, calls, seconds = '1'] = LOAD_SEGMENT.exec(part) ?? [];
@@ -189,7 +189,7 @@ function readGap(text: string, maxSeconds: number): [from: number, to: number] {
   const [, first, last = first] = /^\s*(\d+)(?:-(\d+))?\s*$/.exec(text) ?? [];
   const [from, to] = [Number(first), Number(last)];
   if (from >= 1 && to >= from && to <= maxSeconds) return [from, to];
-  throw new UsageError(
+  throw new CommandError(
     `expected \`--gap\` to be two of the seconds 1 to ${maxSeconds}, such as 8-12, got "${text}"`,
   );
 }

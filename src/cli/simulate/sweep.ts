@@ -20,13 +20,13 @@ import {
 } from '../../simulator/adaptive/sweep.ts';
 import {
   type Command,
+  CommandError,
   EXIT_OK,
   integerUpTo,
   numberFlag,
   rangeFlag,
   readArgs,
   type Terminal,
-  UsageError,
 } from '../framework/command.ts';
 import { SEED_RANGE, writeSvg } from './flags.ts';
 import { curvesPicture, timelinesPicture } from './sweep-picture.ts';
@@ -104,7 +104,7 @@ export const simulateSweep: Command = {
     const flags = readFlags(args);
     const options = readOptions(flags);
     if (flags.json && flags.markdown)
-      throw new UsageError('expected --json or --markdown, got both');
+      throw new CommandError('expected --json or --markdown, got both');
     const plans = options.map((option) => planOf(option, flags));
     if (flags.svg !== undefined) requireDrawable(plans);
 
@@ -138,16 +138,17 @@ function readFlags(args: readonly string[]) {
 type Flags = ReturnType<typeof readFlags>;
 
 function readOptions({ words: [word, ...others], values, svg }: Flags): readonly SweepOption[] {
-  if (others.length > 0) throw new UsageError(`expected one OPTION, got "${others[0]}" as well`);
+  if (others.length > 0) throw new CommandError(`expected one OPTION, got "${others[0]}" as well`);
   if (word === undefined) {
     if (values !== undefined)
-      throw new UsageError('expected an OPTION whose --values they are, got none');
-    if (svg !== undefined) throw new UsageError('expected one OPTION for --svg to draw, got none');
+      throw new CommandError('expected an OPTION whose --values they are, got none');
+    if (svg !== undefined)
+      throw new CommandError('expected one OPTION for --svg to draw, got none');
     return SWEEP_OPTIONS;
   }
   const option = SWEEP_OPTIONS.find((name) => name === word);
   if (option) return [option];
-  throw new UsageError(
+  throw new CommandError(
     `expected OPTION to be one of ${commaSeparated(SWEEP_OPTIONS)}, got "${word}"`,
   );
 }
@@ -208,14 +209,14 @@ function readScenarios(names: readonly string[]): readonly ScenarioName[] {
 function readValues(option: SweepOption, list: string): readonly SweepValue[] {
   const words = list.split(',').map((word) => word.trim());
   if (words.length > MAX_VALUES) {
-    throw new UsageError(`expected at most ${MAX_VALUES} --values, got ${words.length}`);
+    throw new CommandError(`expected at most ${MAX_VALUES} --values, got ${words.length}`);
   }
   if (typeof SWEEPS[option].defaultValue === 'number') {
     return words.map((word) => numberFlag('values', word, 0));
   }
   return words.map((word) => {
     if (word === 'true' || word === 'false') return word === 'true';
-    throw new UsageError(`expected \`--values\` of ${option} to be true or false, got "${word}"`);
+    throw new CommandError(`expected \`--values\` of ${option} to be true or false, got "${word}"`);
   });
 }
 
@@ -227,7 +228,7 @@ function readWatch(text: string | undefined): ObservationWindow | undefined {
   const [, from, to] = /^\s*(\d+)-(\d+)\s*$/.exec(text) ?? [];
   const window = { fromS: Number(from), toS: Number(to) };
   if (window.toS > window.fromS && window.toS <= MAX_WATCH_S) return window;
-  throw new UsageError(
+  throw new CommandError(
     `expected \`--watch\` to be two seconds up to ${MAX_WATCH_S}, such as 300-600, got "${text}"`,
   );
 }
@@ -235,7 +236,7 @@ function readWatch(text: string | undefined): ObservationWindow | undefined {
 /** Fails before the runs instead of after them. */
 function requireDrawable([plan]: readonly SweepPlan[]): void {
   if (plan.scenarios.length === 1 || typeof SWEEPS[plan.option].defaultValue === 'number') return;
-  throw new UsageError(
+  throw new CommandError(
     `expected one --scenario for --svg, as ${plan.option} is drawn over time, got ${plan.scenarios.length}`,
   );
 }

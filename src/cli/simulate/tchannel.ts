@@ -26,7 +26,7 @@ import {
 } from '../chart/chart.ts';
 import type { Picture } from '../chart/svg.ts';
 import { drawStack } from '../chart/terminal.ts';
-import { type Command, EXIT_OK, numberFlag, readArgs, UsageError } from '../framework/command.ts';
+import { type Command, CommandError, EXIT_OK, numberFlag, readArgs } from '../framework/command.ts';
 import { writeSvg } from './flags.ts';
 
 const RECOVER_RATE = 3;
@@ -91,7 +91,7 @@ export const simulateTchannel: Command = {
 
     const scale = values.log ? 'log' : 'linear';
     if (values.log && !values.chart && values.svg === undefined) {
-      throw new UsageError('expected --chart or --svg FILE beside --log, got neither');
+      throw new CommandError('expected --chart or --svg FILE beside --log, got neither');
     }
     writeSvg(values.svg, () => svgPicture(pattern, runs, scale), terminal);
     const lines = values.chart
@@ -105,11 +105,11 @@ export const simulateTchannel: Command = {
 function readPattern([word = 'steady', ...others]: readonly string[]): TrafficShape {
   const pattern = TRAFFIC_SHAPES.find((shape) => shape === word);
   if (pattern === undefined) {
-    throw new UsageError(
+    throw new CommandError(
       `expected PATTERN to be one of ${TRAFFIC_SHAPES.join(', ')}, got "${word}"`,
     );
   }
-  if (others.length > 0) throw new UsageError(`expected one PATTERN, got "${others[0]}" as well`);
+  if (others.length > 0) throw new CommandError(`expected one PATTERN, got "${others[0]}" as well`);
   return pattern;
 }
 

@@ -77,6 +77,25 @@ colour: red
       /^sluice.yaml:(\d+):.*?`(.*?)`/.exec(problem)?.slice(1).join(' '),
     );
 
+  test('overrides of different kinds with the same text are different', () => {
+    const patterns = [
+      '"x*"',
+      '{ exact: "x*" }',
+      '{ prefix: "x*" }',
+      '"x**"',
+      '{ regex: x }',
+      '/x/',
+    ];
+    const overrides = patterns.map((match) => `{ match: ${match}, bucket: { rate: 1 } }`);
+    const loaded = parseConfigText(
+      'sluice.yaml',
+      `limits: { a: { bucket: { rate: 1 }, overrides: [${overrides}] } }`,
+    );
+    if ('problems' in loaded) throw new Error(loaded.problems.join('\n'));
+    const texts = loaded.config.limits[0].overrides.map(({ match }) => match.text);
+    expect(new Set(texts).size).toBe(patterns.length);
+  });
+
   test('reports every mistake of a limit, in the order of the file', () => {
     const text = `
 limits:
@@ -187,6 +206,10 @@ groups: { self: eu, groups: { a: { weight: -1, min: 2 }, b: { at: ftp } }, reser
     ['limits: { a: { bucket: { rate: 1 }, spacing: { every: 1 } } }', 'got "bucket and spacing"'],
     ['limits: { a: {} }', '`limits.a` to be a limit with one of bucket'],
     ['limits: { a: { bucket: { rate: 1 }, per: limit, overrides: [] }, b: 1 }', '`limits.b`'],
+    [
+      'limits: { a: { bucket: { rate: 1 }, match: [] } }',
+      '`limits.a.match` to be at least one pattern, got []',
+    ],
     ['limits: { a: { bucket: { rate: 1 }, match: { regex: "(" } } }', '`limits.a.match.regex`'],
     [
       'limits: { a: { bucket: { rate: 1 }, overrides: [{ bucket: { rate: 1 } }] } }',
@@ -381,7 +404,8 @@ groups: { self: eu, groups: { a: { weight: -1, min: 2 }, b: { at: ftp } }, reser
     ['admin: { token: [hunter2hunter2hunter2 }'],
     ['{"admin": {"token": "hunter2hunter2hunter2"}, "colour": "red"}'],
     ['{ admin: { token: hunter2hunter2hunter2 }, colour: red }'],
-    ['limits: { a: { bucket: { rate: 1 }, redis: "redis://:hunter2@host" } }'],
+    ['limits: { a: { bucket: { rate: 1 }, redis: "http://:hunter2@host" } }'],
+    ['limits: { a: { bucket: { rate: x }, redis: "redis://:hunter2@host" } }'],
     ['limits: { a: { bucket: { rate: 1 }, redis: { url: "http://me:hunter2@host" } } }'],
     ['limits: { a: { bucket: { rate: x }, redis: { url: "redis://:hunter2@host" } } }'],
     ['limits: { a: { bucket: { rate: 1 }, etcd: "me:hunter2@host" } }'],

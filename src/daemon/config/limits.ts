@@ -91,6 +91,8 @@ function readLimit(
   const patterns = (list: string): readonly Pattern[] =>
     fields.tryRead(() => readPatterns(fields.get(list), fields.pathOf(list))) ?? [];
   const match = patterns('match');
+  const given = fields.get('match');
+  if (Array.isArray(given) && given.length === 0) fields.report('match', 'at least one pattern');
   const limit: LimitConfig = {
     name,
     match: match.length > 0 ? match : [MATCH_ALL],

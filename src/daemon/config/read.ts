@@ -23,13 +23,13 @@ import { type HttpConfig, readHttpSection } from './http.ts';
 import { type LimitConfig, readLimits } from './limits.ts';
 
 export interface Bounds {
-  /** Open connections of each surface. */
+  /** Open connections of each protocol. */
   readonly maxConnections: number;
   /** Bytes of a key. */
   readonly maxKey: number;
   readonly maxBody: number;
   /** Keys of CL.THROTTLE. */
-  readonly maxCells: number;
+  readonly maxThrottleKeys: number;
   /** A client that does not read its replies, or send a whole HTTP request, for so long is disconnected. */
   readonly slowMs: Millis;
   /** A client that sends nothing for so long is disconnected; Infinity: no bound. */
@@ -80,7 +80,7 @@ const DAY_MS: Millis = 86_400_000;
 /** Shorter secrets can be guessed. */
 const MIN_SECRET_CHARS = 16;
 
-/** The listen addresses of every surface, those of backends included. */
+/** The listen addresses of every protocol, those of backends included. */
 export const listenAddressesOf = ({
   listen,
   backends,
@@ -149,9 +149,12 @@ function readBackendSections(
 
 function readListenSection(fields: OptionReader): Config['listen'] {
   const reader = OptionReader.collecting('listen', fields.get('listen') ?? {});
-  const read = (surface: keyof typeof DEFAULT_ADDRESS): readonly ListenAddress[] =>
+  const read = (protocol: keyof typeof DEFAULT_ADDRESS): readonly ListenAddress[] =>
     reader.tryRead(() =>
-      readListenAddresses(reader.get(surface) ?? DEFAULT_ADDRESS[surface], reader.pathOf(surface)),
+      readListenAddresses(
+        reader.get(protocol) ?? DEFAULT_ADDRESS[protocol],
+        reader.pathOf(protocol),
+      ),
     ) ?? [];
   const listen = { line: read('line'), resp: read('resp'), http: read('http') };
   reader.finish();
@@ -162,12 +165,12 @@ function readListenSection(fields: OptionReader): Config['listen'] {
 /** At least one address, and none twice. */
 function requireDistinctAddresses(listen: Config['listen'], reader: OptionReader): void {
   const seen = new Set<string>();
-  for (const [surface, addresses] of Object.entries(listen)) {
+  for (const [protocol, addresses] of Object.entries(listen)) {
     for (const address of addresses) {
       const text = formatListenAddress(address);
       const isEphemeral = address.kind === 'tcp' && address.port === 0; // another port every time
       if (!isEphemeral && seen.has(text)) {
-        throw new ConfigError(reader.pathOf(surface), 'an address that is listed once', text);
+        throw new ConfigError(reader.pathOf(protocol), 'an address that is listed once', text);
       }
       seen.add(text);
     }
@@ -198,7 +201,7 @@ function readBounds(fields: OptionReader): Bounds {
     maxConnections: upTo('connections', 1_000_000, 10_000),
     maxKey: upTo('key', 65_536, 4096),
     maxBody: upTo('body', 16_777_216, 65_536),
-    maxCells: upTo('cells', MAX_KEYS_CEILING, DEFAULT_MAX_KEYS),
+    maxThrottleKeys: upTo('throttleKeys', MAX_KEYS_CEILING, DEFAULT_MAX_KEYS),
     slowMs: reader.duration('slow', 30_000),
     idleMs: reader.duration('idle', Infinity),
     drainMs: reader.duration('drain', 5_000),

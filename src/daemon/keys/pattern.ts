@@ -19,7 +19,7 @@ import { isRecord, OptionReader, readEach } from '../../core/options.ts';
 import { toBinaryKey, toKeyText } from './binary-key.ts';
 
 export interface Pattern {
-  /** As configured, in one line. */
+  /** As configured, in one line. Identifies the pattern: names of overrides and routes are made of it. */
   readonly text: string;
   /** Larger is more specific. */
   readonly specificity: number;
@@ -90,10 +90,13 @@ export function bestMatch(patterns: readonly Pattern[], key: string): Pattern | 
   return best;
 }
 
+/** True for a text that reads like a regular expression. */
+const isSlashed = (text: string): boolean => /^\/.*\/$/s.test(text);
+
 function exact(text: string): Pattern {
   const key = toBinaryKey(text);
   return {
-    text,
+    text: /[*?]/.test(text) || isSlashed(text) ? `{exact: ${text}}` : text,
     specificity: EXACT_SPECIFICITY,
     exactKey: key,
     literalPrefix: key,
@@ -104,7 +107,7 @@ function exact(text: string): Pattern {
 function prefix(text: string): Pattern {
   const binaryPrefix = toBinaryKey(text);
   return {
-    text: `${text}*`,
+    text: /[*?]/.test(text) ? `{prefix: ${text}}` : `${text}*`,
     specificity: text.length,
     literalPrefix: binaryPrefix,
     matches: (key) => key.startsWith(binaryPrefix),
@@ -117,7 +120,7 @@ function glob(text: string): Pattern {
   const characters = [...text];
   const literalPrefix = toBinaryKey(LITERAL_PREFIX.exec(text)?.[0] ?? '');
   return {
-    text,
+    text: isSlashed(text) ? `{glob: ${text}}` : text,
     specificity: literals,
     literalPrefix,
     matches: (key) => globMatches(characters, [...toKeyText(key)]),

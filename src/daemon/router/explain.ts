@@ -2,6 +2,7 @@
 
 import type { LimitConfig } from '../config/limits.ts';
 import { bestMatch } from '../keys/pattern.ts';
+import { overrideName } from './limiter-registry.ts';
 import type { AppliedLimit, Route, RoutesConfig, StaticVerdict } from './routes.ts';
 
 export interface Explanation {
@@ -22,7 +23,7 @@ export function explainRoute(route: Route, config: RoutesConfig, key: string): E
     name: each.name,
     isApplied: true,
     rule: ruleOf(each),
-    reason: describeApplied(each),
+    reason: describeApplied(each, key),
   }));
   const others = config.limits
     .filter((limit) => !route.applied.some((each) => each.limit === limit))
@@ -52,19 +53,22 @@ function describeStaticVerdict({ reason, limit, pattern }: StaticVerdict): strin
 }
 
 const ruleOf = ({ limit, name }: AppliedLimit): unknown =>
-  (limit.overrides.find(({ match }) => name === `${limit.name}[${match.text}]`)?.rule ?? limit.rule)
-    .limit;
+  (
+    limit.overrides.find(({ match }) => name === overrideName(limit.name, match.text))?.rule ??
+    limit.rule
+  ).limit;
 
-function describeApplied({ limit, name, pattern }: AppliedLimit): string {
+function describeApplied({ limit, name, pattern }: AppliedLimit, key: string): string {
   const match =
     name === limit.name ? `matches ${pattern.text}` : `has an override for ${pattern.text}`;
   const scope = limit.always ? 'applies always' : 'is the most specific';
+  const cause = bestMatch(limit.match, key) ? `${match}, ${scope}` : 'named in the request';
   const notes = [
     limit.per === 'limit' && 'one count for all keys',
     limit.shadow && 'shadow mode: counts, never refuses',
     ...limit.backends.map(({ note }) => note),
   ].filter((note) => note !== false && note !== undefined);
-  return [`${match}, ${scope}`, ...notes].join('; ');
+  return [cause, ...notes].join('; ');
 }
 
 function describeNotApplied(

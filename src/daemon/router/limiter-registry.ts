@@ -43,6 +43,8 @@ export type BackendSelector = (
 export interface RegistryChange {
   readonly created: readonly LimiterEntry[];
   readonly removed: readonly LimiterEntry[];
+  /** All limiters after the change. */
+  readonly entries: ReadonlyMap<string, LimiterEntry>;
 }
 
 export class LimiterRegistry {
@@ -61,20 +63,38 @@ export class LimiterRegistry {
     return this.#entries.get(name);
   }
 
-  /** Creates missing limiters, keeps those still needed, drops the rest. If one cannot be created, nothing changes. */
+  /** Creates missing limiters, keeps those still needed, drops the rest. @throws like `prepare` */
   apply(limits: readonly LimitConfig[]): RegistryChange {
-    const next = new Map<string, LimiterEntry>();
-    for (const limit of limits) {
-      next.set(limit.name, this.#keepOrCreate(limit.name, limit.rule, limit));
-      for (const { match, rule } of limit.overrides) {
-        const name = overrideName(limit.name, match.text);
-        next.set(name, this.#keepOrCreate(name, rule, limit));
+    const change = this.prepare(limits);
+    this.commit(change);
+    return change;
+  }
+
+  /**
+   * Creates missing limiters; `commit` puts them to use. If one cannot be created, the others are closed.
+   * @throws {ConfigError} of the limiter that cannot be created
+   */
+  prepare(limits: readonly LimitConfig[]): RegistryChange {
+    const entries = new Map<string, LimiterEntry>();
+    const isNew = (entry: LimiterEntry): boolean => this.#entries.get(entry.name) !== entry;
+    try {
+      for (const limit of limits) {
+        entries.set(limit.name, this.#keepOrCreate(limit.name, limit.rule, limit));
+        for (const { match, rule } of limit.overrides) {
+          const name = overrideName(limit.name, match.text);
+          entries.set(name, this.#keepOrCreate(name, rule, limit));
+        }
       }
+    } catch (error) {
+      void closeLimiters([...entries.values()].filter(isNew));
+      throw error;
     }
-    const removed = this.all.filter((old) => next.get(old.name) !== old);
-    const created = [...next.values()].filter((entry) => this.#entries.get(entry.name) !== entry);
-    this.#entries = next;
-    return { created, removed };
+    const removed = this.all.filter((old) => entries.get(old.name) !== old);
+    return { created: [...entries.values()].filter(isNew), removed, entries };
+  }
+
+  commit({ entries }: RegistryChange): void {
+    this.#entries = entries;
   }
 
   #keepOrCreate(name: string, rule: RuleOptions, limit: LimitConfig): LimiterEntry {
@@ -101,6 +121,9 @@ export function dryRunRegistry(limits: readonly LimitConfig[]): LimiterRegistry 
 
 /** The name of an override in metrics and responses. */
 export const overrideName = (limit: string, pattern: string): string => `${limit}[${pattern}]`;
+
+/** True for the name of a limit, which has no brackets: overrides are not counted as limits. */
+export const isLimitName = (name: string): boolean => !name.endsWith(']');
 
 /** True for a limit on calls in flight. */
 export const isConcurrencyLimit = (limiter: SyncLimiter): boolean =>

@@ -12,7 +12,7 @@ import type { Permit, PermitResult } from '../../limiter/permit.ts';
 const MAX_PERMITS = 1_000_000;
 
 /** Additions between two sweeps for expired permits. */
-const SWEEP_EVERY_MIN = 1024;
+const MIN_SWEEP_EVERY = 1024;
 const MAX_SWEEP_EVERY = 65_536;
 
 export class PermitRegistry {
@@ -20,13 +20,15 @@ export class PermitRegistry {
   readonly #random: Random;
   #nextId = 1;
   /** Additions before the next sweep. */
-  #untilSweep = SWEEP_EVERY_MIN;
+  #untilSweep = MIN_SWEEP_EVERY;
 
   constructor(random: Random) {
     this.#random = random;
   }
 
+  /** Permits held, without expired ones. */
   get size(): number {
+    this.#sweep();
     return this.#outstanding.size;
   }
 
@@ -58,6 +60,6 @@ export class PermitRegistry {
     for (const [id, permits] of this.#outstanding) {
       if (permits.every((permit) => permit.isSettled)) this.#outstanding.delete(id);
     }
-    this.#untilSweep = Math.min(MAX_SWEEP_EVERY, Math.max(SWEEP_EVERY_MIN, this.#outstanding.size));
+    this.#untilSweep = Math.min(MAX_SWEEP_EVERY, Math.max(MIN_SWEEP_EVERY, this.#outstanding.size));
   }
 }

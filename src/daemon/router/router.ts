@@ -215,9 +215,24 @@ function checkLocal({ route, key, cost }: RoutedRequest): LocalResult {
 function acquireLocal({ route, key, cost }: RoutedRequest): LocalResult {
   const permit = route.localWithPermits?.tryAcquire(key, cost);
   if (!permit) return { result: ALLOWED, permits: [] };
-  if (permit.verdict === 'allow') return { result: ALLOWED, permits: [permit] };
+  if (permit.verdict === 'allow') return { result: statusOf(route, key), permits: [permit] };
   const { retryAfterMs, limit } = permit;
   return { result: { decision: deny(retryAfterMs), limit }, permits: [] };
+}
+
+/** What remains with the local limits after a permit was taken: a permit does not say. */
+function statusOf({ applied, remote }: Route, key: string): CheckResult {
+  const rules: NamedRuleStatus[] = [];
+  let remaining = Number.MAX_SAFE_INTEGER;
+  for (const each of applied) {
+    if (each.limit.shadow || !(each.limiter instanceof SyncLimiter)) continue;
+    for (const rule of each.limiter.inspect(limiterKeyOf(each, key)).rules) {
+      rules.push(rule);
+      remaining = Math.min(remaining, Math.max(0, rule.remaining));
+    }
+  }
+  const decision = allow(remaining);
+  return remote.length > 0 ? { decision } : { decision, rules };
 }
 
 const resultOf = ({ name }: SyncLimiter, decision: Decision): CheckResult =>

@@ -260,7 +260,7 @@ export const staticVerdictFields = ({ isAllowed, reason, limit, pattern }: Stati
   verdict: isAllowed ? 'allow' : 'deny',
   reason,
   limit,
-  by: pattern?.text,
+  pattern: pattern?.text,
 });
 
 const isLocal = (applied: AppliedLimit): applied is LocalAppliedLimit =>

@@ -34,8 +34,8 @@ export class Listeners {
   }
 
   /** The open addresses, with the ports that the system chose. */
-  get addresses(): readonly SurfaceAddress[] {
-    return [...this.#open.values()].map(({ surface, listen }) => ({ surface, listen }));
+  get addresses(): readonly ProtocolAddress[] {
+    return [...this.#open.values()].map(({ protocol, listen }) => ({ protocol, listen }));
   }
 
   /**
@@ -64,11 +64,11 @@ export class Listeners {
       return conflicting.length > 0;
     };
     try {
-      for (const [name, { surface, listen }] of plan) {
+      for (const [name, { protocol, listen }] of plan) {
         if (kept.has(name)) continue;
         if (old.has(name)) await closeFirst(listen); // closing it later would remove the new socket file
-        const accept = this.#accept[surface];
-        fresh.set(name, await openListener(surface, listen, accept, () => closeFirst(listen)));
+        const accept = this.#accept[protocol];
+        fresh.set(name, await openListener(protocol, listen, accept, () => closeFirst(listen)));
       }
     } catch (error) {
       await Promise.all([...fresh.values()].map((listener) => listener.close()));
@@ -85,9 +85,9 @@ export class Listeners {
   /** An address that cannot be reopened is dropped; the next change tries it again. */
   async #reopen(closed: ReadonlyMap<string, OpenListener>): Promise<void> {
     const errors: unknown[] = [];
-    for (const [name, { surface, listen }] of closed) {
+    for (const [name, { protocol, listen }] of closed) {
       this.#open.delete(name);
-      await openListener(surface, listen, this.#accept[surface], CANNOT_FREE).then(
+      await openListener(protocol, listen, this.#accept[protocol], CANNOT_FREE).then(
         (listener) => this.#open.set(name, listener),
         (error: unknown) => errors.push(error),
       );
@@ -104,29 +104,41 @@ export class Listeners {
 
 type WantedAddresses = Readonly<Record<string, readonly ListenAddress[]>>;
 
-/** A surface is `line`, `resp`, `http`, or the name of a backend that has a listener of its own. */
-export interface SurfaceAddress {
-  readonly surface: string;
+/** A protocol is `line`, `resp`, `http`, or the name of a backend that has a listener of its own. */
+export interface ProtocolAddress {
+  readonly protocol: string;
   readonly listen: ListenAddress;
 }
 
-interface OpenListener extends SurfaceAddress {
+interface OpenListener extends ProtocolAddress {
   readonly server: Server;
   close(): Promise<void>;
 }
 
 export interface ListenerChange {
-  readonly opened: readonly SurfaceAddress[];
-  readonly closed: readonly SurfaceAddress[];
+  readonly opened: readonly ProtocolAddress[];
+  readonly closed: readonly ProtocolAddress[];
 }
 
 /** The wanted addresses, by a name that covers every option of the address. */
-function planListeners(wanted: WantedAddresses): ReadonlyMap<string, SurfaceAddress> {
+function planListeners(wanted: WantedAddresses): ReadonlyMap<string, ProtocolAddress> {
   return new Map(
-    Object.entries(wanted).flatMap(([surface, listens]) =>
-      listens.map((listen) => [`${surface} ${JSON.stringify(listen)}`, { surface, listen }]),
+    Object.entries(wanted).flatMap(([protocol, listens]) =>
+      listens.map((listen, n) => [
+        `${protocol} ${JSON.stringify(listen)} ${ephemeralIndex(listens, n)}`,
+        { protocol, listen },
+      ]),
     ),
   );
+}
+
+/** With port 0 the system chooses, so equal addresses are different ones: numbered from 0. */
+function ephemeralIndex(listens: readonly ListenAddress[], n: number): number {
+  const isEqual = (other: ListenAddress): boolean =>
+    other.kind === 'tcp' &&
+    other.port === 0 &&
+    JSON.stringify(other) === JSON.stringify(listens[n]);
+  return listens.slice(0, n).filter(isEqual).length;
 }
 
 /** Tries to free an address that is in use; true if another attempt may succeed. */
@@ -135,17 +147,17 @@ type FreeAddress = () => Promise<boolean>;
 const CANNOT_FREE: FreeAddress = async () => false;
 
 async function openListener(
-  surface: string,
+  protocol: string,
   listen: ListenAddress,
   accept: Accept,
   freeAddress: FreeAddress,
 ): Promise<OpenListener> {
   let bound = listen;
-  const server = createListenServer(surface, listen, (socket) => accept(socket, bound));
+  const server = createListenServer(protocol, listen, (socket) => accept(socket, bound));
   // Not awaited: `close` calls back only when all connections have ended, and those have other owners.
   const close = async (): Promise<void> => void server.close();
   try {
-    if (listen.kind === 'unix') await removeStaleSocket(surface, listen.path);
+    if (listen.kind === 'unix') await removeStaleSocket(protocol, listen.path);
     await bind(server, listen).catch(async (error: NodeJS.ErrnoException) => {
       if (error.code !== 'EADDRINUSE' || !(await freeAddress())) throw error;
       await bind(server, listen);
@@ -155,14 +167,14 @@ async function openListener(
     if (server.listening) await close();
     if (error instanceof ConfigError) throw error;
     const expected = expectedAddress(listen, error as NodeJS.ErrnoException);
-    throw new ConfigError(configPathOf(surface), expected, formatListenAddress(listen));
+    throw new ConfigError(configPathOf(protocol), expected, formatListenAddress(listen));
   }
   server.on('error', () => {}); // accepting one connection failed, most likely for lack of file descriptors
   const address = server.address();
   if (listen.kind === 'tcp' && address !== null && typeof address === 'object') {
     bound = { ...listen, port: address.port };
   }
-  return { surface, listen: bound, server, close };
+  return { protocol, listen: bound, server, close };
 }
 
 function bind(server: Server, listen: ListenAddress): Promise<void> {
@@ -188,25 +200,29 @@ const isConflicting = (one: ListenAddress, other: ListenAddress): boolean =>
     : other.kind === 'tcp' && one.port === other.port;
 
 function createListenServer(
-  surface: string,
+  protocol: string,
   listen: ListenAddress,
   accept: (socket: Socket) => void,
 ): Server {
   const options = { allowHalfOpen: true, noDelay: true };
   if (listen.kind === 'unix' || !listen.tls) return createServer(options, accept);
-  const secure = loadTls(surface, listen, listen.tls);
+  const secure = loadTls(protocol, listen, listen.tls);
   const server = createTlsServer({ ...options, ...secure, handshakeTimeout: HANDSHAKE_MS }, accept);
   server.on('tlsClientError', (_error, socket) => socket.destroy());
   return server;
 }
 
-function loadTls(surface: string, listen: ListenAddress, { cert, key, ca }: TlsConfig): TlsOptions {
+function loadTls(
+  protocol: string,
+  listen: ListenAddress,
+  { cert, key, ca }: TlsConfig,
+): TlsOptions {
   const attempt = <T>(expected: string, run: () => T): T => {
     try {
       return run();
     } catch (error) {
       const detail = `${expected} (${errorMessageOf(error)})`;
-      throw new ConfigError(`${configPathOf(surface)}.tls`, detail, formatListenAddress(listen));
+      throw new ConfigError(`${configPathOf(protocol)}.tls`, detail, formatListenAddress(listen));
     }
   };
   const secure = attempt('files that can be read', () => ({
@@ -221,15 +237,15 @@ function loadTls(surface: string, listen: ListenAddress, { cert, key, ca }: TlsC
 /** Certificates are read again at each change, and used once nothing else can fail. */
 function certificateReloads(
   open: OpenListener | undefined,
-  { surface, listen }: SurfaceAddress,
+  { protocol, listen }: ProtocolAddress,
 ): (() => void)[] {
   if (!open || listen.kind !== 'tcp' || !listen.tls) return [];
-  const secure = loadTls(surface, listen, listen.tls);
+  const secure = loadTls(protocol, listen, listen.tls);
   return [() => (open.server as TlsServer).setSecureContext(secure)];
 }
 
-const configPathOf = (surface: string): string =>
-  surface in DEFAULT_ADDRESS ? `listen.${surface}` : `${surface}.listen`;
+const configPathOf = (protocol: string): string =>
+  protocol in DEFAULT_ADDRESS ? `listen.${protocol}` : `${protocol}.listen`;
 
 function expectedAddress(listen: ListenAddress, error: NodeJS.ErrnoException): string {
   if (error.code === 'EADDRINUSE') return 'an address that is not in use';
@@ -240,10 +256,10 @@ function expectedAddress(listen: ListenAddress, error: NodeJS.ErrnoException): s
 }
 
 /** Removes the socket file of a killed daemon; one that a process listens on stays. */
-async function removeStaleSocket(surface: string, path: string): Promise<void> {
+async function removeStaleSocket(protocol: string, path: string): Promise<void> {
   const found = lstatSync(path, { throwIfNoEntry: false });
   if (!found) return;
-  if (!found.isSocket()) throw new ConfigError(configPathOf(surface), 'a free path', path);
+  if (!found.isSocket()) throw new ConfigError(configPathOf(protocol), 'a free path', path);
   const isAlive = await new Promise<boolean>((done) => {
     const probe = connect(path, () => done(true)).on('error', () => done(false));
     probe.unref();

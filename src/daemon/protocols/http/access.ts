@@ -12,7 +12,7 @@
 
 import { createHash, timingSafeEqual } from 'node:crypto';
 import type { RequestHead } from './key.ts';
-import { type HttpResponse, problemResponse } from './reply.ts';
+import { type HttpResponse, problemResponse } from './response.ts';
 
 export interface AdminAccess {
   readonly token?: string | undefined;

@@ -2,7 +2,7 @@
  * Endpoints for operators, guarded by `access.ts`.
  *
  *     GET  /inspect /explain        the status of a key; the limits that match it, and why
- *     GET  /limits /metrics /feed, and a page a backend, such as /peers
+ *     GET  /limits /metrics /feed, and a page per backend, such as /peers
  *     POST /reload
  */
 
@@ -12,7 +12,7 @@ import type { RoutedRequest, Router } from '../../router/router.ts';
 import { type RoutesConfig, staticVerdictFields } from '../../router/routes.ts';
 import { readKeyQuery } from './check-request.ts';
 import { adminEndpoint, type Endpoint, READ_METHODS, WRITE_METHODS } from './endpoint.ts';
-import type { EventStream } from './events-stream.ts';
+import type { EventStream } from './event-stream.ts';
 import type { RequestHead } from './key.ts';
 import { ValidationProblem } from './parameters.ts';
 import {
@@ -22,14 +22,14 @@ import {
   problemResponse,
   textResponse,
   unknownLimitResponse,
-} from './reply.ts';
+} from './response.ts';
 
-/** With the number of limits, and how many of them kept their state. */
+/** The result of a reload: the number of limits, and how many of them kept their state. */
 export type ReloadResult =
   | { readonly ok: true; readonly limits: number; readonly kept: number }
   | { readonly ok: false; readonly problems: readonly string[] };
 
-export interface BackendAdminPage {
+export interface BackendPageView {
   readonly name: string;
   /** What it shows, in a few words. */
   readonly summary: string;
@@ -48,7 +48,7 @@ export interface AdminContext {
   routesConfig(): RoutesConfig;
   limits(): unknown;
   /** The pages of the backends: `GET /<name>`. */
-  readonly backendPages: readonly BackendAdminPage[];
+  readonly backendPages: readonly BackendPageView[];
 }
 
 export const adminRoutes = (context: AdminContext): readonly (readonly [string, Endpoint])[] => [
@@ -133,7 +133,7 @@ const helpText = ({ version, backendPages }: AdminContext): string => `sluice ${
   GET  /inspect?key=alice[&limit=api]     the status of a key
   GET  /explain?key=alice                 the limits that match a key, and why
   GET  /limits                            all limits
-${backendPages.map(({ name, summary }) => `  GET  /${name.padEnd(34)} ${summary}\n`).join('')}  GET  /metrics                           in the Prometheus text format
+${backendPages.map(({ name, summary }) => `  GET  /${name.padEnd(33)} ${summary}\n`).join('')}  GET  /metrics                           in the Prometheus text format
   GET  /feed                              server-sent events, one per second
   POST /reload                            reads the configuration again and applies it
   GET  /healthz   /readyz

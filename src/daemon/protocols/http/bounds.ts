@@ -2,7 +2,7 @@
 
 import type { Bounds } from '../../config/read.ts';
 
-export interface HttpBounds extends Omit<Bounds, 'maxCells' | 'drainMs'> {
+export interface HttpBounds extends Omit<Bounds, 'maxThrottleKeys' | 'drainMs'> {
   /** Checks in one batch. */
   readonly maxBatch: number;
   readonly maxSubscribers: number;

@@ -88,9 +88,13 @@ const isRefusalStatus = (status: number): boolean =>
 export const keyTooLong = (maxKey: number, key: string): ValidationProblem =>
   new ValidationProblem('key', `at most ${maxKey} bytes`, key);
 
-const EXPECTED_AMOUNT = 'a number of at least 0';
+const EXPECTED_AMOUNT = 'a number from 0 to 1e15';
 
-export const MISSING_KEY = new ValidationProblem('key', 'a string', undefined);
+/** `header`: the one that may hold the key instead. */
+export const missingKey = (header?: string): ValidationProblem => {
+  const expected = header === undefined ? 'a string' : `a parameter, or in the header ${header}`;
+  return new ValidationProblem('key', expected, undefined);
+};
 
 /** Reads one check or a batch of them. */
 export function checksFromJson(
@@ -195,6 +199,6 @@ export function readKeyQuery(
   const values = readParameters(text, from, ['key', 'limit']);
   if (values instanceof ValidationProblem) return values;
   const [key] = values;
-  if (key === undefined) return MISSING_KEY;
+  if (key === undefined) return missingKey();
   return key.length > maxKey ? keyTooLong(maxKey, key) : values;
 }

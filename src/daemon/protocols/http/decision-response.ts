@@ -17,7 +17,7 @@ import {
   type StaticVerdict,
 } from '../../router/routes.ts';
 import type { CheckParams } from './check-request.ts';
-import { type EventualResponse, type HttpResponse, problemOf } from './reply.ts';
+import { type EventualResponse, type HttpResponse, problemOf } from './response.ts';
 
 /** The status of a key with all limits of its route, merged. */
 type RouteStatus = Pick<Inspection, 'name' | 'rules' | 'by'>;

@@ -1,7 +1,7 @@
 /** An HTTP path: its methods, whether it is for operators only, and its handler. */
 
 import type { RequestHead } from './key.ts';
-import type { EventualResponse } from './reply.ts';
+import type { EventualResponse } from './response.ts';
 
 export type EndpointHandler = (
   request: RequestHead,

@@ -23,7 +23,7 @@ import {
   checkFromForm,
   checksFromJson,
   keyTooLong,
-  MISSING_KEY,
+  missingKey,
   parseJsonBody,
   type Settlement,
   settlementFromForm,
@@ -41,9 +41,9 @@ import {
   problemResponse,
   textResponse,
   unknownLimitResponse,
-} from './reply.ts';
+} from './response.ts';
 
-export interface CheckHandlerContext extends AdminContext {
+export interface HttpHandlerContext extends AdminContext {
   readonly admin: AdminAccess;
   /** Finds the key of a check that names none; undefined: such a check is an error. */
   readonly extractKey?: KeyExtractor | undefined;
@@ -60,13 +60,13 @@ const ANY_METHOD: readonly string[] = [];
 const CHECK_PATH = '/check';
 const QUESTION_MARK = 63;
 
-export class CheckHandler {
-  readonly #context: CheckHandlerContext;
+export class HttpHandler {
+  readonly #context: HttpHandlerContext;
   readonly #adminGuard: AdminGuard;
   readonly #responder = new CheckResponder();
   readonly #endpoints: ReadonlyMap<string, Endpoint>;
 
-  constructor(context: CheckHandlerContext) {
+  constructor(context: HttpHandlerContext) {
     this.#context = context;
     this.#adminGuard = createAdminGuard(context.admin);
     this.#endpoints = this.#createEndpoints();
@@ -154,6 +154,7 @@ export class CheckHandler {
   }
 
   #batch(request: RequestHead, queryAt: number, body: Buffer): EventualResponse {
+    if (body.length === 0 && queryAt >= (request.url ?? '').length) return NO_BODY;
     const params = this.#parseChecks(request, queryAt, body);
     if (isHttpResponse(params)) return params;
     if (!Array.isArray(params)) return problemResponse(400, NOT_A_LIST.detail);
@@ -205,7 +206,7 @@ export class CheckHandler {
   #route(request: RequestHead, params: CheckParams, path?: string): RoutedRequest | HttpResponse {
     const { router, bounds, extractKey } = this.#context;
     const { limit, key = extractKey?.(request), cost, wantsPermit } = params;
-    if (key === undefined) return keyProblem(MISSING_KEY, path);
+    if (key === undefined) return keyProblem(missingKey(extractKey?.header), path);
     if (key.length > bounds.maxKey) return keyProblem(keyTooLong(bounds.maxKey, key), path);
     const routed = router.route({ limit, key, cost, wantsPermit });
     return routed ?? unknownLimitResponse(limit ?? '', path && `${path}: `);
@@ -255,6 +256,8 @@ const WRONG_TYPE = problemResponse(
   'Accept-Post',
   'application/json, application/x-www-form-urlencoded',
 );
+
+const NO_BODY = problemResponse(400, 'expected a list of checks as JSON, got no body');
 
 const NOT_A_LIST = new ValidationProblem('body', 'a list of checks', 'one check');
 

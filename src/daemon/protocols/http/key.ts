@@ -17,7 +17,11 @@ export interface RequestHead {
 }
 
 /** The binary key of a request; undefined if it has none. */
-export type KeyExtractor = (request: RequestHead) => string | undefined;
+export interface KeyExtractor {
+  (request: RequestHead): string | undefined;
+  /** The header that holds the key, for error messages. */
+  readonly header?: string | undefined;
+}
 
 /** The bits of an IPv6 address that identify one client. */
 const IPV6_PREFIX = 64;
@@ -29,10 +33,11 @@ const IPV6_PREFIX = 64;
 export function createKeyExtractor({ header, prefix, clientOf }: HttpConfig): KeyExtractor {
   const binaryPrefix = toBinaryKey(prefix);
   const extract = header === undefined ? fromAddress(clientOf) : fromHeader(header);
-  return (request) => {
+  const withPrefix = (request: RequestHead): string | undefined => {
     const key = extract(request);
     return key === undefined ? undefined : binaryPrefix + key;
   };
+  return Object.assign(withPrefix, { header });
 }
 
 const fromHeader =

@@ -12,7 +12,7 @@ export interface Session {
   readonly id: number;
   protocol: RespVersion;
   name: string;
-  /** True after AUTH, or if no password is configured. */
+  /** True after AUTH, or if no password was configured when the client connected. */
   isAuthenticated: boolean;
   hasQuit: boolean;
 }
@@ -24,7 +24,7 @@ export interface CommandContext {
   readonly clock: Clock;
   readonly version: string;
   /** The password that clients must AUTH with, if any. */
-  readonly token: () => string | undefined;
+  readonly password: () => string | undefined;
   readonly info: Info;
 }
 
@@ -37,7 +37,11 @@ export interface Invocation {
   readonly context: CommandContext;
 }
 
-export interface Command {
+/** True if the client may run all commands. A reload may have removed the password since it connected. */
+export const isAuthorised = ({ session, context }: Invocation): boolean =>
+  session.isAuthenticated || context.password() === undefined;
+
+export interface RespCommand {
   /** In lower case. */
   readonly name: string;
   /** Former names, which stay accepted. */

@@ -148,6 +148,13 @@ describe('SLUICE.CHECK', () => {
     expect(run('SLUICE.CHECK', '*', 'flight:1', '1', 'HOLD')).toMatch(/^\*6 :1 .* 3-0 \$0$/);
   });
 
+  test('HOLD: replies with what remains, as without', () => {
+    const { run } = setUp();
+    expect(run('SLUICE.CHECK', '*', 'alice', 'HOLD')).toBe('*6 :1 :4 :0 $0  $3 1-0 $0');
+    expect(run('SLUICE.CHECK', '*', 'alice', '2', 'HOLD')).toBe('*6 :1 :2 :0 $0  $3 2-0 $0');
+    expect(run('SLUICE.CHECK', '*', 'flight:1', 'HOLD')).toBe('*6 :1 :1 :0 $0  $3 3-0 $0');
+  });
+
   test('invalid arguments: an error', () => {
     const { run } = setUp();
     expect(run('SLUICE.CHECK', 'unknown', 'k')).toBe("-ERR no limit is named 'unknown'");
@@ -199,8 +206,25 @@ describe('Redis commands', () => {
     expect(run('CONFIG', 'GET', 'save')).toBe('*2 $4 save $0');
   });
 
+  test('CLIENT HELP: lists the subcommands', () => {
+    const { run } = setUp();
+    expect(run('CLIENT', 'HELP')).toBe('*4 $2 ID $7 GETNAME $7 SETNAME $7 SETINFO');
+  });
+
+  test('password: removed while a connection is open, none is asked for', () => {
+    let password: string | undefined = 'secret';
+    const { run } = setUp({ password: () => password });
+    expect(run('SLUICE.CHECK', '*', 'alice')).toMatch(/^-NOAUTH/);
+    password = undefined;
+    expect(run('SLUICE.CHECK', '*', 'alice')).toMatch(/^\*6 :1/);
+    expect(run('CL.THROTTLE', 'user', '15', '30', '60')).toMatch(/^\*5 :0/);
+    expect(run('HELLO', '3')).toMatch(/^%/);
+    password = 'another';
+    expect(run('SLUICE.CHECK', '*', 'alice')).toMatch(/^-NOAUTH/);
+  });
+
   test('with a password: AUTH is required first', () => {
-    const { run } = setUp({ token: () => 'secret' });
+    const { run } = setUp({ password: () => 'secret' });
     const required = '-NOAUTH Authentication required.';
     expect(run('CL.THROTTLE', 'k', '1', '1', '1')).toBe(required);
     expect(run('SLUICE.CHECK', '*', 'k')).toBe(required);

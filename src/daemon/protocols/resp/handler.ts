@@ -12,9 +12,10 @@ import type { ProtocolFactory, ProtocolHandler } from '../../server/protocol-han
 import type { ResponseQueue } from '../../server/response-queue.ts';
 import {
   Arguments,
-  type Command,
   type CommandContext,
   type Invocation,
+  isAuthorised,
+  type RespCommand,
   type WriteReply,
 } from './command.ts';
 import { Info } from './info.ts';
@@ -26,19 +27,19 @@ import { clThrottle, throttle } from './throttle.ts';
 
 export interface RespContext
   extends Pick<CommandContext, 'router' | 'gcraTable' | 'version'>,
-    Partial<Pick<CommandContext, 'token' | 'clock'>> {
+    Partial<Pick<CommandContext, 'password' | 'clock'>> {
   readonly clients?: () => number;
   /** Read for each new connection. */
   readonly bounds?: () => RespBounds;
 }
 
-const COMMANDS: readonly Command[] = [
+const COMMANDS: readonly RespCommand[] = [
   clThrottle,
   ...sluiceCommands,
   ...redisCommands(() => COMMANDS),
 ];
 
-const COMMANDS_BY_NAME: ReadonlyMap<string, Command> = new Map(
+const COMMANDS_BY_NAME: ReadonlyMap<string, RespCommand> = new Map(
   COMMANDS.flatMap((command) =>
     [command.name, ...(command.aliases ?? [])].map((name) => [name, command] as const),
   ),
@@ -62,9 +63,9 @@ const replyBuffer = new RespWriter();
 
 export function respProtocol(context: RespContext): ProtocolFactory {
   const { router, gcraTable, version, clients = () => 0, clock = systemClock } = context;
-  const { token = () => undefined, bounds = () => RESP_BOUNDS } = context;
+  const { password = () => undefined, bounds = () => RESP_BOUNDS } = context;
   const info = new Info({ router, gcraTable, version, clients, clock });
-  const commandContext: CommandContext = { router, gcraTable, version, token, clock, info };
+  const commandContext: CommandContext = { router, gcraTable, version, password, clock, info };
   let lastId = 0;
   return (responses) => new RespProtocolHandler(responses, commandContext, bounds(), ++lastId);
 }
@@ -85,7 +86,7 @@ class RespProtocolHandler implements ProtocolHandler {
     this.#parser = new CommandParser(bounds);
     this.#args = new Arguments(this.#parser);
     this.#maxKeyBytes = bounds.maxKeyBytes;
-    const isAuthenticated = context.token() === undefined;
+    const isAuthenticated = context.password() === undefined;
     const session = { id, protocol: 2, name: '', isAuthenticated, hasQuit: false } as const;
     this.#invocation = { args: this.#args, session: { ...session }, reply: replyBuffer, context };
   }
@@ -123,7 +124,7 @@ class RespProtocolHandler implements ProtocolHandler {
   #dispatch(): boolean {
     const args = this.#args;
     const { session, reply } = this.#invocation;
-    const isThrottle = args.isKeyword(0, CL_THROTTLE) && session.isAuthenticated;
+    const isThrottle = args.isKeyword(0, CL_THROTTLE) && isAuthorised(this.#invocation);
     if (isThrottle && this.#isWellFormed(clThrottle)) {
       throttle(this.#invocation);
       return true;
@@ -134,7 +135,7 @@ class RespProtocolHandler implements ProtocolHandler {
       if (HTTP_REQUEST_WORDS.includes(name)) return false;
       reply.error(unknownCommand(args));
     } else if (!matchesArity(command, args.count)) reply.error(wrongArity(name));
-    else if (!session.isAuthenticated && !command.isAllowedBeforeAuth)
+    else if (!command.isAllowedBeforeAuth && !isAuthorised(this.#invocation))
       reply.error(NOT_AUTHENTICATED);
     else if (!this.#isWellFormed(command))
       reply.error(`ERR key is longer than ${this.#maxKeyBytes} bytes`);
@@ -142,7 +143,7 @@ class RespProtocolHandler implements ProtocolHandler {
     return !session.hasQuit;
   }
 
-  #isWellFormed(command: Command): boolean {
+  #isWellFormed(command: RespCommand): boolean {
     const { count } = this.#args;
     const { keyIndex = 0 } = command;
     return (
@@ -151,7 +152,7 @@ class RespProtocolHandler implements ProtocolHandler {
     );
   }
 
-  #execute(command: Command): void {
+  #execute(command: RespCommand): void {
     try {
       const reply = command.run(this.#invocation);
       if (reply === undefined) return;

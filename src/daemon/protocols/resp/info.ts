@@ -1,6 +1,7 @@
 /** INFO in the form of Redis: what operators and tools read first. */
 
 import type { Millis } from '../../../core/clock.ts';
+import { isLimitName } from '../../router/limiter-registry.ts';
 import type { CommandContext } from './command.ts';
 import { encodeReply } from './reply.ts';
 
@@ -70,17 +71,17 @@ export class Info {
     const sum = (pick: (each: (typeof stats)[number]) => number): number =>
       stats.reduce((total, each) => total + pick(each), 0);
     return {
-      limits: stats.length,
+      limits: router.registry.all.filter(({ name }) => isLimitName(name)).length,
       decisions:
         sum(({ allowed, denied }) => allowed + denied) + gcraTable.allowed + gcraTable.denied,
       allowed: sum(({ allowed }) => allowed) + gcraTable.allowed,
       denied: sum(({ denied }) => denied) + gcraTable.denied,
       permits_held: router.permits.size,
-      cell_keys: gcraTable.keys,
-      cell_evicted: gcraTable.evicted,
-      cell_bytes: gcraTable.bytes,
-      cell_allowed: gcraTable.allowed,
-      cell_denied: gcraTable.denied,
+      cl_throttle_keys: gcraTable.keys,
+      cl_throttle_evicted: gcraTable.evicted,
+      cl_throttle_bytes: gcraTable.bytes,
+      cl_throttle_allowed: gcraTable.allowed,
+      cl_throttle_denied: gcraTable.denied,
     };
   }
 }

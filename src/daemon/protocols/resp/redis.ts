@@ -6,9 +6,9 @@
 import { timingSafeEqual } from 'node:crypto';
 import {
   type Arguments,
-  type Command,
   type Invocation,
   NOT_AN_INTEGER,
+  type RespCommand,
   type Session,
   SYNTAX,
   type WriteReply,
@@ -28,21 +28,21 @@ const HELLO_NOT_AUTHENTICATED =
   'NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time';
 const BAD_NAME = 'ERR Client names cannot contain spaces, newlines or special characters.';
 
-/** With a token any user name is accepted; without one only `default`. */
-function isRightPassword(token: string | undefined, user: string, password: Buffer): boolean {
-  if (token === undefined) return user === 'default';
-  const expected = Buffer.from(token);
-  const given = Buffer.alloc(expected.length);
-  password.copy(given);
-  return timingSafeEqual(given, expected) && password.length === expected.length;
+/** With a password any user name is accepted; without one only `default`. */
+function isRightPassword(password: string | undefined, user: string, given: Buffer): boolean {
+  if (password === undefined) return user === 'default';
+  const expected = Buffer.from(password);
+  const compared = Buffer.alloc(expected.length);
+  given.copy(compared);
+  return timingSafeEqual(compared, expected) && given.length === expected.length;
 }
 
 function auth({ args, session, reply, context }: Invocation): undefined {
-  const token = context.token();
+  const password = context.password();
   if (args.count > 3) return reply.error(SYNTAX);
-  if (token === undefined && args.count === 2) return reply.error(NO_PASSWORD);
+  if (password === undefined && args.count === 2) return reply.error(NO_PASSWORD);
   const user = args.count === 3 ? args.text(1) : 'default';
-  if (!isRightPassword(token, user, args.bytes(args.count - 1))) {
+  if (!isRightPassword(password, user, args.bytes(args.count - 1))) {
     return reply.error(WRONG_PASSWORD);
   }
   session.isAuthenticated = true;
@@ -58,7 +58,7 @@ function applyHello({ args, session, context }: Invocation): string | undefined 
   for (let n = 2; n < args.count; n++) {
     const option = args.lowerText(n);
     if (option === 'auth' && n + 2 < args.count) {
-      if (!isRightPassword(context.token(), args.text(n + 1), args.bytes(n + 2)))
+      if (!isRightPassword(context.password(), args.text(n + 1), args.bytes(n + 2)))
         return WRONG_PASSWORD;
       isAuthenticated = true;
       n += 2;
@@ -67,7 +67,7 @@ function applyHello({ args, session, context }: Invocation): string | undefined 
       if (!isName(name)) return BAD_NAME;
     } else return `ERR Syntax error in HELLO option '${args.text(n).slice(0, 128)}'`;
   }
-  if (!isAuthenticated) return HELLO_NOT_AUTHENTICATED;
+  if (!isAuthenticated && context.password() !== undefined) return HELLO_NOT_AUTHENTICATED;
   Object.assign(session, { protocol, isAuthenticated, name } satisfies Partial<Session>);
   return undefined;
 }
@@ -84,7 +84,7 @@ function hello(call: Invocation): undefined {
 
 const isName = (name: string): boolean => /^[\x21-\x7e]{0,256}$/.test(name);
 
-type Subcommand = Pick<Command, 'arity'> & { run(call: Invocation): undefined };
+type Subcommand = Pick<RespCommand, 'arity'> & { run(call: Invocation): undefined };
 type Subcommands = Readonly<Record<string, Subcommand>>;
 
 const dispatchSubcommand =
@@ -92,6 +92,8 @@ const dispatchSubcommand =
   (call: Invocation): undefined => {
     const { args, reply } = call;
     const word = args.lowerText(1);
+    if (word === 'help')
+      return reply.value(Object.keys(subcommands).map((name) => name.toUpperCase()));
     if (!Object.hasOwn(subcommands, word)) return reply.error(unknownSubcommand(args));
     const subcommand = subcommands[word];
     if (matchesArity(subcommand, args.count)) return subcommand.run(call);
@@ -99,7 +101,7 @@ const dispatchSubcommand =
   };
 
 export const matchesArity = (
-  { arity, maxArity = Infinity }: Pick<Command, 'arity' | 'maxArity'>,
+  { arity, maxArity = Infinity }: Pick<RespCommand, 'arity' | 'maxArity'>,
   count: number,
 ): boolean => (arity < 0 ? count >= -arity && count <= maxArity : count === arity);
 
@@ -149,12 +151,12 @@ const AT_FAST = new SimpleString('@fast');
 const OPTIONAL = new SimpleString('optional');
 
 /** The entry of a command in COMMAND INFO. */
-const commandInfo = ({ name, arity, keyIndex = 0 }: Command): ReplyValue => {
+const commandInfo = ({ name, arity, keyIndex = 0 }: RespCommand): ReplyValue => {
   const step = keyIndex > 0 ? 1 : 0;
   return [name, arity, [FAST], keyIndex, keyIndex, step, [AT_FAST], [], [], []];
 };
 
-const commandDocs = ({ name, summary, usage }: Command): [string, ReplyValue] => {
+const commandDocs = ({ name, summary, usage }: RespCommand): [string, ReplyValue] => {
   const group = name.includes('.') ? 'module' : 'connection';
   return [name, { summary, since: '0.1.0', group, arguments: argumentSpecs(usage) }];
 };
@@ -167,7 +169,7 @@ const argumentSpecs = (usage: string): ReplyValue[] =>
     ...(part.startsWith('[') && { flags: [OPTIONAL] }),
   }));
 
-function commandCommand(all: () => readonly Command[]): Command {
+function commandCommand(all: () => readonly RespCommand[]): RespCommand {
   const encodedReplies = new Map<string, Buffer>();
   /** Long replies are encoded once and shared. */
   const once = (kind: string, protocol: RespVersion, write: WriteReply): Buffer => {
@@ -176,12 +178,13 @@ function commandCommand(all: () => readonly Command[]): Command {
     encodedReplies.set(name, encoded);
     return encoded;
   };
-  const named = (args: Arguments): (Command | undefined)[] =>
+  const named = (args: Arguments): (RespCommand | undefined)[] =>
     Array.from({ length: args.count - 2 }, (_, n) =>
       all().find((c) => c.name === args.lowerText(n + 2)),
     );
-  const isKnown = (command: Command | undefined): command is Command => command !== undefined;
-  const docs = (commands: readonly Command[]): ReplyValue =>
+  const isKnown = (command: RespCommand | undefined): command is RespCommand =>
+    command !== undefined;
+  const docs = (commands: readonly RespCommand[]): ReplyValue =>
     Object.fromEntries(commands.map(commandDocs));
 
   return {
@@ -207,7 +210,7 @@ function commandCommand(all: () => readonly Command[]): Command {
 }
 
 /** `all` returns every command, for COMMAND. */
-export const redisCommands = (all: () => readonly Command[]): readonly Command[] => [
+export const redisCommands = (all: () => readonly RespCommand[]): readonly RespCommand[] => [
   {
     name: 'ping',
     arity: -1,
@@ -229,15 +232,15 @@ export const redisCommands = (all: () => readonly Command[]): readonly Command[]
     arity: -1,
     isAllowedBeforeAuth: true,
     summary: 'Selects RESP2 or RESP3',
-    usage: '[protover] [AUTH username token] [SETNAME name]',
+    usage: '[protover] [AUTH username password] [SETNAME name]',
     run: hello,
   },
   {
     name: 'auth',
     arity: -2,
     isAllowedBeforeAuth: true,
-    summary: 'Authenticates with the token',
-    usage: '[username] token',
+    summary: 'Authenticates with the password',
+    usage: '[username] password',
     run: auth,
   },
   {
@@ -258,7 +261,7 @@ export const redisCommands = (all: () => readonly Command[]): readonly Command[]
     summary: 'Resets the connection',
     usage: '',
     run({ reply, session, context }) {
-      const isAuthenticated = context.token() === undefined;
+      const isAuthenticated = context.password() === undefined;
       Object.assign(session, { protocol: 2, name: '', isAuthenticated } satisfies Partial<Session>);
       reply.protocol = 2;
       return reply.simple('RESET');

@@ -18,9 +18,9 @@ import type { CheckRequest, CheckResult, UnavailableLimit } from '../../router/r
 import { staticVerdictFields } from '../../router/routes.ts';
 import {
   type Arguments,
-  type Command,
   type Invocation,
   NOT_A_NUMBER,
+  type RespCommand,
   SYNTAX,
   type WriteReply,
 } from './command.ts';
@@ -138,7 +138,7 @@ const ruleValue = (rule: NamedRuleStatus): ReplyValue => ({
 const optionalWholeMs = (ms: number | undefined): number | undefined =>
   ms === undefined ? undefined : wholeMs(ms);
 
-export const sluiceCommands: readonly Command[] = [
+export const sluiceCommands: readonly RespCommand[] = [
   {
     name: 'sluice.check',
     aliases: ['sluice.ask'],

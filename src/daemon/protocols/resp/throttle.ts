@@ -12,7 +12,7 @@
  */
 
 import { NEVER } from '../../../core/decision.ts';
-import { type Command, type Invocation, NOT_AN_INTEGER } from './command.ts';
+import { type Invocation, NOT_AN_INTEGER, type RespCommand } from './command.ts';
 
 const SECOND_MS = 1000;
 
@@ -48,7 +48,7 @@ export function throttle({ args, reply, context }: Invocation): undefined {
   return reply.fiveIntegers(isLimited ? 1 : 0, maxBurst + 1, remaining, retryAfter, resetAfter);
 }
 
-export const clThrottle: Command = {
+export const clThrottle: RespCommand = {
   name: 'cl.throttle',
   arity: -5,
   maxArity: 6,

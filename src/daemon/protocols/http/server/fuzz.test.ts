@@ -12,7 +12,7 @@ import { VirtualClock } from '../../../../testing/index.ts';
 import { readHttpSection } from '../../../config/http.ts';
 import { createKeyExtractor, type RequestHead } from '../key.ts';
 import { readParameters } from '../parameters.ts';
-import type { HttpResponse } from '../reply.ts';
+import type { HttpResponse } from '../response.ts';
 
 const COUNT = Number(process.env.FUZZ ?? 100_000);
 const SEED = Number(process.env.FUZZ_SEED ?? 1);

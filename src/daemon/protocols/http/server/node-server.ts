@@ -21,7 +21,7 @@ import {
   MAX_HEADERS,
 } from '../bounds.ts';
 import type { RequestHead } from '../key.ts';
-import { type EventualResponse, type HttpResponse, problemResponse, titleOf } from '../reply.ts';
+import { type EventualResponse, type HttpResponse, problemResponse, titleOf } from '../response.ts';
 
 /** How often Node looks for connections beyond their timeouts. */
 const TIMEOUT_CHECK_MS: Millis = 500;

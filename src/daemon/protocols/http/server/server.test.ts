@@ -91,6 +91,16 @@ describe('HTTP check', () => {
     );
   });
 
+  test('without the header that holds the key: the problem names the header', async () => {
+    const { sendRequest } = await start({
+      extractKey: createKeyExtractor(readHttpSection({ key: { header: 'X-Real-IP' } }, 'http')),
+    });
+    expect((await sendRequest('/check')).json).toMatchObject({
+      status: 400,
+      detail: 'expected `key` to be a parameter, or in the header x-real-ip, got undefined',
+    });
+  });
+
   test('form, JSON and URL: name the same binary key', async () => {
     const { sendRequest } = await start();
     expect((await sendRequest('/check', form('key=caf%C3%A9'))).json.remaining).toBe(2);
@@ -231,7 +241,7 @@ describe('HTTP check', () => {
     );
     for (const cost of ['-1', 'x', '', '1e3', 'Infinity', '0x10', '9999999999999999']) {
       expect(await problemOf(`/check?key=a&cost=${cost}`)).toBe(
-        `400 expected \`cost\` to be a number of at least 0, got "${cost}"`,
+        `400 expected \`cost\` to be a number from 0 to 1e15, got "${cost}"`,
       );
     }
     expect(await problemOf('/check?key=a&status=200')).toContain(
@@ -285,7 +295,7 @@ describe('HTTP batch', () => {
     const problemOf = async (body: unknown) =>
       (await sendRequest('/batch', post(body))).json.detail;
     expect(await problemOf([{ key: 'a' }, { key: 'a', cost: -1 }])).toBe(
-      'expected `[1].cost` to be a number of at least 0, got -1',
+      'expected `[1].cost` to be a number from 0 to 1e15, got -1',
     );
     expect(await problemOf([{ key: 'a' }, {}])).toBe(
       formatMismatch('[1].key', 'a string', undefined),
@@ -306,6 +316,13 @@ describe('HTTP batch', () => {
 
 describe('HTTP permit', () => {
   const limits = { jobs: { concurrency: 1 } };
+
+  test('hold: a check and a batch reply with what remains, as without', async () => {
+    const { sendRequest } = await start();
+    expect((await sendRequest('/check?key=a&hold=1')).json).toMatchObject({ remaining: 2 });
+    const { json } = await sendRequest('/batch', post([{ key: 'a', hold: true }]));
+    expect(json).toMatchObject([{ verdict: 'allow', remaining: 1 }]);
+  });
 
   test('hold=1: is in flight until it is settled', async () => {
     const { sendRequest } = await start({ limits });
@@ -378,7 +395,7 @@ describe('HTTP admin endpoints', () => {
       key: 'eve',
       verdict: 'deny',
       reason: 'deny-list',
-      by: 'eve',
+      pattern: 'eve',
       limits: [],
     });
     expect((await sendRequest('/inspect')).status).toBe(400);

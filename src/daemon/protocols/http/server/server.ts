@@ -14,22 +14,22 @@ import { type BatchClock, type Clock, type Millis, schedule } from '../../../../
 import type { ConnectionCounts } from '../../../server/connections.ts';
 import { canReuseReadBuffer } from '../../../server/read-buffer.ts';
 import { HTTP_BOUNDS, type HttpBounds, idleTimeoutOf } from '../bounds.ts';
-import { EventStream } from '../events-stream.ts';
-import { CheckHandler, type CheckHandlerContext } from '../handler.ts';
+import { EventStream } from '../event-stream.ts';
+import { HttpHandler, type HttpHandlerContext } from '../handler.ts';
 import type { RequestHead } from '../key.ts';
-import type { EventualResponse } from '../reply.ts';
+import type { EventualResponse } from '../response.ts';
 import { FastPathConnection, type FastPathHooks } from './fast-path/connection.ts';
 import { ResponseWriter } from './fast-path/parse.ts';
 import { NodeHttpServer, rejectTimedOut } from './node-server.ts';
 
 /** Fixed for the life of the daemon. */
 export interface HttpContext
-  extends Omit<CheckHandlerContext, 'bounds' | 'eventStream' | 'admin' | 'extractKey'> {
+  extends Omit<HttpHandlerContext, 'bounds' | 'eventStream' | 'admin' | 'extractKey'> {
   readonly clock: Clock | BatchClock;
 }
 
 /** What a reload may change. */
-export interface HttpSettings extends Pick<CheckHandlerContext, 'admin' | 'extractKey'> {
+export interface HttpSettings extends Pick<HttpHandlerContext, 'admin' | 'extractKey'> {
   readonly bounds?: Partial<HttpBounds> | undefined;
   /** False: Node's HTTP server handles new connections from the start. Default: true. */
   readonly fastPath?: boolean | undefined;
@@ -60,7 +60,7 @@ export class HttpServer {
   #bounds = HTTP_BOUNDS;
   #usesFastPath = true;
   readonly #timeouts = { slowMs: 0, idleMs: 0 };
-  #handler: CheckHandler;
+  #handler: HttpHandler;
 
   constructor(context: HttpContext, settings: HttpSettings) {
     this.#context = context;
@@ -89,7 +89,7 @@ export class HttpServer {
   }
 
   /** Handles requests without a socket. */
-  get handler(): CheckHandler {
+  get handler(): HttpHandler {
     return this.#handler;
   }
 
@@ -145,7 +145,7 @@ export class HttpServer {
     cancel();
   }
 
-  #createHandler({ admin, extractKey, bounds, fastPath = true }: HttpSettings): CheckHandler {
+  #createHandler({ admin, extractKey, bounds, fastPath = true }: HttpSettings): HttpHandler {
     this.#bounds = { ...HTTP_BOUNDS, ...bounds };
     this.#usesFastPath = fastPath;
     this.#timeouts.slowMs = this.#bounds.slowMs;
@@ -153,7 +153,7 @@ export class HttpServer {
     this.#eventStream.maxSubscribers = this.#bounds.maxSubscribers;
     this.#nodeServer.configure(this.#bounds);
     const current = { admin, extractKey, bounds: this.#bounds, eventStream: this.#eventStream };
-    return new CheckHandler({ ...this.#context, ...current });
+    return new HttpHandler({ ...this.#context, ...current });
   }
 
   #handle(request: RequestHead, isLoopback: boolean, body: Buffer): EventualResponse {

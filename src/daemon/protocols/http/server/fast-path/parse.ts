@@ -16,7 +16,7 @@ import type { Millis } from '../../../../../core/clock.ts';
 import { toBinaryKey } from '../../../../keys/binary-key.ts';
 import { MAX_HEADER_BYTES, MAX_HEADERS } from '../../bounds.ts';
 import type { RequestHead } from '../../key.ts';
-import type { HttpResponse } from '../../reply.ts';
+import type { HttpResponse } from '../../response.ts';
 
 /** A complete check, and the offset of its end in the chunk. */
 export interface ParsedCheck extends RequestHead {

@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest';
 import { createRouter } from '../../../../test/support/http-surface.ts';
 import { VirtualClock } from '../../../testing/index.ts';
-import { EventStream, type Subscriber } from './events-stream.ts';
+import { EventStream, type Subscriber } from './event-stream.ts';
 
 class TestSubscriber implements Subscriber {
   received: string[] = [];

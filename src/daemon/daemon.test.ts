@@ -1,0 +1,102 @@
+/** A daemon without a process of its own: reloads that fail half-way. */
+
+import { once } from 'node:events';
+import { createServer } from 'node:net';
+import { join } from 'node:path';
+import { afterEach, expect, test } from 'vitest';
+import { createTempDir } from '../../test/support/daemon.ts';
+import { parseConfigText } from './config/file.ts';
+import { Daemon } from './daemon.ts';
+
+const folder = createTempDir();
+const cleanups: (() => unknown)[] = [folder.remove];
+
+afterEach(async () => {
+  for (const cleanup of cleanups.splice(1).reverse()) await cleanup();
+});
+
+const load = (text: string) => parseConfigText('sluice.yaml', text);
+
+/** Starts from the first text; each reload reads the second. */
+async function startDaemon(text: string, reloadText: string): Promise<Daemon> {
+  const loaded = load(text);
+  if ('problems' in loaded) throw new Error(loaded.problems.join('\n'));
+  const context = { log: () => {}, load: () => load(reloadText), version: '0.0.0' };
+  const daemon = await Daemon.start(loaded.config, context);
+  cleanups.push(() => daemon.stop());
+  return daemon;
+}
+
+const listenOn = (name: string): string =>
+  `listen: { line: '${join(folder.path, name)}', resp: off, http: off }\n`;
+
+const BUCKET = 'bucket: { rate: 1/s }';
+const BROKEN_ETCD = `{ ${BUCKET}, etcd: { endpoints: ['https://127.0.0.1:1'], tls: { ca: /nonexistent/ca.pem } } }`;
+
+const stateOf = ({ addresses, router }: Daemon) => ({
+  addresses,
+  limits: router.registry.all.map(({ name }) => name),
+});
+
+test('reload: a limiter that cannot be created leaves listeners and limiters unchanged', async () => {
+  const daemon = await startDaemon(
+    `${listenOn('a.sock')}limits: { a: { ${BUCKET} } }`,
+    `${listenOn('b.sock')}limits: { a: { ${BUCKET} }, b: ${BROKEN_ETCD} }`,
+  );
+  const before = stateOf(daemon);
+  expect(await daemon.reload()).toEqual({
+    ok: false,
+    problems: [expect.stringContaining('limits.b.etcd.tls.ca')],
+  });
+  expect(stateOf(daemon)).toEqual(before);
+});
+
+test('reload: an address that cannot be opened leaves listeners and limiters unchanged', async () => {
+  const daemon = await startDaemon(
+    `${listenOn('a.sock')}limits: { a: { ${BUCKET} } }`,
+    `${listenOn('missing/b.sock')}limits: { b: { ${BUCKET} } }`,
+  );
+  const before = stateOf(daemon);
+  expect(await daemon.reload()).toMatchObject({ ok: false });
+  expect(stateOf(daemon)).toEqual(before);
+});
+
+test('reload: a failure closes the connections that it opened', async () => {
+  const server = createServer((socket) => socket.on('error', () => {}).resume()).listen(
+    0,
+    '127.0.0.1',
+  );
+  await once(server, 'listening');
+  const { port } = server.address() as { port: number };
+  const redis = `{ ${BUCKET}, redis: { url: 'redis://127.0.0.1:${port}' } }`;
+  const daemon = await startDaemon(
+    listenOn('a.sock'),
+    `${listenOn('a.sock')}limits: { a: ${redis}, b: ${BROKEN_ETCD} }`,
+  );
+  expect(await daemon.reload()).toMatchObject({ ok: false });
+  await new Promise((turn) => setTimeout(turn, 50)); // time to be accepted
+  await new Promise((closed) => server.close(closed)); // waits for open connections
+});
+
+test('start: a failure closes the connections that it opened', async () => {
+  const server = createServer((socket) => socket.on('error', () => {}).resume()).listen(
+    0,
+    '127.0.0.1',
+  );
+  await once(server, 'listening');
+  const { port } = server.address() as { port: number };
+  const redis = `{ ${BUCKET}, redis: { url: 'redis://127.0.0.1:${port}' } }`;
+  const text = `${listenOn('a.sock')}limits: { a: ${redis}, b: ${BROKEN_ETCD} }`;
+  await expect(startDaemon(text, text)).rejects.toThrow('limits.b.etcd.tls.ca');
+  await new Promise((turn) => setTimeout(turn, 50)); // time to be accepted
+  await new Promise((closed) => server.close(closed)); // waits for open connections
+});
+
+test('listeners: every address with port 0 is opened, also two equal ones', async () => {
+  const text = 'listen: { line: ["127.0.0.1:0", "127.0.0.1:0"], resp: off, http: off }';
+  const daemon = await startDaemon(text, `${text}\nallow: [bob]`);
+  const { addresses } = daemon;
+  expect(new Set(addresses.map((address) => JSON.stringify(address))).size).toBe(2);
+  expect(await daemon.reload()).toMatchObject({ ok: true });
+  expect(daemon.addresses).toEqual(addresses);
+});
