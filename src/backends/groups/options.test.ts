@@ -310,7 +310,7 @@ describe('groups', () => {
     const { start } = world(10);
     const { group, api } = start('a');
     await expect(group.lend(requests as never)).rejects.toThrow(
-      'expected `requests` to be a list of { limit, key, units } with whole units',
+      'expected `requests` to be a list of { limit, key, tokens } with whole tokens',
     );
     expect(api.inspect('k').remaining).toBe(10);
   });
