@@ -38,6 +38,7 @@ function createDaemonServer() {
     reload: async () => ({ ok: true }),
     isReady: () => true,
     limits: () => ({}),
+    backendPages: [],
     routesConfig: () => rules,
   };
   const surface = new HttpServer(context, { admin: {} });
