@@ -55,8 +55,8 @@ const MAX_LINE = 40;
 
 const LIMITS = readLimits(
   {
-    everybody: { bucket: { rate: '10/s', burst: 5 }, maxKeys: 500 },
-    flights: { adaptive: { initial: 2 }, match: 'flight:*', maxKeys: 500 },
+    total: { bucket: { rate: '10/s', burst: 5 }, maxKeys: 500 },
+    adaptive: { adaptive: { initial: 2 }, match: 'flight:*', maxKeys: 500 },
     spaced: { spacing: { every: '50ms' }, match: 'spaced:*', always: true, maxKeys: 500 },
   },
   'limits',
@@ -160,7 +160,7 @@ const COMMANDS = [
   () => ['cl.throttle', key(), '4', '1', '1'],
   () => [
     'SLUICE.CHECK',
-    oneOf(['*', 'everybody', 'flights', 'unknown']),
+    oneOf(['*', 'total', 'adaptive', 'unknown']),
     key(),
     ...upTo(1, number),
   ],
@@ -172,7 +172,7 @@ const COMMANDS = [
     ...upTo(2, number),
   ],
   () => ['SLUICE.SETTLE', `${below(50)}-0`, 'ok', oneOf(['USED', 'RTT', 'RETRYAFTER']), number()],
-  () => ['SLUICE.INSPECT', key(), ...upTo(1, () => oneOf(['*', 'everybody', 'unknown']))],
+  () => ['SLUICE.INSPECT', key(), ...upTo(1, () => oneOf(['*', 'total', 'unknown']))],
   () => ['PING', ...upTo(2, key)],
   () => ['HELLO', ...upTo(1, () => oneOf(['2', '3', '4', 'x']))],
   () => ['HELLO', '3', ...upTo(4, () => oneOf(['AUTH', 'SETNAME', 'default', 'a b', 'me']))],
