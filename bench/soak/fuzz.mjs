@@ -158,12 +158,7 @@ const number = () => oneOf(NUMBERS);
 const COMMANDS = [
   () => ['CL.THROTTLE', key(), number(), number(), number(), number()],
   () => ['cl.throttle', key(), '4', '1', '1'],
-  () => [
-    'SLUICE.CHECK',
-    oneOf(['*', 'total', 'adaptive', 'unknown']),
-    key(),
-    ...upTo(1, number),
-  ],
+  () => ['SLUICE.CHECK', oneOf(['*', 'total', 'adaptive', 'unknown']), key(), ...upTo(1, number)],
   () => ['SLUICE.CHECK', '*', key(), 'HOLD'],
   () => [
     'SLUICE.SETTLE',
