@@ -3,7 +3,7 @@
 import type { BackendPage, TextTable } from '../daemon/backends/registry.ts';
 import { alignColumns } from './chart/table.ts';
 import { ADMIN_FLAGS, ADMIN_FLAGS_HELP, fetchPage } from './framework/admin-client.ts';
-import { type Command, EXIT_OK, readArgs, requireNoPositionals } from './framework/command.ts';
+import { type Command, EXIT_OK, readFlags, SWITCH } from './framework/command.ts';
 
 export const backendPageCommand = (name: string, page: BackendPage): Command => ({
   name,
@@ -22,10 +22,9 @@ example:
   sluice ${name} --at 127.0.0.1:7612`,
 
   async run(args, terminal) {
-    const { values, positionals } = readArgs(args, { ...ADMIN_FLAGS, json: { type: 'boolean' } });
-    requireNoPositionals(positionals);
-    const view = (await fetchPage(`/${name}`, values)) as { readonly id?: unknown };
-    if (values.json) terminal.print(JSON.stringify(view, undefined, 2));
+    const flags = readFlags(args, { ...ADMIN_FLAGS, json: SWITCH });
+    const view = (await fetchPage(`/${name}`, flags)) as { readonly id?: unknown };
+    if (flags.json) terminal.print(JSON.stringify(view, undefined, 2));
     else if (view.id === undefined) terminal.print(page.emptyMessage);
     else {
       for (const line of page.render(view).flatMap(printableLines)) terminal.print(line);

@@ -14,6 +14,8 @@ import {
   rangeFlag,
   readArgs,
   readTextFile,
+  SWITCH,
+  TEXT,
 } from './framework/command.ts';
 
 export const check: Command = {
@@ -42,17 +44,17 @@ examples:
 
   async run(args, terminal) {
     const { values, positionals } = readArgs(args, {
-      at: { type: 'string' },
-      limit: { type: 'string' },
-      cost: { type: 'string' },
-      deadline: { type: 'string' },
-      tls: { type: 'boolean' },
-      ca: { type: 'string' },
-      open: { type: 'boolean' },
-      json: { type: 'boolean' },
+      at: TEXT,
+      limit: TEXT,
+      cost: TEXT,
+      deadline: TEXT,
+      tls: SWITCH,
+      ca: TEXT,
+      open: SWITCH,
+      json: SWITCH,
     });
     const key = onlyPositional(positionals, 'key');
-    const cost = rangeFlag('cost', values.cost, 1, { min: 0 });
+    const cost = rangeFlag(values, 'cost', 1, { min: 0 });
     const password = process.env.SLUICE_RESP_PASSWORD;
     const client = connect({
       at: parseEndpoint(values.at ?? '127.0.0.1:7611', '--at'),

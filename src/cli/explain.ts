@@ -5,7 +5,14 @@ import { toBinaryKey } from '../daemon/keys/binary-key.ts';
 import { explainRoute } from '../daemon/router/explain.ts';
 import { dryRunRegistry } from '../daemon/router/limiter-registry.ts';
 import { RouteTable } from '../daemon/router/routes.ts';
-import { type Command, EXIT_OK, onlyPositional, readArgs } from './framework/command.ts';
+import {
+  type Command,
+  EXIT_OK,
+  onlyPositional,
+  readArgs,
+  SWITCH,
+  TEXT,
+} from './framework/command.ts';
 import { configPath, loadWithEnvironment, requireConfig } from './framework/configuration.ts';
 
 export const explainCommand = (modules: readonly BackendModule[]): Command => ({
@@ -24,10 +31,7 @@ example:
   sluice explain ip:10.1.2.3 --config sluice.yaml`,
 
   run(args, terminal) {
-    const { values, positionals } = readArgs(args, {
-      config: { type: 'string' },
-      json: { type: 'boolean' },
-    });
+    const { values, positionals } = readArgs(args, { config: TEXT, json: SWITCH });
     const text = onlyPositional(positionals, 'key');
     const config = requireConfig(loadWithEnvironment(configPath(values.config), modules));
     const binaryKey = toBinaryKey(text);

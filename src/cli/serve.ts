@@ -7,9 +7,8 @@ import type { BackendModule } from '../daemon/backends/registry.ts';
 import {
   type ConfigOverride,
   fromEnvironment,
+  fromFlags,
   loadConfig,
-  sectionOverride,
-  splitAddresses,
   variableNames,
 } from '../daemon/config/file.ts';
 import type { Config } from '../daemon/config/read.ts';
@@ -19,10 +18,12 @@ import {
   countOf,
   EXIT_CANNOT_RUN,
   EXIT_OK,
+  type FlagValues,
+  LIST,
   numberFlag,
   parseFlagValue,
-  readArgs,
-  requireNoPositionals,
+  readFlags,
+  TEXT,
   type Terminal,
 } from './framework/command.ts';
 import { configPath, requireConfig } from './framework/configuration.ts';
@@ -60,25 +61,28 @@ examples:
   printf 'alice\\n' | nc -w 1 127.0.0.1 7610`,
 
   async run(args, terminal) {
-    const { values, positionals } = readArgs(args, {
-      config: { type: 'string' },
-      line: { type: 'string', multiple: true },
-      resp: { type: 'string', multiple: true },
-      http: { type: 'string', multiple: true },
-      rate: { type: 'string' },
-      burst: { type: 'string' },
-      snapshot: { type: 'string' },
-      log: { type: 'string' },
-      ...flagSpecs(modules),
+    const flags = readFlags(args, {
+      config: TEXT,
+      line: LIST,
+      resp: LIST,
+      http: LIST,
+      rate: TEXT,
+      burst: TEXT,
+      snapshot: TEXT,
+      log: TEXT,
+      ...Object.fromEntries(backendFlags(modules).map(({ name }) => [name, LIST])),
     });
-    requireNoPositionals(positionals);
-    const file = configPath(values.config);
+    const file = configPath(flags.config);
     const load = () => {
-      const flags = overridesFromFlags(values, modules);
-      return loadConfig(file, [...fromEnvironment(process.env, modules), ...flags], modules);
+      const overrides = [
+        ...fromEnvironment(process.env, modules),
+        ...fromFlags(flags, modules),
+        ...limitOverride(flags),
+      ];
+      return loadConfig(file, overrides, modules);
     };
     const config = requireConfig(load());
-    const hasLimitFlags = values.rate !== undefined || values.burst !== undefined;
+    const hasLimitFlags = flags.rate !== undefined || flags.burst !== undefined;
     const origin = hasLimitFlags ? 'the command line' : (file ?? 'the defaults');
     const starting = (log: Log): Promise<Daemon> =>
       Daemon.start(config, { log, load, version: terminal.version, backends: modules });
@@ -86,23 +90,9 @@ examples:
   },
 });
 
-type ServeFlags = Readonly<
-  Partial<Record<'line' | 'resp' | 'http', string[] | undefined>> &
-    Partial<Record<'rate' | 'burst' | 'snapshot' | 'log', string | undefined>>
->;
-
-/** Flags that backends add, with the section that each belongs to. */
+/** Flags that backends add. */
 const backendFlags = (modules: readonly BackendModule[]) =>
-  modules.flatMap(({ name: section, overrides = [] }) =>
-    overrides.flatMap((override) =>
-      override.flag ? [{ section, override, ...override.flag }] : [],
-    ),
-  );
-
-const flagSpecs = (modules: readonly BackendModule[]) =>
-  Object.fromEntries(
-    backendFlags(modules).map(({ name }) => [name, { type: 'string', multiple: true }] as const),
-  );
+  modules.flatMap(({ overrides = [] }) => overrides.flatMap(({ flag }) => flag ?? []));
 
 /** The column in which the help of a flag begins. */
 const HELP_COLUMN = 22;
@@ -112,29 +102,12 @@ const formatFlagHelp = ({ name, help }: { name: string; help: string }): string 
 
 const wrapWords = (text: string): string => text.replace(/(.{1,99})(?: |$)/g, '$1\n').trimEnd();
 
-function overridesFromFlags(
-  flags: ServeFlags,
-  modules: readonly BackendModule[],
-): ConfigOverride[] {
-  const overrides: ConfigOverride[] = [];
-  for (const protocol of ['line', 'resp', 'http'] as const) {
-    const given = flags[protocol];
-    if (!given) continue;
-    const value = splitAddresses(given.join(','));
-    overrides.push({ path: ['listen', protocol], value, source: `--${protocol}` });
-  }
-  for (const { section, override, name } of backendFlags(modules)) {
-    const given = (flags as Readonly<Record<string, string[] | undefined>>)[name];
-    if (given) overrides.push(sectionOverride(section, override, given.join(','), `--${name}`));
-  }
-  if (flags.snapshot !== undefined) {
-    overrides.push({ path: ['snapshot', 'file'], value: flags.snapshot, source: '--snapshot' });
-  }
-  if (flags.log !== undefined) overrides.push({ path: ['log'], value: flags.log, source: '--log' });
-  if (flags.rate === undefined && flags.burst === undefined) return overrides;
-  const burst = flags.burst === undefined ? {} : { burst: numberFlag('burst', flags.burst, 0) };
+/** `--rate` and `--burst` replace all limits of the configuration. */
+function limitOverride(flags: FlagValues<'rate' | 'burst'>): ConfigOverride[] {
+  if (flags.rate === undefined && flags.burst === undefined) return [];
+  const burst = flags.burst === undefined ? {} : { burst: numberFlag(flags, 'burst', 0) };
   const value = { default: { bucket: { rate: parseFlagValue(flags.rate ?? '1/s'), ...burst } } };
-  return [...overrides, { path: ['limits'], value, source: '--rate and --burst' }];
+  return [{ path: ['limits'], value, source: '--rate and --burst' }];
 }
 
 async function serveUntilStopped(

@@ -19,6 +19,7 @@ import {
   onlyPositional,
   readArgs,
   readJsonFile,
+  SWITCH,
   type Terminal,
 } from './framework/command.ts';
 
@@ -60,7 +61,7 @@ export const trace: Command = {
   help,
 
   run(args, terminal) {
-    const { values, positionals } = readArgs(args, { json: { type: 'boolean' } });
+    const { values, positionals } = readArgs(args, { json: SWITCH });
     const rows = runTrace(readJsonFile(onlyPositional(positionals, 'FILE.json')));
     if (values.json) for (const { record } of rows) terminal.print(JSON.stringify(record));
     else printTable(rows, terminal);

@@ -3,24 +3,16 @@
 import { type RequestOptions, request } from 'node:http';
 import { request as requestTls } from 'node:https';
 import { parseEndpoint } from '../../client/address.ts';
-import { CommandError, readTextFile } from './command.ts';
+import { CommandError, type readFlags, readTextFile, SWITCH, TEXT } from './command.ts';
 
 /** The flags of every command that reads an admin page. */
-export const ADMIN_FLAGS = {
-  at: { type: 'string' },
-  tls: { type: 'boolean' },
-  ca: { type: 'string' },
-} as const;
+export const ADMIN_FLAGS = { at: TEXT, tls: SWITCH, ca: TEXT };
 
 export const ADMIN_FLAGS_HELP = `  --at ADDRESS   HTTP address of the daemon: host:port, a port or a socket path; default 127.0.0.1:7612
   --tls          connect with TLS
   --ca FILE      trusted certificate authorities, in PEM; default: those of the system. Implies --tls`;
 
-interface AdminFlags {
-  readonly at?: string | undefined;
-  readonly tls?: boolean | undefined;
-  readonly ca?: string | undefined;
-}
+type AdminFlags = ReturnType<typeof readFlags<typeof ADMIN_FLAGS>>;
 
 const DEFAULT_HTTP_PORT = 7612;
 

@@ -46,6 +46,11 @@ export class CommandError extends Error {
   override readonly name = 'CommandError';
 }
 
+/** The kinds of flags. */
+export const TEXT = { type: 'string' } as const;
+export const LIST = { type: 'string', multiple: true } as const;
+export const SWITCH = { type: 'boolean' } as const;
+
 type FlagSpecs = NonNullable<ParseArgsConfig['options']>;
 type ParsedArgs<T extends FlagSpecs> = ReturnType<
   typeof parseArgs<{ options: T; allowPositionals: true; strict: true }>
@@ -62,21 +67,33 @@ export function readArgs<T extends FlagSpecs>(args: readonly string[], options: 
   }
 }
 
+/** Reads the flags of a command without positional arguments. @throws {CommandError} */
+export function readFlags<T extends FlagSpecs>(args: readonly string[], options: T) {
+  const { values, positionals } = readArgs(args, options);
+  const [word] = positionals;
+  if (word === undefined) return values;
+  throw new CommandError(`expected options only, got "${word}"; see --help`);
+}
+
 /** The one positional argument of a command. @throws {CommandError} */
 export function onlyPositional(positionals: readonly string[], what: string): string {
   if (positionals.length === 1) return positionals[0];
   throw new CommandError(`expected one ${what}; see --help`);
 }
 
-export function requireNoPositionals([first]: readonly string[]): void {
-  if (first !== undefined) throw new CommandError(`expected no "${first}"; see --help`);
-}
-
 /** `1 limit`, `2 limits`. */
 export const countOf = (count: number, what: string): string =>
   `${count} ${what}${count === 1 ? '' : 's'}`;
 
-export function numberFlag(name: string, text: string | undefined, fallback: number): number {
+/** Flags of which one has a text. */
+export type FlagValues<Name extends string> = { readonly [name in Name]?: string | undefined };
+
+export function numberFlag<Name extends string>(
+  flags: FlagValues<Name>,
+  name: Name,
+  fallback: number,
+): number {
+  const text = flags[name];
   if (text === undefined) return fallback;
   const value = text.trim() === '' ? Number.NaN : Number(text);
   if (Number.isFinite(value)) return value;
@@ -91,14 +108,14 @@ export const parseFlagValue = (text: string): string | number =>
   /^(?:\d+(?:\.\d+)?|\.\d+)$/.test(text) ? Number(text) : text;
 
 /** A number flag within a range; errors name the flag. */
-export function rangeFlag(
-  name: string,
-  text: string | undefined,
+export function rangeFlag<Name extends string>(
+  flags: FlagValues<Name>,
+  name: Name,
   fallback: number,
   range: NumberRange,
 ): number {
   const flag = `--${name}`;
-  return new OptionReader('', { [flag]: numberFlag(name, text, fallback) }).number(flag, range);
+  return new OptionReader('', { [flag]: numberFlag(flags, name, fallback) }).number(flag, range);
 }
 
 export const integerUpTo = (max: number): NumberRange => ({ min: 1, max, integer: true });

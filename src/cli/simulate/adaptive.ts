@@ -8,8 +8,11 @@ import {
   EXIT_CHECK_FAILED,
   EXIT_OK,
   numberFlag,
+  onlyPositional,
   readArgs,
   readJsonFile,
+  SWITCH,
+  TEXT,
   type Terminal,
 } from '../framework/command.ts';
 
@@ -44,14 +47,12 @@ export const simulateAdaptive: Command = {
 
   run(args, terminal) {
     const { values, positionals } = readArgs(args, {
-      case: { type: 'string' },
-      seed: { type: 'string' },
-      json: { type: 'boolean' },
+      case: TEXT,
+      seed: TEXT,
+      json: SWITCH,
     });
-    const [file, ...others] = positionals;
-    if (file === undefined || others.length > 0)
-      throw new CommandError('expected one FILE of cases; see --help');
-    const seed = numberFlag('seed', values.seed, 1);
+    const file = onlyPositional(positionals, 'FILE of cases');
+    const seed = numberFlag(values, 'seed', 1);
     const suites = readSuites(readJsonFile(file));
 
     let allHold = true;

@@ -18,17 +18,13 @@ import {
   CommandError,
   EXIT_CHECK_FAILED,
   EXIT_OK,
+  LIST,
   rangeFlag,
-  readArgs,
+  readFlags,
+  SWITCH,
+  TEXT,
 } from '../framework/command.ts';
-import {
-  durationFlag,
-  requireNoPositionals,
-  SECONDS_PATTERN,
-  SEED_RANGE,
-  secondsToMs,
-  writeSvg,
-} from './flags.ts';
+import { durationFlag, NUMBER, readForm, SEED_RANGE, secondsToMs, writeSvg } from './flags.ts';
 import { type DesignRun, pictureOf } from './groups-picture.ts';
 
 const DEFAULT_REGIONS = ['eu:300', 'us:30', 'ap:30'];
@@ -36,6 +32,7 @@ const MAX_REGIONS = 20;
 const MAX_CALLS = 2_000_000;
 const MAX_SPAN_MS = 3_600_000;
 const MAX_WAIT_MS = 60_000;
+const DELAY_RANGE = { min: 0, max: MAX_WAIT_MS };
 
 const help = `usage: sluice simulate groups [options]
 
@@ -88,7 +85,7 @@ export const simulateGroups: Command = {
   help,
 
   async run(args, terminal) {
-    const flags = readFlags(args);
+    const flags = readFlags(args, FLAGS);
     const options = readRegionsOptions(flags);
     const runs: (DesignRun & DesignFigures)[] = [];
     for (const design of DESIGNS) {
@@ -138,32 +135,26 @@ function tableOf(options: RegionsOptions, runs: readonly DesignFigures[]): strin
   ];
 }
 
-function readFlags(args: readonly string[]) {
-  const text = { type: 'string' } as const;
-  const repeatable = { type: 'string', multiple: true } as const;
-  const { values, positionals } = readArgs(args, {
-    region: repeatable,
-    rate: text,
-    burst: text,
-    rtt: text,
-    link: repeatable,
-    jitter: text,
-    reserve: text,
-    deadline: text,
-    cut: repeatable,
-    span: text,
-    seed: text,
-    svg: text,
-    json: { type: 'boolean' },
-  });
-  requireNoPositionals(positionals);
-  return values;
-}
+const FLAGS = {
+  region: LIST,
+  rate: TEXT,
+  burst: TEXT,
+  rtt: TEXT,
+  link: LIST,
+  jitter: TEXT,
+  reserve: TEXT,
+  deadline: TEXT,
+  cut: LIST,
+  span: TEXT,
+  seed: TEXT,
+  svg: TEXT,
+  json: SWITCH,
+};
 
-type Flags = ReturnType<typeof readFlags>;
+type Flags = ReturnType<typeof readFlags<typeof FLAGS>>;
 
 function readRegionsOptions(flags: Flags): RegionsOptions {
-  const spanMs = durationFlag('span', flags.span, 60_000, { min: 1000, max: MAX_SPAN_MS });
+  const spanMs = durationFlag(flags, 'span', 60_000, { min: 1000, max: MAX_SPAN_MS });
   const regions = (flags.region ?? DEFAULT_REGIONS).map(readRegion);
   const names = regions.map(({ name }) => name);
   if (regions.length < 2 || regions.length > MAX_REGIONS || new Set(names).size < names.length) {
@@ -172,19 +163,18 @@ function readRegionsOptions(flags: Flags): RegionsOptions {
     );
   }
   const fraction = { min: 0, max: 1 };
-  const delay = { min: 0, max: MAX_WAIT_MS };
   const options: RegionsOptions = {
     regions,
-    rate: rangeFlag('rate', flags.rate, 300, { min: 0.001, max: MAX_AMOUNT }),
-    burst: rangeFlag('burst', flags.burst, 300, { min: 1, max: MAX_AMOUNT }),
-    rttMs: durationFlag('rtt', flags.rtt, 80, delay),
+    rate: rangeFlag(flags, 'rate', 300, { min: 0.001, max: MAX_AMOUNT }),
+    burst: rangeFlag(flags, 'burst', 300, { min: 1, max: MAX_AMOUNT }),
+    rttMs: durationFlag(flags, 'rtt', 80, DELAY_RANGE),
     links: (flags.link ?? []).map((text) => readLink(text, names)),
-    jitter: rangeFlag('jitter', flags.jitter, 0.1, fraction),
-    reserve: rangeFlag('reserve', flags.reserve, 0.5, fraction),
-    deadlineMs: durationFlag('deadline', flags.deadline, 500, { min: 1, max: MAX_WAIT_MS }),
+    jitter: rangeFlag(flags, 'jitter', 0.1, fraction),
+    reserve: rangeFlag(flags, 'reserve', 0.5, fraction),
+    deadlineMs: durationFlag(flags, 'deadline', 500, { min: 1, max: MAX_WAIT_MS }),
     outages: (flags.cut ?? []).map((text) => readCut(text, names, spanMs)),
     spanMs,
-    seed: rangeFlag('seed', flags.seed, 1, SEED_RANGE),
+    seed: rangeFlag(flags, 'seed', 1, SEED_RANGE),
   };
   const calls = (regions.reduce((sum, { load }) => sum + load, 0) * spanMs) / 1000;
   if (calls <= MAX_CALLS) return options;
@@ -193,35 +183,36 @@ function readRegionsOptions(flags: Flags): RegionsOptions {
   );
 }
 
-function readRegion(text: string): Region {
-  const number = String.raw`(\d+(?:\.\d+)?)`;
-  const pattern = new RegExp(`^([^:@=-]+):${number}(?::${number}(?::${number})?)?$`);
-  const [, name, load, weight = '1', min = '0'] = pattern.exec(text) ?? [];
-  if (name !== undefined && Number(load) <= MAX_AMOUNT && Number(min) <= 1) {
-    return { name, load: Number(load), weight: Number(weight), min: Number(min) };
-  }
-  throw new CommandError(
-    `expected \`--region\` to be NAME:LOAD[:WEIGHT[:MIN]] with calls per second and a minimum fraction from 0 to 1, such as eu:300:2:0.1, got "${text}"`,
-  );
-}
+const readRegion = (text: string): Region =>
+  readForm(text, {
+    name: 'region',
+    pattern: `([^:@=-]+):${NUMBER}(?::${NUMBER}(?::${NUMBER})?)?`,
+    expected:
+      'NAME:LOAD[:WEIGHT[:MIN]] with calls per second and a minimum fraction from 0 to 1, such as eu:300:2:0.1',
+    read(name, load, weight = '1', min = '0') {
+      const region = { name, load: Number(load), weight: Number(weight), min: Number(min) };
+      return region.load <= MAX_AMOUNT && region.min <= 1 && region;
+    },
+  });
 
-function readLink(text: string, names: readonly string[]): Link {
-  const [, from = '', to = '', time] = /^([^=-]+)-([^=-]+)=(.+)$/.exec(text) ?? [];
-  if (names.includes(from) && names.includes(to) && from !== to) {
-    const rttMs = durationFlag('link', time, 0, { min: 0, max: MAX_WAIT_MS });
-    return { between: [from, to], rttMs };
-  }
-  throw new CommandError(
-    `expected \`--link\` to be two of the regions ${names.join(', ')} and a time, such as ${names[0]}-${names[1]}=150ms, got "${text}"`,
-  );
-}
+const readLink = (text: string, names: readonly string[]): Link =>
+  readForm(text, {
+    name: 'link',
+    pattern: '([^=-]+)-([^=-]+)=(.+)',
+    expected: `two of the regions ${names.join(', ')} and a time, such as ${names[0]}-${names[1]}=150ms`,
+    read(from, to, link) {
+      if (!names.includes(from) || !names.includes(to) || from === to) return false;
+      return { between: [from, to], rttMs: durationFlag({ link }, 'link', 0, DELAY_RANGE) };
+    },
+  });
 
-function readCut(text: string, names: readonly string[], spanMs: number): RegionOutage {
-  const [, region = '', from, to] =
-    new RegExp(`^([^@]+)@${SECONDS_PATTERN}-${SECONDS_PATTERN}$`).exec(text) ?? [];
-  const cut = { region, fromMs: secondsToMs(from), toMs: secondsToMs(to) };
-  if (names.includes(region) && cut.fromMs < cut.toMs && cut.toMs <= spanMs) return cut;
-  throw new CommandError(
-    `expected \`--cut\` to be one of the regions ${names.join(', ')} and two seconds from 0 to ${spanMs / 1000}, such as ${names[0]}@20-35, got "${text}"`,
-  );
-}
+const readCut = (text: string, names: readonly string[], spanMs: number): RegionOutage =>
+  readForm(text, {
+    name: 'cut',
+    pattern: `([^@]+)@${NUMBER}-${NUMBER}`,
+    expected: `one of the regions ${names.join(', ')} and two seconds from 0 to ${spanMs / 1000}, such as ${names[0]}@20-35`,
+    read(region, from, to) {
+      const cut = { region, fromMs: secondsToMs(from), toMs: secondsToMs(to) };
+      return names.includes(region) && cut.fromMs < cut.toMs && cut.toMs <= spanMs && cut;
+    },
+  });

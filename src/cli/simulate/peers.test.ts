@@ -2,10 +2,10 @@ import { mkdtempSync, readFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
+import { commandLineOf } from '../../../test/support/fleet-command.ts';
 import { runCliAt } from '../../../test/support/terminal.ts';
 import { FLEET_DEFAULTS } from '../../simulator/peers/fleet.ts';
 import { run } from '../run.ts';
-import { commandLineOf } from './peers.ts';
 
 const type = (words: string) =>
   runCliAt(80, ['simulate', 'peers', ...words.split(' ').filter(Boolean)]);

@@ -12,22 +12,18 @@ import { DEFAULT_NETWORK } from '../../simulator/peers/network.ts';
 import {
   type Command,
   CommandError,
+  countOf,
   EXIT_CHECK_FAILED,
   EXIT_OK,
   integerUpTo,
   parseFlagValue,
   rangeFlag,
-  readArgs,
+  readFlags,
+  SWITCH,
+  TEXT,
   type Terminal,
 } from '../framework/command.ts';
-import {
-  durationFlag,
-  requireNoPositionals,
-  SECONDS_PATTERN,
-  SEED_RANGE,
-  secondsToMs,
-  writeSvg,
-} from './flags.ts';
+import { durationFlag, NUMBER, readForm, SEED_RANGE, secondsToMs, writeSvg } from './flags.ts';
 import { pictureOf } from './peers-picture.ts';
 import { formatTables } from './peers-table.ts';
 
@@ -118,7 +114,7 @@ export const simulatePeers: Command = {
   help,
 
   run(args, terminal) {
-    const flags = readFlags(args);
+    const flags = readFlags(args, FLAGS);
     const fleet = readFleetOptions(flags);
     const figures = runWithProgress(fleet, terminal);
     if (flags.json) terminal.print(JSON.stringify(figures));
@@ -130,7 +126,7 @@ export const simulatePeers: Command = {
 
 /** Shows the progress while it runs, and clears it at the end. */
 function runWithProgress(fleet: FleetOptions, { progress }: Terminal): PeersFigures {
-  const nodes = `${fleet.nodes} ${fleet.nodes === 1 ? 'node' : 'nodes'}`;
+  const nodes = countOf(fleet.nodes, 'node');
   progress?.(`${nodes} join ...`);
   try {
     let last = -1;
@@ -144,84 +140,63 @@ function runWithProgress(fleet: FleetOptions, { progress }: Terminal): PeersFigu
   }
 }
 
-function readFlags(args: readonly string[]) {
-  const text = { type: 'string' } as const;
-  const { values, positionals } = readArgs(args, {
-    nodes: text,
-    rate: text,
-    burst: text,
-    load: text,
-    'load-step': text,
-    clients: text,
-    skew: text,
-    span: text,
-    seed: text,
-    exchange: text,
-    interval: text,
-    'flush-threshold': text,
-    'max-reports': text,
-    delay: text,
-    jitter: text,
-    loss: text,
-    duplicates: text,
-    split: text,
-    crash: text,
-    'clock-step': text,
-    svg: text,
-    json: { type: 'boolean' },
-  });
-  requireNoPositionals(positionals);
-  return values;
-}
+const FLAGS = {
+  nodes: TEXT,
+  rate: TEXT,
+  burst: TEXT,
+  load: TEXT,
+  'load-step': TEXT,
+  clients: TEXT,
+  skew: TEXT,
+  span: TEXT,
+  seed: TEXT,
+  exchange: TEXT,
+  interval: TEXT,
+  'flush-threshold': TEXT,
+  'max-reports': TEXT,
+  delay: TEXT,
+  jitter: TEXT,
+  loss: TEXT,
+  duplicates: TEXT,
+  split: TEXT,
+  crash: TEXT,
+  'clock-step': TEXT,
+  svg: TEXT,
+  json: SWITCH,
+};
 
-type Flags = ReturnType<typeof readFlags>;
+type Flags = ReturnType<typeof readFlags<typeof FLAGS>>;
 
 function readFleetOptions(flags: Flags): FleetOptions {
   const defaults = FLEET_DEFAULTS;
-  const nodes = rangeFlag('nodes', flags.nodes, defaults.nodes, integerUpTo(MAX_NODES));
-  const spanMs = durationFlag('span', flags.span, defaults.spanMs, {
-    min: 1000,
-    max: MAX_SPAN_MS,
-  });
-  const delay = (name: 'delay' | 'jitter', fallback: number): number =>
-    durationFlag(name, flags[name], fallback, { min: 0, max: MAX_WAIT_MS });
+  const nodes = rangeFlag(flags, 'nodes', defaults.nodes, integerUpTo(MAX_NODES));
+  const spanMs = durationFlag(flags, 'span', defaults.spanMs, { min: 1000, max: MAX_SPAN_MS });
+  const delay = { min: 0, max: MAX_WAIT_MS };
   const loadStep = readLoadStep(flags['load-step'], spanMs);
   const split = readSplit(flags.split, nodes, spanMs);
   const crash = readCrash(flags.crash, nodes, spanMs);
   const clockStep = readClockStep(flags['clock-step'], nodes, spanMs);
+  const { intervalMs, flushThreshold, maxReports } = PEER_DEFAULTS;
   const fleet: FleetOptions = {
     nodes,
-    rate: rangeFlag('rate', flags.rate, defaults.rate, { min: 0.001, max: MAX_AMOUNT }),
-    burst: rangeFlag('burst', flags.burst, defaults.burst, { min: 1, max: MAX_AMOUNT }),
-    load: rangeFlag('load', flags.load, defaults.load, { min: 0.001, max: MAX_LOAD }),
-    clients: rangeFlag('clients', flags.clients, defaults.clients, integerUpTo(MAX_CLIENTS)),
-    skew: rangeFlag('skew', flags.skew, defaults.skew, { min: 0, max: 1 }),
+    rate: rangeFlag(flags, 'rate', defaults.rate, { min: 0.001, max: MAX_AMOUNT }),
+    burst: rangeFlag(flags, 'burst', defaults.burst, { min: 1, max: MAX_AMOUNT }),
+    load: rangeFlag(flags, 'load', defaults.load, { min: 0.001, max: MAX_LOAD }),
+    clients: rangeFlag(flags, 'clients', defaults.clients, integerUpTo(MAX_CLIENTS)),
+    skew: rangeFlag(flags, 'skew', defaults.skew, { min: 0, max: 1 }),
     spanMs,
-    seed: rangeFlag('seed', flags.seed, defaults.seed, SEED_RANGE),
+    seed: rangeFlag(flags, 'seed', defaults.seed, SEED_RANGE),
     peers: {
       exchange: readExchange(flags.exchange),
-      intervalMs: durationFlag('interval', flags.interval, PEER_DEFAULTS.intervalMs, {
-        min: 1,
-        max: MAX_WAIT_MS,
-      }),
-      flushThreshold: rangeFlag(
-        'flush-threshold',
-        flags['flush-threshold'],
-        PEER_DEFAULTS.flushThreshold,
-        integerUpTo(MAX_AMOUNT),
-      ),
-      maxReports: rangeFlag(
-        'max-reports',
-        flags['max-reports'],
-        PEER_DEFAULTS.maxReports,
-        integerUpTo(10_000),
-      ),
+      intervalMs: durationFlag(flags, 'interval', intervalMs, { min: 1, max: MAX_WAIT_MS }),
+      flushThreshold: rangeFlag(flags, 'flush-threshold', flushThreshold, integerUpTo(MAX_AMOUNT)),
+      maxReports: rangeFlag(flags, 'max-reports', maxReports, integerUpTo(10_000)),
     },
     network: {
-      delayMs: delay('delay', DEFAULT_NETWORK.delayMs),
-      jitterMs: delay('jitter', DEFAULT_NETWORK.jitterMs),
-      loss: rangeFlag('loss', flags.loss, 0, { min: 0, max: 0.9 }),
-      duplicates: rangeFlag('duplicates', flags.duplicates, 0, { min: 0, max: 1 }),
+      delayMs: durationFlag(flags, 'delay', DEFAULT_NETWORK.delayMs, delay),
+      jitterMs: durationFlag(flags, 'jitter', DEFAULT_NETWORK.jitterMs, delay),
+      loss: rangeFlag(flags, 'loss', 0, { min: 0, max: 0.9 }),
+      duplicates: rangeFlag(flags, 'duplicates', 0, { min: 0, max: 1 }),
       ...(split && { split }),
     },
     ...(loadStep && { loadStep }),
@@ -247,92 +222,49 @@ function readExchange(word: string | undefined): 'periodic' | 'eager' {
   throw new CommandError(`expected \`--exchange\` to be periodic or eager, got "${word}"`);
 }
 
-function readLoadStep(text: string | undefined, spanMs: number) {
-  if (text === undefined) return undefined;
-  const [, load, at] = new RegExp(`^(\\d+(?:\\.\\d+)?)@${SECONDS_PATTERN}$`).exec(text) ?? [];
-  const step = { atMs: secondsToMs(at), load: Number(load) };
-  if (step.load > 0 && step.load <= MAX_LOAD && step.atMs <= spanMs) return step;
-  throw new CommandError(
-    `expected \`--load-step\` to be a multiple of the rate up to ${MAX_LOAD} and a second up to ${spanMs / 1000}, such as 10@20, got "${text}"`,
-  );
-}
+const readLoadStep = (text: string | undefined, spanMs: number) =>
+  readForm(text, {
+    name: 'load-step',
+    pattern: `${NUMBER}@${NUMBER}`,
+    expected: `a multiple of the rate up to ${MAX_LOAD} and a second up to ${spanMs / 1000}, such as 10@20`,
+    read(times, at) {
+      const step = { atMs: secondsToMs(at), load: Number(times) };
+      return step.load > 0 && step.load <= MAX_LOAD && step.atMs <= spanMs && step;
+    },
+  });
 
-function readSplit(text: string | undefined, nodes: number, spanMs: number) {
-  if (text === undefined) return undefined;
-  const [, from, to, first] =
-    new RegExp(`^${SECONDS_PATTERN}-${SECONDS_PATTERN}(?::(\\d+))?$`).exec(text) ?? [];
-  const split = {
-    fromMs: secondsToMs(from),
-    toMs: secondsToMs(to),
-    nodes: first === undefined ? Math.floor(nodes / 2) : Number(first),
-  };
-  const isWithin = split.fromMs < split.toMs && split.toMs <= spanMs;
-  if (isWithin && split.nodes >= 1 && split.nodes < nodes) return split;
-  throw new CommandError(
-    `expected \`--split\` to be two seconds from 0 to ${spanMs / 1000} and how many of the ${nodes} nodes are on one side, such as 20-30:4, got "${text}"`,
-  );
-}
+const readSplit = (text: string | undefined, nodes: number, spanMs: number) =>
+  readForm(text, {
+    name: 'split',
+    pattern: `${NUMBER}-${NUMBER}(?::(\\d+))?`,
+    expected: `two seconds from 0 to ${spanMs / 1000} and how many of the ${nodes} nodes are on one side, such as 20-30:4`,
+    read(from, to, first = `${Math.floor(nodes / 2)}`) {
+      const split = { fromMs: secondsToMs(from), toMs: secondsToMs(to), nodes: Number(first) };
+      const isWithin = split.fromMs < split.toMs && split.toMs <= spanMs;
+      return isWithin && split.nodes >= 1 && split.nodes < nodes && split;
+    },
+  });
 
-function readCrash(text: string | undefined, nodes: number, spanMs: number) {
-  if (text === undefined) return undefined;
-  const [, node, from, to] =
-    new RegExp(`^(\\d+)@${SECONDS_PATTERN}-${SECONDS_PATTERN}$`).exec(text) ?? [];
-  const crash = { node: Number(node), atMs: secondsToMs(from), backMs: secondsToMs(to) };
-  if (crash.node < nodes && crash.atMs < crash.backMs && crash.backMs <= spanMs) return crash;
-  throw new CommandError(
-    `expected \`--crash\` to be a node from 0 to ${nodes - 1} and two seconds from 0 to ${spanMs / 1000}, such as 0@20-25, got "${text}"`,
-  );
-}
+const readCrash = (text: string | undefined, nodes: number, spanMs: number) =>
+  readForm(text, {
+    name: 'crash',
+    pattern: `(\\d+)@${NUMBER}-${NUMBER}`,
+    expected: `a node from 0 to ${nodes - 1} and two seconds from 0 to ${spanMs / 1000}, such as 0@20-25`,
+    read(node, from, to) {
+      const crash = { node: Number(node), atMs: secondsToMs(from), backMs: secondsToMs(to) };
+      return crash.node < nodes && crash.atMs < crash.backMs && crash.backMs <= spanMs && crash;
+    },
+  });
 
-function readClockStep(text: string | undefined, nodes: number, spanMs: number) {
-  if (text === undefined) return undefined;
-  const [, node, at, sign, by] =
-    new RegExp(`^(\\d+)@${SECONDS_PATTERN}:([+-]?)(.+)$`).exec(text) ?? [];
-  const ms = parseDuration(by && parseFlagValue(by));
-  const step = {
-    node: Number(node),
-    atMs: secondsToMs(at),
-    byMs: (sign === '-' ? -1 : 1) * (ms ?? 0),
-  };
-  const isWithin = step.node < nodes && step.atMs <= spanMs;
-  if (isWithin && ms !== undefined && ms <= MAX_WAIT_MS) return step;
-  throw new CommandError(
-    `expected \`--clock-step\` to be a node from 0 to ${nodes - 1}, a second up to ${spanMs / 1000} and a time up to 60s, such as 0@20:1.5s or 0@20:-1.5s, got "${text}"`,
-  );
-}
-
-/** The command that runs this fleet again, without flags that have their default. */
-export function commandLineOf(fleet: FleetOptions): string {
-  const { peers, loadStep, crash, clockStep } = fleet;
-  const { split, delayMs, jitterMs, loss, duplicates } = { ...DEFAULT_NETWORK, ...fleet.network };
-  const defaults = FLEET_DEFAULTS;
-  const { exchange, intervalMs, flushThreshold, maxReports } = { ...PEER_DEFAULTS, ...peers };
-  const flags: readonly (readonly [name: string, value: unknown, defaultValue: unknown])[] = [
-    ['nodes', fleet.nodes, defaults.nodes],
-    ['rate', fleet.rate, defaults.rate],
-    ['burst', fleet.burst, defaults.burst],
-    ['load', fleet.load, defaults.load],
-    ['load-step', loadStep && `${loadStep.load}@${loadStep.atMs / 1000}`, undefined],
-    ['clients', fleet.clients, defaults.clients],
-    ['skew', fleet.skew, defaults.skew],
-    ['span', `${fleet.spanMs}ms`, `${defaults.spanMs}ms`],
-    ['exchange', exchange, PEER_DEFAULTS.exchange],
-    ['interval', `${intervalMs}ms`, `${PEER_DEFAULTS.intervalMs}ms`],
-    ['flush-threshold', flushThreshold, PEER_DEFAULTS.flushThreshold],
-    ['max-reports', maxReports, PEER_DEFAULTS.maxReports],
-    ['delay', `${delayMs}ms`, `${DEFAULT_NETWORK.delayMs}ms`],
-    ['jitter', `${jitterMs}ms`, '0ms'],
-    ['loss', loss, 0],
-    ['duplicates', duplicates, 0],
-    ['split', split && `${split.fromMs / 1000}-${split.toMs / 1000}:${split.nodes}`, undefined],
-    ['crash', crash && `${crash.node}@${crash.atMs / 1000}-${crash.backMs / 1000}`, undefined],
-    [
-      'clock-step',
-      clockStep && `${clockStep.node}@${clockStep.atMs / 1000}:${clockStep.byMs}ms`,
-      undefined,
-    ],
-    ['seed', fleet.seed, defaults.seed],
-  ];
-  const given = flags.filter(([, value, defaultValue]) => value !== defaultValue);
-  return ['sluice simulate peers', ...given.map(([name, value]) => `--${name} ${value}`)].join(' ');
-}
+const readClockStep = (text: string | undefined, nodes: number, spanMs: number) =>
+  readForm(text, {
+    name: 'clock-step',
+    pattern: `(\\d+)@${NUMBER}:([+-]?)(.+)`,
+    expected: `a node from 0 to ${nodes - 1}, a second up to ${spanMs / 1000} and a time up to 60s, such as 0@20:1.5s or 0@20:-1.5s`,
+    read(index, at, sign, time) {
+      const [node, atMs] = [Number(index), secondsToMs(at)];
+      const ms = parseDuration(parseFlagValue(time));
+      if (ms === undefined || ms > MAX_WAIT_MS || node >= nodes || atMs > spanMs) return false;
+      return { node, atMs, byMs: sign === '-' ? -ms : ms };
+    },
+  });

@@ -18,11 +18,14 @@ import {
   CommandError,
   EXIT_OK,
   integerUpTo,
+  LIST,
   rangeFlag,
-  readArgs,
+  readFlags,
+  SWITCH,
+  TEXT,
   type Terminal,
 } from '../framework/command.ts';
-import { durationFlag, requireNoPositionals, writeSvg } from './flags.ts';
+import { durationFlag, readForm, writeSvg } from './flags.ts';
 
 /** Fits on one screen, and gives a different result in every mode. */
 const DEFAULT_LOAD = '120x4,0x4,30x6,120x8,0x4,120x4';
@@ -88,10 +91,10 @@ export const simulateRamp: Command = {
   help,
 
   run(args, terminal) {
-    const flags = readFlags(args);
+    const flags = readFlags(args, FLAGS);
     const requested = readDemand(flags);
     const modes = readModes(flags.mode);
-    const size = rangeFlag('pool-size', flags['pool-size'], 1, integerUpTo(MAX_POOL_SIZE));
+    const size = rangeFlag(flags, 'pool-size', 1, integerUpTo(MAX_POOL_SIZE));
     const options = readOptions(flags);
     const runs = modes.map((mode) => ({
       mode,
@@ -110,28 +113,23 @@ function linesOf(runs: readonly ModeRun[], json: boolean, terminal: Terminal): s
   return others.length === 0 ? secondsTable(first, terminal) : overviewCharts(runs, terminal);
 }
 
-function readFlags(args: readonly string[]) {
-  const text = { type: 'string' } as const;
-  const { values, positionals } = readArgs(args, {
-    mode: text,
-    min: text,
-    max: text,
-    over: text,
-    threshold: text,
-    'cool-down': text,
-    'ramp-down': text,
-    load: text,
-    gap: { type: 'string', multiple: true },
-    seconds: text,
-    'pool-size': text,
-    svg: text,
-    json: { type: 'boolean' },
-  });
-  requireNoPositionals(positionals);
-  return values;
-}
+const FLAGS = {
+  mode: TEXT,
+  min: TEXT,
+  max: TEXT,
+  over: TEXT,
+  threshold: TEXT,
+  'cool-down': TEXT,
+  'ramp-down': TEXT,
+  load: TEXT,
+  gap: LIST,
+  seconds: TEXT,
+  'pool-size': TEXT,
+  svg: TEXT,
+  json: SWITCH,
+};
 
-type Flags = ReturnType<typeof readFlags>;
+type Flags = ReturnType<typeof readFlags<typeof FLAGS>>;
 
 function readModes(word: string | undefined): readonly RampMode[] {
   if (word === undefined) return RAMP_MODES;
@@ -139,17 +137,15 @@ function readModes(word: string | undefined): readonly RampMode[] {
 }
 
 function readOptions(flags: Flags): RampOptions {
-  const coolDown = flags['cool-down'];
-  const max = rangeFlag('max', flags.max, 110, { above: 0, max: MAX_AMOUNT });
+  const coolDown = durationFlag(flags, 'cool-down', 0, DURATION_RANGE);
+  const max = rangeFlag(flags, 'max', 110, { above: 0, max: MAX_AMOUNT });
   return {
     max,
-    min: rangeFlag('min', flags.min, 10, { above: 0, max }),
-    over: durationFlag('over', flags.over, 10_000, DURATION_RANGE),
-    threshold: rangeFlag('threshold', flags.threshold, 100, PERCENT_RANGE),
-    rampDown: rangeFlag('ramp-down', flags['ramp-down'], 100, PERCENT_RANGE),
-    ...(coolDown === undefined
-      ? {}
-      : { coolDown: durationFlag('cool-down', coolDown, 0, DURATION_RANGE) }),
+    min: rangeFlag(flags, 'min', 10, { above: 0, max }),
+    over: durationFlag(flags, 'over', 10_000, DURATION_RANGE),
+    threshold: rangeFlag(flags, 'threshold', 100, PERCENT_RANGE),
+    rampDown: rangeFlag(flags, 'ramp-down', 100, PERCENT_RANGE),
+    ...(coolDown > 0 && { coolDown }),
   };
 }
 
@@ -160,7 +156,7 @@ const DURATION_RANGE = { min: 1, max: 86_400_000 };
 function readDemand(flags: Flags): number[] {
   const load = readLoad(flags.load ?? DEFAULT_LOAD);
   const defaultCount = Math.max(DEFAULT_SECONDS, load.length);
-  const count = rangeFlag('seconds', flags.seconds, defaultCount, integerUpTo(MAX_SECONDS));
+  const count = rangeFlag(flags, 'seconds', defaultCount, integerUpTo(MAX_SECONDS));
   const requested = Array.from({ length: count }, (_, n) => load[n % load.length]);
   for (const gap of flags.gap ?? []) {
     const [from, to] = readGap(gap, count);
@@ -185,14 +181,16 @@ function readLoad(list: string): number[] {
   return load;
 }
 
-function readGap(text: string, maxSeconds: number): [from: number, to: number] {
-  const [, first, last = first] = /^\s*(\d+)(?:-(\d+))?\s*$/.exec(text) ?? [];
-  const [from, to] = [Number(first), Number(last)];
-  if (from >= 1 && to >= from && to <= maxSeconds) return [from, to];
-  throw new CommandError(
-    `expected \`--gap\` to be two of the seconds 1 to ${maxSeconds}, such as 8-12, got "${text}"`,
-  );
-}
+const readGap = (text: string, maxSeconds: number): [from: number, to: number] =>
+  readForm(text, {
+    name: 'gap',
+    pattern: '\\s*(\\d+)(?:-(\\d+))?\\s*',
+    expected: `two of the seconds 1 to ${maxSeconds}, such as 8-12`,
+    read(first, last = first) {
+      const [from, to] = [Number(first), Number(last)];
+      return from >= 1 && to >= from && to <= maxSeconds && [from, to];
+    },
+  });
 
 const jsonLines = ({ mode, seconds }: ModeRun): string[] =>
   seconds.map((second) => JSON.stringify({ mode, ...second }));

@@ -23,12 +23,15 @@ import {
   CommandError,
   EXIT_OK,
   integerUpTo,
+  LIST,
   numberFlag,
   rangeFlag,
   readArgs,
+  SWITCH,
+  TEXT,
   type Terminal,
 } from '../framework/command.ts';
-import { SEED_RANGE, writeSvg } from './flags.ts';
+import { readForm, SEED_RANGE, writeSvg } from './flags.ts';
 import { curvesPicture, timelinesPicture } from './sweep-picture.ts';
 import { markdownOf, tableOf } from './sweep-table.ts';
 
@@ -101,8 +104,8 @@ export const simulateSweep: Command = {
   help,
 
   run(args, terminal) {
-    const flags = readFlags(args);
-    const options = readOptions(flags);
+    const { values: flags, positionals } = readArgs(args, FLAGS);
+    const options = readOptions(positionals, flags);
     if (flags.json && flags.markdown)
       throw new CommandError('expected --json or --markdown, got both');
     const plans = options.map((option) => planOf(option, flags));
@@ -117,27 +120,26 @@ export const simulateSweep: Command = {
   },
 };
 
-function readFlags(args: readonly string[]) {
-  const text = { type: 'string' } as const;
-  const { values, positionals } = readArgs(args, {
-    scenario: { type: 'string', multiple: true },
-    values: text,
-    clients: text,
-    size: text,
-    'service-jitter': text,
-    watch: text,
-    seeds: text,
-    seed: text,
-    svg: text,
-    markdown: { type: 'boolean' },
-    json: { type: 'boolean' },
-  });
-  return { ...values, words: positionals };
-}
+const FLAGS = {
+  scenario: LIST,
+  values: TEXT,
+  clients: TEXT,
+  size: TEXT,
+  'service-jitter': TEXT,
+  watch: TEXT,
+  seeds: TEXT,
+  seed: TEXT,
+  svg: TEXT,
+  markdown: SWITCH,
+  json: SWITCH,
+};
 
-type Flags = ReturnType<typeof readFlags>;
+type Flags = ReturnType<typeof readArgs<typeof FLAGS>>['values'];
 
-function readOptions({ words: [word, ...others], values, svg }: Flags): readonly SweepOption[] {
+function readOptions(
+  [word, ...others]: readonly string[],
+  { values, svg }: Flags,
+): readonly SweepOption[] {
   if (others.length > 0) throw new CommandError(`expected one OPTION, got "${others[0]}" as well`);
   if (word === undefined) {
     if (values !== undefined)
@@ -175,16 +177,16 @@ const FLEET_CLIENTS = '1,4,16';
 function planOf(option: SweepOption, flags: Flags): SweepPlan {
   const clients = readClients(flags.clients ?? (option === 'jitter' ? FLEET_CLIENTS : '1'));
   const size = clients.some((count) => count > 1) ? FLEET_SIZE : 1;
-  const first = rangeFlag('seed', flags.seed, 1, SEED_RANGE);
-  const count = rangeFlag('seeds', flags.seeds, DEFAULT_SEEDS, integerUpTo(MAX_SEEDS));
+  const first = rangeFlag(flags, 'seed', 1, SEED_RANGE);
+  const count = rangeFlag(flags, 'seeds', DEFAULT_SEEDS, integerUpTo(MAX_SEEDS));
   return {
     option,
     values: flags.values === undefined ? SWEEPS[option].values : readValues(option, flags.values),
     scenarios: readScenarios(flags.scenario ?? defaultScenarios(option)),
     clients,
     setting: {
-      scale: rangeFlag('size', flags.size, size, integerUpTo(MAX_SIZE)),
-      serviceJitter: rangeFlag('service-jitter', flags['service-jitter'], DEFAULT_SERVICE_JITTER, {
+      scale: rangeFlag(flags, 'size', size, integerUpTo(MAX_SIZE)),
+      serviceJitter: rangeFlag(flags, 'service-jitter', DEFAULT_SERVICE_JITTER, {
         min: 0,
         max: 10,
       }),
@@ -212,7 +214,7 @@ function readValues(option: SweepOption, list: string): readonly SweepValue[] {
     throw new CommandError(`expected at most ${MAX_VALUES} --values, got ${words.length}`);
   }
   if (typeof SWEEPS[option].defaultValue === 'number') {
-    return words.map((word) => numberFlag('values', word, 0));
+    return words.map((values) => numberFlag({ values }, 'values', 0));
   }
   return words.map((word) => {
     if (word === 'true' || word === 'false') return word === 'true';
@@ -221,17 +223,18 @@ function readValues(option: SweepOption, list: string): readonly SweepValue[] {
 }
 
 const readClients = (list: string): readonly number[] =>
-  list.split(',').map((word) => rangeFlag('clients', word, 1, integerUpTo(MAX_CLIENTS)));
+  list.split(',').map((clients) => rangeFlag({ clients }, 'clients', 1, integerUpTo(MAX_CLIENTS)));
 
-function readWatch(text: string | undefined): ObservationWindow | undefined {
-  if (text === undefined) return undefined;
-  const [, from, to] = /^\s*(\d+)-(\d+)\s*$/.exec(text) ?? [];
-  const window = { fromS: Number(from), toS: Number(to) };
-  if (window.toS > window.fromS && window.toS <= MAX_WATCH_S) return window;
-  throw new CommandError(
-    `expected \`--watch\` to be two seconds up to ${MAX_WATCH_S}, such as 300-600, got "${text}"`,
-  );
-}
+const readWatch = (text: string | undefined): ObservationWindow | undefined =>
+  readForm(text, {
+    name: 'watch',
+    pattern: '\\s*(\\d+)-(\\d+)\\s*',
+    expected: `two seconds up to ${MAX_WATCH_S}, such as 300-600`,
+    read(from, to) {
+      const window = { fromS: Number(from), toS: Number(to) };
+      return window.toS > window.fromS && window.toS <= MAX_WATCH_S && window;
+    },
+  });
 
 /** Fails before the runs instead of after them. */
 function requireDrawable([plan]: readonly SweepPlan[]): void {

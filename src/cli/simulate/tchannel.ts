@@ -26,7 +26,17 @@ import {
 } from '../chart/chart.ts';
 import type { Picture } from '../chart/svg.ts';
 import { drawStack } from '../chart/terminal.ts';
-import { type Command, CommandError, EXIT_OK, numberFlag, readArgs } from '../framework/command.ts';
+import {
+  type Command,
+  CommandError,
+  EXIT_OK,
+  type FlagValues,
+  numberFlag,
+  rangeFlag,
+  readArgs,
+  SWITCH,
+  TEXT,
+} from '../framework/command.ts';
 import { writeSvg } from './flags.ts';
 
 const RECOVER_RATE = 3;
@@ -77,13 +87,13 @@ export const simulateTchannel: Command = {
 
   run(args, terminal) {
     const { values, positionals } = readArgs(args, {
-      rps: { type: 'string' },
-      busy: { type: 'string' },
-      'recover-rate': { type: 'string' },
-      'recover-value': { type: 'string' },
-      chart: { type: 'boolean' },
-      svg: { type: 'string' },
-      log: { type: 'boolean' },
+      rps: TEXT,
+      busy: TEXT,
+      'recover-rate': TEXT,
+      'recover-value': TEXT,
+      chart: SWITCH,
+      svg: TEXT,
+      log: SWITCH,
     });
     const pattern = readPattern(positionals);
     const traffic = readTraffic(pattern, values);
@@ -113,31 +123,20 @@ function readPattern([word = 'steady', ...others]: readonly string[]): TrafficSh
   return pattern;
 }
 
-interface FlagTexts {
-  readonly rps?: string | undefined;
-  readonly busy?: string | undefined;
-  readonly 'recover-rate'?: string | undefined;
-  readonly 'recover-value'?: string | undefined;
-}
-
 const CALLS_RANGE = { min: 0, max: MAX_CALLS, integer: true };
 
-function readTraffic(pattern: TrafficShape, texts: FlagTexts): Traffic {
+function readTraffic(pattern: TrafficShape, flags: FlagValues<'rps' | 'busy'>): Traffic {
   const { rps, busy } = PATTERNS[pattern];
-  const fields = new OptionReader('', {
-    '--rps': numberFlag('rps', texts.rps, rps.start),
-    '--busy': numberFlag('busy', texts.busy, busy.start),
-  });
   return {
-    rps: { ...rps, start: fields.number('--rps', CALLS_RANGE) },
-    busy: { ...busy, start: fields.number('--busy', CALLS_RANGE) },
+    rps: { ...rps, start: rangeFlag(flags, 'rps', rps.start, CALLS_RANGE) },
+    busy: { ...busy, start: rangeFlag(flags, 'busy', busy.start, CALLS_RANGE) },
   };
 }
 
-function readRecoveries(texts: FlagTexts): Recovery[] {
+function readRecoveries(flags: FlagValues<'recover-rate' | 'recover-value'>): Recovery[] {
   const fields = new OptionReader('', {
-    '--recover-rate': numberFlag('recover-rate', texts['recover-rate'], RECOVER_RATE),
-    '--recover-value': numberFlag('recover-value', texts['recover-value'], RECOVER_VALUE),
+    '--recover-rate': numberFlag(flags, 'recover-rate', RECOVER_RATE),
+    '--recover-value': numberFlag(flags, 'recover-value', RECOVER_VALUE),
   });
   return [
     { recoverRate: fields.positive('--recover-rate') },

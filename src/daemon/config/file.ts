@@ -32,59 +32,71 @@ const MAX_FILE_BYTES = 4 * 1024 * 1024;
 /** More aliases are an alias bomb. */
 const MAX_ALIASES = 100;
 
-/** Variables of the daemon itself; each backend declares its own. */
-const ENVIRONMENT_VARIABLES: Readonly<Record<string, ConfigOverride['path']>> = {
-  SLUICE_LINE: ['listen', 'line'],
-  SLUICE_RESP: ['listen', 'resp'],
-  SLUICE_HTTP: ['listen', 'http'],
-  SLUICE_ADMIN_TOKEN: ['admin', 'token'],
-  SLUICE_RESP_PASSWORD: ['resp', 'password'],
-  SLUICE_SNAPSHOT: ['snapshot', 'file'],
-  SLUICE_LOG: ['log'],
-  SLUICE_UNMATCHED: ['unmatched'],
-};
+/** A field that an environment variable sets and, with `flag`, a flag of `serve`. */
+interface Setting {
+  readonly variable: string;
+  readonly flag?: string | undefined;
+  readonly path: ConfigOverride['path'];
+  readonly kind: SectionOverride['kind'];
+}
 
-/** The names of all variables that set a field. */
-export const variableNames = (modules: readonly BackendModule[] = BACKENDS): string[] => [
-  ...Object.keys(ENVIRONMENT_VARIABLES),
-  ...modules.flatMap(({ overrides = [] }) => overrides.map(({ variable }) => variable)),
+/** Settings of the daemon itself; each backend declares its own. */
+const DAEMON_SETTINGS: readonly Setting[] = [
+  { variable: 'SLUICE_LINE', flag: 'line', path: ['listen', 'line'], kind: 'addresses' },
+  { variable: 'SLUICE_RESP', flag: 'resp', path: ['listen', 'resp'], kind: 'addresses' },
+  { variable: 'SLUICE_HTTP', flag: 'http', path: ['listen', 'http'], kind: 'addresses' },
+  { variable: 'SLUICE_ADMIN_TOKEN', path: ['admin', 'token'], kind: 'text' },
+  { variable: 'SLUICE_RESP_PASSWORD', path: ['resp', 'password'], kind: 'text' },
+  { variable: 'SLUICE_SNAPSHOT', flag: 'snapshot', path: ['snapshot', 'file'], kind: 'text' },
+  { variable: 'SLUICE_LOG', flag: 'log', path: ['log'], kind: 'text' },
+  { variable: 'SLUICE_UNMATCHED', path: ['unmatched'], kind: 'text' },
 ];
 
-/** The overrides of the environment. Several addresses have commas between them. */
-export function fromEnvironment(
+const settingsOf = (modules: readonly BackendModule[]): readonly Setting[] => [
+  ...DAEMON_SETTINGS,
+  ...modules.flatMap(({ name, overrides = [] }) =>
+    overrides.map(({ field, variable, flag, kind }): Setting => {
+      return { variable, flag: flag?.name, path: [name, field], kind };
+    }),
+  ),
+];
+
+/** The names of all variables that set a field. */
+export const variableNames = (modules: readonly BackendModule[]): string[] =>
+  settingsOf(modules).map(({ variable }) => variable);
+
+/** The overrides of the environment; an empty variable is none. */
+export const fromEnvironment = (
   env: NodeJS.ProcessEnv,
   modules: readonly BackendModule[] = BACKENDS,
-): ConfigOverride[] {
-  const ofDaemon = Object.entries(ENVIRONMENT_VARIABLES).flatMap(([source, path]) => {
-    const text = env[source];
-    if (!text) return [];
-    return [{ path, source, value: path[0] === 'listen' ? splitAddresses(text) : text }];
-  });
-  const ofBackends = modules.flatMap(({ name, overrides = [] }) =>
-    overrides.flatMap((override) => {
-      const text = env[override.variable];
-      return text ? [sectionOverride(name, override, text, override.variable)] : [];
-    }),
+): ConfigOverride[] =>
+  settingsOf(modules).flatMap((setting) =>
+    overrideOf(setting, setting.variable, env[setting.variable] || undefined),
   );
-  return [...ofDaemon, ...ofBackends];
-}
 
-/** A variable or flag of a backend. Of addresses, `off` removes the section that the file may have. */
-export function sectionOverride(
-  section: string,
-  { field, kind }: SectionOverride,
-  text: string,
+/** The overrides of the flags of `serve`; the texts of a repeated one are joined with commas. */
+export const fromFlags = (
+  flags: Readonly<Record<string, string | string[] | boolean | undefined>>,
+  modules: readonly BackendModule[],
+): ConfigOverride[] =>
+  settingsOf(modules).flatMap((setting) => {
+    const { flag = '' } = setting;
+    return overrideOf(setting, `--${flag}`, flags[flag]?.toString());
+  });
+
+/** Addresses have commas between them; `off` is none, and removes the section of a backend. */
+function overrideOf(
+  { path, kind }: Setting,
   source: string,
-): ConfigOverride {
-  if (kind === 'text') return { path: [section, field], value: text, source };
-  return text === 'off'
-    ? { path: [section], value: false, source }
-    : { path: [section, field], value: splitAddresses(text), source };
+  text: string | undefined,
+): ConfigOverride[] {
+  if (text === undefined) return [];
+  if (kind === 'text') return [{ path, value: text, source }];
+  const [section] = path;
+  if (text === 'off')
+    return [{ path: section === 'listen' ? path : [section], value: false, source }];
+  return [{ path, value: text.split(',').map((address) => address.trim()), source }];
 }
-
-/** Addresses with commas between them; `off` is none. */
-export const splitAddresses = (text: string): unknown =>
-  text === 'off' ? false : text.split(',').map((address) => address.trim());
 
 /** Loads a configuration; without a file, the defaults and the overrides. */
 export function loadConfig(

@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest';
+import { commandLineOf } from '../../../test/support/fleet-command.ts';
 import { runCliAt } from '../../../test/support/terminal.ts';
-import { commandLineOf } from '../../cli/simulate/peers.ts';
 import { simulatePeers } from './fleet.ts';
 import { randomFleet } from './random-fleet.ts';
 
