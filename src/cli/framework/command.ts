@@ -68,7 +68,10 @@ export function readArgs<T extends FlagSpecs>(args: readonly string[], options: 
 }
 
 /** Reads the flags of a command without positional arguments. @throws {CommandError} */
-export function readFlags<T extends FlagSpecs>(args: readonly string[], options: T) {
+export function readFlags<T extends FlagSpecs>(
+  args: readonly string[],
+  options: T,
+): ParsedArgs<T>['values'] {
   const { values, positionals } = readArgs(args, options);
   const [word] = positionals;
   if (word === undefined) return values;
