@@ -8,6 +8,12 @@ export const isString = (value: unknown): value is string => typeof value === 's
 export const isNonEmptyString = (value: unknown): value is string =>
   typeof value === 'string' && value !== '';
 
+/** A description in place of a value, such as a secret: an error shows it without quotes. */
+export const described = (text: string): object => ({
+  toJSON: () => undefined,
+  toString: () => text,
+});
+
 /** Runs `create`; its errors name the field by its path in the whole configuration. */
 export function withConfigPath<T>(path: string, create: () => T): T {
   try {
@@ -32,6 +38,6 @@ export function readOnlyField<T>(
     const [name] = present;
     if (present.length === 1) return readers[name](fields.get(name), fields.pathOf(name));
     const expected = `an object with one of ${Object.keys(readers).join(', ')}`;
-    throw new ConfigError(fields.path, expected, present.join(' and ') || 'none');
+    throw new ConfigError(fields.path, expected, described(present.join(' and ') || 'none'));
   });
 }

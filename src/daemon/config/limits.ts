@@ -21,6 +21,7 @@ import type {
   BackendSection,
   LimitBackend,
 } from '../../backends/daemon-backend.ts';
+import { described } from '../../core/config-helpers.ts';
 import { ConfigError } from '../../core/errors.ts';
 import { requireValidName } from '../../core/name.ts';
 import { isRecord, OptionReader, readEach } from '../../core/options.ts';
@@ -75,7 +76,11 @@ export function readLimits(
   const fields = new OptionReader(path, value, 'limits by name');
   const names = fields.names();
   if (names.length > MAX_LIMITS) {
-    throw new ConfigError(path, `at most ${MAX_LIMITS} limits`, `${names.length} of them`);
+    throw new ConfigError(
+      path,
+      `at most ${MAX_LIMITS} limits`,
+      described(`${names.length} of them`),
+    );
   }
   return readEach(names, (name) => readLimit(name, fields.get(name), fields.pathOf(name), context));
 }
@@ -140,7 +145,11 @@ function readNamedBackends(fields: OptionReader, context: BackendSections): Limi
     const conflict = deciding.find((other) => !wrapper || wrapper.excludes.includes(other));
     if (conflict !== undefined) {
       fields.tryRead(() => {
-        throw new ConfigError(fields.pathOf(name), `left out beside ${conflict}`, 'both');
+        throw new ConfigError(
+          fields.pathOf(name),
+          `left out beside ${conflict}`,
+          described('both'),
+        );
       });
     } else if (!wrapper) deciding.push(name);
     const backend = readNamedBackend(fields, module, context);
@@ -202,7 +211,8 @@ function readOverrides(
   const expected = 'a list of objects with `match` and a rule';
   if (!Array.isArray(value)) throw new ConfigError(path, expected, value);
   if (value.length > MAX_OVERRIDES) {
-    throw new ConfigError(path, `at most ${MAX_OVERRIDES} overrides`, `${value.length} of them`);
+    const got = described(`${value.length} of them`);
+    throw new ConfigError(path, `at most ${MAX_OVERRIDES} overrides`, got);
   }
   const seen = new Set<string>();
   return readEach(value, (item, n) => {
@@ -217,6 +227,13 @@ function readOverrides(
   });
 }
 
+/** Options that are often written without their rule. */
+const RULE_OF_OPTION = new Map([
+  ['rate', 'bucket'],
+  ['burst', 'bucket'],
+  ['every', 'spacing'],
+]);
+
 /** Reads the one rule among the fields and validates it by creating a limiter. */
 function readRule(
   fields: OptionReader,
@@ -225,13 +242,19 @@ function readRule(
 ): RuleOptions | undefined {
   for (const name of ['maxKeys', 'permitTimeout']) fields.get(name);
   const kinds = LIMIT_KINDS.filter((kind) => fields.has(kind));
-  // Most likely a misspelt rule: `finish` reports it and suggests the close name.
-  if (kinds.length === 0 && fields.names().some((name) => !fields.knownNames().includes(name)))
-    return undefined;
+  const unknown = fields.names().filter((name) => !fields.knownNames().includes(name));
+  if (kinds.length === 0 && unknown.length > 0) {
+    for (const name of unknown) {
+      const rule = RULE_OF_OPTION.get(name);
+      const hint = `did you mean \`${rule}: { ${name}: … }\`?`;
+      if (rule) fields.report(name, 'inside a rule', hint);
+    }
+    return undefined; // most likely a misspelt rule: `finish` reports it and suggests the close name
+  }
   if (kinds.length !== 1) {
     const got = kinds.length === 0 ? 'none' : kinds.join(' and ');
     const expected = `a limit with one of ${LIMIT_KINDS.join(', ')} (several: \`all: [...]\`)`;
-    throw new ConfigError(fields.path, expected, got);
+    throw new ConfigError(fields.path, expected, described(got));
   }
   const [kind] = kinds;
   const bounds = ['maxKeys', 'permitTimeout'].filter((name) => fields.has(name));

@@ -9,7 +9,7 @@
 import type { BackendModule, BackendSection } from '../../backends/daemon-backend.ts';
 import { DEFAULT_MAX_KEYS, MAX_KEYS_CEILING } from '../../backends/local/table.ts';
 import type { Millis } from '../../core/clock.ts';
-import { isNonEmptyString, isString, secretSection } from '../../core/config-helpers.ts';
+import { described, isNonEmptyString, isString, secretSection } from '../../core/config-helpers.ts';
 import { ConfigError } from '../../core/errors.ts';
 import {
   formatListenAddress,
@@ -72,6 +72,16 @@ export const DEFAULT_ADDRESS = {
   resp: '127.0.0.1:7611',
   http: '127.0.0.1:7612',
 } as const;
+
+export const DEFAULT_BOUNDS: Bounds = {
+  maxConnections: 10_000,
+  maxKey: 4096,
+  maxBody: 65_536,
+  maxThrottleKeys: DEFAULT_MAX_KEYS,
+  slowMs: 30_000,
+  idleMs: Infinity,
+  drainMs: 5_000,
+};
 
 const DEFAULT_LIMITS = { default: { bucket: { rate: '1/s', burst: 10 } } };
 
@@ -177,7 +187,7 @@ function requireDistinctAddresses(listen: Config['listen'], reader: OptionReader
   }
   if (seen.size === 0) {
     const expected = 'an address for one of line, resp, http';
-    throw new ConfigError('listen', expected, 'off for all of them');
+    throw new ConfigError('listen', expected, described('off for all of them'));
   }
 }
 
@@ -190,7 +200,7 @@ function readSecret(fields: OptionReader, section: string, name: string): string
   const isPrintable = isString(secret) && /^[\x21-\x7e]+$/.test(secret);
   if (isPrintable && secret.length >= MIN_SECRET_CHARS) return secret;
   const expected = `at least ${MIN_SECRET_CHARS} printable ASCII characters without spaces`;
-  throw new ConfigError(reader.pathOf(name), expected, 'another value');
+  throw new ConfigError(reader.pathOf(name), expected, described('another value'));
 }
 
 function readBounds(fields: OptionReader): Bounds {
@@ -198,13 +208,13 @@ function readBounds(fields: OptionReader): Bounds {
   const upTo = (name: string, max: number, fallback: number): number =>
     reader.number(name, { min: 1, max, integer: true }, fallback);
   const bounds = {
-    maxConnections: upTo('connections', 1_000_000, 10_000),
-    maxKey: upTo('key', 65_536, 4096),
-    maxBody: upTo('body', 16_777_216, 65_536),
-    maxThrottleKeys: upTo('throttleKeys', MAX_KEYS_CEILING, DEFAULT_MAX_KEYS),
-    slowMs: reader.duration('slow', 30_000),
-    idleMs: reader.duration('idle', Infinity),
-    drainMs: reader.duration('drain', 5_000),
+    maxConnections: upTo('connections', 1_000_000, DEFAULT_BOUNDS.maxConnections),
+    maxKey: upTo('key', 65_536, DEFAULT_BOUNDS.maxKey),
+    maxBody: upTo('body', 16_777_216, DEFAULT_BOUNDS.maxBody),
+    maxThrottleKeys: upTo('throttleKeys', MAX_KEYS_CEILING, DEFAULT_BOUNDS.maxThrottleKeys),
+    slowMs: reader.duration('slow', DEFAULT_BOUNDS.slowMs),
+    idleMs: reader.duration('idle', DEFAULT_BOUNDS.idleMs),
+    drainMs: reader.duration('drain', DEFAULT_BOUNDS.drainMs),
   };
   reader.finish();
   return bounds;
