@@ -1,22 +1,14 @@
 /** Bounds on what HTTP clients can make the daemon hold. */
 
-import type { Bounds } from '../../config/read.ts';
+import { type Bounds, DEFAULT_BOUNDS } from '../../config/read.ts';
 
-export interface HttpBounds extends Omit<Bounds, 'maxThrottleKeys' | 'drainMs'> {
+export interface HttpBounds extends Bounds {
   /** Checks in one batch. */
   readonly maxBatch: number;
   readonly maxSubscribers: number;
 }
 
-export const HTTP_BOUNDS: HttpBounds = {
-  maxKey: 1024,
-  maxBatch: 1000,
-  maxBody: 1_048_576,
-  maxSubscribers: 100,
-  maxConnections: 10_000,
-  idleMs: Infinity,
-  slowMs: 10_000,
-};
+export const HTTP_BOUNDS: HttpBounds = { ...DEFAULT_BOUNDS, maxBatch: 1000, maxSubscribers: 100 };
 
 /** Bytes and number of a request's headers. */
 export const MAX_HEADER_BYTES = 16_384;

@@ -15,6 +15,7 @@ import { type Clock, type Millis, schedule } from '../../../core/clock.ts';
 import type { RemoteStats } from '../../../limiter/async-limiter.ts';
 import type { Stats } from '../../../limiter/sync-limiter.ts';
 import type { LimiterEntry, LimiterRegistry } from '../../router/limiter-registry.ts';
+import { HTTP_BOUNDS } from './bounds.ts';
 
 /** The part of a response that is needed here; Node's `ServerResponse` has it. */
 export interface Subscriber {
@@ -51,7 +52,7 @@ const GAUGES: readonly StatName[] = ['keys', 'bytes', 'evicted', 'held', 'waitin
 type StatValues = Record<string, number>;
 
 export class EventStream {
-  maxSubscribers = 100;
+  maxSubscribers = HTTP_BOUNDS.maxSubscribers;
   readonly #registry: LimiterRegistry;
   readonly #clock: Clock;
   readonly #subscribers = new Set<Subscriber>();
