@@ -131,10 +131,10 @@ export async function fleetOf(names, { rate, burst }) {
   const addresses = await Promise.all(names.map(freeAddress));
   const key = randomBytes(24).toString('base64');
   const limit = ['--rate', `${rate}/s`, '--burst', String(burst)];
-  const surfaces = ['--line', 'off', '--resp', ANY_PORT, '--http', ANY_PORT];
+  const listeners = ['--line', 'off', '--resp', ANY_PORT, '--http', ANY_PORT];
   const daemons = names.map((name, n) => {
     const ownFirst = [addresses[n], ...addresses.filter((_, other) => other !== n)];
-    const args = [...limit, ...surfaces, '--peers', ownFirst.join(',')];
+    const args = [...limit, ...listeners, '--peers', ownFirst.join(',')];
     return new Daemon(name, args, { SLUICE_PEERS_KEY: key });
   });
   process.once('exit', () => {

@@ -7,12 +7,12 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { readHttpSection } from '../src/daemon/config/http.ts';
 import { createKeyExtractor } from '../src/daemon/protocols/http/key.ts';
 import {
-  createSurface,
+  createHttpServer,
   type HttpResult,
-  type RunningSurface,
+  type RunningHttpServer,
   sendRequest,
-  serveSurface,
-} from './support/http-surface.ts';
+  serveHttp,
+} from './support/http-protocol.ts';
 import { freePort, nginxServer, type Service, startNginx } from './support/services.ts';
 
 /** A recipe of the page with the test's addresses. */
@@ -35,14 +35,14 @@ async function startApp(): Promise<{ server: Server; port: number }> {
 
 describe.skipIf(nginxServer() === undefined)('nginx auth_request', () => {
   let app: Awaited<ReturnType<typeof startApp>>;
-  let daemon: RunningSurface;
+  let daemon: RunningHttpServer;
   let nginx: Service;
   let closedPort: number;
 
   beforeAll(async () => {
     app = await startApp();
-    daemon = await serveSurface(
-      createSurface({
+    daemon = await serveHttp(
+      createHttpServer({
         limits: { 'per-client': { bucket: { rate: '1/h', burst: 3 }, match: 'ip:*' } },
         extractKey: createKeyExtractor(
           readHttpSection({ prefix: 'ip:', trustProxy: ['127.0.0.1'] }, 'http'),

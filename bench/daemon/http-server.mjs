@@ -41,9 +41,9 @@ function createDaemonServer() {
     backendPages: [],
     routesConfig: () => rules,
   };
-  const surface = new HttpServer(context, { admin: {} });
+  const httpServer = new HttpServer(context, { admin: {} });
   const options = { allowHalfOpen: true, noDelay: true };
-  return createNetServer(options, (socket) => surface.accept(socket, true));
+  return createNetServer(options, (socket) => httpServer.accept(socket, true));
 }
 
 const createBareServer = () => createServer((_, response) => response.end('ok'));

@@ -11,7 +11,7 @@ process.once('exit', () => {
 });
 
 /**
- * Starts the daemon and waits until it listens. `at` has its addresses by surface. `within` is a command that executes
+ * Starts the daemon and waits until it listens. `at` has its addresses by protocol. `within` is a command that executes
  * the daemon, such as `ip netns exec`; `log` is the target of standard error.
  */
 export async function startDaemon(args, { env = {}, within = [], log = 'inherit' } = {}) {
@@ -31,9 +31,9 @@ export async function startDaemon(args, { env = {}, within = [], log = 'inherit'
   });
   child.removeAllListeners('exit').once('exit', () => running.delete(child));
   const at = { line: [], resp: [], http: [] };
-  for (const [, surface, where] of said.matchAll(/^ {2}(line|resp|http) +(\S+)/gm))
-    at[surface].push(where);
-  const port = (surface) => Number(at[surface][0].split(':').at(-1));
+  for (const [, protocol, where] of said.matchAll(/^ {2}(line|resp|http) +(\S+)/gm))
+    at[protocol].push(where);
+  const port = (protocol) => Number(at[protocol][0].split(':').at(-1));
   const stop = (signal = 'SIGTERM') =>
     new Promise((ended) => {
       child.once('exit', ended);

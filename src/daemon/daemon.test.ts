@@ -61,35 +61,39 @@ test('reload: an address that cannot be opened leaves listeners and limiters unc
   expect(stateOf(daemon)).toEqual(before);
 });
 
-test('reload: a failure closes the connections that it opened', async () => {
-  const server = createServer((socket) => socket.on('error', () => {}).resume()).listen(
-    0,
-    '127.0.0.1',
-  );
+/** A server that never replies, as the Redis of a limit. `expectClosed` waits for a connection and for its end. */
+async function startSilentServer() {
+  let accepted = 0;
+  const server = createServer((socket) => {
+    accepted++;
+    socket.on('error', () => {}).resume();
+  }).listen(0, '127.0.0.1');
   await once(server, 'listening');
   const { port } = server.address() as { port: number };
-  const redis = `{ ${BUCKET}, redis: { url: 'redis://127.0.0.1:${port}' } }`;
+  return {
+    redis: `{ ${BUCKET}, redis: { url: 'redis://127.0.0.1:${port}' } }`,
+    async expectClosed() {
+      await expect.poll(() => accepted).toBeGreaterThan(0);
+      await new Promise((closed) => server.close(closed)); // waits for open connections
+    },
+  };
+}
+
+test('reload: a failure closes the connections that it opened', async () => {
+  const { redis, expectClosed } = await startSilentServer();
   const daemon = await startDaemon(
     listenOn('a.sock'),
     `${listenOn('a.sock')}limits: { a: ${redis}, b: ${BROKEN_ETCD} }`,
   );
   expect(await daemon.reload()).toMatchObject({ ok: false });
-  await new Promise((turn) => setTimeout(turn, 50)); // time to be accepted
-  await new Promise((closed) => server.close(closed)); // waits for open connections
+  await expectClosed();
 });
 
 test('start: a failure closes the connections that it opened', async () => {
-  const server = createServer((socket) => socket.on('error', () => {}).resume()).listen(
-    0,
-    '127.0.0.1',
-  );
-  await once(server, 'listening');
-  const { port } = server.address() as { port: number };
-  const redis = `{ ${BUCKET}, redis: { url: 'redis://127.0.0.1:${port}' } }`;
+  const { redis, expectClosed } = await startSilentServer();
   const text = `${listenOn('a.sock')}limits: { a: ${redis}, b: ${BROKEN_ETCD} }`;
   await expect(startDaemon(text, text)).rejects.toThrow('limits.b.etcd.tls.ca');
-  await new Promise((turn) => setTimeout(turn, 50)); // time to be accepted
-  await new Promise((closed) => server.close(closed)); // waits for open connections
+  await expectClosed();
 });
 
 test('listeners: every address with port 0 is opened, also two equal ones', async () => {

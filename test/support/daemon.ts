@@ -9,14 +9,14 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { Service } from './services.ts';
 
-type Surface = 'line' | 'resp' | 'http' | 'groups';
+type Protocol = 'line' | 'resp' | 'http' | 'groups';
 
 export interface RunningDaemon {
   readonly pid: number;
-  /** `127.0.0.1:40123`, or a path, by surface, in the order of the configuration. */
-  readonly addresses: Readonly<Record<Surface, readonly string[]>>;
-  /** The port of a surface's first address. */
-  port(surface: Surface): number;
+  /** `127.0.0.1:40123`, or a path, by protocol, in the order of the configuration. */
+  readonly addresses: Readonly<Record<Protocol, readonly string[]>>;
+  /** The port of a protocol's first address. */
+  port(protocol: Protocol): number;
   /** Standard output and standard error so far. */
   readonly out: () => string;
   readonly log: () => string;
@@ -54,14 +54,14 @@ async function startDaemon(
   if (child.exitCode !== null) {
     throw new Error(`ended with ${child.exitCode}: ${texts.log}${texts.out}`);
   }
-  const at: Record<Surface, string[]> = { line: [], resp: [], http: [], groups: [] };
-  for (const [, surface, where] of texts.out.matchAll(/^ {2}(line|resp|http|groups) +(\S+)/gm)) {
-    at[surface as Surface].push(where);
+  const at: Record<Protocol, string[]> = { line: [], resp: [], http: [], groups: [] };
+  for (const [, protocol, where] of texts.out.matchAll(/^ {2}(line|resp|http|groups) +(\S+)/gm)) {
+    at[protocol as Protocol].push(where);
   }
   return {
     pid: child.pid ?? 0,
     addresses: at,
-    port: (surface) => Number(at[surface][0].split(':').at(-1)),
+    port: (protocol) => Number(at[protocol][0].split(':').at(-1)),
     out: () => texts.out,
     log: () => texts.log,
     waitForLog: (pattern) => waitUntil(() => pattern.test(texts.log)),

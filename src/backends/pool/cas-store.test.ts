@@ -5,7 +5,8 @@ import { withDeadline } from '../../core/deadline.ts';
 import { type Random, seededRandom } from '../../core/random.ts';
 import { UsageAuditor } from '../../simulator/pool/fuzz.ts';
 import { VirtualClock } from '../../testing/virtual-clock.ts';
-import { type CasServer, casStore, NO_REVISION, type VersionedDocument } from './cas-store.ts';
+import { NO_REVISION } from '../etcd/store.ts';
+import { type CasServer, casStore, type VersionedDocument } from './cas-store.ts';
 import { PoolMember } from './member.ts';
 
 const STALE_MS: Millis = 2000;

@@ -28,6 +28,7 @@ import { UnavailableError } from '../../core/errors.ts';
 import { tryParseJson } from '../../core/json.ts';
 import { isRecord } from '../../core/options.ts';
 import type { Random } from '../../core/random.ts';
+import { NO_REVISION } from '../etcd/store.ts';
 import {
   type AgreementOptions,
   applyLeave,
@@ -42,9 +43,6 @@ export interface VersionedDocument {
   readonly text?: string;
   readonly revision: string;
 }
-
-/** The revision of a missing document. */
-export const NO_REVISION = '0';
 
 /** A server with versioned documents and a clock. Calls that miss their deadline reject. */
 export interface CasServer {

@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { createRouter } from '../../../../test/support/http-surface.ts';
+import { createRouter } from '../../../../test/support/http-protocol.ts';
 import { VirtualClock } from '../../../testing/index.ts';
 import { EventStream, type Subscriber } from './event-stream.ts';
 

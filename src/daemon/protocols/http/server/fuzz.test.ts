@@ -6,7 +6,7 @@
 
 import { validateHeaderName, validateHeaderValue } from 'node:http';
 import { describe, expect, test } from 'vitest';
-import { createSurface } from '../../../../../test/support/http-surface.ts';
+import { createHttpServer } from '../../../../../test/support/http-protocol.ts';
 import { SeededGenerator } from '../../../../../test/support/seeded-generator.ts';
 import { VirtualClock } from '../../../../testing/index.ts';
 import { readHttpSection } from '../../../config/http.ts';
@@ -161,7 +161,7 @@ describe('HTTP handler fuzz', () => {
       const random = new SeededGenerator(SEED);
       const failed: unknown[] = [];
       const clock = new VirtualClock(1e9);
-      const { handler } = createSurface({
+      const { handler } = createHttpServer({
         clock,
         limits: {
           api: { bucket: { rate: '1/s', burst: 3 }, deny: 'mallory' },

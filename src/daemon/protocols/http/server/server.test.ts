@@ -2,28 +2,31 @@ import { once } from 'node:events';
 import { connect } from 'node:net';
 import { afterEach, describe, expect, test } from 'vitest';
 import {
-  createSurface,
+  createHttpServer,
   type HttpRequestOptions,
-  type RunningSurface,
-  type SurfaceOptions,
-  serveSurface,
+  type HttpServerOptions,
+  type RunningHttpServer,
+  serveHttp,
   unavailableBackend,
-} from '../../../../../test/support/http-surface.ts';
+} from '../../../../../test/support/http-protocol.ts';
 import { deny } from '../../../../core/decision.ts';
 import { formatMismatch } from '../../../../core/errors.ts';
 import { VirtualClock } from '../../../../testing/index.ts';
 import { readHttpSection } from '../../../config/http.ts';
 import { createKeyExtractor } from '../key.ts';
 
-const open: RunningSurface[] = [];
+const open: RunningHttpServer[] = [];
 
 afterEach(async () => {
   await Promise.all(open.splice(0).map((server) => server.stop()));
 });
 
-async function start(options: SurfaceOptions = {}, isLoopback = true): Promise<RunningSurface> {
+async function start(
+  options: HttpServerOptions = {},
+  isLoopback = true,
+): Promise<RunningHttpServer> {
   const clock = new VirtualClock(1e6);
-  const server = await serveSurface(createSurface({ clock, ...options }), isLoopback);
+  const server = await serveHttp(createHttpServer({ clock, ...options }), isLoopback);
   open.push(server);
   return server;
 }
@@ -230,8 +233,8 @@ describe('HTTP check', () => {
     };
     expect(await problemOf('/check?limit=nope&key=a')).toBe('404 There is no limit "nope".');
     expect(await problemOf('/check')).toBe(`400 ${formatMismatch('key', 'a string', undefined)}`);
-    expect(await problemOf(`/check?key=${'a'.repeat(1025)}`)).toMatch(
-      /^400 expected `key` to be at most 1024 bytes, got "a{59}…$/,
+    expect(await problemOf(`/check?key=${'a'.repeat(4097)}`)).toMatch(
+      /^400 expected `key` to be at most 4096 bytes, got "a{59}…$/,
     );
     expect(await problemOf('/check?key=a&key=b')).toBe(
       '400 expected `key` to be given once, got "b"',
@@ -515,44 +518,44 @@ describe('HTTP server', () => {
   });
 
   test('drain: closes idle connections at once', async () => {
-    const surface = createSurface({ clock: new VirtualClock() });
-    const { port } = await serveSurface(surface);
+    const httpServer = createHttpServer({ clock: new VirtualClock() });
+    const { port } = await serveHttp(httpServer);
     const idle = connect(port, '127.0.0.1', () => {
       idle.write('GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n');
     });
     const silent = connect(port, '127.0.0.1');
     await Promise.all([once(idle, 'data'), once(silent, 'connect')]);
-    await expect.poll(() => surface.counts.open).toBe(2);
-    await surface.drain(60_000); // no time passes on this clock
+    await expect.poll(() => httpServer.counts.open).toBe(2);
+    await httpServer.drain(60_000); // no time passes on this clock
     await once(idle, 'close');
-    expect(surface.counts.open).toBe(0);
+    expect(httpServer.counts.open).toBe(0);
   });
 
   test('configure: applies to the next request', async () => {
-    const surface = createSurface({ clock: new VirtualClock() });
-    const running = await serveSurface(surface);
+    const httpServer = createHttpServer({ clock: new VirtualClock() });
+    const running = await serveHttp(httpServer);
     open.push(running);
     expect((await running.sendRequest('/limits')).status).toBe(200);
-    surface.configure({ admin: { token: 'secret' }, bounds: { maxKey: 3 } });
+    httpServer.configure({ admin: { token: 'secret' }, bounds: { maxKey: 3 } });
     expect((await running.sendRequest('/limits')).status).toBe(401);
     expect((await running.sendRequest('/check?key=alice')).status).toBe(400);
   });
 
   test('client that never reads: is not read from, and disconnected as slow', async () => {
     const clock = new VirtualClock();
-    const surface = createSurface({ clock });
-    const running = await serveSurface(surface);
+    const httpServer = createHttpServer({ clock });
+    const running = await serveHttp(httpServer);
     open.push(running);
     const client = connect(running.port, '127.0.0.1').pause();
     client.on('error', () => {});
     client.write('GET / HTTP/1.1\r\nHost: localhost\r\n\r\n'.repeat(20_000));
-    await expect.poll(() => surface.counts.responsesByStatus[200]).toBeGreaterThan(100);
-    for (let n = 0; surface.counts.slow === 0 && n < 100; n++) {
+    await expect.poll(() => httpServer.counts.responsesByStatus[200]).toBeGreaterThan(100);
+    for (let n = 0; httpServer.counts.slow === 0 && n < 100; n++) {
       await new Promise((later) => setTimeout(later, 20)); // until the socket buffers are full
       clock.advance(10_000);
     }
-    expect(surface.counts.slow).toBe(1);
-    expect(surface.counts.responsesByStatus[200]).toBeLessThan(20_000); // back-pressure
+    expect(httpServer.counts.slow).toBe(1);
+    expect(httpServer.counts.responsesByStatus[200]).toBeLessThan(20_000); // back-pressure
     expect((await running.sendRequest('/healthz')).status).toBe(200);
   });
 
@@ -571,13 +574,13 @@ describe('HTTP server', () => {
   });
 
   test('counts: responses by status', async () => {
-    const surface = createSurface({ clock: new VirtualClock() });
-    const running = await serveSurface(surface);
+    const httpServer = createHttpServer({ clock: new VirtualClock() });
+    const running = await serveHttp(httpServer);
     open.push(running);
     await running.sendRequest('/check?key=a&cost=3');
     await running.sendRequest('/check?key=a');
     await running.sendRequest('/healthz');
-    expect(surface.counts).toMatchObject({
+    expect(httpServer.counts).toMatchObject({
       accepted: 3,
       refused: 0,
       responsesByStatus: { 200: 2, 429: 1 },
@@ -586,8 +589,8 @@ describe('HTTP server', () => {
 
   test('event stream: snapshot, one event a second, end on drain', async () => {
     const clock = new VirtualClock();
-    const surface = createSurface({ clock, bounds: { maxSubscribers: 1 } });
-    const running = await serveSurface(surface);
+    const httpServer = createHttpServer({ clock, bounds: { maxSubscribers: 1 } });
+    const running = await serveHttp(httpServer);
     open.push(running);
     const response = await fetch(`http://127.0.0.1:${running.port}/feed`);
     expect(response.headers.get('content-type')).toBe('text/event-stream');
@@ -597,7 +600,7 @@ describe('HTTP server', () => {
     await running.sendRequest('/check?key=a');
     clock.advance(1000);
     expect((await reader?.read())?.value).toMatch(/^event: second\ndata: .*"allowed":1/);
-    const drained = surface.drain(1000);
+    const drained = httpServer.drain(1000);
     expect((await reader?.read())?.done).toBe(true);
     clock.advance(1000);
     await drained;

@@ -5,12 +5,12 @@ import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
 import { setImmediate as turn } from 'node:timers/promises';
 import { afterEach, describe, expect, test } from 'vitest';
 import {
-  createSurface,
-  type RunningSurface,
-  type SurfaceOptions,
-  serveSurface,
+  createHttpServer,
+  type HttpServerOptions,
+  type RunningHttpServer,
+  serveHttp,
   unavailableBackend,
-} from '../../../../../../test/support/http-surface.ts';
+} from '../../../../../../test/support/http-protocol.ts';
 import { allow } from '../../../../../core/decision.ts';
 import { VirtualClock } from '../../../../../testing/index.ts';
 import { canReuseReadBuffer } from '../../../../server/read-buffer.ts';
@@ -24,13 +24,13 @@ afterEach(async () => {
 });
 
 async function start(
-  options: SurfaceOptions = {},
+  options: HttpServerOptions = {},
   prepare?: (socket: Socket) => Socket,
-): Promise<{ surface: HttpServer; running: RunningSurface }> {
-  const surface = createSurface({ clock: new VirtualClock(1e9), ...options });
-  const running = await serveSurface(surface, true, prepare);
+): Promise<{ httpServer: HttpServer; running: RunningHttpServer }> {
+  const httpServer = createHttpServer({ clock: new VirtualClock(1e9), ...options });
+  const running = await serveHttp(httpServer, true, prepare);
   open.push(running);
-  return { surface, running };
+  return { httpServer, running };
 }
 
 const SHARED = { api: { bucket: { rate: '1/s', burst: 3 }, redis: { url: 'redis://127.0.0.1' } } };
@@ -105,7 +105,7 @@ describe('HTTP fast path', () => {
     await Promise.all([once(active.socket, 'close'), once(silent.socket, 'close')]);
     expect(await active.statuses(1)).toEqual(['200']);
     expect(await silent.statuses(1)).toEqual(['408']);
-    await expect.poll(() => patient.surface.counts.open + hasty.surface.counts.open).toBe(0);
+    await expect.poll(() => patient.httpServer.counts.open + hasty.httpServer.counts.open).toBe(0);
   });
 
   test('after a request: the idle timeout replaces the request timeout', async () => {
@@ -121,27 +121,27 @@ describe('HTTP fast path', () => {
 
   test('client that does not read: is disconnected as slow', async () => {
     const clock = new VirtualClock(1e9);
-    const { surface, running } = await start({ clock, limits: LONG_RESPONSES });
+    const { httpServer, running } = await start({ clock, limits: LONG_RESPONSES });
     const { socket } = await client(running.port);
     socket.pause();
     const answered = () =>
-      Object.values(surface.counts.responsesByStatus).reduce((sum, n) => sum + n, 0);
+      Object.values(httpServer.counts.responsesByStatus).reduce((sum, n) => sum + n, 0);
     for (let sent = 0; answered() === sent; sent++) {
       socket.write(CHECK); // one per chunk, so that all stay on the fast path
       const isAnswered = () => answered() > sent;
       for (let n = 0; n < 100 && !isAnswered(); n++) await turn();
     }
-    for (let n = 0; surface.counts.slow === 0 && n < 100; n++) {
+    for (let n = 0; httpServer.counts.slow === 0 && n < 100; n++) {
       await turn();
       clock.advance(10_000);
     }
-    expect(surface.counts.slow).toBe(1);
-    await expect.poll(() => surface.counts.open).toBe(0);
+    expect(httpServer.counts.slow).toBe(1);
+    await expect.poll(() => httpServer.counts.open).toBe(0);
   });
 
   test('drain: answers with Connection: close, and closes idle connections', async () => {
     let isReady = true;
-    const { surface, running } = await start({ isReady: () => isReady });
+    const { httpServer, running } = await start({ isReady: () => isReady });
     const [asking, idle] = [await client(running.port), await client(running.port)];
     for (const { socket, statuses } of [asking, idle]) {
       socket.write(CHECK);
@@ -154,40 +154,40 @@ describe('HTTP fast path', () => {
       /Connection: keep-alive[\s\S]*HTTP\/1.1 200[\s\S]*Connection: close/,
     );
     const closed = once(idle.socket, 'close');
-    await surface.drain(60_000); // no time passes on this clock
+    await httpServer.drain(60_000); // no time passes on this clock
     await closed;
-    expect(surface.counts.open).toBe(0);
+    expect(httpServer.counts.open).toBe(0);
   });
 
   test.each([
     { name: 'Node without the private field', options: {}, prepare: withoutUserBuffer },
     { name: 'fastPath: false', options: { fastPath: false }, prepare: undefined },
   ])('$name: Node serves the same responses', async ({ options, prepare }) => {
-    const { surface, running } = await start(options, prepare);
+    const { httpServer, running } = await start(options, prepare);
     const { socket, statuses, received } = await client(running.port);
     socket.write(CHECK.repeat(4));
     expect(await statuses(4)).toEqual(['200', '200', '200', '429']);
     expect(received()).toContain('{"verdict":"allow","remaining":2}');
-    expect(surface.counts.responsesByStatus).toEqual({ 200: 3, 429: 1 });
+    expect(httpServer.counts.responsesByStatus).toEqual({ 200: 3, 429: 1 });
   });
 
   test('reset by the client at any time: leaves no open connection', async () => {
-    const { surface, running } = await start();
+    const { httpServer, running } = await start();
     for (let n = 0; n < 20; n++) {
       const { socket } = await client(running.port);
       socket.write(CHECK.repeat(n * 10));
       socket.resetAndDestroy();
     }
-    await expect.poll(() => surface.counts.open).toBe(0);
+    await expect.poll(() => httpServer.counts.open).toBe(0);
     expect((await running.sendRequest('/healthz')).status).toBe(200);
   });
 
   test('configure: applies to the next request', async () => {
-    const { surface, running } = await start();
+    const { httpServer, running } = await start();
     const { socket, statuses, received } = await client(running.port);
     socket.write(CHECK);
     await statuses(1);
-    surface.configure({ admin: {}, bounds: { maxKey: 0, idleMs: 7000 } });
+    httpServer.configure({ admin: {}, bounds: { maxKey: 0, idleMs: 7000 } });
     socket.write(CHECK);
     expect(await statuses(2)).toEqual(['200', '400']);
     expect(received()).toContain('Keep-Alive: timeout=7');

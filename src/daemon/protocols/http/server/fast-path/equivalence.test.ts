@@ -12,10 +12,10 @@ import { type AddressInfo, connect } from 'node:net';
 import { setImmediate as turn } from 'node:timers/promises';
 import { afterEach, describe, expect, test } from 'vitest';
 import {
-  createSurface,
-  type SurfaceOptions,
-  serveSurface,
-} from '../../../../../../test/support/http-surface.ts';
+  createHttpServer,
+  type HttpServerOptions,
+  serveHttp,
+} from '../../../../../../test/support/http-protocol.ts';
 import { SeededGenerator } from '../../../../../../test/support/seeded-generator.ts';
 import { VirtualClock } from '../../../../../testing/index.ts';
 import { readHttpSection } from '../../../../config/http.ts';
@@ -35,15 +35,15 @@ afterEach(async () => {
 });
 
 interface RunningServer {
-  readonly surface: HttpServer;
+  readonly httpServer: HttpServer;
   readonly port: number;
 }
 
-async function start(options: SurfaceOptions): Promise<RunningServer> {
-  const surface = createSurface({ clock: new VirtualClock(1e9), ...options });
-  const running = await serveSurface(surface);
+async function start(options: HttpServerOptions): Promise<RunningServer> {
+  const httpServer = createHttpServer({ clock: new VirtualClock(1e9), ...options });
+  const running = await serveHttp(httpServer);
   open.push(running);
-  return { surface, port: running.port };
+  return { httpServer, port: running.port };
 }
 
 /** Sends chunks and returns everything received until the server closes. */
@@ -233,7 +233,7 @@ const LIMITS = {
   jobs: { concurrency: 3, match: 'c-*' },
 };
 
-const CONFIGURATIONS: readonly SurfaceOptions[] = [
+const CONFIGURATIONS: readonly HttpServerOptions[] = [
   { limits: LIMITS, deny: ['eve', 'déj*'], bounds: { idleMs: 5000.5 } },
   { extractKey: createKeyExtractor(readHttpSection({ trustProxy: 1 }, 'http')) },
   {
@@ -258,8 +258,8 @@ describe('HTTP fast path', () => {
           );
           try {
             requireSame(parseReceived(received[0]), parseReceived(received[1]));
-            expect(fast.surface.counts.responsesByStatus).toEqual(
-              node.surface.counts.responsesByStatus,
+            expect(fast.httpServer.counts.responsesByStatus).toEqual(
+              node.httpServer.counts.responsesByStatus,
             );
           } catch (error) {
             throw new Error(JSON.stringify({ chunks, received }), { cause: error });

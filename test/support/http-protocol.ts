@@ -17,7 +17,7 @@ import { type BackendSelector, LimiterRegistry } from '../../src/daemon/router/l
 import { Router } from '../../src/daemon/router/router.ts';
 import type { RoutesConfig } from '../../src/daemon/router/routes.ts';
 
-export interface SurfaceOptions
+export interface HttpServerOptions
   extends Partial<Omit<HttpContext, 'router' | 'limits' | 'routesConfig'> & HttpSettings> {
   /** As in a configuration file. */
   readonly limits?: unknown;
@@ -29,7 +29,7 @@ export interface SurfaceOptions
 
 const LIMITS = { api: { bucket: { rate: '1/s', burst: 3 } } };
 
-const routesOf = (options: SurfaceOptions): RoutesConfig => ({
+const routesOf = (options: HttpServerOptions): RoutesConfig => ({
   allow: readPatterns(options.allow, 'allow'),
   deny: readPatterns(options.deny, 'deny'),
   unmatched: options.unmatched ?? 'allow',
@@ -38,7 +38,7 @@ const routesOf = (options: SurfaceOptions): RoutesConfig => ({
 
 /** A router with these limits; default: a burst of 3, then 1/s. */
 export function createRouter(
-  options: SurfaceOptions,
+  options: HttpServerOptions,
   clock: Clock,
   routesConfig = routesOf(options),
 ): Router {
@@ -50,7 +50,7 @@ export function createRouter(
   return new Router(routesConfig, registry, hasher, () => 0);
 }
 
-export function createSurface(options: SurfaceOptions = {}): HttpServer {
+export function createHttpServer(options: HttpServerOptions = {}): HttpServer {
   const { clock = systemClock, admin = {}, extractKey, bounds, fastPath, onError } = options;
   const routesConfig = routesOf(options);
   const context = {
@@ -112,20 +112,20 @@ export interface HttpRequestOptions {
   readonly body?: string | Buffer;
 }
 
-export interface RunningSurface {
+export interface RunningHttpServer {
   readonly port: number;
   sendRequest(path: string, options?: HttpRequestOptions): Promise<HttpResult>;
   stop(): Promise<void>;
 }
 
 /** Listens on a free port of this host. */
-export async function serveSurface(
-  surface: HttpServer,
+export async function serveHttp(
+  httpServer: HttpServer,
   isLoopback = true,
   prepare: (socket: Socket) => Socket = (socket) => socket,
-): Promise<RunningSurface> {
+): Promise<RunningHttpServer> {
   const server = createServer({ allowHalfOpen: true, noDelay: true }, (socket) =>
-    surface.accept(prepare(socket), isLoopback),
+    httpServer.accept(prepare(socket), isLoopback),
   );
   await new Promise<void>((ready) => server.listen(0, '127.0.0.1', ready));
   const { port } = server.address() as AddressInfo;
@@ -133,7 +133,7 @@ export async function serveSurface(
     port,
     sendRequest: (path, options) => sendRequest(port, path, options),
     async stop() {
-      await surface.drain(0);
+      await httpServer.drain(0);
       await new Promise((closed) => server.close(closed));
     },
   };
