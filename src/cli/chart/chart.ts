@@ -44,6 +44,18 @@ export interface Chart {
   readonly phases?: readonly Phase[];
 }
 
+/** A horizontal line from 0 on, such as a limit. */
+export const levelLine = (name: string, level: number, end: number): Series => ({
+  name,
+  style: 'line',
+  points: [
+    [0, level],
+    [end, undefined],
+  ],
+});
+
+export const secondsAxis = (end: number): Axis => ({ label: 'time (s)', from: 0, to: end });
+
 /** The series from back to front. */
 export function inDrawOrder(series: readonly Series[]): Series[] {
   return SERIES_STYLES.flatMap((style) => series.filter((candidate) => candidate.style === style));

@@ -12,18 +12,18 @@
  * All panels have the same rows and series, so one legend is enough.
  */
 
-import { type Axis, inDrawOrder, type Series } from './chart.ts';
+import type { Axis, Series } from './chart.ts';
 import {
   type Box,
   coloursOf,
+  drawSeries,
   formatPixels,
   MUTED_COLOUR,
-  seriesPath,
+  MUTED_FILL,
   svgDocument,
   textElement,
   xAxis,
   xOf,
-  yGrid,
 } from './plot.ts';
 
 /** An event on the time axis. */
@@ -115,7 +115,7 @@ function drawPanel(panel: Panel, { left, top }: CellOrigin): string[] {
   const last = boxes[boxes.length - 1];
   return [
     textElement(left, top + 18, panel.title, 'font-size="14" font-weight="600"'),
-    textElement(left, top + 38, panel.caption, `fill="${MUTED_COLOUR}"`),
+    textElement(left, top + 38, panel.caption, MUTED_FILL),
     ...panel.rows.flatMap((row, r) => drawRow(panel, row, colours, boxes[r])),
     ...xAxis(panel.x, last, 8),
     textElement(
@@ -127,8 +127,6 @@ function drawPanel(panel: Panel, { left, top }: CellOrigin): string[] {
     ...panel.markers.map((_, m) => drawMarker(panel, m, boxes)),
   ];
 }
-
-const MUTED_FILL = `fill="${MUTED_COLOUR}"`;
 
 function boxesOf(rows: readonly Row[], left: number, top: number): Box[] {
   let next = top;
@@ -145,14 +143,8 @@ function drawRow(
   colours: ReadonlyMap<Series, string>,
   box: Box,
 ): string[] {
-  const paths = (isShade: boolean) =>
-    inDrawOrder(series)
-      .filter(({ style }) => (style === 'shade') === isShade)
-      .map((one) => seriesPath(one, colours.get(one), { x, y }, box));
   return [
-    ...paths(true),
-    ...yGrid(y, box, box.height > 100 ? 5 : 3), // over the shades, which would cover it
-    ...paths(false),
+    ...drawSeries(series, colours, { x, y }, box, box.height > 100 ? 5 : 3),
     textElement(box.left - PLOT.left, box.top - 12, y.label, MUTED_FILL),
   ];
 }

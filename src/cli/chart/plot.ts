@@ -7,6 +7,7 @@
 import {
   type Axis,
   type Chart,
+  inDrawOrder,
   positionOf,
   type Series,
   type SeriesStyle,
@@ -23,6 +24,7 @@ export interface Box {
 
 const TEXT_COLOUR = '#1f2933';
 export const MUTED_COLOUR = '#5b6770';
+export const MUTED_FILL = `fill="${MUTED_COLOUR}"`;
 const GRID_COLOUR = '#d9dfe5';
 /** Safe for colour-blind readers (after Okabe and Ito). */
 const LINE_COLOURS = ['#d55e00', '#0072b2', '#009e73', '#cc79a7', '#56b4e9', '#e69f00', '#5b6770'];
@@ -48,7 +50,7 @@ export function svgDocument(title: string, width: number, height: number, parts:
   ].join('\n')}\n`;
 }
 
-export type Axes = Pick<Chart, 'x' | 'y'>;
+type Axes = Pick<Chart, 'x' | 'y'>;
 
 /** Assigns the colours of each style's palette in the order of the series. */
 export function coloursOf(
@@ -64,20 +66,35 @@ export function coloursOf(
   );
 }
 
+/** The series of one plot from back to front. The grid is drawn over the shades, which would cover it. */
+export function drawSeries(
+  series: readonly Series[],
+  colours: ReadonlyMap<Series, string>,
+  axes: Axes,
+  box: Box,
+  maxTicks: number,
+): string[] {
+  const paths = (isShade: boolean) =>
+    inDrawOrder(series)
+      .filter(({ style }) => (style === 'shade') === isShade)
+      .map((one) => seriesPath(one, colours.get(one), axes, box));
+  return [...paths(true), ...yGrid(axes.y, box, maxTicks), ...paths(false)];
+}
+
 export const xOf = (value: number, axis: Axis, { left, width }: Box): number =>
   left + positionOf(value, axis) * width;
 
 const yOf = (value: number, axis: Axis, { top, height }: Box): number =>
   top + (1 - positionOf(value, axis)) * height;
 
-export function seriesPath(
+function seriesPath(
   { style, points }: Series,
   colour: string | undefined,
   axes: Axes,
   box: Box,
 ): string {
-  if (style === 'curve') return curvePath(points, colour, axes, box);
   const segments = segmentsOf(points, axes.x.to);
+  if (style === 'curve') return curvePath(segments, colour, axes, box);
   if (style === 'line') {
     const d = segments.map((segment) => stepPath(segment, axes, box)).join('');
     return `<path d="${d}" fill="none" stroke="${colour}" stroke-width="2.5" stroke-linejoin="round"/>`;
@@ -92,17 +109,12 @@ export function seriesPath(
 
 /** One dot per measurement, joined by straight lines. */
 function curvePath(
-  points: Series['points'],
+  segments: readonly Segment[],
   colour: string | undefined,
   axes: Axes,
   box: Box,
 ): string {
-  const dots = segmentsOf(points, axes.x.to).map((segment) =>
-    segment.points.map(([x, y]) => [
-      formatPixels(xOf(x, axes.x, box)),
-      formatPixels(yOf(y, axes.y, box)),
-    ]),
-  );
+  const dots = segments.map((segment) => pixelsOf(segment, axes, box));
   const d = dots.map((segment) => `M${segment.map((dot) => dot.join(' ')).join('L')}`).join('');
   return [
     `<path d="${d}" fill="none" stroke="${colour}" stroke-width="2" stroke-linejoin="round"/>`,
@@ -111,14 +123,14 @@ function curvePath(
 }
 
 /** A step line: a value holds until the next one. */
-function stepPath({ points, end }: Segment, axes: Axes, box: Box): string {
-  const [first, ...rest] = points.map(([x, y]) => ({
-    x: formatPixels(xOf(x, axes.x, box)),
-    y: formatPixels(yOf(y, axes.y, box)),
-  }));
-  const steps = rest.map(({ x, y }) => `H${x}V${y}`).join('');
-  return `M${first.x} ${first.y}${steps}H${formatPixels(xOf(end, axes.x, box))}`;
+function stepPath(segment: Segment, axes: Axes, box: Box): string {
+  const [first, ...rest] = pixelsOf(segment, axes, box);
+  const steps = rest.map(([x, y]) => `H${x}V${y}`).join('');
+  return `M${first.join(' ')}${steps}H${formatPixels(xOf(segment.end, axes.x, box))}`;
 }
+
+const pixelsOf = ({ points }: Segment, axes: Axes, box: Box): [x: string, y: string][] =>
+  points.map(([x, y]) => [formatPixels(xOf(x, axes.x, box)), formatPixels(yOf(y, axes.y, box))]);
 
 /** Points without a gap between them, and where the last value ends. */
 interface Segment {
@@ -143,7 +155,7 @@ function segmentsOf(points: Series['points'], end: number): Segment[] {
   return segments;
 }
 
-export function yGrid(y: Axis, box: Box, maxTicks: number): string[] {
+function yGrid(y: Axis, box: Box, maxTicks: number): string[] {
   return ticksOf(y, maxTicks).flatMap((tick) => {
     const at = formatPixels(yOf(tick, y, box));
     return [
@@ -152,11 +164,13 @@ export function yGrid(y: Axis, box: Box, maxTicks: number): string[] {
         box.left - 8,
         Number(at) + 4,
         formatShort(tick),
-        `text-anchor="end" fill="${MUTED_COLOUR}"`,
+        `text-anchor="end" ${MUTED_FILL}`,
       ),
     ];
   });
 }
+
+export const MUTED_CENTRED = `text-anchor="middle" ${MUTED_FILL}`;
 
 export function xAxis(x: Axis, box: Box, maxTicks: number): string[] {
   const floor = box.top + box.height;
@@ -166,12 +180,7 @@ export function xAxis(x: Axis, box: Box, maxTicks: number): string[] {
       const at = formatPixels(xOf(tick, x, box));
       return [
         `<path d="M${at} ${floor}v5" stroke="${MUTED_COLOUR}"/>`,
-        textElement(
-          at,
-          floor + 19,
-          formatShort(tick),
-          `text-anchor="middle" fill="${MUTED_COLOUR}"`,
-        ),
+        textElement(at, floor + 19, formatShort(tick), MUTED_CENTRED),
       ];
     }),
   ];

@@ -12,18 +12,18 @@
  * The SVG refers to no external resource.
  */
 
-import { type Chart, inDrawOrder, type Phase, type Series, type SeriesStyle } from './chart.ts';
+import type { Chart, Phase, Series } from './chart.ts';
 import {
   type Box,
   coloursOf,
+  drawSeries,
   formatPixels,
-  MUTED_COLOUR,
-  seriesPath,
+  MUTED_CENTRED,
+  MUTED_FILL,
   svgDocument,
   textElement,
   xAxis,
   xOf,
-  yGrid,
 } from './plot.ts';
 
 export interface Picture {
@@ -59,39 +59,27 @@ export function drawSvg({ title, charts }: Picture): string {
 
 function drawPlot(chart: Chart, box: Box): string[] {
   const colours = coloursOf(chart.series);
-  const paths = (styles: readonly SeriesStyle[]) =>
-    inDrawOrder(chart.series)
-      .filter(({ style }) => styles.includes(style))
-      .map((series) => seriesPath(series, colours.get(series), chart, box));
   return [
     textElement(20, box.top - 36, chart.title, 'font-size="14" font-weight="600"'),
-    textElement(20, box.top - 14, chart.y.label, `fill="${MUTED_COLOUR}"`),
+    textElement(20, box.top - 14, chart.y.label, MUTED_FILL),
     ...legend(chart.series, colours, box),
-    ...(chart.phases ?? []).flatMap((phase) => phaseBand(phase, chart, box)),
-    ...paths(['shade']),
-    // The grid is drawn over the shades, which would cover it, and behind everything else.
-    ...yGrid(chart.y, box, box.height > PLOT_HEIGHT ? 7 : 5),
-    ...paths(['bars', 'line', 'curve']),
+    ...(chart.phases ?? []).map((phase) => phaseBand(phase, chart, box)),
+    ...drawSeries(chart.series, colours, chart, box, box.height > PLOT_HEIGHT ? 7 : 5),
     ...(chart.phases ?? []).map((phase) => phaseLabel(phase, chart, box)),
     ...xAxis(chart.x, box, 12),
-    xLabel(chart, box),
+    textElement(box.left + box.width / 2, box.top + box.height + 37, chart.x.label, MUTED_CENTRED),
   ];
 }
 
-function phaseBand({ from, to }: Phase, { x }: Chart, box: Box): string[] {
+function phaseBand({ from, to }: Phase, { x }: Chart, box: Box): string {
   const [left, right] = [xOf(from, x, box), xOf(to, x, box)];
   const size = `width="${formatPixels(right - left)}" height="${box.height}"`;
-  return [`<rect x="${formatPixels(left)}" y="${box.top}" ${size} fill="${BAND_COLOUR}"/>`];
+  return `<rect x="${formatPixels(left)}" y="${box.top}" ${size} fill="${BAND_COLOUR}"/>`;
 }
 
 function phaseLabel({ name, from, to }: Phase, { x }: Chart, box: Box): string {
   const middle = (xOf(from, x, box) + xOf(to, x, box)) / 2;
-  return textElement(middle, box.top - 6, name, `text-anchor="middle" fill="${MUTED_COLOUR}"`);
-}
-
-function xLabel({ x }: Chart, { left, top, width, height }: Box): string {
-  const attributes = `text-anchor="middle" fill="${MUTED_COLOUR}"`;
-  return textElement(left + width / 2, top + height + 37, x.label, attributes);
+  return textElement(middle, box.top - 6, name, MUTED_CENTRED);
 }
 
 /** From right to left. The width of a text is estimated from its number of characters. */

@@ -1,7 +1,7 @@
 /** Draws the admitted rate of each region over time, one chart per design. */
 
 import type { Design, RegionsOptions, RegionsRun } from '../../simulator/groups/run.ts';
-import { type Chart, type Point, roundAxisEnd } from '../chart/chart.ts';
+import { type Chart, levelLine, type Point, roundAxisEnd, secondsAxis } from '../chart/chart.ts';
 import type { Picture } from '../chart/svg.ts';
 
 export interface DesignRun {
@@ -40,7 +40,7 @@ function chartOf(options: RegionsOptions, { design, run }: DesignRun, top: numbe
   const end = spanMs / 1000;
   return {
     title: TITLES[design],
-    x: { label: 'time (s)', from: 0, to: end },
+    x: secondsAxis(end),
     y: { label: 'allowed calls/s', from: 0, to: top },
     series: [
       {
@@ -53,14 +53,7 @@ function chartOf(options: RegionsOptions, { design, run }: DesignRun, top: numbe
         style: 'line' as const,
         points: ratesOf(times, spanMs),
       })),
-      {
-        name: `limit ${rate}/s`,
-        style: 'line',
-        points: [
-          [0, rate],
-          [end, undefined],
-        ],
-      },
+      levelLine(`limit ${rate}/s`, rate, end),
     ],
     phases: outages.map(({ region, fromMs, toMs }) => ({
       name: `${region} partitioned`,

@@ -2,7 +2,7 @@
 
 import type { PeersFigures } from '../../simulator/peers/figures.ts';
 import { type FleetOptions, PEER_DEFAULTS } from '../../simulator/peers/fleet.ts';
-import { type Phase, type Point, roundAxisEnd } from '../chart/chart.ts';
+import { levelLine, type Phase, type Point, roundAxisEnd, secondsAxis } from '../chart/chart.ts';
 import { formatDuration } from '../chart/format.ts';
 import type { Picture } from '../chart/svg.ts';
 
@@ -35,22 +35,11 @@ export function pictureOf(fleet: FleetOptions, figures: PeersFigures): Picture {
     charts: [
       {
         title: burst > top ? `burst clipped: ${Math.round(burst)} calls/s` : '',
-        x: { label: 'time (s)', from: 0, to: end },
-        y: {
-          label: `calls/s, mean of ${formatDuration(everyMs)}`,
-          from: 0,
-          to: top,
-        },
+        x: secondsAxis(end),
+        y: { label: `calls/s, mean of ${formatDuration(everyMs)}`, from: 0, to: top },
         series: [
           { name: 'allowed by all nodes', style: 'bars', points },
-          {
-            name: `limit ${limit}/s`,
-            style: 'line',
-            points: [
-              [0, limit],
-              [end, undefined],
-            ],
-          },
+          levelLine(`limit ${limit}/s`, limit, end),
         ],
         ...(phases.length > 0 && { phases }),
       },
@@ -80,16 +69,16 @@ function phasesOf({
   loadStep,
   spanMs,
 }: FleetOptions): Phase[] {
+  const phase = (name: string, fromMs: number, toMs: number): Phase => ({
+    name,
+    from: fromMs / 1000,
+    to: toMs / 1000,
+  });
   const minWidthMs = spanMs / 400;
-  const spans = [
-    ...(loadStep
-      ? [{ name: `load: ${loadStep.load} x the rate`, from: loadStep.atMs, to: spanMs }]
-      : []),
-    ...(split ? [{ name: 'partition', from: split.fromMs, to: split.toMs }] : []),
-    ...(crash ? [{ name: `node ${crash.node} down`, from: crash.atMs, to: crash.backMs }] : []),
-    ...(clockStep
-      ? [{ name: 'clock step', from: clockStep.atMs, to: clockStep.atMs + minWidthMs }]
-      : []),
-  ];
-  return spans.map(({ name, from, to }) => ({ name, from: from / 1000, to: to / 1000 }));
+  return [
+    loadStep && phase(`load: ${loadStep.load} x the rate`, loadStep.atMs, spanMs),
+    split && phase('partition', split.fromMs, split.toMs),
+    crash && phase(`node ${crash.node} down`, crash.atMs, crash.backMs),
+    clockStep && phase('clock step', clockStep.atMs, clockStep.atMs + minWidthMs),
+  ].filter((one) => one !== undefined);
 }

@@ -3,7 +3,14 @@
 import { type FleetFigures, SAMPLE_MS } from '../../simulator/adaptive/fleet.ts';
 import { recoveryStartS } from '../../simulator/adaptive/scenario.ts';
 import { SWEEPS, type SweepCell } from '../../simulator/adaptive/sweep.ts';
-import { type Axis, type Chart, type Phase, type Point, roundAxisEnd } from '../chart/chart.ts';
+import {
+  type Axis,
+  type Chart,
+  type Phase,
+  type Point,
+  roundAxisEnd,
+  secondsAxis,
+} from '../chart/chart.ts';
 import type { Picture } from '../chart/svg.ts';
 
 interface ChartSpec {
@@ -123,7 +130,7 @@ function timeChart(
   const highest = lines.flat().map(([, y]) => y ?? 0);
   return {
     title,
-    x: { label: 'time (s)', from: 0, to: scenario.toS },
+    x: secondsAxis(scenario.toS),
     y: { label, from: 0, to: roundAxisEnd(highest) },
     series: cells.map(({ value, clients }, n) => ({
       name: `${option} ${value}${hasMixedClients(cells) ? ` ×${clients}` : ''}`,

@@ -1,5 +1,6 @@
 /** Prints a sweep: a table of one sink with all columns, or a Markdown table of all sinks. */
 
+import type { FleetFigures } from '../../simulator/adaptive/fleet.ts';
 import { recoveryStartS } from '../../simulator/adaptive/scenario.ts';
 import { type Spread, SWEEPS, type SweepCell } from '../../simulator/adaptive/sweep.ts';
 import { formatPercent } from '../chart/format.ts';
@@ -33,63 +34,49 @@ function columnsFor(cells: readonly SweepCell[]): Column[] {
 const markDefault = ({ option, value }: SweepCell): string =>
   `${value}${value === SWEEPS[option].defaultValue ? '*' : ' '}`;
 
+/** The median of a figure; `format` also gets the number of clients. */
+const column = (
+  heading: string,
+  figure: keyof FleetFigures,
+  format: (median: number, clients: number) => string,
+): Column => ({
+  heading,
+  text: ({ figures, clients }) => format(figures[figure].median, clients),
+});
+
 const CLIENTS_COLUMN: Column = { heading: 'clients', text: ({ clients }) => `${clients}` };
-
-const UTILISATION_COLUMN: Column = {
-  heading: 'util',
-  text: ({ figures }) => `${formatUtilisation(figures.utilisation.median)} %`,
-};
-const REJECTED_COLUMN: Column = {
-  heading: 'rejected',
-  text: ({ figures }) => formatPercent(figures.rejected.median, 1),
-};
-
-const THROUGHPUT_COLUMNS: readonly Column[] = [
-  { heading: 'calls/s', text: ({ figures }) => figures.perSecond.median.toFixed(0) },
-  UTILISATION_COLUMN,
-];
-
+const UTILISATION_COLUMN = column('util', 'utilisation', (used) => `${formatUtilisation(used)} %`);
 const SPREAD_COLUMN: Column = {
   heading: 'spread',
   text: ({ figures }) => formatRange(figures.utilisation),
 };
+const REJECTED_COLUMN = column('rejected', 'rejected', (part) => formatPercent(part, 1));
+const LIMIT_COLUMN = column('limit', 'limit', formatInteger);
+const RAMP_UP_COLUMN = column('ramp-up', 'convergenceS', formatSeconds);
+const RECOVERY_COLUMN = column('recovery', 'recoveryS', formatSeconds);
+
+const THROUGHPUT_COLUMNS: readonly Column[] = [
+  column('calls/s', 'perSecond', (rate) => rate.toFixed(0)),
+  UTILISATION_COLUMN,
+];
 
 const COST_COLUMNS: readonly Column[] = [
   REJECTED_COLUMN,
-  { heading: 'mean', text: ({ figures }) => formatInteger(figures.meanMs.median) },
-  { heading: 'p95', text: ({ figures }) => formatInteger(figures.p95Ms.median) },
-  { heading: 'p99', text: ({ figures }) => formatInteger(figures.p99Ms.median) },
+  column('mean', 'meanMs', formatInteger),
+  column('p95', 'p95Ms', formatInteger),
+  column('p99', 'p99Ms', formatInteger),
 ];
 
-const LIMIT_COLUMN: Column = {
-  heading: 'limit',
-  text: ({ figures }) => formatInteger(figures.limit.median),
-};
-
-const RAMP_UP_COLUMN: Column = {
-  heading: 'ramp-up',
-  text: ({ figures }) => formatSeconds(figures.convergenceS.median),
-};
-const RECOVERY_COLUMN: Column = {
-  heading: 'recovery',
-  text: ({ figures }) => formatSeconds(figures.recoveryS.median),
-};
-
 const FLEET_COLUMNS: readonly Column[] = [
-  {
-    heading: 'corr',
-    text: ({ figures, clients }) => formatForFleet(figures.limitCorrelation.median, clients),
-  },
-  { heading: 'osc', text: ({ figures }) => figures.oscillation.median.toFixed(2) },
-  {
-    heading: 'fair',
-    text: ({ figures, clients }) => formatForFleet(figures.fairness.median, clients),
-  },
+  column('corr', 'limitCorrelation', formatForFleet),
+  column('osc', 'oscillation', (value) => value.toFixed(2)),
+  column('fair', 'fairness', formatForFleet),
 ];
 
 /** In percent. Capped, because whole calls may exceed the average capacity of a sink slightly. */
-const formatUtilisation = (fraction: number): string =>
-  formatInteger(Math.min(100, fraction * 100));
+function formatUtilisation(fraction: number): string {
+  return formatInteger(Math.min(100, fraction * 100));
+}
 
 /** One number if all runs agree. */
 function formatRange({ lo, hi }: Spread): string {
@@ -97,14 +84,18 @@ function formatRange({ lo, hi }: Spread): string {
   return min === max ? min : `${min}-${max}`;
 }
 
-const formatInteger = (value: number): string => (Number.isNaN(value) ? '-' : value.toFixed(0));
+function formatInteger(value: number): string {
+  return Number.isNaN(value) ? '-' : value.toFixed(0);
+}
 
-const formatSeconds = (seconds: number): string =>
-  Number.isFinite(seconds) ? `${seconds.toFixed(1)} s` : 'never';
+function formatSeconds(seconds: number): string {
+  return Number.isFinite(seconds) ? `${seconds.toFixed(1)} s` : 'never';
+}
 
 /** A single client has no correlation and no fairness. */
-const formatForFleet = (value: number, clients: number): string =>
-  clients > 1 ? value.toFixed(2) : '-';
+function formatForFleet(value: number, clients: number): string {
+  return clients > 1 ? value.toFixed(2) : '-';
+}
 
 /** One row per value, one column per sink: utilisation, rejected attempts, p95 latency and more. */
 export function markdownOf(cells: readonly SweepCell[]): string[] {
@@ -127,16 +118,14 @@ const markdownRow = (texts: readonly string[]): string => `| ${texts.join(' | ')
 
 function summaryOf(cell: SweepCell, isFleet: boolean): string {
   const { figures, scenario } = cell;
-  const summary = [
+  const startup = scenario.fromS === 0 ? [RAMP_UP_COLUMN] : [];
+  const incident = recoveryStartS(scenario) === undefined ? [] : [RECOVERY_COLUMN];
+  const single = startup.length > 0 ? startup : incident;
+  const columns = isFleet ? FLEET_COLUMNS.slice(0, 2) : single;
+  return [
     UTILISATION_COLUMN.text(cell),
     REJECTED_COLUMN.text(cell),
     `${formatInteger(figures.p95Ms.median)} ms`,
-  ];
-  if (isFleet)
-    return [...summary, ...FLEET_COLUMNS.slice(0, 2).map(({ text }) => text(cell))].join(' · ');
-  if (scenario.fromS === 0) return [...summary, RAMP_UP_COLUMN.text(cell)].join(' · ');
-  return [
-    ...summary,
-    ...(recoveryStartS(scenario) === undefined ? [] : [RECOVERY_COLUMN.text(cell)]),
+    ...columns.map(({ text }) => text(cell)),
   ].join(' · ');
 }
