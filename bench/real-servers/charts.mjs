@@ -1,7 +1,7 @@
 /** Draws the scenarios with real servers: five panels of an adaptive limit, two of a busy limit. */
 
 import { roundAxisEnd } from '../../dist/cli/chart/chart.js';
-import { drawPanels } from '../../dist/cli/chart/panels.js';
+import { drawPanels } from './panels.mjs';
 
 /** The end of an axis that contains these values. */
 const upTo = (values) => roundAxisEnd(values.filter((value) => value !== undefined));

@@ -1,7 +1,7 @@
 /**
  * SVG elements of charts: axes, grid, step lines, areas, escaped text.
  *
- * svg.ts stacks charts, panels.ts arranges small ones in two columns.
+ * svg.ts stacks charts; the benchmark with real servers arranges small ones in two columns.
  */
 
 import {

@@ -12,9 +12,7 @@
  * All panels have the same rows and series, so one legend is enough.
  */
 
-import type { Axis, Series } from './chart.ts';
 import {
-  type Box,
   coloursOf,
   drawSeries,
   formatPixels,
@@ -24,36 +22,21 @@ import {
   textElement,
   xAxis,
   xOf,
-} from './plot.ts';
+} from '../../dist/cli/chart/plot.js';
 
-/** An event on the time axis. */
-export interface EventMarker {
-  readonly at: number;
-  readonly name: string;
-}
-
-export interface Row {
-  readonly y: Axis;
-  readonly series: readonly Series[];
-  /** In pixels. Default: a tall first row, low further rows. */
-  readonly height?: number;
-}
-
-export interface Panel {
-  readonly title: string;
-  /** One line below the title: the result. */
-  readonly caption: string;
-  readonly x: Axis;
-  readonly rows: readonly Row[];
-  readonly markers: readonly EventMarker[];
-}
-
-export interface Panels {
-  readonly title: string;
-  readonly panels: readonly Panel[];
-  /** Short lines beside the legend, about all panels. */
-  readonly notes: readonly string[];
-}
+/**
+ * @typedef {object} Row
+ * @property {object} y An axis, as in `dist/cli/chart/chart.js`.
+ * @property {object[]} series
+ * @property {number} [height] In pixels. Default: a tall first row, low further rows.
+ *
+ * @typedef {object} Panel
+ * @property {string} title
+ * @property {string} caption One line below the title: the result.
+ * @property {object} x
+ * @property {Row[]} rows
+ * @property {{ at: number, name: string }[]} markers Events on the time axis.
+ */
 
 const COLUMNS = 2;
 const WIDTH = 900;
@@ -73,9 +56,10 @@ const PANEL_COLOURS = {
   curve: ['#d55e00', '#009e73', '#cc79a7'],
 };
 
-export function drawPanels({ title, panels, notes }: Panels): string {
+/** Draws `panels`; `notes` are short lines beside the legend, about all panels. */
+export function drawPanels({ title, panels, notes }) {
   const cellHeight = panelHeight(panels[0]?.rows ?? []);
-  const originOf = (n: number): CellOrigin => ({
+  const originOf = (n) => ({
     left: CELL.left + (n % COLUMNS) * CELL.width,
     top: TITLE_HEIGHT + Math.floor(n / COLUMNS) * cellHeight,
   });
@@ -89,27 +73,21 @@ export function drawPanels({ title, panels, notes }: Panels): string {
   return svgDocument(title, WIDTH, height, [...parts, ...key.parts]);
 }
 
-interface CellOrigin {
-  readonly left: number;
-  readonly top: number;
-}
+const rowHeight = ({ height }, n) => height ?? ROW_HEIGHTS[Math.min(n, ROW_HEIGHTS.length - 1)];
 
-const rowHeight = ({ height }: Row, n: number): number =>
-  height ?? ROW_HEIGHTS[Math.min(n, ROW_HEIGHTS.length - 1)];
-
-function panelHeight(rows: readonly Row[]): number {
+function panelHeight(rows) {
   const plots = rows.reduce((sum, row, n) => sum + rowHeight(row, n) + ROW_GAP, 0);
   return PLOT.top + plots - ROW_GAP + PLOT.below;
 }
 
 /** One colour per series over all rows of a panel. */
-const panelColours = (rows: readonly Row[]): Map<Series, string> =>
+const panelColours = (rows) =>
   coloursOf(
     rows.flatMap(({ series }) => series),
     PANEL_COLOURS,
   );
 
-function drawPanel(panel: Panel, { left, top }: CellOrigin): string[] {
+function drawPanel(panel, { left, top }) {
   const colours = panelColours(panel.rows);
   const boxes = boxesOf(panel.rows, left + PLOT.left, top + PLOT.top);
   const last = boxes[boxes.length - 1];
@@ -128,7 +106,7 @@ function drawPanel(panel: Panel, { left, top }: CellOrigin): string[] {
   ];
 }
 
-function boxesOf(rows: readonly Row[], left: number, top: number): Box[] {
+function boxesOf(rows, left, top) {
   let next = top;
   return rows.map((row, n) => {
     const box = { left, top: next, width: PLOT.width, height: rowHeight(row, n) };
@@ -137,12 +115,7 @@ function boxesOf(rows: readonly Row[], left: number, top: number): Box[] {
   });
 }
 
-function drawRow(
-  { x }: Panel,
-  { y, series }: Row,
-  colours: ReadonlyMap<Series, string>,
-  box: Box,
-): string[] {
+function drawRow({ x }, { y, series }, colours, box) {
   return [
     ...drawSeries(series, colours, { x, y }, box, box.height > 100 ? 5 : 3),
     textElement(box.left - PLOT.left, box.top - 12, y.label, MUTED_FILL),
@@ -150,7 +123,7 @@ function drawRow(
 }
 
 /** A dashed line through all rows, with its name above: to the right, or to the left if that does not fit. */
-function drawMarker({ markers, x }: Panel, m: number, boxes: readonly Box[]): string {
+function drawMarker({ markers, x }, m, boxes) {
   const [first, last] = [boxes[0], boxes[boxes.length - 1]];
   const across = xOf(markers[m].at, x, first);
   const next = markers[m + 1] ? xOf(markers[m + 1].at, x, first) : first.left + first.width;
@@ -166,12 +139,7 @@ function drawMarker({ markers, x }: Panel, m: number, boxes: readonly Box[]): st
 const DASHED_STROKE = `stroke="${MUTED_COLOUR}" stroke-width="1.5" stroke-dasharray="4 3"`;
 
 /** The series and their colours, with the notes below or, in a wide legend, beside them. */
-function legend(
-  panels: readonly Panel[],
-  notes: readonly string[],
-  { left: cell, top }: CellOrigin,
-  isWide: boolean,
-): { parts: string[]; bottom: number } {
+function legend(panels, notes, { left: cell, top }, isWide) {
   const rows = panels[0]?.rows ?? [];
   const colours = panelColours(rows);
   const entries = rows.flatMap((row) =>
