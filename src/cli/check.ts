@@ -2,8 +2,8 @@
 
 import { parseEndpoint } from '../client/address.ts';
 import { connect } from '../client/index.ts';
-import { NEVER, WHEN_SETTLED } from '../core/decision.ts';
 import { OptionReader } from '../core/options.ts';
+import { formatRetryAfter } from './chart/format.ts';
 import {
   type Command,
   EXIT_CANNOT_RUN,
@@ -97,15 +97,7 @@ function formatDecision(decision: CheckReply): string {
   }
   const by = decision.limit === undefined ? '' : `, limit ${decision.limit}`;
   const reason = decision.reason === 'unavailable' ? 'backend unavailable, ' : '';
-  return `NO${by}: ${reason}${formatRetryAfter(decision.retryAfterMs)}`;
-}
-
-/** A deny list also replies "never", so no reason is given. */
-function formatRetryAfter(retryAfterMs: number): string {
-  if (retryAfterMs === NEVER) return 'never';
-  return retryAfterMs === WHEN_SETTLED
-    ? 'until a call settles'
-    : `try again in ${Math.ceil(retryAfterMs)} ms`;
+  return `NO${by}: ${reason}${formatRetryAfter(decision.retryAfterMs, 'try again in')}`;
 }
 
 /** JSON writes Infinity as null. For `retryAfterMs` that means never; an unlimited `remaining` is left out. */

@@ -3,6 +3,7 @@
 import { formatListenAddress } from '../core/listen-address.ts';
 import type { BackendModule } from '../daemon/backends/registry.ts';
 import { type Config, listenAddressesOf } from '../daemon/config/read.ts';
+import { alignColumns } from './chart/table.ts';
 import {
   type Command,
   type CommandGroup,
@@ -48,12 +49,11 @@ function printSummary(file: string, config: Config, terminal: Terminal): void {
   const overrides = limits.reduce((sum, limit) => sum + limit.overrides.length, 0);
   const also = overrides > 0 ? `, ${countOf(overrides, 'override')}` : '';
   terminal.print(`${file} is valid: ${countOf(limits.length, 'limit')}${also}`);
-  const protocols = Object.entries(listenAddressesOf(config));
-  const width = Math.max(...protocols.map(([protocol]) => protocol.length));
-  for (const [protocol, addresses] of protocols) {
-    const text = addresses.map(formatListenAddress).join(', ') || 'off';
-    terminal.print(`  ${protocol.padEnd(width)}  ${text}`);
-  }
+  const rows = Object.entries(listenAddressesOf(config)).map(([protocol, addresses]) => [
+    protocol,
+    addresses.map(formatListenAddress).join(', ') || 'off',
+  ]);
+  for (const line of alignColumns(rows, '  ', 2)) terminal.print(`  ${line.trimEnd()}`);
 }
 
 export const configCommands = (modules: readonly BackendModule[]): CommandGroup => ({

@@ -13,6 +13,7 @@ import {
 } from '../daemon/config/file.ts';
 import type { Config } from '../daemon/config/read.ts';
 import { Daemon } from '../daemon/daemon.ts';
+import { alignColumns } from './chart/table.ts';
 import {
   type Command,
   countOf,
@@ -169,16 +170,11 @@ const curlCommand = (listen: ListenAddress, path: string): string =>
 function printStartup(daemon: Daemon, origin: string, terminal: Terminal): void {
   const limits = countOf(daemon.config.limits.length, 'limit');
   terminal.print(`sluice ${terminal.version}, ${limits} from ${origin}`);
-  const shown = daemon.addresses.map(({ protocol, listen }) => ({
+  const rows = daemon.addresses.map(({ protocol, listen }) => [
     protocol,
-    at: formatListenAddress(listen),
-    example: exampleCommand(daemon.config, protocol, listen),
-  }));
-  const widest = (column: 'protocol' | 'at'): number =>
-    Math.max(0, ...shown.map((row) => row[column].length));
-  for (const { protocol, at, example } of shown) {
-    const address = `${protocol.padEnd(widest('protocol'))}  ${at.padEnd(widest('at'))}`;
-    terminal.print(`  ${address}  ${example}`);
-  }
+    formatListenAddress(listen),
+    exampleCommand(daemon.config, protocol, listen),
+  ]);
+  for (const line of alignColumns(rows, '  ', 3)) terminal.print(`  ${line.trimEnd()}`);
   terminal.print('ready');
 }

@@ -5,14 +5,14 @@
  */
 
 import type { Millis } from '../core/clock.ts';
-import { type Decision, NEVER, OUTCOMES, WHEN_SETTLED } from '../core/decision.ts';
+import { type Decision, OUTCOMES } from '../core/decision.ts';
 import { ConfigError } from '../core/errors.ts';
 import { OptionReader } from '../core/options.ts';
 import { seededRandom } from '../core/random.ts';
 import { internalsOf } from '../limiter/internals.ts';
 import { LIMIT_KINDS, limiter } from '../limiter/limiter.ts';
 import type { Limiter } from '../limiter/sync-limiter.ts';
-import { roundFloat } from './chart/format.ts';
+import { formatRetryAfter, roundFloat } from './chart/format.ts';
 import {
   type Command,
   EXIT_OK,
@@ -72,15 +72,18 @@ export const trace: Command = {
 /** The result of one call, as `--json` prints it. */
 export interface TraceRecord {
   readonly at: Millis;
-  readonly verdict?: Decision['verdict'] | 'expired';
-  readonly granted?: number;
-  readonly remaining?: number;
-  readonly waitMs?: Millis;
+  readonly verdict?: Decision['verdict'] | 'expired' | undefined;
+  readonly granted?: number | undefined;
+  readonly remaining: number;
+  readonly waitMs?: Millis | undefined;
   /** In JSON, never is null. */
-  readonly retryAfterMs?: Millis;
-  readonly pool?: number;
-  readonly limit?: number;
+  readonly retryAfterMs?: Millis | undefined;
+  readonly pool?: number | undefined;
+  readonly limit?: number | undefined;
 }
+
+/** What an operation adds to its record. */
+type CallOutcome = Pick<TraceRecord, 'verdict' | 'granted' | 'waitMs' | 'retryAfterMs'>;
 
 interface TraceRow {
   /** The call as it was written. */
@@ -101,13 +104,14 @@ function runTrace(file: unknown): TraceRow[] {
 const OPERATIONS = ['check', 'takeUpTo', 'giveBack', 'update', 'settle'] as const;
 type Operation = (typeof OPERATIONS)[number];
 
-/** Earlier names of the operations, so that older files still run. */
-const ALIASES: Readonly<Record<string, Operation>> = {
-  ask: 'check',
-  take: 'takeUpTo',
-  give: 'giveBack',
-  hear: 'update',
-};
+/** By name. Earlier names stay, so that older files still run. */
+const OPERATION_BY_NAME: ReadonlyMap<string, Operation> = new Map([
+  ...OPERATIONS.map((operation) => [operation, operation] as const),
+  ['ask', 'check'],
+  ['take', 'takeUpTo'],
+  ['give', 'giveBack'],
+  ['hear', 'update'],
+]);
 
 interface UnsettledCall {
   readonly cost: number;
@@ -130,17 +134,28 @@ class TraceRun {
     this.#now = fields.number('at', { min: this.#now });
     const { operation, name } = operationOf(fields);
     const call = `${name} ${formatValue(fields.get(name))}${formatId(fields)}`;
-    const verdict = this[operation](fields, name);
+    const { verdict, granted, waitMs, retryAfterMs } = this[operation](fields, name);
     fields.finish();
-    return { call, record: orderFields({ at: this.#now, ...verdict, ...this.#keyState() }) };
+    const { remaining, pool, limit } = this.#limiter.inspect(TRACE_KEY);
+    const record = {
+      at: this.#now,
+      verdict,
+      granted,
+      remaining: roundFloat(remaining),
+      waitMs,
+      retryAfterMs,
+      pool: pool && roundFloat(pool),
+      limit: limit && roundFloat(limit),
+    };
+    return { call, record };
   }
 
-  check(fields: OptionReader, name: string): Partial<TraceRecord> {
+  check(fields: OptionReader, name: string): CallOutcome {
     const cost = fields.number(name, { min: 0 });
     return this.#recordDecision(fields, cost, this.#limiter.check(TRACE_KEY, cost));
   }
 
-  takeUpTo(fields: OptionReader, name: string): Partial<TraceRecord> {
+  takeUpTo(fields: OptionReader, name: string): CallOutcome {
     const most = readTakeAmount(fields, name);
     const granted = this.#limiter.takeUpTo(TRACE_KEY, most);
     if (granted > 0)
@@ -149,7 +164,7 @@ class TraceRun {
   }
 
   /** Nothing could be taken. A check of cost 1 is denied as well, and its decision has the Retry-After. */
-  #denyTake(fields: OptionReader): Partial<TraceRecord> {
+  #denyTake(fields: OptionReader): CallOutcome {
     const one = this.#limiter.check(TRACE_KEY, 1);
     if (one.verdict !== 'wait') return this.#recordDecision(fields, 0, one);
     // `check` may make a reservation, which takeUpTo does not: it is returned at once.
@@ -158,15 +173,15 @@ class TraceRun {
     return this.#recordDecision(fields, 0, { verdict: 'deny', retryAfterMs });
   }
 
-  giveBack(fields: OptionReader, name: string): Partial<TraceRecord> {
+  giveBack(fields: OptionReader, name: string): CallOutcome {
     this.#limiter.giveBack(TRACE_KEY, fields.integer(name, 0));
     return {};
   }
 
-  update(fields: OptionReader, name: string): Partial<TraceRecord> {
+  update(fields: OptionReader, name: string): CallOutcome {
     const expected = 'an object with hits or poolSize';
     const feedback = new OptionReader(fields.pathOf(name), fields.get(name), expected);
-    const hits = feedback.has('hits') ? feedback.number('hits', { min: 0 }) : undefined;
+    const hits = optionalAmount(feedback, 'hits');
     const size = hits === undefined ? readPoolSize(feedback) : undefined;
     feedback.finish();
     const isApplied = this.#limiter.update(TRACE_KEY, size ?? { hits: hits ?? 0 });
@@ -175,16 +190,16 @@ class TraceRun {
     return {};
   }
 
-  settle(fields: OptionReader): Partial<TraceRecord> {
+  settle(fields: OptionReader): CallOutcome {
     const settled = new OptionReader(fields.pathOf('settle'), fields.get('settle'));
     const id = settled.get('id');
     const open = this.#unsettled.get(id);
     if (!open) return settled.throwFor('id', 'the id of an earlier call that is not settled yet');
     this.#unsettled.delete(id);
 
-    const rttMs = settled.has('rttMs') ? settled.number('rttMs', { min: 0 }) : undefined;
+    const rttMs = optionalAmount(settled, 'rttMs');
     const outcome = settled.oneOf('outcome', OUTCOMES, 'ok');
-    const used = settled.has('used') ? settled.number('used', { min: 0 }) : undefined;
+    const used = optionalAmount(settled, 'used');
     settled.finish();
     if (!open.isAllowed) return {}; // it never ran, so there is nothing to settle
     const { expireMs } = internalsOf(this.#limiter);
@@ -199,7 +214,7 @@ class TraceRun {
     return isExpired ? { verdict: 'expired' } : {};
   }
 
-  #recordDecision(fields: OptionReader, cost: number, decision: Decision): Partial<TraceRecord> {
+  #recordDecision(fields: OptionReader, cost: number, decision: Decision): CallOutcome {
     const { verdict } = decision;
     const allowed = verdict !== 'deny';
     if (fields.has('id')) {
@@ -214,28 +229,15 @@ class TraceRun {
     if (verdict === 'wait') return { verdict, granted: cost, waitMs: roundFloat(decision.waitMs) };
     return { verdict, granted: 0, retryAfterMs: decision.retryAfterMs };
   }
-
-  #keyState(): Partial<TraceRecord> {
-    const { remaining, pool, limit } = this.#limiter.inspect(TRACE_KEY);
-    return {
-      remaining: roundFloat(remaining),
-      ...(pool !== undefined && { pool: roundFloat(pool) }),
-      ...(limit !== undefined && { limit: roundFloat(limit) }),
-    };
-  }
 }
 
-/** Every line has its fields in the same order. */
-function orderFields(line: TraceRecord): TraceRecord {
-  const { at, verdict, granted, remaining, waitMs, retryAfterMs, pool, limit } = line;
-  return { at, verdict, granted, remaining, waitMs, retryAfterMs, pool, limit } as TraceRecord;
-}
+const optionalAmount = (fields: OptionReader, name: string): number | undefined =>
+  fields.has(name) ? fields.number(name, { min: 0 }) : undefined;
 
 /** Which operation a call is, and the name it was written with. */
 function operationOf(fields: OptionReader): { operation: Operation; name: string } {
   const found = fields.names().flatMap((name) => {
-    const known = OPERATIONS.find((operation) => operation === name);
-    const operation = known ?? (Object.hasOwn(ALIASES, name) ? ALIASES[name] : undefined);
+    const operation = OPERATION_BY_NAME.get(name);
     return operation ? [{ operation, name }] : [];
   });
   if (found.length === 1) return found[0];
@@ -263,16 +265,12 @@ const formatId = (fields: OptionReader): string =>
   fields.names().includes('id') ? ` (${formatValue(fields.get('id'))})` : '';
 
 function printTable(rows: readonly TraceRow[], terminal: Terminal): void {
-  const widest = (texts: readonly string[], least: number): number =>
-    texts.reduce((most, { length }) => Math.max(most, length), least);
-  const atColumn = rows.map(({ record }) => String(record.at));
-  const atWidth = widest(atColumn, 5);
+  const widest = (text: (row: TraceRow) => string, least: number): number =>
+    rows.reduce((most, row) => Math.max(most, text(row).length), least);
+  const atWidth = widest(({ record }) => String(record.at), 5);
   const callWidth = Math.min(
     40,
-    widest(
-      rows.map(({ call }) => call),
-      4,
-    ),
+    widest(({ call }) => call, 4),
   );
   terminal.print(`${'at ms'.padStart(atWidth)}  ${'call'.padEnd(callWidth)}  decision`);
   for (const { call, record } of rows) {
@@ -286,16 +284,11 @@ function formatResult(line: TraceRecord): string {
   return [
     verdict && (verdict === 'allow' ? `allow ${granted}` : verdict),
     waitMs !== undefined && `in ${waitMs} ms`,
-    verdict === 'deny' && formatRetryAfter(retryAfterMs),
-    remaining !== undefined && `${remaining} left`,
+    retryAfterMs !== undefined && formatRetryAfter(retryAfterMs, 'retry in'),
+    `${remaining} left`,
     pool !== undefined && `pool ${pool}`,
     limit !== undefined && `limit ${limit}`,
   ]
     .filter(Boolean)
     .join(' · ');
-}
-
-function formatRetryAfter(retryAfterMs: TraceRecord['retryAfterMs']): string {
-  if (retryAfterMs === WHEN_SETTLED) return 'until a call settles';
-  return retryAfterMs === NEVER ? 'never' : `retry in ${retryAfterMs} ms`;
 }

@@ -6,7 +6,7 @@ import { isNonEmptyString } from '../core/config-helpers.ts';
 import type { Duration } from '../core/duration.ts';
 import { isFunction, isRecord, OptionReader } from '../core/options.ts';
 import { type Random, systemRandom } from '../core/random.ts';
-import { type DaemonAddress, type Endpoint, endpointOf } from './address.ts';
+import { type DaemonAddress, endpointOf } from './address.ts';
 
 /** Exponential backoff of reconnects, with jitter. */
 export interface BackoffOptions {
@@ -38,19 +38,7 @@ export interface ClientOptions {
   readonly random?: Random;
 }
 
-export interface ClientSettings {
-  readonly endpoint: Endpoint;
-  /** Undefined: no TLS. */
-  readonly tls: ConnectionOptions | undefined;
-  readonly password: string | undefined;
-  readonly deadlineMs: Millis;
-  readonly onUnavailable: 'allow' | 'deny';
-  readonly firstBackoffMs: Millis;
-  readonly maxBackoffMs: Millis;
-  readonly maxPending: number;
-  readonly clock: Clock;
-  readonly random: Random;
-}
+export type ClientSettings = ReturnType<typeof readSettings>;
 
 const DEFAULT_DEADLINE_MS: Millis = 20;
 const DEFAULT_FIRST_BACKOFF_MS: Millis = 100;
@@ -58,15 +46,15 @@ const DEFAULT_MAX_BACKOFF_MS: Millis = 5_000;
 const DEFAULT_MAX_PENDING = 10_000;
 
 /** @throws {ConfigError} if an option is invalid. */
-export function readSettings(options: ClientOptions): ClientSettings {
+export function readSettings(options: ClientOptions) {
   const reader = new OptionReader('', options);
   const backoff = new OptionReader('backoff', reader.get('backoff') ?? {});
-  const settings: ClientSettings = {
+  const settings = {
     endpoint: endpointOf(reader.get('at')),
     tls: readTls(reader),
     password: reader.optional('password', isNonEmptyString, 'a non-empty string'),
     deadlineMs: reader.duration('deadline', DEFAULT_DEADLINE_MS),
-    onUnavailable: reader.oneOf('onUnavailable', ['allow', 'deny'], 'allow'),
+    onUnavailable: reader.oneOf('onUnavailable', ['allow', 'deny'] as const, 'allow'),
     firstBackoffMs: backoff.duration('first', DEFAULT_FIRST_BACKOFF_MS),
     maxBackoffMs: backoff.duration('max', DEFAULT_MAX_BACKOFF_MS),
     maxPending: reader.integer('maxPending', 1, DEFAULT_MAX_PENDING),
@@ -78,6 +66,7 @@ export function readSettings(options: ClientOptions): ClientSettings {
   return settings;
 }
 
+/** Undefined: no TLS. */
 function readTls(reader: OptionReader): ConnectionOptions | undefined {
   const tls = reader.get('tls') ?? false;
   if (tls === false) return undefined;

@@ -1,4 +1,6 @@
-/** Number formats shared by tables and charts. */
+/** Formats of numbers that commands share. */
+
+import { NEVER, WHEN_SETTLED } from '../../core/decision.ts';
 
 /** Removes floating-point noise: 0.30000000000000004 is 0.3. */
 export const roundFloat = (value: number): number =>
@@ -24,4 +26,10 @@ export const formatDuration = (ms: number): string =>
 export function formatShort(value: number): string {
   const [unit, suffix] = value >= 1e6 ? [1e6, 'M'] : value >= 1e4 ? [1e3, 'k'] : [1, ''];
   return `${Number((value / unit).toPrecision(4))}${suffix}`;
+}
+
+/** The end of a refusal. A deny list also replies "never", so no reason is given. */
+export function formatRetryAfter(retryAfterMs: number, retry: string): string {
+  if (retryAfterMs === WHEN_SETTLED) return 'until a call settles';
+  return retryAfterMs === NEVER ? 'never' : `${retry} ${retryAfterMs} ms`;
 }

@@ -23,8 +23,9 @@ export interface Box {
 }
 
 const TEXT_COLOUR = '#1f2933';
-export const MUTED_COLOUR = '#5b6770';
+const MUTED_COLOUR = '#5b6770';
 export const MUTED_FILL = `fill="${MUTED_COLOUR}"`;
+export const MUTED_STROKE = `stroke="${MUTED_COLOUR}"`;
 const GRID_COLOUR = '#d9dfe5';
 /** Safe for colour-blind readers (after Okabe and Ito). */
 const LINE_COLOURS = ['#d55e00', '#0072b2', '#009e73', '#cc79a7', '#56b4e9', '#e69f00', '#5b6770'];
@@ -175,11 +176,11 @@ export const MUTED_CENTRED = `text-anchor="middle" ${MUTED_FILL}`;
 export function xAxis(x: Axis, box: Box, maxTicks: number): string[] {
   const floor = box.top + box.height;
   return [
-    `<path d="M${box.left} ${floor}h${box.width}" stroke="${MUTED_COLOUR}"/>`,
+    `<path d="M${box.left} ${floor}h${box.width}" ${MUTED_STROKE}/>`,
     ...ticksOf(x, maxTicks).flatMap((tick) => {
       const at = formatPixels(xOf(tick, x, box));
       return [
-        `<path d="M${at} ${floor}v5" stroke="${MUTED_COLOUR}"/>`,
+        `<path d="M${at} ${floor}v5" ${MUTED_STROKE}/>`,
         textElement(at, floor + 19, formatShort(tick), MUTED_CENTRED),
       ];
     }),

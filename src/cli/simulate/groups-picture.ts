@@ -1,5 +1,6 @@
 /** Draws the admitted rate of each region over time, one chart per design. */
 
+import type { RegionsFigures } from '../../simulator/groups/figures.ts';
 import type { Design, RegionsOptions, RegionsRun } from '../../simulator/groups/run.ts';
 import { type Chart, levelLine, type Point, roundAxisEnd, secondsAxis } from '../chart/chart.ts';
 import type { Picture } from '../chart/svg.ts';
@@ -7,6 +8,7 @@ import type { Picture } from '../chart/svg.ts';
 export interface DesignRun {
   readonly design: Design;
   readonly run: RegionsRun;
+  readonly figures: RegionsFigures;
 }
 
 const TITLES: Readonly<Record<Design, string>> = {

@@ -1,7 +1,7 @@
 /** `sluice simulate groups`: one limit over distant regions, in three designs. */
 
 import { MAX_AMOUNT } from '../../core/options.ts';
-import { figuresOf, type RegionsFigures } from '../../simulator/groups/figures.ts';
+import { figuresOf } from '../../simulator/groups/figures.ts';
 import {
   DESIGNS,
   type Design,
@@ -87,7 +87,7 @@ export const simulateGroups: Command = {
   async run(args, terminal) {
     const flags = readFlags(args, FLAGS);
     const options = readRegionsOptions(flags);
-    const runs: (DesignRun & DesignFigures)[] = [];
+    const runs: DesignRun[] = [];
     for (const design of DESIGNS) {
       terminal.progress?.(`${design} ...`);
       const run = await simulateRegions(design, options);
@@ -102,17 +102,12 @@ export const simulateGroups: Command = {
   },
 };
 
-interface DesignFigures {
-  readonly design: Design;
-  readonly figures: RegionsFigures;
-}
-
-const jsonEntryOf = ({ design, figures }: DesignFigures): [Design, unknown] => [
+const jsonEntryOf = ({ design, figures }: DesignRun): [Design, unknown] => [
   design,
   { ...figures, rates: Object.fromEntries(figures.rates) },
 ];
 
-function tableOf(options: RegionsOptions, runs: readonly DesignFigures[]): string[] {
+function tableOf(options: RegionsOptions, runs: readonly DesignRun[]): string[] {
   const { regions, rate, burst, rttMs, spanMs } = options;
   const loads = regions.map(({ name, load }) => `${name} ${load}/s`).join(', ');
   const names = regions.map(({ name }) => name);

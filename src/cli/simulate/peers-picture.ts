@@ -1,7 +1,8 @@
 /** Draws the allowed rate of a simulated fleet over time, and its limit. */
 
+import { peersOf } from '../../simulator/peers/bound.ts';
 import type { PeersFigures } from '../../simulator/peers/figures.ts';
-import { type FleetOptions, PEER_DEFAULTS } from '../../simulator/peers/fleet.ts';
+import type { FleetOptions } from '../../simulator/peers/fleet.ts';
 import { levelLine, type Phase, type Point, roundAxisEnd, secondsAxis } from '../chart/chart.ts';
 import { formatDuration } from '../chart/format.ts';
 import type { Picture } from '../chart/svg.ts';
@@ -16,8 +17,8 @@ const BURST_SECONDS = 1.5;
 const CLIP_RATIO = 2;
 
 export function pictureOf(fleet: FleetOptions, figures: PeersFigures): Picture {
-  const { nodes, rate, clients, spanMs, peers, loadStep } = fleet;
-  const { exchange, intervalMs } = { ...PEER_DEFAULTS, ...peers };
+  const { nodes, rate, clients, spanMs, loadStep } = fleet;
+  const { exchange, intervalMs } = peersOf(fleet);
   const { points, everyMs } = rateSteps(figures, spanMs);
   const limit = rate * clients;
   const end = spanMs / 1000;

@@ -1,8 +1,9 @@
 /** Prints the results of a simulated fleet: overshoot, fairness, convergence, control traffic. */
 
+import { peersOf } from '../../simulator/peers/bound.ts';
 import type { PeersFigures } from '../../simulator/peers/figures.ts';
-import { type FleetOptions, PEER_DEFAULTS } from '../../simulator/peers/fleet.ts';
-import { DEFAULT_NETWORK } from '../../simulator/peers/network.ts';
+import type { FleetOptions } from '../../simulator/peers/fleet.ts';
+import { networkOf } from '../../simulator/peers/network.ts';
 import { formatDuration, formatSignificant, roundTo } from '../chart/format.ts';
 import { alignColumns } from '../chart/table.ts';
 
@@ -17,9 +18,9 @@ export function formatTables(fleet: FleetOptions, figures: PeersFigures): string
 }
 
 function scenarioLines(fleet: FleetOptions): string[] {
-  const { nodes, rate, burst, load, loadStep, clients, spanMs, peers, network } = fleet;
-  const { exchange, intervalMs } = { ...PEER_DEFAULTS, ...peers };
-  const { delayMs, jitterMs, loss } = { ...DEFAULT_NETWORK, ...network };
+  const { nodes, rate, burst, load, loadStep, clients, spanMs } = fleet;
+  const { exchange, intervalMs } = peersOf(fleet);
+  const { delayMs, jitterMs, loss } = networkOf(fleet);
   const each = clients > 1 ? `, ${clients} clients` : '';
   const delay = jitterMs > 0 ? `${delayMs}-${delayMs + jitterMs} ms` : `${delayMs} ms`;
   const lost = loss > 0 ? `, ${percent(loss)} loss` : '';

@@ -23,9 +23,7 @@ export interface ConfigOverride {
 }
 
 /** The configuration, or its mistakes as text. */
-export type LoadResult =
-  | { readonly config: Config; readonly file: string | undefined }
-  | { readonly problems: readonly string[] };
+export type LoadResult = { readonly config: Config } | { readonly problems: readonly string[] };
 
 const MAX_FILE_BYTES = 4 * 1024 * 1024;
 
@@ -191,7 +189,7 @@ function buildConfig(
 ): LoadResult {
   const merged = [...overrides].sort(secretKeysLast).reduce(applyOverride, value);
   const result = readConfig(merged, modules);
-  if ('config' in result) return { config: result.config, file: source?.file };
+  if ('config' in result) return result;
   const located = firstPerField(result.errors).map((error) => ({
     error,
     offset: yamlOffsetOf(source?.document.contents ?? null, error.field),

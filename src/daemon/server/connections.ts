@@ -45,10 +45,7 @@ export class Connections {
   readonly #bounds: () => ConnectionBounds;
   readonly #clock: Clock | BatchClock;
   readonly #open = new Set<Connection>();
-  #accepted = 0;
-  #refused = 0;
-  #protocolErrors = 0;
-  #slow = 0;
+  readonly #totals = { accepted: 0, refused: 0, protocolErrors: 0, slow: 0 };
 
   constructor(
     createHandler: ProtocolFactory,
@@ -61,26 +58,20 @@ export class Connections {
   }
 
   get counts(): ConnectionCounts {
-    return {
-      open: this.#open.size,
-      accepted: this.#accepted,
-      refused: this.#refused,
-      protocolErrors: this.#protocolErrors,
-      slow: this.#slow,
-    };
+    return { open: this.#open.size, ...this.#totals };
   }
 
   accept(socket: Socket): void {
     if (this.#open.size >= this.#bounds().maxConnections) {
-      this.#refused++;
+      this.#totals.refused++;
       socket.destroy();
       return;
     }
-    this.#accepted++;
+    this.#totals.accepted++;
     const connection = new Connection(socket, this.#createHandler, this.#bounds(), this.#clock, {
       onClosed: () => this.#open.delete(connection),
-      onProtocolError: () => this.#protocolErrors++,
-      onSlowReader: () => this.#slow++,
+      onProtocolError: () => this.#totals.protocolErrors++,
+      onSlowReader: () => this.#totals.slow++,
     });
     this.#open.add(connection);
   }

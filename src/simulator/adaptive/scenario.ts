@@ -72,35 +72,35 @@ const DROP_ALL: LoadResponse = { ...NO_LOAD_EFFECT, limit: 0, action: 'drop' };
 type ScenarioBody = Pick<Scenario, 'description' | 'stages'> & Partial<Scenario>;
 
 const SCENARIO_BUILDERS = {
-  steady: (size, jitter): ScenarioBody => ({
+  steady: (size, jitter) => ({
     description: `100 ms per call, up to ${MAX_LIMIT * size} at once`,
     stages: [stageOf(createSink({ workers: MAX_LIMIT * size, jitter }))],
     fromS: 0, // measures the ramp-up
     toS: 60,
   }),
-  queue: (size, jitter): ScenarioBody => ({
+  queue: (size, jitter) => ({
     description: `${WORKERS * size} at once, 100 ms each; more wait inside the sink`,
     stages: [queueStage(size, jitter)],
   }),
-  rate: (size, jitter): ScenarioBody => ({
+  rate: (size, jitter) => ({
     description: `${RATE * size} calls per second, 50 ms each; more are refused`,
     stages: [rateLimitedStage(size, jitter, true)],
   }),
-  strict: (size, jitter): ScenarioBody => ({
+  strict: (size, jitter) => ({
     description: `${RATE * size} calls per second, 50 ms each; refused calls count`,
     stages: [rateLimitedStage(size, jitter, false)],
   }),
-  'slow-down': (size, jitter): ScenarioBody => ({
+  'slow-down': (size, jitter) => ({
     description: `the queue, ${SLOWDOWN_FACTOR} times as slow from second 40 to 60`,
     stages: incidentStages(size, jitter, (sink) =>
       stageOf({ ...sink, delayS: DELAY_S * SLOWDOWN_FACTOR }),
     ),
   }),
-  uneven: (size): ScenarioBody => ({
+  uneven: (size) => ({
     description: 'the queue; each call takes 100 ms plus a random time',
     stages: [queueStage(size, UNEVEN_SERVICE_JITTER)],
   }),
-  outage: (size, jitter): ScenarioBody => ({
+  outage: (size, jitter) => ({
     description: 'the queue, no replies from second 40 to 60',
     stages: incidentStages(size, jitter, (sink) => ({
       fromS: 0,

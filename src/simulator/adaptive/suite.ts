@@ -6,8 +6,9 @@
  */
 
 import type { Millis } from '../../core/clock.ts';
+import { isString } from '../../core/config-helpers.ts';
 import { ConfigError } from '../../core/errors.ts';
-import { OptionReader } from '../../core/options.ts';
+import { type NumberRange, OptionReader } from '../../core/options.ts';
 import type { AdaptiveOptions } from '../../policies/adaptive.ts';
 
 /** Position of the limiter among retry, measuring and timeout, from the outside in. */
@@ -109,14 +110,14 @@ function readSuite(fields: OptionReader): Suite {
       defaults,
     ),
   );
-  const id = fields.has('id') ? readString(fields, 'id') : layering;
+  const id = fields.optional('id', isString, 'a string') ?? layering;
   return { id, layering: LAYERINGS[layering], backoff: BACKOFFS[backoff], cases };
 }
 
 function readCase(fields: OptionReader, defaultsPath: string, defaults: unknown): Case {
   const params = new OptionReader(fields.pathOf('params'), fields.get('params'));
   const test: Case = {
-    name: readString(fields, 'name'),
+    name: fields.required('name', isString, 'a string'),
     requests: params.number('requests', { min: 1, max: MAX_REQUESTS, integer: true }),
     intervalMs: params.number('interval_s', { min: 0 }, 0) * 1000,
     server: readServer(params),
@@ -143,9 +144,9 @@ function readLoad(params: OptionReader, name: string): LoadResponse {
   const scale = load.number('scale', { min: 0 }, 0);
   const result: LoadResponse = {
     scale,
-    kneeStart: isGiven(load, 'knee_start') ? load.number('knee_start', { min: 0 }) : undefined,
-    kneeExp: isGiven(load, 'knee_exp') ? load.number('knee_exp', { above: 0 }) : scale + 1,
-    limit: isGiven(load, 'limit') ? load.number('limit', { min: 0 }) : Infinity,
+    kneeStart: numberIfGiven(load, 'knee_start', { min: 0 }),
+    kneeExp: numberIfGiven(load, 'knee_exp', { above: 0 }) ?? scale + 1,
+    limit: numberIfGiven(load, 'limit', { min: 0 }) ?? Infinity,
     action: load.oneOf('action', ['defer', 'drop'], 'defer'),
   };
   load.finish();
@@ -172,14 +173,12 @@ function readLimit(params: OptionReader, defaultsPath: string, defaults: unknown
 }
 
 function readSettings(fields: OptionReader): AdaptiveOptions {
-  const given = (name: string, range: Parameters<OptionReader['number']>[1]) =>
-    isGiven(fields, name) ? fields.number(name, range) : undefined;
   const settings = {
-    initial: given('initial_concurrency', { min: 1, integer: true }),
-    max: given('max_concurrency_limit', { min: 1, integer: true }),
-    decreaseRatio: given('decrease_ratio', { above: 0, max: 0.999_999 }),
-    alpha: given('ewma_alpha', { above: 0, max: 1 }),
-    deviationScale: given('rtt_deviation_scale', { min: 0 }),
+    initial: numberIfGiven(fields, 'initial_concurrency', { min: 1, integer: true }),
+    max: numberIfGiven(fields, 'max_concurrency_limit', { min: 1, integer: true }),
+    decreaseRatio: numberIfGiven(fields, 'decrease_ratio', { above: 0, max: 0.999_999 }),
+    alpha: numberIfGiven(fields, 'ewma_alpha', { above: 0, max: 1 }),
+    deviationScale: numberIfGiven(fields, 'rtt_deviation_scale', { min: 0 }),
   };
   fields.finish();
   return Object.fromEntries(Object.entries(settings).filter(([, value]) => value !== undefined));
@@ -205,16 +204,13 @@ function readRanges(fields: OptionReader): ExpectedRange[] {
   });
 }
 
-function readList(fields: OptionReader, name: string): unknown[] {
-  const value = fields.get(name);
-  return Array.isArray(value) ? value : fields.throwFor(name, 'a list');
-}
-
-function readString(fields: OptionReader, name: string): string {
-  const value = fields.get(name);
-  return typeof value === 'string' ? value : fields.throwFor(name, 'a string');
-}
+const readList = (fields: OptionReader, name: string): unknown[] =>
+  fields.required(name, Array.isArray, 'a list');
 
 /** The published files have `null` for a missing value. */
-const isGiven = (fields: OptionReader, name: string): boolean =>
-  (fields.get(name) ?? null) !== null;
+const numberIfGiven = (
+  fields: OptionReader,
+  name: string,
+  range: NumberRange,
+): number | undefined =>
+  (fields.get(name) ?? null) === null ? undefined : fields.number(name, range);

@@ -11,7 +11,8 @@
 
 import { Group } from '../../backends/groups/group.ts';
 import type { GroupTransport } from '../../backends/groups/transport.ts';
-import type { Clock, Millis } from '../../core/clock.ts';
+import type { Millis } from '../../core/clock.ts';
+import { withDeadline } from '../../core/deadline.ts';
 import { seededRandom } from '../../core/random.ts';
 import { limiter } from '../../limiter/limiter.ts';
 import { VirtualClock } from '../../testing/virtual-clock.ts';
@@ -188,7 +189,7 @@ function centralBucket(world: RegionSimulation): RegionCheck {
       const isAllowed = central.check(KEY).verdict === 'allow';
       return (await world.transmit(home, region)) ? isAllowed : neverSettles();
     };
-    return Promise.race([checkRemotely(), rejectAfter(clock, deadlineMs)]).catch(() => false);
+    return withDeadline(clock, deadlineMs, home, checkRemotely).catch(() => false);
   };
 }
 
@@ -197,9 +198,4 @@ const neverSettles = (): Promise<never> => new Promise(() => {});
 const sleep = (clock: VirtualClock, ms: Millis): Promise<void> =>
   new Promise((wake) => {
     clock.wakeAt(clock.now() + ms, wake);
-  });
-
-const rejectAfter = (clock: Clock, ms: Millis): Promise<never> =>
-  new Promise((_, reject) => {
-    clock.wakeAt?.(clock.now() + ms, () => reject(new Error(`no reply within ${ms} ms`)), false);
   });

@@ -13,10 +13,12 @@
  * without state until the transfer. A clock that jumps ahead adds the rate over the jump. docs/accuracy.md has the proof.
  */
 
-import { PEER_DEFAULTS } from '../../backends/peers/context.ts';
+import { PEER_DEFAULTS, type PeerOptions } from '../../backends/peers/context.ts';
 import type { Millis } from '../../core/clock.ts';
 import type { FleetOptions } from './fleet.ts';
-import { DEFAULT_NETWORK } from './network.ts';
+import { networkOf } from './network.ts';
+
+export const peersOf = ({ peers }: FleetOptions): PeerOptions => ({ ...PEER_DEFAULTS, ...peers });
 
 /** A lost report is detected by the next heartbeat, this much later, unless that is lost too. */
 const HEARTBEAT_MS: Millis = 1000;
@@ -31,11 +33,8 @@ const KEYS_PER_DATAGRAM = 100;
 
 /** The longest time from a hit to its arrival at every node on the same side of a partition. */
 export function propagationBoundMs(options: FleetOptions): Millis {
-  const { exchange, flushThreshold, maxReports, intervalMs } = {
-    ...PEER_DEFAULTS,
-    ...options.peers,
-  };
-  const { delayMs, jitterMs, loss } = { ...DEFAULT_NETWORK, ...options.network };
+  const { exchange, flushThreshold, maxReports, intervalMs } = peersOf(options);
+  const { delayMs, jitterMs, loss } = networkOf(options);
   const wayMs = delayMs + jitterMs;
   // Twice the report budget's interval: the periodic report may just have spent a token. A report of several datagrams
   // exceeds the budget, and the periodic interval applies.
@@ -49,9 +48,9 @@ export function propagationBoundMs(options: FleetOptions): Millis {
 }
 
 /** The longest time until a lost report is retransmitted. */
-function retransmitBoundMs({ peers, network }: FleetOptions): Millis {
-  const { delayMs, jitterMs } = { ...DEFAULT_NETWORK, ...network };
-  const heartbeatMs = Math.max(HEARTBEAT_MS, peers.intervalMs ?? PEER_DEFAULTS.intervalMs);
+function retransmitBoundMs(options: FleetOptions): Millis {
+  const { delayMs, jitterMs } = networkOf(options);
+  const heartbeatMs = Math.max(HEARTBEAT_MS, peersOf(options).intervalMs);
   return (
     HEARTBEATS_LOST * heartbeatMs + RETRANSMIT_ATTEMPTS * (RETRANSMIT_MS + 2 * (delayMs + jitterMs))
   );

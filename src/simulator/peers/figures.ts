@@ -3,6 +3,7 @@
 import type { Millis } from '../../core/clock.ts';
 import { overshootOf } from '../overshoot.ts';
 import { jainIndex } from '../statistics.ts';
+import type { FleetOptions } from './fleet.ts';
 
 /** A call that the fleet allowed. */
 export interface AdmittedCall {
@@ -69,13 +70,7 @@ export interface PeersFigures {
   readonly timeline: { readonly everyMs: Millis; readonly admitted: readonly number[] };
 }
 
-interface FleetLimit {
-  readonly nodes: number;
-  readonly rate: number;
-  readonly burst: number;
-  readonly spanMs: Millis;
-  readonly clients: number;
-}
+type FleetLimit = Pick<FleetOptions, 'nodes' | 'rate' | 'burst' | 'spanMs' | 'clients'>;
 
 const WINDOWS_MS: readonly Millis[] = [1000, 10_000, 60_000];
 
@@ -93,20 +88,15 @@ export function figuresOf(limit: FleetLimit, run: PeersRun): PeersFigures {
       const refill = (rate * windowMs) / 1000;
       return { windowMs, refill, peak: maxOverClients((times) => peakWithin(times, windowMs)) };
     });
+  const byWindow = (ratio: (window: (typeof windows)[number]) => number) =>
+    Object.fromEntries(windows.map((window) => [window.windowMs, ratio(window)]));
   const inSecondHalf = run.admitted.filter(({ at }) => at >= run.startMs + spanMs / 2).length;
   const timeline = slicesOf(run, spanMs);
   return {
     calls: run.calls,
     admitted: run.admitted.length,
-    worst: Object.fromEntries(
-      windows.map(({ windowMs, refill, peak }) => [windowMs, peak / (burst + refill)]),
-    ),
-    overshootRatio: Object.fromEntries(
-      windows.map(({ windowMs, refill, peak }) => [
-        windowMs,
-        Math.max(0, peak - burst - refill) / refill,
-      ]),
-    ),
+    worst: byWindow(({ refill, peak }) => peak / (burst + refill)),
+    overshootRatio: byWindow(({ refill, peak }) => Math.max(0, peak - burst - refill) / refill),
     overshootCalls: maxOverClients((times) => overshootOf(times, rate, burst)),
     bound: run.bound,
     utilisation: run.oracleAdmitted > 0 ? run.admitted.length / run.oracleAdmitted : 1,

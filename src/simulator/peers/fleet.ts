@@ -22,7 +22,7 @@ import { createHasher } from '../../core/hash.ts';
 import { Heap } from '../../core/heap.ts';
 import { exponentialVariate, type Random, seededRandom } from '../../core/random.ts';
 import { createPolicy, type Limit } from '../../policies/limit.ts';
-import { overshootBound, PeakCounter, propagationBoundMs } from './bound.ts';
+import { overshootBound, PeakCounter, peersOf, propagationBoundMs } from './bound.ts';
 import {
   type AdmittedCall,
   AgeHistogram,
@@ -30,7 +30,7 @@ import {
   figuresOf,
   type PeersFigures,
 } from './figures.ts';
-import { DEFAULT_NETWORK, Network, type NetworkOptions } from './network.ts';
+import { Network, type NetworkOptions, networkOf } from './network.ts';
 
 export interface FleetOptions {
   readonly nodes: number;
@@ -125,8 +125,14 @@ class SimulatedFleet {
   );
   readonly #limit: Limit;
   readonly #oracle: LocalBackend;
-  readonly #admitted: AdmittedCall[] = [];
-  readonly #ages = new AgeHistogram();
+  readonly #totals = {
+    calls: 0,
+    oracleAdmitted: 0,
+    falseAllows: 0,
+    falseDenials: 0,
+    admitted: [] as AdmittedCall[],
+    ages: new AgeHistogram(),
+  };
   readonly #demandPeak: PeakCounter;
   readonly #progress: Progress | undefined;
   /** Whether the current message changed a bucket. */
@@ -136,20 +142,13 @@ class SimulatedFleet {
   readonly #startMs = EPOCH_MS + WARM_UP_MS;
   #now: Millis = EPOCH_MS;
   #order = 0;
-  #calls = 0;
-  #falseAllows = 0;
-  #falseDenials = 0;
-  #oracleAdmitted = 0;
 
   constructor(options: FleetOptions, progress?: Progress) {
     this.#options = options;
     this.#progress = progress;
     this.#demandPeak = new PeakCounter(propagationBoundMs(options), options.clients);
     this.#random = seededRandom(options.seed);
-    this.#network = new Network(
-      withAbsoluteSplit({ ...DEFAULT_NETWORK, ...options.network }),
-      this.#random,
-    );
+    this.#network = new Network(withAbsoluteSplit(networkOf(options)), this.#random);
     this.#limit = { bucket: { rate: options.rate, burst: options.burst } };
     const clock = { now: () => this.#now };
     const random = this.#random;
@@ -165,7 +164,7 @@ class SimulatedFleet {
 
   #start(node: SimulatedNode): void {
     const clock = { now: () => this.#nodeNow(node) };
-    const peers = { ...PEER_DEFAULTS, ...this.#options.peers, name: `node ${node.index}` };
+    const peers = { ...peersOf(this.#options), name: `node ${node.index}` };
     const protocol = new PeerProtocol(
       peers,
       this.#random,
@@ -222,17 +221,12 @@ class SimulatedFleet {
       this.#handle(event);
     }
     return figuresOf(this.#options, {
+      ...this.#totals,
       startMs,
-      intervalMs: this.#options.peers.intervalMs ?? PEER_DEFAULTS.intervalMs,
-      admitted: this.#admitted,
-      calls: this.#calls,
-      oracleAdmitted: this.#oracleAdmitted,
-      falseAllows: this.#falseAllows,
-      falseDenials: this.#falseDenials,
+      intervalMs: peersOf(this.#options).intervalMs,
       servedBy: this.#nodes.map(({ served }) => served),
       sent: this.#sum(({ sent }) => sent),
       sentBytes: this.#sum(({ sentBytes }) => sentBytes),
-      ages: this.#ages,
       bound: overshootBound(this.#options, this.#demandPeak.peak),
       disturbances: this.#disturbances(),
     });
@@ -249,18 +243,20 @@ class SimulatedFleet {
 
   #disturbances(): Disturbance[] {
     const { crash, clockStep, loadStep, network } = this.#options;
-    const disturbances = [
-      { what: 'start', atMs: 0 },
-      ...(network.split ? [{ what: 'split', atMs: network.split.fromMs }] : []),
-      ...(network.split ? [{ what: 'healed', atMs: network.split.toMs }] : []),
-      ...(crash ? [{ what: 'crash', atMs: crash.atMs }] : []),
-      ...(crash ? [{ what: 'return', atMs: crash.backMs }] : []),
-      ...(clockStep ? [{ what: 'clock step', atMs: clockStep.atMs }] : []),
-      ...(loadStep ? [{ what: 'load step', atMs: loadStep.atMs }] : []),
-    ];
-    return disturbances
-      .sort((a, b) => a.atMs - b.atMs)
-      .map((disturbance) => ({ ...disturbance, load: this.#loadAt(disturbance.atMs) }));
+    const times: Readonly<Record<string, Millis | undefined>> = {
+      start: 0,
+      split: network.split?.fromMs,
+      healed: network.split?.toMs,
+      crash: crash?.atMs,
+      return: crash?.backMs,
+      'clock step': clockStep?.atMs,
+      'load step': loadStep?.atMs,
+    };
+    return Object.entries(times)
+      .flatMap(([what, atMs]) =>
+        atMs === undefined ? [] : [{ what, atMs, load: this.#loadAt(atMs) }],
+      )
+      .sort((a, b) => a.atMs - b.atMs);
   }
 
   #handle(event: SimulationEvent): void {
@@ -314,8 +310,9 @@ class SimulatedFleet {
 
   #simulateCall(): void {
     const { nodes, clients, spanMs } = this.#options;
-    this.#calls++;
-    if (this.#progress && this.#calls % PROGRESS_CALLS === 0) {
+    const totals = this.#totals;
+    totals.calls++;
+    if (this.#progress && totals.calls % PROGRESS_CALLS === 0) {
       this.#progress((this.#now - this.#startMs) / spanMs);
     }
     const client = Math.floor(this.#random() * clients);
@@ -324,13 +321,13 @@ class SimulatedFleet {
     const node = this.#nodes[this.#pickNode(nodes)];
     const oracleAllows = this.#oracle.check(key, 1).verdict === 'allow';
     const fleetAllows = node.isUp && node.backend.check(key, 1).verdict === 'allow';
-    if (oracleAllows) this.#oracleAdmitted++;
-    if (fleetAllows && !oracleAllows) this.#falseAllows++;
-    if (!fleetAllows && oracleAllows) this.#falseDenials++;
+    if (oracleAllows) totals.oracleAdmitted++;
+    if (fleetAllows && !oracleAllows) totals.falseAllows++;
+    if (!fleetAllows && oracleAllows) totals.falseDenials++;
     if (!fleetAllows) return;
     node.served++;
     node.unreported.push(this.#now);
-    this.#admitted.push({ at: this.#now, client });
+    totals.admitted.push({ at: this.#now, client });
   }
 
   #pickNode(nodes: number): number {
@@ -378,7 +375,7 @@ class SimulatedFleet {
 
   #recordAges(from: number, seq: number): void {
     const times = this.#byId.get(from)?.reported[seq];
-    if (times) for (const at of times) this.#ages.add(this.#now - at);
+    if (times) for (const at of times) this.#totals.ages.add(this.#now - at);
   }
 
   /** Assigns the oldest unreported calls to a report. */

@@ -2,6 +2,7 @@
 
 import type { Millis } from '../../core/clock.ts';
 import type { Random } from '../../core/random.ts';
+import type { FleetOptions } from './fleet.ts';
 
 export interface NetworkOptions {
   /** Minimum delay of a datagram. */
@@ -18,11 +19,14 @@ export interface NetworkOptions {
 
 export const DEFAULT_NETWORK: NetworkOptions = { delayMs: 2, jitterMs: 0, loss: 0, duplicates: 0 };
 
+export const networkOf = ({ network }: FleetOptions): NetworkOptions => ({
+  ...DEFAULT_NETWORK,
+  ...network,
+});
+
 export class Network {
   readonly #options: NetworkOptions;
   readonly #random: Random;
-  delivered = 0;
-  dropped = 0;
 
   constructor(options: NetworkOptions, random: Random) {
     this.#options = options;
@@ -32,11 +36,7 @@ export class Network {
   /** Calls `arrive` with the delay of each copy: none, one or two. */
   transmit(from: number, to: number, now: Millis, arrive: (afterMs: Millis) => void): void {
     const { loss, duplicates } = this.#options;
-    if (this.#isSplit(from, to, now) || (loss > 0 && this.#random() < loss)) {
-      this.dropped++;
-      return;
-    }
-    this.delivered++;
+    if (this.#isSplit(from, to, now) || (loss > 0 && this.#random() < loss)) return;
     arrive(this.#delayMs());
     if (duplicates > 0 && this.#random() < duplicates) arrive(this.#delayMs());
   }

@@ -11,13 +11,17 @@ import { explainRoute } from '../../router/explain.ts';
 import type { RoutedRequest, Router } from '../../router/router.ts';
 import { type RoutesConfig, staticVerdictFields } from '../../router/routes.ts';
 import { readKeyQuery } from './check-request.ts';
-import { adminEndpoint, type Endpoint, READ_METHODS, WRITE_METHODS } from './endpoint.ts';
+import {
+  adminEndpoint,
+  type Endpoint,
+  type EndpointHandler,
+  READ_METHODS,
+  WRITE_METHODS,
+} from './endpoint.ts';
 import type { EventStream } from './event-stream.ts';
-import type { RequestHead } from './key.ts';
 import { ValidationProblem } from './parameters.ts';
 import {
   type HttpResponse,
-  isHttpResponse,
   jsonResponse,
   problemResponse,
   textResponse,
@@ -51,27 +55,35 @@ export interface AdminContext {
   readonly backendPages: readonly BackendPageView[];
 }
 
-export const adminRoutes = (context: AdminContext): readonly (readonly [string, Endpoint])[] => [
-  ['/', adminEndpoint(READ_METHODS, () => textResponse(200, helpText(context)))],
-  ['/inspect', adminEndpoint(READ_METHODS, (request, at) => inspect(context, request, at))],
-  ['/explain', adminEndpoint(READ_METHODS, (request, at) => explain(context, request, at))],
-  ['/limits', adminEndpoint(READ_METHODS, () => jsonResponse(200, context.limits()))],
-  ...context.backendPages.map(({ name, view }): [string, Endpoint] => {
-    const handle = async () => jsonResponse(200, await view());
-    return [`/${name}`, adminEndpoint(READ_METHODS, handle)];
-  }),
-  ['/metrics', adminEndpoint(READ_METHODS, () => metrics(context))],
-  ['/feed', adminEndpoint(['GET'], () => openEventStream(context))],
-  ['/reload', adminEndpoint(WRITE_METHODS, () => reload(context))],
-];
+export function adminRoutes(context: AdminContext): readonly (readonly [string, Endpoint])[] {
+  const { router, backendPages } = context;
+  const readable: Readonly<Record<string, EndpointHandler>> = {
+    '/': () => textResponse(200, helpText(context)),
+    '/inspect': keyHandler(context, async (routed) => {
+      const { staticVerdict } = routed.route;
+      const verdict = staticVerdict && staticVerdictFields(staticVerdict);
+      return { ...verdict, limits: await router.inspect(routed) };
+    }),
+    '/explain': keyHandler(context, ({ route, key }) =>
+      explainRoute(route, context.routesConfig(), key),
+    ),
+    '/limits': () => jsonResponse(200, context.limits()),
+    '/metrics': () => ({ status: 200, headers: PROMETHEUS_HEADERS, body: context.metrics() }),
+  };
+  const pages = backendPages.map(({ name, view }): [string, EndpointHandler] => [
+    `/${name}`,
+    async () => jsonResponse(200, await view()),
+  ]);
+  return [
+    ...[...Object.entries(readable), ...pages].map(
+      ([path, handle]) => [path, adminEndpoint(READ_METHODS, handle)] as const,
+    ),
+    ['/feed', adminEndpoint(['GET'], () => openEventStream(context))],
+    ['/reload', adminEndpoint(WRITE_METHODS, () => reload(context))],
+  ];
+}
 
 const PROMETHEUS_HEADERS = ['Content-Type', 'text/plain; version=0.0.4; charset=utf-8'];
-
-const metrics = (context: AdminContext): HttpResponse => ({
-  status: 200,
-  headers: PROMETHEUS_HEADERS,
-  body: context.metrics(),
-});
 
 const EVENT_STREAM_HEADERS = [
   ...['Content-Type', 'text/event-stream'],
@@ -79,38 +91,20 @@ const EVENT_STREAM_HEADERS = [
   ...['X-Accel-Buffering', 'no'], // nginx would collect events before it sends them
 ];
 
-/** The key of a query with its route, or the response to an invalid query. */
-function routeKeyQuery(
-  { router, bounds }: AdminContext,
-  url: string,
-  queryAt: number,
-): RoutedRequest | HttpResponse {
-  const values = readKeyQuery(url, queryAt, bounds.maxKey);
-  if (values instanceof ValidationProblem) return problemResponse(400, values.detail);
-  const [key = '', limit] = values;
-  return router.route({ key, limit, cost: 1 }) ?? unknownLimitResponse(limit ?? '');
-}
-
-async function inspect(
-  context: AdminContext,
-  { url = '' }: RequestHead,
-  queryAt: number,
-): Promise<HttpResponse> {
-  const routed = routeKeyQuery(context, url, queryAt);
-  if (isHttpResponse(routed)) return routed;
-  const { key, route } = routed;
-  const verdict = route.staticVerdict && staticVerdictFields(route.staticVerdict);
-  const limits = await context.router.inspect(routed);
-  return jsonResponse(200, { key: toKeyText(key), ...verdict, limits });
-}
-
-function explain(context: AdminContext, { url = '' }: RequestHead, queryAt: number): HttpResponse {
-  const routed = routeKeyQuery(context, url, queryAt);
-  if (isHttpResponse(routed)) return routed;
-  const { key, route } = routed;
-  const explanation = explainRoute(route, context.routesConfig(), key);
-  return jsonResponse(200, { key: toKeyText(key), ...explanation });
-}
+/** Describes the key of a query; refuses an invalid query. */
+const keyHandler =
+  (
+    { router, bounds }: AdminContext,
+    describe: (routed: RoutedRequest) => object | Promise<object>,
+  ): EndpointHandler =>
+  async ({ url = '' }, queryAt) => {
+    const values = readKeyQuery(url, queryAt, bounds.maxKey);
+    if (values instanceof ValidationProblem) return problemResponse(400, values.detail);
+    const [key = '', limit] = values;
+    const routed = router.route({ key, limit, cost: 1 });
+    if (!routed) return unknownLimitResponse(limit ?? '');
+    return jsonResponse(200, { key: toKeyText(key), ...(await describe(routed)) });
+  };
 
 function openEventStream({ eventStream }: AdminContext): HttpResponse {
   const full = 'The event stream has the maximum number of subscribers.';

@@ -65,11 +65,17 @@ export class HttpHandler {
   readonly #adminGuard: AdminGuard;
   readonly #responder = new CheckResponder();
   readonly #endpoints: ReadonlyMap<string, Endpoint>;
+  readonly #checkFormats: Formats<CheckParams | readonly CheckParams[]>;
 
   constructor(context: HttpHandlerContext) {
     this.#context = context;
     this.#adminGuard = createAdminGuard(context.admin);
     this.#endpoints = this.#createEndpoints();
+    const { maxBatch } = context.bounds;
+    this.#checkFormats = {
+      form: checkFromForm,
+      json: (value) => checksFromJson(value, maxBatch),
+    };
   }
 
   handle(request: RequestHead, isLoopback: boolean, body: Buffer): EventualResponse {
@@ -143,10 +149,7 @@ export class HttpHandler {
 
   /** One check, or a batch if the body is a list. */
   #check(request: RequestHead, queryAt: number, body: Buffer): EventualResponse {
-    const params =
-      body.length === 0
-        ? orProblemResponse(checkFromForm(request.url ?? '', queryAt))
-        : this.#parseChecks(request, queryAt, body);
+    const params = parseRequest(request, queryAt, body, this.#checkFormats);
     if (isHttpResponse(params)) return params;
     return Array.isArray(params)
       ? this.#runBatch(request, params)
@@ -154,42 +157,11 @@ export class HttpHandler {
   }
 
   #batch(request: RequestHead, queryAt: number, body: Buffer): EventualResponse {
-    if (body.length === 0 && queryAt >= (request.url ?? '').length) return NO_BODY;
-    const params = this.#parseChecks(request, queryAt, body);
+    if (body.length === 0) return NO_BODY;
+    const params = parseRequest(request, queryAt, body, this.#checkFormats);
     if (isHttpResponse(params)) return params;
     if (!Array.isArray(params)) return problemResponse(400, NOT_A_LIST.detail);
     return this.#runBatch(request, params);
-  }
-
-  #parseChecks(
-    request: RequestHead,
-    queryAt: number,
-    body: Buffer,
-  ): CheckParams | readonly CheckParams[] | HttpResponse {
-    const { maxBatch } = this.#context.bounds;
-    return this.#parseBody(request, queryAt, body, {
-      form: (form) => checkFromForm(form, 0),
-      json: (value) => checksFromJson(value, maxBatch),
-    });
-  }
-
-  /** Parses a body by its Content-Type. A body together with a query is refused as ambiguous. */
-  #parseBody<T extends object>(
-    { headers, url = '' }: RequestHead,
-    queryAt: number,
-    body: Buffer,
-    as: { form(form: string): T | ValidationProblem; json(value: unknown): T | ValidationProblem },
-  ): T | HttpResponse {
-    if (queryAt < url.length)
-      return problemResponse(400, 'Send parameters in the URL or in the body, not in both.');
-    const [type] = String(headers['content-type'] ?? '').split(';', 1);
-    const kind = type.trim().toLowerCase();
-    if (kind === 'application/x-www-form-urlencoded') {
-      return orProblemResponse(as.form(body.toString('latin1')));
-    }
-    if (kind !== 'application/json') return WRONG_TYPE;
-    const parsed = parseJsonBody(body);
-    return orProblemResponse(parsed instanceof ValidationProblem ? parsed : as.json(parsed.value));
   }
 
   /** A promise only if a remote limit is on the route. */
@@ -226,14 +198,7 @@ export class HttpHandler {
   }
 
   #settle(request: RequestHead, queryAt: number, body: Buffer): HttpResponse {
-    const { url = '' } = request;
-    const settlement: Settlement | HttpResponse =
-      body.length === 0
-        ? orProblemResponse(settlementFromForm(url, queryAt))
-        : this.#parseBody(request, queryAt, body, {
-            form: (form) => settlementFromForm(form, 0),
-            json: settlementFromJson,
-          });
+    const settlement = parseRequest(request, queryAt, body, SETTLEMENT_FORMATS);
     if (isHttpResponse(settlement)) return settlement;
     const { permit, result } = settlement;
     return this.#context.router.permits.settle(permit, result)
@@ -245,6 +210,36 @@ export class HttpHandler {
     this.#context.onError?.(error);
     return problemResponse(500, 'Internal error; see the log of the daemon.');
   }
+}
+
+/** How parameters are read from a query or a form, and from JSON. */
+interface Formats<T> {
+  form(text: string, from: number): T | ValidationProblem;
+  json(value: unknown): T | ValidationProblem;
+}
+
+const SETTLEMENT_FORMATS: Formats<Settlement> = {
+  form: settlementFromForm,
+  json: settlementFromJson,
+};
+
+/** Parses the query, or a body by its Content-Type. Both together are refused as ambiguous. */
+function parseRequest<T extends object>(
+  { headers, url = '' }: RequestHead,
+  queryAt: number,
+  body: Buffer,
+  { form, json }: Formats<T>,
+): T | HttpResponse {
+  if (body.length === 0) return orProblemResponse(form(url, queryAt));
+  if (queryAt < url.length)
+    return problemResponse(400, 'Send parameters in the URL or in the body, not in both.');
+  const [type] = String(headers['content-type'] ?? '').split(';', 1);
+  const kind = type.trim().toLowerCase();
+  if (kind === 'application/x-www-form-urlencoded')
+    return orProblemResponse(form(body.toString('latin1'), 0));
+  if (kind !== 'application/json') return WRONG_TYPE;
+  const parsed = parseJsonBody(body);
+  return orProblemResponse(parsed instanceof ValidationProblem ? parsed : json(parsed.value));
 }
 
 const READY = textResponse(200, 'ready\n');

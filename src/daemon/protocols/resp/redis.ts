@@ -182,10 +182,6 @@ function commandCommand(all: () => readonly RespCommand[]): RespCommand {
     Array.from({ length: args.count - 2 }, (_, n) =>
       all().find((c) => c.name === args.lowerText(n + 2)),
     );
-  const isKnown = (command: RespCommand | undefined): command is RespCommand =>
-    command !== undefined;
-  const docs = (commands: readonly RespCommand[]): ReplyValue =>
-    Object.fromEntries(commands.map(commandDocs));
 
   return {
     name: 'command',
@@ -194,20 +190,28 @@ function commandCommand(all: () => readonly RespCommand[]): RespCommand {
     usage: '[COUNT] [DOCS name] [INFO name] [LIST]',
     run({ args, reply, session }) {
       const word = args.count > 1 ? args.lowerText(1) : 'info';
-      const hasNames = args.count > 2;
       if (word === 'count') return reply.integer(all().length);
       if (word === 'list') return reply.value(all().map(({ name }) => name));
-      if (word === 'docs') {
-        if (hasNames) return reply.value(docs(named(args).filter(isKnown)));
-        return once('docs', session.protocol, (writer) => writer.value(docs(all())));
-      }
-      if (word !== 'info') return reply.error(unknownSubcommand(args));
-      if (hasNames)
-        return reply.value(named(args).map((found) => (found ? commandInfo(found) : null)));
-      return once('info', session.protocol, (writer) => writer.value(all().map(commandInfo)));
+      const describe = DESCRIPTIONS.get(word);
+      if (!describe) return reply.error(unknownSubcommand(args));
+      if (args.count > 2) return reply.value(describe(named(args)));
+      return once(word, session.protocol, (writer) => writer.value(describe(all())));
     },
   };
 }
+
+/** What COMMAND tells of commands; an unknown one is undefined. */
+const DESCRIPTIONS = new Map<
+  string,
+  (commands: readonly (RespCommand | undefined)[]) => ReplyValue
+>([
+  ['info', (commands) => commands.map((command) => (command ? commandInfo(command) : null))],
+  [
+    'docs',
+    (commands) =>
+      Object.fromEntries(commands.filter((command) => command !== undefined).map(commandDocs)),
+  ],
+]);
 
 /** `all` returns every command, for COMMAND. */
 export const redisCommands = (all: () => readonly RespCommand[]): readonly RespCommand[] => [

@@ -54,9 +54,7 @@ export class HttpServer {
   #cancelPoll = (): void => {};
   readonly #nodeServer: NodeHttpServer;
   readonly #writer = new ResponseWriter();
-  #accepted = 0;
-  #refused = 0;
-  #slow = 0;
+  readonly #totals = { accepted: 0, refused: 0, slow: 0 };
   #bounds = HTTP_BOUNDS;
   #usesFastPath = true;
   readonly #timeouts = { slowMs: 0, idleMs: 0 };
@@ -79,13 +77,8 @@ export class HttpServer {
     const byStatus = [...this.#responsesByStatus].flatMap((count, status) =>
       count > 0 ? [[status, count] as const] : [],
     );
-    return {
-      open: this.#open.size,
-      accepted: this.#accepted,
-      refused: this.#refused,
-      slow: this.#slow,
-      responsesByStatus: Object.fromEntries(byStatus),
-    };
+    const responsesByStatus = Object.fromEntries(byStatus);
+    return { open: this.#open.size, ...this.#totals, responsesByStatus };
   }
 
   /** Handles requests without a socket. */
@@ -101,11 +94,11 @@ export class HttpServer {
   /** Takes over a connection; `isLoopback` if only clients on this host can have opened it. */
   accept(socket: Socket, isLoopback: boolean): void {
     if (this.#open.size >= this.#bounds.maxConnections) {
-      this.#refused++;
+      this.#totals.refused++;
       socket.destroy();
       return;
     }
-    this.#accepted++;
+    this.#totals.accepted++;
     if (this.#open.size === 0) this.#schedulePoll();
     const adopted = this.#adopt(socket, isLoopback);
     adopted.once('close', () => this.#open.delete(adopted));
@@ -196,7 +189,7 @@ export class HttpServer {
       const sent = socket.bytesWritten - socket.writableLength;
       if (before.get(socket) !== sent) this.#sentAtLastPoll.set(socket, sent);
       else {
-        this.#slow++;
+        this.#totals.slow++;
         socket.destroy();
       }
     }
