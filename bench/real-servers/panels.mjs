@@ -17,7 +17,6 @@ import {
   drawSeries,
   formatPixels,
   MUTED_FILL,
-  MUTED_STROKE,
   svgDocument,
   textElement,
   xAxis,
@@ -136,7 +135,7 @@ function drawMarker({ markers, x }, m, boxes) {
   );
 }
 
-const DASHED_STROKE = `${MUTED_STROKE} stroke-width="1.5" stroke-dasharray="4 3"`;
+const DASHED_STROKE = `stroke="#5b6770" stroke-width="1.5" stroke-dasharray="4 3"`;
 
 /** The series and their colours, with the notes below or, in a wide legend, beside them. */
 function legend(panels, notes, { left: cell, top }, isWide) {

@@ -25,7 +25,7 @@ export interface Box {
 const TEXT_COLOUR = '#1f2933';
 const MUTED_COLOUR = '#5b6770';
 export const MUTED_FILL = `fill="${MUTED_COLOUR}"`;
-export const MUTED_STROKE = `stroke="${MUTED_COLOUR}"`;
+const MUTED_STROKE = `stroke="${MUTED_COLOUR}"`;
 const GRID_COLOUR = '#d9dfe5';
 /** Safe for colour-blind readers (after Okabe and Ito). */
 const LINE_COLOURS = ['#d55e00', '#0072b2', '#009e73', '#cc79a7', '#56b4e9', '#e69f00', '#5b6770'];
