@@ -196,6 +196,7 @@ groups: { self: eu, groups: { a: { weight: -1, min: 2 }, b: { at: ftp } }, reser
     ['limits: []', '`limits` to be limits by name'],
     ['http: { trustproxy: true }', 'did you mean `trustProxy`?'],
     ['limits: { a: { bukcet: { rate: 1 } } }', 'did you mean `bucket`?'],
+    ['limits: { a: { token-bucket: { rate: 1 } } }', 'did you mean `bucket`?'],
     ['bounds: { conections: 1 }', 'did you mean `connections`?'],
     ['limit: {}', 'did you mean `limits`?'],
     ['peers: { upd: "127.0.0.1:1" }', 'did you mean `udp`?'],
