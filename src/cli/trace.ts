@@ -46,7 +46,7 @@ calls   each has "at", in milliseconds and never decreasing, and one of
         The aliases ask, take, give and hear are accepted.
 
   --json   one line a call: {at, verdict, granted, remaining, waitMs,
-           retryAfterMs, pool, limit}, as far as they apply; retryAfterMs is
+           retryAfterMs, level, limit}, as far as they apply; retryAfterMs is
            null if the cost can never fit, 0 if a call must settle first
 
 Exit code 2, and one line that names the field, if the file is invalid.`;
@@ -77,7 +77,7 @@ export interface TraceRecord {
   readonly waitMs?: Millis;
   /** In JSON, never is null. */
   readonly retryAfterMs?: Millis;
-  readonly pool?: number;
+  readonly level?: number;
   readonly limit?: number;
 }
 
@@ -215,10 +215,10 @@ class TraceRun {
   }
 
   #keyState(): Partial<TraceRecord> {
-    const { remaining, pool, limit } = this.#limiter.inspect(TRACE_KEY);
+    const { remaining, level, limit } = this.#limiter.inspect(TRACE_KEY);
     return {
       remaining: roundFloat(remaining),
-      ...(pool !== undefined && { pool: roundFloat(pool) }),
+      ...(level !== undefined && { level: roundFloat(level) }),
       ...(limit !== undefined && { limit: roundFloat(limit) }),
     };
   }
@@ -226,8 +226,8 @@ class TraceRun {
 
 /** Every line has its fields in the same order. */
 function orderFields(line: TraceRecord): TraceRecord {
-  const { at, verdict, granted, remaining, waitMs, retryAfterMs, pool, limit } = line;
-  return { at, verdict, granted, remaining, waitMs, retryAfterMs, pool, limit } as TraceRecord;
+  const { at, verdict, granted, remaining, waitMs, retryAfterMs, level, limit } = line;
+  return { at, verdict, granted, remaining, waitMs, retryAfterMs, level, limit } as TraceRecord;
 }
 
 /** Which operation a call is, and the name it was written with. */
@@ -281,13 +281,13 @@ function printTable(rows: readonly TraceRow[], terminal: Terminal): void {
 }
 
 function formatResult(line: TraceRecord): string {
-  const { verdict, granted, remaining, waitMs, retryAfterMs, pool, limit } = line;
+  const { verdict, granted, remaining, waitMs, retryAfterMs, level, limit } = line;
   return [
     verdict && (verdict === 'allow' ? `allow ${granted}` : verdict),
     waitMs !== undefined && `in ${waitMs} ms`,
     verdict === 'deny' && formatRetryAfter(retryAfterMs),
     remaining !== undefined && `${remaining} left`,
-    pool !== undefined && `pool ${pool}`,
+    level !== undefined && `level ${level}`,
     limit !== undefined && `limit ${limit}`,
   ]
     .filter(Boolean)
