@@ -18,14 +18,10 @@
  */
 
 import { type Clock, type Millis, schedule } from '../../core/clock.ts';
+import { completesWithin, lateReplyMessage } from '../../core/deadline.ts';
 import { errorMessageOf } from '../../core/errors.ts';
 import type { GroupLimit } from './limits.ts';
-import {
-  type BorrowRequest,
-  type GroupTransport,
-  lateReplyMessage,
-  MAX_BORROW_REQUESTS,
-} from './transport.ts';
+import { type BorrowRequest, type GroupTransport, MAX_BORROW_REQUESTS } from './transport.ts';
 
 /** Time to collect demand before the next request to a lender. */
 const BATCH_WINDOW_MS: Millis = 20;
@@ -46,43 +42,14 @@ export interface LenderView {
   readonly reason?: string;
 }
 
-export class Borrower {
-  readonly #lenders: readonly RemoteLender[];
-
-  /** A loan that takes longer than `deadlineMs` is lost. */
-  constructor(
-    transport: GroupTransport,
-    clock: Clock,
-    groups: readonly string[],
-    deadlineMs: Millis,
-  ) {
-    this.#lenders = groups.map((group) => new RemoteLender(group, transport, clock, deadlineMs));
-  }
-
-  /** Calls for so many tokens met a bucket that is low. */
-  recordDemand(limit: GroupLimit, key: string, tokens: number): void {
-    const withSurplus = this.#lenders.filter(({ hasSurplus }) => hasSurplus).length;
-    const each = tokens / Math.max(1, withSurplus);
-    for (const lender of this.#lenders) lender.recordDemand(limit, key, each);
-  }
-
-  view(): LenderView[] {
-    return this.#lenders.map((lender) => lender.view());
-  }
-
-  close(): void {
-    for (const lender of this.#lenders) lender.close();
-  }
-}
-
 interface PendingDemand {
   readonly limit: GroupLimit;
   readonly key: string;
   tokens: number;
 }
 
-class RemoteLender {
-  readonly #group: string;
+/** Borrows from one other group. A loan that takes longer than `deadlineMs` is lost. */
+export class Borrower {
   readonly #transport: GroupTransport;
   readonly #clock: Clock;
   readonly #deadlineMs: Millis;
@@ -91,13 +58,10 @@ class RemoteLender {
   #inFlight = 0;
   #isClosed = false;
   #cancel: (() => void) | undefined;
-  #borrowed = 0;
-  #requests = 0;
-  #failures = 0;
-  #reason: string | undefined;
+  readonly #view: { -readonly [Name in keyof LenderView]: LenderView[Name] };
 
   constructor(group: string, transport: GroupTransport, clock: Clock, deadlineMs: Millis) {
-    this.#group = group;
+    this.#view = { group, borrowed: 0, requests: 0, failures: 0 };
     this.#transport = transport;
     this.#clock = clock;
     this.#deadlineMs = deadlineMs;
@@ -117,13 +81,7 @@ class RemoteLender {
   }
 
   view(): LenderView {
-    return {
-      group: this.#group,
-      borrowed: this.#borrowed,
-      requests: this.#requests,
-      failures: this.#failures,
-      ...(this.#reason !== undefined && { reason: this.#reason }),
-    };
+    return { ...this.#view };
   }
 
   close(): void {
@@ -148,15 +106,14 @@ class RemoteLender {
       key,
       tokens: Math.ceil(Math.min(tokens, limit.reserveLevel)), // more would not fit
     }));
-    const sentAt = this.#clock.now();
-    this.#requests++;
+    this.#view.requests++;
     try {
-      const reply = await this.#withDeadline(this.#transport.borrow(this.#group, requests), sentAt);
-      this.#reason = undefined;
+      const reply = await this.#replyInTime(this.#transport.borrow(this.#view.group, requests));
+      delete this.#view.reason;
       this.#applyGrants(demand, clampGrants(reply, requests));
     } catch (error) {
-      this.#failures++;
-      this.#reason = errorMessageOf(error);
+      this.#view.failures++;
+      this.#view.reason = errorMessageOf(error);
       this.#backOff();
     }
     this.#inFlight--;
@@ -164,20 +121,11 @@ class RemoteLender {
   }
 
   /** For any transport: one that never replies must not count as in flight, and a late reply is a failure. */
-  async #withDeadline<T>(reply: Promise<T>, sentAt: Millis): Promise<T> {
-    const deadlineAt = sentAt + this.#deadlineMs;
-    const lateError = (): Error => new Error(lateReplyMessage(this.#deadlineMs));
-    let cancel = (): void => {};
-    const timeout = new Promise<never>((_, reject) => {
-      cancel = schedule(this.#clock, deadlineAt, () => reject(lateError()), false);
-    });
-    try {
-      const result = await Promise.race([reply, timeout]);
-      if (this.#clock.now() > deadlineAt) throw lateError(); // a suspended process sees both at once
-      return result;
-    } finally {
-      cancel();
-    }
+  async #replyInTime<T>(reply: Promise<T>): Promise<T> {
+    const deadlineAt = this.#clock.now() + this.#deadlineMs;
+    const isDone = await completesWithin(this.#clock, this.#deadlineMs, reply, false);
+    if (isDone && this.#clock.now() <= deadlineAt) return reply; // a suspended process sees both at once
+    throw new Error(lateReplyMessage(this.#deadlineMs));
   }
 
   #applyGrants(demand: readonly PendingDemand[], grants: readonly number[]): void {
@@ -187,7 +135,7 @@ class RemoteLender {
       return;
     }
     this.#backoffMs = 0;
-    this.#borrowed += tokens;
+    this.#view.borrowed += tokens;
     for (const [n, { limit, key }] of demand.entries())
       if (grants[n] > 0) limit.credit(key, grants[n]);
   }

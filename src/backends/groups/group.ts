@@ -39,19 +39,15 @@ export interface GroupsView {
   readonly others: readonly LenderView[];
 }
 
-export class Group {
+export class Group implements GroupHandle {
   readonly #self: string;
   readonly #fraction: number;
   readonly #inDaemon: boolean;
   readonly #reserve: number;
   readonly #limits = new Map<string, GroupLimit>();
-  readonly #borrower: Borrower;
+  readonly #borrowers: readonly Borrower[];
   #lent = 0;
   #isClosed = false;
-  readonly #handle: GroupHandle = {
-    register: (limit) => this.#register(limit),
-    recordDemand: (limit, key, tokens) => this.#borrower.recordDemand(limit, key, tokens),
-  };
 
   /** @throws {ConfigError} if the guaranteed fractions add up to more than 1. */
   constructor(options: ResolvedGroupsOptions, transport: GroupTransport, clock: Clock) {
@@ -61,7 +57,7 @@ export class Group {
     this.#fraction = groupFractions(groups).get(self) ?? 0;
     this.#reserve = reserve;
     const lenders = [...groups.keys()].filter((name) => name !== self);
-    this.#borrower = new Borrower(transport, clock, lenders, deadlineMs);
+    this.#borrowers = lenders.map((group) => new Borrower(group, transport, clock, deadlineMs));
   }
 
   /** A factory for limits whose bucket is held by `inner`; by default, by this process. */
@@ -78,7 +74,7 @@ export class Group {
           ? innerFactory.create(allotted.policy, context)
           : new LocalBackend(allotted.policy, context);
         if (!inner.credit) throw this.#cannotHoldBucket();
-        return new GroupsBackend(inner, { ...context, ...allotted }, this.#handle);
+        return new GroupsBackend(inner, { ...context, ...allotted }, this);
       },
     };
   }
@@ -90,7 +86,7 @@ export class Group {
         const allotted = this.#allot(policy, context);
         const inner = innerFactory.create(allotted.policy, context);
         const bucket = { ...context, ...allotted };
-        return new RemoteGroupsBackend(inner, allotted.policy, bucket, this.#handle);
+        return new RemoteGroupsBackend(inner, allotted.policy, bucket, this);
       },
     };
   }
@@ -117,14 +113,14 @@ export class Group {
   }
 
   view(): GroupsView {
-    const others = this.#borrower.view();
+    const others = this.#borrowers.map((borrower) => borrower.view());
     return { self: this.#self, fraction: this.#fraction, lent: this.#lent, others };
   }
 
   /** Stops borrowing and lending. */
   close(): void {
     this.#isClosed = true;
-    this.#borrower.close();
+    for (const borrower of this.#borrowers) borrower.close();
   }
 
   #cannotHoldBucket(): ConfigError {
@@ -134,7 +130,7 @@ export class Group {
       : new ConfigError('bucket', 'redis(client), etcd(...) or peers(...)', reason);
   }
 
-  #register(limit: GroupLimit): () => void {
+  register(limit: GroupLimit): () => void {
     const { name } = limit;
     if (this.#limits.has(name) && !this.#inDaemon) {
       throw new ConfigError('name', 'different for each limit of the groups', name);
@@ -143,6 +139,13 @@ export class Group {
     return () => {
       if (this.#limits.get(name) === limit) this.#limits.delete(name);
     };
+  }
+
+  /** The demand is divided by the number of lenders with surplus; the others get the same request, later. */
+  recordDemand(limit: GroupLimit, key: string, tokens: number): void {
+    const withSurplus = this.#borrowers.filter(({ hasSurplus }) => hasSurplus).length;
+    const each = tokens / Math.max(1, withSurplus);
+    for (const borrower of this.#borrowers) borrower.recordDemand(limit, key, each);
   }
 
   /** A bucket with the group's fraction of rate, burst and debt. */
