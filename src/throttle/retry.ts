@@ -74,11 +74,7 @@ export class RetryPolicy {
     this.#maxDelayMs = reader.duration('maxDelay', 30_000);
     this.#maxWaiting = reader.integer('maxWaiting', 0, 1000);
     this.#isRetryable = readRetryable(reader);
-    this.#onRetry = reader.optional(
-      'onRetry',
-      isFunction<NonNullable<RetryOptions['onRetry']>>,
-      'a function',
-    );
+    this.#onRetry = reader.functions<RetryOptions>(['onRetry'], 'a function').onRetry;
     reader.finish();
   }
 
