@@ -11,7 +11,7 @@ import type { RemoteBackendFactory } from '../remote-backend.ts';
 import { GroupsBackend } from './backend.ts';
 import { Borrower, type LenderView } from './borrower.ts';
 import { type GroupWeight, groupFractions } from './fractions.ts';
-import type { GroupBucket, GroupHandle, GroupLimit } from './limits.ts';
+import type { GroupBucket, GroupLimit } from './limits.ts';
 import { RemoteGroupsBackend } from './remote-backend.ts';
 import { type BorrowRequest, type GroupTransport, isBorrowRequest } from './transport.ts';
 
@@ -39,7 +39,7 @@ export interface GroupsView {
   readonly others: readonly LenderView[];
 }
 
-export class Group implements GroupHandle {
+export class Group {
   readonly #self: string;
   readonly #fraction: number;
   readonly #inDaemon: boolean;
@@ -130,6 +130,7 @@ export class Group implements GroupHandle {
       : new ConfigError('bucket', 'redis(client), etcd(...) or peers(...)', reason);
   }
 
+  /** Lets other groups borrow from the limit; returns a function that ends this. */
   register(limit: GroupLimit): () => void {
     const { name } = limit;
     if (this.#limits.has(name) && !this.#inDaemon) {
@@ -141,7 +142,10 @@ export class Group implements GroupHandle {
     };
   }
 
-  /** The demand is divided by the number of lenders with surplus; the others get the same request, later. */
+  /**
+   * Calls for so many tokens met a bucket that is low. The demand is divided by the number of lenders with surplus; the
+   * others get the same request, later.
+   */
   recordDemand(limit: GroupLimit, key: string, tokens: number): void {
     const withSurplus = this.#borrowers.filter(({ hasSurplus }) => hasSurplus).length;
     const each = tokens / Math.max(1, withSurplus);
