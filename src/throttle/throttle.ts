@@ -328,9 +328,7 @@ function createRefusalHandler(
     if (onDeny === 'throw') throw new DeniedError(key, denial);
     return onDeny(denial, ...args);
   };
-  const refuseByPromise = async (...call: Parameters<RefusalHandler>): Promise<unknown> =>
-    refuse(...call);
-  return (...call) => (returnKind.isPromise ? refuseByPromise(...call) : refuse(...call));
+  return (...call) => (returnKind.isPromise ? (async () => refuse(...call))() : refuse(...call));
 }
 
 /** How a wait ended, for the error message. */

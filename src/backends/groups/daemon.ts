@@ -57,7 +57,6 @@ function readSection(value: unknown, path: string): BackendSection {
 }
 
 class RunningGroups implements RunningBackend {
-  readonly #name: string;
   readonly #group: Group;
   readonly #transport: HttpGroupTransport;
   /** Never listens itself: the daemon hands it connections. */
@@ -69,7 +68,6 @@ class RunningGroups implements RunningBackend {
   #cancelPoll = (): void => {};
 
   constructor({ options, http }: GroupsConfig, { clock, log }: { clock: Clock; log: Log }) {
-    this.#name = options.self;
     this.#clock = clock;
     this.#log = log;
     this.#transport = new HttpGroupTransport(http);
@@ -92,7 +90,8 @@ class RunningGroups implements RunningBackend {
   }
 
   view(): GroupsStatus {
-    return { id: this.#name, ...this.#group.view() };
+    const view = this.#group.view();
+    return { id: view.self, ...view };
   }
 
   metrics(): readonly MetricFamily[] {

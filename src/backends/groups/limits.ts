@@ -11,9 +11,11 @@
  */
 
 import { type Decision, NEVER } from '../../core/decision.ts';
+import type { Policy } from '../../policies/policy.ts';
 import type { Group } from './group.ts';
 
 export interface GroupBucket {
+  readonly policy: Policy;
   readonly name: string;
   /** Refill rate: the group's fraction of the limit's rate. */
   readonly perMs: number;

@@ -18,12 +18,13 @@ import type {
   LimitBackend,
   RunningBackend,
 } from '../daemon-backend.ts';
-import { dryRunPeers, PeersBackend } from './backend.ts';
+import { dryRunPeers, peersFactory } from './backend.ts';
 import { type PeersConfig, readPeersConfig } from './daemon-config.ts';
 import { createTransport } from './daemon-transport.ts';
 import { peersMetrics, peersPage } from './daemon-view.ts';
 import { fleetHashSeed } from './datagram-auth.ts';
 import { type FleetView, PeerNode } from './node.ts';
+import type { Transport } from './transport.ts';
 
 /** How long a starting daemon waits for its transport, and then for the state of its peers. */
 const OPEN_TIMEOUT_MS: Millis = 1000;
@@ -79,7 +80,8 @@ function readSection(value: unknown, path: string): BackendSection {
     isDefault: true,
     hashSeed: fleetHashSeed(key),
     servers: transport.kind === 'redis' ? [{ field: `${path}.redis`, url: transport.url }] : [],
-    start: (context) => RunningPeers.create(config, context),
+    start: async (context) =>
+      new RunningPeers(config, await createTransport(transport, context), context),
   };
 }
 
@@ -96,24 +98,19 @@ class RunningPeers implements RunningBackend {
   #authWarnedAt: Millis = -Infinity;
   #cancelPoll = (): void => {};
 
-  static async create(config: PeersConfig, context: BackendStartContext): Promise<RunningPeers> {
-    const transport = await createTransport(config.transport, context);
-    const { clock, random, hasher, log } = context;
-    const { options, key } = config;
+  constructor(
+    { options, key }: PeersConfig,
+    transport: Transport,
+    { clock, random, hasher, log }: BackendStartContext,
+  ) {
     const onNoKey = (): void => log('warn', NO_KEY_WARNING);
-    const node = new PeerNode({ options, transport, key, clock, random, hasher, onNoKey });
-    return new RunningPeers(node, clock, log);
-  }
-
-  private constructor(node: PeerNode, clock: Clock, log: Log) {
-    this.#node = node;
+    this.#node = new PeerNode({ options, transport, key, clock, random, hasher, onNoKey });
     this.#clock = clock;
     this.#log = log;
   }
 
   createFactory(): BackendFactory {
-    const create: BackendFactory['create'] = (...args) => new PeersBackend(...args, this.#node);
-    return { isRemote: false, create };
+    return peersFactory(this.#node);
   }
 
   /** Resolves when the state of the peers is known, or after a timeout. Rejects if the transport cannot open. */
