@@ -69,7 +69,6 @@ const MAY_IMPORT_EXTERNAL: Readonly<Record<string, readonly string[]>> = {
   'backends/connections/http-client.ts': ['node:http', 'node:https'],
   'backends/daemon-backend.ts': ['node:net'],
   'backends/etcd/daemon.ts': ['node:fs'],
-  'backends/groups/daemon.ts': ['node:http', 'node:net'],
   'backends/groups/http-transport.ts': ['node:crypto', 'node:http', 'node:net'],
   'backends/peers/address.ts': ['node:net'],
   'backends/peers/datagram-auth.ts': ['node:crypto'],

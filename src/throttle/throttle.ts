@@ -19,7 +19,13 @@ import type { LimiterOptions } from '../limiter/limiter.ts';
 import type { Refusal } from '../limiter/permit.ts';
 import { resolveLimiter } from '../limiter/resolve-limiter.ts';
 import type { AcquireOptions, CheckOptions, Limiter } from '../limiter/sync-limiter.ts';
-import { type Attempt, type RetryOptions, RetryPolicy, signalGetter } from './retry.ts';
+import {
+  type Attempt,
+  createRetryPolicy,
+  type RetryOptions,
+  type RetryPolicy,
+  signalGetter,
+} from './retry.ts';
 import { isPromiseLike, runAndSettle, runAttempt, type SettleHooks } from './run-with-permit.ts';
 
 /** Any function. */
@@ -109,7 +115,7 @@ export function throttle<F extends Callable>(fn: F, options: ThrottleOptions<F>)
   const plan = { ...call, signal, maxWaitMs, onRefused, settleHooks, returnKind, limiter };
   const { clock, random } = limiter;
   const retryPolicy =
-    retry === false ? undefined : new RetryPolicy(retry as RetryOptions, clock, random);
+    retry === false ? undefined : createRetryPolicy(retry as RetryOptions, clock, random);
   const isPlain =
     !limiter.isRemote &&
     limiter.isCheckOnly &&

@@ -88,13 +88,9 @@ export class MetricCollector {
   }
 }
 
-interface LimiterSource {
-  readonly name: string;
-  snapshot(): LimiterSnapshot;
-  stop(): void;
-}
+type LimiterSource = ReturnType<typeof createSource>;
 
-function createSource(limiter: AnyLimiter, name: string, maxKeys: number): LimiterSource {
+function createSource(limiter: AnyLimiter, name: string, maxKeys: number) {
   const keys = new ReportedKeys(maxKeys);
   const known = localKeyStateOf(limiter, ''); // any key shows what the limit knows per key
   const isTracked = known.limit !== undefined && maxKeys > 0;
@@ -110,7 +106,7 @@ function createSource(limiter: AnyLimiter, name: string, maxKeys: number): Limit
   return {
     name,
     stop,
-    snapshot: () => ({
+    snapshot: (): LimiterSnapshot => ({
       limit: name,
       stats: limiter.stats(),
       keys: keys.list().map(snapshotKey),

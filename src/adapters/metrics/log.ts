@@ -151,18 +151,9 @@ interface Tally {
   unavailableSince?: Millis | undefined;
 }
 
-interface LogAggregator {
-  record(kind: LimitingKind, event: LimitEvent): void;
-  /** Logs the pending events at once and stops the timer. */
-  flush(): void;
-}
+type LogAggregator = ReturnType<typeof createAggregator>;
 
-function createAggregator(
-  name: string,
-  clock: Clock,
-  everyMs: Millis,
-  write: LogWrite,
-): LogAggregator {
+function createAggregator(name: string, clock: Clock, everyMs: Millis, write: LogWrite) {
   let tally: Tally | undefined;
   let unavailableSince: Millis | undefined;
   /** Set while the last line is younger than `every`. */
@@ -181,7 +172,7 @@ function createAggregator(
     emit();
   };
   return {
-    record(kind, event) {
+    record(kind: LimitingKind, event: LimitEvent): void {
       tally ??= {
         counts: { denied: 0, waited: 0, expired: 0, availability: 0 },
         since: event.at,
@@ -199,7 +190,8 @@ function createAggregator(
       }
       if (!cancelTimer) emitOrIdle();
     },
-    flush() {
+    /** Logs the pending events at once and stops the timer. */
+    flush(): void {
       cancelTimer?.();
       emit();
     },

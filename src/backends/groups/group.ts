@@ -9,7 +9,7 @@ import type { AnyBackendFactory } from '../daemon-backend.ts';
 import { LocalBackend } from '../local/backend.ts';
 import type { RemoteBackendContext, RemoteBackendFactory } from '../remote-backend.ts';
 import { GroupsBackend } from './backend.ts';
-import { Borrower, type LenderView } from './borrower.ts';
+import { type Borrower, createBorrower, type LenderView } from './borrower.ts';
 import { type GroupWeight, groupFractions } from './fractions.ts';
 import type { GroupBucket, GroupLimit } from './limits.ts';
 import { RemoteGroupsBackend } from './remote-backend.ts';
@@ -53,7 +53,7 @@ export class Group {
     this.#options = options;
     this.#fraction = groupFractions(groups).get(self) ?? 0;
     const lenders = [...groups.keys()].filter((name) => name !== self);
-    this.#borrowers = lenders.map((group) => new Borrower(group, transport, clock, deadlineMs));
+    this.#borrowers = lenders.map((name) => createBorrower(name, transport, clock, deadlineMs));
   }
 
   /** A factory for limits whose bucket is held by `inner`; by default, by this process. */
@@ -141,7 +141,7 @@ export class Group {
    * others get the same request, later.
    */
   recordDemand(limit: GroupLimit, key: string, tokens: number): void {
-    const withSurplus = this.#borrowers.filter(({ hasSurplus }) => hasSurplus).length;
+    const withSurplus = this.#borrowers.filter((borrower) => borrower.hasSurplus()).length;
     const each = tokens / Math.max(1, withSurplus);
     for (const borrower of this.#borrowers) borrower.recordDemand(limit, key, each);
   }

@@ -9,7 +9,7 @@ import { MAX_PEERS } from './messages.ts';
 /** A name that failed to resolve is retried after this, and keeps its previous addresses. */
 export const RESOLVE_RETRY_MS: Millis = 1000;
 
-interface AddressResolverConfig {
+interface ResolverConfig {
   readonly clock: Clock;
   readonly refreshMs: Millis;
   resolve(name: string): Promise<readonly string[]>;
@@ -21,18 +21,7 @@ interface AddressResolverConfig {
   isSelf(address: Address): boolean;
 }
 
-export interface AddressResolver {
-  /** Result of the last refresh. */
-  readonly addresses: readonly Address[];
-  /** Resolves all names, and schedules the next refresh. */
-  refresh(): Promise<void>;
-  close(): void;
-}
-
-export function createResolver(
-  peers: readonly Address[],
-  config: AddressResolverConfig,
-): AddressResolver {
+export function createResolver(peers: readonly Address[], config: ResolverConfig) {
   const { clock, refreshMs } = config;
   const names = peers.filter(({ host }) => isIP(host) === 0);
   const resolved = new Map<Address, readonly Address[]>();
@@ -70,6 +59,7 @@ export function createResolver(
     return [...all.values()];
   };
 
+  /** Resolves all names, and schedules the next refresh. */
   const refresh = async (): Promise<void> => {
     const results = await Promise.all(names.map(resolveName));
     if (!config.isOpen()) return;
@@ -80,6 +70,7 @@ export function createResolver(
   };
 
   return {
+    /** Result of the last refresh. */
     get addresses() {
       return addresses;
     },
