@@ -55,16 +55,16 @@ function parseByte(text: string, start: number, end: number): number {
 
 function parseIpv6(text: string): IpAddress | undefined {
   const gap = text.indexOf('::');
-  if (gap < 0) return onlyIfComplete(parseGroups(text, true));
+  if (gap < 0) {
+    const groups = parseGroups(text, true);
+    return groups?.length === 8 ? groups : undefined;
+  }
   const head = gap === 0 ? [] : parseGroups(text.slice(0, gap), false);
   const tail = gap + 2 === text.length ? [] : parseGroups(text.slice(gap + 2), true);
   if (head === undefined || tail === undefined || head.length + tail.length > 7) return undefined;
   while (head.length + tail.length < 8) head.push(0);
   return head.concat(tail);
 }
-
-const onlyIfComplete = (groups: IpAddress | undefined): IpAddress | undefined =>
-  groups?.length === 8 ? groups : undefined;
 
 /** The groups on one side of `::`; only the very last may be written as IPv4. */
 function parseGroups(text: string, isLast: boolean): number[] | undefined {
