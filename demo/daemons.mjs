@@ -20,7 +20,11 @@ const ENDS_WITHIN_MS = 3_000;
 const MAX_LOG_CHARS = 2_000;
 
 /** Short deadline and back-off: a client leaves a frozen daemon at once and returns soon. */
-const CLIENT = { deadline: '200ms', onUnavailable: 'deny', backoff: { first: 50, max: 200 } };
+const CLIENT = {
+  deadline: '200ms',
+  onUnavailable: 'deny',
+  backoff: { initialDelay: 50, maxDelay: 200 },
+};
 
 /** The environment without settings for other daemons. */
 const CLEAN_ENV = Object.fromEntries(

@@ -547,7 +547,7 @@ describe('upper bounds', () => {
             left = Math.floor(pool + 1e-9);
             second = thisSecond;
           }
-          expect(key.keyState(now).pool).toBeCloseTo(pool, 6);
+          expect(key.keyState(now).level).toBeCloseTo(pool, 6);
           const isAllowed = isGranted(key.check(cost, now));
           expect(isAllowed).toBe(cost <= left);
           if (isAllowed) left -= cost;
@@ -736,8 +736,8 @@ describe('giving back', () => {
           policy.settle(key.state, 0, { outcome: 'ignored', cost: back, dueAt: now }, now);
           out = Math.max(0, out - back);
         }
-        const { pool, limit = 0 } = key.keyState(now);
-        expect(out + key.available(now)).toBeLessThanOrEqual(Math.floor((pool ?? limit) + 1e-9));
+        const { level, limit = 0 } = key.keyState(now);
+        expect(out + key.available(now)).toBeLessThanOrEqual(Math.floor((level ?? limit) + 1e-9));
       }
     });
   });

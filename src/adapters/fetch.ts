@@ -17,7 +17,12 @@ import type { RemoteLimiter } from '../limiter/async-limiter.ts';
 import type { LimiterOptions } from '../limiter/limiter.ts';
 import { resolveLimiter } from '../limiter/resolve-limiter.ts';
 import type { Limiter } from '../limiter/sync-limiter.ts';
-import { type Attempt, type RetryOptions, RetryPolicy, toRetryOptions } from '../throttle/retry.ts';
+import {
+  type Attempt,
+  createRetryPolicy,
+  type RetryOptions,
+  toRetryOptions,
+} from '../throttle/retry.ts';
 import { outcomeOfError } from '../throttle/run-with-permit.ts';
 import { type CallOptions, throttle } from '../throttle/throttle.ts';
 import { type HeadersLike, isBackPressure, parseQuota, parseRetryAfter } from './fetch-headers.ts';
@@ -118,7 +123,7 @@ function wrapFetch(inner: UntypedFetch, options: FetchOptions<UntypedFetch>): Un
 
   if (retry === false) return throttle(request, { ...settings, limiter });
 
-  void new RetryPolicy(retry, limiter.clock, limiter.random); // validates what is replaced below
+  void createRetryPolicy(retry, limiter.clock, limiter.random); // validates what is replaced below
   const retryOptions = toRetryOptions(retry);
   const onRetry = (attempt: Attempt, n: number): void => {
     cancelBody(attempt.result as ResponseLike | undefined);

@@ -9,6 +9,7 @@
  * body still streams.
  */
 
+import type { Outcome } from '../core/decision.ts';
 import { emitProcessWarning } from '../core/process-warning.ts';
 import type { Permit } from '../limiter/permit.ts';
 import { type HeaderAccessor, type HeaderValues, mergeHeaders } from './http/headers.ts';
@@ -105,6 +106,32 @@ export function rateLimit<Context extends HonoContextLike>(
     options,
     requestAccessorFor(() => limit.limiter.name),
   );
+
+  const outcomeOf = (context: Context): Outcome => {
+    if (isRefused(context)) return 'ignored';
+    return hasDisconnected(context) ? 'failed' : limit.outcomeOf(context, context.res.status);
+  };
+
+  /** Calls `next` and settles the permit: on close of the connection if it is known, else when the response exists. */
+  const nextWithPermit = async (
+    permit: Permit,
+    context: Context,
+    next: () => Promise<void>,
+  ): Promise<void> => {
+    const { outgoing } = nodeBindingsOf(context);
+    if (outgoing) {
+      settleOnClose(limit, permit, context, outgoing);
+      return next();
+    }
+    let hasResponse = false;
+    try {
+      await next();
+      hasResponse = true;
+    } finally {
+      limit.settle(permit, hasResponse ? outcomeOf(context) : 'failed');
+    }
+  };
+
   return async function limited(context, next) {
     if (hasDisconnected(context)) return sendRefusal(context, buildUnavailableRefusal());
     const watch = limit.canWait ? () => disconnectSignalFor(context) : undefined;
@@ -116,7 +143,7 @@ export function rateLimit<Context extends HonoContextLike>(
     if (!decision.isAllowed) return sendRefusal(context, decision);
     const { headers, permit } = decision;
     if (headers) mergeHeaders(PENDING_HEADER_ACCESSOR, context, headers);
-    if (permit) await nextWithPermit(limit, permit, context, next);
+    if (permit) await nextWithPermit(permit, context, next);
     else await next();
     if (headers) restoreHeaders(context, headers);
     return undefined;
@@ -142,35 +169,6 @@ function restoreHeaders(context: HonoContextLike, headers: HeaderValues): void {
   } catch {
     // an immutable response, such as a WebSocket upgrade, is sent without them
   }
-}
-
-/** Calls `next` and settles the permit: on close of the connection if it is known, else when the response exists. */
-async function nextWithPermit<Context extends HonoContextLike>(
-  limit: RequestLimiter<Context>,
-  permit: Permit,
-  context: Context,
-  next: () => Promise<void>,
-): Promise<void> {
-  const { outgoing } = nodeBindingsOf(context);
-  if (outgoing) {
-    settleOnClose(limit, permit, context, outgoing);
-    return next();
-  }
-  let hasResponse = false;
-  try {
-    await next();
-    hasResponse = true;
-  } finally {
-    limit.settle(permit, hasResponse ? responseOutcomeOf(limit, context) : 'failed');
-  }
-}
-
-function responseOutcomeOf<Context extends HonoContextLike>(
-  limit: RequestLimiter<Context>,
-  context: Context,
-) {
-  if (isRefused(context)) return 'ignored';
-  return hasDisconnected(context) ? 'failed' : limit.outcomeOf(context, context.res.status);
 }
 
 function hasDisconnected(context: HonoContextLike): boolean {

@@ -69,8 +69,8 @@ function registerObservables(meter: Meter, collector: MetricCollector): () => vo
   const collect: BatchObservableCallback = (result) => {
     const snapshots = collector.collect();
     for (const [n, metric] of METRICS.entries()) {
-      const points = snapshots.flatMap((snapshot) => metric.dataPoints(snapshot));
-      for (const { value, labels } of points) result.observe(observables[n], value, labels);
+      for (const [labels, value] of snapshots.flatMap(metric.samples))
+        result.observe(observables[n], value, labels);
     }
   };
   meter.addBatchObservableCallback(collect, observables);

@@ -36,12 +36,12 @@ describe('sluice trace', () => {
       { at: 2000, takeUpTo: 'all' },
     ];
     expect(linesOf({ limit: { ramp }, calls })).toEqual([
-      { at: 0, remaining: 5, pool: 10 },
-      { at: 0, verdict: 'allow', granted: 5, remaining: 0, pool: 10 },
-      { at: 0, remaining: 2, pool: 10 },
-      { at: 1000, verdict: 'allow', granted: 5, remaining: 0, pool: 10 }, // 3 of 5 were used
-      { at: 2000, verdict: 'allow', granted: 10, remaining: 0, pool: 20 },
-      { at: 2000, verdict: 'deny', granted: 0, remaining: 0, retryAfterMs: 1000, pool: 20 },
+      { at: 0, remaining: 5, level: 10 },
+      { at: 0, verdict: 'allow', granted: 5, remaining: 0, level: 10 },
+      { at: 0, remaining: 2, level: 10 },
+      { at: 1000, verdict: 'allow', granted: 5, remaining: 0, level: 10 }, // 3 of 5 were used
+      { at: 2000, verdict: 'allow', granted: 10, remaining: 0, level: 20 },
+      { at: 2000, verdict: 'deny', granted: 0, remaining: 0, retryAfterMs: 1000, level: 20 },
     ]);
   });
 
@@ -66,9 +66,9 @@ describe('sluice trace', () => {
       { at: 1000, takeUpTo: 'all' },
     ];
     expect(linesOf({ limit: { ramp }, calls })).toEqual([
-      { at: 0, verdict: 'allow', granted: 10, remaining: 0, pool: 10 },
-      { at: 1000, remaining: 5, pool: 20 },
-      { at: 1000, verdict: 'allow', granted: 5, remaining: 0, pool: 20 },
+      { at: 0, verdict: 'allow', granted: 10, remaining: 0, level: 10 },
+      { at: 1000, remaining: 5, level: 20 },
+      { at: 1000, verdict: 'allow', granted: 5, remaining: 0, level: 20 },
     ]);
   });
 

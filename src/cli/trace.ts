@@ -47,7 +47,7 @@ calls   each has "at", in milliseconds and never decreasing, and one of
         The aliases ask, take, give and hear are accepted.
 
   --json   one line a call: {at, verdict, granted, remaining, waitMs,
-           retryAfterMs, pool, limit}, as far as they apply; retryAfterMs is
+           retryAfterMs, level, limit}, as far as they apply; retryAfterMs is
            null if the cost can never fit, 0 if a call must settle first
 
 Exit code 2, and one line that names the field, if the file is invalid.`;
@@ -78,7 +78,7 @@ export interface TraceRecord {
   readonly waitMs?: Millis | undefined;
   /** In JSON, never is null. */
   readonly retryAfterMs?: Millis | undefined;
-  readonly pool?: number | undefined;
+  readonly level?: number | undefined;
   readonly limit?: number | undefined;
 }
 
@@ -136,7 +136,7 @@ class TraceRun {
     const call = `${name} ${formatValue(fields.get(name))}${formatId(fields)}`;
     const { verdict, granted, waitMs, retryAfterMs } = this[operation](fields, name);
     fields.finish();
-    const { remaining, pool, limit } = this.#limiter.inspect(TRACE_KEY);
+    const { remaining, level, limit } = this.#limiter.inspect(TRACE_KEY);
     const record = {
       at: this.#now,
       verdict,
@@ -144,7 +144,7 @@ class TraceRun {
       remaining: roundFloat(remaining),
       waitMs,
       retryAfterMs,
-      pool: pool && roundFloat(pool),
+      level: level && roundFloat(level),
       limit: limit && roundFloat(limit),
     };
     return { call, record };
@@ -280,13 +280,13 @@ function printTable(rows: readonly TraceRow[], terminal: Terminal): void {
 }
 
 function formatResult(line: TraceRecord): string {
-  const { verdict, granted, remaining, waitMs, retryAfterMs, pool, limit } = line;
+  const { verdict, granted, remaining, waitMs, retryAfterMs, level, limit } = line;
   return [
     verdict && (verdict === 'allow' ? `allow ${granted}` : verdict),
     waitMs !== undefined && `in ${waitMs} ms`,
     retryAfterMs !== undefined && formatRetryAfter(retryAfterMs, 'retry in'),
     `${remaining} left`,
-    pool !== undefined && `pool ${pool}`,
+    level !== undefined && `level ${level}`,
     limit !== undefined && `limit ${limit}`,
   ]
     .filter(Boolean)

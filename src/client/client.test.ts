@@ -237,7 +237,7 @@ describe('client: no daemon', () => {
 
   test('connects in the background when a daemon comes up', async () => {
     const port = await freePort();
-    const sluice = client({ port }, { backoff: { first: 10, max: 40 } });
+    const sluice = client({ port }, { backoff: { initialDelay: 10, maxDelay: 40 } });
     expect((await sluice.check('a')).unavailable).toBeDefined();
     await daemon(port);
     await expect.poll(() => sluice.stats().isConnected, { timeout: GENEROUS_MS }).toBe(true);
@@ -248,7 +248,7 @@ describe('client: no daemon', () => {
 describe('client: a daemon that does not reply', () => {
   test('costs one deadline, then decides at once', async () => {
     const { at } = await server(afterHandshake(() => {}));
-    const sluice = client(at, { deadline: 300, backoff: { first: '1m', max: '1m' } });
+    const sluice = client(at, { deadline: 300, backoff: { initialDelay: '1m', maxDelay: '1m' } });
     const [results, ms] = await timed(Promise.all([sluice.check('a'), sluice.check('b')]));
     for (const { unavailable } of results) {
       expect(unavailable?.message).toMatch(/no reply within 300 ms/);
@@ -261,7 +261,7 @@ describe('client: a daemon that does not reply', () => {
 
   test('no handshake: costs one deadline', async () => {
     const { at, sockets } = await server(() => {});
-    const sluice = client(at, { deadline: 50, backoff: { first: '1m', max: '1m' } });
+    const sluice = client(at, { deadline: 50, backoff: { initialDelay: '1m', maxDelay: '1m' } });
     expect(await sluice.isAllowed('a')).toBe(true);
     expect(sockets.size).toBe(1);
   });
@@ -269,7 +269,7 @@ describe('client: a daemon that does not reply', () => {
   /** A client on a virtual clock, and a check of its backoff. */
   function onVirtualClock(at: string) {
     const clock = new VirtualClock();
-    const backoff = { first: 20, max: 70 };
+    const backoff = { initialDelay: 20, maxDelay: 70 };
     const sluice = client(at, { backoff, random: () => 1, clock, onUnavailable: 'deny' });
     const backsOffFor = async (ms: number): Promise<void> => {
       const retryAfter = async () =>
@@ -326,7 +326,7 @@ describe('client: a daemon that does not reply', () => {
     const { at } = await server((socket) => {
       socket.once('data', () => socket.write(reply));
     });
-    const sluice = client(at, { deadline: 200, backoff: { first: '1m', max: '1m' } });
+    const sluice = client(at, { deadline: 200, backoff: { initialDelay: '1m', maxDelay: '1m' } });
     await sluice.isAllowed('a');
     expect((await sluice.check('a')).unavailable).toBeDefined();
   });
@@ -348,7 +348,7 @@ describe('client: a daemon that is killed', () => {
   test('resolves pending requests, and reconnects when it is back', async () => {
     const dying = await server(afterHandshake((socket) => socket.destroy()));
     const port = Number(dying.at.split(':')[1]);
-    const sluice = client(dying.at, { backoff: { first: 10, max: 50 } });
+    const sluice = client(dying.at, { backoff: { initialDelay: 10, maxDelay: 50 } });
     const [results, ms] = await timed(Promise.all(['a', 'b', 'c'].map((key) => sluice.check(key))));
     expect(results.every(({ unavailable }) => unavailable !== undefined)).toBe(true);
     expect(ms).toBeLessThan(GENEROUS_MS);
@@ -361,7 +361,7 @@ describe('client: a daemon that is killed', () => {
 
   test('survives a restart of the daemon under traffic', async () => {
     const first = await listen(createTestDaemon().resp);
-    const sluice = client(at(first), { backoff: { first: 10, max: 50 } });
+    const sluice = client(at(first), { backoff: { initialDelay: 10, maxDelay: 50 } });
     let isOn = true;
     let checked = 0;
     const traffic = (async () => {
@@ -438,7 +438,7 @@ describe('connect: options', () => {
     [{ at: { hosts: 'x' } }, /`at.hosts` to be one of host, port, path/],
     [{ deadline: 0 }, /`deadline` to be a duration/],
     [{ onUnavailable: 'local' }, /`onUnavailable` to be one of allow, deny/],
-    [{ backoff: { most: 1 } }, /`backoff.most` to be one of first, max/],
+    [{ backoff: { most: 1 } }, /`backoff.most` to be one of initialDelay, maxDelay/],
     [{ tls: 'yes' }, /`tls` to be true, false/],
     [{ retries: 3 }, /`retries` to be one of/],
     [{ clock: { now: 7 } }, /`clock` to be a clock/],

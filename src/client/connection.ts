@@ -97,11 +97,11 @@ export class DaemonConnection {
   fail(reason: unknown): void {
     if (this.#state === 'closed') return;
     this.#disconnect();
-    const { clock, random, firstBackoffMs, maxBackoffMs } = this.#settings;
-    const maxDelayMs = Math.min(maxBackoffMs, firstBackoffMs * 2 ** Math.min(this.#failures++, 30));
+    const { clock, random, initialDelayMs, maxDelayMs } = this.#settings;
+    const delayMs = Math.min(maxDelayMs, initialDelayMs * 2 ** Math.min(this.#failures++, 30));
     this.#state = 'backing-off';
     this.#error = this.unavailableError(reason);
-    this.#retryAt = clock.now() + maxDelayMs * (0.5 + random() / 2);
+    this.#retryAt = clock.now() + delayMs * (0.5 + random() / 2);
     this.#cancelTimer = schedule(clock, this.#retryAt, () => this.#reconnect(), false);
     this.#handlers.onFailure(this.#error);
   }

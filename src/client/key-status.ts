@@ -29,7 +29,7 @@ export interface InspectedLimit {
   /** As far as they apply, the fields of `KeyState` of the library. */
   readonly limit?: number;
   readonly inFlight?: number;
-  readonly pool?: number;
+  readonly level?: number;
   readonly poolSize?: number;
   readonly reserved?: number;
   readonly rttMs?: Millis;

@@ -11,9 +11,9 @@ import { type DaemonAddress, endpointOf } from './address.ts';
 /** Exponential backoff of reconnects, with jitter. */
 export interface BackoffOptions {
   /** The longest delay after the first failure. Default 100 ms. */
-  readonly first?: Duration;
+  readonly initialDelay?: Duration;
   /** The delay doubles with each failure, up to this. Default 5 s. */
-  readonly max?: Duration;
+  readonly maxDelay?: Duration;
 }
 
 /** The options of `connect`. */
@@ -41,8 +41,8 @@ export interface ClientOptions {
 export type ClientSettings = ReturnType<typeof readSettings>;
 
 const DEFAULT_DEADLINE_MS: Millis = 20;
-const DEFAULT_FIRST_BACKOFF_MS: Millis = 100;
-const DEFAULT_MAX_BACKOFF_MS: Millis = 5_000;
+const DEFAULT_INITIAL_DELAY_MS: Millis = 100;
+const DEFAULT_MAX_DELAY_MS: Millis = 5_000;
 const DEFAULT_MAX_PENDING = 10_000;
 
 /** @throws {ConfigError} if an option is invalid. */
@@ -55,8 +55,8 @@ export function readSettings(options: ClientOptions) {
     password: reader.optional('password', isNonEmptyString, 'a non-empty string'),
     deadlineMs: reader.duration('deadline', DEFAULT_DEADLINE_MS),
     onUnavailable: reader.oneOf('onUnavailable', ['allow', 'deny'] as const, 'allow'),
-    firstBackoffMs: backoff.duration('first', DEFAULT_FIRST_BACKOFF_MS),
-    maxBackoffMs: backoff.duration('max', DEFAULT_MAX_BACKOFF_MS),
+    initialDelayMs: backoff.duration('initialDelay', DEFAULT_INITIAL_DELAY_MS),
+    maxDelayMs: backoff.duration('maxDelay', DEFAULT_MAX_DELAY_MS),
     maxPending: reader.integer('maxPending', 1, DEFAULT_MAX_PENDING),
     clock: reader.optional('clock', isClock, 'a clock: an object with now()') ?? systemClock,
     random: reader.optional('random', isFunction<Random>, 'a function') ?? systemRandom,

@@ -106,9 +106,13 @@ export function coarseClock(source: Clock = systemClock): Clock {
 
   return {
     now: () => (sharesLeft-- > 0 ? lastRead : read()),
-    ...(source.wakeAt && { wakeAt: source.wakeAt.bind(source) }),
+    ...wakeAtOf(source),
   };
 }
+
+/** Timers of the clock behind another; none if it has none. */
+const wakeAtOf = (source: Clock): Pick<Clock, 'wakeAt'> =>
+  source.wakeAt ? { wakeAt: source.wakeAt.bind(source) } : {};
 
 /** A clock that can be frozen while a batch is processed. */
 export interface BatchClock extends Clock {
@@ -131,7 +135,7 @@ export function batchClock(source: Clock = systemClock): BatchClock {
     unfreeze() {
       frozenAt = undefined;
     },
-    ...(source.wakeAt && { wakeAt: source.wakeAt.bind(source) }),
+    ...wakeAtOf(source),
   };
 }
 

@@ -3,6 +3,8 @@
 import { type Clock, type Millis, schedule } from './clock.ts';
 import { UnavailableError } from './errors.ts';
 
+export const lateReplyMessage = (ms: Millis): string => `no reply within ${ms} ms`;
+
 /**
  * Rejects with `UnavailableError` if `work` takes longer than `ms`; `isOver` tells the work that its result is no longer
  * used. With `keepAlive` the timer keeps the process alive.
@@ -19,7 +21,7 @@ export async function withDeadline<T>(
   const timeout = new Promise<never>((_, reject) => {
     const expire = (): void => {
       isOver = true;
-      reject(new UnavailableError(component, `no reply within ${ms} ms`));
+      reject(new UnavailableError(component, lateReplyMessage(ms)));
     };
     cancel = schedule(clock, clock.now() + ms, expire, keepAlive);
   });
@@ -35,10 +37,11 @@ export async function completesWithin(
   clock: Clock,
   ms: Millis,
   done: Promise<unknown>,
+  keepAlive = true,
 ): Promise<boolean> {
   let cancel = (): void => {};
   const timeout = new Promise<boolean>((resolve) => {
-    cancel = schedule(clock, clock.now() + ms, () => resolve(false), true);
+    cancel = schedule(clock, clock.now() + ms, () => resolve(false), keepAlive);
   });
   return Promise.race([done.then(() => true), timeout]).finally(cancel);
 }

@@ -199,6 +199,12 @@ export class OptionReader {
     return is(value) ? value : this.#reportAndUse(name, expected, undefined as T);
   }
 
+  /** Options that are functions, all optional. */
+  functions<Functions>(names: readonly (keyof Functions & string)[], expected: string): Functions {
+    const read = names.map((name) => [name, this.optional(name, isFunction, expected)]);
+    return Object.fromEntries(read) as Functions;
+  }
+
   boolean(name: string, fallback: boolean): boolean {
     const value = this.valueOr(name, fallback);
     return typeof value === 'boolean' ? value : this.#reportAndUse(name, 'true or false', fallback);

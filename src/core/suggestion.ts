@@ -2,7 +2,8 @@
  * Finds the known name that a misspelt one was meant to be, for "did you mean …?" in errors.
  *
  * Two names match if they are equal but for case, `-` and `_`, or within an edit distance of 2. Names of up to three
- * characters may differ by one edit only: with two, almost any of them matches any other.
+ * characters may differ by one edit only: with two, almost any of them matches any other. Where no name is that close,
+ * one that stands in the misspelt name as a word matches: `bucket` in `token-bucket` or `tokenBucket`.
  */
 
 const MAX_EDITS = 2;
@@ -20,8 +21,15 @@ function closestName(name: string, known: readonly string[]): string | undefined
     const edits = editDistance(wanted, normalise(candidate));
     if (edits < fewest) [best, fewest] = [candidate, edits];
   }
-  return best;
+  return best ?? wordsOf(name).find((word) => known.includes(word));
 }
+
+/** The words of a name that are long enough to mean something, in lower case. */
+const wordsOf = (name: string): string[] =>
+  name
+    .split(/[-_]|(?=[A-Z])/)
+    .filter(({ length }) => length > SHORT_NAME_CHARS)
+    .map((word) => word.toLowerCase());
 
 /** `did you mean X?`, with the closest of `known` as `format` writes it; undefined if none is close. */
 export function suggestName(

@@ -319,6 +319,8 @@ describe('composite limiter', () => {
     expect(api.check('b')).toMatchObject({ verdict: 'deny', reason: 'closed' });
     expect(api.tryAcquire('b')).toMatchObject({ reason: 'closed' });
     expect(await api.acquire('b')).toMatchObject({ reason: 'closed' });
+    expect(api.check('b', 0)).toMatchObject({ verdict: 'deny', reason: 'closed' });
+    expect(await api.acquire('b', 0)).toMatchObject({ reason: 'closed' });
     expect(user.stats()).toMatchObject({ waiting: 0 });
   });
 

@@ -544,6 +544,10 @@ describe('limiter: close', () => {
     expect(await api.acquire('x')).toMatchObject(closed);
     expect(api.inspect('x')).toMatchObject({ by: 'closed', opensInMs: Infinity });
     expect(api.takeUpTo('x', 5)).toBe(0);
+    // Also a cost of 0, which every open limiter allows.
+    expect([api.check('x', 0), api.peek('x', 0)]).toEqual([closed, closed]);
+    expect(api.tryAcquire('x', 0)).toMatchObject(closed);
+    expect(await api.acquire('x', 0)).toMatchObject(closed);
     if (permit.verdict === 'allow') permit.settle();
     expect(api.inspect('x').inFlight).toBe(0);
   });

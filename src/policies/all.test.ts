@@ -135,7 +135,7 @@ const scenarios: Record<string, Scenario> = {
       [0, 'check 1', 'allow, 0 left'],
       [1_000, 'check 1', 'deny, retry in 9000'],
       [2_000, 'check 1', 'deny, retry in 8000'],
-      [10_000, 'peek', 'remaining 1, pool 4'], // three steps from 1: a call came every time
+      [10_000, 'peek', 'remaining 1, level 4'], // three steps from 1: a call came every time
       [10_000, 'check 1', 'allow, 0 left'],
     ],
   },
@@ -148,7 +148,7 @@ const scenarios: Record<string, Scenario> = {
       [0, 'check 1', 'allow, 0 left'],
       [1_000, 'check 0', 'allow, 2 left'],
       [2_000, 'check 0', 'allow, 2 left'],
-      [3_000, 'peek', 'pool 2'], // one step from 1: no call came since
+      [3_000, 'peek', 'level 2'], // one step from 1: no call came since
     ],
   },
 
@@ -295,7 +295,7 @@ describe('all', () => {
     const state = new Float64Array(policy.width);
     policy.init(state, 0, 0);
     expect(policy.update(state, 0, { poolSize: 3 }, 0)).toBe(true);
-    expect(policy.keyState(state, 0, 0)).toMatchObject({ remaining: 1, pool: 9 });
+    expect(policy.keyState(state, 0, 0)).toMatchObject({ remaining: 1, level: 9 });
     const deaf = all([adaptive({}, dice)]);
     expect(deaf.update(new Float64Array(deaf.width), 0, { hits: 1 }, 0)).toBe(false);
   });

@@ -67,7 +67,7 @@ export interface KeyState {
   /** What would be granted at this instant; below zero while in debt. */
   remaining: number;
   /** ramp: tokens of this second, over all members. */
-  pool?: number;
+  level?: number;
   /** In a pool of processes: how many members divide the limit; 0: this member has no part at the moment. */
   poolSize?: number;
   /** concurrency, adaptive: calls allowed in flight. busy: calls allowed a second. */

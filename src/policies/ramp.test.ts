@@ -45,7 +45,7 @@ const scenarios: Record<string, Scenario> = {
       [5_000, 'takeUpTo 1', 'got 1'],
       [6_000, 'check 0', 'allow, 20 left'],
       [7_000, 'check 0', 'allow, 20 left'],
-      [9_000, 'peek', 'remaining 20, pool 20'],
+      [9_000, 'peek', 'remaining 20, level 20'],
       [9_000, 'takeUpTo all', 'got 20'],
     ],
   },
@@ -55,8 +55,8 @@ const scenarios: Record<string, Scenario> = {
     rows: [
       [0, 'takeUpTo all', 'got 10'],
       [500, 'giveBack 1'],
-      [500, 'peek', 'remaining 1, pool 10'],
-      [1_000, 'peek', 'pool 10'], // 90 % used: no growth
+      [500, 'peek', 'remaining 1, level 10'],
+      [1_000, 'peek', 'level 10'], // 90 % used: no growth
       [1_000, 'takeUpTo all', 'got 10'],
       [1_100, 'giveBack 1'],
       [1_200, 'takeUpTo all', 'got 1'], // now all of it is used
@@ -88,7 +88,7 @@ const scenarios: Record<string, Scenario> = {
       [1_000, 'giveBack 4 due 0'],
       [1_000, 'peek', 'remaining 15'],
       [1_000, 'takeUpTo all', 'got 15'],
-      [2_000, 'peek', 'pool 30'],
+      [2_000, 'peek', 'level 30'],
     ],
   },
 
@@ -155,7 +155,7 @@ const scenarios: Record<string, Scenario> = {
     limit: seed('go-back-n'),
     rows: [
       [EPOCH, 'resume 60 from 1699999970000', 'applied'],
-      [EPOCH, 'peek', 'remaining 60, pool 60'],
+      [EPOCH, 'peek', 'remaining 60, level 60'],
       [EPOCH + 5_000, 'takeUpTo all', 'got 60'], // the time until the first call does not count as idle
       [EPOCH + 6_000, 'takeUpTo all', 'got 70'],
     ],
@@ -174,9 +174,9 @@ const scenarios: Record<string, Scenario> = {
     limit: seed('relaxed', { resumeFor: '60s' }),
     rows: [
       [EPOCH, 'resume 60 from 1699999939999'],
-      [EPOCH, 'peek', 'pool 10'],
+      [EPOCH, 'peek', 'level 10'],
       [EPOCH, 'resume 60 from 1699999940000'],
-      [EPOCH, 'peek', 'pool 60'],
+      [EPOCH, 'peek', 'level 60'],
     ],
   },
 
@@ -184,12 +184,12 @@ const scenarios: Record<string, Scenario> = {
     limit: seed('relaxed'),
     rows: [
       [0, 'resume 500 from 0'],
-      [0, 'peek', 'pool 110'],
+      [0, 'peek', 'level 110'],
       [0, 'resume 1 from 0'],
-      [0, 'peek', 'pool 10'],
+      [0, 'peek', 'level 10'],
       [0, 'takeUpTo all', 'got 10'],
       [0, 'resume 60 from 0'],
-      [0, 'peek', 'remaining 0, pool 10'],
+      [0, 'peek', 'remaining 0, level 10'],
       [1_000, 'takeUpTo all', 'got 20'],
     ],
   },
@@ -262,9 +262,9 @@ const scenarios: Record<string, Scenario> = {
     rows: [
       [0, 'pool 3 rank 1'],
       [0, 'takeUpTo all', 'got 3'], // turns at the one left over: second 2, 5, …
-      [1_000, 'peek', 'pool 20'],
+      [1_000, 'peek', 'level 20'],
       [1_000, 'takeUpTo 5', 'got 5'], // of seven or six
-      [2_000, 'peek', 'pool 20'],
+      [2_000, 'peek', 'level 20'],
     ],
   },
 
@@ -274,9 +274,9 @@ const scenarios: Record<string, Scenario> = {
       [0, 'pool 3 rank 1'],
       [0, 'takeUpTo all', 'got 3'],
       [1_000, 'takeUpTo 4', 'got 4'], // two thirds of its six, independent of other members
-      [2_000, 'peek', 'pool 20'],
+      [2_000, 'peek', 'level 20'],
       [2_000, 'takeUpTo 6', 'got 6'], // of seven
-      [3_000, 'peek', 'pool 30'],
+      [3_000, 'peek', 'level 30'],
     ],
   },
 
@@ -354,7 +354,7 @@ const scenarios: Record<string, Scenario> = {
       [0, 'takeUpTo 4', 'got 4'],
       [500, 'pool 2 rank 0'],
       [500, 'peek', 'remaining 1'],
-      [1_000, 'peek', 'pool 20'], // four of its five
+      [1_000, 'peek', 'level 20'], // four of its five
     ],
   },
 
@@ -385,7 +385,7 @@ const scenarios: Record<string, Scenario> = {
       [0, 'update 4', 'applied'],
       [0, 'takeUpTo all', 'got 6'],
       [1_000, 'update 50', 'applied'], // all ten were used
-      [1_000, 'peek', 'remaining 0, pool 20'],
+      [1_000, 'peek', 'remaining 0, level 20'],
       [1_000, 'check 1', 'deny, retry in 1000'],
     ],
   },
@@ -394,11 +394,11 @@ const scenarios: Record<string, Scenario> = {
     limit: seed('only-if-used', { threshold: 50 }),
     rows: [
       [0, 'takeUpTo 4', 'got 4'],
-      [1_000, 'peek', 'pool 10'],
+      [1_000, 'peek', 'level 10'],
       [1_000, 'takeUpTo 5', 'got 5'],
-      [2_000, 'peek', 'pool 20'],
+      [2_000, 'peek', 'level 20'],
       [2_000, 'takeUpTo 9', 'got 9'],
-      [3_000, 'peek', 'pool 20'],
+      [3_000, 'peek', 'level 20'],
     ],
   },
 
@@ -408,11 +408,11 @@ const scenarios: Record<string, Scenario> = {
       [0, 'takeUpTo all', 'got 10'],
       [1_000, 'takeUpTo all', 'got 20'],
       [2_000, 'takeUpTo all', 'got 30'],
-      [6_000, 'peek', 'pool 40'], // three idle seconds
-      [7_000, 'peek', 'pool 30'],
-      [8_000, 'peek', 'pool 20'],
-      [9_000, 'peek', 'pool 10'],
-      [10_000, 'peek', 'pool 10'],
+      [6_000, 'peek', 'level 40'], // three idle seconds
+      [7_000, 'peek', 'level 30'],
+      [8_000, 'peek', 'level 20'],
+      [9_000, 'peek', 'level 10'],
+      [10_000, 'peek', 'level 10'],
     ],
   },
 
@@ -423,7 +423,7 @@ const scenarios: Record<string, Scenario> = {
       [1_000, 'takeUpTo all', 'got 20'],
       [2_000, 'takeUpTo 1', 'got 1'],
       [3_000, 'takeUpTo all', 'got 25'], // - 5, not - 10
-      [6_000, 'peek', 'pool 25'], // + 10, and - 5 for each of two idle seconds
+      [6_000, 'peek', 'level 25'], // + 10, and - 5 for each of two idle seconds
     ],
   },
 
@@ -432,8 +432,8 @@ const scenarios: Record<string, Scenario> = {
     rows: [
       [0, 'takeUpTo all', 'got 10'],
       [1_000, 'takeUpTo 1', 'got 1'],
-      [2_000, 'peek', 'pool 20'],
-      [WEEK, 'peek', 'pool 20'],
+      [2_000, 'peek', 'level 20'],
+      [WEEK, 'peek', 'level 20'],
     ],
   },
 
@@ -443,7 +443,7 @@ const scenarios: Record<string, Scenario> = {
       [5_000, 'takeUpTo all', 'got 10'],
       [4_000, 'takeUpTo all', 'got 0'],
       [4_000, 'check 1', 'deny, retry in 2000'],
-      [0, 'peek', 'remaining 0, pool 10'],
+      [0, 'peek', 'remaining 0, level 10'],
       [5_999, 'takeUpTo all', 'got 0'],
       [6_000, 'takeUpTo all', 'got 20'],
       [5_500, 'giveBack 3'], // of a second that is over by this clock
@@ -575,7 +575,7 @@ describe('ramp', () => {
           for (const { second, pool, used } of rows) {
             const now = origin + second * 1_000 + 250;
             if (pool !== null)
-              expect(policy.keyState(state, 0, now).pool, `second ${second}`).toBe(pool);
+              expect(policy.keyState(state, 0, now).level, `second ${second}`).toBe(pool);
             if (used === null) continue; // a second without a call
 
             for (let bite = 0; bite < bites; bite++) {
@@ -606,7 +606,7 @@ describe('ramp', () => {
     for (let second = 0; second <= 60; second++) {
       policy.check(state, 0, policy.available(state, 0, second * 1_000), second * 1_000);
     }
-    expect(policy.keyState(state, 0, 61_000).pool).toBe(20);
+    expect(policy.keyState(state, 0, 61_000).level).toBe(20);
   });
 
   // A level of 1.9999999999999998 grants two. None used is a use of 0, not below 0.
@@ -621,8 +621,8 @@ describe('ramp', () => {
       } as const;
       const { policy, state } = begin(options);
       for (let second = 0; second <= over; second++) {
-        const { pool } = policy.keyState(state, 0, second * 1_000);
-        expect(pool, `second ${second} of ${over}`).toBeCloseTo(1 + (4 / over) * second, 6);
+        const { level } = policy.keyState(state, 0, second * 1_000);
+        expect(level, `second ${second} of ${over}`).toBeCloseTo(1 + (4 / over) * second, 6);
         expect(policy.check(state, 0, 6, second * 1_000).verdict).toBe('deny'); // a call, and no use
       }
     }

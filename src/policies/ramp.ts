@@ -245,7 +245,7 @@ export function ramp(options: RampOptions, path = 'ramp'): Policy {
 
       keyState(state, i, now) {
         const then = stateAt(state, i, now);
-        return { remaining: remainingOf(then, 0), pool: clamp(then[TOKENS]) };
+        return { remaining: remainingOf(then, 0), level: clamp(then[TOKENS]) };
       },
 
       ruleStatuses(state, i, now) {

@@ -58,7 +58,7 @@ function simulateSecond(
     const calls = podCalls(requested, pods.length, rank, second);
     // No call is different from a call for 0 tokens: the policy counts the latter as activity.
     if (calls > 0) used += takeUpTo(policy, state, 0, calls, now);
-    const { remaining: unused, pool = 0 } = policy.keyState(state, 0, now);
+    const { remaining: unused, level: pool = 0 } = policy.keyState(state, 0, now);
     remaining += unused;
     pools += pool;
   }

@@ -53,71 +53,57 @@ export function toRetryOptions(retry: number | true | RetryOptions): RetryOption
   return typeof retry === 'number' ? { maxRetries: retry } : retry;
 }
 
-export class RetryPolicy {
-  readonly #clock: Clock;
-  readonly #random: Random;
-  readonly #maxRetries: number;
-  readonly #initialDelayMs: Millis;
-  readonly #maxDelayMs: Millis;
-  readonly #maxWaiting: number;
-  readonly #isRetryable: (attempt: Attempt) => boolean;
-  readonly #onRetry: RetryOptions['onRetry'];
-  #backingOff = 0;
+export type RetryPolicy = ReturnType<typeof createRetryPolicy>;
 
-  constructor(options: number | true | RetryOptions, clock: Clock, random: Random) {
-    const expected = 'true, a number of times, or an object';
-    const reader = new OptionReader('retry', toRetryOptions(options), expected);
-    this.#clock = clock;
-    this.#random = random;
-    this.#maxRetries = reader.number('maxRetries', { min: 0, max: MAX_RETRIES, integer: true }, 3);
-    this.#initialDelayMs = reader.duration('initialDelay', 100);
-    this.#maxDelayMs = reader.duration('maxDelay', 30_000);
-    this.#maxWaiting = reader.integer('maxWaiting', 0, 1000);
-    this.#isRetryable = readRetryable(reader);
-    this.#onRetry = reader.optional(
-      'onRetry',
-      isFunction<NonNullable<RetryOptions['onRetry']>>,
-      'a function',
-    );
-    reader.finish();
-  }
+/** @throws {ConfigError} if an option is invalid. */
+export function createRetryPolicy(
+  options: number | true | RetryOptions,
+  clock: Clock,
+  random: Random,
+) {
+  const expected = 'true, a number of times, or an object';
+  const reader = new OptionReader('retry', toRetryOptions(options), expected);
+  const maxRetries = reader.number('maxRetries', { min: 0, max: MAX_RETRIES, integer: true }, 3);
+  const initialDelayMs = reader.duration('initialDelay', 100);
+  const maxDelayMs = reader.duration('maxDelay', 30_000);
+  const maxWaiting = reader.integer('maxWaiting', 0, 1000);
+  const isRetryable = readRetryable(reader);
+  const { onRetry } = reader.functions<RetryOptions>(['onRetry'], 'a function');
+  reader.finish();
+  let backingOff = 0;
 
-  /** The delay before retry `n` (1 is the first); undefined: no retry. */
-  delayMs(n: number, attempt: Attempt): Millis | undefined {
-    const { retryAfterMs = 0 } = attempt;
-    const isExhausted = n > this.#maxRetries || this.#backingOff >= this.#maxWaiting;
-    if (isExhausted || retryAfterMs > this.#maxDelayMs || !this.#isRetryable(attempt))
-      return undefined;
-    const backOffMs = Math.min(this.#maxDelayMs, this.#initialDelayMs * 2 ** (n - 1));
-    return retryAfterMs + backOffMs * this.#random();
-  }
-
-  /** Attempt `n` starts and replaces the result of `last`. */
-  notifyRetry(last: Attempt, n: number): void {
-    this.#onRetry?.(last, n - 1);
-  }
-
-  /** Waits; rejects if the signal aborts first. */
-  async sleep(ms: Millis, signal?: AbortSignal): Promise<void> {
-    signal?.throwIfAborted();
-    this.#backingOff++;
-    try {
-      await new Promise<void>((wake, reject) => {
-        const onAbort = (): void => {
-          cancel();
-          reject(signal?.reason);
-        };
-        const onTime = (): void => {
-          signal?.removeEventListener('abort', onAbort);
-          wake();
-        };
-        const cancel = schedule(this.#clock, this.#clock.now() + ms, onTime, true);
-        signal?.addEventListener('abort', onAbort, { once: true });
-      });
-    } finally {
-      this.#backingOff--;
-    }
-  }
+  return {
+    /** The delay before retry `n` (1 is the first); undefined: no retry. */
+    delayMs(n: number, attempt: Attempt): Millis | undefined {
+      const { retryAfterMs = 0 } = attempt;
+      const isExhausted = n > maxRetries || backingOff >= maxWaiting;
+      if (isExhausted || retryAfterMs > maxDelayMs || !isRetryable(attempt)) return undefined;
+      return retryAfterMs + Math.min(maxDelayMs, initialDelayMs * 2 ** (n - 1)) * random();
+    },
+    /** Attempt `n` starts and replaces the result of `last`. */
+    notifyRetry: (last: Attempt, n: number): void => onRetry?.(last, n - 1),
+    /** Waits; rejects if the signal aborts first. */
+    async sleep(ms: Millis, signal?: AbortSignal): Promise<void> {
+      signal?.throwIfAborted();
+      backingOff++;
+      try {
+        await new Promise<void>((wake, reject) => {
+          const onAbort = (): void => {
+            cancel();
+            reject(signal?.reason);
+          };
+          const onTime = (): void => {
+            signal?.removeEventListener('abort', onAbort);
+            wake();
+          };
+          const cancel = schedule(clock, clock.now() + ms, onTime, true);
+          signal?.addEventListener('abort', onAbort, { once: true });
+        });
+      } finally {
+        backingOff--;
+      }
+    },
+  };
 }
 
 function readRetryable(reader: OptionReader): (attempt: Attempt) => boolean {

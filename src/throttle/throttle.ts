@@ -19,7 +19,13 @@ import type { LimiterOptions } from '../limiter/limiter.ts';
 import type { Refusal } from '../limiter/permit.ts';
 import { resolveLimiter } from '../limiter/resolve-limiter.ts';
 import type { AcquireOptions, CheckOptions, Limiter } from '../limiter/sync-limiter.ts';
-import { type Attempt, type RetryOptions, RetryPolicy, signalGetter } from './retry.ts';
+import {
+  type Attempt,
+  createRetryPolicy,
+  type RetryOptions,
+  type RetryPolicy,
+  signalGetter,
+} from './retry.ts';
 import { isPromiseLike, runAndSettle, runAttempt, type SettleHooks } from './run-with-permit.ts';
 
 /** Any function. */
@@ -93,40 +99,30 @@ export function throttle<F extends AsyncCallable>(fn: F, options: ThrottleOption
 export function throttle<F extends Callable>(fn: F, options: ThrottleOptions<F>): unknown {
   if (typeof fn !== 'function') throw new ConfigError('fn', 'a function', fn);
   const reader = new OptionReader('', options, 'an object with a limit');
-  const readFunction = <T extends Callable>(name: string): T | undefined =>
-    reader.optional(name, isFunction<T>, 'a function of the arguments');
+  const ofArguments = 'a function of the arguments';
+  const call = reader.functions<CallFunctions>(
+    ['key', 'cost', 'partition', 'priority'],
+    ofArguments,
+  );
+  const settleHooks = reader.functions<SettleHooks>(['used', 'outcome', 'retryAfter'], ofArguments);
   const wait = reader.valueOr('wait', false);
   const retry = reader.valueOr('retry', false);
   const maxWaitMs = parseWaitMs(wait);
   const returnKind: ReturnKind = { isPromise: isAsyncFunction(fn), isKnown: isAsyncFunction(fn) };
-  const settleHooks: SettleHooks = {
-    used: readFunction('used'),
-    outcome: readFunction('outcome'),
-    retryAfter: readFunction('retryAfter'),
-  };
-  const call: Omit<CallPlan, 'limiter'> = {
-    keyOf: readFunction('key'),
-    costOf: readFunction('cost'),
-    signalOf: signalGetter(reader.get('signal')),
-    partitionOf: readFunction('partition'),
-    priorityOf: readFunction('priority'),
-    maxWaitMs,
-    onRefused: createRefusalHandler(reader.valueOr('onDeny', 'throw'), returnKind, maxWaitMs),
-    settleHooks,
-    returnKind,
-  };
-  const target = resolveLimiter(options, reader.knownNames());
-  const plan: CallPlan = { limiter: target, ...call };
-  const { clock, random } = target;
+  const signal = signalGetter(reader.get('signal'));
+  const onRefused = createRefusalHandler(reader.valueOr('onDeny', 'throw'), returnKind, maxWaitMs);
+  const limiter = resolveLimiter(options, reader.knownNames());
+  const plan = { ...call, signal, maxWaitMs, onRefused, settleHooks, returnKind, limiter };
+  const { clock, random } = limiter;
   const retryPolicy =
-    retry === false ? undefined : new RetryPolicy(retry as RetryOptions, clock, random);
+    retry === false ? undefined : createRetryPolicy(retry as RetryOptions, clock, random);
   const isPlain =
-    !target.isRemote &&
-    target.isCheckOnly &&
-    [plan.partitionOf, ...Object.values(settleHooks)].every((hook) => hook === undefined);
-  if (target.isRemote || retryPolicy || wait !== false)
+    !limiter.isRemote &&
+    limiter.isCheckOnly &&
+    [call.partition, ...Object.values(settleHooks)].every((hook) => hook === undefined);
+  if (limiter.isRemote || retryPolicy || wait !== false)
     return wrapAcquire(fn, plan, isPlain, retryPolicy);
-  return isPlain ? wrapCheck(fn, plan, target) : wrapTryAcquire(fn, plan, target);
+  return isPlain ? wrapCheck(fn, plan, limiter) : wrapTryAcquire(fn, plan, limiter);
 }
 
 /** A method decorator that keeps the method's type. */
@@ -148,16 +144,13 @@ export function throttled(options: ThrottleOptions<Callable>): ThrottleDecorator
   return (method) => throttle(method as never, options as never) as never;
 }
 
+/** The options that read a call's arguments. */
+type CallFunctions = Pick<CallOptions<Callable>, 'key' | 'cost' | 'partition' | 'priority'>;
+
 /** How a wrapped function is limited. */
-interface CallPlan {
+interface CallPlan extends CallFunctions {
   readonly limiter: AnyLimiterInternals;
-  /** Undefined: one key for all calls. */
-  readonly keyOf: ((...args: never[]) => string) | undefined;
-  /** Undefined: 1. */
-  readonly costOf: ((...args: never[]) => number) | undefined;
-  readonly signalOf: ((...args: never[]) => AbortSignal | undefined) | undefined;
-  readonly partitionOf: ((...args: never[]) => string | undefined) | undefined;
-  readonly priorityOf: ((...args: never[]) => number) | undefined;
+  readonly signal: ReturnType<typeof signalGetter>;
   readonly maxWaitMs: Millis;
   readonly onRefused: RefusalHandler;
   readonly settleHooks: SettleHooks;
@@ -187,7 +180,7 @@ function rejectOrThrow({ isPromise }: ReturnKind, error: unknown): Promise<never
 
 /** Nothing to hold and nothing to settle: a check, then the call. */
 function wrapCheck(fn: Callable, plan: CallPlan, limiter: LimiterInternals): Callable {
-  const { keyOf, costOf, onRefused, returnKind } = plan;
+  const { key: keyOf, cost: costOf, onRefused, returnKind } = plan;
   return function throttled(this: never, ...args: never[]) {
     try {
       const key = keyOf === undefined ? '' : keyOf(...args);
@@ -282,14 +275,14 @@ function wrapAcquire(
   };
 }
 
-const keyFor = ({ keyOf }: CallPlan, args: never[]): string =>
-  keyOf === undefined ? '' : keyOf(...args);
+const keyFor = ({ key }: CallPlan, args: never[]): string =>
+  key === undefined ? '' : key(...args);
 
-const costFor = ({ costOf }: CallPlan, args: never[]): number =>
-  costOf === undefined ? 1 : costOf(...args);
+const costFor = ({ cost }: CallPlan, args: never[]): number =>
+  cost === undefined ? 1 : cost(...args);
 
-const isAborted = ({ signalOf }: CallPlan, args: never[]): boolean =>
-  signalOf !== undefined && signalOf(...args)?.aborted === true;
+const isAborted = ({ signal }: CallPlan, args: never[]): boolean =>
+  signal !== undefined && signal(...args)?.aborted === true;
 
 const toPromise = (value: unknown): unknown =>
   value instanceof Promise ? value : Promise.resolve(value);
@@ -299,16 +292,16 @@ function unwrapAttempt(attempt: Attempt): unknown {
   return attempt.result;
 }
 
-function checkOptionsOf({ partitionOf }: CallPlan, args: never[]): CheckOptions | undefined {
-  const partition = partitionOf?.(...args);
+function checkOptionsOf(plan: CallPlan, args: never[]): CheckOptions | undefined {
+  const partition = plan.partition?.(...args);
   return partition === undefined ? undefined : { partition };
 }
 
 function acquireOptionsOf(plan: CallPlan, args: never[]): AcquireOptions {
-  const { signalOf, priorityOf, maxWaitMs } = plan;
-  const signal = signalOf?.(...args);
-  const priority = priorityOf?.(...args) ?? 0;
-  return { wait: maxWaitMs, priority, ...(signal && { signal }), ...checkOptionsOf(plan, args) };
+  const signal = plan.signal?.(...args);
+  const priority = plan.priority?.(...args) ?? 0;
+  const wait = plan.maxWaitMs;
+  return { wait, priority, ...(signal && { signal }), ...checkOptionsOf(plan, args) };
 }
 
 /** True for functions written with `async`; other functions that return promises are not recognised. */
@@ -341,9 +334,7 @@ function createRefusalHandler(
     if (onDeny === 'throw') throw new DeniedError(key, denial);
     return onDeny(denial, ...args);
   };
-  const refuseByPromise = async (...call: Parameters<RefusalHandler>): Promise<unknown> =>
-    refuse(...call);
-  return (...call) => (returnKind.isPromise ? refuseByPromise(...call) : refuse(...call));
+  return (...call) => (returnKind.isPromise ? (async () => refuse(...call))() : refuse(...call));
 }
 
 /** How a wait ended, for the error message. */

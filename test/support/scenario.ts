@@ -20,7 +20,7 @@
  * | done ok 250                | a call settles after 250 ms                       |                     |
  * | done ok cost 2 used 5      | … of cost 2 that really used 5                    |                     |
  * | done ignored due 6000      | … whose permit was valid at 6000                  |                     |
- * | peek                       | reads the fields that the expected result names   | remaining 3, pool 7 |
+ * | peek                       | reads the fields that the expected result names   | level 7             |
  *
  * A row without a result is not compared. A scenario of several nodes names them: 'A: check 1'.
  *
@@ -179,7 +179,7 @@ const formatUpdateResult = (isApplied: boolean): string => (isApplied ? 'applied
 
 const STATE_LABELS: readonly (readonly [Exclude<keyof KeyState, 'partitions'>, string])[] = [
   ['remaining', 'remaining'],
-  ['pool', 'pool'],
+  ['level', 'level'],
   ['limit', 'limit'],
   ['inFlight', 'in flight'],
   ['reserved', 'reserved'],

@@ -48,20 +48,17 @@ function parseIpv4(text: string): IpAddress | undefined {
 
 /** One to three decimal digits, at most 255, or -1. */
 function parseByte(text: string, start: number, end: number): number {
-  if (end <= start || end - start > 3) return -1;
   if (text.charCodeAt(start) === DIGIT_ZERO && end - start > 1) return -1; // ambiguous: some parsers read 010 as octal
-  let value = 0;
-  for (let n = start; n < end; n++) {
-    const digit = text.charCodeAt(n) - DIGIT_ZERO;
-    if (digit < 0 || digit > 9) return -1;
-    value = value * 10 + digit;
-  }
+  const value = parseDigits(text, start, end, 10, 3);
   return value > 255 ? -1 : value;
 }
 
 function parseIpv6(text: string): IpAddress | undefined {
   const gap = text.indexOf('::');
-  if (gap < 0) return onlyIfComplete(parseGroups(text, true));
+  if (gap < 0) {
+    const groups = parseGroups(text, true);
+    return groups?.length === 8 ? groups : undefined;
+  }
   const head = gap === 0 ? [] : parseGroups(text.slice(0, gap), false);
   const tail = gap + 2 === text.length ? [] : parseGroups(text.slice(gap + 2), true);
   if (head === undefined || tail === undefined || head.length + tail.length > 7) return undefined;
@@ -69,31 +66,34 @@ function parseIpv6(text: string): IpAddress | undefined {
   return head.concat(tail);
 }
 
-const onlyIfComplete = (groups: IpAddress | undefined): IpAddress | undefined =>
-  groups?.length === 8 ? groups : undefined;
-
 /** The groups on one side of `::`; only the very last may be written as IPv4. */
 function parseGroups(text: string, isLast: boolean): number[] | undefined {
   const groups: number[] = [];
   let start = 0;
   for (let end = text.indexOf(':'); end >= 0; end = text.indexOf(':', start)) {
-    groups.push(parseGroup(text, start, end));
+    groups.push(parseDigits(text, start, end, 16, 4));
     start = end + 1;
   }
   const v4 = isLast && text.includes('.', start) ? parseIpv4(text.slice(start)) : undefined;
   if (v4) groups.push(v4[6], v4[7]);
-  else groups.push(parseGroup(text, start, text.length));
+  else groups.push(parseDigits(text, start, text.length, 16, 4));
   return groups.includes(-1) ? undefined : groups;
 }
 
-/** One to four hexadecimal digits, or -1. */
-function parseGroup(text: string, start: number, end: number): number {
-  if (end === start || end - start > 4) return -1;
+/** One to `maxDigits` digits, or -1. */
+function parseDigits(
+  text: string,
+  start: number,
+  end: number,
+  radix: number,
+  maxDigits: number,
+): number {
+  if (end <= start || end - start > maxDigits) return -1;
   let value = 0;
   for (let n = start; n < end; n++) {
     const digit = hexDigitValue(text.charCodeAt(n));
-    if (digit < 0) return -1;
-    value = value * 16 + digit;
+    if (digit < 0 || digit >= radix) return -1;
+    value = value * radix + digit;
   }
   return value;
 }

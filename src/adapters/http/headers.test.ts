@@ -46,6 +46,14 @@ describe('HeaderWriter: draft headers', () => {
     ]);
   });
 
+  test('rule without a window: concurrent requests only if it is a concurrency limit', () => {
+    const { windowMs: _, ...quota } = rule();
+    const policyOf = (status: NamedRuleStatus) =>
+      new HeaderWriter('draft').write([status])['RateLimit-Policy'];
+    expect(policyOf({ ...quota, isCapacity: true })).toBe('"api";q=5;qu="concurrent-requests"');
+    expect(policyOf(quota)).toBe('"api";q=5');
+  });
+
   test('several rules: one item each, in order', () => {
     const limit = {
       all: [{ bucket: { rate: '1/s', burst: 5 } }, { bucket: { rate: '100/h' } }],

@@ -47,9 +47,10 @@ export const ceilSeconds = (ms: Millis): number =>
 export const quoteString = (text: string): string =>
   `"${text.replace(/[^\x20-\x7e]/g, '?').replace(/["\\]/g, '\\$&')}"`;
 
-/** `;q=100;w=60`. A window below one second is scaled to one second. */
-function policyParameters({ quota, windowMs }: NamedRuleStatus): string {
-  if (windowMs === undefined) return `;q=${toFieldInteger(quota)};qu="concurrent-requests"`;
+/** `;q=100;w=60`. A window below one second is scaled to one second. A capacity without a window is a concurrency limit. */
+function policyParameters({ quota, windowMs, isCapacity }: NamedRuleStatus): string {
+  if (windowMs === undefined)
+    return `;q=${toFieldInteger(quota)}${isCapacity ? ';qu="concurrent-requests"' : ''}`;
   const window = ceilSeconds(windowMs);
   return `;q=${toFieldInteger((quota * window * 1000) / windowMs)};w=${window}`;
 }

@@ -3,7 +3,7 @@
 import type { Millis } from '../../core/clock.ts';
 import type { Outcome } from '../../core/decision.ts';
 import type { Duration } from '../../core/duration.ts';
-import { isFunction, isRecord, OptionReader, parseWaitMs } from '../../core/options.ts';
+import { isRecord, OptionReader, parseWaitMs } from '../../core/options.ts';
 import type { RemoteLimiter } from '../../limiter/async-limiter.ts';
 import type { AnyLimiterInternals } from '../../limiter/internals.ts';
 import type { LimiterOptions } from '../../limiter/limiter.ts';
@@ -66,9 +66,7 @@ const FUNCTION_OPTIONS = [
   'onError',
 ] as const;
 
-type FunctionOptions<Request> = {
-  readonly [Name in (typeof FUNCTION_OPTIONS)[number]]: RequestOptions<Request>[Name];
-};
+type FunctionOptions<Request> = Pick<RequestOptions<Request>, (typeof FUNCTION_OPTIONS)[number]>;
 
 /** The options, validated. */
 export interface HttpSettings<Request> extends FunctionOptions<Request> {
@@ -94,7 +92,7 @@ export function readSettings<Request>(
   const maxWaitMs = readWait(reader);
   const settings = {
     ...readKey<Request>(reader),
-    ...readFunctions<Request>(reader),
+    ...reader.functions<FunctionOptions<Request>>(FUNCTION_OPTIONS, 'a function'),
     resolveClient: readTrustProxy(reader),
     ipv6Prefix: reader.number('ipv6Prefix', { min: 1, max: 128, integer: true }, 64),
     headers: readHeaders(reader, shadow),
@@ -106,26 +104,19 @@ export function readSettings<Request>(
   return { ...settings, limiter: resolveLimiter(options, adapterOptions) };
 }
 
-function readFunctions<Request>(reader: OptionReader): FunctionOptions<Request> {
-  const read = FUNCTION_OPTIONS.map((name) => [
-    name,
-    reader.optional(name, isFunction, 'a function'),
-  ]);
-  return Object.fromEntries(read) as FunctionOptions<Request>;
-}
-
 function readKey<Request>(reader: OptionReader): Pick<HttpSettings<Request>, 'key' | 'keyHeader'> {
   const key = reader.get('key') ?? 'ip';
   if (key === 'ip') return { key: undefined, keyHeader: undefined };
   if (typeof key === 'function') return { key: key as never, keyHeader: undefined };
   if (!isRecord(key)) return reader.throwFor('key', "'ip', { header: 'name' } or a function");
   const keyReader = new OptionReader('key', key);
-  const isHeader = (value: unknown): value is string =>
-    typeof value === 'string' && /^[\w-]+$/.test(value);
-  const keyHeader = keyReader.required('header', isHeader, 'the name of a header');
+  const keyHeader = keyReader.required('header', isHeaderName, 'the name of a header');
   keyReader.finish();
   return { key: undefined, keyHeader: keyHeader.toLowerCase() };
 }
+
+const isHeaderName = (value: unknown): value is string =>
+  typeof value === 'string' && /^[\w-]+$/.test(value);
 
 function readHeaders(reader: OptionReader, shadow: boolean): HeaderKind | false {
   const given = reader.get('headers');

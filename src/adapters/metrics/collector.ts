@@ -61,7 +61,7 @@ export class MetricCollector {
     if ([...this.#sources.values()].some((source) => source.name === name)) {
       throw new ConfigError(`${field}.name`, 'a name that no other exported limiter has', name);
     }
-    this.#sources.set(limiter, new LimiterSource(limiter, name, this.#maxKeys));
+    this.#sources.set(limiter, createSource(limiter, name, this.#maxKeys));
   }
 
   /** Adds all of them or none. */
@@ -88,38 +88,31 @@ export class MetricCollector {
   }
 }
 
-class LimiterSource {
-  readonly name: string;
-  readonly stop: () => void;
-  readonly #limiter: AnyLimiter;
-  readonly #keys: ReportedKeys;
-  readonly #hasInFlightByKey: boolean;
+type LimiterSource = ReturnType<typeof createSource>;
 
-  constructor(limiter: AnyLimiter, name: string, maxKeys: number) {
-    this.name = name;
-    this.#limiter = limiter;
-    this.#keys = new ReportedKeys(maxKeys);
-    const { limit, inFlight } = localKeyStateOf(limiter, ''); // any key shows what the limit knows per key
-    this.#hasInFlightByKey = inFlight !== undefined && maxKeys > 0;
-    this.stop = limit !== undefined && maxKeys > 0 ? this.#trackKeys() : () => {};
-  }
-
-  snapshot(): LimiterSnapshot {
-    const keys = this.#keys.list().map((key) => this.#snapshotKey(key));
-    const { name: limit } = this;
-    return { limit, stats: this.#limiter.stats(), keys, hasInFlightByKey: this.#hasInFlightByKey };
-  }
-
-  #snapshotKey(key: string): KeySnapshot {
-    const { limit = Number.NaN, inFlight } = localKeyStateOf(this.#limiter, key);
+function createSource(limiter: AnyLimiter, name: string, maxKeys: number) {
+  const keys = new ReportedKeys(maxKeys);
+  const known = localKeyStateOf(limiter, ''); // any key shows what the limit knows per key
+  const isTracked = known.limit !== undefined && maxKeys > 0;
+  const stop = isTracked
+    ? limiter.on((event) => {
+        if (event.type === 'settled') keys.record(event.key, event.at);
+      })
+    : () => {};
+  const snapshotKey = (key: string): KeySnapshot => {
+    const { limit = Number.NaN, inFlight } = localKeyStateOf(limiter, key);
     return { key, limit, ...(inFlight !== undefined && { inFlight }) };
-  }
-
-  #trackKeys(): () => void {
-    return this.#limiter.on((event) => {
-      if (event.type === 'settled') this.#keys.record(event.key, event.at);
-    });
-  }
+  };
+  return {
+    name,
+    stop,
+    snapshot: (): LimiterSnapshot => ({
+      limit: name,
+      stats: limiter.stats(),
+      keys: keys.list().map(snapshotKey),
+      hasInFlightByKey: known.inFlight !== undefined && maxKeys > 0,
+    }),
+  };
 }
 
 /** The state of a key, for local limiters only: a remote one would need a round trip. */

@@ -88,7 +88,7 @@ export function logLimiting(
   const aggregators = new Map<string, LogAggregator>();
   const aggregatorOf = (kind: LimitingKind, name: string, clock: Clock): LogAggregator => {
     const id = `${kind === 'availability' ? kind : 'limiting'} ${name}`;
-    const aggregator = aggregators.get(id) ?? new LogAggregator(name, clock, everyMs, write);
+    const aggregator = aggregators.get(id) ?? createAggregator(name, clock, everyMs, write);
     aggregators.set(id, aggregator);
     return aggregator;
   };
@@ -151,68 +151,51 @@ interface Tally {
   unavailableSince?: Millis | undefined;
 }
 
-const startTally = (event: LimitEvent): Tally => ({
-  counts: { denied: 0, waited: 0, expired: 0, availability: 0 },
-  since: event.at,
-  lastEvent: event,
-});
+type LogAggregator = ReturnType<typeof createAggregator>;
 
-class LogAggregator {
-  readonly #name: string;
-  readonly #clock: Clock;
-  readonly #everyMs: Millis;
-  readonly #write: LogWrite;
-  #tally: Tally | undefined;
-  #unavailableSince: Millis | undefined;
+function createAggregator(name: string, clock: Clock, everyMs: Millis, write: LogWrite) {
+  let tally: Tally | undefined;
+  let unavailableSince: Millis | undefined;
   /** Set while the last line is younger than `every`. */
-  #cancelTimer: (() => void) | undefined;
+  let cancelTimer: (() => void) | undefined;
 
-  constructor(name: string, clock: Clock, everyMs: Millis, write: LogWrite) {
-    this.#name = name;
-    this.#clock = clock;
-    this.#everyMs = everyMs;
-    this.#write = write;
-  }
-
-  record(kind: LimitingKind, event: LimitEvent): void {
-    this.#tally ??= startTally(event);
-    this.#tally.counts[kind]++;
-    this.#tally.lastEvent = event;
-    if (event.type === 'decision' && event.decision.verdict === 'deny') {
-      const { retryAfterMs, reason } = event.decision;
-      this.#tally.lastDenial = { at: event.at, retryAfterMs, isClosed: reason === 'closed' };
-    }
-    if (event.type === 'availability') {
-      this.#tally.unavailableSince = this.#unavailableSince;
-      this.#unavailableSince = event.isAvailable ? undefined : event.at;
-    }
-    if (!this.#cancelTimer) this.#emitOrIdle();
-  }
-
-  /** Logs the pending events at once and stops the timer. */
-  flush(): void {
-    this.#cancelTimer?.();
-    this.#emit();
-  }
-
-  #emitOrIdle(): void {
-    if (!this.#tally) {
-      this.#cancelTimer = undefined;
-      return;
-    }
-    // The timer comes before the line: a logger that calls this very limit must not start a second one.
-    const until = this.#clock.now() + this.#everyMs;
-    this.#cancelTimer = schedule(this.#clock, until, () => this.#emitOrIdle(), false);
-    this.#emit();
-  }
-
-  #emit(): void {
-    const tally = this.#tally;
+  const emit = (): void => {
     if (!tally) return;
-    this.#tally = undefined;
-    const fields = logFieldsOf(this.#name, tally);
-    this.#write(messageOf(fields, tally, this.#clock.now()), fields);
-  }
+    const fields = logFieldsOf(name, tally);
+    const message = messageOf(fields, tally, clock.now());
+    tally = undefined;
+    write(message, fields);
+  };
+  // The timer comes before the line: a logger that calls this very limit must not start a second one.
+  const emitOrIdle = (): void => {
+    cancelTimer = tally && schedule(clock, clock.now() + everyMs, emitOrIdle, false);
+    emit();
+  };
+  return {
+    record(kind: LimitingKind, event: LimitEvent): void {
+      tally ??= {
+        counts: { denied: 0, waited: 0, expired: 0, availability: 0 },
+        since: event.at,
+        lastEvent: event,
+      };
+      tally.counts[kind]++;
+      tally.lastEvent = event;
+      if (event.type === 'decision' && event.decision.verdict === 'deny') {
+        const { retryAfterMs, reason } = event.decision;
+        tally.lastDenial = { at: event.at, retryAfterMs, isClosed: reason === 'closed' };
+      }
+      if (event.type === 'availability') {
+        tally.unavailableSince = unavailableSince;
+        unavailableSince = event.isAvailable ? undefined : event.at;
+      }
+      if (!cancelTimer) emitOrIdle();
+    },
+    /** Logs the pending events at once and stops the timer. */
+    flush(): void {
+      cancelTimer?.();
+      emit();
+    },
+  };
 }
 
 function logFieldsOf(
@@ -247,8 +230,8 @@ function messageOf(fields: LimitingFields, tally: Tally, now: Millis): string {
   const { lastDenial } = tally;
   if (fields.availability > 0)
     return `limit ${preview(limit)}: ${availabilityMessage(fields, tally)}`;
-  const counts = LIMITING_KINDS.filter((kind) => fields[kind] > 0).map(
-    (kind) => `${fields[kind]} ${kind}`,
+  const counts = LIMITING_KINDS.flatMap((kind) =>
+    fields[kind] > 0 ? `${fields[kind]} ${kind}` : [],
   );
   const within = spanMs > 0 ? ` within ${formatSeconds(spanMs)}` : '';
   const retry = lastDenial ? `, ${formatRetry(lastDenial, now)}` : '';

@@ -66,11 +66,11 @@ function renderText(snapshots: readonly LimiterSnapshot[]): string {
   return renderMetricFamilies(families) + histograms.join('');
 }
 
-function familyOf(metric: Metric, snapshots: readonly LimiterSnapshot[]): MetricFamily {
-  const points = snapshots.flatMap((snapshot) => metric.dataPoints(snapshot));
-  const samples = points.map(({ labels, value }) => [labels, value] as const);
-  return { name: metricName(metric), kind: metric.kind, help: metric.help, samples };
-}
+const familyOf = (metric: Metric, snapshots: readonly LimiterSnapshot[]): MetricFamily => ({
+  ...metric,
+  name: metricName(metric),
+  samples: snapshots.flatMap(metric.samples),
+});
 
 /** Encodes metric families; those of other components, such as the daemon, too. */
 export const renderMetricFamilies = (families: readonly MetricFamily[]): string =>

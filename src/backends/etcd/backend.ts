@@ -56,6 +56,9 @@ const MAX_KEY_CHARS = 32_768;
 /** Registers in memory. An evicted one costs an extra read, and its next permit may seem due later than it is. */
 const MAX_REGISTERS = 10_000;
 
+/** Reads the state of a key, and may change it. */
+type Apply<T> = (state: State, moment: DecisionTime) => T;
+
 interface PendingOperation extends RegisterOperation {
   readonly issuedAt: Millis;
 }
@@ -132,80 +135,66 @@ export class EtcdBackend implements RemoteBackend {
   }
 
   async #check(key: string, cost: number, mayReserve: boolean): Promise<RemoteDecision> {
-    try {
-      const timed = await this.#submit(
-        key,
-        (state, moment): TimedDecision => this.#rule.check(state, cost, moment, mayReserve),
-      );
-      const at = this.#clock.now();
-      return { decision: decisionAt(timed, at), decidedAt: at, usableUntil: usableUntilOf(timed) };
-    } catch {
-      return this.#fallbackDecision();
-    }
+    const timed = await this.#submit(key, (state, moment) =>
+      this.#rule.check(state, cost, moment, mayReserve),
+    );
+    if (!timed) return this.#fallbackDecision();
+    const at = this.#clock.now();
+    return { decision: decisionAt(timed, at), decidedAt: at, usableUntil: usableUntilOf(timed) };
   }
 
   async checkBatch(key: string, costs: readonly number[]): Promise<BatchDecision> {
     const aheadMs = lookaheadMs(this.#everyMs, this.#context.rtt.upperBoundMs);
-    try {
-      const timed = await this.#submit(
-        key,
-        (state, moment): TimedDecisions => this.#rule.checkBatch(state, costs, moment, aheadMs),
-      );
-      return { ...batchDecisionAt(timed, this.#clock.now()), lookaheadMs: aheadMs };
-    } catch {
-      return toBatchDecision(this.#fallbackDecision());
-    }
+    const timed = await this.#submit(key, (state, moment) =>
+      this.#rule.checkBatch(state, costs, moment, aheadMs),
+    );
+    if (!timed) return toBatchDecision(this.#fallbackDecision());
+    return { ...batchDecisionAt(timed, this.#clock.now()), lookaheadMs: aheadMs };
   }
 
   async takeUpTo(key: string, most: number): Promise<number> {
     if (most < 1) return 0;
-    try {
-      const timed = await this.#submit(
-        key,
-        (state, moment): TimedDecision => this.#rule.takeUpTo(state, most, moment),
-      );
-      return timed.verdict === 'grant' && isInTime(timed, this.#clock.now()) ? timed.remaining : 0;
-    } catch {
-      return this.#fallbackDecision().decision.verdict === 'allow' ? 1 : 0;
-    }
+    const timed = await this.#submit(key, (state, moment) =>
+      this.#rule.takeUpTo(state, most, moment),
+    );
+    if (!timed) return this.#fallbackDecision().decision.verdict === 'allow' ? 1 : 0;
+    return timed.verdict === 'grant' && isInTime(timed, this.#clock.now()) ? timed.remaining : 0;
   }
 
   async takeSurplus(key: string, most: number, leave: number): Promise<number> {
-    const apply = (state: State, moment: DecisionTime): TimedDecision => {
+    const timed = await this.#submit(key, (state, moment) => {
       const surplus = this.#rule.policy.available(state, 0, moment.now) - leave;
       return this.#rule.takeUpTo(state, Math.min(most, Math.floor(surplus)), moment);
-    };
-    const timed = await this.#submit(key, apply).catch(() => undefined);
+    });
     return timed?.verdict === 'grant' ? timed.remaining : 0;
   }
 
+  /** A credit that cannot be written is lost. */
   async credit(key: string, tokens: number, upTo: number): Promise<void> {
     const { policy } = this.#rule;
-    const apply = (state: State, { now }: DecisionTime): void =>
-      policy.credit?.(state, 0, tokens, upTo, now);
-    await this.#submit(key, apply, true).catch(() => {}); // the credit is lost
+    const apply: Apply<void> = (state, { now }) => policy.credit?.(state, 0, tokens, upTo, now);
+    await this.#submit(key, apply, true);
   }
 
   /** A settlement that cannot be written is lost: unused units stay taken. */
   async settle(key: string, settlement: Settlement): Promise<void> {
     const { outcome, cost, used = cost } = settlement;
     const isCredit = outcome === 'ignored' || used < cost;
-    const apply = (state: State, { now }: DecisionTime): void =>
-      this.#rule.settle(state, settlement, now);
-    await this.#submit(key, apply, isCredit).catch(() => {});
+    const apply: Apply<void> = (state, { now }) => this.#rule.settle(state, settlement, now);
+    await this.#submit(key, apply, isCredit);
   }
 
-  async addHits(key: string, count: number): Promise<void> {
-    await this.#submit(key, (state, { now }) => this.#rule.hits(state, count, now)).catch(() => {});
+  async addHits(key: string, hits: number): Promise<void> {
+    const { policy } = this.#rule;
+    await this.#submit(key, (state, { now }) => policy.update(state, 0, { hits }, now));
   }
 
-  async readState(key: string): Promise<{ state: State; at: Millis } | undefined> {
+  readState(key: string): Promise<{ state: State; at: Millis } | undefined> {
     // The state at the time the caller reads it: a permit counts as reserved until it starts.
-    const read = (state: State, { now, maxDelayMs }: DecisionTime) => ({
+    return this.#submit(key, (state, { now, maxDelayMs }) => ({
       state: state.slice(),
       at: now + maxDelayMs,
-    });
-    return this.#submit(key, read).catch(() => undefined);
+    }));
   }
 
   async close(): Promise<void> {
@@ -219,12 +208,12 @@ export class EtcdBackend implements RemoteBackend {
     return { decision, decidedAt: this.#clock.now(), fromFallback: true };
   }
 
-  /** Rejects if there is no decision in time. */
-  #submit<T>(
-    key: string,
-    apply: (state: State, moment: DecisionTime) => T,
-    isCredit = false,
-  ): Promise<T> {
+  /** The result of `apply`; undefined if there is no decision in time. */
+  #submit<T>(key: string, apply: Apply<T>, isCredit = false): Promise<T | undefined> {
+    return this.#enqueue(key, apply, isCredit).catch(() => undefined);
+  }
+
+  #enqueue<T>(key: string, apply: Apply<T>, isCredit: boolean): Promise<T> {
     const reject = (reason?: string) =>
       this.#rejectionPacer.reject(new UnavailableError('etcd', reason));
     if (this.#breaker.isOpen) return reject();

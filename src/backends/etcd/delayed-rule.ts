@@ -108,10 +108,6 @@ export class DelayedRule {
     this.policy.settle(state, 0, { ...settlement, dueAt }, now);
   }
 
-  hits(state: State, hits: number, now: Millis): void {
-    this.policy.update(state, 0, { hits }, now);
-  }
-
   #grant(state: State, cost: number, { now, maxDelayMs }: DecisionTime, remaining: number): Grant {
     if (this.#everyMs === 0) {
       this.policy.check(state, 0, cost, now);

@@ -5,12 +5,11 @@
  * logs in for a token, and again when the token has expired.
  */
 
-import { Agent, type IncomingMessage, request } from 'node:http';
-import { request as requestTls, Agent as TlsAgent } from 'node:https';
-import { type Clock, type Millis, schedule } from '../../core/clock.ts';
+import type { Clock, Millis } from '../../core/clock.ts';
 import { errorMessageOf, UnavailableError } from '../../core/errors.ts';
 import { tryParseJson } from '../../core/json.ts';
 import { isRecord } from '../../core/options.ts';
+import { HttpClient } from '../connections/http-client.ts';
 
 /** As in `node:tls`. */
 export interface EtcdTls {
@@ -28,7 +27,7 @@ export interface EtcdHttpOptions {
   readonly tls: EtcdTls | undefined;
 }
 
-interface HttpResponse {
+interface EtcdResponse {
   readonly status: number;
   readonly body: Record<string, unknown>;
 }
@@ -44,15 +43,14 @@ export class EtcdHttp {
   /** Called with the `Date` header of every response, in whole seconds. */
   onServerDate: (at: Millis, sentAt: Millis, receivedAt: Millis) => void = () => {};
   readonly #options: EtcdHttpOptions;
-  readonly #httpAgent = new Agent({ keepAlive: true });
-  readonly #httpsAgent: TlsAgent;
+  readonly #client: HttpClient;
   #endpointIndex = 0;
   #token: string | undefined;
   #pendingLogin: Promise<void> | undefined;
 
   constructor(options: EtcdHttpOptions) {
     this.#options = options;
-    this.#httpsAgent = new TlsAgent({ keepAlive: true, ...options.tls });
+    this.#client = new HttpClient({ ...options, maxBytes: MAX_BODY_BYTES });
   }
 
   /** Rejects with etcd's error. `onDoubt` is called for each server that failed: it may have executed the request. */
@@ -73,8 +71,7 @@ export class EtcdHttp {
   }
 
   close(): void {
-    this.#httpAgent.destroy();
-    this.#httpsAgent.destroy();
+    this.#client.close();
   }
 
   /** Concurrent calls share one login: etcd takes 100 ms to verify a password, and longer for many. */
@@ -107,42 +104,20 @@ export class EtcdHttp {
     }
   }
 
-  #sendTo(url: URL, method: string, body?: object): Promise<HttpResponse> {
-    const { clock, deadlineMs } = this.#options;
+  async #sendTo(url: URL, method: string, body?: object): Promise<EtcdResponse> {
+    const { clock } = this.#options;
     const sentAt = clock.now();
-    const isSecure = url.protocol === 'https:';
     const headers = {
       'content-type': 'application/json',
       ...(this.#token !== undefined && { authorization: this.#token }),
     };
-    const agent = isSecure ? this.#httpsAgent : this.#httpAgent;
-    return new Promise((resolve, reject) => {
-      const outgoing = (isSecure ? requestTls : request)(url, { method, headers, agent });
-      const expire = (): unknown => outgoing.destroy(new Error(`no reply within ${deadlineMs} ms`));
-      const cancel = schedule(clock, sentAt + deadlineMs, expire, false);
-      outgoing.once('error', reject).once('close', cancel);
-      outgoing.once('response', (response) => {
-        const date = Date.parse(response.headers.date ?? '');
-        if (Number.isFinite(date)) this.onServerDate(date, sentAt, clock.now());
-        readResponse(response).then(resolve, reject);
-      });
-      outgoing.end(body && JSON.stringify(body));
-    });
+    const response = await this.#client.send(url, method, headers, body && JSON.stringify(body));
+    const date = Date.parse(response.headers.date ?? '');
+    if (Number.isFinite(date)) this.onServerDate(date, sentAt, response.receivedAt);
+    const parsed = { status: response.status, body: parseBody(response.text) };
+    if (parsed.status >= SERVER_ERROR) throw new Error(responseErrorOf(parsed)); // e.g. without a leader
+    return parsed;
   }
-}
-
-async function readResponse(response: IncomingMessage): Promise<HttpResponse> {
-  const chunks: Buffer[] = [];
-  let bytes = 0;
-  for await (const chunk of response) {
-    bytes += chunk.length;
-    if (bytes > MAX_BODY_BYTES) throw new Error(`its response exceeds ${MAX_BODY_BYTES} bytes`);
-    chunks.push(chunk);
-  }
-  const text = Buffer.concat(chunks).toString();
-  const parsed = { status: response.statusCode ?? 0, body: parseBody(text) };
-  if (parsed.status >= SERVER_ERROR) throw new Error(responseErrorOf(parsed)); // e.g. without a leader
-  return parsed;
 }
 
 function parseBody(text: string): Record<string, unknown> {
@@ -151,16 +126,16 @@ function parseBody(text: string): Record<string, unknown> {
   throw new Error('its response is not JSON: is this etcd?');
 }
 
-function bodyOrThrow(response: HttpResponse): Record<string, unknown> {
+function bodyOrThrow(response: EtcdResponse): Record<string, unknown> {
   if (response.status === 200) return response.body;
   throw new UnavailableError('etcd', responseErrorOf(response));
 }
 
 /** A signed token (JWT) also expires when users or roles have changed since. */
-const isTokenExpired = ({ status, body }: HttpResponse): boolean =>
+const isTokenExpired = ({ status, body }: EtcdResponse): boolean =>
   status === UNAUTHORIZED || /auth store is old/.test(String(body.message ?? body.error));
 
-const responseErrorOf = ({ status, body }: HttpResponse): string =>
+const responseErrorOf = ({ status, body }: EtcdResponse): string =>
   `status ${status}: ${String(body.message ?? body.error)}`;
 
 /** The gateway takes keys and values in base64. */

@@ -18,14 +18,10 @@
  */
 
 import { type Clock, type Millis, schedule } from '../../core/clock.ts';
+import { completesWithin, lateReplyMessage } from '../../core/deadline.ts';
 import { errorMessageOf } from '../../core/errors.ts';
 import type { GroupLimit } from './limits.ts';
-import {
-  type BorrowRequest,
-  type GroupTransport,
-  lateReplyMessage,
-  MAX_BORROW_REQUESTS,
-} from './transport.ts';
+import { type BorrowRequest, type GroupTransport, MAX_BORROW_REQUESTS } from './transport.ts';
 
 /** Time to collect demand before the next request to a lender. */
 const BATCH_WINDOW_MS: Millis = 20;
@@ -46,155 +42,98 @@ export interface LenderView {
   readonly reason?: string;
 }
 
-export class Borrower {
-  readonly #lenders: readonly RemoteLender[];
-
-  /** A loan that takes longer than `deadlineMs` is lost. */
-  constructor(
-    transport: GroupTransport,
-    clock: Clock,
-    groups: readonly string[],
-    deadlineMs: Millis,
-  ) {
-    this.#lenders = groups.map((group) => new RemoteLender(group, transport, clock, deadlineMs));
-  }
-
-  /** Calls for so many tokens met a bucket that is low. */
-  recordDemand(limit: GroupLimit, key: string, tokens: number): void {
-    const withSurplus = this.#lenders.filter(({ hasSurplus }) => hasSurplus).length;
-    const each = tokens / Math.max(1, withSurplus);
-    for (const lender of this.#lenders) lender.recordDemand(limit, key, each);
-  }
-
-  view(): LenderView[] {
-    return this.#lenders.map((lender) => lender.view());
-  }
-
-  close(): void {
-    for (const lender of this.#lenders) lender.close();
-  }
-}
-
 interface PendingDemand {
   readonly limit: GroupLimit;
   readonly key: string;
   tokens: number;
 }
 
-class RemoteLender {
-  readonly #group: string;
-  readonly #transport: GroupTransport;
-  readonly #clock: Clock;
-  readonly #deadlineMs: Millis;
-  #demand = new Map<string, PendingDemand>();
-  #backoffMs: Millis = 0;
-  #inFlight = 0;
-  #isClosed = false;
-  #cancel: (() => void) | undefined;
-  #borrowed = 0;
-  #requests = 0;
-  #failures = 0;
-  #reason: string | undefined;
+export type Borrower = ReturnType<typeof createBorrower>;
 
-  constructor(group: string, transport: GroupTransport, clock: Clock, deadlineMs: Millis) {
-    this.#group = group;
-    this.#transport = transport;
-    this.#clock = clock;
-    this.#deadlineMs = deadlineMs;
-  }
+/** Borrows from one other group. A loan that takes longer than `deadlineMs` is lost. */
+export function createBorrower(
+  group: string,
+  transport: GroupTransport,
+  clock: Clock,
+  deadlineMs: Millis,
+) {
+  const counts = { borrowed: 0, requests: 0, failures: 0 };
+  let demand = new Map<string, PendingDemand>();
+  let backoffMs: Millis = 0;
+  let inFlight = 0;
+  let isClosed = false;
+  let cancel: (() => void) | undefined;
+  let reason: string | undefined;
 
   /** False after a reply without tokens, until the next one with tokens. */
-  get hasSurplus(): boolean {
-    return this.#backoffMs === 0;
-  }
+  const hasSurplus = (): boolean => backoffMs === 0;
+  const backOff = (): void => {
+    backoffMs = Math.min(MAX_BACKOFF_MS, Math.max(INITIAL_BACKOFF_MS, backoffMs * 2));
+  };
 
-  recordDemand(limit: GroupLimit, key: string, tokens: number): void {
-    const id = `${limit.name}\0${key}`;
-    const pending = this.#demand.get(id);
-    if (pending) pending.tokens += tokens;
-    else if (this.#demand.size < MAX_BORROW_REQUESTS) this.#demand.set(id, { limit, key, tokens });
-    this.#scheduleRequest();
-  }
+  const scheduleRequest = (): void => {
+    const isBusy = inFlight >= (hasSurplus() ? MAX_REQUESTS_IN_FLIGHT : 1);
+    if (isBusy || cancel || isClosed || demand.size === 0) return;
+    const at = clock.now() + Math.max(BATCH_WINDOW_MS, backoffMs);
+    cancel = schedule(clock, at, () => void sendRequest(), false);
+  };
 
-  view(): LenderView {
-    return {
-      group: this.#group,
-      borrowed: this.#borrowed,
-      requests: this.#requests,
-      failures: this.#failures,
-      ...(this.#reason !== undefined && { reason: this.#reason }),
-    };
-  }
-
-  close(): void {
-    this.#isClosed = true;
-    this.#cancel?.();
-  }
-
-  #scheduleRequest(): void {
-    const isBusy = this.#inFlight >= (this.hasSurplus ? MAX_REQUESTS_IN_FLIGHT : 1);
-    if (isBusy || this.#cancel || this.#isClosed || this.#demand.size === 0) return;
-    const at = this.#clock.now() + Math.max(BATCH_WINDOW_MS, this.#backoffMs);
-    this.#cancel = schedule(this.#clock, at, () => void this.#sendRequest(), false);
-  }
-
-  async #sendRequest(): Promise<void> {
-    this.#cancel = undefined;
-    this.#inFlight++;
-    const demand = [...this.#demand.values()];
-    this.#demand = new Map();
-    const requests: BorrowRequest[] = demand.map(({ limit, key, tokens }) => ({
+  const sendRequest = async (): Promise<void> => {
+    cancel = undefined;
+    const sent = [...demand.values()];
+    demand = new Map();
+    const requests: BorrowRequest[] = sent.map(({ limit, key, tokens }) => ({
       limit: limit.name,
       key,
       tokens: Math.ceil(Math.min(tokens, limit.reserveLevel)), // more would not fit
     }));
-    const sentAt = this.#clock.now();
-    this.#requests++;
+    inFlight++;
+    counts.requests++;
     try {
-      const reply = await this.#withDeadline(this.#transport.borrow(this.#group, requests), sentAt);
-      this.#reason = undefined;
-      this.#applyGrants(demand, clampGrants(reply, requests));
+      const reply = await replyInTime(transport.borrow(group, requests));
+      reason = undefined;
+      applyGrants(sent, clampGrants(reply, requests));
     } catch (error) {
-      this.#failures++;
-      this.#reason = errorMessageOf(error);
-      this.#backOff();
+      counts.failures++;
+      reason = errorMessageOf(error);
+      backOff();
     }
-    this.#inFlight--;
-    this.#scheduleRequest();
-  }
+    inFlight--;
+    scheduleRequest();
+  };
 
   /** For any transport: one that never replies must not count as in flight, and a late reply is a failure. */
-  async #withDeadline<T>(reply: Promise<T>, sentAt: Millis): Promise<T> {
-    const deadlineAt = sentAt + this.#deadlineMs;
-    const lateError = (): Error => new Error(lateReplyMessage(this.#deadlineMs));
-    let cancel = (): void => {};
-    const timeout = new Promise<never>((_, reject) => {
-      cancel = schedule(this.#clock, deadlineAt, () => reject(lateError()), false);
-    });
-    try {
-      const result = await Promise.race([reply, timeout]);
-      if (this.#clock.now() > deadlineAt) throw lateError(); // a suspended process sees both at once
-      return result;
-    } finally {
-      cancel();
-    }
-  }
+  const replyInTime = async <T>(reply: Promise<T>): Promise<T> => {
+    const deadlineAt = clock.now() + deadlineMs;
+    const isDone = await completesWithin(clock, deadlineMs, reply, false);
+    if (isDone && clock.now() <= deadlineAt) return reply; // a suspended process sees both at once
+    throw new Error(lateReplyMessage(deadlineMs));
+  };
 
-  #applyGrants(demand: readonly PendingDemand[], grants: readonly number[]): void {
+  const applyGrants = (sent: readonly PendingDemand[], grants: readonly number[]): void => {
     const tokens = grants.reduce((sum, granted) => sum + granted, 0);
-    if (tokens === 0) {
-      this.#backOff();
-      return;
-    }
-    this.#backoffMs = 0;
-    this.#borrowed += tokens;
-    for (const [n, { limit, key }] of demand.entries())
+    if (tokens > 0) backoffMs = 0;
+    else backOff();
+    counts.borrowed += tokens;
+    for (const [n, { limit, key }] of sent.entries())
       if (grants[n] > 0) limit.credit(key, grants[n]);
-  }
+  };
 
-  #backOff(): void {
-    this.#backoffMs = Math.min(MAX_BACKOFF_MS, Math.max(INITIAL_BACKOFF_MS, this.#backoffMs * 2));
-  }
+  return {
+    hasSurplus,
+    recordDemand(limit: GroupLimit, key: string, tokens: number): void {
+      const id = `${limit.name}\0${key}`;
+      const pending = demand.get(id);
+      if (pending) pending.tokens += tokens;
+      else if (demand.size < MAX_BORROW_REQUESTS) demand.set(id, { limit, key, tokens });
+      scheduleRequest();
+    },
+    view: (): LenderView => ({ group, ...counts, ...(reason !== undefined && { reason }) }),
+    close(): void {
+      isClosed = true;
+      cancel?.();
+    },
+  };
 }
 
 /** A lender's reply is untrusted: whole tokens, at most as many as requested. */

@@ -4,15 +4,11 @@
  * It waits for no other group. An unavailable group is logged; until it is back, this group has only its own fraction.
  */
 
-import type { Server } from 'node:http';
-import type { Socket } from 'node:net';
-import { type Clock, type Millis, schedule } from '../../core/clock.ts';
-import type { Log } from '../../core/log.ts';
-import type { MetricFamily } from '../../core/metric-family.ts';
+import { type Millis, schedule } from '../../core/clock.ts';
 import type {
-  AnyBackendFactory,
   BackendModule,
   BackendSection,
+  BackendStartContext,
   RunningBackend,
 } from '../daemon-backend.ts';
 import { type GroupsConfig, readGroupsConfig } from './daemon-config.ts';
@@ -52,78 +48,63 @@ function readSection(value: unknown, path: string): BackendSection {
         flags: `-H "Authorization: Bearer $SLUICE_GROUPS_KEY" -d '{"requests":[]}'`,
       },
     },
-    start: async (context) => new RunningGroups(config, context),
+    start: async (context) => runGroups(config, context),
   };
 }
 
-class RunningGroups implements RunningBackend {
-  readonly #name: string;
-  readonly #group: Group;
-  readonly #transport: HttpGroupTransport;
+function runGroups(
+  { options, http }: GroupsConfig,
+  { clock, log }: Pick<BackendStartContext, 'clock' | 'log'>,
+): RunningBackend {
+  const transport = new HttpGroupTransport(http);
+  const group = new Group(options, transport, clock);
   /** Never listens itself: the daemon hands it connections. */
-  readonly #server: Server;
-  readonly #clock: Clock;
-  readonly #log: Log;
-  readonly #unavailable = new Set<string>();
-  #connections = 0;
-  #cancelPoll = (): void => {};
-
-  constructor({ options, http }: GroupsConfig, { clock, log }: { clock: Clock; log: Log }) {
-    this.#name = options.self;
-    this.#clock = clock;
-    this.#log = log;
-    this.#transport = new HttpGroupTransport(http);
-    this.#group = new Group(options, this.#transport, clock);
-    this.#server = createLendingServer(http, (requests) => this.#group.lend(requests));
-    this.#server.emit('listening'); // starts Node's check for slow connections
-    this.#schedulePoll();
-  }
-
-  /** Limits whose bucket is kept by `inner`, or by this daemon alone. */
-  createFactory(inner?: AnyBackendFactory): AnyBackendFactory {
-    return this.#group.createFactory(inner);
-  }
-
-  accept(socket: Socket, maxConnections: number): void {
-    if (this.#connections >= maxConnections) return void socket.destroy();
-    this.#connections++;
-    socket.once('close', () => this.#connections--);
-    this.#server.emit('connection', socket);
-  }
-
-  view(): GroupsStatus {
-    return { id: this.#name, ...this.#group.view() };
-  }
-
-  metrics(): readonly MetricFamily[] {
-    return groupsMetrics(this.#group.view());
-  }
-
-  close(): void {
-    this.#cancelPoll();
-    this.#group.close();
-    this.#transport.close();
-    this.#server.close();
-    this.#server.closeAllConnections();
-  }
+  const server = createLendingServer(http, (requests) => group.lend(requests));
+  server.emit('listening'); // starts Node's check for slow connections
+  const unavailable = new Set<string>();
+  let connections = 0;
+  let cancelPoll = (): void => {};
 
   /** Logs which groups became unavailable or available since the last call. */
-  #poll(): void {
-    for (const { group, reason } of this.#group.view().others) {
-      const wasUnavailable = this.#unavailable.has(group);
+  const logChanges = (): void => {
+    for (const { group: name, reason } of group.view().others) {
+      const wasUnavailable = unavailable.has(name);
       if (reason !== undefined && !wasUnavailable) {
-        this.#unavailable.add(group);
-        this.#log('warn', 'group unavailable', { group, reason });
+        unavailable.add(name);
+        log('warn', 'group unavailable', { group: name, reason });
       } else if (reason === undefined && wasUnavailable) {
-        this.#unavailable.delete(group);
-        this.#log('info', 'group available again', { group });
+        unavailable.delete(name);
+        log('info', 'group available again', { group: name });
       }
     }
-    this.#schedulePoll();
-  }
-
-  #schedulePoll(): void {
-    const at = this.#clock.now() + POLL_MS;
-    this.#cancelPoll = schedule(this.#clock, at, () => this.#poll(), false);
-  }
+  };
+  const schedulePoll = (): void => {
+    cancelPoll = schedule(clock, clock.now() + POLL_MS, poll, false);
+  };
+  const poll = (): void => {
+    logChanges();
+    schedulePoll();
+  };
+  schedulePoll();
+  return {
+    createFactory: (inner) => group.createFactory(inner),
+    accept(socket, maxConnections) {
+      if (connections >= maxConnections) return void socket.destroy();
+      connections++;
+      socket.once('close', () => connections--);
+      server.emit('connection', socket);
+    },
+    view(): GroupsStatus {
+      const view = group.view();
+      return { id: view.self, ...view };
+    },
+    metrics: () => groupsMetrics(group.view()),
+    close() {
+      cancelPoll();
+      group.close();
+      transport.close();
+      server.close();
+      server.closeAllConnections();
+    },
+  };
 }

@@ -7,11 +7,11 @@ import type { Policy } from '../../policies/policy.ts';
 import type { BackendContext, BackendFactory } from '../backend.ts';
 import type { AnyBackendFactory } from '../daemon-backend.ts';
 import { LocalBackend } from '../local/backend.ts';
-import type { RemoteBackendFactory } from '../remote-backend.ts';
+import type { RemoteBackendContext, RemoteBackendFactory } from '../remote-backend.ts';
 import { GroupsBackend } from './backend.ts';
-import { Borrower, type LenderView } from './borrower.ts';
+import { type Borrower, createBorrower, type LenderView } from './borrower.ts';
 import { type GroupWeight, groupFractions } from './fractions.ts';
-import type { GroupBucket, GroupHandle, GroupLimit } from './limits.ts';
+import type { GroupBucket, GroupLimit } from './limits.ts';
 import { RemoteGroupsBackend } from './remote-backend.ts';
 import { type BorrowRequest, type GroupTransport, isBorrowRequest } from './transport.ts';
 
@@ -40,57 +40,47 @@ export interface GroupsView {
 }
 
 export class Group {
-  readonly #self: string;
+  readonly #options: ResolvedGroupsOptions;
   readonly #fraction: number;
-  readonly #inDaemon: boolean;
-  readonly #reserve: number;
   readonly #limits = new Map<string, GroupLimit>();
-  readonly #borrower: Borrower;
+  readonly #borrowers: readonly Borrower[];
   #lent = 0;
   #isClosed = false;
-  readonly #handle: GroupHandle = {
-    register: (limit) => this.#register(limit),
-    recordDemand: (limit, key, tokens) => this.#borrower.recordDemand(limit, key, tokens),
-  };
 
   /** @throws {ConfigError} if the guaranteed fractions add up to more than 1. */
   constructor(options: ResolvedGroupsOptions, transport: GroupTransport, clock: Clock) {
-    const { self, groups, reserve, deadlineMs, inDaemon = false } = options;
-    this.#self = self;
-    this.#inDaemon = inDaemon;
+    const { self, groups, deadlineMs } = options;
+    this.#options = options;
     this.#fraction = groupFractions(groups).get(self) ?? 0;
-    this.#reserve = reserve;
     const lenders = [...groups.keys()].filter((name) => name !== self);
-    this.#borrower = new Borrower(transport, clock, lenders, deadlineMs);
+    this.#borrowers = lenders.map((name) => createBorrower(name, transport, clock, deadlineMs));
   }
 
   /** A factory for limits whose bucket is held by `inner`; by default, by this process. */
   createFactory(inner?: AnyBackendFactory): AnyBackendFactory {
-    return inner?.isRemote ? this.createRemoteFactory(inner) : this.createLocalFactory(inner);
+    return inner?.isRemote ? this.#createRemoteFactory(inner) : this.createLocalFactory(inner);
   }
 
   createLocalFactory(innerFactory?: BackendFactory): BackendFactory {
     return {
       isRemote: false,
       create: (policy, context) => {
-        const allotted = this.#allot(policy, context);
+        const bucket = this.#allot(policy, context);
         const inner = innerFactory
-          ? innerFactory.create(allotted.policy, context)
-          : new LocalBackend(allotted.policy, context);
+          ? innerFactory.create(bucket.policy, context)
+          : new LocalBackend(bucket.policy, context);
         if (!inner.credit) throw this.#cannotHoldBucket();
-        return new GroupsBackend(inner, { ...context, ...allotted }, this.#handle);
+        return new GroupsBackend(inner, bucket, this);
       },
     };
   }
 
-  createRemoteFactory(innerFactory: RemoteBackendFactory): RemoteBackendFactory {
+  #createRemoteFactory(innerFactory: RemoteBackendFactory): RemoteBackendFactory {
     return {
       isRemote: true,
       create: (policy, context) => {
-        const allotted = this.#allot(policy, context);
-        const inner = innerFactory.create(allotted.policy, context);
-        const bucket = { ...context, ...allotted };
-        return new RemoteGroupsBackend(inner, allotted.policy, bucket, this.#handle);
+        const bucket = this.#allot(policy, context);
+        return new RemoteGroupsBackend(innerFactory.create(bucket.policy, context), bucket, this);
       },
     };
   }
@@ -117,26 +107,27 @@ export class Group {
   }
 
   view(): GroupsView {
-    const others = this.#borrower.view();
-    return { self: this.#self, fraction: this.#fraction, lent: this.#lent, others };
+    const others = this.#borrowers.map((borrower) => borrower.view());
+    return { self: this.#options.self, fraction: this.#fraction, lent: this.#lent, others };
   }
 
   /** Stops borrowing and lending. */
   close(): void {
     this.#isClosed = true;
-    this.#borrower.close();
+    for (const borrower of this.#borrowers) borrower.close();
   }
 
   #cannotHoldBucket(): ConfigError {
     const reason = 'a backend that cannot add tokens';
-    return this.#inDaemon
+    return this.#options.inDaemon
       ? new ConfigError('groups', `left out beside ${reason}`, true)
       : new ConfigError('bucket', 'redis(client), etcd(...) or peers(...)', reason);
   }
 
-  #register(limit: GroupLimit): () => void {
+  /** Lets other groups borrow from the limit; returns a function that ends this. */
+  register(limit: GroupLimit): () => void {
     const { name } = limit;
-    if (this.#limits.has(name) && !this.#inDaemon) {
+    if (this.#limits.has(name) && !this.#options.inDaemon) {
       throw new ConfigError('name', 'different for each limit of the groups', name);
     }
     this.#limits.set(name, limit);
@@ -145,34 +136,43 @@ export class Group {
     };
   }
 
+  /**
+   * Calls for so many tokens met a bucket that is low. The demand is divided by the number of lenders with surplus; the
+   * others get the same request, later.
+   */
+  recordDemand(limit: GroupLimit, key: string, tokens: number): void {
+    const withSurplus = this.#borrowers.filter((borrower) => borrower.hasSurplus()).length;
+    const each = tokens / Math.max(1, withSurplus);
+    for (const borrower of this.#borrowers) borrower.recordDemand(limit, key, each);
+  }
+
   /** A bucket with the group's fraction of rate, burst and debt. */
-  #allot(
-    policy: Policy,
-    { hasExplicitName }: Pick<BackendContext, 'hasExplicitName'>,
-  ): { policy: Policy } & Pick<GroupBucket, 'perMs' | 'burst' | 'reserveLevel'> {
+  #allot(policy: Policy, context: BackendContext | RemoteBackendContext): GroupBucket {
+    const { self, reserve, inDaemon } = this.#options;
     // The default name is that of the rule: unnamed limits of two groups would borrow from each other.
-    if (hasExplicitName === false && !this.#inDaemon)
+    if (context.hasExplicitName === false && !inDaemon)
       throw new ConfigError('name', 'a name that all groups use for the limit', undefined);
-    const [terms, ...others] = policy.buckets ?? [];
-    if (!terms || others.length > 0) {
+    const [whole, ...others] = policy.buckets ?? [];
+    if (!whole || others.length > 0) {
       const expected = 'a bucket: only its tokens can be stored and borrowed';
       throw new ConfigError('limit', expected, policy.kind);
     }
-    const { perMs, burst: wholeBurst, maxDebt } = terms;
+    const { perMs, burst: wholeBurst, maxDebt } = whole;
     const fraction = this.#fraction;
     const burst = wholeBurst * fraction;
     if (fraction === 0) {
       const expected = 'above 0, or a `min`: a group needs a bucket to borrow into';
-      throw new ConfigError(`groups.${this.#self}.weight`, expected, 0);
+      throw new ConfigError(`groups.${self}.weight`, expected, 0);
     }
     if (burst < 1) {
       const least = Math.ceil(1 / fraction);
-      const expected = `at least ${least}, so that group ${this.#self} has one token of it`;
+      const expected = `at least ${least}, so that group ${self} has one token of it`;
       throw new ConfigError('limit.bucket.burst', expected, wholeBurst);
     }
     const debt = maxDebt === Infinity ? {} : { maxDebt: maxDebt * fraction };
     const allotted = bucket({ rate: perMs * 1000 * fraction, burst, ...debt });
-    const reserveLevel = burst * this.#reserve;
-    return { policy: allotted, perMs: perMs * fraction, burst, reserveLevel };
+    const { name, onCapacity } = context;
+    const terms = { perMs: perMs * fraction, burst, reserveLevel: burst * reserve };
+    return { policy: allotted, name, onCapacity, ...terms };
   }
 }

@@ -10,15 +10,16 @@
 
 import { createHash, timingSafeEqual } from 'node:crypto';
 import http from 'node:http';
-import https from 'node:https';
-import type { Millis } from '../../core/clock.ts';
+import type { AddressInfo } from 'node:net';
+import { type Millis, systemClock } from '../../core/clock.ts';
+import { formatHostPort, type HostPort } from '../../core/host-port.ts';
 import { tryParseJson } from '../../core/json.ts';
 import { isRecord } from '../../core/options.ts';
+import { HttpClient, readText } from '../connections/http-client.ts';
 import {
   type BorrowRequest,
   type GroupTransport,
   isBorrowRequest,
-  lateReplyMessage,
   MAX_BORROW_REQUESTS,
 } from './transport.ts';
 
@@ -29,11 +30,6 @@ export interface HttpTransportOptions {
   readonly deadlineMs: Millis;
 }
 
-export interface HttpListenOptions {
-  readonly port: number;
-  readonly host: string;
-}
-
 /** `MAX_BORROW_REQUESTS` with long keys. */
 const MAX_BODY_BYTES = 1_000_000;
 
@@ -41,15 +37,14 @@ export const BORROW_PATH = '/borrow';
 
 export class HttpGroupTransport implements GroupTransport {
   readonly #options: HttpTransportOptions;
-  readonly #agents = {
-    'http:': new http.Agent({ keepAlive: true }),
-    'https:': new https.Agent({ keepAlive: true }),
-  };
+  readonly #client: HttpClient;
   /** By group: the address in use. */
   readonly #addressIndexes = new Map<string, number>();
 
   constructor(options: HttpTransportOptions) {
     this.#options = options;
+    const { deadlineMs } = options;
+    this.#client = new HttpClient({ clock: systemClock, deadlineMs, maxBytes: MAX_BODY_BYTES });
   }
 
   async borrow(group: string, requests: readonly BorrowRequest[]): Promise<readonly number[]> {
@@ -68,58 +63,36 @@ export class HttpGroupTransport implements GroupTransport {
   }
 
   close(): void {
-    for (const agent of Object.values(this.#agents)) agent.destroy();
+    this.#client.close();
   }
 
-  #post(address: string, body: string): Promise<string> {
-    const { key, deadlineMs } = this.#options;
+  async #post(address: string, body: string): Promise<string> {
     const url = new URL(address);
     url.pathname = url.pathname.replace(/\/$/, '') + BORROW_PATH; // a reverse proxy may add a path prefix
-    const protocol = url.protocol as 'http:' | 'https:';
-    const { request } = protocol === 'https:' ? https : http;
-    const signal = AbortSignal.timeout(Math.ceil(deadlineMs));
-    return new Promise((resolve, reject) => {
-      const outgoing = request(url, {
-        method: 'POST',
-        agent: this.#agents[protocol],
-        signal,
-        headers: {
-          authorization: `Bearer ${key}`,
-          'content-type': 'application/json',
-          'content-length': Buffer.byteLength(body),
-        },
-      });
-      outgoing.on('error', (error: NodeJS.ErrnoException) => {
-        const reason = error.message || error.code; // an AggregateError has no message
-        reject(new Error(signal.aborted ? lateReplyMessage(deadlineMs) : reason, { cause: error }));
-      });
-      outgoing.on('response', (response) => {
-        readBody(response).then((text) => {
-          const { statusCode: status } = response;
-          if (status === 200) resolve(text);
-          else reject(new Error(`${url.host} replied ${status}: ${text.slice(0, 200)}`));
-        }, reject);
-      });
-      outgoing.end(body);
-    });
+    const headers = {
+      authorization: `Bearer ${this.#options.key}`,
+      'content-type': 'application/json',
+    };
+    const { status, text } = await this.#client.send(url, 'POST', headers, body);
+    if (status === 200) return text;
+    throw new Error(`${url.host} replied ${status}: ${text.slice(0, 200)}`);
   }
 }
 
-/** The requests that fit into one body, by index. A key that is too long is left out and does not block the rest. */
+/** The requests that fit into one body, and their indexes. A key that is too long is left out and does not block the rest. */
 function packRequests(requests: readonly BorrowRequest[]) {
-  const [start, end] = ['{"requests":[', ']}'];
   const packed: number[] = [];
-  const texts: string[] = [];
-  let bytes = start.length + end.length;
+  const rows: string[] = [];
+  let bytes = '{"requests":[]}'.length;
   for (const [n, { limit, key, tokens }] of requests.entries()) {
-    const text = JSON.stringify([limit, key, tokens]);
-    const size = Buffer.byteLength(text) + 1;
+    const row = JSON.stringify([limit, key, tokens]);
+    const size = Buffer.byteLength(row) + 1;
     if (bytes + size > MAX_BODY_BYTES) continue;
     bytes += size;
     packed.push(n);
-    texts.push(text);
+    rows.push(row);
   }
-  return { body: start + texts.join(',') + end, packed };
+  return { body: `{"requests":[${rows}]}`, packed };
 }
 
 function parseGrants(text: string): readonly number[] {
@@ -127,11 +100,6 @@ function parseGrants(text: string): readonly number[] {
   if (!isRecord(reply) || !Array.isArray(reply.grants))
     throw new Error('expected a reply with `grants`');
   return reply.grants;
-}
-
-interface LendingServer {
-  readonly address: string;
-  close(): Promise<void>;
 }
 
 type LendHandler = (requests: readonly BorrowRequest[]) => Promise<readonly number[]>;
@@ -156,7 +124,7 @@ export function createLendingServer(
       return refused(401, 'wrong key in the authorization header');
     if (request.method !== 'POST' || request.url !== BORROW_PATH)
       return refused(404, `expected POST ${BORROW_PATH}`);
-    const requests = parseBorrowRequests(await readBody(request));
+    const requests = parseBorrowRequests(await readText(request, MAX_BODY_BYTES));
     if (!requests) return refused(400, 'expected {"requests": [["limit", "key", tokens], …]}');
     return { status: 200, body: { grants: await lend(requests) } };
   };
@@ -167,9 +135,9 @@ export function createLendingServer(
 /** Starts to lend. Rejects if the port cannot be bound. */
 export async function startLendingServer(
   options: HttpTransportOptions,
-  { port, host }: HttpListenOptions,
+  { port, host }: HostPort,
   lend: LendHandler,
-): Promise<LendingServer> {
+) {
   const server = createLendingServer(options, lend);
   await new Promise<void>((resolve, reject) => {
     server.once('error', reject);
@@ -177,12 +145,11 @@ export async function startLendingServer(
   });
   server.on('error', () => {}); // a connection was not accepted: the borrower tries again
   server.unref();
-  const bound = server.address() as { port: number; address: string; family: string };
-  const printedHost = bound.family === 'IPv6' ? `[${bound.address}]` : bound.address;
+  const { address: boundHost, port: boundPort } = server.address() as AddressInfo;
   return {
-    address: `http://${printedHost}:${bound.port}`,
+    address: `http://${formatHostPort({ host: boundHost, port: boundPort })}`,
     close: () =>
-      new Promise((done) => {
+      new Promise<void>((done) => {
         server.close(() => done());
         server.closeAllConnections();
       }),
@@ -197,26 +164,11 @@ function isAuthorized(header: string | undefined, key: string): boolean {
 
 function parseBorrowRequests(text: string): BorrowRequest[] | undefined {
   const body = tryParseJson(text);
-  if (
-    !isRecord(body) ||
-    !Array.isArray(body.requests) ||
-    body.requests.length > MAX_BORROW_REQUESTS
-  )
-    return undefined;
-  const requests: unknown[] = body.requests.map((row: unknown) => {
+  const rows = isRecord(body) ? body.requests : undefined;
+  if (!Array.isArray(rows) || rows.length > MAX_BORROW_REQUESTS) return undefined;
+  const requests: unknown[] = rows.map((row: unknown) => {
     const [limit, key, tokens] = Array.isArray(row) ? row : [];
     return { limit, key, tokens };
   });
   return requests.every(isBorrowRequest) ? requests : undefined;
-}
-
-async function readBody(stream: http.IncomingMessage): Promise<string> {
-  const chunks: Buffer[] = [];
-  let bytes = 0;
-  for await (const chunk of stream) {
-    bytes += (chunk as Buffer).length;
-    if (bytes > MAX_BODY_BYTES) throw new Error(`body of more than ${MAX_BODY_BYTES} bytes`);
-    chunks.push(chunk as Buffer);
-  }
-  return Buffer.concat(chunks).toString();
 }

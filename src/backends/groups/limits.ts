@@ -11,8 +11,11 @@
  */
 
 import { type Decision, NEVER } from '../../core/decision.ts';
+import type { Policy } from '../../policies/policy.ts';
+import type { Group } from './group.ts';
 
 export interface GroupBucket {
+  readonly policy: Policy;
   readonly name: string;
   /** Refill rate: the group's fraction of the limit's rate. */
   readonly perMs: number;
@@ -30,12 +33,7 @@ interface TokenStore {
   credit?(key: string, tokens: number, upTo: number): unknown;
 }
 
-export interface GroupHandle {
-  /** Lets other groups borrow from the limit; returns a function that ends this. */
-  register(limit: GroupLimit): () => void;
-  /** Calls for so many tokens met a bucket that is low. */
-  recordDemand(limit: GroupLimit, key: string, tokens: number): void;
-}
+export type GroupHandle = Pick<Group, 'register' | 'recordDemand'>;
 
 /** A bucket below this fraction of the reserve level is low. A lender is near the level, and could not store what it borrows. */
 const LOW_FRACTION = 0.5;

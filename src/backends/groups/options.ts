@@ -17,6 +17,7 @@ import { type Clock, isClock, systemClock } from '../../core/clock.ts';
 import { isNonEmptyString } from '../../core/config-helpers.ts';
 import type { Duration } from '../../core/duration.ts';
 import { ConfigError, errorMessageOf } from '../../core/errors.ts';
+import type { HostPort } from '../../core/host-port.ts';
 import { isRecord, OptionReader, readEach } from '../../core/options.ts';
 import { emitProcessWarning } from '../../core/process-warning.ts';
 import type { BackendFactory } from '../backend.ts';
@@ -25,7 +26,6 @@ import type { GroupWeight } from './fractions.ts';
 import { Group, type GroupsView, type ResolvedGroupsOptions } from './group.ts';
 import {
   HttpGroupTransport,
-  type HttpListenOptions,
   type HttpTransportOptions,
   startLendingServer,
 } from './http-transport.ts';
@@ -100,8 +100,7 @@ export function groups(
   fields.finish();
 
   const httpTransport = customTransport ? undefined : new HttpGroupTransport(http);
-  const transport = customTransport ?? (httpTransport as HttpGroupTransport);
-  const group = new Group(resolved, transport, clock);
+  const group = new Group(resolved, customTransport ?? (httpTransport as GroupTransport), clock);
   const opened = listen && startLendingServer(http, listen, (requests) => group.lend(requests));
   const listening = opened ? opened.then(({ address }) => address) : Promise.resolve(undefined);
   listening.catch((error) => {
@@ -186,25 +185,23 @@ export function readHttpTransport(
   const lenders = [...groups.keys()].filter((name) => name !== self);
   const key = fields.get('key');
   const isKey = typeof key === 'string' && KEY_PATTERN.test(key);
+  const addresses = new Map(lenders.map((name) => [name, groups.get(name)?.at ?? []]));
   fields.tryRead(() => {
     if (isKey || hasTransport) return;
     const shown = key === undefined ? undefined : 'an invalid one'; // a secret is not printed, not even a wrong one
     throw new ConfigError(fields.pathOf('key'), KEY_EXPECTED, shown);
   });
-  const withoutAddress = hasTransport
-    ? []
-    : lenders.filter((name) => groups.get(name)?.at.length === 0);
   fields.tryRead(() =>
-    readEach(withoutAddress, (name) => {
+    readEach([...addresses], ([name, { length }]) => {
+      if (length > 0 || hasTransport) return;
       const path = `${fields.pathOf('groups')}.${name}.at`;
       throw new ConfigError(path, 'the base URL of the group', undefined);
     }),
   );
-  const addresses = new Map(lenders.map((name) => [name, groups.get(name)?.at ?? []]));
   return { addresses, key: isKey ? key : '', deadlineMs };
 }
 
-function readListen(fields: OptionReader): HttpListenOptions | undefined {
+function readListen(fields: OptionReader): HostPort | undefined {
   const given = fields.get('listen');
   if (given === undefined) return undefined;
   const reader = new OptionReader('listen', given, '{ port, host }');

@@ -20,7 +20,8 @@ function backendOf(isAvailable: boolean, methods: Partial<RemoteBackend> = {}) {
     ...methods,
   } as unknown as RemoteBackend;
   const onCapacity = (key: string): unknown => capacityFor.push(key);
-  const config = { name: 'api', perMs: 0.01, burst: 20, reserveLevel: 10, onCapacity };
+  const policy = bucket({ rate: 10, burst: 20 });
+  const config = { policy, name: 'api', perMs: 0.01, burst: 20, reserveLevel: 10, onCapacity };
   const group = {
     register: (limit: GroupLimit) => {
       registered.push(limit);
@@ -28,8 +29,7 @@ function backendOf(isAvailable: boolean, methods: Partial<RemoteBackend> = {}) {
     },
     recordDemand: (_: unknown, __: string, tokens: number) => demand.push(tokens),
   };
-  const policy = bucket({ rate: 10, burst: 20 });
-  const backend = new RemoteGroupsBackend(inner, policy, config, group);
+  const backend = new RemoteGroupsBackend(inner, config, group);
   return { demand, backend, limit: registered[0], capacityFor };
 }
 

@@ -11,9 +11,9 @@ export class RemoteGroupsBackend extends DelegatingRemoteBackend {
   readonly policy: Policy;
   readonly #limit: GroupLimit;
 
-  constructor(inner: RemoteBackend, policy: Policy, bucket: GroupBucket, group: GroupHandle) {
+  constructor(inner: RemoteBackend, bucket: GroupBucket, group: GroupHandle) {
     super(inner);
-    this.policy = inner.policy ?? policy;
+    this.policy = inner.policy ?? bucket.policy;
     this.#limit = new GroupLimit(inner, bucket, group);
     const { waitForPermit } = inner;
     this.waitForPermit =

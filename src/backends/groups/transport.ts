@@ -1,12 +1,9 @@
 /** The transport interface between groups. */
 
-import type { Millis } from '../../core/clock.ts';
 import { isRecord } from '../../core/options.ts';
 
 /** Requests of one call to `borrow`; demand for further keys waits for the group's own refill. */
 export const MAX_BORROW_REQUESTS = 1000;
-
-export const lateReplyMessage = (deadlineMs: Millis): string => `no reply within ${deadlineMs} ms`;
 
 /** Requested tokens for a key of a limit. */
 export interface BorrowRequest {

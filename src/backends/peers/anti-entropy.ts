@@ -25,109 +25,94 @@ const REPLY_TIMEOUT_FACTOR = 4;
 const MIN_REPLY_TIMEOUT_MS: Millis = 20;
 const MAX_REPLY_TIMEOUT_MS: Millis = 200;
 
-export class AntiEntropy {
-  readonly #context: PeerContext;
-  readonly #recentKeys = new RecentKeys();
-  #comparison: LevelComparison | undefined;
-  #requestedAt: Millis;
-  #replyTimeoutMs: Millis = MAX_REPLY_TIMEOUT_MS;
-  /** When to call `sendRequest` next. */
-  requestAt: Millis;
-
-  constructor(context: PeerContext, now: Millis) {
-    this.#context = context;
-    this.#requestedAt = now;
-    this.requestAt = now + ANTI_ENTROPY_INTERVAL_MS * (1 + context.random()); // jitter: nodes do not compare in step
-  }
-
-  /** To be called for every report that this node sends. */
-  recordReported(seq: number, entries: Entries): void {
-    this.#comparison?.recordReported(seq, entries);
-    this.#recentKeys.sample(entries);
-  }
-
-  /** To be called for every report that is counted. */
-  recordReceived(from: NodeId, entries: Entries): void {
-    if (this.#comparison?.peerId === from) this.#comparison.recordReceived(entries);
-    this.#recentKeys.sample(entries);
-  }
-
-  /** Requests the levels of recently served keys from a random peer. */
-  sendRequest(now: Millis): void {
-    this.#requestedAt = now;
-    this.requestAt = now + this.#replyTimeoutMs;
-    this.#comparison = undefined; // a later reply would compare outdated levels
-    const { peers, random, sender, retransmitBuffer } = this.#context;
-    if (this.#recentKeys.isEmpty || peers.hasLargeGap(now)) return;
-    const peer = peers.randomWithoutGaps(random, now);
-    if (!peer) return;
-    const comparison = new LevelComparison(peer.id, random48(random), retransmitBuffer.lastSeq);
-    this.#forEachLevel(this.#recentKeys.drain(), (limit, low, high, level) =>
-      comparison.add(limit, low, high, level),
-    );
-    const { nonce, entries } = comparison;
-    if (entries.length === 0) return;
-    this.#comparison = comparison;
-    sender.send(peer.id, { kind: 'levels-request', nonce, entries });
-  }
-
-  /** Replies if all reports of the requesting peer were counted here. */
-  reply(
-    { id, received }: Peer,
-    { nonce, entries: requested }: MessageOf<'levels-request'>,
-    now: Millis,
-  ): void {
-    if (!received.isComplete || this.#context.peers.hasLargeGap(now)) return;
-    const entries: number[] = [];
-    this.#forEachLevel(requested.slice(0, MAX_COMPARED_KEYS * ENTRY_WIDTH), (...entry) =>
-      entries.push(...entry),
-    );
-    if (entries.length === 0) return;
-    const counted = { seq: this.#context.retransmitBuffer.lastSeq, receivedSeq: received.highest };
-    this.#context.sender.send(id, { kind: 'levels', nonce, ...counted, entries });
-  }
-
-  /** Applies the reply to the open request, once; ignores any other reply. */
-  applyReply(
-    peer: Peer,
-    { nonce, seq, receivedSeq, entries }: MessageOf<'levels'>,
-    now: Millis,
-  ): void {
-    const comparison = this.#comparison;
-    if (comparison?.peerId !== peer.id || comparison.nonce !== nonce) return;
-    this.#comparison = undefined;
-    const timeoutMs = REPLY_TIMEOUT_FACTOR * (now - this.#requestedAt);
-    this.#replyTimeoutMs = Math.min(
-      MAX_REPLY_TIMEOUT_MS,
-      Math.max(MIN_REPLY_TIMEOUT_MS, timeoutMs),
-    );
-    if (!peer.received.isComplete || peer.received.highest !== seq) return; // its level includes missing reports
-    const isCompared = comparison.applyCorrections(
-      entries,
-      receivedSeq,
-      (limit, low, high) => this.#levelOf(limit, low, high),
-      (limit, low, high, by) => this.#context.limits.byId(limit)?.adjustLevel(low, high, by),
-    );
-    if (isCompared) this.requestAt = now + ANTI_ENTROPY_INTERVAL_MS;
-  }
-
-  /** Visits those of the keys whose level is above 0. */
-  #forEachLevel(
-    keys: Entries,
-    act: (limit: number, low: number, high: number, level: number) => void,
-  ): void {
-    for (let at = 0; at < keys.length; at += ENTRY_WIDTH) {
-      const [limit, low, high] = keys.slice(at, at + ENTRY_WIDTH);
-      const level = this.#levelOf(limit, low, high);
-      if (level > 0) act(limit, low, high, level);
-    }
-  }
+export function createAntiEntropy(context: PeerContext, now: Millis) {
+  const { limits, peers, random, sender, retransmitBuffer, pendingHits, prediction } = context;
+  const recentKeys = new RecentKeys();
+  let comparison: LevelComparison | undefined;
+  let requestedAt = now;
+  let replyTimeoutMs: Millis = MAX_REPLY_TIMEOUT_MS;
+  let requestAt = now + ANTI_ENTROPY_INTERVAL_MS * (1 + random()); // jitter: nodes do not compare in step
 
   /** Units spent of a key, without pending and predicted hits. */
-  #levelOf(id: number, low: number, high: number): number {
-    const limit = this.#context.limits.byId(id);
+  const levelOf = (id: number, low: number, high: number): number => {
+    const limit = limits.byId(id);
     if (!limit) return 0;
-    const pending = this.#context.pendingHits.pendingFor(id, low, high);
-    return limit.level(low, high) - pending - this.#context.prediction.predictedFor(id, low, high);
-  }
+    const pending = pendingHits.pendingFor(id, low, high);
+    return limit.level(low, high) - pending - prediction.predictedFor(id, low, high);
+  };
+
+  /** Visits those of the keys whose level is above 0. */
+  const forEachLevel = (
+    keys: Entries,
+    act: (limit: number, low: number, high: number, level: number) => void,
+  ): void => {
+    for (let at = 0; at < keys.length; at += ENTRY_WIDTH) {
+      const [limit, low, high] = keys.slice(at, at + ENTRY_WIDTH);
+      const level = levelOf(limit, low, high);
+      if (level > 0) act(limit, low, high, level);
+    }
+  };
+
+  return {
+    /** When to call `sendRequest` next. */
+    requestAt: (): Millis => requestAt,
+
+    /** To be called for every report that this node sends. */
+    recordReported(seq: number, entries: Entries): void {
+      comparison?.recordReported(seq, entries);
+      recentKeys.sample(entries);
+    },
+
+    /** To be called for every report that is counted. */
+    recordReceived(from: NodeId, entries: Entries): void {
+      if (comparison?.peerId === from) comparison.recordReceived(entries);
+      recentKeys.sample(entries);
+    },
+
+    /** Requests the levels of recently served keys from a random peer. */
+    sendRequest(now: Millis): void {
+      requestedAt = now;
+      requestAt = now + replyTimeoutMs;
+      comparison = undefined; // a later reply would compare outdated levels
+      if (recentKeys.isEmpty || peers.hasLargeGap(now)) return;
+      const peer = peers.randomWithoutGaps(random, now);
+      if (!peer) return;
+      const started = new LevelComparison(peer.id, random48(random), retransmitBuffer.lastSeq);
+      forEachLevel(recentKeys.drain(), (...entry) => started.add(...entry));
+      const { nonce, entries } = started;
+      if (entries.length === 0) return;
+      comparison = started;
+      sender.send(peer.id, { kind: 'levels-request', nonce, entries });
+    },
+
+    /** Replies if all reports of the requesting peer were counted here. */
+    reply({ id, received }: Peer, request: MessageOf<'levels-request'>, now: Millis): void {
+      if (!received.isComplete || peers.hasLargeGap(now)) return;
+      const { nonce, entries: requested } = request;
+      const entries: number[] = [];
+      forEachLevel(requested.slice(0, MAX_COMPARED_KEYS * ENTRY_WIDTH), (...entry) =>
+        entries.push(...entry),
+      );
+      if (entries.length === 0) return;
+      const counted = { seq: retransmitBuffer.lastSeq, receivedSeq: received.highest };
+      sender.send(id, { kind: 'levels', nonce, ...counted, entries });
+    },
+
+    /** Applies the reply to the open request, once; ignores any other reply. */
+    applyReply({ id, received }: Peer, reply: MessageOf<'levels'>, now: Millis): void {
+      const open = comparison;
+      if (open?.peerId !== id || open.nonce !== reply.nonce) return;
+      comparison = undefined;
+      const timeoutMs = REPLY_TIMEOUT_FACTOR * (now - requestedAt);
+      replyTimeoutMs = Math.min(MAX_REPLY_TIMEOUT_MS, Math.max(MIN_REPLY_TIMEOUT_MS, timeoutMs));
+      if (!received.isComplete || received.highest !== reply.seq) return; // its level includes missing reports
+      const isCompared = open.applyCorrections(
+        reply.entries,
+        reply.receivedSeq,
+        levelOf,
+        (limit, low, high, by) => limits.byId(limit)?.adjustLevel(low, high, by),
+      );
+      if (isCompared) requestAt = now + ANTI_ENTROPY_INTERVAL_MS;
+    },
+  };
 }

@@ -16,17 +16,13 @@ import { LocalBackend } from '../local/backend.ts';
 import { bindingLevel, raiseLevels, timeToFull } from './bucket-levels.ts';
 import { ImportedCredits } from './credits.ts';
 import type { PeerLimit } from './limits.ts';
+import type { PeerNode } from './node.ts';
 
-export interface PeerNetwork {
-  /** Every node of a fleet hashes keys alike. */
-  readonly hasher: Hasher;
-  addLimit(limit: PeerLimit): void;
-  /** Stops reports for a limit. Hits recorded so far are still reported. */
-  removeLimit(limit: PeerLimit): void;
-  recordHits(limit: PeerLimit, low: number, high: number, hits: number): void;
-  /** Takes back a recorded call that did not happen. */
-  retractHits(limit: PeerLimit, low: number, high: number, hits: number): void;
-}
+/** What a limit needs of the node. */
+type PeerNetwork = Pick<
+  PeerNode,
+  'hasher' | 'addLimit' | 'removeLimit' | 'recordHits' | 'retractHits'
+>;
 
 export class PeersBackend extends DelegatingBackend<LocalBackend> {
   override readonly needsKeyNames = false;
@@ -146,20 +142,19 @@ export class PeersBackend extends DelegatingBackend<LocalBackend> {
   }
 }
 
-/** Peers without a network, to validate a policy. */
-export const dryRunPeers: BackendFactory = {
+export const peersFactory = (network: PeerNetwork): BackendFactory => ({
   isRemote: false,
-  create(policy, context) {
-    const network = {
-      hasher: createHasher([0, 0]),
-      addLimit() {},
-      removeLimit() {},
-      recordHits() {},
-      retractHits() {},
-    };
-    return new PeersBackend(policy, context, network);
-  },
-};
+  create: (policy, context) => new PeersBackend(policy, context, network),
+});
+
+/** Peers without a network, to validate a policy. */
+export const dryRunPeers = peersFactory({
+  hasher: createHasher([0, 0]),
+  addLimit() {},
+  removeLimit() {},
+  recordHits() {},
+  retractHits() {},
+});
 
 /** The terms of each bucket of the policy. */
 function bucketsOf({ kind, buckets }: Policy): readonly BucketTerms[] {

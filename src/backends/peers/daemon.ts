@@ -9,8 +9,6 @@ import { type Clock, type Millis, schedule } from '../../core/clock.ts';
 import { completesWithin } from '../../core/deadline.ts';
 import { ConfigError, errorMessageOf } from '../../core/errors.ts';
 import type { Log } from '../../core/log.ts';
-import type { MetricFamily } from '../../core/metric-family.ts';
-import type { BackendFactory } from '../backend.ts';
 import type {
   BackendModule,
   BackendSection,
@@ -18,12 +16,13 @@ import type {
   LimitBackend,
   RunningBackend,
 } from '../daemon-backend.ts';
-import { dryRunPeers, PeersBackend } from './backend.ts';
+import { dryRunPeers, peersFactory } from './backend.ts';
 import { type PeersConfig, readPeersConfig } from './daemon-config.ts';
 import { createTransport } from './daemon-transport.ts';
 import { peersMetrics, peersPage } from './daemon-view.ts';
 import { fleetHashSeed } from './datagram-auth.ts';
 import { type FleetView, PeerNode } from './node.ts';
+import type { Transport } from './transport.ts';
 
 /** How long a starting daemon waits for its transport, and then for the state of its peers. */
 const OPEN_TIMEOUT_MS: Millis = 1000;
@@ -79,121 +78,102 @@ function readSection(value: unknown, path: string): BackendSection {
     isDefault: true,
     hashSeed: fleetHashSeed(key),
     servers: transport.kind === 'redis' ? [{ field: `${path}.redis`, url: transport.url }] : [],
-    start: (context) => RunningPeers.create(config, context),
+    start: async (context) => runPeers(config, await createTransport(transport, context), context),
   };
 }
 
-class RunningPeers implements RunningBackend {
-  readonly #node: PeerNode;
-  readonly #clock: Clock;
-  readonly #log: Log;
-  #knownPeers = new Map<number, string>();
-  #openedAt: Millis | undefined;
+function runPeers(
+  { options, key }: PeersConfig,
+  transport: Transport,
+  { clock, random, hasher, log }: BackendStartContext,
+): RunningBackend {
+  const onNoKey = (): void => log('warn', NO_KEY_WARNING);
+  const node = new PeerNode({ options, transport, key, clock, random, hasher, onNoKey });
+  const logChanges = changeLogger(clock, log);
+  let cancelPoll = (): void => {};
+  const schedulePoll = (): void => {
+    cancelPoll = schedule(clock, clock.now() + POLL_MS, poll, false);
+  };
+  const poll = (): void => {
+    logChanges(node.view());
+    schedulePoll();
+  };
+  return {
+    createFactory: () => peersFactory(node),
+    /** Resolves when the state of the peers is known, or after a timeout. Rejects if the transport cannot open. */
+    async join() {
+      const { transport: through, name } = node.view();
+      const opened = node.open().catch((error: unknown) => {
+        const expected = `an address to listen at (${errorMessageOf(error)})`;
+        throw new ConfigError('peers', expected, through);
+      });
+      await completesWithin(clock, OPEN_TIMEOUT_MS, opened);
+      if (node.view().isOpen && !(await completesWithin(clock, SYNC_TIMEOUT_MS, node.synced)))
+        log('warn', 'state of the peers is incomplete; starting nevertheless');
+      opened.then(
+        () => {
+          if (node.view().isOpen) log('info', 'joined the fleet', { through, name });
+        },
+        (error) => log('error', 'peers unavailable', { reason: errorMessageOf(error) }),
+      );
+      schedulePoll();
+    },
+    view: () => node.view(),
+    metrics: () => peersMetrics(node.view()),
+    async close() {
+      cancelPoll();
+      await node.close();
+    },
+  };
+}
+
+/** Logs what has changed since the last view. */
+function changeLogger(clock: Clock, log: Log): (view: FleetView) => void {
+  let knownPeers = new Map<number, string>();
+  let openedAt: Millis | undefined;
   /** A peer was found, or the warning that there is none was logged. */
-  #hasReportedPeers = false;
-  #hasWarnedUnknown = false;
-  #authFailed = 0;
-  #authWarnedAt: Millis = -Infinity;
-  #cancelPoll = (): void => {};
+  let hasReportedPeers = false;
+  let hasWarnedUnknown = false;
+  let loggedAuthFailed = 0;
+  let authWarnedAt: Millis = -Infinity;
 
-  static async create(config: PeersConfig, context: BackendStartContext): Promise<RunningPeers> {
-    const transport = await createTransport(config.transport, context);
-    const { clock, random, hasher, log } = context;
-    const { options, key } = config;
-    const onNoKey = (): void => log('warn', NO_KEY_WARNING);
-    const node = new PeerNode({ options, transport, key, clock, random, hasher, onNoKey });
-    return new RunningPeers(node, clock, log);
-  }
-
-  private constructor(node: PeerNode, clock: Clock, log: Log) {
-    this.#node = node;
-    this.#clock = clock;
-    this.#log = log;
-  }
-
-  createFactory(): BackendFactory {
-    const create: BackendFactory['create'] = (...args) => new PeersBackend(...args, this.#node);
-    return { isRemote: false, create };
-  }
-
-  /** Resolves when the state of the peers is known, or after a timeout. Rejects if the transport cannot open. */
-  async join(): Promise<void> {
-    const { transport, name } = this.view();
-    const opened = this.#node.open().catch((error: unknown) => {
-      const expected = `an address to listen at (${errorMessageOf(error)})`;
-      throw new ConfigError('peers', expected, transport);
-    });
-    await completesWithin(this.#clock, OPEN_TIMEOUT_MS, opened);
-    const synced = () => completesWithin(this.#clock, SYNC_TIMEOUT_MS, this.#node.synced);
-    if (this.view().isOpen && !(await synced()))
-      this.#log('warn', 'state of the peers is incomplete; starting nevertheless');
-    opened.then(
-      () => {
-        if (this.view().isOpen) this.#log('info', 'joined the fleet', { through: transport, name });
-      },
-      (error) => this.#log('error', 'peers unavailable', { reason: errorMessageOf(error) }),
-    );
-    this.#schedulePoll();
-  }
-
-  view(): FleetView {
-    return this.#node.view();
-  }
-
-  metrics(): readonly MetricFamily[] {
-    return peersMetrics(this.view());
-  }
-
-  async close(): Promise<void> {
-    this.#cancelPoll();
-    await this.#node.close();
-  }
-
-  #poll(): void {
-    const { peers, authFailed, authFailedFrom, isOpen, counts } = this.view();
+  const logPeers = (peers: FleetView['peers']): void => {
     const names = new Map(peers.map(({ id, name }) => [id, name]));
-    for (const [id, name] of names) {
-      if (!this.#knownPeers.has(id)) this.#log('info', 'peer found', { peer: name });
-    }
-    for (const [id, name] of this.#knownPeers) {
-      if (!names.has(id)) this.#log('warn', 'peer gone', { peer: name });
-    }
-    this.#knownPeers = names;
-    if (isOpen) this.#warnIfAlone(peers.length === 0);
-    this.#warnUnknownLimits(counts.unknownLimits);
-    this.#warnAuthFailures(authFailed, authFailedFrom);
-    this.#schedulePoll();
-  }
-
-  #schedulePoll(): void {
-    const at = this.#clock.now() + POLL_MS;
-    this.#cancelPoll = schedule(this.#clock, at, () => this.#poll(), false);
-  }
+    for (const [id, peer] of names) if (!knownPeers.has(id)) log('info', 'peer found', { peer });
+    for (const [id, peer] of knownPeers) if (!names.has(id)) log('warn', 'peer gone', { peer });
+    knownPeers = names;
+  };
 
   /** Once after the start: a peer that disappears later is logged by name. */
-  #warnIfAlone(isAlone: boolean): void {
-    const now = this.#clock.now();
-    this.#openedAt ??= now;
-    if (this.#hasReportedPeers || (isAlone && now - this.#openedAt < NO_PEERS_WARNING_MS)) return;
-    this.#hasReportedPeers = true;
+  const warnIfAlone = (isAlone: boolean, now: Millis): void => {
+    openedAt ??= now;
+    if (hasReportedPeers || (isAlone && now - openedAt < NO_PEERS_WARNING_MS)) return;
+    hasReportedPeers = true;
     if (isAlone)
-      this.#log('warn', 'no peers found: is this the first daemon, or does a firewall block it?');
-  }
+      log('warn', 'no peers found: is this the first daemon, or does a firewall block it?');
+  };
 
   /** Once: daemons may have different limits on purpose. */
-  #warnUnknownLimits(keys: number): void {
-    if (keys === 0 || this.#hasWarnedUnknown) return;
-    this.#hasWarnedUnknown = true;
-    this.#log('warn', 'peers report unknown limits: do all daemons have the same names and rules?');
-  }
+  const warnUnknownLimits = (keys: number): void => {
+    if (keys === 0 || hasWarnedUnknown) return;
+    hasWarnedUnknown = true;
+    log('warn', 'peers report unknown limits: do all daemons have the same names and rules?');
+  };
 
-  #warnAuthFailures(authFailed: number, from: string): void {
-    const now = this.#clock.now();
-    const datagrams = authFailed - this.#authFailed;
-    if (datagrams === 0 || now - this.#authWarnedAt < AUTH_WARNING_INTERVAL_MS) return;
+  const warnAuthFailures = (authFailed: number, from: string, now: Millis): void => {
+    const datagrams = authFailed - loggedAuthFailed;
+    if (datagrams === 0 || now - authWarnedAt < AUTH_WARNING_INTERVAL_MS) return;
     const details = { datagrams, ...(from !== '' && { from }) };
-    this.#log('warn', 'datagrams failed authentication: do all peers have the same key?', details);
-    this.#authFailed = authFailed;
-    this.#authWarnedAt = now;
-  }
+    log('warn', 'datagrams failed authentication: do all peers have the same key?', details);
+    loggedAuthFailed = authFailed;
+    authWarnedAt = now;
+  };
+
+  return ({ peers, authFailed, authFailedFrom, isOpen, counts }) => {
+    const now = clock.now();
+    logPeers(peers);
+    if (isOpen) warnIfAlone(peers.length === 0, now);
+    warnUnknownLimits(counts.unknownLimits);
+    warnAuthFailures(authFailed, authFailedFrom, now);
+  };
 }

@@ -99,18 +99,15 @@ export class LevelComparison {
     this.#forEachKey(entries, (key, hits) => key.reportedHits.push(seq, hits));
   }
 
-  #forEachKey(entries: Entries, act: (key: ComparedKey, hits: number) => void): void {
+  /** Visits the entries of compared keys. */
+  #forEachKey(entries: Entries, act: (key: ComparedKey, amount: number) => void): void {
     for (let at = 0; at < entries.length; at += ENTRY_WIDTH) {
-      const key = this.#findKey(entries, at);
+      const key = this.#keys.find(
+        ({ limit, low, high }) =>
+          limit === entries[at] && low === entries[at + 1] && high === entries[at + 2],
+      );
       if (key) act(key, entries[at + 3]);
     }
-  }
-
-  #findKey(entries: Entries, at: number): ComparedKey | undefined {
-    return this.#keys.find(
-      ({ limit, low, high }) =>
-        limit === entries[at] && low === entries[at + 1] && high === entries[at + 2],
-    );
   }
 
   /**
@@ -125,24 +122,23 @@ export class LevelComparison {
     adjust: (limit: number, low: number, high: number, by: number) => void,
   ): boolean {
     if (receivedSeq < this.#seqAtRequest) return false; // the peer lacks hits that are in `levelAtRequest`
-    for (let at = 0; at < reply.length; at += ENTRY_WIDTH) {
-      const key = this.#findKey(reply, at);
-      if (!key) continue;
-      const level = levelOf(key.limit, key.low, key.high);
-      if (level <= 0) continue; // a full bucket: nothing to compare
+    this.#forEachKey(reply, (key, peerLevel) => {
+      const { limit, low, high, reportedHits } = key;
+      const level = levelOf(limit, low, high);
+      if (level <= 0) return; // a full bucket: nothing to compare
       let counted = 0;
       let uncounted = 0;
-      for (let n = 0; n < key.reportedHits.length; n += 2) {
-        if (key.reportedHits[n] <= receivedSeq) counted += key.reportedHits[n + 1];
-        else uncounted += key.reportedHits[n + 1];
+      for (let n = 0; n < reportedHits.length; n += 2) {
+        if (reportedHits[n] <= receivedSeq) counted += reportedHits[n + 1];
+        else uncounted += reportedHits[n + 1];
       }
       const comparable = level - uncounted;
       const thirdParty = comparable - key.levelAtRequest - key.receivedHits - counted;
-      const difference = reply[at + 3] - (comparable - thirdParty / 2);
+      const difference = peerLevel - (comparable - thirdParty / 2);
       const certain = Math.abs(difference) - Math.abs(thirdParty) / 2;
       if (certain > 0)
-        adjust(key.limit, key.low, key.high, CORRECTION_FACTOR * certain * Math.sign(difference));
-    }
+        adjust(limit, low, high, CORRECTION_FACTOR * certain * Math.sign(difference));
+    });
     return true;
   }
 }

@@ -16,84 +16,73 @@ import type { StateTransfer } from './state-transfer.ts';
 /** Nodes whose ages differ by less than this have started together. */
 const SIMULTANEOUS_START_MS: Millis = 500;
 
-export class Membership {
-  readonly #context: PeerContext;
-  readonly #stateTransfer: StateTransfer;
-  readonly #handshakes: PendingHandshakes;
+export function createMembership(context: PeerContext, stateTransfer: StateTransfer, now: Millis) {
+  const { options, peers, random, reorderBuffer, retransmitBuffer, sender } = context;
+  const { peerTimeoutMs, name: ownName } = options;
+  const handshakes = new PendingHandshakes(random, peerTimeoutMs);
   /** When this node started, or resumed after a suspension. */
-  #joinedAt: Millis;
-
-  constructor(context: PeerContext, stateTransfer: StateTransfer, now: Millis) {
-    this.#context = context;
-    this.#stateTransfer = stateTransfer;
-    this.#handshakes = new PendingHandshakes(context.random, context.options.peerTimeoutMs);
-    this.#joinedAt = now;
-  }
-
-  /** Resets the age of this node and invalidates all nonces. */
-  rejoin(now: Millis): void {
-    this.#joinedAt = now;
-    this.#handshakes.clear();
-  }
-
-  announce(now: Millis): void {
-    this.#sendHello(BROADCAST, now);
-  }
-
-  /** Handles a message of a node that is not a peer. True if it completes the handshake. */
-  handleUnverified(message: Message, now: Millis): boolean {
-    const { from } = message;
-    if (message.kind === 'hello-ack' && this.#handshakes.isValidReply(from, message.nonce, now)) {
-      return this.#admit(message, now);
-    }
-    const handshake = this.#handshakes.getOrCreate(from);
-    if (message.kind === 'hello' && allowReply(handshake, 'hello', now)) {
-      this.sendHelloAck(message, now);
-    }
-    if (this.#context.peers.isFull || now < handshake.helloAt) return false;
-    this.#sendHello(from, now);
-    return false;
-  }
-
-  #sendHello(to: NodeId, now: Millis): void {
-    const nonce = this.#handshakes.issueNonce(to, now);
-    this.#context.sender.send(to, { kind: 'hello', nonce, ageMs: this.#ageMs(now) });
-  }
+  let joinedAt = now;
 
   /** Rounded down, so that the node never seems older than it is. */
-  #ageMs(now: Millis): Millis {
-    return Math.max(0, Math.floor(now - this.#joinedAt));
-  }
+  const ageMsAt = (now: Millis): Millis => Math.max(0, Math.floor(now - joinedAt));
 
-  sendHelloAck({ from: to, nonce, ageMs: peerAgeMs }: MessageOf<'hello'>, now: Millis): void {
-    const { retransmitBuffer, sender } = this.#context;
+  const sendHello = (to: NodeId, now: Millis): void => {
+    const nonce = handshakes.issueNonce(to, now);
+    sender.send(to, { kind: 'hello', nonce, ageMs: ageMsAt(now) });
+  };
+
+  const sendHelloAck = (hello: MessageOf<'hello'>, now: Millis): void => {
+    const { from: to, nonce, ageMs: peerAgeMs } = hello;
     retransmitBuffer.evict(now);
     const { lastSeq: seq } = retransmitBuffer;
     const first = retransmitBuffer.firstSeqSince(now - peerAgeMs);
-    const [ageMs, { name }] = [this.#ageMs(now), this.#context.options];
-    sender.send(to, { kind: 'hello-ack', nonce, seq, first, ageMs, name });
-  }
+    const own = { ageMs: ageMsAt(now), name: ownName };
+    sender.send(to, { kind: 'hello-ack', nonce, seq, first, ...own });
+  };
 
   /**
    * Adds a peer. A node that has just started gets the levels by state transfer and counts only new reports. A
    * synced node requests all reports that the new peer still has.
    */
-  #admit(ack: MessageOf<'hello-ack'>, now: Millis): boolean {
+  const admit = (ack: MessageOf<'hello-ack'>, now: Millis): boolean => {
     const { from: id, datagramSeq, seq, first, ageMs, name } = ack;
-    const { peers, reorderBuffer, options } = this.#context;
     if (peers.isFull) return false;
-    this.#handshakes.remove(id);
-    const ownAgeMs = now - this.#joinedAt;
+    handshakes.remove(id);
+    const ownAgeMs = now - joinedAt;
     // An older peer that was found late: the state transfer covers most of its reports.
-    const isOlder = ageMs > ownAgeMs && ownAgeMs < options.peerTimeoutMs;
+    const isOlder = ageMs > ownAgeMs && ownAgeMs < peerTimeoutMs;
     // Nodes that start together have no state to transfer: each needs all reports of the other.
     const startedTogether = !isOlder && ownAgeMs - ageMs < SIMULTANEOUS_START_MS;
-    const needsAllReports = !isOlder && (this.#stateTransfer.isSynced || startedTogether);
+    const needsAllReports = !isOlder && (stateTransfer.isSynced() || startedTogether);
     const verified = { id, name, datagramSeq, startedAt: now - ageMs };
     const countedTo = needsAllReports ? Math.min(first - 1, seq) : seq;
     const peer = peers.add(verified, countedTo, seq, now);
     if (!peer.received.isComplete) reorderBuffer.addIfApart(peer, Math.min(ageMs, ownAgeMs), now);
-    if (!needsAllReports || first > 1) this.#stateTransfer.addSource(peer, now);
+    if (!needsAllReports || first > 1) stateTransfer.addSource(peer, now);
     return true;
-  }
+  };
+
+  return {
+    /** Resets the age of this node and invalidates all nonces. */
+    rejoin(now: Millis): void {
+      joinedAt = now;
+      handshakes.clear();
+    },
+
+    announce: (now: Millis): void => sendHello(BROADCAST, now),
+
+    sendHelloAck,
+
+    /** Handles a message of a node that is not a peer. True if it completes the handshake. */
+    handleUnverified(message: Message, now: Millis): boolean {
+      const { from } = message;
+      if (message.kind === 'hello-ack' && handshakes.isValidReply(from, message.nonce, now))
+        return admit(message, now);
+      const handshake = handshakes.getOrCreate(from);
+      if (message.kind === 'hello' && allowReply(handshake, 'hello', now))
+        sendHelloAck(message, now);
+      if (!peers.isFull && now >= handshake.helloAt) sendHello(from, now);
+      return false;
+    },
+  };
 }

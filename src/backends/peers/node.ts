@@ -10,7 +10,6 @@ import { ConfigError } from '../../core/errors.ts';
 import { createHasher, type Hasher } from '../../core/hash.ts';
 import { emitProcessWarning } from '../../core/process-warning.ts';
 import { cryptoRandom, type Random, systemRandom } from '../../core/random.ts';
-import type { PeerNetwork } from './backend.ts';
 import { decode } from './codec.ts';
 import type { PeerOptions } from './context.ts';
 import { createDatagramAuth, type DatagramAuth, fleetHashSeed } from './datagram-auth.ts';
@@ -67,7 +66,8 @@ export interface FleetView {
   readonly transportCounts: Readonly<TransportCounts>;
 }
 
-export class PeerNode implements PeerNetwork {
+export class PeerNode {
+  /** Every node of a fleet hashes keys alike. */
   readonly hasher: Hasher;
   readonly #config: PeerNodeConfig;
   readonly #protocol: PeerProtocol;
@@ -153,6 +153,7 @@ export class PeerNode implements PeerNetwork {
     this.#protocol.addLimit(limit);
   }
 
+  /** Stops reports for a limit. Hits recorded so far are still reported. */
   removeLimit(limit: PeerLimit): void {
     this.#protocol.removeLimit(limit);
   }
@@ -161,6 +162,7 @@ export class PeerNode implements PeerNetwork {
     if (this.#protocol.recordHits(limit, low, high, hits)) this.#scheduleTick();
   }
 
+  /** Takes back a recorded call that did not happen. */
   retractHits(limit: PeerLimit, low: number, high: number, hits: number): void {
     this.#protocol.retractHits(limit, low, high, hits);
   }

@@ -13,11 +13,11 @@ import { type Clock, isClock, type Millis, schedule, systemClock } from '../../c
 import { isNonEmptyString } from '../../core/config-helpers.ts';
 import type { Duration } from '../../core/duration.ts';
 import { ConfigError, errorMessageOf } from '../../core/errors.ts';
-import { OptionReader } from '../../core/options.ts';
+import { isFunction, OptionReader } from '../../core/options.ts';
 import { emitProcessWarning } from '../../core/process-warning.ts';
 import { type Random, systemRandom } from '../../core/random.ts';
 import type { BackendFactory } from '../backend.ts';
-import { PeersBackend } from './backend.ts';
+import { peersFactory } from './backend.ts';
 import { PEER_DEFAULTS, type PeerOptions } from './context.ts';
 import { type FleetView, PeerNode } from './node.ts';
 import type { Transport } from './transport.ts';
@@ -70,7 +70,7 @@ export function peers(options: PeersOptions): PeersMembership {
   }
   const key = readKey(fields);
   const clock = fields.optional('clock', isClock, 'a clock') ?? systemClock;
-  const random = fields.optional('random', isRandom, 'a function') ?? systemRandom;
+  const random = fields.optional('random', isFunction<Random>, 'a function') ?? systemRandom;
   const node = new PeerNode({ options: readPeerOptions(fields), transport, key, clock, random });
   fields.finish();
   transportsInUse.add(transport);
@@ -89,8 +89,7 @@ export function peers(options: PeersOptions): PeersMembership {
     emitProcessWarning('PEERS', `peers cannot be reached: ${reason}`, transport.name);
   });
   return {
-    isRemote: false,
-    create: (policy, context) => new PeersBackend(policy, context, node),
+    ...peersFactory(node),
     opened,
     view: () => node.view(),
     async close() {
@@ -137,5 +136,3 @@ export function readKey(fields: OptionReader): string | undefined {
   const expected = `a string of at least ${MIN_KEY_LENGTH} characters`;
   throw new ConfigError(fields.pathOf('key'), expected, hidden);
 }
-
-const isRandom = (value: unknown): value is Random => typeof value === 'function';

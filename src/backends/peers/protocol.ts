@@ -16,11 +16,11 @@
 
 import type { Millis } from '../../core/clock.ts';
 import type { Random } from '../../core/random.ts';
-import { AntiEntropy } from './anti-entropy.ts';
+import { createAntiEntropy } from './anti-entropy.ts';
 import { entriesThatFit } from './codec.ts';
 import type { PeerContext, PeerOptions } from './context.ts';
 import { type PeerLimit, PeerLimits } from './limits.ts';
-import { Membership } from './membership.ts';
+import { createMembership } from './membership.ts';
 import {
   BROADCAST,
   ENTRY_WIDTH,
@@ -38,7 +38,7 @@ import { ReportBudget } from './report-budget.ts';
 import { allowReply, chargeRetransmits } from './response-limiter.ts';
 import { RetransmitBuffer } from './retransmit-buffer.ts';
 import { DatagramSender, MessageCounts, type SendDatagram } from './sender.ts';
-import { StateTransfer } from './state-transfer.ts';
+import { createStateTransfer, type StateTransfer } from './state-transfer.ts';
 
 const MAX_RETRANSMITS = 64;
 
@@ -62,8 +62,8 @@ export class PeerProtocol {
   readonly #peerTable: PeerTable;
   readonly #reorderBuffer = new ReorderBuffer();
   readonly #stateTransfer: StateTransfer;
-  readonly #membership: Membership;
-  readonly #antiEntropy: AntiEntropy;
+  readonly #membership: ReturnType<typeof createMembership>;
+  readonly #antiEntropy: ReturnType<typeof createAntiEntropy>;
   readonly #reportBudget: ReportBudget;
   /** Pending hits of a key that trigger an early report. */
   readonly #flushThreshold: number;
@@ -92,10 +92,10 @@ export class PeerProtocol {
       reorderBuffer: this.#reorderBuffer,
       retransmitBuffer: this.#retransmitBuffer,
     };
-    this.#stateTransfer = new StateTransfer(context);
-    this.#membership = new Membership(context, this.#stateTransfer, now);
-    this.#antiEntropy = new AntiEntropy(context, now);
-    this.#reportBudget = new ReportBudget(options.maxReports, now);
+    this.#stateTransfer = createStateTransfer(context);
+    this.#membership = createMembership(context, this.#stateTransfer, now);
+    this.#antiEntropy = createAntiEntropy(context, now);
+    this.#reportBudget = new ReportBudget(options.maxReports);
     this.#flushThreshold = options.exchange === 'eager' ? options.flushThreshold : Infinity;
     this.#now = now;
     this.#reportAt = now + options.intervalMs;
@@ -150,7 +150,7 @@ export class PeerProtocol {
       this.#isFlushDue ? this.#reportBudget.dueAt(now) : Infinity,
       this.#heartbeatAt,
       this.#peerTable.nackAt,
-      this.#stateTransfer.wakeAt,
+      this.#stateTransfer.wakeAt(),
       this.#reorderBuffer.flushAt,
       this.#antiEntropyAt,
     );
@@ -196,11 +196,11 @@ export class PeerProtocol {
 
   /** A node without the fleet's state has nothing to compare. */
   get #antiEntropyAt(): Millis {
-    return this.#isEager && this.#canRunAntiEntropy ? this.#antiEntropy.requestAt : Infinity;
+    return this.#isEager && this.#canRunAntiEntropy ? this.#antiEntropy.requestAt() : Infinity;
   }
 
   get #canRunAntiEntropy(): boolean {
-    return this.#stateTransfer.isSynced && this.#reorderBuffer.isEmpty;
+    return this.#stateTransfer.isSynced() && this.#reorderBuffer.isEmpty;
   }
 
   /** Reports all pending hits, in as many datagrams as needed. */
@@ -281,6 +281,7 @@ export class PeerProtocol {
   }
 
   #handleMessage(peer: Peer, message: Message, now: Millis): void {
+    if (!allowReply(peer, message.kind, now)) return;
     switch (message.kind) {
       case 'report':
         this.#handleReport(peer, message, now);
@@ -299,28 +300,17 @@ export class PeerProtocol {
         break;
       case 'hello-ack':
         break; // already admitted
-      default:
-        if (allowReply(peer, message.kind, now)) this.#handleRequest(peer, message, now);
-    }
-  }
-
-  #handleRequest(
-    peer: Peer,
-    request: MessageOf<'hello' | 'nack' | 'state-request' | 'levels-request'>,
-    now: Millis,
-  ): void {
-    switch (request.kind) {
       case 'hello':
-        this.#membership.sendHelloAck(request, now);
+        this.#membership.sendHelloAck(message, now);
         break;
       case 'nack':
-        this.#retransmit(peer, request.ranges, now);
+        this.#retransmit(peer, message.ranges, now);
         break;
       case 'state-request':
-        this.#stateTransfer.sendPages(request);
+        this.#stateTransfer.sendPages(message);
         break;
       case 'levels-request':
-        if (this.#canRunAntiEntropy) this.#antiEntropy.reply(peer, request, now);
+        if (this.#canRunAntiEntropy) this.#antiEntropy.reply(peer, message, now);
     }
   }
 
@@ -360,7 +350,7 @@ export class PeerProtocol {
 
   /** True once the state transfer is done, or there is no peer to transfer from. */
   get isSynced(): boolean {
-    return this.#stateTransfer.isSynced;
+    return this.#stateTransfer.isSynced();
   }
 
   /** Marks this node as synced: there is no peer to transfer state from. */

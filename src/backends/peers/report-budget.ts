@@ -1,5 +1,5 @@
 /**
- * Token bucket for early reports (before the interval ends): under load, a node sends fewer, fuller reports. Counted
+ * Token bucket (GCRA) for early reports (before the interval ends): under load, a node sends fewer, fuller reports. Counted
  * in datagrams: if many keys are busy, one report takes many of them, and only the periodic reports remain.
  */
 
@@ -9,31 +9,22 @@ import type { Millis } from '../../core/clock.ts';
 const BURST = 10;
 
 export class ReportBudget {
-  readonly #perSecond: number;
-  #tokens = BURST;
-  #refilledAt: Millis;
+  readonly #intervalMs: Millis;
+  /** The theoretical arrival time (GCRA): up to here the budget is spent. */
+  #spentUntil: Millis = -Infinity;
 
-  constructor(perSecond: number, now: Millis) {
-    this.#perSecond = perSecond;
-    this.#refilledAt = now;
+  constructor(perSecond: number) {
+    this.#intervalMs = 1000 / perSecond;
   }
 
   /** Earliest time of the next early report. */
   dueAt(now: Millis): Millis {
-    this.#refill(now);
-    if (this.#tokens >= 1) return now;
-    return this.#refilledAt + ((1 - this.#tokens) * 1000) / this.#perSecond;
+    return Math.max(now, this.#spentUntil - (BURST - 1) * this.#intervalMs);
   }
 
   /** Charges datagrams, whether the budget allows them or not. */
   spend(datagrams: number, now: Millis): void {
-    this.#refill(now);
-    this.#tokens = Math.max(-BURST, this.#tokens - datagrams);
-  }
-
-  #refill(now: Millis): void {
-    const gained = (Math.max(0, now - this.#refilledAt) * this.#perSecond) / 1000;
-    this.#tokens = Math.min(BURST, this.#tokens + gained);
-    this.#refilledAt = Math.max(this.#refilledAt, now);
+    const until = Math.max(this.#spentUntil, now) + datagrams * this.#intervalMs;
+    this.#spentUntil = Math.min(until, now + 2 * BURST * this.#intervalMs);
   }
 }

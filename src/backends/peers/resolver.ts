@@ -9,7 +9,7 @@ import { MAX_PEERS } from './messages.ts';
 /** A name that failed to resolve is retried after this, and keeps its previous addresses. */
 export const RESOLVE_RETRY_MS: Millis = 1000;
 
-interface AddressResolverConfig {
+interface ResolverConfig {
   readonly clock: Clock;
   readonly refreshMs: Millis;
   resolve(name: string): Promise<readonly string[]>;
@@ -21,63 +21,60 @@ interface AddressResolverConfig {
   isSelf(address: Address): boolean;
 }
 
-export class AddressResolver {
-  readonly #peers: readonly Address[];
-  readonly #config: AddressResolverConfig;
-  readonly #names: readonly Address[];
-  readonly #resolved = new Map<Address, readonly Address[]>();
-  readonly #unresolved = new Set<string>();
-  #cancelRefresh = (): void => {};
-  /** Result of the last refresh. */
-  addresses: readonly Address[] = [];
+export function createResolver(peers: readonly Address[], config: ResolverConfig) {
+  const { clock, refreshMs } = config;
+  const names = peers.filter(({ host }) => isIP(host) === 0);
+  const resolved = new Map<Address, readonly Address[]>();
+  const unresolved = new Set<string>();
+  let addresses: readonly Address[] = [];
+  let cancelRefresh = (): void => {};
 
-  constructor(peers: readonly Address[], config: AddressResolverConfig) {
-    this.#peers = peers;
-    this.#config = config;
-    this.#names = peers.filter(({ host }) => isIP(host) === 0);
-  }
-
-  /** Resolves all names, and schedules the next refresh. */
-  async refresh(): Promise<void> {
-    const results = await Promise.all(this.#names.map((name) => this.#resolveName(name)));
-    if (!this.#config.isOpen()) return;
-    this.#updateAddresses();
-    if (this.#names.length === 0) return;
-    const { clock, refreshMs } = this.#config;
-    const afterMs = results.includes(false) ? RESOLVE_RETRY_MS : refreshMs;
-    this.#cancelRefresh = schedule(clock, clock.now() + afterMs, () => void this.refresh(), false);
-  }
-
-  close(): void {
-    this.#cancelRefresh();
-  }
-
-  async #resolveName(name: Address): Promise<boolean> {
+  const resolveName = async (name: Address): Promise<boolean> => {
     const { host, port } = name;
     try {
-      const hosts = await this.#config.resolve(host);
-      const addresses = hosts.map((resolved) => ({ host: resolved, port }));
-      this.#resolved.set(name, addresses);
+      const hosts = await config.resolve(host);
+      resolved.set(
+        name,
+        hosts.map((host) => ({ host, port })),
+      );
       if (hosts.length > 0) return true;
       throw new Error('the name has no address');
     } catch (error) {
       // A name that resolved before keeps its addresses; one that never did may be misspelt.
-      const isKnown = (this.#resolved.get(name) ?? []).length > 0;
-      if (!isKnown && !this.#unresolved.has(host))
-        this.#config.onUnresolved(host, errorMessageOf(error));
-      if (!isKnown) this.#unresolved.add(host);
+      const isKnown = (resolved.get(name) ?? []).length > 0;
+      if (!isKnown && !unresolved.has(host)) config.onUnresolved(host, errorMessageOf(error));
+      if (!isKnown) unresolved.add(host);
       return false;
     }
-  }
+  };
 
-  #updateAddresses(): void {
+  const reachableAddresses = (): readonly Address[] => {
     const all = new Map<string, Address>();
-    for (const peer of this.#peers) {
-      for (const address of this.#resolved.get(peer) ?? (isIP(peer.host) ? [peer] : [])) {
-        if (all.size < MAX_PEERS && !this.#config.isSelf(address))
+    for (const peer of peers) {
+      for (const address of resolved.get(peer) ?? (isIP(peer.host) ? [peer] : [])) {
+        if (all.size < MAX_PEERS && !config.isSelf(address))
           all.set(formatHostPort(address), address);
       }
     }
-    this.addresses = [...all.values()];
-  }
+    return [...all.values()];
+  };
+
+  /** Resolves all names, and schedules the next refresh. */
+  const refresh = async (): Promise<void> => {
+    const results = await Promise.all(names.map(resolveName));
+    if (!config.isOpen()) return;
+    addresses = reachableAddresses();
+    if (names.length === 0) return;
+    const afterMs = results.includes(false) ? RESOLVE_RETRY_MS : refreshMs;
+    cancelRefresh = schedule(clock, clock.now() + afterMs, () => void refresh(), false);
+  };
+
+  return {
+    /** Result of the last refresh. */
+    get addresses() {
+      return addresses;
+    },
+    refresh,
+    close: () => cancelRefresh(),
+  };
 }

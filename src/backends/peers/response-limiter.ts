@@ -7,25 +7,29 @@
  */
 
 import type { Millis } from '../../core/clock.ts';
+import type { MessageKind } from './messages.ts';
 
 /** Holds the theoretical arrival time: the time up to which the reply budget is spent. */
 export interface Requester {
   replyBudgetUntil: Millis;
 }
 
-/** Cost of a reply by kind of request, and the burst. */
-const REPLY_COST_MS = { hello: 10, nack: 10, 'state-request': 2, 'levels-request': 10 } as const;
+/** Cost of a reply by kind of request, and the burst. Other messages get no reply. */
+const REPLY_COST_MS: { readonly [Kind in MessageKind]?: Millis } = {
+  hello: 10,
+  nack: 10,
+  'state-request': 2,
+  'levels-request': 10,
+};
 const REPLY_BURST_MS: Millis = 200;
 
 const RETRANSMIT_COST_MS = 0.5;
 
 /** Whether a reply is within the budget; charges it if so. */
-export function allowReply(
-  requester: Requester,
-  request: keyof typeof REPLY_COST_MS,
-  now: Millis,
-): boolean {
-  const until = Math.max(requester.replyBudgetUntil, now - REPLY_BURST_MS) + REPLY_COST_MS[request];
+export function allowReply(requester: Requester, kind: MessageKind, now: Millis): boolean {
+  const costMs = REPLY_COST_MS[kind];
+  if (costMs === undefined) return true;
+  const until = Math.max(requester.replyBudgetUntil, now - REPLY_BURST_MS) + costMs;
   if (until > now) return false;
   requester.replyBudgetUntil = until;
   return true;

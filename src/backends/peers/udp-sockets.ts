@@ -1,4 +1,4 @@
-/** The sockets of a UDP transport: binding, sending, receiving and counting. */
+/** A transport over UDP sockets: binding, sending, receiving and counting. */
 
 import { createSocket, type RemoteInfo, type Socket } from 'node:dgram';
 import {
@@ -19,74 +19,58 @@ import {
 /** Receive buffer of the system: all nodes may send at the same time. */
 const RECEIVE_BUFFER_BYTES = 4 * 1024 * 1024;
 
-export class UdpSockets {
-  readonly #name: string;
-  readonly #isLoopback: boolean;
-  readonly #family: 4 | 6;
-  readonly #sockets: Socket[] = [];
-  readonly #counts = zeroCounts();
-  #sendSocket: Socket | undefined;
-  #localAddress: Address | undefined;
-  #onDatagram: DatagramHandler | undefined;
+/** How a multicast group and a list of peers differ. */
+interface UdpPlan {
+  readonly name: string;
+  readonly isLoopback: boolean;
+  readonly family: 4 | 6;
+  /** Binds all sockets; resolves to the one that sends. */
+  bind(bindSocket: (address: Address) => Promise<Socket>): Promise<Socket>;
+  /** Where a broadcast goes. */
+  targets(): readonly Address[];
+  onOpen?(): Promise<void>;
+  onClose?(): void;
+}
+
+interface UdpTransport extends Transport {
+  isOpen(): boolean;
+  isSelf(address: Address): boolean;
+}
+
+export function udpTransport(plan: UdpPlan): UdpTransport {
+  const { name, isLoopback, family } = plan;
+  const sockets: Socket[] = [];
+  const counts = zeroCounts();
+  let sendSocket: Socket | undefined;
+  let localAddress: Address | undefined;
+  let onDatagram: DatagramHandler | undefined;
   /** Lets `open` detect a `close` that happened meanwhile. */
-  #closeCount = 0;
+  let closeCount = 0;
 
-  constructor(name: string, isLoopback: boolean, family: 4 | 6) {
-    this.#name = name;
-    this.#isLoopback = isLoopback;
-    this.#family = family;
-  }
-
-  get isOpen(): boolean {
-    return this.#onDatagram !== undefined;
-  }
-
-  /** The part of the transport that multicast and unicast share. */
-  transportBase(): Pick<Transport, 'name' | 'isLoopback' | 'counts' | 'send' | 'close'> {
-    return {
-      name: this.#name,
-      isLoopback: this.#isLoopback,
-      counts: this.#counts,
-      send: (to, bytes) => {
-        const address = parseHostPort(to);
-        if (address) this.send(address, bytes);
-        else this.#counts.failed++;
-      },
-      close: () => this.close(),
-    };
-  }
-
-  async open(onDatagram: DatagramHandler, sockets: () => Promise<Socket>): Promise<void> {
-    const closeCount = this.#closeCount;
-    try {
-      const sendSocket = await sockets();
-      if (closeCount !== this.#closeCount) throw new Error(CLOSED_BEFORE_OPEN);
-      this.#sendSocket = sendSocket;
-    } catch (error) {
-      await this.close();
-      throw error;
-    }
-    const { address, port } = this.#sendSocket.address();
-    this.#localAddress = { host: address, port };
-    this.#onDatagram = onDatagram;
-  }
+  const receive = (bytes: Uint8Array, { address, port }: RemoteInfo): void => {
+    // Loopback sockets get no remote datagrams; this check also holds if the system delivers one.
+    if (isLoopback && !isLoopbackHost(address)) return;
+    if (!onDatagram) return;
+    counts.received++;
+    onDatagram(bytes, formatHostPort({ host: address, port }));
+  };
 
   /** Binds a socket that receives at an address. */
-  async bindSocket({ host, port }: Address): Promise<Socket> {
+  const bindSocket = async ({ host, port }: Address): Promise<Socket> => {
     const socket = createSocket({
-      type: this.#family === 6 ? 'udp6' : 'udp4',
+      type: family === 6 ? 'udp6' : 'udp4',
       reuseAddr: isMulticast(host),
       // Destinations are IP addresses; the default lookup would cost an event-loop turn per datagram.
-      lookup: (host, _options, done) => done(null, host, this.#family),
+      lookup: (host, _options, done) => done(null, host, family),
     });
     socket.unref(); // listening alone does not keep the process alive
-    this.#sockets.push(socket);
-    socket.on('message', (bytes, from) => this.#receive(bytes, from));
+    sockets.push(socket);
+    socket.on('message', receive);
     await new Promise<void>((ready, fail) => {
       socket.once('error', fail);
       socket.bind({ address: host, port }, () => {
         socket.off('error', fail);
-        socket.on('error', () => this.#counts.failed++);
+        socket.on('error', () => counts.failed++);
         ready();
       });
     });
@@ -96,21 +80,11 @@ export class UdpSockets {
       // keep the system's default size
     }
     return socket;
-  }
+  };
 
-  #receive(bytes: Uint8Array, { address, port }: RemoteInfo): void {
-    // Loopback sockets get no remote datagrams; this check also holds if the system delivers one.
-    if (this.#isLoopback && !isLoopbackHost(address)) return;
-    if (!this.#onDatagram) return;
-    this.#counts.received++;
-    this.#onDatagram(bytes, formatHostPort({ host: address, port }));
-  }
-
-  send({ host, port }: Address, bytes: Uint8Array): void {
-    const sendSocket = this.#sendSocket;
+  const send = ({ host, port }: Address, bytes: Uint8Array): void => {
     if (!sendSocket) return;
-    if (this.#isLoopback && !isLoopbackHost(host) && !isMulticast(host)) return;
-    const counts = this.#counts;
+    if (isLoopback && !isLoopbackHost(host) && !isMulticast(host)) return;
     try {
       if (sendSocket.getSendQueueSize() > MAX_SEND_QUEUE_BYTES) {
         counts.dropped++;
@@ -123,17 +97,14 @@ export class UdpSockets {
     } catch {
       counts.failed++;
     }
-  }
+  };
 
-  isSelf({ host, port }: Address): boolean {
-    return this.#localAddress?.host === host && this.#localAddress.port === port;
-  }
-
-  async close(): Promise<void> {
-    this.#closeCount++;
-    this.#onDatagram = undefined;
-    this.#sendSocket = undefined;
-    const closing = this.#sockets.splice(0).map((socket) => {
+  const close = async (): Promise<void> => {
+    closeCount++;
+    plan.onClose?.();
+    onDatagram = undefined;
+    sendSocket = undefined;
+    const closing = sockets.splice(0).map((socket) => {
       socket.removeAllListeners('message');
       return new Promise<void>((closed) => {
         try {
@@ -144,5 +115,37 @@ export class UdpSockets {
       });
     });
     await Promise.all(closing);
-  }
+  };
+
+  return {
+    name,
+    isLoopback,
+    counts,
+    isOpen: () => onDatagram !== undefined,
+    isSelf: ({ host, port }) => localAddress?.host === host && localAddress.port === port,
+    async open(handler) {
+      const closeCountBefore = closeCount;
+      try {
+        const bound = await plan.bind(bindSocket);
+        if (closeCountBefore !== closeCount) throw new Error(CLOSED_BEFORE_OPEN);
+        sendSocket = bound;
+      } catch (error) {
+        await close();
+        throw error;
+      }
+      const { address, port } = sendSocket.address();
+      localAddress = { host: address, port };
+      onDatagram = handler;
+      await plan.onOpen?.();
+    },
+    broadcast(bytes) {
+      for (const target of plan.targets()) send(target, bytes);
+    },
+    send(to, bytes) {
+      const address = parseHostPort(to);
+      if (address) send(address, bytes);
+      else counts.failed++;
+    },
+    close,
+  };
 }

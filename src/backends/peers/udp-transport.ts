@@ -30,9 +30,9 @@ import {
   zoneOf,
 } from './address.ts';
 import { MAX_PEERS } from './messages.ts';
-import { AddressResolver, RESOLVE_RETRY_MS } from './resolver.ts';
+import { createResolver, RESOLVE_RETRY_MS } from './resolver.ts';
 import type { Transport } from './transport.ts';
-import { UdpSockets } from './udp-sockets.ts';
+import { udpTransport } from './udp-sockets.ts';
 
 /** A multicast group or a list of peers. */
 export type UdpOptions = UdpGroupOptions | UdpPeersOptions;
@@ -103,24 +103,24 @@ function multicastTransport(fields: OptionReader): Transport {
   fields.finish();
   const isLoopback =
     interfaceAddress !== undefined && isLoopbackHost(interfaceAddress.split('%')[0]);
-  const sockets = new UdpSockets(`udp ${text}`, isLoopback, familyOf(group.host));
-  return {
-    ...sockets.transportBase(),
-    async open(onDatagram) {
-      await sockets.open(onDatagram, async () => {
-        const groupSocket = await sockets.bindSocket(group);
-        if (interfaceAddress === undefined) groupSocket.addMembership(group.host);
-        else groupSocket.addMembership(group.host, interfaceAddress);
-        const host = isLoopback ? interfaceAddress.split('%')[0] : wildcardHostOf(group.host);
-        const sendSocket = await sockets.bindSocket({ host, port });
-        if (interfaceAddress !== undefined) sendSocket.setMulticastInterface(interfaceAddress);
-        sendSocket.setMulticastTTL(ttl);
-        sendSocket.setMulticastLoopback(true); // for other nodes on this machine
-        return sendSocket;
-      });
+  const targets = [group];
+  return udpTransport({
+    name: `udp ${text}`,
+    isLoopback,
+    family: familyOf(group.host),
+    async bind(bindSocket) {
+      const groupSocket = await bindSocket(group);
+      if (interfaceAddress === undefined) groupSocket.addMembership(group.host);
+      else groupSocket.addMembership(group.host, interfaceAddress);
+      const host = isLoopback ? interfaceAddress.split('%')[0] : wildcardHostOf(group.host);
+      const sendSocket = await bindSocket({ host, port });
+      if (interfaceAddress !== undefined) sendSocket.setMulticastInterface(interfaceAddress);
+      sendSocket.setMulticastTTL(ttl);
+      sendSocket.setMulticastLoopback(true); // for other nodes on this machine
+      return sendSocket;
     },
-    broadcast: (bytes) => sockets.send(group, bytes),
-  };
+    targets: () => targets,
+  });
 }
 
 function unicastTransport(fields: OptionReader, dependencies: UdpDependencies): Transport {
@@ -152,30 +152,25 @@ function unicastTransport(fields: OptionReader, dependencies: UdpDependencies): 
   if (mismatch) fields.throwFor('peers', `addresses of the same IP family as ${bind.host}`);
   const refreshMs = Math.max(RESOLVE_RETRY_MS, fields.duration('resolveEvery', 30_000));
   fields.finish();
-  const isLoopback = areLoopback && isLoopbackHost(bind.host);
-  const sockets = new UdpSockets(`udp ${texts.join(' ')}`, isLoopback, familyOf(bind.host));
-  const resolver = new AddressResolver(peers, {
+  const family = familyOf(bind.host);
+  const transport = udpTransport({
+    name: `udp ${texts.join(' ')}`,
+    isLoopback: areLoopback && isLoopbackHost(bind.host),
+    family,
+    bind: (bindSocket) => bindSocket(bind),
+    targets: () => resolver.addresses,
+    onOpen: () => resolver.refresh(),
+    onClose: () => resolver.close(),
+  });
+  const resolver = createResolver(peers, {
     clock,
     refreshMs,
     onUnresolved,
-    resolve: (name) => resolve(name, familyOf(bind.host)),
-    isOpen: () => sockets.isOpen,
-    isSelf: (address) => sockets.isSelf(address),
+    resolve: (name) => resolve(name, family),
+    isOpen: transport.isOpen,
+    isSelf: transport.isSelf,
   });
-  return {
-    ...sockets.transportBase(),
-    async open(onDatagram) {
-      await sockets.open(onDatagram, () => sockets.bindSocket(bind));
-      await resolver.refresh();
-    },
-    broadcast(bytes) {
-      for (const address of resolver.addresses) sockets.send(address, bytes);
-    },
-    async close() {
-      resolver.close();
-      await sockets.close();
-    },
-  };
+  return transport;
 }
 
 const warnUnresolved = (name: string, reason: string): void =>

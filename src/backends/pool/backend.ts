@@ -199,7 +199,7 @@ export class PoolBackend extends DelegatingBackend<LocalBackend> {
     const resume = (key: string, [level, at]: RampLevel): void => {
       this.inner.update(key, { resume: level, reachedAt: at });
     };
-    const levelOf = (key: string): number | undefined => this.inner.keyState(key).pool;
+    const levelOf = (key: string): number | undefined => this.inner.keyState(key).level;
     return { name, resumeForMs, rampProgress: new RampProgress(resume), levelOf };
   }
 

@@ -44,7 +44,7 @@ describe('ramp tables in a pool', () => {
         expect(pods.map(({ membership }) => membership.view().size)).toEqual(pods.map(() => count));
         if (expected === null) continue;
         const views = pods.map(({ limited }) => limited.inspect(''));
-        expect([at, ...views.map((view) => view.pool)]).toEqual([at, ...pods.map(() => expected)]);
+        expect([at, ...views.map((view) => view.level)]).toEqual([at, ...pods.map(() => expected)]);
         if (used === null) continue; // a second without a call
         const parts = views.map(({ remaining }) => remaining);
         expect([at, sum(parts)]).toEqual([at, expected]);

@@ -46,7 +46,7 @@ function world(limit: Limit) {
 
 const poolOf = ({ llm }: { llm: Limiter }, key = ''): number | undefined => {
   llm.takeUpTo(key, 1);
-  return llm.inspect(key).pool;
+  return llm.inspect(key).level;
 };
 
 describe('ramp checkpoint', () => {

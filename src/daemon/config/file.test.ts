@@ -203,6 +203,7 @@ groups: { self: eu, groups: { a: { weight: -1, min: 2 }, b: { at: ftp } }, reser
       'limits: { a: { bucket: { rate: 1 }, overrides: [{ match: b, rate: 5 }] } }',
       'did you mean `bucket: { rate: … }`?',
     ],
+    ['limits: { a: { token-bucket: { rate: 1 } } }', 'did you mean `bucket`?'],
     ['bounds: { conections: 1 }', 'did you mean `connections`?'],
     ['limit: {}', 'did you mean `limits`?'],
     ['peers: { upd: "127.0.0.1:1" }', 'did you mean `udp`?'],
