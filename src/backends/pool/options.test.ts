@@ -17,7 +17,9 @@ function world(limit: Limit, setting: PoolOptions = {}) {
   const store: PoolStore = {
     ...all,
     sync: (name, request, options) =>
-      dead.has(request.id) ? new Promise(() => {}) : all.sync(name, request, options),
+      dead.has(request.id.replace(/#.*/, ''))
+        ? new Promise(() => {})
+        : all.sync(name, request, options),
   };
   let born = 0;
   const start = () => {
