@@ -145,7 +145,10 @@ export class PoolBackend extends DelegatingBackend<LocalBackend> {
     const { outcome, cost, used = cost } = settlement;
     const dueAt = settlement.dueAt + this.#clockOffsetMs;
     this.inner.settle(key, { ...settlement, dueAt });
-    this.#meter.record(outcome === 'ignored' ? -cost : used - cost, this.#storeClock.currentTime);
+    const extra = outcome === 'ignored' ? -cost : used - cost;
+    const { currentTime } = this.#storeClock;
+    if (extra < 0) this.#meter.recordReturn(-extra, dueAt, currentTime);
+    else if (extra > 0) this.#meter.record(extra, currentTime);
   }
 
   override update(key: string, feedback: Feedback): boolean {
@@ -191,7 +194,7 @@ export class PoolBackend extends DelegatingBackend<LocalBackend> {
     const { width } = this.#policy;
     return sampleMean(this.inner, (state, i, at) => {
       const { inFlight = 0, limit = 1 } = this.#policy.keyState(state.slice(i, i + width), 0, at);
-      return inFlight / limit;
+      return Math.min(1, inFlight / Math.max(1, limit));
     });
   }
 

@@ -165,6 +165,44 @@ describe('saturation', () => {
     expect(one.membership.view().saturation.llm).toBeCloseTo(expected, 1);
   });
 
+  test('saturation: stays within 0 to 1 while the pool grows and shrinks', async () => {
+    const { clock, start } = world({ bucket: { rate: '90/s', burst: 90 } });
+    const pods = [start()];
+    const read: number[] = [];
+    const useAll = async (seconds: number): Promise<void> => {
+      for (let n = 0; n < seconds * 20; n++) {
+        await clock.advanceAsync(50);
+        for (const { llm } of pods) llm.takeUpTo('', Infinity);
+        read.push(pods[0].membership.view().saturation.llm);
+      }
+    };
+    await useAll(15);
+    pods.push(start(), start());
+    await useAll(15);
+    await pods.pop()?.membership.close();
+    await useAll(15);
+    expect(Math.max(...read)).toBeLessThanOrEqual(1);
+    expect(Math.min(...read)).toBeGreaterThanOrEqual(0);
+    expect(read.at(-1)).toBeGreaterThan(0.95);
+  });
+
+  test('saturation: a return counts in the second of its take, and at most what was taken then', async () => {
+    const { clock, start } = world({ bucket: { rate: '100/s', burst: 100 } });
+    const { membership, llm } = start();
+    await clock.advanceAsync(4250);
+    for (let second = 0; second < 12; second++) {
+      await clock.advanceAsync(1000);
+      llm.takeUpTo('', 60);
+    }
+    const takenAt = clock.now() - 3_000 + 3_600_000; // on the clock of this member
+    expect(membership.view().saturation.llm).toBeCloseTo(0.6, 5);
+    llm.giveBack('', 500);
+    await clock.advanceAsync(1000);
+    expect(membership.view().saturation.llm).toBeCloseTo(0.54, 5); // one second of ten
+    llm.giveBack('', 20, takenAt);
+    expect(membership.view().saturation.llm).toBeCloseTo(0.52, 5);
+  });
+
   test('saturation: of adaptive, calls in flight over the limit', async () => {
     const { clock, start } = world({ adaptive: { max: 20, initial: 20 } });
     const [one] = [start(), start()];
