@@ -233,11 +233,11 @@ export class Pool {
     this.#isPaused = true;
     this.#failOpened(reason);
     this.#cancel();
-    const saved = this.#rampCheckpoint.save(this.#storeNow());
+    const exchanged = this.#rampCheckpoint.exchange(this.#storeNow());
     this.#member.reset();
     this.#notifyChanges();
     await this.#enqueueStoreCall(() => this.#leave());
-    await saved.catch(() => {}); // the previous checkpoint counts
+    await this.#callStore(() => exchanged, MAX_RESPONSE_MS, true).catch(() => {}); // the previous checkpoint counts
   }
 
   resume(): void {
@@ -328,7 +328,7 @@ export class Pool {
     if (!response) throw new Error('a later sync of this member was applied before');
     if (this.#isPaused) return;
     this.#applyResponse(request.seq, response);
-    this.#rampCheckpoint.saveIfDue(this.#storeNow()).catch(() => {}); // retried with the next sync
+    this.#rampCheckpoint.exchangeIfDue(this.#storeNow()).catch(() => {}); // repeated soon
   }
 
   #applyResponse(seq: number, response: SyncResponse): void {

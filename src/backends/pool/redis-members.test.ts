@@ -214,4 +214,38 @@ describe.skipIf(redisServer() === undefined)('redis pool', () => {
     await pods.whole();
     expect(Math.max(...pods.sums)).toBe(LIMIT);
   });
+
+  test('redis pool: a member that joins a ramp stands within one step of the others', async () => {
+    const slope = 10;
+    const ramp = { min: 10, max: 10 + 100 * slope, over: '100s', resumeFor: '60s' } as const;
+    const memberships: PoolMembership[] = [];
+    const join = (): Limiter => {
+      const setting = { name: 'ramp', memberTimeout: '600ms', sync: '50ms' } as const;
+      const membership = pool(redisStore(client.client), setting);
+      memberships.push(membership);
+      return limiter({ limit: { ramp }, backend: membership });
+    };
+    const calling = [join(), join()];
+    const levels = (): number[] => calling.map((limited) => limited.inspect('').pool ?? 0);
+    const callUntil = async (isSo: () => boolean): Promise<void> => {
+      const deadline = performance.now() + WITHIN_MS;
+      while (!isSo() && performance.now() < deadline) {
+        for (const limited of calling) limited.takeUpTo('', Infinity);
+        await later(20);
+      }
+    };
+    await callUntil(() => Math.min(...levels()) >= 50);
+    calling.push(join());
+    await callUntil(() => calling[2].takeUpTo('', 1) > 0);
+    const offset = aheadOf(service.port);
+    for (let n = 0; n < 3; n++) {
+      // Past the beginning of a second, when some have called in it and some have not.
+      await callUntil(() => (systemClock.now() + offset) % 1000 < 300);
+      await callUntil(() => (systemClock.now() + offset) % 1000 > 500);
+      const all = levels();
+      expect(Math.min(...all)).toBeGreaterThanOrEqual(50);
+      expect(Math.max(...all) - Math.min(...all)).toBeLessThanOrEqual(slope + 1e-6);
+    }
+    await Promise.all(memberships.map((membership) => membership.close()));
+  }, 40_000);
 });
