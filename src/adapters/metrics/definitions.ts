@@ -139,6 +139,24 @@ export const METRICS: readonly Metric[] = [
     dataPoints: perLimit(({ poolSize }) => poolSize),
   },
   {
+    name: 'sluice.pool_tokens',
+    kind: 'gauge',
+    help: 'Units a second of this process in a pool: its part of the limit, over all keys in use.',
+    dataPoints: perLimit(({ poolTokens }) => poolTokens),
+  },
+  {
+    name: 'sluice.pool_used',
+    kind: 'counter',
+    help: 'Units that this process has used of its part of a limit in a pool, in complete seconds.',
+    dataPoints: perLimit(({ poolUsed }) => poolUsed),
+  },
+  {
+    name: 'sluice.pool_saturation',
+    kind: 'gauge',
+    help: 'Fraction of its part of a limit that this process used in the last ten seconds: 0 to 1.',
+    dataPoints: perLimit(({ poolSaturation }) => poolSaturation),
+  },
+  {
     name: 'sluice.keys',
     kind: 'gauge',
     help: 'Keys with state in memory.',

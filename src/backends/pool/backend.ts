@@ -17,7 +17,13 @@ import type {
   Settlement,
   State,
 } from '../../policies/policy.ts';
-import type { BackendContext, BackendFactory, CheckWithStatus, TableSnapshot } from '../backend.ts';
+import type {
+  BackendContext,
+  BackendFactory,
+  CheckWithStatus,
+  PoolStats,
+  TableSnapshot,
+} from '../backend.ts';
 import { DelegatingBackend } from '../delegating-backend.ts';
 import { LocalBackend } from '../local/backend.ts';
 import type { Pool } from './pool.ts';
@@ -93,9 +99,14 @@ export class PoolBackend extends DelegatingBackend<LocalBackend> {
     this.#refreshClaim(clock.now());
   }
 
-  get poolSize(): number {
-    this.#refreshFixedDecision();
-    return this.#size;
+  get poolStats(): PoolStats {
+    const now = this.#clock.now();
+    this.#refreshFixedDecision(now);
+    const poolSaturation = this.#saturation(now);
+    if (!this.#policy.ratePerSecond) return { poolSize: this.#size, poolSaturation };
+    const { used: poolUsed, capacity } = this.#meter;
+    const poolTokens = this.#size === 0 ? 0 : capacity;
+    return { poolSize: this.#size, poolTokens, poolUsed, poolSaturation };
   }
 
   override check(key: string, cost: number, partitionIndex?: number): Decision {

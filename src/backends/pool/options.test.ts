@@ -142,6 +142,34 @@ test('pool: metrics report the pool size, and 0 without a part', async () => {
   expect(shown()).toEqual(['sluice_pool_divisor{limit="api"} 0']);
 });
 
+test('pool: metrics report the tokens of this member’s part, their use, and the saturation', async () => {
+  const clock = new VirtualClock(0);
+  const pods = pool(fixedPool(4, 0, clock), { clock });
+  const limit = { ramp: { min: 100, max: 100, over: '1s' } } as const;
+  const api = limiter({ name: 'api', limit, backend: pods, clock });
+  const flights = limiter({ name: 'flights', limit: { concurrency: 8 }, backend: pods, clock });
+  const shown = (): string[] =>
+    prometheus([api, flights])
+      .text()
+      .match(/^sluice_pool_(tokens|used|saturation).*$/gm) ?? [];
+  await clock.advanceAsync(500);
+  for (let second = 0; second < 3; second++) {
+    expect(api.takeUpTo('', 15)).toBe(15);
+    api.giveBack('', 5);
+    await clock.advanceAsync(1000);
+  }
+  const permit = flights.tryAcquire('');
+  expect(permit.verdict).toBe('allow');
+  expect(shown()).toEqual([
+    'sluice_pool_tokens{limit="api"} 25',
+    'sluice_pool_used_total{limit="api"} 30',
+    'sluice_pool_saturation{limit="api"} 0.4',
+    'sluice_pool_saturation{limit="flights"} 0.5',
+  ]);
+  await pods.close();
+  expect(shown()[0]).toBe('sluice_pool_tokens{limit="api"} 0');
+});
+
 test('pool: the part of a crashed member is used in the second of the new agreement', async () => {
   const { add, pass, pods, clock } = world(RAMP);
   for (let n = 0; n < 5; n++) add();

@@ -16,6 +16,7 @@ export class SaturationMeter {
   /** Complete seconds, the latest last. */
   #samples: { used: number; readonly capacity: number }[] = [];
   #used = 0;
+  #usedBefore = 0;
   /** Units available in a second, when last measured. */
   #capacity = 0;
   #isMeasured = false;
@@ -42,6 +43,16 @@ export class SaturationMeter {
     else if (sample) sample.used = Math.max(0, sample.used - units);
   }
 
+  /** Units available in a second, at the first call of the last second that had one. */
+  get capacity(): number {
+    return this.#capacity;
+  }
+
+  /** Units used in all complete seconds. */
+  get used(): number {
+    return this.#usedBefore;
+  }
+
   read(now: Millis): number {
     if (!this.#isCurrentSecond(now)) this.#rollOver(now);
     const total = (of: 'used' | 'capacity') =>
@@ -59,6 +70,7 @@ export class SaturationMeter {
     const over = Math.floor((now - this.#secondEndAt) / SECOND_MS) + 1; // NaN at first: no second to close
     const capacity = this.#capacity;
     if (over > 0) this.#samples.push({ used: this.#used, capacity });
+    this.#usedBefore += this.#used;
     for (let idle = 1; idle < Math.min(over, WINDOW_SECONDS + 1); idle++) {
       this.#samples.push({ used: 0, capacity });
     }
