@@ -137,7 +137,7 @@ export class Pool {
     this.#random = random;
     this.onUnavailable = options.onUnavailable;
     const staleForMs = options.onUnavailable === 'keep' ? Infinity : options.staleForMs;
-    const { memberTimeoutMs } = options;
+    const memberTimeoutMs = store.isStatic ? Infinity : options.memberTimeoutMs;
     this.#memberKey = `${options.id}#${randomHex(random)}`;
     this.#member = new PoolMember({ id: this.#memberKey, staleForMs, memberTimeoutMs });
     this.#rampCheckpoint = new RampCheckpoint(store, options.name);
