@@ -130,7 +130,7 @@ describe('giving back', () => {
               expect(net).toBeLessThanOrEqual(promise(spanMs) + 1e-6);
           }
         }),
-        { numRuns: 1500 },
+        { numRuns: 600 },
       );
     },
   );

