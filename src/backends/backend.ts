@@ -40,6 +40,18 @@ export interface CheckWithStatus {
   readonly rules: RuleStatus[];
 }
 
+/** This process's part of a limit that a pool divides, and its use. */
+export interface PoolStats {
+  /** How many processes divide the limit; 0: this process has no part of it. */
+  readonly poolSize: number;
+  /** Units a second of its part, over all keys in use, when last called. Like `poolUsed` absent where calls in flight are counted. */
+  readonly poolTokens?: number;
+  /** Units used in all complete seconds, without those returned in the second of their take. */
+  readonly poolUsed?: number;
+  /** The used fraction of its part in the last ten complete seconds: 0 to 1. */
+  readonly poolSaturation: number;
+}
+
 export interface Backend {
   /** May it happen now? `partitionIndex` refers to the policy's list of partitions. */
   check(key: string, cost: number, partitionIndex?: number): Decision;
@@ -80,8 +92,8 @@ export interface Backend {
   readonly keys: number;
   /** Keys evicted while in use: above 0, `maxKeys` is too small. */
   readonly evicted: number;
-  /** How many members divide the limit, if it is divided; 0: this process has no part. */
-  readonly poolSize?: number;
+  /** This process's part, if the limit is divided. */
+  readonly poolStats?: PoolStats;
   /** Memory allocated for keys. */
   readonly bytes: number;
 }

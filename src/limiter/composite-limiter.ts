@@ -297,11 +297,11 @@ export class CompositeLimiter implements LimiterInternals {
     };
   }
 
-  /** The sum over the components: a call on three of them counts three times. Pool sizes do not add up. */
+  /** The sum over the components: a call on three of them counts three times. What pools report does not add up. */
   stats(): Stats {
     return this.#limiters()
       .map((limiter) => limiter.stats())
-      .map(({ poolSize: _, ...stats }): Stats => stats)
+      .map(({ poolSize, poolTokens, poolUsed, poolSaturation, ...stats }): Stats => stats)
       .reduce(mergeSnapshots);
   }
 

@@ -5,7 +5,7 @@
  * would rather wait than be refused joins a queue (`wait-scheduler.ts`).
  */
 
-import type { Backend, TableSnapshot } from '../backends/backend.ts';
+import type { Backend, PoolStats, TableSnapshot } from '../backends/backend.ts';
 import { CLOSED_REFUSAL } from '../backends/remote-backend.ts';
 import type { BatchClock, Millis } from '../core/clock.ts';
 import type { Decision } from '../core/decision.ts';
@@ -70,7 +70,7 @@ export interface Limiter {
 }
 
 /** Current sizes of a limiter, and its counters. */
-export interface Stats extends CounterSnapshot {
+export interface Stats extends CounterSnapshot, Partial<PoolStats> {
   /** Keys that have state now. */
   readonly keys: number;
   /** Keys evicted while still in use: above 0, `maxKeys` is too small. */
@@ -81,8 +81,6 @@ export interface Stats extends CounterSnapshot {
   readonly waiting: number;
   /** Permits issued and not settled. */
   readonly held: number;
-  /** In a pool: how many processes divide the limit; 0: this process has no part of it. */
-  readonly poolSize?: number;
 }
 
 /** A decision, and the status of each rule right after it. */
@@ -356,10 +354,9 @@ export class SyncLimiter extends LimiterCore implements LimiterInternals {
   }
 
   stats(): Stats {
-    const { keys, evicted, bytes, poolSize } = this.#backend;
-    const pool = poolSize === undefined ? {} : { poolSize };
+    const { keys, evicted, bytes, poolStats } = this.#backend;
     const waiting = this.scheduler.size;
-    return { keys, evicted, bytes, ...pool, waiting, ...this.telemetry.snapshot() };
+    return { keys, evicted, bytes, ...poolStats, waiting, ...this.telemetry.snapshot() };
   }
 
   #requirePartitionIndex(options: CheckOptions): number | undefined {

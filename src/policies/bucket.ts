@@ -15,6 +15,10 @@
  * The state is the amount spent and its instant, not the one instant of being full again: an instant
  * near 10^12 ms cannot hold an interval of a microsecond exactly, a difference of two can.
  *
+ * An ignored call returns its cost. If later calls took tokens, the refill since then is lost: they may have
+ * spent it, and tokens both refilled and returned would exceed burst + rate × time. A return leaves `at` as
+ * it is, so that `at` is the instant of the last take.
+ *
  * In a pool of `size` members each member counts its cost `size` times, and so gets its part of rate
  * and burst.
  */
@@ -162,10 +166,16 @@ function bucketAt(terms: BucketTerms, position: PoolPosition): Policy {
 
     /** Returns what was not used; what was used beyond the cost becomes debt. */
     settle(state, i, { outcome, cost, used = cost, dueAt }, now) {
-      const unused = outcome === 'ignored' ? cost : cost - used;
+      const isIgnored = outcome === 'ignored';
+      const unused = isIgnored ? cost : cost - used;
       if (unused === 0) return;
-      const unitCost = unused > 0 && dueAt < since ? 1 : size; // never more than was taken for it
-      write(state, i, Math.max(0, spentAt(state, i, now) - unused * unitCost), now);
+      const spent = spentAt(state, i, now);
+      if (unused < 0) return write(state, i, spent - unused * size, now);
+      const unitCost = dueAt < since ? 1 : size; // never more than was taken for it
+      const isRefillLost = isIgnored && dueAt < state[i + UPDATED_AT];
+      const refilled = isRefillLost ? Math.max(0, now - dueAt) * perMs : 0;
+      const returned = Math.max(0, unused * unitCost - refilled);
+      state[i + SPENT] -= Math.min(returned, spent);
     },
 
     divided: (next) => bucketAt(terms, next),

@@ -61,7 +61,8 @@ export function backendContract(
 
     test('backend: inspect changes nothing, not even for an unknown key', () => {
       const { backend } = setUp(bucketPolicy(1, 3));
-      const pool = backend.poolSize === undefined ? {} : { poolSize: backend.poolSize };
+      const pool =
+        backend.poolStats?.poolSize === undefined ? {} : { poolSize: backend.poolStats?.poolSize };
       expect(backend.inspect('alice').state).toEqual({ remaining: 3, ...pool });
       expect(backend.keys).toBe(0);
       backend.check('alice', 2);

@@ -13,9 +13,11 @@ import {
   type SyncResponse,
 } from '../../src/backends/pool/agreement.ts';
 import { PoolMember } from '../../src/backends/pool/member.ts';
+import { Pool } from '../../src/backends/pool/pool.ts';
 import type { PoolStore } from '../../src/backends/pool/store.ts';
 import type { Clock, Millis } from '../../src/core/clock.ts';
 import type { Service } from './services.ts';
+import { StallableClock } from './stallable-clock.ts';
 
 /** A server or memory: stores created here have the same pools. */
 export interface PoolStoreHarness {
@@ -61,7 +63,7 @@ class PoolProcess {
     this.#clock = { now: () => harness.clock.now() + wrongByMs };
     this.store = harness.store(this.#clock);
     this.id = id;
-    this.member = new PoolMember({ id, staleForMs: HOUR_MS });
+    this.member = new PoolMember({ id, staleForMs: HOUR_MS, memberTimeoutMs: HOUR_MS });
     this.#pool = pool;
     this.#clockErrorMs = wrongByMs;
   }
@@ -264,6 +266,42 @@ export function poolStoreContract(
       const min = Math.max(...bounds.map(([from]) => from));
       const max = Math.min(...bounds.map(([, to]) => to));
       expect(min).toBeLessThanOrEqual(max);
+    });
+
+    test('pool store: members with one id have parts of their own, also after a suspension', async () => {
+      const options = { memberTimeoutMs: STALE_MS, staleForMs: 10 * STALE_MS, syncMs: 50 };
+      const members = [0.1, 0.2].map((nonce) => {
+        const clock = new StallableClock(harness.clock);
+        const store = harness.store(clock);
+        const setting = { ...options, name: pool, id: 'same', onUnavailable: 'deny' } as const;
+        const member = new Pool(store, setting, clock, () => nonce);
+        member.open();
+        return { clock, store, member, size: () => member.claim(clock.now()).size };
+      });
+      const [stalled, other] = members;
+      const sizes = (): number[] => members.map(({ size }) => size());
+      const reached = async (...expected: number[]): Promise<void> => {
+        const deadlineAt = harness.clock.now() + AGREE_TIMEOUT_MS;
+        while (`${sizes()}` !== `${expected}`) {
+          if (harness.clock.now() > deadlineAt) throw new Error(`${sizes()}, not ${expected}`);
+          const parts = sizes().map((size) => (size === 0 ? 0 : 1 / size));
+          expect(parts[0] + parts[1]).toBeLessThanOrEqual(1);
+          await harness.advance(SYNC_EVERY_MS);
+        }
+      };
+      await reached(2, 2);
+      stalled.clock.stall();
+      for (let ms = 0; other.size() !== 1 && ms < AGREE_TIMEOUT_MS; ms += SYNC_EVERY_MS)
+        await harness.advance(SYNC_EVERY_MS);
+      stalled.clock.resume();
+      expect(sizes()).toEqual([0, 1]);
+      stalled.clock.fireOverdue();
+      await reached(2, 2);
+      expect((await other.member.members()).map(({ id }) => id)).toEqual(['same', 'same']);
+      for (const { member, store } of members) {
+        await Promise.all([member.close(), harness.advance(SYNC_EVERY_MS)]);
+        await store.close();
+      }
     });
 
     if (!isServer) return;

@@ -38,6 +38,9 @@ type PlainStat =
   | 'waiting'
   | 'fallback'
   | 'poolSize'
+  | 'poolTokens'
+  | 'poolUsed'
+  | 'poolSaturation'
   | 'keys'
   | 'evicted'
   | 'bytes';
@@ -123,6 +126,21 @@ export const METRICS: readonly Metric[] = [
     'sluice.pool_divisor',
     'By how many members a pool divides the limit, as this process uses it; 0: it has no part.',
     'poolSize',
+  ),
+  gauge(
+    'sluice.pool_tokens',
+    'Units a second of this process in a pool: its part of the limit, over all keys in use.',
+    'poolTokens',
+  ),
+  counter(
+    'sluice.pool_used',
+    'Units that this process has used of its part of a limit in a pool, in complete seconds.',
+    'poolUsed',
+  ),
+  gauge(
+    'sluice.pool_saturation',
+    'Fraction of its part of a limit that this process used in the last ten seconds: 0 to 1.',
+    'poolSaturation',
   ),
   gauge('sluice.keys', 'Keys with state in memory.', 'keys'),
   counter(

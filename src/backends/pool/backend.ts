@@ -17,7 +17,13 @@ import type {
   Settlement,
   State,
 } from '../../policies/policy.ts';
-import type { BackendContext, BackendFactory, CheckWithStatus, TableSnapshot } from '../backend.ts';
+import type {
+  BackendContext,
+  BackendFactory,
+  CheckWithStatus,
+  PoolStats,
+  TableSnapshot,
+} from '../backend.ts';
 import { DelegatingBackend } from '../delegating-backend.ts';
 import { LocalBackend } from '../local/backend.ts';
 import type { Pool } from './pool.ts';
@@ -93,9 +99,14 @@ export class PoolBackend extends DelegatingBackend<LocalBackend> {
     this.#refreshClaim(clock.now());
   }
 
-  get poolSize(): number {
-    this.#refreshFixedDecision();
-    return this.#size;
+  get poolStats(): PoolStats {
+    const now = this.#clock.now();
+    this.#refreshFixedDecision(now);
+    const poolSaturation = this.#saturation(now);
+    if (!this.#policy.ratePerSecond) return { poolSize: this.#size, poolSaturation };
+    const { used: poolUsed, capacity } = this.#meter;
+    const poolTokens = this.#size === 0 ? 0 : capacity;
+    return { poolSize: this.#size, poolTokens, poolUsed, poolSaturation };
   }
 
   override check(key: string, cost: number, partitionIndex?: number): Decision {
@@ -145,7 +156,10 @@ export class PoolBackend extends DelegatingBackend<LocalBackend> {
     const { outcome, cost, used = cost } = settlement;
     const dueAt = settlement.dueAt + this.#clockOffsetMs;
     this.inner.settle(key, { ...settlement, dueAt });
-    this.#meter.record(outcome === 'ignored' ? -cost : used - cost, this.#storeClock.currentTime);
+    const extra = outcome === 'ignored' ? -cost : used - cost;
+    const { currentTime } = this.#storeClock;
+    if (extra < 0) this.#meter.recordReturn(-extra, dueAt, currentTime);
+    else if (extra > 0) this.#meter.record(extra, currentTime);
   }
 
   override update(key: string, feedback: Feedback): boolean {
@@ -191,7 +205,7 @@ export class PoolBackend extends DelegatingBackend<LocalBackend> {
     const { width } = this.#policy;
     return sampleMean(this.inner, (state, i, at) => {
       const { inFlight = 0, limit = 1 } = this.#policy.keyState(state.slice(i, i + width), 0, at);
-      return inFlight / limit;
+      return Math.min(1, inFlight / Math.max(1, limit));
     });
   }
 

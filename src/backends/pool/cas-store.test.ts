@@ -100,7 +100,11 @@ async function live(
     };
     const store = casStore(connectionOf(memberClock, trip), 500, memberClock, random);
     const name = `m${++created}`;
-    const member = new PoolMember({ id: name, staleForMs: isStrict ? STALE_MS : 10_000 });
+    const member = new PoolMember({
+      id: name,
+      staleForMs: isStrict ? STALE_MS : 10_000,
+      memberTimeoutMs: STALE_MS,
+    });
     const leave = (): Promise<void> => store.leave('p', name).catch(() => {});
     const node: Node = { name, member, skewMs, cutTo: 0, leave };
     nodes.push(node);
@@ -177,7 +181,7 @@ describe('cas store', () => {
     const { server, connectionOf } = createServer(clock, 1);
     const random = seededRandom(1);
     const members = Array.from({ length: count }, (_, n) => ({
-      member: new PoolMember({ id: `m${n}`, staleForMs: 10_000 }),
+      member: new PoolMember({ id: `m${n}`, staleForMs: 10_000, memberTimeoutMs: 10_000 }),
       store: casStore(
         connectionOf(clock, () => sleep(clock, 1)),
         500,

@@ -66,11 +66,6 @@ export const poolMetrics = (view: PoolView): MetricFamily[] => [
     'Age of the last reply of the store.',
     Math.min(view.ageMs, MAX_AGE_MS) / 1000,
   ),
-  gauge(
-    'sluice_pool_saturation',
-    'Fraction of its part of a limit that this daemon used in the last ten seconds: 0 to 1.',
-    Object.entries(view.saturation).map(([limit, value]) => [{ limit }, value]),
-  ),
   counter('sluice_pool_syncs_total', 'Syncs with the store.', [
     [{ result: 'ok' }, view.syncs - view.failures],
     [{ result: 'failed' }, view.failures],

@@ -57,7 +57,6 @@ function readSection(value: unknown, path: string): BackendSection {
 class RunningPool implements RunningBackend {
   readonly #pool: Pool;
   readonly #store: PoolStore;
-  readonly #name: string;
 
   static async join(config: PoolConfig, context: BackendStartContext): Promise<RunningPool> {
     const { store, connected } = await openStore(config.store, context);
@@ -71,7 +70,6 @@ class RunningPool implements RunningBackend {
     { clock, random, log }: BackendStartContext,
   ) {
     this.#store = store;
-    this.#name = options.name;
     const { onUnavailable } = options;
     const pool = new Pool(store, options, clock, random);
     this.#pool = pool;
@@ -93,7 +91,7 @@ class RunningPool implements RunningBackend {
   async view(): Promise<PoolStatus> {
     const view = this.#pool.view();
     try {
-      return { ...view, members: await this.#store.members(this.#name) };
+      return { ...view, members: await this.#pool.members() };
     } catch {
       return view;
     }

@@ -5,6 +5,9 @@
  * the last request counts. A smaller claim is used at once. A larger claim is used from the second that the
  * store names, and is reported from the moment it is known.
  *
+ * A member that was suspended for `memberTimeout` uses nothing until the next response: the store may have given
+ * its part away.
+ *
  * Time is the store's, as far as it is known. A response was made between its request and its arrival, so
  * the store's clock is ahead of ours by an offset between two bounds. Responses narrow the bounds; silence
  * widens them. Where one second may be over and the next may not have begun, nothing is used: some tenths
@@ -21,6 +24,8 @@ export interface MemberOptions {
   readonly id: string;
   /** How long the last claim is used while the store does not respond. */
   readonly staleForMs: Millis;
+  /** The store drops a member that was silent for this long. */
+  readonly memberTimeoutMs: Millis;
 }
 
 export interface MemberView {
@@ -41,6 +46,9 @@ export class PoolMember {
   #requestSentAt: Millis = 0;
   /** When the last answered request was sent. */
   #lastContactAt: Millis = -Infinity;
+  #isAnswered = true;
+  /** When the last request was found to be unanswered. */
+  #lastFailureAt: Millis = -Infinity;
   #active = 0;
   #isAgreed = false;
   readonly #clockOffset = new ClockOffset();
@@ -52,6 +60,8 @@ export class PoolMember {
   /** The next sync. Responses to earlier requests are ignored from now on. */
   createRequest(now: Millis): SyncRequest {
     this.#advanceTo(now);
+    if (!this.#isAnswered) this.#lastFailureAt = now;
+    this.#isAnswered = false;
     this.#requestSentAt = now;
     return {
       id: this.#options.id,
@@ -69,6 +79,7 @@ export class PoolMember {
     };
     this.#clockOffset.observe(serverTime, this.#requestSentAt, now);
     this.#lastContactAt = this.#requestSentAt;
+    this.#isAnswered = true;
     this.#active = response.active;
     this.#isAgreed = response.isAgreed;
     this.#advanceTo(now);
@@ -88,7 +99,7 @@ export class PoolMember {
 
   /** Until when the claim holds without another response. */
   claimValidUntil(now: Millis): Millis {
-    const staleAt = this.#lastContactAt + this.#options.staleForMs;
+    const staleAt = this.#staleAt;
     const nextAt = this.#pendingClaim
       ? this.#clockOffset.localTimesOf(this.#pendingClaim.effectiveAt).surely
       : Infinity;
@@ -141,6 +152,16 @@ export class PoolMember {
     };
   }
 
+  /**
+   * When the claim may be used no longer, unless the store responds. A member that neither heard from the store
+   * nor failed to reach it for `memberTimeout` was suspended: the store may have given its part away.
+   */
+  get #staleAt(): Millis {
+    const { staleForMs, memberTimeoutMs } = this.#options;
+    const awakeAt = Math.max(this.#lastContactAt, this.#lastFailureAt);
+    return Math.min(this.#lastContactAt + staleForMs, awakeAt + memberTimeoutMs);
+  }
+
   /** Activates a pending claim that is due, and drops a claim that is stale. */
   #advanceTo(now: Millis): void {
     if (
@@ -150,7 +171,7 @@ export class PoolMember {
       this.#activeClaim = this.#pendingClaim.claim;
       this.#pendingClaim = undefined;
     }
-    if (now - this.#lastContactAt < this.#options.staleForMs) return;
+    if (now < this.#staleAt) return;
     this.#activeClaim = NO_CLAIM;
     this.#pendingClaim = undefined;
     this.#isAgreed = false;

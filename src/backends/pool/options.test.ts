@@ -17,7 +17,9 @@ function world(limit: Limit, setting: PoolOptions = {}) {
   const store: PoolStore = {
     ...all,
     sync: (name, request, options) =>
-      dead.has(request.id) ? new Promise(() => {}) : all.sync(name, request, options),
+      dead.has(request.id.replace(/#.*/, ''))
+        ? new Promise(() => {})
+        : all.sync(name, request, options),
   };
   let born = 0;
   const start = () => {
@@ -138,6 +140,34 @@ test('pool: metrics report the pool size, and 0 without a part', async () => {
   expect(shown()).toEqual(['sluice_pool_divisor{limit="api"} 3']);
   await pods.close();
   expect(shown()).toEqual(['sluice_pool_divisor{limit="api"} 0']);
+});
+
+test('pool: metrics report the tokens of this member’s part, their use, and the saturation', async () => {
+  const clock = new VirtualClock(0);
+  const pods = pool(fixedPool(4, 0, clock), { clock });
+  const limit = { ramp: { min: 100, max: 100, over: '1s' } } as const;
+  const api = limiter({ name: 'api', limit, backend: pods, clock });
+  const flights = limiter({ name: 'flights', limit: { concurrency: 8 }, backend: pods, clock });
+  const shown = (): string[] =>
+    prometheus([api, flights])
+      .text()
+      .match(/^sluice_pool_(tokens|used|saturation).*$/gm) ?? [];
+  await clock.advanceAsync(500);
+  for (let second = 0; second < 3; second++) {
+    expect(api.takeUpTo('', 15)).toBe(15);
+    api.giveBack('', 5);
+    await clock.advanceAsync(1000);
+  }
+  const permit = flights.tryAcquire('');
+  expect(permit.verdict).toBe('allow');
+  expect(shown()).toEqual([
+    'sluice_pool_tokens{limit="api"} 25',
+    'sluice_pool_used_total{limit="api"} 30',
+    'sluice_pool_saturation{limit="api"} 0.4',
+    'sluice_pool_saturation{limit="flights"} 0.5',
+  ]);
+  await pods.close();
+  expect(shown()[0]).toBe('sluice_pool_tokens{limit="api"} 0');
 });
 
 test('pool: the part of a crashed member is used in the second of the new agreement', async () => {

@@ -16,14 +16,20 @@ import { isFunction, OptionReader } from '../../core/options.ts';
 import { type Random, systemRandom } from '../../core/random.ts';
 import type { BackendFactory } from '../backend.ts';
 import { PoolBackend } from './backend.ts';
-import { Pool, type PoolListener, type PoolOnUnavailable, type PoolView } from './pool.ts';
+import {
+  Pool,
+  type PoolListener,
+  type PoolOnUnavailable,
+  type PoolView,
+  randomHex,
+} from './pool.ts';
 import type { PoolMemberRecord, PoolStore } from './store.ts';
 
 /** Options of `pool`. */
 export interface PoolOptions {
   /** Processes with the same name in the same store divide their limits. Default `sluice`. */
   readonly name?: string;
-  /** Id of this process. Default: host name and a random number. */
+  /** Id of this process, for display. Default: host name and a random number. */
   readonly id?: string;
   /** Time between syncs. Default 100 ms. */
   readonly sync?: Duration;
@@ -71,7 +77,7 @@ export function pool(store: PoolStore, options: PoolOptions = {}): PoolMembershi
     create: (policy, context) => new PoolBackend(policy, context, membership),
     opened: membership.opened,
     view: () => membership.view(),
-    members: () => store.members(setting.name),
+    members: () => membership.members(),
     on: (listener) => membership.on(listener),
     pause: () => membership.pause(),
     resume: () => membership.resume(),
@@ -96,8 +102,6 @@ export function readPoolOptions(reader: OptionReader, random: Random) {
     onUnavailable: reader.oneOf('onUnavailable', ['deny', 'allow', 'keep'] as const, 'deny'),
   };
 }
-
-const randomHex = (random: Random): string => Math.floor(random() * 2 ** 48).toString(16);
 
 const POOL_NAME_EXPECTED = 'a string of 1 to 200 characters';
 const isPoolName = (value: unknown): value is string =>

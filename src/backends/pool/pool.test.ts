@@ -1,5 +1,7 @@
 import { afterEach, expect, test, vi } from 'vitest';
-import { createLimiter } from '../../limiter/limiter.ts';
+import { StallableClock } from '../../../test/support/stallable-clock.ts';
+import type { Clock } from '../../core/clock.ts';
+import { limiter } from '../../limiter/limiter.ts';
 import { VirtualClock } from '../../testing/virtual-clock.ts';
 import { PoolBackend } from './backend.ts';
 import { memoryStore } from './memory-store.ts';
@@ -41,8 +43,8 @@ function world(answerMs = 0) {
 const AGREED_MS = 3500;
 
 /** A limit of 100 a second, divided by the pool. */
-const limitIn = (pool: Pool, clock: VirtualClock) =>
-  createLimiter({
+const limitIn = (pool: Pool, clock: Clock) =>
+  limiter({
     limit: { ramp: { min: 100, max: 100, over: '1s' } },
     backend: {
       isRemote: false,
@@ -114,23 +116,86 @@ test('pool membership: a store that never responds blocks neither syncs nor clos
   await closed;
 });
 
-test('pool membership: a second member with the same id gets an error', async () => {
-  const { clock, join } = world();
-  const first = join();
+/** A process with a limit of 100 a second in the pool, which can be suspended. */
+function createProcess({ clock, store }: ReturnType<typeof world>, nonce: number) {
+  const processClock = new StallableClock(clock);
+  const pool = new Pool(store, OPTIONS, processClock, () => nonce);
+  pool.open();
+  return { clock: processClock, pool, limited: limitIn(pool, processClock) };
+}
+
+/** The most that the processes take together in a second, by taking all they can every 50 ms. */
+async function mostTakenPerSecond(
+  clock: VirtualClock,
+  running: readonly ReturnType<typeof createProcess>[],
+  seconds: number,
+): Promise<number> {
+  const taken = new Map<number, number>();
+  for (let n = 0; n < seconds * 20; n++) {
+    const second = Math.floor(clock.now() / 1000);
+    for (const { limited } of running)
+      taken.set(second, (taken.get(second) ?? 0) + limited.takeUpTo('', Infinity));
+    await clock.advanceAsync(50);
+  }
+  return Math.max(...taken.values());
+}
+
+test('pool membership: two members with one id divide the limit', async () => {
+  const here = world();
+  const [first, second] = [createProcess(here, 0.1), createProcess(here, 0.2)];
+  await here.clock.advanceAsync(AGREED_MS);
+  expect([first, second].map(({ pool }) => pool.view().size)).toEqual([2, 2]);
+  expect(await mostTakenPerSecond(here.clock, [first, second], 5)).toBe(100);
+  expect((await first.pool.members()).map(({ id }) => id)).toEqual(['a', 'a']);
+  await first.pool.close();
+  await here.clock.advanceAsync(2000);
+  expect(second.pool.view()).toMatchObject({ id: 'a', size: 1, failures: 0 });
+});
+
+test.each([['timers first', true] as const, ['calls first', false] as const])(
+  'pool membership: a suspended member replaced under its id uses nothing until it has synced, %s',
+  async (_name, timersFirst) => {
+    const here = world();
+    const first = createProcess(here, 0.1);
+    await here.clock.advanceAsync(AGREED_MS);
+    first.clock.stall();
+    const second = createProcess(here, 0.2);
+    await here.clock.advanceAsync(AGREED_MS + 700); // within `staleFor`
+    expect(second.limited.takeUpTo('', Infinity)).toBe(100);
+    first.clock.resume();
+    if (timersFirst) first.clock.fireOverdue();
+    expect(first.limited.takeUpTo('', Infinity)).toBe(0);
+    if (!timersFirst) first.clock.fireOverdue();
+    await here.clock.advanceAsync(1000);
+    expect(await mostTakenPerSecond(here.clock, [first, second], 12)).toBe(100);
+    expect([first, second].map(({ pool }) => pool.view().size)).toEqual([2, 2]);
+  },
+);
+
+test('pool membership: a member that was suspended for less than memberTimeout keeps its part', async () => {
+  const here = world();
+  const [first, second] = [createProcess(here, 0.1), createProcess(here, 0.2)];
+  await here.clock.advanceAsync(AGREED_MS);
+  first.clock.stall();
+  await here.clock.advanceAsync(700);
+  first.clock.resume();
+  expect(first.pool.view().size).toBe(2);
+  first.clock.fireOverdue();
+  expect(await mostTakenPerSecond(here.clock, [first, second], 5)).toBe(100);
+});
+
+test('pool membership: a slow or hanging store does not count as a suspension', async () => {
+  const { clock, store, join } = world();
+  let isHanging = false;
+  const sync: PoolStore['sync'] = (...args) =>
+    isHanging ? new Promise(() => {}) : store.sync(...args);
+  const pool = join({}, { ...store, sync });
   await clock.advanceAsync(AGREED_MS);
-  const second = join();
-  const types: string[] = [];
-  second.on(({ type }) => types.push(type));
-  await clock.advanceAsync(2000);
-  expect(second.view()).toMatchObject({
-    size: 0,
-    reason: expect.stringMatching(/uses the id a\b/),
-  });
-  await expect(second.opened).rejects.toThrow(
-    'the pool p is unavailable: another member uses the id a, or did a moment ago',
-  );
-  expect(types).toEqual(['unavailable']);
-  expect(first.view()).toMatchObject({ size: 1, failures: 0 });
+  isHanging = true;
+  await clock.advanceAsync(4500);
+  expect(pool.view()).toMatchObject({ size: 1, isAvailable: true }); // for `staleFor`
+  await clock.advanceAsync(1000);
+  expect(pool.view()).toMatchObject({ size: 0, isAvailable: false });
 });
 
 test('pool membership: opened rejects with the reason', async () => {

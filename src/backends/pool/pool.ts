@@ -18,7 +18,7 @@ import type { Random } from '../../core/random.ts';
 import type { AgreementOptions, Claim, SyncResponse } from './agreement.ts';
 import { PoolMember } from './member.ts';
 import { type CheckpointedLimit, RampCheckpoint } from './ramp-checkpoint.ts';
-import type { PoolStore } from './store.ts';
+import type { PoolMemberRecord, PoolStore } from './store.ts';
 
 /** What a member does once the store was unavailable for longer than `staleFor`. */
 export type PoolOnUnavailable = 'deny' | 'allow' | 'keep';
@@ -26,7 +26,7 @@ export type PoolOnUnavailable = 'deny' | 'allow' | 'keep';
 export interface ResolvedPoolOptions {
   /** Processes with the same name divide their limits. */
   readonly name: string;
-  /** Unique for each process. */
+  /** Name of the member, for display. */
   readonly id: string;
   readonly syncMs: Millis;
   readonly memberTimeoutMs: Millis;
@@ -93,12 +93,23 @@ const JITTER = 0.1;
 /** Deadline for stores that miss their own: neither syncs nor `close` may hang. */
 const MAX_RESPONSE_MS: Millis = 5000;
 
+/** Twelve hexadecimal digits. */
+export const randomHex = (random: Random): string =>
+  Math.floor(random() * 2 ** 48)
+    .toString(16)
+    .padStart(12, '0');
+
+/** What makes the key of a member unique. */
+const NONCE = /#[0-9a-f]{12}$/;
+
 export class Pool {
   readonly onUnavailable: PoolOnUnavailable;
   readonly #clock: Clock;
   readonly #random: Random;
   readonly #store: PoolStore;
   readonly #options: ResolvedPoolOptions;
+  /** The id in the store, unique for each process: two with one configured id do not use one part twice. */
+  readonly #memberKey: string;
   readonly #member: PoolMember;
   readonly #limits = new Set<PooledLimit>();
   readonly #rampCheckpoint: RampCheckpoint;
@@ -126,7 +137,9 @@ export class Pool {
     this.#random = random;
     this.onUnavailable = options.onUnavailable;
     const staleForMs = options.onUnavailable === 'keep' ? Infinity : options.staleForMs;
-    this.#member = new PoolMember({ id: options.id, staleForMs });
+    const memberTimeoutMs = store.isStatic ? Infinity : options.memberTimeoutMs;
+    this.#memberKey = `${options.id}#${randomHex(random)}`;
+    this.#member = new PoolMember({ id: this.#memberKey, staleForMs, memberTimeoutMs });
     this.#rampCheckpoint = new RampCheckpoint(store, options.name);
     this.opened.catch(() => {}); // without a handler, `on` or a process warning reports it
   }
@@ -208,17 +221,23 @@ export class Pool {
     };
   }
 
+  /** All members, as the store knows them. */
+  async members(): Promise<readonly PoolMemberRecord[]> {
+    const records = await this.#store.members(this.#options.name);
+    return records.map((record) => ({ ...record, id: record.id.replace(NONCE, '') }));
+  }
+
   /** Stops spending until `resume`, and releases its part. */
   async pause(reason = 'it was paused'): Promise<void> {
     if (this.#isPaused) return this.#storeCallChain;
     this.#isPaused = true;
     this.#failOpened(reason);
     this.#cancel();
-    const saved = this.#rampCheckpoint.save(this.#storeNow());
+    const exchanged = this.#rampCheckpoint.exchange(this.#storeNow());
     this.#member.reset();
     this.#notifyChanges();
     await this.#enqueueStoreCall(() => this.#leave());
-    await saved.catch(() => {}); // the previous checkpoint counts
+    await this.#callStore(() => exchanged, MAX_RESPONSE_MS, true).catch(() => {}); // the previous checkpoint counts
   }
 
   resume(): void {
@@ -251,20 +270,14 @@ export class Pool {
   }
 
   async #leave(): Promise<void> {
-    const { name, id } = this.#options;
     try {
-      await this.#callStore(() => this.#store.leave(name, id), true);
+      const leave = () => this.#store.leave(this.#options.name, this.#memberKey);
+      await this.#callStore(leave, MAX_RESPONSE_MS, true);
     } catch {} // the store drops it after `memberTimeout`
   }
 
-  #callStore<T>(call: () => Promise<T>, keepAlive: boolean): Promise<T> {
-    return withDeadline(
-      this.#clock,
-      MAX_RESPONSE_MS,
-      this.#store.name,
-      async () => call(),
-      keepAlive,
-    );
+  #callStore<T>(call: () => Promise<T>, deadlineMs: Millis, keepAlive: boolean): Promise<T> {
+    return withDeadline(this.#clock, deadlineMs, this.#store.name, async () => call(), keepAlive);
   }
 
   async #sync(): Promise<void> {
@@ -298,22 +311,24 @@ export class Pool {
   async #syncWithStore(): Promise<void> {
     const keepAlive = !this.#isOpenedSettled;
     if (!this.#rampCheckpoint.hasLoaded)
-      await this.#callStore(() => this.#rampCheckpoint.load(), keepAlive); // before the first claim
+      await this.#callStore(() => this.#rampCheckpoint.load(), MAX_RESPONSE_MS, keepAlive); // before the first claim
     const request = this.#member.createRequest(this.#clock.now());
-    const { name, id, memberTimeoutMs, staleForMs } = this.#options;
+    const { name, memberTimeoutMs, staleForMs } = this.#options;
     const agreement: AgreementOptions = {
       memberTimeoutMs,
       isStrict: staleForMs <= memberTimeoutMs,
     };
+    // A member that has a part tries often enough to know an outage of the store from a suspension of its own.
+    const deadlineMs = request.using.size > 0 ? memberTimeoutMs / 2 : MAX_RESPONSE_MS;
     const response = await this.#callStore(
       () => this.#store.sync(name, request, agreement),
+      Math.min(deadlineMs, MAX_RESPONSE_MS),
       keepAlive,
     );
-    // This member's syncs are in sequence, so a later one belongs to another process.
-    if (!response) throw new Error(`another member uses the id ${id}, or did a moment ago`);
+    if (!response) throw new Error('a later sync of this member was applied before');
     if (this.#isPaused) return;
     this.#applyResponse(request.seq, response);
-    this.#rampCheckpoint.saveIfDue(this.#storeNow()).catch(() => {}); // retried with the next sync
+    this.#rampCheckpoint.exchangeIfDue(this.#storeNow()).catch(() => {}); // repeated soon
   }
 
   #applyResponse(seq: number, response: SyncResponse): void {

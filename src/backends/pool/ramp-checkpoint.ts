@@ -2,10 +2,14 @@
  * Ramp checkpoints: the levels that ramps have reached, kept in the pool's store. A member that joins, or
  * starts after all members have left, resumes from there instead of ramping up again.
  *
- *     onCall(key) ──▶ every few seconds, and on leaving ──▶ { limit: { key: [level, at] } } ──▶ store
+ *     onCall(key) ──▶ twice a second, and on leaving ──▶ { limit: { key: [level, at] } } ──▶ store
  *     first call of a key ◀── saved level, if not older than the limit's `resumeFor` ◀── store
  *
- * Several members write it: per key, the latest level counts. A lost write is repeated soon.
+ * A level changes once a second. Each half second a member reads the levels of all, and writes its own if they
+ * are newer: those of a second are written in its first half by the first member, and are known to all in its
+ * second half. So a key that begins in the next second is one step behind.
+ *
+ * Per key the latest second counts, and in it the highest level. A lost write is repeated soon.
  */
 
 import type { Millis } from '../../core/clock.ts';
@@ -27,8 +31,8 @@ export interface CheckpointedLimit {
   levelOf(key: string): number | undefined;
 }
 
-/** Time between two saves while there are calls: the most that a ramp may be behind after a crash. */
-const SAVE_INTERVAL_MS: Millis = 5000;
+const SECOND_MS: Millis = 1000;
+const EXCHANGE_MS: Millis = SECOND_MS / 2;
 
 /** The most keys saved, over all limits of a pool: those called last. */
 const MAX_KEYS = 1000;
@@ -70,14 +74,14 @@ export class RampProgress {
   }
 }
 
-/** Loads and saves the ramp levels of one pool. */
+/** Exchanges the ramp levels of one pool. */
 export class RampCheckpoint {
   readonly #store: PoolStore;
   readonly #pool: string;
   readonly #limits = new Set<CheckpointedLimit>();
   /** Undefined until the store has answered. */
   #loadedLevels: LevelsByLimit | undefined;
-  #nextSaveAt: Millis = -Infinity;
+  #nextExchangeAt: Millis = -Infinity;
 
   constructor(store: PoolStore, pool: string) {
     this.#store = store;
@@ -95,26 +99,31 @@ export class RampCheckpoint {
   }
 
   /** Rejects if the store is unavailable. */
-  async load(): Promise<void> {
-    this.#loadedLevels = parseRampLevels(await this.#store.loadCheckpoint(this.#pool));
+  async load(): Promise<LevelsByLimit> {
+    const levels = parseRampLevels(await this.#store.loadCheckpoint(this.#pool));
+    this.#loadedLevels = levels;
     for (const limit of this.#limits) this.#restoreLimit(limit);
+    return levels;
   }
 
   /** @param now on the store's clock. */
-  async saveIfDue(now: Millis): Promise<void> {
-    if (now >= this.#nextSaveAt) await this.save(now);
+  async exchangeIfDue(now: Millis): Promise<void> {
+    if (now < this.#nextExchangeAt) return;
+    this.#nextExchangeAt = (Math.floor(now / EXCHANGE_MS) + 1) * EXCHANGE_MS;
+    await this.exchange(now);
   }
 
   /** @param now on the store's clock. */
-  async save(now: Millis): Promise<void> {
-    this.#nextSaveAt = now + SAVE_INTERVAL_MS;
+  async exchange(now: Millis): Promise<void> {
+    if (this.#limits.size === 0) return;
     const current = new Map(
       [...this.#limits].map((limit) => [limit.name, currentLevelsOf(limit, now)]),
     );
-    if (![...current.values()].some(({ size }) => size > 0)) return;
+    const saved = await this.load();
+    const newer = newerLevels(current, saved);
+    if (![...newer.values()].some(({ size }) => size > 0)) return;
     const keepMs = Math.max(...[...this.#limits].map(({ resumeForMs }) => resumeForMs));
-    const saved = parseRampLevels(await this.#store.loadCheckpoint(this.#pool));
-    const text = serializeRampLevels(mergeRampLevels([current, saved], now - keepMs));
+    const text = serializeRampLevels(mergeRampLevels([newer, saved], now - keepMs));
     await this.#store.saveCheckpoint(this.#pool, text, keepMs);
   }
 
@@ -134,6 +143,21 @@ function currentLevelsOf(
     if (level !== undefined) levels.set(key, [level, now]);
   }
   return levels;
+}
+
+/** The levels that are not saved yet. */
+function newerLevels(current: LevelsByLimit, saved: LevelsByLimit): LevelsByLimit {
+  const isNewer = (limit: string, key: string, [level, at]: RampLevel): boolean => {
+    const [savedLevel, savedAt] = saved.get(limit)?.get(key) ?? [0, -Infinity];
+    const seconds = Math.floor(at / SECOND_MS) - Math.floor(savedAt / SECOND_MS);
+    return seconds > 0 || (seconds === 0 && level > savedLevel);
+  };
+  return new Map(
+    [...current].map(([limit, levels]) => [
+      limit,
+      new Map([...levels].filter(([key, level]) => isNewer(limit, key, level))),
+    ]),
+  );
 }
 
 /** The latest level of each key of each limit, without those older than `since`, at most `MAX_KEYS`. */

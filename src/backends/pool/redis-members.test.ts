@@ -214,4 +214,46 @@ describe.skipIf(redisServer() === undefined)('redis pool', () => {
     await pods.whole();
     expect(Math.max(...pods.sums)).toBe(LIMIT);
   });
+
+  test('redis pool: a member that joins a ramp stands within one step of the others', async () => {
+    const slope = 10;
+    const ramp = { min: 10, max: 10 + 100 * slope, over: '100s', resumeFor: '60s' } as const;
+    const memberships: PoolMembership[] = [];
+    const join = (): Limiter => {
+      const setting = { name: 'ramp', memberTimeout: '600ms', sync: '50ms' } as const;
+      const membership = pool(redisStore(client.client), setting);
+      memberships.push(membership);
+      return limiter({ limit: { ramp }, backend: membership });
+    };
+    const calling = [join(), join()];
+    const levels = (): number[] => calling.map((limited) => limited.inspect('').pool ?? 0);
+    let longestPauseMs = 0;
+    const callUntil = async (isSo: () => boolean): Promise<void> => {
+      const deadline = performance.now() + WITHIN_MS;
+      while (!isSo() && performance.now() < deadline) {
+        for (const limited of calling) limited.takeUpTo('', Infinity);
+        const pausedAt = performance.now();
+        await later(20);
+        longestPauseMs = Math.max(longestPauseMs, performance.now() - pausedAt);
+      }
+    };
+    await callUntil(() => Math.min(...levels()) >= 50);
+    const offset = aheadOf(service.port);
+    // On a busy machine members may miss half a second. Then another member joins.
+    for (let n = 0; n < 4; n++) {
+      longestPauseMs = 0;
+      const joined = join();
+      calling.push(joined);
+      await callUntil(() => joined.takeUpTo('', 1) > 0);
+      // Past the beginning of a second, when some have called in it and some have not.
+      await callUntil(() => (systemClock.now() + offset) % 1000 < 300);
+      await callUntil(() => (systemClock.now() + offset) % 1000 > 500);
+      if (longestPauseMs < 200) break;
+      calling.pop();
+    }
+    const all = levels();
+    expect(all).toHaveLength(3);
+    expect(Math.max(...all) - Math.min(...all)).toBeLessThanOrEqual(slope + 1e-6);
+    await Promise.all(memberships.map((membership) => membership.close()));
+  }, 60_000);
 });

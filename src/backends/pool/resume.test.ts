@@ -89,18 +89,52 @@ describe('ramp checkpoint', () => {
     await growFor(first, 12, '');
     const reached = poolOf(first) ?? 0;
     expect(reached).toBeGreaterThan(80);
-    const byAsMuchAsNotesAreApart = 50;
 
     const joins = start();
     await growFor(first, 4, '');
-    expect(poolOf(joins)).toBeGreaterThanOrEqual(reached - byAsMuchAsNotesAreApart);
+    expect(poolOf(joins)).toBeGreaterThanOrEqual(reached - 20);
 
     isDead = true;
     await joins.membership.pause();
     const last = start();
     await clock.advanceAsync(6000);
-    expect(poolOf(last)).toBeGreaterThanOrEqual(reached - byAsMuchAsNotesAreApart);
+    expect(poolOf(last)).toBeGreaterThanOrEqual(reached - 20);
   });
+
+  test.each([
+    ['relaxed', 0],
+    ['relaxed', 7300],
+    ['only-if-used', 0],
+    ['go-back-n', 2100],
+    ['scheduled', 0],
+    ['scheduled', 7300],
+  ] as const)(
+    'ramp checkpoint: members that join a ramp (%s) and call %i ms later stand within one step of the others',
+    async (mode, idleMs) => {
+      const slope = 10;
+      const grows = { min: 10, max: 10 + 100 * slope, over: '100s', mode, threshold: 50 } as const;
+      for (const grownMs of [1500, 3250, 5900, 7000, 8650]) {
+        const { clock, start } = world({ ramp: { ...grows, resumeFor: '60s' } });
+        const calling = [start(), start()];
+        const callFor = async (ms: number): Promise<void> => {
+          for (let n = 0; n < ms / 50; n++) {
+            await clock.advanceAsync(50);
+            for (const { llm } of calling) llm.takeUpTo('', Infinity);
+          }
+        };
+        await callFor(4000 + grownMs);
+        const newcomers = [start(), start()];
+        await callFor(4000 + idleMs);
+        calling.push(...newcomers);
+        for (let n = 0; n < 8; n++) {
+          await callFor(450);
+          const levels = calling.map(({ llm }) => llm.inspect('').pool ?? 0);
+          expect(levels[0]).toBeGreaterThan(20);
+          expect(Math.max(...levels) - Math.min(...levels)).toBeLessThanOrEqual(slope + 1e-6);
+        }
+      }
+    },
+  );
 
   test('ramp checkpoint: the latest level of several members counts, and none is lost', async () => {
     const { clock, start, growFor } = world(RESUMES);
@@ -163,6 +197,44 @@ describe('saturation', () => {
       await clock.advanceAsync(1000 - 2 * calls * 20);
     }
     expect(one.membership.view().saturation.llm).toBeCloseTo(expected, 1);
+  });
+
+  test('saturation: stays within 0 to 1 while the pool grows and shrinks', async () => {
+    const { clock, start } = world({ bucket: { rate: '90/s', burst: 90 } });
+    const pods = [start()];
+    const read: number[] = [];
+    const useAll = async (seconds: number): Promise<void> => {
+      for (let n = 0; n < seconds * 20; n++) {
+        await clock.advanceAsync(50);
+        for (const { llm } of pods) llm.takeUpTo('', Infinity);
+        read.push(pods[0].membership.view().saturation.llm);
+      }
+    };
+    await useAll(15);
+    pods.push(start(), start());
+    await useAll(15);
+    await pods.pop()?.membership.close();
+    await useAll(15);
+    expect(Math.max(...read)).toBeLessThanOrEqual(1);
+    expect(Math.min(...read)).toBeGreaterThanOrEqual(0);
+    expect(read.at(-1)).toBeGreaterThan(0.95);
+  });
+
+  test('saturation: a return counts in the second of its take, and at most what was taken then', async () => {
+    const { clock, start } = world({ bucket: { rate: '100/s', burst: 100 } });
+    const { membership, llm } = start();
+    await clock.advanceAsync(4250);
+    for (let second = 0; second < 12; second++) {
+      await clock.advanceAsync(1000);
+      llm.takeUpTo('', 60);
+    }
+    const takenAt = clock.now() - 3_000 + 3_600_000; // on the clock of this member
+    expect(membership.view().saturation.llm).toBeCloseTo(0.6, 5);
+    llm.giveBack('', 500);
+    await clock.advanceAsync(1000);
+    expect(membership.view().saturation.llm).toBeCloseTo(0.54, 5); // one second of ten
+    llm.giveBack('', 20, takenAt);
+    expect(membership.view().saturation.llm).toBeCloseTo(0.52, 5);
   });
 
   test('saturation: of adaptive, calls in flight over the limit', async () => {

@@ -1,4 +1,5 @@
 import { describe, expect, test } from 'vitest';
+import { StallableClock } from '../../../test/support/stallable-clock.ts';
 import { limiter } from '../../limiter/limiter.ts';
 import { VirtualClock } from '../../testing/virtual-clock.ts';
 import { pool } from './options.ts';
@@ -17,6 +18,21 @@ describe('static pool', () => {
     const taken = limiters.map((each) => each.takeUpTo('', Infinity));
     expect(taken.sort()).toEqual([33, 33, 34]);
     for (const pod of pods) await pod.close();
+  });
+
+  test('static pool: a member whose process was suspended keeps its part', async () => {
+    const inner = new VirtualClock(5_000);
+    const suspended = new StallableClock(inner);
+    const limit = { ramp: { min: 100, max: 100, over: '1s' } };
+    const pods = pool(fixedPool(4, 0, suspended), { clock: suspended });
+    const api = limiter({ limit, backend: pods, clock: suspended });
+    await inner.advanceAsync(500);
+    suspended.stall();
+    await inner.advanceAsync(5000);
+    suspended.resume();
+    expect(api.takeUpTo('', Infinity)).toBe(25);
+    suspended.fireOverdue();
+    await pods.close();
   });
 
   test.each([

@@ -60,6 +60,7 @@ const VARIABLE_NAME_EXPECTED = 'the name of a variable';
 export function staticStore(name: string, clock: Clock, find: () => Promise<Claim>): PoolStore {
   return {
     name,
+    isStatic: true,
     async sync() {
       const claim = await find();
       return { claim, effectiveAt: 0, active: claim.size, isAgreed: true, now: clock.now() };

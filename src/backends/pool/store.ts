@@ -12,6 +12,8 @@ import type { AgreementOptions, SyncRequest, SyncResponse } from './agreement.ts
 export interface PoolStore {
   /** For messages: `redis`, `memory`. */
   readonly name: string;
+  /** True if sizes are not agreed on: no other member gets the part of one that is silent. */
+  readonly isStatic?: boolean;
   /**
    * Applies one sync; undefined if a later one of this member was applied before. Rejects if the store is
    * unavailable or misses its deadline.

@@ -78,7 +78,12 @@ local function bucket(perMs, burst, maxDebt, tolerance)
     settle = function(s, o, ignored, cost, used, dueAt, now)
       local unused = cost - used
       if ignored then unused = cost end
-      if unused ~= 0 then write(s, o, max(0, spentAt(s, o, now) - unused), now) end
+      if unused == 0 then return end
+      local spent = spentAt(s, o, now)
+      if unused < 0 then return write(s, o, spent - unused, now) end
+      local refilled = 0
+      if ignored and dueAt < s[o + 2] then refilled = max(0, now - dueAt) * perMs end
+      s[o + 1] = s[o + 1] - min(max(0, unused - refilled), spent)
     end,
     hits = function(s, o, n, now)
       local spent = spentAt(s, o, now)

@@ -1,7 +1,7 @@
 /**
  * Fuzz test of the pool agreement on virtual time: at no instant may the parts add up to more than the limit.
  *
- * Members join, sync, leave and crash. Requests and responses are delayed, lost or reordered. The store is
+ * Members join, sync, leave, crash and are suspended. Requests and responses are delayed, lost or reordered. The store is
  * unavailable for all or for one, or loses its state. Clocks are wrong by up to an hour. A seed decides.
  */
 
@@ -40,6 +40,7 @@ const STALE_FOR_MS: Millis = 10_000;
 /** Long enough to drop the last crashed member and to agree, up to the next second. */
 const QUIESCENT_MS: Millis = 6500;
 
+const MIN_SYNC_MS: Millis = 80;
 const MAX_MEMBERS = 7;
 const HOUR_MS: Millis = 3_600_000;
 
@@ -57,6 +58,8 @@ interface FuzzedNode extends PoolUser {
   syncAt: Millis;
   /** Without connection to the store until then. */
   isolatedUntil: Millis;
+  /** Suspended until then: it neither uses its part nor handles a message. */
+  suspendedUntil: Millis;
 }
 
 interface PendingMessage {
@@ -82,8 +85,9 @@ export function fuzzPool({ seed, steps, isStrict }: FuzzOptions): FuzzResult {
     const name = `m${++joined}`;
     const staleForMs = isStrict ? memberTimeoutMs : STALE_FOR_MS;
     const skewMs = between(-HOUR_MS, HOUR_MS);
-    const member = new PoolMember({ id: name, staleForMs });
-    nodes.push({ name, member, skewMs, syncAt: now + between(0, 100), isolatedUntil: 0 });
+    const member = new PoolMember({ id: name, staleForMs, memberTimeoutMs });
+    const syncAt = now + between(0, 100);
+    nodes.push({ name, member, skewMs, syncAt, isolatedUntil: 0, suspendedUntil: 0 });
   };
 
   /** In the quiet period nothing is lost or slow. */
@@ -93,7 +97,7 @@ export function fuzzPool({ seed, steps, isStrict }: FuzzOptions): FuzzResult {
 
   const send = (node: FuzzedNode): void => {
     const request = node.member.createRequest(now + node.skewMs);
-    node.syncAt = now + between(80, 120);
+    node.syncAt = now + between(MIN_SYNC_MS, 120);
     if (now < downTo || now < node.isolatedUntil || isLost()) return;
     messages.push({ at: now + delayMs(), deliver: () => arrive(node, request) });
   };
@@ -106,7 +110,16 @@ export function fuzzPool({ seed, steps, isStrict }: FuzzOptions): FuzzResult {
   };
 
   const receive = (node: FuzzedNode, seq: number, response: SyncResponse): void => {
-    if (nodes.includes(node)) node.member.applyResponse(seq, response, now + node.skewMs);
+    if (now < node.suspendedUntil)
+      messages.push({ at: node.suspendedUntil, deliver: () => receive(node, seq, response) });
+    else if (nodes.includes(node)) node.member.applyResponse(seq, response, now + node.skewMs);
+  };
+
+  const suspend = (node: FuzzedNode): void => {
+    // A member that has just failed to reach the store cannot tell from when on it is dropped.
+    if (node.member.view(now + node.skewMs).ageMs > MIN_SYNC_MS) return;
+    node.suspendedUntil = now + between(50, 3 * memberTimeoutMs);
+    node.syncAt = Math.max(node.syncAt, node.suspendedUntil);
   };
 
   const depart = (name: string): void => {
@@ -126,6 +139,7 @@ export function fuzzPool({ seed, steps, isStrict }: FuzzOptions): FuzzResult {
     } else if (roll < 0.045) downTo = now + between(50, 15_000);
     else if (roll < 0.048 && now >= downTo) pool = createPoolState(now, options);
     else if (isStrict && roll < 0.055 && victim) victim.isolatedUntil = now + between(50, 15_000);
+    else if (roll > 0.995 && victim) suspend(victim);
   };
 
   const pass = (ms: Millis): void => {
@@ -141,7 +155,8 @@ export function fuzzPool({ seed, steps, isStrict }: FuzzOptions): FuzzResult {
       messages = messages.filter(({ at }) => at > now);
       for (const { deliver } of ready) deliver();
       for (const node of nodes) if (node.syncAt <= now) send(node);
-      const found = used.audit(now, nodes);
+      const awake = nodes.filter(({ suspendedUntil }) => now >= suspendedUntil);
+      const found = used.audit(now, awake);
       if (found !== undefined && overshoots.length < 5) overshoots.push(found);
     }
   };
@@ -153,7 +168,8 @@ export function fuzzPool({ seed, steps, isStrict }: FuzzOptions): FuzzResult {
   }
   isQuiet = true;
   downTo = 0;
-  for (const node of nodes) node.isolatedUntil = 0;
+  for (const node of nodes)
+    Object.assign(node, { isolatedUntil: 0, suspendedUntil: 0, syncAt: now });
   if (nodes.length === 0) add();
   pass(QUIESCENT_MS);
   return { overshoots, isFullyUsed: used.isFullyUsed };
