@@ -226,7 +226,7 @@ describe.skipIf(redisServer() === undefined)('redis pool', () => {
       return limiter({ limit: { ramp }, backend: membership });
     };
     const calling = [join(), join()];
-    const levels = (): number[] => calling.map((limited) => limited.inspect('').pool ?? 0);
+    const levels = (): number[] => calling.map((limited) => limited.inspect('').level ?? 0);
     let longestPauseMs = 0;
     const callUntil = async (isSo: () => boolean): Promise<void> => {
       const deadline = performance.now() + WITHIN_MS;

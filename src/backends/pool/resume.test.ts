@@ -128,7 +128,7 @@ describe('ramp checkpoint', () => {
         calling.push(...newcomers);
         for (let n = 0; n < 8; n++) {
           await callFor(450);
-          const levels = calling.map(({ llm }) => llm.inspect('').pool ?? 0);
+          const levels = calling.map(({ llm }) => llm.inspect('').level ?? 0);
           expect(levels[0]).toBeGreaterThan(20);
           expect(Math.max(...levels) - Math.min(...levels)).toBeLessThanOrEqual(slope + 1e-6);
         }
