@@ -96,7 +96,7 @@ interface Checker {
   longestIdle(calls: Call[], most: number, until: number): number;
   peakPerSecond(calls: Call[]): number;
   spacingOf(calls: Call[], everyMs: number): { tooClose: number; unused: number };
-  slowestAnswer(calls: Call[]): number;
+  slowestDecision(calls: Call[]): number;
 }
 
 describe('soak: faults, checker', async () => {
@@ -114,7 +114,7 @@ describe('soak: faults, checker', async () => {
     return checker.readCalls([file]);
   };
   const taken = (n: number, at: number, cost: number): [number, string, number, object?][] => [
-    [n, 'ask', at],
+    [n, 'call', at],
     [n, 'grant', at + 1, { cost, dueAt: at }],
   ];
 
@@ -128,7 +128,7 @@ describe('soak: faults, checker', async () => {
   });
 
   test('overshoot: a call that may have been decided outside of a span does not count in it', () => {
-    const slow = callsOf([0, 'ask', 0], ...taken(1, 900, 10), [0, 'grant', 1000, { cost: 10 }]);
+    const slow = callsOf([0, 'call', 0], ...taken(1, 900, 10), [0, 'grant', 1000, { cost: 10 }]);
     expect(checker.overshootOf(slow, { burst: 10, perSecond: 10 })).toBe(0);
   });
 
@@ -143,9 +143,9 @@ describe('soak: faults, checker', async () => {
   });
 
   test('idle: the longest time with a free place beside a waiting call, up to the end', () => {
-    const calls = callsOf(...taken(0, 0, 1), [1, 'ask', 2], [0, 'settle', 100]);
+    const calls = callsOf(...taken(0, 0, 1), [1, 'call', 2], [0, 'settle', 100]);
     expect(checker.longestIdle(calls, 1, 350)).toBe(250);
-    expect(checker.longestIdle(calls, 2, 350)).toBe(348); // from the second question on
+    expect(checker.longestIdle(calls, 2, 350)).toBe(348); // from the second call on
   });
 
   test('peak in a second: a call across the border of two seconds counts in neither', () => {
@@ -160,8 +160,8 @@ describe('soak: faults, checker', async () => {
     expect(checker.spacingOf(sparse, 100).unused).toBeCloseTo(0.5, 6);
   });
 
-  test('slowest answer: a call without an answer never ends', () => {
-    expect(checker.slowestAnswer(callsOf(...taken(0, 0, 1)))).toBe(1);
-    expect(checker.slowestAnswer(callsOf(...taken(0, 0, 1), [1, 'ask', 5]))).toBe(Infinity);
+  test('slowest decision: a call without a decision never ends', () => {
+    expect(checker.slowestDecision(callsOf(...taken(0, 0, 1)))).toBe(1);
+    expect(checker.slowestDecision(callsOf(...taken(0, 0, 1), [1, 'call', 5]))).toBe(Infinity);
   });
 });

@@ -10,11 +10,15 @@
 
 import { parseArgs } from 'node:util';
 import { loadLine, machineLine, table } from '../report.mjs';
+import { permitsOf } from './faults/checker.mjs';
 import { Rig } from './faults/rig.mjs';
-import { SCENARIOS } from './faults/scenarios.mjs';
+import { EXIT_BOUND, SCENARIOS } from './faults/scenarios.mjs';
 
 /** A run that takes longer hangs: it ends with an error, and so do its processes. */
 const MAX_RUN_MS = 90_000;
+
+/** Rounding error of sums of rates. */
+const EPSILON = 1e-9;
 
 const HELP = `Plays faults against real servers and real processes, and compares the damage with its bound.
 
@@ -28,7 +32,7 @@ const HELP = `Plays faults against real servers and real processes, and compares
 Exit code 0: every figure is within its bound. 1: a violation, or a run failed. 2: a mistake in the options.
 
 Read the table so: "worst seen" is the worst figure of all runs. All figures are certain: a call counts in a span
-only if question and answer lie in it, so a slow machine hides violations but invents none. Exceptions are figures
+only if call and reply lie in it, so a slow machine hides violations but invents none. Exceptions are figures
 in ms and unused shares, which a busy machine makes worse: run such a scenario again, alone, before you believe it.
 
 To look closer: --only NAME --runs 20 --seed N. A new scenario is an entry of bench/soak/faults/scenarios.mjs.
@@ -46,20 +50,25 @@ function seeded(seed) {
   };
 }
 
-const figureText = (value, unit) => {
+const figureText = (value = Infinity, unit = '') => {
   if (!Number.isFinite(value)) return 'never';
   if (unit === 'of the rate') return `${(100 * value).toFixed(1)} %`;
   return `${Number.isInteger(value) ? value : value.toFixed(1)} ${unit}`.trim();
 };
 
+const boundText = ({ name, bound, unit, reason }) =>
+  `${name} ≤ ${figureText(bound, unit)}: ${reason}`;
+
 function helpText() {
   const lines = SCENARIOS.flatMap(({ name, title, bounds }) => [
     `  ${name}: ${title}`,
-    ...bounds.map(
-      (each) => `      ${each.name} ≤ ${figureText(each.bound, each.unit)}: ${each.reason}`,
-    ),
+    ...bounds.map((each) => `      ${boundText(each)}`),
   ]);
-  return `${HELP}Scenarios, with what each may cost at most and why:\n\n${lines.join('\n')}\n`;
+  return `${HELP}Wherever workers are closed: ${boundText(EXIT_BOUND)}.
+
+Scenarios, with what each may cost at most and why:
+
+${lines.join('\n')}`;
 }
 
 class UsageError extends Error {}
@@ -101,7 +110,9 @@ async function runOnce(scenario, random) {
   try {
     const figures = await Promise.race([scenario.run(rig, random), late]);
     const exits = rig.exits.map(({ ms, code }) => (code === 0 ? ms : Infinity));
-    const permits = rig.calls().filter(({ grantedAt }) => grantedAt !== undefined).length;
+    const permits = permitsOf(rig.calls()).length;
+    if (permits < scenario.minPermits)
+      throw new Error(`${permits} permits of at least ${scenario.minPermits}: nothing was tested`);
     return { figures: { ...figures, 'exit after close': Math.max(0, ...exits) }, permits };
   } finally {
     clearTimeout(timer);
@@ -109,48 +120,40 @@ async function runOnce(scenario, random) {
   }
 }
 
+/** Runs a scenario several times; the first run that fails is the last. */
 async function runScenario(scenario, { runs = scenario.runs, seed }, log) {
-  const { name, title, bounds } = scenario;
+  const bounds = [...scenario.bounds, ...(scenario.hasNoClose ? [] : [EXIT_BOUND])];
   const results = [];
-  let failure;
-  for (let run = 0; run < runs && failure === undefined; run++) {
+  for (let run = 0; run < runs; run++) {
     const since = performance.now();
-    try {
-      results.push(await runOnce(scenario, seeded(seed + run)));
-    } catch (error) {
-      failure = error.message;
-    }
+    const result = await runOnce(scenario, seeded(seed + run)).catch(({ message }) => ({
+      failure: message,
+    }));
+    const seen = bounds.map(
+      ({ name, unit }) => `${name} ${figureText(result.figures?.[name], unit)}`,
+    );
     const seconds = ((performance.now() - since) / 1000).toFixed(1);
-    const seen = bounds
-      .map(
-        (each) =>
-          `${each.name} ${figureText(results.at(-1)?.figures[each.name] ?? Infinity, each.unit)}`,
-      )
-      .join(', ');
-    log(`${name}, run ${run + 1} of ${runs}, ${seconds} s: ${failure ?? seen}`);
+    const what = result.failure ?? seen.join(', ');
+    log(`${scenario.name}, run ${run + 1} of ${runs}, ${seconds} s: ${what}`);
+    if (result.failure)
+      return bounds.map((bound) => judge(scenario, bound, results, result.failure));
+    results.push(result);
   }
-  const permits = results.reduce((sum, result) => sum + result.permits, 0);
-  return bounds.map(({ name: figure, bound, unit, reason }) => {
-    const seen = results.map(({ figures }) => figures[figure]);
-    const worst = failure === undefined ? Math.max(...seen) : Infinity;
-    const holds = failure === undefined && worst <= bound + 1e-9;
-    const verdict = failure === undefined ? (holds ? 'holds' : 'VIOLATED') : `FAILED: ${failure}`;
-    const violations = seen.filter((value) => value > bound + 1e-9).length;
-    return {
-      name,
-      title,
-      figure,
-      runs: seen.length,
-      permits,
-      bound,
-      unit,
-      reason,
-      worst,
-      violations,
-      holds,
-      verdict,
-    };
-  });
+  return bounds.map((bound) => judge(scenario, bound, results));
+}
+
+/** One row of the table: a figure over all runs, beside its bound. */
+function judge({ name, title }, { name: figure, bound, unit, reason }, results, failure) {
+  const seen = results.map(({ figures }) => figures[figure]);
+  const violations = seen.filter((value) => !(value <= bound + EPSILON)).length;
+  const holds = failure === undefined && violations === 0;
+  return {
+    ...{ name, title, figure, bound, unit, reason, violations, holds },
+    runs: seen.length,
+    permits: results.reduce((sum, { permits }) => sum + permits, 0),
+    worst: failure === undefined ? Math.max(...seen) : Infinity,
+    verdict: holds ? 'holds' : failure ? `FAILED: ${failure}` : 'VIOLATED',
+  };
 }
 
 const COLUMNS = {
@@ -166,23 +169,22 @@ const COLUMNS = {
 
 async function main() {
   const options = readOptions();
-  if (options.help) return console.log(helpText()) ?? 0;
-  if (options.list) return console.log(JSON.stringify(SCENARIOS.map(({ name }) => name))) ?? 0;
+  if (options.help || options.list) {
+    console.log(options.help ? helpText() : JSON.stringify(SCENARIOS.map(({ name }) => name)));
+    return 0;
+  }
   const log = (text) =>
     console.error(`${(performance.now() / 1000).toFixed(0).padStart(4)} s  ${text}`);
   log(`${options.scenarios.length} scenarios, --seed ${options.seed}`);
   const results = [];
   for (const scenario of options.scenarios)
     results.push(...(await runScenario(scenario, options, log)));
-  if (options.json) console.log(JSON.stringify(results));
-  else
-    console.log(
-      `${machineLine()}, ${loadLine()}, --seed ${options.seed}\n\n${table(COLUMNS, results)}`,
-    );
+  const head = `${machineLine()}, ${loadLine()}, --seed ${options.seed}`;
+  console.log(options.json ? JSON.stringify(results) : `${head}\n\n${table(COLUMNS, results)}`);
   return results.every(({ holds }) => holds) ? 0 : 1;
 }
 
-// Processes and folders end with this process, also when it is interrupted.
+// A rig is cleared on exit, so signals must exit, too.
 for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP']) process.once(signal, () => process.exit(1));
 
 try {

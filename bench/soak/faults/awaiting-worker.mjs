@@ -23,7 +23,7 @@ const record = (n, type, more = {}) => {
 const api = limiter({ name: 'faults', limit, backend: etcd({ endpoints }) });
 const until = performance.now() + forMs;
 for (let n = 0; performance.now() < until; n++) {
-  record(n, 'ask');
+  record(n, 'call');
   const { verdict, dueAt } = await (n % 2
     ? api.acquire('key', 1, { wait: 500 })
     : api.check('key'));

@@ -1,12 +1,12 @@
 /**
  * Judges what workers wrote down, by brute force; shares no code with Sluice or with the workers.
  *
- * The instant at which a call was decided is not known, only that it lies between the question and the answer:
+ * The instant at which a call was decided is not known, only that it lies between the call and its reply:
  *
- *     askedAt ├────────── decided ──────────┤ grantedAt        settledAt
- *                                           ├── in flight ─────┤
+ *     calledAt ├────────── decided ──────────┤ grantedAt        settledAt
+ *                                            ├── in flight ─────┤
  *
- * A call therefore counts in a span only if question and answer lie in it, and is in flight only from its answer to its
+ * A call therefore counts in a span only if call and reply lie in it, and is in flight only from its reply to its
  * settlement. So everything found is certain: a slow machine hides violations but never invents one.
  */
 
@@ -15,7 +15,7 @@ import { readFileSync } from 'node:fs';
 /** Rounding error of instants in milliseconds since 1970. */
 const EPSILON_MS = 0.001;
 
-/** A caller that was refused asks again within this time; its demand is not interrupted. */
+/** A caller that was refused checks again within this time; its demand is not interrupted. */
 const RETRY_WITHIN_MS = 30;
 
 /** All calls of several files; `from` is the index of the file. */
@@ -23,14 +23,15 @@ export function readCalls(files) {
   return files.flatMap((file, from) => {
     const calls = new Map();
     for (const line of readFileSync(file, 'utf8').split('\n').filter(Boolean)) {
-      const { n, type, at, wall, cost, dueAt, reason } = JSON.parse(line);
-      if (type === 'ask') calls.set(n, { from, n, askedAt: at, askedWall: wall, returned: 0 });
+      const { n, type, at, wall, ...more } = JSON.parse(line);
+      if (type === 'call') calls.set(n, { from, n, calledAt: at, calledWall: wall, returned: 0 });
       const call = calls.get(n);
-      if (type === 'grant') Object.assign(call, { cost, dueAt, grantedAt: at, grantedWall: wall });
-      if (type === 'refuse') Object.assign(call, { refusedAt: at, reason });
+      if (type === 'grant') Object.assign(call, { ...more, grantedAt: at, grantedWall: wall });
+      if (type === 'refuse') call.refusedAt = at;
       if (type === 'settle') call.settledAt = at;
+      if (type === 'end') call.endedAt = at;
       if (type === 'back') {
-        call.returned += cost;
+        call.returned += more.cost;
         call.returnedAt = at;
       }
     }
@@ -45,14 +46,14 @@ const usedOf = ({ cost, returned }) => cost - returned;
 export const totalUsed = (calls) =>
   permitsOf(calls).reduce((sum, permit) => sum + usedOf(permit), 0);
 
-/** The most that was used beyond burst + rate × span, over all spans from a question to an answer. */
+/** The most that was used beyond burst + rate × span, over all spans from a call to a reply. */
 export function overshootOf(calls, { burst, perSecond }) {
   const permits = permitsOf(calls).toSorted((a, b) => a.grantedAt - b.grantedAt);
   let worst = 0;
-  for (const { askedAt: from } of permits) {
+  for (const { calledAt: from } of permits) {
     let used = 0;
     for (const permit of permits) {
-      if (permit.askedAt < from) continue;
+      if (permit.calledAt < from) continue;
       used += usedOf(permit);
       const fits = burst + ((permit.grantedAt - from) * perSecond) / 1000;
       worst = Math.max(worst, used - fits);
@@ -80,7 +81,7 @@ const endOf = ({ settledAt, returnedAt }) => settledAt ?? returnedAt ?? Infinity
 export function longestIdle(calls, most, until) {
   const permits = permitsOf(calls);
   const waits = calls.map((call) => [
-    call.askedAt,
+    call.calledAt,
     call.grantedAt ?? (call.refusedAt ?? Infinity) + RETRY_WITHIN_MS,
   ]);
   const flights = permits.map((permit) => [permit.grantedAt, endOf(permit)]);
@@ -102,7 +103,7 @@ export function peakPerSecond(calls) {
   const sums = new Map();
   for (const permit of permitsOf(calls)) {
     const second = Math.floor(permit.grantedWall / 1000);
-    if (Math.floor(permit.askedWall / 1000) !== second) continue; // it may belong to either second
+    if (Math.floor(permit.calledWall / 1000) !== second) continue; // it may belong to either second
     sums.set(second, (sums.get(second) ?? 0) + usedOf(permit));
   }
   return Math.max(0, ...sums.values());
@@ -121,11 +122,20 @@ export function spacingOf(calls, everyMs) {
   };
 }
 
-/** The longest time from a question to its answer; Infinity if an answer is missing. */
-export const slowestAnswer = (calls) =>
+/** Pairs of permits of which the later one, by call and reply, has not the higher fencing token. */
+export function tokensOutOfOrder(calls) {
+  const permits = permitsOf(calls).filter(({ fencingToken }) => fencingToken !== undefined);
+  const isOutOfOrder = (one, other) =>
+    one.grantedAt < other.calledAt && one.fencingToken >= other.fencingToken;
+  const pairs = permits.flatMap((one) => permits.filter((other) => isOutOfOrder(one, other)));
+  return pairs.length;
+}
+
+/** The longest time from a call to its reply; Infinity if a reply is missing. */
+export const slowestDecision = (calls) =>
   Math.max(
     0,
     ...calls.map(
-      ({ askedAt, grantedAt, refusedAt }) => (grantedAt ?? refusedAt ?? Infinity) - askedAt,
+      ({ calledAt, grantedAt, refusedAt }) => (grantedAt ?? refusedAt ?? Infinity) - calledAt,
     ),
   );

@@ -32,19 +32,22 @@ export class Rig {
   #proxies = [];
   /** Of each worker: milliseconds from `close` to its exit, and its exit code. */
   exits = [];
-  /** Also after an interruption no process stays behind. */
-  #killAll = () => {
+  #isEnded = false;
+  /** Also after an interruption no process and no record stays behind. */
+  #clear = () => {
     for (const worker of this.#workers) worker.kill();
     for (const server of this.#servers) server.kill();
+    rmSync(this.#folder, { recursive: true, force: true });
   };
 
   constructor() {
-    process.once('exit', this.#killAll);
+    process.once('exit', this.#clear);
   }
 
   async server(kind) {
     const server = await STARTERS[kind]();
     this.#servers.push(server);
+    if (this.#isEnded) await server.stop(); // a run that was given up must leave nothing behind
     return server;
   }
 
@@ -85,7 +88,7 @@ export class Rig {
     return worker;
   }
 
-  /** A process without a channel to its parent. */
+  /** A process without a channel to its parent; resolves with its exit code. */
   bareWorker(settings) {
     const file = this.#newFile();
     const argument = JSON.stringify({ ...settings, file });
@@ -93,8 +96,8 @@ export class Rig {
       stdio: ['ignore', 'ignore', 'inherit'],
     });
     const exit = once(child, 'exit').then(([code]) => code);
-    this.#workers.push({ file, pause() {}, resume() {}, kill: () => child.kill('SIGKILL') });
-    return { file, exit };
+    this.#workers.push({ file, kill: () => child.kill('SIGKILL') });
+    return exit;
   }
 
   /** Closes all workers and waits until each has exited; a suspended one is resumed first. */
@@ -110,11 +113,11 @@ export class Rig {
 
   /** Ends whatever still runs. */
   async end() {
-    process.off('exit', this.#killAll);
-    this.#killAll();
+    this.#isEnded = true;
+    process.off('exit', this.#clear);
+    this.#clear();
     for (const proxy of this.#proxies) proxy.stop();
     for (const server of this.#servers) await server.stop();
-    rmSync(this.#folder, { recursive: true, force: true });
   }
 }
 

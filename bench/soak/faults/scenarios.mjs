@@ -2,7 +2,8 @@
  * Faults, each with the figures that it may at most cause.
  *
  * A scenario builds its rig, injects its fault and returns what the checker found. Every figure has a bound, and the
- * bound a reason. Figures grow with the damage: a figure above its bound is a violation.
+ * bound a reason. Figures grow with the damage: a figure above its bound is a violation. A run with fewer permits than
+ * `minPermits` has tested nothing, and fails.
  */
 
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -11,8 +12,9 @@ import {
   overshootOf,
   peakInFlight,
   peakPerSecond,
-  slowestAnswer,
+  slowestDecision,
   spacingOf,
+  tokensOutOfOrder,
   totalUsed,
 } from './checker.mjs';
 
@@ -23,7 +25,8 @@ const scarce = (burst) => ({ bucket: { rate: '1/h', burst } });
 /** The clock of the records. */
 const machineNow = () => Number(process.hrtime.bigint()) / 1e6;
 
-const MAX_EXIT = {
+/** Of every scenario whose workers are closed. */
+export const EXIT_BOUND = {
   name: 'exit after close',
   bound: 5000,
   unit: 'ms',
@@ -45,6 +48,7 @@ const giveBackLost = (client, sort) => ({
   name: `give-back-${client}`,
   title: `give-back with its reply lost, ${sort}`,
   runs: 4,
+  minPermits: 1,
   bounds: [
     noOvershoot('what was given back can be taken again once, however often the client sends it'),
   ],
@@ -62,7 +66,7 @@ const giveBackLost = (client, sort) => ({
     });
     const cost = isPermit ? unused : burst;
     const { n } = await worker.do(
-      ...(isPermit ? ['ask', { method: 'tryAcquire', cost }] : ['take']),
+      ...(isPermit ? ['decide', { method: 'tryAcquire', cost }] : ['take']),
     );
     if (isPermit) await worker.do('take');
     const lost = proxy.loseReplies();
@@ -84,6 +88,7 @@ const giveBackLate = (backend) => ({
   name: `give-back-after-refill-${backend}`,
   title: `give-back after a refill, ${backend}`,
   runs: 4,
+  minPermits: 2,
   bounds: [noOvershoot('in any span at most burst + rate × span are used')],
   async run(rig, random) {
     const perSecond = 20 + Math.floor(40 * random());
@@ -110,6 +115,7 @@ const connectionLost = {
   name: 'in-flight-connection-lost',
   title: `concurrency limit, connections lost for ${OUTAGE_MS} ms`,
   runs: 3,
+  minPermits: 20,
   bounds: [
     { name: 'peak in flight', bound: 4, unit: 'calls', reason: 'the limit' },
     {
@@ -127,7 +133,7 @@ const connectionLost = {
       const options = { onUnavailable: 'deny' };
       workers.push(await rig.worker({ ...settings, limit: { concurrency: 4 }, options }));
     }
-    for (const worker of workers) worker.do('call', { callers: 4, holdMs: 30 + 20 * random() });
+    for (const worker of workers) worker.do('loop', { callers: 4, holdMs: 30 + 20 * random() });
     await sleep(800 + 400 * random());
     proxy.cut();
     await sleep(OUTAGE_MS);
@@ -147,6 +153,7 @@ const connectionLost = {
 const fallback = ({ processes, limit, figure, act, ...scenario }) => ({
   ...scenario,
   runs: 3,
+  minPermits: 20,
   async run(rig, random) {
     const { proxy } = await rig.redis();
     const workers = [];
@@ -181,7 +188,7 @@ const fallbackBucket = (processes) =>
     title: `local fallback of a bucket, Redis unavailable for 1.2 s, processes: ${processes}`,
     processes,
     limit: { bucket: { rate: '20/s', burst: 30 } },
-    act: ['call', { callers: 1, method: 'check', pauseMs: 5 }],
+    act: ['loop', { callers: 1, method: 'check', pauseMs: 5 }],
     bounds: [
       {
         name: 'overshoot',
@@ -199,7 +206,7 @@ const fallbackConcurrency = fallback({
   title: 'local fallback of a concurrency limit, Redis unavailable for 1.2 s, one process',
   processes: 1,
   limit: { concurrency: 4 },
-  act: ['call', { callers: 10, holdMs: 400 }],
+  act: ['loop', { callers: 10, holdMs: 400 }],
   bounds: [
     {
       name: 'peak in flight',
@@ -217,6 +224,7 @@ const leaseEnded = {
   name: 'lease-ended',
   title: 'concurrency limit, a holder suspended for longer than its lease',
   runs: 1,
+  minPermits: 50,
   bounds: [
     {
       name: 'peak in flight',
@@ -232,6 +240,18 @@ const leaseEnded = {
       reason: 'the limit: a late settlement frees no place of another call',
     },
     {
+      name: 'fencing tokens out of order',
+      bound: 0,
+      unit: 'pairs',
+      reason: 'the token of a key grows with every grant, so a resource can refuse the older call',
+    },
+    {
+      name: 'holder informed after it went on',
+      bound: 900,
+      unit: 'ms',
+      reason: 'the process compares its clock with the end of its leases as soon as it runs again',
+    },
+    {
       name: 'peak in flight 4 s after it went on',
       bound: 4,
       unit: 'calls',
@@ -244,18 +264,19 @@ const leaseEnded = {
     const settings = { backend: 'redis', client: 'node-redis', port: server.port };
     const limit = { concurrency: 4 };
     const options = { onUnavailable: 'deny' };
-    const holder = await rig.worker({ ...settings, limit, options });
+    const holder = await rig.worker({ ...settings, limit, options, hasSignals: true });
     const other = await rig.worker({ ...settings, limit, options });
     const held = [];
-    for (let n = 0; n < 2; n++) held.push(await holder.do('ask', { method: 'tryAcquire' }));
-    other.do('call', { callers: 6, holdMs: 150 });
+    for (let n = 0; n < 2; n++) held.push(await holder.do('decide', { method: 'tryAcquire' }));
+    other.do('loop', { callers: 6, holdMs: 150 });
     await sleep(500);
     holder.pause();
     await sleep(LEASE_MS + 1500);
     holder.resume();
+    const resumedAt = machineNow();
     await sleep(1000);
     for (const { n } of held) await holder.do('settle', { n, outcome: 'ok' });
-    holder.do('call', { callers: 6, holdMs: 150 });
+    holder.do('loop', { callers: 6, holdMs: 150 });
     await sleep(3000);
     const lateSince = machineNow();
     await sleep(1500);
@@ -264,6 +285,12 @@ const leaseEnded = {
     return {
       'peak in flight': peakInFlight(calls),
       'peak in flight of the other process': peakInFlight(calls.filter(({ from }) => from === 1)),
+      'fencing tokens out of order': tokensOutOfOrder(calls),
+      'holder informed after it went on': Math.max(
+        ...calls
+          .filter(({ from, n }) => from === 0 && held.some((each) => each.n === n))
+          .map(({ endedAt = Infinity }) => endedAt - resumedAt),
+      ),
       'peak in flight 4 s after it went on': peakInFlight(
         calls.filter(({ grantedAt = 0 }) => grantedAt >= lateSince),
       ),
@@ -275,6 +302,7 @@ const farQueue = ([everyMs, roundTripMs]) => ({
   name: `fleet-queue-${everyMs}-${roundTripMs}`,
   title: `queue of the fleet, spacing of ${everyMs} ms, ${roundTripMs > 0 ? `round trip of ${roundTripMs} ms` : 'loopback'}`,
   runs: 1,
+  minPermits: 20,
   bounds: [
     { name: 'permits too close', bound: 0, unit: 'permits', reason: 'the spacing' },
     {
@@ -296,7 +324,7 @@ const farQueue = ([everyMs, roundTripMs]) => ({
           options: { fairQueue: true, deadline: 200 + 10 * roundTripMs },
         }),
       );
-    for (const worker of workers) worker.do('call', { callers: 10 });
+    for (const worker of workers) worker.do('loop', { callers: 10 });
     await sleep(2000);
     const since = machineNow();
     await sleep(5000);
@@ -324,6 +352,7 @@ const firstCall = (client) => ({
   name: `first-call-${client}`,
   title: `first call of a limiter while Redis is suspended for 400 ms, ${client}`,
   runs: 3,
+  minPermits: 1,
   bounds: [
     {
       name: 'permits lost',
@@ -332,7 +361,7 @@ const firstCall = (client) => ({
       reason: 'a call that reaches Redis after its deadline takes nothing',
     },
     {
-      name: 'slowest answer',
+      name: 'slowest decision',
       bound: 100 + 400,
       unit: 'ms',
       reason: 'the deadline of 100 ms, and 400 ms for two busy cores',
@@ -347,7 +376,7 @@ const firstCall = (client) => ({
       options: { onUnavailable: 'deny' },
     });
     server.pause();
-    const first = worker.do('ask', { method: 'check', cost: 4 });
+    const first = worker.do('decide', { method: 'check', cost: 4 });
     await sleep(400);
     server.resume();
     await first;
@@ -356,7 +385,7 @@ const firstCall = (client) => ({
     const calls = rig.calls();
     return {
       'permits lost': burst - totalUsed(calls),
-      'slowest answer': slowestAnswer(calls),
+      'slowest decision': slowestDecision(calls),
     };
   },
 });
@@ -367,6 +396,7 @@ const oneId = (store) => ({
   name: `pool-one-id-${store}`,
   title: `two members of a pool with one id, the first suspended, store ${store}`,
   runs: 2,
+  minPermits: 10,
   bounds: [
     {
       name: 'peak in a second',
@@ -412,6 +442,7 @@ const closeWhileConnecting = (client) => ({
   name: `close-while-connecting-${client}`,
   title: `close() while a connection is being opened (DNS look-up of 200 ms), ${client}`,
   runs: 3,
+  minPermits: 0,
   bounds: [],
   async run(rig, random) {
     const server = await rig.server('redis');
@@ -420,7 +451,7 @@ const closeWhileConnecting = (client) => ({
       limit: { spacing: { every: '10s' } },
       options: { fairQueue: true },
     });
-    worker.do('call', { callers: 2 }); // the queue opens a second connection
+    worker.do('loop', { callers: 2 }); // the queue opens a second connection
     await sleep(20 + 160 * random());
     await rig.closeAll();
     return {};
@@ -429,8 +460,10 @@ const closeWhileConnecting = (client) => ({
 
 const etcdAwait = (size) => ({
   name: `etcd-await-${size}`,
-  title: `awaited calls at the top level, while one of ${size} etcd members restarts`,
+  title: `awaited calls at the top level, while ${size === 1 ? 'the only etcd member' : `one of ${size} etcd members`} restarts`,
   runs: 2,
+  minPermits: 5,
+  hasNoClose: true,
   bounds: [
     {
       name: 'exit code',
@@ -440,7 +473,7 @@ const etcdAwait = (size) => ({
         'a pending call keeps the process alive; Node ends one with nothing to do with code 13',
     },
     {
-      name: 'slowest answer',
+      name: 'slowest decision',
       bound: 1000 + 500,
       unit: 'ms',
       reason: 'the deadline of 1 s, or the wait of 500 ms and a deadline that began in it',
@@ -449,7 +482,7 @@ const etcdAwait = (size) => ({
   async run(rig, random) {
     const { endpoints, pause, kill, restart } = await rig.etcd(size);
     const limit = { spacing: { every: 20 } };
-    const { exit } = rig.bareWorker({ endpoints, limit, forMs: 6000 });
+    const exit = rig.bareWorker({ endpoints, limit, forMs: 6000 });
     await sleep(800);
     for (let round = 0; round < 3; round++) {
       const member = Math.floor(size * random());
@@ -461,29 +494,25 @@ const etcdAwait = (size) => ({
       await sleep(600);
     }
     const code = await Promise.race([exit, sleep(20_000).then(() => Infinity)]);
-    return { 'exit code': code ?? Infinity, 'slowest answer': slowestAnswer(rig.calls()) };
+    return { 'exit code': code ?? Infinity, 'slowest decision': slowestDecision(rig.calls()) };
   },
 });
 
-const withExit = (scenario) => ({ ...scenario, bounds: [...scenario.bounds, MAX_EXIT] });
-
 export const SCENARIOS = [
-  ...[
-    giveBackLost('node-redis', 'node-redis'),
-    giveBackLost('ioredis-defaults', 'ioredis with its default options'),
-    giveBackLate('local'),
-    giveBackLate('redis'),
-    connectionLost,
-    fallbackBucket(1),
-    fallbackBucket(2),
-    fallbackConcurrency,
-    leaseEnded,
-    ...QUEUES.map(farQueue),
-    firstCall('node-redis'),
-    firstCall('ioredis'),
-    ...['redis', 'nats', 'etcd'].map(oneId),
-    closeWhileConnecting('node-redis'),
-    closeWhileConnecting('ioredis'),
-  ].map(withExit),
+  giveBackLost('node-redis', 'node-redis'),
+  giveBackLost('ioredis-defaults', 'ioredis with its default options'),
+  giveBackLate('local'),
+  giveBackLate('redis'),
+  connectionLost,
+  fallbackBucket(1),
+  fallbackBucket(2),
+  fallbackConcurrency,
+  leaseEnded,
+  ...QUEUES.map(farQueue),
+  firstCall('node-redis'),
+  firstCall('ioredis'),
+  ...['redis', 'nats', 'etcd'].map(oneId),
+  closeWhileConnecting('node-redis'),
+  closeWhileConnecting('ioredis'),
   ...[1, 3].map(etcdAwait),
 ];

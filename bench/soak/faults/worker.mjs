@@ -6,7 +6,9 @@
  *
  * A line of the file is one event of one call, on the monotonic clock of the machine and on its wall clock, both in ms:
  *
- *     {"n":7,"type":"ask",…}  {"n":7,"type":"grant","cost":2,"dueAt":…}  {"n":7,"type":"back","cost":1}  {"n":7,"type":"settle"}
+ *     {"n":7,"type":"call",…}  {"n":7,"type":"grant","cost":2,"dueAt":…}  {"n":7,"type":"back","cost":1}
+ *
+ * The types: `call`, `grant` or `refuse`, `back` (given back), `settle`, `end` (the signal of the permit aborted).
  *
  * Lines are written synchronously, so a killed process loses none. After `close` nothing keeps the process alive but what
  * the limiter and its clients have left behind.
@@ -38,34 +40,34 @@ const record = (n, type, more = {}) => {
 /** A DNS look-up that takes longer. */
 const slowLookup = (name, how, done) => setTimeout(() => lookup(name, how, done), lookupMs);
 
+const address =
+  lookupMs > 0
+    ? { host: 'localhost', port, lookup: slowLookup, family: 4 }
+    : { host: '127.0.0.1', port };
+
+async function connectIoRedis(more) {
+  const client = new Redis({ ...address, lazyConnect: true, ...more });
+  client.on('error', () => {});
+  await client.connect();
+  return { client, end: () => client.disconnect() };
+}
+
 /** The clients of Redis as docs/redis.md sets them up; `ioredis-defaults` is ioredis as it comes. */
 const connect = {
   async 'node-redis'() {
-    const slow = lookupMs > 0 ? { host: 'localhost', lookup: slowLookup, family: 4 } : {};
-    const client = createClient({
-      socket: { host: '127.0.0.1', port, reconnectStrategy: RETRY_MS, ...slow },
-      disableOfflineQueue: true,
-    });
+    const socket = { ...address, reconnectStrategy: RETRY_MS };
+    const client = createClient({ socket, disableOfflineQueue: true });
     client.on('error', () => {});
     await client.connect();
     return { client, end: () => client.destroy() };
   },
-  async ioredis() {
-    const slow = lookupMs > 0 ? { host: 'localhost', lookup: slowLookup, family: 4 } : {};
-    const client = new Redis({
-      ...{ host: '127.0.0.1', port, ...slow, lazyConnect: true },
-      ...{ enableOfflineQueue: false, maxRetriesPerRequest: 1, retryStrategy: () => RETRY_MS },
-    });
-    client.on('error', () => {});
-    await client.connect();
-    return { client, end: () => client.disconnect() };
-  },
-  async 'ioredis-defaults'() {
-    const client = new Redis({ host: '127.0.0.1', port, lazyConnect: true });
-    client.on('error', () => {});
-    await client.connect();
-    return { client, end: () => client.disconnect() };
-  },
+  ioredis: () =>
+    connectIoRedis({
+      enableOfflineQueue: false,
+      maxRetriesPerRequest: 1,
+      retryStrategy: () => RETRY_MS,
+    }),
+  'ioredis-defaults': () => connectIoRedis({}),
 };
 
 const stores = {
@@ -112,23 +114,26 @@ const held = new Map();
 
 async function take({ max = Infinity }) {
   const n = calls++;
-  record(n, 'ask');
+  record(n, 'call');
   const takenAt = systemClock.now();
   const cost = await api.takeUpTo(KEY, max);
-  if (cost > 0) record(n, 'grant', { cost });
-  else record(n, 'refuse');
-  held.set(n, takenAt);
+  if (cost > 0) {
+    record(n, 'grant', { cost });
+    held.set(n, takenAt);
+  } else record(n, 'refuse');
   return { n, cost };
 }
 
-async function ask(method, cost = 1) {
+async function decide(method, cost = 1) {
   const n = calls++;
-  record(n, 'ask');
+  record(n, 'call');
   const result = await api[method](KEY, cost);
-  if (result.verdict === 'allow') record(n, 'grant', { cost, dueAt: result.dueAt });
-  else record(n, 'refuse', { reason: result.reason });
+  const { verdict, dueAt, fencingToken } = result;
+  if (verdict === 'allow') record(n, 'grant', { cost, dueAt, fencingToken });
+  else record(n, 'refuse');
   if (result.settle) held.set(n, result);
-  return { n, verdict: result.verdict };
+  if (settings.hasSignals) result.signal?.addEventListener('abort', () => record(n, 'end'));
+  return { n, verdict };
 }
 
 function settle({ n, outcome, cost = 1 }) {
@@ -138,9 +143,9 @@ function settle({ n, outcome, cost = 1 }) {
 }
 
 /** One caller: acquires, holds, settles, again and again. */
-async function callInLoop({ method = 'acquire', holdMs = 0, pauseMs = 10 }) {
+async function acquireInLoop({ method = 'acquire', holdMs = 0, pauseMs = 10 }) {
   while (!isOver) {
-    const { n, verdict } = await ask(method);
+    const { n, verdict } = await decide(method);
     if (verdict === 'allow') {
       if (holdMs > 0) await sleep(holdMs);
       if (held.has(n)) settle({ n, outcome: 'ok' });
@@ -156,16 +161,16 @@ async function takeInLoop({ everyMs }) {
 
 const commands = {
   take,
-  ask: ({ method, cost }) => ask(method, cost),
+  decide: ({ method, cost }) => decide(method, cost),
   settle,
   async giveBack({ n, unused, isTimed }) {
     record(n, 'back', { cost: unused });
     await api.giveBack(KEY, unused, ...(isTimed ? [held.get(n)] : []));
   },
-  call: ({ callers, ...how }) => {
+  loop: ({ callers, ...how }) => {
     for (let n = 0; n < callers; n++) {
       const holdMs = (how.holdMs ?? 0) * (0.6 + (0.8 * n) / callers); // not in step
-      callInLoop({ ...how, holdMs });
+      acquireInLoop({ ...how, holdMs });
     }
   },
   spend: (how) => {
@@ -173,7 +178,6 @@ const commands = {
   },
   async close() {
     isOver = true;
-    record(-1, 'close');
     await api.close();
     await made.backend?.close?.();
     made.end?.();
