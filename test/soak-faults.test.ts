@@ -33,7 +33,7 @@ const SHORT: readonly Scenario[] = [
   { name: 'close-while-connecting-node-redis', seconds: 2, isOn: false },
   // Longer ones: they would not fit beside each other.
   { name: 'in-flight-connection-lost', seconds: 6, isOn: false },
-  { name: 'fallback-concurrency', seconds: 5, isOn: false },
+  { name: 'fallback-concurrency-1', seconds: 5, isOn: false },
   { name: 'fallback-bucket-1', seconds: 5, isOn: false },
 ];
 
