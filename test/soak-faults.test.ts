@@ -94,6 +94,7 @@ interface Checker {
   overshootOf(calls: Call[], limit: { burst: number; perSecond: number }): number;
   peakInFlight(calls: Call[]): number;
   longestIdle(calls: Call[], most: number, until: number): number;
+  longestStall(calls: Call[], limit: { burst: number; perSecond: number }, until: number): number;
   peakPerSecond(calls: Call[]): number;
   spacingOf(calls: Call[], everyMs: number): { tooClose: number; unused: number };
   slowestDecision(calls: Call[]): number;
@@ -146,6 +147,15 @@ describe('soak: faults, checker', async () => {
     const calls = callsOf(...taken(0, 0, 1), [1, 'call', 2], [0, 'settle', 100]);
     expect(checker.longestIdle(calls, 1, 350)).toBe(250);
     expect(checker.longestIdle(calls, 2, 350)).toBe(348); // from the second call on
+  });
+
+  test('stall: the longest time without a grant although a call waits and a token is there', () => {
+    const limit = { burst: 2, perSecond: 10 };
+    const empty = callsOf(...taken(0, 0, 2), [1, 'call', 10]);
+    expect(checker.longestStall(empty, limit, 90)).toBeLessThan(15); // the next token comes after 100 ms
+    expect(checker.longestStall(empty, limit, 600)).toBeGreaterThan(490);
+    const served = callsOf(...taken(0, 0, 2), [1, 'call', 10], [1, 'grant', 110, { cost: 1 }]);
+    expect(checker.longestStall(served, limit, 600)).toBeLessThan(15);
   });
 
   test('peak in a second: a call across the border of two seconds counts in neither', () => {

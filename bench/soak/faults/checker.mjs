@@ -80,20 +80,42 @@ const endOf = ({ settledAt, returnedAt }) => settledAt ?? returnedAt ?? Infinity
  */
 export function longestIdle(calls, most, until) {
   const permits = permitsOf(calls);
-  const waits = calls.map((call) => [
-    call.calledAt,
-    call.grantedAt ?? (call.refusedAt ?? Infinity) + RETRY_WITHIN_MS,
-  ]);
+  const waits = waitsOf(calls);
   const flights = permits.map((permit) => [permit.grantedAt, endOf(permit)]);
   const instants = [...new Set([...waits, ...flights].flat()), until]
     .filter((at) => at <= until)
     .toSorted((a, b) => a - b);
-  const covering = (pieces, at) => pieces.filter(([from, to]) => from <= at && at < to).length;
   let [longest, since] = [0, undefined];
   for (const at of instants) {
     if (since !== undefined) longest = Math.max(longest, at - since);
     const isIdle = covering(waits, at) > 0 && covering(flights, at) < most;
     since = isIdle ? (since ?? at) : undefined;
+  }
+  return longest;
+}
+
+/** From when to when each call waits. */
+const waitsOf = (calls) =>
+  calls.map(({ calledAt, grantedAt, refusedAt = Infinity }) => [
+    calledAt,
+    grantedAt ?? refusedAt + RETRY_WITHIN_MS,
+  ]);
+
+const covering = (pieces, at) => pieces.filter(([from, to]) => from <= at && at < to).length;
+
+/** The longest time up to `until` without a grant although a call waited and the budget had a token; in steps of 1 ms. */
+export function longestStall(calls, { burst, perSecond }, until) {
+  const permits = permitsOf(calls).toSorted((a, b) => a.grantedAt - b.grantedAt);
+  const waits = waitsOf(calls);
+  let [longest, stalledMs, tokens, next] = [0, 0, burst, 0];
+  for (let at = Math.min(...waits.flat()); at < until; at++) {
+    tokens = Math.min(burst, tokens + perSecond / 1000);
+    stalledMs = tokens >= 1 && covering(waits, at) > 0 ? stalledMs + 1 : 0;
+    longest = Math.max(longest, stalledMs);
+    for (; permits[next]?.grantedAt <= at; next++) {
+      tokens -= permits[next].cost;
+      stalledMs = 0;
+    }
   }
   return longest;
 }

@@ -9,6 +9,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import {
   longestIdle,
+  longestStall,
   overshootOf,
   peakInFlight,
   peakPerSecond,
@@ -198,8 +199,9 @@ const fallback = ({ processes, limit, figure, act, ...scenario }) => ({
     proxy.cut(); // what was on its way is lost
     proxy.pass();
     await sleep(1500);
+    const until = machineNow();
     await rig.closeAll();
-    return figure(rig.calls());
+    return figure(rig.calls(), until);
   },
 });
 
@@ -219,8 +221,18 @@ const fallbackBucket = (processes) =>
         reason:
           'a process rounds its part to a whole call when it takes over and when it hands back',
       },
+      {
+        name: 'stall',
+        bound: 100 + 400 + 500,
+        unit: 'ms',
+        reason:
+          'the deadline of one call (100 ms), the longest interval of the probe (400 ms), and 500 ms for two busy cores',
+      },
     ],
-    figure: (calls) => ({ overshoot: overshootOf(calls, FALLBACK_BUCKET) }),
+    figure: (calls, until) => ({
+      overshoot: overshootOf(calls, FALLBACK_BUCKET),
+      stall: longestStall(calls, FALLBACK_BUCKET, until),
+    }),
   });
 
 const fallbackConcurrency = (processes, bound, reason) =>
