@@ -22,7 +22,8 @@ const RETRY_WITHIN_MS = 30;
 export function readCalls(files) {
   return files.flatMap((file, from) => {
     const calls = new Map();
-    for (const line of readFileSync(file, 'utf8').split('\n').filter(Boolean)) {
+    const lines = readFileSync(file, 'utf8').split('\n').slice(0, -1); // the last one may be incomplete
+    for (const line of lines) {
       const { n, type, at, wall, ...more } = JSON.parse(line);
       if (type === 'call') calls.set(n, { from, n, calledAt: at, calledWall: wall, returned: 0 });
       const call = calls.get(n);

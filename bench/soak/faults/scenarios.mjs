@@ -36,6 +36,16 @@ export const EXIT_BOUND = {
 
 const noOvershoot = (reason) => ({ name: 'overshoot', bound: 0, unit: 'permits', reason });
 
+/** Workers that share a limit through Redis, in turn with each client. */
+async function startWorkers(rig, count, settings) {
+  const workers = [];
+  for (let n = 0; n < count; n++) {
+    const client = n % 2 ? 'ioredis' : 'node-redis';
+    workers.push(await rig.worker({ backend: 'redis', client, ...settings }));
+  }
+  return workers;
+}
+
 /** Waits until calls are decided by the server again, and takes what there is. */
 async function takeRest(worker, forMs = 1500) {
   for (let waitedMs = 0; waitedMs < forMs; waitedMs += 100) {
@@ -150,12 +160,11 @@ const connectionLost = {
   ],
   async run(rig, random) {
     const { proxy } = await rig.redis();
-    const workers = [];
-    for (const client of ['node-redis', 'ioredis']) {
-      const settings = { backend: 'redis', client, port: proxy.port };
-      const options = { onUnavailable: 'deny' };
-      workers.push(await rig.worker({ ...settings, limit: { concurrency: 4 }, options }));
-    }
+    const workers = await startWorkers(rig, 2, {
+      port: proxy.port,
+      limit: { concurrency: 4 },
+      options: { onUnavailable: 'deny' },
+    });
     for (const worker of workers) worker.do('loop', { callers: 4, holdMs: 30 + 20 * random() });
     await sleep(800 + 400 * random());
     proxy.cut();
@@ -179,19 +188,11 @@ const fallback = ({ processes, limit, figure, act, ...scenario }) => ({
   minPermits: 20,
   async run(rig, random) {
     const { proxy } = await rig.redis();
-    const workers = [];
-    for (let n = 0; n < processes; n++)
-      workers.push(
-        await rig.worker({
-          ...{
-            backend: 'redis',
-            client: n % 2 ? 'ioredis' : 'node-redis',
-            port: proxy.port,
-            limit,
-          },
-          options: { onUnavailable: 'local', processes },
-        }),
-      );
+    const workers = await startWorkers(rig, processes, {
+      port: proxy.port,
+      limit,
+      options: { onUnavailable: 'local', processes },
+    });
     for (const worker of workers) worker.do(...act);
     await sleep(1500 + 500 * random());
     proxy.freeze();
@@ -343,15 +344,11 @@ const farQueue = ([everyMs, roundTripMs]) => ({
   async run(rig) {
     const { proxy } = await rig.redis();
     proxy.delay(roundTripMs / 2);
-    const workers = [];
-    for (let n = 0; n < 4; n++)
-      workers.push(
-        await rig.worker({
-          ...{ backend: 'redis', client: n % 2 ? 'ioredis' : 'node-redis', port: proxy.port },
-          limit: { spacing: { every: everyMs } },
-          options: { fairQueue: true, deadline: 200 + 10 * roundTripMs },
-        }),
-      );
+    const workers = await startWorkers(rig, 4, {
+      port: proxy.port,
+      limit: { spacing: { every: everyMs } },
+      options: { fairQueue: true, deadline: 200 + 10 * roundTripMs },
+    });
     for (const worker of workers) worker.do('loop', { callers: 10 });
     await sleep(2000);
     const since = machineNow();
