@@ -130,7 +130,8 @@ function overridesFromFlags(
   if (flags.snapshot !== undefined) {
     overrides.push({ path: ['snapshot', 'file'], value: flags.snapshot, source: '--snapshot' });
   }
-  if (flags.log !== undefined) overrides.push({ path: ['log'], value: flags.log, source: '--log' });
+  if (flags.log !== undefined)
+    overrides.push({ path: ['log', 'format'], value: flags.log, source: '--log' });
   if (flags.rate === undefined && flags.burst === undefined) return overrides;
   const burst = flags.burst === undefined ? {} : { burst: numberFlag('burst', flags.burst, 0) };
   const value = { default: { bucket: { rate: parseFlagValue(flags.rate ?? '1/s'), ...burst } } };
@@ -143,12 +144,12 @@ async function serveUntilStopped(
   origin: string,
   terminal: Terminal,
 ): Promise<number> {
-  let format = (): LogFormat => config.log;
+  let format = (): LogFormat => config.log.format;
   const log = createLog(terminal.log, () => format(), systemClock);
   const starting = start(log);
   process.on('SIGHUP', () => void starting.then((daemon) => daemon.reload()).catch(() => {}));
   const daemon = await starting;
-  format = () => daemon.config.log;
+  format = () => daemon.config.log.format;
   const stopSignal = new Promise<void>((resolve) => {
     process.once('SIGTERM', resolve);
     process.once('SIGINT', resolve);

@@ -21,6 +21,7 @@ import { SyncLimiter } from '../limiter/sync-limiter.ts';
 import { BACKENDS } from './backends/registry.ts';
 import type { LoadResult } from './config/file.ts';
 import { type Config, listenAddressesOf } from './config/read.ts';
+import { DenialLog, type DenialSource } from './denial-log.ts';
 import { describeLimits, Metrics } from './metrics.ts';
 import type { ReloadResult } from './protocols/http/admin-routes.ts';
 import { createKeyExtractor } from './protocols/http/key.ts';
@@ -75,6 +76,7 @@ export class Daemon {
   readonly #metrics: Metrics;
   readonly #listeners: Listeners;
   readonly #snapshotter: Snapshotter;
+  readonly #denialLog: DenialLog;
   #config: Config;
   #isStopping = false;
   /** Reloads and stops run one after the other. */
@@ -99,6 +101,7 @@ export class Daemon {
       throw error;
     }
     await daemon.#snapshotter.configure(config.snapshot);
+    daemon.#denialLog.configure(config.log.denialsMs);
     return daemon;
   }
 
@@ -161,6 +164,7 @@ export class Daemon {
     this.#metrics = new Metrics(sources, this.#registry);
     const snapshotContext = { seed: components.seed, clock: components.clock, log };
     this.#snapshotter = new Snapshotter(this.#registry, this.#gcraTable, snapshotContext);
+    this.#denialLog = new DenialLog(log, this.#clock, () => this.#denialSources());
     this.#listeners = new Listeners({
       line: (socket) => this.#lineConnections.accept(socket),
       resp: (socket) => this.#respConnections.accept(socket),
@@ -207,6 +211,7 @@ export class Daemon {
     }
     const { opened, closed, limiters } = await this.#prepareChange(config);
     const { created, removed } = limiters;
+    this.#denialLog.flush(); // removed limiters take their counts with them
     this.#registry.commit(limiters);
     this.#config = config;
     this.router.applyConfig(config);
@@ -214,6 +219,7 @@ export class Daemon {
     this.#metrics.refresh();
     this.#logAvailability(created);
     await this.#snapshotter.configure(config.snapshot);
+    this.#denialLog.configure(config.log.denialsMs);
     for (const listener of closed)
       this.#log('info', 'no longer listening', listenerFields(listener));
     for (const listener of opened) this.#log('info', 'listening', listenerFields(listener));
@@ -266,10 +272,30 @@ export class Daemon {
       const { drainMs } = this.#config.bounds;
       const protocols = [this.#lineConnections, this.#respConnections, this.#httpServer];
       await Promise.all(protocols.map((protocol) => protocol.drain(drainMs)));
+      this.#denialLog.stop();
       await this.#backends.leave();
       await this.#snapshotter.save();
       await releaseResources(this.#backends, this.#registry.all);
     });
+  }
+
+  #denialSources(): DenialSource[] {
+    const shadows = new Set(
+      this.#config.limits.filter(({ shadow }) => shadow).map(({ name }) => name),
+    );
+    const isShadow = (name: string): boolean => shadows.has(name.split('[', 1)[0]);
+    const limits = this.#registry.all.map(({ name, limiter }) => ({
+      id: `limit ${name}`,
+      fields: { limit: name, ...(isShadow(name) && { shadow: true }) },
+      denied: limiter.denied,
+    }));
+    const lists = Object.entries(this.router.staticDenials).map(([reason, denied]) => ({
+      id: `reason ${reason}`,
+      fields: { reason },
+      denied,
+    }));
+    const { denied } = this.#gcraTable;
+    return [...limits, ...lists, { id: 'command', fields: { command: 'CL.THROTTLE' }, denied }];
   }
 
   #serialize<T>(operation: () => Promise<T>): Promise<T> {

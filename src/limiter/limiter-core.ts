@@ -57,6 +57,11 @@ export abstract class LimiterCore {
     return this.telemetry.on(listener);
   }
 
+  /** Calls denied so far. */
+  get denied(): number {
+    return this.telemetry.denied;
+  }
+
   /** Counts a refusal and creates it. A cost that never fits is explained: it is a mistake, not traffic. */
   refuse(
     key: string,

@@ -73,6 +73,10 @@ export class Counters {
   readonly #waitHistogram = new HistogramBuilder();
   readonly #rttHistogram = new HistogramBuilder();
 
+  get denied(): number {
+    return this.#totals[DENIED];
+  }
+
   recordDecision(decision: Decision, waitedMs: Millis): void {
     if (decision.verdict === 'deny') {
       this.#totals[DENIED]++;

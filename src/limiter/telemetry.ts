@@ -36,6 +36,11 @@ export class LimiterTelemetry {
     return { held: this.#unsettled.size, ...this.#counters.snapshot() };
   }
 
+  /** Calls denied so far: one number, without a snapshot of all counters. */
+  get denied(): number {
+    return this.#counters.denied;
+  }
+
   /** Without listeners, `countDecision` is enough. */
   get hasListeners(): boolean {
     return this.#events.hasListeners;

@@ -40,7 +40,7 @@ const ENVIRONMENT_VARIABLES: Readonly<Record<string, ConfigOverride['path']>> = 
   SLUICE_ADMIN_TOKEN: ['admin', 'token'],
   SLUICE_RESP_PASSWORD: ['resp', 'password'],
   SLUICE_SNAPSHOT: ['snapshot', 'file'],
-  SLUICE_LOG: ['log'],
+  SLUICE_LOG: ['log', 'format'],
   SLUICE_UNMATCHED: ['unmatched'],
 };
 
@@ -243,9 +243,9 @@ function applyOverride(value: unknown, override: ConfigOverride): unknown {
   return isRecord(inner) ? { ...value, [first]: { ...inner, [second]: override.value } } : value;
 }
 
-/** A section that is not an object: the file of a snapshot, or `false`. */
+/** A section that is not an object: the file of a snapshot, the format of the log, or `false`. */
 const isShorthand = (section: string, value: unknown): boolean =>
-  (section === 'snapshot' && typeof value === 'string') || value === false;
+  (['snapshot', 'log'].includes(section) && typeof value === 'string') || value === false;
 
 /** `file:line:column: message`, the line itself unless it holds a secret, and a mark below the position. */
 function formatWithSource(

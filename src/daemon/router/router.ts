@@ -69,6 +69,12 @@ const ALLOWED: CheckResult = { decision: allow(Number.MAX_SAFE_INTEGER) };
 export class Router {
   readonly permits: PermitRegistry;
   readonly registry: LimiterRegistry;
+  /** Calls denied without counting, by reason. */
+  readonly staticDenials: Record<StaticVerdict['reason'], number> = {
+    'allow-list': 0,
+    'deny-list': 0,
+    unmatched: 0,
+  };
   readonly #hasher: Hasher;
   #routeTable: RouteTable;
 
@@ -150,7 +156,7 @@ export class Router {
   /** Decides by the key's name: several limits, permits, remote limits. */
   #run(request: RoutedRequest): CheckResult | Promise<CheckResult> {
     const { route } = request;
-    if (route.staticVerdict) return staticResultOf(route.staticVerdict);
+    if (route.staticVerdict) return this.#staticResult(route.staticVerdict);
     const local = request.wantsPermit ? acquireLocal(request) : checkLocal(request);
     if (local.result.decision.verdict === 'deny') return local.result;
     if (route.remote.length > 0) {
@@ -160,6 +166,13 @@ export class Router {
     }
     for (const applied of route.shadowLimits) countInShadow(applied, request);
     return this.#issuePermit(local, request);
+  }
+
+  #staticResult(staticVerdict: StaticVerdict): CheckResult {
+    const { isAllowed, reason, limit } = staticVerdict;
+    if (isAllowed) return { decision: ALLOWED.decision, staticVerdict };
+    this.staticDenials[reason]++;
+    return { decision: deny(NEVER), staticVerdict, ...(limit !== undefined && { limit }) };
   }
 
   /** Acquires from the remote limits one after the other; a refusal returns everything taken before. */
@@ -206,8 +219,9 @@ function checkLocal({ route, key, cost }: RoutedRequest): LocalResult {
   }
   for (const applied of route.concurrencyLimits) {
     const decision = applied.limiter.peek(limiterKeyOf(applied, key), cost);
-    if (decision.verdict === 'deny')
-      return { result: { decision, limit: applied.name }, permits: [] };
+    if (decision.verdict !== 'deny') continue;
+    applied.limiter.recordDecision(limiterKeyOf(applied, key), cost, decision, 0);
+    return { result: { decision, limit: applied.name }, permits: [] };
   }
   return { result: route.local?.checkNamed(key, cost) ?? ALLOWED, permits: [] };
 }
@@ -239,12 +253,6 @@ const resultOf = ({ name }: SyncLimiter, decision: Decision): CheckResult =>
   decision.verdict === 'deny' ? { decision, limit: name } : { decision };
 
 const isAllowResult = ({ decision }: CheckResult): boolean => decision.verdict === 'allow';
-
-function staticResultOf(staticVerdict: StaticVerdict): CheckResult {
-  const { isAllowed, limit } = staticVerdict;
-  if (isAllowed) return { decision: ALLOWED.decision, staticVerdict };
-  return { decision: deny(NEVER), staticVerdict, ...(limit !== undefined && { limit }) };
-}
 
 /** Shadow mode: the decision only shows in the limit's own counters. */
 function countInShadow(applied: AppliedLimit, { key, cost }: RoutedRequest): void {
