@@ -57,6 +57,11 @@ export abstract class LimiterCore {
     return this.telemetry.on(listener);
   }
 
+  /** True if a fixed number of calls in flight is the limit. */
+  get countsInFlight(): boolean {
+    return this.policy.concurrencyLimit !== undefined;
+  }
+
   /** Calls denied so far. */
   get denied(): number {
     return this.telemetry.denied;

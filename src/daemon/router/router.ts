@@ -14,6 +14,7 @@ import { type Random, systemRandom } from '../../core/random.ts';
 import type { Inspection, NamedRuleStatus } from '../../limiter/inspection.ts';
 import type { Permit } from '../../limiter/permit.ts';
 import { SyncLimiter } from '../../limiter/sync-limiter.ts';
+import { type Batch, takeBatch } from './batch.ts';
 import type { LimiterRegistry } from './limiter-registry.ts';
 import { PermitRegistry } from './permits.ts';
 import {
@@ -142,6 +143,11 @@ export class Router {
     if (checked === undefined) return this.#run(request);
     if (checked.decision.verdict !== 'deny') return checked;
     return { ...checked, limit: route.singleLimiter.name };
+  }
+
+  /** Takes up to `max` units of all limits on the route. @throws {ConfigError} as `takeBatch` */
+  takeUpTo({ route, key }: RoutedRequest, max: number): Batch | Promise<Batch> {
+    return takeBatch(route, key, max);
   }
 
   /** The status of a key with every limit on its route. */

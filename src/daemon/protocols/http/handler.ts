@@ -4,10 +4,13 @@
  *
  *     GET  /check?limit=&key=&cost=&hold=1            200, or 429, 503, 403: for programs and proxies (auth_request)
  *     POST /batch   POST /settle                      many checks at once; the outcome of a call
+ *     POST /take-up-to   POST /give-back              as many as there are; what was not used
  *     GET  /healthz /readyz                           liveness; readiness
  *     GET  /inspect …   POST /reload                  for operators: `admin-routes.ts`, guarded by `access.ts`
  */
 
+import { ConfigError } from '../../../core/errors.ts';
+import type { Batch } from '../../router/batch.ts';
 import type { CheckResult, RoutedRequest } from '../../router/router.ts';
 import {
   type AdminAccess,
@@ -22,15 +25,24 @@ import {
   type CheckParams,
   checkFromForm,
   checksFromJson,
+  giveBackFromForm,
+  giveBackFromJson,
   keyTooLong,
   missingKey,
   parseJsonBody,
-  type Settlement,
   settlementFromForm,
   settlementFromJson,
+  takeFromForm,
+  takeFromJson,
 } from './check-request.ts';
 import { batchEntryOf, CheckResponder } from './decision-response.ts';
-import { type Endpoint, publicEndpoint, READ_METHODS, WRITE_METHODS } from './endpoint.ts';
+import {
+  type Endpoint,
+  type EndpointHandler,
+  publicEndpoint,
+  READ_METHODS,
+  WRITE_METHODS,
+} from './endpoint.ts';
 import type { KeyExtractor, RequestHead } from './key.ts';
 import { preview, ValidationProblem } from './parameters.ts';
 import {
@@ -135,6 +147,8 @@ export class HttpHandler {
       [CHECK_PATH, publicEndpoint(ANY_METHOD, (...request) => this.#check(...request))],
       ['/batch', publicEndpoint(WRITE_METHODS, (...request) => this.#batch(...request))],
       ['/settle', publicEndpoint(WRITE_METHODS, (...request) => this.#settle(...request))],
+      ['/take-up-to', publicEndpoint(WRITE_METHODS, (...request) => this.#takeUpTo(...request))],
+      ['/give-back', publicEndpoint(WRITE_METHODS, (...request) => this.#giveBack(...request))],
       ['/healthz', publicEndpoint(READ_METHODS, () => textResponse(200, 'ok\n'))],
       ['/readyz', publicEndpoint(READ_METHODS, () => (context.isReady() ? READY : DRAINING))],
       ...adminRoutes(context),
@@ -225,20 +239,54 @@ export class HttpHandler {
     return jsonResponse(200, (await Promise.all(results)).map(batchEntryOf));
   }
 
-  #settle(request: RequestHead, queryAt: number, body: Buffer): HttpResponse {
-    const { url = '' } = request;
-    const settlement: Settlement | HttpResponse =
-      body.length === 0
-        ? orProblemResponse(settlementFromForm(url, queryAt))
-        : this.#parseBody(request, queryAt, body, {
-            form: (form) => settlementFromForm(form, 0),
-            json: settlementFromJson,
-          });
+  /** Parses parameters from the URL, or from the body if there is one. */
+  #parseRequest<T extends object>(
+    request: RequestHead,
+    queryAt: number,
+    body: Buffer,
+    fromForm: (text: string, from: number) => T | ValidationProblem,
+    json: (value: unknown) => T | ValidationProblem,
+  ): T | HttpResponse {
+    if (body.length === 0) return orProblemResponse(fromForm(request.url ?? '', queryAt));
+    const form = (text: string) => fromForm(text, 0);
+    return this.#parseBody(request, queryAt, body, { form, json });
+  }
+
+  #settle(...request: EndpointRequest): HttpResponse {
+    const settlement = this.#parseRequest(...request, settlementFromForm, settlementFromJson);
     if (isHttpResponse(settlement)) return settlement;
     const { permit, result } = settlement;
     return this.#context.router.permits.settle(permit, result)
       ? jsonResponse(200, { settled: true })
-      : problemResponse(404, `Permit ${preview(permit)} is unknown, settled or expired.`);
+      : unknownPermit(permit);
+  }
+
+  #takeUpTo(...request: EndpointRequest): EventualResponse {
+    const params = this.#parseRequest(...request, takeFromForm, takeFromJson);
+    if (isHttpResponse(params)) return params;
+    const routed = this.#route(request[0], { ...params, cost: params.max, status: undefined });
+    if (isHttpResponse(routed)) return routed;
+    const { permits } = this.#context.router;
+    const respond = (batch: Batch): HttpResponse => {
+      const permit = params.wantsPermit && !batch.isSettled ? permits.add([batch]) : undefined;
+      return jsonResponse(200, { taken: batch.cost, permit });
+    };
+    try {
+      const batch = this.#context.router.takeUpTo(routed, params.max);
+      return batch instanceof Promise ? batch.then(respond) : respond(batch);
+    } catch (error) {
+      if (error instanceof ConfigError) return problemResponse(400, error.message);
+      throw error;
+    }
+  }
+
+  #giveBack(...request: EndpointRequest): HttpResponse {
+    const params = this.#parseRequest(...request, giveBackFromForm, giveBackFromJson);
+    if (isHttpResponse(params)) return params;
+    const { permit, unused } = params;
+    return this.#context.router.permits.giveBack(permit, unused)
+      ? jsonResponse(200, { givenBack: true })
+      : unknownPermit(permit);
   }
 
   #internalError(error: unknown): HttpResponse {
@@ -246,6 +294,11 @@ export class HttpHandler {
     return problemResponse(500, 'Internal error; see the log of the daemon.');
   }
 }
+
+type EndpointRequest = Parameters<EndpointHandler>;
+
+const unknownPermit = (permit: string): HttpResponse =>
+  problemResponse(404, `Permit ${preview(permit)} is unknown, settled or expired.`);
 
 const READY = textResponse(200, 'ready\n');
 const DRAINING = problemResponse(503, 'Draining: the daemon is about to stop.', 'Retry-After', '1');
