@@ -102,3 +102,26 @@ limits:
     expect(lines[20]).toContain('calls denied by further limits limits=10 denied=10 ');
   });
 });
+
+describe('a limit that learns, in the daemon', () => {
+  test('a busy reply: the limit falls, the log says so, and /metrics has histograms of both', async () => {
+    const daemon = await startWith(
+      'limits: { sink: { adaptive: { initial: 10, decreaseRatio: 0.5 }, match: db } }\n',
+    );
+    const url = `http://${daemon.addresses.http[0]}`;
+    const hold = async (): Promise<string> => {
+      const response = await fetch(`${url}/check?key=db&hold=1`);
+      return ((await response.json()) as { permit: string }).permit;
+    };
+    const permits = [await hold(), await hold(), await hold()];
+    for (const permit of permits)
+      await fetch(`${url}/settle?permit=${permit}&outcome=busy`, { method: 'POST' });
+    await daemon.waitForLog(
+      /warn limit decreased by back-pressure limit=sink key=db from=10 to=5 times=1\n/,
+    );
+    const metrics = await (await fetch(`${url}/metrics`)).text();
+    expect(metrics).toContain('sluice_concurrency_limit_sum{limit="sink"} 20\n'); // 10, 5, 5
+    expect(metrics).toContain('sluice_concurrency_in_flight_bucket{limit="sink",le="2"} 2\n');
+    expect(metrics).toContain('sluice_concurrency_in_flight_sum{limit="sink"} 6\n');
+  });
+});

@@ -58,8 +58,10 @@ limits:
   });
 
   test('a batch takes what Redis has left, and gives back what was not used', async () => {
-    const post = async (n: number, path: string) =>
-      (await fetch(`http://${daemons[n].addresses.http[0]}${path}`, { method: 'POST' })).json();
+    const post = async (n: number, path: string): Promise<{ taken?: number; permit?: string }> =>
+      (
+        await fetch(`http://${daemons[n].addresses.http[0]}${path}`, { method: 'POST' })
+      ).json() as Promise<{ taken?: number; permit?: string }>;
     expect(allowed(await check(0, times('shut:batch', 1)))).toBe(1);
     const batch = await post(1, '/take-up-to?key=shut:batch&max=9&hold=1');
     expect(batch).toEqual({ taken: 4, permit: expect.any(String) });

@@ -523,7 +523,7 @@ describe('adaptive', () => {
     expect(key.policy.currentWindow(key.state, 0, 1e9)).toEqual({ meanMs: undefined, due: false });
     key.check();
     key.settle(500, 'busy', 500); // back-pressure alone sets no mean
-    expect(key.view()).toEqual({ remaining: 1, limit: 1, inFlight: 0 });
+    expect(key.view()).toEqual({ remaining: 1, limit: 1, inFlight: 0, backPressure: true });
   });
 
   test('adaptive: jitter delays an adjustment by a random part of the mean RTT', () => {

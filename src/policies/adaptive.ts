@@ -281,6 +281,7 @@ function controlLoop(
       limit: limitOf(state, i),
       inFlight: state[i + IN_FLIGHT],
       ...(Number.isNaN(state[i + MEAN_RTT]) ? {} : { rttMs: state[i + MEAN_RTT] }),
+      ...(adjusts && state[i + BACK_PRESSURE] === 1 ? { backPressure: true } : {}),
     }),
 
     ruleStatuses(state, i, now) {

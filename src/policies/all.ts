@@ -9,13 +9,19 @@
  *             ▲ i                 ▲ i + offset of the second
  *
  * The decision is the strictest: a refusal with the longest retry time, else the longest wait, else the
- * smallest remainder.
+ * smallest remainder. A refusal names the rule that it comes from.
  */
 
 import type { Millis } from '../core/clock.ts';
 import { allow, type Decision, deny, wait } from '../core/decision.ts';
 import { ConfigError } from '../core/errors.ts';
-import type { KeyState, Policy, PolicyCapabilities, State } from './policy.ts';
+import {
+  type KeyState,
+  type Policy,
+  type PolicyCapabilities,
+  ruleNamesOf,
+  type State,
+} from './policy.ts';
 
 /** The most components of one limit. */
 const MAX_POLICIES = 64;
@@ -28,6 +34,8 @@ export function all(policies: readonly Policy[], path = 'all'): Policy {
 
   const width = policies.reduce((sum, policy) => sum + policy.width, 0);
   const components = withOffsets(policies);
+  const ruleKinds = policies.flatMap((policy) => policy.ruleKinds ?? [policy.kind]);
+  const nameOfRule = ruleNamer(policies, ruleNamesOf(ruleKinds));
   const saved = new Float64Array(width);
   const took = new Uint8Array(components.length);
 
@@ -53,15 +61,20 @@ export function all(policies: readonly Policy[], path = 'all'): Policy {
     let remaining = Infinity;
     let waitMs = 0;
     let retryAfterMs = -1;
+    let rule: string | undefined;
     for (let p = 0; p < components.length; p++) {
       const { policy, offset } = components[p];
       const decision = policy.check(state, i + offset, cost, now, partitionIndex);
       took[p] = decision.verdict === 'deny' ? 0 : 1;
       if (decision.verdict === 'allow') remaining = Math.min(remaining, decision.remaining);
       else if (decision.verdict === 'wait') waitMs = Math.max(waitMs, decision.waitMs);
-      else retryAfterMs = Math.max(retryAfterMs, decision.retryAfterMs);
+      else if (decision.retryAfterMs > retryAfterMs) {
+        retryAfterMs = decision.retryAfterMs;
+        rule = nameOfRule(p, decision.rule);
+      }
     }
-    if (retryAfterMs >= 0) return deny(retryAfterMs);
+    if (rule !== undefined)
+      return ruleKinds.length > 1 ? { verdict: 'deny', retryAfterMs, rule } : deny(retryAfterMs);
     if (waitMs === 0) return allow(remaining);
     deferTo(state, i, cost, now + waitMs);
     return wait(waitMs);
@@ -83,6 +96,7 @@ export function all(policies: readonly Policy[], path = 'all'): Policy {
   return {
     kind: 'all',
     width,
+    ruleKinds,
     needsExactTime: policies.some((policy) => policy.needsExactTime),
     needsOutcome: policies.some((policy) => policy.needsOutcome),
     canReserve: policies.some((policy) => policy.canReserve),
@@ -181,6 +195,20 @@ function ofEvery<T>(
 ): readonly T[] | undefined {
   const lists = policies.map(read);
   return lists.includes(undefined) ? undefined : lists.flatMap((list) => list ?? []);
+}
+
+/** Finds the name of a rule by its component and, if that has several rules, by its name there. */
+function ruleNamer(
+  policies: readonly Policy[],
+  names: readonly string[],
+): (component: number, inner: string | undefined) => string {
+  let first = 0;
+  const tables = policies.map(({ kind, ruleKinds = [kind] }) => {
+    const own = names.slice(first, first + ruleKinds.length);
+    first += ruleKinds.length;
+    return new Map(ruleNamesOf(ruleKinds).map((inner, n) => [inner, own[n]]));
+  });
+  return (component, inner = policies[component].kind) => tables[component].get(inner) ?? inner;
 }
 
 interface Component {
