@@ -236,8 +236,9 @@ function acquireLocal({ route, key, cost }: RoutedRequest): LocalResult {
   const permit = route.localWithPermits?.tryAcquire(key, cost);
   if (!permit) return { result: ALLOWED, permits: [] };
   if (permit.verdict === 'allow') return { result: statusOf(route, key), permits: [permit] };
-  const { retryAfterMs, limit } = permit;
-  return { result: { decision: deny(retryAfterMs), limit }, permits: [] };
+  const { retryAfterMs, limit, rule } = permit;
+  const decision = rule === undefined ? deny(retryAfterMs) : { ...deny(retryAfterMs), rule };
+  return { result: { decision, limit }, permits: [] };
 }
 
 /** What remains with the local limits after a permit was taken: a permit does not say. */

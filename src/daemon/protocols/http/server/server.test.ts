@@ -604,6 +604,18 @@ describe('HTTP server', () => {
   });
 });
 
+describe('a limit with several rules', () => {
+  test('refusal: the body names the rule, with and without a permit, and in a batch', async () => {
+    const rules = [{ bucket: { rate: '10/s', burst: 9 } }, { bucket: { rate: '1/h', burst: 1 } }];
+    const { sendRequest } = await start({ limits: { api: { all: rules } } });
+    expect((await sendRequest('/check?key=a')).status).toBe(200);
+    const denial = { verdict: 'deny', limit: 'api', rule: 'bucket-2' };
+    expect((await sendRequest('/check?key=a')).json).toMatchObject(denial);
+    expect((await sendRequest('/check?key=a&hold=1')).json).toMatchObject(denial);
+    expect((await sendRequest('/batch', post([{ key: 'a' }]))).json).toMatchObject([denial]);
+  });
+});
+
 describe('batches: POST /take-up-to and /give-back', () => {
   const take = (query: string) => [`/take-up-to?${query}`, { method: 'POST' }] as const;
 
