@@ -81,7 +81,7 @@ export class Counters {
   readonly #settledByOutcome = new Float64Array(OUTCOMES.length);
   readonly #waitHistogram = new BucketCounter(HISTOGRAM_BOUNDS_MS);
   readonly #rttHistogram = new BucketCounter(HISTOGRAM_BOUNDS_MS);
-  readonly #deniedByRule = new Map<string, number>();
+  readonly #deniedByRule = new Map<string, { count: number }>();
 
   get denied(): number {
     return this.#totals[DENIED];
@@ -90,8 +90,7 @@ export class Counters {
   recordDecision(decision: Decision, waitedMs: Millis): void {
     if (decision.verdict === 'deny') {
       this.#totals[DENIED]++;
-      const { rule } = decision;
-      if (rule !== undefined) this.#deniedByRule.set(rule, (this.#deniedByRule.get(rule) ?? 0) + 1);
+      if (decision.rule !== undefined) this.#countRule(decision.rule);
       return;
     }
     this.#totals[ALLOWED]++;
@@ -99,6 +98,12 @@ export class Counters {
     if (ms <= 0) return;
     this.#totals[WAITED]++;
     this.#waitHistogram.add(ms);
+  }
+
+  #countRule(rule: string): void {
+    const known = this.#deniedByRule.get(rule);
+    if (known) known.count++;
+    else this.#deniedByRule.set(rule, { count: 1 });
   }
 
   recordCancelled(): void {
@@ -126,7 +131,9 @@ export class Counters {
       cancelled,
       expiredPermits,
       settled: settled as Record<Outcome, number>,
-      deniedByRule: Object.fromEntries(this.#deniedByRule),
+      deniedByRule: Object.fromEntries(
+        [...this.#deniedByRule].map(([rule, { count }]) => [rule, count]),
+      ),
       waitMs: toHistogram(this.#waitHistogram),
       rttMs: toHistogram(this.#rttHistogram),
     };

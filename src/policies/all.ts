@@ -34,8 +34,7 @@ export function all(policies: readonly Policy[], path = 'all'): Policy {
 
   const width = policies.reduce((sum, policy) => sum + policy.width, 0);
   const components = withOffsets(policies);
-  const ruleKinds = policies.flatMap((policy) => policy.ruleKinds ?? [policy.kind]);
-  const nameOfRule = ruleNamer(policies, ruleNamesOf(ruleKinds));
+  const ruleKinds = policies.flatMap(ruleKindsOf);
   const saved = new Float64Array(width);
   const took = new Uint8Array(components.length);
 
@@ -70,7 +69,7 @@ export function all(policies: readonly Policy[], path = 'all'): Policy {
       else if (decision.verdict === 'wait') waitMs = Math.max(waitMs, decision.waitMs);
       else if (decision.retryAfterMs > retryAfterMs) {
         retryAfterMs = decision.retryAfterMs;
-        rule = nameOfRule(p, decision.rule);
+        rule = nameOfRule(components[p], decision.rule);
       }
     }
     if (rule !== undefined)
@@ -197,29 +196,27 @@ function ofEvery<T>(
   return lists.includes(undefined) ? undefined : lists.flatMap((list) => list ?? []);
 }
 
-/** Finds the name of a rule by its component and, if that has several rules, by its name there. */
-function ruleNamer(
-  policies: readonly Policy[],
-  names: readonly string[],
-): (component: number, inner: string | undefined) => string {
-  let first = 0;
-  const tables = policies.map(({ kind, ruleKinds = [kind] }) => {
-    const own = names.slice(first, first + ruleKinds.length);
-    first += ruleKinds.length;
-    return new Map(ruleNamesOf(ruleKinds).map((inner, n) => [inner, own[n]]));
-  });
-  return (component, inner = policies[component].kind) => tables[component].get(inner) ?? inner;
-}
-
 interface Component {
   readonly policy: Policy;
   readonly offset: number;
+  /** The names of its rules in the whole limit, and in the component itself. */
+  readonly names: readonly string[];
+  readonly innerNames: readonly string[];
 }
+
+/** The name of the rule that refused: the component's only one, or the one it named itself. */
+const nameOfRule = ({ names, innerNames }: Component, inner: string | undefined): string =>
+  inner === undefined ? names[0] : names[innerNames.indexOf(inner)];
+
+const ruleKindsOf = ({ kind, ruleKinds = [kind] }: Policy): readonly string[] => ruleKinds;
 
 function withOffsets(policies: readonly Policy[]): Component[] {
   let offset = 0;
+  const allNames = ruleNamesOf(policies.flatMap(ruleKindsOf));
   return policies.map((policy) => {
-    const component = { policy, offset };
+    const kinds = ruleKindsOf(policy);
+    const names = allNames.splice(0, kinds.length);
+    const component = { policy, offset, names, innerNames: ruleNamesOf(kinds) };
     offset += policy.width;
     return component;
   });
