@@ -334,9 +334,8 @@ export class Daemon {
   }
 }
 
-/** True for a limit that moves: a listener on any other one would only slow it down. */
-const learns = (limiter: SyncLimiter): boolean =>
-  limiter.inspect('').limit !== undefined && !limiter.countsInFlight;
+/** True for a limit that may move: a listener on any other one would only slow it down. */
+const learns = (limiter: SyncLimiter): boolean => limiter.inspect('').limit !== undefined;
 
 /** Logs decreases by back-pressure at a bounded rate. The returned function logs what is pending. */
 function logDecreases(limiter: SyncLimiter, log: Log): () => void {
