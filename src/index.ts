@@ -20,6 +20,7 @@ export type {
   AvailabilityEvent,
   CancelledEvent,
   DecisionEvent,
+  DecreasedEvent,
   ExpiredEvent,
   LimitEvent,
   Listener,

@@ -57,6 +57,22 @@ limits:
     expect(allowed(await check(1, times('x', 9)))).toBe(5); // a local limit of that daemon
   });
 
+  test('a batch takes what Redis has left, and gives back what was not used', async () => {
+    const post = async (n: number, path: string): Promise<{ taken?: number; permit?: string }> =>
+      (
+        await fetch(`http://${daemons[n].addresses.http[0]}${path}`, { method: 'POST' })
+      ).json() as Promise<{ taken?: number; permit?: string }>;
+    expect(allowed(await check(0, times('shut:batch', 1)))).toBe(1);
+    const batch = await post(1, '/take-up-to?key=shut:batch&max=9&hold=1');
+    expect(batch).toEqual({ taken: 4, permit: expect.any(String) });
+    expect(await post(0, '/take-up-to?key=shut:batch&max=9&hold=1')).toEqual({ taken: 0 });
+    expect(await post(1, `/give-back?permit=${batch.permit}&unused=3`)).toEqual({
+      givenBack: true,
+    });
+    await waitUntil(async () => (await post(0, '/take-up-to?key=shut:batch&max=1')).taken === 1);
+    expect(allowed(await check(1, times('shut:batch', 9)))).toBe(2);
+  });
+
   test('onUnavailable decides at once while Redis is down, and Redis again after its restart', async () => {
     await redis.kill();
     const at = performance.now();

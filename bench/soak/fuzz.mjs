@@ -167,6 +167,8 @@ const COMMANDS = [
     ...upTo(2, number),
   ],
   () => ['SLUICE.SETTLE', `${below(50)}-0`, 'ok', oneOf(['USED', 'RTT', 'RETRYAFTER']), number()],
+  () => ['SLUICE.TAKEUPTO', oneOf(['*', 'total', 'adaptive', 'unknown']), key(), number(), 'HOLD'],
+  () => ['SLUICE.GIVEBACK', `${below(50)}-0`, number()],
   () => ['SLUICE.INSPECT', key(), ...upTo(1, () => oneOf(['*', 'total', 'unknown']))],
   () => ['PING', ...upTo(2, key)],
   () => ['HELLO', ...upTo(1, () => oneOf(['2', '3', '4', 'x']))],

@@ -152,6 +152,8 @@ describe('instrument', () => {
     }
     expect(await kinds()).toEqual([
       'sluice.cancelled  SUM',
+      'sluice.concurrency.in_flight  HISTOGRAM',
+      'sluice.concurrency.limit  HISTOGRAM',
       'sluice.decisions  SUM',
       'sluice.evicted_keys  SUM',
       'sluice.expired_permits  SUM',

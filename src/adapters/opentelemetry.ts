@@ -3,7 +3,7 @@
  *
  *     const stop = instrument([api, sink]);
  *
- * Counters and gauges are read from the limiters on collection, at no cost per decision. Durations are recorded as they
+ * Counters and gauges are read from the limiters on collection, at no cost per decision. Histograms are recorded as events
  * occur, because the API takes no finished histograms. Without an SDK nothing is attached. Start the SDK first: a meter
  * that was obtained before stays a no-op.
  */
@@ -11,14 +11,11 @@
 import {
   type BatchObservableCallback,
   createNoopMeter,
-  type Histogram,
   type Meter,
   metrics,
   type Observable,
 } from '@opentelemetry/api';
 import { isRecord, OptionReader } from '../core/options.ts';
-import type { Listener } from '../limiter/events.ts';
-import { HISTOGRAM_BOUNDS_MS } from '../limiter/stats.ts';
 import {
   type AnyLimiter,
   labelName,
@@ -26,7 +23,7 @@ import {
   readMaxKeys,
   toLimiterList,
 } from './metrics/collector.ts';
-import { DURATION_METRICS, METRICS, type Metric } from './metrics/definitions.ts';
+import { HISTOGRAM_METRICS, METRICS, type Metric } from './metrics/definitions.ts';
 
 /** Options of `instrument`. */
 export interface InstrumentOptions {
@@ -47,12 +44,12 @@ export function instrument(
   reader.finish();
   const list = toLimiterList(limiters);
   const isNoop = meter === createNoopMeter();
-  const collector = new MetricCollector(isNoop ? 0 : maxKeys); // without keys it attaches no listener
+  const collector = new MetricCollector(isNoop ? undefined : maxKeys);
   collector.addAll(list); // also for a no-op meter: a duplicate name must not first fail in production
   if (isNoop) return () => {};
   const stops = [
     registerObservables(meter, collector),
-    ...recordDurations(meter, list),
+    ...recordHistograms(meter, list),
     () => collector.stop(),
   ];
   return () => {
@@ -84,30 +81,20 @@ function createObservable(meter: Meter, { name, kind, unit, help }: Metric): Obs
     : meter.createObservableGauge(name, options);
 }
 
-function recordDurations(meter: Meter, limiters: readonly AnyLimiter[]): (() => void)[] {
-  const explicitBucketBoundaries = HISTOGRAM_BOUNDS_MS.map((ms) => ms / 1000);
-  const [waits, rtts] = DURATION_METRICS.map(({ name, help }) =>
-    meter.createHistogram(name, {
-      description: help,
-      unit: 's',
-      advice: { explicitBucketBoundaries },
-    }),
-  );
-  return limiters.map((limiter) =>
-    limiter.on(durationListener(labelName(limiter.name), waits, rtts)),
-  );
-}
-
-/** The durations that the limiter's own histograms count: waits of admitted calls, and round trips of successful ones. */
-function durationListener(limit: string, waits: Histogram, rtts: Histogram): Listener {
-  const labels = { limit };
-  return (event) => {
-    if (event.type === 'decision') {
-      const { decision, waitedMs } = event;
-      const ms = decision.verdict === 'wait' ? decision.waitMs : waitedMs;
-      if (decision.verdict !== 'deny' && ms > 0) waits.record(ms / 1000, labels);
-    } else if (event.type === 'settled' && event.outcome === 'ok' && event.rttMs !== undefined) {
-      rtts.record(event.rttMs / 1000, labels);
-    }
-  };
+/** The values that the limiter's own histograms and the exporter for Prometheus count. */
+function recordHistograms(meter: Meter, limiters: readonly AnyLimiter[]): (() => void)[] {
+  const recorders = HISTOGRAM_METRICS.map(({ name, unit, help, bounds, valueIn }) => {
+    const advice = { explicitBucketBoundaries: [...bounds] };
+    const options = { description: help, ...(unit && { unit }), advice };
+    return { valueIn, histogram: meter.createHistogram(name, options) };
+  });
+  return limiters.map((limiter) => {
+    const labels = { limit: labelName(limiter.name) };
+    return limiter.on((event) => {
+      for (const { valueIn, histogram } of recorders) {
+        const value = valueIn(event);
+        if (value !== undefined) histogram.record(value, labels);
+      }
+    });
+  });
 }

@@ -117,12 +117,12 @@ async function serveUntilStopped(
   origin: string,
   terminal: Terminal,
 ): Promise<number> {
-  let format = (): LogFormat => config.log;
+  let format = (): LogFormat => config.log.format;
   const log = createLog(terminal.log, () => format(), systemClock);
   const starting = start(log);
   process.on('SIGHUP', () => void starting.then((daemon) => daemon.reload()).catch(() => {}));
   const daemon = await starting;
-  format = () => daemon.config.log;
+  format = () => daemon.config.log.format;
   const stopSignal = new Promise<void>((resolve) => {
     process.once('SIGTERM', resolve);
     process.once('SIGINT', resolve);

@@ -73,6 +73,36 @@ const timed = async <T>(work: Promise<T>): Promise<[T, number]> => {
   return [await work, systemClock.now() - since];
 };
 
+describe('client: takeUpTo and giveBack', () => {
+  test('take what is left, and give back what was not used', async () => {
+    const sluice = client(at(await daemon()));
+    expect(await sluice.takeUpTo('alice', 2)).toEqual({ taken: 2 });
+    const batch = await sluice.takeUpTo('alice', 100, { withPermit: true, limit: 'all-users' });
+    expect(batch).toEqual({ taken: 3, permit: expect.any(String) });
+    expect(await sluice.giveBack(batch.permit ?? '', 2)).toBe(true);
+    expect(await sluice.giveBack(batch.permit ?? '', 2)).toBe(false);
+    expect(await sluice.takeUpTo('alice', 100)).toEqual({ taken: 2 });
+    expect(await sluice.takeUpTo('alice', 100, { withPermit: true })).toEqual({ taken: 0 });
+    expect(sluice.stats()).toMatchObject({ allowed: 3, denied: 1, fallback: 0 });
+    await expect(sluice.takeUpTo('alice', 1.5)).rejects.toThrow('`max`');
+    await expect(sluice.giveBack('1-0', -1)).rejects.toThrow('`unused`');
+  });
+
+  test('without a daemon: everything or nothing, as onUnavailable says', async () => {
+    const nowhere = `127.0.0.1:${await freePort()}`;
+    const open = await client(nowhere).takeUpTo('alice', 100);
+    expect(open).toMatchObject({ taken: 100, unavailable: expect.any(Error) });
+    const closed = client(nowhere, { onUnavailable: 'deny' });
+    expect(await closed.takeUpTo('alice', 100, { withPermit: true })).toMatchObject({ taken: 0 });
+    expect(await closed.giveBack('1-0', 1)).toBe(false);
+  });
+
+  test('a limit on calls in flight: onUnavailable, with the reason', async () => {
+    const { unavailable } = await client(at(await daemon())).takeUpTo('flight:1', 2);
+    expect(unavailable?.message).toContain('one that does not count calls in flight: use check');
+  });
+});
+
 describe('client: a daemon that works', () => {
   test('check and isAllowed: return its decisions', async () => {
     const sluice = client(at(await daemon()));

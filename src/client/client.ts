@@ -45,6 +45,16 @@ export type CheckResult = ImmediateDecision & {
   readonly unavailable?: UnavailableError;
 };
 
+/** What `takeUpTo` took. */
+export interface TakeResult {
+  /** How many; 0 if none was left. */
+  readonly taken: number;
+  /** The permit for `giveBack`, with `withPermit`. */
+  readonly permit?: string;
+  /** Set if `onUnavailable` decided: why. Then `taken` is all or nothing. */
+  readonly unavailable?: UnavailableError;
+}
+
 /** How a call with a permit went. */
 export interface CallReport {
   /** Default ok. */
@@ -78,6 +88,10 @@ export interface Client {
   isAllowed(key: string, cost?: number): Promise<boolean>;
   /** Reports how a call went. False if the permit has expired, or the daemon is unavailable. */
   settle(permit: string, result?: CallReport): Promise<boolean>;
+  /** Takes as many as there are, up to `max`. For limits that do not count calls in flight. */
+  takeUpTo(key: string, max: number, options?: CheckOptions): Promise<TakeResult>;
+  /** Returns what was not used of `takeUpTo`. False if the permit has expired, or the daemon is unavailable. */
+  giveBack(permit: string, unused: number): Promise<boolean>;
   /** The state of a key; undefined if the daemon is unavailable or has no such limit. */
   inspect(key: string, limit?: string): Promise<InspectedKey | undefined>;
   /** The state of the connection, and counters since the start. */
@@ -141,18 +155,9 @@ class DaemonClient implements Client {
   }
 
   async check(key: string, cost = 1, options?: CheckOptions): Promise<CheckResult> {
-    const { limit = ANY_LIMIT, withPermit = false } =
-      options === undefined ? {} : readCheckOptions(options);
-    const args = [
-      'SLUICE.CHECK',
-      toBinaryString(limit),
-      encodeKey(key),
-      encodeAmount('cost', cost),
-    ];
-    if (withPermit) args.push('HOLD');
-    const reply = await this.#send(args);
-    const result =
-      reply instanceof UnavailableError ? this.#fallbackResult(reply) : this.#toCheckResult(reply);
+    const amount = encodeAmount('cost', cost);
+    const reply = await this.#send(encodeRequest('SLUICE.CHECK', key, amount, options));
+    const result = this.#toCheckResult(reply);
     if (result.verdict === 'allow') this.#allowed++;
     else this.#denied++;
     return result;
@@ -166,6 +171,24 @@ class DaemonClient implements Client {
     requireNonEmptyString('permit', permit);
     const args = ['SLUICE.SETTLE', toBinaryString(permit), ...encodeReport(result)];
     return (await this.#send(args)) === 1;
+  }
+
+  async takeUpTo(key: string, max: number, options?: CheckOptions): Promise<TakeResult> {
+    const most = encodeWhole('max', max);
+    const reply = await this.#send(encodeRequest('SLUICE.TAKEUPTO', key, most, options));
+    const result =
+      Array.isArray(reply) && reply.length === 2
+        ? { taken: reply[0], ...(reply[1] !== '' && { permit: reply[1] }) }
+        : this.#fallbackTake(max, this.#whyNoReply(reply));
+    if (result.taken > 0) this.#allowed++;
+    else if (max > 0) this.#denied++;
+    return result;
+  }
+
+  async giveBack(permit: string, unused: number): Promise<boolean> {
+    requireNonEmptyString('permit', permit);
+    const amount = encodeWhole('unused', unused);
+    return (await this.#send(['SLUICE.GIVEBACK', toBinaryString(permit), amount])) === 1;
   }
 
   async inspect(key: string, limit = ANY_LIMIT): Promise<InspectedKey | undefined> {
@@ -204,11 +227,9 @@ class DaemonClient implements Client {
     return this.#unsent.length + this.#sent.length - this.#replied;
   }
 
-  #toCheckResult(reply: RespValue): CheckResult {
-    if (reply instanceof RespError)
-      return this.#fallbackResult(this.#connection.noDecision(reply.message));
+  #toCheckResult(reply: RespValue | UnavailableError): CheckResult {
     if (!Array.isArray(reply) || reply.length !== 6)
-      return this.#fallbackResult(this.#connection.noDecision('unexpected reply'));
+      return this.#fallbackResult(this.#whyNoReply(reply));
     const [isAllowed, remaining, retryAfterMs, limit, permit, reason] = reply;
     if (isAllowed === 1) {
       return {
@@ -223,6 +244,18 @@ class DaemonClient implements Client {
       ...(limit !== '' && { limit }),
       ...(reason !== '' && { reason }),
     };
+  }
+
+  /** Why a reply is none: the daemon is unavailable, refused the request, or replied with something else. */
+  #whyNoReply(reply: RespValue | UnavailableError): UnavailableError {
+    if (reply instanceof UnavailableError) return reply;
+    const reason = reply instanceof RespError ? reply.message : 'unexpected reply';
+    return this.#connection.noDecision(reason);
+  }
+
+  #fallbackTake(max: number, unavailable: UnavailableError): TakeResult {
+    this.#fallbacks++;
+    return { taken: this.#settings.onUnavailable === 'allow' ? max : 0, unavailable };
   }
 
   #fallbackResult(unavailable: UnavailableError): CheckResult {
@@ -327,6 +360,18 @@ class DaemonClient implements Client {
 /** In the place of a limit's name: all limits that match the key. */
 const ANY_LIMIT = '*';
 
+/** A command with a limit, a key, an amount and perhaps HOLD. */
+function encodeRequest(
+  name: string,
+  key: string,
+  amount: string,
+  options: CheckOptions = {},
+): string[] {
+  const { limit = ANY_LIMIT, withPermit } = readCheckOptions(options);
+  const args = [name, toBinaryString(limit), encodeKey(key), amount];
+  return withPermit ? [...args, 'HOLD'] : args;
+}
+
 function readCheckOptions(options: CheckOptions): CheckOptions {
   const reader = new OptionReader('options', options);
   const limit = reader.optional('limit', isNonEmptyString, 'a non-empty string');
@@ -356,6 +401,11 @@ function requireNonEmptyString(field: string, value: unknown): void {
 function encodeKey(key: unknown): string {
   if (typeof key !== 'string') throw new ConfigError('key', 'a string', key);
   return toBinaryString(key).slice(0, MAX_KEY_BYTES);
+}
+
+function encodeWhole(field: string, given: unknown): string {
+  requireNumber(field, given, { min: 0, max: MAX_COST, integer: true });
+  return String(given);
 }
 
 /** A decimal number: the daemon parses no exponents. */

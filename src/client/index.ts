@@ -8,6 +8,7 @@ export {
   type Client,
   type ClientStats,
   connect,
+  type TakeResult,
 } from './client.ts';
 export type { InspectedKey, InspectedLimit, InspectedRule } from './key-status.ts';
 export type { BackoffOptions, ClientOptions } from './options.ts';

@@ -24,6 +24,8 @@ export type Decision =
       readonly retryAfterMs: Millis;
       /** `closed` if the limiter is closed; left out where the limit refuses. */
       readonly reason?: string;
+      /** Of a limit with several rules (`all`): the one that refused, such as `bucket` or `bucket-2`. */
+      readonly rule?: string;
     };
 
 /** The `retryAfterMs` of a request that never fits, however long it waits. */

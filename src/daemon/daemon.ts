@@ -9,6 +9,7 @@
  * stops by answering pending requests and writing a snapshot.
  */
 
+import { type LimitingFields, logLimiting } from '../adapters/metrics/log.ts';
 import type { BackendModule } from '../backends/daemon-backend.ts';
 import { GcraTable } from '../backends/local/gcra-table.ts';
 import { batchClock, type Clock, type Millis, schedule, systemClock } from '../core/clock.ts';
@@ -21,6 +22,8 @@ import { SyncLimiter } from '../limiter/sync-limiter.ts';
 import { BACKENDS } from './backends/registry.ts';
 import type { LoadResult } from './config/file.ts';
 import { type Config, listenAddressesOf } from './config/read.ts';
+import { DenialLog, type DenialSource } from './denial-log.ts';
+import { toKeyText } from './keys/binary-key.ts';
 import { describeLimits, Metrics } from './metrics.ts';
 import type { ReloadResult } from './protocols/http/admin-routes.ts';
 import { createKeyExtractor } from './protocols/http/key.ts';
@@ -75,6 +78,9 @@ export class Daemon {
   readonly #metrics: Metrics;
   readonly #listeners: Listeners;
   readonly #snapshotter: Snapshotter;
+  readonly #denialLog: DenialLog;
+  /** What ends the log of a limit's decreases. */
+  readonly #decreaseLogs = new Map<LimiterEntry, () => void>();
   #config: Config;
   #isStopping = false;
   /** Reloads and stops run one after the other. */
@@ -99,6 +105,7 @@ export class Daemon {
       throw error;
     }
     await daemon.#snapshotter.configure(config.snapshot);
+    daemon.#denialLog.configure(config.log.denialsMs);
     return daemon;
   }
 
@@ -116,7 +123,7 @@ export class Daemon {
     this.#backends = backends;
     const batchedClock = batchClock(components.clock);
     this.#registry = new LimiterRegistry({ hasher, batchClock: batchedClock, clock, backendFor });
-    this.#logAvailability(this.#registry.apply(config.limits).created);
+    this.#logChangesOf(this.#registry.apply(config.limits).created);
     const router = new Router(config, this.#registry, hasher, random);
     this.router = router;
     const bounds = () => this.#config.bounds;
@@ -161,6 +168,7 @@ export class Daemon {
     this.#metrics = new Metrics(sources, this.#registry);
     const snapshotContext = { seed: components.seed, clock: components.clock, log };
     this.#snapshotter = new Snapshotter(this.#registry, this.#gcraTable, snapshotContext);
+    this.#denialLog = new DenialLog(log, this.#clock, () => this.#denialSources());
     this.#listeners = new Listeners({
       line: (socket) => this.#lineConnections.accept(socket),
       resp: (socket) => this.#respConnections.accept(socket),
@@ -207,13 +215,16 @@ export class Daemon {
     }
     const { opened, closed, limiters } = await this.#prepareChange(config);
     const { created, removed } = limiters;
+    this.#denialLog.flush(); // removed limiters take their counts with them
     this.#registry.commit(limiters);
     this.#config = config;
     this.router.applyConfig(config);
     this.#httpServer.configure(httpSettingsOf(config));
     this.#metrics.refresh();
-    this.#logAvailability(created);
+    this.#logChangesOf(created);
+    for (const entry of removed) this.#stopDecreaseLog(entry);
     await this.#snapshotter.configure(config.snapshot);
+    this.#denialLog.configure(config.log.denialsMs);
     for (const listener of closed)
       this.#log('info', 'no longer listening', listenerFields(listener));
     for (const listener of opened) this.#log('info', 'listening', listenerFields(listener));
@@ -266,10 +277,36 @@ export class Daemon {
       const { drainMs } = this.#config.bounds;
       const protocols = [this.#lineConnections, this.#respConnections, this.#httpServer];
       await Promise.all(protocols.map((protocol) => protocol.drain(drainMs)));
+      this.#denialLog.stop();
+      for (const entry of [...this.#decreaseLogs.keys()]) this.#stopDecreaseLog(entry);
       await this.#backends.leave();
       await this.#snapshotter.save();
       await releaseResources(this.#backends, this.#registry.all);
     });
+  }
+
+  #stopDecreaseLog(entry: LimiterEntry): void {
+    this.#decreaseLogs.get(entry)?.();
+    this.#decreaseLogs.delete(entry);
+  }
+
+  #denialSources(): DenialSource[] {
+    const shadows = new Set(
+      this.#config.limits.filter(({ shadow }) => shadow).map(({ name }) => name),
+    );
+    const isShadow = (name: string): boolean => shadows.has(name.split('[', 1)[0]);
+    const limits = this.#registry.all.map(({ name, limiter }) => ({
+      id: `limit ${name}`,
+      fields: { limit: name, ...(isShadow(name) && { shadow: true }) },
+      denied: limiter.denied,
+    }));
+    const lists = Object.entries(this.router.staticDenials).map(([reason, denied]) => ({
+      id: `reason ${reason}`,
+      fields: { reason },
+      denied,
+    }));
+    const { denied } = this.#gcraTable;
+    return [...limits, ...lists, { id: 'command', fields: { command: 'CL.THROTTLE' }, denied }];
   }
 
   #serialize<T>(operation: () => Promise<T>): Promise<T> {
@@ -278,10 +315,14 @@ export class Daemon {
     return done;
   }
 
-  /** Logs when the backend of a limit becomes unavailable or available. */
-  #logAvailability(created: readonly LimiterEntry[]): void {
-    for (const { name: limit, limiter } of created) {
-      if (limiter instanceof SyncLimiter) continue;
+  /** Logs when back-pressure decreases a limit, and when its backend becomes unavailable or available. */
+  #logChangesOf(created: readonly LimiterEntry[]): void {
+    for (const entry of created) {
+      const { name: limit, limiter } = entry;
+      if (limiter instanceof SyncLimiter) {
+        if (learns(limiter)) this.#decreaseLogs.set(entry, logDecreases(limiter, this.#log));
+        continue;
+      }
       limiter.on((event) => {
         if (event.type !== 'availability') return;
         const { isAvailable, onUnavailable = '' } = event;
@@ -291,6 +332,23 @@ export class Daemon {
       });
     }
   }
+}
+
+/** True for a limit that may move: a listener on any other one would only slow it down. */
+const learns = (limiter: SyncLimiter): boolean => limiter.inspect('').limit !== undefined;
+
+/** Logs decreases by back-pressure at a bounded rate. The returned function logs what is pending. */
+function logDecreases(limiter: SyncLimiter, log: Log): () => void {
+  const round = (limit = 0): number => Math.round(limit * 100) / 100;
+  const warn = (_message: string, { limit, key, decreased, from, to }: LimitingFields): void =>
+    log('warn', 'limit decreased by back-pressure', {
+      limit,
+      key: toKeyText(key),
+      from: round(from),
+      to: round(to),
+      times: decreased,
+    });
+  return logLimiting(limiter, { warn }, { events: ['decreased'] });
 }
 
 /** Closes everything that keeps the process alive. */

@@ -142,7 +142,7 @@ export class AsyncLimiter extends LimiterCore implements RemoteLimiterInternals 
     requireKey(key);
     requireCost(cost);
     const local = this.localRefusal(key, cost);
-    if (local?.verdict === 'deny') return this.refuseNow(key, cost, local.retryAfterMs);
+    if (local?.verdict === 'deny') return this.refuseNow(key, cost, local);
     const reply = await this.#backend.checkNow(key, cost);
     const { decidedAt: dueAt, leaseId, fromFallback = false } = reply;
     if (fromFallback) this.#fallbackCount++;
@@ -152,7 +152,7 @@ export class AsyncLimiter extends LimiterCore implements RemoteLimiterInternals 
     const { retryAfterMs } = decision;
     return fromFallback && !this.isClosed && this.#backend.onUnavailable === 'deny'
       ? this.refuse(key, cost, { retryAfterMs, reason: 'unavailable' }, 0)
-      : this.refuseNow(key, cost, retryAfterMs);
+      : this.refuseNow(key, cost, decision);
   }
 
   async acquire(key: string, cost = 1, options: WaitOptions = {}): Promise<Permit | Refusal> {

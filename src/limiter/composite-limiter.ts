@@ -174,8 +174,8 @@ export class CompositeLimiter implements LimiterInternals {
   tryAcquire(key: string, cost = 1, options?: CheckOptions): Permit | Refusal {
     const reserved = reserveAll(this.#componentCalls(key, cost, options));
     if (!isRefused(reserved)) return this.#issuePermit(key, cost, reserved, 0);
-    const { by, retryAfterMs } = reserved;
-    return by.limiter.refuseNow(by.key, by.cost, retryAfterMs);
+    const { by } = reserved;
+    return by.limiter.refuseNow(by.key, by.cost, reserved);
   }
 
   async acquire(key: string, cost = 1, options: AcquireOptions = {}): Promise<Permit | Refusal> {
@@ -223,7 +223,9 @@ export class CompositeLimiter implements LimiterInternals {
       hasWaited ||= 'waitedMs' in result && (result.waitedMs ?? 0) > 0;
       const waitedMs = this.clock.now() - since;
       if (reserved) return this.#issuePermit(key, cost, reserved, hasWaited ? waitedMs : 0);
-      if (result.verdict === 'deny') return limiter.refuse(call.key, call.cost, result, waitedMs);
+      if (result.verdict !== 'deny') continue;
+      const rule = limiter.ruleRefusing(call.key, call.cost, call.partitionIndex);
+      return limiter.refuse(call.key, call.cost, result, waitedMs, rule);
     }
   }
 

@@ -39,6 +39,17 @@ export interface SettledEvent extends EventBase {
   readonly outcome: Outcome;
   readonly used?: number;
   readonly rttMs?: Millis;
+  /** concurrency, adaptive: the key's limit and its calls in flight as this one ended, itself included. */
+  readonly concurrency?: { readonly limit: number; readonly inFlight: number };
+}
+
+/** The limit of a key was decreased: adaptive, busy. */
+export interface DecreasedEvent extends EventBase {
+  readonly type: 'decreased';
+  readonly from: number;
+  readonly to: number;
+  /** `back-pressure`: a call was answered busy or timed out. `latency`: calls took longer than usual. */
+  readonly cause: 'back-pressure' | 'latency';
 }
 
 /** A permit was not settled within `permitTimeout`: its slot is given back. */
@@ -61,6 +72,7 @@ export type LimitEvent =
   | DecisionEvent
   | CancelledEvent
   | SettledEvent
+  | DecreasedEvent
   | ExpiredEvent
   | AvailabilityEvent;
 /** The argument of `on`. An error it throws becomes a process warning. */

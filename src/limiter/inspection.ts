@@ -2,7 +2,7 @@
 
 import type { Millis } from '../core/clock.ts';
 import { NEVER } from '../core/decision.ts';
-import type { KeyState, KeyStatus, RuleStatus } from '../policies/policy.ts';
+import { type KeyState, type KeyStatus, type RuleStatus, ruleNamesOf } from '../policies/policy.ts';
 
 /** A rule's status with its name: the limit's name, followed by the rule's kind where there are several. */
 export interface NamedRuleStatus extends RuleStatus {
@@ -71,12 +71,8 @@ export function bindingRule(
 
 export function nameRules(name: string, statuses: readonly RuleStatus[]): NamedRuleStatus[] {
   if (statuses.length === 1) return [nameRule(statuses[0], name)];
-  const seen = new Map<string, number>();
-  return statuses.map((status) => {
-    const nth = (seen.get(status.kind) ?? 0) + 1;
-    seen.set(status.kind, nth);
-    return nameRule(status, `${name}.${status.kind}${nth > 1 ? `-${nth}` : ''}`);
-  });
+  const names = ruleNamesOf(statuses.map(({ kind }) => kind));
+  return statuses.map((status, n) => nameRule(status, `${name}.${names[n]}`));
 }
 
 function nameRule(status: RuleStatus, name: string): NamedRuleStatus {

@@ -32,6 +32,8 @@ export interface LimiterSettings extends QueueSettings {
 
 const REFUSED: Decision = deny(0);
 
+type Denied = Extract<Decision, { verdict: 'deny' }>;
+
 export abstract class LimiterCore {
   readonly name: string;
   readonly clock: Clock;
@@ -57,17 +59,29 @@ export abstract class LimiterCore {
     return this.telemetry.on(listener);
   }
 
+  /** True if a fixed number of calls in flight is the limit. */
+  get countsInFlight(): boolean {
+    return this.policy.concurrencyLimit !== undefined;
+  }
+
+  /** Calls denied so far. */
+  get denied(): number {
+    return this.telemetry.denied;
+  }
+
   /** Counts a refusal and creates it. A cost that never fits is explained: it is a mistake, not traffic. */
   refuse(
     key: string,
     cost: number,
     { retryAfterMs, reason }: { readonly retryAfterMs: Millis; readonly reason: RefusalReason },
     waitedMs: Millis,
+    rule?: string,
   ): Refusal {
     const detail = reason === 'never' ? this.explainNever(cost) : undefined;
-    const decision = reason === 'closed' ? CLOSED_REFUSAL : deny(retryAfterMs);
+    const refused = rule === undefined ? deny(retryAfterMs) : { ...deny(retryAfterMs), rule };
+    const decision = reason === 'closed' ? CLOSED_REFUSAL : refused;
     this.telemetry.recordDecision(key, cost, decision, waitedMs);
-    return new Refusal(this.name, retryAfterMs, reason, waitedMs, detail);
+    return new Refusal(this.name, retryAfterMs, reason, waitedMs, detail, rule);
   }
 
   /** Why a cost never fits: `cost 4000 exceeds the burst 2250 of \`tokens\``. */
@@ -81,10 +95,10 @@ export abstract class LimiterCore {
   }
 
   /** The refusal of `tryAcquire`. */
-  refuseNow(key: string, cost: number, retryAfterMs: Millis): Refusal {
+  refuseNow(key: string, cost: number, { retryAfterMs, rule }: Denied): Refusal {
     if (this.isClosed) return this.refuse(key, cost, CLOSED_REFUSAL, 0);
     const reason = retryAfterMs === NEVER ? 'never' : 'not-now';
-    return this.refuse(key, cost, { retryAfterMs, reason }, 0);
+    return this.refuse(key, cost, { retryAfterMs, reason }, 0, rule);
   }
 
   /** A refusal that needs no backend: the limiter is closed, or the key is in cool-down, which a cost of 0 passes. */

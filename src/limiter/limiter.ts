@@ -21,6 +21,7 @@ import {
 } from '../core/clock.ts';
 import { isNonEmptyString } from '../core/config-helpers.ts';
 import type { Duration } from '../core/duration.ts';
+import { ConfigError } from '../core/errors.ts';
 import type { Hasher } from '../core/hash.ts';
 import { isFunction, isRecord, OptionReader } from '../core/options.ts';
 import { type Random, systemRandom } from '../core/random.ts';
@@ -125,6 +126,11 @@ export function createLimiter(
   const common = { name: name ?? policy.kind, random, ...queue, permitTimeoutMs, maxCooldownMs };
   const hasExplicitName = name !== undefined;
   if (factory?.isRemote) {
+    if (policy.partitions) {
+      const expected =
+        'without partitions when its backend decides elsewhere: its calls cannot name one; write one limit for each';
+      throw new ConfigError(internal.path ?? 'limit', expected, policy.partitions);
+    }
     const clock = givenClock ?? systemClock;
     const settings = { ...common, hasExplicitName, maxKeys, clock };
     return new AsyncLimiter(policy, factory, settings);

@@ -92,6 +92,8 @@ export class Refusal implements Disposable {
   declare readonly waitedMs?: Millis;
   /** Why, in words, where more is known than the reason says. */
   declare readonly detail?: string;
+  /** Of a limit with several rules: the one that refused, such as `bucket-2`. */
+  declare readonly rule?: string;
 
   constructor(
     limit: string,
@@ -99,12 +101,14 @@ export class Refusal implements Disposable {
     reason: RefusalReason,
     waitedMs: Millis,
     detail?: string,
+    rule?: string,
   ) {
     this.limit = limit;
     this.retryAfterMs = retryAfterMs;
     this.reason = reason;
     if (waitedMs > 0) this.waitedMs = waitedMs;
     if (detail !== undefined) this.detail = detail;
+    if (rule !== undefined) this.rule = rule;
   }
 
   [Symbol.dispose](): void {}

@@ -23,22 +23,29 @@ export const HISTOGRAM_BOUNDS_MS: readonly Millis[] = [
   1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10_000, 30_000, 60_000,
 ];
 
-class HistogramBuilder {
-  readonly #counts = new Float64Array(HISTOGRAM_BOUNDS_MS.length + 1);
-  #sumMs = 0;
+/** Counts values by bucket: one per bound, which it includes, and one above all of them. */
+export class BucketCounter {
+  readonly bounds: readonly number[];
+  readonly counts: Float64Array;
+  sum = 0;
 
-  add(ms: Millis): void {
+  constructor(bounds: readonly number[]) {
+    this.bounds = bounds;
+    this.counts = new Float64Array(bounds.length + 1);
+  }
+
+  add(value: number): void {
+    const { bounds } = this;
     let n = 0;
-    while (n < HISTOGRAM_BOUNDS_MS.length && ms > HISTOGRAM_BOUNDS_MS[n]) n++;
-    this.#counts[n]++;
-    this.#sumMs += ms;
+    while (n < bounds.length && value > bounds[n]) n++;
+    this.counts[n]++;
+    this.sum += value;
   }
+}
 
-  snapshot(): Histogram {
-    const counts = [...this.#counts];
-    const count = counts.reduce((sum, one) => sum + one, 0);
-    return { boundsMs: HISTOGRAM_BOUNDS_MS, counts, count, sumMs: this.#sumMs };
-  }
+function toHistogram({ bounds, counts, sum }: BucketCounter): Histogram {
+  const count = counts.reduce((total, one) => total + one, 0);
+  return { boundsMs: bounds, counts: [...counts], count, sumMs: sum };
 }
 
 /** All counters since the limiter was created. */
@@ -55,6 +62,8 @@ export interface CounterSnapshot {
   readonly expiredPermits: number;
   /** Calls settled, by outcome. */
   readonly settled: Readonly<Record<Outcome, number>>;
+  /** Calls refused, by the rule that refused; empty for a limit with one rule, and where a server decides. */
+  readonly deniedByRule: Readonly<Record<string, number>>;
   /** Wait of the calls that waited. */
   readonly waitMs: Histogram;
   /** Round-trip time of the calls settled as ok. */
@@ -70,12 +79,18 @@ const EXPIRED = 4;
 export class Counters {
   readonly #totals = new Float64Array(5);
   readonly #settledByOutcome = new Float64Array(OUTCOMES.length);
-  readonly #waitHistogram = new HistogramBuilder();
-  readonly #rttHistogram = new HistogramBuilder();
+  readonly #waitHistogram = new BucketCounter(HISTOGRAM_BOUNDS_MS);
+  readonly #rttHistogram = new BucketCounter(HISTOGRAM_BOUNDS_MS);
+  readonly #deniedByRule = new Map<string, { count: number }>();
+
+  get denied(): number {
+    return this.#totals[DENIED];
+  }
 
   recordDecision(decision: Decision, waitedMs: Millis): void {
     if (decision.verdict === 'deny') {
       this.#totals[DENIED]++;
+      if (decision.rule !== undefined) this.#countRule(decision.rule);
       return;
     }
     this.#totals[ALLOWED]++;
@@ -83,6 +98,12 @@ export class Counters {
     if (ms <= 0) return;
     this.#totals[WAITED]++;
     this.#waitHistogram.add(ms);
+  }
+
+  #countRule(rule: string): void {
+    const known = this.#deniedByRule.get(rule);
+    if (known) known.count++;
+    else this.#deniedByRule.set(rule, { count: 1 });
   }
 
   recordCancelled(): void {
@@ -110,18 +131,24 @@ export class Counters {
       cancelled,
       expiredPermits,
       settled: settled as Record<Outcome, number>,
-      waitMs: this.#waitHistogram.snapshot(),
-      rttMs: this.#rttHistogram.snapshot(),
+      deniedByRule: Object.fromEntries(
+        [...this.#deniedByRule].map(([rule, { count }]) => [rule, count]),
+      ),
+      waitMs: toHistogram(this.#waitHistogram),
+      rttMs: toHistogram(this.#rttHistogram),
     };
   }
 }
 
 /** The sum of two snapshots: every number is added, in nested objects and arrays too, except the bounds. */
 export function mergeSnapshots<T>(a: T, b: T): T {
+  if (a === undefined) return b; // a rule that only one of them has
+  if (b === undefined) return a;
   if (typeof a === 'number') return (a + (b as number)) as T;
   if (Array.isArray(a)) return a.map((one, n) => mergeSnapshots(one, (b as T & unknown[])[n])) as T;
-  const names = Object.keys(a as object) as (keyof T & string)[];
-  const merge = (name: keyof T & string): unknown =>
-    name === 'boundsMs' ? a[name] : mergeSnapshots(a[name], b[name]);
+  const [one, other] = [a, b] as Record<string, unknown>[];
+  const merge = (name: string): unknown =>
+    name === 'boundsMs' ? one[name] : mergeSnapshots(one[name], other[name]);
+  const names = Object.keys({ ...one, ...other });
   return Object.fromEntries(names.map((name) => [name, merge(name)])) as T;
 }

@@ -13,8 +13,8 @@ import type { KeyHash } from '../core/hash.ts';
 import { requireNumber } from '../core/options.ts';
 import { requireCost } from '../policies/cost.ts';
 import { partitionIndexOf } from '../policies/partitions.ts';
-import type { Feedback, Policy, Settlement } from '../policies/policy.ts';
-import type { Listener } from './events.ts';
+import type { Feedback, KeyState, Policy, Settlement } from '../policies/policy.ts';
+import type { Listener, SettledEvent } from './events.ts';
 import { type Inspection, inspectionOf, type NamedRuleStatus, nameRules } from './inspection.ts';
 import type { LimiterInternals } from './internals.ts';
 import { LimiterCore, type LimiterSettings, withDueTime } from './limiter-core.ts';
@@ -201,7 +201,7 @@ export class SyncLimiter extends LimiterCore implements LimiterInternals {
     const now = this.clock.now();
     const decision = this.reserve(key, cost, now, partitionIndex);
     return decision.verdict === 'deny'
-      ? this.refuseNow(key, cost, decision.retryAfterMs)
+      ? this.refuseNow(key, cost, decision)
       : this.issuePermit(key, cost, now, 0, partitionIndex);
   }
 
@@ -212,7 +212,10 @@ export class SyncLimiter extends LimiterCore implements LimiterInternals {
     const partitionIndex = this.#partitionIndexOf(options.partition);
     const since = this.clock.now();
     const result = await this.waitForPermit({ key, cost, partitionIndex }, limits, since);
-    if (result.verdict === 'deny') return this.refuse(key, cost, result, this.clock.now() - since);
+    if (result.verdict === 'deny') {
+      const waitedMs = this.clock.now() - since;
+      return this.refuse(key, cost, result, waitedMs, this.ruleRefusing(key, cost, partitionIndex));
+    }
     const { dueAt = since, waitedMs = 0 } = result;
     return this.issuePermit(key, cost, dueAt, waitedMs, partitionIndex);
   }
@@ -236,6 +239,13 @@ export class SyncLimiter extends LimiterCore implements LimiterInternals {
     this.isClosed = true;
     this.scheduler.close();
     this.detach();
+  }
+
+  /** Of a limit with several rules: the one that refuses the call now. */
+  ruleRefusing(key: string, cost: number, partitionIndex?: number): string | undefined {
+    if (this.policy.ruleKinds === undefined) return undefined;
+    const decision = this.peekUnvalidated(key, cost, partitionIndex);
+    return decision.verdict === 'deny' ? decision.rule : undefined;
   }
 
   // For `CompositeLimiter`, which checks several limiters as one: arguments are validated already, and a decision is
@@ -332,11 +342,32 @@ export class SyncLimiter extends LimiterCore implements LimiterInternals {
     retryAfterMs: Millis | undefined,
     now: Millis,
   ): void {
+    const { cost, outcome, used, rttMs } = settlement;
+    // Only listeners read the state of a limit that learns, before and after it has learnt from the call.
+    const isObserved =
+      this.policy.needsOutcome && this.telemetry.hasListeners && outcome !== 'ignored';
+    const before = isObserved ? this.#backend.inspect(key, now).state : undefined;
     this.#backend.settle(key, settlement, now);
     this.startCooldown(key, retryAfterMs, now);
-    const { cost, outcome, used, rttMs } = settlement;
-    this.telemetry.recordSettled(key, cost, outcome, used, rttMs);
+    this.telemetry.recordSettled(key, cost, outcome, used, rttMs, before && concurrencyOf(before));
+    if (before) this.#reportDecrease(key, settlement, before, now);
     this.scheduler.wake(key);
+  }
+
+  #reportDecrease(
+    key: string,
+    { cost, outcome }: Settlement,
+    { limit: from = 0, backPressure }: KeyState,
+    now: Millis,
+  ): void {
+    const { limit: to = 0 } = this.#backend.inspect(key, now).state;
+    if (to >= from) return;
+    const isPressure = backPressure === true || outcome === 'busy' || outcome === 'timeout';
+    this.telemetry.recordDecreased(key, cost, {
+      from,
+      to,
+      cause: isPressure ? 'back-pressure' : 'latency',
+    });
   }
 
   update(key: string, feedback: Feedback): boolean {
@@ -368,3 +399,6 @@ export class SyncLimiter extends LimiterCore implements LimiterInternals {
     return partition === undefined ? undefined : partitionIndexOf(this.policy, partition);
   }
 }
+
+const concurrencyOf = ({ limit, inFlight }: KeyState): SettledEvent['concurrency'] =>
+  limit === undefined || inFlight === undefined ? undefined : { limit, inFlight };

@@ -9,7 +9,7 @@ import type { Clock, Millis } from '../core/clock.ts';
 import { DeadlineSet } from '../core/deadline-set.ts';
 import type { Decision, OnUnavailable, Outcome } from '../core/decision.ts';
 import { emitProcessWarning } from '../core/process-warning.ts';
-import { type Listener, ListenerSet } from './events.ts';
+import { type DecreasedEvent, type Listener, ListenerSet, type SettledEvent } from './events.ts';
 import { Permit, type PermitInit, type PermitResult } from './permit.ts';
 import { type CounterSnapshot, Counters } from './stats.ts';
 
@@ -34,6 +34,11 @@ export class LimiterTelemetry {
 
   snapshot(): CounterSnapshot & { readonly held: number } {
     return { held: this.#unsettled.size, ...this.#counters.snapshot() };
+  }
+
+  /** Calls denied so far: one number, without a snapshot of all counters. */
+  get denied(): number {
+    return this.#counters.denied;
   }
 
   /** Without listeners, `countDecision` is enough. */
@@ -81,12 +86,28 @@ export class LimiterTelemetry {
     outcome: Outcome,
     used: number | undefined,
     rttMs: Millis | undefined,
+    concurrency?: SettledEvent['concurrency'],
   ): void {
     this.#counters.recordSettled(outcome, rttMs);
     if (!this.#events.hasListeners) return;
     const about = { limit: this.name, key, cost, at: this.#clock.now() };
     const known = { ...(used !== undefined && { used }), ...(rttMs !== undefined && { rttMs }) };
-    this.#events.emit({ type: 'settled', ...about, outcome, ...known });
+    this.#events.emit({
+      type: 'settled',
+      ...about,
+      outcome,
+      ...known,
+      ...(concurrency && { concurrency }),
+    });
+  }
+
+  recordDecreased(
+    key: string,
+    cost: number,
+    change: Pick<DecreasedEvent, 'from' | 'to' | 'cause'>,
+  ): void {
+    const at = this.#clock.now();
+    this.#events.emit({ type: 'decreased', limit: this.name, key, cost, at, ...change });
   }
 
   /** The backend became unavailable, or available again. */

@@ -126,6 +126,46 @@ const scenarios: Record<string, Scenario> = {
     ],
   },
 
+  'adaptive: back-pressure before the first success decreases the limit once per round of calls': {
+    limit: { adaptive: { initial: 10, decreaseRatio: 0.5 } },
+    rows: [
+      [0, 'check 10', 'allow, 0 left'],
+      [100, 'done timeout'],
+      [100, 'peek', 'limit 5, in flight 9'],
+      [100, 'done timeout cost 8'], // calls that were sent before the decrease
+      [100, 'peek', 'limit 5, in flight 1'],
+      [100, 'check 4', 'allow, 0 left'],
+      [200, 'done timeout'], // the last call of the first round
+      [200, 'peek', 'limit 5, in flight 4'],
+      [200, 'done busy'],
+      [200, 'peek', 'limit 2, in flight 3'],
+      [250, 'done failed cost 3'],
+      [250, 'peek', 'limit 2, in flight 0'],
+    ],
+  },
+
+  'adaptive: the first success after such decreases is measured, and the limit grows again': {
+    limit: { adaptive: { initial: 10, decreaseRatio: 0.5 } },
+    rows: [
+      [0, 'check 10', 'allow, 0 left'],
+      [100, 'done timeout cost 10'],
+      [100, 'check 5', 'allow, 0 left'],
+      [150, 'done ok 50'],
+      [150, 'check 1', 'allow, 0 left'],
+      [200, 'done ok 50'],
+      [200, 'peek', 'limit 6'],
+    ],
+  },
+
+  'adaptive: back-pressure never moves a fixed concurrency limit, before the first success too': {
+    limit: { concurrency: 10 },
+    rows: [
+      [0, 'check 10', 'allow, 0 left'],
+      [100, 'done timeout'],
+      [100, 'peek', 'limit 10, in flight 9'],
+    ],
+  },
+
   'adaptive: never falls below one, and recovers from there': {
     limit: { adaptive: { initial: 2, decreaseRatio: 0.1 } },
     rows: [
@@ -399,6 +439,31 @@ describe('adaptive', () => {
     expect(key.limit()).toBe(9);
   });
 
+  // A sink that is down from the start: no round trip is ever measured.
+  test('adaptive: rounds of timeouts alone bring the limit down to one', () => {
+    const key = begin({ initial: 50 });
+    const limits: number[] = [];
+    for (let round = 1; round <= 25; round++) {
+      const sent = key.limit();
+      key.check(sent);
+      for (let n = 0; n < sent; n++) key.settle(round * 1_000, 'timeout', 1_000);
+      limits.push(key.limit());
+    }
+    expect(limits.slice(0, 5)).toEqual([45, 40, 36, 32, 28]); // a tenth per round, not per timeout
+    expect(limits.at(-1)).toBe(1);
+    expect(key.policy.removableAt(key.state, 0)).toBe(Infinity); // a new key would allow 50
+    expect(key.policy.evictableAt(key.state, 0)).toBeGreaterThan(60_000); // a minute after the last decrease
+  });
+
+  test('adaptive: calls one by one, all refused, bring the limit down by one step each', () => {
+    const key = begin({ initial: 50 });
+    for (let n = 0; n < 3; n++) {
+      key.check();
+      key.settle(n * 100, 'busy');
+    }
+    expect(key.limit()).toBe(36);
+  });
+
   test('adaptive: tolerates RTT within the deviation band', () => {
     const slow = (deviationScale: number, rttMs: number): number => {
       const key = begin({ initial: 20, alpha: 0.5, deviationScale });
@@ -458,7 +523,7 @@ describe('adaptive', () => {
     expect(key.policy.currentWindow(key.state, 0, 1e9)).toEqual({ meanMs: undefined, due: false });
     key.check();
     key.settle(500, 'busy', 500); // back-pressure alone sets no mean
-    expect(key.view()).toEqual({ remaining: 1, limit: 1, inFlight: 0 });
+    expect(key.view()).toEqual({ remaining: 1, limit: 1, inFlight: 0, backPressure: true });
   });
 
   test('adaptive: jitter delays an adjustment by a random part of the mean RTT', () => {

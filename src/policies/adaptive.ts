@@ -13,6 +13,9 @@
  * - Increase by one if the limit was reached, without back-pressure, and the window was no slower than the mean.
  * - Decrease to `decreaseRatio` on back-pressure, or if the window's mean is `deviationScale` deviations above.
  *
+ * Before the first success there is no mean RTT to set the pace. Back-pressure then decreases the limit once per round:
+ * the calls in flight at a decrease settle before the next one. (Vector ignores back-pressure until a call succeeds.)
+ *
  * A decrease cancels nothing: calls in flight finish, and no call starts until enough of them have.
  * Only a settled call adjusts the limit: without an outcome there is nothing to learn.
  */
@@ -78,7 +81,8 @@ const MEAN_RTT = 6; //       NaN before the first measurement
 const RTT_VARIANCE = 7;
 const NEXT_ADJUST_AT = 8;
 const IN_SLOW_START = 9; //  1 until the first decrease
-const WIDTH = 10;
+const ROUND_LEFT = 10; //    before the first measurement: calls that were in flight at the last decrease
+const WIDTH = 11;
 
 export interface AdaptivePolicy extends InFlightPolicy {
   /**
@@ -173,17 +177,35 @@ function controlLoop(
 
     if (limit < cap && state[i + LIMIT_REACHED] === 1 && !hasBackPressure && isFast) {
       state[i + LIMIT] = increased(state, i);
-    } else if (limit > 1 && (hasBackPressure || isSlow)) {
-      state[i + LIMIT] = Math.max(1, Math.floor(limit * decreaseRatio));
-      state[i + IN_SLOW_START] = 0;
-    }
+    } else if (limit > 1 && (hasBackPressure || isSlow)) decrease(state, i);
   };
 
-  const closeWindow = (state: State, i: number, now: Millis): void => {
+  const decrease = (state: State, i: number): void => {
+    state[i + LIMIT] = Math.max(1, Math.floor(state[i + LIMIT] * decreaseRatio));
+    state[i + IN_SLOW_START] = 0;
+  };
+
+  /** Before the first measurement: one decrease for the back-pressure of a round of calls. */
+  const closeRound = (state: State, i: number, cost: number, now: Millis): void => {
+    const isOldRound = state[i + ROUND_LEFT] > 0;
+    state[i + ROUND_LEFT] = Math.max(0, state[i + ROUND_LEFT] - cost);
+    if (state[i + LIMIT] <= 1 || state[i + BACK_PRESSURE] === 0) return;
+    state[i + BACK_PRESSURE] = 0;
+    if (isOldRound) return; // the last decrease was for these calls
+    decrease(state, i);
+    state[i + LIMIT_REACHED] = 0;
+    state[i + ROUND_LEFT] = state[i + IN_FLIGHT];
+    state[i + NEXT_ADJUST_AT] = now;
+  };
+
+  const closeWindow = (state: State, i: number, cost: number, now: Millis): void => {
     const mean = windowMean(state, i);
     if (Number.isNaN(state[i + MEAN_RTT])) {
       // The first measurement only sets the mean; its window goes on.
-      if (mean === undefined) return;
+      if (mean === undefined) {
+        if (adjusts) closeRound(state, i, cost, now);
+        return;
+      }
       state[i + MEAN_RTT] = mean;
       scheduleAdjust(state, i, now);
     } else if (now >= state[i + NEXT_ADJUST_AT]) {
@@ -229,7 +251,7 @@ function controlLoop(
     settle(state, i, { outcome, cost, rttMs }, now) {
       record(state, i, outcome, rttMs);
       state[i + IN_FLIGHT] = Math.max(0, state[i + IN_FLIGHT] - cost);
-      closeWindow(state, i, now);
+      closeWindow(state, i, cost, now);
     },
 
     divided: (next) => controlLoop(terms, random, next),
@@ -247,7 +269,8 @@ function controlLoop(
 
     // What was learnt is kept, and a call in flight must find its count when it settles. With a start
     // at 1, any next call reaches the limit anyway, so that it was reached need not be kept.
-    removableAt: (state, i) => (hasLearned(state, i, initial > 1) ? Infinity : -Infinity),
+    removableAt: (state, i) =>
+      state[i + LIMIT] !== initial || hasLearned(state, i, initial > 1) ? Infinity : -Infinity,
     evictableAt(state, i) {
       if (state[i + IN_FLIGHT] > 0) return Infinity;
       return state[i + LIMIT] >= initial ? -Infinity : state[i + NEXT_ADJUST_AT] + STALE_MS;
@@ -258,6 +281,7 @@ function controlLoop(
       limit: limitOf(state, i),
       inFlight: state[i + IN_FLIGHT],
       ...(Number.isNaN(state[i + MEAN_RTT]) ? {} : { rttMs: state[i + MEAN_RTT] }),
+      ...(adjusts && state[i + BACK_PRESSURE] === 1 ? { backPressure: true } : {}),
     }),
 
     ruleStatuses(state, i, now) {

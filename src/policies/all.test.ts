@@ -287,7 +287,7 @@ describe('all', () => {
     const policy = all([bucket({ rate: 1, burst: 9 }), spacing({ every: '6s' })]);
     const state = new Float64Array(policy.width);
     policy.init(state, 0, 0, 7_000);
-    expect(policy.check(state, 0, 1, 0)).toEqual({ verdict: 'deny', retryAfterMs: 7_000 });
+    expect(policy.check(state, 0, 1, 0)).toMatchObject({ verdict: 'deny', retryAfterMs: 7_000 });
   });
 
   test('all: passes feedback to every component, and one that uses it is enough', () => {

@@ -9,13 +9,19 @@
  *             ▲ i                 ▲ i + offset of the second
  *
  * The decision is the strictest: a refusal with the longest retry time, else the longest wait, else the
- * smallest remainder.
+ * smallest remainder. A refusal names the rule that it comes from.
  */
 
 import type { Millis } from '../core/clock.ts';
 import { allow, type Decision, deny, wait } from '../core/decision.ts';
 import { ConfigError } from '../core/errors.ts';
-import type { KeyState, Policy, PolicyCapabilities, State } from './policy.ts';
+import {
+  type KeyState,
+  type Policy,
+  type PolicyCapabilities,
+  ruleNamesOf,
+  type State,
+} from './policy.ts';
 
 /** The most components of one limit. */
 const MAX_POLICIES = 64;
@@ -28,6 +34,7 @@ export function all(policies: readonly Policy[], path = 'all'): Policy {
 
   const width = policies.reduce((sum, policy) => sum + policy.width, 0);
   const components = withOffsets(policies);
+  const ruleKinds = policies.flatMap(ruleKindsOf);
   const saved = new Float64Array(width);
   const took = new Uint8Array(components.length);
 
@@ -53,15 +60,20 @@ export function all(policies: readonly Policy[], path = 'all'): Policy {
     let remaining = Infinity;
     let waitMs = 0;
     let retryAfterMs = -1;
+    let rule: string | undefined;
     for (let p = 0; p < components.length; p++) {
       const { policy, offset } = components[p];
       const decision = policy.check(state, i + offset, cost, now, partitionIndex);
       took[p] = decision.verdict === 'deny' ? 0 : 1;
       if (decision.verdict === 'allow') remaining = Math.min(remaining, decision.remaining);
       else if (decision.verdict === 'wait') waitMs = Math.max(waitMs, decision.waitMs);
-      else retryAfterMs = Math.max(retryAfterMs, decision.retryAfterMs);
+      else if (decision.retryAfterMs > retryAfterMs) {
+        retryAfterMs = decision.retryAfterMs;
+        rule = nameOfRule(components[p], decision.rule);
+      }
     }
-    if (retryAfterMs >= 0) return deny(retryAfterMs);
+    if (rule !== undefined)
+      return ruleKinds.length > 1 ? { verdict: 'deny', retryAfterMs, rule } : deny(retryAfterMs);
     if (waitMs === 0) return allow(remaining);
     deferTo(state, i, cost, now + waitMs);
     return wait(waitMs);
@@ -83,6 +95,7 @@ export function all(policies: readonly Policy[], path = 'all'): Policy {
   return {
     kind: 'all',
     width,
+    ruleKinds,
     needsExactTime: policies.some((policy) => policy.needsExactTime),
     needsOutcome: policies.some((policy) => policy.needsOutcome),
     canReserve: policies.some((policy) => policy.canReserve),
@@ -186,12 +199,24 @@ function ofEvery<T>(
 interface Component {
   readonly policy: Policy;
   readonly offset: number;
+  /** The names of its rules in the whole limit, and in the component itself. */
+  readonly names: readonly string[];
+  readonly innerNames: readonly string[];
 }
+
+/** The name of the rule that refused: the component's only one, or the one it named itself. */
+const nameOfRule = ({ names, innerNames }: Component, inner: string | undefined): string =>
+  inner === undefined ? names[0] : names[innerNames.indexOf(inner)];
+
+const ruleKindsOf = ({ kind, ruleKinds = [kind] }: Policy): readonly string[] => ruleKinds;
 
 function withOffsets(policies: readonly Policy[]): Component[] {
   let offset = 0;
+  const allNames = ruleNamesOf(policies.flatMap(ruleKindsOf));
   return policies.map((policy) => {
-    const component = { policy, offset };
+    const kinds = ruleKindsOf(policy);
+    const names = allNames.splice(0, kinds.length);
+    const component = { policy, offset, names, innerNames: ruleNamesOf(kinds) };
     offset += policy.width;
     return component;
   });

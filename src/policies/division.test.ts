@@ -207,7 +207,7 @@ describe('divided all', () => {
     expect(one.ratePerSecond()).toBe(2.5);
     expect(one.policy.refillMs).toBe(2000);
     expect(one.check(1, 0).verdict).toBe('allow');
-    expect(one.check(1, 0)).toEqual(deny(200));
+    expect(one.check(1, 0)).toEqual({ ...deny(200), rule: 'spacing' });
     expect(one.ruleStatuses(0)).toMatchObject([{ quota: 5 }, { windowMs: 200 }]);
   });
 

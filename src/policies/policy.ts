@@ -80,6 +80,8 @@ export interface KeyState {
   rttMs?: Millis;
   /** With partitions: calls in flight by partition. */
   partitions?: Readonly<Record<string, number>>;
+  /** adaptive: set if a call was answered busy or timed out since the last adjustment. */
+  backPressure?: true;
 }
 
 /** The status of one rule, as a client may see it: its quota, what remains, and when it resets. */
@@ -128,6 +130,9 @@ export interface PolicyCapabilities {
 
   /** Its token buckets in the order of the state, if it consists of nothing else. */
   readonly buckets?: readonly BucketTerms[];
+
+  /** The kinds of its rules, if it has several (`all`), in the order of `ruleStatuses`. */
+  readonly ruleKinds?: readonly string[];
 
   /** The minimum interval between two permits. */
   readonly minIntervalMs?: Millis;
@@ -209,6 +214,15 @@ export interface Policy extends PolicyCapabilities {
 
   /** The status of each of its rules. `state` is a scratch copy and may be changed. */
   ruleStatuses(state: State, i: number, now: Millis): RuleStatus[];
+}
+
+/** The names of rules: their kinds, numbered where a kind occurs again: `bucket`, `window`, `bucket-2`. */
+export function ruleNamesOf(kinds: readonly string[]): string[] {
+  return kinds.map((kind, n) => {
+    let nth = 1;
+    for (let before = 0; before < n; before++) if (kinds[before] === kind) nth++;
+    return nth > 1 ? `${kind}-${nth}` : kind;
+  });
 }
 
 /** Time until one call fits, found by a check on a scratch copy of the state. */

@@ -177,7 +177,10 @@ export function formatDecision(decision: Decision): string {
 
 const formatUpdateResult = (isApplied: boolean): string => (isApplied ? 'applied' : 'ignored');
 
-const STATE_LABELS: readonly (readonly [Exclude<keyof KeyState, 'partitions'>, string])[] = [
+const STATE_LABELS: readonly (readonly [
+  Exclude<keyof KeyState, 'partitions' | 'backPressure'>,
+  string,
+])[] = [
   ['remaining', 'remaining'],
   ['level', 'level'],
   ['limit', 'limit'],

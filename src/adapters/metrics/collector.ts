@@ -2,7 +2,8 @@
  * Collects snapshots of the limiters whose metrics are exported.
  *
  * A limiter counts anyway, so exporting it costs nothing until it is read. The exception are limits that learn: they have
- * a limit for each key, and a listener is needed to know the keys. No listener is attached to other limiters.
+ * a limit for each key, and a listener is needed to know the keys and to count limits and calls in flight. No listener is
+ * attached to other limiters.
  *
  * The names of exported limiters are unique. Two limiters of one name would be one series with two values, which a
  * database refuses, and their sum would be wrong for a gauge. Adding the second one is therefore an error.
@@ -11,7 +12,8 @@
 import { ConfigError } from '../../core/errors.ts';
 import { isRecord, type OptionReader } from '../../core/options.ts';
 import { isRemote, type RemoteLimiter, type RemoteStats } from '../../limiter/async-limiter.ts';
-import type { CounterSnapshot } from '../../limiter/stats.ts';
+import type { LimitEvent } from '../../limiter/events.ts';
+import { BucketCounter, type CounterSnapshot } from '../../limiter/stats.ts';
 import type { Limiter, Stats } from '../../limiter/sync-limiter.ts';
 import { LONE_SURROGATE, ReportedKeys } from './reported-keys.ts';
 
@@ -22,6 +24,11 @@ const DEFAULT_EXPORTED_KEYS = 20;
 /** For limits that learn: how many keys get series of their own. */
 export const readMaxKeys = (reader: OptionReader): number =>
   reader.number('maxKeys', EXPORTED_KEYS_RANGE, DEFAULT_EXPORTED_KEYS);
+
+/** Buckets of the limit on calls in flight, and of calls in flight. */
+export const CONCURRENCY_BOUNDS: readonly number[] = [
+  1, 2, 3, 5, 7, 10, 15, 20, 30, 50, 70, 100, 150, 200, 300, 500, 1000,
+];
 
 /** The statistics of every limiter, and those of local or remote ones only. */
 export type AnyStats = CounterSnapshot &
@@ -39,6 +46,13 @@ export interface LimiterSnapshot {
   readonly keys: readonly KeySnapshot[];
   /** True if calls in flight are known per key, false if only in total. */
   readonly hasInFlightByKey: boolean;
+  /** Its limits and calls in flight, counted once per settled call; undefined if it does not count calls in flight. */
+  readonly concurrency: ConcurrencyCounts | undefined;
+}
+
+interface ConcurrencyCounts {
+  readonly limit: BucketCounter;
+  readonly inFlight: BucketCounter;
 }
 
 export interface KeySnapshot {
@@ -48,10 +62,11 @@ export interface KeySnapshot {
 }
 
 export class MetricCollector {
-  readonly #maxKeys: number;
+  readonly #maxKeys: number | undefined;
   readonly #sources = new Map<AnyLimiter, LimiterSource>();
 
-  constructor(maxKeys: number) {
+  /** `maxKeys` undefined: attaches no listener at all. */
+  constructor(maxKeys: number | undefined) {
     this.#maxKeys = maxKeys;
   }
 
@@ -90,15 +105,26 @@ export class MetricCollector {
 
 type LimiterSource = ReturnType<typeof createSource>;
 
-function createSource(limiter: AnyLimiter, name: string, maxKeys: number) {
-  const keys = new ReportedKeys(maxKeys);
+/** `maxKeys` undefined: attaches no listener. */
+function createSource(limiter: AnyLimiter, name: string, maxKeys: number | undefined) {
+  const keys = new ReportedKeys(maxKeys ?? 0);
   const known = localKeyStateOf(limiter, ''); // any key shows what the limit knows per key
-  const isTracked = known.limit !== undefined && maxKeys > 0;
-  const stop = isTracked
-    ? limiter.on((event) => {
-        if (event.type === 'settled') keys.record(event.key, event.at);
-      })
-    : () => {};
+  const countsCalls = known.inFlight !== undefined;
+  const concurrency: ConcurrencyCounts | undefined = countsCalls
+    ? {
+        limit: new BucketCounter(CONCURRENCY_BOUNDS),
+        inFlight: new BucketCounter(CONCURRENCY_BOUNDS),
+      }
+    : undefined;
+  const track = (event: LimitEvent): void => {
+    if (event.type !== 'settled') return;
+    keys.record(event.key, event.at);
+    if (!event.concurrency) return;
+    concurrency?.limit.add(event.concurrency.limit);
+    concurrency?.inFlight.add(event.concurrency.inFlight);
+  };
+  const isTracked = known.limit !== undefined && maxKeys !== undefined;
+  const stop = isTracked && (maxKeys > 0 || countsCalls) ? limiter.on(track) : () => {};
   const snapshotKey = (key: string): KeySnapshot => {
     const { limit = Number.NaN, inFlight } = localKeyStateOf(limiter, key);
     return { key, limit, ...(inFlight !== undefined && { inFlight }) };
@@ -110,7 +136,8 @@ function createSource(limiter: AnyLimiter, name: string, maxKeys: number) {
       limit: name,
       stats: limiter.stats(),
       keys: keys.list().map(snapshotKey),
-      hasInFlightByKey: known.inFlight !== undefined && maxKeys > 0,
+      hasInFlightByKey: countsCalls && (maxKeys ?? 0) > 0,
+      concurrency,
     }),
   };
 }

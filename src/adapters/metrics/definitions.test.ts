@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs';
 import { expect, test } from 'vitest';
-import { DURATION_METRICS, METRICS } from './definitions.ts';
+import { HISTOGRAM_METRICS, METRICS } from './definitions.ts';
 
 test('docs/metrics.md: lists every metric under both names, and no others', () => {
   const rows = readFileSync('docs/metrics.md', 'utf8').matchAll(
@@ -13,6 +13,8 @@ test('docs/metrics.md: lists every metric under both names, and no others', () =
     return [name, kind, unit].join(' ').trim();
   });
   const metrics = METRICS.map(({ name, kind, unit = '' }) => `${name} ${kind} ${unit}`.trim());
-  const durations = DURATION_METRICS.map(({ name }) => `${name} histogram s`);
-  expect(documented).toEqual([...metrics, ...durations]);
+  const histograms = HISTOGRAM_METRICS.map(({ name, unit = '' }) =>
+    `${name} histogram ${unit}`.trim(),
+  );
+  expect(documented).toEqual([...metrics, ...histograms]);
 });

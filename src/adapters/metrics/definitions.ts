@@ -7,8 +7,14 @@
 
 import { OUTCOMES } from '../../core/decision.ts';
 import type { MetricFamily, MetricSample } from '../../core/metric-family.ts';
-import type { Histogram } from '../../limiter/stats.ts';
-import type { AnyStats, KeySnapshot, LimiterSnapshot } from './collector.ts';
+import type { LimitEvent } from '../../limiter/events.ts';
+import { HISTOGRAM_BOUNDS_MS, type Histogram } from '../../limiter/stats.ts';
+import {
+  type AnyStats,
+  CONCURRENCY_BOUNDS,
+  type KeySnapshot,
+  type LimiterSnapshot,
+} from './collector.ts';
 
 /** A counter or a gauge. */
 export interface Metric extends Pick<MetricFamily, 'name' | 'kind' | 'help'> {
@@ -16,11 +22,23 @@ export interface Metric extends Pick<MetricFamily, 'name' | 'kind' | 'help'> {
   samples(snapshot: LimiterSnapshot): MetricSample[];
 }
 
-/** A histogram of durations, exported in seconds. */
-export interface DurationMetric {
+/** How many values are in each bucket; the last one has no bound. Not cumulative. */
+export interface Buckets {
+  readonly bounds: readonly number[];
+  readonly counts: ArrayLike<number>;
+  readonly sum: number;
+}
+
+/** A histogram: of durations in seconds, or of numbers of calls. */
+export interface HistogramMetric {
   readonly name: string;
+  readonly unit?: 's';
   readonly help: string;
-  read(stats: AnyStats): Histogram;
+  readonly bounds: readonly number[];
+  /** The values so far; undefined where the limit has none. */
+  read(snapshot: LimiterSnapshot): Buckets | undefined;
+  /** The value that an event adds. */
+  valueIn(event: LimitEvent): number | undefined;
 }
 
 /** One sample per limit; none where the value is undefined. */
@@ -88,6 +106,11 @@ export const METRICS: readonly Metric[] = [
     'Calls that were not allowed at once: they waited, were denied or cancelled.',
     perLimit(({ waited, denied, cancelled }) => waited + denied + cancelled),
   ),
+  counter(
+    'sluice.rule_denials',
+    'Calls denied by each rule of a limit with several.',
+    perLabel('rule', ({ deniedByRule }) => deniedByRule),
+  ),
   counter('sluice.cancelled', 'Calls cancelled in the queue: their signal aborted.', 'cancelled'),
   counter(
     'sluice.expired_permits',
@@ -151,15 +174,54 @@ export const METRICS: readonly Metric[] = [
   gauge('sluice.memory', 'Memory used for the state of keys.', 'bytes', 'By'),
 ];
 
-export const DURATION_METRICS: readonly DurationMetric[] = [
+const BOUNDS_IN_SECONDS = HISTOGRAM_BOUNDS_MS.map((ms) => ms / 1000);
+
+const inSeconds = ({ counts, sumMs }: Histogram): Buckets => ({
+  bounds: BOUNDS_IN_SECONDS,
+  counts,
+  sum: sumMs / 1000,
+});
+
+const concurrencyOf = (event: LimitEvent) =>
+  event.type === 'settled' ? event.concurrency : undefined;
+
+export const HISTOGRAM_METRICS: readonly HistogramMetric[] = [
   {
     name: 'sluice.wait.duration',
+    unit: 's',
     help: 'How long calls waited that were allowed after a wait.',
-    read: (stats) => stats.waitMs,
+    bounds: BOUNDS_IN_SECONDS,
+    read: ({ stats }) => inSeconds(stats.waitMs),
+    valueIn(event) {
+      if (event.type !== 'decision' || event.decision.verdict === 'deny') return undefined;
+      const { decision, waitedMs } = event;
+      const ms = decision.verdict === 'wait' ? decision.waitMs : waitedMs;
+      return ms > 0 ? ms / 1000 : undefined;
+    },
   },
   {
     name: 'sluice.rtt.duration',
+    unit: 's',
     help: 'Round-trip times of calls with outcome ok.',
-    read: (stats) => stats.rttMs,
+    bounds: BOUNDS_IN_SECONDS,
+    read: ({ stats }) => inSeconds(stats.rttMs),
+    valueIn: (event) =>
+      event.type === 'settled' && event.outcome === 'ok' && event.rttMs !== undefined
+        ? event.rttMs / 1000
+        : undefined,
+  },
+  {
+    name: 'sluice.concurrency.limit',
+    help: 'The limit on calls in flight, once per settled call.',
+    bounds: CONCURRENCY_BOUNDS,
+    read: ({ concurrency }) => concurrency?.limit,
+    valueIn: (event) => concurrencyOf(event)?.limit,
+  },
+  {
+    name: 'sluice.concurrency.in_flight',
+    help: 'Calls in flight, once per settled call, itself included.',
+    bounds: CONCURRENCY_BOUNDS,
+    read: ({ concurrency }) => concurrency?.inFlight,
+    valueIn: (event) => concurrencyOf(event)?.inFlight,
   },
 ];

@@ -93,7 +93,7 @@ describe('logLimiting', () => {
     clock.advance(100);
     checks(api, 2, 'bob');
     stop();
-    const none = { limit: 'api', waited: 0, expired: 0, availability: 0 };
+    const none = { limit: 'api', waited: 0, expired: 0, availability: 0, decreased: 0 };
     expect(fields).toEqual([
       { ...none, count: 1, denied: 1, spanMs: 0, key: 'alice', until: 1000 },
       { ...none, count: 5, denied: 5, spanMs: 100, key: 'bob', until: 1300 },
@@ -278,7 +278,7 @@ describe('logLimiting', () => {
         [6_200, 'limit "api": available again after 6.1 s'],
       ]);
       const none = { limit: 'api', denied: 0, waited: 0, expired: 0, spanMs: 0, key: '' };
-      const one = { count: 1, availability: 1 };
+      const one = { count: 1, availability: 1, decreased: 0 };
       const reason = 'no reply within 100 ms';
       expect(fields.slice(1)).toEqual([
         { ...none, ...one, isAvailable: false, reason, onUnavailable: 'deny' },

@@ -1,15 +1,17 @@
 /**
- * Logs calls that a limit refuses or delays, and changes of a backend's availability, at a bounded rate.
+ * Logs calls that a limit refuses or delays, decreases of a limit by back-pressure, and changes of a backend's
+ * availability, at a bounded rate.
  *
  *     const stop = logLimiting(api, console);
  *     // limit "api": 1 denied; last key "alice", retry in 100 ms
  *     // limit "api": 4213 denied within 5 s; last key "bob", retry in 12 ms
  *     // limit "api": unavailable: "Redis is unavailable: no reply within 100 ms", onUnavailable: deny
  *     // limit "api": available again after 7.2 s
+ *     // limit "sink": decreased by back-pressure 3 times within 4.1 s; last key "db", from 14 to 12
  *
  * A limiter has most to report under overload, so the log is limited itself. The first event of a limit is logged at
  * once. Later events are counted and logged in one line when `every` is over, and so on until none came for that long.
- * Availability is logged separately: its lines must not wait behind those of refusals.
+ * Availability and decreases are logged separately: their lines must not wait behind those of refusals.
  *
  *     event      ×  × ××× ×                     ×
  *     line       1        ⌊5⌋                   1
@@ -27,14 +29,17 @@ import type { AvailabilityEvent, LimitEvent } from '../../limiter/events.ts';
 import { internalsOf } from '../../limiter/internals.ts';
 import { type AnyLimiter, requireLimiter, toLimiterList } from './collector.ts';
 
-const LIMITING_KINDS = ['denied', 'waited', 'expired', 'availability'] as const;
+const LIMITING_KINDS = ['denied', 'waited', 'expired', 'availability', 'decreased'] as const;
+
+/** Kinds with lines of their own. */
+const SEPARATE_KINDS: readonly string[] = ['availability', 'decreased'];
 
 /** The kinds of events that are logged. */
 export type LimitingKind = (typeof LIMITING_KINDS)[number];
 
 /**
  * The structured fields of a log line: events by kind, and more. The message says the same as text. A line counts
- * either changes of the backend's availability or the other kinds.
+ * changes of the backend's availability, decreases of the limit, or the other kinds.
  */
 export interface LimitingFields extends Readonly<Record<LimitingKind, number>> {
   readonly limit: string;
@@ -49,6 +54,11 @@ export interface LimitingFields extends Readonly<Record<LimitingKind, number>> {
   readonly spanMs: Millis;
   /** The key of the last event; empty for availability. */
   readonly key: string;
+  /** Of the last decrease: the key's limit before and after it. */
+  readonly from?: number;
+  readonly to?: number;
+  /** The rule that denied the last call, if the limit has several. */
+  readonly rule?: string;
   /** When the last denied call may be retried, on the limiter's clock; left out if that is unknown. */
   readonly until?: Millis;
 }
@@ -64,7 +74,7 @@ export type Logger =
 export interface LogOptions {
   /** The minimum interval between lines of one limit. Default 5 s. */
   readonly every?: Duration;
-  /** Which kinds of events to log. Default: denied, expired and availability. */
+  /** Which kinds of events to log. Default: all but waited. */
   readonly events?: readonly LimitingKind[];
 }
 
@@ -87,7 +97,7 @@ export function logLimiting(
   // By the name in the event: limiters of one name are one limit, and the parts of a composite limit are several.
   const aggregators = new Map<string, LogAggregator>();
   const aggregatorOf = (kind: LimitingKind, name: string, clock: Clock): LogAggregator => {
-    const id = `${kind === 'availability' ? kind : 'limiting'} ${name}`;
+    const id = `${SEPARATE_KINDS.includes(kind) ? kind : 'limiting'} ${name}`;
     const aggregator = aggregators.get(id) ?? createAggregator(name, clock, everyMs, write);
     aggregators.set(id, aggregator);
     return aggregator;
@@ -107,7 +117,7 @@ export function logLimiting(
 }
 
 function readKinds(reader: OptionReader): readonly LimitingKind[] {
-  const given = reader.get('events') ?? ['denied', 'expired', 'availability'];
+  const given = reader.get('events') ?? LIMITING_KINDS.filter((kind) => kind !== 'waited');
   const isKind = (value: unknown): boolean => LIMITING_KINDS.some((kind) => kind === value);
   if (Array.isArray(given) && given.length > 0 && given.every(isKind)) return given;
   return reader.throwFor('events', `a list of ${LIMITING_KINDS.join(', ')}`);
@@ -115,6 +125,7 @@ function readKinds(reader: OptionReader): readonly LimitingKind[] {
 
 function limitingKindOf(event: LimitEvent): LimitingKind | undefined {
   if (event.type === 'expired' || event.type === 'availability') return event.type;
+  if (event.type === 'decreased') return event.cause === 'back-pressure' ? event.type : undefined; // latency moves it all the time
   if (event.type !== 'decision') return undefined;
   const { decision, waitedMs } = event;
   if (decision.verdict === 'deny') return 'denied';
@@ -146,7 +157,12 @@ interface Tally {
   readonly since: Millis;
   lastEvent: LimitEvent;
   /** The last denied call. */
-  lastDenial?: { readonly at: Millis; readonly retryAfterMs: Millis; readonly isClosed: boolean };
+  lastDenial?: {
+    readonly at: Millis;
+    readonly retryAfterMs: Millis;
+    readonly isClosed: boolean;
+    readonly rule: string | undefined;
+  };
   /** When the outage began that has ended. */
   unavailableSince?: Millis | undefined;
 }
@@ -174,15 +190,15 @@ function createAggregator(name: string, clock: Clock, everyMs: Millis, write: Lo
   return {
     record(kind: LimitingKind, event: LimitEvent): void {
       tally ??= {
-        counts: { denied: 0, waited: 0, expired: 0, availability: 0 },
+        counts: { denied: 0, waited: 0, expired: 0, availability: 0, decreased: 0 },
         since: event.at,
         lastEvent: event,
       };
       tally.counts[kind]++;
       tally.lastEvent = event;
       if (event.type === 'decision' && event.decision.verdict === 'deny') {
-        const { retryAfterMs, reason } = event.decision;
-        tally.lastDenial = { at: event.at, retryAfterMs, isClosed: reason === 'closed' };
+        const { retryAfterMs, reason, rule } = event.decision;
+        tally.lastDenial = { at: event.at, retryAfterMs, isClosed: reason === 'closed', rule };
       }
       if (event.type === 'availability') {
         tally.unavailableSince = unavailableSince;
@@ -213,6 +229,8 @@ function logFieldsOf(
     spanMs: Math.round(lastEvent.at - since),
     key: lastEvent.key,
     ...(lastEvent.type === 'availability' && availabilityFieldsOf(lastEvent)),
+    ...(lastEvent.type === 'decreased' && { from: lastEvent.from, to: lastEvent.to }),
+    ...(lastDenial?.rule !== undefined && { rule: lastDenial.rule }),
     ...(typeof until === 'number' && until < Infinity && { until: Math.ceil(until) }),
   };
 }
@@ -230,13 +248,22 @@ function messageOf(fields: LimitingFields, tally: Tally, now: Millis): string {
   const { lastDenial } = tally;
   if (fields.availability > 0)
     return `limit ${preview(limit)}: ${availabilityMessage(fields, tally)}`;
-  const counts = LIMITING_KINDS.flatMap((kind) =>
-    fields[kind] > 0 ? `${fields[kind]} ${kind}` : [],
-  );
   const within = spanMs > 0 ? ` within ${formatSeconds(spanMs)}` : '';
-  const retry = lastDenial ? `, ${formatRetry(lastDenial, now)}` : '';
+  if (fields.decreased > 0) {
+    const times = fields.decreased > 1 ? ` ${fields.decreased} times` : '';
+    const change = `from ${formatLimit(fields.from)} to ${formatLimit(fields.to)}`;
+    return `limit ${preview(limit)}: decreased by back-pressure${times}${within}; last key ${preview(key)}, ${change}`;
+  }
+  const counts = LIMITING_KINDS.filter((kind) => fields[kind] > 0).map(
+    (kind) => `${fields[kind]} ${kind}`,
+  );
+  const by = fields.rule === undefined ? '' : `, by ${fields.rule}`;
+  const retry = lastDenial ? `${by}, ${formatRetry(lastDenial, now)}` : '';
   return `limit ${preview(limit)}: ${counts.join(', ')}${within}; last key ${preview(key)}${retry}`;
 }
+
+/** The limit of `busy` is not whole. */
+const formatLimit = (limit = 0): string => String(Math.round(limit * 100) / 100);
 
 function availabilityMessage(
   fields: LimitingFields,

@@ -113,13 +113,16 @@ describe('prometheus', () => {
     expect(family?.samples.map(({ labels }) => labels)).toEqual(expected);
   });
 
-  test('attaches listeners only to limits that learn, and none with maxKeys 0', () => {
+  test('attaches listeners only to limits that learn; with maxKeys 0 for their histograms alone', () => {
     const [plain, sink] = [make('api'), learner()];
     const [onPlain, onSink] = [vi.spyOn(plain, 'on'), vi.spyOn(sink, 'on')];
+    const rates = limiter({ name: 'busy', limit: { busy: {} }, clock: new VirtualClock() });
+    const onRates = vi.spyOn(rates, 'on');
     prometheus([plain, sink]);
-    prometheus(sink, { maxKeys: 0 });
+    prometheus([sink, rates], { maxKeys: 0 });
     expect(onPlain).not.toHaveBeenCalled();
-    expect(onSink).toHaveBeenCalledTimes(1);
+    expect(onRates).not.toHaveBeenCalled();
+    expect(onSink).toHaveBeenCalledTimes(2);
   });
 
   test('adds and removes limiters', () => {

@@ -10,7 +10,6 @@
 
 import type { MetricFamily, MetricLabels } from '../../core/metric-family.ts';
 import { OptionReader } from '../../core/options.ts';
-import type { Histogram } from '../../limiter/stats.ts';
 import {
   type AnyLimiter,
   type LimiterSnapshot,
@@ -18,7 +17,13 @@ import {
   readMaxKeys,
   toLimiterList,
 } from './collector.ts';
-import { DURATION_METRICS, type DurationMetric, METRICS, type Metric } from './definitions.ts';
+import {
+  type Buckets,
+  HISTOGRAM_METRICS,
+  type HistogramMetric,
+  METRICS,
+  type Metric,
+} from './definitions.ts';
 
 /** Options of `prometheus`. */
 export interface PrometheusOptions {
@@ -62,7 +67,7 @@ export function prometheus(
 
 function renderText(snapshots: readonly LimiterSnapshot[]): string {
   const families = METRICS.map((metric) => familyOf(metric, snapshots));
-  const histograms = DURATION_METRICS.map((metric) => renderHistogram(metric, snapshots));
+  const histograms = HISTOGRAM_METRICS.map((metric) => renderHistogram(metric, snapshots));
   return renderMetricFamilies(families) + histograms.join('');
 }
 
@@ -81,11 +86,12 @@ export const renderMetricFamilies = (families: readonly MetricFamily[]): string 
     })
     .join('');
 
-function renderHistogram(metric: DurationMetric, snapshots: readonly LimiterSnapshot[]): string {
-  const name = `${withUnderscores(metric.name)}_seconds`;
-  const lines = snapshots.flatMap(({ limit, stats }) =>
-    histogramLines(name, { limit }, metric.read(stats)),
-  );
+function renderHistogram(metric: HistogramMetric, snapshots: readonly LimiterSnapshot[]): string {
+  const name = `${withUnderscores(metric.name)}${metric.unit === 's' ? '_seconds' : ''}`;
+  const lines = snapshots.flatMap((snapshot) => {
+    const buckets = metric.read(snapshot);
+    return buckets ? histogramLines(name, { limit: snapshot.limit }, buckets) : [];
+  });
   return renderFamily(name, 'histogram', metric.help, lines);
 }
 
@@ -93,17 +99,17 @@ function renderHistogram(metric: DurationMetric, snapshots: readonly LimiterSnap
 function histogramLines(
   name: string,
   labels: MetricLabels,
-  { boundsMs, counts, sumMs }: Histogram,
+  { bounds, counts, sum }: Buckets,
 ): string[] {
   let total = 0;
-  const buckets = counts.map((count, n) => {
+  const buckets = Array.from(counts, (count, n) => {
     total += count;
-    const le = n < boundsMs.length ? String(boundsMs[n] / 1000) : '+Inf';
+    const le = n < bounds.length ? String(bounds[n]) : '+Inf';
     return sampleLine(`${name}_bucket`, { ...labels, le }, total);
   });
   return [
     ...buckets,
-    sampleLine(`${name}_sum`, labels, sumMs / 1000),
+    sampleLine(`${name}_sum`, labels, sum),
     sampleLine(`${name}_count`, labels, total),
   ];
 }

@@ -561,7 +561,14 @@ describe('precedence over the file', () => {
     expect(listen.line).toHaveLength(2);
     expect(listen.resp).toMatchObject([{ port: 6 }]);
     expect(listen.http).toEqual([]);
-    expect(log).toBe('json');
+    expect(log.format).toBe('json');
+  });
+
+  test('SLUICE_LOG overrides the format and keeps the interval of denials', () => {
+    const { log } = configOf('log: { denials: 1m }', { SLUICE_LOG: 'json' });
+    expect(log).toEqual({ format: 'json', denialsMs: 60_000 });
+    expect(configOf('').log).toEqual({ format: 'text', denialsMs: 10_000 });
+    expect(configOf('log: { denials: off }').log.denialsMs).toBe(Infinity);
   });
 
   test('SLUICE_SNAPSHOT overrides the file name and keeps the other options', () => {

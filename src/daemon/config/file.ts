@@ -46,7 +46,7 @@ const DAEMON_SETTINGS: readonly Setting[] = [
   { variable: 'SLUICE_ADMIN_TOKEN', path: ['admin', 'token'], kind: 'text' },
   { variable: 'SLUICE_RESP_PASSWORD', path: ['resp', 'password'], kind: 'text' },
   { variable: 'SLUICE_SNAPSHOT', flag: 'snapshot', path: ['snapshot', 'file'], kind: 'text' },
-  { variable: 'SLUICE_LOG', flag: 'log', path: ['log'], kind: 'text' },
+  { variable: 'SLUICE_LOG', flag: 'log', path: ['log', 'format'], kind: 'text' },
   { variable: 'SLUICE_UNMATCHED', path: ['unmatched'], kind: 'text' },
 ];
 
@@ -253,9 +253,9 @@ function applyOverride(value: unknown, override: ConfigOverride): unknown {
   return isRecord(inner) ? { ...value, [first]: { ...inner, [second]: override.value } } : value;
 }
 
-/** A section that is not an object: the file of a snapshot, or `false`. */
+/** A section that is not an object: the file of a snapshot, the format of the log, or `false`. */
 const isShorthand = (section: string, value: unknown): boolean =>
-  (section === 'snapshot' && typeof value === 'string') || value === false;
+  (['snapshot', 'log'].includes(section) && typeof value === 'string') || value === false;
 
 /** `file:line:column: message`, the line itself unless it holds a secret, and a mark below the position. */
 function formatWithSource(

@@ -28,6 +28,7 @@ import { isRecord, OptionReader, readEach } from '../../core/options.ts';
 import { createLimiter, LIMIT_KINDS, type LimiterOptions } from '../../limiter/limiter.ts';
 import { BACKENDS } from '../backends/registry.ts';
 import { MATCH_ALL, type Pattern, readPattern, readPatterns } from '../keys/pattern.ts';
+import { requireEffective, shadowProblem } from './ineffective.ts';
 
 /** A rule as it was written: the options of `limiter()` without its name. */
 export type RuleOptions = Pick<LimiterOptions, 'limit' | 'maxKeys' | 'permitTimeout'>;
@@ -111,6 +112,12 @@ function readLimit(
   if (limit.per === 'limit' && limit.overrides.length > 0) {
     fields.report('overrides', 'left out when all keys have one count together (per: limit)');
   }
+  if (limit.per === 'limit' && fields.has('maxKeys'))
+    fields.report('maxKeys', 'left out when all keys have one count together (per: limit)');
+  const shadowed =
+    limit.shadow && limit.rule ? [limit.rule, ...limit.overrides.map(({ rule }) => rule)] : [];
+  const problem = shadowProblem(shadowed.map((rule) => rule.limit));
+  if (problem !== undefined) fields.report('shadow', problem);
   fields.finish();
   return limit;
 }
@@ -268,6 +275,7 @@ function readRule(
     if (!(error instanceof ConfigError) || error.field.startsWith(limitPath)) throw error;
     throw error.prefixedWith(fields.path, 'limit'); // a rule stands in the limit itself
   }
+  requireEffective(rule.limit, fields.path);
   return rule;
 }
 

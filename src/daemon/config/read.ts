@@ -16,6 +16,7 @@ import {
   type ListenAddress,
   readListenAddresses,
 } from '../../core/listen-address.ts';
+import type { LogFormat } from '../../core/log.ts';
 import { OptionReader } from '../../core/options.ts';
 import { BACKENDS } from '../backends/registry.ts';
 import { type Pattern, readPatterns } from '../keys/pattern.ts';
@@ -46,6 +47,12 @@ export interface SnapshotConfig {
   readonly maxAgeMs: Millis;
 }
 
+export interface LogConfig {
+  readonly format: LogFormat;
+  /** Interval of the lines about denied calls; Infinity: none. */
+  readonly denialsMs: Millis;
+}
+
 export interface Config {
   readonly listen: {
     readonly line: readonly ListenAddress[];
@@ -60,7 +67,7 @@ export interface Config {
   readonly snapshot: SnapshotConfig | undefined;
   /** The sections of backends, by name, in the order of the registry, wrappers last. */
   readonly backends: ReadonlyMap<string, BackendSection>;
-  readonly log: 'text' | 'json';
+  readonly log: LogConfig;
   readonly unmatched: 'allow' | 'deny';
   readonly allow: readonly Pattern[];
   readonly deny: readonly Pattern[];
@@ -86,6 +93,7 @@ export const DEFAULT_BOUNDS: Bounds = {
 const DEFAULT_LIMITS = { default: { bucket: { rate: '1/s', burst: 10 } } };
 
 const DAY_MS: Millis = 86_400_000;
+const DEFAULT_DENIALS_MS: Millis = 10_000;
 
 /** Shorter secrets can be guessed. */
 const MIN_SECRET_CHARS = 16;
@@ -133,7 +141,7 @@ function readSections(fields: OptionReader, registry: readonly BackendModule[]):
     http: attempt(() => readHttpSection(fields.get('http') ?? {}, 'http')),
     bounds: attempt(() => readBounds(fields)),
     snapshot: attempt(() => readSnapshotSection(fields)),
-    log: fields.oneOf('log', ['text', 'json'] as const, 'text'),
+    log: attempt(() => readLogSection(fields)),
     unmatched: fields.oneOf('unmatched', ['allow', 'deny'] as const, 'allow'),
     allow: attempt(() => readPatterns(fields.get('allow'), 'allow')),
     deny: attempt(() => readPatterns(fields.get('deny'), 'deny')),
@@ -218,6 +226,19 @@ function readBounds(fields: OptionReader): Bounds {
   };
   reader.finish();
   return bounds;
+}
+
+/** A string is short for its format. */
+function readLogSection(fields: OptionReader): LogConfig {
+  const value = fields.get('log') ?? {};
+  const reader = OptionReader.collecting('log', isString(value) ? { format: value } : value);
+  const isOff = [false, 'off'].includes(reader.get('denials') as string);
+  const log = {
+    format: reader.oneOf('format', ['text', 'json'] as const, 'text'),
+    denialsMs: isOff ? Infinity : reader.durationOrInfinity('denials', DEFAULT_DENIALS_MS),
+  };
+  reader.finish();
+  return log;
 }
 
 function readSnapshotSection(fields: OptionReader): SnapshotConfig | undefined {

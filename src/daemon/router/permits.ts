@@ -8,6 +8,9 @@
 import type { Random } from '../../core/random.ts';
 import type { Permit, PermitResult } from '../../limiter/permit.ts';
 
+/** A permit of a limiter, or a batch. */
+type HeldPermit = Pick<Permit, 'cost' | 'isSettled' | 'settle'>;
+
 /** Beyond this number a call is allowed without a permit to settle. */
 const MAX_PERMITS = 1_000_000;
 
@@ -16,7 +19,7 @@ const MIN_SWEEP_EVERY = 1024;
 const MAX_SWEEP_EVERY = 65_536;
 
 export class PermitRegistry {
-  readonly #outstanding = new Map<string, readonly Permit[]>();
+  readonly #outstanding = new Map<string, readonly HeldPermit[]>();
   readonly #random: Random;
   #nextId = 1;
   /** Additions before the next sweep. */
@@ -33,7 +36,7 @@ export class PermitRegistry {
   }
 
   /** The id of one call's permits; undefined if there are none, or the registry is full. */
-  add(permits: readonly Permit[]): string | undefined {
+  add(permits: readonly HeldPermit[]): string | undefined {
     if (permits.length === 0) return undefined;
     if (--this.#untilSweep <= 0) this.#sweep();
     if (this.#outstanding.size >= MAX_PERMITS) {
@@ -54,6 +57,12 @@ export class PermitRegistry {
     for (const permit of permits) permit.settle(result);
     this.#outstanding.delete(id);
     return isHeld;
+  }
+
+  /** Settles a permit of which so much was not used. False as for `settle`. */
+  giveBack(id: string, unused: number): boolean {
+    const [{ cost } = { cost: 0 }] = this.#outstanding.get(id) ?? [];
+    return this.settle(id, unused < cost ? { used: cost - unused } : { outcome: 'ignored' });
   }
 
   #sweep(): void {

@@ -175,8 +175,8 @@ limits:
     expect(check('a').limit).toBe('real');
   });
 
-  test('spacing: reserves nothing and refuses instead', () => {
-    const { allowed, clock } = routerOf('limits: { s: { spacing: { every: 1s, reserve: 5 } } }');
+  test('spacing: refuses a call that comes too early', () => {
+    const { allowed, clock } = routerOf('limits: { s: { spacing: { every: 1s } } }');
     expect(allowed('a', 3)).toBe(1);
     clock.advance(1000);
     expect(allowed('a', 3)).toBe(1);

@@ -14,6 +14,7 @@ import { type Random, systemRandom } from '../../core/random.ts';
 import type { Inspection, NamedRuleStatus } from '../../limiter/inspection.ts';
 import type { Permit } from '../../limiter/permit.ts';
 import { SyncLimiter } from '../../limiter/sync-limiter.ts';
+import { type Batch, takeBatch } from './batch.ts';
 import type { LimiterRegistry } from './limiter-registry.ts';
 import { PermitRegistry } from './permits.ts';
 import {
@@ -69,6 +70,12 @@ const ALLOWED: CheckResult = { decision: allow(Number.MAX_SAFE_INTEGER) };
 export class Router {
   readonly permits: PermitRegistry;
   readonly registry: LimiterRegistry;
+  /** Calls denied without counting, by reason. */
+  readonly staticDenials: Record<StaticVerdict['reason'], number> = {
+    'allow-list': 0,
+    'deny-list': 0,
+    unmatched: 0,
+  };
   readonly #hasher: Hasher;
   #routeTable: RouteTable;
 
@@ -138,6 +145,11 @@ export class Router {
     return { ...checked, limit: route.singleLimiter.name };
   }
 
+  /** Takes up to `max` units of all limits on the route. @throws {ConfigError} as `takeBatch` */
+  takeUpTo({ route, key }: RoutedRequest, max: number): Batch | Promise<Batch> {
+    return takeBatch(route, key, max);
+  }
+
   /** The status of a key with every limit on its route. */
   inspect({ route, key }: RoutedRequest): Promise<readonly (Inspection | UnavailableLimit)[]> {
     const inspect = async (applied: AppliedLimit): Promise<Inspection | UnavailableLimit> => {
@@ -150,7 +162,7 @@ export class Router {
   /** Decides by the key's name: several limits, permits, remote limits. */
   #run(request: RoutedRequest): CheckResult | Promise<CheckResult> {
     const { route } = request;
-    if (route.staticVerdict) return staticResultOf(route.staticVerdict);
+    if (route.staticVerdict) return this.#staticResult(route.staticVerdict);
     const local = request.wantsPermit ? acquireLocal(request) : checkLocal(request);
     if (local.result.decision.verdict === 'deny') return local.result;
     if (route.remote.length > 0) {
@@ -160,6 +172,13 @@ export class Router {
     }
     for (const applied of route.shadowLimits) countInShadow(applied, request);
     return this.#issuePermit(local, request);
+  }
+
+  #staticResult(staticVerdict: StaticVerdict): CheckResult {
+    const { isAllowed, reason, limit } = staticVerdict;
+    if (isAllowed) return { decision: ALLOWED.decision, staticVerdict };
+    this.staticDenials[reason]++;
+    return { decision: deny(NEVER), staticVerdict, ...(limit !== undefined && { limit }) };
   }
 
   /** Acquires from the remote limits one after the other; a refusal returns everything taken before. */
@@ -206,8 +225,9 @@ function checkLocal({ route, key, cost }: RoutedRequest): LocalResult {
   }
   for (const applied of route.concurrencyLimits) {
     const decision = applied.limiter.peek(limiterKeyOf(applied, key), cost);
-    if (decision.verdict === 'deny')
-      return { result: { decision, limit: applied.name }, permits: [] };
+    if (decision.verdict !== 'deny') continue;
+    applied.limiter.recordDecision(limiterKeyOf(applied, key), cost, decision, 0);
+    return { result: { decision, limit: applied.name }, permits: [] };
   }
   return { result: route.local?.checkNamed(key, cost) ?? ALLOWED, permits: [] };
 }
@@ -216,8 +236,9 @@ function acquireLocal({ route, key, cost }: RoutedRequest): LocalResult {
   const permit = route.localWithPermits?.tryAcquire(key, cost);
   if (!permit) return { result: ALLOWED, permits: [] };
   if (permit.verdict === 'allow') return { result: statusOf(route, key), permits: [permit] };
-  const { retryAfterMs, limit } = permit;
-  return { result: { decision: deny(retryAfterMs), limit }, permits: [] };
+  const { retryAfterMs, limit, rule } = permit;
+  const decision = rule === undefined ? deny(retryAfterMs) : { ...deny(retryAfterMs), rule };
+  return { result: { decision, limit }, permits: [] };
 }
 
 /** What remains with the local limits after a permit was taken: a permit does not say. */
@@ -239,12 +260,6 @@ const resultOf = ({ name }: SyncLimiter, decision: Decision): CheckResult =>
   decision.verdict === 'deny' ? { decision, limit: name } : { decision };
 
 const isAllowResult = ({ decision }: CheckResult): boolean => decision.verdict === 'allow';
-
-function staticResultOf(staticVerdict: StaticVerdict): CheckResult {
-  const { isAllowed, limit } = staticVerdict;
-  if (isAllowed) return { decision: ALLOWED.decision, staticVerdict };
-  return { decision: deny(NEVER), staticVerdict, ...(limit !== undefined && { limit }) };
-}
 
 /** Shadow mode: the decision only shows in the limit's own counters. */
 function countInShadow(applied: AppliedLimit, { key, cost }: RoutedRequest): void {

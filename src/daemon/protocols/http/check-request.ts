@@ -24,12 +24,23 @@ export interface CheckParams {
   readonly status: number | undefined;
 }
 
+export interface TakeParams extends Pick<CheckParams, 'limit' | 'key' | 'wantsPermit'> {
+  readonly max: number;
+}
+
+export interface GiveBackParams {
+  readonly permit: string;
+  readonly unused: number;
+}
+
 export interface Settlement {
   readonly permit: string;
   readonly result: PermitResult;
 }
 
 const CHECK_NAMES = ['limit', 'key', 'cost', 'hold', 'status'] as const;
+const TAKE_NAMES = ['limit', 'key', 'max', 'hold'] as const;
+const GIVE_BACK_NAMES = ['permit', 'unused'] as const;
 const SETTLE_NAMES = ['permit', 'outcome', 'used', 'rttMs', 'retryAfterMs'] as const;
 
 const BOOLEAN_VALUES: Readonly<Record<string, boolean>> = {
@@ -172,6 +183,60 @@ function validateSettlement(
   const known = outcome === undefined ? {} : { outcome: outcome as Outcome };
   return { permit, result: { ...known, ...Object.fromEntries(given) } };
 }
+
+export function takeFromForm(text: string, from: number): TakeParams | ValidationProblem {
+  const values = readParameters(text, from, TAKE_NAMES);
+  if (values instanceof ValidationProblem) return values;
+  const [limit, key, max, hold] = values;
+  const wantsPermit = hold === undefined ? false : (BOOLEAN_VALUES[hold] ?? hold);
+  return validateTake(limit, key, max && numberOf(max), wantsPermit, '1 or 0');
+}
+
+export function takeFromJson(value: unknown): TakeParams | ValidationProblem {
+  const fields = namedFields(value, TAKE_NAMES);
+  if (fields instanceof ValidationProblem) return fields;
+  const [limit, key, max, hold = false] = fields;
+  const binaryKey = typeof key === 'string' ? toBinaryKey(key) : key;
+  return validateTake(limit, binaryKey, max, hold, 'true or false');
+}
+
+function validateTake(
+  limit: unknown,
+  key: unknown,
+  max: unknown,
+  hold: unknown,
+  expectedHold: string,
+): TakeParams | ValidationProblem {
+  if (!isOptionalString(limit)) return new ValidationProblem('limit', 'a string', limit);
+  if (!isOptionalString(key)) return new ValidationProblem('key', 'a string', key);
+  if (!isWhole(max)) return new ValidationProblem('max', EXPECTED_WHOLE, max);
+  if (typeof hold !== 'boolean') return new ValidationProblem('hold', expectedHold, hold);
+  return { limit, key, max, wantsPermit: hold };
+}
+
+export function giveBackFromForm(text: string, from: number): GiveBackParams | ValidationProblem {
+  const values = readParameters(text, from, GIVE_BACK_NAMES);
+  if (values instanceof ValidationProblem) return values;
+  const [permit, unused] = values;
+  return validateGiveBack(permit, unused && numberOf(unused));
+}
+
+export function giveBackFromJson(value: unknown): GiveBackParams | ValidationProblem {
+  const fields = namedFields(value, GIVE_BACK_NAMES);
+  if (fields instanceof ValidationProblem) return fields;
+  return validateGiveBack(fields[0], fields[1]);
+}
+
+function validateGiveBack(permit: unknown, unused: unknown): GiveBackParams | ValidationProblem {
+  if (typeof permit !== 'string' || permit === '')
+    return new ValidationProblem('permit', 'a string', permit);
+  if (!isWhole(unused)) return new ValidationProblem('unused', EXPECTED_WHOLE, unused);
+  return { permit, unused };
+}
+
+const EXPECTED_WHOLE = 'a whole number from 0 to 1e15';
+
+const isWhole = (value: unknown): value is number => isAmount(value) && Number.isInteger(value);
 
 const isAmount = (value: unknown): boolean =>
   typeof value === 'number' && value >= 0 && value <= MAX_AMOUNT;

@@ -147,13 +147,15 @@ function lowestRemaining(rules: readonly NamedRuleStatus[]): number | undefined 
   return Math.max(0, Math.floor(least));
 }
 
+const NO_DENIAL: { readonly retryAfterMs: number; readonly rule?: string } = { retryAfterMs: 0 };
+
 function refusalResponse(
   params: CheckParams,
   { decision, limit, reason }: CheckResult,
   writer: HeaderWriter,
   routeStatus: RouteStatus,
 ): HttpResponse {
-  const retryAfterMs = decision.verdict === 'deny' ? decision.retryAfterMs : 0;
+  const { retryAfterMs, rule } = decision.verdict === 'deny' ? decision : NO_DENIAL;
   const named = limit === undefined ? routeStatus : { ...routeStatus, name: limit };
   const details = { cost: params.cost, retryAfterMs, ...(reason && { reason }) };
   const refusal = buildProblem(details, named, writer);
@@ -161,7 +163,7 @@ function refusalResponse(
   for (const name in refusal.headers) headers.push(name, refusal.headers[name]);
   const { status = refusal.status } = params;
   const remaining = lowestRemaining(routeStatus.rules);
-  const denial = { verdict: 'deny', remaining, retryAfterMs, limit, reason };
+  const denial = { verdict: 'deny', remaining, retryAfterMs, limit, rule, reason };
   return { status, headers, body: JSON.stringify({ ...refusal.problem, status, ...denial }) };
 }
 
@@ -188,7 +190,7 @@ export function batchEntryOf(result: CheckResult): object {
     verdict,
     ...(verdict === 'allow' &&
       isBounded(decision.remaining) && { remaining: Math.floor(decision.remaining) }),
-    ...(verdict === 'deny' && { retryAfterMs: decision.retryAfterMs }),
+    ...(verdict === 'deny' && { retryAfterMs: decision.retryAfterMs, rule: decision.rule }),
     ...(limit !== undefined && { limit }),
     ...(reason !== undefined && { reason }),
     ...(staticVerdict && { reason: staticVerdict.reason }),

@@ -4,10 +4,13 @@
  *
  *     GET  /check?limit=&key=&cost=&hold=1            200, or 429, 503, 403: for programs and proxies (auth_request)
  *     POST /batch   POST /settle                      many checks at once; the outcome of a call
+ *     POST /take-up-to   POST /give-back              as many as there are; what was not used
  *     GET  /healthz /readyz                           liveness; readiness
  *     GET  /inspect …   POST /reload                  for operators: `admin-routes.ts`, guarded by `access.ts`
  */
 
+import { ConfigError } from '../../../core/errors.ts';
+import type { Batch } from '../../router/batch.ts';
 import type { CheckResult, RoutedRequest } from '../../router/router.ts';
 import {
   type AdminAccess,
@@ -22,15 +25,27 @@ import {
   type CheckParams,
   checkFromForm,
   checksFromJson,
+  type GiveBackParams,
+  giveBackFromForm,
+  giveBackFromJson,
   keyTooLong,
   missingKey,
   parseJsonBody,
   type Settlement,
   settlementFromForm,
   settlementFromJson,
+  type TakeParams,
+  takeFromForm,
+  takeFromJson,
 } from './check-request.ts';
 import { batchEntryOf, CheckResponder } from './decision-response.ts';
-import { type Endpoint, publicEndpoint, READ_METHODS, WRITE_METHODS } from './endpoint.ts';
+import {
+  type Endpoint,
+  type EndpointHandler,
+  publicEndpoint,
+  READ_METHODS,
+  WRITE_METHODS,
+} from './endpoint.ts';
 import type { KeyExtractor, RequestHead } from './key.ts';
 import { preview, ValidationProblem } from './parameters.ts';
 import {
@@ -141,6 +156,8 @@ export class HttpHandler {
       [CHECK_PATH, publicEndpoint(ANY_METHOD, (...request) => this.#check(...request))],
       ['/batch', publicEndpoint(WRITE_METHODS, (...request) => this.#batch(...request))],
       ['/settle', publicEndpoint(WRITE_METHODS, (...request) => this.#settle(...request))],
+      ['/take-up-to', publicEndpoint(WRITE_METHODS, (...request) => this.#takeUpTo(...request))],
+      ['/give-back', publicEndpoint(WRITE_METHODS, (...request) => this.#giveBack(...request))],
       ['/healthz', publicEndpoint(READ_METHODS, () => textResponse(200, 'ok\n'))],
       ['/readyz', publicEndpoint(READ_METHODS, () => (context.isReady() ? READY : DRAINING))],
       ...adminRoutes(context),
@@ -197,13 +214,41 @@ export class HttpHandler {
     return jsonResponse(200, (await Promise.all(results)).map(batchEntryOf));
   }
 
-  #settle(request: RequestHead, queryAt: number, body: Buffer): HttpResponse {
-    const settlement = parseRequest(request, queryAt, body, SETTLEMENT_FORMATS);
+  #settle(...request: EndpointRequest): HttpResponse {
+    const settlement = parseRequest(...request, SETTLEMENT);
     if (isHttpResponse(settlement)) return settlement;
     const { permit, result } = settlement;
     return this.#context.router.permits.settle(permit, result)
       ? jsonResponse(200, { settled: true })
-      : problemResponse(404, `Permit ${preview(permit)} is unknown, settled or expired.`);
+      : unknownPermit(permit);
+  }
+
+  #takeUpTo(...request: EndpointRequest): EventualResponse {
+    const params = parseRequest(...request, TAKE);
+    if (isHttpResponse(params)) return params;
+    const routed = this.#route(request[0], { ...params, cost: params.max, status: undefined });
+    if (isHttpResponse(routed)) return routed;
+    const { permits } = this.#context.router;
+    const respond = (batch: Batch): HttpResponse => {
+      const permit = params.wantsPermit && !batch.isSettled ? permits.add([batch]) : undefined;
+      return jsonResponse(200, { taken: batch.cost, permit });
+    };
+    try {
+      const batch = this.#context.router.takeUpTo(routed, params.max);
+      return batch instanceof Promise ? batch.then(respond) : respond(batch);
+    } catch (error) {
+      if (error instanceof ConfigError) return problemResponse(400, error.message);
+      throw error;
+    }
+  }
+
+  #giveBack(...request: EndpointRequest): HttpResponse {
+    const params = parseRequest(...request, GIVE_BACK);
+    if (isHttpResponse(params)) return params;
+    const { permit, unused } = params;
+    return this.#context.router.permits.giveBack(permit, unused)
+      ? jsonResponse(200, { givenBack: true })
+      : unknownPermit(permit);
   }
 
   #internalError(error: unknown): HttpResponse {
@@ -218,10 +263,9 @@ interface Formats<T> {
   json(value: unknown): T | ValidationProblem;
 }
 
-const SETTLEMENT_FORMATS: Formats<Settlement> = {
-  form: settlementFromForm,
-  json: settlementFromJson,
-};
+const SETTLEMENT: Formats<Settlement> = { form: settlementFromForm, json: settlementFromJson };
+const TAKE: Formats<TakeParams> = { form: takeFromForm, json: takeFromJson };
+const GIVE_BACK: Formats<GiveBackParams> = { form: giveBackFromForm, json: giveBackFromJson };
 
 /** Parses the query, or a body by its Content-Type. Both together are refused as ambiguous. */
 function parseRequest<T extends object>(
@@ -241,6 +285,11 @@ function parseRequest<T extends object>(
   const parsed = parseJsonBody(body);
   return orProblemResponse(parsed instanceof ValidationProblem ? parsed : json(parsed.value));
 }
+
+type EndpointRequest = Parameters<EndpointHandler>;
+
+const unknownPermit = (permit: string): HttpResponse =>
+  problemResponse(404, `Permit ${preview(permit)} is unknown, settled or expired.`);
 
 const READY = textResponse(200, 'ready\n');
 const DRAINING = problemResponse(503, 'Draining: the daemon is about to stop.', 'Retry-After', '1');

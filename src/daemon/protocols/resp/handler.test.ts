@@ -170,6 +170,37 @@ describe('SLUICE.CHECK', () => {
   });
 });
 
+describe('SLUICE.TAKEUPTO and SLUICE.GIVEBACK', () => {
+  test('takes what is left, up to the maximum; HOLD: what was not used comes back, once', () => {
+    const { run } = setUp();
+    expect(run('SLUICE.TAKEUPTO', '*', 'alice', '2')).toBe('*2 :2 $0');
+    expect(run('SLUICE.TAKEUPTO', 'all-users', 'alice', '100', 'HOLD')).toBe('*2 :3 $3 1-0');
+    expect(run('SLUICE.TAKEUPTO', '*', 'alice', '100', 'hold')).toBe('*2 :0 $0');
+    expect(run('SLUICE.GIVEBACK', '1-0', '2')).toBe(':1');
+    expect(run('SLUICE.GIVEBACK', '1-0', '2')).toBe(':0');
+    expect(run('SLUICE.TAKEUPTO', '*', 'alice', '100', 'HOLD')).toBe('*2 :2 $3 2-0');
+    expect(run('SLUICE.GIVEBACK', '2-0', '99')).toBe(':1'); // no more than was taken
+    expect(run('SLUICE.TAKEUPTO', '*', 'alice', '100', 'HOLD')).toBe('*2 :2 $3 3-0');
+    expect(run('SLUICE.SETTLE', '3-0', 'ok', 'USED', '1')).toBe(':1');
+    expect(run('SLUICE.TAKEUPTO', '*', 'alice', '100')).toBe('*2 :1 $0');
+  });
+
+  test('invalid arguments, and limits that count calls in flight: an error', () => {
+    const { run } = setUp();
+    for (const max of ['x', '-1', '1.5', '1e3'])
+      expect(run('SLUICE.TAKEUPTO', '*', 'k', max)).toBe(
+        '-ERR value is not an integer or out of range',
+      );
+    expect(run('SLUICE.TAKEUPTO', '*', 'k', '1', 'x')).toBe('-ERR syntax error');
+    expect(run('SLUICE.TAKEUPTO', 'unknown', 'k', '1')).toBe("-ERR no limit is named 'unknown'");
+    expect(run('SLUICE.TAKEUPTO', '*', 'flight:1', '2')).toBe(
+      '-ERR expected `limit` to be one that does not count calls in flight: use check, got "flights"',
+    );
+    expect(run('SLUICE.GIVEBACK', '1-0', 'x')).toBe('-ERR value is not an integer or out of range');
+    expect(run('SLUICE.GIVEBACK', 'unknown', '1')).toBe(':0');
+  });
+});
+
 describe('SLUICE.INSPECT', () => {
   test('status of a key: replied in order with other commands', async () => {
     const { client } = setUp();

@@ -11,15 +11,18 @@
  */
 
 import { NEVER, OUTCOMES, type Outcome } from '../../../core/decision.ts';
+import { MAX_AMOUNT } from '../../../core/options.ts';
 import type { Inspection, NamedRuleStatus } from '../../../limiter/inspection.ts';
 import type { PermitResult } from '../../../limiter/permit.ts';
 import { toKeyText } from '../../keys/binary-key.ts';
+import type { Batch } from '../../router/batch.ts';
 import type { CheckRequest, CheckResult, UnavailableLimit } from '../../router/router.ts';
 import { staticVerdictFields } from '../../router/routes.ts';
 import {
   type Arguments,
   type Invocation,
   NOT_A_NUMBER,
+  NOT_AN_INTEGER,
   type RespCommand,
   SYNTAX,
   type WriteReply,
@@ -102,6 +105,32 @@ function settle({ args, reply, context }: Invocation): undefined {
   return reply.integer(context.router.permits.settle(args.text(1), result) ? 1 : 0);
 }
 
+function takeUpTo({ args, reply, context }: Invocation): undefined | Promise<WriteReply> {
+  const { router } = context;
+  const [limit, max] = [args.text(1), args.integer(3)];
+  const wantsPermit = args.count === 5 && args.isKeyword(4, HOLD);
+  if (args.count > 5 || (args.count === 5 && !wantsPermit)) return reply.error(SYNTAX);
+  if (!(max >= 0 && max <= MAX_AMOUNT)) return reply.error(NOT_AN_INTEGER);
+  const name = limit === ANY_LIMIT ? undefined : limit;
+  const routed = router.route({ limit: name, key: args.text(2), cost: max });
+  if (!routed) return reply.error(noSuchLimit(limit));
+  const write = (writer: RespWriter, batch: Batch): undefined => {
+    writer.array(2);
+    writer.integer(batch.cost);
+    const isHeld = wantsPermit && !batch.isSettled;
+    return writer.bulk((isHeld && router.permits.add([batch])) || '');
+  };
+  const batch = router.takeUpTo(routed, max);
+  if (batch instanceof Promise) return batch.then((late) => (writer) => write(writer, late));
+  return write(reply, batch);
+}
+
+function giveBack({ args, reply, context }: Invocation): undefined {
+  const unused = args.integer(2);
+  if (!(unused >= 0 && unused <= MAX_AMOUNT)) return reply.error(NOT_AN_INTEGER);
+  return reply.integer(context.router.permits.giveBack(args.text(1), unused) ? 1 : 0);
+}
+
 async function inspect({ args, context }: Invocation): Promise<WriteReply> {
   const { router } = context;
   const key = args.text(1);
@@ -154,6 +183,21 @@ export const sluiceCommands: readonly RespCommand[] = [
     summary: 'Settles a permit of SLUICE.CHECK with HOLD',
     usage: 'permit [outcome] [USED amount] [RTT ms] [RETRYAFTER ms]',
     run: settle,
+  },
+  {
+    name: 'sluice.takeupto',
+    arity: -4,
+    keyIndex: 2,
+    summary: 'Takes as many as there are, up to a maximum',
+    usage: 'limit key max [HOLD]',
+    run: takeUpTo,
+  },
+  {
+    name: 'sluice.giveback',
+    arity: 3,
+    summary: 'Gives back what was not used of SLUICE.TAKEUPTO with HOLD',
+    usage: 'permit unused',
+    run: giveBack,
   },
   {
     name: 'sluice.inspect',

@@ -27,6 +27,8 @@ const URLS = [
   '/batch',
   '/settle?permit=1&outcome=ok&used=1&rttMs=2.5&retryAfterMs=0',
   '/settle',
+  '/take-up-to?limit=api&key=alice&max=3&hold=1',
+  '/give-back?permit=1-0&unused=2',
   '/inspect?key=alice&limit=api',
   '/explain?key=%ff%00',
   '/limits',

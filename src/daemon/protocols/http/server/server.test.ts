@@ -606,3 +606,71 @@ describe('HTTP server', () => {
     await drained;
   });
 });
+
+describe('a limit with several rules', () => {
+  test('refusal: the body names the rule, with and without a permit, and in a batch', async () => {
+    const rules = [{ bucket: { rate: '10/s', burst: 9 } }, { bucket: { rate: '1/h', burst: 1 } }];
+    const { sendRequest } = await start({ limits: { api: { all: rules } } });
+    expect((await sendRequest('/check?key=a')).status).toBe(200);
+    const denial = { verdict: 'deny', limit: 'api', rule: 'bucket-2' };
+    expect((await sendRequest('/check?key=a')).json).toMatchObject(denial);
+    expect((await sendRequest('/check?key=a&hold=1')).json).toMatchObject(denial);
+    expect((await sendRequest('/batch', post([{ key: 'a' }]))).json).toMatchObject([denial]);
+  });
+});
+
+describe('batches: POST /take-up-to and /give-back', () => {
+  const take = (query: string) => [`/take-up-to?${query}`, { method: 'POST' }] as const;
+
+  test('take what is left of all limits of the key, and give back what was not used', async () => {
+    const { sendRequest } = await start({
+      limits: {
+        api: { bucket: { rate: '1/s', burst: 5 } },
+        total: { bucket: { rate: '1/s', burst: 8 }, always: true, per: 'limit' },
+      },
+    });
+    const { status, json } = await sendRequest(...take('key=a&max=100&hold=1'));
+    expect([status, json]).toEqual([200, { taken: 5, permit: expect.any(String) }]);
+    expect((await sendRequest(...take('key=b&max=100'))).json).toEqual({ taken: 3 });
+    expect((await sendRequest(...take('key=a&max=100&hold=1'))).json).toEqual({ taken: 0 });
+    const back = { permit: json.permit, unused: 4 };
+    expect((await sendRequest('/give-back', post(back))).json).toEqual({ givenBack: true });
+    expect((await sendRequest('/give-back', post(back))).status).toBe(404);
+    expect((await sendRequest('/take-up-to', post({ key: 'a', max: 3 }))).json.taken).toBe(3);
+    expect((await sendRequest(...take('key=c&max=9'))).json.taken).toBe(1); // of the 8 in total
+  });
+
+  test('shadow mode and lists: neither limits a batch unless the key is denied', async () => {
+    const { sendRequest } = await start({
+      limits: { api: { bucket: { rate: '1/s', burst: 2 }, shadow: true } },
+      deny: ['mallory'],
+      allow: ['root'],
+    });
+    expect((await sendRequest(...take('key=a&max=9'))).json.taken).toBe(9);
+    expect((await sendRequest(...take('key=root&max=9&hold=1'))).json).toEqual({ taken: 9 });
+    expect((await sendRequest(...take('key=mallory&max=9'))).json.taken).toBe(0);
+  });
+
+  test('invalid requests: 400, 404 or 405, and nothing is taken', async () => {
+    const limits = {
+      api: { bucket: { rate: '1/s', burst: 3 } },
+      jobs: { concurrency: 1, match: 'j' },
+    };
+    const { sendRequest } = await start({ limits });
+    const statusOf = async (...request: Parameters<typeof sendRequest>) =>
+      (await sendRequest(...request)).status;
+    for (const query of [
+      'key=a',
+      'key=a&max=-1',
+      'key=a&max=1.5',
+      'key=a&max=1&hold=x',
+      'key=a&cost=1',
+    ])
+      expect([query, await statusOf(...take(query))]).toEqual([query, 400]);
+    expect(await statusOf(...take('key=a&max=1&limit=none'))).toBe(404);
+    expect(await statusOf(...take('key=j&max=1'))).toBe(400);
+    expect(await statusOf('/take-up-to?key=a&max=1')).toBe(405);
+    expect(await statusOf('/give-back', post({ permit: 'x', unused: 'y' }))).toBe(400);
+    expect((await sendRequest(...take('key=a&max=9'))).json.taken).toBe(3);
+  });
+});

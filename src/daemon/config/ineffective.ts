@@ -1,0 +1,54 @@
+/** Finds options of a rule that would have no effect in a daemon: they are refused, with the reason and the alternative. */
+
+import { ConfigError } from '../../core/errors.ts';
+import { isRecord } from '../../core/options.ts';
+import type { LimiterOptions } from '../../limiter/limiter.ts';
+
+type Limit = LimiterOptions['limit'];
+
+interface WrittenRule {
+  readonly kind: string;
+  readonly options: unknown;
+  readonly path: string;
+}
+
+const NO_PARTITION = 'no protocol of a daemon names a partition; write one limit for each';
+
+/** Why an option of a rule does nothing in a daemon. */
+const INEFFECTIVE: Readonly<Record<string, Readonly<Record<string, string>>>> = {
+  spacing: {
+    reserve:
+      'a daemon decides at once and reserves nothing; a client retries after the time in the refusal',
+  },
+  concurrency: { partitions: NO_PARTITION },
+  adaptive: { partitions: NO_PARTITION },
+};
+
+const NEED_OUTCOMES = ['concurrency', 'adaptive', 'busy'];
+
+/** @throws {ConfigError} for the first option without effect of a valid limit */
+export function requireEffective(limit: Limit, path: string): void {
+  for (const { kind, options, path: rulePath } of writtenRules(limit, path)) {
+    if (!isRecord(options)) continue;
+    for (const [name, reason] of Object.entries(INEFFECTIVE[kind] ?? {})) {
+      const given = options[name] ?? 0; // a reserve of 0 is none
+      if (given !== 0) throw new ConfigError(`${rulePath}.${name}`, `left out: ${reason}`, given);
+    }
+  }
+}
+
+/** Why a limit cannot be in shadow mode; undefined if it can. */
+export function shadowProblem(limits: readonly Limit[]): string | undefined {
+  const kinds = limits.flatMap((limit) => writtenRules(limit, '')).map(({ kind }) => kind);
+  const found = kinds.find((kind) => NEED_OUTCOMES.includes(kind));
+  const why = 'it needs the outcome of calls and gets none in shadow mode';
+  return found && `false beside ${found}: ${why}; try it on some keys with \`match\``;
+}
+
+/** All rules of a valid limit, those within `all` included. */
+function writtenRules(limit: Limit, path: string): WrittenRule[] {
+  const [[kind, options]] = Object.entries(limit);
+  const rulePath = `${path}.${kind}`;
+  if (kind !== 'all') return [{ kind, options, path: rulePath }];
+  return (options as Limit[]).flatMap((part, n) => writtenRules(part, `${rulePath}[${n}]`));
+}
