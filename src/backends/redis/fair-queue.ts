@@ -39,6 +39,9 @@ const HEARTBEAT_MS: Millis = PROCESS_TIMEOUT_MS / 3;
 /** Timers are late by one or two milliseconds, in a busy process by many more. */
 const TIMER_LATENESS_MS: Millis = 25;
 
+/** The longest time that a permit is granted before it opens. */
+const MAX_AHEAD_MS: Millis = 1000;
+
 /** A permit, or a turn, that a message announced while a request was on the way. */
 interface Announcement {
   readonly ms: Millis;
@@ -217,7 +220,8 @@ export class FairQueue {
 
   /** How long before it opens a permit is granted. A request and its message take a round trip; another one is slack. */
   get #aheadMs(): Millis {
-    return this.#options.grantsAhead ? 2 * this.#rtt.meanMs + TIMER_LATENESS_MS : 0;
+    if (!this.#options.grantsAhead) return 0;
+    return Math.min(MAX_AHEAD_MS, 2 * this.#rtt.meanMs + TIMER_LATENESS_MS);
   }
 
   /** The waiter is first, and its permit opens in `ms`. */
