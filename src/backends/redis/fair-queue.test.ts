@@ -159,6 +159,23 @@ describe.skipIf(redisServer() === undefined).each([
     expect((await staying).verdict).toBe('allow');
   }, 10_000);
 
+  test('a permit that another process gives back wakes the head at once', async () => {
+    const [a, b] = [stage.firstClient, stage.secondClient].map(({ client }) => {
+      const backend = redis(client, { fairQueue: true, deadline: 500 });
+      const limit = { bucket: { rate: '1/h', burst: 1 } };
+      return limiter({ name: 'api', limit, backend });
+    });
+    stage.limiters.push(a, b);
+    await b.acquire('another'); // subscribed from here on
+    const unused = await a.acquire('token');
+    const waiting = b.acquire('token', 1, { wait: 3000 });
+    await vi.waitFor(() => expect(stage.cli('LLEN', 'sluice:{api:token}:bucket:queue')).toBe('1'));
+    const since = performance.now();
+    if (unused.verdict === 'allow') unused.settle({ outcome: 'ignored' });
+    expect((await waiting).verdict).toBe('allow');
+    expect(performance.now() - since).toBeLessThan(500); // not by a heartbeat
+  });
+
   test('an unused queue expires in Redis', async () => {
     const api = fair(60_000);
     await api.acquire('token');

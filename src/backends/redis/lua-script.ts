@@ -139,6 +139,7 @@ for i = 1, #KEYS do
   ${isFair ? 'elseif QUEUE_COMMANDS[op] then replies[i + 1] = QUEUE_COMMANDS[op](rest, key)' : ''}
   else
     replies[i + 1] = OPS[op](s, rest, key)
+    ${isFair ? "if op == 's' then notifyHead(key) end -- what was given back may open the limit" : ''}
   end
 end
 
