@@ -69,7 +69,7 @@ describe.skipIf(redisServer() === undefined).each([
   });
 
   test('onUnavailable allow: waiting calls pass while Redis is unavailable', async () => {
-    const api = fair(60_000, { onUnavailable: 'allow' });
+    const api = fair(60_000, { onUnavailable: 'allow', deadline: 500 });
     await api.acquire('token');
     const waiting = [api.acquire('token'), api.acquire('token')];
     await queueLengthIs(2);
