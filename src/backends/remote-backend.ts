@@ -51,6 +51,14 @@ export function toBatchDecision(first: RemoteDecision): BatchDecision {
   };
 }
 
+/** The lease of a call in flight. */
+export interface RemoteLease {
+  /** Grows with every grant of its key; undefined if the server has not granted it. */
+  readonly fencingToken: number | undefined;
+  /** Called when the lease ended while the call was running. */
+  onLost: (() => void) | undefined;
+}
+
 export interface RemoteBackend {
   /** The policy that the server runs, where it differs from the configured one or is a part of it. */
   readonly policy?: Policy;
@@ -69,6 +77,8 @@ export interface RemoteBackend {
   /** Token buckets only, for groups: adds tokens of another bucket, up to the level `upTo`; lost while unavailable. */
   credit?(key: string, tokens: number, upTo: number): Promise<void>;
   settle(key: string, settlement: Settlement): Promise<void>;
+  /** A lease that is not settled, where the server counts calls in flight. */
+  leaseOf?(leaseId: string): RemoteLease | undefined;
   /** Counts hits served elsewhere. */
   addHits(key: string, count: number): Promise<void>;
   /** The key's numbers and the time on the server's clock; undefined while unavailable. */

@@ -19,7 +19,7 @@ import { type Feedback, keyStatusOf, type Policy, type State } from '../policies
 import { type Inspection, inspectionOf } from './inspection.ts';
 import type { RemoteLimiterInternals } from './internals.ts';
 import { LimiterCore, type LimiterSettings, withDueTime } from './limiter-core.ts';
-import type { Permit, PermitResult, Refusal } from './permit.ts';
+import { endPermit, type Permit, type PermitResult, type Refusal } from './permit.ts';
 import {
   type RemoteGrant,
   type RemoteWaitLimits,
@@ -203,10 +203,14 @@ export class AsyncLimiter extends LimiterCore implements RemoteLimiterInternals 
 
   #issuePermit(key: string, cost: number, grant: RemoteGrant, waitedMs: Millis): Permit {
     const { dueAt, fromFallback, leaseId } = grant;
-    const issuedAt = this.clock.now();
-    return this.telemetry.issuePermit({ key, cost, dueAt, issuedAt, waitedMs }, (result, rttMs) => {
+    const lease = leaseId === undefined ? undefined : this.#backend.leaseOf?.(leaseId);
+    const about = { key, cost, dueAt, issuedAt: this.clock.now(), waitedMs };
+    const init = lease ? { ...about, fencingToken: lease.fencingToken } : about;
+    const permit = this.telemetry.issuePermit(init, (result, rttMs) => {
       this.#settle(key, { ...result, rttMs, cost, dueAt }, fromFallback, leaseId);
     });
+    if (lease) lease.onLost = () => endPermit(permit, `limit "${this.name}" lost its lease`);
+    return permit;
   }
 
   async takeUpTo(key: string, most: number): Promise<number> {

@@ -1,5 +1,6 @@
 import { describe, expect, test } from 'vitest';
 import { VirtualClock } from '../testing/virtual-clock.ts';
+import { all } from './composite-limiter.ts';
 import { limiter } from './limiter.ts';
 
 describe('permit', () => {
@@ -44,5 +45,38 @@ describe('permit', () => {
     const permit = api.tryAcquire('key', 2);
     if (permit.verdict === 'allow') permit.settle({ outcome: 'ignored' });
     expect(api.inspect('key').remaining).toBe(3);
+  });
+
+  test('signal: aborts when the permit expires, and not when it is settled', () => {
+    const clock = new VirtualClock();
+    const api = limiter({ name: 'api', limit: { concurrency: 3 }, clock, permitTimeout: '1s' });
+    const permits = [1, 2, 3].map(() => api.tryAcquire('sink'));
+    const [early, late, settled] = permits.map((permit) => {
+      if (permit.verdict === 'deny') throw new Error('all were free');
+      return permit;
+    });
+    const { signal } = early;
+    expect(early.signal).toBe(signal);
+    settled.settle();
+    clock.advance(1001);
+    expect(signal.aborted).toBe(true);
+    expect(signal.reason).toMatchObject({ code: 'UNAVAILABLE' });
+    expect(signal.reason.message).toBe(
+      'the permit for key "sink" has ended: limit "api" has a permitTimeout',
+    );
+    expect(late.signal.aborted).toBe(true); // first read after its end
+    expect(settled.signal.aborted).toBe(false);
+  });
+
+  test('signal: of a composite, aborts with the first permit that ends', () => {
+    const clock = new VirtualClock();
+    const part = (permitTimeout: string) =>
+      limiter({ limit: { concurrency: 1 }, clock, permitTimeout });
+    const permit = all([part('1s'), part('9s')]).tryAcquire('sink');
+    if (permit.verdict === 'deny') throw new Error('both were free');
+    const { signal } = permit;
+    clock.advance(1001);
+    expect(signal.aborted).toBe(true);
+    permit.settle();
   });
 });

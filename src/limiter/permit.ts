@@ -7,12 +7,16 @@
  *
  * With `using entry = await api.acquire('sink')` a permit is settled as ok when the block ends, unless it was settled
  * before. A refusal is disposable too, so both fit the same declaration.
+ *
+ * A permit can end before its call: after `permitTimeout`, or with its lease where a server counts calls in flight. Its
+ * place may then be taken, so `signal` tells the call, and `fencingToken` lets a resource refuse the older of two calls.
  */
 
 // Declares `Disposable` for projects that compile without this library of TypeScript.
 /// <reference lib="esnext.disposable" preserve="true" />
 
 import type { Millis } from '../core/clock.ts';
+import { UnavailableError } from '../core/errors.ts';
 import { type CallResult, requireResult } from './validate.ts';
 
 /** Why a call got no permit. */
@@ -28,9 +32,13 @@ export type RefusalReason =
 export type PermitResult = Omit<CallResult, 'cost' | 'dueAt' | 'partition'>;
 
 export interface PermitInit extends Pick<Permit, 'key' | 'cost' | 'dueAt' | 'issuedAt'> {
+  readonly fencingToken?: number | undefined;
   /** The permits of the limits it consists of, where a composite issued it. */
   readonly children?: readonly Permit[];
 }
+
+/** Ends a permit that is not settled: its signal aborts. Its holder still settles it. */
+export let endPermit: (permit: Permit, why: string) => void;
 
 /** Permission for one call, held until the call is over and settled. */
 export class Permit implements Disposable {
@@ -41,11 +49,24 @@ export class Permit implements Disposable {
   readonly dueAt: Millis;
   /** When it was issued, on the limiter's clock. */
   readonly issuedAt: Millis;
+  // Declared, not defined: most permits have none.
+  /** Where Redis counts calls in flight: grows with every grant of the key, so a resource can refuse a lower one. */
+  declare readonly fencingToken?: number;
   readonly #children: readonly Permit[] | undefined;
   #onSettle: ((result: PermitResult) => void) | undefined;
+  #abort: AbortController | undefined;
+
+  static {
+    endPermit = (permit, why) => {
+      if (permit.isSettled) return;
+      const what = `the permit for key ${JSON.stringify(permit.key)}`;
+      permit.#abort ??= new AbortController();
+      permit.#abort.abort(new UnavailableError(what, why, 'has ended'));
+    };
+  }
 
   constructor(
-    { key, cost, dueAt, issuedAt, children }: PermitInit,
+    { key, cost, dueAt, issuedAt, children, fencingToken }: PermitInit,
     settle: (result: PermitResult) => void,
   ) {
     this.key = key;
@@ -54,6 +75,14 @@ export class Permit implements Disposable {
     this.issuedAt = issuedAt;
     this.#children = children;
     this.#onSettle = settle;
+    if (fencingToken !== undefined) this.fencingToken = fencingToken;
+  }
+
+  /** Aborts when the permit ends before it is settled: its place may be taken. Created when it is first read. */
+  get signal(): AbortSignal {
+    if (this.#children) return AbortSignal.any(this.#children.map((child) => child.signal));
+    this.#abort ??= new AbortController();
+    return this.#abort.signal;
   }
 
   /** True also for a permit that expired after `permitTimeout`. */

@@ -10,7 +10,7 @@ import { DeadlineSet } from '../core/deadline-set.ts';
 import type { Decision, OnUnavailable, Outcome } from '../core/decision.ts';
 import { emitProcessWarning } from '../core/process-warning.ts';
 import { type DecreasedEvent, type Listener, ListenerSet, type SettledEvent } from './events.ts';
-import { Permit, type PermitInit, type PermitResult } from './permit.ts';
+import { endPermit, Permit, type PermitInit, type PermitResult } from './permit.ts';
 import { type CounterSnapshot, Counters } from './stats.ts';
 
 export const GRANTED: Decision = { verdict: 'allow', remaining: 0 };
@@ -59,11 +59,12 @@ export class LimiterTelemetry {
 
   /** Counts a call as allowed and issues its permit. `settle` gets the result, the round-trip time and the time. */
   issuePermit(
-    { key, cost, dueAt, issuedAt, waitedMs }: PermitInit & { readonly waitedMs: Millis },
+    init: PermitInit & { readonly waitedMs: Millis },
     settle: (result: PermitResult, rttMs: Millis, now: Millis) => void,
   ): Permit {
-    this.recordDecision(key, cost, GRANTED, waitedMs);
-    const permit: Permit = new Permit({ key, cost, dueAt, issuedAt }, (result) => {
+    const { issuedAt } = init;
+    this.recordDecision(init.key, init.cost, GRANTED, init.waitedMs);
+    const permit: Permit = new Permit(init, (result) => {
       this.#unsettled.remove(permit);
       const now = this.#clock.now();
       const rttMs = result.rttMs ?? Math.max(0, now - issuedAt); // some clocks go backwards
@@ -124,6 +125,7 @@ export class LimiterTelemetry {
     this.#counters.recordExpired();
     this.#events.emit({ type: 'expired', limit: this.name, key, cost, at, heldMs });
     emitProcessWarning('EXPIRED_PERMIT', expiredPermitMessage(this.name, key, heldMs));
+    endPermit(permit, `limit "${this.name}" has a permitTimeout`);
     permit.settle({ outcome: 'failed' });
   }
 }

@@ -5,7 +5,7 @@
  */
 
 import type { Clock, Millis } from '../../core/clock.ts';
-import type { OnUnavailable } from '../../core/decision.ts';
+import { allow, type OnUnavailable } from '../../core/decision.ts';
 import type { Policy, Settlement } from '../../policies/policy.ts';
 import { everyMsOf, lookaheadMs } from '../lookahead.ts';
 import {
@@ -35,7 +35,6 @@ export class RedisBackend implements PrefetchSource {
     this.#context = createRedisContext(policy, context, config, {
       full: scriptOf(specs, width, config.subscriber ? 'fair-queue' : 'all'),
       checkOnly: scriptOf(specs, width, 'check-only'),
-      releaseCommand: (_id, cost, at) => `signored ${cost} ${cost} ${at}`,
     });
     this.#clock = context.clock;
     this.#everyMs = everyMsOf(policy);
@@ -62,7 +61,9 @@ export class RedisBackend implements PrefetchSource {
   async #check(key: string, op: 'a' | 'n', cost: number): Promise<RemoteDecision> {
     try {
       const { value, at } = await this.#context.send(key, op + cost);
-      return { decision: decisionOf(value), decidedAt: at };
+      const decision = decisionOf(value);
+      this.#context.fallback.observe(key, cost, decision);
+      return { decision, decidedAt: at };
     } catch {
       return this.#fallbackDecision(key, cost);
     }
@@ -81,6 +82,11 @@ export class RedisBackend implements PrefetchSource {
       this.#rtt.observe(this.#clock.now() - sentAt);
       const [count, dueIn, last] = String(value).split(' ');
       const granted = Number(count);
+      this.#context.fallback.observe(
+        key,
+        costs[Math.min(granted, costs.length - 1)],
+        decisionOf(last),
+      );
       const refusal = granted < costs.length ? decisionOf(last) : undefined;
       const lastDueInMs = Number(dueIn);
       return { granted, lastDueInMs, lookaheadMs: aheadMs, refusal, decidedAt: at };
@@ -92,19 +98,21 @@ export class RedisBackend implements PrefetchSource {
   async takeUpTo(key: string, most: number): Promise<number> {
     if (most < 1) return 0;
     const fallback = () => (this.#context.fallback.check(key, 1).verdict === 'deny' ? 0 : 1);
-    return this.#take(key, `t${most}`).catch(fallback);
+    return this.#take(key, most).catch(fallback);
   }
 
   takeRemote(key: string, most: number): Promise<number> {
-    return this.#take(key, `t${most}`).catch(() => 0);
+    return this.#take(key, most).catch(() => 0);
   }
 
   async takeSurplus(key: string, most: number, leave: number): Promise<number> {
-    return most < 1 ? 0 : this.#take(key, `t${most} ${leave}`).catch(() => 0);
+    return most < 1 ? 0 : this.#take(key, most, ` ${leave}`).catch(() => 0);
   }
 
-  async #take(key: string, command: string): Promise<number> {
-    return Number((await this.#context.send(key, command)).value);
+  async #take(key: string, most: number, leave = ''): Promise<number> {
+    const taken = Number((await this.#context.send(key, `t${most}${leave}`)).value);
+    if (taken < most) this.#context.fallback.observe(key, taken, allow(Number(leave)));
+    return taken;
   }
 
   async credit(key: string, tokens: number, upTo: number): Promise<void> {
@@ -132,6 +140,7 @@ export class RedisBackend implements PrefetchSource {
 
   async close(): Promise<void> {
     await this.#context.fairQueue?.close();
+    await this.#context.unsent.stop();
     this.#context.batcher.stop();
   }
 }

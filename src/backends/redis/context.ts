@@ -1,14 +1,16 @@
 /** The parts that all Redis backends share: key names, the script batcher, the fallback, the fair queue. */
 
 import type { Millis } from '../../core/clock.ts';
-import { type Decision, NEVER, type OnUnavailable } from '../../core/decision.ts';
+import type { OnUnavailable } from '../../core/decision.ts';
 import type { Policy } from '../../policies/policy.ts';
-import { LocalBackend } from '../local/backend.ts';
 import type { RemoteBackendContext } from '../remote-backend.ts';
 import { decideUnavailable, limitIdOf } from '../remote-limit.ts';
 import { ScriptBatcher, type Scripts } from './batcher.ts';
 import type { RedisConnection, Subscriber } from './client.ts';
 import { FairQueue, type FairQueueOptions, type SendCommand } from './fair-queue.ts';
+import { type Fallback, LocalFallback } from './local-fallback.ts';
+import { grantsAhead } from './lua-fair-queue.ts';
+import { UnsentCommands } from './unsent-commands.ts';
 
 export const ON_UNAVAILABLE_VALUES: readonly OnUnavailable[] = ['allow', 'deny', 'local'];
 
@@ -27,12 +29,15 @@ export interface RedisContext {
   readonly batcher: ScriptBatcher;
   /** Sends a command for a key. Rejects with an UnavailableError if there is no reply in time. */
   readonly send: SendCommand;
+  /** Sends what must reach Redis, if need be after an outage. */
+  readonly unsent: UnsentCommands;
   readonly fallback: Fallback;
   readonly fairQueue: FairQueue | undefined;
 }
 
-/** The scripts of a backend, and how its fair queue returns and tracks permits. */
-export type BackendScripts = Scripts & Pick<FairQueueOptions, 'releaseCommand' | 'trackLease'>;
+/** The scripts of a backend, how its fair queue tracks permits, and its own fallback if it has one. */
+export type BackendScripts = Scripts &
+  Pick<FairQueueOptions, 'trackLease'> & { readonly fallback?: Fallback };
 
 export function createRedisContext(
   policy: Policy,
@@ -43,6 +48,10 @@ export function createRedisContext(
   const { clock, onAvailability } = context;
   const { connection, deadlineMs, subscriber } = config;
   const onChange = (isAvailable: boolean, why: unknown): void => {
+    if (isAvailable) {
+      unsent.resend();
+      fallback.reconcile(); // before the calls that wait
+    }
     onAvailability(isAvailable, why);
     if (isAvailable) fairQueue?.pollNow();
   };
@@ -50,16 +59,19 @@ export function createRedisContext(
   const batcher = new ScriptBatcher(connection, scripts, batching);
   const redisKeyOf = createRedisKeyMapper(config.prefix, context, policy);
   const send: SendCommand = (key, command) => batcher.send(redisKeyOf(key), command);
-  const { check, settle } = createFallback(policy, context, config);
+  const unsent = new UnsentCommands(send, clock);
+  const inner = scripts.fallback ?? createFallback(policy, context, config, send);
   const fallback: Fallback = {
-    check: (key, cost) => (batcher.isClosed ? decideUnavailable('deny') : check(key, cost)),
-    settle,
+    check: (key, cost) => (batcher.isClosed ? decideUnavailable('deny') : inner.check(key, cost)),
+    observe: inner.observe.bind(inner),
+    reconcile: inner.reconcile.bind(inner),
   };
-  const { releaseCommand, trackLease } = scripts;
+  const { trackLease } = scripts;
+  const aheadOf = { grantsAhead: grantsAhead(policy.specs ?? []) };
   const fairQueue =
     subscriber &&
-    new FairQueue({ ...context, send, fallback, subscriber, releaseCommand, trackLease });
-  return { batcher, send, fallback, fairQueue };
+    new FairQueue({ ...context, ...aheadOf, send, unsent, fallback, subscriber, trackLease });
+  return { batcher, send, unsent, fallback, fairQueue };
 }
 
 /**
@@ -78,35 +90,12 @@ function createRedisKeyMapper(
   return (key) => start + key + end;
 }
 
-/** Decides while Redis is unavailable. */
-export interface Fallback {
-  check(key: string, cost: number): Decision;
-  /** A call that the fallback allowed has ended; only a limit on calls in flight counts it. */
-  settle(key: string, cost: number): void;
-}
-
 function createFallback(
   policy: Policy,
-  { clock, random, maxKeys }: RemoteBackendContext,
-  config: RedisConfig,
+  context: RemoteBackendContext,
+  { onUnavailable, processes }: RedisConfig,
+  send: SendCommand,
 ): Fallback {
-  const { onUnavailable, processes } = config;
-  if (onUnavailable !== 'local')
-    return { check: () => decideUnavailable(onUnavailable), settle: () => {} };
-  const local = new LocalBackend(policy, { clock, random, maxKeys });
-  const { concurrencyLimit: most = Infinity } = policy;
-  return {
-    // This process's part of the limit: the whole limit with every cost multiplied by the number of processes. A cost
-    // that could then never fit is charged once.
-    check(key, cost) {
-      const scaled = local.checkNow(key, cost * processes, clock.now());
-      const isTooLarge = scaled.verdict === 'deny' && scaled.retryAfterMs === NEVER;
-      return isTooLarge ? local.checkNow(key, cost, clock.now()) : scaled;
-    },
-    settle(key, cost) {
-      const scaled = cost * processes;
-      const charged = scaled > most ? cost : scaled;
-      local.settle(key, { outcome: 'ok', cost: charged, dueAt: clock.now() });
-    },
-  };
+  if (onUnavailable === 'local') return new LocalFallback(policy, context, processes, send);
+  return { check: () => decideUnavailable(onUnavailable), observe: () => {}, reconcile: () => {} };
 }

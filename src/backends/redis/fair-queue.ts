@@ -1,74 +1,101 @@
 /**
  * Fair queue: one queue for the whole fleet, first come first served, kept by Redis.
  *
- *     join ──▶ queued ──▶ is first: gets the ms until it may check ──▶ checks ──▶ granted
- *                │                                                        │
- *                └── deadline, abort: leaves          wakes the next waiter ──▶ …
+ *     join ──▶ queued ──▶ is first: gets the ms until its turn ──▶ requests ──▶ granted, due in some ms ──▶ starts
+ *                │                                                   │
+ *                ├── granted by the request of the first waiter ◀────┤
+ *                └── deadline, abort: leaves                         └──▶ the next waiter gets its turn ──▶ …
  *
- * Without it each process has its own queue, and which process is served first is random. Here a permit costs one
- * call: a granted waiter wakes the next one by a message that carries the delay of its turn. Where calls in flight
- * are counted, a settled call wakes the first waiter.
+ * Without it each process has its own queue, and which process is served first is random. A waiter requests before its
+ * permit opens, by the time that messages take. Its request also grants the permits that open soon to the waiters behind
+ * it, by message, so a long round trip costs no permits. Where calls in flight are counted, a settled call wakes the
+ * first waiter.
  *
  * Messages may be lost, so each process sends a heartbeat once a second, which also returns the first waiter. Redis
  * skips a first waiter whose process has sent none for a while. The heartbeat also finds a queue that Redis has lost,
- * waiters that Redis has skipped (both join again), and queue entries without a waiter.
+ * waiters that Redis has skipped or whose permit was lost on the way (all join again), and queue entries without a waiter.
  *
  * While Redis is unavailable, the fallback decides; waiters it refuses stay queued.
  */
 
 import { type Clock, type Millis, schedule } from '../../core/clock.ts';
+import { ClockOffset } from '../../core/clock-offset.ts';
 import { type Decision, NEVER, WHEN_SETTLED } from '../../core/decision.ts';
 import { PendingSet } from '../../core/pending.ts';
 import type { Random } from '../../core/random.ts';
 import { type Waiter, WaiterSet } from '../../core/waiter-set.ts';
 import { CLOSED_REFUSAL, type FairWaitLimits, type FairWaitResult } from '../remote-backend.ts';
 import { randomId } from '../remote-limit.ts';
+import { RttEstimator } from '../rtt-estimator.ts';
 import type { TimedReply } from './batcher.ts';
 import type { Subscriber } from './client.ts';
-import { PROCESS_TIMEOUT_MS } from './lua-script.ts';
-import { decisionOf } from './reply.ts';
+import type { Fallback } from './local-fallback.ts';
+import { PROCESS_TIMEOUT_MS, QUEUE_TTL_MS } from './lua-fair-queue.ts';
+import { type GrantReply, grantOf, type ReplyValue } from './reply.ts';
+import type { UnsentCommands } from './unsent-commands.ts';
 
 const HEARTBEAT_MS: Millis = PROCESS_TIMEOUT_MS / 3;
+
+/** Timers are late by one or two milliseconds, in a busy process by many more. */
+const TIMER_LATENESS_MS: Millis = 25;
+
+/** The longest time that a permit is granted before it opens. */
+const MAX_AHEAD_MS: Millis = 1000;
+
+/** A permit, or a turn, that a message announced while a request was on the way. */
+interface Announcement {
+  readonly ms: Millis;
+  /** When the permit was granted, on Redis's clock; NaN for a turn. */
+  readonly grantedAt: Millis;
+}
 
 interface QueuedWaiter extends Waiter<FairWaitResult> {
   readonly id: string;
   readonly cost: number;
   readonly queue: KeyQueue;
-  /** Whether its check is on the way. */
+  /** Whether its request is on the way. */
   isRequesting: boolean;
-  /** The turn announced meanwhile: the answer on the way may be older than that. */
-  pendingTurnMs: Millis | undefined;
-  cancelTurn: (() => void) | undefined;
+  /** Whether it has a permit that is not due yet. */
+  isGranted: boolean;
+  announced: Announcement | undefined;
+  cancelTimer: (() => void) | undefined;
 }
 
 interface KeyQueue {
   readonly key: string;
   readonly waiters: Set<QueuedWaiter>;
+  /** Of the Redis node that has the key. */
+  readonly clockOffset: ClockOffset;
 }
 
 export type SendCommand = (key: string, command: string) => Promise<TimedReply>;
 
 export interface FairQueueOptions {
   readonly send: SendCommand;
+  readonly unsent: UnsentCommands;
   readonly clock: Clock;
   readonly random: Random;
   readonly subscriber: Subscriber;
   readonly maxWaiters: number;
   readonly keepAlive: boolean;
+  /** Whether Redis grants permits before they open. */
+  readonly grantsAhead: boolean;
   /** Decides while Redis is unavailable. */
-  readonly fallback: { check(key: string, cost: number): Decision };
-  /** The command that gives back a permit granted to this waiter at that time. */
-  readonly releaseCommand: (id: string, cost: number, at: Millis) => string;
+  readonly fallback: Pick<Fallback, 'check' | 'observe'>;
   /** Records the lease of a call in flight, where these are counted. */
-  readonly trackLease?: ((id: string, lease: ActiveLease) => void) | undefined;
+  readonly trackLease?: ((id: string, lease: GrantedLease) => void) | undefined;
 }
 
-/** The lease of a call in flight. */
-export interface ActiveLease {
+/** The lease of an admitted call. */
+export interface GrantedLease {
   readonly key: string;
   readonly cost: number;
-  /** True if the fallback granted it while Redis was unavailable. */
-  readonly fromFallback: boolean;
+  /** When the request was sent that Redis granted; undefined if the fallback granted it. */
+  readonly sentAt?: Millis | undefined;
+  /** The fencing token, from Redis. */
+  readonly token?: number | undefined;
+  /** False if Redis cannot know of it. Default true. */
+  readonly wasSent?: boolean;
 }
 
 export class FairQueue {
@@ -79,6 +106,7 @@ export class FairQueue {
   readonly #waitersById = new Map<string, QueuedWaiter>();
   readonly #waiters: WaiterSet<FairWaitResult, QueuedWaiter>;
   readonly #pending = new PendingSet();
+  readonly #rtt = new RttEstimator();
   #lastWaiterNumber = 0;
   #cancelHeartbeat: (() => void) | undefined;
   #isSubscribed = false;
@@ -118,8 +146,9 @@ export class FairQueue {
         reject,
         isWaiting: true,
         isRequesting: false,
-        pendingTurnMs: undefined,
-        cancelTurn: undefined,
+        isGranted: false,
+        announced: undefined,
+        cancelTimer: undefined,
       };
       this.#waiters.add(waiter);
       this.#waitersById.set(waiter.id, waiter);
@@ -147,26 +176,27 @@ export class FairQueue {
   }
 
   #createQueue(key: string): KeyQueue {
-    const queue: KeyQueue = { key, waiters: new Set() };
+    const queue: KeyQueue = { key, waiters: new Set(), clockOffset: new ClockOffset() };
     this.#queues.set(key, queue);
     return queue;
   }
 
   #removeFromQueue(waiter: QueuedWaiter): void {
     const { id, queue } = waiter;
-    waiter.cancelTurn?.();
+    waiter.cancelTimer?.();
     this.#waitersById.delete(id);
     queue.waiters.delete(waiter);
     if (queue.waiters.size === 0) this.#queues.delete(queue.key);
   }
 
-  /** Subscribes to turn messages. No waiter depends on it: the heartbeat makes up for lost messages. */
+  /** Subscribes to messages. No waiter depends on it: the heartbeat makes up for lost messages. */
   #subscribe(): void {
     if (this.#isSubscribed) return;
     this.#isSubscribed = true;
     const onMessage = (message: string): void => {
-      const [id, ms] = message.split(' ');
-      this.#scheduleTurn(this.#waitersById.get(id), Number(ms));
+      const [id, ms, grantedAt] = message.split(' ');
+      const waiter = this.#waitersById.get(id);
+      if (waiter) this.#onMessage(waiter, { ms: Number(ms), grantedAt: Number(grantedAt) });
     };
     this.#options.subscriber.subscribe(`sluice:turn:${this.#processId}`, onMessage).then(
       () => this.pollNow(), // messages sent before the subscription are lost
@@ -180,82 +210,123 @@ export class FairQueue {
     return this.#pending.add(this.#options.send(key, text));
   }
 
-  /** The waiter is first and may check in `ms`. */
-  #scheduleTurn(waiter: QueuedWaiter | undefined, ms: Millis): void {
-    if (!waiter?.isWaiting) return;
-    if (waiter.isRequesting) {
-      waiter.pendingTurnMs = ms;
-      return;
-    }
+  /** A waiter that has left sends a command that gives its permit back. */
+  #onMessage(waiter: QueuedWaiter, announced: Announcement): void {
+    const { ms, grantedAt } = announced;
+    if (waiter.isRequesting) waiter.announced = announced;
+    else if (Number.isNaN(grantedAt)) this.#scheduleTurn(waiter, ms);
+    else this.#onGrant(waiter, ms, grantedAt + ms);
+  }
+
+  /** How long before it opens a permit is granted. A request and its message take a round trip; another one is slack. */
+  get #aheadMs(): Millis {
+    if (!this.#options.grantsAhead) return 0;
+    return Math.min(MAX_AHEAD_MS, 2 * this.#rtt.meanMs + TIMER_LATENESS_MS);
+  }
+
+  /** The waiter is first, and its permit opens in `ms`. */
+  #scheduleTurn(waiter: QueuedWaiter, ms: Millis): void {
+    if (!waiter.isWaiting || waiter.isRequesting || waiter.isGranted) return;
+    const leadMs = this.#aheadMs + this.#rtt.meanMs / 2; // the request takes half a round trip
+    this.#startTimer(waiter, Math.max(0, ms - leadMs), () => this.#requestPermit(waiter));
+  }
+
+  #startTimer(waiter: QueuedWaiter, ms: Millis, act: () => void): void {
     const { clock, keepAlive } = this.#options;
-    waiter.cancelTurn?.();
-    const check = (): void => {
-      waiter.cancelTurn = undefined;
-      this.#requestPermit(waiter);
+    waiter.cancelTimer?.();
+    const onTimer = (): void => {
+      waiter.cancelTimer = undefined;
+      act();
     };
-    waiter.cancelTurn = schedule(clock, clock.now() + ms, check, keepAlive);
+    waiter.cancelTimer = schedule(clock, clock.now() + ms, onTimer, keepAlive);
   }
 
   async #requestPermit(waiter: QueuedWaiter): Promise<void> {
-    if (!waiter.isWaiting || waiter.isRequesting) return;
+    if (!waiter.isWaiting || waiter.isRequesting || waiter.isGranted) return;
     waiter.isRequesting = true;
-    waiter.pendingTurnMs = undefined;
+    waiter.announced = undefined;
+    const { clock } = this.#options;
+    const sentAt = clock.now();
     try {
-      const { value, at } = await this.#send(waiter.queue, `f${waiter.id} ${waiter.cost}`);
+      const request = `f${waiter.id} ${waiter.cost} ${this.#aheadMs}`;
+      const { value, at } = await this.#send(waiter.queue, request);
+      this.#rtt.observe(clock.now() - sentAt);
+      waiter.queue.clockOffset.observe({ from: at, to: at }, sentAt, clock.now());
       waiter.isRequesting = false;
-      const decision = value === '-' ? undefined : decisionOf(value);
-      if (waiter.isWaiting) this.#onReply(waiter, decision, at);
-      else this.#releaseAbandoned(waiter, decision, at);
+      if (waiter.isWaiting) this.#onReply(waiter, value, at, sentAt);
+      else this.#leaveQueue(waiter); // a request that was sent again may have arrived after the leave command
     } catch {
       waiter.isRequesting = false;
       this.#tryFallback(waiter);
     }
   }
 
-  /** `decision` is undefined for a waiter that is queued, but not first. */
-  #onReply(waiter: QueuedWaiter, decision: Decision | undefined, at: Millis): void {
-    if (decision === undefined || isDeniedUntilSettle(decision)) {
-      // A message announces its turn, unless one already has.
-      if (waiter.pendingTurnMs !== undefined) this.#scheduleTurn(waiter, waiter.pendingTurnMs);
-    } else if (decision.verdict !== 'deny') {
-      this.#admit(waiter, at, false);
-    } else if (decision.retryAfterMs === NEVER) {
-      this.#waiters.resolve(waiter, { ...decision, reason: 'never' });
-    } else {
-      this.#scheduleTurn(waiter, decision.retryAfterMs); // it is first, and checked too early
-    }
+  #onReply(waiter: QueuedWaiter, value: ReplyValue, at: Millis, sentAt: Millis): void {
+    const reply: GrantReply | undefined = value === '-' ? undefined : grantOf(value);
+    const { announced, queue, cost } = waiter;
+    if (reply) this.#options.fallback.observe(queue.key, cost, reply.decision);
+    if (reply && reply.decision.verdict !== 'deny') {
+      const { dueInMs, token } = reply;
+      this.#onGrant(waiter, dueInMs, at + dueInMs, { sentAt, token });
+    } else if (announced && !(announced.grantedAt <= at)) {
+      this.#onMessage(waiter, announced); // it is later than the reply
+    } else if (reply?.decision.verdict === 'deny' && !isDeniedUntilSettle(reply.decision)) {
+      const { retryAfterMs } = reply.decision;
+      if (retryAfterMs === NEVER)
+        this.#waiters.resolve(waiter, { ...reply.decision, reason: 'never' });
+      else this.#scheduleTurn(waiter, retryAfterMs); // it is first, and requested too early
+    } // else a message announces its turn
   }
 
-  /** The waiter left while its check was on the way. A check that was sent again may have joined after the leave command. */
-  #releaseAbandoned(waiter: QueuedWaiter, decision: Decision | undefined, at: Millis): void {
-    const { id, queue, cost } = waiter;
-    if (decision === undefined || decision.verdict === 'deny') this.#leaveQueue(waiter);
-    else this.#send(queue, this.#options.releaseCommand(id, cost, at)).catch(() => {});
+  /** The permit may not be due yet. It is used when Redis's clock surely shows its instant, and not before. */
+  #onGrant(
+    waiter: QueuedWaiter,
+    dueInMs: Millis,
+    dueAt: Millis,
+    lease?: Pick<GrantedLease, 'sentAt' | 'token'>,
+  ): void {
+    if (!waiter.isWaiting || waiter.isGranted) return;
+    waiter.isGranted = true;
+    const { surely } = waiter.queue.clockOffset.localTimesOf(dueAt);
+    const ms = Math.min(dueInMs, surely - this.#options.clock.now());
+    if (ms > 0) this.#startTimer(waiter, ms, () => this.#admit(waiter, dueAt, false));
+    else this.#admit(waiter, dueAt, false, lease);
   }
 
   /** Redis is unavailable. True if the next waiter may try too; else this one stays queued and tries again. */
   #tryFallback(waiter: QueuedWaiter): boolean {
-    if (!waiter.isWaiting || waiter.isRequesting) return true;
+    if (!waiter.isWaiting || waiter.isRequesting || waiter.isGranted) return true;
     const { fallback, clock } = this.#options;
     const decision = fallback.check(waiter.queue.key, waiter.cost);
-    if (decision.verdict !== 'deny') this.#admit(waiter, clock.now(), true);
-    else if (decision.retryAfterMs === NEVER)
+    if (decision.verdict !== 'deny') {
+      this.#leaveQueue(waiter);
+      this.#admit(waiter, clock.now(), true);
+    } else if (decision.retryAfterMs === NEVER) {
       this.#waiters.resolve(waiter, { ...decision, reason: 'never' });
-    else if (!isDeniedUntilSettle(decision))
-      this.#scheduleTurn(waiter, Math.min(decision.retryAfterMs, HEARTBEAT_MS));
+    } else if (!isDeniedUntilSettle(decision)) {
+      const retryMs = Math.min(decision.retryAfterMs, HEARTBEAT_MS);
+      this.#startTimer(waiter, retryMs, () => this.#requestPermit(waiter));
+    }
     return !waiter.isWaiting;
   }
 
-  #admit(waiter: QueuedWaiter, dueAt: Millis, fromFallback: boolean): void {
+  #admit(
+    waiter: QueuedWaiter,
+    dueAt: Millis,
+    fromFallback: boolean,
+    lease?: Pick<GrantedLease, 'sentAt' | 'token'>,
+  ): void {
     const { id, cost, queue } = waiter;
     const { trackLease } = this.#options;
-    trackLease?.(id, { key: queue.key, cost, fromFallback });
-    const lease = trackLease && { leaseId: id };
-    this.#waiters.resolve(waiter, { verdict: 'allow', dueAt, fromFallback, ...lease });
+    trackLease?.(id, { key: queue.key, cost, ...lease });
+    const leaseId = trackLease && { leaseId: id };
+    this.#waiters.resolve(waiter, { verdict: 'allow', dueAt, fromFallback, ...leaseId });
   }
 
+  /** Leaves Redis's queue, and gives back a permit that was granted meanwhile. */
   #leaveQueue({ id, queue }: Pick<QueuedWaiter, 'id' | 'queue'>): void {
-    this.#send(queue, `x${id}`).catch(() => {}); // a heartbeat finds an entry left behind
+    const { unsent, clock } = this.#options;
+    this.#pending.add(unsent.send(queue.key, `x${id}`, clock.now() + QUEUE_TTL_MS));
   }
 
   /** While calls wait: shows that this process is alive, and reads the first waiter. */
@@ -282,7 +353,7 @@ export class FairQueue {
       const [first, text] = String(value).split(' ');
       const ms = Number(text); // below 0: a call must settle first, and its process sends the message
       const waiter = this.#waitersById.get(first);
-      if (waiter && !waiter.cancelTurn && ms >= 0) this.#scheduleTurn(waiter, ms);
+      if (waiter && ms >= 0) this.#scheduleTurn(waiter, ms);
       if (waiter || !first.startsWith(`${this.#processId}/`)) return;
       this.#leaveQueue({ id: first, queue }); // it left while Redis was unavailable
       if (waiters.size > 0) await this.#sendHeartbeat(queue);
@@ -296,8 +367,8 @@ export class FairQueue {
 const isDeniedUntilSettle = (decision: Decision): boolean =>
   decision.verdict === 'deny' && decision.retryAfterMs === WHEN_SETTLED;
 
-/** A waiter that Redis must have in its queue; one whose check is on the way may have been granted. */
+/** A waiter that Redis must have in its queue; one whose request is on the way may have been granted. */
 function queuedWaiterId({ waiters }: KeyQueue): string {
-  for (const { id, isRequesting } of waiters) if (!isRequesting) return id;
+  for (const { id, isRequesting, isGranted } of waiters) if (!isRequesting && !isGranted) return id;
   return '';
 }

@@ -21,12 +21,7 @@
  *     g<tokens> <upTo>                                   credit tokens of another bucket; lost if late
  *     p                         probe                    0, or an error if Redis cannot decide
  *
- * and with a fair queue, one queue in Redis for all processes:
- *
- *     f<id> <cost>              join the queue, or request a permit at the head of it    as a, or - for queued
- *     x<id>                     leave the queue
- *     b<process> <id>           heartbeat                <head> <ms until its turn>, below 0 if a call must settle first;
- *                                                        - if the queue, or <id> in it, is missing
+ * and the commands of `lua-fair-queue.ts`, with a fair queue.
  *
  * The first reply is the time on Redis's clock, the only clock that counts; `late 17…` if the deadline had passed. Commands
  * without a decision (s, h, x) are executed even then. Numbers travel as strings of 17 digits, which lose nothing, and
@@ -38,10 +33,8 @@
 
 import type { RuleSpec } from '../../policies/policy.ts';
 import { bucketCheckScript } from './lua-bucket.ts';
+import { timedFairQueueLua } from './lua-fair-queue.ts';
 import { hasShortForm, ruleLua } from './lua-rules.ts';
-
-/** A process without a heartbeat for this long is gone. Heartbeats are sent three times as often. */
-export const PROCESS_TIMEOUT_MS = 3000;
 
 /** Idle time after which a state is dropped that never becomes removable: a day. */
 const IDLE_TTL_MS = 86_400_000;
@@ -61,110 +54,6 @@ end
 
 /** The probe writes, because a Redis that only reads (a replica, out of memory, without its replicas) cannot decide. */
 export const PROBE_LUA = "redis.call('SET', key .. ':probe', '', 'PX', 1) return 0";
-
-/**
- * The fair queue of a key: a list of waiter ids in order of arrival, and the last heartbeat of each process. An id is
- * `process/number/cost`. A head whose process sends no heartbeats is skipped. Whenever another waiter becomes the head, a
- * message says in how many milliseconds it may request its permit, so no waiter polls before its turn.
- *
- * The script around it defines what a permit is: `peek(key, cost)` and `admit(key, id, cost)` return a verdict and its
- * value, `encodeDecision` makes a reply of both.
- */
-export const FAIR_QUEUE_LUA = `
-local QUEUE_COMMANDS, PROCESS_TIMEOUT_MS = {}, ${PROCESS_TIMEOUT_MS}
-local function queueKeysOf(key) return key .. ':queue', key .. ':heartbeats' end
-local function processOf(id) return match(id, '^([^/]+)') end
-
--- The first waiter of a live process.
-local function liveHeadOf(queue, heartbeats)
-  while true do
-    local head = call('LINDEX', queue, 0)
-    if not head then return nil end
-    local seenAt = tonumber(call('HGET', heartbeats, processOf(head)) or '0')
-    if now - seenAt <= PROCESS_TIMEOUT_MS then return head end
-    call('LPOP', queue)
-    call('HDEL', heartbeats, processOf(head))
-  end
-end
-
-local function msUntilTurn(key, id)
-  local verdict, value = peek(key, tonumber(match(id, '([^/]+)$')))
-  if verdict == ALLOW then return 0 end
-  if verdict == DENY and value == NEVER then return 0 end -- its request is refused
-  return ceil(value)
-end
-
--- Sends the head its turn. Without a head the heartbeats are dropped with the queue.
-local function notifyHead(key)
-  local queue, heartbeats = queueKeysOf(key)
-  local head = liveHeadOf(queue, heartbeats)
-  if not head then
-    call('DEL', heartbeats)
-    return
-  end
-  local ms = msUntilTurn(key, head)
-  if ms >= 0 then -- else a call must settle first, and its settlement notifies the head
-    call('PUBLISH', 'sluice:turn:' .. processOf(head), head .. ' ' .. exact(ms))
-  end
-end
-
-local function recordHeartbeat(heartbeats, queue, process)
-  call('HSET', heartbeats, process, exact(now))
-  call('PEXPIRE', heartbeats, 20 * PROCESS_TIMEOUT_MS)
-  call('PEXPIRE', queue, 20 * PROCESS_TIMEOUT_MS)
-end
-
-local function join(queue, id)
-  call('RPUSH', queue, id)
-  call('PEXPIRE', queue, 20 * PROCESS_TIMEOUT_MS)
-end
-
-QUEUE_COMMANDS.f = function(rest, key)
-  local id, cost = match(rest, '(%S+) (%S+)')
-  local queue, heartbeats = queueKeysOf(key)
-  recordHeartbeat(heartbeats, queue, processOf(id))
-  local head = liveHeadOf(queue, heartbeats)
-  if head and head ~= id then
-    if not call('LPOS', queue, id) then join(queue, id) end
-    return '-'
-  end
-  local verdict, value = admit(key, id, tonumber(cost))
-  if verdict == DENY and value ~= NEVER then
-    if not head then join(queue, id) end
-    return encodeDecision(verdict, value)
-  end
-  if head then call('LPOP', queue) end
-  notifyHead(key)
-  return encodeDecision(verdict, value)
-end
-
-QUEUE_COMMANDS.x = function(id, key)
-  local queue = queueKeysOf(key)
-  local head = call('LINDEX', queue, 0)
-  call('LREM', queue, 1, id)
-  if head == id then notifyHead(key) end
-  return 0
-end
-
-QUEUE_COMMANDS.b = function(rest, key)
-  local process, queuedId = match(rest, '(%S+) (%S*)')
-  local queue, heartbeats = queueKeysOf(key)
-  recordHeartbeat(heartbeats, queue, process)
-  local before = call('LINDEX', queue, 0)
-  local head = liveHeadOf(queue, heartbeats)
-  if not head or head ~= before then notifyHead(key) end
-  if not head or (queuedId ~= '' and not call('LPOS', queue, queuedId)) then return '-' end
-  return head .. ' ' .. exact(msUntilTurn(key, head))
-end
-`;
-
-/** `peek` and `admit` for limits that time opens, as opposed to calls in flight. */
-const TIMED_ADMISSION_LUA = `
-local function peek(key, cost)
-  return rule.check({ unpack(stateOf(key), 1, rule.width) }, 0, cost, now)
-end
-local function admit(key, id, cost) return checkNow(stateOf(key), cost) end
-`;
 
 /** Commands that a script knows: all, those of the fair queue as well, or `a` alone. */
 export type ScriptScope = 'all' | 'fair-queue' | 'check-only';
@@ -227,7 +116,7 @@ local function encodeDecision(verdict, value)
 end
 
 ${scope === 'check-only' ? 'local OPS = {}' : commandsLua(width)}
-${isFair ? TIMED_ADMISSION_LUA + FAIR_QUEUE_LUA : ''}
+${isFair ? timedFairQueueLua(specs) : ''}
 local replies = { (isLate and 'late ' or '') .. exact(now) }
 local isUniform = #ARGV == 2
 local op, rest, cost
@@ -250,6 +139,7 @@ for i = 1, #KEYS do
   ${isFair ? 'elseif QUEUE_COMMANDS[op] then replies[i + 1] = QUEUE_COMMANDS[op](rest, key)' : ''}
   else
     replies[i + 1] = OPS[op](s, rest, key)
+    ${isFair ? "if op == 's' then notifyHead(key) end -- what was given back may open the limit" : ''}
   end
 end
 

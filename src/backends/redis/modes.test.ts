@@ -8,6 +8,7 @@ import { requestLimiter } from '../../adapters/http/request-limiter.ts';
 import { prometheus } from '../../adapters/metrics/prometheus.ts';
 import type { RemoteLimiter } from '../../limiter/async-limiter.ts';
 import { limiter } from '../../limiter/limiter.ts';
+import type { Permit, Refusal } from '../../limiter/permit.ts';
 import type { Limit } from '../../policies/limit.ts';
 import { type RedisOptions, redis } from './options.ts';
 
@@ -49,10 +50,10 @@ describe.skipIf(redisServer() === undefined).each([
     const pair = [fixture.firstClient, fixture.secondClient].map((from) =>
       shared(limit, { fairQueue: true }, from),
     );
-    const order: number[] = [];
+    const permits: { readonly n: number; readonly dueAt: number }[] = [];
     const acquire = async (n: number): Promise<void> => {
       const result = await pair[n % 2].acquire('token');
-      if (result.verdict === 'allow') order.push(n);
+      if (result.verdict === 'allow') permits.push({ n, dueAt: result.dueAt });
     };
     await acquire(0); // both are subscribed from here on
     await acquire(1);
@@ -64,6 +65,7 @@ describe.skipIf(redisServer() === undefined).each([
     }
     const joined = calls();
     await Promise.all(waiting);
+    const order = permits.toSorted((a, b) => a.dueAt - b.dueAt).map(({ n }) => n);
     expect(order).toEqual(Array.from({ length: 82 }, (_, n) => n));
     expect(joined - before).toBeLessThanOrEqual(2 * 80 + 20);
     expect((calls() - joined) / 80).toBeLessThan(2);
@@ -185,6 +187,7 @@ describe.skipIf(redisServer() === undefined).each([
     const half = shared({ concurrency: 4 }, { deadline: 50, processes: 2 });
     const few = shared({ concurrency: 2 }, { deadline: 50, processes: 8 });
     await Promise.all([whole, half, few].map((api) => api.inspect('sink')));
+    const running: (Permit | Refusal)[] = [];
     fixture.service.pause();
     try {
       for (const api of [whole, half, few]) {
@@ -199,14 +202,19 @@ describe.skipIf(redisServer() === undefined).each([
         await api.settle('sink');
         await api.giveBack('sink', 1);
         expect(await api.takeUpTo('sink', 0)).toBe(0);
-        expect((await api.acquire('sink', 2)).verdict).toBe('allow');
+        running.push(await api.acquire('sink', 2));
       }
+      expect(running.map(({ verdict }) => verdict)).toEqual(['allow', 'allow', 'allow']);
       await new Promise((resolve) => setTimeout(resolve, 100)); // commands sent before are late by now
     } finally {
       fixture.service.resume();
     }
-    await vi.waitFor(() => expect(whole.stats().isAvailable).toBe(true), { timeout: 3000 });
-    expect((await whole.inspect('sink'))?.inFlight).toBe(0);
+    const inFlight = async () => (await whole.inspect('sink'))?.inFlight;
+    await vi.waitFor(async () => expect(await inFlight()).toBe(2), { timeout: 3000 }); // all of the limit
+    const areBack = () => [whole, half, few].every((api) => api.stats().isAvailable);
+    await vi.waitFor(() => expect(areBack()).toBe(true), { timeout: 3000 });
+    for (const permit of running) if (permit.verdict === 'allow') permit.settle();
+    await vi.waitFor(async () => expect(await inFlight()).toBe(0));
   });
 
   test('prefetch: tokens are spent locally, and close returns the rest', async () => {
@@ -302,5 +310,9 @@ describe.skipIf(redisServer() === undefined).each([
       'backend.prefetch',
     );
     expect(() => shared({ all: [{ concurrency: 1 }, perSecond(1, 1)] })).toThrow('alone');
+    const reserving = { spacing: { every: 1, reserve: 2 } };
+    expect(() => shared(reserving, { fairQueue: true })).toThrow(
+      '`backend.fairQueue` to be false with `reserve`',
+    );
   });
 });

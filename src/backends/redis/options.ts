@@ -71,6 +71,11 @@ export function redis(
         const expected = 'alone, and without prefetch, when it counts calls in flight';
         throw new ConfigError('limit', expected, policy.kind);
       }
+      if (isFair && policy.canReserve) {
+        const expected =
+          'false with `reserve`: the fair queue grants permits ahead itself, so leave out `reserve`';
+        throw new ConfigError(fields.pathOf('fairQueue'), expected, isFair);
+      }
       const isStrict = specs.some(({ kind }) => kind === 'spacing');
       const onUnavailable = given ?? (isStrict ? 'deny' : 'local');
       const subscriber = isFair ? createSubscriber(client) : undefined;

@@ -1,5 +1,6 @@
 /** Replies of the scripts. */
 
+import type { Millis } from '../../core/clock.ts';
 import { allow, type Decision, deny, NEVER, wait } from '../../core/decision.ts';
 
 /** A number, or a string where an integer reply would lose the fraction. */
@@ -11,4 +12,17 @@ export function decisionOf(reply: ReplyValue): Decision {
   const value = Number(reply);
   if (value >= 0) return allow(value);
   return deny(value === -1 ? NEVER : -2 - value);
+}
+
+/** A decision, and for a permit when it is due and its fencing token; both are 0 where they do not apply. */
+export interface GrantReply {
+  readonly decision: Decision;
+  readonly dueInMs: Millis;
+  readonly token: number;
+}
+
+/** Reads `<remaining> <due in ms> <token>` of a permit, or a refusal. */
+export function grantOf(reply: ReplyValue): GrantReply {
+  const [first, dueIn = 0, token = 0] = String(reply).split(' ');
+  return { decision: decisionOf(first), dueInMs: Number(dueIn), token: Number(token) };
 }

@@ -7,11 +7,17 @@
  *
  *     sluice:{name:key}:concurrency   id ─▶ expires at   id ─▶ expires at   …   one entry for each call in flight
  *
+ * A lost connection costs no capacity: a release that failed is sent again, a lease whose grant had no reply is released,
+ * and calls that still run are registered again, those that the fallback allowed included.
+ *
+ * A process that is out of touch for the time of its lease may still run its call while another call has its place. Only
+ * the resource can refuse it: each grant of a key has a higher fencing token. The holder hears of it by `onLost`.
+ *
  * With a fair queue (`fair-queue.ts`), the command that settles a call notifies the waiter at the head.
  */
 
 import { type Clock, type Millis, schedule } from '../../core/clock.ts';
-import { deny } from '../../core/decision.ts';
+import { type Decision, deny, NEVER, WHEN_SETTLED } from '../../core/decision.ts';
 import { PendingSet } from '../../core/pending.ts';
 import type { Policy, Settlement } from '../../policies/policy.ts';
 import {
@@ -19,21 +25,29 @@ import {
   type RemoteBackend,
   type RemoteBackendContext,
   type RemoteDecision,
+  type RemoteLease,
   toBatchDecision,
 } from '../remote-backend.ts';
-import { randomId } from '../remote-limit.ts';
+import { decideUnavailable, randomId } from '../remote-limit.ts';
 import { createRedisContext, type RedisConfig, type RedisContext } from './context.ts';
-import type { ActiveLease } from './fair-queue.ts';
-import { FAIR_QUEUE_LUA, PROBE_LUA } from './lua-script.ts';
-import { decisionOf } from './reply.ts';
+import type { GrantedLease } from './fair-queue.ts';
+import { fairQueueLua } from './lua-fair-queue.ts';
+import { PROBE_LUA } from './lua-script.ts';
+import { grantOf } from './reply.ts';
 
 /** A lease that is not renewed ends after this long. */
 export const LEASE_TTL_MS: Millis = 10_000;
 
+/** How long Redis keeps the last fencing token of an idle key: later ones are higher, as Redis's clock is. */
+const TOKEN_TTL_MS: Millis = 86_400_000;
+
+/** Keys whose calls of other processes are remembered; beyond that the oldest is forgotten. */
+const MAX_OBSERVED_KEYS = 10_000;
+
 /**
  * KEYS and ARGV as in `lua-script.ts`, with these commands:
  *
- *     n<id> <cost>     acquire a lease: remaining · -1 never · -2 when a call settles
+ *     n<id> <cost>     acquire a lease: <remaining> 0 <fencing token> · -1 never · -2 when a call settles
  *     e<id> <cost>     renew
  *     s<id> <cost>     settle: remove the lease and notify the head of the fair queue
  *     l                count calls in flight
@@ -41,9 +55,11 @@ export const LEASE_TTL_MS: Millis = 10_000;
  *
  * and `f`, `x` and `b` of the fair queue. A late renewal extends a lease but does not create one: its call may have
  * settled by then.
+ *
+ * A fencing token is Redis's time in microseconds, or one more than the last: it grows even if Redis has lost its data.
  */
 export const semaphoreScript = (most: number, isFair: boolean): string => `
-local MOST, LEASE_TTL_MS = ${most}, ${LEASE_TTL_MS}
+local MOST, LEASE_TTL_MS, TOKEN_TTL_MS = ${most}, ${LEASE_TTL_MS}, ${TOKEN_TTL_MS}
 local ALLOW, DENY, NEVER, WHEN_SETTLED = 0, 2, -1, -2
 local call, sub, match, ceil = redis.call, string.sub, string.match, math.ceil
 local function exact(x) return string.format('%.17g', x) end
@@ -75,16 +91,33 @@ local function writeLease(key, id, cost)
   call('PEXPIRE', key, LEASE_TTL_MS)
 end
 
+local function nextToken(key)
+  local last = redis.pcall('GET', key .. ':token')
+  if type(last) ~= 'string' then last = '0' end
+  local token = math.max((tonumber(last) or 0) + 1, math.floor(now * 1000))
+  call('SET', key .. ':token', exact(token), 'PX', TOKEN_TTL_MS)
+  return token
+end
+
 local function admit(key, id, cost)
   if isLate then return DENY, WHEN_SETTLED end
   local verdict, value = peek(key, cost)
-  if verdict == ALLOW then writeLease(key, id, cost) end
-  return verdict, value
+  if verdict ~= ALLOW then return verdict, value end
+  writeLease(key, id, cost)
+  return verdict, value, 0, nextToken(key)
 end
 
+local function removeLease(key, id, cost)
+  local removed = 0
+  for n = 1, cost do removed = removed + call('ZREM', key, id .. '#' .. n) end
+  return removed > 0
+end
+
+local function release(key, id) return removeLease(key, id, tonumber(match(id, '([^/]+)$'))) end
+local function isOnItsWay() return false end
 local function encodeDecision(verdict, value) return value end
 
-${isFair ? FAIR_QUEUE_LUA : ''}
+${isFair ? fairQueueLua(0) : ''}
 for i = 1, #KEYS do
   local key, text = KEYS[i], ARGV[#ARGV == 2 and 2 or i + 1]
   local op, rest = sub(text, 1, 1), sub(text, 2)
@@ -93,11 +126,13 @@ for i = 1, #KEYS do
   expireLeases(key)
   local reply = 0
   if op == 'n' then
-    reply = encodeDecision(admit(key, id, cost))
+    local verdict, value, _, token = admit(key, id, cost)
+    reply = value
+    if verdict == ALLOW then reply = value .. ' 0 ' .. exact(token) end
   elseif op == 'e' then
     writeLease(key, id, cost)
   elseif op == 's' then
-    for n = 1, cost do call('ZREM', key, id .. '#' .. n) end
+    removeLease(key, id, cost)
     ${isFair ? 'notifyHead(key)' : ''}
   elseif op == 'l' then
     reply = call('ZCARD', key)
@@ -112,27 +147,61 @@ return replies
 
 const releaseCommand = (leaseId: string, cost: number): string => `s${leaseId} ${cost}`;
 
+/** Whether a command that failed was sent: Redis may have executed it, and only its reply was lost. */
+const wasSent = (error: unknown): boolean => (error as Error).cause instanceof Error;
+
+/** The lease of a call in flight of this process. */
+interface ActiveLease extends RemoteLease {
+  readonly key: string;
+  readonly cost: number;
+  /** On the clock of this process, not later than in Redis; Infinity while only the fallback knows it. */
+  endsAt: Millis;
+  /** False if no command has told Redis of it. */
+  mayBeInRedis: boolean;
+  isLost: boolean;
+}
+
+/** Calls in flight of other processes, as of the last reply. */
+interface OtherCalls {
+  count: number;
+  at: Millis;
+}
+
 export class SemaphoreBackend implements RemoteBackend {
   readonly #context: RedisContext;
   readonly #policy: Policy;
   readonly #clock: Clock;
+  readonly #most: number;
+  readonly #processes: number;
   readonly #processId: string;
-  readonly #activeLeases = new Map<string, ActiveLease>();
+  readonly #leases = new Map<string, ActiveLease>();
+  /** By key: the cost of all its leases here. */
+  readonly #inFlight = new Map<string, number>();
+  readonly #otherCalls = new Map<string, OtherCalls>();
   /** Checks and renewals without a reply. */
   readonly #pending = new PendingSet();
   readonly waitForPermit: RemoteBackend['waitForPermit'];
   readonly onUnavailable: RemoteBackend['onUnavailable'];
   #lastLeaseNumber = 0;
-  #cancelRenewal: (() => void) | undefined;
+  #cancelTimer: (() => void) | undefined;
   #isClosed = false;
 
   constructor(policy: Policy, context: RemoteBackendContext, config: RedisConfig) {
     this.onUnavailable = config.onUnavailable;
     const [most] = policy.specs?.[0].params ?? [];
+    this.#most = most;
+    this.#processes = config.processes;
     const script = semaphoreScript(most, config.subscriber !== undefined);
-    const trackLease = this.#trackLease.bind(this);
-    const scripts = { full: script, checkOnly: script, releaseCommand, trackLease };
-    this.#context = createRedisContext(policy, context, config, scripts);
+    this.#context = createRedisContext(policy, context, config, {
+      full: script,
+      checkOnly: script,
+      trackLease: (leaseId, lease) => this.#track(leaseId, lease),
+      fallback: {
+        check: (key, cost) => this.#decideLocally(key, cost),
+        observe: () => {},
+        reconcile: () => this.#renewAll(),
+      },
+    });
     this.#policy = policy;
     this.#clock = context.clock;
     this.#processId = randomId(context.random);
@@ -158,24 +227,28 @@ export class SemaphoreBackend implements RemoteBackend {
   }
 
   async #checkWithLease(key: string, cost: number): Promise<RemoteDecision> {
-    const { fallback } = this.#context;
+    const { fallback, unsent } = this.#context;
     const leaseId = `${this.#processId}/${++this.#lastLeaseNumber}`;
+    const sentAt = this.#clock.now();
     try {
       const { value, at } = await this.#context.send(key, `n${leaseId} ${cost}`);
-      const decision = decisionOf(value);
-      if (decision.verdict === 'deny') return { decision, decidedAt: at };
-      if (this.#isClosed) {
+      const { decision, token } = grantOf(value);
+      if (decision.verdict === 'allow' && this.#isClosed) {
         await this.#context.send(key, releaseCommand(leaseId, cost)).catch(() => {});
         return { decision: deny(0), decidedAt: at };
       }
-      this.#trackLease(leaseId, { key, cost, fromFallback: false });
-      return { decision, decidedAt: at, leaseId };
-    } catch {
+      if (decision.verdict === 'allow') this.#track(leaseId, { key, cost, sentAt, token });
+      this.#observe(key, cost, decision);
+      return { decision, decidedAt: at, ...(decision.verdict === 'allow' && { leaseId }) };
+    } catch (error) {
       const decision = fallback.check(key, cost);
       const undecided = { decision, decidedAt: this.#clock.now(), fromFallback: true };
-      if (decision.verdict === 'deny') return undecided;
-      this.#trackLease(leaseId, { key, cost, fromFallback: true });
-      return { ...undecided, leaseId };
+      if (decision.verdict !== 'deny') {
+        this.#track(leaseId, { key, cost, wasSent: wasSent(error) });
+        return { ...undecided, leaseId };
+      }
+      if (wasSent(error)) unsent.keep(key, releaseCommand(leaseId, cost), sentAt + LEASE_TTL_MS);
+      return undecided;
     }
   }
 
@@ -191,32 +264,35 @@ export class SemaphoreBackend implements RemoteBackend {
 
   async settle(key: string, { leaseId }: Settlement): Promise<void> {
     const id = leaseId ?? this.#oldestLeaseOf(key) ?? '';
-    const lease = this.#activeLeases.get(id);
+    const lease = this.#leases.get(id);
     if (!lease) return;
-    this.#activeLeases.delete(id);
-    const { fallback, fairQueue } = this.#context;
-    if (lease.fromFallback) {
-      fallback.settle(key, lease.cost);
-      fairQueue?.pollNow(key); // a waiter of this process may use the freed capacity
-      return;
-    }
-    await this.#context.send(lease.key, releaseCommand(id, lease.cost)).catch(() => {}); // the lease expires
+    this.#untrack(id, lease);
+    const { fairQueue, unsent } = this.#context;
+    if (!this.isAvailable) fairQueue?.pollNow(key); // a waiter of this process may use the freed capacity
+    if (!lease.mayBeInRedis) return;
+    const until = Math.min(lease.endsAt, this.#clock.now() + LEASE_TTL_MS);
+    await unsent.send(lease.key, releaseCommand(id, lease.cost), until);
   }
 
   /** A settlement by key alone ends the call that began first. */
   #oldestLeaseOf(key: string): string | undefined {
-    for (const [leaseId, lease] of this.#activeLeases) if (lease.key === key) return leaseId;
+    for (const [leaseId, lease] of this.#leases) if (lease.key === key) return leaseId;
     return undefined;
   }
 
   async addHits(): Promise<void> {}
 
+  leaseOf(leaseId: string): RemoteLease | undefined {
+    return this.#leases.get(leaseId);
+  }
+
   async readState(key: string): Promise<{ state: Float64Array; at: Millis } | undefined> {
     try {
       const { value, at } = await this.#context.send(key, 'l');
+      this.#observeTotal(key, Number(value));
       const state = new Float64Array(this.#policy.width);
       this.#policy.init(state, 0, at);
-      this.#policy.check(state, 0, Number(value), at);
+      this.#policy.check(state, 0, Math.min(Number(value), this.#most), at); // more are in flight after an outage
       return { state, at };
     } catch {
       return undefined;
@@ -225,45 +301,122 @@ export class SemaphoreBackend implements RemoteBackend {
 
   async close(): Promise<void> {
     this.#isClosed = true;
-    const { batcher, fairQueue } = this.#context;
+    const { batcher, fairQueue, unsent } = this.#context;
     await fairQueue?.close();
     await this.#pending.drained();
-    this.#cancelRenewal?.();
-    const releases = this.#leasesInRedis().map(([leaseId, { key, cost }]) =>
-      this.#context.send(key, releaseCommand(leaseId, cost)).catch(() => {}),
-    );
-    this.#activeLeases.clear();
+    this.#cancelTimer?.();
+    const releases = [...this.#leases].map(([leaseId, lease]) => {
+      this.#lose(lease);
+      if (!lease.mayBeInRedis) return undefined;
+      return this.#context.send(lease.key, releaseCommand(leaseId, lease.cost)).catch(() => {});
+    });
+    this.#leases.clear();
+    this.#inFlight.clear();
     await Promise.all(releases);
+    await unsent.stop();
     batcher.stop();
   }
 
-  #leasesInRedis(): [string, ActiveLease][] {
-    return [...this.#activeLeases].filter(([, { fromFallback }]) => !fromFallback);
+  /** Without `sentAt` the fallback granted it. */
+  #track(leaseId: string, { key, cost, sentAt, token, wasSent = true }: GrantedLease): void {
+    const endsAt = sentAt === undefined ? Infinity : sentAt + LEASE_TTL_MS;
+    const known = { endsAt, mayBeInRedis: wasSent, fencingToken: token };
+    this.#leases.set(leaseId, { key, cost, ...known, isLost: false, onLost: undefined });
+    this.#inFlight.set(key, this.#inFlightOf(key) + cost);
+    this.#cancelTimer ??= this.#scheduleTimer();
   }
 
-  #trackLease(leaseId: string, lease: ActiveLease): void {
-    this.#activeLeases.set(leaseId, lease);
-    this.#cancelRenewal ??= this.#scheduleRenewal();
+  #untrack(leaseId: string, { key, cost }: ActiveLease): void {
+    this.#leases.delete(leaseId);
+    const left = this.#inFlightOf(key) - cost;
+    if (left > 0) this.#inFlight.set(key, left);
+    else this.#inFlight.delete(key);
   }
 
-  /** Renews all leases in one batch, three times within their lifetime. */
-  #scheduleRenewal(): () => void {
-    const renew = (): void => {
-      this.#cancelRenewal = undefined;
-      for (const [leaseId, lease] of this.#leasesInRedis())
-        this.#pending.add(this.#renew(leaseId, lease));
-      if (this.#activeLeases.size > 0) this.#cancelRenewal = this.#scheduleRenewal();
+  #inFlightOf(key: string): number {
+    return this.#inFlight.get(key) ?? 0;
+  }
+
+  /** Renews all leases three times within their lifetime, and reports those that ended. */
+  #scheduleTimer(): () => void {
+    const now = this.#clock.now();
+    let at = now + LEASE_TTL_MS / 3;
+    for (const { endsAt, isLost } of this.#leases.values())
+      if (!isLost && endsAt > now) at = Math.min(at, endsAt);
+    const onTimer = (): void => {
+      this.#cancelTimer = undefined;
+      for (const lease of [...this.#leases.values()])
+        if (lease.endsAt <= this.#clock.now()) this.#lose(lease);
+      this.#renewAll();
+      if (this.#leases.size > 0) this.#cancelTimer = this.#scheduleTimer();
     };
-    return schedule(this.#clock, this.#clock.now() + LEASE_TTL_MS / 3, renew, false);
+    return schedule(this.#clock, at, onTimer, false);
   }
 
-  async #renew(leaseId: string, { key, cost }: ActiveLease): Promise<void> {
+  /** Registers every call in flight, in one batch: Redis may have lost its lease, or not know it yet. */
+  #renewAll(): void {
+    for (const [leaseId, lease] of this.#leases) this.#pending.add(this.#renew(leaseId, lease));
+  }
+
+  async #renew(leaseId: string, lease: ActiveLease): Promise<void> {
+    const { key, cost } = lease;
+    const sentAt = this.#clock.now();
     try {
       await this.#context.send(key, `e${leaseId} ${cost}`);
-      if (!this.#activeLeases.has(leaseId))
-        await this.#context.send(key, releaseCommand(leaseId, cost)); // the renewal may have arrived last
-    } catch {
-      // the next renewal may succeed, or the lease expires
+      lease.endsAt = sentAt + LEASE_TTL_MS;
+      lease.mayBeInRedis = true;
+    } catch (error) {
+      lease.mayBeInRedis ||= wasSent(error); // the next renewal may succeed, or the lease expires
     }
+    if (this.#leases.has(leaseId) || !lease.mayBeInRedis) return;
+    const release = releaseCommand(leaseId, cost); // the renewal may have arrived last
+    await this.#context.unsent.send(key, release, sentAt + LEASE_TTL_MS);
+  }
+
+  #lose(lease: ActiveLease): void {
+    if (lease.isLost) return;
+    lease.isLost = true;
+    lease.onLost?.();
+  }
+
+  #observe(key: string, cost: number, decision: Decision): void {
+    if (decision.verdict === 'allow') this.#observeTotal(key, this.#most - decision.remaining);
+    else if (cost <= this.#most) this.#observeTotal(key, this.#most - cost + 1); // at least
+  }
+
+  /** So many calls of the key are in flight over all processes. */
+  #observeTotal(key: string, total: number): void {
+    if (this.onUnavailable !== 'local') return;
+    const count = total - this.#inFlightOf(key);
+    const known = this.#otherCalls.get(key);
+    if (count <= 0) {
+      if (known) this.#otherCalls.delete(key);
+    } else if (known) {
+      known.count = count;
+      known.at = this.#clock.now();
+    } else {
+      if (this.#otherCalls.size >= MAX_OBSERVED_KEYS) {
+        const [oldest] = this.#otherCalls.keys();
+        this.#otherCalls.delete(oldest);
+      }
+      this.#otherCalls.set(key, { count, at: this.#clock.now() });
+    }
+  }
+
+  /**
+   * The fallback: this process's part of the limit, less its calls in flight. The calls of other processes count as last
+   * known, until their leases would have ended. Where a part is less than one call, it is the whole limit.
+   */
+  #decideLocally(key: string, cost: number): Decision {
+    if (this.onUnavailable !== 'local') return decideUnavailable(this.onUnavailable);
+    const most = this.#most;
+    if (cost > most) return deny(NEVER);
+    const part = cost * this.#processes > most ? most : Math.floor(most / this.#processes);
+    const mine = this.#inFlightOf(key) + cost;
+    const known = this.#otherCalls.get(key);
+    const isKnown = known !== undefined && this.#clock.now() - known.at < LEASE_TTL_MS;
+    const total = mine + (isKnown ? known.count : 0);
+    if (mine > part || total > most) return deny(WHEN_SETTLED);
+    return { verdict: 'allow', remaining: Math.min(part - mine, most - total) };
   }
 }

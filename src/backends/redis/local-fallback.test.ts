@@ -1,0 +1,120 @@
+/** The local fallback during an outage of Redis: begins with what was left, and is counted in Redis afterwards. */
+
+import { describe, expect, test, vi } from 'vitest';
+import { nodeRedis } from '../../../test/support/redis-clients.ts';
+import { redisFixture } from '../../../test/support/redis-fixture.ts';
+import { redisServer } from '../../../test/support/services.ts';
+import type { RemoteLimiter } from '../../limiter/async-limiter.ts';
+import { limiter } from '../../limiter/limiter.ts';
+import { Permit } from '../../limiter/permit.ts';
+import type { Limit } from '../../policies/limit.ts';
+import { type RedisOptions, redis } from './options.ts';
+
+describe.skipIf(redisServer() === undefined)('local fallback', () => {
+  const fixture = redisFixture(nodeRedis);
+
+  /** The same limit in two processes. */
+  const pairOf = (limit: Limit, options: RedisOptions = {}): RemoteLimiter[] =>
+    [fixture.firstClient, fixture.secondClient].map(({ client }) => {
+      const backend = redis(client, { deadline: 50, onUnavailable: 'local', ...options });
+      const api = limiter({ name: 'api', limit, backend });
+      fixture.limiters.push(api);
+      return api;
+    });
+
+  async function duringOutage(apis: readonly RemoteLimiter[], act: () => Promise<void>) {
+    fixture.service.pause();
+    try {
+      for (const api of apis) {
+        await api.check('another');
+        expect(api.stats().isAvailable).toBe(false);
+      }
+      await act();
+      await new Promise((later) => setTimeout(later, 100)); // commands sent before are late by now
+    } finally {
+      fixture.service.resume();
+    }
+    const areBack = () => apis.every((api) => api.stats().isAvailable);
+    await vi.waitFor(() => expect(areBack()).toBe(true), { timeout: 3000 });
+  }
+
+  /** Checks until one is refused, in turns. */
+  async function grantsOf(apis: readonly RemoteLimiter[]): Promise<number> {
+    let granted = 0;
+    for (const api of apis) {
+      while ((await api.check('key')).verdict === 'allow') granted++;
+      expect(granted).toBeLessThan(100);
+    }
+    return granted;
+  }
+
+  test('bucket: an outage grants no second burst, and what it granted is counted afterwards', async () => {
+    const pair = pairOf({ bucket: { rate: '1/h', burst: 10 } }, { processes: 2 });
+    for (let n = 0; n < 6; n++) await pair[n % 2].check('key');
+    const rest = [await pair[0].check('key', 0), await pair[1].check('key', 0)]; // both know: 4 are left
+    expect(rest).toEqual([
+      { verdict: 'allow', remaining: 4 },
+      { verdict: 'allow', remaining: 4 },
+    ]);
+    let granted = 0;
+    await duringOutage(pair, async () => {
+      granted = await grantsOf(pair);
+      expect(granted).toBe(4);
+    });
+    expect(granted + (await grantsOf(pair))).toBe(4);
+  });
+
+  test('bucket: after a refusal, an outage grants nothing before the limit would', async () => {
+    const pair = pairOf({ bucket: { rate: '1/h', burst: 3 } });
+    expect(await grantsOf(pair)).toBe(3);
+    await duringOutage(pair, async () => expect(await grantsOf(pair)).toBe(0));
+  });
+
+  test.each<[string, Limit]>([
+    ['spacing', { spacing: { every: '1h' } }],
+    ['ramp', { ramp: { min: 3, max: 3, over: '1s' } }],
+    ['all', { all: [{ bucket: { rate: '1/h', burst: 3 } }, { bucket: { rate: 1000 } }] }],
+  ])('%s: the calls of this process count in an outage', async (_kind, limit) => {
+    const [api] = pairOf(limit);
+    const second = () => Math.floor(Date.now() / 1000);
+    await vi.waitFor(() => expect(Date.now() % 1000).toBeLessThan(300), {
+      timeout: 2000,
+      interval: 5,
+    });
+    const [began, before] = [second(), await grantsOf([api])];
+    expect(before).toBeGreaterThan(0);
+    await duringOutage([api], async () => {
+      const isOneSecond = second() === began;
+      if (limit && 'ramp' in limit && !isOneSecond) return; // its second is over
+      expect((await api.check('key')).verdict).toBe('deny');
+    });
+  });
+
+  test.each([
+    [1, 4],
+    [2, 4],
+  ])(
+    'concurrency, %i processes: the calls of all processes stay within the limit',
+    async (processes, most) => {
+      const pair = pairOf({ concurrency: most }, { processes });
+      const held: Permit[] = [];
+      const acquire = async (api: RemoteLimiter): Promise<void> => {
+        const permit = await api.tryAcquire('key');
+        if (permit instanceof Permit) held.push(permit);
+      };
+      for (let n = 0; n < most; n++) await acquire(pair[0]);
+      await acquire(pair[1]); // refused: all places are taken
+      await duringOutage(pair, async () => {
+        for (let n = 0; n < 2 * most; n++) await acquire(pair[n % 2]);
+        expect(held.length).toBe(most);
+        held.pop()?.settle();
+        await acquire(pair[0]);
+        expect(held.length).toBe(processes === 1 ? most : most - 1); // three calls are more than half of four
+      });
+      const inFlight = async () => (await pair[0].inspect('key'))?.inFlight;
+      await vi.waitFor(async () => expect(await inFlight()).toBe(held.length));
+      for (const permit of held) permit.settle();
+      await vi.waitFor(async () => expect(await inFlight()).toBe(0));
+    },
+  );
+});

@@ -1,0 +1,88 @@
+/**
+ * Commands that must reach Redis although no call waits for them, such as the release of a lease.
+ *
+ * One that fails is sent again when Redis is available, and once a second, until it is of no use. It may have been
+ * executed although its reply was lost, so only commands that may run twice belong here.
+ */
+
+import { type Clock, type Millis, schedule } from '../../core/clock.ts';
+import { PendingSet } from '../../core/pending.ts';
+import type { SendCommand } from './fair-queue.ts';
+
+/** Commands kept at once; beyond that the oldest is dropped, and what it releases expires. */
+const MAX_UNSENT = 10_000;
+
+const RESEND_MS: Millis = 1000;
+
+interface UnsentCommand {
+  readonly key: string;
+  readonly command: string;
+  /** From then on it is of no use. */
+  readonly until: Millis;
+}
+
+export class UnsentCommands {
+  readonly #send: SendCommand;
+  readonly #clock: Clock;
+  readonly #commands = new Set<UnsentCommand>();
+  readonly #pending = new PendingSet();
+  #cancelResend: (() => void) | undefined;
+  #isStopped = false;
+
+  constructor(send: SendCommand, clock: Clock) {
+    this.#send = send;
+    this.#clock = clock;
+  }
+
+  /** Resolves when Redis has executed the command, or it is kept for later. */
+  send(key: string, command: string, until: Millis): Promise<void> {
+    return this.#pending.add(this.#trySend({ key, command, until }));
+  }
+
+  /** Redis is available: sends what was kept. */
+  resend(): void {
+    const commands = [...this.#commands];
+    this.#commands.clear();
+    const now = this.#clock.now();
+    for (const each of commands) if (each.until > now) this.#pending.add(this.#trySend(each));
+  }
+
+  /** Keeps a command whose first attempt failed elsewhere. */
+  keep(key: string, command: string, until: Millis): void {
+    this.#keep({ key, command, until });
+  }
+
+  /** Resolves when no command is in flight; those that fail now are dropped. */
+  async stop(): Promise<void> {
+    this.#isStopped = true;
+    this.#cancelResend?.();
+    this.#commands.clear();
+    await this.#pending.drained();
+  }
+
+  async #trySend(command: UnsentCommand): Promise<void> {
+    try {
+      await this.#send(command.key, command.command);
+    } catch {
+      this.#keep(command);
+    }
+  }
+
+  #keep(command: UnsentCommand): void {
+    if (this.#isStopped) return;
+    if (this.#commands.size >= MAX_UNSENT) {
+      const [oldest] = this.#commands;
+      this.#commands.delete(oldest);
+    }
+    this.#commands.add(command);
+    this.#cancelResend ??= schedule(
+      this.#clock,
+      this.#clock.now() + RESEND_MS,
+      () => {
+        this.#cancelResend = undefined;
+        this.resend();
+      },
+      false,
+    );
+  }
+}
