@@ -6,6 +6,7 @@
  */
 
 import { ConfigError } from '../../core/errors.ts';
+import { type ConnectableClient, connectClient } from '../connections/node-redis-connection.ts';
 import type { ReplyValue } from './reply.ts';
 
 export type ScriptReply = readonly ReplyValue[];
@@ -178,43 +179,36 @@ function ioRedisSubscriber(client: IoRedisDuplicate): Subscriber {
   };
 }
 
-interface NodeRedisDuplicate {
+interface NodeRedisDuplicate extends ConnectableClient {
   duplicate(): NodeRedisDuplicate;
-  connect(): Promise<unknown>;
   subscribe(
     channel: string,
     onMessage: (message: never) => void,
     areBytes?: boolean,
   ): Promise<unknown>;
-  readonly isOpen?: boolean;
-  on(event: string, listener: () => void): unknown;
-  destroy(): void;
 }
 
 function nodeRedisSubscriber(client: NodeRedisDuplicate): Subscriber {
-  let duplicate: NodeRedisDuplicate | undefined;
-  const end = (copy: NodeRedisDuplicate): void => {
-    if (copy.isOpen !== false) copy.destroy(); // throws on a client that was never open
-  };
+  let destroy = (): void => {};
   const listen = async (
     channel: string,
     onMessage: (message: never) => void,
     areBytes: boolean,
   ): Promise<void> => {
     const copy = client.duplicate();
-    duplicate = copy;
-    copy.on('error', () => {}); // polling makes up for lost messages
+    const connection = connectClient(copy); // ignores errors: polling makes up for lost messages
+    destroy = connection.destroy;
     try {
-      await copy.connect();
+      await connection.opened;
       await copy.subscribe(channel, onMessage, areBytes);
     } catch (error) {
-      end(copy);
+      connection.destroy();
       throw error;
     }
   };
   return {
     subscribe: (channel, onMessage) => listen(channel, onMessage, false),
     subscribeBytes: (channel, onMessage) => listen(channel, onMessage, true),
-    stop: async () => duplicate && end(duplicate),
+    stop: async () => destroy(),
   };
 }
