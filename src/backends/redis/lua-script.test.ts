@@ -232,6 +232,39 @@ describe.skipIf(!hasRedis)('rules in Lua', () => {
     expect(await call('', 't9')).toEqual([expect.anything(), 4]);
   });
 
+  test('a repeated call executes give-backs, hits and credits once, and checks again', async () => {
+    const policy = createPolicy({ bucket: { rate: 1e-9, burst: 9 } }, seededRandom(1));
+    const full = await client.scriptLoad(scriptOf(policy.specs ?? [], policy.width));
+    const run = (time: string, ...commands: string[]) => {
+      const keys = commands.map(() => 'repeated');
+      return client.evalSha(full, { keys, arguments: [time, ...commands] }) as Promise<
+        ReplyValue[]
+      >;
+    };
+    const [now] = await run('', 't9');
+    const time = `by ${Number(now) + 60_000}`;
+    for (const _ of ['call', 'repeat'])
+      expect(await run(`${time} a/1`, 'signored 5 5 nan', 't2')).toEqual([expect.anything(), 0, 2]);
+    expect(await run('', 't9')).toEqual([expect.anything(), 1]); // 5 returned, 4 taken
+    for (const id of ['a/2', 'a/2', 'a/3']) await run(`${time} ${id}`, 'g1 9');
+    expect(await run('', 't9')).toEqual([expect.anything(), 2]);
+    for (const id of ['a/4', 'a/4']) await run(`${time} ${id}`, 'h3');
+    await run('', 'signored 5 5 nan');
+    expect(await run('', 't9')).toEqual([expect.anything(), 2]);
+  });
+
+  test('a give-back that arrives later than Redis remembers calls is not executed', async () => {
+    const policy = createPolicy({ bucket: { rate: 1e-9, burst: 9 } }, seededRandom(1));
+    const full = await client.scriptLoad(scriptOf(policy.specs ?? [], policy.width));
+    const run = (time: string, command: string) =>
+      client.evalSha(full, { keys: ['late give-back'], arguments: [time, command] });
+    const [now] = (await run('', 't9')) as ReplyValue[];
+    const after = (ms: number) => run(`by ${Number(now) - ms} b/${ms}`, 'signored 2 2 nan');
+    expect(await after(9000)).toEqual([expect.stringMatching(/^late /), 0]);
+    expect(await after(10_500)).toEqual([expect.stringMatching(/^late /), 'late']);
+    expect(await run('', 't9')).toEqual([expect.anything(), 2]);
+  });
+
   test('bucket: a cost above the burst is refused for good', async () => {
     const policy = createPolicy({ bucket: { rate: 1, burst: 2 } }, seededRandom(1));
     const { decisions } = await runInLua(
