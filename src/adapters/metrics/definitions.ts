@@ -78,6 +78,12 @@ export const METRICS: readonly Metric[] = [
     dataPoints: perLimit(({ waited, denied, cancelled }) => waited + denied + cancelled),
   },
   {
+    name: 'sluice.reserved',
+    kind: 'counter',
+    help: 'Slots that checks reserved ahead: decided wait.',
+    dataPoints: perLimit((stats) => stats.reserved),
+  },
+  {
     name: 'sluice.cancelled',
     kind: 'counter',
     help: 'Calls cancelled in the queue: their signal aborted.',
