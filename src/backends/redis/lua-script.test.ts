@@ -54,6 +54,8 @@ const LIMITS: Record<string, readonly Limit[]> = {
     { ramp: { min: 0.5, max: 6, over: '3s', mode: 'only-if-used', threshold: 60 } },
     { ramp: { min: 2, max: 8, over: '3s', mode: 'go-back-n', coolDown: '2s', rampDown: 50 } },
     { ramp: { min: 3, max: 3, over: '1s' } },
+    { ramp: { min: 1, max: 9, over: '4s', resumeFor: '2s' } },
+    { ramp: { min: 2, max: 8, over: '6s', mode: 'scheduled', resumeFor: '3s' } },
   ],
   all: [
     { all: [{ bucket: { rate: '10/s', burst: 3 } }, { bucket: { rate: '20/m', burst: 8 } }] },
@@ -214,6 +216,23 @@ describe.skipIf(!hasRedis)('rules in Lua', () => {
       { verdict: 'allow', remaining: 0 },
       { verdict: 'deny', retryAfterMs: 6000 }, // only one
     ]);
+  });
+
+  test('ramp: a level that is older than resumeFor begins again, and its key expires then', async () => {
+    const limit = { ramp: { min: 10, max: 110, over: '10s', resumeFor: '1h' } };
+    const policy = createPolicy(limit, seededRandom(1));
+    const HOUR = 3_600_000;
+    const steps = [0, 1000, HOUR, HOUR + 2000].map(
+      (afterMs): Step => ({ op: 't', amount: 1000, afterMs }),
+    );
+    const { decisions } = await runInLua(policy, steps, 1_000_000, 'ramp');
+    const got = decisions.map((decision) => decision.verdict === 'allow' && decision.remaining);
+    expect(got).toEqual([10, 20, 30, 10]);
+    const full = await client.scriptLoad(scriptOf(policy.specs ?? [], policy.width));
+    await client.evalSha(full, { keys: ['ramp'], arguments: ['', 't5'] });
+    const ttl = await client.pTTL('ramp');
+    expect(ttl).toBeGreaterThan(HOUR);
+    expect(ttl).toBeLessThanOrEqual(HOUR + 1001);
   });
 
   test('a late credit is lost', async () => {
