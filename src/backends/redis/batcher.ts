@@ -67,8 +67,7 @@ const countsOnce = (text: string): boolean => /^[shg]/.test(text);
 /** The reply to a one-way command that arrived too late to be executed. */
 const NOT_EXECUTED = 'late';
 
-const isLateReply = ([first]: ScriptReply): boolean => String(first).startsWith('late ');
-
+/** The time of a reply; of a late one too. */
 const redisTimeOf = ([first]: ScriptReply): Millis => Number(String(first).replace('late ', ''));
 
 export class ScriptBatcher {
@@ -227,8 +226,8 @@ export class ScriptBatcher {
     const args = isUniform ? [texts[0]] : texts;
     const callId = isCheckOnly ? '' : this.#callIdOf(args);
     const reply = await this.#runScript(commands[0].slot, script, keys, args, startedAt, callId);
-    const at = redisTimeOf(reply);
-    if (!isLateReply(reply)) {
+    const at = Number(reply[0]); // NaN if late
+    if (!Number.isNaN(at)) {
       for (let n = 0; n < commands.length; n++) commands[n].resolve({ value: reply[n + 1], at });
       return;
     }
@@ -247,7 +246,7 @@ export class ScriptBatcher {
     return needsId ? `${this.#id}/${++this.#lastCallNumber}` : '';
   }
 
-  async #runScript(
+  #runScript(
     slot: number,
     script: string,
     keys: readonly string[],
@@ -260,9 +259,10 @@ export class ScriptBatcher {
     const offsetMs = Number.isNaN(known) ? this.#lastOffsetMs : known;
     const deadline = Number.isNaN(offsetMs) ? 0 : startedAt + offsetMs + this.#deadlineMs;
     const time = callId === '' ? `by ${deadline}` : `by ${deadline} ${callId}`;
-    const reply = await this.#connection.run(script, keys, [time, ...texts]);
-    this.#learnOffset(slot, redisTimeOf(reply), sentAt);
-    return reply;
+    return this.#connection.run(script, keys, [time, ...texts]).then((reply) => {
+      this.#learnOffset(slot, redisTimeOf(reply), sentAt);
+      return reply;
+    });
   }
 
   /** A reply shows that Redis's clock is ahead by `at - sentAt` at most, and by `at - now` at least. */

@@ -14,7 +14,7 @@ export type ScriptReply = readonly ReplyValue[];
 export interface RedisConnection {
   /** In a cluster, a call may only touch keys of one hash slot. */
   readonly isCluster: boolean;
-  /** Runs a script by its digest; its source is sent only when Redis does not know it. */
+  /** Runs a script by its digest; its source is sent with the first call, and when Redis does not know it. */
   run(script: string, keys: readonly string[], args: readonly string[]): Promise<ScriptReply>;
 }
 
@@ -69,15 +69,19 @@ interface ClientAdapter {
 export function connectionOf(client: unknown): RedisConnection {
   const adapter = adapterOf(client);
   const digests = new Map<string, string>();
-  const digestOf = async (script: string): Promise<string> => {
-    const digest = await adapter.load(script);
-    digests.set(script, digest);
-    return digest;
+  const load = async (script: string): Promise<void> => {
+    digests.set(script, await adapter.load(script));
   };
   return {
     isCluster: adapter.isCluster,
     async run(script, keys, args) {
-      const digest = digests.get(script) ?? (await digestOf(script));
+      const digest = digests.get(script);
+      if (digest === undefined) {
+        // Both at once: the first call costs one round trip, as every other.
+        const loaded = load(script);
+        const [reply] = await Promise.all([adapter.run('EVAL', script, keys, args), loaded]);
+        return normalizeReply(reply);
+      }
       try {
         return normalizeReply(await adapter.run('EVALSHA', digest, keys, args));
       } catch (error) {
