@@ -154,8 +154,7 @@ export class ScriptBatcher {
       if (isAvailable && this.#openBreakers.delete(slot) && this.#openBreakers.size === 0)
         this.#onAvailability(true, undefined);
     };
-    const probe = () =>
-      this.#calls.run(this.#runScript(slot, this.#scripts.full, [key], ['p'], this.#clock.now()));
+    const probe = () => this.#runScript(slot, this.#scripts.full, [key], ['p']);
     const breaker = new CircuitBreaker(this.#clock, probe, onChange);
     this.#openBreakers.set(slot, breaker);
     breaker.trip(why);
@@ -202,9 +201,19 @@ export class ScriptBatcher {
     return bySlot.values();
   }
 
-  async #sendBatch(commands: readonly PendingCommand[]): Promise<void> {
+  async #sendBatch(commands: readonly PendingCommand[], isRetry = false): Promise<void> {
+    const texts = commands.map(({ command }) => command);
+    const isUniform = texts.every((text) => text === texts[0]);
+    const isCheckOnly = texts.every((text) => text.startsWith('a'));
+    const script = isCheckOnly ? this.#scripts.checkOnly : this.#scripts.full;
     try {
-      await this.#calls.run(this.#execute(commands, this.#clock.now(), false));
+      const keys = commands.map(({ key }) => key);
+      const args = isUniform ? [texts[0]] : texts;
+      const callId = isCheckOnly ? '' : this.#callIdOf(args);
+      const reply = await this.#runScript(commands[0].slot, script, keys, args, callId);
+      const at = Number(reply[0]); // NaN if late
+      if (Number.isNaN(at)) return await this.#resendBatch(commands, reply, isRetry);
+      for (let n = 0; n < commands.length; n++) commands[n].resolve({ value: reply[n + 1], at });
     } catch (error) {
       this.#openBreaker(commands[0], error);
       const unavailable = new UnavailableError('Redis', error);
@@ -212,32 +221,21 @@ export class ScriptBatcher {
     }
   }
 
-  /** Commands of a late call are sent once more: Redis's clock was unknown or has been stepped, and is known now. */
-  async #execute(
+  /**
+   * Sends once more what a late call did not execute, though its reply arrived in time: Redis's clock was unknown or has
+   * been stepped, and is known now.
+   */
+  async #resendBatch(
     commands: readonly PendingCommand[],
-    startedAt: Millis,
+    reply: ScriptReply,
     isRetry: boolean,
   ): Promise<void> {
-    const texts = commands.map(({ command }) => command);
-    const isUniform = texts.every((text) => text === texts[0]);
-    const isCheckOnly = texts.every((text) => text.startsWith('a'));
-    const script = isCheckOnly ? this.#scripts.checkOnly : this.#scripts.full;
-    const keys = commands.map(({ key }) => key);
-    const args = isUniform ? [texts[0]] : texts;
-    const callId = isCheckOnly ? '' : this.#callIdOf(args);
-    const reply = await this.#runScript(commands[0].slot, script, keys, args, startedAt, callId);
-    const at = Number(reply[0]); // NaN if late
-    if (!Number.isNaN(at)) {
-      for (let n = 0; n < commands.length; n++) commands[n].resolve({ value: reply[n + 1], at });
-      return;
-    }
+    if (isRetry) throw new Error('its clock changes faster than calls arrive');
     const isDone = (command: PendingCommand, n: number): boolean =>
       isOneWay(command) && reply[n + 1] !== NOT_EXECUTED;
-    for (const command of commands.filter(isDone)) command.resolve({ value: 0, at });
+    for (const command of commands.filter(isDone)) command.resolve({ value: 0, at: Number.NaN });
     const rest = commands.filter((command, n) => !isDone(command, n));
-    if (rest.length === 0) return;
-    if (isRetry) throw new Error('its clock changes faster than calls arrive');
-    await this.#execute(rest, startedAt, true);
+    if (rest.length > 0) await this.#sendBatch(rest, true);
   }
 
   /** Empty if the call may be executed twice. */
@@ -251,18 +249,18 @@ export class ScriptBatcher {
     script: string,
     keys: readonly string[],
     texts: readonly string[],
-    startedAt: Millis,
     callId = '',
   ): Promise<ScriptReply> {
     const sentAt = this.#clock.now();
     const known = this.#clockOffsetMs[slot];
     const offsetMs = Number.isNaN(known) ? this.#lastOffsetMs : known;
-    const deadline = Number.isNaN(offsetMs) ? 0 : startedAt + offsetMs + this.#deadlineMs;
+    const deadline = Number.isNaN(offsetMs) ? 0 : sentAt + offsetMs + this.#deadlineMs;
     const time = callId === '' ? `by ${deadline}` : `by ${deadline} ${callId}`;
-    return this.#connection.run(script, keys, [time, ...texts]).then((reply) => {
+    const call = this.#connection.run(script, keys, [time, ...texts]).then((reply) => {
       this.#learnOffset(slot, redisTimeOf(reply), sentAt);
       return reply;
     });
+    return this.#calls.run(call);
   }
 
   /** A reply shows that Redis's clock is ahead by `at - sentAt` at most, and by `at - now` at least. */
