@@ -42,8 +42,9 @@ describe.skipIf(redisServer() === undefined).each([
       fixture.service.pause();
       const first = await firstCall(api);
       fixture.service.resume();
-      await untilAvailable(api);
-      expect([first, (await api.check('token')).verdict]).toEqual(['deny', 'allow']);
+      expect(first).toBe('deny');
+      // On a busy machine a check may miss its deadline: it takes nothing either.
+      await vi.waitFor(async () => expect((await api.check('token')).verdict).toBe('allow'));
     },
   );
 
@@ -52,8 +53,8 @@ describe.skipIf(redisServer() === undefined).each([
     fixture.service.pause();
     const first = await api.tryAcquire('sink');
     fixture.service.resume();
-    await untilAvailable(api);
-    expect([first.verdict, (await api.inspect('sink'))?.inFlight]).toEqual(['deny', 0]);
+    expect(first.verdict).toBe('deny');
+    await vi.waitFor(async () => expect((await api.inspect('sink'))?.inFlight).toBe(0));
   });
 
   test.each([
@@ -73,10 +74,8 @@ describe.skipIf(redisServer() === undefined).each([
   });
 
   test('giveBack: as the first call of a limiter, it is executed', async () => {
-    const [taker, giver] = [
-      { bucket: { rate: 1e-6, burst: 10 } },
-      { bucket: { rate: 1e-6, burst: 10 } },
-    ].map((limit) => shared(limit));
+    const limit = { bucket: { rate: 1e-6, burst: 10 } };
+    const [taker, giver] = [shared(limit, { deadline: '2s' }), shared(limit, { deadline: '2s' })];
     expect(await taker.takeUpTo('x', 10)).toBe(10);
     await giver.giveBack('x', 4);
     expect(await taker.takeUpTo('x', 10)).toBe(4);
@@ -87,7 +86,7 @@ describe.skipIf(redisServer() === undefined)('ioredis with its default options',
   let service: Service;
   let proxy: LossyProxy;
   let client: Redis;
-  let limits = 0;
+  let limitCount = 0;
   const limiters: RemoteLimiter[] = [];
 
   beforeAll(async () => {
@@ -106,13 +105,24 @@ describe.skipIf(redisServer() === undefined)('ioredis with its default options',
     await service.stop();
   });
 
-  /** A bucket of 10 that does not refill; the first call has told it the clock of Redis. */
-  async function emptied(options: RedisOptions): Promise<RemoteLimiter> {
+  /** A bucket of 10 that does not refill. */
+  function bucketNamed(name: string, options: RedisOptions): RemoteLimiter {
     const limit = { bucket: { rate: 1e-6, burst: 10 } };
     const backend = redis(client, { onUnavailable: 'deny', ...options });
-    const api = limiter({ name: `limit ${++limits}`, limit, backend });
+    const api = limiter({ name, limit, backend });
     limiters.push(api);
-    expect(await api.takeUpTo('x', 10)).toBe(10);
+    return api;
+  }
+
+  /** Takes what there is, with a deadline that holds on a busy machine. */
+  const takeAll = (name: string): Promise<number> =>
+    bucketNamed(name, { deadline: '2s' }).takeUpTo('x', 10);
+
+  /** An empty bucket, whose limiter knows the clock of Redis. */
+  async function emptied(options: RedisOptions): Promise<RemoteLimiter> {
+    const api = bucketNamed(`limit-${++limitCount}`, options);
+    expect(await takeAll(api.name)).toBe(10);
+    await vi.waitFor(async () => expect((await api.inspect('x'))?.remaining).toBe(0));
     return api;
   }
 
@@ -127,7 +137,7 @@ describe.skipIf(redisServer() === undefined)('ioredis with its default options',
     await act();
     await vi.waitFor(() => expect(proxy.countOf(text)).toBe(before + 2));
     await untilAvailable(api);
-    return api.takeUpTo('x', 10);
+    return takeAll(api.name);
   }
 
   const DEADLINES: RedisOptions[] = [{}, { deadline: '2s' }];
@@ -151,9 +161,7 @@ describe.skipIf(redisServer() === undefined)('ioredis with its default options',
 
   test('prefetch: close returns unused tokens once', async () => {
     const api = await emptied({ deadline: '2s' });
-    const backend = redis(client, { prefetch: 3, deadline: '2s' });
-    const limit = { bucket: { rate: 1e-6, burst: 10 } };
-    const prefetching = limiter({ name: api.name, limit, backend });
+    const prefetching = bucketNamed(api.name, { prefetch: 3, deadline: '2s' });
     await api.giveBack('x', 5);
     expect((await prefetching.check('x')).verdict).toBe('allow'); // takes 3 and spends 1
     expect(await tokensAfterRepeat(api, 'signored', () => prefetching.close())).toBe(4);
@@ -168,13 +176,11 @@ describe.skipIf(redisServer() === undefined)('ioredis with its default options',
   });
 
   test('giveBack: Redis forgets the call soon after its deadline', async () => {
-    const api = await emptied({});
+    const api = await emptied({ deadline: '2s' });
     await api.giveBack('x', 4);
-    const [call] = redisCli(
-      service.port,
-      'KEYS',
-      `*{${encodeURIComponent(api.name)}:x}*:call:*`,
-    ).split('\n');
-    expect(Number(redisCli(service.port, 'PTTL', call))).toBeLessThanOrEqual(10_101 + 1);
+    const call = redisCli(service.port, 'KEYS', `sluice:{${api.name}:x}:bucket:call:*`);
+    const ttl = Number(redisCli(service.port, 'PTTL', call));
+    expect(ttl).toBeGreaterThan(0);
+    expect(ttl).toBeLessThanOrEqual(12_000 + 2);
   });
 });
