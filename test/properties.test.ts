@@ -184,7 +184,10 @@ const windowSetting = fc
   })
   .map((window) => ({ limit: { window }, unitMs: window.per / window.limit }));
 
-const rampOf = (modes: readonly (typeof RAMP_MODES)[number][]) =>
+const rampOf = (
+  modes: readonly (typeof RAMP_MODES)[number][],
+  resumeFors: readonly { readonly resumeFor?: number }[] = [{}],
+) =>
   fc
     .record({
       min: fc.integer({ min: 2, max: 80 }).map((quarters) => quarters / 4),
@@ -194,9 +197,11 @@ const rampOf = (modes: readonly (typeof RAMP_MODES)[number][]) =>
       threshold: fc.constantFrom(0, 50, 80, 100),
       rampDown: fc.constantFrom(50, 100),
       coolDown: fc.constantFrom(undefined, 2_000),
+      resumeFor: fc.constantFrom(...resumeFors),
     })
-    .map(({ growth, coolDown, ...rest }) => {
-      const ramp = { ...rest, max: rest.min + growth, ...(coolDown ? { coolDown } : {}) };
+    .map(({ growth, coolDown, resumeFor, ...rest }) => {
+      const cooled = coolDown ? { coolDown } : {};
+      const ramp = { ...rest, max: rest.min + growth, ...cooled, ...resumeFor };
       return { limit: { ramp }, unitMs: 250 };
     });
 
@@ -243,7 +248,11 @@ const SPACING: Rig = {
   tuning: { maxCost: 1, maxPace: 1.4, settles: 1 },
 };
 const WINDOW: Rig = { name: 'window', setting: windowSetting, tuning: {} };
-const RAMP: Rig = { name: 'ramp', setting: rampOf(RAMP_MODES), tuning: { maxCost: 8, maxPace: 1 } };
+const RAMP: Rig = {
+  name: 'ramp',
+  setting: rampOf(RAMP_MODES, [{}, { resumeFor: 300 }, { resumeFor: 3_000 }]),
+  tuning: { maxCost: 8, maxPace: 1 },
+};
 const SCHEDULED: Rig = {
   name: 'ramp, scheduled',
   setting: rampOf(['scheduled']),
@@ -513,10 +522,11 @@ describe('upper bounds', () => {
 
   /** The documented rule, computed from the seconds that had a call. */
   function nextPool(
-    { min, max, over, mode, threshold = 100, coolDown = 0, rampDown = 100 }: RampOptions,
+    { min, max, over, mode, threshold = 100, coolDown = 0, rampDown = 100, ...rest }: RampOptions,
     { pool, left }: { pool: number; left: number },
     gap: number,
   ): number {
+    if (gap > Math.ceil(((rest.resumeFor as number) ?? Infinity) / 1_000)) return min;
     const slope = ((max - min) / (over as number)) * 1_000;
     const down = (slope * rampDown) / 100;
     const isUsed = (1 - left / pool) * 100 >= threshold - 1e-6;

@@ -162,6 +162,7 @@ describe('instrument', () => {
       'sluice.limit  GAUGE',
       'sluice.limited  SUM',
       'sluice.memory By GAUGE',
+      'sluice.reserved  SUM',
       'sluice.rtt.duration s HISTOGRAM',
       'sluice.settled  SUM',
       'sluice.wait.duration s HISTOGRAM',

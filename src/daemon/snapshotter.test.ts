@@ -6,14 +6,15 @@ import { GcraTable } from '../backends/local/gcra-table.ts';
 import { createHasher } from '../core/hash.ts';
 import type { Log } from '../core/log.ts';
 import { VirtualClock } from '../testing/index.ts';
+import { parseConfigText } from './config/file.ts';
 import { LimiterRegistry } from './router/limiter-registry.ts';
+import { readSnapshot } from './snapshot.ts';
 import { Snapshotter } from './snapshotter.ts';
 
 const place = createTempDir();
 afterAll(() => place.remove());
 
-function setUp() {
-  const clock = new VirtualClock();
+function setUp(limits = '{}', clock = new VirtualClock(1_000_000)) {
   const hasher = createHasher([1, 2]);
   const registry = new LimiterRegistry({
     hasher,
@@ -21,6 +22,8 @@ function setUp() {
     clock,
     backendFor: () => undefined,
   });
+  const loaded = parseConfigText('test.yaml', `limits: ${limits}`);
+  if ('config' in loaded) registry.apply(loaded.config.limits);
   const logged: string[] = [];
   const log: Log = (_, message, { failures } = {}) =>
     void logged.push(failures === undefined ? message : `${message}, failures: ${failures}`);
@@ -29,7 +32,7 @@ function setUp() {
     clock,
     log,
   });
-  return { clock, logged, snapshotter };
+  return { clock, logged, snapshotter, registry };
 }
 
 const at = (file: string) => ({ file: join(place.path, file), everyMs: 1000, maxAgeMs: Infinity });
@@ -72,4 +75,27 @@ test('snapshotter: logs the first failure, the recovery and the failure of the l
     'snapshot not written',
     'snapshot not written', // the last write
   ]);
+});
+
+test.each([
+  ['resumes a ramp within resumeFor of its last call', 60_000, 30],
+  ['begins a ramp again at min if its last call is longer ago than resumeFor', 61_000, 10],
+])('snapshotter: %s', async (_title, pauseMs, expected) => {
+  const limits = '{ jobs: { ramp: { min: 10, max: 110, over: 10s, resumeFor: 60s } } }';
+  const takeAll = ({ registry }: ReturnType<typeof setUp>) =>
+    registry.get('jobs')?.limiter.takeUpTo('x', Infinity);
+  const before = setUp(limits);
+  const target = at(`ramp-${pauseMs}`);
+  await before.snapshotter.configure(target);
+  before.snapshotter.stopSaving();
+  expect(takeAll(before)).toBe(10);
+  before.clock.advance(1000);
+  expect(takeAll(before)).toBe(20);
+  await before.snapshotter.save();
+  before.clock.advance(pauseMs);
+  const read = await readSnapshot(target.file, before.clock.now(), Infinity);
+  if (!('snapshot' in read)) return expect.unreachable(read.reason);
+  const after = setUp(limits, before.clock);
+  after.snapshotter.restore(read.snapshot);
+  expect(takeAll(after)).toBe(expected);
 });

@@ -54,6 +54,8 @@ export interface CounterSnapshot {
   readonly allowed: number;
   /** Calls allowed after a wait. */
   readonly waited: number;
+  /** Slots that `check` reserved ahead: decided `wait`. A part of `waited`. */
+  readonly reserved: number;
   /** Calls refused. */
   readonly denied: number;
   /** Waiting calls whose signal aborted. */
@@ -75,9 +77,10 @@ const WAITED = 1;
 const DENIED = 2;
 const CANCELLED = 3;
 const EXPIRED = 4;
+const RESERVED = 5;
 
 export class Counters {
-  readonly #totals = new Float64Array(5);
+  readonly #totals = new Float64Array(6);
   readonly #settledByOutcome = new Float64Array(OUTCOMES.length);
   readonly #waitHistogram = new BucketCounter(HISTOGRAM_BOUNDS_MS);
   readonly #rttHistogram = new BucketCounter(HISTOGRAM_BOUNDS_MS);
@@ -97,6 +100,7 @@ export class Counters {
     const ms = decision.verdict === 'wait' ? decision.waitMs : waitedMs;
     if (ms <= 0) return;
     this.#totals[WAITED]++;
+    if (decision.verdict === 'wait') this.#totals[RESERVED]++;
     this.#waitHistogram.add(ms);
   }
 
@@ -120,13 +124,14 @@ export class Counters {
   }
 
   snapshot(): CounterSnapshot {
-    const [allowed, waited, denied, cancelled, expiredPermits] = this.#totals;
+    const [allowed, waited, denied, cancelled, expiredPermits, reserved] = this.#totals;
     const settled = Object.fromEntries(
       OUTCOMES.map((name, n) => [name, this.#settledByOutcome[n]]),
     );
     return {
       allowed,
       waited,
+      reserved,
       denied,
       cancelled,
       expiredPermits,

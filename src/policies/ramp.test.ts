@@ -180,6 +180,32 @@ const scenarios: Record<string, Scenario> = {
     ],
   },
 
+  ...Object.fromEntries(
+    (['scheduled', 'relaxed', 'only-if-used', 'go-back-n'] as const).map((mode) => [
+      `ramp: ${mode} begins again at min after resumeFor without a call`,
+      {
+        limit: seed(mode, { resumeFor: '60s', coolDown: '1h' }),
+        rows: [
+          [EPOCH, 'takeUpTo all', 'got 10'],
+          [EPOCH + 1_000, 'takeUpTo all', 'got 20'],
+          [EPOCH + 61_999, 'takeUpTo all', mode === 'scheduled' ? 'got 110' : 'got 30'],
+          [EPOCH + 122_000, 'peek', 'remaining 10, pool 10'],
+          [EPOCH + 122_000, 'takeUpTo all', 'got 10'],
+          [EPOCH + 123_000, 'takeUpTo all', 'got 20'],
+        ],
+      } satisfies Scenario,
+    ]),
+  ),
+
+  'ramp: a refusal does not name a second that resumeFor does not reach': {
+    limit: seed('scheduled', { resumeFor: '3s' }),
+    rows: [
+      [0, 'check 30', 'deny, retry in 2000'],
+      [0, 'check 60', 'deny, retry in 1000'], // five seconds without a call would begin again at 10
+      [2_000, 'check 30', 'allow, 0 left'],
+    ],
+  },
+
   'ramp: a resumed level is clamped, and only applied before the first call': {
     limit: seed('relaxed'),
     rows: [

@@ -13,7 +13,7 @@
  * | go-back-n    | the same, but - slope if it was not, and - slope for every second without call |
  *
  * The level stays within [min, max], and only whole tokens are granted. The level itself is a real
- * number, so that a slope of a sixth of a token is not lost.
+ * number, so that a slope of a sixth of a token is not lost. After `resumeFor` without a call it is `min`.
  *
  * In a pool of k members each member keeps a copy of the same rule. A member that knows only k may take
  * floor(level / k), and what it takes counts k times against its copy. A member that also knows its rank
@@ -48,7 +48,10 @@ export interface RampOptions {
   readonly coolDown?: Duration;
   /** go-back-n: slope down, in percent of the slope up. Default 100. */
   readonly rampDown?: number;
-  /** Maximum age of a level reached before a restart that may be resumed. Default: any age. */
+  /**
+   * How long a level outlives the last call of its key, in this process, in a store or in a snapshot, in whole seconds:
+   * after that the ramp begins again at `min`. Default: any time.
+   */
   readonly resumeFor?: Duration;
 }
 
@@ -77,6 +80,7 @@ export function ramp(options: RampOptions, path = 'ramp'): Policy {
   const coolDownSeconds = Math.ceil(reader.duration('coolDown', 0) / 1000);
   const rampDown = reader.number('rampDown', { min: 0, max: 100 }, 100);
   const resumeForMs = reader.duration('resumeFor', Infinity);
+  const resumeForSeconds = Math.ceil(resumeForMs / 1000);
   reader.finish();
 
   const slope = ((max - min) * 1000) / overMs;
@@ -93,6 +97,7 @@ export function ramp(options: RampOptions, path = 'ramp'): Policy {
   /** The level of a second `gap` later, from what happened in the last second that had a call. */
   const nextLevel = (state: State, i: number, gap: number): number => {
     const level = state[i + TOKENS];
+    if (gap > resumeForSeconds) return min;
     switch (mode) {
       case 'scheduled':
         return clamp(level + slope * gap);
@@ -122,7 +127,8 @@ export function ramp(options: RampOptions, path = 'ramp'): Policy {
     const first = slope > 0 ? Math.max(1, secondsToGrow) : 1;
     const turns = rank < 0 ? 1 : Math.min(size, MAX_LOOKAHEAD_SECONDS);
     for (let gap = first; gap < first + turns; gap++) {
-      const expected = mode === 'scheduled' ? level + slope * gap : level + slope;
+      const grown = mode === 'scheduled' ? level + slope * gap : level + slope;
+      const expected = gap > resumeForSeconds ? min : grown;
       if (memberQuota(clamp(expected), size, rank, second + gap) >= cost) {
         return Math.ceil((second + gap) * 1000 - now);
       }
@@ -133,6 +139,7 @@ export function ramp(options: RampOptions, path = 'ramp'): Policy {
   const kind = 'ramp';
   const growth = [min, max, slope, slopeDown];
   const params = [...growth, RAMP_MODES.indexOf(mode), threshold, coolDownSeconds];
+  if (options.resumeFor !== undefined) params.push(resumeForSeconds);
   const specs = [{ kind, params }] as const;
   const scratch = new Float64Array(WIDTH);
 
@@ -226,16 +233,18 @@ export function ramp(options: RampOptions, path = 'ramp'): Policy {
       ratePerSecond: (state, i, now) =>
         wholeTokens(stateAt(state, i, now)[TOKENS]) / scratch[POOL_SIZE],
 
-      // A level above `min` is kept. A level of `min` is a new one as soon as its second is over, unless
-      // the clock alone would have raised it meanwhile.
+      // A level above `min` is kept for `resumeFor`. A level of `min` is a new one as soon as its second is
+      // over, unless the clock alone would have raised it meanwhile.
       removableAt(state, i) {
         const second = state[i + SECOND];
         if (mustKeepSize(state, i)) return Infinity;
         if (Number.isNaN(second)) return state[i + TOKENS] === min ? -Infinity : Infinity;
         if (max === min) return (second + 1) * 1000;
-        if (mode !== 'go-back-n' || slopeDown === 0) return Infinity;
+        const forgottenAt = (second + 1 + resumeForSeconds) * 1000;
+        if (mode !== 'go-back-n' || slopeDown === 0) return forgottenAt;
         const aboveMin = clamp(state[i + TOKENS] + slope) - min;
-        return (second + 1 + coolDownSeconds + Math.ceil(aboveMin / slopeDown)) * 1000;
+        const loweredAt = (second + 1 + coolDownSeconds + Math.ceil(aboveMin / slopeDown)) * 1000;
+        return Math.min(forgottenAt, loweredAt);
       },
 
       evictableAt(state, i) {

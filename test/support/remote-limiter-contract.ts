@@ -72,16 +72,18 @@ export function remoteLimiterContract({
   });
 
   test('check: reserves places ahead, counts them, and settle gives one back by its due time', async () => {
-    const api = createShared({ spacing: { every: '10s', reserve: 2 } });
+    const api = createShared({ spacing: { every: '10s', reserve: 2, expire: '3s' } });
     expect((await api.check('token')).verdict).toBe('allow');
     const first = await api.check('token');
     const second = await api.check('token');
     if (first.verdict !== 'wait' || second.verdict !== 'wait') return expect.unreachable();
     expect(Number(second.dueAt) - Number(first.dueAt)).toBeGreaterThan(10_000 - 1);
+    expect(second.expiresAt).toBe(Number(second.dueAt) + 3000);
     expect((await api.inspect('token'))?.reserved).toBe(2);
     expect((await api.check('token')).verdict).toBe('deny');
     await api.settle('token', { outcome: 'ignored', dueAt: Number(second.dueAt) });
     expect((await api.inspect('token'))?.reserved).toBe(1);
+    expect(api.stats()).toMatchObject({ allowed: 3, waited: 2, reserved: 2 });
   });
 
   test('acquire: serves waiters of two processes, never closer than the spacing', async () => {

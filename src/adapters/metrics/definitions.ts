@@ -51,6 +51,7 @@ const perLimit =
 
 /** A statistic that is exported as it is. */
 type PlainStat =
+  | 'reserved'
   | 'cancelled'
   | 'expiredPermits'
   | 'waiting'
@@ -111,6 +112,7 @@ export const METRICS: readonly Metric[] = [
     'Calls denied by each rule of a limit with several.',
     perLabel('rule', ({ deniedByRule }) => deniedByRule),
   ),
+  counter('sluice.reserved', 'Slots that checks reserved ahead: decided wait.', 'reserved'),
   counter('sluice.cancelled', 'Calls cancelled in the queue: their signal aborted.', 'cancelled'),
   counter(
     'sluice.expired_permits',

@@ -43,9 +43,25 @@ describe('prometheus', () => {
     if (permit.verdict === 'allow') permit.settle(); // ok, after 30 ms
     api.tryAcquire('bob'); //                     allowed, and held
 
-    expect(parseExposition(metrics.text()).length).toBe(12);
+    expect(parseExposition(metrics.text()).length).toBe(13);
     expect(metrics.text()).toBe(GOLDEN.replace('BYTES', String(api.stats().bytes)));
     expect(metrics.contentType).toBe('text/plain; version=0.0.4; charset=utf-8');
+  });
+
+  test('counts the slots that check reserved ahead, and not the calls that waited', async () => {
+    const clock = new VirtualClock();
+    const limit = { spacing: { every: '1s', reserve: 2 } };
+    const token = limiter({ name: 'token', limit, clock });
+    const metrics = prometheus(token);
+    for (let n = 0; n < 4; n++) token.check('a'); // allow, wait, wait, deny
+    const late = token.acquire('b', 1);
+    const later = token.acquire('b', 1);
+    await clock.advanceAsync(2000);
+    expect((await Promise.all([late, later])).map(({ verdict }) => verdict)).toEqual([
+      'allow',
+      'allow',
+    ]);
+    expect(sampleValue(metrics.text(), 'sluice_reserved_total', { limit: 'token' })).toBe(2);
   });
 
   test('histogram buckets are cumulative and include their bound', () => {
@@ -250,6 +266,9 @@ sluice_decisions_total{limit="api",verdict="deny"} 1
 # HELP sluice_limited_total Calls that were not allowed at once: they waited, were denied or cancelled.
 # TYPE sluice_limited_total counter
 sluice_limited_total{limit="api"} 3
+# HELP sluice_reserved_total Slots that checks reserved ahead: decided wait.
+# TYPE sluice_reserved_total counter
+sluice_reserved_total{limit="api"} 0
 # HELP sluice_cancelled_total Calls cancelled in the queue: their signal aborted.
 # TYPE sluice_cancelled_total counter
 sluice_cancelled_total{limit="api"} 1

@@ -6,6 +6,7 @@
 
 import { ConfigError, errorMessageOf } from '../../core/errors.ts';
 import type { Log } from '../../core/log.ts';
+import { connectClient } from './node-redis-connection.ts';
 import { redactUrl } from './server-url.ts';
 
 type CreateClient = typeof import('redis')['createClient'];
@@ -25,7 +26,8 @@ const MAX_REASONS = 8;
 export class SharedConnections {
   readonly #log: Log;
   readonly #clients = new Map<string, SharedRedisClient>();
-  readonly #connecting = new WeakSet<SharedRedisClient>();
+  /** By URL. */
+  readonly #destroyers = new Map<string, () => void>();
   #createClient: CreateClient | undefined;
 
   constructor(log: Log) {
@@ -56,11 +58,9 @@ export class SharedConnections {
     }) as SharedRedisClient;
     this.#clients.set(url, client);
     this.#logAvailability(client, redactUrl(url));
-    this.#connecting.add(client);
-    client.on('reconnecting', () => this.#connecting.add(client));
-    for (const event of ['connect', 'error'])
-      client.on(event, () => this.#connecting.delete(client));
-    client.connect().catch(() => {}); // logged by the error handler, or closed meanwhile
+    const { opened, destroy } = connectClient(client);
+    this.#destroyers.set(url, destroy);
+    opened.catch(() => {}); // logged by the error handler, or closed meanwhile
     return client;
   }
 
@@ -81,17 +81,11 @@ export class SharedConnections {
 
   closeUnused(needed: readonly ServerUse[]): void {
     const urls = new Set(needed.map(({ url }) => url));
-    for (const [url, client] of this.#clients) {
+    for (const [url, destroy] of this.#destroyers) {
       if (urls.has(url)) continue;
       this.#clients.delete(url);
-      if (!this.#connecting.has(client)) client.destroy();
-      // `destroy` does not reach a socket that is still connecting: it would stay open.
-      else
-        for (const event of ['connect', 'error']) client.once(event, () => destroyIfOpen(client));
+      this.#destroyers.delete(url);
+      destroy();
     }
   }
 }
-
-const destroyIfOpen = (client: SharedRedisClient): void => {
-  if (client.isOpen) client.destroy();
-};

@@ -35,6 +35,7 @@ export class RedisBackend implements PrefetchSource {
     this.#context = createRedisContext(policy, context, config, {
       full: scriptOf(specs, width, config.subscriber ? 'fair-queue' : 'all'),
       checkOnly: scriptOf(specs, width, 'check-only'),
+      hasCallIds: true,
     });
     this.#clock = context.clock;
     this.#everyMs = everyMsOf(policy);

@@ -43,18 +43,20 @@ class ScriptedRedis implements RedisConnection {
     if (this.isHeld) await new Promise<void>((resolve) => this.#held.push(resolve));
     const now = this.#clock.now() + this.aheadMs + (keys[0] === 'other-node' ? 5000 : 0);
     const deadline = args[0].startsWith('by ') ? Number(args[0].slice(3)) : Infinity;
-    return [`${now > deadline || this.isAlwaysLate ? 'late ' : ''}${now}`, 0, 7];
+    const isLate = now > deadline || this.isAlwaysLate;
+    // Later than that, a one-way command is not executed.
+    return [`${isLate ? 'late ' : ''}${now}`, now > deadline + 100_000 ? 'late' : 0, 7];
   }
 }
 
-function setUp(isCluster = false) {
-  const clock = new VirtualClock();
+function setUp(isCluster = false, hasCallIds = false) {
+  const clock = new VirtualClock(1_000_000);
   const redis = new ScriptedRedis(clock, isCluster);
   const changes: boolean[] = [];
   const onAvailability = (isAvailable: boolean) => changes.push(isAvailable);
   const batcher = new ScriptBatcher(
     redis,
-    { full: 'full', checkOnly: 'check-only' },
+    { full: 'full', checkOnly: 'check-only', hasCallIds },
     { clock, deadlineMs: 100, onAvailability },
   );
   return { clock, redis, batcher, changes };
@@ -67,7 +69,53 @@ describe('script batcher', () => {
     await batcher.send('x', 'a1');
     clock.advance(10);
     await batcher.send('x', 'a1');
-    expect(redis.calls.map(({ args }) => args[0])).toEqual(['', `by ${clock.now() + 5000 + 100}`]);
+    const deadlines = redis.calls.map(({ args }) => Number(args[0].slice(3)) - 5000 - 100);
+    expect(deadlines.slice(1)).toEqual([clock.now() - 10, clock.now()]);
+  });
+
+  test('the first call has a deadline in the past, and its commands are sent again', async () => {
+    const { clock, redis, batcher } = setUp();
+    const [oneWay, check] = await Promise.all([batcher.send('x', 's1'), batcher.send('x', 'a1')]);
+    expect([oneWay.value, check.value]).toEqual([0, 7]);
+    expect(redis.calls.map(({ args }) => args)).toEqual([
+      ['by 0', 's1', 'a1'],
+      [`by ${clock.now() + 100}`, 's1', 'a1'],
+    ]);
+  });
+
+  test('a first call without a reply is rejected after one deadline, and not sent again', async () => {
+    const { clock, redis, batcher } = setUp();
+    redis.isHeld = true;
+    const sent = batcher.send('x', 'a1');
+    await expect.poll(() => redis.calls.length).toBe(1);
+    clock.advance(100);
+    await expect(sent).rejects.toMatchObject({ code: 'UNAVAILABLE' });
+    redis.reply();
+    await new Promise((resolve) => setImmediate(resolve));
+    expect(redis.calls.length).toBe(1);
+    batcher.stop();
+  });
+
+  test('the deadline becomes exact with the fastest reply, whatever slower replies say', async () => {
+    const { clock, redis, batcher } = setUp();
+    await batcher.send('x', 'a1');
+    redis.isHeld = true;
+    const slow = batcher.send('x', 'a1');
+    await expect.poll(() => redis.calls.length).toBe(3);
+    clock.advance(90);
+    redis.reply();
+    await slow;
+    redis.isHeld = false;
+    await batcher.send('x', 'a1');
+    expect(redis.calls.at(-1)?.args[0]).toBe(`by ${clock.now() + 100}`);
+  });
+
+  test('a call that returns or counts tokens has an id of its own, if the script knows ids', async () => {
+    const { redis, batcher } = setUp(false, true);
+    for (const command of ['a1', 'n1', 's1', 'h1', 'g1 2']) await batcher.send('x', command);
+    const ids = redis.calls.slice(1).map(({ args }) => args[0].split(' ')[2]);
+    expect(ids.map((id) => id !== undefined)).toEqual([false, false, true, true, true]);
+    expect(new Set(ids).size).toBe(4);
   });
 
   test('after a clock step, checks are sent again and one-way commands once', async () => {
@@ -79,7 +127,7 @@ describe('script batcher', () => {
     await oneWay;
     expect(reply.at).toBeGreaterThanOrEqual(60_000);
     const commands = redis.calls
-      .slice(1)
+      .slice(2)
       .map(({ args }) => args.filter((word) => /^[ah]\d/.test(word)));
     expect(commands).toEqual([['h3', 'a1'], ['a1']]);
     expect(changes).toEqual([]);
@@ -88,7 +136,7 @@ describe('script batcher', () => {
   test('cluster: a clock offset is kept for each node', async () => {
     const { redis, batcher, changes } = setUp(true);
     for (const key of ['node', 'other-node', 'node', 'other-node']) await batcher.send(key, 'a1');
-    expect([redis.calls.length, changes]).toEqual([4, []]);
+    expect([redis.calls.length, changes]).toEqual([4 + 2, []]); // the first call to each node is sent twice
   });
 
   test('a clock that steps again on the retry counts as unavailable', async () => {
@@ -112,6 +160,8 @@ describe('script batcher', () => {
 
   test('commands beyond the in-flight bound queue, and are rejected unsent if an earlier batch fails', async () => {
     const { redis, batcher } = setUp();
+    await batcher.send('x', 'a1');
+    redis.calls.length = 0;
     redis.isHeld = true;
     const sent = Array.from({ length: 20 * 512 }, (_, n) => batcher.send(`key ${n}`, 'a1'));
     const settled = Promise.allSettled(sent);

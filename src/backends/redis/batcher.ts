@@ -9,12 +9,18 @@
  * one of them.
  *
  * A call carries its deadline on Redis's clock. A call that arrives later, because Redis or the client stalled, then takes
- * nothing for callers that have timed out.
+ * nothing for callers that have timed out. Until Redis's clock is known, the deadline is the beginning of time: the first
+ * call takes nothing, its reply tells the time, and its commands are sent again.
+ *
+ * A client may send a call again after a reconnect, although Redis has executed it. A call that returns or counts tokens
+ * therefore has an id, and the script executes those commands once.
  */
 
 import { type Clock, type Millis, onNextTick } from '../../core/clock.ts';
 import { UnavailableError } from '../../core/errors.ts';
+import { cryptoRandom } from '../../core/random.ts';
 import { CircuitBreaker, RejectionPacer } from '../circuit-breaker.ts';
+import { randomId } from '../remote-limit.ts';
 import { CallDeadlines } from './call-deadlines.ts';
 import type { RedisConnection, ScriptReply } from './client.ts';
 import type { ReplyValue } from './reply.ts';
@@ -48,13 +54,20 @@ export interface TimedReply {
 export interface Scripts {
   readonly full: string;
   readonly checkOnly: string;
+  /** True if the full script executes `s`, `h` and `g` once for each call id; else they must be idempotent. */
+  readonly hasCallIds?: boolean;
 }
 
 /** Commands without a decision (settle, hits, leave queue): Redis executes them even when they are late. */
 const isOneWay = ({ command }: PendingCommand): boolean => /^[shx]/.test(command);
 
-const isLateReply = ([first]: ScriptReply): boolean => String(first).startsWith('late ');
+/** Commands that would count twice if Redis executed them twice: settle, hits, credit. */
+const countsOnce = (text: string): boolean => /^[shg]/.test(text);
 
+/** The reply to a one-way command that arrived too late to be executed. */
+const NOT_EXECUTED = 'late';
+
+/** The time of a reply; of a late one too. */
 const redisTimeOf = ([first]: ScriptReply): Millis => Number(String(first).replace('late ', ''));
 
 export class ScriptBatcher {
@@ -64,9 +77,14 @@ export class ScriptBatcher {
   readonly #deadlineMs: Millis;
   /**
    * Upper bound on how far Redis's clock is ahead of the local one, too high by one round trip at most. One for each
-   * slot of a cluster, because every node has its own clock.
+   * slot of a cluster, because every node has its own clock. NaN until there was a reply.
    */
   readonly #clockOffsetMs: Float64Array;
+  /** The first guess for another slot. If it is too low, the call is late and sent again. */
+  #lastOffsetMs: Millis = Number.NaN;
+  /** Never from a seeded source: a call with the id of another one would not be executed. */
+  readonly #id = randomId(cryptoRandom);
+  #lastCallNumber = 0;
   readonly #calls: CallDeadlines;
   readonly #onAvailability: (isAvailable: boolean, why: unknown) => void;
   /** By slot. */
@@ -191,9 +209,10 @@ export class ScriptBatcher {
     try {
       const keys = commands.map(({ key }) => key);
       const args = isUniform ? [texts[0]] : texts;
-      const reply = await this.#runScript(commands[0].slot, script, keys, args);
-      if (isLateReply(reply)) return await this.#resendBatch(commands, isRetry);
-      const at = Number(reply[0]);
+      const callId = isCheckOnly ? '' : this.#callIdOf(args);
+      const reply = await this.#runScript(commands[0].slot, script, keys, args, callId);
+      const at = Number(reply[0]); // NaN if late
+      if (Number.isNaN(at)) return await this.#resendBatch(commands, reply, isRetry);
       for (let n = 0; n < commands.length; n++) commands[n].resolve({ value: reply[n + 1], at });
     } catch (error) {
       this.#openBreaker(commands[0], error);
@@ -202,13 +221,27 @@ export class ScriptBatcher {
     }
   }
 
-  /** A late call whose reply arrived in time: Redis's clock was stepped. Its offset is known now, so checks are retried once. */
-  async #resendBatch(commands: readonly PendingCommand[], isRetry: boolean): Promise<void> {
+  /**
+   * Sends once more what a late call did not execute, though its reply arrived in time: Redis's clock was unknown or has
+   * been stepped, and is known now.
+   */
+  async #resendBatch(
+    commands: readonly PendingCommand[],
+    reply: ScriptReply,
+    isRetry: boolean,
+  ): Promise<void> {
     if (isRetry) throw new Error('its clock changes faster than calls arrive');
-    for (const command of commands)
-      if (isOneWay(command)) command.resolve({ value: 0, at: Number.NaN });
-    const checks = commands.filter((command) => !isOneWay(command));
-    if (checks.length > 0) await this.#sendBatch(checks, true);
+    const isDone = (command: PendingCommand, n: number): boolean =>
+      isOneWay(command) && reply[n + 1] !== NOT_EXECUTED;
+    for (const command of commands.filter(isDone)) command.resolve({ value: 0, at: Number.NaN });
+    const rest = commands.filter((command, n) => !isDone(command, n));
+    if (rest.length > 0) await this.#sendBatch(rest, true);
+  }
+
+  /** Empty if the call may be executed twice. */
+  #callIdOf(texts: readonly string[]): string {
+    const needsId = this.#scripts.hasCallIds === true && texts.some(countsOnce);
+    return needsId ? `${this.#id}/${++this.#lastCallNumber}` : '';
   }
 
   #runScript(
@@ -216,14 +249,26 @@ export class ScriptBatcher {
     script: string,
     keys: readonly string[],
     texts: readonly string[],
+    callId = '',
   ): Promise<ScriptReply> {
     const sentAt = this.#clock.now();
-    const deadline = sentAt + this.#clockOffsetMs[slot] + this.#deadlineMs;
-    const args = [Number.isNaN(deadline) ? '' : `by ${deadline}`, ...texts];
-    const call = this.#connection.run(script, keys, args).then((reply) => {
-      this.#clockOffsetMs[slot] = redisTimeOf(reply) - sentAt;
+    const known = this.#clockOffsetMs[slot];
+    const offsetMs = Number.isNaN(known) ? this.#lastOffsetMs : known;
+    const deadline = Number.isNaN(offsetMs) ? 0 : sentAt + offsetMs + this.#deadlineMs;
+    const time = callId === '' ? `by ${deadline}` : `by ${deadline} ${callId}`;
+    const call = this.#connection.run(script, keys, [time, ...texts]).then((reply) => {
+      this.#learnOffset(slot, redisTimeOf(reply), sentAt);
       return reply;
     });
     return this.#calls.run(call);
+  }
+
+  /** A reply shows that Redis's clock is ahead by `at - sentAt` at most, and by `at - now` at least. */
+  #learnOffset(slot: number, at: Millis, sentAt: Millis): void {
+    const now = this.#clock.now();
+    if (now - sentAt > this.#deadlineMs) return; // too inexact
+    const known = this.#clockOffsetMs[slot];
+    if (!(known >= at - now && known <= at - sentAt)) this.#clockOffsetMs[slot] = at - sentAt;
+    this.#lastOffsetMs = this.#clockOffsetMs[slot];
   }
 }

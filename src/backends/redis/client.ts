@@ -6,6 +6,7 @@
  */
 
 import { ConfigError } from '../../core/errors.ts';
+import { type ConnectableClient, connectClient } from '../connections/node-redis-connection.ts';
 import type { ReplyValue } from './reply.ts';
 
 export type ScriptReply = readonly ReplyValue[];
@@ -13,7 +14,7 @@ export type ScriptReply = readonly ReplyValue[];
 export interface RedisConnection {
   /** In a cluster, a call may only touch keys of one hash slot. */
   readonly isCluster: boolean;
-  /** Runs a script by its digest; its source is sent only when Redis does not know it. */
+  /** Runs a script by its digest; its source is sent with the first call, and when Redis does not know it. */
   run(script: string, keys: readonly string[], args: readonly string[]): Promise<ScriptReply>;
 }
 
@@ -68,15 +69,19 @@ interface ClientAdapter {
 export function connectionOf(client: unknown): RedisConnection {
   const adapter = adapterOf(client);
   const digests = new Map<string, string>();
-  const digestOf = async (script: string): Promise<string> => {
-    const digest = await adapter.load(script);
-    digests.set(script, digest);
-    return digest;
+  const load = async (script: string): Promise<void> => {
+    digests.set(script, await adapter.load(script));
   };
   return {
     isCluster: adapter.isCluster,
     async run(script, keys, args) {
-      const digest = digests.get(script) ?? (await digestOf(script));
+      const digest = digests.get(script);
+      if (digest === undefined) {
+        // Both at once: the first call costs one round trip, as every other.
+        const loaded = load(script);
+        const [reply] = await Promise.all([adapter.run('EVAL', script, keys, args), loaded]);
+        return normalizeReply(reply);
+      }
       try {
         return normalizeReply(await adapter.run('EVALSHA', digest, keys, args));
       } catch (error) {
@@ -178,43 +183,36 @@ function ioRedisSubscriber(client: IoRedisDuplicate): Subscriber {
   };
 }
 
-interface NodeRedisDuplicate {
+interface NodeRedisDuplicate extends ConnectableClient {
   duplicate(): NodeRedisDuplicate;
-  connect(): Promise<unknown>;
   subscribe(
     channel: string,
     onMessage: (message: never) => void,
     areBytes?: boolean,
   ): Promise<unknown>;
-  readonly isOpen?: boolean;
-  on(event: string, listener: () => void): unknown;
-  destroy(): void;
 }
 
 function nodeRedisSubscriber(client: NodeRedisDuplicate): Subscriber {
-  let duplicate: NodeRedisDuplicate | undefined;
-  const end = (copy: NodeRedisDuplicate): void => {
-    if (copy.isOpen !== false) copy.destroy(); // throws on a client that was never open
-  };
+  let destroy = (): void => {};
   const listen = async (
     channel: string,
     onMessage: (message: never) => void,
     areBytes: boolean,
   ): Promise<void> => {
     const copy = client.duplicate();
-    duplicate = copy;
-    copy.on('error', () => {}); // polling makes up for lost messages
+    const connection = connectClient(copy); // ignores errors: polling makes up for lost messages
+    destroy = connection.destroy;
     try {
-      await copy.connect();
+      await connection.opened;
       await copy.subscribe(channel, onMessage, areBytes);
     } catch (error) {
-      end(copy);
+      connection.destroy();
       throw error;
     }
   };
   return {
     subscribe: (channel, onMessage) => listen(channel, onMessage, false),
     subscribeBytes: (channel, onMessage) => listen(channel, onMessage, true),
-    stop: async () => duplicate && end(duplicate),
+    stop: async () => destroy(),
   };
 }

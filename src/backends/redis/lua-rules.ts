@@ -160,9 +160,10 @@ end
 
 /** One pool in Redis for all processes, so pool sizes and ranks are left out. */
 const RAMP_LUA = `
-local function ramp(minRate, maxRate, slope, slopeDown, mode, threshold, coolDown)
+local function ramp(minRate, maxRate, slope, slopeDown, mode, threshold, coolDown, resumeFor)
   local EPSILON = 1e-9
   local SCHEDULED, RELAXED, ONLY_IF_USED = 0, 1, 2
+  resumeFor = resumeFor or huge
 
   local function clamp(pool) return min(maxRate, max(minRate, pool)) end
   local function wholeTokens(pool) return floor(pool + EPSILON) end
@@ -174,6 +175,7 @@ local function ramp(minRate, maxRate, slope, slopeDown, mode, threshold, coolDow
 
   local function nextPool(s, o, gap)
     local pool = s[o + 2]
+    if gap > resumeFor then return minRate end
     if mode == SCHEDULED then return clamp(pool + slope * gap) end
     if mode == RELAXED then return clamp(pool + slope) end
     if mode == ONLY_IF_USED then
@@ -212,6 +214,7 @@ local function ramp(minRate, maxRate, slope, slopeDown, mode, threshold, coolDow
     if slope > 0 then gap = max(1, steps) end
     local expected = pool + slope
     if mode == SCHEDULED then expected = pool + slope * gap end
+    if gap > resumeFor then expected = minRate end
     if wholeTokens(clamp(expected)) >= cost then return ceil((second + gap) * 1000 - now) end
     return ceil((second + 1) * 1000 - now)
   end
@@ -257,9 +260,10 @@ local function ramp(minRate, maxRate, slope, slopeDown, mode, threshold, coolDow
       local second = s[o + 1]
       if second ~= second then return huge end
       if maxRate == minRate then return (second + 1) * 1000 end
-      if mode ~= 3 or slopeDown == 0 then return huge end
+      local forgottenAt = (second + 1 + resumeFor) * 1000
+      if mode ~= 3 or slopeDown == 0 then return forgottenAt end
       local grown = clamp(s[o + 2] + slope) - minRate
-      return (second + 1 + coolDown + ceil(grown / slopeDown)) * 1000
+      return min(forgottenAt, (second + 1 + coolDown + ceil(grown / slopeDown)) * 1000)
     end,
   }
 end

@@ -54,6 +54,8 @@ const LIMITS: Record<string, readonly Limit[]> = {
     { ramp: { min: 0.5, max: 6, over: '3s', mode: 'only-if-used', threshold: 60 } },
     { ramp: { min: 2, max: 8, over: '3s', mode: 'go-back-n', coolDown: '2s', rampDown: 50 } },
     { ramp: { min: 3, max: 3, over: '1s' } },
+    { ramp: { min: 1, max: 9, over: '4s', resumeFor: '2s' } },
+    { ramp: { min: 2, max: 8, over: '6s', mode: 'scheduled', resumeFor: '3s' } },
   ],
   all: [
     { all: [{ bucket: { rate: '10/s', burst: 3 } }, { bucket: { rate: '20/m', burst: 8 } }] },
@@ -216,6 +218,23 @@ describe.skipIf(!hasRedis)('rules in Lua', () => {
     ]);
   });
 
+  test('ramp: a level that is older than resumeFor begins again, and its key expires then', async () => {
+    const limit = { ramp: { min: 10, max: 110, over: '10s', resumeFor: '1h' } };
+    const policy = createPolicy(limit, seededRandom(1));
+    const HOUR = 3_600_000;
+    const steps = [0, 1000, HOUR, HOUR + 2000].map(
+      (afterMs): Step => ({ op: 't', amount: 1000, afterMs }),
+    );
+    const { decisions } = await runInLua(policy, steps, 1_000_000, 'ramp');
+    const got = decisions.map((decision) => decision.verdict === 'allow' && decision.remaining);
+    expect(got).toEqual([10, 20, 30, 10]);
+    const full = await client.scriptLoad(scriptOf(policy.specs ?? [], policy.width));
+    await client.evalSha(full, { keys: ['ramp'], arguments: ['', 't5'] });
+    const ttl = await client.pTTL('ramp');
+    expect(ttl).toBeGreaterThan(HOUR);
+    expect(ttl).toBeLessThanOrEqual(HOUR + 1001);
+  });
+
   test('a late credit is lost', async () => {
     const { specs = [], width } = createPolicy(
       { bucket: { rate: 1e-9, burst: 9 } },
@@ -230,6 +249,39 @@ describe.skipIf(!hasRedis)('rules in Lua', () => {
     expect(await call('', 't9')).toEqual([expect.anything(), 0]);
     await call('', 'g5 4');
     expect(await call('', 't9')).toEqual([expect.anything(), 4]);
+  });
+
+  test('a repeated call executes give-backs, hits and credits once, and checks again', async () => {
+    const policy = createPolicy({ bucket: { rate: 1e-9, burst: 9 } }, seededRandom(1));
+    const full = await client.scriptLoad(scriptOf(policy.specs ?? [], policy.width));
+    const run = (time: string, ...commands: string[]) => {
+      const keys = commands.map(() => 'repeated');
+      return client.evalSha(full, { keys, arguments: [time, ...commands] }) as Promise<
+        ReplyValue[]
+      >;
+    };
+    const [now] = await run('', 't9');
+    const time = `by ${Number(now) + 60_000}`;
+    for (const _ of ['call', 'repeat'])
+      expect(await run(`${time} a/1`, 'signored 5 5 nan', 't2')).toEqual([expect.anything(), 0, 2]);
+    expect(await run('', 't9')).toEqual([expect.anything(), 1]); // 5 returned, 4 taken
+    for (const id of ['a/2', 'a/2', 'a/3']) await run(`${time} ${id}`, 'g1 9');
+    expect(await run('', 't9')).toEqual([expect.anything(), 2]);
+    for (const id of ['a/4', 'a/4']) await run(`${time} ${id}`, 'h3');
+    await run('', 'signored 5 5 nan');
+    expect(await run('', 't9')).toEqual([expect.anything(), 2]);
+  });
+
+  test('a give-back that arrives later than Redis remembers calls is not executed', async () => {
+    const policy = createPolicy({ bucket: { rate: 1e-9, burst: 9 } }, seededRandom(1));
+    const full = await client.scriptLoad(scriptOf(policy.specs ?? [], policy.width));
+    const run = (time: string, command: string) =>
+      client.evalSha(full, { keys: ['late give-back'], arguments: [time, command] });
+    const [now] = (await run('', 't9')) as ReplyValue[];
+    const after = (ms: number) => run(`by ${Number(now) - ms} b/${ms}`, 'signored 2 2 nan');
+    expect(await after(9000)).toEqual([expect.stringMatching(/^late /), 0]);
+    expect(await after(10_500)).toEqual([expect.stringMatching(/^late /), 'late']);
+    expect(await run('', 't9')).toEqual([expect.anything(), 2]);
   });
 
   test('bucket: a cost above the burst is refused for good', async () => {

@@ -4,9 +4,10 @@
  *     KEYS   the key of each command; a key may occur several times
  *     ARGV   [time] and the commands: one string for each key, or one for all of them
  *
- *     time   ''        Redis's clock
- *            by 17…    the same; past this instant the caller has timed out, and nothing is granted
- *            17…       this instant, for tests
+ *     time   ''            Redis's clock
+ *            by 17…        the same; past this instant the caller has timed out, and nothing is granted
+ *            by 17… <id>   the same, of a call with this id
+ *            17…           this instant, for tests
  *
  *     command                   reply
  *     a<cost>                   check                    remaining · w<ms> wait · -1 never · -2-<ms> retry after
@@ -27,6 +28,10 @@
  * without a decision (s, h, x) are executed even then. Numbers travel as strings of 17 digits, which lose nothing, and
  * states as packed doubles. A key's state is read once and written once for a call, and expires when it is removable.
  *
+ * A client may send a call again after a reconnect. Executed twice, s, h and g would count twice, so Redis remembers the
+ * ids of such calls for `CALL_MEMORY_MS` after their deadline: a repeat does not execute them. A call that arrives after
+ * that does not execute them either, and replies `late` for them.
+ *
  * The limit's parameters are part of the source, so each limit has its own script: parsing them in every call took as
  * long as the decision.
  */
@@ -35,6 +40,9 @@ import type { RuleSpec } from '../../policies/policy.ts';
 import { bucketCheckScript } from './lua-bucket.ts';
 import { timedFairQueueLua } from './lua-fair-queue.ts';
 import { hasShortForm, ruleLua } from './lua-rules.ts';
+
+/** How long after its deadline a call with an id is remembered, and may still be executed. */
+const CALL_MEMORY_MS = 10_000;
 
 /** Idle time after which a state is dropped that never becomes removable: a day. */
 const IDLE_TTL_MS = 86_400_000;
@@ -49,6 +57,16 @@ local function read(key)
   if type(packed) ~= 'table' then return packed end
   if string.find(packed.err, 'WRONGTYPE', 1, true) then return false end
   return redis.call('GET', key)
+end
+`;
+
+/** Defines `skippedReply`: the reply to s, h and g if this call must not execute them. */
+const CALL_MEMORY_LUA = `
+local skippedReply
+if callId and callId ~= '' then
+  local ms = ceil(deadline + ${CALL_MEMORY_MS} - now)
+  if ms <= 0 then skippedReply = 'late'
+  elseif not call('SET', KEYS[1] .. ':call:' .. callId, '', 'PX', ms + 1, 'NX') then skippedReply = 0 end
 end
 `;
 
@@ -79,13 +97,14 @@ local function exact(x) return string.format('%.17g', x) end
 
 local now = tonumber(ARGV[1])
 local isTimeGiven = now ~= nil -- tests: state is then kept for a fixed time
-local deadline = tonumber(match(ARGV[1], '^by (.+)$'))
+local deadline, callId = match(ARGV[1], '^by (%S+) ?(%S*)$')
+deadline = tonumber(deadline)
 if not isTimeGiven then
   local time = call('TIME')
   now = tonumber(time[1]) * 1000 + tonumber(time[2]) / 1000
 end
 local isLate = deadline ~= nil and now > deadline
-
+${CALL_MEMORY_LUA}
 ${READ_LUA}
 local states, changed = {}, {}
 local function stateOf(key)
@@ -136,6 +155,8 @@ for i = 1, #KEYS do
   end
   if op == 'a' then
     replies[i + 1] = encodeDecision(rule.check(s, 0, cost, now))
+  elseif skippedReply and (op == 's' or op == 'h' or op == 'g') then
+    replies[i + 1] = skippedReply
   ${isFair ? 'elseif QUEUE_COMMANDS[op] then replies[i + 1] = QUEUE_COMMANDS[op](rest, key)' : ''}
   else
     replies[i + 1] = OPS[op](s, rest, key)

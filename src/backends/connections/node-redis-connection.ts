@@ -1,0 +1,42 @@
+/**
+ * Connects a node-redis client that can be destroyed at any time.
+ *
+ * `destroy` does not reach a socket that is still connecting: it would open afterwards and keep the process alive. So a
+ * client that is connecting is destroyed as soon as the attempt has ended.
+ */
+
+export interface ConnectableClient {
+  readonly isOpen?: boolean;
+  connect(): Promise<unknown>;
+  on(event: string, listener: () => void): unknown;
+  destroy(): void;
+}
+
+export interface NodeRedisConnection {
+  /** Settles as `connect` does. */
+  readonly opened: Promise<unknown>;
+  destroy(): void;
+}
+
+export function connectClient(client: ConnectableClient): NodeRedisConnection {
+  let isConnecting = true;
+  let isStopped = false;
+  const destroy = (): void => {
+    if (client.isOpen !== false) client.destroy(); // throws on a client that was never open
+  };
+  const onAttemptEnded = (): void => {
+    isConnecting = false;
+    if (isStopped) destroy();
+  };
+  client.on('reconnecting', () => {
+    isConnecting = true;
+  });
+  for (const event of ['connect', 'error']) client.on(event, onAttemptEnded);
+  return {
+    opened: client.connect().finally(onAttemptEnded),
+    destroy() {
+      isStopped = true;
+      if (!isConnecting) destroy();
+    },
+  };
+}
