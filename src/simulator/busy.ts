@@ -12,7 +12,7 @@ import { Heap } from '../core/heap.ts';
 import type { Policy, State } from '../policies/policy.ts';
 
 /** What a run needs of the policy. */
-export type BusyPolicy = Pick<Policy, 'width' | 'init' | 'check' | 'settle'>;
+export type BusyPolicy = Pick<Policy, 'width' | 'init' | 'check' | 'settle' | 'keyState'>;
 
 export interface BusyScenario {
   readonly policy: BusyPolicy;
@@ -36,6 +36,8 @@ export interface BusyRun {
   readonly sent: Float64Array;
   /** Of the calls sent in this interval. */
   readonly busy: Float64Array;
+  /** The limit of the first client at the first call of the interval. */
+  readonly limit: Float64Array;
 }
 
 export const INTERVAL_MS: Millis = 100;
@@ -51,11 +53,8 @@ export function simulateBusy(scenario: BusyScenario): BusyRun {
   const { policy, clients = 1, cost = 1, hasSendTimes = true } = scenario;
   const endAt = scenario.seconds * 1000;
   const intervals = Math.ceil(endAt / INTERVAL_MS);
-  const [offered, sent, busy] = [0, 0, 0].map(() => new Float64Array(intervals)) as [
-    Float64Array,
-    Float64Array,
-    Float64Array,
-  ];
+  const counts = () => new Float64Array(intervals);
+  const [offered, sent, busy, limit] = [counts(), counts(), counts(), counts()];
   const state: State = new Float64Array(clients * policy.width);
   for (let n = 0; n < clients; n++) policy.init(state, n * policy.width, 0);
   const replies = new Heap<Reply>((a, b) => a.at < b.at);
@@ -72,6 +71,7 @@ export function simulateBusy(scenario: BusyScenario): BusyRun {
 
   const call = (client: number, now: Millis): void => {
     const n = Math.floor(now / INTERVAL_MS);
+    if (offered[n] === 0) limit[n] = policy.keyState(state, 0, now).limit ?? 0;
     offered[n] += 1;
     if (policy.check(state, client * policy.width, cost, now).verdict !== 'allow') return;
     sent[n] += 1;
@@ -91,9 +91,15 @@ export function simulateBusy(scenario: BusyScenario): BusyRun {
     settleUntil(now);
     call(client, now);
     client = (client + 1) % clients;
-    now += 1000 / rps;
+    now = roundToSecond(now + 1000 / rps);
   }
-  return { offered, sent, busy };
+  return { offered, sent, busy, limit };
+}
+
+/** Without rounding errors, so that a second has its whole number of calls. */
+function roundToSecond(at: Millis): Millis {
+  const turn = Math.round(at / 1000) * 1000;
+  return Math.abs(at - turn) < 1e-6 ? turn : at;
 }
 
 /** The sum of the intervals from one time to another, in seconds. */

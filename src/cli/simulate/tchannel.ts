@@ -16,6 +16,7 @@ import {
   type Traffic,
   type TrafficShape,
 } from '../../simulator/tchannel.ts';
+import { MAX_LIVE_CALLS, simulateTchannelLive } from '../../simulator/tchannel-live.ts';
 import {
   type Axis,
   type Chart,
@@ -27,10 +28,13 @@ import {
 import type { Picture } from '../chart/svg.ts';
 import { drawStack } from '../chart/terminal.ts';
 import { type Command, CommandError, EXIT_OK, numberFlag, readArgs } from '../framework/command.ts';
-import { writeSvg } from './flags.ts';
+import { durationFlag, writeSvg } from './flags.ts';
 
 const RECOVER_RATE = 3;
 const RECOVER_VALUE = 200;
+
+const LIVE_RTT_MS = 50;
+const RTT_RANGE = { min: 1, max: 10_000 };
 
 /** Two charts with titles and axes fit on a screen. */
 const CHART_ROWS = 10;
@@ -59,6 +63,9 @@ time t:
   --busy N           busy replies at the start (default 3000; linear_grow 0)
   --recover-rate N   growth of the first run, times the limit (default ${RECOVER_RATE})
   --recover-value N  growth of the second run, in calls per second (default ${RECOVER_VALUE})
+  --live             run the production policy instead of TChannel's model: calls
+                     are spread over each second, replies come one by one
+  --rtt TIME         round trip of a call with --live (default 50ms)
   --chart            draw charts instead of printing rows
   --svg FILE         also draw both runs as SVG
   --log              logarithmic axis for --chart and --svg
@@ -68,7 +75,8 @@ fractions are truncated.
 
 examples:
   sluice simulate tchannel steady --chart
-  sluice simulate tchannel flappy --recover-value 500 --chart --log`;
+  sluice simulate tchannel flappy --recover-value 500 --chart --log
+  sluice simulate tchannel steady --live --rtt 400ms --chart --log`;
 
 export const simulateTchannel: Command = {
   name: 'tchannel',
@@ -81,19 +89,32 @@ export const simulateTchannel: Command = {
       busy: { type: 'string' },
       'recover-rate': { type: 'string' },
       'recover-value': { type: 'string' },
+      live: { type: 'boolean' },
+      rtt: { type: 'string' },
       chart: { type: 'boolean' },
       svg: { type: 'string' },
       log: { type: 'boolean' },
     });
     const pattern = readPattern(positionals);
-    const traffic = readTraffic(pattern, values);
-    const runs = readRecoveries(values).map((recovery) => runTchannel(traffic, recovery));
+    const { live: isLive = false } = values;
+    if (values.rtt !== undefined && !isLive) {
+      throw new CommandError('expected --live beside --rtt, got --rtt alone');
+    }
+    const traffic = readTraffic(pattern, values, isLive ? MAX_LIVE_CALLS : MAX_CALLS);
+    const rttMs = durationFlag('rtt', values.rtt, LIVE_RTT_MS, RTT_RANGE);
+    const runs = readRecoveries(values).map((recovery) =>
+      isLive ? simulateTchannelLive(traffic, recovery, rttMs) : runTchannel(traffic, recovery),
+    );
 
     const scale = values.log ? 'log' : 'linear';
     if (values.log && !values.chart && values.svg === undefined) {
       throw new CommandError('expected --chart or --svg FILE beside --log, got neither');
     }
-    writeSvg(values.svg, () => svgPicture(pattern, runs, scale), terminal);
+    writeSvg(
+      values.svg,
+      () => svgPicture(pattern, runs, scale, isLive ? rttMs : undefined),
+      terminal,
+    );
     const lines = values.chart
       ? drawStack(terminalCharts(runs, scale), { columns: terminal.columns, rows: CHART_ROWS })
       : runs.flatMap(formatRun);
@@ -120,17 +141,16 @@ interface FlagTexts {
   readonly 'recover-value'?: string | undefined;
 }
 
-const CALLS_RANGE = { min: 0, max: MAX_CALLS, integer: true };
-
-function readTraffic(pattern: TrafficShape, texts: FlagTexts): Traffic {
+function readTraffic(pattern: TrafficShape, texts: FlagTexts, max: number): Traffic {
+  const range = { min: 0, max, integer: true };
   const { rps, busy } = PATTERNS[pattern];
   const fields = new OptionReader('', {
     '--rps': numberFlag('rps', texts.rps, rps.start),
     '--busy': numberFlag('busy', texts.busy, busy.start),
   });
   return {
-    rps: { ...rps, start: fields.number('--rps', CALLS_RANGE) },
-    busy: { ...busy, start: fields.number('--busy', CALLS_RANGE) },
+    rps: { ...rps, start: fields.number('--rps', range) },
+    busy: { ...busy, start: fields.number('--busy', range) },
   };
 }
 
@@ -165,6 +185,7 @@ function svgPicture(
   pattern: TrafficShape,
   runs: readonly TchannelRun[],
   scale: 'linear' | 'log',
+  rttMs: number | undefined,
 ): Picture {
   const longest = runs.reduce((a, b) => (lastTime([b]) > lastTime([a]) ? b : a));
   const end = lastTime(runs) + 1;
@@ -184,11 +205,12 @@ function svgPicture(
     ],
     phases: [
       { name: 'busy', from: 1, to: HEALTHY_AT },
-      { name: 'recovering', from: HEALTHY_AT + 1, to: end },
+      { name: 'recovering', from: recoveringFrom(runs[0]), to: end },
     ],
   };
+  const live = rttMs === undefined ? '' : `, live, RTT ${rttMs} ms`;
   return {
-    title: `Back-off from a busy service and recovery: ${pattern} traffic`,
+    title: `Back-off from a busy service and recovery: ${pattern} traffic${live}`,
     charts: [chart],
   };
 }
@@ -215,19 +237,19 @@ function callsAxis(runs: readonly TchannelRun[], scale: 'linear' | 'log'): Axis 
   return { label: 'calls/s', from: 0, to: roundAxisEnd(most), scale };
 }
 
-/** Each phase ends with its own last second; there is one second without a step between them. */
+/** In TChannel's model each phase ends with its own last second: there is one second without a step between them. */
 function pointsOf(
   run: TchannelRun,
   end: number,
   figure: (second: SimulatedSecond) => number,
 ): Point[] {
-  return [run.busy, [...run.recovering, ...secondsAfterConvergence(run, end)]].flatMap(
-    (seconds): Point[] => {
-      const points = seconds.map((second): Point => [second.time, figure(second)]);
-      const last = seconds.at(-1);
-      return last ? [...points, [last.time + 1, undefined]] : points;
-    },
-  );
+  const after = [...run.recovering, ...secondsAfterConvergence(run, end)];
+  const phases = recoveringFrom(run) > HEALTHY_AT ? [run.busy, after] : [[...run.busy, ...after]];
+  return phases.flatMap((seconds): Point[] => {
+    const points = seconds.map((second): Point => [second.time, figure(second)]);
+    const last = seconds.at(-1);
+    return last ? [...points, [last.time + 1, undefined]] : points;
+  });
 }
 
 /** A run ends when it has converged. The chart continues it: everything is sent. */
@@ -247,11 +269,15 @@ function phasesOf({ recovering, convergedAt }: TchannelRun, end: number): Phase[
   const recoveredAt = (recovering.at(-1)?.time ?? HEALTHY_AT) + 1;
   const phases = [
     { name: 'busy', from: 1, to: HEALTHY_AT },
-    { name: 'recovering', from: HEALTHY_AT + 1, to: recoveredAt },
+    { name: 'recovering', from: recoveringFrom({ recovering }), to: recoveredAt },
     { name: 'converged', from: recoveredAt, to: convergedAt === undefined ? recoveredAt : end },
   ];
   return phases.filter(({ from, to }) => to > from);
 }
+
+/** TChannel's model has no step at the first healthy second. */
+const recoveringFrom = (run: Pick<TchannelRun, 'recovering'> | undefined): number =>
+  run?.recovering[0]?.time ?? HEALTHY_AT + 1;
 
 const recoveryName = (recovery: Recovery): string =>
   'recoverRate' in recovery
