@@ -211,6 +211,23 @@ const scenarios: Record<string, Scenario> = {
     ],
   },
 
+  'busy: an ignored call uses up neither the pace nor the probe': {
+    limit: { busy: {} },
+    rows: [
+      [0, 'check 2', 'allow, 9999997 left'],
+      [100, 'done busy'],
+      [100, 'check 1', 'allow, 0 left'], // one call a second
+      [100, 'check 1', 'deny, retry in 600'],
+      [100, 'done ignored'],
+      [100, 'check 1', 'allow, 0 left'],
+      [200, 'done busy due 100'],
+      [700, 'check 1', 'allow, 0 left'], // a probe
+      [700, 'check 1', 'deny, retry in 600'],
+      [700, 'done ignored'],
+      [700, 'check 1', 'allow, 0 left'],
+    ],
+  },
+
   'busy: max limits the calls of each second': {
     limit: { busy: { max: 10 } },
     rows: [
@@ -420,6 +437,8 @@ describe('busy', () => {
     for (let now = 4_000; now < 5_000; now += 100) {
       expect(policy.available(state, 0, now), `at ${now}`).toBeLessThanOrEqual(1);
     }
+    policy.settle(state, 0, { outcome: 'ok', cost: 1, dueAt: 4_990 }, 5_000);
+    expect(policy.available(state, 0, 5_000)).toBeLessThanOrEqual(4);
   });
 
   // Ten of ten were sent in this second. After an eviction no more may be sent in it.
@@ -440,15 +459,15 @@ describe('busy', () => {
     expect(policy.removableAt(state, 0)).toBe(2_000);
     policy.check(state, 0, 64, 0);
     busyAt(100);
-    // Ten seconds without a reply, then a second to grow from 64.
-    expect(policy.removableAt(state, 0)).toBe(11_000);
-    expect(policy.evictableAt(state, 0)).toBe(11_000);
+    // Ten seconds without a reply, a second to grow from 64, a second until the next call is due.
+    expect(policy.removableAt(state, 0)).toBe(12_000);
+    expect(policy.evictableAt(state, 0)).toBe(12_000);
     for (let now = 600; now <= 10_000; now += 600) {
       policy.check(state, 0, 1, now);
       busyAt(now);
     }
-    // Ten seconds without a reply, then three seconds to grow from 64 / 4^3.
-    expect(policy.removableAt(state, 0)).toBe(22_000);
+    // Ten seconds without a reply, three seconds to grow from 64 / 4^3, and one more.
+    expect(policy.removableAt(state, 0)).toBe(23_000);
   });
 
   test('busy: refuses recoverRate and recoverValue together', () => {

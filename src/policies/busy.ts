@@ -1,26 +1,27 @@
 /**
  * Back-pressure: a client-side rate limit that halves on busy replies and recovers by a factor.
  *
- * For a client of a service that replies *busy* on overload, as in TChannel: ÷ 2 for a busy reply, × 4 a second.
- * Without busy replies there is no limit. Live, replies come a round trip later and many at once, so that the number
- * of busy replies depends on rate and round-trip time. The depth of a cut therefore follows from the length of the overload:
+ * For a client of a service that replies *busy* on overload, as in TChannel: ÷ 2 for a busy reply, × 4 a second. Without
+ * busy replies there is no limit. Live, busy replies come a round trip later and many at once: their number depends on
+ * the rate and the round trip, not on the length of the overload. So halving only stops the traffic. The length of
+ * the overload decides where recovery starts:
  *
  *     calls/s
- *      5000 ┤──────┐                                ╱────────   4. × 4 a second while good replies come
- *           │      │ 1. halve                     ╱
- *        78 ┤      │                      3. ┌──╱               after 10 s: 5000 / 4^(2 + log10 10)
- *         2 ┤      └──┬─────┬─────┬─────┬────┘                  2. a probe every 600 ms
- *           └──────┴─────────────────────┴──────────── time
- *                  busy                  healthy
+ *      5000 ┤──────┐                               ╱────────   4. × 4 a second while good replies come
+ *           │      │ 1. halve                    ╱
+ *        78 ┤      │                     3. ┌──╱               after 10 s: 5000 / 4^(2 + log10 10)
+ *         2 ┤      └──┬─────┬─────┬─────┬───┘                  2. a probe every 600 ms
+ *           └──────┴────────────────────┴───────────── time
+ *                  busy                 healthy
  *
- * 1. The first busy reply opens a second of evidence. Each further one halves the limit, from the rate that is really
- *    sent. The limit stays at twice the rate of the good replies of this evidence: with as many good as busy replies
- *    nothing is cut, and a service that takes a part of the traffic gets that part.
+ * 1. Each busy reply halves the limit, at first the rate that is really sent. But good replies within a second after a
+ *    busy one are evidence: the limit is at least twice their rate. So random busy replies cut nothing, and a
+ *    service that takes a part of the traffic gets at most twice that part.
  * 2. One call passes every 600 ms in any case: at most two a second into a service that is busy throughout.
- * 3. The first good reply after an overload of S seconds restores the limit to a fraction of the rate before it,
- *    1 / 4^(2 + log10 S): a tenfold overload takes a second longer to recover.
+ * 3. The first good reply after an overload of S seconds restores the rate before it, divided by 4^(2 + log10 S).
+ *    After a tenfold overload recovery takes a second longer.
  * 4. The limit grows while good replies come. Without replies it grows at each turn of a second: from one second after
- *    the last reply if no call is in flight, else from ten seconds after it.
+ *    the last reply if no call was sent since, else from ten seconds after it.
  *
  * Below its maximum the limit is spread evenly over each second. It is a real number and never zero.
  */
@@ -50,25 +51,25 @@ const MAX_HALVINGS = 20;
 const MIN_LIMIT = 2 ** -20;
 
 /** A call passes this long after the last one, whatever the limit: at most two a second. */
-export const PROBE_MS: Millis = 600;
+const PROBE_MS: Millis = 600;
 
 /** Below its maximum the limit is spread evenly, but calls may come in bursts of this time. */
 const BURST_MS: Millis = 100;
 
-/** Busy and good replies are compared over this time, from a first busy reply on. */
+/** Good replies are evidence for this time after a first busy reply. */
 const EVIDENCE_MS: Millis = 1000;
 
 /** The limit may be this many times the rate of good replies. */
 const GOOD_FACTOR = 2;
 
-/** Without replies the limit grows after this time: no call in flight, and calls in flight that may never be settled. */
+/** Without replies the limit grows after this time, without and with calls in flight: some are never settled. */
 const IDLE_MS: Millis = 1000;
 const SILENT_MS: Millis = 10_000;
 
 /** A reply to a call sent this long ago says nothing about the present. */
 const STALE_MS: Millis = 60_000;
 
-/** Floating-point error tolerated in powers of the recovery factor. */
+/** Floating-point error tolerated in powers of the recovery factor and in sums of instants. */
 const EPSILON = 1e-9;
 
 /** How the limit moves, without time: the simulator's model of TChannel uses the same steps. */
@@ -79,8 +80,8 @@ export interface BusyRule {
   halve(limit: number, busy: number): number;
   /** Seconds of recovery from `limit` to `goal`, which is at most `max`. */
   secondsToReach(limit: number, goal: number): number;
-  /** The limit at the first good reply, after an overload of so many seconds at a rate of `rate` before it. */
-  restart(rate: number, seconds: number): number;
+  /** The limit at the first good reply after an overload of so many seconds. */
+  restart(rateBefore: number, seconds: number): number;
 }
 
 export function busyRule(options: BusyOptions, path = 'busy'): BusyRule {
@@ -112,7 +113,8 @@ export function busyRule(options: BusyOptions, path = 'busy'): BusyRule {
       seconds === 1 ? limit + limit * rate : limit * (1 + rate) ** seconds,
     secondsToReach: (limit, goal) =>
       Math.max(0, Math.ceil(Math.log(goal / limit) / Math.log1p(rate) - EPSILON)),
-    restart: (before, seconds) => Math.max(1, before / 4 ** Math.max(0, 2 + Math.log10(seconds))),
+    restart: (rateBefore, seconds) =>
+      Math.max(1, rateBefore / 4 ** Math.max(0, 2 + Math.log10(seconds))),
   };
 }
 
@@ -179,11 +181,12 @@ export function busy(options: BusyOptions, path = 'busy'): Policy {
 
   /** What a call may cost now: up to a second's worth when the next call is due, or a probe. */
   const remainingAt = (state: State, i: number, at: Millis, limit: number): number => {
-    const isThisSecond = secondOf(at) === secondOf(state[i + LATEST_AT]);
+    const latest = state[i + LATEST_AT];
+    const isThisSecond = at === latest || secondOf(at) === secondOf(latest);
     const left = isThisSecond ? Math.max(0, wholeMax - state[i + SENT]) : wholeMax;
     const whole = Math.floor(limit + EPSILON);
-    if (whole >= 1 && at >= state[i + PACED_AT]) return Math.min(left, whole);
-    return at - state[i + SENT_AT] >= PROBE_MS ? Math.min(left, 1) : 0;
+    if (whole >= 1 && at >= state[i + PACED_AT] - EPSILON) return Math.min(left, whole);
+    return at >= state[i + SENT_AT] + PROBE_MS - EPSILON ? Math.min(left, 1) : 0;
   };
 
   /** When a call that was just refused fits, if there are no replies until then. */
@@ -247,11 +250,14 @@ export function busy(options: BusyOptions, path = 'busy'): Policy {
     const limit = limitAt(state, i, now);
     const restart = restartOf(state, i);
     const justified = isOpen ? justifiedBy(state, i) : Infinity;
-    const seconds = justified < limit ? 0 : Math.min(1, (now - state[i + LIMIT_AT]) / 1000);
-    const isNoise = isOpen && justified >= sendRate(state, i);
-    const restored = isOpen ? Math.min(state[i + LIMIT_BEFORE], isNoise ? max : justified) : 0;
-    const grown = Math.max(restored, rule.grow(limit, seconds));
-    if (restart > grown) state[i + EVIDENCE_AT] = -Infinity;
+    const isHeld = justified < limit || limit > state[i + LIMIT]; // by busy replies, or grown by time already
+    const seconds = isHeld ? 0 : Math.min(1, (now - state[i + LIMIT_AT]) / 1000);
+    let grown = rule.grow(limit, seconds);
+    if (isOpen) {
+      const isNoise = justified >= sendRate(state, i);
+      grown = Math.max(grown, Math.min(state[i + LIMIT_BEFORE], isNoise ? max : justified));
+    }
+    if (restart > grown) state[i + EVIDENCE_AT] = -Infinity; // busy replies of the overload count no more
     setLimit(state, i, Math.max(restart, grown));
   };
 
@@ -278,10 +284,9 @@ export function busy(options: BusyOptions, path = 'busy'): Policy {
       state[i + LATEST_AT] = now;
       state[i + LIMIT] = max;
       if (freshAt <= now) return;
-      // Evicted too early: probes only until then, and nothing in this second.
+      // Evicted too early: probes only until then, and none in this second.
       state[i + LIMIT_AT] = Math.ceil(freshAt / 1000) * 1000;
-      state[i + SENT_AT] = now;
-      state[i + SENT] = wholeMax;
+      state[i + SENT_AT] = Math.max(now, (secondOf(now) + 1) * 1000 - PROBE_MS);
     },
 
     check(state, i, cost, now) {
@@ -289,6 +294,14 @@ export function busy(options: BusyOptions, path = 'busy'): Policy {
       advance(state, i, now);
       if (cost > wholeMax) return deny(NEVER);
       const at = state[i + LATEST_AT];
+      if (state[i + LIMIT] >= max && at >= state[i + LIMIT_AT] && at >= state[i + PACED_AT]) {
+        const left = wholeMax - state[i + SENT] - cost; // the usual case: no overload
+        if (left >= 0) {
+          state[i + SENT] += cost;
+          if (cost > 0) state[i + SENT_AT] = at;
+          return allow(left);
+        }
+      }
       const limit = limitAt(state, i, at);
       const remaining = remainingAt(state, i, at, limit);
       if (cost === 0) return allow(remaining);
@@ -317,7 +330,9 @@ export function busy(options: BusyOptions, path = 'busy'): Policy {
       if (outcome === 'ignored') {
         if (secondOf(dueAt) !== secondOf(state[i + LATEST_AT])) return;
         state[i + SENT] = Math.max(0, state[i + SENT] - cost);
-        if (dueAt >= state[i + SENT_AT]) state[i + SENT_AT] = dueAt - PROBE_MS; // the probe was not sent
+        if (dueAt < state[i + SENT_AT]) return;
+        state[i + SENT_AT] = dueAt - PROBE_MS; // the last call, perhaps a probe, was not sent
+        state[i + PACED_AT] = Math.min(state[i + PACED_AT], state[i + LATEST_AT]);
         return;
       }
       if (state[i + LATEST_AT] - dueAt > STALE_MS) return;
@@ -356,6 +371,7 @@ export function busy(options: BusyOptions, path = 'busy'): Policy {
     if (state[i + LIMIT] >= max) return Math.max(unsentAt, state[i + LIMIT_AT]);
     const start = Math.max(state[i + LIMIT], restartOf(state, i));
     const steps = Math.max(1, rule.secondsToReach(start, max));
-    return Math.max(unsentAt, (growsAfter(state, i, SILENT_MS) + steps) * 1000);
+    // One second more: the last call before may have been due a second before the next.
+    return Math.max(unsentAt, (growsAfter(state, i, SILENT_MS) + steps + 1) * 1000);
   }
 }
