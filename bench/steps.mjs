@@ -39,5 +39,6 @@ export const STEPS = [
   step('soak:fuzz', 1, ...WRITE),
   step('soak:peers-fuzz', 2, ...WRITE),
   step('figures:seeds', 5, ...WRITE),
+  step('figures:busy', 2, ...WRITE),
   step('figures:accuracy', 30, ...WRITE),
 ];

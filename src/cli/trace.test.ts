@@ -145,8 +145,8 @@ describe('sluice trace', () => {
     ];
     expect(linesOf({ limit, calls })).toEqual([
       { at: 0, verdict: 'allow', granted: 100, remaining: 0, limit: 9_999_999 },
-      { at: 900, remaining: 0, limit: 50 },
-      { at: 1000, verdict: 'allow', granted: 100, remaining: 0, limit: 200 },
+      { at: 900, remaining: 50, limit: 50 },
+      { at: 1000, verdict: 'allow', granted: 50, remaining: 0, limit: 50 },
     ]);
   });
 

@@ -83,7 +83,7 @@ export const HEALTHY_AT = 10;
 const CONVERGED_BY = 30;
 
 /** The original prints one second more, which does not count. */
-const MAX_TIME = 31;
+export const MAX_TIME = 31;
 
 /** Calls above the highest limit would be throttled for ever. */
 export const MAX_CALLS = UNLIMITED;
@@ -110,17 +110,20 @@ export function flowAt({ start, shape }: Flow, time: number): number {
 export function simulateTchannel(traffic: Traffic, recovery: Recovery): TchannelRun {
   const rule = busyRule(recovery, '');
   const busy = busySeconds(traffic, rule);
-  const recovering = recoveringSeconds(traffic, rule, busy);
+  return runOf(traffic, recovery, busy, recoveringSeconds(traffic, rule, busy));
+}
+
+/** A run by its seconds. */
+export function runOf(
+  traffic: Traffic,
+  recovery: Recovery,
+  busy: readonly SimulatedSecond[],
+  recovering: readonly SimulatedSecond[],
+): TchannelRun {
   const { time, throttled } = recovering.at(-1) ?? { time: HEALTHY_AT, throttled: 0 };
   const isConverged = throttled === 0 && time <= CONVERGED_BY;
-  return {
-    traffic,
-    recovery,
-    maxLimit: rule.max,
-    busy,
-    recovering,
-    convergedAt: isConverged ? time : undefined,
-  };
+  const convergedAt = isConverged ? time : undefined;
+  return { traffic, recovery, maxLimit: UNLIMITED, busy, recovering, convergedAt };
 }
 
 function busySeconds(traffic: Traffic, rule: BusyRule): SimulatedSecond[] {

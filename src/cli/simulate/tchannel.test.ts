@@ -55,6 +55,24 @@ describe('sluice simulate tchannel', () => {
     expect(svg).toContain('recover value 200 (failed to converge)');
   });
 
+  test('--live runs the production policy: at most two calls a second while busy, earlier recovery', () => {
+    for (const rtt of ['1ms', '400ms']) {
+      const { out } = type(`steady --live --rtt ${rtt} --rps 2000`);
+      const rows = out.slice(0, out.indexOf('started with recover_value: 200'));
+      const sentAt = (time: number) =>
+        Number(/rps=(\d+)/.exec(rows.find((row) => row.includes(` time=${time} `)) ?? '')?.[1]);
+      for (let time = 3; time <= 9; time++) expect(sentAt(time)).toBeLessThanOrEqual(2);
+      expect(Number(/speed=(\d+)/.exec(rows.at(-1) ?? '')?.[1])).toBeLessThanOrEqual(6);
+    }
+  });
+
+  test('--live: a flappy service gets little traffic, and it converges', () => {
+    const { out } = type('flappy --live --rps 1000');
+    const rows = out.slice(0, out.indexOf('started with recover_value: 200'));
+    expect(rows.at(-1)).toMatch(/converged at time=1\d/);
+    expect(type('flappy --live --rps 1000 --chart --log').code).toBe(0);
+  });
+
   test('prints and draws extreme traffic: 0, 1 and the maximum', () => {
     for (const words of ['--rps 0', '--rps 1 --busy 1', '--rps 9999999', '--busy 0']) {
       for (const pattern of ['steady', 'flappy', 'linear_grow', 'linear_decrease']) {
@@ -74,6 +92,11 @@ describe('sluice simulate tchannel', () => {
       'expected `--busy` to be a whole number of at least 0 and at most 9999999, got 1.5',
     '--recover-rate 0': 'expected `--recover-rate` to be a number above 0, got 0',
     '--recover-value=-200': 'expected `--recover-value` to be a number above 0, got -200',
+    '--rtt 10ms': 'expected --live beside --rtt, got --rtt alone',
+    '--live --rtt soon':
+      'expected `--rtt` to be a time from 1 ms to 10 s, such as 100ms or 2s, got "soon"',
+    '--live --rps 100001':
+      'expected `--rps` to be a whole number of at least 0 and at most 100000, got 100001',
     '--log': 'expected --chart or --svg FILE beside --log, got neither',
     '--chrat': "Unknown option '--chrat'; see --help",
     '--svg /nowhere/at/all.svg': 'cannot write /nowhere/at/all.svg',
@@ -94,7 +117,15 @@ describe('sluice simulate tchannel', () => {
     for (const word of ['steady', 'flappy', 'linear_grow', 'linear_decrease', '--rps', '--busy']) {
       expect(text).toContain(word);
     }
-    for (const flag of ['--recover-rate', '--recover-value', '--chart', '--svg', '--log']) {
+    for (const flag of [
+      '--recover-rate',
+      '--recover-value',
+      '--live',
+      '--rtt',
+      '--chart',
+      '--svg',
+      '--log',
+    ]) {
       expect(text).toContain(flag);
     }
     expect(Math.max(...text.split('\n').map((line) => line.length))).toBeLessThanOrEqual(100);

@@ -16,6 +16,7 @@ import {
   type Traffic,
   type TrafficShape,
 } from '../../simulator/tchannel.ts';
+import { MAX_LIVE_CALLS, simulateTchannelLive } from '../../simulator/tchannel-live.ts';
 import {
   type Axis,
   type Chart,
@@ -37,10 +38,13 @@ import {
   SWITCH,
   TEXT,
 } from '../framework/command.ts';
-import { writeSvg } from './flags.ts';
+import { durationFlag, writeSvg } from './flags.ts';
 
 const RECOVER_RATE = 3;
 const RECOVER_VALUE = 200;
+
+const LIVE_RTT_MS = 50;
+const RTT_RANGE = { min: 1, max: 10_000 };
 
 /** Two charts with titles and axes fit on a screen. */
 const CHART_ROWS = 10;
@@ -69,6 +73,9 @@ time t:
   --busy N           busy replies at the start (default 3000; linear_grow 0)
   --recover-rate N   growth of the first run, times the limit (default ${RECOVER_RATE})
   --recover-value N  growth of the second run, in calls per second (default ${RECOVER_VALUE})
+  --live             run the production policy instead of TChannel's model: calls
+                     are spread over each second, replies come one by one
+  --rtt TIME         round trip of a call with --live (default 50ms)
   --chart            draw charts instead of printing rows
   --svg FILE         also draw both runs as SVG
   --log              logarithmic axis for --chart and --svg
@@ -78,7 +85,8 @@ fractions are truncated.
 
 examples:
   sluice simulate tchannel steady --chart
-  sluice simulate tchannel flappy --recover-value 500 --chart --log`;
+  sluice simulate tchannel flappy --recover-value 500 --chart --log
+  sluice simulate tchannel steady --live --rtt 400ms --chart --log`;
 
 export const simulateTchannel: Command = {
   name: 'tchannel',
@@ -91,19 +99,32 @@ export const simulateTchannel: Command = {
       busy: TEXT,
       'recover-rate': TEXT,
       'recover-value': TEXT,
+      live: SWITCH,
+      rtt: TEXT,
       chart: SWITCH,
       svg: TEXT,
       log: SWITCH,
     });
     const pattern = readPattern(positionals);
-    const traffic = readTraffic(pattern, values);
-    const runs = readRecoveries(values).map((recovery) => runTchannel(traffic, recovery));
+    const { live: isLive = false } = values;
+    if (values.rtt !== undefined && !isLive) {
+      throw new CommandError('expected --live beside --rtt, got --rtt alone');
+    }
+    const traffic = readTraffic(pattern, values, isLive ? MAX_LIVE_CALLS : MAX_CALLS);
+    const rttMs = durationFlag(values, 'rtt', LIVE_RTT_MS, RTT_RANGE);
+    const runs = readRecoveries(values).map((recovery) =>
+      isLive ? simulateTchannelLive(traffic, recovery, rttMs) : runTchannel(traffic, recovery),
+    );
 
     const scale = values.log ? 'log' : 'linear';
     if (values.log && !values.chart && values.svg === undefined) {
       throw new CommandError('expected --chart or --svg FILE beside --log, got neither');
     }
-    writeSvg(values.svg, () => svgPicture(pattern, runs, scale), terminal);
+    writeSvg(
+      values.svg,
+      () => svgPicture(pattern, runs, scale, isLive ? rttMs : undefined),
+      terminal,
+    );
     const lines = values.chart
       ? drawStack(terminalCharts(runs, scale), { columns: terminal.columns, rows: CHART_ROWS })
       : runs.flatMap(formatRun);
@@ -123,13 +144,16 @@ function readPattern([word = 'steady', ...others]: readonly string[]): TrafficSh
   return pattern;
 }
 
-const CALLS_RANGE = { min: 0, max: MAX_CALLS, integer: true };
-
-function readTraffic(pattern: TrafficShape, flags: FlagValues<'rps' | 'busy'>): Traffic {
+function readTraffic(
+  pattern: TrafficShape,
+  flags: FlagValues<'rps' | 'busy'>,
+  max: number,
+): Traffic {
+  const range = { min: 0, max, integer: true };
   const { rps, busy } = PATTERNS[pattern];
   return {
-    rps: { ...rps, start: rangeFlag(flags, 'rps', rps.start, CALLS_RANGE) },
-    busy: { ...busy, start: rangeFlag(flags, 'busy', busy.start, CALLS_RANGE) },
+    rps: { ...rps, start: rangeFlag(flags, 'rps', rps.start, range) },
+    busy: { ...busy, start: rangeFlag(flags, 'busy', busy.start, range) },
   };
 }
 
@@ -164,6 +188,7 @@ function svgPicture(
   pattern: TrafficShape,
   runs: readonly TchannelRun[],
   scale: 'linear' | 'log',
+  rttMs: number | undefined,
 ): Picture {
   const longest = runs.reduce((a, b) => (lastTime([b]) > lastTime([a]) ? b : a));
   const end = lastTime(runs) + 1;
@@ -183,11 +208,12 @@ function svgPicture(
     ],
     phases: [
       { name: 'busy', from: 1, to: HEALTHY_AT },
-      { name: 'recovering', from: HEALTHY_AT + 1, to: end },
+      { name: 'recovering', from: recoveringFrom(runs[0]), to: end },
     ],
   };
+  const live = rttMs === undefined ? '' : `, live, RTT ${rttMs} ms`;
   return {
-    title: `Back-off from a busy service and recovery: ${pattern} traffic`,
+    title: `Back-off from a busy service and recovery: ${pattern} traffic${live}`,
     charts: [chart],
   };
 }
@@ -214,19 +240,19 @@ function callsAxis(runs: readonly TchannelRun[], scale: 'linear' | 'log'): Axis 
   return { label: 'calls/s', from: 0, to: roundAxisEnd(most), scale };
 }
 
-/** Each phase ends with its own last second; there is one second without a step between them. */
+/** In TChannel's model each phase ends with its own last second: there is one second without a step between them. */
 function pointsOf(
   run: TchannelRun,
   end: number,
   figure: (second: SimulatedSecond) => number,
 ): Point[] {
-  return [run.busy, [...run.recovering, ...secondsAfterConvergence(run, end)]].flatMap(
-    (seconds): Point[] => {
-      const points = seconds.map((second): Point => [second.time, figure(second)]);
-      const last = seconds.at(-1);
-      return last ? [...points, [last.time + 1, undefined]] : points;
-    },
-  );
+  const after = [...run.recovering, ...secondsAfterConvergence(run, end)];
+  const phases = recoveringFrom(run) > HEALTHY_AT ? [run.busy, after] : [[...run.busy, ...after]];
+  return phases.flatMap((seconds): Point[] => {
+    const points = seconds.map((second): Point => [second.time, figure(second)]);
+    const last = seconds.at(-1);
+    return last ? [...points, [last.time + 1, undefined]] : points;
+  });
 }
 
 /** A run ends when it has converged. The chart continues it: everything is sent. */
@@ -246,11 +272,15 @@ function phasesOf({ recovering, convergedAt }: TchannelRun, end: number): Phase[
   const recoveredAt = (recovering.at(-1)?.time ?? HEALTHY_AT) + 1;
   const phases = [
     { name: 'busy', from: 1, to: HEALTHY_AT },
-    { name: 'recovering', from: HEALTHY_AT + 1, to: recoveredAt },
+    { name: 'recovering', from: recoveringFrom({ recovering }), to: recoveredAt },
     { name: 'converged', from: recoveredAt, to: convergedAt === undefined ? recoveredAt : end },
   ];
   return phases.filter(({ from, to }) => to > from);
 }
+
+/** TChannel's model has no step at the first healthy second. */
+const recoveringFrom = (run: Pick<TchannelRun, 'recovering'> | undefined): number =>
+  run?.recovering[0]?.time ?? HEALTHY_AT + 1;
 
 const recoveryName = (recovery: Recovery): string =>
   'recoverRate' in recovery
