@@ -94,7 +94,7 @@ export class OptionReader {
 
   pathOf(name: string): string {
     const safe = SAFE_NAME.test(name) ? name : `[${preview(name)}]`;
-    return this.path === '' ? safe : `${this.path}.${safe}`;
+    return this.path === '' || safe !== name ? this.path + safe : `${this.path}.${safe}`;
   }
 
   /** The names of the options that are present, in their order. */

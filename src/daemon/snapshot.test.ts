@@ -116,7 +116,7 @@ describe('snapshot', () => {
       reason: 'it is not a regular file',
     });
     const large = place();
-    writeFileSync(large, 'sluice snapshot 1\n');
+    writeFileSync(large, 'sluice snapshot 2\n');
     truncateSync(large, 2 ** 31); // a sparse file: it uses no disk space
     expect(await readSnapshot(large, NOW, DAY)).toEqual({
       reason: 'it has more than 2147483647 bytes',
@@ -131,7 +131,7 @@ describe('snapshot', () => {
     async (entries) => {
       const part = { name: 'api', fingerprint: '', entries, freshAt: 0 };
       const head = JSON.stringify({ savedAt: NOW, seed: [1, 2], parts: [part] });
-      const bytes = Buffer.from(`sluice snapshot 1\n${head}\n....`);
+      const bytes = Buffer.from(`sluice snapshot 2\n${head}\n....`);
       bytes.writeUInt32LE(crc32(bytes.subarray(0, -4)), bytes.length - 4);
       const file = place();
       writeFileSync(file, bytes);

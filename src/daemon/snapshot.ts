@@ -1,7 +1,7 @@
 /**
  * The snapshot file: the state of all keys, so that a restart grants no fresh bursts.
  *
- *     sluice snapshot 1 ⏎
+ *     sluice snapshot 2 ⏎
  *     {"savedAt":…,"seed":[…],"parts":[{"name":…,"fingerprint":…,"entries":n,"freshAt":m},…]} ⏎
  *     n + m numbers of the first part, of the second, …      (64-bit floats, little endian)
  *     CRC-32 of everything before                            (4 bytes)
@@ -34,7 +34,7 @@ export interface Snapshot {
   readonly parts: readonly SnapshotPart[];
 }
 
-const MAGIC = 'sluice snapshot 1\n';
+const MAGIC = 'sluice snapshot 2\n';
 const FLOAT_BYTES = 8;
 const CRC_BYTES = 4;
 

@@ -25,7 +25,13 @@ import { ConfigError } from '../core/errors.ts';
 import type { Hasher } from '../core/hash.ts';
 import { isFunction, isRecord, OptionReader } from '../core/options.ts';
 import { type Random, systemRandom } from '../core/random.ts';
-import { createPolicy, LIMIT_KINDS, type Limit } from '../policies/limit.ts';
+import {
+  createPolicy,
+  hintForRule,
+  LIMIT_KINDS,
+  type Limit,
+  RULE_OF_OPTION,
+} from '../policies/limit.ts';
 import { AsyncLimiter, type RemoteLimiter } from './async-limiter.ts';
 import { type Limiter, SyncLimiter } from './sync-limiter.ts';
 import { QUEUE_ORDERS, type QueueOrder } from './wait-queue.ts';
@@ -171,4 +177,4 @@ const isBackendFactory = (value: unknown): value is RemoteBackendFactory | Backe
   isRecord(value) && typeof value.isRemote === 'boolean' && isFunction(value.create);
 
 // For the daemon and the CLI, which import no policies.
-export { LIMIT_KINDS };
+export { hintForRule, LIMIT_KINDS, RULE_OF_OPTION };

@@ -236,6 +236,8 @@ describe('createPolicy', () => {
     [{}, '{}'],
     [{ buckte: { rate: 1 } }, '{"buckte":{"rate":1}}; did you mean `bucket`?'],
     [{ Bucket: { rate: 1 } }, '{"Bucket":{"rate":1}}; did you mean `bucket`?'],
+    [{ rate: '10/s' }, '{"rate":"10/s"}; did you mean `bucket: { rate: … }`?'],
+    [{ every: '6s' }, '{"every":"6s"}; did you mean `spacing: { every: … }`?'],
     [{ 'token-bucket': {} }, '{"token-bucket":{}}; did you mean `bucket`?'],
     [{ 'leaky-bucket': {} }, '{"leaky-bucket":{}}; did you mean `bucket`?'],
     [{ tokenBucket: {} }, '{"tokenBucket":{}}; did you mean `bucket`?'],
@@ -246,7 +248,7 @@ describe('createPolicy', () => {
     [{ toString: {} }, '{"toString":{}}'],
     [{ constructor: {} }, '{"constructor":{}}'],
     [{ bucket: { rate: 1 }, busy: {} }, '{"bucket":{"rate":1},"busy":{}}'],
-    [{ rate: 1, burst: 2 }, '{"rate":1,"burst":2}'],
+    [{ rate: 1, burst: 2 }, '{"rate":1,"burst":2}; did you mean `bucket: { rate: … }`?'],
   ])('createPolicy: refuses %j', ([limit, got]) => {
     const error = refusal(limit);
     expect(error.field).toBe('limit');

@@ -58,13 +58,25 @@ const POLICY_FACTORIES: Readonly<Record<string, PolicyFactory>> = {
 
 export const LIMIT_KINDS: readonly string[] = Object.keys(POLICY_FACTORIES);
 
+/** The rule that is meant by an option which stands where a rule should: `{ rate: '10/s' }`. */
+export const RULE_OF_OPTION: ReadonlyMap<string | undefined, string> = new Map([
+  ['rate', 'bucket'],
+  ['burst', 'bucket'],
+  ['every', 'spacing'],
+]);
+
+export const hintForRule = (rule: string, option = ''): string =>
+  `did you mean \`${rule}: { ${option}: … }\`?`;
+
 /** Creates the policy that `limit` describes. @throws {ConfigError} naming the field that is wrong. */
 export function createPolicy(limit: unknown, random: Random, path = 'limit', depth = 1): Policy {
   const kinds = LIMIT_KINDS.join(', ');
   const expected = `an object with one key out of ${kinds}`;
   const [kind, ...others] = new OptionReader(path, limit, expected).names();
   if (kind === undefined || others.length > 0 || !Object.hasOwn(POLICY_FACTORIES, kind)) {
-    const hint = others.length === 0 ? suggestName(kind, LIMIT_KINDS) : undefined;
+    const rule = RULE_OF_OPTION.get(kind);
+    const closest = others.length === 0 ? suggestName(kind, LIMIT_KINDS) : undefined;
+    const hint = rule === undefined ? closest : hintForRule(rule, kind);
     throw new ConfigError(path, expected, limit, [], hint);
   }
   return POLICY_FACTORIES[kind](

@@ -1,6 +1,6 @@
 /** Connection options for etcd: endpoints, credentials and TLS, for limits and pools alike. */
 
-import { isString } from '../../core/config-helpers.ts';
+import { described, isString } from '../../core/config-helpers.ts';
 import { ConfigError } from '../../core/errors.ts';
 import { isRecord, OptionReader, readEach } from '../../core/options.ts';
 import type { EtcdHttpOptions, EtcdTls } from './transport.ts';
@@ -33,7 +33,7 @@ function readTls(fields: OptionReader): EtcdTls | undefined {
   for (const name of ['ca', 'cert', 'key']) {
     const pem = tls.get(name);
     if (pem !== undefined && !isString(pem) && !Buffer.isBuffer(pem))
-      throw new ConfigError(tls.pathOf(name), 'a string or a Buffer', 'something else');
+      throw new ConfigError(tls.pathOf(name), 'a string or a Buffer', described('another value'));
   }
   tls.finish();
   return given;
@@ -43,7 +43,7 @@ function readTls(fields: OptionReader): EtcdTls | undefined {
 function readAuth(fields: OptionReader): EtcdConnectionOptions['auth'] {
   const auth = fields.get('auth');
   if (auth === undefined || isCredentials(auth)) return auth;
-  throw new ConfigError(fields.pathOf('auth'), '{ name, password }', 'something else');
+  throw new ConfigError(fields.pathOf('auth'), '{ name, password }', described('another value'));
 }
 
 function readEndpoints(fields: OptionReader): readonly URL[] {

@@ -287,9 +287,9 @@ describe('etcd options', () => {
     [{ endpoints: ['http://me:secret@a'] }, /`backend.endpoints\[0\]` .* got "http:\/\/a"/],
     [
       { endpoints: UNREACHABLE, tls: { key: 5 } },
-      /`backend.tls.key` to be a string or a Buffer, got "somet/,
+      /`backend.tls.key` to be a string or a Buffer, got another value/,
     ],
-    [{ endpoints: UNREACHABLE, auth: { name: 'root' } }, /`backend.auth`.*got "something else"/],
+    [{ endpoints: UNREACHABLE, auth: { name: 'root' } }, /`backend.auth`.*got another value/],
     [
       { endpoints: UNREACHABLE, onUnavailable: 'local' },
       /`backend.onUnavailable` to be one of deny, allow/,

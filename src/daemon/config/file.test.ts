@@ -210,7 +210,7 @@ groups: { self: eu, groups: { a: { weight: -1, min: 2 }, b: { at: ftp } }, reser
     ['groups: { slef: eu }', 'did you mean `self`?'],
     ['limits: { a: { bucket: { rate: 1 }, redis: { deadlin: 1s } } }', 'did you mean `deadline`?'],
     ['pool: { size: 3, memberTimout: 1s }', 'did you mean `memberTimeout`?'],
-    ["limits: { 'a b': { bucket: { rate: 1 } } }", '`limits.["a b"]` to be a name of'],
+    ["limits: { 'a b': { bucket: { rate: 1 } } }", '`limits["a b"]` to be a name of'],
     ['limits: { a: { bucket: { rate: 1 }, spacing: { every: 1 } } }', 'got bucket and spacing'],
     ['limits: { a: {} }', '`limits.a` to be a limit with one of bucket'],
     ['limits: { a: { bucket: { rate: 1 }, per: limit, overrides: [] }, b: 1 }', '`limits.b`'],

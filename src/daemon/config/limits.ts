@@ -25,7 +25,13 @@ import { described } from '../../core/config-helpers.ts';
 import { ConfigError } from '../../core/errors.ts';
 import { requireValidName } from '../../core/name.ts';
 import { isRecord, OptionReader, readEach } from '../../core/options.ts';
-import { createLimiter, LIMIT_KINDS, type LimiterOptions } from '../../limiter/limiter.ts';
+import {
+  createLimiter,
+  hintForRule,
+  LIMIT_KINDS,
+  type LimiterOptions,
+  RULE_OF_OPTION,
+} from '../../limiter/limiter.ts';
 import { BACKENDS } from '../backends/registry.ts';
 import { MATCH_ALL, type Pattern, readPattern, readPatterns } from '../keys/pattern.ts';
 import { requireEffective, shadowProblem } from './ineffective.ts';
@@ -234,13 +240,6 @@ function readOverrides(
   });
 }
 
-/** Options that are often written without their rule. */
-const RULE_OF_OPTION = new Map([
-  ['rate', 'bucket'],
-  ['burst', 'bucket'],
-  ['every', 'spacing'],
-]);
-
 /** Reads the one rule among the fields and validates it by creating a limiter. */
 function readRule(
   fields: OptionReader,
@@ -253,8 +252,7 @@ function readRule(
   if (kinds.length === 0 && unknown.length > 0) {
     for (const name of unknown) {
       const rule = RULE_OF_OPTION.get(name);
-      const hint = `did you mean \`${rule}: { ${name}: … }\`?`;
-      if (rule) fields.report(name, 'inside a rule', hint);
+      if (rule) fields.report(name, 'inside a rule', hintForRule(rule, name));
     }
     return undefined; // most likely a misspelt rule: `finish` reports it and suggests the close name
   }
