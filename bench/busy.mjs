@@ -14,7 +14,6 @@ import { createServer } from 'node:http';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { limiter } from 'sluice';
 import { throttleFetch } from 'sluice/fetch';
-import { drawPanels } from '../dist/cli/chart/panels.js';
 import { seededRandom } from '../dist/core/random.js';
 import { busy, busyRule } from '../dist/policies/busy.js';
 import {
@@ -24,6 +23,7 @@ import {
   recoverySeconds,
   simulateBusy,
 } from '../dist/simulator/busy.js';
+import { drawPanels } from './real-servers/panels.mjs';
 import { isToWrite, madeBy, percent, table, whole, writeFigures } from './report.mjs';
 
 const isQuick = process.argv.includes('--quick');

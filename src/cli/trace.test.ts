@@ -315,7 +315,7 @@ describe('sluice trace', () => {
     [
       'a name that would break the line',
       { limit: { bucket: { rate: 1, 'a\nb': 1 } }, calls: [] },
-      /`limit\.bucket\.\["a\\nb"\]` to be one of rate, burst, maxDebt/,
+      /`limit\.bucket\["a\\nb"\]` to be one of rate, burst, maxDebt/,
     ],
     [
       'a pool for a bucket',

@@ -189,7 +189,7 @@ const scenarios: Record<string, Scenario> = {
           [EPOCH, 'takeUpTo all', 'got 10'],
           [EPOCH + 1_000, 'takeUpTo all', 'got 20'],
           [EPOCH + 61_999, 'takeUpTo all', mode === 'scheduled' ? 'got 110' : 'got 30'],
-          [EPOCH + 122_000, 'peek', 'remaining 10, pool 10'],
+          [EPOCH + 122_000, 'peek', 'remaining 10, level 10'],
           [EPOCH + 122_000, 'takeUpTo all', 'got 10'],
           [EPOCH + 123_000, 'takeUpTo all', 'got 20'],
         ],

@@ -73,7 +73,7 @@ time t:
   --busy N           busy replies at the start (default 3000; linear_grow 0)
   --recover-rate N   growth of the first run, times the limit (default ${RECOVER_RATE})
   --recover-value N  growth of the second run, in calls per second (default ${RECOVER_VALUE})
-  --live             run the production policy instead of TChannel's model: calls
+  --live             run the production policy, not TChannel's model: calls
                      are spread over each second, replies come one by one
   --rtt TIME         round trip of a call with --live (default 50ms)
   --chart            draw charts instead of printing rows
