@@ -245,6 +245,21 @@ describe('the rule of an `all` limit that refused', () => {
     expect(api.stats().deniedByRule).toEqual({});
   });
 
+  test('takeUpTo that takes nothing names the rule, and when one unit fits', () => {
+    const { api, eventsOf, listen } = setUp(LIMIT, 'api');
+    listen();
+    const lines: string[] = [];
+    logLimiting(api, { warn: (message) => lines.push(message) });
+    expect(api.takeUpTo('a', 5)).toBe(2);
+    expect(api.takeUpTo('a', 5)).toBe(0);
+    expect(api.stats()).toMatchObject({ denied: 1, deniedByRule: { bucket: 1 } });
+    const decision = { verdict: 'deny', retryAfterMs: 100, rule: 'bucket' };
+    expect(eventsOf('decision').at(-1)).toMatchObject({ decision });
+    expect(lines).toEqual(['limit "api": 1 denied; last key "a", by bucket, retry in 100 ms']);
+    expect(api.takeUpTo('a', 0)).toBe(0); // asks for nothing
+    expect(api.stats().denied).toBe(1);
+  });
+
   test('a limit with one rule names none; combined limiters add their rules', () => {
     const one = setUp({ bucket: { rate: 1, burst: 1 } }, 'one');
     one.api.check('a');

@@ -312,6 +312,10 @@ export class CompositeLimiter implements LimiterInternals {
     for (const limiter of this.#limiters()) limiter.close();
   }
 
+  refusingLimit(key: string, cost: number): string {
+    return findRefusal(this.#componentCalls(key, cost))?.by.limiter.name ?? this.name;
+  }
+
   explainNever(cost: number, key: string): string {
     const refused = findRefusal(this.#componentCalls(key, cost))?.by;
     return refused?.limiter.explainNever(refused.cost) ?? '';

@@ -26,6 +26,8 @@ export interface LimiterInternals extends Limiter {
   tryPassWithPermit(key: string, cost?: number, options?: CheckOptions): Permit | undefined;
   /** True if a call that checks now would pass a waiter of this key. */
   hasWaiters(key: string, options?: CheckOptions): boolean;
+  /** The name of the limit that refuses a call now: of a combined limiter, its component. */
+  refusingLimit(key: string, cost: number): string;
   /** Why a cost never fits, for an error message. */
   explainNever(cost: number, key: string): string;
 }

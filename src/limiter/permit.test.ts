@@ -62,7 +62,7 @@ describe('permit', () => {
     expect(signal.aborted).toBe(true);
     expect(signal.reason).toMatchObject({ code: 'UNAVAILABLE' });
     expect(signal.reason.message).toBe(
-      'the permit for key "sink" has ended: limit "api" has a permitTimeout',
+      'the permit for key "sink" has ended: it was held longer than the permitTimeout of limit "api"',
     );
     expect(late.signal.aborted).toBe(true); // first read after its end
     expect(settled.signal.aborted).toBe(false);
@@ -75,6 +75,7 @@ describe('permit', () => {
     const permit = all([part('1s'), part('9s')]).tryAcquire('sink');
     if (permit.verdict === 'deny') throw new Error('both were free');
     const { signal } = permit;
+    expect(permit.signal).toBe(signal);
     clock.advance(1001);
     expect(signal.aborted).toBe(true);
     permit.settle();

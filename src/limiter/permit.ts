@@ -55,6 +55,7 @@ export class Permit implements Disposable {
   readonly #children: readonly Permit[] | undefined;
   #onSettle: ((result: PermitResult) => void) | undefined;
   #abort: AbortController | undefined;
+  #anyChild: AbortSignal | undefined;
 
   static {
     endPermit = (permit, why) => {
@@ -80,7 +81,10 @@ export class Permit implements Disposable {
 
   /** Aborts when the permit ends before it is settled: its place may be taken. Created when it is first read. */
   get signal(): AbortSignal {
-    if (this.#children) return AbortSignal.any(this.#children.map((child) => child.signal));
+    if (this.#children) {
+      this.#anyChild ??= AbortSignal.any(this.#children.map((child) => child.signal));
+      return this.#anyChild;
+    }
     this.#abort ??= new AbortController();
     return this.#abort.signal;
   }

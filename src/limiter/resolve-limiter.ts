@@ -23,5 +23,5 @@ export function resolveLimiter(
   const [extra] = Object.keys(others);
   if (extra === undefined) return internalsOf(limiter);
   const hint = suggestName(extra, adapterOptions);
-  throw new ConfigError(extra, 'left out when a limiter is given', extra, [], hint);
+  throw new ConfigError(extra, 'left out when a limiter is given', others[extra], [], hint);
 }

@@ -248,6 +248,10 @@ export class SyncLimiter extends LimiterCore implements LimiterInternals {
     return decision.verdict === 'deny' ? decision.rule : undefined;
   }
 
+  refusingLimit(): string {
+    return this.name;
+  }
+
   // For `CompositeLimiter`, which checks several limiters as one: arguments are validated already, and a decision is
   // recorded only when all limiters have agreed.
 
@@ -318,7 +322,14 @@ export class SyncLimiter extends LimiterCore implements LimiterInternals {
   takeUpTo(key: string, most: number): number {
     const refused = this.refuseTake(key, most);
     const taken = refused ? 0 : this.#backend.takeUpTo(key, most);
-    return this.recordTaken(key, most, taken, refused);
+    return this.recordTaken(key, most, taken, refused ?? this.#refusalOfTake(key, most, taken));
+  }
+
+  /** Why nothing was taken: the rule, and when one unit fits. */
+  #refusalOfTake(key: string, most: number, taken: number): Decision | undefined {
+    if (taken > 0 || most === 0) return undefined;
+    const decision = this.#backend.peek(key, 1);
+    return decision.verdict === 'deny' ? decision : undefined;
   }
 
   giveBack(key: string, unused: number, takenAt = this.clock.now()): void {

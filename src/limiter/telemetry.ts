@@ -125,7 +125,7 @@ export class LimiterTelemetry {
     this.#counters.recordExpired();
     this.#events.emit({ type: 'expired', limit: this.name, key, cost, at, heldMs });
     emitProcessWarning('EXPIRED_PERMIT', expiredPermitMessage(this.name, key, heldMs));
-    endPermit(permit, `limit "${this.name}" has a permitTimeout`);
+    endPermit(permit, `it was held longer than the permitTimeout of limit "${this.name}"`);
     permit.settle({ outcome: 'failed' });
   }
 }

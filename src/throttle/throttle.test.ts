@@ -193,7 +193,7 @@ describe('throttle', () => {
     [
       'a limit beside a limiter',
       () => throttle(() => 1, { limiter: limiter({ limit: once }), limit: once } as never),
-      /`limit` to be left out when a limiter is given/,
+      /`limit` to be left out when a limiter is given, got \{"bucket"/,
     ],
     [
       'an unknown onDeny',
@@ -202,6 +202,38 @@ describe('throttle', () => {
     ],
   ])('refuses %s', (_what, make, message) => {
     expect(make).toThrow(message);
+  });
+});
+
+describe('throttle: DeniedError', () => {
+  const minutely = { bucket: { rate: '1/m', burst: 1 } } as const;
+  const denial = async (call: () => unknown): Promise<unknown> => {
+    try {
+      await call();
+      await call();
+    } catch (error) {
+      return (error as DeniedError).decision;
+    }
+    return 'allowed';
+  };
+
+  test('names the rule that refused, with and without permits', async () => {
+    const limit = { all: [{ bucket: { rate: '5/s', burst: 3 } }, minutely] } as const;
+    const options = () => ({ limit, name: 'api', clock: new VirtualClock() });
+    const refused = { limit: 'api', retryAfterMs: 60_000, rule: 'bucket-2' };
+    expect(await denial(throttle(() => 1, options()))).toMatchObject(refused);
+    const settled = throttle(() => 1, { ...options(), used: () => 1 });
+    expect(await denial(settled)).toMatchObject(refused);
+    const waiting = throttle(async () => 1, { ...options(), wait: '1s' });
+    expect(await denial(waiting)).toMatchObject(refused);
+  });
+
+  test('names the component of a combined limiter that refused', async () => {
+    const clock = new VirtualClock();
+    const user = limiter({ name: 'user', limit: { bucket: { rate: 9, burst: 9 } }, clock });
+    const overall = limiter({ name: 'overall', limit: minutely, clock });
+    const call = throttle(() => 1, { limiter: all([user, overall]) });
+    expect(await denial(call)).toMatchObject({ limit: 'overall', retryAfterMs: 60_000 });
   });
 });
 

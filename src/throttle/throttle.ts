@@ -187,10 +187,11 @@ function wrapCheck(fn: Callable, plan: CallPlan, limiter: LimiterInternals): Cal
       const cost = costOf === undefined ? 1 : costOf(...args);
       const decision = limiter.check(key, cost);
       if (decision.verdict !== 'allow') {
-        const { retryAfterMs, reason } = decision as Denial;
+        const { retryAfterMs, reason, rule } = decision as Denial;
         const isNever = retryAfterMs === NEVER && reason === undefined;
         const detail = isNever ? limiter.explainNever(cost, key) : undefined;
-        const refused = { limit: limiter.name, retryAfterMs, ...(detail && { detail }) };
+        const known = { ...(detail && { detail }), ...(rule && { rule }) };
+        const refused = { limit: limiter.refusingLimit(key, cost), retryAfterMs, ...known };
         return onRefused(key, reason === 'closed' ? { ...refused, reason } : refused, ...args);
       }
       return returnKind.isKnown
@@ -311,7 +312,7 @@ const isAsyncFunction = (fn: Callable): boolean =>
 type OnDenyFunction = (denial: Denial, ...args: never[]) => unknown;
 
 /** A refused call, as a limiter reports it. */
-type RefusedCall = Pick<Refusal, 'limit' | 'retryAfterMs' | 'detail'> &
+type RefusedCall = Pick<Refusal, 'limit' | 'retryAfterMs' | 'detail' | 'rule'> &
   Partial<Pick<Refusal, 'reason' | 'waitedMs'>>;
 
 /** Ends a call that was refused. */
@@ -327,9 +328,13 @@ function createRefusalHandler(
   }
   const refuse: RefusalHandler = (key, refused, ...args) => {
     if (onDeny === 'skip') return undefined;
-    const { retryAfterMs, reason, limit } = refused;
+    const { retryAfterMs, reason, limit, rule } = refused;
     const detail = refused.detail ?? waitDetail(refused, maxWaitMs);
-    const known = { ...(reason && { reason }), ...(detail && { detail }) };
+    const known = {
+      ...(reason && { reason }),
+      ...(rule && { rule }),
+      ...(detail && { detail }),
+    };
     const denial: Denial = { verdict: 'deny', retryAfterMs, limit, ...known };
     if (onDeny === 'throw') throw new DeniedError(key, denial);
     return onDeny(denial, ...args);

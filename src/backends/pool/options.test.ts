@@ -261,7 +261,7 @@ test('pool: a returning single member has not saved up tokens', async () => {
   expect(got).toBeGreaterThan(15);
 });
 
-test('pool: syncs have jitter', async () => {
+test('pool: syncs at the given interval, with jitter', async () => {
   const clock = new VirtualClock(1_000_000);
   const store = memoryStore(clock);
   const syncedAt: number[] = [];
@@ -274,12 +274,12 @@ test('pool: syncs have jitter', async () => {
   };
   let draw = 0;
   const random = (): number => draw;
-  const membership = pool(watched, { id: 'a', clock, random, sync: 100, memberTimeout: 1000 });
+  const membership = pool(watched, { id: 'a', clock, random, sync: 200, memberTimeout: 1000 });
   await clock.advanceAsync(5000);
   for (const [next, ms] of [
-    [0, 90],
-    [0.5, 100],
-    [0.75, 105],
+    [0, 180],
+    [0.5, 200],
+    [0.75, 210],
   ]) {
     draw = next;
     await clock.advanceAsync(250);

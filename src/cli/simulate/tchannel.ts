@@ -81,7 +81,8 @@ time t:
   --log              logarithmic axis for --chart and --svg
 
 In a row, rps is what was sent and limit is what applied to these calls;
-fractions are truncated.
+fractions are truncated. With --live the limit changes within a second: it is
+that of the first call.
 
 examples:
   sluice simulate tchannel steady --chart
