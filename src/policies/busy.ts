@@ -15,8 +15,8 @@
  *                  busy                 healthy
  *
  * 1. Each busy reply halves the limit, at first the rate that is really sent. But good replies within a second after a
- *    busy one are evidence: the limit is at least twice their rate. So random busy replies cut nothing, and a
- *    service that takes a part of the traffic gets at most twice that part.
+ *    busy one are evidence: the limit is at least twice their rate. So are calls that run for longer than refusals
+ *    take. So random busy replies cut nothing, and a service that takes a part of the traffic gets at most twice it.
  * 2. One call passes every 600 ms in any case: at most two a second into a service that is busy throughout.
  * 3. The first good reply after an overload of S seconds restores the rate before it, divided by 4^(2 + log10 S).
  *    After a tenfold overload recovery takes a second longer.
@@ -133,7 +133,10 @@ const GOOD = 11; //         cost of the good replies of the evidence
 const SPELL_AT = 12; //     the beginning of the overload
 const CUT_AT = 13; //       the last cut
 const RATE_BEFORE = 14; //  sent a second before the overload
-const WIDTH = 15;
+const REFUSED = 15; //      cost of the busy replies of the evidence
+const REFUSAL_MS = 16; //   the slowest of them
+const SENT_BEFORE = 17; //  sent in the second of the evidence before it was opened
+const WIDTH = 18;
 
 const secondOf = (at: Millis): number => Math.floor(at / 1000);
 
@@ -206,10 +209,21 @@ export function busy(options: BusyOptions, path = 'busy'): Policy {
   const hasEvidence = (state: State, i: number): boolean =>
     state[i + LATEST_AT] - state[i + EVIDENCE_AT] < EVIDENCE_MS;
 
-  /** The limit that the good replies of the evidence justify. */
+  /** Calls sent since the evidence was opened that would be refused by now: they run, and are as good as a good reply. */
+  const runningOf = (state: State, i: number): number => {
+    const elapsedMs = state[i + LATEST_AT] - state[i + EVIDENCE_AT];
+    if (elapsedMs <= state[i + REFUSAL_MS]) return 0;
+    const isThisSecond = secondOf(state[i + EVIDENCE_AT]) === secondOf(state[i + LATEST_AT]);
+    const sent = state[i + SENT] + (isThisSecond ? 0 : state[i + PREVIOUS_SENT]);
+    const decided = (sent - state[i + SENT_BEFORE]) * (1 - state[i + REFUSAL_MS] / elapsedMs);
+    return Math.max(0, decided - state[i + REFUSED]);
+  };
+
+  /** The limit that the good replies of the evidence justify, or the calls that were not refused. */
   const justifiedBy = (state: State, i: number): number => {
     const seconds = (state[i + LATEST_AT] - state[i + EVIDENCE_AT]) / 1000;
-    return state[i + GOOD] > 0 ? (GOOD_FACTOR * state[i + GOOD]) / seconds : 0;
+    const good = Math.max(state[i + GOOD], runningOf(state, i));
+    return good > 0 ? (GOOD_FACTOR * good) / seconds : 0;
   };
 
   const setLimit = (state: State, i: number, limit: number): void => {
@@ -217,15 +231,18 @@ export function busy(options: BusyOptions, path = 'busy'): Policy {
     state[i + LIMIT_AT] = state[i + HEARD_AT] = state[i + LATEST_AT];
   };
 
-  const settleBusy = (state: State, i: number, dueAt: Millis): void => {
+  const settleBusy = (state: State, i: number, cost: number, dueAt: Millis): void => {
     const now = state[i + LATEST_AT];
     const limit = limitAt(state, i, now);
     if (!hasEvidence(state, i)) {
       state[i + EVIDENCE_AT] = now;
       state[i + EVIDENCE_DUE] = dueAt;
       state[i + LIMIT_BEFORE] = limit;
-      state[i + GOOD] = 0;
+      state[i + GOOD] = state[i + REFUSED] = state[i + REFUSAL_MS] = 0;
+      state[i + SENT_BEFORE] = state[i + SENT];
     }
+    state[i + REFUSED] += cost;
+    state[i + REFUSAL_MS] = Math.max(state[i + REFUSAL_MS], now - dueAt);
     const rate = sendRate(state, i);
     const from = Math.min(limit, rate);
     const justified = justifiedBy(state, i);
@@ -242,7 +259,10 @@ export function busy(options: BusyOptions, path = 'busy'): Policy {
   };
 
   const settleGood = (state: State, i: number, cost: number, dueAt: Millis): void => {
-    if (dueAt < state[i + EVIDENCE_DUE]) return; // sent before the service was busy
+    if (dueAt < state[i + EVIDENCE_DUE]) {
+      settleEarlier(state, i);
+      return;
+    }
     const now = state[i + LATEST_AT];
     const isOpen = hasEvidence(state, i);
     if (isOpen) state[i + GOOD] += cost;
@@ -259,6 +279,16 @@ export function busy(options: BusyOptions, path = 'busy'): Policy {
     }
     if (restart > grown) state[i + EVIDENCE_AT] = -Infinity; // busy replies of the overload count no more
     setLimit(state, i, Math.max(restart, grown));
+  };
+
+  /**
+   * A good reply to a call that was sent before the service was busy says nothing by itself. But if since then more
+   * calls run than were refused, the busy replies were few.
+   */
+  const settleEarlier = (state: State, i: number): void => {
+    if (!hasEvidence(state, i) || runningOf(state, i) < state[i + REFUSED]) return;
+    const limit = limitAt(state, i, state[i + LATEST_AT]);
+    if (limit < state[i + LIMIT_BEFORE]) setLimit(state, i, state[i + LIMIT_BEFORE]);
   };
 
   /** A reply that says neither: the limit neither grows nor falls. */
@@ -336,7 +366,7 @@ export function busy(options: BusyOptions, path = 'busy'): Policy {
         return;
       }
       if (state[i + LATEST_AT] - dueAt > STALE_MS) return;
-      if (outcome === 'busy') settleBusy(state, i, dueAt);
+      if (outcome === 'busy') settleBusy(state, i, cost, dueAt);
       else if (outcome === 'timeout') settleNeutral(state, i);
       else if (state[i + LIMIT] < max || hasEvidence(state, i)) settleGood(state, i, cost, dueAt);
     },

@@ -254,6 +254,44 @@ describe('busy, live: the limiter', () => {
     return sent;
   }
 
+  /** What a service with fast refusals and slow work gets, of 200 calls a second. */
+  function goodShare(isBusy: (inService: number) => boolean, workMs: number): number {
+    const clock = new VirtualClock();
+    const api = limiter({ limit: { busy: {} }, clock });
+    const due: { at: number; settle: () => void }[] = [];
+    let inService = 0;
+    let good = 0;
+    for (let ms = 0; ms < 20_000; ms++) {
+      for (const { settle } of due.filter(({ at }) => at === ms)) settle();
+      clock.advance(1);
+      const permit = ms % 5 === 0 ? api.tryAcquire('k') : undefined;
+      if (permit?.verdict !== 'allow') continue;
+      const outcome = isBusy(inService) ? 'busy' : 'ok';
+      if (outcome === 'ok') inService++;
+      const settle = (): void => {
+        if (outcome === 'ok') inService--;
+        permit.settle({ outcome });
+      };
+      if (outcome === 'ok' && ms >= 5000) good++;
+      due.push({ at: ms + (outcome === 'ok' ? workMs : 1), settle });
+      if (due.length > 2000) due.splice(0, 1000);
+    }
+    return good / 15 / 200;
+  }
+
+  test.each([50, 200, 1000])(
+    'busy: one random refusal in 100, after 1 ms, beside replies after %d ms: sends all traffic',
+    (workMs) => {
+      const random = seededRandom(5);
+      expect(goodShare(() => random() < 0.01, workMs)).toBeGreaterThanOrEqual(0.98);
+    },
+  );
+
+  test('busy: a service that refuses above 20 calls in flight after 1 ms is used to 80 %', () => {
+    const capacity = 20 / 0.2 / 200; // 20 workers, 200 ms
+    expect(goodShare((inService) => inService >= 20, 200)).toBeGreaterThanOrEqual(0.8 * capacity);
+  });
+
   test('busy: permits and check with settle agree', () => {
     const [permits, checks] = [sentBy('permits'), sentBy('check and settle')];
     expect(permits).toEqual(checks);
