@@ -29,7 +29,7 @@ export const STEPS = [
   step('soak:redis', 2, 'concurrency', ...WRITE),
   step('soak:redis', 1, 'prefetch', ...WRITE),
   step('soak:redis', 1, 'fair', ...WRITE),
-  step('soak:faults', 7),
+  step('soak:faults', 7, ...WRITE),
   step('soak:etcd', 4, ...WRITE),
   step('soak:etcd', 1, 'speed', '--loopback', ...WRITE),
   step('soak:peers', 6, ...WRITE),

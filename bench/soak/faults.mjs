@@ -9,7 +9,7 @@
  */
 
 import { parseArgs } from 'node:util';
-import { loadLine, machineLine, table } from '../report.mjs';
+import { isToWrite, loadLine, machineLine, madeBy, table, writeFigures } from '../report.mjs';
 import { permitsOf } from './faults/checker.mjs';
 import { Rig } from './faults/rig.mjs';
 import { EXIT_BOUND, SCENARIOS } from './faults/scenarios.mjs';
@@ -28,6 +28,7 @@ const HELP = `Plays faults against real servers and real processes, and compares
     npm run soak:faults -- --seed 7                  the same random numbers again; the seed of a run is printed
     npm run soak:faults -- --list                    the names as JSON, one line
     npm run soak:faults -- --json                    results as JSON instead of the table
+    npm run soak:faults -- --write                   writes the table into docs/reliability.md, unless a bound was exceeded
 
 Exit code 0: every figure is within its bound. 1: a violation, or a run failed. 2: a mistake in the options.
 
@@ -77,7 +78,10 @@ function readOptions() {
   const text = { type: 'string' };
   const flag = { type: 'boolean', default: false };
   const { values } = parseArgs({
-    options: { only: text, runs: text, seed: text, json: flag, list: flag, help: flag },
+    options: {
+      ...{ only: text, runs: text, seed: text },
+      ...{ json: flag, list: flag, help: flag, write: flag },
+    },
   });
   const natural = (name, fallback) => {
     const given = values[name];
@@ -173,15 +177,21 @@ async function main() {
     console.log(options.help ? helpText() : JSON.stringify(SCENARIOS.map(({ name }) => name)));
     return 0;
   }
+  const writes = isToWrite(options.only === undefined && options.runs === undefined);
   const log = (text) =>
     console.error(`${(performance.now() / 1000).toFixed(0).padStart(4)} s  ${text}`);
   log(`${options.scenarios.length} scenarios, --seed ${options.seed}`);
   const results = [];
   for (const scenario of options.scenarios)
     results.push(...(await runScenario(scenario, options, log)));
+  const holds = results.every((each) => each.holds);
   const head = `${machineLine()}, ${loadLine()}, --seed ${options.seed}`;
   console.log(options.json ? JSON.stringify(results) : `${head}\n\n${table(COLUMNS, results)}`);
-  return results.every(({ holds }) => holds) ? 0 : 1;
+  if (writes && holds) {
+    const made = madeBy('npm run soak:faults', loadLine(), `--seed ${options.seed}`);
+    writeFigures('docs/reliability.md', 'faults', `${table(COLUMNS, results)}\n\n${made}`);
+  }
+  return holds ? 0 : 1;
 }
 
 // A rig is cleared on exit, so signals must exit, too.
