@@ -72,9 +72,10 @@ limits:
   flights: { concurrency: 1, match: 'f*' }
 `);
     await flood(daemon, 'mallory', 2);
-    await flood(daemon, 'alice', 4);
-    const check = (query: string) =>
-      fetch(`http://${daemon.addresses.http[0]}/check?${query}`).then(({ status }) => status);
+    const http = `http://${daemon.addresses.http[0]}`;
+    await fetch(`${http}/take-up-to?key=mallory&max=5`, { method: 'POST' });
+    await flood(daemon, 'alice', 5);
+    const check = (query: string) => fetch(`${http}/check?${query}`).then(({ status }) => status);
     expect([await check('key=f&hold=1'), await check('key=f')]).toEqual([200, 503]);
     const throttle = 'CL.THROTTLE k 0 1 3600\r\n';
     await exchange(daemon.addresses.resp[0], throttle.repeat(6));
@@ -82,8 +83,8 @@ limits:
     const logged = denialLines(daemon).map((line) => line.replace(/^.*denied (.*) sec.*$/, '$1'));
     expect(logged).toEqual([
       'command=CL.THROTTLE denied=5',
-      'limit=trial shadow=true denied=3',
-      'reason=deny-list denied=2',
+      'limit=trial shadow=true denied=4',
+      'reason=deny-list denied=3',
       'limit=flights denied=1',
     ]);
   });

@@ -14,9 +14,10 @@ import { etcdServer, redisServer } from './support/services.ts';
 /** A watchdog: a normal run is much shorter. */
 const MAX_RUN_MS = 120_000;
 
-/** Less than 25 s together; the longer scenarios are left to the command. */
+/** Less than 30 s together; the longer scenarios are left to the command. */
 const SHORT: readonly string[] = [
   'give-back-node-redis',
+  'in-flight-reply-lost',
   'close-while-connecting-ioredis',
   'etcd-await-3',
   'give-back-ioredis-defaults',
@@ -84,7 +85,8 @@ interface Checker {
   longestIdle(calls: Call[], most: number, until: number): number;
   longestStall(calls: Call[], limit: { burst: number; perSecond: number }, until: number): number;
   peakPerSecond(calls: Call[]): number;
-  spacingOf(calls: Call[], everyMs: number): { tooClose: number; unused: number };
+  spacingOf(calls: Call[], everyMs: number): { tooClose: number; early: number; unused: number };
+  tokensOutOfOrder(calls: Call[]): number;
   slowestDecision(calls: Call[]): number;
 }
 
@@ -156,6 +158,24 @@ describe('soak: faults, checker', async () => {
     expect(checker.spacingOf(calls, 100).tooClose).toBe(1);
     const sparse = callsOf(...taken(0, 0, 1), ...taken(1, 200, 1));
     expect(checker.spacingOf(sparse, 100).unused).toBeCloseTo(0.5, 6);
+  });
+
+  test('spacing: counts permits that were handed out before they were due', () => {
+    const calls = callsOf(...taken(0, 0, 1), [1, 'call', 50], [1, 'grant', 60, { dueAt: 100 }]);
+    expect(checker.spacingOf(calls, 100)).toMatchObject({ tooClose: 0, early: 1 });
+  });
+
+  test('fencing tokens: counts pairs that do not grow, and permits without one', () => {
+    const withToken = (n: number, at: number, fencingToken?: number) => [
+      [n, 'call', at] as [number, string, number],
+      [n, 'grant', at + 1, { cost: 1, fencingToken }] as [number, string, number, object],
+    ];
+    const growing = callsOf(...withToken(0, 0, 1), ...withToken(1, 10, 2));
+    expect(checker.tokensOutOfOrder(growing)).toBe(0);
+    const equal = callsOf(...withToken(0, 0, 1), ...withToken(1, 10, 1));
+    expect(checker.tokensOutOfOrder(equal)).toBe(1);
+    const missing = callsOf(...withToken(0, 0, 1), ...withToken(1, 10));
+    expect(checker.tokensOutOfOrder(missing)).toBe(1);
   });
 
   test('slowest decision: a call without a decision never ends', () => {

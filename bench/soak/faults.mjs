@@ -79,13 +79,8 @@ function readOptions() {
   const flag = { type: 'boolean', default: false };
   const { values } = parseArgs({
     options: {
-      only: text,
-      runs: text,
-      seed: text,
-      json: flag,
-      list: flag,
-      write: flag,
-      help: flag,
+      ...{ only: text, runs: text, seed: text },
+      ...{ json: flag, list: flag, help: flag, write: flag },
     },
   });
   const natural = (name, fallback) => {
@@ -189,14 +184,14 @@ async function main() {
   const results = [];
   for (const scenario of options.scenarios)
     results.push(...(await runScenario(scenario, options, log)));
+  const holds = results.every((each) => each.holds);
   const head = `${machineLine()}, ${loadLine()}, --seed ${options.seed}`;
   console.log(options.json ? JSON.stringify(results) : `${head}\n\n${table(COLUMNS, results)}`);
-  const hasHeld = results.every(({ holds }) => holds);
-  if (writes && hasHeld) {
+  if (writes && holds) {
     const made = madeBy('npm run soak:faults', loadLine(), `--seed ${options.seed}`);
     writeFigures('docs/reliability.md', 'faults', `${table(COLUMNS, results)}\n\n${made}`);
   }
-  return hasHeld ? 0 : 1;
+  return holds ? 0 : 1;
 }
 
 // A rig is cleared on exit, so signals must exit, too.

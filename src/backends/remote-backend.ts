@@ -77,6 +77,8 @@ export interface RemoteBackend {
   /** Token buckets only, for groups: adds tokens of another bucket, up to the level `upTo`; lost while unavailable. */
   credit?(key: string, tokens: number, upTo: number): Promise<void>;
   settle(key: string, settlement: Settlement): Promise<void>;
+  /** An instant of the limiter's clock on the server's clock, where they differ; NaN before the first reply. */
+  toServerTime?(key: string, at: Millis): Millis;
   /** A lease that is not settled, where the server counts calls in flight. */
   leaseOf?(leaseId: string): RemoteLease | undefined;
   /** Counts hits served elsewhere. */

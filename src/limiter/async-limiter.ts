@@ -221,8 +221,14 @@ export class AsyncLimiter extends LimiterCore implements RemoteLimiterInternals 
 
   async giveBack(key: string, unused: number, takenAt?: Millis): Promise<void> {
     requireNumber('unused', unused, { min: 0, integer: true });
-    const dueAt = takenAt === undefined ? {} : { dueAt: takenAt };
-    await this.settle(key, { outcome: 'ignored', cost: unused, ...dueAt });
+    if (takenAt !== undefined) requireNumber('takenAt', takenAt, {});
+    const dueAt = takenAt === undefined ? Number.NaN : this.#serverTimeOf(key, takenAt);
+    const known = Number.isNaN(dueAt) ? {} : { dueAt };
+    await this.settle(key, { outcome: 'ignored', cost: unused, ...known });
+  }
+
+  #serverTimeOf(key: string, at: Millis): Millis {
+    return this.#backend.toServerTime?.(key, at) ?? at;
   }
 
   async settle(key: string, result: CallResult = {}): Promise<void> {

@@ -15,6 +15,9 @@ import { readFileSync } from 'node:fs';
 /** Rounding error of instants in milliseconds since 1970. */
 const EPSILON_MS = 0.001;
 
+/** Wall clocks are read in whole milliseconds. */
+const WALL_CLOCK_MS = 1;
+
 /** A caller that was refused checks again within this time; its demand is not interrupted. */
 const RETRY_WITHIN_MS = 30;
 
@@ -132,24 +135,28 @@ export function peakPerSecond(calls) {
   return Math.max(0, ...sums.values());
 }
 
-/** Of permits of a spacing: how many came too close after another, and which share of the places stayed unused. */
+/**
+ * Of permits of a spacing: how many came too close after another, how many were handed out before they were due, and
+ * which share of the places stayed unused.
+ */
 export function spacingOf(calls, everyMs) {
-  const times = permitsOf(calls)
-    .map(({ dueAt }) => dueAt)
-    .toSorted((a, b) => a - b);
+  const permits = permitsOf(calls);
+  const times = permits.map(({ dueAt }) => dueAt).toSorted((a, b) => a - b);
   const gaps = times.slice(1).map((at, n) => at - times[n]);
   const spanMs = times.at(-1) - times[0];
   return {
     tooClose: gaps.filter((ms) => ms < everyMs - EPSILON_MS).length,
+    early: permits.filter(({ dueAt, grantedWall }) => !(grantedWall + WALL_CLOCK_MS >= dueAt))
+      .length,
     unused: times.length < 2 ? 1 : 1 - ((times.length - 1) * everyMs) / spanMs,
   };
 }
 
-/** Pairs of permits of which the later one, by call and reply, has not the higher fencing token. */
+/** Pairs of permits of which the later one, by call and reply, has not the higher fencing token, or one has none. */
 export function tokensOutOfOrder(calls) {
-  const permits = permitsOf(calls).filter(({ fencingToken }) => fencingToken !== undefined);
+  const permits = permitsOf(calls);
   const isOutOfOrder = (one, other) =>
-    one.grantedAt < other.calledAt && one.fencingToken >= other.fencingToken;
+    one.grantedAt < other.calledAt && !(one.fencingToken < other.fencingToken);
   const pairs = permits.flatMap((one) => permits.filter((other) => isOutOfOrder(one, other)));
   return pairs.length;
 }

@@ -62,6 +62,12 @@ const giveBackLost = (client, sort) => ({
   minPermits: 1,
   bounds: [
     noOvershoot('what was given back can be taken again once, however often the client sends it'),
+    {
+      name: 'permits lost',
+      bound: 0,
+      unit: 'permits',
+      reason: 'Redis had executed the give-back, so all of it can be taken again',
+    },
   ],
   async run(rig, random) {
     const burst = 6 + Math.floor(10 * random());
@@ -90,7 +96,11 @@ const giveBackLost = (client, sort) => ({
     proxy.pass();
     await takeRest(worker);
     await rig.closeAll();
-    return { overshoot: overshootOf(rig.calls(), { burst, ...PER_HOUR }) };
+    const calls = rig.calls();
+    return {
+      overshoot: overshootOf(calls, { burst, ...PER_HOUR }),
+      'permits lost': burst - totalUsed(calls),
+    };
   },
 });
 
@@ -171,6 +181,48 @@ const connectionLost = {
     await sleep(OUTAGE_MS);
     proxy.pass();
     await sleep(3500);
+    const until = machineNow();
+    const calls = rig.calls(); // before the waiting calls are refused
+    await rig.closeAll();
+    return {
+      'peak in flight': peakInFlight(calls),
+      'free place beside a waiting call': longestIdle(calls, 4, until),
+    };
+  },
+};
+
+/** A client may send a request again within its deadline: a call must not wait for a place that it has got itself. */
+const grantLost = {
+  name: 'in-flight-reply-lost',
+  title: 'concurrency limit, replies lost and connections reset, deadline of 1 s',
+  runs: 3,
+  minPermits: 20,
+  bounds: [
+    { name: 'peak in flight', bound: 4, unit: 'calls', reason: 'the limit' },
+    {
+      name: 'free place beside a waiting call',
+      bound: 400 + 100 + 500,
+      unit: 'ms',
+      reason:
+        'the longest interval of the probe (400 ms), a reconnection (100 ms), and 500 ms for two busy cores',
+    },
+  ],
+  async run(rig, random) {
+    const { proxy } = await rig.redis();
+    const workers = await startWorkers(rig, 2, {
+      port: proxy.port,
+      limit: { concurrency: 4 },
+      options: { onUnavailable: 'deny', deadline: 1000 },
+    });
+    for (const worker of workers) worker.do('loop', { callers: 4, holdMs: 30 + 20 * random() });
+    for (let round = 0; round < 4; round++) {
+      await sleep(500 + 400 * random());
+      await proxy.loseReplies();
+      await sleep(10 * random());
+      proxy.cut();
+      proxy.pass();
+    }
+    await sleep(1500);
     const until = machineNow();
     const calls = rig.calls(); // before the waiting calls are refused
     await rig.closeAll();
@@ -335,6 +387,12 @@ const farQueue = ([everyMs, roundTripMs]) => ({
   bounds: [
     { name: 'permits too close', bound: 0, unit: 'permits', reason: 'the spacing' },
     {
+      name: 'permits early',
+      bound: 0,
+      unit: 'permits',
+      reason: 'a caller gets a permit that was granted ahead when it is due on the clock of Redis',
+    },
+    {
       name: 'unused share',
       bound: 0.05,
       unit: 'of the rate',
@@ -356,8 +414,10 @@ const farQueue = ([everyMs, roundTripMs]) => ({
     const calls = rig.calls();
     await rig.closeAll();
     const steady = calls.filter(({ grantedAt = 0 }) => grantedAt >= since);
+    const { tooClose, early } = spacingOf(calls, everyMs);
     return {
-      'permits too close': spacingOf(calls, everyMs).tooClose,
+      'permits too close': tooClose,
+      'permits early': early,
       'unused share': spacingOf(steady, everyMs).unused,
     };
   },
@@ -526,9 +586,11 @@ const etcdAwait = (size) => ({
 
 export const SCENARIOS = [
   giveBackLost('node-redis', 'node-redis'),
+  giveBackLost('ioredis', 'ioredis with the documented options'),
   giveBackLost('ioredis-defaults', 'ioredis with its default options'),
   ...LATE_GIVE_BACKS.map(giveBackLate),
   connectionLost,
+  grantLost,
   fallbackBucket(1),
   fallbackBucket(2),
   fallbackConcurrency(1, 4, 'the limit: a process knows all calls that it has in flight'),

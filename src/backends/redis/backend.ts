@@ -126,6 +126,10 @@ export class RedisBackend implements PrefetchSource {
     await this.#context.send(key, `s${outcome} ${cost} ${used} ${dueAt}`).catch(() => {});
   }
 
+  toServerTime(key: string, at: Millis): Millis {
+    return this.#context.toRedisTime(key, at);
+  }
+
   async addHits(key: string, count: number): Promise<void> {
     await this.#context.send(key, `h${count}`).catch(() => {});
   }

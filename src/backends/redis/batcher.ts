@@ -133,6 +133,11 @@ export class ScriptBatcher {
     });
   }
 
+  /** An instant of the local clock on Redis's clock, too late by a round trip at most; NaN before the first reply. */
+  toRedisTime(key: string, at: Millis): Millis {
+    return at + this.#offsetOf(this.#connection.isCluster ? slotOf(key) : 0);
+  }
+
   /** Calls in flight may still fail: that opens no breaker. */
   stop(): void {
     this.#isClosed = true;
@@ -252,8 +257,7 @@ export class ScriptBatcher {
     callId = '',
   ): Promise<ScriptReply> {
     const sentAt = this.#clock.now();
-    const known = this.#clockOffsetMs[slot];
-    const offsetMs = Number.isNaN(known) ? this.#lastOffsetMs : known;
+    const offsetMs = this.#offsetOf(slot);
     const deadline = Number.isNaN(offsetMs) ? 0 : sentAt + offsetMs + this.#deadlineMs;
     const time = callId === '' ? `by ${deadline}` : `by ${deadline} ${callId}`;
     const call = this.#connection.run(script, keys, [time, ...texts]).then((reply) => {
@@ -261,6 +265,11 @@ export class ScriptBatcher {
       return reply;
     });
     return this.#calls.run(call);
+  }
+
+  #offsetOf(slot: number): Millis {
+    const known = this.#clockOffsetMs[slot];
+    return Number.isNaN(known) ? this.#lastOffsetMs : known;
   }
 
   /** A reply shows that Redis's clock is ahead by `at - sentAt` at most, and by `at - now` at least. */

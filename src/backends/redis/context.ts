@@ -29,6 +29,8 @@ export interface RedisContext {
   readonly batcher: ScriptBatcher;
   /** Sends a command for a key. Rejects with an UnavailableError if there is no reply in time. */
   readonly send: SendCommand;
+  /** An instant of this process's clock on Redis's clock; NaN before the first reply. */
+  readonly toRedisTime: (key: string, at: Millis) => Millis;
   /** Sends what must reach Redis, if need be after an outage. */
   readonly unsent: UnsentCommands;
   readonly fallback: Fallback;
@@ -59,6 +61,7 @@ export function createRedisContext(
   const batcher = new ScriptBatcher(connection, scripts, batching);
   const redisKeyOf = createRedisKeyMapper(config.prefix, context, policy);
   const send: SendCommand = (key, command) => batcher.send(redisKeyOf(key), command);
+  const toRedisTime = (key: string, at: Millis): Millis => batcher.toRedisTime(redisKeyOf(key), at);
   const unsent = new UnsentCommands(send, clock);
   const inner = scripts.fallback ?? createFallback(policy, context, config, send);
   const fallback: Fallback = {
@@ -71,7 +74,7 @@ export function createRedisContext(
   const fairQueue =
     subscriber &&
     new FairQueue({ ...context, ...aheadOf, send, unsent, fallback, subscriber, trackLease });
-  return { batcher, send, unsent, fallback, fairQueue };
+  return { batcher, send, toRedisTime, unsent, fallback, fairQueue };
 }
 
 /**

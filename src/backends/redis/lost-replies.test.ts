@@ -175,6 +175,19 @@ describe.skipIf(redisServer() === undefined)('ioredis with its default options',
     expect(await tokensAfterRepeat(api, 'signored', act)).toBe(8);
   });
 
+  test('tryAcquire of a concurrency limit: sent again, it gets its own place', async () => {
+    const backend = redis(client, { onUnavailable: 'deny', deadline: '2s' });
+    const api = limiter({ name: `limit-${++limitCount}`, limit: { concurrency: 1 }, backend });
+    limiters.push(api);
+    await api.inspect('x');
+    proxy.loseReplyTo(`{${api.name}:x}`);
+    const permit = await api.tryAcquire('x');
+    expect(proxy.countOf(`{${api.name}:x}`)).toBe(4); // the first call twice, the second twice
+    expect(permit.verdict).toBe('allow');
+    if (permit.verdict === 'allow') permit.settle();
+    expect((await api.tryAcquire('x')).verdict).toBe('allow');
+  });
+
   test('giveBack: Redis forgets the call soon after its deadline', async () => {
     const api = await emptied({ deadline: '2s' });
     await api.giveBack('x', 4);

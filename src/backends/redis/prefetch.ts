@@ -31,6 +31,7 @@ interface PrefetchedTokens {
 export interface PrefetchSource extends RemoteBackend {
   takeSurplus: NonNullable<RemoteBackend['takeSurplus']>;
   credit: NonNullable<RemoteBackend['credit']>;
+  toServerTime: NonNullable<RemoteBackend['toServerTime']>;
   /** As `takeUpTo`, but 0 while Redis is unavailable: tokens of the fallback must not be prefetched. */
   takeRemote(key: string, most: number): Promise<number>;
 }
@@ -123,6 +124,10 @@ export class PrefetchBackend extends DelegatingRemoteBackend<PrefetchSource> {
 
   credit(key: string, tokens: number, upTo: number): Promise<void> {
     return this.inner.credit(key, tokens, upTo);
+  }
+
+  toServerTime(key: string, at: Millis): Millis {
+    return this.inner.toServerTime(key, at);
   }
 
   override async close(): Promise<void> {

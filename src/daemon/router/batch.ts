@@ -12,16 +12,20 @@ import type { AsyncLimiter } from '../../limiter/async-limiter.ts';
 import { internalsOf } from '../../limiter/internals.ts';
 import type { PermitResult } from '../../limiter/permit.ts';
 import { SyncLimiter } from '../../limiter/sync-limiter.ts';
-import type { CallResult } from '../../limiter/validate.ts';
 import { type AppliedLimit, limiterKeyOf, type Route } from './routes.ts';
 
 /** From then on nothing can be given back: all of it counts as used. */
 const BATCH_TIMEOUT_MS: Millis = 600_000;
 
+/** A limiter, or all local ones together. */
+type Taker = Pick<SyncLimiter | AsyncLimiter, 'settle' | 'giveBack'>;
+
 /** What was taken from one limiter, or from all local ones together. */
 interface Part {
   readonly count: number;
-  settle(result: CallResult): unknown;
+  readonly taker: Taker;
+  /** The key in that limiter. */
+  readonly key: string;
 }
 
 /** Units that were taken; settled once, with what was really used. */
@@ -46,12 +50,16 @@ export class Batch {
     return this.#isSettled || this.#parts.length === 0 || isLate;
   }
 
-  settle(result: PermitResult = {}): void {
+  /** What was not used is given back as of when it was taken: a bucket keeps what others may have refilled since. */
+  settle({ used = Infinity, ...result }: PermitResult = {}): void {
     if (this.isSettled) return;
     this.#isSettled = true;
-    for (const { count: cost, settle } of this.#parts) {
-      const used = result.used === undefined ? {} : { used: Math.min(result.used, cost) };
-      void settle({ ...result, ...used, cost });
+    const isIgnored = result.outcome === 'ignored';
+    for (const { count, taker, key } of this.#parts) {
+      const cost = isIgnored ? 0 : Math.min(Math.ceil(used), count);
+      if (cost < count) void taker.giveBack(key, count - cost, this.#takenAt);
+      if (!isIgnored || result.retryAfterMs !== undefined)
+        void taker.settle(key, { ...result, cost });
     }
   }
 }
@@ -65,19 +73,16 @@ export function takeBatch(route: Route, key: string, max: number): Batch | Promi
   const takenAt = clock?.now() ?? 0;
   const parts: Part[] = [];
   const taken = local ? local.takeUpTo(key, max) : max;
-  if (local && taken > 0) {
-    const settle = (result: CallResult) => local.settle(key, { ...result, dueAt: takenAt });
-    parts.push({ count: taken, settle });
-  }
+  if (local && taken > 0) parts.push({ count: taken, taker: local, key });
   if (remote.length > 0 && taken > 0) {
-    const batch = takeRemote(remote, key, taken, parts).then((count) => {
-      takeInShadow(route, key, max, parts, takenAt);
+    const batch = takeRemote(remote, key, taken, parts, takenAt).then((count) => {
+      takeInShadow(route, key, max, parts);
       return new Batch(count, parts, clock, takenAt);
     });
     for (const { pending } of remote) pending.add(batch);
     return batch;
   }
-  takeInShadow(route, key, max, parts, takenAt);
+  takeInShadow(route, key, max, parts);
   return new Batch(taken, parts, clock, takenAt);
 }
 
@@ -87,43 +92,34 @@ async function takeRemote(
   key: string,
   most: number,
   parts: Part[],
+  takenAt: Millis,
 ): Promise<number> {
   let granted = most;
   for (const applied of remote) {
     const limiterKey = limiterKeyOf(applied, key);
     const count = await applied.limiter.takeUpTo(limiterKey, granted);
-    parts.push({ count, settle: (result) => applied.limiter.settle(limiterKey, result) });
+    parts.push({ count, taker: applied.limiter, key: limiterKey });
     granted = count;
     if (granted === 0) break;
   }
-  for (const [n, { count, settle }] of parts.entries()) {
-    if (count > granted) await settle({ outcome: 'ignored', cost: count - granted });
-    parts[n] = { count: granted, settle };
+  for (const [n, part] of parts.entries()) {
+    if (part.count > granted) await part.taker.giveBack(part.key, part.count - granted, takenAt);
+    parts[n] = { ...part, count: granted };
   }
   if (granted === 0) parts.length = 0;
   return granted;
 }
 
 /** Shadow mode: a limit takes what it has, which only shows in its own counters. */
-function takeInShadow(
-  { shadowLimits }: Route,
-  key: string,
-  max: number,
-  parts: Part[],
-  dueAt: Millis,
-): void {
+function takeInShadow({ shadowLimits }: Route, key: string, max: number, parts: Part[]): void {
   for (const applied of shadowLimits) {
     const { limiter, pending } = applied;
     const limiterKey = limiterKeyOf(applied, key);
-    if (limiter instanceof SyncLimiter) {
-      const count = limiter.takeUpTo(limiterKey, max);
-      const settle = (result: CallResult) => limiter.settle(limiterKey, { ...result, dueAt });
-      if (count > 0) parts.push({ count, settle });
-    } else {
-      const add = (count: number) =>
-        parts.push({ count, settle: (result) => limiter.settle(limiterKey, result) });
-      pending.add(limiter.takeUpTo(limiterKey, max).then((count) => count > 0 && add(count)));
-    }
+    const add = (count: number): void => {
+      if (count > 0) parts.push({ count, taker: limiter, key: limiterKey });
+    };
+    if (limiter instanceof SyncLimiter) add(limiter.takeUpTo(limiterKey, max));
+    else pending.add(limiter.takeUpTo(limiterKey, max).then(add));
   }
 }
 

@@ -147,6 +147,7 @@ export class Router {
 
   /** Takes up to `max` units of all limits on the route. @throws {ConfigError} as `takeBatch` */
   takeUpTo({ route, key }: RoutedRequest, max: number): Batch | Promise<Batch> {
+    if (route.staticVerdict && max > 0) this.#staticResult(route.staticVerdict); // counts a denial
     return takeBatch(route, key, max);
   }
 

@@ -156,7 +156,7 @@ export function settlementFromForm(text: string, from: number): Settlement | Val
   const values = readParameters(text, from, SETTLE_NAMES);
   if (values instanceof ValidationProblem) return values;
   const [permit, outcome, ...numbers] = values;
-  const [used, rttMs, retryAfterMs] = numbers.map((text) => text && numberOf(text));
+  const [used, rttMs, retryAfterMs] = numbers.map(amountOf);
   return validateSettlement(permit, outcome, { used, rttMs, retryAfterMs });
 }
 
@@ -188,8 +188,9 @@ export function takeFromForm(text: string, from: number): TakeParams | Validatio
   const values = readParameters(text, from, TAKE_NAMES);
   if (values instanceof ValidationProblem) return values;
   const [limit, key, max, hold] = values;
-  const wantsPermit = hold === undefined ? false : (BOOLEAN_VALUES[hold] ?? hold);
-  return validateTake(limit, key, max && numberOf(max), wantsPermit, '1 or 0');
+  const isKnown = hold !== undefined && Object.hasOwn(BOOLEAN_VALUES, hold);
+  const wantsPermit = isKnown ? BOOLEAN_VALUES[hold] : (hold ?? false);
+  return validateTake(limit, key, amountOf(max), wantsPermit, '1 or 0');
 }
 
 export function takeFromJson(value: unknown): TakeParams | ValidationProblem {
@@ -218,7 +219,7 @@ export function giveBackFromForm(text: string, from: number): GiveBackParams | V
   const values = readParameters(text, from, GIVE_BACK_NAMES);
   if (values instanceof ValidationProblem) return values;
   const [permit, unused] = values;
-  return validateGiveBack(permit, unused && numberOf(unused));
+  return validateGiveBack(permit, amountOf(unused));
 }
 
 export function giveBackFromJson(value: unknown): GiveBackParams | ValidationProblem {
@@ -233,6 +234,10 @@ function validateGiveBack(permit: unknown, unused: unknown): GiveBackParams | Va
   if (!isWhole(unused)) return new ValidationProblem('unused', EXPECTED_WHOLE, unused);
   return { permit, unused };
 }
+
+/** The number that a text spells; a text that spells none stays one, so that the error shows it. */
+const amountOf = (text: string | undefined): number | string | undefined =>
+  text !== undefined && DECIMAL.test(text) ? Number(text) : text;
 
 const EXPECTED_WHOLE = 'a whole number from 0 to 1e15';
 

@@ -185,6 +185,18 @@ describe('SLUICE.TAKEUPTO and SLUICE.GIVEBACK', () => {
     expect(run('SLUICE.TAKEUPTO', '*', 'alice', '100')).toBe('*2 :1 $0');
   });
 
+  test.each(['3', '4'])(
+    'giving back %s of 4 after a refill that others have used adds nothing to it',
+    (unused) => {
+      const { clock, run } = setUp();
+      expect(run('SLUICE.TAKEUPTO', 'all-users', 'alice', '4', 'HOLD')).toBe('*2 :4 $3 1-0');
+      clock.advance(4000);
+      expect(run('SLUICE.TAKEUPTO', 'all-users', 'alice', '9')).toBe('*2 :5 $0');
+      expect(run('SLUICE.GIVEBACK', '1-0', unused)).toBe(':1');
+      expect(run('SLUICE.TAKEUPTO', 'all-users', 'alice', '9')).toBe('*2 :0 $0');
+    },
+  );
+
   test('invalid arguments, and limits that count calls in flight: an error', () => {
     const { run } = setUp();
     for (const max of ['x', '-1', '1.5', '1e3'])

@@ -667,6 +667,9 @@ describe('batches: POST /take-up-to and /give-back', () => {
       'key=a&cost=1',
     ])
       expect([query, await statusOf(...take(query))]).toEqual([query, 400]);
+    const detailOf = async (query: string) => (await sendRequest(...take(query))).json.detail;
+    expect(await detailOf('key=a&max=-1')).toContain('got "-1"');
+    expect(await detailOf('key=a&max=1&hold=constructor')).toContain('got "constructor"');
     expect(await statusOf(...take('key=a&max=1&limit=none'))).toBe(404);
     expect(await statusOf(...take('key=j&max=1'))).toBe(400);
     expect(await statusOf('/take-up-to?key=a&max=1')).toBe(405);
