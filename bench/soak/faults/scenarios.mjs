@@ -154,6 +154,17 @@ const LATE_GIVE_BACKS = [
 
 const OUTAGE_MS = 300;
 
+/** Ends the run of a limit of 4 calls in flight. */
+async function placesOf(rig) {
+  const until = machineNow();
+  const calls = rig.calls(); // before the waiting calls are refused
+  await rig.closeAll();
+  return {
+    'peak in flight': peakInFlight(calls),
+    'free place beside a waiting call': longestIdle(calls, 4, until),
+  };
+}
+
 const connectionLost = {
   name: 'in-flight-connection-lost',
   title: `concurrency limit, connections lost for ${OUTAGE_MS} ms`,
@@ -181,13 +192,7 @@ const connectionLost = {
     await sleep(OUTAGE_MS);
     proxy.pass();
     await sleep(3500);
-    const until = machineNow();
-    const calls = rig.calls(); // before the waiting calls are refused
-    await rig.closeAll();
-    return {
-      'peak in flight': peakInFlight(calls),
-      'free place beside a waiting call': longestIdle(calls, 4, until),
-    };
+    return placesOf(rig);
   },
 };
 
@@ -223,13 +228,7 @@ const grantLost = {
       proxy.pass();
     }
     await sleep(1500);
-    const until = machineNow();
-    const calls = rig.calls(); // before the waiting calls are refused
-    await rig.closeAll();
-    return {
-      'peak in flight': peakInFlight(calls),
-      'free place beside a waiting call': longestIdle(calls, 4, until),
-    };
+    return placesOf(rig);
   },
 };
 

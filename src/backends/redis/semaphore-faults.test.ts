@@ -9,8 +9,8 @@ import type { RemoteLimiter } from '../../limiter/async-limiter.ts';
 import { limiter } from '../../limiter/limiter.ts';
 import { Permit } from '../../limiter/permit.ts';
 import { VirtualClock } from '../../testing/index.ts';
+import { LEASE_TTL_MS } from './lua-semaphore.ts';
 import { type RedisOptions, redis } from './options.ts';
-import { LEASE_TTL_MS } from './semaphore.ts';
 
 /** What a reconnect and the probe of the breaker take on a busy machine; a lease takes 10 s. */
 const SOON_MS = 3000;

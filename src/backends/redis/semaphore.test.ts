@@ -4,8 +4,8 @@ import { describe, expect, test } from 'vitest';
 import { redisCli, redisServer, startRedis } from '../../../test/support/services.ts';
 import { limiter } from '../../limiter/limiter.ts';
 import { VirtualClock } from '../../testing/index.ts';
+import { LEASE_TTL_MS, semaphoreScript } from './lua-semaphore.ts';
 import { redis } from './options.ts';
-import { LEASE_TTL_MS, semaphoreScript } from './semaphore.ts';
 
 const SINK = 'sluice:{api:sink}:concurrency';
 
