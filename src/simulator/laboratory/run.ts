@@ -1,0 +1,150 @@
+/**
+ * Runs a rule on a sink: one client or several, each with its own rule, against one server on virtual time.
+ *
+ *     arrivals or an endless backlog ──▶ client: rule.start ──▶ network ──▶ server
+ *                                            rule.settle ◀── ok, busy, or timeout
+ *
+ * A call that was refused or timed out is not retried; the client takes the next one.
+ */
+
+import type { Millis } from '../../core/clock.ts';
+import type { Outcome } from '../../core/decision.ts';
+import { type Random, seededRandom } from '../../core/random.ts';
+import { Timeline } from '../timeline.ts';
+import { type Course, type Figures, INTERVAL_MS, Recorder } from './recorder.ts';
+import type { CreateRule, Rule } from './rule.ts';
+import { network, type Server } from './servers.ts';
+import { constant } from './service-times.ts';
+import { clientsOf, durationOf, type Sink } from './sink.ts';
+
+/** Calls that wait at a client, unless the sink has a bound of its own. */
+const MAX_BACKLOG = 2000;
+
+/** Calls that a client may have in flight, whatever its rule allows. */
+const MAX_IN_FLIGHT = 5000;
+
+const ROUND_TRIP = constant(1);
+
+export interface Run {
+  readonly figures: Figures;
+  readonly course: Course;
+}
+
+export function runSink(sink: Sink, createRule: CreateRule, seed: number): Run {
+  const timeline = new Timeline();
+  const simulation = { timeline, random: seededRandom(seed * 7919 + 13) };
+  const { roundTrip = ROUND_TRIP } = sink;
+  const server = network(simulation, roundTrip, sink.server(simulation));
+  const recorder = new Recorder(sink);
+  const clients = Array.from({ length: clientsOf(sink) }, (_, number) => {
+    const random = seededRandom((seed * 31 + number) * 104_729 + 7);
+    return new Client({ number, sink, timeline, server, recorder, random, createRule });
+  });
+
+  let isOver = false;
+  const recordInterval = (): void => {
+    const limits = clients.reduce((total, client) => total + client.limit, 0);
+    recorder.recordInterval(limits, timeline.now);
+    timeline.scheduleAfter(INTERVAL_MS, recordInterval);
+  };
+  timeline.scheduleAfter(durationOf(sink), () => {
+    isOver = true;
+  });
+  for (const client of clients) client.join();
+  recordInterval();
+  while (!isOver) timeline.runNextInstant();
+  return { figures: recorder.figures(), course: recorder.course };
+}
+
+interface ClientOptions {
+  readonly number: number;
+  readonly sink: Sink;
+  readonly timeline: Timeline;
+  readonly server: Server;
+  readonly recorder: Recorder;
+  readonly random: Random;
+  readonly createRule: CreateRule;
+}
+
+class Client {
+  readonly #options: ClientOptions;
+  readonly #rule: Rule;
+  #hasJoined = false;
+  #backlog: number;
+  #inFlight = 0;
+  /** When the rule is asked again; in the past if no timer is pending. */
+  #retryAt: Millis = -1;
+
+  constructor(options: ClientOptions) {
+    this.#options = options;
+    this.#rule = options.createRule(options.random);
+    this.#backlog = options.sink.arrivals ? 0 : Infinity;
+  }
+
+  get limit(): number {
+    return this.#hasJoined ? this.#rule.limit(this.#options.timeline.now) : 0;
+  }
+
+  join(): void {
+    const { sink, number, timeline } = this.#options;
+    timeline.scheduleAfter(sink.joinsAtMs?.(number) ?? 0, () => {
+      this.#hasJoined = true;
+      this.#scheduleArrivals();
+      this.#send();
+    });
+  }
+
+  #scheduleArrivals(): void {
+    const { sink, timeline, random } = this.#options;
+    if (sink.arrivals === undefined) return;
+    const { waitMs, count } = sink.arrivals(random, timeline.now);
+    timeline.scheduleAfter(waitMs, () => {
+      this.#backlog = Math.min(sink.maxBacklog ?? MAX_BACKLOG, this.#backlog + count);
+      this.#send();
+      this.#scheduleArrivals();
+    });
+  }
+
+  /** Starts as many calls as the rule allows. */
+  #send(): void {
+    const { timeline } = this.#options;
+    while (this.#backlog > 0 && this.#inFlight < MAX_IN_FLIGHT) {
+      const waitMs = this.#rule.start(timeline.now, this.#inFlight);
+      if (waitMs > 0) {
+        this.#retryAfter(waitMs);
+        return;
+      }
+      this.#backlog--;
+      this.#call(timeline.now);
+    }
+  }
+
+  /** After `Infinity` the next call that settles asks again. */
+  #retryAfter(waitMs: Millis): void {
+    const { timeline } = this.#options;
+    const at = timeline.now + waitMs;
+    const isPending = this.#retryAt > timeline.now && this.#retryAt <= at;
+    if (at === Infinity || isPending) return;
+    this.#retryAt = at;
+    timeline.scheduleAfter(waitMs, () => this.#send());
+  }
+
+  #call(sentAt: Millis): void {
+    const { number, timeline, server, recorder, sink } = this.#options;
+    const inFlight = ++this.#inFlight;
+    recorder.recordStart(sentAt);
+    let isPending = true;
+    const finish = (outcome: Outcome): void => {
+      if (!isPending) return; // the reply came after the timeout
+      isPending = false;
+      const { now } = timeline;
+      this.#inFlight--;
+      recorder.recordEnd(number, outcome, now - sentAt, now);
+      this.#rule.settle(outcome, sentAt, inFlight, now);
+      this.#send();
+    };
+    server(finish);
+    if (sink.timeoutMs !== undefined)
+      timeline.scheduleAfter(sink.timeoutMs, () => finish('timeout'));
+  }
+}
