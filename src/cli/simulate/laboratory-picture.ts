@@ -33,8 +33,8 @@ export function laboratoryPicture(evaluations: readonly Evaluation[]): Picture {
         MAX_SHOWN * bestLimit,
       ),
       timeChart(
-        'goodput, of the second before',
-        'calls/s',
+        'goodput',
+        'calls in the last second',
         sink,
         evaluations.map(({ rule, firstRun }) => line(rule, lastSecond(firstRun.course.completed))),
         levelLine('best fixed, mean', best.figures.goodput, durationOf(sink) / 1000),
@@ -77,8 +77,8 @@ function lastSecond(completed: Float64Array): number[] {
 
 function phasesOf({ changes = [], refusingSpell, ...sink }: Sink): Phase[] {
   const ends = [...changes.slice(1).map(({ atMs }) => atMs), durationOf(sink)];
-  const changed = changes.map(({ atMs }, n) => ({
-    name: `change ${n + 1}`,
+  const changed = changes.map(({ atMs, becomes }, n) => ({
+    name: becomes.description,
     from: atMs / 1000,
     to: ends[n] / 1000,
   }));

@@ -64,9 +64,11 @@ const MS_100 = exponential(100);
 const MM20 = queue(20, MS_100);
 const STEADY_20 = sink('steady', 'mm20', 'M/M/20: 20 workers, 100 ms', MM20);
 
-/** A sink that is only compared with. */
-const steadyQueue = (workers: number, service: ServiceTime): Sink =>
-  sink('steady', '', '', queue(workers, service));
+/** What a sink becomes, to compare with. */
+const steadyQueue = (workers: number, meanMs: Millis): Sink => {
+  const description = `${workers} workers, ${meanMs} ms`;
+  return sink('steady', `mm${workers}`, description, queue(workers, exponential(meanMs)));
+};
 
 const isWithin = (fromMs: Millis, toMs: Millis, now: Millis): boolean =>
   now >= fromMs && now < toMs;
@@ -135,7 +137,7 @@ const CHANGING: readonly Sink[] = [
     'halved',
     '20 workers, 10 from second 25 to 45',
     queue((now) => (isIncident(now) ? 10 : 20), MS_100),
-    incident(steadyQueue(10, MS_100), STEADY_20),
+    incident(steadyQueue(10, 100), STEADY_20),
   ),
   sink(
     'changing',
@@ -145,7 +147,7 @@ const CHANGING: readonly Sink[] = [
       20,
       scaled(MS_100, (now) => (isIncident(now) ? 3 : 1)),
     ),
-    incident(steadyQueue(20, exponential(300)), STEADY_20),
+    incident(steadyQueue(20, 300), STEADY_20),
   ),
   sink(
     'changing',
@@ -199,7 +201,7 @@ const CHANGING: readonly Sink[] = [
     'doubled',
     '20 workers, 40 from second 30 on',
     queue((now) => (now < 30_000 ? 20 : 40), MS_100),
-    { ...LONG, changes: [{ atMs: 30_000, becomes: steadyQueue(40, MS_100) }] },
+    { ...LONG, changes: [{ atMs: 30_000, becomes: steadyQueue(40, 100) }] },
   ),
   sink(
     'changing',
