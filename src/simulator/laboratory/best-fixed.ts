@@ -2,9 +2,8 @@
  * The best fixed limit of a sink, found by a sweep: what an operator would set who knows the server.
  *
  * Best is the highest goodput² × (1 − refused share) / mean round trip. That is Kleinrock's power (throughput / delay) with
- * the goodput weighted twice. Power alone prefers a limit that leaves a server with several workers partly idle: with
- * one call in flight the delay is shortest, and throughput grows only as much as the limit. Weighted twice, the
- * maximum is where all workers are busy and no call waits.
+ * the goodput weighted twice. Power alone is highest where much of a server is idle: for M/M/1 with random arrivals at
+ * half of its capacity. Weighted twice, a limit that starves the server is not best.
  */
 
 import { fixedRule } from './rule.ts';

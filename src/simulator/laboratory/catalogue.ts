@@ -62,6 +62,7 @@ const refusedWhen =
 
 const MS_100 = exponential(100);
 const MM20 = queue(20, MS_100);
+const MM40 = queue(40, MS_100);
 const STEADY_20 = sink('steady', 'mm20', 'M/M/20: 20 workers, 100 ms', MM20);
 
 /** What a sink becomes, to compare with. */
@@ -116,7 +117,7 @@ const STEADY: readonly Sink[] = [
   sink(
     'steady',
     'knee',
-    'no queue; contention grows with the square of the calls beyond 20',
+    'no queue; beyond 20 calls contention grows by the square',
     sharing(quadraticContention(20, 4), MS_100),
   ),
   sink('steady', 'far', 'M/M/20 behind a network of 200 ms', MM20, { roundTrip: constant(200) }),
@@ -142,7 +143,7 @@ const CHANGING: readonly Sink[] = [
   sink(
     'changing',
     'slower',
-    '20 workers; each call takes 3 times as long from second 25 to 45',
+    '20 workers; calls take 3 times as long in seconds 25 to 45',
     queue(
       20,
       scaled(MS_100, (now) => (isIncident(now) ? 3 : 1)),
@@ -173,15 +174,9 @@ const CHANGING: readonly Sink[] = [
     queue(20, pausing(2000, 200, MS_100)),
     LONG,
   ),
-  sink(
-    'changing',
-    'jitter',
-    '20 workers behind a network of 30 ms plus a random time, 30 ms on average',
-    MM20,
-    {
-      roundTrip: (random, now) => 30 + exponential(30)(random, now),
-    },
-  ),
+  sink('changing', 'jitter', '20 workers; network of 30 ms plus 30 ms of random time', MM20, {
+    roundTrip: (random, now) => 30 + exponential(30)(random, now),
+  }),
   sink(
     'changing',
     'cold',
@@ -220,14 +215,14 @@ const CHANGING: readonly Sink[] = [
   sink(
     'changing',
     'background',
-    '20 workers; background jobs take half of them for 3 s of every 10 s',
+    '20 workers; other jobs take half of them, 3 s of every 10 s',
     queue((now) => (now % 10_000 < 3000 ? 10 : 20), MS_100),
     LONG,
   ),
   sink(
     'changing',
     'cache',
-    '20 workers; 40 ms with a warm cache, 200 ms cold; emptied every 20 s',
+    '20 workers; cache hit 40 ms, miss 200 ms; emptied every 20 s',
     (simulation) =>
       queueServer(simulation, {
         workers: 20,
@@ -262,7 +257,7 @@ const REFUSING: readonly Sink[] = [
   sink(
     'refusing',
     'timeouts',
-    '20 workers; no reply from second 30 to 40, calls time out after 1 s',
+    '20 workers; no reply from second 30 to 40; timeout 1 s',
     (simulation) => silent(simulation, OUTAGE.fromMs, OUTAGE.toMs, MM20(simulation)),
     { timeoutMs: 1000, refusingSpell: OUTAGE },
   ),
@@ -271,24 +266,25 @@ const REFUSING: readonly Sink[] = [
   }),
 ];
 
+const EIGHT: Details = {
+  clients: 8,
+  joinsAtMs: (client) => 3000 * client,
+  durationMs: 90_000,
+  measureFromMs: 35_000,
+};
+
 const SHARED: readonly Sink[] = [
-  sink('shared', 'clients-8', '8 clients on 40 workers, one more every 3 s', queue(40, MS_100), {
-    clients: 8,
-    joinsAtMs: (client) => 3000 * client,
-    durationMs: 90_000,
-    measureFromMs: 35_000,
+  sink('shared', 'clients-8', '8 clients on 40 workers, one more every 3 s', MM40, EIGHT),
+  sink('shared', 'clients-skewed', 'the same; their clocks are up to 1 s apart', MM40, {
+    ...EIGHT,
+    clockAheadMs: (client) => (1000 * ((3 * client) % 8)) / 7,
   }),
   sink(
     'shared',
     'clients-10',
     '10 clients on 40 workers: 5 at once, 5 together at second 25',
-    queue(40, MS_100),
-    {
-      clients: 10,
-      joinsAtMs: (client) => (client < 5 ? 0 : 25_000),
-      durationMs: 90_000,
-      measureFromMs: 35_000,
-    },
+    MM40,
+    { ...EIGHT, clients: 10, joinsAtMs: (client) => (client < 5 ? 0 : 25_000) },
   ),
 ];
 
@@ -319,12 +315,8 @@ const OTHER: readonly Sink[] = [
     durationMs: 20_000,
     measureFromMs: 8000,
   }),
-  sink(
-    'other',
-    'unequal',
-    'a load balancer before two servers of 10 workers, 100 ms and 200 ms',
-    (simulation) =>
-      balanced(simulation, queue(10, MS_100)(simulation), queue(10, exponential(200))(simulation)),
+  sink('other', 'unequal', 'load balancer; 10 workers of 100 ms and 10 of 200 ms', (simulation) =>
+    balanced(simulation, queue(10, MS_100)(simulation), queue(10, exponential(200))(simulation)),
   ),
 ];
 

@@ -17,15 +17,15 @@ export interface Rule {
   limit(now: Millis): number;
 }
 
-/** One rule for each client and run. */
-export type CreateRule = (random: Random) => Rule;
+/** Creates the rule of a client that starts now. */
+export type CreateRule = (random: Random, now: Millis) => Rule;
 
 /** Drives a policy as a limiter does: what is measured is what ships. */
-export function policyRule(policy: Policy): Rule {
+export function policyRule(policy: Policy, startedAt: Millis): Rule {
   if (policy.canReserve)
     throw new Error(`expected a rule without reservations, got ${policy.kind}`);
   const state = new Float64Array(policy.width);
-  policy.init(state, 0, 0);
+  policy.init(state, 0, startedAt);
   return {
     start(now) {
       const decision = policy.check(state, 0, 1, now);

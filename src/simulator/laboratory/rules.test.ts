@@ -105,7 +105,7 @@ describe('envoy', () => {
 describe('findRule', () => {
   test('finds every named rule and fixed:N', () => {
     for (const name of [...RULE_NAMES, 'fixed:1', 'fixed:1000']) {
-      const rule = findRule(name)?.(random());
+      const rule = findRule(name)?.(random(), 0);
       expect(rule?.limit(0)).toBeGreaterThanOrEqual(1);
       expect(rule?.start(0, 0)).toBe(0);
     }

@@ -8,7 +8,7 @@ import { type CreateRule, fixedRule, learntRule, policyRule } from './rule.ts';
 import { vegas } from './vegas.ts';
 
 const RULES: Readonly<Record<string, CreateRule>> = {
-  aimd: (random) => policyRule(createPolicy({ adaptive: {} }, random)),
+  aimd: (random, now) => policyRule(createPolicy({ adaptive: {} }, random), now),
   vegas: (random) => learntRule(vegas(random)),
   gradient2: () => learntRule(gradient2()),
   envoy: (random) => learntRule(envoyGradient(random)),

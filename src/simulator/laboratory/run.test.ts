@@ -12,7 +12,7 @@ const sinkOf = (name: string): Sink => {
   return found;
 };
 
-const ruleOf = (limit: unknown): Rule => policyRule(createPolicy(limit, seededRandom(1)));
+const ruleOf = (limit: unknown): Rule => policyRule(createPolicy(limit, seededRandom(1)), 0);
 
 describe('runSink', () => {
   test('the same seed gives the same run, another seed another one', () => {
@@ -59,6 +59,33 @@ describe('runSink', () => {
     expect(course.inFlight[35]).toBe(6);
     expect(course.inFlight[250]).toBe(24);
     expect(course.limit[250]).toBe(24);
+  });
+});
+
+describe('clocks', () => {
+  test('a rule sees the clock of its client, from the time at which the client joins', () => {
+    const seen = new Map<number, { startedAt: number; rttsMs: number[] }>();
+    runSink(
+      { ...sinkOf('clients-skewed'), durationMs: 40_000 },
+      (_random, startedAt) => {
+        const own = { startedAt, rttsMs: [] as number[] };
+        seen.set(seen.size, own);
+        return {
+          ...fixedRule(2),
+          settle(_outcome, sentAt, _inFlight, now) {
+            if (sentAt < startedAt) throw new Error('sent before the start');
+            own.rttsMs.push(now - sentAt);
+          },
+        };
+      },
+      1,
+    );
+    const starts = [...seen.values()].map(({ startedAt }) => startedAt % 3000);
+    expect(new Set(starts).size).toBeGreaterThan(2);
+    for (const { rttsMs } of seen.values()) {
+      expect(Math.min(...rttsMs)).toBeGreaterThan(1);
+      expect(Math.max(...rttsMs)).toBeLessThan(2000);
+    }
   });
 });
 

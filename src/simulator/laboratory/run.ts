@@ -68,8 +68,10 @@ interface ClientOptions {
 
 class Client {
   readonly #options: ClientOptions;
-  readonly #rule: Rule;
-  #hasJoined = false;
+  /** From the time at which the client joins. */
+  #rule: Rule | undefined;
+  /** Of its own clock, which is all that the rule sees. */
+  readonly #aheadMs: Millis;
   #backlog: number;
   #inFlight = 0;
   /** When the rule is asked again; in the past if no timer is pending. */
@@ -77,59 +79,65 @@ class Client {
 
   constructor(options: ClientOptions) {
     this.#options = options;
-    this.#rule = options.createRule(options.random);
-    this.#backlog = options.sink.arrivals ? 0 : Infinity;
+    const { sink, number } = options;
+    this.#aheadMs = sink.clockAheadMs?.(number) ?? 0;
+    this.#backlog = sink.arrivals ? 0 : Infinity;
   }
 
   get limit(): number {
-    return this.#hasJoined ? this.#rule.limit(this.#options.timeline.now) : 0;
+    return this.#rule?.limit(this.#clock) ?? 0;
+  }
+
+  get #clock(): Millis {
+    return this.#options.timeline.now + this.#aheadMs;
   }
 
   join(): void {
-    const { sink, number, timeline } = this.#options;
+    const { sink, number, timeline, createRule, random } = this.#options;
     timeline.scheduleAfter(sink.joinsAtMs?.(number) ?? 0, () => {
-      this.#hasJoined = true;
-      this.#scheduleArrivals();
-      this.#send();
+      const rule = createRule(random, this.#clock);
+      this.#rule = rule;
+      this.#scheduleArrivals(rule);
+      this.#send(rule);
     });
   }
 
-  #scheduleArrivals(): void {
+  #scheduleArrivals(rule: Rule): void {
     const { sink, timeline, random } = this.#options;
     if (sink.arrivals === undefined) return;
     const { waitMs, count } = sink.arrivals(random, timeline.now);
     timeline.scheduleAfter(waitMs, () => {
       this.#backlog = Math.min(sink.maxBacklog ?? MAX_BACKLOG, this.#backlog + count);
-      this.#send();
-      this.#scheduleArrivals();
+      this.#send(rule);
+      this.#scheduleArrivals(rule);
     });
   }
 
   /** Starts as many calls as the rule allows. */
-  #send(): void {
+  #send(rule: Rule): void {
     const { timeline } = this.#options;
     while (this.#backlog > 0 && this.#inFlight < MAX_IN_FLIGHT) {
-      const waitMs = this.#rule.start(timeline.now, this.#inFlight);
+      const waitMs = rule.start(this.#clock, this.#inFlight);
       if (waitMs > 0) {
-        this.#retryAfter(waitMs);
+        this.#retryAfter(rule, waitMs);
         return;
       }
       this.#backlog--;
-      this.#call(timeline.now);
+      this.#call(rule, timeline.now);
     }
   }
 
   /** After `Infinity` the next call that settles asks again. */
-  #retryAfter(waitMs: Millis): void {
+  #retryAfter(rule: Rule, waitMs: Millis): void {
     const { timeline } = this.#options;
     const at = timeline.now + waitMs;
     const isPending = this.#retryAt > timeline.now && this.#retryAt <= at;
     if (at === Infinity || isPending) return;
     this.#retryAt = at;
-    timeline.scheduleAfter(waitMs, () => this.#send());
+    timeline.scheduleAfter(waitMs, () => this.#send(rule));
   }
 
-  #call(sentAt: Millis): void {
+  #call(rule: Rule, sentAt: Millis): void {
     const { number, timeline, server, recorder, sink } = this.#options;
     const inFlight = ++this.#inFlight;
     recorder.recordStart(sentAt);
@@ -140,8 +148,8 @@ class Client {
       const { now } = timeline;
       this.#inFlight--;
       recorder.recordEnd(number, outcome, now - sentAt, now);
-      this.#rule.settle(outcome, sentAt, inFlight, now);
-      this.#send();
+      rule.settle(outcome, sentAt + this.#aheadMs, inFlight, this.#clock);
+      this.#send(rule);
     };
     server(finish);
     if (sink.timeoutMs !== undefined)

@@ -40,6 +40,8 @@ export interface Sink {
   readonly clients?: number;
   /** When the nth client starts. Default: at once. */
   readonly joinsAtMs?: (client: number) => Millis;
+  /** How far the clock of the nth client is ahead. Default: not at all. */
+  readonly clockAheadMs?: (client: number) => Millis;
   /** Calls arrive at a client. Default: a backlog that never ends. */
   readonly arrivals?: Arrivals;
   /** Calls that wait at a client; further arrivals are lost. */
