@@ -37,8 +37,8 @@ per rule.
   refused    calls that were refused or timed out
   fair       Jain's fairness index over the clients: 1 is even
   sent       calls sent while the server refused or lost all of them
-  settled    time until the goodput stays at 90 % of the new best fixed limit
-             and calls in flight at 125 % at most, after each change
+  settled    after each change, time until the goodput stays above 90 % of the
+             new best fixed limit's, and calls in flight below 125 % or 3 more
 
   --rule LIST   rules to compare, such as aimd,fixed:20 (default
                 ${DEFAULT_RULES.join(',')}): ${RULE_NAMES.join(', ')};

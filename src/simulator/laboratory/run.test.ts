@@ -53,6 +53,12 @@ describe('runSink', () => {
     expect(course.inFlight.every((calls) => calls <= 20)).toBe(true);
   });
 
+  test('fast refusals: a client starts at most 20 calls in a millisecond', () => {
+    const { figures } = runSink(sinkOf('outage'), () => fixedRule(1000), 1);
+    expect(figures.sentInSpell).toBeGreaterThan(150_000);
+    expect(figures.sentInSpell).toBeLessThanOrEqual(200_020);
+  });
+
   test('a client sends nothing before it joins', () => {
     const { course } = runSink(sinkOf('clients-8'), () => fixedRule(3), 1);
     expect(course.inFlight[25]).toBe(3);

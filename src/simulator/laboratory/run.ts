@@ -23,6 +23,9 @@ const MAX_BACKLOG = 2000;
 /** Calls that a client may have in flight, whatever its rule allows. */
 const MAX_IN_FLIGHT = 5000;
 
+/** Calls that a client can start in a millisecond. Without a bound, fast refusals make an endless number of calls. */
+const MAX_CALLS_PER_MS = 20;
+
 const ROUND_TRIP = constant(1);
 
 export interface Run {
@@ -74,6 +77,9 @@ class Client {
   readonly #aheadMs: Millis;
   #backlog: number;
   #inFlight = 0;
+  /** Calls started since `#millisecond`. */
+  #started = 0;
+  #millisecond: Millis = -1;
   /** When the rule is asked again; in the past if no timer is pending. */
   #retryAt: Millis = -1;
 
@@ -116,13 +122,19 @@ class Client {
   /** Starts as many calls as the rule allows. */
   #send(rule: Rule): void {
     const { timeline } = this.#options;
+    if (timeline.now >= this.#millisecond + 1)
+      [this.#millisecond, this.#started] = [timeline.now, 0];
     while (this.#backlog > 0 && this.#inFlight < MAX_IN_FLIGHT) {
-      const waitMs = rule.start(this.#clock, this.#inFlight);
+      const isTooFast = this.#started >= MAX_CALLS_PER_MS;
+      const waitMs = isTooFast
+        ? this.#millisecond + 1 - timeline.now
+        : rule.start(this.#clock, this.#inFlight);
       if (waitMs > 0) {
         this.#retryAfter(rule, waitMs);
         return;
       }
       this.#backlog--;
+      this.#started++;
       this.#call(rule, timeline.now);
     }
   }

@@ -28,6 +28,13 @@ describe('bestFixed', () => {
   });
 });
 
+test('bestFixed: a limit that starves the server is not best', () => {
+  const { figures } = bestFixed(sinkOf('usl'));
+  const most = runSink(sinkOf('usl'), () => fixedRule(44), 1).figures;
+  expect(figures.goodput).toBeGreaterThan(0.9 * most.goodput);
+  expect(figures.meanRttMs).toBeLessThan(0.8 * most.meanRttMs);
+});
+
 describe('evaluate', () => {
   const fixed = (limit: number) => ({ name: `fixed:${limit}`, create: () => fixedRule(limit) });
 
