@@ -59,6 +59,16 @@ describe('runSink', () => {
     expect(figures.sentInSpell).toBeLessThanOrEqual(200_020);
   });
 
+  test('arrivals are the same whatever the rule draws', () => {
+    const drawing = (random: () => number): Rule => ({
+      ...fixedRule(10),
+      settle: () => void random(),
+    });
+    expect(runSink(sinkOf('light'), drawing, 1)).toEqual(
+      runSink(sinkOf('light'), () => fixedRule(10), 1),
+    );
+  });
+
   test('a client sends nothing before it joins', () => {
     const { course } = runSink(sinkOf('clients-8'), () => fixedRule(3), 1);
     expect(course.inFlight[25]).toBe(3);

@@ -26,6 +26,9 @@ const MAX_IN_FLIGHT = 5000;
 /** Calls that a client can start in a millisecond. Without a bound, fast refusals make an endless number of calls. */
 const MAX_CALLS_PER_MS = 20;
 
+/** A rule is not asked again earlier: time must move on. */
+const MIN_RETRY_MS: Millis = 0.001;
+
 const ROUND_TRIP = constant(1);
 
 export interface Run {
@@ -39,22 +42,26 @@ export function runSink(sink: Sink, createRule: CreateRule, seed: number): Run {
   const { roundTrip = ROUND_TRIP } = sink;
   const server = network(simulation, roundTrip, sink.server(simulation));
   const recorder = new Recorder(sink);
-  const clients = Array.from({ length: clientsOf(sink) }, (_, number) => {
-    const random = seededRandom((seed * 31 + number) * 104_729 + 7);
-    return new Client({ number, sink, timeline, server, recorder, random, createRule });
-  });
+  const clients: Client[] = [];
+  const join = (number: number): void => {
+    const client = new Client({ number, sink, timeline, server, recorder, createRule, seed });
+    clients.push(client);
+    client.start();
+  };
+  for (let number = 0; number < clientsOf(sink); number++) {
+    timeline.scheduleAfter(sink.joinsAtMs?.(number) ?? 0, () => join(number));
+  }
 
-  let isOver = false;
   const recordInterval = (): void => {
     const limits = clients.reduce((total, client) => total + client.limit, 0);
     recorder.recordInterval(limits, timeline.now);
     timeline.scheduleAfter(INTERVAL_MS, recordInterval);
   };
+  timeline.scheduleAfter(0, recordInterval);
+  let isOver = false;
   timeline.scheduleAfter(durationOf(sink), () => {
     isOver = true;
   });
-  for (const client of clients) client.join();
-  recordInterval();
   while (!isOver) timeline.runNextInstant();
   return { figures: recorder.figures(), course: recorder.course };
 }
@@ -65,14 +72,14 @@ interface ClientOptions {
   readonly timeline: Timeline;
   readonly server: Server;
   readonly recorder: Recorder;
-  readonly random: Random;
   readonly createRule: CreateRule;
+  readonly seed: number;
 }
 
 class Client {
   readonly #options: ClientOptions;
-  /** From the time at which the client joins. */
-  #rule: Rule | undefined;
+  readonly #rule: Rule;
+  readonly #arrivalRandom: Random;
   /** Of its own clock, which is all that the rule sees. */
   readonly #aheadMs: Millis;
   #backlog: number;
@@ -85,42 +92,41 @@ class Client {
 
   constructor(options: ClientOptions) {
     this.#options = options;
-    const { sink, number } = options;
+    const { sink, number, seed, createRule } = options;
     this.#aheadMs = sink.clockAheadMs?.(number) ?? 0;
     this.#backlog = sink.arrivals ? 0 : Infinity;
+    // Two streams: arrivals are the same whatever the rule draws.
+    const own = (seed * 31 + number) * 104_729;
+    this.#arrivalRandom = seededRandom(own + 7);
+    this.#rule = createRule(seededRandom(own + 8), this.#clock);
   }
 
   get limit(): number {
-    return this.#rule?.limit(this.#clock) ?? 0;
+    return this.#rule.limit(this.#clock);
   }
 
   get #clock(): Millis {
     return this.#options.timeline.now + this.#aheadMs;
   }
 
-  join(): void {
-    const { sink, number, timeline, createRule, random } = this.#options;
-    timeline.scheduleAfter(sink.joinsAtMs?.(number) ?? 0, () => {
-      const rule = createRule(random, this.#clock);
-      this.#rule = rule;
-      this.#scheduleArrivals(rule);
-      this.#send(rule);
-    });
+  start(): void {
+    this.#scheduleArrivals();
+    this.#send();
   }
 
-  #scheduleArrivals(rule: Rule): void {
-    const { sink, timeline, random } = this.#options;
+  #scheduleArrivals(): void {
+    const { sink, timeline } = this.#options;
     if (sink.arrivals === undefined) return;
-    const { waitMs, count } = sink.arrivals(random, timeline.now);
+    const { waitMs, count } = sink.arrivals(this.#arrivalRandom, timeline.now);
     timeline.scheduleAfter(waitMs, () => {
       this.#backlog = Math.min(sink.maxBacklog ?? MAX_BACKLOG, this.#backlog + count);
-      this.#send(rule);
-      this.#scheduleArrivals(rule);
+      this.#send();
+      this.#scheduleArrivals();
     });
   }
 
   /** Starts as many calls as the rule allows. */
-  #send(rule: Rule): void {
+  #send(): void {
     const { timeline } = this.#options;
     if (timeline.now >= this.#millisecond + 1)
       [this.#millisecond, this.#started] = [timeline.now, 0];
@@ -128,28 +134,28 @@ class Client {
       const isTooFast = this.#started >= MAX_CALLS_PER_MS;
       const waitMs = isTooFast
         ? this.#millisecond + 1 - timeline.now
-        : rule.start(this.#clock, this.#inFlight);
+        : this.#rule.start(this.#clock, this.#inFlight);
       if (waitMs > 0) {
-        this.#retryAfter(rule, waitMs);
+        this.#retryAfter(waitMs);
         return;
       }
       this.#backlog--;
       this.#started++;
-      this.#call(rule, timeline.now);
+      this.#call(timeline.now);
     }
   }
 
   /** After `Infinity` the next call that settles asks again. */
-  #retryAfter(rule: Rule, waitMs: Millis): void {
+  #retryAfter(waitMs: Millis): void {
     const { timeline } = this.#options;
-    const at = timeline.now + waitMs;
+    const at = timeline.now + Math.max(MIN_RETRY_MS, waitMs);
     const isPending = this.#retryAt > timeline.now && this.#retryAt <= at;
     if (at === Infinity || isPending) return;
     this.#retryAt = at;
-    timeline.scheduleAfter(waitMs, () => this.#send(rule));
+    timeline.scheduleAfter(at - timeline.now, () => this.#send());
   }
 
-  #call(rule: Rule, sentAt: Millis): void {
+  #call(sentAt: Millis): void {
     const { number, timeline, server, recorder, sink } = this.#options;
     const inFlight = ++this.#inFlight;
     recorder.recordStart(sentAt);
@@ -160,8 +166,8 @@ class Client {
       const { now } = timeline;
       this.#inFlight--;
       recorder.recordEnd(number, outcome, now - sentAt, now);
-      rule.settle(outcome, sentAt + this.#aheadMs, inFlight, this.#clock);
-      this.#send(rule);
+      this.#rule.settle(outcome, sentAt + this.#aheadMs, inFlight, this.#clock);
+      this.#send();
     };
     server(finish);
     if (sink.timeoutMs !== undefined)

@@ -86,5 +86,5 @@ function measure({ figures }: Run, { figures: best }: Run): Measures {
 export const meanScore = (evaluations: readonly Evaluation[]): number =>
   mean(evaluations.map(({ median: { score } }) => Math.min(1, score)));
 
-export const median = (values: readonly number[]): number =>
+const median = (values: readonly number[]): number =>
   values.toSorted((a, b) => a - b)[Math.floor(values.length / 2)];
