@@ -1,25 +1,60 @@
-/** `sluice simulate adaptive FILE`: compares the adaptive limit with expected ranges, on simulated servers. */
+/**
+ * `sluice simulate adaptive`: rules of adaptive concurrency on simulated servers.
+ *
+ * Without a file it compares rules on a catalogue of servers (laboratory.ts). With a file it compares the adaptive limit
+ * with expected ranges (adaptive-cases.ts).
+ */
 
-import { type CaseResult, runCase } from '../../simulator/adaptive/run.ts';
-import { type Case, readSuites, type Suite } from '../../simulator/adaptive/suite.ts';
+import { DEFAULT_RULES, MAX_FIXED, RULE_NAMES } from '../../simulator/laboratory/rules.ts';
+import { SINK_CLASSES } from '../../simulator/laboratory/sink.ts';
 import {
   type Command,
   CommandError,
-  EXIT_CHECK_FAILED,
-  EXIT_OK,
-  numberFlag,
   onlyPositional,
   readArgs,
-  readJsonFile,
   SWITCH,
   TEXT,
-  type Terminal,
 } from '../framework/command.ts';
+import { runCases } from './adaptive-cases.ts';
+import { DEFAULT_SEEDS, runLaboratory } from './laboratory.ts';
 
-const help = `usage: sluice simulate adaptive FILE [--case NAME] [--seed N] [--json]
+const help = `usage: sluice simulate adaptive [--rule LIST] [--sink LIST] [options]
+       sluice simulate adaptive FILE [--case NAME] [--seed N] [--json]
 
-Runs every case of FILE on virtual time: a client with an adaptive concurrency
-limit sends to a simulated server. Calls in flight, rate, limit and round-trip
+Without FILE: compares rules that learn a limit on calls in flight, on virtual
+time, on a catalogue of simulated servers (sinks). Every rule is compared with
+the best fixed limit of the sink: the limit that an operator would set who
+knows the server, found by a sweep. The whole catalogue takes about a minute
+per rule.
+
+  score      goodput x (best's mean round trip / mean round trip) x
+             (1 - refused), where goodput is relative to the best fixed limit;
+             1 is as good as that limit
+  worst      score of the worst seed; all other figures are medians
+  goodput    successful calls, relative to the best fixed limit
+  rtt p99    mean and p99 round-trip time, relative to the best fixed limit
+  in flight  mean calls in flight, relative to the best fixed limit
+  refused    calls that were refused or timed out
+  fair       Jain's fairness index over the clients: 1 is even
+  sent       calls sent while the server refused or lost all of them
+  settled    after each change, time until the goodput stays above 90 % of the
+             new best fixed limit's, and calls in flight below 125 % or 3 more
+
+  --rule LIST   rules to compare, such as aimd,fixed:20 (default
+                ${DEFAULT_RULES.join(',')}): ${RULE_NAMES.join(', ')};
+                fixed:N is a limit of N that does not learn, up to ${MAX_FIXED}
+  --sink LIST   sinks by name, by a part of the name, or by class:
+                ${SINK_CLASSES.join(', ')} (default: all)
+  --list        list the sinks with their descriptions
+  --seeds N     runs per rule and sink (default ${DEFAULT_SEEDS})
+  --seed N      seed of the first run (default 1)
+  --svg FILE    also draw the limit and the goodput over time, for one sink
+  --json        one line per rule and sink: {rule, sink, class, seeds, best,
+                score, worstScore, goodput, meanRtt, p99Rtt, inFlight, refused,
+                fairness, sentInSpell, settlingMs}; null is never
+
+With FILE: runs every case of FILE. A client with an adaptive concurrency limit
+sends to a simulated server. Calls in flight, rate, limit and round-trip
 times, weighted by time, are compared with the expected ranges of the file.
 Prints the ranges that are missed; with --case all ranges.
 
@@ -35,80 +70,43 @@ FILE has suites of cases. The layering of a suite places the limiter:
   --json        one line per case: {suite, case, ok, held, of,
                 missed: [{range, lo, hi, got}]}
 
-Exit code 0 if every range holds, 1 if one is missed, 2 if the file is invalid.
+Exit code 0, or with FILE 1 if a range is missed; 2 if arguments or the file
+are invalid.
 
-example:
+examples:
+  sluice simulate adaptive --list
+  sluice simulate adaptive --sink mm20                   one server, in detail
+  sluice simulate adaptive --rule aimd,vegas --sink steady,halved
+  sluice simulate adaptive --sink halved --seeds 1 --svg halved.svg
   sluice simulate adaptive test/vectors/arc-cases.json --case slow-link`;
+
+/** Flags that only one of the two forms takes. */
+const CASE_FLAGS = ['case'] as const;
+const LABORATORY_FLAGS = ['rule', 'sink', 'seeds', 'list', 'svg'] as const;
 
 export const simulateAdaptive: Command = {
   name: 'adaptive',
-  summary: 'adaptive concurrency against servers, with expected ranges',
+  summary: 'rules of adaptive concurrency against simulated servers',
   help,
 
   run(args, terminal) {
-    const { values, positionals } = readArgs(args, {
+    const { values: flags, positionals } = readArgs(args, {
       case: TEXT,
+      rule: TEXT,
+      sink: TEXT,
+      list: SWITCH,
+      seeds: TEXT,
       seed: TEXT,
+      svg: TEXT,
       json: SWITCH,
     });
-    const file = onlyPositional(positionals, 'FILE of cases');
-    const seed = numberFlag(values, 'seed', 1);
-    const suites = readSuites(readJsonFile(file));
-
-    let allHold = true;
-    let count = 0;
-    for (const suite of suites) {
-      for (const test of suite.cases) {
-        if (values.case !== undefined && test.name !== values.case) continue;
-        const result = runCase(suite, test, seed);
-        const ok = result.failed.length === 0 && result.isFinished;
-        if (values.json) terminal.print(jsonLine(suite, test, ok, result));
-        else
-          printCase(`${suite.id} / ${test.name}`, ok, result, values.case !== undefined, terminal);
-        allHold &&= ok;
-        count++;
-      }
+    const hasFile = positionals.length > 0;
+    const other = (hasFile ? LABORATORY_FLAGS : CASE_FLAGS).find((name) => name in flags);
+    if (other !== undefined) {
+      const form = hasFile ? 'no FILE' : 'FILE';
+      throw new CommandError(`expected ${form} with \`--${other}\`; see --help`);
     }
-    if (count === 0)
-      throw new CommandError(
-        noCasesMessage(
-          values.case,
-          suites.flatMap(({ cases }) => cases),
-        ),
-      );
-    return allHold ? EXIT_OK : EXIT_CHECK_FAILED;
+    if (!hasFile) return runLaboratory(flags, terminal);
+    return runCases(onlyPositional(positionals, 'FILE of cases'), flags, terminal);
   },
 };
-
-function jsonLine(suite: Suite, test: Case, ok: boolean, result: CaseResult): string {
-  const { passed, failed, isFinished } = result;
-  const of = test.expect.length;
-  const line = { suite: suite.id, case: test.name, ok, held: passed.length, of, missed: failed };
-  return JSON.stringify(isFinished ? line : { ...line, finished: isFinished });
-}
-
-function printCase(
-  title: string,
-  ok: boolean,
-  { passed, failed, seconds, isFinished }: CaseResult,
-  isDetailed: boolean,
-  terminal: Terminal,
-): void {
-  const of = passed.length + failed.length;
-  const mark = ok ? 'ok  ' : 'MISS';
-  terminal.print(`${mark} ${title.padEnd(44)} ${passed.length} of ${of} ranges, ${seconds} s`);
-  for (const { range, lo, hi, got } of isDetailed ? passed : []) {
-    terminal.print(`       ${range}: ${got}, within ${lo} to ${hi}`);
-  }
-  for (const { range, lo, hi, got } of failed) {
-    const measured = Number.isFinite(got) ? `${got}` : 'no measurement';
-    terminal.print(`       ${range}: expected ${lo} to ${hi}, got ${measured}`);
-  }
-  if (!isFinished) terminal.print('       not finished after one day of virtual time');
-}
-
-function noCasesMessage(wanted: string | undefined, cases: readonly { name: string }[]): string {
-  if (wanted === undefined) return 'expected FILE to contain cases, got none';
-  const names = [...new Set(cases.map(({ name }) => name))].join(', ');
-  return `expected \`--case\` to be one of ${names}, got "${wanted}"`;
-}

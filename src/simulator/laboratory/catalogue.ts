@@ -1,0 +1,329 @@
+/** The sinks of the laboratory. Every sink is behind a network with a round trip of 1 ms unless it says otherwise. */
+
+import type { Millis } from '../../core/clock.ts';
+import { exponentialVariate, type Random } from '../../core/random.ts';
+import {
+  autoscaled,
+  balanced,
+  onCores,
+  type QueueOptions,
+  quadraticContention,
+  queueServer,
+  quota,
+  refusing,
+  type SharingOptions,
+  sharingServer,
+  silent,
+  universalScalability,
+} from './servers.ts';
+import {
+  cached,
+  constant,
+  exponential,
+  logNormal,
+  mixture,
+  pausing,
+  type ServiceTime,
+  scaled,
+} from './service-times.ts';
+import type { Arrivals, CreateServer, Sink, SinkClass } from './sink.ts';
+
+type Details = Omit<Sink, 'name' | 'kind' | 'description' | 'server'>;
+
+const sink = (
+  kind: SinkClass,
+  name: string,
+  description: string,
+  server: CreateServer,
+  details: Details = {},
+): Sink => ({ kind, name, description, server, ...details });
+
+/** Some workers with a FIFO queue. */
+const queue =
+  (workers: QueueOptions['workers'], service: ServiceTime, maxQueue = Infinity): CreateServer =>
+  (simulation) =>
+    queueServer(simulation, { workers, service, maxQueue });
+
+const sharing =
+  (speed: SharingOptions['speed'], service: ServiceTime): CreateServer =>
+  (simulation) =>
+    sharingServer(simulation, { speed, service });
+
+/** Refuses calls beyond a quota; the server behind it has workers for every call. */
+const withQuota =
+  (perSecond: number, countsRefused = false): CreateServer =>
+  (simulation) =>
+    quota(simulation, { perSecond, countsRefused }, queue(Infinity, MS_100)(simulation));
+
+const refusedWhen =
+  (isRefused: (random: Random, now: Millis) => boolean, server: CreateServer): CreateServer =>
+  (simulation) =>
+    refusing(simulation, isRefused, server(simulation));
+
+const MS_100 = exponential(100);
+const MM20 = queue(20, MS_100);
+const MM40 = queue(40, MS_100);
+const STEADY_20 = sink('steady', 'mm20', 'M/M/20: 20 workers, 100 ms', MM20);
+
+/** What a sink becomes, to compare with. */
+const steadyQueue = (workers: number, meanMs: Millis): Sink => {
+  const description = `${workers} workers, ${meanMs} ms`;
+  return sink('steady', `mm${workers}`, description, queue(workers, exponential(meanMs)));
+};
+
+const isWithin = (fromMs: Millis, toMs: Millis, now: Millis): boolean =>
+  now >= fromMs && now < toMs;
+
+/** Bursts at random times, `perSecond` calls on average. */
+const bursts =
+  (meanBurst: number, perSecond: number): Arrivals =>
+  (random) => ({
+    waitMs: (1000 * meanBurst * exponentialVariate(random)) / perSecond,
+    count: Math.max(1, Math.round(meanBurst * exponentialVariate(random))),
+  });
+
+/** Single calls at random times (Poisson), with a rate that depends on time. */
+const poisson =
+  (perSecond: (now: Millis) => number): Arrivals =>
+  (random, now) => ({ waitMs: (1000 * exponentialVariate(random)) / perSecond(now), count: 1 });
+
+/** Changes at 25 s, and back at 45 s. */
+const INCIDENT = { fromMs: 25_000, toMs: 45_000 };
+const isIncident = (now: Millis): boolean => isWithin(INCIDENT.fromMs, INCIDENT.toMs, now);
+
+/** The server refuses or loses every call. */
+const OUTAGE = { fromMs: 30_000, toMs: 40_000 };
+const isOutage = (now: Millis): boolean => isWithin(OUTAGE.fromMs, OUTAGE.toMs, now);
+
+const incident = (during: Sink, after: Sink): Details => ({
+  durationMs: 70_000,
+  changes: [
+    { atMs: INCIDENT.fromMs, becomes: during },
+    { atMs: INCIDENT.toMs, becomes: after },
+  ],
+});
+const LONG: Details = { durationMs: 70_000 };
+
+/** From 20 s to 30 s no call arrives; otherwise twice as many as 20 workers can serve. */
+const silenceArrivals: Arrivals = (_random, now) =>
+  isWithin(20_000, 30_000, now) ? { waitMs: 30_000 - now, count: 0 } : { waitMs: 10, count: 4 };
+
+const STEADY: readonly Sink[] = [
+  sink('steady', 'mm1', 'M/M/1: 1 worker, 20 ms', queue(1, exponential(20))),
+  sink('steady', 'mm5', 'M/M/5: 5 workers, 50 ms', queue(5, exponential(50))),
+  STEADY_20,
+  sink('steady', 'mm200', 'M/M/200: 200 workers, 100 ms', queue(200, MS_100)),
+  sink('steady', 'sharing', 'processor sharing on 20 cores, 100 ms', sharing(onCores(20), MS_100)),
+  sink(
+    'steady',
+    'knee',
+    'no queue; beyond 20 calls contention grows by the square',
+    sharing(quadraticContention(20, 4), MS_100),
+  ),
+  sink('steady', 'far', 'M/M/20 behind a network of 200 ms', MM20, { roundTrip: constant(200) }),
+  sink('steady', 'farther', 'M/M/20 behind two hops, 400 ms with jitter', MM20, {
+    roundTrip: (random, now) => 350 + exponential(25)(random, now) + exponential(25)(random, now),
+  }),
+  sink(
+    'steady',
+    'usl',
+    'Universal Scalability Law, 20 ms, most throughput at 44 calls',
+    sharing(universalScalability(0.02, 0.0005), exponential(20)),
+  ),
+];
+
+const CHANGING: readonly Sink[] = [
+  sink(
+    'changing',
+    'halved',
+    '20 workers, 10 from second 25 to 45',
+    queue((now) => (isIncident(now) ? 10 : 20), MS_100),
+    incident(steadyQueue(10, 100), STEADY_20),
+  ),
+  sink(
+    'changing',
+    'slower',
+    '20 workers; calls take 3 times as long in seconds 25 to 45',
+    queue(
+      20,
+      scaled(MS_100, (now) => (isIncident(now) ? 3 : 1)),
+    ),
+    incident(steadyQueue(20, 300), STEADY_20),
+  ),
+  sink(
+    'changing',
+    'drift',
+    '20 workers; calls take 1 % longer every second',
+    queue(
+      20,
+      scaled(MS_100, (now) => 1.01 ** (now / 1000)),
+    ),
+    LONG,
+  ),
+  sink(
+    'changing',
+    'pauses',
+    '20 workers that stand still for 0.8 s every 8 s',
+    queue(20, pausing(8000, 800, MS_100)),
+    LONG,
+  ),
+  sink(
+    'changing',
+    'collections',
+    '20 workers that stand still for 0.2 s every 2 s',
+    queue(20, pausing(2000, 200, MS_100)),
+    LONG,
+  ),
+  sink('changing', 'jitter', '20 workers; network of 30 ms plus 30 ms of random time', MM20, {
+    roundTrip: (random, now) => 30 + exponential(30)(random, now),
+  }),
+  sink(
+    'changing',
+    'cold',
+    'cold start: 5 workers, 5 more every second, up to 100',
+    queue((now) => Math.min(100, 5 + now / 200), MS_100),
+    { ...LONG, measureFromMs: 5000 },
+  ),
+  sink(
+    'changing',
+    'silence',
+    '20 workers; no traffic from second 20 to 30, then 8 workers',
+    queue((now) => (now < 30_000 ? 20 : 8), MS_100),
+    { arrivals: silenceArrivals, maxBacklog: 50, ...LONG, measureFromMs: 30_000 },
+  ),
+  sink(
+    'changing',
+    'doubled',
+    '20 workers, 40 from second 30 on',
+    queue((now) => (now < 30_000 ? 20 : 40), MS_100),
+    { ...LONG, changes: [{ atMs: 30_000, becomes: steadyQueue(40, 100) }] },
+  ),
+  sink(
+    'changing',
+    'sawtooth',
+    'workers grow from 10 to 40 in 15 s, then fall to 10 at once',
+    queue((now) => 10 + Math.floor((30 * (now % 15_000)) / 15_000), MS_100),
+    { durationMs: 75_000 },
+  ),
+  sink(
+    'changing',
+    'autoscaled',
+    '10 to 60 workers, a tenth more for every second of high load',
+    (simulation) => queueServer(simulation, { workers: autoscaled(10, 60), service: MS_100 }),
+    LONG,
+  ),
+  sink(
+    'changing',
+    'background',
+    '20 workers; other jobs take half of them, 3 s of every 10 s',
+    queue((now) => (now % 10_000 < 3000 ? 10 : 20), MS_100),
+    LONG,
+  ),
+  sink(
+    'changing',
+    'cache',
+    '20 workers; cache hit 40 ms, miss 200 ms; emptied every 20 s',
+    (simulation) =>
+      queueServer(simulation, {
+        workers: 20,
+        service: cached(exponential(40), exponential(200), 20_000),
+      }),
+    { durationMs: 80_000, measureFromMs: 20_000 },
+  ),
+];
+
+const REFUSING: readonly Sink[] = [
+  sink('refusing', 'quota', '80 calls in any second, then 429', withQuota(80)),
+  sink('refusing', 'quota-strict', 'the same; refused calls count too', withQuota(80, true)),
+  sink(
+    'refusing',
+    'overflow',
+    '503 above capacity: 20 workers, a queue of 5',
+    queue(20, MS_100, 5),
+  ),
+  sink(
+    'refusing',
+    'random',
+    '20 workers; 1 % of the calls get 503',
+    refusedWhen((random) => random() < 0.01, MM20),
+  ),
+  sink(
+    'refusing',
+    'outage',
+    '20 workers; 503 to everything from second 30 to 40',
+    refusedWhen((_random, now) => isOutage(now), MM20),
+    { refusingSpell: OUTAGE },
+  ),
+  sink(
+    'refusing',
+    'timeouts',
+    '20 workers; no reply from second 30 to 40; timeout 1 s',
+    (simulation) => silent(simulation, OUTAGE.fromMs, OUTAGE.toMs, MM20(simulation)),
+    { timeoutMs: 1000, refusingSpell: OUTAGE },
+  ),
+  sink('refusing', 'bursty-quota', 'quota, with bursts of calls', withQuota(80), {
+    arrivals: bursts(60, 70),
+  }),
+];
+
+const EIGHT: Details = {
+  clients: 8,
+  joinsAtMs: (client) => 3000 * client,
+  durationMs: 90_000,
+  measureFromMs: 35_000,
+};
+
+const SHARED: readonly Sink[] = [
+  sink('shared', 'clients-8', '8 clients on 40 workers, one more every 3 s', MM40, EIGHT),
+  sink('shared', 'clients-skewed', 'the same; their clocks are up to 1 s apart', MM40, {
+    ...EIGHT,
+    clockAheadMs: (client) => (1000 * ((3 * client) % 8)) / 7,
+  }),
+  sink(
+    'shared',
+    'clients-10',
+    '10 clients on 40 workers: 5 at once, 5 together at second 25',
+    MM40,
+    { ...EIGHT, clients: 10, joinsAtMs: (client) => (client < 5 ? 0 : 25_000) },
+  ),
+];
+
+const OTHER: readonly Sink[] = [
+  sink('other', 'deterministic', 'M/D/20: 20 workers, exactly 100 ms', queue(20, constant(100))),
+  sink('other', 'lognormal', '20 workers, 100 ms with a heavy tail', queue(20, logNormal(100, 1))),
+  sink(
+    'other',
+    'mixed',
+    '20 workers; 90 % of the calls take 30 ms, 10 % take 500 ms',
+    queue(20, mixture(0.9, exponential(30), exponential(500))),
+  ),
+  sink('other', 'bursty', '20 workers at 80 % load, in bursts', MM20, {
+    arrivals: bursts(80, 160),
+  }),
+  sink('other', 'light', '20 workers at 50 % load: the limit is never needed', MM20, {
+    arrivals: poisson(() => 100),
+  }),
+  sink('other', 'sine', '20 workers; load from 20 % to 110 % and back in 30 s', MM20, {
+    arrivals: poisson((now) => 130 * (1 + 0.7 * Math.sin((2 * Math.PI * now) / 30_000))),
+    durationMs: 75_000,
+  }),
+  sink('other', 'slow-calls', '10 workers, 2 s a call', queue(10, exponential(2000)), {
+    durationMs: 120_000,
+    measureFromMs: 40_000,
+  }),
+  sink('other', 'fast-calls', '8 workers, 1 ms a call', queue(8, exponential(1)), {
+    durationMs: 20_000,
+    measureFromMs: 8000,
+  }),
+  sink('other', 'unequal', 'load balancer; 10 workers of 100 ms and 10 of 200 ms', (simulation) =>
+    balanced(simulation, queue(10, MS_100)(simulation), queue(10, exponential(200))(simulation)),
+  ),
+];
+
+export const CATALOGUE: readonly Sink[] = [
+  ...STEADY,
+  ...CHANGING,
+  ...REFUSING,
+  ...SHARED,
+  ...OTHER,
+];
