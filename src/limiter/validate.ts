@@ -28,6 +28,8 @@ export interface CallResult {
   readonly retryAfterMs?: Millis;
   /** The partition the call was charged to. */
   readonly partition?: string;
+  /** The level the call was charged to. */
+  readonly level?: string;
 }
 
 /** How `acquire` waits. */
@@ -40,9 +42,12 @@ export interface WaitOptions {
   readonly priority?: number;
 }
 
-const RESULT_FIELDS = ['outcome', 'cost', 'used', 'dueAt', 'rttMs', 'retryAfterMs', 'partition'];
-const CHECK_FIELDS = ['partition'];
-const ACQUIRE_FIELDS = ['signal', 'wait', 'priority', 'partition'];
+const CHECK_FIELDS = ['partition', 'level'];
+const RESULT_FIELDS = [
+  ...['outcome', 'cost', 'used', 'dueAt', 'rttMs', 'retryAfterMs'],
+  ...CHECK_FIELDS,
+];
+const ACQUIRE_FIELDS = ['signal', 'wait', 'priority', ...CHECK_FIELDS];
 /** The fields of each kind of feedback, by the field that names the kind. */
 const FEEDBACK_KINDS: Readonly<Record<string, readonly string[]>> = {
   hits: ['hits'],
