@@ -145,10 +145,13 @@ describe('priorities: one limit', () => {
     expect(check(prefetch, 4)).toBe(4);
   });
 
-  test('priorities: one shortage counts once, however many calls it refuses', () => {
-    const { check, settle } = sinkOf(20);
+  test('priorities: one shortage counts once, however many calls it refuses one after the other', () => {
+    const { clock, check, settle } = sinkOf(20);
     check(prefetch, 20);
-    expect(check(user, 10)).toBe(0);
+    for (let n = 0; n < 10; n++) {
+      expect(check(user)).toBe(0);
+      clock.advance(2);
+    }
     settle(prefetch, 20);
     expect(check(prefetch, 20)).toBe(19);
     expect(check(user, 2)).toBe(1); // one more would have been needed
@@ -157,14 +160,24 @@ describe('priorities: one limit', () => {
     expect(check(prefetch, 20)).toBe(18);
   });
 
+  test('priorities: calls that are refused together are kept as many slots, so that the next burst fits', () => {
+    const { clock, check, settle } = sinkOf(20);
+    check(prefetch, 20);
+    expect(check(user, 6)).toBe(0);
+    settle(prefetch, 20);
+    clock.advance(100);
+    expect(check(prefetch, 20)).toBe(14);
+    expect(check(user, 6)).toBe(6);
+  });
+
   test('priorities: a level that is refused no more keeps fewer slots, until some of its calls are refused again', () => {
     const { check, settle } = sinkOf(4);
     check(prefetch, 4);
     check(user);
     settle(prefetch, 4);
-    for (let n = 0; n < 500; n++) {
-      if (n === 400) expect(check(prefetch, 4)).toBe(3);
-      if (n === 400) settle(prefetch, 3);
+    for (let n = 0; n < 1000; n++) {
+      if (n === 900) expect(check(prefetch, 4)).toBe(3);
+      if (n === 900) settle(prefetch, 3);
       expect(check(user)).toBe(1);
       settle(user);
     }

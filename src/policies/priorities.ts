@@ -9,8 +9,8 @@
  * How many slots a level needs is learnt from its refusals:
  *
  * - A refusal while lower levels have calls in flight adds the call's cost, and at least two standard deviations of
- *   Poisson traffic. Calls refused by one shortage count once: until a lower level is admitted again.
- * - `CALLS_PER_SLOT` admitted calls take off one slot. In balance a few calls in a thousand are refused, and lower
+ *   Poisson traffic. Of one shortage, until a lower level is admitted again, only the calls of its first burst count.
+ * - `CALLS_PER_SLOT` admitted calls take off one slot. In balance one or two calls in a thousand are refused, and lower
  *   levels get all the rest.
  * - Without calls of the level its slots are released, linearly over `KEEP_MS`.
  *
@@ -31,7 +31,10 @@ const MAX_LEVELS = 16;
 const KEEP_MS = 10_000;
 
 /** So many admitted calls of a level take one slot off what is kept for it. */
-const CALLS_PER_SLOT = 500;
+const CALLS_PER_SLOT = 1000;
+
+/** Calls refused within this part of the mean round-trip time are one burst. */
+const BURST_RTTS = 0.1;
 
 /** Standard deviations of a level's calls in flight that its first refusal adds. */
 const DEVIATIONS = 2;
@@ -40,7 +43,7 @@ const DEVIATIONS = 2;
 const LEVEL_IN_FLIGHT = 0;
 const KEPT = 1; //            slots kept free of lower levels, at its last call
 const CALLED_AT = 2; //       when it last made a call
-const LOWER_ADMITTED = 3; //  1 if a lower level was admitted since the last refusal that counted
+const SHORT_SINCE = 3; //     its first refusal since a lower level was admitted; -Infinity: none
 const WIDTH = 4;
 
 /** Reads `partitions` and `priorities`, and returns the limit with the one that is given. */
@@ -113,20 +116,21 @@ function prioritised<P extends InFlightPolicy>(inner: P, names: readonly string[
     const j = at(i, level);
     state[j + LEVEL_IN_FLIGHT] += cost;
     state[j + KEPT] = Math.max(0, state[j + KEPT] - cost / CALLS_PER_SLOT);
-    for (let above = at(i, 0); above < j; above += WIDTH) state[above + LOWER_ADMITTED] = 1;
+    for (let above = at(i, 0); above < j; above += WIDTH) state[above + SHORT_SINCE] = -Infinity;
   };
 
-  const refuse = (state: State, i: number, level: number, cost: number): void => {
+  const refuse = (state: State, i: number, level: number, cost: number, now: Millis): void => {
     const j = at(i, level);
-    if (state[j + LOWER_ADMITTED] === 0) return;
+    const isFirst = state[j + SHORT_SINCE] === -Infinity;
+    if (!isFirst && now - state[j + SHORT_SINCE] > BURST_RTTS * inner.meanRttOf(state, i)) return;
     let inFlightBelow = 0;
     for (let below = level + 1; below <= lowest; below++)
       inFlightBelow += state[at(i, below) + LEVEL_IN_FLIGHT];
     if (inFlightBelow === 0) return;
-    const deviation = Math.sqrt(state[j + LEVEL_IN_FLIGHT] * cost);
-    const kept = Math.max(state[j + KEPT] + cost, DEVIATIONS * deviation);
+    const least = isFirst ? DEVIATIONS * Math.sqrt(state[j + LEVEL_IN_FLIGHT] * cost) : 0;
+    const kept = Math.max(state[j + KEPT] + cost, least);
     state[j + KEPT] = Math.min(kept, inner.limitOf(state, i));
-    state[j + LOWER_ADMITTED] = 0;
+    if (isFirst) state[j + SHORT_SINCE] = now;
   };
 
   const freeSlots = (state: State, i: number): number =>
@@ -140,7 +144,10 @@ function prioritised<P extends InFlightPolicy>(inner: P, names: readonly string[
     init(state, i, now, freshAt) {
       inner.init(state, i, now, freshAt);
       state.fill(0, i + inner.width, i + width);
-      for (let level = 0; level <= lowest; level++) state[at(i, level) + CALLED_AT] = -Infinity;
+      for (let j = at(i, 0); j < i + width; j += WIDTH) {
+        state[j + CALLED_AT] = -Infinity;
+        state[j + SHORT_SINCE] = -Infinity;
+      }
     },
 
     check(state, i, cost, now, levelIndex) {
@@ -157,7 +164,7 @@ function prioritised<P extends InFlightPolicy>(inner: P, names: readonly string[
         ? deny(untilReleased(state, i, level, free, now))
         : inner.check(state, i, cost, now);
       if (isKept) inner.noteKept(state, i, kept);
-      if (decision.verdict === 'deny') refuse(state, i, level, cost);
+      if (decision.verdict === 'deny') refuse(state, i, level, cost, now);
       else admit(state, i, level, cost);
       return decision;
     },
