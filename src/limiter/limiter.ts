@@ -132,7 +132,7 @@ export function createLimiter(
   const common = { name: name ?? policy.kind, random, ...queue, permitTimeoutMs, maxCooldownMs };
   const hasExplicitName = name !== undefined;
   if (factory?.isRemote) {
-    const classes = policy.partitions ?? policy.levels;
+    const classes = policy.partitions ?? policy.priorities;
     if (classes) {
       const option = policy.partitions ? 'partitions' : 'priorities';
       const expected = `without ${option} when its backend decides elsewhere: its calls cannot name one; write one limit for each`;

@@ -116,7 +116,7 @@ export class SyncLimiter extends LimiterCore implements LimiterInternals {
     this.scheduler = new WaitScheduler({
       ...settings,
       partitions: policy.partitions ?? [],
-      levels: policy.levels ?? [],
+      levels: policy.priorities ?? [],
       checkNow: (key, cost, now, partitionIndex) => this.reserve(key, cost, now, partitionIndex),
       peek: (key, cost, partitionIndex) => backend.peek(key, cost, partitionIndex),
     });
@@ -279,9 +279,9 @@ export class SyncLimiter extends LimiterCore implements LimiterInternals {
 
   /** The partition or level of a call, if this limit has one of that name. */
   knownClass({ partition, level }: CallClass): CheckOptions {
-    const { partitions, levels } = this.policy;
+    const { partitions, priorities } = this.policy;
     if (partition !== undefined && partitions?.includes(partition)) return { partition };
-    return level !== undefined && levels?.includes(level) ? { level } : {};
+    return level !== undefined && priorities?.includes(level) ? { level } : {};
   }
 
   /** The index of a call's partition or level; undefined if this limit has none of that name. */

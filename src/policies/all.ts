@@ -168,18 +168,18 @@ function mergeStrictest(a: KeyState, b: KeyState): KeyState {
 function commonClasses(
   policies: readonly Policy[],
   path: string,
-): Pick<Policy, 'partitions' | 'levels'> {
+): Pick<Policy, 'partitions' | 'priorities'> {
   const partitions = commonNames(policies, path, 'partitions');
-  const levels = commonNames(policies, path, 'levels');
-  if (partitions && levels)
-    throw new ConfigError(path, 'limits with either `partitions` or `priorities`', levels);
-  return { ...(partitions && { partitions }), ...(levels && { levels }) };
+  const priorities = commonNames(policies, path, 'priorities');
+  if (partitions && priorities)
+    throw new ConfigError(path, 'limits with either `partitions` or `priorities`', priorities);
+  return { ...(partitions && { partitions }), ...(priorities && { priorities }) };
 }
 
 function commonNames(
   policies: readonly Policy[],
   path: string,
-  field: 'partitions' | 'levels',
+  field: 'partitions' | 'priorities',
 ): readonly string[] | undefined {
   const [first, ...others] = policies.flatMap(({ [field]: names }) => (names ? [names] : []));
   const differing = others.find((names) => names.join('\n') !== first.join('\n'));

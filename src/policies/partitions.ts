@@ -190,12 +190,12 @@ export function callClassOf(partition?: string, level?: string): CallClass | und
 
 /** The index of a call's partition or level. @throws {ConfigError} if the policy has none of that name. */
 export function partitionIndexOf(
-  policy: Pick<Policy, 'partitions' | 'levels'>,
+  policy: Pick<Policy, 'partitions' | 'priorities'>,
   { partition, level }: CallClass,
 ): number | undefined {
   const index =
     partition === undefined ? undefined : indexIn(policy.partitions, 'partition', partition);
-  return level === undefined ? index : indexIn(policy.levels, 'level', level);
+  return level === undefined ? index : indexIn(policy.priorities, 'level', level);
 }
 
 function indexIn(known: readonly string[] = [], option: string, name: unknown): number {

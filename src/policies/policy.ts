@@ -81,7 +81,7 @@ export interface KeyState {
   /** With partitions: calls in flight by partition. */
   partitions?: Readonly<Record<string, number>>;
   /** With priorities: calls in flight by level. */
-  levels?: Readonly<Record<string, number>>;
+  priorities?: Readonly<Record<string, number>>;
   /** adaptive: set if a call was answered busy or timed out since the last adjustment. */
   backPressure?: true;
 }
@@ -128,7 +128,7 @@ export interface PolicyCapabilities {
   readonly partitions?: readonly string[];
 
   /** Names of its levels, the most important first; a check refers to one by its index here. */
-  readonly levels?: readonly string[];
+  readonly priorities?: readonly string[];
 
   /** Its rules, if another process can run them: a rule that learns from its own calls cannot be shared. */
   readonly specs?: readonly RuleSpec[];

@@ -25,7 +25,7 @@ function sinkOf(limit: number, levels: readonly string[] = priorities) {
   const settle = (options: object, times = 1): void => {
     for (let n = 0; n < times; n++) sink.settle('', { ...options, rttMs: 10 });
   };
-  const inFlight = () => sink.inspect('').levels;
+  const inFlight = () => sink.inspect('').priorities;
   return { clock, sink, check, settle, inFlight };
 }
 
@@ -116,7 +116,7 @@ describe('priorities: one limit', () => {
       clock.advance(1500);
     }
     check({ level: 'd' }, 12);
-    for (let left = 12 - (sink.inspect('').levels?.d ?? 0); left > 0; left--) {
+    for (let left = 12 - (sink.inspect('').priorities?.d ?? 0); left > 0; left--) {
       const refusal = sink.check('', 1, { level: 'd' });
       if (refusal.verdict !== 'deny') throw new Error('expected a refusal');
       clock.advance(refusal.retryAfterMs - 2);
@@ -193,7 +193,7 @@ describe('priorities: one limit', () => {
       expect(check(prefetch)).toBe(0);
     }
     expect(check(user, 1, 3)).toBe(1);
-    expect(sink.inspect('').levels).toEqual({ user: 3, prefetch: 1 });
+    expect(sink.inspect('').priorities).toEqual({ user: 3, prefetch: 1 });
     expect(sink.check('', 5, user)).toMatchObject({ verdict: 'deny', retryAfterMs: NEVER });
   });
 
@@ -234,9 +234,9 @@ describe('priorities: one limit', () => {
     const sink = limiter({ limit, clock, permitTimeout: '1s' });
     sink.tryAcquire('', 1, user);
     sink.tryAcquire('', 1, prefetch);
-    expect(sink.inspect('').levels).toEqual({ user: 1, prefetch: 1 });
+    expect(sink.inspect('').priorities).toEqual({ user: 1, prefetch: 1 });
     await clock.advanceAsync(1500);
-    expect(sink.inspect('').levels).toEqual({ user: 0, prefetch: 0 });
+    expect(sink.inspect('').priorities).toEqual({ user: 0, prefetch: 0 });
   });
 
   test('priorities: a snapshot keeps what each level has in flight, and the slots kept for it', () => {
@@ -249,7 +249,7 @@ describe('priorities: one limit', () => {
     for (const options of [user, prefetch, prefetch, prefetch, user]) sink.check('', 1, options);
     for (let n = 0; n < 3; n++) sink.settle('', prefetch);
     restored.restore(sink.snapshot());
-    expect(restored.inspect('').levels).toEqual({ user: 1, prefetch: 0 });
+    expect(restored.inspect('').priorities).toEqual({ user: 1, prefetch: 0 });
     for (const one of [sink, restored]) {
       const allowed = [1, 2, 3].filter(() => one.check('', 1, prefetch).verdict === 'allow');
       expect(allowed).toHaveLength(1); // of three free slots two are kept
@@ -266,7 +266,7 @@ describe('priorities: one limit', () => {
     expect([check(1), check(0)]).toEqual(['deny', 'deny']);
     part.settle(state, 0, { outcome: 'ok', cost: 1, dueAt: 0, partition: 1 }, 0);
     expect([check(1), check(0)]).toEqual(['deny', 'allow']);
-    expect(part.keyState(state, 0, 0).levels).toEqual({ user: 1, prefetch: 4 });
+    expect(part.keyState(state, 0, 0).priorities).toEqual({ user: 1, prefetch: 4 });
   });
 
   test('priorities: invalid levels are refused, naming the option', () => {
@@ -368,7 +368,7 @@ describe('priorities: several limits', () => {
     const sink = limiter({ limit: { all: parts } as never, clock: new VirtualClock() });
     for (let n = 0; n < 5; n++) sink.check('', 1, prefetch);
     for (let n = 0; n < 5; n++) sink.check('', 1, user);
-    expect(sink.inspect('')).toMatchObject({ levels: { user: 0, prefetch: 2 } });
+    expect(sink.inspect('')).toMatchObject({ priorities: { user: 0, prefetch: 2 } });
     expect(sink.inspect('').rules[0].remaining).toBe(7);
     sink.settle('', prefetch);
     expect(sink.check('', 1, prefetch).verdict).toBe('deny');
@@ -378,9 +378,9 @@ describe('priorities: several limits', () => {
   test('priorities: `all` refuses levels that differ, and levels beside partitions', () => {
     const make = (...parts: object[]) => createPolicy({ all: parts as Limit[] }, seededRandom(1));
     const ranked = { concurrency: { limit: 2, priorities } };
-    expect(make(ranked, { adaptive: { priorities } }).levels).toEqual(priorities);
+    expect(make(ranked, { adaptive: { priorities } }).priorities).toEqual(priorities);
     expect(() => make(ranked, { adaptive: { priorities: ['prefetch', 'user'] } })).toThrow(
-      'expected `limit.all` to be limits with the same levels (user,prefetch)',
+      'expected `limit.all` to be limits with the same priorities (user,prefetch)',
     );
     expect(() => make(ranked, { adaptive: { partitions: { live: 1 } } })).toThrow(
       'expected `limit.all` to be limits with either `partitions` or `priorities`',
@@ -395,11 +395,11 @@ describe('priorities: several limits', () => {
     const options = { level: 'user', partition: 'a' };
     both.check('', 1, options);
     const permit = await both.acquire('', 1, options);
-    expect(ranked.inspect('').levels).toEqual({ user: 2, prefetch: 0 });
+    expect(ranked.inspect('').priorities).toEqual({ user: 2, prefetch: 0 });
     expect(parted.inspect('').partitions).toEqual({ a: 2 });
     if (permit.verdict === 'allow') permit.settle();
     both.settle('', options);
-    expect(ranked.inspect('').levels).toEqual({ user: 0, prefetch: 0 });
+    expect(ranked.inspect('').priorities).toEqual({ user: 0, prefetch: 0 });
     expect(parted.inspect('').partitions).toEqual({ a: 0 });
     expect(() => both.check('', 1, { level: 'batch' })).toThrow('a level of one of its limits');
     expect(() => both.check('', 1, { level: 'a' })).toThrow('a level of one of its limits');
@@ -455,7 +455,7 @@ describe('priorities: any traffic', () => {
             const settlement = { cost: paid, dueAt: at, rttMs: now - at, partition };
             policy.settle(state, 0, { outcome: 'ok', ...settlement }, now);
           }
-          const { levels: byLevel = {}, inFlight } = policy.keyState(state, 0, now);
+          const { priorities: byLevel = {}, inFlight } = policy.keyState(state, 0, now);
           const expected = levels.map((_, n) =>
             calls.reduce((sum, call) => sum + (call.level === n ? call.cost : 0), 0),
           );

@@ -139,7 +139,7 @@ function prioritised<P extends InFlightPolicy>(inner: P, names: readonly string[
   return {
     ...inner,
     width,
-    levels: names,
+    priorities: names,
 
     init(state, i, now, freshAt) {
       inner.init(state, i, now, freshAt);
@@ -194,7 +194,7 @@ function prioritised<P extends InFlightPolicy>(inner: P, names: readonly string[
 
     keyState: (state, i, now) => ({
       ...inner.keyState(state, i, now),
-      levels: Object.fromEntries(
+      priorities: Object.fromEntries(
         names.map((name, level) => [name, state[at(i, level) + LEVEL_IN_FLIGHT]]),
       ),
     }),
