@@ -4,22 +4,19 @@ import assert from 'node:assert';
 import { limiter } from 'sluice';
 
 const server = limiter({ limit: { concurrency: { limit: 10, priorities: ['user', 'prefetch'] } } });
-const admit = (level, calls) =>
-  Array.from({ length: calls }, () => server.tryAcquire('server', 1, { level })).filter(
-    ({ verdict }) => verdict === 'allow',
-  );
+const call = (level) => server.tryAcquire('server', 1, { level });
+const isAllowed = ({ verdict }) => verdict === 'allow';
 
-const prefetched = admit('prefetch', 20);
+const prefetched = Array.from({ length: 20 }, () => call('prefetch')).filter(isAllowed);
 console.log(`user is quiet: prefetch has ${prefetched.length} of 10 slots`);
 assert.equal(prefetched.length, 10);
 
-console.log(
-  `user begins: ${admit('user', 4).length} of 4 calls are admitted, all slots are in use`,
-);
-for (const permit of prefetched.splice(0, 6)) permit.settle();
-const [refilled, served] = [admit('prefetch', 6), admit('user', 4)];
-console.log(`6 calls end: prefetch gets ${refilled.length} slots, user ${served.length} of 4`);
-assert.equal(served.length, 4);
+console.log(`user begins: ${call('user').verdict}, every slot is in use`);
+for (let n = 1; n <= 3; n++) {
+  prefetched.pop().settle();
+  const [low, high] = [call('prefetch'), call('user')];
+  console.log(`a prefetch call ends; the next one: ${low.verdict}; a user call: ${high.verdict}`);
+  assert.deepEqual([low, high].map(isAllowed), [false, true]);
+}
 
 console.log('in flight:', server.inspect('server').priorities);
-for (const permit of [...prefetched, ...refilled, ...served]) permit.settle();

@@ -19,7 +19,6 @@ import { ConfigError } from '../core/errors.ts';
 import { OptionReader } from '../core/options.ts';
 import type { Random } from '../core/random.ts';
 import { requireCost } from '../policies/cost.ts';
-import { callClassOf } from '../policies/partitions.ts';
 import type { Feedback } from '../policies/policy.ts';
 import { type Component, identity, readComponents } from './composite-component.ts';
 import {
@@ -43,6 +42,7 @@ import { mergeSnapshots } from './stats.ts';
 import type { AcquireOptions, CheckOptions, Limiter, Stats, SyncLimiter } from './sync-limiter.ts';
 import {
   type CallResult,
+  callClassOf,
   readWaitLimits,
   requireCheckOptions,
   requireKey,

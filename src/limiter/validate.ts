@@ -10,6 +10,7 @@ import { OUTCOMES, type Outcome } from '../core/decision.ts';
 import type { Duration } from '../core/duration.ts';
 import { ConfigError } from '../core/errors.ts';
 import { isRecord, MAX_AMOUNT, parseWaitMs, requireNumber } from '../core/options.ts';
+import type { CallClass } from '../policies/partitions.ts';
 import type { Feedback } from '../policies/policy.ts';
 
 /** How a call went, for `settle`. */
@@ -66,6 +67,12 @@ export function requireKey(key: unknown): void {
 
 export function requireCheckOptions(options: object): void {
   requireKnownFields('options', options, CHECK_FIELDS);
+}
+
+/** The partition and the level that are given, as options of a check; undefined if none is. */
+export function callClassOf(partition?: string, level?: string): CallClass | undefined {
+  if (level === undefined) return partition === undefined ? undefined : { partition };
+  return partition === undefined ? { level } : { partition, level };
 }
 
 /** Wait options, read. */

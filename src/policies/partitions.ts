@@ -182,12 +182,6 @@ export interface CallClass {
   readonly level?: string;
 }
 
-/** The names that are given; undefined if none is. */
-export function callClassOf(partition?: string, level?: string): CallClass | undefined {
-  if (level === undefined) return partition === undefined ? undefined : { partition };
-  return partition === undefined ? { level } : { partition, level };
-}
-
 /** The index of a call's partition or level. @throws {ConfigError} if the policy has none of that name. */
 export function partitionIndexOf(
   policy: Pick<Policy, 'partitions' | 'priorities'>,

@@ -33,8 +33,9 @@ const KEEP_MS = 10_000;
 /** So many admitted calls of a level take one slot off what is kept for it. */
 const CALLS_PER_SLOT = 1000;
 
-/** Calls refused within this part of the mean round-trip time are one burst. */
+/** Calls refused within this part of the mean round-trip time are one burst; before the first measurement, within 1 ms. */
 const BURST_RTTS = 0.1;
+const UNKNOWN_RTT_MS = 10;
 
 /** Standard deviations of a level's calls in flight that its first refusal adds. */
 const DEVIATIONS = 2;
@@ -122,7 +123,8 @@ function prioritised<P extends InFlightPolicy>(inner: P, names: readonly string[
   const refuse = (state: State, i: number, level: number, cost: number, now: Millis): void => {
     const j = at(i, level);
     const isFirst = state[j + SHORT_SINCE] === -Infinity;
-    if (!isFirst && now - state[j + SHORT_SINCE] > BURST_RTTS * inner.meanRttOf(state, i)) return;
+    const rttMs = inner.meanRttOf(state, i) || UNKNOWN_RTT_MS;
+    if (!isFirst && now - state[j + SHORT_SINCE] > BURST_RTTS * rttMs) return;
     let inFlightBelow = 0;
     for (let below = level + 1; below <= lowest; below++)
       inFlightBelow += state[at(i, below) + LEVEL_IN_FLIGHT];

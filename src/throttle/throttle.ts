@@ -19,7 +19,7 @@ import type { LimiterOptions } from '../limiter/limiter.ts';
 import type { Refusal } from '../limiter/permit.ts';
 import { resolveLimiter } from '../limiter/resolve-limiter.ts';
 import type { AcquireOptions, CheckOptions, Limiter } from '../limiter/sync-limiter.ts';
-import { callClassOf } from '../policies/partitions.ts';
+import { callClassOf } from '../limiter/validate.ts';
 import {
   type Attempt,
   createRetryPolicy,

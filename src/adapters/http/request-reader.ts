@@ -14,7 +14,7 @@
 
 import { ConfigError } from '../../core/errors.ts';
 import type { CheckOptions } from '../../limiter/sync-limiter.ts';
-import { callClassOf } from '../../policies/partitions.ts';
+import { callClassOf } from '../../limiter/validate.ts';
 import { clientKeyOf, type IpAddress, parseAddress } from './address.ts';
 import { type ErrorReporter, requireSync } from './error-reporter.ts';
 import type { HttpSettings } from './settings.ts';
