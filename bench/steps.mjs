@@ -41,5 +41,6 @@ export const STEPS = [
   step('figures:seeds', 5, ...WRITE),
   step('figures:busy', 2, ...WRITE),
   step('figures:adaptive', 4, ...WRITE),
+  step('figures:priorities', 2, ...WRITE),
   step('figures:accuracy', 30, ...WRITE),
 ];

@@ -100,6 +100,7 @@ describe('npm run figures', () => {
     ['bench/seeds.mjs', '--part', '0.001'],
     ['bench/busy.mjs', '--quick'],
     ['bench/adaptive.mjs', '--quick'],
+    ['bench/priorities.mjs', '--short'],
     ['bench/accuracy.mjs', '--quick'],
   ])('%s %s: rejects --write for a shortened run', (...words) => {
     const err = 'expected a full run with --write, got a shortened one; nothing was started\n';

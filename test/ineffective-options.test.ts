@@ -46,6 +46,7 @@ const OVER_REDIS: readonly Place[] = ['library, redis', 'daemon, redis'];
 const SHARED_MAX_KEYS: Place = 'daemon, per: limit, maxKeys';
 
 const PARTS = { partitions: { live: 0.5 } };
+const LEVELS = { priorities: ['user', 'prefetch'] };
 const spacing = { spacing: { every: '1s' } };
 const reserving = { spacing: { every: '1s', reserve: 2 } };
 
@@ -65,6 +66,8 @@ const TABLE: readonly (readonly [object, readonly Place[]])[] = [
   [{ all: [{ bucket: { rate: 1 } }, reserving] }, IN_DAEMON],
   [{ concurrency: { limit: 2, ...PARTS } }, ['library, redis', ...IN_DAEMON]],
   [{ adaptive: PARTS }, ['library, redis', ...IN_DAEMON]],
+  [{ concurrency: { limit: 2, ...LEVELS } }, ['library, redis', ...IN_DAEMON]],
+  [{ adaptive: LEVELS }, ['library, redis', ...IN_DAEMON]],
   [{ all: [{ bucket: { rate: 1 } }, { adaptive: PARTS }] }, ['library, redis', ...IN_DAEMON]],
 ];
 
@@ -86,6 +89,10 @@ describe('options without effect', () => {
       'expected `limits.a.overrides[0].adaptive.partitions` to be left out: no protocol of a daemon names ' +
         'a partition; write one limit for each, got {"live":0.5}',
     );
+    expect(PLACES.daemon({ adaptive: LEVELS })).toContain(
+      'expected `limits.a.adaptive.priorities` to be left out: no protocol of a daemon names ' +
+        'a level; write one limit for each, got ["user","prefetch"]',
+    );
     expect(PLACES['daemon, shadow']({ all: [spacing, { busy: {} }] })).toContain(
       'expected `limits.a.shadow` to be false beside busy: it needs the outcome of calls and gets none ' +
         'in shadow mode; try it on some keys with `match`, got true',
@@ -96,6 +103,9 @@ describe('options without effect', () => {
     expect(PLACES['library, redis']({ concurrency: { limit: 2, ...PARTS } })).toContain(
       'expected `limit` to be without partitions when its backend decides elsewhere: its calls cannot ' +
         'name one; write one limit for each, got ["live"]',
+    );
+    expect(PLACES['library, redis']({ concurrency: { limit: 2, ...LEVELS } })).toContain(
+      'expected `limit` to be without priorities when its backend decides elsewhere',
     );
   });
 });

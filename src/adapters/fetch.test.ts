@@ -123,6 +123,19 @@ describe.each([
     expect(await response.text()).toBe('first last');
   });
 
+  test('level: a request counts as the level of its arguments', async () => {
+    const sink = limiter({
+      limit: { concurrency: { limit: 2, priorities: ['user', 'prefetch'] } },
+    });
+    const { url } = await serve((_request, response) => {
+      response.end(JSON.stringify(sink.inspect(url).priorities));
+    });
+    const level = (...[, init]: Parameters<typeof inner>) => init?.method && 'user';
+    const api = throttleFetch(inner, { limiter: sink, level });
+    expect(await (await api(url, { method: 'POST' })).json()).toEqual({ user: 1, prefetch: 0 });
+    expect(await (await api(url)).json()).toEqual({ user: 0, prefetch: 1 });
+  });
+
   test('a timeout settles as timeout, an abort as failed', async () => {
     const { url } = await serve(() => {});
     const sink = limiter({ limit: { concurrency: 9 } });

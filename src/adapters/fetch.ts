@@ -41,11 +41,11 @@ type Args<F extends FetchLike> = Parameters<F>;
 type ResponseOf<F extends FetchLike> = Awaited<ReturnType<F>>;
 
 /** Options that are passed on to `throttle` as they are. */
-const PASSED_ON = ['cost', 'used', 'priority', 'partition', 'onDeny'] as const;
+const PASSED_ON = ['cost', 'used', 'priority', 'partition', 'level', 'onDeny'] as const;
 
 /** Options of `throttleFetch` beside the limit. */
 export interface FetchCallOptions<F extends FetchLike>
-  extends Pick<CallOptions<F>, 'cost' | 'used' | 'priority' | 'partition'> {
+  extends Pick<CallOptions<F>, 'cost' | 'used' | 'priority' | 'partition' | 'level'> {
   /** The key of a request. Default: its origin, such as `https://api.example.com`. */
   readonly key?: (...args: Args<F>) => string;
   /** How long to wait for a permit: true without limit, false not at all. Default 30 seconds. */

@@ -422,6 +422,19 @@ describe.each(Object.keys(HTTP_SERVERS))('%s', (name) => {
     expect(api.stats()).toMatchObject({ allowed: 2, cancelled: 1 });
   });
 
+  test('level: passes the level to the limiter', async () => {
+    const limit = { concurrency: { limit: 2, priorities: ['user', 'prefetch'] } };
+    const api = limiter({ limit });
+    const { begun, work, inProgress } = controlledWork();
+    const get = await serve({ limiter: api, level: () => 'user' }, work);
+    const first = get();
+    await inProgress(1);
+    expect(api.inspect('127.0.0.1').priorities).toEqual({ user: 1, prefetch: 0 });
+    begun[0](200);
+    await first;
+    await settled(api);
+  });
+
   test('partition: passes the partition to the limiter', async () => {
     const limit = { concurrency: { limit: 2, partitions: { live: 0.5, batch: 0.5 } } };
     const api = limiter({ limit });

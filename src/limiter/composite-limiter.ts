@@ -42,6 +42,7 @@ import { mergeSnapshots } from './stats.ts';
 import type { AcquireOptions, CheckOptions, Limiter, Stats, SyncLimiter } from './sync-limiter.ts';
 import {
   type CallResult,
+  callClassOf,
   readWaitLimits,
   requireCheckOptions,
   requireKey,
@@ -180,12 +181,7 @@ export class CompositeLimiter implements LimiterInternals {
 
   async acquire(key: string, cost = 1, options: AcquireOptions = {}): Promise<Permit | Refusal> {
     const { maxWaitMs, ...limits } = readWaitLimits(options);
-    const { partition } = options;
-    const calls = this.#componentCalls(
-      key,
-      cost,
-      partition === undefined ? undefined : { partition },
-    );
+    const calls = this.#componentCalls(key, cost, callClassOf(options.partition, options.level));
     const since = this.clock.now();
     const position = { arrival: nextArrival(), priority: limits.priority };
     let reserved: readonly ComponentReservation[] | undefined;
@@ -263,13 +259,13 @@ export class CompositeLimiter implements LimiterInternals {
 
   settle(key: string, result: CallResult = {}): void {
     requireResult(result);
-    const { cost = 1, used, partition, ...rest } = result;
-    const options = partition === undefined ? undefined : { partition };
-    const calls = this.#componentCalls(key, cost, options);
+    const { cost = 1, used, partition, level, ...rest } = result;
+    const names = callClassOf(partition, level);
+    const calls = this.#componentCalls(key, cost, names);
     const settlements = calls.map((call) => ({
       ...rest,
       ...usedFieldOf(call, used),
-      ...(call.partitionIndex !== undefined && { partition }),
+      ...(names && call.limiter.knownClass(names)),
       cost: call.cost,
     }));
     for (const settlement of settlements) requireResult(settlement);
@@ -333,29 +329,30 @@ export class CompositeLimiter implements LimiterInternals {
     requireKey(key);
     requireCost(cost);
     if (options) this.#requireCheckOptions(options);
-    const partition = options?.partition;
     const calls: ComponentCall[] = [];
     for (const { limiter, keyOf, costOf } of this.components) {
       const call = { limiter, key: keyOf(key), cost: costOf(cost), costOf };
       requireKey(call.key);
       requireCost(call.cost);
       const n = calls.findIndex((other) => other.limiter === limiter && other.key === call.key);
-      const partitionIndex =
-        partition === undefined ? undefined : limiter.findPartitionIndex(partition);
+      const partitionIndex = options && limiter.findPartitionIndex(options);
       if (n < 0) calls.push({ ...call, partitionIndex });
       else calls[n] = mergeCalls(calls[n], call);
     }
     return calls;
   }
 
-  /** A partition counts in the components that have it; at least one must. */
+  /** A partition or level counts in the components that have it; at least one must. */
   #requireCheckOptions(options: CheckOptions): void {
     requireCheckOptions(options);
-    const { partition } = options;
-    if (partition === undefined) return;
-    if (this.components.some(({ limiter }) => limiter.findPartitionIndex(partition) !== undefined))
-      return;
-    throw new ConfigError('partition', 'a partition of one of its limits', partition);
+    const { partition, level } = options;
+    for (const [name, value] of Object.entries({ partition, level })) {
+      if (value === undefined) continue;
+      const isKnown = ({ limiter }: Component): boolean =>
+        limiter.findPartitionIndex({ [name]: value }) !== undefined;
+      if (!this.components.some(isKnown))
+        throw new ConfigError(name, `a ${name} of one of its limits`, value);
+    }
   }
 
   #recordAllowed(reserved: readonly ComponentReservation[]): Decision {

@@ -19,7 +19,7 @@ export interface ComponentCall {
   readonly cost: number;
   /** Maps the call's cost to the component's; what was used is mapped the same way. */
   readonly costOf: (cost: number) => number;
-  /** The index of the call's partition, if the component has one of that name. */
+  /** The index of the call's partition or level, if the component has one of that name. */
   readonly partitionIndex: number | undefined;
 }
 

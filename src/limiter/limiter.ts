@@ -132,10 +132,11 @@ export function createLimiter(
   const common = { name: name ?? policy.kind, random, ...queue, permitTimeoutMs, maxCooldownMs };
   const hasExplicitName = name !== undefined;
   if (factory?.isRemote) {
-    if (policy.partitions) {
-      const expected =
-        'without partitions when its backend decides elsewhere: its calls cannot name one; write one limit for each';
-      throw new ConfigError(internal.path ?? 'limit', expected, policy.partitions);
+    const classes = policy.partitions ?? policy.priorities;
+    if (classes) {
+      const option = policy.partitions ? 'partitions' : 'priorities';
+      const expected = `without ${option} when its backend decides elsewhere: its calls cannot name one; write one limit for each`;
+      throw new ConfigError(internal.path ?? 'limit', expected, classes);
     }
     const clock = givenClock ?? systemClock;
     const settings = { ...common, hasExplicitName, maxKeys, clock };

@@ -29,7 +29,7 @@ export type RefusalReason =
   | 'closed'; // the limiter is closed
 
 /** The result of a call that had a permit. Key, cost and due time are known from the permit. */
-export type PermitResult = Omit<CallResult, 'cost' | 'dueAt' | 'partition'>;
+export type PermitResult = Omit<CallResult, 'cost' | 'dueAt' | 'partition' | 'level'>;
 
 export interface PermitInit extends Pick<Permit, 'key' | 'cost' | 'dueAt' | 'issuedAt'> {
   readonly fencingToken?: number | undefined;

@@ -12,7 +12,7 @@ import type { Decision } from '../core/decision.ts';
 import type { KeyHash } from '../core/hash.ts';
 import { requireNumber } from '../core/options.ts';
 import { requireCost } from '../policies/cost.ts';
-import { partitionIndexOf } from '../policies/partitions.ts';
+import { type CallClass, partitionIndexOf } from '../policies/partitions.ts';
 import type { Feedback, KeyState, Policy, Settlement } from '../policies/policy.ts';
 import type { Listener, SettledEvent } from './events.ts';
 import { type Inspection, inspectionOf, type NamedRuleStatus, nameRules } from './inspection.ts';
@@ -35,9 +35,11 @@ import { type PermitRequest, type WaitResult, WaitScheduler } from './wait-sched
 export interface CheckOptions {
   /** The partition the call counts against. Default: none, what the partitions leave. */
   readonly partition?: string;
+  /** The level of the call, of a limit with `priorities`. Default: the lowest. */
+  readonly level?: string;
 }
 
-/** Options of `acquire`: how it waits, and for which partition. */
+/** Options of `acquire`: how it waits, and for which partition or level. */
 export interface AcquireOptions extends CheckOptions, WaitOptions {}
 
 /** Decides in this process, at once. With a remote backend it is a `RemoteLimiter`. */
@@ -114,6 +116,7 @@ export class SyncLimiter extends LimiterCore implements LimiterInternals {
     this.scheduler = new WaitScheduler({
       ...settings,
       partitions: policy.partitions ?? [],
+      levels: policy.priorities ?? [],
       checkNow: (key, cost, now, partitionIndex) => this.reserve(key, cost, now, partitionIndex),
       peek: (key, cost, partitionIndex) => backend.peek(key, cost, partitionIndex),
     });
@@ -209,7 +212,7 @@ export class SyncLimiter extends LimiterCore implements LimiterInternals {
     requireKey(key);
     requireCost(cost);
     const limits = readWaitLimits(options);
-    const partitionIndex = this.#partitionIndexOf(options.partition);
+    const partitionIndex = partitionIndexOf(this.policy, options);
     const since = this.clock.now();
     const result = await this.waitForPermit({ key, cost, partitionIndex }, limits, since);
     if (result.verdict === 'deny') {
@@ -274,10 +277,16 @@ export class SyncLimiter extends LimiterCore implements LimiterInternals {
     this.telemetry.recordDecision(key, cost, decision, waitedMs);
   }
 
-  /** The index of a partition in the policy's list; undefined if this limit has none of that name. */
-  findPartitionIndex(partition: string): number | undefined {
-    const partitionIndex = this.policy.partitions?.indexOf(partition) ?? -1;
-    return partitionIndex < 0 ? undefined : partitionIndex;
+  /** The partition or level of a call, if this limit has one of that name. */
+  knownClass({ partition, level }: CallClass): CheckOptions {
+    const { partitions, priorities } = this.policy;
+    if (partition !== undefined && partitions?.includes(partition)) return { partition };
+    return level !== undefined && priorities?.includes(level) ? { level } : {};
+  }
+
+  /** The index of a call's partition or level; undefined if this limit has none of that name. */
+  findPartitionIndex(names: CallClass): number | undefined {
+    return partitionIndexOf(this.policy, this.knownClass(names));
   }
 
   /** Waits from `now` on; an aborted call is counted with all its time since it arrived. */
@@ -342,7 +351,7 @@ export class SyncLimiter extends LimiterCore implements LimiterInternals {
     requireResult(result);
     const now = this.clock.now();
     const { outcome = 'ok', cost = 1, dueAt = now, rttMs, used, retryAfterMs } = result;
-    const partition = this.#partitionIndexOf(result.partition);
+    const partition = partitionIndexOf(this.policy, result);
     this.#settle(key, { outcome, cost, used, dueAt, rttMs, partition }, retryAfterMs, now);
   }
 
@@ -403,11 +412,7 @@ export class SyncLimiter extends LimiterCore implements LimiterInternals {
 
   #requirePartitionIndex(options: CheckOptions): number | undefined {
     requireCheckOptions(options);
-    return this.#partitionIndexOf(options.partition);
-  }
-
-  #partitionIndexOf(partition: string | undefined): number | undefined {
-    return partition === undefined ? undefined : partitionIndexOf(this.policy, partition);
+    return partitionIndexOf(this.policy, options);
   }
 }
 

@@ -10,6 +10,7 @@ import { OUTCOMES, type Outcome } from '../core/decision.ts';
 import type { Duration } from '../core/duration.ts';
 import { ConfigError } from '../core/errors.ts';
 import { isRecord, MAX_AMOUNT, parseWaitMs, requireNumber } from '../core/options.ts';
+import type { CallClass } from '../policies/partitions.ts';
 import type { Feedback } from '../policies/policy.ts';
 
 /** How a call went, for `settle`. */
@@ -28,6 +29,8 @@ export interface CallResult {
   readonly retryAfterMs?: Millis;
   /** The partition the call was charged to. */
   readonly partition?: string;
+  /** The level the call was charged to. */
+  readonly level?: string;
 }
 
 /** How `acquire` waits. */
@@ -40,9 +43,12 @@ export interface WaitOptions {
   readonly priority?: number;
 }
 
-const RESULT_FIELDS = ['outcome', 'cost', 'used', 'dueAt', 'rttMs', 'retryAfterMs', 'partition'];
-const CHECK_FIELDS = ['partition'];
-const ACQUIRE_FIELDS = ['signal', 'wait', 'priority', 'partition'];
+const CHECK_FIELDS = ['partition', 'level'];
+const RESULT_FIELDS = [
+  ...['outcome', 'cost', 'used', 'dueAt', 'rttMs', 'retryAfterMs'],
+  ...CHECK_FIELDS,
+];
+const ACQUIRE_FIELDS = ['signal', 'wait', 'priority', ...CHECK_FIELDS];
 /** The fields of each kind of feedback, by the field that names the kind. */
 const FEEDBACK_KINDS: Readonly<Record<string, readonly string[]>> = {
   hits: ['hits'],
@@ -61,6 +67,12 @@ export function requireKey(key: unknown): void {
 
 export function requireCheckOptions(options: object): void {
   requireKnownFields('options', options, CHECK_FIELDS);
+}
+
+/** The partition and the level that are given, as options of a check; undefined if none is. */
+export function callClassOf(partition?: string, level?: string): CallClass | undefined {
+  if (level === undefined) return partition === undefined ? undefined : { partition };
+  return partition === undefined ? { level } : { partition, level };
 }
 
 /** Wait options, read. */

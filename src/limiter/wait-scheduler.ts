@@ -35,6 +35,8 @@ export interface QueueSettings extends WaiterSetSettings {
 export interface WaitSchedulerOptions extends QueueSettings {
   /** Names of the limit's partitions: each has a queue per key. */
   readonly partitions: readonly string[];
+  /** Names of the limit's levels, the most important first: each has a queue per key. */
+  readonly levels: readonly string[];
   /** Checks the limit for a permit now: never decides `wait`. */
   checkNow(key: string, cost: number, now: Millis, partitionIndex?: number): Decision;
   /** What `checkNow` would decide; changes nothing. */
@@ -83,7 +85,7 @@ interface QueuedWaiter extends QueuePosition, Waiter<WaitResult> {
   readonly enqueuedAt: Millis;
 }
 
-/** The waiters of one key (and partition). */
+/** The waiters of one key (and partition or level). */
 interface KeyQueue {
   readonly id: string;
   readonly key: string;
@@ -119,12 +121,20 @@ export class WaitScheduler {
     return this.#waiters.size;
   }
 
+  /** Whether a call of this partition, or of this level or a higher one, waits. */
   hasWaiters(key: string, partitionIndex?: number): boolean {
-    return this.#waiters.size > 0 && this.#queues.has(this.#queueIdOf(key, partitionIndex));
+    if (this.#waiters.size === 0) return false;
+    const { levels } = this.#options;
+    if (levels.length === 0) return this.#queues.has(this.#queueIdOf(key, partitionIndex));
+    const isQueued = (level: number): boolean => this.#queues.has(this.#queueIdOf(key, level));
+    return levels.some((_, level) => level <= (partitionIndex ?? Infinity) && isQueued(level));
   }
 
+  /** Calls that name no level wait in the queue of the lowest. */
   #queueIdOf(key: string, partitionIndex: number | undefined): string {
-    return this.#options.partitions.length === 0 ? key : `${partitionIndex ?? '-'}|${key}`;
+    const { partitions, levels } = this.#options;
+    if (levels.length > 0) return `${partitionIndex ?? levels.length - 1}|${key}`;
+    return partitions.length === 0 ? key : `${partitionIndex ?? '-'}|${key}`;
   }
 
   /** Whether a waiter of this key is served before `position`. */
@@ -184,15 +194,15 @@ export class WaitScheduler {
     this.#waiters.reschedule();
   }
 
-  /** The queues of a key, the one with the longest wait first. */
+  /** The queues of a key: of the most important level first, else the one with the longest wait first. */
   #queuesOf(key: string): KeyQueue[] {
-    const { partitions } = this.#options;
-    const indexes = partitions.length === 0 ? [undefined] : [undefined, ...partitions.keys()];
+    const { partitions, levels } = this.#options;
+    const indexes = levels.length > 0 ? [...levels.keys()] : [undefined, ...partitions.keys()];
     const arrivalOf = ({ waiters }: KeyQueue): number => waiters.first?.arrival ?? Infinity;
-    return indexes
+    const queues = indexes
       .map((partitionIndex) => this.#queues.get(this.#queueIdOf(key, partitionIndex)))
-      .filter((queue) => queue !== undefined)
-      .sort((a, b) => arrivalOf(a) - arrivalOf(b));
+      .filter((queue) => queue !== undefined);
+    return levels.length > 0 ? queues : queues.sort((a, b) => arrivalOf(a) - arrivalOf(b));
   }
 
   /** The refusal of a wait that is known to be in vain. */

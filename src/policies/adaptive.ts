@@ -25,7 +25,7 @@ import { allow, deny, NEVER, type Outcome, WHEN_SETTLED } from '../core/decision
 import { OptionReader } from '../core/options.ts';
 import type { Random } from '../core/random.ts';
 import { requireCost } from './cost.ts';
-import { type InFlightPolicy, withPartitions } from './partitions.ts';
+import type { InFlightPolicy } from './partitions.ts';
 import {
   type PolicyCapabilities,
   type PoolPosition,
@@ -33,6 +33,7 @@ import {
   timeToOpen,
   UNDIVIDED,
 } from './policy.ts';
+import { readCallClasses } from './priorities.ts';
 
 /** Adaptive concurrency: as many calls in flight as the service can take. */
 export interface AdaptiveOptions {
@@ -52,10 +53,12 @@ export interface AdaptiveOptions {
   readonly jitter?: number;
   /** Guaranteed parts of the limit: `{ live: 0.9, batch: 0.1 }`. Unused parts are lent to other partitions. */
   readonly partitions?: Readonly<Record<string, number>>;
+  /** Levels of calls, the most important first: `['user', 'prefetch']`. Lower levels are refused first. */
+  readonly priorities?: readonly string[];
 }
 
 /** The numbers of the control loop. */
-interface ControlTerms extends Required<Omit<AdaptiveOptions, 'partitions'>> {
+interface ControlTerms extends Required<Omit<AdaptiveOptions, 'partitions' | 'priorities'>> {
   readonly kind: string;
   readonly capabilities: PolicyCapabilities;
   /** False: measures, but never moves the limit. */
@@ -120,12 +123,9 @@ export function adaptive(
     capabilities: {},
     adjusts: true,
   };
-  const partitions = reader.has('partitions') ? reader.get('partitions') : undefined;
+  const withClasses = readCallClasses(reader);
   reader.finish();
-  const policy = controlLoop(terms, random, UNDIVIDED);
-  return partitions === undefined
-    ? policy
-    : withPartitions(policy, partitions, `${path}.partitions`);
+  return withClasses(controlLoop(terms, random, UNDIVIDED));
 }
 
 /** A fixed number of calls in flight, measured as an adaptive limit measures: see concurrency.ts. */
@@ -252,6 +252,10 @@ function controlLoop(
       record(state, i, outcome, rttMs);
       state[i + IN_FLIGHT] = Math.max(0, state[i + IN_FLIGHT] - cost);
       closeWindow(state, i, cost, now);
+    },
+
+    noteKept: (state, i) => {
+      state[i + LIMIT_REACHED] = 1;
     },
 
     divided: (next) => controlLoop(terms, random, next),

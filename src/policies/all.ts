@@ -102,7 +102,7 @@ export function all(policies: readonly Policy[], path = 'all'): Policy {
     isPerSecond: policies.some((policy) => policy.isPerSecond),
     expireMs: Math.min(...policies.map((policy) => policy.expireMs)),
     ...sharedCapabilities(policies),
-    ...commonPartitions(policies, path),
+    ...commonClasses(policies, path),
 
     init(state, i, now, freshAt) {
       for (const { policy, offset } of components) policy.init(state, i + offset, now, freshAt);
@@ -164,14 +164,27 @@ function mergeStrictest(a: KeyState, b: KeyState): KeyState {
   return merged as unknown as KeyState;
 }
 
-/** Partitions of a component are those of the whole; components with different names would be ambiguous. */
-function commonPartitions(policies: readonly Policy[], path: string): Pick<Policy, 'partitions'> {
-  const [first, ...others] = policies.flatMap(({ partitions }) => (partitions ? [partitions] : []));
-  if (first === undefined) return {};
+/** Partitions or levels of a component are those of the whole; components with different names would be ambiguous. */
+function commonClasses(
+  policies: readonly Policy[],
+  path: string,
+): Pick<Policy, 'partitions' | 'priorities'> {
+  const partitions = commonNames(policies, path, 'partitions');
+  const priorities = commonNames(policies, path, 'priorities');
+  if (partitions && priorities)
+    throw new ConfigError(path, 'limits with either `partitions` or `priorities`', priorities);
+  return { ...(partitions && { partitions }), ...(priorities && { priorities }) };
+}
+
+function commonNames(
+  policies: readonly Policy[],
+  path: string,
+  field: 'partitions' | 'priorities',
+): readonly string[] | undefined {
+  const [first, ...others] = policies.flatMap(({ [field]: names }) => (names ? [names] : []));
   const differing = others.find((names) => names.join('\n') !== first.join('\n'));
-  if (differing)
-    throw new ConfigError(path, `limits with the same partitions (${first})`, differing);
-  return { partitions: first };
+  if (differing) throw new ConfigError(path, `limits with the same ${field} (${first})`, differing);
+  return first;
 }
 
 /** What a backend can rely on: of every component (specs, buckets), or of any that has it. */

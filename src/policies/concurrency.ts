@@ -10,7 +10,7 @@ import { ConfigError } from '../core/errors.ts';
 import { MAX_AMOUNT, OptionReader } from '../core/options.ts';
 import type { Random } from '../core/random.ts';
 import { type AdaptivePolicy, measuredConcurrency } from './adaptive.ts';
-import { withPartitions } from './partitions.ts';
+import { readCallClasses } from './priorities.ts';
 
 /** Concurrency limit: so many calls in flight. */
 export interface ConcurrencyOptions {
@@ -18,6 +18,8 @@ export interface ConcurrencyOptions {
   readonly limit: number;
   /** Guaranteed parts of the limit: `{ live: 0.9, batch: 0.1 }`. Unused parts are lent to other partitions. */
   readonly partitions?: Readonly<Record<string, number>>;
+  /** Levels of calls, the most important first: `['user', 'prefetch']`. Lower levels are refused first. */
+  readonly priorities?: readonly string[];
 }
 
 /** A number is short for `{ limit: n }`. */
@@ -26,17 +28,18 @@ export function concurrency(
   random: Random,
   path = 'concurrency',
 ): AdaptivePolicy {
-  const { limit, partitions } = readOptions(options, path);
+  const { limit, withClasses } = readOptions(options, path);
   const policy = measuredConcurrency(limit, random, {
     specs: [{ kind: 'concurrency', params: [limit] }],
     concurrencyLimit: limit,
   });
-  return partitions === undefined
-    ? policy
-    : withPartitions(policy, partitions, `${path}.partitions`);
+  return withClasses?.(policy) ?? policy;
 }
 
-function readOptions(options: unknown, path: string): { limit: number; partitions?: unknown } {
+function readOptions(
+  options: unknown,
+  path: string,
+): { limit: number; withClasses?: ReturnType<typeof readCallClasses> } {
   if (typeof options === 'number' && Number.isInteger(options) && options >= 1) {
     if (options > MAX_AMOUNT) throw new ConfigError(path, `at most ${MAX_AMOUNT}`, options);
     return { limit: options };
@@ -44,7 +47,7 @@ function readOptions(options: unknown, path: string): { limit: number; partition
   const expected = 'a whole number of at least 1, or an object with `limit`';
   const reader = OptionReader.collecting(path, options, expected);
   const limit = reader.integer('limit', 1);
-  const partitions = reader.get('partitions');
+  const withClasses = readCallClasses(reader);
   reader.finish();
-  return { limit, partitions };
+  return { limit, withClasses };
 }

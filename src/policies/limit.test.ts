@@ -43,7 +43,13 @@ const valid: Readonly<Record<string, readonly unknown[]>> = {
       resumeFor: '3m',
     },
   ],
-  concurrency: [1, 10, { limit: 10 }, { limit: 10, partitions: { live: 0.9 } }],
+  concurrency: [
+    1,
+    10,
+    { limit: 10 },
+    { limit: 10, partitions: { live: 0.9 } },
+    { limit: 10, priorities: ['a', 'b'] },
+  ],
   adaptive: [
     {},
     { initial: 200 },
@@ -177,11 +183,11 @@ describe('createPolicy', () => {
       'adaptive',
       {},
       'initialLimit',
-      'max, initial, decreaseRatio, alpha, deviationScale, slowStart, jitter, partitions',
+      'max, initial, decreaseRatio, alpha, deviationScale, slowStart, jitter, partitions, priorities',
       '`initial`',
     ],
     ['busy', {}, 'recover', 'recoverValue, recoverRate, max'],
-    ['concurrency', { limit: 1 }, 'max', 'limit, partitions'],
+    ['concurrency', { limit: 1 }, 'max', 'limit, partitions, priorities'],
   ])('createPolicy: %s refuses an unknown option', (kind, rest, unknown, known, meant?: string) => {
     const { message, field } = refusal({ [kind]: { ...rest, [unknown]: 3 } });
     expect(field).toBe(`limit.${kind}.${unknown}`);

@@ -27,6 +27,8 @@ export interface InFlightPolicy extends Policy {
   inFlightOf(state: State, i: number): number;
   /** Mean round-trip time; 0 before the first measurement. */
   meanRttOf(state: State, i: number): Millis;
+  /** A call was refused because `kept` free slots are kept for others: demand for more than the limit. */
+  noteKept(state: State, i: number, kept: number): void;
   divided(position: PoolPosition): this;
 }
 
@@ -174,11 +176,25 @@ function readFractions(
   return { names, fractions };
 }
 
-/** The index of a partition. @throws {ConfigError} if the policy has none of that name. */
-export function partitionIndexOf(policy: Pick<Policy, 'partitions'>, name: unknown): number {
-  const known = policy.partitions ?? [];
+/** What a call names of its limit: its partition, or its level where the limit has priorities. */
+export interface CallClass {
+  readonly partition?: string;
+  readonly level?: string;
+}
+
+/** The index of a call's partition or level. @throws {ConfigError} if the policy has none of that name. */
+export function partitionIndexOf(
+  policy: Pick<Policy, 'partitions' | 'priorities'>,
+  { partition, level }: CallClass,
+): number | undefined {
+  const index =
+    partition === undefined ? undefined : indexIn(policy.partitions, 'partition', partition);
+  return level === undefined ? index : indexIn(policy.priorities, 'level', level);
+}
+
+function indexIn(known: readonly string[] = [], option: string, name: unknown): number {
   const index = known.indexOf(name as string);
   if (index >= 0) return index;
   const expected = known.length ? `one of ${known.join(', ')}` : 'left out: the limit has none';
-  throw new ConfigError('partition', expected, name);
+  throw new ConfigError(option, expected, name);
 }

@@ -30,7 +30,7 @@ export interface Settlement {
   readonly dueAt: Millis;
   /** Round-trip time of the call. */
   readonly rttMs?: Millis | undefined;
-  /** Index of the partition that the check counted against. */
+  /** Index of the partition or level that the check counted against. */
   readonly partition?: number | undefined;
   /** The lease to release, where a remote backend counts calls in flight. */
   readonly leaseId?: string | undefined;
@@ -80,6 +80,8 @@ export interface KeyState {
   rttMs?: Millis;
   /** With partitions: calls in flight by partition. */
   partitions?: Readonly<Record<string, number>>;
+  /** With priorities: calls in flight by level. */
+  priorities?: Readonly<Record<string, number>>;
   /** adaptive: set if a call was answered busy or timed out since the last adjustment. */
   backPressure?: true;
 }
@@ -124,6 +126,9 @@ export interface BucketTerms {
 export interface PolicyCapabilities {
   /** Names of its partitions; a check refers to one by its index here. */
   readonly partitions?: readonly string[];
+
+  /** Names of its levels, the most important first; a check refers to one by its index here. */
+  readonly priorities?: readonly string[];
 
   /** Its rules, if another process can run them: a rule that learns from its own calls cannot be shared. */
   readonly specs?: readonly RuleSpec[];
@@ -193,7 +198,7 @@ export interface Policy extends PolicyCapabilities {
    */
   init(state: State, i: number, now: Millis, freshAt?: Millis): void;
 
-  /** May `cost` happen now? All or nothing; a cost of 0 changes nothing. */
+  /** May `cost` happen now? All or nothing; a cost of 0 changes nothing. The index is of a partition or a level. */
   check(state: State, i: number, cost: number, now: Millis, partitionIndex?: number): Decision;
 
   /** The most whole units that `check` would allow right now. */

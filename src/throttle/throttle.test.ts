@@ -122,6 +122,26 @@ describe('throttle', () => {
     expect(sink.inspect('').limit).toBe(1);
   });
 
+  test('level: a call counts as its level, with and without waiting', async () => {
+    const limit = { concurrency: { limit: 4, priorities: ['user', 'prefetch'] } };
+    const shared = limiter({ limit, clock: new VirtualClock() });
+    const level = (name: string | undefined) => name;
+    const seen: unknown[] = [];
+    for (const wait of [false, true]) {
+      const call = throttle(
+        async (_name: string | undefined) => void seen.push(shared.inspect('').priorities),
+        { limiter: shared, level, wait },
+      );
+      for (const name of ['user', undefined]) await call(name);
+    }
+    const [user, lowest] = [
+      { user: 1, prefetch: 0 },
+      { user: 0, prefetch: 1 },
+    ];
+    expect(seen).toEqual([user, lowest, user, lowest]);
+    expect(shared.inspect('').priorities).toEqual({ user: 0, prefetch: 0 });
+  });
+
   test('an error of the function is passed on and its permit settled', () => {
     const limit = { concurrency: 1 } as const;
     const shared = limiter({ limit, clock: new VirtualClock() });

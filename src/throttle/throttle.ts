@@ -19,6 +19,7 @@ import type { LimiterOptions } from '../limiter/limiter.ts';
 import type { Refusal } from '../limiter/permit.ts';
 import { resolveLimiter } from '../limiter/resolve-limiter.ts';
 import type { AcquireOptions, CheckOptions, Limiter } from '../limiter/sync-limiter.ts';
+import { callClassOf } from '../limiter/validate.ts';
 import {
   type Attempt,
   createRetryPolicy,
@@ -56,6 +57,8 @@ export interface CallOptions<F extends Callable> {
   readonly priority?: (...args: Parameters<F>) => number;
   /** The partition a call counts against. */
   readonly partition?: (...args: Parameters<F>) => string | undefined;
+  /** The level of a call, of a limit with `priorities`. Default: the lowest. */
+  readonly level?: (...args: Parameters<F>) => string | undefined;
   /** For a refused call: throw a DeniedError (default), return undefined (skip), or return this function's result. */
   readonly onDeny?: 'throw' | 'skip' | ((denial: Denial, ...args: Parameters<F>) => ResultOf<F>);
 }
@@ -101,7 +104,7 @@ export function throttle<F extends Callable>(fn: F, options: ThrottleOptions<F>)
   const reader = new OptionReader('', options, 'an object with a limit');
   const ofArguments = 'a function of the arguments';
   const call = reader.functions<CallFunctions>(
-    ['key', 'cost', 'partition', 'priority'],
+    ['key', 'cost', 'partition', 'level', 'priority'],
     ofArguments,
   );
   const settleHooks = reader.functions<SettleHooks>(['used', 'outcome', 'retryAfter'], ofArguments);
@@ -119,7 +122,7 @@ export function throttle<F extends Callable>(fn: F, options: ThrottleOptions<F>)
   const isPlain =
     !limiter.isRemote &&
     limiter.isCheckOnly &&
-    [call.partition, ...Object.values(settleHooks)].every((hook) => hook === undefined);
+    [call.partition, call.level, ...Object.values(settleHooks)].every((hook) => hook === undefined);
   if (limiter.isRemote || retryPolicy || wait !== false)
     return wrapAcquire(fn, plan, isPlain, retryPolicy);
   return isPlain ? wrapCheck(fn, plan, limiter) : wrapTryAcquire(fn, plan, limiter);
@@ -145,7 +148,10 @@ export function throttled(options: ThrottleOptions<Callable>): ThrottleDecorator
 }
 
 /** The options that read a call's arguments. */
-type CallFunctions = Pick<CallOptions<Callable>, 'key' | 'cost' | 'partition' | 'priority'>;
+type CallFunctions = Pick<
+  CallOptions<Callable>,
+  'key' | 'cost' | 'partition' | 'level' | 'priority'
+>;
 
 /** How a wrapped function is limited. */
 interface CallPlan extends CallFunctions {
@@ -294,8 +300,7 @@ function unwrapAttempt(attempt: Attempt): unknown {
 }
 
 function checkOptionsOf(plan: CallPlan, args: never[]): CheckOptions | undefined {
-  const partition = plan.partition?.(...args);
-  return partition === undefined ? undefined : { partition };
+  return callClassOf(plan.partition?.(...args), plan.level?.(...args));
 }
 
 function acquireOptionsOf(plan: CallPlan, args: never[]): AcquireOptions {

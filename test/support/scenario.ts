@@ -178,7 +178,7 @@ export function formatDecision(decision: Decision): string {
 const formatUpdateResult = (isApplied: boolean): string => (isApplied ? 'applied' : 'ignored');
 
 const STATE_LABELS: readonly (readonly [
-  Exclude<keyof KeyState, 'partitions' | 'backPressure'>,
+  Exclude<keyof KeyState, 'partitions' | 'priorities' | 'backPressure'>,
   string,
 ])[] = [
   ['remaining', 'remaining'],

@@ -395,6 +395,8 @@ describe('requestLimiter: errors', () => {
     ['a skip that is a promise', { skip: late }],
     ['a partition function that throws', { partition: fail }],
     ['an unknown partition', { partition: () => 'batch' }],
+    ['a level function that throws', { level: fail }],
+    ['a level of a limit without priorities', { level: () => 'user' }],
     ['an address function that throws', { address: fail }],
     ['an invalid address', { address: () => 'made up' }],
     ['an address that is a promise', { address: late }],
@@ -427,6 +429,15 @@ describe('requestLimiter: errors', () => {
       false,
     ]);
     expect((limited.limiter as Limiter).inspect('203.0.113.9').partitions).toEqual({ live: 0 });
+  });
+
+  test('an unknown level counts as the lowest', () => {
+    const limit = { concurrency: { limit: 2, priorities: ['user', 'prefetch'] } };
+    const level = ({ headers }: PlainRequest) => headers.class as string;
+    const limited = make({ limit, level, onError: () => {} });
+    for (const name of ['made up', 'user']) limited.check(from('203.0.113.9', { class: name }));
+    const { priorities } = (limited.limiter as Limiter).inspect('203.0.113.9');
+    expect(priorities).toEqual({ user: 1, prefetch: 1 });
   });
 
   test('a known partition is not checked again', () => {

@@ -155,12 +155,11 @@ export class RequestLimiter<Request> {
   }
 
   #checkArguments(request: Request): CheckArguments<Request> {
-    const partition = this.#requestReader.partitionOf(request);
     return {
       request,
       key: this.#requestReader.keyOf(request),
       cost: this.#requestReader.costOf(request),
-      options: partition === undefined ? undefined : { partition },
+      options: this.#requestReader.checkOptionsOf(request),
     };
   }
 

@@ -1,5 +1,5 @@
 /**
- * Reads from a request what the options define: whether it is counted, its key, cost and partition.
+ * Reads from a request what the options define: whether it is counted, its key, cost, partition and level.
  *
  * Much of that comes from the client: a header, a length, a service class. If an invalid value exempted a request, clients
  * would send invalid values. So no failure of an option exempts a request; a default is used and the error is reported:
@@ -9,9 +9,12 @@
  *     address     fails, or returns no valid address     the connection's address
  *     cost        fails, or returns no number >= 0       1
  *     partition   fails, or is unknown to the limit      no partition
+ *     level       fails, or is unknown to the limit      the lowest level
  */
 
 import { ConfigError } from '../../core/errors.ts';
+import type { CheckOptions } from '../../limiter/sync-limiter.ts';
+import { callClassOf } from '../../limiter/validate.ts';
 import { clientKeyOf, type IpAddress, parseAddress } from './address.ts';
 import { type ErrorReporter, requireSync } from './error-reporter.ts';
 import type { HttpSettings } from './settings.ts';
@@ -33,8 +36,8 @@ export class RequestReader<Request> {
   readonly #settings: HttpSettings<Request>;
   readonly #accessor: RequestAccessor<Request>;
   readonly #reporter: ErrorReporter;
-  /** Partitions that the limit has accepted. Bounded by the number it has. */
-  readonly #knownPartitions = new Set<unknown>();
+  /** Partitions and levels that the limit has accepted. Bounded by the number it has. */
+  readonly #knownNames = { partition: new Set<unknown>(), level: new Set<unknown>() };
 
   constructor(
     settings: HttpSettings<Request>,
@@ -67,11 +70,15 @@ export class RequestReader<Request> {
     return (cost && this.#callOption('cost', cost, request, validateCost)) ?? 1;
   }
 
-  partitionOf(request: Request): string | undefined {
-    const { partition } = this.#settings;
+  /** The partition and the level of a request, where the options name one. */
+  checkOptionsOf(request: Request): CheckOptions | undefined {
+    return callClassOf(this.#nameOf('partition', request), this.#nameOf('level', request));
+  }
+
+  #nameOf(option: 'partition' | 'level', request: Request): string | undefined {
+    const read = this.#settings[option];
     return (
-      partition &&
-      this.#callOption('partition', partition, request, (value) => this.#validatePartition(value))
+      read && this.#callOption(option, read, request, (value) => this.#validateName(option, value))
     );
   }
 
@@ -113,18 +120,18 @@ export class RequestReader<Request> {
     }
   }
 
-  /** Checked once per partition, by a peek, which throws if the limit does not have it. */
-  #validatePartition(value: unknown): string | undefined {
+  /** Checked once per name, by a peek, which throws if the limit does not have it. */
+  #validateName(option: 'partition' | 'level', value: unknown): string | undefined {
     if (value === undefined || value === null) return undefined;
-    const partition = value as string;
-    if (!this.#knownPartitions.has(partition)) {
+    const name = value as string;
+    if (!this.#knownNames[option].has(name)) {
       const { limiter } = this.#settings;
-      const expected = 'left out: limits with a remote backend have no partitions';
-      if (limiter.isRemote) throw new ConfigError('partition', expected, partition);
-      limiter.peek(UNKNOWN_CLIENT, 0, { partition });
-      this.#knownPartitions.add(partition);
+      const expected = `left out: limits with a remote backend have no ${option}s`;
+      if (limiter.isRemote) throw new ConfigError(option, expected, name);
+      limiter.peek(UNKNOWN_CLIENT, 0, { [option]: name });
+      this.#knownNames[option].add(name);
     }
-    return partition;
+    return name;
   }
 }
 

@@ -26,6 +26,8 @@ export interface RequestOptions<Request> {
   readonly skip?: (request: Request) => unknown;
   /** The partition of an adaptive limit that a request belongs to; none if the limit has no such partition. */
   readonly partition?: (request: Request) => string | null | undefined;
+  /** The level of a request, of a limit with `priorities`; the lowest if the limit has no such level. */
+  readonly level?: (request: Request) => string | null | undefined;
   /** Which proxies to trust for X-Forwarded-For. Default: the framework's setting, else none. */
   readonly trustProxy?: TrustProxy;
   /** The address of a connection, for runtimes where the adapter cannot know it. */
@@ -60,6 +62,7 @@ const FUNCTION_OPTIONS = [
   'cost',
   'skip',
   'partition',
+  'level',
   'address',
   'outcome',
   'refuse',

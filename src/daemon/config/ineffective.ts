@@ -13,6 +13,7 @@ interface WrittenRule {
 }
 
 const NO_PARTITION = 'no protocol of a daemon names a partition; write one limit for each';
+const NO_LEVEL = 'no protocol of a daemon names a level; write one limit for each';
 
 /** Why an option of a rule does nothing in a daemon. */
 const INEFFECTIVE: Readonly<Record<string, Readonly<Record<string, string>>>> = {
@@ -20,8 +21,8 @@ const INEFFECTIVE: Readonly<Record<string, Readonly<Record<string, string>>>> = 
     reserve:
       'a daemon decides at once and reserves nothing; a client retries after the time in the refusal',
   },
-  concurrency: { partitions: NO_PARTITION },
-  adaptive: { partitions: NO_PARTITION },
+  concurrency: { partitions: NO_PARTITION, priorities: NO_LEVEL },
+  adaptive: { partitions: NO_PARTITION, priorities: NO_LEVEL },
 };
 
 const NEED_OUTCOMES = ['concurrency', 'adaptive', 'busy'];
