@@ -15,7 +15,7 @@ import { fork } from 'node:child_process';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { overshootOf } from '../../dist/simulator/overshoot.js';
-import { freePort } from '../ports.mjs';
+import { freePorts } from '../ports.mjs';
 import {
   isToWrite,
   loadLine,
@@ -46,9 +46,8 @@ const SETTLED_MS = 2500;
 const REGION = fileURLToPath(new URL('./groups/region.mjs', import.meta.url));
 const now = () => performance.timeOrigin + performance.now();
 
-const ports = Object.fromEntries(
-  await Promise.all(NAMES.map(async (name) => [name, await freePort()])),
-);
+const chosen = await freePorts(NAMES.length);
+const ports = Object.fromEntries(NAMES.map((name, n) => [name, chosen[n]]));
 /** A proxy per direction: `eu>us` is how eu reaches us. */
 const proxies = new Map();
 for (const from of NAMES) {
