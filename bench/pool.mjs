@@ -8,16 +8,12 @@
  * mostly waiting for this process. The time in Redis comes from Redis itself.
  */
 
-import { spawn } from 'node:child_process';
-import { mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import { createClient } from 'redis';
 import { limiter } from 'sluice';
 import { memoryStore, pool, redisStore } from 'sluice/pool';
 import { cpuOf } from './daemon/process.mjs';
-import { freePort } from './ports.mjs';
 import { machineLine, median, millions, row, writeSection } from './report.mjs';
+import { startRedis } from './soak/server.mjs';
 
 const smoke = process.argv.includes('--smoke');
 const COUNTS = smoke ? [20] : [10, 100, 1000];
@@ -28,10 +24,8 @@ const AGREED_WITHIN_MS = 60_000;
 
 const later = (ms) => new Promise((done) => setTimeout(done, ms));
 
-const folder = mkdtempSync(join(tmpdir(), 'sluice-bench-'));
-const port = await freePort();
-const flags = ['--port', `${port}`, '--bind', '127.0.0.1', '--dir', folder, '--save', ''];
-const server = spawn('redis-server', [...flags, '--maxclients', '5000'], { stdio: 'ignore' });
+const server = await startRedis('--maxclients', '5000');
+const { port } = server;
 
 async function connect() {
   const client = createClient({ socket: { port, host: '127.0.0.1', reconnectStrategy: 50 } });
@@ -233,6 +227,5 @@ A reader of batches of 500 small messages without a limit reads ${millions(read.
 reads ${read.pool.toFixed(2)} times as many, and with a limit of that pool, checked once per batch, ${read.limit.toFixed(2)} times.`;
 console.log(`\n${text}`);
 if (!smoke) writeSection('Pools', text);
-server.kill('SIGKILL');
-rmSync(folder, { recursive: true, force: true });
+await server.stop();
 process.exit(0);

@@ -1,26 +1,27 @@
-/** Free ports on loopback. */
+/** Free ports on loopback, picked by the system. Ports of one call differ: all are held until all are chosen. */
 
 import { createSocket } from 'node:dgram';
+import { once } from 'node:events';
 import { createServer } from 'node:net';
 
+/** Free TCP ports. */
+export async function freePorts(count) {
+  return choose(Array.from({ length: count }, () => createServer().listen(0, '127.0.0.1')));
+}
+
 export async function freePort() {
-  const server = createServer();
-  await new Promise((ready) => server.listen(0, '127.0.0.1', ready));
-  const { port } = server.address();
-  await new Promise((closed) => server.close(closed));
+  const [port] = await freePorts(1);
   return port;
 }
 
-/** Several different free UDP ports. */
+/** Free UDP ports. */
 export async function freeUdpPorts(count) {
-  const sockets = await Promise.all(
-    Array.from({ length: count }, async () => {
-      const socket = createSocket('udp4');
-      await new Promise((ready) => socket.bind(0, '127.0.0.1', ready));
-      return socket;
-    }),
-  );
-  const ports = sockets.map((socket) => socket.address().port);
-  await Promise.all(sockets.map((socket) => new Promise((end) => socket.close(end))));
+  return choose(Array.from({ length: count }, () => createSocket('udp4').bind(0, '127.0.0.1')));
+}
+
+async function choose(holders) {
+  await Promise.all(holders.map((holder) => once(holder, 'listening')));
+  const ports = holders.map((holder) => holder.address().port);
+  await Promise.all(holders.map((holder) => new Promise((closed) => holder.close(closed))));
   return ports;
 }

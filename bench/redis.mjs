@@ -8,18 +8,15 @@
  * for each decision, and redis-benchmark with the same script, show the upper bound.
  */
 
-import { execFileSync, spawn } from 'node:child_process';
-import { mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { execFileSync } from 'node:child_process';
 import Bottleneck from 'bottleneck';
 import { RedisStore } from 'rate-limit-redis';
 import { RateLimiterRedis } from 'rate-limiter-flexible';
 import { createClient } from 'redis';
 import { limiter } from 'sluice';
 import { redis } from 'sluice/redis';
-import { freePort } from './ports.mjs';
 import { machineLine, median, row, times, writeSection } from './report.mjs';
+import { startRedis } from './soak/server.mjs';
 
 const smoke = process.argv.includes('--smoke');
 const ROUNDS = smoke ? 1 : 5;
@@ -27,10 +24,8 @@ const SPAN_MS = smoke ? 30 : 800;
 const IN_FLIGHT = [1, 64, 512];
 const KEYS = Array.from({ length: 1000 }, (_, n) => `client-${n}`);
 
-const folder = mkdtempSync(join(tmpdir(), 'sluice-bench-'));
-const port = await freePort();
-const flags = ['--port', `${port}`, '--bind', '127.0.0.1', '--dir', folder, '--save', ''];
-const server = spawn('redis-server', flags, { stdio: 'ignore' });
+const server = await startRedis();
+const { port } = server;
 const client = createClient({ socket: { port, host: '127.0.0.1', reconnectStrategy: 50 } });
 client.on('error', () => {});
 await client.connect();
@@ -172,6 +167,5 @@ redis-benchmark of the bare script, by clients: ${scriptRates.join(', ')}.`,
 }
 for (const { end } of Object.values(running)) await end?.();
 client.destroy();
-server.kill('SIGKILL');
-rmSync(folder, { recursive: true, force: true });
+await server.stop();
 process.exit(0);

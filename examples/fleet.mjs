@@ -5,20 +5,16 @@
  */
 
 import { createSocket } from 'node:dgram';
+import { once } from 'node:events';
 import { limiter } from 'sluice';
 import { peers, udp } from 'sluice/peers';
 
-/** A free UDP port. */
-const freePort = () =>
-  new Promise((resolve) => {
-    const socket = createSocket('udp4');
-    socket.bind(0, '127.0.0.1', () => {
-      const { port } = socket.address();
-      socket.close(() => resolve(port));
-    });
-  });
+/** Three free UDP ports: held until all are chosen, so that they differ. */
+const sockets = [1, 2, 3].map(() => createSocket('udp4').bind(0, '127.0.0.1'));
+await Promise.all(sockets.map((socket) => once(socket, 'listening')));
+const addresses = sockets.map((socket) => `127.0.0.1:${socket.address().port}`);
+await Promise.all(sockets.map((socket) => new Promise((closed) => socket.close(closed))));
 
-const addresses = await Promise.all([1, 2, 3].map(async () => `127.0.0.1:${await freePort()}`));
 const nodes = addresses.map((bind, n) => {
   const fleet = peers({
     transport: udp({ peers: addresses, bind }),

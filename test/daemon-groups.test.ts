@@ -17,6 +17,7 @@ import {
 import {
   etcdServer,
   freePort,
+  freePorts,
   freeUdpPorts,
   redisServer,
   startEtcd,
@@ -39,8 +40,8 @@ interface World {
 
 /** Groups with fixed addresses, whether their daemons run or not. */
 async function world(...names: readonly string[]): Promise<World> {
-  const ports = new Map<string, number>();
-  for (const name of names) ports.set(name, await freePort());
+  const chosen = await freePorts(names.length);
+  const ports = new Map(names.map((name, n) => [name, chosen[n]]));
   const all = names.map((name) => `${name}: { at: 'http://127.0.0.1:${ports.get(name)}' }`);
   const config: World['config'] = (group, limit, more = '', key = KEY) =>
     [

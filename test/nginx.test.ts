@@ -13,7 +13,7 @@ import {
   sendRequest,
   serveHttp,
 } from './support/http-protocol.ts';
-import { freePort, nginxServer, type Service, startNginx } from './support/services.ts';
+import { nginxServer, type Service, startNginx } from './support/services.ts';
 
 /** A recipe of the page with the test's addresses. */
 function recipe(name: string, replacements: Readonly<Record<string, string>>): string {
@@ -49,25 +49,22 @@ describe.skipIf(nginxServer() === undefined)('nginx auth_request', () => {
         ),
       }),
     );
-    const port = await freePort();
-    closedPort = await freePort();
-    const addresses = {
-      '127.0.0.1:7612': `127.0.0.1:${daemon.port}`,
-      '127.0.0.1:3000': `127.0.0.1:${app.port}`,
-      'listen 80;': `listen 127.0.0.1:${port};`,
-    };
     // The tests act as many clients by a header that nginx trusts.
     const realIp = 'set_real_ip_from 127.0.0.1; real_ip_header X-Test-Client;';
-    const closed = { ...addresses, 'listen 80;': `listen 127.0.0.1:${closedPort};` };
-    nginx = await startNginx(
-      port,
-      `${realIp}\n${recipe('refused with 429', addresses)}\n${recipe(
+    nginx = await startNginx(2, (ports) => {
+      closedPort = ports[1];
+      const [open, closed] = ports.map((port) => ({
+        '127.0.0.1:7612': `127.0.0.1:${daemon.port}`,
+        '127.0.0.1:3000': `127.0.0.1:${app.port}`,
+        'listen 80;': `listen 127.0.0.1:${port};`,
+      }));
+      return `${realIp}\n${recipe('refused with 429', open)}\n${recipe(
         'and closed without the daemon',
         closed,
       )
         .replaceAll('upstream sluice', 'upstream sluice_closed')
-        .replaceAll('//sluice/', '//sluice_closed/')}`,
-    );
+        .replaceAll('//sluice/', '//sluice_closed/')}`;
+    });
   });
 
   afterAll(async () => {

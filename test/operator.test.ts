@@ -6,6 +6,7 @@ import { copyFileSync, openSync, readFileSync, rmSync, statSync, writeFileSync }
 import { join } from 'node:path';
 import { connect as connectTls } from 'node:tls';
 import { afterEach, describe, expect, test } from 'vitest';
+import { withFreePorts } from '../bench/server-process.mjs';
 import { daemonFixture, EPHEMERAL_PORTS, exchange, waitUntil } from './support/daemon.ts';
 import { freePort } from './support/services.ts';
 
@@ -21,6 +22,14 @@ const CERT = 'test/support/tls/cert.pem';
 const KEY = 'test/support/tls/key.pem';
 const TLS_AT = (at: string, cert = CERT): string =>
   `{ at: '${at}', tls: { cert: ${cert}, key: ${KEY} } }`;
+
+/** A daemon whose configuration names free ports; tries others if a port was taken meanwhile. */
+const startAt = (count: number, configOf: (addresses: readonly string[]) => string) =>
+  withFreePorts(count, async (ports) => {
+    const addresses = ports.map((port) => `127.0.0.1:${port}`);
+    const config = place().file('sluice.yaml', configOf(addresses));
+    return { addresses, config, daemon: await start(['--config', config]) };
+  });
 
 describe('log that cannot be written', () => {
   /** A daemon with this standard error. */
@@ -151,9 +160,8 @@ describe('reload', () => {
   });
 
   test('adds TLS to an open port and removes it again', async () => {
-    const at = `127.0.0.1:${await freePort()}`;
-    const config = place().file('sluice.yaml', listenAt(at));
-    const daemon = await start(['--config', config]);
+    const { addresses, config, daemon } = await startAt(1, ([one]) => listenAt(one));
+    const [at] = addresses;
     writeFileSync(config, listenAt(TLS_AT(at)));
     daemon.signal('SIGHUP');
     await daemon.waitForLog(/info reloaded/);
@@ -189,9 +197,8 @@ describe('reload', () => {
 
   test('keeps its old listeners if a new one cannot be opened', async () => {
     const other = await start(EPHEMERAL_PORTS);
-    const [one, two] = [await freePort(), await freePort()].map((port) => `127.0.0.1:${port}`);
-    const config = place().file('sluice.yaml', listenAt(`[${one}, ${two}]`));
-    const daemon = await start(['--config', config]);
+    const { addresses, config, daemon } = await startAt(2, (both) => listenAt(`[${both}]`));
+    const [one, two] = addresses;
     writeFileSync(config, listenAt(`[${TLS_AT(one)}, ${TLS_AT(two)}, ${other.addresses.line[0]}]`));
     daemon.signal('SIGHUP');
     await daemon.waitForLog(/error reload failed.*an address that is not in use/);
@@ -203,22 +210,20 @@ describe('reload', () => {
 describe('listener that cannot be reopened', () => {
   test('affects no other listener, and opens with the next valid reload', async () => {
     const other = await start(EPHEMERAL_PORTS);
-    const [one, two] = [await freePort(), await freePort()].map((port) => `127.0.0.1:${port}`);
-    const { path, file } = place();
-    const cert = join(path, 'cert.pem');
+    const cert = join(place().path, 'cert.pem');
     copyFileSync(CERT, cert);
     const lines = (...line: string[]): string =>
       `listen: { line: [${line.join(', ')}], resp: off, http: off }\n`;
-    const before = lines(TLS_AT(one, cert), two);
-    const config = file('sluice.yaml', before);
-    const daemon = await start(['--config', config]);
+    const before = ([one, two]: readonly string[]): string => lines(TLS_AT(one, cert), two);
+    const { addresses, config, daemon } = await startAt(2, before);
+    const [one, two] = addresses;
     rmSync(cert);
     writeFileSync(config, lines(one, TLS_AT(two), other.addresses.line[0]));
     daemon.signal('SIGHUP');
     await daemon.waitForLog(/error reload failed.*`listen.line.tls` to be files that can be read/);
     expect(await exchange(two, 'a\n')).toBe('OK\n');
     copyFileSync(CERT, cert);
-    writeFileSync(config, before);
+    writeFileSync(config, before(addresses));
     daemon.signal('SIGHUP');
     await daemon.waitForLog(/info listening protocol=line at=127/);
     await expect(exchange(one, 'a\n').catch(() => 'closed')).resolves.not.toContain('OK'); // TLS again

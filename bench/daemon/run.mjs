@@ -9,12 +9,11 @@
  * generator was not the bottleneck.
  */
 
-import { execFileSync, spawn } from 'node:child_process';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { freePort } from '../ports.mjs';
 import { machineLine, median, writeSection } from '../report.mjs';
+import { startRedis } from '../soak/server.mjs';
 import { measureLoad } from './measure.mjs';
 import { startDaemon } from './process.mjs';
 
@@ -43,33 +42,12 @@ async function startSluice() {
   };
 }
 
-async function startRedis() {
-  const port = await freePort();
+async function startRedisHere() {
   const path = join(folder, 'redis.sock');
-  const flags = [
-    '--port',
-    `${port}`,
-    '--unixsocket',
-    path,
-    '--bind',
-    '127.0.0.1',
-    '--dir',
-    folder,
-    '--save',
-    '',
-  ];
-  const child = spawn('redis-server', flags, { stdio: 'ignore' });
-  started.push(child);
-  const cli = (...args) =>
-    execFileSync('redis-cli', ['-p', `${port}`, ...args], { encoding: 'utf8' }).trim();
-  for (let n = 0; n < 200; n++) {
-    try {
-      if (cli('PING') === 'PONG') break;
-    } catch {
-      await new Promise((later) => setTimeout(later, 25));
-    }
-  }
-  return { pid: child.pid, port, path, sha: cli('SCRIPT', 'LOAD', LUA_BUCKET) };
+  const server = await startRedis('--unixsocket', path);
+  started.push(server);
+  const sha = server.cli('SCRIPT', 'LOAD', LUA_BUCKET).trim();
+  return { pid: server.pid, port: server.port, path, sha };
 }
 
 /** A typical token bucket in Redis: time from Redis, two numbers in a hash, a key that expires. */
@@ -88,7 +66,7 @@ const percent = (share) => `${Math.round(share * 100)} %`;
 
 try {
   const sluice = await startSluice();
-  const redis = await startRedis();
+  const redis = await startRedisHere();
   const targets = [
     {
       name: 'line protocol',
@@ -145,7 +123,7 @@ try {
   if (!smoke) write(figures);
   await sluice.stop();
 } finally {
-  for (const child of started) if (child.exitCode === null) child.kill('SIGKILL');
+  for (const server of started) await server.stop();
   rmSync(folder, { recursive: true, force: true });
 }
 

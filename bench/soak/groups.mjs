@@ -15,7 +15,6 @@ import { fork } from 'node:child_process';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { overshootOf } from '../../dist/simulator/overshoot.js';
-import { freePort } from '../ports.mjs';
 import {
   isToWrite,
   loadLine,
@@ -25,6 +24,7 @@ import {
   table,
   writeFigures,
 } from '../report.mjs';
+import { ExitedError, withFreePorts } from '../server-process.mjs';
 import { DelayProxy } from './groups/delay-proxy.mjs';
 
 const args = process.argv.slice(2);
@@ -46,37 +46,59 @@ const SETTLED_MS = 2500;
 const REGION = fileURLToPath(new URL('./groups/region.mjs', import.meta.url));
 const now = () => performance.timeOrigin + performance.now();
 
-const ports = Object.fromEntries(
-  await Promise.all(NAMES.map(async (name) => [name, await freePort()])),
-);
-/** A proxy per direction: `eu>us` is how eu reaches us. */
-const proxies = new Map();
-for (const from of NAMES) {
-  for (const to of NAMES) {
-    if (from === to) continue;
-    proxies.set(`${from}>${to}`, await new DelayProxy(ports[to], ONE_WAY_MS).open());
+const admitted = new Map(NAMES.map((name) => [name, []]));
+
+/** Starts the regions; all are ready, or none is left. */
+async function startRegions(chosen) {
+  const ports = Object.fromEntries(NAMES.map((name, n) => [name, chosen[n]]));
+  /** A proxy per direction: `eu>us` is how eu reaches us. */
+  const proxies = new Map();
+  for (const from of NAMES) {
+    for (const to of NAMES) {
+      if (from === to) continue;
+      proxies.set(`${from}>${to}`, await new DelayProxy(ports[to], ONE_WAY_MS).open());
+    }
   }
+  const children = NAMES.map((self) => {
+    const groups = Object.fromEntries(
+      NAMES.map((name) => [
+        name,
+        name === self ? {} : { at: `http://127.0.0.1:${proxies.get(`${self}>${name}`).port}` },
+      ]),
+    );
+    const limit = { bucket: { rate: RATE, burst: BURST } };
+    const options = { self, groups, port: ports[self], limit, deadline: DEADLINE_MS };
+    const child = fork(REGION, [JSON.stringify({ ...options, load: LOADS[self] })]);
+    child.on('message', (message) => {
+      if (message.type === 'admitted') admitted.get(self).push(...message.times);
+    });
+    return child;
+  });
+  const stop = () => {
+    for (const child of children) child.kill('SIGKILL');
+    for (const proxy of proxies.values()) proxy.close();
+  };
+  try {
+    await Promise.all(children.map(whenReady));
+  } catch (error) {
+    stop();
+    for (const times of admitted.values()) times.length = 0;
+    throw error;
+  }
+  return { proxies, children, stop };
 }
+
+/** The first message of a region. What it prints is on standard error. */
+const whenReady = (child, n) =>
+  new Promise((ready, failed) => {
+    child.once('message', ready);
+    child.once('exit', (code) => failed(new ExitedError(`${NAMES[n]} exited with ${code}`)));
+  });
+
+const { proxies, children, stop } = await withFreePorts(NAMES.length, startRegions);
 const partition = (name, isCut) => {
   for (const [pair, proxy] of proxies) if (pair.split('>').includes(name)) proxy.isCut = isCut;
 };
-
-const admitted = new Map(NAMES.map((name) => [name, []]));
-const children = NAMES.map((self) => {
-  const groups = Object.fromEntries(
-    NAMES.map((name) => [
-      name,
-      name === self ? {} : { at: `http://127.0.0.1:${proxies.get(`${self}>${name}`).port}` },
-    ]),
-  );
-  const limit = { bucket: { rate: RATE, burst: BURST } };
-  const options = { self, groups, port: ports[self], limit, deadline: DEADLINE_MS };
-  const child = fork(REGION, [JSON.stringify({ ...options, load: LOADS[self] })]);
-  child.on('message', (message) => {
-    if (message.type === 'admitted') admitted.get(self).push(...message.times);
-  });
-  return child;
-});
 
 /** Admitted calls of these regions in a span, relative to the limit. */
 const utilisationIn = (from, to, names = NAMES) =>
@@ -93,7 +115,7 @@ async function phase(name, ms) {
   phases[name] = { from: from + SETTLED_MS, to: now() };
 }
 
-await sleep(1500); // the processes start, and the burst is spent
+await sleep(1500); // the burst is spent
 await phase('all connected', PHASE_MS);
 partition('eu', true);
 await phase('busy region partitioned', Math.max(CUT_MS, SETTLED_MS + 1000));
@@ -102,14 +124,14 @@ await phase('connected again', PHASE_MS);
 const views = await Promise.all(
   children.map(
     (child) =>
-      new Promise((done) => {
+      new Promise((done, failed) => {
         child.on('message', (message) => message.type === 'view' && done(message.view));
+        child.once('exit', (code) => failed(new Error(`a region exited with ${code}`)));
         child.send('view');
       }),
   ),
 );
-for (const child of children) child.send('stop');
-for (const proxy of proxies.values()) proxy.close();
+stop();
 
 const rows = Object.entries(phases).map(([name, { from, to }]) => ({
   name,

@@ -57,11 +57,13 @@ const faultsOf = ({ deleteData }) => ({
   ) => {
     await server.kill();
     await sleep(OUTAGE_MS);
-    await server.restartEmpty();
+    server.wipe();
+    await server.restart();
   },
   'the store restarts without its data, and one joins at once': async (pods, server) => {
     await server.kill();
-    await server.restartEmpty();
+    server.wipe();
+    await server.restart();
     pods.start();
   },
   "the store's data is deleted, and one is killed": async (pods, server) => {

@@ -7,6 +7,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { connect, type Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { ExitedError } from '../../bench/server-process.mjs';
 import type { Service } from './services.ts';
 
 type Protocol = 'line' | 'resp' | 'http' | 'groups';
@@ -52,7 +53,7 @@ async function startDaemon(
   child.once('exit', () => process.off('exit', killed));
   await waitUntil(() => texts.out.includes('ready\n') || child.exitCode !== null);
   if (child.exitCode !== null) {
-    throw new Error(`ended with ${child.exitCode}: ${texts.log}${texts.out}`);
+    throw new ExitedError(`ended with ${child.exitCode}: ${texts.log}${texts.out}`);
   }
   const at: Record<Protocol, string[]> = { line: [], resp: [], http: [], groups: [] };
   for (const [, protocol, where] of texts.out.matchAll(/^ {2}(line|resp|http|groups) +(\S+)/gm)) {

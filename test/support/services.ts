@@ -5,36 +5,22 @@
  * Without a server, a run with CI=true fails; elsewhere its suites are skipped with a warning.
  */
 
-import { type ChildProcess, execFileSync, spawn, spawnSync } from 'node:child_process';
-import { createSocket } from 'node:dgram';
-import {
-  existsSync,
-  mkdirSync,
-  mkdtempSync,
-  readdirSync,
-  readFileSync,
-  rmSync,
-  writeFileSync,
-} from 'node:fs';
-import { type AddressInfo, connect, createServer } from 'node:net';
-import { tmpdir } from 'node:os';
+import { execFileSync, spawnSync } from 'node:child_process';
+import { existsSync, writeFileSync } from 'node:fs';
+import { createServer } from 'node:net';
 import { join } from 'node:path';
+import { freePort, freePorts } from '../../bench/ports.mjs';
+import {
+  ANNOUNCES,
+  type Service,
+  startServer,
+  startServerAt,
+  startTogether,
+  withFreePorts,
+} from '../../bench/server-process.mjs';
 
-export interface Service {
-  readonly port: number;
-  readonly pid: number;
-  /** Kills the server, as a crash would. */
-  kill(): Promise<void>;
-  /** Starts it again on the same port, in the same folder. */
-  restart(): Promise<void>;
-  /** Deletes its data, after it was killed. */
-  wipe(): void;
-  /** Suspends and continues the process. */
-  pause(): void;
-  resume(): void;
-  /** Kills it, and removes its folder. */
-  stop(): Promise<void>;
-}
+export { freePort, freePorts, freeUdpPorts } from '../../bench/ports.mjs';
+export type { Service } from '../../bench/server-process.mjs';
 
 const START_TIMEOUT_MS = 15_000;
 
@@ -93,11 +79,9 @@ export const redisServer = lazyServerCommand(
 );
 
 /** A Redis without persistence, unless `args` enable it. */
-export async function startRedis(...args: string[]): Promise<Service> {
-  return startRedisAt(await freePort(), ...args);
-}
+export const startRedis = (...args: string[]): Promise<Service> => startRedisWith(args);
 
-async function startRedisAt(port: number, ...args: string[]): Promise<Service> {
+async function startRedisWith(args: string[], choosePorts = freePorts): Promise<Service> {
   const command = redisServer();
   if (command === undefined) throw new Error('there is no Redis to start');
   const flags = [
@@ -110,11 +94,12 @@ async function startRedisAt(port: number, ...args: string[]): Promise<Service> {
     '--protected-mode',
     'no',
   ];
-  return startService(
+  return startServer({
     command,
-    (folder) => ['--port', `${port}`, '--dir', folder, ...flags, ...args],
-    port,
-  );
+    choosePorts,
+    argsIn: (folder, [port]) => ['--port', `${port}`, '--dir', folder, ...flags, ...args],
+    announces: ANNOUNCES.redis,
+  });
 }
 
 /** The command that starts a NATS server; undefined if there is none. */
@@ -130,13 +115,11 @@ export const startJetStream = (): Promise<Service> =>
 async function startNatsWith(argsIn: (folder: string) => string[]): Promise<Service> {
   const command = natsServer();
   if (command === undefined) throw new Error('there is no NATS to start');
-  const port = await freePort();
-  const flags = ['--addr', '127.0.0.1', '--port', `${port}`];
-  return startService(
+  return startServer({
     command,
-    (folder) => [...flags, '--log', join(folder, 'log'), ...argsIn(folder)],
-    port,
-  );
+    argsIn: (folder, [port]) => ['--addr', '127.0.0.1', '--port', `${port}`, ...argsIn(folder)],
+    announces: ANNOUNCES.nats,
+  });
 }
 
 /** The command that starts etcd; undefined if there is none. */
@@ -152,30 +135,23 @@ export async function startEtcd(): Promise<Service> {
 export async function startEtcdCluster(size = 3): Promise<Service[]> {
   const command = etcdServer();
   if (command === undefined) throw new Error('there is no etcd to start');
-  const members = await Promise.all(
-    Array.from({ length: size }, async (_, n) => ({
-      name: `m${n}`,
-      port: await freePort(),
-      peers: `http://127.0.0.1:${await freePort()}`,
-    })),
-  );
-  const cluster = members.map(({ name, peers }) => `${name}=${peers}`).join();
-  return Promise.all(
-    members.map(({ name, port, peers }) => {
-      const clients = `http://127.0.0.1:${port}`;
-      const flags = [
-        ...['--listen-client-urls', clients, '--advertise-client-urls', clients],
-        ...['--listen-peer-urls', peers, '--initial-advertise-peer-urls', peers],
-        ...['--name', name, '--initial-cluster', cluster],
-      ];
-      const isHealthy = async (): Promise<boolean> => {
-        const answer = await fetch(`${clients}/health`).catch(() => undefined);
-        return answer?.ok === true; // it listens before it has a leader
-      };
-      const argsIn = (folder: string): string[] => ['--data-dir', join(folder, 'data'), ...flags];
-      return startService(command, argsIn, port, isHealthy);
-    }),
-  );
+  return withFreePorts(2 * size, (ports) => {
+    const urls = ports.map((port) => `http://127.0.0.1:${port}`);
+    const peersOf = (n: number): string => urls[size + n];
+    const cluster = urls.slice(0, size).map((_, n) => `m${n}=${peersOf(n)}`);
+    return startTogether(
+      cluster.map((_, n) => {
+        const [clients, peers] = [urls[n], peersOf(n)];
+        const flags = [
+          ...['--listen-client-urls', clients, '--advertise-client-urls', clients],
+          ...['--listen-peer-urls', peers, '--initial-advertise-peer-urls', peers],
+          ...['--name', `m${n}`, '--initial-cluster', cluster.join()],
+        ];
+        const argsIn = (folder: string): string[] => ['--data-dir', join(folder, 'data'), ...flags];
+        return startServerAt([ports[n]], { command, argsIn, announces: ANNOUNCES.etcd });
+      }),
+    );
+  });
 }
 
 let namespacesAllowed: boolean | undefined;
@@ -240,18 +216,23 @@ export function hasShellTools(): boolean {
 export const nginxServer = lazyServerCommand(['nginx'], 'nginx', 'nginx-light');
 
 /** An nginx with all its files in its folder; `http` is the content of its http block. */
-export async function startNginx(port: number, http: string): Promise<Service> {
+export async function startNginx(
+  portCount: number,
+  http: (ports: number[]) => string,
+): Promise<Service> {
   const command = nginxServer();
   if (command === undefined) throw new Error('there is no nginx to start');
-  return startService(
+  return startServer({
     command,
-    (folder) => {
+    portCount,
+    argsIn(folder, ports) {
       const file = join(folder, 'nginx.conf');
-      writeFileSync(file, nginxConfig(folder, http));
+      writeFileSync(file, nginxConfig(folder, http(ports)));
       return ['-p', folder, '-c', file, '-e', join(folder, 'error.log')];
     },
-    port,
-  );
+    // written after its ports are open
+    isReady: (folder) => existsSync(join(folder, 'nginx.pid')),
+  });
 }
 
 /** One process in the foreground, so that ending it ends all of it. */
@@ -304,14 +285,20 @@ export async function startRedisCluster(): Promise<RedisCluster> {
   return { nodes, masters: () => nodes.filter(isMaster), stop };
 }
 
+const startClusterNode = (): Promise<Service> =>
+  startRedisWith(
+    [
+      ...['--cluster-enabled', 'yes', '--cluster-node-timeout', `${FAILOVER_AFTER_MS}`],
+      ...['--repl-diskless-sync-delay', '0'],
+    ],
+    chooseClusterPort,
+  );
+
 /** Cluster nodes connect at their port + 10,000, so that one must be free as well. */
-async function startClusterNode(): Promise<Service> {
+async function chooseClusterPort(): Promise<number[]> {
   for (let tries = 0; tries < 100; tries++) {
     const port = await freePort();
-    if (port + 10_000 > 65_535 || !(await isPortFree(port + 10_000))) continue;
-    const timeout = ['--cluster-node-timeout', `${FAILOVER_AFTER_MS}`];
-    const soon = ['--repl-diskless-sync-delay', '0'];
-    return startRedisAt(port, '--cluster-enabled', 'yes', ...timeout, ...soon);
+    if (port + 10_000 <= 65_535 && (await isPortFree(port + 10_000))) return [port];
   }
   throw new Error('no two free ports ten thousand apart');
 }
@@ -340,111 +327,11 @@ async function waitUntil(what: string, holds: () => boolean | Promise<boolean>):
   }
 }
 
-/** Starts a server and waits until its port accepts connections and `isReady` holds. */
-async function startService(
-  command: string,
-  argsIn: (folder: string) => string[],
-  port: number,
-  isReady = async (): Promise<boolean> => true,
-): Promise<Service> {
-  const folder = mkdtempSync(join(tmpdir(), 'sluice-service-'));
-  let child: ChildProcess;
-  const launch = async (): Promise<void> => {
-    child = spawn(command, argsIn(folder), { stdio: 'ignore' });
-    await waitForPort(port);
-    await waitUntil(`${command} is ready`, isReady);
-  };
-  const end = (signal: NodeJS.Signals): Promise<void> =>
-    new Promise((ended) => {
-      if (child.exitCode !== null || child.signalCode !== null) return ended();
-      child.once('exit', () => ended());
-      child.kill('SIGCONT'); // a suspended process cannot end
-      child.kill(signal);
-    });
-  await launch();
-  return {
-    port,
-    get pid() {
-      return child.pid ?? 0;
-    },
-    kill: () => end('SIGKILL'),
-    restart: launch,
-    wipe() {
-      rmSync(folder, { recursive: true, force: true });
-      mkdirSync(folder);
-    },
-    pause() {
-      child.kill('SIGSTOP');
-      waitUntilStopped(child.pid ?? 0);
-    },
-    resume: () => child.kill('SIGCONT'),
-    async stop() {
-      await end('SIGKILL');
-      rmSync(folder, { recursive: true, force: true });
-    },
-  };
-}
-
-/** SIGSTOP takes a moment: until every thread is stopped, the server may still reply. */
-function waitUntilStopped(pid: number): void {
-  const by = performance.now() + 5000;
-  while (!isStopped(pid)) {
-    if (performance.now() > by) throw new Error(`process ${pid} is not stopped within 5 s`);
-    Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 1);
-  }
-}
-
-function isStopped(pid: number): boolean {
-  const threads = `/proc/${pid}/task`;
-  if (!existsSync(threads)) return true; // no /proc: assume so
-  const stateOf = (thread: string): string | undefined =>
-    /\) (\w)/.exec(readFileSync(join(threads, thread, 'stat'), 'utf8'))?.[1];
-  return readdirSync(threads).every((thread) => stateOf(thread) === 'T');
-}
-
-export async function freePort(): Promise<number> {
-  const server = createServer();
-  await new Promise<void>((ready) => server.listen(0, '127.0.0.1', ready));
-  const { port } = server.address() as AddressInfo;
-  await new Promise((closed) => server.close(closed));
-  return port;
-}
-
 const isPortFree = (port: number): Promise<boolean> =>
   new Promise((resolve) => {
     const server = createServer().once('error', () => resolve(false));
     server.listen(port, '127.0.0.1', () => server.close(() => resolve(true)));
   });
-
-/** Resolves once the port accepts connections. */
-async function waitForPort(port: number): Promise<void> {
-  const deadline = Date.now() + START_TIMEOUT_MS;
-  while (Date.now() < deadline) {
-    const isThere = await new Promise<boolean>((resolve) => {
-      const socket = connect({ port, host: '127.0.0.1' });
-      socket.once('connect', () => resolve(true)).once('error', () => resolve(false));
-      socket.once('close', () => {}).setTimeout(500, () => resolve(false));
-      socket.once('connect', () => socket.destroy());
-    });
-    if (isThere) return;
-    await new Promise((later) => setTimeout(later, 20));
-  }
-  throw new Error(`nothing listens on port ${port} after ${START_TIMEOUT_MS} ms`);
-}
-
-/** UDP ports that are free at the moment. */
-export async function freeUdpPorts(count: number): Promise<number[]> {
-  const sockets = await Promise.all(
-    Array.from({ length: count }, async () => {
-      const socket = createSocket('udp4');
-      await new Promise<void>((ready) => socket.bind(0, '127.0.0.1', ready));
-      return socket;
-    }),
-  );
-  const ports = sockets.map((socket) => socket.address().port);
-  await Promise.all(sockets.map((socket) => new Promise<void>((end) => socket.close(end))));
-  return ports;
-}
 
 /** Runs redis-cli and returns its output. */
 export const redisCli = (port: number, ...args: string[]): string =>

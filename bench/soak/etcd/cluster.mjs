@@ -1,41 +1,37 @@
 /** An etcd cluster of three members that can be killed, paused and partitioned; each in a network namespace if available. */
 
-import { spawn, spawnSync } from 'node:child_process';
-import { once } from 'node:events';
+import { spawnSync } from 'node:child_process';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
-import { freePort } from '../../ports.mjs';
+import { ANNOUNCES, spawnServer, withFreePorts } from '../../server-process.mjs';
 
 export const MEMBERS = 3;
-const READY_TIMEOUT_MS = 20_000;
 
-export async function startCluster(network) {
+/** `choosePorts` is for tests. */
+export const startCluster = (network, choosePorts) =>
+  withFreePorts(2 * MEMBERS, (ports) => startMembers(network, ports), choosePorts);
+
+async function startMembers(network, ports) {
   const folder = mkdtempSync(join(tmpdir(), 'sluice-soak-etcd-'));
-  const members = [];
-  for (let n = 0; n < MEMBERS; n++) {
-    const [clients, peers] = [await freePort(), await freePort()];
+  const members = Array.from({ length: MEMBERS }, (_, n) => {
     const at = (port) => `http://${network.addressOf(n)}:${port}`;
-    members.push({ n, name: `m${n}`, clients: at(clients), peers: at(peers), child: undefined });
-  }
+    return { n, name: `m${n}`, clients: at(ports[2 * n]), peers: at(ports[2 * n + 1]) };
+  });
   const initial = members.map(({ name, peers }) => `${name}=${peers}`).join();
 
-  const start = ({ n, name, clients, peers }) => {
+  const start = (n) => {
+    const { name, clients, peers } = members[n];
     const flags = [
       ...['--name', name, '--data-dir', join(folder, name), '--initial-cluster', initial],
       ...['--listen-client-urls', clients, '--advertise-client-urls', clients],
       ...['--listen-peer-urls', peers, '--initial-advertise-peer-urls', peers],
     ];
     const [command, ...args] = [...network.within(n), 'etcd', ...flags];
-    members[n].child = spawn(command, args, { stdio: 'ignore' });
-  };
-  const kill = async (n) => {
-    const { child } = members[n];
-    if (child.exitCode !== null || child.signalCode !== null) return;
-    const ended = once(child, 'exit');
-    child.kill('SIGKILL');
-    await ended;
+    members[n].server = spawnServer(command, args, {
+      announces: ANNOUNCES.etcd,
+      isReady: () => isReady(n),
+    });
   };
   const run = (n, ...argv) => {
     const [command, ...args] = [...network.within(n), ...argv];
@@ -45,22 +41,24 @@ export async function startCluster(network) {
   const fetchFrom = (n, path, ...options) =>
     String(run(n, 'curl', '-s', '-m', '1', ...options, members[n].clients + path).stdout);
   const isReady = (n) => /"health" *: *"?true/.test(fetchFrom(n, '/health'));
-  const ready = async (n) => {
-    const deadline = performance.now() + READY_TIMEOUT_MS;
-    while (!isReady(n)) {
-      if (performance.now() > deadline)
-        throw new Error(`etcd ${n} is not ready after ${READY_TIMEOUT_MS} ms`);
-      await sleep(20);
-    }
-  };
+  const ready = (n) => members[n].server.ready();
   const stopNow = () => {
-    for (const { child } of members) child?.kill('SIGKILL');
+    for (const { server } of members) server.killNow();
     rmSync(folder, { recursive: true, force: true, maxRetries: 5 });
   };
+  const stop = async () => {
+    await Promise.all(members.map(({ server }) => server.kill()));
+    process.off('exit', stopNow);
+    stopNow();
+  };
+  for (const { n } of members) start(n);
   process.once('exit', stopNow); // also after a crash
-
-  for (const member of members) start(member);
-  for (const { n } of members) await ready(n);
+  try {
+    await Promise.all(members.map(({ n }) => ready(n)));
+  } catch (error) {
+    await stop();
+    throw error;
+  }
   const others = (n) => members.filter((member) => member.n !== n).map((member) => member.n);
   /** Drops or restores packets from a member to its peers; clients still reach it. */
   const route = (n, action) => {
@@ -78,10 +76,10 @@ export async function startCluster(network) {
   };
   return {
     endpoints: members.map(({ clients }) => clients),
-    kill,
-    restart: (n) => start(members[n]),
-    pause: (n) => members[n].child.kill('SIGSTOP'),
-    resume: (n) => members[n].child.kill('SIGCONT'),
+    kill: (n) => members[n].server.kill(),
+    restart: start,
+    pause: (n) => members[n].server.pause(),
+    resume: (n) => members[n].server.resume(),
     cutFromOthers: (n) => route(n, 'add'),
     healFromOthers: (n) => route(n, 'delete'),
     ready,
@@ -94,10 +92,6 @@ export async function startCluster(network) {
       }
       throw new Error('no member is the leader');
     },
-    async stop() {
-      for (const { n } of members) await kill(n);
-      process.off('exit', stopNow);
-      stopNow();
-    },
+    stop,
   };
 }

@@ -23,7 +23,6 @@ const api = limiter({ name: 'api', limit, backend: group });
 process.on('disconnect', () => process.exit(1));
 process.on('message', (command) => {
   if (command === 'view') process.send({ type: 'view', view: group.view() });
-  if (command === 'stop') process.exit(0);
 });
 
 /** One clock for all processes of the machine. */

@@ -2,7 +2,13 @@ import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { afterEach, describe, expect, test } from 'vitest';
 import { nodeRedis, type RedisConnection } from '../../../test/support/redis-clients.ts';
-import { freePort, redisServer, type Service, startRedis } from '../../../test/support/services.ts';
+import {
+  freePort,
+  freePorts,
+  redisServer,
+  type Service,
+  startRedis,
+} from '../../../test/support/services.ts';
 import { seededRandom } from '../../core/random.ts';
 import type { RemoteLimiter } from '../../limiter/async-limiter.ts';
 import { limiter } from '../../limiter/limiter.ts';
@@ -421,7 +427,7 @@ describe('groups over HTTP', () => {
 
   /** Options of two groups that reach each other. */
   async function groupOptions(keys: readonly [string, string] = [KEY, KEY]) {
-    const ports = [await freePort(), await freePort()];
+    const ports = await freePorts(2);
     const at = ports.map((port) => `http://127.0.0.1:${port}`);
     return ['a', 'b'].map((self, n) => ({
       deadline: '5s', // on a busy machine a shorter one would lose loans

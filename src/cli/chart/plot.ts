@@ -27,6 +27,8 @@ const MUTED_COLOUR = '#5b6770';
 export const MUTED_FILL = `fill="${MUTED_COLOUR}"`;
 const MUTED_STROKE = `stroke="${MUTED_COLOUR}"`;
 const GRID_COLOUR = '#d9dfe5';
+/** Of a phase, behind a plot. */
+export const BAND_COLOUR = '#f3f5f7';
 /** Safe for colour-blind readers (after Okabe and Ito). */
 const LINE_COLOURS = ['#d55e00', '#0072b2', '#009e73', '#cc79a7', '#56b4e9', '#e69f00', '#5b6770'];
 
@@ -39,11 +41,31 @@ const PALETTES: Palettes = {
   curve: LINE_COLOURS,
 };
 
-/** A complete SVG: with a title for screen readers, and a white background in dark mode too. */
+/** Colours in dark mode, instead of the light ones. Others are visible on both. */
+const DARK_COLOURS: Readonly<Record<string, string>> = {
+  '#ffffff': '#0d1117',
+  [MUTED_COLOUR]: '#9aa6b2',
+  [GRID_COLOUR]: '#30363d',
+  '#e0e6ec': '#2d333b',
+  '#dcebdf': '#21352a',
+  [BAND_COLOUR]: '#161b22',
+  '#0072b2': '#4aa3e0',
+};
+
+const DARK_STYLE = `<style>@media (prefers-color-scheme: dark) { svg { fill: #e6edf3 } ${Object.entries(
+  DARK_COLOURS,
+)
+  .flatMap(([light, dark]) =>
+    ['fill', 'stroke'].map((name) => `[${name}="${light}"] { ${name}: ${dark} }`),
+  )
+  .join(' ')} }</style>`;
+
+/** A complete SVG, light or dark as its reader prefers, with a title for screen readers. */
 export function svgDocument(title: string, width: number, height: number, parts: string[]): string {
   return `${[
     `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${width} ${height}" width="${width}" height="${height}" role="img" font-family="system-ui, 'Segoe UI', 'DejaVu Sans', sans-serif" font-size="13" fill="${TEXT_COLOUR}">`,
     `<title>${escapeXml(title)}</title>`,
+    DARK_STYLE,
     `<rect width="${width}" height="${height}" fill="#ffffff"/>`,
     textElement(20, 32, title, 'font-size="18" font-weight="600"'),
     ...parts,

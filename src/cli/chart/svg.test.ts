@@ -84,4 +84,26 @@ describe('SVG chart', () => {
     const empty = drawSvg({ title: '', charts: [{ ...chart, series: [] }] });
     expect(empty).not.toMatch(/NaN|undefined/);
   });
+
+  test('dark mode: pale areas become dark, and text becomes light', () => {
+    const [, dark = ''] = /@media \(prefers-color-scheme: dark\) {(.*)}<\/style>/.exec(svg) ?? [];
+    const brightness = (colour: string): number =>
+      Math.max(...(colour.match(/[0-9a-f]{2}/g) ?? []).map((part) => Number.parseInt(part, 16)));
+    const darkOf = new Map(
+      [...dark.matchAll(/\[(fill|stroke)="(#\w+)"] { \1: (#\w+) }/g)].map(
+        ([, name, light, now]) => [`${name}="${light}"`, now],
+      ),
+    );
+    const body = svg.slice(svg.indexOf('</style>'));
+    const areas = [...body.matchAll(/fill="#\w+"(?=\/>)/g)].map(([fill]) => fill);
+    const pale = areas.filter((fill) => brightness(fill.slice(6)) > 220);
+    expect(pale.length).toBeGreaterThan(2); // page, band and shade
+    for (const fill of pale)
+      expect([fill, brightness(darkOf.get(fill) ?? '#ffffff')]).toEqual([
+        fill,
+        expect.toSatisfy((value: number) => value < 80),
+      ]);
+    const [, text = ''] = /svg { fill: (#\w+) }/.exec(dark) ?? [];
+    expect(brightness(text)).toBeGreaterThan(200);
+  });
 });

@@ -14,6 +14,7 @@
 
 import type { Chart, Phase, Series } from './chart.ts';
 import {
+  BAND_COLOUR,
   type Box,
   coloursOf,
   drawSeries,
@@ -42,8 +43,6 @@ const FOOT_HEIGHT = 54;
 /** A single chart is tall; several are low, so that all fit on one screen. */
 const SINGLE_PLOT_HEIGHT = 320;
 const PLOT_HEIGHT = 150;
-
-const BAND_COLOUR = '#f8f9fa';
 
 export function drawSvg({ title, charts }: Picture): string {
   const plotHeight = charts.length > 1 ? PLOT_HEIGHT : SINGLE_PLOT_HEIGHT;
