@@ -82,7 +82,7 @@ function moreOf({ sink, median, settlingMs }) {
   return [
     ...(sink.clients ? [`Jain's index ${ratio(median.fairness)}`] : []),
     ...(sink.refusingSpell ? [`${whole(median.sentInSpell)} calls sent in the spell`] : []),
-    ...(sink.changes ? [`settled after ${settlingMs.map(seconds).join(', ')}`] : []),
+    ...(sink.changes ? [`settled: ${settlingMs.map(seconds).join(', ')}`] : []),
   ].join('; ');
 }
 
