@@ -103,7 +103,8 @@ async function sendCalls(port) {
     until += seconds * 1000;
     const dueAt = rates.map((rate) => now() + exponential(rate));
     while (now() < until) {
-      for (let n = nextOf(dueAt); dueAt[n] <= Math.min(now(), until); n = nextOf(dueAt)) {
+      const time = Math.min(now(), until); // read once: sending may be slower than the calls come
+      for (let n = nextOf(dueAt); dueAt[n] <= time; n = nextOf(dueAt)) {
         call(n);
         dueAt[n] += exponential(rates[n]);
       }
