@@ -15,6 +15,7 @@ import {
   HOLD,
   type KneeTerms,
   LIMIT,
+  LOSS_FROM,
   LOWER_CALLS,
   LOWER_TIME,
   MEAN_RTT,
@@ -39,6 +40,7 @@ import {
   isReached,
   limitFor,
   nextMultiple,
+  noise,
   openWindow,
   SMALL,
   setTarget,
@@ -59,8 +61,6 @@ const MAX_WINDOW_RTTS = 3;
 const RTT_WEIGHT = 0.3;
 /** Two windows this far below the rate are a sudden loss of capacity. */
 const SUDDEN = 0.75;
-/** Windows that must agree before the rate is higher. */
-const AGREEING = 3;
 /** So many windows this much quicker than the base RTT set it. */
 const MUCH_QUICKER = 0.8;
 const QUICKER_WINDOWS = 3;
@@ -68,6 +68,7 @@ const QUICKER_WINDOWS = 3;
 /** The limit goes no further than this from where the last test left it; one that wants to asks for a test. */
 const MAX_GROWTH = 2;
 const MAX_SHRINK = 0.65;
+const MAX_SUDDEN_SHRINK = 0.5;
 const FAR_WINDOWS = 2;
 /** The most it shrinks while RTTs are at most `SHORT_QUEUE` times the base RTT: that may be noise. */
 const SLOW_SHRINK = 0.88;
@@ -78,8 +79,10 @@ const DOWN_PACE = 0.3;
 /** Windows without a queue before the limit grows faster, and by which part of it. */
 const FREE_WINDOWS = 2;
 const FREE_WINDOWS_SMALL = 3;
-const FREE_RATIO = 0.97;
+const FREE_SLACK = 0.02;
+const FREE_NOISE = 0.3;
 const FREE_STEP = 0.1;
+const MIN_FREE_STEP = 0.5;
 const MAX_DOUBLINGS = 3;
 
 /** A second call must bring this much more, measured on so many calls. */
@@ -172,7 +175,7 @@ function medianRate(state: State, i: number): number {
   return sorted[size >> 1];
 }
 
-/** The median of the windows; up as soon as three agree, down at once if two are far below. True: a sudden loss. */
+/** The median of the windows; down at once if two are far below it. True: a sudden loss. */
 function learnRate(state: State, i: number): boolean {
   const median = medianRate(state, i);
   const size = state[i + RING_SIZE];
@@ -183,8 +186,6 @@ function learnRate(state: State, i: number): boolean {
     dropWindows(state, i, size - 2);
     return true;
   }
-  if (size > AGREEING)
-    state[i + RATE] = Math.max(median, Math.min(rateOf(0), rateOf(1), rateOf(2)));
   return false;
 }
 
@@ -275,13 +276,17 @@ function bounded(
   const base = state[i + BASE_RTT];
   const isQueueShort = present / state[i + RATE] < SHORT_QUEUE * base;
   const mayBeNoise = !isSudden && state[i + TESTS] > 0 && isQueueShort;
-  const least = (mayBeNoise ? SLOW_SHRINK : MAX_SHRINK) * anchor;
+  const shrink = isSudden ? MAX_SUDDEN_SHRINK : MAX_SHRINK;
+  const least = (mayBeNoise ? SLOW_SHRINK : shrink) * anchor;
+  if (isSudden) state[i + LOSS_FROM] = Math.max(state[i + LOSS_FROM], anchor);
   const target = Math.max(least, Math.min(MAX_GROWTH * anchor, wanted));
-  const isFree = base >= FREE_RATIO * rttMs && present >= 2;
+  const few = present < SMALL ? FREE_NOISE * noise(state, i, state[i + CALLS]) : 0;
+  const slack = FREE_SLACK + few;
+  const isFree = rttMs <= (1 + slack) * base && present >= 2;
   state[i + FREE] = isFree ? state[i + FREE] + 1 : 0;
   const beyond = state[i + FREE] - (present < SMALL ? FREE_WINDOWS_SMALL : FREE_WINDOWS);
   if (beyond < 0) return target;
-  const step = Math.max(headRoom(present), FREE_STEP * present);
+  const step = Math.max(headRoom(present), FREE_STEP * present, MIN_FREE_STEP);
   const grown = Math.max(target, present) + step * 2 ** Math.min(MAX_DOUBLINGS, beyond);
   return Math.min(MAX_GROWTH * anchor, grown);
 }

@@ -21,9 +21,11 @@ import {
   LAST_RATE,
   LAST_RTT,
   LEVEL,
+  LOSS_FROM,
   MEAN_RTT,
   MODE,
   NEXT_TEST_AT,
+  ON_GRID,
   OPENED_AT,
   RATE,
   REACHED,
@@ -64,6 +66,8 @@ const ENOUGH_CALLS = 120;
 /** Windows that must have measured the rate before a test. */
 const MIN_WINDOWS = 3;
 const MAX_STAGES = 3;
+/** Above this elasticity, calls were not in a queue. */
+const NO_QUEUE = 0.7;
 /** Below this elasticity, calls are quicker in proportion: the tested level queues, too. */
 const SATURATED = 0.4;
 
@@ -73,9 +77,12 @@ const MAX_RATIO = 1.1;
 const WEIGHT = 0.5;
 const LARGE_CHANGE = 0.25;
 const REPEATED_CHANGE = 0.05;
+const MUCH_SLOWER = Math.log(2);
 
 /** Begins a test, if the rate at the limit is known. */
 export function beginTest(state: State, i: number, terms: KneeTerms, now: Millis): void {
+  const isCommon = state[i + NEXT_TEST_AT] % PERIOD_MS === 0;
+  state[i + ON_GRID] = isCommon || state[i + TESTS] === 0 ? 1 : 0;
   state[i + NEXT_TEST_AT] = nextMultiple(now, PERIOD_MS);
   if (state[i + REACHED] === 0) return;
   if (state[i + RING_SIZE] < MIN_WINDOWS) {
@@ -143,10 +150,15 @@ function endTest(
   now: Millis,
 ): void {
   const top = state[i + TOP];
+  const hasNoQueue = state[i + STAGE] === 1 && elasticity(state, i) > NO_QUEUE;
+  const isSlower = state[i + LOSS_FROM] > 0 && hasNoQueue; // the server lost speed, not capacity
   state[i + RATE] = Math.max(state[i + TOP_RATE], rate);
   learnBase(state, i, Math.min(level / rate, (MAX_RATIO * top) / state[i + RATE]));
   const knee = state[i + RATE] * state[i + BASE_RTT];
-  hold(state, i, terms, now, Math.min(top + headRoom(top), limitFor(knee)), BY_TEST);
+  const most = Math.max(top + headRoom(top), isSlower ? state[i + LOSS_FROM] : 0);
+  const target = isSlower ? most : Math.min(most, limitFor(knee));
+  if (state[i + ON_GRID] === 1) state[i + LOSS_FROM] = 0;
+  hold(state, i, terms, now, target, BY_TEST);
 }
 
 /** Averages tests that agree, because one has few calls. A large change, or one that goes on, counts in full. */
@@ -155,6 +167,8 @@ function learnBase(state: State, i: number, rttMs: Millis): void {
   const last = state[i + LAST_CHANGE];
   const isRepeated = change * last > 0 && Math.abs(last) > REPEATED_CHANGE;
   const isFirst = state[i + TESTS] === 0;
+  // Alone, a test cannot tell a slower server from other clients, which kept their calls.
+  if (change > 0 && change < MUCH_SLOWER && state[i + ON_GRID] === 0) return;
   const isFull = isFirst || isRepeated || Math.abs(change) > LARGE_CHANGE;
   state[i + BASE_RTT] *= Math.exp((isFull ? 1 : WEIGHT) * change);
   state[i + LAST_CHANGE] = change;

@@ -33,17 +33,18 @@ import {
 } from './window.ts';
 
 /** Calls at each level, and at the first level of a second attempt. */
-const LEVEL_CALLS = 6;
+const LEVEL_CALLS = 8;
 const CAREFUL_CALLS = 30;
 /** How much slower ends the start, on top of the noise of so few calls. */
-const SLOWER = 1.35;
-const DEVIATIONS = 1.4;
+const SLOWER = 1.25;
+const DEVIATIONS = 1.2;
 /** Levels up to this much slower than the ones before still measure the base RTT. */
 const SAME = 1.25;
 /** A level that takes this many times as long as it should is slower. */
 const LATE = 3;
-/** A start that ends at so small a limit may have been misled by few calls. */
-const YOUNG = 4;
+/** A start that ends at so small a limit may have been misled by few calls: it begins again at a quarter of it. */
+const YOUNG = 16;
+const AGAIN = 0.25;
 /** The base RTT of before, after a silence, counts as so many calls. */
 const KNOWN_CALLS = 50;
 /** The first test comes so many RTTs later, at a whole second. */
@@ -115,7 +116,7 @@ function endStart(state: State, i: number, terms: KneeTerms, now: Millis): void 
   const isMisled = state[i + START_CALLS] < CAREFUL_CALLS && state[i + LIMIT] <= YOUNG;
   if (isMisled && state[i + CAREFUL] === 0 && state[i + TARGET] < terms.max) {
     state[i + CAREFUL] = 1;
-    setTarget(state, i, terms, terms.initial, BY_START);
+    setTarget(state, i, terms, AGAIN * state[i + LIMIT], BY_START);
     beginStart(state, i, now);
     return;
   }

@@ -73,6 +73,7 @@ export const STAGE = RING_SIZE + 17;
 export const END_AT = RING_SIZE + 18;
 export const LAST_CHANGE = RING_SIZE + 19; // logarithm
 export const TESTS = RING_SIZE + 20;
+export const LOSS_FROM = RING_SIZE + 41; //  the limit before a sudden loss, until a test; 0: none
 // The start:
 export const START_CALLS = RING_SIZE + 21; //    calls of the levels that were no slower
 export const START_SUM = RING_SIZE + 22; //  of their RTTs
@@ -95,7 +96,8 @@ export const OK_NOW = RING_SIZE + 37;
 export const OK_BEFORE = RING_SIZE + 38;
 export const NO_NOW = RING_SIZE + 39;
 export const NO_BEFORE = RING_SIZE + 40;
-export const WIDTH = RING_SIZE + 41;
+export const ON_GRID = RING_SIZE + 42; //    1: the test began at the same instant as those of all clients
+export const WIDTH = RING_SIZE + 43;
 
 /** The options of the rule; `max` is this member's part of it in a pool. */
 export interface KneeTerms {
