@@ -10,33 +10,46 @@
  *                     │
  *     timer ── every TICK_MS, late by the delay ──▶ tokens at a learnt rate
  *
- * Every request is admitted until the delay was above the target in two windows in a row. One long pause therefore sheds
- * nothing: garbage collection, a debugger, a suspended process. Then requests are admitted at the rate of these windows,
- * which is about what the server can take. From window to window:
+ * A window is late if the delay was above the target and the event loop was hardly idle. An event loop that is late and
+ * often idle has no queue: other processes take its CPU, which shedding does not change.
  *
- *     delay above the target                   rate × CUT
- *     delay at most the target, some shed      rate × INCREASE
- *     neither, for CALM_WINDOWS                admits every request again
+ * Every request is admitted until two windows in a row were late. One long pause therefore sheds nothing: garbage
+ * collection, a debugger, a suspended process. Then requests are admitted at the rate of these windows, which is about
+ * what the server can take. From window to window:
+ *
+ *     late, at half of the target    rate × CUT
+ *     not late, requests shed        rate × INCREASE, or by as much as the event loop was idle
+ *     neither, for CALM_WINDOWS      admits every request again
  *
  * A rate that needs to fall far is learnt anew, because the delay may have other causes than requests. The timer runs only
  * while requests arrive: an idle process is not woken.
  */
 
-import { type Clock, type Millis, schedule } from '../../core/clock.ts';
+import { type Clock, eventLoopIdleMs, type Millis, schedule } from '../../core/clock.ts';
 
 /** Interval of the timer. */
-const TICK_MS: Millis = 10;
+const TICK_MS: Millis = 20;
 
 /** The shortest time between two adjustments. A window ends with a tick, however late that is. */
-const WINDOW_MS: Millis = 100;
+const WINDOW_MS: Millis = 250;
+
+/**
+ * While requests are shed, the delay is held at this part of the target. A longer queue increases no throughput, and Node
+ * accepts only one new connection per turn of the event loop.
+ */
+const HOLD_RATIO = 0.5;
 
 const CUT = 0.8;
-const INCREASE = 1.05;
+const INCREASE = 1.1;
+const MAX_INCREASE = 2;
+
+/** The most that the event loop is idle in a late window, as a part of it. */
+const MAX_IDLE_RATIO = 0.1;
 
 /** Windows without delay and without a shed request that end shedding. */
-const CALM_WINDOWS = 5;
+const CALM_WINDOWS = 3;
 
-/** Tokens that can be saved: what is computed in this part of the target. A longer queue increases no throughput. */
+/** Tokens that can be saved: what is computed in this part of the target. */
 const BURST_RATIO = 0.25;
 
 /** The rate falls to this part of its first value and to one request per second, no further. */
@@ -47,7 +60,7 @@ const LEAST_RATE = 1 / 1000;
 const FUTILE_WINDOWS = 3;
 
 /** Windows without a request that stop the timer. */
-const IDLE_WINDOWS = 5;
+const IDLE_WINDOWS = 2;
 
 /** Time over which the reported delay is averaged. */
 const SMOOTHING_MS: Millis = 200;
@@ -55,6 +68,7 @@ const SMOOTHING_MS: Millis = 200;
 export class LoadShedder {
   readonly #clock: Clock;
   readonly #targetMs: Millis;
+  readonly #totalIdleMs: () => Millis;
   readonly #tick = (): void => this.#onTick(this.#clock.now());
   #isTicking = false;
   #tickedAt: Millis = 0;
@@ -69,6 +83,7 @@ export class LoadShedder {
   #admitted = 0;
   #shed = 0;
   #longestMs: Millis = 0;
+  #idleAtStart: Millis = 0;
   // The windows before:
   #lastStartedAt: Millis = 0;
   #lastAdmitted = 0;
@@ -79,9 +94,10 @@ export class LoadShedder {
   /** After a late window: when the first request since the last tick came. */
   #firstAt: Millis = 0;
 
-  constructor(clock: Clock, targetMs: Millis) {
+  constructor(clock: Clock, targetMs: Millis, totalIdleMs = eventLoopIdleMs) {
     this.#clock = clock;
     this.#targetMs = targetMs;
+    this.#totalIdleMs = totalIdleMs;
   }
 
   /** The delay of the event loop, averaged over a fifth of a second; 0 while no requests arrive. */
@@ -123,6 +139,7 @@ export class LoadShedder {
     this.#lastStartedAt = this.#startedAt;
     this.#lastAdmitted = this.#admitted;
     this.#startedAt = now;
+    this.#idleAtStart = this.#totalIdleMs();
     this.#admitted = this.#shed = this.#longestMs = 0;
   }
 
@@ -141,8 +158,11 @@ export class LoadShedder {
   }
 
   #closeWindow(now: Millis): void {
-    const isLate = this.#longestMs > this.#targetMs;
-    if (this.#tokens < Infinity) this.#adjust(isLate);
+    const idleRatio = (this.#totalIdleMs() - this.#idleAtStart) / (now - this.#startedAt);
+    const isShedding = this.#tokens < Infinity;
+    const mostMs = isShedding ? this.#targetMs * HOLD_RATIO : this.#targetMs;
+    const isLate = this.#longestMs > mostMs && idleRatio < MAX_IDLE_RATIO;
+    if (isShedding) this.#adjust(isLate, idleRatio);
     else if (isLate && this.#wasLate) this.#beginShedding(now);
     this.#wasLate = isLate;
     this.#idleWindows = this.#admitted + this.#shed > 0 ? 0 : this.#idleWindows + 1;
@@ -163,9 +183,10 @@ export class LoadShedder {
     this.#tokens = this.#calmWindows = this.#futileWindows = 0;
   }
 
-  #adjust(isLate: boolean): void {
+  #adjust(isLate: boolean, idleRatio: number): void {
     const hasShed = this.#shed > 0;
-    const factor = isLate ? CUT : hasShed ? INCREASE : 1;
+    const increase = Math.min(MAX_INCREASE, Math.max(INCREASE, 1 / (1 - idleRatio)));
+    const factor = isLate ? CUT : hasShed ? increase : 1;
     this.#futileWindows = isLate && this.#rate <= this.#leastRate ? this.#futileWindows + 1 : 0;
     this.#calmWindows = isLate || hasShed ? 0 : this.#calmWindows + 1;
     this.#rate = Math.max(this.#leastRate, this.#rate * factor);

@@ -1,8 +1,8 @@
 /**
  * Rate limiting of HTTP requests, independent of any framework.
  *
- *     request ──▶ skipped? ──▶ key, cost ──▶ limiter ──▶ admitted: headers and a permit
- *                                                   └──▶ refused: status, headers, body
+ *     request ──▶ skipped? ──▶ key, cost ──▶ event loop late? ──▶ limiter ──▶ admitted: headers and a permit
+ *                                                        └─────────────┴───▶ refused: status, headers, body
  *
  * An adapter passes its framework's requests, an accessor that reads them, and applies the decision. `check` never throws
  * or rejects: an error of the limiter is reported to `onError`, and `onUnavailable` decides (fail open by default). Values
