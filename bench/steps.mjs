@@ -40,5 +40,6 @@ export const STEPS = [
   step('soak:peers-fuzz', 2, ...WRITE),
   step('figures:seeds', 5, ...WRITE),
   step('figures:busy', 2, ...WRITE),
+  step('figures:guard', 3, ...WRITE),
   step('figures:accuracy', 30, ...WRITE),
 ];
