@@ -34,8 +34,8 @@ const TICK_MS: Millis = 20;
 const WINDOW_MS: Millis = 250;
 
 /**
- * While requests are shed, the delay is held at this part of the target. A longer queue increases no throughput, and Node
- * accepts only one new connection per turn of the event loop.
+ * While requests are shed, the delay is held at this part of the target. A longer queue increases no throughput, and with
+ * shorter turns of the event loop, fewer new connections timed out before they were accepted.
  */
 const HOLD_RATIO = 0.5;
 
