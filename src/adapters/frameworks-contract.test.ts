@@ -32,6 +32,9 @@ function controlledWork() {
   };
 }
 
+/** For many connections on a machine that has other work. */
+const PATIENT = { timeout: 10_000, interval: 5 };
+
 const settled = (api: Limiter) => vi.waitFor(() => expect(api.stats().held).toBe(0));
 
 describe.each(Object.keys(HTTP_SERVERS))('%s', (name) => {
@@ -252,7 +255,7 @@ describe.each(Object.keys(HTTP_SERVERS))('%s', (name) => {
   test('concurrency limit: answers 503 above it, and serves again when a call is done', async () => {
     const api = limiter({ limit: { concurrency: 1 }, name: 'db' });
     const { begun, work, inProgress } = controlledWork();
-    const get = await serve({ limiter: api }, work);
+    const get = await serve({ limiter: api, key: 'ip' }, work);
 
     const first = get();
     await inProgress(1);
@@ -275,6 +278,39 @@ describe.each(Object.keys(HTTP_SERVERS))('%s', (name) => {
     expect((await third).status).toBe(200);
     await settled(api);
     expect(api.stats()).toMatchObject({ allowed: 2, denied: 1, settled: { ok: 2 } });
+  });
+
+  test('adaptive limit without a key: is for all clients together, and promises nothing to one', async () => {
+    const { begun, work, inProgress } = controlledWork();
+    let client = 0;
+    const url = await start(
+      { limit: { adaptive: { initial: 1 } }, address: () => `192.0.2.${++client}` },
+      work,
+    );
+    const first = fetch(url);
+    await inProgress(1);
+    const second = await fetch(url);
+    expect([second.status, second.headers.get('retry-after')]).toEqual([503, '1']);
+    begun[0](200);
+    const names = [...(await first).headers.keys(), ...second.headers.keys()];
+    expect(names.filter((header) => header.includes('ratelimit'))).toEqual([]);
+  });
+
+  test('1,000 requests whose clients disconnect: no slot is lost', async () => {
+    const api = limiter({ limit: { concurrency: 100 } });
+    const { begun, work } = controlledWork();
+    const url = await start({ limiter: api, maxEventLoopDelay: false }, work);
+    for (let round = 1; round <= 10; round++) {
+      const sockets = Array.from({ length: 100 }, () => pipelineRequests(url, 1));
+      await vi.waitFor(() => expect(begun.length).toBe(100 * round), PATIENT);
+      // Half of the clients disconnect before the response, half while it is written.
+      for (const socket of sockets.slice(50)) socket.destroy();
+      for (const done of begun.slice(-100)) done(200);
+      for (const socket of sockets.slice(0, 50)) socket.destroy();
+      await vi.waitFor(() => expect(api.stats().held).toBe(0), PATIENT);
+    }
+    const { allowed, denied } = api.stats();
+    expect([allowed, denied, api.inspect('server').inFlight]).toEqual([1000, 0, 0]);
   });
 
   test('settles with the outcome of the response status', async () => {
@@ -442,7 +478,7 @@ describe.each(Object.keys(HTTP_SERVERS))('%s', (name) => {
     const get = await serve({ limiter: api, partition: () => 'live' }, work);
     const first = get();
     await inProgress(1);
-    expect(api.inspect('127.0.0.1').partitions).toEqual({ live: 1, batch: 0 });
+    expect(api.inspect('server').partitions).toEqual({ live: 1, batch: 0 });
     begun[0](200);
     await first;
     await settled(api);

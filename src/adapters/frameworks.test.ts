@@ -154,7 +154,7 @@ describe('node', () => {
   test('adds one close listener for a request that waited', async () => {
     const clock = new VirtualClock();
     const api = limiter({ limit: { concurrency: 1 }, clock });
-    const held = api.tryAcquire('127.0.0.1');
+    const held = api.tryAcquire('server');
     const counts: number[] = [];
     const limited = node({ limiter: api, wait: true });
     const server = createServer((request, response) => {
@@ -283,7 +283,7 @@ describe('node', () => {
     test('settles as ok', async () => {
       const { api, send } = await serve((response) => response.end('done'));
       const headers = await new Promise((resolve) => send().once('response', resolve).resume());
-      expect(headers).toMatchObject({ ':status': 200, ratelimit: '"concurrency";r=0' });
+      expect(headers).toMatchObject({ ':status': 200 });
       await settled(api);
       expect(api.stats().settled).toMatchObject({ ok: 1 });
     });

@@ -35,6 +35,9 @@ export const systemClock: Clock = {
   wakeAt: (at, callback, keepAlive) => scheduleOnTimers(systemClock, at, callback, keepAlive),
 };
 
+/** How long the event loop has waited for events since it started; 0 on runtimes that do not tell. */
+export const eventLoopIdleMs = (): Millis => performance.eventLoopUtilization?.().idle ?? 0;
+
 /** Node keeps a timer's delay in a signed 32-bit integer; anything longer fires at once. */
 const MAX_TIMER_MS = 2 ** 31 - 1;
 

@@ -67,7 +67,9 @@ export const isRemote = (limiter: object): limiter is RemoteLimiter =>
   (limiter as Partial<RemoteLimiterInternals>).isRemote === true;
 
 /** What a remote limiter counts itself; keys and their memory are in the backend. */
-export interface RemoteStats extends CounterSnapshot, Pick<Stats, 'waiting' | 'held'> {
+export interface RemoteStats
+  extends CounterSnapshot,
+    Pick<Stats, 'waiting' | 'held' | 'eventLoopDelayMs'> {
   /** False while the backend is unavailable. */
   readonly isAvailable: boolean;
   /** Calls decided by `onUnavailable`. */

@@ -40,6 +40,7 @@ import type { LimiterInternals } from './internals.ts';
 import { Permit, type PermitResult, type Refusal } from './permit.ts';
 import { mergeSnapshots } from './stats.ts';
 import type { AcquireOptions, CheckOptions, Limiter, Stats, SyncLimiter } from './sync-limiter.ts';
+import type { EventLoopMonitor } from './telemetry.ts';
 import {
   type CallResult,
   callClassOf,
@@ -124,6 +125,19 @@ export class CompositeLimiter implements LimiterInternals {
     this.expireMs = Math.min(...components.map(({ limiter }) => limiter.expireMs));
     this.clock = components[0].limiter.clock;
     this.random = components[0].limiter.random;
+  }
+
+  get isCapacity(): boolean {
+    return this.components.every(({ limiter }) => limiter.isCapacity);
+  }
+
+  observeEventLoop(monitor: EventLoopMonitor): void {
+    this.components[0].limiter.observeEventLoop(monitor);
+  }
+
+  /** A decision that no component made is counted by the first. */
+  recordDecision(key: string, cost: number, decision: Decision, waitedMs: Millis): void {
+    this.components[0].limiter.recordDecision(key, cost, decision, waitedMs);
   }
 
   /** Nothing is reserved ahead: allow or deny. */

@@ -5,17 +5,29 @@
  */
 
 import type { Clock, Millis } from '../core/clock.ts';
+import type { Decision } from '../core/decision.ts';
 import { ConfigError } from '../core/errors.ts';
 import type { Random } from '../core/random.ts';
 import type { RemoteLimiter } from './async-limiter.ts';
 import type { Permit } from './permit.ts';
 import type { CheckOptions, Limiter } from './sync-limiter.ts';
+import type { EventLoopMonitor } from './telemetry.ts';
 
-/** Of a limiter that decides in this process. */
-export interface LimiterInternals extends Limiter {
-  readonly isRemote: false;
+/** Of every limiter. */
+interface CommonInternals {
   readonly clock: Clock;
   readonly random: Random;
+  /** True if every rule protects the capacity of a service, and none a client's quota. */
+  readonly isCapacity: boolean;
+  /** Adds the delay of the event loop to the statistics. */
+  observeEventLoop(monitor: EventLoopMonitor): void;
+  /** Counts and reports a decision that the caller made. */
+  recordDecision(key: string, cost: number, decision: Decision, waitedMs: Millis): void;
+}
+
+/** Of a limiter that decides in this process. */
+export interface LimiterInternals extends Limiter, CommonInternals {
+  readonly isRemote: false;
   /** True if `check` never decides `wait` and a call as checked needs no settling. */
   readonly isCheckOnly: boolean;
   /** A permit not used this long after it was due is lost; Infinity: never. */
@@ -33,10 +45,8 @@ export interface LimiterInternals extends Limiter {
 }
 
 /** Of a limiter whose backend decides elsewhere. */
-export interface RemoteLimiterInternals extends RemoteLimiter {
+export interface RemoteLimiterInternals extends RemoteLimiter, CommonInternals {
   readonly isRemote: true;
-  readonly clock: Clock;
-  readonly random: Random;
 }
 
 export type AnyLimiterInternals = LimiterInternals | RemoteLimiterInternals;

@@ -18,7 +18,7 @@ import type { Feedback, Policy } from '../policies/policy.ts';
 import { cooldownIn, KeyCooldowns } from './cooldowns.ts';
 import type { Listener } from './events.ts';
 import { Refusal, type RefusalReason } from './permit.ts';
-import { GRANTED, LimiterTelemetry } from './telemetry.ts';
+import { type EventLoopMonitor, GRANTED, LimiterTelemetry } from './telemetry.ts';
 import { requireFeedback, requireKey } from './validate.ts';
 import type { QueueSettings } from './wait-scheduler.ts';
 
@@ -62,6 +62,22 @@ export abstract class LimiterCore {
   /** True if a fixed number of calls in flight is the limit. */
   get countsInFlight(): boolean {
     return this.policy.concurrencyLimit !== undefined;
+  }
+
+  /** True if every rule protects the capacity of a service, and none a client's quota. */
+  get isCapacity(): boolean {
+    const { policy } = this;
+    const [state, now] = [new Float64Array(policy.width), this.clock.now()];
+    policy.init(state, 0, now);
+    return policy.ruleStatuses(state, 0, now).every(({ isCapacity }) => isCapacity === true);
+  }
+
+  observeEventLoop(monitor: EventLoopMonitor): void {
+    this.telemetry.eventLoop = monitor;
+  }
+
+  recordDecision(key: string, cost: number, decision: Decision, waitedMs: Millis): void {
+    this.telemetry.recordDecision(key, cost, decision, waitedMs);
   }
 
   /** Calls denied so far. */

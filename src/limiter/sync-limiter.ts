@@ -83,6 +83,8 @@ export interface Stats extends CounterSnapshot, Partial<PoolStats> {
   readonly waiting: number;
   /** Permits issued and not settled. */
   readonly held: number;
+  /** HTTP middleware with `maxEventLoopDelay`: the delay of the event loop; 0 while no requests arrive. */
+  readonly eventLoopDelayMs?: Millis;
 }
 
 /** A decision, and the status of each rule right after it. */
@@ -271,10 +273,6 @@ export class SyncLimiter extends LimiterCore implements LimiterInternals {
   /** Undoes a `reserve` of the same tick. Waiters are not woken: none was refused because of it. */
   unreserve(key: string, cost: number, reservedAt: Millis, partition?: number): void {
     this.#backend.settle(key, { outcome: 'ignored', cost, dueAt: reservedAt, partition });
-  }
-
-  recordDecision(key: string, cost: number, decision: Decision, waitedMs: Millis): void {
-    this.telemetry.recordDecision(key, cost, decision, waitedMs);
   }
 
   /** The partition or level of a call, if this limit has one of that name. */

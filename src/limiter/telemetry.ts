@@ -13,6 +13,11 @@ import { type DecreasedEvent, type Listener, ListenerSet, type SettledEvent } fr
 import { endPermit, Permit, type PermitInit, type PermitResult } from './permit.ts';
 import { type CounterSnapshot, Counters } from './stats.ts';
 
+/** Knows the delay of the event loop. */
+export interface EventLoopMonitor {
+  readonly delayMs: Millis;
+}
+
 export const GRANTED: Decision = { verdict: 'allow', remaining: 0 };
 
 export class LimiterTelemetry {
@@ -21,6 +26,8 @@ export class LimiterTelemetry {
   readonly #counters = new Counters();
   readonly #events = new ListenerSet();
   readonly #unsettled: DeadlineSet<Permit>;
+  /** Measures event-loop delay, if an adapter sheds load by it. */
+  eventLoop: EventLoopMonitor | undefined;
 
   constructor(name: string, clock: Clock, permitTimeoutMs: Millis) {
     this.name = name;
@@ -32,8 +39,9 @@ export class LimiterTelemetry {
     return this.#events.on(listener);
   }
 
-  snapshot(): CounterSnapshot & { readonly held: number } {
-    return { held: this.#unsettled.size, ...this.#counters.snapshot() };
+  snapshot(): CounterSnapshot & { readonly held: number; readonly eventLoopDelayMs?: Millis } {
+    const delay = this.eventLoop && { eventLoopDelayMs: this.eventLoop.delayMs };
+    return { held: this.#unsettled.size, ...delay, ...this.#counters.snapshot() };
   }
 
   /** Calls denied so far: one number, without a snapshot of all counters. */

@@ -92,6 +92,15 @@ export function buildProblem(
 export const buildUnavailableRefusal = (): RefusalResponse =>
   encodeProblem(problemResponse(503, 'The limit could not be checked.', [], 1, {}));
 
+/** For requests that are shed: the limit itself is not reached, so no rate limit headers. */
+export const buildOverloadRefusal = (limit: string): RefusalResponse =>
+  encodeProblem(problemResponse(503, OVERLOAD_DETAIL, [limit], OVERLOAD_RETRY_MS / 1000, {}));
+
+/** When a client of an overloaded server may try again. */
+export const OVERLOAD_RETRY_MS: Millis = 1000;
+
+const OVERLOAD_DETAIL = 'The server is overloaded. Try again in 1 second.';
+
 const encodeProblem = ({ problem, ...refusal }: RefusalProblem): RefusalResponse => ({
   ...refusal,
   body: JSON.stringify(problem),

@@ -5,6 +5,7 @@ import { all } from '../../limiter/composite-limiter.ts';
 import type { LimitEvent } from '../../limiter/events.ts';
 import { limiter } from '../../limiter/limiter.ts';
 import type { Limiter } from '../../limiter/sync-limiter.ts';
+import type { Limit } from '../../policies/limit.ts';
 import { VirtualClock } from '../../testing/index.ts';
 import {
   type DisconnectSignal,
@@ -37,6 +38,18 @@ describe('requestLimiter: key', () => {
     expect(key(from('::ffff:203.0.113.9'))).toBe('203.0.113.9');
     expect(key(from('2001:db8:1:2:3::4'))).toBe('2001:db8:1:2::/64');
     expect(key(from('2001:db8:1:2:3::4'), { ipv6Prefix: 48 })).toBe('2001:db8:1::/48');
+  });
+
+  test('one key for the whole server, where every rule of the limit protects its capacity', () => {
+    const quota = { bucket: { rate: '1/s' } };
+    const ofLimit = (limit: Limit) => key(alice, { limit });
+    expect(ofLimit({ adaptive: {} })).toBe('server');
+    expect(ofLimit({ concurrency: 5 })).toBe('server');
+    expect(ofLimit({ busy: {} })).toBe('server');
+    expect(ofLimit({ all: [{ adaptive: {} }, quota] })).toBe('203.0.113.9');
+    expect(key(alice, { limiter: all([limiter({ limit: { adaptive: {} } })]) })).toBe('server');
+    expect(key(alice, { limit: { concurrency: 5 }, key: 'ip' })).toBe('203.0.113.9');
+    expect(key(alice, { limit: quota, key: 'server' })).toBe('server');
   });
 
   test('one key for all requests without a known address', () => {
@@ -289,6 +302,75 @@ describe('requestLimiter: option refuse', () => {
   function gone(): never {
     throw new Error('gone');
   }
+});
+
+describe('requestLimiter: option maxEventLoopDelay', () => {
+  /** A clock whose timers fire late, as those of an event loop that is behind. */
+  function lateClock() {
+    let now = 0;
+    const timers: (() => void)[] = [];
+    return {
+      now: () => now,
+      wakeAt(_at: number, callback: () => void) {
+        timers.push(callback);
+        return () => {};
+      },
+      advance(ms: number) {
+        now += ms;
+        for (const fire of timers.splice(0)) fire();
+      },
+    };
+  }
+
+  /** Requests in turns of 300 ms, and the last decision. */
+  function overload(options: Options) {
+    const late = lateClock();
+    const limited = make({ name: 'guard', clock: late, ...options });
+    let decision: RequestDecision | undefined;
+    for (let turn = 0; turn < 5; turn++) {
+      for (let n = 0; n < 100; n++) {
+        decision = limited.check(alice) as RequestDecision;
+        if (decision.isAllowed && decision.permit) limited.settle(decision.permit, 'ok');
+      }
+      late.advance(300);
+    }
+    return { decision, stats: limited.limiter.stats() };
+  }
+
+  const guard = { limit: { adaptive: { initial: 100 } } } as const;
+
+  test('sheds with 503 and Retry-After, counted by reason, without rate limit headers', () => {
+    const { decision, stats } = overload({ ...guard, headers: 'draft' });
+    const { status, headers, body, policies } = decision as RefusalResponse;
+    expect(status).toBe(503);
+    expect(headers).toEqual({ 'Retry-After': '1', 'Content-Type': 'application/problem+json' });
+    expect(policies).toEqual(['guard']);
+    expect(JSON.parse(body)).toMatchObject({
+      type: expect.stringMatching(/temporary-reduced-capacity$/),
+      detail: 'The server is overloaded. Try again in 1 second.',
+    });
+    expect(stats.denied).toBeGreaterThan(100);
+    expect(stats.deniedByRule).toEqual({ 'event-loop-delay': stats.denied });
+    expect(stats.eventLoopDelayMs).toBeGreaterThan(100);
+  });
+
+  test('is off for quotas and for limits per client, unless it is set', () => {
+    const isShed = (options: Options) => overload(options).stats.denied > 0;
+    const quota = { bucket: { rate: '1000000/s' } };
+    expect(isShed({ limit: quota })).toBe(false);
+    expect(isShed({ ...guard, key: 'ip' })).toBe(false);
+    expect(isShed({ ...guard, maxEventLoopDelay: false })).toBe(false);
+    expect(isShed({ ...guard, maxEventLoopDelay: '2s' })).toBe(false);
+    expect(isShed({ limit: quota, maxEventLoopDelay: 50 })).toBe(true);
+  });
+
+  test('shadow: counts and admits; refuse: changes the response', () => {
+    const shadowed = overload({ ...guard, shadow: true });
+    expect(shadowed.decision).toMatchObject({ isAllowed: true });
+    expect(shadowed.stats.denied).toBeGreaterThan(100);
+    const { decision } = overload({ ...guard, refuse: () => ({ body: 'later' }) });
+    expect(decision).toMatchObject({ status: 503, body: 'later' });
+  });
 });
 
 describe('requestLimiter: option shadow', () => {
@@ -614,6 +696,8 @@ describe('requestLimiter: refuses invalid options, naming them:', () => {
     [{ limiter: {} }, 'limiter'],
     [{}, 'limit'],
     [{ ...two, trustproxy: 1 }, 'trustproxy'],
+    [{ ...two, maxEventLoopDelay: 0 }, 'maxEventLoopDelay'],
+    [{ ...two, maxEventLoopDelay: true }, 'maxEventLoopDelay'],
   ])('%j', (options, field) => {
     expect(() => create(options)).toThrow(expect.objectContaining({ code: 'CONFIG', field }));
   });

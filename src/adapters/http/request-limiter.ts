@@ -1,15 +1,15 @@
 /**
  * Rate limiting of HTTP requests, independent of any framework.
  *
- *     request ──▶ skipped? ──▶ key, cost ──▶ limiter ──▶ admitted: headers and a permit
- *                                                   └──▶ refused: status, headers, body
+ *     request ──▶ skipped? ──▶ key, cost ──▶ event loop late? ──▶ limiter ──▶ admitted: headers and a permit
+ *                                                        └─────────────┴───▶ refused: status, headers, body
  *
  * An adapter passes its framework's requests, an accessor that reads them, and applies the decision. `check` never throws
  * or rejects: an error of the limiter is reported to `onError`, and `onUnavailable` decides (fail open by default). Values
  * that a client controls never exempt its requests: see `request-reader.ts`.
  */
 
-import { OUTCOMES, type Outcome } from '../../core/decision.ts';
+import { type Decision, OUTCOMES, type Outcome } from '../../core/decision.ts';
 import { ConfigError } from '../../core/errors.ts';
 import { isRemote, type RemoteLimiter } from '../../limiter/async-limiter.ts';
 import type { Inspection } from '../../limiter/inspection.ts';
@@ -18,10 +18,13 @@ import type { Permit, Refusal } from '../../limiter/permit.ts';
 import type { CheckOptions, Limiter } from '../../limiter/sync-limiter.ts';
 import { ErrorReporter, requireSync } from './error-reporter.ts';
 import { type HeaderValues, HeaderWriter } from './headers.ts';
+import { LoadShedder } from './load-shedder.ts';
 import {
+  buildOverloadRefusal,
   buildRefusal,
   buildUnavailableRefusal,
   type DenialDetails,
+  OVERLOAD_RETRY_MS,
   type RefusalResponse,
   withOverrides,
 } from './refusal.ts';
@@ -65,6 +68,13 @@ export const joinHeader = (value: string | readonly string[] | undefined): strin
 /** No headers and no permit: one object for all requests. */
 const ADMIT_UNCOUNTED: Admitted = { isAllowed: true, headers: undefined, permit: undefined };
 
+/** The decision on a request that is shed. */
+const SHED: Decision = {
+  verdict: 'deny',
+  retryAfterMs: OVERLOAD_RETRY_MS,
+  rule: 'event-loop-delay',
+};
+
 /** Creates a limiter of requests. @throws {ConfigError} if an option is invalid. */
 export function requestLimiter(options: HttpOptions<PlainRequest>): RequestLimiter<PlainRequest>;
 export function requestLimiter<Request>(
@@ -96,6 +106,9 @@ export class RequestLimiter<Request> {
   readonly #requestReader: RequestReader<Request>;
   readonly #reporter: ErrorReporter;
   readonly #headerWriter: HeaderWriter | undefined;
+  readonly #shedder: LoadShedder | undefined;
+  /** Built once: under overload every microsecond of a refusal counts. */
+  #overloadRefusal: RefusalResponse | undefined;
 
   constructor(settings: HttpSettings<Request>, accessor: RequestAccessor<Request>) {
     this.#settings = settings;
@@ -105,6 +118,11 @@ export class RequestLimiter<Request> {
     this.canWait = settings.maxWaitMs !== undefined || settings.limiter.isRemote;
     this.#headerWriter =
       settings.headers === false ? undefined : new HeaderWriter(settings.headers);
+    const { limiter, maxEventLoopDelayMs } = settings;
+    if (maxEventLoopDelayMs < Infinity) {
+      this.#shedder = new LoadShedder(limiter.clock, maxEventLoopDelayMs);
+      limiter.observeEventLoop(this.#shedder);
+    }
   }
 
   /** Decides on a request. Returns a promise only if the request has to wait. */
@@ -115,6 +133,7 @@ export class RequestLimiter<Request> {
     try {
       if (this.#requestReader.isSkipped(request)) return ADMIT_UNCOUNTED;
       const args = this.#checkArguments(request);
+      if (this.#shedder?.admit() === false) return this.#shed(args);
       return this.#canDecideNow(args)
         ? this.#decideNow(args)
         : this.#decideLater(args, watchDisconnect);
@@ -236,6 +255,14 @@ export class RequestLimiter<Request> {
       buildRefusal(denied, inspection ?? this.#inspect(key), this.#headerWriter),
       request,
     );
+  }
+
+  /** Refuses a request that the limit itself did not decide on. */
+  #shed({ key, cost, request }: CheckArguments<Request>): RequestDecision {
+    this.#settings.limiter.recordDecision(key, cost, SHED, 0);
+    if (this.#settings.shadow) return ADMIT_UNCOUNTED;
+    this.#overloadRefusal ??= buildOverloadRefusal(this.limiter.name);
+    return this.#applyOverrides(this.#overloadRefusal, request);
   }
 
   /** Applies the option `refuse`, if its result can be sent. */

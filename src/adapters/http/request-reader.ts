@@ -32,6 +32,9 @@ export interface RequestAccessor<Request> {
 /** The key that all requests without a known address share. */
 const UNKNOWN_CLIENT = 'unknown';
 
+/** The key of all requests, where a limit is for the whole server. */
+const SERVER_KEY = 'server';
+
 export class RequestReader<Request> {
   readonly #settings: HttpSettings<Request>;
   readonly #accessor: RequestAccessor<Request>;
@@ -55,7 +58,8 @@ export class RequestReader<Request> {
   }
 
   keyOf(request: Request): string {
-    const { key, keyHeader } = this.#settings;
+    const { key, keyHeader, isServerWide } = this.#settings;
+    if (isServerWide) return SERVER_KEY;
     if (keyHeader !== undefined) {
       const value = this.#accessor.header(request, keyHeader);
       // Prefixed with the header's name: a header value must not collide with another client's address.

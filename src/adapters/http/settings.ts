@@ -16,10 +16,11 @@ import type { RefusalOverrides, RefusalResponse } from './refusal.ts';
 /** `Request` is the framework's request: Express' req, Fastify's request, Hono's c. */
 export interface RequestOptions<Request> {
   /**
-   * The key of a request: the client's address (default), a header, or the result of a function. Where the header is
-   * missing, or the function returns nothing or an invalid key, the address is used.
+   * The key of a request: the client's address, a header, the result of a function, or `'server'`: one key for all
+   * requests. Default: `'server'` for limits that protect capacity (concurrency, adaptive, busy), else `'ip'`. Where the
+   * header is missing, or the function returns nothing or an invalid key, the address is used.
    */
-  readonly key?: 'ip' | { readonly header: string } | ((request: Request) => RequestKey);
+  readonly key?: 'ip' | 'server' | { readonly header: string } | ((request: Request) => RequestKey);
   /** The cost of a request. Default 1, also where the function returns no number of at least 0. */
   readonly cost?: (request: Request) => number;
   /** Requests to admit without counting them: any truthy result. */
@@ -34,12 +35,14 @@ export interface RequestOptions<Request> {
   readonly address?: (request: Request) => string | null | undefined;
   /** How many bits of an IPv6 address identify a client. Default 64. */
   readonly ipv6Prefix?: number;
-  /** Which rate limit headers responses carry. Default draft; false: none. */
+  /** Which rate limit headers responses carry; false: none. Default draft, with the key `'server'` none. */
   readonly headers?: HeaderKind | false;
   /** Decide and count, but never refuse. Responses stay as they are, unless `headers` is set. */
   readonly shadow?: boolean;
   /** Queue requests that are over the limit: true, or for at most this long. Default false. */
   readonly wait?: boolean | Duration;
+  /** Shed requests while the event loop is later than this. Default 100 ms where a limit protects the server's capacity. */
+  readonly maxEventLoopDelay?: Duration | false;
   /** The outcome of a request by the status of its response; undefined: the default. */
   readonly outcome?: (request: Request, status: number) => Outcome | undefined;
   /** Changes a refusal; what the result leaves out stays as it is. */
@@ -76,12 +79,16 @@ export interface HttpSettings<Request> extends FunctionOptions<Request> {
   readonly limiter: AnyLimiterInternals;
   readonly key: ((request: Request) => RequestKey) | undefined;
   readonly keyHeader: string | undefined;
+  /** True: all requests have one key. */
+  readonly isServerWide: boolean;
   readonly resolveClient: ClientResolver | undefined;
   readonly ipv6Prefix: number;
   readonly headers: HeaderKind | false;
   readonly shadow: boolean;
   /** Undefined: requests do not wait. */
   readonly maxWaitMs: Millis | undefined;
+  /** Infinity: event-loop delay sheds nothing. */
+  readonly maxEventLoopDelayMs: Millis;
   readonly isFailOpen: boolean;
 }
 
@@ -98,33 +105,64 @@ export function readSettings<Request>(
     ...reader.functions<FunctionOptions<Request>>(FUNCTION_OPTIONS, 'a function'),
     resolveClient: readTrustProxy(reader),
     ipv6Prefix: reader.number('ipv6Prefix', { min: 1, max: 128, integer: true }, 64),
-    headers: readHeaders(reader, shadow),
+    headers: readHeaders(reader),
     shadow,
     maxWaitMs: shadow ? undefined : maxWaitMs,
+    maxEventLoopDelayMs: readMaxEventLoopDelay(reader),
     isFailOpen: reader.oneOf('onUnavailable', ['allow', 'deny'], 'allow') === 'allow',
   };
   const adapterOptions = [...reader.knownNames(), ...frameworkOptions];
-  return { ...settings, limiter: resolveLimiter(options, adapterOptions) };
+  const limiter = resolveLimiter(options, adapterOptions);
+  // These depend on the limit: one that protects the server's capacity is for all clients together.
+  const { isServerWide = limiter.isCapacity, headers, maxEventLoopDelayMs } = settings;
+  const isGuard = isServerWide && limiter.isCapacity;
+  return {
+    ...settings,
+    limiter,
+    isServerWide,
+    // What remains of a limit that all clients share is no promise to one of them.
+    headers: headers ?? (shadow || isServerWide ? false : 'draft'),
+    maxEventLoopDelayMs: maxEventLoopDelayMs ?? (isGuard ? DEFAULT_MAX_DELAY_MS : Infinity),
+  };
 }
 
-function readKey<Request>(reader: OptionReader): Pick<HttpSettings<Request>, 'key' | 'keyHeader'> {
-  const key = reader.get('key') ?? 'ip';
-  if (key === 'ip') return { key: undefined, keyHeader: undefined };
-  if (typeof key === 'function') return { key: key as never, keyHeader: undefined };
-  if (!isRecord(key)) return reader.throwFor('key', "'ip', { header: 'name' } or a function");
+/** `isServerWide` undefined: the limit decides. */
+function readKey<Request>(reader: OptionReader): Pick<
+  HttpSettings<Request>,
+  'key' | 'keyHeader'
+> & {
+  readonly isServerWide: boolean | undefined;
+} {
+  const key = reader.get('key');
+  const none = { key: undefined, keyHeader: undefined, isServerWide: false };
+  if (key === undefined) return { ...none, isServerWide: undefined };
+  if (key === 'ip' || key === 'server') return { ...none, isServerWide: key === 'server' };
+  if (typeof key === 'function') return { ...none, key: key as never };
+  if (!isRecord(key))
+    return reader.throwFor('key', "'ip', 'server', { header: 'name' } or a function");
   const keyReader = new OptionReader('key', key);
   const keyHeader = keyReader.required('header', isHeaderName, 'the name of a header');
   keyReader.finish();
-  return { key: undefined, keyHeader: keyHeader.toLowerCase() };
+  return { ...none, keyHeader: keyHeader.toLowerCase() };
 }
 
 const isHeaderName = (value: unknown): value is string =>
   typeof value === 'string' && /^[\w-]+$/.test(value);
 
-function readHeaders(reader: OptionReader, shadow: boolean): HeaderKind | false {
+function readHeaders(reader: OptionReader): HeaderKind | false | undefined {
   const given = reader.get('headers');
-  if (given === false || (given === undefined && shadow)) return false;
-  return reader.oneOf('headers', HEADER_KINDS, 'draft');
+  return given === undefined || given === false
+    ? given
+    : reader.oneOf('headers', HEADER_KINDS, 'draft');
+}
+
+/** A delay that garbage collection alone does not cause, and that clients tolerate. */
+const DEFAULT_MAX_DELAY_MS: Millis = 100;
+
+function readMaxEventLoopDelay(reader: OptionReader): Millis | undefined {
+  const given = reader.get('maxEventLoopDelay');
+  if (given === undefined) return undefined;
+  return given === false ? Infinity : reader.duration('maxEventLoopDelay');
 }
 
 function readWait(reader: OptionReader): Millis | undefined {

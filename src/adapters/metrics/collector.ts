@@ -32,7 +32,7 @@ export const CONCURRENCY_BOUNDS: readonly number[] = [
 
 /** The statistics of every limiter, and those of local or remote ones only. */
 export type AnyStats = CounterSnapshot &
-  Pick<Stats, 'waiting' | 'held'> &
+  Pick<Stats, 'waiting' | 'held' | 'eventLoopDelayMs'> &
   Partial<Stats & RemoteStats>;
 
 /** A limiter with a local or a remote backend. */

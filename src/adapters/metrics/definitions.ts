@@ -18,7 +18,7 @@ import {
 
 /** A counter or a gauge. */
 export interface Metric extends Pick<MetricFamily, 'name' | 'kind' | 'help'> {
-  readonly unit?: 'By' | undefined;
+  readonly unit?: 'By' | 's' | undefined;
   samples(snapshot: LimiterSnapshot): MetricSample[];
 }
 
@@ -66,7 +66,12 @@ type PlainStat =
 
 const metricOf =
   (kind: Metric['kind']) =>
-  (name: string, help: string, read: PlainStat | Metric['samples'], unit?: 'By'): Metric => {
+  (
+    name: string,
+    help: string,
+    read: PlainStat | Metric['samples'],
+    unit?: Metric['unit'],
+  ): Metric => {
     const samples = typeof read === 'string' ? perLimit((stats) => stats[read]) : read;
     return { name, kind, help, samples, unit };
   };
@@ -109,7 +114,7 @@ export const METRICS: readonly Metric[] = [
   ),
   counter(
     'sluice.rule_denials',
-    'Calls denied by each rule of a limit with several.',
+    'Calls denied by each rule of a limit with several, or shed by event-loop delay.',
     perLabel('rule', ({ deniedByRule }) => deniedByRule),
   ),
   counter('sluice.reserved', 'Slots that checks reserved ahead: decided wait.', 'reserved'),
@@ -137,6 +142,12 @@ export const METRICS: readonly Metric[] = [
     (snapshot) => (snapshot.hasInFlightByKey ? inFlightByKey : permitsHeld)(snapshot),
   ),
   gauge('sluice.waiting', 'Calls that wait in the queue.', 'waiting'),
+  gauge(
+    'sluice.event_loop_delay',
+    'Delay of the event loop, where HTTP middleware sheds load by it (maxEventLoopDelay).',
+    perLimit(({ eventLoopDelayMs: ms }) => (ms === undefined ? undefined : ms / 1000)),
+    's',
+  ),
   gauge(
     'sluice.backend_available',
     'Whether a remote backend is available: 1, or 0 while onUnavailable decides.',

@@ -122,8 +122,10 @@ function renderFamily(name: string, type: string, help: string, lines: readonly 
 
 const withUnderscores = (name: string): string => name.replaceAll('.', '_');
 
+const UNIT_SUFFIXES = { By: '_bytes', s: '_seconds' };
+
 const metricName = ({ name, unit, kind }: Metric): string =>
-  `${withUnderscores(name)}${unit === 'By' ? '_bytes' : ''}${kind === 'counter' ? '_total' : ''}`;
+  `${withUnderscores(name)}${unit ? UNIT_SUFFIXES[unit] : ''}${kind === 'counter' ? '_total' : ''}`;
 
 function sampleLine(name: string, labels: MetricLabels, value: number): string {
   const pairs = Object.entries(labels).map(labelPair).join(',');

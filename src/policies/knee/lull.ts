@@ -77,7 +77,7 @@ const MAX_RATIO = 1.1;
 const WEIGHT = 0.5;
 const LARGE_CHANGE = 0.25;
 const REPEATED_CHANGE = 0.05;
-const MUCH_SLOWER = Math.log(2);
+const MUCH_SLOWER = Math.log(Number(process.env.MS ?? 2));
 
 /** Begins a test, if the rate at the limit is known. */
 export function beginTest(state: State, i: number, terms: KneeTerms, now: Millis): void {
@@ -93,7 +93,7 @@ export function beginTest(state: State, i: number, terms: KneeTerms, now: Millis
   const top = wholeOf(state[i + TARGET]);
   if (top <= 1) return; // one call alone has no queue
   state[i + TOP] = top;
-  state[i + TOP_RATE] = state[i + RATE];
+  state[i + TOP_RATE] = state[i + LOSS_FROM] > 0 ? 0 : state[i + RATE]; // a rate from before the loss is none
   state[i + LAST_LEVEL] = top;
   state[i + LAST_RATE] = state[i + RATE];
   state[i + LAST_RTT] = state[i + MEAN_RTT];
@@ -157,7 +157,7 @@ function endTest(
   const knee = state[i + RATE] * state[i + BASE_RTT];
   const most = Math.max(top + headRoom(top), isSlower ? state[i + LOSS_FROM] : 0);
   const target = isSlower ? most : Math.min(most, limitFor(knee));
-  if (state[i + ON_GRID] === 1) state[i + LOSS_FROM] = 0;
+  if (state[i + ON_GRID] === 1 || !hasNoQueue) state[i + LOSS_FROM] = 0;
   hold(state, i, terms, now, target, BY_TEST);
 }
 

@@ -1,0 +1,39 @@
+/** A limit on capacity in front of real servers under load, in processes of their own. Needs a build. */
+
+import { beforeAll, describe, expect, test } from 'vitest';
+import { runBench } from './support/run-bench.ts';
+
+interface Result {
+  readonly handler: 'cpu' | 'io';
+  readonly guard: 'none' | 'sluice';
+  readonly load: number;
+  readonly goodput: number;
+  readonly p99Ms?: number;
+  readonly refused: number;
+  readonly timedOut: number;
+}
+
+describe('guard: real servers at three times their capacity', () => {
+  let results: Result[] = [];
+  beforeAll(async () => {
+    results = await runBench(60_000, 'guard.mjs', '--quick');
+  }, 60_000);
+  const find = (handler: string, guard: string) =>
+    results.find((one) => one.handler === handler && one.guard === guard && one.load > 1) as Result;
+
+  test('computing handler: replies in time where the unguarded server does not', () => {
+    expect(find('cpu', 'sluice').goodput).toBeGreaterThan(2 * find('cpu', 'none').goodput);
+  });
+
+  test.each(['cpu', 'io'])('%s: serves in time what it admits, and refuses the rest', (handler) => {
+    const guarded = find(handler, 'sluice');
+    expect(guarded.goodput).toBeGreaterThan(30); // of 200, on a machine with other work
+    expect(guarded.p99Ms).toBeLessThan(1500);
+    expect(guarded.timedOut).toBeLessThan(0.1);
+    expect(guarded.refused).toBeGreaterThan(0.3);
+  });
+
+  test('below the capacity: refuses nearly nothing', () => {
+    for (const { load, refused } of results) if (load < 1) expect(refused).toBeLessThan(0.05);
+  });
+});
