@@ -9,7 +9,7 @@
 import { ConfigError } from '../core/errors.ts';
 import { MAX_AMOUNT, OptionReader } from '../core/options.ts';
 import type { Random } from '../core/random.ts';
-import { type AdaptivePolicy, measuredConcurrency } from './adaptive.ts';
+import { type AimdPolicy, measuredConcurrency } from './aimd.ts';
 import { readCallClasses } from './priorities.ts';
 
 /** Concurrency limit: so many calls in flight. */
@@ -27,7 +27,7 @@ export function concurrency(
   options: number | ConcurrencyOptions,
   random: Random,
   path = 'concurrency',
-): AdaptivePolicy {
+): AimdPolicy {
   const { limit, withClasses } = readOptions(options, path);
   const policy = measuredConcurrency(limit, random, {
     specs: [{ kind: 'concurrency', params: [limit] }],

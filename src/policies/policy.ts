@@ -62,6 +62,16 @@ export type Feedback =
   /** The server requested a pause (Retry-After). */
   | { readonly retryAfterMs: Millis };
 
+/** Why an adaptive limit changed; with the rule aimd a decrease is caused by latency or back-pressure. */
+export type LimitCause =
+  | 'start'
+  | 'test'
+  | 'rate'
+  | 'refusal'
+  | 'silence'
+  | 'latency'
+  | 'back-pressure';
+
 /** A key's state in the terms of its limit; fields that do not apply are left out. */
 export interface KeyState {
   /** What would be granted at this instant; below zero while in debt. */
@@ -78,6 +88,18 @@ export interface KeyState {
   reserved?: number;
   /** concurrency, adaptive: the mean round-trip time. */
   rttMs?: Millis;
+  /** adaptive, rule knee: the round-trip time without a queue. */
+  baseRttMs?: Millis;
+  /** adaptive, rule knee: successes a second while the limit is reached. */
+  ratePerSecond?: number;
+  /** adaptive, rule knee: calls in flight beyond which the service only queues, rate × base round-trip time. */
+  knee?: number;
+  /** adaptive, rule knee: calls allowed above the knee. */
+  headroom?: number;
+  /** adaptive, rule knee: calls a second that refusals have left. */
+  pacePerSecond?: number;
+  /** adaptive: why the limit last changed. */
+  cause?: LimitCause;
   /** With partitions: calls in flight by partition. */
   partitions?: Readonly<Record<string, number>>;
   /** With priorities: calls in flight by level. */

@@ -194,7 +194,7 @@ function formatKeyState(view: KeyState, expected: string): string {
   return STATE_LABELS.filter(([, word]) => expected.includes(word))
     .map(
       ([field, word]) =>
-        `${word} ${view[field] === undefined ? 'none' : formatNumber(view[field])}`,
+        `${word} ${view[field] === undefined ? 'none' : formatNumber(Number(view[field]))}`,
     )
     .join(', ');
 }

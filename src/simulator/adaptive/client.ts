@@ -1,5 +1,5 @@
 /**
- * The simulated client: one sender with the production adaptive policy and unlimited retries.
+ * The simulated client: one sender with the production rule aimd and unlimited retries.
  *
  * The position of the limiter among the layers decides what it measures:
  *
@@ -11,7 +11,7 @@
 import type { Millis } from '../../core/clock.ts';
 import type { Outcome } from '../../core/decision.ts';
 import type { Random } from '../../core/random.ts';
-import { type AdaptivePolicy, adaptive } from '../../policies/adaptive.ts';
+import { type AimdPolicy, aimd } from '../../policies/aimd.ts';
 import { concurrency } from '../../policies/concurrency.ts';
 import type { State } from '../../policies/policy.ts';
 import type { Timeline } from '../timeline.ts';
@@ -43,7 +43,7 @@ export class Client {
   readonly #config: ClientConfig;
   readonly #timeline: Timeline;
   readonly #server: Server;
-  readonly #policy: AdaptivePolicy;
+  readonly #policy: AimdPolicy;
   readonly #state: State;
   readonly #permits: PermitQueue;
   readonly #onAttempt: AttemptObserver;
@@ -63,7 +63,7 @@ export class Client {
     this.#onAttempt = onAttempt;
     const { limit } = config;
     this.#policy =
-      'concurrency' in limit ? concurrency(limit.concurrency, random) : adaptive(limit, random);
+      'concurrency' in limit ? concurrency(limit.concurrency, random) : aimd(limit, random);
     this.#state = new Float64Array(this.#policy.width);
     this.#policy.init(this.#state, 0, timeline.now);
     this.#permits = new PermitQueue(this.status.limit);

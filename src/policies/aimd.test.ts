@@ -4,15 +4,15 @@ import { runScenarios, type Scenario } from '../../test/support/scenario.ts';
 import type { Outcome } from '../core/decision.ts';
 import { ConfigError } from '../core/errors.ts';
 import { seededRandom } from '../core/random.ts';
-import { type AdaptiveOptions, adaptive } from './adaptive.ts';
+import { type AimdOptions, aimd } from './aimd.ts';
 
 const noChance = (): number => {
   throw new Error('random must not be called');
 };
 
 /** One key of an adaptive limit, and the operations on it. */
-function begin(options: AdaptiveOptions, random = noChance) {
-  const policy = adaptive(options, random);
+function begin(options: AimdOptions, random = noChance) {
+  const policy = aimd(options, random);
   const state = new Float64Array(policy.width);
   policy.init(state, 0, 0);
   return {
@@ -32,8 +32,8 @@ function begin(options: AdaptiveOptions, random = noChance) {
 }
 
 const scenarios: Record<string, Scenario> = {
-  'adaptive: starts at one, and further calls are refused until a call settles': {
-    limit: { adaptive: {} },
+  'aimd: starts at one, and further calls are refused until a call settles': {
+    limit: { adaptive: { rule: 'aimd' } },
     rows: [
       [0, 'check 1', 'allow, 0 left'],
       [0, 'check 1', 'deny, when settled'],
@@ -43,8 +43,8 @@ const scenarios: Record<string, Scenario> = {
     ],
   },
 
-  'adaptive: increases by one per round trip if the limit was reached and RTT did not rise': {
-    limit: { adaptive: {} },
+  'aimd: increases by one per round trip if the limit was reached and RTT did not rise': {
+    limit: { adaptive: { rule: 'aimd' } },
     rows: [
       [0, 'check 1', 'allow, 0 left'],
       [100, 'done ok 100'],
@@ -58,8 +58,8 @@ const scenarios: Record<string, Scenario> = {
     ],
   },
 
-  'adaptive: does not increase a limit that was not reached': {
-    limit: { adaptive: { initial: 3, deviationScale: 1 } },
+  'aimd: does not increase a limit that was not reached': {
+    limit: { adaptive: { rule: 'aimd', initial: 3, deviationScale: 1 } },
     rows: [
       [0, 'check 1', 'allow, 2 left'],
       [100, 'done ok 100'],
@@ -69,8 +69,8 @@ const scenarios: Record<string, Scenario> = {
     ],
   },
 
-  'adaptive: counts reaching the limit in the window in which it happened': {
-    limit: { adaptive: { initial: 2 } },
+  'aimd: counts reaching the limit in the window in which it happened': {
+    limit: { adaptive: { rule: 'aimd', initial: 2 } },
     rows: [
       [0, 'check 2', 'allow, 0 left'],
       [100, 'done ok 100'],
@@ -82,7 +82,7 @@ const scenarios: Record<string, Scenario> = {
     ],
   },
 
-  'adaptive: takeUpTo takes the remaining slots': {
+  'aimd: takeUpTo takes the remaining slots': {
     limit: { concurrency: 5 },
     rows: [
       [0, 'check 2', 'allow, 3 left'],
@@ -91,8 +91,8 @@ const scenarios: Record<string, Scenario> = {
     ],
   },
 
-  'adaptive: a decrease cancels nothing, and no call starts until enough have settled': {
-    limit: { adaptive: { initial: 8, decreaseRatio: 0.5 } },
+  'aimd: a decrease cancels nothing, and no call starts until enough have settled': {
+    limit: { adaptive: { rule: 'aimd', initial: 8, decreaseRatio: 0.5 } },
     rows: [
       [0, 'check 8', 'allow, 0 left'],
       [100, 'done ok 100'],
@@ -109,8 +109,8 @@ const scenarios: Record<string, Scenario> = {
     ],
   },
 
-  'adaptive: reacts to back-pressure once per round trip, not once per reply': {
-    limit: { adaptive: { initial: 100, decreaseRatio: 0.5 } },
+  'aimd: reacts to back-pressure once per round trip, not once per reply': {
+    limit: { adaptive: { rule: 'aimd', initial: 100, decreaseRatio: 0.5 } },
     rows: [
       [0, 'check 100', 'allow, 0 left'],
       [100, 'done ok 100'],
@@ -126,8 +126,8 @@ const scenarios: Record<string, Scenario> = {
     ],
   },
 
-  'adaptive: back-pressure before the first success decreases the limit once per round of calls': {
-    limit: { adaptive: { initial: 10, decreaseRatio: 0.5 } },
+  'aimd: back-pressure before the first success decreases the limit once per round of calls': {
+    limit: { adaptive: { rule: 'aimd', initial: 10, decreaseRatio: 0.5 } },
     rows: [
       [0, 'check 10', 'allow, 0 left'],
       [100, 'done timeout'],
@@ -144,8 +144,8 @@ const scenarios: Record<string, Scenario> = {
     ],
   },
 
-  'adaptive: the first success after such decreases is measured, and the limit grows again': {
-    limit: { adaptive: { initial: 10, decreaseRatio: 0.5 } },
+  'aimd: the first success after such decreases is measured, and the limit grows again': {
+    limit: { adaptive: { rule: 'aimd', initial: 10, decreaseRatio: 0.5 } },
     rows: [
       [0, 'check 10', 'allow, 0 left'],
       [100, 'done timeout cost 10'],
@@ -157,7 +157,7 @@ const scenarios: Record<string, Scenario> = {
     ],
   },
 
-  'adaptive: back-pressure never moves a fixed concurrency limit, before the first success too': {
+  'aimd: back-pressure never moves a fixed concurrency limit, before the first success too': {
     limit: { concurrency: 10 },
     rows: [
       [0, 'check 10', 'allow, 0 left'],
@@ -166,8 +166,8 @@ const scenarios: Record<string, Scenario> = {
     ],
   },
 
-  'adaptive: never falls below one, and recovers from there': {
-    limit: { adaptive: { initial: 2, decreaseRatio: 0.1 } },
+  'aimd: never falls below one, and recovers from there': {
+    limit: { adaptive: { rule: 'aimd', initial: 2, decreaseRatio: 0.1 } },
     rows: [
       [0, 'check 2', 'allow, 0 left'],
       [100, 'done ok 100'],
@@ -182,7 +182,7 @@ const scenarios: Record<string, Scenario> = {
     ],
   },
 
-  'adaptive: a fixed concurrency limit measures and never moves': {
+  'aimd: a fixed concurrency limit measures and never moves': {
     limit: { concurrency: 3 },
     rows: [
       [0, 'check 2', 'allow, 1 left'],
@@ -197,8 +197,8 @@ const scenarios: Record<string, Scenario> = {
     ],
   },
 
-  'adaptive: slow start doubles until the first decrease, then adds one': {
-    limit: { adaptive: { slowStart: true, max: 20, decreaseRatio: 0.5 } },
+  'aimd: slow start doubles until the first decrease, then adds one': {
+    limit: { adaptive: { rule: 'aimd', slowStart: true, max: 20, decreaseRatio: 0.5 } },
     rows: [
       [0, 'check 1', 'allow, 0 left'],
       [100, 'done ok 100'],
@@ -217,8 +217,8 @@ const scenarios: Record<string, Scenario> = {
     ],
   },
 
-  'adaptive: back-pressure at a limit of one decreases nothing and does not end slow start': {
-    limit: { adaptive: { slowStart: true } },
+  'aimd: back-pressure at a limit of one decreases nothing and does not end slow start': {
+    limit: { adaptive: { rule: 'aimd', slowStart: true } },
     rows: [
       [0, 'check 1', 'allow, 0 left'],
       [100, 'done ok 100'],
@@ -234,8 +234,8 @@ const scenarios: Record<string, Scenario> = {
     ],
   },
 
-  'adaptive: slow start stops at the maximum': {
-    limit: { adaptive: { slowStart: true, initial: 5, max: 7 } },
+  'aimd: slow start stops at the maximum': {
+    limit: { adaptive: { rule: 'aimd', slowStart: true, initial: 5, max: 7 } },
     rows: [
       [0, 'check 5', 'allow, 0 left'],
       [100, 'done ok 100'],
@@ -244,8 +244,8 @@ const scenarios: Record<string, Scenario> = {
     ],
   },
 
-  'adaptive: a cost above the maximum never fits; one below it fits alone': {
-    limit: { adaptive: { max: 10 } },
+  'aimd: a cost above the maximum never fits; one below it fits alone': {
+    limit: { adaptive: { rule: 'aimd', max: 10 } },
     rows: [
       [0, 'check 11', 'deny, never'],
       [0, 'check Infinity', 'deny, never'],
@@ -257,8 +257,8 @@ const scenarios: Record<string, Scenario> = {
     ],
   },
 
-  'adaptive: ignores hits from elsewhere': {
-    limit: { adaptive: {} },
+  'aimd: ignores hits from elsewhere': {
+    limit: { adaptive: { rule: 'aimd' } },
     rows: [
       [0, 'update 5', 'ignored'],
       [0, 'pool 3', 'ignored'],
@@ -266,8 +266,8 @@ const scenarios: Record<string, Scenario> = {
     ],
   },
 
-  'adaptive: settling more calls than started frees no extra slots': {
-    limit: { adaptive: { initial: 2 } },
+  'aimd: settling more calls than started frees no extra slots': {
+    limit: { adaptive: { rule: 'aimd', initial: 2 } },
     rows: [
       [0, 'done ignored cost 9'],
       [0, 'check 2', 'allow, 0 left'],
@@ -315,10 +315,10 @@ function shortestSlow(key: ReturnType<typeof begin>): number {
   return high;
 }
 
-describe('adaptive', () => {
+describe('aimd', () => {
   runScenarios(scenarios);
 
-  test('adaptive: the vectors are complete', () => {
+  test('aimd: the vectors are complete', () => {
     expect(scripts.map(({ name }) => name)).toEqual([
       'startup',
       'increases_limit',
@@ -328,7 +328,7 @@ describe('adaptive', () => {
     expect(settings.rtt_deviation_scale).toBe(2.5);
   });
 
-  test.for(scripts)('adaptive: matches the reference implementation: $name', ({ steps }) => {
+  test.for(scripts)('aimd: matches the reference implementation: $name', ({ steps }) => {
     const key = begin({
       initial: settings.initial_concurrency,
       max: settings.max_concurrency_limit,
@@ -352,7 +352,7 @@ describe('adaptive', () => {
     });
   });
 
-  test('adaptive: the mean of a window is the mean of its round trips', () => {
+  test('aimd: the mean of a window is the mean of its round trips', () => {
     const { points, averages, empty } = vectors.mean;
     const key = begin({});
     const mean = () => key.policy.currentWindow(key.state, 0, 0).meanMs;
@@ -363,7 +363,7 @@ describe('adaptive', () => {
     });
   });
 
-  test.each(['ewma', 'ewma_var'])('adaptive: matches the reference moving mean (%s)', (which) => {
+  test.each(['ewma', 'ewma_var'])('aimd: matches the reference moving mean (%s)', (which) => {
     const { alpha, points, averages, means } = vectors[which];
     points.forEach((_: number, n: number) => {
       const { rttMs } = learnt(alpha, points.slice(0, n + 1)).view();
@@ -371,7 +371,7 @@ describe('adaptive', () => {
     });
   });
 
-  test('adaptive: matches the reference moving variance', () => {
+  test('aimd: matches the reference moving variance', () => {
     const { alpha, points, means, variances } = vectors.ewma_var;
     // From the second point on: the first window is still open and would dilute the measurement.
     for (let n = 1; n < points.length; n++) {
@@ -395,7 +395,7 @@ describe('adaptive', () => {
     ['ignored', undefined, 10],
   ];
   test.for(answers)(
-    'adaptive: %s after %s ms turns a limit of ten into %d',
+    'aimd: %s after %s ms turns a limit of ten into %d',
     ([outcome, rttMs, after]) => {
       const key = begin({ initial: 9 });
       key.check(9);
@@ -411,7 +411,7 @@ describe('adaptive', () => {
   );
 
   // Three times 0.1 is 0.30000000000000004 in doubles, and a third of that is above 0.1.
-  test('adaptive: a mean of equal round trips counts as equal, not slower', () => {
+  test('aimd: a mean of equal round trips counts as equal, not slower', () => {
     for (const rttMs of [0.1, 0.7, 1.1, 33.3]) {
       const key = begin({ initial: 3 });
       key.check(3);
@@ -422,7 +422,7 @@ describe('adaptive', () => {
     }
   });
 
-  test('adaptive: without variance, an average RTT below the limit counts as slow, as in the reference', () => {
+  test('aimd: without variance, an average RTT below the limit counts as slow, as in the reference', () => {
     const key = begin({ initial: 10 });
     for (let now = 100; now <= 300; now += 100) {
       key.check();
@@ -431,7 +431,7 @@ describe('adaptive', () => {
     expect(key.limit()).toBe(8); // 10, 9, 8
   });
 
-  test('adaptive: the same at the maximum, which cannot be increased', () => {
+  test('aimd: the same at the maximum, which cannot be increased', () => {
     const key = begin({ initial: 10, max: 10 });
     key.check(10);
     key.settle(100, 'ok', 100);
@@ -440,7 +440,7 @@ describe('adaptive', () => {
   });
 
   // A sink that is down from the start: no round trip is ever measured.
-  test('adaptive: rounds of timeouts alone bring the limit down to one', () => {
+  test('aimd: rounds of timeouts alone bring the limit down to one', () => {
     const key = begin({ initial: 50 });
     const limits: number[] = [];
     for (let round = 1; round <= 25; round++) {
@@ -455,7 +455,7 @@ describe('adaptive', () => {
     expect(key.policy.evictableAt(key.state, 0)).toBeGreaterThan(60_000); // a minute after the last decrease
   });
 
-  test('adaptive: calls one by one, all refused, bring the limit down by one step each', () => {
+  test('aimd: calls one by one, all refused, bring the limit down by one step each', () => {
     const key = begin({ initial: 50 });
     for (let n = 0; n < 3; n++) {
       key.check();
@@ -464,7 +464,7 @@ describe('adaptive', () => {
     expect(key.limit()).toBe(36);
   });
 
-  test('adaptive: tolerates RTT within the deviation band', () => {
+  test('aimd: tolerates RTT within the deviation band', () => {
     const slow = (deviationScale: number, rttMs: number): number => {
       const key = begin({ initial: 20, alpha: 0.5, deviationScale });
       [100, 100, 120].forEach((rtt, n) => {
@@ -481,7 +481,7 @@ describe('adaptive', () => {
     expect(slow(1, 120)).toBe(-2);
   });
 
-  test('adaptive: never exceeds the maximum, and stays whole', () => {
+  test('aimd: never exceeds the maximum, and stays whole', () => {
     const key = begin({ max: 5 });
     for (let n = 1; n < 50; n++) {
       key.check(key.limit());
@@ -491,7 +491,7 @@ describe('adaptive', () => {
     expect(key.limit()).toBe(5);
   });
 
-  test('adaptive: never falls below one and stays whole during a long overload', () => {
+  test('aimd: never falls below one and stays whole during a long overload', () => {
     const key = begin({ initial: 200 });
     for (let n = 1; n < 200; n++) {
       key.check(1);
@@ -503,7 +503,7 @@ describe('adaptive', () => {
     expect(key.check().verdict).toBe('allow');
   });
 
-  test('adaptive: an attempt that is retried counts its RTT and back-pressure and stays in flight', () => {
+  test('aimd: an attempt that is retried counts its RTT and back-pressure and stays in flight', () => {
     const key = begin({ initial: 10 });
     key.check(10);
     key.settle(100, 'ok', 100);
@@ -518,7 +518,7 @@ describe('adaptive', () => {
     expect(key.policy.currentWindow(key.state, 0, 288)).toEqual({ meanMs: undefined, due: true });
   });
 
-  test('adaptive: no adjustment is due before the first measurement', () => {
+  test('aimd: no adjustment is due before the first measurement', () => {
     const key = begin({});
     expect(key.policy.currentWindow(key.state, 0, 1e9)).toEqual({ meanMs: undefined, due: false });
     key.check();
@@ -526,7 +526,7 @@ describe('adaptive', () => {
     expect(key.view()).toEqual({ remaining: 1, limit: 1, inFlight: 0, backPressure: true });
   });
 
-  test('adaptive: jitter delays an adjustment by a random part of the mean RTT', () => {
+  test('aimd: jitter delays an adjustment by a random part of the mean RTT', () => {
     for (const [jitter, draw, dueAt] of [
       [0.5, 0.5, 225],
       [1, 0, 200],
@@ -540,7 +540,7 @@ describe('adaptive', () => {
     }
   });
 
-  test('adaptive: with jitter, clients that started together do not adjust in step', () => {
+  test('aimd: with jitter, clients that started together do not adjust in step', () => {
     const changesOf = (jitter: number, seed: number): number[] => {
       const key = begin({ jitter }, seededRandom(seed));
       const changes: number[] = [];
@@ -560,7 +560,7 @@ describe('adaptive', () => {
     expect(together).toBeLessThan(one.length / 4);
   });
 
-  test('adaptive: time that goes backwards adjusts nothing twice', () => {
+  test('aimd: time that goes backwards adjusts nothing twice', () => {
     const key = begin({ initial: 100 });
     key.check(100);
     key.settle(1_000, 'ok', 100);
@@ -572,7 +572,7 @@ describe('adaptive', () => {
     expect(key.limit()).toBe(81);
   });
 
-  test('adaptive: keeps keys with measurements or calls in flight', () => {
+  test('aimd: keeps keys with measurements or calls in flight', () => {
     const key = begin({ initial: 2 });
     const forgetAt = () => key.policy.removableAt(key.state, 0);
     const evictAt = () => key.policy.evictableAt(key.state, 0);
@@ -589,7 +589,7 @@ describe('adaptive', () => {
     expect([forgetAt(), evictAt()]).toEqual([Infinity, 60_400]); // after an idle minute
   });
 
-  test('adaptive: a key that may have been evicted after a decrease starts at one', () => {
+  test('aimd: a key that may have been evicted after a decrease starts at one', () => {
     const { policy, state } = begin({ initial: 2 });
     policy.init(state, 0, 1_000, 60_400);
     expect(policy.keyState(state, 0, 1_000).limit).toBe(1);
@@ -602,14 +602,14 @@ describe('adaptive', () => {
 
   // Both calls failed, but the limit was reached: that counts in this window, and the next
   // good reply may raise it. A new key would not be raised.
-  test('adaptive: keeps a key that reached its limit', () => {
+  test('aimd: keeps a key that reached its limit', () => {
     const key = begin({ initial: 2 });
     key.check(2);
     key.settle(50, 'failed', undefined, 2);
     expect(key.policy.removableAt(key.state, 0)).toBe(Infinity);
   });
 
-  test('adaptive: with an initial limit of one, an unmeasured key is removable after a failure', () => {
+  test('aimd: with an initial limit of one, an unmeasured key is removable after a failure', () => {
     const forgetAtAfter = (happen: (key: ReturnType<typeof begin>) => void): number => {
       const key = begin({});
       happen(key);
@@ -627,24 +627,24 @@ describe('adaptive', () => {
     );
   });
 
-  test('adaptive: needs exact time', () => {
+  test('aimd: needs exact time', () => {
     expect(begin({}).policy.needsExactTime).toBe(true);
   });
 
-  test('adaptive: refuses an invalid cost and counts nothing', () => {
+  test('aimd: refuses an invalid cost and counts nothing', () => {
     const key = begin({});
     for (const cost of [-1, Number.NaN]) expect(() => key.check(cost)).toThrow(ConfigError);
     expect(key.view().inFlight).toBe(0);
   });
 
-  test('adaptive: names the new spelling of a fixed limit', () => {
-    const options = { fixed: 3 } as AdaptiveOptions;
+  test('aimd: names the new spelling of a fixed limit', () => {
+    const options = { fixed: 3 } as AimdOptions;
     expect(() => begin(options)).toThrow(
       'expected `adaptive.fixed` to be left out: a fixed limit is written `concurrency: n`, got 3',
     );
   });
 
-  test('adaptive: refuses an initial limit above the maximum', () => {
+  test('aimd: refuses an initial limit above the maximum', () => {
     expect(() => begin({ initial: 10, max: 1 })).toThrow('initial 10 exceeds max 1');
   });
 });

@@ -1,0 +1,287 @@
+/** The hold of the knee rule: between tests the limit follows the rate at which the server completes calls. */
+
+import type { Millis } from '../../core/clock.ts';
+import type { State } from '../policy.ts';
+import { beginTest, SLOT_MS } from './lull.ts';
+import {
+  ANCHOR,
+  BASE_RTT,
+  BUSY_TIME,
+  BY_RATE,
+  CALLS,
+  COUNTS,
+  FAR,
+  FREE,
+  HOLD,
+  type KneeTerms,
+  LIMIT,
+  LOWER_CALLS,
+  LOWER_TIME,
+  MEAN_RTT,
+  MODE,
+  NEXT_TEST_AT,
+  OPENED_AT,
+  QUICKER,
+  RATE,
+  RATES,
+  REACHED,
+  RING_SIZE,
+  SHARED,
+  TARGET,
+  TESTS,
+  UPPER_CALLS,
+  UPPER_TIME,
+  WINDOWS,
+} from './state.ts';
+import {
+  forgetLevels,
+  headRoom,
+  isReached,
+  limitFor,
+  nextMultiple,
+  openWindow,
+  SMALL,
+  setTarget,
+  variation,
+  wholeOf,
+  windowRate,
+  windowRtt,
+} from './window.ts';
+
+/** A window has so many calls, times the variation of RTTs, and lasts at least so many base RTTs. */
+const WINDOW_CALLS = 80;
+const WINDOW_RTTS = 2;
+/** It ends in any case after this long, or after so many base RTTs. */
+const MAX_WINDOW_MS = 3000;
+const MAX_WINDOW_RTTS = 3;
+
+/** Weight of a window in the mean RTT. */
+const RTT_WEIGHT = 0.3;
+/** Two windows this far below the rate are a sudden loss of capacity. */
+const SUDDEN = 0.75;
+/** Windows that must agree before the rate is higher. */
+const AGREEING = 3;
+/** So many windows this much quicker than the base RTT set it. */
+const MUCH_QUICKER = 0.8;
+const QUICKER_WINDOWS = 3;
+
+/** The limit goes no further than this from where the last test left it; one that wants to asks for a test. */
+const MAX_GROWTH = 2;
+const MAX_SHRINK = 0.65;
+const FAR_WINDOWS = 2;
+/** The most it shrinks while RTTs are at most `SHORT_QUEUE` times the base RTT: that may be noise. */
+const SLOW_SHRINK = 0.88;
+const SHORT_QUEUE = 1.12;
+/** The part of the way down that one window goes; up, it goes at once. */
+const DOWN_PACE = 0.3;
+
+/** Windows without a queue before the limit grows faster, and by which part of it. */
+const FREE_WINDOWS = 2;
+const FREE_WINDOWS_SMALL = 3;
+const FREE_RATIO = 0.97;
+const FREE_STEP = 0.1;
+const MAX_DOUBLINGS = 3;
+
+/** A second call must bring this much more, measured on so many calls. */
+const GAIN_OF_SECOND = 1.42;
+const CALLS_OF_SECOND = 40;
+/** Head-room where the queue belongs to other clients: with equal head-room, clients get equal parts. */
+const SHARED_HEADROOM = 1.6;
+const SHARED_QUEUE = 1.05;
+const SHARED_WEIGHT = 0.2;
+const MAX_ERROR = 0.6;
+/** Older calls at the two whole limits count half. */
+const MEMORY_CALLS = 12 * WINDOW_CALLS;
+
+export function stepHold(state: State, i: number, terms: KneeTerms, now: Millis): void {
+  if (now >= state[i + NEXT_TEST_AT]) {
+    beginTest(state, i, terms, now);
+    if (state[i + MODE] !== HOLD) return;
+  }
+  if (!isWindowOver(state, i, now)) return;
+  const hasMeasured = state[i + CALLS] > 0 && isReached(state, i, now);
+  state[i + REACHED] = hasMeasured ? 1 : 0;
+  if (hasMeasured) follow(state, i, terms, now);
+  else state[i + RING_SIZE] = 0; // without demand there is nothing to learn
+  openWindow(state, i, now);
+}
+
+function isWindowOver(state: State, i: number, now: Millis): boolean {
+  const span = now - state[i + OPENED_AT];
+  const base = state[i + BASE_RTT];
+  if (span >= Math.max(MAX_WINDOW_MS, MAX_WINDOW_RTTS * base)) return true;
+  return state[i + CALLS] >= neededCalls(state, i) && span >= WINDOW_RTTS * base;
+}
+
+/** At small limits one call more is a large step, which few calls show. */
+function neededCalls(state: State, i: number): number {
+  const limit = state[i + LIMIT];
+  const few = 3 + (2.5 / Math.log(1 + 1 / limit)) ** 2;
+  return Math.max(limit, Math.min(WINDOW_CALLS, few) * variation(state, i));
+}
+
+/** Moves the limit towards the knee that the last windows show. */
+function follow(state: State, i: number, terms: KneeTerms, now: Millis): void {
+  const lower = wholeOf(state[i + TARGET]);
+  const rttMs = state[i + BUSY_TIME] / state[i + CALLS];
+  addWindow(state, i, now);
+  const isSudden = learnRate(state, i);
+  let knee = state[i + RATE] * state[i + BASE_RTT];
+  if (state[i + TARGET] < SMALL) {
+    addLevel(state, i, lower, now);
+    knee = kneeOfSmall(state, i, lower);
+  }
+  learnQuicker(state, i, rttMs);
+  const wanted = limitFor(knee) + sharedHeadroom(state, i, lower);
+  askForTest(state, i, wanted, now);
+  const target = bounded(state, i, wanted, isSudden, rttMs);
+  const present = state[i + TARGET];
+  const pace = target > present || isSudden ? 1 : DOWN_PACE;
+  setTarget(state, i, terms, present + pace * (target - present), BY_RATE);
+  if (wholeOf(state[i + TARGET]) !== lower) forgetLevels(state, i);
+}
+
+function addWindow(state: State, i: number, now: Millis): void {
+  const rtt = windowRtt(state, i);
+  const mean = state[i + MEAN_RTT];
+  state[i + MEAN_RTT] = Number.isNaN(mean) ? rtt : mean + RTT_WEIGHT * (rtt - mean);
+  if (state[i + RING_SIZE] === WINDOWS) dropWindows(state, i, 1);
+  const size = state[i + RING_SIZE];
+  state[i + RATES + size] = windowRate(state, i, now);
+  state[i + COUNTS + size] = state[i + CALLS];
+  state[i + RING_SIZE] = size + 1;
+}
+
+function dropWindows(state: State, i: number, count: number): void {
+  const size = state[i + RING_SIZE];
+  state.copyWithin(i + RATES, i + RATES + count, i + RATES + size);
+  state.copyWithin(i + COUNTS, i + COUNTS + count, i + COUNTS + size);
+  state[i + RING_SIZE] = size - count;
+}
+
+const sorted = new Float64Array(WINDOWS);
+
+function medianRate(state: State, i: number): number {
+  const size = state[i + RING_SIZE];
+  for (let n = 0; n < size; n++) {
+    const rate = state[i + RATES + n];
+    let at = n;
+    for (; at > 0 && sorted[at - 1] > rate; at--) sorted[at] = sorted[at - 1];
+    sorted[at] = rate;
+  }
+  return sorted[size >> 1];
+}
+
+/** The median of the windows; up as soon as three agree, down at once if two are far below. True: a sudden loss. */
+function learnRate(state: State, i: number): boolean {
+  const median = medianRate(state, i);
+  const size = state[i + RING_SIZE];
+  const rateOf = (age: number): number => state[i + RATES + size - 1 - age];
+  state[i + RATE] = median;
+  if (size > 2 && Math.max(rateOf(0), rateOf(1)) < SUDDEN * median) {
+    state[i + RATE] = (rateOf(0) + rateOf(1)) / 2;
+    dropWindows(state, i, size - 2);
+    return true;
+  }
+  if (size > AGREEING)
+    state[i + RATE] = Math.max(median, Math.min(rateOf(0), rateOf(1), rateOf(2)));
+  return false;
+}
+
+/** Adds the window to the whole limit that it had. */
+function addLevel(state: State, i: number, lower: number, now: Millis): void {
+  const calls = state[i + CALLS];
+  const rate = windowRate(state, i, now);
+  const isUpper = state[i + LIMIT] > lower;
+  state[i + (isUpper ? UPPER_CALLS : LOWER_CALLS)] += calls;
+  state[i + (isUpper ? UPPER_TIME : LOWER_TIME)] += calls / rate;
+  if (state[i + UPPER_CALLS] + state[i + LOWER_CALLS] <= MEMORY_CALLS) return;
+  state[i + UPPER_CALLS] /= 2;
+  state[i + UPPER_TIME] /= 2;
+  state[i + LOWER_CALLS] /= 2;
+  state[i + LOWER_TIME] /= 2;
+}
+
+const upperRate = (state: State, i: number): number =>
+  state[i + UPPER_CALLS] === 0 ? 0 : state[i + UPPER_CALLS] / state[i + UPPER_TIME];
+
+const lowerRate = (state: State, i: number): number =>
+  state[i + LOWER_CALLS] === 0 ? 0 : state[i + LOWER_CALLS] / state[i + LOWER_TIME];
+
+/** The knee by the mean rate of both whole limits. One call alone has no queue: its RTT is the base RTT. */
+function kneeOfSmall(state: State, i: number, lower: number): number {
+  const alone = lowerRate(state, i);
+  if (lower === 1 && alone > 0) {
+    state[i + BASE_RTT] = 1 / alone;
+    const gain = upperRate(state, i) / alone;
+    const hasCalls = state[i + UPPER_CALLS] > CALLS_OF_SECOND * variation(state, i);
+    return hasCalls && gain > GAIN_OF_SECOND ? Math.min(2, gain) : 1;
+  }
+  let calls = 0;
+  let time = 0;
+  for (let n = 0; n < state[i + RING_SIZE]; n++) {
+    calls += state[i + COUNTS + n];
+    time += state[i + COUNTS + n] / state[i + RATES + n];
+  }
+  return (calls / time) * state[i + BASE_RTT];
+}
+
+/** A server that has become quicker, without a test. */
+function learnQuicker(state: State, i: number, rttMs: Millis): void {
+  const isQuicker = rttMs < MUCH_QUICKER * state[i + BASE_RTT];
+  state[i + QUICKER] = isQuicker ? state[i + QUICKER] + 1 : 0;
+  if (state[i + QUICKER] < QUICKER_WINDOWS) return;
+  state[i + BASE_RTT] = rttMs;
+  state[i + QUICKER] = 0;
+}
+
+/**
+ * Additional head-room, if one call more brings more although there is a queue: then the queue belongs to other clients
+ * of the server, and this one may have its part of it.
+ */
+function sharedHeadroom(state: State, i: number, lower: number): number {
+  if (state[i + TARGET] >= SMALL || lower < 2) return 0;
+  if (state[i + UPPER_CALLS] === 0 || state[i + LOWER_CALLS] === 0) return 0;
+  const step = Math.log((lower + 1) / lower);
+  const inverse = 1 / state[i + UPPER_CALLS] + 1 / state[i + LOWER_CALLS];
+  const error = Math.sqrt(variation(state, i) * inverse) / step;
+  const hasQueue = lower / lowerRate(state, i) > SHARED_QUEUE * state[i + BASE_RTT];
+  if (error < MAX_ERROR && hasQueue) {
+    const elasticity = Math.log(upperRate(state, i) / lowerRate(state, i)) / step;
+    const seen = Math.max(0, Math.min(1, (elasticity - 0.2) / 0.5));
+    state[i + SHARED] += SHARED_WEIGHT * (seen - state[i + SHARED]);
+  }
+  return SHARED_HEADROOM * state[i + SHARED];
+}
+
+function askForTest(state: State, i: number, wanted: number, now: Millis): void {
+  const anchor = state[i + ANCHOR];
+  const isFar = wanted < MAX_SHRINK * anchor || wanted > MAX_GROWTH * anchor;
+  state[i + FAR] = isFar ? state[i + FAR] + 1 : 0;
+  if (state[i + FAR] < FAR_WINDOWS) return;
+  state[i + NEXT_TEST_AT] = Math.min(state[i + NEXT_TEST_AT], nextMultiple(now, SLOT_MS));
+}
+
+/** The wanted limit within its bounds, or a higher one while there is no queue. */
+function bounded(
+  state: State,
+  i: number,
+  wanted: number,
+  isSudden: boolean,
+  rttMs: Millis,
+): number {
+  const anchor = state[i + ANCHOR];
+  const present = state[i + TARGET];
+  const base = state[i + BASE_RTT];
+  const isQueueShort = present / state[i + RATE] < SHORT_QUEUE * base;
+  const mayBeNoise = !isSudden && state[i + TESTS] > 0 && isQueueShort;
+  const least = (mayBeNoise ? SLOW_SHRINK : MAX_SHRINK) * anchor;
+  const target = Math.max(least, Math.min(MAX_GROWTH * anchor, wanted));
+  const isFree = base >= FREE_RATIO * rttMs && present >= 2;
+  state[i + FREE] = isFree ? state[i + FREE] + 1 : 0;
+  const beyond = state[i + FREE] - (present < SMALL ? FREE_WINDOWS_SMALL : FREE_WINDOWS);
+  if (beyond < 0) return target;
+  const step = Math.max(headRoom(present), FREE_STEP * present);
+  const grown = Math.max(target, present) + step * 2 ** Math.min(MAX_DOUBLINGS, beyond);
+  return Math.min(MAX_GROWTH * anchor, grown);
+}

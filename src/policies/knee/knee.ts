@@ -1,0 +1,204 @@
+/**
+ * The knee rule of adaptive concurrency: finds the calls in flight beyond which a server only queues.
+ *
+ * Up to its knee, a server completes more with more calls in flight. Beyond it, the rate stays, and round-trip times
+ * (RTT) grow. By Little's law the knee is rate × base RTT, the RTT without a queue.
+ *
+ *     rate ▲        ┌────────────          limit = rate × base RTT + head-room
+ *          │      ╱ ·
+ *          │    ╱   ·
+ *          └──╱─────┴───────────▶ in flight
+ *                  knee
+ *
+ *     start ──▶ hold ◀──▶ drain, test
+ *       ▲         │
+ *       └─ silence┘
+ *
+ * - start (start.ts): doubles the limit while calls are no slower. The first slower level ends it.
+ * - hold (hold.ts): follows the rate, measured in windows while the limit is reached. Without demand it learns nothing.
+ * - test (lull.ts): every 10 s, three tenths fewer calls for about a second, at the same instants on every host, so that
+ *   clients that share a server see the same lull. This measures the base RTT anew, and tells a slower server from one
+ *   that has lost capacity.
+ * - refusals and timeouts (pace.ts): a few refusals are tolerated. More set a pace just below the rate of successes. If no
+ *   call succeeds, the pace halves down to a probe every two seconds. Silence halves the limit and starts again.
+ *
+ * A small limit has a fraction: windows alternate between the whole limits around it (window.ts).
+ * Only a call sent after the last cut can cut again, and only a settled call adjusts the limit.
+ */
+
+import type { Millis } from '../../core/clock.ts';
+import { allow, deny, NEVER, WHEN_SETTLED } from '../../core/decision.ts';
+import { requireCost } from '../cost.ts';
+import type { InFlightPolicy } from '../partitions.ts';
+import { type PoolPosition, type State, timeToOpen } from '../policy.ts';
+import { stepHold } from './hold.ts';
+import { stepDrain, stepTest } from './lull.ts';
+import {
+  easePace,
+  hasPace,
+  recordRefusal,
+  recordSuccess,
+  recordTimeout,
+  takePace,
+} from './pace.ts';
+import { beginStart, stepStart } from './start.ts';
+import {
+  BASE_RTT,
+  CAUSE,
+  CAUSES,
+  CUT_AT,
+  DRAIN,
+  HOLD,
+  IN_FLIGHT,
+  KEPT,
+  type KneeTerms,
+  LIMIT,
+  MEAN_RTT,
+  MODE,
+  NEXT_AT,
+  NEXT_TEST_AT,
+  OK_AT,
+  PACE,
+  RATE,
+  RTT_CALLS,
+  SEEN_AT,
+  START,
+  TARGET,
+  WIDTH,
+} from './state.ts';
+import { countFailure, countSuccess, countTime, headRoom, isKnown } from './window.ts';
+
+/** What was learnt about a service that has not been called for this long is dropped. */
+const STALE_MS = 60_000;
+
+export function knee(terms: KneeTerms, { size, rank }: PoolPosition): InFlightPolicy {
+  const even = Math.floor(terms.max / size);
+  /** Upper bound of this member's part. */
+  const cap = even + (rank >= 0 && rank < terms.max - even * size ? 1 : 0);
+  const part: KneeTerms = {
+    initial: Math.max(1, Math.min(terms.initial, cap)),
+    max: Math.max(1, cap),
+  };
+  const limitOf = (state: State, i: number): number => Math.min(state[i + LIMIT], cap);
+
+  const step = (state: State, i: number, now: Millis): void => {
+    const mode = state[i + MODE];
+    if (mode === HOLD) stepHold(state, i, part, now);
+    else if (mode === START) stepStart(state, i, part, now);
+    else if (mode === DRAIN) stepDrain(state, i, now);
+    else stepTest(state, i, part, now);
+  };
+
+  const policy: InFlightPolicy = {
+    kind: 'adaptive',
+    width: WIDTH,
+    needsExactTime: true, // round-trip times are measured with the same clock
+    needsOutcome: true,
+    canReserve: false,
+    expireMs: Infinity,
+
+    init(state, i, now, freshAt = now) {
+      state.fill(0, i, i + WIDTH);
+      state[i + TARGET] = freshAt > now ? 1 : part.initial;
+      state[i + SEEN_AT] = now;
+      state[i + BASE_RTT] = Number.NaN;
+      state[i + MEAN_RTT] = Number.NaN;
+      state[i + NEXT_TEST_AT] = Infinity;
+      state[i + PACE] = Infinity;
+      state[i + CUT_AT] = -Infinity;
+      state[i + OK_AT] = -Infinity;
+      beginStart(state, i, now);
+    },
+
+    check(state, i, cost, now) {
+      requireCost(cost);
+      const inFlight = state[i + IN_FLIGHT] + cost;
+      if (cost > 0) {
+        if (cost > cap) return deny(cap === terms.max ? NEVER : WHEN_SETTLED);
+        // Alone, any cost may start: otherwise a cost above the limit would wait for ever.
+        if (inFlight > limitOf(state, i) && inFlight > cost) return deny(WHEN_SETTLED);
+        if (hasPace(state, i)) {
+          easePace(state, i, now);
+          if (hasPace(state, i) && now < state[i + NEXT_AT]) return deny(state[i + NEXT_AT] - now);
+        }
+        countTime(state, i, now);
+        state[i + IN_FLIGHT] = inFlight;
+        takePace(state, i, cost, now);
+      }
+      return allow(Math.max(0, limitOf(state, i) - inFlight));
+    },
+
+    available(state, i, now) {
+      if (hasPace(state, i) && now < state[i + NEXT_AT]) return 0;
+      const free = Math.max(0, Math.floor(limitOf(state, i) - state[i + IN_FLIGHT]));
+      return hasPace(state, i) ? Math.min(1, free) : free;
+    },
+
+    settle(state, i, { outcome, cost, rttMs, dueAt }, now) {
+      countTime(state, i, now);
+      state[i + IN_FLIGHT] = Math.max(0, state[i + IN_FLIGHT] - cost);
+      const sentAt = rttMs === undefined ? dueAt : now - rttMs;
+      if (outcome === 'ok') {
+        countSuccess(state, i, cost, rttMs ?? Math.max(0, now - dueAt));
+        recordSuccess(state, i, cost, sentAt, now);
+      } else if (outcome === 'busy') {
+        countFailure(state, i, cost);
+        recordRefusal(state, i, part, cost, sentAt, now);
+      } else if (outcome === 'timeout') {
+        countFailure(state, i, cost);
+        recordTimeout(state, i, part, sentAt, now);
+      }
+      step(state, i, now);
+    },
+
+    noteKept(state, i, kept) {
+      state[i + KEPT] = Math.max(state[i + KEPT], kept);
+    },
+
+    divided: (next) => knee(terms, next),
+    limitOf,
+    inFlightOf: (state, i) => state[i + IN_FLIGHT],
+    meanRttOf: (state, i) => state[i + MEAN_RTT] || state[i + BASE_RTT] || 0,
+
+    update: () => false, // load from other clients shows in the round-trip times
+
+    // What was learnt is kept, and a call in flight must find its count when it settles.
+    removableAt: (state, i) =>
+      state[i + RTT_CALLS] > 0 || state[i + IN_FLIGHT] > 0 || state[i + CUT_AT] > -Infinity
+        ? Infinity
+        : -Infinity,
+    evictableAt(state, i) {
+      if (state[i + IN_FLIGHT] > 0) return Infinity;
+      const isFresh = state[i + LIMIT] >= part.initial && !hasPace(state, i);
+      return isFresh ? -Infinity : state[i + SEEN_AT] + STALE_MS;
+    },
+
+    keyState: (state, i) => {
+      const limit = limitOf(state, i);
+      const base = state[i + BASE_RTT];
+      const point = state[i + RATE] * base;
+      return {
+        remaining: Math.max(0, limit - state[i + IN_FLIGHT]),
+        limit,
+        inFlight: state[i + IN_FLIGHT],
+        ...(isKnown(state, i) && {
+          rttMs: state[i + MEAN_RTT] || base,
+          baseRttMs: base,
+          ratePerSecond: 1000 * state[i + RATE],
+          knee: point,
+          headroom: headRoom(point),
+        }),
+        ...(hasPace(state, i) && { pacePerSecond: 1000 * state[i + PACE] }),
+        ...(state[i + CAUSE] > 0 && { cause: CAUSES[state[i + CAUSE]] }),
+      };
+    },
+
+    ruleStatuses(state, i, now) {
+      const quota = limitOf(state, i);
+      const remaining = Math.max(0, quota - state[i + IN_FLIGHT]);
+      const opens = timeToOpen(policy, state, i, now);
+      return [{ kind: policy.kind, quota, remaining, ...opens, isCapacity: true }];
+    },
+  };
+  return policy;
+}

@@ -1,0 +1,162 @@
+/**
+ * The test of the knee rule: a lull. Three tenths fewer calls for a moment; are they quicker?
+ *
+ * If they are not, there was no queue. If they are quicker in proportion to the calls left out, all of these had been in
+ * a queue, and the next stage goes lower still.
+ */
+
+import type { Millis } from '../../core/clock.ts';
+import type { State } from '../policy.ts';
+import {
+  ANCHOR,
+  BASE_RTT,
+  BY_TEST,
+  CALLS,
+  DRAIN,
+  END_AT,
+  IN_FLIGHT,
+  type KneeTerms,
+  LAST_CHANGE,
+  LAST_LEVEL,
+  LAST_RATE,
+  LAST_RTT,
+  LEVEL,
+  MEAN_RTT,
+  MODE,
+  NEXT_TEST_AT,
+  OPENED_AT,
+  RATE,
+  REACHED,
+  RING_SIZE,
+  STAGE,
+  TARGET,
+  TEST,
+  TESTS,
+  TOP,
+  TOP_RATE,
+} from './state.ts';
+import {
+  headRoom,
+  hold,
+  limitFor,
+  nextMultiple,
+  openWindow,
+  setTarget,
+  variation,
+  wholeOf,
+  windowRate,
+  windowRtt,
+} from './window.ts';
+
+/** Tests begin at multiples of this, on every host at the same instant. */
+const PERIOD_MS = 10_000;
+/** The first test, and a test after a large change, begin at a whole second. */
+export const SLOT_MS = 1000;
+
+/** A test lets this part of the calls through, for so long. */
+const DEPTH = 0.7;
+const TEST_MS = 1200;
+const TEST_RTTS = 6;
+const MIN_CALLS = 8;
+/** It goes on for up to twice as long, until it has so many calls, times the variation of RTTs. */
+const ENOUGH_CALLS = 120;
+
+/** Windows that must have measured the rate before a test. */
+const MIN_WINDOWS = 3;
+const MAX_STAGES = 3;
+/** Below this elasticity, calls are quicker in proportion: the tested level queues, too. */
+const SATURATED = 0.4;
+
+/** Fewer calls are never slower: a test counts at most for this multiple of the RTT before it. */
+const MAX_RATIO = 1.1;
+/** Weight of a test in the base RTT, unless the change is large, or repeats the last one. */
+const WEIGHT = 0.5;
+const LARGE_CHANGE = 0.25;
+const REPEATED_CHANGE = 0.05;
+
+/** Begins a test, if the rate at the limit is known. */
+export function beginTest(state: State, i: number, terms: KneeTerms, now: Millis): void {
+  state[i + NEXT_TEST_AT] = nextMultiple(now, PERIOD_MS);
+  if (state[i + REACHED] === 0) return;
+  if (state[i + RING_SIZE] < MIN_WINDOWS) {
+    state[i + NEXT_TEST_AT] = nextMultiple(now, SLOT_MS);
+    return;
+  }
+  state[i + ANCHOR] = state[i + TARGET];
+  const top = wholeOf(state[i + TARGET]);
+  if (top <= 1) return; // one call alone has no queue
+  state[i + TOP] = top;
+  state[i + TOP_RATE] = state[i + RATE];
+  state[i + LAST_LEVEL] = top;
+  state[i + LAST_RATE] = state[i + RATE];
+  state[i + LAST_RTT] = state[i + MEAN_RTT];
+  state[i + STAGE] = 0;
+  lower(state, i, terms, top, now);
+}
+
+function lower(state: State, i: number, terms: KneeTerms, from: number, now: Millis): void {
+  const level = Math.max(1, Math.min(Math.round(DEPTH * from), from - 1));
+  state[i + LEVEL] = level;
+  state[i + STAGE] += 1;
+  state[i + MODE] = DRAIN;
+  setTarget(state, i, terms, level, BY_TEST);
+  openWindow(state, i, now);
+}
+
+/** Waits until no more calls than tested are in flight. */
+export function stepDrain(state: State, i: number, now: Millis): void {
+  if (state[i + IN_FLIGHT] > state[i + LEVEL]) return;
+  state[i + MODE] = TEST;
+  state[i + END_AT] = now + Math.max(TEST_MS, TEST_RTTS * state[i + BASE_RTT]);
+  openWindow(state, i, now);
+}
+
+export function stepTest(state: State, i: number, terms: KneeTerms, now: Millis): void {
+  const calls = state[i + CALLS];
+  if (now < state[i + END_AT] || calls < MIN_CALLS) return;
+  const longest = 2 * state[i + END_AT] - state[i + OPENED_AT];
+  if (calls < ENOUGH_CALLS * variation(state, i) && now < longest) return;
+  const level = state[i + LEVEL];
+  const rate = windowRate(state, i, now);
+  const isDeeper = state[i + STAGE] < MAX_STAGES && level > 1;
+  if (isDeeper && elasticity(state, i) < SATURATED) {
+    state[i + TOP_RATE] = Math.max(state[i + TOP_RATE], rate);
+    state[i + LAST_LEVEL] = level;
+    state[i + LAST_RATE] = rate;
+    state[i + LAST_RTT] = windowRtt(state, i);
+    lower(state, i, terms, level, now);
+  } else endTest(state, i, terms, level, rate, now);
+}
+
+/** Of the rate to calls in flight: 1 if calls are no quicker than at the last level, 0 if they are in proportion. */
+function elasticity(state: State, i: number): number {
+  const quicker = Math.log(state[i + LAST_RTT] / windowRtt(state, i));
+  return 1 - quicker / Math.log(state[i + LAST_LEVEL] / state[i + LEVEL]);
+}
+
+function endTest(
+  state: State,
+  i: number,
+  terms: KneeTerms,
+  level: number,
+  rate: number,
+  now: Millis,
+): void {
+  const top = state[i + TOP];
+  state[i + RATE] = Math.max(state[i + TOP_RATE], rate);
+  learnBase(state, i, Math.min(level / rate, (MAX_RATIO * top) / state[i + RATE]));
+  const knee = state[i + RATE] * state[i + BASE_RTT];
+  hold(state, i, terms, now, Math.min(top + headRoom(top), limitFor(knee)), BY_TEST);
+}
+
+/** Averages tests that agree, because one has few calls. A large change, or one that goes on, counts in full. */
+function learnBase(state: State, i: number, rttMs: Millis): void {
+  const change = Math.log(rttMs / state[i + BASE_RTT]);
+  const last = state[i + LAST_CHANGE];
+  const isRepeated = change * last > 0 && Math.abs(last) > REPEATED_CHANGE;
+  const isFirst = state[i + TESTS] === 0;
+  const isFull = isFirst || isRepeated || Math.abs(change) > LARGE_CHANGE;
+  state[i + BASE_RTT] *= Math.exp((isFull ? 1 : WEIGHT) * change);
+  state[i + LAST_CHANGE] = change;
+  state[i + TESTS] += 1;
+}

@@ -1,0 +1,204 @@
+/**
+ * Refusals and timeouts in the knee rule.
+ *
+ * A limit on calls in flight alone cannot hold a quota: refusals are quick, and a slot that is refused is free again at
+ * once. So refusals set a pace, just below the rate of successes. It rises again, slowly near the rate that was refused.
+ */
+
+import type { Millis } from '../../core/clock.ts';
+import type { State } from '../policy.ts';
+import { beginStart, finishStart } from './start.ts';
+import {
+  ANCHOR,
+  BASE_RTT,
+  BY_REFUSAL,
+  BY_SILENCE,
+  CALLS,
+  CAUSE,
+  CUT_AT,
+  EASED_AT,
+  EASING,
+  FAILURES,
+  type KneeTerms,
+  MODE,
+  NEXT_AT,
+  NEXT_TEST_AT,
+  NO_BEFORE,
+  NO_NOW,
+  OK_AT,
+  OK_BEFORE,
+  OK_NOW,
+  OK_SINCE_CUT,
+  OUTAGE,
+  PACE,
+  REFUSED_ROW,
+  SLOT,
+  START,
+  TARGET,
+  TROUBLE,
+} from './state.ts';
+import { nextMultiple, openWindow, setTarget } from './window.ts';
+
+/** Refusals up to this part of the calls are tolerated, unless so many come in a row. */
+const TOLERATED = 0.02;
+const ROW = 4;
+/** What a refusal leaves of the rate of successes. */
+const CUT = 0.95;
+/** The lowest pace: a probe every two seconds. */
+const MIN_PACE = 1 / 2000;
+/** After an outage the pace begins at this part of the rate before it. */
+const RESUME = 0.25;
+/** The pace doubles every second up to this part of the rate that was refused. */
+const QUICK_PART = 0.9;
+/** Then it rises by this part a second, a part that doubles every four seconds. */
+const EASE = 0.01;
+const EASE_DOUBLES_S = 4;
+/** Beyond this multiple of the rate that was refused, the pace is dropped. */
+const DROPPED = 2;
+
+const HALF_SECOND = 500;
+const TEST_PERIOD_MS = 10_000;
+/** Timeouts above this part of a window's calls cut the limit to `TIMEOUT_CUT` of it. */
+const TIMEOUTS = 0.1;
+const TIMEOUT_CUT = 0.7;
+
+export const hasPace = (state: State, i: number): boolean => state[i + PACE] < Infinity;
+
+/** Lets the pace rise with time. */
+export function easePace(state: State, i: number, now: Millis): void {
+  if (!hasPace(state, i)) return;
+  const seconds = (now - state[i + EASED_AT]) / 1000;
+  if (!(seconds > 0)) return;
+  state[i + EASED_AT] = now;
+  if (state[i + OUTAGE] === 1) return;
+  const quick = QUICK_PART * state[i + TROUBLE];
+  if (state[i + PACE] < quick) state[i + PACE] = Math.min(quick, state[i + PACE] * 2 ** seconds);
+  else {
+    state[i + EASING] = Math.min(1, state[i + EASING] * 2 ** (seconds / EASE_DOUBLES_S));
+    state[i + PACE] *= 1 + state[i + EASING] * seconds;
+  }
+  const isAboveLimit = state[i + PACE] * state[i + BASE_RTT] > DROPPED * state[i + TARGET];
+  if (state[i + PACE] > DROPPED * state[i + TROUBLE] && isAboveLimit) state[i + PACE] = Infinity;
+}
+
+/** The pace allows the next call one interval after this one. */
+export function takePace(state: State, i: number, cost: number, now: Millis): void {
+  if (hasPace(state, i))
+    state[i + NEXT_AT] = Math.max(now, state[i + NEXT_AT]) + cost / state[i + PACE];
+}
+
+/** Counts of this half second and the one before. */
+function rollCounts(state: State, i: number, now: Millis): void {
+  const slot = Math.floor(now / HALF_SECOND);
+  if (slot === state[i + SLOT]) return;
+  const isNext = slot === state[i + SLOT] + 1;
+  state[i + OK_BEFORE] = isNext ? state[i + OK_NOW] : 0;
+  state[i + NO_BEFORE] = isNext ? state[i + NO_NOW] : 0;
+  state[i + OK_NOW] = 0;
+  state[i + NO_NOW] = 0;
+  state[i + SLOT] = slot;
+}
+
+/** Of the last half second; the part of the one before is assumed to be even. */
+const lately = (state: State, i: number, present: number, before: number, now: Millis): number =>
+  state[i + present] + state[i + before] * (1 - (now / HALF_SECOND - state[i + SLOT]));
+
+export function recordSuccess(
+  state: State,
+  i: number,
+  cost: number,
+  sentAt: Millis,
+  now: Millis,
+): void {
+  rollCounts(state, i, now);
+  state[i + OK_NOW] += cost;
+  state[i + OK_AT] = now;
+  if (sentAt < state[i + CUT_AT]) return;
+  state[i + OK_SINCE_CUT] += cost;
+  state[i + REFUSED_ROW] = 0;
+  if (state[i + OUTAGE] === 0) return;
+  state[i + OUTAGE] = 0;
+  state[i + PACE] = Math.max(state[i + PACE], RESUME * state[i + TROUBLE]);
+  state[i + EASED_AT] = now;
+  state[i + EASING] = EASE;
+  state[i + NEXT_AT] = Math.min(state[i + NEXT_AT], now + 1 / state[i + PACE]);
+}
+
+export function recordRefusal(
+  state: State,
+  i: number,
+  terms: KneeTerms,
+  cost: number,
+  sentAt: Millis,
+  now: Millis,
+): void {
+  rollCounts(state, i, now);
+  state[i + NO_NOW] += cost;
+  if (sentAt < state[i + CUT_AT]) return; // the last cut was for these calls
+  state[i + REFUSED_ROW] += 1;
+  const ok = lately(state, i, OK_NOW, OK_BEFORE, now);
+  const refused = lately(state, i, NO_NOW, NO_BEFORE, now);
+  const few = TOLERATED * (ok + refused);
+  const isRow = state[i + REFUSED_ROW] >= ROW;
+  if (!isRow && refused < few + 2 * Math.sqrt(few) + 1) return;
+  cutPace(state, i, ok, refused, isRow, now);
+  if (state[i + MODE] === START) endStartRefused(state, i, terms, now);
+}
+
+function cutPace(
+  state: State,
+  i: number,
+  ok: number,
+  refused: number,
+  isRow: boolean,
+  now: Millis,
+): void {
+  const pace = state[i + PACE];
+  if (state[i + OUTAGE] === 0) state[i + TROUBLE] = Math.min(pace, (ok + refused) / HALF_SECOND);
+  const isOutage = state[i + OK_SINCE_CUT] === 0 && (isRow || pace < Infinity);
+  const next = isOutage
+    ? Math.min(pace, Math.max(ok, 1) / HALF_SECOND) / 2
+    : CUT * Math.min(pace, ok / HALF_SECOND);
+  state[i + PACE] = Math.max(MIN_PACE, next);
+  if (isOutage) state[i + OUTAGE] = 1;
+  state[i + CUT_AT] = now;
+  state[i + EASED_AT] = now;
+  state[i + EASING] = EASE;
+  state[i + OK_SINCE_CUT] = 0;
+  state[i + REFUSED_ROW] = state[i + OUTAGE] === 1 ? ROW : 0;
+  state[i + NEXT_AT] = now + 1 / state[i + PACE];
+  state[i + CAUSE] = BY_REFUSAL;
+}
+
+/** The levels so far measured the base RTT: holds what they show. */
+function endStartRefused(state: State, i: number, terms: KneeTerms, now: Millis): void {
+  if (finishStart(state, i, state[i + TARGET], terms, now, BY_REFUSAL))
+    state[i + NEXT_TEST_AT] = nextMultiple(now, TEST_PERIOD_MS);
+}
+
+export function recordTimeout(
+  state: State,
+  i: number,
+  terms: KneeTerms,
+  sentAt: Millis,
+  now: Millis,
+): void {
+  if (sentAt < state[i + CUT_AT]) return;
+  if (state[i + OK_AT] < sentAt) {
+    // Silence: no reply since the call was sent.
+    state[i + CUT_AT] = now;
+    setTarget(state, i, terms, state[i + TARGET] / 2, BY_SILENCE);
+    beginStart(state, i, now);
+  } else if (state[i + FAILURES] > TIMEOUTS * state[i + CALLS] + 2) {
+    state[i + CUT_AT] = now;
+    const wasStart = state[i + MODE] === START;
+    const half = state[i + TARGET] / 2;
+    if (wasStart && finishStart(state, i, half, terms, now, BY_SILENCE)) {
+      state[i + NEXT_TEST_AT] = nextMultiple(now, TEST_PERIOD_MS);
+      return;
+    }
+    setTarget(state, i, terms, TIMEOUT_CUT * state[i + TARGET], BY_SILENCE);
+    state[i + ANCHOR] = state[i + TARGET];
+    openWindow(state, i, now);
+  }
+}

@@ -1,0 +1,148 @@
+/** The start of the knee rule: the limit doubles while calls are no slower. The first slower level ends it. */
+
+import type { Millis } from '../../core/clock.ts';
+import type { State } from '../policy.ts';
+import {
+  BASE_RTT,
+  BUSY_TIME,
+  BY_START,
+  CALLS,
+  CAREFUL,
+  type KneeTerms,
+  LIMIT,
+  MODE,
+  NEXT_TEST_AT,
+  OPENED_AT,
+  RATE,
+  START,
+  START_CALLS,
+  START_ENDED,
+  START_RATE,
+  START_SUM,
+  TARGET,
+} from './state.ts';
+import {
+  hold,
+  isKnown,
+  isReached,
+  limitFor,
+  nextMultiple,
+  noise,
+  openWindow,
+  setTarget,
+} from './window.ts';
+
+/** Calls at each level, and at the first level of a second attempt. */
+const LEVEL_CALLS = 6;
+const CAREFUL_CALLS = 30;
+/** How much slower ends the start, on top of the noise of so few calls. */
+const SLOWER = 1.35;
+const DEVIATIONS = 1.4;
+/** Levels up to this much slower than the ones before still measure the base RTT. */
+const SAME = 1.25;
+/** A level that takes this many times as long as it should is slower. */
+const LATE = 3;
+/** A start that ends at so small a limit may have been misled by few calls. */
+const YOUNG = 4;
+/** The base RTT of before, after a silence, counts as so many calls. */
+const KNOWN_CALLS = 50;
+/** The first test comes so many RTTs later, at a whole second. */
+const FIRST_TEST_RTTS = 5;
+const TEST_SLOT_MS = 1000;
+
+/** Begins anew at the present limit. A base RTT that is known already is the one to compare with. */
+export function beginStart(state: State, i: number, now: Millis): void {
+  state[i + MODE] = START;
+  state[i + START_CALLS] = isKnown(state, i) ? KNOWN_CALLS : 0;
+  state[i + START_SUM] = isKnown(state, i) ? KNOWN_CALLS * state[i + BASE_RTT] : 0;
+  state[i + START_RATE] = 0;
+  state[i + START_ENDED] = 0;
+  openWindow(state, i, now);
+}
+
+/** The mean RTT of the levels that were no slower; Infinity before the first. */
+const startRtt = (state: State, i: number): Millis =>
+  state[i + START_CALLS] === 0 ? Infinity : state[i + START_SUM] / state[i + START_CALLS];
+
+export function stepStart(state: State, i: number, terms: KneeTerms, now: Millis): void {
+  const span = now - state[i + OPENED_AT];
+  const calls = state[i + CALLS];
+  const known = state[i + START_CALLS];
+  const limit = state[i + LIMIT];
+  const isCareful = known === 0 && state[i + CAREFUL] === 1;
+  const needed = Math.max(limit, isCareful ? CAREFUL_CALLS : LEVEL_CALLS);
+  const expected = (startRtt(state, i) * needed) / limit;
+  const isLate =
+    known > 0 && calls < needed && span > LATE * expected * Math.exp(2 * noise(state, i, known));
+  if (calls < needed && !isLate) return;
+  if (calls === 0) {
+    setTarget(state, i, terms, state[i + TARGET] / 2, BY_START);
+    openWindow(state, i, now);
+    return;
+  }
+  if (!isReached(state, i, now)) {
+    openWindow(state, i, now);
+    return;
+  }
+  const rttMs = state[i + BUSY_TIME] / calls;
+  const deviation = Math.hypot(noise(state, i, calls), noise(state, i, known));
+  const isSlower = rttMs > SLOWER * Math.exp(DEVIATIONS * deviation) * startRtt(state, i);
+  state[i + START_RATE] = Math.max(state[i + START_RATE], calls / span);
+  if (isLate || isSlower || state[i + TARGET] >= terms.max) endStart(state, i, terms, now);
+  else raise(state, i, terms, calls, rttMs, now);
+}
+
+function raise(
+  state: State,
+  i: number,
+  terms: KneeTerms,
+  calls: number,
+  rttMs: Millis,
+  now: Millis,
+): void {
+  const known = state[i + START_CALLS];
+  const deviation = Math.hypot(noise(state, i, calls), noise(state, i, known));
+  const isSame = known === 0 || rttMs <= SAME * Math.exp(deviation) * startRtt(state, i);
+  if (isSame && state[i + START_ENDED] === 0) {
+    state[i + START_CALLS] += calls;
+    state[i + START_SUM] += calls * rttMs;
+  } else state[i + START_ENDED] = 1;
+  setTarget(state, i, terms, 2 * state[i + LIMIT], BY_START);
+  openWindow(state, i, now);
+}
+
+function endStart(state: State, i: number, terms: KneeTerms, now: Millis): void {
+  const isMisled = state[i + START_CALLS] < CAREFUL_CALLS && state[i + LIMIT] <= YOUNG;
+  if (isMisled && state[i + CAREFUL] === 0 && state[i + TARGET] < terms.max) {
+    state[i + CAREFUL] = 1;
+    setTarget(state, i, terms, terms.initial, BY_START);
+    beginStart(state, i, now);
+    return;
+  }
+  if (state[i + START_CALLS] === 0) addLevel(state, i);
+  finishStart(state, i, state[i + LIMIT], terms, now, BY_START);
+  state[i + NEXT_TEST_AT] = nextMultiple(now + FIRST_TEST_RTTS * state[i + BASE_RTT], TEST_SLOT_MS);
+}
+
+/** The maximum was reached at the first level. */
+function addLevel(state: State, i: number): void {
+  state[i + START_CALLS] = state[i + CALLS];
+  state[i + START_SUM] = state[i + BUSY_TIME];
+}
+
+/** Holds the knee of what the start has measured, at most `most` calls. False if it has measured nothing. */
+export function finishStart(
+  state: State,
+  i: number,
+  most: number,
+  terms: KneeTerms,
+  now: Millis,
+  cause: number,
+): boolean {
+  if (state[i + START_CALLS] === 0) return false;
+  state[i + BASE_RTT] = startRtt(state, i);
+  state[i + RATE] = state[i + START_RATE];
+  const knee = state[i + RATE] > 0 ? state[i + RATE] * state[i + BASE_RTT] : most;
+  hold(state, i, terms, now, limitFor(Math.min(most, knee)), cause);
+  return true;
+}

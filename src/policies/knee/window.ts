@@ -1,0 +1,169 @@
+/** The window of the knee rule: what is measured at one limit, and how the limit moves. */
+
+import type { Millis } from '../../core/clock.ts';
+import type { State } from '../policy.ts';
+import {
+  ANCHOR,
+  BASE_RTT,
+  BUSY_TIME,
+  CALLS,
+  CAUSE,
+  CREDIT,
+  FAILURES,
+  FAR,
+  FREE,
+  FULL_TIME,
+  HOLD,
+  IN_FLIGHT,
+  KEPT,
+  type KneeTerms,
+  LIMIT,
+  LOWER_CALLS,
+  LOWER_TIME,
+  MODE,
+  OPENED_AT,
+  QUICKER,
+  RTT_CALLS,
+  RTT_MEAN,
+  RTT_SQUARE,
+  RTT_SUM,
+  SEEN_AT,
+  TARGET,
+  UPPER_CALLS,
+  UPPER_TIME,
+} from './state.ts';
+
+/** Below this limit windows alternate between two whole limits. */
+export const SMALL = 12;
+
+/** The limit counts as reached if it was for this part of a window. */
+const REACHED_PART = 0.7;
+
+/** Weight of a call in the moments of the RTT. */
+const MOMENT_WEIGHT = 0.005;
+/** So many calls tell the variation of RTTs; before, it counts as that of exponential times. */
+const MOMENT_CALLS = 30;
+const MIN_VARIATION = 0.05;
+const MAX_VARIATION = 4;
+
+/** Tolerates rounding where a sum of fractions makes a whole call. */
+const EPSILON = 1e-9;
+
+/** Begins a window. A small limit alternates, so that on average it has its fraction. */
+export function openWindow(state: State, i: number, now: Millis): void {
+  state[i + OPENED_AT] = now;
+  state.fill(0, i + CALLS, i + RTT_SUM + 1);
+  state[i + KEPT] = 0;
+  const lower = wholeOf(state[i + TARGET]);
+  state[i + LIMIT] = lower;
+  if (state[i + MODE] !== HOLD || state[i + TARGET] >= SMALL) return;
+  state[i + CREDIT] += state[i + TARGET] - lower;
+  if (state[i + CREDIT] < 1 - EPSILON) return;
+  state[i + CREDIT] -= 1;
+  state[i + LIMIT] = lower + 1;
+}
+
+export const wholeOf = (limit: number): number => Math.floor(limit + EPSILON);
+
+/** Counts the time since the last change of calls in flight. */
+export function countTime(state: State, i: number, now: Millis): void {
+  const span = now - state[i + SEEN_AT];
+  if (!(span > 0)) return;
+  state[i + BUSY_TIME] += state[i + IN_FLIGHT] * span;
+  if (state[i + IN_FLIGHT] + state[i + KEPT] >= state[i + LIMIT]) state[i + FULL_TIME] += span;
+  state[i + SEEN_AT] = now;
+}
+
+export const isReached = (state: State, i: number, now: Millis): boolean =>
+  state[i + FULL_TIME] >= REACHED_PART * (now - state[i + OPENED_AT]);
+
+/**
+ * Successes a millisecond. A window that ends within a batch of replies would count too many; by Little's law, the RTTs
+ * of its calls then exceed the time that calls were in flight.
+ */
+export function windowRate(state: State, i: number, now: Millis): number {
+  if (state[i + CALLS] === 0) return 0;
+  const share = Math.min(1, state[i + BUSY_TIME] / state[i + RTT_SUM]);
+  return (state[i + CALLS] / Math.max(0.001, now - state[i + OPENED_AT])) * share;
+}
+
+export const windowRtt = (state: State, i: number): Millis => state[i + RTT_SUM] / state[i + CALLS];
+
+export function countSuccess(state: State, i: number, cost: number, rttMs: Millis): void {
+  state[i + CALLS] += cost;
+  state[i + RTT_SUM] += cost * rttMs;
+  state[i + RTT_CALLS] += 1;
+  const weight = Math.max(MOMENT_WEIGHT, 1 / state[i + RTT_CALLS]);
+  state[i + RTT_MEAN] += weight * (rttMs - state[i + RTT_MEAN]);
+  state[i + RTT_SQUARE] += weight * (rttMs * rttMs - state[i + RTT_SQUARE]);
+}
+
+export function countFailure(state: State, i: number, cost: number): void {
+  state[i + FAILURES] += cost;
+}
+
+/** Squared coefficient of variation of RTTs: 1 for exponential times, 0 for constant ones. */
+export function variation(state: State, i: number): number {
+  if (state[i + RTT_CALLS] < MOMENT_CALLS) return 1;
+  const square = state[i + RTT_MEAN] ** 2;
+  const value = (state[i + RTT_SQUARE] - square) / square;
+  return Math.min(MAX_VARIATION, Math.max(MIN_VARIATION, value));
+}
+
+/** Relative standard error of a mean of so many calls. */
+export const noise = (state: State, i: number, calls: number): number =>
+  Math.sqrt(variation(state, i) / Math.max(1, calls));
+
+/** Calls above the knee: room to see that a server takes more. Small, so that they hardly queue. */
+export function headRoom(knee: number): number {
+  if (knee < 5) return 0.08 + (Math.max(0, knee - 1) * (0.5 - 0.08)) / 4;
+  if (knee < 16) return 0.5 + ((knee - 5) * (1.8 - 0.5)) / 11;
+  return Math.max(1.8, 0.45 * Math.sqrt(knee), 0.08 * knee);
+}
+
+export const limitFor = (knee: number): number => knee + headRoom(knee);
+
+export function setTarget(
+  state: State,
+  i: number,
+  terms: KneeTerms,
+  target: number,
+  cause: number,
+): void {
+  const before = state[i + TARGET];
+  state[i + TARGET] = Math.max(1, Math.min(terms.max, target));
+  if (state[i + TARGET] !== before) state[i + CAUSE] = cause;
+}
+
+/** Begins to hold a limit that a start, a test or a refusal has found. */
+export function hold(
+  state: State,
+  i: number,
+  terms: KneeTerms,
+  now: Millis,
+  target: number,
+  cause: number,
+): void {
+  setTarget(state, i, terms, target, cause);
+  state[i + ANCHOR] = state[i + TARGET];
+  state[i + MODE] = HOLD;
+  state[i + FAR] = 0;
+  state[i + FREE] = 0;
+  state[i + QUICKER] = 0;
+  forgetLevels(state, i);
+  openWindow(state, i, now);
+}
+
+/** The two whole limits around the target have changed: what was measured at them no longer compares. */
+export function forgetLevels(state: State, i: number): void {
+  state[i + UPPER_CALLS] = 0;
+  state[i + UPPER_TIME] = 0;
+  state[i + LOWER_CALLS] = 0;
+  state[i + LOWER_TIME] = 0;
+}
+
+/** The next multiple of `periodMs` after now: the same instant on every host. */
+export const nextMultiple = (now: Millis, periodMs: Millis): Millis =>
+  Math.floor(now / periodMs + 1) * periodMs;
+
+export const isKnown = (state: State, i: number): boolean => !Number.isNaN(state[i + BASE_RTT]);
