@@ -6,7 +6,7 @@ import { runBench } from './support/run-bench.ts';
 const MAX_RUN_MS = 60_000;
 
 /** The rule under test. */
-const RULE = 'aimd';
+const RULE = 'knee';
 
 interface Figures {
   readonly name: string;
