@@ -69,7 +69,7 @@ const QUICKER_WINDOWS = 3;
 /** The limit goes no further than this from where the last test left it; one that wants to asks for a test. */
 const MAX_GROWTH = 2;
 const MAX_SHRINK = 0.65;
-const MAX_SUDDEN_SHRINK = 0.4;
+const MAX_SUDDEN_SHRINK = 0.33;
 const FAR_WINDOWS = 2;
 /** The most it shrinks while RTTs are at most `SHORT_QUEUE` times the base RTT: that may be noise. */
 const SLOW_SHRINK = 0.88;

@@ -66,8 +66,8 @@ const ENOUGH_CALLS = 100;
 /** Windows that must have measured the rate before a test. */
 const MIN_WINDOWS = 3;
 const MAX_STAGES = 3;
-/** Above this elasticity, calls were not in a queue. */
-const NO_QUEUE = 0.7;
+/** After a sudden loss, a server whose base RTT is this much longer is slower. */
+const LOST_SPEED = 1.4;
 /** Below this elasticity, calls are quicker in proportion: the tested level queues, too. */
 const SATURATED = 0.4;
 
@@ -93,7 +93,7 @@ export function beginTest(state: State, i: number, terms: KneeTerms, now: Millis
   const top = wholeOf(state[i + TARGET]);
   if (top <= 1) return; // one call alone has no queue
   state[i + TOP] = top;
-  state[i + TOP_RATE] = state[i + LOSS_FROM] > 0 ? 0 : state[i + RATE]; // a rate from before the loss is none
+  state[i + TOP_RATE] = state[i + RATE];
   state[i + LAST_LEVEL] = top;
   state[i + LAST_RATE] = state[i + RATE];
   state[i + LAST_RTT] = state[i + MEAN_RTT];
@@ -150,14 +150,14 @@ function endTest(
   now: Millis,
 ): void {
   const top = state[i + TOP];
-  const hasNoQueue = state[i + STAGE] === 1 && elasticity(state, i) > NO_QUEUE;
-  const isSlower = state[i + LOSS_FROM] > 0 && hasNoQueue; // the server lost speed, not capacity
+  // After a loss: calls without a queue that are slower than before. The server lost speed, not capacity.
+  const isSlower = state[i + LOSS_FROM] > 0 && level / rate > LOST_SPEED * state[i + BASE_RTT];
   state[i + RATE] = Math.max(state[i + TOP_RATE], rate);
   learnBase(state, i, Math.min(level / rate, (MAX_RATIO * top) / state[i + RATE]));
   const knee = state[i + RATE] * state[i + BASE_RTT];
   const most = Math.max(top + headRoom(top), isSlower ? state[i + LOSS_FROM] : 0);
   const target = isSlower ? most : Math.min(most, limitFor(knee));
-  if (state[i + ON_GRID] === 1 || !hasNoQueue) state[i + LOSS_FROM] = 0;
+  state[i + LOSS_FROM] = 0;
   hold(state, i, terms, now, target, BY_TEST);
 }
 

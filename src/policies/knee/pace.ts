@@ -41,9 +41,11 @@ import { nextMultiple, openWindow, setTarget } from './window.ts';
 
 /** Refusals up to this part of the calls are tolerated, unless so many come in a row. */
 const TOLERATED = 0.02;
-const ROW = 3;
+const ROW = 6;
 /** What a refusal leaves of the rate of successes. */
 const CUT = 0.95;
+/** Without any success, each refusal divides the pace by this. */
+const OUTAGE_CUT = 4;
 /** The lowest pace: a probe every two seconds. */
 const MIN_PACE = 1 / 2000;
 /** After an outage the pace begins at this part of the rate before it. */
@@ -51,7 +53,7 @@ const RESUME = 0.25;
 /** The pace doubles every second up to this part of the rate that was refused. */
 const QUICK_PART = 0.9;
 /** Then it rises by this part a second, a part that doubles every four seconds. */
-const EASE = 0.005;
+const EASE = 0.008;
 const EASE_DOUBLES_S = 4;
 /** Beyond this multiple of the rate that was refused, the pace is dropped. */
 const DROPPED = 2;
@@ -157,7 +159,7 @@ function cutPace(
   if (state[i + OUTAGE] === 0) state[i + TROUBLE] = Math.min(pace, (ok + refused) / SLOT_MS);
   const isOutage = state[i + OK_SINCE_CUT] === 0 && (isRow || pace < Infinity);
   const next = isOutage
-    ? Math.min(pace, Math.max(ok, 1) / SLOT_MS) / 2
+    ? Math.min(pace, Math.max(ok, 1) / SLOT_MS) / OUTAGE_CUT
     : CUT * Math.min(pace, ok / SLOT_MS);
   state[i + PACE] = Math.max(MIN_PACE, next);
   if (isOutage) state[i + OUTAGE] = 1;
