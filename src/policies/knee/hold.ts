@@ -18,6 +18,7 @@ import {
   LIMITS,
   LOSS_FROM,
   LOWER_CALLS,
+  LOWER_LIMIT,
   LOWER_TIME,
   MEAN_RTT,
   MODE,
@@ -91,11 +92,8 @@ const GAIN_OF_SECOND = 1.5;
 const CALLS_OF_SECOND = 60;
 /** Head-room where the queue belongs to other clients: with equal head-room, clients get equal parts. */
 const SHARED_HEADROOM = 1.6;
-const SHARED_QUEUE = 1.05;
-const SHARED_WEIGHT = 0.2;
-const MAX_ERROR = 0.6;
-/** Older calls at the two whole limits count half. */
-const MEMORY_CALLS = 12 * WINDOW_CALLS;
+/** Calls at the two whole limits, before they are compared. */
+const MEMORY_CALLS = 4 * WINDOW_CALLS;
 
 export function stepHold(state: State, i: number, terms: KneeTerms, now: Millis): void {
   if (now >= state[i + NEXT_TEST_AT]) {
@@ -202,13 +200,11 @@ function addLevel(state: State, i: number, lower: number, now: Millis): void {
   const calls = state[i + CALLS];
   const rate = windowRate(state, i, now);
   const isUpper = state[i + LIMIT] > lower;
+  state[i + LOWER_LIMIT] = lower;
   state[i + (isUpper ? UPPER_CALLS : LOWER_CALLS)] += calls;
   state[i + (isUpper ? UPPER_TIME : LOWER_TIME)] += calls / rate;
   if (state[i + UPPER_CALLS] + state[i + LOWER_CALLS] <= MEMORY_CALLS) return;
-  state[i + UPPER_CALLS] /= 2;
-  state[i + UPPER_TIME] /= 2;
-  state[i + LOWER_CALLS] /= 2;
-  state[i + LOWER_TIME] /= 2;
+  forgetLevels(state, i);
 }
 
 const upperRate = (state: State, i: number): number =>
@@ -250,17 +246,7 @@ function learnQuicker(state: State, i: number, rttMs: Millis): void {
  */
 function sharedHeadroom(state: State, i: number, lower: number): number {
   if (state[i + TARGET] >= SMALL || lower < 2) return 0;
-  if (state[i + UPPER_CALLS] === 0 || state[i + LOWER_CALLS] === 0) return 0;
-  const step = Math.log((lower + 1) / lower);
-  const inverse = 1 / state[i + UPPER_CALLS] + 1 / state[i + LOWER_CALLS];
-  const error = Math.sqrt(variation(state, i) * inverse) / step;
-  const hasQueue = lower / lowerRate(state, i) > SHARED_QUEUE * state[i + BASE_RTT];
-  if (error < MAX_ERROR && hasQueue) {
-    const elasticity = Math.log(upperRate(state, i) / lowerRate(state, i)) / step;
-    const seen = Math.max(0, Math.min(1, (elasticity - 0.2) / 0.5));
-    state[i + SHARED] += SHARED_WEIGHT * (seen - state[i + SHARED]);
-  }
-  return SHARED_HEADROOM * state[i + SHARED];
+  return SHARED_HEADROOM * Math.max(0, Math.min(1, (state[i + SHARED] - 0.3) / 0.4));
 }
 
 /** After a sudden loss further, until a test. */

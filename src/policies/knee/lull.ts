@@ -40,6 +40,7 @@ import {
 import {
   headRoom,
   hold,
+  isReached,
   limitFor,
   nextMultiple,
   openWindow,
@@ -60,12 +61,14 @@ const DEPTH = 0.7;
 const TEST_MS = 1200;
 const TEST_RTTS = 6;
 const MIN_CALLS = 8;
+/** After a test, none for so many base RTTs. */
+const REST_RTTS = 8;
 /** It goes on for up to twice as long, until it has so many calls, times the variation of RTTs. */
 const ENOUGH_CALLS = 100;
 
 /** Windows that must have measured the rate before a test. */
 const MIN_WINDOWS = 3;
-const MAX_STAGES = 3;
+const MAX_STAGES = 4;
 /** After a sudden loss, a server whose base RTT is this much longer is slower. */
 const LOST_SPEED = 1.4;
 /** Below this elasticity, calls are quicker in proportion: the tested level queues, too. */
@@ -123,6 +126,10 @@ export function stepTest(state: State, i: number, terms: KneeTerms, now: Millis)
   if (now < state[i + END_AT] || calls < MIN_CALLS) return;
   const longest = 2 * state[i + END_AT] - state[i + OPENED_AT];
   if (calls < ENOUGH_CALLS * variation(state, i) && now < longest) return;
+  if (!isReached(state, i, now)) {
+    hold(state, i, terms, now, state[i + ANCHOR], BY_TEST); // too little demand to measure anything
+    return;
+  }
   const level = state[i + LEVEL];
   const rate = windowRate(state, i, now);
   const isDeeper = state[i + STAGE] < MAX_STAGES && level > 1;
@@ -158,6 +165,8 @@ function endTest(
   const most = Math.max(top + headRoom(top), isSlower ? state[i + LOSS_FROM] : 0);
   const target = isSlower ? most : Math.min(most, limitFor(knee));
   state[i + LOSS_FROM] = 0;
+  const restMs = REST_RTTS * state[i + BASE_RTT];
+  state[i + NEXT_TEST_AT] = nextMultiple(now + restMs, PERIOD_MS);
   hold(state, i, terms, now, target, BY_TEST);
 }
 

@@ -34,6 +34,7 @@ import {
   REFUSED_ROW,
   SLOT,
   START,
+  START_RATE,
   TARGET,
   TROUBLE,
 } from './state.ts';
@@ -65,6 +66,14 @@ const TIMEOUTS = 0.1;
 const TIMEOUT_CUT = 0.7;
 
 export const hasPace = (state: State, i: number): boolean => state[i + PACE] < Infinity;
+
+/** A key that may have been evicted during an outage: one probe, and the first success lifts the pace. */
+export function probeFirst(state: State, i: number, now: Millis): void {
+  state[i + PACE] = MIN_PACE;
+  state[i + OUTAGE] = 1;
+  state[i + EASED_AT] = now;
+  state[i + NEXT_AT] = now + 1 / MIN_PACE;
+}
 
 /** Lets the pace rise with time. */
 export function easePace(state: State, i: number, now: Millis): void {
@@ -156,11 +165,13 @@ function cutPace(
   now: Millis,
 ): void {
   const pace = state[i + PACE];
-  if (state[i + OUTAGE] === 0) state[i + TROUBLE] = Math.min(pace, (ok + refused) / SLOT_MS);
+  // A start may be younger than a second: its best level knows more.
+  const rate = Math.max(ok / SLOT_MS, state[i + MODE] === START ? state[i + START_RATE] : 0);
+  if (state[i + OUTAGE] === 0) state[i + TROUBLE] = Math.min(pace, rate + refused / SLOT_MS);
   const isOutage = state[i + OK_SINCE_CUT] === 0 && (isRow || pace < Infinity);
   const next = isOutage
-    ? Math.min(pace, Math.max(ok, 1) / SLOT_MS) / OUTAGE_CUT
-    : CUT * Math.min(pace, ok / SLOT_MS);
+    ? Math.min(pace, Math.max(rate, 1 / SLOT_MS)) / OUTAGE_CUT
+    : CUT * Math.min(pace, rate);
   state[i + PACE] = Math.max(MIN_PACE, next);
   if (isOutage) state[i + OUTAGE] = 1;
   state[i + CUT_AT] = now;

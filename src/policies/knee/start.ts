@@ -36,8 +36,8 @@ import {
 const LEVEL_CALLS = 8;
 const CAREFUL_CALLS = 30;
 /** How much slower ends the start, on top of the noise of so few calls. */
-const SLOWER = 1.25;
-const DEVIATIONS = 1.2;
+const SLOWER = 1.2;
+const DEVIATIONS = 1;
 /** Levels up to this much slower than the ones before still measure the base RTT. */
 const SAME = 1.25;
 /** A level that takes this many times as long as it should is slower. */
