@@ -6,7 +6,6 @@ import { beginTest, SLOT_MS } from './lull.ts';
 import {
   ANCHOR,
   BASE_RTT,
-  BUSY_TIME,
   BY_RATE,
   CALLS,
   COUNTS,
@@ -30,6 +29,7 @@ import {
   REACHED,
   RING_SIZE,
   SHARED,
+  SHARED_INFO,
   TARGET,
   TESTS,
   UPPER_CALLS,
@@ -92,6 +92,8 @@ const GAIN_OF_SECOND = 1.5;
 const CALLS_OF_SECOND = 60;
 /** Head-room where the queue belongs to other clients: with equal head-room, clients get equal parts. */
 const SHARED_HEADROOM = 1.6;
+/** Standard errors by which the elasticity must exceed that of an own queue. */
+const SURENESS = 0.7;
 /** Calls at the two whole limits, before they are compared. */
 const MEMORY_CALLS = 4 * WINDOW_CALLS;
 
@@ -125,7 +127,7 @@ function neededCalls(state: State, i: number): number {
 /** Moves the limit towards the knee that the last windows show. */
 function follow(state: State, i: number, terms: KneeTerms, now: Millis): void {
   const lower = wholeOf(state[i + TARGET]);
-  const rttMs = state[i + BUSY_TIME] / state[i + CALLS];
+  const rttMs = state[i + LIMIT] / windowRate(state, i, now);
   addWindow(state, i, now);
   const isSudden = learnRate(state, i);
   if (isSudden) state[i + LOSS_FROM] = Math.max(state[i + LOSS_FROM], state[i + ANCHOR]);
@@ -246,7 +248,8 @@ function learnQuicker(state: State, i: number, rttMs: Millis): void {
  */
 function sharedHeadroom(state: State, i: number, lower: number): number {
   if (state[i + TARGET] >= SMALL || lower < 2) return 0;
-  return SHARED_HEADROOM * Math.max(0, Math.min(1, (state[i + SHARED] - 0.3) / 0.4));
+  const surely = state[i + SHARED] - SURENESS / Math.sqrt(state[i + SHARED_INFO]);
+  return SHARED_HEADROOM * Math.max(0, Math.min(1, (surely - 0.2) / 0.4));
 }
 
 /** After a sudden loss further, until a test. */

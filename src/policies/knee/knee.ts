@@ -84,10 +84,10 @@ export function knee(terms: KneeTerms, { size, rank }: PoolPosition): InFlightPo
   };
   const limitOf = (state: State, i: number): number => Math.min(state[i + LIMIT], cap);
 
-  const step = (state: State, i: number, now: Millis): void => {
+  const step = (state: State, i: number, sentAt: Millis, now: Millis): void => {
     const mode = state[i + MODE];
     if (mode === HOLD) stepHold(state, i, part, now);
-    else if (mode === START) stepStart(state, i, part, now);
+    else if (mode === START) stepStart(state, i, part, sentAt, now);
     else if (mode === DRAIN) stepDrain(state, i, now);
     else stepTest(state, i, part, now);
   };
@@ -106,7 +106,7 @@ export function knee(terms: KneeTerms, { size, rank }: PoolPosition): InFlightPo
       state[i + SEEN_AT] = now;
       state[i + BASE_RTT] = Number.NaN;
       state[i + MEAN_RTT] = Number.NaN;
-      state[i + SHARED] = 0.6; // unknown
+      state[i + SHARED] = 0.3; // unknown
       state[i + SHARED_INFO] = 1;
       state[i + NEXT_TEST_AT] = Infinity;
       state[i + PACE] = Infinity;
@@ -154,7 +154,7 @@ export function knee(terms: KneeTerms, { size, rank }: PoolPosition): InFlightPo
         countFailure(state, i, cost);
         recordTimeout(state, i, part, sentAt, now);
       }
-      step(state, i, now);
+      step(state, i, sentAt, now);
     },
 
     noteKept(state, i, kept) {

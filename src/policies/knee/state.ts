@@ -100,7 +100,8 @@ export const NO_BEFORE = RING_SIZE + 40;
 export const ON_GRID = RING_SIZE + 42; //    1: the test began at the same instant as those of all clients
 export const SHARED_INFO = RING_SIZE + 43; // inverse variance of it
 export const LOWER_LIMIT = RING_SIZE + 44; // the lower of the two whole limits
-export const WIDTH = RING_SIZE + 45;
+export const RAISED = RING_SIZE + 45; //     1: no call sent at this level has settled yet
+export const WIDTH = RING_SIZE + 46;
 
 /** The options of the rule; `max` is this member's part of it in a pool. */
 export interface KneeTerms {
