@@ -76,7 +76,7 @@ const DOWN_PACE = 0.3;
 const FREE_WINDOWS = 2;
 const FREE_WINDOWS_SMALL = 3;
 const FREE_SLACK = 0.02;
-const FREE_NOISE = 0.3;
+const FREE_NOISE = 0.2;
 const FREE_STEP = 0.1;
 const MIN_FREE_STEP = 0.5;
 const MAX_DOUBLINGS = 3;
@@ -87,7 +87,7 @@ const CALLS_OF_SECOND = 60;
 /** Head-room where the queue belongs to other clients: with equal head-room, clients get equal parts. */
 const SHARED_HEADROOM = 1.6;
 /** Standard errors by which the elasticity must exceed that of an own queue. */
-const SURENESS = 0.7;
+const SURENESS = 1.2;
 /** Calls at the two whole limits, before they are compared. */
 const MEMORY_CALLS = 4 * WINDOW_CALLS;
 

@@ -5,6 +5,7 @@ import type { State } from '../policy.ts';
 import {
   ANCHOR,
   BASE_RTT,
+  BLOCKED,
   BUSY_TIME,
   CALLS,
   CAUSE,
@@ -61,7 +62,8 @@ const EPSILON = 1e-9;
 export function openWindow(state: State, i: number, now: Millis): void {
   state[i + OPENED_AT] = now;
   state.fill(0, i + CALLS, i + RTT_SUM + 1);
-  state[i + KEPT] = Math.floor(state[i + KEPT] / 2);
+  state[i + KEPT] = Math.max(0, state[i + KEPT] - 1);
+  state[i + BLOCKED] = 0;
   const lower = wholeOf(state[i + TARGET]);
   state[i + LIMIT] = lower;
   state[i + NEEDED_CALLS] = neededCalls(state, i);
