@@ -92,7 +92,7 @@ export const isReached = (state: State, i: number, now: Millis): boolean =>
  */
 export function windowRate(state: State, i: number, now: Millis): number {
   if (state[i + CALLS] === 0) return 0;
-  const share = Math.min(1, state[i + BUSY_TIME] / state[i + RTT_SUM]);
+  const share = (1 + Math.min(1, state[i + BUSY_TIME] / state[i + RTT_SUM])) / 2;
   return (state[i + CALLS] / Math.max(0.001, now - state[i + OPENED_AT])) * share;
 }
 
