@@ -118,7 +118,7 @@ export const noise = (state: State, i: number, calls: number): number =>
 export function headroom(knee: number): number {
   if (knee < 5) return 0.06 + (Math.max(0, knee - 1) * (0.5 - 0.06)) / 4;
   if (knee < 16) return 0.5 + ((knee - 5) * (1.5 - 0.5)) / 11;
-  return Math.max(1.5, 0.38 * Math.sqrt(knee), 0.065 * knee);
+  return Math.max(1.5, 0.38 * Math.sqrt(knee), 0.09 * knee - 0.6);
 }
 
 export const limitFor = (knee: number): number => knee + headroom(knee);
