@@ -12,6 +12,7 @@ import {
   BASE_RTT,
   BY_TEST,
   CALLS,
+  CREDIT,
   DRAIN,
   END_AT,
   IN_FLIGHT,
@@ -93,7 +94,10 @@ export function beginTest(state: State, i: number, terms: KneeTerms, now: Millis
   }
   state[i + ANCHOR] = state[i + TARGET];
   const top = wholeOf(state[i + TARGET]);
-  if (top <= 1) return; // one call alone has no queue
+  if (top <= 1) {
+    state[i + CREDIT] = Math.max(1, state[i + CREDIT]); // one call alone has no queue: tries two in a window
+    return;
+  }
   state[i + TOP] = top;
   state[i + TOP_RATE] = state[i + RATE];
   state[i + LAST_LEVEL] = top;
