@@ -75,11 +75,15 @@ const DOWN_PACE = 0.3;
 
 /** Windows without a queue before the limit grows faster, and by which part of it. */
 const FREE_WINDOWS = 2;
-const FREE_WINDOWS_SMALL = 4;
+const FREE_WINDOWS_SMALL = 3;
 const FREE_SLACK = 0.02;
 const FREE_NOISE = 0.2;
 const FREE_STEP = 0.1;
+const MIN_FREE_STEP = 0.5;
 const MAX_DOUBLINGS = 3;
+const MAX_DOUBLINGS_SMALL = 1;
+/** Below this limit it starts again instead. */
+const TINY = 2.5;
 
 /** A second call must bring this much more, measured on so many calls. */
 const GAIN_OF_SECOND = 1.6;
@@ -102,10 +106,10 @@ export function stepHold(state: State, i: number, terms: KneeTerms, now: Millis)
   state[i + REACHED] = hasMeasured ? 1 : 0;
   if (hasMeasured) follow(state, i, terms, now);
   else state[i + RING_SIZE] = 0; // without demand there is nothing to learn
-  const isSmall = state[i + TARGET] < SMALL;
-  if (isSmall && state[i + FREE] >= FREE_WINDOWS_SMALL) {
+  const isTiny = state[i + TARGET] < TINY;
+  if (isTiny && state[i + FREE] >= FREE_WINDOWS_SMALL) {
     state[i + FREE] = 0;
-    beginStart(state, i, now); // at a small limit a window takes long: doubles again
+    beginStart(state, i, now); // its windows take long: doubles again
   } else openWindow(state, i, now);
 }
 
@@ -210,7 +214,7 @@ const lowerRate = (state: State, i: number): number =>
 function kneeOfSmall(state: State, i: number, lower: number): number {
   const alone = lowerRate(state, i);
   if (lower === 1 && alone > 0) {
-    state[i + BASE_RTT] = 1 / alone;
+    state[i + BASE_RTT] = Math.min(state[i + BASE_RTT], 1 / alone);
     const gain = upperRate(state, i) / alone;
     const hasCalls = state[i + UPPER_CALLS] > CALLS_OF_SECOND * variation(state, i);
     if (hasCalls && gain > GAIN_OF_SECOND) state[i + FREE] = FREE_WINDOWS_SMALL;
@@ -277,8 +281,9 @@ function bounded(
   const isFree = rttMs <= (1 + slack) * base && present >= 2;
   if (present >= 2) state[i + FREE] = isFree ? state[i + FREE] + 1 : 0;
   const beyond = state[i + FREE] - (present < SMALL ? FREE_WINDOWS_SMALL : FREE_WINDOWS);
-  if (beyond < 0 || present < SMALL) return target;
-  const step = Math.max(headroom(present), FREE_STEP * present);
-  const grown = Math.max(target, present) + step * 2 ** Math.min(MAX_DOUBLINGS, beyond);
+  if (beyond < 0 || present < TINY) return target;
+  const step = Math.max(headroom(present), FREE_STEP * present, MIN_FREE_STEP);
+  const doublings = present < SMALL ? MAX_DOUBLINGS_SMALL : MAX_DOUBLINGS;
+  const grown = Math.max(target, present) + step * 2 ** Math.min(doublings, beyond);
   return Math.min(MAX_GROWTH * anchor, grown);
 }
