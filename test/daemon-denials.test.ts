@@ -107,7 +107,7 @@ limits:
 describe('a limit that learns, in the daemon', () => {
   test('a busy reply: the limit falls, the log says so, and /metrics has histograms of both', async () => {
     const daemon = await startWith(
-      'limits: { sink: { adaptive: { initial: 10, decreaseRatio: 0.5 }, match: db } }\n',
+      'limits: { sink: { adaptive: { rule: aimd, initial: 10, decreaseRatio: 0.5 }, match: db } }\n',
     );
     const url = `http://${daemon.addresses.http[0]}`;
     const hold = async (): Promise<string> => {
@@ -118,7 +118,7 @@ describe('a limit that learns, in the daemon', () => {
     for (const permit of permits)
       await fetch(`${url}/settle?permit=${permit}&outcome=busy`, { method: 'POST' });
     await daemon.waitForLog(
-      /warn limit decreased by back-pressure limit=sink key=db from=10 to=5 times=1\n/,
+      /warn limit decreased by back-pressure limit=sink key=db from=10 to=5 cause=back-pressure times=1\n/,
     );
     const metrics = await (await fetch(`${url}/metrics`)).text();
     expect(metrics).toContain('sluice_concurrency_limit_sum{limit="sink"} 20\n'); // 10, 5, 5

@@ -572,7 +572,7 @@ describe('priorities: 12 times as many prefetch calls on a server that is half f
 
   test.each<[string, Limit]>([
     ['concurrency: 30', { concurrency: { limit: 30, priorities } }],
-    ['adaptive', { adaptive: { priorities } }],
+    ['adaptive, rule aimd', { adaptive: { rule: 'aimd', priorities } }],
   ])(
     '%s with priorities: admits 99.4 percent of the user calls, and prefetch gets what is left',
     (_, limit) => {
@@ -590,10 +590,10 @@ describe('priorities: 12 times as many prefetch calls on a server that is half f
     expect(spike[0]).toBeLessThan(0.35);
   });
 
-  test('adaptive with priorities: the limit grows under a flood of the lowest level, with slots kept for a higher one', () => {
+  test('adaptive, rule aimd, with priorities: the limit grows under a flood of the lowest level, with slots kept for a higher one', () => {
     for (const seed of seeds) {
       const { limits, admitted } = serve(
-        { adaptive: { priorities } },
+        { adaptive: { rule: 'aimd', priorities } },
         [{ ms: 10_000, rates: [40, 2000] }],
         seed,
       );
