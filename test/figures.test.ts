@@ -100,6 +100,7 @@ describe('npm run figures', () => {
     ['bench/seeds.mjs', '--part', '0.001'],
     ['bench/busy.mjs', '--quick'],
     ['bench/adaptive.mjs', '--quick'],
+    ['bench/adaptive-live.mjs', '--short'],
     ['bench/priorities.mjs', '--short'],
     ['bench/accuracy.mjs', '--quick'],
   ])('%s %s: rejects --write for a shortened run', (...words) => {

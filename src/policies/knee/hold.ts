@@ -6,7 +6,6 @@ import { beginTest, SLOT_MS } from './lull.ts';
 import {
   ANCHOR,
   BASE_RTT,
-  BUSY_TIME,
   BY_RATE,
   CALLS,
   COUNTS,
@@ -15,8 +14,10 @@ import {
   HOLD,
   type KneeTerms,
   LIMIT,
+  LIMITS,
   LOSS_FROM,
   LOWER_CALLS,
+  LOWER_LIMIT,
   LOWER_TIME,
   MEAN_RTT,
   MODE,
@@ -28,6 +29,7 @@ import {
   REACHED,
   RING_SIZE,
   SHARED,
+  SHARED_INFO,
   TARGET,
   TESTS,
   UPPER_CALLS,
@@ -68,7 +70,7 @@ const QUICKER_WINDOWS = 3;
 /** The limit goes no further than this from where the last test left it; one that wants to asks for a test. */
 const MAX_GROWTH = 2;
 const MAX_SHRINK = 0.65;
-const MAX_SUDDEN_SHRINK = 0.5;
+const MAX_SUDDEN_SHRINK = 0.33;
 const FAR_WINDOWS = 2;
 /** The most it shrinks while RTTs are at most `SHORT_QUEUE` times the base RTT: that may be noise. */
 const SLOW_SHRINK = 0.88;
@@ -86,15 +88,14 @@ const MIN_FREE_STEP = 0.5;
 const MAX_DOUBLINGS = 3;
 
 /** A second call must bring this much more, measured on so many calls. */
-const GAIN_OF_SECOND = 1.42;
-const CALLS_OF_SECOND = 40;
+const GAIN_OF_SECOND = 1.5;
+const CALLS_OF_SECOND = 60;
 /** Head-room where the queue belongs to other clients: with equal head-room, clients get equal parts. */
 const SHARED_HEADROOM = 1.6;
-const SHARED_QUEUE = 1.05;
-const SHARED_WEIGHT = 0.2;
-const MAX_ERROR = 0.6;
-/** Older calls at the two whole limits count half. */
-const MEMORY_CALLS = 12 * WINDOW_CALLS;
+/** Standard errors by which the elasticity must exceed that of an own queue. */
+const SURENESS = 0.7;
+/** Calls at the two whole limits, before they are compared. */
+const MEMORY_CALLS = 4 * WINDOW_CALLS;
 
 export function stepHold(state: State, i: number, terms: KneeTerms, now: Millis): void {
   if (now >= state[i + NEXT_TEST_AT]) {
@@ -126,9 +127,10 @@ function neededCalls(state: State, i: number): number {
 /** Moves the limit towards the knee that the last windows show. */
 function follow(state: State, i: number, terms: KneeTerms, now: Millis): void {
   const lower = wholeOf(state[i + TARGET]);
-  const rttMs = state[i + BUSY_TIME] / state[i + CALLS];
+  const rttMs = state[i + LIMIT] / windowRate(state, i, now);
   addWindow(state, i, now);
   const isSudden = learnRate(state, i);
+  if (isSudden) state[i + LOSS_FROM] = Math.max(state[i + LOSS_FROM], state[i + ANCHOR]);
   let knee = state[i + RATE] * state[i + BASE_RTT];
   if (state[i + TARGET] < SMALL) {
     addLevel(state, i, lower, now);
@@ -152,6 +154,7 @@ function addWindow(state: State, i: number, now: Millis): void {
   const size = state[i + RING_SIZE];
   state[i + RATES + size] = windowRate(state, i, now);
   state[i + COUNTS + size] = state[i + CALLS];
+  state[i + LIMITS + size] = state[i + LIMIT];
   state[i + RING_SIZE] = size + 1;
 }
 
@@ -159,15 +162,17 @@ function dropWindows(state: State, i: number, count: number): void {
   const size = state[i + RING_SIZE];
   state.copyWithin(i + RATES, i + RATES + count, i + RATES + size);
   state.copyWithin(i + COUNTS, i + COUNTS + count, i + COUNTS + size);
+  state.copyWithin(i + LIMITS, i + LIMITS + count, i + LIMITS + size);
   state[i + RING_SIZE] = size - count;
 }
 
 const sorted = new Float64Array(WINDOWS);
 
-function medianRate(state: State, i: number): number {
+/** The median rate of the windows, or the median rate for each call of their limit. */
+function medianRate(state: State, i: number, isPerCall: boolean): number {
   const size = state[i + RING_SIZE];
   for (let n = 0; n < size; n++) {
-    const rate = state[i + RATES + n];
+    const rate = state[i + RATES + n] / (isPerCall ? state[i + LIMITS + n] : 1);
     let at = n;
     for (; at > 0 && sorted[at - 1] > rate; at--) sorted[at] = sorted[at - 1];
     sorted[at] = rate;
@@ -177,16 +182,19 @@ function medianRate(state: State, i: number): number {
 
 /** The median of the windows; down at once if two are far below it. True: a sudden loss. */
 function learnRate(state: State, i: number): boolean {
-  const median = medianRate(state, i);
   const size = state[i + RING_SIZE];
-  const rateOf = (age: number): number => state[i + RATES + size - 1 - age];
-  state[i + RATE] = median;
-  if (size > 2 && Math.max(rateOf(0), rateOf(1)) < SUDDEN * median) {
-    state[i + RATE] = (rateOf(0) + rateOf(1)) / 2;
-    dropWindows(state, i, size - 2);
-    return true;
-  }
-  return false;
+  const isLoss = size > 2 && isFarBelow(state, i, size - 1) && isFarBelow(state, i, size - 2);
+  if (isLoss) dropWindows(state, i, size - 2);
+  const [first, second] = [state[i + RATES], state[i + RATES + 1]];
+  state[i + RATE] = isLoss ? (first + second) / 2 : medianRate(state, i, false);
+  return isLoss;
+}
+
+/** Also for each call of its limit: a lower limit alone is no loss. */
+function isFarBelow(state: State, i: number, n: number): boolean {
+  const rate = state[i + RATES + n];
+  if (rate >= SUDDEN * medianRate(state, i, false)) return false;
+  return rate / state[i + LIMITS + n] < SUDDEN * medianRate(state, i, true);
 }
 
 /** Adds the window to the whole limit that it had. */
@@ -194,13 +202,11 @@ function addLevel(state: State, i: number, lower: number, now: Millis): void {
   const calls = state[i + CALLS];
   const rate = windowRate(state, i, now);
   const isUpper = state[i + LIMIT] > lower;
+  state[i + LOWER_LIMIT] = lower;
   state[i + (isUpper ? UPPER_CALLS : LOWER_CALLS)] += calls;
   state[i + (isUpper ? UPPER_TIME : LOWER_TIME)] += calls / rate;
   if (state[i + UPPER_CALLS] + state[i + LOWER_CALLS] <= MEMORY_CALLS) return;
-  state[i + UPPER_CALLS] /= 2;
-  state[i + UPPER_TIME] /= 2;
-  state[i + LOWER_CALLS] /= 2;
-  state[i + LOWER_TIME] /= 2;
+  forgetLevels(state, i);
 }
 
 const upperRate = (state: State, i: number): number =>
@@ -242,22 +248,17 @@ function learnQuicker(state: State, i: number, rttMs: Millis): void {
  */
 function sharedHeadroom(state: State, i: number, lower: number): number {
   if (state[i + TARGET] >= SMALL || lower < 2) return 0;
-  if (state[i + UPPER_CALLS] === 0 || state[i + LOWER_CALLS] === 0) return 0;
-  const step = Math.log((lower + 1) / lower);
-  const inverse = 1 / state[i + UPPER_CALLS] + 1 / state[i + LOWER_CALLS];
-  const error = Math.sqrt(variation(state, i) * inverse) / step;
-  const hasQueue = lower / lowerRate(state, i) > SHARED_QUEUE * state[i + BASE_RTT];
-  if (error < MAX_ERROR && hasQueue) {
-    const elasticity = Math.log(upperRate(state, i) / lowerRate(state, i)) / step;
-    const seen = Math.max(0, Math.min(1, (elasticity - 0.2) / 0.5));
-    state[i + SHARED] += SHARED_WEIGHT * (seen - state[i + SHARED]);
-  }
-  return SHARED_HEADROOM * state[i + SHARED];
+  const surely = state[i + SHARED] - SURENESS / Math.sqrt(state[i + SHARED_INFO]);
+  return SHARED_HEADROOM * Math.max(0, Math.min(1, (surely - 0.2) / 0.4));
 }
+
+/** After a sudden loss further, until a test. */
+const maxShrink = (state: State, i: number): number =>
+  state[i + LOSS_FROM] > 0 ? MAX_SUDDEN_SHRINK : MAX_SHRINK;
 
 function askForTest(state: State, i: number, wanted: number, now: Millis): void {
   const anchor = state[i + ANCHOR];
-  const isFar = wanted < MAX_SHRINK * anchor || wanted > MAX_GROWTH * anchor;
+  const isFar = wanted < maxShrink(state, i) * anchor || wanted > MAX_GROWTH * anchor;
   state[i + FAR] = isFar ? state[i + FAR] + 1 : 0;
   if (state[i + FAR] < FAR_WINDOWS) return;
   state[i + NEXT_TEST_AT] = Math.min(state[i + NEXT_TEST_AT], nextMultiple(now, SLOT_MS));
@@ -275,10 +276,9 @@ function bounded(
   const present = state[i + TARGET];
   const base = state[i + BASE_RTT];
   const isQueueShort = present / state[i + RATE] < SHORT_QUEUE * base;
-  const mayBeNoise = !isSudden && state[i + TESTS] > 0 && isQueueShort;
-  const shrink = isSudden ? MAX_SUDDEN_SHRINK : MAX_SHRINK;
-  const least = (mayBeNoise ? SLOW_SHRINK : shrink) * anchor;
-  if (isSudden) state[i + LOSS_FROM] = Math.max(state[i + LOSS_FROM], anchor);
+  const hasTested = state[i + TESTS] > 0 && state[i + LOSS_FROM] === 0;
+  const mayBeNoise = !isSudden && hasTested && isQueueShort;
+  const least = (mayBeNoise ? SLOW_SHRINK : maxShrink(state, i)) * anchor;
   const target = Math.max(least, Math.min(MAX_GROWTH * anchor, wanted));
   const few = present < SMALL ? FREE_NOISE * noise(state, i, state[i + CALLS]) : 0;
   const slack = FREE_SLACK + few;

@@ -36,6 +36,7 @@ import { stepDrain, stepTest } from './lull.ts';
 import {
   easePace,
   hasPace,
+  probeFirst,
   recordRefusal,
   recordSuccess,
   recordTimeout,
@@ -62,6 +63,8 @@ import {
   RATE,
   RTT_CALLS,
   SEEN_AT,
+  SHARED,
+  SHARED_INFO,
   START,
   TARGET,
   WIDTH,
@@ -81,10 +84,10 @@ export function knee(terms: KneeTerms, { size, rank }: PoolPosition): InFlightPo
   };
   const limitOf = (state: State, i: number): number => Math.min(state[i + LIMIT], cap);
 
-  const step = (state: State, i: number, now: Millis): void => {
+  const step = (state: State, i: number, sentAt: Millis, now: Millis): void => {
     const mode = state[i + MODE];
     if (mode === HOLD) stepHold(state, i, part, now);
-    else if (mode === START) stepStart(state, i, part, now);
+    else if (mode === START) stepStart(state, i, part, sentAt, now);
     else if (mode === DRAIN) stepDrain(state, i, now);
     else stepTest(state, i, part, now);
   };
@@ -103,10 +106,13 @@ export function knee(terms: KneeTerms, { size, rank }: PoolPosition): InFlightPo
       state[i + SEEN_AT] = now;
       state[i + BASE_RTT] = Number.NaN;
       state[i + MEAN_RTT] = Number.NaN;
+      state[i + SHARED] = 0.3; // unknown
+      state[i + SHARED_INFO] = 1;
       state[i + NEXT_TEST_AT] = Infinity;
       state[i + PACE] = Infinity;
       state[i + CUT_AT] = -Infinity;
       state[i + OK_AT] = -Infinity;
+      if (freshAt > now) probeFirst(state, i, now);
       beginStart(state, i, now);
     },
 
@@ -131,7 +137,7 @@ export function knee(terms: KneeTerms, { size, rank }: PoolPosition): InFlightPo
     available(state, i, now) {
       if (hasPace(state, i) && now < state[i + NEXT_AT]) return 0;
       const free = Math.max(0, Math.floor(limitOf(state, i) - state[i + IN_FLIGHT]));
-      return hasPace(state, i) ? Math.min(1, free) : free;
+      return free;
     },
 
     settle(state, i, { outcome, cost, rttMs, dueAt }, now) {
@@ -148,7 +154,7 @@ export function knee(terms: KneeTerms, { size, rank }: PoolPosition): InFlightPo
         countFailure(state, i, cost);
         recordTimeout(state, i, part, sentAt, now);
       }
-      step(state, i, now);
+      step(state, i, sentAt, now);
     },
 
     noteKept(state, i, kept) {
@@ -173,12 +179,12 @@ export function knee(terms: KneeTerms, { size, rank }: PoolPosition): InFlightPo
       return isFresh ? -Infinity : state[i + SEEN_AT] + STALE_MS;
     },
 
-    keyState: (state, i) => {
+    keyState: (state, i, now) => {
       const limit = limitOf(state, i);
       const base = state[i + BASE_RTT];
       const point = state[i + RATE] * base;
       return {
-        remaining: Math.max(0, limit - state[i + IN_FLIGHT]),
+        remaining: policy.available(state, i, now),
         limit,
         inFlight: state[i + IN_FLIGHT],
         ...(isKnown(state, i) && {
@@ -195,7 +201,7 @@ export function knee(terms: KneeTerms, { size, rank }: PoolPosition): InFlightPo
 
     ruleStatuses(state, i, now) {
       const quota = limitOf(state, i);
-      const remaining = Math.max(0, quota - state[i + IN_FLIGHT]);
+      const remaining = policy.available(state, i, now);
       const opens = timeToOpen(policy, state, i, now);
       return [{ kind: policy.kind, quota, remaining, ...opens, isCapacity: true }];
     },

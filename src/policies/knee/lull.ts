@@ -40,6 +40,7 @@ import {
 import {
   headRoom,
   hold,
+  isReached,
   limitFor,
   nextMultiple,
   openWindow,
@@ -60,14 +61,16 @@ const DEPTH = 0.7;
 const TEST_MS = 1200;
 const TEST_RTTS = 6;
 const MIN_CALLS = 8;
+/** After a test, none for so many base RTTs. */
+const REST_RTTS = 8;
 /** It goes on for up to twice as long, until it has so many calls, times the variation of RTTs. */
-const ENOUGH_CALLS = 120;
+const ENOUGH_CALLS = 100;
 
 /** Windows that must have measured the rate before a test. */
 const MIN_WINDOWS = 3;
-const MAX_STAGES = 3;
-/** Above this elasticity, calls were not in a queue. */
-const NO_QUEUE = 0.7;
+const MAX_STAGES = 4;
+/** After a sudden loss, a server whose base RTT is this much longer is slower. */
+const LOST_SPEED = 1.4;
 /** Below this elasticity, calls are quicker in proportion: the tested level queues, too. */
 const SATURATED = 0.4;
 
@@ -77,7 +80,7 @@ const MAX_RATIO = 1.1;
 const WEIGHT = 0.5;
 const LARGE_CHANGE = 0.25;
 const REPEATED_CHANGE = 0.05;
-const MUCH_SLOWER = Math.log(Number(process.env.MS ?? 2));
+const MUCH_SLOWER = Math.log(2);
 
 /** Begins a test, if the rate at the limit is known. */
 export function beginTest(state: State, i: number, terms: KneeTerms, now: Millis): void {
@@ -93,7 +96,7 @@ export function beginTest(state: State, i: number, terms: KneeTerms, now: Millis
   const top = wholeOf(state[i + TARGET]);
   if (top <= 1) return; // one call alone has no queue
   state[i + TOP] = top;
-  state[i + TOP_RATE] = state[i + LOSS_FROM] > 0 ? 0 : state[i + RATE]; // a rate from before the loss is none
+  state[i + TOP_RATE] = state[i + RATE];
   state[i + LAST_LEVEL] = top;
   state[i + LAST_RATE] = state[i + RATE];
   state[i + LAST_RTT] = state[i + MEAN_RTT];
@@ -123,6 +126,10 @@ export function stepTest(state: State, i: number, terms: KneeTerms, now: Millis)
   if (now < state[i + END_AT] || calls < MIN_CALLS) return;
   const longest = 2 * state[i + END_AT] - state[i + OPENED_AT];
   if (calls < ENOUGH_CALLS * variation(state, i) && now < longest) return;
+  if (!isReached(state, i, now)) {
+    hold(state, i, terms, now, state[i + ANCHOR], BY_TEST); // too little demand to measure anything
+    return;
+  }
   const level = state[i + LEVEL];
   const rate = windowRate(state, i, now);
   const isDeeper = state[i + STAGE] < MAX_STAGES && level > 1;
@@ -150,14 +157,16 @@ function endTest(
   now: Millis,
 ): void {
   const top = state[i + TOP];
-  const hasNoQueue = state[i + STAGE] === 1 && elasticity(state, i) > NO_QUEUE;
-  const isSlower = state[i + LOSS_FROM] > 0 && hasNoQueue; // the server lost speed, not capacity
+  // After a loss: calls without a queue that are slower than before. The server lost speed, not capacity.
+  const isSlower = state[i + LOSS_FROM] > 0 && level / rate > LOST_SPEED * state[i + BASE_RTT];
   state[i + RATE] = Math.max(state[i + TOP_RATE], rate);
   learnBase(state, i, Math.min(level / rate, (MAX_RATIO * top) / state[i + RATE]));
   const knee = state[i + RATE] * state[i + BASE_RTT];
   const most = Math.max(top + headRoom(top), isSlower ? state[i + LOSS_FROM] : 0);
   const target = isSlower ? most : Math.min(most, limitFor(knee));
-  if (state[i + ON_GRID] === 1 || !hasNoQueue) state[i + LOSS_FROM] = 0;
+  state[i + LOSS_FROM] = 0;
+  const restMs = REST_RTTS * state[i + BASE_RTT];
+  state[i + NEXT_TEST_AT] = nextMultiple(now + restMs, PERIOD_MS);
   hold(state, i, terms, now, target, BY_TEST);
 }
 

@@ -34,6 +34,7 @@ import {
   REFUSED_ROW,
   SLOT,
   START,
+  START_RATE,
   TARGET,
   TROUBLE,
 } from './state.ts';
@@ -41,9 +42,11 @@ import { nextMultiple, openWindow, setTarget } from './window.ts';
 
 /** Refusals up to this part of the calls are tolerated, unless so many come in a row. */
 const TOLERATED = 0.02;
-const ROW = 4;
+const ROW = 6;
 /** What a refusal leaves of the rate of successes. */
 const CUT = 0.95;
+/** Without any success, each refusal divides the pace by this. */
+const OUTAGE_CUT = 4;
 /** The lowest pace: a probe every two seconds. */
 const MIN_PACE = 1 / 2000;
 /** After an outage the pace begins at this part of the rate before it. */
@@ -51,18 +54,26 @@ const RESUME = 0.25;
 /** The pace doubles every second up to this part of the rate that was refused. */
 const QUICK_PART = 0.9;
 /** Then it rises by this part a second, a part that doubles every four seconds. */
-const EASE = 0.01;
+const EASE = 0.008;
 const EASE_DOUBLES_S = 4;
 /** Beyond this multiple of the rate that was refused, the pace is dropped. */
 const DROPPED = 2;
 
-const HALF_SECOND = 500;
+const SLOT_MS = 1000;
 const TEST_PERIOD_MS = 10_000;
 /** Timeouts above this part of a window's calls cut the limit to `TIMEOUT_CUT` of it. */
 const TIMEOUTS = 0.1;
 const TIMEOUT_CUT = 0.7;
 
 export const hasPace = (state: State, i: number): boolean => state[i + PACE] < Infinity;
+
+/** A key that may have been evicted during an outage: one probe, and the first success lifts the pace. */
+export function probeFirst(state: State, i: number, now: Millis): void {
+  state[i + PACE] = MIN_PACE;
+  state[i + OUTAGE] = 1;
+  state[i + EASED_AT] = now;
+  state[i + NEXT_AT] = now + 1 / MIN_PACE;
+}
 
 /** Lets the pace rise with time. */
 export function easePace(state: State, i: number, now: Millis): void {
@@ -87,9 +98,9 @@ export function takePace(state: State, i: number, cost: number, now: Millis): vo
     state[i + NEXT_AT] = Math.max(now, state[i + NEXT_AT]) + cost / state[i + PACE];
 }
 
-/** Counts of this half second and the one before. */
+/** Counts of this second and the one before. */
 function rollCounts(state: State, i: number, now: Millis): void {
-  const slot = Math.floor(now / HALF_SECOND);
+  const slot = Math.floor(now / SLOT_MS);
   if (slot === state[i + SLOT]) return;
   const isNext = slot === state[i + SLOT] + 1;
   state[i + OK_BEFORE] = isNext ? state[i + OK_NOW] : 0;
@@ -99,9 +110,9 @@ function rollCounts(state: State, i: number, now: Millis): void {
   state[i + SLOT] = slot;
 }
 
-/** Of the last half second; the part of the one before is assumed to be even. */
+/** Of the last second; the part of the one before is assumed to be even. */
 const lately = (state: State, i: number, present: number, before: number, now: Millis): number =>
-  state[i + present] + state[i + before] * (1 - (now / HALF_SECOND - state[i + SLOT]));
+  state[i + present] + state[i + before] * (1 - (now / SLOT_MS - state[i + SLOT]));
 
 export function recordSuccess(
   state: State,
@@ -154,11 +165,13 @@ function cutPace(
   now: Millis,
 ): void {
   const pace = state[i + PACE];
-  if (state[i + OUTAGE] === 0) state[i + TROUBLE] = Math.min(pace, (ok + refused) / HALF_SECOND);
+  // A start may be younger than a second: its best level knows more.
+  const rate = Math.max(ok / SLOT_MS, state[i + MODE] === START ? state[i + START_RATE] : 0);
+  if (state[i + OUTAGE] === 0) state[i + TROUBLE] = Math.min(pace, rate + refused / SLOT_MS);
   const isOutage = state[i + OK_SINCE_CUT] === 0 && (isRow || pace < Infinity);
   const next = isOutage
-    ? Math.min(pace, Math.max(ok, 1) / HALF_SECOND) / 2
-    : CUT * Math.min(pace, ok / HALF_SECOND);
+    ? Math.min(pace, Math.max(rate, 1 / SLOT_MS)) / OUTAGE_CUT
+    : CUT * Math.min(pace, rate);
   state[i + PACE] = Math.max(MIN_PACE, next);
   if (isOutage) state[i + OUTAGE] = 1;
   state[i + CUT_AT] = now;

@@ -13,6 +13,7 @@ import {
   MODE,
   NEXT_TEST_AT,
   OPENED_AT,
+  RAISED,
   RATE,
   START,
   START_CALLS,
@@ -36,8 +37,8 @@ import {
 const LEVEL_CALLS = 8;
 const CAREFUL_CALLS = 30;
 /** How much slower ends the start, on top of the noise of so few calls. */
-const SLOWER = 1.25;
-const DEVIATIONS = 1.2;
+const SLOWER = 1.2;
+const DEVIATIONS = 1;
 /** Levels up to this much slower than the ones before still measure the base RTT. */
 const SAME = 1.25;
 /** A level that takes this many times as long as it should is slower. */
@@ -45,6 +46,8 @@ const LATE = 3;
 /** A start that ends at so small a limit may have been misled by few calls: it begins again at a quarter of it. */
 const YOUNG = 16;
 const AGAIN = 0.25;
+/** The level that was slower may belong to other clients: at most a little above the one before it. */
+const BACK = 0.625;
 /** The base RTT of before, after a silence, counts as so many calls. */
 const KNOWN_CALLS = 50;
 /** The first test comes so many RTTs later, at a whole second. */
@@ -58,6 +61,7 @@ export function beginStart(state: State, i: number, now: Millis): void {
   state[i + START_SUM] = isKnown(state, i) ? KNOWN_CALLS * state[i + BASE_RTT] : 0;
   state[i + START_RATE] = 0;
   state[i + START_ENDED] = 0;
+  state[i + RAISED] = 0;
   openWindow(state, i, now);
 }
 
@@ -65,7 +69,20 @@ export function beginStart(state: State, i: number, now: Millis): void {
 const startRtt = (state: State, i: number): Millis =>
   state[i + START_CALLS] === 0 ? Infinity : state[i + START_SUM] / state[i + START_CALLS];
 
-export function stepStart(state: State, i: number, terms: KneeTerms, now: Millis): void {
+export function stepStart(
+  state: State,
+  i: number,
+  terms: KneeTerms,
+  sentAt: Millis,
+  now: Millis,
+): void {
+  if (state[i + RAISED] === 1) {
+    // The calls of the last level must settle first; they would count for this one.
+    if (sentAt < state[i + OPENED_AT]) return;
+    state[i + RAISED] = 0;
+    openWindow(state, i, now);
+    return;
+  }
   const span = now - state[i + OPENED_AT];
   const calls = state[i + CALLS];
   const known = state[i + START_CALLS];
@@ -109,6 +126,7 @@ function raise(
     state[i + START_SUM] += calls * rttMs;
   } else state[i + START_ENDED] = 1;
   setTarget(state, i, terms, 2 * state[i + LIMIT], BY_START);
+  state[i + RAISED] = 1;
   openWindow(state, i, now);
 }
 
@@ -121,7 +139,8 @@ function endStart(state: State, i: number, terms: KneeTerms, now: Millis): void 
     return;
   }
   if (state[i + START_CALLS] === 0) addLevel(state, i);
-  finishStart(state, i, state[i + LIMIT], terms, now, BY_START);
+  const isTop = state[i + TARGET] >= terms.max;
+  finishStart(state, i, (isTop ? 1 : BACK) * state[i + LIMIT], terms, now, BY_START);
   state[i + NEXT_TEST_AT] = nextMultiple(now + FIRST_TEST_RTTS * state[i + BASE_RTT], TEST_SLOT_MS);
 }
 

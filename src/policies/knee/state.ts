@@ -51,12 +51,13 @@ export const RTT_CALLS = 20;
 // Hold:
 export const RATES = 21; //          of the last windows
 export const COUNTS = RATES + WINDOWS;
-export const RING_SIZE = COUNTS + WINDOWS;
+export const LIMITS = COUNTS + WINDOWS;
+export const RING_SIZE = LIMITS + WINDOWS;
 export const UPPER_CALLS = RING_SIZE + 1; // with one call more than the lower whole limit
 export const UPPER_TIME = RING_SIZE + 2;
 export const LOWER_CALLS = RING_SIZE + 3;
 export const LOWER_TIME = RING_SIZE + 4;
-export const SHARED = RING_SIZE + 5; //      0: the queue is this client's own; 1: it belongs to others
+export const SHARED = RING_SIZE + 5; //      elasticity despite a queue; 0: the queue is this client's own, 1: that of others
 export const FREE = RING_SIZE + 6; //        windows in a row without a queue
 export const FAR = RING_SIZE + 7; //         windows in a row that want to go further than allowed
 export const QUICKER = RING_SIZE + 8; //     windows in a row that are quicker than the base RTT
@@ -91,13 +92,16 @@ export const OK_AT = RING_SIZE + 32;
 export const REFUSED_ROW = RING_SIZE + 33;
 export const OK_SINCE_CUT = RING_SIZE + 34;
 export const OUTAGE = RING_SIZE + 35; //     1: no call succeeds
-export const SLOT = RING_SIZE + 36; //       the half second that is counted
+export const SLOT = RING_SIZE + 36; //       the second that is counted
 export const OK_NOW = RING_SIZE + 37;
 export const OK_BEFORE = RING_SIZE + 38;
 export const NO_NOW = RING_SIZE + 39;
 export const NO_BEFORE = RING_SIZE + 40;
 export const ON_GRID = RING_SIZE + 42; //    1: the test began at the same instant as those of all clients
-export const WIDTH = RING_SIZE + 43;
+export const SHARED_INFO = RING_SIZE + 43; // inverse variance of it
+export const LOWER_LIMIT = RING_SIZE + 44; // the lower of the two whole limits
+export const RAISED = RING_SIZE + 45; //     1: no call sent at this level has settled yet
+export const WIDTH = RING_SIZE + 46;
 
 /** The options of the rule; `max` is this member's part of it in a pool. */
 export interface KneeTerms {

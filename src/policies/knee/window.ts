@@ -19,6 +19,7 @@ import {
   type KneeTerms,
   LIMIT,
   LOWER_CALLS,
+  LOWER_LIMIT,
   LOWER_TIME,
   MODE,
   OPENED_AT,
@@ -28,6 +29,8 @@ import {
   RTT_SQUARE,
   RTT_SUM,
   SEEN_AT,
+  SHARED,
+  SHARED_INFO,
   TARGET,
   UPPER_CALLS,
   UPPER_TIME,
@@ -45,6 +48,11 @@ const MOMENT_WEIGHT = 0.005;
 const MOMENT_CALLS = 30;
 const MIN_VARIATION = 0.05;
 const MAX_VARIATION = 4;
+
+/** Round-trip times from this multiple of the base RTT on show a queue. */
+const QUEUE = 1.05;
+/** What is known about sharing is forgotten at this inverse variance. */
+const MAX_INFO = 20;
 
 /** Tolerates rounding where a sum of fractions makes a whole call. */
 const EPSILON = 1e-9;
@@ -116,7 +124,7 @@ export const noise = (state: State, i: number, calls: number): number =>
 
 /** Calls above the knee: room to see that a server takes more. Small, so that they hardly queue. */
 export function headRoom(knee: number): number {
-  if (knee < 5) return 0.08 + (Math.max(0, knee - 1) * (0.5 - 0.08)) / 4;
+  if (knee < 5) return 0.06 + (Math.max(0, knee - 1) * (0.5 - 0.06)) / 4;
   if (knee < 16) return 0.5 + ((knee - 5) * (1.5 - 0.5)) / 11;
   return Math.max(1.5, 0.38 * Math.sqrt(knee), 0.065 * knee);
 }
@@ -154,12 +162,28 @@ export function hold(
   openWindow(state, i, now);
 }
 
-/** The two whole limits around the target have changed: what was measured at them no longer compares. */
+/** The two whole limits around the target change: keeps what they have shown, and begins anew. */
 export function forgetLevels(state: State, i: number): void {
+  learnShared(state, i);
   state[i + UPPER_CALLS] = 0;
   state[i + UPPER_TIME] = 0;
   state[i + LOWER_CALLS] = 0;
   state[i + LOWER_TIME] = 0;
+}
+
+/** Averages the elasticity of the rate to one call more, where there is a queue. */
+function learnShared(state: State, i: number): void {
+  const [upper, below] = [state[i + UPPER_CALLS], state[i + LOWER_CALLS]];
+  const lower = state[i + LOWER_LIMIT];
+  if (upper === 0 || below === 0 || lower < 2) return;
+  const lowerRate = below / state[i + LOWER_TIME];
+  if (lower / lowerRate < QUEUE * state[i + BASE_RTT]) return;
+  const step = Math.log((lower + 1) / lower);
+  const elasticity = Math.log(upper / state[i + UPPER_TIME] / lowerRate) / step;
+  const info = step ** 2 / (variation(state, i) * (1 / upper + 1 / below));
+  const total = state[i + SHARED_INFO] + info;
+  state[i + SHARED] += (info / total) * (elasticity - state[i + SHARED]);
+  state[i + SHARED_INFO] = Math.min(MAX_INFO, total);
 }
 
 /** The next multiple of `periodMs` after now: the same instant on every host. */
