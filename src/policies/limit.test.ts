@@ -216,6 +216,28 @@ describe('createPolicy', () => {
   });
 
   test.each([
+    ['decreaseRatio', 0.5],
+    ['alpha', 0.5],
+    ['deviationScale', 2],
+    ['slowStart', true],
+    ['jitter', 0.5],
+  ])('createPolicy: adaptive refuses %s unless its rule is aimd', (option, value) => {
+    for (const rule of [{}, { rule: 'knee' }]) {
+      const { message } = refusal({ adaptive: { ...rule, [option]: value } });
+      const expected = `expected \`limit.adaptive.${option}\` to be beside \`rule: 'aimd'\``;
+      expect(message).toBe(`${expected}, got ${value}`);
+    }
+    expect(createPolicy({ adaptive: { ...AIMD, [option]: value } }, seededRandom(1)).kind).toBe(
+      'adaptive',
+    );
+  });
+
+  test('createPolicy: adaptive suggests an option of another rule by its name', () => {
+    const { message } = refusal({ adaptive: { decreaseratio: 0.5 } });
+    expect(message).toMatch(/did you mean `decreaseRatio`\?$/);
+  });
+
+  test.each([
     ['bucket', 'rate', {}],
     ['spacing', 'every', {}],
     ['ramp', 'max', { min: 1, over: 1 }],
