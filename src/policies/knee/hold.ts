@@ -12,6 +12,7 @@ import {
   FAR,
   FREE,
   HOLD,
+  isWindowOver,
   type KneeTerms,
   LIMIT,
   LIMITS,
@@ -22,7 +23,6 @@ import {
   MEAN_RTT,
   MODE,
   NEXT_TEST_AT,
-  OPENED_AT,
   QUICKER,
   RATE,
   RATES,
@@ -38,7 +38,7 @@ import {
 } from './state.ts';
 import {
   forgetLevels,
-  headRoom,
+  headroom,
   isReached,
   limitFor,
   nextMultiple,
@@ -47,17 +47,11 @@ import {
   SMALL,
   setTarget,
   variation,
+  WINDOW_CALLS,
   wholeOf,
   windowRate,
   windowRtt,
 } from './window.ts';
-
-/** A window has so many calls, times the variation of RTTs, and lasts at least so many base RTTs. */
-const WINDOW_CALLS = 80;
-const WINDOW_RTTS = 2;
-/** It ends in any case after this long, or after so many base RTTs. */
-const MAX_WINDOW_MS = 3000;
-const MAX_WINDOW_RTTS = 3;
 
 /** Weight of a window in the mean RTT. */
 const RTT_WEIGHT = 0.3;
@@ -108,20 +102,6 @@ export function stepHold(state: State, i: number, terms: KneeTerms, now: Millis)
   if (hasMeasured) follow(state, i, terms, now);
   else state[i + RING_SIZE] = 0; // without demand there is nothing to learn
   openWindow(state, i, now);
-}
-
-function isWindowOver(state: State, i: number, now: Millis): boolean {
-  const span = now - state[i + OPENED_AT];
-  const base = state[i + BASE_RTT];
-  if (span >= Math.max(MAX_WINDOW_MS, MAX_WINDOW_RTTS * base)) return true;
-  return state[i + CALLS] >= neededCalls(state, i) && span >= WINDOW_RTTS * base;
-}
-
-/** At small limits one call more is a large step, which few calls show. */
-function neededCalls(state: State, i: number): number {
-  const limit = state[i + LIMIT];
-  const few = 3 + (2.5 / Math.log(1 + 1 / limit)) ** 2;
-  return Math.max(limit, Math.min(WINDOW_CALLS, few) * variation(state, i));
 }
 
 /** Moves the limit towards the knee that the last windows show. */
@@ -185,8 +165,9 @@ function learnRate(state: State, i: number): boolean {
   const size = state[i + RING_SIZE];
   const isLoss = size > 2 && isFarBelow(state, i, size - 1) && isFarBelow(state, i, size - 2);
   if (isLoss) dropWindows(state, i, size - 2);
-  const [first, second] = [state[i + RATES], state[i + RATES + 1]];
-  state[i + RATE] = isLoss ? (first + second) / 2 : medianRate(state, i, false);
+  state[i + RATE] = isLoss
+    ? (state[i + RATES] + state[i + RATES + 1]) / 2
+    : medianRate(state, i, false);
   return isLoss;
 }
 
@@ -286,7 +267,7 @@ function bounded(
   state[i + FREE] = isFree ? state[i + FREE] + 1 : 0;
   const beyond = state[i + FREE] - (present < SMALL ? FREE_WINDOWS_SMALL : FREE_WINDOWS);
   if (beyond < 0) return target;
-  const step = Math.max(headRoom(present), FREE_STEP * present, MIN_FREE_STEP);
+  const step = Math.max(headroom(present), FREE_STEP * present, MIN_FREE_STEP);
   const grown = Math.max(target, present) + step * 2 ** Math.min(MAX_DOUBLINGS, beyond);
   return Math.min(MAX_GROWTH * anchor, grown);
 }

@@ -33,23 +33,19 @@ import type { InFlightPolicy } from '../partitions.ts';
 import { type PoolPosition, type State, timeToOpen } from '../policy.ts';
 import { stepHold } from './hold.ts';
 import { stepDrain, stepTest } from './lull.ts';
-import {
-  easePace,
-  hasPace,
-  probeFirst,
-  recordRefusal,
-  recordSuccess,
-  recordTimeout,
-  takePace,
-} from './pace.ts';
+import { easePace, probeFirst, recordRefusal, recordSuccess, recordTimeout } from './pace.ts';
 import { beginStart, stepStart } from './start.ts';
 import {
   BASE_RTT,
+  beginCall,
   CAUSE,
   CAUSES,
   CUT_AT,
+  countSuccess,
   DRAIN,
+  endCall,
   HOLD,
+  hasPace,
   IN_FLIGHT,
   KEPT,
   type KneeTerms,
@@ -69,7 +65,7 @@ import {
   TARGET,
   WIDTH,
 } from './state.ts';
-import { countFailure, countSuccess, countTime, headRoom, isKnown } from './window.ts';
+import { countFailure, headroom, isKnown } from './window.ts';
 
 /** What was learnt about a service that has not been called for this long is dropped. */
 const STALE_MS = 60_000;
@@ -82,7 +78,9 @@ export function knee(terms: KneeTerms, { size, rank }: PoolPosition): InFlightPo
     initial: Math.max(1, Math.min(terms.initial, cap)),
     max: Math.max(1, cap),
   };
-  const limitOf = (state: State, i: number): number => Math.min(state[i + LIMIT], cap);
+  /** Slots that priorities keep free come on top: the rule learns from the calls that are really in flight. */
+  const limitOf = (state: State, i: number): number =>
+    Math.min(state[i + LIMIT] + state[i + KEPT], cap);
 
   const step = (state: State, i: number, sentAt: Millis, now: Millis): void => {
     const mode = state[i + MODE];
@@ -127,22 +125,18 @@ export function knee(terms: KneeTerms, { size, rank }: PoolPosition): InFlightPo
           easePace(state, i, now);
           if (hasPace(state, i) && now < state[i + NEXT_AT]) return deny(state[i + NEXT_AT] - now);
         }
-        countTime(state, i, now);
-        state[i + IN_FLIGHT] = inFlight;
-        takePace(state, i, cost, now);
+        beginCall(state, i, cost, now);
       }
       return allow(Math.max(0, limitOf(state, i) - inFlight));
     },
 
     available(state, i, now) {
       if (hasPace(state, i) && now < state[i + NEXT_AT]) return 0;
-      const free = Math.max(0, Math.floor(limitOf(state, i) - state[i + IN_FLIGHT]));
-      return free;
+      return Math.max(0, Math.floor(limitOf(state, i) - state[i + IN_FLIGHT]));
     },
 
     settle(state, i, { outcome, cost, rttMs, dueAt }, now) {
-      countTime(state, i, now);
-      state[i + IN_FLIGHT] = Math.max(0, state[i + IN_FLIGHT] - cost);
+      endCall(state, i, cost, now);
       const sentAt = rttMs === undefined ? dueAt : now - rttMs;
       if (outcome === 'ok') {
         countSuccess(state, i, cost, rttMs ?? Math.max(0, now - dueAt));
@@ -158,7 +152,7 @@ export function knee(terms: KneeTerms, { size, rank }: PoolPosition): InFlightPo
     },
 
     noteKept(state, i, kept) {
-      state[i + KEPT] = Math.max(state[i + KEPT], kept);
+      state[i + KEPT] = Math.max(state[i + KEPT], Math.floor(kept));
     },
 
     divided: (next) => knee(terms, next),
@@ -192,7 +186,7 @@ export function knee(terms: KneeTerms, { size, rank }: PoolPosition): InFlightPo
           baseRttMs: base,
           ratePerSecond: 1000 * state[i + RATE],
           knee: point,
-          headroom: headRoom(point),
+          headroom: headroom(point),
         }),
         ...(hasPace(state, i) && { pacePerSecond: 1000 * state[i + PACE] }),
         ...(state[i + CAUSE] > 0 && { cause: CAUSES[state[i + CAUSE]] }),

@@ -38,7 +38,7 @@ import {
   TOP_RATE,
 } from './state.ts';
 import {
-  headRoom,
+  headroom,
   hold,
   isReached,
   limitFor,
@@ -157,13 +157,18 @@ function endTest(
   now: Millis,
 ): void {
   const top = state[i + TOP];
-  // After a loss: calls without a queue that are slower than before. The server lost speed, not capacity.
-  const isSlower = state[i + LOSS_FROM] > 0 && level / rate > LOST_SPEED * state[i + BASE_RTT];
-  state[i + RATE] = Math.max(state[i + TOP_RATE], rate);
-  learnBase(state, i, Math.min(level / rate, (MAX_RATIO * top) / state[i + RATE]));
-  const knee = state[i + RATE] * state[i + BASE_RTT];
-  const most = Math.max(top + headRoom(top), isSlower ? state[i + LOSS_FROM] : 0);
-  const target = isSlower ? most : Math.min(most, limitFor(knee));
+  const rttMs = level / rate;
+  let target = top + headroom(top);
+  if (state[i + LOSS_FROM] > 0 && rttMs > LOST_SPEED * state[i + BASE_RTT]) {
+    // Calls without a queue are slower than before the loss: the server lost speed, not capacity.
+    state[i + BASE_RTT] = rttMs;
+    state[i + RATE] = rate;
+    target = Math.max(target, state[i + LOSS_FROM]);
+  } else {
+    state[i + RATE] = Math.max(state[i + TOP_RATE], rate);
+    learnBase(state, i, Math.min(rttMs, (MAX_RATIO * top) / state[i + RATE]));
+    target = Math.min(target, limitFor(state[i + RATE] * state[i + BASE_RTT]));
+  }
   state[i + LOSS_FROM] = 0;
   const restMs = REST_RTTS * state[i + BASE_RTT];
   state[i + NEXT_TEST_AT] = nextMultiple(now + restMs, PERIOD_MS);

@@ -7,6 +7,7 @@
 
 import type { Millis } from '../../core/clock.ts';
 import type { State } from '../policy.ts';
+import { SLOT_MS } from './lull.ts';
 import { beginStart, finishStart } from './start.ts';
 import {
   ANCHOR,
@@ -19,6 +20,7 @@ import {
   EASED_AT,
   EASING,
   FAILURES,
+  hasPace,
   type KneeTerms,
   MODE,
   NEXT_AT,
@@ -32,6 +34,7 @@ import {
   OUTAGE,
   PACE,
   REFUSED_ROW,
+  rollCounts,
   SLOT,
   START,
   START_RATE,
@@ -59,13 +62,10 @@ const EASE_DOUBLES_S = 4;
 /** Beyond this multiple of the rate that was refused, the pace is dropped. */
 const DROPPED = 2;
 
-const SLOT_MS = 1000;
 const TEST_PERIOD_MS = 10_000;
 /** Timeouts above this part of a window's calls cut the limit to `TIMEOUT_CUT` of it. */
 const TIMEOUTS = 0.1;
 const TIMEOUT_CUT = 0.7;
-
-export const hasPace = (state: State, i: number): boolean => state[i + PACE] < Infinity;
 
 /** A key that may have been evicted during an outage: one probe, and the first success lifts the pace. */
 export function probeFirst(state: State, i: number, now: Millis): void {
@@ -90,24 +90,6 @@ export function easePace(state: State, i: number, now: Millis): void {
   }
   const isAboveLimit = state[i + PACE] * state[i + BASE_RTT] > DROPPED * state[i + TARGET];
   if (state[i + PACE] > DROPPED * state[i + TROUBLE] && isAboveLimit) state[i + PACE] = Infinity;
-}
-
-/** The pace allows the next call one interval after this one. */
-export function takePace(state: State, i: number, cost: number, now: Millis): void {
-  if (hasPace(state, i))
-    state[i + NEXT_AT] = Math.max(now, state[i + NEXT_AT]) + cost / state[i + PACE];
-}
-
-/** Counts of this second and the one before. */
-function rollCounts(state: State, i: number, now: Millis): void {
-  const slot = Math.floor(now / SLOT_MS);
-  if (slot === state[i + SLOT]) return;
-  const isNext = slot === state[i + SLOT] + 1;
-  state[i + OK_BEFORE] = isNext ? state[i + OK_NOW] : 0;
-  state[i + NO_BEFORE] = isNext ? state[i + NO_NOW] : 0;
-  state[i + OK_NOW] = 0;
-  state[i + NO_NOW] = 0;
-  state[i + SLOT] = slot;
 }
 
 /** Of the last second; the part of the one before is assumed to be even. */

@@ -1,6 +1,7 @@
-/** The numbers of the knee rule, for one key. */
+/** The numbers of the knee rule for one key, and what every call counts. */
 
-import type { LimitCause } from '../policy.ts';
+import type { Millis } from '../../core/clock.ts';
+import type { LimitCause, State } from '../policy.ts';
 
 /** The rate is the median of so many windows: one pause does not change it. */
 export const WINDOWS = 7;
@@ -30,7 +31,7 @@ export const LIMIT = 1; //           the whole limit of this window
 export const CREDIT = 2; //          fractions not yet used
 export const MODE = 3;
 export const IN_FLIGHT = 4;
-export const KEPT = 5; //            slots that a wrapper keeps for others in this window
+export const KEPT = 5; //            slots on top that priorities keep free
 export const SEEN_AT = 6; //         up to when the window has counted
 export const CAUSE = 7; //           of the last change of the limit
 // The window:
@@ -101,10 +102,83 @@ export const ON_GRID = RING_SIZE + 42; //    1: the test began at the same insta
 export const SHARED_INFO = RING_SIZE + 43; // inverse variance of it
 export const LOWER_LIMIT = RING_SIZE + 44; // the lower of the two whole limits
 export const RAISED = RING_SIZE + 45; //     1: no call sent at this level has settled yet
-export const WIDTH = RING_SIZE + 46;
+export const NEEDED_CALLS = RING_SIZE + 46; // of a window, while the limit is held
+export const WIDTH = RING_SIZE + 47;
 
 /** The options of the rule; `max` is this member's part of it in a pool. */
 export interface KneeTerms {
   readonly initial: number;
   readonly max: number;
+}
+
+// What every call counts. It is in this file because the indices are constants to the compiler only here.
+
+/** Weight of a call in the moments of the RTT. */
+const MOMENT_WEIGHT = 0.005;
+
+/** Counts of refusals and successes cover so long. */
+export const SLOT_MS = 1000;
+
+/** A window lasts at least so many base RTTs. */
+const WINDOW_RTTS = 2;
+/** It ends in any case after this long, or after so many base RTTs. */
+const MAX_WINDOW_MS = 3000;
+const MAX_WINDOW_RTTS = 3;
+
+/** Counts the time since the last change of calls in flight. */
+export function countTime(state: State, i: number, now: Millis): void {
+  const span = now - state[i + SEEN_AT];
+  if (!(span > 0)) return;
+  state[i + BUSY_TIME] += state[i + IN_FLIGHT] * span;
+  if (state[i + IN_FLIGHT] >= state[i + LIMIT]) state[i + FULL_TIME] += span;
+  state[i + SEEN_AT] = now;
+}
+
+/** A call starts. */
+export function beginCall(state: State, i: number, cost: number, now: Millis): void {
+  countTime(state, i, now);
+  state[i + IN_FLIGHT] += cost;
+  takePace(state, i, cost, now);
+}
+
+/** A call ends, with any outcome. */
+export function endCall(state: State, i: number, cost: number, now: Millis): void {
+  countTime(state, i, now);
+  state[i + IN_FLIGHT] = Math.max(0, state[i + IN_FLIGHT] - cost);
+}
+
+export function countSuccess(state: State, i: number, cost: number, rttMs: Millis): void {
+  state[i + CALLS] += cost;
+  state[i + RTT_SUM] += cost * rttMs;
+  state[i + RTT_CALLS] += 1;
+  const weight = Math.max(MOMENT_WEIGHT, 1 / state[i + RTT_CALLS]);
+  state[i + RTT_MEAN] += weight * (rttMs - state[i + RTT_MEAN]);
+  state[i + RTT_SQUARE] += weight * (rttMs * rttMs - state[i + RTT_SQUARE]);
+}
+
+export const hasPace = (state: State, i: number): boolean => state[i + PACE] < Infinity;
+
+/** The pace allows the next call one interval after this one. */
+function takePace(state: State, i: number, cost: number, now: Millis): void {
+  if (hasPace(state, i))
+    state[i + NEXT_AT] = Math.max(now, state[i + NEXT_AT]) + cost / state[i + PACE];
+}
+
+/** Counts of this second and the one before. */
+export function rollCounts(state: State, i: number, now: Millis): void {
+  const slot = Math.floor(now / SLOT_MS);
+  if (slot === state[i + SLOT]) return;
+  const isNext = slot === state[i + SLOT] + 1;
+  state[i + OK_BEFORE] = isNext ? state[i + OK_NOW] : 0;
+  state[i + NO_BEFORE] = isNext ? state[i + NO_NOW] : 0;
+  state[i + OK_NOW] = 0;
+  state[i + NO_NOW] = 0;
+  state[i + SLOT] = slot;
+}
+
+export function isWindowOver(state: State, i: number, now: Millis): boolean {
+  const span = now - state[i + OPENED_AT];
+  const base = state[i + BASE_RTT];
+  if (state[i + CALLS] >= state[i + NEEDED_CALLS] && span >= WINDOW_RTTS * base) return true;
+  return span >= MAX_WINDOW_MS && span >= MAX_WINDOW_RTTS * base;
 }

@@ -14,7 +14,6 @@ import {
   FREE,
   FULL_TIME,
   HOLD,
-  IN_FLIGHT,
   KEPT,
   type KneeTerms,
   LIMIT,
@@ -22,13 +21,13 @@ import {
   LOWER_LIMIT,
   LOWER_TIME,
   MODE,
+  NEEDED_CALLS,
   OPENED_AT,
   QUICKER,
   RTT_CALLS,
   RTT_MEAN,
   RTT_SQUARE,
   RTT_SUM,
-  SEEN_AT,
   SHARED,
   SHARED_INFO,
   TARGET,
@@ -36,14 +35,15 @@ import {
   UPPER_TIME,
 } from './state.ts';
 
+/** A window has so many calls, times the variation of RTTs. */
+export const WINDOW_CALLS = 80;
+
 /** Below this limit windows alternate between two whole limits. */
 export const SMALL = 12;
 
 /** The limit counts as reached if it was for this part of a window. */
 const REACHED_PART = 0.7;
 
-/** Weight of a call in the moments of the RTT. */
-const MOMENT_WEIGHT = 0.005;
 /** So many calls tell the variation of RTTs; before, it counts as that of exponential times. */
 const MOMENT_CALLS = 30;
 const MIN_VARIATION = 0.05;
@@ -61,9 +61,10 @@ const EPSILON = 1e-9;
 export function openWindow(state: State, i: number, now: Millis): void {
   state[i + OPENED_AT] = now;
   state.fill(0, i + CALLS, i + RTT_SUM + 1);
-  state[i + KEPT] = 0;
+  state[i + KEPT] = Math.floor(state[i + KEPT] / 2);
   const lower = wholeOf(state[i + TARGET]);
   state[i + LIMIT] = lower;
+  state[i + NEEDED_CALLS] = neededCalls(state, i);
   if (state[i + MODE] !== HOLD || state[i + TARGET] >= SMALL) return;
   state[i + CREDIT] += state[i + TARGET] - lower;
   if (state[i + CREDIT] < 1 - EPSILON) return;
@@ -71,16 +72,14 @@ export function openWindow(state: State, i: number, now: Millis): void {
   state[i + LIMIT] = lower + 1;
 }
 
-export const wholeOf = (limit: number): number => Math.floor(limit + EPSILON);
-
-/** Counts the time since the last change of calls in flight. */
-export function countTime(state: State, i: number, now: Millis): void {
-  const span = now - state[i + SEEN_AT];
-  if (!(span > 0)) return;
-  state[i + BUSY_TIME] += state[i + IN_FLIGHT] * span;
-  if (state[i + IN_FLIGHT] + state[i + KEPT] >= state[i + LIMIT]) state[i + FULL_TIME] += span;
-  state[i + SEEN_AT] = now;
+/** At small limits one call more is a large step, which few calls show. */
+function neededCalls(state: State, i: number): number {
+  const limit = state[i + LIMIT];
+  const few = 3 + (2.5 / Math.log(1 + 1 / limit)) ** 2;
+  return Math.max(limit, Math.min(WINDOW_CALLS, few) * variation(state, i));
 }
+
+export const wholeOf = (limit: number): number => Math.floor(limit + EPSILON);
 
 export const isReached = (state: State, i: number, now: Millis): boolean =>
   state[i + FULL_TIME] >= REACHED_PART * (now - state[i + OPENED_AT]);
@@ -96,15 +95,6 @@ export function windowRate(state: State, i: number, now: Millis): number {
 }
 
 export const windowRtt = (state: State, i: number): Millis => state[i + RTT_SUM] / state[i + CALLS];
-
-export function countSuccess(state: State, i: number, cost: number, rttMs: Millis): void {
-  state[i + CALLS] += cost;
-  state[i + RTT_SUM] += cost * rttMs;
-  state[i + RTT_CALLS] += 1;
-  const weight = Math.max(MOMENT_WEIGHT, 1 / state[i + RTT_CALLS]);
-  state[i + RTT_MEAN] += weight * (rttMs - state[i + RTT_MEAN]);
-  state[i + RTT_SQUARE] += weight * (rttMs * rttMs - state[i + RTT_SQUARE]);
-}
 
 export function countFailure(state: State, i: number, cost: number): void {
   state[i + FAILURES] += cost;
@@ -123,13 +113,13 @@ export const noise = (state: State, i: number, calls: number): number =>
   Math.sqrt(variation(state, i) / Math.max(1, calls));
 
 /** Calls above the knee: room to see that a server takes more. Small, so that they hardly queue. */
-export function headRoom(knee: number): number {
+export function headroom(knee: number): number {
   if (knee < 5) return 0.06 + (Math.max(0, knee - 1) * (0.5 - 0.06)) / 4;
   if (knee < 16) return 0.5 + ((knee - 5) * (1.5 - 0.5)) / 11;
   return Math.max(1.5, 0.38 * Math.sqrt(knee), 0.065 * knee);
 }
 
-export const limitFor = (knee: number): number => knee + headRoom(knee);
+export const limitFor = (knee: number): number => knee + headroom(knee);
 
 export function setTarget(
   state: State,
