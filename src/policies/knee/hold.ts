@@ -76,10 +76,11 @@ const DOWN_PACE = 0.3;
 const FREE_WINDOWS = 2;
 const FREE_WINDOWS_SMALL = 3;
 const FREE_SLACK = 0.02;
-const FREE_NOISE = 0.3;
+const FREE_NOISE = 0.2;
 const FREE_STEP = 0.1;
 const MIN_FREE_STEP = 0.5;
 const MAX_DOUBLINGS = 3;
+const MAX_DOUBLINGS_SMALL = 1;
 
 /** A second call must bring this much more, measured on so many calls. */
 const GAIN_OF_SECOND = 1.5;
@@ -87,7 +88,7 @@ const CALLS_OF_SECOND = 60;
 /** Head-room where the queue belongs to other clients: with equal head-room, clients get equal parts. */
 const SHARED_HEADROOM = 1.6;
 /** Standard errors by which the elasticity must exceed that of an own queue. */
-const SURENESS = 0.7;
+const SURENESS = 1.2;
 /** Calls at the two whole limits, before they are compared. */
 const MEMORY_CALLS = 4 * WINDOW_CALLS;
 
@@ -268,6 +269,7 @@ function bounded(
   const beyond = state[i + FREE] - (present < SMALL ? FREE_WINDOWS_SMALL : FREE_WINDOWS);
   if (beyond < 0) return target;
   const step = Math.max(headroom(present), FREE_STEP * present, MIN_FREE_STEP);
-  const grown = Math.max(target, present) + step * 2 ** Math.min(MAX_DOUBLINGS, beyond);
+  const doublings = present >= SMALL || present < 4 ? MAX_DOUBLINGS : MAX_DOUBLINGS_SMALL;
+  const grown = Math.max(target, present) + step * 2 ** Math.min(doublings, beyond);
   return Math.min(MAX_GROWTH * anchor, grown);
 }

@@ -54,6 +54,7 @@ import {
   MODE,
   NEXT_AT,
   NEXT_TEST_AT,
+  noteBlocked,
   OK_AT,
   PACE,
   RATE,
@@ -120,7 +121,10 @@ export function knee(terms: KneeTerms, { size, rank }: PoolPosition): InFlightPo
       if (cost > 0) {
         if (cost > cap) return deny(cap === terms.max ? NEVER : WHEN_SETTLED);
         // Alone, any cost may start: otherwise a cost above the limit would wait for ever.
-        if (inFlight > limitOf(state, i) && inFlight > cost) return deny(WHEN_SETTLED);
+        if (inFlight > limitOf(state, i) && inFlight > cost) {
+          noteBlocked(state, i);
+          return deny(WHEN_SETTLED);
+        }
         if (hasPace(state, i)) {
           easePace(state, i, now);
           if (hasPace(state, i) && now < state[i + NEXT_AT]) return deny(state[i + NEXT_AT] - now);
@@ -152,7 +156,7 @@ export function knee(terms: KneeTerms, { size, rank }: PoolPosition): InFlightPo
     },
 
     noteKept(state, i, kept) {
-      state[i + KEPT] = Math.max(state[i + KEPT], Math.floor(kept));
+      state[i + KEPT] = Math.max(state[i + KEPT], Math.ceil(kept));
     },
 
     divided: (next) => knee(terms, next),

@@ -47,7 +47,6 @@ import {
   setTarget,
   variation,
   wholeOf,
-  windowRate,
   windowRtt,
 } from './window.ts';
 
@@ -131,7 +130,7 @@ export function stepTest(state: State, i: number, terms: KneeTerms, now: Millis)
     return;
   }
   const level = state[i + LEVEL];
-  const rate = windowRate(state, i, now);
+  const rate = calls / (now - state[i + OPENED_AT]);
   const isDeeper = state[i + STAGE] < MAX_STAGES && level > 1;
   if (isDeeper && elasticity(state, i) < SATURATED) {
     state[i + TOP_RATE] = Math.max(state[i + TOP_RATE], rate);

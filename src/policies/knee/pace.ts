@@ -34,6 +34,7 @@ import {
   OUTAGE,
   PACE,
   REFUSED_ROW,
+  RTT_MEAN,
   rollCounts,
   SLOT,
   START,
@@ -45,11 +46,13 @@ import { nextMultiple, openWindow, setTarget } from './window.ts';
 
 /** Refusals up to this part of the calls are tolerated, unless so many come in a row. */
 const TOLERATED = 0.02;
-const ROW = 6;
+const ROW = 5;
 /** What a refusal leaves of the rate of successes. */
 const CUT = 0.95;
 /** Without any success, each refusal divides the pace by this. */
-const OUTAGE_CUT = 4;
+const OUTAGE_CUT = 8;
+/** A cut lets the calls in flight settle for so many mean RTTs. */
+const DRAIN_RTTS = 0.75;
 /** The lowest pace: a probe every two seconds. */
 const MIN_PACE = 1 / 2000;
 /** After an outage the pace begins at this part of the rate before it. */
@@ -111,7 +114,8 @@ export function recordSuccess(
   state[i + REFUSED_ROW] = 0;
   if (state[i + OUTAGE] === 0) return;
   state[i + OUTAGE] = 0;
-  state[i + PACE] = Math.max(state[i + PACE], RESUME * state[i + TROUBLE]);
+  const resumed = state[i + TROUBLE] > 0 ? RESUME * state[i + TROUBLE] : Infinity;
+  state[i + PACE] = Math.max(state[i + PACE], resumed);
   state[i + EASED_AT] = now;
   state[i + EASING] = EASE;
   state[i + NEXT_AT] = Math.min(state[i + NEXT_AT], now + 1 / state[i + PACE]);
@@ -161,14 +165,19 @@ function cutPace(
   state[i + EASING] = EASE;
   state[i + OK_SINCE_CUT] = 0;
   state[i + REFUSED_ROW] = state[i + OUTAGE] === 1 ? ROW : 0;
-  state[i + NEXT_AT] = now + 1 / state[i + PACE];
+  // A queue that was full drains first: a call after that tells an overload from an outage.
+  state[i + NEXT_AT] = now + Math.max(1 / state[i + PACE], DRAIN_RTTS * state[i + RTT_MEAN]);
   state[i + CAUSE] = BY_REFUSAL;
 }
 
 /** The levels so far measured the base RTT: holds what they show. */
 function endStartRefused(state: State, i: number, terms: KneeTerms, now: Millis): void {
-  if (finishStart(state, i, state[i + TARGET], terms, now, BY_REFUSAL))
-    state[i + NEXT_TEST_AT] = nextMultiple(now, TEST_PERIOD_MS);
+  if (!finishStart(state, i, state[i + TARGET], terms, now, BY_REFUSAL)) return;
+  state[i + NEXT_TEST_AT] = nextMultiple(now, TEST_PERIOD_MS);
+  // The last second had lower levels: counts as one at the best of them.
+  const perSlot = state[i + START_RATE] * SLOT_MS;
+  state[i + OK_BEFORE] = Math.max(state[i + OK_BEFORE], perSlot);
+  state[i + OK_NOW] = Math.max(state[i + OK_NOW], perSlot * (now / SLOT_MS - state[i + SLOT]));
 }
 
 export function recordTimeout(

@@ -105,7 +105,7 @@ export function stepStart(
   const rttMs = state[i + BUSY_TIME] / calls;
   const deviation = Math.hypot(noise(state, i, calls), noise(state, i, known));
   const isSlower = rttMs > SLOWER * Math.exp(DEVIATIONS * deviation) * startRtt(state, i);
-  state[i + START_RATE] = Math.max(state[i + START_RATE], calls / span);
+  state[i + START_RATE] = Math.max(state[i + START_RATE], calls / Math.max(0.001, span));
   if (isLate || isSlower || state[i + TARGET] >= terms.max) endStart(state, i, terms, now);
   else raise(state, i, terms, calls, rttMs, now);
 }

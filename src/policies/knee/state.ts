@@ -103,7 +103,8 @@ export const SHARED_INFO = RING_SIZE + 43; // inverse variance of it
 export const LOWER_LIMIT = RING_SIZE + 44; // the lower of the two whole limits
 export const RAISED = RING_SIZE + 45; //     1: no call sent at this level has settled yet
 export const NEEDED_CALLS = RING_SIZE + 46; // of a window, while the limit is held
-export const WIDTH = RING_SIZE + 47;
+export const BLOCKED = RING_SIZE + 47; //    free slots in this window that were too few for a call
+export const WIDTH = RING_SIZE + 48;
 
 /** The options of the rule; `max` is this member's part of it in a pool. */
 export interface KneeTerms {
@@ -130,8 +131,14 @@ export function countTime(state: State, i: number, now: Millis): void {
   const span = now - state[i + SEEN_AT];
   if (!(span > 0)) return;
   state[i + BUSY_TIME] += state[i + IN_FLIGHT] * span;
-  if (state[i + IN_FLIGHT] >= state[i + LIMIT]) state[i + FULL_TIME] += span;
+  if (state[i + IN_FLIGHT] + state[i + BLOCKED] >= state[i + LIMIT]) state[i + FULL_TIME] += span;
   state[i + SEEN_AT] = now;
+}
+
+/** A call did not fit: the slots that are left are no lack of demand. */
+export function noteBlocked(state: State, i: number): void {
+  const free = state[i + LIMIT] - state[i + IN_FLIGHT];
+  if (free > state[i + BLOCKED]) state[i + BLOCKED] = free;
 }
 
 /** A call starts. */

@@ -5,6 +5,7 @@ import type { State } from '../policy.ts';
 import {
   ANCHOR,
   BASE_RTT,
+  BLOCKED,
   BUSY_TIME,
   CALLS,
   CAUSE,
@@ -61,7 +62,8 @@ const EPSILON = 1e-9;
 export function openWindow(state: State, i: number, now: Millis): void {
   state[i + OPENED_AT] = now;
   state.fill(0, i + CALLS, i + RTT_SUM + 1);
-  state[i + KEPT] = Math.floor(state[i + KEPT] / 2);
+  state[i + KEPT] = Math.max(0, state[i + KEPT] - 1);
+  state[i + BLOCKED] = 0;
   const lower = wholeOf(state[i + TARGET]);
   state[i + LIMIT] = lower;
   state[i + NEEDED_CALLS] = neededCalls(state, i);
@@ -90,7 +92,7 @@ export const isReached = (state: State, i: number, now: Millis): boolean =>
  */
 export function windowRate(state: State, i: number, now: Millis): number {
   if (state[i + CALLS] === 0) return 0;
-  const share = Math.min(1, state[i + BUSY_TIME] / state[i + RTT_SUM]);
+  const share = (1 + Math.min(1, state[i + BUSY_TIME] / state[i + RTT_SUM])) / 2;
   return (state[i + CALLS] / Math.max(0.001, now - state[i + OPENED_AT])) * share;
 }
 
@@ -116,7 +118,7 @@ export const noise = (state: State, i: number, calls: number): number =>
 export function headroom(knee: number): number {
   if (knee < 5) return 0.06 + (Math.max(0, knee - 1) * (0.5 - 0.06)) / 4;
   if (knee < 16) return 0.5 + ((knee - 5) * (1.5 - 0.5)) / 11;
-  return Math.max(1.5, 0.38 * Math.sqrt(knee), 0.065 * knee);
+  return Math.max(1.5, 0.38 * Math.sqrt(knee), 0.09 * knee - 0.6);
 }
 
 export const limitFor = (knee: number): number => knee + headroom(knee);
