@@ -175,10 +175,10 @@ describe('knee: the limit', () => {
 
   test('knee: a cost of 3 counts as three calls in flight', () => {
     const sender = new Sender();
-    sender.run(60_000, replyAfter(40), { cost: 3, demand: 10 });
+    sender.run(66_000, replyAfter(40), { cost: 3, demand: 10 });
+    expect(sender.run(3000, replyAfter(40), { cost: 3, demand: 10 })).toBeGreaterThan(0.95 * 250);
     expect(sender.limit).toBeGreaterThanOrEqual(30);
-    const { policy, state, now } = sender;
-    expect(policy.keyState(state, 0, now).inFlight).toBe(30);
+    expect(sender.key.inFlight).toBeGreaterThanOrEqual(27); // one call may just have ended
   });
 
   test('knee: a cost above the limit is admitted alone, a cost above the maximum never', () => {
