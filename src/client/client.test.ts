@@ -174,10 +174,14 @@ describe('client: a daemon that works', () => {
 
   test('inspect: returns what an adaptive limit has learnt', async () => {
     const limits = { sink: { adaptive: { max: 2 } } };
-    const sluice = client(at(await daemon(undefined, { limits })));
+    const clock = new VirtualClock();
+    const server = await listen(createTestDaemon(clock, { limits }).resp);
+    closing.push(() => server.close());
+    const sluice = client(at(server));
     const call = async (outcome: 'ok' | 'busy', rttMs: number): Promise<void> => {
       const checked = await sluice.check('db', 1, { withPermit: true });
       const permit = checked.verdict === 'allow' ? checked.permit : undefined;
+      clock.advance(rttMs);
       if (permit !== undefined) await sluice.settle(permit, { outcome, rttMs });
     };
     for (let n = 0; n < 200; n++) await call('ok', 12.5);
