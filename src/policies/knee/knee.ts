@@ -127,7 +127,8 @@ export function knee(terms: KneeTerms, { size, rank }: PoolPosition): InFlightPo
         }
         if (hasPace(state, i)) {
           easePace(state, i, now);
-          if (hasPace(state, i) && now < state[i + NEXT_AT]) return deny(state[i + NEXT_AT] - now);
+          if (hasPace(state, i) && now < state[i + NEXT_AT])
+            return deny(Math.ceil(state[i + NEXT_AT] - now));
         }
         beginCall(state, i, cost, now);
       }
