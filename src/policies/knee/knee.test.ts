@@ -209,6 +209,19 @@ describe('knee: refusals, timeouts', () => {
     expect(sender.run(10_000, server)).toBeGreaterThan(0.8 * 400);
   });
 
+  test('knee: while refusals set a pace, a retry at the given time succeeds, and not before', () => {
+    const sender = new Sender({ initial: 20 });
+    sender.run(3000, replyAfter(5, 'busy'));
+    const { policy, state, now } = sender;
+    const refused = policy.check(state, 0, 1, now);
+    const retryAfterMs = refused.verdict === 'deny' ? refused.retryAfterMs : Number.NaN;
+    expect(retryAfterMs).toBeGreaterThan(1);
+    expect(Number.isInteger(retryAfterMs)).toBe(true);
+    expect(policy.available(state, 0, now)).toBe(0);
+    expect(policy.check(state.slice(), 0, 1, now + retryAfterMs - 1.1).verdict).toBe('deny');
+    expect(policy.check(state.slice(), 0, 1, now + retryAfterMs).verdict).toBe('allow');
+  });
+
   test('knee: one refusal in a hundred calls costs nothing', () => {
     const { sender, server } = settled();
     const random = seededRandom(5);
