@@ -22,6 +22,7 @@ const LIMITS = {
   ramp: { ramp: { min: 1, max: 10, over: '1h' } },
   busy: { busy: {} },
   adaptive: { adaptive: {} },
+  'adaptive with rule aimd': { adaptive: { rule: 'aimd' } },
 };
 
 const keyOf = (n) => `client-${n}@example.org`;

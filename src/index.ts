@@ -17,10 +17,10 @@ export { type Random, seededRandom, systemRandom } from './core/random.ts';
 export type { RemoteLimiter, RemoteStats } from './limiter/async-limiter.ts';
 export { type AllOptions, all, type ComponentOptions } from './limiter/composite-limiter.ts';
 export type {
+  AdjustedEvent,
   AvailabilityEvent,
   CancelledEvent,
   DecisionEvent,
-  DecreasedEvent,
   ExpiredEvent,
   LimitEvent,
   Listener,
@@ -43,7 +43,7 @@ export type { BucketOptions } from './policies/bucket.ts';
 export type { BusyOptions } from './policies/busy.ts';
 export type { ConcurrencyOptions } from './policies/concurrency.ts';
 export type { Limit } from './policies/limit.ts';
-export type { Feedback, KeyState, RuleStatus } from './policies/policy.ts';
+export type { Feedback, KeyState, LimitCause, RuleStatus } from './policies/policy.ts';
 export type { RampMode, RampOptions } from './policies/ramp.ts';
 export type { SpacingOptions } from './policies/spacing.ts';
 export type { WindowOptions } from './policies/window.ts';

@@ -107,7 +107,7 @@ limits:
 describe('a limit that learns, in the daemon', () => {
   test('a busy reply: the limit falls, the log says so, and /metrics has histograms of both', async () => {
     const daemon = await startWith(
-      'limits: { sink: { adaptive: { initial: 10, decreaseRatio: 0.5 }, match: db } }\n',
+      'limits: { sink: { adaptive: { rule: aimd, initial: 10, decreaseRatio: 0.5 }, match: db } }\n',
     );
     const url = `http://${daemon.addresses.http[0]}`;
     const hold = async (): Promise<string> => {
@@ -118,11 +118,35 @@ describe('a limit that learns, in the daemon', () => {
     for (const permit of permits)
       await fetch(`${url}/settle?permit=${permit}&outcome=busy`, { method: 'POST' });
     await daemon.waitForLog(
-      /warn limit decreased by back-pressure limit=sink key=db from=10 to=5 times=1\n/,
+      /warn limit decreased by back-pressure limit=sink key=db from=10 to=5 cause=back-pressure times=1\n/,
     );
     const metrics = await (await fetch(`${url}/metrics`)).text();
     expect(metrics).toContain('sluice_concurrency_limit_sum{limit="sink"} 20\n'); // 10, 5, 5
     expect(metrics).toContain('sluice_concurrency_in_flight_bucket{limit="sink",le="2"} 2\n');
     expect(metrics).toContain('sluice_concurrency_in_flight_sum{limit="sink"} 6\n');
+  });
+
+  test('the rule knee: refusals set a pace, which the log, /inspect and /metrics show', async () => {
+    const daemon = await startWith('limits: { sink: { adaptive: { max: 2 }, match: db } }\n');
+    const url = `http://${daemon.addresses.http[0]}`;
+    const call = async (outcome: string): Promise<void> => {
+      const response = await fetch(`${url}/check?key=db&hold=1`);
+      const { permit } = (await response.json()) as { permit?: string };
+      const settled = `${url}/settle?permit=${permit}&outcome=${outcome}&rttMs=2`;
+      if (permit !== undefined) await fetch(settled, { method: 'POST' });
+    };
+    for (let n = 0; n < 60; n++) await call('ok');
+    for (let n = 0; n < 20; n++) await call('busy');
+    await daemon.waitForLog(
+      /warn limit decreased by back-pressure limit=sink key=db from=\d to=\d pace=[\d.]+ cause=refusal times=1\n/,
+    );
+    const inspected = (await (await fetch(`${url}/inspect?key=db`)).json()) as {
+      limits: Record<string, unknown>[];
+    };
+    expect(inspected.limits[0]).toMatchObject({ name: 'sink', cause: 'refusal' });
+    expect(inspected.limits[0].pacePerSecond).toBeGreaterThan(0);
+    const metrics = await (await fetch(`${url}/metrics`)).text();
+    expect(metrics).toMatch(/^sluice_limit_adjustments_total\{limit="sink",cause="refusal"\} \d/m);
+    expect(metrics).toMatch(/^sluice_pace\{limit="sink",key="db"\} [\d.]+$/m);
   });
 });

@@ -60,6 +60,8 @@ const TABLE: readonly (readonly [object, readonly Place[]])[] = [
   [{ window: { limit: 1, per: '1s' } }, OVER_REDIS],
   [{ concurrency: 2 }, ['daemon, shadow']],
   [{ adaptive: {} }, [...OVER_REDIS, 'daemon, shadow']],
+  [{ adaptive: { rule: 'aimd', alpha: 0.5 } }, [...OVER_REDIS, 'daemon, shadow']],
+  [{ adaptive: { alpha: 0.5 } }, ALL_PLACES],
   [{ busy: {} }, [...OVER_REDIS, 'daemon, shadow']],
   [{ all: [{ bucket: { rate: 1 } }, { adaptive: {} }] }, [...OVER_REDIS, 'daemon, shadow']],
   [reserving, IN_DAEMON],
@@ -92,6 +94,9 @@ describe('options without effect', () => {
     expect(PLACES.daemon({ adaptive: LEVELS })).toContain(
       'expected `limits.a.adaptive.priorities` to be left out: no protocol of a daemon names ' +
         'a level; write one limit for each, got ["user","prefetch"]',
+    );
+    expect(PLACES['daemon, override']({ adaptive: { slowStart: true } })).toContain(
+      "expected `limits.a.overrides[0].adaptive.slowStart` to be beside `rule: 'aimd'`, got true",
     );
     expect(PLACES['daemon, shadow']({ all: [spacing, { busy: {} }] })).toContain(
       'expected `limits.a.shadow` to be false beside busy: it needs the outcome of calls and gets none ' +

@@ -6,7 +6,7 @@ import { logLimiting } from '../src/adapters/metrics/log.ts';
 import { prometheus } from '../src/adapters/metrics/prometheus.ts';
 import { instrument } from '../src/adapters/opentelemetry.ts';
 import { all } from '../src/limiter/composite-limiter.ts';
-import type { LimitEvent } from '../src/limiter/events.ts';
+import type { AdjustedEvent, LimitEvent } from '../src/limiter/events.ts';
 import { limiter } from '../src/limiter/limiter.ts';
 import type { Permit } from '../src/limiter/permit.ts';
 import type { Limit } from '../src/policies/limit.ts';
@@ -22,7 +22,7 @@ function setUp(limit: Limit, name = 'sink') {
   return { clock, api, eventsOf, listen };
 }
 
-const SINK: Limit = { adaptive: { initial: 10, decreaseRatio: 0.5 } };
+const SINK: Limit = { adaptive: { rule: 'aimd', initial: 10, decreaseRatio: 0.5 } };
 
 /** A first success, so that the limit has a mean round-trip time of 100 ms. */
 function warmUp({ api, clock }: ReturnType<typeof setUp>): void {
@@ -31,8 +31,24 @@ function warmUp({ api, clock }: ReturnType<typeof setUp>): void {
   permit.settle();
 }
 
-describe('event of a decreased limit', () => {
-  test('adaptive: a busy reply decreases the limit, cause back-pressure', () => {
+class PullReader extends MetricReader {
+  protected override async onForceFlush(): Promise<void> {}
+  protected override async onShutdown(): Promise<void> {}
+}
+
+/** A meter of OpenTelemetry, and what it has collected. */
+function meterOf() {
+  const reader = new PullReader();
+  const meter = new MeterProvider({ readers: [reader] }).getMeter('test');
+  const collect = async () => {
+    const { resourceMetrics } = await reader.collect();
+    return resourceMetrics.scopeMetrics.flatMap((scope) => scope.metrics);
+  };
+  return { meter, collect };
+}
+
+describe('event of an adjusted limit', () => {
+  test('aimd: a busy reply decreases the limit, cause back-pressure', () => {
     const sink = setUp(SINK);
     warmUp(sink);
     sink.listen();
@@ -40,12 +56,12 @@ describe('event of a decreased limit', () => {
     sink.clock.advance(100);
     permit.settle({ outcome: 'busy' });
     const about = { limit: 'sink', key: 'db', cost: 1, at: sink.clock.now() };
-    expect(sink.eventsOf('decreased')).toEqual([
-      { type: 'decreased', ...about, from: 10, to: 5, cause: 'back-pressure' },
+    expect(sink.eventsOf('adjusted')).toEqual([
+      { type: 'adjusted', ...about, from: 10, to: 5, cause: 'back-pressure' },
     ]);
   });
 
-  test('adaptive: back-pressure of an earlier call is the cause, whichever call closes the window', () => {
+  test('aimd: back-pressure of an earlier call is the cause, whichever call closes the window', () => {
     const sink = setUp(SINK);
     warmUp(sink);
     sink.listen();
@@ -57,17 +73,27 @@ describe('event of a decreased limit', () => {
     first.settle({ outcome: 'timeout' });
     sink.clock.advance(50);
     second.settle();
-    expect(sink.eventsOf('decreased')).toMatchObject([{ from: 10, to: 5, cause: 'back-pressure' }]);
+    expect(sink.eventsOf('adjusted')).toMatchObject([{ from: 10, to: 5, cause: 'back-pressure' }]);
   });
 
-  test('adaptive: slower calls decrease the limit, cause latency', () => {
+  test('aimd: slower calls decrease the limit, cause latency', () => {
     const sink = setUp(SINK);
     warmUp(sink);
     sink.listen();
     const permit = sink.api.tryAcquire('db') as Permit;
     sink.clock.advance(900);
     permit.settle();
-    expect(sink.eventsOf('decreased')).toMatchObject([{ from: 10, to: 5, cause: 'latency' }]);
+    expect(sink.eventsOf('adjusted')).toMatchObject([{ from: 10, to: 5, cause: 'latency' }]);
+  });
+
+  test('aimd: an increase has the cause success', () => {
+    const sink = setUp({ adaptive: { rule: 'aimd' } });
+    warmUp(sink);
+    sink.listen();
+    const permit = sink.api.tryAcquire('db') as Permit;
+    sink.clock.advance(100);
+    permit.settle();
+    expect(sink.eventsOf('adjusted')).toMatchObject([{ from: 1, to: 2, cause: 'success' }]);
   });
 
   test('busy: a busy reply decreases the rate', () => {
@@ -76,26 +102,156 @@ describe('event of a decreased limit', () => {
     const permits = Array.from({ length: 8 }, () => sink.api.tryAcquire('db') as Permit);
     sink.clock.advance(10);
     permits[0].settle({ outcome: 'busy' });
-    const [event] = sink.eventsOf('decreased');
+    const [event] = sink.eventsOf('adjusted');
     expect(event).toMatchObject({ key: 'db', cause: 'back-pressure' });
-    const { from, to } = event as Extract<LimitEvent, { type: 'decreased' }>;
+    const { from, to } = event as AdjustedEvent;
     expect(to).toBeLessThan(from);
   });
 
-  test('no event: an increase, a fixed limit, an ignored call', () => {
+  test('no event: a fixed limit, an ignored call, a limit that does not change', () => {
     const fixed = setUp({ concurrency: 2 });
     fixed.listen();
     (fixed.api.tryAcquire('db') as Permit).settle({ outcome: 'busy' });
-    expect(fixed.eventsOf('decreased')).toEqual([]);
-    const sink = setUp({ adaptive: {} });
-    warmUp(sink);
+    expect(fixed.eventsOf('adjusted')).toEqual([]);
+    for (const rule of ['knee', 'aimd'] as const) {
+      const sink = setUp({ adaptive: { rule } });
+      sink.listen();
+      warmUp(sink);
+      (sink.api.tryAcquire('db') as Permit).settle({ outcome: 'ignored' });
+      expect(sink.eventsOf('adjusted')).toEqual([]);
+    }
+  });
+});
+
+describe('adaptive, rule knee: what an operator sees', () => {
+  type Outcome = 'ok' | 'busy' | 'timeout';
+
+  /** A sender that always has a next call, up to an instant. Calls take 50 ms, refused ones 1 ms. */
+  function send(
+    { api, clock }: ReturnType<typeof setUp>,
+    until: number,
+    reply: () => Outcome = () => 'ok',
+  ): void {
+    const sendAll = (): void => {
+      for (let n = 0; n < 1000 && clock.now() < until; n++) {
+        const permit = api.tryAcquire('db');
+        if (permit.verdict === 'deny') return;
+        const outcome = reply();
+        clock.wakeAt(clock.now() + (outcome === 'busy' ? 1 : 50), () => {
+          (permit as Permit).settle({ outcome });
+          sendAll();
+        });
+      }
+    };
+    while (clock.now() < until) {
+      sendAll();
+      clock.advance(10);
+    }
+    clock.advance(60);
+  }
+
+  const adjusted = (sink: ReturnType<typeof setUp>) => sink.eventsOf('adjusted') as AdjustedEvent[];
+
+  test('adjusted: every change has its cause, and begins where the last one ended', () => {
+    const sink = setUp({ adaptive: { max: 40 } });
     sink.listen();
-    const permit = sink.api.tryAcquire('db') as Permit;
-    sink.clock.advance(100);
-    permit.settle();
-    (sink.api.tryAcquire('db') as Permit).settle({ outcome: 'ignored' });
-    expect(sink.api.inspect('db').limit).toBe(2);
-    expect(sink.eventsOf('decreased')).toEqual([]);
+    send(sink, 25_000);
+    const events = adjusted(sink);
+    expect(events[0]).toMatchObject({ limit: 'sink', key: 'db', from: 1, to: 2, cause: 'start' });
+    expect(events[0].knee).toBeUndefined();
+    for (const [n, { from, to }] of events.entries()) {
+      if (n > 0) expect(from).toBe(events[n - 1].to);
+      expect(to).not.toBe(from);
+    }
+    expect(events.at(-1)?.to).toBe(sink.api.inspect('db').limit);
+    const begins = events.find(({ cause, from, to }) => cause === 'test' && to < from);
+    expect(begins?.baseRttMs).toBeCloseTo(50, 0);
+    expect(begins?.knee).toBeGreaterThan(0);
+    expect(begins?.ratePerSecond).toBeGreaterThan(0);
+    expect(events.some(({ cause, from, to }) => cause === 'test' && to > from)).toBe(true);
+  });
+
+  test('adjusted: a pace that refusals set, and its end, although the limit stays', () => {
+    const sink = setUp({ adaptive: { max: 40 } });
+    sink.listen();
+    send(sink, 5_000);
+    const known = adjusted(sink).length;
+    send(sink, 7_000, () => 'busy');
+    const cuts = adjusted(sink).slice(known);
+    expect(new Set(cuts.map(({ cause }) => cause))).toEqual(new Set(['refusal']));
+    expect(cuts.some(({ from, to }) => from === to)).toBe(true);
+    expect(cuts[0].pacePerSecond).toBeGreaterThan(0);
+    expect(sink.api.inspect('db').pacePerSecond).toBeLessThan(cuts[0].pacePerSecond as number);
+    send(sink, 60_000);
+    expect(sink.api.inspect('db').pacePerSecond).toBeUndefined();
+    const paces = adjusted(sink).slice(known + cuts.length);
+    const lifted = paces.filter(({ pacePerSecond }) => pacePerSecond === undefined);
+    expect(lifted[0]).toMatchObject({ key: 'db', cause: 'success' });
+  });
+
+  test('adjusted: silence halves the limit', () => {
+    const sink = setUp({ adaptive: { max: 40 } });
+    send(sink, 5_000);
+    const { limit = 0 } = sink.api.inspect('db');
+    sink.listen();
+    send(sink, 5_200, () => 'timeout');
+    const [first] = adjusted(sink);
+    expect(first).toMatchObject({ from: limit, cause: 'silence' });
+    expect(first.to).toBeLessThanOrEqual(limit / 2);
+  });
+
+  test('prometheus: adjustments by cause, base RTT, knee and pace; opentelemetry: the same', async () => {
+    const sink = setUp({ adaptive: { max: 40 } });
+    const metrics = prometheus(sink.api);
+    const { meter, collect } = meterOf();
+    instrument(sink.api, { meter });
+    send(sink, 5_000);
+    send(sink, 7_000, () => 'busy');
+    const text = metrics.text();
+    parseExposition(text);
+    const { baseRttMs = 0, knee, pacePerSecond } = sink.api.inspect('db');
+    const key = { limit: 'sink', key: 'db' };
+    expect(sampleValue(text, 'sluice_base_rtt_seconds', key)).toBe(baseRttMs / 1000);
+    expect(sampleValue(text, 'sluice_knee', key)).toBe(knee);
+    expect(sampleValue(text, 'sluice_pace', key)).toBe(pacePerSecond);
+    const adjustments = (cause: string) =>
+      sampleValue(text, 'sluice_limit_adjustments_total', { limit: 'sink', cause });
+    expect(adjustments('start')).toBeGreaterThan(2);
+    expect(adjustments('refusal')).toBeGreaterThan(0);
+    const found = await collect();
+    const points = (name: string) =>
+      found.find(({ descriptor }) => descriptor.name === name)?.dataPoints ?? [];
+    expect(points('sluice.knee')).toMatchObject([{ attributes: key, value: knee }]);
+    expect(
+      points('sluice.limit_adjustments').map(({ attributes, value }) => ({ attributes, value })),
+    ).toContainEqual({
+      attributes: { limit: 'sink', cause: 'refusal' },
+      value: adjustments('refusal'),
+    });
+  });
+
+  test('prometheus: a limit of another kind has none of these series', () => {
+    const sink = setUp({ concurrency: 4 });
+    const metrics = prometheus(sink.api);
+    send(sink, 100);
+    expect(metrics.text()).not.toMatch(/sluice_(base_rtt|knee|pace|limit_adjustments)/);
+  });
+
+  test('logLimiting: refusals and silence are logged with the pace, tests are not', () => {
+    const sink = setUp({ adaptive: { max: 40 } });
+    const lines: string[] = [];
+    const stop = logLimiting(
+      sink.api,
+      { warn: (message) => lines.push(message) },
+      { events: ['decreased'] },
+    );
+    send(sink, 25_000);
+    expect(lines).toEqual([]);
+    send(sink, 27_000, () => 'busy');
+    stop();
+    expect(lines[0]).toMatch(
+      /^limit "sink": decreased by back-pressure; last key "db", from \d+ to \d+, pace [\d.]+\/s$/,
+    );
   });
 });
 
@@ -137,18 +293,12 @@ describe('histograms of the limit and of calls in flight', () => {
   });
 
   test('opentelemetry: the same buckets as prometheus', async () => {
-    class PullReader extends MetricReader {
-      protected override async onForceFlush(): Promise<void> {}
-      protected override async onShutdown(): Promise<void> {}
-    }
-    const reader = new PullReader();
-    const meter = new MeterProvider({ readers: [reader] }).getMeter('test');
+    const { meter, collect } = meterOf();
     const sink = setUp({ all: [{ bucket: { rate: 100, burst: 100 } }, SINK] });
     const metrics = prometheus(sink.api);
     instrument(sink.api, { meter });
     traffic(sink);
-    const { resourceMetrics } = await reader.collect();
-    const found = resourceMetrics.scopeMetrics.flatMap((scope) => scope.metrics);
+    const found = await collect();
     for (const name of ['sluice.concurrency.limit', 'sluice.concurrency.in_flight']) {
       const metric = found.find(({ descriptor }) => descriptor.name === name);
       expect(metric?.dataPointType).toBe(DataPointType.HISTOGRAM);

@@ -1,5 +1,5 @@
 /**
- * Five scenarios of an adaptive concurrency limit against real servers of unknown capacity.
+ * Five scenarios of an adaptive concurrency limit (rule aimd) against real servers of unknown capacity.
  *
  *     ramp-up   a healthy server; the limit reaches its maximum and stays there
  *     outage    the server stops replying; the limit falls to 1 and recovers
@@ -23,7 +23,7 @@ const MAX_RAMP_UP_MS = 15_000;
 /** Runs a scenario with a server, a limited client and a recorder of the limit. */
 async function runScenario({ max, reply, timeoutMs = 10_000 }, scenario) {
   const server = await serve(reply);
-  const api = limiter({ limit: { adaptive: { max } } });
+  const api = limiter({ limit: { adaptive: { rule: 'aimd', max } } });
   const recorder = watch(api, server.url);
   const counts = new Map();
   const count = (what) => counts.set(what, (counts.get(what) ?? 0) + 1);

@@ -465,7 +465,7 @@ describe.each(Object.keys(HTTP_SERVERS))('%s', (name) => {
     const get = await serve({ limiter: api, level: () => 'user' }, work);
     const first = get();
     await inProgress(1);
-    expect(api.inspect('127.0.0.1').priorities).toEqual({ user: 1, prefetch: 0 });
+    expect(api.inspect('server').priorities).toEqual({ user: 1, prefetch: 0 });
     begun[0](200);
     await first;
     await settled(api);

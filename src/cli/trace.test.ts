@@ -124,7 +124,7 @@ describe('sluice trace', () => {
       { at: 2000, check: 2, id: 4 },
       { at: 3000, settle: { id: 4, rttMs: 1000, outcome: 'busy' } },
     ];
-    expect(linesOf({ limit: { adaptive: {} }, calls })).toEqual([
+    expect(linesOf({ limit: { adaptive: { rule: 'aimd' } }, calls })).toEqual([
       { at: 0, verdict: 'allow', granted: 1, remaining: 0, limit: 1 },
       { at: 0, verdict: 'deny', granted: 0, remaining: 0, retryAfterMs: 0, limit: 1 },
       { at: 1000, remaining: 1, limit: 1 },

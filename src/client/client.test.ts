@@ -172,6 +172,28 @@ describe('client: a daemon that works', () => {
     expect(await sluice.inspect('élise', 'missing')).toBe(undefined);
   });
 
+  test('inspect: returns what an adaptive limit has learnt', async () => {
+    const limits = { sink: { adaptive: { max: 2 } } };
+    const clock = new VirtualClock();
+    const server = await listen(createTestDaemon(clock, { limits }).resp);
+    closing.push(() => server.close());
+    const sluice = client(at(server));
+    const call = async (outcome: 'ok' | 'busy', rttMs: number): Promise<void> => {
+      const checked = await sluice.check('db', 1, { withPermit: true });
+      const permit = checked.verdict === 'allow' ? checked.permit : undefined;
+      clock.advance(rttMs);
+      if (permit !== undefined) await sluice.settle(permit, { outcome, rttMs });
+    };
+    for (let n = 0; n < 200; n++) await call('ok', 12.5);
+    for (let n = 0; n < 20; n++) await call('busy', 0.5);
+    const inspected = (await sluice.inspect('db'))?.limits[0];
+    expect(inspected).toMatchObject({ name: 'sink', inFlight: 0, cause: 'refusal' });
+    const { baseRttMs = 0, ratePerSecond = 0, knee, headroom, pacePerSecond } = inspected ?? {};
+    for (const figure of [baseRttMs, ratePerSecond, headroom, pacePerSecond])
+      expect(figure).toBeGreaterThan(0);
+    expect(knee).toBeCloseTo((ratePerSecond * baseRttMs) / 1000);
+  });
+
   test('connects through a Unix socket', async () => {
     const folder = mkdtempSync(join(tmpdir(), 'sluice-client-'));
     closing.push(() => rmSync(folder, { recursive: true }));

@@ -33,6 +33,13 @@ export interface InspectedLimit {
   readonly poolSize?: number;
   readonly reserved?: number;
   readonly rttMs?: Millis;
+  readonly baseRttMs?: Millis;
+  readonly ratePerSecond?: number;
+  readonly knee?: number;
+  readonly headroom?: number;
+  readonly pacePerSecond?: number;
+  readonly cause?: string;
+  readonly backPressure?: true;
   readonly partitions?: Readonly<Record<string, number>>;
   readonly rules?: readonly InspectedRule[];
 }

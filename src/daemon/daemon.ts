@@ -340,13 +340,15 @@ const learns = (limiter: SyncLimiter): boolean => limiter.inspect('').limit !== 
 /** Logs decreases by back-pressure at a bounded rate. The returned function logs what is pending. */
 function logDecreases(limiter: SyncLimiter, log: Log): () => void {
   const round = (limit = 0): number => Math.round(limit * 100) / 100;
-  const warn = (_message: string, { limit, key, decreased, from, to }: LimitingFields): void =>
+  const warn = (_message: string, fields: LimitingFields): void =>
     log('warn', 'limit decreased by back-pressure', {
-      limit,
-      key: toKeyText(key),
-      from: round(from),
-      to: round(to),
-      times: decreased,
+      limit: fields.limit,
+      key: toKeyText(fields.key),
+      from: round(fields.from),
+      to: round(fields.to),
+      ...(fields.pacePerSecond !== undefined && { pace: round(fields.pacePerSecond) }),
+      cause: fields.cause ?? '',
+      times: fields.decreased,
     });
   return logLimiting(limiter, { warn }, { events: ['decreased'] });
 }

@@ -8,6 +8,7 @@ import type { Millis } from '../core/clock.ts';
 import type { Decision, OnUnavailable, Outcome } from '../core/decision.ts';
 import { errorMessageOf } from '../core/errors.ts';
 import { emitProcessWarning } from '../core/process-warning.ts';
+import type { KeyState, LimitCause } from '../policies/policy.ts';
 
 /** Fields of every event. */
 interface EventBase {
@@ -43,14 +44,16 @@ export interface SettledEvent extends EventBase {
   readonly concurrency?: { readonly limit: number; readonly inFlight: number };
 }
 
-/** The limit of a key was decreased: adaptive, busy. */
-export interface DecreasedEvent extends EventBase {
-  readonly type: 'decreased';
+/** The learnt limit of a key changed: adaptive, busy. With `from` and `to` equal, only the pace changed. */
+export interface AdjustedEvent extends EventBase, Pick<KeyState, (typeof LEARNT)[number]> {
+  readonly type: 'adjusted';
   readonly from: number;
   readonly to: number;
-  /** `back-pressure`: a call was answered busy or timed out. `latency`: calls took longer than usual. */
-  readonly cause: 'back-pressure' | 'latency';
+  readonly cause: LimitCause;
 }
+
+/** What an adjustment reports beside the limit, as far as it is known. */
+export const LEARNT = ['ratePerSecond', 'baseRttMs', 'knee', 'pacePerSecond'] as const;
 
 /** A permit was not settled within `permitTimeout`: its slot is given back. */
 export interface ExpiredEvent extends EventBase {
@@ -72,7 +75,7 @@ export type LimitEvent =
   | DecisionEvent
   | CancelledEvent
   | SettledEvent
-  | DecreasedEvent
+  | AdjustedEvent
   | ExpiredEvent
   | AvailabilityEvent;
 /** The argument of `on`. An error it throws becomes a process warning. */

@@ -14,6 +14,7 @@ import { requireNumber } from '../core/options.ts';
 import { requireCost } from '../policies/cost.ts';
 import { type CallClass, partitionIndexOf } from '../policies/partitions.ts';
 import type { Feedback, KeyState, Policy, Settlement } from '../policies/policy.ts';
+import { Adjustments } from './adjustments.ts';
 import type { Listener, SettledEvent } from './events.ts';
 import { type Inspection, inspectionOf, type NamedRuleStatus, nameRules } from './inspection.ts';
 import type { LimiterInternals } from './internals.ts';
@@ -107,6 +108,7 @@ export class SyncLimiter extends LimiterCore implements LimiterInternals {
   /** The wait queues; `CompositeLimiter` reads their order. */
   readonly scheduler: WaitScheduler;
   readonly #batchClock: BatchClock | undefined;
+  readonly #adjustments = new Adjustments();
 
   constructor(policy: Policy, backend: Backend, settings: SyncLimiterSettings) {
     super(settings);
@@ -362,30 +364,25 @@ export class SyncLimiter extends LimiterCore implements LimiterInternals {
   ): void {
     const { cost, outcome, used, rttMs } = settlement;
     // Only listeners read the state of a limit that learns, before and after it has learnt from the call.
-    const isObserved =
-      this.policy.needsOutcome && this.telemetry.hasListeners && outcome !== 'ignored';
+    const isObserved = this.policy.needsOutcome && this.telemetry.hasListeners;
     const before = isObserved ? this.#backend.inspect(key, now).state : undefined;
     this.#backend.settle(key, settlement, now);
     this.startCooldown(key, retryAfterMs, now);
-    this.telemetry.recordSettled(key, cost, outcome, used, rttMs, before && concurrencyOf(before));
-    if (before) this.#reportDecrease(key, settlement, before, now);
+    const concurrency = before && outcome !== 'ignored' ? concurrencyOf(before) : undefined;
+    this.telemetry.recordSettled(key, cost, outcome, used, rttMs, concurrency);
+    if (before) this.#reportAdjustment(key, settlement, before, now);
     this.scheduler.wake(key);
   }
 
-  #reportDecrease(
+  #reportAdjustment(
     key: string,
     { cost, outcome }: Settlement,
-    { limit: from = 0, backPressure }: KeyState,
+    before: KeyState,
     now: Millis,
   ): void {
-    const { limit: to = 0 } = this.#backend.inspect(key, now).state;
-    if (to >= from) return;
-    const isPressure = backPressure === true || outcome === 'busy' || outcome === 'timeout';
-    this.telemetry.recordDecreased(key, cost, {
-      from,
-      to,
-      cause: isPressure ? 'back-pressure' : 'latency',
-    });
+    const { state: after } = this.#backend.inspect(key, now);
+    const adjustment = this.#adjustments.between(key, before, after, outcome);
+    if (adjustment) this.telemetry.recordAdjusted(key, cost, adjustment);
   }
 
   update(key: string, feedback: Feedback): boolean {

@@ -9,7 +9,8 @@ import type { Clock, Millis } from '../core/clock.ts';
 import { DeadlineSet } from '../core/deadline-set.ts';
 import type { Decision, OnUnavailable, Outcome } from '../core/decision.ts';
 import { emitProcessWarning } from '../core/process-warning.ts';
-import { type DecreasedEvent, type Listener, ListenerSet, type SettledEvent } from './events.ts';
+import type { Adjustment } from './adjustments.ts';
+import { type Listener, ListenerSet, type SettledEvent } from './events.ts';
 import { endPermit, Permit, type PermitInit, type PermitResult } from './permit.ts';
 import { type CounterSnapshot, Counters } from './stats.ts';
 
@@ -110,13 +111,9 @@ export class LimiterTelemetry {
     });
   }
 
-  recordDecreased(
-    key: string,
-    cost: number,
-    change: Pick<DecreasedEvent, 'from' | 'to' | 'cause'>,
-  ): void {
+  recordAdjusted(key: string, cost: number, change: Adjustment): void {
     const at = this.#clock.now();
-    this.#events.emit({ type: 'decreased', limit: this.name, key, cost, at, ...change });
+    this.#events.emit({ type: 'adjusted', limit: this.name, key, cost, at, ...change });
   }
 
   /** The backend became unavailable, or available again. */

@@ -637,13 +637,6 @@ describe('aimd', () => {
     expect(key.view().inFlight).toBe(0);
   });
 
-  test('aimd: names the new spelling of a fixed limit', () => {
-    const options = { fixed: 3 } as AimdOptions;
-    expect(() => begin(options)).toThrow(
-      'expected `adaptive.fixed` to be left out: a fixed limit is written `concurrency: n`, got 3',
-    );
-  });
-
   test('aimd: refuses an initial limit above the maximum', () => {
     expect(() => begin({ initial: 10, max: 1 })).toThrow('initial 10 exceeds max 1');
   });

@@ -52,9 +52,18 @@ const valid: Readonly<Record<string, readonly unknown[]>> = {
   ],
   adaptive: [
     {},
-    { initial: 200 },
-    { initial: 5, max: 5, alpha: 1, decreaseRatio: 0.5, deviationScale: 0, jitter: 1 },
-    { slowStart: true, jitter: 0 },
+    { rule: 'knee', initial: 1000 },
+    { rule: 'aimd', initial: 200 },
+    {
+      rule: 'aimd',
+      initial: 5,
+      max: 5,
+      alpha: 1,
+      decreaseRatio: 0.5,
+      deviationScale: 0,
+      jitter: 1,
+    },
+    { rule: 'aimd', slowStart: true, jitter: 0 },
   ],
   busy: [{}, { recoverRate: 0.1 }, { recoverValue: 200, max: 1 }],
   all: [[{ bucket: { rate: 1 } }], [{ all: [{ busy: {} }] }, { adaptive: {} }]],
@@ -76,6 +85,7 @@ const SUGGESTIONS = new Map<unknown, string>([
   ['6', '"6s" or "6ms"'],
   ['goBackN', '"go-back-n"'],
   ['RELAXED', '"relaxed"'],
+  ['Knee', '"knee"'],
 ]);
 const didYouMean = (meant: string | undefined): string =>
   meant === undefined ? '' : `; did you mean ${meant}?`;
@@ -89,6 +99,7 @@ type InvalidField = readonly [
   expected: RegExp,
 ];
 
+const AIMD = { rule: 'aimd' };
 const RAMP = { min: 10, max: 110, over: '10s' };
 
 const invalid: readonly InvalidField[] = [
@@ -119,21 +130,23 @@ const invalid: readonly InvalidField[] = [
   ['concurrency', 'limit', {}, [...NOT_POSITIVE, 1.5], /^a whole number of at least 1$/],
 
   ['adaptive', 'initial', {}, [...NOT_POSITIVE, 1.5], /^a whole number of at least 1$/],
-  ['adaptive', 'initial', {}, [201], /^at most `max` \(initial 201 exceeds max 200\)$/],
+  ['adaptive', 'rule', {}, ['', 'Knee', 'vector', 0, null, {}], /^one of knee, aimd$/],
+  ['adaptive', 'initial', {}, [1001], /^at most `max` \(initial 1001 exceeds max 1000\)$/],
+  ['adaptive', 'initial', AIMD, [201], /^at most `max` \(initial 201 exceeds max 200\)$/],
   ['adaptive', 'initial', { max: 5 }, [6], /^at most `max` \(initial 6 exceeds max 5\)$/],
   ['adaptive', 'max', {}, [...NOT_POSITIVE, 1.5], /^a whole number of at least 1$/],
   [
     'adaptive',
     'decreaseRatio',
-    {},
+    AIMD,
     [...NOT_POSITIVE, 1, 2],
     /^a number above 0 and at most 0.999999$/,
   ],
-  ['adaptive', 'alpha', {}, [...NOT_POSITIVE, 1.01], /^a number above 0 and at most 1$/],
-  ['adaptive', 'deviationScale', {}, NOT_COUNT, /^a number of at least 0$/],
+  ['adaptive', 'alpha', AIMD, [...NOT_POSITIVE, 1.01], /^a number above 0 and at most 1$/],
+  ['adaptive', 'deviationScale', AIMD, NOT_COUNT, /^a number of at least 0$/],
   ['adaptive', 'fixed', {}, [1, 10], /^left out: a fixed limit is written `concurrency: n`$/],
-  ['adaptive', 'slowStart', {}, [0, 1, 'yes', 'true', null, [], {}], /^true or false$/],
-  ['adaptive', 'jitter', {}, [...NOT_COUNT, 1.5], /^a number of at least 0 and at most 1$/],
+  ['adaptive', 'slowStart', AIMD, [0, 1, 'yes', 'true', null, [], {}], /^true or false$/],
+  ['adaptive', 'jitter', AIMD, [...NOT_COUNT, 1.5], /^a number of at least 0 and at most 1$/],
 
   ['busy', 'recoverRate', {}, NOT_POSITIVE, /^a number above 0$/],
   ['busy', 'recoverValue', {}, NOT_POSITIVE, /^a number above 0$/],
@@ -183,7 +196,14 @@ describe('createPolicy', () => {
       'adaptive',
       {},
       'initialLimit',
-      'max, initial, decreaseRatio, alpha, deviationScale, slowStart, jitter, partitions, priorities',
+      'rule, max, initial, decreaseRatio, alpha, deviationScale, slowStart, jitter, partitions, priorities',
+      '`initial`',
+    ],
+    [
+      'adaptive',
+      AIMD,
+      'initialLimit',
+      'rule, max, initial, decreaseRatio, alpha, deviationScale, slowStart, jitter, partitions, priorities',
       '`initial`',
     ],
     ['busy', {}, 'recover', 'recoverValue, recoverRate, max'],
@@ -193,6 +213,28 @@ describe('createPolicy', () => {
     expect(field).toBe(`limit.${kind}.${unknown}`);
     const expected = `\`limit.${kind}.${unknown}\` to be one of ${known}`;
     expect(message).toBe(`expected ${expected}, got "${unknown}"${didYouMean(meant)}`);
+  });
+
+  test.each([
+    ['decreaseRatio', 0.5],
+    ['alpha', 0.5],
+    ['deviationScale', 2],
+    ['slowStart', true],
+    ['jitter', 0.5],
+  ])('createPolicy: adaptive refuses %s unless its rule is aimd', (option, value) => {
+    for (const rule of [{}, { rule: 'knee' }]) {
+      const { message } = refusal({ adaptive: { ...rule, [option]: value } });
+      const expected = `expected \`limit.adaptive.${option}\` to be beside \`rule: 'aimd'\``;
+      expect(message).toBe(`${expected}, got ${value}`);
+    }
+    expect(createPolicy({ adaptive: { ...AIMD, [option]: value } }, seededRandom(1)).kind).toBe(
+      'adaptive',
+    );
+  });
+
+  test('createPolicy: adaptive suggests an option of another rule by its name', () => {
+    const { message } = refusal({ adaptive: { decreaseratio: 0.5 } });
+    expect(message).toMatch(/did you mean `decreaseRatio`\?$/);
   });
 
   test.each([
@@ -305,7 +347,10 @@ describe('createPolicy', () => {
       calls++;
       return 0;
     };
-    const policy = createPolicy({ all: [{ busy: {} }, { adaptive: { jitter: 1 } }] }, random);
+    const policy = createPolicy(
+      { all: [{ busy: {} }, { adaptive: { ...AIMD, jitter: 1 } }] },
+      random,
+    );
     const state = new Float64Array(policy.width);
     policy.init(state, 0, 0);
     policy.check(state, 0, 1, 0);

@@ -87,7 +87,7 @@ describe('partitions', () => {
 
   test('partitions: learning does not depend on the partition', () => {
     const partitions = { live: 0.5, batch: 0.3 };
-    const options = { initial: 4, slowStart: true };
+    const options = { rule: 'aimd', initial: 4, slowStart: true };
     const [plain, parted] = [options, { ...options, partitions }].map((adaptive) =>
       createPolicy({ adaptive }, seededRandom(1)),
     );

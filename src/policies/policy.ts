@@ -62,14 +62,23 @@ export type Feedback =
   /** The server requested a pause (Retry-After). */
   | { readonly retryAfterMs: Millis };
 
-/** Why an adaptive limit changed; with the rule aimd a decrease is caused by latency or back-pressure. */
+/** Why a learnt limit changed: of the rule knee, then of the rule aimd and of busy. */
 export type LimitCause =
+  /** It doubles while calls are no slower, or is set at the end of that. */
   | 'start'
+  /** A test of the knee begins or ends. */
   | 'test'
+  /** The limit follows the rate of successes. */
   | 'rate'
+  /** Calls were refused (busy). */
   | 'refusal'
+  /** Calls timed out. */
   | 'silence'
+  /** Calls succeed, and are no slower. */
+  | 'success'
+  /** Calls took longer than usual. */
   | 'latency'
+  /** A call was answered busy or timed out. */
   | 'back-pressure';
 
 /** A key's state in the terms of its limit; fields that do not apply are left out. */

@@ -100,7 +100,7 @@ describe('throttle', () => {
 
   test('outcome: an adaptive limit learns from results and errors', async () => {
     const clock = new VirtualClock();
-    const limit = { adaptive: { initial: 4, decreaseRatio: 0.5 } } as const;
+    const limit = { adaptive: { rule: 'aimd', initial: 4, decreaseRatio: 0.5 } } as const;
     const sink = limiter({ limit, clock });
     const send = throttle(
       async (status: number, tookMs = 100) => {

@@ -190,7 +190,7 @@ export function backendContract(
     });
 
     testInFlight('backend: evicts an idle key whose adaptive limit was decreased', () => {
-      const limit = createPolicy({ adaptive: { initial: 10 } }, seededRandom(1));
+      const limit = createPolicy({ adaptive: { rule: 'aimd', initial: 10 } }, seededRandom(1));
       const { backend, clock } = setUp(limit, 2);
       for (const key of ['a', 'b']) {
         for (const outcome of ['ok', 'busy'] as const) {

@@ -518,7 +518,7 @@ describe('requestLimiter: errors', () => {
     const level = ({ headers }: PlainRequest) => headers.class as string;
     const limited = make({ limit, level, onError: () => {} });
     for (const name of ['made up', 'user']) limited.check(from('203.0.113.9', { class: name }));
-    const { priorities } = (limited.limiter as Limiter).inspect('203.0.113.9');
+    const { priorities } = (limited.limiter as Limiter).inspect('server');
     expect(priorities).toEqual({ user: 1, prefetch: 1 });
   });
 

@@ -13,6 +13,7 @@ import { ConfigError } from '../../core/errors.ts';
 import { isRecord, type OptionReader } from '../../core/options.ts';
 import { isRemote, type RemoteLimiter, type RemoteStats } from '../../limiter/async-limiter.ts';
 import type { LimitEvent } from '../../limiter/events.ts';
+import type { Inspection } from '../../limiter/inspection.ts';
 import { BucketCounter, type CounterSnapshot } from '../../limiter/stats.ts';
 import type { Limiter, Stats } from '../../limiter/sync-limiter.ts';
 import { LONE_SURROGATE, ReportedKeys } from './reported-keys.ts';
@@ -48,6 +49,8 @@ export interface LimiterSnapshot {
   readonly hasInFlightByKey: boolean;
   /** Its limits and calls in flight, counted once per settled call; undefined if it does not count calls in flight. */
   readonly concurrency: ConcurrencyCounts | undefined;
+  /** How often its learnt limits changed, by cause. */
+  readonly adjustments: Readonly<Record<string, number>>;
 }
 
 interface ConcurrencyCounts {
@@ -55,10 +58,9 @@ interface ConcurrencyCounts {
   readonly inFlight: BucketCounter;
 }
 
-export interface KeySnapshot {
+/** The state of a reported key, as far as its limit knows it. */
+export interface KeySnapshot extends Partial<Inspection> {
   readonly key: string;
-  readonly limit: number;
-  readonly inFlight?: number;
 }
 
 export class MetricCollector {
@@ -116,7 +118,9 @@ function createSource(limiter: AnyLimiter, name: string, maxKeys: number | undef
         inFlight: new BucketCounter(CONCURRENCY_BOUNDS),
       }
     : undefined;
+  const adjustments: Record<string, number> = {};
   const track = (event: LimitEvent): void => {
+    if (event.type === 'adjusted') adjustments[event.cause] = (adjustments[event.cause] ?? 0) + 1;
     if (event.type !== 'settled') return;
     keys.record(event.key, event.at);
     if (!event.concurrency) return;
@@ -125,17 +129,14 @@ function createSource(limiter: AnyLimiter, name: string, maxKeys: number | undef
   };
   const isTracked = known.limit !== undefined && maxKeys !== undefined;
   const stop = isTracked && (maxKeys > 0 || countsCalls) ? limiter.on(track) : () => {};
-  const snapshotKey = (key: string): KeySnapshot => {
-    const { limit = Number.NaN, inFlight } = localKeyStateOf(limiter, key);
-    return { key, limit, ...(inFlight !== undefined && { inFlight }) };
-  };
   return {
     name,
     stop,
     snapshot: (): LimiterSnapshot => ({
       limit: name,
       stats: limiter.stats(),
-      keys: keys.list().map(snapshotKey),
+      keys: keys.list().map((key) => ({ key, ...localKeyStateOf(limiter, key) })),
+      adjustments,
       hasInFlightByKey: countsCalls && (maxKeys ?? 0) > 0,
       concurrency,
     }),
@@ -143,10 +144,8 @@ function createSource(limiter: AnyLimiter, name: string, maxKeys: number | undef
 }
 
 /** The state of a key, for local limiters only: a remote one would need a round trip. */
-const localKeyStateOf = (
-  limiter: AnyLimiter,
-  key: string,
-): { limit?: number; inFlight?: number } => (isRemote(limiter) ? {} : limiter.inspect(key));
+const localKeyStateOf = (limiter: AnyLimiter, key: string): Partial<Inspection> =>
+  isRemote(limiter) ? {} : limiter.inspect(key);
 
 export function toLimiterList(limiters: AnyLimiter | readonly AnyLimiter[]): readonly AnyLimiter[] {
   return Array.isArray(limiters) ? limiters : [limiters as AnyLimiter];

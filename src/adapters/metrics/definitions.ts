@@ -87,15 +87,15 @@ const perLabel =
 
 /** One sample per reported key; none where the value is undefined. */
 const perKey =
-  (field: 'limit' | 'inFlight'): Metric['samples'] =>
+  (read: (key: KeySnapshot) => number | undefined): Metric['samples'] =>
   ({ limit, keys }) =>
-    keys.flatMap((key: KeySnapshot): MetricSample[] => {
-      const value = key[field];
+    keys.flatMap((key): MetricSample[] => {
+      const value = read(key);
       return value === undefined ? [] : [[{ limit, key: key.key }, value]];
     });
 
 const permitsHeld = perLimit((stats) => stats.held);
-const inFlightByKey = perKey('inFlight');
+const inFlightByKey = perKey(({ inFlight }) => inFlight);
 
 export const METRICS: readonly Metric[] = [
   counter(
@@ -134,7 +134,29 @@ export const METRICS: readonly Metric[] = [
   gauge(
     'sluice.limit',
     'The current limit of a key. adaptive, concurrency: calls in flight; busy: calls per second.',
-    perKey('limit'),
+    perKey(({ limit = Number.NaN }) => limit),
+  ),
+  gauge(
+    'sluice.base_rtt',
+    'adaptive, rule knee: the round-trip time of a key without a queue.',
+    perKey(({ baseRttMs: ms }) => (ms === undefined ? undefined : ms / 1000)),
+    's',
+  ),
+  gauge(
+    'sluice.knee',
+    'adaptive, rule knee: calls in flight of a key beyond which the service only queues.',
+    perKey(({ knee }) => knee),
+  ),
+  gauge(
+    'sluice.pace',
+    'adaptive, rule knee: calls per second of a key that refusals have left; none without refusals.',
+    perKey(({ pacePerSecond }) => pacePerSecond),
+  ),
+  counter(
+    'sluice.limit_adjustments',
+    'Changes of learnt limits, by cause.',
+    ({ limit, adjustments }) =>
+      Object.entries(adjustments).map(([cause, count]) => [{ limit, cause }, count]),
   ),
   gauge(
     'sluice.in_flight',

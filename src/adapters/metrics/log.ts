@@ -25,7 +25,7 @@ import type { Duration } from '../../core/duration.ts';
 import { ConfigError, errorMessageOf, preview } from '../../core/errors.ts';
 import { isRecord, OptionReader } from '../../core/options.ts';
 import { emitProcessWarning } from '../../core/process-warning.ts';
-import type { AvailabilityEvent, LimitEvent } from '../../limiter/events.ts';
+import type { AdjustedEvent, AvailabilityEvent, LimitEvent } from '../../limiter/events.ts';
 import { internalsOf } from '../../limiter/internals.ts';
 import { type AnyLimiter, requireLimiter, toLimiterList } from './collector.ts';
 
@@ -54,9 +54,11 @@ export interface LimitingFields extends Readonly<Record<LimitingKind, number>> {
   readonly spanMs: Millis;
   /** The key of the last event; empty for availability. */
   readonly key: string;
-  /** Of the last decrease: the key's limit before and after it. */
+  /** Of the last decrease: the key's limit before and after it, why, and the calls a second that refusals have left. */
   readonly from?: number;
   readonly to?: number;
+  readonly cause?: string;
+  readonly pacePerSecond?: number;
   /** The rule that denied the last call, if the limit has several. */
   readonly rule?: string;
   /** When the last denied call may be retried, on the limiter's clock; left out if that is unknown. */
@@ -125,12 +127,16 @@ function readKinds(reader: OptionReader): readonly LimitingKind[] {
 
 function limitingKindOf(event: LimitEvent): LimitingKind | undefined {
   if (event.type === 'expired' || event.type === 'availability') return event.type;
-  if (event.type === 'decreased') return event.cause === 'back-pressure' ? event.type : undefined; // latency moves it all the time
+  if (event.type === 'adjusted') return isBackPressure(event) ? 'decreased' : undefined;
   if (event.type !== 'decision') return undefined;
   const { decision, waitedMs } = event;
   if (decision.verdict === 'deny') return 'denied';
   return decision.verdict === 'wait' || waitedMs > 0 ? 'waited' : undefined;
 }
+
+/** Other causes move a limit all the time. */
+const isBackPressure = ({ cause }: AdjustedEvent): boolean =>
+  cause === 'back-pressure' || cause === 'refusal' || cause === 'silence';
 
 /** Calls the logger; what it throws or rejects with becomes a process warning. */
 function safeWriterOf(logger: Logger): LogWrite {
@@ -229,7 +235,7 @@ function logFieldsOf(
     spanMs: Math.round(lastEvent.at - since),
     key: lastEvent.key,
     ...(lastEvent.type === 'availability' && availabilityFieldsOf(lastEvent)),
-    ...(lastEvent.type === 'decreased' && { from: lastEvent.from, to: lastEvent.to }),
+    ...(lastEvent.type === 'adjusted' && adjustmentFieldsOf(lastEvent)),
     ...(lastDenial?.rule !== undefined && { rule: lastDenial.rule }),
     ...(typeof until === 'number' && until < Infinity && { until: Math.ceil(until) }),
   };
@@ -239,6 +245,13 @@ const availabilityFieldsOf = ({ isAvailable, reason, onUnavailable }: Availabili
   isAvailable,
   ...(!isAvailable && { reason: errorMessageOf(reason) }),
   ...(onUnavailable && { onUnavailable }),
+});
+
+const adjustmentFieldsOf = ({ from, to, cause, pacePerSecond }: AdjustedEvent) => ({
+  from,
+  to,
+  cause,
+  ...(pacePerSecond !== undefined && { pacePerSecond }),
 });
 
 const formatSeconds = (ms: Millis): string => `${Math.ceil(ms / 100) / 10} s`;
@@ -251,7 +264,9 @@ function messageOf(fields: LimitingFields, tally: Tally, now: Millis): string {
   const within = spanMs > 0 ? ` within ${formatSeconds(spanMs)}` : '';
   if (fields.decreased > 0) {
     const times = fields.decreased > 1 ? ` ${fields.decreased} times` : '';
-    const change = `from ${formatLimit(fields.from)} to ${formatLimit(fields.to)}`;
+    const { from, to, pacePerSecond: pace } = fields;
+    const paced = pace === undefined ? '' : `, pace ${formatLimit(pace)}/s`;
+    const change = `from ${formatLimit(from)} to ${formatLimit(to)}${paced}`;
     return `limit ${preview(limit)}: decreased by back-pressure${times}${within}; last key ${preview(key)}, ${change}`;
   }
   const counts = LIMITING_KINDS.filter((kind) => fields[kind] > 0).map(

@@ -3,6 +3,7 @@
 import type { Millis } from '../../core/clock.ts';
 import type { State } from '../policy.ts';
 import { beginTest, SLOT_MS } from './lull.ts';
+import { beginStart } from './start.ts';
 import {
   ANCHOR,
   BASE_RTT,
@@ -81,16 +82,19 @@ const FREE_STEP = 0.1;
 const MIN_FREE_STEP = 0.5;
 const MAX_DOUBLINGS = 3;
 const MAX_DOUBLINGS_SMALL = 1;
+/** Below this limit it starts again instead. */
+const TINY = 2.5;
 
 /** A second call must bring this much more, measured on so many calls. */
-const GAIN_OF_SECOND = 1.5;
-const CALLS_OF_SECOND = 60;
+const GAIN_OF_SECOND = 1.6;
+const CALLS_OF_SECOND = 25;
 /** Head-room where the queue belongs to other clients: with equal head-room, clients get equal parts. */
 const SHARED_HEADROOM = 1.6;
 /** Standard errors by which the elasticity must exceed that of an own queue. */
 const SURENESS = 1.2;
 /** Calls at the two whole limits, before they are compared. */
 const MEMORY_CALLS = 4 * WINDOW_CALLS;
+const MEMORY_CALLS_OF_ONE = 40;
 
 export function stepHold(state: State, i: number, terms: KneeTerms, now: Millis): void {
   if (now >= state[i + NEXT_TEST_AT]) {
@@ -102,7 +106,11 @@ export function stepHold(state: State, i: number, terms: KneeTerms, now: Millis)
   state[i + REACHED] = hasMeasured ? 1 : 0;
   if (hasMeasured) follow(state, i, terms, now);
   else state[i + RING_SIZE] = 0; // without demand there is nothing to learn
-  openWindow(state, i, now);
+  const isTiny = state[i + TARGET] < TINY;
+  if (isTiny && state[i + FREE] >= FREE_WINDOWS_SMALL) {
+    state[i + FREE] = 0;
+    beginStart(state, i, now); // its windows take long: doubles again
+  } else openWindow(state, i, now);
 }
 
 /** Moves the limit towards the knee that the last windows show. */
@@ -187,8 +195,13 @@ function addLevel(state: State, i: number, lower: number, now: Millis): void {
   state[i + LOWER_LIMIT] = lower;
   state[i + (isUpper ? UPPER_CALLS : LOWER_CALLS)] += calls;
   state[i + (isUpper ? UPPER_TIME : LOWER_TIME)] += calls / rate;
-  if (state[i + UPPER_CALLS] + state[i + LOWER_CALLS] <= MEMORY_CALLS) return;
-  forgetLevels(state, i);
+  if (lower === 1) {
+    // Two calls are tried rarely: the last tries count, not a number of calls.
+    const [callsAt, timeAt] = isUpper ? [UPPER_CALLS, UPPER_TIME] : [LOWER_CALLS, LOWER_TIME];
+    const part = Math.min(1, MEMORY_CALLS_OF_ONE / state[i + callsAt]);
+    state[i + callsAt] *= part;
+    state[i + timeAt] *= part;
+  } else if (state[i + UPPER_CALLS] + state[i + LOWER_CALLS] > MEMORY_CALLS) forgetLevels(state, i);
 }
 
 const upperRate = (state: State, i: number): number =>
@@ -201,10 +214,11 @@ const lowerRate = (state: State, i: number): number =>
 function kneeOfSmall(state: State, i: number, lower: number): number {
   const alone = lowerRate(state, i);
   if (lower === 1 && alone > 0) {
-    state[i + BASE_RTT] = 1 / alone;
+    state[i + BASE_RTT] = Math.min(state[i + BASE_RTT], 1 / alone);
     const gain = upperRate(state, i) / alone;
     const hasCalls = state[i + UPPER_CALLS] > CALLS_OF_SECOND * variation(state, i);
-    return hasCalls && gain > GAIN_OF_SECOND ? Math.min(2, gain) : 1;
+    if (hasCalls && gain > GAIN_OF_SECOND) state[i + FREE] = FREE_WINDOWS_SMALL;
+    return 1;
   }
   let calls = 0;
   let time = 0;
@@ -265,11 +279,11 @@ function bounded(
   const few = present < SMALL ? FREE_NOISE * noise(state, i, state[i + CALLS]) : 0;
   const slack = FREE_SLACK + few;
   const isFree = rttMs <= (1 + slack) * base && present >= 2;
-  state[i + FREE] = isFree ? state[i + FREE] + 1 : 0;
+  if (present >= 2) state[i + FREE] = isFree ? state[i + FREE] + 1 : 0;
   const beyond = state[i + FREE] - (present < SMALL ? FREE_WINDOWS_SMALL : FREE_WINDOWS);
-  if (beyond < 0) return target;
+  if (beyond < 0 || present < TINY) return target;
   const step = Math.max(headroom(present), FREE_STEP * present, MIN_FREE_STEP);
-  const doublings = present >= SMALL || present < 4 ? MAX_DOUBLINGS : MAX_DOUBLINGS_SMALL;
+  const doublings = present < SMALL ? MAX_DOUBLINGS_SMALL : MAX_DOUBLINGS;
   const grown = Math.max(target, present) + step * 2 ** Math.min(doublings, beyond);
   return Math.min(MAX_GROWTH * anchor, grown);
 }

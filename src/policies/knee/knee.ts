@@ -132,7 +132,8 @@ export function knee(terms: KneeTerms, { size, rank }: PoolPosition): InFlightPo
         }
         beginCall(state, i, cost, now);
       }
-      return allow(Math.max(0, limitOf(state, i) - inFlight));
+      const isPaced = hasPace(state, i) && now < state[i + NEXT_AT];
+      return allow(isPaced ? 0 : Math.max(0, limitOf(state, i) - inFlight));
     },
 
     available(state, i, now) {

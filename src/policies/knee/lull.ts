@@ -12,6 +12,7 @@ import {
   BASE_RTT,
   BY_TEST,
   CALLS,
+  CREDIT,
   DRAIN,
   END_AT,
   IN_FLIGHT,
@@ -22,6 +23,8 @@ import {
   LAST_RTT,
   LEVEL,
   LOSS_FROM,
+  LOWER_CALLS,
+  LOWER_TIME,
   MEAN_RTT,
   MODE,
   NEXT_TEST_AT,
@@ -79,6 +82,7 @@ const MAX_RATIO = 1.1;
 const WEIGHT = 0.5;
 const LARGE_CHANGE = 0.25;
 const REPEATED_CHANGE = 0.05;
+const ALONE_RISE = 1.15;
 const MUCH_SLOWER = Math.log(2);
 
 /** Begins a test, if the rate at the limit is known. */
@@ -93,7 +97,13 @@ export function beginTest(state: State, i: number, terms: KneeTerms, now: Millis
   }
   state[i + ANCHOR] = state[i + TARGET];
   const top = wholeOf(state[i + TARGET]);
-  if (top <= 1) return; // one call alone has no queue
+  if (top <= 1) {
+    // One call alone has no queue of its own: its RTT is the base RTT. Tries two calls in a window.
+    if (state[i + LOWER_CALLS] > 0)
+      learnAlone(state, i, state[i + LOWER_TIME] / state[i + LOWER_CALLS]);
+    state[i + CREDIT] = Math.max(1, state[i + CREDIT]);
+    return;
+  }
   state[i + TOP] = top;
   state[i + TOP_RATE] = state[i + RATE];
   state[i + LAST_LEVEL] = top;
@@ -172,6 +182,11 @@ function endTest(
   const restMs = REST_RTTS * state[i + BASE_RTT];
   state[i + NEXT_TEST_AT] = nextMultiple(now + restMs, PERIOD_MS);
   hold(state, i, terms, now, target, BY_TEST);
+}
+
+/** The queue of other clients is in it, too: it rises slowly. */
+function learnAlone(state: State, i: number, rttMs: Millis): void {
+  state[i + BASE_RTT] = Math.min(rttMs, ALONE_RISE * state[i + BASE_RTT]);
 }
 
 /** Averages tests that agree, because one has few calls. A large change, or one that goes on, counts in full. */

@@ -1,0 +1,68 @@
+/**
+ * Finds what a settled call changed in a limit that learns, for the event `adjusted`.
+ *
+ * The state of the key before and after the call is compared. Only a pace ends between two calls: a check lifts it when it
+ * is no longer needed. So the keys with a pace are remembered, and the next settled call reports the end of it.
+ */
+
+import type { Outcome } from '../core/decision.ts';
+import type { KeyState, LimitCause } from '../policies/policy.ts';
+import { type AdjustedEvent, LEARNT } from './events.ts';
+
+/** What an event says about an adjustment. */
+export type Adjustment = Omit<AdjustedEvent, 'type' | 'limit' | 'key' | 'cost' | 'at'>;
+
+/** Beyond so many keys with a pace, the end of a pace is not reported. */
+const MAX_PACED_KEYS = 1000;
+
+const NO_PACE = Infinity;
+
+export class Adjustments {
+  readonly #pacedKeys = new Set<string>();
+
+  /** The adjustment by a call with this outcome; undefined if there is none. */
+  between(
+    key: string,
+    before: KeyState,
+    after: KeyState,
+    outcome: Outcome,
+  ): Adjustment | undefined {
+    const { limit: from = 0 } = before;
+    const { limit: to = 0 } = after;
+    const cause = causeOfLimit(before, after, outcome) ?? this.#causeOfPace(key, before, after);
+    this.#trackPace(key, after);
+    if (cause === undefined) return undefined;
+    const learnt = LEARNT.filter((name) => after[name] !== undefined);
+    return { from, to, cause, ...Object.fromEntries(learnt.map((name) => [name, after[name]])) };
+  }
+
+  /** Refusals set or cut a pace; successes raise or lift it. */
+  #causeOfPace(key: string, before: KeyState, after: KeyState): LimitCause | undefined {
+    const { pacePerSecond: from = NO_PACE } = before;
+    const { pacePerSecond: to = NO_PACE } = after;
+    if (to < from) return 'refusal';
+    const isLifted = to === NO_PACE && this.#pacedKeys.has(key);
+    return to > from || isLifted ? 'success' : undefined;
+  }
+
+  #trackPace(key: string, { pacePerSecond }: KeyState): void {
+    if (pacePerSecond === undefined) this.#pacedKeys.delete(key);
+    else if (this.#pacedKeys.size < MAX_PACED_KEYS) this.#pacedKeys.add(key);
+  }
+}
+
+/**
+ * Why the call changed the limit; undefined if it did not. The rule knee knows the cause. Other rules decrease by
+ * back-pressure of this call or an earlier one, or by latency.
+ */
+function causeOfLimit(before: KeyState, after: KeyState, outcome: Outcome): LimitCause | undefined {
+  const { limit: from = 0, backPressure } = before;
+  const { limit: to = 0, cause } = after;
+  const isPressure = outcome === 'busy' || outcome === 'timeout';
+  if (from === to) return undefined;
+  // The cause of an earlier cut: the limit has a fraction, and only alternates between the whole limits around it.
+  if (!isPressure && (cause === 'refusal' || cause === 'silence')) return undefined;
+  if (cause !== undefined) return cause;
+  if (to > from) return 'success';
+  return isPressure || backPressure === true ? 'back-pressure' : 'latency';
+}
