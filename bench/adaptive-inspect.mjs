@@ -1,4 +1,7 @@
-/** What `inspect` shows of an adaptive limit: a limiter of the library calls simulated servers, on virtual time. */
+/**
+ * What `inspect` and the event `adjusted` show of an adaptive limit: a limiter of the library calls simulated servers, on
+ * virtual time.
+ */
 
 import { seededRandom } from '../dist/core/random.js';
 import { limiter, WHEN_SETTLED } from '../dist/index.js';
@@ -22,17 +25,25 @@ const SERVERS = {
   '80 calls in any second, then 429': withQuota(80),
 };
 
-/** As code: each server, and the state of the key that it is called by. */
+/** As code: for each server the state of its key, and the last event. */
 export const inspections = () =>
   Object.entries(SERVERS)
-    .map(([name, server]) => `// ${name}, after ${AFTER_MS / 1000} s\n${format(inspect(server))}`)
+    .map(([name, server]) => {
+      const { state, event } = run(server);
+      const title = `// ${name}, after ${AFTER_MS / 1000} s: inspect, and the last event`;
+      return [title, format(state), format(event)].join('\n');
+    })
     .join('\n\n');
 
-/** As many calls as the limit allows, then the state of the key. */
-function inspect(createServer) {
+/** As many calls as the limit allows. */
+function run(createServer) {
   const timeline = new Timeline();
   const server = createServer({ timeline, random: seededRandom(SEED) });
   const api = limiter({ limit: { adaptive: {} }, name: 'db', clock: { now: () => timeline.now } });
+  let event;
+  api.on((one) => {
+    if (one.type === 'adjusted') event = one;
+  });
   let retryAt = 0;
   const send = () => {
     let entry = api.tryAcquire('orders');
@@ -50,12 +61,13 @@ function inspect(createServer) {
   };
   send();
   while (timeline.now < AFTER_MS && timeline.runNextInstant());
-  return api.inspect('orders');
+  const { rules: _, name, ...state } = api.inspect('orders');
+  return { state: { name, ...state }, event };
 }
 
 /** On lines of some fields each, numbers rounded to two decimals. */
-function format({ name: limit, rules: _, ...state }) {
-  const fields = Object.entries({ name: limit, ...state }).map(([name, value]) => {
+function format(state) {
+  const fields = Object.entries(state).map(([name, value]) => {
     const text = typeof value === 'number' ? Math.round(100 * value) / 100 : `'${value}'`;
     return `${name}: ${text}`;
   });
