@@ -3,7 +3,7 @@
  *
  *     npm run figures:adaptive                 all rules on all sinks, five seeds: some minutes
  *     npm run figures:adaptive -- --quick      two rules on four sinks, one seed
- *     npm run figures:adaptive -- --write      all; writes docs/adaptive.md
+ *     npm run figures:adaptive -- --write      all; writes docs/adaptive.md and docs/pictures/adaptive-*.svg
  *
  * The seeds begin at 101, so that a rule is not measured with the seeds it was developed with.
  */
@@ -12,7 +12,9 @@ import { CATALOGUE } from '../dist/simulator/laboratory/catalogue.js';
 import { DEFAULT_RULES, findRule, RULE_NAMES } from '../dist/simulator/laboratory/rules.js';
 import { evaluate, meanScore } from '../dist/simulator/laboratory/score.js';
 import { SINK_CLASSES } from '../dist/simulator/laboratory/sink.js';
-import { isToWrite, madeBy, percent, table, whole, writeFigures } from './report.mjs';
+import { inspections } from './adaptive-inspect.mjs';
+import { writePictures } from './adaptive-pictures.mjs';
+import { isToWrite, madeBy, median, percent, table, whole, writeFigures } from './report.mjs';
 
 const isQuick = process.argv.includes('--quick');
 const writes = isToWrite(!isQuick);
@@ -24,13 +26,33 @@ const SINKS = isQuick
 const SEEDS = isQuick ? [101] : [101, 102, 103, 104, 105];
 
 const ratio = (value) => value.toFixed(2);
+const evaluateRule = (name, sink, seeds) => evaluate({ name, create: findRule(name) }, sink, seeds);
 const times = (value) => (Number.isFinite(value) ? `${ratio(value)} ×` : '–');
 
+const findSink = (name) => CATALOGUE.find((sink) => sink.name === name);
+
+/** Eight clients that share a server, their clocks spread over so long. */
+const clientsApart = (spreadMs) => ({
+  ...findSink('clients-8'),
+  clockAheadMs: (client) => (spreadMs * ((3 * client) % 8)) / 7,
+});
+
+/** No two clients test at the same time. */
+const APART = clientsApart(9000);
+
+/** One run of each rule, with the seed on which the first rule has its median score. */
+function runOn(rules, sink) {
+  const scores = SEEDS.map((seed) => evaluateRule(rules[0], sink, [seed]).median.score);
+  const seed = SEEDS[scores.indexOf(median(scores))];
+  return rules.map((name) => evaluateRule(name, sink, [seed]));
+}
+
+const PICTURES = new URL('../docs/pictures/', import.meta.url);
 const rows = SINKS.map((sink) => {
   console.error(sink.name);
   return {
     sink,
-    results: RULES.map((name) => evaluate({ name, create: findRule(name) }, sink, SEEDS)),
+    results: RULES.map((name) => evaluateRule(name, sink, SEEDS)),
   };
 });
 const ofRule = (name, kind) =>
@@ -38,14 +60,76 @@ const ofRule = (name, kind) =>
     .filter(({ sink }) => kind === undefined || sink.kind === kind)
     .map(({ results }) => results[RULES.indexOf(name)]);
 
-/** The median score of each rule, and that of its worst seed; then the means. */
+const CLASSES = SINK_CLASSES.filter((kind) => ofRule(RULES[0], kind).length > 0);
+
+/** The mean score of each rule, by class of sinks. */
+const means = () =>
+  table(
+    {
+      rule: ({ name }) => `\`${name}\``,
+      ...Object.fromEntries(
+        CLASSES.map((kind) => [
+          `${kind} (${ofRule(RULES[0], kind).length})`,
+          ({ name }) => ratio(meanScore(ofRule(name, kind))),
+        ]),
+      ),
+      [`all ${SINKS.length}`]: ({ name }) => `**${ratio(meanScore(ofRule(name)))}**`,
+    },
+    RULES.map((name) => ({ name })),
+  );
+
+/** Another rule scores clearly more, or a measure is far from that of the best fixed limit. */
+const isWeak = ({ median: { score, goodput, meanRtt, fairness } }, bestOther) =>
+  score < bestOther.median.score - 0.1 || goodput < 0.85 || meanRtt > 1.25 || fairness < 0.9;
+
+/** The sinks on which the default rule does badly, the worst first. */
+function weaknesses() {
+  const weak = rows
+    .map(({ sink, results }) => {
+      const [own, ...others] = results;
+      const other = others.reduce((a, b) => (b.median.score > a.median.score ? b : a));
+      return { sink, own, other };
+    })
+    .filter(({ own, other }) => isWeak(own, other))
+    .toSorted((a, b) => a.own.median.score - b.own.median.score);
+  return table(
+    {
+      sink: ({ sink }) => `\`${sink.name}\`: ${sink.description}`,
+      'score (worst)': ({ own }) => `${ratio(own.median.score)} (${ratio(own.worstScore)})`,
+      goodput: ({ own }) => percent(own.median.goodput, 0),
+      'mean round trip': ({ own }) => times(own.median.meanRtt),
+      'in flight': ({ own }) => times(own.median.inFlight),
+      "Jain's index": ({ sink, own }) => (sink.clients ? ratio(own.median.fairness) : ''),
+      'best other rule': ({ other }) => `\`${other.rule}\` ${ratio(other.median.score)}`,
+    },
+    weak,
+  );
+}
+
+/** Eight clients on one server, by how far their clocks are apart. */
+function clocks() {
+  const cases = {
+    'not at all': findSink('clients-8'),
+    'up to 0.1 s': clientsApart(100),
+    'up to 1 s': findSink('clients-skewed'),
+    'up to 9 s': APART,
+  };
+  return table(
+    {
+      'clocks are apart': ([name]) => name,
+      'score (worst)': ([, { median, worstScore }]) =>
+        `${ratio(median.score)} (${ratio(worstScore)})`,
+      goodput: ([, { median }]) => percent(median.goodput, 0),
+      'mean round trip': ([, { median }]) => times(median.meanRtt),
+      'in flight': ([, { median }]) => times(median.inFlight),
+      "Jain's index": ([, { median }]) => ratio(median.fairness),
+    },
+    Object.entries(cases).map(([name, sink]) => [name, evaluateRule(RULES[0], sink, SEEDS)]),
+  );
+}
+
+/** The median score of each rule, and that of its worst seed. */
 function scores() {
-  const means = [...SINK_CLASSES, undefined]
-    .filter((kind) => ofRule(RULES[0], kind).length > 0)
-    .map((kind) => ({
-      title: `**mean of ${kind ?? `all ${SINKS.length}`}**`,
-      cells: RULES.map((name) => `**${ratio(meanScore(ofRule(name, kind)))}**`),
-    }));
   const lines = rows.map(({ sink, results }) => ({
     title: `\`${sink.name}\`: ${sink.description}`,
     best: results[0].best.limit,
@@ -55,10 +139,10 @@ function scores() {
   return table(
     {
       sink: ({ title }) => title,
-      'best fixed limit': ({ best }) => best ?? '',
+      'best fixed limit': ({ best }) => best,
       ...Object.fromEntries(columns),
     },
-    [...lines, ...means],
+    lines,
   );
 }
 
@@ -88,8 +172,14 @@ function moreOf({ sink, median, settlingMs }) {
 
 const shipped = RULES.filter((name) => ['knee', 'aimd'].includes(name));
 const text = [scores(), ...shipped.map(details)].join('\n\n');
-console.log(text);
+const state = `\`\`\`js\n${inspections()}\n\`\`\``;
+for (const part of [means(), weaknesses(), clocks(), state, text]) console.log(`${part}\n`);
 if (writes) {
-  const command = 'npm run figures:adaptive -- --write';
-  writeFigures('docs/adaptive.md', 'adaptive-rules', `${text}\n\n${madeBy(command)}`);
+  const by = `\n\n${madeBy('npm run figures:adaptive -- --write')}`;
+  writeFigures('docs/adaptive.md', 'adaptive-means', means() + by);
+  writeFigures('docs/adaptive.md', 'adaptive-weak', weaknesses() + by);
+  writeFigures('docs/adaptive.md', 'adaptive-clocks', clocks() + by);
+  writeFigures('docs/adaptive.md', 'adaptive-inspect', state + by);
+  writeFigures('docs/adaptive.md', 'adaptive-rules', text + by);
+  writePictures(PICTURES, runOn, findSink, APART);
 }

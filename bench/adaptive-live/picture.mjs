@@ -112,12 +112,12 @@ function drawRow({ label, y, series, isNamed }, x, box) {
   return [
     ...drawSeries(series, colours, { x, y }, box, 7),
     textElement(20, box.top - 12, label, 'font-weight="600"'),
-    ...(isNamed ? labels(series, colours, y, box) : []),
+    ...(isNamed ? endLabels(series, colours, y, box) : []),
   ];
 }
 
 /** The name of each line at its right end; names that would overlap are moved apart. */
-function labels(series, colours, y, box) {
+export function endLabels(series, colours, y, box) {
   const ends = series.map((one) => {
     const values = one.points.map(([, value]) => value).filter((value) => value !== undefined);
     return { one, at: box.top + (1 - positionOf(values.at(-1) ?? 0, y)) * box.height };

@@ -1,11 +1,14 @@
-/** Draws rules on one sink over time: the limit beside the best fixed limit, and the goodput. Runs of the first seed. */
+/**
+ * Draws rules on one sink over time: the limit beside the best fixed limit, the goodput, and refusals if the sink refuses.
+ * Runs of the first seed.
+ */
 
-import { INTERVAL_MS } from '../../simulator/laboratory/recorder.ts';
+import { bestFixed, referenceRun } from '../../simulator/laboratory/best-fixed.ts';
+import { type Course, INTERVAL_MS } from '../../simulator/laboratory/recorder.ts';
 import type { Evaluation } from '../../simulator/laboratory/score.ts';
 import { clientsOf, durationOf, type Sink } from '../../simulator/laboratory/sink.ts';
 import {
   type Chart,
-  levelLine,
   type Phase,
   type Point,
   roundAxisEnd,
@@ -18,45 +21,68 @@ import type { Picture } from '../chart/svg.ts';
 const MAX_SHOWN = 6;
 
 export function laboratoryPicture(evaluations: readonly Evaluation[]): Picture {
-  const [{ sink, best }] = evaluations;
+  const [{ sink, best, seeds }] = evaluations;
   const bestLimit = best.limit * clientsOf(sink);
   const fleet = sink.clients === undefined ? '' : `, sum of ${sink.clients} clients`;
+  const runs = [
+    ...evaluations.map(({ rule, firstRun: { course } }) => ({ name: rule, course })),
+    { name: BEST, course: referenceRun(sink, seeds[0]).course },
+  ];
+  const counts = (of: (course: Course) => Float64Array): Series[] =>
+    runs.map(({ name, course }) => line(name, lastSecond(of(course))));
+  const limits = evaluations.map(({ rule, firstRun }) => line(rule, [...firstRun.course.limit]));
+  const perSecond = 'calls in the last second';
+  const charts = [
+    timeChart(
+      `limit${fleet}`,
+      'calls in flight',
+      sink,
+      [...limits, bestLimits(sink, bestLimit)],
+      MAX_SHOWN * bestLimit,
+    ),
+    timeChart(
+      'goodput',
+      perSecond,
+      sink,
+      counts(({ completed }) => completed),
+    ),
+  ];
+  const refusals = timeChart(
+    'refused or timed out',
+    perSecond,
+    sink,
+    counts(({ dropped }) => dropped),
+  );
   return {
     title: `Adaptive concurrency on ${sink.name}: ${sink.description}`,
-    charts: [
-      timeChart(
-        `limit${fleet}`,
-        'calls in flight',
-        sink,
-        evaluations.map(({ rule, firstRun }) => line(rule, [...firstRun.course.limit])),
-        levelLine('best fixed', bestLimit, durationOf(sink) / 1000),
-        MAX_SHOWN * bestLimit,
-      ),
-      timeChart(
-        'goodput',
-        'calls in the last second',
-        sink,
-        evaluations.map(({ rule, firstRun }) => line(rule, lastSecond(firstRun.course.completed))),
-        levelLine('best fixed, mean', best.figures.goodput, durationOf(sink) / 1000),
-      ),
-    ],
+    charts: sink.kind === 'refusing' ? [...charts, refusals] : charts,
   };
+}
+
+const BEST = 'best fixed';
+
+/** The best fixed limit of the whole run, and from each change of the server on that of the new server. */
+function bestLimits(sink: Sink, bestLimit: number): Series {
+  const changed = (sink.changes ?? []).map(
+    ({ atMs, becomes }): Point => [atMs / 1000, bestFixed(becomes).limit * clientsOf(sink)],
+  );
+  const end: Point = [durationOf(sink) / 1000, undefined];
+  return { name: BEST, style: 'line', points: [[0, bestLimit], ...changed, end] };
 }
 
 function timeChart(
   title: string,
   label: string,
   sink: Sink,
-  lines: readonly Series[],
-  best: Series,
+  series: readonly Series[],
   maxShown = Infinity,
 ): Chart {
-  const values = [...lines, best].flatMap(({ points }) => points.map(([, y]) => y ?? 0));
+  const values = series.flatMap(({ points }) => points.map(([, y]) => y ?? 0));
   return {
     title,
     x: secondsAxis(durationOf(sink) / 1000),
     y: { label, from: 0, to: roundAxisEnd(values.map((value) => Math.min(value, maxShown))) },
-    series: [...lines, best],
+    series,
     phases: phasesOf(sink),
   };
 }
@@ -67,11 +93,11 @@ const line = (name: string, values: readonly number[]): Series => ({
   points: values.map((value, n): Point => [(n * INTERVAL_MS) / 1000, value]),
 });
 
-/** Completed calls in the second that ends with each interval. */
-function lastSecond(completed: Float64Array): number[] {
+/** Calls in the second that ends with each interval. */
+function lastSecond(calls: Float64Array): number[] {
   const each = 1000 / INTERVAL_MS;
-  return Array.from(completed, (_, n) =>
-    completed.subarray(Math.max(0, n + 1 - each), n + 1).reduce((total, count) => total + count, 0),
+  return Array.from(calls, (_, n) =>
+    calls.subarray(Math.max(0, n + 1 - each), n + 1).reduce((total, count) => total + count, 0),
   );
 }
 

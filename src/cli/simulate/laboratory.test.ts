@@ -96,6 +96,13 @@ describe('sluice simulate adaptive, without a file', () => {
     for (const text of ['aimd', 'fixed:20', 'best fixed', 'goodput', '10 workers, 100 ms']) {
       expect(svg).toContain(`>${text}</text>`);
     }
+    expect(svg).not.toContain('timed out');
+  });
+
+  test('--svg on a sink that refuses: also the refused calls over time', () => {
+    const file = join(mkdtempSync(join(tmpdir(), 'sluice-')), 'quota.svg');
+    type(`--sink quota --rule fixed:20 --seeds 1 --svg ${file}`);
+    expect(readFileSync(file, 'utf8')).toContain('>refused or timed out</text>');
   });
 
   test.each([

@@ -234,7 +234,12 @@ const CHANGING: readonly Sink[] = [
 
 const REFUSING: readonly Sink[] = [
   sink('refusing', 'quota', '80 calls in any second, then 429', withQuota(80)),
-  sink('refusing', 'quota-strict', 'the same; refused calls count too', withQuota(80, true)),
+  sink(
+    'refusing',
+    'quota-strict',
+    '80 calls in any second, refused ones included',
+    withQuota(80, true),
+  ),
   sink(
     'refusing',
     'overflow',
@@ -275,10 +280,16 @@ const EIGHT: Details = {
 
 const SHARED: readonly Sink[] = [
   sink('shared', 'clients-8', '8 clients on 40 workers, one more every 3 s', MM40, EIGHT),
-  sink('shared', 'clients-skewed', 'the same; their clocks are up to 1 s apart', MM40, {
-    ...EIGHT,
-    clockAheadMs: (client) => (1000 * ((3 * client) % 8)) / 7,
-  }),
+  sink(
+    'shared',
+    'clients-skewed',
+    '8 clients on 40 workers; their clocks are up to 1 s apart',
+    MM40,
+    {
+      ...EIGHT,
+      clockAheadMs: (client) => (1000 * ((3 * client) % 8)) / 7,
+    },
+  ),
   sink(
     'shared',
     'clients-10',

@@ -31,6 +31,8 @@ export interface Course {
   readonly inFlight: Float64Array;
   /** Successful calls in the interval. */
   readonly completed: Float64Array;
+  /** Calls of the interval that were refused or timed out. */
+  readonly dropped: Float64Array;
 }
 
 export class Recorder {
@@ -52,7 +54,12 @@ export class Recorder {
     this.#updatedAt = this.#fromMs;
     this.#completedBy = Array(clientsOf(sink)).fill(0);
     const intervals = () => new Float64Array(Math.ceil(durationOf(sink) / INTERVAL_MS));
-    this.course = { limit: intervals(), inFlight: intervals(), completed: intervals() };
+    this.course = {
+      limit: intervals(),
+      inFlight: intervals(),
+      completed: intervals(),
+      dropped: intervals(),
+    };
   }
 
   recordStart(now: Millis): void {
@@ -63,7 +70,8 @@ export class Recorder {
 
   recordEnd(client: number, outcome: Outcome, rttMs: Millis, now: Millis): void {
     this.#changeInFlight(-1, now);
-    if (outcome === 'ok') this.course.completed[Math.floor(now / INTERVAL_MS)]++;
+    const { completed, dropped } = this.course;
+    (outcome === 'ok' ? completed : dropped)[Math.floor(now / INTERVAL_MS)]++;
     if (now < this.#fromMs) return;
     if (outcome === 'ok') {
       this.#rttsMs.push(rttMs);

@@ -51,6 +51,10 @@ describe('runSink', () => {
     expect(figures.refused).toBeGreaterThan(0.02);
     expect(course.completed.slice(311, 400).every((count) => count === 0)).toBe(true);
     expect(course.inFlight.every((calls) => calls <= 20)).toBe(true);
+    const timedOut = (from: number, to: number): number =>
+      course.dropped.slice(from, to).reduce((total, count) => total + count, 0);
+    expect(timedOut(300, 420)).toBeGreaterThanOrEqual(200);
+    expect(timedOut(0, 300)).toBeLessThan(10); // a few calls take longer than the timeout
   });
 
   test('fast refusals: a client starts at most 20 calls in a millisecond', () => {

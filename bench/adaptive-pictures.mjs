@@ -1,0 +1,163 @@
+/**
+ * Draws docs/pictures/adaptive-*.svg: one behaviour of the knee rule each, as a run of the laboratory.
+ *
+ *     title
+ *     limit     ─── lines with their names at the right end; bands for tests and incidents
+ *     goodput   ───
+ *     refused   ───   where a sink refuses
+ */
+
+import { writeFileSync } from 'node:fs';
+import {
+  BAND_COLOUR,
+  drawSeries,
+  formatPixels,
+  MUTED_CENTRED,
+  svgDocument,
+  textElement,
+  xAxis,
+  xOf,
+} from '../dist/cli/chart/plot.js';
+import { laboratoryPicture } from '../dist/cli/simulate/laboratory-picture.js';
+import { endLabels } from './adaptive-live/picture.mjs';
+
+const WIDTH = 860;
+const PLOT = { left: 64, width: 690 };
+const FIRST_TOP = 92;
+const LIMIT_HEIGHT = 150;
+const OTHER_HEIGHT = 70;
+const GAP = 40;
+
+/** As in the pictures of real servers. */
+const COLOURS = ['#009e73', '#d55e00', '#cc79a7', '#e69f00'];
+const BEST_COLOUR = '#0072b2';
+
+/** Titles of the charts by the title that the command uses. */
+const LABELS = {
+  limit: 'limit, calls in flight',
+  'limit, sum of 8 clients': 'sum of all limits, calls in flight',
+  goodput: 'goodput, calls/s',
+  'refused or timed out': 'refused or timed out, calls/s',
+};
+
+/** Tests begin at multiples of 10 s. */
+const TESTS = [10, 20, 30, 40, 50].map((from) => ({ name: 'test', from, to: from + 2 }));
+const INCIDENT = { from: 25, to: 45 };
+const SPELL = { from: 30, to: 40 };
+
+/** Pictures of one client: the sink, the rules and what is marked. */
+const SINGLE = [
+  {
+    file: 'start',
+    sink: 'mm20',
+    title: 'Start and tests: a server with 20 workers, 100 ms a call',
+    phases: (points) => [{ name: 'start', from: 0, to: startEnd(points) }, ...TESTS],
+  },
+  {
+    file: 'small',
+    sink: 'mm5',
+    title: 'A small limit: a server with 5 workers, 50 ms a call',
+    phases: (points) => [{ name: 'start', from: 0, to: startEnd(points) }, ...TESTS],
+  },
+  {
+    file: 'halved',
+    sink: 'halved',
+    rules: ['knee', 'aimd'],
+    title: 'A server loses half of its workers for 20 s',
+    phases: () => [{ name: '10 of 20 workers', ...INCIDENT }],
+  },
+  {
+    file: 'slower',
+    sink: 'slower',
+    title: 'Calls take three times as long for 20 s: a slower server needs the same limit',
+    phases: () => [{ name: '300 instead of 100 ms a call', ...INCIDENT }],
+  },
+  {
+    file: 'quota',
+    sink: 'quota',
+    title: 'A quota of 80 calls in any second, then 429',
+    charts: ['goodput', 'refused'],
+  },
+  {
+    file: 'refusals',
+    sink: 'outage',
+    title: '503 to every call for 10 s: the pace falls to probes',
+    phases: () => [{ name: '503', ...SPELL }],
+  },
+  {
+    file: 'silence',
+    sink: 'timeouts',
+    title: 'No reply for 10 s, timeout 1 s: the limit halves, then starts again',
+    phases: () => [{ name: 'no reply', ...SPELL }],
+  },
+];
+
+/** The end of the start: the limit falls for the first time after it has doubled a few times. */
+function startEnd(points) {
+  const n = points.findIndex(
+    ([, value], k) => k > 0 && points[k - 1][1] >= 8 && value < points[k - 1][1],
+  );
+  return points[n]?.[0] ?? 0;
+}
+
+/**
+ * Writes all pictures into a folder. `runOn(rules, sink)` evaluates one run of each rule; `apart` is the sink of clients
+ * whose clocks differ.
+ */
+export function writePictures(folder, runOn, findSink, apart) {
+  const write = (file, runs, options) =>
+    writeFileSync(new URL(`adaptive-${file}.svg`, folder), drawBehaviour(runs, options));
+  for (const { file, sink, rules = ['knee'], ...options } of SINGLE)
+    write(file, runOn(rules, findSink(sink)), { ...options, names: rules });
+  const together = runOn(['knee'], findSink('clients-8'));
+  write('clients', [...together, ...runOn(['knee'], apart)], {
+    title: 'Eight clients share a server with 40 workers',
+    names: ['clocks agree', 'clocks differ'],
+    phases: () => [{ name: 'clients join', from: 0, to: 21 }],
+  });
+}
+
+/** The SVG of some runs on one sink. `names` are the labels of their lines. */
+function drawBehaviour(evaluations, { title, names, phases, charts }) {
+  const rows = laboratoryPicture(evaluations)
+    .charts.filter(({ title: name }) => charts?.some((wanted) => name.startsWith(wanted)) ?? true)
+    .map((chart) => ({ ...chart, series: renamed(chart.series, names) }));
+  const bands = phases?.(rows[0].series[1].points) ?? [];
+  let top = FIRST_TOP;
+  const parts = rows.map((chart, n) => {
+    const box = { ...PLOT, top, height: n === 0 ? LIMIT_HEIGHT : OTHER_HEIGHT };
+    top += box.height + GAP;
+    return { chart, box };
+  });
+  const last = parts.at(-1).box;
+  const bottom = last.top + last.height;
+  return svgDocument(title, WIDTH, bottom + 48, [
+    ...parts.flatMap(({ chart, box }, n) => drawChart(chart, box, bands, n === 0)),
+    ...xAxis(rows[0].x, last, 12),
+    textElement(last.left + last.width / 2, bottom + 38, 'seconds', MUTED_CENTRED),
+  ]);
+}
+
+/** The best fixed limit first, so that it is drawn below the others. */
+const renamed = (series, names) => {
+  const learnt = series.slice(0, -1).map((one, n) => ({ ...one, name: names[n] }));
+  return [series.at(-1), ...learnt];
+};
+
+function drawChart({ title, x, y, series }, box, bands, isFirst) {
+  const colours = new Map(series.map((one, n) => [one, n === 0 ? BEST_COLOUR : COLOURS[n - 1]]));
+  return [
+    ...bands.map(({ from, to }) => band(xOf(from, x, box), xOf(to, x, box), box)),
+    ...bands
+      .filter(() => isFirst)
+      .map(({ name, from, to }) =>
+        textElement(formatPixels(xOf((from + to) / 2, x, box)), box.top - 6, name, MUTED_CENTRED),
+      ),
+    ...drawSeries(series, colours, { x, y }, box, isFirst ? 6 : 3),
+    textElement(20, box.top - (isFirst ? 26 : 12), LABELS[title] ?? title, 'font-weight="600"'),
+    ...endLabels(series, colours, y, box),
+  ];
+}
+
+const band = (left, right, { top, height }) =>
+  `<rect x="${formatPixels(left)}" y="${top}" width="${formatPixels(right - left)}" height="${height}" fill="${BAND_COLOUR}"/>`;
