@@ -127,7 +127,7 @@ function follow(state: State, i: number, terms: KneeTerms, now: Millis): void {
   }
   learnQuicker(state, i, rttMs);
   const wanted = limitFor(knee) + sharedHeadroom(state, i, lower);
-  askForTest(state, i, wanted, now);
+  askForTest(state, i, wanted, isSudden, now);
   const target = bounded(state, i, wanted, isSudden, rttMs);
   const present = state[i + TARGET];
   const pace = target > present || isSudden ? 1 : DOWN_PACE;
@@ -252,11 +252,11 @@ function sharedHeadroom(state: State, i: number, lower: number): number {
 const maxShrink = (state: State, i: number): number =>
   state[i + LOSS_FROM] > 0 ? MAX_SUDDEN_SHRINK : MAX_SHRINK;
 
-function askForTest(state: State, i: number, wanted: number, now: Millis): void {
+function askForTest(state: State, i: number, wanted: number, isSudden: boolean, now: Millis): void {
   const anchor = state[i + ANCHOR];
   const isFar = wanted < maxShrink(state, i) * anchor || wanted > MAX_GROWTH * anchor;
   state[i + FAR] = isFar ? state[i + FAR] + 1 : 0;
-  if (state[i + FAR] < FAR_WINDOWS) return;
+  if (state[i + FAR] < FAR_WINDOWS && !isSudden) return;
   state[i + NEXT_TEST_AT] = Math.min(state[i + NEXT_TEST_AT], nextMultiple(now, SLOT_MS));
 }
 

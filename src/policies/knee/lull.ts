@@ -46,6 +46,7 @@ import {
   isReached,
   limitFor,
   nextMultiple,
+  nextTest,
   openWindow,
   setTarget,
   variation,
@@ -53,8 +54,6 @@ import {
   windowRtt,
 } from './window.ts';
 
-/** Tests begin at multiples of this, on every host at the same instant. */
-const PERIOD_MS = 10_000;
 /** The first test, and a test after a large change, begin at a whole second. */
 export const SLOT_MS = 1000;
 
@@ -70,11 +69,15 @@ const ENOUGH_CALLS = 100;
 
 /** Windows that must have measured the rate before a test. */
 const MIN_WINDOWS = 3;
+const MIN_WINDOWS_AFTER_LOSS = 2;
 const MAX_STAGES = 4;
 /** After a sudden loss, a server whose base RTT is this much longer is slower. */
 const LOST_SPEED = 1.4;
 /** Below this elasticity, calls are quicker in proportion: the tested level queues, too. */
 const SATURATED = 0.4;
+
+/** Below this one, the server itself is quicker. */
+const FASTER = -0.7;
 
 /** Fewer calls are never slower: a test counts at most for this multiple of the RTT before it. */
 const MAX_RATIO = 1.1;
@@ -87,11 +90,11 @@ const MUCH_SLOWER = Math.log(2);
 
 /** Begins a test, if the rate at the limit is known. */
 export function beginTest(state: State, i: number, terms: KneeTerms, now: Millis): void {
-  const isCommon = state[i + NEXT_TEST_AT] % PERIOD_MS === 0;
+  const isCommon = state[i + NEXT_TEST_AT] === nextTest(state[i + NEXT_TEST_AT] - 1);
   state[i + ON_GRID] = isCommon || state[i + TESTS] === 0 ? 1 : 0;
-  state[i + NEXT_TEST_AT] = nextMultiple(now, PERIOD_MS);
+  state[i + NEXT_TEST_AT] = nextTest(now);
   if (state[i + REACHED] === 0) return;
-  if (state[i + RING_SIZE] < MIN_WINDOWS) {
+  if (state[i + RING_SIZE] < (state[i + LOSS_FROM] > 0 ? MIN_WINDOWS_AFTER_LOSS : MIN_WINDOWS)) {
     state[i + NEXT_TEST_AT] = nextMultiple(now, SLOT_MS);
     return;
   }
@@ -142,7 +145,12 @@ export function stepTest(state: State, i: number, terms: KneeTerms, now: Millis)
   const level = state[i + LEVEL];
   const rate = calls / (now - state[i + OPENED_AT]);
   const isDeeper = state[i + STAGE] < MAX_STAGES && level > 1;
-  if (isDeeper && elasticity(state, i) < SATURATED) {
+  if (elasticity(state, i) < FASTER) {
+    // Far quicker than fewer calls explain: the server has become faster meanwhile.
+    state[i + BASE_RTT] = Math.min(state[i + BASE_RTT], windowRtt(state, i));
+    state[i + NEXT_TEST_AT] = nextTest(now);
+    hold(state, i, terms, now, state[i + TOP], BY_TEST);
+  } else if (isDeeper && elasticity(state, i) < SATURATED) {
     state[i + TOP_RATE] = Math.max(state[i + TOP_RATE], rate);
     state[i + LAST_LEVEL] = level;
     state[i + LAST_RATE] = rate;
@@ -180,7 +188,7 @@ function endTest(
   }
   state[i + LOSS_FROM] = 0;
   const restMs = REST_RTTS * state[i + BASE_RTT];
-  state[i + NEXT_TEST_AT] = nextMultiple(now + restMs, PERIOD_MS);
+  state[i + NEXT_TEST_AT] = nextTest(now + restMs);
   hold(state, i, terms, now, target, BY_TEST);
 }
 

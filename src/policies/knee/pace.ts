@@ -42,7 +42,7 @@ import {
   TARGET,
   TROUBLE,
 } from './state.ts';
-import { nextMultiple, openWindow, setTarget } from './window.ts';
+import { nextTest, openWindow, setTarget } from './window.ts';
 
 /** Refusals up to this part of the calls are tolerated, unless so many come in a row. */
 const TOLERATED = 0.02;
@@ -65,7 +65,6 @@ const EASE_DOUBLES_S = 4;
 /** Beyond this multiple of the rate that was refused, the pace is dropped. */
 const DROPPED = 2;
 
-const TEST_PERIOD_MS = 10_000;
 /** Timeouts above this part of a window's calls cut the limit to `TIMEOUT_CUT` of it. */
 const TIMEOUTS = 0.1;
 const TIMEOUT_CUT = 0.7;
@@ -173,7 +172,7 @@ function cutPace(
 /** The levels so far measured the base RTT: holds what they show. */
 function endStartRefused(state: State, i: number, terms: KneeTerms, now: Millis): void {
   if (!finishStart(state, i, state[i + TARGET], terms, now, BY_REFUSAL)) return;
-  state[i + NEXT_TEST_AT] = nextMultiple(now, TEST_PERIOD_MS);
+  state[i + NEXT_TEST_AT] = nextTest(now);
   // The last second had lower levels: counts as one at the best of them.
   const perSlot = state[i + START_RATE] * SLOT_MS;
   state[i + OK_BEFORE] = Math.max(state[i + OK_BEFORE], perSlot);
@@ -198,7 +197,7 @@ export function recordTimeout(
     const wasStart = state[i + MODE] === START;
     const half = state[i + TARGET] / 2;
     if (wasStart && finishStart(state, i, half, terms, now, BY_SILENCE)) {
-      state[i + NEXT_TEST_AT] = nextMultiple(now, TEST_PERIOD_MS);
+      state[i + NEXT_TEST_AT] = nextTest(now);
       return;
     }
     setTarget(state, i, terms, TIMEOUT_CUT * state[i + TARGET], BY_SILENCE);

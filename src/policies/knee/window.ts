@@ -178,6 +178,11 @@ function learnShared(state: State, i: number): void {
   state[i + SHARED_INFO] = Math.min(MAX_INFO, total);
 }
 
+/** Tests begin every ten seconds, on every host at the same instant. */
+const TEST_PERIOD_MS = 10_000;
+
+export const nextTest = (now: Millis): Millis => nextMultiple(now, TEST_PERIOD_MS);
+
 /** The next multiple of `periodMs` after now: the same instant on every host. */
 export const nextMultiple = (now: Millis, periodMs: Millis): Millis =>
   Math.floor(now / periodMs + 1) * periodMs;
