@@ -100,7 +100,7 @@ const scenarios: Record<string, Scenario> = {
   },
 
   'all: limits concurrency and rate at the same time': {
-    limit: { all: [{ adaptive: { initial: 3 } }, { bucket: { rate: 1, burst: 2 } }] },
+    limit: { all: [{ adaptive: { rule: 'aimd', initial: 3 } }, { bucket: { rate: 1, burst: 2 } }] },
     rows: [
       [0, 'check 1', 'allow, 1 left'],
       [0, 'check 1', 'allow, 0 left'],
@@ -115,7 +115,7 @@ const scenarios: Record<string, Scenario> = {
   },
 
   'all: of two refusals the later retry counts, and never is the latest': {
-    limit: { all: [{ adaptive: { max: 2 } }, { bucket: { rate: 1, burst: 5 } }] },
+    limit: { all: [{ adaptive: { rule: 'aimd', max: 2 } }, { bucket: { rate: 1, burst: 5 } }] },
     rows: [
       [0, 'check 3', 'deny, never'],
       [0, 'check 6', 'deny, never'],
@@ -200,7 +200,7 @@ describe('all', () => {
         { bucket: { rate: 3, burst: 9 } },
         { ramp: { min: 5, max: 9, over: '3s', mode: 'go-back-n' } },
         { busy: { max: 7 } },
-        { adaptive: { initial: 4 } },
+        { adaptive: { rule: 'aimd', initial: 4 } },
         { spacing: { every: 0.3, reserve: 2 } },
       ],
     };

@@ -166,8 +166,10 @@ function prioritised<P extends InFlightPolicy>(inner: P, names: readonly string[
         ? deny(untilReleased(state, i, level, free, now))
         : inner.check(state, i, cost, now);
       if (isKept) inner.noteKept(state, i, kept);
-      if (decision.verdict === 'deny') refuse(state, i, level, cost, now);
-      else admit(state, i, level, cost);
+      if (decision.verdict === 'deny') {
+        // A refusal that only time ends, such as a pace, is no lack of slots.
+        if (isKept || free < 0) refuse(state, i, level, cost, now);
+      } else admit(state, i, level, cost);
       return decision;
     },
 

@@ -2,7 +2,7 @@
 
 import type { Millis } from '../../core/clock.ts';
 import type { State } from '../policy.ts';
-import { beginTest, SLOT_MS } from './lull.ts';
+import { beginTest } from './lull.ts';
 import { beginStart } from './start.ts';
 import {
   ANCHOR,
@@ -40,6 +40,7 @@ import {
 import {
   forgetLevels,
   headroom,
+  isDemanded,
   isReached,
   limitFor,
   nextMultiple,
@@ -47,6 +48,7 @@ import {
   openWindow,
   SMALL,
   setTarget,
+  TEST_SLOT_MS,
   variation,
   WINDOW_CALLS,
   wholeOf,
@@ -105,12 +107,23 @@ export function stepHold(state: State, i: number, terms: KneeTerms, now: Millis)
   const hasMeasured = state[i + CALLS] > 0 && isReached(state, i, now);
   state[i + REACHED] = hasMeasured ? 1 : 0;
   if (hasMeasured) follow(state, i, terms, now);
-  else state[i + RING_SIZE] = 0; // without demand there is nothing to learn
+  else {
+    state[i + RING_SIZE] = 0; // without demand there is nothing to learn
+    if (state[i + CALLS] > 0 && isDemanded(state, i)) grow(state, i, terms);
+  }
   const isTiny = state[i + TARGET] < TINY;
   if (isTiny && state[i + FREE] >= FREE_WINDOWS_SMALL) {
     state[i + FREE] = 0;
     beginStart(state, i, now); // its windows take long: doubles again
   } else openWindow(state, i, now);
+}
+
+/** Random arrivals meet the limit at times: it grows while calls are as quick as without a queue. */
+function grow(state: State, i: number, terms: KneeTerms): void {
+  if (windowRtt(state, i) > SHORT_QUEUE * state[i + BASE_RTT]) return;
+  const present = state[i + TARGET];
+  const grown = present + Math.max(1, FREE_STEP * present);
+  setTarget(state, i, terms, Math.min(grown, MAX_GROWTH * state[i + ANCHOR]), BY_RATE);
 }
 
 /** Moves the limit towards the knee that the last windows show. */
@@ -257,7 +270,7 @@ function askForTest(state: State, i: number, wanted: number, isSudden: boolean, 
   const isFar = wanted < maxShrink(state, i) * anchor || wanted > MAX_GROWTH * anchor;
   state[i + FAR] = isFar ? state[i + FAR] + 1 : 0;
   if (state[i + FAR] < FAR_WINDOWS && !isSudden) return;
-  state[i + NEXT_TEST_AT] = Math.min(state[i + NEXT_TEST_AT], nextMultiple(now, SLOT_MS));
+  state[i + NEXT_TEST_AT] = Math.min(state[i + NEXT_TEST_AT], nextMultiple(now, TEST_SLOT_MS));
 }
 
 /** The wanted limit within its bounds, or a higher one while there is no queue. */

@@ -33,15 +33,24 @@ import type { InFlightPolicy } from '../partitions.ts';
 import { type PoolPosition, type State, timeToOpen } from '../policy.ts';
 import { stepHold } from './hold.ts';
 import { stepDrain, stepTest } from './lull.ts';
-import { easePace, probeFirst, recordRefusal, recordSuccess, recordTimeout } from './pace.ts';
+import {
+  easePace,
+  probeFirst,
+  recordRefusal,
+  recordSuccess,
+  recordTimeout,
+  TOLERATED,
+} from './pace.ts';
 import { beginStart, stepStart } from './start.ts';
 import {
   BASE_RTT,
   beginCall,
   CAUSE,
   CAUSES,
+  COST,
   CUT_AT,
   countSuccess,
+  DENIED,
   DRAIN,
   endCall,
   HOLD,
@@ -60,10 +69,14 @@ import {
   RATE,
   RTT_CALLS,
   SEEN_AT,
+  SETTLED_AT,
   SHARED,
   SHARED_INFO,
   START,
+  STUCK,
   TARGET,
+  TOLERANCE,
+  untilStuck,
   WIDTH,
 } from './state.ts';
 import { countFailure, headroom, isKnown } from './window.ts';
@@ -81,13 +94,13 @@ export function knee(terms: KneeTerms, { size, rank }: PoolPosition): InFlightPo
   };
   /** Slots that priorities keep free come on top: the rule learns from the calls that are really in flight. */
   const limitOf = (state: State, i: number): number =>
-    Math.min(state[i + LIMIT] + state[i + KEPT], cap);
+    Math.min(state[i + LIMIT] + state[i + KEPT] + state[i + STUCK], cap);
 
   const step = (state: State, i: number, sentAt: Millis, now: Millis): void => {
     const mode = state[i + MODE];
     if (mode === HOLD) stepHold(state, i, part, now);
     else if (mode === START) stepStart(state, i, part, sentAt, now);
-    else if (mode === DRAIN) stepDrain(state, i, now);
+    else if (mode === DRAIN) stepDrain(state, i, part, now);
     else stepTest(state, i, part, now);
   };
 
@@ -111,6 +124,8 @@ export function knee(terms: KneeTerms, { size, rank }: PoolPosition): InFlightPo
       state[i + PACE] = Infinity;
       state[i + CUT_AT] = -Infinity;
       state[i + OK_AT] = -Infinity;
+      state[i + SETTLED_AT] = now;
+      state[i + TOLERANCE] = TOLERATED;
       if (freshAt > now) probeFirst(state, i, now);
       beginStart(state, i, now);
     },
@@ -122,8 +137,8 @@ export function knee(terms: KneeTerms, { size, rank }: PoolPosition): InFlightPo
         if (cost > cap) return deny(cap === terms.max ? NEVER : WHEN_SETTLED);
         // Alone, any cost may start: otherwise a cost above the limit would wait for ever.
         if (inFlight > limitOf(state, i) && inFlight > cost) {
-          noteBlocked(state, i);
-          return deny(WHEN_SETTLED);
+          noteBlocked(state, i, now);
+          return deny(untilStuck(state, i, now));
         }
         if (hasPace(state, i)) {
           easePace(state, i, now);
@@ -142,8 +157,8 @@ export function knee(terms: KneeTerms, { size, rank }: PoolPosition): InFlightPo
     },
 
     settle(state, i, { outcome, cost, rttMs, dueAt }, now) {
-      endCall(state, i, cost, now);
       const sentAt = rttMs === undefined ? dueAt : now - rttMs;
+      endCall(state, i, cost, now - sentAt, now);
       if (outcome === 'ok') {
         countSuccess(state, i, cost, rttMs ?? Math.max(0, now - dueAt));
         recordSuccess(state, i, cost, sentAt, now);
@@ -158,7 +173,7 @@ export function knee(terms: KneeTerms, { size, rank }: PoolPosition): InFlightPo
     },
 
     noteKept(state, i, kept) {
-      state[i + KEPT] = Math.max(state[i + KEPT], Math.ceil(kept));
+      state[i + KEPT] = Math.min(2 * state[i + LIMIT], Math.max(state[i + KEPT], Math.ceil(kept)));
     },
 
     divided: (next) => knee(terms, next),
@@ -170,7 +185,9 @@ export function knee(terms: KneeTerms, { size, rank }: PoolPosition): InFlightPo
 
     // What was learnt is kept, and a call in flight must find its count when it settles.
     removableAt: (state, i) =>
-      state[i + RTT_CALLS] > 0 || state[i + IN_FLIGHT] > 0 || state[i + CUT_AT] > -Infinity
+      state[i + RTT_CALLS] + state[i + IN_FLIGHT] + state[i + DENIED] > 0 ||
+      state[i + COST] > 1 ||
+      state[i + CUT_AT] > -Infinity
         ? Infinity
         : -Infinity,
     evictableAt(state, i) {

@@ -10,12 +10,14 @@ import type { State } from '../policy.ts';
 import {
   ANCHOR,
   BASE_RTT,
+  BUSY_TIME,
   BY_TEST,
   CALLS,
   CREDIT,
   DRAIN,
   END_AT,
   IN_FLIGHT,
+  KEPT,
   type KneeTerms,
   LAST_CHANGE,
   LAST_LEVEL,
@@ -34,6 +36,7 @@ import {
   REACHED,
   RING_SIZE,
   STAGE,
+  STUCK,
   TARGET,
   TEST,
   TESTS,
@@ -49,19 +52,19 @@ import {
   nextTest,
   openWindow,
   setTarget,
+  TEST_SLOT_MS,
   variation,
   wholeOf,
   windowRtt,
 } from './window.ts';
-
-/** The first test, and a test after a large change, begin at a whole second. */
-export const SLOT_MS = 1000;
 
 /** A test lets this part of the calls through, for so long. */
 const DEPTH = 0.7;
 const TEST_MS = 1200;
 const TEST_RTTS = 6;
 const MIN_CALLS = 8;
+/** A test for which calls do not settle ends after this long. */
+const MAX_DRAIN_MS = 2000;
 /** After a test, none for so many base RTTs. */
 const REST_RTTS = 8;
 /** It goes on for up to twice as long, until it has so many calls, times the variation of RTTs. */
@@ -95,7 +98,7 @@ export function beginTest(state: State, i: number, terms: KneeTerms, now: Millis
   state[i + NEXT_TEST_AT] = nextTest(now);
   if (state[i + REACHED] === 0) return;
   if (state[i + RING_SIZE] < (state[i + LOSS_FROM] > 0 ? MIN_WINDOWS_AFTER_LOSS : MIN_WINDOWS)) {
-    state[i + NEXT_TEST_AT] = nextMultiple(now, SLOT_MS);
+    state[i + NEXT_TEST_AT] = nextMultiple(now, TEST_SLOT_MS);
     return;
   }
   state[i + ANCHOR] = state[i + TARGET];
@@ -126,8 +129,13 @@ function lower(state: State, i: number, terms: KneeTerms, from: number, now: Mil
 }
 
 /** Waits until no more calls than tested are in flight. */
-export function stepDrain(state: State, i: number, now: Millis): void {
-  if (state[i + IN_FLIGHT] > state[i + LEVEL]) return;
+export function stepDrain(state: State, i: number, terms: KneeTerms, now: Millis): void {
+  const moving = state[i + IN_FLIGHT] - state[i + STUCK];
+  if (moving > state[i + LEVEL] + state[i + KEPT]) {
+    const maxMs = Math.max(MAX_DRAIN_MS, TEST_RTTS * state[i + BASE_RTT]);
+    if (now - state[i + OPENED_AT] > maxMs) hold(state, i, terms, now, state[i + ANCHOR], BY_TEST);
+    return;
+  }
   state[i + MODE] = TEST;
   state[i + END_AT] = now + Math.max(TEST_MS, TEST_RTTS * state[i + BASE_RTT]);
   openWindow(state, i, now);
@@ -143,7 +151,7 @@ export function stepTest(state: State, i: number, terms: KneeTerms, now: Millis)
     return;
   }
   const level = state[i + LEVEL];
-  const rate = calls / (now - state[i + OPENED_AT]);
+  const rate = (calls * level) / state[i + BUSY_TIME]; // at the level: slots on top may be in use, too
   const isDeeper = state[i + STAGE] < MAX_STAGES && level > 1;
   if (elasticity(state, i) < FASTER) {
     // Far quicker than fewer calls explain: the server has become faster meanwhile.

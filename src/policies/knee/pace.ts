@@ -7,10 +7,8 @@
 
 import type { Millis } from '../../core/clock.ts';
 import type { State } from '../policy.ts';
-import { SLOT_MS } from './lull.ts';
 import { beginStart, finishStart } from './start.ts';
 import {
-  ANCHOR,
   BASE_RTT,
   BY_REFUSAL,
   BY_SILENCE,
@@ -27,25 +25,36 @@ import {
   NEXT_TEST_AT,
   NO_BEFORE,
   NO_NOW,
+  NO_SOON,
   OK_AT,
   OK_BEFORE,
   OK_NOW,
   OK_SINCE_CUT,
+  OK_SOON,
   OUTAGE,
   PACE,
   REFUSED_ROW,
   RTT_MEAN,
   rollCounts,
+  SHARE_AT_CUT,
   SLOT,
+  SLOT_MS,
   START,
   START_RATE,
   TARGET,
+  TOLERANCE,
   TROUBLE,
 } from './state.ts';
-import { nextTest, openWindow, setTarget } from './window.ts';
+import { hold, isKnown, nextTest, openWindow, setTarget } from './window.ts';
 
 /** Refusals up to this part of the calls are tolerated, unless so many come in a row. */
-const TOLERATED = 0.02;
+export const TOLERATED = 0.02;
+/** If a cut leaves this part of the share that was refused, more is tolerated, up to half of the calls. */
+const UNCHANGED = 0.6;
+const MAX_TOLERANCE = 0.5;
+/** The first replies after a cut show its effect, if there are at least so many. */
+const SOON_REPLIES = 40;
+const MIN_REPLIES = 15;
 const ROW = 5;
 /** What a refusal leaves of the rate of successes. */
 const CUT = 0.95;
@@ -110,10 +119,13 @@ export function recordSuccess(
   state[i + OK_AT] = now;
   if (sentAt < state[i + CUT_AT]) return;
   state[i + OK_SINCE_CUT] += cost;
+  if (state[i + OK_SOON] + state[i + NO_SOON] < SOON_REPLIES) state[i + OK_SOON] += cost;
   state[i + REFUSED_ROW] = 0;
   if (state[i + OUTAGE] === 0) return;
   state[i + OUTAGE] = 0;
-  const resumed = state[i + TROUBLE] > 0 ? RESUME * state[i + TROUBLE] : Infinity;
+  // Before the first measurement nothing is known about the rate: the start is careful enough.
+  const isRateKnown = state[i + TROUBLE] > 0 && isKnown(state, i);
+  const resumed = isRateKnown ? RESUME * state[i + TROUBLE] : Infinity;
   state[i + PACE] = Math.max(state[i + PACE], resumed);
   state[i + EASED_AT] = now;
   state[i + EASING] = EASE;
@@ -132,13 +144,34 @@ export function recordRefusal(
   state[i + NO_NOW] += cost;
   if (sentAt < state[i + CUT_AT]) return; // the last cut was for these calls
   state[i + REFUSED_ROW] += 1;
+  if (state[i + OK_SOON] + state[i + NO_SOON] < SOON_REPLIES) state[i + NO_SOON] += cost;
   const ok = lately(state, i, OK_NOW, OK_BEFORE, now);
   const refused = lately(state, i, NO_NOW, NO_BEFORE, now);
-  const few = TOLERATED * (ok + refused);
+  const few = state[i + TOLERANCE] * (ok + refused);
   const isRow = state[i + REFUSED_ROW] >= ROW;
   if (!isRow && refused < few + 2 * Math.sqrt(few) + 1) return;
+  if (!isRow && isUseless(state, i)) {
+    liftPace(state, i);
+    return;
+  }
   cutPace(state, i, ok, refused, isRow, now);
   if (state[i + MODE] === START) endStartRefused(state, i, terms, now);
+}
+
+/** As many were refused soon after the last cut as before it: refusals do not depend on the load. */
+function isUseless(state: State, i: number): boolean {
+  const replies = state[i + OK_SOON] + state[i + NO_SOON];
+  if (!hasPace(state, i) || replies < MIN_REPLIES || state[i + OK_SOON] === 0) return false;
+  return state[i + NO_SOON] / replies > UNCHANGED * state[i + SHARE_AT_CUT];
+}
+
+/** Tolerates what a lower pace does not change. */
+function liftPace(state: State, i: number): void {
+  const share = state[i + NO_SOON] / (state[i + OK_SOON] + state[i + NO_SOON]);
+  state[i + TOLERANCE] = Math.min(MAX_TOLERANCE, Math.max(state[i + TOLERANCE], 2 * share));
+  state[i + PACE] = Infinity;
+  state[i + OK_SOON] = 0;
+  state[i + NO_SOON] = 0;
 }
 
 function cutPace(
@@ -163,6 +196,9 @@ function cutPace(
   state[i + EASED_AT] = now;
   state[i + EASING] = EASE;
   state[i + OK_SINCE_CUT] = 0;
+  state[i + SHARE_AT_CUT] = refused / Math.max(1, ok + refused);
+  state[i + OK_SOON] = 0;
+  state[i + NO_SOON] = 0;
   state[i + REFUSED_ROW] = state[i + OUTAGE] === 1 ? ROW : 0;
   // A queue that was full drains first: a call after that tells an overload from an outage.
   state[i + NEXT_AT] = now + Math.max(1 / state[i + PACE], DRAIN_RTTS * state[i + RTT_MEAN]);
@@ -200,8 +236,9 @@ export function recordTimeout(
       state[i + NEXT_TEST_AT] = nextTest(now);
       return;
     }
-    setTarget(state, i, terms, TIMEOUT_CUT * state[i + TARGET], BY_SILENCE);
-    state[i + ANCHOR] = state[i + TARGET];
-    openWindow(state, i, now);
+    if (wasStart) {
+      setTarget(state, i, terms, TIMEOUT_CUT * state[i + TARGET], BY_SILENCE);
+      openWindow(state, i, now);
+    } else hold(state, i, terms, now, TIMEOUT_CUT * state[i + TARGET], BY_SILENCE);
   }
 }

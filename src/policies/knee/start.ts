@@ -24,6 +24,7 @@ import {
 } from './state.ts';
 import {
   hold,
+  isDemanded,
   isKnown,
   isReached,
   limitFor,
@@ -31,6 +32,7 @@ import {
   noise,
   openWindow,
   setTarget,
+  TEST_SLOT_MS,
 } from './window.ts';
 
 /** Calls at each level, and at the first level of a second attempt. */
@@ -52,7 +54,6 @@ const BACK = 0.625;
 const KNOWN_CALLS = 50;
 /** The first test comes so many RTTs later, at a whole second. */
 const FIRST_TEST_RTTS = 5;
-const TEST_SLOT_MS = 1000;
 
 /** Begins anew at the present limit. A base RTT that is known already is the one to compare with. */
 export function beginStart(state: State, i: number, now: Millis): void {
@@ -98,8 +99,15 @@ export function stepStart(
     openWindow(state, i, now);
     return;
   }
-  if (!isReached(state, i, now)) {
+  if (!isReached(state, i, now) && !isDemanded(state, i)) {
     openWindow(state, i, now);
+    return;
+  }
+  if (known === 0 && limit > 1 && state[i + CAREFUL] === 0) {
+    // There is nothing to compare a high first level with: measures a lower one first.
+    state[i + CAREFUL] = 1;
+    setTarget(state, i, terms, AGAIN * limit, BY_START);
+    beginStart(state, i, now);
     return;
   }
   const rttMs = state[i + BUSY_TIME] / calls;

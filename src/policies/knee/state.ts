@@ -104,7 +104,15 @@ export const LOWER_LIMIT = RING_SIZE + 44; // the lower of the two whole limits
 export const RAISED = RING_SIZE + 45; //     1: no call sent at this level has settled yet
 export const NEEDED_CALLS = RING_SIZE + 46; // of a window, while the limit is held
 export const BLOCKED = RING_SIZE + 47; //    free slots in this window that were too few for a call
-export const WIDTH = RING_SIZE + 48;
+export const STUCK = RING_SIZE + 48; //      calls in flight that have not settled for long: they do not count
+export const SETTLED_AT = RING_SIZE + 49;
+export const DENIED = RING_SIZE + 50; //     calls refused by the limit in this window
+export const COST = RING_SIZE + 51; //       the largest cost lately: the limit is no lower
+export const TOLERANCE = RING_SIZE + 52; //  part of the calls that may be refused
+export const SHARE_AT_CUT = RING_SIZE + 53; // part that was refused at the last cut
+export const OK_SOON = RING_SIZE + 54; //    replies to calls sent soon after the last cut
+export const NO_SOON = RING_SIZE + 55;
+export const WIDTH = RING_SIZE + 56;
 
 /** The options of the rule; `max` is this member's part of it in a pool. */
 export interface KneeTerms {
@@ -116,6 +124,13 @@ export interface KneeTerms {
 
 /** Weight of a call in the moments of the RTT. */
 const MOMENT_WEIGHT = 0.005;
+
+/** Without any settled call for so long, and so many mean RTTs, the calls in flight are stuck. */
+const STUCK_MS = 1000;
+const STUCK_RTTS = 20;
+
+/** One call of a large cost delays the next at most so long, at the lowest pace. */
+const MAX_DELAY_MS = 2000;
 
 /** Counts of refusals and successes cover so long. */
 export const SLOT_MS = 1000;
@@ -130,28 +145,49 @@ const MAX_WINDOW_RTTS = 3;
 export function countTime(state: State, i: number, now: Millis): void {
   const span = now - state[i + SEEN_AT];
   if (!(span > 0)) return;
-  state[i + BUSY_TIME] += state[i + IN_FLIGHT] * span;
-  if (state[i + IN_FLIGHT] + state[i + BLOCKED] >= state[i + LIMIT]) state[i + FULL_TIME] += span;
+  const moving = state[i + IN_FLIGHT] - state[i + STUCK];
+  state[i + BUSY_TIME] += moving * span;
+  if (moving + state[i + BLOCKED] >= state[i + LIMIT]) state[i + FULL_TIME] += span;
   state[i + SEEN_AT] = now;
 }
 
 /** A call did not fit: the slots that are left are no lack of demand. */
-export function noteBlocked(state: State, i: number): void {
-  const free = state[i + LIMIT] - state[i + IN_FLIGHT];
+export function noteBlocked(state: State, i: number, now: Millis): void {
+  state[i + DENIED] += 1;
+  const free = state[i + LIMIT] - state[i + IN_FLIGHT] + state[i + STUCK];
   if (free > state[i + BLOCKED]) state[i + BLOCKED] = free;
+  // Nothing has settled for long: the calls in flight are stuck, and must not keep out all others.
+  if (now - state[i + SETTLED_AT] >= stuckMs(state, i)) {
+    countTime(state, i, now);
+    state[i + STUCK] = state[i + IN_FLIGHT];
+  }
 }
+
+/** A call that takes this long is stuck: it has no queue to wait in that the rule could shorten. */
+export const stuckMs = (state: State, i: number): Millis =>
+  Math.max(STUCK_MS, STUCK_RTTS * (state[i + RTT_MEAN] || 0));
+
+/** Time until the calls in flight count as stuck, if none of them settles. */
+export const untilStuck = (state: State, i: number, now: Millis): Millis =>
+  Math.max(1, Math.ceil(state[i + SETTLED_AT] + stuckMs(state, i) - now));
 
 /** A call starts. */
 export function beginCall(state: State, i: number, cost: number, now: Millis): void {
   countTime(state, i, now);
+  if (state[i + IN_FLIGHT] === state[i + STUCK]) state[i + SETTLED_AT] = now;
+  if (cost > state[i + COST]) state[i + COST] = cost;
   state[i + IN_FLIGHT] += cost;
   takePace(state, i, cost, now);
 }
 
 /** A call ends, with any outcome. */
-export function endCall(state: State, i: number, cost: number, now: Millis): void {
+export function endCall(state: State, i: number, cost: number, rttMs: Millis, now: Millis): void {
   countTime(state, i, now);
+  state[i + SETTLED_AT] = now;
   state[i + IN_FLIGHT] = Math.max(0, state[i + IN_FLIGHT] - cost);
+  if (state[i + STUCK] === 0) return;
+  const left = rttMs > stuckMs(state, i) ? state[i + STUCK] - cost : state[i + STUCK];
+  state[i + STUCK] = Math.max(0, Math.min(left, state[i + IN_FLIGHT]));
 }
 
 export function countSuccess(state: State, i: number, cost: number, rttMs: Millis): void {
@@ -168,7 +204,9 @@ export const hasPace = (state: State, i: number): boolean => state[i + PACE] < I
 /** The pace allows the next call one interval after this one. */
 function takePace(state: State, i: number, cost: number, now: Millis): void {
   if (hasPace(state, i))
-    state[i + NEXT_AT] = Math.max(now, state[i + NEXT_AT]) + cost / state[i + PACE];
+    state[i + NEXT_AT] =
+      Math.max(now, state[i + NEXT_AT]) +
+      Math.min(cost / state[i + PACE], Math.max(MAX_DELAY_MS, 1 / state[i + PACE]));
 }
 
 /** Counts of this second and the one before. */

@@ -9,7 +9,9 @@ import {
   BUSY_TIME,
   CALLS,
   CAUSE,
+  COST,
   CREDIT,
+  DENIED,
   FAILURES,
   FAR,
   FREE,
@@ -44,6 +46,10 @@ export const SMALL = 12;
 
 /** The limit counts as reached if it was for this part of a window. */
 const REACHED_PART = 0.7;
+const MAX_SCALE = 1 / REACHED_PART;
+const MIN_SCALE = 0.3;
+/** Calls refused by the limit, relative to successes, that show demand for more. */
+const DENIED_PART = 0.02;
 
 /** So many calls tell the variation of RTTs; before, it counts as that of exponential times. */
 const MOMENT_CALLS = 30;
@@ -55,6 +61,9 @@ const QUEUE = 1.05;
 /** What is known about sharing is forgotten at this inverse variance. */
 const MAX_INFO = 20;
 
+/** The largest cost is forgotten by this part in each window. */
+const COST_DECAY = 0.9;
+
 /** Tolerates rounding where a sum of fractions makes a whole call. */
 const EPSILON = 1e-9;
 
@@ -64,6 +73,8 @@ export function openWindow(state: State, i: number, now: Millis): void {
   state.fill(0, i + CALLS, i + RTT_SUM + 1);
   state[i + KEPT] = Math.max(0, state[i + KEPT] - 1);
   state[i + BLOCKED] = 0;
+  state[i + DENIED] = 0;
+  state[i + COST] *= COST_DECAY;
   const lower = wholeOf(state[i + TARGET]);
   state[i + LIMIT] = lower;
   state[i + NEEDED_CALLS] = neededCalls(state, i);
@@ -83,6 +94,10 @@ function neededCalls(state: State, i: number): number {
 
 export const wholeOf = (limit: number): number => Math.floor(limit + EPSILON);
 
+/** Some calls were refused by the limit, although it was not reached all the time: arrivals are random. */
+export const isDemanded = (state: State, i: number): boolean =>
+  state[i + DENIED] > DENIED_PART * state[i + CALLS];
+
 export const isReached = (state: State, i: number, now: Millis): boolean =>
   state[i + FULL_TIME] >= REACHED_PART * (now - state[i + OPENED_AT]);
 
@@ -92,8 +107,11 @@ export const isReached = (state: State, i: number, now: Millis): boolean =>
  */
 export function windowRate(state: State, i: number, now: Millis): number {
   if (state[i + CALLS] === 0) return 0;
+  const span = Math.max(0.001, now - state[i + OPENED_AT]);
   const share = (1 + Math.min(1, state[i + BUSY_TIME] / state[i + RTT_SUM])) / 2;
-  return (state[i + CALLS] / Math.max(0.001, now - state[i + OPENED_AT])) * share;
+  // Fewer calls than the limit with random arrivals, more with slots on top: the rate at the limit itself.
+  const scale = (state[i + LIMIT] * span) / state[i + BUSY_TIME];
+  return (state[i + CALLS] / span) * share * Math.max(MIN_SCALE, Math.min(MAX_SCALE, scale));
 }
 
 export const windowRtt = (state: State, i: number): Millis => state[i + RTT_SUM] / state[i + CALLS];
@@ -131,7 +149,8 @@ export function setTarget(
   cause: number,
 ): void {
   const before = state[i + TARGET];
-  state[i + TARGET] = Math.max(1, Math.min(terms.max, target));
+  const least = Math.max(1, Math.ceil(state[i + COST]));
+  state[i + TARGET] = Math.min(terms.max, Math.max(least, target));
   if (state[i + TARGET] !== before) state[i + CAUSE] = cause;
 }
 
@@ -177,6 +196,9 @@ function learnShared(state: State, i: number): void {
   state[i + SHARED] += (info / total) * (elasticity - state[i + SHARED]);
   state[i + SHARED_INFO] = Math.min(MAX_INFO, total);
 }
+
+/** The first test, and a test after a large change, begin at a whole second. */
+export const TEST_SLOT_MS = 1000;
 
 /** Tests begin every ten seconds, on every host at the same instant. */
 const TEST_PERIOD_MS = 10_000;
