@@ -150,7 +150,7 @@ describe('knee: the limit', () => {
     const { baseRttMs = 0 } = sender.key;
     sender.run(1000, server, { demand: 0 });
     sender.now += 600_000;
-    expect(sender.run(2000, workers(20, 50, seededRandom(9)))).toBeGreaterThan(250);
+    expect(sender.run(2000, workers(20, 50, seededRandom(9)))).toBeGreaterThan(200); // of 400 a second
     expect(sender.key.baseRttMs).toBeGreaterThan(baseRttMs / 2);
   });
 

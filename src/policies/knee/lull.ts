@@ -74,6 +74,9 @@ const ENOUGH_CALLS = 100;
 const MIN_WINDOWS = 3;
 const MIN_WINDOWS_AFTER_LOSS = 2;
 const MAX_STAGES = 4;
+/** Above this one there was no queue before the test, and the RTT then was the base RTT but for this part. */
+const NO_QUEUE = 0.9;
+const SAME = 0.97;
 /** After a sudden loss, a server whose base RTT is this much longer is slower. */
 const LOST_SPEED = 1.4;
 /** Below this elasticity, calls are quicker in proportion: the tested level queues, too. */
@@ -192,6 +195,9 @@ function endTest(
   } else {
     state[i + RATE] = Math.max(state[i + TOP_RATE], rate);
     learnBase(state, i, Math.min(rttMs, (MAX_RATIO * top) / state[i + RATE]));
+    // Without a queue the windows before the test measured the base RTT as well, on far more calls.
+    if (state[i + ON_GRID] === 1 && state[i + STAGE] === 1 && elasticity(state, i) > NO_QUEUE)
+      state[i + BASE_RTT] = Math.max(state[i + BASE_RTT], (SAME * top) / state[i + TOP_RATE]);
     target = Math.min(target, limitFor(state[i + RATE] * state[i + BASE_RTT]));
   }
   state[i + LOSS_FROM] = 0;
