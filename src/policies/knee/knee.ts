@@ -20,10 +20,12 @@
  *   clients that share a server see the same lull. This measures the base RTT anew, and tells a slower server from one
  *   that has lost capacity.
  * - refusals and timeouts (pace.ts): a few refusals are tolerated. More set a pace just below the rate of successes. If no
- *   call succeeds, the pace halves down to a probe every two seconds. Silence halves the limit and starts again.
+ *   call succeeds, the pace falls to a probe every two seconds. Refusals that a lower pace does not change are tolerated.
+ *   Silence halves the limit and starts again.
  *
  * A small limit has a fraction: windows alternate between the whole limits around it (window.ts).
- * Only a call sent after the last cut can cut again, and only a settled call adjusts the limit.
+ * Only a call sent after the last cut can cut again, and only a settled call adjusts the limit. One exception: if nothing
+ * settles for long, the calls in flight are stuck, and others get the limit beside them (state.ts).
  */
 
 import type { Millis } from '../../core/clock.ts';

@@ -21,7 +21,6 @@ import {
   type KneeTerms,
   LAST_CHANGE,
   LAST_LEVEL,
-  LAST_RATE,
   LAST_RTT,
   LEVEL,
   LOSS_FROM,
@@ -116,7 +115,6 @@ export function beginTest(state: State, i: number, terms: KneeTerms, now: Millis
   state[i + TOP] = top;
   state[i + TOP_RATE] = state[i + RATE];
   state[i + LAST_LEVEL] = top;
-  state[i + LAST_RATE] = state[i + RATE];
   state[i + LAST_RTT] = state[i + MEAN_RTT];
   state[i + STAGE] = 0;
   lower(state, i, terms, top, now);
@@ -164,7 +162,6 @@ export function stepTest(state: State, i: number, terms: KneeTerms, now: Millis)
   } else if (isDeeper && elasticity(state, i) < SATURATED) {
     state[i + TOP_RATE] = Math.max(state[i + TOP_RATE], rate);
     state[i + LAST_LEVEL] = level;
-    state[i + LAST_RATE] = rate;
     state[i + LAST_RTT] = windowRtt(state, i);
     lower(state, i, terms, level, now);
   } else endTest(state, i, terms, level, rate, now);

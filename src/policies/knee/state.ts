@@ -68,14 +68,13 @@ export const NEXT_TEST_AT = RING_SIZE + 10;
 export const TOP = RING_SIZE + 11; //        the limit before it
 export const TOP_RATE = RING_SIZE + 12;
 export const LEVEL = RING_SIZE + 13; //      the level that is tested
-export const LAST_LEVEL = RING_SIZE + 14; // the one before it, with its rate and RTT
-export const LAST_RATE = RING_SIZE + 15;
+export const LAST_LEVEL = RING_SIZE + 14; // the one before it, with its RTT
 export const LAST_RTT = RING_SIZE + 16;
 export const STAGE = RING_SIZE + 17;
 export const END_AT = RING_SIZE + 18;
 export const LAST_CHANGE = RING_SIZE + 19; // logarithm
 export const TESTS = RING_SIZE + 20;
-export const LOSS_FROM = RING_SIZE + 41; //  the limit before a sudden loss, until a test; 0: none
+export const LOSS_FROM = RING_SIZE + 15; //  the limit before a sudden loss, until a test; 0: none
 // The start:
 export const START_CALLS = RING_SIZE + 21; //    calls of the levels that were no slower
 export const START_SUM = RING_SIZE + 22; //  of their RTTs
@@ -111,8 +110,8 @@ export const COST = RING_SIZE + 51; //       the largest cost lately: the limit 
 export const TOLERANCE = RING_SIZE + 52; //  part of the calls that may be refused
 export const SHARE_AT_CUT = RING_SIZE + 53; // part that was refused at the last cut
 export const OK_SOON = RING_SIZE + 54; //    replies to calls sent soon after the last cut
-export const NO_SOON = RING_SIZE + 55;
-export const WIDTH = RING_SIZE + 56;
+export const NO_SOON = RING_SIZE + 41;
+export const WIDTH = RING_SIZE + 55;
 
 /** The options of the rule; `max` is this member's part of it in a pool. */
 export interface KneeTerms {
