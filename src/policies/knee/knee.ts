@@ -34,7 +34,6 @@ import { requireCost } from '../cost.ts';
 import type { InFlightPolicy } from '../partitions.ts';
 import { type PoolPosition, type State, timeToOpen } from '../policy.ts';
 import { stepHold } from './hold.ts';
-import { stepDrain, stepTest } from './lull.ts';
 import {
   easePace,
   probeFirst,
@@ -43,6 +42,7 @@ import {
   recordTimeout,
   TOLERATED,
 } from './pace.ts';
+import { stepDown, stepDrain, stepUp } from './periodic-test.ts';
 import { beginStart, stepStart } from './start.ts';
 import {
   BASE_RTT,
@@ -53,6 +53,7 @@ import {
   CUT_AT,
   countSuccess,
   DENIED,
+  DOWN,
   DRAIN,
   endCall,
   HOLD,
@@ -72,8 +73,6 @@ import {
   RTT_CALLS,
   SEEN_AT,
   SETTLED_AT,
-  SHARED,
-  SHARED_INFO,
   START,
   STUCK,
   TARGET,
@@ -103,7 +102,8 @@ export function knee(terms: KneeTerms, { size, rank }: PoolPosition): InFlightPo
     if (mode === HOLD) stepHold(state, i, part, now);
     else if (mode === START) stepStart(state, i, part, sentAt, now);
     else if (mode === DRAIN) stepDrain(state, i, part, now);
-    else stepTest(state, i, part, now);
+    else if (mode === DOWN) stepDown(state, i, part, now);
+    else stepUp(state, i, part, sentAt, now);
   };
 
   const policy: InFlightPolicy = {
@@ -120,8 +120,6 @@ export function knee(terms: KneeTerms, { size, rank }: PoolPosition): InFlightPo
       state[i + SEEN_AT] = now;
       state[i + BASE_RTT] = Number.NaN;
       state[i + MEAN_RTT] = Number.NaN;
-      state[i + SHARED] = 0.3; // unknown
-      state[i + SHARED_INFO] = 1;
       state[i + NEXT_TEST_AT] = Infinity;
       state[i + PACE] = Infinity;
       state[i + CUT_AT] = -Infinity;

@@ -10,6 +10,7 @@ import {
   CAREFUL,
   type KneeTerms,
   LIMIT,
+  LOW_RTT,
   MODE,
   NEXT_TEST_AT,
   OPENED_AT,
@@ -169,6 +170,7 @@ export function finishStart(
 ): boolean {
   if (state[i + START_CALLS] === 0) return false;
   state[i + BASE_RTT] = startRtt(state, i);
+  state[i + LOW_RTT] = state[i + BASE_RTT];
   state[i + RATE] = state[i + START_RATE];
   const knee = state[i + RATE] > 0 ? state[i + RATE] * state[i + BASE_RTT] : most;
   hold(state, i, terms, now, limitFor(Math.min(most, knee)), cause);

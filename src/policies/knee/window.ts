@@ -14,14 +14,13 @@ import {
   DENIED,
   FAILURES,
   FAR,
-  FREE,
   FULL_TIME,
   HOLD,
   KEPT,
   type KneeTerms,
   LIMIT,
+  LOSS_FROM,
   LOWER_CALLS,
-  LOWER_LIMIT,
   LOWER_TIME,
   MODE,
   NEEDED_CALLS,
@@ -31,8 +30,6 @@ import {
   RTT_MEAN,
   RTT_SQUARE,
   RTT_SUM,
-  SHARED,
-  SHARED_INFO,
   TARGET,
   UPPER_CALLS,
   UPPER_TIME,
@@ -55,11 +52,6 @@ const DENIED_PART = 0.02;
 const MOMENT_CALLS = 30;
 const MIN_VARIATION = 0.05;
 const MAX_VARIATION = 4;
-
-/** Round-trip times from this multiple of the base RTT on show a queue. */
-const QUEUE = 1.05;
-/** What is known about sharing is forgotten at this inverse variance. */
-const MAX_INFO = 20;
 
 /** The largest cost is forgotten by this part in each window. */
 const COST_DECAY = 0.9;
@@ -167,34 +159,18 @@ export function hold(
   state[i + ANCHOR] = state[i + TARGET];
   state[i + MODE] = HOLD;
   state[i + FAR] = 0;
-  state[i + FREE] = 0;
+  state[i + LOSS_FROM] = 0;
   state[i + QUICKER] = 0;
   forgetLevels(state, i);
   openWindow(state, i, now);
 }
 
-/** The two whole limits around the target change: keeps what they have shown, and begins anew. */
+/** The two whole limits around the target change: begins to measure them anew. */
 export function forgetLevels(state: State, i: number): void {
-  learnShared(state, i);
   state[i + UPPER_CALLS] = 0;
   state[i + UPPER_TIME] = 0;
   state[i + LOWER_CALLS] = 0;
   state[i + LOWER_TIME] = 0;
-}
-
-/** Averages the elasticity of the rate to one call more, where there is a queue. */
-function learnShared(state: State, i: number): void {
-  const [upper, below] = [state[i + UPPER_CALLS], state[i + LOWER_CALLS]];
-  const lower = state[i + LOWER_LIMIT];
-  if (upper === 0 || below === 0 || lower < 2) return;
-  const lowerRate = below / state[i + LOWER_TIME];
-  if (lower / lowerRate < QUEUE * state[i + BASE_RTT]) return;
-  const step = Math.log((lower + 1) / lower);
-  const elasticity = Math.log(upper / state[i + UPPER_TIME] / lowerRate) / step;
-  const info = step ** 2 / (variation(state, i) * (1 / upper + 1 / below));
-  const total = state[i + SHARED_INFO] + info;
-  state[i + SHARED] += (info / total) * (elasticity - state[i + SHARED]);
-  state[i + SHARED_INFO] = Math.min(MAX_INFO, total);
 }
 
 /** The first test, and a test after a large change, begin at a whole second. */
