@@ -10,6 +10,7 @@ import {
   BY_RATE,
   CALLS,
   COUNTS,
+  CREDIT,
   FAR,
   HOLD,
   isWindowOver,
@@ -37,7 +38,7 @@ import {
 import {
   forgetLevels,
   isDemanded,
-  isReached,
+  isMeasured,
   limitFor,
   nextMultiple,
   openWindow,
@@ -72,6 +73,8 @@ const GROWTH = 0.1;
 /** A second call must bring this much more, measured on so many calls. */
 const GAIN_OF_SECOND = 1.6;
 const CALLS_OF_SECOND = 25;
+/** Until then, two calls are tried in every third window. */
+const CREDIT_OF_SECOND = 0.33;
 /** Calls at the two whole limits, before they are compared. */
 const MEMORY_CALLS = 4 * WINDOW_CALLS;
 const MEMORY_CALLS_OF_ONE = 40;
@@ -82,7 +85,7 @@ export function stepHold(state: State, i: number, terms: KneeTerms, now: Millis)
     if (state[i + MODE] !== HOLD) return;
   }
   if (!isWindowOver(state, i, now)) return;
-  const hasMeasured = state[i + CALLS] > 0 && isReached(state, i, now);
+  const hasMeasured = state[i + CALLS] > 0 && isMeasured(state, i, now);
   state[i + REACHED] = hasMeasured ? 1 : 0;
   if (hasMeasured) follow(state, i, terms, now);
   else {
@@ -92,12 +95,12 @@ export function stepHold(state: State, i: number, terms: KneeTerms, now: Millis)
   if (state[i + MODE] === HOLD) openWindow(state, i, now);
 }
 
-/** Random arrivals meet the limit at times: it grows while calls are as quick as without a queue. */
+/** Random arrivals meet the limit at times, too rarely to measure: it grows while calls are as quick as without a queue. */
 function grow(state: State, i: number, terms: KneeTerms): void {
   if (windowRtt(state, i) > SHORT_QUEUE * state[i + BASE_RTT]) return;
   const present = state[i + TARGET];
-  const grown = present + Math.max(1, GROWTH * present);
-  setTarget(state, i, terms, Math.min(grown, MAX_GROWTH * state[i + ANCHOR]), BY_RATE);
+  setTarget(state, i, terms, present + Math.max(1, GROWTH * present), BY_RATE);
+  state[i + ANCHOR] = state[i + TARGET];
 }
 
 /** Moves the limit towards the knee that the last windows show. */
@@ -117,7 +120,7 @@ function follow(state: State, i: number, terms: KneeTerms, now: Millis): void {
     knee = kneeOfSmall(state, i, lower, now);
     if (state[i + MODE] !== HOLD) return;
   }
-  learnQuicker(state, i, rttMs);
+  learnQuicker(state, i, Math.max(rttMs, windowRtt(state, i)));
   const wanted = limitFor(knee);
   askForTest(state, i, wanted, now);
   const target = bounded(state, i, wanted);
@@ -207,7 +210,8 @@ function kneeOfSmall(state: State, i: number, lower: number, now: Millis): numbe
     state[i + BASE_RTT] = Math.min(state[i + BASE_RTT], 1 / alone);
     const gain = upperRate(state, i) / alone;
     const hasCalls = state[i + UPPER_CALLS] > CALLS_OF_SECOND * variation(state, i);
-    if (hasCalls && gain > GAIN_OF_SECOND) beginStart(state, i, now);
+    if (!hasCalls) state[i + CREDIT] += CREDIT_OF_SECOND;
+    else if (gain > GAIN_OF_SECOND) beginStart(state, i, now);
     return 1;
   }
   let calls = 0;

@@ -55,7 +55,7 @@ import {
 import {
   headroom,
   hold,
-  isReached,
+  isMeasured,
   limitFor,
   nextMultiple,
   nextTest,
@@ -65,6 +65,7 @@ import {
   TEST_SLOT_MS,
   variation,
   wholeOf,
+  windowRtt,
 } from './window.ts';
 
 /** The part of the knee that the lower level has, and for how long. */
@@ -102,8 +103,7 @@ const REST_RTTS = 8;
 const MIN_WINDOWS = 3;
 /** After a sudden loss, a server whose base RTT is this much longer is slower. */
 const LOST_SPEED = 1.4;
-/** Fewer calls shorten a queue in proportion at most. If RTTs fall further, by this power, the server itself is quicker. */
-const FASTER = 1.7;
+const FASTER = 1.3;
 
 /** Fewer calls are never slower: a test counts at most for this multiple of the RTT before it. */
 const MAX_RATIO = 1.1;
@@ -165,7 +165,7 @@ export function stepDown(state: State, i: number, terms: KneeTerms, now: Millis)
   if (now < state[i + END_AT] || calls < MIN_CALLS) return;
   const longest = 2 * state[i + END_AT] - state[i + OPENED_AT];
   if (calls < DOWN_CALLS * variation(state, i) && now < longest) return;
-  if (!isReached(state, i, now)) {
+  if (!isMeasured(state, i, now)) {
     hold(state, i, terms, now, state[i + ANCHOR], BY_TEST); // too little demand to measure anything
     return;
   }
@@ -173,8 +173,13 @@ export function stepDown(state: State, i: number, terms: KneeTerms, now: Millis)
   const level = state[i + LEVEL];
   const rttMs = state[i + BUSY_TIME] / calls;
   if (state[i + LOSS_FROM] > 0) endLoss(state, i, terms, rttMs, now);
-  else if (rttMs < state[i + TOP_RTT] * (level / state[i + TOP]) ** FASTER) {
+  else if (
+    level / Math.max(rttMs, windowRtt(state, i)) >
+    FASTER * Math.exp(noise(state, i, calls)) * state[i + RATE]
+  ) {
+    // Fewer calls bring more: the server has become quicker.
     state[i + BASE_RTT] = Math.min(state[i + BASE_RTT], rttMs);
+    state[i + RING_SIZE] = 0;
     hold(state, i, terms, now, state[i + TOP], BY_TEST);
   } else {
     const top = state[i + TOP];
@@ -274,7 +279,7 @@ export function stepUp(
     Math.abs(gain - 0.5) > CLEAR_ERRORS * error;
   if (!isClear && calls < UP_CALLS * variation(state, i) && now < state[i + END_AT]) return;
   const isSlower = rttMs > MAX_SLOWER * Math.exp(SLOWER_ERRORS * error * step) * state[i + TOP_RTT];
-  if (gain < 0.5 || isSlower || !isReached(state, i, now)) {
+  if (gain < 0.5 || isSlower || !isMeasured(state, i, now)) {
     hold(state, i, terms, now, state[i + ANCHOR], BY_TEST);
     return;
   }

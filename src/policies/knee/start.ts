@@ -16,6 +16,7 @@ import {
   OPENED_AT,
   RAISED,
   RATE,
+  RING_SIZE,
   START,
   START_CALLS,
   START_ENDED,
@@ -64,6 +65,7 @@ export function beginStart(state: State, i: number, now: Millis): void {
   state[i + START_RATE] = 0;
   state[i + START_ENDED] = 0;
   state[i + RAISED] = 0;
+  state[i + RING_SIZE] = 0;
   openWindow(state, i, now);
 }
 

@@ -120,6 +120,9 @@ export interface KneeTerms {
 /** Weight of a call in the moments of the RTT. */
 const MOMENT_WEIGHT = 0.005;
 
+/** So many calls tell the variation of RTTs; before, it counts as that of exponential times. */
+export const MOMENT_CALLS = 30;
+
 /** Without any settled call for so long, and so many mean RTTs, the calls in flight are stuck. */
 const STUCK_MS = 1000;
 const STUCK_RTTS = 20;
@@ -190,8 +193,10 @@ export function countSuccess(state: State, i: number, cost: number, rttMs: Milli
   state[i + RTT_SUM] += cost * rttMs;
   state[i + RTT_CALLS] += 1;
   const weight = Math.max(MOMENT_WEIGHT, 1 / state[i + RTT_CALLS]);
-  state[i + RTT_MEAN] += weight * (rttMs - state[i + RTT_MEAN]);
-  state[i + RTT_SQUARE] += weight * (rttMs * rttMs - state[i + RTT_SQUARE]);
+  // One stream of minutes is no reason to wait for hours until calls count as stuck.
+  const bounded = state[i + RTT_CALLS] < MOMENT_CALLS ? rttMs : Math.min(rttMs, stuckMs(state, i));
+  state[i + RTT_MEAN] += weight * (bounded - state[i + RTT_MEAN]);
+  state[i + RTT_SQUARE] += weight * (bounded * bounded - state[i + RTT_SQUARE]);
 }
 
 export const hasPace = (state: State, i: number): boolean => state[i + PACE] < Infinity;

@@ -23,6 +23,7 @@ import {
   LOWER_CALLS,
   LOWER_TIME,
   MODE,
+  MOMENT_CALLS,
   NEEDED_CALLS,
   OPENED_AT,
   QUICKER,
@@ -43,13 +44,12 @@ export const SMALL = 12;
 
 /** The limit counts as reached if it was for this part of a window. */
 const REACHED_PART = 0.7;
+const DEMANDED_PART = 0.2;
 const MAX_SCALE = 1 / REACHED_PART;
 const MIN_SCALE = 0.3;
 /** Calls refused by the limit, relative to successes, that show demand for more. */
 const DENIED_PART = 0.02;
 
-/** So many calls tell the variation of RTTs; before, it counts as that of exponential times. */
-const MOMENT_CALLS = 30;
 const MIN_VARIATION = 0.05;
 const MAX_VARIATION = 4;
 
@@ -92,6 +92,12 @@ export const isDemanded = (state: State, i: number): boolean =>
 
 export const isReached = (state: State, i: number, now: Millis): boolean =>
   state[i + FULL_TIME] >= REACHED_PART * (now - state[i + OPENED_AT]);
+
+/** The limit was reached for most of the window, or for a part of it by calls that wanted more. */
+export function isMeasured(state: State, i: number, now: Millis): boolean {
+  const part = isDemanded(state, i) ? DEMANDED_PART : REACHED_PART;
+  return state[i + FULL_TIME] >= part * (now - state[i + OPENED_AT]);
+}
 
 /**
  * Successes a millisecond. A window that ends within a batch of replies would count too many; by Little's law, the RTTs
