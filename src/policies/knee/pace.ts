@@ -34,9 +34,9 @@ import {
   OUTAGE,
   PACE,
   REFUSED_ROW,
+  REFUSED_SHARE,
   RTT_MEAN,
   rollCounts,
-  SHARE_AT_CUT,
   SLOT,
   SLOT_MS,
   START,
@@ -52,10 +52,13 @@ export const TOLERATED = 0.02;
 /** If a cut leaves this part of the share that was refused, more is tolerated, up to half of the calls. */
 const UNCHANGED = 0.6;
 const MAX_TOLERANCE = 0.5;
+/** Weight of a reply in the share that is refused. */
+const SHARE_WEIGHT = 0.005;
 /** The first replies after a cut show its effect, if there are at least so many. */
 const SOON_REPLIES = 40;
 const MIN_REPLIES = 15;
-const ROW = 5;
+const ROW = 4;
+const ROW_AFTER_CUT = 2;
 /** What a refusal leaves of the rate of successes. */
 const CUT = 0.95;
 /** Without any success, each refusal divides the pace by this. */
@@ -116,6 +119,7 @@ export function recordSuccess(
 ): void {
   rollCounts(state, i, now);
   state[i + OK_NOW] += cost;
+  state[i + REFUSED_SHARE] *= 1 - SHARE_WEIGHT;
   state[i + OK_AT] = now;
   if (sentAt < state[i + CUT_AT]) return;
   state[i + OK_SINCE_CUT] += cost;
@@ -142,6 +146,7 @@ export function recordRefusal(
 ): void {
   rollCounts(state, i, now);
   state[i + NO_NOW] += cost;
+  state[i + REFUSED_SHARE] += SHARE_WEIGHT * (1 - state[i + REFUSED_SHARE]);
   if (sentAt < state[i + CUT_AT]) return; // the last cut was for these calls
   state[i + REFUSED_ROW] += 1;
   if (state[i + OK_SOON] + state[i + NO_SOON] < SOON_REPLIES) state[i + NO_SOON] += cost;
@@ -150,6 +155,8 @@ export function recordRefusal(
   const few = state[i + TOLERANCE] * (ok + refused);
   const isRow = state[i + REFUSED_ROW] >= ROW;
   if (!isRow && refused < few + 2 * Math.sqrt(few) + 1) return;
+  const isAlone = hasPace(state, i) && state[i + OUTAGE] === 0 && state[i + OK_SINCE_CUT] === 0;
+  if (isAlone && state[i + REFUSED_ROW] < ROW_AFTER_CUT) return; // too few to tell an outage
   if (!isRow && isUseless(state, i)) {
     liftPace(state, i);
     return;
@@ -162,7 +169,7 @@ export function recordRefusal(
 function isUseless(state: State, i: number): boolean {
   const replies = state[i + OK_SOON] + state[i + NO_SOON];
   if (!hasPace(state, i) || replies < MIN_REPLIES || state[i + OK_SOON] === 0) return false;
-  return state[i + NO_SOON] / replies > UNCHANGED * state[i + SHARE_AT_CUT];
+  return state[i + NO_SOON] / replies > UNCHANGED * state[i + REFUSED_SHARE];
 }
 
 /** Tolerates what a lower pace does not change. */
@@ -196,7 +203,6 @@ function cutPace(
   state[i + EASED_AT] = now;
   state[i + EASING] = EASE;
   state[i + OK_SINCE_CUT] = 0;
-  state[i + SHARE_AT_CUT] = refused / Math.max(1, ok + refused);
   state[i + OK_SOON] = 0;
   state[i + NO_SOON] = 0;
   state[i + REFUSED_ROW] = state[i + OUTAGE] === 1 ? ROW : 0;
