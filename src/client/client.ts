@@ -18,6 +18,7 @@ import { DeadlineSet, type Issued } from '../core/deadline-set.ts';
 import { type Decision, NEVER, OUTCOMES, type Outcome } from '../core/decision.ts';
 import { ConfigError, RejectedError, UnavailableError } from '../core/errors.ts';
 import { OptionReader, requireNumber } from '../core/options.ts';
+import { emitProcessWarning } from '../core/process-warning.ts';
 import { DaemonConnection, type RequestError } from './connection.ts';
 import { type InspectedKey, toInspectedKey } from './key-status.ts';
 import { type ClientOptions, type ClientSettings, readSettings } from './options.ts';
@@ -172,13 +173,15 @@ class DaemonClient implements Client {
   }
 
   async isAllowed(key: string, cost = 1): Promise<boolean> {
-    return (await this.check(key, cost)).verdict === 'allow';
+    const { verdict, rejected } = await this.check(key, cost);
+    warnIfRejected(rejected);
+    return verdict === 'allow';
   }
 
   async settle(permit: string, result: CallReport = {}): Promise<boolean> {
     requireNonEmptyString('permit', permit);
     const args = ['SLUICE.SETTLE', toBinaryString(permit), ...encodeReport(result)];
-    return (await this.#send(args)) === 1;
+    return isDone(await this.#send(args));
   }
 
   async takeUpTo(key: string, max: number, options?: CheckOptions): Promise<TakeResult> {
@@ -196,12 +199,13 @@ class DaemonClient implements Client {
   async giveBack(permit: string, unused: number): Promise<boolean> {
     requireNonEmptyString('permit', permit);
     const amount = encodeWhole('unused', unused);
-    return (await this.#send(['SLUICE.GIVEBACK', toBinaryString(permit), amount])) === 1;
+    return isDone(await this.#send(['SLUICE.GIVEBACK', toBinaryString(permit), amount]));
   }
 
   async inspect(key: string, limit = ANY_LIMIT): Promise<InspectedKey | undefined> {
     requireNonEmptyString('limit', limit);
     const reply = await this.#send(['SLUICE.INSPECT', encodeKey(key), toBinaryString(limit)]);
+    warnIfRejected(reply);
     return isError(reply) ? undefined : toInspectedKey(reply);
   }
 
@@ -378,6 +382,16 @@ class DaemonClient implements Client {
 
 const isError = (reply: RespValue | RequestError): reply is RequestError =>
   reply instanceof UnavailableError || reply instanceof RejectedError;
+
+function isDone(reply: RespValue | RequestError): boolean {
+  warnIfRejected(reply);
+  return reply === 1;
+}
+
+/** Where the caller gets no reason, the process warns of it, once. */
+function warnIfRejected(reply: unknown): void {
+  if (reply instanceof RejectedError) emitProcessWarning('REJECTED', reply.message, reply.message);
+}
 
 /** In the place of a limit's name: all limits that match the key. */
 const ANY_LIMIT = '*';

@@ -14,7 +14,6 @@ import { connect as connectPlain, type Socket } from 'node:net';
 import { connect as connectTls } from 'node:tls';
 import { type Millis, schedule } from '../core/clock.ts';
 import { RejectedError, UnavailableError } from '../core/errors.ts';
-import { emitProcessWarning } from '../core/process-warning.ts';
 import { formatEndpoint } from './address.ts';
 import type { ClientSettings } from './options.ts';
 import { encodeCommand, RespError, RespParser, type RespValue, toBinaryString } from './resp.ts';
@@ -74,11 +73,9 @@ export class DaemonConnection {
     return new UnavailableError(this.#name, reason);
   }
 
-  /** The server replied, but did not decide. Callers see a refusal, so the process warns of its cause once. */
+  /** The server replied, but did not decide. */
   rejectedError(reply: string): RejectedError {
-    const error = new RejectedError(this.#name, reply);
-    emitProcessWarning('REJECTED', `${error.message}; such calls are denied`, error.message);
-    return error;
+    return new RejectedError(this.#name, reply);
   }
 
   errorOf({ message }: RespError): RequestError {
