@@ -44,7 +44,7 @@ export interface BucketOptions {
   readonly rate: Rate;
   /** Calls that may come at once after a quiet period. Default: the count in `rate`, at least 1. */
   readonly burst?: number;
-  /** The most debt. Default: unbounded for hits on other nodes; by use beyond the cost, what a day refills, at least a burst. */
+  /** The most debt. Default: unbounded for hits on other nodes; by use beyond the cost, what an hour refills, at least a burst. */
   readonly maxDebt?: number;
 }
 
@@ -59,7 +59,7 @@ const EPSILON_TOKENS = 1e-6;
 const EPSILON = 1e-9;
 
 /** Without `maxDebt`, a call that used more than its cost causes at most the debt that this time refills. */
-const MAX_OVERUSE_MS: Millis = 86_400_000;
+const MAX_OVERUSE_MS: Millis = 3_600_000;
 
 const OPEN_NOW = { opensInMs: 0 };
 

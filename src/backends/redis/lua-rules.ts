@@ -38,7 +38,7 @@ end
 const BUCKET_LUA = `
 local function bucket(perMs, burst, maxDebt, tolerance)
   local maxOveruse = maxDebt
-  if maxDebt == huge then maxOveruse = max(burst, perMs * 86400000) end
+  if maxDebt == huge then maxOveruse = max(burst, perMs * 3600000) end
 
   local function spentAt(s, o, now)
     local spent, elapsed = s[o + 1], now - s[o + 2]
