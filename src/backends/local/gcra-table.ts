@@ -81,11 +81,14 @@ export class GcraTable extends Gcra {
     if (!(intervalMs > 0 && limit >= 1 && quantity >= 0)) return false;
     const toleranceMs = intervalMs * limit;
     if (toleranceMs > this.maxToleranceMs) return false;
-    this.#lifecycle.toleranceMs = toleranceMs;
     const now = this.#clock.now() - this.#originMs;
     const hasher = this.#hasher;
     hasher.hashBytes(bytes, from, to);
-    const i = this.#table.findOrAddHashed(hasher.low, hasher.high, now);
+    let i = this.#table.findHashed(hasher.low, hasher.high);
+    if (i < 0) {
+      this.#lifecycle.toleranceMs = toleranceMs;
+      i = this.#table.findOrAddHashed(hasher.low, hasher.high, now);
+    }
     this.check(this.#table.storage, i, limit, intervalMs, quantity, now);
     if (this.isLimited) this.denied++;
     else if (quantity > 0) this.allowed++;
