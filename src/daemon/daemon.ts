@@ -129,8 +129,8 @@ export class Daemon {
     const bounds = () => this.#config.bounds;
     const line = lineProtocol(router.isAllowed.bind(router), () => bounds().maxKey);
     this.#lineConnections = new Connections(line, bounds, batchedClock);
-    const maxKeys = config.bounds.maxThrottleKeys;
-    this.#gcraTable = new GcraTable({ hasher, maxKeys, clock: batchedClock });
+    const { maxThrottleKeys: maxKeys, maxThrottleMs: maxToleranceMs } = config.bounds;
+    this.#gcraTable = new GcraTable({ hasher, maxKeys, maxToleranceMs, clock: batchedClock });
     const resp = respProtocol({
       router,
       gcraTable: this.#gcraTable,
