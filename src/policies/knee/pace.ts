@@ -58,6 +58,8 @@ const SHARE_WEIGHT = 0.005;
 const SOON_REPLIES = 40;
 const MIN_REPLIES = 15;
 const ROW = 4;
+const ROW_OF_MANY = 6;
+const MANY = 0.03;
 const ROW_AFTER_CUT = 2;
 /** What a refusal leaves of the rate of successes. */
 const CUT = 0.95;
@@ -124,7 +126,7 @@ export function recordSuccess(
   if (sentAt < state[i + CUT_AT]) return;
   state[i + OK_SINCE_CUT] += cost;
   if (state[i + OK_SOON] + state[i + NO_SOON] < SOON_REPLIES) state[i + OK_SOON] += cost;
-  state[i + REFUSED_ROW] = 0;
+  state[i + REFUSED_ROW] = state[i + OUTAGE] === 1 ? 0 : Math.max(0, state[i + REFUSED_ROW] - 1);
   if (state[i + OUTAGE] === 0) return;
   state[i + OUTAGE] = 0;
   // Before the first measurement nothing is known about the rate: the start is careful enough.
@@ -153,7 +155,7 @@ export function recordRefusal(
   const ok = lately(state, i, OK_NOW, OK_BEFORE, now);
   const refused = lately(state, i, NO_NOW, NO_BEFORE, now);
   const few = state[i + TOLERANCE] * (ok + refused);
-  const isRow = state[i + REFUSED_ROW] >= ROW;
+  const isRow = state[i + REFUSED_ROW] >= (state[i + REFUSED_SHARE] > MANY ? ROW_OF_MANY : ROW);
   if (!isRow && refused < few + 2 * Math.sqrt(few) + 1) return;
   const isAlone = hasPace(state, i) && state[i + OUTAGE] === 0 && state[i + OK_SINCE_CUT] === 0;
   if (isAlone && state[i + REFUSED_ROW] < ROW_AFTER_CUT) return; // too few to tell an outage
@@ -205,7 +207,7 @@ function cutPace(
   state[i + OK_SINCE_CUT] = 0;
   state[i + OK_SOON] = 0;
   state[i + NO_SOON] = 0;
-  state[i + REFUSED_ROW] = state[i + OUTAGE] === 1 ? ROW : 0;
+  state[i + REFUSED_ROW] = state[i + OUTAGE] === 1 ? ROW_OF_MANY : 0;
   // A queue that was full drains first: a call after that tells an overload from an outage.
   state[i + NEXT_AT] = now + Math.max(1 / state[i + PACE], DRAIN_RTTS * state[i + RTT_MEAN]);
   state[i + CAUSE] = BY_REFUSAL;
