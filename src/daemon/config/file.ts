@@ -319,7 +319,8 @@ function formatWithSource(
 ): string {
   const { line, col } = lines.linePos(Math.min(offset, text.length));
   const source = text.split('\n')[line - 1] ?? '';
-  if (LOOKS_SECRET.test(source)) return `${file}:${line}:${col}: ${message}`;
+  if (source.length > MAX_SEARCHED_CHARS || LOOKS_SECRET.test(source))
+    return `${file}:${line}:${col}: ${message}`;
   const shown = source.slice(0, MAX_LINE_CHARS).trimEnd();
   const number = String(line).padStart(5);
   const mark = `${' '.repeat(Math.min(col - 1, MAX_LINE_CHARS))}^`;
@@ -327,3 +328,6 @@ function formatWithSource(
 }
 
 const MAX_LINE_CHARS = 160;
+
+/** A longer line is not shown: the search for secrets takes quadratic time. */
+const MAX_SEARCHED_CHARS = 2000;
