@@ -3,6 +3,7 @@
 import { writeFileSync } from 'node:fs';
 import { afterEach, expect, test } from 'vitest';
 import { loadConfig, parseConfigText } from '../../src/daemon/config/file.ts';
+import { Daemon } from '../../src/daemon/daemon.ts';
 import { countAllowed, daemonFixture, EPHEMERAL_PORTS } from '../support/daemon.ts';
 
 const { start, place, end } = daemonFixture();
@@ -24,6 +25,23 @@ test('configuration: deep nesting, reloaded again and again, is refused and the 
   const reply = await fetch(`http://${daemon.addresses.http[0]}/reload`, { method: 'POST' });
   expect(reply.status).toBe(200);
   expect(await countAllowed(daemon, 'alice', 5)).toBe(1); // its count was kept
+});
+
+test('reload: a flood of requests reads the configuration a few times, and each gets a result', async () => {
+  const loaded = parseConfigText('x.yaml', `listen: { line: off, resp: off, http: 0 }\n${VALID}`);
+  if ('problems' in loaded) return expect.unreachable(loaded.problems.join());
+  let loads = 0;
+  const load = () => {
+    loads++;
+    return loaded;
+  };
+  const daemon = await Daemon.start(loaded.config, { log: () => {}, load, version: '0' });
+  const results = await Promise.all(Array.from({ length: 1000 }, () => daemon.reload()));
+  const last = await daemon.reload();
+  await daemon.stop();
+  expect(new Set(results.map(({ ok }) => ok))).toEqual(new Set([true]));
+  expect(last.ok).toBe(true);
+  expect(loads).toBeLessThanOrEqual(3);
 });
 
 test('configuration: a file without end is refused', () => {
