@@ -151,7 +151,11 @@ export function parseConfigText(
     const line = text.slice(0, exceeded.at).split('\n').length;
     return { problems: [`${file}:${line}: expected at most ${exceeded.bound}`] };
   }
-  const document = parseDocument(text, { lineCounter: lines, prettyErrors: false });
+  const document = parseDocument(text, {
+    lineCounter: lines,
+    prettyErrors: false,
+    logLevel: 'error',
+  });
   const source = { file, text, lines, document };
   const errors = document.errors.length > 0 ? document.errors : undefinedAliases(document);
   if (errors.length > 0) {
