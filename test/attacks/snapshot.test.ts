@@ -3,11 +3,13 @@
 import { chmodSync, chownSync, lstatSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, expect, test } from 'vitest';
+import { randomHashSeed } from '../../src/core/hash.ts';
+import { seededRandom } from '../../src/core/random.ts';
 import { readSnapshot, type Snapshot, writeSnapshot } from '../../src/daemon/snapshot.ts';
 import { createTempDir } from '../support/daemon.ts';
 
 const NOW = 1_700_000_000_000;
-const SNAPSHOT: Snapshot = { savedAt: NOW, seed: [1, 2], parts: [] };
+const SNAPSHOT: Snapshot = { savedAt: NOW, seed: randomHashSeed(seededRandom(1)), parts: [] };
 
 const folders: ReturnType<typeof createTempDir>[] = [];
 afterEach(() => {
