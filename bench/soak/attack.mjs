@@ -16,8 +16,9 @@ import { isToWrite, madeBy, table, whole, writeFigures } from '../report.mjs';
 
 const SECONDS = 60;
 
-/** Rounds of one call while the time is not over. */
-const ROUNDS_PER_CALL = 20;
+/** A call that takes less time than this is followed by one with twice as many rounds. */
+const SHORT_CALL_MS = 3000;
+const MAX_ROUNDS = 100;
 
 const { values: options } = parseArgs({
   options: {
@@ -56,16 +57,19 @@ async function run(name) {
   const { attack } = await import(`./attacks/${name}.mjs`);
   const startedAt = performance.now();
   const result = { name, rounds: 0, seconds: 0, counts: {} };
+  let many = Number(rounds ?? 1);
   try {
     for (let seed = Number(options.seed); ; seed++) {
-      console.error(
-        `${name}: seed ${seed}, ${whole(result.seconds)} s, ${JSON.stringify(result.counts)}`,
-      );
-      const many = Number(rounds ?? ROUNDS_PER_CALL);
-      add(result.counts, await attack({ rounds: many, seed }));
+      const { counts } = result;
+      // A failed call can be repeated with these.
+      console.error(`${name}: --seed ${seed} --rounds ${many}, so far ${JSON.stringify(counts)}`);
+      const calledAt = performance.now();
+      add(counts, await attack({ rounds: many, seed }));
+      const endedAt = performance.now();
       result.rounds += many;
-      result.seconds = (performance.now() - startedAt) / 1000;
+      result.seconds = (endedAt - startedAt) / 1000;
       if (rounds !== undefined || result.seconds >= seconds) return result;
+      if (endedAt - calledAt < SHORT_CALL_MS) many = Math.min(2 * many, MAX_ROUNDS);
     }
   } catch (error) {
     console.error(error);
