@@ -11,19 +11,18 @@ import {
   CALLS,
   COUNTS,
   CREDIT,
-  FAR,
   HOLD,
   isWindowOver,
   type KneeTerms,
   LIMIT,
+  LIMIT_BEFORE_LOSS,
+  LIMIT_RTT,
   LIMITS,
-  LOSS_FROM,
   LOWER_CALLS,
-  LOWER_LIMIT,
   LOWER_TIME,
-  MEAN_RTT,
   MODE,
   NEXT_TEST_AT,
+  OUT_OF_BOUNDS,
   QUICKER,
   RATE,
   RATES,
@@ -61,7 +60,7 @@ const QUICKER_WINDOWS = 3;
 /** The limit goes no further than this from where the last test left it; one that wants to asks for a test. */
 const MAX_GROWTH = 2;
 const MAX_SHRINK = 0.65;
-const FAR_WINDOWS = 2;
+const OUT_OF_BOUNDS_WINDOWS = 2;
 /** The most it shrinks while RTTs are at most `SHORT_QUEUE` times the base RTT: that may be noise. */
 const SLOW_SHRINK = 0.88;
 const SHORT_QUEUE = 1.12;
@@ -110,7 +109,7 @@ function follow(state: State, i: number, terms: KneeTerms, now: Millis): void {
   addWindow(state, i, now);
   const isSudden = learnRate(state, i);
   if (isSudden && state[i + TARGET] >= 2) {
-    state[i + LOSS_FROM] = state[i + TARGET];
+    state[i + LIMIT_BEFORE_LOSS] = state[i + TARGET];
     beginTest(state, i, terms, now);
     return;
   }
@@ -169,7 +168,7 @@ function learnRate(state: State, i: number): boolean {
   state[i + RATE] = isLoss
     ? (state[i + RATES] + state[i + RATES + 1]) / 2
     : medianRate(state, i, false);
-  state[i + MEAN_RTT] = 1 / medianRate(state, i, true);
+  state[i + LIMIT_RTT] = 1 / medianRate(state, i, true);
   return isLoss;
 }
 
@@ -185,7 +184,6 @@ function addLevel(state: State, i: number, lower: number, now: Millis): void {
   const calls = state[i + CALLS];
   const rate = windowRate(state, i, now);
   const isUpper = state[i + LIMIT] > lower;
-  state[i + LOWER_LIMIT] = lower;
   state[i + (isUpper ? UPPER_CALLS : LOWER_CALLS)] += calls;
   state[i + (isUpper ? UPPER_TIME : LOWER_TIME)] += calls / rate;
   if (lower === 1) {
@@ -231,15 +229,15 @@ function learnQuicker(state: State, i: number, rttMs: Millis): void {
   state[i + BASE_RTT] = rttMs;
   dropWindows(state, i, state[i + RING_SIZE] - QUICKER_WINDOWS);
   state[i + RATE] = medianRate(state, i, false);
-  state[i + MEAN_RTT] = 1 / medianRate(state, i, true);
+  state[i + LIMIT_RTT] = 1 / medianRate(state, i, true);
   state[i + QUICKER] = 0;
 }
 
 function askForTest(state: State, i: number, wanted: number, now: Millis): void {
   const anchor = state[i + ANCHOR];
-  const isFar = wanted < MAX_SHRINK * anchor || wanted > MAX_GROWTH * anchor;
-  state[i + FAR] = isFar ? state[i + FAR] + 1 : 0;
-  if (state[i + FAR] < FAR_WINDOWS) return;
+  const isOutOfBounds = wanted < MAX_SHRINK * anchor || wanted > MAX_GROWTH * anchor;
+  state[i + OUT_OF_BOUNDS] = isOutOfBounds ? state[i + OUT_OF_BOUNDS] + 1 : 0;
+  if (state[i + OUT_OF_BOUNDS] < OUT_OF_BOUNDS_WINDOWS) return;
   state[i + NEXT_TEST_AT] = Math.min(state[i + NEXT_TEST_AT], nextMultiple(now, TEST_SLOT_MS));
 }
 

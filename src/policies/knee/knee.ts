@@ -62,7 +62,7 @@ import {
   KEPT,
   type KneeTerms,
   LIMIT,
-  MEAN_RTT,
+  LIMIT_RTT,
   MODE,
   NEXT_AT,
   NEXT_TEST_AT,
@@ -151,7 +151,7 @@ export function knee(terms: KneeTerms, { size, rank }: PoolPosition): InFlightPo
       state[i + TARGET] = freshAt > now ? 1 : part.initial;
       state[i + SEEN_AT] = now;
       state[i + BASE_RTT] = Number.NaN;
-      state[i + MEAN_RTT] = Number.NaN;
+      state[i + LIMIT_RTT] = Number.NaN;
       state[i + NEXT_TEST_AT] = Infinity;
       state[i + PACE] = Infinity;
       state[i + CUT_AT] = -Infinity;
@@ -194,7 +194,7 @@ export function knee(terms: KneeTerms, { size, rank }: PoolPosition): InFlightPo
     divided: (next) => knee(terms, next),
     limitOf,
     inFlightOf: (state, i) => state[i + IN_FLIGHT],
-    meanRttOf: (state, i) => state[i + MEAN_RTT] || state[i + BASE_RTT] || 0,
+    meanRttOf: (state, i) => state[i + LIMIT_RTT] || state[i + BASE_RTT] || 0,
 
     update: () => false, // load from other clients shows in the round-trip times
 
@@ -220,7 +220,7 @@ export function knee(terms: KneeTerms, { size, rank }: PoolPosition): InFlightPo
         limit,
         inFlight: state[i + IN_FLIGHT],
         ...(isKnown(state, i) && {
-          rttMs: state[i + MEAN_RTT] || base,
+          rttMs: state[i + LIMIT_RTT] || base,
           baseRttMs: base,
           ratePerSecond: 1000 * state[i + RATE],
           knee: point,

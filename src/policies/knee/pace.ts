@@ -33,7 +33,8 @@ import {
   OK_SOON,
   OUTAGE,
   PACE,
-  REFUSED_ROW,
+  REFUSED_IN_A_ROW,
+  REFUSED_RATE,
   REFUSED_SHARE,
   RTT_MEAN,
   rollCounts,
@@ -43,7 +44,6 @@ import {
   START_RATE,
   TARGET,
   TOLERANCE,
-  TROUBLE,
 } from './state.ts';
 import { hold, isKnown, nextTest, openWindow, setTarget } from './window.ts';
 
@@ -57,10 +57,10 @@ const SHARE_WEIGHT = 0.005;
 /** The first replies after a cut show its effect, if there are at least so many. */
 const SOON_REPLIES = 40;
 const MIN_REPLIES = 15;
-const ROW = 4;
-const ROW_OF_MANY = 6;
+const IN_A_ROW = 4;
+const IN_A_ROW_OF_MANY = 6;
 const MANY = 0.03;
-const ROW_AFTER_CUT = 2;
+const IN_A_ROW_AFTER_CUT = 2;
 /** What a refusal leaves of the rate of successes. */
 const CUT = 0.95;
 /** Without any success, each refusal divides the pace by this. */
@@ -98,14 +98,15 @@ export function easePace(state: State, i: number, now: Millis): void {
   if (!(seconds > 0)) return;
   state[i + EASED_AT] = now;
   if (state[i + OUTAGE] === 1) return;
-  const quick = QUICK_PART * state[i + TROUBLE];
+  const quick = QUICK_PART * state[i + REFUSED_RATE];
   if (state[i + PACE] < quick) state[i + PACE] = Math.min(quick, state[i + PACE] * 2 ** seconds);
   else {
     state[i + EASING] = Math.min(1, state[i + EASING] * 2 ** (seconds / EASE_DOUBLES_S));
     state[i + PACE] *= 1 + state[i + EASING] * seconds;
   }
   const isAboveLimit = state[i + PACE] * state[i + BASE_RTT] > DROPPED * state[i + TARGET];
-  if (state[i + PACE] > DROPPED * state[i + TROUBLE] && isAboveLimit) state[i + PACE] = Infinity;
+  if (state[i + PACE] > DROPPED * state[i + REFUSED_RATE] && isAboveLimit)
+    state[i + PACE] = Infinity;
 }
 
 /** Of the last second; the part of the one before is assumed to be even. */
@@ -126,12 +127,13 @@ export function recordSuccess(
   if (sentAt < state[i + CUT_AT]) return;
   state[i + OK_SINCE_CUT] += cost;
   if (state[i + OK_SOON] + state[i + NO_SOON] < SOON_REPLIES) state[i + OK_SOON] += cost;
-  state[i + REFUSED_ROW] = state[i + OUTAGE] === 1 ? 0 : Math.max(0, state[i + REFUSED_ROW] - 1);
+  state[i + REFUSED_IN_A_ROW] =
+    state[i + OUTAGE] === 1 ? 0 : Math.max(0, state[i + REFUSED_IN_A_ROW] - 1);
   if (state[i + OUTAGE] === 0) return;
   state[i + OUTAGE] = 0;
   // Before the first measurement nothing is known about the rate: the start is careful enough.
-  const isRateKnown = state[i + TROUBLE] > 0 && isKnown(state, i);
-  const resumed = isRateKnown ? RESUME * state[i + TROUBLE] : Infinity;
+  const isRateKnown = state[i + REFUSED_RATE] > 0 && isKnown(state, i);
+  const resumed = isRateKnown ? RESUME * state[i + REFUSED_RATE] : Infinity;
   state[i + PACE] = Math.max(state[i + PACE], resumed);
   state[i + EASED_AT] = now;
   state[i + EASING] = EASE;
@@ -150,20 +152,21 @@ export function recordRefusal(
   state[i + NO_NOW] += cost;
   state[i + REFUSED_SHARE] += SHARE_WEIGHT * (1 - state[i + REFUSED_SHARE]);
   if (sentAt < state[i + CUT_AT]) return; // the last cut was for these calls
-  state[i + REFUSED_ROW] += 1;
+  state[i + REFUSED_IN_A_ROW] += 1;
   if (state[i + OK_SOON] + state[i + NO_SOON] < SOON_REPLIES) state[i + NO_SOON] += cost;
   const ok = lately(state, i, OK_NOW, OK_BEFORE, now);
   const refused = lately(state, i, NO_NOW, NO_BEFORE, now);
   const few = state[i + TOLERANCE] * (ok + refused);
-  const isRow = state[i + REFUSED_ROW] >= (state[i + REFUSED_SHARE] > MANY ? ROW_OF_MANY : ROW);
-  if (!isRow && refused < few + 2 * Math.sqrt(few) + 1) return;
+  const isInARow =
+    state[i + REFUSED_IN_A_ROW] >= (state[i + REFUSED_SHARE] > MANY ? IN_A_ROW_OF_MANY : IN_A_ROW);
+  if (!isInARow && refused < few + 2 * Math.sqrt(few) + 1) return;
   const isAlone = hasPace(state, i) && state[i + OUTAGE] === 0 && state[i + OK_SINCE_CUT] === 0;
-  if (isAlone && state[i + REFUSED_ROW] < ROW_AFTER_CUT) return; // too few to tell an outage
-  if (!isRow && isUseless(state, i)) {
+  if (isAlone && state[i + REFUSED_IN_A_ROW] < IN_A_ROW_AFTER_CUT) return; // too few to tell an outage
+  if (!isInARow && isUseless(state, i)) {
     liftPace(state, i);
     return;
   }
-  cutPace(state, i, ok, refused, isRow, now);
+  cutPace(state, i, ok, refused, isInARow, now);
   if (state[i + MODE] === START) endStartRefused(state, i, terms, now);
 }
 
@@ -188,14 +191,14 @@ function cutPace(
   i: number,
   ok: number,
   refused: number,
-  isRow: boolean,
+  isInARow: boolean,
   now: Millis,
 ): void {
   const pace = state[i + PACE];
   // A start may be younger than a second: its best level knows more.
   const rate = Math.max(ok / SLOT_MS, state[i + MODE] === START ? state[i + START_RATE] : 0);
-  if (state[i + OUTAGE] === 0) state[i + TROUBLE] = Math.min(pace, rate + refused / SLOT_MS);
-  const isOutage = state[i + OK_SINCE_CUT] === 0 && (isRow || pace < Infinity);
+  if (state[i + OUTAGE] === 0) state[i + REFUSED_RATE] = Math.min(pace, rate + refused / SLOT_MS);
+  const isOutage = state[i + OK_SINCE_CUT] === 0 && (isInARow || pace < Infinity);
   const next = isOutage
     ? Math.min(pace, Math.max(rate, 1 / SLOT_MS)) / OUTAGE_CUT
     : CUT * Math.min(pace, rate);
@@ -207,7 +210,7 @@ function cutPace(
   state[i + OK_SINCE_CUT] = 0;
   state[i + OK_SOON] = 0;
   state[i + NO_SOON] = 0;
-  state[i + REFUSED_ROW] = state[i + OUTAGE] === 1 ? ROW_OF_MANY : 0;
+  state[i + REFUSED_IN_A_ROW] = state[i + OUTAGE] === 1 ? IN_A_ROW_OF_MANY : 0;
   // A queue that was full drains first: a call after that tells an overload from an outage.
   state[i + NEXT_AT] = now + Math.max(1 / state[i + PACE], DRAIN_RTTS * state[i + RTT_MEAN]);
   state[i + CAUSE] = BY_REFUSAL;

@@ -6,7 +6,7 @@
  *                  └──────────┘   └────────
  *                      down
  *
- * - down: a quarter less than the knee. Without a queue, the RTT is the base RTT.
+ * - down: less than the knee. Without a queue, the RTT is the base RTT.
  * - up: three tenths more than before. If calls are no slower, there was no queue at the limit, and the test goes on
  *   upwards. If they are slower, the server is at its knee.
  */
@@ -16,7 +16,6 @@ import type { State } from '../policy.ts';
 import {
   ANCHOR,
   BASE_RTT,
-  BUSY_TIME,
   BY_TEST,
   CALLS,
   CREDIT,
@@ -25,18 +24,18 @@ import {
   END_AT,
   hasPace,
   IN_FLIGHT,
+  IS_COMMON,
   KEPT,
   type KneeTerms,
   LAST_CHANGE,
   LEVEL,
-  LOSS_FROM,
-  LOW_RTT,
+  LIMIT_BEFORE_LOSS,
+  LIMIT_RTT,
   LOWER_CALLS,
   LOWER_TIME,
-  MEAN_RTT,
+  LOWEST_BASE_RTT,
   MODE,
   NEXT_TEST_AT,
-  ON_GRID,
   OPENED_AT,
   RAISED,
   RATE,
@@ -49,10 +48,10 @@ import {
   TARGET,
   TESTS,
   TOP,
-  TOP_RTT,
   UP,
 } from './state.ts';
 import {
+  busyRtt,
   headroom,
   hold,
   isMeasured,
@@ -68,20 +67,22 @@ import {
   windowRtt,
 } from './window.ts';
 
-/** The part of the knee that the lower level has, and for how long. */
+/** The lower level has this part of the calls that are served; the others are in a queue, but at most so many. */
 const DEPTH = 0.85;
-/** The least part of the calls that counts as served, the rest is in a queue. */
 const MIN_SERVED = 0.45;
-const LOW_GROWTH = 1.05;
+/** The lower level lasts so long, or up to twice as long until it has so many calls, times the variation of RTTs. */
 const DOWN_MS = 1200;
 const DOWN_RTTS = 6;
+const DOWN_CALLS = 100;
 const MIN_CALLS = 8;
 /** A test for which calls do not settle ends after this long. */
 const MAX_DRAIN_MS = 2000;
-/** The lower level goes on for up to twice as long, until it has so many calls, times the variation of RTTs. */
-const DOWN_CALLS = 100;
+/** Windows that must have measured the rate before a test. */
+const MIN_WINDOWS = 3;
+/** After a test, none for so many base RTTs. */
+const REST_RTTS = 8;
 
-/** Each higher level has this many times the calls of the one before. */
+/** A higher level has this many times the calls of the one before, for at most so long and so many calls. */
 const HEIGHT = 1.3;
 const UP_MS = 1500;
 const UP_RTTS = 6;
@@ -89,20 +90,20 @@ const UP_CALLS = 150;
 /** It ends earlier, after this many calls, if the result is so many standard errors clear. */
 const CLEAR_CALLS = 40;
 const CLEAR_ERRORS = 1.5;
+/** At this elasticity of the rate, the higher level counts as better. */
+const MIN_GAIN = 0.5;
 /** With a longer queue than this there is no need to try more calls. */
 const SHORT_QUEUE = 1.12;
-const MAX_SLOWER = 1.12;
-const SLOWER_ERRORS = 0.5;
-/** Calls of windows before the test that count as a level. */
+/** The windows before the test count as a level of so many calls. */
 const KNOWN_CALLS = 300;
+/** Without a queue, the RTT of all levels is the base RTT but for this part. */
+const SAME = 0.97;
 
+/** After a test, the limit is at least this part of the one before. */
 const MAX_SHRINK = 0.65;
-/** After a test, none for so many base RTTs. */
-const REST_RTTS = 8;
-/** Windows that must have measured the rate before a test. */
-const MIN_WINDOWS = 3;
 /** After a sudden loss, a server whose base RTT is this much longer is slower. */
 const LOST_SPEED = 1.4;
+/** Fewer calls that bring this much more show a quicker server. */
 const FASTER = 1.3;
 
 /** Fewer calls are never slower: a test counts at most for this multiple of the RTT before it. */
@@ -113,12 +114,14 @@ const LARGE_CHANGE = 0.25;
 const REPEATED_CHANGE = 0.05;
 const ALONE_RISE = 1.15;
 const MUCH_SLOWER = Math.log(2);
+/** The lowest base RTT rises by at most this factor in a test: queues that many clients have built up go down again. */
+const LOWEST_GROWTH = 1.05;
 
 /** Begins a test, if the rate at the limit is known. */
 export function beginTest(state: State, i: number, terms: KneeTerms, now: Millis): void {
-  const isLoss = state[i + LOSS_FROM] > 0;
+  const isLoss = state[i + LIMIT_BEFORE_LOSS] > 0;
   const isCommon = !isLoss && state[i + NEXT_TEST_AT] === nextTest(state[i + NEXT_TEST_AT] - 1);
-  state[i + ON_GRID] = isCommon || state[i + TESTS] === 0 ? 1 : 0;
+  state[i + IS_COMMON] = isCommon || state[i + TESTS] === 0 ? 1 : 0;
   state[i + NEXT_TEST_AT] = nextTest(now);
   if (state[i + REACHED] === 0) return;
   if (!isLoss && state[i + RING_SIZE] < MIN_WINDOWS) {
@@ -135,11 +138,8 @@ export function beginTest(state: State, i: number, terms: KneeTerms, now: Millis
     return;
   }
   state[i + TOP] = top;
-  state[i + TOP_RTT] = state[i + MEAN_RTT];
-  const served = Math.min(
-    1,
-    Math.max(MIN_SERVED, Math.min(state[i + BASE_RTT], state[i + LOW_RTT]) / state[i + MEAN_RTT]),
-  );
+  const baseRtt = Math.min(state[i + BASE_RTT], state[i + LOWEST_BASE_RTT]);
+  const served = Math.min(1, Math.max(MIN_SERVED, baseRtt / state[i + LIMIT_RTT]));
   const level = Math.max(1, Math.min(Math.round(DEPTH * served * top), top - 1));
   state[i + LEVEL] = level;
   state[i + MODE] = DRAIN;
@@ -160,6 +160,7 @@ export function stepDrain(state: State, i: number, terms: KneeTerms, now: Millis
   openWindow(state, i, now);
 }
 
+/** Measures the RTT at the lower level. */
 export function stepDown(state: State, i: number, terms: KneeTerms, now: Millis): void {
   const calls = state[i + CALLS];
   if (now < state[i + END_AT] || calls < MIN_CALLS) return;
@@ -170,72 +171,58 @@ export function stepDown(state: State, i: number, terms: KneeTerms, now: Millis)
     return;
   }
   state[i + NEXT_TEST_AT] = nextTest(now + REST_RTTS * state[i + BASE_RTT]);
-  const level = state[i + LEVEL];
-  const rttMs = state[i + BUSY_TIME] / calls;
-  if (state[i + LOSS_FROM] > 0) endLoss(state, i, terms, rttMs, now);
-  else if (
-    level / Math.max(rttMs, windowRtt(state, i)) >
-    FASTER * Math.exp(noise(state, i, calls)) * state[i + RATE]
-  ) {
-    // Fewer calls bring more: the server has become quicker.
+  const rttMs = busyRtt(state, i);
+  if (state[i + LIMIT_BEFORE_LOSS] > 0) endLoss(state, i, terms, rttMs, now);
+  else if (isFaster(state, i)) {
     state[i + BASE_RTT] = Math.min(state[i + BASE_RTT], rttMs);
     state[i + RING_SIZE] = 0;
     hold(state, i, terms, now, state[i + TOP], BY_TEST);
-  } else {
-    const top = state[i + TOP];
-    const topRtt = state[i + TOP_RTT];
-    state[i + RATE] = Math.max(state[i + RATE], level / rttMs);
-    learnBase(state, i, Math.min(rttMs, MAX_RATIO * topRtt));
-    if (state[i + ON_GRID] === 1)
-      state[i + LOW_RTT] = Math.min(state[i + BASE_RTT], LOW_GROWTH * state[i + LOW_RTT]);
-    const target = Math.max(
-      MAX_SHRINK * top,
-      Math.min(top + headroom(top), limitFor(state[i + RATE] * state[i + BASE_RTT])),
-    );
-    if (state[i + ON_GRID] === 0 || hasPace(state, i) || topRtt > SHORT_QUEUE * state[i + BASE_RTT])
-      hold(state, i, terms, now, target, BY_TEST);
-    else {
-      const known = Math.min(KNOWN_CALLS, state[i + RTT_CALLS]);
-      beginUp(state, i, terms, top, known, known * topRtt, target, now);
-    }
-  }
+  } else endDown(state, i, terms, rttMs, now);
 }
 
-/** After a sudden loss, the server is slower, or it has fewer workers, or both. */
+/** Fewer calls bring more: the server has become quicker since the windows before the test. */
+function isFaster(state: State, i: number): boolean {
+  const calls = state[i + CALLS];
+  const rttMs = Math.max(busyRtt(state, i), windowRtt(state, i));
+  const most = FASTER * Math.exp(noise(state, i, calls)) * state[i + RATE];
+  return state[i + LEVEL] / rttMs > most;
+}
+
+/** After a sudden loss, the server is slower, or it has fewer workers. */
 function endLoss(state: State, i: number, terms: KneeTerms, rttMs: Millis, now: Millis): void {
-  const before = state[i + LOSS_FROM];
   const level = state[i + LEVEL];
+  const isSlower = rttMs > LOST_SPEED * state[i + BASE_RTT]; // although there is no queue
   state[i + RATE] = level / rttMs;
-  if (rttMs > LOST_SPEED * state[i + BASE_RTT]) {
-    // Calls without a queue are slower than before the loss: the server lost speed, not capacity.
-    state[i + BASE_RTT] = rttMs;
-    hold(state, i, terms, now, before, BY_TEST);
-  } else {
-    hold(state, i, terms, now, limitFor(level / DEPTH), BY_TEST);
+  if (isSlower) state[i + BASE_RTT] = rttMs;
+  const target = isSlower ? state[i + LIMIT_BEFORE_LOSS] : limitFor(level / DEPTH);
+  hold(state, i, terms, now, target, BY_TEST);
+}
+
+function endDown(state: State, i: number, terms: KneeTerms, rttMs: Millis, now: Millis): void {
+  const top = state[i + TOP];
+  const topRtt = state[i + LIMIT_RTT];
+  const isCommon = state[i + IS_COMMON] === 1;
+  state[i + RATE] = Math.max(state[i + RATE], state[i + LEVEL] / rttMs);
+  learnBase(state, i, Math.min(rttMs, MAX_RATIO * topRtt));
+  if (isCommon) {
+    const most = LOWEST_GROWTH * state[i + LOWEST_BASE_RTT];
+    state[i + LOWEST_BASE_RTT] = Math.min(state[i + BASE_RTT], most);
   }
-}
-
-/**
- * Tries more calls than `from`. Calls there took `sum` in all, without a queue if the next level is no slower.
- * If it is, the limit becomes `target`.
- */
-function beginUp(
-  state: State,
-  i: number,
-  terms: KneeTerms,
-  from: number,
-  calls: number,
-  sum: Millis,
-  target: number,
-  now: Millis,
-): void {
-  state[i + START_CALLS] = calls;
-  state[i + START_SUM] = sum;
-  state[i + TOP_RTT] = sum / calls;
+  const wanted = limitFor(state[i + RATE] * state[i + BASE_RTT]);
+  const target = Math.max(MAX_SHRINK * top, Math.min(top + headroom(top), wanted));
+  const isQueueShort = topRtt <= SHORT_QUEUE * state[i + BASE_RTT];
+  // Alone, more calls would only take the places of other clients in a common queue.
+  if (!isCommon || !isQueueShort || hasPace(state, i)) {
+    hold(state, i, terms, now, target, BY_TEST);
+    return;
+  }
   state[i + ANCHOR] = target;
-  raise(state, i, terms, from, now);
+  state[i + START_CALLS] = Math.min(KNOWN_CALLS, state[i + RTT_CALLS]);
+  state[i + START_SUM] = state[i + START_CALLS] * topRtt;
+  raise(state, i, terms, top, now);
 }
 
+/** Lets more calls than `from` through. */
 function raise(state: State, i: number, terms: KneeTerms, from: number, now: Millis): void {
   const level = Math.min(terms.max, Math.max(from + 1, Math.round(HEIGHT * from)));
   if (level <= from) {
@@ -270,29 +257,28 @@ export function stepUp(
   const level = state[i + LEVEL];
   const known = state[i + START_CALLS];
   const knownRtt = state[i + START_SUM] / known;
-  const rttMs = state[i + BUSY_TIME] / calls;
+  const rttMs = busyRtt(state, i);
   const step = Math.log(level / state[i + TOP]);
-  const gain = 1 - Math.log(rttMs / knownRtt) / step; // of the rate, relative to calls: 0 at the knee, 1 without a queue
+  const gain = 1 - Math.log(rttMs / knownRtt) / step; // elasticity of the rate: 1 without a queue, 0 with one
   const error = Math.hypot(noise(state, i, calls), noise(state, i, known)) / step;
   const isClear =
     calls >= Math.max(level, CLEAR_CALLS * variation(state, i)) &&
-    Math.abs(gain - 0.5) > CLEAR_ERRORS * error;
+    Math.abs(gain - MIN_GAIN) > CLEAR_ERRORS * error;
   if (!isClear && calls < UP_CALLS * variation(state, i) && now < state[i + END_AT]) return;
-  const isSlower = rttMs > MAX_SLOWER * Math.exp(SLOWER_ERRORS * error * step) * state[i + TOP_RTT];
-  if (gain < 0.5 || isSlower || !isMeasured(state, i, now)) {
+  if (gain < MIN_GAIN || !isMeasured(state, i, now)) {
     hold(state, i, terms, now, state[i + ANCHOR], BY_TEST);
     return;
   }
   state[i + START_CALLS] += calls;
   state[i + START_SUM] += calls * rttMs;
   const baseRtt = state[i + START_SUM] / state[i + START_CALLS];
-  if (state[i + ON_GRID] === 1) state[i + BASE_RTT] = Math.max(state[i + BASE_RTT], SAME * baseRtt);
+  if (state[i + IS_COMMON] === 1)
+    state[i + BASE_RTT] = Math.max(state[i + BASE_RTT], SAME * baseRtt);
   state[i + RATE] = level / baseRtt;
   state[i + RING_SIZE] = 0;
   state[i + ANCHOR] = level;
   raise(state, i, terms, level, now);
 }
-const SAME = 0.97;
 
 /** The queue of other clients is in it, too: it rises slowly. */
 function learnAlone(state: State, i: number, rttMs: Millis): void {
@@ -306,7 +292,7 @@ function learnBase(state: State, i: number, rttMs: Millis): void {
   const isRepeated = change * last > 0 && Math.abs(last) > REPEATED_CHANGE;
   const isFirst = state[i + TESTS] === 0;
   // Alone, a test cannot tell a slower server from other clients, which kept their calls.
-  if (change > 0 && change < MUCH_SLOWER && state[i + ON_GRID] === 0) return;
+  if (change > 0 && change < MUCH_SLOWER && state[i + IS_COMMON] === 0) return;
   const isFull = isFirst || isRepeated || Math.abs(change) > LARGE_CHANGE;
   state[i + BASE_RTT] *= Math.exp((isFull ? 1 : WEIGHT) * change);
   state[i + LAST_CHANGE] = change;

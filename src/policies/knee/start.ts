@@ -10,7 +10,7 @@ import {
   CAREFUL,
   type KneeTerms,
   LIMIT,
-  LOW_RTT,
+  LOWEST_BASE_RTT,
   MODE,
   NEXT_TEST_AT,
   OPENED_AT,
@@ -25,11 +25,13 @@ import {
   TARGET,
 } from './state.ts';
 import {
+  busyRtt,
   hold,
   isDemanded,
   isKnown,
   isReached,
   limitFor,
+  MIN_RTT_MS,
   nextMultiple,
   noise,
   openWindow,
@@ -113,7 +115,7 @@ export function stepStart(
     beginStart(state, i, now);
     return;
   }
-  const rttMs = state[i + BUSY_TIME] / calls;
+  const rttMs = busyRtt(state, i);
   const deviation = Math.hypot(noise(state, i, calls), noise(state, i, known));
   const isSlower = rttMs > SLOWER * Math.exp(DEVIATIONS * deviation) * startRtt(state, i);
   state[i + START_RATE] = Math.max(state[i + START_RATE], calls / Math.max(0.001, span));
@@ -171,8 +173,8 @@ export function finishStart(
   cause: number,
 ): boolean {
   if (state[i + START_CALLS] === 0) return false;
-  state[i + BASE_RTT] = startRtt(state, i);
-  state[i + LOW_RTT] = state[i + BASE_RTT];
+  state[i + BASE_RTT] = Math.max(MIN_RTT_MS, startRtt(state, i));
+  state[i + LOWEST_BASE_RTT] = state[i + BASE_RTT];
   state[i + RATE] = state[i + START_RATE];
   const knee = state[i + RATE] > 0 ? state[i + RATE] * state[i + BASE_RTT] : most;
   hold(state, i, terms, now, limitFor(Math.min(most, knee)), cause);

@@ -13,19 +13,19 @@ import {
   CREDIT,
   DENIED,
   FAILURES,
-  FAR,
   FULL_TIME,
   HOLD,
   KEPT,
   type KneeTerms,
   LIMIT,
-  LOSS_FROM,
+  LIMIT_BEFORE_LOSS,
   LOWER_CALLS,
   LOWER_TIME,
   MODE,
   MOMENT_CALLS,
   NEEDED_CALLS,
   OPENED_AT,
+  OUT_OF_BOUNDS,
   QUICKER,
   RTT_CALLS,
   RTT_MEAN,
@@ -52,6 +52,9 @@ const DENIED_PART = 0.02;
 
 const MIN_VARIATION = 0.05;
 const MAX_VARIATION = 4;
+
+/** Clocks may show that a call took no time. */
+export const MIN_RTT_MS = 0.001;
 
 /** The largest cost is forgotten by this part in each window. */
 const COST_DECAY = 0.9;
@@ -105,14 +108,19 @@ export function isMeasured(state: State, i: number, now: Millis): boolean {
  */
 export function windowRate(state: State, i: number, now: Millis): number {
   if (state[i + CALLS] === 0) return 0;
-  const span = Math.max(0.001, now - state[i + OPENED_AT]);
-  const share = (1 + Math.min(1, state[i + BUSY_TIME] / state[i + RTT_SUM])) / 2;
+  const span = Math.max(MIN_RTT_MS, now - state[i + OPENED_AT]);
+  const share =
+    (1 + Math.min(1, state[i + BUSY_TIME] / Math.max(MIN_RTT_MS, state[i + RTT_SUM]))) / 2;
   // Fewer calls than the limit with random arrivals, more with slots on top: the rate at the limit itself.
-  const scale = (state[i + LIMIT] * span) / state[i + BUSY_TIME];
+  const scale = (state[i + LIMIT] * span) / Math.max(MIN_RTT_MS, state[i + BUSY_TIME]);
   return (state[i + CALLS] / span) * share * Math.max(MIN_SCALE, Math.min(MAX_SCALE, scale));
 }
 
 export const windowRtt = (state: State, i: number): Millis => state[i + RTT_SUM] / state[i + CALLS];
+
+/** The mean RTT by Little's law: time of calls in flight for each success. */
+export const busyRtt = (state: State, i: number): Millis =>
+  Math.max(MIN_RTT_MS, state[i + BUSY_TIME] / state[i + CALLS]);
 
 export function countFailure(state: State, i: number, cost: number): void {
   state[i + FAILURES] += cost;
@@ -164,8 +172,8 @@ export function hold(
   setTarget(state, i, terms, target, cause);
   state[i + ANCHOR] = state[i + TARGET];
   state[i + MODE] = HOLD;
-  state[i + FAR] = 0;
-  state[i + LOSS_FROM] = 0;
+  state[i + OUT_OF_BOUNDS] = 0;
+  state[i + LIMIT_BEFORE_LOSS] = 0;
   state[i + QUICKER] = 0;
   forgetLevels(state, i);
   openWindow(state, i, now);
