@@ -110,7 +110,7 @@ export class Router {
   isAllowed(bytes: Buffer, from: number, to: number): boolean | Promise<boolean> {
     const hasher = this.#hasher;
     hasher.hashBytes(bytes, from, to);
-    const cached = this.#routeTable.cached(hasher);
+    const cached = this.#routeTable.cachedBytes(hasher, bytes, from, to);
     const decision = cached?.singleLimiter?.checkHashed(hasher, 1);
     if (decision) return decision.verdict === 'allow';
     const key = bytes.toString('latin1', from, to);
@@ -133,7 +133,7 @@ export class Router {
     const { low, high } = hasher;
     const route =
       limit === undefined
-        ? (this.#routeTable.cached(hasher) ?? this.#routeTable.resolve(hasher, key))
+        ? (this.#routeTable.cached(hasher, key) ?? this.#routeTable.resolve(hasher, key))
         : this.#routeTable.resolveNamed(limit, key);
     // A cost of 0 takes nothing, so there is nothing to settle.
     return route && { route, key, cost, wantsPermit: wantsPermit && cost > 0, low, high };

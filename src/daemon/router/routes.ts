@@ -3,8 +3,9 @@
  *
  *     key ──▶ deny lists ──▶ allow lists ──▶ most specific limit, its override ──▶ all limits with `always`
  *
- * The route depends only on the configuration and the key. It is cached by the key's hash in a
- * direct-mapped table: a new key overwrites its slot.
+ * The route depends only on the configuration and the key. It is cached in a direct-mapped table: the hash
+ * selects the slot, the key is compared, and a new key overwrites its slot. So even a key that collides with an
+ * allow-listed one gets its own route.
  */
 
 import type { KeyHash } from '../../core/hash.ts';
@@ -65,6 +66,9 @@ export interface RoutesConfig {
 /** A power of two. */
 const ROUTE_CACHE_SLOTS = 65_536;
 
+/** The routes of longer keys are not cached: keys are kept in one block of memory, to be compared. */
+const MAX_CACHED_KEY_BYTES = 128;
+
 /** Distinct routes kept: one per combination of limits, in practice a few. */
 const MAX_ROUTES = 10_000;
 
@@ -81,7 +85,8 @@ export class RouteTable {
   readonly #always: readonly IndexedLimit[];
   /** The route of all keys, if the configuration does not depend on the key. */
   readonly #soleRoute: Route | undefined;
-  readonly #cachedHashes: Int32Array;
+  readonly #cachedKeys: Uint8Array;
+  readonly #cachedLengths: Uint8Array;
   readonly #cachedRoutes: (Route | undefined)[];
   readonly #bySignature = new Map<string, Route>();
   /** Routes to a named limit that do not depend on the key: at most one per limit. */
@@ -101,25 +106,41 @@ export class RouteTable {
     );
     this.#soleRoute = isKeyIndependent(config) ? this.find('') : undefined;
     const size = this.#soleRoute ? 0 : ROUTE_CACHE_SLOTS;
-    this.#cachedHashes = new Int32Array(size * 2);
+    this.#cachedKeys = new Uint8Array(size * MAX_CACHED_KEY_BYTES);
+    this.#cachedLengths = new Uint8Array(size);
     this.#cachedRoutes = new Array(size);
   }
 
-  cached({ low, high }: KeyHash): Route | undefined {
+  cached({ low }: KeyHash, key: string): Route | undefined {
     if (this.#soleRoute) return this.#soleRoute;
-    const at = low & (ROUTE_CACHE_SLOTS - 1);
-    const isHit = this.#cachedHashes[at * 2] === low && this.#cachedHashes[at * 2 + 1] === high;
-    return isHit ? this.#cachedRoutes[at] : undefined;
+    const slot = low & (ROUTE_CACHE_SLOTS - 1);
+    if (this.#cachedLengths[slot] !== key.length) return undefined;
+    const at = slot * MAX_CACHED_KEY_BYTES;
+    for (let n = 0; n < key.length; n++) {
+      if (this.#cachedKeys[at + n] !== key.charCodeAt(n)) return undefined;
+    }
+    return this.#cachedRoutes[slot];
+  }
+
+  /** The same for a key in bytes. */
+  cachedBytes({ low }: KeyHash, bytes: Uint8Array, from: number, to: number): Route | undefined {
+    if (this.#soleRoute) return this.#soleRoute;
+    const slot = low & (ROUTE_CACHE_SLOTS - 1);
+    if (this.#cachedLengths[slot] !== to - from) return undefined;
+    let at = slot * MAX_CACHED_KEY_BYTES;
+    for (let n = from; n < to; n++) if (this.#cachedKeys[at++] !== bytes[n]) return undefined;
+    return this.#cachedRoutes[slot];
   }
 
   /** Finds the route of a key and caches it. */
-  resolve({ low, high }: KeyHash, key: string): Route {
+  resolve({ low }: KeyHash, key: string): Route {
     const route = this.find(key);
-    if (this.#soleRoute) return route;
-    const at = low & (ROUTE_CACHE_SLOTS - 1);
-    this.#cachedHashes[at * 2] = low;
-    this.#cachedHashes[at * 2 + 1] = high;
-    this.#cachedRoutes[at] = route;
+    if (this.#soleRoute || key.length > MAX_CACHED_KEY_BYTES) return route;
+    const slot = low & (ROUTE_CACHE_SLOTS - 1);
+    const at = slot * MAX_CACHED_KEY_BYTES;
+    for (let n = 0; n < key.length; n++) this.#cachedKeys[at + n] = key.charCodeAt(n);
+    this.#cachedLengths[slot] = key.length;
+    this.#cachedRoutes[slot] = route;
     return route;
   }
 
