@@ -110,12 +110,11 @@ export class Router {
   isAllowed(bytes: Buffer, from: number, to: number): boolean | Promise<boolean> {
     const hasher = this.#hasher;
     hasher.hashBytes(bytes, from, to);
-    const cached = this.#routeTable.cachedBytes(hasher, bytes, from, to);
-    const decision = cached?.singleLimiter?.checkHashed(hasher, 1);
+    const decision = this.#routeTable.cachedLimiter(hasher)?.checkHashed(hasher, 1);
     if (decision) return decision.verdict === 'allow';
     const key = bytes.toString('latin1', from, to);
     const { low, high } = hasher;
-    const route = cached ?? this.#routeTable.resolve(hasher, key);
+    const route = this.#routeTable.cached(hasher, key) ?? this.#routeTable.resolve(hasher, key);
     const result = this.#run({ route, key, cost: 1, wantsPermit: false, low, high });
     return result instanceof Promise ? result.then(isAllowResult) : isAllowResult(result);
   }

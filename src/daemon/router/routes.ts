@@ -4,8 +4,8 @@
  *     key ──▶ deny lists ──▶ allow lists ──▶ most specific limit, its override ──▶ all limits with `always`
  *
  * The route depends only on the configuration and the key. It is cached in a direct-mapped table: the hash
- * selects the slot, the key is compared, and a new key overwrites its slot. So even a key that collides with an
- * allow-listed one gets its own route.
+ * selects the slot, the key is compared, and a new key overwrites its slot. So a key with the hash of an
+ * allow-listed one is limited nevertheless. Only a limit that counts by hash is recalled by hash.
  */
 
 import type { KeyHash } from '../../core/hash.ts';
@@ -66,7 +66,7 @@ export interface RoutesConfig {
 /** A power of two. */
 const ROUTE_CACHE_SLOTS = 65_536;
 
-/** The routes of longer keys are not cached: keys are kept in one block of memory, to be compared. */
+/** The routes of longer keys are not cached. */
 const MAX_CACHED_KEY_BYTES = 128;
 
 /** Distinct routes kept: one per combination of limits, in practice a few. */
@@ -85,6 +85,8 @@ export class RouteTable {
   readonly #always: readonly IndexedLimit[];
   /** The route of all keys, if the configuration does not depend on the key. */
   readonly #soleRoute: Route | undefined;
+  readonly #cachedHashes: Int32Array;
+  /** In one block: a string might be a slice of a request and keep all of it alive. */
   readonly #cachedKeys: Uint8Array;
   readonly #cachedLengths: Uint8Array;
   readonly #cachedRoutes: (Route | undefined)[];
@@ -106,6 +108,7 @@ export class RouteTable {
     );
     this.#soleRoute = isKeyIndependent(config) ? this.find('') : undefined;
     const size = this.#soleRoute ? 0 : ROUTE_CACHE_SLOTS;
+    this.#cachedHashes = new Int32Array(size * 2);
     this.#cachedKeys = new Uint8Array(size * MAX_CACHED_KEY_BYTES);
     this.#cachedLengths = new Uint8Array(size);
     this.#cachedRoutes = new Array(size);
@@ -122,24 +125,24 @@ export class RouteTable {
     return this.#cachedRoutes[slot];
   }
 
-  /** The same for a key in bytes. */
-  cachedBytes({ low }: KeyHash, bytes: Uint8Array, from: number, to: number): Route | undefined {
-    if (this.#soleRoute) return this.#soleRoute;
+  /** The limiter that decides alone, by hash; undefined if the route is not cached or there is none. */
+  cachedLimiter({ low, high }: KeyHash): SyncLimiter | undefined {
+    if (this.#soleRoute) return this.#soleRoute.singleLimiter;
     const slot = low & (ROUTE_CACHE_SLOTS - 1);
-    if (this.#cachedLengths[slot] !== to - from) return undefined;
-    let at = slot * MAX_CACHED_KEY_BYTES;
-    for (let n = from; n < to; n++) if (this.#cachedKeys[at++] !== bytes[n]) return undefined;
-    return this.#cachedRoutes[slot];
+    const isHit = this.#cachedHashes[slot * 2] === low && this.#cachedHashes[slot * 2 + 1] === high;
+    return isHit ? this.#cachedRoutes[slot]?.singleLimiter : undefined;
   }
 
   /** Finds the route of a key and caches it. */
-  resolve({ low }: KeyHash, key: string): Route {
+  resolve({ low, high }: KeyHash, key: string): Route {
     const route = this.find(key);
     if (this.#soleRoute || key.length > MAX_CACHED_KEY_BYTES) return route;
     const slot = low & (ROUTE_CACHE_SLOTS - 1);
+    this.#cachedHashes[slot * 2] = low;
+    this.#cachedHashes[slot * 2 + 1] = high;
+    this.#cachedLengths[slot] = key.length;
     const at = slot * MAX_CACHED_KEY_BYTES;
     for (let n = 0; n < key.length; n++) this.#cachedKeys[at + n] = key.charCodeAt(n);
-    this.#cachedLengths[slot] = key.length;
     this.#cachedRoutes[slot] = route;
     return route;
   }
