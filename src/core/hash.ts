@@ -3,7 +3,7 @@
  *
  * Two keys with the same hash share a limit, so clients must not be able to construct such keys. The hash is
  * HalfSipHash-1-3, a keyed hash (pseudorandom function) made for tables whose keys an attacker chooses. The seed
- * is secret and fills its whole state: 128 bits, where the original takes 64. Among a million keys two collide in
+ * is secret and fills the whole state of 128 bits, where the original repeats 64. Among a million keys two collide in
  * one of about forty million tables, whatever the keys are.
  *
  *     four bytes ──▶ v3 ^= word ──▶ a round ──▶ v0 ^= word ──▶ … ──▶ three rounds ──▶ low ──▶ three rounds ──▶ high
@@ -30,11 +30,17 @@ export interface Hasher extends KeyHash {
 /** 128 bits as four integers; missing ones count as 0, for tests. */
 export type HashSeed = readonly number[];
 
-/** Cryptographically secure, unless `random` is a generator of the caller's. */
+/** Two secret numbers of 52 bits each, unless `random` is a generator of the caller's. */
 export const randomHashSeed = (random: Random): HashSeed => {
   const secret = secretRandom(random);
-  return Array.from({ length: 4 }, () => Math.floor(secret() * 2 ** 32) | 0);
+  return [...wordsOf(secret()), ...wordsOf(secret())];
 };
+
+/** A number in [0, 1) as two words. */
+function wordsOf(fraction: number): [number, number] {
+  const scaled = fraction * 2 ** 32;
+  return [Math.floor(scaled) | 0, Math.floor((scaled % 1) * 2 ** 32) | 0];
+}
 
 /** The bytes of a string: UTF-8, or one per character (binary keys of the daemon). */
 type KeyEncoding = 'utf8' | 'latin1';
