@@ -60,6 +60,9 @@ const MEMOIZE_EVERY = 32;
 /** Bytes of one UTF-16 code unit at most. */
 const MAX_UTF8_BYTES = 3;
 
+/** The bytes of a key that is not ASCII and not long; reused by all hashers. */
+const shortKeyBytes = new Uint8Array(MAX_MEMO_CHARS * MAX_UTF8_BYTES);
+
 /** Rounds after the last word, before each half of the result. */
 const FINAL_ROUNDS = 3;
 
@@ -79,8 +82,6 @@ class SeededHasher implements Hasher {
   readonly #memoSlots = new Map<string, number>();
   readonly #memoHashes = new Int32Array(MEMO_SIZE * 2);
   #misses = 0;
-  /** The bytes of a key that is not ASCII; reused. */
-  readonly #encoded = new Uint8Array(MAX_MEMO_CHARS * MAX_UTF8_BYTES);
 
   constructor([k0 = 0, k1 = 0, k2 = 0, k3 = 0]: HashSeed, encoding: KeyEncoding) {
     this.#v0 = k0 | 0;
@@ -147,7 +148,7 @@ class SeededHasher implements Hasher {
     if (chars <= this.#maxChar) this.#finish(v0, v1, v2, v3, last);
     else {
       const isShort = length <= MAX_MEMO_CHARS;
-      const bytes = isShort ? this.#encoded : new Uint8Array(length * MAX_UTF8_BYTES);
+      const bytes = isShort ? shortKeyBytes : new Uint8Array(length * MAX_UTF8_BYTES);
       this.hashBytes(bytes, 0, encodeUtf8(key, bytes));
     }
   }
