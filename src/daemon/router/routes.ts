@@ -3,9 +3,9 @@
  *
  *     key ──▶ deny lists ──▶ allow lists ──▶ most specific limit, its override ──▶ all limits with `always`
  *
- * The route depends only on the configuration and the key. It is cached in a direct-mapped table: the hash
- * selects the slot, the key is compared, and a new key overwrites its slot. So a key with the hash of an
- * allow-listed one is limited nevertheless. Only a limit that counts by hash is recalled by hash.
+ * The route depends only on the configuration and the key. It is cached by the key's hash in a
+ * direct-mapped table: a new key overwrites its slot. A key with the hash of an allow-listed one must be
+ * limited nevertheless, so the key is compared too, unless a single limit counts by that hash anyway.
  */
 
 import type { KeyHash } from '../../core/hash.ts';
@@ -66,7 +66,7 @@ export interface RoutesConfig {
 /** A power of two. */
 const ROUTE_CACHE_SLOTS = 65_536;
 
-/** The routes of longer keys are not cached. */
+/** The route of a longer key is not cached if the key has to be compared. */
 const MAX_CACHED_KEY_BYTES = 128;
 
 /** Distinct routes kept: one per combination of limits, in practice a few. */
@@ -86,9 +86,8 @@ export class RouteTable {
   /** The route of all keys, if the configuration does not depend on the key. */
   readonly #soleRoute: Route | undefined;
   readonly #cachedHashes: Int32Array;
-  /** In one block: a string might be a slice of a request and keep all of it alive. */
-  readonly #cachedKeys: Uint8Array;
-  readonly #cachedLengths: Uint8Array;
+  /** Keys whose route is not a single limit. */
+  readonly #cachedKeys: (string | undefined)[];
   readonly #cachedRoutes: (Route | undefined)[];
   readonly #bySignature = new Map<string, Route>();
   /** Routes to a named limit that do not depend on the key: at most one per limit. */
@@ -109,41 +108,40 @@ export class RouteTable {
     this.#soleRoute = isKeyIndependent(config) ? this.find('') : undefined;
     const size = this.#soleRoute ? 0 : ROUTE_CACHE_SLOTS;
     this.#cachedHashes = new Int32Array(size * 2);
-    this.#cachedKeys = new Uint8Array(size * MAX_CACHED_KEY_BYTES);
-    this.#cachedLengths = new Uint8Array(size);
+    this.#cachedKeys = new Array(size);
     this.#cachedRoutes = new Array(size);
   }
 
-  cached({ low }: KeyHash, key: string): Route | undefined {
-    if (this.#soleRoute) return this.#soleRoute;
-    const slot = low & (ROUTE_CACHE_SLOTS - 1);
-    if (this.#cachedLengths[slot] !== key.length) return undefined;
-    const at = slot * MAX_CACHED_KEY_BYTES;
-    for (let n = 0; n < key.length; n++) {
-      if (this.#cachedKeys[at + n] !== key.charCodeAt(n)) return undefined;
-    }
-    return this.#cachedRoutes[slot];
+  /** By hash if a single limit counts by that hash, otherwise by the key as well. */
+  cached(hash: KeyHash, key: string): Route | undefined {
+    const route = this.#cachedByHash(hash);
+    if (!route || route === this.#soleRoute || route.singleLimiter) return route;
+    return this.#cachedKeys[hash.low & (ROUTE_CACHE_SLOTS - 1)] === key ? route : undefined;
   }
 
   /** The limiter that decides alone, by hash; undefined if the route is not cached or there is none. */
-  cachedLimiter({ low, high }: KeyHash): SyncLimiter | undefined {
-    if (this.#soleRoute) return this.#soleRoute.singleLimiter;
-    const slot = low & (ROUTE_CACHE_SLOTS - 1);
-    const isHit = this.#cachedHashes[slot * 2] === low && this.#cachedHashes[slot * 2 + 1] === high;
-    return isHit ? this.#cachedRoutes[slot]?.singleLimiter : undefined;
+  cachedLimiter(hash: KeyHash): SyncLimiter | undefined {
+    return this.#cachedByHash(hash)?.singleLimiter;
+  }
+
+  #cachedByHash({ low, high }: KeyHash): Route | undefined {
+    if (this.#soleRoute) return this.#soleRoute;
+    const at = low & (ROUTE_CACHE_SLOTS - 1);
+    const isHit = this.#cachedHashes[at * 2] === low && this.#cachedHashes[at * 2 + 1] === high;
+    return isHit ? this.#cachedRoutes[at] : undefined;
   }
 
   /** Finds the route of a key and caches it. */
   resolve({ low, high }: KeyHash, key: string): Route {
     const route = this.find(key);
-    if (this.#soleRoute || key.length > MAX_CACHED_KEY_BYTES) return route;
-    const slot = low & (ROUTE_CACHE_SLOTS - 1);
-    this.#cachedHashes[slot * 2] = low;
-    this.#cachedHashes[slot * 2 + 1] = high;
-    this.#cachedLengths[slot] = key.length;
-    const at = slot * MAX_CACHED_KEY_BYTES;
-    for (let n = 0; n < key.length; n++) this.#cachedKeys[at + n] = key.charCodeAt(n);
-    this.#cachedRoutes[slot] = route;
+    const isCompared = !route.singleLimiter;
+    if (this.#soleRoute || (isCompared && key.length > MAX_CACHED_KEY_BYTES)) return route;
+    const at = low & (ROUTE_CACHE_SLOTS - 1);
+    this.#cachedHashes[at * 2] = low;
+    this.#cachedHashes[at * 2 + 1] = high;
+    // A copy: the key may be a slice of a request and keep all of it alive.
+    this.#cachedKeys[at] = isCompared ? Buffer.from(key, 'latin1').toString('latin1') : undefined;
+    this.#cachedRoutes[at] = route;
     return route;
   }
 
