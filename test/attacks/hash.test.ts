@@ -4,9 +4,11 @@
 
 import { afterEach, describe, expect, test, vi } from 'vitest';
 import { attackHash } from '../../bench/soak/attacks/hash.mjs';
+import { peersModule } from '../../src/backends/peers/daemon.ts';
 import { MemoryHub } from '../../src/backends/peers/memory-transport.ts';
 import { createHasher, type Hasher } from '../../src/core/hash.ts';
 import { parseConfigText } from '../../src/daemon/config/file.ts';
+import { toBinaryKey } from '../../src/daemon/keys/binary-key.ts';
 import { LimiterRegistry } from '../../src/daemon/router/limiter-registry.ts';
 import { type CheckResult, Router } from '../../src/daemon/router/router.ts';
 import { limiter } from '../../src/index.ts';
@@ -84,7 +86,22 @@ describe('attack: predicted randomness', () => {
   });
 });
 
-describe('attack: an observer of a fleet', () => {
+describe('attack: fleets', () => {
+  test('a key that is not ASCII is one key for processes and daemons of a fleet', async () => {
+    const clock = new VirtualClock(1_000_000);
+    const hub = new MemoryHub({ clock, isLoopback: false });
+    const key = 'a key for the tests';
+    const limit = { bucket: { rate: 1, burst: 100 } };
+    const { node } = await createTestPeer(hub.transport('1'), { clock, key, limit });
+    const section = peersModule.readSection?.({ udp: '127.0.0.1:7613', key }, 'peers');
+    const daemon = createHasher(section?.hashSeed ?? [], 'latin1');
+    for (const text of ['café', 'ключ', '🔑', 'alice']) {
+      node.hasher.hash(text);
+      daemon.hash(toBinaryKey(text));
+      expect([daemon.low, daemon.high]).toEqual([node.hasher.low, node.hasher.high]);
+    }
+  });
+
   test('datagrams show neither the hash of a key nor that two reports are of one key', async () => {
     const clock = new VirtualClock(1_000_000);
     const hub = new MemoryHub({ clock, isLoopback: false });
