@@ -20,7 +20,7 @@ const LIMIT = { bucket: { rate: 1000, burst: 1e9 } };
 
 function createDaemonServer() {
   const limits = readLimits({ api: LIMIT }, 'limits');
-  const hasher = createHasher([1, 2]);
+  const hasher = createHasher([1, 2], 'latin1');
   const clock = batchClock();
   const registry = new LimiterRegistry({
     hasher,

@@ -64,7 +64,7 @@ const LIMITS = readLimits(
 
 /** A daemon without sockets, in which some decisions are made later. */
 function createDaemon(clock) {
-  const hasher = createHasher([3, 5]);
+  const hasher = createHasher([3, 5], 'latin1');
   const registry = new LimiterRegistry({ clock, hasher, backendFor: () => undefined });
   registry.apply(LIMITS);
   const router = new Router(

@@ -158,7 +158,7 @@ function corrupted(bytes) {
 const INPUTS = [
   noise,
   (members) => encode(message(members)),
-  (members) => foreignAuth.sign(encode(message(members))),
+  (members) => foreignAuth.encrypt(encode(message(members))),
   (members) => Buffer.concat([encode(message(members)), Buffer.alloc(16, below(256))]),
   () => oneOf(recorded),
   () => oneOf(recorded),

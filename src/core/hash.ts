@@ -1,13 +1,18 @@
 /**
  * Hashes a key to 64 bits, so that tables hold hashes instead of strings.
  *
- * Two keys with the same hash would share a limit. Among a million keys that happens in one of about forty
- * million tables, and to provoke it one would have to know the seed, which differs per process. Two lanes of
- * 32 bits take two characters a step: a multiplication by an odd number and a rotation, so no step loses
- * information.
+ * Two keys with the same hash share a limit, so clients must not be able to construct such keys. The hash is
+ * HalfSipHash-1-3, a keyed hash (pseudorandom function) made for tables whose keys an attacker chooses. The seed
+ * is secret and fills the whole state of 128 bits, where the original repeats 64. Among a million keys two collide in
+ * one of about forty million tables, whatever the keys are.
+ *
+ *     four bytes ──▶ v3 ^= word ──▶ a round ──▶ v0 ^= word ──▶ … ──▶ three rounds ──▶ low ──▶ three rounds ──▶ high
+ *
+ * A key is hashed as bytes: a string of the library as UTF-8, a binary key of the daemon as one byte per
+ * character. So processes and daemons hash a key alike. A lone surrogate counts as U+FFFD, as in `TextEncoder`.
  */
 
-import type { Random } from './random.ts';
+import { type Random, secretRandom } from './random.ts';
 
 /** The 64 bits of a key, never all 0. */
 export interface KeyHash {
@@ -18,19 +23,30 @@ export interface KeyHash {
 export interface Hasher extends KeyHash {
   /** Hashes a key; the result is in `low` and `high` until the next call. */
   hash(key: string): void;
-  /** Hashes a key in bytes, to the same value as the string with one character per byte. */
+  /** Hashes a key in bytes, to the same value as its string. */
   hashBytes(bytes: Uint8Array, from: number, to: number): void;
 }
 
-/** 64 bits as two integers. */
-export type HashSeed = readonly [low: number, high: number];
+/** 128 bits as four integers; missing ones count as 0, for tests. */
+export type HashSeed = readonly number[];
 
-export const randomHashSeed = (random: Random): HashSeed => [
-  Math.floor(random() * 2 ** 32) | 0,
-  Math.floor(random() * 2 ** 32) | 0,
-];
+/** Two secret numbers of 52 bits each, unless `random` is a generator of the caller's. */
+export const randomHashSeed = (random: Random): HashSeed => {
+  const secret = secretRandom(random);
+  return [...wordsOf(secret()), ...wordsOf(secret())];
+};
 
-export const createHasher = (seed: HashSeed): Hasher => new SeededHasher(...seed);
+/** A number in [0, 1) as two words. */
+function wordsOf(fraction: number): [number, number] {
+  const scaled = fraction * 2 ** 32;
+  return [Math.floor(scaled) | 0, Math.floor((scaled % 1) * 2 ** 32) | 0];
+}
+
+/** The bytes of a string: UTF-8, or one per character (binary keys of the daemon). */
+type KeyEncoding = 'utf8' | 'latin1';
+
+export const createHasher = (seed: HashSeed, encoding: KeyEncoding = 'utf8'): Hasher =>
+  new SeededHasher(seed, encoding);
 
 /** Keys whose hash is cached. */
 const MEMO_SIZE = 4096;
@@ -41,12 +57,25 @@ const MAX_MEMO_CHARS = 256;
 /** One of so many cache misses is cached: busy keys soon are. */
 const MEMOIZE_EVERY = 32;
 
+/** Bytes of one UTF-16 code unit at most. */
+const MAX_UTF8_BYTES = 3;
+
+/** The bytes of a key that is not ASCII and not long; reused by all hashers. */
+const shortKeyBytes = new Uint8Array(MAX_MEMO_CHARS * MAX_UTF8_BYTES);
+
+/** Rounds after the last word, before each half of the result. */
+const FINAL_ROUNDS = 3;
+
 // The result is in two fields: returning a pair would allocate on the hot path.
 class SeededHasher implements Hasher {
   low = 0;
   high = 0;
-  readonly #seedLow: number;
-  readonly #seedHigh: number;
+  readonly #v0: number;
+  readonly #v1: number;
+  readonly #v2: number;
+  readonly #v3: number;
+  /** The highest character that is one byte. */
+  readonly #maxChar: number;
 
   // Reading a string character by character is the most expensive part of a decision. V8 keeps a hash
   // of every string used as a Map key, so busy keys are found through a Map.
@@ -54,9 +83,12 @@ class SeededHasher implements Hasher {
   readonly #memoHashes = new Int32Array(MEMO_SIZE * 2);
   #misses = 0;
 
-  constructor(seedLow: number, seedHigh: number) {
-    this.#seedLow = seedLow;
-    this.#seedHigh = seedHigh;
+  constructor([k0 = 0, k1 = 0, k2 = 0, k3 = 0]: HashSeed, encoding: KeyEncoding) {
+    this.#v0 = k0 | 0;
+    this.#v1 = k1 ^ 0xee;
+    this.#v2 = k2 ^ 0x6c796765;
+    this.#v3 = k3 ^ 0x74656462;
+    this.#maxChar = encoding === 'utf8' ? 0x7f : 0xff;
   }
 
   hash(key: string): void {
@@ -80,46 +112,101 @@ class SeededHasher implements Hasher {
 
   #compute(key: string): void {
     const length = key.length;
-    let low = this.#seedLow ^ length;
-    let high = this.#seedHigh;
-    const pairs = length & ~1;
-    for (let n = 0; n < pairs; n += 2) {
-      const two = key.charCodeAt(n) | (key.charCodeAt(n + 1) << 16);
-      low = Math.imul(low ^ two, 0x9e3779b1);
-      low = (low << 15) | (low >>> 17);
-      high = Math.imul(high ^ two, 0x85ebca6b);
-      high = (high << 13) | (high >>> 19);
-      low = (low + high) | 0; // so that differences cannot cancel out within one lane
+    const end = length & ~3;
+    let v0 = this.#v0 | 0;
+    let v1 = this.#v1 | 0;
+    let v2 = this.#v2 | 0;
+    let v3 = this.#v3 | 0;
+    let chars = 0;
+    let n = 0;
+    for (; n < end; n += 4) {
+      const c0 = key.charCodeAt(n);
+      const c1 = key.charCodeAt(n + 1);
+      const c2 = key.charCodeAt(n + 2);
+      const c3 = key.charCodeAt(n + 3);
+      chars |= c0 | c1 | c2 | c3;
+      const word = c0 | (c1 << 8) | (c2 << 16) | (c3 << 24);
+      v3 ^= word;
+      v0 = (v0 + v1) | 0;
+      v1 = ((v1 << 5) | (v1 >>> 27)) ^ v0;
+      v0 = (v0 << 16) | (v0 >>> 16);
+      v2 = (v2 + v3) | 0;
+      v3 = ((v3 << 8) | (v3 >>> 24)) ^ v2;
+      v0 = (v0 + v3) | 0;
+      v3 = ((v3 << 7) | (v3 >>> 25)) ^ v0;
+      v2 = (v2 + v1) | 0;
+      v1 = ((v1 << 13) | (v1 >>> 19)) ^ v2;
+      v2 = (v2 << 16) | (v2 >>> 16);
+      v0 ^= word;
     }
-    this.#finish(low, high, pairs < length ? key.charCodeAt(pairs) : -1);
+    let last = length << 24;
+    for (let shift = 0; n < length; n++, shift += 8) {
+      const c = key.charCodeAt(n);
+      chars |= c;
+      last |= c << shift;
+    }
+    if (chars <= this.#maxChar) this.#finish(v0, v1, v2, v3, last);
+    else {
+      const isShort = length <= MAX_MEMO_CHARS;
+      const bytes = isShort ? shortKeyBytes : new Uint8Array(length * MAX_UTF8_BYTES);
+      this.hashBytes(bytes, 0, encodeUtf8(key, bytes));
+    }
   }
 
   // Repeats the loop above: reading characters through a function would cost a third more.
   hashBytes(bytes: Uint8Array, from: number, to: number): void {
     const length = to - from;
-    let low = this.#seedLow ^ length;
-    let high = this.#seedHigh;
-    const pairsEnd = from + (length & ~1);
-    for (let n = from; n < pairsEnd; n += 2) {
-      const two = bytes[n] | (bytes[n + 1] << 16);
-      low = Math.imul(low ^ two, 0x9e3779b1);
-      low = (low << 15) | (low >>> 17);
-      high = Math.imul(high ^ two, 0x85ebca6b);
-      high = (high << 13) | (high >>> 19);
-      low = (low + high) | 0;
+    const end = from + (length & ~3);
+    let v0 = this.#v0 | 0;
+    let v1 = this.#v1 | 0;
+    let v2 = this.#v2 | 0;
+    let v3 = this.#v3 | 0;
+    let n = from;
+    for (; n < end; n += 4) {
+      const word = bytes[n] | (bytes[n + 1] << 8) | (bytes[n + 2] << 16) | (bytes[n + 3] << 24);
+      v3 ^= word;
+      v0 = (v0 + v1) | 0;
+      v1 = ((v1 << 5) | (v1 >>> 27)) ^ v0;
+      v0 = (v0 << 16) | (v0 >>> 16);
+      v2 = (v2 + v3) | 0;
+      v3 = ((v3 << 8) | (v3 >>> 24)) ^ v2;
+      v0 = (v0 + v3) | 0;
+      v3 = ((v3 << 7) | (v3 >>> 25)) ^ v0;
+      v2 = (v2 + v1) | 0;
+      v1 = ((v1 << 13) | (v1 >>> 19)) ^ v2;
+      v2 = (v2 << 16) | (v2 >>> 16);
+      v0 ^= word;
     }
-    this.#finish(low, high, pairsEnd < to ? bytes[pairsEnd] : -1);
+    let last = length << 24;
+    for (let shift = 0; n < to; n++, shift += 8) last |= bytes[n] << shift;
+    this.#finish(v0, v1, v2, v3, last);
   }
 
-  #finish(lowLane: number, highLane: number, last: number): void {
-    let low = lowLane;
-    let high = highLane;
-    if (last >= 0) {
-      low = Math.imul(low ^ last, 0x9e3779b1);
-      high = Math.imul(high ^ last, 0x85ebca6b);
+  #finish(a: number, b: number, c: number, d: number, last: number): void {
+    let v0 = a | 0; // declares the type: V8 would keep the numbers of a loop as objects
+    let v1 = b | 0;
+    let v2 = c | 0;
+    let v3 = d ^ last;
+    for (let round = -1; round < 2 * FINAL_ROUNDS; round++) {
+      if (round === 0) {
+        v0 ^= last;
+        v2 ^= 0xee;
+      } else if (round === FINAL_ROUNDS) {
+        this.low = v1 ^ v3;
+        v1 ^= 0xdd;
+      }
+      v0 = (v0 + v1) | 0;
+      v1 = ((v1 << 5) | (v1 >>> 27)) ^ v0;
+      v0 = (v0 << 16) | (v0 >>> 16);
+      v2 = (v2 + v3) | 0;
+      v3 = ((v3 << 8) | (v3 >>> 24)) ^ v2;
+      v0 = (v0 + v3) | 0;
+      v3 = ((v3 << 7) | (v3 >>> 25)) ^ v0;
+      v2 = (v2 + v1) | 0;
+      v1 = ((v1 << 13) | (v1 >>> 19)) ^ v2;
+      v2 = (v2 << 16) | (v2 >>> 16);
     }
-    this.low = mix(low ^ Math.imul(high, 0xc2b2ae35));
-    this.high = mix(high ^ Math.imul(this.low, 0x27d4eb2f));
+    this.high = v1 ^ v3;
     if (this.low === 0 && this.high === 0) this.high = 1; // 0 marks an empty slot in tables
   }
 }
@@ -130,9 +217,30 @@ class SeededHasher implements Hasher {
  */
 const internKey = (key: string): string => Object.keys({ [key]: 0 })[0];
 
-/** Mixes every bit into the whole word. */
-function mix(word: number): number {
-  let h = Math.imul(word ^ (word >>> 16), 0x85ebca6b);
-  h = Math.imul(h ^ (h >>> 13), 0xc2b2ae35);
-  return h ^ (h >>> 16);
+/** Writes the key as UTF-8 and returns the number of bytes. For short keys far faster than `TextEncoder`. */
+function encodeUtf8(key: string, bytes: Uint8Array): number {
+  let to = 0;
+  for (let n = 0; n < key.length; n++) {
+    const point = key.codePointAt(n) as number;
+    if (point < 0x80) {
+      bytes[to++] = point;
+      continue;
+    }
+    if (point < 0x800) {
+      bytes[to++] = 0xc0 | (point >> 6);
+    } else if (point < 0x10000) {
+      const char = point >= 0xd800 && point < 0xe000 ? 0xfffd : point;
+      bytes[to++] = 0xe0 | (char >> 12);
+      bytes[to++] = 0x80 | ((char >> 6) & 0x3f);
+      bytes[to++] = 0x80 | (char & 0x3f);
+      continue;
+    } else {
+      n++; // a pair of surrogates
+      bytes[to++] = 0xf0 | (point >> 18);
+      bytes[to++] = 0x80 | ((point >> 12) & 0x3f);
+      bytes[to++] = 0x80 | ((point >> 6) & 0x3f);
+    }
+    bytes[to++] = 0x80 | (point & 0x3f);
+  }
+  return to;
 }

@@ -10,11 +10,26 @@ export type Random = () => number;
 /** `Math.random`. */
 export const systemRandom: Random = () => Math.random();
 
-/** Cryptographically secure, for ids and nonces. Too slow for every call. */
+/** 32-bit words drawn from the system at once: one call for every number would take a microsecond. */
+const drawn = new Uint32Array(256);
+let used = drawn.length;
+
+/** Cryptographically secure: ids, nonces, hash seeds. */
 export const cryptoRandom: Random = () => {
-  const [high, low] = crypto.getRandomValues(new Uint32Array(2));
-  return (high * 2 ** 20 + (low >>> 12)) / 2 ** 52;
+  if (used === drawn.length) {
+    crypto.getRandomValues(drawn);
+    used = 0;
+  }
+  const high = drawn[used++];
+  return (high * 2 ** 20 + (drawn[used++] >>> 12)) / 2 ** 52;
 };
+
+/**
+ * The generator for what clients must not guess. A few numbers of `Math.random` reveal all that follow, so it is
+ * replaced. Any other generator was chosen by the caller, for a run that can be repeated.
+ */
+export const secretRandom = (random: Random): Random =>
+  random === systemRandom || random === Math.random ? cryptoRandom : random;
 
 /** Mulberry32: small, fast, good enough for jitter. Not for secrets. */
 export function seededRandom(seed: number): Random {

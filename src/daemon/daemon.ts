@@ -93,7 +93,7 @@ export class Daemon {
     const { clock = systemClock, random = systemRandom, log } = context;
     const previous = await loadSnapshot(config, clock, log);
     const seed = fleetHashSeedOf(config) ?? previous?.seed ?? randomHashSeed(random);
-    const hasher = createHasher(seed);
+    const hasher = createHasher(seed, 'latin1');
     const backends = await RunningBackends.start(config, { clock, random, log, hasher });
     const components = { clock, seed, hasher, backends };
     let daemon: Daemon | undefined;

@@ -18,7 +18,7 @@ const DAY = 86_400_000;
 
 const snapshot: Snapshot = {
   savedAt: NOW,
-  seed: [-7, 12],
+  seed: [-7, 12, 2 ** 31 - 1, -(2 ** 31)],
   parts: [
     {
       name: 'none',
@@ -103,8 +103,16 @@ describe('snapshot', () => {
   test('refuses files of other kinds', async () => {
     const file = place();
     writeFileSync(file, 'hello');
+    expect(await readSnapshot(file, NOW, DAY)).toEqual({ reason: 'it is not a snapshot' });
+  });
+
+  test('refuses an older version, whose hashes mean other keys, and says so', async () => {
+    const file = place();
+    await writeSnapshot(file, snapshot);
+    const older = readFileSync(file, 'latin1').replace('snapshot 3', 'snapshot 2');
+    writeFileSync(file, older, 'latin1');
     expect(await readSnapshot(file, NOW, DAY)).toEqual({
-      reason: 'it is not a snapshot of this version',
+      reason: 'it is of version 2, and this daemon reads version 3: all keys start anew',
     });
   });
 
@@ -116,7 +124,7 @@ describe('snapshot', () => {
       reason: 'it is not a regular file',
     });
     const large = place();
-    writeFileSync(large, 'sluice snapshot 2\n');
+    writeFileSync(large, 'sluice snapshot 3\n');
     truncateSync(large, 2 ** 31); // a sparse file: it uses no disk space
     expect(await readSnapshot(large, NOW, DAY)).toEqual({
       reason: 'it has more than 2147483647 bytes',
@@ -130,8 +138,8 @@ describe('snapshot', () => {
     'refuses a header that claims %d numbers where there are none',
     async (entries) => {
       const part = { name: 'api', fingerprint: '', entries, freshAt: 0 };
-      const head = JSON.stringify({ savedAt: NOW, seed: [1, 2], parts: [part] });
-      const bytes = Buffer.from(`sluice snapshot 2\n${head}\n....`);
+      const head = JSON.stringify({ savedAt: NOW, seed: [1, 2, 3, 4], parts: [part] });
+      const bytes = Buffer.from(`sluice snapshot 3\n${head}\n....`);
       bytes.writeUInt32LE(crc32(bytes.subarray(0, -4)), bytes.length - 4);
       const file = place();
       writeFileSync(file, bytes);

@@ -1,7 +1,7 @@
 /**
  * The snapshot file: the state of all keys, so that a restart grants no fresh bursts.
  *
- *     sluice snapshot 2 ⏎
+ *     sluice snapshot 3 ⏎
  *     {"savedAt":…,"seed":[…],"parts":[{"name":…,"fingerprint":…,"entries":n,"freshAt":m},…]} ⏎
  *     n + m numbers of the first part, of the second, …      (64-bit floats, little endian)
  *     CRC-32 of everything before                            (4 bytes)
@@ -37,7 +37,8 @@ export interface Snapshot {
   readonly parts: readonly SnapshotPart[];
 }
 
-const MAGIC = 'sluice snapshot 2\n';
+/** Version 3: keys are hashed by HalfSipHash with a seed of 128 bits. The hashes of version 2 mean other keys. */
+const MAGIC = 'sluice snapshot 3\n';
 const FLOAT_BYTES = 8;
 const CRC_BYTES = 4;
 
@@ -153,7 +154,7 @@ const isOwn = (uid: number): boolean => [0, process.geteuid?.() ?? uid].includes
 
 function parseSnapshot(bytes: Buffer, now: Millis, maxAgeMs: Millis): SnapshotReadResult {
   if (!bytes.subarray(0, MAGIC.length).equals(Buffer.from(MAGIC))) {
-    return { reason: 'it is not a snapshot of this version' };
+    return { reason: versionProblem(bytes) };
   }
   const end = bytes.length - CRC_BYTES;
   const headEnd = bytes.indexOf('\n', MAGIC.length);
@@ -184,6 +185,14 @@ function parseSnapshot(bytes: Buffer, now: Millis, maxAgeMs: Millis): SnapshotRe
   return { snapshot: { savedAt, seed, parts } };
 }
 
+/** Why the first bytes are not those of this version. */
+function versionProblem(bytes: Buffer): string {
+  const older = /^sluice snapshot (\d{1,9})\n/.exec(bytes.toString('latin1', 0, 64))?.[1];
+  return older === undefined
+    ? 'it is not a snapshot'
+    : `it is of version ${older}, and this daemon reads version 3: all keys start anew`;
+}
+
 /** The header as stored: `freshAt` is the length of `debtUntil`. */
 interface SnapshotHeader {
   readonly savedAt: Millis;
@@ -200,7 +209,7 @@ const isSnapshotHeader = (value: unknown): value is SnapshotHeader =>
   isRecord(value) &&
   Number.isFinite(value.savedAt) &&
   Array.isArray(value.seed) &&
-  value.seed.length === 2 &&
+  value.seed.length === 4 &&
   value.seed.every(Number.isInteger) &&
   Array.isArray(value.parts) &&
   value.parts.every(

@@ -28,7 +28,7 @@ function setUp(limits = '{}', clock = new VirtualClock(1_000_000)) {
   const log: Log = (_, message, { failures } = {}) =>
     void logged.push(failures === undefined ? message : `${message}, failures: ${failures}`);
   const snapshotter = new Snapshotter(registry, new GcraTable({ hasher, clock }), {
-    seed: [1, 2],
+    seed: [1, 2, 3, 4],
     clock,
     log,
   });

@@ -149,5 +149,5 @@ export async function loadSnapshot(
   return undefined;
 }
 
-const isSameSeed = ([low, high]: HashSeed, other: HashSeed): boolean =>
-  low === other[0] && high === other[1];
+const isSameSeed = (seed: HashSeed, other: HashSeed): boolean =>
+  seed.length === other.length && seed.every((word, n) => word === other[n]);

@@ -42,7 +42,7 @@ export function createRouter(
   clock: Clock,
   routesConfig = routesOf(options),
 ): Router {
-  const hasher = createHasher([1, 2]);
+  const hasher = createHasher([1, 2], 'latin1');
   const backendFor: BackendSelector = ({ backends }) =>
     backends.length > 0 ? options.backend : undefined;
   const registry = new LimiterRegistry({ clock, hasher, backendFor });

@@ -37,7 +37,7 @@ export function createTestDaemon(
   clock: Clock = systemClock,
   extra: TestDaemonOptions = {},
 ): TestDaemon {
-  const hasher = createHasher([7, 11]);
+  const hasher = createHasher([7, 11], 'latin1');
   const limits = readLimits(extra.limits ?? LIMITS, 'limits');
   const registry = new LimiterRegistry({
     clock,

@@ -7,7 +7,7 @@
  *
  * A node id has 48 random bits, new at each start; `to` is 0 for a broadcast. `datagramSeq` is a sequence number over
  * all datagrams of a node, for the replay window (`replay-window.ts`). A key is sent as its 64-bit hash: every node of a
- * fleet hashes alike. Integers are varints (seven bits per byte), so a key with a few hits takes nine bytes.
+ * fleet hashes alike, with a seed that depends on the fleet's key. Integers are varints (seven bits per byte), so a key with a few hits takes nine bytes.
  *
  * `decode` returns undefined for malformed input and for unknown versions.
  */
@@ -27,7 +27,8 @@ import {
   type NodeId,
 } from './messages.ts';
 
-export const VERSION = 2;
+/** Version 3: keys are hashed by HalfSipHash; the hashes of version 2 mean other keys. */
+export const VERSION = 3;
 
 const TO_OFFSET = 8;
 const DATAGRAM_SEQ_OFFSET = 14;

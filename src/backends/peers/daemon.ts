@@ -164,7 +164,11 @@ function changeLogger(clock: Clock, log: Log): (view: FleetView) => void {
     const datagrams = authFailed - loggedAuthFailed;
     if (datagrams === 0 || now - authWarnedAt < AUTH_WARNING_INTERVAL_MS) return;
     const details = { datagrams, ...(from !== '' && { from }) };
-    log('warn', 'datagrams failed authentication: do all peers have the same key?', details);
+    log(
+      'warn',
+      'datagrams failed authentication: do all peers have the same key and version?',
+      details,
+    );
     loggedAuthFailed = authFailed;
     authWarnedAt = now;
   };

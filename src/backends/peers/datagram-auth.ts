@@ -1,48 +1,59 @@
 /**
- * Authenticates datagrams by a message authentication code (MAC) with the fleet's key.
+ * Encrypts and authenticates datagrams with the fleet's key (AEAD in the construction of SIV, RFC 5297).
  *
- *     ┌──────────────┬───────────────────────┐
- *     │ message      │ first 16 bytes of MAC │      HMAC-SHA-256
- *     └──────────────┴───────────────────────┘
+ *     ┌──────────────────────────────────┬────────────────────────────────┐
+ *     │ message, AES-256-CTR, IV = MAC   │ first 16 bytes of its MAC      │      HMAC-SHA-256 of the message
+ *     └──────────────────────────────────┴────────────────────────────────┘
+ *
+ * The MAC is also the initialisation vector, so no nonce is needed that must never repeat. Messages differ, as each
+ * has its sender and sequence number. An observer sees addresses, sizes and times, and nothing of the contents.
  *
  * The MAC does not prevent replays. The protocol does: by the handshake (`handshake.ts`), the replay window
  * (`replay-window.ts`), and by counting each report once.
  */
 
-import { createHmac, timingSafeEqual } from 'node:crypto';
+import { createCipheriv, createHmac, timingSafeEqual } from 'node:crypto';
 import type { HashSeed } from '../../core/hash.ts';
 
 const MAC_BYTES = 16;
 
 export interface DatagramAuth {
-  sign(bytes: Uint8Array): Uint8Array;
-  /** The message without its MAC; undefined if the MAC does not match. */
-  verify(bytes: Uint8Array): Uint8Array | undefined;
+  encrypt(message: Uint8Array): Uint8Array;
+  /** The message; undefined if its MAC does not match. */
+  decrypt(bytes: Uint8Array): Uint8Array | undefined;
 }
 
-/** Without a key every datagram is accepted: for loopback only. */
-const NO_AUTH: DatagramAuth = { sign: (bytes) => bytes, verify: (bytes) => bytes };
+/** Without a key every datagram is readable and accepted: for loopback only. */
+const NO_AUTH: DatagramAuth = { encrypt: (message) => message, decrypt: (bytes) => bytes };
 
 export function createDatagramAuth(key: string | undefined): DatagramAuth {
   if (key === undefined) return NO_AUTH;
-  const secret = deriveKey(key, 'seal');
-  const macOf = (bytes: Uint8Array): Buffer =>
-    createHmac('sha256', secret).update(bytes).digest().subarray(0, MAC_BYTES);
+  const macKey = deriveKey(key, 'mac');
+  const cipherKey = deriveKey(key, 'cipher');
+  const macOf = (message: Uint8Array): Buffer =>
+    createHmac('sha256', macKey).update(message).digest().subarray(0, MAC_BYTES);
+  /** In counter mode encryption and decryption are the same. */
+  const applyCipher = (mac: Uint8Array, bytes: Uint8Array): Buffer =>
+    createCipheriv('aes-256-ctr', cipherKey, mac).update(bytes);
   return {
-    sign: (bytes) => Buffer.concat([bytes, macOf(bytes)]),
-    verify(bytes) {
+    encrypt(message) {
+      const mac = macOf(message);
+      return Buffer.concat([applyCipher(mac, message), mac]);
+    },
+    decrypt(bytes) {
       const end = bytes.length - MAC_BYTES;
       if (end <= 0) return undefined;
-      const message = bytes.subarray(0, end);
-      return timingSafeEqual(macOf(message), bytes.subarray(end)) ? message : undefined;
+      const mac = bytes.subarray(end);
+      const message = applyCipher(mac, bytes.subarray(0, end));
+      return timingSafeEqual(macOf(message), mac) ? message : undefined;
     },
   };
 }
 
-/** Every node of a fleet hashes keys alike, with a seed that depends on the key. */
+/** Every node of a fleet hashes keys alike, with a seed that only the key reveals; without a key it is public. */
 export function fleetHashSeed(key: string | undefined): HashSeed {
   const bytes = deriveKey(key ?? '', 'hash');
-  return [bytes.readInt32LE(0), bytes.readInt32LE(4)];
+  return [0, 4, 8, 12].map((at) => bytes.readInt32LE(at));
 }
 
 /** A separate key per use, so that one does not reveal the other. The labels are part of the wire format. */

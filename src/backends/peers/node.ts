@@ -9,7 +9,7 @@ import { type Clock, type Millis, onNextTick, schedule } from '../../core/clock.
 import { ConfigError } from '../../core/errors.ts';
 import { createHasher, type Hasher } from '../../core/hash.ts';
 import { emitProcessWarning } from '../../core/process-warning.ts';
-import { cryptoRandom, type Random, systemRandom } from '../../core/random.ts';
+import { type Random, secretRandom } from '../../core/random.ts';
 import { decode } from './codec.ts';
 import type { PeerOptions } from './context.ts';
 import { createDatagramAuth, type DatagramAuth, fleetHashSeed } from './datagram-auth.ts';
@@ -97,7 +97,7 @@ export class PeerNode {
     this.hasher = config.hasher ?? createHasher(fleetHashSeed(key));
     this.#protocol = new PeerProtocol(
       options,
-      random === systemRandom ? cryptoRandom : random, // a guessable nonce would allow forged handshakes
+      secretRandom(random), // a guessable nonce would allow forged handshakes
       (to, bytes) => this.#send(to, bytes),
       clock.now(),
     );
@@ -170,7 +170,7 @@ export class PeerNode {
   // Network
 
   #onDatagram(bytes: Uint8Array, from: string): void {
-    const payload = this.#auth.verify(bytes);
+    const payload = this.#auth.decrypt(bytes);
     if (payload === undefined) {
       this.#authFailed++;
       this.#authFailedFrom = from;
@@ -197,11 +197,11 @@ export class PeerNode {
   #send(to: NodeId, bytes: Uint8Array): void {
     if (!this.#isOpen) return;
     const { transport } = this.#config;
-    const signed = this.#auth.sign(bytes);
+    const encrypted = this.#auth.encrypt(bytes);
     const address =
       to === BROADCAST ? undefined : (this.#addresses.get(to) ?? this.#unverifiedAddressOf(to));
-    if (address === undefined) transport.broadcast(signed);
-    else transport.send(address, signed);
+    if (address === undefined) transport.broadcast(encrypted);
+    else transport.send(address, encrypted);
   }
 
   /** The source of the datagram being handled, if `to` sent it. */

@@ -62,7 +62,7 @@ async function fleet(count: number, clock = new VirtualClock(1_000_000)) {
 }
 
 const kindOf = ({ bytes }: { bytes: Uint8Array }): string | undefined =>
-  decode(bytes.subarray(0, bytes.length - 16))?.kind;
+  decode(createDatagramAuth(KEY).decrypt(bytes) ?? bytes)?.kind;
 
 /** The datagrams of a node that changed a bucket or admitted the node. */
 const effectiveDatagramsOf = ({ transport }: TestPeer): RecordingTransport['sentDatagrams'] =>
@@ -90,13 +90,13 @@ describe('peers with a key', () => {
     const { members } = await fleet(2);
     const [one, other] = members;
     const before = bucketsOf(one);
-    const report = other.transport.sentDatagrams.map(({ bytes }) =>
-      bytes.subarray(0, bytes.length - 16),
+    const report = other.transport.sentDatagrams.map(
+      ({ bytes }) => createDatagramAuth(KEY).decrypt(bytes) as Uint8Array,
     );
     const { authFailed } = one.node.view();
     for (const message of report) {
       one.transport.receive(message, '1');
-      one.transport.receive(createDatagramAuth('another key for tests').sign(message), '1');
+      one.transport.receive(createDatagramAuth('another key for tests').encrypt(message), '1');
     }
     expect(bucketsOf(one)).toBe(before);
     expect(one.node.view().authFailed).toBe(authFailed + 2 * report.length);
@@ -116,7 +116,7 @@ describe('peers with a key', () => {
       },
       entries: [1, 2, 3, 4],
     });
-    const signed = createDatagramAuth(KEY).sign(fresh);
+    const signed = createDatagramAuth(KEY).encrypt(fresh);
     const before = one.node.view();
     const buckets = bucketsOf(one);
     for (let bit = 0; bit < signed.length * 8; bit++) {
@@ -178,12 +178,12 @@ describe('peers with a key', () => {
     const to = one.node.view().id;
     const hello = one.transport.sentDatagrams.findLast((sent) => kindOf(sent) === 'hello')
       ?.bytes as Uint8Array;
-    const request = decode(hello.subarray(0, hello.length - 16));
+    const request = decode(createDatagramAuth(KEY).decrypt(hello) as Uint8Array);
     const { nonce } = request as Extract<typeof request, { kind: 'hello' }>;
     // The node's own report contains the id of its limit.
     const sentReport = one.transport.sentDatagrams.find((sent) => kindOf(sent) === 'report')
       ?.bytes as Uint8Array;
-    const report = decode(sentReport.subarray(0, sentReport.length - 16));
+    const report = decode(createDatagramAuth(KEY).decrypt(sentReport) as Uint8Array);
     const { entries } = report as Extract<typeof report, { kind: 'report' }>;
     const recorded = [
       encode({
@@ -191,7 +191,7 @@ describe('peers with a key', () => {
         ...{ seq: 0, first: 1, ageMs: 0, name: 'once' },
       }),
       encode({ kind: 'report', from: 777, to: 0, datagramSeq: 2, agoMs: 0, seq: 1, entries }),
-    ].map((bytes) => createDatagramAuth(KEY).sign(bytes));
+    ].map((bytes) => createDatagramAuth(KEY).encrypt(bytes));
     const before = remainingOf(one)[0];
     for (const bytes of recorded) one.transport.receive(bytes, '777');
     expect(remainingOf(one)[0]).toBeLessThan(before);
@@ -362,7 +362,7 @@ describe('peers with a key', () => {
       encode({ kind: 'hello', from, to, datagramSeq: 1002, nonce: 7, ageMs: 0 }),
       encode({ kind: 'state-request', from, to, datagramSeq: 1003, nonce: 7, limit: 1, cursor: 0 }),
       encode({ kind: 'hello', from: 12345, to: 0, datagramSeq: 1, nonce: 7, ageMs: 0 }),
-    ].map((message) => auth.sign(message));
+    ].map((message) => auth.encrypt(message));
     const before = one.transport.sentDatagrams.length;
     for (const request of requests.slice(0, 3)) one.transport.receive(request, 'evil');
     const replies = one.transport.sentDatagrams.length - before;
@@ -380,7 +380,9 @@ describe('peers with a key', () => {
     const auth = createDatagramAuth(KEY);
     for (let id = 1; id <= 5000; id++) {
       one.transport.receive(
-        auth.sign(encode({ kind: 'hello', from: id, to: 0, datagramSeq: 1, nonce: 7, ageMs: 0 })),
+        auth.encrypt(
+          encode({ kind: 'hello', from: id, to: 0, datagramSeq: 1, nonce: 7, ageMs: 0 }),
+        ),
         'evil',
       );
     }

@@ -9,7 +9,7 @@
  * by a limit on calls in flight.
  */
 
-import type { Random } from '../../core/random.ts';
+import { type Random, secretRandom } from '../../core/random.ts';
 import type { Permit, PermitResult } from '../../limiter/permit.ts';
 
 /** A permit of a limiter, or a batch. */
@@ -45,7 +45,7 @@ export class PermitRegistry {
   #clockHand = this.#outstanding.entries();
 
   constructor(random: Random) {
-    this.#random = random;
+    this.#random = secretRandom(random);
   }
 
   /** Permits held; of many, expired ones may be among them. */
@@ -64,8 +64,8 @@ export class PermitRegistry {
       return undefined;
     }
     this.#bytes += bytes;
-    // The random part keeps clients from settling other clients' permits by counting.
-    const id = `${this.#nextId++}-${Math.floor(this.#random() * 2 ** 48).toString(36)}`;
+    // 52 secret bits keep clients from settling other clients' permits.
+    const id = `${this.#nextId++}-${Math.floor(this.#random() * 2 ** 52).toString(36)}`;
     this.#outstanding.set(id, { permits, bytes });
     return id;
   }

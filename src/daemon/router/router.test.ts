@@ -16,7 +16,7 @@ function configOf(text: string): Config {
 /** A router for a configuration, on a virtual clock. */
 function routerOf(text: string) {
   const clock = new VirtualClock(1_000_000);
-  const hasher = createHasher([1, 2]);
+  const hasher = createHasher([1, 2], 'latin1');
   const registry = new LimiterRegistry({ clock, hasher, backendFor: () => undefined });
   const config = configOf(text);
   registry.apply(config.limits);

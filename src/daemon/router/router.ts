@@ -110,12 +110,11 @@ export class Router {
   isAllowed(bytes: Buffer, from: number, to: number): boolean | Promise<boolean> {
     const hasher = this.#hasher;
     hasher.hashBytes(bytes, from, to);
-    const cached = this.#routeTable.cached(hasher);
-    const decision = cached?.singleLimiter?.checkHashed(hasher, 1);
+    const decision = this.#routeTable.cachedLimiter(hasher)?.checkHashed(hasher, 1);
     if (decision) return decision.verdict === 'allow';
     const key = bytes.toString('latin1', from, to);
     const { low, high } = hasher;
-    const route = cached ?? this.#routeTable.resolve(hasher, key);
+    const route = this.#routeTable.cached(hasher, key) ?? this.#routeTable.resolve(hasher, key);
     const result = this.#run({ route, key, cost: 1, wantsPermit: false, low, high });
     return result instanceof Promise ? result.then(isAllowResult) : isAllowResult(result);
   }
@@ -133,7 +132,7 @@ export class Router {
     const { low, high } = hasher;
     const route =
       limit === undefined
-        ? (this.#routeTable.cached(hasher) ?? this.#routeTable.resolve(hasher, key))
+        ? (this.#routeTable.cached(hasher, key) ?? this.#routeTable.resolve(hasher, key))
         : this.#routeTable.resolveNamed(limit, key);
     // A cost of 0 takes nothing, so there is nothing to settle.
     return route && { route, key, cost, wantsPermit: wantsPermit && cost > 0, low, high };

@@ -4,7 +4,8 @@
  *     key ──▶ deny lists ──▶ allow lists ──▶ most specific limit, its override ──▶ all limits with `always`
  *
  * The route depends only on the configuration and the key. It is cached by the key's hash in a
- * direct-mapped table: a new key overwrites its slot.
+ * direct-mapped table: a new key overwrites its slot. A key with the hash of an allow-listed one must be
+ * limited nevertheless, so the key is compared too, unless a single limit counts by that hash anyway.
  */
 
 import type { KeyHash } from '../../core/hash.ts';
@@ -65,6 +66,9 @@ export interface RoutesConfig {
 /** A power of two. */
 const ROUTE_CACHE_SLOTS = 65_536;
 
+/** The route of a longer key is not cached if the key has to be compared. */
+const MAX_CACHED_KEY_BYTES = 128;
+
 /** Distinct routes kept: one per combination of limits, in practice a few. */
 const MAX_ROUTES = 10_000;
 
@@ -82,6 +86,8 @@ export class RouteTable {
   /** The route of all keys, if the configuration does not depend on the key. */
   readonly #soleRoute: Route | undefined;
   readonly #cachedHashes: Int32Array;
+  /** Keys whose route is not a single limit. */
+  readonly #cachedKeys: (string | undefined)[];
   readonly #cachedRoutes: (Route | undefined)[];
   readonly #bySignature = new Map<string, Route>();
   /** Routes to a named limit that do not depend on the key: at most one per limit. */
@@ -102,10 +108,23 @@ export class RouteTable {
     this.#soleRoute = isKeyIndependent(config) ? this.find('') : undefined;
     const size = this.#soleRoute ? 0 : ROUTE_CACHE_SLOTS;
     this.#cachedHashes = new Int32Array(size * 2);
+    this.#cachedKeys = new Array(size);
     this.#cachedRoutes = new Array(size);
   }
 
-  cached({ low, high }: KeyHash): Route | undefined {
+  /** By hash if a single limit counts by that hash, otherwise by the key as well. */
+  cached(hash: KeyHash, key: string): Route | undefined {
+    const route = this.#cachedByHash(hash);
+    if (!route || route === this.#soleRoute || route.singleLimiter) return route;
+    return this.#cachedKeys[hash.low & (ROUTE_CACHE_SLOTS - 1)] === key ? route : undefined;
+  }
+
+  /** The limiter that decides alone, by hash; undefined if the route is not cached or there is none. */
+  cachedLimiter(hash: KeyHash): SyncLimiter | undefined {
+    return this.#cachedByHash(hash)?.singleLimiter;
+  }
+
+  #cachedByHash({ low, high }: KeyHash): Route | undefined {
     if (this.#soleRoute) return this.#soleRoute;
     const at = low & (ROUTE_CACHE_SLOTS - 1);
     const isHit = this.#cachedHashes[at * 2] === low && this.#cachedHashes[at * 2 + 1] === high;
@@ -115,10 +134,13 @@ export class RouteTable {
   /** Finds the route of a key and caches it. */
   resolve({ low, high }: KeyHash, key: string): Route {
     const route = this.find(key);
-    if (this.#soleRoute) return route;
+    const isCompared = !route.singleLimiter;
+    if (this.#soleRoute || (isCompared && key.length > MAX_CACHED_KEY_BYTES)) return route;
     const at = low & (ROUTE_CACHE_SLOTS - 1);
     this.#cachedHashes[at * 2] = low;
     this.#cachedHashes[at * 2 + 1] = high;
+    // A copy: the key may be a slice of a request and keep all of it alive.
+    this.#cachedKeys[at] = isCompared ? Buffer.from(key, 'latin1').toString('latin1') : undefined;
     this.#cachedRoutes[at] = route;
     return route;
   }

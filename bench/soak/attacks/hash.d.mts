@@ -1,0 +1,7 @@
+import type { limiter } from '../../../src/index.ts';
+
+export function attackHash(options: {
+  readonly rounds: number;
+  readonly seed: number;
+  readonly limiter?: typeof limiter;
+}): Promise<{ readonly rounds: number; readonly keys: number; readonly refusedVictims: number }>;
