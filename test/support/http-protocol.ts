@@ -64,6 +64,7 @@ export function createHttpServer(options: HttpServerOptions = {}): HttpServer {
     backendPages: [],
     routesConfig: () => routesConfig,
     ...(onError && { onError }),
+    turns: options.turns,
   };
   return new HttpServer(context, { admin, extractKey, bounds, fastPath });
 }

@@ -2,15 +2,17 @@
  * Connects sockets to protocol handlers, with a bound on everything a client can make the daemon hold.
  *
  * Back-pressure: a client that does not read its responses is not read from, and is disconnected if it
- * stays so. Connections above the maximum are refused. Keep-alive probes find clients that vanished.
+ * stays so. Connections above the maximum are refused. Keep-alive probes find clients that vanished. A client that
+ * pipelines without pause gets its slice of each turn (`turns.ts`).
  */
 
 import type { Socket } from 'node:net';
 import { type BatchClock, type Clock, type Millis, schedule } from '../../core/clock.ts';
 import type { Bounds } from '../config/read.ts';
 import type { ProtocolFactory, ProtocolHandler } from './protocol-handler.ts';
-import { reuseReadBuffer } from './read-buffer.ts';
+import { CHUNK_BYTES, reuseReadBuffer } from './read-buffer.ts';
 import { ResponseQueue } from './response-queue.ts';
+import { Turns } from './turns.ts';
 
 type ConnectionBounds = Pick<Bounds, 'maxConnections' | 'slowMs' | 'idleMs'>;
 
@@ -44,6 +46,7 @@ export class Connections {
   readonly #createHandler: ProtocolFactory;
   readonly #bounds: () => ConnectionBounds;
   readonly #clock: Clock | BatchClock;
+  readonly #turns: Turns;
   readonly #open = new Set<Connection>();
   readonly #totals = { accepted: 0, refused: 0, protocolErrors: 0, slow: 0 };
 
@@ -51,10 +54,12 @@ export class Connections {
     createHandler: ProtocolFactory,
     bounds: () => ConnectionBounds,
     clock: Clock | BatchClock,
+    turns = new Turns(),
   ) {
     this.#createHandler = createHandler;
     this.#bounds = bounds;
     this.#clock = clock;
+    this.#turns = turns;
   }
 
   get counts(): ConnectionCounts {
@@ -68,7 +73,9 @@ export class Connections {
       return;
     }
     this.#totals.accepted++;
-    const connection = new Connection(socket, this.#createHandler, this.#bounds(), this.#clock, {
+    const clock = this.#clock;
+    const turns = this.#turns;
+    const connection = new Connection(socket, this.#createHandler, this.#bounds(), clock, turns, {
       onClosed: () => this.#open.delete(connection),
       onProtocolError: () => this.#totals.protocolErrors++,
       onSlowReader: () => this.#totals.slow++,
@@ -113,10 +120,13 @@ class Connection {
   readonly #bounds: ConnectionBounds;
   readonly #clock: Clock;
   readonly #batchClock: BatchClock | undefined;
+  readonly #turns: Turns;
   readonly #observer: ConnectionObserver;
   /** Set while the client does not read, or has received everything and does not close. */
   #cancelTimeout: (() => void) | undefined;
   #isFinishing = false;
+  /** True until its next turn: it has used its slice. */
+  #isWaiting = false;
   lastReadAt: Millis;
   readonly closed: Promise<void>;
 
@@ -125,18 +135,20 @@ class Connection {
     createHandler: ProtocolFactory,
     bounds: ConnectionBounds,
     clock: Clock | BatchClock,
+    turns: Turns,
     observer: ConnectionObserver,
   ) {
     this.#bounds = bounds;
     this.#clock = clock;
     this.#batchClock = 'freeze' in clock ? clock : undefined;
+    this.#turns = turns;
     this.#observer = observer;
     this.lastReadAt = clock.now();
     this.#responses = new ResponseQueue(
       (bytes) => this.#write(bytes),
       () => this.#resumeReading(),
     );
-    this.#handler = createHandler(this.#responses);
+    this.#handler = createHandler(this.#responses, turns);
     const socket = reuseReadBuffer(accepted, (chunk) => {
       if (!this.#isFinishing) this.#process(chunk);
     });
@@ -157,7 +169,8 @@ class Connection {
   }
 
   #process(chunk: Buffer): void {
-    this.#batchClock?.freeze(); // one clock reading per chunk
+    this.#turns.begin();
+    this.#batchClock?.freeze(); // one clock reading per slice
     this.lastReadAt = this.#clock.now();
     const goesOn = this.#handler.onData(chunk);
     this.#batchClock?.unfreeze();
@@ -165,6 +178,17 @@ class Connection {
       if (!this.#handler.isClosedByClient) this.#observer.onProtocolError();
       this.closeWhenDone();
     } else if (this.#responses.isFull) this.#socket.pause();
+    else if (this.#handler.hasBacklog || chunk.length === CHUNK_BYTES) this.#waitForTurn();
+  }
+
+  /** After a full chunk as well: the system would go on reading this connection before all others. */
+  #waitForTurn(): void {
+    this.#socket.pause();
+    this.#isWaiting = true;
+    this.#turns.wait(() => {
+      this.#isWaiting = false;
+      this.#resumeReading();
+    });
   }
 
   #write(bytes: Buffer): void {
@@ -183,15 +207,16 @@ class Connection {
     this.#cancelTimeout ??= schedule(this.#clock, until, drop, false);
   }
 
-  /** The client reads again, or a remote response has arrived. */
+  /** The client reads again, a remote response has arrived, or it is this connection's turn. */
   #resumeReading(): void {
     if (this.#socket.destroyed || this.#socket.writableNeedDrain) return;
     this.#cancelTimeout?.();
     this.#cancelTimeout = undefined;
     this.#responses.isBlocked = false;
+    if (this.#isWaiting) return;
     if (this.#handler.hasBacklog && this.#responses.canResume) this.#process(EMPTY);
     if (this.#isFinishing) this.closeWhenDone();
-    else if (this.#responses.canResume) this.#socket.resume();
+    else if (this.#responses.canResume && !this.#isWaiting) this.#socket.resume();
   }
 
   /** Closes once every received request is answered. */

@@ -10,6 +10,7 @@
 
 import type { ProtocolFactory, ProtocolHandler } from '../../server/protocol-handler.ts';
 import type { ResponseQueue } from '../../server/response-queue.ts';
+import { BYTES_PER_LOOK, ENDLESS_SLICE, type Slice } from '../../server/turns.ts';
 
 const NEWLINE = 10;
 const RETURN = 13;
@@ -29,25 +30,27 @@ let replyBuffer = Buffer.allocUnsafe(65_536 * REPLY_BYTES);
 /** A key of more than `maxLine` bytes ends the connection. */
 export const lineProtocol =
   (isAllowed: IsAllowed, maxLine: () => number): ProtocolFactory =>
-  (responses) =>
-    new LineProtocolHandler(responses, isAllowed, maxLine());
+  (responses, slice = ENDLESS_SLICE) =>
+    new LineProtocolHandler(responses, slice, isAllowed, maxLine());
 
 class LineProtocolHandler implements ProtocolHandler {
   readonly #responses: ResponseQueue;
+  readonly #slice: Slice;
   readonly #isAllowed: IsAllowed;
   readonly #maxLine: number;
   /** An incomplete line, or the backlog. */
   #partial: Buffer | undefined;
   hasBacklog = false;
 
-  constructor(responses: ResponseQueue, isAllowed: IsAllowed, maxLine: number) {
+  constructor(responses: ResponseQueue, slice: Slice, isAllowed: IsAllowed, maxLine: number) {
     this.#responses = responses;
+    this.#slice = slice;
     this.#isAllowed = isAllowed;
     this.#maxLine = maxLine;
   }
 
   onData(chunk: Buffer): boolean {
-    const bytes = this.#partial ? Buffer.concat([this.#partial, chunk]) : chunk;
+    const bytes = this.#joinPartial(chunk);
     let at = this.hasBacklog ? 0 : (this.#partial?.length ?? 0); // the incomplete line has no newline
     this.#partial = undefined;
     this.hasBacklog = false;
@@ -56,6 +59,7 @@ class LineProtocolHandler implements ProtocolHandler {
     }
     let from = 0;
     let length = 0;
+    let lookAt = BYTES_PER_LOOK;
     let isValid = true;
     for (; at < bytes.length; at++) {
       if (bytes[at] !== NEWLINE) continue;
@@ -78,12 +82,26 @@ class LineProtocolHandler implements ProtocolHandler {
       replyBuffer[length + 1] = result ? 0x4b : 0x4f; // K or O
       replyBuffer[length + 2] = NEWLINE;
       length += REPLY_BYTES;
+      if (from < lookAt) continue;
+      lookAt = from + BYTES_PER_LOOK;
+      if (this.#slice.isOver && from < bytes.length) {
+        this.hasBacklog = true;
+        break;
+      }
     }
     this.#flush(length);
-    if (from < bytes.length) this.#partial = Buffer.from(bytes.subarray(from));
+    if (from < bytes.length) {
+      const rest = bytes.subarray(from);
+      this.#partial = this.hasBacklog && bytes !== chunk ? rest : Buffer.from(rest);
+    }
     if (this.hasBacklog) return true;
     // One byte beyond the bound may be a carriage return.
     return isValid && bytes.length - from <= this.#maxLine + 1;
+  }
+
+  #joinPartial(chunk: Buffer): Buffer {
+    if (!this.#partial) return chunk;
+    return chunk.length === 0 ? this.#partial : Buffer.concat([this.#partial, chunk]);
   }
 
   #flush(length: number): void {

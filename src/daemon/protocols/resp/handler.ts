@@ -10,6 +10,7 @@ import { systemClock } from '../../../core/clock.ts';
 import { errorMessageOf } from '../../../core/errors.ts';
 import type { ProtocolFactory, ProtocolHandler } from '../../server/protocol-handler.ts';
 import type { ResponseQueue } from '../../server/response-queue.ts';
+import { BYTES_PER_LOOK, ENDLESS_SLICE, type Slice } from '../../server/turns.ts';
 import {
   Arguments,
   type CommandContext,
@@ -67,11 +68,13 @@ export function respProtocol(context: RespContext): ProtocolFactory {
   const info = new Info({ router, gcraTable, version, clients, clock });
   const commandContext: CommandContext = { router, gcraTable, version, password, clock, info };
   let lastId = 0;
-  return (responses) => new RespProtocolHandler(responses, commandContext, bounds(), ++lastId);
+  return (responses, slice = ENDLESS_SLICE) =>
+    new RespProtocolHandler(responses, slice, commandContext, bounds(), ++lastId);
 }
 
 class RespProtocolHandler implements ProtocolHandler {
   readonly #responses: ResponseQueue;
+  readonly #slice: Slice;
   readonly #parser: CommandParser;
   readonly #args: Arguments;
   readonly #invocation: Invocation;
@@ -81,8 +84,15 @@ class RespProtocolHandler implements ProtocolHandler {
   #partialLength = 0;
   hasBacklog = false;
 
-  constructor(responses: ResponseQueue, context: CommandContext, bounds: RespBounds, id: number) {
+  constructor(
+    responses: ResponseQueue,
+    slice: Slice,
+    context: CommandContext,
+    bounds: RespBounds,
+    id: number,
+  ) {
     this.#responses = responses;
+    this.#slice = slice;
     this.#parser = new CommandParser(bounds);
     this.#args = new Arguments(this.#parser);
     this.#maxKeyBytes = bounds.maxKeyBytes;
@@ -101,14 +111,16 @@ class RespProtocolHandler implements ProtocolHandler {
     replyBuffer.protocol = this.#invocation.session.protocol;
     const parser = this.#parser;
     let at = 0;
+    let lookAt = BYTES_PER_LOOK;
     let goesOn = true;
     this.hasBacklog = false;
     while (goesOn && at < bytes.length) {
       if (replyBuffer.size > MAX_BUFFERED_REPLY_BYTES) this.#flush();
-      if (this.#responses.isFull) {
+      if (this.#responses.isFull || (at >= lookAt && this.#slice.isOver)) {
         this.hasBacklog = true;
         break;
       }
+      if (at >= lookAt) lookAt = at + BYTES_PER_LOOK;
       const end = parser.next(bytes, at);
       if (end === INCOMPLETE) break;
       if (end === INVALID) replyBuffer.error(`ERR Protocol error: ${parser.error}`);
@@ -116,7 +128,7 @@ class RespProtocolHandler implements ProtocolHandler {
       at = end;
     }
     this.#flush();
-    if (goesOn && at < bytes.length) this.#savePartial(bytes, at);
+    if (goesOn && at < bytes.length) this.#savePartial(bytes.subarray(at), bytes !== chunk);
     return goesOn;
   }
 
@@ -182,7 +194,8 @@ class RespProtocolHandler implements ProtocolHandler {
     if (!this.#partial) return chunk;
     const length = this.#partialLength + chunk.length;
     if (length > this.#partial.length) {
-      const larger = Buffer.allocUnsafe(Math.max(length, this.#partial.length * 2));
+      const grown = Math.min(this.#partial.length * 2, this.#parser.bytesNeeded);
+      const larger = Buffer.allocUnsafe(Math.max(length, grown));
       this.#partial.copy(larger, 0, 0, this.#partialLength);
       this.#partial = larger;
     }
@@ -194,9 +207,10 @@ class RespProtocolHandler implements ProtocolHandler {
     return bytes;
   }
 
-  #savePartial(bytes: Buffer, from: number): void {
-    this.#partial = Buffer.from(bytes.subarray(from));
-    this.#partialLength = bytes.length - from;
+  /** A backlog is not copied again; an incomplete command is, for it may stay long and be a small part of its buffer. */
+  #savePartial(rest: Buffer, isOwn: boolean): void {
+    this.#partial = this.hasBacklog && isOwn ? rest : Buffer.from(rest);
+    this.#partialLength = rest.length;
   }
 }
 

@@ -10,9 +10,9 @@ import {
   type Server,
   type ServerResponse,
 } from 'node:http';
-import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import type { Millis } from '../../../../core/clock.ts';
+import type { PacedSocket } from '../../../server/paced-socket.ts';
 import {
   HTTP_BOUNDS,
   type HttpBounds,
@@ -45,6 +45,8 @@ const hasBody = ({ method, headers }: RequestHead): boolean =>
   FORWARDING_HEADERS.every((name) => headers[name] === undefined);
 
 const NO_BODY = Buffer.alloc(0);
+
+const connectionOf = ({ socket }: IncomingMessage): PacedSocket => socket as Duplex as PacedSocket;
 
 /** A dropped header may name the client: without it the client would count as the proxy. */
 const hasDroppedHeaders = ({ rawHeaders }: IncomingMessage): boolean =>
@@ -81,8 +83,8 @@ export class NodeHttpServer {
     applyBounds(this.#externalServer, bounds);
   }
 
-  accept(socket: Socket, isLoopback: boolean): void {
-    (isLoopback ? this.#loopbackServer : this.#externalServer).emit('connection', socket);
+  accept(connection: PacedSocket, isLoopback: boolean): void {
+    (isLoopback ? this.#loopbackServer : this.#externalServer).emit('connection', connection);
   }
 
   /** Closes connections without a pending request. */
@@ -93,6 +95,9 @@ export class NodeHttpServer {
 
   #createListener(isLoopback: boolean): RequestListener {
     return (request, response) => {
+      const connection = connectionOf(request);
+      if (connection.isLast) return;
+      connection.isLast = !response.shouldKeepAlive;
       if (hasDroppedHeaders(request)) this.#send(response, TOO_MANY_HEADERS);
       else if (request.method !== 'GET' && hasBody(request))
         this.#readBody(request, response, isLoopback);
@@ -106,6 +111,7 @@ export class NodeHttpServer {
     isLoopback: boolean,
     body: Buffer,
   ): void {
+    if (!response.shouldKeepAlive) connectionOf(request).discardInput();
     const result = this.#hooks.handle(request, isLoopback, body);
     if (result instanceof Promise) result.then((later) => this.#send(response, later));
     else this.#send(response, result);
@@ -117,7 +123,8 @@ export class NodeHttpServer {
     let length = 0;
     const tooLong = (): void => {
       request.removeAllListeners('data').removeAllListeners('end');
-      response.shouldKeepAlive = false; // do not read the rest of the body
+      response.shouldKeepAlive = false;
+      connectionOf(request).discardInput(); // the rest of the body
       this.#send(response, problemResponse(413, `The body exceeds ${maxBody} bytes.`));
     };
     request.on('error', () => {}); // the client closed the connection

@@ -12,7 +12,9 @@
 import type { Socket } from 'node:net';
 import { type BatchClock, type Clock, type Millis, schedule } from '../../../../core/clock.ts';
 import type { ConnectionCounts } from '../../../server/connections.ts';
+import { PacedSocket } from '../../../server/paced-socket.ts';
 import { canReuseReadBuffer } from '../../../server/read-buffer.ts';
+import { Turns } from '../../../server/turns.ts';
 import { HTTP_BOUNDS, type HttpBounds, idleTimeoutOf } from '../bounds.ts';
 import { EventStream } from '../event-stream.ts';
 import { HttpHandler, type HttpHandlerContext } from '../handler.ts';
@@ -26,6 +28,8 @@ import { NodeHttpServer, rejectTimedOut } from './node-server.ts';
 export interface HttpContext
   extends Omit<HttpHandlerContext, 'bounds' | 'eventStream' | 'admin' | 'extractKey'> {
   readonly clock: Clock | BatchClock;
+  /** Shared with the other protocols; default: its own. */
+  readonly turns?: Turns | undefined;
 }
 
 /** What a reload may change. */
@@ -45,6 +49,7 @@ const STATUS_SLOTS = 600;
 export class HttpServer {
   readonly #context: HttpContext;
   readonly #batchClock: BatchClock | undefined;
+  readonly #turns: Turns;
   readonly #eventStream: EventStream;
   readonly #responsesByStatus = new Float64Array(STATUS_SLOTS);
   /** Open connections; with a value those that started on the fast path. */
@@ -54,6 +59,8 @@ export class HttpServer {
   #cancelPoll = (): void => {};
   readonly #nodeServer: NodeHttpServer;
   readonly #writer = new ResponseWriter();
+  readonly #loopbackHooks: FastPathHooks;
+  readonly #externalHooks: FastPathHooks;
   readonly #totals = { accepted: 0, refused: 0, slow: 0 };
   #bounds = HTTP_BOUNDS;
   #usesFastPath = true;
@@ -63,6 +70,9 @@ export class HttpServer {
   constructor(context: HttpContext, settings: HttpSettings) {
     this.#context = context;
     this.#batchClock = 'freeze' in context.clock ? context.clock : undefined;
+    this.#turns = context.turns ?? new Turns();
+    this.#loopbackHooks = this.#fastPathHooks(true);
+    this.#externalHooks = this.#fastPathHooks(false);
     this.#eventStream = new EventStream(context.router.registry, context.clock);
     this.#nodeServer = new NodeHttpServer({
       handle: (...request) => this.#handle(...request),
@@ -108,7 +118,9 @@ export class HttpServer {
   #adopt(socket: Socket, isLoopback: boolean): Socket {
     if (!this.#usesFastPath || !canReuseReadBuffer(socket)) {
       this.#open.set(socket, undefined);
-      this.#nodeServer.accept(socket, isLoopback);
+      const paced = new PacedSocket(socket, this.#turns);
+      socket.on('data', (chunk) => paced.receive(chunk));
+      this.#nodeServer.accept(paced, isLoopback);
       return socket;
     }
     const hooks = isLoopback ? this.#loopbackHooks : this.#externalHooks;
@@ -168,15 +180,13 @@ export class HttpServer {
     return this.#writer.write(response, now, this.#timeouts.idleMs);
   };
 
-  readonly #loopbackHooks = this.#fastPathHooks(true);
-  readonly #externalHooks = this.#fastPathHooks(false);
-
   #fastPathHooks(isLoopback: boolean): FastPathHooks {
     return {
       handle: this.#handleLocally,
-      onHandOff: (socket) => this.#nodeServer.accept(socket, isLoopback),
+      onHandOff: (connection) => this.#nodeServer.accept(connection, isLoopback),
       onRequestTimeout: rejectTimedOut,
       timeouts: this.#timeouts,
+      turns: this.#turns,
     };
   }
 
