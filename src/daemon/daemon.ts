@@ -377,5 +377,6 @@ const httpSettingsOf = ({ admin, http, bounds }: Config): HttpSettings => ({
   admin,
   extractKey: createKeyExtractor(http),
   fastPath: http.fastPath,
+  allowCrossSite: http.allowCrossSite,
   bounds,
 });

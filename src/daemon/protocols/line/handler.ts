@@ -5,7 +5,8 @@
  *     alice\n   ──▶  NO\n     denied
  *
  * Requests may be pipelined without bound; responses keep their order. A key is any bytes except a newline;
- * a carriage return before the newline is not part of it.
+ * a carriage return before the newline is not part of it. A connection that begins like an HTTP request is closed:
+ * a web page may have made a browser send it.
  */
 
 import type { ProtocolFactory, ProtocolHandler } from '../../server/protocol-handler.ts';
@@ -18,6 +19,8 @@ const RETURN = 13;
 const OK = Buffer.from('OK\n');
 const NO = Buffer.from('NO\n');
 const REPLY_BYTES = OK.length;
+
+const HTTP_REQUEST = /^[A-Z]{3,16} \S+ HTTP\/\d\.\d\r?$/;
 
 /** Checks the key between two offsets, cost 1. */
 export type IsAllowed = (bytes: Buffer, from: number, to: number) => boolean | Promise<boolean>;
@@ -41,6 +44,7 @@ class LineProtocolHandler implements ProtocolHandler {
   /** An incomplete line, or the backlog. */
   #partial: Buffer | undefined;
   hasBacklog = false;
+  #hasFirstLine = false;
 
   constructor(responses: ResponseQueue, slice: Slice, isAllowed: IsAllowed, maxLine: number) {
     this.#responses = responses;
@@ -51,6 +55,7 @@ class LineProtocolHandler implements ProtocolHandler {
 
   onData(chunk: Buffer): boolean {
     const bytes = this.#joinPartial(chunk);
+    if (!this.#hasFirstLine && this.#isHttp(bytes)) return false;
     let at = this.hasBacklog ? 0 : (this.#partial?.length ?? 0); // the incomplete line has no newline
     this.#partial = undefined;
     this.hasBacklog = false;
@@ -97,6 +102,13 @@ class LineProtocolHandler implements ProtocolHandler {
     if (this.hasBacklog) return true;
     // One byte beyond the bound may be a carriage return.
     return isValid && bytes.length - from <= this.#maxLine + 1;
+  }
+
+  /** True if the first line is that of an HTTP request. */
+  #isHttp(bytes: Buffer): boolean {
+    const end = bytes.indexOf(NEWLINE);
+    this.#hasFirstLine = end >= 0;
+    return end >= 0 && end <= this.#maxLine && HTTP_REQUEST.test(bytes.toString('latin1', 0, end));
   }
 
   #joinPartial(chunk: Buffer): Buffer {

@@ -51,6 +51,9 @@ const CL_THROTTLE = Buffer.from(clThrottle.name);
 /** First words of an HTTP request, sent by a browser under cross-protocol attack: it gets no reply. */
 const HTTP_REQUEST_WORDS = ['post', 'host:'];
 
+/** The last word of its first line. */
+const HTTP_VERSION = /^http\/\d/;
+
 const NOT_AUTHENTICATED = 'NOAUTH Authentication required.';
 
 /** Characters of an unknown command that the error repeats. */
@@ -144,7 +147,8 @@ class RespProtocolHandler implements ProtocolHandler {
     const name = args.lowerText(0);
     const command = COMMANDS_BY_NAME.get(name);
     if (!command) {
-      if (HTTP_REQUEST_WORDS.includes(name)) return false;
+      const isHttp = HTTP_VERSION.test(args.lowerText(args.count - 1));
+      if (isHttp || HTTP_REQUEST_WORDS.includes(name)) return false;
       reply.error(unknownCommand(args));
     } else if (!matchesArity(command, args.count)) reply.error(wrongArity(name));
     else if (!command.isAllowedBeforeAuth && !isAuthorised(this.#invocation))

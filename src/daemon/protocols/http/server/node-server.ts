@@ -73,6 +73,7 @@ export class NodeHttpServer {
     this.#hooks = hooks;
     for (const server of [this.#loopbackServer, this.#externalServer]) {
       server.on('clientError', rejectUnparsed);
+      server.on('connect', (_request, socket) => this.#rejectConnect(socket));
       server.emit('listening'); // starts Node's timeout checks
     }
   }
@@ -103,6 +104,11 @@ export class NodeHttpServer {
         this.#readBody(request, response, isLoopback);
       else this.#handle(request, response, isLoopback, NO_BODY);
     };
+  }
+
+  #rejectConnect(connection: Duplex): void {
+    this.#hooks.onResponse(NO_PROXY);
+    endWith(connection, NO_PROXY);
   }
 
   #handle(
@@ -167,14 +173,26 @@ function applyBounds(server: Server, bounds: HttpBounds): void {
 /** Answers bytes that never became a request: invalid HTTP, too many headers, or too slow. */
 function rejectUnparsed({ code }: Pick<NodeJS.ErrnoException, 'code'>, socket: Duplex): void {
   if (!socket.writable || code === 'ECONNRESET') return void socket.destroy();
-  const { status, headers, body } = problemResponse(...parseErrorProblem(code));
+  endWith(socket, problemResponse(...parseErrorProblem(code)));
+}
+
+const NO_PROXY = problemResponse(405, 'This is no proxy.');
+
+/** How long a client may take to close after the last response. */
+const LINGER_MS: Millis = 2000;
+
+/** Sends a last response without a request. */
+function endWith(connection: Duplex, { status, headers, body }: HttpResponse): void {
   const lines = [
     `HTTP/1.1 ${status} ${titleOf(status)}`,
     `${headers[0]}: ${headers[1]}`,
     `Content-Length: ${Buffer.byteLength(body)}`,
     'Connection: close',
   ];
-  socket.end(`${lines.join('\r\n')}\r\n\r\n${body}`);
+  connection.end(`${lines.join('\r\n')}\r\n\r\n${body}`);
+  const socket = connection as PacedSocket; // or a plain one
+  socket.on('timeout', () => socket.destroy());
+  socket.setTimeout(LINGER_MS);
 }
 
 /** Answers a client that sent no request in time. */

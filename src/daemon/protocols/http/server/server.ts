@@ -26,14 +26,18 @@ import { NodeHttpServer, rejectTimedOut } from './node-server.ts';
 
 /** Fixed for the life of the daemon. */
 export interface HttpContext
-  extends Omit<HttpHandlerContext, 'bounds' | 'eventStream' | 'admin' | 'extractKey'> {
+  extends Omit<
+    HttpHandlerContext,
+    'bounds' | 'eventStream' | 'admin' | 'extractKey' | 'allowCrossSite'
+  > {
   readonly clock: Clock | BatchClock;
   /** Shared with the other protocols; default: its own. */
   readonly turns?: Turns | undefined;
 }
 
 /** What a reload may change. */
-export interface HttpSettings extends Pick<HttpHandlerContext, 'admin' | 'extractKey'> {
+export interface HttpSettings
+  extends Pick<HttpHandlerContext, 'admin' | 'extractKey' | 'allowCrossSite'> {
   readonly bounds?: Partial<HttpBounds> | undefined;
   /** False: Node's HTTP server handles new connections from the start. Default: true. */
   readonly fastPath?: boolean | undefined;
@@ -150,15 +154,16 @@ export class HttpServer {
     cancel();
   }
 
-  #createHandler({ admin, extractKey, bounds, fastPath = true }: HttpSettings): HttpHandler {
+  #createHandler(settings: HttpSettings): HttpHandler {
+    const { admin, extractKey, allowCrossSite, bounds, fastPath = true } = settings;
     this.#bounds = { ...HTTP_BOUNDS, ...bounds };
     this.#usesFastPath = fastPath;
     this.#timeouts.slowMs = this.#bounds.slowMs;
     this.#timeouts.idleMs = idleTimeoutOf(this.#bounds);
     this.#eventStream.maxSubscribers = this.#bounds.maxSubscribers;
     this.#nodeServer.configure(this.#bounds);
-    const current = { admin, extractKey, bounds: this.#bounds, eventStream: this.#eventStream };
-    return new HttpHandler({ ...this.#context, ...current });
+    const current = { admin, extractKey, allowCrossSite, bounds: this.#bounds };
+    return new HttpHandler({ ...this.#context, ...current, eventStream: this.#eventStream });
   }
 
   #handle(request: RequestHead, isLoopback: boolean, body: Buffer): EventualResponse {
