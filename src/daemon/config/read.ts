@@ -86,7 +86,7 @@ export const DEFAULT_BOUNDS: Bounds = {
   maxBody: 65_536,
   maxThrottleKeys: DEFAULT_MAX_KEYS,
   slowMs: 30_000,
-  idleMs: Infinity,
+  idleMs: 600_000,
   drainMs: 5_000,
 };
 
@@ -221,7 +221,7 @@ function readBounds(fields: OptionReader): Bounds {
     maxBody: upTo('body', 16_777_216, DEFAULT_BOUNDS.maxBody),
     maxThrottleKeys: upTo('throttleKeys', MAX_KEYS_CEILING, DEFAULT_BOUNDS.maxThrottleKeys),
     slowMs: reader.duration('slow', DEFAULT_BOUNDS.slowMs),
-    idleMs: reader.duration('idle', DEFAULT_BOUNDS.idleMs),
+    idleMs: reader.durationOrInfinity('idle', DEFAULT_BOUNDS.idleMs),
     drainMs: reader.duration('drain', DEFAULT_BOUNDS.drainMs),
   };
   reader.finish();

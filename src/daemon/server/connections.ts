@@ -2,13 +2,14 @@
  * Connects sockets to protocol handlers, with a bound on everything a client can make the daemon hold.
  *
  * Back-pressure: a client that does not read its responses is not read from, and is disconnected if it
- * stays so. Connections above the maximum are refused. Keep-alive probes find clients that vanished. A client that
+ * stays so, or leaves a request incomplete. At the maximum an idle connection makes space. Keep-alive probes find clients that vanished. A client that
  * pipelines without pause gets its slice of each turn (`turns.ts`).
  */
 
 import type { Socket } from 'node:net';
 import { type BatchClock, type Clock, type Millis, schedule } from '../../core/clock.ts';
 import type { Bounds } from '../config/read.ts';
+import { type EvictableConnection, IdleEviction } from './idle-eviction.ts';
 import type { ProtocolFactory, ProtocolHandler } from './protocol-handler.ts';
 import { CHUNK_BYTES, reuseReadBuffer } from './read-buffer.ts';
 import { ResponseQueue } from './response-queue.ts';
@@ -24,8 +25,10 @@ export interface ConnectionCounts {
   readonly refused: number;
   /** Closed because of an invalid or too long request. */
   readonly protocolErrors: number;
-  /** Closed because the client did not read its responses. */
+  /** Closed because the client did not read its responses, or did not complete a request. */
   readonly slow: number;
+  /** Closed because they were idle, at the maximum number of connections. */
+  readonly evicted: number;
 }
 
 /** Idle time before the system sends a keep-alive probe. */
@@ -48,7 +51,9 @@ export class Connections {
   readonly #clock: Clock | BatchClock;
   readonly #turns: Turns;
   readonly #open = new Set<Connection>();
-  readonly #totals = { accepted: 0, refused: 0, protocolErrors: 0, slow: 0 };
+  readonly #eviction = new IdleEviction(this.#open);
+  readonly #totals = { accepted: 0, refused: 0, protocolErrors: 0, slow: 0, evicted: 0 };
+  #cancelPoll = (): void => {};
 
   constructor(
     createHandler: ProtocolFactory,
@@ -67,20 +72,42 @@ export class Connections {
   }
 
   accept(socket: Socket): void {
-    if (this.#open.size >= this.#bounds().maxConnections) {
+    if (this.#open.size >= this.#bounds().maxConnections && !this.#evict()) {
       this.#totals.refused++;
       socket.destroy();
       return;
     }
     this.#totals.accepted++;
+    if (this.#open.size === 0) this.#schedulePoll();
     const clock = this.#clock;
     const turns = this.#turns;
     const connection = new Connection(socket, this.#createHandler, this.#bounds(), clock, turns, {
       onClosed: () => this.#open.delete(connection),
       onProtocolError: () => this.#totals.protocolErrors++,
-      onSlowReader: () => this.#totals.slow++,
+      onSlow: () => this.#totals.slow++,
     });
     this.#open.add(connection);
+  }
+
+  /** Closes an idle connection; false if there is none. */
+  #evict(): boolean {
+    const chosen = this.#eviction.choose(this.#clock.now());
+    if (chosen === undefined) return false;
+    this.#totals.evicted++;
+    this.#open.delete(chosen);
+    chosen.destroy();
+    return true;
+  }
+
+  /** Closes connections with a request that was incomplete at the last poll already. */
+  #schedulePoll(): void {
+    const at = this.#clock.now() + this.#bounds().slowMs;
+    const poll = (): void => {
+      for (const connection of this.#open) connection.dropIfStuck();
+      if (this.#open.size > 0) this.#schedulePoll();
+    };
+    this.#cancelPoll();
+    this.#cancelPoll = schedule(this.#clock, at, poll, false);
   }
 
   /**
@@ -110,10 +137,10 @@ export class Connections {
 interface ConnectionObserver {
   onClosed(): void;
   onProtocolError(): void;
-  onSlowReader(): void;
+  onSlow(): void;
 }
 
-class Connection {
+class Connection implements EvictableConnection {
   readonly #socket: Socket;
   readonly #handler: ProtocolHandler;
   readonly #responses: ResponseQueue;
@@ -128,6 +155,7 @@ class Connection {
   /** True until its next turn: it has used its slice. */
   #isWaiting = false;
   lastReadAt: Millis;
+  #incompleteAtLastPoll = 0;
   readonly closed: Promise<void>;
 
   constructor(
@@ -200,11 +228,7 @@ class Connection {
 
   #startSlowTimer(): void {
     const until = this.#clock.now() + this.#bounds.slowMs;
-    const drop = (): void => {
-      this.#observer.onSlowReader();
-      this.#socket.destroy();
-    };
-    this.#cancelTimeout ??= schedule(this.#clock, until, drop, false);
+    this.#cancelTimeout ??= schedule(this.#clock, until, () => this.#drop(), false);
   }
 
   /** The client reads again, a remote response has arrived, or it is this connection's turn. */
@@ -235,6 +259,22 @@ class Connection {
     if (this.#socket.destroyed) return;
     const until = this.#clock.now() + LINGER_MS;
     this.#cancelTimeout = schedule(this.#clock, until, () => this.#socket.destroy(), false);
+  }
+
+  get idleSince(): Millis | undefined {
+    const isPending = this.#responses.pendingCount > 0 || this.#handler.hasBacklog;
+    return isPending || this.#isWaiting ? undefined : this.lastReadAt;
+  }
+
+  dropIfStuck(): void {
+    const incomplete = this.#handler.incompleteRequest;
+    if (incomplete !== 0 && incomplete === this.#incompleteAtLastPoll) this.#drop();
+    this.#incompleteAtLastPoll = incomplete;
+  }
+
+  #drop(): void {
+    this.#observer.onSlow();
+    this.#socket.destroy();
   }
 
   destroy(): void {

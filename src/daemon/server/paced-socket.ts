@@ -11,6 +11,7 @@
 import type { Socket } from 'node:net';
 import { Duplex } from 'node:stream';
 import type { Millis } from '../../core/clock.ts';
+import type { EvictableConnection } from './idle-eviction.ts';
 import { CHUNK_BYTES } from './read-buffer.ts';
 import type { Turns } from './turns.ts';
 
@@ -23,8 +24,8 @@ const END_OF_HEAD = '\r\n\r\n';
 
 type Callback = (error?: Error | null) => void;
 
-export class PacedSocket extends Duplex {
-  readonly #socket: Socket;
+export class PacedSocket extends Duplex implements EvictableConnection {
+  readonly socket: Socket;
   readonly #turns: Turns;
   #unread = EMPTY;
   /** True while Node's server wants bytes. */
@@ -34,12 +35,16 @@ export class PacedSocket extends Duplex {
   /** Set with the last request: the connection closes after its response, and requests behind it are not handled. */
   isLast = false;
   #isDiscarding = false;
+  /** Requests without a response. */
+  pendingRequests = 0;
+  #lastReadAt: Millis;
 
   /** The owner of the socket passes what it reads to `receive`. */
   constructor(socket: Socket, turns: Turns) {
     super({ readableHighWaterMark: PIECE_BYTES, decodeStrings: false });
-    this.#socket = socket;
+    this.socket = socket;
     this.#turns = turns;
+    this.#lastReadAt = turns.begin();
     socket.on('end', () => {
       this.#hasEnded = true;
       this.#feed();
@@ -50,11 +55,15 @@ export class PacedSocket extends Duplex {
   }
 
   get remoteAddress(): string | undefined {
-    return this.#socket.remoteAddress;
+    return this.socket.remoteAddress;
+  }
+
+  get idleSince(): Millis | undefined {
+    return this.pendingRequests > 0 || this.#unread.length > 0 ? undefined : this.#lastReadAt;
   }
 
   setTimeout(ms: Millis): this {
-    this.#socket.setTimeout(ms);
+    this.socket.setTimeout(ms);
     return this;
   }
 
@@ -76,10 +85,10 @@ export class PacedSocket extends Duplex {
   receive(chunk: Buffer): void {
     if (this.#isDiscarding || this.writableEnded) return;
     this.#unread = Buffer.concat([this.#unread, chunk]);
-    this.#turns.begin();
+    this.#lastReadAt = this.#turns.begin();
     this.#feed();
     // After a full chunk the system would go on reading this connection before all others.
-    if (this.#unread.length > 0) this.#socket.pause();
+    if (this.#unread.length > 0) this.socket.pause();
     else if (chunk.length === CHUNK_BYTES) this.#waitForTurn();
   }
 
@@ -100,7 +109,7 @@ export class PacedSocket extends Duplex {
   }
 
   #waitForTurn(): void {
-    this.#socket.pause();
+    this.socket.pause();
     if (this.#isWaiting) return;
     this.#isWaiting = true;
     this.#turns.wait(() => {
@@ -108,7 +117,7 @@ export class PacedSocket extends Duplex {
       if (this.destroyed) return;
       this.#turns.begin();
       this.#feed();
-      if (this.#unread.length === 0 && !this.#isWaiting) this.#socket.resume();
+      if (this.#unread.length === 0 && !this.#isWaiting) this.socket.resume();
     });
   }
 
@@ -118,26 +127,26 @@ export class PacedSocket extends Duplex {
   }
 
   override _write(bytes: Buffer | string, encoding: BufferEncoding, done: Callback): void {
-    this.#socket.write(bytes, encoding, done);
+    this.socket.write(bytes, encoding, done);
   }
 
   override _writev(
     writes: { chunk: Buffer | string; encoding: BufferEncoding }[],
     done: Callback,
   ): void {
-    this.#socket.cork();
+    this.socket.cork();
     const last = writes.length - 1;
     for (const [n, { chunk, encoding }] of writes.entries())
-      this.#socket.write(chunk, encoding, n === last ? done : undefined);
-    this.#socket.uncork();
+      this.socket.write(chunk, encoding, n === last ? done : undefined);
+    this.socket.uncork();
   }
 
   override _final(done: Callback): void {
-    this.#socket.end(done);
+    this.socket.end(done);
   }
 
   override _destroy(error: Error | null, done: Callback): void {
-    this.#socket.destroy();
+    this.socket.destroy();
     done(error);
   }
 }

@@ -17,6 +17,9 @@ export interface ProtocolHandler {
   /** True if requests are kept until the response queue has capacity, or until the connection's next turn. */
   readonly hasBacklog: boolean;
 
+  /** Tells the beginning of a request, whose end has not come, from those of others; 0: there is none. */
+  readonly incompleteRequest: number;
+
   /** True once the client has quit by a command: no protocol error. */
   readonly isClosedByClient?: boolean;
 }

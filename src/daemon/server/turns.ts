@@ -45,9 +45,15 @@ export class Turns implements Slice {
     this.#clock = clock;
   }
 
-  /** Begins the slice of a connection. */
-  begin(): void {
-    this.#endsAt = this.#clock.now() + this.#sliceMs();
+  get now(): Millis {
+    return this.#clock.now();
+  }
+
+  /** Begins the slice of a connection; returns the time. */
+  begin(): Millis {
+    const now = this.#clock.now();
+    this.#endsAt = now + this.#sliceMs();
+    return now;
   }
 
   #sliceMs(): Millis {

@@ -45,12 +45,17 @@ class LineProtocolHandler implements ProtocolHandler {
   #partial: Buffer | undefined;
   hasBacklog = false;
   #hasFirstLine = false;
+  #lastIncomplete = 0;
 
   constructor(responses: ResponseQueue, slice: Slice, isAllowed: IsAllowed, maxLine: number) {
     this.#responses = responses;
     this.#slice = slice;
     this.#isAllowed = isAllowed;
     this.#maxLine = maxLine;
+  }
+
+  get incompleteRequest(): number {
+    return this.#partial && !this.hasBacklog ? this.#lastIncomplete : 0;
   }
 
   onData(chunk: Buffer): boolean {
@@ -98,6 +103,7 @@ class LineProtocolHandler implements ProtocolHandler {
     if (from < bytes.length) {
       const rest = bytes.subarray(from);
       this.#partial = this.hasBacklog && bytes !== chunk ? rest : Buffer.from(rest);
+      if (from > 0 || bytes === chunk) this.#lastIncomplete++;
     }
     if (this.hasBacklog) return true;
     // One byte beyond the bound may be a carriage return.

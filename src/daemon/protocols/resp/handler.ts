@@ -20,7 +20,14 @@ import {
   type WriteReply,
 } from './command.ts';
 import { Info } from './info.ts';
-import { CommandParser, INCOMPLETE, INVALID, RESP_BOUNDS, type RespBounds } from './parser.ts';
+import {
+  CommandParser,
+  INCOMPLETE,
+  INVALID,
+  RESP_BOUNDS,
+  type RespBounds,
+  UNAUTHENTICATED_BOUNDS,
+} from './parser.ts';
 import { matchesArity, redisCommands, wrongArity } from './redis.ts';
 import { encodeReply, RespWriter } from './reply.ts';
 import { sluiceCommands } from './sluice.ts';
@@ -81,11 +88,12 @@ class RespProtocolHandler implements ProtocolHandler {
   readonly #parser: CommandParser;
   readonly #args: Arguments;
   readonly #invocation: Invocation;
-  readonly #maxKeyBytes: number;
+  readonly #bounds: RespBounds;
   /** An incomplete command, or the backlog: the first `#partialLength` bytes. */
   #partial: Buffer | undefined;
   #partialLength = 0;
   hasBacklog = false;
+  #lastIncomplete = 0;
 
   constructor(
     responses: ResponseQueue,
@@ -98,10 +106,14 @@ class RespProtocolHandler implements ProtocolHandler {
     this.#slice = slice;
     this.#parser = new CommandParser(bounds);
     this.#args = new Arguments(this.#parser);
-    this.#maxKeyBytes = bounds.maxKeyBytes;
+    this.#bounds = bounds;
     const isAuthenticated = context.password() === undefined;
     const session = { id, protocol: 2, name: '', isAuthenticated, hasQuit: false } as const;
     this.#invocation = { args: this.#args, session: { ...session }, reply: replyBuffer, context };
+  }
+
+  get incompleteRequest(): number {
+    return this.#partial && !this.hasBacklog ? this.#lastIncomplete : 0;
   }
 
   get isClosedByClient(): boolean {
@@ -113,6 +125,7 @@ class RespProtocolHandler implements ProtocolHandler {
     if (!bytes) return true;
     replyBuffer.protocol = this.#invocation.session.protocol;
     const parser = this.#parser;
+    this.#selectBounds();
     let at = 0;
     let lookAt = BYTES_PER_LOOK;
     let goesOn = true;
@@ -131,7 +144,10 @@ class RespProtocolHandler implements ProtocolHandler {
       at = end;
     }
     this.#flush();
-    if (goesOn && at < bytes.length) this.#savePartial(bytes.subarray(at), bytes !== chunk);
+    if (goesOn && at < bytes.length) {
+      this.#savePartial(bytes.subarray(at), bytes !== chunk);
+      if (at > 0 || bytes === chunk) this.#lastIncomplete++;
+    }
     return goesOn;
   }
 
@@ -154,9 +170,15 @@ class RespProtocolHandler implements ProtocolHandler {
     else if (!command.isAllowedBeforeAuth && !isAuthorised(this.#invocation))
       reply.error(NOT_AUTHENTICATED);
     else if (!this.#isWellFormed(command))
-      reply.error(`ERR key is longer than ${this.#maxKeyBytes} bytes`);
+      reply.error(`ERR key is longer than ${this.#bounds.maxKeyBytes} bytes`);
     else this.#execute(command);
+    if (command?.isAllowedBeforeAuth) this.#selectBounds();
     return !session.hasQuit;
+  }
+
+  /** A client that has not authenticated may make the daemon hold little. */
+  #selectBounds(): void {
+    this.#parser.bounds = isAuthorised(this.#invocation) ? this.#bounds : UNAUTHENTICATED_BOUNDS;
   }
 
   #isWellFormed(command: RespCommand): boolean {
@@ -164,7 +186,7 @@ class RespProtocolHandler implements ProtocolHandler {
     const { keyIndex = 0 } = command;
     return (
       matchesArity(command, count) &&
-      (keyIndex === 0 || this.#args.size(keyIndex) <= this.#maxKeyBytes)
+      (keyIndex === 0 || this.#args.size(keyIndex) <= this.#bounds.maxKeyBytes)
     );
   }
 

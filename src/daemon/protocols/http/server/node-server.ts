@@ -99,6 +99,7 @@ export class NodeHttpServer {
       const connection = connectionOf(request);
       if (connection.isLast) return;
       connection.isLast = !response.shouldKeepAlive;
+      connection.pendingRequests++;
       if (hasDroppedHeaders(request)) this.#send(response, TOO_MANY_HEADERS);
       else if (request.method !== 'GET' && hasBody(request))
         this.#readBody(request, response, isLoopback);
@@ -156,6 +157,7 @@ export class NodeHttpServer {
       this.#hooks.startEventStream(response);
       return;
     }
+    connectionOf(response.req).pendingRequests--;
     const length = Buffer.byteLength(body);
     response.writeHead(status, [...headers, 'Content-Length', String(length)]);
     response.end(body, length === body.length ? 'latin1' : 'utf8'); // latin1 is faster, and the same for ASCII

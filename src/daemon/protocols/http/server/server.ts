@@ -12,6 +12,7 @@
 import type { Socket } from 'node:net';
 import { type BatchClock, type Clock, type Millis, schedule } from '../../../../core/clock.ts';
 import type { ConnectionCounts } from '../../../server/connections.ts';
+import { IdleEviction } from '../../../server/idle-eviction.ts';
 import { PacedSocket } from '../../../server/paced-socket.ts';
 import { canReuseReadBuffer } from '../../../server/read-buffer.ts';
 import { Turns } from '../../../server/turns.ts';
@@ -56,8 +57,8 @@ export class HttpServer {
   readonly #turns: Turns;
   readonly #eventStream: EventStream;
   readonly #responsesByStatus = new Float64Array(STATUS_SLOTS);
-  /** Open connections; with a value those that started on the fast path. */
-  readonly #open = new Map<Socket, FastPathConnection | undefined>();
+  readonly #open = new Set<FastPathConnection | PacedSocket>();
+  readonly #eviction = new IdleEviction(this.#open);
   /** Bytes sent by the last poll, of connections that had unsent bytes then. */
   #sentAtLastPoll = new Map<Socket, number>();
   #cancelPoll = (): void => {};
@@ -65,7 +66,7 @@ export class HttpServer {
   readonly #writer = new ResponseWriter();
   readonly #loopbackHooks: FastPathHooks;
   readonly #externalHooks: FastPathHooks;
-  readonly #totals = { accepted: 0, refused: 0, slow: 0 };
+  readonly #totals = { accepted: 0, refused: 0, slow: 0, evicted: 0 };
   #bounds = HTTP_BOUNDS;
   #usesFastPath = true;
   readonly #timeouts = { slowMs: 0, idleMs: 0 };
@@ -107,48 +108,55 @@ export class HttpServer {
 
   /** Takes over a connection; `isLoopback` if only clients on this host can have opened it. */
   accept(socket: Socket, isLoopback: boolean): void {
-    if (this.#open.size >= this.#bounds.maxConnections) {
+    if (this.#open.size >= this.#bounds.maxConnections && !this.#evict()) {
       this.#totals.refused++;
       socket.destroy();
       return;
     }
     this.#totals.accepted++;
     if (this.#open.size === 0) this.#schedulePoll();
-    const adopted = this.#adopt(socket, isLoopback);
-    adopted.once('close', () => this.#open.delete(adopted));
+    const connection = this.#adopt(socket, isLoopback);
+    this.#open.add(connection);
+    connection.socket.once('close', () => this.#open.delete(connection));
   }
 
-  /** Returns the socket that replaces the accepted one. */
-  #adopt(socket: Socket, isLoopback: boolean): Socket {
-    if (!this.#usesFastPath || !canReuseReadBuffer(socket)) {
-      this.#open.set(socket, undefined);
-      const paced = new PacedSocket(socket, this.#turns);
-      socket.on('data', (chunk) => paced.receive(chunk));
-      this.#nodeServer.accept(paced, isLoopback);
-      return socket;
+  /** Closes an idle connection; false if there is none. */
+  #evict(): boolean {
+    const chosen = this.#eviction.choose(this.#turns.now);
+    if (chosen === undefined) return false;
+    this.#totals.evicted++;
+    this.#open.delete(chosen);
+    chosen.socket.destroy();
+    return true;
+  }
+
+  #adopt(socket: Socket, isLoopback: boolean): FastPathConnection | PacedSocket {
+    if (this.#usesFastPath && canReuseReadBuffer(socket)) {
+      return new FastPathConnection(socket, isLoopback ? this.#loopbackHooks : this.#externalHooks);
     }
-    const hooks = isLoopback ? this.#loopbackHooks : this.#externalHooks;
-    const connection = new FastPathConnection(socket, hooks);
-    this.#open.set(connection.socket, connection);
-    return connection.socket;
+    const connection = new PacedSocket(socket, this.#turns);
+    socket.on('data', (chunk) => connection.receive(chunk));
+    this.#nodeServer.accept(connection, isLoopback);
+    return connection;
   }
 
   /** Answers pending requests and closes all connections; those still open after `withinMs` are destroyed. */
   async drain(withinMs: Millis): Promise<void> {
     this.#eventStream.close();
     const { clock } = this.#context;
-    const closed = [...this.#open.keys()].map(
-      (socket) => new Promise((resolve) => socket.once('close', resolve)),
+    const closed = [...this.#open].map(
+      ({ socket }) => new Promise((resolve) => socket.once('close', resolve)),
     );
     const destroyAll = (): void => {
-      for (const socket of this.#open.keys()) socket.destroy();
+      for (const { socket } of this.#open) socket.destroy();
     };
     const cancel = schedule(clock, clock.now() + withinMs, destroyAll, true);
     this.#nodeServer.closeIdle();
-    for (const [socket, fastPath] of this.#open) {
+    for (const connection of this.#open) {
+      const { socket } = connection;
       if (socket.bytesRead === 0)
         socket.destroy(); // no request was ever sent
-      else fastPath?.finish();
+      else if (connection instanceof FastPathConnection) connection.finish();
     }
     await Promise.all(closed);
     cancel();
@@ -199,7 +207,7 @@ export class HttpServer {
   #dropSlowReaders(): void {
     const before = this.#sentAtLastPoll;
     this.#sentAtLastPoll = new Map();
-    for (const socket of this.#open.keys()) {
+    for (const { socket } of this.#open) {
       if (socket.writableLength === 0) continue;
       const sent = socket.bytesWritten - socket.writableLength;
       if (before.get(socket) !== sent) this.#sentAtLastPoll.set(socket, sent);

@@ -12,6 +12,7 @@
 
 import type { Socket } from 'node:net';
 import type { Millis } from '../../../../../core/clock.ts';
+import type { EvictableConnection } from '../../../../server/idle-eviction.ts';
 import { PacedSocket } from '../../../../server/paced-socket.ts';
 import { CHUNK_BYTES, reuseReadBuffer } from '../../../../server/read-buffer.ts';
 import type { Turns } from '../../../../server/turns.ts';
@@ -37,7 +38,7 @@ export interface FastPathHooks {
 
 const EMPTY = Buffer.alloc(0);
 
-export class FastPathConnection {
+export class FastPathConnection implements EvictableConnection {
   readonly socket: Socket;
   readonly #hooks: FastPathHooks;
   /** Set once Node's server has the connection. */
@@ -46,15 +47,22 @@ export class FastPathConnection {
   #backlog = EMPTY;
   #isWaiting = false;
   #isFinishing = false;
+  #lastReadAt: Millis;
 
   constructor(accepted: Socket, hooks: FastPathHooks) {
     this.#hooks = hooks;
+    this.#lastReadAt = hooks.turns.begin();
     this.socket = reuseReadBuffer(accepted, this.#onData);
     this.socket.setTimeout(hooks.timeouts.slowMs);
     this.socket.on('timeout', this.#onTimeout);
     this.socket.on('drain', this.#onDrain);
     this.socket.on('end', this.#onEnd);
     this.socket.on('error', this.#onError);
+  }
+
+  get idleSince(): Millis | undefined {
+    if (this.#handedOff) return this.#handedOff.idleSince;
+    return this.#isWaiting || this.socket.writableLength > 0 ? undefined : this.#lastReadAt;
   }
 
   /** Closes the connection once every received request is answered, unless it was handed off. */
@@ -71,7 +79,7 @@ export class FastPathConnection {
   #process(chunk: Buffer): void {
     const { socket } = this;
     const { turns, timeouts } = this.#hooks;
-    turns.begin();
+    this.#lastReadAt = turns.begin();
     let answered = 0;
     let responses = '';
     let isOver = false;
