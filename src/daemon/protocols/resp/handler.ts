@@ -58,7 +58,7 @@ const CL_THROTTLE = Buffer.from(clThrottle.name);
 /** First words of an HTTP request, sent by a browser under cross-protocol attack: it gets no reply. */
 const HTTP_REQUEST_WORDS = ['post', 'host:'];
 
-/** The last word of its first line. */
+/** The last word of its first line. With another method than POST it gets one error: it may be a mistake. */
 const HTTP_VERSION = /^http\/\d/;
 
 const NOT_AUTHENTICATED = 'NOAUTH Authentication required.';
@@ -163,8 +163,11 @@ class RespProtocolHandler implements ProtocolHandler {
     const name = args.lowerText(0);
     const command = COMMANDS_BY_NAME.get(name);
     if (!command) {
-      const isHttp = HTTP_VERSION.test(args.lowerText(args.count - 1));
-      if (isHttp || HTTP_REQUEST_WORDS.includes(name)) return false;
+      if (HTTP_REQUEST_WORDS.includes(name)) return false;
+      if (HTTP_VERSION.test(args.lowerText(args.count - 1))) {
+        reply.error('ERR Protocol error: expected RESP, got HTTP');
+        return false;
+      }
       reply.error(unknownCommand(args));
     } else if (!matchesArity(command, args.count)) reply.error(wrongArity(name));
     else if (!command.isAllowedBeforeAuth && !isAuthorised(this.#invocation))
