@@ -12,6 +12,7 @@ export const BURST: number;
 export const FLOODS: Readonly<Record<string, readonly [protocol: string, bytes: string]>>;
 
 export function attack(options: {
+  /** The number of floods. */
   readonly rounds: number;
   readonly seed: number;
   readonly names?: readonly string[];

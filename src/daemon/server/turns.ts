@@ -21,7 +21,7 @@ const WAITED_SLICE_MS: Millis = 0.2;
 const TURN_MS: Millis = 0.5;
 
 /** Handlers of short requests look at the slice after so many bytes of them, since reading the clock is not free. */
-export const BYTES_PER_LOOK = 256;
+export const BYTES_PER_LOOK = 512;
 
 /** What a protocol handler knows of it. */
 export interface Slice {
