@@ -80,8 +80,11 @@ export class Turns implements Slice {
   /** One connection per tick: what it has left to the end of the tick counts as its time. */
   readonly #runNext = (): void => {
     if (this.#waiting.length > 0 && this.#clock.now() < this.#turnEndsAt) {
-      this.#waiting.shift()?.();
-      onNextTick(this.#runNext);
+      try {
+        this.#waiting.shift()?.();
+      } finally {
+        queueMicrotask(() => onNextTick(this.#runNext)); // behind all ticks and microtasks that it has left
+      }
       return;
     }
     this.#isRunning = false;

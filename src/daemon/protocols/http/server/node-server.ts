@@ -28,6 +28,7 @@ const TIMEOUT_CHECK_MS: Millis = 500;
 const SERVER_OPTIONS = {
   maxHeaderSize: MAX_HEADER_BYTES,
   connectionsCheckingInterval: TIMEOUT_CHECK_MS,
+  requireHostHeader: false, // `NO_HOST`: Node would go on reading behind its response, which closes the connection
 };
 
 /** Headers of a proxy that authorises another request: a body then belongs to that request. */
@@ -51,6 +52,11 @@ const connectionOf = ({ socket }: IncomingMessage): PacedSocket => socket as Dup
 /** A dropped header may name the client: without it the client would count as the proxy. */
 const hasDroppedHeaders = ({ rawHeaders }: IncomingMessage): boolean =>
   rawHeaders.length > MAX_HEADERS * 2;
+
+const isHostMissing = ({ httpVersion, headers }: IncomingMessage): boolean =>
+  httpVersion === '1.1' && headers.host === undefined;
+
+const NO_HOST = problemResponse(400, 'Expected a Host header.');
 
 const TOO_MANY_HEADERS = problemResponse(431, `The request has more than ${MAX_HEADERS} headers.`);
 
@@ -101,6 +107,7 @@ export class NodeHttpServer {
       connection.isLast = !response.shouldKeepAlive;
       connection.pendingRequests++;
       if (hasDroppedHeaders(request)) this.#send(response, TOO_MANY_HEADERS);
+      else if (isHostMissing(request)) this.#close(request, response, NO_HOST);
       else if (request.method !== 'GET' && hasBody(request))
         this.#readBody(request, response, isLoopback);
       else this.#handle(request, response, isLoopback, NO_BODY);
@@ -130,9 +137,7 @@ export class NodeHttpServer {
     let length = 0;
     const tooLong = (): void => {
       request.removeAllListeners('data').removeAllListeners('end');
-      response.shouldKeepAlive = false;
-      connectionOf(request).discardInput(); // the rest of the body
-      this.#send(response, problemResponse(413, `The body exceeds ${maxBody} bytes.`));
+      this.#close(request, response, problemResponse(413, `The body exceeds ${maxBody} bytes.`));
     };
     request.on('error', () => {}); // the client closed the connection
     if (Number(request.headers['content-length']) > maxBody) return void tooLong();
@@ -145,6 +150,13 @@ export class NodeHttpServer {
       const body = chunks.length === 1 ? chunks[0] : Buffer.concat(chunks);
       this.#handle(request, response, isLoopback, body);
     });
+  }
+
+  /** Sends the last response of a connection. What follows the head of its request is not read. */
+  #close(request: IncomingMessage, response: ServerResponse, encoded: HttpResponse): void {
+    response.shouldKeepAlive = false;
+    connectionOf(request).discardInput();
+    this.#send(response, encoded);
   }
 
   #send(response: ServerResponse, encoded: HttpResponse): void {
