@@ -117,6 +117,37 @@ describe.each([1, 8])('pipelining flood on %i connections', (count) => {
   });
 });
 
+describe('slices that are over at once', () => {
+  /** As on a machine that stops this process again and again. */
+  function stallingTurns(): Turns {
+    let now = 0;
+    const later = (): number => {
+      now += 10;
+      return now;
+    };
+    return new Turns({ now: later });
+  }
+
+  test.each(['line', 'http: GET /check', 'http: GET /healthz'])(
+    '%s: every request is answered',
+    async (name) => {
+      const turns = stallingTurns();
+      let handled = 0;
+      const count = (): boolean => ++handled > 0;
+      const protocol = lineProtocol(count, () => 64);
+      const httpServer = createHttpServer({ turns, isReady: count });
+      const accept =
+        name === 'line'
+          ? acceptFor(protocol, turns)
+          : (socket: Socket) => httpServer.accept(socket, true);
+      const [, bytes] = FLOODS[name] ?? ['line', '\n'];
+      await flood(accept, bytes, 1);
+      closing.push(() => void httpServer.drain(0));
+      await expect.poll(() => handled, { timeout: 10_000 }).toBeGreaterThan(2000);
+    },
+  );
+});
+
 describe('pipelining flood by other processes', () => {
   test('daemon: another client gets its replies at once, and never above its limit', async () => {
     const names = ['line: empty keys', 'resp: SLUICE.INSPECT', 'http: GET /metrics'];

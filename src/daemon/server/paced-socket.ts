@@ -92,18 +92,19 @@ export class PacedSocket extends Duplex implements EvictableConnection {
     else if (chunk.length === CHUNK_BYTES) this.#waitForTurn();
   }
 
+  /** At least one piece, however short the slice is. */
   #feed(): void {
     while (this.#isWanted && this.#unread.length > 0) {
-      if (this.#turns.isOver) {
-        this.#waitForTurn();
-        return;
-      }
       const end = this.#unread.subarray(0, PIECE_BYTES).indexOf(END_OF_HEAD);
       const length = end < 0 ? PIECE_BYTES : end + END_OF_HEAD.length;
       const piece = this.#unread.subarray(0, length);
       this.#unread = this.#unread.subarray(length);
       this.#isWanted = this.push(piece);
       if (this.writableEnded) this.#unread = EMPTY; // the piece was no HTTP, and has its response
+      if (this.#unread.length > 0 && this.#turns.isOver) {
+        this.#waitForTurn();
+        return;
+      }
     }
     if (this.#hasEnded && this.#unread.length === 0) this.push(null);
   }

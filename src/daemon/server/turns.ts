@@ -52,13 +52,9 @@ export class Turns implements Slice {
   /** Begins the slice of a connection; returns the time. */
   begin(): Millis {
     const now = this.#clock.now();
-    this.#endsAt = now + this.#sliceMs();
+    const newMs = this.#waiting.length > 0 ? CONTENDED_SLICE_MS : SLICE_MS;
+    this.#endsAt = now + (this.#isRunning ? WAITED_SLICE_MS : newMs);
     return now;
-  }
-
-  #sliceMs(): Millis {
-    if (this.#isRunning) return WAITED_SLICE_MS;
-    return this.#waiting.length > 0 ? CONTENDED_SLICE_MS : SLICE_MS;
   }
 
   get isOver(): boolean {
@@ -71,22 +67,24 @@ export class Turns implements Slice {
     if (this.#waiting.length === 1 && !this.#isRunning) onImmediate(this.#startTurn);
   }
 
+  /** At least one connection, however slow the machine is. */
   readonly #startTurn = (): void => {
     this.#isRunning = true;
     this.#turnEndsAt = this.#clock.now() + TURN_MS;
-    this.#runNext();
+    this.#runOne();
   };
 
   /** One connection per tick: what it has left to the end of the tick counts as its time. */
-  readonly #runNext = (): void => {
-    if (this.#waiting.length > 0 && this.#clock.now() < this.#turnEndsAt) {
-      try {
-        this.#waiting.shift()?.();
-      } finally {
-        queueMicrotask(() => onNextTick(this.#runNext)); // behind all ticks and microtasks that it has left
-      }
-      return;
+  #runOne(): void {
+    try {
+      this.#waiting.shift()?.();
+    } finally {
+      queueMicrotask(() => onNextTick(this.#continue)); // behind all ticks and microtasks that it has left
     }
+  }
+
+  readonly #continue = (): void => {
+    if (this.#waiting.length > 0 && this.#clock.now() < this.#turnEndsAt) return this.#runOne();
     this.#isRunning = false;
     if (this.#waiting.length > 0) onImmediate(this.#startTurn);
   };

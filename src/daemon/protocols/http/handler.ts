@@ -112,7 +112,9 @@ export class HttpHandler {
   /** Handles `GET /check?…` if no remote limit is on its route; otherwise undefined, and nothing is taken. */
   handleLocally(request: RequestHead): HttpResponse | undefined {
     try {
-      if (this.#isRefused(request)) return CROSS_SITE_CHECK;
+      const { headers } = request;
+      const isBrowser = headers.origin !== undefined || headers['sec-fetch-site'] !== undefined;
+      if (isBrowser && this.#isRefused(request)) return CROSS_SITE_CHECK;
       const params = checkFromForm(request.url ?? '', CHECK_PATH.length + 1);
       if (params instanceof ValidationProblem) return problemResponse(400, params.detail);
       const routed = this.#route(request, params);
