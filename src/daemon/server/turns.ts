@@ -84,8 +84,8 @@ export class Turns implements Slice {
   }
 
   readonly #continue = (): void => {
-    if (this.#waiting.length > 0 && this.#clock.now() < this.#turnEndsAt) return this.#runOne();
-    this.#isRunning = false;
-    if (this.#waiting.length > 0) onImmediate(this.#startTurn);
+    this.#isRunning = this.#waiting.length > 0 && this.#clock.now() < this.#turnEndsAt;
+    if (this.#isRunning) this.#runOne();
+    else if (this.#waiting.length > 0) onImmediate(this.#startTurn);
   };
 }
