@@ -37,6 +37,7 @@ export const STEPS = [
   step('soak:groups', 3, ...WRITE),
   step('soak:daemon', 2, ...WRITE),
   step('soak:fuzz', 1, ...WRITE),
+  step('soak:attack', 10, ...WRITE),
   step('soak:peers-fuzz', 2, ...WRITE),
   step('figures:seeds', 5, ...WRITE),
   step('figures:busy', 2, ...WRITE),

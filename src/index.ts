@@ -10,6 +10,7 @@ export {
   type Denial,
   DeniedError,
   type ErrorCode,
+  RejectedError,
   SluiceError,
   UnavailableError,
 } from './core/errors.ts';

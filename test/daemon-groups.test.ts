@@ -265,10 +265,13 @@ describe('daemon with groups', () => {
     const us = await start('us', STILL, 'bounds: { connections: 1 }');
     const first = connectTo(us.addresses.groups[0]);
     onTestFinished(() => void first.destroy());
-    await once(first, 'connect');
+    const body = '{"requests":[]}';
+    const head = `Host: us\r\nAuthorization: Bearer ${KEY}\r\nContent-Length: ${body.length}`;
+    first.write(`POST /borrow HTTP/1.1\r\n${head}\r\n\r\n${body}`);
+    await once(first, 'data');
     const second = connectTo(us.addresses.groups[0]);
     await once(second, 'close');
-    expect(first.closed).toBe(false);
+    expect(first.closed).toBe(false); // it had the key
   });
 
   test('does not start on an address in use, and names it', async () => {

@@ -346,7 +346,7 @@ describe('sluice check', () => {
       retryAfterMs: null,
       limit: 'default',
     });
-    expect(check('alice', ...at, '--limit', 'nightly')).toEqual({
+    expect(check('alice', ...at, '--limit', 'nightly', '--open')).toEqual({
       status: 2,
       said: "sluice check: no limit is named 'nightly'\n",
     });

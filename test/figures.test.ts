@@ -94,6 +94,7 @@ describe('npm run figures', () => {
     ['bench/soak/pool.mjs', '--store', 'redis'],
     ['bench/soak/groups.mjs', '--short'],
     ['bench/soak/fuzz.mjs', '--inputs', '1000'],
+    ['bench/soak/attack.mjs', '--rounds', '1'],
     ['bench/soak/peers-fuzz.mjs', '--datagrams', '1000'],
     ['bench/daemon/soak.mjs', '--short'],
     ['bench/keys.mjs', '--smoke'],

@@ -20,7 +20,13 @@ describe('README.md', () => {
   });
 
   test('README, docs and other pages have no link to a missing file or heading', () => {
-    const texts = ['README.md', 'ARCHITECTURE.md', 'CONTRIBUTING.md', 'CHANGELOG.md'];
+    const texts = [
+      'README.md',
+      'ARCHITECTURE.md',
+      'CONTRIBUTING.md',
+      'CHANGELOG.md',
+      'SECURITY.md',
+    ];
     const pages = readdirSync('docs', { recursive: true, encoding: 'utf8' })
       .filter((path) => path.endsWith('.md'))
       .map((path) => join('docs', path));

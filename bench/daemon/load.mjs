@@ -30,7 +30,7 @@ const KINDS = {
   line: { request: (key) => `${key}\n`, newlines: 1 },
   incr: { request: (key) => resp('INCR', key), newlines: 1 },
   lua: { request: (key) => resp('EVALSHA', extra[0], '1', key, ...extra.slice(1)), newlines: 1 },
-  cell: { request: (key) => resp('CL.THROTTLE', key, '1000000000', '1000', '1'), newlines: 6 },
+  cell: { request: (key) => resp('CL.THROTTLE', key, '1000000000', '1000000', '1'), newlines: 6 },
 };
 
 const { request, newlines } = KINDS[kind];

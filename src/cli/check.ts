@@ -36,7 +36,7 @@ options:
   --json             the decision as JSON
 
 The password, if the daemon has one, comes from $SLUICE_RESP_PASSWORD.
-Exit code 0 if the call is allowed, 1 if it is denied, 2 if the daemon is unavailable.
+Exit code 0 if the call is allowed, 1 if it is denied, 2 if the daemon is unavailable or rejects the request.
 
 examples:
   sluice check alice
@@ -66,11 +66,14 @@ examples:
     });
     try {
       const limit = values.limit === undefined ? {} : { limit: values.limit };
-      const { unavailable, ...decision } = await client.check(key, cost, limit);
+      const { unavailable, rejected, ...decision } = await client.check(key, cost, limit);
+      if (rejected) {
+        terminal.error(`sluice check: ${rejected.message.replace(/^.*: ERR /, '')}`);
+        return EXIT_CANNOT_RUN;
+      }
       if (unavailable) {
         const fallback = values.open ? '; allowed by --open' : '';
-        const reason = unavailable.message.replace(/^.*: ERR /, ''); // a reply that refuses the request
-        terminal.error(`sluice check: ${reason}${fallback}`);
+        terminal.error(`sluice check: ${unavailable.message}${fallback}`);
         if (values.open && values.json) terminal.print(JSON.stringify({ verdict: 'allow' }));
         return values.open ? EXIT_OK : EXIT_CANNOT_RUN;
       }

@@ -2,6 +2,7 @@
 /** The executable `sluice`: runs a command with the arguments and the terminal of the process. */
 
 import { readFileSync, writeSync } from 'node:fs';
+import { toPrintable } from '../core/printable.ts';
 import { bestEffortLog } from './framework/best-effort-log.ts';
 import { EXIT_CANNOT_RUN, EXIT_OK } from './framework/command.ts';
 import { run } from './run.ts';
@@ -12,8 +13,9 @@ const STDERR = 2;
 /** A daemon goes on serving without a reader of its output. */
 const isDaemon = process.argv[2] === 'serve';
 
+/** Lines may hold names and replies of other hosts. */
 function writeLine(fd: number, line: string): void {
-  writeAll(fd, `${line}\n`);
+  writeAll(fd, `${toPrintable(line)}\n`);
 }
 
 function writeAll(fd: number, text: string): void {

@@ -13,9 +13,17 @@ import { afterEach, describe, expect, test } from 'vitest';
 import { freePort } from '../../test/support/services.ts';
 import { createTestDaemon, type ListeningServer, listen } from '../../test/support/small-daemon.ts';
 import { systemClock } from '../core/clock.ts';
+import { RejectedError, UnavailableError } from '../core/errors.ts';
+import { RESP_BOUNDS } from '../daemon/protocols/resp/parser.ts';
 import { Connections } from '../daemon/server/connections.ts';
 import { VirtualClock } from '../testing/index.ts';
-import { type Client, type ClientOptions, connect } from './index.ts';
+import {
+  type CheckOptions,
+  type CheckResult,
+  type Client,
+  type ClientOptions,
+  connect,
+} from './index.ts';
 
 /** Long enough for a loaded machine. */
 const GENEROUS_MS = 2_000;
@@ -97,9 +105,10 @@ describe('client: takeUpTo and giveBack', () => {
     expect(await closed.giveBack('1-0', 1)).toBe(false);
   });
 
-  test('a limit on calls in flight: onUnavailable, with the reason', async () => {
-    const { unavailable } = await client(at(await daemon())).takeUpTo('flight:1', 2);
-    expect(unavailable?.message).toContain('one that does not count calls in flight: use check');
+  test('a limit on calls in flight: nothing is taken, with the reason', async () => {
+    const { taken, rejected } = await client(at(await daemon())).takeUpTo('flight:1', 2);
+    expect(taken).toBe(0);
+    expect(rejected?.message).toContain('one that does not count calls in flight: use check');
   });
 });
 
@@ -122,6 +131,7 @@ describe('client: a daemon that works', () => {
       allowed: 3,
       denied: 2,
       fallback: 0,
+      rejected: 0,
     });
   });
 
@@ -208,17 +218,7 @@ describe('client: a daemon that works', () => {
     const result = await client(at(server), { password: 'sécret' }).check('a');
     expect(result).toEqual({ verdict: 'allow', remaining: 4 });
     const wrong = await client(at(server), { password: 'guess' }).check('a');
-    expect(wrong.unavailable?.message).toMatch(/is unavailable: WRONGPASS/);
-  });
-
-  test('an error reply: onUnavailable decides, and the connection stays open', async () => {
-    const sluice = client(at(await daemon()), { onUnavailable: 'deny' });
-    const result = await sluice.check('a', 1, { limit: 'missing' });
-    expect(result).toMatchObject({ verdict: 'deny' });
-    expect(result.unavailable?.message).toMatch(
-      /^sluice at 127.0.0.1:\d+ did not decide: .*no limit is named 'missing'/,
-    );
-    expect(await sluice.isAllowed('a')).toBe(true);
+    expect(wrong.rejected?.message).toMatch(/rejected the request: WRONGPASS/);
   });
 
   test('truncates long keys', async () => {
@@ -264,6 +264,80 @@ describe('client: TLS', () => {
   test('is unavailable with an untrusted certificate', async () => {
     const { unavailable } = await client(await behindTls(), { tls: true }).check('a');
     expect(unavailable?.message).toMatch(/self-signed certificate/);
+  });
+});
+
+describe('client: an error reply is not an outage', () => {
+  const deny = { verdict: 'deny', rejected: expect.any(RejectedError) };
+  const allow = { verdict: 'allow', unavailable: expect.any(UnavailableError) };
+
+  /** Checks ten times, failing open. */
+  async function checkTen(sluice: Client, key = 'a', options: CheckOptions = {}) {
+    const results: CheckResult[] = [];
+    for (let n = 0; n < 10; n++) results.push(await sluice.check(key, 1, options));
+    return results;
+  }
+
+  const LIMITS = { three: { bucket: { rate: '1/h', burst: 3 } } };
+
+  test('key longer than the bound of the daemon: is denied, and other keys are decided', async () => {
+    const bounds = () => ({ ...RESP_BOUNDS, maxKeyBytes: 64 });
+    const sluice = client(at(await daemon(0, { limits: LIMITS, bounds })));
+    const results = await checkTen(sluice, 'x'.repeat(65));
+    expect(results).toEqual(results.map(() => expect.objectContaining(deny)));
+    expect(results[0].rejected?.message).toMatch(
+      /^sluice at 127.0.0.1:\d+ rejected the request: ERR key is longer than 64 bytes/,
+    );
+    expect((await checkTen(sluice)).filter(({ verdict }) => verdict === 'allow')).toHaveLength(3);
+    expect(sluice.stats()).toMatchObject({ allowed: 3, denied: 17, rejected: 10, fallback: 0 });
+  });
+
+  test('unknown limit: check is denied, takeUpTo takes nothing, inspect knows nothing', async () => {
+    const sluice = client(at(await daemon(0, { limits: LIMITS })));
+    const options = { limit: 'thre' };
+    expect(await checkTen(sluice, 'a', options)).toEqual(
+      Array(10).fill(expect.objectContaining(deny)),
+    );
+    expect(await sluice.isAllowed('a', 1)).toBe(true);
+    expect(await sluice.takeUpTo('a', 5, options)).toEqual({
+      taken: 0,
+      rejected: expect.any(Error),
+    });
+    expect(await sluice.inspect('a', 'thre')).toBe(undefined);
+  });
+
+  test('wrong or missing password: every call is denied', async () => {
+    const server = await daemon(0, { password: () => 'secret' });
+    for (const options of [{ password: 'guess' }, {}]) {
+      const [first, second] = await checkTen(client(at(server), options));
+      expect([first, second]).toMatchObject([deny, deny]);
+      expect(first.rejected?.message).toMatch(/rejected the request: (WRONGPASS|NOAUTH)/);
+    }
+  });
+
+  test.each([
+    ['an unknown command', '-ERR unknown command\r\n', deny],
+    ['a number that is invalid', '-ERR value is not a valid float\r\n', deny],
+    ['an error inside the daemon', '-ERR internal error\r\n', deny],
+    ['a login that is required', '-NOAUTH Authentication required.\r\n', deny],
+    ['a reply of another shape', '+OK\r\n', deny],
+    ['a list of another length', '*3\r\n:1\r\n:1\r\n:1\r\n', deny],
+    ['a reply that is not RESP', 'HTTP/1.1 400 Bad Request\r\n\r\n', deny],
+    ['a server that loads its data', '-LOADING Redis is loading the dataset in memory\r\n', allow],
+    ['a server that is busy', '-BUSY running a script\r\n', allow],
+    ['a server with too many clients', '-ERR max number of clients reached\r\n', allow],
+  ])('%s: decides as the table of the docs says', async (_, reply, expected) => {
+    const { at } = await server(afterHandshake((socket) => socket.write(reply)));
+    expect(await client(at).check('a')).toMatchObject(expected);
+    const { taken, rejected } = await client(at).takeUpTo('a', 7);
+    expect([taken, rejected !== undefined]).toEqual(expected === deny ? [0, true] : [7, false]);
+  });
+
+  test('a server that is no daemon: denies, whatever onUnavailable says', async () => {
+    const http = await server((socket) => socket.write('HTTP/1.1 400 Bad Request\r\n\r\n'));
+    const redis = await server((socket) => socket.write("-ERR unknown command 'HELLO'\r\n"));
+    for (const { at } of [http, redis])
+      expect(await checkTen(client(at))).toMatchObject(Array(10).fill(deny));
   });
 });
 
@@ -374,13 +448,13 @@ describe('client: a daemon that does not reply', () => {
     ['a reply without a request', HANDSHAKE + HANDSHAKE],
     ['an unbounded string', `$${'9'.repeat(12)}\r\n`],
     ['unbounded nesting', '*1\r\n'.repeat(100_000)],
-  ])('replies with %s: is unavailable', async (_, reply) => {
+  ])('replies with %s: denies', async (_, reply) => {
     const { at } = await server((socket) => {
       socket.once('data', () => socket.write(reply));
     });
     const sluice = client(at, { deadline: 200, backoff: { initialDelay: '1m', maxDelay: '1m' } });
     await sluice.isAllowed('a');
-    expect((await sluice.check('a')).unavailable).toBeDefined();
+    expect(await sluice.check('a')).toMatchObject({ verdict: 'deny', rejected: expect.any(Error) });
   });
 
   test('maxPending: decides further requests at once by onUnavailable', async () => {

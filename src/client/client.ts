@@ -6,7 +6,8 @@
  *
  * A check must never be what a service fails by. A decision comes within the deadline, from the daemon or from
  * `onUnavailable`. After a failure no request is sent during the backoff, and decisions come at once. An outage never
- * rejects a promise.
+ * rejects a promise. An error reply is not an outage: a client could cause one by a long key, and get past its limit.
+ * So the call is denied.
  *
  * Requests of one tick are sent in one write, and replies are matched by their order.
  */
@@ -15,9 +16,10 @@ import { type Millis, onNextTick, schedule } from '../core/clock.ts';
 import { isNonEmptyString } from '../core/config-helpers.ts';
 import { DeadlineSet, type Issued } from '../core/deadline-set.ts';
 import { type Decision, NEVER, OUTCOMES, type Outcome } from '../core/decision.ts';
-import { ConfigError, UnavailableError } from '../core/errors.ts';
+import { ConfigError, RejectedError, UnavailableError } from '../core/errors.ts';
 import { OptionReader, requireNumber } from '../core/options.ts';
-import { DaemonConnection } from './connection.ts';
+import { emitProcessWarning } from '../core/process-warning.ts';
+import { DaemonConnection, type RequestError } from './connection.ts';
 import { type InspectedKey, toInspectedKey } from './key-status.ts';
 import { type ClientOptions, type ClientSettings, readSettings } from './options.ts';
 import { encodeCommand, RespError, type RespValue, toBinaryString } from './resp.ts';
@@ -43,6 +45,8 @@ export type CheckResult = ImmediateDecision & {
   readonly permit?: string;
   /** Set if `onUnavailable` decided: why. */
   readonly unavailable?: UnavailableError;
+  /** Set if the call is denied because the daemon rejected the request: why. */
+  readonly rejected?: RejectedError;
 };
 
 /** What `takeUpTo` took. */
@@ -53,6 +57,8 @@ export interface TakeResult {
   readonly permit?: string;
   /** Set if `onUnavailable` decided: why. Then `taken` is all or nothing. */
   readonly unavailable?: UnavailableError;
+  /** Set if the daemon rejected the request: why. Then `taken` is 0. */
+  readonly rejected?: RejectedError;
 }
 
 /** How a call with a permit went. */
@@ -78,6 +84,8 @@ export interface ClientStats {
   readonly denied: number;
   /** How many of both `onUnavailable` decided. */
   readonly fallback: number;
+  /** How many were denied because the daemon rejected the request. */
+  readonly rejected: number;
 }
 
 /** A client of a daemon; created by `connect`. An outage never rejects a promise. */
@@ -120,7 +128,7 @@ const DEADLINE_GRACE_MS: Millis = 1;
 interface PendingRequest extends Issued {
   readonly encoded: string;
   /** Called once, with the reply or the reason why there is none. */
-  readonly resolve: (reply: RespValue | UnavailableError) => void;
+  readonly resolve: (reply: RespValue | RequestError) => void;
   isResolved: boolean;
 }
 
@@ -141,6 +149,7 @@ class DaemonClient implements Client {
   #allowed = 0;
   #denied = 0;
   #fallbacks = 0;
+  #rejected = 0;
 
   constructor(settings: ClientSettings) {
     this.#settings = settings;
@@ -164,13 +173,15 @@ class DaemonClient implements Client {
   }
 
   async isAllowed(key: string, cost = 1): Promise<boolean> {
-    return (await this.check(key, cost)).verdict === 'allow';
+    const { verdict, rejected } = await this.check(key, cost);
+    warnIfRejected(rejected);
+    return verdict === 'allow';
   }
 
   async settle(permit: string, result: CallReport = {}): Promise<boolean> {
     requireNonEmptyString('permit', permit);
     const args = ['SLUICE.SETTLE', toBinaryString(permit), ...encodeReport(result)];
-    return (await this.#send(args)) === 1;
+    return isDone(await this.#send(args));
   }
 
   async takeUpTo(key: string, max: number, options?: CheckOptions): Promise<TakeResult> {
@@ -179,7 +190,7 @@ class DaemonClient implements Client {
     const result =
       Array.isArray(reply) && reply.length === 2
         ? { taken: reply[0], ...(reply[1] !== '' && { permit: reply[1] }) }
-        : this.#fallbackTake(max, this.#whyNoReply(reply));
+        : this.#undecidedTake(max, this.#whyUndecided(reply));
     if (result.taken > 0) this.#allowed++;
     else if (max > 0) this.#denied++;
     return result;
@@ -188,14 +199,14 @@ class DaemonClient implements Client {
   async giveBack(permit: string, unused: number): Promise<boolean> {
     requireNonEmptyString('permit', permit);
     const amount = encodeWhole('unused', unused);
-    return (await this.#send(['SLUICE.GIVEBACK', toBinaryString(permit), amount])) === 1;
+    return isDone(await this.#send(['SLUICE.GIVEBACK', toBinaryString(permit), amount]));
   }
 
   async inspect(key: string, limit = ANY_LIMIT): Promise<InspectedKey | undefined> {
     requireNonEmptyString('limit', limit);
     const reply = await this.#send(['SLUICE.INSPECT', encodeKey(key), toBinaryString(limit)]);
-    if (reply instanceof RespError || reply instanceof UnavailableError) return undefined;
-    return toInspectedKey(reply);
+    warnIfRejected(reply);
+    return isError(reply) ? undefined : toInspectedKey(reply);
   }
 
   stats(): ClientStats {
@@ -206,6 +217,7 @@ class DaemonClient implements Client {
       allowed: this.#allowed,
       denied: this.#denied,
       fallback: this.#fallbacks,
+      rejected: this.#rejected,
     };
   }
 
@@ -227,9 +239,9 @@ class DaemonClient implements Client {
     return this.#unsent.length + this.#sent.length - this.#replied;
   }
 
-  #toCheckResult(reply: RespValue | UnavailableError): CheckResult {
+  #toCheckResult(reply: RespValue | RequestError): CheckResult {
     if (!Array.isArray(reply) || reply.length !== 6)
-      return this.#fallbackResult(this.#whyNoReply(reply));
+      return this.#undecided(this.#whyUndecided(reply));
     const [isAllowed, remaining, retryAfterMs, limit, permit, reason] = reply;
     if (isAllowed === 1) {
       return {
@@ -246,28 +258,37 @@ class DaemonClient implements Client {
     };
   }
 
-  /** Why a reply is none: the daemon is unavailable, refused the request, or replied with something else. */
-  #whyNoReply(reply: RespValue | UnavailableError): UnavailableError {
-    if (reply instanceof UnavailableError) return reply;
-    const reason = reply instanceof RespError ? reply.message : 'unexpected reply';
-    return this.#connection.noDecision(reason);
+  /** After a reply of another shape, later ones may belong to other requests: the connection ends. */
+  #whyUndecided(reply: RespValue | RequestError): RequestError {
+    if (isError(reply)) return reply;
+    const error = this.#connection.rejectedError('an unexpected reply');
+    this.#connection.fail(error);
+    return error;
   }
 
-  #fallbackTake(max: number, unavailable: UnavailableError): TakeResult {
-    this.#fallbacks++;
-    return { taken: this.#settings.onUnavailable === 'allow' ? max : 0, unavailable };
+  #undecidedTake(max: number, error: RequestError): TakeResult {
+    const { verdict, unavailable, rejected } = this.#undecided(error);
+    const taken = verdict === 'allow' ? max : 0;
+    return { taken, ...(unavailable && { unavailable }), ...(rejected && { rejected }) };
   }
 
-  #fallbackResult(unavailable: UnavailableError): CheckResult {
+  /** Only an outage is decided by `onUnavailable`. */
+  #undecided(error: RequestError): CheckResult {
+    const { backoffMs, state } = this.#connection;
+    if (error instanceof RejectedError) {
+      this.#rejected++;
+      const retryAfterMs = state === 'open' ? NEVER : backoffMs;
+      return { verdict: 'deny', retryAfterMs, rejected: error };
+    }
     this.#fallbacks++;
     if (this.#settings.onUnavailable === 'allow') {
-      return { verdict: 'allow', remaining: Infinity, unavailable };
+      return { verdict: 'allow', remaining: Infinity, unavailable: error };
     }
-    return { verdict: 'deny', retryAfterMs: this.#connection.backoffMs, unavailable };
+    return { verdict: 'deny', retryAfterMs: backoffMs, unavailable: error };
   }
 
   /** Sends a command; resolves to its reply or the reason why there is none, within the deadline. Never rejects. */
-  #send(args: readonly string[]): Promise<RespValue | UnavailableError> {
+  #send(args: readonly string[]): Promise<RespValue | RequestError> {
     const { state, error } = this.#connection;
     if (state === 'backing-off' || state === 'closed') return Promise.resolve(error);
     if (this.#closing)
@@ -308,7 +329,7 @@ class DaemonClient implements Client {
   #onReply(reply: RespValue): void {
     const request = this.#sent[this.#replied];
     if (!request) {
-      this.#connection.fail('a reply without a request');
+      this.#connection.fail(this.#connection.rejectedError('a reply without a request'));
       return;
     }
     this.#replied++;
@@ -316,7 +337,7 @@ class DaemonClient implements Client {
       this.#sent = [];
       this.#replied = 0;
     }
-    this.#resolve(request, reply);
+    this.#resolve(request, reply instanceof RespError ? this.#connection.errorOf(reply) : reply);
     if (this.#pendingCount === 0) this.#onDrained();
   }
 
@@ -327,7 +348,7 @@ class DaemonClient implements Client {
     this.#onIdle = undefined;
   }
 
-  #resolve(request: PendingRequest, reply: RespValue | UnavailableError): void {
+  #resolve(request: PendingRequest, reply: RespValue | RequestError): void {
     if (request.isResolved) return;
     request.isResolved = true;
     this.#pending.remove(request);
@@ -342,12 +363,14 @@ class DaemonClient implements Client {
       const overdue = this.#overdueRequests;
       this.#overdueRequests = [];
       if (overdue.some(({ isResolved }) => !isResolved))
-        this.#connection.fail(`no reply within ${deadlineMs} ms`);
+        this.#connection.fail(
+          this.#connection.unavailableError(`no reply within ${deadlineMs} ms`),
+        );
     };
     schedule(clock, clock.now() + DEADLINE_GRACE_MS, failIfUnresolved, false);
   }
 
-  #onConnectionFailure(error: UnavailableError): void {
+  #onConnectionFailure(error: RequestError): void {
     const requests = [...this.#sent.slice(this.#replied), ...this.#unsent];
     this.#sent = [];
     this.#replied = 0;
@@ -355,6 +378,19 @@ class DaemonClient implements Client {
     for (const request of requests) this.#resolve(request, error);
     this.#onDrained();
   }
+}
+
+const isError = (reply: RespValue | RequestError): reply is RequestError =>
+  reply instanceof UnavailableError || reply instanceof RejectedError;
+
+function isDone(reply: RespValue | RequestError): boolean {
+  warnIfRejected(reply);
+  return reply === 1;
+}
+
+/** Where the caller gets no reason, the process warns of it, once. */
+function warnIfRejected(reply: unknown): void {
+  if (reply instanceof RejectedError) emitProcessWarning('REJECTED', reply.message, reply.message);
 }
 
 /** In the place of a limit's name: all limits that match the key. */

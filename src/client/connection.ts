@@ -13,10 +13,13 @@
 import { connect as connectPlain, type Socket } from 'node:net';
 import { connect as connectTls } from 'node:tls';
 import { type Millis, schedule } from '../core/clock.ts';
-import { UnavailableError } from '../core/errors.ts';
+import { RejectedError, UnavailableError } from '../core/errors.ts';
 import { formatEndpoint } from './address.ts';
 import type { ClientSettings } from './options.ts';
 import { encodeCommand, RespError, RespParser, type RespValue, toBinaryString } from './resp.ts';
+
+/** Why a request got no decision: an outage, or the request or the configuration is wrong. */
+export type RequestError = UnavailableError | RejectedError;
 
 /** What the connection reports to its client. */
 export interface ConnectionHandlers {
@@ -25,11 +28,15 @@ export interface ConnectionHandlers {
   /** The next reply, in the order of the requests. */
   onReply(reply: RespValue): void;
   /** No sent request will get a reply. */
-  onFailure(error: UnavailableError): void;
+  onFailure(error: RequestError): void;
 }
 
 /** How long a handshake may take. Only requests before the first one wait for it. */
 const HANDSHAKE_TIMEOUT_MS: Millis = 1_000;
+
+/** Error replies of a server that cannot decide now. All others reject the request. */
+const OUTAGE_REPLY =
+  /^(LOADING|BUSY|TRYAGAIN|MASTERDOWN|CLUSTERDOWN|ERR max number of clients reached)\b/;
 
 type ConnectionState = 'connecting' | 'open' | 'backing-off' | 'closed';
 
@@ -39,7 +46,7 @@ export class DaemonConnection {
   readonly #settings: ClientSettings;
   readonly #handlers: ConnectionHandlers;
   #state: ConnectionState = 'connecting';
-  #error: UnavailableError;
+  #error: RequestError;
   #socket: Socket | undefined;
   #isBusy = false;
   #failures = 0;
@@ -58,7 +65,7 @@ export class DaemonConnection {
   }
 
   /** Why no request is sent. */
-  get error(): UnavailableError {
+  get error(): RequestError {
     return this.#error;
   }
 
@@ -66,9 +73,15 @@ export class DaemonConnection {
     return new UnavailableError(this.#name, reason);
   }
 
-  /** The daemon replied, but did not decide. */
-  noDecision(reason: string): UnavailableError {
-    return new UnavailableError(this.#name, reason, 'did not decide');
+  /** The server replied, but did not decide. */
+  rejectedError(reply: string): RejectedError {
+    return new RejectedError(this.#name, reply);
+  }
+
+  errorOf({ message }: RespError): RequestError {
+    return OUTAGE_REPLY.test(message)
+      ? this.unavailableError(message)
+      : this.rejectedError(message);
   }
 
   get #name(): string {
@@ -94,13 +107,13 @@ export class DaemonConnection {
   }
 
   /** Closes the connection and starts the backoff. */
-  fail(reason: unknown): void {
+  fail(error: RequestError): void {
     if (this.#state === 'closed') return;
     this.#disconnect();
     const { clock, random, initialDelayMs, maxDelayMs } = this.#settings;
     const delayMs = Math.min(maxDelayMs, initialDelayMs * 2 ** Math.min(this.#failures++, 30));
     this.#state = 'backing-off';
-    this.#error = this.unavailableError(reason);
+    this.#error = error;
     this.#retryAt = clock.now() + delayMs * (0.5 + random() / 2);
     this.#cancelTimer = schedule(clock, this.#retryAt, () => this.#reconnect(), false);
     this.#handlers.onFailure(this.#error);
@@ -125,7 +138,7 @@ export class DaemonConnection {
     try {
       this.#connect();
     } catch (error) {
-      this.fail(error);
+      this.fail(this.unavailableError(error));
     }
   }
 
@@ -138,7 +151,7 @@ export class DaemonConnection {
     /** Events of a socket that was replaced are ignored. */
     const isCurrent = (): boolean => this.#socket === socket;
     const fail = (reason: unknown): void => {
-      if (isCurrent()) this.fail(reason);
+      if (isCurrent()) this.fail(this.unavailableError(reason));
     };
     const timeout = `no handshake within ${HANDSHAKE_TIMEOUT_MS} ms`;
     this.#cancelTimer = schedule(
@@ -156,13 +169,14 @@ export class DaemonConnection {
       const onReply = (reply: RespValue): void => {
         if (isCurrent()) this.#onReply(reply);
       };
-      if (!parser.push(chunk, onReply)) fail('the reply is not RESP');
+      if (!parser.push(chunk, onReply) && isCurrent())
+        this.fail(this.rejectedError('the reply is not RESP'));
     });
   }
 
   #onReply(reply: RespValue): void {
     if (this.#state === 'open') this.#handlers.onReply(reply);
-    else if (reply instanceof RespError) this.fail(reply.message);
+    else if (reply instanceof RespError) this.fail(this.errorOf(reply));
     else this.#onHandshake();
   }
 

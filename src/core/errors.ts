@@ -1,7 +1,7 @@
 /**
  * All errors that the library throws, and their texts.
  *
- * A refusal is a value and not an error, so there are three. Callers match on `code`. A message names the option, what
+ * A refusal is a value and not an error, so there are four. Callers match on `code`. A message names the option, what
  * was expected, what came instead and, where a known name is close, which one was probably meant.
  */
 
@@ -9,7 +9,7 @@ import type { Decision } from './decision.ts';
 import { suggestName } from './suggestion.ts';
 
 /** What callers match on; messages may change. */
-export type ErrorCode = 'CONFIG' | 'DENIED' | 'UNAVAILABLE';
+export type ErrorCode = 'CONFIG' | 'DENIED' | 'UNAVAILABLE' | 'REJECTED';
 
 /** The base class of all errors of this package. */
 export abstract class SluiceError extends Error {
@@ -105,6 +105,16 @@ export class UnavailableError extends SluiceError {
   ) {
     const reason = cause instanceof Error ? cause.message : cause;
     super(`${component} ${problem}: ${reason}`, { cause });
+  }
+}
+
+/** A daemon rejected a request as invalid, or the server is no daemon. Not an outage: the call is denied. */
+export class RejectedError extends SluiceError {
+  override readonly name = 'RejectedError';
+  readonly code = 'REJECTED';
+
+  constructor(component: string, reply: string) {
+    super(`${component} rejected the request: ${reply}`);
   }
 }
 

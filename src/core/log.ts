@@ -6,6 +6,7 @@
  */
 
 import type { Clock } from './clock.ts';
+import { toPrintable } from './printable.ts';
 
 export type LogLevel = 'info' | 'warn' | 'error';
 export type LogFields = Readonly<Record<string, string | number | boolean>>;
@@ -20,17 +21,17 @@ export function createLog(
 ): Log {
   return (level, message, fields = {}) => {
     const time = new Date(clock.now()).toISOString();
-    write(
+    const line =
       format() === 'json'
         ? JSON.stringify({ time, level, message, ...fields })
-        : [time, level, message, ...Object.entries(fields).map(formatField)].join(' '),
-    );
+        : [time, level, message, ...Object.entries(fields).map(formatField)].join(' ');
+    write(toPrintable(line));
   };
 }
 
 const formatField = ([name, value]: [string, unknown]): string =>
   `${name}=${quoteIfNeeded(String(value))}`;
 
-/** Quotes values with spaces, and control characters that could drive a terminal. */
+/** Quotes values with spaces and control characters, newlines among them. */
 const quoteIfNeeded = (text: string): string =>
   /^[^\s"=\p{Cc}]+$/u.test(text) ? text : JSON.stringify(text);

@@ -86,6 +86,8 @@ export class Daemon {
   #isStopping = false;
   /** Reloads and stops run one after the other. */
   #lastOperation: Promise<unknown> = Promise.resolve();
+  /** A reload that has not begun yet. */
+  #nextReload: Promise<ReloadResult> | undefined;
 
   /** Resolves once the daemon listens. @throws {ConfigError} if it cannot run as configured. */
   static async start(config: Config, context: DaemonContext): Promise<Daemon> {
@@ -131,8 +133,8 @@ export class Daemon {
     const turns = new Turns(components.clock);
     const line = lineProtocol(router.isAllowed.bind(router), () => bounds().maxKey);
     this.#lineConnections = new Connections(line, bounds, batchedClock, turns);
-    const maxKeys = config.bounds.maxThrottleKeys;
-    this.#gcraTable = new GcraTable({ hasher, maxKeys, clock: batchedClock });
+    const { maxThrottleKeys: maxKeys, maxThrottleMs: maxToleranceMs } = config.bounds;
+    this.#gcraTable = new GcraTable({ hasher, maxKeys, maxToleranceMs, clock: batchedClock });
     const resp = respProtocol({
       router,
       gcraTable: this.#gcraTable,
@@ -190,7 +192,9 @@ export class Daemon {
 
   /** Reads the configuration again and applies it. With a mistake in it, nothing changes. */
   reload(): Promise<ReloadResult> {
-    return this.#serialize(async () => {
+    // One that waits for its turn reads the file later than this call: a flood of calls causes two reloads.
+    this.#nextReload ??= this.#serialize(async () => {
+      this.#nextReload = undefined;
       const loaded = this.#loadConfig();
       const result =
         'problems' in loaded
@@ -207,6 +211,7 @@ export class Daemon {
       }
       return result;
     });
+    return this.#nextReload;
   }
 
   async #applyConfig(config: Config): Promise<ReloadResult> {

@@ -117,6 +117,7 @@ export class Metrics {
         gcraTable.bytes,
       ),
       gauge('sluice_permits', 'Permits that are not settled yet.', permits.size),
+      counter('sluice_permits_refused_total', 'Calls refused: no more permits.', permits.refused),
       counter('sluice_reloads_total', 'Reloads of the configuration.', [
         [{ result: 'ok' }, this.#reloads],
         [{ result: 'failed' }, this.#reloadsFailed],

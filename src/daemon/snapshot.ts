@@ -8,6 +8,9 @@
  *
  * A write is atomic: the file is renamed to its name once it is complete and synced. A file that is truncated, corrupt,
  * from the future, too old or of another version is ignored.
+ *
+ * Another user of the host may be able to write in the same directory. No symbolic link is followed, and a file that
+ * another user owns or can write is not read.
  */
 
 import { constants } from 'node:fs';
@@ -59,7 +62,8 @@ export function writeSnapshot(file: string, snapshot: Snapshot): Promise<number>
 
 async function writeAtomically(file: string, snapshot: Snapshot): Promise<number> {
   const unfinished = `${file}.${process.pid}.unfinished`;
-  const handle = await open(unfinished, 'w', OWNER_ONLY_MODE);
+  await unlink(unfinished).catch(() => undefined); // of a crashed process with this id, or a link
+  const handle = await open(unfinished, 'wx', OWNER_ONLY_MODE); // fails on a link
   try {
     const bytes = await writeWithChecksum(handle, chunksOf(snapshot));
     await handle.sync();
@@ -119,18 +123,23 @@ export async function readSnapshot(
     const read = await readRegularFile(file);
     return typeof read === 'string' ? { reason: read } : parseSnapshot(read, now, maxAgeMs);
   } catch (error) {
-    const isMissing = (error as NodeJS.ErrnoException).code === 'ENOENT';
-    return { reason: errorMessageOf(error), isMissing };
+    const { code } = error as NodeJS.ErrnoException;
+    if (code === 'ELOOP') return { reason: 'it is a symbolic link' };
+    return { reason: errorMessageOf(error), isMissing: code === 'ENOENT' };
   }
 }
 
+/** Opens a file unless it is a link. Non-blocking: opening a pipe would wait for a writer. */
+const READ_FLAGS = constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOFOLLOW;
+
 /** The bytes of a regular file, or the reason why it is not read: a device may have no end. */
 async function readRegularFile(file: string): Promise<Buffer | string> {
-  // Non-blocking: opening a pipe would wait for a writer.
-  const handle = await open(file, constants.O_RDONLY | constants.O_NONBLOCK);
+  const handle = await open(file, READ_FLAGS);
   try {
     const found = await handle.stat();
     if (!found.isFile()) return 'it is not a regular file';
+    if (!isOwn(found.uid)) return `it belongs to another user (uid ${found.uid})`;
+    if (found.mode & constants.S_IWOTH) return 'every user can write it: chmod o-w';
     if (found.size === 0) return 'it is empty'; // files of /proc also have size 0
     if (found.size > MAX_SNAPSHOT_BYTES) return `it has more than ${MAX_SNAPSHOT_BYTES} bytes`;
     return await handle.readFile();
@@ -138,6 +147,9 @@ async function readRegularFile(file: string): Promise<Buffer | string> {
     await handle.close();
   }
 }
+
+/** Whether a file belongs to this process or to root; on Windows there is no such owner. */
+const isOwn = (uid: number): boolean => [0, process.geteuid?.() ?? uid].includes(uid);
 
 function parseSnapshot(bytes: Buffer, now: Millis, maxAgeMs: Millis): SnapshotReadResult {
   if (!bytes.subarray(0, MAGIC.length).equals(Buffer.from(MAGIC))) {

@@ -19,6 +19,7 @@ import {
 } from '../backends/remote-backend.ts';
 import { type Millis, schedule } from '../core/clock.ts';
 import { type Decision, NEVER, WHEN_SETTLED } from '../core/decision.ts';
+import { LongestQueue } from '../core/longest-queue.ts';
 import { PendingSet } from '../core/pending.ts';
 import type { Random } from '../core/random.ts';
 import { type Waiter, WaiterSet } from '../core/waiter-set.ts';
@@ -93,6 +94,7 @@ export class RemoteWaitScheduler {
   readonly #queues = new Map<string, KeyQueue>();
   /** In a queue, or out of it with a slot that is not due yet. */
   readonly #waiters: WaiterSet<RemoteWaitResult, QueuedWaiter>;
+  readonly #longest = new LongestQueue<KeyQueue>();
   /** Waiters that are known to have to wait. */
   #queuedCount = 0;
   /** Queues that are served, and settlements on their way to the backend. */
@@ -141,10 +143,10 @@ export class RemoteWaitScheduler {
   waitForPermit(key: string, cost: number, limits: RemoteWaitLimits): Promise<RemoteWaitResult> {
     const { signal, maxWaitMs, priority, isRequeued } = limits;
     if (signal?.aborted) return Promise.reject(signal.reason);
-    const isQueueFull = this.#waiters.isFull;
-    if (this.#queues.has(key) && (isQueueFull || maxWaitMs <= 0)) {
-      return Promise.resolve(waitRefusal(0, isQueueFull ? 'queue-full' : 'too-long'));
-    }
+    const queue = this.#queues.get(key);
+    if (queue && maxWaitMs <= 0) return Promise.resolve(TOO_LONG);
+    if (queue && this.#waiters.isFull && !this.#refuseLastOfLongest(queue.waiters.size))
+      return Promise.resolve(waitRefusal(0, 'queue-full'));
     return new Promise((resolve, reject) => {
       const waiter: QueuedWaiter = {
         key,
@@ -179,6 +181,7 @@ export class RemoteWaitScheduler {
     if (queue) {
       this.#claimQueueSlot(waiter);
       queue.waiters.add(waiter);
+      this.#longest.onGrowth(queue);
       return;
     }
     const created: KeyQueue = {
@@ -334,9 +337,19 @@ export class RemoteWaitScheduler {
   /** False if the queue is full. */
   #claimQueueSlot(waiter: QueuedWaiter): boolean {
     if (waiter.isQueued) return true;
-    if (this.#queuedCount >= this.#options.maxWaiters) return false;
+    const isFull = this.#queuedCount >= this.#options.maxWaiters;
+    const others = (this.#queues.get(waiter.key)?.waiters.size ?? 1) - 1;
+    if (isFull && !this.#refuseLastOfLongest(others)) return false;
     waiter.isQueued = true;
     this.#queuedCount++;
+    return true;
+  }
+
+  /** Frees a place in a full queue for a key with few waiters; false if no key has more. */
+  #refuseLastOfLongest(size: number): boolean {
+    const last = this.#longest.findLongerThan(size, this.#queues.values())?.waiters.last;
+    if (!last?.isQueued) return false;
+    this.#waiters.resolve(last, waitRefusal(0, 'queue-full'));
     return true;
   }
 

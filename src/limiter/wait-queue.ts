@@ -53,12 +53,21 @@ export class WaitQueue<T extends QueuePosition> {
   }
 
   get first(): T | undefined {
+    return this.#liveAt(!this.#isLifo);
+  }
+
+  /** The waiter whose turn is last. */
+  get last(): T | undefined {
+    return this.#liveAt(this.#isLifo);
+  }
+
+  /** The live waiter at the head or the end of the array; drops tombstones there. */
+  #liveAt(isHead: boolean): T | undefined {
     while (this.#head < this.#entries.length) {
-      const at = this.#isLifo ? this.#entries.length - 1 : this.#head;
-      const one = this.#entries[at];
+      const one = this.#entries[isHead ? this.#head : this.#entries.length - 1];
       if (this.#live.has(one)) return one;
-      if (this.#isLifo) this.#entries.pop();
-      else this.#head++;
+      if (isHead) this.#head++;
+      else this.#entries.pop();
     }
     return undefined;
   }

@@ -7,6 +7,9 @@
  *                       queue of the key  ● ● ● ● ───────────────────────▶ granted
  *                         └──────▶ deadline, queue full, aborted, closed ▶ refused
  *
+ * The bound counts the waiters of all keys. In a full queue, the key with the most waiters loses its last one to another
+ * key, so that no key can keep others out.
+ *
  * Each key has a queue, and only its first waiter checks the limit. Nothing polls: one timer is set to the next
  * opening or deadline of all queues.
  *
@@ -18,6 +21,7 @@ import { CLOSED_REFUSAL } from '../backends/remote-backend.ts';
 import type { Millis } from '../core/clock.ts';
 import { type Decision, deny, NEVER, WHEN_SETTLED } from '../core/decision.ts';
 import { Heap } from '../core/heap.ts';
+import { LongestQueue } from '../core/longest-queue.ts';
 import {
   MAX_TOMBSTONES,
   type Waiter,
@@ -101,6 +105,7 @@ export class WaitScheduler {
   readonly #queues = new Map<string, KeyQueue>();
   readonly #openings = new Heap<{ at: Millis; queue: KeyQueue }>((a, b) => a.at < b.at);
   readonly #waiters: WaiterSet<WaitResult, QueuedWaiter>;
+  readonly #longest = new LongestQueue<KeyQueue>();
 
   constructor(options: WaitSchedulerOptions) {
     this.#options = options;
@@ -157,7 +162,12 @@ export class WaitScheduler {
     if (decision.verdict === 'moved') return Promise.resolve(decision);
     if (decision.verdict !== 'deny')
       return Promise.resolve({ verdict: 'allow', dueAt: now, waitedMs: 0 });
-    const refusal = this.#refusalFor(decision.retryAfterMs, maxWaitMs);
+    const refusal = this.#refusalFor(
+      decision.retryAfterMs,
+      maxWaitMs,
+      queue?.waiters.size ?? 0,
+      now,
+    );
     if (refusal) return Promise.resolve(refusal);
     const joined = queue ?? this.#createQueue(id, request.key, decision.retryAfterMs, now);
     return this.#enqueue(joined, request, now, limits);
@@ -206,11 +216,27 @@ export class WaitScheduler {
   }
 
   /** The refusal of a wait that is known to be in vain. */
-  #refusalFor(retryAfterMs: Millis, maxWaitMs: Millis): WaitResult | undefined {
-    let reason: RefusalReason | undefined = this.#waiters.isFull ? 'queue-full' : undefined;
-    if (retryAfterMs > maxWaitMs || maxWaitMs <= 0) reason = 'too-long';
+  #refusalFor(
+    retryAfterMs: Millis,
+    maxWaitMs: Millis,
+    queueSize: number,
+    now: Millis,
+  ): WaitResult | undefined {
+    let reason: RefusalReason | undefined;
     if (retryAfterMs === NEVER) reason = 'never';
+    else if (retryAfterMs > maxWaitMs || maxWaitMs <= 0) reason = 'too-long';
+    else if (this.#waiters.isFull && !this.#refuseLastOfLongest(queueSize, now))
+      reason = 'queue-full';
     return reason && waitRefusal(retryAfterMs, reason);
+  }
+
+  /** Frees a place in a full queue for a key with few waiters; false if no key has more. */
+  #refuseLastOfLongest(queueSize: number, now: Millis): boolean {
+    const longest = this.#longest.findLongerThan(queueSize, this.#queues.values());
+    const last = longest?.waiters.last;
+    if (longest && last)
+      this.#waiters.resolve(last, waitRefusal(msUntilOpen(longest, now), 'queue-full'));
+    return last !== undefined;
   }
 
   #enqueue(
@@ -236,6 +262,7 @@ export class WaitScheduler {
       this.#waiters.add(waiter);
       this.#queues.set(queue.id, queue);
       queue.waiters.add(waiter);
+      this.#longest.onGrowth(queue);
       // The new first waiter may need less than the previous one.
       if (queue.waiters.size > 1 && queue.waiters.first === waiter) this.#drainQueue(queue, now);
       else this.#scheduleOpening(queue);

@@ -141,13 +141,37 @@ const scenarios: Record<string, Scenario> = {
     ],
   },
 
-  'bucket: maxDebt does not forgive debt from local use': {
+  'bucket: maxDebt bounds the debt from use beyond the cost': {
     limit: { bucket: { rate: 1, burst: 10, maxDebt: 5 } },
     rows: [
       [0, 'check 1', 'allow, 9 left'],
-      [0, 'done ok cost 1 used 20'],
-      [0, 'peek', 'remaining -10'],
+      [0, 'done ok cost 1 used 13'],
+      [0, 'peek', 'remaining -3'],
+      [0, 'done ok cost 0 used 1000000000000000'],
+      [0, 'peek', 'remaining -5'],
       [0, 'update 3'],
+      [0, 'peek', 'remaining -5'],
+      [6_000, 'check 1', 'allow, 0 left'],
+    ],
+  },
+
+  'bucket: without maxDebt, use beyond the cost causes at most the debt that an hour refills': {
+    limit: { bucket: { rate: 1, burst: 10 } },
+    rows: [
+      [0, 'check 1', 'allow, 9 left'],
+      [0, 'done ok cost 1 used 1000000000000000'],
+      [0, 'peek', 'remaining -3600'],
+      [1_000, 'done ok cost 0 used 1000000000000000'],
+      [1_000, 'peek', 'remaining -3600'],
+      [3_602_000, 'check 1', 'allow, 0 left'],
+    ],
+  },
+
+  'bucket: a slow bucket without maxDebt owes at most a second burst by use beyond the cost': {
+    limit: { bucket: { rate: '1/7d', burst: 10 } },
+    rows: [
+      [0, 'check 1', 'allow, 9 left'],
+      [0, 'done ok cost 1 used 1000000000000000'],
       [0, 'peek', 'remaining -10'],
     ],
   },

@@ -44,7 +44,7 @@ export interface BucketOptions {
   readonly rate: Rate;
   /** Calls that may come at once after a quiet period. Default: the count in `rate`, at least 1. */
   readonly burst?: number;
-  /** The most debt that hits on other nodes can cause. Default: unbounded. */
+  /** The most debt. Default: unbounded for hits on other nodes; by use beyond the cost, what an hour refills, at least a burst. */
   readonly maxDebt?: number;
 }
 
@@ -57,6 +57,9 @@ const EPSILON_TOKENS = 1e-6;
 
 /** Floating-point error tolerated in whole seconds and whole tokens. */
 const EPSILON = 1e-9;
+
+/** Without `maxDebt`, a call that used more than its cost causes at most the debt that this time refills. */
+const MAX_OVERUSE_MS: Millis = 3_600_000;
 
 const OPEN_NOW = { opensInMs: 0 };
 
@@ -75,6 +78,10 @@ export function bucket(options: BucketOptions, path = 'bucket'): Policy {
   return bucketAt({ perMs: rate.count / rate.periodMs, burst, maxDebt }, UNDIVIDED);
 }
 
+/** The most debt by use beyond the cost: `used` comes from callers, who could lock a key for good. */
+export const maxOveruseOf = ({ perMs, burst, maxDebt }: BucketTerms): number =>
+  maxDebt < Infinity ? maxDebt : Math.max(burst, perMs * MAX_OVERUSE_MS);
+
 function bucketAt(terms: BucketTerms, position: PoolPosition): Policy {
   const { perMs, burst, maxDebt } = terms;
   const { size, rank, since } = position;
@@ -82,6 +89,7 @@ function bucketAt(terms: BucketTerms, position: PoolPosition): Policy {
     Math.min(EPSILON_MS * perMs, EPSILON_TOKENS),
     burst * 4 * Number.EPSILON, // at least the rounding error of sums of this size
   );
+  const maxOveruse = maxOveruseOf(terms);
   const kind = 'bucket';
   const windowTerms = quotaOf(burst, perMs);
 
@@ -164,13 +172,16 @@ function bucketAt(terms: BucketTerms, position: PoolPosition): Policy {
 
     available: (state, i, now) => Math.max(0, remainingAt(state, i, now)),
 
-    /** Returns what was not used; what was used beyond the cost becomes debt. */
+    /** Returns what was not used; what was used beyond the cost becomes debt, within its bound. */
     settle(state, i, { outcome, cost, used = cost, dueAt }, now) {
       const isIgnored = outcome === 'ignored';
       const unused = isIgnored ? cost : cost - used;
       if (unused === 0) return;
       const spent = spentAt(state, i, now);
-      if (unused < 0) return write(state, i, spent - unused * size, now);
+      if (unused < 0) {
+        const most = Math.max(spent, capacity + maxOveruse);
+        return write(state, i, Math.min(spent - unused * size, most), now);
+      }
       const unitCost = dueAt < since ? 1 : size; // never more than was taken for it
       const isRefillLost = isIgnored && dueAt < state[i + UPDATED_AT];
       const refilled = isRefillLost ? Math.max(0, now - dueAt) * perMs : 0;

@@ -1,7 +1,9 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { NEVER } from '../core/decision.ts';
-import { Gcra, gcraLifecycle } from './gcra.ts';
+import { Gcra, GcraLifecycle } from './gcra.ts';
+
+const gcraLifecycle = new GcraLifecycle();
 
 interface Check {
   readonly limit?: number;
@@ -119,6 +121,9 @@ describe('gcra', () => {
 
   test('gcra: a key evicted too early is fresh only then', () => {
     const { state, check } = key();
+    gcraLifecycle.toleranceMs = 3000;
+    gcraLifecycle.init(state, 0, 1000, 1e12); // at most one burst of its own
+    expect(gcraLifecycle.removableAt(state, 0)).toBe(4000);
     gcraLifecycle.init(state, 0, 1000, 4000);
     expect(check({ at: 1000, quantity: 0 })).toEqual([false, 2, 0, 3000]);
     expect([gcraLifecycle.removableAt(state, 0), gcraLifecycle.evictableAt(state, 0)]).toEqual([

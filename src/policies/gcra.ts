@@ -24,15 +24,29 @@ const EPSILON_MS = 0.001;
 const EPSILON_INTERVALS = 0.001;
 const EPSILON = 64 * Number.EPSILON;
 
-/** What a key table needs to keep such keys. */
-export const gcraLifecycle: Pick<Policy, 'width' | 'init' | 'removableAt' | 'evictableAt'> = {
-  width: 1,
-  init(state, i, now, freshAt = now) {
-    state[i] = freshAt;
-  },
-  removableAt: (state, i) => state[i],
-  evictableAt: (state, i) => state[i],
-};
+/**
+ * What a key table needs to keep such keys. A new key may take on the instant of an evicted one, whose terms were others:
+ * it owes at most one burst of its own terms, `toleranceMs`.
+ */
+export class GcraLifecycle
+  implements Pick<Policy, 'width' | 'init' | 'removableAt' | 'evictableAt'>
+{
+  readonly width = 1;
+  /** Interval × limit of the check that is about to begin a key. */
+  toleranceMs: Millis = 0;
+
+  init(state: State, i: number, now: Millis, freshAt = now): void {
+    state[i] = Math.min(freshAt, now + this.toleranceMs);
+  }
+
+  removableAt(state: State, i: number): Millis {
+    return state[i];
+  }
+
+  evictableAt(state: State, i: number): Millis {
+    return state[i];
+  }
+}
 
 /** Results are fields, because an object per check would cost more than the check. */
 export class Gcra {

@@ -15,7 +15,7 @@
  */
 
 import type { Millis } from '../core/clock.ts';
-import { deny } from '../core/decision.ts';
+import { type Decision, deny } from '../core/decision.ts';
 import { ConfigError } from '../core/errors.ts';
 import { OptionReader } from '../core/options.ts';
 import type { Policy, PoolPosition, State } from './policy.ts';
@@ -27,6 +27,8 @@ export interface InFlightPolicy extends Policy {
   inFlightOf(state: State, i: number): number;
   /** Mean round-trip time; 0 before the first measurement. */
   meanRttOf(state: State, i: number): Millis;
+  /** As `check`, for a call of a high priority. Where calls are paced, it may start a little ahead of the pace. */
+  checkUrgent?(state: State, i: number, cost: number, now: Millis): Decision;
   /** A call was refused because `kept` free slots are kept for others: demand for more than the limit. */
   noteKept(state: State, i: number, kept: number): void;
   divided(position: PoolPosition): this;

@@ -164,7 +164,9 @@ function prioritised<P extends InFlightPolicy>(inner: P, names: readonly string[
       const isKept = free >= 0 && kept > free;
       const decision = isKept
         ? deny(untilReleased(state, i, level, free, now))
-        : inner.check(state, i, cost, now);
+        : level < lowest && inner.checkUrgent
+          ? inner.checkUrgent(state, i, cost, now)
+          : inner.check(state, i, cost, now);
       if (isKept) inner.noteKept(state, i, kept);
       if (decision.verdict === 'deny') {
         // A refusal that only time ends, such as a pace, is no lack of slots.

@@ -561,6 +561,15 @@ describe('requestLimiter: errors', () => {
     expect(onError.mock.calls[0][0]).toBeInstanceOf(Error);
   });
 
+  test('arguments that the limiter rejects are no outage: 503, whatever onUnavailable says', () => {
+    const onError = vi.fn();
+    const cost = () => Number.NaN; // such as a header of the client that is not a number
+    const combined = all([{ limiter: limiter(two), cost }]);
+    const decision = make({ limiter: combined, onError }).check(alice);
+    expect(decision).toMatchObject({ isAllowed: false, status: 503 });
+    expect(onError).toHaveBeenCalledOnce();
+  });
+
   test('shadow: a limiter that throws admits, also with onUnavailable deny', () => {
     const limited = make({
       ...{

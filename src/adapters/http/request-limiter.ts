@@ -297,7 +297,8 @@ export class RequestLimiter<Request> {
   #onCheckFailure(error: unknown, request: Request): RequestDecision {
     this.#reporter.report('check', error);
     const { isFailOpen, shadow } = this.#settings;
-    return isFailOpen || shadow
+    const isOutage = !(error instanceof ConfigError); // invalid arguments may come from the client
+    return (isFailOpen && isOutage) || shadow
       ? ADMIT_UNCOUNTED
       : this.#applyOverrides(buildUnavailableRefusal(), request);
   }

@@ -9,7 +9,7 @@
 
 import { type Clock, type Millis, onImmediate } from '../../core/clock.ts';
 import { DeadlineSet } from '../../core/deadline-set.ts';
-import { allow, type Decision, wait } from '../../core/decision.ts';
+import { allow, type Decision, deny, NEVER, wait } from '../../core/decision.ts';
 import { UnavailableError } from '../../core/errors.ts';
 import { cryptoRandom } from '../../core/random.ts';
 import type { Policy, Settlement, State } from '../../policies/policy.ts';
@@ -138,7 +138,7 @@ export class EtcdBackend implements RemoteBackend {
     const timed = await this.#submit(key, (state, moment) =>
       this.#rule.check(state, cost, moment, mayReserve),
     );
-    if (!timed) return this.#fallbackDecision();
+    if (!timed) return this.#undecided(key);
     const at = this.#clock.now();
     return { decision: decisionAt(timed, at), decidedAt: at, usableUntil: usableUntilOf(timed) };
   }
@@ -148,7 +148,7 @@ export class EtcdBackend implements RemoteBackend {
     const timed = await this.#submit(key, (state, moment) =>
       this.#rule.checkBatch(state, costs, moment, aheadMs),
     );
-    if (!timed) return toBatchDecision(this.#fallbackDecision());
+    if (!timed) return toBatchDecision(this.#undecided(key));
     return { ...batchDecisionAt(timed, this.#clock.now()), lookaheadMs: aheadMs };
   }
 
@@ -157,7 +157,7 @@ export class EtcdBackend implements RemoteBackend {
     const timed = await this.#submit(key, (state, moment) =>
       this.#rule.takeUpTo(state, most, moment),
     );
-    if (!timed) return this.#fallbackDecision().decision.verdict === 'allow' ? 1 : 0;
+    if (!timed) return this.#undecided(key).decision.verdict === 'allow' ? 1 : 0;
     return timed.verdict === 'grant' && isInTime(timed, this.#clock.now()) ? timed.remaining : 0;
   }
 
@@ -203,9 +203,11 @@ export class EtcdBackend implements RemoteBackend {
     this.#context.store.close();
   }
 
-  #fallbackDecision(): RemoteDecision {
-    const decision = decideUnavailable(this.onUnavailable);
-    return { decision, decidedAt: this.#clock.now(), fromFallback: true };
+  /** A key that is too long is no outage: it would get past the limit. */
+  #undecided(key: string): RemoteDecision {
+    const decidedAt = this.#clock.now();
+    if (key.length > MAX_KEY_CHARS) return { decision: deny(NEVER), decidedAt };
+    return { decision: decideUnavailable(this.onUnavailable), decidedAt, fromFallback: true };
   }
 
   /** The result of `apply`; undefined if there is no decision in time. */

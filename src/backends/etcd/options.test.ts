@@ -187,6 +187,15 @@ if (etcdServer() !== undefined) {
       expect((await api.check('x')).verdict).toBe('allow');
     });
 
+    test('a key that is too long is no outage: it is refused for good with `allow` as well', async () => {
+      const api = shared(bucketLimit(1, 5), { onUnavailable: 'allow' });
+      const long = 'x'.repeat(40_000);
+      expect(await api.check(long)).toEqual({ verdict: 'deny', retryAfterMs: Infinity });
+      expect(await api.tryAcquire(long)).toMatchObject({ verdict: 'deny', reason: 'never' });
+      expect(await api.takeUpTo(long, 5)).toBe(0);
+      expect(api.stats().fallback).toBe(0);
+    });
+
     test('skips a server that is down', async () => {
       const downAddress = `http://127.0.0.1:${await freePort()}`;
       const api = shared(bucketLimit(1, 1), { endpoints: [downAddress, addressOf(server)] });

@@ -59,7 +59,8 @@ function runGroups(
   const transport = new HttpGroupTransport(http);
   const group = new Group(options, transport, clock);
   /** Never listens itself: the daemon hands it connections. */
-  const server = createLendingServer(http, (requests) => group.lend(requests));
+  const lending = createLendingServer(http, (requests) => group.lend(requests));
+  const { server } = lending;
   server.emit('listening'); // starts Node's check for slow connections
   const unavailable = new Set<string>();
   let connections = 0;
@@ -89,7 +90,8 @@ function runGroups(
   return {
     createFactory: (inner) => group.createFactory(inner),
     accept(socket, maxConnections) {
-      if (connections >= maxConnections) return void socket.destroy();
+      if (connections >= maxConnections && !lending.closeUnauthenticated())
+        return void socket.destroy();
       connections++;
       socket.once('close', () => connections--);
       server.emit('connection', socket);

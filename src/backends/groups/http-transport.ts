@@ -10,7 +10,7 @@
 
 import { createHash, timingSafeEqual } from 'node:crypto';
 import http from 'node:http';
-import type { AddressInfo } from 'node:net';
+import type { AddressInfo, Socket } from 'node:net';
 import { type Millis, systemClock } from '../../core/clock.ts';
 import { formatHostPort, type HostPort } from '../../core/host-port.ts';
 import { tryParseJson } from '../../core/json.ts';
@@ -104,24 +104,54 @@ function parseGrants(text: string): readonly number[] {
 
 type LendHandler = (requests: readonly BorrowRequest[]) => Promise<readonly number[]>;
 
-/** A server that lends to other groups; it does not listen yet. */
+/** Connections on which no request had the key yet. Beyond this, the oldest one is closed. */
+const MAX_UNAUTHENTICATED = 256;
+
+/** How often connections are checked for requests that take too long. */
+const CHECK_INTERVAL_MS: Millis = 500;
+
+export interface LendingServer {
+  /** It does not listen yet. */
+  readonly server: http.Server;
+  /** Closes the oldest connection without the key; false if there is none. */
+  closeUnauthenticated(): boolean;
+}
+
+/** A server that lends to other groups. A connection belongs to a group once a request had the key. */
 export function createLendingServer(
   { key, deadlineMs }: Pick<HttpTransportOptions, 'key' | 'deadlineMs'>,
   lend: LendHandler,
-): http.Server {
-  const server = http.createServer((request, response) => {
+): LendingServer {
+  const options = { connectionsCheckingInterval: CHECK_INTERVAL_MS };
+  const server = http.createServer(options, (request, response) => {
     handle(request).then(
       ({ status, body }) => {
-        response.writeHead(status, { 'content-type': 'application/json' });
+        const isLast = status === 401; // without the key, no second request
+        if (isLast) response.once('finish', () => request.socket.destroySoon());
+        const connection = isLast ? { connection: 'close' } : {};
+        response.writeHead(status, { 'content-type': 'application/json', ...connection });
         response.end(JSON.stringify(body));
       },
       () => response.destroy(),
     );
   });
+  const unauthenticated = new Set<Socket>();
+  server.on('connection', (socket) => {
+    unauthenticated.add(socket);
+    socket.once('close', () => unauthenticated.delete(socket));
+    if (unauthenticated.size > MAX_UNAUTHENTICATED) closeUnauthenticated();
+  });
+  const closeUnauthenticated = (): boolean => {
+    const [oldest] = unauthenticated;
+    if (oldest) unauthenticated.delete(oldest); // its `close` event comes later
+    oldest?.destroy();
+    return oldest !== undefined;
+  };
   const handle = async (request: http.IncomingMessage) => {
     const refused = (status: number, error: string) => ({ status, body: { error } });
     if (!isAuthorized(request.headers.authorization, key))
       return refused(401, 'wrong key in the authorization header');
+    unauthenticated.delete(request.socket);
     if (request.method !== 'POST' || request.url !== BORROW_PATH)
       return refused(404, `expected POST ${BORROW_PATH}`);
     const requests = parseBorrowRequests(await readText(request, MAX_BODY_BYTES));
@@ -129,7 +159,8 @@ export function createLendingServer(
     return { status: 200, body: { grants: await lend(requests) } };
   };
   server.requestTimeout = Math.max(1000, deadlineMs * 2);
-  return server;
+  server.headersTimeout = server.requestTimeout; // also for a connection that sends nothing
+  return { server, closeUnauthenticated };
 }
 
 /** Starts to lend. Rejects if the port cannot be bound. */
@@ -138,7 +169,7 @@ export async function startLendingServer(
   { port, host }: HostPort,
   lend: LendHandler,
 ) {
-  const server = createLendingServer(options, lend);
+  const { server } = createLendingServer(options, lend);
   await new Promise<void>((resolve, reject) => {
     server.once('error', reject);
     server.listen(port, host, resolve);

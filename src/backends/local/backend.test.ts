@@ -109,6 +109,18 @@ describe('local backend with an injected hasher', () => {
     for (let n = 0; n < 1000; n++) expect(next.check(`key ${n}`, 1).verdict).toBe('deny');
   });
 
+  test('local backend: a fresh key owes at most what an evicted one can, by any use', () => {
+    const { backend, clock } = setUp(100);
+    for (let n = 0; n < 2000; n++) {
+      const overuse = { outcome: 'ok', cost: 1, used: 1e15, dueAt: clock.now() } as const;
+      backend.settle(`evil ${n}`, overuse);
+    }
+    const [decision] = Array.from({ length: 2000 }, (_, n) =>
+      backend.check(`fresh ${n}`, 1),
+    ).filter(({ verdict }) => verdict === 'deny');
+    expect(decision).toMatchObject({ retryAfterMs: 3_601_000 }); // an hour, and one token
+  });
+
   test('local backend: restore keeps maxKeys and known keys', () => {
     const { backend, clock } = setUp();
     for (let n = 0; n < 50; n++) backend.check(`key ${n}`, 3);

@@ -90,3 +90,68 @@ describe('gcra table', () => {
     ]);
   });
 });
+
+describe('gcra table: terms chosen by a hostile client', () => {
+  /** Takes from new keys with the longest debt that is accepted, until all hash buckets have evicted some. */
+  function flood(table: GcraTable, keys: number): number {
+    let accepted = 0;
+    for (let n = 0; n < keys; n++) {
+      const key = Buffer.from(`evil ${n}`);
+      for (const days of [10_000_000, 365, 2]) {
+        const limit = days * 86_400;
+        if (!table.throttle(key, 0, key.length, limit, 1, SECOND, limit)) continue;
+        accepted++;
+        break;
+      }
+    }
+    return accepted;
+  }
+
+  /** How many of 200 fresh keys, at a burst of 16 and 30 a minute, are allowed a call. */
+  function freshAllowed(table: GcraTable, round: number): number {
+    let allowed = 0;
+    for (let n = 0; n < 200; n++) {
+      const key = Buffer.from(`fresh ${round} ${n}`);
+      table.throttle(key, 0, key.length, 16, 30, 60 * SECOND, 1);
+      if (!table.isLimited) allowed++;
+      else expect(table.retryAfterMs).toBeLessThanOrEqual(2 * SECOND);
+      expect(table.resetAfterMs).toBeLessThanOrEqual(32 * SECOND);
+    }
+    return allowed;
+  }
+
+  test('gcra table: a fresh key owes at most one burst of its own after evictions', () => {
+    const { table, clock } = setUp(100_000);
+    expect(flood(table, 300_000)).toBe(300_000);
+    freshAllowed(table, 1);
+    clock.advance(2 * SECOND);
+    expect(freshAllowed(table, 1)).toBeGreaterThan(170); // the same keys, one interval later; some were evicted
+    clock.advance(2 * 86_400 * SECOND);
+    expect(freshAllowed(table, 2)).toBe(200); // the longest debt is over
+  });
+
+  test('gcra table: a restart keeps no debt longer than the bound, and none longer than a burst', () => {
+    const { table, clock, hasher } = setUp(1000);
+    flood(table, 100_000);
+    const snapshot = table.snapshot();
+    const poisoned = {
+      entries: snapshot.entries.map((value, n) => (n % 2 === 1 ? 1e15 : value)),
+      debtUntil: snapshot.debtUntil?.map(() => 1e15),
+    };
+    const next = new GcraTable({ hasher, clock, maxKeys: 1000 });
+    next.restore(poisoned);
+    freshAllowed(next, 1);
+    clock.advance(2 * 86_400 * SECOND);
+    expect(freshAllowed(next, 2)).toBe(200);
+    const evil = Buffer.from('evil 99999');
+    next.throttle(evil, 0, evil.length, 16, 30, 60 * SECOND, 1);
+    expect(next.isLimited).toBe(false);
+  });
+
+  test('gcra table: an evicted key gets no fresh burst with the same terms', () => {
+    const { table, check } = setUp(1000);
+    expect(check('a', 5)).toBe(true);
+    flood(table, 100_000);
+    expect(check('a')).toBe(false);
+  });
+});

@@ -129,6 +129,27 @@ describe('peers: two nodes, one key', () => {
     expect(b.inspect('C').state.remaining).toBe(10);
   });
 
+  test('use beyond the cost is reported up to the debt that it causes, however large', () => {
+    const { nodes, pass } = fleetOf(3);
+    pass(1000);
+    const backends = nodes.map(({ backend }) => backend);
+    for (let n = 0; n < 9; n++) {
+      backends[0].check('C', 1);
+      backends[0].settle('C', { outcome: 'ok', cost: 1, used: 1e15, dueAt: 0 });
+    }
+    backends[0].check('D', 1);
+    backends[0].settle('D', { outcome: 'ok', cost: 1, used: 4, dueAt: 0 });
+    pass(5000);
+    for (const backend of backends) {
+      const { remaining } = backend.inspect('C').state;
+      expect(remaining).toBeGreaterThanOrEqual(-3_600);
+      expect(remaining).toBeLessThan(-3_500);
+      expect(backend.inspect('D').state.remaining).toBeGreaterThanOrEqual(6);
+    }
+    pass(10_000);
+    expect(backends[2].inspect('D').state.remaining).toBe(10);
+  });
+
   test('allowed calls are reported by every method that allows them', () => {
     const { nodes, pass, clock } = fleetOf(2);
     pass(1000);

@@ -9,6 +9,7 @@ import type { Millis } from '../../core/clock.ts';
 import type { Decision } from '../../core/decision.ts';
 import { ConfigError } from '../../core/errors.ts';
 import { createHasher, type Hasher } from '../../core/hash.ts';
+import { maxOveruseOf } from '../../policies/bucket.ts';
 import type { BucketTerms, Policy, Settlement, State } from '../../policies/policy.ts';
 import type { BackendContext, BackendFactory, CheckWithStatus } from '../backend.ts';
 import { DelegatingBackend } from '../delegating-backend.ts';
@@ -29,6 +30,8 @@ export class PeersBackend extends DelegatingBackend<LocalBackend> {
   readonly #network: PeerNetwork;
   readonly #hasher: Hasher;
   readonly #limit: PeerLimit;
+  /** The level that use beyond the cost can cause. */
+  readonly #maxLevel: number;
   readonly #importedCredits = new ImportedCredits();
   #isDetached = false;
 
@@ -43,6 +46,8 @@ export class PeersBackend extends DelegatingBackend<LocalBackend> {
     super(local);
     this.#network = network;
     this.#hasher = network.hasher;
+    this.#maxLevel =
+      Math.max(...buckets.map(({ burst }) => burst)) + Math.max(...buckets.map(maxOveruseOf));
     const level = (state: State, i: number, now: Millis): number =>
       bindingLevel(buckets, state, i, now);
     const refillTimesOf = (state: State, i: number, now: Millis): Millis[] =>
@@ -62,8 +67,10 @@ export class PeersBackend extends DelegatingBackend<LocalBackend> {
           raiseLevels(buckets, state, i, now, fullInMs, uncounted),
         ),
       level: (low, high) => local.readHashed(low, high, level),
-      adjustLevel: (low, high, by) =>
-        local.settleHashed(low, high, { outcome: 'ok', cost: 0, used: by, dueAt: 0 }),
+      adjustLevel: (low, high, by) => {
+        if (by > 0) local.updateHashed(low, high, { hits: by }, 0);
+        else local.settleHashed(low, high, { outcome: 'ok', cost: 0, used: by, dueAt: 0 });
+      },
     };
     network.addLimit(this.#limit);
   }
@@ -105,22 +112,27 @@ export class PeersBackend extends DelegatingBackend<LocalBackend> {
   }
 
   credit(key: string, tokens: number, upTo: number): void {
-    this.#hasher.hash(key);
+    const before = this.#levelOf(key);
     const { low, high } = this.#hasher;
-    const before = this.#limit.level(low, high);
     this.inner.credit(key, tokens, upTo);
     const filled = before - this.#limit.level(low, high); // less than `tokens` if the bucket was nearly full
     if (filled > 0) this.#importedCredits.add(low, high, filled);
   }
 
   override settle(key: string, settlement: Settlement, now?: Millis): void {
-    this.inner.settle(key, settlement, now);
     const { outcome, cost, used = cost } = settlement;
     const extra = outcome === 'ignored' ? -cost : used - cost;
-    if (extra > 0) this.#recordHitsOfLastKey(extra);
-    else if (extra < 0 && !this.#isDetached) {
-      this.#network.retractHits(this.#limit, this.#hasher.low, this.#hasher.high, -extra);
-    }
+    const before = extra > 0 ? this.#levelOf(key) : 0;
+    this.inner.settle(key, settlement, now);
+    const { low, high } = this.#hasher; // the inner backend has just hashed the key
+    if (extra > 0) this.#recordHits(low, high, Math.min(extra, this.#maxLevel - before));
+    else if (extra < 0 && !this.#isDetached)
+      this.#network.retractHits(this.#limit, low, high, -extra);
+  }
+
+  #levelOf(key: string): number {
+    this.#hasher.hash(key);
+    return this.#limit.level(this.#hasher.low, this.#hasher.high);
   }
 
   #recordIfAllowed(decision: Decision, cost: number): Decision {

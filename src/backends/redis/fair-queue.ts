@@ -21,6 +21,7 @@
 import { type Clock, type Millis, schedule } from '../../core/clock.ts';
 import { ClockOffset } from '../../core/clock-offset.ts';
 import { type Decision, NEVER, WHEN_SETTLED } from '../../core/decision.ts';
+import { LongestQueue } from '../../core/longest-queue.ts';
 import { PendingSet } from '../../core/pending.ts';
 import type { Random } from '../../core/random.ts';
 import { type Waiter, WaiterSet } from '../../core/waiter-set.ts';
@@ -41,6 +42,8 @@ const TIMER_LATENESS_MS: Millis = 25;
 
 /** The longest time that a permit is granted before it opens. */
 const MAX_AHEAD_MS: Millis = 1000;
+
+const QUEUE_FULL: FairWaitResult = { verdict: 'deny', retryAfterMs: 0, reason: 'queue-full' };
 
 /** A permit, or a turn, that a message announced while a request was on the way. */
 interface Announcement {
@@ -105,6 +108,7 @@ export class FairQueue {
   readonly #queues = new Map<string, KeyQueue>();
   readonly #waitersById = new Map<string, QueuedWaiter>();
   readonly #waiters: WaiterSet<FairWaitResult, QueuedWaiter>;
+  readonly #longest = new LongestQueue<KeyQueue>();
   readonly #pending = new PendingSet();
   readonly #rtt = new RttEstimator();
   #lastWaiterNumber = 0;
@@ -132,7 +136,7 @@ export class FairQueue {
   async acquire(key: string, cost: number, limits: FairWaitLimits): Promise<FairWaitResult> {
     const { signal, maxWaitMs } = limits;
     signal?.throwIfAborted();
-    if (this.#waiters.isFull) return { verdict: 'deny', retryAfterMs: 0, reason: 'queue-full' };
+    if (this.#waiters.isFull && !this.#refuseLastOfLongest(key)) return QUEUE_FULL;
     this.#subscribe();
     return new Promise((resolve, reject) => {
       const queue = this.#queues.get(key) ?? this.#createQueue(key);
@@ -153,6 +157,7 @@ export class FairQueue {
       this.#waiters.add(waiter);
       this.#waitersById.set(waiter.id, waiter);
       queue.waiters.add(waiter);
+      this.#longest.onGrowth(queue);
       this.#waiters.reschedule();
       this.#requestPermit(waiter);
       this.#scheduleHeartbeat();
@@ -173,6 +178,17 @@ export class FairQueue {
     for (const queue of this.#queues.values()) {
       if (key === undefined || queue.key === key) this.#sendHeartbeat(queue);
     }
+  }
+
+  /** Frees a place in a full queue for a key with few waiters; false if no key has more. */
+  #refuseLastOfLongest(key: string): boolean {
+    const size = this.#queues.get(key)?.waiters.size ?? 0;
+    const longest = this.#longest.findLongerThan(size, this.#queues.values());
+    const last = [...(longest?.waiters ?? [])].findLast(({ isGranted }) => !isGranted);
+    if (!last) return false;
+    this.#waiters.resolve(last, QUEUE_FULL);
+    this.#leaveQueue(last);
+    return true;
   }
 
   #createQueue(key: string): KeyQueue {

@@ -37,6 +37,8 @@ end
 
 const BUCKET_LUA = `
 local function bucket(perMs, burst, maxDebt, tolerance)
+  local maxOveruse = maxDebt
+  if maxDebt == huge then maxOveruse = max(burst, perMs * 3600000) end
 
   local function spentAt(s, o, now)
     local spent, elapsed = s[o + 1], now - s[o + 2]
@@ -80,7 +82,9 @@ local function bucket(perMs, burst, maxDebt, tolerance)
       if ignored then unused = cost end
       if unused == 0 then return end
       local spent = spentAt(s, o, now)
-      if unused < 0 then return write(s, o, spent - unused, now) end
+      if unused < 0 then
+        return write(s, o, min(spent - unused, max(spent, burst + maxOveruse)), now)
+      end
       local refilled = 0
       if ignored and dueAt < s[o + 2] then refilled = max(0, now - dueAt) * perMs end
       s[o + 1] = s[o + 1] - min(max(0, unused - refilled), spent)

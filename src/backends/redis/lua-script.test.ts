@@ -166,7 +166,7 @@ describe.skipIf(!hasRedis)('rules in Lua', () => {
     op: fc.constant('s' as const),
     outcome: fc.constantFrom('ok', 'ignored', 'busy') as fc.Arbitrary<Outcome>,
     amount,
-    used: amount,
+    used: fc.oneof(amount, amount, fc.constantFrom(9, 1e6, 1e15)),
     agoMs: fc.oneof(fc.constant(0), micros),
     afterMs,
   });

@@ -4,8 +4,8 @@
  * Every error says where its value stands: line and column of the file, or the variable or flag.
  */
 
-import { readFileSync } from 'node:fs';
-import { type Document, LineCounter, parseDocument, visit } from 'yaml';
+import { closeSync, openSync, readSync } from 'node:fs';
+import { type CST, type Document, Lexer, LineCounter, Parser, parseDocument, visit } from 'yaml';
 import type { BackendModule, SectionOverride } from '../../backends/daemon-backend.ts';
 import { type ConfigError, errorMessageOf } from '../../core/errors.ts';
 import { isRecord } from '../../core/options.ts';
@@ -29,6 +29,15 @@ const MAX_FILE_BYTES = 4 * 1024 * 1024;
 
 /** More aliases are an alias bomb. */
 const MAX_ALIASES = 100;
+
+/** Collections within collections. A deeper text would exhaust the stack of the YAML composer, which ends the process. */
+const MAX_NESTING = 64;
+
+/** Fields of one object: the parser compares each with all others. */
+const MAX_FIELDS = 2000;
+
+/** More errors are not located in the file, as each takes a search. */
+const MAX_LOCATED = 100;
 
 /** A field that an environment variable sets and, with `flag`, a flag of `serve`. */
 interface Setting {
@@ -103,17 +112,30 @@ export function loadConfig(
   modules: readonly BackendModule[] = BACKENDS,
 ): LoadResult {
   if (file === undefined) return buildConfig({}, overrides, modules);
-  let text: string;
+  let text: string | undefined;
   try {
-    text = readFileSync(file, 'utf8');
+    text = readBounded(file);
   } catch (error) {
     return { problems: [`cannot read ${file}: ${errorMessageOf(error)}`] };
   }
-  if (text.length > MAX_FILE_BYTES)
-    return { problems: [`${file} is too large to be a configuration`] };
+  if (text === undefined) return { problems: [`${file} is too large to be a configuration`] };
   // An editor is about to write it, or the disk is full: a reload must not drop every limit.
   if (text.trim() === '') return { problems: [`${file} is empty; {} stands for the defaults`] };
   return parseConfigText(file, text, overrides, modules);
+}
+
+/** The text of a file; undefined if it has too many bytes, as a device without end has. */
+function readBounded(file: string): string | undefined {
+  const bytes = Buffer.allocUnsafe(MAX_FILE_BYTES + 1);
+  const descriptor = openSync(file, 'r');
+  let length = 0;
+  try {
+    for (let read = 1; read > 0 && length < bytes.length; length += read)
+      read = readSync(descriptor, bytes, length, bytes.length - length, null);
+  } finally {
+    closeSync(descriptor);
+  }
+  return length > MAX_FILE_BYTES ? undefined : bytes.toString('utf8', 0, length);
 }
 
 /** The same for the text of a file. */
@@ -124,21 +146,55 @@ export function parseConfigText(
   modules: readonly BackendModule[] = BACKENDS,
 ): LoadResult {
   const lines = new LineCounter();
-  const document = parseDocument(text, { lineCounter: lines, prettyErrors: false });
+  const exceeded = exceededBound(text);
+  if (exceeded) {
+    const line = text.slice(0, exceeded.at).split('\n').length;
+    return { problems: [`${file}:${line}: expected at most ${exceeded.bound}`] };
+  }
+  const document = parseDocument(text, {
+    lineCounter: lines,
+    prettyErrors: false,
+    logLevel: 'error',
+  });
   const source = { file, text, lines, document };
   const errors = document.errors.length > 0 ? document.errors : undefinedAliases(document);
   if (errors.length > 0) {
     const format = ({ code, message, pos }: YamlError): string =>
       formatWithSource(source, pos[0], FRIENDLY_MESSAGES[code] ?? message);
-    return { problems: formatProblems(uniqueErrors(errors), format) };
+    const unique = uniqueErrors(errors);
+    return { problems: formatProblems(unique, unique.length, format) };
   }
   try {
-    const value: unknown = document.toJS({ maxAliasCount: MAX_ALIASES });
+    const value: unknown = document.toJS({ maxAliasCount: MAX_ALIASES + 1 }); // with the anchor
     return buildConfig(value ?? {}, overrides, modules, source);
   } catch (error) {
     return { problems: [`${file}: ${errorMessageOf(error)}`] };
   }
 }
+
+/** A bound that a text exceeds, found without recursion and before the document is composed. */
+function exceededBound(text: string): { readonly at: number; readonly bound: string } | undefined {
+  const parser = new Parser();
+  let aliases = 0;
+  let previous = '';
+  for (const lexeme of new Lexer().lex(text)) {
+    for (const _ of parser.next(lexeme)); // what it yields is complete
+    if (lexeme.startsWith('*') && previous !== SCALAR_LEXEME) aliases++;
+    const { stack, offset: at } = parser;
+    const top = stack.at(-1);
+    const isMap = top?.type === 'block-map' || (top?.type === 'flow-collection' && isFlowMap(top));
+    if (stack.length > MAX_NESTING + 2) return { at, bound: `${MAX_NESTING} levels of nesting` }; // with document and scalar
+    if (isMap && top.items.length > MAX_FIELDS) return { at, bound: `${MAX_FIELDS} fields` };
+    if (aliases > MAX_ALIASES) return { at, bound: `${MAX_ALIASES} aliases` };
+    previous = lexeme;
+  }
+  return undefined;
+}
+
+/** Precedes the text of a scalar. */
+const SCALAR_LEXEME = '\x1f';
+
+const isFlowMap = ({ start }: CST.FlowCollection): boolean => start.type === 'flow-map-start';
 
 interface YamlError {
   readonly code: string;
@@ -162,13 +218,10 @@ const FRIENDLY_MESSAGES: Readonly<Record<string, string>> = {
 /** Aliases without an anchor: most likely patterns without quotes. */
 function undefinedAliases(document: Document.Parsed): YamlError[] {
   const found: YamlError[] = [];
-  let seen = 0;
   visit(document, {
     Alias(_, alias) {
-      if (++seen > MAX_ALIASES) return visit.BREAK;
       if (alias.resolve(document) === undefined)
         found.push({ code: BAD_ALIAS_CODE, message: '', pos: [alias.range?.[0] ?? 0] });
-      return undefined;
     },
   });
   return found;
@@ -190,14 +243,15 @@ function buildConfig(
   const merged = [...overrides].sort(secretKeysLast).reduce(applyOverride, value);
   const result = readConfig(merged, modules);
   if ('config' in result) return result;
-  const located = firstPerField(result.errors).map((error) => ({
+  const errors = firstPerField(result.errors);
+  const located = errors.slice(0, MAX_LOCATED).map((error) => ({
     error,
     offset: yamlOffsetOf(source?.document.contents ?? null, error.field),
     override: overrides.find(({ path }) => isErrorAt(path.join('.'), error)),
   }));
   located.sort((a, b) => a.offset - b.offset); // in the order of the file
   const secretFields = secretFieldsOf(modules);
-  const problems = formatProblems(located, ({ error, offset, override }) => {
+  const problems = formatProblems(located, errors.length, ({ error, offset, override }) => {
     if (override) return `${override.source}: ${error.message}`;
     if (!source) return error.message;
     const pointed = formatWithSource(source, offset, error.message);
@@ -209,9 +263,13 @@ function buildConfig(
 /** More are not shown at once. */
 const MAX_PROBLEMS = 20;
 
-function formatProblems<T>(found: readonly T[], format: (one: T) => string): readonly string[] {
+function formatProblems<T>(
+  found: readonly T[],
+  total: number,
+  format: (one: T) => string,
+): readonly string[] {
   const shown = found.slice(0, MAX_PROBLEMS).map(format);
-  const hidden = found.length - shown.length;
+  const hidden = total - shown.length;
   return hidden > 0 ? [...shown, `and ${hidden} more`] : shown;
 }
 
@@ -265,7 +323,8 @@ function formatWithSource(
 ): string {
   const { line, col } = lines.linePos(Math.min(offset, text.length));
   const source = text.split('\n')[line - 1] ?? '';
-  if (LOOKS_SECRET.test(source)) return `${file}:${line}:${col}: ${message}`;
+  if (source.length > MAX_SEARCHED_CHARS || LOOKS_SECRET.test(source))
+    return `${file}:${line}:${col}: ${message}`;
   const shown = source.slice(0, MAX_LINE_CHARS).trimEnd();
   const number = String(line).padStart(5);
   const mark = `${' '.repeat(Math.min(col - 1, MAX_LINE_CHARS))}^`;
@@ -273,3 +332,6 @@ function formatWithSource(
 }
 
 const MAX_LINE_CHARS = 160;
+
+/** A longer line is not shown: the search for secrets takes quadratic time. */
+const MAX_SEARCHED_CHARS = 2000;

@@ -7,6 +7,7 @@
  */
 
 import type { BackendModule, BackendSection } from '../../backends/daemon-backend.ts';
+import { DEFAULT_MAX_TOLERANCE_MS } from '../../backends/local/gcra-table.ts';
 import { DEFAULT_MAX_KEYS, MAX_KEYS_CEILING } from '../../backends/local/table.ts';
 import type { Millis } from '../../core/clock.ts';
 import { described, isNonEmptyString, isString, secretSection } from '../../core/config-helpers.ts';
@@ -31,6 +32,8 @@ export interface Bounds {
   readonly maxBody: number;
   /** Keys of CL.THROTTLE. */
   readonly maxThrottleKeys: number;
+  /** The longest time that a burst of CL.THROTTLE takes to earn. */
+  readonly maxThrottleMs: Millis;
   /** A client that does not read its replies, or send a whole HTTP request, for so long is disconnected. */
   readonly slowMs: Millis;
   /** A client that sends nothing for so long is disconnected; Infinity: no bound. */
@@ -85,6 +88,7 @@ export const DEFAULT_BOUNDS: Bounds = {
   maxKey: 4096,
   maxBody: 65_536,
   maxThrottleKeys: DEFAULT_MAX_KEYS,
+  maxThrottleMs: DEFAULT_MAX_TOLERANCE_MS,
   slowMs: 30_000,
   idleMs: 600_000,
   drainMs: 5_000,
@@ -220,6 +224,7 @@ function readBounds(fields: OptionReader): Bounds {
     maxKey: upTo('key', 65_536, DEFAULT_BOUNDS.maxKey),
     maxBody: upTo('body', 16_777_216, DEFAULT_BOUNDS.maxBody),
     maxThrottleKeys: upTo('throttleKeys', MAX_KEYS_CEILING, DEFAULT_BOUNDS.maxThrottleKeys),
+    maxThrottleMs: reader.duration('throttleTolerance', DEFAULT_BOUNDS.maxThrottleMs),
     slowMs: reader.duration('slow', DEFAULT_BOUNDS.slowMs),
     idleMs: reader.durationOrInfinity('idle', DEFAULT_BOUNDS.idleMs),
     drainMs: reader.duration('drain', DEFAULT_BOUNDS.drainMs),

@@ -118,17 +118,42 @@ function glob(text: string): Pattern {
   if (text === '*') return MATCH_ALL;
   const literals = text.replace(/[*?]/g, '').length;
   const characters = [...text];
+  const segments = NEEDS_CHARACTERS.test(text) ? undefined : text.split('*');
   const literalPrefix = toBinaryKey(LITERAL_PREFIX.exec(text)?.[0] ?? '');
   return {
     text: isSlashed(text) ? `{glob: ${text}}` : text,
     specificity: literals,
     literalPrefix,
-    matches: (key) => globMatches(characters, [...toKeyText(key)]),
+    matches: (key) =>
+      segments
+        ? segmentsMatch(segments, toKeyText(key))
+        : globMatches(characters, [...toKeyText(key)]),
   };
 }
 
 /** Ends at a replacement character, which stands for any invalid byte. */
 const LITERAL_PREFIX = /^[^*?\ufffd\ud800-\udfff]*/;
+
+/** A glob with ? stands for characters, which may be two code units; half of one matches no text. */
+const NEEDS_CHARACTERS = /[?\p{Surrogate}]/u;
+
+/**
+ * The same as `globMatches` for a glob without ?, by its literals between stars. A client chooses its keys: a long one
+ * must not take milliseconds for each glob that begins with a star.
+ */
+function segmentsMatch(segments: readonly string[], text: string): boolean {
+  const [first] = segments;
+  const last = segments[segments.length - 1];
+  if (segments.length === 1) return text === first;
+  if (!text.startsWith(first)) return false;
+  let at = first.length;
+  for (let n = 1; n < segments.length - 1; n++) {
+    const found = text.indexOf(segments[n], at);
+    if (found < 0) return false;
+    at = found + segments[n].length;
+  }
+  return text.length - last.length >= at && text.endsWith(last);
+}
 
 /** Matches a whole text. A mismatch restarts behind the last star: at worst the product of both lengths. */
 function globMatches(glob: readonly string[], text: readonly string[]): boolean {

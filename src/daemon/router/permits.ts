@@ -1,8 +1,12 @@
 /**
  * Permits that clients of the daemon hold, by an id that travels, until they settle.
  *
- * A limiter expires a permit that is held too long (`permitTimeout`), so a crashed client loses nothing.
- * Expired entries are removed here as new ones are added, so the registry stays near the number held.
+ * A limiter expires a permit that is held too long (`permitTimeout`), so a crashed client loses nothing. A clock hand
+ * moves over a few permits with every new one and removes those that have expired.
+ *
+ * The registry is bounded by the memory of its permits: a client chooses how many it holds, and how long their keys are.
+ * When it is full, a call that wants a permit is refused as unavailable. Allowed without one, it would never be counted
+ * by a limit on calls in flight.
  */
 
 import type { Random } from '../../core/random.ts';
@@ -11,64 +15,91 @@ import type { Permit, PermitResult } from '../../limiter/permit.ts';
 /** A permit of a limiter, or a batch. */
 type HeldPermit = Pick<Permit, 'cost' | 'isSettled' | 'settle'>;
 
-/** Beyond this number a call is allowed without a permit to settle. */
-const MAX_PERMITS = 1_000_000;
+/** The most memory of all permits: some 500,000 of one limit with short keys. */
+const MAX_PERMIT_BYTES = 2 ** 28;
 
-/** Additions between two sweeps for expired permits. */
-const MIN_SWEEP_EVERY = 1024;
-const MAX_SWEEP_EVERY = 65_536;
+/** Memory of a permit for each limit that it is of, as measured, without the key. */
+const BYTES_PER_LIMIT = 512;
+
+/** Permits that the clock hand visits with every new one, and when the number is read. */
+const SWEEP_STEPS = 4;
+const MAX_COUNTING_STEPS = 16_384;
+
+/** The permits of one call. */
+interface Holding {
+  readonly permits: readonly HeldPermit[];
+  readonly bytes: number;
+}
+
+/** The memory of a permit of so many limits, about. */
+export const permitBytes = (key: string, limits: number): number =>
+  key.length + limits * BYTES_PER_LIMIT;
 
 export class PermitRegistry {
-  readonly #outstanding = new Map<string, readonly HeldPermit[]>();
+  /** Calls refused because the registry was full. */
+  refused = 0;
+  readonly #outstanding = new Map<string, Holding>();
   readonly #random: Random;
+  #bytes = 0;
   #nextId = 1;
-  /** Additions before the next sweep. */
-  #untilSweep = MIN_SWEEP_EVERY;
+  #clockHand = this.#outstanding.entries();
 
   constructor(random: Random) {
     this.#random = random;
   }
 
-  /** Permits held, without expired ones. */
+  /** Permits held; of many, expired ones may be among them. */
   get size(): number {
-    this.#sweep();
+    this.#clockHand = this.#outstanding.entries(); // the oldest first
+    this.#sweep(MAX_COUNTING_STEPS);
     return this.#outstanding.size;
   }
 
-  /** The id of one call's permits; undefined if there are none, or the registry is full. */
-  add(permits: readonly HeldPermit[]): string | undefined {
-    if (permits.length === 0) return undefined;
-    if (--this.#untilSweep <= 0) this.#sweep();
-    if (this.#outstanding.size >= MAX_PERMITS) {
-      for (const permit of permits) permit.settle({ outcome: 'failed' });
+  /** The id of one call's permits. Undefined if the registry is full: then they are returned as if never taken. */
+  add(permits: readonly HeldPermit[], bytes: number): string | undefined {
+    this.#sweep(SWEEP_STEPS);
+    if (this.#bytes + bytes > MAX_PERMIT_BYTES) {
+      this.refused++;
+      for (const permit of permits) permit.settle({ outcome: 'ignored' });
       return undefined;
     }
+    this.#bytes += bytes;
     // The random part keeps clients from settling other clients' permits by counting.
     const id = `${this.#nextId++}-${Math.floor(this.#random() * 2 ** 48).toString(36)}`;
-    this.#outstanding.set(id, permits);
+    this.#outstanding.set(id, { permits, bytes });
     return id;
   }
 
   /** False if the permit is unknown, settled or expired. @throws {ConfigError} for an invalid result. */
   settle(id: string, result: PermitResult): boolean {
-    const permits = this.#outstanding.get(id);
-    if (!permits) return false;
-    const isHeld = permits.some((permit) => !permit.isSettled);
-    for (const permit of permits) permit.settle(result);
-    this.#outstanding.delete(id);
+    const holding = this.#outstanding.get(id);
+    if (!holding) return false;
+    const isHeld = holding.permits.some((permit) => !permit.isSettled);
+    for (const permit of holding.permits) permit.settle(result);
+    this.#remove(id, holding);
     return isHeld;
   }
 
   /** Settles a permit of which so much was not used. False as for `settle`. */
   giveBack(id: string, unused: number): boolean {
-    const [{ cost } = { cost: 0 }] = this.#outstanding.get(id) ?? [];
+    const [{ cost } = { cost: 0 }] = this.#outstanding.get(id)?.permits ?? [];
     return this.settle(id, unused < cost ? { used: cost - unused } : { outcome: 'ignored' });
   }
 
-  #sweep(): void {
-    for (const [id, permits] of this.#outstanding) {
-      if (permits.every((permit) => permit.isSettled)) this.#outstanding.delete(id);
+  #remove(id: string, { bytes }: Holding): void {
+    if (this.#outstanding.delete(id)) this.#bytes -= bytes;
+  }
+
+  /** Moves the clock hand over so many permits, at most to the last one. */
+  #sweep(steps: number): void {
+    for (let n = 0; n < steps; n++) {
+      const { done, value } = this.#clockHand.next();
+      if (done) {
+        this.#clockHand = this.#outstanding.entries();
+        return;
+      }
+      const [id, holding] = value;
+      if (holding.permits.every((permit) => permit.isSettled)) this.#remove(id, holding);
     }
-    this.#untilSweep = Math.min(MAX_SWEEP_EVERY, Math.max(MIN_SWEEP_EVERY, this.#outstanding.size));
   }
 }

@@ -209,6 +209,67 @@ limits:
   });
 });
 
+/** Holds permits, until they expire after a minute, until not one more byte fits. */
+function fill({ permits }: Router, clock: VirtualClock): void {
+  const until = clock.now() + 60_000;
+  const held = {
+    cost: 1,
+    settle: () => {},
+    get isSettled() {
+      return clock.now() >= until;
+    },
+  };
+  for (const bytes of [2 ** 20, 2 ** 10, 1]) {
+    let added = 0;
+    while (permits.add([held], bytes) !== undefined)
+      if (++added > 2000) throw new Error('no bound');
+  }
+}
+
+describe('router: bound on permits', () => {
+  test('cost 0: is allowed without a permit, and nothing is held', () => {
+    const { check, router } = routerOf('limits: { sink: { concurrency: 2 } }');
+    const first = check('db', { wantsPermit: true, cost: 0 });
+    expect([first.decision.verdict, first.permit]).toEqual(['allow', undefined]);
+    expect(router.permits.size).toBe(0);
+  });
+
+  test('full: a call with a permit is refused as unavailable and holds nothing', () => {
+    const { check, router, clock, registry } = routerOf(`
+limits:
+  sink: { concurrency: 5, permitTimeout: 1m }
+  rate: { bucket: { rate: 1/h, burst: 5 }, match: 'rate*', permitTimeout: 1m }
+`);
+    const first = check('early', { wantsPermit: true });
+    fill(router, clock);
+    for (const key of ['db', 'rate']) {
+      const results = Array.from({ length: 40 }, () => check(key, { wantsPermit: true }));
+      expect(results.filter(({ decision }) => decision.verdict === 'allow')).toEqual([]);
+      expect(results[0]).toMatchObject({
+        decision: { retryAfterMs: 1000 },
+        reason: 'unavailable',
+      });
+    }
+    expect(registry.get('sink')?.limiter.inspect('db')).toMatchObject({ inFlight: 0 });
+    expect(check('rate', { cost: 5 }).decision.verdict).toBe('allow'); // without a permit it is decided as ever
+    expect(router.permits.settle(first.permit ?? '', {})).toBe(true); // permits that are held can be settled
+    clock.advance(60_000);
+    expect(check('db', { wantsPermit: true }).permit).toBeDefined(); // the others have expired
+    expect(router.permits.size).toBe(1);
+    expect(router.permits.refused).toBeGreaterThan(80);
+  });
+
+  test('full: takeUpTo with a permit takes nothing', () => {
+    const { check, router, clock } = routerOf(
+      'limits: { all: { bucket: { rate: 1/h, burst: 7 } } }',
+    );
+    fill(router, clock);
+    const request = router.route({ key: 'batch', cost: 9, wantsPermit: true }) as RoutedRequest;
+    expect(router.takeUpTo(request, 9)).toEqual({ taken: 0 });
+    expect(check('batch', { cost: 7 }).decision.verdict).toBe('allow');
+  });
+});
+
 describe('router: reload', () => {
   test('unchanged rule: keeps its counts under other patterns', () => {
     const { allowed, change } = routerOf(TWO);

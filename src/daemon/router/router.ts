@@ -16,7 +16,7 @@ import type { Permit } from '../../limiter/permit.ts';
 import { SyncLimiter } from '../../limiter/sync-limiter.ts';
 import { type Batch, takeBatch } from './batch.ts';
 import type { LimiterRegistry } from './limiter-registry.ts';
-import { PermitRegistry } from './permits.ts';
+import { PermitRegistry, permitBytes } from './permits.ts';
 import {
   type AppliedLimit,
   limiterKeyOf,
@@ -49,7 +49,7 @@ export interface CheckResult {
   readonly decision: Decision;
   /** The limit that refused. */
   readonly limit?: string;
-  /** Set on a refusal because the backend is unavailable. */
+  /** Set on a refusal because the backend is unavailable, or no more permits can be held. */
   readonly reason?: 'unavailable';
   /** Set if the configuration decides without counting. */
   readonly staticVerdict?: StaticVerdict;
@@ -57,6 +57,13 @@ export interface CheckResult {
   readonly permit?: string;
   /** Status of each rule right after the decision, where the decision yields it: `checkWithStatus`. */
   readonly rules?: readonly NamedRuleStatus[];
+}
+
+/** What `takeUpTo` took. */
+export interface TakeResult {
+  readonly taken: number;
+  /** Id to give back with; only with `wantsPermit`. */
+  readonly permit?: string;
 }
 
 /** A limit whose backend is unavailable has no status. */
@@ -69,6 +76,9 @@ interface UnavailableLimit {
 export type KeyStatus = Inspection | UnavailableLimit;
 
 const ALLOWED: CheckResult = { decision: allow(Number.MAX_SAFE_INTEGER) };
+
+/** No more permits can be held; one may be settled or expire at any time. */
+const PERMITS_FULL: CheckResult = { decision: deny(1000), reason: 'unavailable' };
 
 export class Router {
   readonly permits: PermitRegistry;
@@ -128,7 +138,8 @@ export class Router {
       limit === undefined
         ? (this.#routeTable.cached(hasher) ?? this.#routeTable.resolve(hasher, key))
         : this.#routeTable.resolveNamed(limit, key);
-    return route && { route, key, cost, wantsPermit, low, high };
+    // A cost of 0 takes nothing, so there is nothing to settle.
+    return route && { route, key, cost, wantsPermit: wantsPermit && cost > 0, low, high };
   }
 
   checkRouted(request: RoutedRequest): CheckResult | Promise<CheckResult> {
@@ -149,9 +160,19 @@ export class Router {
   }
 
   /** Takes up to `max` units of all limits on the route. @throws {ConfigError} as `takeBatch` */
-  takeUpTo({ route, key }: RoutedRequest, max: number): Batch | Promise<Batch> {
+  takeUpTo(request: RoutedRequest, max: number): TakeResult | Promise<TakeResult> {
+    const { route, key } = request;
     if (route.staticVerdict && max > 0) this.#staticResult(route.staticVerdict); // counts a denial
-    return takeBatch(route, key, max);
+    const batch = takeBatch(route, key, max);
+    return batch instanceof Promise
+      ? batch.then((late) => this.#holdBatch(late, request))
+      : this.#holdBatch(batch, request);
+  }
+
+  #holdBatch(batch: Batch, { route, key, wantsPermit }: RoutedRequest): TakeResult {
+    if (!wantsPermit || batch.isSettled) return { taken: batch.cost };
+    const permit = this.permits.add([batch], permitBytes(key, route.applied.length));
+    return permit === undefined ? { taken: 0 } : { taken: batch.cost, permit };
   }
 
   /** The status of a key with every limit on its route. */
@@ -208,13 +229,12 @@ export class Router {
   }
 
   /** Registers the permits for a client that settles later; otherwise settles them now. */
-  #issuePermit({ result, permits }: LocalResult, { wantsPermit }: RoutedRequest): CheckResult {
-    if (!wantsPermit) {
-      for (const permit of permits) permit.settle();
-      return result;
-    }
-    const permit = this.permits.add(permits);
-    return permit === undefined ? result : { ...result, permit };
+  #issuePermit({ result, permits }: LocalResult, request: RoutedRequest): CheckResult {
+    const { route, key, wantsPermit } = request;
+    if (!wantsPermit) for (const permit of permits) permit.settle();
+    if (!wantsPermit || permits.length === 0) return result;
+    const permit = this.permits.add(permits, permitBytes(key, route.applied.length));
+    return permit === undefined ? PERMITS_FULL : { ...result, permit };
   }
 }
 

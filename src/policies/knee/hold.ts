@@ -2,7 +2,7 @@
 
 import type { Millis } from '../../core/clock.ts';
 import type { State } from '../policy.ts';
-import { beginTest } from './lull.ts';
+import { beginTest } from './periodic-test.ts';
 import { beginStart } from './start.ts';
 import {
   ANCHOR,
@@ -10,8 +10,8 @@ import {
   BY_RATE,
   CALLS,
   COUNTS,
+  CREDIT,
   FAR,
-  FREE,
   HOLD,
   isWindowOver,
   type KneeTerms,
@@ -29,8 +29,6 @@ import {
   RATES,
   REACHED,
   RING_SIZE,
-  SHARED,
-  SHARED_INFO,
   TARGET,
   TESTS,
   UPPER_CALLS,
@@ -39,12 +37,10 @@ import {
 } from './state.ts';
 import {
   forgetLevels,
-  headroom,
   isDemanded,
-  isReached,
+  isMeasured,
   limitFor,
   nextMultiple,
-  noise,
   openWindow,
   SMALL,
   setTarget,
@@ -56,8 +52,6 @@ import {
   windowRtt,
 } from './window.ts';
 
-/** Weight of a window in the mean RTT. */
-const RTT_WEIGHT = 0.3;
 /** Two windows this far below the rate are a sudden loss of capacity. */
 const SUDDEN = 0.75;
 /** So many windows this much quicker than the base RTT set it. */
@@ -67,7 +61,6 @@ const QUICKER_WINDOWS = 3;
 /** The limit goes no further than this from where the last test left it; one that wants to asks for a test. */
 const MAX_GROWTH = 2;
 const MAX_SHRINK = 0.65;
-const MAX_SUDDEN_SHRINK = 0.33;
 const FAR_WINDOWS = 2;
 /** The most it shrinks while RTTs are at most `SHORT_QUEUE` times the base RTT: that may be noise. */
 const SLOW_SHRINK = 0.88;
@@ -75,25 +68,13 @@ const SHORT_QUEUE = 1.12;
 /** The part of the way down that one window goes; up, it goes at once. */
 const DOWN_PACE = 0.3;
 
-/** Windows without a queue before the limit grows faster, and by which part of it. */
-const FREE_WINDOWS = 2;
-const FREE_WINDOWS_SMALL = 3;
-const FREE_SLACK = 0.02;
-const FREE_NOISE = 0.2;
-const FREE_STEP = 0.1;
-const MIN_FREE_STEP = 0.5;
-const MAX_DOUBLINGS = 3;
-const MAX_DOUBLINGS_SMALL = 1;
-/** Below this limit it starts again instead. */
-const TINY = 2.5;
-
+/** Random arrivals meet the limit at times: the part of it that it grows by, while calls are as quick as without a queue. */
+const GROWTH = 0.1;
 /** A second call must bring this much more, measured on so many calls. */
 const GAIN_OF_SECOND = 1.6;
 const CALLS_OF_SECOND = 25;
-/** Head-room where the queue belongs to other clients: with equal head-room, clients get equal parts. */
-const SHARED_HEADROOM = 1.6;
-/** Standard errors by which the elasticity must exceed that of an own queue. */
-const SURENESS = 1.2;
+/** Until then, two calls are tried in every third window. */
+const CREDIT_OF_SECOND = 0.33;
 /** Calls at the two whole limits, before they are compared. */
 const MEMORY_CALLS = 4 * WINDOW_CALLS;
 const MEMORY_CALLS_OF_ONE = 40;
@@ -104,26 +85,22 @@ export function stepHold(state: State, i: number, terms: KneeTerms, now: Millis)
     if (state[i + MODE] !== HOLD) return;
   }
   if (!isWindowOver(state, i, now)) return;
-  const hasMeasured = state[i + CALLS] > 0 && isReached(state, i, now);
+  const hasMeasured = state[i + CALLS] > 0 && isMeasured(state, i, now);
   state[i + REACHED] = hasMeasured ? 1 : 0;
   if (hasMeasured) follow(state, i, terms, now);
   else {
     state[i + RING_SIZE] = 0; // without demand there is nothing to learn
     if (state[i + CALLS] > 0 && isDemanded(state, i)) grow(state, i, terms);
   }
-  const isTiny = state[i + TARGET] < TINY;
-  if (isTiny && state[i + FREE] >= FREE_WINDOWS_SMALL) {
-    state[i + FREE] = 0;
-    beginStart(state, i, now); // its windows take long: doubles again
-  } else openWindow(state, i, now);
+  if (state[i + MODE] === HOLD) openWindow(state, i, now);
 }
 
-/** Random arrivals meet the limit at times: it grows while calls are as quick as without a queue. */
+/** Random arrivals meet the limit at times, too rarely to measure: it grows while calls are as quick as without a queue. */
 function grow(state: State, i: number, terms: KneeTerms): void {
   if (windowRtt(state, i) > SHORT_QUEUE * state[i + BASE_RTT]) return;
   const present = state[i + TARGET];
-  const grown = present + Math.max(1, FREE_STEP * present);
-  setTarget(state, i, terms, Math.min(grown, MAX_GROWTH * state[i + ANCHOR]), BY_RATE);
+  setTarget(state, i, terms, present + Math.max(1, GROWTH * present), BY_RATE);
+  state[i + ANCHOR] = state[i + TARGET];
 }
 
 /** Moves the limit towards the knee that the last windows show. */
@@ -132,26 +109,28 @@ function follow(state: State, i: number, terms: KneeTerms, now: Millis): void {
   const rttMs = state[i + LIMIT] / windowRate(state, i, now);
   addWindow(state, i, now);
   const isSudden = learnRate(state, i);
-  if (isSudden) state[i + LOSS_FROM] = Math.max(state[i + LOSS_FROM], state[i + ANCHOR]);
+  if (isSudden && state[i + TARGET] >= 2) {
+    state[i + LOSS_FROM] = state[i + TARGET];
+    beginTest(state, i, terms, now);
+    return;
+  }
   let knee = state[i + RATE] * state[i + BASE_RTT];
   if (state[i + TARGET] < SMALL) {
     addLevel(state, i, lower, now);
-    knee = kneeOfSmall(state, i, lower);
+    knee = kneeOfSmall(state, i, lower, now);
+    if (state[i + MODE] !== HOLD) return;
   }
-  learnQuicker(state, i, rttMs);
-  const wanted = limitFor(knee) + sharedHeadroom(state, i, lower);
-  askForTest(state, i, wanted, isSudden, now);
-  const target = bounded(state, i, wanted, isSudden, rttMs);
+  learnQuicker(state, i, Math.max(rttMs, windowRtt(state, i)));
+  const wanted = limitFor(knee);
+  askForTest(state, i, wanted, now);
+  const target = bounded(state, i, wanted);
   const present = state[i + TARGET];
-  const pace = target > present || isSudden ? 1 : DOWN_PACE;
+  const pace = target > present ? 1 : DOWN_PACE;
   setTarget(state, i, terms, present + pace * (target - present), BY_RATE);
   if (wholeOf(state[i + TARGET]) !== lower) forgetLevels(state, i);
 }
 
 function addWindow(state: State, i: number, now: Millis): void {
-  const rtt = windowRtt(state, i);
-  const mean = state[i + MEAN_RTT];
-  state[i + MEAN_RTT] = Number.isNaN(mean) ? rtt : mean + RTT_WEIGHT * (rtt - mean);
   if (state[i + RING_SIZE] === WINDOWS) dropWindows(state, i, 1);
   const size = state[i + RING_SIZE];
   state[i + RATES + size] = windowRate(state, i, now);
@@ -190,6 +169,7 @@ function learnRate(state: State, i: number): boolean {
   state[i + RATE] = isLoss
     ? (state[i + RATES] + state[i + RATES + 1]) / 2
     : medianRate(state, i, false);
+  state[i + MEAN_RTT] = 1 / medianRate(state, i, true);
   return isLoss;
 }
 
@@ -224,13 +204,14 @@ const lowerRate = (state: State, i: number): number =>
   state[i + LOWER_CALLS] === 0 ? 0 : state[i + LOWER_CALLS] / state[i + LOWER_TIME];
 
 /** The knee by the mean rate of both whole limits. One call alone has no queue: its RTT is the base RTT. */
-function kneeOfSmall(state: State, i: number, lower: number): number {
+function kneeOfSmall(state: State, i: number, lower: number, now: Millis): number {
   const alone = lowerRate(state, i);
   if (lower === 1 && alone > 0) {
     state[i + BASE_RTT] = Math.min(state[i + BASE_RTT], 1 / alone);
     const gain = upperRate(state, i) / alone;
     const hasCalls = state[i + UPPER_CALLS] > CALLS_OF_SECOND * variation(state, i);
-    if (hasCalls && gain > GAIN_OF_SECOND) state[i + FREE] = FREE_WINDOWS_SMALL;
+    if (!hasCalls) state[i + CREDIT] += CREDIT_OF_SECOND;
+    else if (gain > GAIN_OF_SECOND) beginStart(state, i, now);
     return 1;
   }
   let calls = 0;
@@ -248,55 +229,25 @@ function learnQuicker(state: State, i: number, rttMs: Millis): void {
   state[i + QUICKER] = isQuicker ? state[i + QUICKER] + 1 : 0;
   if (state[i + QUICKER] < QUICKER_WINDOWS) return;
   state[i + BASE_RTT] = rttMs;
+  dropWindows(state, i, state[i + RING_SIZE] - QUICKER_WINDOWS);
+  state[i + RATE] = medianRate(state, i, false);
+  state[i + MEAN_RTT] = 1 / medianRate(state, i, true);
   state[i + QUICKER] = 0;
 }
 
-/**
- * Additional head-room, if one call more brings more although there is a queue: then the queue belongs to other clients
- * of the server, and this one may have its part of it.
- */
-function sharedHeadroom(state: State, i: number, lower: number): number {
-  if (state[i + TARGET] >= SMALL || lower < 2) return 0;
-  const surely = state[i + SHARED] - SURENESS / Math.sqrt(state[i + SHARED_INFO]);
-  return SHARED_HEADROOM * Math.max(0, Math.min(1, (surely - 0.2) / 0.4));
-}
-
-/** After a sudden loss further, until a test. */
-const maxShrink = (state: State, i: number): number =>
-  state[i + LOSS_FROM] > 0 ? MAX_SUDDEN_SHRINK : MAX_SHRINK;
-
-function askForTest(state: State, i: number, wanted: number, isSudden: boolean, now: Millis): void {
+function askForTest(state: State, i: number, wanted: number, now: Millis): void {
   const anchor = state[i + ANCHOR];
-  const isFar = wanted < maxShrink(state, i) * anchor || wanted > MAX_GROWTH * anchor;
+  const isFar = wanted < MAX_SHRINK * anchor || wanted > MAX_GROWTH * anchor;
   state[i + FAR] = isFar ? state[i + FAR] + 1 : 0;
-  if (state[i + FAR] < FAR_WINDOWS && !isSudden) return;
+  if (state[i + FAR] < FAR_WINDOWS) return;
   state[i + NEXT_TEST_AT] = Math.min(state[i + NEXT_TEST_AT], nextMultiple(now, TEST_SLOT_MS));
 }
 
-/** The wanted limit within its bounds, or a higher one while there is no queue. */
-function bounded(
-  state: State,
-  i: number,
-  wanted: number,
-  isSudden: boolean,
-  rttMs: Millis,
-): number {
+/** The wanted limit, no further from where the last test left it than the bounds. */
+function bounded(state: State, i: number, wanted: number): number {
   const anchor = state[i + ANCHOR];
-  const present = state[i + TARGET];
-  const base = state[i + BASE_RTT];
-  const isQueueShort = present / state[i + RATE] < SHORT_QUEUE * base;
-  const hasTested = state[i + TESTS] > 0 && state[i + LOSS_FROM] === 0;
-  const mayBeNoise = !isSudden && hasTested && isQueueShort;
-  const least = (mayBeNoise ? SLOW_SHRINK : maxShrink(state, i)) * anchor;
-  const target = Math.max(least, Math.min(MAX_GROWTH * anchor, wanted));
-  const few = present < SMALL ? FREE_NOISE * noise(state, i, state[i + CALLS]) : 0;
-  const slack = FREE_SLACK + few;
-  const isFree = rttMs <= (1 + slack) * base && present >= 2;
-  if (present >= 2) state[i + FREE] = isFree ? state[i + FREE] + 1 : 0;
-  const beyond = state[i + FREE] - (present < SMALL ? FREE_WINDOWS_SMALL : FREE_WINDOWS);
-  if (beyond < 0 || present < TINY) return target;
-  const step = Math.max(headroom(present), FREE_STEP * present, MIN_FREE_STEP);
-  const doublings = present < SMALL ? MAX_DOUBLINGS_SMALL : MAX_DOUBLINGS;
-  const grown = Math.max(target, present) + step * 2 ** Math.min(doublings, beyond);
-  return Math.min(MAX_GROWTH * anchor, grown);
+  const isQueueShort = state[i + TARGET] / state[i + RATE] < SHORT_QUEUE * state[i + BASE_RTT];
+  const mayBeNoise = state[i + TESTS] > 0 && isQueueShort;
+  const least = (mayBeNoise ? SLOW_SHRINK : MAX_SHRINK) * anchor;
+  return Math.max(least, Math.min(MAX_GROWTH * anchor, wanted));
 }

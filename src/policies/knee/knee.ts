@@ -29,12 +29,11 @@
  */
 
 import type { Millis } from '../../core/clock.ts';
-import { allow, deny, NEVER, WHEN_SETTLED } from '../../core/decision.ts';
+import { allow, type Decision, deny, NEVER, WHEN_SETTLED } from '../../core/decision.ts';
 import { requireCost } from '../cost.ts';
 import type { InFlightPolicy } from '../partitions.ts';
 import { type PoolPosition, type State, timeToOpen } from '../policy.ts';
 import { stepHold } from './hold.ts';
-import { stepDrain, stepTest } from './lull.ts';
 import {
   easePace,
   probeFirst,
@@ -43,6 +42,7 @@ import {
   recordTimeout,
   TOLERATED,
 } from './pace.ts';
+import { stepDown, stepDrain, stepUp } from './periodic-test.ts';
 import { beginStart, stepStart } from './start.ts';
 import {
   BASE_RTT,
@@ -53,6 +53,7 @@ import {
   CUT_AT,
   countSuccess,
   DENIED,
+  DOWN,
   DRAIN,
   endCall,
   HOLD,
@@ -72,8 +73,6 @@ import {
   RTT_CALLS,
   SEEN_AT,
   SETTLED_AT,
-  SHARED,
-  SHARED_INFO,
   START,
   STUCK,
   TARGET,
@@ -85,6 +84,10 @@ import { countFailure, headroom, isKnown } from './window.ts';
 
 /** What was learnt about a service that has not been called for this long is dropped. */
 const STALE_MS = 60_000;
+
+/** The most by which an urgent call may start ahead of the pace: what lower priorities then wait longer for. */
+const MAX_AHEAD_CALLS = 5;
+const MAX_AHEAD_MS = 100;
 
 export function knee(terms: KneeTerms, { size, rank }: PoolPosition): InFlightPolicy {
   const even = Math.floor(terms.max / size);
@@ -103,7 +106,36 @@ export function knee(terms: KneeTerms, { size, rank }: PoolPosition): InFlightPo
     if (mode === HOLD) stepHold(state, i, part, now);
     else if (mode === START) stepStart(state, i, part, sentAt, now);
     else if (mode === DRAIN) stepDrain(state, i, part, now);
-    else stepTest(state, i, part, now);
+    else if (mode === DOWN) stepDown(state, i, part, now);
+    else stepUp(state, i, part, sentAt, now);
+  };
+
+  /** The pace lets a call start up to `aheadMs` early. */
+  const decide = (
+    state: State,
+    i: number,
+    cost: number,
+    now: Millis,
+    aheadMs: Millis,
+  ): Decision => {
+    requireCost(cost);
+    const inFlight = state[i + IN_FLIGHT] + cost;
+    if (cost > 0) {
+      if (cost > cap) return deny(cap === terms.max ? NEVER : WHEN_SETTLED);
+      // Alone, any cost may start: otherwise a cost above the limit would wait for ever.
+      if (inFlight > limitOf(state, i) && inFlight > cost) {
+        noteBlocked(state, i, now);
+        return deny(untilStuck(state, i, now));
+      }
+      if (hasPace(state, i)) {
+        easePace(state, i, now);
+        if (hasPace(state, i) && now + aheadMs < state[i + NEXT_AT])
+          return deny(Math.ceil(state[i + NEXT_AT] - aheadMs - now));
+      }
+      beginCall(state, i, cost, now);
+    }
+    const isPaced = hasPace(state, i) && now < state[i + NEXT_AT];
+    return allow(isPaced ? 0 : Math.max(0, limitOf(state, i) - inFlight));
   };
 
   const policy: InFlightPolicy = {
@@ -120,8 +152,6 @@ export function knee(terms: KneeTerms, { size, rank }: PoolPosition): InFlightPo
       state[i + SEEN_AT] = now;
       state[i + BASE_RTT] = Number.NaN;
       state[i + MEAN_RTT] = Number.NaN;
-      state[i + SHARED] = 0.3; // unknown
-      state[i + SHARED_INFO] = 1;
       state[i + NEXT_TEST_AT] = Infinity;
       state[i + PACE] = Infinity;
       state[i + CUT_AT] = -Infinity;
@@ -132,26 +162,9 @@ export function knee(terms: KneeTerms, { size, rank }: PoolPosition): InFlightPo
       beginStart(state, i, now);
     },
 
-    check(state, i, cost, now) {
-      requireCost(cost);
-      const inFlight = state[i + IN_FLIGHT] + cost;
-      if (cost > 0) {
-        if (cost > cap) return deny(cap === terms.max ? NEVER : WHEN_SETTLED);
-        // Alone, any cost may start: otherwise a cost above the limit would wait for ever.
-        if (inFlight > limitOf(state, i) && inFlight > cost) {
-          noteBlocked(state, i, now);
-          return deny(untilStuck(state, i, now));
-        }
-        if (hasPace(state, i)) {
-          easePace(state, i, now);
-          if (hasPace(state, i) && now < state[i + NEXT_AT])
-            return deny(Math.ceil(state[i + NEXT_AT] - now));
-        }
-        beginCall(state, i, cost, now);
-      }
-      const isPaced = hasPace(state, i) && now < state[i + NEXT_AT];
-      return allow(isPaced ? 0 : Math.max(0, limitOf(state, i) - inFlight));
-    },
+    check: (state, i, cost, now) => decide(state, i, cost, now, 0),
+    checkUrgent: (state, i, cost, now) =>
+      decide(state, i, cost, now, Math.min(MAX_AHEAD_MS, MAX_AHEAD_CALLS / state[i + PACE])),
 
     available(state, i, now) {
       if (hasPace(state, i) && now < state[i + NEXT_AT]) return 0;

@@ -34,9 +34,9 @@ import {
   OUTAGE,
   PACE,
   REFUSED_ROW,
+  REFUSED_SHARE,
   RTT_MEAN,
   rollCounts,
-  SHARE_AT_CUT,
   SLOT,
   SLOT_MS,
   START,
@@ -52,10 +52,15 @@ export const TOLERATED = 0.02;
 /** If a cut leaves this part of the share that was refused, more is tolerated, up to half of the calls. */
 const UNCHANGED = 0.6;
 const MAX_TOLERANCE = 0.5;
+/** Weight of a reply in the share that is refused. */
+const SHARE_WEIGHT = 0.005;
 /** The first replies after a cut show its effect, if there are at least so many. */
 const SOON_REPLIES = 40;
 const MIN_REPLIES = 15;
-const ROW = 5;
+const ROW = 4;
+const ROW_OF_MANY = 6;
+const MANY = 0.03;
+const ROW_AFTER_CUT = 2;
 /** What a refusal leaves of the rate of successes. */
 const CUT = 0.95;
 /** Without any success, each refusal divides the pace by this. */
@@ -116,11 +121,12 @@ export function recordSuccess(
 ): void {
   rollCounts(state, i, now);
   state[i + OK_NOW] += cost;
+  state[i + REFUSED_SHARE] *= 1 - SHARE_WEIGHT;
   state[i + OK_AT] = now;
   if (sentAt < state[i + CUT_AT]) return;
   state[i + OK_SINCE_CUT] += cost;
   if (state[i + OK_SOON] + state[i + NO_SOON] < SOON_REPLIES) state[i + OK_SOON] += cost;
-  state[i + REFUSED_ROW] = 0;
+  state[i + REFUSED_ROW] = state[i + OUTAGE] === 1 ? 0 : Math.max(0, state[i + REFUSED_ROW] - 1);
   if (state[i + OUTAGE] === 0) return;
   state[i + OUTAGE] = 0;
   // Before the first measurement nothing is known about the rate: the start is careful enough.
@@ -142,14 +148,17 @@ export function recordRefusal(
 ): void {
   rollCounts(state, i, now);
   state[i + NO_NOW] += cost;
+  state[i + REFUSED_SHARE] += SHARE_WEIGHT * (1 - state[i + REFUSED_SHARE]);
   if (sentAt < state[i + CUT_AT]) return; // the last cut was for these calls
   state[i + REFUSED_ROW] += 1;
   if (state[i + OK_SOON] + state[i + NO_SOON] < SOON_REPLIES) state[i + NO_SOON] += cost;
   const ok = lately(state, i, OK_NOW, OK_BEFORE, now);
   const refused = lately(state, i, NO_NOW, NO_BEFORE, now);
   const few = state[i + TOLERANCE] * (ok + refused);
-  const isRow = state[i + REFUSED_ROW] >= ROW;
+  const isRow = state[i + REFUSED_ROW] >= (state[i + REFUSED_SHARE] > MANY ? ROW_OF_MANY : ROW);
   if (!isRow && refused < few + 2 * Math.sqrt(few) + 1) return;
+  const isAlone = hasPace(state, i) && state[i + OUTAGE] === 0 && state[i + OK_SINCE_CUT] === 0;
+  if (isAlone && state[i + REFUSED_ROW] < ROW_AFTER_CUT) return; // too few to tell an outage
   if (!isRow && isUseless(state, i)) {
     liftPace(state, i);
     return;
@@ -162,7 +171,7 @@ export function recordRefusal(
 function isUseless(state: State, i: number): boolean {
   const replies = state[i + OK_SOON] + state[i + NO_SOON];
   if (!hasPace(state, i) || replies < MIN_REPLIES || state[i + OK_SOON] === 0) return false;
-  return state[i + NO_SOON] / replies > UNCHANGED * state[i + SHARE_AT_CUT];
+  return state[i + NO_SOON] / replies > UNCHANGED * state[i + REFUSED_SHARE];
 }
 
 /** Tolerates what a lower pace does not change. */
@@ -196,10 +205,9 @@ function cutPace(
   state[i + EASED_AT] = now;
   state[i + EASING] = EASE;
   state[i + OK_SINCE_CUT] = 0;
-  state[i + SHARE_AT_CUT] = refused / Math.max(1, ok + refused);
   state[i + OK_SOON] = 0;
   state[i + NO_SOON] = 0;
-  state[i + REFUSED_ROW] = state[i + OUTAGE] === 1 ? ROW : 0;
+  state[i + REFUSED_ROW] = state[i + OUTAGE] === 1 ? ROW_OF_MANY : 0;
   // A queue that was full drains first: a call after that tells an overload from an outage.
   state[i + NEXT_AT] = now + Math.max(1 / state[i + PACE], DRAIN_RTTS * state[i + RTT_MEAN]);
   state[i + CAUSE] = BY_REFUSAL;

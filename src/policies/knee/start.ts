@@ -10,11 +10,13 @@ import {
   CAREFUL,
   type KneeTerms,
   LIMIT,
+  LOW_RTT,
   MODE,
   NEXT_TEST_AT,
   OPENED_AT,
   RAISED,
   RATE,
+  RING_SIZE,
   START,
   START_CALLS,
   START_ENDED,
@@ -63,6 +65,7 @@ export function beginStart(state: State, i: number, now: Millis): void {
   state[i + START_RATE] = 0;
   state[i + START_ENDED] = 0;
   state[i + RAISED] = 0;
+  state[i + RING_SIZE] = 0;
   openWindow(state, i, now);
 }
 
@@ -169,6 +172,7 @@ export function finishStart(
 ): boolean {
   if (state[i + START_CALLS] === 0) return false;
   state[i + BASE_RTT] = startRtt(state, i);
+  state[i + LOW_RTT] = state[i + BASE_RTT];
   state[i + RATE] = state[i + START_RATE];
   const knee = state[i + RATE] > 0 ? state[i + RATE] * state[i + BASE_RTT] : most;
   hold(state, i, terms, now, limitFor(Math.min(most, knee)), cause);

@@ -9,7 +9,8 @@ export const WINDOWS = 7;
 export const START = 0;
 export const HOLD = 1;
 export const DRAIN = 2;
-export const TEST = 3;
+export const DOWN = 3;
+export const UP = 4;
 
 /** Why the limit last changed; 0: it has not. */
 export const CAUSES: readonly LimitCause[] = [
@@ -58,19 +59,15 @@ export const UPPER_CALLS = RING_SIZE + 1; // with one call more than the lower w
 export const UPPER_TIME = RING_SIZE + 2;
 export const LOWER_CALLS = RING_SIZE + 3;
 export const LOWER_TIME = RING_SIZE + 4;
-export const SHARED = RING_SIZE + 5; //      elasticity despite a queue; 0: the queue is this client's own, 1: that of others
-export const FREE = RING_SIZE + 6; //        windows in a row without a queue
 export const FAR = RING_SIZE + 7; //         windows in a row that want to go further than allowed
 export const QUICKER = RING_SIZE + 8; //     windows in a row that are quicker than the base RTT
 export const REACHED = RING_SIZE + 9;
 export const NEXT_TEST_AT = RING_SIZE + 10;
 // The test:
 export const TOP = RING_SIZE + 11; //        the limit before it
-export const TOP_RATE = RING_SIZE + 12;
+export const TOP_RTT = RING_SIZE + 12;
+export const LOW_RTT = RING_SIZE + 14; //    base RTT of the last common test, or lower
 export const LEVEL = RING_SIZE + 13; //      the level that is tested
-export const LAST_LEVEL = RING_SIZE + 14; // the one before it, with its RTT
-export const LAST_RTT = RING_SIZE + 16;
-export const STAGE = RING_SIZE + 17;
 export const END_AT = RING_SIZE + 18;
 export const LAST_CHANGE = RING_SIZE + 19; // logarithm
 export const TESTS = RING_SIZE + 20;
@@ -98,7 +95,6 @@ export const OK_BEFORE = RING_SIZE + 38;
 export const NO_NOW = RING_SIZE + 39;
 export const NO_BEFORE = RING_SIZE + 40;
 export const ON_GRID = RING_SIZE + 42; //    1: the test began at the same instant as those of all clients
-export const SHARED_INFO = RING_SIZE + 43; // inverse variance of it
 export const LOWER_LIMIT = RING_SIZE + 44; // the lower of the two whole limits
 export const RAISED = RING_SIZE + 45; //     1: no call sent at this level has settled yet
 export const NEEDED_CALLS = RING_SIZE + 46; // of a window, while the limit is held
@@ -108,7 +104,7 @@ export const SETTLED_AT = RING_SIZE + 49;
 export const DENIED = RING_SIZE + 50; //     calls refused by the limit in this window
 export const COST = RING_SIZE + 51; //       the largest cost lately: the limit is no lower
 export const TOLERANCE = RING_SIZE + 52; //  part of the calls that may be refused
-export const SHARE_AT_CUT = RING_SIZE + 53; // part that was refused at the last cut
+export const REFUSED_SHARE = RING_SIZE + 53; // mean over some hundred replies
 export const OK_SOON = RING_SIZE + 54; //    replies to calls sent soon after the last cut
 export const NO_SOON = RING_SIZE + 41;
 export const WIDTH = RING_SIZE + 55;
@@ -123,6 +119,9 @@ export interface KneeTerms {
 
 /** Weight of a call in the moments of the RTT. */
 const MOMENT_WEIGHT = 0.005;
+
+/** So many calls tell the variation of RTTs; before, it counts as that of exponential times. */
+export const MOMENT_CALLS = 30;
 
 /** Without any settled call for so long, and so many mean RTTs, the calls in flight are stuck. */
 const STUCK_MS = 1000;
@@ -194,8 +193,10 @@ export function countSuccess(state: State, i: number, cost: number, rttMs: Milli
   state[i + RTT_SUM] += cost * rttMs;
   state[i + RTT_CALLS] += 1;
   const weight = Math.max(MOMENT_WEIGHT, 1 / state[i + RTT_CALLS]);
-  state[i + RTT_MEAN] += weight * (rttMs - state[i + RTT_MEAN]);
-  state[i + RTT_SQUARE] += weight * (rttMs * rttMs - state[i + RTT_SQUARE]);
+  // One stream of minutes is no reason to wait for hours until calls count as stuck.
+  const bounded = state[i + RTT_CALLS] < MOMENT_CALLS ? rttMs : Math.min(rttMs, stuckMs(state, i));
+  state[i + RTT_MEAN] += weight * (bounded - state[i + RTT_MEAN]);
+  state[i + RTT_SQUARE] += weight * (bounded * bounded - state[i + RTT_SQUARE]);
 }
 
 export const hasPace = (state: State, i: number): boolean => state[i + PACE] < Infinity;

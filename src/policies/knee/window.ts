@@ -14,16 +14,16 @@ import {
   DENIED,
   FAILURES,
   FAR,
-  FREE,
   FULL_TIME,
   HOLD,
   KEPT,
   type KneeTerms,
   LIMIT,
+  LOSS_FROM,
   LOWER_CALLS,
-  LOWER_LIMIT,
   LOWER_TIME,
   MODE,
+  MOMENT_CALLS,
   NEEDED_CALLS,
   OPENED_AT,
   QUICKER,
@@ -31,8 +31,6 @@ import {
   RTT_MEAN,
   RTT_SQUARE,
   RTT_SUM,
-  SHARED,
-  SHARED_INFO,
   TARGET,
   UPPER_CALLS,
   UPPER_TIME,
@@ -46,20 +44,14 @@ export const SMALL = 12;
 
 /** The limit counts as reached if it was for this part of a window. */
 const REACHED_PART = 0.7;
+const DEMANDED_PART = 0.2;
 const MAX_SCALE = 1 / REACHED_PART;
 const MIN_SCALE = 0.3;
 /** Calls refused by the limit, relative to successes, that show demand for more. */
 const DENIED_PART = 0.02;
 
-/** So many calls tell the variation of RTTs; before, it counts as that of exponential times. */
-const MOMENT_CALLS = 30;
 const MIN_VARIATION = 0.05;
 const MAX_VARIATION = 4;
-
-/** Round-trip times from this multiple of the base RTT on show a queue. */
-const QUEUE = 1.05;
-/** What is known about sharing is forgotten at this inverse variance. */
-const MAX_INFO = 20;
 
 /** The largest cost is forgotten by this part in each window. */
 const COST_DECAY = 0.9;
@@ -100,6 +92,12 @@ export const isDemanded = (state: State, i: number): boolean =>
 
 export const isReached = (state: State, i: number, now: Millis): boolean =>
   state[i + FULL_TIME] >= REACHED_PART * (now - state[i + OPENED_AT]);
+
+/** The limit was reached for most of the window, or for a part of it by calls that wanted more. */
+export function isMeasured(state: State, i: number, now: Millis): boolean {
+  const part = isDemanded(state, i) ? DEMANDED_PART : REACHED_PART;
+  return state[i + FULL_TIME] >= part * (now - state[i + OPENED_AT]);
+}
 
 /**
  * Successes a millisecond. A window that ends within a batch of replies would count too many; by Little's law, the RTTs
@@ -167,34 +165,18 @@ export function hold(
   state[i + ANCHOR] = state[i + TARGET];
   state[i + MODE] = HOLD;
   state[i + FAR] = 0;
-  state[i + FREE] = 0;
+  state[i + LOSS_FROM] = 0;
   state[i + QUICKER] = 0;
   forgetLevels(state, i);
   openWindow(state, i, now);
 }
 
-/** The two whole limits around the target change: keeps what they have shown, and begins anew. */
+/** The two whole limits around the target change: begins to measure them anew. */
 export function forgetLevels(state: State, i: number): void {
-  learnShared(state, i);
   state[i + UPPER_CALLS] = 0;
   state[i + UPPER_TIME] = 0;
   state[i + LOWER_CALLS] = 0;
   state[i + LOWER_TIME] = 0;
-}
-
-/** Averages the elasticity of the rate to one call more, where there is a queue. */
-function learnShared(state: State, i: number): void {
-  const [upper, below] = [state[i + UPPER_CALLS], state[i + LOWER_CALLS]];
-  const lower = state[i + LOWER_LIMIT];
-  if (upper === 0 || below === 0 || lower < 2) return;
-  const lowerRate = below / state[i + LOWER_TIME];
-  if (lower / lowerRate < QUEUE * state[i + BASE_RTT]) return;
-  const step = Math.log((lower + 1) / lower);
-  const elasticity = Math.log(upper / state[i + UPPER_TIME] / lowerRate) / step;
-  const info = step ** 2 / (variation(state, i) * (1 / upper + 1 / below));
-  const total = state[i + SHARED_INFO] + info;
-  state[i + SHARED] += (info / total) * (elasticity - state[i + SHARED]);
-  state[i + SHARED_INFO] = Math.min(MAX_INFO, total);
 }
 
 /** The first test, and a test after a large change, begin at a whole second. */

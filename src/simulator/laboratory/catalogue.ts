@@ -14,6 +14,7 @@ import {
   type SharingOptions,
   sharingServer,
   silent,
+  streaming,
   universalScalability,
 } from './servers.ts';
 import {
@@ -254,6 +255,12 @@ const REFUSING: readonly Sink[] = [
   ),
   sink(
     'refusing',
+    'random-5',
+    '20 workers; 5 % of the calls get 503',
+    refusedWhen((random) => random() < 0.05, MM20),
+  ),
+  sink(
+    'refusing',
     'outage',
     '20 workers; 503 to everything from second 30 to 40',
     refusedWhen((_random, now) => isOutage(now), MM20),
@@ -318,6 +325,21 @@ const OTHER: readonly Sink[] = [
     arrivals: poisson((now) => 130 * (1 + 0.7 * Math.sin((2 * Math.PI * now) / 30_000))),
     durationMs: 75_000,
   }),
+  sink('other', 'open', '75 % load of 20 workers; calls that must wait are lost', MM20, {
+    arrivals: poisson(() => 150),
+    maxBacklog: 0,
+  }),
+  sink('other', 'open-overload', 'as open, at 150 % load', MM20, {
+    arrivals: poisson(() => 300),
+    maxBacklog: 0,
+  }),
+  sink(
+    'other',
+    'streams',
+    '20 workers; 0.5 % of the calls are streams of 20 s',
+    (simulation) => streaming(simulation, 0.005, 20_000, MM20(simulation)),
+    LONG,
+  ),
   sink('other', 'slow-calls', '10 workers, 2 s a call', queue(10, exponential(2000)), {
     durationMs: 120_000,
     measureFromMs: 40_000,

@@ -31,6 +31,8 @@ const MIN_RETRY_MS: Millis = 0.001;
 
 const ROUND_TRIP = constant(1);
 
+const CLOCK_RANGE_MS: Millis = 60_000;
+
 export interface Run {
   readonly figures: Figures;
   readonly course: Course;
@@ -76,6 +78,9 @@ interface ClientOptions {
   readonly seed: number;
 }
 
+/** What the clocks show at the start: servers must not change at the instants that a rule likes. */
+const clockOf = (seed: number): Millis => CLOCK_RANGE_MS * seededRandom(seed * 613 + 5)();
+
 class Client {
   readonly #options: ClientOptions;
   readonly #rule: Rule;
@@ -93,7 +98,7 @@ class Client {
   constructor(options: ClientOptions) {
     this.#options = options;
     const { sink, number, seed, createRule } = options;
-    this.#aheadMs = sink.clockAheadMs?.(number) ?? 0;
+    this.#aheadMs = clockOf(seed) + (sink.clockAheadMs?.(number) ?? 0);
     this.#backlog = sink.arrivals ? 0 : Infinity;
     // Two streams: arrivals are the same whatever the rule draws.
     const own = (seed * 31 + number) * 104_729;
@@ -119,8 +124,9 @@ class Client {
     if (sink.arrivals === undefined) return;
     const { waitMs, count } = sink.arrivals(this.#arrivalRandom, timeline.now);
     timeline.scheduleAfter(waitMs, () => {
-      this.#backlog = Math.min(sink.maxBacklog ?? MAX_BACKLOG, this.#backlog + count);
+      this.#backlog += count;
       this.#send();
+      this.#backlog = Math.min(sink.maxBacklog ?? MAX_BACKLOG, this.#backlog);
       this.#scheduleArrivals();
     });
   }

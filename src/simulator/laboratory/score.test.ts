@@ -2,7 +2,7 @@ import { describe, expect, test } from 'vitest';
 import type { Millis } from '../../core/clock.ts';
 import { bestFixed } from './best-fixed.ts';
 import { CATALOGUE } from './catalogue.ts';
-import { fixedRule, type Rule } from './rule.ts';
+import { type CreateRule, fixedRule } from './rule.ts';
 import { runSink } from './run.ts';
 import { evaluate, meanScore } from './score.ts';
 import { settlingTimes } from './settling.ts';
@@ -70,13 +70,17 @@ describe('evaluate', () => {
 
 describe('settlingTimes', () => {
   /** Halved at 25 s, restored at 45 s: the limit follows after some time. */
-  const following = (downAt: Millis, upAt: Millis): Rule => ({
-    ...fixedRule(20),
-    start: (now, inFlight) =>
-      inFlight < (now >= downAt && now < upAt ? 10 : 20) ? 0 : Number.POSITIVE_INFINITY,
-  });
-  const settle = (rule: Rule): Millis[] => {
-    const { course } = runSink(sinkOf('halved'), () => rule, 1);
+  const following =
+    (downAt: Millis, upAt: Millis): CreateRule =>
+    (_random, startedAt) => ({
+      ...fixedRule(20),
+      start: (now, inFlight) => {
+        const time = now - startedAt;
+        return inFlight < (time >= downAt && time < upAt ? 10 : 20) ? 0 : Number.POSITIVE_INFINITY;
+      },
+    });
+  const settle = (createRule: CreateRule): Millis[] => {
+    const { course } = runSink(sinkOf('halved'), createRule, 1);
     return settlingTimes(sinkOf('halved'), course);
   };
 
@@ -95,7 +99,7 @@ describe('settlingTimes', () => {
   });
 
   test('a limit that does not follow never settles', () => {
-    expect(settle(fixedRule(40))).toEqual([Infinity, Infinity]);
-    expect(settle(fixedRule(10))).toEqual([expect.any(Number), Infinity]);
+    expect(settle(() => fixedRule(40))).toEqual([Infinity, Infinity]);
+    expect(settle(() => fixedRule(10))).toEqual([expect.any(Number), Infinity]);
   });
 });

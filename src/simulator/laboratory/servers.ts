@@ -176,6 +176,14 @@ export const refusing =
     else server(onReply);
   };
 
+/** A part of the calls are streams: they stay open for `openMs`, and use no worker. */
+export const streaming =
+  ({ timeline, random }: Simulation, part: number, openMs: Millis, server: Server): Server =>
+  (finish) => {
+    if (random() < part) timeline.scheduleAfter(openMs, () => finish('ok'));
+    else server(finish);
+  };
+
 /** Loses the calls that arrive from one time to another: they end with the client's timeout. */
 export const silent =
   ({ timeline }: Simulation, fromMs: Millis, toMs: Millis, server: Server): Server =>

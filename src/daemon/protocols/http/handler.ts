@@ -10,8 +10,7 @@
  */
 
 import { ConfigError } from '../../../core/errors.ts';
-import type { Batch } from '../../router/batch.ts';
-import type { CheckResult, RoutedRequest } from '../../router/router.ts';
+import type { CheckResult, RoutedRequest, TakeResult } from '../../router/router.ts';
 import {
   type AdminAccess,
   type AdminGuard,
@@ -242,14 +241,10 @@ export class HttpHandler {
     if (isHttpResponse(params)) return params;
     const routed = this.#route(request[0], { ...params, cost: params.max, status: undefined });
     if (isHttpResponse(routed)) return routed;
-    const { permits } = this.#context.router;
-    const respond = (batch: Batch): HttpResponse => {
-      const permit = params.wantsPermit && !batch.isSettled ? permits.add([batch]) : undefined;
-      return jsonResponse(200, { taken: batch.cost, permit });
-    };
+    const respond = (result: TakeResult): HttpResponse => jsonResponse(200, result);
     try {
-      const batch = this.#context.router.takeUpTo(routed, params.max);
-      return batch instanceof Promise ? batch.then(respond) : respond(batch);
+      const result = this.#context.router.takeUpTo(routed, params.max);
+      return result instanceof Promise ? result.then(respond) : respond(result);
     } catch (error) {
       if (error instanceof ConfigError) return problemResponse(400, error.message);
       throw error;

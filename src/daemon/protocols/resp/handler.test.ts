@@ -104,7 +104,12 @@ describe('CL.THROTTLE', () => {
     ]) {
       expect(run('CL.THROTTLE', 'k', ...terms)).toBe(invalid);
     }
+    const tooLong =
+      '-ERR (max_burst + 1) * period / count is over 172800 seconds, the bounds.throttleTolerance';
+    expect(run('CL.THROTTLE', 'k', '1000000', '1', '1000000')).toBe(tooLong);
+    expect(run('CL.THROTTLE', 'k', '2', '1', '86400')).toBe(tooLong);
     expect(daemon.gcraTable.keys).toBe(0);
+    expect(run('CL.THROTTLE', 'k', '1', '1', '86400')).toMatch(/^\*5 :0/);
     expect(run('PING')).toBe('+PONG');
   });
 });

@@ -15,8 +15,7 @@ import { MAX_AMOUNT } from '../../../core/options.ts';
 import type { NamedRuleStatus } from '../../../limiter/inspection.ts';
 import type { PermitResult } from '../../../limiter/permit.ts';
 import { toKeyText } from '../../keys/binary-key.ts';
-import type { Batch } from '../../router/batch.ts';
-import type { CheckRequest, CheckResult, KeyStatus } from '../../router/router.ts';
+import type { CheckRequest, CheckResult, KeyStatus, TakeResult } from '../../router/router.ts';
 import { staticVerdictFields } from '../../router/routes.ts';
 import {
   type Arguments,
@@ -112,17 +111,16 @@ function takeUpTo({ args, reply, context }: Invocation): undefined | Promise<Wri
   if (args.count > 5 || (args.count === 5 && !wantsPermit)) return reply.error(SYNTAX);
   if (!(max >= 0 && max <= MAX_AMOUNT)) return reply.error(NOT_AN_INTEGER);
   const name = limit === ANY_LIMIT ? undefined : limit;
-  const routed = router.route({ limit: name, key: args.text(2), cost: max });
+  const routed = router.route({ limit: name, key: args.text(2), cost: max, wantsPermit });
   if (!routed) return reply.error(noSuchLimit(limit));
-  const write = (writer: RespWriter, batch: Batch): undefined => {
+  const write = (writer: RespWriter, { taken, permit = '' }: TakeResult): undefined => {
     writer.array(2);
-    writer.integer(batch.cost);
-    const isHeld = wantsPermit && !batch.isSettled;
-    return writer.bulk((isHeld && router.permits.add([batch])) || '');
+    writer.integer(taken);
+    return writer.bulk(permit);
   };
-  const batch = router.takeUpTo(routed, max);
-  if (batch instanceof Promise) return batch.then((late) => (writer) => write(writer, late));
-  return write(reply, batch);
+  const result = router.takeUpTo(routed, max);
+  if (result instanceof Promise) return result.then((late) => (writer) => write(writer, late));
+  return write(reply, result);
 }
 
 function giveBack({ args, reply, context }: Invocation): undefined {

@@ -22,6 +22,9 @@ const ROUNDING_EPSILON = 1e-6;
 const ceilSeconds = (ms: number): number =>
   Math.max(0, Math.ceil(ms / SECOND_MS - ROUNDING_EPSILON));
 
+const tooLong = (maxToleranceMs: number): string =>
+  `ERR (max_burst + 1) * period / count is over ${maxToleranceMs / SECOND_MS} seconds, the bounds.throttleTolerance`;
+
 export function throttle({ args, reply, context }: Invocation): undefined {
   const { gcraTable } = context;
   const maxBurst = args.integer(2);
@@ -40,7 +43,11 @@ export function throttle({ args, reply, context }: Invocation): undefined {
       period * SECOND_MS,
       quantity,
     );
-  if (!isValid) return reply.error(NOT_AN_INTEGER);
+  if (!isValid) {
+    const toleranceMs = ((maxBurst + 1) * period * SECOND_MS) / count;
+    const isTooLong = count > 0 && quantity >= 0 && toleranceMs > gcraTable.maxToleranceMs;
+    return reply.error(isTooLong ? tooLong(gcraTable.maxToleranceMs) : NOT_AN_INTEGER);
+  }
   const { isLimited, retryAfterMs } = gcraTable;
   const retryAfter =
     isLimited && retryAfterMs !== NEVER ? Math.max(1, ceilSeconds(retryAfterMs)) : -1;

@@ -1,0 +1,19 @@
+/**
+ * Text for a terminal or a log: characters that would be obeyed and not shown become `\uXXXX`.
+ *
+ * Keys and names come from other hosts. Control characters move the cursor, clear the screen or set the title; those that
+ * set the direction of text make it read as another one. In JSON the escape has the same meaning as the character.
+ */
+
+const OBEYED = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu;
+
+const escapeUnit = (unit: string): string =>
+  `\\u${unit.charCodeAt(0).toString(16).padStart(4, '0')}`;
+
+/** Newlines and tabs stay. */
+export const toPrintable = (text: string): string =>
+  text.replace(OBEYED, (character) =>
+    character === '\n' || character === '\t'
+      ? character
+      : character.split('').map(escapeUnit).join(''),
+  );
