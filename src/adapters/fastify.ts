@@ -8,7 +8,7 @@
 import { OptionReader } from '../core/options.ts';
 import { LOWERCASE_NAMES } from './http/headers.ts';
 import { joinHeader, RequestLimiter } from './http/request-limiter.ts';
-import type { RequestAccessor } from './http/request-reader.ts';
+import type { NodeMessage, RequestAccessor } from './http/request-reader.ts';
 import {
   type ClosableResponse,
   limitNodeRequest,
@@ -23,7 +23,7 @@ export interface FastifyRequestLike {
   readonly headers: Readonly<Record<string, string | string[] | undefined>>;
   /** The client's address according to the server's setting `trustProxy`. */
   readonly ip: string;
-  readonly raw: { readonly socket: { readonly remoteAddress?: string | undefined } };
+  readonly raw: NodeMessage & { readonly socket: { readonly remoteAddress?: string | undefined } };
 }
 
 /** The members of a Fastify reply that are used. */
@@ -59,6 +59,7 @@ const REQUEST_ACCESSOR: RequestAccessor<FastifyRequestLike> = {
   header: (request, name) => joinHeader(request.headers[name]),
   address: (request) => request.raw.socket.remoteAddress,
   ip: (request) => request.ip,
+  message: (request) => request.raw,
 };
 
 /** Fastify converts every name to lower case, which allocates a string unless it is already: 1 µs per response. */

@@ -23,7 +23,7 @@ import {
   type RequestLimiter,
   requestLimiter,
 } from './http/request-limiter.ts';
-import type { RequestAccessor } from './http/request-reader.ts';
+import type { NodeMessage, RequestAccessor } from './http/request-reader.ts';
 import {
   type ClosableResponse,
   disconnectSignalOf,
@@ -55,7 +55,9 @@ export interface HonoContextLike {
 
 /** What `@hono/node-server` passes as `env`. */
 interface NodeBindings {
-  readonly incoming?: { readonly socket?: { readonly remoteAddress?: string | undefined } };
+  readonly incoming?: NodeMessage & {
+    readonly socket?: { readonly remoteAddress?: string | undefined };
+  };
   readonly outgoing?: ClosableResponse;
 }
 
@@ -73,6 +75,7 @@ const requestAccessorFor = (nameOf: () => string): RequestAccessor<HonoContextLi
       emitProcessWarning('NO_ADDRESS', `limit "${nameOf()}": ${NO_ADDRESS_WARNING}`, nameOf());
     return incoming?.socket?.remoteAddress;
   },
+  message: (context) => nodeBindingsOf(context).incoming,
 });
 
 /** Headers that limits have set on the response to come. Reading them from `context.res` would create it, which is slow. */

@@ -24,6 +24,7 @@ export interface NodeRequest {
   /** Express: the path of the URL, without the query. */
   readonly path?: string | undefined;
   readonly headers: Readonly<Record<string, string | string[] | undefined>>;
+  readonly rawHeaders?: readonly string[];
   readonly socket: { readonly remoteAddress?: string | undefined };
   /** Express: the client's address according to its setting `trust proxy`. */
   readonly ip?: string | undefined;
@@ -44,6 +45,7 @@ const REQUEST_ACCESSOR: RequestAccessor<NodeRequest> = {
   header: (request, name) => joinHeader(request.headers[name]),
   address: (request) => request.socket.remoteAddress,
   ip: (request) => request.ip,
+  message: (request) => request,
 };
 
 const FRAMEWORK: NodeFramework<NodeResponse> = {

@@ -42,6 +42,7 @@ import { Router } from './router/router.ts';
 import { changedSections, fleetHashSeedOf, RunningBackends } from './running-backends.ts';
 import { Connections } from './server/connections.ts';
 import { type ListenerChange, Listeners, type ProtocolAddress } from './server/listeners.ts';
+import { Turns } from './server/turns.ts';
 import { loadSnapshot, Snapshotter } from './snapshotter.ts';
 
 export interface DaemonContext {
@@ -129,8 +130,9 @@ export class Daemon {
     const router = new Router(config, this.#registry, hasher, random);
     this.router = router;
     const bounds = () => this.#config.bounds;
+    const turns = new Turns(components.clock);
     const line = lineProtocol(router.isAllowed.bind(router), () => bounds().maxKey);
-    this.#lineConnections = new Connections(line, bounds, batchedClock);
+    this.#lineConnections = new Connections(line, bounds, batchedClock, turns);
     const { maxThrottleKeys: maxKeys, maxThrottleMs: maxToleranceMs } = config.bounds;
     this.#gcraTable = new GcraTable({ hasher, maxKeys, maxToleranceMs, clock: batchedClock });
     const resp = respProtocol({
@@ -142,12 +144,13 @@ export class Daemon {
       password: () => this.#config.resp.password,
       bounds: () => ({ ...RESP_BOUNDS, maxKeyBytes: bounds().maxKey }),
     });
-    this.#respConnections = new Connections(resp, bounds, batchedClock);
+    this.#respConnections = new Connections(resp, bounds, batchedClock, turns);
     this.#httpServer = new HttpServer(
       {
         router,
         version,
         clock: batchedClock,
+        turns,
         metrics: () => this.#metrics.text(),
         reload: () => this.reload(),
         isReady: () => !this.#isStopping,
@@ -379,5 +382,6 @@ const httpSettingsOf = ({ admin, http, bounds }: Config): HttpSettings => ({
   admin,
   extractKey: createKeyExtractor(http),
   fastPath: http.fastPath,
+  allowCrossSite: http.allowCrossSite,
   bounds,
 });

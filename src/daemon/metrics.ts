@@ -66,7 +66,7 @@ export class Metrics {
   #daemonFamilies(): readonly MetricFamily[] {
     const { version, line, resp, http, gcraTable, permits, backends } = this.#sources;
     const protocols = { line: line.counts, resp: resp.counts, http: http.counts };
-    const byProtocol = (count: 'open' | 'accepted' | 'refused' | 'slow') =>
+    const byProtocol = (count: 'open' | 'accepted' | 'refused' | 'slow' | 'evicted') =>
       Object.entries(protocols).map(
         ([protocol, counts]): MetricSample => [{ protocol }, counts[count]],
       );
@@ -85,8 +85,13 @@ export class Metrics {
       ),
       counter(
         'sluice_connections_slow_total',
-        'Connections closed: the client did not read for bounds.slow.',
+        'Connections closed: the client did not read, or complete a request, for bounds.slow.',
         byProtocol('slow'),
+      ),
+      counter(
+        'sluice_connections_evicted_total',
+        'Idle connections closed for new ones: bounds.connections reached.',
+        byProtocol('evicted'),
       ),
       counter(
         'sluice_connections_protocol_errors_total',

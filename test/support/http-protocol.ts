@@ -52,6 +52,7 @@ export function createRouter(
 
 export function createHttpServer(options: HttpServerOptions = {}): HttpServer {
   const { clock = systemClock, admin = {}, extractKey, bounds, fastPath, onError } = options;
+  const { allowCrossSite } = options;
   const routesConfig = routesOf(options);
   const context = {
     router: createRouter(options, clock, routesConfig),
@@ -64,8 +65,9 @@ export function createHttpServer(options: HttpServerOptions = {}): HttpServer {
     backendPages: [],
     routesConfig: () => routesConfig,
     ...(onError && { onError }),
+    turns: options.turns,
   };
-  return new HttpServer(context, { admin, extractKey, bounds, fastPath });
+  return new HttpServer(context, { admin, extractKey, allowCrossSite, bounds, fastPath });
 }
 
 /** A backend that is unavailable, with the decision of `onUnavailable`; `checks` collects the keys. */

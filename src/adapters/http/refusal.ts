@@ -5,8 +5,9 @@
  *     503  a concurrency limit or a learnt limit is reached, the        temporary-reduced-capacity
  *          queue is full, or the backend is unavailable: not caused
  *          by this client
+ *     431  Node has dropped headers of the request                      about:blank
  *
- * The problem types are those of draft-ietf-httpapi-ratelimit-headers.
+ * The other problem types are those of draft-ietf-httpapi-ratelimit-headers.
  */
 
 import type { Millis } from '../../core/clock.ts';
@@ -16,7 +17,7 @@ import { COOLDOWN, type Inspection, type NamedRuleStatus } from '../../limiter/i
 import type { Refusal } from '../../limiter/permit.ts';
 import { ceilSeconds, type HeaderValues, type HeaderWriter, tightestRule } from './headers.ts';
 
-export type RefusalStatus = 429 | 503;
+export type RefusalStatus = 429 | 431 | 503;
 
 /** The response to a refused request. */
 export interface RefusalResponse {
@@ -57,6 +58,7 @@ const PROBLEM_BY_STATUS: Readonly<Record<RefusalStatus, { type: string; title: s
     type: `${PROBLEM_TYPE_BASE}quota-exceeded`,
     title: 'Request cannot be satisfied as assigned quota has been exceeded',
   },
+  431: { type: 'about:blank', title: 'Request Header Fields Too Large' },
   503: {
     type: `${PROBLEM_TYPE_BASE}temporary-reduced-capacity`,
     title: 'Request cannot be satisfied due to temporary server capacity constraints',
@@ -91,6 +93,10 @@ export function buildProblem(
 /** For a limiter that fails with `onUnavailable: 'deny'`, and for clients that have disconnected. */
 export const buildUnavailableRefusal = (): RefusalResponse =>
   encodeProblem(problemResponse(503, 'The limit could not be checked.', [], 1, {}));
+
+/** For a request that has more headers than Node keeps: the dropped ones may name the client. */
+export const buildHeadersRefusal = (): RefusalResponse =>
+  encodeProblem(problemResponse(431, 'The request has too many headers.', [], undefined, {}));
 
 /** For requests that are shed: the limit itself is not reached, so no rate limit headers. */
 export const buildOverloadRefusal = (limit: string): RefusalResponse =>

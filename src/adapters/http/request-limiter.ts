@@ -20,6 +20,7 @@ import { ErrorReporter, requireSync } from './error-reporter.ts';
 import { type HeaderValues, HeaderWriter } from './headers.ts';
 import { LoadShedder } from './load-shedder.ts';
 import {
+  buildHeadersRefusal,
   buildOverloadRefusal,
   buildRefusal,
   buildUnavailableRefusal,
@@ -131,6 +132,7 @@ export class RequestLimiter<Request> {
     watchDisconnect?: () => DisconnectSignal,
   ): RequestDecision | Promise<RequestDecision> {
     try {
+      if (this.#requestReader.hasDroppedHeaders(request)) return this.#refuseHeaders(request);
       if (this.#requestReader.isSkipped(request)) return ADMIT_UNCOUNTED;
       const args = this.#checkArguments(request);
       if (this.#shedder?.admit() === false) return this.#shed(args);
@@ -255,6 +257,11 @@ export class RequestLimiter<Request> {
       buildRefusal(denied, inspection ?? this.#inspect(key), this.#headerWriter),
       request,
     );
+  }
+
+  #refuseHeaders(request: Request): RequestDecision {
+    if (this.#settings.shadow) return ADMIT_UNCOUNTED;
+    return this.#applyOverrides(buildHeadersRefusal(), request);
   }
 
   /** Refuses a request that the limit itself did not decide on. */

@@ -27,7 +27,19 @@ export interface RequestAccessor<Request> {
   address(request: Request): string | undefined;
   /** The client's address according to the framework's own proxy setting, if it has one. */
   ip?(request: Request): string | undefined;
+  /** Node's own message, which tells whether headers were dropped. */
+  message?(request: Request): NodeMessage | undefined;
 }
+
+/** The members of Node's `IncomingMessage` that tell whether headers were dropped. */
+export interface NodeMessage {
+  /** Names and values in turn. */
+  readonly rawHeaders?: readonly string[];
+  readonly socket?: object | undefined;
+}
+
+/** Headers that a Node server keeps of a request unless `maxHeadersCount` says otherwise: names and values in turn. */
+const DEFAULT_RAW_HEADERS = 2000;
 
 /** The key that all requests without a known address share. */
 const UNKNOWN_CLIENT = 'unknown';
@@ -50,6 +62,18 @@ export class RequestReader<Request> {
     this.#settings = settings;
     this.#accessor = accessor;
     this.#reporter = reporter;
+  }
+
+  /**
+   * True if Node may have dropped headers: beyond `maxHeadersCount` of the server it ignores the rest. They may name the
+   * client, and no default is safe in their place.
+   */
+  hasDroppedHeaders(request: Request): boolean {
+    const { rawHeaders, socket } = this.#accessor.message?.(request) ?? {};
+    if (rawHeaders === undefined) return false;
+    const { server } = (socket ?? {}) as { server?: { maxHeadersCount?: number | null } | null };
+    const max = (server?.maxHeadersCount ?? DEFAULT_RAW_HEADERS / 2) * 2;
+    return max > 0 && rawHeaders.length >= max;
   }
 
   isSkipped(request: Request): boolean {

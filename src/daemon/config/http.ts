@@ -19,6 +19,8 @@ export interface HttpConfig {
   readonly clientOf: ClientResolver | undefined;
   /** False: Node's HTTP server handles every request. */
   readonly fastPath: boolean;
+  /** True: web pages of other sites may check. */
+  readonly allowCrossSite: boolean;
 }
 
 export function readHttpSection(section: unknown, path: string): HttpConfig {
@@ -28,6 +30,7 @@ export function readHttpSection(section: unknown, path: string): HttpConfig {
     prefix: fields.optional('prefix', isString, 'a string') ?? '',
     clientOf: fields.tryRead(() => readTrustProxy(fields)),
     fastPath: fields.boolean('fastPath', true),
+    allowCrossSite: fields.boolean('allowCrossSite', false),
   };
   fields.finish();
   return http;

@@ -90,7 +90,7 @@ export const DEFAULT_BOUNDS: Bounds = {
   maxThrottleKeys: DEFAULT_MAX_KEYS,
   maxThrottleMs: DEFAULT_MAX_TOLERANCE_MS,
   slowMs: 30_000,
-  idleMs: Infinity,
+  idleMs: 600_000,
   drainMs: 5_000,
 };
 
@@ -226,7 +226,7 @@ function readBounds(fields: OptionReader): Bounds {
     maxThrottleKeys: upTo('throttleKeys', MAX_KEYS_CEILING, DEFAULT_BOUNDS.maxThrottleKeys),
     maxThrottleMs: reader.duration('throttleTolerance', DEFAULT_BOUNDS.maxThrottleMs),
     slowMs: reader.duration('slow', DEFAULT_BOUNDS.slowMs),
-    idleMs: reader.duration('idle', DEFAULT_BOUNDS.idleMs),
+    idleMs: reader.durationOrInfinity('idle', DEFAULT_BOUNDS.idleMs),
     drainMs: reader.duration('drain', DEFAULT_BOUNDS.drainMs),
   };
   reader.finish();

@@ -67,10 +67,13 @@ export interface TakeResult {
 }
 
 /** A limit whose backend is unavailable has no status. */
-export interface UnavailableLimit {
+interface UnavailableLimit {
   readonly name: string;
   readonly isAvailable: false;
 }
+
+/** The status of a key in one limit. */
+export type KeyStatus = Inspection | UnavailableLimit;
 
 const ALLOWED: CheckResult = { decision: allow(Number.MAX_SAFE_INTEGER) };
 
@@ -172,12 +175,15 @@ export class Router {
   }
 
   /** The status of a key with every limit on its route. */
-  inspect({ route, key }: RoutedRequest): Promise<readonly (Inspection | UnavailableLimit)[]> {
-    const inspect = async (applied: AppliedLimit): Promise<Inspection | UnavailableLimit> => {
-      const inspection = await applied.limiter.inspect(limiterKeyOf(applied, key));
-      return inspection ?? { name: applied.name, isAvailable: false };
-    };
-    return Promise.all(route.applied.map(inspect));
+  inspect({ route, key }: RoutedRequest): readonly KeyStatus[] | Promise<readonly KeyStatus[]> {
+    const statuses = route.applied.map((applied) => {
+      const found = applied.limiter.inspect(limiterKeyOf(applied, key));
+      if (!(found instanceof Promise)) return found;
+      return found.then((status) => status ?? { name: applied.name, isAvailable: false as const });
+    });
+    return statuses.some((status) => status instanceof Promise)
+      ? Promise.all(statuses)
+      : (statuses as KeyStatus[]);
   }
 
   /** Decides by the key's name: several limits, permits, remote limits. */

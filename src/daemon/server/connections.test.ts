@@ -117,14 +117,14 @@ describe('connection', () => {
       for (let turns = 0; turns < 20; turns++) await new Promise((turn) => setImmediate(turn));
     }
     expect(checks).toBeLessThan(1_000_000);
-    return { ...setup, checks };
+    return { ...setup, checks: () => checks };
   }
 
   test('drain with unread responses: waits while the client reads them', async () => {
     const { clock, connections, client, checks } = await blockedClient();
     const drained = connections.drain(SLOW_MS);
     await clock.advanceAsync(3000);
-    expect(await readAll(client)).toHaveLength(checks * 3);
+    expect(await readAll(client)).toHaveLength(checks() * 3);
     await drained;
   });
 

@@ -2,15 +2,18 @@
  * Connects sockets to protocol handlers, with a bound on everything a client can make the daemon hold.
  *
  * Back-pressure: a client that does not read its responses is not read from, and is disconnected if it
- * stays so. Connections above the maximum are refused. Keep-alive probes find clients that vanished.
+ * stays so, or leaves a request incomplete. At the maximum an idle connection makes space. Keep-alive probes find clients that vanished. A client that
+ * pipelines without pause gets its slice of each turn (`turns.ts`).
  */
 
 import type { Socket } from 'node:net';
 import { type BatchClock, type Clock, type Millis, schedule } from '../../core/clock.ts';
 import type { Bounds } from '../config/read.ts';
+import { type EvictableConnection, IdleEviction } from './idle-eviction.ts';
 import type { ProtocolFactory, ProtocolHandler } from './protocol-handler.ts';
-import { reuseReadBuffer } from './read-buffer.ts';
+import { CHUNK_BYTES, reuseReadBuffer } from './read-buffer.ts';
 import { ResponseQueue } from './response-queue.ts';
+import { Turns } from './turns.ts';
 
 type ConnectionBounds = Pick<Bounds, 'maxConnections' | 'slowMs' | 'idleMs'>;
 
@@ -22,8 +25,10 @@ export interface ConnectionCounts {
   readonly refused: number;
   /** Closed because of an invalid or too long request. */
   readonly protocolErrors: number;
-  /** Closed because the client did not read its responses. */
+  /** Closed because the client did not read its responses, or did not complete a request. */
   readonly slow: number;
+  /** Closed because they were idle, at the maximum number of connections. */
+  readonly evicted: number;
 }
 
 /** Idle time before the system sends a keep-alive probe. */
@@ -44,17 +49,22 @@ export class Connections {
   readonly #createHandler: ProtocolFactory;
   readonly #bounds: () => ConnectionBounds;
   readonly #clock: Clock | BatchClock;
+  readonly #turns: Turns;
   readonly #open = new Set<Connection>();
-  readonly #totals = { accepted: 0, refused: 0, protocolErrors: 0, slow: 0 };
+  readonly #eviction = new IdleEviction(this.#open);
+  readonly #totals = { accepted: 0, refused: 0, protocolErrors: 0, slow: 0, evicted: 0 };
+  #cancelPoll = (): void => {};
 
   constructor(
     createHandler: ProtocolFactory,
     bounds: () => ConnectionBounds,
     clock: Clock | BatchClock,
+    turns = new Turns(),
   ) {
     this.#createHandler = createHandler;
     this.#bounds = bounds;
     this.#clock = clock;
+    this.#turns = turns;
   }
 
   get counts(): ConnectionCounts {
@@ -62,18 +72,42 @@ export class Connections {
   }
 
   accept(socket: Socket): void {
-    if (this.#open.size >= this.#bounds().maxConnections) {
+    if (this.#open.size >= this.#bounds().maxConnections && !this.#evict()) {
       this.#totals.refused++;
       socket.destroy();
       return;
     }
     this.#totals.accepted++;
-    const connection = new Connection(socket, this.#createHandler, this.#bounds(), this.#clock, {
+    if (this.#open.size === 0) this.#schedulePoll();
+    const clock = this.#clock;
+    const turns = this.#turns;
+    const connection = new Connection(socket, this.#createHandler, this.#bounds(), clock, turns, {
       onClosed: () => this.#open.delete(connection),
       onProtocolError: () => this.#totals.protocolErrors++,
-      onSlowReader: () => this.#totals.slow++,
+      onSlow: () => this.#totals.slow++,
     });
     this.#open.add(connection);
+  }
+
+  /** Closes an idle connection; false if there is none. */
+  #evict(): boolean {
+    const chosen = this.#eviction.choose(this.#clock.now());
+    if (chosen === undefined) return false;
+    this.#totals.evicted++;
+    this.#open.delete(chosen);
+    chosen.destroy();
+    return true;
+  }
+
+  /** Closes connections with a request that was incomplete at the last poll already. */
+  #schedulePoll(): void {
+    const at = this.#clock.now() + this.#bounds().slowMs;
+    const poll = (): void => {
+      for (const connection of this.#open) connection.dropIfStuck();
+      if (this.#open.size > 0) this.#schedulePoll();
+    };
+    this.#cancelPoll();
+    this.#cancelPoll = schedule(this.#clock, at, poll, false);
   }
 
   /**
@@ -103,21 +137,25 @@ export class Connections {
 interface ConnectionObserver {
   onClosed(): void;
   onProtocolError(): void;
-  onSlowReader(): void;
+  onSlow(): void;
 }
 
-class Connection {
+class Connection implements EvictableConnection {
   readonly #socket: Socket;
   readonly #handler: ProtocolHandler;
   readonly #responses: ResponseQueue;
   readonly #bounds: ConnectionBounds;
   readonly #clock: Clock;
   readonly #batchClock: BatchClock | undefined;
+  readonly #turns: Turns;
   readonly #observer: ConnectionObserver;
   /** Set while the client does not read, or has received everything and does not close. */
   #cancelTimeout: (() => void) | undefined;
   #isFinishing = false;
+  /** True until its next turn: it has used its slice. */
+  #isWaiting = false;
   lastReadAt: Millis;
+  #incompleteAtLastPoll = 0;
   readonly closed: Promise<void>;
 
   constructor(
@@ -125,18 +163,20 @@ class Connection {
     createHandler: ProtocolFactory,
     bounds: ConnectionBounds,
     clock: Clock | BatchClock,
+    turns: Turns,
     observer: ConnectionObserver,
   ) {
     this.#bounds = bounds;
     this.#clock = clock;
     this.#batchClock = 'freeze' in clock ? clock : undefined;
+    this.#turns = turns;
     this.#observer = observer;
     this.lastReadAt = clock.now();
     this.#responses = new ResponseQueue(
       (bytes) => this.#write(bytes),
       () => this.#resumeReading(),
     );
-    this.#handler = createHandler(this.#responses);
+    this.#handler = createHandler(this.#responses, turns);
     const socket = reuseReadBuffer(accepted, (chunk) => {
       if (!this.#isFinishing) this.#process(chunk);
     });
@@ -157,7 +197,8 @@ class Connection {
   }
 
   #process(chunk: Buffer): void {
-    this.#batchClock?.freeze(); // one clock reading per chunk
+    this.#turns.begin();
+    this.#batchClock?.freeze(); // one clock reading per slice
     this.lastReadAt = this.#clock.now();
     const goesOn = this.#handler.onData(chunk);
     this.#batchClock?.unfreeze();
@@ -165,6 +206,17 @@ class Connection {
       if (!this.#handler.isClosedByClient) this.#observer.onProtocolError();
       this.closeWhenDone();
     } else if (this.#responses.isFull) this.#socket.pause();
+    else if (this.#handler.hasBacklog || chunk.length === CHUNK_BYTES) this.#waitForTurn();
+  }
+
+  /** After a full chunk as well: the system would go on reading this connection before all others. */
+  #waitForTurn(): void {
+    this.#socket.pause();
+    this.#isWaiting = true;
+    this.#turns.wait(() => {
+      this.#isWaiting = false;
+      this.#resumeReading();
+    });
   }
 
   #write(bytes: Buffer): void {
@@ -176,22 +228,19 @@ class Connection {
 
   #startSlowTimer(): void {
     const until = this.#clock.now() + this.#bounds.slowMs;
-    const drop = (): void => {
-      this.#observer.onSlowReader();
-      this.#socket.destroy();
-    };
-    this.#cancelTimeout ??= schedule(this.#clock, until, drop, false);
+    this.#cancelTimeout ??= schedule(this.#clock, until, () => this.#drop(), false);
   }
 
-  /** The client reads again, or a remote response has arrived. */
+  /** The client reads again, a remote response has arrived, or it is this connection's turn. */
   #resumeReading(): void {
     if (this.#socket.destroyed || this.#socket.writableNeedDrain) return;
     this.#cancelTimeout?.();
     this.#cancelTimeout = undefined;
     this.#responses.isBlocked = false;
+    if (this.#isWaiting) return;
     if (this.#handler.hasBacklog && this.#responses.canResume) this.#process(EMPTY);
     if (this.#isFinishing) this.closeWhenDone();
-    else if (this.#responses.canResume) this.#socket.resume();
+    else if (this.#responses.canResume && !this.#isWaiting) this.#socket.resume();
   }
 
   /** Closes once every received request is answered. */
@@ -210,6 +259,22 @@ class Connection {
     if (this.#socket.destroyed) return;
     const until = this.#clock.now() + LINGER_MS;
     this.#cancelTimeout = schedule(this.#clock, until, () => this.#socket.destroy(), false);
+  }
+
+  get idleSince(): Millis | undefined {
+    const isPending = this.#responses.pendingCount > 0 || this.#handler.hasBacklog;
+    return isPending || this.#isWaiting ? undefined : this.lastReadAt;
+  }
+
+  dropIfStuck(): void {
+    const incomplete = this.#handler.incompleteRequest;
+    if (incomplete !== 0 && incomplete === this.#incompleteAtLastPoll) this.#drop();
+    this.#incompleteAtLastPoll = incomplete;
+  }
+
+  #drop(): void {
+    this.#observer.onSlow();
+    this.#socket.destroy();
   }
 
   destroy(): void {

@@ -10,7 +10,7 @@
 import { Socket, type SocketConstructorOpts } from 'node:net';
 
 /** Bytes of one read at most. */
-const CHUNK_BYTES = 65_536;
+export const CHUNK_BYTES = 65_536;
 
 /** Shared by all connections: a chunk is processed before the next read. */
 const readBuffer = Buffer.allocUnsafeSlow(CHUNK_BYTES);

@@ -1,6 +1,6 @@
 /**
- * Guards the admin endpoints. Checks are open to every client that can connect; inspecting keys, metrics
- * and reload are not.
+ * Guards the endpoints. Checks are open to every client that can connect; inspecting keys, metrics
+ * and reload are not. No endpoint that takes anything is open to web pages of other sites.
  *
  *     token configured            clients that send it as a bearer token
  *     no token, loopback          clients on this host, except web pages
@@ -66,13 +66,39 @@ const LOCAL_HOST = /^(?:localhost|\d{1,3}(?:\.\d{1,3}){3}|\[[0-9a-f:.]{2,45}\])(
 const isLocalHost = (host: string | undefined): boolean =>
   host === undefined || host === '' || LOCAL_HOST.test(host);
 
-/** True for a request from a page of another site. Browsers send `Origin` with a POST, other clients do not. */
+/**
+ * True for a request from a page of another site. Browsers say so in `Sec-Fetch-Site`, or send `Origin`; a page can
+ * change neither. Other clients send none of them.
+ */
 export function isCrossSite({ headers }: RequestHead): boolean {
+  const site = firstValue(headers['sec-fetch-site']);
+  if (site !== undefined && site !== 'same-origin' && site !== 'none') return true;
   const origin = firstValue(headers.origin);
   if (origin === undefined) return false;
   const host = firstValue(headers.host);
-  const [, site] = /^https?:\/\/([^/]+)$/i.exec(origin) ?? [];
-  return host === undefined || site === undefined || site.toLowerCase() !== host.toLowerCase();
+  const [, from] = /^https?:\/\/([^/]+)$/i.exec(origin) ?? [];
+  return host === undefined || from === undefined || from.toLowerCase() !== host.toLowerCase();
 }
 
+/** Headers of a proxy. A page of another site cannot send them: its browser would ask first, by a preflight request. */
+const PROXY_HEADERS = [
+  ...['x-forwarded-for', 'x-forwarded-uri', 'x-forwarded-method', 'x-forwarded-host'],
+  ...['x-original-uri', 'x-original-method', 'x-original-url', 'x-real-ip', 'forwarded', 'via'],
+];
+
+/** The same for a check: a proxy forwards the headers of the browser whose request it authorises. */
+export const isCrossSiteCheck = (request: RequestHead): boolean =>
+  isCrossSite(request) && PROXY_HEADERS.every((name) => request.headers[name] === undefined);
+
+/** True if a page may have reached loopback by a name of its own, which resolves to it (DNS rebinding). */
+export const isRebound = ({ headers, socket }: RequestHead): boolean => {
+  const host = firstValue(headers.host);
+  return socket.remoteAddress !== undefined && host?.includes('.') === true && !isLocalHost(host);
+};
+
 export const CROSS_SITE = problemResponse(403, 'Cross-site requests are refused.');
+
+export const CROSS_SITE_CHECK = problemResponse(
+  403,
+  'Cross-site requests are refused: set http.allowCrossSite, or send X-Forwarded-For if this is a proxy.',
+);

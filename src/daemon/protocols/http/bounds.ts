@@ -10,9 +10,9 @@ export interface HttpBounds extends Bounds {
 
 export const HTTP_BOUNDS: HttpBounds = { ...DEFAULT_BOUNDS, maxBatch: 1000, maxSubscribers: 100 };
 
-/** Bytes and number of a request's headers. */
+/** Bytes of a request's headers, and their number: more get 431. */
 export const MAX_HEADER_BYTES = 16_384;
-export const MAX_HEADERS = 100;
+export const MAX_HEADERS = 1000;
 
 /** The idle bound as Node's timeouts take it: whole milliseconds, 0 for none. */
 export const idleTimeoutOf = ({ idleMs }: HttpBounds): number =>

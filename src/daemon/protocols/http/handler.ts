@@ -15,8 +15,11 @@ import {
   type AdminAccess,
   type AdminGuard,
   CROSS_SITE,
+  CROSS_SITE_CHECK,
   createAdminGuard,
   isCrossSite,
+  isCrossSiteCheck,
+  isRebound,
 } from './access.ts';
 import { type AdminContext, adminRoutes } from './admin-routes.ts';
 import type { HttpBounds } from './bounds.ts';
@@ -62,6 +65,8 @@ export interface HttpHandlerContext extends AdminContext {
   /** Finds the key of a check that names none; undefined: such a check is an error. */
   readonly extractKey?: KeyExtractor | undefined;
   readonly bounds: Pick<HttpBounds, 'maxKey' | 'maxBatch'>;
+  /** True: web pages of other sites may check. Default: false. */
+  readonly allowCrossSite?: boolean | undefined;
   /** False while draining. */
   isReady(): boolean;
   /** Called with unexpected errors, which the client sees as 500. */
@@ -106,6 +111,9 @@ export class HttpHandler {
   /** Handles `GET /check?…` if no remote limit is on its route; otherwise undefined, and nothing is taken. */
   handleLocally(request: RequestHead): HttpResponse | undefined {
     try {
+      const { headers } = request;
+      const isBrowser = headers.origin !== undefined || headers['sec-fetch-site'] !== undefined;
+      if (isBrowser && this.#isRefused(request)) return CROSS_SITE_CHECK;
       const params = checkFromForm(request.url ?? '', CHECK_PATH.length + 1);
       if (params instanceof ValidationProblem) return problemResponse(400, params.detail);
       const routed = this.#route(request, params);
@@ -145,7 +153,8 @@ export class HttpHandler {
     if (forbidden) return forbidden;
     const { method = '' } = request;
     if (methods !== ANY_METHOD && !methods.includes(method)) return methodNotAllowed(methods);
-    if (methods === WRITE_METHODS && isCrossSite(request)) return CROSS_SITE;
+    const isFromPage = isCrossSite(request) || (isLoopback && isRebound(request));
+    if (methods === WRITE_METHODS && isFromPage) return CROSS_SITE;
     return handle(request, pathEnd + 1, body);
   }
 
@@ -165,11 +174,16 @@ export class HttpHandler {
 
   /** One check, or a batch if the body is a list. */
   #check(request: RequestHead, queryAt: number, body: Buffer): EventualResponse {
+    if (this.#isRefused(request)) return CROSS_SITE_CHECK;
     const params = parseRequest(request, queryAt, body, this.#checkFormats);
     if (isHttpResponse(params)) return params;
     return Array.isArray(params)
       ? this.#runBatch(request, params)
       : this.#runCheck(request, params as CheckParams);
+  }
+
+  #isRefused(request: RequestHead): boolean {
+    return isCrossSiteCheck(request) && !this.#context.allowCrossSite;
   }
 
   #batch(request: RequestHead, queryAt: number, body: Buffer): EventualResponse {

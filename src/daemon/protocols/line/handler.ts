@@ -5,11 +5,13 @@
  *     alice\n   ──▶  NO\n     denied
  *
  * Requests may be pipelined without bound; responses keep their order. A key is any bytes except a newline;
- * a carriage return before the newline is not part of it.
+ * a carriage return before the newline is not part of it. A connection that begins like an HTTP request is closed:
+ * a web page may have made a browser send it.
  */
 
 import type { ProtocolFactory, ProtocolHandler } from '../../server/protocol-handler.ts';
 import type { ResponseQueue } from '../../server/response-queue.ts';
+import { BYTES_PER_LOOK, ENDLESS_SLICE, type Slice } from '../../server/turns.ts';
 
 const NEWLINE = 10;
 const RETURN = 13;
@@ -17,6 +19,8 @@ const RETURN = 13;
 const OK = Buffer.from('OK\n');
 const NO = Buffer.from('NO\n');
 const REPLY_BYTES = OK.length;
+
+const HTTP_REQUEST = /^[A-Z]{3,16} \S+ HTTP\/\d\.\d\r?$/;
 
 /** Checks the key between two offsets, cost 1. */
 export type IsAllowed = (bytes: Buffer, from: number, to: number) => boolean | Promise<boolean>;
@@ -29,25 +33,34 @@ let replyBuffer = Buffer.allocUnsafe(65_536 * REPLY_BYTES);
 /** A key of more than `maxLine` bytes ends the connection. */
 export const lineProtocol =
   (isAllowed: IsAllowed, maxLine: () => number): ProtocolFactory =>
-  (responses) =>
-    new LineProtocolHandler(responses, isAllowed, maxLine());
+  (responses, slice = ENDLESS_SLICE) =>
+    new LineProtocolHandler(responses, slice, isAllowed, maxLine());
 
 class LineProtocolHandler implements ProtocolHandler {
   readonly #responses: ResponseQueue;
+  readonly #slice: Slice;
   readonly #isAllowed: IsAllowed;
   readonly #maxLine: number;
   /** An incomplete line, or the backlog. */
   #partial: Buffer | undefined;
   hasBacklog = false;
+  #hasFirstLine = false;
+  #lastIncomplete = 0;
 
-  constructor(responses: ResponseQueue, isAllowed: IsAllowed, maxLine: number) {
+  constructor(responses: ResponseQueue, slice: Slice, isAllowed: IsAllowed, maxLine: number) {
     this.#responses = responses;
+    this.#slice = slice;
     this.#isAllowed = isAllowed;
     this.#maxLine = maxLine;
   }
 
+  get incompleteRequest(): number {
+    return this.#partial && !this.hasBacklog ? this.#lastIncomplete : 0;
+  }
+
   onData(chunk: Buffer): boolean {
-    const bytes = this.#partial ? Buffer.concat([this.#partial, chunk]) : chunk;
+    const bytes = this.#joinPartial(chunk);
+    if (!this.#hasFirstLine && this.#isHttp(bytes)) return false;
     let at = this.hasBacklog ? 0 : (this.#partial?.length ?? 0); // the incomplete line has no newline
     this.#partial = undefined;
     this.hasBacklog = false;
@@ -56,6 +69,7 @@ class LineProtocolHandler implements ProtocolHandler {
     }
     let from = 0;
     let length = 0;
+    let lookAt = BYTES_PER_LOOK;
     let isValid = true;
     for (; at < bytes.length; at++) {
       if (bytes[at] !== NEWLINE) continue;
@@ -78,12 +92,34 @@ class LineProtocolHandler implements ProtocolHandler {
       replyBuffer[length + 1] = result ? 0x4b : 0x4f; // K or O
       replyBuffer[length + 2] = NEWLINE;
       length += REPLY_BYTES;
+      if (from < lookAt) continue;
+      lookAt = from + BYTES_PER_LOOK;
+      if (this.#slice.isOver && from < bytes.length) {
+        this.hasBacklog = true;
+        break;
+      }
     }
     this.#flush(length);
-    if (from < bytes.length) this.#partial = Buffer.from(bytes.subarray(from));
+    if (from < bytes.length) {
+      const rest = bytes.subarray(from);
+      this.#partial = this.hasBacklog && bytes !== chunk ? rest : Buffer.from(rest);
+      if (from > 0 || bytes === chunk) this.#lastIncomplete++;
+    }
     if (this.hasBacklog) return true;
     // One byte beyond the bound may be a carriage return.
     return isValid && bytes.length - from <= this.#maxLine + 1;
+  }
+
+  /** True if the first line is that of an HTTP request. */
+  #isHttp(bytes: Buffer): boolean {
+    const end = bytes.indexOf(NEWLINE);
+    this.#hasFirstLine = end >= 0;
+    return end >= 0 && end <= this.#maxLine && HTTP_REQUEST.test(bytes.toString('latin1', 0, end));
+  }
+
+  #joinPartial(chunk: Buffer): Buffer {
+    if (!this.#partial) return chunk;
+    return chunk.length === 0 ? this.#partial : Buffer.concat([this.#partial, chunk]);
   }
 
   #flush(length: number): void {

@@ -10,6 +10,7 @@ import { systemClock } from '../../../core/clock.ts';
 import { errorMessageOf } from '../../../core/errors.ts';
 import type { ProtocolFactory, ProtocolHandler } from '../../server/protocol-handler.ts';
 import type { ResponseQueue } from '../../server/response-queue.ts';
+import { BYTES_PER_LOOK, ENDLESS_SLICE, type Slice } from '../../server/turns.ts';
 import {
   Arguments,
   type CommandContext,
@@ -19,7 +20,14 @@ import {
   type WriteReply,
 } from './command.ts';
 import { Info } from './info.ts';
-import { CommandParser, INCOMPLETE, INVALID, RESP_BOUNDS, type RespBounds } from './parser.ts';
+import {
+  CommandParser,
+  INCOMPLETE,
+  INVALID,
+  RESP_BOUNDS,
+  type RespBounds,
+  UNAUTHENTICATED_BOUNDS,
+} from './parser.ts';
 import { matchesArity, redisCommands, wrongArity } from './redis.ts';
 import { encodeReply, RespWriter } from './reply.ts';
 import { sluiceCommands } from './sluice.ts';
@@ -50,6 +58,9 @@ const CL_THROTTLE = Buffer.from(clThrottle.name);
 /** First words of an HTTP request, sent by a browser under cross-protocol attack: it gets no reply. */
 const HTTP_REQUEST_WORDS = ['post', 'host:'];
 
+/** The last word of its first line. With another method than POST it gets one error: it may be a mistake. */
+const HTTP_VERSION = /^http\/\d/;
+
 const NOT_AUTHENTICATED = 'NOAUTH Authentication required.';
 
 /** Characters of an unknown command that the error repeats. */
@@ -67,28 +78,42 @@ export function respProtocol(context: RespContext): ProtocolFactory {
   const info = new Info({ router, gcraTable, version, clients, clock });
   const commandContext: CommandContext = { router, gcraTable, version, password, clock, info };
   let lastId = 0;
-  return (responses) => new RespProtocolHandler(responses, commandContext, bounds(), ++lastId);
+  return (responses, slice = ENDLESS_SLICE) =>
+    new RespProtocolHandler(responses, slice, commandContext, bounds(), ++lastId);
 }
 
 class RespProtocolHandler implements ProtocolHandler {
   readonly #responses: ResponseQueue;
+  readonly #slice: Slice;
   readonly #parser: CommandParser;
   readonly #args: Arguments;
   readonly #invocation: Invocation;
-  readonly #maxKeyBytes: number;
+  readonly #bounds: RespBounds;
   /** An incomplete command, or the backlog: the first `#partialLength` bytes. */
   #partial: Buffer | undefined;
   #partialLength = 0;
   hasBacklog = false;
+  #lastIncomplete = 0;
 
-  constructor(responses: ResponseQueue, context: CommandContext, bounds: RespBounds, id: number) {
+  constructor(
+    responses: ResponseQueue,
+    slice: Slice,
+    context: CommandContext,
+    bounds: RespBounds,
+    id: number,
+  ) {
     this.#responses = responses;
+    this.#slice = slice;
     this.#parser = new CommandParser(bounds);
     this.#args = new Arguments(this.#parser);
-    this.#maxKeyBytes = bounds.maxKeyBytes;
+    this.#bounds = bounds;
     const isAuthenticated = context.password() === undefined;
     const session = { id, protocol: 2, name: '', isAuthenticated, hasQuit: false } as const;
     this.#invocation = { args: this.#args, session: { ...session }, reply: replyBuffer, context };
+  }
+
+  get incompleteRequest(): number {
+    return this.#partial && !this.hasBacklog ? this.#lastIncomplete : 0;
   }
 
   get isClosedByClient(): boolean {
@@ -100,15 +125,18 @@ class RespProtocolHandler implements ProtocolHandler {
     if (!bytes) return true;
     replyBuffer.protocol = this.#invocation.session.protocol;
     const parser = this.#parser;
+    this.#selectBounds();
     let at = 0;
+    let lookAt = BYTES_PER_LOOK;
     let goesOn = true;
     this.hasBacklog = false;
     while (goesOn && at < bytes.length) {
       if (replyBuffer.size > MAX_BUFFERED_REPLY_BYTES) this.#flush();
-      if (this.#responses.isFull) {
+      if (this.#responses.isFull || (at >= lookAt && this.#slice.isOver)) {
         this.hasBacklog = true;
         break;
       }
+      if (at >= lookAt) lookAt = at + BYTES_PER_LOOK;
       const end = parser.next(bytes, at);
       if (end === INCOMPLETE) break;
       if (end === INVALID) replyBuffer.error(`ERR Protocol error: ${parser.error}`);
@@ -116,7 +144,10 @@ class RespProtocolHandler implements ProtocolHandler {
       at = end;
     }
     this.#flush();
-    if (goesOn && at < bytes.length) this.#savePartial(bytes, at);
+    if (goesOn && at < bytes.length) {
+      this.#savePartial(bytes.subarray(at), bytes !== chunk);
+      if (at > 0 || bytes === chunk) this.#lastIncomplete++;
+    }
     return goesOn;
   }
 
@@ -133,14 +164,24 @@ class RespProtocolHandler implements ProtocolHandler {
     const command = COMMANDS_BY_NAME.get(name);
     if (!command) {
       if (HTTP_REQUEST_WORDS.includes(name)) return false;
+      if (HTTP_VERSION.test(args.lowerText(args.count - 1))) {
+        reply.error('ERR Protocol error: expected RESP, got HTTP');
+        return false;
+      }
       reply.error(unknownCommand(args));
     } else if (!matchesArity(command, args.count)) reply.error(wrongArity(name));
     else if (!command.isAllowedBeforeAuth && !isAuthorised(this.#invocation))
       reply.error(NOT_AUTHENTICATED);
     else if (!this.#isWellFormed(command))
-      reply.error(`ERR key is longer than ${this.#maxKeyBytes} bytes`);
+      reply.error(`ERR key is longer than ${this.#bounds.maxKeyBytes} bytes`);
     else this.#execute(command);
+    if (command?.isAllowedBeforeAuth) this.#selectBounds();
     return !session.hasQuit;
+  }
+
+  /** A client that has not authenticated may make the daemon hold little. */
+  #selectBounds(): void {
+    this.#parser.bounds = isAuthorised(this.#invocation) ? this.#bounds : UNAUTHENTICATED_BOUNDS;
   }
 
   #isWellFormed(command: RespCommand): boolean {
@@ -148,7 +189,7 @@ class RespProtocolHandler implements ProtocolHandler {
     const { keyIndex = 0 } = command;
     return (
       matchesArity(command, count) &&
-      (keyIndex === 0 || this.#args.size(keyIndex) <= this.#maxKeyBytes)
+      (keyIndex === 0 || this.#args.size(keyIndex) <= this.#bounds.maxKeyBytes)
     );
   }
 
@@ -182,7 +223,8 @@ class RespProtocolHandler implements ProtocolHandler {
     if (!this.#partial) return chunk;
     const length = this.#partialLength + chunk.length;
     if (length > this.#partial.length) {
-      const larger = Buffer.allocUnsafe(Math.max(length, this.#partial.length * 2));
+      const grown = Math.min(this.#partial.length * 2, this.#parser.bytesNeeded);
+      const larger = Buffer.allocUnsafe(Math.max(length, grown));
       this.#partial.copy(larger, 0, 0, this.#partialLength);
       this.#partial = larger;
     }
@@ -194,9 +236,10 @@ class RespProtocolHandler implements ProtocolHandler {
     return bytes;
   }
 
-  #savePartial(bytes: Buffer, from: number): void {
-    this.#partial = Buffer.from(bytes.subarray(from));
-    this.#partialLength = bytes.length - from;
+  /** A backlog is not copied again; an incomplete command is, for it may stay long and be a small part of its buffer. */
+  #savePartial(rest: Buffer, isOwn: boolean): void {
+    this.#partial = this.hasBacklog && isOwn ? rest : Buffer.from(rest);
+    this.#partialLength = rest.length;
   }
 }
 

@@ -26,6 +26,14 @@ export const RESP_BOUNDS: RespBounds = {
   maxKeyBytes: 4096,
 };
 
+/** Before AUTH, as in Redis. */
+export const UNAUTHENTICATED_BOUNDS: RespBounds = {
+  maxArguments: 10,
+  maxArgumentBytes: 16_384,
+  maxCommandBytes: 16_640,
+  maxKeyBytes: 4096,
+};
+
 /** The command is incomplete. */
 export const INCOMPLETE = -1;
 /** The bytes are not RESP; `error` says why. */
@@ -52,12 +60,13 @@ export class CommandParser {
   bytesNeeded = 0;
   error = '';
 
-  readonly #bounds: RespBounds;
+  /** Within those of the constructor. */
+  bounds: RespBounds;
   /** The offset behind a header and its line end. */
   #headerEnd = 0;
 
   constructor(bounds: RespBounds) {
-    this.#bounds = bounds;
+    this.bounds = bounds;
     this.starts = new Int32Array(bounds.maxArguments);
     this.ends = new Int32Array(bounds.maxArguments);
   }
@@ -70,7 +79,7 @@ export class CommandParser {
   }
 
   #array(bytes: Buffer, begin: number): number {
-    const { maxArguments, maxArgumentBytes, maxCommandBytes } = this.#bounds;
+    const { maxArguments, maxArgumentBytes, maxCommandBytes } = this.bounds;
     const count = this.#header(bytes, begin, begin, 'mbulk');
     if (count === undefined) return this.error ? INVALID : INCOMPLETE;
     if (!(count <= maxArguments)) return this.#invalid('invalid multibulk length');
@@ -111,7 +120,7 @@ export class CommandParser {
 
   #inline(bytes: Buffer, begin: number): number {
     const end = bytes.indexOf(NEWLINE, begin);
-    const { maxCommandBytes } = this.#bounds;
+    const { maxCommandBytes } = this.bounds;
     if ((end < 0 ? bytes.length : end) - begin > maxCommandBytes) {
       return this.#invalid('too big inline request');
     }
@@ -129,7 +138,7 @@ export class CommandParser {
     for (;;) {
       while (at < to && isBlank(bytes[at])) at++;
       if (at === to) return true;
-      if (this.count === this.#bounds.maxArguments) {
+      if (this.count === this.bounds.maxArguments) {
         this.#invalid('too many arguments');
         return false;
       }
@@ -148,7 +157,7 @@ export class CommandParser {
         } else plain[length++] = byte;
       }
       if (quote !== 0) return this.#unbalanced();
-      if (length - this.starts[this.count] > this.#bounds.maxArgumentBytes) {
+      if (length - this.starts[this.count] > this.bounds.maxArgumentBytes) {
         this.#invalid('too big inline request');
         return false;
       }

@@ -150,7 +150,7 @@ export class RespWriter {
   #number(number: number): void {
     if (Number.isSafeInteger(number)) this.integer(number);
     else if (this.protocol === 3)
-      this.#textLine(COMMA, Number.isFinite(number) ? `${number}` : 'inf');
+      this.#textLine(COMMA, `${number}`.replace('Infinity', 'inf').toLowerCase());
     else this.bulk(String(number));
   }
 
@@ -165,7 +165,7 @@ export class RespWriter {
     this.#writeHeader(type, number);
   }
 
-  /** The same without a capacity check. */
+  /** The same without a capacity check. A number that is not exact is clamped: clients take no more than 64 bits. */
   #writeHeader(type: number, number: number): void {
     const bytes = this.#bytes;
     let at = this.#length;
@@ -175,6 +175,7 @@ export class RespWriter {
       bytes[at++] = MINUS;
       rest = -rest;
     }
+    if (!(rest <= Number.MAX_SAFE_INTEGER)) rest = rest > 0 ? Number.MAX_SAFE_INTEGER : 0;
     if (rest < 10) bytes[at++] = ZERO + rest;
     else {
       let digits = 1;

@@ -12,15 +12,10 @@
 
 import { NEVER, OUTCOMES, type Outcome } from '../../../core/decision.ts';
 import { MAX_AMOUNT } from '../../../core/options.ts';
-import type { Inspection, NamedRuleStatus } from '../../../limiter/inspection.ts';
+import type { NamedRuleStatus } from '../../../limiter/inspection.ts';
 import type { PermitResult } from '../../../limiter/permit.ts';
 import { toKeyText } from '../../keys/binary-key.ts';
-import type {
-  CheckRequest,
-  CheckResult,
-  TakeResult,
-  UnavailableLimit,
-} from '../../router/router.ts';
+import type { CheckRequest, CheckResult, KeyStatus, TakeResult } from '../../router/router.ts';
 import { staticVerdictFields } from '../../router/routes.ts';
 import {
   type Arguments,
@@ -134,23 +129,25 @@ function giveBack({ args, reply, context }: Invocation): undefined {
   return reply.integer(context.router.permits.giveBack(args.text(1), unused) ? 1 : 0);
 }
 
-async function inspect({ args, context }: Invocation): Promise<WriteReply> {
+function inspect({ args, reply, context }: Invocation): undefined | Promise<WriteReply> {
   const { router } = context;
   const key = args.text(1);
   const name = args.count > 2 && args.text(2) !== ANY_LIMIT ? args.text(2) : undefined;
   const routed = router.route({ key, limit: name, cost: 1 });
-  if (!routed) return (reply) => reply.error(noSuchLimit(name ?? ''));
+  if (!routed) return reply.error(noSuchLimit(name ?? ''));
   const { staticVerdict } = routed.route;
-  const inspections = await router.inspect(routed);
-  return (reply) =>
-    reply.value({
+  const write = (writer: RespWriter, statuses: readonly KeyStatus[]): undefined =>
+    writer.value({
       key: toKeyText(key),
       ...(staticVerdict && staticVerdictFields(staticVerdict)),
-      limits: inspections.map(inspectionValue),
+      limits: statuses.map(inspectionValue),
     });
+  const statuses = router.inspect(routed);
+  if (statuses instanceof Promise) return statuses.then((late) => (writer) => write(writer, late));
+  return write(reply, statuses);
 }
 
-function inspectionValue(inspection: Inspection | UnavailableLimit): ReplyValue {
+function inspectionValue(inspection: KeyStatus): ReplyValue {
   if (!('rules' in inspection)) return { ...inspection };
   const { name, remaining, opensInMs, by, rules, ...state } = inspection;
   const opening = { opensInMs: optionalWholeMs(opensInMs), by };

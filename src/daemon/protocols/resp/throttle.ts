@@ -33,6 +33,7 @@ export function throttle({ args, reply, context }: Invocation): undefined {
   const quantity = args.count > 5 ? args.integer(5) : 1;
   const isValid =
     !Number.isNaN(maxBurst + count + period + quantity) &&
+    maxBurst < Number.MAX_SAFE_INTEGER &&
     gcraTable.throttle(
       args.source,
       args.startOf(1),

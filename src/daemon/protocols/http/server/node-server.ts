@@ -10,9 +10,9 @@ import {
   type Server,
   type ServerResponse,
 } from 'node:http';
-import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import type { Millis } from '../../../../core/clock.ts';
+import type { PacedSocket } from '../../../server/paced-socket.ts';
 import {
   HTTP_BOUNDS,
   type HttpBounds,
@@ -28,6 +28,7 @@ const TIMEOUT_CHECK_MS: Millis = 500;
 const SERVER_OPTIONS = {
   maxHeaderSize: MAX_HEADER_BYTES,
   connectionsCheckingInterval: TIMEOUT_CHECK_MS,
+  requireHostHeader: false, // `NO_HOST`: Node would go on reading behind its response, which closes the connection
 };
 
 /** Headers of a proxy that authorises another request: a body then belongs to that request. */
@@ -45,6 +46,19 @@ const hasBody = ({ method, headers }: RequestHead): boolean =>
   FORWARDING_HEADERS.every((name) => headers[name] === undefined);
 
 const NO_BODY = Buffer.alloc(0);
+
+const connectionOf = ({ socket }: IncomingMessage): PacedSocket => socket as Duplex as PacedSocket;
+
+/** A dropped header may name the client: without it the client would count as the proxy. */
+const hasDroppedHeaders = ({ rawHeaders }: IncomingMessage): boolean =>
+  rawHeaders.length > MAX_HEADERS * 2;
+
+const isHostMissing = ({ httpVersion, headers }: IncomingMessage): boolean =>
+  httpVersion === '1.1' && headers.host === undefined;
+
+const NO_HOST = problemResponse(400, 'Expected a Host header.');
+
+const TOO_MANY_HEADERS = problemResponse(431, `The request has more than ${MAX_HEADERS} headers.`);
 
 export interface NodeServerHooks {
   handle(request: RequestHead, isLoopback: boolean, body: Buffer): EventualResponse;
@@ -65,6 +79,7 @@ export class NodeHttpServer {
     this.#hooks = hooks;
     for (const server of [this.#loopbackServer, this.#externalServer]) {
       server.on('clientError', rejectUnparsed);
+      server.on('connect', (_request, socket) => this.#rejectConnect(socket));
       server.emit('listening'); // starts Node's timeout checks
     }
   }
@@ -75,8 +90,8 @@ export class NodeHttpServer {
     applyBounds(this.#externalServer, bounds);
   }
 
-  accept(socket: Socket, isLoopback: boolean): void {
-    (isLoopback ? this.#loopbackServer : this.#externalServer).emit('connection', socket);
+  accept(connection: PacedSocket, isLoopback: boolean): void {
+    (isLoopback ? this.#loopbackServer : this.#externalServer).emit('connection', connection);
   }
 
   /** Closes connections without a pending request. */
@@ -87,10 +102,21 @@ export class NodeHttpServer {
 
   #createListener(isLoopback: boolean): RequestListener {
     return (request, response) => {
-      if (request.method !== 'GET' && hasBody(request))
+      const connection = connectionOf(request);
+      if (connection.isLast) return;
+      connection.isLast = !response.shouldKeepAlive;
+      connection.pendingRequests++;
+      if (hasDroppedHeaders(request)) this.#send(response, TOO_MANY_HEADERS);
+      else if (isHostMissing(request)) this.#close(request, response, NO_HOST);
+      else if (request.method !== 'GET' && hasBody(request))
         this.#readBody(request, response, isLoopback);
       else this.#handle(request, response, isLoopback, NO_BODY);
     };
+  }
+
+  #rejectConnect(connection: Duplex): void {
+    this.#hooks.onResponse(NO_PROXY);
+    endWith(connection, NO_PROXY);
   }
 
   #handle(
@@ -99,6 +125,7 @@ export class NodeHttpServer {
     isLoopback: boolean,
     body: Buffer,
   ): void {
+    if (!response.shouldKeepAlive) connectionOf(request).discardInput();
     const result = this.#hooks.handle(request, isLoopback, body);
     if (result instanceof Promise) result.then((later) => this.#send(response, later));
     else this.#send(response, result);
@@ -110,8 +137,7 @@ export class NodeHttpServer {
     let length = 0;
     const tooLong = (): void => {
       request.removeAllListeners('data').removeAllListeners('end');
-      response.shouldKeepAlive = false; // do not read the rest of the body
-      this.#send(response, problemResponse(413, `The body exceeds ${maxBody} bytes.`));
+      this.#close(request, response, problemResponse(413, `The body exceeds ${maxBody} bytes.`));
     };
     request.on('error', () => {}); // the client closed the connection
     if (Number(request.headers['content-length']) > maxBody) return void tooLong();
@@ -126,6 +152,13 @@ export class NodeHttpServer {
     });
   }
 
+  /** Sends the last response of a connection. What follows the head of its request is not read. */
+  #close(request: IncomingMessage, response: ServerResponse, encoded: HttpResponse): void {
+    response.shouldKeepAlive = false;
+    connectionOf(request).discardInput();
+    this.#send(response, encoded);
+  }
+
   #send(response: ServerResponse, encoded: HttpResponse): void {
     const { status, headers, body, isEventStream = false } = encoded;
     this.#hooks.onResponse(encoded);
@@ -136,6 +169,7 @@ export class NodeHttpServer {
       this.#hooks.startEventStream(response);
       return;
     }
+    connectionOf(response.req).pendingRequests--;
     const length = Buffer.byteLength(body);
     response.writeHead(status, [...headers, 'Content-Length', String(length)]);
     response.end(body, length === body.length ? 'latin1' : 'utf8'); // latin1 is faster, and the same for ASCII
@@ -146,21 +180,33 @@ function applyBounds(server: Server, bounds: HttpBounds): void {
   server.headersTimeout = bounds.slowMs;
   server.requestTimeout = bounds.slowMs;
   server.keepAliveTimeout = idleTimeoutOf(bounds);
-  server.maxHeadersCount = MAX_HEADERS;
+  server.maxHeadersCount = MAX_HEADERS + 1; // Node drops the rest: `hasDroppedHeaders`
   server.maxRequestsPerSocket = 0; // no bound
 }
 
 /** Answers bytes that never became a request: invalid HTTP, too many headers, or too slow. */
 function rejectUnparsed({ code }: Pick<NodeJS.ErrnoException, 'code'>, socket: Duplex): void {
   if (!socket.writable || code === 'ECONNRESET') return void socket.destroy();
-  const { status, headers, body } = problemResponse(...parseErrorProblem(code));
+  endWith(socket, problemResponse(...parseErrorProblem(code)));
+}
+
+const NO_PROXY = problemResponse(405, 'This is no proxy.');
+
+/** How long a client may take to close after the last response. */
+const LINGER_MS: Millis = 2000;
+
+/** Sends a last response without a request. */
+function endWith(connection: Duplex, { status, headers, body }: HttpResponse): void {
   const lines = [
     `HTTP/1.1 ${status} ${titleOf(status)}`,
     `${headers[0]}: ${headers[1]}`,
     `Content-Length: ${Buffer.byteLength(body)}`,
     'Connection: close',
   ];
-  socket.end(`${lines.join('\r\n')}\r\n\r\n${body}`);
+  connection.end(`${lines.join('\r\n')}\r\n\r\n${body}`);
+  const socket = connection as PacedSocket; // or a plain one
+  socket.on('timeout', () => socket.destroy());
+  socket.setTimeout(LINGER_MS);
 }
 
 /** Answers a client that sent no request in time. */

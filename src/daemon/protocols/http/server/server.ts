@@ -12,7 +12,10 @@
 import type { Socket } from 'node:net';
 import { type BatchClock, type Clock, type Millis, schedule } from '../../../../core/clock.ts';
 import type { ConnectionCounts } from '../../../server/connections.ts';
+import { IdleEviction } from '../../../server/idle-eviction.ts';
+import { PacedSocket } from '../../../server/paced-socket.ts';
 import { canReuseReadBuffer } from '../../../server/read-buffer.ts';
+import { Turns } from '../../../server/turns.ts';
 import { HTTP_BOUNDS, type HttpBounds, idleTimeoutOf } from '../bounds.ts';
 import { EventStream } from '../event-stream.ts';
 import { HttpHandler, type HttpHandlerContext } from '../handler.ts';
@@ -24,12 +27,18 @@ import { NodeHttpServer, rejectTimedOut } from './node-server.ts';
 
 /** Fixed for the life of the daemon. */
 export interface HttpContext
-  extends Omit<HttpHandlerContext, 'bounds' | 'eventStream' | 'admin' | 'extractKey'> {
+  extends Omit<
+    HttpHandlerContext,
+    'bounds' | 'eventStream' | 'admin' | 'extractKey' | 'allowCrossSite'
+  > {
   readonly clock: Clock | BatchClock;
+  /** Shared with the other protocols; default: its own. */
+  readonly turns?: Turns | undefined;
 }
 
 /** What a reload may change. */
-export interface HttpSettings extends Pick<HttpHandlerContext, 'admin' | 'extractKey'> {
+export interface HttpSettings
+  extends Pick<HttpHandlerContext, 'admin' | 'extractKey' | 'allowCrossSite'> {
   readonly bounds?: Partial<HttpBounds> | undefined;
   /** False: Node's HTTP server handles new connections from the start. Default: true. */
   readonly fastPath?: boolean | undefined;
@@ -45,16 +54,19 @@ const STATUS_SLOTS = 600;
 export class HttpServer {
   readonly #context: HttpContext;
   readonly #batchClock: BatchClock | undefined;
+  readonly #turns: Turns;
   readonly #eventStream: EventStream;
   readonly #responsesByStatus = new Float64Array(STATUS_SLOTS);
-  /** Open connections; with a value those that started on the fast path. */
-  readonly #open = new Map<Socket, FastPathConnection | undefined>();
+  readonly #open = new Set<FastPathConnection | PacedSocket>();
+  readonly #eviction = new IdleEviction(this.#open);
   /** Bytes sent by the last poll, of connections that had unsent bytes then. */
   #sentAtLastPoll = new Map<Socket, number>();
   #cancelPoll = (): void => {};
   readonly #nodeServer: NodeHttpServer;
   readonly #writer = new ResponseWriter();
-  readonly #totals = { accepted: 0, refused: 0, slow: 0 };
+  readonly #loopbackHooks: FastPathHooks;
+  readonly #externalHooks: FastPathHooks;
+  readonly #totals = { accepted: 0, refused: 0, slow: 0, evicted: 0 };
   #bounds = HTTP_BOUNDS;
   #usesFastPath = true;
   readonly #timeouts = { slowMs: 0, idleMs: 0 };
@@ -63,6 +75,9 @@ export class HttpServer {
   constructor(context: HttpContext, settings: HttpSettings) {
     this.#context = context;
     this.#batchClock = 'freeze' in context.clock ? context.clock : undefined;
+    this.#turns = context.turns ?? new Turns();
+    this.#loopbackHooks = this.#fastPathHooks(true);
+    this.#externalHooks = this.#fastPathHooks(false);
     this.#eventStream = new EventStream(context.router.registry, context.clock);
     this.#nodeServer = new NodeHttpServer({
       handle: (...request) => this.#handle(...request),
@@ -93,60 +108,70 @@ export class HttpServer {
 
   /** Takes over a connection; `isLoopback` if only clients on this host can have opened it. */
   accept(socket: Socket, isLoopback: boolean): void {
-    if (this.#open.size >= this.#bounds.maxConnections) {
+    if (this.#open.size >= this.#bounds.maxConnections && !this.#evict()) {
       this.#totals.refused++;
       socket.destroy();
       return;
     }
     this.#totals.accepted++;
     if (this.#open.size === 0) this.#schedulePoll();
-    const adopted = this.#adopt(socket, isLoopback);
-    adopted.once('close', () => this.#open.delete(adopted));
+    const connection = this.#adopt(socket, isLoopback);
+    this.#open.add(connection);
+    connection.socket.once('close', () => this.#open.delete(connection));
   }
 
-  /** Returns the socket that replaces the accepted one. */
-  #adopt(socket: Socket, isLoopback: boolean): Socket {
-    if (!this.#usesFastPath || !canReuseReadBuffer(socket)) {
-      this.#open.set(socket, undefined);
-      this.#nodeServer.accept(socket, isLoopback);
-      return socket;
+  /** Closes an idle connection; false if there is none. */
+  #evict(): boolean {
+    const chosen = this.#eviction.choose(this.#turns.now);
+    if (chosen === undefined) return false;
+    this.#totals.evicted++;
+    this.#open.delete(chosen);
+    chosen.socket.destroy();
+    return true;
+  }
+
+  #adopt(socket: Socket, isLoopback: boolean): FastPathConnection | PacedSocket {
+    if (this.#usesFastPath && canReuseReadBuffer(socket)) {
+      return new FastPathConnection(socket, isLoopback ? this.#loopbackHooks : this.#externalHooks);
     }
-    const hooks = isLoopback ? this.#loopbackHooks : this.#externalHooks;
-    const connection = new FastPathConnection(socket, hooks);
-    this.#open.set(connection.socket, connection);
-    return connection.socket;
+    const connection = new PacedSocket(socket, this.#turns);
+    socket.on('data', (chunk) => connection.receive(chunk));
+    this.#nodeServer.accept(connection, isLoopback);
+    return connection;
   }
 
   /** Answers pending requests and closes all connections; those still open after `withinMs` are destroyed. */
   async drain(withinMs: Millis): Promise<void> {
     this.#eventStream.close();
     const { clock } = this.#context;
-    const closed = [...this.#open.keys()].map(
-      (socket) => new Promise((resolve) => socket.once('close', resolve)),
+    const closed = [...this.#open].map(
+      ({ socket }) => new Promise((resolve) => socket.once('close', resolve)),
     );
     const destroyAll = (): void => {
-      for (const socket of this.#open.keys()) socket.destroy();
+      for (const { socket } of this.#open) socket.destroy();
     };
     const cancel = schedule(clock, clock.now() + withinMs, destroyAll, true);
     this.#nodeServer.closeIdle();
-    for (const [socket, fastPath] of this.#open) {
+    for (const connection of this.#open) {
+      const { socket } = connection;
       if (socket.bytesRead === 0)
         socket.destroy(); // no request was ever sent
-      else fastPath?.finish();
+      else if (connection instanceof FastPathConnection) connection.finish();
     }
     await Promise.all(closed);
     cancel();
   }
 
-  #createHandler({ admin, extractKey, bounds, fastPath = true }: HttpSettings): HttpHandler {
+  #createHandler(settings: HttpSettings): HttpHandler {
+    const { admin, extractKey, allowCrossSite, bounds, fastPath = true } = settings;
     this.#bounds = { ...HTTP_BOUNDS, ...bounds };
     this.#usesFastPath = fastPath;
     this.#timeouts.slowMs = this.#bounds.slowMs;
     this.#timeouts.idleMs = idleTimeoutOf(this.#bounds);
     this.#eventStream.maxSubscribers = this.#bounds.maxSubscribers;
     this.#nodeServer.configure(this.#bounds);
-    const current = { admin, extractKey, bounds: this.#bounds, eventStream: this.#eventStream };
-    return new HttpHandler({ ...this.#context, ...current });
+    const current = { admin, extractKey, allowCrossSite, bounds: this.#bounds };
+    return new HttpHandler({ ...this.#context, ...current, eventStream: this.#eventStream });
   }
 
   #handle(request: RequestHead, isLoopback: boolean, body: Buffer): EventualResponse {
@@ -168,15 +193,13 @@ export class HttpServer {
     return this.#writer.write(response, now, this.#timeouts.idleMs);
   };
 
-  readonly #loopbackHooks = this.#fastPathHooks(true);
-  readonly #externalHooks = this.#fastPathHooks(false);
-
   #fastPathHooks(isLoopback: boolean): FastPathHooks {
     return {
       handle: this.#handleLocally,
-      onHandOff: (socket) => this.#nodeServer.accept(socket, isLoopback),
+      onHandOff: (connection) => this.#nodeServer.accept(connection, isLoopback),
       onRequestTimeout: rejectTimedOut,
       timeouts: this.#timeouts,
+      turns: this.#turns,
     };
   }
 
@@ -184,7 +207,7 @@ export class HttpServer {
   #dropSlowReaders(): void {
     const before = this.#sentAtLastPoll;
     this.#sentAtLastPoll = new Map();
-    for (const socket of this.#open.keys()) {
+    for (const { socket } of this.#open) {
       if (socket.writableLength === 0) continue;
       const sent = socket.bytesWritten - socket.writableLength;
       if (before.get(socket) !== sent) this.#sentAtLastPoll.set(socket, sent);

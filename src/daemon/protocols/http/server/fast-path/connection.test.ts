@@ -2,6 +2,7 @@
 
 import { once } from 'node:events';
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
+import type { Duplex } from 'node:stream';
 import { setImmediate as turn } from 'node:timers/promises';
 import { afterEach, describe, expect, test } from 'vitest';
 import {
@@ -14,6 +15,7 @@ import {
 import { allow } from '../../../../../core/decision.ts';
 import { VirtualClock } from '../../../../../testing/index.ts';
 import { canReuseReadBuffer } from '../../../../server/read-buffer.ts';
+import { Turns } from '../../../../server/turns.ts';
 import type { HttpServer } from '../server.ts';
 import { FastPathConnection, type FastPathHooks } from './connection.ts';
 
@@ -214,6 +216,7 @@ describe('HTTP fast-path connection', () => {
       onHandOff,
       onRequestTimeout: never,
       timeouts: { slowMs: 10_000, idleMs: 0 },
+      turns: new Turns(),
     };
     const server = createServer(
       { allowHalfOpen: true },
@@ -264,8 +267,8 @@ describe('HTTP fast-path connection', () => {
   });
 
   test('hand-off: unread bytes survive the reuse of the read buffer', async () => {
-    const taken: Socket[] = [];
-    const take = (socket: Socket) => taken.push(socket.on('readable', () => {}));
+    const taken: Duplex[] = [];
+    const take = (connection: Duplex) => taken.push(connection.on('readable', () => {}));
     for (const text of ['GET /other', 'something else']) {
       const { socket } = await fastPath(never, take);
       socket.write(text);

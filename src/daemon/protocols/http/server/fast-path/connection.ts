@@ -3,6 +3,7 @@
  * response objects, which cost more than all the rest of a check.
  *
  *     chunk ──▶ parse.ts ──▶ handler ──▶ one write, while requests are plain checks, complete and local
+ *                  ├─▶ the slice is over: the rest waits for the connection's next turn (`server/turns.ts`)
  *                  └─▶ anything else: Node's HTTP server takes over the connection for good
  *
  * The fast path refuses no request, and no byte is read twice: Node's server gets the first unanswered
@@ -11,15 +12,18 @@
 
 import type { Socket } from 'node:net';
 import type { Millis } from '../../../../../core/clock.ts';
-import { reuseReadBuffer } from '../../../../server/read-buffer.ts';
+import type { EvictableConnection } from '../../../../server/idle-eviction.ts';
+import { PacedSocket } from '../../../../server/paced-socket.ts';
+import { CHUNK_BYTES, reuseReadBuffer } from '../../../../server/read-buffer.ts';
+import type { Turns } from '../../../../server/turns.ts';
 import type { RequestHead } from '../../key.ts';
 import { tryParseCheck } from './parse.ts';
 
 export interface FastPathHooks {
   /** The encoded response; undefined if the check cannot be decided here, and nothing was taken. */
   handle(check: RequestHead): string | undefined;
-  /** Takes over the socket, with everything unanswered in its read buffer. */
-  onHandOff(socket: Socket): void;
+  /** Takes over the connection, from the first unanswered request on. */
+  onHandOff(connection: PacedSocket): void;
   /** The client connected but sent no request in time. */
   onRequestTimeout(socket: Socket): void;
   /** Read with every use: a reload may change them. */
@@ -29,15 +33,25 @@ export interface FastPathHooks {
     /** Between two requests, as Node counts: 0 means no bound. */
     readonly idleMs: Millis;
   };
+  readonly turns: Turns;
 }
 
-export class FastPathConnection {
+const EMPTY = Buffer.alloc(0);
+
+export class FastPathConnection implements EvictableConnection {
   readonly socket: Socket;
   readonly #hooks: FastPathHooks;
-  #isHandedOff = false;
+  /** Set once Node's server has the connection. */
+  #handedOff: PacedSocket | undefined;
+  /** Received requests that wait for the connection's next turn. */
+  #backlog = EMPTY;
+  #isWaiting = false;
+  #isFinishing = false;
+  #lastReadAt: Millis;
 
   constructor(accepted: Socket, hooks: FastPathHooks) {
     this.#hooks = hooks;
+    this.#lastReadAt = hooks.turns.begin();
     this.socket = reuseReadBuffer(accepted, this.#onData);
     this.socket.setTimeout(hooks.timeouts.slowMs);
     this.socket.on('timeout', this.#onTimeout);
@@ -46,43 +60,76 @@ export class FastPathConnection {
     this.socket.on('error', this.#onError);
   }
 
-  /** Closes the connection unless it was handed off: between two chunks no request is pending here. */
-  finish(): void {
-    if (!this.#isHandedOff) this.socket.destroySoon();
+  get idleSince(): Millis | undefined {
+    if (this.#handedOff) return this.#handedOff.idleSince;
+    return this.#isWaiting || this.socket.writableLength > 0 ? undefined : this.#lastReadAt;
   }
 
-  readonly #onData = (chunk: Buffer): boolean => {
+  /** Closes the connection once every received request is answered, unless it was handed off. */
+  finish(): void {
+    this.#isFinishing = true;
+    if (this.#handedOff === undefined && this.#backlog.length === 0) this.socket.destroySoon();
+  }
+
+  readonly #onData = (chunk: Buffer): void => {
+    if (this.#handedOff) this.#handedOff.receive(chunk);
+    else if (!this.socket.writableEnded) this.#process(chunk); // otherwise closing
+  };
+
+  #process(chunk: Buffer): void {
     const { socket } = this;
-    // Node's server reads below the socket; any other owner reads from the socket.
-    if (this.#isHandedOff) return socket.push(Buffer.from(chunk));
-    if (socket.writableEnded) return true; // closing
+    const { turns, timeouts } = this.#hooks;
+    this.#lastReadAt = turns.begin();
     let answered = 0;
     let responses = '';
-    while (answered < chunk.length) {
+    let isOver = false;
+    while (answered < chunk.length && !isOver) {
       const check = tryParseCheck(chunk, answered, socket);
       if (check === undefined) break;
       const response = this.#hooks.handle(check);
       if (response === undefined) break;
       responses += response;
       answered = check.end;
+      isOver = answered < chunk.length && turns.isOver;
     }
     if (responses !== '' && !socket.write(responses, 'latin1')) socket.pause();
-    const { idleMs } = this.#hooks.timeouts;
-    if (answered < chunk.length) this.#handOff(chunk.subarray(answered));
-    else if (socket.timeout !== idleMs) socket.setTimeout(idleMs);
-    return true;
-  };
+    if (isOver) this.#waitForTurn(chunk.subarray(answered));
+    else if (answered < chunk.length) this.#handOff(chunk.subarray(answered));
+    else if (chunk.length === CHUNK_BYTES) this.#waitForTurn(EMPTY);
+    else if (socket.timeout !== timeouts.idleMs) socket.setTimeout(timeouts.idleMs);
+  }
+
+  /** After a full chunk as well: the system would go on reading this connection before all others. */
+  #waitForTurn(unanswered: Buffer): void {
+    this.#backlog = Buffer.from(unanswered); // copied: the read buffer is reused
+    this.#isWaiting = true;
+    this.socket.pause();
+    this.#hooks.turns.wait(() => {
+      this.#isWaiting = false;
+      this.#resume();
+    });
+  }
+
+  /** Continues unless the client has to read first, or others have their turn. */
+  #resume(): void {
+    const { socket } = this;
+    if (socket.destroyed || this.#isWaiting || socket.writableNeedDrain) return;
+    const backlog = this.#backlog;
+    this.#backlog = EMPTY;
+    if (backlog.length > 0) this.#process(backlog);
+    if (this.#handedOff || this.#isWaiting) return;
+    if (this.#isFinishing && !socket.writableEnded) socket.destroySoon();
+    else if (!socket.writableNeedDrain) socket.resume();
+  }
 
   #handOff(unanswered: Buffer): void {
     const { socket } = this;
-    this.#isHandedOff = true;
     socket.off('timeout', this.#onTimeout).off('drain', this.#onDrain).off('end', this.#onEnd);
-    socket.setTimeout(0);
-    socket.pause();
-    socket.unshift(Buffer.from(unanswered)); // copied: the read buffer is reused
-    this.#hooks.onHandOff(socket);
     socket.off('error', this.#onError);
-    socket.resume();
+    socket.setTimeout(0);
+    this.#handedOff = new PacedSocket(socket, this.#hooks.turns);
+    this.#hooks.onHandOff(this.#handedOff);
+    this.#handedOff.receive(unanswered);
   }
 
   /** A client that does not read its responses is left to the server's check of unsent bytes. */
@@ -92,9 +139,7 @@ export class FastPathConnection {
     else if (socket.writableLength === 0) socket.destroy();
   };
 
-  readonly #onDrain = (): void => {
-    this.socket.resume();
-  };
+  readonly #onDrain = (): void => this.#resume();
 
   /** Every complete request is answered by now. */
   readonly #onEnd = (): void => {

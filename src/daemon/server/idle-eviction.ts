@@ -1,0 +1,49 @@
+/**
+ * Makes space at the maximum number of connections: the connection that has been idle for longest is closed, so that
+ * clients that only hold connections cannot lock others out.
+ *
+ * Only a sample is looked at, the next one each time, so that a flood of new connections costs no more than it must.
+ */
+
+import type { Millis } from '../../core/clock.ts';
+
+export interface EvictableConnection {
+  /** When it last received anything; undefined while a request is pending. */
+  readonly idleSince: Millis | undefined;
+}
+
+const SAMPLE_SIZE = 64;
+
+/** A connection idle for less may have a request in transit. */
+const MIN_IDLE_MS: Millis = 1000;
+
+export class IdleEviction<T extends EvictableConnection> {
+  readonly #open: ReadonlySet<T>;
+  #next: Iterator<T>;
+
+  /** A live view of the open connections. */
+  constructor(open: ReadonlySet<T>) {
+    this.#open = open;
+    this.#next = open.values();
+  }
+
+  /** The connection to close; undefined if none of the sample is idle. */
+  choose(now: Millis): T | undefined {
+    let chosen: T | undefined;
+    let since = now - MIN_IDLE_MS;
+    for (let n = Math.min(SAMPLE_SIZE, this.#open.size); n > 0; n--) {
+      const connection = this.#nextConnection();
+      if (connection?.idleSince === undefined || connection.idleSince > since) continue;
+      since = connection.idleSince;
+      chosen = connection;
+    }
+    return chosen;
+  }
+
+  #nextConnection(): T | undefined {
+    const { value, done } = this.#next.next();
+    if (!done) return value;
+    this.#next = this.#open.values();
+    return this.#next.next().value;
+  }
+}

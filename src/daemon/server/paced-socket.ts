@@ -1,0 +1,153 @@
+/**
+ * A connection as Node's HTTP server sees it: bytes arrive in small pieces, within the slices of `turns.ts`.
+ *
+ *     socket ──▶ chunk of up to 64 KiB ──▶ a piece: one request head, or 1 KiB ──▶ Node's HTTP server
+ *                     └── once the slice is over, the rest waits for the connection's next turn
+ *
+ * Node's server reads from a plain socket below JavaScript, and handles every request of a chunk at once: thousands,
+ * if a client pipelines.
+ */
+
+import type { Socket } from 'node:net';
+import { Duplex } from 'node:stream';
+import type { Millis } from '../../core/clock.ts';
+import type { EvictableConnection } from './idle-eviction.ts';
+import { CHUNK_BYTES } from './read-buffer.ts';
+import type { Turns } from './turns.ts';
+
+/** Bytes of one piece at most. */
+const PIECE_BYTES = 1024;
+
+const EMPTY = Buffer.alloc(0);
+
+const END_OF_HEAD = '\r\n\r\n';
+
+type Callback = (error?: Error | null) => void;
+
+export class PacedSocket extends Duplex implements EvictableConnection {
+  readonly socket: Socket;
+  readonly #turns: Turns;
+  #unread = EMPTY;
+  /** True while Node's server wants bytes. */
+  #isWanted = false;
+  #isWaiting = false;
+  #hasEnded = false;
+  /** Set with the last request: the connection closes after its response, and requests behind it are not handled. */
+  isLast = false;
+  #isDiscarding = false;
+  /** Requests without a response. */
+  pendingRequests = 0;
+  #lastReadAt: Millis;
+
+  /** The owner of the socket passes what it reads to `receive`. */
+  constructor(socket: Socket, turns: Turns) {
+    super({ readableHighWaterMark: PIECE_BYTES, decodeStrings: false });
+    this.socket = socket;
+    this.#turns = turns;
+    this.#lastReadAt = turns.begin();
+    socket.on('end', () => {
+      this.#hasEnded = true;
+      this.#feed();
+    });
+    socket.on('timeout', () => this.emit('timeout'));
+    socket.on('error', (error) => this.destroy(error));
+    socket.on('close', () => this.destroy());
+  }
+
+  get remoteAddress(): string | undefined {
+    return this.socket.remoteAddress;
+  }
+
+  get idleSince(): Millis | undefined {
+    return this.pendingRequests > 0 || this.#unread.length > 0 ? undefined : this.#lastReadAt;
+  }
+
+  setTimeout(ms: Millis): this {
+    this.socket.setTimeout(ms);
+    return this;
+  }
+
+  /** Closes once everything is sent; Node's server calls it. */
+  destroySoon(): void {
+    this.end();
+    if (this.writableFinished) this.destroy();
+    else this.once('finish', () => this.destroy());
+  }
+
+  /** The last request is complete: further bytes are read and discarded. */
+  discardInput(): void {
+    this.isLast = true;
+    this.#isDiscarding = true;
+    this.#unread = EMPTY;
+  }
+
+  /** Takes bytes that were read; they are copied. */
+  receive(chunk: Buffer): void {
+    if (this.#isDiscarding || this.writableEnded) return;
+    this.#unread = Buffer.concat([this.#unread, chunk]);
+    this.#lastReadAt = this.#turns.begin();
+    this.#feed();
+    // After a full chunk the system would go on reading this connection before all others.
+    if (this.#unread.length > 0) this.socket.pause();
+    else if (chunk.length === CHUNK_BYTES) this.#waitForTurn();
+  }
+
+  /** At least one piece, however short the slice is. */
+  #feed(): void {
+    while (this.#isWanted && this.#unread.length > 0) {
+      const end = this.#unread.subarray(0, PIECE_BYTES).indexOf(END_OF_HEAD);
+      const length = end < 0 ? PIECE_BYTES : end + END_OF_HEAD.length;
+      const piece = this.#unread.subarray(0, length);
+      this.#unread = this.#unread.subarray(length);
+      this.#isWanted = this.push(piece);
+      if (this.writableEnded) this.#unread = EMPTY; // the piece was no HTTP, and has its response
+      if (this.#unread.length > 0 && this.#turns.isOver) {
+        this.#waitForTurn();
+        return;
+      }
+    }
+    if (this.#hasEnded && this.#unread.length === 0) this.push(null);
+  }
+
+  #waitForTurn(): void {
+    this.socket.pause();
+    if (this.#isWaiting) return;
+    this.#isWaiting = true;
+    this.#turns.wait(() => {
+      this.#isWaiting = false;
+      if (this.destroyed) return;
+      this.#turns.begin();
+      this.#feed();
+      if (this.#unread.length === 0 && !this.#isWaiting) this.socket.resume();
+    });
+  }
+
+  override _read(): void {
+    this.#isWanted = true;
+    if (this.#unread.length > 0) this.#waitForTurn();
+  }
+
+  override _write(bytes: Buffer | string, encoding: BufferEncoding, done: Callback): void {
+    this.socket.write(bytes, encoding, done);
+  }
+
+  override _writev(
+    writes: { chunk: Buffer | string; encoding: BufferEncoding }[],
+    done: Callback,
+  ): void {
+    this.socket.cork();
+    const last = writes.length - 1;
+    for (const [n, { chunk, encoding }] of writes.entries())
+      this.socket.write(chunk, encoding, n === last ? done : undefined);
+    this.socket.uncork();
+  }
+
+  override _final(done: Callback): void {
+    this.socket.end(done);
+  }
+
+  override _destroy(error: Error | null, done: Callback): void {
+    this.socket.destroy();
+    done(error);
+  }
+}

@@ -1,0 +1,91 @@
+/**
+ * Shares the event loop between connections, so that one that pipelines without pause does not delay the others.
+ *
+ *     a turn of the event loop:   new bytes of every connection, one slice each
+ *                                 then waiting connections, the longest waiting first, for TURN_MS together
+ *
+ * A connection whose slice is over keeps its unread bytes, is not read from, and waits. While others wait, new bytes
+ * get a short slice only: enough for the requests of a client that does not pipeline.
+ */
+
+import { type Clock, type Millis, onImmediate, onNextTick, systemClock } from '../../core/clock.ts';
+
+/** How long one connection may process requests at a time: new bytes while no connection waits, and while some do. */
+const SLICE_MS: Millis = 0.5;
+const CONTENDED_SLICE_MS: Millis = 0.05;
+
+/** The same of a connection that has waited. */
+const WAITED_SLICE_MS: Millis = 0.2;
+
+/** How long waiting connections are processed before new bytes are read. */
+const TURN_MS: Millis = 0.5;
+
+/** Handlers of short requests look at the slice after so many bytes of them, since reading the clock is not free. */
+export const BYTES_PER_LOOK = 512;
+
+/** What a protocol handler knows of it. */
+export interface Slice {
+  /** True once the slice is over. */
+  readonly isOver: boolean;
+}
+
+/** For handlers without a connection. */
+export const ENDLESS_SLICE: Slice = { isOver: false };
+
+export class Turns implements Slice {
+  readonly #clock: Clock;
+  /** One entry a connection at most. */
+  readonly #waiting: (() => void)[] = [];
+  #isRunning = false;
+  #endsAt: Millis = 0;
+  #turnEndsAt: Millis = 0;
+
+  /** The clock must not stand still while requests are processed. */
+  constructor(clock: Clock = systemClock) {
+    this.#clock = clock;
+  }
+
+  get now(): Millis {
+    return this.#clock.now();
+  }
+
+  /** Begins the slice of a connection; returns the time. */
+  begin(): Millis {
+    const now = this.#clock.now();
+    const newMs = this.#waiting.length > 0 ? CONTENDED_SLICE_MS : SLICE_MS;
+    this.#endsAt = now + (this.#isRunning ? WAITED_SLICE_MS : newMs);
+    return now;
+  }
+
+  get isOver(): boolean {
+    return this.#clock.now() >= this.#endsAt;
+  }
+
+  /** Calls `resume` in a later turn, after all connections that wait already. */
+  wait(resume: () => void): void {
+    this.#waiting.push(resume);
+    if (this.#waiting.length === 1 && !this.#isRunning) onImmediate(this.#startTurn);
+  }
+
+  /** At least one connection, however slow the machine is. */
+  readonly #startTurn = (): void => {
+    this.#isRunning = true;
+    this.#turnEndsAt = this.#clock.now() + TURN_MS;
+    this.#runOne();
+  };
+
+  /** One connection per tick: what it has left to the end of the tick counts as its time. */
+  #runOne(): void {
+    try {
+      this.#waiting.shift()?.();
+    } finally {
+      queueMicrotask(() => onNextTick(this.#continue)); // behind all ticks and microtasks that it has left
+    }
+  }
+
+  readonly #continue = (): void => {
+    this.#isRunning = this.#waiting.length > 0 && this.#clock.now() < this.#turnEndsAt;
+    if (this.#isRunning) this.#runOne();
+    else if (this.#waiting.length > 0) onImmediate(this.#startTurn);
+  };
+}

@@ -1,0 +1,168 @@
+/** Clients that hold connections and half requests, to use up connections and memory. */
+
+import { once } from 'node:events';
+import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
+import { afterEach, describe, expect, test } from 'vitest';
+import { DEFAULT_BOUNDS } from '../../src/daemon/config/read.ts';
+import { Connections } from '../../src/daemon/server/connections.ts';
+import type { ProtocolFactory } from '../../src/daemon/server/protocol-handler.ts';
+import { Turns } from '../../src/daemon/server/turns.ts';
+import { VirtualClock } from '../../src/testing/index.ts';
+import { createHttpServer } from '../support/http-protocol.ts';
+import { createTestDaemon, ProtocolClient, respCommand } from '../support/small-daemon.ts';
+
+const MAX_CONNECTIONS = 100;
+const SLOW_MS = 30_000;
+const BOUNDS = { maxConnections: MAX_CONNECTIONS, slowMs: SLOW_MS, idleMs: Infinity };
+
+const closing: (() => unknown)[] = [];
+afterEach(async () => {
+  for (const close of closing.splice(0).reverse()) await close();
+});
+
+interface Target {
+  readonly clock: VirtualClock;
+  readonly counts: () => { readonly open: number; readonly evicted: number; readonly slow: number };
+  accept(socket: Socket): void;
+}
+
+function streamTarget(protocolOf: (clock: VirtualClock) => ProtocolFactory): Target {
+  const clock = new VirtualClock(1e9);
+  const turns = new Turns(clock);
+  const connections = new Connections(protocolOf(clock), () => BOUNDS, clock, turns);
+  return {
+    clock,
+    counts: () => connections.counts,
+    accept: (socket) => connections.accept(socket),
+  };
+}
+
+function httpTarget(fastPath: boolean): Target {
+  const clock = new VirtualClock(1e9);
+  const server = createHttpServer({ clock, turns: new Turns(clock), bounds: BOUNDS, fastPath });
+  closing.push(() => server.drain(0));
+  return {
+    clock,
+    counts: () => server.counts,
+    accept: (socket) => server.accept(socket, true),
+  };
+}
+
+const CHECK = 'GET /check?key=alice HTTP/1.1\r\nHost: localhost\r\n\r\n';
+
+/** Every protocol, one request of it, and how a reply begins. */
+const PROTOCOLS: Readonly<Record<string, readonly [() => Target, string, string]>> = {
+  line: [
+    () => streamTarget((clock) => createTestDaemon(clock).line),
+    'alice, with a longer name\n',
+    '\n',
+  ],
+  RESP: [
+    () => streamTarget((clock) => createTestDaemon(clock).resp),
+    respCommand('SLUICE.CHECK', '*', 'alice'),
+    '*6\r\n',
+  ],
+  HTTP: [() => httpTarget(true), CHECK, 'HTTP/1.1 '],
+  'HTTP without fast path': [() => httpTarget(false), CHECK, 'HTTP/1.1 '],
+};
+
+async function listen(target: Target) {
+  const server = createServer({ allowHalfOpen: true }, (socket) => target.accept(socket));
+  await new Promise<void>((ready) => server.listen(0, '127.0.0.1', ready));
+  closing.push(() => void server.close());
+  const { port } = server.address() as AddressInfo;
+  return async (): Promise<Socket> => {
+    const socket = connect(port, '127.0.0.1').on('error', () => {});
+    closing.push(() => socket.destroy());
+    await once(socket, 'connect');
+    return socket;
+  };
+}
+
+/** The reply to a request; undefined if the connection is closed instead. */
+async function ask(socket: Socket, request: string): Promise<string | undefined> {
+  const closed = once(socket.resume(), 'close').then(() => undefined);
+  const replied = once(socket, 'data').then(([chunk]) => String(chunk));
+  if (!socket.destroyed) socket.write(request);
+  return Promise.race([replied, closed]);
+}
+
+describe.each(Object.entries(PROTOCOLS))('%s, connections at the maximum', (_, protocol) => {
+  const [create, request, reply] = protocol;
+
+  test('idle ones: make space for a client, and active ones stay', async () => {
+    const target = create();
+    const open = await listen(target);
+    const idle: Socket[] = [];
+    for (let n = 0; n < MAX_CONNECTIONS - 1; n++) idle.push((await open()).resume());
+    const active = await open();
+    await expect.poll(() => target.counts().open).toBe(MAX_CONNECTIONS);
+    await target.clock.advanceAsync(900);
+    expect(await ask(active, request)).toContain(reply);
+    expect(await ask(await open(), request)).toBeUndefined(); // no connection is idle for 1 s yet
+    await target.clock.advanceAsync(200);
+    for (let n = 0; n < 3; n++) expect(await ask(await open(), request)).toContain(reply);
+    expect(target.counts()).toMatchObject({ open: MAX_CONNECTIONS, evicted: 3 });
+    await expect.poll(() => idle.filter(({ destroyed }) => destroyed).length).toBe(3);
+    expect(await ask(active, request)).toContain(reply);
+  });
+});
+
+describe.each(['line', 'RESP'])('%s, half a request', (name) => {
+  const [create, request] = PROTOCOLS[name];
+
+  test('is closed in time, even if a byte comes now and then', async () => {
+    const target = create();
+    const open = await listen(target);
+    const socket = (await open()).resume();
+    socket.write(request.slice(0, 2));
+    await expect.poll(() => target.counts().open).toBe(1);
+    for (let n = 0; n < 5 && target.counts().open > 0; n++) {
+      socket.write(request.slice(2 + n, 3 + n));
+      await new Promise((turn) => setTimeout(turn, 5));
+      await target.clock.advanceAsync(SLOW_MS / 2);
+    }
+    await expect.poll(() => target.counts()).toMatchObject({ open: 0, slow: 1 });
+  });
+
+  test('of a client that completes it each time: stays', async () => {
+    const target = create();
+    const socket = await (await listen(target))();
+    socket.write(request.slice(0, 2));
+    for (let n = 0; n < 6; n++) {
+      await target.clock.advanceAsync(SLOW_MS * 0.9);
+      expect(await ask(socket, request.slice(2) + request.slice(0, 2))).toMatch(/^(OK|NO|\*6)/);
+    }
+    expect(target.counts()).toMatchObject({ open: 1, slow: 0 });
+  });
+});
+
+describe('RESP before AUTH', () => {
+  const { resp } = createTestDaemon(new VirtualClock(), { password: () => 'a long password' });
+
+  test('a long command: is a protocol error as soon as it is announced', () => {
+    for (const start of ['*11\r\n', '*2\r\n$16385\r\n', `PING ${'x'.repeat(17_000)}`]) {
+      const client = new ProtocolClient(resp).send(start);
+      expect([client.takeReceived(), client.isClosed]).toEqual([
+        expect.stringMatching(/^-ERR Protocol error: /),
+        true,
+      ]);
+    }
+  });
+
+  test('AUTH, then a long command in the same chunk: is accepted', () => {
+    const long = 'x'.repeat(20_000);
+    const client = new ProtocolClient(resp);
+    client.send(respCommand('AUTH', 'a long password') + respCommand('ECHO', long));
+    expect(client.takeReceived()).toBe(`+OK\r\n$20000\r\n${long}\r\n`);
+    client.send(respCommand('RESET') + respCommand('ECHO', long));
+    expect([client.takeReceived(), client.isClosed]).toEqual([
+      expect.stringMatching(/^\+RESET\r\n-ERR Protocol error: /),
+      true,
+    ]);
+  });
+});
+
+test('idle connections: are closed by default, and after minutes', () => {
+  expect(DEFAULT_BOUNDS.idleMs).toBeLessThanOrEqual(3_600_000);
+});

@@ -1,0 +1,158 @@
+/**
+ * Clients that pipeline requests without pause. A proxy that waits too long for the daemon fails open, so a flood on one
+ * connection must not delay the replies to others.
+ */
+
+import { once } from 'node:events';
+import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
+import { afterEach, describe, expect, test } from 'vitest';
+import { attack, BURST, FLOODS } from '../../bench/soak/attacks/pipelining.mjs';
+import type { GcraTable } from '../../src/backends/local/gcra-table.ts';
+import { systemClock } from '../../src/core/clock.ts';
+import { lineProtocol } from '../../src/daemon/protocols/line/handler.ts';
+import { Connections } from '../../src/daemon/server/connections.ts';
+import type { ProtocolFactory } from '../../src/daemon/server/protocol-handler.ts';
+import { Turns } from '../../src/daemon/server/turns.ts';
+import { createHttpServer, type HttpServerOptions } from '../support/http-protocol.ts';
+import { createTestDaemon } from '../support/small-daemon.ts';
+
+const closing: (() => void)[] = [];
+afterEach(() => {
+  for (const close of closing.splice(0)) close();
+});
+
+/** A clock that only requests move, 1 µs each unless told. */
+function workClock() {
+  let now = 0;
+  const work = { handled: 0, turns: new Turns({ now: () => now }) };
+  const handle = (ms = 0.001): number => {
+    now += ms;
+    return ++work.handled;
+  };
+  return { work, handle };
+}
+
+const BOUNDS = { maxConnections: 10, slowMs: 5000, idleMs: Infinity };
+
+const acceptFor = (protocol: ProtocolFactory, turns: Turns) => {
+  const connections = new Connections(protocol, () => BOUNDS, systemClock, turns);
+  return (socket: Socket) => connections.accept(socket);
+};
+
+/** Sends a megabyte of the same bytes on so many connections. */
+async function flood(accept: (socket: Socket) => void, bytes: string, connections: number) {
+  const server = createServer({ allowHalfOpen: true }, accept);
+  await new Promise<void>((ready) => server.listen(0, '127.0.0.1', ready));
+  closing.push(() => server.close());
+  const { port } = server.address() as AddressInfo;
+  const block = Buffer.from(bytes.repeat(Math.ceil(1_000_000 / bytes.length)), 'latin1');
+  for (let n = 0; n < connections; n++) {
+    const socket = connect(port, '127.0.0.1').on('error', () => {});
+    closing.push(() => socket.destroy());
+    await once(socket, 'connect');
+    socket.resume().write(block);
+  }
+}
+
+/** The most requests that one turn of the event loop handles, until so many are handled. */
+async function mostPerTurn(work: { readonly handled: number }, total: number): Promise<number> {
+  let most = 0;
+  for (let turns = 0; work.handled < total && turns < 500_000; turns++) {
+    const before = work.handled;
+    await new Promise((turn) => setImmediate(turn));
+    most = Math.max(most, work.handled - before);
+  }
+  expect(work.handled).toBeGreaterThanOrEqual(total);
+  return most;
+}
+
+describe.each([1, 8])('pipelining flood on %i connections', (count) => {
+  test('line: a turn handles a few thousand checks', async () => {
+    const { work, handle } = workClock();
+    const protocol = lineProtocol(
+      () => handle() > 0,
+      () => 64,
+    );
+    await flood(acceptFor(protocol, work.turns), '\n', count);
+    expect(await mostPerTurn(work, 200_000)).toBeLessThan(4000); // 65,536 a connection and more without a bound
+  });
+
+  test('RESP: a turn handles a few hundred commands', async () => {
+    const { work, handle } = workClock();
+    const gcraTable = { throttle: () => handle(0.01) > 0, remaining: 1, resetAfterMs: 0 };
+    const { resp } = createTestDaemon(systemClock, {
+      gcraTable: gcraTable as Partial<GcraTable> as GcraTable,
+    });
+    const [, command] = FLOODS['resp: CL.THROTTLE'];
+    await flood(acceptFor(resp, work.turns), command, count);
+    expect(await mostPerTurn(work, 10_000)).toBeLessThan(300);
+  });
+
+  /** Every request takes so long. */
+  async function floodHttp(bytes: string, ms: number, options: HttpServerOptions = {}) {
+    const { work, handle } = workClock();
+    const isReady = () => handle(ms) > 0;
+    const { turns } = work;
+    const server = createHttpServer({ turns, isReady, ...options });
+    await flood((socket) => server.accept(socket, true), bytes, count);
+    closing.push(() => void server.drain(0));
+    return work;
+  }
+
+  test('HTTP, plain checks: a turn handles a few hundred', async () => {
+    const [, request] = FLOODS['http: GET /check'];
+    const work = await floodHttp(request, 0.01);
+    expect(await mostPerTurn(work, 5000)).toBeLessThan(300);
+  });
+
+  test.each([
+    ['http: GET /healthz', 0.1],
+    ['http: GET /metrics', 1],
+  ])('%s of %d ms: a turn handles a few tens', async (name, ms) => {
+    const [, request] = FLOODS[name];
+    const work = await floodHttp(request, ms);
+    expect(await mostPerTurn(work, 300)).toBeLessThan(40);
+    const behindNode = await floodHttp(request, ms, { fastPath: false });
+    expect(await mostPerTurn(behindNode, 300)).toBeLessThan(40);
+  });
+});
+
+describe('slices that are over at once', () => {
+  /** As on a machine that stops this process again and again. */
+  function stallingTurns(): Turns {
+    let now = 0;
+    const later = (): number => {
+      now += 10;
+      return now;
+    };
+    return new Turns({ now: later });
+  }
+
+  test.each(['line', 'http: GET /check', 'http: GET /healthz'])(
+    '%s: every request is answered',
+    async (name) => {
+      const turns = stallingTurns();
+      let handled = 0;
+      const count = (): boolean => ++handled > 0;
+      const protocol = lineProtocol(count, () => 64);
+      const httpServer = createHttpServer({ turns, isReady: count });
+      const accept =
+        name === 'line'
+          ? acceptFor(protocol, turns)
+          : (socket: Socket) => httpServer.accept(socket, true);
+      const [, bytes] = FLOODS[name] ?? ['line', '\n'];
+      await flood(accept, bytes, 1);
+      closing.push(() => void httpServer.drain(0));
+      await expect.poll(() => handled, { timeout: 10_000 }).toBeGreaterThan(2000);
+    },
+  );
+});
+
+describe('pipelining flood by other processes', () => {
+  test('daemon: another client gets its replies at once, and never above its limit', async () => {
+    const names = ['line: empty keys', 'resp: SLUICE.INSPECT', 'http: GET /metrics'];
+    const figures = await attack({ rounds: names.length, seed: 0, names, asks: 40 });
+    expect(figures.allowed).toBe(BURST);
+    expect(figures.p50Ms).toBeLessThan(25); // hundreds to thousands without a bound
+  });
+});
