@@ -40,6 +40,7 @@ import {
   isMeasured,
   limitFor,
   nextMultiple,
+  nextTest,
   openWindow,
   SMALL,
   setTarget,
@@ -61,6 +62,8 @@ const QUICKER_WINDOWS = 3;
 const MAX_GROWTH = 2;
 const MAX_SHRINK = 0.65;
 const OUT_OF_BOUNDS_WINDOWS = 2;
+/** No test is asked for if the next common one comes within this time. */
+const SOON_MS = 4000;
 /** The most it shrinks while RTTs are at most `SHORT_QUEUE` times the base RTT: that may be noise. */
 const SLOW_SHRINK = 0.88;
 const SHORT_QUEUE = 1.12;
@@ -238,6 +241,7 @@ function askForTest(state: State, i: number, wanted: number, now: Millis): void 
   const isOutOfBounds = wanted < MAX_SHRINK * anchor || wanted > MAX_GROWTH * anchor;
   state[i + OUT_OF_BOUNDS] = isOutOfBounds ? state[i + OUT_OF_BOUNDS] + 1 : 0;
   if (state[i + OUT_OF_BOUNDS] < OUT_OF_BOUNDS_WINDOWS) return;
+  if (nextTest(now) - now < SOON_MS) return; // a test alone would miss the common one
   state[i + NEXT_TEST_AT] = Math.min(state[i + NEXT_TEST_AT], nextMultiple(now, TEST_SLOT_MS));
 }
 

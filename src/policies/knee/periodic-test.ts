@@ -77,9 +77,9 @@ const DOWN_CALLS = 100;
 const MIN_CALLS = 8;
 /** A test for which calls do not settle ends after this long. */
 const MAX_DRAIN_MS = 2000;
-/** Windows that must have measured the rate before a test. */
+/** Windows that must have measured the rate before a test; one is enough to join in a common one. */
 const MIN_WINDOWS = 3;
-/** After a test, none for so many base RTTs. */
+/** After a common test, none for so many base RTTs. */
 const REST_RTTS = 8;
 
 /** A higher level has this many times the calls of the one before, for at most so long and so many calls. */
@@ -124,7 +124,8 @@ export function beginTest(state: State, i: number, terms: KneeTerms, now: Millis
   state[i + IS_COMMON] = isCommon || state[i + TESTS] === 0 ? 1 : 0;
   state[i + NEXT_TEST_AT] = nextTest(now);
   if (state[i + REACHED] === 0) return;
-  if (!isLoss && state[i + RING_SIZE] < MIN_WINDOWS) {
+  const minWindows = isLoss ? 0 : isCommon && state[i + TESTS] > 0 ? 1 : MIN_WINDOWS;
+  if (state[i + RING_SIZE] < minWindows) {
     state[i + NEXT_TEST_AT] = nextMultiple(now, TEST_SLOT_MS);
     return;
   }
@@ -170,7 +171,8 @@ export function stepDown(state: State, i: number, terms: KneeTerms, now: Millis)
     hold(state, i, terms, now, state[i + ANCHOR], BY_TEST); // too little demand to measure anything
     return;
   }
-  state[i + NEXT_TEST_AT] = nextTest(now + REST_RTTS * state[i + BASE_RTT]);
+  const restMs = state[i + IS_COMMON] === 1 ? REST_RTTS * state[i + BASE_RTT] : 0;
+  state[i + NEXT_TEST_AT] = nextTest(now + restMs);
   const rttMs = busyRtt(state, i);
   if (state[i + LIMIT_BEFORE_LOSS] > 0) endLoss(state, i, terms, rttMs, now);
   else if (isFaster(state, i)) {
