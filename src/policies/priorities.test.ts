@@ -607,3 +607,46 @@ describe('priorities: 12 times as many prefetch calls on a server that is half f
     },
   );
 });
+
+describe('priorities behind a server with a quota', () => {
+  /** 80 calls in any second, then 429 after 2 ms. Shares of the calls of both levels that are answered, after 30 s. */
+  const answered = (prefetchRate: number, seed: number): readonly number[] => {
+    const clock = new VirtualClock(1_000_000);
+    const random = seededRandom(seed);
+    const limit = limiter({ limit: { adaptive: { priorities } }, clock, random });
+    const counts = priorities.map(() => ({ calls: 0, answered: 0 }));
+    const accepted: number[] = [];
+    const isMeasured = () => clock.now() > 1_030_000;
+    const call = (level: number): void => {
+      if (isMeasured()) counts[level].calls++;
+      const permit = limit.tryAcquire('server', 1, { level: priorities[level] });
+      if (permit.verdict !== 'allow') return;
+      while (accepted.length > 0 && accepted[0] <= clock.now() - 1000) accepted.shift();
+      const isAccepted = accepted.length < 80;
+      if (isAccepted) accepted.push(clock.now());
+      const ms = Math.round(isAccepted ? -50 * Math.log(1 - random()) : 2);
+      clock.wakeAt(clock.now() + ms, () => {
+        if (isAccepted && isMeasured()) counts[level].answered++;
+        permit.settle({ outcome: isAccepted ? 'ok' : 'busy' });
+      });
+    };
+    const arrive = (level: number, perSecond: number): void => {
+      const ms = Math.round((-1000 * Math.log(1 - random())) / perSecond);
+      clock.wakeAt(clock.now() + ms, () => {
+        call(level);
+        arrive(level, perSecond);
+      });
+    };
+    arrive(0, 40);
+    arrive(1, prefetchRate);
+    clock.advance(90_000);
+    return counts.map((count) => count.answered / count.calls);
+  };
+
+  test.each([200, 1000])(
+    'adaptive with priorities: %i prefetch calls a second, four of five user calls are answered',
+    (prefetchRate) => {
+      for (const seed of [1, 2, 3]) expect(answered(prefetchRate, seed)[0]).toBeGreaterThan(0.8);
+    },
+  );
+});

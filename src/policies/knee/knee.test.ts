@@ -461,4 +461,34 @@ describe('knee: in the laboratory', () => {
   test('knee: an outage of ten seconds gets at most 25 calls', () => {
     expect(measure('outage').sentInSpell).toBeLessThanOrEqual(25);
   });
+
+  test.each([
+    ['twice as many workers from one moment on', 'doubled', 0.8],
+    ['calls that arrive at random and are lost if they must wait', 'open', 0.9],
+    ['5 percent of the calls refused at random', 'random-5', 0.8],
+    ['calls that take 3 times as long for 20 s', 'slower', 0.75],
+  ])('knee: %s, most of the best goodput', (_, name, least) => {
+    expect(measure(name).goodput).toBeGreaterThan(least);
+  });
+
+  test('knee: streams of minutes that end, calls still count as stuck after the same time', () => {
+    const policy = policyOf({});
+    const state = new Float64Array(policy.width);
+    let now = 1_000_000;
+    policy.init(state, 0, now);
+    const settle = (rttMs: number): void =>
+      policy.settle(state, 0, { outcome: 'ok', cost: 1, dueAt: now - rttMs, rttMs }, now);
+    const call = (rttMs: number): void => {
+      policy.check(state, 0, 1, now);
+      now += rttMs;
+      settle(rttMs);
+    };
+    for (let n = 0; n < 200; n++) call(50);
+    for (let n = 0; n < 20; n++) settle(300_000);
+    for (let n = 0; n < 50; n++) policy.check(state, 0, 1, now);
+    const refusal = policy.check(state, 0, 1, now);
+    // 20 mean round trips, not 20 times the length of a stream
+    if (refusal.verdict !== 'deny') throw new Error('expected a refusal');
+    expect(refusal.retryAfterMs).toBeLessThanOrEqual(10_000);
+  });
 });

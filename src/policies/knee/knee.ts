@@ -10,15 +10,15 @@
  *          └──╱─────┴───────────▶ in flight
  *                  knee
  *
- *     start ──▶ hold ◀──▶ drain, test
+ *     start ──▶ hold ◀──▶ drain, down, up
  *       ▲         │
  *       └─ silence┘
  *
  * - start (start.ts): doubles the limit while calls are no slower. The first slower level ends it.
  * - hold (hold.ts): follows the rate, measured in windows while the limit is reached. Without demand it learns nothing.
- * - test (lull.ts): every 10 s, three tenths fewer calls for about a second, at the same instants on every host, so that
- *   clients that share a server see the same lull. This measures the base RTT anew, and tells a slower server from one
- *   that has lost capacity.
+ * - test (periodic-test.ts): every 10 s, fewer calls for about a second, at the same instants on every host, so that clients
+ *   that share a server measure it without the queues of the others. This measures the base RTT anew, and tells a slower
+ *   server from one that has lost capacity. Then more calls for a moment: does the server take them?
  * - refusals and timeouts (pace.ts): a few refusals are tolerated. More set a pace just below the rate of successes. If no
  *   call succeeds, the pace falls to a probe every two seconds. Refusals that a lower pace does not change are tolerated.
  *   Silence halves the limit and starts again.

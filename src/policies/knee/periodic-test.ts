@@ -60,6 +60,7 @@ import {
   nextTest,
   noise,
   openWindow,
+  SMALL,
   setTarget,
   TEST_SLOT_MS,
   variation,
@@ -84,6 +85,9 @@ const REST_RTTS = 8;
 
 /** A higher level has this many times the calls of the one before, for at most so long and so many calls. */
 const HEIGHT = 1.3;
+/** From less than this level, it has more: few calls tell only large steps. */
+const FEW = 8;
+const HEIGHT_OF_FEW = 1.6;
 const UP_MS = 1500;
 const UP_RTTS = 6;
 const UP_CALLS = 150;
@@ -103,6 +107,8 @@ const SAME = 0.97;
 const MAX_SHRINK = 0.65;
 /** After a sudden loss, a server whose base RTT is this much longer is slower. */
 const LOST_SPEED = 1.4;
+/** A base RTT that falls by this factor is no random variation. */
+const MUCH_QUICKER = 0.7;
 /** Fewer calls that bring this much more show a quicker server. */
 const FASTER = 1.3;
 
@@ -204,6 +210,7 @@ function endDown(state: State, i: number, terms: KneeTerms, rttMs: Millis, now: 
   const top = state[i + TOP];
   const topRtt = state[i + LIMIT_RTT];
   const isCommon = state[i + IS_COMMON] === 1;
+  const isQuicker = rttMs < MUCH_QUICKER * state[i + BASE_RTT];
   state[i + RATE] = Math.max(state[i + RATE], state[i + LEVEL] / rttMs);
   learnBase(state, i, Math.min(rttMs, MAX_RATIO * topRtt));
   if (isCommon) {
@@ -212,21 +219,31 @@ function endDown(state: State, i: number, terms: KneeTerms, rttMs: Millis, now: 
   }
   const wanted = limitFor(state[i + RATE] * state[i + BASE_RTT]);
   const target = Math.max(MAX_SHRINK * top, Math.min(top + headroom(top), wanted));
-  const isQueueShort = topRtt <= SHORT_QUEUE * state[i + BASE_RTT];
+  // The base RTT of a small limit comes from few calls: too low, and the limit would never grow.
+  const slack = top < SMALL ? Math.exp(noise(state, i, state[i + CALLS])) : 1;
+  const isQueueShort = topRtt <= SHORT_QUEUE * slack * state[i + BASE_RTT];
   // Alone, more calls would only take the places of other clients in a common queue.
-  if (!isCommon || !isQueueShort || hasPace(state, i)) {
+  if (!isCommon || hasPace(state, i) || !(isQueueShort || isQuicker)) {
     hold(state, i, terms, now, target, BY_TEST);
     return;
   }
   state[i + ANCHOR] = target;
-  state[i + START_CALLS] = Math.min(KNOWN_CALLS, state[i + RTT_CALLS]);
-  state[i + START_SUM] = state[i + START_CALLS] * topRtt;
-  raise(state, i, terms, top, now);
+  if (isQuicker) {
+    // A queue that was not known, or a server that has become quicker: goes up again from the lower level.
+    state[i + START_CALLS] = state[i + CALLS];
+    state[i + START_SUM] = state[i + CALLS] * rttMs;
+    raise(state, i, terms, state[i + LEVEL], now);
+  } else {
+    state[i + START_CALLS] = Math.min(KNOWN_CALLS, state[i + RTT_CALLS]);
+    state[i + START_SUM] = state[i + START_CALLS] * topRtt;
+    raise(state, i, terms, top, now);
+  }
 }
 
 /** Lets more calls than `from` through. */
 function raise(state: State, i: number, terms: KneeTerms, from: number, now: Millis): void {
-  const level = Math.min(terms.max, Math.max(from + 1, Math.round(HEIGHT * from)));
+  const height = from < FEW ? HEIGHT_OF_FEW : HEIGHT;
+  const level = Math.min(terms.max, Math.max(from + 1, Math.round(height * from)));
   if (level <= from) {
     hold(state, i, terms, now, state[i + ANCHOR], BY_TEST);
     return;
