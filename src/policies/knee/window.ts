@@ -140,8 +140,8 @@ export const noise = (state: State, i: number, calls: number): number =>
 
 /** Calls above the knee: room to see that a server takes more. Small, so that they hardly queue. */
 export function headroom(knee: number): number {
-  if (knee < 5) return 0.07 + (Math.max(0, knee - 1) * (0.5 - 0.07)) / 4;
-  if (knee < 16) return 0.5 + ((knee - 5) * (1.5 - 0.5)) / 11;
+  if (knee < 5) return 0.07 + (Math.max(0, knee - 1) * (0.42 - 0.07)) / 4;
+  if (knee < 16) return 0.42 + ((knee - 5) * (1.5 - 0.42)) / 11;
   return Math.max(1.5, 0.38 * Math.sqrt(knee), 0.09 * knee - 0.6);
 }
 
