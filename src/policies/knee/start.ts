@@ -39,12 +39,13 @@ import {
   TEST_SLOT_MS,
 } from './window.ts';
 
-/** Calls at each level, and at the first level of a second attempt. */
+/** Calls at each level, and at the small levels of a second attempt. */
 const LEVEL_CALLS = 8;
 const CAREFUL_CALLS = 30;
 /** How much slower ends the start, on top of the noise of so few calls. */
 const SLOWER = 1.2;
 const DEVIATIONS = 1;
+const CAREFUL_DEVIATIONS = 1.5;
 /** Levels up to this much slower than the ones before still measure the base RTT. */
 const SAME = 1.25;
 /** A level that takes this many times as long as it should is slower. */
@@ -93,7 +94,7 @@ export function stepStart(
   const calls = state[i + CALLS];
   const known = state[i + START_CALLS];
   const limit = state[i + LIMIT];
-  const isCareful = known === 0 && state[i + CAREFUL] === 1;
+  const isCareful = state[i + CAREFUL] === 1 && limit <= YOUNG / 2;
   const needed = Math.max(limit, isCareful ? CAREFUL_CALLS : LEVEL_CALLS);
   const expected = (startRtt(state, i) * needed) / limit;
   const isLate =
@@ -117,7 +118,11 @@ export function stepStart(
   }
   const rttMs = busyRtt(state, i);
   const deviation = Math.hypot(noise(state, i, calls), noise(state, i, known));
-  const isSlower = rttMs > SLOWER * Math.exp(DEVIATIONS * deviation) * startRtt(state, i);
+  const isSlower =
+    rttMs >
+    SLOWER *
+      Math.exp((isCareful ? CAREFUL_DEVIATIONS : DEVIATIONS) * deviation) *
+      startRtt(state, i);
   state[i + START_RATE] = Math.max(state[i + START_RATE], calls / Math.max(0.001, span));
   if (isLate || isSlower || state[i + TARGET] >= terms.max) endStart(state, i, terms, now);
   else raise(state, i, terms, calls, rttMs, now);
