@@ -81,7 +81,7 @@ const MAY_IMPORT_EXTERNAL: Readonly<Record<string, readonly string[]>> = {
   'backends/pool/nats-store.ts': ['@nats-io/kv', '@nats-io/transport-node'],
   'backends/pool/options.ts': ['node:os'],
   'cli/framework/admin-client.ts': ['node:http', 'node:https'],
-  'cli/framework/command.ts': ['node:fs', 'node:util'],
+  'cli/framework/command.ts': ['node:fs', 'node:path', 'node:util'],
   'cli/main.ts': ['node:fs'],
   'client/connection.ts': ['node:net', 'node:tls'],
   'client/options.ts': ['node:tls'],

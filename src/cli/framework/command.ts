@@ -5,7 +5,8 @@
  * Exit codes: 0 success · 1 the check failed · 2 usage error.
  */
 
-import { readFileSync, writeFileSync } from 'node:fs';
+import { existsSync, readFileSync, writeFileSync } from 'node:fs';
+import { dirname } from 'node:path';
 import { type ParseArgsConfig, parseArgs } from 'node:util';
 import { type NumberRange, OptionReader } from '../../core/options.ts';
 
@@ -144,6 +145,12 @@ export function readJsonFile(file: string): unknown {
 
 /** The message may quote the file; it has to be one line. */
 const collapseWhitespace = (text: string): string => text.replace(/\s+/g, ' ');
+
+/** Notices a directory that is missing before a long run, not after it. */
+export function requireDirectory(file: string | undefined): void {
+  if (file === undefined || existsSync(dirname(file))) return;
+  throw new CommandError(`expected a file in a directory that exists, got "${file}"`);
+}
 
 export function writeTextFile(file: string, text: string): void {
   try {

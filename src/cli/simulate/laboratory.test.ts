@@ -77,6 +77,16 @@ describe('sluice simulate adaptive, without a file', () => {
     expect(Math.max(...out.map(({ length }) => length))).toBeLessThanOrEqual(80);
   });
 
+  test('--svg: a directory that is missing is noticed before the run', () => {
+    const { code, out, err } = type('--sink mm20 --rule fixed:20 --svg /no/such/directory/a.svg');
+    expect({ code, out }).toEqual({ code: 2, out: [] });
+    expect(err.join()).toContain('expected a file in a directory that exists');
+  });
+
+  test('--rule: a rule by the name of its origin, the error names it', () => {
+    expect(type('--sink mm20 --rule vector').err.join()).toContain('did you mean `aimd`?');
+  });
+
   test('--sink: a name before a class before a part of a name', () => {
     const listed = (word: string) =>
       type(`--list --sink ${word}`)

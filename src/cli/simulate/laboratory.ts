@@ -15,6 +15,7 @@ import {
   EXIT_OK,
   integerUpTo,
   rangeFlag,
+  requireDirectory,
   type Terminal,
 } from '../framework/command.ts';
 import { SEED_RANGE, writeSvg } from './flags.ts';
@@ -48,6 +49,7 @@ export function runLaboratory(flags: LaboratoryFlags, terminal: Terminal): numbe
   if (flags.svg !== undefined && sinks.length > 1) {
     throw new CommandError(`expected one --sink for --svg, got ${sinks.length}`);
   }
+  requireDirectory(flags.svg);
 
   const evaluations = evaluateAll(rules, sinks, seeds, terminal, (evaluation) => {
     if (flags.json) terminal.print(jsonLine(evaluation));
@@ -78,6 +80,13 @@ function evaluateAll(
   }
 }
 
+/** Names of rules by their origin. */
+const OTHER_NAMES: Readonly<Record<string, string>> = {
+  vector: 'aimd',
+  arc: 'aimd',
+  gradient: 'envoy',
+};
+
 function readRules(list: string | undefined): NamedRule[] {
   const names = unique(list === undefined ? DEFAULT_RULES : wordsOf(list));
   if (names.length > MAX_RULES) {
@@ -87,8 +96,9 @@ function readRules(list: string | undefined): NamedRule[] {
     const create = findRule(name);
     if (create) return { name, create };
     const known = `${RULE_NAMES.join(', ')} or fixed:N with N from 1 to ${MAX_FIXED}`;
+    const word = OTHER_NAMES[name] ?? name;
     throw new CommandError(
-      withHint(`expected \`--rule\` to be one of ${known}, got "${name}"`, name, RULE_NAMES),
+      withHint(`expected \`--rule\` to be one of ${known}, got "${name}"`, word, RULE_NAMES),
     );
   });
 }
