@@ -166,3 +166,29 @@ describe('RESP before AUTH', () => {
 test('idle connections: are closed by default, and after minutes', () => {
   expect(DEFAULT_BOUNDS.idleMs).toBeLessThanOrEqual(3_600_000);
 });
+
+test('HTTP connections from other hosts at the maximum: a local operator still gets in', async () => {
+  const clock = new VirtualClock(1e9);
+  const server = createHttpServer({ clock, turns: new Turns(clock), bounds: BOUNDS });
+  closing.push(() => server.drain(0));
+  let isLoopback = false;
+  const listener = createServer((socket) => server.accept(socket, isLoopback)).listen(0);
+  closing.push(() => listener.close());
+  await once(listener, 'listening');
+  const open = async (): Promise<Socket> => {
+    const socket = connect((listener.address() as AddressInfo).port, '127.0.0.1');
+    closing.push(() => socket.destroy());
+    socket.on('error', () => {});
+    await once(socket, 'connect');
+    return socket;
+  };
+  for (let n = 0; n < MAX_CONNECTIONS + 5; n++) await open();
+  while (server.counts.accepted + server.counts.refused < MAX_CONNECTIONS + 5)
+    await new Promise((resolve) => setImmediate(resolve));
+  expect(server.counts.open).toBe(0.9 * MAX_CONNECTIONS);
+  isLoopback = true;
+  const operator = await open();
+  operator.write(CHECK);
+  const [reply] = await once(operator, 'data');
+  expect(String(reply)).toMatch(/^HTTP\/1\.1 \d/);
+});

@@ -51,6 +51,9 @@ interface HttpCounts extends Omit<ConnectionCounts, 'protocolErrors'> {
 /** One more than the largest status. */
 const STATUS_SLOTS = 600;
 
+/** Connections that only loopback addresses and Unix sockets get, so that an operator can connect during a flood; at most a tenth. */
+export const MAX_RESERVED = 16;
+
 export class HttpServer {
   readonly #context: HttpContext;
   readonly #batchClock: BatchClock | undefined;
@@ -108,7 +111,9 @@ export class HttpServer {
 
   /** Takes over a connection; `isLoopback` if only clients on this host can have opened it. */
   accept(socket: Socket, isLoopback: boolean): void {
-    if (this.#open.size >= this.#bounds.maxConnections && !this.#evict()) {
+    const { maxConnections } = this.#bounds;
+    const reserved = isLoopback ? 0 : Math.min(MAX_RESERVED, Math.floor(maxConnections / 10));
+    if (this.#open.size >= maxConnections - reserved && !this.#evict()) {
       this.#totals.refused++;
       socket.destroy();
       return;
