@@ -2,9 +2,11 @@
 
 import { once } from 'node:events';
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
+import { connect as connectTls } from 'node:tls';
 import { afterEach, describe, expect, test } from 'vitest';
 import { DEFAULT_BOUNDS } from '../../src/daemon/config/read.ts';
 import { Connections } from '../../src/daemon/server/connections.ts';
+import { Listeners } from '../../src/daemon/server/listeners.ts';
 import type { ProtocolFactory } from '../../src/daemon/server/protocol-handler.ts';
 import { Turns } from '../../src/daemon/server/turns.ts';
 import { VirtualClock } from '../../src/testing/index.ts';
@@ -191,4 +193,28 @@ test('HTTP connections from other hosts at the maximum: a local operator still g
   operator.write(CHECK);
   const [reply] = await once(operator, 'data');
   expect(String(reply)).toMatch(/^HTTP\/1\.1 \d/);
+});
+
+test('TLS connections without a handshake: only so many stay, and a client still connects', async () => {
+  const folder = 'test/support/tls';
+  const tls = { cert: `${folder}/cert.pem`, key: `${folder}/key.pem`, ca: undefined };
+  const listeners = new Listeners({ line: (socket) => void socket.end('ready') });
+  await listeners.change({ line: [{ kind: 'tcp', host: '127.0.0.1', port: 0, tls }] });
+  closing.push(() => listeners.change({}));
+  const { listen } = listeners.addresses[0];
+  if (listen.kind !== 'tcp') throw new Error('expected a TCP address');
+  const { port } = listen;
+  let closed = 0;
+  for (let n = 0; n < 300; n++) {
+    const silent = connect(port, '127.0.0.1');
+    closing.push(() => silent.destroy());
+    silent.on('error', () => {}).on('close', () => closed++);
+    silent.resume();
+    await once(silent, 'connect');
+  }
+  const client = connectTls({ port, host: '127.0.0.1', rejectUnauthorized: false });
+  closing.push(() => client.destroy());
+  const [reply] = await once(client, 'data');
+  expect(String(reply)).toBe('ready');
+  expect(closed).toBeGreaterThan(40); // of 300, 256 may wait for their handshake
 });

@@ -25,6 +25,9 @@ const BACKLOG = 4096;
 
 const HANDSHAKE_MS = 10_000;
 
+/** TLS connections of an address that have not completed their handshake; beyond it the oldest one is closed. */
+const MAX_HANDSHAKES = 256;
+
 export class Listeners {
   readonly #accept: Readonly<Record<string, Accept>>;
   #open = new Map<string, OpenListener>();
@@ -209,7 +212,26 @@ function createListenServer(
   const secure = loadTls(protocol, listen, listen.tls);
   const server = createTlsServer({ ...options, ...secure, handshakeTimeout: HANDSHAKE_MS }, accept);
   server.on('tlsClientError', (_error, socket) => socket.destroy());
+  boundHandshakes(server);
   return server;
+}
+
+/** Connections count in the bounds of their protocol only after the handshake. */
+function boundHandshakes(server: TlsServer): void {
+  const pending = new Map<string, Socket>();
+  const nameOf = ({ remoteAddress, remotePort }: Socket): string =>
+    `${remoteAddress} ${remotePort}`;
+  server.on('connection', (socket: Socket) => {
+    const name = nameOf(socket);
+    const [oldest] = pending;
+    if (oldest && pending.size >= MAX_HANDSHAKES) {
+      pending.delete(oldest[0]);
+      oldest[1].destroy();
+    }
+    pending.set(name, socket);
+    socket.once('close', () => pending.delete(name));
+  });
+  server.on('secureConnection', (socket) => pending.delete(nameOf(socket)));
 }
 
 function loadTls(
