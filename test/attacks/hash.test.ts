@@ -3,7 +3,7 @@
  */
 
 import { afterEach, describe, expect, test, vi } from 'vitest';
-import { attackHash } from '../../bench/soak/attacks/hash.mjs';
+import { attack } from '../../bench/soak/attacks/hash.mjs';
 import { peersModule } from '../../src/backends/peers/daemon.ts';
 import { MemoryHub } from '../../src/backends/peers/memory-transport.ts';
 import { createHasher, type Hasher } from '../../src/core/hash.ts';
@@ -37,7 +37,7 @@ afterEach(() => {
 
 describe('attack: chosen keys', () => {
   test("library: keys made to collide do not take a victim's first token", async () => {
-    const counts = await attackHash({ rounds: 60, seed: 1, limiter });
+    const counts = await attack({ rounds: 60, seed: 1, limiter });
     expect(counts.keys).toBeGreaterThan(10_000);
     expect(counts.refusedVictims).toBe(0);
   });

@@ -1,6 +1,6 @@
 import type { limiter } from '../../../src/index.ts';
 
-export function attackHash(options: {
+export function attack(options: {
   readonly rounds: number;
   readonly seed: number;
   readonly limiter?: typeof limiter;

@@ -42,7 +42,7 @@ function lehmer(seed) {
  * `options.limiter` is the factory under attack; default: that of the built package.
  * Returns how many keys were sent, and in how many rounds the victim was refused.
  */
-export async function attackHash({ rounds, seed, ...options }) {
+export async function attack({ rounds, seed, ...options }) {
   const { limiter } = options.limiter ? options : await import('../../../dist/index.js');
   const random = lehmer(seed);
   const counts = { rounds, keys: 0, refusedVictims: 0 };
