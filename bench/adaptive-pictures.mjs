@@ -19,6 +19,7 @@ import {
   xOf,
 } from '../dist/cli/chart/plot.js';
 import { laboratoryPicture } from '../dist/cli/simulate/laboratory-picture.js';
+import { clockOf } from '../dist/simulator/laboratory/run.js';
 import { endLabels } from './adaptive-live/picture.mjs';
 
 const WIDTH = 860;
@@ -40,8 +41,12 @@ const LABELS = {
   'refused or timed out': 'refused or timed out, calls/s',
 };
 
-/** Tests begin at multiples of 10 s. */
-const TESTS = [10, 20, 30, 40, 50].map((from) => ({ name: 'test', from, to: from + 2 }));
+/** Tests begin at multiples of 10 s of the clock, which shows anything at the start of a run. */
+const testsOf = (seed) =>
+  [1, 2, 3, 4, 5, 6]
+    .map((n) => 10 * n - ((clockOf(seed) / 1000) % 10))
+    .filter((from) => from > 5 && from < 58)
+    .map((from) => ({ name: 'test', from, to: from + 2 }));
 const INCIDENT = { from: 25, to: 45 };
 const SPELL = { from: 30, to: 40 };
 
@@ -51,13 +56,13 @@ const SINGLE = [
     file: 'start',
     sink: 'mm20',
     title: 'Start and tests: a server with 20 workers, 100 ms a call',
-    phases: (points) => [{ name: 'start', from: 0, to: startEnd(points) }, ...TESTS],
+    phases: (points, seed) => [{ name: 'start', from: 0, to: startEnd(points) }, ...testsOf(seed)],
   },
   {
     file: 'small',
     sink: 'mm5',
     title: 'A small limit: a server with 5 workers, 50 ms a call',
-    phases: (points) => [{ name: 'start', from: 0, to: startEnd(points) }, ...TESTS],
+    phases: (points, seed) => [{ name: 'start', from: 0, to: startEnd(points) }, ...testsOf(seed)],
   },
   {
     file: 'halved',
@@ -122,7 +127,7 @@ function drawBehaviour(evaluations, { title, names, phases, charts }) {
   const rows = laboratoryPicture(evaluations)
     .charts.filter(({ title: name }) => charts?.some((wanted) => name.startsWith(wanted)) ?? true)
     .map((chart) => ({ ...chart, series: renamed(chart.series, names) }));
-  const bands = phases?.(rows[0].series[1].points) ?? [];
+  const bands = phases?.(rows[0].series[1].points, evaluations[0].seeds[0]) ?? [];
   let top = FIRST_TOP;
   const parts = rows.map((chart, n) => {
     const box = { ...PLOT, top, height: n === 0 ? LIMIT_HEIGHT : OTHER_HEIGHT };

@@ -79,7 +79,7 @@ interface ClientOptions {
 }
 
 /** What the clocks show at the start: servers must not change at the instants that a rule likes. */
-const clockOf = (seed: number): Millis => CLOCK_RANGE_MS * seededRandom(seed * 613 + 5)();
+export const clockOf = (seed: number): Millis => CLOCK_RANGE_MS * seededRandom(seed * 613 + 5)();
 
 class Client {
   readonly #options: ClientOptions;
