@@ -84,6 +84,7 @@ const MAY_IMPORT_EXTERNAL: Readonly<Record<string, readonly string[]>> = {
   'cli/framework/admin-client.ts': ['node:http', 'node:https'],
   'cli/framework/command.ts': ['node:fs', 'node:util'],
   'cli/main.ts': ['node:fs'],
+  'client/client.ts': ['node:crypto'],
   'client/connection.ts': ['node:net', 'node:tls'],
   'client/options.ts': ['node:tls'],
   'daemon/config/file.ts': ['node:fs', 'yaml'],
