@@ -75,9 +75,23 @@ function integerParameterOf(text: string, name: string, separator: string): numb
   return undefined;
 }
 
-/** Splits at separators outside quoted strings. */
-const splitOutsideQuotes = (text: string, separator: string): string[] =>
-  text.split(separator === ',' ? /,(?=(?:[^"]*"[^"]*")*[^"]*$)/ : /;(?=(?:[^"]*"[^"]*")*[^"]*$)/);
+/** Splits at separators outside quoted strings, in one pass: the server chooses the length and the number of quotes. */
+function splitOutsideQuotes(text: string, separator: string): string[] {
+  const parts: string[] = [];
+  let from = 0;
+  let isQuoted = false;
+  for (let n = 0; n < text.length; n++) {
+    const character = text[n];
+    if (character === '"') isQuoted = !isQuoted;
+    else if (character === '\\' && isQuoted) n++;
+    else if (character === separator && !isQuoted) {
+      parts.push(text.slice(from, n));
+      from = n + 1;
+    }
+  }
+  parts.push(text.slice(from));
+  return parts;
+}
 
 /** A larger reset value is a Unix time and not a span: 10⁹ seconds are 31 years. */
 const MAX_DELTA_SECONDS = 1e9;

@@ -221,11 +221,15 @@ describe('client: a daemon that works', () => {
     expect(wrong.rejected?.message).toMatch(/rejected the request: WRONGPASS/);
   });
 
-  test('truncates long keys', async () => {
+  test('long keys that begin alike have separate counts', async () => {
     const sluice = client(at(await daemon()));
-    const long = 'x'.repeat(100_000);
-    expect(await sluice.isAllowed(`${long}1`, 5)).toBe(true);
-    expect(await sluice.isAllowed(`${long}2`, 1)).toBe(false);
+    for (const long of ['x'.repeat(4096), 'é'.repeat(50_000)]) {
+      expect(await sluice.isAllowed(`${long}1`, 5)).toBe(true);
+      expect(await sluice.isAllowed(`${long}1`, 1)).toBe(false);
+      expect(await sluice.isAllowed(`${long}2`, 1)).toBe(true);
+      const { key = '' } = (await sluice.inspect(`${long}1`)) ?? {};
+      expect(key.slice(0, 2000)).toBe(long.slice(0, 2000));
+    }
   });
 
   test('close: waits for pending replies, and can be called twice', async () => {

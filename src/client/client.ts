@@ -12,6 +12,7 @@
  * Requests of one tick are sent in one write, and replies are matched by their order.
  */
 
+import { createHash } from 'node:crypto';
 import { type Millis, onNextTick, schedule } from '../core/clock.ts';
 import { isNonEmptyString } from '../core/config-helpers.ts';
 import { DeadlineSet, type Issued } from '../core/deadline-set.ts';
@@ -112,7 +113,10 @@ export interface Client {
 export const connect = (options: ClientOptions = {}): Client =>
   new DaemonClient(readSettings(options));
 
-/** Longer keys are truncated: the daemon accepts no longer ones. */
+/**
+ * The daemon accepts no longer keys. Of a longer one, the beginning is sent, for the patterns of limits, and a digest of the
+ * whole: two long keys that begin alike have separate counts.
+ */
 const MAX_KEY_BYTES = 4096;
 
 /** The largest number that the daemon parses. */
@@ -436,7 +440,10 @@ function requireNonEmptyString(field: string, value: unknown): void {
 
 function encodeKey(key: unknown): string {
   if (typeof key !== 'string') throw new ConfigError('key', 'a string', key);
-  return toBinaryString(key).slice(0, MAX_KEY_BYTES);
+  const bytes = toBinaryString(key);
+  if (bytes.length <= MAX_KEY_BYTES) return bytes;
+  const digest = `#${createHash('sha256').update(bytes, 'latin1').digest('base64url')}`;
+  return bytes.slice(0, MAX_KEY_BYTES - digest.length) + digest;
 }
 
 function encodeWhole(field: string, given: unknown): string {

@@ -13,3 +13,13 @@ test('emitProcessWarning: the bound holds for each code, not for all together', 
     emit.mockRestore();
   }
 });
+
+test('emitProcessWarning: control characters of a foreign text are escaped', () => {
+  const emit = vi.spyOn(process, 'emitWarning').mockImplementation(() => {});
+  try {
+    emitProcessWarning('REJECTED', 'ERR \u001b[2J\u202eabc');
+    expect(emit.mock.lastCall?.[0]).toBe('ERR \\u001b[2J\\u202eabc');
+  } finally {
+    emit.mockRestore();
+  }
+});

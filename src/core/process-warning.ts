@@ -5,6 +5,8 @@
  * console. A warning points at a mistake and not at traffic, so each is emitted once per process, or once per subject.
  */
 
+import { toPrintable } from './printable.ts';
+
 type WarningCode =
   | 'LISTENER' // an event listener threw
   | 'EXPIRED_PERMIT' // a permit was not settled in time
@@ -34,6 +36,7 @@ export function emitProcessWarning(code: WarningCode, message: string, subject =
   emittedSubjects.set(code, subjects.add(subject));
   const host = globalThis as RuntimeGlobals;
   const options = { type: 'SluiceWarning', code: `SLUICE_${code}` };
-  if (host.process?.emitWarning) host.process.emitWarning(message, options);
-  else host.console?.warn?.(`SluiceWarning: ${message}`);
+  const text = toPrintable(message); // it may quote a reply of another host, or a key
+  if (host.process?.emitWarning) host.process.emitWarning(text, options);
+  else host.console?.warn?.(`SluiceWarning: ${text}`);
 }

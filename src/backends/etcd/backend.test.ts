@@ -224,10 +224,27 @@ describe('etcd backend on faulty registers', () => {
         await backend.close();
       });
 
-      test('operations beyond the bound are decided at once, and etcd stays available', async () => {
+      test('operations beyond the bound are denied at once, and etcd stays available', async () => {
         const { backend } = unreachable(() => new Promise(() => {}));
         for (let n = 0; n < 10_000; n++) void backend.check(`key ${n}`, 1);
-        expect((await backend.check('one more', 1)).decision.verdict).toBe(onUnavailable);
+        expect((await backend.check('one more', 1)).decision.verdict).toBe('deny');
+        expect(await backend.takeUpTo('one more', 1)).toBe(0);
+        expect(backend.isAvailable).toBe(true);
+        await backend.close();
+      });
+
+      test('operations that wait longer than the deadline are denied while etcd replies', async () => {
+        const { backend, clock } = unreachable(
+          () =>
+            new Promise((resolve) => {
+              const changed = { isMatch: false, current: undefined, isAmbiguous: false } as const;
+              clock.wakeAt(clock.now() + DEADLINE_MS / 4, () => resolve(changed));
+            }),
+        );
+        const checks = Array.from({ length: 200 }, (_, n) => backend.check(`key ${n}`, 1));
+        await advance(clock, DEADLINE_MS + 50);
+        const decided = await Promise.all(checks);
+        expect(decided.filter(({ decision }) => decision.verdict !== 'deny')).toEqual([]);
         expect(backend.isAvailable).toBe(true);
         await backend.close();
       });

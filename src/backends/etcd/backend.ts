@@ -203,11 +203,15 @@ export class EtcdBackend implements RemoteBackend {
     this.#context.store.close();
   }
 
-  /** A key that is too long is no outage: it would get past the limit. */
+  /**
+   * Only an outage fails open. A key that is too long, or more operations than etcd decides in time, are no outage: with
+   * them a client would get past the limit.
+   */
   #undecided(key: string): RemoteDecision {
     const decidedAt = this.#clock.now();
     if (key.length > MAX_KEY_CHARS) return { decision: deny(NEVER), decidedAt };
-    return { decision: decideUnavailable(this.onUnavailable), decidedAt, fromFallback: true };
+    const decision = decideUnavailable(this.#breaker.isOpen ? this.onUnavailable : 'deny');
+    return { decision, decidedAt, fromFallback: true };
   }
 
   /** The result of `apply`; undefined if there is no decision in time. */

@@ -1,4 +1,5 @@
 import { describe, expect, test } from 'vitest';
+import { MAX_AMOUNT } from '../../core/options.ts';
 import { seededRandom } from '../../core/random.ts';
 import { createPolicy } from '../../policies/limit.ts';
 import { bindingLevel, raiseLevels, timeToFull } from './bucket-levels.ts';
@@ -42,4 +43,18 @@ describe('bucket levels', () => {
     both.raiseAt(500, [300, 300], 1);
     expect(both.timesToFullAt(500)).toEqual([400, 5_500]); // 300 ms, and one pending hit
   });
+
+  test.each([
+    [{ bucket: { rate: 2000, burst: 10, maxDebt: 5 } }, -5],
+    [{ bucket: { rate: 2000, burst: 10 } }, -MAX_AMOUNT],
+  ])(
+    'bucket levels: a peer that reports an absurd time to full causes a bounded debt',
+    (limit, remaining) => {
+      const { buckets = [], ...policy } = createPolicy(limit, seededRandom(1));
+      const state = new Float64Array(policy.width);
+      policy.init(state, 0, 0);
+      raiseLevels(buckets, state, 0, 0, [Number.MAX_VALUE], 0);
+      expect(policy.keyState(state, 0, 0).remaining).toBe(remaining);
+    },
+  );
 });

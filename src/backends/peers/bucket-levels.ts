@@ -5,6 +5,7 @@
  */
 
 import type { Millis } from '../../core/clock.ts';
+import { MAX_AMOUNT } from '../../core/options.ts';
 import { BUCKET_WIDTH, SPENT, UPDATED_AT } from '../../policies/bucket.ts';
 import type { BucketTerms, State } from '../../policies/policy.ts';
 
@@ -42,7 +43,10 @@ export function timeToFull(
   });
 }
 
-/** Raises each bucket to at least a peer's level: its time to full, plus hits that the peer has yet to count. */
+/**
+ * Raises each bucket to at least a peer's level: its time to full, plus hits that the peer has yet to count. The debt
+ * stays within `maxDebt`, and finite, whatever time the peer reports.
+ */
 export function raiseLevels(
   buckets: readonly BucketTerms[],
   state: State,
@@ -53,8 +57,9 @@ export function raiseLevels(
 ): void {
   const localTimesToFull = timeToFull(buckets, state, i, now);
   for (let n = 0; n < buckets.length; n++) {
-    const { perMs } = buckets[n];
-    const spent = peerTimesToFull[n] * perMs + hits;
+    const { perMs, burst, maxDebt } = buckets[n];
+    const most = burst + Math.min(maxDebt, MAX_AMOUNT);
+    const spent = Math.min(peerTimesToFull[n] * perMs + hits, most);
     if (localTimesToFull[n] * perMs >= spent) continue;
     const at = i + n * BUCKET_WIDTH;
     state[at + SPENT] = spent;

@@ -11,7 +11,10 @@ export const MAX_DATAGRAM_BYTES = 1200;
 
 const MAX_NAME_BYTES = 64;
 
-const scratch = new Uint8Array(MAX_DATAGRAM_BYTES + 64);
+/** What a writer can hold: no message is longer. */
+export const MAX_MESSAGE_BYTES = MAX_DATAGRAM_BYTES + 64;
+
+const scratch = new Uint8Array(MAX_MESSAGE_BYTES);
 const scratchView = new DataView(scratch.buffer);
 
 /** Writes into one shared buffer, from its start. */

@@ -3,7 +3,7 @@ import { describe, expect, test } from 'vitest';
 import { MAX_AMOUNT } from '../../core/options.ts';
 import { MAX_DATAGRAM_BYTES } from './bytes.ts';
 import { decode, encode, entriesThatFit, keysPerPage, retransmitCopyOf, VERSION } from './codec.ts';
-import { ENTRY_WIDTH, type Message } from './messages.ts';
+import { ENTRY_WIDTH, type Message, type MessageBody } from './messages.ts';
 
 const id = fc.integer({ min: 1, max: 2 ** 48 - 1 });
 const seq = fc.nat({ max: Number.MAX_SAFE_INTEGER });
@@ -12,11 +12,15 @@ const amount = fc.oneof(
   fc.integer({ min: 1, max: MAX_AMOUNT }),
   fc.double({ min: 1e-9, max: 1e9, noNaN: true }),
 );
-const entry = fc.tuple(fc.integer({ min: 0, max: 2 ** 32 - 1 }), int32, int32, amount);
+/** Never all zeros. */
+const hash = fc.tuple(int32, int32).filter(([low, high]) => low !== 0 || high !== 0);
+const entry = fc
+  .tuple(fc.integer({ min: 0, max: 2 ** 32 - 1 }), hash, amount)
+  .map(([limit, halves, hits]) => [limit, ...halves, hits]);
 const entries = fc.array(entry, { maxLength: 40 }).map((rows) => rows.flat());
 const refillTimesOf = (buckets: number) =>
   fc
-    .array(fc.tuple(int32, int32, fc.array(amount, { minLength: buckets, maxLength: buckets })), {
+    .array(fc.tuple(hash, fc.array(amount, { minLength: buckets, maxLength: buckets })), {
       maxLength: 20,
     })
     .map((rows) => rows.flat(2));
@@ -110,7 +114,7 @@ describe('peer codec', () => {
         datagramSeq: 1,
         agoMs: 0,
         seq: 1,
-        entries: Array.from({ length: keys }, (_, n) => [7, n, -n, 3]).flat(),
+        entries: Array.from({ length: keys }, (_, n) => [7, n + 1, -n, 3]).flat(),
       }).length;
     expect(report(101) - report(1)).toBe(900);
   });
@@ -122,6 +126,15 @@ describe('peer codec', () => {
     const huge = encode({ ...header, entries: [7, 1, 1, 0.5] });
     new DataView(huge.buffer).setFloat64(huge.length - 8, 1.7e308);
     expect(decode(huge)).toBeUndefined();
+  });
+
+  test.each<MessageBody>([
+    { kind: 'report', agoMs: 0, seq: 1, entries: [7, 0, 0, 1] },
+    { kind: 'levels-request', nonce: 1, entries: [7, 0, 0, 1] },
+    { kind: 'levels', nonce: 1, seq: 1, receivedSeq: 1, entries: [7, 1, 1, 1, 7, 0, 0, 1] },
+    { kind: 'state', nonce: 1, limit: 7, cursor: 0, next: 0, buckets: 1, refillTimes: [0, 0, 1] },
+  ])('rejects a hash of all zeros: $kind', (fields) => {
+    expect(decode(encode({ from: 1, to: 0, datagramSeq: 1, ...fields }))).toBeUndefined();
   });
 
   test('truncates a long node name to whole characters', () => {

@@ -168,10 +168,18 @@ function readEntries(reader: Reader): Entries {
     const limit = reader.u32();
     const count = reader.varint();
     for (let n = 0; n < count && reader.isValid; n++) {
-      entries.push(limit, reader.u32() | 0, reader.u32() | 0, reader.hits());
+      entries.push(limit, ...readHash(reader), reader.hits());
     }
   }
   return entries;
+}
+
+/** A hash of all zeros marks an empty slot of a key table: as a key it would be counted and never found. */
+function readHash(reader: Reader): [low: number, high: number] {
+  const low = reader.u32() | 0;
+  const high = reader.u32() | 0;
+  if (low === 0 && high === 0) reader.isValid = false;
+  return [low, high];
 }
 
 function writeRefillTimes(writer: Writer, refillTimes: KeyRefillTimes, buckets: number): void {
@@ -185,7 +193,7 @@ function writeRefillTimes(writer: Writer, refillTimes: KeyRefillTimes, buckets: 
 function readRefillTimes(reader: Reader, buckets: number): KeyRefillTimes {
   const refillTimes: number[] = [];
   while (reader.isValid && !reader.isAtEnd) {
-    refillTimes.push(reader.u32() | 0, reader.u32() | 0);
+    refillTimes.push(...readHash(reader));
     for (let n = 0; n < buckets && reader.isValid; n++) refillTimes.push(reader.amount());
   }
   return refillTimes;

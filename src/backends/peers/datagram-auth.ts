@@ -14,8 +14,12 @@
 
 import { createCipheriv, createHmac, timingSafeEqual } from 'node:crypto';
 import type { HashSeed } from '../../core/hash.ts';
+import { MAX_MESSAGE_BYTES } from './bytes.ts';
 
 const MAC_BYTES = 16;
+
+/** A longer datagram is of no peer: its MAC is not computed, which would take time in proportion to its length. */
+const MAX_ENCRYPTED_BYTES = MAX_MESSAGE_BYTES + MAC_BYTES;
 
 export interface DatagramAuth {
   encrypt(message: Uint8Array): Uint8Array;
@@ -42,7 +46,7 @@ export function createDatagramAuth(key: string | undefined): DatagramAuth {
     },
     decrypt(bytes) {
       const end = bytes.length - MAC_BYTES;
-      if (end <= 0) return undefined;
+      if (end <= 0 || bytes.length > MAX_ENCRYPTED_BYTES) return undefined;
       const mac = bytes.subarray(end);
       const message = applyCipher(mac, bytes.subarray(0, end));
       return timingSafeEqual(macOf(message), mac) ? message : undefined;

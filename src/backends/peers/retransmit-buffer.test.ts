@@ -26,6 +26,13 @@ describe('retransmit buffer', () => {
     expect(bytesIn(buffer, [1, 9], 10)).toEqual([]);
   });
 
+  test('stays within twice its size while nothing is evicted', () => {
+    const buffer = new RetransmitBuffer(1000, 100);
+    for (let n = 1; n <= 10_000; n++) buffer.add(report(n), 0);
+    expect(buffer.lastSeq).toBe(10_000);
+    expect(buffer.lastSeq - buffer.firstSeq).toBeLessThanOrEqual(100);
+  });
+
   test('finds the first report since a time', () => {
     const buffer = new RetransmitBuffer(100, 1000);
     expect(buffer.firstSeqSince(0)).toBe(1);

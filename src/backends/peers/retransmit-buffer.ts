@@ -35,10 +35,12 @@ export class RetransmitBuffer {
     return this.#bytes > this.#maxBytes;
   }
 
+  /** Evicts by itself at twice its size: a node whose transport is not open never calls `evict`. */
   add(bytes: Uint8Array, sentAt: Millis): void {
     this.lastSeq++;
     this.#reports.push({ sentAt, bytes });
     this.#bytes += bytes.length;
+    if (this.#bytes > 2 * this.#maxBytes) this.evict(sentAt);
   }
 
   /** The reports in these ranges that are still in the buffer, at most `max`. */

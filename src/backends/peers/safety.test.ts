@@ -14,6 +14,7 @@ import { waitUntil } from '../../../test/support/transport-contract.ts';
 import { type Clock, systemClock } from '../../core/clock.ts';
 import { seededRandom, systemRandom } from '../../core/random.ts';
 import { VirtualClock } from '../../testing/index.ts';
+import { MAX_MESSAGE_BYTES } from './bytes.ts';
 import { decode, encode } from './codec.ts';
 import { PEER_DEFAULTS } from './context.ts';
 import { createDatagramAuth } from './datagram-auth.ts';
@@ -134,6 +135,16 @@ describe('peers with a key', () => {
     expect(bucketsOf(one)).toBe(buckets);
     one.transport.receive(signed, '1');
     expect(one.node.view().counts.received).toBe(before.counts.received + 1);
+  });
+
+  test('a datagram longer than any message is refused before its MAC is computed', () => {
+    const auth = createDatagramAuth(KEY);
+    for (const size of [MAX_MESSAGE_BYTES + 1, 60_000]) {
+      expect(auth.decrypt(auth.encrypt(new Uint8Array(size)))).toBeUndefined();
+    }
+    expect(auth.decrypt(auth.encrypt(new Uint8Array(MAX_MESSAGE_BYTES)))).toHaveLength(
+      MAX_MESSAGE_BYTES,
+    );
   });
 
   test('a node ignores its own datagrams', async () => {

@@ -1,5 +1,6 @@
 /** The parts that all Redis backends share: key names, the script batcher, the fallback, the fair queue. */
 
+import { createHash } from 'node:crypto';
 import type { Millis } from '../../core/clock.ts';
 import type { OnUnavailable } from '../../core/decision.ts';
 import type { Policy } from '../../policies/policy.ts';
@@ -78,8 +79,18 @@ export function createRedisContext(
 }
 
 /**
+ * Longer keys are named by their digest. The keys of one batch travel in one call: with long ones it would miss its
+ * deadline, and what a client sends would look like an outage. Redis also keeps the names in memory.
+ */
+const MAX_KEY_CHARS = 512;
+
+const digestOf = (key: string): string => createHash('sha256').update(key).digest('base64url');
+
+/**
  * `prefix:{limit:key}:kind`. The braces are a hash tag: everything that belongs to a key lives in one cluster slot. The
  * kind is part of the name because limits of different kinds cannot read each other's state.
+ *
+ * A long key is `prefix:{limit#digest}:kind`. No other key has this name: without a colon in its braces, it has no key.
  */
 function createRedisKeyMapper(
   prefix: string,
@@ -88,9 +99,10 @@ function createRedisKeyMapper(
 ): (key: string) => string {
   // The end of the limit's id must be unambiguous: "a:b" and "c" differ from "a" and "b:c". Empty braces are no hash tag.
   const id = limitIdOf(context, policy).replace(/[%:{}]/g, encodeURIComponent);
-  const start = `${prefix}:{${id}:`;
+  const start = `${prefix}:{${id}`;
   const end = `}:${(policy.specs ?? []).map(({ kind }) => kind).join('+')}`;
-  return (key) => start + key + end;
+  return (key) =>
+    key.length <= MAX_KEY_CHARS ? `${start}:${key}${end}` : `${start}#${digestOf(key)}${end}`;
 }
 
 function createFallback(

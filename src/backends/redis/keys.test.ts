@@ -56,6 +56,22 @@ describe.skipIf(redisServer() === undefined)('redis keys', () => {
     ]);
   });
 
+  test('a long key has a short name in Redis, and a count of its own', async () => {
+    const api = shared(once, 'a');
+    const long = 'x'.repeat(16_000);
+    const verdictOf = async (key: string) => (await api.check(key)).verdict;
+    expect(await verdictOf(`${long}1`)).toBe('allow');
+    expect(await verdictOf(`${long}1`)).toBe('deny');
+    expect(await verdictOf(`${long}2`)).toBe('allow');
+    const names = fixture.cli('KEYS', '*').split('\n');
+    expect(names).toHaveLength(2);
+    for (const name of names) {
+      const [, digest] = /^sluice:\{a#([\w-]{43})\}:bucket$/.exec(name) ?? [];
+      expect(await verdictOf(`#${digest}`)).toBe('allow'); // a key that imitates the name
+      expect((await shared(once, `a#${digest}`).check('')).verdict).toBe('allow');
+    }
+  });
+
   test('unnamed limits share a count only if their parameters are equal', async () => {
     expect((await shared({ bucket: { rate: '1/h', burst: 5 } }).check('x', 5)).verdict).toBe(
       'allow',
