@@ -48,6 +48,10 @@ function httpTarget(fastPath: boolean): Target {
   };
 }
 
+/** Node's server says when it has read the head. */
+const HALF_BODY =
+  'POST /check HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 100\r\n\r\nkey';
+
 const CHECK = 'GET /check?key=alice HTTP/1.1\r\nHost: localhost\r\n\r\n';
 
 /** Every protocol, one request of it, and how a reply begins. */
@@ -86,6 +90,19 @@ async function ask(socket: Socket, request: string): Promise<string | undefined>
   if (!socket.destroyed) socket.write(request);
   return Promise.race([replied, closed]);
 }
+
+test.each([true, false])(
+  'HTTP with fastPath %s, half bodies on all connections: make space for a client',
+  async (fastPath) => {
+    const target = httpTarget(fastPath);
+    const open = await listen(target);
+    for (let n = 0; n < MAX_CONNECTIONS; n++)
+      expect(await ask(await open(), HALF_BODY)).toContain('100 Continue');
+    await target.clock.advanceAsync(1100);
+    expect(await ask(await open(), CHECK)).toContain('HTTP/1.1 200');
+    expect(target.counts()).toMatchObject({ open: MAX_CONNECTIONS, evicted: 1 });
+  },
+);
 
 describe.each(Object.entries(PROTOCOLS))('%s, connections at the maximum', (_, protocol) => {
   const [create, request, reply] = protocol;
