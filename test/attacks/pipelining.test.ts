@@ -111,6 +111,27 @@ describe.each([1, 8])('pipelining flood on %i connections', (count) => {
     expect(await mostPerTurn(work, 5000)).toBeLessThan(300);
   });
 
+  const checks = JSON.stringify(Array(1000).fill({}));
+  const batch = `POST /batch HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: ${checks.length}\r\n\r\n${checks}`;
+
+  test('HTTP, batches of 1000: a turn routes a few tens of checks', async () => {
+    const { work, handle } = workClock();
+    const extractKey = () => `${handle(0.01)}`;
+    const server = createHttpServer({ turns: work.turns, extractKey });
+    await flood((socket) => server.accept(socket, true), batch, count);
+    closing.push(() => void server.drain(0));
+    expect(await mostPerTurn(work, 20_000)).toBeLessThan(300);
+  });
+
+  test('HTTP, batches of 1000: a turn decides a few tens of checks', async () => {
+    const { work, handle } = workClock();
+    const clock = { now: () => handle(0.01) };
+    const server = createHttpServer({ turns: work.turns, clock, extractKey: () => 'a' });
+    await flood((socket) => server.accept(socket, true), batch, count);
+    closing.push(() => void server.drain(0));
+    expect(await mostPerTurn(work, 20_000)).toBeLessThan(400);
+  });
+
   test.each([
     ['http: GET /healthz', 0.1],
     ['http: GET /metrics', 1],

@@ -11,6 +11,7 @@
 
 import { ConfigError } from '../../../core/errors.ts';
 import type { CheckResult, RoutedRequest, TakeResult } from '../../router/router.ts';
+import type { Turns } from '../../server/turns.ts';
 import {
   type AdminAccess,
   type AdminGuard,
@@ -67,6 +68,8 @@ export interface HttpHandlerContext extends AdminContext {
   readonly bounds: Pick<HttpBounds, 'maxKey' | 'maxBatch'>;
   /** True: web pages of other sites may check. Default: false. */
   readonly allowCrossSite?: boolean | undefined;
+  /** Shares the event loop between batches and other requests; undefined: a batch is handled at once. */
+  readonly turns?: Pick<Turns, 'isOver' | 'next'> | undefined;
   /** False while draining. */
   isReady(): boolean;
   /** Called with unexpected errors, which the client sees as 500. */
@@ -75,6 +78,9 @@ export interface HttpHandlerContext extends AdminContext {
 
 /** A proxy may forward the method of the request it authorises. */
 const ANY_METHOD: readonly string[] = [];
+
+/** Checks of a batch between two looks at the slice of time. */
+const CHECKS_PER_LOOK = 8;
 
 const CHECK_PATH = '/check';
 const QUESTION_MARK = 63;
@@ -216,14 +222,19 @@ export class HttpHandler {
 
   /** Takes nothing before every check of the batch is known to be valid. */
   async #runBatch(request: RequestHead, checks: readonly CheckParams[]): Promise<HttpResponse> {
-    const { router } = this.#context;
+    const { router, turns } = this.#context;
     const requests: RoutedRequest[] = [];
     for (const [n, params] of checks.entries()) {
+      if (n % CHECKS_PER_LOOK === CHECKS_PER_LOOK - 1 && turns?.isOver) await turns.next();
       const routed = this.#route(request, params, `[${n}]`);
       if (isHttpResponse(routed)) return routed;
       requests.push(routed);
     }
-    const results = requests.map((routed) => router.checkRouted(routed));
+    const results: (CheckResult | Promise<CheckResult>)[] = [];
+    for (const [n, routed] of requests.entries()) {
+      if (n % CHECKS_PER_LOOK === CHECKS_PER_LOOK - 1 && turns?.isOver) await turns.next();
+      results.push(router.checkRouted(routed));
+    }
     return jsonResponse(200, (await Promise.all(results)).map(batchEntryOf));
   }
 

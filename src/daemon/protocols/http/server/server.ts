@@ -29,7 +29,7 @@ import { NodeHttpServer, rejectTimedOut } from './node-server.ts';
 export interface HttpContext
   extends Omit<
     HttpHandlerContext,
-    'bounds' | 'eventStream' | 'admin' | 'extractKey' | 'allowCrossSite'
+    'bounds' | 'eventStream' | 'admin' | 'extractKey' | 'allowCrossSite' | 'turns'
   > {
   readonly clock: Clock | BatchClock;
   /** Shared with the other protocols; default: its own. */
@@ -170,7 +170,7 @@ export class HttpServer {
     this.#timeouts.idleMs = idleTimeoutOf(this.#bounds);
     this.#eventStream.maxSubscribers = this.#bounds.maxSubscribers;
     this.#nodeServer.configure(this.#bounds);
-    const current = { admin, extractKey, allowCrossSite, bounds: this.#bounds };
+    const current = { admin, extractKey, allowCrossSite, bounds: this.#bounds, turns: this.#turns };
     return new HttpHandler({ ...this.#context, ...current, eventStream: this.#eventStream });
   }
 
