@@ -105,8 +105,29 @@ describe('web page, other protocols', () => {
 
   test('line: later lines and other first lines are keys', () => {
     const { line } = createTestDaemon();
-    const keys = 'POST\nPOST / HTTP/1.1\nGET /a\nHost: a\n';
-    expect(new ProtocolClient(line).send(keys).takeReceived()).toBe('OK\n'.repeat(4));
+    const keys = 'POST\nPOST / HTTP/1.1\nGET /a\nHost: a\n\x16\x03\n';
+    expect(new ProtocolClient(line).send(keys).takeReceived()).toBe('OK\n'.repeat(5));
+  });
+
+  /** A handshake with a session ticket that the server of a page chose: it carries requests. */
+  const handshake = (ticket: string): Buffer =>
+    Buffer.concat([
+      Buffer.from('1603010200010001fc0303', 'hex'),
+      Buffer.alloc(32, 0x41),
+      Buffer.from(`\r\n${ticket}`),
+    ]);
+
+  test.each([1, 5, 200])('TLS handshake, cut after %i bytes: closes the connection', (cut) => {
+    const { line, resp } = createTestDaemon();
+    const check = 'SLUICE.CHECK all-users victim\r\n';
+    for (const [protocol, request] of [[line, 'victim\n'] as const, [resp, check] as const]) {
+      const bytes = handshake(request.repeat(5));
+      const client = new ProtocolClient(protocol).send(bytes.subarray(0, cut));
+      if (!client.isClosed) client.send(bytes.subarray(cut));
+      expect(client.takeReceived()).toMatch(/^(-ERR Protocol error: [^\r]*\r\n)?$/);
+      expect(client.isClosed).toBe(true);
+    }
+    expect(new ProtocolClient(resp).send(check).takeReceived()).toMatch(/^\*6\r\n:1\r\n:4\r\n/);
   });
 
   test.each(['POST', 'GET', 'PUT', 'OPTIONS'])('RESP: %s closes the connection', (method) => {
