@@ -79,6 +79,20 @@ describe.each([true, false])('web page, HTTP with fastPath %s', (fastPath) => {
       expect((await open.sendRequest('/check?key=a', sent)).status).toBe(200);
   });
 
+  test('image by a public name of loopback: is refused and takes nothing', async () => {
+    const { sendRequest } = await start({ fastPath });
+    const image = { headers: { host: 'localtest.example:7612', accept: 'image/*' } };
+    for (const path of ['/check', 'http://localtest.example:7612/check'])
+      expect((await sendRequest(`${path}?key=victim`, image)).status).toBe(403);
+    const forwarded = { headers: { host: 'app.example', 'x-forwarded-for': '192.0.2.1' } };
+    const named = { headers: { host: 'sluice' } };
+    for (const sent of [forwarded, named, {}])
+      expect((await sendRequest('/check?key=victim', sent)).status).toBe(200);
+    expect((await sendRequest('/check?key=victim')).status).toBe(429);
+    const open = await start({ fastPath, allowCrossSite: true });
+    expect((await open.sendRequest('/check?key=victim', image)).status).toBe(200);
+  });
+
   test('DNS rebinding: a page that reaches loopback by its own name takes no batch', async () => {
     const { sendRequest } = await start({ fastPath });
     const headers = { host: 'evil.example:7612', origin: 'http://evil.example:7612' };

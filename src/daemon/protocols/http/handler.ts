@@ -115,11 +115,9 @@ export class HttpHandler {
   }
 
   /** Handles `GET /check?…` if no remote limit is on its route; otherwise undefined, and nothing is taken. */
-  handleLocally(request: RequestHead): HttpResponse | undefined {
+  handleLocally(request: RequestHead, isLoopback: boolean): HttpResponse | undefined {
     try {
-      const { headers } = request;
-      const isBrowser = headers.origin !== undefined || headers['sec-fetch-site'] !== undefined;
-      if (isBrowser && this.#isRefused(request)) return CROSS_SITE_CHECK;
+      if (this.#isRefused(request, isLoopback)) return CROSS_SITE_CHECK;
       const params = checkFromForm(request.url ?? '', CHECK_PATH.length + 1);
       if (params instanceof ValidationProblem) return problemResponse(400, params.detail);
       const routed = this.#route(request, params);
@@ -137,8 +135,9 @@ export class HttpHandler {
     const isCheck =
       url.startsWith(CHECK_PATH) &&
       (url.length === CHECK_PATH.length || url.charCodeAt(CHECK_PATH.length) === QUESTION_MARK);
-    if (isCheck) return this.#check(request, CHECK_PATH.length + 1, body);
-    return this.#dispatchByPath(request, url, isLoopback, body);
+    if (!isCheck) return this.#dispatchByPath(request, url, isLoopback, body);
+    if (this.#isRefused(request, isLoopback)) return CROSS_SITE_CHECK;
+    return this.#check(request, CHECK_PATH.length + 1, body);
   }
 
   #dispatchByPath(
@@ -161,6 +160,7 @@ export class HttpHandler {
     if (methods !== ANY_METHOD && !methods.includes(method)) return methodNotAllowed(methods);
     const isFromPage = isCrossSite(request) || (isLoopback && isRebound(request));
     if (methods === WRITE_METHODS && isFromPage) return CROSS_SITE;
+    if (methods === ANY_METHOD && this.#isRefused(request, isLoopback)) return CROSS_SITE_CHECK;
     return handle(request, pathEnd + 1, body);
   }
 
@@ -180,7 +180,6 @@ export class HttpHandler {
 
   /** One check, or a batch if the body is a list. */
   #check(request: RequestHead, queryAt: number, body: Buffer): EventualResponse {
-    if (this.#isRefused(request)) return CROSS_SITE_CHECK;
     const params = parseRequest(request, queryAt, body, this.#checkFormats);
     if (isHttpResponse(params)) return params;
     return Array.isArray(params)
@@ -188,8 +187,8 @@ export class HttpHandler {
       : this.#runCheck(request, params as CheckParams);
   }
 
-  #isRefused(request: RequestHead): boolean {
-    return isCrossSiteCheck(request) && !this.#context.allowCrossSite;
+  #isRefused(request: RequestHead, isLoopback: boolean): boolean {
+    return isCrossSiteCheck(request, isLoopback) && !this.#context.allowCrossSite;
   }
 
   #batch(request: RequestHead, queryAt: number, body: Buffer): EventualResponse {
