@@ -2,9 +2,12 @@
 
 import { once } from 'node:events';
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
+import { connect as connectTls } from 'node:tls';
+import { fileURLToPath } from 'node:url';
 import { afterEach, describe, expect, test } from 'vitest';
 import { DEFAULT_BOUNDS } from '../../src/daemon/config/read.ts';
 import { Connections } from '../../src/daemon/server/connections.ts';
+import { Listeners } from '../../src/daemon/server/listeners.ts';
 import type { ProtocolFactory } from '../../src/daemon/server/protocol-handler.ts';
 import { Turns } from '../../src/daemon/server/turns.ts';
 import { VirtualClock } from '../../src/testing/index.ts';
@@ -103,6 +106,28 @@ test.each([true, false])(
     expect(target.counts()).toMatchObject({ open: MAX_CONNECTIONS, evicted: 1 });
   },
 );
+
+test('TLS, connections without a handshake: are bounded, and make space for a client', async () => {
+  const listeners = new Listeners({ http: (socket) => void socket.end('accepted') });
+  const fileOf = (name: string) =>
+    fileURLToPath(new URL(`../support/tls/${name}`, import.meta.url));
+  const tls = { cert: fileOf('cert.pem'), key: fileOf('key.pem'), ca: undefined };
+  await listeners.change({ http: [{ kind: 'tcp', host: '127.0.0.1', port: 0, tls }] });
+  closing.push(() => listeners.close());
+  const { port } = listeners.addresses[0].listen as { readonly port: number };
+  let closed = 0;
+  for (let n = 0; n < 1100; n++) {
+    const socket = connect(port, '127.0.0.1').on('error', () => {});
+    socket.on('close', () => closed++).resume();
+    closing.push(() => socket.destroy());
+    await once(socket, 'connect');
+  }
+  await expect.poll(() => closed, { timeout: 5000 }).toBe(100);
+  await new Promise((later) => setTimeout(later, 1100));
+  const client = connectTls({ port, host: '127.0.0.1', rejectUnauthorized: false });
+  closing.push(() => client.destroy());
+  expect(String((await once(client, 'data'))[0])).toBe('accepted');
+}, 20_000);
 
 describe.each(Object.entries(PROTOCOLS))('%s, connections at the maximum', (_, protocol) => {
   const [create, request, reply] = protocol;

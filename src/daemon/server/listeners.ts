@@ -9,6 +9,7 @@ import {
   type TlsOptions,
   type Server as TlsServer,
 } from 'node:tls';
+import { type Millis, systemClock } from '../../core/clock.ts';
 import { ConfigError, errorMessageOf } from '../../core/errors.ts';
 import {
   formatListenAddress,
@@ -23,7 +24,13 @@ export type Accept = (socket: Socket, listen: ListenAddress) => void;
 /** Connections that the system queues before they are accepted. */
 const BACKLOG = 4096;
 
-const HANDSHAKE_MS = 10_000;
+const HANDSHAKE_MS: Millis = 10_000;
+
+/** TLS handshakes at once: connections count against `bounds.connections` once theirs is complete. */
+const MAX_HANDSHAKES = 1000;
+
+/** At the maximum, a handshake that takes longer is closed for a new one. */
+const FAIR_HANDSHAKE_MS: Millis = 1000;
 
 export class Listeners {
   readonly #accept: Readonly<Record<string, Accept>>;
@@ -209,7 +216,27 @@ function createListenServer(
   const secure = loadTls(protocol, listen, listen.tls);
   const server = createTlsServer({ ...options, ...secure, handshakeTimeout: HANDSHAKE_MS }, accept);
   server.on('tlsClientError', (_error, socket) => socket.destroy());
+  boundHandshakes(server);
   return server;
+}
+
+/** Otherwise connections that never begin their handshake could use up the file descriptors of the process. */
+function boundHandshakes(server: TlsServer): void {
+  /** Since when, by both ends of the connection; the oldest first. */
+  const open = new Map<string, { readonly socket: Socket; readonly since: Millis }>();
+  const idOf = ({ remoteAddress, remotePort, localAddress }: Socket): string =>
+    `${remoteAddress} ${remotePort} ${localAddress}`;
+  server.on('connection', (socket) => {
+    const id = idOf(socket);
+    const since = systemClock.now();
+    open.set(id, { socket, since });
+    socket.once('close', () => open.delete(id));
+    if (open.size <= MAX_HANDSHAKES) return;
+    const [oldest] = open.values();
+    const chosen = oldest.since <= since - FAIR_HANDSHAKE_MS ? oldest.socket : socket;
+    chosen.destroy();
+  });
+  server.on('secureConnection', (socket) => open.delete(idOf(socket)));
 }
 
 function loadTls(
