@@ -79,6 +79,18 @@ describe.each([true, false])('web page, HTTP with fastPath %s', (fastPath) => {
       expect((await open.sendRequest('/check?key=a', sent)).status).toBe(200);
   });
 
+  test('admin pages: a page of another site gets 403, a link of it works', async () => {
+    const { sendRequest } = await start({ fastPath });
+    const site = { 'sec-fetch-site': 'cross-site' };
+    for (const path of ['/feed', '/inspect?key=victim', '/limits', '/metrics'])
+      for (const headers of [{ origin: PAGE }, { origin: 'null' }, { ...site }])
+        expect((await sendRequest(path, { headers })).status).toBe(403);
+    const link = { headers: { ...site, 'sec-fetch-mode': 'navigate' } };
+    expect((await sendRequest('/limits', link)).status).toBe(200);
+    expect((await sendRequest('/limits')).status).toBe(200);
+    expect((await sendRequest('/reload', { method: 'POST', ...link })).status).toBe(403);
+  });
+
   test('image by a public name of loopback: is refused and takes nothing', async () => {
     const { sendRequest } = await start({ fastPath });
     const image = { headers: { host: 'localtest.example:7612', accept: 'image/*' } };

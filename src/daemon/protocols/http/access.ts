@@ -80,6 +80,13 @@ export function isCrossSite({ headers }: RequestHead): boolean {
   return host === undefined || from === undefined || from.toLowerCase() !== host.toLowerCase();
 }
 
+/**
+ * The same for an admin page, which takes nothing: an operator may follow a link to it. A script, an image or an event
+ * stream of a page cannot read it, but would use connections and subscriptions.
+ */
+export const isCrossSiteRead = (request: RequestHead): boolean =>
+  isCrossSite(request) && firstValue(request.headers['sec-fetch-mode']) !== 'navigate';
+
 /** Headers of a proxy. A page of another site cannot send them: its browser would ask first, by a preflight request. */
 const PROXY_HEADERS = [
   ...['x-forwarded-for', 'x-forwarded-uri', 'x-forwarded-method', 'x-forwarded-host'],

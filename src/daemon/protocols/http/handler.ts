@@ -20,6 +20,7 @@ import {
   createAdminGuard,
   isCrossSite,
   isCrossSiteCheck,
+  isCrossSiteRead,
   isRebound,
 } from './access.ts';
 import { type AdminContext, adminRoutes } from './admin-routes.ts';
@@ -160,6 +161,7 @@ export class HttpHandler {
     if (methods !== ANY_METHOD && !methods.includes(method)) return methodNotAllowed(methods);
     const isFromPage = isCrossSite(request) || (isLoopback && isRebound(request));
     if (methods === WRITE_METHODS && isFromPage) return CROSS_SITE;
+    if (isAdmin && isCrossSiteRead(request)) return CROSS_SITE;
     if (methods === ANY_METHOD && this.#isRefused(request, isLoopback)) return CROSS_SITE_CHECK;
     return handle(request, pathEnd + 1, body);
   }
