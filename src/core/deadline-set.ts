@@ -5,6 +5,8 @@
  * A Redis command without a reply would block its caller. Both need a bound. Because the timeout is the same for all
  * items, insertion order is expiry order: adding and removing cost one set operation. The timer does not keep the
  * process alive.
+ *
+ * Where many items can expire together, `maxAtOnce` bounds how many do in one turn of the event loop.
  */
 
 import { type Clock, type Millis, schedule } from './clock.ts';
@@ -14,17 +16,22 @@ export interface Issued {
   readonly issuedAt: Millis;
 }
 
+/** Time for other events between two turns that expire items. */
+const PAUSE_MS: Millis = 2;
+
 export class DeadlineSet<T extends Issued> {
   readonly #clock: Clock;
   readonly #timeoutMs: Millis;
   readonly #onExpired: (item: T) => void;
+  readonly #maxAtOnce: number;
   readonly #items = new Set<T>();
   #isScheduled = false;
 
-  constructor(clock: Clock, timeoutMs: Millis, onExpired: (item: T) => void) {
+  constructor(clock: Clock, timeoutMs: Millis, onExpired: (item: T) => void, maxAtOnce = Infinity) {
     this.#clock = clock;
     this.#timeoutMs = timeoutMs;
     this.#onExpired = onExpired;
+    this.#maxAtOnce = maxAtOnce;
   }
 
   get size(): number {
@@ -33,14 +40,15 @@ export class DeadlineSet<T extends Issued> {
 
   add(item: T): void {
     this.#items.add(item);
-    if (!this.#isScheduled && this.#timeoutMs < Infinity) this.#scheduleExpiry(item);
+    if (!this.#isScheduled && this.#timeoutMs < Infinity)
+      this.#scheduleExpiry(item.issuedAt + this.#timeoutMs);
   }
 
   remove(item: T): void {
     this.#items.delete(item);
   }
 
-  #scheduleExpiry(oldest: T): void {
+  #scheduleExpiry(at: Millis): void {
     this.#isScheduled = true;
     // A weak reference: a timer that is minutes away must not keep an unused limiter in memory.
     const self = new WeakRef(this);
@@ -48,16 +56,19 @@ export class DeadlineSet<T extends Issued> {
       const set = self.deref();
       if (set) set.#expireDue();
     };
-    schedule(this.#clock, oldest.issuedAt + this.#timeoutMs, expireDue, false);
+    schedule(this.#clock, at, expireDue, false);
   }
 
   #expireDue(): void {
-    const expiredBefore = this.#clock.now() - this.#timeoutMs;
+    const now = this.#clock.now();
+    let expired = 0;
     for (const item of this.#items) {
-      if (item.issuedAt > expiredBefore) {
-        this.#scheduleExpiry(item);
+      const dueAt = item.issuedAt + this.#timeoutMs;
+      if (dueAt > now || expired === this.#maxAtOnce) {
+        this.#scheduleExpiry(dueAt > now ? dueAt : now + PAUSE_MS);
         return;
       }
+      expired++;
       this.#items.delete(item);
       this.#onExpired(item); // may add a new item, which this loop then reaches
     }

@@ -30,13 +30,18 @@ const MAX_WARNINGS = 100;
 
 const emittedSubjects = new Map<WarningCode, Set<string>>();
 
-export function emitProcessWarning(code: WarningCode, message: string, subject = ''): void {
+/** `message` may be a function, for callers that warn often: it is called for the warnings that are emitted. */
+export function emitProcessWarning(
+  code: WarningCode,
+  message: string | (() => string),
+  subject = '',
+): void {
   const subjects = emittedSubjects.get(code) ?? new Set();
   if (subjects.has(subject) || subjects.size >= MAX_WARNINGS) return;
   emittedSubjects.set(code, subjects.add(subject));
   const host = globalThis as RuntimeGlobals;
   const options = { type: 'SluiceWarning', code: `SLUICE_${code}` };
-  const text = toPrintable(message); // it may quote a reply of another host, or a key
+  const text = toPrintable(typeof message === 'string' ? message : message()); // it may quote a reply of another host, or a key
   if (host.process?.emitWarning) host.process.emitWarning(text, options);
   else host.console?.warn?.(`SluiceWarning: ${text}`);
 }

@@ -55,14 +55,15 @@ export class Permit implements Disposable {
   readonly #children: readonly Permit[] | undefined;
   #onSettle: ((result: PermitResult) => void) | undefined;
   #abort: AbortController | undefined;
+  /** Why it has ended before it was settled. */
+  #endedBecause: string | undefined;
   #anyChild: AbortSignal | undefined;
 
   static {
     endPermit = (permit, why) => {
       if (permit.isSettled) return;
-      const what = `the permit for key ${JSON.stringify(permit.key)}`;
-      permit.#abort ??= new AbortController();
-      permit.#abort.abort(new UnavailableError(what, why, 'has ended'));
+      permit.#endedBecause = why;
+      permit.#abort?.abort(permit.#endError(why));
     };
   }
 
@@ -85,8 +86,17 @@ export class Permit implements Disposable {
       this.#anyChild ??= AbortSignal.any(this.#children.map((child) => child.signal));
       return this.#anyChild;
     }
-    this.#abort ??= new AbortController();
+    if (!this.#abort) {
+      this.#abort = new AbortController();
+      if (this.#endedBecause !== undefined) this.#abort.abort(this.#endError(this.#endedBecause));
+    }
     return this.#abort.signal;
+  }
+
+  /** Created for a signal that is read: an error and an abort cost more than all the rest of an expiry. */
+  #endError(why: string): UnavailableError {
+    const what = `the permit for key ${JSON.stringify(this.key)}`;
+    return new UnavailableError(what, why, 'has ended');
   }
 
   /** True also for a permit that expired after `permitTimeout`. */

@@ -21,6 +21,9 @@ export interface EventLoopMonitor {
 
 export const GRANTED: Decision = { verdict: 'allow', remaining: 0 };
 
+/** A client of a daemon can hold hundreds of thousands of permits, which expire together: a millisecond of them. */
+const MAX_EXPIRED_AT_ONCE = 500;
+
 export class LimiterTelemetry {
   readonly name: string;
   readonly #clock: Clock;
@@ -33,7 +36,12 @@ export class LimiterTelemetry {
   constructor(name: string, clock: Clock, permitTimeoutMs: Millis) {
     this.name = name;
     this.#clock = clock;
-    this.#unsettled = new DeadlineSet(clock, permitTimeoutMs, (permit) => this.#expire(permit));
+    this.#unsettled = new DeadlineSet(
+      clock,
+      permitTimeoutMs,
+      (permit) => this.#expire(permit),
+      MAX_EXPIRED_AT_ONCE,
+    );
   }
 
   on(listener: Listener): () => void {
@@ -129,7 +137,7 @@ export class LimiterTelemetry {
     const heldMs = at - permit.issuedAt;
     this.#counters.recordExpired();
     this.#events.emit({ type: 'expired', limit: this.name, key, cost, at, heldMs });
-    emitProcessWarning('EXPIRED_PERMIT', expiredPermitMessage(this.name, key, heldMs));
+    emitProcessWarning('EXPIRED_PERMIT', () => expiredPermitMessage(this.name, key, heldMs));
     endPermit(permit, `it was held longer than the permitTimeout of limit "${this.name}"`);
     permit.settle({ outcome: 'failed' });
   }

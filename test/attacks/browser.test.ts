@@ -79,6 +79,32 @@ describe.each([true, false])('web page, HTTP with fastPath %s', (fastPath) => {
       expect((await open.sendRequest('/check?key=a', sent)).status).toBe(200);
   });
 
+  test('admin pages: a page of another site gets 403, a link of it works', async () => {
+    const { sendRequest } = await start({ fastPath });
+    const site = { 'sec-fetch-site': 'cross-site' };
+    for (const path of ['/feed', '/inspect?key=victim', '/limits', '/metrics'])
+      for (const headers of [{ origin: PAGE }, { origin: 'null' }, { ...site }])
+        expect((await sendRequest(path, { headers })).status).toBe(403);
+    const link = { headers: { ...site, 'sec-fetch-mode': 'navigate' } };
+    expect((await sendRequest('/limits', link)).status).toBe(200);
+    expect((await sendRequest('/limits')).status).toBe(200);
+    expect((await sendRequest('/reload', { method: 'POST', ...link })).status).toBe(403);
+  });
+
+  test('image by a public name of loopback: is refused and takes nothing', async () => {
+    const { sendRequest } = await start({ fastPath });
+    const image = { headers: { host: 'localtest.example:7612', accept: 'image/*' } };
+    for (const path of ['/check', 'http://localtest.example:7612/check'])
+      expect((await sendRequest(`${path}?key=victim`, image)).status).toBe(403);
+    const forwarded = { headers: { host: 'app.example', 'x-forwarded-for': '192.0.2.1' } };
+    const named = { headers: { host: 'sluice' } };
+    for (const sent of [forwarded, named, {}])
+      expect((await sendRequest('/check?key=victim', sent)).status).toBe(200);
+    expect((await sendRequest('/check?key=victim')).status).toBe(429);
+    const open = await start({ fastPath, allowCrossSite: true });
+    expect((await open.sendRequest('/check?key=victim', image)).status).toBe(200);
+  });
+
   test('DNS rebinding: a page that reaches loopback by its own name takes no batch', async () => {
     const { sendRequest } = await start({ fastPath });
     const headers = { host: 'evil.example:7612', origin: 'http://evil.example:7612' };
@@ -105,8 +131,29 @@ describe('web page, other protocols', () => {
 
   test('line: later lines and other first lines are keys', () => {
     const { line } = createTestDaemon();
-    const keys = 'POST\nPOST / HTTP/1.1\nGET /a\nHost: a\n';
-    expect(new ProtocolClient(line).send(keys).takeReceived()).toBe('OK\n'.repeat(4));
+    const keys = 'POST\nPOST / HTTP/1.1\nGET /a\nHost: a\n\x16\x03\n';
+    expect(new ProtocolClient(line).send(keys).takeReceived()).toBe('OK\n'.repeat(5));
+  });
+
+  /** A handshake with a session ticket that the server of a page chose: it carries requests. */
+  const handshake = (ticket: string): Buffer =>
+    Buffer.concat([
+      Buffer.from('1603010200010001fc0303', 'hex'),
+      Buffer.alloc(32, 0x41),
+      Buffer.from(`\r\n${ticket}`),
+    ]);
+
+  test.each([1, 5, 200])('TLS handshake, cut after %i bytes: closes the connection', (cut) => {
+    const { line, resp } = createTestDaemon();
+    const check = 'SLUICE.CHECK all-users victim\r\n';
+    for (const [protocol, request] of [[line, 'victim\n'] as const, [resp, check] as const]) {
+      const bytes = handshake(request.repeat(5));
+      const client = new ProtocolClient(protocol).send(bytes.subarray(0, cut));
+      if (!client.isClosed) client.send(bytes.subarray(cut));
+      expect(client.takeReceived()).toMatch(/^(-ERR Protocol error: [^\r]*\r\n)?$/);
+      expect(client.isClosed).toBe(true);
+    }
+    expect(new ProtocolClient(resp).send(check).takeReceived()).toMatch(/^\*6\r\n:1\r\n:4\r\n/);
   });
 
   test.each(['POST', 'GET', 'PUT', 'OPTIONS'])('RESP: %s closes the connection', (method) => {

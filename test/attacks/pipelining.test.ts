@@ -8,12 +8,18 @@ import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
 import { afterEach, describe, expect, test } from 'vitest';
 import { attack, BURST, FLOODS } from '../../bench/soak/attacks/pipelining.mjs';
 import type { GcraTable } from '../../src/backends/local/gcra-table.ts';
+import type { RemoteBackendFactory } from '../../src/backends/remote-backend.ts';
 import { systemClock } from '../../src/core/clock.ts';
+import { deny } from '../../src/core/decision.ts';
 import { lineProtocol } from '../../src/daemon/protocols/line/handler.ts';
 import { Connections } from '../../src/daemon/server/connections.ts';
 import type { ProtocolFactory } from '../../src/daemon/server/protocol-handler.ts';
 import { Turns } from '../../src/daemon/server/turns.ts';
-import { createHttpServer, type HttpServerOptions } from '../support/http-protocol.ts';
+import {
+  createHttpServer,
+  type HttpServerOptions,
+  unavailableBackend,
+} from '../support/http-protocol.ts';
 import { createTestDaemon } from '../support/small-daemon.ts';
 
 const closing: (() => void)[] = [];
@@ -105,6 +111,27 @@ describe.each([1, 8])('pipelining flood on %i connections', (count) => {
     expect(await mostPerTurn(work, 5000)).toBeLessThan(300);
   });
 
+  const checks = JSON.stringify(Array(1000).fill({}));
+  const batch = `POST /batch HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: ${checks.length}\r\n\r\n${checks}`;
+
+  test('HTTP, batches of 1000: a turn routes a few tens of checks', async () => {
+    const { work, handle } = workClock();
+    const extractKey = () => `${handle(0.01)}`;
+    const server = createHttpServer({ turns: work.turns, extractKey });
+    await flood((socket) => server.accept(socket, true), batch, count);
+    closing.push(() => void server.drain(0));
+    expect(await mostPerTurn(work, 20_000)).toBeLessThan(300);
+  });
+
+  test('HTTP, batches of 1000: a turn decides a few tens of checks', async () => {
+    const { work, handle } = workClock();
+    const clock = { now: () => handle(0.01) };
+    const server = createHttpServer({ turns: work.turns, clock, extractKey: () => 'a' });
+    await flood((socket) => server.accept(socket, true), batch, count);
+    closing.push(() => void server.drain(0));
+    expect(await mostPerTurn(work, 20_000)).toBeLessThan(400);
+  });
+
   test.each([
     ['http: GET /healthz', 0.1],
     ['http: GET /metrics', 1],
@@ -116,6 +143,33 @@ describe.each([1, 8])('pipelining flood on %i connections', (count) => {
     expect(await mostPerTurn(behindNode, 300)).toBeLessThan(40);
   });
 });
+
+test.each([true, false])(
+  'HTTP with fastPath %s, checks of a backend that does not reply: few are pending',
+  async (fastPath) => {
+    const checks: string[] = [];
+    const never = new Promise<never>(() => {});
+    const backend: RemoteBackendFactory = {
+      isRemote: true,
+      create: (...args) => ({
+        ...unavailableBackend(deny(500)).create(...args),
+        async checkNow(key) {
+          checks.push(key);
+          return never;
+        },
+        readState: () => never,
+      }),
+    };
+    const limits = { far: { bucket: { rate: '1/s' }, redis: { url: 'redis://127.0.0.1' } } };
+    const server = createHttpServer({ backend, limits, fastPath });
+    const [, request] = FLOODS['http: GET /check'];
+    await flood((socket) => server.accept(socket, true), request, 1);
+    closing.push(() => void server.drain(0));
+    await expect.poll(() => checks.length).toBeGreaterThan(0);
+    await new Promise((later) => setTimeout(later, 100));
+    expect(checks.length).toBeLessThanOrEqual(100); // thousands without a bound
+  },
+);
 
 describe('slices that are over at once', () => {
   /** As on a machine that stops this process again and again. */

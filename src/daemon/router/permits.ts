@@ -15,11 +15,12 @@ import type { Permit, PermitResult } from '../../limiter/permit.ts';
 /** A permit of a limiter, or a batch. */
 type HeldPermit = Pick<Permit, 'cost' | 'isSettled' | 'settle'>;
 
-/** The most memory of all permits: some 500,000 of one limit with short keys. */
+/** The most memory of all permits: some 170,000 of one limit with short keys. */
 const MAX_PERMIT_BYTES = 2 ** 28;
 
-/** Memory of a permit for each limit that it is of, as measured, without the key. */
-const BYTES_PER_LIMIT = 512;
+/** Memory of a call's permit, and for each limit that it is of, as measured, without the key. */
+const BYTES_PER_PERMIT = 768;
+const BYTES_PER_LIMIT = 800;
 
 /** Permits that the clock hand visits with every new one, and when the number is read. */
 const SWEEP_STEPS = 4;
@@ -33,7 +34,7 @@ interface Holding {
 
 /** The memory of a permit of so many limits, about. */
 export const permitBytes = (key: string, limits: number): number =>
-  key.length + limits * BYTES_PER_LIMIT;
+  key.length + BYTES_PER_PERMIT + limits * BYTES_PER_LIMIT;
 
 export class PermitRegistry {
   /** Calls refused because the registry was full. */

@@ -9,6 +9,7 @@ import {
   type TlsOptions,
   type Server as TlsServer,
 } from 'node:tls';
+import { type Millis, systemClock } from '../../core/clock.ts';
 import { ConfigError, errorMessageOf } from '../../core/errors.ts';
 import {
   formatListenAddress,
@@ -23,10 +24,13 @@ export type Accept = (socket: Socket, listen: ListenAddress) => void;
 /** Connections that the system queues before they are accepted. */
 const BACKLOG = 4096;
 
-const HANDSHAKE_MS = 10_000;
+const HANDSHAKE_MS: Millis = 10_000;
 
-/** TLS connections of an address that have not completed their handshake; beyond it the oldest one is closed. */
-const MAX_HANDSHAKES = 256;
+/** TLS handshakes at once: connections count against `bounds.connections` once theirs is complete. */
+const MAX_HANDSHAKES = 1000;
+
+/** At the maximum, a handshake that takes longer is closed for a new one. */
+const FAIR_HANDSHAKE_MS: Millis = 1000;
 
 export class Listeners {
   readonly #accept: Readonly<Record<string, Accept>>;
@@ -216,22 +220,23 @@ function createListenServer(
   return server;
 }
 
-/** Connections count in the bounds of their protocol only after the handshake. */
+/** Otherwise connections that never begin their handshake could use up the file descriptors of the process. */
 function boundHandshakes(server: TlsServer): void {
-  const pending = new Map<string, Socket>();
-  const nameOf = ({ remoteAddress, remotePort }: Socket): string =>
-    `${remoteAddress} ${remotePort}`;
-  server.on('connection', (socket: Socket) => {
-    const name = nameOf(socket);
-    const [oldest] = pending;
-    if (oldest && pending.size >= MAX_HANDSHAKES) {
-      pending.delete(oldest[0]);
-      oldest[1].destroy();
-    }
-    pending.set(name, socket);
-    socket.once('close', () => pending.delete(name));
+  /** Since when, by both ends of the connection; the oldest first. */
+  const open = new Map<string, { readonly socket: Socket; readonly since: Millis }>();
+  const idOf = ({ remoteAddress, remotePort, localAddress }: Socket): string =>
+    `${remoteAddress} ${remotePort} ${localAddress}`;
+  server.on('connection', (socket) => {
+    const id = idOf(socket);
+    const since = systemClock.now();
+    open.set(id, { socket, since });
+    socket.once('close', () => open.delete(id));
+    if (open.size <= MAX_HANDSHAKES) return;
+    const [oldest] = open.values();
+    const chosen = oldest.since <= since - FAIR_HANDSHAKE_MS ? oldest.socket : socket;
+    chosen.destroy();
   });
-  server.on('secureConnection', (socket) => pending.delete(nameOf(socket)));
+  server.on('secureConnection', (socket) => open.delete(idOf(socket)));
 }
 
 function loadTls(

@@ -18,6 +18,9 @@ import type { Turns } from './turns.ts';
 /** Bytes of one piece at most. */
 const PIECE_BYTES = 1024;
 
+/** Pipelined requests that wait for their responses; beyond it the connection is not read. */
+const MAX_PENDING = 8;
+
 const EMPTY = Buffer.alloc(0);
 
 const END_OF_HEAD = '\r\n\r\n';
@@ -35,8 +38,8 @@ export class PacedSocket extends Duplex implements EvictableConnection {
   /** Set with the last request: the connection closes after its response, and requests behind it are not handled. */
   isLast = false;
   #isDiscarding = false;
-  /** Requests without a response. */
-  pendingRequests = 0;
+  /** Complete requests without a response. */
+  #pendingRequests = 0;
   #lastReadAt: Millis;
 
   /** The owner of the socket passes what it reads to `receive`. */
@@ -59,7 +62,17 @@ export class PacedSocket extends Duplex implements EvictableConnection {
   }
 
   get idleSince(): Millis | undefined {
-    return this.pendingRequests > 0 || this.#unread.length > 0 ? undefined : this.#lastReadAt;
+    return this.#pendingRequests > 0 || this.#unread.length > 0 ? undefined : this.#lastReadAt;
+  }
+
+  /** A complete request waits for a backend or its turn. An incomplete one does not keep the connection from eviction. */
+  beginRequest(): void {
+    this.#pendingRequests++;
+  }
+
+  endRequest(): void {
+    this.#pendingRequests--;
+    if (this.#unread.length > 0) this.#waitForTurn();
   }
 
   setTimeout(ms: Millis): this {
@@ -94,7 +107,7 @@ export class PacedSocket extends Duplex implements EvictableConnection {
 
   /** At least one piece, however short the slice is. */
   #feed(): void {
-    while (this.#isWanted && this.#unread.length > 0) {
+    while (this.#isWanted && this.#unread.length > 0 && this.#pendingRequests < MAX_PENDING) {
       const end = this.#unread.subarray(0, PIECE_BYTES).indexOf(END_OF_HEAD);
       const length = end < 0 ? PIECE_BYTES : end + END_OF_HEAD.length;
       const piece = this.#unread.subarray(0, length);

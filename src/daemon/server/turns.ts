@@ -34,7 +34,7 @@ export const ENDLESS_SLICE: Slice = { isOver: false };
 
 export class Turns implements Slice {
   readonly #clock: Clock;
-  /** One entry a connection at most. */
+  /** A few entries a connection at most: itself, and its pending batches. */
   readonly #waiting: (() => void)[] = [];
   #isRunning = false;
   #endsAt: Millis = 0;
@@ -65,6 +65,16 @@ export class Turns implements Slice {
   wait(resume: () => void): void {
     this.#waiting.push(resume);
     if (this.#waiting.length === 1 && !this.#isRunning) onImmediate(this.#startTurn);
+  }
+
+  /** Resolves in a later turn, when a slice of the caller has begun: for requests that take longer than one. */
+  next(): Promise<void> {
+    return new Promise((resolve) => {
+      this.wait(() => {
+        this.begin();
+        resolve();
+      });
+    });
   }
 
   /** At least one connection, however slow the machine is. */

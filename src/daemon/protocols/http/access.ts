@@ -80,15 +80,26 @@ export function isCrossSite({ headers }: RequestHead): boolean {
   return host === undefined || from === undefined || from.toLowerCase() !== host.toLowerCase();
 }
 
+/**
+ * The same for an admin page, which takes nothing: an operator may follow a link to it. A script, an image or an event
+ * stream of a page cannot read it, but would use connections and subscriptions.
+ */
+export const isCrossSiteRead = (request: RequestHead): boolean =>
+  isCrossSite(request) && firstValue(request.headers['sec-fetch-mode']) !== 'navigate';
+
 /** Headers of a proxy. A page of another site cannot send them: its browser would ask first, by a preflight request. */
 const PROXY_HEADERS = [
   ...['x-forwarded-for', 'x-forwarded-uri', 'x-forwarded-method', 'x-forwarded-host'],
   ...['x-original-uri', 'x-original-method', 'x-original-url', 'x-real-ip', 'forwarded', 'via'],
 ];
 
-/** The same for a check: a proxy forwards the headers of the browser whose request it authorises. */
-export const isCrossSiteCheck = (request: RequestHead): boolean =>
-  isCrossSite(request) && PROXY_HEADERS.every((name) => request.headers[name] === undefined);
+/**
+ * The same for a check: a proxy forwards the headers of the browser whose request it authorises, and its `Host`. A page
+ * that names loopback by a public name, such as in an image, sends neither `Sec-Fetch-Site` nor `Origin`.
+ */
+export const isCrossSiteCheck = (request: RequestHead, isLoopback: boolean): boolean =>
+  (isCrossSite(request) || (isLoopback && isRebound(request))) &&
+  PROXY_HEADERS.every((name) => request.headers[name] === undefined);
 
 /** True if a page may have reached loopback by a name of its own, which resolves to it (DNS rebinding). */
 export const isRebound = ({ headers, socket }: RequestHead): boolean => {
@@ -100,5 +111,5 @@ export const CROSS_SITE = problemResponse(403, 'Cross-site requests are refused.
 
 export const CROSS_SITE_CHECK = problemResponse(
   403,
-  'Cross-site requests are refused: set http.allowCrossSite, or send X-Forwarded-For if this is a proxy.',
+  'Cross-site requests and names in Host are refused: set http.allowCrossSite, or send X-Forwarded-For if this is a proxy.',
 );

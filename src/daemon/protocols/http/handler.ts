@@ -11,6 +11,7 @@
 
 import { ConfigError } from '../../../core/errors.ts';
 import type { CheckResult, RoutedRequest, TakeResult } from '../../router/router.ts';
+import type { Turns } from '../../server/turns.ts';
 import {
   type AdminAccess,
   type AdminGuard,
@@ -19,6 +20,7 @@ import {
   createAdminGuard,
   isCrossSite,
   isCrossSiteCheck,
+  isCrossSiteRead,
   isRebound,
 } from './access.ts';
 import { type AdminContext, adminRoutes } from './admin-routes.ts';
@@ -67,6 +69,8 @@ export interface HttpHandlerContext extends AdminContext {
   readonly bounds: Pick<HttpBounds, 'maxKey' | 'maxBatch'>;
   /** True: web pages of other sites may check. Default: false. */
   readonly allowCrossSite?: boolean | undefined;
+  /** Shares the event loop between batches and other requests; undefined: a batch is handled at once. */
+  readonly turns?: Pick<Turns, 'isOver' | 'next'> | undefined;
   /** False while draining. */
   isReady(): boolean;
   /** Called with unexpected errors, which the client sees as 500. */
@@ -75,6 +79,9 @@ export interface HttpHandlerContext extends AdminContext {
 
 /** A proxy may forward the method of the request it authorises. */
 const ANY_METHOD: readonly string[] = [];
+
+/** Checks of a batch between two looks at the slice of time. */
+const CHECKS_PER_LOOK = 8;
 
 const CHECK_PATH = '/check';
 const QUESTION_MARK = 63;
@@ -109,11 +116,9 @@ export class HttpHandler {
   }
 
   /** Handles `GET /check?…` if no remote limit is on its route; otherwise undefined, and nothing is taken. */
-  handleLocally(request: RequestHead): HttpResponse | undefined {
+  handleLocally(request: RequestHead, isLoopback: boolean): HttpResponse | undefined {
     try {
-      const { headers } = request;
-      const isBrowser = headers.origin !== undefined || headers['sec-fetch-site'] !== undefined;
-      if (isBrowser && this.#isRefused(request)) return CROSS_SITE_CHECK;
+      if (this.#isRefused(request, isLoopback)) return CROSS_SITE_CHECK;
       const params = checkFromForm(request.url ?? '', CHECK_PATH.length + 1);
       if (params instanceof ValidationProblem) return problemResponse(400, params.detail);
       const routed = this.#route(request, params);
@@ -131,8 +136,9 @@ export class HttpHandler {
     const isCheck =
       url.startsWith(CHECK_PATH) &&
       (url.length === CHECK_PATH.length || url.charCodeAt(CHECK_PATH.length) === QUESTION_MARK);
-    if (isCheck) return this.#check(request, CHECK_PATH.length + 1, body);
-    return this.#dispatchByPath(request, url, isLoopback, body);
+    if (!isCheck) return this.#dispatchByPath(request, url, isLoopback, body);
+    if (this.#isRefused(request, isLoopback)) return CROSS_SITE_CHECK;
+    return this.#check(request, CHECK_PATH.length + 1, body);
   }
 
   #dispatchByPath(
@@ -155,6 +161,8 @@ export class HttpHandler {
     if (methods !== ANY_METHOD && !methods.includes(method)) return methodNotAllowed(methods);
     const isFromPage = isCrossSite(request) || (isLoopback && isRebound(request));
     if (methods === WRITE_METHODS && isFromPage) return CROSS_SITE;
+    if (isAdmin && isCrossSiteRead(request)) return CROSS_SITE;
+    if (methods === ANY_METHOD && this.#isRefused(request, isLoopback)) return CROSS_SITE_CHECK;
     return handle(request, pathEnd + 1, body);
   }
 
@@ -174,7 +182,6 @@ export class HttpHandler {
 
   /** One check, or a batch if the body is a list. */
   #check(request: RequestHead, queryAt: number, body: Buffer): EventualResponse {
-    if (this.#isRefused(request)) return CROSS_SITE_CHECK;
     const params = parseRequest(request, queryAt, body, this.#checkFormats);
     if (isHttpResponse(params)) return params;
     return Array.isArray(params)
@@ -182,8 +189,8 @@ export class HttpHandler {
       : this.#runCheck(request, params as CheckParams);
   }
 
-  #isRefused(request: RequestHead): boolean {
-    return isCrossSiteCheck(request) && !this.#context.allowCrossSite;
+  #isRefused(request: RequestHead, isLoopback: boolean): boolean {
+    return isCrossSiteCheck(request, isLoopback) && !this.#context.allowCrossSite;
   }
 
   #batch(request: RequestHead, queryAt: number, body: Buffer): EventualResponse {
@@ -216,14 +223,19 @@ export class HttpHandler {
 
   /** Takes nothing before every check of the batch is known to be valid. */
   async #runBatch(request: RequestHead, checks: readonly CheckParams[]): Promise<HttpResponse> {
-    const { router } = this.#context;
+    const { router, turns } = this.#context;
     const requests: RoutedRequest[] = [];
     for (const [n, params] of checks.entries()) {
+      if (n % CHECKS_PER_LOOK === CHECKS_PER_LOOK - 1 && turns?.isOver) await turns.next();
       const routed = this.#route(request, params, `[${n}]`);
       if (isHttpResponse(routed)) return routed;
       requests.push(routed);
     }
-    const results = requests.map((routed) => router.checkRouted(routed));
+    const results: (CheckResult | Promise<CheckResult>)[] = [];
+    for (const [n, routed] of requests.entries()) {
+      if (n % CHECKS_PER_LOOK === CHECKS_PER_LOOK - 1 && turns?.isOver) await turns.next();
+      results.push(router.checkRouted(routed));
+    }
     return jsonResponse(200, (await Promise.all(results)).map(batchEntryOf));
   }
 

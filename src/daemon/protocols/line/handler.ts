@@ -5,8 +5,8 @@
  *     alice\n   ──▶  NO\n     denied
  *
  * Requests may be pipelined without bound; responses keep their order. A key is any bytes except a newline;
- * a carriage return before the newline is not part of it. A connection that begins like an HTTP request is closed:
- * a web page may have made a browser send it.
+ * a carriage return before the newline is not part of it. A connection that begins like an HTTP request or a TLS
+ * handshake is closed: a web page may have made a browser send it.
  */
 
 import type { ProtocolFactory, ProtocolHandler } from '../../server/protocol-handler.ts';
@@ -21,6 +21,9 @@ const NO = Buffer.from('NO\n');
 const REPLY_BYTES = OK.length;
 
 const HTTP_REQUEST = /^[A-Z]{3,16} \S+ HTTP\/\d\.\d\r?$/;
+
+/** How a TLS handshake begins. A server that a page chose may have put lines into the session ticket that it carries. */
+const TLS_HANDSHAKE = Buffer.from([0x16, 0x03]);
 
 /** Checks the key between two offsets, cost 1. */
 export type IsAllowed = (bytes: Buffer, from: number, to: number) => boolean | Promise<boolean>;
@@ -60,7 +63,7 @@ class LineProtocolHandler implements ProtocolHandler {
 
   onData(chunk: Buffer): boolean {
     const bytes = this.#joinPartial(chunk);
-    if (!this.#hasFirstLine && this.#isHttp(bytes)) return false;
+    if (!this.#hasFirstLine && this.#isFromBrowser(bytes)) return false;
     let at = this.hasBacklog ? 0 : (this.#partial?.length ?? 0); // the incomplete line has no newline
     this.#partial = undefined;
     this.hasBacklog = false;
@@ -110,8 +113,10 @@ class LineProtocolHandler implements ProtocolHandler {
     return isValid && bytes.length - from <= this.#maxLine + 1;
   }
 
-  /** True if the first line is that of an HTTP request. */
-  #isHttp(bytes: Buffer): boolean {
+  /** True if the first line is that of an HTTP request, or a TLS handshake. */
+  #isFromBrowser(bytes: Buffer): boolean {
+    if (bytes.length > 1 && bytes[0] === TLS_HANDSHAKE[0] && bytes[1] === TLS_HANDSHAKE[1])
+      return true;
     const end = bytes.indexOf(NEWLINE);
     this.#hasFirstLine = end >= 0;
     return end >= 0 && end <= this.#maxLine && HTTP_REQUEST.test(bytes.toString('latin1', 0, end));

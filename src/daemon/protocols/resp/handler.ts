@@ -61,6 +61,9 @@ const HTTP_REQUEST_WORDS = ['post', 'host:'];
 /** The last word of its first line. With another method than POST it gets one error: it may be a mistake. */
 const HTTP_VERSION = /^http\/\d/;
 
+/** How a TLS handshake begins. A server that a page chose may have put commands into the session ticket that it carries. */
+const TLS_HANDSHAKE = '\x16\x03';
+
 const NOT_AUTHENTICATED = 'NOAUTH Authentication required.';
 
 /** Characters of an unknown command that the error repeats. */
@@ -166,6 +169,10 @@ class RespProtocolHandler implements ProtocolHandler {
       if (HTTP_REQUEST_WORDS.includes(name)) return false;
       if (HTTP_VERSION.test(args.lowerText(args.count - 1))) {
         reply.error('ERR Protocol error: expected RESP, got HTTP');
+        return false;
+      }
+      if (name.startsWith(TLS_HANDSHAKE)) {
+        reply.error('ERR Protocol error: expected RESP, got a TLS handshake');
         return false;
       }
       reply.error(unknownCommand(args));

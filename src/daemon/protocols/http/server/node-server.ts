@@ -105,7 +105,6 @@ export class NodeHttpServer {
       const connection = connectionOf(request);
       if (connection.isLast) return;
       connection.isLast = !response.shouldKeepAlive;
-      connection.pendingRequests++;
       if (hasDroppedHeaders(request)) this.#send(response, TOO_MANY_HEADERS);
       else if (isHostMissing(request)) this.#close(request, response, NO_HOST);
       else if (request.method !== 'GET' && hasBody(request))
@@ -125,10 +124,18 @@ export class NodeHttpServer {
     isLoopback: boolean,
     body: Buffer,
   ): void {
-    if (!response.shouldKeepAlive) connectionOf(request).discardInput();
+    const connection = connectionOf(request);
+    if (!response.shouldKeepAlive) connection.discardInput();
     const result = this.#hooks.handle(request, isLoopback, body);
-    if (result instanceof Promise) result.then((later) => this.#send(response, later));
-    else this.#send(response, result);
+    if (!(result instanceof Promise)) {
+      this.#send(response, result);
+      return;
+    }
+    connection.beginRequest();
+    result.then((later) => {
+      this.#send(response, later);
+      connection.endRequest();
+    });
   }
 
   #readBody(request: IncomingMessage, response: ServerResponse, isLoopback: boolean): void {
@@ -166,10 +173,10 @@ export class NodeHttpServer {
     if (isEventStream) {
       response.writeHead(status, [...headers]);
       response.write(body);
+      connectionOf(response.req).beginRequest(); // it never ends
       this.#hooks.startEventStream(response);
       return;
     }
-    connectionOf(response.req).pendingRequests--;
     const length = Buffer.byteLength(body);
     response.writeHead(status, [...headers, 'Content-Length', String(length)]);
     response.end(body, length === body.length ? 'latin1' : 'utf8'); // latin1 is faster, and the same for ASCII

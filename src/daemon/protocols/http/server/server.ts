@@ -29,7 +29,7 @@ import { NodeHttpServer, rejectTimedOut } from './node-server.ts';
 export interface HttpContext
   extends Omit<
     HttpHandlerContext,
-    'bounds' | 'eventStream' | 'admin' | 'extractKey' | 'allowCrossSite'
+    'bounds' | 'eventStream' | 'admin' | 'extractKey' | 'allowCrossSite' | 'turns'
   > {
   readonly clock: Clock | BatchClock;
   /** Shared with the other protocols; default: its own. */
@@ -175,7 +175,7 @@ export class HttpServer {
     this.#timeouts.idleMs = idleTimeoutOf(this.#bounds);
     this.#eventStream.maxSubscribers = this.#bounds.maxSubscribers;
     this.#nodeServer.configure(this.#bounds);
-    const current = { admin, extractKey, allowCrossSite, bounds: this.#bounds };
+    const current = { admin, extractKey, allowCrossSite, bounds: this.#bounds, turns: this.#turns };
     return new HttpHandler({ ...this.#context, ...current, eventStream: this.#eventStream });
   }
 
@@ -187,20 +187,20 @@ export class HttpServer {
   }
 
   /** The encoded response; undefined if a remote limit decides or the connection must be closed. */
-  readonly #handleLocally = (check: RequestHead): string | undefined => {
+  #handleLocally(check: RequestHead, isLoopback: boolean): string | undefined {
     if (!this.#context.isReady()) return undefined;
     this.#batchClock?.freeze();
-    const response = this.#handler.handleLocally(check);
+    const response = this.#handler.handleLocally(check, isLoopback);
     const now = this.#context.clock.now();
     this.#batchClock?.unfreeze();
     if (response === undefined) return undefined;
     this.#responsesByStatus[response.status]++;
     return this.#writer.write(response, now, this.#timeouts.idleMs);
-  };
+  }
 
   #fastPathHooks(isLoopback: boolean): FastPathHooks {
     return {
-      handle: this.#handleLocally,
+      handle: (check) => this.#handleLocally(check, isLoopback),
       onHandOff: (connection) => this.#nodeServer.accept(connection, isLoopback),
       onRequestTimeout: rejectTimedOut,
       timeouts: this.#timeouts,
