@@ -474,6 +474,44 @@ describe('client: a daemon that does not reply', () => {
   });
 });
 
+describe('client: a burst of requests that takes longer than the deadline', () => {
+  /** Replies to the first 250 keys at once, and later to the others. */
+  const slowAfter = (laterMs: number) =>
+    afterHandshake((socket, chunk) => {
+      const keys = [...chunk.matchAll(/key(\d+)/g)].map(([, n]) => Number(n));
+      const replyTo = (some: readonly number[]) =>
+        socket.write(
+          '*6\r\n:0\r\n:0\r\n:1000\r\n$0\r\n\r\n$0\r\n\r\n$0\r\n\r\n'.repeat(some.length),
+        );
+      replyTo(keys.filter((n) => n < 250));
+      const rest = keys.filter((n) => n >= 250);
+      if (rest.length > 0) setTimeout(() => replyTo(rest), laterMs);
+    });
+
+  test('while others are answered in time: the rest is denied, not allowed', async () => {
+    const { at } = await server(slowAfter(900));
+    const sluice = client(at, { deadline: 300 });
+    await expect.poll(() => sluice.stats().isConnected, { timeout: GENEROUS_MS }).toBe(true);
+    const results = await Promise.all(
+      Array.from({ length: 400 }, (_, n) => sluice.check(`key${n}`)),
+    );
+    expect(results.filter(({ verdict }) => verdict === 'allow')).toEqual([]);
+    expect(results[399]).toMatchObject({ retryAfterMs: 300, rejected: { code: 'REJECTED' } });
+    expect(sluice.stats()).toMatchObject({ isConnected: true, fallback: 0 });
+  });
+
+  test('maxPending while others are answered in time: the rest is denied', async () => {
+    const { at } = await server(slowAfter(5));
+    const sluice = client(at, { deadline: 1000, maxPending: 300 });
+    expect(await sluice.check('key0')).toMatchObject({ verdict: 'deny' });
+    const results = await Promise.all(
+      Array.from({ length: 400 }, (_, n) => sluice.check(`key${n}`)),
+    );
+    expect(results.filter(({ verdict }) => verdict === 'allow')).toEqual([]);
+    expect(results[399].rejected?.message).toMatch(/too many requests are pending/);
+  });
+});
+
 describe('client: a daemon that is killed', () => {
   test('resolves pending requests, and reconnects when it is back', async () => {
     const dying = await server(afterHandshake((socket) => socket.destroy()));

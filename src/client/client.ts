@@ -133,12 +133,19 @@ interface PendingRequest extends Issued {
   readonly encoded: string;
   /** Called once, with the reply or the reason why there is none. */
   readonly resolve: (reply: RespValue | RequestError) => void;
+  /** Requests that were pending when it was issued. */
+  readonly ahead: number;
   isResolved: boolean;
 }
+
+/** A request with so many ahead of it is late because of them, if others are answered in time. */
+const BURST = 200;
 
 class DaemonClient implements Client {
   readonly #settings: ClientSettings;
   readonly #connection: DaemonConnection;
+  /** When a request was last answered within its deadline. */
+  #answeredAt = -Infinity;
   /** Requests whose deadline runs. */
   readonly #pending: DeadlineSet<PendingRequest>;
   /** Not sent yet. */
@@ -281,7 +288,7 @@ class DaemonClient implements Client {
     const { backoffMs, state } = this.#connection;
     if (error instanceof RejectedError) {
       this.#rejected++;
-      const retryAfterMs = state === 'open' ? NEVER : backoffMs;
+      const retryAfterMs = state === 'open' ? error.retryAfterMs : backoffMs;
       return { verdict: 'deny', retryAfterMs, rejected: error };
     }
     this.#fallbacks++;
@@ -297,15 +304,18 @@ class DaemonClient implements Client {
     if (state === 'backing-off' || state === 'closed') return Promise.resolve(error);
     if (this.#closing)
       return Promise.resolve(this.#connection.unavailableError('the client is closed'));
-    if (this.#pendingCount >= this.#settings.maxPending) {
-      return Promise.resolve(this.#connection.unavailableError('too many requests are pending'));
+    const issuedAt = this.#settings.clock.now();
+    const ahead = this.#sent.length - this.#replied + this.#unsent.length;
+    if (ahead >= this.#settings.maxPending) {
+      const isLate = this.#answeredAt < issuedAt - this.#settings.deadlineMs;
+      return Promise.resolve(this.#undecidedBurst('too many requests are pending', isLate));
     }
     return new Promise((resolve) => {
-      const issuedAt = this.#settings.clock.now();
       const request: PendingRequest = {
         encoded: encodeCommand(args),
         resolve,
         issuedAt,
+        ahead,
         isResolved: false,
       };
       this.#pending.add(request);
@@ -341,6 +351,8 @@ class DaemonClient implements Client {
       this.#sent = [];
       this.#replied = 0;
     }
+    const now = this.#settings.clock.now();
+    if (now - request.issuedAt <= this.#settings.deadlineMs) this.#answeredAt = now;
     this.#resolve(request, reply instanceof RespError ? this.#connection.errorOf(reply) : reply);
     if (this.#pendingCount === 0) this.#onDrained();
   }
@@ -366,12 +378,25 @@ class DaemonClient implements Client {
     const failIfUnresolved = (): void => {
       const overdue = this.#overdueRequests;
       this.#overdueRequests = [];
-      if (overdue.some(({ isResolved }) => !isResolved))
-        this.#connection.fail(
-          this.#connection.unavailableError(`no reply within ${deadlineMs} ms`),
-        );
+      const unresolved = overdue.filter(({ isResolved }) => !isResolved);
+      const reason = `no reply within ${deadlineMs} ms`;
+      const isOutage = (request: PendingRequest): boolean =>
+        request.ahead < BURST || this.#answeredAt < request.issuedAt;
+      if (unresolved.some(isOutage))
+        this.#connection.fail(this.#connection.unavailableError(reason));
+      else
+        for (const request of unresolved)
+          this.#resolve(request, this.#undecidedBurst(reason, false));
     };
     schedule(clock, clock.now() + DEADLINE_GRACE_MS, failIfUnresolved, false);
+  }
+
+  /** A burst of requests is no outage: while others are answered in time, the rest of it is denied. */
+  #undecidedBurst(reason: string, isLate: boolean): RequestError {
+    const { deadlineMs } = this.#settings;
+    return isLate
+      ? this.#connection.unavailableError(reason)
+      : this.#connection.rejectedError(`${reason}, in a burst of requests`, deadlineMs);
   }
 
   #onConnectionFailure(error: RequestError): void {

@@ -74,8 +74,8 @@ export class DaemonConnection {
   }
 
   /** The server replied, but did not decide. */
-  rejectedError(reply: string): RejectedError {
-    return new RejectedError(this.#name, reply);
+  rejectedError(reply: string, retryAfterMs?: Millis): RejectedError {
+    return new RejectedError(this.#name, reply, retryAfterMs);
   }
 
   errorOf({ message }: RespError): RequestError {

@@ -113,8 +113,12 @@ export class RejectedError extends SluiceError {
   override readonly name = 'RejectedError';
   readonly code = 'REJECTED';
 
-  constructor(component: string, reply: string) {
+  /** When another attempt may succeed; `Infinity`: never. */
+  readonly retryAfterMs: number;
+
+  constructor(component: string, reply: string, retryAfterMs = Infinity) {
     super(`${component} rejected the request: ${reply}`);
+    this.retryAfterMs = retryAfterMs;
   }
 }
 
