@@ -75,4 +75,6 @@ setInterval(() => samples.push([now(), inFlight]), SAMPLE_MS);
 for (let n = 0; n < CALLERS; n++) void caller();
 process.send('started');
 await sleep(seconds * 1000);
-process.send({ calls, samples }, () => process.exit(0));
+// The exit of a process may be noticed before its last message, so the parent ends it.
+process.once('disconnect', () => process.exit(0));
+process.send({ calls, samples });
