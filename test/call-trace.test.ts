@@ -70,9 +70,7 @@ describe('call trace', () => {
   });
 
   test('daemon: HTTP, GET: enters fewer than 70 functions', async () => {
-    // On a busy machine the slice of the connection may be over before the request: that is a few entries more.
-    const counts: number[] = [];
-    for (let n = 0; n < 3; n++) counts.push((await trace('daemon: HTTP, GET')).length);
-    expect(Math.min(...counts)).toBeLessThan(70);
+    const entries = await trace('daemon: HTTP, GET');
+    expect(entries.length).toBeLessThan(70);
   });
 });

@@ -97,9 +97,17 @@ const PROXY_HEADERS = [
  * The same for a check: a proxy forwards the headers of the browser whose request it authorises, and its `Host`. A page
  * that names loopback by a public name, such as in an image, sends neither `Sec-Fetch-Site` nor `Origin`.
  */
-export const isCrossSiteCheck = (request: RequestHead, isLoopback: boolean): boolean =>
-  (isCrossSite(request) || (isLoopback && isRebound(request))) &&
-  PROXY_HEADERS.every((name) => request.headers[name] === undefined);
+export function isCrossSiteCheck(request: RequestHead, isLoopback: boolean): boolean {
+  const { headers } = request;
+  // The requests of most programs: this is on the path of every check.
+  const hasHost = typeof headers.host === 'string' && headers.host.includes('.');
+  if (headers.origin === undefined && headers['sec-fetch-site'] === undefined && !hasHost)
+    return false;
+  return (
+    (isCrossSite(request) || (isLoopback && isRebound(request))) &&
+    PROXY_HEADERS.every((name) => headers[name] === undefined)
+  );
+}
 
 /** True if a page may have reached loopback by a name of its own, which resolves to it (DNS rebinding). */
 export const isRebound = ({ headers, socket }: RequestHead): boolean => {

@@ -118,7 +118,8 @@ export class HttpHandler {
   /** Handles `GET /check?…` if no remote limit is on its route; otherwise undefined, and nothing is taken. */
   handleLocally(request: RequestHead, isLoopback: boolean): HttpResponse | undefined {
     try {
-      if (this.#isRefused(request, isLoopback)) return CROSS_SITE_CHECK;
+      if (isCrossSiteCheck(request, isLoopback) && !this.#context.allowCrossSite)
+        return CROSS_SITE_CHECK;
       const params = checkFromForm(request.url ?? '', CHECK_PATH.length + 1);
       if (params instanceof ValidationProblem) return problemResponse(400, params.detail);
       const routed = this.#route(request, params);

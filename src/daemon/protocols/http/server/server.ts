@@ -187,20 +187,22 @@ export class HttpServer {
   }
 
   /** The encoded response; undefined if a remote limit decides or the connection must be closed. */
-  #handleLocally(check: RequestHead, isLoopback: boolean): string | undefined {
-    if (!this.#context.isReady()) return undefined;
-    this.#batchClock?.freeze();
-    const response = this.#handler.handleLocally(check, isLoopback);
-    const now = this.#context.clock.now();
-    this.#batchClock?.unfreeze();
-    if (response === undefined) return undefined;
-    this.#responsesByStatus[response.status]++;
-    return this.#writer.write(response, now, this.#timeouts.idleMs);
-  }
+  readonly #localHandler =
+    (isLoopback: boolean) =>
+    (check: RequestHead): string | undefined => {
+      if (!this.#context.isReady()) return undefined;
+      this.#batchClock?.freeze();
+      const response = this.#handler.handleLocally(check, isLoopback);
+      const now = this.#context.clock.now();
+      this.#batchClock?.unfreeze();
+      if (response === undefined) return undefined;
+      this.#responsesByStatus[response.status]++;
+      return this.#writer.write(response, now, this.#timeouts.idleMs);
+    };
 
   #fastPathHooks(isLoopback: boolean): FastPathHooks {
     return {
-      handle: (check) => this.#handleLocally(check, isLoopback),
+      handle: this.#localHandler(isLoopback),
       onHandOff: (connection) => this.#nodeServer.accept(connection, isLoopback),
       onRequestTimeout: rejectTimedOut,
       timeouts: this.#timeouts,
