@@ -7,6 +7,8 @@ import { afterEach, describe, expect, test } from 'vitest';
 import { VirtualClock } from '../../testing/index.ts';
 import { type IsAllowed, lineProtocol } from '../protocols/line/handler.ts';
 import { Connections } from './connections.ts';
+import { CHUNK_BYTES } from './read-buffer.ts';
+import { Turns } from './turns.ts';
 
 const SLOW_MS = 30_000;
 
@@ -16,11 +18,11 @@ afterEach(() => {
 });
 
 /** A client of the line protocol that does not read yet. */
-async function setUp(isAllowed: IsAllowed, isTcp = false) {
+async function setUp(isAllowed: IsAllowed, isTcp = false, turns = new Turns()) {
   const clock = new VirtualClock();
   const bounds = { maxConnections: 10, slowMs: SLOW_MS, idleMs: Infinity };
   const protocol = lineProtocol(isAllowed, () => 100);
-  const connections = new Connections(protocol, () => bounds, clock);
+  const connections = new Connections(protocol, () => bounds, clock, turns);
   const folder = mkdtempSync(join(tmpdir(), 'sluice-'));
   const path = join(folder, 'line');
   const server = createServer({ allowHalfOpen: true }, (socket) => connections.accept(socket));
@@ -119,6 +121,32 @@ describe('connection', () => {
     expect(checks).toBeLessThan(1_000_000);
     return { ...setup, checks: () => checks };
   }
+
+  test('drain while a connection waits for its turn: answers what it has not read yet', async () => {
+    const waiting: (() => void)[] = [];
+    class HeldTurns extends Turns {
+      override wait(resume: () => void): void {
+        waiting.push(resume);
+      }
+    }
+    const { clock, connections, client } = await setUp(() => true, false, new HeldTurns());
+    const requests = CHUNK_BYTES; // two chunks of two bytes a request
+    client.write('a\n'.repeat(requests));
+    await until(() => waiting.length > 0);
+    const drained = connections.drain(SLOW_MS);
+    await clock.advanceAsync(500); // long enough for a client that sends nothing
+    let isRead = false;
+    const received = readAll(client).finally(() => {
+      isRead = true;
+    });
+    await until(() => {
+      for (const resume of waiting.splice(0)) resume();
+      clock.advance(1);
+      return isRead;
+    });
+    expect((await received).length).toBe(3 * requests);
+    await drained;
+  });
 
   test('drain with unread responses: waits while the client reads them', async () => {
     const { clock, connections, client, checks } = await blockedClient();

@@ -121,7 +121,7 @@ export class Connections {
       const now = this.#clock.now();
       for (const connection of this.#open) {
         if (now - startedAt >= withinMs) connection.destroy();
-        else if (now - connection.lastReadAt >= QUIET_MS || now - startedAt >= MAX_FINAL_READ_MS) {
+        else if (connection.isQuietAt(now) || now - startedAt >= MAX_FINAL_READ_MS) {
           connection.closeWhenDone();
         }
       }
@@ -215,6 +215,7 @@ class Connection implements EvictableConnection {
     this.#isWaiting = true;
     this.#turns.wait(() => {
       this.#isWaiting = false;
+      this.lastReadAt = this.#clock.now(); // the client was not read from meanwhile
       this.#resumeReading();
     });
   }
@@ -264,6 +265,11 @@ class Connection implements EvictableConnection {
   get idleSince(): Millis | undefined {
     const isPending = this.#responses.pendingCount > 0 || this.#handler.hasBacklog;
     return isPending || this.#isWaiting ? undefined : this.lastReadAt;
+  }
+
+  /** True if the client has sent nothing for a moment. While the connection waits for its turn, that is not known. */
+  isQuietAt(now: Millis): boolean {
+    return !this.#isWaiting && now - this.lastReadAt >= QUIET_MS;
   }
 
   dropIfStuck(): void {
