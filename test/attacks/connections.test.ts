@@ -8,6 +8,7 @@ import { afterEach, describe, expect, test } from 'vitest';
 import { DEFAULT_BOUNDS } from '../../src/daemon/config/read.ts';
 import { Connections } from '../../src/daemon/server/connections.ts';
 import { Listeners } from '../../src/daemon/server/listeners.ts';
+import { PacedSocket } from '../../src/daemon/server/paced-socket.ts';
 import type { ProtocolFactory } from '../../src/daemon/server/protocol-handler.ts';
 import { Turns } from '../../src/daemon/server/turns.ts';
 import { VirtualClock } from '../../src/testing/index.ts';
@@ -233,4 +234,19 @@ test('HTTP connections from other hosts at the maximum: a local operator still g
   operator.write(CHECK);
   const [reply] = await once(operator, 'data');
   expect(String(reply)).toMatch(/^HTTP\/1\.1 \d/);
+});
+
+test('HTTP connection that is reset while a response is written: the process goes on', async () => {
+  const { socket } = await new Promise<{ socket: PacedSocket }>((resolve) => {
+    const listener = createServer((accepted) => {
+      resolve({ socket: new PacedSocket(accepted, new Turns()) });
+    }).listen(0, () => {
+      const client = connect((listener.address() as AddressInfo).port, '127.0.0.1');
+      closing.push(() => listener.close());
+      closing.push(() => client.destroy());
+    });
+  });
+  socket.destroy(new Error('write ECONNRESET')); // without a listener for errors, this would be thrown
+  await new Promise((closed) => socket.once('close', closed));
+  expect(socket.destroyed).toBe(true);
 });

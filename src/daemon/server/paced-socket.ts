@@ -54,6 +54,7 @@ export class PacedSocket extends Duplex implements EvictableConnection {
     });
     socket.on('timeout', () => this.emit('timeout'));
     socket.on('error', (error) => this.destroy(error));
+    this.on('error', () => {}); // the client closed the connection; without a listener it would end the process
     socket.on('close', () => this.destroy());
   }
 
