@@ -17,6 +17,7 @@ import { freePorts } from './ports.mjs';
 const MAX_TRIES = 5;
 const READY_TIMEOUT_MS = 20_000;
 const POLL_MS = 10;
+const RESTART_EVERY_MS = 200;
 
 /** The end of a server's output, for the error message. */
 const MAX_OUTPUT_CHARS = 4000;
@@ -33,6 +34,22 @@ export async function withFreePorts(count, start, choosePorts = freePorts) {
       return await start(await choosePorts(count));
     } catch (error) {
       if (!(error instanceof ExitedError) || tries === MAX_TRIES) throw error;
+    }
+  }
+}
+
+/**
+ * Starts a server again on the ports it had. While it was down, an outgoing connection may have got one of them: the start
+ * is tried until the port is free.
+ */
+export async function startAgain(start) {
+  const deadline = performance.now() + READY_TIMEOUT_MS;
+  for (;;) {
+    try {
+      return await start();
+    } catch (error) {
+      if (!(error instanceof ExitedError) || performance.now() > deadline) throw error;
+      await sleep(RESTART_EVERY_MS);
     }
   }
 }
@@ -130,7 +147,7 @@ export async function startServerAt(ports, { command, argsIn, announces, isReady
       return server.pid;
     },
     kill: () => server.kill(),
-    restart: launch,
+    restart: () => startAgain(launch),
     wipe() {
       rmSync(folder, { recursive: true, force: true });
       mkdirSync(folder);

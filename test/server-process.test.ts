@@ -65,6 +65,21 @@ describe('servers on free ports', () => {
     },
   );
 
+  test.skipIf(!redisServer())(
+    'restart: a port that is taken meanwhile is awaited, then used again',
+    async () => {
+      const server = await redisOn(freePorts);
+      ends.push(() => server.stop());
+      await server.kill();
+      const taker = createServer().listen(server.port, '127.0.0.1');
+      await once(taker, 'listening');
+      const restarting = server.restart();
+      setTimeout(() => taker.close(), 500);
+      await restarting;
+      expect(taker.listening).toBe(false);
+    },
+  );
+
   test.skipIf(!redisServer())('a wrong flag: the error has what the server printed', async () => {
     await expect(startRedis('--no-such-option', 'x')).rejects.toThrow(/no-such-option/);
   });

@@ -4,7 +4,7 @@ import { spawnSync } from 'node:child_process';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { ANNOUNCES, spawnServer, withFreePorts } from '../../server-process.mjs';
+import { ANNOUNCES, spawnServer, startAgain, withFreePorts } from '../../server-process.mjs';
 
 export const MEMBERS = 3;
 
@@ -77,7 +77,11 @@ async function startMembers(network, ports) {
   return {
     endpoints: members.map(({ clients }) => clients),
     kill: (n) => members[n].server.kill(),
-    restart: start,
+    restart: (n) =>
+      startAgain(() => {
+        start(n);
+        return ready(n);
+      }),
     pause: (n) => members[n].server.pause(),
     resume: (n) => members[n].server.resume(),
     cutFromOthers: (n) => route(n, 'add'),

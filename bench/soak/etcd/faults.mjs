@@ -17,8 +17,7 @@ const FAULTS = [
       const lost = cluster.leader();
       await cluster.kill(lost);
       await wait('fault');
-      cluster.restart(lost);
-      await cluster.ready(lost);
+      await cluster.restart(lost);
     },
   },
   {
@@ -63,9 +62,7 @@ const FAULTS = [
       const from = machineNow();
       await wait('fault');
       onQuorumLost({ from, to: machineNow() });
-      cluster.restart(first);
-      cluster.restart(second);
-      await cluster.ready(first);
+      await Promise.all([cluster.restart(first), cluster.restart(second)]);
     },
   },
 ];
