@@ -83,6 +83,7 @@ const MAY_IMPORT_EXTERNAL: Readonly<Record<string, readonly string[]>> = {
   'backends/redis/context.ts': ['node:crypto'],
   'cli/framework/admin-client.ts': ['node:http', 'node:https'],
   'cli/framework/command.ts': ['node:fs', 'node:path', 'node:util'],
+  'cli/framework/service-manager.ts': ['node:child_process'],
   'cli/main.ts': ['node:fs'],
   'client/client.ts': ['node:crypto'],
   'client/connection.ts': ['node:net', 'node:tls'],

@@ -4,14 +4,18 @@
 import { readFileSync, writeSync } from 'node:fs';
 import { toPrintable } from '../core/printable.ts';
 import { bestEffortLog } from './framework/best-effort-log.ts';
-import { EXIT_CANNOT_RUN, EXIT_OK } from './framework/command.ts';
-import { run } from './run.ts';
+import { holdHangup } from './framework/hangup.ts';
 
 const STDOUT = 1;
 const STDERR = 2;
 
 /** A daemon goes on serving without a reader of its output. */
 const isDaemon = process.argv[2] === 'serve';
+if (isDaemon) holdHangup();
+
+// Loaded only now: that takes much longer than all before it.
+const { EXIT_CANNOT_RUN, EXIT_OK } = await import('./framework/command.ts');
+const { run } = await import('./run.ts');
 
 /** Lines may hold names and replies of other hosts. */
 function writeLine(fd: number, line: string): void {

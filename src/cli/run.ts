@@ -14,6 +14,7 @@ import {
   EXIT_OK,
   type Terminal,
 } from './framework/command.ts';
+import { reloadCommand } from './reload.ts';
 import { serveCommand } from './serve.ts';
 import { simulate } from './simulate/simulate.ts';
 import { trace } from './trace.ts';
@@ -28,6 +29,7 @@ const rootOf = (modules: readonly BackendModule[]): CommandGroup => ({
     check,
     explainCommand(modules),
     configCommands(modules),
+    reloadCommand(modules),
     ...modules.flatMap(({ name, page }) => (page ? [backendPageCommand(name, page)] : [])),
     trace,
     simulate,

@@ -2,7 +2,7 @@
 
 import { systemClock } from '../core/clock.ts';
 import { formatListenAddress, type ListenAddress } from '../core/listen-address.ts';
-import { createLog, type Log, type LogFormat } from '../core/log.ts';
+import { createLog, type Log, type LogSettings } from '../core/log.ts';
 import type { BackendModule } from '../daemon/backends/registry.ts';
 import {
   type ConfigOverride,
@@ -28,6 +28,8 @@ import {
   type Terminal,
 } from './framework/command.ts';
 import { configPath, requireConfig } from './framework/configuration.ts';
+import { onHangup } from './framework/hangup.ts';
+import { connectServiceManager } from './framework/service-manager.ts';
 
 export const serveCommand = (modules: readonly BackendModule[]): Command => ({
   name: 'serve',
@@ -48,12 +50,13 @@ options:
 ${backendFlags(modules).map(formatFlagHelp).join('')}\
   --snapshot FILE     keeps the state across a restart
   --log text|json     format of the log, which goes to standard error
+  --log-level LEVEL   info (default), warn or error: lines of lower levels are left out
 
 Precedence: options, then environment variables, then the file. The variables are
 ${wrapWords(variableNames(modules).join(', '))}.
 
 signals:
-  SIGHUP              reloads the configuration; with a mistake in it nothing changes
+  SIGHUP              reloads the configuration; so does sluice reload, which says whether it worked
   SIGTERM, SIGINT     answers pending requests, writes the snapshot, exits; twice: exits at once
 
 examples:
@@ -71,6 +74,7 @@ examples:
       burst: TEXT,
       snapshot: TEXT,
       log: TEXT,
+      'log-level': TEXT,
       ...Object.fromEntries(backendFlags(modules).map(({ name }) => [name, LIST])),
     });
     const file = configPath(flags.config);
@@ -117,18 +121,24 @@ async function serveUntilStopped(
   origin: string,
   terminal: Terminal,
 ): Promise<number> {
-  let format = (): LogFormat => config.log.format;
-  const log = createLog(terminal.log, () => format(), systemClock);
+  let settings = (): LogSettings => config.log;
+  const log = createLog(terminal.log, () => settings(), systemClock);
+  const serviceManager = connectServiceManager(process.env);
   const starting = start(log);
-  process.on('SIGHUP', () => void starting.then((daemon) => daemon.reload()).catch(() => {}));
+  onHangup(() => void starting.then((daemon) => daemon.reload()).catch(() => {}));
   const daemon = await starting;
-  format = () => daemon.config.log.format;
+  settings = () => daemon.config.log;
   const stopSignal = new Promise<void>((resolve) => {
     process.once('SIGTERM', resolve);
     process.once('SIGINT', resolve);
   });
   printStartup(daemon, origin, terminal); // a reader of "ready" may send a signal at once
+  serviceManager.notify(
+    'READY=1',
+    `STATUS=${countOf(daemon.config.limits.length, 'limit')} from ${origin}`,
+  );
   await stopSignal;
+  serviceManager.notify('STOPPING=1');
   log('info', 'stopping');
   const exitNow = (): never => process.exit(EXIT_CANNOT_RUN);
   process.once('SIGTERM', exitNow);

@@ -8,21 +8,32 @@
 import type { Clock } from './clock.ts';
 import { toPrintable } from './printable.ts';
 
-export type LogLevel = 'info' | 'warn' | 'error';
+/** From the least to the most severe. */
+export const LOG_LEVELS = ['info', 'warn', 'error'] as const;
+
+export type LogLevel = (typeof LOG_LEVELS)[number];
 export type LogFields = Readonly<Record<string, string | number | boolean>>;
 export type Log = (level: LogLevel, message: string, fields?: LogFields) => void;
 
 export type LogFormat = 'text' | 'json';
 
+export interface LogSettings {
+  readonly format: LogFormat;
+  /** Lines of lower levels are left out. */
+  readonly level: LogLevel;
+}
+
 export function createLog(
   write: (line: string) => void,
-  format: () => LogFormat,
+  settings: () => LogSettings,
   clock: Clock,
 ): Log {
   return (level, message, fields = {}) => {
+    const { format, level: lowest } = settings();
+    if (LOG_LEVELS.indexOf(level) < LOG_LEVELS.indexOf(lowest)) return;
     const time = new Date(clock.now()).toISOString();
     const line =
-      format() === 'json'
+      format === 'json'
         ? JSON.stringify({ time, level, message, ...fields })
         : [time, level, message, ...Object.entries(fields).map(formatField)].join(' ');
     write(toPrintable(line));

@@ -32,7 +32,7 @@ describe('log', () => {
       const lines: string[] = [];
       const log = createLog(
         (line) => lines.push(line),
-        () => format,
+        () => ({ format, level: 'info' }),
         new VirtualClock(),
       );
       log('warn', 'limit decreased by back-pressure', { key: HOSTILE });

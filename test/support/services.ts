@@ -212,6 +212,9 @@ export function hasShellTools(): boolean {
   return shellTools;
 }
 
+/** The command that sends messages to systemd; undefined if there is none. */
+export const systemdNotify = lazyServerCommand(['systemd-notify'], 'systemd-notify', 'systemd');
+
 /** The command that starts nginx; undefined if there is none. */
 export const nginxServer = lazyServerCommand(['nginx'], 'nginx', 'nginx-light');
 

@@ -1,9 +1,16 @@
-/** Reads an admin page of a running daemon over HTTP. */
+/** Requests of operators to a running daemon over HTTP. */
 
 import { type RequestOptions, request } from 'node:http';
 import { request as requestTls } from 'node:https';
 import { parseEndpoint } from '../../client/address.ts';
-import { CommandError, type readFlags, readTextFile, SWITCH, TEXT } from './command.ts';
+import {
+  CommandError,
+  RefusedError,
+  type readFlags,
+  readTextFile,
+  SWITCH,
+  TEXT,
+} from './command.ts';
 
 /** The flags of every command that reads an admin page. */
 export const ADMIN_FLAGS = { at: TEXT, tls: SWITCH, ca: TEXT };
@@ -12,7 +19,7 @@ export const ADMIN_FLAGS_HELP = `  --at ADDRESS   HTTP address of the daemon: ho
   --tls          connect with TLS
   --ca FILE      trusted certificate authorities, in PEM; default: those of the system. Implies --tls`;
 
-type AdminFlags = ReturnType<typeof readFlags<typeof ADMIN_FLAGS>>;
+export type AdminFlags = ReturnType<typeof readFlags<typeof ADMIN_FLAGS>>;
 
 const DEFAULT_HTTP_PORT = 7612;
 
@@ -21,9 +28,18 @@ const REQUEST_TIMEOUT_MS = 5000;
 const MAX_PAGE_BYTES = 16 * 1024 * 1024;
 
 /** The page as JSON. @throws {CommandError} with the reason and what to do. */
-export async function fetchPage(page: string, flags: AdminFlags): Promise<unknown> {
+export const fetchPage = (page: string, flags: AdminFlags): Promise<unknown> =>
+  requestAdmin('GET', page, flags);
+
+/** The response as JSON. @throws {CommandError} with the reason and what to do. */
+export async function requestAdmin(
+  method: 'GET' | 'POST',
+  page: string,
+  flags: AdminFlags,
+  token = process.env.SLUICE_ADMIN_TOKEN,
+): Promise<unknown> {
   const { at = `127.0.0.1:${DEFAULT_HTTP_PORT}` } = flags;
-  const { status, text } = await httpGet(page, at, flags);
+  const { status, text } = await sendRequest(method, page, at, token, flags);
   if (status === 200) {
     try {
       return JSON.parse(text);
@@ -32,10 +48,11 @@ export async function fetchPage(page: string, flags: AdminFlags): Promise<unknow
     }
   }
   if (status === 401) {
-    const which = process.env.SLUICE_ADMIN_TOKEN ? 'another' : 'an';
+    const which = token ? 'another' : 'an';
     throw new CommandError(`${at} requires ${which} admin token; set $SLUICE_ADMIN_TOKEN`);
   }
   const detail = problemDetailOf(text);
+  if (status === 422 && detail !== undefined) throw new RefusedError(detail);
   if (status === 403 && detail !== undefined)
     throw new CommandError(`${at} refused ${page}: ${detail}`);
   const reason = detail ?? 'is it a daemon of this version?';
@@ -52,14 +69,16 @@ function problemDetailOf(text: string): string | undefined {
   }
 }
 
-function httpGet(
+function sendRequest(
+  method: string,
   path: string,
   at: string,
+  token: string | undefined,
   { tls = false, ca }: AdminFlags,
 ): Promise<{ readonly status: number; readonly text: string }> {
-  const token = process.env.SLUICE_ADMIN_TOKEN;
   const options: RequestOptions = {
     ...socketOptionsOf(at),
+    method,
     path,
     agent: false,
     headers: token ? { authorization: `Bearer ${token}` } : {},

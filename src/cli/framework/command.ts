@@ -47,6 +47,9 @@ export class CommandError extends Error {
   override readonly name = 'CommandError';
 }
 
+/** A daemon understood the request, and cannot carry it out. */
+export class RefusedError extends CommandError {}
+
 /** The kinds of flags. */
 export const TEXT = { type: 'string' } as const;
 export const LIST = { type: 'string', multiple: true } as const;

@@ -56,6 +56,7 @@ const DAEMON_SETTINGS: readonly Setting[] = [
   { variable: 'SLUICE_RESP_PASSWORD', path: ['resp', 'password'], kind: 'text' },
   { variable: 'SLUICE_SNAPSHOT', flag: 'snapshot', path: ['snapshot', 'file'], kind: 'text' },
   { variable: 'SLUICE_LOG', flag: 'log', path: ['log', 'format'], kind: 'text' },
+  { variable: 'SLUICE_LOG_LEVEL', flag: 'log-level', path: ['log', 'level'], kind: 'text' },
   { variable: 'SLUICE_UNMATCHED', path: ['unmatched'], kind: 'text' },
 ];
 

@@ -17,7 +17,7 @@ import {
   type ListenAddress,
   readListenAddresses,
 } from '../../core/listen-address.ts';
-import type { LogFormat } from '../../core/log.ts';
+import { LOG_LEVELS, type LogSettings } from '../../core/log.ts';
 import { OptionReader } from '../../core/options.ts';
 import { BACKENDS } from '../backends/registry.ts';
 import { type Pattern, readPatterns } from '../keys/pattern.ts';
@@ -50,8 +50,7 @@ export interface SnapshotConfig {
   readonly maxAgeMs: Millis;
 }
 
-export interface LogConfig {
-  readonly format: LogFormat;
+export interface LogConfig extends LogSettings {
   /** Interval of the lines about denied calls; Infinity: none. */
   readonly denialsMs: Millis;
 }
@@ -240,6 +239,7 @@ function readLogSection(fields: OptionReader): LogConfig {
   const isOff = [false, 'off'].includes(reader.get('denials') as string);
   const log = {
     format: reader.oneOf('format', ['text', 'json'] as const, 'text'),
+    level: reader.oneOf('level', LOG_LEVELS, 'info'),
     denialsMs: isOff ? Infinity : reader.durationOrInfinity('denials', DEFAULT_DENIALS_MS),
   };
   reader.finish();

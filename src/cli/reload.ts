@@ -1,0 +1,84 @@
+/** `sluice reload`: a running daemon reads its configuration again; the exit code says whether it could. */
+
+import type { ListenAddress } from '../core/listen-address.ts';
+import type { BackendModule } from '../daemon/backends/registry.ts';
+import type { Config } from '../daemon/config/read.ts';
+import {
+  ADMIN_FLAGS,
+  ADMIN_FLAGS_HELP,
+  type AdminFlags,
+  requestAdmin,
+} from './framework/admin-client.ts';
+import {
+  type Command,
+  CommandError,
+  countOf,
+  EXIT_CHECK_FAILED,
+  EXIT_OK,
+  RefusedError,
+  readFlags,
+  TEXT,
+} from './framework/command.ts';
+import { configPath, loadWithEnvironment, requireConfig } from './framework/configuration.ts';
+
+export const reloadCommand = (modules: readonly BackendModule[]): Command => ({
+  name: 'reload',
+  summary: 'makes a running daemon read its configuration again',
+  help: `usage: sluice reload [--config FILE] [options]
+
+Makes a running daemon read its configuration again, and reports whether it could. With a mistake in the
+configuration the daemon goes on with the one it has.
+
+options:
+  --config FILE  the configuration of the daemon; default $SLUICE_CONFIG. It is checked first, and says where
+                 the daemon listens and which admin token it wants
+${ADMIN_FLAGS_HELP}
+
+Without a configuration the admin token, if the daemon has one, comes from $SLUICE_ADMIN_TOKEN.
+Exit code 0 if the configuration is in use, 1 if the daemon refused it, 2 if it has mistakes or the daemon is unavailable.
+
+examples:
+  sluice reload --config /etc/sluice/sluice.yaml
+  sluice reload --at 127.0.0.1:7612`,
+
+  async run(args, terminal) {
+    const { config: file, ...flags } = readFlags(args, { ...ADMIN_FLAGS, config: TEXT });
+    const path = configPath(file);
+    const config =
+      path === undefined ? undefined : requireConfig(loadWithEnvironment(path, modules));
+    const address = flags.at === undefined && config ? addressFlagsOf(config, flags) : flags;
+    try {
+      const reply = await requestAdmin('POST', '/reload', address, config?.admin.token);
+      const { limits, kept } = reply as { readonly limits: number; readonly kept: number };
+      terminal.print(`reloaded: ${countOf(limits, 'limit')}, ${kept} with the same rule as before`);
+      return EXIT_OK;
+    } catch (error) {
+      if (!(error instanceof RefusedError)) throw error;
+      terminal.error(
+        `sluice reload: refused, the last valid configuration stays\n${error.message}`,
+      );
+      return EXIT_CHECK_FAILED;
+    }
+  },
+});
+
+/** Where the daemon of a configuration can be reached from this host; without TLS if there is a choice. */
+function addressFlagsOf({ listen: { http } }: Config, flags: AdminFlags): AdminFlags {
+  const address = http.find((each) => !usesTls(each)) ?? http[0];
+  if (!address)
+    throw new CommandError('the daemon has no HTTP listener: send it SIGHUP, and read its log');
+  return { ...flags, at: reachableAt(address), ...(usesTls(address) && { tls: true }) };
+}
+
+const usesTls = (address: ListenAddress): boolean =>
+  address.kind === 'tcp' && address.tls !== undefined;
+
+/** A daemon that listens on all addresses is reached by loopback. */
+function reachableAt(address: ListenAddress): string {
+  if (address.kind === 'unix') return address.path;
+  if (address.port === 0) throw new CommandError('the system picks the HTTP port (0): set --at');
+  const host = ANY_HOSTS[address.host] ?? address.host;
+  return `${host.includes(':') ? `[${host}]` : host}:${address.port}`;
+}
+
+const ANY_HOSTS: Readonly<Record<string, string>> = { '0.0.0.0': '127.0.0.1', '::': '::1' };
