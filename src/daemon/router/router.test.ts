@@ -115,7 +115,39 @@ limits:
       - { match: 'vip:ann', bucket: { rate: 1/s, burst: 7 } }
 `);
     expect([allowed('bob', 9), allowed('vip:bob', 9), allowed('vip:ann', 9)]).toEqual([2, 5, 7]);
-    expect(check('vip:ann').limit).toBe('mine[vip:ann]');
+    expect(check('vip:ann').limit).toBe('mine[bucket 1/s, burst 7]');
+  });
+
+  test('overrides with one rule: share a limiter, and each key has its own count', () => {
+    const item = (n: number) =>
+      `{ match: [vip-${n}, 'team-${n}:*'], bucket: { burst: ${3 + (n % 3)}, rate: 1/s } }`;
+    const overrides = Array.from({ length: 9000 }, (_, n) => item(n));
+    const { allowed, check, registry } = routerOf(
+      `limits: { mine: { bucket: { rate: 1/s, burst: 2 }, overrides: [${overrides.join(', ')}] } }`,
+    );
+    expect(registry.all.map(({ name }) => name)).toEqual([
+      'mine',
+      'mine[bucket 1/s, burst 3]',
+      'mine[bucket 1/s, burst 4]',
+      'mine[bucket 1/s, burst 5]',
+    ]);
+    expect(['vip-3', 'vip-6', 'vip-8999', 'team-4:x', 'bob'].map((key) => allowed(key, 9))).toEqual(
+      [3, 3, 5, 4, 2],
+    );
+    expect(check('vip-3').limit).toBe('mine[bucket 1/s, burst 3]');
+  });
+
+  test('override with a name: its limiter has that name', () => {
+    const { allowed, check } = routerOf(`
+limits:
+  mine:
+    bucket: { rate: 1/s, burst: 2 }
+    overrides:
+      - { name: gold, match: 'vip:*', bucket: { rate: 1/s, burst: 5 } }
+      - { name: gold, match: ann, bucket: { rate: 1/s, burst: 5 } }
+`);
+    expect([allowed('vip:bob', 9), allowed('ann', 9)]).toEqual([5, 5]);
+    expect([check('vip:bob').limit, check('ann').limit]).toEqual(['mine[gold]', 'mine[gold]']);
   });
 
   test('several limits: take from all or from none', () => {
@@ -163,6 +195,43 @@ limits:
     const only = "limits: { mine: { bucket: { rate: 1/s, burst: 1 }, match: 'a' } }";
     expect(routerOf(only).allowed('b', 3)).toBe(3);
     expect(routerOf(`${only}\nunmatched: deny`).allowed('b', 3)).toBe(0);
+  });
+
+  test('unmatched: deny: holds for a key that only limits with always match', () => {
+    const { allowed, check, registry } = routerOf(`
+unmatched: deny
+limits:
+  mine: { bucket: { rate: 1/s, burst: 2 }, match: 'a*', allow: [a-free] }
+  total: { bucket: { rate: 1/s, burst: 9 }, per: limit, always: true }
+`);
+    expect([allowed('b', 3), allowed('a', 3), allowed('a-free', 3)]).toEqual([0, 2, 3]);
+    expect(check('b')).toMatchObject({ staticVerdict: { isAllowed: false, reason: 'unmatched' } });
+    expect(registry.get('total')?.limiter.stats()).toMatchObject({ allowed: 5, denied: 0 });
+    expect(check('b', { limit: 'mine' }).decision.verdict).toBe('allow'); // a named limit matches
+  });
+
+  test('named limit: every matching limit with always counts, too', () => {
+    const { check, registry } = routerOf(`
+limits:
+  login: { bucket: { rate: 1/s, burst: 4 }, match: 'login:*', allow: [free] }
+  total: { bucket: { rate: 1/s, burst: 3 }, per: limit, always: true }
+  other: { bucket: { rate: 1/s, burst: 1 }, match: 'other:*', always: true }
+`);
+    const verdicts = ['x', 'y', 'free', 'z'].map((key) => check(key, { limit: 'login' }));
+    expect(verdicts.map(({ decision }) => decision.verdict)).toEqual([
+      ...['allow', 'allow', 'allow', 'deny'],
+    ]);
+    expect(verdicts[3].limit).toBe('total');
+    expect(registry.get('login')?.limiter.stats()).toMatchObject({ allowed: 2, denied: 0 });
+    expect(registry.get('other')?.limiter.stats()).toMatchObject({ allowed: 0, denied: 0 });
+  });
+
+  test('named limit with always: counts once', () => {
+    const { check } = routerOf(
+      'limits: { total: { bucket: { rate: 1/s, burst: 2 }, always: true } }',
+    );
+    const take = () => check('a', { limit: 'total' }).decision.verdict;
+    expect([take(), take(), take()]).toEqual(['allow', 'allow', 'deny']);
   });
 
   test('shadow mode: counts and never refuses', () => {

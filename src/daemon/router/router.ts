@@ -15,6 +15,7 @@ import type { Inspection, NamedRuleStatus } from '../../limiter/inspection.ts';
 import type { Permit } from '../../limiter/permit.ts';
 import { SyncLimiter } from '../../limiter/sync-limiter.ts';
 import { type Batch, takeBatch } from './batch.ts';
+import { type Explanation, explainRoute } from './explain.ts';
 import type { LimiterRegistry } from './limiter-registry.ts';
 import { PermitRegistry, permitBytes } from './permits.ts';
 import {
@@ -172,6 +173,11 @@ export class Router {
     if (!wantsPermit || batch.isSettled) return { taken: batch.cost };
     const permit = this.permits.add([batch], permitBytes(key, route.applied.length));
     return permit === undefined ? { taken: 0 } : { taken: batch.cost, permit };
+  }
+
+  /** Which limits match the key of a request, and why. */
+  explain({ route, key }: RoutedRequest): Explanation {
+    return explainRoute(route, this.#routeTable, key);
   }
 
   /** The status of a key with every limit on its route. */

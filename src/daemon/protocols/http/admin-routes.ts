@@ -7,9 +7,8 @@
  */
 
 import { toKeyText } from '../../keys/binary-key.ts';
-import { explainRoute } from '../../router/explain.ts';
 import type { RoutedRequest, Router } from '../../router/router.ts';
-import { type RoutesConfig, staticVerdictFields } from '../../router/routes.ts';
+import { staticVerdictFields } from '../../router/routes.ts';
 import { readKeyQuery } from './check-request.ts';
 import {
   adminEndpoint,
@@ -49,7 +48,6 @@ export interface AdminContext {
   /** In the Prometheus text format. */
   metrics(): string;
   reload(): Promise<ReloadResult>;
-  routesConfig(): RoutesConfig;
   limits(): unknown;
   /** The pages of the backends: `GET /<name>`. */
   readonly backendPages: readonly BackendPageView[];
@@ -64,9 +62,7 @@ export function adminRoutes(context: AdminContext): readonly (readonly [string, 
       const verdict = staticVerdict && staticVerdictFields(staticVerdict);
       return { ...verdict, limits: await router.inspect(routed) };
     }),
-    '/explain': keyHandler(context, ({ route, key }) =>
-      explainRoute(route, context.routesConfig(), key),
-    ),
+    '/explain': keyHandler(context, (routed) => router.explain(routed)),
     '/limits': () => jsonResponse(200, context.limits()),
     '/metrics': () => ({ status: 200, headers: PROMETHEUS_HEADERS, body: context.metrics() }),
   };
