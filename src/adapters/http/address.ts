@@ -104,7 +104,7 @@ function hexDigitValue(code: number): number {
   return letter >= 97 && letter <= 102 ? letter - 87 : -1;
 }
 
-const isIpv4 = ([a, b, c, d, e, f]: IpAddress): boolean =>
+export const isIpv4 = ([a, b, c, d, e, f]: IpAddress): boolean =>
   f === 0xffff && (a | b | c | d | e) === 0;
 
 /** An address and the length of its network prefix in bits. */
@@ -137,6 +137,16 @@ const prefixMask = (n: number, bits: number): number => {
   const count = Math.max(0, Math.min(16, bits - n * 16));
   return (0xffff << (16 - count)) & 0xffff;
 };
+
+/** The address with the bits behind the prefix cleared. */
+export const networkAddress = (address: IpAddress, prefixBits: number): IpAddress =>
+  address.map((group, n) => group & prefixMask(n, prefixBits));
+
+/** A network as text: `10.0.0.0/8`, `2001:db8:0:0::/64`. */
+export const networkText = (address: IpAddress, prefixBits: number): string =>
+  isIpv4(address) && prefixBits >= 96
+    ? `${clientKeyOf(address, 128)}/${prefixBits - 96}`
+    : clientKeyOf(networkAddress(address, prefixBits), prefixBits);
 
 /** The key of a client: its IPv4 address, or its IPv6 network of `ipv6Prefix` bits. */
 export function clientKeyOf(address: IpAddress, ipv6Prefix: number): string {

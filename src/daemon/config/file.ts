@@ -4,12 +4,13 @@
  * Every error says where its value stands: line and column of the file, or the variable or flag.
  */
 
-import { closeSync, openSync, readSync } from 'node:fs';
+import { dirname } from 'node:path';
 import { type CST, type Document, Lexer, LineCounter, Parser, parseDocument, visit } from 'yaml';
 import type { BackendModule, SectionOverride } from '../../backends/daemon-backend.ts';
 import { type ConfigError, errorMessageOf } from '../../core/errors.ts';
 import { isRecord } from '../../core/options.ts';
 import { BACKENDS } from '../backends/registry.ts';
+import { lineReader, readBounded } from '../keys/text-file.ts';
 import { type Config, readConfig } from './read.ts';
 import { yamlOffsetOf } from './yaml-position.ts';
 
@@ -114,7 +115,7 @@ export function loadConfig(
   if (file === undefined) return buildConfig({}, overrides, modules);
   let text: string | undefined;
   try {
-    text = readBounded(file);
+    text = readBounded(file, MAX_FILE_BYTES);
   } catch (error) {
     return { problems: [`cannot read ${file}: ${errorMessageOf(error)}`] };
   }
@@ -122,20 +123,6 @@ export function loadConfig(
   // An editor is about to write it, or the disk is full: a reload must not drop every limit.
   if (text.trim() === '') return { problems: [`${file} is empty; {} stands for the defaults`] };
   return parseConfigText(file, text, overrides, modules);
-}
-
-/** The text of a file; undefined if it has too many bytes, as a device without end has. */
-function readBounded(file: string): string | undefined {
-  const bytes = Buffer.allocUnsafe(MAX_FILE_BYTES + 1);
-  const descriptor = openSync(file, 'r');
-  let length = 0;
-  try {
-    for (let read = 1; read > 0 && length < bytes.length; length += read)
-      read = readSync(descriptor, bytes, length, bytes.length - length, null);
-  } finally {
-    closeSync(descriptor);
-  }
-  return length > MAX_FILE_BYTES ? undefined : bytes.toString('utf8', 0, length);
 }
 
 /** The same for the text of a file. */
@@ -241,7 +228,7 @@ function buildConfig(
   source?: ConfigSource,
 ): LoadResult {
   const merged = [...overrides].sort(secretKeysLast).reduce(applyOverride, value);
-  const result = readConfig(merged, modules);
+  const result = readConfig(merged, modules, lineReader(dirname(source?.file ?? '')));
   if ('config' in result) return result;
   const errors = firstPerField(result.errors);
   const located = errors.slice(0, MAX_LOCATED).map((error) => ({

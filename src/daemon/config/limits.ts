@@ -34,6 +34,7 @@ import {
 } from '../../limiter/limiter.ts';
 import { BACKENDS } from '../backends/registry.ts';
 import { MATCH_ALL, type Pattern, readPatterns } from '../keys/pattern.ts';
+import type { ReadLines } from '../keys/text-file.ts';
 import { requireEffective, shadowProblem } from './ineffective.ts';
 import { describeRule, hashOf } from './rule-name.ts';
 
@@ -73,7 +74,12 @@ export interface BackendSections {
   readonly sections: ReadonlyMap<string, BackendSection | undefined>;
 }
 
-const NO_SECTIONS: BackendSections = { modules: BACKENDS, sections: new Map() };
+/** What a limit may refer to: sections of backends, and files with patterns. */
+export interface LimitsContext extends BackendSections {
+  readonly readLines?: ReadLines | undefined;
+}
+
+const NO_SECTIONS: LimitsContext = { modules: BACKENDS, sections: new Map() };
 
 /** More limits than this should be keys of one limit. */
 const MAX_LIMITS = 1000;
@@ -86,7 +92,7 @@ const MAX_OVERRIDE_RULES = 1000;
 export function readLimits(
   value: unknown,
   path: string,
-  context: BackendSections = NO_SECTIONS,
+  context: LimitsContext = NO_SECTIONS,
 ): readonly LimitConfig[] {
   const fields = new OptionReader(path, value, 'limits by name');
   const names = fields.names();
@@ -104,12 +110,13 @@ function readLimit(
   name: string,
   value: unknown,
   path: string,
-  context: BackendSections,
+  context: LimitsContext,
 ): LimitConfig {
   const fields = OptionReader.collecting(path, value, 'an object with a rule, such as bucket');
   fields.tryRead(() => requireValidName(name, path));
   const patterns = (list: string): readonly Pattern[] =>
-    fields.tryRead(() => readPatterns(fields.get(list), fields.pathOf(list))) ?? [];
+    fields.tryRead(() => readPatterns(fields.get(list), fields.pathOf(list), context.readLines)) ??
+    [];
   const match = patterns('match');
   const given = fields.get('match');
   if (Array.isArray(given) && given.length === 0) fields.report('match', 'at least one pattern');
@@ -143,12 +150,12 @@ const rulesOf = ({ rule, overrides }: Pick<LimitConfig, 'rule' | 'overrides'>): 
 
 function readRulesAndBackends(
   fields: OptionReader,
-  context: BackendSections,
+  context: LimitsContext,
 ): Pick<LimitConfig, 'rule' | 'overrides' | 'backends'> {
   const named = readNamedBackends(fields, context);
   // A backend with a message for unsupported rules is tried after the rule was read by itself.
   const tried = dryRunFactoryOf(named.filter(({ unsupported }) => unsupported === undefined));
-  const overrides = fields.tryRead(() => readOverrides(fields, tried)) ?? [];
+  const overrides = fields.tryRead(() => readOverrides(fields, tried, context.readLines)) ?? [];
   const rule = fields.tryRead(() => readRule(fields, tried)) as RuleOptions;
   const rules = rule ? rulesOf({ rule, overrides }) : [];
   const supports = (backend: LimitBackend): boolean =>
@@ -230,6 +237,7 @@ function isSupported(rule: RuleOptions, backend: AnyBackendFactory): boolean {
 function readOverrides(
   limit: OptionReader,
   backend: AnyBackendFactory | undefined,
+  readLines: ReadLines | undefined,
 ): readonly KeyOverrideConfig[] {
   const value = limit.get('overrides');
   const path = limit.pathOf('overrides');
@@ -245,7 +253,7 @@ function readOverrides(
   const overrides = readEach(value, (item, n) => {
     const expectedItem = 'an object with `match` and a rule';
     const fields = OptionReader.collecting(`${path}[${n}]`, item, expectedItem);
-    const match = fields.tryRead(() => readMatch(fields, seen));
+    const match = fields.tryRead(() => readMatch(fields, seen, readLines));
     const named = fields.tryRead(() => rules.read(fields));
     fields.finish();
     return { match, ...named } as KeyOverrideConfig;
@@ -258,8 +266,12 @@ function readOverrides(
 }
 
 /** The patterns of an override; `seen` are those of the other overrides. */
-function readMatch(fields: OptionReader, seen: Set<string>): readonly Pattern[] {
-  const match = readPatterns(fields.get('match'), fields.pathOf('match'));
+function readMatch(
+  fields: OptionReader,
+  seen: Set<string>,
+  readLines: ReadLines | undefined,
+): readonly Pattern[] {
+  const match = readPatterns(fields.get('match'), fields.pathOf('match'), readLines);
   if (match.length === 0) fields.report('match', 'a pattern or a list of patterns');
   if (match.some(({ text }) => seen.has(text)))
     fields.report('match', 'unlike that of the other overrides');

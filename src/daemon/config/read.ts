@@ -21,6 +21,7 @@ import type { LogFormat } from '../../core/log.ts';
 import { OptionReader } from '../../core/options.ts';
 import { BACKENDS } from '../backends/registry.ts';
 import { type Pattern, readPatterns } from '../keys/pattern.ts';
+import type { ReadLines } from '../keys/text-file.ts';
 import { type HttpConfig, readHttpSection } from './http.ts';
 import { type LimitConfig, readLimits } from './limits.ts';
 
@@ -120,23 +121,28 @@ export type ReadResult =
 export function readConfig(
   value: unknown,
   modules: readonly BackendModule[] = BACKENDS,
+  readLines?: ReadLines,
 ): ReadResult {
   try {
     const fields = OptionReader.collecting('', value ?? {}, 'a configuration');
-    return { config: readSections(fields, modules) };
+    return { config: readSections(fields, modules, readLines) };
   } catch (error) {
     if (!(error instanceof ConfigError)) throw error;
     return { errors: [error, ...error.additionalErrors] };
   }
 }
 
-function readSections(fields: OptionReader, registry: readonly BackendModule[]): Config {
+function readSections(
+  fields: OptionReader,
+  registry: readonly BackendModule[],
+  readLines: ReadLines | undefined,
+): Config {
   // A wrapper comes after every backend that it may wrap, wherever the registry lists it.
   const modules = [...registry].sort((a, b) => Number(!!a.wrapper) - Number(!!b.wrapper));
   // With a mistake `finish` throws, so the undefined that stands for a failed section is never seen.
   const attempt = <T>(read: () => T): T => fields.tryRead(read) as T;
   const sections = readBackendSections(fields, modules);
-  const context = { modules, sections };
+  const context = { modules, sections, readLines };
   const config = {
     backends: sections as Config['backends'],
     listen: attempt(() => readListenSection(fields)),
@@ -147,8 +153,8 @@ function readSections(fields: OptionReader, registry: readonly BackendModule[]):
     snapshot: attempt(() => readSnapshotSection(fields)),
     log: attempt(() => readLogSection(fields)),
     unmatched: fields.oneOf('unmatched', ['allow', 'deny'] as const, 'allow'),
-    allow: attempt(() => readPatterns(fields.get('allow'), 'allow')),
-    deny: attempt(() => readPatterns(fields.get('deny'), 'deny')),
+    allow: attempt(() => readPatterns(fields.get('allow'), 'allow', readLines)),
+    deny: attempt(() => readPatterns(fields.get('deny'), 'deny', readLines)),
     limits: attempt(() => readLimits(fields.get('limits') ?? DEFAULT_LIMITS, 'limits', context)),
   };
   fields.finish();

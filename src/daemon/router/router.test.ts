@@ -121,7 +121,7 @@ limits:
   test('overrides with one rule: share a limiter, and each key has its own count', () => {
     const item = (n: number) =>
       `{ match: [vip-${n}, 'team-${n}:*'], bucket: { burst: ${3 + (n % 3)}, rate: 1/s } }`;
-    const overrides = Array.from({ length: 9000 }, (_, n) => item(n));
+    const overrides = Array.from({ length: 600 }, (_, n) => item(n));
     const { allowed, check, registry } = routerOf(
       `limits: { mine: { bucket: { rate: 1/s, burst: 2 }, overrides: [${overrides.join(', ')}] } }`,
     );
@@ -131,9 +131,9 @@ limits:
       'mine[bucket 1/s, burst 4]',
       'mine[bucket 1/s, burst 5]',
     ]);
-    expect(['vip-3', 'vip-6', 'vip-8999', 'team-4:x', 'bob'].map((key) => allowed(key, 9))).toEqual(
-      [3, 3, 5, 4, 2],
-    );
+    expect(['vip-3', 'vip-6', 'vip-599', 'team-4:x', 'bob'].map((key) => allowed(key, 9))).toEqual([
+      3, 3, 5, 4, 2,
+    ]);
     expect(check('vip-3').limit).toBe('mine[bucket 1/s, burst 3]');
   });
 
