@@ -143,6 +143,7 @@ function readSections(
   const attempt = <T>(read: () => T): T => fields.tryRead(read) as T;
   const sections = readBackendSections(fields, modules);
   const context = { modules, sections, readLines };
+  fields.get('include'); // its files are merged already
   const config = {
     backends: sections as Config['backends'],
     listen: attempt(() => readListenSection(fields)),

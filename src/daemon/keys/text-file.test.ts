@@ -43,7 +43,7 @@ describe('pattern file', () => {
     expect(() => read({ file: 'folder' })).toThrow('(not a regular file)');
     expect(() => read({ file: '/dev/zero' })).toThrow('(not a regular file)');
     expect(() => read({ file: 'many.txt' })).toThrow('at most 500000 lines');
-    expect(() => read({ file: 'large.txt' })).toThrow('at most 16777216 bytes');
+    expect(() => read({ file: 'large.txt' })).toThrow('(more than 16777216 bytes)');
     expect(() => read({ file: 'none.txt', glob: 'x' })).toThrow('`deny.glob`');
     expect(() => read({ file: 7 })).toThrow('`deny.file` to be a file name, got 7');
   });

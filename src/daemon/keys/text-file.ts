@@ -22,7 +22,7 @@ const COMMENT = /(?:^|\s)#.*$/s;
 export const lineReader =
   (directory: string): ReadLines =>
   (file, path, read) => {
-    const lines = readRegularFile(resolve(directory, file), file, path).split('\n');
+    const lines = readList(resolve(directory, file), path).split('\n');
     if (lines.length > MAX_LIST_LINES)
       throw new ConfigError(path, `a file of at most ${MAX_LIST_LINES} lines`, file);
     const mistakes: string[] = [];
@@ -42,17 +42,19 @@ export const lineReader =
     throw new ConfigError(path, 'a file with one entry a line', file, [], mistakes[0] + others);
   };
 
-/** A pipe would block the daemon, and a device may have no end. */
-function readRegularFile(path: string, file: string, field: string): string {
-  let text: string | undefined;
+function readList(file: string, path: string): string {
   try {
-    if (!statSync(path).isFile()) throw new Error('not a regular file');
-    text = readBounded(path, MAX_LIST_BYTES);
+    return readRegularFile(file, MAX_LIST_BYTES);
   } catch (error) {
-    throw new ConfigError(field, `a file that can be read (${errorMessageOf(error)})`, file);
+    throw new ConfigError(path, `a file that can be read (${errorMessageOf(error)})`, file);
   }
-  if (text === undefined)
-    throw new ConfigError(field, `a file of at most ${MAX_LIST_BYTES} bytes`, file);
+}
+
+/** A pipe would block the daemon, and a device may have no end. @throws {Error} why it cannot be read */
+export function readRegularFile(path: string, maxBytes: number): string {
+  if (!statSync(path).isFile()) throw new Error('not a regular file');
+  const text = readBounded(path, maxBytes);
+  if (text === undefined) throw new Error(`more than ${maxBytes} bytes`);
   return text;
 }
 
