@@ -79,6 +79,7 @@ describe('sluice config check', () => {
     ['resp: { STRAY: 1 }'],
     ['http: { STRAY: 1 }'],
     ['bounds: { STRAY: 1 }'],
+    ['keys: { STRAY: 1 }'],
     ['snapshot: { file: a, STRAY: 1 }'],
     ['peers: { STRAY: 1 }'],
     ['peers: { udp: { group: "239.0.0.1:1", STRAY: 1 } }'],

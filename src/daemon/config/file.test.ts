@@ -206,6 +206,10 @@ groups: { self: eu, groups: { a: { weight: -1, min: 2 }, b: { at: ftp } }, reser
       'did you mean `bucket: { rate: … }`?',
     ],
     ['limits: { a: { token-bucket: { rate: 1 } } }', 'did you mean `bucket`?'],
+    [
+      'keys: { ipv6: 31 }',
+      '`keys.ipv6` to be a whole number of at least 32 and at most 128, got 31',
+    ],
     ['bounds: { conections: 1 }', 'did you mean `connections`?'],
     ['limit: {}', 'did you mean `limits`?'],
     ['peers: { upd: "127.0.0.1:1" }', 'did you mean `udp`?'],

@@ -20,6 +20,7 @@ import {
 import type { LogFormat } from '../../core/log.ts';
 import { OptionReader } from '../../core/options.ts';
 import { BACKENDS } from '../backends/registry.ts';
+import { ALL_IPV6_BITS, DEFAULT_IPV6_BITS } from '../keys/counted-key.ts';
 import { type Pattern, readPatterns } from '../keys/pattern.ts';
 import type { ReadLines } from '../keys/text-file.ts';
 import { type HttpConfig, readHttpSection } from './http.ts';
@@ -51,6 +52,11 @@ export interface SnapshotConfig {
   readonly maxAgeMs: Millis;
 }
 
+export interface KeysConfig {
+  /** Bits of an IPv6 address that are one client: it counts as its network. */
+  readonly ipv6Bits: number;
+}
+
 export interface LogConfig {
   readonly format: LogFormat;
   /** Interval of the lines about denied calls; Infinity: none. */
@@ -72,6 +78,7 @@ export interface Config {
   /** The sections of backends, by name, in the order of the registry, wrappers last. */
   readonly backends: ReadonlyMap<string, BackendSection>;
   readonly log: LogConfig;
+  readonly keys: KeysConfig;
   readonly unmatched: 'allow' | 'deny';
   readonly allow: readonly Pattern[];
   readonly deny: readonly Pattern[];
@@ -153,6 +160,7 @@ function readSections(
     bounds: attempt(() => readBounds(fields)),
     snapshot: attempt(() => readSnapshotSection(fields)),
     log: attempt(() => readLogSection(fields)),
+    keys: attempt(() => readKeysSection(fields)),
     unmatched: fields.oneOf('unmatched', ['allow', 'deny'] as const, 'allow'),
     allow: attempt(() => readPatterns(fields.get('allow'), 'allow', readLines)),
     deny: attempt(() => readPatterns(fields.get('deny'), 'deny', readLines)),
@@ -238,6 +246,14 @@ function readBounds(fields: OptionReader): Bounds {
   };
   reader.finish();
   return bounds;
+}
+
+function readKeysSection(fields: OptionReader): KeysConfig {
+  const reader = OptionReader.collecting('keys', fields.get('keys') ?? {});
+  const range = { min: 32, max: ALL_IPV6_BITS, integer: true };
+  const keys = { ipv6Bits: reader.number('ipv6', range, DEFAULT_IPV6_BITS) };
+  reader.finish();
+  return keys;
 }
 
 /** A string is short for its format. */

@@ -22,6 +22,8 @@ import { ConfigError, errorMessageOf } from '../../core/errors.ts';
 import { isRecord, OptionReader, readEach } from '../../core/options.ts';
 import { toBinaryKey, toKeyText } from './binary-key.ts';
 import { isCidr, isInKeyNetwork, type KeyNetwork, parseCidr } from './cidr.ts';
+import { endsLikeIpv6 } from './counted-key.ts';
+import { parseIpKey } from './ip-key.ts';
 import { lineReader, type ReadLines } from './text-file.ts';
 
 export interface Pattern {
@@ -81,8 +83,11 @@ export function readPattern(value: unknown, path: string): Pattern {
 /** How a string is read that says nothing about its kind. */
 function kindOf(text: string): string {
   if (/[*?]/.test(text)) return 'glob';
-  return isCidr(text) ? 'cidr' : 'exact';
+  return isCidr(text) || isIpv6(text) ? 'cidr' : 'exact';
 }
+
+/** An IPv6 address has many spellings: it is a network of one address. */
+const isIpv6 = (text: string): boolean => endsLikeIpv6(text) && parseIpKey(text) !== undefined;
 
 function create(kind: string, text: string, path: string): Pattern {
   if (text.length > MAX_PATTERN_CHARS)
@@ -213,7 +218,7 @@ function globMatches(glob: readonly string[], text: readonly string[]): boolean 
 }
 
 function cidr(text: string, path: string): Pattern {
-  const network = parseCidr(text, path);
+  const network = parseCidr(isIpv6(text) ? `${text}/128` : text, path);
   return {
     text,
     specificity: CIDR_SPECIFICITY + network.prefixBits,

@@ -1,6 +1,7 @@
 /** Explains which limits match a key, and why, without a check. */
 
 import type { LimitConfig } from '../config/limits.ts';
+import { toKeyText } from '../keys/binary-key.ts';
 import { bestMatch, type Pattern } from '../keys/pattern.ts';
 import type { LimitMatch, Route, RouteTable, StaticVerdict } from './routes.ts';
 
@@ -33,7 +34,9 @@ export function explainRoute(route: Route, table: RouteTable, key: string): Expl
       rule: limit.rule.limit,
       reason: describeNotApplied(limit, route, table, key),
     }));
-  return { summary: summaryOf(route), limits: [...applied, ...others] };
+  const { countedKey } = route;
+  const counted = countedKey === undefined ? '' : `; counted as ${toKeyText(countedKey)}`;
+  return { summary: summaryOf(route) + counted, limits: [...applied, ...others] };
 }
 
 function summaryOf({ staticVerdict, applied }: Route): string {

@@ -339,6 +339,63 @@ limits:
   });
 });
 
+describe('router: IPv6 addresses', () => {
+  const ONE = 'limits: { all: { bucket: { rate: 1/h, burst: 4 } } }';
+
+  test.each([
+    ['one limit for all keys', ONE],
+    ['several limits', `${ONE.slice(0, -2)}, any: { bucket: { rate: 1 }, match: 'x*' } }`],
+    ['a list', `deny: [mallory]\n${ONE}`],
+    [
+      'several limits at once',
+      `${ONE.slice(0, -2)}, sum: { bucket: { rate: 99 }, always: true } }`,
+    ],
+  ])('%s: addresses of a /64 share a count, by the line and by name', (_, text) => {
+    const { line, check, allowed } = routerOf(text);
+    for (let round = 0; round < 2; round++) {
+      const prefix = `${round}-ip:`;
+      expect(line(`${prefix}2001:db8:1:2::1`)).toBe(true);
+      expect(check(`${prefix}2001:db8:1:2:ffff::9`).decision.verdict).toBe('allow');
+      const named = check(`${prefix}2001:DB8:1:2:0:0:0:1`, { limit: 'all' });
+      expect(named.decision).toMatchObject({ verdict: 'allow', remaining: 1 });
+      expect(allowed(`${prefix}2001:db8:1:2::2`, 3)).toBe(1);
+      expect(check(`${prefix}2001:db8:1:2::3`, { limit: 'all' }).decision.verdict).toBe('deny');
+      expect(allowed(`${prefix}2001:db8:1:3::1`, 9)).toBe(4);
+      expect(allowed(`2001:db8:1:${round}::1`, 9)).toBe(4);
+      expect(allowed(`2001:db8:1:${round}::/64`, 9)).toBe(0); // the network as the key
+    }
+  });
+
+  test('patterns: match the address as it was sent', () => {
+    const { allowed } = routerOf(`
+deny: [2001:db8:1:2::bad, 'ip:2001:db8:dead::/48']
+limits:
+  all:
+    bucket: { rate: 1/h, burst: 2 }
+    overrides: [{ match: '2001:db8:1:2::77', bucket: { rate: 1/h, burst: 5 } }]
+`);
+    expect(allowed('2001:db8:1:2:0:0:0:bad', 3)).toBe(0);
+    expect(allowed('2001:db8:1:2::1', 3)).toBe(2);
+    expect(allowed('2001:db8:1:2::77', 9)).toBe(5);
+    expect(allowed('ip:2001:db8:dead::1', 3)).toBe(0);
+  });
+
+  test('keys.ipv6: another prefix length, and 128 counts every address for itself', () => {
+    const wide = routerOf(`keys: { ipv6: 48 }\n${ONE}`);
+    expect(wide.allowed('2001:db8:1:2::1', 9) + wide.allowed('2001:db8:1:3::1', 9)).toBe(4);
+    const off = routerOf(`keys: { ipv6: 128 }\n${ONE}`);
+    expect(off.allowed('2001:db8:1:2::1', 9) + off.allowed('2001:db8:1:2::2', 9)).toBe(8);
+  });
+
+  test('permit of an address: is settled for its network', () => {
+    const { check, router } = routerOf('limits: { sink: { concurrency: 1 } }');
+    const { permit = '' } = check('2001:db8::1', { wantsPermit: true });
+    expect(check('2001:db8::2', { wantsPermit: true }).decision.verdict).toBe('deny');
+    expect(router.permits.settle(permit, {})).toBe(true);
+    expect(check('2001:db8::2', { wantsPermit: true }).decision.verdict).toBe('allow');
+  });
+});
+
 describe('router: reload', () => {
   test('unchanged rule: keeps its counts under other patterns', () => {
     const { allowed, change } = routerOf(TWO);

@@ -40,6 +40,7 @@ export interface CheckRequest {
 /** A request with its route and the hash of its key. */
 export interface RoutedRequest extends KeyHash {
   readonly route: Route;
+  /** The key that is counted: of an IPv6 address its network. */
   readonly key: string;
   readonly cost: number;
   readonly wantsPermit: boolean;
@@ -114,12 +115,15 @@ export class Router {
   isAllowed(bytes: Buffer, from: number, to: number): boolean | Promise<boolean> {
     const hasher = this.#hasher;
     hasher.hashBytes(bytes, from, to);
-    const decision = this.#routeTable.cachedLimiter(hasher)?.checkHashed(hasher, 1);
+    const decision = this.#routeTable
+      .cachedLimiter(hasher, bytes, from, to)
+      ?.checkHashed(hasher, 1);
     if (decision) return decision.verdict === 'allow';
     const key = bytes.toString('latin1', from, to);
     const { low, high } = hasher;
     const route = this.#routeTable.cached(hasher, key) ?? this.#routeTable.resolve(hasher, key);
-    const result = this.#run({ route, key, cost: 1, wantsPermit: false, low, high });
+    const counted = route.countedKey ?? key;
+    const result = this.#run({ route, key: counted, cost: 1, wantsPermit: false, low, high });
     return result instanceof Promise ? result.then(isAllowResult) : isAllowResult(result);
   }
 
@@ -138,8 +142,10 @@ export class Router {
       limit === undefined
         ? (this.#routeTable.cached(hasher, key) ?? this.#routeTable.resolve(hasher, key))
         : this.#routeTable.resolveNamed(limit, key);
+    if (!route) return undefined;
+    const counted = route.countedKey ?? key;
     // A cost of 0 takes nothing, so there is nothing to settle.
-    return route && { route, key, cost, wantsPermit: wantsPermit && cost > 0, low, high };
+    return { route, key: counted, cost, wantsPermit: wantsPermit && cost > 0, low, high };
   }
 
   checkRouted(request: RoutedRequest): CheckResult | Promise<CheckResult> {
@@ -175,8 +181,8 @@ export class Router {
     return permit === undefined ? { taken: 0 } : { taken: batch.cost, permit };
   }
 
-  /** Which limits match the key of a request, and why. */
-  explain({ route, key }: RoutedRequest): Explanation {
+  /** Which limits match the key of a request, as it was sent, and why. */
+  explain({ route }: RoutedRequest, key: string): Explanation {
     return explainRoute(route, this.#routeTable, key);
   }
 

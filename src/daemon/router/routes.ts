@@ -15,6 +15,14 @@ import type { RemoteLimiter } from '../../limiter/async-limiter.ts';
 import { type CompositeLimiter, createComposite } from '../../limiter/composite-limiter.ts';
 import { SyncLimiter } from '../../limiter/sync-limiter.ts';
 import type { KeyOverrideConfig, LimitConfig } from '../config/limits.ts';
+import type { KeysConfig } from '../config/read.ts';
+import {
+  ALL_IPV6_BITS,
+  bytesEndLikeIpv6,
+  countedKeyOf,
+  DEFAULT_IPV6_BITS,
+  endsLikeIpv6,
+} from '../keys/counted-key.ts';
 import { MATCH_ALL, type Pattern } from '../keys/pattern.ts';
 import { PatternIndex } from '../keys/pattern-index.ts';
 import { isConcurrencyLimit, type LimiterRegistry, overrideName } from './limiter-registry.ts';
@@ -41,6 +49,8 @@ export interface StaticVerdict {
 export interface Route {
   readonly staticVerdict?: StaticVerdict;
   readonly applied: readonly AppliedLimit[];
+  /** The key that its limits count under; undefined: the key that was sent. */
+  readonly countedKey: string | undefined;
   /** Set if one local limit decides alone, by the key's hash. */
   readonly singleLimiter: SyncLimiter | undefined;
   /** All local limits except those on calls in flight, as one. */
@@ -60,6 +70,7 @@ export interface RoutesConfig {
   readonly deny: readonly Pattern[];
   readonly unmatched: 'allow' | 'deny';
   readonly limits: readonly LimitConfig[];
+  readonly keys?: KeysConfig;
 }
 
 /** A power of two. */
@@ -68,7 +79,7 @@ const ROUTE_CACHE_SLOTS = 65_536;
 /** The route of a longer key is not cached if the key has to be compared. */
 const MAX_CACHED_KEY_BYTES = 128;
 
-/** Distinct routes kept: one per combination of limiters, in practice a few. */
+/** Distinct routes kept: one per combination of limiters, in practice a few, and as many of IPv6 networks. */
 const MAX_ROUTES = 10_000;
 
 /** The one key of a limit with `per: limit`. */
@@ -89,11 +100,18 @@ export class RouteTable {
   readonly #cachedKeys: (string | undefined)[];
   readonly #cachedRoutes: (Route | undefined)[];
   readonly #bySignature = new Map<string, Route>();
+  /** Routes of IPv6 addresses, by their network. */
+  readonly #byNetwork = new Map<string, Route>();
+  readonly #ipv6Bits: number;
+  /** True if IPv6 addresses do not count for themselves. */
+  readonly #countsNetworks: boolean;
   /** Routes to a named limit that do not depend on the key: at most one per limit. */
   readonly #keyIndependentRoutes = new Map<string, Route>();
 
   constructor(config: RoutesConfig, registry: LimiterRegistry) {
     this.#config = config;
+    this.#ipv6Bits = config.keys?.ipv6Bits ?? DEFAULT_IPV6_BITS;
+    this.#countsNetworks = this.#ipv6Bits < ALL_IPV6_BITS;
     this.#registry = registry;
     this.#globalLists = indexLists(config);
     const limits = config.limits.map(indexLimit);
@@ -116,22 +134,30 @@ export class RouteTable {
   }
 
   /** By hash if a single limit counts by that hash, otherwise by the key as well. */
-  cached(hash: KeyHash, key: string): Route | undefined {
-    const route = this.#cachedByHash(hash);
-    if (!route || route === this.#soleRoute || route.singleLimiter) return route;
-    return this.#cachedKeys[hash.low & (ROUTE_CACHE_SLOTS - 1)] === key ? route : undefined;
+  cached({ low, high }: KeyHash, key: string): Route | undefined {
+    if (this.#soleRoute)
+      return this.#countsNetworks && endsLikeIpv6(key) ? undefined : this.#soleRoute;
+    const at = low & (ROUTE_CACHE_SLOTS - 1);
+    if (this.#cachedHashes[at * 2] !== low || this.#cachedHashes[at * 2 + 1] !== high)
+      return undefined;
+    const route = this.#cachedRoutes[at];
+    return route?.singleLimiter || this.#cachedKeys[at] === key ? route : undefined;
   }
 
   /** The limiter that decides alone, by hash; undefined if the route is not cached or there is none. */
-  cachedLimiter(hash: KeyHash): SyncLimiter | undefined {
-    return this.#cachedByHash(hash)?.singleLimiter;
-  }
-
-  #cachedByHash({ low, high }: KeyHash): Route | undefined {
-    if (this.#soleRoute) return this.#soleRoute;
+  cachedLimiter(
+    { low, high }: KeyHash,
+    key: Uint8Array,
+    from: number,
+    to: number,
+  ): SyncLimiter | undefined {
+    if (this.#soleRoute)
+      return this.#countsNetworks && bytesEndLikeIpv6(key, from, to)
+        ? undefined
+        : this.#soleRoute.singleLimiter;
     const at = low & (ROUTE_CACHE_SLOTS - 1);
     const isHit = this.#cachedHashes[at * 2] === low && this.#cachedHashes[at * 2 + 1] === high;
-    return isHit ? this.#cachedRoutes[at] : undefined;
+    return isHit ? this.#cachedRoutes[at]?.singleLimiter : undefined;
   }
 
   /** Finds the route of a key and caches it. */
@@ -151,11 +177,12 @@ export class RouteTable {
   /** The route of a key to a named limit, whether its patterns match or not; undefined if unknown. */
   resolveNamed(name: string, key: string): Route | undefined {
     const known = this.#keyIndependentRoutes.get(name);
-    if (known) return known;
+    if (known && !(this.#countsNetworks && endsLikeIpv6(key))) return known;
     const named = this.#limitsByName.get(name);
     if (!named) return undefined;
     const route = this.find(key, named);
-    if (this.#isKeyIndependent(named)) this.#keyIndependentRoutes.set(name, route);
+    if (route.countedKey === undefined && this.#isKeyIndependent(named))
+      this.#keyIndependentRoutes.set(name, route);
     return route;
   }
 
@@ -182,7 +209,11 @@ export class RouteTable {
     }
     // A limit with `always` is a ceiling for keys that another limit admits: it matches no key by itself.
     if (!named && this.#config.unmatched === 'deny') return UNMATCHED_DENIED;
-    if (counting.length > 0) return this.#intern(counting.map((limit) => this.#apply(limit, key)));
+    if (counting.length > 0) {
+      const route = this.#intern(counting.map((limit) => this.#apply(limit, key)));
+      const countedKey = countedKeyOf(key, this.#ipv6Bits);
+      return countedKey === key ? route : this.#internNetwork(route, countedKey);
+    }
     return exempt ? staticRoute(exempt) : UNMATCHED_ALLOWED;
   }
 
@@ -212,6 +243,16 @@ export class RouteTable {
     if (this.#bySignature.size >= MAX_ROUTES) this.#bySignature.clear();
     this.#bySignature.set(signature, route);
     return route;
+  }
+
+  /** A route that counts under another key than the one sent. No limiter decides by the hash of the key sent. */
+  #internNetwork(route: Route, countedKey: string): Route {
+    const known = this.#byNetwork.get(countedKey);
+    if (known?.applied === route.applied) return known;
+    const counted = { ...route, singleLimiter: undefined, countedKey };
+    if (this.#byNetwork.size >= MAX_ROUTES) this.#byNetwork.clear();
+    this.#byNetwork.set(countedKey, counted);
+    return counted;
   }
 
   /** The most specific patterns of a limit that match a key, for an explanation. */
@@ -327,6 +368,7 @@ function createRoute(applied: readonly AppliedLimit[]): Route {
   const single = isSingle && counting[0].limiter.isCheckOnly ? counting[0].limiter : undefined;
   return {
     applied,
+    countedKey: undefined,
     singleLimiter: single,
     local: combineLocal(counting),
     localWithPermits: combineLocal(local),

@@ -62,7 +62,7 @@ export function adminRoutes(context: AdminContext): readonly (readonly [string, 
       const verdict = staticVerdict && staticVerdictFields(staticVerdict);
       return { ...verdict, limits: await router.inspect(routed) };
     }),
-    '/explain': keyHandler(context, (routed) => router.explain(routed)),
+    '/explain': keyHandler(context, (routed, key) => router.explain(routed, key)),
     '/limits': () => jsonResponse(200, context.limits()),
     '/metrics': () => ({ status: 200, headers: PROMETHEUS_HEADERS, body: context.metrics() }),
   };
@@ -91,7 +91,7 @@ const EVENT_STREAM_HEADERS = [
 const keyHandler =
   (
     { router, bounds }: AdminContext,
-    describe: (routed: RoutedRequest) => object | Promise<object>,
+    describe: (routed: RoutedRequest, key: string) => object | Promise<object>,
   ): EndpointHandler =>
   async ({ url = '' }, queryAt) => {
     const values = readKeyQuery(url, queryAt, bounds.maxKey);
@@ -99,7 +99,7 @@ const keyHandler =
     const [key = '', limit] = values;
     const routed = router.route({ key, limit, cost: 1 });
     if (!routed) return unknownLimitResponse(limit ?? '');
-    return jsonResponse(200, { key: toKeyText(key), ...(await describe(routed)) });
+    return jsonResponse(200, { key: toKeyText(key), ...(await describe(routed, key)) });
   };
 
 function openEventStream({ eventStream }: AdminContext): HttpResponse {
