@@ -39,7 +39,6 @@ function createDaemonServer() {
     isReady: () => true,
     limits: () => ({}),
     backendPages: [],
-    routesConfig: () => rules,
   };
   const httpServer = new HttpServer(context, { admin: {} });
   const options = { allowHalfOpen: true, noDelay: true };

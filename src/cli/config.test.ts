@@ -79,6 +79,7 @@ describe('sluice config check', () => {
     ['resp: { STRAY: 1 }'],
     ['http: { STRAY: 1 }'],
     ['bounds: { STRAY: 1 }'],
+    ['keys: { STRAY: 1 }'],
     ['snapshot: { file: a, STRAY: 1 }'],
     ['peers: { STRAY: 1 }'],
     ['peers: { udp: { group: "239.0.0.1:1", STRAY: 1 } }'],
@@ -95,6 +96,7 @@ describe('sluice config check', () => {
     [`groups: { self: a, groups: { a: {}, b: { at: "http://b" } }, key: ${KEY}, STRAY: 1 }`],
     ['groups: { self: a, groups: { a: { STRAY: 1 }, b: {} } }'],
     ['limits: { a: { bucket: { rate: 1 }, STRAY: 1 } }'],
+    ['limits: { a: { bucket: { rate: 1 }, overrides: [{ match: b, bucket: 1, STRAY: 1 }] } }'],
   ])('every option beside STRAY in %s is documented, and in the example', (text) => {
     const file = place.file('stray.yaml', text);
     const [, names] =
@@ -145,7 +147,7 @@ describe('sluice explain', () => {
 
   test('prints which limits apply, and why', () => {
     expect(explain('ip:10.1.2.3').out).toBe(`"ip:10.1.2.3": 2 limits decide, all or nothing
-  ✓ per-client[ip:10.1.2.3]: has an override for ip:10.1.2.3, is the most specific
+  ✓ per-client[bucket 100/s]: has an override for ip:10.1.2.3, is the most specific
       {"bucket":{"rate":"100/s"}}
   ✓ total: matches *, applies always; one count for all keys
       {"bucket":{"rate":"1000/s"}}

@@ -35,8 +35,8 @@ example:
     const text = onlyPositional(positionals, 'key');
     const config = requireConfig(loadWithEnvironment(configPath(values.config), modules));
     const binaryKey = toBinaryKey(text);
-    const route = new RouteTable(config, dryRunRegistry(config.limits)).find(binaryKey);
-    const explained = explainRoute(route, config, binaryKey);
+    const table = new RouteTable(config, dryRunRegistry(config.limits));
+    const explained = explainRoute(table.find(binaryKey), table, binaryKey);
     if (values.json) {
       terminal.print(JSON.stringify({ key: text, ...explained }, undefined, 2));
       return EXIT_OK;

@@ -154,7 +154,6 @@ export class Daemon {
         metrics: () => this.#metrics.text(),
         reload: () => this.reload(),
         isReady: () => !this.#isStopping,
-        routesConfig: () => this.#config,
         backendPages: backends.pagesOf(modules),
         limits: () => describeLimits(this.#config.limits, this.#registry),
         onError: (error) => log('error', 'HTTP request failed', { reason: errorMessageOf(error) }),

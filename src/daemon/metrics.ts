@@ -132,12 +132,25 @@ export function describeLimits(limits: readonly LimitConfig[], registry: Limiter
   return limits.map(({ name, rule, match, always, per, shadow, overrides, backends }) => ({
     name,
     rule: rule.limit,
-    match: match.map(({ text }) => text),
+    match: match.slice(0, MAX_SHOWN_PATTERNS).map(({ text }) => text),
     always,
     per,
     shadow,
-    overrides: overrides.map((item) => ({ match: item.match.text, rule: item.rule.limit })),
+    overrides: describeOverrides(overrides),
     ...Object.fromEntries(backends.map((backend) => [backend.name, backend.view])),
     stats: registry.get(name)?.limiter.stats(),
   }));
+}
+
+/** A list from a file may have thousands. */
+const MAX_SHOWN_PATTERNS = 100;
+
+/** By the names of their limiters, with the number of patterns: these are keys of clients. */
+function describeOverrides(overrides: LimitConfig['overrides']): unknown {
+  const byName = new Map<string, { name: string; rule: unknown; patterns: number }>();
+  for (const { name, rule, match } of overrides) {
+    const patterns = match.length + (byName.get(name)?.patterns ?? 0);
+    byName.set(name, { name, rule: rule.limit, patterns });
+  }
+  return [...byName.values()];
 }

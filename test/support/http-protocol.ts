@@ -18,7 +18,7 @@ import { Router } from '../../src/daemon/router/router.ts';
 import type { RoutesConfig } from '../../src/daemon/router/routes.ts';
 
 export interface HttpServerOptions
-  extends Partial<Omit<HttpContext, 'router' | 'limits' | 'routesConfig'> & HttpSettings> {
+  extends Partial<Omit<HttpContext, 'router' | 'limits'> & HttpSettings> {
   /** As in a configuration file. */
   readonly limits?: unknown;
   readonly deny?: unknown;
@@ -37,11 +37,8 @@ const routesOf = (options: HttpServerOptions): RoutesConfig => ({
 });
 
 /** A router with these limits; default: a burst of 3, then 1/s. */
-export function createRouter(
-  options: HttpServerOptions,
-  clock: Clock,
-  routesConfig = routesOf(options),
-): Router {
+export function createRouter(options: HttpServerOptions, clock: Clock): Router {
+  const routesConfig = routesOf(options);
   const hasher = createHasher([1, 2], 'latin1');
   const backendFor: BackendSelector = ({ backends }) =>
     backends.length > 0 ? options.backend : undefined;
@@ -53,9 +50,8 @@ export function createRouter(
 export function createHttpServer(options: HttpServerOptions = {}): HttpServer {
   const { clock = systemClock, admin = {}, extractKey, bounds, fastPath, onError } = options;
   const { allowCrossSite } = options;
-  const routesConfig = routesOf(options);
   const context = {
-    router: createRouter(options, clock, routesConfig),
+    router: createRouter(options, clock),
     clock,
     version: '0.0.0',
     metrics: options.metrics ?? (() => 'up 1\n'),
@@ -63,7 +59,6 @@ export function createHttpServer(options: HttpServerOptions = {}): HttpServer {
     isReady: options.isReady ?? (() => true),
     limits: () => options.limits ?? LIMITS,
     backendPages: [],
-    routesConfig: () => routesConfig,
     ...(onError && { onError }),
     turns: options.turns,
   };

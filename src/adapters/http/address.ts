@@ -104,7 +104,7 @@ function hexDigitValue(code: number): number {
   return letter >= 97 && letter <= 102 ? letter - 87 : -1;
 }
 
-const isIpv4 = ([a, b, c, d, e, f]: IpAddress): boolean =>
+export const isIpv4 = ([a, b, c, d, e, f]: IpAddress): boolean =>
   f === 0xffff && (a | b | c | d | e) === 0;
 
 /** An address and the length of its network prefix in bits. */
@@ -138,12 +138,36 @@ const prefixMask = (n: number, bits: number): number => {
   return (0xffff << (16 - count)) & 0xffff;
 };
 
-/** The key of a client: its IPv4 address, or its IPv6 network of `ipv6Prefix` bits. */
-export function clientKeyOf(address: IpAddress, ipv6Prefix: number): string {
+/** The address with the bits behind the prefix cleared. */
+export const networkAddress = (address: IpAddress, prefixBits: number): IpAddress =>
+  address.map((group, n) => group & prefixMask(n, prefixBits));
+
+/** An address as text, in the usual short form: `203.0.113.9`, `2001:db8::1`. */
+export function addressText(address: IpAddress): string {
   if (isIpv4(address)) {
     const [high, low] = [address[6], address[7]];
     return `${high >> 8}.${high & 255}.${low >> 8}.${low & 255}`;
   }
+  let [gap, gapLength] = [0, 1]; // the longest run of zeros, if it has two groups
+  for (let start = 0; start < 8; start++) {
+    let end = start;
+    while (end < 8 && address[end] === 0) end++;
+    if (end - start > gapLength) [gap, gapLength] = [start, end - start];
+  }
+  const groups = address.map((group) => group.toString(16));
+  if (gapLength === 1) return groups.join(':');
+  return `${groups.slice(0, gap).join(':')}::${groups.slice(gap + gapLength).join(':')}`;
+}
+
+/** A network as text: `10.0.0.0/8`, `2001:db8:0:0::/64`. */
+export const networkText = (address: IpAddress, prefixBits: number): string =>
+  isIpv4(address) && prefixBits >= 96
+    ? `${addressText(address)}/${prefixBits - 96}`
+    : clientKeyOf(networkAddress(address, prefixBits), prefixBits);
+
+/** The key of a client: its IPv4 address, or its IPv6 network of `ipv6Prefix` bits. */
+export function clientKeyOf(address: IpAddress, ipv6Prefix: number): string {
+  if (isIpv4(address)) return addressText(address);
   let groups = '';
   for (let n = 0; n * 16 < ipv6Prefix; n++) {
     groups += `${n === 0 ? '' : ':'}${(address[n] & prefixMask(n, ipv6Prefix)).toString(16)}`;

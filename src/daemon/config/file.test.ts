@@ -92,7 +92,9 @@ colour: red
       `limits: { a: { bucket: { rate: 1 }, overrides: [${overrides}] } }`,
     );
     if ('problems' in loaded) throw new Error(loaded.problems.join('\n'));
-    const texts = loaded.config.limits[0].overrides.map(({ match }) => match.text);
+    const texts = loaded.config.limits[0].overrides.flatMap(({ match }) =>
+      match.map(({ text }) => text),
+    );
     expect(new Set(texts).size).toBe(patterns.length);
   });
 
@@ -204,6 +206,10 @@ groups: { self: eu, groups: { a: { weight: -1, min: 2 }, b: { at: ftp } }, reser
       'did you mean `bucket: { rate: … }`?',
     ],
     ['limits: { a: { token-bucket: { rate: 1 } } }', 'did you mean `bucket`?'],
+    [
+      'keys: { ipv6: 31 }',
+      '`keys.ipv6` to be a whole number of at least 32 and at most 128, got 31',
+    ],
     ['bounds: { conections: 1 }', 'did you mean `connections`?'],
     ['limit: {}', 'did you mean `limits`?'],
     ['peers: { upd: "127.0.0.1:1" }', 'did you mean `udp`?'],
@@ -226,6 +232,18 @@ groups: { self: eu, groups: { a: { weight: -1, min: 2 }, b: { at: ftp } }, reser
     [
       'limits: { a: { bucket: { rate: 1 }, overrides: [{ match: "x*", bucket: { rate: 1 } }, { match: { prefix: x }, bucket: { rate: 2 } }] } }',
       '`limits.a.overrides[1].match` to be unlike that of the other overrides',
+    ],
+    [
+      'limits: { a: { bucket: { rate: 1 }, overrides: [{ match: [], bucket: { rate: 1 } }] } }',
+      '`limits.a.overrides[0].match` to be a pattern or a list of patterns, got []',
+    ],
+    [
+      'limits: { a: { bucket: { rate: 1 }, overrides: [{ match: b, name: x, bucket: { rate: 1 } }, { match: c, name: x, bucket: { rate: 2 } }] } }',
+      '`limits.a.overrides[1].name` to be a name that no other rule has, got "x"',
+    ],
+    [
+      'limits: { a: { bucket: { rate: 1 }, overrides: [{ match: b, name: "x y", bucket: { rate: 1 } }] } }',
+      '`limits.a.overrides[0].name` to be a name of at most 64 letters',
     ],
     ['limits: { a: { bucket: { rate: 1 }, maxKeys: 0 } }', '`limits.a.maxKeys`'],
     ['limits: { a: { bucket: { rate: 1 }, redis: { url: x } } }', '`limits.a.redis.url`'],

@@ -6,7 +6,7 @@
  *         bucket: { rate: 10/s, burst: 20 }
  *         match: 'ip:*'
  *         overrides:
- *           - { match: 'ip:10.1.2.3', bucket: { rate: 100/s } }
+ *           - { match: ['ip:10.1.2.3', 'ip:10.9.0.0/16'], bucket: { rate: 100/s } }
  *       total:
  *         bucket: { rate: 1000/s }
  *         per: limit        # one bucket for all keys
@@ -21,7 +21,7 @@ import type {
   BackendSection,
   LimitBackend,
 } from '../../backends/daemon-backend.ts';
-import { described } from '../../core/config-helpers.ts';
+import { described, isNonEmptyString } from '../../core/config-helpers.ts';
 import { ConfigError } from '../../core/errors.ts';
 import { requireValidName } from '../../core/name.ts';
 import { isRecord, OptionReader, readEach } from '../../core/options.ts';
@@ -33,14 +33,20 @@ import {
   RULE_OF_OPTION,
 } from '../../limiter/limiter.ts';
 import { BACKENDS } from '../backends/registry.ts';
-import { MATCH_ALL, type Pattern, readPattern, readPatterns } from '../keys/pattern.ts';
+import { MATCH_ALL, type Pattern, readPatterns } from '../keys/pattern.ts';
+import type { ReadLines } from '../keys/text-file.ts';
 import { requireEffective, shadowProblem } from './ineffective.ts';
+import { describeRule, hashOf } from './rule-name.ts';
 
 /** A rule as it was written: the options of `limiter()` without its name. */
 export type RuleOptions = Pick<LimiterOptions, 'limit' | 'maxKeys' | 'permitTimeout'>;
 
+/** Another rule for some keys. Overrides of one name have one rule and share a limiter, which counts per key. */
 export interface KeyOverrideConfig {
-  readonly match: Pattern;
+  /** The name of the limiter within its limit: as configured, or a description of the rule. */
+  readonly name: string;
+  /** Patterns of which a key has to match one. */
+  readonly match: readonly Pattern[];
   readonly rule: RuleOptions;
 }
 
@@ -68,17 +74,25 @@ export interface BackendSections {
   readonly sections: ReadonlyMap<string, BackendSection | undefined>;
 }
 
-const NO_SECTIONS: BackendSections = { modules: BACKENDS, sections: new Map() };
+/** What a limit may refer to: sections of backends, and files with patterns. */
+export interface LimitsContext extends BackendSections {
+  readonly readLines?: ReadLines | undefined;
+}
+
+const NO_SECTIONS: LimitsContext = { modules: BACKENDS, sections: new Map() };
 
 /** More limits than this should be keys of one limit. */
 const MAX_LIMITS = 1000;
 const MAX_OVERRIDES = 10_000;
 
+/** Limiters of one limit: each has a table for its keys, and metrics. */
+const MAX_OVERRIDE_RULES = 1000;
+
 /** Reads all limits in the order they were written. @throws {ConfigError} with all mistakes of all limits. */
 export function readLimits(
   value: unknown,
   path: string,
-  context: BackendSections = NO_SECTIONS,
+  context: LimitsContext = NO_SECTIONS,
 ): readonly LimitConfig[] {
   const fields = new OptionReader(path, value, 'limits by name');
   const names = fields.names();
@@ -96,12 +110,13 @@ function readLimit(
   name: string,
   value: unknown,
   path: string,
-  context: BackendSections,
+  context: LimitsContext,
 ): LimitConfig {
   const fields = OptionReader.collecting(path, value, 'an object with a rule, such as bucket');
   fields.tryRead(() => requireValidName(name, path));
   const patterns = (list: string): readonly Pattern[] =>
-    fields.tryRead(() => readPatterns(fields.get(list), fields.pathOf(list))) ?? [];
+    fields.tryRead(() => readPatterns(fields.get(list), fields.pathOf(list), context.readLines)) ??
+    [];
   const match = patterns('match');
   const given = fields.get('match');
   if (Array.isArray(given) && given.length === 0) fields.report('match', 'at least one pattern');
@@ -120,24 +135,29 @@ function readLimit(
   }
   if (limit.per === 'limit' && fields.has('maxKeys'))
     fields.report('maxKeys', 'left out when all keys have one count together (per: limit)');
-  const shadowed =
-    limit.shadow && limit.rule ? [limit.rule, ...limit.overrides.map(({ rule }) => rule)] : [];
+  const shadowed = limit.shadow && limit.rule ? rulesOf(limit) : [];
   const problem = shadowProblem(shadowed.map((rule) => rule.limit));
   if (problem !== undefined) fields.report('shadow', problem);
   fields.finish();
   return limit;
 }
 
+/** The different rules of a limit: its own, and those of its overrides. */
+const rulesOf = ({ rule, overrides }: Pick<LimitConfig, 'rule' | 'overrides'>): RuleOptions[] => [
+  rule,
+  ...new Set(overrides.map((override) => override.rule)),
+];
+
 function readRulesAndBackends(
   fields: OptionReader,
-  context: BackendSections,
+  context: LimitsContext,
 ): Pick<LimitConfig, 'rule' | 'overrides' | 'backends'> {
   const named = readNamedBackends(fields, context);
   // A backend with a message for unsupported rules is tried after the rule was read by itself.
   const tried = dryRunFactoryOf(named.filter(({ unsupported }) => unsupported === undefined));
-  const overrides = fields.tryRead(() => readOverrides(fields, tried)) ?? [];
+  const overrides = fields.tryRead(() => readOverrides(fields, tried, context.readLines)) ?? [];
   const rule = fields.tryRead(() => readRule(fields, tried)) as RuleOptions;
-  const rules = rule ? [rule, ...overrides.map((override) => override.rule)] : [];
+  const rules = rule ? rulesOf({ rule, overrides }) : [];
   const supports = (backend: LimitBackend): boolean =>
     rules.every((options) => isSupported(options, backend.dryRun()));
   for (const backend of named) {
@@ -217,6 +237,7 @@ function isSupported(rule: RuleOptions, backend: AnyBackendFactory): boolean {
 function readOverrides(
   limit: OptionReader,
   backend: AnyBackendFactory | undefined,
+  readLines: ReadLines | undefined,
 ): readonly KeyOverrideConfig[] {
   const value = limit.get('overrides');
   const path = limit.pathOf('overrides');
@@ -228,24 +249,96 @@ function readOverrides(
     throw new ConfigError(path, `at most ${MAX_OVERRIDES} overrides`, got);
   }
   const seen = new Set<string>();
-  return readEach(value, (item, n) => {
+  const rules = new NamedRules(backend, limit.path);
+  const overrides = readEach(value, (item, n) => {
     const expectedItem = 'an object with `match` and a rule';
     const fields = OptionReader.collecting(`${path}[${n}]`, item, expectedItem);
-    const match = fields.tryRead(() => readPattern(fields.get('match'), fields.pathOf('match')));
-    if (match && seen.has(match.text)) fields.report('match', 'unlike that of the other overrides');
-    if (match) seen.add(match.text);
-    const rule = fields.tryRead(() => readRule(fields, backend, limit.path));
+    const match = fields.tryRead(() => readMatch(fields, seen, readLines));
+    const named = fields.tryRead(() => rules.read(fields));
     fields.finish();
-    return { match, rule } as KeyOverrideConfig;
+    return { match, ...named } as KeyOverrideConfig;
   });
+  if (rules.size > MAX_OVERRIDE_RULES) {
+    const got = described(`${rules.size} of them`);
+    throw new ConfigError(path, `at most ${MAX_OVERRIDE_RULES} different rules`, got);
+  }
+  return overrides;
 }
 
-/** Reads the one rule among the fields and validates it by creating a limiter. */
+/** The patterns of an override; `seen` are those of the other overrides. */
+function readMatch(
+  fields: OptionReader,
+  seen: Set<string>,
+  readLines: ReadLines | undefined,
+): readonly Pattern[] {
+  const match = readPatterns(fields.get('match'), fields.pathOf('match'), readLines);
+  if (match.length === 0) fields.report('match', 'a pattern or a list of patterns');
+  if (match.some(({ text }) => seen.has(text)))
+    fields.report('match', 'unlike that of the other overrides');
+  for (const { text } of match) seen.add(text);
+  return match;
+}
+
+/** The rules of one limit's overrides by name. Thousands of overrides have a few rules, each of which is validated once. */
+class NamedRules {
+  readonly #backend: AnyBackendFactory | undefined;
+  readonly #limitPath: string;
+  readonly #valid = new Map<string, RuleOptions>();
+  readonly #byName = new Map<string, RuleOptions>();
+
+  constructor(backend: AnyBackendFactory | undefined, limitPath: string) {
+    this.#backend = backend;
+    this.#limitPath = limitPath;
+  }
+
+  get size(): number {
+    return this.#byName.size;
+  }
+
+  /** Reads a rule, and its name if it has one. */
+  read(fields: OptionReader): Pick<KeyOverrideConfig, 'name' | 'rule'> | undefined {
+    const given = fields.optional('name', isNonEmptyString, 'a name');
+    if (given !== undefined) fields.tryRead(() => requireValidName(given, fields.pathOf('name')));
+    const rule = this.#readRule(fields);
+    if (rule === undefined) return undefined;
+    const name = given ?? this.#nameOf(rule);
+    const other = this.#byName.get(name);
+    if (other && other !== rule) fields.report('name', 'a name that no other rule has');
+    this.#byName.set(name, rule);
+    return { name, rule };
+  }
+
+  /** Equal rules are one object. */
+  #readRule(fields: OptionReader): RuleOptions | undefined {
+    const written = writtenRule(fields);
+    if (written === undefined) return undefined;
+    const text = fingerprint(written);
+    const known = this.#valid.get(text);
+    if (known) return known;
+    validateRule(written, fields, this.#backend, this.#limitPath);
+    this.#valid.set(text, written);
+    return written;
+  }
+
+  #nameOf(rule: RuleOptions): string {
+    const name = describeRule(rule);
+    const other = this.#byName.get(name);
+    return other === undefined || other === rule ? name : `${name} #${hashOf(fingerprint(rule))}`;
+  }
+}
+
+/** Reads the one rule among the fields and validates it. */
 function readRule(
   fields: OptionReader,
   backend: AnyBackendFactory | undefined,
-  limitPath = fields.path,
 ): RuleOptions | undefined {
+  const rule = writtenRule(fields);
+  if (rule) validateRule(rule, fields, backend, fields.path);
+  return rule;
+}
+
+/** The one rule among the fields, as it was written. */
+function writtenRule(fields: OptionReader): RuleOptions | undefined {
   for (const name of ['maxKeys', 'permitTimeout']) fields.get(name);
   const kinds = LIMIT_KINDS.filter((kind) => fields.has(kind));
   const unknown = fields.names().filter((name) => !fields.knownNames().includes(name));
@@ -263,10 +356,19 @@ function readRule(
   }
   const [kind] = kinds;
   const bounds = ['maxKeys', 'permitTimeout'].filter((name) => fields.has(name));
-  const rule = {
+  return {
     limit: { [kind]: fields.get(kind) },
     ...Object.fromEntries(bounds.map((name) => [name, fields.get(name)])),
   } as unknown as RuleOptions;
+}
+
+/** Validates a rule by creating a limiter. */
+function validateRule(
+  rule: RuleOptions,
+  fields: OptionReader,
+  backend: AnyBackendFactory | undefined,
+  limitPath: string,
+): void {
   try {
     createLimiter({ ...rule, ...(backend && { backend }) }, { path: fields.path });
   } catch (error) {
@@ -274,7 +376,6 @@ function readRule(
     throw error.prefixedWith(fields.path, 'limit'); // a rule stands in the limit itself
   }
   requireEffective(rule.limit, fields.path);
-  return rule;
 }
 
 /** Rules with the same fingerprint are the same: a reload keeps their counts. */

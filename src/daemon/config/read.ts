@@ -20,7 +20,9 @@ import {
 import { LOG_LEVELS, type LogSettings } from '../../core/log.ts';
 import { OptionReader } from '../../core/options.ts';
 import { BACKENDS } from '../backends/registry.ts';
+import { ALL_IPV6_BITS, DEFAULT_IPV6_BITS } from '../keys/counted-key.ts';
 import { type Pattern, readPatterns } from '../keys/pattern.ts';
+import type { ReadLines } from '../keys/text-file.ts';
 import { type HttpConfig, readHttpSection } from './http.ts';
 import { type LimitConfig, readLimits } from './limits.ts';
 
@@ -50,6 +52,11 @@ export interface SnapshotConfig {
   readonly maxAgeMs: Millis;
 }
 
+export interface KeysConfig {
+  /** Bits of an IPv6 address that are one client: it counts as its network. */
+  readonly ipv6Bits: number;
+}
+
 export interface LogConfig extends LogSettings {
   /** Interval of the lines about denied calls; Infinity: none. */
   readonly denialsMs: Millis;
@@ -70,6 +77,7 @@ export interface Config {
   /** The sections of backends, by name, in the order of the registry, wrappers last. */
   readonly backends: ReadonlyMap<string, BackendSection>;
   readonly log: LogConfig;
+  readonly keys: KeysConfig;
   readonly unmatched: 'allow' | 'deny';
   readonly allow: readonly Pattern[];
   readonly deny: readonly Pattern[];
@@ -119,23 +127,29 @@ export type ReadResult =
 export function readConfig(
   value: unknown,
   modules: readonly BackendModule[] = BACKENDS,
+  readLines?: ReadLines,
 ): ReadResult {
   try {
     const fields = OptionReader.collecting('', value ?? {}, 'a configuration');
-    return { config: readSections(fields, modules) };
+    return { config: readSections(fields, modules, readLines) };
   } catch (error) {
     if (!(error instanceof ConfigError)) throw error;
     return { errors: [error, ...error.additionalErrors] };
   }
 }
 
-function readSections(fields: OptionReader, registry: readonly BackendModule[]): Config {
+function readSections(
+  fields: OptionReader,
+  registry: readonly BackendModule[],
+  readLines: ReadLines | undefined,
+): Config {
   // A wrapper comes after every backend that it may wrap, wherever the registry lists it.
   const modules = [...registry].sort((a, b) => Number(!!a.wrapper) - Number(!!b.wrapper));
   // With a mistake `finish` throws, so the undefined that stands for a failed section is never seen.
   const attempt = <T>(read: () => T): T => fields.tryRead(read) as T;
   const sections = readBackendSections(fields, modules);
-  const context = { modules, sections };
+  const context = { modules, sections, readLines };
+  fields.get('include'); // its files are merged already
   const config = {
     backends: sections as Config['backends'],
     listen: attempt(() => readListenSection(fields)),
@@ -145,9 +159,10 @@ function readSections(fields: OptionReader, registry: readonly BackendModule[]):
     bounds: attempt(() => readBounds(fields)),
     snapshot: attempt(() => readSnapshotSection(fields)),
     log: attempt(() => readLogSection(fields)),
+    keys: attempt(() => readKeysSection(fields)),
     unmatched: fields.oneOf('unmatched', ['allow', 'deny'] as const, 'allow'),
-    allow: attempt(() => readPatterns(fields.get('allow'), 'allow')),
-    deny: attempt(() => readPatterns(fields.get('deny'), 'deny')),
+    allow: attempt(() => readPatterns(fields.get('allow'), 'allow', readLines)),
+    deny: attempt(() => readPatterns(fields.get('deny'), 'deny', readLines)),
     limits: attempt(() => readLimits(fields.get('limits') ?? DEFAULT_LIMITS, 'limits', context)),
   };
   fields.finish();
@@ -230,6 +245,14 @@ function readBounds(fields: OptionReader): Bounds {
   };
   reader.finish();
   return bounds;
+}
+
+function readKeysSection(fields: OptionReader): KeysConfig {
+  const reader = OptionReader.collecting('keys', fields.get('keys') ?? {});
+  const range = { min: 32, max: ALL_IPV6_BITS, integer: true };
+  const keys = { ipv6Bits: reader.number('ipv6', range, DEFAULT_IPV6_BITS) };
+  reader.finish();
+  return keys;
 }
 
 /** A string is short for its format. */

@@ -1,5 +1,5 @@
 import fc from 'fast-check';
-import { describe, expect, test } from 'vitest';
+import { describe, expect, test, vi } from 'vitest';
 import { toBinaryKey } from './binary-key.ts';
 import { bestMatch, type Pattern, readPattern } from './pattern.ts';
 import { PatternIndex } from './pattern-index.ts';
@@ -24,10 +24,24 @@ describe('pattern index', () => {
     text.map((prefix) => ({ prefix })),
     text.map((letters) => ({ regex: `${letters}+` })),
     fc.constant('*'),
+    fc.constantFrom(
+      ...['10.0.0.0/8', '10.1.0.0/16', 'a:10.1.2.3/32', 'a:0.0.0.0/0', '::/0', 'a:2001:db8::/32'],
+      ...['10.1.2.3', '10.1.*', 'a:2001:db8:1::/48', '::ffff:0:0/96', 'b-2001:db8::/32'],
+    ),
   );
   const bytes = fc.array(fc.constantFrom(...Buffer.from('aaabbé😀\ufffd'), 0xff), { maxLength: 8 });
   const binaryKey = fc.oneof(
     text.map(toBinaryKey),
+    fc.constantFrom(
+      ...[
+        '10.1.2.3',
+        'a:10.1.2.3',
+        '::ffff:10.1.2.3',
+        'a:2001:db8:1::7',
+        'b-2001:db8::9',
+        '10.9.9.9',
+      ],
+    ),
     bytes.map((values) => Buffer.from(values).toString('latin1')),
   );
 
@@ -61,5 +75,24 @@ describe('pattern index', () => {
     expect(tries).toBe(0);
     expect(index.best('u4711:7')?.text).toBe('u4711:*');
     expect(tries).toBe(1);
+  });
+
+  test('100,000 networks: finds one of them in a few lookups, without a try', () => {
+    const networks = Array.from({ length: 100_000 }, (_, n) => {
+      const bits = 20 + (n % 5);
+      return `ip:${20 + (n >> 15)}.${(n >> 7) & 255}.${(n & 127) << 1}.0/${n & 1 ? 24 : bits > 23 ? bits : 23}`;
+    });
+    const patterns = patternsOf(networks).map((pattern) => ({
+      ...pattern,
+      matches: () => {
+        throw new Error('tried one by one');
+      },
+    }));
+    const index = indexOf(patterns);
+    const lookups = vi.spyOn(Map.prototype, 'get');
+    expect(index.best('ip:20.0.2.77')?.text).toBe('ip:20.0.2.0/24');
+    expect(index.best('ip:9.9.9.9')).toBeUndefined();
+    expect(lookups.mock.calls.length).toBeLessThan(10);
+    lookups.mockRestore();
   });
 });

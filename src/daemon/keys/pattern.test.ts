@@ -29,6 +29,35 @@ describe('pattern', () => {
     [{ regex: 'user-[0-9]+' }, 'my user-12', false],
     [{ regex: 'ä+' }, 'ää', true],
     ['*', '', true],
+    ['10.0.0.0/8', '10.255.0.1', true],
+    ['10.0.0.0/8', '11.0.0.1', false],
+    ['10.0.0.0/8', 'ip:10.0.0.1', false],
+    ['10.0.0.0/8', '10.0.0.0/8', false],
+    ['ip:10.0.0.0/8', 'ip:10.1.2.3', true],
+    ['ip:10.0.0.0/8', '10.1.2.3', false],
+    ['ip:10.0.0.0/8', 'ip:::ffff:10.1.2.3', true],
+    ['ip:10.0.0.0/8', 'ip:::ffff:a01:203', true],
+    ['ip:10.0.0.0/8', 'ip:10.1.2.3:80', false],
+    ['ip:10.0.0.0/8', 'ip:10.1.2.3.example', false],
+    ['0.0.0.0/0', '203.0.113.9', true],
+    ['0.0.0.0/0', '2001:db8::1', false],
+    ['::/0', '2001:db8::1', true],
+    ['::/0', '203.0.113.9', false],
+    ['2001:db8::/32', '2001:db8:ffff::1', true],
+    ['2001:db8::/32', '2001:DB8:0:0:0:0:0:1', true],
+    ['2001:db8::/32', '2001:db9::1', false],
+    ['ip:2001:db8::/33', 'ip:2001:db8:7fff::1', true],
+    ['ip:2001:db8::/33', 'ip:2001:db8:8000::1', false],
+    ['10.1.2.3/32', '10.1.2.3', true],
+    ['c:2001:db8::/32', 'c:2001:db8::1', true],
+    ['c:2001:db8::/32', '2001:db8::1', false],
+    ['::/0', '7::9', false],
+    ['straße 7|10.0.0.0/8', 'straße 7|10.9.9.9', true],
+    [{ cidr: 'ip:10.0.0.0/8' }, 'ip:10.1.2.3', true],
+    [{ exact: '10.0.0.0/8' }, '10.0.0.0/8', true],
+    [{ exact: '10.0.0.0/8' }, '10.1.2.3', false],
+    ['files/7', 'files/7', true],
+    ['v1.2/3', 'v1.2/3', true],
   ])('%j matches %j: %j', (pattern, key, expected) => {
     expect(matches(pattern, key)).toBe(expected);
   });
@@ -41,6 +70,15 @@ describe('pattern', () => {
     [{ prefix: '' }, /`match\.prefix` to be a string of at least one character/],
     [{ regex: '(?=a)' }, /`match\.regex` to be a regular expression \(.*\), got "\(\?=a\)"/],
     ['x'.repeat(1001), /`match` to be at most 1000 characters/],
+    ['10.1.2.3/8', /`match` to be a network without host bits: "10.0.0.0\/8", got "10.1.2.3\/8"/],
+    ['ip:10.1.2.3/31', /without host bits: "ip:10.1.2.2\/31"/],
+    ['2001:db8::1/32', /without host bits: "2001:db8::\/32"/],
+    ['ip:10.0.0.0/33', /to be a network such as .*, got "ip:10.0.0.0\/33"; write { exact: … }/],
+    ['2001:db8::/129', /to be a network such as/],
+    ['10.0.0/8', /to be a network such as/],
+    ['300.0.0.0/8', /to be a network such as/],
+    [{ cidr: '10.0.0.1' }, /`match\.cidr` to be a network such as/],
+    [{ cidr: 'alice/8' }, /`match\.cidr` to be a network such as/],
   ])('%j: is refused', (pattern, message) => {
     expect(() => readPattern(pattern, 'match')).toThrow(message);
   });
@@ -88,6 +126,18 @@ describe('pattern precedence', () => {
     ['alice', '*'],
   ])('key %s: %s is the most specific', (key, expected) => {
     expect(best(key)).toBe(expected);
+  });
+
+  test('networks: after exact keys, before globs, the longest prefix first', () => {
+    const both = readPatterns(
+      ['ip:10.1.2.*', 'ip:10.0.0.0/8', 'ip:10.1.0.0/16', 'ip:10.1.2.3', 'ip:2001:db8::/32'],
+      'match',
+    );
+    const bestOf = (key: string) => bestMatch(both, key)?.text;
+    expect(bestOf('ip:10.1.2.3')).toBe('ip:10.1.2.3');
+    expect(bestOf('ip:10.1.2.4')).toBe('ip:10.1.0.0/16');
+    expect(bestOf('ip:10.2.2.4')).toBe('ip:10.0.0.0/8');
+    expect(bestOf('ip:2001:db8::4')).toBe('ip:2001:db8::/32');
   });
 
   test('regular expression: before *, after patterns with literal characters', () => {

@@ -3,20 +3,28 @@
  *
  *     alice                    this key only
  *     ip:10.0.*                a string with * (anything) or ? (one character) is a glob
+ *     ip:10.0.0.0/8            a string that ends with an address and a prefix length is a network
  *     { prefix: 'ip:' }        keys with this prefix, taken literally
  *     { exact: 'a*b' }         this key only, taken literally
  *     { glob: 'ip:10.0.*' }
+ *     { cidr: '10.0.0.0/8' }
  *     { regex: 'user-[0-9]+' } must match the whole key; RE2, so linear time for any key
+ *     { file: blocked.txt }    in a list: each line of a file is such a string
  *
- * Precedence: of several matching patterns the most specific wins. Exact keys come first, then prefixes
- * and globs by their number of literal characters, then regular expressions, then `*`. Of equals the
- * first in the configuration wins.
+ * Precedence: of several matching patterns the most specific wins. Exact keys come first, then networks by
+ * their prefix length, then prefixes and globs by their number of literal characters, then regular
+ * expressions, then `*`. Of equals the first in the configuration wins.
  */
 
 import { RE2JS } from 're2js';
+import { isNonEmptyString, isString } from '../../core/config-helpers.ts';
 import { ConfigError, errorMessageOf } from '../../core/errors.ts';
 import { isRecord, OptionReader, readEach } from '../../core/options.ts';
 import { toBinaryKey, toKeyText } from './binary-key.ts';
+import { isCidr, isInKeyNetwork, type KeyNetwork, parseCidr } from './cidr.ts';
+import { endsLikeIpv6 } from './counted-key.ts';
+import { parseIpKey } from './ip-key.ts';
+import { lineReader, type ReadLines } from './text-file.ts';
 
 export interface Pattern {
   /** As configured, in one line. Identifies the pattern: names of overrides and routes are made of it. */
@@ -25,6 +33,8 @@ export interface Pattern {
   readonly specificity: number;
   /** The binary key, if the pattern matches exactly one. */
   readonly exactKey?: string;
+  /** The network, if the pattern is one. */
+  readonly network?: KeyNetwork;
   /** Prefix of every binary key that matches; the index looks patterns up by it. */
   readonly literalPrefix: string;
   matches(key: string): boolean;
@@ -32,8 +42,10 @@ export interface Pattern {
 
 const MAX_PATTERN_CHARS = 1000;
 
-/** More than `MAX_PATTERN_CHARS`. */
+/** More than a network of 128 bits. */
 const EXACT_SPECIFICITY = 1_000_000;
+/** More than `MAX_PATTERN_CHARS`; the prefix length is added. */
+const CIDR_SPECIFICITY = 10_000;
 const REGEX_SPECIFICITY = 0.5;
 
 export const MATCH_ALL: Pattern = {
@@ -48,13 +60,14 @@ const PATTERN_READERS: Readonly<Record<string, (text: string, path: string) => P
   prefix,
   glob,
   regex,
+  cidr,
 };
 
-const EXPECTED_PATTERN = `a key, a glob such as "ip:*", or an object with one of ${Object.keys(PATTERN_READERS).join(', ')}`;
+const EXPECTED_PATTERN = `a key, a glob such as "ip:*", a network such as "10.0.0.0/8", or an object with one of ${Object.keys(PATTERN_READERS).join(', ')}, file`;
 
 /** Reads one pattern. @throws {ConfigError} */
 export function readPattern(value: unknown, path: string): Pattern {
-  if (typeof value === 'string') return create(/[*?]/.test(value) ? 'glob' : 'exact', value, path);
+  if (typeof value === 'string') return create(kindOf(value), value, path);
   if (!isRecord(value)) throw new ConfigError(path, EXPECTED_PATTERN, value);
   const reader = new OptionReader(path, value, EXPECTED_PATTERN);
   const [kind, ...others] = reader.names();
@@ -67,17 +80,44 @@ export function readPattern(value: unknown, path: string): Pattern {
   return create(kind, text as string, reader.pathOf(kind));
 }
 
+/** How a string is read that says nothing about its kind. */
+function kindOf(text: string): string {
+  if (/[*?]/.test(text)) return 'glob';
+  return isCidr(text) || isIpv6(text) ? 'cidr' : 'exact';
+}
+
+/** An IPv6 address has many spellings: it is a network of one address. */
+const isIpv6 = (text: string): boolean => endsLikeIpv6(text) && parseIpKey(text) !== undefined;
+
 function create(kind: string, text: string, path: string): Pattern {
   if (text.length > MAX_PATTERN_CHARS)
     throw new ConfigError(path, `at most ${MAX_PATTERN_CHARS} characters`, text);
   return PATTERN_READERS[kind](text, path);
 }
 
-/** Reads one pattern or a list. @throws {ConfigError} */
-export function readPatterns(value: unknown, path: string): readonly Pattern[] {
+/** Reads one pattern or a list, and the files in it. @throws {ConfigError} */
+export function readPatterns(
+  value: unknown,
+  path: string,
+  readLines: ReadLines = lineReader('.'),
+): readonly Pattern[] {
   if (value === undefined) return [];
-  if (!Array.isArray(value)) return [readPattern(value, path)];
-  return readEach(value, (item, n) => readPattern(item, `${path}[${n}]`));
+  if (!Array.isArray(value)) return readItem(value, path, readLines);
+  return readEach(value, (item, n) => readItem(item, `${path}[${n}]`, readLines)).flat();
+}
+
+const readItem = (value: unknown, path: string, readLines: ReadLines): readonly Pattern[] =>
+  isRecord(value) && Object.hasOwn(value, 'file')
+    ? readPatternFile(value, path, readLines)
+    : [readPattern(value, path)];
+
+/** `{ file: blocked.txt, prefix: 'ip:' }`: one string a line, each after the prefix. */
+function readPatternFile(value: object, path: string, readLines: ReadLines): readonly Pattern[] {
+  const fields = new OptionReader(path, value);
+  const file = fields.required('file', isNonEmptyString, 'a file name');
+  const linePrefix = fields.optional('prefix', isString, 'a string') ?? '';
+  fields.finish();
+  return readLines(file, fields.pathOf('file'), (text) => readPattern(linePrefix + text, ''));
 }
 
 /** The most specific matching pattern, if any. For many patterns use a `PatternIndex`. */
@@ -96,7 +136,7 @@ const isSlashed = (text: string): boolean => /^\/.*\/$/s.test(text);
 function exact(text: string): Pattern {
   const key = toBinaryKey(text);
   return {
-    text: /[*?]/.test(text) || isSlashed(text) ? `{exact: ${text}}` : text,
+    text: kindOf(text) !== 'exact' || isSlashed(text) ? `{exact: ${text}}` : text,
     specificity: EXACT_SPECIFICITY,
     exactKey: key,
     literalPrefix: key,
@@ -175,6 +215,17 @@ function globMatches(glob: readonly string[], text: readonly string[]): boolean 
   }
   while (glob[g] === '*') g++;
   return g === glob.length;
+}
+
+function cidr(text: string, path: string): Pattern {
+  const network = parseCidr(isIpv6(text) ? `${text}/128` : text, path);
+  return {
+    text,
+    specificity: CIDR_SPECIFICITY + network.prefixBits,
+    network,
+    literalPrefix: network.prefix,
+    matches: (key) => isInKeyNetwork(key, network),
+  };
 }
 
 function regex(text: string, path: string): Pattern {

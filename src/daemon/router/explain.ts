@@ -1,9 +1,9 @@
 /** Explains which limits match a key, and why, without a check. */
 
 import type { LimitConfig } from '../config/limits.ts';
-import { bestMatch } from '../keys/pattern.ts';
-import { overrideName } from './limiter-registry.ts';
-import type { AppliedLimit, Route, RoutesConfig, StaticVerdict } from './routes.ts';
+import { toKeyText } from '../keys/binary-key.ts';
+import { bestMatch, type Pattern } from '../keys/pattern.ts';
+import type { LimitMatch, Route, RouteTable, StaticVerdict } from './routes.ts';
 
 export interface Explanation {
   /** The result in one sentence. */
@@ -18,22 +18,25 @@ export interface LimitExplanation {
   readonly reason: string;
 }
 
-export function explainRoute(route: Route, config: RoutesConfig, key: string): Explanation {
-  const applied = route.applied.map((each) => ({
-    name: each.name,
-    isApplied: true,
-    rule: ruleOf(each),
-    reason: describeApplied(each, key),
-  }));
-  const others = config.limits
+/** `table` is the one that found the route. */
+export function explainRoute(route: Route, table: RouteTable, key: string): Explanation {
+  const { limits } = table;
+  const applied = route.applied.map(({ limit, name }) => {
+    const match = table.matchOf(limit, key);
+    const { rule } = match.override ?? limit;
+    return { name, isApplied: true, rule: rule.limit, reason: describeApplied(limit, match) };
+  });
+  const others = limits
     .filter((limit) => !route.applied.some((each) => each.limit === limit))
     .map((limit) => ({
       name: limit.name,
       isApplied: false,
       rule: limit.rule.limit,
-      reason: describeNotApplied(limit, route, config, key),
+      reason: describeNotApplied(limit, route, table, key),
     }));
-  return { summary: summaryOf(route), limits: [...applied, ...others] };
+  const { countedKey } = route;
+  const counted = countedKey === undefined ? '' : `; counted as ${toKeyText(countedKey)}`;
+  return { summary: summaryOf(route) + counted, limits: [...applied, ...others] };
 }
 
 function summaryOf({ staticVerdict, applied }: Route): string {
@@ -46,23 +49,19 @@ function summaryOf({ staticVerdict, applied }: Route): string {
     : `${active.length} limits decide, all or nothing`;
 }
 
-function describeStaticVerdict({ reason, limit, pattern }: StaticVerdict): string {
-  if (reason === 'unmatched') return 'no limit matches (unmatched)';
+function describeStaticVerdict({ reason, isAllowed, limit, pattern }: StaticVerdict): string {
+  if (reason === 'unmatched')
+    return isAllowed
+      ? 'no limit matches (unmatched)'
+      : 'no limit matches but those with always (unmatched)';
   const owner = limit === undefined ? 'the' : `limit ${limit}'s`;
   return `${owner} ${reason === 'allow-list' ? 'allow' : 'deny'} list has ${pattern?.text}`;
 }
 
-const ruleOf = ({ limit, name }: AppliedLimit): unknown =>
-  (
-    limit.overrides.find(({ match }) => name === overrideName(limit.name, match.text))?.rule ??
-    limit.rule
-  ).limit;
-
-function describeApplied({ limit, name, pattern }: AppliedLimit, key: string): string {
-  const match =
-    name === limit.name ? `matches ${pattern.text}` : `has an override for ${pattern.text}`;
+function describeApplied(limit: LimitConfig, { pattern, by }: LimitMatch): string {
+  const match = by ? `has an override for ${by.text}` : `matches ${pattern?.text}`;
   const scope = limit.always ? 'applies always' : 'is the most specific';
-  const cause = bestMatch(limit.match, key) ? `${match}, ${scope}` : 'named in the request';
+  const cause = pattern ? `${match}, ${scope}` : 'named in the request';
   const notes = [
     limit.per === 'limit' && 'one count for all keys',
     limit.shadow && 'shadow mode: counts, never refuses',
@@ -74,17 +73,27 @@ function describeApplied({ limit, name, pattern }: AppliedLimit, key: string): s
 function describeNotApplied(
   limit: LimitConfig,
   { applied, staticVerdict }: Route,
-  { limits }: RoutesConfig,
+  table: RouteTable,
   key: string,
 ): string {
-  const match = bestMatch(limit.match, key);
-  if (!match) return `does not match ${limit.match.map(({ text }) => text).join(', ')}`;
+  const { pattern } = table.matchOf(limit, key);
+  if (!pattern) return `does not match ${describePatterns(limit.match)}`;
   if (staticVerdict) return 'not checked';
-  if (bestMatch(limit.allow, key)) return 'its allow list has the key';
+  const isExempt = ({ allow }: LimitConfig): boolean => bestMatch(allow, key) !== undefined;
+  if (isExempt(limit)) return 'its allow list has the key';
   const first = applied.find((each) => !each.limit.always)?.limit;
   // A limit whose allow list has the key is still the most specific one.
-  const exempt = limits.find(
-    (each) => !each.always && bestMatch(each.match, key) && bestMatch(each.allow, key),
+  const exempt = table.limits.find(
+    (each) => !each.always && table.matchOf(each, key).pattern && isExempt(each),
   );
-  return `matches ${match.text}, but ${(first ?? exempt)?.name ?? 'another limit'} is more specific`;
+  return `matches ${pattern.text}, but ${(first ?? exempt)?.name ?? 'another limit'} is more specific`;
+}
+
+/** A list from a file may have thousands. */
+const MAX_SHOWN_PATTERNS = 5;
+
+function describePatterns(patterns: readonly Pattern[]): string {
+  const hidden = patterns.length - MAX_SHOWN_PATTERNS;
+  const shown = patterns.slice(0, MAX_SHOWN_PATTERNS).map(({ text }) => text);
+  return shown.join(', ') + (hidden > 0 ? ` and ${hidden} more` : '');
 }

@@ -17,7 +17,7 @@ import {
   type RuleOptions,
 } from '../config/limits.ts';
 
-/** The limiter of one rule: of a limit, or of an override. */
+/** The limiter of one rule: of a limit, or of all its overrides with one name. */
 export interface LimiterEntry {
   readonly name: string;
   /** A rule with the same fingerprint keeps its limiter. */
@@ -80,9 +80,9 @@ export class LimiterRegistry {
     try {
       for (const limit of limits) {
         entries.set(limit.name, this.#keepOrCreate(limit.name, limit.rule, limit));
-        for (const { match, rule } of limit.overrides) {
-          const name = overrideName(limit.name, match.text);
-          entries.set(name, this.#keepOrCreate(name, rule, limit));
+        for (const override of limit.overrides) {
+          const name = overrideName(limit.name, override.name);
+          if (!entries.has(name)) entries.set(name, this.#keepOrCreate(name, override.rule, limit));
         }
       }
     } catch (error) {
@@ -119,8 +119,8 @@ export function dryRunRegistry(limits: readonly LimitConfig[]): LimiterRegistry 
   return registry;
 }
 
-/** The name of an override in metrics and responses. */
-export const overrideName = (limit: string, pattern: string): string => `${limit}[${pattern}]`;
+/** The name of an override's limiter in metrics and responses. */
+export const overrideName = (limit: string, override: string): string => `${limit}[${override}]`;
 
 /** True for the name of a limit, which has no brackets: overrides are not counted as limits. */
 export const isLimitName = (name: string): boolean => !name.endsWith(']');

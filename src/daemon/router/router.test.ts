@@ -115,7 +115,39 @@ limits:
       - { match: 'vip:ann', bucket: { rate: 1/s, burst: 7 } }
 `);
     expect([allowed('bob', 9), allowed('vip:bob', 9), allowed('vip:ann', 9)]).toEqual([2, 5, 7]);
-    expect(check('vip:ann').limit).toBe('mine[vip:ann]');
+    expect(check('vip:ann').limit).toBe('mine[bucket 1/s, burst 7]');
+  });
+
+  test('overrides with one rule: share a limiter, and each key has its own count', () => {
+    const item = (n: number) =>
+      `{ match: [vip-${n}, 'team-${n}:*'], bucket: { burst: ${3 + (n % 3)}, rate: 1/s } }`;
+    const overrides = Array.from({ length: 600 }, (_, n) => item(n));
+    const { allowed, check, registry } = routerOf(
+      `limits: { mine: { bucket: { rate: 1/s, burst: 2 }, overrides: [${overrides.join(', ')}] } }`,
+    );
+    expect(registry.all.map(({ name }) => name)).toEqual([
+      'mine',
+      'mine[bucket 1/s, burst 3]',
+      'mine[bucket 1/s, burst 4]',
+      'mine[bucket 1/s, burst 5]',
+    ]);
+    expect(['vip-3', 'vip-6', 'vip-599', 'team-4:x', 'bob'].map((key) => allowed(key, 9))).toEqual([
+      3, 3, 5, 4, 2,
+    ]);
+    expect(check('vip-3').limit).toBe('mine[bucket 1/s, burst 3]');
+  });
+
+  test('override with a name: its limiter has that name', () => {
+    const { allowed, check } = routerOf(`
+limits:
+  mine:
+    bucket: { rate: 1/s, burst: 2 }
+    overrides:
+      - { name: gold, match: 'vip:*', bucket: { rate: 1/s, burst: 5 } }
+      - { name: gold, match: ann, bucket: { rate: 1/s, burst: 5 } }
+`);
+    expect([allowed('vip:bob', 9), allowed('ann', 9)]).toEqual([5, 5]);
+    expect([check('vip:bob').limit, check('ann').limit]).toEqual(['mine[gold]', 'mine[gold]']);
   });
 
   test('several limits: take from all or from none', () => {
@@ -163,6 +195,43 @@ limits:
     const only = "limits: { mine: { bucket: { rate: 1/s, burst: 1 }, match: 'a' } }";
     expect(routerOf(only).allowed('b', 3)).toBe(3);
     expect(routerOf(`${only}\nunmatched: deny`).allowed('b', 3)).toBe(0);
+  });
+
+  test('unmatched: deny: holds for a key that only limits with always match', () => {
+    const { allowed, check, registry } = routerOf(`
+unmatched: deny
+limits:
+  mine: { bucket: { rate: 1/s, burst: 2 }, match: 'a*', allow: [a-free] }
+  total: { bucket: { rate: 1/s, burst: 9 }, per: limit, always: true }
+`);
+    expect([allowed('b', 3), allowed('a', 3), allowed('a-free', 3)]).toEqual([0, 2, 3]);
+    expect(check('b')).toMatchObject({ staticVerdict: { isAllowed: false, reason: 'unmatched' } });
+    expect(registry.get('total')?.limiter.stats()).toMatchObject({ allowed: 5, denied: 0 });
+    expect(check('b', { limit: 'mine' }).decision.verdict).toBe('allow'); // a named limit matches
+  });
+
+  test('named limit: every matching limit with always counts, too', () => {
+    const { check, registry } = routerOf(`
+limits:
+  login: { bucket: { rate: 1/s, burst: 4 }, match: 'login:*', allow: [free] }
+  total: { bucket: { rate: 1/s, burst: 3 }, per: limit, always: true }
+  other: { bucket: { rate: 1/s, burst: 1 }, match: 'other:*', always: true }
+`);
+    const verdicts = ['x', 'y', 'free', 'z'].map((key) => check(key, { limit: 'login' }));
+    expect(verdicts.map(({ decision }) => decision.verdict)).toEqual([
+      ...['allow', 'allow', 'allow', 'deny'],
+    ]);
+    expect(verdicts[3].limit).toBe('total');
+    expect(registry.get('login')?.limiter.stats()).toMatchObject({ allowed: 2, denied: 0 });
+    expect(registry.get('other')?.limiter.stats()).toMatchObject({ allowed: 0, denied: 0 });
+  });
+
+  test('named limit with always: counts once', () => {
+    const { check } = routerOf(
+      'limits: { total: { bucket: { rate: 1/s, burst: 2 }, always: true } }',
+    );
+    const take = () => check('a', { limit: 'total' }).decision.verdict;
+    expect([take(), take(), take()]).toEqual(['allow', 'allow', 'deny']);
   });
 
   test('shadow mode: counts and never refuses', () => {
@@ -267,6 +336,63 @@ limits:
     const request = router.route({ key: 'batch', cost: 9, wantsPermit: true }) as RoutedRequest;
     expect(router.takeUpTo(request, 9)).toEqual({ taken: 0 });
     expect(check('batch', { cost: 7 }).decision.verdict).toBe('allow');
+  });
+});
+
+describe('router: IPv6 addresses', () => {
+  const ONE = 'limits: { all: { bucket: { rate: 1/h, burst: 4 } } }';
+
+  test.each([
+    ['one limit for all keys', ONE],
+    ['several limits', `${ONE.slice(0, -2)}, any: { bucket: { rate: 1 }, match: 'x*' } }`],
+    ['a list', `deny: [mallory]\n${ONE}`],
+    [
+      'several limits at once',
+      `${ONE.slice(0, -2)}, sum: { bucket: { rate: 99 }, always: true } }`,
+    ],
+  ])('%s: addresses of a /64 share a count, by the line and by name', (_, text) => {
+    const { line, check, allowed } = routerOf(text);
+    for (let round = 0; round < 2; round++) {
+      const prefix = `${round}-ip:`;
+      expect(line(`${prefix}2001:db8:1:2::1`)).toBe(true);
+      expect(check(`${prefix}2001:db8:1:2:ffff::9`).decision.verdict).toBe('allow');
+      const named = check(`${prefix}2001:DB8:1:2:0:0:0:1`, { limit: 'all' });
+      expect(named.decision).toMatchObject({ verdict: 'allow', remaining: 1 });
+      expect(allowed(`${prefix}2001:db8:1:2::2`, 3)).toBe(1);
+      expect(check(`${prefix}2001:db8:1:2::3`, { limit: 'all' }).decision.verdict).toBe('deny');
+      expect(allowed(`${prefix}2001:db8:1:3::1`, 9)).toBe(4);
+      expect(allowed(`2001:db8:1:${round}::1`, 9)).toBe(4);
+      expect(allowed(`2001:db8:1:${round}::/64`, 9)).toBe(0); // the network as the key
+    }
+  });
+
+  test('patterns: match the address as it was sent', () => {
+    const { allowed } = routerOf(`
+deny: [2001:db8:1:2::bad, 'ip:2001:db8:dead::/48']
+limits:
+  all:
+    bucket: { rate: 1/h, burst: 2 }
+    overrides: [{ match: '2001:db8:1:2::77', bucket: { rate: 1/h, burst: 5 } }]
+`);
+    expect(allowed('2001:db8:1:2:0:0:0:bad', 3)).toBe(0);
+    expect(allowed('2001:db8:1:2::1', 3)).toBe(2);
+    expect(allowed('2001:db8:1:2::77', 9)).toBe(5);
+    expect(allowed('ip:2001:db8:dead::1', 3)).toBe(0);
+  });
+
+  test('keys.ipv6: another prefix length, and 128 counts every address for itself', () => {
+    const wide = routerOf(`keys: { ipv6: 48 }\n${ONE}`);
+    expect(wide.allowed('2001:db8:1:2::1', 9) + wide.allowed('2001:db8:1:3::1', 9)).toBe(4);
+    const off = routerOf(`keys: { ipv6: 128 }\n${ONE}`);
+    expect(off.allowed('2001:db8:1:2::1', 9) + off.allowed('2001:db8:1:2::2', 9)).toBe(8);
+  });
+
+  test('permit of an address: is settled for its network', () => {
+    const { check, router } = routerOf('limits: { sink: { concurrency: 1 } }');
+    const { permit = '' } = check('2001:db8::1', { wantsPermit: true });
+    expect(check('2001:db8::2', { wantsPermit: true }).decision.verdict).toBe('deny');
+    expect(router.permits.settle(permit, {})).toBe(true);
+    expect(check('2001:db8::2', { wantsPermit: true }).decision.verdict).toBe('allow');
   });
 });
 

