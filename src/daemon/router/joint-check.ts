@@ -41,7 +41,7 @@ export interface JointPart {
 }
 
 /** What one limit is charged under one key. */
-interface Charge {
+export interface Charge {
   readonly applied: AppliedLimit;
   /** The key as the limit counts it. */
   readonly key: string;
@@ -80,7 +80,7 @@ export function remainingOfAll(
 }
 
 /** One charge for each limit and key. */
-function chargesOf(parts: readonly JointPart[]): readonly Charge[] {
+export function chargesOf(parts: readonly JointPart[]): readonly Charge[] {
   const sums = new Map<string, Charge & { named: number; reached: number }>();
   for (const { limit, request } of parts) {
     for (const applied of request.route.applied) {

@@ -326,6 +326,10 @@ function leastRemaining(statuses: readonly KeyStatus[]): number {
 const resultOf = ({ name }: SyncLimiter, decision: Decision): CheckResult =>
   decision.verdict === 'deny' ? { decision, limit: name } : { decision };
 
+/** True of a refusal that may leave something: a refused cost up to 1 leaves less than 1, which counts as 0. */
+export const mayLeave = ({ decision, staticVerdict, reason }: CheckResult, cost: number): boolean =>
+  decision.verdict === 'deny' && cost > 1 && !staticVerdict && !reason;
+
 const isAllowResult = ({ decision }: CheckResult): boolean => decision.verdict === 'allow';
 
 /** Shadow mode: the decision only shows in the limit's own counters. */

@@ -15,7 +15,13 @@ import { MAX_AMOUNT } from '../../../core/options.ts';
 import type { NamedRuleStatus } from '../../../limiter/inspection.ts';
 import type { PermitResult } from '../../../limiter/permit.ts';
 import { toKeyText } from '../../keys/binary-key.ts';
-import type { CheckRequest, CheckResult, KeyStatus, TakeResult } from '../../router/router.ts';
+import {
+  type CheckRequest,
+  type CheckResult,
+  type KeyStatus,
+  mayLeave,
+  type TakeResult,
+} from '../../router/router.ts';
 import { staticVerdictFields } from '../../router/routes.ts';
 import {
   type Arguments,
@@ -68,8 +74,7 @@ export function replyWithRest(
   cost: number,
   left: () => number | Promise<number>,
 ): undefined | Promise<WriteReply> {
-  const leftBy = ({ decision, staticVerdict, reason }: CheckResult) =>
-    decision.verdict === 'deny' && cost > 1 && !staticVerdict && !reason ? left() : undefined;
+  const leftBy = (decided: CheckResult) => (mayLeave(decided, cost) ? left() : undefined);
   if (result instanceof Promise)
     return result.then(async (late) => {
       const rest = await leftBy(late);
