@@ -1,14 +1,16 @@
 /** `sluice check`: checks a key against the limits of a running daemon. */
 
 import { parseEndpoint } from '../client/address.ts';
-import { connect } from '../client/index.ts';
+import { type CheckItem, connect } from '../client/index.ts';
 import { OptionReader } from '../core/options.ts';
 import { formatRetryAfter } from './chart/format.ts';
 import {
   type Command,
+  CommandError,
   EXIT_CANNOT_RUN,
   EXIT_CHECK_FAILED,
   EXIT_OK,
+  LIST,
   onlyPositional,
   parseFlagValue,
   rangeFlag,
@@ -29,6 +31,8 @@ options:
   --at ADDRESS       RESP address of the daemon: host:port, a port or a socket path; default 127.0.0.1:7611
   --limit NAME       one limit by its name; default: those that match the key
   --cost N           cost of the call; 0 counts nothing; default 1
+  --also CHECK       another limit and key that the call counts in: LIMIT,KEY or LIMIT@COST,KEY. Repeatable. The call is
+                     allowed only if all limits allow it, and otherwise counted in none. The limit * is those that match
   --deadline TIME    how long to wait for a reply; default 1s
   --tls              connect with TLS
   --ca FILE          trusted certificate authorities, in PEM; default: those of the system. Implies --tls
@@ -40,6 +44,7 @@ Exit code 0 if the call is allowed, 1 if it is denied, 2 if the daemon is unavai
 
 examples:
   sluice check alice
+  sluice check user:alice --limit login-user --also login-ip,ip:10.0.0.1
   sluice check backup --limit nightly --open && ./backup.sh`,
 
   async run(args, terminal) {
@@ -47,6 +52,7 @@ examples:
       at: TEXT,
       limit: TEXT,
       cost: TEXT,
+      also: LIST,
       deadline: TEXT,
       tls: SWITCH,
       ca: TEXT,
@@ -55,6 +61,7 @@ examples:
     });
     const key = onlyPositional(positionals, 'key');
     const cost = rangeFlag(values, 'cost', 1, { min: 0 });
+    const also = values.also?.map(parseAlso) ?? [];
     const password = process.env.SLUICE_RESP_PASSWORD;
     const client = connect({
       at: parseEndpoint(values.at ?? '127.0.0.1:7611', '--at'),
@@ -66,7 +73,9 @@ examples:
     });
     try {
       const limit = values.limit === undefined ? {} : { limit: values.limit };
-      const { unavailable, rejected, ...decision } = await client.check(key, cost, limit);
+      const { unavailable, rejected, ...decision } = await (also.length > 0
+        ? client.checkAll([{ key, cost, ...limit }, ...also])
+        : client.check(key, cost, limit));
       if (rejected) {
         terminal.error(`sluice check: ${rejected.message.replace(/^.*: ERR /, '')}`);
         return EXIT_CANNOT_RUN;
@@ -88,6 +97,14 @@ examples:
   },
 };
 
+/** `LIMIT@COST,KEY`: the key is last, and may have any character. */
+function parseAlso(text: string): CheckItem {
+  const [, limit, cost = '1', key] = /^([^,@]+)(?:@(\d+(?:\.\d+)?))?,(.*)$/s.exec(text) ?? [];
+  if (limit === undefined)
+    throw new CommandError(`expected \`--also\` to be LIMIT,KEY or LIMIT@COST,KEY, got "${text}"`);
+  return { key, cost: Number(cost), ...(limit !== '*' && { limit }) };
+}
+
 /** Read here, so that an error names the flag. */
 const parseDeadline = (text = '1s'): number =>
   new OptionReader('', { '--deadline': parseFlagValue(text) }).duration('--deadline');
@@ -100,7 +117,8 @@ function formatDecision(decision: CheckReply): string {
   }
   const by = decision.limit === undefined ? '' : `, limit ${decision.limit}`;
   const reason = decision.reason === 'unavailable' ? 'backend unavailable, ' : '';
-  return `NO${by}: ${reason}${formatRetryAfter(decision.retryAfterMs, 'try again in')}`;
+  const left = decision.remaining ? `, ${decision.remaining} left` : '';
+  return `NO${by}${left}: ${reason}${formatRetryAfter(decision.retryAfterMs, 'try again in')}`;
 }
 
 /** JSON writes Infinity as null. For `retryAfterMs` that means never; an unlimited `remaining` is left out. */

@@ -121,6 +121,7 @@ describe('client: a daemon that works', () => {
     expect(await sluice.check('alice', 6, { limit: 'all-users' })).toEqual({
       verdict: 'deny',
       retryAfterMs: Infinity,
+      remaining: 3,
       limit: 'all-users',
     });
     expect(await sluice.check('flight:1')).toMatchObject({ verdict: 'allow' });
@@ -133,6 +134,57 @@ describe('client: a daemon that works', () => {
       fallback: 0,
       rejected: 0,
     });
+  });
+
+  test('checkAll: one decision, and a refusal charges nothing', async () => {
+    const limits = {
+      user: { bucket: { rate: '1/h', burst: 3 }, match: 'user:*' },
+      db: { concurrency: 1, match: 'db:*' },
+    };
+    const sluice = client(at(await daemon(undefined, { limits })));
+    const checks = [{ key: 'user:é', limit: 'user', cost: 2 }, { key: 'db:1' }];
+    const held = await sluice.checkAll(checks, { withPermit: true });
+    expect(held).toEqual({ verdict: 'allow', remaining: 0, permit: expect.any(String) });
+    expect(await sluice.checkAll([{ key: 'user:é' }, { key: 'db:1' }])).toEqual({
+      verdict: 'deny',
+      retryAfterMs: 0,
+      remaining: 0,
+      limit: 'db',
+    });
+    expect(await sluice.check('user:é', 0)).toMatchObject({ remaining: 1 });
+    expect(await sluice.settle(held.permit ?? '', { outcome: 'ignored' })).toBe(true);
+    expect(await sluice.check('user:é', 0)).toMatchObject({ remaining: 3 });
+    expect(sluice.stats()).toMatchObject({ allowed: 3, denied: 1 });
+  });
+
+  test('checkAll: fails open or closed, and an unknown limit is rejected', async () => {
+    const nowhere = `127.0.0.1:${await freePort()}`;
+    const checks = [{ key: 'a' }, { key: 'b' }];
+    expect(await client(nowhere).checkAll(checks)).toMatchObject({
+      verdict: 'allow',
+      unavailable: expect.any(UnavailableError),
+    });
+    expect(await client(nowhere, { onUnavailable: 'deny' }).checkAll(checks)).toMatchObject({
+      verdict: 'deny',
+      unavailable: expect.any(UnavailableError),
+    });
+    const sluice = client(at(await daemon()));
+    expect(await sluice.checkAll([{ key: 'a' }, { key: 'b', limit: 'nope' }])).toMatchObject({
+      verdict: 'deny',
+      rejected: expect.any(RejectedError),
+    });
+    expect(await sluice.check('a', 0)).toMatchObject({ remaining: 5 });
+  });
+
+  test.each([
+    [[], '`checks` to be a list of 1 to 32 checks'],
+    [Array(33).fill({ key: 'a' }), '`checks` to be a list of 1 to 32 checks'],
+    [[{ key: 'a' }, {}], '`checks[1].key` to be a string'],
+    [[{ key: 'a', cost: -1 }], '`checks[0].cost`'],
+    [[{ key: 'a', withPermit: true }], '`checks[0].withPermit`'],
+  ])('checkAll(%j): rejects as an invalid argument', async (checks, message) => {
+    const sluice = client(`127.0.0.1:${await freePort()}`);
+    await expect(sluice.checkAll(checks as { key: string }[])).rejects.toThrow(message);
   });
 
   test('sends the requests of one tick in one write, and matches replies by order', async () => {

@@ -33,11 +33,22 @@ export interface CheckOptions {
   readonly withPermit?: boolean;
 }
 
+/** One check of `checkAll`. */
+export interface CheckItem {
+  readonly key: string;
+  /** The name of one limit. Default: all limits that match the key. */
+  readonly limit?: string;
+  /** Default 1. */
+  readonly cost?: number;
+}
+
 /** Never `wait`: the daemon reserves nothing. */
 type ImmediateDecision = Exclude<Decision, { verdict: 'wait' }>;
 
 /** The decision of the daemon, or of `onUnavailable` in its place. */
 export type CheckResult = ImmediateDecision & {
+  /** What is left, also after a refusal. Infinity: unlimited or unknown; left out of a refusal where it is unknown. */
+  readonly remaining?: number;
   /** The limit that refused. */
   readonly limit?: string;
   /** Why it refused, if not by an exhausted limit; `unavailable`: the backend of a limit is unavailable. */
@@ -93,7 +104,12 @@ export interface ClientStats {
 export interface Client {
   /** Checks and counts a call: the decision, within the deadline. Cost defaults to 1; 0 counts nothing. */
   check(key: string, cost?: number, options?: CheckOptions): Promise<CheckResult>;
-  /** The same as a boolean: true if the call is allowed. */
+  /** Checks several limits and keys as one call: all are charged, or none. */
+  checkAll(
+    checks: readonly CheckItem[],
+    options?: Pick<CheckOptions, 'withPermit'>,
+  ): Promise<CheckResult>;
+  /** `check` as a boolean: true if the call is allowed. */
   isAllowed(key: string, cost?: number): Promise<boolean>;
   /** Reports how a call went. False if the permit has expired, or the daemon is unavailable. */
   settle(permit: string, result?: CallReport): Promise<boolean>;
@@ -118,6 +134,9 @@ export const connect = (options: ClientOptions = {}): Client =>
  * whole: two long keys that begin alike have separate counts.
  */
 const MAX_KEY_BYTES = 4096;
+
+/** The daemon accepts no more checks in one question. */
+const MAX_CHECKS = 32;
 
 /** The largest number that the daemon parses. */
 const MAX_COST = 999_999_999_999_999;
@@ -176,8 +195,18 @@ class DaemonClient implements Client {
 
   async check(key: string, cost = 1, options?: CheckOptions): Promise<CheckResult> {
     const amount = encodeAmount('cost', cost);
-    const reply = await this.#send(encodeRequest('SLUICE.CHECK', key, amount, options));
-    const result = this.#toCheckResult(reply);
+    return this.#decide(encodeRequest('SLUICE.CHECK', key, amount, options));
+  }
+
+  async checkAll(
+    checks: readonly CheckItem[],
+    options: Pick<CheckOptions, 'withPermit'> = {},
+  ): Promise<CheckResult> {
+    return this.#decide(encodeChecks(checks, options));
+  }
+
+  async #decide(command: readonly string[]): Promise<CheckResult> {
+    const result = this.#toCheckResult(await this.#send(command));
     if (result.verdict === 'allow') this.#allowed++;
     else this.#denied++;
     return result;
@@ -264,6 +293,7 @@ class DaemonClient implements Client {
     return {
       verdict: 'deny',
       retryAfterMs: retryAfterMs < 0 ? NEVER : retryAfterMs,
+      ...(remaining >= 0 && { remaining }),
       ...(limit !== '' && { limit }),
       ...(reason !== '' && { reason }),
     };
@@ -437,6 +467,26 @@ function encodeRequest(
   return withPermit ? [...args, 'HOLD'] : args;
 }
 
+function encodeChecks(
+  checks: readonly CheckItem[],
+  options: Pick<CheckOptions, 'withPermit'>,
+): string[] {
+  if (!Array.isArray(checks) || checks.length === 0 || checks.length > MAX_CHECKS)
+    throw new ConfigError('checks', `a list of 1 to ${MAX_CHECKS} checks`, checks);
+  const reader = new OptionReader('options', options);
+  const withPermit = reader.boolean('withPermit', false);
+  reader.finish();
+  const args = checks.flatMap((check, n) => {
+    const fields = new OptionReader(`checks[${n}]`, check);
+    const limit = fields.optional('limit', isNonEmptyString, 'a non-empty string') ?? ANY_LIMIT;
+    const key = encodeKey(fields.get('key'), fields.pathOf('key'));
+    const cost = encodeAmount(fields.pathOf('cost'), fields.get('cost') ?? 1);
+    fields.finish();
+    return [toBinaryString(limit), key, cost];
+  });
+  return ['SLUICE.CHECKALL', ...args, ...(withPermit ? ['HOLD'] : [])];
+}
+
 function readCheckOptions(options: CheckOptions): CheckOptions {
   const reader = new OptionReader('options', options);
   const limit = reader.optional('limit', isNonEmptyString, 'a non-empty string');
@@ -463,8 +513,8 @@ function requireNonEmptyString(field: string, value: unknown): void {
   if (!isNonEmptyString(value)) throw new ConfigError(field, 'a non-empty string', value);
 }
 
-function encodeKey(key: unknown): string {
-  if (typeof key !== 'string') throw new ConfigError('key', 'a string', key);
+function encodeKey(key: unknown, field = 'key'): string {
+  if (typeof key !== 'string') throw new ConfigError(field, 'a string', key);
   const bytes = toBinaryString(key);
   if (bytes.length <= MAX_KEY_BYTES) return bytes;
   const digest = `#${createHash('sha256').update(bytes, 'latin1').digest('base64url')}`;

@@ -3,6 +3,7 @@
 export type { DaemonAddress } from './address.ts';
 export {
   type CallReport,
+  type CheckItem,
   type CheckOptions,
   type CheckResult,
   type Client,

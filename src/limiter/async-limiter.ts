@@ -149,8 +149,11 @@ export class AsyncLimiter extends LimiterCore implements RemoteLimiterInternals 
     const { decidedAt: dueAt, leaseId, fromFallback = false } = reply;
     if (fromFallback) this.#fallbackCount++;
     const decision = this.#denyIfLate(reply);
-    if (decision.verdict !== 'deny')
-      return this.#issuePermit(key, cost, { verdict: 'allow', dueAt, fromFallback, leaseId }, 0);
+    if (decision.verdict !== 'deny') {
+      const remaining = decision.verdict === 'allow' ? decision.remaining : 0;
+      const grant = { verdict: 'allow', dueAt, fromFallback, leaseId } as const;
+      return this.#issuePermit(key, cost, grant, 0, remaining);
+    }
     const { retryAfterMs } = decision;
     return fromFallback && !this.isClosed && this.#backend.onUnavailable === 'deny'
       ? this.refuse(key, cost, { retryAfterMs, reason: 'unavailable' }, 0)
@@ -203,10 +206,16 @@ export class AsyncLimiter extends LimiterCore implements RemoteLimiterInternals 
     return this.#scheduler.waitForPermit(key, cost, limits);
   }
 
-  #issuePermit(key: string, cost: number, grant: RemoteGrant, waitedMs: Millis): Permit {
+  #issuePermit(
+    key: string,
+    cost: number,
+    grant: RemoteGrant,
+    waitedMs: Millis,
+    remaining?: number,
+  ): Permit {
     const { dueAt, fromFallback, leaseId } = grant;
     const lease = leaseId === undefined ? undefined : this.#backend.leaseOf?.(leaseId);
-    const about = { key, cost, dueAt, issuedAt: this.clock.now(), waitedMs };
+    const about = { key, cost, dueAt, issuedAt: this.clock.now(), waitedMs, remaining };
     const init = lease ? { ...about, fencingToken: lease.fencingToken } : about;
     const permit = this.telemetry.issuePermit(init, (result, rttMs) => {
       this.#settle(key, { ...result, rttMs, cost, dueAt }, fromFallback, leaseId);

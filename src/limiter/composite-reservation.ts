@@ -114,5 +114,5 @@ export function findRefusal(calls: readonly ComponentCall[]): ComponentRefusal |
 }
 
 /** A wait of known length tells more than one for a call to settle. */
-const isLonger = (a: Millis, b: Millis): boolean =>
+export const isLonger = (a: Millis, b: Millis): boolean =>
   b === WHEN_SETTLED ? a !== WHEN_SETTLED : a > b;

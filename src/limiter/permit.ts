@@ -33,6 +33,7 @@ export type PermitResult = Omit<CallResult, 'cost' | 'dueAt' | 'partition' | 'le
 
 export interface PermitInit extends Pick<Permit, 'key' | 'cost' | 'dueAt' | 'issuedAt'> {
   readonly fencingToken?: number | undefined;
+  readonly remaining?: number | undefined;
   /** The permits of the limits it consists of, where a composite issued it. */
   readonly children?: readonly Permit[];
 }
@@ -49,9 +50,11 @@ export class Permit implements Disposable {
   readonly dueAt: Millis;
   /** When it was issued, on the limiter's clock. */
   readonly issuedAt: Millis;
-  // Declared, not defined: most permits have none.
+  // Declared, not defined: most permits have neither.
   /** Where Redis counts calls in flight: grows with every grant of the key, so a resource can refuse a lower one. */
   declare readonly fencingToken?: number;
+  /** What its key had left when it was issued, where a remote backend has said so. */
+  declare readonly remaining?: number;
   readonly #children: readonly Permit[] | undefined;
   #onSettle: ((result: PermitResult) => void) | undefined;
   #abort: AbortController | undefined;
@@ -68,7 +71,7 @@ export class Permit implements Disposable {
   }
 
   constructor(
-    { key, cost, dueAt, issuedAt, children, fencingToken }: PermitInit,
+    { key, cost, dueAt, issuedAt, children, fencingToken, remaining }: PermitInit,
     settle: (result: PermitResult) => void,
   ) {
     this.key = key;
@@ -78,6 +81,7 @@ export class Permit implements Disposable {
     this.#children = children;
     this.#onSettle = settle;
     if (fencingToken !== undefined) this.fencingToken = fencingToken;
+    if (remaining !== undefined) this.remaining = remaining;
   }
 
   /** Aborts when the permit ends before it is settled: its place may be taken. Created when it is first read. */

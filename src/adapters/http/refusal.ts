@@ -72,8 +72,15 @@ export const buildRefusal = (
   writer?: HeaderWriter,
 ): RefusalResponse => encodeProblem(buildProblem(denied, found, writer));
 
+/** A rule with the cost that it was asked for, where that differs between rules. */
+export interface ChargedRule extends NamedRuleStatus {
+  readonly cost?: number;
+}
+
 /** The fields of an inspection that a refusal uses. */
-type RefusedStatus = Pick<Inspection, 'name' | 'rules' | 'by'>;
+interface RefusedStatus extends Pick<Inspection, 'name' | 'by'> {
+  readonly rules: readonly ChargedRule[];
+}
 
 export function buildProblem(
   denied: DenialDetails,
@@ -170,7 +177,8 @@ function exhausted(
   return retryAfterMs === WHEN_SETTLED ? empty : { ...empty, opensInMs: retryAfterMs };
 }
 
-const isViolated = ({ remaining }: NamedRuleStatus, cost: number): boolean => remaining < cost;
+const isViolated = ({ remaining, cost: own }: ChargedRule, cost: number): boolean =>
+  remaining < (own ?? cost);
 
 /** Where some capacity remains but less than the cost, the reset time is when the cost fits. */
 const withRetryTime = (

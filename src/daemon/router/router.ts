@@ -11,7 +11,12 @@
 import { allow, type Decision, deny, NEVER } from '../../core/decision.ts';
 import type { Hasher, KeyHash } from '../../core/hash.ts';
 import { type Random, systemRandom } from '../../core/random.ts';
-import type { Inspection, NamedRuleStatus } from '../../limiter/inspection.ts';
+import {
+  CLOSED,
+  COOLDOWN,
+  type Inspection,
+  type NamedRuleStatus,
+} from '../../limiter/inspection.ts';
 import type { Permit } from '../../limiter/permit.ts';
 import { SyncLimiter } from '../../limiter/sync-limiter.ts';
 import { type Batch, takeBatch } from './batch.ts';
@@ -80,7 +85,7 @@ export type KeyStatus = Inspection | UnavailableLimit;
 const ALLOWED: CheckResult = { decision: allow(Number.MAX_SAFE_INTEGER) };
 
 /** No more permits can be held; one may be settled or expire at any time. */
-const PERMITS_FULL: CheckResult = { decision: deny(1000), reason: 'unavailable' };
+export const PERMITS_FULL: CheckResult = { decision: deny(1000), reason: 'unavailable' };
 
 export class Router {
   readonly permits: PermitRegistry;
@@ -168,7 +173,7 @@ export class Router {
   /** Takes up to `max` units of all limits on the route. @throws {ConfigError} as `takeBatch` */
   takeUpTo(request: RoutedRequest, max: number): TakeResult | Promise<TakeResult> {
     const { route, key } = request;
-    if (route.staticVerdict && max > 0) this.#staticResult(route.staticVerdict); // counts a denial
+    if (route.staticVerdict && max > 0) this.staticResult(route.staticVerdict); // counts a denial
     const batch = takeBatch(route, key, max);
     return batch instanceof Promise
       ? batch.then((late) => this.#holdBatch(late, request))
@@ -198,10 +203,19 @@ export class Router {
       : (statuses as KeyStatus[]);
   }
 
+  /** What the tightest limit on the route has left; unbounded where none can tell. */
+  remaining(request: RoutedRequest): number | Promise<number> {
+    const { applied } = request.route;
+    const statuses = this.inspect(request);
+    const least = (all: readonly KeyStatus[]): number =>
+      leastRemaining(all.filter((_, n) => !applied[n].limit.shadow));
+    return statuses instanceof Promise ? statuses.then(least) : least(statuses as KeyStatus[]);
+  }
+
   /** Decides by the key's name: several limits, permits, remote limits. */
   #run(request: RoutedRequest): CheckResult | Promise<CheckResult> {
     const { route } = request;
-    if (route.staticVerdict) return this.#staticResult(route.staticVerdict);
+    if (route.staticVerdict) return this.staticResult(route.staticVerdict);
     const local = request.wantsPermit ? acquireLocal(request) : checkLocal(request);
     if (local.result.decision.verdict === 'deny') return local.result;
     if (route.remote.length > 0) {
@@ -213,7 +227,8 @@ export class Router {
     return this.#issuePermit(local, request);
   }
 
-  #staticResult(staticVerdict: StaticVerdict): CheckResult {
+  /** The result of a verdict without counting; a denial is counted by its reason. */
+  staticResult(staticVerdict: StaticVerdict): CheckResult {
     const { isAllowed, reason, limit } = staticVerdict;
     if (isAllowed) return { decision: ALLOWED.decision, staticVerdict };
     this.staticDenials[reason]++;
@@ -224,10 +239,12 @@ export class Router {
   async #acquireRemote(request: RoutedRequest, local: LocalResult): Promise<CheckResult> {
     const { route, key, cost, wantsPermit } = request;
     const acquired: Permit[] = [...local.permits];
+    let remaining = remainingIn(local.result);
     for (const applied of route.remote) {
       const permit = await applied.limiter.tryAcquire(limiterKeyOf(applied, key), cost);
       if (permit.verdict === 'allow') {
         acquired.push(permit);
+        remaining = Math.min(remaining, permit.remaining ?? Infinity);
         continue;
       }
       for (const earlier of acquired) earlier.settle({ outcome: 'ignored' });
@@ -236,7 +253,10 @@ export class Router {
       return { decision: deny(retryAfterMs), limit, ...(reason === 'unavailable' && { reason }) };
     }
     for (const applied of route.shadowLimits) countInShadow(applied, request);
-    return this.#issuePermit({ result: local.result, permits: acquired }, request);
+    return this.#issuePermit(
+      { result: { decision: allow(remaining) }, permits: acquired },
+      request,
+    );
   }
 
   /** Registers the permits for a client that settles later; otherwise settles them now. */
@@ -261,13 +281,20 @@ function checkLocal({ route, key, cost }: RoutedRequest): LocalResult {
     const decision = route.singleLimiter.check(key, cost);
     return { result: resultOf(route.singleLimiter, decision), permits: [] };
   }
+  let free = Number.MAX_SAFE_INTEGER;
   for (const applied of route.concurrencyLimits) {
     const decision = applied.limiter.peek(limiterKeyOf(applied, key), cost);
-    if (decision.verdict !== 'deny') continue;
+    if (decision.verdict !== 'deny') {
+      free = Math.min(free, remainingIn({ decision }) + cost); // a peek takes nothing
+      continue;
+    }
     applied.limiter.recordDecision(limiterKeyOf(applied, key), cost, decision, 0);
     return { result: { decision, limit: applied.name }, permits: [] };
   }
-  return { result: route.local?.checkNamed(key, cost) ?? ALLOWED, permits: [] };
+  const result = route.local?.checkNamed(key, cost) ?? ALLOWED;
+  if (result.decision.verdict === 'deny' || free >= remainingIn(result))
+    return { result, permits: [] };
+  return { result: { decision: allow(free) }, permits: [] };
 }
 
 function acquireLocal({ route, key, cost }: RoutedRequest): LocalResult {
@@ -294,13 +321,34 @@ function statusOf({ applied, remote }: Route, key: string): CheckResult {
   return remote.length > 0 ? { decision } : { decision, rules };
 }
 
+const remainingIn = ({ decision }: CheckResult): number =>
+  decision.verdict === 'allow' ? decision.remaining : 0;
+
+/** Of a key in several limits. A key in cool-down has nothing left; a limit whose backend is unavailable does not tell. */
+function leastRemaining(statuses: readonly KeyStatus[]): number {
+  let least = Number.MAX_SAFE_INTEGER;
+  for (const status of statuses) {
+    if (!('rules' in status)) continue;
+    const isShut = status.by === COOLDOWN || status.by === CLOSED;
+    least = Math.min(least, isShut ? 0 : Math.max(0, status.remaining));
+  }
+  return least;
+}
+
 const resultOf = ({ name }: SyncLimiter, decision: Decision): CheckResult =>
   decision.verdict === 'deny' ? { decision, limit: name } : { decision };
+
+/** True of a refusal that may leave something: a refused cost up to 1 leaves less than 1, which counts as 0. */
+export const mayLeave = ({ decision, staticVerdict, reason }: CheckResult, cost: number): boolean =>
+  decision.verdict === 'deny' && cost > 1 && !staticVerdict && !reason;
 
 const isAllowResult = ({ decision }: CheckResult): boolean => decision.verdict === 'allow';
 
 /** Shadow mode: the decision only shows in the limit's own counters. */
-function countInShadow(applied: AppliedLimit, { key, cost }: RoutedRequest): void {
+export function countInShadow(
+  applied: AppliedLimit,
+  { key, cost }: Pick<RoutedRequest, 'key' | 'cost'>,
+): void {
   const limiterKey = limiterKeyOf(applied, key);
   if (applied.limiter instanceof SyncLimiter) {
     const permit = applied.limiter.tryAcquire(limiterKey, cost);

@@ -118,10 +118,11 @@ const helpText = ({ version, backendPages }: AdminContext): string => `sluice ${
 
   GET  /check?key=alice[&limit=api][&cost=1][&hold=1][&status=403]   200, or 429, 503, 403
   POST /check    the same as a form or JSON; a list of checks is a batch
+  GET  /check?check=LIMIT[@COST],KEY&check=…   several limits and keys as one check; POST {"checks": […]}
   POST /batch    [{"key": "alice"}, …]: results in the same order
   POST /settle   {"permit": "1", "outcome": "ok", "used": 1, "rttMs": 20, "retryAfterMs": 500}
-  POST /take-up-to?key=alice&max=100[&limit=api][&hold=1]   as many as there are: {"taken": 42}
-  POST /give-back?permit=1&unused=7       what was not used of a batch with hold
+  POST /take?key=alice&max=100[&limit=api][&hold=1]   as many as there are: {"taken": 42}
+  POST /give?permit=1&unused=7            what was not used of a batch with hold
   GET  /inspect?key=alice[&limit=api]     the status of a key
   GET  /explain?key=alice                 the limits that match a key, and why
   GET  /limits                            all limits

@@ -5,10 +5,11 @@
  */
 
 import { HeaderWriter } from '../../../adapters/http/headers.ts';
-import { buildProblem } from '../../../adapters/http/refusal.ts';
+import { buildProblem, type ChargedRule } from '../../../adapters/http/refusal.ts';
 import { NEVER } from '../../../core/decision.ts';
-import type { Inspection, NamedRuleStatus } from '../../../limiter/inspection.ts';
+import { COOLDOWN, type Inspection, type NamedRuleStatus } from '../../../limiter/inspection.ts';
 import { SyncLimiter } from '../../../limiter/sync-limiter.ts';
+import { type Charge, chargesOf, type JointPart } from '../../router/joint-check.ts';
 import type { CheckResult, RoutedRequest } from '../../router/router.ts';
 import {
   type AppliedLimit,
@@ -18,6 +19,9 @@ import {
 } from '../../router/routes.ts';
 import type { CheckParams } from './check-request.ts';
 import { type EventualResponse, type HttpResponse, problemOf } from './response.ts';
+
+/** What a refusal depends on. */
+type RefusalParams = Pick<CheckParams, 'cost' | 'status'>;
 
 /** The status of a key with all limits of its route, merged. */
 type RouteStatus = Pick<Inspection, 'name' | 'rules' | 'by'>;
@@ -68,6 +72,24 @@ export class CheckResponder {
     return countedResponse(params, await pending, writer, await status);
   }
 
+  /** The response to several checks that were decided as one: the headers list the limits of all. */
+  async respondToAll(
+    refusal: RefusalParams,
+    parts: readonly JointPart[],
+    result: CheckResult,
+  ): Promise<HttpResponse> {
+    if (result.staticVerdict) return staticResponse(refusal, result.staticVerdict);
+    const routes = parts.map(({ request }) => request.route);
+    const shown = routes.flatMap(
+      (route) => (this.#reporters.get(route) ?? this.#addReporter(route)).applied,
+    );
+    const charges = chargesOf(parts).filter(({ applied }) => shown.includes(applied));
+    const found = await Promise.all(charges.map(inspectCharge));
+    const status = mergeInspections(found.filter((one) => one !== undefined));
+    const rules = tightestByName(status.rules);
+    return countedResponse(refusal, result, new HeaderWriter('draft'), { ...status, rules });
+  }
+
   #addReporter(route: Route): RouteReporter {
     // Responses do not mention limits in shadow mode.
     const applied = route.applied.filter(({ limit }) => !limit.shadow);
@@ -106,6 +128,27 @@ async function inspectRemote(
   }
 }
 
+/** The status of one limit of several checks, each rule with its cost; undefined if its backend is unavailable. */
+async function inspectCharge({ applied, key, cost }: Charge): Promise<Inspection | undefined> {
+  try {
+    const found = await applied.limiter.inspect(key);
+    const rules = found?.rules.map((rule): ChargedRule => ({ ...rule, cost }));
+    return found && rules && { ...found, rules };
+  } catch {
+    return undefined; // the decision stands without it
+  }
+}
+
+/** A limit that was checked with several keys is shown once. */
+function tightestByName(rules: readonly NamedRuleStatus[]): readonly NamedRuleStatus[] {
+  const byName = new Map<string, NamedRuleStatus>();
+  for (const rule of rules) {
+    const other = byName.get(rule.name);
+    if (!other || rule.remaining < other.remaining) byName.set(rule.name, rule);
+  }
+  return [...byName.values()];
+}
+
 function mergeInspections(inspections: readonly Inspection[]): RouteStatus {
   if (inspections.length <= 1) return inspections[0] ?? NO_STATUS;
   const by = inspections.find((each) => each.by === 'cooldown')?.by;
@@ -114,7 +157,7 @@ function mergeInspections(inspections: readonly Inspection[]): RouteStatus {
 }
 
 const countedResponse = (
-  params: CheckParams,
+  params: RefusalParams,
   result: CheckResult,
   writer: HeaderWriter,
   status: RouteStatus,
@@ -150,7 +193,7 @@ function lowestRemaining(rules: readonly NamedRuleStatus[]): number | undefined 
 const NO_DENIAL: { readonly retryAfterMs: number; readonly rule?: string } = { retryAfterMs: 0 };
 
 function refusalResponse(
-  params: CheckParams,
+  params: RefusalParams,
   { decision, limit, reason }: CheckResult,
   writer: HeaderWriter,
   routeStatus: RouteStatus,
@@ -162,14 +205,15 @@ function refusalResponse(
   const headers: string[] = [];
   for (const name in refusal.headers) headers.push(name, refusal.headers[name]);
   const { status = refusal.status } = params;
-  const remaining = lowestRemaining(routeStatus.rules);
+  // Nothing fits during a cool-down, whatever is left of the limit.
+  const remaining = routeStatus.by === COOLDOWN ? 0 : lowestRemaining(routeStatus.rules);
   const denial = { verdict: 'deny', remaining, retryAfterMs, limit, rule, reason };
   return { status, headers, body: JSON.stringify({ ...refusal.problem, status, ...denial }) };
 }
 
 /** The configuration decides without counting: an allow or deny list, or no limit matches the key. */
 function staticResponse(
-  { status = 403 }: CheckParams,
+  { status = 403 }: RefusalParams,
   { isAllowed, reason, limit, pattern }: StaticVerdict,
 ): HttpResponse {
   if (isAllowed) return { status: 200, headers: JSON_TYPE, body: '{"verdict":"allow"}' };
@@ -183,13 +227,14 @@ function staticResponse(
   return { status, headers: PROBLEM_TYPE, body };
 }
 
-export function batchEntryOf(result: CheckResult): object {
+/** `left`: what a refusal leaves. */
+export function batchEntryOf(result: CheckResult, left: number): object {
   const { decision, limit, reason, staticVerdict, permit } = result;
   const { verdict } = decision;
+  const remaining = verdict === 'allow' ? decision.remaining : left;
   return {
     verdict,
-    ...(verdict === 'allow' &&
-      isBounded(decision.remaining) && { remaining: Math.floor(decision.remaining) }),
+    ...(isBounded(remaining) && { remaining: Math.floor(remaining) }),
     ...(verdict === 'deny' && { retryAfterMs: decision.retryAfterMs, rule: decision.rule }),
     ...(limit !== undefined && { limit }),
     ...(reason !== undefined && { reason }),

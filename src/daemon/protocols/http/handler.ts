@@ -4,13 +4,20 @@
  *
  *     GET  /check?limit=&key=&cost=&hold=1            200, or 429, 503, 403: for programs and proxies (auth_request)
  *     POST /batch   POST /settle                      many checks at once; the outcome of a call
- *     POST /take-up-to   POST /give-back              as many as there are; what was not used
+ *     GET  /check?check=limit,key&check=…             several limits and keys as one check; POST {"checks": […]}
+ *     POST /take   POST /give                         as many as there are; what was not used
  *     GET  /healthz /readyz                           liveness; readiness
  *     GET  /inspect …   POST /reload                  for operators: `admin-routes.ts`, guarded by `access.ts`
  */
 
 import { ConfigError } from '../../../core/errors.ts';
-import type { CheckResult, RoutedRequest, TakeResult } from '../../router/router.ts';
+import { checkAll, type JointPart } from '../../router/joint-check.ts';
+import {
+  type CheckResult,
+  mayLeave,
+  type RoutedRequest,
+  type TakeResult,
+} from '../../router/router.ts';
 import type { Turns } from '../../server/turns.ts';
 import {
   type AdminAccess,
@@ -28,7 +35,6 @@ import type { HttpBounds } from './bounds.ts';
 import {
   type CheckParams,
   checkFromForm,
-  checksFromJson,
   type GiveBackParams,
   giveBackFromForm,
   giveBackFromJson,
@@ -50,6 +56,13 @@ import {
   READ_METHODS,
   WRITE_METHODS,
 } from './endpoint.ts';
+import {
+  checksOrJointFromJson,
+  formFromText,
+  type JointParams,
+  jointFromForm,
+  jointKeyOf,
+} from './joint-check-request.ts';
 import type { KeyExtractor, RequestHead } from './key.ts';
 import { preview, ValidationProblem } from './parameters.ts';
 import {
@@ -91,7 +104,7 @@ export class HttpHandler {
   readonly #adminGuard: AdminGuard;
   readonly #responder = new CheckResponder();
   readonly #endpoints: ReadonlyMap<string, Endpoint>;
-  readonly #checkFormats: Formats<CheckParams | readonly CheckParams[]>;
+  readonly #checkFormats: Formats<CheckParams | readonly CheckParams[] | JointParams>;
 
   constructor(context: HttpHandlerContext) {
     this.#context = context;
@@ -99,8 +112,8 @@ export class HttpHandler {
     this.#endpoints = this.#createEndpoints();
     const { maxBatch } = context.bounds;
     this.#checkFormats = {
-      form: checkFromForm,
-      json: (value) => checksFromJson(value, maxBatch),
+      form: formFromText,
+      json: (value) => checksOrJointFromJson(value, maxBatch),
     };
   }
 
@@ -115,13 +128,17 @@ export class HttpHandler {
     }
   }
 
-  /** Handles `GET /check?…` if no remote limit is on its route; otherwise undefined, and nothing is taken. */
+  /** Handles `GET /check?…` of one check if no remote limit is on its route; otherwise undefined, and nothing is taken. */
   handleLocally(request: RequestHead, isLoopback: boolean): HttpResponse | undefined {
     try {
       if (isCrossSiteCheck(request, isLoopback) && !this.#context.allowCrossSite)
         return CROSS_SITE_CHECK;
-      const params = checkFromForm(request.url ?? '', CHECK_PATH.length + 1);
-      if (params instanceof ValidationProblem) return problemResponse(400, params.detail);
+      const { url = '' } = request;
+      const params = checkFromForm(url, CHECK_PATH.length + 1);
+      if (params instanceof ValidationProblem)
+        return jointFromForm(url, CHECK_PATH.length + 1)
+          ? undefined
+          : problemResponse(400, params.detail);
       const routed = this.#route(request, params);
       if (isHttpResponse(routed)) return routed;
       if (routed.route.remote.length > 0) return undefined;
@@ -169,12 +186,14 @@ export class HttpHandler {
 
   #createEndpoints(): ReadonlyMap<string, Endpoint> {
     const context = this.#context;
+    const take = publicEndpoint(WRITE_METHODS, (...request) => this.#takeUpTo(...request));
+    const give = publicEndpoint(WRITE_METHODS, (...request) => this.#giveBack(...request));
     return new Map<string, Endpoint>([
       [CHECK_PATH, publicEndpoint(ANY_METHOD, (...request) => this.#check(...request))],
       ['/batch', publicEndpoint(WRITE_METHODS, (...request) => this.#batch(...request))],
       ['/settle', publicEndpoint(WRITE_METHODS, (...request) => this.#settle(...request))],
-      ['/take-up-to', publicEndpoint(WRITE_METHODS, (...request) => this.#takeUpTo(...request))],
-      ['/give-back', publicEndpoint(WRITE_METHODS, (...request) => this.#giveBack(...request))],
+      ...['/take', '/take-up-to'].map((path) => [path, take] as const),
+      ...['/give', '/give-back'].map((path) => [path, give] as const),
       ['/healthz', publicEndpoint(READ_METHODS, () => textResponse(200, 'ok\n'))],
       ['/readyz', publicEndpoint(READ_METHODS, () => (context.isReady() ? READY : DRAINING))],
       ...adminRoutes(context),
@@ -185,6 +204,7 @@ export class HttpHandler {
   #check(request: RequestHead, queryAt: number, body: Buffer): EventualResponse {
     const params = parseRequest(request, queryAt, body, this.#checkFormats);
     if (isHttpResponse(params)) return params;
+    if ('checks' in params) return this.#runJoint(request, params);
     return Array.isArray(params)
       ? this.#runBatch(request, params)
       : this.#runCheck(request, params as CheckParams);
@@ -212,6 +232,27 @@ export class HttpHandler {
       : this.#responder.respond(params, routed, result);
   }
 
+  /** Takes nothing before every check is known to be valid. */
+  async #runJoint(request: RequestHead, params: JointParams): Promise<HttpResponse> {
+    const { router, bounds, extractKey } = this.#context;
+    const { checks, wantsPermit, status } = params;
+    const parts: JointPart[] = [];
+    for (const [n, item] of checks.entries()) {
+      const found = jointKeyOf(item, request, extractKey);
+      const isTooLong = typeof found === 'string' && found.length > bounds.maxKey;
+      const key = isTooLong ? keyTooLong(bounds.maxKey, found) : found;
+      // A client may leave out a header, or send a long one: the proxy knows what to do with `status`.
+      if (key instanceof ValidationProblem)
+        return problemResponse(status ?? 400, key.within(`checks[${n}]`).detail);
+      const { limit, cost } = item;
+      const routed = router.route({ limit, key, cost });
+      if (!routed) return unknownLimitResponse(limit ?? '', `checks[${n}]: `);
+      parts.push({ limit, request: routed });
+    }
+    const result = await checkAll(router, parts, wantsPermit);
+    return this.#responder.respondToAll({ status, cost: 1 }, parts, result);
+  }
+
   /** Finds the key of a check and the limits on its route. Takes nothing. */
   #route(request: RequestHead, params: CheckParams, path?: string): RoutedRequest | HttpResponse {
     const { router, bounds, extractKey } = this.#context;
@@ -237,16 +278,29 @@ export class HttpHandler {
       if (n % CHECKS_PER_LOOK === CHECKS_PER_LOOK - 1 && turns?.isOver) await turns.next();
       results.push(router.checkRouted(routed));
     }
-    return jsonResponse(200, (await Promise.all(results)).map(batchEntryOf));
+    const decided = await Promise.all(results);
+    const left = await Promise.all(decided.map((result, n) => this.#leftBy(result, requests[n])));
+    return jsonResponse(
+      200,
+      decided.map((result, n) => batchEntryOf(result, left[n])),
+    );
   }
 
-  #settle(...request: EndpointRequest): HttpResponse {
+  /** What a refusal leaves; unbounded if that is unknown. */
+  #leftBy(result: CheckResult, routed: RoutedRequest): number | Promise<number> {
+    if (mayLeave(result, routed.cost)) return this.#context.router.remaining(routed);
+    return result.staticVerdict || result.reason ? Infinity : 0;
+  }
+
+  #settle(...request: EndpointRequest): EventualResponse {
     const settlement = parseRequest(...request, SETTLEMENT);
     if (isHttpResponse(settlement)) return settlement;
     const { permit, result } = settlement;
-    return this.#context.router.permits.settle(permit, result)
-      ? jsonResponse(200, { settled: true })
-      : unknownPermit(permit);
+    return orBadRequest(() =>
+      this.#context.router.permits.settle(permit, result)
+        ? jsonResponse(200, { settled: true })
+        : unknownPermit(permit),
+    );
   }
 
   #takeUpTo(...request: EndpointRequest): EventualResponse {
@@ -255,22 +309,21 @@ export class HttpHandler {
     const routed = this.#route(request[0], { ...params, cost: params.max, status: undefined });
     if (isHttpResponse(routed)) return routed;
     const respond = (result: TakeResult): HttpResponse => jsonResponse(200, result);
-    try {
+    return orBadRequest(() => {
       const result = this.#context.router.takeUpTo(routed, params.max);
       return result instanceof Promise ? result.then(respond) : respond(result);
-    } catch (error) {
-      if (error instanceof ConfigError) return problemResponse(400, error.message);
-      throw error;
-    }
+    });
   }
 
-  #giveBack(...request: EndpointRequest): HttpResponse {
+  #giveBack(...request: EndpointRequest): EventualResponse {
     const params = parseRequest(...request, GIVE_BACK);
     if (isHttpResponse(params)) return params;
     const { permit, unused } = params;
-    return this.#context.router.permits.giveBack(permit, unused)
-      ? jsonResponse(200, { givenBack: true })
-      : unknownPermit(permit);
+    return orBadRequest(() =>
+      this.#context.router.permits.giveBack(permit, unused)
+        ? jsonResponse(200, { givenBack: true })
+        : unknownPermit(permit),
+    );
   }
 
   #internalError(error: unknown): HttpResponse {
@@ -306,6 +359,16 @@ function parseRequest<T extends object>(
   if (kind !== 'application/json') return WRONG_TYPE;
   const parsed = parseJsonBody(body);
   return orProblemResponse(parsed instanceof ValidationProblem ? parsed : json(parsed.value));
+}
+
+/** A request that the limit or the permit does not allow is the client's mistake. */
+function orBadRequest(respond: () => EventualResponse): EventualResponse {
+  try {
+    return respond();
+  } catch (error) {
+    if (error instanceof ConfigError) return problemResponse(400, error.message);
+    throw error;
+  }
 }
 
 type EndpointRequest = Parameters<EndpointHandler>;

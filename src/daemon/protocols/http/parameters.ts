@@ -27,7 +27,8 @@ export class ValidationProblem {
 
   /** The same problem in one check of a batch. */
   within(path: string): ValidationProblem {
-    const field = this.#field === '' ? path : `${path}.${this.#field}`;
+    const isIndex = this.#field === '' || this.#field.startsWith('[');
+    const field = isIndex ? path + this.#field : `${path}.${this.#field}`;
     return new ValidationProblem(field, this.#expected, this.#got);
   }
 }
@@ -69,7 +70,7 @@ export function readParameters(
 }
 
 /** Decodes `%C3` and `+` byte by byte; undefined if an escape is invalid. */
-function percentDecode(value: string): string | undefined {
+export function percentDecode(value: string): string | undefined {
   const spaced = value.includes('+') ? value.replaceAll('+', ' ') : value;
   let percent = spaced.indexOf('%');
   if (percent < 0) return spaced;

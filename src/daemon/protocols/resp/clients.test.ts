@@ -37,7 +37,7 @@ test.each([2, 3] as const)(
     expect(many).toEqual([
       [1, 4, 0, '', '', ''],
       [1, 2, 0, '', '', ''],
-      [0, 0, expect.any(Number), 'all-users', '', ''],
+      [0, 2, expect.any(Number), 'all-users', '', ''],
     ]);
     const inspection = await client.sendCommand(['SLUICE.INSPECT', `node ${RESP}`]);
     expect(JSON.stringify(inspection)).toContain('all-users');
@@ -45,6 +45,33 @@ test.each([2, 3] as const)(
     await client.close();
   },
 );
+
+test('node-redis multi(): runs the commands together and replies to each', async () => {
+  const client = createClient({ url: `redis://127.0.0.1:${server.port}` });
+  await client.connect();
+  const check = (cost: string) => ['SLUICE.CHECK', '*', 'node multi', cost];
+  const replies = await client.multi().addCommand(check('2')).ping().addCommand(check('4')).exec();
+  expect(replies).toEqual([
+    [1, 3, 0, '', '', ''],
+    'PONG',
+    [0, 3, expect.any(Number), 'all-users', '', ''],
+  ]);
+  const failing = client.multi().addCommand(check('3')).addCommand(['NONSENSE']).exec();
+  await expect(failing).rejects.toThrow(/unknown command|EXECABORT/);
+  expect(await client.sendCommand(check('3'))).toEqual([1, 0, 0, '', '', '']); // nothing was counted
+  await expect(client.watch('key')).rejects.toThrow(/WATCH is not supported/);
+  await client.close();
+});
+
+test('ioredis multi(): runs the commands together and replies to each', async () => {
+  const client = new Redis({ port: server.port });
+  const replies = await client.multi().call('SLUICE.CHECK', '*', 'io multi').ping().exec();
+  expect(replies).toEqual([
+    [null, [1, 4, 0, '', '', '']],
+    [null, 'PONG'],
+  ]);
+  await client.quit();
+});
 
 test('node-redis with default options: checks', async () => {
   const client = createClient({ url: `redis://127.0.0.1:${server.port}` });
@@ -167,6 +194,11 @@ describe.skipIf(redisServer() === undefined)('Redis tools', () => {
         'COMMAND INFO nonsense',
         'HELLO 3 SETNAME "a b"',
       ],
+      ...['MULTI x', 'EXEC', 'DISCARD', 'MULTI\r\nEXEC', 'MULTI\r\nPING\r\nECHO a\r\nEXEC'],
+      ...['MULTI\r\nFOO\r\nPING\r\nEXEC', 'MULTI\r\nECHO\r\nPING\r\nEXEC', 'MULTI\r\nDISCARD'],
+      ...['MULTI\r\nMULTI\r\nPING\r\nEXEC', 'MULTI\r\nWATCH a\r\nPING\r\nEXEC', 'MULTI\r\nQUIT'],
+      ...['MULTI\r\nFOO\r\nDISCARD\r\nEXEC', 'MULTI\r\nSELECT x\r\nPING\r\nEXEC', 'MULTI\r\nRESET'],
+      ...['MULTI\r\nAUTH x\r\nHELLO 9\r\nping "a b"\r\nEXEC'],
     ])('%j', async (command) => {
       const sent = `${command}\r\nPING last\r\n`;
       expect(await exchange(server.port, sent)).toBe(await exchange(redis.port, sent));

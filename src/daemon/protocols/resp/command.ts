@@ -6,6 +6,7 @@ import type { Router } from '../../router/router.ts';
 import type { Info } from './info.ts';
 import { type CommandParser, equalsIgnoringCase, parseInteger } from './parser.ts';
 import type { RespVersion, RespWriter } from './reply.ts';
+import type { Transaction } from './transaction.ts';
 
 /** The state of one connection. */
 export interface Session {
@@ -15,6 +16,8 @@ export interface Session {
   /** True after AUTH, or if no password was configured when the client connected. */
   isAuthenticated: boolean;
   hasQuit: boolean;
+  /** The commands since MULTI. */
+  transaction?: Transaction | undefined;
 }
 
 export interface CommandContext {
@@ -52,7 +55,11 @@ export interface RespCommand {
   readonly maxArity?: number;
   /** Index of the argument that is a key; 0: none. */
   readonly keyIndex?: number;
+  /** Every so many arguments another key follows; default: there is one. */
+  readonly keyStep?: number;
   readonly isAllowedBeforeAuth?: boolean;
+  /** True if MULTI does not queue it. */
+  readonly isNeverQueued?: boolean;
   readonly summary: string;
   /** Arguments for COMMAND DOCS; optional ones in brackets. */
   readonly usage: string;

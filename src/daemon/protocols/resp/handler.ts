@@ -11,6 +11,7 @@ import { errorMessageOf } from '../../../core/errors.ts';
 import type { ProtocolFactory, ProtocolHandler } from '../../server/protocol-handler.ts';
 import type { ResponseQueue } from '../../server/response-queue.ts';
 import { BYTES_PER_LOOK, ENDLESS_SLICE, type Slice } from '../../server/turns.ts';
+import { checkAllCommand } from './check-all.ts';
 import {
   Arguments,
   type CommandContext,
@@ -32,6 +33,7 @@ import { matchesArity, redisCommands, wrongArity } from './redis.ts';
 import { encodeReply, RespWriter } from './reply.ts';
 import { sluiceCommands } from './sluice.ts';
 import { clThrottle, throttle } from './throttle.ts';
+import { EXEC, takeTransaction, transactionCommands } from './transaction.ts';
 
 export interface RespContext
   extends Pick<CommandContext, 'router' | 'gcraTable' | 'version'>,
@@ -44,7 +46,9 @@ export interface RespContext
 const COMMANDS: readonly RespCommand[] = [
   clThrottle,
   ...sluiceCommands,
+  checkAllCommand,
   ...redisCommands(() => COMMANDS),
+  ...transactionCommands,
 ];
 
 const COMMANDS_BY_NAME: ReadonlyMap<string, RespCommand> = new Map(
@@ -143,7 +147,7 @@ class RespProtocolHandler implements ProtocolHandler {
       const end = parser.next(bytes, at);
       if (end === INCOMPLETE) break;
       if (end === INVALID) replyBuffer.error(`ERR Protocol error: ${parser.error}`);
-      goesOn = end !== INVALID && (parser.count === 0 || this.#dispatch());
+      goesOn = end !== INVALID && (parser.count === 0 || this.#dispatch(bytes, at, end));
       at = end;
     }
     this.#flush();
@@ -154,12 +158,12 @@ class RespProtocolHandler implements ProtocolHandler {
     return goesOn;
   }
 
-  /** Runs one command. False ends the connection. */
-  #dispatch(): boolean {
+  /** Runs the command between two offsets, or queues it. False ends the connection. */
+  #dispatch(bytes: Buffer, from: number, to: number): boolean {
     const args = this.#args;
     const { session, reply } = this.#invocation;
     const isThrottle = args.isKeyword(0, CL_THROTTLE) && isAuthorised(this.#invocation);
-    if (isThrottle && this.#isWellFormed(clThrottle)) {
+    if (isThrottle && this.#isWellFormed(clThrottle) && !session.transaction) {
       throttle(this.#invocation);
       return true;
     }
@@ -175,15 +179,40 @@ class RespProtocolHandler implements ProtocolHandler {
         reply.error('ERR Protocol error: expected RESP, got a TLS handshake');
         return false;
       }
-      reply.error(unknownCommand(args));
-    } else if (!matchesArity(command, args.count)) reply.error(wrongArity(name));
-    else if (!command.isAllowedBeforeAuth && !isAuthorised(this.#invocation))
-      reply.error(NOT_AUTHENTICATED);
-    else if (!this.#isWellFormed(command))
-      reply.error(`ERR key is longer than ${this.#bounds.maxKeyBytes} bytes`);
-    else this.#execute(command);
+    }
+    const { transaction } = session;
+    const queue = command?.isNeverQueued ? undefined : transaction;
+    const problem = this.#problemOf(command, name) ?? queue?.add(bytes, from, to);
+    if (problem !== undefined) {
+      if (transaction) transaction.isAborted = true;
+      reply.error(problem);
+    } else if (queue) reply.simple('QUEUED');
+    else if (command === EXEC) this.#runTransaction();
+    else this.#execute(command as RespCommand);
     if (command?.isAllowedBeforeAuth) this.#selectBounds();
     return !session.hasQuit;
+  }
+
+  /** Why a command cannot run. */
+  #problemOf(command: RespCommand | undefined, name: string): string | undefined {
+    if (!command) return unknownCommand(this.#args);
+    if (!matchesArity(command, this.#args.count)) return wrongArity(name);
+    if (!command.isAllowedBeforeAuth && !isAuthorised(this.#invocation)) return NOT_AUTHENTICATED;
+    if (this.#isWellFormed(command)) return undefined;
+    return `ERR key is longer than ${this.#bounds.maxKeyBytes} bytes`;
+  }
+
+  /** EXEC: each command adds its own reply to the list. */
+  #runTransaction(): void {
+    const transaction = takeTransaction(this.#invocation);
+    if (!transaction) return;
+    const { commands, count } = transaction;
+    replyBuffer.array(count);
+    for (let at = 0; at < commands.length; ) {
+      at = this.#parser.next(commands, at);
+      this.#execute(COMMANDS_BY_NAME.get(this.#args.lowerText(0)) as RespCommand);
+      if (replyBuffer.size > MAX_BUFFERED_REPLY_BYTES) this.#flush();
+    }
   }
 
   /** A client that has not authenticated may make the daemon hold little. */
@@ -193,11 +222,11 @@ class RespProtocolHandler implements ProtocolHandler {
 
   #isWellFormed(command: RespCommand): boolean {
     const { count } = this.#args;
-    const { keyIndex = 0 } = command;
-    return (
-      matchesArity(command, count) &&
-      (keyIndex === 0 || this.#args.size(keyIndex) <= this.#bounds.maxKeyBytes)
-    );
+    const { keyIndex = 0, keyStep = Infinity } = command;
+    if (!matchesArity(command, count)) return false;
+    for (let n = keyIndex; n > 0 && n < count; n += keyStep)
+      if (this.#args.size(n) > this.#bounds.maxKeyBytes) return false;
+    return true;
   }
 
   #execute(command: RespCommand): void {

@@ -151,9 +151,10 @@ const AT_FAST = new SimpleString('@fast');
 const OPTIONAL = new SimpleString('optional');
 
 /** The entry of a command in COMMAND INFO. */
-const commandInfo = ({ name, arity, keyIndex = 0 }: RespCommand): ReplyValue => {
-  const step = keyIndex > 0 ? 1 : 0;
-  return [name, arity, [FAST], keyIndex, keyIndex, step, [AT_FAST], [], [], []];
+const commandInfo = ({ name, arity, keyIndex = 0, keyStep }: RespCommand): ReplyValue => {
+  const step = keyStep ?? (keyIndex > 0 ? 1 : 0);
+  const last = keyStep === undefined ? keyIndex : -1;
+  return [name, arity, [FAST], keyIndex, last, step, [AT_FAST], [], [], []];
 };
 
 const commandDocs = ({ name, summary, usage }: RespCommand): [string, ReplyValue] => {
@@ -251,6 +252,7 @@ export const redisCommands = (all: () => readonly RespCommand[]): readonly RespC
     name: 'quit',
     arity: -1,
     isAllowedBeforeAuth: true,
+    isNeverQueued: true,
     summary: 'Ends the connection',
     usage: '',
     run({ reply, session }) {
@@ -262,11 +264,13 @@ export const redisCommands = (all: () => readonly RespCommand[]): readonly RespC
     name: 'reset',
     arity: 1,
     isAllowedBeforeAuth: true,
+    isNeverQueued: true,
     summary: 'Resets the connection',
     usage: '',
     run({ reply, session, context }) {
       const isAuthenticated = context.password() === undefined;
-      Object.assign(session, { protocol: 2, name: '', isAuthenticated } satisfies Partial<Session>);
+      const fresh = { protocol: 2, name: '', isAuthenticated, transaction: undefined } as const;
+      Object.assign(session, fresh satisfies Partial<Session>);
       reply.protocol = 2;
       return reply.simple('RESET');
     },

@@ -15,7 +15,13 @@ import { MAX_AMOUNT } from '../../../core/options.ts';
 import type { NamedRuleStatus } from '../../../limiter/inspection.ts';
 import type { PermitResult } from '../../../limiter/permit.ts';
 import { toKeyText } from '../../keys/binary-key.ts';
-import type { CheckRequest, CheckResult, KeyStatus, TakeResult } from '../../router/router.ts';
+import {
+  type CheckRequest,
+  type CheckResult,
+  type KeyStatus,
+  mayLeave,
+  type TakeResult,
+} from '../../router/router.ts';
 import { staticVerdictFields } from '../../router/routes.ts';
 import {
   type Arguments,
@@ -29,11 +35,11 @@ import {
 import type { ReplyValue, RespWriter } from './reply.ts';
 
 /** In place of a limit's name: all limits that match the key. */
-const ANY_LIMIT = '*';
+export const ANY_LIMIT = '*';
 
-const HOLD = Buffer.from('hold');
+export const HOLD = Buffer.from('hold');
 
-const noSuchLimit = (name: string): string => `ERR no limit is named '${name.slice(0, 64)}'`;
+export const noSuchLimit = (name: string): string => `ERR no limit is named '${name.slice(0, 64)}'`;
 
 /** Reads the arguments; a string is an error. */
 function readCheck(args: Arguments): CheckRequest | string {
@@ -50,21 +56,45 @@ function readCheck(args: Arguments): CheckRequest | string {
 function check({ args, reply, context }: Invocation): undefined | Promise<WriteReply> {
   const request = readCheck(args);
   if (typeof request === 'string') return reply.error(request);
-  const result = context.router.check(request);
-  if (result === undefined) return reply.error(noSuchLimit(request.limit ?? ''));
-  if (result instanceof Promise)
-    return result.then((late) => (writer) => writeResult(writer, late));
-  return writeResult(reply, result);
+  const { router } = context;
+  const routed = router.route(request);
+  if (!routed) return reply.error(noSuchLimit(request.limit ?? ''));
+  const result = router.checkRouted(routed);
+  const { cost } = request;
+  const isPlain =
+    !(result instanceof Promise) && (cost <= 1 || result.decision.verdict === 'allow');
+  if (isPlain) return writeResult(reply, result);
+  return replyWithRest(reply, result, cost, () => router.remaining(routed));
 }
 
+/** Replies a decision. A refused cost above 1 may leave something, which `left` looks up; one up to 1 leaves nothing. */
+export function replyWithRest(
+  reply: RespWriter,
+  result: CheckResult | Promise<CheckResult>,
+  cost: number,
+  left: () => number | Promise<number>,
+): undefined | Promise<WriteReply> {
+  const leftBy = (decided: CheckResult) => (mayLeave(decided, cost) ? left() : undefined);
+  if (result instanceof Promise)
+    return result.then(async (late) => {
+      const rest = await leftBy(late);
+      return (writer) => writeResult(writer, late, rest);
+    });
+  const rest = leftBy(result);
+  if (!(rest instanceof Promise)) return writeResult(reply, result, rest);
+  return rest.then((late) => (writer) => writeResult(writer, result, late));
+}
+
+/** `left`: what a refusal leaves; default nothing, or unknown while a backend is unavailable. */
 function writeResult(
   reply: RespWriter,
   { decision, limit = '', permit = '', staticVerdict, reason }: CheckResult,
+  left = reason === 'unavailable' ? Number.MAX_SAFE_INTEGER : 0,
 ): undefined {
   const isAllowed = decision.verdict === 'allow';
   reply.array(6);
   reply.integer(isAllowed ? 1 : 0);
-  reply.integer(isAllowed ? wholeRemaining(decision.remaining) : 0);
+  reply.integer(wholeRemaining(isAllowed ? decision.remaining : left));
   reply.integer(decision.verdict === 'deny' ? wholeMs(decision.retryAfterMs) : 0);
   reply.bulk(limit);
   reply.bulk(permit);
@@ -185,7 +215,8 @@ export const sluiceCommands: readonly RespCommand[] = [
     run: settle,
   },
   {
-    name: 'sluice.takeupto',
+    name: 'sluice.take',
+    aliases: ['sluice.takeupto'],
     arity: -4,
     keyIndex: 2,
     summary: 'Takes as many as there are, up to a maximum',
@@ -193,9 +224,10 @@ export const sluiceCommands: readonly RespCommand[] = [
     run: takeUpTo,
   },
   {
-    name: 'sluice.giveback',
+    name: 'sluice.give',
+    aliases: ['sluice.giveback'],
     arity: 3,
-    summary: 'Gives back what was not used of SLUICE.TAKEUPTO with HOLD',
+    summary: 'Gives back what was not used of SLUICE.TAKE with HOLD',
     usage: 'permit unused',
     run: giveBack,
   },

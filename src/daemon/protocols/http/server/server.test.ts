@@ -282,12 +282,14 @@ describe('HTTP batch', () => {
       { key: 'alice' },
       { key: 'eve' },
       { key: 'bob', limit: 'api' },
+      { key: 'bob', cost: 3 },
     ];
     const results = [
       { verdict: 'allow', remaining: 0 },
-      { verdict: 'deny', retryAfterMs: 1000, limit: 'api' },
+      { verdict: 'deny', remaining: 0, retryAfterMs: 1000, limit: 'api' },
       { verdict: 'deny', retryAfterMs: null, reason: 'deny-list' },
       { verdict: 'allow', remaining: 2 },
+      { verdict: 'deny', remaining: 2, retryAfterMs: 1000, limit: 'api' },
     ];
     expect((await sendRequest('/batch', post(checks))).json).toEqual(results);
     expect((await sendRequest('/check', post([]))).json).toEqual([]);

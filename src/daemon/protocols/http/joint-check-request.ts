@@ -1,0 +1,129 @@
+/**
+ * Reads several checks that are one question, from a URL, a form or JSON.
+ *
+ *     /check?check=login-user,user:alice&check=login-ip@2,ip:10.0.0.1       limit, a cost other than 1, key
+ *     /check?check-header=login-user,X-User&check=login-ip,ip:10.0.0.1      a header of the request has the key
+ *     {"checks": [{"limit": "login-user", "key": "user:alice"}, …], "hold": true}
+ *
+ * The key is last and percent-encoded, so that no key adds a cost or a limit. A header is read only where the URL names it:
+ * a client cannot add a check, or replace one.
+ */
+
+import { isRecord } from '../../../core/options.ts';
+import { MAX_JOINT_CHECKS } from '../../router/joint-check.ts';
+import { type CheckParams, checkFromForm, checksFromJson, missingKey } from './check-request.ts';
+import type { RequestHead } from './key.ts';
+import { percentDecode, ValidationProblem } from './parameters.ts';
+
+/** One check of a question. */
+export interface JointItem extends Pick<CheckParams, 'limit' | 'key' | 'cost'> {
+  /** The header that has the key, in lower case. */
+  readonly header?: string;
+}
+
+export interface JointParams extends Pick<CheckParams, 'wantsPermit' | 'status'> {
+  readonly checks: readonly JointItem[];
+}
+
+/** In place of a limit's name: all limits that match the key. */
+const ANY_LIMIT = '*';
+
+const EXPECTED_CHECK = 'LIMIT,KEY or LIMIT@COST,KEY, with a percent-encoded key';
+const EXPECTED_COUNT = `1 to ${MAX_JOINT_CHECKS} checks`;
+
+/** `limit@cost,key`: the limit is * or a name, the cost a decimal number. */
+const CHECK = /^(\*|[\w.:-]{1,64})(?:@(\d{1,15}(?:\.\d{1,15})?))?,(.*)$/s;
+
+/** Reads a query or a form: one check or several. */
+export function formFromText(
+  text: string,
+  from: number,
+): CheckParams | JointParams | ValidationProblem {
+  const single = checkFromForm(text, from);
+  return single instanceof ValidationProblem ? (jointFromForm(text, from) ?? single) : single;
+}
+
+/** Undefined if no parameter is a check. */
+export function jointFromForm(
+  text: string,
+  from: number,
+): JointParams | ValidationProblem | undefined {
+  const checks: JointItem[] = [];
+  const rest: string[] = [];
+  for (const parameter of text.slice(from).split('&')) {
+    const [name] = parameter.split('=', 1);
+    if (name !== 'check' && name !== 'check-header') {
+      rest.push(parameter);
+      continue;
+    }
+    const item = checkFromText(name, parameter.slice(name.length + 1));
+    if (item instanceof ValidationProblem) return item;
+    if (checks.push(item) > MAX_JOINT_CHECKS) return tooMany('check', checks.length);
+  }
+  if (checks.length === 0) return undefined;
+  const unknown = rest.find((parameter) => parameter !== '' && !/^(hold|status)=/.test(parameter));
+  if (unknown !== undefined) return unknownName('check, check-header', unknown.split('=', 1)[0]);
+  const common = checkFromForm(rest.join('&'), 0);
+  return common instanceof ValidationProblem ? common : jointOf(checks, common);
+}
+
+function checkFromText(name: string, text: string): JointItem | ValidationProblem {
+  const [, limit, cost = '1', encoded] = CHECK.exec(text) ?? [];
+  const key = encoded === undefined ? undefined : percentDecode(encoded);
+  if (limit === undefined || key === undefined)
+    return new ValidationProblem(name, EXPECTED_CHECK, text);
+  const item = { limit: limit === ANY_LIMIT ? undefined : limit, cost: Number(cost) };
+  return name === 'check'
+    ? { ...item, key }
+    : { ...item, key: undefined, header: key.toLowerCase() };
+}
+
+/** Reads a check, a batch, or several checks that are one question. */
+export function checksOrJointFromJson(
+  value: unknown,
+  maxBatch: number,
+): CheckParams | readonly CheckParams[] | JointParams | ValidationProblem {
+  if (!isRecord(value) || !Object.hasOwn(value, 'checks')) return checksFromJson(value, maxBatch);
+  const { checks: list, ...rest } = value;
+  const unknown = Object.keys(rest).find((name) => name !== 'hold' && name !== 'status');
+  if (unknown !== undefined) return unknownName('checks', unknown);
+  if (!Array.isArray(list)) return new ValidationProblem('checks', 'a list of checks', list);
+  if (list.length === 0 || list.length > MAX_JOINT_CHECKS) return tooMany('checks', list.length);
+  const common = checksFromJson(rest, maxBatch);
+  if (common instanceof ValidationProblem) return common;
+  const checks = checksFromJson(list, maxBatch);
+  if (checks instanceof ValidationProblem) return checks.within('checks');
+  for (const [n, item] of list.entries())
+    for (const name of ['hold', 'status'])
+      if (Object.hasOwn(item, name))
+        return new ValidationProblem(
+          `checks[${n}].${name}`,
+          'beside `checks`, for all',
+          item[name],
+        );
+  return jointOf(checks as readonly CheckParams[], common as CheckParams);
+}
+
+const jointOf = (
+  checks: readonly JointItem[],
+  { wantsPermit, status }: CheckParams,
+): JointParams => ({ checks, wantsPermit, status });
+
+const tooMany = (name: string, count: number): ValidationProblem =>
+  new ValidationProblem(name, EXPECTED_COUNT, count);
+
+const unknownName = (checks: string, name: string): ValidationProblem =>
+  new ValidationProblem('', `one of ${checks}, hold, status`, name);
+
+/** The key of a check: given, in the header that it names, or as of a check without a key. */
+export function jointKeyOf(
+  { key, header }: JointItem,
+  request: RequestHead,
+  extractKey: ((request: RequestHead) => string | undefined) | undefined,
+): string | ValidationProblem {
+  if (header === undefined) return key ?? extractKey?.(request) ?? missingKey();
+  const value = request.headers[header];
+  return typeof value === 'string' && value !== ''
+    ? value
+    : new ValidationProblem('key', `in the header ${header}`, undefined);
+}

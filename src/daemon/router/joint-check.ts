@@ -1,0 +1,273 @@
+/**
+ * Several checks as one question: every limit of every check is charged, or none is.
+ *
+ *     login-user alice ──┐
+ *                        ├──▶ one charge for each limit and key ──▶ local limits, together
+ *     login-ip 10.0.0.1 ─┘                                                   │ all allow
+ *                              one verdict ◀── remote limits, one after the other
+ *
+ * A limit that two checks name with the same key is charged the sum of both costs: one after the other, each would fit. A
+ * limit that several checks reach without naming it, such as a ceiling for all keys, is charged once: they are one call.
+ * A remote limit that refuses gives back what was taken before. Remote limits are always asked in the same order: of two
+ * questions about the last token of the same limits, one succeeds.
+ */
+
+import type { Millis } from '../../core/clock.ts';
+import { allow, deny } from '../../core/decision.ts';
+import { ConfigError } from '../../core/errors.ts';
+import { identity } from '../../limiter/composite-component.ts';
+import { CompositeLimiter } from '../../limiter/composite-limiter.ts';
+import { isLonger } from '../../limiter/composite-reservation.ts';
+import type { Permit, PermitResult } from '../../limiter/permit.ts';
+import { SyncLimiter } from '../../limiter/sync-limiter.ts';
+import { isConcurrencyLimit } from './limiter-registry.ts';
+import { permitBytes } from './permits.ts';
+import {
+  type CheckResult,
+  countInShadow,
+  PERMITS_FULL,
+  type RoutedRequest,
+  type Router,
+} from './router.ts';
+import { type AppliedLimit, limiterKeyOf } from './routes.ts';
+
+/** The most checks in one question. */
+export const MAX_JOINT_CHECKS = 32;
+
+/** One check of a question: the limit that it names, if any, and its route. */
+export interface JointPart {
+  readonly limit: string | undefined;
+  readonly request: RoutedRequest;
+}
+
+/** What one limit is charged under one key. */
+export interface Charge {
+  readonly applied: AppliedLimit;
+  /** The key as the limit counts it. */
+  readonly key: string;
+  readonly cost: number;
+}
+
+/** The same where the limit decides in this process. */
+interface LocalCharge extends Pick<Charge, 'key' | 'cost'> {
+  readonly limiter: SyncLimiter;
+}
+
+/** Decides all parts as one call. The result names the limit with the longest wait, of those asked. */
+export function checkAll(
+  router: Router,
+  parts: readonly JointPart[],
+  holdsPermit: boolean,
+): CheckResult | Promise<CheckResult> {
+  const verdicts = parts.map(({ request }) => request.route.staticVerdict);
+  const denied = verdicts.find((verdict) => verdict?.isAllowed === false);
+  if (denied) return router.staticResult(denied);
+  const [first] = verdicts;
+  if (first && !verdicts.includes(undefined)) return router.staticResult(first);
+  const charges = chargesOf(parts);
+  const wantsPermit = holdsPermit && charges.some(({ cost }) => cost > 0);
+  return new JointCheck(router, charges, wantsPermit).run();
+}
+
+/** What is left after a refusal: of the tightest limit. Unbounded where none can tell. */
+export function remainingOfAll(
+  router: Router,
+  parts: readonly JointPart[],
+): number | Promise<number> {
+  const each = parts.map(({ request }) => router.remaining(request));
+  if (!each.some((one) => one instanceof Promise)) return Math.min(...(each as number[]));
+  return Promise.all(each).then((all) => Math.min(...all));
+}
+
+/** One charge for each limit and key. */
+export function chargesOf(parts: readonly JointPart[]): readonly Charge[] {
+  const sums = new Map<string, Charge & { named: number; reached: number }>();
+  for (const { limit, request } of parts) {
+    for (const applied of request.route.applied) {
+      const key = limiterKeyOf(applied, request.key);
+      const id = `${applied.name} ${key}`; // no name has a space
+      const { named = 0, reached = 0 } = sums.get(id) ?? {};
+      const isNamed = applied.limit.name === limit;
+      const sum = isNamed ? named + request.cost : named;
+      const most = isNamed ? reached : Math.max(reached, request.cost);
+      sums.set(id, { applied, key, cost: Math.max(sum, most), named: sum, reached: most });
+    }
+  }
+  return [...sums.values()];
+}
+
+class JointCheck {
+  readonly #router: Router;
+  readonly #charges: readonly Charge[];
+  readonly #wantsPermit: boolean;
+  readonly #local: readonly LocalCharge[];
+  /** Local limits on calls in flight that are only peeked at: without a permit nothing would end the call. */
+  readonly #peeked: readonly LocalCharge[];
+  /** The other local limits as one, which takes the charges of all. */
+  readonly #taker: CompositeLimiter | undefined;
+  readonly #remote: readonly Charge[];
+  /** The cost of every charge; undefined if they differ. */
+  readonly #cost: number | undefined;
+
+  constructor(router: Router, charges: readonly Charge[], wantsPermit: boolean) {
+    this.#router = router;
+    this.#charges = charges;
+    this.#wantsPermit = wantsPermit;
+    const [{ cost }] = charges;
+    this.#cost = charges.every((each) => each.cost === cost) ? cost : undefined;
+    const active = charges.filter(({ applied }) => !applied.limit.shadow);
+    this.#local = active.flatMap(localChargeOf);
+    const isPeeked = ({ limiter }: LocalCharge): boolean =>
+      !wantsPermit && isConcurrencyLimit(limiter);
+    this.#peeked = this.#local.filter(isPeeked);
+    this.#taker = this.#combine(this.#local.filter((charge) => !isPeeked(charge)));
+    this.#remote = active
+      .filter(({ applied }) => !(applied.limiter instanceof SyncLimiter))
+      .sort((a, b) => (a.applied.name < b.applied.name ? -1 : 1));
+  }
+
+  /** A promise only if a remote limit is asked. */
+  run(): CheckResult | Promise<CheckResult> {
+    const takenAt = this.#taker?.clock.now() ?? 0;
+    const taken = this.#refusedInFlight() ?? this.#takeLocal();
+    if (!('permits' in taken)) return taken;
+    if (this.#remote.length === 0) return this.#finish(taken);
+    const result = this.#takeRemote(taken, takenAt);
+    for (const { applied } of this.#remote) applied.pending.add(result);
+    return result;
+  }
+
+  #refusedInFlight(): CheckResult | undefined {
+    for (const { limiter, key, cost } of this.#peeked) {
+      const decision = limiter.peek(key, cost);
+      if (decision.verdict !== 'deny') continue;
+      limiter.recordDecision(key, cost, decision, 0);
+      const longer = this.#taker?.peek(key, this.#callCost);
+      return this.#taker && longer?.verdict === 'deny'
+        ? { decision: longer, limit: this.#taker.refusingLimit(key, this.#callCost) }
+        : { decision, limit: limiter.name };
+    }
+    return undefined;
+  }
+
+  /** Takes from all local limits, or returns the refusal. */
+  #takeLocal(): Taken | CheckResult {
+    const [{ key }] = this.#charges;
+    if (!this.#taker) return { permits: [], remaining: this.#leastLeft() };
+    if (!this.#wantsPermit) {
+      const result = this.#taker.checkNamed(key, this.#callCost);
+      if (result.decision.verdict === 'deny') return result;
+      return { permits: [], remaining: this.#leastLeft() };
+    }
+    const permit = this.#taker.tryAcquire(key, this.#callCost);
+    if (permit.verdict === 'allow') return { permits: [permit], remaining: this.#leastLeft() };
+    const { retryAfterMs, limit, rule } = permit;
+    const decision = rule === undefined ? deny(retryAfterMs) : { ...deny(retryAfterMs), rule };
+    return { decision, limit };
+  }
+
+  /** Of the local limits, after they were charged. */
+  #leastLeft(): number {
+    let least = Number.MAX_SAFE_INTEGER;
+    for (const { limiter, key } of this.#local)
+      least = Math.min(least, Math.max(0, limiter.inspect(key).remaining));
+    return least;
+  }
+
+  /** Takes from the remote limits one after the other; a refusal returns everything taken before. */
+  async #takeRemote(local: Taken, takenAt: Millis): Promise<CheckResult> {
+    const acquired: Permit[] = [...local.permits];
+    let { remaining } = local;
+    for (const [n, { applied, key, cost }] of this.#remote.entries()) {
+      const permit = await applied.limiter.tryAcquire(key, cost);
+      if (permit.verdict === 'allow') {
+        acquired.push(permit);
+        remaining = Math.min(remaining, permit.remaining ?? Infinity);
+        continue;
+      }
+      for (const earlier of acquired) earlier.settle({ outcome: 'ignored' });
+      if (!this.#wantsPermit) this.#giveBackLocal(takenAt);
+      const { retryAfterMs, limit, reason } = permit;
+      const refused = { decision: deny(retryAfterMs), limit };
+      if (reason === 'unavailable') return { ...refused, reason };
+      return longestOf(refused, this.#remote.slice(n + 1));
+    }
+    return this.#finish({ permits: acquired, remaining });
+  }
+
+  #giveBackLocal(dueAt: Millis): void {
+    const [{ key }] = this.#charges;
+    this.#taker?.settle(key, { outcome: 'ignored', cost: this.#callCost, dueAt });
+  }
+
+  /** Everything is charged: counts in shadow limits, and keeps the permits or settles them. */
+  #finish({ permits, remaining }: Taken): CheckResult {
+    const decision = allow(remaining);
+    for (const { applied, key, cost } of this.#charges)
+      if (applied.limit.shadow) countInShadow(applied, { key, cost });
+    if (!this.#wantsPermit) for (const permit of permits) permit.settle();
+    if (!this.#wantsPermit || permits.length === 0) return { decision };
+    const held = this.#cost === undefined ? permits.map(withoutUsed) : permits;
+    const bytes = this.#charges.reduce((sum, { key }) => sum + permitBytes(key, 1), 0);
+    const permit = this.#router.permits.add(held, bytes);
+    return permit === undefined ? PERMITS_FULL : { decision, permit };
+  }
+
+  /** The cost to call the combined limiter with, which its components map to their own if they differ. */
+  get #callCost(): number {
+    return this.#cost ?? 1;
+  }
+
+  #combine(charges: readonly LocalCharge[]): CompositeLimiter | undefined {
+    if (charges.length === 0) return undefined;
+    const components = charges.map(({ limiter, key, cost }) => ({
+      limiter,
+      keyOf: () => key,
+      costOf: this.#cost === undefined ? () => cost : identity,
+    }));
+    return new CompositeLimiter(components, '');
+  }
+}
+
+/** What was taken, and what is left of the tightest limit that was charged so far. */
+interface Taken {
+  readonly permits: readonly Permit[];
+  readonly remaining: number;
+}
+
+const localChargeOf = ({ applied: { limiter }, key, cost }: Charge): readonly LocalCharge[] =>
+  limiter instanceof SyncLimiter ? [{ limiter, key, cost }] : [];
+
+/** The refusal with the longest wait: of the remote limit that refused, and of those not asked yet. */
+async function longestOf(refused: CheckResult, rest: readonly Charge[]): Promise<CheckResult> {
+  const peeks = rest.map(async ({ applied, key, cost }): Promise<CheckResult | undefined> => {
+    const decision = await applied.limiter.peek(key, cost);
+    return decision && { decision, limit: applied.name };
+  });
+  let longest = refused;
+  for (const peeked of await Promise.all(peeks)) {
+    if (peeked && retryAfterOf(peeked) > 0 && isLonger(retryAfterOf(peeked), retryAfterOf(longest)))
+      longest = peeked;
+  }
+  return longest;
+}
+
+const retryAfterOf = ({ decision }: CheckResult): number =>
+  decision.verdict === 'deny' ? decision.retryAfterMs : 0;
+
+/** One number cannot say what each of several costs was in the end. */
+const withoutUsed = (permit: Permit) => ({
+  cost: permit.cost,
+  get isSettled() {
+    return permit.isSettled;
+  },
+  settle(result: PermitResult = {}): void {
+    if (result.used !== undefined)
+      throw new ConfigError(
+        'used',
+        'left out: the checks of this permit differ in cost',
+        result.used,
+      );
+    permit.settle(result);
+  },
+});
