@@ -92,7 +92,7 @@ describe('key table', () => {
     }
     // All keys but 10,000 expire, and the table shrinks.
     const peak = table.bytes;
-    for (let n = 0; n < 150_000; n++) {
+    for (let n = 0; n < 200_000; n++) {
       looks = 0;
       put(table, `late-${n}`, n, 3 + n, 2 + n);
       most = Math.max(most, looks);
