@@ -7,6 +7,7 @@ import type { Decision } from '../core/decision.ts';
 import type { Hasher } from '../core/hash.ts';
 import type { Random } from '../core/random.ts';
 import type { Feedback, KeyStatus, Policy, RuleStatus, Settlement } from '../policies/policy.ts';
+import type { TableSlices } from './table-slices.ts';
 
 /** The state of all keys: hash and numbers of each, one after the other, and the debt of evicted keys. */
 export interface TableSnapshot {
@@ -83,6 +84,8 @@ export interface Backend {
 
   /** The state of all keys, for a successor with the same policy and hasher. */
   snapshot(): TableSnapshot;
+  /** The same without a pause; calls may be decided between two slices. */
+  slices(): TableSlices;
   restore(snapshot: TableSnapshot): void;
 
   /** Called once when the limiter closes or is replaced: leave, save, release. */

@@ -10,6 +10,7 @@ import type { Millis } from '../core/clock.ts';
 import type { Decision } from '../core/decision.ts';
 import type { Feedback, KeyStatus, Settlement } from '../policies/policy.ts';
 import type { Backend, CheckWithStatus, TableSnapshot } from './backend.ts';
+import type { TableSlices } from './table-slices.ts';
 
 export class DelegatingBackend<Inner extends Backend = Backend> implements Backend {
   protected readonly inner: Inner;
@@ -70,6 +71,10 @@ export class DelegatingBackend<Inner extends Backend = Backend> implements Backe
 
   snapshot(): TableSnapshot {
     return this.inner.snapshot();
+  }
+
+  slices(): TableSlices {
+    return this.inner.slices();
   }
 
   restore(snapshot: TableSnapshot): void {

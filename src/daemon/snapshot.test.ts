@@ -11,7 +11,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { crc32 } from 'node:zlib';
 import { describe, expect, test } from 'vitest';
-import { readSnapshot, type Snapshot, writeSnapshot } from './snapshot.ts';
+import { writeParts } from '../../test/support/snapshot-file.ts';
+import { readSnapshot, type Snapshot } from './snapshot.ts';
 
 const NOW = 1_700_000_000_000;
 const DAY = 86_400_000;
@@ -37,7 +38,7 @@ const place = (): string => join(mkdtempSync(join(tmpdir(), 'sluice-')), 'state'
 
 async function written(): Promise<string> {
   const file = place();
-  await writeSnapshot(file, snapshot);
+  await writeParts(file, snapshot);
   return file;
 }
 
@@ -45,6 +46,25 @@ describe('snapshot', () => {
   test('reads back every bit that was written', async () => {
     const file = await written();
     expect(await readSnapshot(file, NOW + 1000, DAY)).toEqual({ snapshot });
+  });
+
+  test('reads a file of version 3, which has the description before the numbers', async () => {
+    const part = { name: 'api', fingerprint: 'f', entries: 2, freshAt: 1 };
+    const head = JSON.stringify({ savedAt: NOW, seed: [1, 2, 3, 4], parts: [part] });
+    const numbers = Buffer.from(Float64Array.of(1.5, -2, 9).buffer);
+    const bytes = Buffer.concat([Buffer.from(`sluice snapshot 3\n${head}\n`), numbers]);
+    const check = Buffer.alloc(4);
+    check.writeUInt32LE(crc32(bytes));
+    const file = place();
+    writeFileSync(file, Buffer.concat([bytes, check]));
+    const table = { entries: Float64Array.of(1.5, -2), debtUntil: Float64Array.of(9) };
+    expect(await readSnapshot(file, NOW, DAY)).toEqual({
+      snapshot: {
+        savedAt: NOW,
+        seed: [1, 2, 3, 4],
+        parts: [{ name: 'api', fingerprint: 'f', table }],
+      },
+    });
   });
 
   test('is readable by its owner only, and leaves no other file', async () => {
@@ -58,19 +78,19 @@ describe('snapshot', () => {
     const large = { entries: new Float64Array(1_000_000).fill(7), debtUntil: undefined };
     const first = { ...snapshot, parts: [{ name: 'large', fingerprint: '', table: large }] };
     const second = { ...snapshot, savedAt: NOW + 1 };
-    await Promise.all([writeSnapshot(file, first), writeSnapshot(file, second)]);
+    await Promise.all([writeParts(file, first), writeParts(file, second)]);
     expect(await readSnapshot(file, NOW + 1, DAY)).toEqual({ snapshot: second });
     expect(readdirSync(join(file, '..'))).toEqual(['state']);
   });
 
   test('replaces the previous file only when it is complete', async () => {
     const file = await written();
-    await writeSnapshot(file, { ...snapshot, savedAt: NOW + 5 });
+    await writeParts(file, { ...snapshot, savedAt: NOW + 5 });
     expect(await readSnapshot(file, NOW + 5, DAY)).toMatchObject({
       snapshot: { savedAt: NOW + 5 },
     });
     const nowhere = join(file, 'not-a-folder', 'state');
-    await expect(writeSnapshot(nowhere, snapshot)).rejects.toThrow(/ENOTDIR|ENOENT/);
+    await expect(writeParts(nowhere, snapshot)).rejects.toThrow(/ENOTDIR|ENOENT/);
   });
 
   test('a missing file is reported as missing', async () => {
@@ -108,11 +128,11 @@ describe('snapshot', () => {
 
   test('refuses an older version, whose hashes mean other keys, and says so', async () => {
     const file = place();
-    await writeSnapshot(file, snapshot);
-    const older = readFileSync(file, 'latin1').replace('snapshot 3', 'snapshot 2');
+    await writeParts(file, snapshot);
+    const older = readFileSync(file, 'latin1').replace('snapshot 4', 'snapshot 2');
     writeFileSync(file, older, 'latin1');
     expect(await readSnapshot(file, NOW, DAY)).toEqual({
-      reason: 'it is of version 2, and this daemon reads version 3: all keys start anew',
+      reason: 'it is of version 2, and this daemon reads versions 3 and 4: all keys start anew',
     });
   });
 
@@ -124,7 +144,7 @@ describe('snapshot', () => {
       reason: 'it is not a regular file',
     });
     const large = place();
-    writeFileSync(large, 'sluice snapshot 3\n');
+    writeFileSync(large, 'sluice snapshot 4\n');
     truncateSync(large, 2 ** 31); // a sparse file: it uses no disk space
     expect(await readSnapshot(large, NOW, DAY)).toEqual({
       reason: 'it has more than 2147483647 bytes',
@@ -139,7 +159,8 @@ describe('snapshot', () => {
     async (entries) => {
       const part = { name: 'api', fingerprint: '', entries, freshAt: 0 };
       const head = JSON.stringify({ savedAt: NOW, seed: [1, 2, 3, 4], parts: [part] });
-      const bytes = Buffer.from(`sluice snapshot 3\n${head}\n....`);
+      const bytes = Buffer.from(`sluice snapshot 4\n${head}........`);
+      bytes.writeUInt32LE(head.length, bytes.length - 8);
       bytes.writeUInt32LE(crc32(bytes.subarray(0, -4)), bytes.length - 4);
       const file = place();
       writeFileSync(file, bytes);

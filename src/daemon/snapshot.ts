@@ -1,10 +1,14 @@
 /**
  * The snapshot file: the state of all keys, so that a restart grants no fresh bursts.
  *
- *     sluice snapshot 3 ⏎
- *     {"savedAt":…,"seed":[…],"parts":[{"name":…,"fingerprint":…,"entries":n,"freshAt":m},…]} ⏎
+ *     sluice snapshot 4 ⏎
  *     n + m numbers of the first part, of the second, …      (64-bit floats, little endian)
- *     CRC-32 of everything before                            (4 bytes)
+ *     {"savedAt":…,"seed":[…],"parts":[{"name":…,"fingerprint":…,"entries":n,"freshAt":m},…]}
+ *     bytes of that description, CRC-32 of everything before (4 bytes each)
+ *
+ * The description is at the end because the numbers are written while the daemon decides: in slices, without a pause of
+ * more than about a millisecond, and how many there are is known afterwards. A part is therefore not of one instant,
+ * but each key of it is.
  *
  * A write is atomic: the file is renamed to its name once it is complete and synced. A file that is truncated, corrupt,
  * from the future, too old or of another version is ignored.
@@ -17,7 +21,8 @@ import { constants } from 'node:fs';
 import { type FileHandle, open, rename, unlink } from 'node:fs/promises';
 import { crc32 } from 'node:zlib';
 import type { TableSnapshot } from '../backends/backend.ts';
-import type { Millis } from '../core/clock.ts';
+import type { TableSlices } from '../backends/table-slices.ts';
+import { type Millis, onImmediate, systemClock } from '../core/clock.ts';
 import { errorMessageOf } from '../core/errors.ts';
 import type { HashSeed } from '../core/hash.ts';
 import { isRecord } from '../core/options.ts';
@@ -29,6 +34,11 @@ export interface SnapshotPart {
   readonly table: TableSnapshot;
 }
 
+/** A part that is still to be read, in slices. */
+export interface SnapshotSource extends Omit<SnapshotPart, 'table'> {
+  slices(): TableSlices;
+}
+
 export interface Snapshot {
   /** Unix time. */
   readonly savedAt: Millis;
@@ -37,9 +47,11 @@ export interface Snapshot {
   readonly parts: readonly SnapshotPart[];
 }
 
-/** Version 3: keys are hashed by HalfSipHash with a seed of 128 bits. The hashes of version 2 mean other keys. */
-const MAGIC = 'sluice snapshot 3\n';
+const MAGIC = 'sluice snapshot 4\n';
+/** Version 3 has the description at the beginning, and ends it with a newline. */
+const MAGIC_3 = 'sluice snapshot 3\n';
 const FLOAT_BYTES = 8;
+const LENGTH_BYTES = 4;
 const CRC_BYTES = 4;
 
 /** The clock may have been set back since; a snapshot that is further in the future is not used. */
@@ -54,19 +66,27 @@ const OWNER_ONLY_MODE = 0o600;
 /** Serialises writes: two at once would write into the same unfinished file. */
 let lastWrite: Promise<unknown> = Promise.resolve();
 
-/** Writes after all earlier writes, so that the last requested snapshot is the one that stays. */
-export function writeSnapshot(file: string, snapshot: Snapshot): Promise<number> {
+/** A snapshot that is still to be read. */
+export interface SnapshotSources extends Omit<Snapshot, 'parts'> {
+  readonly sources: Iterable<SnapshotSource>;
+}
+
+/**
+ * Writes after all earlier writes, so that the last requested snapshot is the one that stays. Reads the sources slice
+ * by slice, and lets the event loop turn at least every `SLICE_MS`.
+ */
+export function writeSnapshot(file: string, snapshot: SnapshotSources): Promise<number> {
   const done = lastWrite.then(() => writeAtomically(file, snapshot));
   lastWrite = done.catch(() => undefined);
   return done;
 }
 
-async function writeAtomically(file: string, snapshot: Snapshot): Promise<number> {
+async function writeAtomically(file: string, snapshot: SnapshotSources): Promise<number> {
   const unfinished = `${file}.${process.pid}.unfinished`;
   await unlink(unfinished).catch(() => undefined); // of a crashed process with this id, or a link
   const handle = await open(unfinished, 'wx', OWNER_ONLY_MODE); // fails on a link
   try {
-    const bytes = await writeWithChecksum(handle, chunksOf(snapshot));
+    const bytes = await writeSlices(new ChunkWriter(handle), snapshot);
     await handle.sync();
     await handle.close();
     await rename(unfinished, file);
@@ -78,33 +98,78 @@ async function writeAtomically(file: string, snapshot: Snapshot): Promise<number
   }
 }
 
-async function writeWithChecksum(handle: FileHandle, chunks: Iterable<Buffer>): Promise<number> {
-  let check = 0;
-  let bytes = 0;
-  for (const chunk of chunks) {
-    check = crc32(chunk, check);
-    await handle.writeFile(chunk);
-    bytes += chunk.length;
+async function writeSlices(writer: ChunkWriter, snapshot: SnapshotSources): Promise<number> {
+  const { savedAt, seed, sources } = snapshot;
+  const parts: SnapshotHeader['parts'][number][] = [];
+  writer.add(Buffer.from(MAGIC));
+  for (const { slices, ...part } of sources) {
+    const reading = slices();
+    let entries = 0;
+    let slice = reading.next();
+    for (; !slice.done; slice = reading.next()) {
+      entries += slice.value.length;
+      writer.add(bytesOf(slice.value));
+      if (writer.isDue) await writer.flush();
+    }
+    const debtUntil = slice.value;
+    if (debtUntil) writer.add(bytesOf(debtUntil));
+    parts.push({ ...part, entries, freshAt: debtUntil?.length ?? 0 });
+    if (writer.isDue) await writer.flush();
   }
-  const end = Buffer.alloc(CRC_BYTES);
-  end.writeUInt32LE(check);
-  await handle.writeFile(end);
-  return bytes + CRC_BYTES;
+  const head = Buffer.from(JSON.stringify({ savedAt, seed, parts }));
+  writer.add(head);
+  writer.add(uint32(head.length));
+  return writer.end();
 }
 
-function* chunksOf({ savedAt, seed, parts }: Snapshot): Iterable<Buffer> {
-  const described = parts.map(({ name, fingerprint, table }) => ({
-    name,
-    fingerprint,
-    entries: table.entries.length,
-    freshAt: table.debtUntil?.length ?? 0,
-  }));
-  yield Buffer.from(`${MAGIC}${JSON.stringify({ savedAt, seed, parts: described })}\n`);
-  for (const { table } of parts) {
-    // An empty chunk is left out: zlib's CRC of no bytes starts again from 0.
-    if (table.entries.length > 0) yield bytesOf(table.entries);
-    if (table.debtUntil) yield bytesOf(table.debtUntil);
+/** How long slices are read before they are written, and how many bytes of them are held at most. */
+const SLICE_MS: Millis = 0.5;
+const MAX_HELD_BYTES = 1_048_576;
+
+class ChunkWriter {
+  readonly #handle: FileHandle;
+  #held: Buffer[] = [];
+  #heldBytes = 0;
+  #bytes = 0;
+  #check = 0;
+  #sliceEndsAt = systemClock.now() + SLICE_MS;
+
+  constructor(handle: FileHandle) {
+    this.#handle = handle;
   }
+
+  add(chunk: Buffer): void {
+    if (chunk.length > 0) this.#check = crc32(chunk, this.#check); // zlib's CRC of no bytes starts again from 0
+    this.#held.push(chunk);
+    this.#heldBytes += chunk.length;
+  }
+
+  get isDue(): boolean {
+    return this.#heldBytes >= MAX_HELD_BYTES || systemClock.now() >= this.#sliceEndsAt;
+  }
+
+  /** Ends the slice: the event loop turns while the system writes. */
+  async flush(): Promise<void> {
+    const chunks = this.#held;
+    this.#bytes += this.#heldBytes;
+    this.#held = [];
+    this.#heldBytes = 0;
+    if (chunks.length > 0) await this.#handle.writev(chunks);
+    else await new Promise<void>((resolve) => onImmediate(resolve));
+    this.#sliceEndsAt = systemClock.now() + SLICE_MS;
+  }
+
+  async end(): Promise<number> {
+    this.add(uint32(this.#check));
+    await this.flush();
+    return this.#bytes;
+  }
+}
+
+function uint32(value: number): Buffer {
+  const bytes = Buffer.alloc(4);
+  bytes.writeUInt32LE(value);
+  return bytes;
 }
 
 const bytesOf = (floats: Float64Array): Buffer =>
@@ -153,24 +218,23 @@ async function readRegularFile(file: string): Promise<Buffer | string> {
 const isOwn = (uid: number): boolean => [0, process.geteuid?.() ?? uid].includes(uid);
 
 function parseSnapshot(bytes: Buffer, now: Millis, maxAgeMs: Millis): SnapshotReadResult {
-  if (!bytes.subarray(0, MAGIC.length).equals(Buffer.from(MAGIC))) {
-    return { reason: versionProblem(bytes) };
-  }
+  const magic = bytes.toString('latin1', 0, MAGIC.length);
+  if (magic !== MAGIC && magic !== MAGIC_3) return { reason: versionProblem(bytes) };
   const end = bytes.length - CRC_BYTES;
-  const headEnd = bytes.indexOf('\n', MAGIC.length);
-  if (headEnd < 0 || headEnd > end || crc32(bytes.subarray(0, end)) !== bytes.readUInt32LE(end)) {
+  const found = magic === MAGIC ? findHead(bytes, end) : findHead3(bytes, end);
+  if (!found || crc32(bytes.subarray(0, end)) !== bytes.readUInt32LE(end)) {
     return { reason: 'it is corrupt' };
   }
-  const head: unknown = JSON.parse(bytes.toString('utf8', MAGIC.length, headEnd));
+  const head: unknown = JSON.parse(bytes.toString('utf8', found.from, found.to));
   if (!isSnapshotHeader(head)) return { reason: 'its header is invalid' };
   const { savedAt, seed } = head;
   if (savedAt > now + MAX_CLOCK_SKEW_MS) return { reason: 'it is from the future' };
   if (now - savedAt > maxAgeMs) {
     return { reason: `it is ${Math.round((now - savedAt) / 1000)} s old` };
   }
-  let at = headEnd + 1;
+  let at = found.numbersFrom;
   const floats = head.parts.reduce((sum, { entries, freshAt }) => sum + entries + freshAt, 0);
-  if (at + floats * FLOAT_BYTES !== end) return { reason: 'it is corrupt' };
+  if (at + floats * FLOAT_BYTES !== found.numbersTo) return { reason: 'it is corrupt' };
   const take = (count: number): Float64Array => {
     const taken = new Float64Array(count);
     bytesOf(taken).set(bytes.subarray(at, at + count * FLOAT_BYTES));
@@ -185,15 +249,36 @@ function parseSnapshot(bytes: Buffer, now: Millis, maxAgeMs: Millis): SnapshotRe
   return { snapshot: { savedAt, seed, parts } };
 }
 
+/** Where the description is, and where the numbers are. */
+interface Layout {
+  readonly from: number;
+  readonly to: number;
+  readonly numbersFrom: number;
+  readonly numbersTo: number;
+}
+
+function findHead(bytes: Buffer, end: number): Layout | undefined {
+  const to = end - LENGTH_BYTES;
+  if (to < MAGIC.length) return undefined;
+  const from = to - bytes.readUInt32LE(to);
+  return from < MAGIC.length ? undefined : { from, to, numbersFrom: MAGIC.length, numbersTo: from };
+}
+
+function findHead3(bytes: Buffer, end: number): Layout | undefined {
+  const from = MAGIC_3.length;
+  const to = bytes.indexOf('\n', from);
+  return to < 0 || to > end ? undefined : { from, to, numbersFrom: to + 1, numbersTo: end };
+}
+
 /** Why the first bytes are not those of this version. */
 function versionProblem(bytes: Buffer): string {
   const older = /^sluice snapshot (\d{1,9})\n/.exec(bytes.toString('latin1', 0, 64))?.[1];
   return older === undefined
     ? 'it is not a snapshot'
-    : `it is of version ${older}, and this daemon reads version 3: all keys start anew`;
+    : `it is of version ${older}, and this daemon reads versions 3 and 4: all keys start anew`;
 }
 
-/** The header as stored: `freshAt` is the length of `debtUntil`. */
+/** The description as stored: `freshAt` is the length of `debtUntil`. */
 interface SnapshotHeader {
   readonly savedAt: Millis;
   readonly seed: HashSeed;

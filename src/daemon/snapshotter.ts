@@ -19,7 +19,13 @@ import {
   type LimiterRegistry,
 } from './router/limiter-registry.ts';
 import { fleetHashSeedOf } from './running-backends.ts';
-import { readSnapshot, type Snapshot, type SnapshotPart, writeSnapshot } from './snapshot.ts';
+import {
+  readSnapshot,
+  type Snapshot,
+  type SnapshotPart,
+  type SnapshotSource,
+  writeSnapshot,
+} from './snapshot.ts';
 
 /** The part with the keys of CL.THROTTLE; no limit can have this name. */
 const GCRA_PART = '*cells';
@@ -99,8 +105,8 @@ export class Snapshotter {
     const { seed, clock, log } = this.#context;
     const failures = this.#failedWrites.file === file ? this.#failedWrites.times : 0;
     try {
-      const parts = this.#collectParts();
-      const bytes = await writeSnapshot(file, { savedAt: clock.now(), seed, parts });
+      const sources = this.#sources();
+      const bytes = await writeSnapshot(file, { savedAt: clock.now(), seed, sources });
       this.#failedWrites = { file, times: 0 };
       if (failures === 0) log('info', 'snapshot written', { file, bytes });
       else log('info', 'snapshot written again', { file, bytes, failures });
@@ -113,16 +119,12 @@ export class Snapshotter {
   }
 
   /** Without concurrency limits: calls in flight do not outlive a daemon. */
-  #collectParts(): SnapshotPart[] {
-    const throttleKeys = { name: GCRA_PART, fingerprint: '', table: this.#gcraTable.snapshot() };
-    return [
-      throttleKeys,
-      ...this.#registry.all.flatMap(({ name, fingerprint, limiter }) =>
-        limiter instanceof SyncLimiter && !isConcurrencyLimit(limiter)
-          ? [{ name, fingerprint, table: limiter.snapshot() }]
-          : [],
-      ),
-    ];
+  *#sources(): Generator<SnapshotSource> {
+    yield { name: GCRA_PART, fingerprint: '', slices: () => this.#gcraTable.slices() };
+    for (const { name, fingerprint, limiter } of this.#registry.all) {
+      if (limiter instanceof SyncLimiter && !isConcurrencyLimit(limiter))
+        yield { name, fingerprint, slices: () => limiter.slices() };
+    }
   }
 }
 

@@ -7,6 +7,7 @@
 
 import type { Backend, PoolStats, TableSnapshot } from '../backends/backend.ts';
 import { CLOSED_REFUSAL } from '../backends/remote-backend.ts';
+import type { TableSlices } from '../backends/table-slices.ts';
 import type { BatchClock, Millis } from '../core/clock.ts';
 import type { Decision } from '../core/decision.ts';
 import type { KeyHash } from '../core/hash.ts';
@@ -230,6 +231,11 @@ export class SyncLimiter extends LimiterCore implements LimiterInternals {
   /** The state of all keys, for a successor with the same rule and hasher. */
   snapshot(): TableSnapshot {
     return this.#backend.snapshot();
+  }
+
+  /** The same without a pause; calls may be decided between two slices. */
+  slices(): TableSlices {
+    return this.#backend.slices();
   }
 
   restore(snapshot: TableSnapshot): void {

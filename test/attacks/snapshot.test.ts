@@ -5,8 +5,9 @@ import { join } from 'node:path';
 import { afterEach, expect, test } from 'vitest';
 import { randomHashSeed } from '../../src/core/hash.ts';
 import { seededRandom } from '../../src/core/random.ts';
-import { readSnapshot, type Snapshot, writeSnapshot } from '../../src/daemon/snapshot.ts';
+import { readSnapshot, type Snapshot } from '../../src/daemon/snapshot.ts';
 import { createTempDir } from '../support/daemon.ts';
+import { writeParts } from '../support/snapshot-file.ts';
 
 const NOW = 1_700_000_000_000;
 const SNAPSHOT: Snapshot = { savedAt: NOW, seed: randomHashSeed(seededRandom(1)), parts: [] };
@@ -25,7 +26,7 @@ const folder = (): ReturnType<typeof createTempDir> => {
 /** A snapshot that would be used. */
 async function written(): Promise<string> {
   const file = join(folder().path, 'state');
-  await writeSnapshot(file, SNAPSHOT);
+  await writeParts(file, SNAPSHOT);
   return file;
 }
 
@@ -36,7 +37,7 @@ test('snapshot: a link in place of the unfinished file is removed, and its targe
   const victim = place.file('victim', 'keys of another service');
   const file = join(place.path, 'state');
   symlinkSync(victim, `${file}.${process.pid}.unfinished`);
-  await writeSnapshot(file, SNAPSHOT);
+  await writeParts(file, SNAPSHOT);
   expect(readFileSync(victim, 'utf8')).toBe('keys of another service');
   expect(await read(file)).toEqual({ snapshot: SNAPSHOT });
 });
@@ -44,7 +45,7 @@ test('snapshot: a link in place of the unfinished file is removed, and its targe
 test('snapshot: an unfinished file of a crashed process with the same id is replaced', async () => {
   const file = join(folder().path, 'state');
   writeFileSync(`${file}.${process.pid}.unfinished`, 'half', { mode: 0o666 });
-  await writeSnapshot(file, SNAPSHOT);
+  await writeParts(file, SNAPSHOT);
   expect(lstatSync(file).mode & 0o777).toBe(0o600);
   expect(await read(file)).toEqual({ snapshot: SNAPSHOT });
 });
@@ -54,7 +55,7 @@ test('snapshot: a link in place of the file is replaced by a write, and its targ
   const victim = place.file('victim', 'keys of another service');
   const file = join(place.path, 'state');
   symlinkSync(victim, file);
-  await writeSnapshot(file, SNAPSHOT);
+  await writeParts(file, SNAPSHOT);
   expect(readFileSync(victim, 'utf8')).toBe('keys of another service');
   expect(lstatSync(file).isFile()).toBe(true);
 });

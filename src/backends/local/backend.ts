@@ -17,6 +17,7 @@ import {
   takeUpTo,
 } from '../../policies/policy.ts';
 import type { Backend, CheckWithStatus, TableSnapshot } from '../backend.ts';
+import { collectSlices, type TableSlices } from '../table-slices.ts';
 import { KeyTable } from './table.ts';
 
 export interface LocalOptions {
@@ -188,9 +189,8 @@ export class LocalBackend implements Backend {
   /** Reads a number from up to `most` keys, found within a bounded number of slots. */
   sample(most: number, read: StateAccessor<number>): number[] {
     const now = this.#clock.now();
-    const { storage } = this.#table;
     const values: number[] = [];
-    const visit = (_low: number, _high: number, i: number): unknown =>
+    const visit = (_low: number, _high: number, i: number, storage: State): unknown =>
       values.push(read(storage, i, now));
     this.#table.scan(0, most, now, visit, most * SLOTS_PER_SAMPLE);
     return values;
@@ -200,8 +200,8 @@ export class LocalBackend implements Backend {
   scan(cursor: number, most: number, read: StateAccessor<readonly number[]>): ScanPage {
     const now = this.#clock.now();
     const values: number[] = [];
-    const next = this.#table.scan(cursor, most, now, (low, high, i) =>
-      values.push(low, high, ...read(this.#table.storage, i, now)),
+    const next = this.#table.scan(cursor, most, now, (low, high, i, storage) =>
+      values.push(low, high, ...read(storage, i, now)),
     );
     return { values, next };
   }
@@ -212,7 +212,11 @@ export class LocalBackend implements Backend {
   }
 
   snapshot(): TableSnapshot {
-    return this.#table.snapshot(this.#clock.now());
+    return collectSlices(this.slices());
+  }
+
+  slices(): TableSlices {
+    return this.#table.slices(() => this.#clock.now());
   }
 
   restore(snapshot: TableSnapshot): void {

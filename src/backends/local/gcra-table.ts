@@ -13,6 +13,7 @@ import { type Clock, coarseClock, type Millis } from '../../core/clock.ts';
 import type { Hasher } from '../../core/hash.ts';
 import { Gcra, GcraLifecycle } from '../../policies/gcra.ts';
 import type { TableSnapshot } from '../backend.ts';
+import { collectSlices, type TableSlices } from '../table-slices.ts';
 import { DEFAULT_MAX_KEYS, KeyTable } from './table.ts';
 
 /** The longest interval × limit: enough for a daily quota with twice its burst. */
@@ -97,24 +98,40 @@ export class GcraTable extends Gcra {
 
   /** The state of all keys, for a successor with the same hasher. */
   snapshot(): TableSnapshot {
-    return shiftTimes(this.#table.snapshot(this.#clock.now() - this.#originMs), this.#originMs);
+    return collectSlices(this.slices());
+  }
+
+  /** The same without a pause; calls may be decided between two slices. */
+  *slices(): TableSlices {
+    const slices = this.#table.slices(() => this.#clock.now() - this.#originMs);
+    const shift = (slice: Float64Array): Float64Array => shiftTimes(slice, 1, 2, this.#originMs);
+    let slice = slices.next();
+    for (; !slice.done; slice = slices.next()) yield shift(slice.value);
+    return slice.value && shiftTimes(slice.value, 0, 1, this.#originMs);
   }
 
   /** A key that owes more than the bound may come from a daemon with another one. */
-  restore(snapshot: TableSnapshot): void {
+  restore({ entries, debtUntil }: TableSnapshot): void {
     const now = this.#clock.now() - this.#originMs;
-    this.#table.restore(shiftTimes(snapshot, -this.#originMs, now + this.maxToleranceMs), now);
+    const latest = now + this.maxToleranceMs;
+    const snapshot = {
+      entries: shiftTimes(entries.slice(), 1, 2, -this.#originMs, latest),
+      debtUntil: debtUntil && shiftTimes(debtUntil.slice(), 0, 1, -this.#originMs, latest),
+    };
+    this.#table.restore(snapshot, now);
   }
 }
 
-/** Shifts the origin of time, to instants of at most `latest`. Every second number of an entry is an instant. */
+/** Shifts the origin of time in place, for every `step`th number from `first` on, to instants of at most `latest`. */
 function shiftTimes(
-  { entries, debtUntil }: TableSnapshot,
+  numbers: Float64Array,
+  first: number,
+  step: number,
   byMs: Millis,
   latest = Infinity,
-): TableSnapshot {
-  const shift = (at: Millis): Millis => Math.min(at + byMs, latest);
-  const shifted = entries.slice();
-  for (let n = 1; n < shifted.length; n += 2) shifted[n] = shift(shifted[n]);
-  return { entries: shifted, debtUntil: debtUntil?.map(shift) };
+): Float64Array {
+  for (let n = first; n < numbers.length; n += step) {
+    numbers[n] = Math.min(numbers[n] + byMs, latest);
+  }
+  return numbers;
 }

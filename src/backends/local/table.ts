@@ -2,13 +2,14 @@
  * Hash table of the keys of one limit and their state: millions of keys in one block of memory.
  *
  * Open addressing, without strings or objects. An entry is the key's 64-bit hash followed by the policy's
- * numbers, so that a decision usually touches a single cache line:
- *
- *     storage:  │ hash │ spent │ at │ hash │ spent │ at │  ·   ·   ·  │ hash │ spent │ at │ …
- *               └───── one entry ───┘                    empty: hash 0
+ * numbers, so that a decision usually touches a single cache line (`slots.ts`).
  *
  * There are no timers. Keys that are as good as new are removed by a clock hand, which moves a little with
- * every new key, and before the table grows.
+ * every new key.
+ *
+ * A table that grows or shrinks moves its keys in small steps (incremental rehash): a key when it is used next, and a
+ * few others with every new key. Until then they stay in the old block. Moving a million keys at once would delay a
+ * call by 100 ms and more.
  *
  * `maxKeys` holds under any flood of new keys (eviction). When no key can be removed for free, the one
  * among a few candidates that is nearest to being as good as new is evicted. The instant at which it
@@ -20,6 +21,8 @@ import type { Millis } from '../../core/clock.ts';
 import type { Hasher } from '../../core/hash.ts';
 import type { Policy } from '../../policies/policy.ts';
 import type { TableSnapshot } from '../backend.ts';
+import type { TableSlices } from '../table-slices.ts';
+import { Slots } from './slots.ts';
 
 export const DEFAULT_MAX_KEYS = 1_048_576;
 
@@ -37,6 +40,13 @@ const MAX_LOAD = 0.8;
  */
 const SWEEP_STEPS = 8;
 
+/** Slots of the old block that are moved at once when the table grows, and then with each new key. */
+const FIRST_MOVE_SLOTS = 1024;
+const MOVE_SLOTS = 16;
+
+/** Slots of one slice of a snapshot: less than a millisecond. */
+const SNAPSHOT_SLOTS = 1024;
+
 /** Keys compared before one in use is evicted. */
 const EVICTION_CANDIDATES = 32;
 
@@ -50,8 +60,8 @@ const HASH_BUCKETS = 65_536;
 /** What the table needs of a policy. */
 type KeyLifecycle = Pick<Policy, 'width' | 'init' | 'removableAt' | 'evictableAt'>;
 
-/** Receives a key's hash and the index of its state. */
-type KeyVisitor = (low: number, high: number, i: number) => void;
+/** Receives a key's hash, and the index and array of its state. */
+type KeyVisitor = (low: number, high: number, i: number, storage: Float64Array) => void;
 
 export class KeyTable {
   /** The state of all keys; `find` and `findOrAdd` return the index of one key's. */
@@ -64,9 +74,12 @@ export class KeyTable {
   readonly #hasher: Hasher;
   readonly #maxKeys: number;
   readonly #stride: number;
-  #hashes!: Int32Array;
-  #mask = 0;
+  #slots!: Slots;
+  /** Set while keys are moved: the block before. All slots before `#moved` are empty. */
+  #old: Slots | undefined;
+  #moved = 0;
   #maxLoad = 0;
+  /** Keys of both blocks. */
   #count = 0;
   #clockHand = 0;
   /** By hash bucket: when the last key evicted from it would have been as good as new. */
@@ -86,7 +99,8 @@ export class KeyTable {
 
   /** Bytes allocated. */
   get bytes(): number {
-    return this.storage.byteLength + (this.#debtUntil?.byteLength ?? 0);
+    const blocks = this.storage.byteLength + (this.#old?.storage.byteLength ?? 0);
+    return blocks + (this.#debtUntil?.byteLength ?? 0);
   }
 
   /** The index of the key's state, or -1 if it has none. */
@@ -97,8 +111,9 @@ export class KeyTable {
 
   /** The same for a key that this table's hasher has hashed already. */
   findHashed(low: number, high: number): number {
-    const slot = this.#slotOf(low, high);
-    return this.#isEmpty(slot) ? -1 : slot * this.#stride + 1;
+    const slot = this.#slots.slotOf(low, high);
+    if (!this.#slots.isEmpty(slot)) return slot * this.#stride + 1;
+    return this.#old ? this.#moveHashed(this.#old, low, high) : -1;
   }
 
   /** The index of the key's state, begun now if it has none; -1 if no key can be evicted for it. */
@@ -110,8 +125,8 @@ export class KeyTable {
 
   /** The same for a key that this table's hasher has hashed already. */
   findOrAddHashed(low: number, high: number, now: Millis): number {
-    const slot = this.#slotOf(low, high);
-    if (!this.#isEmpty(slot)) return slot * this.#stride + 1;
+    const slot = this.#slots.slotOf(low, high);
+    if (!this.#slots.isEmpty(slot)) return slot * this.#stride + 1;
     return this.#add(low, high, now);
   }
 
@@ -121,11 +136,13 @@ export class KeyTable {
     for (let n = 0; n < HASH_BUCKETS; n++) {
       this.#debtUntil[n] = Math.max(this.#debtUntil[n], freshAt);
     }
-    for (let slot = 0; slot <= this.#mask; slot++) {
-      if (this.#isEmpty(slot)) continue;
-      const i = slot * this.#stride + 1;
-      if (this.lifecycle.removableAt(this.storage, i) < freshAt) {
-        this.lifecycle.init(this.storage, i, now, freshAt);
+    for (const slots of this.#blocks()) {
+      for (let slot = 0; slot <= slots.mask; slot++) {
+        if (slots.isEmpty(slot)) continue;
+        const i = slot * this.#stride + 1;
+        if (this.lifecycle.removableAt(slots.storage, i) < freshAt) {
+          this.lifecycle.init(slots.storage, i, now, freshAt);
+        }
       }
     }
   }
@@ -136,29 +153,54 @@ export class KeyTable {
     this.lifecycle.init(state, 0, now, this.#debtUntilFor(this.#hasher.high, now));
   }
 
-  /** Everything that a successor with the same hasher needs to continue. */
-  snapshot(now: Millis): TableSnapshot {
-    const stride = this.#stride;
-    let inUse = 0;
-    for (let slot = 0; slot <= this.#mask; slot++) if (this.#isInUse(slot, now)) inUse++;
-    const entries = new Float64Array(inUse * stride);
-    let to = 0;
-    for (let slot = 0; slot <= this.#mask; slot++) {
-      if (!this.#isInUse(slot, now)) continue;
-      entries.set(this.storage.subarray(slot * stride, (slot + 1) * stride), to);
-      to += stride;
+  /**
+   * Everything that a successor with the same hasher needs to continue, in slices: the entries of some keys each. Calls
+   * may be decided between two slices. A key is in one slice, as it was then, and a key that is there all the time is
+   * not missed.
+   */
+  *slices(readTime: () => Millis): TableSlices {
+    const bits = this.#slots.mask;
+    for (let from = 0; from <= bits; from += SNAPSHOT_SLOTS) {
+      const slice = this.#slice(bits, from, Math.min(from + SNAPSHOT_SLOTS, bits + 1), readTime());
+      if (slice.length > 0) yield slice;
     }
-    return { entries, debtUntil: this.#debtUntil?.slice() };
+    return this.#debtUntil?.slice();
+  }
+
+  #slice(bits: number, from: number, to: number, now: Millis): Float64Array {
+    const blocks = this.#blocks();
+    const found = blocks.map((slots) => {
+      const inUse: number[] = [];
+      slots.visitRange(bits, from, to, (slot) => {
+        if (this.#isInUse(slots, slot, now)) inUse.push(slot);
+      });
+      return inUse;
+    });
+    const stride = this.#stride;
+    const storage = new Float64Array(found.flat().length * stride);
+    const target = { storage, hashes: new Int32Array(storage.buffer) };
+    let at = 0;
+    for (const [n, slots] of blocks.entries()) {
+      for (const slot of found[n]) {
+        slots.copyEntry(slot, target, at);
+        at += stride;
+      }
+    }
+    return storage;
   }
 
   /** Adds the keys of a snapshot, except those it has already and those that do not fit. */
   restore({ entries, debtUntil }: TableSnapshot, now: Millis): void {
     if (debtUntil?.length === HASH_BUCKETS) this.#debtUntil = debtUntil.slice();
     const hashes = new Int32Array(entries.buffer, entries.byteOffset, entries.length * 2);
+    if (this.#count === 0) {
+      this.#old = undefined;
+      this.#allocate(capacityFor(Math.min(this.#maxKeys, entries.length / this.#stride)));
+    }
     for (let from = 0; from + this.#stride <= entries.length; from += this.#stride) {
       const low = hashes[from * 2];
       const high = hashes[from * 2 + 1];
-      if ((low === 0 && high === 0) || !this.#isEmpty(this.#slotOf(low, high))) continue;
+      if ((low === 0 && high === 0) || this.findHashed(low, high) >= 0) continue;
       const to = this.#add(low, high, now);
       if (to >= 0) this.storage.set(entries.subarray(from + 1, from + this.#stride), to);
     }
@@ -166,18 +208,25 @@ export class KeyTable {
 
   /**
    * Visits up to `most` keys in use, from slot `cursor` on, within at most `maxSlots` slots. Returns the
-   * next cursor; 0 after the last slot.
+   * next cursor; 0 after the last slot. The slots of the old block come after those of the other.
    */
   scan(cursor: number, most: number, now: Millis, visit: KeyVisitor, maxSlots = Infinity): number {
-    let slot = cursor;
-    const end = Math.min(this.#mask, cursor + maxSlots - 1);
-    for (let visited = 0; slot <= end && visited < most; slot++) {
-      if (!this.#isInUse(slot, now)) continue;
-      const at = slot * this.#stride;
-      visit(this.#hashes[at * 2], this.#hashes[at * 2 + 1], at + 1);
+    const capacity = this.#slots.mask + 1;
+    const end = capacity + (this.#old ? this.#old.mask + 1 : 0);
+    const stopAt = Math.min(end, cursor + maxSlots);
+    let n = cursor;
+    for (let visited = 0; n < stopAt && visited < most; n++) {
+      const slots = n < capacity ? this.#slots : (this.#old as Slots);
+      const slot = n < capacity ? n : n - capacity;
+      if (!this.#isInUse(slots, slot, now)) continue;
+      visit(slots.low(slot), slots.high(slot), slot * this.#stride + 1, slots.storage);
       visited++;
     }
-    return slot > this.#mask ? 0 : slot;
+    return n >= end ? 0 : n;
+  }
+
+  #blocks(): readonly Slots[] {
+    return this.#old ? [this.#slots, this.#old] : [this.#slots];
   }
 
   #debtUntilFor(high: number, now: Millis): Millis {
@@ -185,132 +234,137 @@ export class KeyTable {
   }
 
   #add(low: number, high: number, now: Millis): number {
+    if (this.#old) {
+      const moved = this.#moveHashed(this.#old, low, high);
+      if (moved >= 0) return moved;
+      this.#move(MOVE_SLOTS, now);
+    }
     this.#sweep(SWEEP_STEPS, now);
     if (this.#count >= this.#maxKeys && !this.#evict(now)) return -1;
-    if (this.#count >= this.#maxLoad) this.#rebuild(now);
+    if (this.#count >= this.#maxLoad) this.#resize(now);
 
-    const slot = this.#slotOf(low, high);
-    this.#hashes[slot * this.#stride * 2] = low;
-    this.#hashes[slot * this.#stride * 2 + 1] = high;
+    const slot = this.#slots.slotOf(low, high);
+    this.#slots.setHash(slot, low, high);
     this.#count++;
     const at = slot * this.#stride + 1;
     this.lifecycle.init(this.storage, at, now, this.#debtUntilFor(high, now));
     return at;
   }
 
-  /** The slot that holds the hash, or the empty one where it belongs. */
-  #slotOf(low: number, high: number): number {
-    const hashes = this.#hashes;
-    const mask = this.#mask;
-    const stride = this.#stride * 2;
-    for (let slot = low & mask; ; slot = (slot + 1) & mask) {
-      const at = slot * stride;
-      const l = hashes[at];
-      const h = hashes[at + 1];
-      if ((l === low && h === high) || (l === 0 && h === 0)) return slot;
-    }
-  }
-
-  #isEmpty(slot: number): boolean {
-    const at = slot * this.#stride * 2;
-    return this.#hashes[at] === 0 && this.#hashes[at + 1] === 0;
-  }
-
   /** True if the slot holds a key that differs from a new one. */
-  #isInUse(slot: number, now: Millis): boolean {
+  #isInUse(slots: Slots, slot: number, now: Millis): boolean {
     const at = slot * this.#stride + 1;
-    return !this.#isEmpty(slot) && this.lifecycle.removableAt(this.storage, at) > now;
+    return !slots.isEmpty(slot) && this.lifecycle.removableAt(slots.storage, at) > now;
   }
 
   /** Moves the clock hand over a few slots and removes keys that are as good as new. */
   #sweep(steps: number, now: Millis): void {
+    const slots = this.#slots;
     for (let n = 0; n < steps; n++) {
       const at = this.#clockHand * this.#stride + 1;
-      if (!this.#isEmpty(this.#clockHand) && this.lifecycle.removableAt(this.storage, at) <= now) {
-        this.#remove(this.#clockHand); // another entry may have moved into this slot: visit it again
+      if (!slots.isEmpty(this.#clockHand) && this.lifecycle.removableAt(slots.storage, at) <= now) {
+        this.#remove(slots, this.#clockHand); // another entry may have moved into this slot: visit it again
       } else {
-        this.#clockHand = (this.#clockHand + 1) & this.#mask;
-        if (this.#clockHand === 0) this.#shrink(now);
+        this.#clockHand = (this.#clockHand + 1) & slots.mask;
+        if (this.#clockHand === 0 && this.#shrink(now)) return;
       }
     }
   }
 
-  /** Evicts one key. False if none of the candidates can be evicted. */
+  /** Evicts one key, of the old block if it can. False if none of the candidates can be evicted. */
   #evict(now: Millis): boolean {
+    if (this.#old && this.#evictFrom(this.#old, this.#moved, now)) return true;
+    return this.#evictFrom(this.#slots, this.#clockHand, now);
+  }
+
+  #evictFrom(slots: Slots, firstSlot: number, now: Millis): boolean {
     let best = -1;
     let bestAt: Millis = Infinity;
-    for (let seen = 0; seen < EVICTION_CANDIDATES && bestAt > now; this.#clockHand++) {
-      this.#clockHand &= this.#mask;
-      if (this.#isEmpty(this.#clockHand)) continue;
+    let slot = firstSlot;
+    const end = firstSlot + slots.mask;
+    for (let n = firstSlot, seen = 0; n <= end && seen < EVICTION_CANDIDATES && bestAt > now; n++) {
+      slot = n & slots.mask;
+      if (slots.isEmpty(slot)) continue;
       seen++;
-      const evictAt = this.lifecycle.evictableAt(this.storage, this.#clockHand * this.#stride + 1);
+      const evictAt = this.lifecycle.evictableAt(slots.storage, slot * this.#stride + 1);
       if (evictAt < bestAt) {
         bestAt = evictAt;
-        best = this.#clockHand;
+        best = slot;
       }
     }
-    this.#clockHand &= this.#mask;
+    if (slots === this.#slots) this.#clockHand = (slot + 1) & slots.mask;
     if (best < 0) return false;
-    if (bestAt > now) this.#recordDebt(best, bestAt);
-    this.#remove(best);
+    if (bestAt > now) this.#recordDebt(slots.high(best), bestAt);
+    this.#remove(slots, best);
     return true;
   }
 
   /** A key in use is evicted: a new key that may be the same starts no better off. */
-  #recordDebt(slot: number, evictAt: Millis): void {
+  #recordDebt(high: number, evictAt: Millis): void {
     this.#debtUntil ??= new Float64Array(HASH_BUCKETS).fill(-Infinity);
-    const bucket = this.#hashes[slot * this.#stride * 2 + 1] & (HASH_BUCKETS - 1);
+    const bucket = high & (HASH_BUCKETS - 1);
     this.#debtUntil[bucket] = Math.max(this.#debtUntil[bucket], evictAt);
     this.evicted++;
   }
 
-  /** Empties a slot and closes the gap, so that no probe sequence ends too early. */
-  #remove(slot: number): void {
-    const { storage } = this;
-    const stride = this.#stride;
-    let gap = slot;
-    for (let next = (gap + 1) & this.#mask; !this.#isEmpty(next); next = (next + 1) & this.#mask) {
-      const home = this.#hashes[next * stride * 2] & this.#mask;
-      // An entry may move back into the gap unless its home slot lies behind the gap.
-      if (((next - home) & this.#mask) < ((next - gap) & this.#mask)) continue;
-      storage.copyWithin(gap * stride, next * stride, (next + 1) * stride);
-      gap = next;
-    }
-    storage.fill(0, gap * stride, (gap + 1) * stride);
+  #remove(slots: Slots, slot: number): void {
+    slots.remove(slot);
     this.#count--;
   }
 
-  #shrink(now: Millis): void {
-    if (this.#mask + 1 > MIN_CAPACITY && this.#count * 8 < this.#mask + 1) this.#rebuild(now);
+  #shrink(now: Millis): boolean {
+    const capacity = this.#slots.mask + 1;
+    if (this.#old || capacity === MIN_CAPACITY || this.#count * 8 >= capacity) return false;
+    this.#resize(now);
+    return true;
   }
 
-  /** Moves every key in use into a table of the right size. */
-  #rebuild(now: Millis): void {
-    const { storage } = this;
-    const hashes = this.#hashes;
-    const stride = this.#stride;
-    const isInUse = (at: number): boolean =>
-      (hashes[at * 2] !== 0 || hashes[at * 2 + 1] !== 0) &&
-      this.lifecycle.removableAt(storage, at + 1) > now;
+  /** Continues in a block of the right size; the keys of the block before follow in steps. */
+  #resize(now: Millis): void {
+    this.#move(Infinity, now); // usually there is nothing left: a block fills slower than the one before is moved
+    this.#old = this.#slots;
+    this.#moved = 0;
+    this.#allocate(capacityFor(this.#count));
+    this.#move(FIRST_MOVE_SLOTS, now);
+  }
 
-    let inUse = 0;
-    for (let at = 0; at < storage.length; at += stride) if (isInUse(at)) inUse++;
-    let capacity = MIN_CAPACITY;
-    while (capacity * MAX_LOAD * 0.75 <= inUse) capacity *= 2;
-    this.#allocate(capacity);
-    for (let at = 0; at < storage.length; at += stride) {
-      if (!isInUse(at)) continue;
-      const to = this.#slotOf(hashes[at * 2], hashes[at * 2 + 1]) * stride;
-      for (let n = 0; n < stride; n++) this.storage[to + n] = storage[at + n];
+  /** Moves the keys of the next slots, except those that are as good as new. */
+  #move(slotCount: number, now: Millis): void {
+    const old = this.#old;
+    if (!old) return;
+    const end = Math.min(old.mask + 1, this.#moved + slotCount);
+    while (this.#moved < end) {
+      if (old.isEmpty(this.#moved)) this.#moved++;
+      else if (this.#isInUse(old, this.#moved, now)) this.#moveSlot(old, this.#moved);
+      else this.#remove(old, this.#moved); // as above, another entry may take its place
     }
-    this.#count = inUse;
+    if (this.#moved > old.mask) this.#old = undefined;
+  }
+
+  /** Moves one key; -1 if the old block does not have it. */
+  #moveHashed(old: Slots, low: number, high: number): number {
+    const slot = old.slotOf(low, high);
+    return old.isEmpty(slot) ? -1 : this.#moveSlot(old, slot);
+  }
+
+  #moveSlot(old: Slots, slot: number): number {
+    const at = this.#slots.slotOf(old.low(slot), old.high(slot)) * this.#stride;
+    old.copyEntry(slot, this.#slots, at);
+    old.remove(slot);
+    return at + 1;
   }
 
   #allocate(capacity: number): void {
-    this.storage = new Float64Array(capacity * this.#stride);
-    this.#hashes = new Int32Array(this.storage.buffer);
-    this.#mask = capacity - 1;
+    this.#slots = new Slots(capacity, this.#stride);
+    this.storage = this.#slots.storage;
     this.#maxLoad = Math.floor(capacity * MAX_LOAD);
     this.#clockHand = 0;
   }
+}
+
+/** The capacity of a table with so many keys: it can grow by a third or more. */
+function capacityFor(keys: number): number {
+  let capacity = MIN_CAPACITY;
+  while (capacity * MAX_LOAD * 0.75 <= keys) capacity *= 2;
+  return capacity;
 }

@@ -26,6 +26,7 @@ import type {
 } from '../backend.ts';
 import { DelegatingBackend } from '../delegating-backend.ts';
 import { LocalBackend } from '../local/backend.ts';
+import type { TableSlices } from '../table-slices.ts';
 import type { Pool } from './pool.ts';
 import { type CheckpointedLimit, type RampLevel, RampProgress } from './ramp-checkpoint.ts';
 import { SaturationMeter } from './saturation.ts';
@@ -184,6 +185,11 @@ export class PoolBackend extends DelegatingBackend<LocalBackend> {
   override snapshot(): TableSnapshot {
     this.#refreshFixedDecision();
     return this.inner.snapshot();
+  }
+
+  override slices(): TableSlices {
+    this.#refreshFixedDecision();
+    return this.inner.slices();
   }
 
   override restore(snapshot: TableSnapshot): void {

@@ -1,0 +1,163 @@
+import { describe, expect, test } from 'vitest';
+import { createHasher } from '../../core/hash.ts';
+import { seededRandom } from '../../core/random.ts';
+import { collectSlices, type TableSlices } from '../table-slices.ts';
+import { KeyTable } from './table.ts';
+
+const hasher = createHasher([1, 2, 3, 4]);
+
+/** A rule with two numbers: until when the key is in use, and what a test stores. */
+const lifecycle = {
+  width: 2,
+  init: (state: Float64Array, i: number, now: number, freshAt: number) => {
+    state[i] = Math.max(now, freshAt);
+    state[i + 1] = 0;
+  },
+  removableAt: (state: Float64Array, i: number) => state[i],
+  evictableAt: (state: Float64Array, i: number) => state[i],
+};
+
+const createTable = (maxKeys = 10_000_000): KeyTable => new KeyTable(lifecycle, hasher, maxKeys);
+
+function put(table: KeyTable, key: string, value: number, until: number, now: number): void {
+  const i = table.findOrAdd(key, now);
+  table.storage[i] = until;
+  table.storage[i + 1] = value;
+}
+
+const get = (table: KeyTable, key: string): number | undefined => {
+  const i = table.find(key);
+  return i < 0 ? undefined : table.storage[i + 1];
+};
+
+/** The values of all slices, by the hash of their keys. */
+function valuesOf(slices: readonly Float64Array[]): Map<string, number[]> {
+  const found = new Map<string, number[]>();
+  for (const slice of slices) {
+    const hashes = new Int32Array(slice.buffer);
+    for (let at = 0; at < slice.length; at += 3) {
+      const id = `${hashes[at * 2]} ${hashes[at * 2 + 1]}`;
+      found.set(id, [...(found.get(id) ?? []), slice[at + 2]]);
+    }
+  }
+  return found;
+}
+
+const idOf = (key: string): string => {
+  hasher.hash(key);
+  return `${hasher.low} ${hasher.high}`;
+};
+
+describe('key table', () => {
+  test('key table: keeps every key in use while it grows, shrinks and grows again', () => {
+    const random = seededRandom(7);
+    const table = createTable();
+    const expected = new Map<string, { value: number; until: number }>();
+    let next = 0;
+    for (let now = 0; now < 60_000; now++) {
+      // A flood, then few new keys while those of the flood expire, then a flood.
+      const isFlood = now < 20_000 || now > 45_000;
+      const key = `k${random() < (isFlood ? 0.9 : 0.5) ? next++ : Math.floor(random() * next)}`;
+      const until = now + (isFlood ? 15_000 : 200) * random();
+      const known = expected.get(key);
+      if (known && known.until > now) expect(get(table, key)).toBe(known.value);
+      put(table, key, now, until, now);
+      expected.set(key, { value: now, until });
+    }
+    let inUse = 0;
+    for (const [key, { value, until }] of expected) {
+      if (until <= 60_000) continue;
+      inUse++;
+      expect([key, get(table, key)]).toEqual([key, value]);
+    }
+    expect(inUse).toBeGreaterThan(5000);
+    expect(table.size).toBeGreaterThanOrEqual(inUse);
+  });
+
+  test('key table: a new key moves few others, however many there are', () => {
+    let looks = 0;
+    const counted = {
+      ...lifecycle,
+      removableAt: (state: Float64Array, i: number) => {
+        looks++;
+        return state[i];
+      },
+    };
+    const table = new KeyTable(counted, hasher, 10_000_000);
+    let most = 0;
+    for (let n = 0; n < 250_000; n++) {
+      looks = 0;
+      put(table, `key-${n}`, n, n < 240_000 ? 1 : Infinity, 0);
+      most = Math.max(most, looks);
+    }
+    // All keys but 10,000 expire, and the table shrinks.
+    const peak = table.bytes;
+    for (let n = 0; n < 200_000; n++) {
+      looks = 0;
+      put(table, `late-${n}`, n, 3 + n, 2 + n);
+      most = Math.max(most, looks);
+    }
+    expect(table.bytes).toBeLessThan(peak / 2);
+    expect(most).toBeLessThan(2000); // 0.1 ms; it was 209,715 when all keys moved at once
+    for (let n = 240_000; n < 250_000; n += 7) expect(get(table, `key-${n}`)).toBe(n);
+  });
+
+  test.each([820, 52_429, 52_500, 60_000])(
+    'key table: with at most %i keys it evicts one for each more, also while keys are moved',
+    (maxKeys) => {
+      const table = createTable(maxKeys);
+      let largest = 0;
+      for (let n = 0; n < 70_000; n++) {
+        put(table, `k${n}`, n, 1e6 + n, n);
+        largest = Math.max(largest, table.size);
+      }
+      expect([largest, table.size, table.evicted]).toEqual([maxKeys, maxKeys, 70_000 - maxKeys]);
+    },
+  );
+
+  test.each([1, 2, 3, 4])(
+    'key table: slices that are read between other calls hold each lasting key once, seed %i',
+    (seed) => {
+      const random = seededRandom(seed);
+      const table = createTable();
+      const lasting = Array.from({ length: 3000 }, (_, n) => `lasting-${n}`);
+      for (const key of lasting) put(table, key, 0, Infinity, 0);
+      for (let n = 0; n < 20_000; n++) put(table, `brief-${n}`, 0, 500 * random(), 0);
+      const slices: Float64Array[] = [];
+      const known = new Map(lasting.map((key) => [key, new Set([0])]));
+      let now = 0;
+      const reading: TableSlices = table.slices(() => now);
+      const isGrowing = seed % 2 === 0;
+      for (let slice = reading.next(); !slice.done; slice = reading.next()) {
+        slices.push(slice.value);
+        // Brief keys expire and are removed, which moves others; or so many come that the table grows, twice.
+        for (let n = 0; n < (isGrowing ? 4000 : 1500); n++) {
+          now += isGrowing ? 0.001 : 0.1;
+          put(table, `new-${seed}-${now}`, 0, now + (isGrowing ? 1e6 : 20), now);
+        }
+        for (let n = 0; n < 100; n++) {
+          const key = lasting[Math.floor(random() * lasting.length)];
+          put(table, key, now, Infinity, now);
+          known.get(key)?.add(now);
+        }
+      }
+      const found = valuesOf(slices);
+      for (const key of lasting) {
+        const values = found.get(idOf(key)) ?? [];
+        expect([key, values.length]).toEqual([key, 1]);
+        expect(known.get(key)?.has(values[0])).toBe(true);
+      }
+    },
+  );
+
+  test('key table: a snapshot holds what the old block has too, and debts of evicted keys', () => {
+    const table = createTable(60_000);
+    for (let n = 0; n < 53_000; n++) put(table, `k${n}`, n, Infinity, 0); // moves from 52,428 on
+    const { entries, debtUntil } = collectSlices(table.slices(() => 1));
+    expect([entries.length, debtUntil]).toEqual([53_000 * 3, undefined]);
+    const next = createTable(60_000);
+    next.restore({ entries, debtUntil }, 1);
+    for (let n = 0; n < 53_000; n += 101) expect(get(next, `k${n}`)).toBe(n);
+    expect(next.size).toBe(53_000);
+  });
+});

@@ -1,0 +1,20 @@
+/** The state of all keys of a limit in slices, between which calls may be decided: a snapshot without a pause. */
+
+import type { TableSnapshot } from './backend.ts';
+
+/** The entries of some keys each; at the end the debt of evicted keys. */
+export type TableSlices = Generator<Float64Array, Float64Array | undefined>;
+
+/** All slices at once. */
+export function collectSlices(slices: TableSlices): TableSnapshot {
+  const found: Float64Array[] = [];
+  let slice = slices.next();
+  for (; !slice.done; slice = slices.next()) found.push(slice.value);
+  const entries = new Float64Array(found.reduce((sum, { length }) => sum + length, 0));
+  let at = 0;
+  for (const each of found) {
+    entries.set(each, at);
+    at += each.length;
+  }
+  return { entries, debtUntil: slice.value };
+}
