@@ -29,7 +29,8 @@ options:
   --at ADDRESS       RESP address of the daemon: host:port, a port or a socket path; default 127.0.0.1:7611
   --limit NAME       one limit by its name; default: those that match the key
   --cost N           cost of the call; 0 counts nothing; default 1
-  --deadline TIME    how long to wait for a reply; default 1s
+  --wait TIME        waits in the daemon's queue until the call is allowed, at most so long; default: no wait
+  --deadline TIME    how long to wait for a reply, with --wait in addition to it; default 1s
   --tls              connect with TLS
   --ca FILE          trusted certificate authorities, in PEM; default: those of the system. Implies --tls
   --open             fail open: allow the call if the daemon is unavailable
@@ -40,6 +41,7 @@ Exit code 0 if the call is allowed, 1 if it is denied, 2 if the daemon is unavai
 
 examples:
   sluice check alice
+  sluice check report --wait 30s && ./report.sh
   sluice check backup --limit nightly --open && ./backup.sh`,
 
   async run(args, terminal) {
@@ -47,6 +49,7 @@ examples:
       at: TEXT,
       limit: TEXT,
       cost: TEXT,
+      wait: TEXT,
       deadline: TEXT,
       tls: SWITCH,
       ca: TEXT,
@@ -55,10 +58,11 @@ examples:
     });
     const key = onlyPositional(positionals, 'key');
     const cost = rangeFlag(values, 'cost', 1, { min: 0 });
+    const waitMs = values.wait === undefined ? 0 : parseTime('--wait', values.wait);
     const password = process.env.SLUICE_RESP_PASSWORD;
     const client = connect({
       at: parseEndpoint(values.at ?? '127.0.0.1:7611', '--at'),
-      deadline: parseDeadline(values.deadline),
+      deadline: parseTime('--deadline', values.deadline ?? '1s'),
       onUnavailable: values.open ? 'allow' : 'deny',
       ...(password && { password }),
       ...(values.tls && { tls: true as const }),
@@ -66,7 +70,11 @@ examples:
     });
     try {
       const limit = values.limit === undefined ? {} : { limit: values.limit };
-      const { unavailable, rejected, ...decision } = await client.check(key, cost, limit);
+      const checked =
+        values.wait === undefined
+          ? client.check(key, cost, limit)
+          : client.acquire(key, { ...limit, cost, wait: waitMs });
+      const { unavailable, rejected, ...decision } = await checked;
       if (rejected) {
         terminal.error(`sluice check: ${rejected.message.replace(/^.*: ERR /, '')}`);
         return EXIT_CANNOT_RUN;
@@ -89,17 +97,22 @@ examples:
 };
 
 /** Read here, so that an error names the flag. */
-const parseDeadline = (text = '1s'): number =>
-  new OptionReader('', { '--deadline': parseFlagValue(text) }).duration('--deadline');
+const parseTime = (flag: string, text: string): number =>
+  new OptionReader('', { [flag]: parseFlagValue(text) }).duration(flag);
 
 type CheckReply = Awaited<ReturnType<ReturnType<typeof connect>['check']>>;
+
+const REASON_TEXTS: Readonly<Record<string, string>> = {
+  unavailable: 'backend unavailable, ',
+  'queue-full': 'too many calls wait, ',
+};
 
 function formatDecision(decision: CheckReply): string {
   if (decision.verdict === 'allow') {
     return decision.remaining === Infinity ? 'OK' : `OK, ${decision.remaining} left`;
   }
   const by = decision.limit === undefined ? '' : `, limit ${decision.limit}`;
-  const reason = decision.reason === 'unavailable' ? 'backend unavailable, ' : '';
+  const reason = REASON_TEXTS[decision.reason ?? ''] ?? '';
   return `NO${by}: ${reason}${formatRetryAfter(decision.retryAfterMs, 'try again in')}`;
 }
 

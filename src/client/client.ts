@@ -17,13 +17,20 @@ import { type Millis, onNextTick, schedule } from '../core/clock.ts';
 import { isNonEmptyString } from '../core/config-helpers.ts';
 import { DeadlineSet, type Issued } from '../core/deadline-set.ts';
 import { type Decision, NEVER, OUTCOMES, type Outcome } from '../core/decision.ts';
+import type { Duration } from '../core/duration.ts';
 import { ConfigError, RejectedError, UnavailableError } from '../core/errors.ts';
 import { OptionReader, requireNumber } from '../core/options.ts';
 import { emitProcessWarning } from '../core/process-warning.ts';
 import { DaemonConnection, type RequestError } from './connection.ts';
 import { type InspectedKey, toInspectedKey } from './key-status.ts';
-import { type ClientOptions, type ClientSettings, readSettings } from './options.ts';
+import {
+  type ClientOptions,
+  type ClientSettings,
+  DEADLINE_GRACE_MS,
+  readSettings,
+} from './options.ts';
 import { encodeCommand, RespError, type RespValue, toBinaryString } from './resp.ts';
+import { WaitingCalls } from './waiting-calls.ts';
 
 /** Options of `check`. */
 export interface CheckOptions {
@@ -33,6 +40,16 @@ export interface CheckOptions {
   readonly withPermit?: boolean;
 }
 
+/** Options of `acquire`. */
+export interface AcquireOptions extends CheckOptions {
+  /** Default 1. */
+  readonly cost?: number;
+  /** The longest wait, up to the `bounds.wait` of the daemon. Default 10 s. */
+  readonly wait?: Duration;
+  /** Ends the wait when it aborts: the call leaves the queue, and the promise rejects with the signal's reason. */
+  readonly signal?: AbortSignal;
+}
+
 /** Never `wait`: the daemon reserves nothing. */
 type ImmediateDecision = Exclude<Decision, { verdict: 'wait' }>;
 
@@ -40,8 +57,11 @@ type ImmediateDecision = Exclude<Decision, { verdict: 'wait' }>;
 export type CheckResult = ImmediateDecision & {
   /** The limit that refused. */
   readonly limit?: string;
-  /** Why it refused, if not by an exhausted limit; `unavailable`: the backend of a limit is unavailable. */
-  readonly reason?: 'unavailable' | 'deny-list' | 'unmatched';
+  /**
+   * Why it refused, if not by an exhausted limit; `unavailable`: the backend of a limit is unavailable, or the daemon stops;
+   * `queue-full`: too many calls wait.
+   */
+  readonly reason?: 'unavailable' | 'queue-full' | 'deny-list' | 'unmatched';
   /** The permit to settle, with `withPermit`. */
   readonly permit?: string;
   /** Set if `onUnavailable` decided: why. */
@@ -81,6 +101,8 @@ export interface ClientStats {
   readonly connections: number;
   /** Requests without a reply yet. */
   readonly pending: number;
+  /** Calls of `acquire` without a decision yet. */
+  readonly waiting: number;
   readonly allowed: number;
   readonly denied: number;
   /** How many of both `onUnavailable` decided. */
@@ -93,6 +115,8 @@ export interface ClientStats {
 export interface Client {
   /** Checks and counts a call: the decision, within the deadline. Cost defaults to 1; 0 counts nothing. */
   check(key: string, cost?: number, options?: CheckOptions): Promise<CheckResult>;
+  /** The same, waiting in the daemon's queue until the call is allowed or its `wait` is over. Only an abort rejects. */
+  acquire(key: string, options?: AcquireOptions): Promise<CheckResult>;
   /** The same as a boolean: true if the call is allowed. */
   isAllowed(key: string, cost?: number): Promise<boolean>;
   /** Reports how a call went. False if the permit has expired, or the daemon is unavailable. */
@@ -122,12 +146,6 @@ const MAX_KEY_BYTES = 4096;
 /** The largest number that the daemon parses. */
 const MAX_COST = 999_999_999_999_999;
 
-/**
- * Replies that have arrived are still read after the deadline: a process that was too busy to read them in time must not
- * take that for an outage.
- */
-const DEADLINE_GRACE_MS: Millis = 1;
-
 /** A request without a reply yet. */
 interface PendingRequest extends Issued {
   readonly encoded: string;
@@ -144,6 +162,7 @@ const BURST = 200;
 class DaemonClient implements Client {
   readonly #settings: ClientSettings;
   readonly #connection: DaemonConnection;
+  readonly #waiting: WaitingCalls;
   /** When a request was last answered within its deadline. */
   #answeredAt = -Infinity;
   /** Requests whose deadline runs. */
@@ -164,6 +183,7 @@ class DaemonClient implements Client {
 
   constructor(settings: ClientSettings) {
     this.#settings = settings;
+    this.#waiting = new WaitingCalls(settings);
     this.#pending = new DeadlineSet(settings.clock, settings.deadlineMs, (request) =>
       this.#onDeadline(request),
     );
@@ -177,10 +197,30 @@ class DaemonClient implements Client {
   async check(key: string, cost = 1, options?: CheckOptions): Promise<CheckResult> {
     const amount = encodeAmount('cost', cost);
     const reply = await this.#send(encodeRequest('SLUICE.CHECK', key, amount, options));
-    const result = this.#toCheckResult(reply);
+    return this.#countResult(this.#toCheckResult(reply));
+  }
+
+  #countResult(result: CheckResult): CheckResult {
     if (result.verdict === 'allow') this.#allowed++;
     else this.#denied++;
     return result;
+  }
+
+  async acquire(key: string, options: AcquireOptions = {}): Promise<CheckResult> {
+    const { request, waitMs, signal } = readAcquire(key, options);
+    const encode = (leftMs: Millis): string[] => [...request, 'WAIT', String(leftMs)];
+    const reply = this.#refusalToWait() ?? (await this.#waiting.send({ waitMs, signal, encode }));
+    return this.#countResult(this.#toCheckResult(reply));
+  }
+
+  /** Why no call may wait now. */
+  #refusalToWait(): RequestError | undefined {
+    const { state, error } = this.#connection;
+    const { maxWaiting } = this.#settings;
+    if (state === 'backing-off' || state === 'closed') return error;
+    if (this.#closing) return this.#connection.unavailableError('the client is closed');
+    if (this.#waiting.size < maxWaiting) return undefined;
+    return this.#connection.rejectedError(`${maxWaiting} calls wait already (maxWaiting)`, 0);
   }
 
   async isAllowed(key: string, cost = 1): Promise<boolean> {
@@ -225,6 +265,7 @@ class DaemonClient implements Client {
       isConnected: this.#connection.state === 'open',
       connections: this.#connection.handshakes,
       pending: this.#pending.size + this.#overdueRequests.length,
+      waiting: this.#waiting.size,
       allowed: this.#allowed,
       denied: this.#denied,
       fallback: this.#fallbacks,
@@ -238,6 +279,7 @@ class DaemonClient implements Client {
   }
 
   async #drainAndClose(): Promise<void> {
+    await this.#waiting.close();
     if (this.#pendingCount > 0) {
       await new Promise<void>((resolve) => {
         this.#onIdle = resolve;
@@ -443,6 +485,21 @@ function readCheckOptions(options: CheckOptions): CheckOptions {
   const withPermit = reader.boolean('withPermit', false);
   reader.finish();
   return { withPermit, ...(limit !== undefined && { limit }) };
+}
+
+/** The default `wait` of `acquire`. */
+const DEFAULT_WAIT_MS: Millis = 10_000;
+
+function readAcquire(key: string, options: AcquireOptions) {
+  const reader = new OptionReader('options', options);
+  const waitMs = reader.duration('wait', DEFAULT_WAIT_MS);
+  const isSignal = (value: unknown): value is AbortSignal => value instanceof AbortSignal;
+  const signal = reader.optional('signal', isSignal, 'an AbortSignal');
+  const amount = encodeAmount(reader.pathOf('cost'), reader.get('cost') ?? 1);
+  const [limit, withPermit] = [reader.get('limit'), reader.get('withPermit')];
+  reader.finish();
+  const check = { limit, withPermit } as CheckOptions;
+  return { request: encodeRequest('SLUICE.ACQUIRE', key, amount, check), waitMs, signal };
 }
 
 /** The fields of a CallReport, and their names in SLUICE.SETTLE. */

@@ -29,11 +29,11 @@ import {
 import type { ReplyValue, RespWriter } from './reply.ts';
 
 /** In place of a limit's name: all limits that match the key. */
-const ANY_LIMIT = '*';
+export const ANY_LIMIT = '*';
 
-const HOLD = Buffer.from('hold');
+export const HOLD = Buffer.from('hold');
 
-const noSuchLimit = (name: string): string => `ERR no limit is named '${name.slice(0, 64)}'`;
+export const noSuchLimit = (name: string): string => `ERR no limit is named '${name.slice(0, 64)}'`;
 
 /** Reads the arguments; a string is an error. */
 function readCheck(args: Arguments): CheckRequest | string {
@@ -57,7 +57,7 @@ function check({ args, reply, context }: Invocation): undefined | Promise<WriteR
   return writeResult(reply, result);
 }
 
-function writeResult(
+export function writeResult(
   reply: RespWriter,
   { decision, limit = '', permit = '', staticVerdict, reason }: CheckResult,
 ): undefined {
