@@ -84,8 +84,8 @@ describe('options without effect', () => {
 
   test('each error names the option, the reason and the alternative', () => {
     expect(PLACES.daemon({ all: [spacing, reserving] })).toContain(
-      'expected `limits.a.all[1].spacing.reserve` to be left out: a daemon decides at once and reserves ' +
-        'nothing; a client retries after the time in the refusal, got 2',
+      'expected `limits.a.all[1].spacing.reserve` to be left out: a daemon reserves nothing; ' +
+        'a client waits with `wait`, or retries after the time in the refusal, got 2',
     );
     expect(PLACES['daemon, override']({ adaptive: PARTS })).toContain(
       'expected `limits.a.overrides[0].adaptive.partitions` to be left out: no protocol of a daemon names ' +

@@ -33,7 +33,8 @@ options:
   --cost N           cost of the call; 0 counts nothing; default 1
   --also CHECK       another limit and key that the call counts in: LIMIT,KEY or LIMIT@COST,KEY. Repeatable. The call is
                      allowed only if all limits allow it, and otherwise counted in none. The limit * is those that match
-  --deadline TIME    how long to wait for a reply; default 1s
+  --wait TIME        waits in the daemon's queue until the call is allowed, at most so long; default: no wait
+  --deadline TIME    how long to wait for a reply, with --wait in addition to it; default 1s
   --tls              connect with TLS
   --ca FILE          trusted certificate authorities, in PEM; default: those of the system. Implies --tls
   --open             fail open: allow the call if the daemon is unavailable
@@ -45,6 +46,7 @@ Exit code 0 if the call is allowed, 1 if it is denied, 2 if the daemon is unavai
 examples:
   sluice check alice
   sluice check user:alice --limit login-user --also login-ip,ip:10.0.0.1
+  sluice check report --wait 30s && ./report.sh
   sluice check backup --limit nightly --open && ./backup.sh`,
 
   async run(args, terminal) {
@@ -53,6 +55,7 @@ examples:
       limit: TEXT,
       cost: TEXT,
       also: LIST,
+      wait: TEXT,
       deadline: TEXT,
       tls: SWITCH,
       ca: TEXT,
@@ -62,10 +65,13 @@ examples:
     const key = onlyPositional(positionals, 'key');
     const cost = rangeFlag(values, 'cost', 1, { min: 0 });
     const also = values.also?.map(parseAlso) ?? [];
+    const waitMs = values.wait === undefined ? undefined : parseTime('--wait', values.wait);
+    if (waitMs !== undefined && also.length > 0)
+      throw new CommandError('expected `--wait` or `--also`, got both');
     const password = process.env.SLUICE_RESP_PASSWORD;
     const client = connect({
       at: parseEndpoint(values.at ?? '127.0.0.1:7611', '--at'),
-      deadline: parseDeadline(values.deadline),
+      deadline: parseTime('--deadline', values.deadline ?? '1s'),
       onUnavailable: values.open ? 'allow' : 'deny',
       ...(password && { password }),
       ...(values.tls && { tls: true as const }),
@@ -75,7 +81,9 @@ examples:
       const limit = values.limit === undefined ? {} : { limit: values.limit };
       const { unavailable, rejected, ...decision } = await (also.length > 0
         ? client.checkAll([{ key, cost, ...limit }, ...also])
-        : client.check(key, cost, limit));
+        : waitMs === undefined
+          ? client.check(key, cost, limit)
+          : client.acquire(key, { ...limit, cost, wait: waitMs }));
       if (rejected) {
         terminal.error(`sluice check: ${rejected.message.replace(/^.*: ERR /, '')}`);
         return EXIT_CANNOT_RUN;
@@ -106,17 +114,22 @@ function parseAlso(text: string): CheckItem {
 }
 
 /** Read here, so that an error names the flag. */
-const parseDeadline = (text = '1s'): number =>
-  new OptionReader('', { '--deadline': parseFlagValue(text) }).duration('--deadline');
+const parseTime = (flag: string, text: string): number =>
+  new OptionReader('', { [flag]: parseFlagValue(text) }).duration(flag);
 
 type CheckReply = Awaited<ReturnType<ReturnType<typeof connect>['check']>>;
+
+const REASON_TEXTS: Readonly<Record<string, string>> = {
+  unavailable: 'backend unavailable, ',
+  'queue-full': 'too many calls wait, ',
+};
 
 function formatDecision(decision: CheckReply): string {
   if (decision.verdict === 'allow') {
     return decision.remaining === Infinity ? 'OK' : `OK, ${decision.remaining} left`;
   }
   const by = decision.limit === undefined ? '' : `, limit ${decision.limit}`;
-  const reason = decision.reason === 'unavailable' ? 'backend unavailable, ' : '';
+  const reason = REASON_TEXTS[decision.reason ?? ''] ?? '';
   const left = decision.remaining ? `, ${decision.remaining} left` : '';
   return `NO${by}${left}: ${reason}${formatRetryAfter(decision.retryAfterMs, 'try again in')}`;
 }

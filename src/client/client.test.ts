@@ -127,6 +127,7 @@ describe('client: a daemon that works', () => {
     expect(await sluice.check('flight:1')).toMatchObject({ verdict: 'allow' });
     expect(sluice.stats()).toEqual({
       isConnected: true,
+      waiting: 0,
       connections: 1,
       pending: 0,
       allowed: 3,

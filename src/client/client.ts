@@ -17,13 +17,20 @@ import { type Millis, onNextTick, schedule } from '../core/clock.ts';
 import { isNonEmptyString } from '../core/config-helpers.ts';
 import { DeadlineSet, type Issued } from '../core/deadline-set.ts';
 import { type Decision, NEVER, OUTCOMES, type Outcome } from '../core/decision.ts';
+import type { Duration } from '../core/duration.ts';
 import { ConfigError, RejectedError, UnavailableError } from '../core/errors.ts';
 import { OptionReader, requireNumber } from '../core/options.ts';
 import { emitProcessWarning } from '../core/process-warning.ts';
 import { DaemonConnection, type RequestError } from './connection.ts';
 import { type InspectedKey, toInspectedKey } from './key-status.ts';
-import { type ClientOptions, type ClientSettings, readSettings } from './options.ts';
+import {
+  type ClientOptions,
+  type ClientSettings,
+  DEADLINE_GRACE_MS,
+  readSettings,
+} from './options.ts';
 import { encodeCommand, RespError, type RespValue, toBinaryString } from './resp.ts';
+import { WaitingCalls } from './waiting-calls.ts';
 
 /** Options of `check`. */
 export interface CheckOptions {
@@ -42,6 +49,16 @@ export interface CheckItem {
   readonly cost?: number;
 }
 
+/** Options of `acquire`. */
+export interface AcquireOptions extends CheckOptions {
+  /** Default 1. */
+  readonly cost?: number;
+  /** The longest wait, up to the `bounds.wait` of the daemon. Default 10 s. */
+  readonly wait?: Duration;
+  /** Ends the wait when it aborts: the call leaves the queue, and the promise rejects with the signal's reason. */
+  readonly signal?: AbortSignal;
+}
+
 /** Never `wait`: the daemon reserves nothing. */
 type ImmediateDecision = Exclude<Decision, { verdict: 'wait' }>;
 
@@ -51,8 +68,11 @@ export type CheckResult = ImmediateDecision & {
   readonly remaining?: number;
   /** The limit that refused. */
   readonly limit?: string;
-  /** Why it refused, if not by an exhausted limit; `unavailable`: the backend of a limit is unavailable. */
-  readonly reason?: 'unavailable' | 'deny-list' | 'unmatched';
+  /**
+   * Why it refused, if not by an exhausted limit; `unavailable`: the backend of a limit is unavailable, or the daemon stops;
+   * `queue-full`: too many calls wait.
+   */
+  readonly reason?: 'unavailable' | 'queue-full' | 'deny-list' | 'unmatched';
   /** The permit to settle, with `withPermit`. */
   readonly permit?: string;
   /** Set if `onUnavailable` decided: why. */
@@ -92,6 +112,8 @@ export interface ClientStats {
   readonly connections: number;
   /** Requests without a reply yet. */
   readonly pending: number;
+  /** Calls of `acquire` without a decision yet. */
+  readonly waiting: number;
   readonly allowed: number;
   readonly denied: number;
   /** How many of both `onUnavailable` decided. */
@@ -109,6 +131,8 @@ export interface Client {
     checks: readonly CheckItem[],
     options?: Pick<CheckOptions, 'withPermit'>,
   ): Promise<CheckResult>;
+  /** `check`, waiting in the daemon's queue until the call is allowed or its `wait` is over. Only an abort rejects. */
+  acquire(key: string, options?: AcquireOptions): Promise<CheckResult>;
   /** `check` as a boolean: true if the call is allowed. */
   isAllowed(key: string, cost?: number): Promise<boolean>;
   /** Reports how a call went. False if the permit has expired, or the daemon is unavailable. */
@@ -141,12 +165,6 @@ const MAX_CHECKS = 32;
 /** The largest number that the daemon parses. */
 const MAX_COST = 999_999_999_999_999;
 
-/**
- * Replies that have arrived are still read after the deadline: a process that was too busy to read them in time must not
- * take that for an outage.
- */
-const DEADLINE_GRACE_MS: Millis = 1;
-
 /** A request without a reply yet. */
 interface PendingRequest extends Issued {
   readonly encoded: string;
@@ -163,6 +181,7 @@ const BURST = 200;
 class DaemonClient implements Client {
   readonly #settings: ClientSettings;
   readonly #connection: DaemonConnection;
+  readonly #waiting: WaitingCalls;
   /** When a request was last answered within its deadline. */
   #answeredAt = -Infinity;
   /** Requests whose deadline runs. */
@@ -183,6 +202,7 @@ class DaemonClient implements Client {
 
   constructor(settings: ClientSettings) {
     this.#settings = settings;
+    this.#waiting = new WaitingCalls(settings);
     this.#pending = new DeadlineSet(settings.clock, settings.deadlineMs, (request) =>
       this.#onDeadline(request),
     );
@@ -206,10 +226,30 @@ class DaemonClient implements Client {
   }
 
   async #decide(command: readonly string[]): Promise<CheckResult> {
-    const result = this.#toCheckResult(await this.#send(command));
+    return this.#countResult(this.#toCheckResult(await this.#send(command)));
+  }
+
+  #countResult(result: CheckResult): CheckResult {
     if (result.verdict === 'allow') this.#allowed++;
     else this.#denied++;
     return result;
+  }
+
+  async acquire(key: string, options: AcquireOptions = {}): Promise<CheckResult> {
+    const { request, waitMs, signal } = readAcquire(key, options);
+    const encode = (leftMs: Millis): string[] => [...request, 'WAIT', String(leftMs)];
+    const reply = this.#refusalToWait() ?? (await this.#waiting.send({ waitMs, signal, encode }));
+    return this.#countResult(this.#toCheckResult(reply));
+  }
+
+  /** Why no call may wait now. */
+  #refusalToWait(): RequestError | undefined {
+    const { state, error } = this.#connection;
+    const { maxWaiting } = this.#settings;
+    if (state === 'backing-off' || state === 'closed') return error;
+    if (this.#closing) return this.#connection.unavailableError('the client is closed');
+    if (this.#waiting.size < maxWaiting) return undefined;
+    return this.#connection.rejectedError(`${maxWaiting} calls wait already (maxWaiting)`, 0);
   }
 
   async isAllowed(key: string, cost = 1): Promise<boolean> {
@@ -254,6 +294,7 @@ class DaemonClient implements Client {
       isConnected: this.#connection.state === 'open',
       connections: this.#connection.handshakes,
       pending: this.#pending.size + this.#overdueRequests.length,
+      waiting: this.#waiting.size,
       allowed: this.#allowed,
       denied: this.#denied,
       fallback: this.#fallbacks,
@@ -267,6 +308,7 @@ class DaemonClient implements Client {
   }
 
   async #drainAndClose(): Promise<void> {
+    await this.#waiting.close();
     if (this.#pendingCount > 0) {
       await new Promise<void>((resolve) => {
         this.#onIdle = resolve;
@@ -493,6 +535,21 @@ function readCheckOptions(options: CheckOptions): CheckOptions {
   const withPermit = reader.boolean('withPermit', false);
   reader.finish();
   return { withPermit, ...(limit !== undefined && { limit }) };
+}
+
+/** The default `wait` of `acquire`. */
+const DEFAULT_WAIT_MS: Millis = 10_000;
+
+function readAcquire(key: string, options: AcquireOptions) {
+  const reader = new OptionReader('options', options);
+  const waitMs = reader.duration('wait', DEFAULT_WAIT_MS);
+  const isSignal = (value: unknown): value is AbortSignal => value instanceof AbortSignal;
+  const signal = reader.optional('signal', isSignal, 'an AbortSignal');
+  const amount = encodeAmount(reader.pathOf('cost'), reader.get('cost') ?? 1);
+  const [limit, withPermit] = [reader.get('limit'), reader.get('withPermit')];
+  reader.finish();
+  const check = { limit, withPermit } as CheckOptions;
+  return { request: encodeRequest('SLUICE.ACQUIRE', key, amount, check), waitMs, signal };
 }
 
 /** The fields of a CallReport, and their names in SLUICE.SETTLE. */

@@ -2,6 +2,7 @@
 
 export type { DaemonAddress } from './address.ts';
 export {
+  type AcquireOptions,
   type CallReport,
   type CheckItem,
   type CheckOptions,

@@ -32,6 +32,8 @@ export interface ClientOptions {
   readonly backoff?: BackoffOptions;
   /** How many requests may be pending; further ones are decided by `onUnavailable`. Default 10,000. */
   readonly maxPending?: number;
+  /** How many calls of `acquire` may wait at once, each with a connection; further ones are denied. Default 1,000. */
+  readonly maxWaiting?: number;
   /** The source of time. Default: the system's. */
   readonly clock?: Clock;
   /** The source of jitter. Default: the system's. */
@@ -44,6 +46,13 @@ const DEFAULT_DEADLINE_MS: Millis = 20;
 const DEFAULT_INITIAL_DELAY_MS: Millis = 100;
 const DEFAULT_MAX_DELAY_MS: Millis = 5_000;
 const DEFAULT_MAX_PENDING = 10_000;
+const DEFAULT_MAX_WAITING = 1_000;
+
+/**
+ * Replies that have arrived are still read after the deadline: a process that was too busy to read them in time must not
+ * take that for an outage.
+ */
+export const DEADLINE_GRACE_MS: Millis = 1;
 
 /** @throws {ConfigError} if an option is invalid. */
 export function readSettings(options: ClientOptions) {
@@ -58,6 +67,7 @@ export function readSettings(options: ClientOptions) {
     initialDelayMs: backoff.duration('initialDelay', DEFAULT_INITIAL_DELAY_MS),
     maxDelayMs: backoff.duration('maxDelay', DEFAULT_MAX_DELAY_MS),
     maxPending: reader.integer('maxPending', 1, DEFAULT_MAX_PENDING),
+    maxWaiting: reader.integer('maxWaiting', 1, DEFAULT_MAX_WAITING),
     clock: reader.optional('clock', isClock, 'a clock: an object with now()') ?? systemClock,
     random: reader.optional('random', isFunction<Random>, 'a function') ?? systemRandom,
   };

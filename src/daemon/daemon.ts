@@ -167,6 +167,7 @@ export class Daemon {
       gcraTable: this.#gcraTable,
       version,
       permits: router.permits,
+      waiting: router.waiting,
       backends,
     };
     this.#metrics = new Metrics(sources, this.#registry);
@@ -282,6 +283,7 @@ export class Daemon {
         schedule(this.#clock, this.#clock.now() + SHUTDOWN_GRACE_MS, resolve, true);
       });
       const { drainMs } = this.#config.bounds;
+      this.router.waiting.stop(this.#clock, drainMs);
       const protocols = [this.#lineConnections, this.#respConnections, this.#httpServer];
       await Promise.all(protocols.map((protocol) => protocol.drain(drainMs)));
       this.#denialLog.stop();

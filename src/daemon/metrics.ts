@@ -11,6 +11,7 @@ import type { LimitConfig } from './config/limits.ts';
 import type { HttpServer } from './protocols/http/server/server.ts';
 import type { LimiterEntry, LimiterRegistry } from './router/limiter-registry.ts';
 import type { PermitRegistry } from './router/permits.ts';
+import type { Waiting } from './router/waiting.ts';
 import type { ConnectionCounts } from './server/connections.ts';
 
 export interface MetricSources {
@@ -20,6 +21,7 @@ export interface MetricSources {
   readonly http: Pick<HttpServer, 'counts'>;
   readonly gcraTable: GcraTable;
   readonly permits: PermitRegistry;
+  readonly waiting: Pick<Waiting, 'refused'>;
   readonly backends: { metrics(): readonly MetricFamily[] };
 }
 
@@ -64,7 +66,7 @@ export class Metrics {
   }
 
   #daemonFamilies(): readonly MetricFamily[] {
-    const { version, line, resp, http, gcraTable, permits, backends } = this.#sources;
+    const { version, line, resp, http, gcraTable, permits, waiting, backends } = this.#sources;
     const protocols = { line: line.counts, resp: resp.counts, http: http.counts };
     const byProtocol = (count: 'open' | 'accepted' | 'refused' | 'slow' | 'evicted') =>
       Object.entries(protocols).map(
@@ -118,6 +120,11 @@ export class Metrics {
       ),
       gauge('sluice_permits', 'Permits that are not settled yet.', permits.size),
       counter('sluice_permits_refused_total', 'Calls refused: no more permits.', permits.refused),
+      counter(
+        'sluice_waiting_refused_total',
+        'Calls refused: bounds.waiting reached.',
+        waiting.refused,
+      ),
       counter('sluice_reloads_total', 'Reloads of the configuration.', [
         [{ result: 'ok' }, this.#reloads],
         [{ result: 'failed' }, this.#reloadsFailed],

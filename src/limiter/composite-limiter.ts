@@ -26,10 +26,12 @@ import {
   type ComponentReservation,
   findRefusal,
   hasWaiters,
+  isInFlight,
   isRefused,
   mergeCalls,
   peekCall,
   recordDecision,
+  release,
   remainingOf,
   reserveAll,
   usedFieldOf,
@@ -107,6 +109,13 @@ const componentsOf = (value: unknown): readonly Component[] | undefined =>
 export interface NamedDecision {
   readonly decision: Decision;
   readonly limit?: string;
+}
+
+/** What a call has reserved after its wait, or its refusal. */
+interface WaitedReservation {
+  readonly reserved: readonly ComponentReservation[];
+  readonly waitedMs: Millis;
+  readonly refusal?: Refusal;
 }
 
 export class CompositeLimiter implements LimiterInternals {
@@ -194,6 +203,31 @@ export class CompositeLimiter implements LimiterInternals {
   }
 
   async acquire(key: string, cost = 1, options: AcquireOptions = {}): Promise<Permit | Refusal> {
+    const { reserved, waitedMs, refusal } = await this.#reserveWaiting(key, cost, options);
+    return refusal ?? this.#issuePermit(key, cost, reserved, waitedMs);
+  }
+
+  /**
+   * `check`, waiting if need be: counted, without a permit. A slot of a limit on calls in flight is free again at once, as
+   * nothing would end the call.
+   */
+  async checkWaiting(
+    key: string,
+    cost: number,
+    options: AcquireOptions,
+  ): Promise<Decision | Refusal> {
+    const { reserved, waitedMs, refusal } = await this.#reserveWaiting(key, cost, options);
+    if (refusal) return refusal;
+    for (const reservation of reserved) if (isInFlight(reservation)) release(reservation);
+    return this.#recordAllowed(reserved, waitedMs);
+  }
+
+  /** Reserves in all components, or in none: nothing is taken while the call waits. */
+  async #reserveWaiting(
+    key: string,
+    cost: number,
+    options: AcquireOptions,
+  ): Promise<WaitedReservation> {
     const { maxWaitMs, ...limits } = readWaitLimits(options);
     const calls = this.#componentCalls(key, cost, callClassOf(options.partition, options.level));
     const since = this.clock.now();
@@ -232,10 +266,11 @@ export class CompositeLimiter implements LimiterInternals {
       );
       hasWaited ||= 'waitedMs' in result && (result.waitedMs ?? 0) > 0;
       const waitedMs = this.clock.now() - since;
-      if (reserved) return this.#issuePermit(key, cost, reserved, hasWaited ? waitedMs : 0);
+      if (reserved) return { reserved, waitedMs: hasWaited ? waitedMs : 0 };
       if (result.verdict !== 'deny') continue;
       const rule = limiter.ruleRefusing(call.key, call.cost, call.partitionIndex);
-      return limiter.refuse(call.key, call.cost, result, waitedMs, rule);
+      const refusal = limiter.refuse(call.key, call.cost, result, waitedMs, rule);
+      return { reserved: [], waitedMs, refusal };
     }
   }
 
@@ -369,8 +404,8 @@ export class CompositeLimiter implements LimiterInternals {
     }
   }
 
-  #recordAllowed(reserved: readonly ComponentReservation[]): Decision {
-    for (const { call, remaining } of reserved) recordDecision(call, allow(remaining));
+  #recordAllowed(reserved: readonly ComponentReservation[], waitedMs = 0): Decision {
+    for (const { call, remaining } of reserved) recordDecision(call, allow(remaining), waitedMs);
     return allow(Math.min(...reserved.map(({ remaining }) => remaining)));
   }
 

@@ -61,8 +61,11 @@ export const hasWaiters = ({ limiter, key, partitionIndex }: ComponentCall): boo
 export const peekCall = ({ limiter, key, cost, partitionIndex }: ComponentCall): Decision =>
   limiter.peekUnvalidated(key, cost, partitionIndex);
 
-export const recordDecision = ({ limiter, key, cost }: ComponentCall, decision: Decision): void =>
-  limiter.recordDecision(key, cost, decision, 0);
+export const recordDecision = (
+  { limiter, key, cost }: ComponentCall,
+  decision: Decision,
+  waitedMs: Millis = 0,
+): void => limiter.recordDecision(key, cost, decision, waitedMs);
 
 export const remainingOf = (decision: Decision): number =>
   decision.verdict === 'allow' ? decision.remaining : 0;
@@ -99,6 +102,17 @@ function reserveOne(call: ComponentCall): ComponentReservation | ComponentRefusa
 
 function unreserve({ call, reservedAt }: ComponentReservation): void {
   call.limiter.unreserve(call.key, call.cost, reservedAt, call.partitionIndex);
+}
+
+/** True for a slot of a limit on calls in flight. */
+export const isInFlight = ({ call: { limiter, key } }: ComponentReservation): boolean =>
+  limiter.inspect(key).inFlight !== undefined;
+
+/** Returns a reservation later than its tick: a waiter may fit now. */
+export function release(reservation: ComponentReservation): void {
+  unreserve(reservation);
+  const { limiter, key } = reservation.call;
+  limiter.scheduler.wake(key);
 }
 
 /** The refusal with the longest wait, by peeking. */

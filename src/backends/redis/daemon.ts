@@ -22,8 +22,6 @@ function readLimit(value: unknown, path: string): LimitBackend {
   const url = fields.tryRead(() => readRedisUrl(fields.get('url'), fields.pathOf('url'))) as string;
   const names = fields.names().filter((name) => name !== 'url');
   const options = Object.fromEntries(names.map((name) => [name, fields.get(name)]));
-  if (options.fairQueue !== undefined)
-    fields.report('fairQueue', 'left out: a daemon keeps no queue of waiting calls');
   fields.tryRead(() => redis(DRY_RUN_CLIENT, options, path)); // validates the options
   fields.finish();
   return {

@@ -260,8 +260,8 @@ groups: { self: eu, groups: { a: { weight: -1, min: 2 }, b: { at: ftp } }, reser
       'expected `limits.a.redis.prefetch` to be left out unless the limit is made of buckets',
     ],
     [
-      'limits: { a: { bucket: { rate: 1 }, redis: { url: "redis://x", fairQueue: true } } }',
-      'a daemon keeps no queue',
+      'limits: { a: { bucket: { rate: 1 }, redis: { url: "redis://x", fairQueue: 1 } } }',
+      'expected `limits.a.redis.fairQueue` to be true or false, got 1',
     ],
     ['limits: { a: { bucket: { rate: 1 }, etcd: x } }', '`limits.a.etcd.endpoints[0]`'],
     ['limits: { a: { ramp: {}, etcd: "http://x" } }', '`limits.a'],

@@ -19,7 +19,7 @@ const NO_LEVEL = 'no protocol of a daemon names a level; write one limit for eac
 const INEFFECTIVE: Readonly<Record<string, Readonly<Record<string, string>>>> = {
   spacing: {
     reserve:
-      'a daemon decides at once and reserves nothing; a client retries after the time in the refusal',
+      'a daemon reserves nothing; a client waits with `wait`, or retries after the time in the refusal',
   },
   concurrency: { partitions: NO_PARTITION, priorities: NO_LEVEL },
   adaptive: { partitions: NO_PARTITION, priorities: NO_LEVEL },

@@ -42,6 +42,10 @@ export interface Bounds {
   readonly idleMs: Millis;
   /** How long a stopping daemon waits for clients that are still connected. */
   readonly drainMs: Millis;
+  /** Calls that wait for a permit. */
+  readonly maxWaiting: number;
+  /** The longest wait that a call may ask for. */
+  readonly maxWaitMs: Millis;
 }
 
 export interface SnapshotConfig {
@@ -99,7 +103,12 @@ export const DEFAULT_BOUNDS: Bounds = {
   slowMs: 30_000,
   idleMs: 600_000,
   drainMs: 5_000,
+  maxWaiting: 5_000, // half of the connections of one protocol
+  maxWaitMs: 60_000,
 };
+
+/** The most that `bounds.waiting` may be: no limiter of a daemon has a smaller queue. */
+export const MAX_WAITING = 1_000_000;
 
 const DEFAULT_LIMITS = { default: { bucket: { rate: '1/s', burst: 10 } } };
 
@@ -242,6 +251,12 @@ function readBounds(fields: OptionReader): Bounds {
     slowMs: reader.duration('slow', DEFAULT_BOUNDS.slowMs),
     idleMs: reader.durationOrInfinity('idle', DEFAULT_BOUNDS.idleMs),
     drainMs: reader.duration('drain', DEFAULT_BOUNDS.drainMs),
+    maxWaiting: reader.number(
+      'waiting',
+      { min: 0, max: MAX_WAITING, integer: true },
+      DEFAULT_BOUNDS.maxWaiting,
+    ),
+    maxWaitMs: reader.duration('wait', DEFAULT_BOUNDS.maxWaitMs),
   };
   reader.finish();
   return bounds;

@@ -16,6 +16,7 @@ import {
   type LimitConfig,
   type RuleOptions,
 } from '../config/limits.ts';
+import { MAX_WAITING } from '../config/read.ts';
 
 /** The limiter of one rule: of a limit, or of all its overrides with one name. */
 export interface LimiterEntry {
@@ -104,7 +105,8 @@ export class LimiterRegistry {
     if (old?.fingerprint === text) return old;
     const { clock, batchClock, hasher, backendFor } = this.#context;
     const backend = backendFor(limit);
-    const options = { ...rule, name, ...(clock && { clock }), ...(backend && { backend }) };
+    const queue = { max: MAX_WAITING }; // `Waiting` has the bound
+    const options = { ...rule, name, queue, ...(clock && { clock }), ...(backend && { backend }) };
     const isExact = backends.some(({ needsExactTime }) => needsExactTime);
     const limiter = createLimiter(options, { hasher, clock: isExact ? systemClock : batchClock });
     return { name, fingerprint: text, limiter, pending: new PendingSet() };

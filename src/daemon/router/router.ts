@@ -31,6 +31,7 @@ import {
   RouteTable,
   type StaticVerdict,
 } from './routes.ts';
+import { type WaitBounds, Waiting, type WaitLimits } from './waiting.ts';
 
 /** Validated by the protocol: the key's length, and a cost of at least 0. */
 export interface CheckRequest {
@@ -56,8 +57,8 @@ export interface CheckResult {
   readonly decision: Decision;
   /** The limit that refused. */
   readonly limit?: string;
-  /** Set on a refusal because the backend is unavailable, or no more permits can be held. */
-  readonly reason?: 'unavailable';
+  /** Set on a refusal because the backend is unavailable, no more permits can be held, or no more calls may wait. */
+  readonly reason?: 'unavailable' | 'queue-full';
   /** Set if the configuration decides without counting. */
   readonly staticVerdict?: StaticVerdict;
   /** Id to settle with; only with `wantsPermit`. */
@@ -90,6 +91,7 @@ export const PERMITS_FULL: CheckResult = { decision: deny(1000), reason: 'unavai
 export class Router {
   readonly permits: PermitRegistry;
   readonly registry: LimiterRegistry;
+  readonly waiting: Waiting;
   /** Calls denied without counting, by reason. */
   readonly staticDenials: Record<StaticVerdict['reason'], number> = {
     'allow-list': 0,
@@ -109,11 +111,23 @@ export class Router {
     this.registry = registry;
     this.#hasher = hasher;
     this.#routeTable = new RouteTable(config, registry);
+    this.waiting = new Waiting({
+      checkRouted: (request) => this.checkRouted(request),
+      admit: (request, remaining, permits) => this.#admit(request, remaining, permits),
+      reroute: (request, limit) => this.route({ ...request, limit }),
+    });
+    this.#configureWaiting(config);
+  }
+
+  #configureWaiting({ bounds }: RoutesConfig & { readonly bounds?: WaitBounds }): void {
+    if (bounds) this.waiting.bounds = bounds;
   }
 
   /** Routes by another configuration from now on. The registry must have its limiters already. */
   applyConfig(config: RoutesConfig): void {
     this.#routeTable = new RouteTable(config, this.registry);
+    this.#configureWaiting(config);
+    this.waiting.reroute();
   }
 
   /** Checks a key given as bytes, cost 1. The fastest path: decodes no string unless a limit needs the name. */
@@ -158,6 +172,11 @@ export class Router {
     if (route.singleLimiter === undefined || wantsPermit) return this.#run(request);
     const decision = route.singleLimiter.checkHashed(request, cost);
     return decision ? resultOf(route.singleLimiter, decision) : this.#run(request);
+  }
+
+  /** `checkRouted`, waiting if need be. Rejects only if the signal aborts. */
+  acquire(request: RoutedRequest, limits: WaitLimits): Promise<CheckResult> {
+    return this.waiting.acquire(request, limits);
   }
 
   /** `checkRouted`, with the status of each rule in the result where one lookup yields both. */
@@ -257,6 +276,13 @@ export class Router {
       { result: { decision: allow(remaining) }, permits: acquired },
       request,
     );
+  }
+
+  #admit(request: RoutedRequest, remaining: number, permits: readonly Permit[]): CheckResult {
+    const { route, key, wantsPermit } = request;
+    for (const applied of route.shadowLimits) countInShadow(applied, request);
+    const result = wantsPermit ? statusOf(route, key) : { decision: allow(remaining) };
+    return this.#issuePermit({ result, permits }, request);
   }
 
   /** Registers the permits for a client that settles later; otherwise settles them now. */

@@ -155,6 +155,8 @@ class Connection implements EvictableConnection {
   /** True until its next turn: it has used its slice. */
   #isWaiting = false;
   lastReadAt: Millis;
+  /** Bytes received since a request waits. */
+  #bytesBehindWait = 0;
   #incompleteAtLastPoll = 0;
   readonly closed: Promise<void>;
 
@@ -183,13 +185,17 @@ class Connection implements EvictableConnection {
     this.#socket = socket;
     socket.setNoDelay(true);
     socket.setKeepAlive(true, KEEP_ALIVE_MS);
-    if (bounds.idleMs < Infinity) socket.setTimeout(bounds.idleMs, () => this.closeWhenDone());
+    if (bounds.idleMs < Infinity) socket.setTimeout(bounds.idleMs, () => this.#onIdle());
     socket.on('drain', () => this.#resumeReading());
-    socket.on('end', () => this.closeWhenDone());
+    socket.on('end', () => {
+      this.#handler.onDisconnect?.();
+      this.closeWhenDone();
+    });
     socket.on('error', () => socket.destroy()); // the client closed the connection
     this.closed = new Promise((resolve) => {
       socket.on('close', () => {
         this.#cancelTimeout?.();
+        this.#handler.onDisconnect?.();
         observer.onClosed();
         resolve();
       });
@@ -205,8 +211,20 @@ class Connection implements EvictableConnection {
     if (!goesOn) {
       if (!this.#handler.isClosedByClient) this.#observer.onProtocolError();
       this.closeWhenDone();
-    } else if (this.#responses.isFull) this.#socket.pause();
+    } else if (this.#responses.isFull) this.#pauseIfFull(chunk.length);
     else if (this.#handler.hasBacklog || chunk.length === CHUNK_BYTES) this.#waitForTurn();
+  }
+
+  /** While a request waits, the client is read for a while, since it may leave. */
+  #pauseIfFull(received: number): void {
+    const { isWaiting } = this.#responses;
+    this.#bytesBehindWait = isWaiting ? this.#bytesBehindWait + received : 0;
+    if (!isWaiting || this.#bytesBehindWait >= CHUNK_BYTES) this.#socket.pause();
+  }
+
+  /** A client that waits for a response is not idle. */
+  #onIdle(): void {
+    if (this.#responses.pendingCount === 0) this.closeWhenDone();
   }
 
   /** After a full chunk as well: the system would go on reading this connection before all others. */
@@ -239,6 +257,7 @@ class Connection implements EvictableConnection {
     this.#cancelTimeout = undefined;
     this.#responses.isBlocked = false;
     if (this.#isWaiting) return;
+    this.#bytesBehindWait = 0;
     if (this.#handler.hasBacklog && this.#responses.canResume) this.#process(EMPTY);
     if (this.#isFinishing) this.closeWhenDone();
     else if (this.#responses.canResume && !this.#isWaiting) this.#socket.resume();

@@ -11,6 +11,7 @@
 import type { Socket } from 'node:net';
 import { Duplex } from 'node:stream';
 import type { Millis } from '../../core/clock.ts';
+import { ClientSignal } from './client-signal.ts';
 import type { EvictableConnection } from './idle-eviction.ts';
 import { CHUNK_BYTES } from './read-buffer.ts';
 import type { Turns } from './turns.ts';
@@ -41,6 +42,7 @@ export class PacedSocket extends Duplex implements EvictableConnection {
   /** Complete requests without a response. */
   #pendingRequests = 0;
   #lastReadAt: Millis;
+  readonly #client = new ClientSignal();
 
   /** The owner of the socket passes what it reads to `receive`. */
   constructor(socket: Socket, turns: Turns) {
@@ -50,12 +52,18 @@ export class PacedSocket extends Duplex implements EvictableConnection {
     this.#lastReadAt = turns.begin();
     socket.on('end', () => {
       this.#hasEnded = true;
+      this.#client.leave();
       this.#feed();
     });
     socket.on('timeout', () => this.emit('timeout'));
     socket.on('error', (error) => this.destroy(error));
     this.on('error', () => {}); // the client closed the connection; without a listener it would end the process
     socket.on('close', () => this.destroy());
+  }
+
+  /** Aborts when the client leaves. */
+  get clientLeft(): AbortSignal {
+    return this.#client.signal;
   }
 
   get remoteAddress(): string | undefined {
@@ -162,6 +170,7 @@ export class PacedSocket extends Duplex implements EvictableConnection {
 
   override _destroy(error: Error | null, done: Callback): void {
     this.socket.destroy();
+    this.#client.leave();
     done(error);
   }
 }

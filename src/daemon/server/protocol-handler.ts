@@ -20,6 +20,9 @@ export interface ProtocolHandler {
   /** Tells the beginning of a request, whose end has not come, from those of others; 0: there is none. */
   readonly incompleteRequest: number;
 
+  /** The client has closed its end: requests that wait leave their queues. */
+  onDisconnect?(): void;
+
   /** True once the client has quit by a command: no protocol error. */
   readonly isClosedByClient?: boolean;
 }

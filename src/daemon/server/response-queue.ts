@@ -30,6 +30,8 @@ export class ResponseQueue {
   #isFlushing = false;
   /** Set while the client does not read its responses. */
   isBlocked = false;
+  /** Set while a request waits: those behind it are not processed. */
+  isWaiting = false;
 
   /** `onFlushed` is called when responses that were held back have been written. */
   constructor(write: WriteBytes, onFlushed: () => void) {
@@ -44,7 +46,10 @@ export class ResponseQueue {
   /** True if no more requests should be processed: the handler keeps the rest as backlog. */
   get isFull(): boolean {
     return (
-      this.isBlocked || this.#pending.length > MAX_PENDING || this.#pendingBytes > MAX_PENDING_BYTES
+      this.isBlocked ||
+      this.isWaiting ||
+      this.#pending.length > MAX_PENDING ||
+      this.#pendingBytes > MAX_PENDING_BYTES
     );
   }
 
@@ -71,6 +76,16 @@ export class ResponseQueue {
       if (!this.#isFlushing) onNextTick(() => this.#flush()); // responses of one tick go out as one write
       this.#isFlushing = true;
     });
+  }
+
+  /** The response to a request that waits. It holds back the requests behind it, not only their responses. */
+  writeAfterWait(response: Promise<Buffer>): void {
+    this.isWaiting = true;
+    const waited = response.then((bytes) => {
+      this.isWaiting = false;
+      return bytes;
+    });
+    this.writeLater(waited);
   }
 
   /** Writes everything before the first missing response, in one piece. */

@@ -8,7 +8,9 @@
  */
 
 import { isUtf8 } from 'node:buffer';
+import type { Millis } from '../../../core/clock.ts';
 import { OUTCOMES, type Outcome } from '../../../core/decision.ts';
+import { parseDuration } from '../../../core/duration.ts';
 import { isRecord, MAX_AMOUNT } from '../../../core/options.ts';
 import type { PermitResult } from '../../../limiter/permit.ts';
 import { toBinaryKey } from '../../keys/binary-key.ts';
@@ -22,6 +24,8 @@ export interface CheckParams {
   readonly wantsPermit: boolean;
   /** Status of a refusal; undefined: 429, 503 or 403 by its cause. */
   readonly status: number | undefined;
+  /** How long the call may wait; undefined: it is decided at once. */
+  readonly waitMs?: Millis | undefined;
 }
 
 export interface TakeParams extends Pick<CheckParams, 'limit' | 'key' | 'wantsPermit'> {
@@ -38,7 +42,7 @@ export interface Settlement {
   readonly result: PermitResult;
 }
 
-const CHECK_NAMES = ['limit', 'key', 'cost', 'hold', 'status'] as const;
+const CHECK_NAMES = ['limit', 'key', 'cost', 'hold', 'status', 'wait'] as const;
 const TAKE_NAMES = ['limit', 'key', 'max', 'hold'] as const;
 const GIVE_BACK_NAMES = ['permit', 'unused'] as const;
 const SETTLE_NAMES = ['permit', 'outcome', 'used', 'rttMs', 'retryAfterMs'] as const;
@@ -58,8 +62,8 @@ const DECIMAL = /^\d{1,16}(?:\.\d{1,16})?$/;
 export function checkFromForm(text: string, from: number): CheckParams | ValidationProblem {
   const values = readParameters(text, from, CHECK_NAMES);
   if (values instanceof ValidationProblem) return values;
-  const [limit, key, cost, hold, status] = values;
-  if (cost === undefined && hold === undefined && status === undefined)
+  const [limit, key, cost, hold, status, wait] = values;
+  if (cost === undefined && hold === undefined && status === undefined && wait === undefined)
     return { limit, key, cost: 1, wantsPermit: false, status };
   if (hold !== undefined && !Object.hasOwn(BOOLEAN_VALUES, hold))
     return new ValidationProblem('hold', '1 or 0', hold);
@@ -71,6 +75,7 @@ export function checkFromForm(text: string, from: number): CheckParams | Validat
     status === undefined ? undefined : numberOf(status),
     cost,
     status,
+    wait,
   );
 }
 
@@ -84,14 +89,23 @@ function validateCheck(
   status: number | undefined,
   rawCost: unknown,
   rawStatus: unknown,
+  wait: unknown,
 ): CheckParams | ValidationProblem {
   if (!(cost >= 0 && cost <= MAX_AMOUNT))
     return new ValidationProblem('cost', EXPECTED_AMOUNT, rawCost);
   if (status !== undefined && !isRefusalStatus(status)) {
     return new ValidationProblem('status', 'an integer from 400 to 599', rawStatus);
   }
-  return { limit, key, cost, wantsPermit, status };
+  if (wait === undefined) return { limit, key, cost, wantsPermit, status };
+  const waitMs = parseDuration(wait);
+  if (waitMs === undefined || waitMs < 0)
+    return new ValidationProblem('wait', 'a duration such as 500ms or 2s', wait);
+  return { limit, key, cost, wantsPermit, status, waitMs };
 }
+
+/** A wait that the daemon's bound does not allow. */
+export const waitTooLong = (maxWaitMs: Millis, waitMs: Millis): ValidationProblem =>
+  new ValidationProblem('wait', `at most ${maxWaitMs} ms (bounds.wait)`, waitMs);
 
 const isRefusalStatus = (status: number): boolean =>
   Number.isInteger(status) && status >= 400 && status <= 599;
@@ -120,6 +134,8 @@ export function checksFromJson(
   for (let n = 0; n < value.length; n++) {
     const check = checkFromJson(value[n]);
     if (check instanceof ValidationProblem) return check.within(`[${n}]`);
+    if (check.waitMs !== undefined)
+      return new ValidationProblem('wait', 'left out in a batch', check.waitMs).within(`[${n}]`);
     checks.push(check);
   }
   return checks;
@@ -128,7 +144,7 @@ export function checksFromJson(
 function checkFromJson(value: unknown): CheckParams | ValidationProblem {
   const fields = namedFields(value, CHECK_NAMES);
   if (fields instanceof ValidationProblem) return fields;
-  const [limit, key, cost = 1, hold = false, status] = fields;
+  const [limit, key, cost = 1, hold = false, status, wait] = fields;
   if (!isOptionalString(limit)) return new ValidationProblem('limit', 'a string', limit);
   if (!isOptionalString(key)) return new ValidationProblem('key', 'a string', key);
   if (typeof cost !== 'number') return new ValidationProblem('cost', EXPECTED_AMOUNT, cost);
@@ -137,7 +153,7 @@ function checkFromJson(value: unknown): CheckParams | ValidationProblem {
     return new ValidationProblem('status', 'a number', status);
   }
   const binaryKey = key === undefined ? undefined : toBinaryKey(key);
-  return validateCheck(limit, binaryKey, cost, hold, status, cost, status);
+  return validateCheck(limit, binaryKey, cost, hold, status, cost, status, wait);
 }
 
 const isOptionalString = (value: unknown): value is string | undefined =>

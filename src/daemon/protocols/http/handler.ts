@@ -2,7 +2,7 @@
  * Handles HTTP requests without a socket, so tests and fuzzers can call it directly. Never throws and
  * never rejects.
  *
- *     GET  /check?limit=&key=&cost=&hold=1            200, or 429, 503, 403: for programs and proxies (auth_request)
+ *     GET  /check?limit=&key=&cost=&hold=1&wait=2s    200, or 429, 503, 403: for programs and proxies (auth_request)
  *     POST /batch   POST /settle                      many checks at once; the outcome of a call
  *     GET  /check?check=limit,key&check=…             several limits and keys as one check; POST {"checks": […]}
  *     POST /take   POST /give                         as many as there are; what was not used
@@ -10,6 +10,7 @@
  *     GET  /inspect …   POST /reload                  for operators: `admin-routes.ts`, guarded by `access.ts`
  */
 
+import type { Millis } from '../../../core/clock.ts';
 import { ConfigError } from '../../../core/errors.ts';
 import { checkAll, type JointPart } from '../../router/joint-check.ts';
 import {
@@ -18,6 +19,7 @@ import {
   type RoutedRequest,
   type TakeResult,
 } from '../../router/router.ts';
+import { CLIENT_LEFT } from '../../server/client-signal.ts';
 import type { Turns } from '../../server/turns.ts';
 import {
   type AdminAccess,
@@ -47,6 +49,7 @@ import {
   type TakeParams,
   takeFromForm,
   takeFromJson,
+  waitTooLong,
 } from './check-request.ts';
 import { batchEntryOf, CheckResponder } from './decision-response.ts';
 import {
@@ -141,7 +144,7 @@ export class HttpHandler {
           : problemResponse(400, params.detail);
       const routed = this.#route(request, params);
       if (isHttpResponse(routed)) return routed;
-      if (routed.route.remote.length > 0) return undefined;
+      if (routed.route.remote.length > 0 || params.waitMs !== undefined) return undefined;
       const result = this.#context.router.checkWithStatus(routed) as CheckResult;
       return this.#responder.respond(params, routed, result) as HttpResponse;
     } catch (error) {
@@ -226,6 +229,7 @@ export class HttpHandler {
   #runCheck(request: RequestHead, params: CheckParams): EventualResponse {
     const routed = this.#route(request, params);
     if (isHttpResponse(routed)) return routed;
+    if (params.waitMs !== undefined) return this.#waitFor(request, params, params.waitMs, routed);
     const result = this.#context.router.checkWithStatus(routed);
     return result instanceof Promise
       ? this.#responder.respondAsync(params, routed, result)
@@ -251,6 +255,25 @@ export class HttpHandler {
     }
     const result = await checkAll(router, parts, wantsPermit);
     return this.#responder.respondToAll({ status, cost: 1 }, parts, result);
+  }
+
+  async #waitFor(
+    { socket }: RequestHead,
+    params: CheckParams,
+    waitMs: Millis,
+    routed: RoutedRequest,
+  ): Promise<HttpResponse> {
+    const { router } = this.#context;
+    const { maxWaitMs } = router.waiting.bounds;
+    if (waitMs > maxWaitMs) return problemResponse(400, waitTooLong(maxWaitMs, waitMs).detail);
+    try {
+      const { limit } = params;
+      const result = await router.acquire(routed, { waitMs, limit, signal: socket.clientLeft });
+      return await this.#responder.respond(params, routed, result);
+    } catch (error) {
+      if (error === CLIENT_LEFT) return ABANDONED;
+      throw error;
+    }
   }
 
   /** Finds the key of a check and the limits on its route. Takes nothing. */
@@ -378,6 +401,9 @@ const unknownPermit = (permit: string): HttpResponse =>
 
 const READY = textResponse(200, 'ready\n');
 const DRAINING = problemResponse(503, 'Draining: the daemon is about to stop.', 'Retry-After', '1');
+
+/** The client has left: its connection is closed, and only the counter of responses shows it. */
+const ABANDONED = problemResponse(499, 'The client closed the connection.');
 
 const WRONG_TYPE = problemResponse(
   415,

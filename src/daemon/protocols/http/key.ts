@@ -13,7 +13,11 @@ export interface RequestHead {
   readonly url?: string | undefined;
   /** By lower-case name; one character per byte. */
   readonly headers: Readonly<Record<string, string | string[] | undefined>>;
-  readonly socket: { readonly remoteAddress?: string | undefined };
+  readonly socket: {
+    readonly remoteAddress?: string | undefined;
+    /** Aborts when the client leaves; absent without a connection. */
+    readonly clientLeft?: AbortSignal;
+  };
 }
 
 /** The binary key of a request; undefined if it has none. */

@@ -3,6 +3,7 @@
 import type { GcraTable } from '../../../backends/local/gcra-table.ts';
 import type { Clock } from '../../../core/clock.ts';
 import type { Router } from '../../router/router.ts';
+import type { ClientSignal } from '../../server/client-signal.ts';
 import type { Info } from './info.ts';
 import { type CommandParser, equalsIgnoringCase, parseInteger } from './parser.ts';
 import type { RespVersion, RespWriter } from './reply.ts';
@@ -38,6 +39,7 @@ export interface Invocation {
   readonly session: Session;
   readonly reply: RespWriter;
   readonly context: CommandContext;
+  readonly client: Pick<ClientSignal, 'signal'>;
 }
 
 /** True if the client may run all commands. A reload may have removed the password since it connected. */
@@ -60,6 +62,8 @@ export interface RespCommand {
   readonly isAllowedBeforeAuth?: boolean;
   /** True if MULTI does not queue it. */
   readonly isNeverQueued?: boolean;
+  /** True if it may wait: the commands behind it wait too. */
+  readonly isBlocking?: boolean;
   readonly summary: string;
   /** Arguments for COMMAND DOCS; optional ones in brackets. */
   readonly usage: string;

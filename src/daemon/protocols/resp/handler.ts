@@ -8,6 +8,7 @@
 
 import { systemClock } from '../../../core/clock.ts';
 import { errorMessageOf } from '../../../core/errors.ts';
+import { ClientSignal } from '../../server/client-signal.ts';
 import type { ProtocolFactory, ProtocolHandler } from '../../server/protocol-handler.ts';
 import type { ResponseQueue } from '../../server/response-queue.ts';
 import { BYTES_PER_LOOK, ENDLESS_SLICE, type Slice } from '../../server/turns.ts';
@@ -34,6 +35,7 @@ import { encodeReply, RespWriter } from './reply.ts';
 import { sluiceCommands } from './sluice.ts';
 import { clThrottle, throttle } from './throttle.ts';
 import { EXEC, takeTransaction, transactionCommands } from './transaction.ts';
+import { acquireCommand } from './waiting.ts';
 
 export interface RespContext
   extends Pick<CommandContext, 'router' | 'gcraTable' | 'version'>,
@@ -47,6 +49,7 @@ const COMMANDS: readonly RespCommand[] = [
   clThrottle,
   ...sluiceCommands,
   checkAllCommand,
+  acquireCommand,
   ...redisCommands(() => COMMANDS),
   ...transactionCommands,
 ];
@@ -101,6 +104,7 @@ class RespProtocolHandler implements ProtocolHandler {
   #partialLength = 0;
   hasBacklog = false;
   #lastIncomplete = 0;
+  readonly #client = new ClientSignal();
 
   constructor(
     responses: ResponseQueue,
@@ -116,7 +120,14 @@ class RespProtocolHandler implements ProtocolHandler {
     this.#bounds = bounds;
     const isAuthenticated = context.password() === undefined;
     const session = { id, protocol: 2, name: '', isAuthenticated, hasQuit: false } as const;
-    this.#invocation = { args: this.#args, session: { ...session }, reply: replyBuffer, context };
+    this.#invocation = {
+      ...{ args: this.#args, session: { ...session }, reply: replyBuffer, context },
+      client: this.#client,
+    };
+  }
+
+  onDisconnect(): void {
+    this.#client.leave();
   }
 
   get incompleteRequest(): number {
@@ -234,7 +245,9 @@ class RespProtocolHandler implements ProtocolHandler {
       const reply = command.run(this.#invocation);
       if (reply === undefined) return;
       this.#flush(); // earlier replies first
-      if (reply instanceof Promise) this.#responses.writeLater(this.#encodeLater(reply));
+      if (reply instanceof Promise && command.isBlocking)
+        this.#responses.writeAfterWait(this.#encodeLater(reply));
+      else if (reply instanceof Promise) this.#responses.writeLater(this.#encodeLater(reply));
       else this.#responses.write(reply);
     } catch (error) {
       replyBuffer.error(`ERR ${errorMessageOf(error)}`);

@@ -86,7 +86,7 @@ export function replyWithRest(
 }
 
 /** `left`: what a refusal leaves; default nothing, or unknown while a backend is unavailable. */
-function writeResult(
+export function writeResult(
   reply: RespWriter,
   { decision, limit = '', permit = '', staticVerdict, reason }: CheckResult,
   left = reason === 'unavailable' ? Number.MAX_SAFE_INTEGER : 0,

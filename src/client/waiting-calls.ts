@@ -1,0 +1,141 @@
+/**
+ * Sends commands that wait, each over a connection of its own: commands behind a waiting one wait too.
+ *
+ *     acquire ──▶ idle connection, or a new one ──▶ SLUICE.ACQUIRE … WAIT ms ──▶ reply ──▶ connection is idle
+ *                                                          └── abort, deadline ──▶ connection closes: the call leaves the queue
+ */
+
+import { type Millis, schedule } from '../core/clock.ts';
+import { DaemonConnection, type RequestError } from './connection.ts';
+import { type ClientSettings, DEADLINE_GRACE_MS } from './options.ts';
+import { encodeCommand, RespError, type RespValue } from './resp.ts';
+
+/** A connection without a call is closed after so long. */
+const IDLE_MS: Millis = 10_000;
+
+/** Connections without a call that are kept for the next one. */
+const MAX_IDLE = 16;
+
+/** A command that waits; `encode` gets what is left of its wait when it is sent. */
+export interface WaitingCommand {
+  readonly waitMs: Millis;
+  readonly signal: AbortSignal | undefined;
+  encode(waitMs: Millis): readonly string[];
+}
+
+export class WaitingCalls {
+  readonly #settings: ClientSettings;
+  readonly #idle: WaitingConnection[] = [];
+  readonly #busy = new Set<WaitingConnection>();
+  #onIdle: (() => void) | undefined;
+
+  constructor(settings: ClientSettings) {
+    this.#settings = settings;
+  }
+
+  /** Calls without a reply yet. */
+  get size(): number {
+    return this.#busy.size;
+  }
+
+  /** Resolves to the reply, or to the reason why there is none. Rejects only if the signal aborts. */
+  async send(command: WaitingCommand): Promise<RespValue | RequestError> {
+    command.signal?.throwIfAborted();
+    const connection = this.#idle.pop() ?? new WaitingConnection(this.#settings);
+    this.#busy.add(connection);
+    try {
+      return await connection.send(command);
+    } finally {
+      this.#busy.delete(connection);
+      if (this.#idle.length < MAX_IDLE && connection.isOpen) this.#keep(connection);
+      else connection.close();
+      if (this.#busy.size === 0) this.#onIdle?.();
+    }
+  }
+
+  #keep(connection: WaitingConnection): void {
+    this.#idle.push(connection);
+    connection.closeAfter(IDLE_MS, () => {
+      const at = this.#idle.indexOf(connection);
+      if (at >= 0) this.#idle.splice(at, 1);
+    });
+  }
+
+  /** Waits for pending replies, then disconnects. */
+  async close(): Promise<void> {
+    if (this.#busy.size > 0)
+      await new Promise<void>((resolve) => {
+        this.#onIdle = resolve;
+      });
+    for (const connection of this.#idle.splice(0)) connection.close();
+  }
+}
+
+/** A connection that has one call at a time. */
+class WaitingConnection {
+  readonly #settings: ClientSettings;
+  readonly #connection: DaemonConnection;
+  #onOpen = (): void => {};
+  #resolve: (reply: RespValue | RequestError) => void = () => {};
+  #cancelTimer = (): void => {};
+
+  constructor(settings: ClientSettings) {
+    this.#settings = settings;
+    this.#connection = new DaemonConnection(settings, {
+      onOpen: () => this.#onOpen(),
+      onReply: (reply) => this.#resolve(reply),
+      onFailure: (error) => this.#resolve(error),
+    });
+  }
+
+  get isOpen(): boolean {
+    return this.#connection.state === 'open';
+  }
+
+  async send({ waitMs, signal, encode }: WaitingCommand): Promise<RespValue | RequestError> {
+    const { clock, deadlineMs } = this.#settings;
+    const connection = this.#connection;
+    this.#cancelTimer();
+    const until = clock.now() + waitMs;
+    connection.setBusy(true);
+    const onAbort = (): void => connection.close();
+    signal?.addEventListener('abort', onAbort, { once: true });
+    const reply = await new Promise<RespValue | RequestError>((resolve) => {
+      this.#resolve = resolve;
+      const fail = (): void =>
+        connection.fail(connection.unavailableError(`no reply within ${waitMs + deadlineMs} ms`));
+      const onDeadline = (): void => {
+        this.#cancelTimer = schedule(clock, clock.now() + DEADLINE_GRACE_MS, fail, true);
+      };
+      this.#cancelTimer = schedule(clock, until + deadlineMs, onDeadline, true);
+      const write = (): void => {
+        const leftMs = Math.max(0, Math.floor(until - clock.now()));
+        connection.write(encodeCommand(encode(leftMs)));
+      };
+      if (this.isOpen) write();
+      else this.#onOpen = write;
+    });
+    this.#cancelTimer();
+    this.#onOpen = () => {};
+    connection.setBusy(false);
+    signal?.removeEventListener('abort', onAbort);
+    signal?.throwIfAborted();
+    return reply instanceof RespError ? connection.errorOf(reply) : reply;
+  }
+
+  closeAfter(ms: Millis, onClosed: () => void): void {
+    const { clock } = this.#settings;
+    const close = (): void => {
+      onClosed();
+      this.close();
+    };
+    this.#resolve = close; // the daemon has closed it
+    this.#cancelTimer = schedule(clock, clock.now() + ms, close, false);
+  }
+
+  close(): void {
+    this.#cancelTimer();
+    this.#resolve = () => {};
+    this.#connection.close();
+  }
+}

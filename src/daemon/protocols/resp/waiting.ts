@@ -1,0 +1,63 @@
+/**
+ * A check that waits for its permit, with the reply of SLUICE.CHECK.
+ *
+ *     SLUICE.ACQUIRE per-client ip:10.0.0.1 WAIT 500     waits up to 500 ms; commands behind it wait too, as behind BLPOP
+ */
+
+import type { WaitLimits } from '../../router/waiting.ts';
+import {
+  type Arguments,
+  type CommandReply,
+  type Invocation,
+  NOT_A_NUMBER,
+  NOT_AN_INTEGER,
+  type RespCommand,
+  SYNTAX,
+} from './command.ts';
+import { ANY_LIMIT, HOLD, noSuchLimit, writeResult } from './sluice.ts';
+
+const WAIT = Buffer.from('wait');
+
+/** Reads `[cost] WAIT ms [HOLD]`, the keywords in any order. A string is an error. */
+function readOptions(args: Arguments) {
+  const isKeyword = (n: number): boolean => args.isKeyword(n, WAIT) || args.isKeyword(n, HOLD);
+  const hasCost = !isKeyword(3);
+  const cost = hasCost ? args.amount(3) : 1;
+  if (Number.isNaN(cost)) return NOT_A_NUMBER;
+  let waitMs: number | undefined;
+  let wantsPermit = false;
+  for (let n = hasCost ? 4 : 3; n < args.count; n++) {
+    if (!wantsPermit && args.isKeyword(n, HOLD)) wantsPermit = true;
+    else if (waitMs === undefined && args.isKeyword(n, WAIT) && n + 1 < args.count)
+      waitMs = args.integer(++n);
+    else return SYNTAX;
+  }
+  if (waitMs === undefined) return SYNTAX;
+  return waitMs >= 0 ? { cost, waitMs, wantsPermit } : NOT_AN_INTEGER;
+}
+
+function acquire({ args, reply, context, client }: Invocation): CommandReply {
+  const { router } = context;
+  const options = readOptions(args);
+  if (typeof options === 'string') return reply.error(options);
+  const { waitMs, ...rest } = options;
+  const { maxWaitMs } = router.waiting.bounds;
+  if (waitMs > maxWaitMs)
+    return reply.error(`ERR WAIT must be at most ${maxWaitMs} ms (bounds.wait)`);
+  const name = args.text(1);
+  const limit = name === ANY_LIMIT ? undefined : name;
+  const routed = router.route({ limit, key: args.text(2), ...rest });
+  if (!routed) return reply.error(noSuchLimit(name));
+  const limits: WaitLimits = { waitMs, limit, signal: client.signal };
+  return router.acquire(routed, limits).then((result) => (writer) => writeResult(writer, result));
+}
+
+export const acquireCommand: RespCommand = {
+  name: 'sluice.acquire',
+  arity: -5,
+  keyIndex: 2,
+  isBlocking: true,
+  summary: 'Checks as SLUICE.CHECK does, and waits until the call is admitted or its time is over',
+  usage: 'limit key [cost] WAIT ms [HOLD]',
+  run: acquire,
+};

@@ -1,0 +1,438 @@
+/** Waiting for a permit, with the real program: over RESP, HTTP, the client and the command line. */
+
+import { execFile, spawn } from 'node:child_process';
+import { afterEach, describe, expect, test } from 'vitest';
+import { connect } from '../src/client/index.ts';
+import { daemonFixture, type RunningDaemon, waitUntil } from './support/daemon.ts';
+import { sendRequest } from './support/http-protocol.ts';
+import { decisionOf, type RespCaller, respCaller } from './support/resp-caller.ts';
+import { redisServer, startRedis } from './support/services.ts';
+
+const fixture = daemonFixture();
+const callers: RespCaller[] = [];
+
+afterEach(async () => {
+  for (const caller of callers.splice(0)) caller.close();
+  await fixture.end();
+});
+
+const PORTS = 'listen: { line: off, resp: 127.0.0.1:0, http: 127.0.0.1:0 }';
+
+const start = (yaml: string): Promise<RunningDaemon> =>
+  fixture.start(['--config', fixture.place().file('sluice.yaml', `${PORTS}\n${yaml}`)]);
+
+async function open(daemon: RunningDaemon): Promise<RespCaller> {
+  const caller = await respCaller(daemon.port('resp'));
+  callers.push(caller);
+  return caller;
+}
+
+const get = (daemon: RunningDaemon, path: string, options = {}) =>
+  sendRequest(daemon.port('http'), path, options);
+
+/** The statistics of a limit, as `GET /limits` shows them. */
+async function statsOf(daemon: RunningDaemon, limit: string): Promise<Record<string, number>> {
+  const limits = JSON.parse((await get(daemon, '/limits')).text);
+  return limits.find((one: { name: string }) => one.name === limit).stats;
+}
+
+const waitingIs = (daemon: RunningDaemon, limit: string, count: number): Promise<void> =>
+  waitUntil(async () => (await statsOf(daemon, limit)).waiting === count);
+
+/** Acquires on connections of their own, one after the other, each received before the next is sent. */
+async function acquireInOrder(
+  daemon: RunningDaemon,
+  count: number,
+  args: readonly string[],
+  onReply: (n: number, reply: ReturnType<typeof decisionOf>) => void = () => {},
+): Promise<Promise<ReturnType<typeof decisionOf>>[]> {
+  const probe = await open(daemon);
+  const opened = await Promise.all(Array.from({ length: count }, () => open(daemon)));
+  const replies = [];
+  for (const [n, caller] of opened.entries()) {
+    const reply = caller.call('SLUICE.ACQUIRE', ...args).then((value) => {
+      const decision = decisionOf(value);
+      onReply(n, decision);
+      return decision;
+    });
+    replies.push(reply);
+    await probe.call('PING');
+  }
+  return replies;
+}
+
+describe('SLUICE.ACQUIRE', () => {
+  test('daemon: 100 callers on 100 connections, admitted in order of arrival at the rate of the limit', async () => {
+    const daemon = await start('limits: { api: { bucket: { rate: 200/s, burst: 1 } } }');
+    const order: number[] = [];
+    const startedAt = performance.now();
+    const args = ['api', 'k', 'WAIT', '10000'];
+    const replies = await acquireInOrder(daemon, 100, args, (n) => order.push(n));
+    const decisions = await Promise.all(replies);
+    const elapsedMs = performance.now() - startedAt;
+    expect(decisions.every(({ isAllowed }) => isAllowed)).toBe(true);
+    expect(order).toEqual([...order.keys()]);
+    expect(elapsedMs).toBeGreaterThanOrEqual(99 * 5 - 1);
+    const { allowed, denied, waiting } = await statsOf(daemon, 'api');
+    expect([allowed, denied, waiting]).toEqual([100, 0, 0]);
+  });
+
+  test('daemon: 50 waiting connections killed with SIGKILL, the others get what the limit allows at once', async () => {
+    const daemon = await start('limits: { api: { spacing: { every: 100ms } } }');
+    const script = `
+      const { connect } = require('node:net');
+      let sent = 0;
+      for (let n = 0; n < 50; n++) connect(${daemon.port('resp')}, '127.0.0.1', function () {
+        this.write('SLUICE.ACQUIRE api k WAIT 30000\\r\\n', () => { if (++sent === 50) console.log('sent'); });
+      });`;
+    const child = spawn(process.execPath, ['-e', script], { stdio: ['ignore', 'pipe', 'inherit'] });
+    await new Promise((sent) => child.stdout.once('data', sent));
+    await waitUntil(async () => (await statsOf(daemon, 'api')).waiting > 40);
+    const replies = await acquireInOrder(daemon, 10, ['api', 'k', 'WAIT', '30000']);
+    const killedAt = performance.now();
+    const before = (await statsOf(daemon, 'api')).allowed;
+    child.kill('SIGKILL');
+    const decisions = await Promise.all(replies);
+    const elapsedMs = performance.now() - killedAt;
+    expect(decisions.every(({ isAllowed }) => isAllowed)).toBe(true);
+    expect(elapsedMs).toBeLessThan(2500); // behind the 50 it would be 5 s
+    const { allowed, cancelled, waiting } = await statsOf(daemon, 'api');
+    expect(allowed - before).toBeLessThanOrEqual(elapsedMs / 100 + 2);
+    expect(allowed + cancelled).toBe(60); // each call is counted once: nothing was charged for those that left
+    expect(waiting).toBe(0);
+  });
+
+  test('daemon: SIGTERM, waiting calls are admitted in time or refused as unavailable within bounds.drain', async () => {
+    const daemon = await start(`
+bounds: { drain: 1s }
+limits:
+  jobs: { concurrency: 1, match: 'job:*' }
+  api: { bucket: { rate: 10/s, burst: 1 } }`);
+    const holder = await open(daemon);
+    expect(decisionOf(await holder.call('SLUICE.CHECK', 'jobs', 'job:1', 'HOLD')).isAllowed).toBe(
+      true,
+    );
+    const refused = await acquireInOrder(daemon, 5, ['jobs', 'job:1', 'WAIT', '30000', 'HOLD']);
+    const overHttp = get(daemon, '/check?limit=jobs&key=job:1&hold=1&wait=30s');
+    await waitingIs(daemon, 'jobs', 6);
+    const admitted = await acquireInOrder(daemon, 4, ['api', 'k', 'WAIT', '30000']);
+    const stoppedAt = performance.now();
+    const code = await daemon.stop();
+    expect(code).toBe(0);
+    expect(performance.now() - stoppedAt).toBeLessThan(2500);
+    for (const decision of await Promise.all(refused))
+      expect(decision).toMatchObject({ isAllowed: false, limit: 'jobs', reason: 'unavailable' });
+    for (const { isAllowed } of await Promise.all(admitted)) expect(isAllowed).toBe(true);
+    const { status, json } = await overHttp;
+    expect([status, json.reason]).toEqual([503, 'unavailable']);
+  });
+
+  test('daemon: wait is over, refused with the time until the limit opens', async () => {
+    const daemon = await start('limits: { api: { bucket: { rate: 1/800ms, burst: 1 } } }');
+    const [first, second] = await Promise.all([open(daemon), open(daemon)]);
+    const now = performance.now();
+    expect(decisionOf(await first.call('SLUICE.ACQUIRE', 'api', 'k', 'WAIT', '0')).isAllowed).toBe(
+      true,
+    );
+    const early = decisionOf(await first.call('SLUICE.ACQUIRE', 'api', 'k', 'WAIT', '100'));
+    expect(performance.now() - now).toBeLessThan(100); // the wait would be in vain
+    expect(early).toMatchObject({ isAllowed: false, limit: 'api', reason: '' });
+    expect(early.retryAfterMs).toBeGreaterThan(600);
+    const inFront = first.call('SLUICE.ACQUIRE', 'api', 'k', 'WAIT', '5000');
+    const late = decisionOf(await second.call('SLUICE.ACQUIRE', 'api', 'k', 'WAIT', '1000'));
+    expect(decisionOf(await inFront).isAllowed).toBe(true);
+    expect(late).toMatchObject({ isAllowed: false, limit: 'api' });
+    expect(late.retryAfterMs).toBeGreaterThan(300); // admitted at 800 ms, over at 1000: opens at 1600
+    expect(late.retryAfterMs).toBeLessThanOrEqual(700);
+  });
+
+  test('daemon: commands behind a waiting one wait and are not counted before; their replies keep the order', async () => {
+    const daemon = await start('limits: { api: { bucket: { rate: 5/s, burst: 1 } } }');
+    const [caller, other] = await Promise.all([open(daemon), open(daemon)]);
+    await caller.call('SLUICE.CHECK', 'api', 'a');
+    const order: string[] = [];
+    const waited = caller.call('SLUICE.ACQUIRE', 'api', 'a', 'WAIT', '2000');
+    const behind = caller.call('SLUICE.CHECK', 'api', 'b');
+    const ping = caller.call('PING');
+    for (const [name, reply] of Object.entries({ waited, behind, ping }))
+      void reply.then(() => order.push(name));
+    await waitingIs(daemon, 'api', 1);
+    expect(decisionOf(await other.call('SLUICE.CHECK', 'api', 'b', '0')).remaining).toBe(1);
+    expect(decisionOf(await waited).isAllowed).toBe(true);
+    expect(decisionOf(await behind).isAllowed).toBe(true);
+    expect(await ping).toBe('PONG');
+    expect(order).toEqual(['waited', 'behind', 'ping']);
+  });
+
+  test('daemon: bounds.idle and bounds.slow below the wait, the connection stays', async () => {
+    const daemon = await start(
+      'bounds: { idle: 200ms, slow: 200ms }\nlimits: { api: { bucket: { rate: 1/600ms, burst: 1 } } }',
+    );
+    const caller = await open(daemon);
+    await caller.call('SLUICE.CHECK', 'api', 'k');
+    const overHttp = get(daemon, '/check?limit=api&key=h&wait=2s');
+    expect((await overHttp).status).toBe(200);
+    const second = get(daemon, '/check?limit=api&key=h&wait=2s');
+    expect(
+      decisionOf(await caller.call('SLUICE.ACQUIRE', 'api', 'k', 'WAIT', '2000')).isAllowed,
+    ).toBe(true);
+    expect(await caller.call('PING')).toBe('PONG');
+    expect((await second).status).toBe(200);
+  });
+
+  test('daemon: a full queue refuses at once, and a key with few waiters takes a place of the key with most', async () => {
+    const daemon = await start('bounds: { waiting: 4 }\nlimits: { jobs: { concurrency: 1 } }');
+    const holder = await open(daemon);
+    for (const key of ['a', 'b']) await holder.call('SLUICE.CHECK', 'jobs', key, 'HOLD');
+    const ofA = await acquireInOrder(daemon, 4, ['jobs', 'a', 'WAIT', '10000', 'HOLD']);
+    const [fifth] = await acquireInOrder(daemon, 1, ['jobs', 'a', 'WAIT', '10000', 'HOLD']);
+    expect(await fifth).toMatchObject({ isAllowed: false, limit: 'jobs', reason: 'queue-full' });
+    const [ofB] = await acquireInOrder(daemon, 1, ['jobs', 'b', 'WAIT', '300', 'HOLD']);
+    expect(await ofA[3]).toMatchObject({ isAllowed: false, reason: 'queue-full' });
+    const overHttp = await get(daemon, '/check?limit=jobs&key=a&hold=1&wait=10s');
+    expect([overHttp.status, overHttp.json.reason]).toEqual([503, 'queue-full']);
+    const free = await (await open(daemon)).call('SLUICE.ACQUIRE', 'jobs', 'c', 'WAIT', '1000');
+    expect(decisionOf(free).isAllowed).toBe(true); // does not have to wait
+    expect(await ofB).toMatchObject({ isAllowed: false, reason: '' });
+    const { text } = await get(daemon, '/metrics');
+    expect(text).toContain('sluice_waiting_refused_total 3');
+    expect(text).toContain('sluice_waiting{limit="jobs"} 3');
+  });
+
+  test('daemon: several limits, nothing is charged while a call waits', async () => {
+    const daemon = await start(`
+limits:
+  total: { bucket: { rate: 1/h, burst: 5 }, per: limit, always: true }
+  user: { bucket: { rate: 1/300ms, burst: 1 }, match: 'u:*' }`);
+    const [caller, other] = await Promise.all([open(daemon), open(daemon)]);
+    await caller.call('SLUICE.CHECK', '*', 'u:1');
+    const waited = caller.call('SLUICE.ACQUIRE', '*', 'u:1', 'WAIT', '2000');
+    await waitingIs(daemon, 'user', 1);
+    const remaining = async () =>
+      decisionOf(await other.call('SLUICE.CHECK', 'total', 'x', '0')).remaining;
+    expect(await remaining()).toBe(4);
+    expect(decisionOf(await waited).isAllowed).toBe(true);
+    expect(await remaining()).toBe(3);
+  });
+
+  test('daemon: reload changes the limit, waiting calls move to the new one in their order', async () => {
+    const place = fixture.place();
+    const write = (rule: string) =>
+      place.file('sluice.yaml', `${PORTS}\nlimits: { jobs: { ${rule} } }`);
+    const daemon = await fixture.start(['--config', write('concurrency: 1')]);
+    await (await open(daemon)).call('SLUICE.CHECK', 'jobs', 'a', 'HOLD');
+    const order: number[] = [];
+    const args = ['jobs', 'a', 'WAIT', '20000'];
+    const replies = await acquireInOrder(daemon, 10, args, (n) => order.push(n));
+    await waitingIs(daemon, 'jobs', 10);
+    write('bucket: { rate: 50/s, burst: 1 }');
+    daemon.signal('SIGHUP');
+    const decisions = await Promise.all(replies);
+    expect(decisions.every(({ isAllowed }) => isAllowed)).toBe(true);
+    expect(order).toEqual([...order.keys()]);
+    expect((await statsOf(daemon, 'jobs')).allowed).toBe(10);
+  });
+
+  test('daemon: invalid arguments, an error that names what is wrong', async () => {
+    const daemon = await start('bounds: { wait: 2s }');
+    const caller = await open(daemon);
+    const errorOf = async (...args: string[]) =>
+      ((await caller.call('SLUICE.ACQUIRE', ...args)) as Error).message;
+    expect(await errorOf('*', 'k', 'WAIT', '2001')).toBe(
+      'ERR WAIT must be at most 2000 ms (bounds.wait)',
+    );
+    expect(await errorOf('nope', 'k', 'WAIT', '1')).toContain("no limit is named 'nope'");
+    expect(await errorOf('*', 'k', 'x', 'WAIT', '1')).toContain('not a valid float');
+    expect(await errorOf('*', 'k', '1', 'HOLD')).toContain('syntax');
+    expect(await errorOf('*', 'k', 'WAIT', '-1')).toContain('not an integer');
+    const { status, json } = await get(daemon, '/check?key=k&wait=3s');
+    expect([status, json.detail]).toEqual([
+      400,
+      'expected `wait` to be at most 2000 ms (bounds.wait), got 3000',
+    ]);
+    const body = '[{"key":"k","wait":"1s"}]';
+    const headers = { 'content-type': 'application/json' };
+    const batch = await get(daemon, '/batch', { method: 'POST', body, headers });
+    expect([batch.status, batch.json.detail]).toEqual([
+      400,
+      'expected `[0].wait` to be left out in a batch, got 1000',
+    ]);
+    expect((await get(daemon, '/check?key=k&wait=5')).json.detail).toContain(
+      'expected `wait` to be a duration such as 500ms or 2s',
+    );
+  });
+});
+
+describe('/check?wait=', () => {
+  const AGENT_HEADERS = { 'content-type': 'application/json' };
+
+  test('HTTP: GET and POST wait until they are admitted, also for a permit that another call holds', async () => {
+    const daemon = await start(`
+limits:
+  api: { bucket: { rate: 1/200ms, burst: 1 } }
+  jobs: { concurrency: 1, match: 'job:*' }`);
+    expect((await get(daemon, '/check?limit=api&key=k&wait=1s')).status).toBe(200);
+    const startedAt = performance.now();
+    const both = await Promise.all([
+      get(daemon, '/check?limit=api&key=k&wait=1s'),
+      get(daemon, '/check', {
+        method: 'POST',
+        body: '{"limit":"api","key":"k","wait":"1s"}',
+        headers: AGENT_HEADERS,
+      }),
+    ]);
+    expect(both.map(({ status, json }) => [status, json.verdict])).toEqual([
+      [200, 'allow'],
+      [200, 'allow'],
+    ]);
+    expect(performance.now() - startedAt).toBeGreaterThan(390 - 200);
+    const { permit } = (await get(daemon, '/check?limit=jobs&key=job:1&hold=1')).json;
+    const next = get(daemon, '/check?limit=jobs&key=job:1&hold=1&wait=10s');
+    await waitingIs(daemon, 'jobs', 1);
+    await get(daemon, `/settle?permit=${permit}`, { method: 'POST' });
+    expect((await next).json).toMatchObject({ verdict: 'allow', permit: expect.any(String) });
+  });
+
+  test('HTTP: without hold, waits for a free slot of a concurrency limit and occupies none', async () => {
+    const daemon = await start('limits: { jobs: { concurrency: 1 } }');
+    const { permit } = (await get(daemon, '/check?key=a&hold=1')).json;
+    const looking = [1, 2, 3].map(() => get(daemon, '/check?key=a&wait=10s'));
+    await waitingIs(daemon, 'jobs', 3);
+    await get(daemon, `/settle?permit=${permit}`, { method: 'POST' });
+    for (const { status } of await Promise.all(looking)) expect(status).toBe(200);
+    expect((await get(daemon, '/check?key=a&hold=1')).status).toBe(200);
+  });
+
+  test('HTTP: a client that closes its connection leaves the queue, and the next one is admitted', async () => {
+    const daemon = await start('limits: { jobs: { concurrency: 1 } }');
+    const { permit } = (await get(daemon, '/check?key=a&hold=1')).json;
+    const gone = new AbortController();
+    const url = `http://127.0.0.1:${daemon.port('http')}/check?key=a&hold=1&wait=30s`;
+    const leaving = fetch(url, { signal: gone.signal }).catch((error: Error) => error.name);
+    await waitingIs(daemon, 'jobs', 1);
+    const staying = get(daemon, '/check?key=a&hold=1&wait=30s');
+    await waitingIs(daemon, 'jobs', 2);
+    gone.abort();
+    expect(await leaving).toBe('AbortError');
+    await waitingIs(daemon, 'jobs', 1);
+    await get(daemon, `/settle?permit=${permit}`, { method: 'POST' });
+    expect((await staying).status).toBe(200);
+    expect(daemon.log()).not.toContain('HTTP request failed');
+  });
+
+  test('HTTP: a keep-alive connection, requests behind a waiting one are answered in their order', async () => {
+    const daemon = await start('limits: { api: { bucket: { rate: 5/s, burst: 1 } } }');
+    await get(daemon, '/check?key=k');
+    const caller = await respCaller(daemon.port('http')); // only its socket
+    callers.push(caller);
+    const request = (path: string) => `GET ${path} HTTP/1.1\r\nHost: x\r\n\r\n`;
+    let text = '';
+    caller.socket.removeAllListeners('data').on('data', (chunk) => {
+      text += chunk;
+    });
+    caller.socket.write(request('/check?key=k&wait=2s') + request('/healthz'));
+    await waitUntil(() => text.endsWith('ok\n'));
+    expect(text.match(/"verdict":"allow"[\s\S]*ok\n$/)).not.toBeNull();
+    caller.socket.write(request('/healthz'));
+    await waitUntil(() => text.endsWith('ok\n') && text.split('ok\n').length === 3);
+  });
+});
+
+describe('client.acquire and sluice check --wait', () => {
+  test('client: waiting calls block neither checks nor each other, and an abort leaves the queue', async () => {
+    const daemon = await start('limits: { jobs: { concurrency: 1 } }');
+    const client = connect({
+      at: `127.0.0.1:${daemon.port('resp')}`,
+      deadline: '1s',
+      onUnavailable: 'deny',
+    });
+    const held = await client.acquire('a', { wait: '1s', withPermit: true });
+    const abort = new AbortController();
+    const aborted = client.acquire('a', { wait: '20s', signal: abort.signal, limit: 'jobs' });
+    const next = client.acquire('a', { wait: '20s', withPermit: true });
+    await waitingIs(daemon, 'jobs', 2);
+    expect((await client.check('b')).verdict).toBe('allow');
+    expect((await client.acquire('c', { wait: '20s' })).verdict).toBe('allow');
+    expect(client.stats().waiting).toBe(2);
+    abort.abort(new Error('enough'));
+    await expect(aborted).rejects.toThrow('enough');
+    await waitingIs(daemon, 'jobs', 1);
+    expect(await client.settle(held.permit ?? '')).toBe(true);
+    expect((await next).verdict).toBe('allow');
+    expect(await client.acquire('a', { wait: 50 })).toMatchObject({
+      verdict: 'deny',
+      limit: 'jobs',
+    });
+    await expect(client.acquire('a', { wait: 'soon' })).rejects.toThrow('options.wait');
+    expect(await client.acquire('a', { wait: '61s' })).toMatchObject({
+      verdict: 'deny',
+      rejected: { message: expect.stringContaining('bounds.wait') },
+    });
+    await client.close();
+  });
+
+  test('client: maxWaiting calls wait, a further one is denied; a daemon that dies ends their wait', async () => {
+    const daemon = await start('limits: { jobs: { concurrency: 1 } }');
+    const at = `127.0.0.1:${daemon.port('resp')}`;
+    const client = connect({ at, deadline: '1s', onUnavailable: 'deny', maxWaiting: 2 });
+    await client.acquire('a', { withPermit: true });
+    const waiting = [1, 2].map(() => client.acquire('a', { wait: '20s' }));
+    await waitingIs(daemon, 'jobs', 2);
+    expect((await client.acquire('a')).rejected?.message).toContain('maxWaiting');
+    await daemon.stop('SIGKILL');
+    for (const result of await Promise.all(waiting))
+      expect(result).toMatchObject({ verdict: 'deny', unavailable: expect.any(Error) });
+    await client.close();
+  });
+
+  test('sluice check --wait: exit code 0 once it is admitted, 1 when its time is over', async () => {
+    const daemon = await start('limits: { api: { bucket: { rate: 1/3s, burst: 1 } } }');
+    const at = `127.0.0.1:${daemon.port('resp')}`;
+    const run = (...args: string[]): Promise<{ code: number; out: string }> =>
+      new Promise((resolve) => {
+        const command = ['dist/cli/main.js', 'check', 'k', '--at', at, ...args];
+        const child = execFile(process.execPath, command, (_error, out, err) =>
+          resolve({ code: child.exitCode ?? -1, out: out + err }),
+        );
+      });
+    expect(await run('--wait', '1s')).toEqual({ code: 0, out: 'OK, 0 left\n' });
+    const denied = await run('--wait', '10ms');
+    expect([denied.code, denied.out]).toEqual([1, expect.stringContaining('NO, limit api: try')]);
+    expect(await run('--wait', '10s')).toEqual({ code: 0, out: 'OK, 0 left\n' });
+    expect(await run('--wait', '2m')).toEqual({
+      code: 2,
+      out: expect.stringContaining('bounds.wait'),
+    });
+  });
+});
+
+describe.skipIf(redisServer() === undefined)('redis.fairQueue', () => {
+  test('two daemons on one Redis: order of arrival over both, never above the limit', async () => {
+    const redis = await fixture.serve(startRedis);
+    const url = `redis://127.0.0.1:${redis.port}`;
+    const yaml = `limits: { api: { spacing: { every: 40ms }, redis: { url: '${url}', deadline: 1s, fairQueue: true } } }`;
+    const daemons = await Promise.all([start(yaml), start(yaml)]);
+    const admittedAt: number[] = [];
+    const order: number[] = [];
+    const replies: Promise<unknown>[] = [];
+    const probes = await Promise.all(daemons.map(open));
+    // The first check connects and subscribes.
+    for (const probe of probes) await probe.call('SLUICE.ACQUIRE', 'api', 'other', 'WAIT', '2000');
+    const startedAt = performance.now();
+    for (let n = 0; n < 40; n++) {
+      const caller = await open(daemons[n % 2]);
+      const reply = caller.call('SLUICE.ACQUIRE', 'api', 'k', 'WAIT', '20000').then((value) => {
+        expect(decisionOf(value)).toMatchObject({ isAllowed: true });
+        order.push(n);
+        admittedAt.push(performance.now());
+      });
+      replies.push(reply);
+      // One round trip through the daemon to Redis: the call has arrived there.
+      await probes[n % 2].call('SLUICE.INSPECT', 'k', 'api');
+    }
+    await Promise.all(replies);
+    expect(admittedAt[39] - startedAt).toBeGreaterThanOrEqual(39 * 40 - 1);
+    const displaced = order.map((n, place) => Math.abs(n - place));
+    expect(Math.max(...displaced)).toBeLessThanOrEqual(1);
+  });
+});
