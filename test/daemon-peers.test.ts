@@ -148,7 +148,7 @@ describe('daemon with peers', () => {
     expect(metrics).toMatch(/^sluice_peers_datagrams_total\{fate="auth_failed"\} 0$/m);
     const shown = sluice('peers', '--at', a.addresses.http[0]);
     expect(shown.stdout).toMatch(
-      /^n0, udp 127[^\n]*\n +peer +last datagram +reports +missing +lost\n +n1 /,
+      /^n0, udp 127[^\n]*\n +peer +version +last datagram +reports +missing +lost\n +n1 /,
     );
     expect(JSON.parse(sluice('peers', '--at', a.addresses.http[0], '--json').stdout)).toMatchObject(
       {
