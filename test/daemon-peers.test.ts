@@ -210,7 +210,7 @@ describe('daemon with peers', () => {
     ]);
   });
 
-  test('a snapshot keeps counts over a restart, and is ignored with another key', async () => {
+  test('a snapshot keeps counts over a restart and a new key, and is ignored with another seed', async () => {
     const [list] = await udpLists(2);
     const place = fixture.place();
     const start = (key: string): Promise<RunningDaemon> => {
@@ -226,6 +226,9 @@ describe('daemon with peers', () => {
     const second = await start(KEY);
     expect(await countAllowed(second, 'C', 7)).toBe(3);
     await second.stop();
+    const rotated = await start(`quite another secret, seed: ${KEY}`);
+    expect(await countAllowed(rotated, 'C', 7)).toBe(0);
+    await rotated.stop();
     const third = await start('quite another secret');
     expect(third.log()).toMatch(/snapshot not used .*reason="its keys are those of another fleet"/);
     expect(await countAllowed(third, 'C', 7)).toBe(7);
