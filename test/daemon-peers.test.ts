@@ -148,7 +148,7 @@ describe('daemon with peers', () => {
     expect(metrics).toMatch(/^sluice_peers_datagrams_total\{fate="auth_failed"\} 0$/m);
     const shown = sluice('peers', '--at', a.addresses.http[0]);
     expect(shown.stdout).toMatch(
-      /^n0, udp 127[^\n]*\n +peer +last datagram +reports +missing +lost\n +n1 /,
+      /^n0, udp 127[^\n]*\n +peer +version +last datagram +reports +missing +lost\n +n1 /,
     );
     expect(JSON.parse(sluice('peers', '--at', a.addresses.http[0], '--json').stdout)).toMatchObject(
       {
@@ -210,7 +210,7 @@ describe('daemon with peers', () => {
     ]);
   });
 
-  test('a snapshot keeps counts over a restart, and is ignored with another key', async () => {
+  test('a snapshot keeps counts over a restart and a new key, and is ignored with another seed', async () => {
     const [list] = await udpLists(2);
     const place = fixture.place();
     const start = (key: string): Promise<RunningDaemon> => {
@@ -226,6 +226,9 @@ describe('daemon with peers', () => {
     const second = await start(KEY);
     expect(await countAllowed(second, 'C', 7)).toBe(3);
     await second.stop();
+    const rotated = await start(`quite another secret, seed: ${KEY}`);
+    expect(await countAllowed(rotated, 'C', 7)).toBe(0);
+    await rotated.stop();
     const third = await start('quite another secret');
     expect(third.log()).toMatch(/snapshot not used .*reason="its keys are those of another fleet"/);
     expect(await countAllowed(third, 'C', 7)).toBe(7);

@@ -124,6 +124,6 @@ export interface SectionOverride {
   readonly field: string;
   readonly variable: string;
   readonly flag?: { readonly name: string; readonly help: string };
-  /** `addresses`: a list with commas; `off` removes the section. */
-  readonly kind: 'text' | 'addresses';
+  /** `list`: with commas; `addresses`: a list, of which `off` removes the section. */
+  readonly kind: 'text' | 'list' | 'addresses';
 }

@@ -34,8 +34,9 @@ const START_TIMEOUT_MS = 15_000;
 async function startDaemon(
   args: readonly string[],
   env: NodeJS.ProcessEnv = {},
+  build = 'dist',
 ): Promise<RunningDaemon> {
-  const command = ['dist/cli/main.js', 'serve', ...args];
+  const command = [join(build, 'cli/main.js'), 'serve', ...args];
   const child = spawn(process.execPath, command, {
     env: { ...process.env, ...env },
     stdio: ['ignore', 'pipe', 'pipe'],
@@ -146,8 +147,13 @@ export function daemonFixture() {
   const services: Service[] = [];
   const folders: ReturnType<typeof createTempDir>[] = [];
   return {
-    async start(args: readonly string[], env?: NodeJS.ProcessEnv): Promise<RunningDaemon> {
-      const daemon = await startDaemon(args, env);
+    /** `build`: the folder of another build than `dist`. */
+    async start(
+      args: readonly string[],
+      env?: NodeJS.ProcessEnv,
+      build?: string,
+    ): Promise<RunningDaemon> {
+      const daemon = await startDaemon(args, env, build);
       running.push(daemon);
       return daemon;
     },

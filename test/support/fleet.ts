@@ -2,7 +2,9 @@
 
 import { PeersBackend } from '../../src/backends/peers/backend.ts';
 import { PEER_DEFAULTS, type PeerOptions } from '../../src/backends/peers/context.ts';
+import type { FleetKey } from '../../src/backends/peers/datagram-auth.ts';
 import { PeerNode } from '../../src/backends/peers/node.ts';
+import type { RejectedSource } from '../../src/backends/peers/rejected-sources.ts';
 import type { DatagramHandler, Transport } from '../../src/backends/peers/transport.ts';
 import { type Clock, systemClock } from '../../src/core/clock.ts';
 import { seededRandom, systemRandom } from '../../src/core/random.ts';
@@ -62,7 +64,9 @@ export interface TestPeer {
 
 export interface TestPeerOptions {
   readonly clock: Clock;
-  readonly key?: string | undefined;
+  readonly key?: FleetKey | undefined;
+  readonly seed?: string;
+  readonly onRejected?: (source: RejectedSource) => void;
   readonly limit: Limit;
   readonly peers?: Partial<PeerOptions>;
   readonly maxKeys?: number;
@@ -77,7 +81,8 @@ export async function createTestPeer(inner: Transport, setup: TestPeerOptions): 
   transport.isPartitioned = isPartitioned;
   const random = clock === systemClock ? systemRandom : seededRandom(nextSeed++);
   const options = { ...PEER_DEFAULTS, name: inner.name, ...peers };
-  const node = new PeerNode({ options, transport, key, clock, random });
+  const { seed, onRejected = () => {} } = setup;
+  const node = new PeerNode({ options, transport, key, seed, clock, random, onRejected });
   const backend = new PeersBackend(
     createPolicy(limit, random),
     { name: 'api', clock, random, maxKeys },

@@ -2,8 +2,9 @@ import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { MAX_AMOUNT } from '../../core/options.ts';
 import { MAX_DATAGRAM_BYTES } from './bytes.ts';
-import { decode, encode, entriesThatFit, keysPerPage, retransmitCopyOf, VERSION } from './codec.ts';
+import { decode, encode, entriesThatFit, keysPerPage, retransmitCopyOf } from './codec.ts';
 import { ENTRY_WIDTH, type Message, type MessageBody } from './messages.ts';
+import { WIRE_VERSIONS } from './wire-versions.ts';
 
 const id = fc.integer({ min: 1, max: 2 ** 48 - 1 });
 const seq = fc.nat({ max: Number.MAX_SAFE_INTEGER });
@@ -58,10 +59,15 @@ const body = fc.oneof(
   fc.record({ kind: fc.constant('levels-request'), nonce: id, entries }),
   fc.record({ kind: fc.constant('levels'), nonce: id, seq, receivedSeq: seq, entries }),
 );
+const { newest: VERSION } = WIRE_VERSIONS;
+const datagramNumber = fc.integer({ min: 1, max: 2 ** 40 - 1 });
 const withEnvelope = (bodies: fc.Arbitrary<object>): fc.Arbitrary<Message> =>
   fc
-    .tuple(id, fc.oneof(fc.constant(0), id), id, bodies)
-    .map(([from, to, datagramSeq, fields]) => ({ from, to, datagramSeq, ...fields }) as Message);
+    .tuple(id, fc.oneof(fc.constant(0), id), datagramNumber, bodies)
+    .map(([from, to, datagramSeq, fields]) => {
+      const envelope = { from, to, datagramSeq, version: VERSION, newest: VERSION };
+      return { ...envelope, ...fields } as Message;
+    });
 const message = withEnvelope(body);
 
 describe('peer codec', () => {
@@ -90,7 +96,9 @@ describe('peer codec', () => {
     fc.assert(
       fc.property(start, fc.uint8Array({ maxLength: 100 }), (head, rest) => {
         const decoded = decode(Uint8Array.of(...head, ...rest));
-        if (decoded) expect(decode(encode(decoded))).toEqual(decoded);
+        if (!decoded) return;
+        const { version, newest } = decoded;
+        expect(decode(encode(decoded, version, newest))).toEqual(decoded);
       }),
       { numRuns: 5000 },
     );
@@ -98,10 +106,16 @@ describe('peer codec', () => {
 
   test('a retransmitted report differs in recipient, datagram number and age only', () => {
     fc.assert(
-      fc.property(withEnvelope(report), id, id, agoMs, (original, to, datagramSeq, ago) => {
-        const copy = decode(retransmitCopyOf(encode(original), to, datagramSeq, ago + 0.5));
-        expect(copy).toEqual({ ...original, to, datagramSeq, agoMs: ago });
-      }),
+      fc.property(
+        withEnvelope(report),
+        id,
+        datagramNumber,
+        agoMs,
+        (original, to, datagramSeq, ago) => {
+          const copy = decode(retransmitCopyOf(encode(original), to, datagramSeq, ago + 0.5));
+          expect(copy).toEqual({ ...original, to, datagramSeq, agoMs: ago });
+        },
+      ),
     );
   });
 

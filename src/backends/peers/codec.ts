@@ -1,15 +1,16 @@
 /**
  * Encoding of peer messages.
  *
- *     ┌─────────┬──────┬──────┬──────┬─────────────┬───────────────────────────
- *     │ version │ kind │ from │ to   │ datagramSeq │ body, by kind
- *     └─ 1 ─────┴─ 1 ──┴─ 6 ──┴─ 6 ──┴─ 6 ─────────┴───────────────────────────
+ *     ┌─────────┬──────┬──────┬──────┬────────┬─────────────┬───────────────────────────
+ *     │ version │ kind │ from │ to   │ newest │ datagramSeq │ body, by kind
+ *     └─ 1 ─────┴─ 1 ──┴─ 6 ──┴─ 6 ──┴─ 1 ────┴─ 5 ─────────┴───────────────────────────
  *
+ * `newest` is the newest version that the sender speaks (`wire-versions.ts`); 0 stands for the version of the datagram.
  * A node id has 48 random bits, new at each start; `to` is 0 for a broadcast. `datagramSeq` is a sequence number over
  * all datagrams of a node, for the replay window (`replay-window.ts`). A key is sent as its 64-bit hash: every node of a
  * fleet hashes alike, with a seed that depends on the fleet's key. Integers are varints (seven bits per byte), so a key with a few hits takes nine bytes.
  *
- * `decode` returns undefined for malformed input and for unknown versions.
+ * `decode` returns undefined for malformed input and for versions that are not spoken.
  */
 
 import type { Millis } from '../../core/clock.ts';
@@ -18,6 +19,7 @@ import {
   BROADCAST,
   ENTRY_WIDTH,
   type Entries,
+  type Envelope,
   type KeyRefillTimes,
   MAX_NACK_RANGES,
   MESSAGE_FIELDS,
@@ -25,14 +27,17 @@ import {
   type MessageFields,
   type MessageKind,
   type NodeId,
+  type OtherVersion,
+  type OutgoingMessage,
 } from './messages.ts';
-
-/** Version 3: keys are hashed by HalfSipHash; the hashes of version 2 mean other keys. */
-export const VERSION = 3;
+import { canRead, WIRE_VERSIONS, type WireVersions } from './wire-versions.ts';
 
 const TO_OFFSET = 8;
-const DATAGRAM_SEQ_OFFSET = 14;
+const NEWEST_OFFSET = 14;
 const HEADER_BYTES = 20;
+
+/** The byte above a sequence number is the newest version. A node sends fewer datagrams than this: 10,000/s for 3 years. */
+const SEQ_LIMIT = 2 ** 40;
 
 const KINDS = Object.keys(MESSAGE_FIELDS) as MessageKind[];
 
@@ -42,13 +47,18 @@ const PAGE_HEADER_BYTES = 6 + 4 + 8 + 8 + 1;
 /** Bytes of one entry at most: limit, count, hash, amount. */
 const MAX_ENTRY_BYTES = 4 + 1 + 8 + 9;
 
-export function encode(message: Message): Uint8Array {
+/** `newest` is the newest version that the sender speaks. */
+export function encode(
+  message: OutgoingMessage,
+  version = WIRE_VERSIONS.newest,
+  newest = version,
+): Uint8Array {
   const writer = new Writer();
-  writer.byte(VERSION);
+  writer.byte(version);
   writer.byte(KINDS.indexOf(message.kind));
   writer.u48(message.from);
   writer.u48(message.to);
-  writer.u48(message.datagramSeq);
+  writer.u48(newest * SEQ_LIMIT + message.datagramSeq);
   for (const field of MESSAGE_FIELDS[message.kind]) {
     FIELD_CODECS[field].write(writer, message[field as never], message);
   }
@@ -68,7 +78,7 @@ export function retransmitCopyOf(
   const copy = report.slice();
   const copyView = new DataView(copy.buffer);
   writeU48(copyView, TO_OFFSET, to);
-  writeU48(copyView, DATAGRAM_SEQ_OFFSET, datagramSeq);
+  writeU48(copyView, NEWEST_OFFSET, copy[NEWEST_OFFSET] * SEQ_LIMIT + datagramSeq);
   copyView.setUint16(HEADER_BYTES, Math.min(Math.floor(agoMs), MAX_AGO_MS));
   return copy;
 }
@@ -99,19 +109,39 @@ function amountBytes(value: number): number {
   return bytes;
 }
 
-export function decode(bytes: Uint8Array): Message | undefined {
+export function decode(bytes: Uint8Array, versions = WIRE_VERSIONS): Message | undefined {
   const reader = new Reader(bytes);
-  if (reader.byte() !== VERSION) return undefined;
-  const kind = KINDS[reader.byte()];
-  const from = reader.u48();
-  const to = reader.u48();
-  const datagramSeq = reader.u48();
-  if (kind === undefined || !reader.isValid || from === BROADCAST) return undefined;
-  const message: Record<string, unknown> = { from, to, datagramSeq, kind };
+  const header = readHeader(reader);
+  const kind = KINDS[header.kind];
+  if (kind === undefined || !reader.isValid || header.from === BROADCAST) return undefined;
+  if (!canRead(versions, header.version)) return undefined;
+  const message: Record<string, unknown> = { ...header, kind };
   for (const field of MESSAGE_FIELDS[kind]) {
     message[field] = FIELD_CODECS[field].read(reader, message as PageFields);
   }
   return reader.isValid && reader.isAtEnd ? (message as unknown as Message) : undefined;
+}
+
+/** The header of a datagram whose version is not spoken; undefined for any other. */
+export function otherVersionOf(
+  bytes: Uint8Array,
+  versions: WireVersions,
+): OtherVersion | undefined {
+  const reader = new Reader(bytes);
+  const { kind, ...header } = readHeader(reader);
+  if (!reader.isValid || header.from === BROADCAST || canRead(versions, header.version))
+    return undefined;
+  return { ...header, isHello: KINDS[kind] === 'hello' };
+}
+
+function readHeader(reader: Reader): Envelope & { readonly kind: number } {
+  const version = reader.byte();
+  const kind = reader.byte();
+  const from = reader.u48();
+  const to = reader.u48();
+  const seq = reader.u48();
+  const newest = Math.max(version, Math.floor(seq / SEQ_LIMIT));
+  return { from, to, datagramSeq: seq % SEQ_LIMIT, version, newest, kind };
 }
 
 /** What a page needs from the fields before it. */

@@ -9,6 +9,7 @@ import type { PeerPrediction } from './prediction.ts';
 import type { ReorderBuffer } from './reorder-buffer.ts';
 import type { RetransmitBuffer } from './retransmit-buffer.ts';
 import type { DatagramSender } from './sender.ts';
+import { WIRE_VERSIONS, type WireVersions } from './wire-versions.ts';
 
 /** The public options after validation, durations in milliseconds. The protocol and the simulator need no option reader. */
 export interface PeerOptions {
@@ -25,6 +26,8 @@ export interface PeerOptions {
   readonly retransmitBufferMs: Millis;
   readonly retransmitBufferBytes: number;
   readonly name: string;
+  /** The wire versions that this node speaks. */
+  readonly versions: WireVersions;
 }
 
 export const PEER_DEFAULTS: PeerOptions = {
@@ -36,6 +39,7 @@ export const PEER_DEFAULTS: PeerOptions = {
   retransmitBufferMs: 60_000,
   retransmitBufferBytes: 4 * 1024 * 1024,
   name: '',
+  versions: WIRE_VERSIONS,
 };
 
 export interface PeerContext {

@@ -7,7 +7,7 @@
  *       udp: { group: 239.0.0.1:7613, ttl: 4 }        # or with options of its own
  *       nats: { servers: nats://10.0.0.9:4222, subject: sluice.peers }
  *       redis: { url: redis://10.0.0.9:6379, channel: sluice:peers }
- *       key: at-least-sixteen-characters
+ *       key: at-least-sixteen-characters               # or a list, while it is changed: with `seed`
  */
 
 import {
@@ -19,8 +19,9 @@ import {
 import { isRecord, OptionReader } from '../../core/options.ts';
 import { readNatsServers, readRedisServer } from '../connections/server-url.ts';
 import type { PeerOptions } from './context.ts';
+import type { FleetSecrets } from './datagram-auth.ts';
 import { isSubject } from './nats-subject.ts';
-import { readKey, readPeerOptions } from './options.ts';
+import { readPeerOptions, readSecrets } from './options.ts';
 import { isMulticastAddress, type UdpOptions, udp } from './udp-transport.ts';
 
 export type TransportConfig =
@@ -30,7 +31,7 @@ export type TransportConfig =
 
 export interface PeersConfig {
   readonly transport: TransportConfig;
-  readonly key: string | undefined;
+  readonly secrets: FleetSecrets;
   readonly options: PeerOptions;
 }
 
@@ -39,13 +40,13 @@ export function readPeersConfig(value: unknown, path: string): PeersConfig {
   const fields = secretSection(path, value, 'an object with one of udp, nats, redis');
   const transport = readOnlyField(fields, TRANSPORT_READERS);
   const options = readPeerOptions(fields);
-  const key = fields.tryRead(() => readKey(fields));
+  const secrets = fields.tryRead(() => readSecrets(fields));
   if (transport && !fields.has('key') && !isLoopback(transport)) {
     const reason = 'other machines can reach this transport';
     fields.report('key', `a secret that all of the fleet know (or SLUICE_PEERS_KEY): ${reason}`);
   }
   fields.finish();
-  return { transport: transport as TransportConfig, key, options };
+  return { transport: transport as TransportConfig, secrets: secrets as FleetSecrets, options };
 }
 
 /** Whether only this machine can take part. A NATS or Redis server may have clients elsewhere. */

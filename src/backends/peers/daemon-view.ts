@@ -1,8 +1,10 @@
 /** The admin page, the CLI output and the metrics of the peers backend. */
 
+import type { Millis } from '../../core/clock.ts';
 import { counter, gauge, type MetricFamily, type MetricSample } from '../../core/metric-family.ts';
 import type { BackendPage, TextTable } from '../daemon-backend.ts';
 import type { FleetView } from './node.ts';
+import type { RejectedSource } from './rejected-sources.ts';
 
 export const peersPage: BackendPage = {
   summary: 'the other daemons of the fleet',
@@ -16,10 +18,12 @@ were received, are missing and requested again, or are lost.`,
 const UNKNOWN_LIMITS = 'keys were of unknown limits: do all daemons have the same rules?';
 
 function renderFleet(view: FleetView): (string | TextTable)[] {
-  const { name, transport, counts, transportCounts, authFailed } = view;
+  const { name, transport, counts, transportCounts, authFailed, otherKey } = view;
   const { received, failed, dropped } = transportCounts;
   const receivedProblems = {
     'auth failed': authFailed,
+    'of another version': counts.otherVersion,
+    'with another key': otherKey,
     'protocol errors': counts.protocolErrors,
     duplicate: counts.duplicates,
   };
@@ -28,6 +32,7 @@ function renderFleet(view: FleetView): (string | TextTable)[] {
     renderPeers(view),
     `  sent ${counts.reports} reports in ${counts.sent} datagrams, ${counts.sentBytes} bytes${listCounts({ failed, dropped })}`,
     `  received ${received} datagrams${listCounts(receivedProblems)}`,
+    ...renderRejected(view),
     ...(counts.unknownLimits > 0 ? [`  ${counts.unknownLimits} ${UNKNOWN_LIMITS}`] : []),
   ];
 }
@@ -43,14 +48,41 @@ function renderPeers({ isOpen, peers }: FleetView): string | TextTable {
   if (peers.length === 0) return '  no other daemon is present';
   const rows = peers.map((peer) => [
     peer.name,
+    `${peer.version}`,
     `${(peer.ageMs / 1000).toFixed(1)} s ago`,
     ...[peer.reportsReceived, peer.missing, peer.lost].map(String),
   ]);
-  return [['peer', 'last datagram', 'reports', 'missing', 'lost'], ...rows];
+  return [['peer', 'version', 'last datagram', 'reports', 'missing', 'lost'], ...rows];
 }
 
+/** The sources whose datagrams are rejected now: the fleet is split as long as there are any. */
+function renderRejected({ rejected, versions }: FleetView): (string | TextTable)[] {
+  const present = rejected.filter(isPresent);
+  if (present.length === 0) return [];
+  const { oldest, newest } = versions;
+  const rows = present.map(({ from, reason, version, datagrams }) => [
+    from || 'unknown',
+    reason === 'auth_failed' ? 'another key or seed' : `version ${version}`,
+    String(datagrams),
+  ]);
+  return [
+    `  rejected, as this daemon has another key or speaks versions ${oldest} to ${newest}:`,
+    [['from', 'because of', 'datagrams'], ...rows],
+  ];
+}
+
+/** A node sends at least once a second. */
+const isPresent = ({ ageMs }: RejectedSource): boolean => ageMs < REJECTED_FOR_MS;
+const REJECTED_FOR_MS: Millis = 60_000;
+
+const rejectedSamples = (rejected: FleetView['rejected']): MetricSample[] =>
+  (['auth_failed', 'other_version'] as const).map((reason) => [
+    { reason },
+    rejected.filter((source) => source.reason === reason && isPresent(source)).length,
+  ]);
+
 export function peersMetrics(view: FleetView): MetricFamily[] {
-  const { peers, counts, authFailed, transportCounts } = view;
+  const { peers, counts, authFailed, otherKey, transportCounts, rejected, version } = view;
   const total = (count: 'missing' | 'lost'): number =>
     peers.reduce((sum, peer) => sum + peer[count], 0);
   const oldestMs = peers.reduce((most, { ageMs }) => Math.max(most, ageMs), 0);
@@ -60,6 +92,12 @@ export function peersMetrics(view: FleetView): MetricFamily[] {
     gauge('sluice_peers_age_seconds', 'Age of the oldest last datagram.', oldestMs / 1000),
     gauge('sluice_peers_reports_missing', 'Missing reports, requested again.', total('missing')),
     gauge('sluice_peers_reports_lost', 'Reports that no daemon can retransmit.', total('lost')),
+    gauge('sluice_peers_version', 'The wire version that this daemon sends.', version),
+    gauge(
+      'sluice_peers_rejected',
+      'Sources of rejected datagrams in the last minute. Above 0 the fleet may be split.',
+      rejectedSamples(rejected),
+    ),
     counter('sluice_peers_reports_total', 'Reports sent by this daemon.', counts.reports),
     counter(
       'sluice_peers_sent_bytes_total',
@@ -71,6 +109,8 @@ export function peersMetrics(view: FleetView): MetricFamily[] {
     counter('sluice_peers_datagrams_total', 'Datagrams by what became of them.', [
       ...byFate,
       [{ fate: 'auth_failed' }, authFailed],
+      [{ fate: 'other_version' }, counts.otherVersion],
+      [{ fate: 'other_key' }, otherKey],
       [{ fate: 'protocol_errors' }, counts.protocolErrors],
       [{ fate: 'duplicate' }, counts.duplicates],
     ]),

@@ -8,7 +8,7 @@
 import { type Clock, type Millis, schedule } from '../../core/clock.ts';
 import { completesWithin } from '../../core/deadline.ts';
 import { ConfigError, errorMessageOf } from '../../core/errors.ts';
-import type { Log } from '../../core/log.ts';
+import type { Log, LogFields } from '../../core/log.ts';
 import type {
   BackendModule,
   BackendSection,
@@ -22,7 +22,9 @@ import { createTransport } from './daemon-transport.ts';
 import { peersMetrics, peersPage } from './daemon-view.ts';
 import { fleetHashSeed } from './datagram-auth.ts';
 import { type FleetView, PeerNode } from './node.ts';
+import { REJECT_MESSAGES, type RejectedSource } from './rejected-sources.ts';
 import type { Transport } from './transport.ts';
+import type { WireVersions } from './wire-versions.ts';
 
 /** How long a starting daemon waits for its transport, and then for the state of its peers. */
 const OPEN_TIMEOUT_MS: Millis = 1000;
@@ -33,9 +35,6 @@ const POLL_MS: Millis = 1000;
 
 /** A daemon without peers for so long is the first of its fleet, or a firewall cuts it off. */
 const NO_PEERS_WARNING_MS: Millis = 5000;
-
-/** A sender with another key may go on for ever: the log has one line a minute. */
-const AUTH_WARNING_INTERVAL_MS: Millis = 60_000;
 
 const NO_KEY_WARNING =
   'peers without a key: any program on this machine can change every limit; set peers.key';
@@ -57,7 +56,8 @@ export const peersModule: BackendModule = {
 every daemon, this one first; off for none; may be repeated. See docs/peers.md`,
       },
     },
-    { field: 'key', variable: 'SLUICE_PEERS_KEY', kind: 'text' },
+    { field: 'key', variable: 'SLUICE_PEERS_KEY', kind: 'list' },
+    { field: 'seed', variable: 'SLUICE_PEERS_SEED', kind: 'text' },
   ],
 };
 
@@ -71,24 +71,34 @@ const LIMIT: LimitBackend = {
 
 function readSection(value: unknown, path: string): BackendSection {
   const config = readPeersConfig(value, path);
-  const { transport, key } = config;
+  const { transport, secrets } = config;
   return {
     limit: LIMIT,
     identity: JSON.stringify(config),
     isDefault: true,
-    hashSeed: fleetHashSeed(key),
+    hashSeed: fleetHashSeed(secrets.seed),
     servers: transport.kind === 'redis' ? [{ field: `${path}.redis`, url: transport.url }] : [],
     start: async (context) => runPeers(config, await createTransport(transport, context), context),
   };
 }
 
 function runPeers(
-  { options, key }: PeersConfig,
+  { options, secrets }: PeersConfig,
   transport: Transport,
   { clock, random, hasher, log }: BackendStartContext,
 ): RunningBackend {
   const onNoKey = (): void => log('warn', NO_KEY_WARNING);
-  const node = new PeerNode({ options, transport, key, clock, random, hasher, onNoKey });
+  const onRejected = rejectionLogger(options.versions, log);
+  const reporters = { onNoKey, onRejected };
+  const node = new PeerNode({
+    options,
+    transport,
+    ...secrets,
+    clock,
+    random,
+    hasher,
+    ...reporters,
+  });
   const logChanges = changeLogger(clock, log);
   let cancelPoll = (): void => {};
   const schedulePoll = (): void => {
@@ -127,6 +137,16 @@ function runPeers(
   };
 }
 
+/** A split fleet admits more than its limits, so it is an error; a wrong key may be an attempt from outside. */
+const rejectionLogger =
+  ({ oldest, newest }: WireVersions, log: Log) =>
+  ({ reason, from, version }: RejectedSource): void => {
+    const address: LogFields = from === '' ? {} : { from };
+    const spoken = oldest === newest ? `${newest}` : `${oldest}-${newest}`;
+    if (reason === 'auth_failed') log('warn', REJECT_MESSAGES[reason], address);
+    else log('error', REJECT_MESSAGES[reason], { ...address, version, spoken });
+  };
+
 /** Logs what has changed since the last view. */
 function changeLogger(clock: Clock, log: Log): (view: FleetView) => void {
   let knownPeers = new Map<number, string>();
@@ -134,8 +154,6 @@ function changeLogger(clock: Clock, log: Log): (view: FleetView) => void {
   /** A peer was found, or the warning that there is none was logged. */
   let hasReportedPeers = false;
   let hasWarnedUnknown = false;
-  let loggedAuthFailed = 0;
-  let authWarnedAt: Millis = -Infinity;
 
   const logPeers = (peers: FleetView['peers']): void => {
     const names = new Map(peers.map(({ id, name }) => [id, name]));
@@ -160,24 +178,10 @@ function changeLogger(clock: Clock, log: Log): (view: FleetView) => void {
     log('warn', 'peers report unknown limits: do all daemons have the same names and rules?');
   };
 
-  const warnAuthFailures = (authFailed: number, from: string, now: Millis): void => {
-    const datagrams = authFailed - loggedAuthFailed;
-    if (datagrams === 0 || now - authWarnedAt < AUTH_WARNING_INTERVAL_MS) return;
-    const details = { datagrams, ...(from !== '' && { from }) };
-    log(
-      'warn',
-      'datagrams failed authentication: do all peers have the same key and version?',
-      details,
-    );
-    loggedAuthFailed = authFailed;
-    authWarnedAt = now;
-  };
-
-  return ({ peers, authFailed, authFailedFrom, isOpen, counts }) => {
+  return ({ peers, isOpen, counts }) => {
     const now = clock.now();
     logPeers(peers);
     if (isOpen) warnIfAlone(peers.length === 0, now);
     warnUnknownLimits(counts.unknownLimits);
-    warnAuthFailures(authFailed, authFailedFrom, now);
   };
 }

@@ -22,44 +22,104 @@ const MAC_BYTES = 16;
 const MAX_ENCRYPTED_BYTES = MAX_MESSAGE_BYTES + MAC_BYTES;
 
 export interface DatagramAuth {
+  /** Encrypts with the first key. */
   encrypt(message: Uint8Array): Uint8Array;
-  /** The message; undefined if its MAC does not match. */
+  /** The message; undefined if its MAC matches with no key. */
   decrypt(bytes: Uint8Array): Uint8Array | undefined;
+  /** Whether the datagram is of wire version 2: authenticated with one of the keys, not encrypted. */
+  isVersion2(bytes: Uint8Array): boolean;
+  /** Datagrams decrypted with a key that is not the first. */
+  readonly otherKey: number;
+}
+
+/** The keys of a fleet: the first one encrypts, each of them decrypts. */
+export type FleetKey = string | readonly string[];
+
+export interface FleetSecrets {
+  readonly key: FleetKey | undefined;
+  /** Secret of the key hash; default: the key. */
+  readonly seed?: string | undefined;
 }
 
 /** Without a key every datagram is readable and accepted: for loopback only. */
-const NO_AUTH: DatagramAuth = { encrypt: (message) => message, decrypt: (bytes) => bytes };
+const NO_AUTH: DatagramAuth = {
+  encrypt: (message) => message,
+  decrypt: (bytes) => bytes,
+  isVersion2: () => false,
+  otherKey: 0,
+};
 
-export function createDatagramAuth(key: string | undefined): DatagramAuth {
+/** Nodes with another `seed` (default: the key) hash keys in another way, so their datagrams do not match. */
+export function createDatagramAuth(
+  key: FleetSecrets['key'],
+  seed?: FleetSecrets['seed'],
+): DatagramAuth {
   if (key === undefined) return NO_AUTH;
-  const macKey = deriveKey(key, 'mac');
-  const cipherKey = deriveKey(key, 'cipher');
-  const macOf = (message: Uint8Array): Buffer =>
-    createHmac('sha256', macKey).update(message).digest().subarray(0, MAC_BYTES);
+  const keys = [key].flat();
+  const [own, ...others] = keys.map((each) => createCipher(each, seed ?? each));
+  const macKeysOfVersion2 = keys.map((each) => deriveKey(each, 'seal'));
+  let otherKey = 0;
+  const decryptWithOther = (bytes: Uint8Array): Uint8Array | undefined => {
+    for (const { decrypt } of others) {
+      const message = decrypt(bytes);
+      if (message === undefined) continue;
+      otherKey++;
+      return message;
+    }
+    return undefined;
+  };
+  return {
+    encrypt: own.encrypt,
+    decrypt(bytes) {
+      if (bytes.length <= MAC_BYTES || bytes.length > MAX_ENCRYPTED_BYTES) return undefined;
+      return own.decrypt(bytes) ?? decryptWithOther(bytes);
+    },
+    isVersion2(bytes) {
+      if (bytes[0] !== 2 || bytes.length <= MAC_BYTES || bytes.length > MAX_ENCRYPTED_BYTES)
+        return false;
+      const [message, mac] = splitMac(bytes);
+      return macKeysOfVersion2.some((macKey) => timingSafeEqual(macOf(macKey, message), mac));
+    },
+    get otherKey() {
+      return otherKey;
+    },
+  };
+}
+
+function createCipher(key: string, seed: string): Pick<DatagramAuth, 'encrypt' | 'decrypt'> {
+  const secret = seed === key ? key : deriveKey(key, `seed ${seed}`);
+  const macKey = deriveKey(secret, 'mac');
+  const cipherKey = deriveKey(secret, 'cipher');
   /** In counter mode encryption and decryption are the same. */
   const applyCipher = (mac: Uint8Array, bytes: Uint8Array): Buffer =>
     createCipheriv('aes-256-ctr', cipherKey, mac).update(bytes);
   return {
     encrypt(message) {
-      const mac = macOf(message);
+      const mac = macOf(macKey, message);
       return Buffer.concat([applyCipher(mac, message), mac]);
     },
     decrypt(bytes) {
-      const end = bytes.length - MAC_BYTES;
-      if (end <= 0 || bytes.length > MAX_ENCRYPTED_BYTES) return undefined;
-      const mac = bytes.subarray(end);
-      const message = applyCipher(mac, bytes.subarray(0, end));
-      return timingSafeEqual(macOf(message), mac) ? message : undefined;
+      const [encrypted, mac] = splitMac(bytes);
+      const message = applyCipher(mac, encrypted);
+      return timingSafeEqual(macOf(macKey, message), mac) ? message : undefined;
     },
   };
 }
 
-/** Every node of a fleet hashes keys alike, with a seed that only the key reveals; without a key it is public. */
-export function fleetHashSeed(key: string | undefined): HashSeed {
-  const bytes = deriveKey(key ?? '', 'hash');
+const macOf = (macKey: Buffer, message: Uint8Array): Buffer =>
+  createHmac('sha256', macKey).update(message).digest().subarray(0, MAC_BYTES);
+
+const splitMac = (bytes: Uint8Array): [message: Uint8Array, mac: Uint8Array] => {
+  const end = bytes.length - MAC_BYTES;
+  return [bytes.subarray(0, end), bytes.subarray(end)];
+};
+
+/** Every node of a fleet hashes keys alike, with a seed that only the secret reveals; without one it is public. */
+export function fleetHashSeed(secret: string | undefined): HashSeed {
+  const bytes = deriveKey(secret ?? '', 'hash');
   return [0, 4, 8, 12].map((at) => bytes.readInt32LE(at));
 }
 
 /** A separate key per use, so that one does not reveal the other. The labels are part of the wire format. */
-const deriveKey = (key: string, use: string): Buffer =>
+const deriveKey = (key: string | Buffer, use: string): Buffer =>
   createHmac('sha256', key).update(`sluice peers ${use}`).digest();

@@ -9,16 +9,24 @@
 import type { Millis } from '../../core/clock.ts';
 import type { PeerContext } from './context.ts';
 import { PendingHandshakes } from './handshake.ts';
-import { BROADCAST, type Message, type MessageOf, type NodeId } from './messages.ts';
+import {
+  BROADCAST,
+  type Envelope,
+  type Message,
+  type MessageOf,
+  type NodeId,
+  type OtherVersion,
+} from './messages.ts';
 import { allowReply } from './response-limiter.ts';
 import type { StateTransfer } from './state-transfer.ts';
+import { hasNoCommonVersion, versionFor } from './wire-versions.ts';
 
 /** Nodes whose ages differ by less than this have started together. */
 const SIMULTANEOUS_START_MS: Millis = 500;
 
 export function createMembership(context: PeerContext, stateTransfer: StateTransfer, now: Millis) {
   const { options, peers, random, reorderBuffer, retransmitBuffer, sender } = context;
-  const { peerTimeoutMs, name: ownName } = options;
+  const { peerTimeoutMs, name: ownName, versions } = options;
   const handshakes = new PendingHandshakes(random, peerTimeoutMs);
   /** When this node started, or resumed after a suspension. */
   let joinedAt = now;
@@ -26,18 +34,24 @@ export function createMembership(context: PeerContext, stateTransfer: StateTrans
   /** Rounded down, so that the node never seems older than it is. */
   const ageMsAt = (now: Millis): Millis => Math.max(0, Math.floor(now - joinedAt));
 
-  const sendHello = (to: NodeId, now: Millis): void => {
+  const sendHello = (to: NodeId, version: number, now: Millis): void => {
     const nonce = handshakes.issueNonce(to, now);
-    sender.send(to, { kind: 'hello', nonce, ageMs: ageMsAt(now) });
+    sender.send(to, { kind: 'hello', nonce, ageMs: ageMsAt(now) }, version);
+  };
+
+  /** In the newest version that both speak, unless that node got a `hello` just before. */
+  const challenge = ({ from, newest }: Envelope, now: Millis): void => {
+    if (peers.isFull || now < handshakes.getOrCreate(from).helloAt) return;
+    sendHello(from, versionFor(versions, newest), now);
   };
 
   const sendHelloAck = (hello: MessageOf<'hello'>, now: Millis): void => {
-    const { from: to, nonce, ageMs: peerAgeMs } = hello;
+    const { from: to, nonce, ageMs: peerAgeMs, version } = hello;
     retransmitBuffer.evict(now);
     const { lastSeq: seq } = retransmitBuffer;
     const first = retransmitBuffer.firstSeqSince(now - peerAgeMs);
     const own = { ageMs: ageMsAt(now), name: ownName };
-    sender.send(to, { kind: 'hello-ack', nonce, seq, first, ...own });
+    sender.send(to, { kind: 'hello-ack', nonce, seq, first, ...own }, version);
   };
 
   /**
@@ -45,7 +59,7 @@ export function createMembership(context: PeerContext, stateTransfer: StateTrans
    * synced node requests all reports that the new peer still has.
    */
   const admit = (ack: MessageOf<'hello-ack'>, now: Millis): boolean => {
-    const { from: id, datagramSeq, seq, first, ageMs, name } = ack;
+    const { from: id, datagramSeq, newest, seq, first, ageMs, name } = ack;
     if (peers.isFull) return false;
     handshakes.remove(id);
     const ownAgeMs = now - joinedAt;
@@ -54,7 +68,7 @@ export function createMembership(context: PeerContext, stateTransfer: StateTrans
     // Nodes that start together have no state to transfer: each needs all reports of the other.
     const startedTogether = !isOlder && ownAgeMs - ageMs < SIMULTANEOUS_START_MS;
     const needsAllReports = !isOlder && (stateTransfer.isSynced() || startedTogether);
-    const verified = { id, name, datagramSeq, startedAt: now - ageMs };
+    const verified = { id, name, newest, datagramSeq, startedAt: now - ageMs };
     const countedTo = needsAllReports ? Math.min(first - 1, seq) : seq;
     const peer = peers.add(verified, countedTo, seq, now);
     if (!peer.received.isComplete) reorderBuffer.addIfApart(peer, Math.min(ageMs, ownAgeMs), now);
@@ -69,7 +83,7 @@ export function createMembership(context: PeerContext, stateTransfer: StateTrans
       handshakes.clear();
     },
 
-    announce: (now: Millis): void => sendHello(BROADCAST, now),
+    announce: (now: Millis): void => sendHello(BROADCAST, versions.oldest, now),
 
     sendHelloAck,
 
@@ -81,8 +95,17 @@ export function createMembership(context: PeerContext, stateTransfer: StateTrans
       const handshake = handshakes.getOrCreate(from);
       if (message.kind === 'hello' && allowReply(handshake, 'hello', now))
         sendHelloAck(message, now);
-      if (!peers.isFull && now >= handshake.helloAt) sendHello(from, now);
+      challenge(message, now);
       return false;
+    },
+
+    /**
+     * Handles a datagram of a version that is not spoken here. True if there is no common version. A newer node gets
+     * no reply to its `hello`, so that two such nodes do not reply to each other for ever.
+     */
+    handleOtherVersion(other: OtherVersion, now: Millis): boolean {
+      if (!other.isHello || other.version < versions.oldest) challenge(other, now);
+      return hasNoCommonVersion(versions, other);
     },
   };
 }

@@ -32,10 +32,22 @@ export const ENTRY_WIDTH = 4;
 /** Bucket state: low and high half of the key's hash, then the milliseconds until each bucket is full. */
 export type KeyRefillTimes = readonly number[];
 
-interface Envelope {
+interface Address {
   readonly from: NodeId;
   readonly to: NodeId;
   readonly datagramSeq: number;
+}
+
+/** The header of a datagram: the same in every version. */
+export interface Envelope extends Address {
+  /** The version of this datagram, and the newest that its sender speaks. */
+  readonly version: number;
+  readonly newest: number;
+}
+
+/** A datagram of a version that this node does not speak. */
+export interface OtherVersion extends Envelope {
+  readonly isHello: boolean;
 }
 
 /** A field has one meaning and one encoding (`codec.ts`), whichever message carries it. */
@@ -100,5 +112,8 @@ export type MessageBody = {
 }[MessageKind];
 
 export type Message = Envelope & MessageBody;
+
+/** A message before its version is chosen. */
+export type OutgoingMessage = Address & MessageBody;
 
 export type MessageOf<K extends MessageKind> = Extract<Message, { kind: K }>;

@@ -10,15 +10,22 @@ import { ConfigError } from '../../core/errors.ts';
 import { createHasher, type Hasher } from '../../core/hash.ts';
 import { emitProcessWarning } from '../../core/process-warning.ts';
 import { type Random, secretRandom } from '../../core/random.ts';
-import { decode } from './codec.ts';
+import { decode, otherVersionOf } from './codec.ts';
 import type { PeerOptions } from './context.ts';
-import { createDatagramAuth, type DatagramAuth, fleetHashSeed } from './datagram-auth.ts';
+import {
+  createDatagramAuth,
+  type DatagramAuth,
+  type FleetSecrets,
+  fleetHashSeed,
+} from './datagram-auth.ts';
 import type { PeerLimit } from './limits.ts';
-import { BROADCAST, MAX_PEERS, type NodeId } from './messages.ts';
+import { BROADCAST, MAX_PEERS, type Message, type NodeId, type OtherVersion } from './messages.ts';
 import type { PeerView } from './peer-table.ts';
 import { PeerProtocol } from './protocol.ts';
+import { REJECT_MESSAGES, type RejectedSource, RejectedSources } from './rejected-sources.ts';
 import type { PeerCounts } from './sender.ts';
 import type { Transport, TransportCounts } from './transport.ts';
+import type { WireVersions } from './wire-versions.ts';
 
 /** A node that finds no peers for this long after its start is the first of its fleet. */
 const SOLO_START_AFTER_MS: Millis = 1000;
@@ -32,16 +39,17 @@ const MAX_VERIFIED_ADDRESSES = 2 * MAX_PEERS;
  */
 const BROADCAST_PROBABILITY = 1 / 8;
 
-interface PeerNodeConfig {
+interface PeerNodeConfig extends FleetSecrets {
   readonly options: PeerOptions;
   readonly transport: Transport;
-  readonly key: string | undefined;
   readonly clock: Clock;
   readonly random: Random;
-  /** Default: seeded by the fleet's key. */
+  /** Default: seeded by `seed`. */
   readonly hasher?: Hasher;
   /** Called when there is no key. Default: a process warning. */
   readonly onNoKey?: (warning: string) => void;
+  /** Called once an hour for each source of rejected datagrams. Default: a process warning. */
+  readonly onRejected?: (source: RejectedSource) => void;
 }
 
 /** One node's view of its fleet. */
@@ -58,10 +66,15 @@ export interface FleetView {
   readonly peers: readonly PeerView[];
   /** Message counters since the start. */
   readonly counts: PeerCounts;
+  /** The wire version that this node sends, the newest that all peers speak; and the versions that it can read. */
+  readonly version: number;
+  readonly versions: WireVersions;
   /** Datagrams that failed authentication. */
   readonly authFailed: number;
-  /** Source of the last of them, if the transport knows it; empty if there was none. */
-  readonly authFailedFrom: string;
+  /** Datagrams that were accepted with a key that is not the first. */
+  readonly otherKey: number;
+  /** Sources of rejected datagrams in the last hour, a bounded number of them. */
+  readonly rejected: readonly RejectedSource[];
   /** Datagram counters of the transport. */
   readonly transportCounts: Readonly<TransportCounts>;
 }
@@ -81,7 +94,8 @@ export class PeerNode {
   #wakeAt: Millis = Infinity;
   #cancelWake = (): void => {};
   #authFailed = 0;
-  #authFailedFrom = '';
+  readonly #authFailures: RejectedSources;
+  readonly #otherVersions: RejectedSources;
   #resolveSynced = (): void => {};
   /** Resolves when the state transfer is done, or when there is no peer to transfer from. */
   readonly synced = new Promise<void>((resolve) => {
@@ -90,11 +104,14 @@ export class PeerNode {
 
   /** @throws {ConfigError} if there is no key and the transport reaches beyond this machine. */
   constructor(config: PeerNodeConfig) {
-    const { options, key, clock, random, transport, onNoKey = warnOnce } = config;
+    const { options, key, seed, clock, random, transport, onNoKey = warnOnce } = config;
+    const { onRejected = warnRejected } = config;
     if (key === undefined) requireLoopback(transport, onNoKey);
     this.#config = config;
-    this.#auth = createDatagramAuth(key);
-    this.hasher = config.hasher ?? createHasher(fleetHashSeed(key));
+    this.#auth = createDatagramAuth(key, seed);
+    this.hasher = config.hasher ?? createHasher(fleetHashSeed(seed ?? [key].flat()[0]));
+    this.#authFailures = new RejectedSources('auth_failed', onRejected);
+    this.#otherVersions = new RejectedSources('other_version', onRejected);
     this.#protocol = new PeerProtocol(
       options,
       secretRandom(random), // a guessable nonce would allow forged handshakes
@@ -134,15 +151,19 @@ export class PeerNode {
 
   view(): FleetView {
     const { options, transport, clock } = this.#config;
+    const now = clock.now();
     return {
       id: this.#protocol.id,
       name: options.name,
       transport: transport.name,
       isOpen: this.#isOpen,
-      peers: this.#protocol.peers(clock.now()),
+      version: this.#protocol.version,
+      versions: options.versions,
+      peers: this.#protocol.peers(now),
       counts: { ...this.#protocol.counts },
       authFailed: this.#authFailed,
-      authFailedFrom: this.#authFailedFrom,
+      otherKey: this.#auth.otherKey,
+      rejected: [...this.#otherVersions.views(now), ...this.#authFailures.views(now)],
       transportCounts: { ...transport.counts },
     };
   }
@@ -170,18 +191,33 @@ export class PeerNode {
   // Network
 
   #onDatagram(bytes: Uint8Array, from: string): void {
-    const payload = this.#auth.decrypt(bytes);
-    if (payload === undefined) {
-      this.#authFailed++;
-      this.#authFailedFrom = from;
-      return;
-    }
-    const message = decode(payload);
     const now = this.#config.clock.now();
+    const payload = this.#auth.decrypt(bytes);
+    const { versions } = this.#config.options;
+    const isReadable = payload !== undefined || this.#auth.isVersion2(bytes);
+    const other = isReadable ? otherVersionOf(payload ?? bytes, versions) : undefined;
+    if (other) this.#onOtherVersion(other, from, now);
+    else if (payload) this.#onMessage(decode(payload, versions), from, now);
+    else {
+      this.#authFailed++;
+      this.#authFailures.record(from, 0, now);
+    }
+  }
+
+  #onMessage(message: Message | undefined, from: string, now: Millis): void {
     this.#currentSender = message && { id: message.from, from };
     const isLatest = this.#protocol.receive(message, now);
     this.#currentSender = undefined;
     if (message && isLatest) this.#verifyAddress(message.from, from);
+    this.#scheduleWake();
+  }
+
+  #onOtherVersion(other: OtherVersion, from: string, now: Millis): void {
+    this.#currentSender = { id: other.from, from };
+    const hasNoCommonVersion = this.#protocol.receiveOtherVersion(other, now);
+    this.#currentSender = undefined;
+    if (hasNoCommonVersion)
+      this.#otherVersions.record(from || `node ${other.from}`, other.newest, now);
     this.#scheduleWake();
   }
 
@@ -252,5 +288,8 @@ function requireLoopback(transport: Transport, onNoKey: (warning: string) => voi
   const risk = 'any program on this machine can change every limit';
   onNoKey(`peers without a key (${name}): ${risk}. Set a key, except in development.`);
 }
+
+const warnRejected = ({ reason, from }: RejectedSource): void =>
+  emitProcessWarning('PEERS', `${REJECT_MESSAGES[reason]} (${from})`, `${reason} ${from}`);
 
 const warnOnce = (warning: string): void => emitProcessWarning('PEERS', warning, 'no key');

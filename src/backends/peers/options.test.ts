@@ -133,6 +133,9 @@ describe('peers: options', () => {
   test.each([
     ['secret', /`key` to be a string of at least 16 characters, got "••••••"/],
     [Buffer.from('a secret of bytes'), /at least 16 characters, got "•••"/],
+    [[KEY, 'secret'], /`key\[1\]` to be a string of at least 16 characters, got "••••••"/],
+    [[], /`key` to be 1 to 4 secrets, got 0/],
+    [[KEY, KEY], /`seed` to be the secret of the key hash, as there are several keys/],
   ])('the error about an invalid key masks it: %j', (key, message) => {
     expect(() => join(quiet(), { key: key as string })).toThrow(message);
   });

@@ -19,14 +19,20 @@ import { type Random, systemRandom } from '../../core/random.ts';
 import type { BackendFactory } from '../backend.ts';
 import { peersFactory } from './backend.ts';
 import { PEER_DEFAULTS, type PeerOptions } from './context.ts';
+import type { FleetKey, FleetSecrets } from './datagram-auth.ts';
 import { type FleetView, PeerNode } from './node.ts';
 import type { Transport } from './transport.ts';
 
 /** How a node reaches its peers, and how often it reports its hits. */
 export interface PeersOptions {
   readonly transport: Transport;
-  /** Shared secret of the fleet: authenticates every datagram. Required unless the transport is loopback only. */
-  readonly key?: string;
+  /**
+   * Shared secret of the fleet: encrypts every datagram. Required unless the transport is loopback only. While it is
+   * changed, a list: the first key encrypts, each of them decrypts.
+   */
+  readonly key?: FleetKey;
+  /** Secret of the key hash, the same on all nodes. Default: the key. Required with several keys. */
+  readonly seed?: string;
   /** Display name of this node. Default: host name and process id. */
   readonly name?: string;
   /** `eager` (default) reports hits at once, within `maxReports`; `periodic` only every `interval`. */
@@ -68,10 +74,16 @@ export function peers(options: PeersOptions): PeersMembership {
   if (transportsInUse.has(transport)) {
     fields.throwFor('transport', 'a transport that no other node uses');
   }
-  const key = readKey(fields);
+  const secrets = readSecrets(fields);
   const clock = fields.optional('clock', isClock, 'a clock') ?? systemClock;
   const random = fields.optional('random', isFunction<Random>, 'a function') ?? systemRandom;
-  const node = new PeerNode({ options: readPeerOptions(fields), transport, key, clock, random });
+  const node = new PeerNode({
+    options: readPeerOptions(fields),
+    transport,
+    ...secrets,
+    clock,
+    random,
+  });
   fields.finish();
   transportsInUse.add(transport);
   const opened = node.open();
@@ -128,11 +140,32 @@ const defaultNodeName = (): string => `${hostname()}:${process.pid}`;
 /** A shorter key could be guessed. */
 const MIN_KEY_LENGTH = 16;
 
-/** Errors end up in logs, so a key that is too short is masked. */
-export function readKey(fields: OptionReader): string | undefined {
-  const key = fields.get('key');
-  if (key === undefined || (typeof key === 'string' && key.length >= MIN_KEY_LENGTH)) return key;
-  const hidden = typeof key === 'string' ? '•'.repeat(key.length) : '•••';
-  const expected = `a string of at least ${MIN_KEY_LENGTH} characters`;
-  throw new ConfigError(fields.pathOf('key'), expected, hidden);
+/** Keys at once; a rotation needs two. */
+const MAX_KEYS = 4;
+
+/** Reads `key` and `seed`. */
+export function readSecrets(fields: OptionReader): FleetSecrets {
+  const key = readKey(fields.pathOf('key'), fields.get('key'));
+  const seed = fields.get('seed');
+  if (seed !== undefined) return { key, seed: readSecret(fields.pathOf('seed'), seed) };
+  if (key && key.length > 1) {
+    const value = 'the secret of the key hash, as there are several keys; at first the old key';
+    throw new ConfigError(fields.pathOf('seed'), value, undefined);
+  }
+  return { key, seed: key?.[0] };
+}
+
+function readKey(path: string, value: unknown): readonly string[] | undefined {
+  if (value === undefined) return undefined;
+  if (!Array.isArray(value)) return [readSecret(path, value)];
+  if (value.length === 0 || value.length > MAX_KEYS)
+    throw new ConfigError(path, `1 to ${MAX_KEYS} secrets`, value.length);
+  return value.map((each, n) => readSecret(`${path}[${n}]`, each));
+}
+
+/** Errors end up in logs, so a secret that is too short is masked. */
+function readSecret(path: string, value: unknown): string {
+  if (typeof value === 'string' && value.length >= MIN_KEY_LENGTH) return value;
+  const hidden = typeof value === 'string' ? '•'.repeat(value.length) : '•••';
+  throw new ConfigError(path, `a string of at least ${MIN_KEY_LENGTH} characters`, hidden);
 }

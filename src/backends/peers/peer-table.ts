@@ -19,6 +19,8 @@ const MAX_TRANSIENT_GAP = 16;
 export interface Peer extends Requester {
   readonly id: NodeId;
   readonly name: string;
+  /** The newest wire version that it speaks. */
+  readonly newest: number;
   /** Start of the peer, on the local clock. */
   readonly startedAt: Millis;
   lastSeenAt: Millis;
@@ -29,12 +31,16 @@ export interface Peer extends Requester {
 }
 
 /** Data of the handshake. */
-type VerifiedPeer = Pick<Peer, 'id' | 'name' | 'startedAt'> & { readonly datagramSeq: number };
+type VerifiedPeer = Pick<Peer, 'id' | 'name' | 'newest' | 'startedAt'> & {
+  readonly datagramSeq: number;
+};
 
 /** One peer as this node sees it. */
 export interface PeerView {
   readonly id: NodeId;
   readonly name: string;
+  /** The newest wire version that it speaks. */
+  readonly version: number;
   /** Time since its last datagram. */
   readonly ageMs: Millis;
   /** Reports received, missing (requested again), and lost for good. */
@@ -138,6 +144,13 @@ export class PeerTable {
     }
   }
 
+  /** The newest wire version that all peers speak, silent ones included: they may return. */
+  get commonVersion(): number {
+    let version = Infinity;
+    for (const { newest } of this.#peers.values()) version = Math.min(version, newest);
+    return version;
+  }
+
   clear(): void {
     this.#peers.clear();
     this.#withGaps.clear();
@@ -156,9 +169,10 @@ export class PeerTable {
   views(now: Millis): PeerView[] {
     return [...this.#peers.values()]
       .filter((peer) => this.isAlive(peer, now))
-      .map(({ id, name, lastSeenAt, reportsReceived, received }) => ({
+      .map(({ id, name, newest, lastSeenAt, reportsReceived, received }) => ({
         id,
         name,
+        version: newest,
         ageMs: now - lastSeenAt,
         reportsReceived,
         missing: received.missingCount,

@@ -28,6 +28,7 @@ import {
   type Message,
   type MessageOf,
   type NodeId,
+  type OtherVersion,
   random48,
 } from './messages.ts';
 import { type Peer, PeerTable, type PeerView } from './peer-table.ts';
@@ -77,7 +78,7 @@ export class PeerProtocol {
 
   constructor(options: PeerOptions, random: Random, send: SendDatagram, now: Millis) {
     this.#options = options;
-    this.#sender = new DatagramSender(random48(random), this.counts, send);
+    this.#sender = new DatagramSender(random48(random), this.counts, options.versions, send);
     const { retransmitBufferMs, retransmitBufferBytes } = options;
     this.#retransmitBuffer = new RetransmitBuffer(retransmitBufferMs, retransmitBufferBytes);
     this.#peerTable = new PeerTable(options.peerTimeoutMs);
@@ -245,6 +246,7 @@ export class PeerProtocol {
     if (now < this.#sweepAt && !this.#retransmitBuffer.isOverCapacity) return;
     this.#sweepAt = now + SWEEP_INTERVAL_MS;
     this.#peerTable.evictSilent(now, Math.max(peerTimeoutMs, retransmitBufferMs) + peerTimeoutMs);
+    this.#sender.useVersionFor(this.#peerTable.commonVersion);
     this.#retransmitBuffer.evict(now);
   }
 
@@ -264,7 +266,7 @@ export class PeerProtocol {
     if (from === this.id || (to !== BROADCAST && to !== this.id)) return false;
     this.counts.received++;
     const peer = this.#peerTable.get(from);
-    if (!peer) return this.#membership.handleUnverified(message, now);
+    if (!peer) return this.#handleUnverified(message, now);
     const isLatest = peer.replayWindow.isLatest(datagramSeq);
     if (!peer.replayWindow.accept(datagramSeq)) {
       this.counts.duplicates++;
@@ -278,6 +280,29 @@ export class PeerProtocol {
     this.#peerTable.updateGaps(peer, now);
     this.#applyLateReports(now);
     return isLatest;
+  }
+
+  /** True if the message makes its sender a peer: from then on every datagram has a version that it can read. */
+  #handleUnverified(message: Message, now: Millis): boolean {
+    const isAdmitted = this.#membership.handleUnverified(message, now);
+    if (isAdmitted) this.#sender.useVersionFor(this.#peerTable.commonVersion);
+    return isAdmitted;
+  }
+
+  /** Handles a datagram of a version that is not spoken here. True if its sender speaks none that is. */
+  receiveOtherVersion(other: OtherVersion, now: Millis): boolean {
+    this.#advanceTo(now);
+    const { from, to } = other;
+    if (from === this.id || (to !== BROADCAST && to !== this.id)) return false;
+    this.counts.otherVersion++;
+    // A peer speaks a common version, and uses it from its side of the handshake on.
+    if (this.#peerTable.get(from)) return false;
+    return this.#membership.handleOtherVersion(other, now);
+  }
+
+  /** The wire version that this node sends to its peers. */
+  get version(): number {
+    return this.#sender.version;
   }
 
   #handleMessage(peer: Peer, message: Message, now: Millis): void {

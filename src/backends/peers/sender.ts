@@ -1,8 +1,9 @@
 /** Encodes and sends this node's messages; every datagram gets the next sequence number. */
 
 import type { Millis } from '../../core/clock.ts';
-import { encode, retransmitCopyOf } from './codec.ts';
-import type { MessageBody, NodeId } from './messages.ts';
+import { decode, encode, retransmitCopyOf } from './codec.ts';
+import type { Message, MessageBody, NodeId } from './messages.ts';
+import { versionFor, type WireVersions } from './wire-versions.ts';
 
 /** Sends a datagram to a known node, or to `BROADCAST`. */
 export type SendDatagram = (to: NodeId, bytes: Uint8Array) => void;
@@ -15,6 +16,8 @@ export class MessageCounts {
   received = 0;
   /** Datagrams that could not be decoded. */
   protocolErrors = 0;
+  /** Datagrams of a wire version that this node does not speak. */
+  otherVersion = 0;
   /** Replayed datagrams, and reports that arrived twice. */
   duplicates = 0;
   /** Missing reports that arrived after all. */
@@ -29,24 +32,47 @@ export interface PeerCounts extends Readonly<MessageCounts> {}
 export class DatagramSender {
   readonly id: NodeId;
   readonly #counts: MessageCounts;
+  readonly #versions: WireVersions;
   readonly #send: SendDatagram;
+  #version: number;
 
-  constructor(id: NodeId, counts: MessageCounts, send: SendDatagram) {
+  constructor(id: NodeId, counts: MessageCounts, versions: WireVersions, send: SendDatagram) {
     this.id = id;
     this.#counts = counts;
+    this.#versions = versions;
     this.#send = send;
+    this.#version = versions.newest;
+  }
+
+  /** The wire version of what is sent to peers. */
+  get version(): number {
+    return this.#version;
+  }
+
+  /** Sends from now on the newest version that nodes can read of which the oldest speaks up to `newest`. */
+  useVersionFor(newest: number): void {
+    this.#version = versionFor(this.#versions, newest);
   }
 
   /** Returns the bytes: a report is kept for retransmission. */
-  send(to: NodeId, body: MessageBody): Uint8Array {
-    const bytes = encode({ from: this.id, to, datagramSeq: ++this.#counts.sent, ...body });
+  send(to: NodeId, body: MessageBody, version = this.#version): Uint8Array {
+    const message = { from: this.id, to, datagramSeq: ++this.#counts.sent, ...body };
+    const bytes = encode(message, version, this.#versions.newest);
     this.#transmit(to, bytes);
     return bytes;
   }
 
   /** Sends a report again to one node, `agoMs` after it was made. */
   retransmit(to: NodeId, report: Uint8Array, agoMs: Millis): void {
-    this.#transmit(to, retransmitCopyOf(report, to, ++this.#counts.sent, agoMs));
+    const [madeFor] = report;
+    const readable = madeFor > this.#version ? this.#inCurrentVersion(report) : report;
+    this.#transmit(to, retransmitCopyOf(readable, to, ++this.#counts.sent, agoMs));
+  }
+
+  /** A report that was made before a peer joined that speaks older versions only. */
+  #inCurrentVersion(report: Uint8Array): Uint8Array {
+    const message = decode(report, this.#versions) as Message;
+    return encode(message, this.#version, this.#versions.newest);
   }
 
   #transmit(to: NodeId, bytes: Uint8Array): void {

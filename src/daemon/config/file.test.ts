@@ -511,14 +511,18 @@ describe('configuration with peers', () => {
     expect(backendsOf(PEERS, env)).toEqual({ default: [] });
   });
 
-  test('the environment sets the addresses and the key', () => {
+  test('the environment sets the addresses, the keys and the seed', () => {
     const env = {
       SLUICE_PEERS: '127.0.0.1:1, 127.0.0.1:2',
-      SLUICE_PEERS_KEY: 'a secret of us all',
+      SLUICE_PEERS_KEY: 'a secret of us all, the old secret of us',
+      SLUICE_PEERS_SEED: 'the old secret of us',
     };
     expect(JSON.parse(configOf('', env).backends.get('peers')?.identity ?? '')).toMatchObject({
       transport: { kind: 'udp', options: { peers: ['127.0.0.1:1', '127.0.0.1:2'] } },
-      key: 'a secret of us all',
+      secrets: {
+        key: ['a secret of us all', 'the old secret of us'],
+        seed: 'the old secret of us',
+      },
     });
   });
 });

@@ -84,7 +84,7 @@ export const fromFlags = (
     return overrideOf(setting, `--${flag}`, flags[flag]?.toString());
   });
 
-/** Addresses have commas between them; `off` is none, and removes the section of a backend. */
+/** A list has commas between its parts; `off` is no address, and removes the section of a backend. */
 function overrideOf(
   { path, kind }: Setting,
   source: string,
@@ -93,7 +93,7 @@ function overrideOf(
   if (text === undefined) return [];
   if (kind === 'text') return [{ path, value: text, source }];
   const [section] = path;
-  if (text === 'off')
+  if (kind === 'addresses' && text === 'off')
     return [{ path: section === 'listen' ? path : [section], value: false, source }];
   return [{ path, value: text.split(',').map((address) => address.trim()), source }];
 }
