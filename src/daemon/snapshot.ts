@@ -2,7 +2,7 @@
  * The snapshot file: the state of all keys, so that a restart grants no fresh bursts.
  *
  *     sluice snapshot 3 ⏎
- *     {"savedAt":…,"seed":[…],"parts":[{"name":…,"fingerprint":…,"entries":n,"freshAt":m},…]} ⏎
+ *     {"savedAt":…,"seed":[…],"parts":[{"name":…,"fingerprint":…,"limit":…,"entries":n,"freshAt":m},…]} ⏎
  *     n + m numbers of the first part, of the second, …      (64-bit floats, little endian)
  *     CRC-32 of everything before                            (4 bytes)
  *
@@ -26,6 +26,8 @@ export interface SnapshotPart {
   readonly name: string;
   /** The rule's: the numbers of another rule have another meaning. */
   readonly fingerprint: string;
+  /** The rule as it was written, to convert the keys if it has changed. Absent in older files. */
+  readonly limit?: unknown;
   readonly table: TableSnapshot;
 }
 
@@ -93,9 +95,10 @@ async function writeWithChecksum(handle: FileHandle, chunks: Iterable<Buffer>): 
 }
 
 function* chunksOf({ savedAt, seed, parts }: Snapshot): Iterable<Buffer> {
-  const described = parts.map(({ name, fingerprint, table }) => ({
+  const described = parts.map(({ name, fingerprint, limit, table }) => ({
     name,
     fingerprint,
+    limit,
     entries: table.entries.length,
     freshAt: table.debtUntil?.length ?? 0,
   }));
@@ -177,9 +180,10 @@ function parseSnapshot(bytes: Buffer, now: Millis, maxAgeMs: Millis): SnapshotRe
     at += count * FLOAT_BYTES;
     return taken;
   };
-  const parts = head.parts.map(({ name, fingerprint, entries, freshAt }) => ({
+  const parts = head.parts.map(({ name, fingerprint, limit, entries, freshAt }) => ({
     name,
     fingerprint,
+    limit,
     table: { entries: take(entries), debtUntil: freshAt > 0 ? take(freshAt) : undefined },
   }));
   return { snapshot: { savedAt, seed, parts } };
@@ -200,6 +204,7 @@ interface SnapshotHeader {
   readonly parts: readonly {
     readonly name: string;
     readonly fingerprint: string;
+    readonly limit?: unknown;
     readonly entries: number;
     readonly freshAt: number;
   }[];

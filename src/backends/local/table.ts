@@ -18,8 +18,9 @@
 
 import type { Millis } from '../../core/clock.ts';
 import type { Hasher } from '../../core/hash.ts';
-import type { Policy } from '../../policies/policy.ts';
+import type { KeyConverter, Policy } from '../../policies/policy.ts';
 import type { TableSnapshot } from '../backend.ts';
+import { Predecessor } from './predecessor.ts';
 
 export const DEFAULT_MAX_KEYS = 1_048_576;
 
@@ -51,7 +52,7 @@ const HASH_BUCKETS = 65_536;
 type KeyLifecycle = Pick<Policy, 'width' | 'init' | 'removableAt' | 'evictableAt'>;
 
 /** Receives a key's hash and the index of its state. */
-type KeyVisitor = (low: number, high: number, i: number) => void;
+export type KeyVisitor = (low: number, high: number, i: number) => void;
 
 export class KeyTable {
   /** The state of all keys; `find` and `findOrAdd` return the index of one key's. */
@@ -71,6 +72,8 @@ export class KeyTable {
   #clockHand = 0;
   /** By hash bucket: when the last key evicted from it would have been as good as new. */
   #debtUntil: Float64Array | undefined;
+  /** Keys of the rule before, while they move here. */
+  #predecessor: Predecessor | undefined;
 
   constructor(lifecycle: KeyLifecycle, hasher: Hasher, maxKeys: number) {
     this.lifecycle = lifecycle;
@@ -81,7 +84,7 @@ export class KeyTable {
   }
 
   get size(): number {
-    return this.#count;
+    return this.#count + (this.#predecessor?.size ?? 0);
   }
 
   /** Bytes allocated. */
@@ -98,7 +101,9 @@ export class KeyTable {
   /** The same for a key that this table's hasher has hashed already. */
   findHashed(low: number, high: number): number {
     const slot = this.#slotOf(low, high);
-    return this.#isEmpty(slot) ? -1 : slot * this.#stride + 1;
+    if (!this.#isEmpty(slot)) return slot * this.#stride + 1;
+    const predecessor = this.#predecessor;
+    return predecessor?.has(low, high) ? this.#add(low, high, predecessor.changedAt) : -1;
   }
 
   /** The index of the key's state, begun now if it has none; -1 if no key can be evicted for it. */
@@ -115,8 +120,46 @@ export class KeyTable {
     return this.#add(low, high, now);
   }
 
+  /**
+   * Takes over the keys of a table whose rule has changed at `now`. A key moves when it is looked up, the others by
+   * `moveSlots`. The caller no longer uses the old table.
+   */
+  takeOver(old: KeyTable, convert: KeyConverter, now: Millis): void {
+    old.moveSlots(Infinity, now);
+    if (this.#count === 0) this.#allocate(capacityFor(old.#count));
+    this.#predecessor = new Predecessor(old, convert, now);
+    if (old.#debtUntil) this.#debtUntil = this.#convertDebts(old, old.#debtUntil, convert, now);
+    this.evicted = old.evicted;
+  }
+
+  /** Moves the keys in so many slots of the table before; false when none is left. */
+  moveSlots(count: number, now: Millis): boolean {
+    const isLeft = this.#predecessor?.visitSlots(count, (low, high) => {
+      if (this.#isEmpty(this.#slotOf(low, high))) this.#add(low, high, now);
+    });
+    if (!isLeft) this.#predecessor = undefined;
+    return this.#predecessor !== undefined;
+  }
+
+  #convertDebts(
+    old: KeyTable,
+    debts: Float64Array,
+    convert: KeyConverter,
+    now: Millis,
+  ): Float64Array {
+    const before = new Float64Array(old.lifecycle.width);
+    const after = new Float64Array(this.lifecycle.width);
+    return debts.map((until) => {
+      if (until <= now) return until;
+      old.lifecycle.init(before, 0, now, until);
+      convert(after, 0, before, 0, now);
+      return this.lifecycle.evictableAt(after, 0);
+    });
+  }
+
   /** Counts all keys, including new ones, as spent until `freshAt`. */
   markAllSpent(freshAt: Millis, now: Millis): void {
+    this.moveSlots(Infinity, now);
     this.#debtUntil ??= new Float64Array(HASH_BUCKETS).fill(-Infinity);
     for (let n = 0; n < HASH_BUCKETS; n++) {
       this.#debtUntil[n] = Math.max(this.#debtUntil[n], freshAt);
@@ -138,6 +181,7 @@ export class KeyTable {
 
   /** Everything that a successor with the same hasher needs to continue. */
   snapshot(now: Millis): TableSnapshot {
+    this.moveSlots(Infinity, now);
     const stride = this.#stride;
     let inUse = 0;
     for (let slot = 0; slot <= this.#mask; slot++) if (this.#isInUse(slot, now)) inUse++;
@@ -195,6 +239,7 @@ export class KeyTable {
     this.#count++;
     const at = slot * this.#stride + 1;
     this.lifecycle.init(this.storage, at, now, this.#debtUntilFor(high, now));
+    this.#predecessor?.move(low, high, this.storage, at);
     return at;
   }
 
@@ -295,9 +340,7 @@ export class KeyTable {
 
     let inUse = 0;
     for (let at = 0; at < storage.length; at += stride) if (isInUse(at)) inUse++;
-    let capacity = MIN_CAPACITY;
-    while (capacity * MAX_LOAD * 0.75 <= inUse) capacity *= 2;
-    this.#allocate(capacity);
+    this.#allocate(capacityFor(inUse));
     for (let at = 0; at < storage.length; at += stride) {
       if (!isInUse(at)) continue;
       const to = this.#slotOf(hashes[at * 2], hashes[at * 2 + 1]) * stride;
@@ -313,4 +356,11 @@ export class KeyTable {
     this.#maxLoad = Math.floor(capacity * MAX_LOAD);
     this.#clockHand = 0;
   }
+}
+
+/** The capacity of a table for so many keys, with some to come. */
+function capacityFor(keys: number): number {
+  let capacity = MIN_CAPACITY;
+  while (capacity * MAX_LOAD * 0.75 <= keys) capacity *= 2;
+  return capacity;
 }
