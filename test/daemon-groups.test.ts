@@ -238,7 +238,7 @@ describe('daemon with groups', () => {
     expect(await second.stop()).toBe(0);
     writeFileSync(file, config('eu', STILL).replace('eu: { at', 'eu: { weight: 3, at'));
     const third = await fixture.start(args);
-    await third.waitForLog(/snapshot holds a limit that is gone or has changed limit=api/);
+    await third.waitForLog(/snapshot holds a limit that is gone or has another rule limit=api/);
     expect(await countAllowed(third, 'alice', 50)).toBe(30);
   });
 

@@ -86,7 +86,14 @@ export interface Backend {
   snapshot(): TableSnapshot;
   /** The same without a pause; calls may be decided between two slices. */
   slices(): TableSlices;
-  restore(snapshot: TableSnapshot): void;
+  /** With `from`, of a rule of the same kind with other numbers. False, and nothing is restored, if it is not. */
+  restore(snapshot: TableSnapshot, from?: Policy): boolean;
+
+  /**
+   * What replaces the rule by one with other numbers: spent tokens stay spent, calls stay in flight. Undefined if the
+   * rule is of another kind, or the backend cannot. Nothing changes before the returned function is called.
+   */
+  prepareChange?(policy: Policy): (() => void) | undefined;
 
   /** Called once when the limiter closes or is replaced: leave, save, release. */
   detach?(): void;

@@ -59,7 +59,7 @@ export interface BackendListener {
 
 export interface LimitBackend {
   readonly name: string;
-  /** Part of a limiter's fingerprint: with another identity it starts with fresh state. */
+  /** Part of a limiter's fingerprint: with another identity it is another limiter. */
   readonly identity: string;
   /** Shown by `GET /limits`; without secrets. */
   readonly view: unknown;

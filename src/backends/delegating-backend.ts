@@ -8,7 +8,7 @@
 
 import type { Millis } from '../core/clock.ts';
 import type { Decision } from '../core/decision.ts';
-import type { Feedback, KeyStatus, Settlement } from '../policies/policy.ts';
+import type { Feedback, KeyStatus, Policy, Settlement } from '../policies/policy.ts';
 import type { Backend, CheckWithStatus, TableSnapshot } from './backend.ts';
 import type { TableSlices } from './table-slices.ts';
 
@@ -77,8 +77,8 @@ export class DelegatingBackend<Inner extends Backend = Backend> implements Backe
     return this.inner.slices();
   }
 
-  restore(snapshot: TableSnapshot): void {
-    this.inner.restore(snapshot);
+  restore(snapshot: TableSnapshot, from?: Policy): boolean {
+    return this.inner.restore(snapshot, from);
   }
 
   detach(): void {

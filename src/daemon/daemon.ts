@@ -222,9 +222,12 @@ export class Daemon {
       return reloadFailure(changed.map((section) => `\`${section}\` has changed: ${hint}`));
     }
     const { opened, closed, limiters } = await this.#prepareChange(config);
+    const known = new Set(this.#registry.all.map(({ name }) => name));
     const { created, removed } = limiters;
     this.#denialLog.flush(); // removed limiters take their counts with them
     this.#registry.commit(limiters);
+    for (const limit of limiters.restarted)
+      this.#log('warn', 'limit starts anew: its rule is of another kind', { limit });
     this.#config = config;
     this.router.applyConfig(config);
     this.#httpServer.configure(httpSettingsOf(config));
@@ -239,11 +242,9 @@ export class Daemon {
     await closeLimiters(removed);
     this.#backends.closeUnusedConnections(config);
     const limits = config.limits.length;
-    return {
-      ok: true,
-      limits,
-      kept: limits - created.filter(({ name }) => isLimitName(name)).length,
-    };
+    const isAnew = ({ name }: LimiterEntry): boolean =>
+      isLimitName(name) && (!known.has(name) || limiters.restarted.includes(name));
+    return { ok: true, limits, kept: limits - created.filter(isAnew).length };
   }
 
   /** Everything that can fail: creates limiters, then changes listeners. A failure undoes all of it. */

@@ -3,7 +3,7 @@
  *
  *     sluice snapshot 4 ⏎
  *     n + m numbers of the first part, of the second, …      (64-bit floats, little endian)
- *     {"savedAt":…,"seed":[…],"parts":[{"name":…,"fingerprint":…,"entries":n,"freshAt":m},…]}
+ *     {"savedAt":…,"seed":[…],"parts":[{"name":…,"fingerprint":…,"limit":…,"entries":n,"freshAt":m},…]}
  *     bytes of that description, CRC-32 of everything before (4 bytes each)
  *
  * The description is at the end because the numbers are written while the daemon decides: in slices, without a pause of
@@ -31,6 +31,8 @@ export interface SnapshotPart {
   readonly name: string;
   /** The rule's: the numbers of another rule have another meaning. */
   readonly fingerprint: string;
+  /** The rule as it was written, to convert the keys if it has changed. Absent in older files. */
+  readonly limit?: unknown;
   readonly table: TableSnapshot;
 }
 
@@ -241,9 +243,10 @@ function parseSnapshot(bytes: Buffer, now: Millis, maxAgeMs: Millis): SnapshotRe
     at += count * FLOAT_BYTES;
     return taken;
   };
-  const parts = head.parts.map(({ name, fingerprint, entries, freshAt }) => ({
+  const parts = head.parts.map(({ name, fingerprint, limit, entries, freshAt }) => ({
     name,
     fingerprint,
+    limit,
     table: { entries: take(entries), debtUntil: freshAt > 0 ? take(freshAt) : undefined },
   }));
   return { snapshot: { savedAt, seed, parts } };
@@ -285,6 +288,7 @@ interface SnapshotHeader {
   readonly parts: readonly {
     readonly name: string;
     readonly fingerprint: string;
+    readonly limit?: unknown;
     readonly entries: number;
     readonly freshAt: number;
   }[];

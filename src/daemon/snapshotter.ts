@@ -8,7 +8,7 @@ import { access, constants } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import type { GcraTable } from '../backends/local/gcra-table.ts';
 import { type Clock, schedule } from '../core/clock.ts';
-import { errorMessageOf } from '../core/errors.ts';
+import { ConfigError, errorMessageOf } from '../core/errors.ts';
 import type { HashSeed } from '../core/hash.ts';
 import type { Log } from '../core/log.ts';
 import { SyncLimiter } from '../limiter/sync-limiter.ts';
@@ -16,6 +16,7 @@ import type { Config } from './config/read.ts';
 import {
   isConcurrencyLimit,
   isLimitName,
+  type LimiterEntry,
   type LimiterRegistry,
 } from './router/limiter-registry.ts';
 import { fleetHashSeedOf } from './running-backends.ts';
@@ -53,18 +54,16 @@ export class Snapshotter {
     this.#context = context;
   }
 
-  /** Restores the limits that are unchanged since the snapshot. */
+  /** Restores the limits that are unchanged since the snapshot, or have other numbers of the same rule. */
   restore(previous: Snapshot | undefined): void {
-    for (const { name, fingerprint, table } of previous?.parts ?? []) {
+    for (const part of previous?.parts ?? []) {
+      const { name, table } = part;
       if (name === GCRA_PART) {
         this.#gcraTable.restore(table);
         continue;
       }
-      const entry = this.#registry.get(name);
-      const isSame = entry?.fingerprint === fingerprint;
-      if (isSame && entry.limiter instanceof SyncLimiter) entry.limiter.restore(table);
-      else
-        this.#context.log('warn', 'snapshot holds a limit that is gone or has changed', {
+      if (!restorePart(part, this.#registry.get(name)))
+        this.#context.log('warn', 'snapshot holds a limit that is gone or has another rule', {
           limit: name,
         });
     }
@@ -121,10 +120,25 @@ export class Snapshotter {
   /** Without concurrency limits: calls in flight do not outlive a daemon. */
   *#sources(): Generator<SnapshotSource> {
     yield { name: GCRA_PART, fingerprint: '', slices: () => this.#gcraTable.slices() };
-    for (const { name, fingerprint, limiter } of this.#registry.all) {
+    for (const { name, fingerprint, rule, limiter } of this.#registry.all) {
       if (limiter instanceof SyncLimiter && !isConcurrencyLimit(limiter))
-        yield { name, fingerprint, slices: () => limiter.slices() };
+        yield { name, fingerprint, limit: rule.limit, slices: () => limiter.slices() };
     }
+  }
+}
+
+/** Restores the keys of one limit; false if it is gone, or its rule is of another kind. */
+function restorePart(
+  { fingerprint, limit, table }: SnapshotPart,
+  entry: LimiterEntry | undefined,
+): boolean {
+  if (!(entry?.limiter instanceof SyncLimiter)) return false;
+  if (entry.fingerprint === fingerprint) return entry.limiter.restore(table);
+  try {
+    return limit !== undefined && entry.limiter.restore(table, limit);
+  } catch (error) {
+    if (error instanceof ConfigError) return false; // a rule that this version does not know
+    throw error;
   }
 }
 

@@ -13,6 +13,7 @@ import type { Decision } from '../core/decision.ts';
 import type { KeyHash } from '../core/hash.ts';
 import { requireNumber } from '../core/options.ts';
 import { requireCost } from '../policies/cost.ts';
+import { createPolicy, type Limit } from '../policies/limit.ts';
 import { type CallClass, partitionIndexOf } from '../policies/partitions.ts';
 import type { Feedback, KeyState, Policy, Settlement } from '../policies/policy.ts';
 import { Adjustments } from './adjustments.ts';
@@ -103,8 +104,8 @@ export interface SyncLimiterSettings extends LimiterSettings {
 export class SyncLimiter extends LimiterCore implements LimiterInternals {
   readonly isRemote = false;
   readonly isCheckOnly: boolean;
-  readonly expireMs: Millis;
-  protected readonly policy: Policy;
+  expireMs: Millis;
+  protected policy: Policy;
   readonly #backend: Backend;
   /** The wait queues; `CompositeLimiter` reads their order. */
   readonly scheduler: WaitScheduler;
@@ -238,8 +239,27 @@ export class SyncLimiter extends LimiterCore implements LimiterInternals {
     return this.#backend.slices();
   }
 
-  restore(snapshot: TableSnapshot): void {
-    this.#backend.restore(snapshot);
+  /** With `from`, the state of a limit of the same kind with other numbers; false if it is of another kind. */
+  restore(snapshot: TableSnapshot, from?: unknown): boolean {
+    if (from === undefined) return this.#backend.restore(snapshot);
+    return this.#backend.restore(snapshot, createPolicy(from, this.random));
+  }
+
+  /**
+   * What gives the limit other numbers: spent tokens stay spent, calls stay in flight, waiters wait on. Undefined if
+   * the rule is of another kind. Nothing changes before the returned function is called.
+   */
+  prepareChange(limit: Limit): (() => void) | undefined {
+    const policy = createPolicy(limit, this.random);
+    if (policy.canReserve !== this.policy.canReserve) return undefined; // reads the clock in another way
+    const change = this.#backend.prepareChange?.(policy);
+    if (!change) return undefined;
+    return () => {
+      change();
+      this.policy = policy;
+      this.expireMs = policy.expireMs;
+      this.scheduler.wakeAll();
+    };
   }
 
   /** Leaves the processes that share the limit. It goes on deciding alone. */

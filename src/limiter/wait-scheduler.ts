@@ -204,6 +204,11 @@ export class WaitScheduler {
     this.#waiters.reschedule();
   }
 
+  /** The rule has changed: the first waiter of each key checks again. */
+  wakeAll(): void {
+    for (const key of new Set([...this.#queues.values()].map((queue) => queue.key))) this.wake(key);
+  }
+
   /** The queues of a key: of the most important level first, else the one with the longest wait first. */
   #queuesOf(key: string): KeyQueue[] {
     const { partitions, levels } = this.#options;

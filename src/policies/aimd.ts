@@ -251,6 +251,16 @@ export function controlLoop(
       state[i + LIMIT_REACHED] = 1;
     },
 
+    /** Calls stay in flight, and what was learnt is kept, up to the new bound. */
+    terms: 'aimd',
+    converterFrom: (from) =>
+      from.terms !== 'aimd'
+        ? undefined
+        : (state, i, source, j) => {
+            for (let n = 0; n < WIDTH; n++) state[i + n] = source[j + n];
+            state[i + LIMIT] = adjusts ? Math.min(max, state[i + LIMIT]) : initial;
+          },
+
     divided: (next) => controlLoop(terms, random, next),
     recordAttempt: record,
     limitOf,

@@ -16,6 +16,8 @@ import type { Millis } from '../core/clock.ts';
 import { allow, type Decision, deny, wait } from '../core/decision.ts';
 import { ConfigError } from '../core/errors.ts';
 import {
+  converterBetween,
+  type KeyConverter,
   type KeyState,
   type Policy,
   type PolicyCapabilities,
@@ -119,6 +121,8 @@ export function all(policies: readonly Policy[], path = 'all'): Policy {
 
     ...(advancing.length > 0 && { advance }),
     deferTo,
+    terms: components,
+    converterFrom: (from) => convertAll(components, from.terms as readonly Component[]),
     ...divisionOf(policies, path),
     ...rateOf(components),
     ...resumeOf(policies),
@@ -233,6 +237,20 @@ function withOffsets(policies: readonly Policy[]): Component[] {
     offset += policy.width;
     return component;
   });
+}
+
+/** Rule by rule, if both limits have the same rules in the same order. */
+function convertAll(
+  to: readonly Component[],
+  from: readonly Component[],
+): KeyConverter | undefined {
+  if (from.length !== to.length) return undefined;
+  const converters = to.map(({ policy }, n) => converterBetween(from[n].policy, policy));
+  if (converters.includes(undefined)) return undefined;
+  return (state, i, source, j, at) => {
+    for (let n = 0; n < to.length; n++)
+      converters[n]?.(state, i + to[n].offset, source, j + from[n].offset, at);
+  };
 }
 
 function rateOf(components: readonly Component[]): Pick<Policy, 'ratePerSecond'> {

@@ -189,6 +189,18 @@ function bucketAt(terms: BucketTerms, position: PoolPosition): Policy {
       state[i + SPENT] -= Math.min(returned, spent);
     },
 
+    terms,
+    /** What was spent stays spent. A smaller burst may leave a bucket in debt: a larger one later grants nothing twice. */
+    converterFrom(from) {
+      const { perMs: oldPerMs } = from.terms as BucketTerms;
+      return (state, i, source, j, at) => {
+        const elapsed = Math.max(0, at - source[j + UPDATED_AT]);
+        const spent = Math.max(0, source[j + SPENT] - elapsed * oldPerMs);
+        state[i + SPENT] = Math.min(spent, burst + maxDebt);
+        state[i + UPDATED_AT] = Math.max(at, source[j + UPDATED_AT]);
+      };
+    },
+
     divided: (next) => bucketAt(terms, next),
     ratePerSecond: () => (perMs * 1000) / size,
     refillMs: burst / perMs,

@@ -18,7 +18,7 @@ import type { Millis } from '../core/clock.ts';
 import { type Decision, deny } from '../core/decision.ts';
 import { ConfigError } from '../core/errors.ts';
 import { OptionReader } from '../core/options.ts';
-import type { Policy, PoolPosition, State } from './policy.ts';
+import type { KeyConverter, Policy, PoolPosition, State } from './policy.ts';
 
 /** A policy that counts calls in flight. */
 export interface InFlightPolicy extends Policy {
@@ -151,6 +151,8 @@ function partitioned<P extends InFlightPolicy>(
       inner.settle(state, i, settlement, now);
     },
 
+    converterFrom: (from) => convertWithClasses(inner, from, width),
+
     divided: (position) => partitioned(inner.divided(position), names, fractions),
 
     keyState: (state, i, now) => ({
@@ -160,6 +162,20 @@ function partitioned<P extends InFlightPolicy>(
       ),
     }),
   } satisfies InFlightPolicy as P;
+}
+
+/** Converts the numbers of the limit itself, and keeps those of its partitions or levels, which have the same names. */
+export function convertWithClasses(
+  inner: Policy,
+  from: Policy,
+  width: number,
+): KeyConverter | undefined {
+  const convert = from.width === width ? inner.converterFrom?.(from) : undefined;
+  if (!convert) return undefined;
+  return (state, i, source, j, at) => {
+    convert(state, i, source, j, at);
+    for (let n = inner.width; n < width; n++) state[i + n] = source[j + n];
+  };
 }
 
 function readFractions(

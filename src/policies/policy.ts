@@ -139,6 +139,9 @@ export interface KeyStatus {
   readonly rules: RuleStatus[];
 }
 
+/** Writes one key of a rule with other numbers, `source` from `j` on, as a key of this rule. `at`: when the rule changed. */
+export type KeyConverter = (state: State, i: number, source: State, j: number, at: Millis) => void;
+
 /** A rule as numbers, for a backend that runs it in another language: `backends/redis/lua-rules.ts`. */
 export interface RuleSpec {
   readonly kind: 'bucket' | 'spacing' | 'ramp' | 'concurrency';
@@ -200,6 +203,15 @@ export interface PolicyCapabilities {
   /** The cost it has just granted takes effect only at `dueAt`, because another limit says so. */
   deferTo?(state: State, i: number, cost: number, dueAt: Millis): void;
 
+  /** Its numbers, for `converterFrom` of a rule of the same kind. */
+  readonly terms?: unknown;
+
+  /**
+   * Takes over the keys of a rule of the same kind with other numbers: what was spent stays spent. Undefined if the
+   * state has another structure. Callers use `converterBetween`.
+   */
+  converterFrom?(from: Policy): KeyConverter | undefined;
+
   /** Adds tokens that were taken off another bucket, up to a level of `upTo`. Token buckets only. */
   credit?(state: State, i: number, tokens: number, upTo: number, now: Millis): void;
 }
@@ -250,6 +262,14 @@ export interface Policy extends PolicyCapabilities {
 
   /** The status of each of its rules. `state` is a scratch copy and may be changed. */
   ruleStatuses(state: State, i: number, now: Millis): RuleStatus[];
+}
+
+/** How keys of the rule `from` become keys of `to`; undefined if their kind, parts or classes of calls differ. */
+export function converterBetween(from: Policy, to: Policy): KeyConverter | undefined {
+  const classesOf = ({ partitions, priorities }: Policy) =>
+    JSON.stringify([partitions, priorities]);
+  if (from.kind !== to.kind || classesOf(from) !== classesOf(to)) return undefined;
+  return to.converterFrom?.(from);
 }
 
 /** The names of rules: their kinds, numbered where a kind occurs again: `bucket`, `window`, `bucket-2`. */

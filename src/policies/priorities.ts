@@ -21,7 +21,7 @@ import type { Millis } from '../core/clock.ts';
 import { deny } from '../core/decision.ts';
 import { ConfigError } from '../core/errors.ts';
 import type { OptionReader } from '../core/options.ts';
-import { type InFlightPolicy, withPartitions } from './partitions.ts';
+import { convertWithClasses, type InFlightPolicy, withPartitions } from './partitions.ts';
 import type { State } from './policy.ts';
 
 /** The most levels of one limit. */
@@ -187,6 +187,8 @@ function prioritised<P extends InFlightPolicy>(inner: P, names: readonly string[
       state[j + LEVEL_IN_FLIGHT] = Math.max(0, inFlight);
       inner.settle(state, i, settlement, now);
     },
+
+    converterFrom: (from) => convertWithClasses(inner, from, width),
 
     divided: (position) => prioritised(inner.divided(position), names),
 

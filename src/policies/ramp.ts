@@ -228,6 +228,15 @@ export function ramp(options: RampOptions, path = 'ramp'): Policy {
         return true;
       },
 
+      /** The level is kept within the new bounds; what was taken in this second stays taken. */
+      converterFrom: () => (state, i, source, j) => {
+        for (let n = 0; n < WIDTH; n++) state[i + n] = source[j + n];
+        const granted = grantedOf(state, i) - state[i + REMAINING];
+        state[i + TOKENS] = clamp(state[i + TOKENS]);
+        if (!Number.isNaN(state[i + SECOND]))
+          state[i + REMAINING] = Math.max(0, grantedOf(state, i) - granted);
+      },
+
       divided,
 
       ratePerSecond: (state, i, now) =>
@@ -281,7 +290,7 @@ function begin(state: State, i: number, level: number): void {
 function beginSecond(state: State, i: number, second: number, level: number): void {
   state[i + SECOND] = second;
   state[i + TOKENS] = level;
-  state[i + REMAINING] = hasRank(state, i) ? quotaOf(state, i) : wholeTokens(level);
+  state[i + REMAINING] = grantedOf(state, i);
   state[i + TAKEN] = 0;
 }
 
@@ -315,10 +324,13 @@ function rebase(state: State, i: number, size: number, rank: number): void {
   }
 }
 
+/** What `REMAINING` begins a second with. */
+const grantedOf = (state: State, i: number): number =>
+  hasRank(state, i) ? quotaOf(state, i) : wholeTokens(state[i + TOKENS]);
+
 /** What would be left of this second without hits reported from elsewhere. */
 function unspent(state: State, i: number): number {
-  const quota = hasRank(state, i) ? quotaOf(state, i) : wholeTokens(state[i + TOKENS]);
-  return quota - state[i + TAKEN] * unitCost(state, i);
+  return grantedOf(state, i) - state[i + TAKEN] * unitCost(state, i);
 }
 
 const wholeTokens = (level: number): number => Math.floor(level + EPSILON);

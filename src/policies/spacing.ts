@@ -126,6 +126,16 @@ function spacingAt(terms: SpacingTerms, { size }: PoolPosition): Policy {
       return true;
     },
 
+    terms,
+    /** The last permit keeps its instant: the next one is due the new interval after it. */
+    converterFrom(from) {
+      const oldEveryMs = (from.terms as SpacingTerms).intervalMs * size;
+      return (state, i, source, j) => {
+        state[i] =
+          oldEveryMs === everyMs ? source[j] : addRoundingUp(source[j] - oldEveryMs, everyMs);
+      };
+    },
+
     /** Divides the rate: a division alone cannot keep calls of several processes apart. */
     divided: (position) => spacingAt(terms, position),
     ratePerSecond: () => 1000 / everyMs,

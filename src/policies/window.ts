@@ -41,6 +41,11 @@ const MAX_STEPS = 1000;
 /** Steps are numbered from the origin of time: shorter ones would exceed the whole numbers. */
 const MIN_STEP_MS: Millis = 1;
 
+interface WindowTerms {
+  readonly steps: number;
+  readonly stepMs: Millis;
+}
+
 const LAST_STEP = 0; // the step of the last call; NaN before the first
 const COUNTS = 1; //    ring buffer: that step, and the steps before it that still count
 
@@ -163,6 +168,30 @@ export function window(options: WindowOptions, path = 'window'): Policy {
       const hits = 'hits' in feedback ? feedback.hits : Math.max(0, remaining - feedback.remaining);
       state[i + indexOf(step)] += hits;
       return true;
+    },
+
+    terms: { steps, stepMs } satisfies WindowTerms,
+    /** A step counts in the last new step that it overlaps, so that no call is forgotten too early. */
+    converterFrom(from) {
+      const old = from.terms as WindowTerms;
+      const oldRing = old.steps + 1;
+      const newStepOf = (step: number, at: Millis): number => {
+        if (old.stepMs === stepMs) return step;
+        const last = Math.ceil(((step + 1) * old.stepMs) / stepMs) - 1;
+        return step * old.stepMs <= at ? Math.min(last, stepAt(at)) : last;
+      };
+      return (state, i, source, j, at) => {
+        const oldNewest = source[j + LAST_STEP];
+        const newest = newStepOf(oldNewest, at);
+        state.fill(0, i, i + COUNTS + ring);
+        state[i + LAST_STEP] = newest;
+        if (Number.isNaN(oldNewest)) return;
+        for (let step = oldNewest - old.steps; step <= oldNewest; step++) {
+          const to = newStepOf(step, at);
+          const count = source[j + COUNTS + (((step % oldRing) + oldRing) % oldRing)];
+          if (to >= newest - steps) state[i + indexOf(to)] += count;
+        }
+      };
     },
 
     removableAt: (state, i) => lastLeavesAt(state, i),

@@ -7,7 +7,8 @@
 
 import type { Millis } from '../../core/clock.ts';
 import type { Decision } from '../../core/decision.ts';
-import type { Backend } from '../backend.ts';
+import type { Policy } from '../../policies/policy.ts';
+import type { Backend, TableSnapshot } from '../backend.ts';
 import { DelegatingBackend } from '../delegating-backend.ts';
 import { type GroupBucket, type GroupHandle, GroupLimit } from './limits.ts';
 
@@ -35,6 +36,11 @@ export class GroupsBackend extends DelegatingBackend {
     const taken = super.takeUpTo(key, most);
     this.#limit.trackTake(key, most, taken);
     return taken;
+  }
+
+  /** Only with the same rule: the state is of a part of the limit, whose fraction may have been another. */
+  override restore(snapshot: TableSnapshot, from?: Policy): boolean {
+    return from === undefined && super.restore(snapshot);
   }
 
   override detach(): void {

@@ -2,11 +2,12 @@
  * Local backend: this process decides, synchronously: a clock, a key table and a policy.
  */
 
-import type { Clock, Millis } from '../../core/clock.ts';
+import { type Clock, type Millis, schedule, systemClock } from '../../core/clock.ts';
 import { type Decision, deny } from '../../core/decision.ts';
 import { createHasher, type Hasher, randomHashSeed } from '../../core/hash.ts';
 import type { Random } from '../../core/random.ts';
 import {
+  converterBetween,
   type Feedback,
   type KeyState,
   type KeyStatus,
@@ -44,24 +45,50 @@ const TABLE_FULL_RETRY_MS: Millis = 1000;
 /** Slots visited per sampled key: the table may be nearly empty. */
 const SLOTS_PER_SAMPLE = 64;
 
+/** After a change of the rule, keys move in slices of so many slots, well below a millisecond each. */
+const SLOTS_PER_SLICE = 4096;
+const SLICE_PAUSE_MS: Millis = 1;
+
 export class LocalBackend implements Backend {
   #policy: Policy;
   readonly #clock: Clock;
+  readonly #maxKeys: number;
+  readonly #hasher: Hasher;
   readonly #table: KeyTable;
   /** Reused copy of one key's numbers: allocating one for every read would cost more than the read. */
-  readonly #scratch: State;
+  #scratch: State;
 
   constructor(policy: Policy, { clock, random, maxKeys, hasher }: LocalOptions) {
     this.#policy = policy;
     this.#clock = clock;
     this.#scratch = new Float64Array(policy.width);
-    this.#table = new KeyTable(policy, hasher ?? createHasher(randomHashSeed(random)), maxKeys);
+    this.#maxKeys = maxKeys;
+    this.#hasher = hasher ?? createHasher(randomHashSeed(random));
+    this.#table = new KeyTable(policy, this.#hasher, maxKeys);
   }
 
   /** Replaces the policy by one on the same state layout: `Policy.divided`. */
   usePolicy(policy: Policy): void {
     this.#policy = policy;
     this.#table.lifecycle = policy;
+  }
+
+  prepareChange(policy: Policy): (() => void) | undefined {
+    const convert = converterBetween(this.#policy, policy);
+    if (!convert) return undefined;
+    return () => {
+      this.#table.change(policy, convert, this.#clock.now());
+      this.#policy = policy;
+      this.#scratch = new Float64Array(policy.width);
+      this.#moveSlices();
+    };
+  }
+
+  /** Moves keys to a new rule until none is left. */
+  #moveSlices(): void {
+    if (!this.#table.moveSlots(SLOTS_PER_SLICE, this.#clock.now())) return;
+    const proceed = (): void => this.#moveSlices();
+    schedule(systemClock, systemClock.now() + SLICE_PAUSE_MS, proceed, false);
   }
 
   get keys(): number {
@@ -219,8 +246,19 @@ export class LocalBackend implements Backend {
     return this.#table.slices(() => this.#clock.now());
   }
 
-  restore(snapshot: TableSnapshot): void {
-    this.#table.restore(snapshot, this.#clock.now());
+  restore(snapshot: TableSnapshot, from?: Policy): boolean {
+    const now = this.#clock.now();
+    if (from === undefined) {
+      this.#table.restore(snapshot, now);
+      return true;
+    }
+    const convert = converterBetween(from, this.#policy);
+    if (!convert) return false;
+    const old = new KeyTable(from, this.#hasher, this.#maxKeys);
+    old.restore(snapshot, now);
+    old.change(this.#policy, convert, now);
+    this.#table.restore(collectSlices(old.slices(() => now)), now);
+    return true;
   }
 
   /** A scratch copy of the key's numbers; those of a new key if it has none. */

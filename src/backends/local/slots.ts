@@ -12,21 +12,22 @@ export class Slots {
   readonly mask: number;
   /** The same memory: two integers of an entry are its hash. */
   readonly hashes: Int32Array;
-  readonly #stride: number;
+  /** Floats of an entry. */
+  readonly stride: number;
 
   /** `capacity` is a power of two; `stride` is the number of floats of an entry. */
   constructor(capacity: number, stride: number) {
     this.storage = new Float64Array(capacity * stride);
     this.hashes = new Int32Array(this.storage.buffer);
     this.mask = capacity - 1;
-    this.#stride = stride;
+    this.stride = stride;
   }
 
   /** The slot that holds the hash, or the empty one where it belongs. */
   slotOf(low: number, high: number): number {
     const hashes = this.hashes;
     const { mask } = this;
-    const stride = this.#stride * 2;
+    const stride = this.stride * 2;
     for (let slot = low & mask; ; slot = (slot + 1) & mask) {
       const at = slot * stride;
       const l = hashes[at];
@@ -36,21 +37,21 @@ export class Slots {
   }
 
   isEmpty(slot: number): boolean {
-    const at = slot * this.#stride * 2;
+    const at = slot * this.stride * 2;
     return this.hashes[at] === 0 && this.hashes[at + 1] === 0;
   }
 
   low(slot: number): number {
-    return this.hashes[slot * this.#stride * 2];
+    return this.hashes[slot * this.stride * 2];
   }
 
   high(slot: number): number {
-    return this.hashes[slot * this.#stride * 2 + 1];
+    return this.hashes[slot * this.stride * 2 + 1];
   }
 
   setHash(slot: number, low: number, high: number): void {
-    this.hashes[slot * this.#stride * 2] = low;
-    this.hashes[slot * this.#stride * 2 + 1] = high;
+    this.hashes[slot * this.stride * 2] = low;
+    this.hashes[slot * this.stride * 2 + 1] = high;
   }
 
   /** Copies an entry to `storage[at, …)`. The hash is copied as integers: a float that is not a number may change its bits. */
@@ -59,7 +60,7 @@ export class Slots {
     { storage, hashes }: Pick<Slots, 'storage' | 'hashes'>,
     at: number,
   ): void {
-    const stride = this.#stride;
+    const { stride } = this;
     const from = slot * stride;
     hashes[at * 2] = this.hashes[from * 2];
     hashes[at * 2 + 1] = this.hashes[from * 2 + 1];
@@ -69,7 +70,7 @@ export class Slots {
   /** Empties a slot and closes the gap, so that no probe sequence ends too early. */
   remove(slot: number): void {
     const { storage, mask } = this;
-    const stride = this.#stride;
+    const { stride } = this;
     let gap = slot;
     for (let next = (gap + 1) & mask; !this.isEmpty(next); next = (next + 1) & mask) {
       const home = this.low(next) & mask;

@@ -9,7 +9,8 @@
  *
  * A table that grows or shrinks moves its keys in small steps (incremental rehash): a key when it is used next, and a
  * few others with every new key. Until then they stay in the old block. Moving a million keys at once would delay a
- * call by 100 ms and more.
+ * call by 100 ms and more. A change of the rule is such a move too: keys are converted on their way, as of the
+ * instant of the change.
  *
  * `maxKeys` holds under any flood of new keys (eviction). When no key can be removed for free, the one
  * among a few candidates that is nearest to being as good as new is evicted. The instant at which it
@@ -19,7 +20,7 @@
 
 import type { Millis } from '../../core/clock.ts';
 import type { Hasher } from '../../core/hash.ts';
-import type { Policy } from '../../policies/policy.ts';
+import type { KeyConverter, Policy, State } from '../../policies/policy.ts';
 import type { TableSnapshot } from '../backend.ts';
 import type { TableSlices } from '../table-slices.ts';
 import { Slots } from './slots.ts';
@@ -63,6 +64,14 @@ type KeyLifecycle = Pick<Policy, 'width' | 'init' | 'removableAt' | 'evictableAt
 /** Receives a key's hash, and the index and array of its state. */
 type KeyVisitor = (low: number, high: number, i: number, storage: Float64Array) => void;
 
+/** The rule before, while keys of it are moved. */
+interface Conversion {
+  readonly convert: KeyConverter;
+  readonly changedAt: Millis;
+  /** Reused for one converted key. */
+  readonly scratch: State;
+}
+
 export class KeyTable {
   /** The state of all keys; `find` and `findOrAdd` return the index of one key's. */
   storage!: Float64Array;
@@ -73,11 +82,13 @@ export class KeyTable {
 
   readonly #hasher: Hasher;
   readonly #maxKeys: number;
-  readonly #stride: number;
+  #stride: number;
   #slots!: Slots;
   /** Set while keys are moved: the block before. All slots before `#moved` are empty. */
   #old: Slots | undefined;
   #moved = 0;
+  /** Set while the keys of `#old` are those of another rule. */
+  #conversion: Conversion | undefined;
   #maxLoad = 0;
   /** Keys of both blocks. */
   #count = 0;
@@ -130,8 +141,42 @@ export class KeyTable {
     return this.#add(low, high, now);
   }
 
+  /** Continues with another rule from now on. Keys are converted when they are looked up, or by `moveSlots`. */
+  change(lifecycle: KeyLifecycle, convert: KeyConverter, now: Millis): void {
+    this.#move(Infinity, now);
+    if (this.#debtUntil)
+      this.#debtUntil = this.#convertDebts(this.#debtUntil, lifecycle, convert, now);
+    this.lifecycle = lifecycle;
+    this.#stride = 1 + lifecycle.width;
+    this.#conversion = { convert, changedAt: now, scratch: new Float64Array(lifecycle.width) };
+    this.#replaceBlock();
+  }
+
+  /** Moves the keys of so many slots of the block before; false when none is left. */
+  moveSlots(count: number, now: Millis): boolean {
+    this.#move(count, now);
+    return this.#old !== undefined;
+  }
+
+  #convertDebts(
+    debts: Float64Array,
+    lifecycle: KeyLifecycle,
+    convert: KeyConverter,
+    now: Millis,
+  ): Float64Array {
+    const before = new Float64Array(this.lifecycle.width);
+    const after = new Float64Array(lifecycle.width);
+    return debts.map((until) => {
+      if (until <= now) return until;
+      this.lifecycle.init(before, 0, now, until);
+      convert(after, 0, before, 0, now);
+      return lifecycle.evictableAt(after, 0);
+    });
+  }
+
   /** Counts all keys, including new ones, as spent until `freshAt`. */
   markAllSpent(freshAt: Millis, now: Millis): void {
+    if (this.#conversion) this.#move(Infinity, now);
     this.#debtUntil ??= new Float64Array(HASH_BUCKETS).fill(-Infinity);
     for (let n = 0; n < HASH_BUCKETS; n++) {
       this.#debtUntil[n] = Math.max(this.#debtUntil[n], freshAt);
@@ -182,7 +227,7 @@ export class KeyTable {
     let at = 0;
     for (const [n, slots] of blocks.entries()) {
       for (const slot of found[n]) {
-        slots.copyEntry(slot, target, at);
+        this.#copyEntry(slots, slot, target, at);
         at += stride;
       }
     }
@@ -195,6 +240,7 @@ export class KeyTable {
     const hashes = new Int32Array(entries.buffer, entries.byteOffset, entries.length * 2);
     if (this.#count === 0) {
       this.#old = undefined;
+      this.#conversion = undefined;
       this.#allocate(capacityFor(Math.min(this.#maxKeys, entries.length / this.#stride)));
     }
     for (let from = 0; from + this.#stride <= entries.length; from += this.#stride) {
@@ -219,7 +265,10 @@ export class KeyTable {
       const slots = n < capacity ? this.#slots : (this.#old as Slots);
       const slot = n < capacity ? n : n - capacity;
       if (!this.#isInUse(slots, slot, now)) continue;
-      visit(slots.low(slot), slots.high(slot), slot * this.#stride + 1, slots.storage);
+      const [low, high] = [slots.low(slot), slots.high(slot)];
+      const conversion = this.#conversionOf(slots);
+      if (conversion) visit(low, high, 0, converted(slots, slot, conversion));
+      else visit(low, high, slot * this.#stride + 1, slots.storage);
       visited++;
     }
     return n >= end ? 0 : n;
@@ -253,8 +302,15 @@ export class KeyTable {
 
   /** True if the slot holds a key that differs from a new one. */
   #isInUse(slots: Slots, slot: number, now: Millis): boolean {
-    const at = slot * this.#stride + 1;
-    return !slots.isEmpty(slot) && this.lifecycle.removableAt(slots.storage, at) > now;
+    if (slots.isEmpty(slot)) return false;
+    const conversion = this.#conversionOf(slots);
+    if (conversion) return this.lifecycle.removableAt(converted(slots, slot, conversion), 0) > now;
+    return this.lifecycle.removableAt(slots.storage, slot * this.#stride + 1) > now;
+  }
+
+  /** Set for a block whose keys are those of another rule. */
+  #conversionOf(slots: Slots): Conversion | undefined {
+    return slots === this.#old ? this.#conversion : undefined;
   }
 
   /** Moves the clock hand over a few slots and removes keys that are as good as new. */
@@ -278,6 +334,7 @@ export class KeyTable {
   }
 
   #evictFrom(slots: Slots, firstSlot: number, now: Millis): boolean {
+    const conversion = this.#conversionOf(slots);
     let best = -1;
     let bestAt: Millis = Infinity;
     let slot = firstSlot;
@@ -286,7 +343,9 @@ export class KeyTable {
       slot = n & slots.mask;
       if (slots.isEmpty(slot)) continue;
       seen++;
-      const evictAt = this.lifecycle.evictableAt(slots.storage, slot * this.#stride + 1);
+      const evictAt = conversion
+        ? this.lifecycle.evictableAt(converted(slots, slot, conversion), 0)
+        : this.lifecycle.evictableAt(slots.storage, slot * this.#stride + 1);
       if (evictAt < bestAt) {
         bestAt = evictAt;
         best = slot;
@@ -322,10 +381,14 @@ export class KeyTable {
   /** Continues in a block of the right size; the keys of the block before follow in steps. */
   #resize(now: Millis): void {
     this.#move(Infinity, now); // usually there is nothing left: a block fills slower than the one before is moved
+    this.#replaceBlock();
+    this.#move(FIRST_MOVE_SLOTS, now);
+  }
+
+  #replaceBlock(): void {
     this.#old = this.#slots;
     this.#moved = 0;
     this.#allocate(capacityFor(this.#count));
-    this.#move(FIRST_MOVE_SLOTS, now);
   }
 
   /** Moves the keys of the next slots, except those that are as good as new. */
@@ -338,7 +401,9 @@ export class KeyTable {
       else if (this.#isInUse(old, this.#moved, now)) this.#moveSlot(old, this.#moved);
       else this.#remove(old, this.#moved); // as above, another entry may take its place
     }
-    if (this.#moved > old.mask) this.#old = undefined;
+    if (this.#moved <= old.mask) return;
+    this.#old = undefined;
+    this.#conversion = undefined;
   }
 
   /** Moves one key; -1 if the old block does not have it. */
@@ -349,9 +414,26 @@ export class KeyTable {
 
   #moveSlot(old: Slots, slot: number): number {
     const at = this.#slots.slotOf(old.low(slot), old.high(slot)) * this.#stride;
-    old.copyEntry(slot, this.#slots, at);
+    this.#copyEntry(old, slot, this.#slots, at);
     old.remove(slot);
     return at + 1;
+  }
+
+  /** Copies an entry of one of the blocks, by the present rule. */
+  #copyEntry(
+    slots: Slots,
+    slot: number,
+    target: Pick<Slots, 'storage' | 'hashes'>,
+    at: number,
+  ): void {
+    const conversion = this.#conversionOf(slots);
+    if (!conversion) {
+      slots.copyEntry(slot, target, at);
+      return;
+    }
+    target.hashes[at * 2] = slots.low(slot);
+    target.hashes[at * 2 + 1] = slots.high(slot);
+    target.storage.set(converted(slots, slot, conversion), at + 1);
   }
 
   #allocate(capacity: number): void {
@@ -360,6 +442,12 @@ export class KeyTable {
     this.#maxLoad = Math.floor(capacity * MAX_LOAD);
     this.#clockHand = 0;
   }
+}
+
+/** One key of the rule before, in the scratch array. */
+function converted(slots: Slots, slot: number, { convert, scratch, changedAt }: Conversion): State {
+  convert(scratch, 0, slots.storage, slot * slots.stride + 1, changedAt);
+  return scratch;
 }
 
 /** The capacity of a table with so many keys: it can grow by a third or more. */

@@ -29,9 +29,10 @@ export class PeersBackend extends DelegatingBackend<LocalBackend> {
   override readonly needsKeyNames = false;
   readonly #network: PeerNetwork;
   readonly #hasher: Hasher;
-  readonly #limit: PeerLimit;
+  readonly #name: string;
+  #limit: PeerLimit;
   /** The level that use beyond the cost can cause. */
-  readonly #maxLevel: number;
+  #maxLevel = 0;
   readonly #importedCredits = new ImportedCredits();
   #isDetached = false;
 
@@ -41,19 +42,26 @@ export class PeersBackend extends DelegatingBackend<LocalBackend> {
     { name, clock, random, maxKeys }: BackendContext,
     network: PeerNetwork,
   ) {
-    const buckets = bucketsOf(policy);
-    const local = new LocalBackend(policy, { clock, random, maxKeys, hasher: network.hasher });
-    super(local);
+    bucketsOf(policy);
+    super(new LocalBackend(policy, { clock, random, maxKeys, hasher: network.hasher }));
+    this.#name = name;
     this.#network = network;
     this.#hasher = network.hasher;
+    this.#limit = this.#join(policy);
+  }
+
+  /** Shares the limit under its rule. */
+  #join(policy: Policy): PeerLimit {
+    const local = this.inner;
+    const buckets = bucketsOf(policy);
     this.#maxLevel =
       Math.max(...buckets.map(({ burst }) => burst)) + Math.max(...buckets.map(maxOveruseOf));
     const level = (state: State, i: number, now: Millis): number =>
       bindingLevel(buckets, state, i, now);
     const refillTimesOf = (state: State, i: number, now: Millis): Millis[] =>
       timeToFull(buckets, state, i, now).map(ceilMs);
-    this.#limit = {
-      id: limitId(name, policy),
+    const limit: PeerLimit = {
+      id: limitId(this.#name, policy),
       isAdditive: buckets.length === 1 && buckets[0].maxDebt === Infinity,
       applyRemoteHits: (low, high, hits, agoMs) =>
         void local.updateHashed(low, high, { hits }, agoMs),
@@ -72,7 +80,20 @@ export class PeersBackend extends DelegatingBackend<LocalBackend> {
         else local.settleHashed(low, high, { outcome: 'ok', cost: 0, used: by, dueAt: 0 });
       },
     };
-    network.addLimit(this.#limit);
+    this.#network.addLimit(limit);
+    return limit;
+  }
+
+  /** Hits of nodes that still have the other rule do not count here: a limit's id contains its rule. */
+  prepareChange(policy: Policy): (() => void) | undefined {
+    const change = this.inner.prepareChange(policy);
+    if (!change) return undefined;
+    return () => {
+      change();
+      if (this.#isDetached) return;
+      this.#network.removeLimit(this.#limit);
+      this.#limit = this.#join(policy);
+    };
   }
 
   /** Continues as a local backend. Hits recorded so far are still reported. */

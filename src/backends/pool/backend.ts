@@ -52,7 +52,7 @@ class StoreClock implements Clock {
 }
 
 export class PoolBackend extends DelegatingBackend<LocalBackend> {
-  readonly #undivided: DivisiblePolicy;
+  #undivided: DivisiblePolicy;
   #policy: Policy;
   #position: PoolPosition | undefined;
   readonly #pool: PoolClaimSource;
@@ -192,9 +192,22 @@ export class PoolBackend extends DelegatingBackend<LocalBackend> {
     return this.inner.slices();
   }
 
-  override restore(snapshot: TableSnapshot): void {
+  override restore(snapshot: TableSnapshot, from?: Policy): boolean {
     this.#refreshFixedDecision();
-    this.inner.restore(snapshot);
+    return this.inner.restore(snapshot, from);
+  }
+
+  prepareChange(policy: Policy): (() => void) | undefined {
+    requireDivisible(policy);
+    const isSaved = (p: Policy): boolean => p.resumeForMs !== undefined;
+    if (isSaved(policy) || isSaved(this.#undivided)) return undefined; // its levels are in the store
+    if (!this.inner.prepareChange(policy)) return undefined;
+    return () => {
+      this.#refreshFixedDecision(); // the instant of the change is the store's
+      this.#undivided = policy;
+      this.#policy = this.#position ? policy.divided(this.#position) : policy;
+      this.inner.prepareChange(this.#policy)?.();
+    };
   }
 
   override detach(): void {

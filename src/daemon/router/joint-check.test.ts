@@ -3,6 +3,7 @@ import { createRouter, unavailableBackend } from '../../../test/support/http-pro
 
 import { deny } from '../../core/decision.ts';
 import { seededRandom } from '../../core/random.ts';
+import type { Inspection } from '../../limiter/inspection.ts';
 import { VirtualClock } from '../../testing/virtual-clock.ts';
 import { checkAll, type JointPart, remainingOfAll } from './joint-check.ts';
 import type { CheckResult, Router } from './router.ts';
@@ -30,11 +31,11 @@ function setUp(limits: unknown, extra: Parameters<typeof createRouter>[0] = {}) 
   return { clock, router, ask, hold, left, partsOf };
 }
 
-/** What a cost of 0 says is left. */
+/** What is left in one limit, whatever other limits apply to the key. */
 function remainingIn(router: Router, limit: string, key: string): number {
   const request = router.route({ limit, key, cost: 0 });
-  const { decision } = router.checkRouted(request as NonNullable<typeof request>) as CheckResult;
-  return decision.verdict === 'allow' ? decision.remaining : Number.NaN;
+  const statuses = router.inspect(request as NonNullable<typeof request>) as Inspection[];
+  return statuses.find(({ name }) => name === limit)?.remaining ?? Number.NaN;
 }
 
 const LOGIN = {

@@ -1,6 +1,10 @@
 /**
- * The limiters of the daemon by name. A reload keeps the limiter, and with it the counts, of every rule
- * whose text has not changed.
+ * The limiters of the daemon by name. A reload keeps the limiter, and with it the counts, of every rule whose text has
+ * not changed. A rule with other numbers keeps its counts too:
+ *
+ *     other numbers of the rule          the limiter changes its rule: permits and waiters stay
+ *     other `maxKeys`, another backend   a new limiter, to which the keys are copied
+ *     another kind of rule               a new limiter without counts; the log says so
  */
 
 import type { AnyBackendFactory } from '../../backends/daemon-backend.ts';
@@ -13,16 +17,20 @@ import { SyncLimiter } from '../../limiter/sync-limiter.ts';
 import {
   dryRunFactoryOf,
   fingerprint,
+  type KeyOverrideConfig,
   type LimitConfig,
   type RuleOptions,
 } from '../config/limits.ts';
 import { MAX_WAITING } from '../config/read.ts';
+import type { Pattern } from '../keys/pattern.ts';
 
 /** The limiter of one rule: of a limit, or of all its overrides with one name. */
 export interface LimiterEntry {
   readonly name: string;
   /** A rule with the same fingerprint keeps its limiter. */
-  readonly fingerprint: string;
+  fingerprint: string;
+  /** The rule as it was written. */
+  rule: RuleOptions;
   readonly limiter: SyncLimiter | AsyncLimiter;
   /** Checks that wait for a remote backend. */
   readonly pending: PendingSet;
@@ -42,8 +50,13 @@ export type BackendSelector = (
 ) => AnyBackendFactory | undefined;
 
 export interface RegistryChange {
+  readonly limits: readonly LimitConfig[];
   readonly created: readonly LimiterEntry[];
   readonly removed: readonly LimiterEntry[];
+  /** Takes effect at `commit`: changes of rules, and copies of keys to new limiters. */
+  readonly transfers: readonly (() => void)[];
+  /** Names of limiters that begin without counts although there was one of this name before. */
+  readonly restarted: string[];
   /** All limiters after the change. */
   readonly entries: ReadonlyMap<string, LimiterEntry>;
 }
@@ -51,6 +64,8 @@ export interface RegistryChange {
 export class LimiterRegistry {
   readonly #context: RegistryContext;
   #entries: ReadonlyMap<string, LimiterEntry> = new Map();
+  /** The names of overrides by limit and pattern. */
+  #overrideNames: ReadonlyMap<string, string> = new Map();
 
   constructor(context: RegistryContext) {
     this.#context = context;
@@ -77,13 +92,36 @@ export class LimiterRegistry {
    */
   prepare(limits: readonly LimitConfig[]): RegistryChange {
     const entries = new Map<string, LimiterEntry>();
+    const transfers: (() => void)[] = [];
+    const restarted: string[] = [];
+    const add = (
+      name: string,
+      rule: RuleOptions,
+      limit: LimitConfig,
+      predecessor?: LimiterEntry,
+    ): void => {
+      const old = this.#entries.get(name) ?? predecessor;
+      const changed = old?.name === name && this.#changeRule(old, rule, limit);
+      if (changed) {
+        entries.set(name, old);
+        transfers.push(changed);
+        return;
+      }
+      const entry = this.#keepOrCreate(name, rule, limit);
+      entries.set(name, entry);
+      if (old && old !== entry)
+        transfers.push(() => {
+          if (!copyKeys(old, entry)) restarted.push(name);
+        });
+    };
     const isNew = (entry: LimiterEntry): boolean => this.#entries.get(entry.name) !== entry;
     try {
       for (const limit of limits) {
-        entries.set(limit.name, this.#keepOrCreate(limit.name, limit.rule, limit));
+        add(limit.name, limit.rule, limit);
         for (const override of limit.overrides) {
           const name = overrideName(limit.name, override.name);
-          if (!entries.has(name)) entries.set(name, this.#keepOrCreate(name, override.rule, limit));
+          if (!entries.has(name))
+            add(name, override.rule, limit, this.#overrideBefore(limit, override));
         }
       }
     } catch (error) {
@@ -91,16 +129,47 @@ export class LimiterRegistry {
       throw error;
     }
     const removed = this.all.filter((old) => entries.get(old.name) !== old);
-    return { created: [...entries.values()].filter(isNew), removed, entries };
+    const created = [...entries.values()].filter(isNew);
+    return { limits, created, removed, entries, transfers, restarted };
   }
 
-  commit({ entries }: RegistryChange): void {
+  commit({ limits, entries, transfers }: RegistryChange): void {
+    this.#overrideNames = overrideNamesOf(limits);
     this.#entries = entries;
+    for (const transfer of transfers) transfer();
+  }
+
+  /** The limiter that an override had before its rule, and with it the name, changed: the one of the same pattern. */
+  #overrideBefore(limit: LimitConfig, { match }: KeyOverrideConfig): LimiterEntry | undefined {
+    return this.#entries.get(this.#overrideNames.get(patternId(limit, match[0])) ?? '');
+  }
+
+  /** What gives the limiter of a rule its new numbers; undefined if it has to be another limiter, or nothing changed. */
+  #changeRule(
+    entry: LimiterEntry,
+    rule: RuleOptions,
+    { backends }: LimitConfig,
+  ): (() => void) | undefined {
+    const text = fingerprintOf(rule, backends);
+    const before = entry.rule;
+    const isSameOtherwise = fingerprintOf({ ...before, limit: rule.limit }, backends) === text;
+    const isSameBackend = fingerprintOf(before, backends) === entry.fingerprint;
+    if (text === entry.fingerprint || !isSameOtherwise || !isSameBackend) return undefined;
+    if (!(entry.limiter instanceof SyncLimiter)) return undefined;
+    const change = entry.limiter.prepareChange(rule.limit);
+    return (
+      change &&
+      (() => {
+        change();
+        entry.fingerprint = text;
+        entry.rule = rule;
+      })
+    );
   }
 
   #keepOrCreate(name: string, rule: RuleOptions, limit: LimitConfig): LimiterEntry {
     const { backends } = limit;
-    const text = fingerprint(rule) + backends.map(({ identity }) => identity).join();
+    const text = fingerprintOf(rule, backends);
     const old = this.#entries.get(name);
     if (old?.fingerprint === text) return old;
     const { clock, batchClock, hasher, backendFor } = this.#context;
@@ -109,7 +178,7 @@ export class LimiterRegistry {
     const options = { ...rule, name, queue, ...(clock && { clock }), ...(backend && { backend }) };
     const isExact = backends.some(({ needsExactTime }) => needsExactTime);
     const limiter = createLimiter(options, { hasher, clock: isExact ? systemClock : batchClock });
-    return { name, fingerprint: text, limiter, pending: new PendingSet() };
+    return { name, fingerprint: text, rule, limiter, pending: new PendingSet() };
   }
 }
 
@@ -120,6 +189,31 @@ export function dryRunRegistry(limits: readonly LimitConfig[]): LimiterRegistry 
   registry.apply(limits);
   return registry;
 }
+
+const fingerprintOf = (rule: RuleOptions, backends: LimitConfig['backends']): string =>
+  fingerprint(rule) + backends.map(({ identity }) => identity).join();
+
+/**
+ * Copies the keys of a limit to its replacement; false if that begins without counts. A remote backend keeps them
+ * itself. Calls in flight are not copied: they settle with the old limiter.
+ */
+function copyKeys(from: LimiterEntry, to: LimiterEntry): boolean {
+  if (!(to.limiter instanceof SyncLimiter)) return from.limiter.isRemote;
+  if (!(from.limiter instanceof SyncLimiter) || isConcurrencyLimit(from.limiter)) return false;
+  return to.limiter.restore(from.limiter.snapshot(), from.rule.limit);
+}
+
+function overrideNamesOf(limits: readonly LimitConfig[]): ReadonlyMap<string, string> {
+  const names = new Map<string, string>();
+  for (const limit of limits) {
+    for (const { name, match } of limit.overrides)
+      for (const pattern of match)
+        names.set(patternId(limit, pattern), overrideName(limit.name, name));
+  }
+  return names;
+}
+
+const patternId = ({ name }: LimitConfig, { text }: Pattern): string => `${name}\n${text}`;
 
 /** The name of an override's limiter in metrics and responses. */
 export const overrideName = (limit: string, override: string): string => `${limit}[${override}]`;

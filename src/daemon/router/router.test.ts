@@ -409,10 +409,17 @@ limits:
     expect(allowed('alice', 9)).toBe(9);
   });
 
-  test('changed rule: starts with fresh counts', () => {
+  test('other numbers of the rule: what was consumed stays consumed', () => {
     const { allowed, change } = routerOf(TWO);
     allowed('ip:1', 9);
     change("limits: { mine: { bucket: { rate: 1/s, burst: 4 }, match: 'ip:*' } }");
+    expect(allowed('ip:1', 9)).toBe(1);
+  });
+
+  test('a rule of another kind: starts with fresh counts', () => {
+    const { allowed, change } = routerOf(TWO);
+    allowed('ip:1', 9);
+    change("limits: { mine: { window: { limit: 4, per: 1h }, match: 'ip:*' } }");
     expect(allowed('ip:1', 9)).toBe(4);
   });
 });

@@ -45,6 +45,7 @@ import {
 import { stepDown, stepDrain, stepUp } from './periodic-test.ts';
 import { beginStart, stepStart } from './start.ts';
 import {
+  ANCHOR,
   BASE_RTT,
   beginCall,
   CAUSE,
@@ -61,7 +62,9 @@ import {
   IN_FLIGHT,
   KEPT,
   type KneeTerms,
+  LEVEL,
   LIMIT,
+  LIMIT_BEFORE_LOSS,
   LIMIT_RTT,
   MODE,
   NEXT_AT,
@@ -77,10 +80,14 @@ import {
   STUCK,
   TARGET,
   TOLERANCE,
+  TOP,
   untilStuck,
   WIDTH,
 } from './state.ts';
 import { countFailure, headroom, isKnown } from './window.ts';
+
+/** Numbers that the upper bound of the limit bounds. */
+const BOUNDED = [TARGET, LIMIT, ANCHOR, TOP, LEVEL, LIMIT_BEFORE_LOSS];
 
 /** What was learnt about a service that has not been called for this long is dropped. */
 const STALE_MS = 60_000;
@@ -190,6 +197,16 @@ export function knee(terms: KneeTerms, { size, rank }: PoolPosition): InFlightPo
     noteKept(state, i, kept) {
       state[i + KEPT] = Math.min(2 * state[i + LIMIT], Math.max(state[i + KEPT], Math.ceil(kept)));
     },
+
+    terms: 'knee',
+    /** Calls stay in flight, and what was learnt is kept, up to the new bound. */
+    converterFrom: (from) =>
+      from.terms !== 'knee'
+        ? undefined
+        : (state, i, source, j) => {
+            for (let n = 0; n < WIDTH; n++) state[i + n] = source[j + n];
+            for (const n of BOUNDED) state[i + n] = Math.min(part.max, state[i + n]);
+          },
 
     divided: (next) => knee(terms, next),
     limitOf,

@@ -1,0 +1,126 @@
+/** A reload, or a restart with a snapshot, that changes the numbers of a limit keeps what was consumed. */
+
+import { readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterEach, expect, test } from 'vitest';
+import { createTempDir } from '../../test/support/daemon.ts';
+import { VirtualClock } from '../testing/index.ts';
+import { parseConfigText } from './config/file.ts';
+import { Daemon } from './daemon.ts';
+
+const folder = createTempDir();
+const file = join(folder.path, 'sluice.yaml');
+const cleanups: (() => unknown)[] = [folder.remove];
+
+afterEach(async () => {
+  for (const cleanup of cleanups.splice(1).reverse()) await cleanup();
+});
+
+function write(limits: string): void {
+  const listen = `listen: { line: '${join(folder.path, 'line.sock')}', resp: off, http: off }`;
+  const snapshot = `snapshot: { file: '${join(folder.path, 'state')}' }`;
+  writeFileSync(file, `${listen}\n${snapshot}\nlimits: ${limits}\n`);
+}
+
+/** Without the clock of a daemon before it, without its snapshot too. */
+async function start(limits: string, before?: VirtualClock) {
+  const clock = before ?? new VirtualClock(1_700_000_000_000);
+  if (!before) rmSync(join(folder.path, 'state'), { force: true });
+  write(limits);
+  const load = () => parseConfigText(file, readFileSync(file, 'utf8'));
+  const loaded = load();
+  if ('problems' in loaded) throw new Error(loaded.problems.join('\n'));
+  const logged: string[] = [];
+  const log = (_: string, message: string, fields: object = {}): void =>
+    void logged.push(`${message} ${JSON.stringify(fields)}`);
+  const daemon = await Daemon.start(loaded.config, { log, load, version: '0.0.0', clock });
+  const stop = async (): Promise<void> => {
+    const stopped = daemon.stop();
+    const timer = setInterval(() => clock.advance(100), 1);
+    await stopped;
+    clearInterval(timer);
+  };
+  cleanups.push(stop);
+  const change = async (next: string) => {
+    write(next);
+    return daemon.reload();
+  };
+  /** How many of so many checks are allowed. */
+  const take = async (count: number, key = 'alice'): Promise<number> => {
+    let allowed = 0;
+    for (let n = 0; n < count; n++)
+      if ((await daemon.router.check({ key, cost: 1 }))?.decision.verdict === 'allow') allowed++;
+    return allowed;
+  };
+  return { daemon, clock, logged, change, take, stop };
+}
+
+test('reload: another rate and burst keep what was consumed', async () => {
+  const { change, take } = await start('{ a: { bucket: { rate: 1/h, burst: 20 } } }');
+  expect(await take(10)).toBe(10);
+  const result = await change('{ a: { bucket: { rate: 2/h, burst: 40 } } }');
+  expect(result).toMatchObject({ ok: true, limits: 1, kept: 1 });
+  expect(await take(100)).toBe(30);
+});
+
+test('reload: an override with other numbers keeps what was consumed', async () => {
+  const rule = (burst: number) =>
+    `{ a: { bucket: { rate: 1/h }, overrides: [{ match: vip, bucket: { rate: 1/h, burst: ${burst} } }] } }`;
+  const { change, take } = await start(rule(20));
+  expect(await take(15, 'vip')).toBe(15);
+  await change(rule(18));
+  expect(await take(100, 'vip')).toBe(3);
+});
+
+test('reload: permits of clients stay in flight and settle with the new limit', async () => {
+  const { change, daemon } = await start('{ a: { concurrency: 2 } }');
+  const acquire = async () =>
+    daemon.router.check({ key: 'alice', cost: 1, wantsPermit: true, limit: 'a' });
+  const first = await acquire();
+  await acquire();
+  await change('{ a: { concurrency: 3 } }');
+  expect((await acquire())?.decision.verdict).toBe('allow');
+  expect((await acquire())?.decision.verdict).toBe('deny');
+  daemon.router.permits.settle(first?.permit ?? '', {});
+  expect((await acquire())?.decision.verdict).toBe('allow');
+});
+
+test('reload: other maxKeys beside another rate keep what was consumed', async () => {
+  const { change, take } = await start('{ a: { bucket: { rate: 1/h, burst: 20 } } }');
+  await take(10);
+  await change('{ a: { bucket: { rate: 1/h, burst: 15 }, maxKeys: 1000 } }');
+  expect(await take(100)).toBe(5);
+});
+
+test('reload: a rule of another kind starts anew, and the log says so', async () => {
+  const { change, take, logged } = await start('{ a: { bucket: { rate: 1/h, burst: 20 } } }');
+  await take(20);
+  const result = await change('{ a: { window: { limit: 20, per: 1h } } }');
+  expect(result).toMatchObject({ ok: true, kept: 0 });
+  expect(await take(100)).toBe(20);
+  expect(logged).toContain('limit starts anew: its rule is of another kind {"limit":"a"}');
+});
+
+test('reload: a configuration that is refused changes no rate', async () => {
+  const { change, take } = await start('{ a: { bucket: { rate: 1/h, burst: 20 } } }');
+  await take(10);
+  const bad =
+    "{ a: { bucket: { rate: 1/h, burst: 99 } }, b: { bucket: { rate: 1/h }, etcd: { endpoints: ['https://127.0.0.1:1'], tls: { ca: /nonexistent/ca.pem } } } }";
+  expect(await change(bad)).toMatchObject({ ok: false });
+  expect(await take(100)).toBe(10);
+});
+
+test('restart: another rate and burst keep what was consumed before the snapshot', async () => {
+  const first = await start(
+    '{ a: { bucket: { rate: 1/h, burst: 20 } }, w: { window: { limit: 10, per: 10h }, match: w } }',
+  );
+  await first.take(10);
+  await first.take(8, 'w');
+  await first.stop();
+  const second = await start(
+    '{ a: { bucket: { rate: 2/h, burst: 40 } }, w: { window: { limit: 9, per: 10h, steps: 5 }, match: w } }',
+    first.clock,
+  );
+  expect(await second.take(100)).toBe(30);
+  expect(await second.take(100, 'w')).toBe(1);
+});
