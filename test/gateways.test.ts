@@ -1,125 +1,222 @@
-/** A real nginx with auth_request to the daemon, configured with the recipes of docs/http-check.md. */
+/** Real gateways with the configurations of docs/gateways.md: limits, outages of the daemon, and what clients can inject. */
 
-import { readFileSync } from 'node:fs';
-import { createServer, type Server } from 'node:http';
-import type { AddressInfo } from 'node:net';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { readHttpSection } from '../src/daemon/config/http.ts';
-import { createKeyExtractor } from '../src/daemon/protocols/http/key.ts';
 import {
-  createHttpServer,
-  type HttpResult,
-  type RunningHttpServer,
-  sendRequest,
-  serveHttp,
-} from './support/http-protocol.ts';
-import { nginxServer, type Service, startNginx } from './support/services.ts';
+  type Application,
+  type ClientRequest,
+  GATEWAYS,
+  requestFrom,
+  startApplication,
+  startGatewayDaemon,
+} from './support/gateways.ts';
+import { sendRequest } from './support/http-protocol.ts';
+import type { Service } from './support/services.ts';
 
-/** A recipe of the page with the test's addresses. */
-function recipe(name: string, replacements: Readonly<Record<string, string>>): string {
-  const page = readFileSync('docs/http-check.md', 'utf8');
-  const [, text] = new RegExp(`\`\`\`nginx\\n# ${name}\\n([\\s\\S]*?)\`\`\``).exec(page) ?? [];
-  if (text === undefined) throw new Error(`docs/http-check.md has no recipe "${name}"`);
-  return Object.entries(replacements).reduce((all, [from, to]) => all.replaceAll(from, to), text);
-}
+const BURST = 2;
 
-/** The upstream application: echoes method and URL. */
-async function startApp(): Promise<{ server: Server; port: number }> {
-  const server = createServer((request, response) => {
-    response.statusCode = request.url === '/forbidden' ? 403 : 200;
-    response.end(`app ${request.method} ${request.url}`);
-  });
-  await new Promise<void>((ready) => server.listen(0, '127.0.0.1', ready));
-  return { server, port: (server.address() as AddressInfo).port };
-}
+/** The time-out of the recipes is 100 ms; the rest is for a busy machine. */
+const MAX_OUTAGE_MS = 1500;
 
-describe.skipIf(nginxServer() === undefined)('nginx auth_request', () => {
-  let app: Awaited<ReturnType<typeof startApp>>;
-  let daemon: RunningHttpServer;
-  let nginx: Service;
-  let closedPort: number;
+/** What a client sends to be counted less, as another client, or not at all. */
+const ATTACKS: Readonly<Record<string, ClientRequest>> = {
+  'cost in the query': { path: '/?cost=0' },
+  'cost in the query, name encoded': { path: '/?%63ost=0' },
+  'key in the query': { path: '/?key=ip:203.0.113.1' },
+  'limit in the query': { path: '/?limit=vip' },
+  'plan in the query': { path: '/?plan=vip' },
+  'status in the query': { path: '/?status=299' },
+  'hold in the query': { path: '/?hold=1' },
+  'wait in the query': { path: '/?wait=10s' },
+  'ampersand in the path': { path: '/%26cost=0' },
+  'question mark in the path': { path: '/%3Fcost=0' },
+  'semicolon in the path': { path: '/;cost=0' },
+  'path of a check': { path: '/check?cost=0&key=ip:203.0.113.1' },
+  'path of a check by Envoy': { path: '/check;cost=0/' },
+  'path of the recipe': { path: '/_sluice?cost=0' },
+  'path with dots': { path: '/a/..%2f..%2fcheck%3fcost=0' },
+  'line break in the path': { path: '/%0D%0ASluice-Key:%20ip:203.0.113.1' },
+  'absolute URL': { path: 'http://localhost/check?cost=0' },
+  'key header': { headers: { 'Sluice-Key': 'ip:203.0.113.1' } },
+  'key header twice': { headers: { 'Sluice-Key': ['ip:203.0.113.1', 'ip:203.0.113.2'] } },
+  'key header, empty': { headers: { 'Sluice-Key': '' } },
+  'key header with underscore': { headers: { Sluice_Key: 'ip:203.0.113.1' } },
+  'key header as hop-by-hop': {
+    headers: { Connection: 'close, Sluice-Key', 'Sluice-Key': 'ip:203.0.113.1' },
+  },
+  'headers of parameters': {
+    headers: {
+      ...{ 'Sluice-Cost': '0', 'Sluice-Limit': 'vip', 'Sluice-Plan': 'vip', 'Sluice-Hold': '1' },
+      ...{ 'Sluice-Wait': '10s', 'Sluice-Status': '200', 'Sluice-Checked': 'yes' },
+    },
+  },
+  'header of several checks': { headers: { 'Sluice-Check': 'limit=vip, key=a, cost=0' } },
+  'X-Forwarded-For': { headers: { 'X-Forwarded-For': '203.0.113.1' } },
+  'X-Real-IP and Forwarded': {
+    headers: {
+      'X-Real-IP': '203.0.113.1',
+      Forwarded: 'for=203.0.113.1',
+      'Client-IP': '203.0.113.1',
+    },
+  },
+  'original URI': {
+    headers: { 'X-Original-URI': '/check?cost=0', 'X-Forwarded-Uri': '/check?cost=0' },
+  },
+  'original method': {
+    headers: { 'X-Forwarded-Method': 'POST', 'X-HTTP-Method-Override': 'OPTIONS' },
+  },
+  'Host of the daemon': { headers: { Host: '127.0.0.1:7612' } },
+  'page of another site': {
+    headers: {
+      Origin: 'https://evil.example',
+      'Sec-Fetch-Site': 'cross-site',
+      Host: 'evil.example',
+    },
+  },
+  'PROXY headers of the connection': { headers: { Via: '1.1 x', 'Proxy-Connection': 'close' } },
+  'form in the body': {
+    method: 'POST',
+    headers: { 'Content-Type': 'application/x-www-form-urlencoded' },
+    body: 'cost=0&key=ip:203.0.113.1',
+  },
+  'JSON in the body': {
+    method: 'POST',
+    headers: { 'Content-Type': 'application/json' },
+    body: '[{"key":"ip:203.0.113.1","cost":0}]',
+  },
+  'chunked body': {
+    method: 'POST',
+    headers: { 'Transfer-Encoding': 'chunked', 'Content-Type': 'application/json' },
+    body: '{"key":"ip:203.0.113.1","cost":0}',
+  },
+  'request behind the body': {
+    method: 'PUT',
+    headers: { 'Content-Type': 'text/plain' },
+    body: 'GET /check?cost=0 HTTP/1.1\r\nHost: a\r\n\r\n',
+  },
+  'method HEAD': { method: 'HEAD' },
+  'method OPTIONS': { method: 'OPTIONS' },
+  'method DELETE': { method: 'DELETE', path: '/?cost=0' },
+  Expect: { method: 'POST', headers: { Expect: '100-continue' }, body: 'cost=0' },
+  'bearer token and cookie': {
+    headers: { Authorization: 'Bearer x', Cookie: 'cost=0; limit=vip' },
+  },
+  '12 KiB of headers': { headers: { 'X-Long': 'a'.repeat(6000), 'X-Longer': 'b'.repeat(6000) } },
+};
 
-  beforeAll(async () => {
-    app = await startApp();
-    daemon = await serveHttp(
-      createHttpServer({
-        limits: { 'per-client': { bucket: { rate: '1/h', burst: 3 }, match: 'ip:*' } },
-        extractKey: createKeyExtractor(
-          readHttpSection({ prefix: 'ip:', trustProxy: ['127.0.0.1'] }, 'http'),
-        ),
-      }),
-    );
-    // The tests act as many clients by a header that nginx trusts.
-    const realIp = 'set_real_ip_from 127.0.0.1; real_ip_header X-Test-Client;';
-    nginx = await startNginx(2, (ports) => {
-      closedPort = ports[1];
-      const [open, closed] = ports.map((port) => ({
-        '127.0.0.1:7612': `127.0.0.1:${daemon.port}`,
-        '127.0.0.1:3000': `127.0.0.1:${app.port}`,
-        'listen 80;': `listen 127.0.0.1:${port};`,
-      }));
-      return `${realIp}\n${recipe('refused with 429', open)}\n${recipe(
-        'and closed without the daemon',
-        closed,
-      )
-        .replaceAll('upstream sluice', 'upstream sluice_closed')
-        .replaceAll('//sluice/', '//sluice_closed/')}`;
+for (const gateway of GATEWAYS) {
+  describe.skipIf(gateway.command() === undefined)(`gateway ${gateway.name}`, () => {
+    let app: Application;
+    let daemon: Service;
+    let open: Service;
+    let closed: Service;
+    let clients = 0;
+
+    beforeAll(async () => {
+      app = await startApplication();
+      daemon = await startGatewayDaemon({
+        'rate: 10/s, burst: 20': `rate: 1/h, burst: ${BURST}`,
+      });
+      const addresses = { daemon: `127.0.0.1:${daemon.port}`, app: app.address };
+      open = await gateway.start(addresses, gateway.failOpen);
+      closed = await gateway.start(addresses, gateway.failClosed);
+    }, 60_000);
+
+    afterAll(async () => {
+      await open?.stop();
+      await closed?.stop();
+      await daemon?.stop();
+      await app?.stop();
+    });
+
+    const newClient = (): string => `127.1.${Math.floor(clients / 200)}.${1 + (clients++ % 200)}`;
+
+    /** What the daemon's operator sees. */
+    const operator = async (path: string): Promise<string> =>
+      (await sendRequest(daemon.port, path)).text;
+
+    const metric = async (name: string): Promise<number> => {
+      const [, value] = new RegExp(`^${name} (\\S+)$`, 'm').exec(await operator('/metrics')) ?? [];
+      return Number(value);
+    };
+
+    const countOf = (limit: string): Promise<number> =>
+      metric(`sluice_checks_total\\{limit="${limit}",verdict="allow"\\}`);
+
+    test('client within its burst: passes; then 429 with Retry-After and RateLimit', async () => {
+      const client = newClient();
+      for (let n = 0; n < BURST; n++) {
+        const { status, text } = await requestFrom(client, open.port, { path: `/page?n=${n}` });
+        expect([status, text]).toEqual([200, `app GET /page?n=${n} `]);
+      }
+      const refused = await requestFrom(client, open.port);
+      expect(refused.status).toBe(429);
+      expect(refused.text).not.toContain('app');
+      expect(Number(refused.headers['retry-after'])).toBeGreaterThan(3000);
+      expect(refused.headers.ratelimit).toMatch(/^"per-client";r=0;t=\d+$/);
+      expect((await requestFrom(newClient(), open.port)).status).toBe(200);
+    });
+
+    test('POST: is checked without its body, which reaches the application', async () => {
+      const sent = { method: 'POST', path: '/form', body: 'cost=0' };
+      const { text } = await requestFrom(newClient(), open.port, sent);
+      expect(text).toBe('app POST /form cost=0');
+    });
+
+    test('403 of the application: passes unchanged', async () => {
+      const { status, text } = await requestFrom(newClient(), open.port, { path: '/forbidden' });
+      expect([status, text]).toEqual([403, 'app GET /forbidden ']);
+    });
+
+    test(`${Object.keys(ATTACKS).length} ways to inject parameters: each is counted as the client, cost 1`, async () => {
+      for (const [name, attack] of Object.entries(ATTACKS)) {
+        const client = newClient();
+        const before = app.count();
+        const statuses: number[] = [];
+        for (let n = 0; n < BURST + 2; n++)
+          statuses.push((await requestFrom(client, closed.port, attack)).status);
+        const passed = app.count() - before;
+        const isCounted = passed <= BURST && statuses.every((status) => status < 500);
+        expect([name, statuses, passed, isCounted]).toEqual([name, statuses, passed, true]);
+      }
+      expect(await metric('sluice_keys\\{limit="per-client"\\}')).toBeLessThanOrEqual(clients);
+      expect(await operator('/inspect?key=ip:203.0.113.1')).toContain(`"remaining":${BURST},`);
+    });
+
+    test('limit with always: counts the requests of all clients', async () => {
+      expect(await countOf('total')).toBe(await countOf('per-client'));
+    });
+
+    /** Both gateways answer in time and as configured, several times. */
+    const outage = async (n: 0 | 1): Promise<void> => {
+      for (let tries = 0; tries < 3; tries++) {
+        const passed = await requestFrom(newClient(), open.port, { path: '/open' });
+        expect([passed.status, passed.text]).toEqual([200, 'app GET /open ']);
+        expect(passed.ms).toBeLessThan(MAX_OUTAGE_MS);
+        const refused = await requestFrom(newClient(), closed.port);
+        expect([refused.status, refused.text.includes('app')]).toEqual([
+          gateway.closedStatus[n],
+          false,
+        ]);
+        expect(refused.ms).toBeLessThan(MAX_OUTAGE_MS);
+      }
+    };
+
+    test('daemon frozen: fails open or closed as configured, in time, and recovers', async () => {
+      daemon.pause();
+      await outage(1);
+      daemon.resume();
+      const client = newClient();
+      const statuses: number[] = [];
+      for (let n = 0; n <= BURST; n++)
+        statuses.push((await requestFrom(client, closed.port)).status);
+      expect(statuses).toEqual([...Array(BURST).fill(200), 429]);
+    });
+
+    test('daemon dead: fails open or closed as configured, in time, and recovers', async () => {
+      await daemon.kill();
+      await outage(0);
+      await daemon.restart();
+      expect((await requestFrom(newClient(), closed.port)).status).toBe(200);
     });
   });
-
-  afterAll(async () => {
-    await nginx?.stop();
-    await daemon?.stop().catch(() => undefined);
-    await new Promise((closed) => app?.server.close(closed));
-  });
-
-  const from = (client: string, path = '/', more = {}): Promise<HttpResult> =>
-    sendRequest(nginx.port, path, { headers: { 'x-test-client': client }, ...more });
-
-  test('client within its burst: passes; then 429 with Retry-After', async () => {
-    for (let remaining = 2; remaining >= 0; remaining--) {
-      const { status, text, headers } = await from('192.0.2.1', `/page?n=${remaining}`);
-      expect([status, text]).toEqual([200, `app GET /page?n=${remaining}`]);
-      expect(headers.ratelimit).toMatch(new RegExp(`^"per-client";r=${remaining};t=\\d+$`));
-    }
-    const refused = await from('192.0.2.1');
-    expect(refused.status).toBe(429);
-    expect(refused.text).not.toContain('app');
-    expect(Number(refused.headers['retry-after'])).toBeGreaterThan(3000);
-    expect(refused.headers.ratelimit).toMatch(/^"per-client";r=0;t=\d+$/);
-  });
-
-  test('two clients: count apart', async () => {
-    expect((await from('192.0.2.2')).status).toBe(200);
-    expect((await from('192.0.2.1')).status).toBe(429);
-  });
-
-  test('POST: is checked without its body', async () => {
-    const sent = {
-      method: 'POST',
-      body: 'key=ip:192.0.2.9',
-      headers: {
-        'x-test-client': '192.0.2.3',
-        'content-type': 'application/x-www-form-urlencoded',
-      },
-    };
-    expect((await from('192.0.2.3', '/form', sent)).text).toBe('app POST /form');
-  });
-
-  test('403 of the application: passes unchanged', async () => {
-    const { status, text } = await from('192.0.2.4', '/forbidden');
-    expect([status, text]).toEqual([403, 'app GET /forbidden']);
-  });
-
-  test('daemon down: fails open or closed as configured', async () => {
-    const strict = () =>
-      sendRequest(closedPort, '/', { headers: { 'x-test-client': '192.0.2.6' } });
-    const statuses = [];
-    for (let n = 0; n < 4; n++) statuses.push((await strict()).status);
-    expect(statuses).toEqual([200, 200, 200, 429]);
-    await daemon.stop();
-    for (let n = 0; n < 5; n++) expect((await from('192.0.2.5')).status).toBe(200);
-    const closed = await strict();
-    expect([closed.status, closed.text.includes('app')]).toEqual([500, false]);
-  });
-});
+}
