@@ -1,10 +1,12 @@
 /** Real gateways with the configurations of docs/gateways.md: limits, outages of the daemon, and what clients can inject. */
 
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
+import { parse } from 'yaml';
 import {
   type Application,
   type ClientRequest,
   GATEWAYS,
+  recipe,
   requestFrom,
   startApplication,
   startGatewayDaemon,
@@ -13,6 +15,7 @@ import { sendRequest } from './support/http-protocol.ts';
 import type { Service } from './support/services.ts';
 
 const BURST = 2;
+const SMALL_BURST = { 'rate: 10/s, burst: 20': `rate: 1/h, burst: ${BURST}` };
 
 /** The time-out of the recipes is 100 ms; the rest is for a busy machine. */
 const MAX_OUTAGE_MS = 1500;
@@ -113,9 +116,7 @@ for (const gateway of GATEWAYS) {
 
     beforeAll(async () => {
       app = await startApplication();
-      daemon = await startGatewayDaemon({
-        'rate: 10/s, burst: 20': `rate: 1/h, burst: ${BURST}`,
-      });
+      daemon = await startGatewayDaemon(SMALL_BURST);
       const addresses = { daemon: `127.0.0.1:${daemon.port}`, app: app.address };
       open = await gateway.start(addresses, gateway.failOpen);
       closed = await gateway.start(addresses, gateway.failClosed);
@@ -135,12 +136,19 @@ for (const gateway of GATEWAYS) {
       (await sendRequest(daemon.port, path)).text;
 
     const metric = async (name: string): Promise<number> => {
-      const [, value] = new RegExp(`^${name} (\\S+)$`, 'm').exec(await operator('/metrics')) ?? [];
+      const [, value] = new RegExp(`^${name} (\\d+)$`, 'm').exec(await operator('/metrics')) ?? [];
+      if (value === undefined) throw new Error(`/metrics has no ${name}`);
       return Number(value);
     };
 
+    const remainingOf = async (key: string): Promise<number> => {
+      const bytes = Buffer.from(key, 'latin1').toString('hex').replace(/../g, '%$&');
+      const { limits } = JSON.parse(await operator(`/inspect?limit=per-client&key=${bytes}`));
+      return limits[0].remaining;
+    };
+
     const countOf = (limit: string): Promise<number> =>
-      metric(`sluice_checks_total\\{limit="${limit}",verdict="allow"\\}`);
+      metric(`sluice_decisions_total\\{limit="${limit}",verdict="allow"\\}`);
 
     test('client within its burst: passes; then 429 with Retry-After and RateLimit', async () => {
       const client = newClient();
@@ -175,14 +183,56 @@ for (const gateway of GATEWAYS) {
         for (let n = 0; n < BURST + 2; n++)
           statuses.push((await requestFrom(client, closed.port, attack)).status);
         const passed = app.count() - before;
-        const isCounted = passed <= BURST && statuses.every((status) => status < 500);
-        expect([name, statuses, passed, isCounted]).toEqual([name, statuses, passed, true]);
+        const spent = BURST - (await remainingOf(`ip:${client}`));
+        const isRight = spent === passed && passed <= BURST && !statuses.includes(500);
+        expect({ name, statuses, spent, passed, isRight }).toMatchObject({ isRight: true });
       }
-      expect(await metric('sluice_keys\\{limit="per-client"\\}')).toBeLessThanOrEqual(clients);
-      expect(await operator('/inspect?key=ip:203.0.113.1')).toContain(`"remaining":${BURST},`);
+      expect(await remainingOf('ip:203.0.113.1')).toBe(BURST);
+    });
+
+    /** A gateway whose key is a header of the client. */
+    const HOSTILE_KEYS = ['a&cost=0', 'a&limit=total', 'a%26cost=0', 'a;cost=0', 'a?cost=0', 'a#b']
+      .concat(['a/../b', 'a b', 'a, b', '"a"', '{a}', '$a', '%[src]', '{remote_host}', 'caf\xe9'])
+      .concat(['a=b&status=299', '&hold=1', '+', '%', '%zz', 'x'.repeat(1024)]);
+
+    test(`${HOSTILE_KEYS.length} keys that clients choose: each is a key, counted with cost 1`, async () => {
+      const addresses = { daemon: `127.0.0.1:${daemon.port}`, app: app.address };
+      const byKey = await gateway.start(addresses, (text) =>
+        gateway.failClosed(text).replace(gateway.clientAddress, `ip:${gateway.apiKey}`),
+      );
+      try {
+        for (const key of HOSTILE_KEYS) {
+          const sent = { headers: { 'X-Api-Key': key } };
+          const { status } = await requestFrom(newClient(), byKey.port, sent);
+          const remaining = await remainingOf(`ip:${key}`);
+          expect([key, status, remaining]).toEqual([key, 200, BURST - 1]);
+        }
+        const long = { headers: { 'X-Api-Key': 'x'.repeat(5000) } };
+        expect([400, 429]).toContain((await requestFrom(newClient(), byKey.port, long)).status);
+      } finally {
+        await byKey.stop();
+      }
+    });
+
+    test('16 KiB of headers, or no header of the key: no error 500', async () => {
+      const large = { 'X-A': 'a'.repeat(7000), 'X-B': 'b'.repeat(7000), 'X-C': 'c'.repeat(7000) };
+      const { status } = await requestFrom(newClient(), closed.port, { headers: large });
+      expect([200, 400, 431]).toContain(status);
+      const addresses = { daemon: `127.0.0.1:${daemon.port}`, app: app.address };
+      const byKey = await gateway.start(addresses, (text) =>
+        gateway.failClosed(text).replace(gateway.clientAddress, gateway.apiKey),
+      );
+      try {
+        const answer = await requestFrom(newClient(), byKey.port);
+        expect([400, 429]).toContain(answer.status);
+        expect(answer.text).not.toContain('app');
+      } finally {
+        await byKey.stop();
+      }
     });
 
     test('limit with always: counts the requests of all clients', async () => {
+      expect(await countOf('total')).toBeGreaterThan(Object.keys(ATTACKS).length);
       expect(await countOf('total')).toBe(await countOf('per-client'));
     });
 
@@ -220,3 +270,65 @@ for (const gateway of GATEWAYS) {
     });
   });
 }
+
+/** What gateways send that Debian does not have, to a daemon with the configuration of the page. */
+describe('gateways that are not installed', () => {
+  const running: Service[] = [];
+  afterEach(async () => {
+    for (const service of running.splice(0)) await service.stop();
+  });
+
+  const start = async (name?: string): Promise<Service> => {
+    const daemon = await startGatewayDaemon(SMALL_BURST, name);
+    running.push(daemon);
+    return daemon;
+  };
+
+  /** The statuses of one request more than the burst. */
+  const statusesOf = async (send: () => Promise<{ status: number }>): Promise<number[]> => {
+    const statuses: number[] = [];
+    for (let n = 0; n <= BURST; n++) statuses.push((await send()).status);
+    return statuses;
+  };
+
+  const LIMITED = [...Array(BURST).fill(200), 429];
+
+  test('Envoy: the path_prefix and the header of the recipe are a check, whatever the client sends', async () => {
+    const daemon = await start();
+    const [filter] = parse(recipe('envoy.yaml', {})).http_filters;
+    const { path_prefix: prefix, authorization_request: request } =
+      filter.typed_config.http_service;
+    const [{ key, value }] = request.headers_to_add;
+    let clients = 0;
+    for (const [name, attack] of Object.entries(ATTACKS)) {
+      const { path = '/', method = 'GET' } = attack;
+      if (!path.startsWith('/')) continue; // Envoy makes it a path
+      const client = value.replace(/%\w+%/, `192.0.2.${++clients}`);
+      const headers = { Host: 'shop.example.org', [key]: client, 'Content-Length': '0' };
+      const sent = { method, headers: { ...headers, 'x-envoy-internal': 'true' } };
+      const statuses = await statusesOf(() => sendRequest(daemon.port, prefix + path, sent));
+      expect([name, statuses]).toEqual([name, LIMITED]);
+    }
+  });
+
+  test('Traefik: X-Forwarded-For is the key, whatever else the client sends', async () => {
+    const daemon = await start('sluice.yaml for Traefik');
+    const page = parse(recipe('dynamic configuration of Traefik', {}));
+    const { pathname, search } = new URL(page.http.middlewares.limited.forwardAuth.address);
+    let clients = 0;
+    for (const [name, attack] of Object.entries(ATTACKS)) {
+      const headers = {
+        ...attack.headers, // without authRequestHeaders
+        'X-Forwarded-For': `192.0.2.${++clients}`,
+        'X-Forwarded-Method': attack.method ?? 'GET',
+        'X-Forwarded-Uri': attack.path ?? '/',
+        'X-Forwarded-Host': 'shop.example.org',
+        'X-Forwarded-Proto': 'http',
+      };
+      const lone = { ...headers, 'Transfer-Encoding': undefined, Expect: undefined };
+      const sent = { headers: JSON.parse(JSON.stringify(lone)) };
+      const statuses = await statusesOf(() => sendRequest(daemon.port, pathname + search, sent));
+      expect([name, statuses]).toEqual([name, LIMITED]);
+    }
+  });
+});

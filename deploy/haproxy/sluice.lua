@@ -39,8 +39,11 @@ local function read_reply(socket)
   end
 end
 
+-- The parameters of the check; nil without a key.
 local function query_of(txn)
-  local query = "key=" .. escaped(txn:get_var("txn.sluice_key") or "")
+  local key = txn:get_var("txn.sluice_key")
+  if key == nil or key == "" then return nil end
+  local query = "key=" .. escaped(key)
   for _, name in ipairs({ "limit", "cost" }) do
     local value = txn:get_var("txn.sluice_" .. name)
     if value ~= nil then query = query .. "&" .. name .. "=" .. escaped(tostring(value)) end
@@ -61,7 +64,9 @@ local function check(address, timeout_ms, query)
 end
 
 core.register_action("sluice", { "http-req" }, function(txn, address, timeout_ms)
-  local status, headers = check(address, timeout_ms, query_of(txn))
+  local query = query_of(txn)
+  local status, headers = 400, {}
+  if query then status, headers = check(address, timeout_ms, query) end
   if not status then return txn:set_var("txn.sluice", "unavailable") end
   for name, variable in pairs(VARIABLES) do
     if headers[name] then txn:set_var(variable, headers[name]) end

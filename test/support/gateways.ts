@@ -40,6 +40,9 @@ export interface Gateway {
   readonly closedStatus: readonly [number, number];
   /** The recipe with other addresses; `edit` changes it. */
   start(addresses: Addresses, edit: (text: string) => string): Promise<Service>;
+  /** The key of the recipe, and a key from the header `X-Api-Key`. */
+  readonly clientAddress: string;
+  readonly apiKey: string;
   readonly failOpen: (text: string) => string;
   readonly failClosed: (text: string) => string;
 }
@@ -69,6 +72,8 @@ export const GATEWAYS: readonly Gateway[] = [
     name: 'nginx',
     command: nginxServer,
     closedStatus: [500, 500],
+    clientAddress: 'ip:$remote_addr',
+    apiKey: '$http_x_api_key',
     start: (addresses, edit) =>
       startNginx(1, ([port]) =>
         edit(
@@ -85,6 +90,8 @@ export const GATEWAYS: readonly Gateway[] = [
     name: 'HAProxy',
     command: haproxyServer,
     closedStatus: [503, 503],
+    clientAddress: 'ip:%[src]',
+    apiKey: '%[req.fhdr(x-api-key)]',
     start: (addresses, edit) =>
       startHaproxy((port) =>
         edit(
@@ -102,6 +109,8 @@ export const GATEWAYS: readonly Gateway[] = [
     name: 'Caddy',
     command: caddyServer,
     closedStatus: [502, 504],
+    clientAddress: 'ip:{remote_host}',
+    apiKey: '{header.X-Api-Key}',
     start: (addresses, edit) =>
       startCaddy((port) =>
         edit(
@@ -116,13 +125,16 @@ export const GATEWAYS: readonly Gateway[] = [
   },
 ];
 
-/** The built daemon with the configuration of the page, and these changes to it. */
-export const startGatewayDaemon = (changes: Readonly<Record<string, string>>): Promise<Service> =>
+/** The built daemon with a configuration of the page, and these changes to it. */
+export const startGatewayDaemon = (
+  changes: Readonly<Record<string, string>>,
+  name = 'sluice.yaml',
+): Promise<Service> =>
   startServer({
     command: process.execPath,
     argsIn(folder, [port]) {
       const file = join(folder, 'sluice.yaml');
-      writeFileSync(file, recipe('sluice.yaml', { ...changes, ':7612': `:${port}` }));
+      writeFileSync(file, recipe(name, { ...changes, ':7612': `:${port}` }));
       const only = ['--line', 'off', '--resp', 'off'];
       return ['dist/cli/main.js', 'serve', '--config', file, ...only];
     },

@@ -45,8 +45,15 @@ export function createKeyExtractor({ header, prefix, clientOf }: HttpConfig): Ke
 
 const fromHeader =
   (name: string): KeyExtractor =>
-  ({ headers, rawHeaders }) =>
-    isRepeated(name, rawHeaders) ? undefined : joinHeader(headers[name]) || undefined;
+  (request) =>
+    soleHeader(request, name);
+
+/** The value of a header that names a key; undefined if it is missing, empty or repeated. */
+export const soleHeader = (
+  { headers, rawHeaders }: RequestHead,
+  name: string,
+): string | undefined =>
+  isRepeated(name, rawHeaders) ? undefined : joinHeader(headers[name]) || undefined;
 
 /** A proxy that appends its header to the client's would let the client choose a part of the key, or all of it. */
 const isRepeated = (name: string, rawHeaders: readonly string[] = []): boolean =>
