@@ -6,6 +6,7 @@ import {
   type Application,
   type ClientRequest,
   GATEWAYS,
+  type GatewayDaemon,
   recipe,
   requestFrom,
   startApplication,
@@ -109,7 +110,7 @@ const ATTACKS: Readonly<Record<string, ClientRequest>> = {
 for (const gateway of GATEWAYS) {
   describe.skipIf(gateway.command() === undefined)(`gateway ${gateway.name}`, () => {
     let app: Application;
-    let daemon: Service;
+    let daemon: GatewayDaemon;
     let open: Service;
     let closed: Service;
     let clients = 0;
@@ -228,6 +229,20 @@ for (const gateway of GATEWAYS) {
         expect(answer.text).not.toContain('app');
       } finally {
         await byKey.stop();
+      }
+    });
+
+    test('Unix socket of the daemon: takes the place of its address', async () => {
+      const addresses = { daemon: gateway.unixPrefix + daemon.socket, app: app.address };
+      const bySocket = await gateway.start(addresses, gateway.failClosed);
+      try {
+        const client = newClient();
+        const statuses: number[] = [];
+        for (let n = 0; n <= BURST; n++)
+          statuses.push((await requestFrom(client, bySocket.port)).status);
+        expect(statuses).toEqual([...Array(BURST).fill(200), 429]);
+      } finally {
+        await bySocket.stop();
       }
     });
 

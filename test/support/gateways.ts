@@ -40,6 +40,8 @@ export interface Gateway {
   readonly closedStatus: readonly [number, number];
   /** The recipe with other addresses; `edit` changes it. */
   start(addresses: Addresses, edit: (text: string) => string): Promise<Service>;
+  /** How it spells a Unix socket. */
+  readonly unixPrefix: string;
   /** The key of the recipe, and a key from the header `X-Api-Key`. */
   readonly clientAddress: string;
   readonly apiKey: string;
@@ -72,6 +74,7 @@ export const GATEWAYS: readonly Gateway[] = [
     name: 'nginx',
     command: nginxServer,
     closedStatus: [500, 500],
+    unixPrefix: 'unix:',
     clientAddress: 'ip:$remote_addr',
     apiKey: '$http_x_api_key',
     start: (addresses, edit) =>
@@ -90,6 +93,7 @@ export const GATEWAYS: readonly Gateway[] = [
     name: 'HAProxy',
     command: haproxyServer,
     closedStatus: [503, 503],
+    unixPrefix: 'unix@',
     clientAddress: 'ip:%[src]',
     apiKey: '%[req.fhdr(x-api-key)]',
     start: (addresses, edit) =>
@@ -109,6 +113,7 @@ export const GATEWAYS: readonly Gateway[] = [
     name: 'Caddy',
     command: caddyServer,
     closedStatus: [502, 504],
+    unixPrefix: 'unix/',
     clientAddress: 'ip:{remote_host}',
     apiKey: '{header.X-Api-Key}',
     start: (addresses, edit) =>
@@ -125,21 +130,31 @@ export const GATEWAYS: readonly Gateway[] = [
   },
 ];
 
+/** A daemon on a port and on a Unix socket. */
+export interface GatewayDaemon extends Service {
+  readonly socket: string;
+}
+
 /** The built daemon with a configuration of the page, and these changes to it. */
-export const startGatewayDaemon = (
+export async function startGatewayDaemon(
   changes: Readonly<Record<string, string>>,
   name = 'sluice.yaml',
-): Promise<Service> =>
-  startServer({
+): Promise<GatewayDaemon> {
+  let socket = '';
+  const service = await startServer({
     command: process.execPath,
     argsIn(folder, [port]) {
       const file = join(folder, 'sluice.yaml');
-      writeFileSync(file, recipe(name, { ...changes, ':7612': `:${port}` }));
+      socket = join(folder, 'http.sock');
+      const listen = { 'http: 127.0.0.1:7612': `http: ['127.0.0.1:${port}', '${socket}']` };
+      writeFileSync(file, recipe(name, { ...changes, ...listen }));
       const only = ['--line', 'off', '--resp', 'off'];
       return ['dist/cli/main.js', 'serve', '--config', file, ...only];
     },
     announces: 'ready\n',
   });
+  return Object.assign(service, { socket });
+}
 
 export interface Application {
   readonly address: string;

@@ -53,10 +53,12 @@ export const soleHeader = (
   { headers, rawHeaders }: RequestHead,
   name: string,
 ): string | undefined =>
-  isRepeated(name, rawHeaders) ? undefined : joinHeader(headers[name]) || undefined;
+  rawHeaders !== undefined && isRepeated(name, rawHeaders)
+    ? undefined
+    : joinHeader(headers[name]) || undefined;
 
 /** A proxy that appends its header to the client's would let the client choose a part of the key, or all of it. */
-const isRepeated = (name: string, rawHeaders: readonly string[] = []): boolean =>
+const isRepeated = (name: string, rawHeaders: readonly string[]): boolean =>
   rawHeaders.filter((text, n) => n % 2 === 0 && text.toLowerCase() === name).length > 1;
 
 const fromAddress =
