@@ -45,6 +45,13 @@ describe('admin endpoints', () => {
     }
   });
 
+  test('path of a client behind /check: is a check, and no admin page', async () => {
+    for (const path of ['/check/../inspect', '/check;/../inspect', '/check;cost=0/metrics']) {
+      const reply = await get(`${path}?key=a`);
+      expect([path, reply]).toEqual([path, expect.stringMatching(/\r\n\r\n{"verdict":"allow"/)]);
+    }
+  });
+
   test.each([
     [
       'no spelling of the path',
@@ -53,7 +60,7 @@ describe('admin endpoints', () => {
         '/inspect/',
         '/INSPECT',
         '/%69nspect',
-        '/check/../inspect',
+        '/healthz/../inspect',
         '/./inspect',
         'http://localhost/inspect',
         '/inspect#',

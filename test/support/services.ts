@@ -7,7 +7,7 @@
 
 import { execFileSync, spawnSync } from 'node:child_process';
 import { existsSync, writeFileSync } from 'node:fs';
-import { createServer } from 'node:net';
+import { connect, createServer } from 'node:net';
 import { join } from 'node:path';
 import { freePort, freePorts } from '../../bench/ports.mjs';
 import {
@@ -27,6 +27,8 @@ const START_TIMEOUT_MS = 15_000;
 /** Commands without `--version`. */
 const VERSION_FLAG: Readonly<Record<string, string>> = {
   nginx: '-v',
+  haproxy: '-v',
+  caddy: 'version',
   nc: '-h',
   socat: '-V',
   ip: '-V',
@@ -249,6 +251,46 @@ ${http}
 }
 `;
 }
+
+/** The command that starts HAProxy; undefined if there is none. */
+export const haproxyServer = lazyServerCommand(['haproxy'], 'HAProxy', 'haproxy');
+
+/** A HAProxy with this configuration. */
+export const startHaproxy = (config: (port: number) => string): Promise<Service> => {
+  let port = 0;
+  return startServer({
+    command: haproxyServer() ?? 'haproxy',
+    argsIn(folder, ports) {
+      [port] = ports;
+      const file = join(folder, 'haproxy.cfg');
+      writeFileSync(file, config(port));
+      return ['-db', '-f', file];
+    },
+    isReady: () => isListening(port),
+  });
+};
+
+/** The command that starts Caddy; undefined if there is none. */
+export const caddyServer = lazyServerCommand(['caddy'], 'Caddy', 'caddy');
+
+/** A Caddy with these sites, without certificates and without its admin interface. */
+export const startCaddy = (sites: (port: number) => string): Promise<Service> =>
+  startServer({
+    command: 'env',
+    argsIn(folder, [port]) {
+      const file = join(folder, 'Caddyfile');
+      writeFileSync(file, `{\n\tadmin off\n\tauto_https off\n}\n${sites(port)}`);
+      const command = [caddyServer() ?? 'caddy', 'run', '--config', file, '--adapter', 'caddyfile'];
+      return [`HOME=${folder}`, ...command]; // it writes there
+    },
+    announces: 'serving initial configuration',
+  });
+
+const isListening = (port: number): Promise<boolean> =>
+  new Promise((resolve) => {
+    const socket = connect(port, '127.0.0.1', () => resolve(true));
+    socket.once('error', () => resolve(false)).once('connect', () => socket.destroy());
+  });
 
 /** A Redis cluster of three masters with a replica each. */
 export interface RedisCluster {

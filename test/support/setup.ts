@@ -1,7 +1,9 @@
 /** Runs once before all tests: finds or installs the servers they need, so that no two tests try at once. */
 
 import {
+  caddyServer,
   etcdServer,
+  haproxyServer,
   hasNamespaces,
   hasShellTools,
   natsServer,
@@ -12,6 +14,8 @@ import {
 export default function setUp(): void {
   redisServer();
   nginxServer();
+  haproxyServer();
+  caddyServer();
   hasShellTools();
   natsServer();
   etcdServer();

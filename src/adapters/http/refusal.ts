@@ -85,7 +85,7 @@ interface RefusedStatus extends Pick<Inspection, 'name' | 'by'> {
 export function buildProblem(
   denied: DenialDetails,
   found: RefusedStatus,
-  writer?: HeaderWriter,
+  writer?: Pick<HeaderWriter, 'write'>,
 ): RefusalProblem {
   const rules = withExhaustedRule(denied, found);
   const headers = writer?.write(rules.map((rule) => withRetryTime(rule, denied))) ?? {};

@@ -61,6 +61,8 @@ export interface LimitConfig {
   readonly per: 'key' | 'limit';
   /** Counts and reports, but never denies. */
   readonly shadow: boolean;
+  /** Whether HTTP responses show its name and what is left. */
+  readonly expose: boolean;
   readonly allow: readonly Pattern[];
   readonly deny: readonly Pattern[];
   readonly overrides: readonly KeyOverrideConfig[];
@@ -126,6 +128,7 @@ function readLimit(
     always: fields.boolean('always', false),
     per: fields.oneOf('per', ['key', 'limit'] as const, 'key'),
     shadow: fields.boolean('shadow', false),
+    expose: fields.boolean('expose', fields.get('per') !== 'limit'),
     allow: patterns('allow'),
     deny: patterns('deny'),
     ...readRulesAndBackends(fields, context),

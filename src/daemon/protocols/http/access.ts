@@ -91,6 +91,7 @@ export const isCrossSiteRead = (request: RequestHead): boolean =>
 const PROXY_HEADERS = [
   ...['x-forwarded-for', 'x-forwarded-uri', 'x-forwarded-method', 'x-forwarded-host'],
   ...['x-original-uri', 'x-original-method', 'x-original-url', 'x-real-ip', 'forwarded', 'via'],
+  'sluice-key',
 ];
 
 /**

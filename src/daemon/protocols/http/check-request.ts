@@ -117,7 +117,8 @@ const EXPECTED_AMOUNT = 'a number from 0 to 1e15';
 
 /** `header`: the one that may hold the key instead. */
 export const missingKey = (header?: string): ValidationProblem => {
-  const expected = header === undefined ? 'a string' : `a parameter, or in the header ${header}`;
+  const expected =
+    header === undefined ? 'a string' : `a parameter, or once in the header ${header}`;
   return new ValidationProblem('key', expected, undefined);
 };
 

@@ -2,6 +2,9 @@
  * Encodes a decision as an HTTP response: 200 or a refusal, with RateLimit headers (draft-ietf-httpapi-
  * ratelimit-headers), Retry-After and a JSON body in the library's words. JSON has no Infinity: a
  * `retryAfterMs` of null means never.
+ *
+ * A gateway may forward a response to the client. So limits that are not exposed (`per: limit`) take part in status and
+ * Retry-After, but their names and counts are left out.
  */
 
 import { HeaderWriter } from '../../../adapters/http/headers.ts';
@@ -24,9 +27,12 @@ import { type EventualResponse, type HttpResponse, problemOf } from './response.
 type RefusalParams = Pick<CheckParams, 'cost' | 'status'>;
 
 /** The status of a key with all limits of its route, merged. */
-type RouteStatus = Pick<Inspection, 'name' | 'rules' | 'by'>;
+interface RouteStatus extends Pick<Inspection, 'name' | 'rules' | 'by'> {
+  /** Names of limits and rules that the response leaves out. */
+  readonly hidden: ReadonlySet<string>;
+}
 
-const NO_STATUS: RouteStatus = { name: '', rules: [] };
+const NONE_HIDDEN: ReadonlySet<string> = new Set();
 
 const JSON_TYPE: readonly string[] = ['Content-Type', 'application/json'];
 const PROBLEM_TYPE: readonly string[] = ['Content-Type', 'application/problem+json'];
@@ -36,6 +42,7 @@ interface RouteReporter {
   readonly writer: HeaderWriter;
   readonly applied: readonly AppliedLimit[];
   readonly isLocal: boolean;
+  readonly hiddenLimits: ReadonlySet<string>;
 }
 
 export class CheckResponder {
@@ -47,13 +54,15 @@ export class CheckResponder {
     { route, key }: RoutedRequest,
     result: CheckResult,
   ): EventualResponse {
-    const { staticVerdict, rules } = result;
+    const { staticVerdict } = result;
     if (staticVerdict) return staticResponse(params, staticVerdict);
-    const { writer, applied, isLocal } = this.#reporters.get(route) ?? this.#addReporter(route);
+    const reporter = this.#reporters.get(route) ?? this.#addReporter(route);
+    const { writer, isLocal, hiddenLimits: hidden } = reporter;
+    const rules = hidden.size > 0 ? undefined : result.rules;
     if (rules && result.decision.verdict === 'allow') return allowResponse(result, writer, rules);
-    if (rules) return refusalResponse(params, result, writer, { name: '', rules });
-    if (isLocal) return countedResponse(params, result, writer, inspectLocal(applied, key));
-    return inspectRemote(applied, key).then((status) =>
+    if (rules) return refusalResponse(params, result, writer, { name: '', rules, hidden });
+    if (isLocal) return countedResponse(params, result, writer, inspectLocal(reporter, key));
+    return inspectRemote(reporter, key).then((status) =>
       countedResponse(params, result, writer, status),
     );
   }
@@ -67,9 +76,15 @@ export class CheckResponder {
     const { route, key } = request;
     if (route.remote.length !== 1) return this.respond(params, request, await pending);
     // Sent together with the check, the inspection travels in the same round trip.
-    const { writer, applied } = this.#reporters.get(route) ?? this.#addReporter(route);
-    const status = inspectRemote(applied, key, pending);
-    return countedResponse(params, await pending, writer, await status);
+    const reporter = this.#reporters.get(route) ?? this.#addReporter(route);
+    const status = inspectRemote(reporter, key, pending);
+    return countedResponse(params, await pending, reporter.writer, await status);
+  }
+
+  /** One check of a batch. `left`: what a refusal leaves. */
+  batchEntry({ route }: RoutedRequest, result: CheckResult, left: number): object {
+    const reporter = this.#reporters.get(route) ?? this.#addReporter(route);
+    return batchEntryOf(result, left, reporter.hiddenLimits);
   }
 
   /** The response to several checks that were decided as one: the headers list the limits of all. */
@@ -79,13 +94,17 @@ export class CheckResponder {
     result: CheckResult,
   ): Promise<HttpResponse> {
     if (result.staticVerdict) return staticResponse(refusal, result.staticVerdict);
-    const routes = parts.map(({ request }) => request.route);
-    const shown = routes.flatMap(
-      (route) => (this.#reporters.get(route) ?? this.#addReporter(route)).applied,
+    const reporters = parts.map(
+      ({ request: { route } }) => this.#reporters.get(route) ?? this.#addReporter(route),
     );
-    const charges = chargesOf(parts).filter(({ applied }) => shown.includes(applied));
+    const active = reporters.flatMap(({ applied }) => applied);
+    const hidden = new Set(reporters.flatMap(({ hiddenLimits }) => [...hiddenLimits]));
+    const charges = chargesOf(parts).filter(({ applied }) => active.includes(applied));
     const found = await Promise.all(charges.map(inspectCharge));
-    const status = mergeInspections(found.filter((one) => one !== undefined));
+    const status = mergeInspections(
+      found.filter((one) => one !== undefined),
+      hidden,
+    );
     const rules = tightestByName(status.rules);
     return countedResponse(refusal, result, new HeaderWriter('draft'), { ...status, rules });
   }
@@ -94,15 +113,22 @@ export class CheckResponder {
     // Responses do not mention limits in shadow mode.
     const applied = route.applied.filter(({ limit }) => !limit.shadow);
     const isLocal = applied.every(({ limiter }) => limiter instanceof SyncLimiter);
-    const reporter = { writer: new HeaderWriter('draft'), applied, isLocal };
+    const hiddenLimits = hiddenLimitsOf(route);
+    const reporter = { writer: new HeaderWriter('draft'), applied, isLocal, hiddenLimits };
     this.#reporters.set(route, reporter);
     return reporter;
   }
 }
 
-const inspectLocal = (applied: readonly AppliedLimit[], key: string): RouteStatus =>
+function hiddenLimitsOf({ applied }: Route): ReadonlySet<string> {
+  const hidden = applied.filter(({ limit }) => !limit.expose);
+  return hidden.length === 0 ? NONE_HIDDEN : new Set(hidden.map(({ name }) => name));
+}
+
+const inspectLocal = ({ applied, hiddenLimits }: RouteReporter, key: string): RouteStatus =>
   mergeInspections(
     applied.map((each) => (each.limiter as SyncLimiter).inspect(limiterKeyOf(each, key))),
+    hiddenLimits,
   );
 
 /**
@@ -110,7 +136,7 @@ const inspectLocal = (applied: readonly AppliedLimit[], key: string): RouteStatu
  * because a refusal by a remote limit returns what they granted.
  */
 async function inspectRemote(
-  applied: readonly AppliedLimit[],
+  { applied, hiddenLimits }: RouteReporter,
   key: string,
   decided?: Promise<unknown>,
 ): Promise<RouteStatus> {
@@ -122,9 +148,12 @@ async function inspectRemote(
     const statuses = await Promise.all(
       applied.map((each, n) => (isLocal(each) ? inspect(each) : remote[n])),
     );
-    return mergeInspections(statuses.filter((status) => status !== undefined));
+    return mergeInspections(
+      statuses.filter((status) => status !== undefined),
+      hiddenLimits,
+    );
   } catch {
-    return NO_STATUS; // the decision stands without a status
+    return mergeInspections([], hiddenLimits); // the decision stands without a status
   }
 }
 
@@ -149,12 +178,25 @@ function tightestByName(rules: readonly NamedRuleStatus[]): readonly NamedRuleSt
   return [...byName.values()];
 }
 
-function mergeInspections(inspections: readonly Inspection[]): RouteStatus {
-  if (inspections.length <= 1) return inspections[0] ?? NO_STATUS;
-  const by = inspections.find((each) => each.by === 'cooldown')?.by;
+function mergeInspections(
+  inspections: readonly Inspection[],
+  hiddenLimits: ReadonlySet<string>,
+): RouteStatus {
+  const { name } = inspections[0] ?? { name: '' };
+  const only = inspections.length === 1 ? inspections[0].by : undefined;
+  const by = only ?? inspections.find((each) => each.by === COOLDOWN)?.by;
   const rules = inspections.flatMap((each) => each.rules);
-  return { name: inspections[0].name, rules, ...(by !== undefined && { by }) };
+  const hiddenRules = inspections.filter((each) => hiddenLimits.has(each.name));
+  const names = hiddenRules.flatMap((each) => each.rules.map((rule) => rule.name));
+  const hidden = names.length > 0 ? new Set([...hiddenLimits, ...names]) : hiddenLimits;
+  return { name, rules, hidden, ...(by !== undefined && { by }) };
 }
+
+const shownOf = (
+  rules: readonly NamedRuleStatus[],
+  hidden: ReadonlySet<string>,
+): readonly NamedRuleStatus[] =>
+  hidden.size === 0 ? rules : rules.filter(({ name }) => !hidden.has(name));
 
 const countedResponse = (
   params: RefusalParams,
@@ -164,7 +206,7 @@ const countedResponse = (
 ): HttpResponse =>
   result.decision.verdict === 'deny'
     ? refusalResponse(params, result, writer, status)
-    : allowResponse(result, writer, status.rules);
+    : allowResponse(result, writer, shownOf(status.rules, status.hidden));
 
 function allowResponse(
   { permit }: CheckResult,
@@ -199,44 +241,49 @@ function refusalResponse(
   routeStatus: RouteStatus,
 ): HttpResponse {
   const { retryAfterMs, rule } = decision.verdict === 'deny' ? decision : NO_DENIAL;
+  const { rules, hidden } = routeStatus;
   const named = limit === undefined ? routeStatus : { ...routeStatus, name: limit };
   const details = { cost: params.cost, retryAfterMs, ...(reason && { reason }) };
-  const refusal = buildProblem(details, named, writer);
+  const refusal = buildProblem(details, named, {
+    write: (all) => writer.write(shownOf(all, hidden)),
+  });
+  const policies = refusal.policies.filter((name) => !hidden.has(name));
   const headers: string[] = [];
   for (const name in refusal.headers) headers.push(name, refusal.headers[name]);
   const { status = refusal.status } = params;
   // Nothing fits during a cool-down, whatever is left of the limit.
-  const remaining = routeStatus.by === COOLDOWN ? 0 : lowestRemaining(routeStatus.rules);
-  const denial = { verdict: 'deny', remaining, retryAfterMs, limit, rule, reason };
-  return { status, headers, body: JSON.stringify({ ...refusal.problem, status, ...denial }) };
+  const remaining = routeStatus.by === COOLDOWN ? 0 : lowestRemaining(shownOf(rules, hidden));
+  const by = limit !== undefined && hidden.has(limit) ? {} : { limit, rule };
+  const denial = { verdict: 'deny', remaining, retryAfterMs, ...by, reason };
+  const problem = { ...refusal.problem, 'violated-policies': policies, status, ...denial };
+  return { status, headers, body: JSON.stringify(problem) };
 }
 
 /** The configuration decides without counting: an allow or deny list, or no limit matches the key. */
 function staticResponse(
   { status = 403 }: RefusalParams,
-  { isAllowed, reason, limit, pattern }: StaticVerdict,
+  { isAllowed, reason, limit }: StaticVerdict,
 ): HttpResponse {
   if (isAllowed) return { status: 200, headers: JSON_TYPE, body: '{"verdict":"allow"}' };
   const owner = limit === undefined ? '' : ` of limit "${limit}"`;
   const detail =
     reason === 'unmatched'
       ? 'No limit matches the key, and unmatched keys are denied.'
-      : `The key is on the deny list${owner}${pattern ? ` (${pattern.text})` : ''}.`;
+      : `The key is on the deny list${owner}.`;
   const denial = { verdict: 'deny', retryAfterMs: NEVER, reason, limit };
   const body = JSON.stringify({ ...problemOf(status, detail), ...denial });
   return { status, headers: PROBLEM_TYPE, body };
 }
 
-/** `left`: what a refusal leaves. */
-export function batchEntryOf(result: CheckResult, left: number): object {
+function batchEntryOf(result: CheckResult, left: number, hidden: ReadonlySet<string>): object {
   const { decision, limit, reason, staticVerdict, permit } = result;
   const { verdict } = decision;
   const remaining = verdict === 'allow' ? decision.remaining : left;
   return {
     verdict,
-    ...(isBounded(remaining) && { remaining: Math.floor(remaining) }),
-    ...(verdict === 'deny' && { retryAfterMs: decision.retryAfterMs, rule: decision.rule }),
-    ...(limit !== undefined && { limit }),
+    ...(hidden.size === 0 && isBounded(remaining) && { remaining: Math.floor(remaining) }),
+    ...(verdict === 'deny' && { retryAfterMs: decision.retryAfterMs }),
+    ...(verdict === 'deny' && !hidden.has(limit ?? '') && { rule: decision.rule, limit }),
     ...(reason !== undefined && { reason }),
     ...(staticVerdict && { reason: staticVerdict.reason }),
     ...(permit !== undefined && { permit }),

@@ -3,6 +3,7 @@
  * never rejects.
  *
  *     GET  /check?limit=&key=&cost=&hold=1&wait=2s    200, or 429, 503, 403: for programs and proxies (auth_request)
+ *     GET  /check;limit=&cost=/path                   the same for a proxy that appends the client's path (ext_authz)
  *     POST /batch   POST /settle                      many checks at once; the outcome of a call
  *     GET  /check?check=limit,key&check=…             several limits and keys as one check; POST {"checks": […]}
  *     POST /take   POST /give                         as many as there are; what was not used
@@ -51,7 +52,7 @@ import {
   takeFromJson,
   waitTooLong,
 } from './check-request.ts';
-import { batchEntryOf, CheckResponder } from './decision-response.ts';
+import { CheckResponder } from './decision-response.ts';
 import {
   type Endpoint,
   type EndpointHandler,
@@ -68,6 +69,7 @@ import {
 } from './joint-check-request.ts';
 import type { KeyExtractor, RequestHead } from './key.ts';
 import { preview, ValidationProblem } from './parameters.ts';
+import { asRequested, proxiedCheck, withStatus } from './proxied-check.ts';
 import {
   type EventualResponse,
   type HttpResponse,
@@ -102,6 +104,9 @@ const CHECKS_PER_LOOK = 8;
 const CHECK_PATH = '/check';
 const QUESTION_MARK = 63;
 
+/** The body of a check that a proxy builds: the client's is not read. */
+const NOTHING = Buffer.alloc(0);
+
 export class HttpHandler {
   readonly #context: HttpHandlerContext;
   readonly #adminGuard: AdminGuard;
@@ -135,15 +140,15 @@ export class HttpHandler {
   handleLocally(request: RequestHead, isLoopback: boolean): HttpResponse | undefined {
     try {
       if (isCrossSiteCheck(request, isLoopback) && !this.#context.allowCrossSite)
-        return CROSS_SITE_CHECK;
+        return asRequested(request, CROSS_SITE_CHECK);
       const { url = '' } = request;
       const params = checkFromForm(url, CHECK_PATH.length + 1);
       if (params instanceof ValidationProblem)
         return jointFromForm(url, CHECK_PATH.length + 1)
           ? undefined
-          : problemResponse(400, params.detail);
+          : asRequested(request, problemResponse(400, params.detail));
       const routed = this.#route(request, params);
-      if (isHttpResponse(routed)) return routed;
+      if (isHttpResponse(routed)) return asRequested(request, routed);
       if (routed.route.remote.length > 0 || params.waitMs !== undefined) return undefined;
       const result = this.#context.router.checkWithStatus(routed) as CheckResult;
       return this.#responder.respond(params, routed, result) as HttpResponse;
@@ -157,8 +162,12 @@ export class HttpHandler {
     const isCheck =
       url.startsWith(CHECK_PATH) &&
       (url.length === CHECK_PATH.length || url.charCodeAt(CHECK_PATH.length) === QUESTION_MARK);
-    if (!isCheck) return this.#dispatchByPath(request, url, isLoopback, body);
-    if (this.#isRefused(request, isLoopback)) return CROSS_SITE_CHECK;
+    if (!isCheck) {
+      const proxied = proxiedCheck(request);
+      if (proxied) return this.#dispatch(proxied, isLoopback, NOTHING);
+      return this.#dispatchByPath(request, url, isLoopback, body);
+    }
+    if (this.#isRefused(request, isLoopback)) return asRequested(request, CROSS_SITE_CHECK);
     return this.#check(request, CHECK_PATH.length + 1, body);
   }
 
@@ -206,7 +215,7 @@ export class HttpHandler {
   /** One check, or a batch if the body is a list. */
   #check(request: RequestHead, queryAt: number, body: Buffer): EventualResponse {
     const params = parseRequest(request, queryAt, body, this.#checkFormats);
-    if (isHttpResponse(params)) return params;
+    if (isHttpResponse(params)) return asRequested(request, params);
     if ('checks' in params) return this.#runJoint(request, params);
     return Array.isArray(params)
       ? this.#runBatch(request, params)
@@ -228,7 +237,7 @@ export class HttpHandler {
   /** A promise only if a remote limit is on the route. */
   #runCheck(request: RequestHead, params: CheckParams): EventualResponse {
     const routed = this.#route(request, params);
-    if (isHttpResponse(routed)) return routed;
+    if (isHttpResponse(routed)) return withStatus(routed, params.status);
     if (params.waitMs !== undefined) return this.#waitFor(request, params, params.waitMs, routed);
     const result = this.#context.router.checkWithStatus(routed);
     return result instanceof Promise
@@ -250,7 +259,7 @@ export class HttpHandler {
         return problemResponse(status ?? 400, key.within(`checks[${n}]`).detail);
       const { limit, cost } = item;
       const routed = router.route({ limit, key, cost });
-      if (!routed) return unknownLimitResponse(limit ?? '', `checks[${n}]: `);
+      if (!routed) return withStatus(unknownLimitResponse(limit ?? '', `checks[${n}]: `), status);
       parts.push({ limit, request: routed });
     }
     const result = await checkAll(router, parts, wantsPermit);
@@ -265,7 +274,8 @@ export class HttpHandler {
   ): Promise<HttpResponse> {
     const { router } = this.#context;
     const { maxWaitMs } = router.waiting.bounds;
-    if (waitMs > maxWaitMs) return problemResponse(400, waitTooLong(maxWaitMs, waitMs).detail);
+    if (waitMs > maxWaitMs)
+      return withStatus(problemResponse(400, waitTooLong(maxWaitMs, waitMs).detail), params.status);
     try {
       const { limit } = params;
       const result = await router.acquire(routed, { waitMs, limit, signal: socket.clientLeft });
@@ -305,7 +315,7 @@ export class HttpHandler {
     const left = await Promise.all(decided.map((result, n) => this.#leftBy(result, requests[n])));
     return jsonResponse(
       200,
-      decided.map((result, n) => batchEntryOf(result, left[n])),
+      decided.map((result, n) => this.#responder.batchEntry(requests[n], result, left[n])),
     );
   }
 

@@ -13,6 +13,8 @@ export interface RequestHead {
   readonly url?: string | undefined;
   /** By lower-case name; one character per byte. */
   readonly headers: Readonly<Record<string, string | string[] | undefined>>;
+  /** Names and values in turn, as received; undefined if no name is repeated. */
+  readonly rawHeaders?: readonly string[] | undefined;
   readonly socket: {
     readonly remoteAddress?: string | undefined;
     /** Aborts when the client leaves; absent without a connection. */
@@ -43,8 +45,21 @@ export function createKeyExtractor({ header, prefix, clientOf }: HttpConfig): Ke
 
 const fromHeader =
   (name: string): KeyExtractor =>
-  ({ headers }) =>
-    joinHeader(headers[name]) || undefined;
+  (request) =>
+    soleHeader(request, name);
+
+/** The value of a header that names a key; undefined if it is missing, empty or repeated. */
+export const soleHeader = (
+  { headers, rawHeaders }: RequestHead,
+  name: string,
+): string | undefined =>
+  rawHeaders !== undefined && isRepeated(name, rawHeaders)
+    ? undefined
+    : joinHeader(headers[name]) || undefined;
+
+/** A proxy that appends its header to the client's would let the client choose a part of the key, or all of it. */
+const isRepeated = (name: string, rawHeaders: readonly string[]): boolean =>
+  rawHeaders.filter((text, n) => n % 2 === 0 && text.toLowerCase() === name).length > 1;
 
 const fromAddress =
   (clientOf: HttpConfig['clientOf']): KeyExtractor =>

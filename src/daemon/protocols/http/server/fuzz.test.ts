@@ -24,6 +24,7 @@ const URLS = [
   '/check?limit=api&key=alice&cost=2&hold=1&status=403',
   '/check?key=caf%C3%A9+7&limit=jobs&hold=true',
   '/check',
+  '/check;limit=api&status=429/path/of/a?client=1',
   '/batch',
   '/settle?permit=1&outcome=ok&used=1&rttMs=2.5&retryAfterMs=0',
   '/settle',

@@ -21,6 +21,7 @@ import {
   MAX_HEADERS,
 } from '../bounds.ts';
 import type { RequestHead } from '../key.ts';
+import { asRequested, proxiedCheckUrl } from '../proxied-check.ts';
 import { type EventualResponse, type HttpResponse, problemResponse, titleOf } from '../response.ts';
 
 /** How often Node looks for connections beyond their timeouts. */
@@ -40,8 +41,9 @@ const FORWARDING_HEADERS = [
 ];
 
 /** True if the body may hold the parameters. */
-const hasBody = ({ method, headers }: RequestHead): boolean =>
+const hasBody = ({ method, headers, url = '' }: RequestHead): boolean =>
   method === 'POST' &&
+  proxiedCheckUrl(url) === undefined &&
   (headers['transfer-encoding'] !== undefined || Number(headers['content-length'] ?? 0) > 0) &&
   FORWARDING_HEADERS.every((name) => headers[name] === undefined);
 
@@ -105,7 +107,7 @@ export class NodeHttpServer {
       const connection = connectionOf(request);
       if (connection.isLast) return;
       connection.isLast = !response.shouldKeepAlive;
-      if (hasDroppedHeaders(request)) this.#send(response, TOO_MANY_HEADERS);
+      if (hasDroppedHeaders(request)) this.#send(response, asRequested(request, TOO_MANY_HEADERS));
       else if (isHostMissing(request)) this.#close(request, response, NO_HOST);
       else if (request.method !== 'GET' && hasBody(request))
         this.#readBody(request, response, isLoopback);

@@ -100,7 +100,7 @@ describe('HTTP check', () => {
     });
     expect((await sendRequest('/check')).json).toMatchObject({
       status: 400,
-      detail: 'expected `key` to be a parameter, or in the header x-real-ip, got undefined',
+      detail: 'expected `key` to be a parameter, or once in the header x-real-ip, got undefined',
     });
   });
 
@@ -127,7 +127,7 @@ describe('HTTP check', () => {
     const { sendRequest } = await start({
       limits: {
         user: { bucket: { rate: '1/s', burst: 3 } },
-        all: { bucket: { rate: '1/s', burst: 2 }, per: 'limit', always: true },
+        all: { bucket: { rate: '1/s', burst: 2 }, per: 'limit', always: true, expose: true },
       },
     });
     const first = await sendRequest('/check?key=alice');
@@ -210,7 +210,7 @@ describe('HTTP check', () => {
     const denied = await sendRequest('/check?key=eve');
     expect(denied.status).toBe(403);
     expect(denied.json).toMatchObject({
-      detail: 'The key is on the deny list (eve).',
+      detail: 'The key is on the deny list.',
       verdict: 'deny',
       reason: 'deny-list',
       retryAfterMs: null,

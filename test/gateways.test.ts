@@ -1,0 +1,349 @@
+/** Real gateways with the configurations of docs/gateways.md: limits, outages of the daemon, and what clients can inject. */
+
+import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
+import { parse } from 'yaml';
+import {
+  type Application,
+  type ClientRequest,
+  GATEWAYS,
+  type GatewayDaemon,
+  recipe,
+  requestFrom,
+  startApplication,
+  startGatewayDaemon,
+} from './support/gateways.ts';
+import { sendRequest } from './support/http-protocol.ts';
+import type { Service } from './support/services.ts';
+
+const BURST = 2;
+const SMALL_BURST = { 'rate: 10/s, burst: 20': `rate: 1/h, burst: ${BURST}` };
+
+/** The time-out of the recipes is 100 ms; the rest is for a busy machine. */
+const MAX_OUTAGE_MS = 1500;
+
+/** What a client sends to be counted less, as another client, or not at all. */
+const ATTACKS: Readonly<Record<string, ClientRequest>> = {
+  'cost in the query': { path: '/?cost=0' },
+  'cost in the query, name encoded': { path: '/?%63ost=0' },
+  'key in the query': { path: '/?key=ip:203.0.113.1' },
+  'limit in the query': { path: '/?limit=vip' },
+  'plan in the query': { path: '/?plan=vip' },
+  'status in the query': { path: '/?status=299' },
+  'hold in the query': { path: '/?hold=1' },
+  'wait in the query': { path: '/?wait=10s' },
+  'ampersand in the path': { path: '/%26cost=0' },
+  'question mark in the path': { path: '/%3Fcost=0' },
+  'semicolon in the path': { path: '/;cost=0' },
+  'path of a check': { path: '/check?cost=0&key=ip:203.0.113.1' },
+  'path of a check by Envoy': { path: '/check;cost=0/' },
+  'path of the recipe': { path: '/_sluice?cost=0' },
+  'path with dots': { path: '/a/..%2f..%2fcheck%3fcost=0' },
+  'line break in the path': { path: '/%0D%0ASluice-Key:%20ip:203.0.113.1' },
+  'absolute URL': { path: 'http://localhost/check?cost=0' },
+  'key header': { headers: { 'Sluice-Key': 'ip:203.0.113.1' } },
+  'key header twice': { headers: { 'Sluice-Key': ['ip:203.0.113.1', 'ip:203.0.113.2'] } },
+  'key header, empty': { headers: { 'Sluice-Key': '' } },
+  'key header with underscore': { headers: { Sluice_Key: 'ip:203.0.113.1' } },
+  'key header as hop-by-hop': {
+    headers: { Connection: 'close, Sluice-Key', 'Sluice-Key': 'ip:203.0.113.1' },
+  },
+  'headers of parameters': {
+    headers: {
+      ...{ 'Sluice-Cost': '0', 'Sluice-Limit': 'vip', 'Sluice-Plan': 'vip', 'Sluice-Hold': '1' },
+      ...{ 'Sluice-Wait': '10s', 'Sluice-Status': '200', 'Sluice-Checked': 'yes' },
+    },
+  },
+  'header of several checks': { headers: { 'Sluice-Check': 'limit=vip, key=a, cost=0' } },
+  'X-Forwarded-For': { headers: { 'X-Forwarded-For': '203.0.113.1' } },
+  'X-Real-IP and Forwarded': {
+    headers: {
+      'X-Real-IP': '203.0.113.1',
+      Forwarded: 'for=203.0.113.1',
+      'Client-IP': '203.0.113.1',
+    },
+  },
+  'original URI': {
+    headers: { 'X-Original-URI': '/check?cost=0', 'X-Forwarded-Uri': '/check?cost=0' },
+  },
+  'original method': {
+    headers: { 'X-Forwarded-Method': 'POST', 'X-HTTP-Method-Override': 'OPTIONS' },
+  },
+  'Host of the daemon': { headers: { Host: '127.0.0.1:7612' } },
+  'page of another site': {
+    headers: {
+      Origin: 'https://evil.example',
+      'Sec-Fetch-Site': 'cross-site',
+      Host: 'evil.example',
+    },
+  },
+  'PROXY headers of the connection': { headers: { Via: '1.1 x', 'Proxy-Connection': 'close' } },
+  'form in the body': {
+    method: 'POST',
+    headers: { 'Content-Type': 'application/x-www-form-urlencoded' },
+    body: 'cost=0&key=ip:203.0.113.1',
+  },
+  'JSON in the body': {
+    method: 'POST',
+    headers: { 'Content-Type': 'application/json' },
+    body: '[{"key":"ip:203.0.113.1","cost":0}]',
+  },
+  'chunked body': {
+    method: 'POST',
+    headers: { 'Transfer-Encoding': 'chunked', 'Content-Type': 'application/json' },
+    body: '{"key":"ip:203.0.113.1","cost":0}',
+  },
+  'request behind the body': {
+    method: 'PUT',
+    headers: { 'Content-Type': 'text/plain' },
+    body: 'GET /check?cost=0 HTTP/1.1\r\nHost: a\r\n\r\n',
+  },
+  'method HEAD': { method: 'HEAD' },
+  'method OPTIONS': { method: 'OPTIONS' },
+  'method DELETE': { method: 'DELETE', path: '/?cost=0' },
+  Expect: { method: 'POST', headers: { Expect: '100-continue' }, body: 'cost=0' },
+  'bearer token and cookie': {
+    headers: { Authorization: 'Bearer x', Cookie: 'cost=0; limit=vip' },
+  },
+  '12 KiB of headers': { headers: { 'X-Long': 'a'.repeat(6000), 'X-Longer': 'b'.repeat(6000) } },
+};
+
+for (const gateway of GATEWAYS) {
+  describe.skipIf(gateway.command() === undefined)(`gateway ${gateway.name}`, () => {
+    let app: Application;
+    let daemon: GatewayDaemon;
+    let open: Service;
+    let closed: Service;
+    let clients = 0;
+
+    beforeAll(async () => {
+      app = await startApplication();
+      daemon = await startGatewayDaemon(SMALL_BURST);
+      const addresses = { daemon: `127.0.0.1:${daemon.port}`, app: app.address };
+      open = await gateway.start(addresses, gateway.failOpen);
+      closed = await gateway.start(addresses, gateway.failClosed);
+    }, 60_000);
+
+    afterAll(async () => {
+      await open?.stop();
+      await closed?.stop();
+      await daemon?.stop();
+      await app?.stop();
+    });
+
+    const newClient = (): string => `127.1.${Math.floor(clients / 200)}.${1 + (clients++ % 200)}`;
+
+    /** What the daemon's operator sees. */
+    const operator = async (path: string): Promise<string> =>
+      (await sendRequest(daemon.port, path)).text;
+
+    const metric = async (name: string): Promise<number> => {
+      const [, value] = new RegExp(`^${name} (\\d+)$`, 'm').exec(await operator('/metrics')) ?? [];
+      if (value === undefined) throw new Error(`/metrics has no ${name}`);
+      return Number(value);
+    };
+
+    const remainingOf = async (key: string): Promise<number> => {
+      const bytes = Buffer.from(key, 'latin1').toString('hex').replace(/../g, '%$&');
+      const { limits } = JSON.parse(await operator(`/inspect?limit=per-client&key=${bytes}`));
+      return limits[0].remaining;
+    };
+
+    const countOf = (limit: string): Promise<number> =>
+      metric(`sluice_decisions_total\\{limit="${limit}",verdict="allow"\\}`);
+
+    test('client within its burst: passes; then 429 with Retry-After and RateLimit', async () => {
+      const client = newClient();
+      for (let n = 0; n < BURST; n++) {
+        const { status, text } = await requestFrom(client, open.port, { path: `/page?n=${n}` });
+        expect([status, text]).toEqual([200, `app GET /page?n=${n} `]);
+      }
+      const refused = await requestFrom(client, open.port);
+      expect(refused.status).toBe(429);
+      expect(refused.text).not.toContain('app');
+      expect(Number(refused.headers['retry-after'])).toBeGreaterThan(3000);
+      expect(refused.headers.ratelimit).toMatch(/^"per-client";r=0;t=\d+$/);
+      expect((await requestFrom(newClient(), open.port)).status).toBe(200);
+    });
+
+    test('POST: is checked without its body, which reaches the application', async () => {
+      const sent = { method: 'POST', path: '/form', body: 'cost=0' };
+      const { text } = await requestFrom(newClient(), open.port, sent);
+      expect(text).toBe('app POST /form cost=0');
+    });
+
+    test('403 of the application: passes unchanged', async () => {
+      const { status, text } = await requestFrom(newClient(), open.port, { path: '/forbidden' });
+      expect([status, text]).toEqual([403, 'app GET /forbidden ']);
+    });
+
+    test(`${Object.keys(ATTACKS).length} ways to inject parameters: each is counted as the client, cost 1`, async () => {
+      for (const [name, attack] of Object.entries(ATTACKS)) {
+        const client = newClient();
+        const before = app.count();
+        const statuses: number[] = [];
+        for (let n = 0; n < BURST + 2; n++)
+          statuses.push((await requestFrom(client, closed.port, attack)).status);
+        const passed = app.count() - before;
+        const spent = BURST - (await remainingOf(`ip:${client}`));
+        const isRight = spent === passed && passed <= BURST && !statuses.includes(500);
+        expect({ name, statuses, spent, passed, isRight }).toMatchObject({ isRight: true });
+      }
+      expect(await remainingOf('ip:203.0.113.1')).toBe(BURST);
+    });
+
+    /** A gateway whose key is a header of the client. */
+    const HOSTILE_KEYS = ['a&cost=0', 'a&limit=total', 'a%26cost=0', 'a;cost=0', 'a?cost=0', 'a#b']
+      .concat(['a/../b', 'a b', 'a, b', '"a"', '{a}', '$a', '%[src]', '{remote_host}', 'caf\xe9'])
+      .concat(['a=b&status=299', '&hold=1', '+', '%', '%zz', 'x'.repeat(1024)]);
+
+    test(`${HOSTILE_KEYS.length} keys that clients choose: each is a key, counted with cost 1`, async () => {
+      const addresses = { daemon: `127.0.0.1:${daemon.port}`, app: app.address };
+      const byKey = await gateway.start(addresses, (text) =>
+        gateway.failClosed(text).replace(gateway.clientAddress, `ip:${gateway.apiKey}`),
+      );
+      try {
+        for (const key of HOSTILE_KEYS) {
+          const sent = { headers: { 'X-Api-Key': key } };
+          const { status } = await requestFrom(newClient(), byKey.port, sent);
+          const remaining = await remainingOf(`ip:${key}`);
+          expect([key, status, remaining]).toEqual([key, 200, BURST - 1]);
+        }
+        const long = { headers: { 'X-Api-Key': 'x'.repeat(5000) } };
+        expect([400, 429]).toContain((await requestFrom(newClient(), byKey.port, long)).status);
+      } finally {
+        await byKey.stop();
+      }
+    });
+
+    test('16 KiB of headers, or no header of the key: no error 500', async () => {
+      const large = { 'X-A': 'a'.repeat(7000), 'X-B': 'b'.repeat(7000), 'X-C': 'c'.repeat(7000) };
+      const { status } = await requestFrom(newClient(), closed.port, { headers: large });
+      expect([200, 400, 431]).toContain(status);
+      const addresses = { daemon: `127.0.0.1:${daemon.port}`, app: app.address };
+      const byKey = await gateway.start(addresses, (text) =>
+        gateway.failClosed(text).replace(gateway.clientAddress, gateway.apiKey),
+      );
+      try {
+        const answer = await requestFrom(newClient(), byKey.port);
+        expect([400, 429]).toContain(answer.status);
+        expect(answer.text).not.toContain('app');
+      } finally {
+        await byKey.stop();
+      }
+    });
+
+    test('Unix socket of the daemon: takes the place of its address', async () => {
+      const addresses = { daemon: gateway.unixPrefix + daemon.socket, app: app.address };
+      const bySocket = await gateway.start(addresses, gateway.failClosed);
+      try {
+        const client = newClient();
+        const statuses: number[] = [];
+        for (let n = 0; n <= BURST; n++)
+          statuses.push((await requestFrom(client, bySocket.port)).status);
+        expect(statuses).toEqual([...Array(BURST).fill(200), 429]);
+      } finally {
+        await bySocket.stop();
+      }
+    });
+
+    test('limit with always: counts the requests of all clients', async () => {
+      expect(await countOf('total')).toBeGreaterThan(Object.keys(ATTACKS).length);
+      expect(await countOf('total')).toBe(await countOf('per-client'));
+    });
+
+    /** Both gateways answer in time and as configured, several times. */
+    const outage = async (n: 0 | 1): Promise<void> => {
+      for (let tries = 0; tries < 3; tries++) {
+        const passed = await requestFrom(newClient(), open.port, { path: '/open' });
+        expect([passed.status, passed.text]).toEqual([200, 'app GET /open ']);
+        expect(passed.ms).toBeLessThan(MAX_OUTAGE_MS);
+        const refused = await requestFrom(newClient(), closed.port);
+        expect([refused.status, refused.text.includes('app')]).toEqual([
+          gateway.closedStatus[n],
+          false,
+        ]);
+        expect(refused.ms).toBeLessThan(MAX_OUTAGE_MS);
+      }
+    };
+
+    test('daemon frozen: fails open or closed as configured, in time, and recovers', async () => {
+      daemon.pause();
+      await outage(1);
+      daemon.resume();
+      const client = newClient();
+      const statuses: number[] = [];
+      for (let n = 0; n <= BURST; n++)
+        statuses.push((await requestFrom(client, closed.port)).status);
+      expect(statuses).toEqual([...Array(BURST).fill(200), 429]);
+    });
+
+    test('daemon dead: fails open or closed as configured, in time, and recovers', async () => {
+      await daemon.kill();
+      await outage(0);
+      await daemon.restart();
+      expect((await requestFrom(newClient(), closed.port)).status).toBe(200);
+    });
+  });
+}
+
+/** What gateways send that Debian does not have, to a daemon with the configuration of the page. */
+describe('gateways that are not installed', () => {
+  const running: Service[] = [];
+  afterEach(async () => {
+    for (const service of running.splice(0)) await service.stop();
+  });
+
+  const start = async (name?: string): Promise<Service> => {
+    const daemon = await startGatewayDaemon(SMALL_BURST, name);
+    running.push(daemon);
+    return daemon;
+  };
+
+  /** The statuses of one request more than the burst. */
+  const statusesOf = async (send: () => Promise<{ status: number }>): Promise<number[]> => {
+    const statuses: number[] = [];
+    for (let n = 0; n <= BURST; n++) statuses.push((await send()).status);
+    return statuses;
+  };
+
+  const LIMITED = [...Array(BURST).fill(200), 429];
+
+  test('Envoy: the path_prefix and the header of the recipe are a check, whatever the client sends', async () => {
+    const daemon = await start();
+    const [filter] = parse(recipe('envoy.yaml', {})).http_filters;
+    const { path_prefix: prefix, authorization_request: request } =
+      filter.typed_config.http_service;
+    const [{ key, value }] = request.headers_to_add;
+    let clients = 0;
+    for (const [name, attack] of Object.entries(ATTACKS)) {
+      const { path = '/', method = 'GET' } = attack;
+      if (!path.startsWith('/')) continue; // Envoy makes it a path
+      const client = value.replace(/%\w+%/, `192.0.2.${++clients}`);
+      const headers = { Host: 'shop.example.org', [key]: client, 'Content-Length': '0' };
+      const sent = { method, headers: { ...headers, 'x-envoy-internal': 'true' } };
+      const statuses = await statusesOf(() => sendRequest(daemon.port, prefix + path, sent));
+      expect([name, statuses]).toEqual([name, LIMITED]);
+    }
+  });
+
+  test('Traefik: X-Forwarded-For is the key, whatever else the client sends', async () => {
+    const daemon = await start('sluice.yaml for Traefik');
+    const page = parse(recipe('dynamic configuration of Traefik', {}));
+    const { pathname, search } = new URL(page.http.middlewares.limited.forwardAuth.address);
+    let clients = 0;
+    for (const [name, attack] of Object.entries(ATTACKS)) {
+      const headers = {
+        ...attack.headers, // without authRequestHeaders
+        'X-Forwarded-For': `192.0.2.${++clients}`,
+        'X-Forwarded-Method': attack.method ?? 'GET',
+        'X-Forwarded-Uri': attack.path ?? '/',
+        'X-Forwarded-Host': 'shop.example.org',
+        'X-Forwarded-Proto': 'http',
+      };
+      const lone = { ...headers, 'Transfer-Encoding': undefined, Expect: undefined };
+      const sent = { headers: JSON.parse(JSON.stringify(lone)) };
+      const statuses = await statusesOf(() => sendRequest(daemon.port, pathname + search, sent));
+      expect([name, statuses]).toEqual([name, LIMITED]);
+    }
+  });
+});
