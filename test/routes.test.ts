@@ -1,0 +1,176 @@
+/** Which limits apply to a key, asked of the daemon as a process: overrides, networks, files, IPv6, named limits. */
+
+import { mkdirSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterEach, describe, expect, test } from 'vitest';
+import { countAllowed, daemonFixture, exchange, type RunningDaemon } from './support/daemon.ts';
+import { redisServer, startRedis } from './support/services.ts';
+
+const { start, place, serve, end } = daemonFixture();
+
+afterEach(end);
+
+const EPHEMERAL = ['--line', '127.0.0.1:0', '--resp', '127.0.0.1:0', '--http', '127.0.0.1:0'];
+
+/** Starts a daemon with `sluice.yaml` and other files; `write` changes one of them. */
+async function startWith(config: string, files: Readonly<Record<string, string>> = {}) {
+  const dir = place();
+  mkdirSync(join(dir.path, 'limits.d'));
+  for (const [name, text] of Object.entries(files)) dir.file(name, text);
+  const daemon = await start([...EPHEMERAL, '--config', dir.file('sluice.yaml', config)]);
+  return { daemon, write: (name: string, text: string) => dir.file(name, text) };
+}
+
+const http = (daemon: RunningDaemon, path: string, init: RequestInit = {}): Promise<Response> =>
+  fetch(`http://${daemon.addresses.http[0]}${path}`, init);
+
+const reload = async (daemon: RunningDaemon): Promise<{ status: number; text: string }> => {
+  const response = await http(daemon, '/reload', { method: 'POST' });
+  return { status: response.status, text: await response.text() };
+};
+
+/** The first element of the reply of SLUICE.CHECK: 1 allowed, 0 refused. */
+const respCheck = async (daemon: RunningDaemon, limit: string, key: string): Promise<string> => {
+  const reply = await exchange(daemon.addresses.resp[0], `SLUICE.CHECK ${limit} ${key}\r\n`);
+  return reply.split('\r\n')[1] ?? reply;
+};
+
+describe('overrides', () => {
+  const overrides = (burst: number): string => {
+    const one = (n: number) =>
+      `      - { match: customer-${n}-secret, bucket: { rate: 1/h, burst: ${burst + (n % 3)} } }`;
+    return Array.from({ length: 3000 }, (_, n) => one(n)).join('\n');
+  };
+  const config = (more = ''): string =>
+    `limits:\n  api:\n    bucket: { rate: 1/h, burst: 1 }\n    overrides:\n${overrides(2)}\n${more}`;
+
+  test('thousands with three rules: no response, label or page has a key, and a reload keeps counts', async () => {
+    const { daemon, write } = await startWith(config());
+    expect(await countAllowed(daemon, 'customer-5-secret', 9)).toBe(4);
+    const refused = await http(daemon, '/check?key=customer-5-secret');
+    expect(refused.status).toBe(429);
+    const pages = await Promise.all(
+      ['/metrics', '/limits'].map(async (path) => (await http(daemon, path)).text()),
+    );
+    const shown = [JSON.stringify([...refused.headers]), await refused.text(), ...pages].join('\n');
+    expect(shown).toContain('api[bucket 1/h, burst 4]');
+    expect(shown).not.toContain('customer-');
+    expect(pages[0]).toContain('sluice_limits{shown="yes"} 4\n');
+    write('sluice.yaml', config('      - { match: new, bucket: { rate: 1/h, burst: 9 } }\n'));
+    expect(await reload(daemon)).toMatchObject({ status: 200 });
+    expect(await countAllowed(daemon, 'customer-5-secret', 9)).toBe(0);
+    expect(await countAllowed(daemon, 'new', 20)).toBe(9);
+    const explained = await (await http(daemon, '/explain?key=customer-5-secret')).text();
+    expect(explained).toContain('has an override for customer-5-secret');
+  });
+});
+
+describe('networks and files', () => {
+  test('a deny list from a file: networks are denied, and a reload reads it again', async () => {
+    const lines = Array.from({ length: 20_000 }, (_, n) => `10.${n >> 8}.${n & 255}.0/24`);
+    const { daemon, write } = await startWith(
+      "deny: [{ file: blocked.txt, prefix: 'ip:' }]\nlimits: { api: { bucket: { rate: 1/h, burst: 3 } } }\n",
+      { 'blocked.txt': `# networks\n${lines.join('\n')}\n` },
+    );
+    expect(await countAllowed(daemon, 'ip:10.7.7.7', 5)).toBe(0);
+    expect(await countAllowed(daemon, 'ip:::ffff:10.7.7.7', 5)).toBe(0);
+    expect(await countAllowed(daemon, 'ip:11.7.7.7', 5)).toBe(3);
+    write('blocked.txt', '10.1.2.3/8\n');
+    const failed = await reload(daemon);
+    expect(failed.status).toBe(422);
+    expect(failed.text).toContain('blocked.txt:1: expected a network without host bits');
+    expect(await countAllowed(daemon, 'ip:10.7.7.7', 5)).toBe(0);
+    write('blocked.txt', '11.0.0.0/8 # others now\n');
+    expect((await reload(daemon)).status).toBe(200);
+    expect(await countAllowed(daemon, 'ip:10.7.7.7', 5)).toBe(3);
+    expect(await countAllowed(daemon, 'ip:11.7.7.7', 5)).toBe(0);
+  });
+
+  test('included files: their limits apply, and a reload finds new ones', async () => {
+    const { daemon, write } = await startWith("include: ['limits.d/*.yaml']\nunmatched: deny\n", {
+      'limits.d/a.yaml': "limits: { a: { bucket: { rate: 1/h, burst: 2 }, match: 'a*' } }\n",
+    });
+    expect(await countAllowed(daemon, 'a', 5)).toBe(2);
+    expect(await countAllowed(daemon, 'b', 5)).toBe(0);
+    write('limits.d/b.yaml', "limits: { b: { bucket: { rate: 1/h, burst: 3 }, match: 'b*' } }\n");
+    expect((await reload(daemon)).status).toBe(200);
+    expect(await countAllowed(daemon, 'a', 5)).toBe(0);
+    expect(await countAllowed(daemon, 'b', 5)).toBe(3);
+  });
+});
+
+describe('limits with always', () => {
+  const CONFIG = `
+unmatched: deny
+limits:
+  login: { bucket: { rate: 1/h, burst: 9 }, match: 'login:*' }
+  total: { bucket: { rate: 1/h, burst: 4 }, per: limit, always: true }
+`;
+
+  test('a check that names another limit: counts in the ceiling, over HTTP and RESP', async () => {
+    const { daemon } = await startWith(CONFIG);
+    const status = async (key: string): Promise<number> =>
+      (await http(daemon, `/check?limit=login&key=${key}`)).status;
+    expect([await status('a'), await status('b')]).toEqual([200, 200]);
+    expect(await respCheck(daemon, 'login', 'c')).toBe(':1');
+    expect(await countAllowed(daemon, 'login:d', 1)).toBe(1);
+    expect([await status('e'), await respCheck(daemon, 'login', 'f')]).toEqual([429, ':0']);
+  });
+
+  test('unmatched: deny: a key that only the ceiling matches is denied and takes nothing', async () => {
+    const { daemon } = await startWith(CONFIG);
+    expect(await countAllowed(daemon, 'stray', 9)).toBe(0);
+    expect((await http(daemon, '/check?key=stray')).status).toBe(403);
+    expect(await countAllowed(daemon, 'login:a', 9)).toBe(4);
+  });
+});
+
+describe('IPv6 addresses', () => {
+  /** One check of another address of the /64 by each way that a key comes in; how many were allowed. */
+  async function checkEachWay(daemon: RunningDaemon): Promise<readonly boolean[]> {
+    const byHttp = async (path: string, headers = {}): Promise<boolean> =>
+      (await http(daemon, path, { headers })).status === 200;
+    return [
+      (await countAllowed(daemon, 'ip:2001:db8:1:2::1', 1)) === 1,
+      (await respCheck(daemon, '*', 'ip:2001:db8:1:2:ffff::2')) === ':1',
+      (await respCheck(daemon, 'api', 'ip:2001:DB8:1:2:0:0:0:3')) === ':1',
+      await byHttp('/check?key=ip:2001:db8:1:2::4'),
+      await byHttp('/check', { 'x-forwarded-for': '2001:db8:1:2::5' }),
+    ];
+  }
+  const HTTP = "http: { prefix: 'ip:', trustProxy: 1 }\n";
+
+  test('every protocol: addresses of a /64 share one count', async () => {
+    const { daemon } = await startWith(
+      `${HTTP}limits: { api: { bucket: { rate: 1/h, burst: 5 } } }`,
+    );
+    expect(await checkEachWay(daemon)).toEqual([true, true, true, true, true]);
+    expect(await checkEachWay(daemon)).toEqual([false, false, false, false, false]);
+    expect(await countAllowed(daemon, 'ip:2001:db8:1:3::1', 9)).toBe(5);
+  });
+
+  test('a configured header: the address in it counts as its network', async () => {
+    const { daemon } = await startWith(
+      'http: { key: { header: x-real-ip } }\nlimits: { api: { bucket: { rate: 1/h, burst: 2 } } }',
+    );
+    const status = async (address: string): Promise<number> =>
+      (await http(daemon, '/check', { headers: { 'x-real-ip': address } })).status;
+    const statuses = [await status('2001:db8::1'), await status('2001:db8::2')];
+    expect([...statuses, await status('2001:db8::3')]).toEqual([200, 200, 429]);
+  });
+
+  test.skipIf(redisServer() === undefined)(
+    'a limit in Redis: two daemons and all protocols share one count',
+    async () => {
+      const { port } = await serve(startRedis);
+      const url = `redis://127.0.0.1:${port}`;
+      const config = `${HTTP}limits: { api: { bucket: { rate: 1/h, burst: 7 }, redis: { url: '${url}' } } }`;
+      const [{ daemon: one }, { daemon: other }] = [
+        await startWith(config),
+        await startWith(config),
+      ];
+      expect(await checkEachWay(one)).toEqual([true, true, true, true, true]);
+      expect(await checkEachWay(other)).toEqual([true, true, false, false, false]);
+    },
+  );
+});
