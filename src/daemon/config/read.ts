@@ -18,7 +18,7 @@ import {
   readListenAddresses,
 } from '../../core/listen-address.ts';
 import type { LogFormat } from '../../core/log.ts';
-import { OptionReader } from '../../core/options.ts';
+import { isRecord, OptionReader } from '../../core/options.ts';
 import { BACKENDS } from '../backends/registry.ts';
 import { type Pattern, readPatterns } from '../keys/pattern.ts';
 import { type HttpConfig, readHttpSection } from './http.ts';
@@ -54,6 +54,8 @@ export interface LogConfig {
   readonly format: LogFormat;
   /** Interval of the lines about denied calls; Infinity: none. */
   readonly denialsMs: Millis;
+  /** How many of the most denied keys a line has; 0: keys are not logged. */
+  readonly denialKeys: number;
 }
 
 export interface Config {
@@ -98,6 +100,9 @@ const DEFAULT_LIMITS = { default: { bucket: { rate: '1/s', burst: 10 } } };
 
 const DAY_MS: Millis = 86_400_000;
 const DEFAULT_DENIALS_MS: Millis = 10_000;
+
+/** Keys in a line about denied calls: a key can have thousands of characters. */
+const MAX_LOGGED_KEYS = 20;
 
 /** Shorter secrets can be guessed. */
 const MIN_SECRET_CHARS = 16;
@@ -237,10 +242,24 @@ function readBounds(fields: OptionReader): Bounds {
 function readLogSection(fields: OptionReader): LogConfig {
   const value = fields.get('log') ?? {};
   const reader = OptionReader.collecting('log', isString(value) ? { format: value } : value);
-  const isOff = [false, 'off'].includes(reader.get('denials') as string);
+  const format = reader.oneOf('format', ['text', 'json'] as const, 'text');
+  const denials = reader.tryRead(() => readDenialLog(reader.get('denials') ?? {}));
+  reader.finish();
+  return { format, denialsMs: Infinity, denialKeys: 0, ...denials };
+}
+
+/** A duration is short for its interval. */
+function readDenialLog(value: unknown): Pick<LogConfig, 'denialsMs' | 'denialKeys'> {
+  const isOff = value === false || value === 'off';
+  if (!isRecord(value)) {
+    const every = new OptionReader('log', { denials: value });
+    const denialsMs = isOff ? Infinity : every.durationOrInfinity('denials', DEFAULT_DENIALS_MS);
+    return { denialsMs, denialKeys: 0 };
+  }
+  const reader = OptionReader.collecting('log.denials', value);
   const log = {
-    format: reader.oneOf('format', ['text', 'json'] as const, 'text'),
-    denialsMs: isOff ? Infinity : reader.durationOrInfinity('denials', DEFAULT_DENIALS_MS),
+    denialsMs: reader.durationOrInfinity('every', DEFAULT_DENIALS_MS),
+    denialKeys: reader.number('keys', { min: 0, max: MAX_LOGGED_KEYS, integer: true }, 0),
   };
   reader.finish();
   return log;

@@ -8,15 +8,18 @@
  * limits takes from all of them or from none.
  */
 
+import type { Millis } from '../../core/clock.ts';
 import { allow, type Decision, deny, NEVER } from '../../core/decision.ts';
 import type { Hasher, KeyHash } from '../../core/hash.ts';
 import { type Random, systemRandom } from '../../core/random.ts';
 import type { Inspection, NamedRuleStatus } from '../../limiter/inspection.ts';
-import type { Permit } from '../../limiter/permit.ts';
+import type { Permit, Refusal } from '../../limiter/permit.ts';
 import { SyncLimiter } from '../../limiter/sync-limiter.ts';
+import { DenialRecorder } from '../denials/denial-recorder.ts';
 import { type Batch, takeBatch } from './batch.ts';
 import type { LimiterRegistry } from './limiter-registry.ts';
 import { PermitRegistry, permitBytes } from './permits.ts';
+import { recordByLimit, recordDenial, recordEmptyBatch } from './record-denial.ts';
 import {
   type AppliedLimit,
   limiterKeyOf,
@@ -80,9 +83,15 @@ const ALLOWED: CheckResult = { decision: allow(Number.MAX_SAFE_INTEGER) };
 /** No more permits can be held; one may be settled or expire at any time. */
 const PERMITS_FULL: CheckResult = { decision: deny(1000), reason: 'unavailable' };
 
+/** Its limit comes with the command. */
+const THROTTLE = { command: 'CL.THROTTLE' };
+const THROTTLE_SOURCE = { name: 'command CL.THROTTLE' };
+
 export class Router {
   readonly permits: PermitRegistry;
   readonly registry: LimiterRegistry;
+  /** Who is denied, and by what. */
+  readonly denials: DenialRecorder;
   /** Calls denied without counting, by reason. */
   readonly staticDenials: Record<StaticVerdict['reason'], number> = {
     'allow-list': 0,
@@ -97,9 +106,11 @@ export class Router {
     registry: LimiterRegistry,
     hasher: Hasher,
     random: Random = systemRandom,
+    denials = new DenialRecorder(),
   ) {
     this.permits = new PermitRegistry(random);
     this.registry = registry;
+    this.denials = denials;
     this.#hasher = hasher;
     this.#routeTable = new RouteTable(config, registry);
   }
@@ -113,13 +124,25 @@ export class Router {
   isAllowed(bytes: Buffer, from: number, to: number): boolean | Promise<boolean> {
     const hasher = this.#hasher;
     hasher.hashBytes(bytes, from, to);
-    const decision = this.#routeTable.cachedLimiter(hasher)?.checkHashed(hasher, 1);
-    if (decision) return decision.verdict === 'allow';
+    const limiter = this.#routeTable.cachedLimiter(hasher);
+    const decision = limiter?.checkHashed(hasher, 1);
+    if (limiter && decision) {
+      if (decision.verdict === 'allow') return true;
+      this.denials.recordBytes(limiter, hasher, bytes, from, to, decision);
+      return false;
+    }
     const key = bytes.toString('latin1', from, to);
     const { low, high } = hasher;
     const route = this.#routeTable.cached(hasher, key) ?? this.#routeTable.resolve(hasher, key);
     const result = this.#run({ route, key, cost: 1, wantsPermit: false, low, high });
     return result instanceof Promise ? result.then(isAllowResult) : isAllowResult(result);
+  }
+
+  /** Records a denial of CL.THROTTLE. */
+  recordThrottled(bytes: Buffer, from: number, to: number, cost: number, retryMs: Millis): void {
+    this.#hasher.hashBytes(bytes, from, to);
+    const [hasher, decision] = [this.#hasher, deny(retryMs)];
+    this.denials.recordBytes(THROTTLE_SOURCE, hasher, bytes, from, to, decision, THROTTLE, cost);
   }
 
   /** Checks a request: all limits on its route or none. Undefined if the request names an unknown limit. */
@@ -145,7 +168,10 @@ export class Router {
     const { route, cost, wantsPermit } = request;
     if (route.singleLimiter === undefined || wantsPermit) return this.#run(request);
     const decision = route.singleLimiter.checkHashed(request, cost);
-    return decision ? resultOf(route.singleLimiter, decision) : this.#run(request);
+    if (decision === undefined) return this.#run(request);
+    if (decision.verdict === 'deny')
+      this.denials.recordLocal(route.singleLimiter, request, decision);
+    return resultOf(route.singleLimiter, decision);
   }
 
   /** `checkRouted`, with the status of each rule in the result where one lookup yields both. */
@@ -155,23 +181,35 @@ export class Router {
     const checked = route.singleLimiter.checkWithStatus(request, cost);
     if (checked === undefined) return this.#run(request);
     if (checked.decision.verdict !== 'deny') return checked;
+    this.denials.recordLocal(route.singleLimiter, request, checked.decision);
     return { ...checked, limit: route.singleLimiter.name };
   }
 
   /** Takes up to `max` units of all limits on the route. @throws {ConfigError} as `takeBatch` */
   takeUpTo(request: RoutedRequest, max: number): TakeResult | Promise<TakeResult> {
     const { route, key } = request;
-    if (route.staticVerdict && max > 0) this.#staticResult(route.staticVerdict); // counts a denial
-    const batch = takeBatch(route, key, max);
+    if (route.staticVerdict && max > 0) this.#staticResult(route.staticVerdict, request); // counts a denial
+    const batch = takeBatch(route, key, max, (applied) =>
+      recordEmptyBatch(this.denials, request, [applied]),
+    );
     return batch instanceof Promise
       ? batch.then((late) => this.#holdBatch(late, request))
       : this.#holdBatch(batch, request);
   }
 
-  #holdBatch(batch: Batch, { route, key, wantsPermit }: RoutedRequest): TakeResult {
+  #holdBatch(batch: Batch, request: RoutedRequest): TakeResult {
+    const { route, key, wantsPermit, cost } = request;
+    if (batch.cost === 0 && cost > 0)
+      recordEmptyBatch(
+        this.denials,
+        request,
+        route.applied.filter(({ limit }) => !limit.shadow),
+      );
     if (!wantsPermit || batch.isSettled) return { taken: batch.cost };
     const permit = this.permits.add([batch], permitBytes(key, route.applied.length));
-    return permit === undefined ? { taken: 0 } : { taken: batch.cost, permit };
+    if (permit !== undefined) return { taken: batch.cost, permit };
+    this.#refused(request, PERMITS_FULL);
+    return { taken: 0 };
   }
 
   /** The status of a key with every limit on its route. */
@@ -189,23 +227,30 @@ export class Router {
   /** Decides by the key's name: several limits, permits, remote limits. */
   #run(request: RoutedRequest): CheckResult | Promise<CheckResult> {
     const { route } = request;
-    if (route.staticVerdict) return this.#staticResult(route.staticVerdict);
+    if (route.staticVerdict) return this.#staticResult(route.staticVerdict, request);
     const local = request.wantsPermit ? acquireLocal(request) : checkLocal(request);
-    if (local.result.decision.verdict === 'deny') return local.result;
+    if (local.result.decision.verdict === 'deny') return this.#refused(request, local.result);
     if (route.remote.length > 0) {
       const result = this.#acquireRemote(request, local);
       for (const { pending } of route.remote) pending.add(result);
       return result;
     }
-    for (const applied of route.shadowLimits) countInShadow(applied, request);
+    for (const applied of route.shadowLimits) this.#countInShadow(applied, request);
     return this.#issuePermit(local, request);
   }
 
-  #staticResult(staticVerdict: StaticVerdict): CheckResult {
+  /** Records a refusal and returns it. */
+  #refused(request: RoutedRequest, result: CheckResult): CheckResult {
+    recordDenial(this.denials, request, result);
+    return result;
+  }
+
+  #staticResult(staticVerdict: StaticVerdict, request: RoutedRequest): CheckResult {
     const { isAllowed, reason, limit } = staticVerdict;
     if (isAllowed) return { decision: ALLOWED.decision, staticVerdict };
     this.staticDenials[reason]++;
-    return { decision: deny(NEVER), staticVerdict, ...(limit !== undefined && { limit }) };
+    const known = limit !== undefined && { limit };
+    return this.#refused(request, { decision: deny(NEVER), staticVerdict, ...known });
   }
 
   /** Acquires from the remote limits one after the other; a refusal returns everything taken before. */
@@ -221,9 +266,10 @@ export class Router {
       for (const earlier of acquired) earlier.settle({ outcome: 'ignored' });
       if (!wantsPermit) route.local?.settle(key, { outcome: 'ignored', cost });
       const { retryAfterMs, limit, reason } = permit;
-      return { decision: deny(retryAfterMs), limit, ...(reason === 'unavailable' && { reason }) };
+      const known = reason === 'unavailable' && { reason };
+      return this.#refused(request, { decision: deny(retryAfterMs), limit, ...known });
     }
-    for (const applied of route.shadowLimits) countInShadow(applied, request);
+    for (const applied of route.shadowLimits) this.#countInShadow(applied, request);
     return this.#issuePermit({ result: local.result, permits: acquired }, request);
   }
 
@@ -233,7 +279,21 @@ export class Router {
     if (!wantsPermit) for (const permit of permits) permit.settle();
     if (!wantsPermit || permits.length === 0) return result;
     const permit = this.permits.add(permits, permitBytes(key, route.applied.length));
-    return permit === undefined ? PERMITS_FULL : { ...result, permit };
+    if (permit === undefined) return this.#refused(request, PERMITS_FULL);
+    return { ...result, permit };
+  }
+
+  /** Shadow mode: the decision only shows in the limit's own counters, and in the record of denials. */
+  #countInShadow(applied: AppliedLimit, request: RoutedRequest): void {
+    const acquired = applied.limiter.tryAcquire(limiterKeyOf(applied, request.key), request.cost);
+    if (acquired instanceof Promise)
+      applied.pending.add(acquired.then((permit) => this.#endInShadow(applied, request, permit)));
+    else this.#endInShadow(applied, request, acquired);
+  }
+
+  #endInShadow(applied: AppliedLimit, request: RoutedRequest, permit: Permit | Refusal): void {
+    if (permit.verdict === 'allow') permit.settle();
+    else recordByLimit(this.denials, applied, request, permit);
   }
 }
 
@@ -286,15 +346,3 @@ const resultOf = ({ name }: SyncLimiter, decision: Decision): CheckResult =>
   decision.verdict === 'deny' ? { decision, limit: name } : { decision };
 
 const isAllowResult = ({ decision }: CheckResult): boolean => decision.verdict === 'allow';
-
-/** Shadow mode: the decision only shows in the limit's own counters. */
-function countInShadow(applied: AppliedLimit, { key, cost }: RoutedRequest): void {
-  const limiterKey = limiterKeyOf(applied, key);
-  if (applied.limiter instanceof SyncLimiter) {
-    const permit = applied.limiter.tryAcquire(limiterKey, cost);
-    if (permit.verdict === 'allow') permit.settle();
-    return;
-  }
-  const acquired = applied.limiter.tryAcquire(limiterKey, cost);
-  applied.pending.add(acquired.then((permit) => permit.verdict === 'allow' && permit.settle()));
-}
