@@ -22,7 +22,9 @@ import { SyncLimiter } from '../limiter/sync-limiter.ts';
 import { BACKENDS } from './backends/registry.ts';
 import type { LoadResult } from './config/file.ts';
 import { type Config, listenAddressesOf } from './config/read.ts';
-import { DenialLog, type DenialSource } from './denial-log.ts';
+import { shadowTest } from './config/shadow.ts';
+import { DenialLog, type DenialSource, topKeysOf } from './denials/denial-log.ts';
+import { DenialRecorder } from './denials/denial-recorder.ts';
 import { toKeyText } from './keys/binary-key.ts';
 import { describeLimits, Metrics } from './metrics.ts';
 import type { ReloadResult } from './protocols/http/admin-routes.ts';
@@ -108,7 +110,7 @@ export class Daemon {
       throw error;
     }
     await daemon.#snapshotter.configure(config.snapshot);
-    daemon.#denialLog.configure(config.log.denialsMs);
+    daemon.#denialLog.configure(config.log.denialsMs, config.log.denialKeys);
     return daemon;
   }
 
@@ -127,7 +129,13 @@ export class Daemon {
     const batchedClock = batchClock(components.clock);
     this.#registry = new LimiterRegistry({ hasher, batchClock: batchedClock, clock, backendFor });
     this.#logChangesOf(this.#registry.apply(config.limits).created);
-    const router = new Router(config, this.#registry, hasher, random);
+    const router = new Router(
+      config,
+      this.#registry,
+      hasher,
+      random,
+      new DenialRecorder(batchedClock),
+    );
     this.router = router;
     const bounds = () => this.#config.bounds;
     const turns = new Turns(components.clock);
@@ -170,10 +178,11 @@ export class Daemon {
       waiting: router.waiting,
       backends,
     };
-    this.#metrics = new Metrics(sources, this.#registry);
+    this.#metrics = new Metrics(sources, this.#registry, () => this.#config.limits);
     const snapshotContext = { seed: components.seed, clock: components.clock, log };
     this.#snapshotter = new Snapshotter(this.#registry, this.#gcraTable, snapshotContext);
-    this.#denialLog = new DenialLog(log, this.#clock, () => this.#denialSources());
+    const topKeys = topKeysOf(router.denials);
+    this.#denialLog = new DenialLog(log, this.#clock, () => this.#denialSources(), topKeys);
     this.#listeners = new Listeners({
       line: (socket) => this.#lineConnections.accept(socket),
       resp: (socket) => this.#respConnections.accept(socket),
@@ -235,7 +244,7 @@ export class Daemon {
     this.#logChangesOf(created);
     for (const entry of removed) this.#stopDecreaseLog(entry);
     await this.#snapshotter.configure(config.snapshot);
-    this.#denialLog.configure(config.log.denialsMs);
+    this.#denialLog.configure(config.log.denialsMs, config.log.denialKeys);
     for (const listener of closed)
       this.#log('info', 'no longer listening', listenerFields(listener));
     for (const listener of opened) this.#log('info', 'listening', listenerFields(listener));
@@ -301,14 +310,12 @@ export class Daemon {
   }
 
   #denialSources(): DenialSource[] {
-    const shadows = new Set(
-      this.#config.limits.filter(({ shadow }) => shadow).map(({ name }) => name),
-    );
-    const isShadow = (name: string): boolean => shadows.has(name.split('[', 1)[0]);
+    const isShadow = shadowTest(this.#config.limits);
     const limits = this.#registry.all.map(({ name, limiter }) => ({
       id: `limit ${name}`,
       fields: { limit: name, ...(isShadow(name) && { shadow: true }) },
       denied: limiter.denied,
+      isShadow: isShadow(name),
     }));
     const lists = Object.entries(this.router.staticDenials).map(([reason, denied]) => ({
       id: `reason ${reason}`,

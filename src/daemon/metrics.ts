@@ -8,6 +8,7 @@ import {
 import type { GcraTable } from '../backends/local/gcra-table.ts';
 import { counter, gauge, type MetricFamily, type MetricSample } from '../core/metric-family.ts';
 import type { LimitConfig } from './config/limits.ts';
+import { shadowTest } from './config/shadow.ts';
 import type { HttpServer } from './protocols/http/server/server.ts';
 import type { LimiterEntry, LimiterRegistry } from './router/limiter-registry.ts';
 import type { PermitRegistry } from './router/permits.ts';
@@ -34,15 +35,26 @@ function exportedEntries(registry: LimiterRegistry): readonly LimiterEntry[] {
   return [...limits, ...registry.all.filter(isOverride)].slice(0, MAX_EXPORTED_LIMITS);
 }
 
+/** On every metric of a limit in shadow mode, so that alerts can exclude it. */
+const SHADOW_LABEL = { shadow: 'true' };
+
 export class Metrics {
   readonly #sources: MetricSources;
   readonly #registry: LimiterRegistry;
-  readonly #limits: PrometheusExporter = prometheus([]);
+  readonly #limits: PrometheusExporter;
   #exported: readonly LimiterEntry[] = [];
   #reloads = 0;
   #reloadsFailed = 0;
 
-  constructor(sources: MetricSources, registry: LimiterRegistry) {
+  constructor(
+    sources: MetricSources,
+    registry: LimiterRegistry,
+    limits: () => readonly LimitConfig[] = () => [],
+  ) {
+    this.#limits = prometheus([], {}, () => {
+      const isShadow = shadowTest(limits());
+      return (name) => (isShadow(name) ? SHADOW_LABEL : undefined);
+    });
     this.#sources = sources;
     this.#registry = registry;
     this.refresh();

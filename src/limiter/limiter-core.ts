@@ -85,6 +85,11 @@ export abstract class LimiterCore {
     return this.telemetry.denied;
   }
 
+  /** Calls allowed so far. */
+  get allowed(): number {
+    return this.telemetry.allowed;
+  }
+
   /** Counts a refusal and creates it. A cost that never fits is explained: it is a mistake, not traffic. */
   refuse(
     key: string,

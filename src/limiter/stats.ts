@@ -90,6 +90,10 @@ export class Counters {
     return this.#totals[DENIED];
   }
 
+  get allowed(): number {
+    return this.#totals[ALLOWED];
+  }
+
   recordDecision(decision: Decision, waitedMs: Millis): void {
     if (decision.verdict === 'deny') {
       this.#totals[DENIED]++;

@@ -58,6 +58,11 @@ export class LimiterTelemetry {
     return this.#counters.denied;
   }
 
+  /** Calls allowed so far, at once or after a wait. */
+  get allowed(): number {
+    return this.#counters.allowed;
+  }
+
   /** Without listeners, `countDecision` is enough. */
   get hasListeners(): boolean {
     return this.#events.hasListeners;

@@ -45,12 +45,19 @@ export interface PrometheusExporter {
   stop(): void;
 }
 
+/** Further labels of a limit, by its name. */
+type LabelsOf = (limit: string) => MetricLabels | undefined;
+
+/** Called once per scrape. The daemon marks limits in shadow mode by it. */
+type MoreLabels = () => LabelsOf;
+
 const CONTENT_TYPE = 'text/plain; version=0.0.4; charset=utf-8';
 
 /** Exports one or several limiters. @throws {ConfigError} if two have the same name. */
 export function prometheus(
   limiters: AnyLimiter | readonly AnyLimiter[],
   options: PrometheusOptions = {},
+  moreLabels: MoreLabels = () => () => undefined,
 ): PrometheusExporter {
   const reader = new OptionReader('', options);
   const collector = new MetricCollector(readMaxKeys(reader));
@@ -58,23 +65,32 @@ export function prometheus(
   collector.addAll(toLimiterList(limiters));
   return {
     contentType: CONTENT_TYPE,
-    text: () => renderText(collector.collect()),
+    text: () => renderText(collector.collect(), moreLabels()),
     add: (limiter) => collector.add(limiter),
     remove: (limiter) => collector.remove(limiter),
     stop: () => collector.stop(),
   };
 }
 
-function renderText(snapshots: readonly LimiterSnapshot[]): string {
-  const families = METRICS.map((metric) => familyOf(metric, snapshots));
-  const histograms = HISTOGRAM_METRICS.map((metric) => renderHistogram(metric, snapshots));
+function renderText(snapshots: readonly LimiterSnapshot[], labelsOf: LabelsOf): string {
+  const families = METRICS.map((metric) => familyOf(metric, snapshots, labelsOf));
+  const histograms = HISTOGRAM_METRICS.map((metric) =>
+    renderHistogram(metric, snapshots, labelsOf),
+  );
   return renderMetricFamilies(families) + histograms.join('');
 }
 
-const familyOf = (metric: Metric, snapshots: readonly LimiterSnapshot[]): MetricFamily => ({
+const familyOf = (
+  metric: Metric,
+  snapshots: readonly LimiterSnapshot[],
+  labelsOf: LabelsOf,
+): MetricFamily => ({
   ...metric,
   name: metricName(metric),
-  samples: snapshots.flatMap(metric.samples),
+  samples: snapshots.flatMap((snapshot) => {
+    const [samples, more] = [metric.samples(snapshot), labelsOf(snapshot.limit)];
+    return more ? samples.map(([labels, value]) => [{ ...labels, ...more }, value]) : samples;
+  }),
 });
 
 /** Encodes metric families; those of other components, such as the daemon, too. */
@@ -86,11 +102,16 @@ export const renderMetricFamilies = (families: readonly MetricFamily[]): string 
     })
     .join('');
 
-function renderHistogram(metric: HistogramMetric, snapshots: readonly LimiterSnapshot[]): string {
+function renderHistogram(
+  metric: HistogramMetric,
+  snapshots: readonly LimiterSnapshot[],
+  labelsOf: LabelsOf,
+): string {
   const name = `${withUnderscores(metric.name)}${metric.unit === 's' ? '_seconds' : ''}`;
   const lines = snapshots.flatMap((snapshot) => {
     const buckets = metric.read(snapshot);
-    return buckets ? histogramLines(name, { limit: snapshot.limit }, buckets) : [];
+    const labels = { limit: snapshot.limit, ...labelsOf(snapshot.limit) };
+    return buckets ? histogramLines(name, labels, buckets) : [];
   });
   return renderFamily(name, 'histogram', metric.help, lines);
 }

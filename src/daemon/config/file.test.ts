@@ -588,8 +588,13 @@ describe('precedence over the file', () => {
 
   test('SLUICE_LOG overrides the format and keeps the interval of denials', () => {
     const { log } = configOf('log: { denials: 1m }', { SLUICE_LOG: 'json' });
-    expect(log).toEqual({ format: 'json', level: 'info', denialsMs: 60_000 });
-    expect(configOf('').log).toEqual({ format: 'text', level: 'info', denialsMs: 10_000 });
+    expect(log).toEqual({ format: 'json', level: 'info', denialsMs: 60_000, denialKeys: 0 });
+    expect(configOf('').log).toEqual({
+      format: 'text',
+      level: 'info',
+      denialsMs: 10_000,
+      denialKeys: 0,
+    });
     expect(configOf('log: { denials: off }').log.denialsMs).toBe(Infinity);
   });
 

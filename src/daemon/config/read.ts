@@ -18,7 +18,7 @@ import {
   readListenAddresses,
 } from '../../core/listen-address.ts';
 import { LOG_LEVELS, type LogSettings } from '../../core/log.ts';
-import { OptionReader } from '../../core/options.ts';
+import { isRecord, OptionReader } from '../../core/options.ts';
 import { BACKENDS } from '../backends/registry.ts';
 import { ALL_IPV6_BITS, DEFAULT_IPV6_BITS } from '../keys/counted-key.ts';
 import { type Pattern, readPatterns } from '../keys/pattern.ts';
@@ -64,6 +64,8 @@ export interface KeysConfig {
 export interface LogConfig extends LogSettings {
   /** Interval of the lines about denied calls; Infinity: none. */
   readonly denialsMs: Millis;
+  /** How many of the most denied keys a line has; 0: keys are not logged. */
+  readonly denialKeys: number;
 }
 
 export interface Config {
@@ -114,6 +116,9 @@ const DEFAULT_LIMITS = { default: { bucket: { rate: '1/s', burst: 10 } } };
 
 const DAY_MS: Millis = 86_400_000;
 const DEFAULT_DENIALS_MS: Millis = 10_000;
+
+/** Keys in a line about denied calls: a key can have thousands of characters. */
+const MAX_LOGGED_KEYS = 20;
 
 /** Shorter secrets can be guessed. */
 const MIN_SECRET_CHARS = 16;
@@ -274,11 +279,25 @@ function readKeysSection(fields: OptionReader): KeysConfig {
 function readLogSection(fields: OptionReader): LogConfig {
   const value = fields.get('log') ?? {};
   const reader = OptionReader.collecting('log', isString(value) ? { format: value } : value);
-  const isOff = [false, 'off'].includes(reader.get('denials') as string);
+  const format = reader.oneOf('format', ['text', 'json'] as const, 'text');
+  const level = reader.oneOf('level', LOG_LEVELS, 'info');
+  const denials = reader.tryRead(() => readDenialLog(reader.get('denials') ?? {}));
+  reader.finish();
+  return { format, level, denialsMs: Infinity, denialKeys: 0, ...denials };
+}
+
+/** A duration is short for its interval. */
+function readDenialLog(value: unknown): Pick<LogConfig, 'denialsMs' | 'denialKeys'> {
+  const isOff = value === false || value === 'off';
+  if (!isRecord(value)) {
+    const every = new OptionReader('log', { denials: value });
+    const denialsMs = isOff ? Infinity : every.durationOrInfinity('denials', DEFAULT_DENIALS_MS);
+    return { denialsMs, denialKeys: 0 };
+  }
+  const reader = OptionReader.collecting('log.denials', value);
   const log = {
-    format: reader.oneOf('format', ['text', 'json'] as const, 'text'),
-    level: reader.oneOf('level', LOG_LEVELS, 'info'),
-    denialsMs: isOff ? Infinity : reader.durationOrInfinity('denials', DEFAULT_DENIALS_MS),
+    denialsMs: reader.durationOrInfinity('every', DEFAULT_DENIALS_MS),
+    denialKeys: reader.number('keys', { min: 0, max: MAX_LOGGED_KEYS, integer: true }, 0),
   };
   reader.finish();
   return log;

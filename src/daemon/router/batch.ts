@@ -14,6 +14,9 @@ import type { PermitResult } from '../../limiter/permit.ts';
 import { SyncLimiter } from '../../limiter/sync-limiter.ts';
 import { type AppliedLimit, limiterKeyOf, type Route } from './routes.ts';
 
+/** Called with a limit in shadow mode that has nothing left. */
+type OnShadowDenial = (applied: AppliedLimit) => void;
+
 /** From then on nothing can be given back: all of it counts as used. */
 const BATCH_TIMEOUT_MS: Millis = 600_000;
 
@@ -65,7 +68,12 @@ export class Batch {
 }
 
 /** @throws {ConfigError} if a limit counts calls in flight: a batch does not say how many calls it becomes */
-export function takeBatch(route: Route, key: string, max: number): Batch | Promise<Batch> {
+export function takeBatch(
+  route: Route,
+  key: string,
+  max: number,
+  onShadowDenial: OnShadowDenial = () => {},
+): Batch | Promise<Batch> {
   requireNoneInFlight(route);
   if (route.staticVerdict && !route.staticVerdict.isAllowed) max = 0;
   const { local, remote } = route;
@@ -76,13 +84,13 @@ export function takeBatch(route: Route, key: string, max: number): Batch | Promi
   if (local && taken > 0) parts.push({ count: taken, taker: local, key });
   if (remote.length > 0 && taken > 0) {
     const batch = takeRemote(remote, key, taken, parts, takenAt).then((count) => {
-      takeInShadow(route, key, max, parts);
+      takeInShadow(route, key, max, parts, onShadowDenial);
       return new Batch(count, parts, clock, takenAt);
     });
     for (const { pending } of remote) pending.add(batch);
     return batch;
   }
-  takeInShadow(route, key, max, parts);
+  takeInShadow(route, key, max, parts, onShadowDenial);
   return new Batch(taken, parts, clock, takenAt);
 }
 
@@ -111,12 +119,19 @@ async function takeRemote(
 }
 
 /** Shadow mode: a limit takes what it has, which only shows in its own counters. */
-function takeInShadow({ shadowLimits }: Route, key: string, max: number, parts: Part[]): void {
+function takeInShadow(
+  { shadowLimits }: Route,
+  key: string,
+  max: number,
+  parts: Part[],
+  onShadowDenial: OnShadowDenial,
+): void {
   for (const applied of shadowLimits) {
     const { limiter, pending } = applied;
     const limiterKey = limiterKeyOf(applied, key);
     const add = (count: number): void => {
       if (count > 0) parts.push({ count, taker: limiter, key: limiterKey });
+      else if (max > 0) onShadowDenial(applied);
     };
     if (limiter instanceof SyncLimiter) add(limiter.takeUpTo(limiterKey, max));
     else pending.add(limiter.takeUpTo(limiterKey, max).then(add));

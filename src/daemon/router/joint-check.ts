@@ -22,13 +22,7 @@ import type { Permit, PermitResult } from '../../limiter/permit.ts';
 import { SyncLimiter } from '../../limiter/sync-limiter.ts';
 import { isConcurrencyLimit } from './limiter-registry.ts';
 import { permitBytes } from './permits.ts';
-import {
-  type CheckResult,
-  countInShadow,
-  PERMITS_FULL,
-  type RoutedRequest,
-  type Router,
-} from './router.ts';
+import { type CheckResult, PERMITS_FULL, type RoutedRequest, type Router } from './router.ts';
 import { type AppliedLimit, limiterKeyOf } from './routes.ts';
 
 /** The most checks in one question. */
@@ -43,6 +37,8 @@ export interface JointPart {
 /** What one limit is charged under one key. */
 export interface Charge {
   readonly applied: AppliedLimit;
+  /** The first check that reached the limit. */
+  readonly request: RoutedRequest;
   /** The key as the limit counts it. */
   readonly key: string;
   readonly cost: number;
@@ -59,14 +55,29 @@ export function checkAll(
   parts: readonly JointPart[],
   holdsPermit: boolean,
 ): CheckResult | Promise<CheckResult> {
-  const verdicts = parts.map(({ request }) => request.route.staticVerdict);
-  const denied = verdicts.find((verdict) => verdict?.isAllowed === false);
-  if (denied) return router.staticResult(denied);
-  const [first] = verdicts;
-  if (first && !verdicts.includes(undefined)) return router.staticResult(first);
+  const isListed = ({ request: { route } }: JointPart): boolean =>
+    route.staticVerdict !== undefined;
+  const denied = parts.find(({ request }) => request.route.staticVerdict?.isAllowed === false);
+  const listed = denied ?? (parts.every(isListed) ? parts[0] : undefined);
+  if (listed?.request.route.staticVerdict)
+    return router.staticResult(listed.request.route.staticVerdict, listed.request);
   const charges = chargesOf(parts);
   const wantsPermit = holdsPermit && charges.some(({ cost }) => cost > 0);
-  return new JointCheck(router, charges, wantsPermit).run();
+  const record = (result: CheckResult): CheckResult => recordRefusal(router, charges, result);
+  const result = new JointCheck(router, charges, wantsPermit).run();
+  return result instanceof Promise ? result.then(record) : record(result);
+}
+
+/** A refusal counts as one of the check that reached the limit. */
+function recordRefusal(
+  router: Router,
+  charges: readonly Charge[],
+  result: CheckResult,
+): CheckResult {
+  if (result.decision.verdict !== 'deny') return result;
+  const { request, cost } =
+    charges.find(({ applied }) => applied.name === result.limit) ?? charges[0];
+  return router.refused({ ...request, cost }, result);
 }
 
 /** What is left after a refusal: of the tightest limit. Unbounded where none can tell. */
@@ -86,11 +97,12 @@ export function chargesOf(parts: readonly JointPart[]): readonly Charge[] {
     for (const applied of request.route.applied) {
       const key = limiterKeyOf(applied, request.key);
       const id = `${applied.name} ${key}`; // no name has a space
-      const { named = 0, reached = 0 } = sums.get(id) ?? {};
+      const { named = 0, reached = 0, ...first } = sums.get(id) ?? { request };
       const isNamed = applied.limit.name === limit;
       const sum = isNamed ? named + request.cost : named;
       const most = isNamed ? reached : Math.max(reached, request.cost);
-      sums.set(id, { applied, key, cost: Math.max(sum, most), named: sum, reached: most });
+      const cost = Math.max(sum, most);
+      sums.set(id, { applied, request: first.request, key, cost, named: sum, reached: most });
     }
   }
   return [...sums.values()];
@@ -203,8 +215,8 @@ class JointCheck {
   /** Everything is charged: counts in shadow limits, and keeps the permits or settles them. */
   #finish({ permits, remaining }: Taken): CheckResult {
     const decision = allow(remaining);
-    for (const { applied, key, cost } of this.#charges)
-      if (applied.limit.shadow) countInShadow(applied, { key, cost });
+    for (const { applied, request, cost } of this.#charges)
+      if (applied.limit.shadow) this.#router.countInShadow(applied, { ...request, cost });
     if (!this.#wantsPermit) for (const permit of permits) permit.settle();
     if (!this.#wantsPermit || permits.length === 0) return { decision };
     const held = this.#cost === undefined ? permits.map(withoutUsed) : permits;

@@ -8,6 +8,7 @@
  * limits takes from all of them or from none.
  */
 
+import type { Millis } from '../../core/clock.ts';
 import { allow, type Decision, deny, NEVER } from '../../core/decision.ts';
 import type { Hasher, KeyHash } from '../../core/hash.ts';
 import { type Random, systemRandom } from '../../core/random.ts';
@@ -17,12 +18,15 @@ import {
   type Inspection,
   type NamedRuleStatus,
 } from '../../limiter/inspection.ts';
-import type { Permit } from '../../limiter/permit.ts';
+import type { Permit, Refusal } from '../../limiter/permit.ts';
 import { SyncLimiter } from '../../limiter/sync-limiter.ts';
+import type { LimitConfig } from '../config/limits.ts';
+import { DenialRecorder } from '../denials/denial-recorder.ts';
 import { type Batch, takeBatch } from './batch.ts';
 import { type Explanation, explainRoute } from './explain.ts';
 import type { LimiterRegistry } from './limiter-registry.ts';
 import { PermitRegistry, permitBytes } from './permits.ts';
+import { recordByLimit, recordDenial, recordEmptyBatch } from './record-denial.ts';
 import {
   type AppliedLimit,
   limiterKeyOf,
@@ -88,10 +92,16 @@ const ALLOWED: CheckResult = { decision: allow(Number.MAX_SAFE_INTEGER) };
 /** No more permits can be held; one may be settled or expire at any time. */
 export const PERMITS_FULL: CheckResult = { decision: deny(1000), reason: 'unavailable' };
 
+/** Its limit comes with the command. */
+const THROTTLE = { command: 'CL.THROTTLE' };
+const THROTTLE_SOURCE = { name: 'command CL.THROTTLE' };
+
 export class Router {
   readonly permits: PermitRegistry;
   readonly registry: LimiterRegistry;
   readonly waiting: Waiting;
+  /** Who is denied, and by what. */
+  readonly denials: DenialRecorder;
   /** Calls denied without counting, by reason. */
   readonly staticDenials: Record<StaticVerdict['reason'], number> = {
     'allow-list': 0,
@@ -106,9 +116,11 @@ export class Router {
     registry: LimiterRegistry,
     hasher: Hasher,
     random: Random = systemRandom,
+    denials = new DenialRecorder(),
   ) {
     this.permits = new PermitRegistry(random);
     this.registry = registry;
+    this.denials = denials;
     this.#hasher = hasher;
     this.#routeTable = new RouteTable(config, registry);
     this.waiting = new Waiting({
@@ -130,20 +142,35 @@ export class Router {
     this.waiting.reroute();
   }
 
+  /** The limits as configured now. */
+  get limits(): readonly LimitConfig[] {
+    return this.#routeTable.limits;
+  }
+
   /** Checks a key given as bytes, cost 1. The fastest path: decodes no string unless a limit needs the name. */
   isAllowed(bytes: Buffer, from: number, to: number): boolean | Promise<boolean> {
     const hasher = this.#hasher;
     hasher.hashBytes(bytes, from, to);
-    const decision = this.#routeTable
-      .cachedLimiter(hasher, bytes, from, to)
-      ?.checkHashed(hasher, 1);
-    if (decision) return decision.verdict === 'allow';
+    const limiter = this.#routeTable.cachedLimiter(hasher, bytes, from, to);
+    const decision = limiter?.checkHashed(hasher, 1);
+    if (limiter && decision) {
+      if (decision.verdict === 'allow') return true;
+      this.denials.recordBytes(limiter, hasher, bytes, from, to, decision);
+      return false;
+    }
     const key = bytes.toString('latin1', from, to);
     const { low, high } = hasher;
     const route = this.#routeTable.cached(hasher, key) ?? this.#routeTable.resolve(hasher, key);
     const counted = route.countedKey ?? key;
     const result = this.#run({ route, key: counted, cost: 1, wantsPermit: false, low, high });
     return result instanceof Promise ? result.then(isAllowResult) : isAllowResult(result);
+  }
+
+  /** Records a denial of CL.THROTTLE. */
+  recordThrottled(bytes: Buffer, from: number, to: number, cost: number, retryMs: Millis): void {
+    this.#hasher.hashBytes(bytes, from, to);
+    const [hasher, decision] = [this.#hasher, deny(retryMs)];
+    this.denials.recordBytes(THROTTLE_SOURCE, hasher, bytes, from, to, decision, THROTTLE, cost);
   }
 
   /** Checks a request: all limits on its route or none. Undefined if the request names an unknown limit. */
@@ -171,12 +198,19 @@ export class Router {
     const { route, cost, wantsPermit } = request;
     if (route.singleLimiter === undefined || wantsPermit) return this.#run(request);
     const decision = route.singleLimiter.checkHashed(request, cost);
-    return decision ? resultOf(route.singleLimiter, decision) : this.#run(request);
+    if (decision === undefined) return this.#run(request);
+    if (decision.verdict === 'deny')
+      this.denials.recordLocal(route.singleLimiter, request, decision);
+    return resultOf(route.singleLimiter, decision);
   }
 
   /** `checkRouted`, waiting if need be. Rejects only if the signal aborts. */
   acquire(request: RoutedRequest, limits: WaitLimits): Promise<CheckResult> {
-    return this.waiting.acquire(request, limits);
+    return this.waiting
+      .acquire(request, limits)
+      .then((result) =>
+        isAllowResult(result) || result.staticVerdict ? result : this.refused(request, result),
+      );
   }
 
   /** `checkRouted`, with the status of each rule in the result where one lookup yields both. */
@@ -186,23 +220,35 @@ export class Router {
     const checked = route.singleLimiter.checkWithStatus(request, cost);
     if (checked === undefined) return this.#run(request);
     if (checked.decision.verdict !== 'deny') return checked;
+    this.denials.recordLocal(route.singleLimiter, request, checked.decision);
     return { ...checked, limit: route.singleLimiter.name };
   }
 
   /** Takes up to `max` units of all limits on the route. @throws {ConfigError} as `takeBatch` */
   takeUpTo(request: RoutedRequest, max: number): TakeResult | Promise<TakeResult> {
     const { route, key } = request;
-    if (route.staticVerdict && max > 0) this.staticResult(route.staticVerdict); // counts a denial
-    const batch = takeBatch(route, key, max);
+    if (route.staticVerdict && max > 0) this.staticResult(route.staticVerdict, request); // counts a denial
+    const batch = takeBatch(route, key, max, (applied) =>
+      recordEmptyBatch(this.denials, request, [applied]),
+    );
     return batch instanceof Promise
       ? batch.then((late) => this.#holdBatch(late, request))
       : this.#holdBatch(batch, request);
   }
 
-  #holdBatch(batch: Batch, { route, key, wantsPermit }: RoutedRequest): TakeResult {
+  #holdBatch(batch: Batch, request: RoutedRequest): TakeResult {
+    const { route, key, wantsPermit, cost } = request;
+    if (batch.cost === 0 && cost > 0)
+      recordEmptyBatch(
+        this.denials,
+        request,
+        route.applied.filter(({ limit }) => !limit.shadow),
+      );
     if (!wantsPermit || batch.isSettled) return { taken: batch.cost };
     const permit = this.permits.add([batch], permitBytes(key, route.applied.length));
-    return permit === undefined ? { taken: 0 } : { taken: batch.cost, permit };
+    if (permit !== undefined) return { taken: batch.cost, permit };
+    this.refused(request, PERMITS_FULL);
+    return { taken: 0 };
   }
 
   /** Which limits match the key of a request, as it was sent, and why. */
@@ -234,24 +280,31 @@ export class Router {
   /** Decides by the key's name: several limits, permits, remote limits. */
   #run(request: RoutedRequest): CheckResult | Promise<CheckResult> {
     const { route } = request;
-    if (route.staticVerdict) return this.staticResult(route.staticVerdict);
+    if (route.staticVerdict) return this.staticResult(route.staticVerdict, request);
     const local = request.wantsPermit ? acquireLocal(request) : checkLocal(request);
-    if (local.result.decision.verdict === 'deny') return local.result;
+    if (local.result.decision.verdict === 'deny') return this.refused(request, local.result);
     if (route.remote.length > 0) {
       const result = this.#acquireRemote(request, local);
       for (const { pending } of route.remote) pending.add(result);
       return result;
     }
-    for (const applied of route.shadowLimits) countInShadow(applied, request);
+    for (const applied of route.shadowLimits) this.countInShadow(applied, request);
     return this.#issuePermit(local, request);
   }
 
+  /** Records a refusal and returns it. */
+  refused(request: RoutedRequest, result: CheckResult): CheckResult {
+    recordDenial(this.denials, request, result);
+    return result;
+  }
+
   /** The result of a verdict without counting; a denial is counted by its reason. */
-  staticResult(staticVerdict: StaticVerdict): CheckResult {
+  staticResult(staticVerdict: StaticVerdict, request: RoutedRequest): CheckResult {
     const { isAllowed, reason, limit } = staticVerdict;
     if (isAllowed) return { decision: ALLOWED.decision, staticVerdict };
     this.staticDenials[reason]++;
-    return { decision: deny(NEVER), staticVerdict, ...(limit !== undefined && { limit }) };
+    const known = limit !== undefined && { limit };
+    return this.refused(request, { decision: deny(NEVER), staticVerdict, ...known });
   }
 
   /** Acquires from the remote limits one after the other; a refusal returns everything taken before. */
@@ -269,9 +322,10 @@ export class Router {
       for (const earlier of acquired) earlier.settle({ outcome: 'ignored' });
       if (!wantsPermit) route.local?.settle(key, { outcome: 'ignored', cost });
       const { retryAfterMs, limit, reason } = permit;
-      return { decision: deny(retryAfterMs), limit, ...(reason === 'unavailable' && { reason }) };
+      const known = reason === 'unavailable' && { reason };
+      return this.refused(request, { decision: deny(retryAfterMs), limit, ...known });
     }
-    for (const applied of route.shadowLimits) countInShadow(applied, request);
+    for (const applied of route.shadowLimits) this.countInShadow(applied, request);
     return this.#issuePermit(
       { result: { decision: allow(remaining) }, permits: acquired },
       request,
@@ -280,7 +334,7 @@ export class Router {
 
   #admit(request: RoutedRequest, remaining: number, permits: readonly Permit[]): CheckResult {
     const { route, key, wantsPermit } = request;
-    for (const applied of route.shadowLimits) countInShadow(applied, request);
+    for (const applied of route.shadowLimits) this.countInShadow(applied, request);
     const result = wantsPermit ? statusOf(route, key) : { decision: allow(remaining) };
     return this.#issuePermit({ result, permits }, request);
   }
@@ -291,7 +345,21 @@ export class Router {
     if (!wantsPermit) for (const permit of permits) permit.settle();
     if (!wantsPermit || permits.length === 0) return result;
     const permit = this.permits.add(permits, permitBytes(key, route.applied.length));
-    return permit === undefined ? PERMITS_FULL : { ...result, permit };
+    if (permit === undefined) return this.refused(request, PERMITS_FULL);
+    return { ...result, permit };
+  }
+
+  /** Shadow mode: the decision only shows in the limit's own counters, and in the record of denials. */
+  countInShadow(applied: AppliedLimit, request: RoutedRequest): void {
+    const acquired = applied.limiter.tryAcquire(limiterKeyOf(applied, request.key), request.cost);
+    if (acquired instanceof Promise)
+      applied.pending.add(acquired.then((permit) => this.#endInShadow(applied, request, permit)));
+    else this.#endInShadow(applied, request, acquired);
+  }
+
+  #endInShadow(applied: AppliedLimit, request: RoutedRequest, permit: Permit | Refusal): void {
+    if (permit.verdict === 'allow') permit.settle();
+    else recordByLimit(this.denials, applied, request, permit);
   }
 }
 
@@ -369,18 +437,3 @@ export const mayLeave = ({ decision, staticVerdict, reason }: CheckResult, cost:
   decision.verdict === 'deny' && cost > 1 && !staticVerdict && !reason;
 
 const isAllowResult = ({ decision }: CheckResult): boolean => decision.verdict === 'allow';
-
-/** Shadow mode: the decision only shows in the limit's own counters. */
-export function countInShadow(
-  applied: AppliedLimit,
-  { key, cost }: Pick<RoutedRequest, 'key' | 'cost'>,
-): void {
-  const limiterKey = limiterKeyOf(applied, key);
-  if (applied.limiter instanceof SyncLimiter) {
-    const permit = applied.limiter.tryAcquire(limiterKey, cost);
-    if (permit.verdict === 'allow') permit.settle();
-    return;
-  }
-  const acquired = applied.limiter.tryAcquire(limiterKey, cost);
-  applied.pending.add(acquired.then((permit) => permit.verdict === 'allow' && permit.settle()));
-}

@@ -2,6 +2,7 @@
  * Endpoints for operators, guarded by `access.ts`.
  *
  *     GET  /inspect /explain        the status of a key; the limits that match it, and why
+ *     GET  /top /denials            who is throttled, and why: `denial-routes.ts`
  *     GET  /limits /metrics /feed, and a page per backend, such as /peers
  *     POST /reload
  */
@@ -10,6 +11,7 @@ import { toKeyText } from '../../keys/binary-key.ts';
 import type { RoutedRequest, Router } from '../../router/router.ts';
 import { staticVerdictFields } from '../../router/routes.ts';
 import { readKeyQuery } from './check-request.ts';
+import { denialRoutes } from './denial-routes.ts';
 import {
   adminEndpoint,
   type Endpoint,
@@ -63,6 +65,7 @@ export function adminRoutes(context: AdminContext): readonly (readonly [string, 
       return { ...verdict, limits: await router.inspect(routed) };
     }),
     '/explain': keyHandler(context, (routed, key) => router.explain(routed, key)),
+    ...denialRoutes(context),
     '/limits': () => jsonResponse(200, context.limits()),
     '/metrics': () => ({ status: 200, headers: PROMETHEUS_HEADERS, body: context.metrics() }),
   };
@@ -126,6 +129,8 @@ const helpText = ({ version, backendPages }: AdminContext): string => `sluice ${
   POST /give?permit=1&unused=7            what was not used of a batch with hold
   GET  /inspect?key=alice[&limit=api]     the status of a key
   GET  /explain?key=alice                 the limits that match a key, and why
+  GET  /top[?span=hour][&max=10]          limits with their counters and most denied keys
+  GET  /denials[?key=alice][&limit=api][&since=1h][&max=100]   recent denials
   GET  /limits                            all limits
 ${backendPages.map(({ name, summary }) => `  GET  /${name.padEnd(33)} ${summary}\n`).join('')}  GET  /metrics                           in the Prometheus text format
   GET  /feed                              server-sent events, one per second

@@ -7,6 +7,9 @@
  *     event: second                            then: the differences to the event before
  *     data: {"at":…,"limits":{"api":{"allowed":3,"denied":1,…,"keys":2}},"total":{…}}
  *
+ * Both have `denied`, the most denied keys of each limit in the last 10 to 20 s, and `recent`, the denials since the
+ * event before. Limits in shadow mode are marked, and no part of the total.
+ *
  * An event is encoded once for all subscribers, and only while there are some. A subscriber that does not
  * read is disconnected; after reconnecting, the snapshot has everything it missed.
  */
@@ -14,6 +17,9 @@
 import { type Clock, type Millis, schedule } from '../../../core/clock.ts';
 import type { RemoteStats } from '../../../limiter/async-limiter.ts';
 import type { Stats } from '../../../limiter/sync-limiter.ts';
+import type { LimitConfig } from '../../config/limits.ts';
+import { shadowTest } from '../../config/shadow.ts';
+import type { DenialRecorder } from '../../denials/denial-recorder.ts';
 import type { LimiterEntry, LimiterRegistry } from '../../router/limiter-registry.ts';
 import { HTTP_BOUNDS } from './bounds.ts';
 
@@ -33,6 +39,15 @@ const KEEPALIVE_EVERY_TICKS = 15;
 
 /** Unsent bytes beyond which a subscriber is disconnected. */
 const MAX_UNSENT_BYTES = 1_048_576;
+
+/** Bounds of the denials in one event. */
+const MAX_FEED_LIMITS = 10;
+const MAX_FEED_KEYS = 5;
+const MAX_FEED_RECENT = 20;
+
+type DenialFeed = Pick<DenialRecorder, 'top' | 'recent'>;
+
+const NO_DENIALS: DenialFeed = { top: () => [], recent: () => [] };
 
 type StatName = keyof Stats | keyof RemoteStats;
 
@@ -55,14 +70,23 @@ export class EventStream {
   maxSubscribers = HTTP_BOUNDS.maxSubscribers;
   readonly #registry: LimiterRegistry;
   readonly #clock: Clock;
+  readonly #denials: DenialFeed;
+  readonly #limits: () => readonly LimitConfig[];
   readonly #subscribers = new Set<Subscriber>();
   /** The counters at the last tick. A limiter created since has none, so its counters start at 0. */
   #previous = new Map<LimiterEntry, StatValues>();
   #ticks = 0;
   #cancelTick: (() => void) | undefined;
 
-  constructor(registry: LimiterRegistry, clock: Clock) {
+  constructor(
+    registry: LimiterRegistry,
+    clock: Clock,
+    denials: DenialFeed = NO_DENIALS,
+    limits: () => readonly LimitConfig[] = () => [],
+  ) {
     this.#registry = registry;
+    this.#denials = denials;
+    this.#limits = limits;
     this.#clock = clock;
   }
 
@@ -126,9 +150,23 @@ export class EventStream {
   }
 
   #event(name: string, stats: ReadonlyMap<LimiterEntry, StatValues>): string {
-    const limits = Object.fromEntries([...stats].map(([entry, values]) => [entry.name, values]));
-    const total = sumStats([...stats.values()]);
-    const data = { at: Math.round(this.#clock.now()), limits, total };
+    const isShadow = shadowTest(this.#limits());
+    const limits = Object.fromEntries(
+      [...stats].map(([{ name }, values]) => [
+        name,
+        isShadow(name) ? { ...values, shadow: true } : values,
+      ]),
+    );
+    const active = [...stats].filter(([entry]) => !isShadow(entry.name));
+    const total = sumStats(active.map(([, values]) => values));
+    const now = this.#clock.now();
+    const data = {
+      at: Math.round(now),
+      limits,
+      total,
+      denied: this.#denials.top('now', MAX_FEED_LIMITS, MAX_FEED_KEYS),
+      recent: this.#denials.recent({ since: now - INTERVAL_MS, max: MAX_FEED_RECENT }),
+    };
     return `event: ${name}\ndata: ${JSON.stringify(data)}\n\n`;
   }
 }

@@ -49,6 +49,14 @@ export function throttle({ args, reply, context }: Invocation): undefined {
     return reply.error(isTooLong ? tooLong(gcraTable.maxToleranceMs) : NOT_AN_INTEGER);
   }
   const { isLimited, retryAfterMs } = gcraTable;
+  if (isLimited)
+    context.router.recordThrottled(
+      args.source,
+      args.startOf(1),
+      args.endOf(1),
+      quantity,
+      retryAfterMs,
+    );
   const retryAfter =
     isLimited && retryAfterMs !== NEVER ? Math.max(1, ceilSeconds(retryAfterMs)) : -1;
   const resetAfter = ceilSeconds(gcraTable.resetAfterMs);

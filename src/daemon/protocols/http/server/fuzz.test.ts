@@ -33,6 +33,8 @@ const URLS = [
   '/inspect?key=alice&limit=api',
   '/explain?key=%ff%00',
   '/limits',
+  '/top?span=hour&max=5',
+  '/denials?key=alice&limit=api&since=10m&max=7',
   '/metrics',
   '/feed',
   '/reload',

@@ -81,7 +81,12 @@ export class HttpServer {
     this.#turns = context.turns ?? new Turns();
     this.#loopbackHooks = this.#fastPathHooks(true);
     this.#externalHooks = this.#fastPathHooks(false);
-    this.#eventStream = new EventStream(context.router.registry, context.clock);
+    this.#eventStream = new EventStream(
+      context.router.registry,
+      context.clock,
+      context.router.denials,
+      () => context.router.limits,
+    );
     this.#nodeServer = new NodeHttpServer({
       handle: (...request) => this.#handle(...request),
       onResponse: ({ status }) => void this.#responsesByStatus[status]++,

@@ -1,0 +1,261 @@
+/**
+ * Records who is denied, and why: the denied keys of every limit, list and command of the daemon.
+ *
+ *     router ──▶ record ──▶ DeniedKeys of the limit ──▶ /top, /denials, /feed, the denial log
+ *
+ * An allowed call does not come here. A denied one is counted by the key's hash. Memory has a bound whatever clients
+ * send: so many sources, each with so many keys, each cut to a length. Nothing is written to disk.
+ */
+
+import { type Clock, type Millis, systemClock } from '../../core/clock.ts';
+import { type Decision, NEVER } from '../../core/decision.ts';
+import type { KeyHash } from '../../core/hash.ts';
+import { toKeyText } from '../keys/binary-key.ts';
+import { type Denial, DeniedKeys, type RecentDenial } from './denied-keys.ts';
+
+/** What denies calls: a limit; or a reason that is not an exhausted limit, of a limit or of the whole daemon. */
+export interface DeniedBy {
+  readonly limit?: string | undefined;
+  /** Such as `deny-list`, `unmatched`, `unavailable`, `permits-full`. */
+  readonly reason?: string | undefined;
+  /** The command that carries its limit: `CL.THROTTLE`. */
+  readonly command?: string | undefined;
+  /** True if the limit is in shadow mode: it would have denied the call. */
+  readonly shadow?: true | undefined;
+}
+
+/** A key and what refused it. */
+interface Refused extends KeyHash {
+  readonly key: string;
+  readonly cost: number;
+}
+
+/** A limiter, which may know what a key has left. */
+interface Inspectable {
+  readonly name: string;
+  inspect?(key: string): { readonly remaining: number };
+}
+
+/** The denied keys of one source, most denied first. */
+export interface TopDenied extends DeniedBy {
+  /** Denials in the span, of all keys. */
+  readonly denied: number;
+  readonly keys: readonly (Estimate & { readonly key: string })[];
+}
+
+interface Estimate {
+  readonly denied: number;
+  /** The true number differs by at most this; left out if it is exact. */
+  readonly error?: number;
+}
+
+/** Denials of a key within 10 s. */
+export interface DenialView extends DeniedBy {
+  readonly key: string;
+  readonly firstAt: Millis;
+  readonly lastAt: Millis;
+  readonly denied: number;
+  readonly rule?: string;
+  readonly cost: number;
+  readonly remaining?: number;
+  readonly retryAfterMs: Millis;
+}
+
+export interface DenialQuery {
+  readonly limit?: string | undefined;
+  readonly hash?: KeyHash | undefined;
+  /** Only denials at this time or later. */
+  readonly since?: Millis;
+  readonly max: number;
+}
+
+export type Span = 'now' | 'hour';
+
+/** Sources with records of their own. Beyond it further ones share a record, until one of these has no denials for long. */
+const MAX_SOURCES = 100;
+const FORGOTTEN_AFTER_MS: Millis = 600_000;
+
+/** Time between two searches for a source to forget. */
+const SEARCH_INTERVAL_MS: Millis = 1000;
+
+const FURTHER: DeniedBy = { reason: 'further-limits' };
+const FURTHER_ID = 'further-limits ';
+
+interface Source {
+  readonly about: DeniedBy;
+  readonly keys: DeniedKeys;
+}
+
+export class DenialRecorder {
+  readonly #clock: Clock;
+  readonly #sources = new Map<string, Source>();
+  #nextSearchAt: Millis = Number.NEGATIVE_INFINITY;
+  /** The last source: floods are denied by one limit. */
+  #lastId: string | undefined;
+  #lastKeys = new DeniedKeys();
+
+  constructor(clock: Clock = systemClock) {
+    this.#clock = clock;
+  }
+
+  /** Milliseconds since 1970, as all times here. */
+  get now(): Millis {
+    return this.#clock.now();
+  }
+
+  /** A denial of a key in bytes: decodes it only if it is shown. `about` undefined: by a limit. */
+  recordBytes(
+    limiter: Inspectable,
+    { low, high }: KeyHash,
+    bytes: Buffer,
+    from: number,
+    to: number,
+    decision: Decision,
+    about?: DeniedBy,
+    cost = 1,
+  ): void {
+    const keys = this.#keysOf(limiter.name, about);
+    const now = this.#clock.now();
+    const wanted = keys.count(low, high, now);
+    if (wanted === 'nothing') return;
+    const key = bytes.toString('latin1', from, to);
+    if (wanted === 'name') keys.setName(key);
+    else
+      keys.setDetails(
+        detailsOf({ key, cost, low, high }, decision, now, limiter.inspect?.(key).remaining),
+      );
+  }
+
+  /** A denial by a local limit that counts by this key. */
+  recordLocal(limiter: Inspectable, refused: Refused, decision: Decision): void {
+    this.record(limiter.name, undefined, refused, decision, limiter, refused.key);
+  }
+
+  /** Any other denial. `about` undefined: `id` is the name of a limit. `limiter` says what `limiterKey` has left. */
+  record(
+    id: string,
+    about: DeniedBy | undefined,
+    refused: Refused,
+    decision: Decision,
+    limiter?: Inspectable,
+    limiterKey = '',
+  ): void {
+    const keys = this.#keysOf(id, about);
+    const now = this.#clock.now();
+    const wanted = keys.count(refused.low, refused.high, now);
+    if (wanted === 'name') keys.setName(refused.key);
+    if (wanted === 'details')
+      keys.setDetails(detailsOf(refused, decision, now, limiter?.inspect?.(limiterKey).remaining));
+  }
+
+  /** The sources with most denials in the span, and their most denied keys. */
+  top(span: Span, maxSources: number, maxKeys: number): TopDenied[] {
+    const now = this.#clock.now();
+    const all = [...this.#sources.values()].map(({ about, keys }) => ({
+      about,
+      counts: keys.counts(span, now),
+    }));
+    return all
+      .filter(({ counts }) => counts.total > 0)
+      .sort((a, b) => b.counts.total - a.counts.total)
+      .slice(0, maxSources)
+      .map(({ about, counts }) => ({
+        ...about,
+        denied: counts.total,
+        keys: counts.top(maxKeys).map(({ value, count, error }) => ({
+          key: toKeyText(value.key),
+          denied: count,
+          ...(error > 0 && { error }),
+        })),
+      }));
+  }
+
+  /** How often each source denied a key in the last one to two hours, most first. */
+  countsOf({ low, high }: KeyHash): (DeniedBy & Estimate)[] {
+    const now = this.#clock.now();
+    const found = [...this.#sources.values()].flatMap(({ about, keys }) => {
+      const counted = keys.counts('hour', now).get(low, high);
+      if (!counted) return [];
+      const { count: denied, error } = counted;
+      return [{ ...about, denied, ...(error > 0 && { error }) }];
+    });
+    return found.sort((a, b) => b.denied - a.denied);
+  }
+
+  /** Recent denials, the latest first. */
+  recent({ limit, hash, since = 0, max }: DenialQuery): DenialView[] {
+    const found: DenialView[] = [];
+    for (const { about, keys } of this.#sources.values()) {
+      if (limit !== undefined && !isOfLimit(about, limit)) continue;
+      if (keys.lastAt < since) continue;
+      for (const denial of keys.recent()) {
+        if (denial.lastAt < since) continue;
+        if (hash && !isSameHash(hash, denial.first)) continue;
+        found.push(viewOf(about, denial));
+      }
+    }
+    return found.sort((a, b) => b.lastAt - a.lastAt).slice(0, max);
+  }
+
+  #keysOf(id: string, about?: DeniedBy): DeniedKeys {
+    if (id === this.#lastId) return this.#lastKeys;
+    const { keys } = this.#sources.get(id) ?? this.#addSource(id, about ?? { limit: id });
+    this.#lastId = id;
+    this.#lastKeys = keys;
+    return keys;
+  }
+
+  #addSource(id: string, about: DeniedBy): Source {
+    if (this.#sources.size >= MAX_SOURCES && !this.#forgetOne())
+      return this.#sources.get(FURTHER_ID) ?? this.#createSource(FURTHER_ID, FURTHER);
+    return this.#createSource(id, about);
+  }
+
+  #createSource(id: string, about: DeniedBy): Source {
+    const source = { about, keys: new DeniedKeys() };
+    this.#sources.set(id, source);
+    return source;
+  }
+
+  /** Forgets a source without denials for long; false if there is none. */
+  #forgetOne(): boolean {
+    const now = this.#clock.now();
+    if (now < this.#nextSearchAt) return false;
+    this.#nextSearchAt = now + SEARCH_INTERVAL_MS;
+    for (const [id, { keys }] of this.#sources) {
+      if (id === FURTHER_ID || keys.lastAt > now - FORGOTTEN_AFTER_MS) continue;
+      this.#nextSearchAt = now; // there may be more
+      return this.#sources.delete(id);
+    }
+    return false;
+  }
+}
+
+const isSameHash = (a: KeyHash, b: KeyHash): boolean => a.low === b.low && a.high === b.high;
+
+function detailsOf(
+  { key, cost, low, high }: Refused,
+  decision: Decision,
+  at: Millis,
+  remaining: number | undefined,
+): Denial {
+  const { retryAfterMs, rule } =
+    decision.verdict === 'deny' ? decision : { retryAfterMs: NEVER, rule: undefined };
+  return { key, low, high, at, cost, rule, remaining, retryAfterMs };
+}
+
+const viewOf = (about: DeniedBy, { first, lastAt, denied }: RecentDenial): DenialView => ({
+  key: toKeyText(first.key),
+  ...about,
+  ...(first.rule !== undefined && { rule: first.rule }),
+  denied,
+  firstAt: Math.round(first.at),
+  lastAt: Math.round(lastAt),
+  cost: first.cost,
+  ...(first.remaining !== undefined && { remaining: first.remaining }),
+  retryAfterMs: first.retryAfterMs,
+});
+
+/** Of the limit itself, or of one of its overrides. */
+const isOfLimit = ({ limit = '' }: DeniedBy, name: string): boolean =>
+  limit === name || limit.startsWith(`${name}[`);

@@ -1,0 +1,55 @@
+/** Tells the recorder of denials who was refused, and by what: a limit, a list, a backend or a shadow limit. */
+
+import { type Decision, deny } from '../../core/decision.ts';
+import { SyncLimiter } from '../../limiter/sync-limiter.ts';
+import type { DenialRecorder } from '../denials/denial-recorder.ts';
+import type { CheckResult, RoutedRequest } from './router.ts';
+import { type AppliedLimit, limiterKeyOf } from './routes.ts';
+
+/** No more permits can be held: no limit refused. */
+const PERMITS_FULL = 'permits-full';
+
+export function recordDenial(
+  denials: DenialRecorder,
+  request: RoutedRequest,
+  { decision, limit, staticVerdict, reason }: CheckResult,
+): void {
+  const cause = staticVerdict?.reason ?? (limit === undefined ? PERMITS_FULL : reason);
+  if (cause !== undefined) {
+    const about = { ...(limit !== undefined && { limit }), reason: cause };
+    denials.record(`${cause} ${limit ?? ''}`, about, request, decision);
+    return;
+  }
+  const applied = request.route.applied.find(({ name }) => name === limit);
+  if (applied) recordByLimit(denials, applied, request, decision);
+}
+
+/** A limit refused the call, or would have in shadow mode. */
+export function recordByLimit(
+  denials: DenialRecorder,
+  applied: AppliedLimit,
+  request: RoutedRequest,
+  decision: Decision,
+): void {
+  const { name, limiter, limit } = applied;
+  const local = limiter instanceof SyncLimiter ? limiter : undefined;
+  const id = limit.shadow ? `shadow ${name}` : name;
+  const about = limit.shadow ? ({ limit: name, shadow: true } as const) : undefined;
+  denials.record(id, about, request, decision, local, limiterKeyOf(applied, request.key));
+}
+
+/** A batch took nothing: records the first of these limits that has nothing left. */
+export function recordEmptyBatch(
+  denials: DenialRecorder,
+  request: RoutedRequest,
+  candidates: readonly AppliedLimit[],
+): void {
+  for (const applied of candidates) {
+    const { limiter } = applied;
+    const limiterKey = limiterKeyOf(applied, request.key);
+    const decision = limiter instanceof SyncLimiter ? limiter.peek(limiterKey) : deny(0);
+    if (decision.verdict !== 'deny') continue;
+    recordByLimit(denials, applied, request, decision);
+    return;
+  }
+}
