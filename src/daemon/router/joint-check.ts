@@ -59,6 +59,7 @@ export function checkAll(
   parts: readonly JointPart[],
   holdsPermit: boolean,
 ): CheckResult | Promise<CheckResult> {
+  if (router.overload.isShedding) return router.shed();
   const verdicts = parts.map(({ request }) => request.route.staticVerdict);
   const denied = verdicts.find((verdict) => verdict?.isAllowed === false);
   if (denied) return router.staticResult(denied);

@@ -88,10 +88,22 @@ const ALLOWED: CheckResult = { decision: allow(Number.MAX_SAFE_INTEGER) };
 /** No more permits can be held; one may be settled or expire at any time. */
 export const PERMITS_FULL: CheckResult = { decision: deny(1000), reason: 'unavailable' };
 
+/** Knows whether the question that is processed now is too old; `shed` counts it, and says whether it is allowed. */
+export interface LoadShedder {
+  readonly isShedding: boolean;
+  shed(): boolean;
+}
+
+/** The answers to questions that are too old. No rule was applied. */
+const SHED_OPEN: CheckResult = { ...ALLOWED, rules: [] };
+const SHED_CLOSED: CheckResult = { decision: deny(1000), reason: 'unavailable', rules: [] };
+
 export class Router {
   readonly permits: PermitRegistry;
   readonly registry: LimiterRegistry;
   readonly waiting: Waiting;
+  /** Questions that are too old get its answer, and are not counted. */
+  overload: LoadShedder = { isShedding: false, shed: () => true };
   /** Calls denied without counting, by reason. */
   readonly staticDenials: Record<StaticVerdict['reason'], number> = {
     'allow-list': 0,
@@ -132,6 +144,7 @@ export class Router {
 
   /** Checks a key given as bytes, cost 1. The fastest path: decodes no string unless a limit needs the name. */
   isAllowed(bytes: Buffer, from: number, to: number): boolean | Promise<boolean> {
+    if (this.overload.isShedding) return this.overload.shed();
     const hasher = this.#hasher;
     hasher.hashBytes(bytes, from, to);
     const decision = this.#routeTable
@@ -168,6 +181,7 @@ export class Router {
   }
 
   checkRouted(request: RoutedRequest): CheckResult | Promise<CheckResult> {
+    if (this.overload.isShedding) return this.shed();
     const { route, cost, wantsPermit } = request;
     if (route.singleLimiter === undefined || wantsPermit) return this.#run(request);
     const decision = route.singleLimiter.checkHashed(request, cost);
@@ -181,6 +195,7 @@ export class Router {
 
   /** `checkRouted`, with the status of each rule in the result where one lookup yields both. */
   checkWithStatus(request: RoutedRequest): CheckResult | Promise<CheckResult> {
+    if (this.overload.isShedding) return this.shed();
     const { route, cost, wantsPermit } = request;
     if (route.singleLimiter === undefined || wantsPermit) return this.#run(request);
     const checked = route.singleLimiter.checkWithStatus(request, cost);
@@ -191,6 +206,7 @@ export class Router {
 
   /** Takes up to `max` units of all limits on the route. @throws {ConfigError} as `takeBatch` */
   takeUpTo(request: RoutedRequest, max: number): TakeResult | Promise<TakeResult> {
+    if (this.overload.isShedding) return { taken: this.overload.shed() ? max : 0 };
     const { route, key } = request;
     if (route.staticVerdict && max > 0) this.staticResult(route.staticVerdict); // counts a denial
     const batch = takeBatch(route, key, max);
@@ -229,6 +245,11 @@ export class Router {
     const least = (all: readonly KeyStatus[]): number =>
       leastRemaining(all.filter((_, n) => !applied[n].limit.shadow));
     return statuses instanceof Promise ? statuses.then(least) : least(statuses as KeyStatus[]);
+  }
+
+  /** The answer to a question that is too old. */
+  shed(): CheckResult {
+    return this.overload.shed() ? SHED_OPEN : SHED_CLOSED;
   }
 
   /** Decides by the key's name: several limits, permits, remote limits. */
