@@ -231,6 +231,7 @@ export class Daemon {
     const { opened, closed, limiters } = await this.#prepareChange(config);
     const known = new Set(this.#registry.all.map(({ name }) => name));
     const { created, removed } = limiters;
+    await this.#snapshotter.idle(); // it reads the keys of all rules, in slices
     this.#denialLog.flush(); // removed limiters take their counts with them
     this.#registry.commit(limiters);
     for (const limit of limiters.restarted)
