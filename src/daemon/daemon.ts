@@ -21,6 +21,7 @@ import { type Random, systemRandom } from '../core/random.ts';
 import { SyncLimiter } from '../limiter/sync-limiter.ts';
 import { BACKENDS } from './backends/registry.ts';
 import type { LoadResult } from './config/file.ts';
+import type { OverloadConfig } from './config/overload.ts';
 import { type Config, listenAddressesOf } from './config/read.ts';
 import { shadowTest } from './config/shadow.ts';
 import { DenialLog, type DenialSource, topKeysOf } from './denials/denial-log.ts';
@@ -44,6 +45,7 @@ import { Router } from './router/router.ts';
 import { changedSections, fleetHashSeedOf, RunningBackends } from './running-backends.ts';
 import { Connections } from './server/connections.ts';
 import { type ListenerChange, Listeners, type ProtocolAddress } from './server/listeners.ts';
+import { NO_SHEDDING, Overload } from './server/overload.ts';
 import { Turns } from './server/turns.ts';
 import { loadSnapshot, Snapshotter } from './snapshotter.ts';
 
@@ -82,6 +84,7 @@ export class Daemon {
   readonly #listeners: Listeners;
   readonly #snapshotter: Snapshotter;
   readonly #denialLog: DenialLog;
+  readonly #overload: Overload;
   /** What ends the log of a limit's decreases. */
   readonly #decreaseLogs = new Map<LimiterEntry, () => void>();
   #config: Config;
@@ -126,6 +129,7 @@ export class Daemon {
     const { hasher, backends } = components;
     const { backendFor } = backends;
     this.#backends = backends;
+    this.#overload = new Overload(components.clock, overloadOf(config, components.clock));
     const batchedClock = batchClock(components.clock);
     this.#registry = new LimiterRegistry({ hasher, batchClock: batchedClock, clock, backendFor });
     this.#logChangesOf(this.#registry.apply(config.limits).created);
@@ -138,7 +142,8 @@ export class Daemon {
     );
     this.router = router;
     const bounds = () => this.#config.bounds;
-    const turns = new Turns(components.clock);
+    const turns = new Turns(components.clock, this.#overload);
+    router.overload = this.#overload;
     const line = lineProtocol(router.isAllowed.bind(router), () => bounds().maxKey);
     this.#lineConnections = new Connections(line, bounds, batchedClock, turns);
     const { maxThrottleKeys: maxKeys, maxThrottleMs: maxToleranceMs } = config.bounds;
@@ -162,6 +167,7 @@ export class Daemon {
         metrics: () => this.#metrics.text(),
         reload: () => this.reload(),
         isReady: () => !this.#isStopping,
+        isOverloaded: () => this.#overload.isRecent,
         backendPages: backends.pagesOf(modules),
         limits: () => describeLimits(this.#config.limits, this.#registry),
         onError: (error) => log('error', 'HTTP request failed', { reason: errorMessageOf(error) }),
@@ -176,6 +182,7 @@ export class Daemon {
       version,
       permits: router.permits,
       waiting: router.waiting,
+      overload: this.#overload,
       backends,
     };
     this.#metrics = new Metrics(sources, this.#registry, () => this.#config.limits);
@@ -233,12 +240,14 @@ export class Daemon {
     const { opened, closed, limiters } = await this.#prepareChange(config);
     const known = new Set(this.#registry.all.map(({ name }) => name));
     const { created, removed } = limiters;
+    await this.#snapshotter.idle(); // it reads the keys of all rules, in slices
     this.#denialLog.flush(); // removed limiters take their counts with them
     this.#registry.commit(limiters);
     for (const limit of limiters.restarted)
       this.#log('warn', 'limit starts anew: its rule is of another kind', { limit });
     this.#config = config;
     this.router.applyConfig(config);
+    this.#overload.config = overloadOf(config, this.#clock);
     this.#httpServer.configure(httpSettingsOf(config));
     this.#metrics.refresh();
     this.#logChangesOf(created);
@@ -369,6 +378,10 @@ function logDecreases(limiter: SyncLimiter, log: Log): () => void {
     });
   return logLimiting(limiter, { warn }, { events: ['decreased'] });
 }
+
+/** With the clock of a test, the age of a question is not known. */
+const overloadOf = ({ overload }: Config, clock: Clock): OverloadConfig =>
+  clock === systemClock ? overload : NO_SHEDDING;
 
 /** Closes everything that keeps the process alive. */
 async function releaseResources(

@@ -14,6 +14,7 @@ import type { LimiterEntry, LimiterRegistry } from './router/limiter-registry.ts
 import type { PermitRegistry } from './router/permits.ts';
 import type { Waiting } from './router/waiting.ts';
 import type { ConnectionCounts } from './server/connections.ts';
+import type { Overload } from './server/overload.ts';
 
 export interface MetricSources {
   readonly version: string;
@@ -23,6 +24,7 @@ export interface MetricSources {
   readonly gcraTable: GcraTable;
   readonly permits: PermitRegistry;
   readonly waiting: Pick<Waiting, 'refused'>;
+  readonly overload: Pick<Overload, 'shedCount'>;
   readonly backends: { metrics(): readonly MetricFamily[] };
 }
 
@@ -78,7 +80,8 @@ export class Metrics {
   }
 
   #daemonFamilies(): readonly MetricFamily[] {
-    const { version, line, resp, http, gcraTable, permits, waiting, backends } = this.#sources;
+    const { version, line, resp, http, gcraTable, permits, waiting, overload, backends } =
+      this.#sources;
     const protocols = { line: line.counts, resp: resp.counts, http: http.counts };
     const byProtocol = (count: 'open' | 'accepted' | 'refused' | 'slow' | 'evicted') =>
       Object.entries(protocols).map(
@@ -129,6 +132,11 @@ export class Metrics {
         'sluice_cl_throttle_memory_bytes',
         'Memory of the keys of CL.THROTTLE.',
         gcraTable.bytes,
+      ),
+      counter(
+        'sluice_overload_shed_total',
+        'Checks answered by overload.fail, uncounted: older than overload.maxAge.',
+        overload.shedCount,
       ),
       gauge('sluice_permits', 'Permits that are not settled yet.', permits.size),
       counter('sluice_permits_refused_total', 'Calls refused: no more permits.', permits.refused),

@@ -45,6 +45,7 @@ export class Snapshotter {
   #target: Config['snapshot'];
   #cancelSave = (): void => {};
   #isStopped = false;
+  #lastSave: Promise<void> = Promise.resolve();
   /** Consecutive failures for the current file. */
   #failedWrites = { file: '', times: 0 };
 
@@ -98,7 +99,17 @@ export class Snapshotter {
     this.#cancelSave();
   }
 
-  async save(): Promise<void> {
+  /** Resolves when no snapshot is being written: until then, no rule may change. */
+  idle(): Promise<void> {
+    return this.#lastSave;
+  }
+
+  save(): Promise<void> {
+    this.#lastSave = this.#lastSave.then(() => this.#write());
+    return this.#lastSave;
+  }
+
+  async #write(): Promise<void> {
     if (!this.#target) return;
     const { file } = this.#target;
     const { seed, clock, log } = this.#context;

@@ -25,6 +25,7 @@ import { type Pattern, readPatterns } from '../keys/pattern.ts';
 import type { ReadLines } from '../keys/text-file.ts';
 import { type HttpConfig, readHttpSection } from './http.ts';
 import { type LimitConfig, readLimits } from './limits.ts';
+import { type OverloadConfig, readOverload } from './overload.ts';
 
 export interface Bounds {
   /** Open connections of each protocol. */
@@ -79,6 +80,7 @@ export interface Config {
   readonly resp: { readonly password: string | undefined };
   readonly http: HttpConfig;
   readonly bounds: Bounds;
+  readonly overload: OverloadConfig;
   readonly snapshot: SnapshotConfig | undefined;
   /** The sections of backends, by name, in the order of the registry, wrappers last. */
   readonly backends: ReadonlyMap<string, BackendSection>;
@@ -171,6 +173,7 @@ function readSections(
     resp: { password: attempt(() => readSecret(fields, 'resp', 'password')) },
     http: attempt(() => readHttpSection(fields.get('http') ?? {}, 'http')),
     bounds: attempt(() => readBounds(fields)),
+    overload: attempt(() => readOverload(fields)),
     snapshot: attempt(() => readSnapshotSection(fields)),
     log: attempt(() => readLogSection(fields)),
     keys: attempt(() => readKeysSection(fields)),

@@ -55,6 +55,7 @@ export function checkAll(
   parts: readonly JointPart[],
   holdsPermit: boolean,
 ): CheckResult | Promise<CheckResult> {
+  if (router.overload.isShedding) return router.shed();
   const isListed = ({ request: { route } }: JointPart): boolean =>
     route.staticVerdict !== undefined;
   const denied = parts.find(({ request }) => request.route.staticVerdict?.isAllowed === false);

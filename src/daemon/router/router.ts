@@ -95,6 +95,15 @@ export const PERMITS_FULL: CheckResult = { decision: deny(1000), reason: 'unavai
 /** Its limit comes with the command. */
 const THROTTLE = { command: 'CL.THROTTLE' };
 const THROTTLE_SOURCE = { name: 'command CL.THROTTLE' };
+/** Knows whether the question that is processed now is too old; `shed` counts it, and says whether it is allowed. */
+export interface LoadShedder {
+  readonly isShedding: boolean;
+  shed(): boolean;
+}
+
+/** The answers to questions that are too old. No rule was applied. */
+const SHED_OPEN: CheckResult = { ...ALLOWED, rules: [] };
+const SHED_CLOSED: CheckResult = { decision: deny(1000), reason: 'unavailable', rules: [] };
 
 export class Router {
   readonly permits: PermitRegistry;
@@ -102,6 +111,8 @@ export class Router {
   readonly waiting: Waiting;
   /** Who is denied, and by what. */
   readonly denials: DenialRecorder;
+  /** Questions that are too old get its answer, and are not counted. */
+  overload: LoadShedder = { isShedding: false, shed: () => true };
   /** Calls denied without counting, by reason. */
   readonly staticDenials: Record<StaticVerdict['reason'], number> = {
     'allow-list': 0,
@@ -149,6 +160,7 @@ export class Router {
 
   /** Checks a key given as bytes, cost 1. The fastest path: decodes no string unless a limit needs the name. */
   isAllowed(bytes: Buffer, from: number, to: number): boolean | Promise<boolean> {
+    if (this.overload.isShedding) return this.overload.shed();
     const hasher = this.#hasher;
     hasher.hashBytes(bytes, from, to);
     const limiter = this.#routeTable.cachedLimiter(hasher, bytes, from, to);
@@ -195,6 +207,7 @@ export class Router {
   }
 
   checkRouted(request: RoutedRequest): CheckResult | Promise<CheckResult> {
+    if (this.overload.isShedding) return this.shed();
     const { route, cost, wantsPermit } = request;
     if (route.singleLimiter === undefined || wantsPermit) return this.#run(request);
     const decision = route.singleLimiter.checkHashed(request, cost);
@@ -215,6 +228,7 @@ export class Router {
 
   /** `checkRouted`, with the status of each rule in the result where one lookup yields both. */
   checkWithStatus(request: RoutedRequest): CheckResult | Promise<CheckResult> {
+    if (this.overload.isShedding) return this.shed();
     const { route, cost, wantsPermit } = request;
     if (route.singleLimiter === undefined || wantsPermit) return this.#run(request);
     const checked = route.singleLimiter.checkWithStatus(request, cost);
@@ -226,6 +240,7 @@ export class Router {
 
   /** Takes up to `max` units of all limits on the route. @throws {ConfigError} as `takeBatch` */
   takeUpTo(request: RoutedRequest, max: number): TakeResult | Promise<TakeResult> {
+    if (this.overload.isShedding) return { taken: this.overload.shed() ? max : 0 };
     const { route, key } = request;
     if (route.staticVerdict && max > 0) this.staticResult(route.staticVerdict, request); // counts a denial
     const batch = takeBatch(route, key, max, (applied) =>
@@ -275,6 +290,11 @@ export class Router {
     const least = (all: readonly KeyStatus[]): number =>
       leastRemaining(all.filter((_, n) => !applied[n].limit.shadow));
     return statuses instanceof Promise ? statuses.then(least) : least(statuses as KeyStatus[]);
+  }
+
+  /** The answer to a question that is too old. */
+  shed(): CheckResult {
+    return this.overload.shed() ? SHED_OPEN : SHED_CLOSED;
   }
 
   /** Decides by the key's name: several limits, permits, remote limits. */

@@ -10,6 +10,7 @@ import type { Socket } from 'node:net';
 import { type BatchClock, type Clock, type Millis, schedule } from '../../core/clock.ts';
 import type { Bounds } from '../config/read.ts';
 import { type EvictableConnection, IdleEviction } from './idle-eviction.ts';
+import { Arrival } from './overload.ts';
 import type { ProtocolFactory, ProtocolHandler } from './protocol-handler.ts';
 import { CHUNK_BYTES, reuseReadBuffer } from './read-buffer.ts';
 import { ResponseQueue } from './response-queue.ts';
@@ -148,6 +149,7 @@ class Connection implements EvictableConnection {
   readonly #clock: Clock;
   readonly #batchClock: BatchClock | undefined;
   readonly #turns: Turns;
+  readonly #arrival: Arrival;
   readonly #observer: ConnectionObserver;
   /** Set while the client does not read, or has received everything and does not close. */
   #cancelTimeout: (() => void) | undefined;
@@ -172,6 +174,7 @@ class Connection implements EvictableConnection {
     this.#clock = clock;
     this.#batchClock = 'freeze' in clock ? clock : undefined;
     this.#turns = turns;
+    this.#arrival = new Arrival(turns.overload, turns.now);
     this.#observer = observer;
     this.lastReadAt = clock.now();
     this.#responses = new ResponseQueue(
@@ -203,11 +206,15 @@ class Connection implements EvictableConnection {
   }
 
   #process(chunk: Buffer): void {
-    this.#turns.begin();
+    const now = this.#turns.begin();
+    if (chunk.length > 0) this.#arrival.beginChunk(chunk.length, now);
+    else this.#arrival.beginRest(now);
     this.#batchClock?.freeze(); // one clock reading per slice
     this.lastReadAt = this.#clock.now();
     const goesOn = this.#handler.onData(chunk);
     this.#batchClock?.unfreeze();
+    this.#turns.overload.end();
+    this.#arrival.isHeldBack = this.#responses.isFull;
     if (!goesOn) {
       if (!this.#handler.isClosedByClient) this.#observer.onProtocolError();
       this.closeWhenDone();
@@ -234,6 +241,7 @@ class Connection implements EvictableConnection {
     this.#turns.wait(() => {
       this.#isWaiting = false;
       this.lastReadAt = this.#clock.now(); // the client was not read from meanwhile
+      this.#arrival.resume(this.#turns.now);
       this.#resumeReading();
     });
   }

@@ -13,6 +13,7 @@ import { Duplex } from 'node:stream';
 import type { Millis } from '../../core/clock.ts';
 import { ClientSignal } from './client-signal.ts';
 import type { EvictableConnection } from './idle-eviction.ts';
+import { Arrival } from './overload.ts';
 import { CHUNK_BYTES } from './read-buffer.ts';
 import type { Turns } from './turns.ts';
 
@@ -31,6 +32,7 @@ type Callback = (error?: Error | null) => void;
 export class PacedSocket extends Duplex implements EvictableConnection {
   readonly socket: Socket;
   readonly #turns: Turns;
+  readonly #arrival: Arrival;
   #unread = EMPTY;
   /** True while Node's server wants bytes. */
   #isWanted = false;
@@ -50,6 +52,7 @@ export class PacedSocket extends Duplex implements EvictableConnection {
     this.socket = socket;
     this.#turns = turns;
     this.#lastReadAt = turns.begin();
+    this.#arrival = new Arrival(turns.overload, this.#lastReadAt);
     socket.on('end', () => {
       this.#hasEnded = true;
       this.#client.leave();
@@ -77,6 +80,16 @@ export class PacedSocket extends Duplex implements EvictableConnection {
   /** A complete request waits for a backend or its turn. An incomplete one does not keep the connection from eviction. */
   beginRequest(): void {
     this.#pendingRequests++;
+  }
+
+  /** Runs the handler of a request that was received here: one that is too old is shed. */
+  handle<T>(run: () => T): T {
+    this.#arrival.beginRest(this.#turns.now);
+    try {
+      return run();
+    } finally {
+      this.#turns.overload.end();
+    }
   }
 
   endRequest(): void {
@@ -108,6 +121,8 @@ export class PacedSocket extends Duplex implements EvictableConnection {
     if (this.#isDiscarding || this.writableEnded) return;
     this.#unread = Buffer.concat([this.#unread, chunk]);
     this.#lastReadAt = this.#turns.begin();
+    this.#arrival.beginChunk(chunk.length, this.#lastReadAt);
+    this.#turns.overload.end();
     this.#feed();
     // After a full chunk the system would go on reading this connection before all others.
     if (this.#unread.length > 0) this.socket.pause();
@@ -138,7 +153,7 @@ export class PacedSocket extends Duplex implements EvictableConnection {
     this.#turns.wait(() => {
       this.#isWaiting = false;
       if (this.destroyed) return;
-      this.#turns.begin();
+      this.#arrival.resume(this.#turns.begin());
       this.#feed();
       if (this.#unread.length === 0 && !this.#isWaiting) this.socket.resume();
     });

@@ -9,6 +9,7 @@
  */
 
 import { type Clock, type Millis, onImmediate, onNextTick, systemClock } from '../../core/clock.ts';
+import { Overload } from './overload.ts';
 
 /** How long one connection may process requests at a time: new bytes while no connection waits, and while some do. */
 const SLICE_MS: Millis = 0.5;
@@ -33,6 +34,7 @@ export interface Slice {
 export const ENDLESS_SLICE: Slice = { isOver: false };
 
 export class Turns implements Slice {
+  readonly overload: Overload;
   readonly #clock: Clock;
   /** A few entries a connection at most: itself, and its pending batches. */
   readonly #waiting: (() => void)[] = [];
@@ -41,8 +43,9 @@ export class Turns implements Slice {
   #turnEndsAt: Millis = 0;
 
   /** The clock must not stand still while requests are processed. */
-  constructor(clock: Clock = systemClock) {
+  constructor(clock: Clock = systemClock, overload = new Overload(clock)) {
     this.#clock = clock;
+    this.overload = overload;
   }
 
   get now(): Millis {

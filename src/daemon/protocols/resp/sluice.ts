@@ -54,6 +54,7 @@ function readCheck(args: Arguments): CheckRequest | string {
 }
 
 function check({ args, reply, context }: Invocation): undefined | Promise<WriteReply> {
+  if (context.router.overload.isShedding) return writeResult(reply, context.router.shed());
   const request = readCheck(args);
   if (typeof request === 'string') return reply.error(request);
   const { router } = context;

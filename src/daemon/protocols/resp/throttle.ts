@@ -31,6 +31,11 @@ export function throttle({ args, reply, context }: Invocation): undefined {
   const count = args.integer(3);
   const period = args.integer(4);
   const quantity = args.count > 5 ? args.integer(5) : 1;
+  const { overload } = context.router;
+  if (overload.isShedding) {
+    const isOpen = overload.shed();
+    return reply.fiveIntegers(isOpen ? 0 : 1, maxBurst + 1, 0, isOpen ? -1 : 1, 0);
+  }
   const isValid =
     !Number.isNaN(maxBurst + count + period + quantity) &&
     maxBurst < Number.MAX_SAFE_INTEGER &&

@@ -128,7 +128,7 @@ export class NodeHttpServer {
   ): void {
     const connection = connectionOf(request);
     if (!response.shouldKeepAlive) connection.discardInput();
-    const result = this.#hooks.handle(request, isLoopback, body);
+    const result = connection.handle(() => this.#hooks.handle(request, isLoopback, body));
     if (!(result instanceof Promise)) {
       this.#send(response, result);
       return;

@@ -13,6 +13,7 @@
 import type { Socket } from 'node:net';
 import type { Millis } from '../../../../../core/clock.ts';
 import type { EvictableConnection } from '../../../../server/idle-eviction.ts';
+import { Arrival } from '../../../../server/overload.ts';
 import { PacedSocket } from '../../../../server/paced-socket.ts';
 import { CHUNK_BYTES, reuseReadBuffer } from '../../../../server/read-buffer.ts';
 import type { Turns } from '../../../../server/turns.ts';
@@ -48,10 +49,12 @@ export class FastPathConnection implements EvictableConnection {
   #isWaiting = false;
   #isFinishing = false;
   #lastReadAt: Millis;
+  readonly #arrival: Arrival;
 
   constructor(accepted: Socket, hooks: FastPathHooks) {
     this.#hooks = hooks;
     this.#lastReadAt = hooks.turns.begin();
+    this.#arrival = new Arrival(hooks.turns.overload, this.#lastReadAt);
     this.socket = reuseReadBuffer(accepted, this.#onData);
     this.socket.setTimeout(hooks.timeouts.slowMs);
     this.socket.on('timeout', this.#onTimeout);
@@ -73,13 +76,16 @@ export class FastPathConnection implements EvictableConnection {
 
   readonly #onData = (chunk: Buffer): void => {
     if (this.#handedOff) this.#handedOff.receive(chunk);
-    else if (!this.socket.writableEnded) this.#process(chunk); // otherwise closing
+    else if (!this.socket.writableEnded) this.#process(chunk, true); // otherwise closing
   };
 
-  #process(chunk: Buffer): void {
+  /** Answers the requests of a chunk that was just read, or of the rest of one. */
+  #process(chunk: Buffer, isNew: boolean): void {
     const { socket } = this;
     const { turns, timeouts } = this.#hooks;
     this.#lastReadAt = turns.begin();
+    if (isNew) this.#arrival.beginChunk(chunk.length, this.#lastReadAt);
+    else this.#arrival.beginRest(this.#lastReadAt);
     let answered = 0;
     let responses = '';
     let isOver = false;
@@ -92,7 +98,9 @@ export class FastPathConnection implements EvictableConnection {
       answered = check.end;
       isOver = answered < chunk.length && turns.isOver;
     }
-    if (responses !== '' && !socket.write(responses, 'latin1')) socket.pause();
+    turns.overload.end();
+    this.#arrival.isHeldBack = responses !== '' && !socket.write(responses, 'latin1');
+    if (this.#arrival.isHeldBack) socket.pause();
     if (isOver) this.#waitForTurn(chunk.subarray(answered));
     else if (answered < chunk.length) this.#handOff(chunk.subarray(answered));
     else if (chunk.length === CHUNK_BYTES) this.#waitForTurn(EMPTY);
@@ -106,6 +114,7 @@ export class FastPathConnection implements EvictableConnection {
     this.socket.pause();
     this.#hooks.turns.wait(() => {
       this.#isWaiting = false;
+      this.#arrival.resume(this.#hooks.turns.now);
       this.#resume();
     });
   }
@@ -116,7 +125,7 @@ export class FastPathConnection implements EvictableConnection {
     if (socket.destroyed || this.#isWaiting || socket.writableNeedDrain) return;
     const backlog = this.#backlog;
     this.#backlog = EMPTY;
-    if (backlog.length > 0) this.#process(backlog);
+    if (backlog.length > 0) this.#process(backlog, false);
     if (this.#handedOff || this.#isWaiting) return;
     if (this.#isFinishing && !socket.writableEnded) socket.destroySoon();
     else if (!socket.writableNeedDrain) socket.resume();

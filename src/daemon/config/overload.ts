@@ -1,0 +1,24 @@
+/** The section `overload`: questions that are too old to be decided. */
+
+import type { Millis } from '../../core/clock.ts';
+import { OptionReader } from '../../core/options.ts';
+
+export interface OverloadConfig {
+  /** How long a question may wait in this process before it is shed; Infinity: for ever. */
+  readonly maxAgeMs: Millis;
+  /** True: a question that is shed is allowed (fail open); false: it is denied. */
+  readonly isOpen: boolean;
+}
+
+/** Clients wait less, but a client that pipelines many checks at once may wait as long. */
+const DEFAULT_MAX_AGE_MS: Millis = 250;
+
+export function readOverload(fields: OptionReader): OverloadConfig {
+  const value = fields.get('overload') ?? {};
+  const isOff = value === false || value === 'off';
+  const reader = OptionReader.collecting('overload', isOff ? { maxAge: Infinity } : value);
+  const maxAgeMs = reader.durationOrInfinity('maxAge', DEFAULT_MAX_AGE_MS);
+  const isOpen = reader.oneOf('fail', ['open', 'closed'] as const, 'open') === 'open';
+  reader.finish();
+  return { maxAgeMs, isOpen };
+}

@@ -1,0 +1,110 @@
+import { describe, expect, test } from 'vitest';
+import { Arrival, Overload } from './overload.ts';
+import { CHUNK_BYTES } from './read-buffer.ts';
+
+/** A clock that a test moves; the event loop of the test is never idle on it. */
+function setUp(isOpen = true) {
+  let now = 1000;
+  const clock = { now: () => now };
+  const overload = new Overload(clock, { maxAgeMs: 100, isOpen });
+  /** Lets the event loop turn twice, so that a poll is recorded at this instant. */
+  const poll = async (): Promise<void> => {
+    for (let n = 0; n < 2; n++) {
+      new Arrival(overload, now).beginChunk(1, now);
+      overload.end();
+      await new Promise((turn) => setImmediate(turn));
+      now += 2;
+    }
+  };
+  const pass = (ms: number): void => {
+    now += ms;
+  };
+  const arrival = new Arrival(overload, now);
+  /** Whether a chunk that is read now is shed. */
+  const read = (bytes = 10, of = arrival): boolean => {
+    of.beginChunk(bytes, now);
+    const { isShedding } = overload;
+    overload.end();
+    return isShedding;
+  };
+  const readRest = (): boolean => {
+    arrival.beginRest(now);
+    const { isShedding } = overload;
+    overload.end();
+    return isShedding;
+  };
+  return { overload, arrival, poll, pass, read, readRest, now: () => now };
+}
+
+describe('overload', () => {
+  test('overload: one pause sheds nothing, however long it is', async () => {
+    const { poll, pass, read } = setUp();
+    await poll();
+    pass(5000);
+    expect(read()).toBe(false);
+    await poll();
+    expect(read()).toBe(false);
+  });
+
+  test('overload: turns that stay too long shed what was read in them, until they are short', async () => {
+    const { poll, pass, read } = setUp();
+    await poll();
+    pass(150);
+    expect(read()).toBe(false); // the first that is too old
+    await poll();
+    pass(150);
+    expect(read()).toBe(true);
+    await poll();
+    await poll();
+    expect(read()).toBe(false);
+  });
+
+  test('overload: a connection that waits for its turn sheds what it has read before', async () => {
+    const { poll, pass, read, readRest } = setUp();
+    await poll();
+    expect(read(CHUNK_BYTES)).toBe(false);
+    const verdicts: boolean[] = [];
+    for (let n = 0; n < 10; n++) {
+      await poll(); // others are processed meanwhile
+      pass(20);
+      verdicts.push(readRest());
+    }
+    expect(verdicts).toEqual([...Array(6).fill(false), ...Array(4).fill(true)]);
+  });
+
+  test('overload: bytes behind a full chunk are as old as that, if the connection is not read meanwhile', async () => {
+    const { arrival, poll, pass, read, now } = setUp();
+    await poll();
+    read(CHUNK_BYTES);
+    pass(90);
+    await poll();
+    arrival.resume(now());
+    expect(read(CHUNK_BYTES)).toBe(false);
+    pass(60);
+    await poll();
+    arrival.resume(now());
+    expect(read(100)).toBe(true);
+    await poll();
+    expect(read(100)).toBe(false); // the chunk before was not full: nothing was left
+  });
+
+  test('overload: a client that does not read its responses is not shed', async () => {
+    const { arrival, poll, pass, read } = setUp();
+    await poll();
+    for (let n = 0; n < 5; n++) {
+      arrival.isHeldBack = true;
+      pass(500);
+      expect(read()).toBe(false);
+      await poll();
+    }
+  });
+
+  test.each([true, false])('overload: counts and reports what is shed, fail open %s', (isOpen) => {
+    const { overload, pass } = setUp(isOpen);
+    expect(overload.isRecent).toBe(false);
+    expect([overload.shed(), overload.shed()]).toEqual([isOpen, isOpen]);
+    expect([overload.shedCount, overload.isRecent]).toEqual([2, true]);
+    pass(5001);
+    expect(overload.isRecent).toBe(false);
+  });
+});

@@ -1,0 +1,167 @@
+/**
+ * Load shedding by age: a question that waited longer than `maxAge` in this process gets the answer of the fail mode at
+ * once. It is not counted against its limit.
+ *
+ *     bytes arrive ──▶ the event loop is busy ──▶ read ──▶ the connection waits for its turn ──▶ answered
+ *                 └────────────────────────── age ──────────────────────────┘
+ *
+ * The system does not tell when bytes arrived. They arrived after the instant at which the connection was last known to
+ * have none: when it was read to the end, or when the event loop polled all connections and this one had no bytes. So
+ * the age here is an upper bound of the real one, within two turns of the event loop.
+ *
+ * One pause sheds nothing: garbage collection, a reload, a suspended process. Shedding begins when the questions of one
+ * connection have been too old for `STANDING_MS`, and ends when none was for `ACTIVE_MS`.
+ */
+
+import { type Clock, eventLoopIdleMs, type Millis, onImmediate } from '../../core/clock.ts';
+import type { OverloadConfig } from '../config/overload.ts';
+import { CHUNK_BYTES } from './read-buffer.ts';
+
+/** The beginning of a poll is recorded at most this often: recording every one would cost more than it shows. */
+const POLL_INTERVAL_MS: Millis = 1;
+
+/** Fraction of `maxAge` after which a question is shed: the answer still has to reach the client. */
+const SHED_AT = 0.8;
+
+/** How long the questions of a connection are too old before they are shed. */
+const STANDING_MS: Millis = 50;
+
+/** How long questions are shed as soon as they are too old. */
+const ACTIVE_MS: Millis = 1_000;
+
+/** How long readiness reports an overload after the last question that was shed. */
+const REPORT_MS: Millis = 5_000;
+
+interface Poll {
+  readonly at: Millis;
+  readonly idleMs: Millis;
+}
+
+export const NO_SHEDDING: OverloadConfig = { maxAgeMs: Infinity, isOpen: true };
+
+export class Overload {
+  config: OverloadConfig;
+  /** True while questions are processed that are too old. */
+  isShedding = false;
+  /** Questions shed since the start. */
+  shedCount = 0;
+  readonly #clock: Clock;
+  #lastPoll: Poll;
+  #pollBefore: Poll;
+  #nextPollAt: Millis = 0;
+  #lastShedAt: Millis = -Infinity;
+  #activeUntil: Millis = -Infinity;
+
+  constructor(clock: Clock, config = NO_SHEDDING) {
+    this.#clock = clock;
+    this.config = config;
+    this.#lastPoll = { at: clock.now(), idleMs: eventLoopIdleMs() };
+    this.#pollBefore = this.#lastPoll;
+  }
+
+  /** A recent poll, before the current one: what was readable then is read by now. */
+  get polledAt(): Millis {
+    return this.#pollBefore.at;
+  }
+
+  /** Begins to process bytes that arrived after an instant; true if they are too old. */
+  isTooOld(arrivedAfter: Millis, now: Millis): boolean {
+    const maxAgeMs = this.config.maxAgeMs * SHED_AT;
+    if (now >= this.#nextPollAt && maxAgeMs < Infinity) {
+      this.#nextPollAt = Infinity;
+      onImmediate(this.#onPoll);
+    }
+    const ageMs = now - arrivedAfter;
+    return ageMs > maxAgeMs && ageMs - this.#idleMs() > maxAgeMs;
+  }
+
+  /** Sheds the questions of a connection that have been too old for a while, and then those of all. */
+  begin(tooOldForMs: Millis, now: Millis): void {
+    if (tooOldForMs >= STANDING_MS) this.#activeUntil = now + ACTIVE_MS;
+    this.isShedding = now < this.#activeUntil;
+  }
+
+  end(): void {
+    this.isShedding = false;
+  }
+
+  /** How long the event loop has waited for events lately: no connection had any bytes then. */
+  #idleMs(): Millis {
+    return eventLoopIdleMs() - this.#pollBefore.idleMs;
+  }
+
+  /** Counts one question that is shed; true if it is allowed. */
+  shed(): boolean {
+    this.shedCount++;
+    this.#lastShedAt = this.#clock.now();
+    return this.config.isOpen;
+  }
+
+  /** True if a question was shed a moment ago. */
+  get isRecent(): boolean {
+    return this.#clock.now() - this.#lastShedAt < REPORT_MS;
+  }
+
+  /** The turn is over: the next poll begins. */
+  readonly #onPoll = (): void => {
+    this.#pollBefore = this.#lastPoll;
+    this.#lastPoll = { at: this.#clock.now(), idleMs: eventLoopIdleMs() };
+    this.#nextPollAt = this.#lastPoll.at + POLL_INTERVAL_MS;
+  };
+}
+
+/** When the bytes of one connection arrived. */
+export class Arrival {
+  readonly #overload: Overload;
+  /** The bytes that were read last arrived after this instant, and those not yet read after that. */
+  #readAfter: Millis;
+  #unreadAfter: Millis;
+  #watchedSince: Millis;
+  /** Since when all questions were too old; undefined if the last was not. */
+  #tooOldSince: Millis | undefined;
+  /** True if the connection was not read because of its client, or of a remote backend: that is no overload. */
+  isHeldBack = false;
+
+  constructor(overload: Overload, now: Millis) {
+    this.#overload = overload;
+    this.#readAfter = now;
+    this.#unreadAfter = now;
+    this.#watchedSince = now;
+  }
+
+  /** Begins to process a chunk that was just read. */
+  beginChunk(bytes: number, now: Millis): void {
+    if (this.isHeldBack) this.#forget(now);
+    const { polledAt } = this.#overload;
+    const isWatched = this.#watchedSince <= polledAt;
+    this.#readAfter = isWatched ? Math.max(this.#unreadAfter, polledAt) : this.#unreadAfter;
+    this.#unreadAfter = bytes === CHUNK_BYTES ? this.#readAfter : now; // after a full chunk there may be more
+    this.#begin(now);
+  }
+
+  /** Continues with the rest of the last chunk. */
+  beginRest(now: Millis): void {
+    if (this.isHeldBack) this.#forget(now);
+    this.#begin(now);
+  }
+
+  #begin(now: Millis): void {
+    if (!this.#overload.isTooOld(this.#readAfter, now)) {
+      this.#tooOldSince = undefined;
+      return;
+    }
+    this.#tooOldSince ??= now;
+    this.#overload.begin(now - this.#tooOldSince, now);
+  }
+
+  /** The connection was not read while it waited for its turn, and is read again. */
+  resume(now: Millis): void {
+    this.#watchedSince = now;
+  }
+
+  #forget(now: Millis): void {
+    this.isHeldBack = false;
+    this.#readAfter = now;
+    this.#unreadAfter = now;
+  }
+}
