@@ -73,12 +73,20 @@ describe('wire versions', () => {
       const a = await join('a', one);
       const c = await join('c', one); // nodes with peers announce nothing
       const b = await join('b', other);
-      await pass(10_000);
+      const before = [a, c].map(({ transport }) => transport.sentDatagrams.length);
+      for (let n = 0; n < 1000; n++) {
+        for (const { backend } of [a, c, b]) backend.check(`${n}`, 1);
+        await pass(10);
+      }
       expect([a, c, b].map(peerCount)).toEqual([1, 1, 0]);
       const of = (from: string) => reports.filter((report) => report.from === from);
       expect(['a', 'c', 'b'].map((from) => of(from).length)).toEqual([1, 1, 2]);
       expect(of('a')[0]).toMatchObject({ reason: 'other_version', version: one[1] });
       expect(of('b')[0]).toMatchObject({ reason: 'other_version', version: other[1] });
+      for (const [n, { transport }] of [a, c].entries()) {
+        const toB = transport.sentDatagrams.slice(before[n]).filter(({ to }) => to === 'b');
+        expect(toB.length).toBeLessThan(20); // of a thousand reports in 10 s
+      }
       expect(b.node.view().rejected).toMatchObject([{ from: 'a' }, { from: 'c' }]);
     },
   );
