@@ -13,7 +13,7 @@ import {
   startGatewayDaemon,
 } from './support/gateways.ts';
 import { sendRequest } from './support/http-protocol.ts';
-import type { Service } from './support/services.ts';
+import { nginxServer, type Service } from './support/services.ts';
 
 const BURST = 2;
 const SMALL_BURST = { 'rate: 10/s, burst: 20': `rate: 1/h, burst: ${BURST}` };
@@ -286,6 +286,39 @@ for (const gateway of GATEWAYS) {
   });
 }
 
+describe.skipIf(nginxServer() === undefined)('gateway nginx, several limits in one check', () => {
+  test('one of two limits refuses: 429, and the other is not charged', async () => {
+    const limits = recipe('limits of a login', {
+      '# limits of a login\n': '',
+      '5/m': '2/h',
+      '20/m': '3/h',
+    });
+    const login = recipe('check of a login', { '# check of a login\n': '' });
+    const app = await startApplication();
+    const daemon = await startGatewayDaemon({ 'limits:\n': limits });
+    const [nginx] = GATEWAYS;
+    const addresses = { daemon: `127.0.0.1:${daemon.port}`, app: app.address };
+    const gateway = await nginx.start(addresses, (text) =>
+      text.replace(/ *proxy_pass http:\/\/sluice.*\n/, login).replace(/.*Sluice-Key.*\n/, ''),
+    );
+    try {
+      const statusOf = async (user: string, client = '127.2.0.1'): Promise<number> => {
+        const authorization = `Basic ${Buffer.from(`${user}:secret`).toString('base64')}`;
+        return (await requestFrom(client, gateway.port, { headers: { authorization } })).status;
+      };
+      const statuses: number[] = [];
+      for (const user of ['eve', 'eve', 'eve', 'eve', 'bob', 'bob'])
+        statuses.push(await statusOf(user));
+      expect(statuses).toEqual([200, 200, 429, 429, 200, 429]);
+      expect([await statusOf('bob', '127.2.0.2'), await statusOf('bob', '127.2.0.2')]).toEqual([
+        200, 429,
+      ]);
+    } finally {
+      await Promise.all([gateway.stop(), daemon.stop(), app.stop()]);
+    }
+  });
+});
+
 /** What gateways send that Debian does not have, to a daemon with the configuration of the page. */
 describe('gateways that are not installed', () => {
   const running: Service[] = [];
@@ -307,6 +340,21 @@ describe('gateways that are not installed', () => {
   };
 
   const LIMITED = [...Array(BURST).fill(200), 429];
+
+  test('IPv6 addresses in Sluice-Key: count by their /64 network', async () => {
+    const daemon = await start();
+    const send = (address: string) =>
+      sendRequest(daemon.port, '/check', { headers: { 'Sluice-Key': `ip:${address}` } });
+    const statuses: number[] = [];
+    for (const address of [
+      '2001:db8:1:2::1',
+      '2001:db8:1:2:3::1',
+      '2001:DB8:1:2::5',
+      '2001:db8:1:3::1',
+    ])
+      statuses.push((await send(address)).status);
+    expect(statuses).toEqual([200, 200, 429, 200]);
+  });
 
   test('Envoy: the path_prefix and the header of the recipe are a check, whatever the client sends', async () => {
     const daemon = await start();
