@@ -6,6 +6,7 @@ import { waitUntil } from './support/daemon.ts';
 import {
   type Application,
   type ClientRequest,
+  failsClosedLate,
   GATEWAYS,
   type GatewayDaemon,
   recipe,
@@ -127,12 +128,7 @@ for (const gateway of GATEWAYS) {
       return service;
     };
 
-    /** Fails closed, after a time that a busy machine does not reach. */
-    const patiently = (text: string): string =>
-      gateway
-        .failClosed(text)
-        .replaceAll('100ms', '5s')
-        .replace(/(lua\.sluice \S+) 100$/m, '$1 5000');
+    const patiently = failsClosedLate(gateway);
 
     beforeAll(async () => {
       app = await startApplication();
@@ -304,7 +300,9 @@ describe.skipIf(nginxServer() === undefined)('gateway nginx, several limits in o
     const [nginx] = GATEWAYS;
     const addresses = { daemon: `127.0.0.1:${daemon.port}`, app: app.address };
     const gateway = await nginx.start(addresses, (text) =>
-      text.replace(/ *proxy_pass http:\/\/sluice.*\n/, login).replace(/.*Sluice-Key.*\n/, ''),
+      failsClosedLate(nginx)(text)
+        .replace(/ *proxy_pass http:\/\/sluice.*\n/, login)
+        .replace(/.*Sluice-Key.*\n/, ''),
     );
     try {
       const statusOf = async (user: string, client = '127.2.0.1'): Promise<number> => {
