@@ -2,9 +2,11 @@
 
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
 import { parse } from 'yaml';
+import { waitUntil } from './support/daemon.ts';
 import {
   type Application,
   type ClientRequest,
+  failsClosedLate,
   GATEWAYS,
   type GatewayDaemon,
   recipe,
@@ -13,7 +15,7 @@ import {
   startGatewayDaemon,
 } from './support/gateways.ts';
 import { sendRequest } from './support/http-protocol.ts';
-import type { Service } from './support/services.ts';
+import { nginxServer, type Service } from './support/services.ts';
 
 const BURST = 2;
 const SMALL_BURST = { 'rate: 10/s, burst: 20': `rate: 1/h, burst: ${BURST}` };
@@ -111,21 +113,31 @@ for (const gateway of GATEWAYS) {
   describe.skipIf(gateway.command() === undefined)(`gateway ${gateway.name}`, () => {
     let app: Application;
     let daemon: GatewayDaemon;
-    let open: Service;
-    let closed: Service;
+    let patient: Service;
     let clients = 0;
+
+    const started: Pick<Service, 'stop'>[] = [];
+
+    /** The recipe with a change; it stops with the others. */
+    const startGateway = async (
+      edit: (text: string) => string,
+      at = `127.0.0.1:${daemon.port}`,
+    ): Promise<Service> => {
+      const service = await gateway.start({ daemon: at, app: app.address }, edit);
+      started.push(service);
+      return service;
+    };
+
+    const patiently = failsClosedLate(gateway);
 
     beforeAll(async () => {
       app = await startApplication();
       daemon = await startGatewayDaemon(SMALL_BURST);
-      const addresses = { daemon: `127.0.0.1:${daemon.port}`, app: app.address };
-      open = await gateway.start(addresses, gateway.failOpen);
-      closed = await gateway.start(addresses, gateway.failClosed);
+      patient = await startGateway(patiently);
     }, 60_000);
 
     afterAll(async () => {
-      await open?.stop();
-      await closed?.stop();
+      for (const service of started) await service.stop();
       await daemon?.stop();
       await app?.stop();
     });
@@ -154,25 +166,25 @@ for (const gateway of GATEWAYS) {
     test('client within its burst: passes; then 429 with Retry-After and RateLimit', async () => {
       const client = newClient();
       for (let n = 0; n < BURST; n++) {
-        const { status, text } = await requestFrom(client, open.port, { path: `/page?n=${n}` });
+        const { status, text } = await requestFrom(client, patient.port, { path: `/page?n=${n}` });
         expect([status, text]).toEqual([200, `app GET /page?n=${n} `]);
       }
-      const refused = await requestFrom(client, open.port);
+      const refused = await requestFrom(client, patient.port);
       expect(refused.status).toBe(429);
       expect(refused.text).not.toContain('app');
       expect(Number(refused.headers['retry-after'])).toBeGreaterThan(3000);
       expect(refused.headers.ratelimit).toMatch(/^"per-client";r=0;t=\d+$/);
-      expect((await requestFrom(newClient(), open.port)).status).toBe(200);
+      expect((await requestFrom(newClient(), patient.port)).status).toBe(200);
     });
 
     test('POST: is checked without its body, which reaches the application', async () => {
       const sent = { method: 'POST', path: '/form', body: 'cost=0' };
-      const { text } = await requestFrom(newClient(), open.port, sent);
+      const { text } = await requestFrom(newClient(), patient.port, sent);
       expect(text).toBe('app POST /form cost=0');
     });
 
     test('403 of the application: passes unchanged', async () => {
-      const { status, text } = await requestFrom(newClient(), open.port, { path: '/forbidden' });
+      const { status, text } = await requestFrom(newClient(), patient.port, { path: '/forbidden' });
       expect([status, text]).toEqual([403, 'app GET /forbidden ']);
     });
 
@@ -182,7 +194,7 @@ for (const gateway of GATEWAYS) {
         const before = app.count();
         const statuses: number[] = [];
         for (let n = 0; n < BURST + 2; n++)
-          statuses.push((await requestFrom(client, closed.port, attack)).status);
+          statuses.push((await requestFrom(client, patient.port, attack)).status);
         const passed = app.count() - before;
         const spent = BURST - (await remainingOf(`ip:${client}`));
         const isRight = spent === passed && passed <= BURST && !statuses.includes(500);
@@ -197,53 +209,38 @@ for (const gateway of GATEWAYS) {
       .concat(['a=b&status=299', '&hold=1', '+', '%', '%zz', 'x'.repeat(1024)]);
 
     test(`${HOSTILE_KEYS.length} keys that clients choose: each is a key, counted with cost 1`, async () => {
-      const addresses = { daemon: `127.0.0.1:${daemon.port}`, app: app.address };
-      const byKey = await gateway.start(addresses, (text) =>
-        gateway.failClosed(text).replace(gateway.clientAddress, `ip:${gateway.apiKey}`),
+      const byKey = await startGateway((text) =>
+        patiently(text).replace(gateway.clientAddress, `ip:${gateway.apiKey}`),
       );
-      try {
-        for (const key of HOSTILE_KEYS) {
-          const sent = { headers: { 'X-Api-Key': key } };
-          const { status } = await requestFrom(newClient(), byKey.port, sent);
-          const remaining = await remainingOf(`ip:${key}`);
-          expect([key, status, remaining]).toEqual([key, 200, BURST - 1]);
-        }
-        const long = { headers: { 'X-Api-Key': 'x'.repeat(5000) } };
-        expect([400, 429]).toContain((await requestFrom(newClient(), byKey.port, long)).status);
-      } finally {
-        await byKey.stop();
+      for (const key of HOSTILE_KEYS) {
+        const sent = { headers: { 'X-Api-Key': key } };
+        const { status } = await requestFrom(newClient(), byKey.port, sent);
+        const remaining = await remainingOf(`ip:${key}`);
+        expect([key, status, remaining]).toEqual([key, 200, BURST - 1]);
       }
+      const long = { headers: { 'X-Api-Key': 'x'.repeat(5000) } };
+      expect([400, 429]).toContain((await requestFrom(newClient(), byKey.port, long)).status);
     });
 
     test('16 KiB of headers, or no header of the key: no error 500', async () => {
       const large = { 'X-A': 'a'.repeat(7000), 'X-B': 'b'.repeat(7000), 'X-C': 'c'.repeat(7000) };
-      const { status } = await requestFrom(newClient(), closed.port, { headers: large });
+      const { status } = await requestFrom(newClient(), patient.port, { headers: large });
       expect([200, 400, 431]).toContain(status);
-      const addresses = { daemon: `127.0.0.1:${daemon.port}`, app: app.address };
-      const byKey = await gateway.start(addresses, (text) =>
-        gateway.failClosed(text).replace(gateway.clientAddress, gateway.apiKey),
+      const byKey = await startGateway((text) =>
+        patiently(text).replace(gateway.clientAddress, gateway.apiKey),
       );
-      try {
-        const answer = await requestFrom(newClient(), byKey.port);
-        expect([400, 429]).toContain(answer.status);
-        expect(answer.text).not.toContain('app');
-      } finally {
-        await byKey.stop();
-      }
+      const answer = await requestFrom(newClient(), byKey.port);
+      expect([400, 429]).toContain(answer.status);
+      expect(answer.text).not.toContain('app');
     });
 
     test('Unix socket of the daemon: takes the place of its address', async () => {
-      const addresses = { daemon: gateway.unixPrefix + daemon.socket, app: app.address };
-      const bySocket = await gateway.start(addresses, gateway.failClosed);
-      try {
-        const client = newClient();
-        const statuses: number[] = [];
-        for (let n = 0; n <= BURST; n++)
-          statuses.push((await requestFrom(client, bySocket.port)).status);
-        expect(statuses).toEqual([...Array(BURST).fill(200), 429]);
-      } finally {
-        await bySocket.stop();
-      }
+      const bySocket = await startGateway(patiently, gateway.unixPrefix + daemon.socket);
+      const client = newClient();
+      const statuses: number[] = [];
+      for (let n = 0; n <= BURST; n++)
+        statuses.push((await requestFrom(client, bySocket.port)).status);
+      expect(statuses).toEqual([...Array(BURST).fill(200), 429]);
     });
 
     test('limit with always: counts the requests of all clients', async () => {
@@ -251,8 +248,13 @@ for (const gateway of GATEWAYS) {
       expect(await countOf('total')).toBe(await countOf('per-client'));
     });
 
-    /** Both gateways answer in time and as configured, several times. */
-    const outage = async (n: 0 | 1): Promise<void> => {
+    /** Both gateways, as they stand, answer in time and as configured, several times. */
+    const outage = async (n: 0 | 1, end: () => unknown): Promise<void> => {
+      const open = await startGateway(gateway.failOpen);
+      const closed = await startGateway(gateway.failClosed);
+      for (const { port } of [open, closed]) await isChecking(port);
+      if (n === 0) await daemon.kill();
+      else daemon.pause();
       for (let tries = 0; tries < 3; tries++) {
         const passed = await requestFrom(newClient(), open.port, { path: '/open' });
         expect([passed.status, passed.text]).toEqual([200, 'app GET /open ']);
@@ -264,27 +266,61 @@ for (const gateway of GATEWAYS) {
         ]);
         expect(refused.ms).toBeLessThan(MAX_OUTAGE_MS);
       }
+      await end();
+      for (const { port } of [open, closed]) await isChecking(port);
     };
 
-    test('daemon frozen: fails open or closed as configured, in time, and recovers', async () => {
-      daemon.pause();
-      await outage(1);
-      daemon.resume();
-      const client = newClient();
-      const statuses: number[] = [];
-      for (let n = 0; n <= BURST; n++)
-        statuses.push((await requestFrom(client, closed.port)).status);
-      expect(statuses).toEqual([...Array(BURST).fill(200), 429]);
-    });
+    /** The gateway refuses what the daemon refuses: at once, or soon after an outage. */
+    const isChecking = (port: number): Promise<void> =>
+      waitUntil(async () => {
+        const client = newClient();
+        const statuses: number[] = [];
+        for (let n = 0; n <= BURST; n++) statuses.push((await requestFrom(client, port)).status);
+        return statuses.join() === [...Array(BURST).fill(200), 429].join();
+      });
 
-    test('daemon dead: fails open or closed as configured, in time, and recovers', async () => {
-      await daemon.kill();
-      await outage(0);
-      await daemon.restart();
-      expect((await requestFrom(newClient(), closed.port)).status).toBe(200);
-    });
+    test('daemon frozen: fails open or closed as configured, in time, and recovers', () =>
+      outage(1, () => daemon.resume()));
+
+    test('daemon dead: fails open or closed as configured, in time, and recovers', () =>
+      outage(0, () => daemon.restart()));
   });
 }
+
+describe.skipIf(nginxServer() === undefined)('gateway nginx, several limits in one check', () => {
+  test('one of two limits refuses: 429, and the other is not charged', async () => {
+    const limits = recipe('limits of a login', {
+      '# limits of a login\n': '',
+      '5/m': '2/h',
+      '20/m': '3/h',
+    });
+    const login = recipe('check of a login', { '# check of a login\n': '' });
+    const app = await startApplication();
+    const daemon = await startGatewayDaemon({ 'limits:\n': limits });
+    const [nginx] = GATEWAYS;
+    const addresses = { daemon: `127.0.0.1:${daemon.port}`, app: app.address };
+    const gateway = await nginx.start(addresses, (text) =>
+      failsClosedLate(nginx)(text)
+        .replace(/ *proxy_pass http:\/\/sluice.*\n/, login)
+        .replace(/.*Sluice-Key.*\n/, ''),
+    );
+    try {
+      const statusOf = async (user: string, client = '127.2.0.1'): Promise<number> => {
+        const authorization = `Basic ${Buffer.from(`${user}:secret`).toString('base64')}`;
+        return (await requestFrom(client, gateway.port, { headers: { authorization } })).status;
+      };
+      const statuses: number[] = [];
+      for (const user of ['eve', 'eve', 'eve', 'eve', 'bob', 'bob'])
+        statuses.push(await statusOf(user));
+      expect(statuses).toEqual([200, 200, 429, 429, 200, 429]);
+      expect([await statusOf('bob', '127.2.0.2'), await statusOf('bob', '127.2.0.2')]).toEqual([
+        200, 429,
+      ]);
+    } finally {
+      await Promise.all([gateway.stop(), daemon.stop(), app.stop()]);
+    }
+  });
+});
 
 /** What gateways send that Debian does not have, to a daemon with the configuration of the page. */
 describe('gateways that are not installed', () => {
@@ -307,6 +343,21 @@ describe('gateways that are not installed', () => {
   };
 
   const LIMITED = [...Array(BURST).fill(200), 429];
+
+  test('IPv6 addresses in Sluice-Key: count by their /64 network', async () => {
+    const daemon = await start();
+    const send = (address: string) =>
+      sendRequest(daemon.port, '/check', { headers: { 'Sluice-Key': `ip:${address}` } });
+    const statuses: number[] = [];
+    for (const address of [
+      '2001:db8:1:2::1',
+      '2001:db8:1:2:3::1',
+      '2001:DB8:1:2::5',
+      '2001:db8:1:3::1',
+    ])
+      statuses.push((await send(address)).status);
+    expect(statuses).toEqual([200, 200, 429, 200]);
+  });
 
   test('Envoy: the path_prefix and the header of the recipe are a check, whatever the client sends', async () => {
     const daemon = await start();

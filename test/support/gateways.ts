@@ -130,6 +130,14 @@ export const GATEWAYS: readonly Gateway[] = [
   },
 ];
 
+/** The recipe that fails closed, after a time that a busy machine does not reach. */
+export const failsClosedLate =
+  ({ failClosed }: Gateway) =>
+  (text: string): string =>
+    failClosed(text)
+      .replaceAll('100ms', '5s')
+      .replace(/(lua\.sluice \S+) 100$/m, '$1 5000');
+
 /** A daemon on a port and on a Unix socket. */
 export interface GatewayDaemon extends Service {
   readonly socket: string;

@@ -12,7 +12,7 @@
 import { isRecord } from '../../../core/options.ts';
 import { MAX_JOINT_CHECKS } from '../../router/joint-check.ts';
 import { type CheckParams, checkFromForm, checksFromJson, missingKey } from './check-request.ts';
-import type { RequestHead } from './key.ts';
+import { type RequestHead, soleHeader } from './key.ts';
 import { percentDecode, ValidationProblem } from './parameters.ts';
 
 /** One check of a question. */
@@ -122,8 +122,6 @@ export function jointKeyOf(
   extractKey: ((request: RequestHead) => string | undefined) | undefined,
 ): string | ValidationProblem {
   if (header === undefined) return key ?? extractKey?.(request) ?? missingKey();
-  const value = request.headers[header];
-  return typeof value === 'string' && value !== ''
-    ? value
-    : new ValidationProblem('key', `in the header ${header}`, undefined);
+  const value = soleHeader(request, header);
+  return value ?? new ValidationProblem('key', `once in the header ${header}`, undefined);
 }

@@ -85,6 +85,33 @@ describe.each([{ fastPath: true }, { fastPath: false }])('check by a proxy, $fas
     );
   });
 
+  test('header of one of several checks twice: refused, nothing is counted', async () => {
+    const { port, sendRequest } = await serve(path);
+    const url = '/check?check-header=api,X-User&check=api,ip:1&status=403';
+    expect(await statusOf(port, withHeaders(url, 'X-User: a', 'x-user: b'))).toBe(403);
+    expect((await sendRequest('/check?cost=0&key=ip:1')).json.remaining).toBe(3);
+    expect(await statusOf(port, withHeaders(url, 'X-User: a'))).toBe(200);
+    expect(await statusOf(port, withHeaders(url.replace('check=api', 'check=none')))).toBe(403);
+  });
+
+  test('several checks: hide a limit for all keys together', async () => {
+    const limits = {
+      user: { bucket: { rate: '1/h', burst: 9 } },
+      ceiling: { bucket: { rate: '1/h', burst: 2 }, per: 'limit', always: true },
+    };
+    const { sendRequest } = await serve({ ...path, limits });
+    const url = '/check?check=user,a&check=user,b'; // the ceiling counts one call
+    for (const remaining of [8, 7]) {
+      const { json, headers } = await sendRequest(url);
+      expect([json.remaining, headers.ratelimit]).toEqual([
+        remaining,
+        expect.stringMatching(new RegExp(`^"user";r=${remaining};t=\\d+$`)),
+      ]);
+    }
+    const refused = await sendRequest(url);
+    expect([refused.status, refused.text.includes('ceiling')]).toEqual([429, false]);
+  });
+
   test('Sluice-Key of a proxy that forwards Host and Origin: is checked', async () => {
     const { sendRequest } = await serve(path);
     const forwarded = { host: 'example.org', origin: 'https://other.example' };
