@@ -34,7 +34,7 @@ export interface WaitLimits {
 }
 
 /** What the router does for waiting calls. */
-export interface WaitingHost {
+interface WaitingHost {
   checkRouted(request: RoutedRequest): CheckResult | Promise<CheckResult>;
   /** Completes a call that all limits have admitted. */
   admit(request: RoutedRequest, remaining: number, permits: readonly Permit[]): CheckResult;
@@ -86,11 +86,6 @@ export class Waiting {
 
   constructor(host: WaitingHost) {
     this.#host = host;
-  }
-
-  /** Calls that wait now. */
-  get size(): number {
-    return this.#waiters.size;
   }
 
   /** Decides as a check does, after a wait if need be. Rejects only if the signal aborts. */
