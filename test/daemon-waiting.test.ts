@@ -31,7 +31,8 @@ limits:
   leaving: { concurrency: 1 }
   pipelined: { bucket: { rate: 5/s, burst: 1 } }
   client: { concurrency: 1 }
-  cli: { concurrency: 1 }`;
+  cli: { concurrency: 1 }
+  multi: { bucket: { rate: 1/h, burst: 5 } }`;
 
 const shared = daemonFixture();
 let daemon: RunningDaemon;
@@ -255,6 +256,37 @@ limits:
     expect(decisions.every(({ isAllowed }) => isAllowed)).toBe(true);
     expect(order).toEqual([...order.keys()]);
     expect((await statsOf(daemon, 'jobs')).allowed).toBe(10);
+  });
+
+  test('daemon: reload without a change, an IPv6 client goes on waiting at the limit of its network', async () => {
+    const fleet = await start(`
+limits:
+  network: { concurrency: 1, match: 'ip:2001:db8::/32' }
+  other: { bucket: { rate: 1000/s }, match: '*' }`);
+    const key = 'ip:2001:db8::7';
+    await (await open(fleet)).call('SLUICE.CHECK', '*', key, 'HOLD');
+    const replies = await acquireInOrder(fleet, 1, ['*', key, 'WAIT', '1500', 'HOLD']);
+    const overHttp = get(fleet, `/check?key=${key}&wait=1500ms&hold=1`);
+    await waitingIs(fleet, 'network', 2);
+    expect((await get(fleet, '/reload', { method: 'POST' })).status).toBe(200);
+    expect(await replies[0]).toMatchObject({ isAllowed: false, limit: 'network' });
+    expect((await overHttp).json.limit).toBe('network');
+  });
+
+  test('daemon: SLUICE.ACQUIRE inside MULTI is refused, and EXEC counts nothing', async () => {
+    const caller = await open(daemon);
+    await caller.call('MULTI');
+    expect(await caller.call('SLUICE.CHECK', 'multi', 'k')).toBe('QUEUED');
+    const refused = (await caller.call('SLUICE.ACQUIRE', 'multi', 'k', 'WAIT', '100')) as Error;
+    expect(refused.message).toContain('inside MULTI');
+    expect(((await caller.call('EXEC')) as Error).message).toContain('EXECABORT');
+    expect(decisionOf(await caller.call('SLUICE.CHECK', 'multi', 'k', '0')).remaining).toBe(5);
+  });
+
+  test('daemon: a refused cost above 1, the reply says what is left', async () => {
+    const caller = await open(daemon);
+    const reply = await caller.call('SLUICE.ACQUIRE', 'multi', 'left', '9', 'WAIT', '100');
+    expect(decisionOf(reply)).toMatchObject({ isAllowed: false, remaining: 5, retryAfterMs: -1 });
   });
 
   test('daemon: invalid arguments, an error that names what is wrong', async () => {
