@@ -1,7 +1,7 @@
 /** Waiting for a permit, with the real program: over RESP, HTTP, the client and the command line. */
 
 import { execFile, spawn } from 'node:child_process';
-import { afterEach, describe, expect, test } from 'vitest';
+import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
 import { connect } from '../src/client/index.ts';
 import { daemonFixture, type RunningDaemon, waitUntil } from './support/daemon.ts';
 import { sendRequest } from './support/http-protocol.ts';
@@ -16,10 +16,37 @@ afterEach(async () => {
   await fixture.end();
 });
 
+/** One daemon for the tests that need no bounds of their own: each test has its own limit. */
+const LIMITS = `
+limits:
+  order: { bucket: { rate: 200/s, burst: 1 } }
+  killed: { spacing: { every: 100ms } }
+  over: { bucket: { rate: 1/800ms, burst: 1 } }
+  behind: { bucket: { rate: 5/s, burst: 1 } }
+  total: { bucket: { rate: 1/h, burst: 5 }, per: limit, always: true, match: 'u:*' }
+  user: { bucket: { rate: 1/300ms, burst: 1 }, match: 'u:*' }
+  api: { bucket: { rate: 1/200ms, burst: 1 } }
+  held: { concurrency: 1 }
+  looking: { concurrency: 1 }
+  leaving: { concurrency: 1 }
+  pipelined: { bucket: { rate: 5/s, burst: 1 } }
+  client: { concurrency: 1 }
+  cli: { concurrency: 1 }
+  multi: { bucket: { rate: 1/h, burst: 5 } }`;
+
+const shared = daemonFixture();
+let daemon: RunningDaemon;
+
+beforeAll(async () => {
+  daemon = await start(LIMITS, shared);
+});
+
+afterAll(() => shared.end());
+
 const PORTS = 'listen: { line: off, resp: 127.0.0.1:0, http: 127.0.0.1:0 }';
 
-const start = (yaml: string): Promise<RunningDaemon> =>
-  fixture.start(['--config', fixture.place().file('sluice.yaml', `${PORTS}\n${yaml}`)]);
+const start = (yaml: string, owner = fixture): Promise<RunningDaemon> =>
+  owner.start(['--config', owner.place().file('sluice.yaml', `${PORTS}\n${yaml}`)]);
 
 async function open(daemon: RunningDaemon): Promise<RespCaller> {
   const caller = await respCaller(daemon.port('resp'));
@@ -63,40 +90,38 @@ async function acquireInOrder(
 
 describe('SLUICE.ACQUIRE', () => {
   test('daemon: 100 callers on 100 connections, admitted in order of arrival at the rate of the limit', async () => {
-    const daemon = await start('limits: { api: { bucket: { rate: 200/s, burst: 1 } } }');
     const order: number[] = [];
     const startedAt = performance.now();
-    const args = ['api', 'k', 'WAIT', '10000'];
+    const args = ['order', 'k', 'WAIT', '10000'];
     const replies = await acquireInOrder(daemon, 100, args, (n) => order.push(n));
     const decisions = await Promise.all(replies);
     const elapsedMs = performance.now() - startedAt;
     expect(decisions.every(({ isAllowed }) => isAllowed)).toBe(true);
     expect(order).toEqual([...order.keys()]);
     expect(elapsedMs).toBeGreaterThanOrEqual(99 * 5 - 1);
-    const { allowed, denied, waiting } = await statsOf(daemon, 'api');
+    const { allowed, denied, waiting } = await statsOf(daemon, 'order');
     expect([allowed, denied, waiting]).toEqual([100, 0, 0]);
   });
 
   test('daemon: 50 waiting connections killed with SIGKILL, the others get what the limit allows at once', async () => {
-    const daemon = await start('limits: { api: { spacing: { every: 100ms } } }');
     const script = `
       const { connect } = require('node:net');
       let sent = 0;
       for (let n = 0; n < 50; n++) connect(${daemon.port('resp')}, '127.0.0.1', function () {
-        this.write('SLUICE.ACQUIRE api k WAIT 30000\\r\\n', () => { if (++sent === 50) console.log('sent'); });
+        this.write('SLUICE.ACQUIRE killed k WAIT 30000\\r\\n', () => { if (++sent === 50) console.log('sent'); });
       });`;
     const child = spawn(process.execPath, ['-e', script], { stdio: ['ignore', 'pipe', 'inherit'] });
     await new Promise((sent) => child.stdout.once('data', sent));
-    await waitUntil(async () => (await statsOf(daemon, 'api')).waiting > 40);
-    const replies = await acquireInOrder(daemon, 10, ['api', 'k', 'WAIT', '30000']);
+    await waitUntil(async () => (await statsOf(daemon, 'killed')).waiting > 40);
+    const replies = await acquireInOrder(daemon, 10, ['killed', 'k', 'WAIT', '30000']);
     const killedAt = performance.now();
-    const before = (await statsOf(daemon, 'api')).allowed;
+    const before = (await statsOf(daemon, 'killed')).allowed;
     child.kill('SIGKILL');
     const decisions = await Promise.all(replies);
     const elapsedMs = performance.now() - killedAt;
     expect(decisions.every(({ isAllowed }) => isAllowed)).toBe(true);
     expect(elapsedMs).toBeLessThan(2500); // behind the 50 it would be 5 s
-    const { allowed, cancelled, waiting } = await statsOf(daemon, 'api');
+    const { allowed, cancelled, waiting } = await statsOf(daemon, 'killed');
     expect(allowed - before).toBeLessThanOrEqual(elapsedMs / 100 + 2);
     expect(allowed + cancelled).toBe(60); // each call is counted once: nothing was charged for those that left
     expect(waiting).toBe(0);
@@ -128,36 +153,34 @@ limits:
   });
 
   test('daemon: wait is over, refused with the time until the limit opens', async () => {
-    const daemon = await start('limits: { api: { bucket: { rate: 1/800ms, burst: 1 } } }');
     const [first, second] = await Promise.all([open(daemon), open(daemon)]);
     const now = performance.now();
-    expect(decisionOf(await first.call('SLUICE.ACQUIRE', 'api', 'k', 'WAIT', '0')).isAllowed).toBe(
+    expect(decisionOf(await first.call('SLUICE.ACQUIRE', 'over', 'k', 'WAIT', '0')).isAllowed).toBe(
       true,
     );
-    const early = decisionOf(await first.call('SLUICE.ACQUIRE', 'api', 'k', 'WAIT', '100'));
+    const early = decisionOf(await first.call('SLUICE.ACQUIRE', 'over', 'k', 'WAIT', '100'));
     expect(performance.now() - now).toBeLessThan(100); // the wait would be in vain
-    expect(early).toMatchObject({ isAllowed: false, limit: 'api', reason: '' });
+    expect(early).toMatchObject({ isAllowed: false, limit: 'over', reason: '' });
     expect(early.retryAfterMs).toBeGreaterThan(600);
-    const inFront = first.call('SLUICE.ACQUIRE', 'api', 'k', 'WAIT', '5000');
-    const late = decisionOf(await second.call('SLUICE.ACQUIRE', 'api', 'k', 'WAIT', '1000'));
+    const inFront = first.call('SLUICE.ACQUIRE', 'over', 'k', 'WAIT', '5000');
+    const late = decisionOf(await second.call('SLUICE.ACQUIRE', 'over', 'k', 'WAIT', '1000'));
     expect(decisionOf(await inFront).isAllowed).toBe(true);
-    expect(late).toMatchObject({ isAllowed: false, limit: 'api' });
+    expect(late).toMatchObject({ isAllowed: false, limit: 'over' });
     expect(late.retryAfterMs).toBeGreaterThan(300); // admitted at 800 ms, over at 1000: opens at 1600
     expect(late.retryAfterMs).toBeLessThanOrEqual(700);
   });
 
   test('daemon: commands behind a waiting one wait and are not counted before; their replies keep the order', async () => {
-    const daemon = await start('limits: { api: { bucket: { rate: 5/s, burst: 1 } } }');
     const [caller, other] = await Promise.all([open(daemon), open(daemon)]);
-    await caller.call('SLUICE.CHECK', 'api', 'a');
+    await caller.call('SLUICE.CHECK', 'behind', 'a');
     const order: string[] = [];
-    const waited = caller.call('SLUICE.ACQUIRE', 'api', 'a', 'WAIT', '2000');
-    const behind = caller.call('SLUICE.CHECK', 'api', 'b');
+    const waited = caller.call('SLUICE.ACQUIRE', 'behind', 'a', 'WAIT', '2000');
+    const behind = caller.call('SLUICE.CHECK', 'behind', 'b');
     const ping = caller.call('PING');
     for (const [name, reply] of Object.entries({ waited, behind, ping }))
       void reply.then(() => order.push(name));
-    await waitingIs(daemon, 'api', 1);
-    expect(decisionOf(await other.call('SLUICE.CHECK', 'api', 'b', '0')).remaining).toBe(1);
+    await waitingIs(daemon, 'behind', 1);
+    expect(decisionOf(await other.call('SLUICE.CHECK', 'behind', 'b', '0')).remaining).toBe(1);
     expect(decisionOf(await waited).isAllowed).toBe(true);
     expect(decisionOf(await behind).isAllowed).toBe(true);
     expect(await ping).toBe('PONG');
@@ -165,31 +188,37 @@ limits:
   });
 
   test('daemon: bounds.idle and bounds.slow below the wait, the connection stays', async () => {
-    const daemon = await start(
-      'bounds: { idle: 200ms, slow: 200ms }\nlimits: { api: { bucket: { rate: 1/600ms, burst: 1 } } }',
+    const strict = await start(
+      'bounds: { idle: 300ms, slow: 300ms }\nlimits: { api: { bucket: { rate: 1/900ms, burst: 1 } } }',
     );
-    const caller = await open(daemon);
-    await caller.call('SLUICE.CHECK', 'api', 'k');
-    const overHttp = get(daemon, '/check?limit=api&key=h&wait=2s');
-    expect((await overHttp).status).toBe(200);
-    const second = get(daemon, '/check?limit=api&key=h&wait=2s');
-    expect(
-      decisionOf(await caller.call('SLUICE.ACQUIRE', 'api', 'k', 'WAIT', '2000')).isAllowed,
-    ).toBe(true);
-    expect(await caller.call('PING')).toBe('PONG');
-    expect((await second).status).toBe(200);
+    const caller = await open(strict);
+    const overHttp = [1, 2].map(() => get(strict, '/check?key=h&wait=5s'));
+    const [first, second] = await Promise.all([
+      caller.call('SLUICE.ACQUIRE', 'api', 'k', 'WAIT', '5000'),
+      caller.call('SLUICE.ACQUIRE', 'api', 'k', 'WAIT', '5000'),
+    ]);
+    const ping = await caller.call('PING');
+    expect([decisionOf(first), decisionOf(second)]).toMatchObject([
+      { isAllowed: true },
+      { isAllowed: true },
+    ]);
+    expect(ping).toBe('PONG');
+    for (const { status } of await Promise.all(overHttp)) expect(status).toBe(200);
+    await waitUntil(() => caller.socket.closed); // idle now
   });
 
   test('daemon: a full queue refuses at once, and a key with few waiters takes a place of the key with most', async () => {
-    const daemon = await start('bounds: { waiting: 4 }\nlimits: { jobs: { concurrency: 1 } }');
+    const daemon = await start(
+      'bounds: { waiting: 4, wait: 2s }\nlimits: { jobs: { concurrency: 1 } }',
+    );
     const holder = await open(daemon);
     for (const key of ['a', 'b']) await holder.call('SLUICE.CHECK', 'jobs', key, 'HOLD');
-    const ofA = await acquireInOrder(daemon, 4, ['jobs', 'a', 'WAIT', '10000', 'HOLD']);
-    const [fifth] = await acquireInOrder(daemon, 1, ['jobs', 'a', 'WAIT', '10000', 'HOLD']);
+    const ofA = await acquireInOrder(daemon, 4, ['jobs', 'a', 'WAIT', '2000', 'HOLD']);
+    const [fifth] = await acquireInOrder(daemon, 1, ['jobs', 'a', 'WAIT', '2000', 'HOLD']);
     expect(await fifth).toMatchObject({ isAllowed: false, limit: 'jobs', reason: 'queue-full' });
     const [ofB] = await acquireInOrder(daemon, 1, ['jobs', 'b', 'WAIT', '300', 'HOLD']);
     expect(await ofA[3]).toMatchObject({ isAllowed: false, reason: 'queue-full' });
-    const overHttp = await get(daemon, '/check?limit=jobs&key=a&hold=1&wait=10s');
+    const overHttp = await get(daemon, '/check?limit=jobs&key=a&hold=1&wait=2s');
     expect([overHttp.status, overHttp.json.reason]).toEqual([503, 'queue-full']);
     const free = await (await open(daemon)).call('SLUICE.ACQUIRE', 'jobs', 'c', 'WAIT', '1000');
     expect(decisionOf(free).isAllowed).toBe(true); // does not have to wait
@@ -200,10 +229,6 @@ limits:
   });
 
   test('daemon: several limits, nothing is charged while a call waits', async () => {
-    const daemon = await start(`
-limits:
-  total: { bucket: { rate: 1/h, burst: 5 }, per: limit, always: true }
-  user: { bucket: { rate: 1/300ms, burst: 1 }, match: 'u:*' }`);
     const [caller, other] = await Promise.all([open(daemon), open(daemon)]);
     await caller.call('SLUICE.CHECK', '*', 'u:1');
     const waited = caller.call('SLUICE.ACQUIRE', '*', 'u:1', 'WAIT', '2000');
@@ -231,6 +256,37 @@ limits:
     expect(decisions.every(({ isAllowed }) => isAllowed)).toBe(true);
     expect(order).toEqual([...order.keys()]);
     expect((await statsOf(daemon, 'jobs')).allowed).toBe(10);
+  });
+
+  test('daemon: reload without a change, an IPv6 client goes on waiting at the limit of its network', async () => {
+    const fleet = await start(`
+limits:
+  network: { concurrency: 1, match: 'ip:2001:db8::/32' }
+  other: { bucket: { rate: 1000/s }, match: '*' }`);
+    const key = 'ip:2001:db8::7';
+    await (await open(fleet)).call('SLUICE.CHECK', '*', key, 'HOLD');
+    const replies = await acquireInOrder(fleet, 1, ['*', key, 'WAIT', '1500', 'HOLD']);
+    const overHttp = get(fleet, `/check?key=${key}&wait=1500ms&hold=1`);
+    await waitingIs(fleet, 'network', 2);
+    expect((await get(fleet, '/reload', { method: 'POST' })).status).toBe(200);
+    expect(await replies[0]).toMatchObject({ isAllowed: false, limit: 'network' });
+    expect((await overHttp).json.limit).toBe('network');
+  });
+
+  test('daemon: SLUICE.ACQUIRE inside MULTI is refused, and EXEC counts nothing', async () => {
+    const caller = await open(daemon);
+    await caller.call('MULTI');
+    expect(await caller.call('SLUICE.CHECK', 'multi', 'k')).toBe('QUEUED');
+    const refused = (await caller.call('SLUICE.ACQUIRE', 'multi', 'k', 'WAIT', '100')) as Error;
+    expect(refused.message).toContain('inside MULTI');
+    expect(((await caller.call('EXEC')) as Error).message).toContain('EXECABORT');
+    expect(decisionOf(await caller.call('SLUICE.CHECK', 'multi', 'k', '0')).remaining).toBe(5);
+  });
+
+  test('daemon: a refused cost above 1, the reply says what is left', async () => {
+    const caller = await open(daemon);
+    const reply = await caller.call('SLUICE.ACQUIRE', 'multi', 'left', '9', 'WAIT', '100');
+    expect(decisionOf(reply)).toMatchObject({ isAllowed: false, remaining: 5, retryAfterMs: -1 });
   });
 
   test('daemon: invalid arguments, an error that names what is wrong', async () => {
@@ -267,10 +323,6 @@ describe('/check?wait=', () => {
   const AGENT_HEADERS = { 'content-type': 'application/json' };
 
   test('HTTP: GET and POST wait until they are admitted, also for a permit that another call holds', async () => {
-    const daemon = await start(`
-limits:
-  api: { bucket: { rate: 1/200ms, burst: 1 } }
-  jobs: { concurrency: 1, match: 'job:*' }`);
     expect((await get(daemon, '/check?limit=api&key=k&wait=1s')).status).toBe(200);
     const startedAt = performance.now();
     const both = await Promise.all([
@@ -286,43 +338,40 @@ limits:
       [200, 'allow'],
     ]);
     expect(performance.now() - startedAt).toBeGreaterThan(390 - 200);
-    const { permit } = (await get(daemon, '/check?limit=jobs&key=job:1&hold=1')).json;
-    const next = get(daemon, '/check?limit=jobs&key=job:1&hold=1&wait=10s');
-    await waitingIs(daemon, 'jobs', 1);
+    const { permit } = (await get(daemon, '/check?limit=held&key=h&hold=1')).json;
+    const next = get(daemon, '/check?limit=held&key=h&hold=1&wait=10s');
+    await waitingIs(daemon, 'held', 1);
     await get(daemon, `/settle?permit=${permit}`, { method: 'POST' });
     expect((await next).json).toMatchObject({ verdict: 'allow', permit: expect.any(String) });
   });
 
   test('HTTP: without hold, waits for a free slot of a concurrency limit and occupies none', async () => {
-    const daemon = await start('limits: { jobs: { concurrency: 1 } }');
-    const { permit } = (await get(daemon, '/check?key=a&hold=1')).json;
-    const looking = [1, 2, 3].map(() => get(daemon, '/check?key=a&wait=10s'));
-    await waitingIs(daemon, 'jobs', 3);
+    const { permit } = (await get(daemon, '/check?limit=looking&key=a&hold=1')).json;
+    const looking = [1, 2, 3].map(() => get(daemon, '/check?limit=looking&key=a&wait=10s'));
+    await waitingIs(daemon, 'looking', 3);
     await get(daemon, `/settle?permit=${permit}`, { method: 'POST' });
     for (const { status } of await Promise.all(looking)) expect(status).toBe(200);
-    expect((await get(daemon, '/check?key=a&hold=1')).status).toBe(200);
+    expect((await get(daemon, '/check?limit=looking&key=a&hold=1')).status).toBe(200);
   });
 
   test('HTTP: a client that closes its connection leaves the queue, and the next one is admitted', async () => {
-    const daemon = await start('limits: { jobs: { concurrency: 1 } }');
-    const { permit } = (await get(daemon, '/check?key=a&hold=1')).json;
+    const { permit } = (await get(daemon, '/check?limit=leaving&key=a&hold=1')).json;
     const gone = new AbortController();
-    const url = `http://127.0.0.1:${daemon.port('http')}/check?key=a&hold=1&wait=30s`;
+    const url = `http://127.0.0.1:${daemon.port('http')}/check?limit=leaving&key=a&hold=1&wait=30s`;
     const leaving = fetch(url, { signal: gone.signal }).catch((error: Error) => error.name);
-    await waitingIs(daemon, 'jobs', 1);
-    const staying = get(daemon, '/check?key=a&hold=1&wait=30s');
-    await waitingIs(daemon, 'jobs', 2);
+    await waitingIs(daemon, 'leaving', 1);
+    const staying = get(daemon, '/check?limit=leaving&key=a&hold=1&wait=30s');
+    await waitingIs(daemon, 'leaving', 2);
     gone.abort();
     expect(await leaving).toBe('AbortError');
-    await waitingIs(daemon, 'jobs', 1);
+    await waitingIs(daemon, 'leaving', 1);
     await get(daemon, `/settle?permit=${permit}`, { method: 'POST' });
     expect((await staying).status).toBe(200);
     expect(daemon.log()).not.toContain('HTTP request failed');
   });
 
   test('HTTP: a keep-alive connection, requests behind a waiting one are answered in their order', async () => {
-    const daemon = await start('limits: { api: { bucket: { rate: 5/s, burst: 1 } } }');
-    await get(daemon, '/check?key=k');
+    await get(daemon, '/check?limit=pipelined&key=k');
     const caller = await respCaller(daemon.port('http')); // only its socket
     callers.push(caller);
     const request = (path: string) => `GET ${path} HTTP/1.1\r\nHost: x\r\n\r\n`;
@@ -330,7 +379,7 @@ limits:
     caller.socket.removeAllListeners('data').on('data', (chunk) => {
       text += chunk;
     });
-    caller.socket.write(request('/check?key=k&wait=2s') + request('/healthz'));
+    caller.socket.write(request('/check?limit=pipelined&key=k&wait=2s') + request('/healthz'));
     await waitUntil(() => text.endsWith('ok\n'));
     expect(text.match(/"verdict":"allow"[\s\S]*ok\n$/)).not.toBeNull();
     caller.socket.write(request('/healthz'));
@@ -340,31 +389,40 @@ limits:
 
 describe('client.acquire and sluice check --wait', () => {
   test('client: waiting calls block neither checks nor each other, and an abort leaves the queue', async () => {
-    const daemon = await start('limits: { jobs: { concurrency: 1 } }');
     const client = connect({
       at: `127.0.0.1:${daemon.port('resp')}`,
       deadline: '1s',
       onUnavailable: 'deny',
     });
-    const held = await client.acquire('a', { wait: '1s', withPermit: true });
+    const limit = 'client';
+    const held = await client.acquire('a', { limit, wait: '1s', withPermit: true });
     const abort = new AbortController();
-    const aborted = client.acquire('a', { wait: '20s', signal: abort.signal, limit: 'jobs' });
-    const next = client.acquire('a', { wait: '20s', withPermit: true });
-    await waitingIs(daemon, 'jobs', 2);
-    expect((await client.check('b')).verdict).toBe('allow');
-    expect((await client.acquire('c', { wait: '20s' })).verdict).toBe('allow');
+    const aborted = client.acquire('a', { wait: '20s', signal: abort.signal, limit });
+    const next = client.acquire('a', { limit, wait: '20s', withPermit: true });
+    await waitingIs(daemon, 'client', 2);
+    expect((await client.check('b', 1, { limit })).verdict).toBe('allow');
+    expect((await client.acquire('c', { limit, wait: '20s' })).verdict).toBe('allow');
     expect(client.stats().waiting).toBe(2);
+    const warnings: Error[] = [];
+    const onWarning = (warning: Error): unknown => warnings.push(warning);
+    process.on('warning', onWarning);
+    const sharing = Array.from({ length: 20 }, () =>
+      client.acquire('d', { limit, wait: '20s', signal: abort.signal }),
+    );
+    await Promise.all(sharing);
+    process.off('warning', onWarning);
+    expect(warnings).toEqual([]);
     abort.abort(new Error('enough'));
     await expect(aborted).rejects.toThrow('enough');
-    await waitingIs(daemon, 'jobs', 1);
+    await waitingIs(daemon, 'client', 1);
     expect(await client.settle(held.permit ?? '')).toBe(true);
     expect((await next).verdict).toBe('allow');
-    expect(await client.acquire('a', { wait: 50 })).toMatchObject({
+    expect(await client.acquire('a', { limit, wait: 50 })).toMatchObject({
       verdict: 'deny',
-      limit: 'jobs',
+      limit: 'client',
     });
     await expect(client.acquire('a', { wait: 'soon' })).rejects.toThrow('options.wait');
-    expect(await client.acquire('a', { wait: '61s' })).toMatchObject({
+    expect(await client.acquire('a', { limit, wait: '61s' })).toMatchObject({
       verdict: 'deny',
       rejected: { message: expect.stringContaining('bounds.wait') },
     });
@@ -386,27 +444,54 @@ describe('client.acquire and sluice check --wait', () => {
   });
 
   test('sluice check --wait: exit code 0 once it is admitted, 1 when its time is over', async () => {
-    const daemon = await start('limits: { api: { bucket: { rate: 1/3s, burst: 1 } } }');
     const at = `127.0.0.1:${daemon.port('resp')}`;
     const run = (...args: string[]): Promise<{ code: number; out: string }> =>
       new Promise((resolve) => {
-        const command = ['dist/cli/main.js', 'check', 'k', '--at', at, ...args];
+        const flags = ['--at', at, '--limit', 'cli', ...args];
+        const command = ['dist/cli/main.js', 'check', 'k', ...flags];
         const child = execFile(process.execPath, command, (_error, out, err) =>
           resolve({ code: child.exitCode ?? -1, out: out + err }),
         );
       });
-    expect(await run('--wait', '1s')).toEqual({ code: 0, out: 'OK, 0 left\n' });
-    const denied = await run('--wait', '10ms');
-    expect([denied.code, denied.out]).toEqual([1, expect.stringContaining('NO, limit api: try')]);
-    expect(await run('--wait', '10s')).toEqual({ code: 0, out: 'OK, 0 left\n' });
-    expect(await run('--wait', '2m')).toEqual({
-      code: 2,
-      out: expect.stringContaining('bounds.wait'),
-    });
+    const holder = await open(daemon);
+    const { permit } = decisionOf(await holder.call('SLUICE.CHECK', 'cli', 'k', 'HOLD'));
+    const admitted = run('--wait', '30s');
+    const [over, tooLong] = await Promise.all([run('--wait', '50ms'), run('--wait', '2m')]);
+    expect([over.code, over.out]).toEqual([1, expect.stringContaining('NO, limit cli')]);
+    expect([tooLong.code, tooLong.out]).toEqual([2, expect.stringContaining('bounds.wait')]);
+    await waitingIs(daemon, 'cli', 1);
+    await holder.call('SLUICE.SETTLE', permit);
+    expect(await admitted).toEqual({ code: 0, out: expect.stringContaining('OK') });
   });
 });
 
 describe.skipIf(redisServer() === undefined)('redis.fairQueue', () => {
+  test('local and Redis limits on one route: nothing is charged while a call waits, and the refusal has the time of Redis', async () => {
+    const redis = await fixture.serve(startRedis);
+    const mixed = await start(`
+limits:
+  total: { bucket: { rate: 1/h, burst: 5 }, per: limit, always: true }
+  fleet: { bucket: { rate: 1/2s, burst: 1 }, redis: { url: 'redis://127.0.0.1:${redis.port}', deadline: 1s } }`);
+    const [caller, other, third] = [await open(mixed), await open(mixed), await open(mixed)];
+    const remaining = async () =>
+      decisionOf(await other.call('SLUICE.CHECK', 'total', 'x', '0')).remaining;
+    expect(decisionOf(await caller.call('SLUICE.CHECK', '*', 'k')).isAllowed).toBe(true);
+    const left = await remaining();
+    const waited = caller.call('SLUICE.ACQUIRE', '*', 'k', 'WAIT', '10000');
+    await waitingIs(mixed, 'fleet', 1);
+    expect(await remaining()).toBe(left);
+    const early = decisionOf(await third.call('SLUICE.ACQUIRE', '*', 'k', 'WAIT', '1'));
+    expect(early).toMatchObject({ isAllowed: false, limit: 'fleet', reason: '' });
+    expect(early.retryAfterMs).toBeGreaterThan(0);
+    const leaving = await open(mixed);
+    void leaving.call('SLUICE.ACQUIRE', '*', 'k', 'WAIT', '10000').catch(() => undefined);
+    await waitingIs(mixed, 'fleet', 2);
+    leaving.close();
+    await waitingIs(mixed, 'fleet', 1);
+    expect(decisionOf(await waited).isAllowed).toBe(true);
+    expect(await remaining()).toBe(left - 1);
+  });
+
   test('two daemons on one Redis: order of arrival over both, never above the limit', async () => {
     const redis = await fixture.serve(startRedis);
     const url = `redis://127.0.0.1:${redis.port}`;

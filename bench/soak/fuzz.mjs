@@ -83,6 +83,8 @@ function createDaemon(clock) {
       isLate(request.key.length) ? later(router.check(request)) : router.check(request),
     settle: (permit, result) => router.settle(permit, result),
     route: (request) => router.route(request),
+    waiting: router.waiting,
+    acquire: (routed, limits) => router.acquire(routed, limits),
     inspect: (routed) => router.inspect(routed),
   };
   const isAllowed = (bytes, from, to) => {
@@ -103,7 +105,7 @@ class Client {
   #received = [];
   #responses = new ResponseQueue(
     (bytes) => this.#received.push(bytes),
-    () => {},
+    () => this.#resume(),
   );
 
   constructor(protocol) {
@@ -112,6 +114,11 @@ class Client {
 
   send(bytes) {
     if (!this.isClosed) this.isClosed = !this.handler.onData(bytes);
+  }
+
+  /** As a connection does: commands behind one that waits are processed once it is answered. */
+  #resume() {
+    if (this.handler.hasBacklog && this.#responses.canResume) this.send(Buffer.alloc(0));
   }
 
   /** Responses since the last call, after all late decisions were made in any order. */
@@ -160,6 +167,7 @@ const COMMANDS = [
   () => ['cl.throttle', key(), '4', '1', '1'],
   () => ['SLUICE.CHECK', oneOf(['*', 'total', 'adaptive', 'unknown']), key(), ...upTo(1, number)],
   () => ['SLUICE.CHECK', '*', key(), 'HOLD'],
+  () => ['SLUICE.ACQUIRE', '*', key(), ...upTo(1, number), 'WAIT', oneOf(['0', 'x'])],
   () => [
     'SLUICE.SETTLE',
     `${below(50)}-0`,

@@ -23,10 +23,17 @@ export interface WaitingCommand {
   encode(waitMs: Millis): readonly string[];
 }
 
+interface AbortGroup {
+  readonly calls: Set<WaitingConnection>;
+  stop(): void;
+}
+
 export class WaitingCalls {
   readonly #settings: ClientSettings;
   readonly #idle: WaitingConnection[] = [];
   readonly #busy = new Set<WaitingConnection>();
+  /** Many calls may share a signal: it has one listener. */
+  readonly #abortGroups = new Map<AbortSignal, AbortGroup>();
   #onIdle: (() => void) | undefined;
 
   constructor(settings: ClientSettings) {
@@ -43,14 +50,40 @@ export class WaitingCalls {
     command.signal?.throwIfAborted();
     const connection = this.#idle.pop() ?? new WaitingConnection(this.#settings);
     this.#busy.add(connection);
+    const unwatch = command.signal && this.#watch(command.signal, connection);
     try {
       return await connection.send(command);
     } finally {
+      unwatch?.();
       this.#busy.delete(connection);
       if (this.#idle.length < MAX_IDLE && connection.isOpen) this.#keep(connection);
       else connection.close();
       if (this.#busy.size === 0) this.#onIdle?.();
     }
+  }
+
+  /** Ends the call when the signal aborts. The returned function stops that. */
+  #watch(signal: AbortSignal, connection: WaitingConnection): () => void {
+    const group = this.#abortGroups.get(signal) ?? this.#createAbortGroup(signal);
+    group.calls.add(connection);
+    return () => {
+      group.calls.delete(connection);
+      if (group.calls.size === 0) group.stop();
+    };
+  }
+
+  #createAbortGroup(signal: AbortSignal): AbortGroup {
+    const calls = new Set<WaitingConnection>();
+    const onAbort = (): void => {
+      for (const connection of calls) connection.abort();
+    };
+    const stop = (): void => {
+      signal.removeEventListener('abort', onAbort);
+      this.#abortGroups.delete(signal);
+    };
+    signal.addEventListener('abort', onAbort, { once: true });
+    this.#abortGroups.set(signal, { calls, stop });
+    return { calls, stop };
   }
 
   #keep(connection: WaitingConnection): void {
@@ -98,8 +131,6 @@ class WaitingConnection {
     this.#cancelTimer();
     const until = clock.now() + waitMs;
     connection.setBusy(true);
-    const onAbort = (): void => connection.close();
-    signal?.addEventListener('abort', onAbort, { once: true });
     const reply = await new Promise<RespValue | RequestError>((resolve) => {
       this.#resolve = resolve;
       const fail = (): void =>
@@ -118,9 +149,12 @@ class WaitingConnection {
     this.#cancelTimer();
     this.#onOpen = () => {};
     connection.setBusy(false);
-    signal?.removeEventListener('abort', onAbort);
     signal?.throwIfAborted();
     return reply instanceof RespError ? connection.errorOf(reply) : reply;
+  }
+
+  abort(): void {
+    this.#connection.close();
   }
 
   closeAfter(ms: Millis, onClosed: () => void): void {

@@ -30,6 +30,7 @@ export async function respCaller(port: number): Promise<RespCaller> {
     socket,
     call: (...args) =>
       new Promise((resolve, reject) => {
+        if (socket.destroyed) return reject(new Error('connection closed'));
         pending.push({ resolve, reject });
         socket.write(encodeCommand(args), 'latin1');
       }),

@@ -137,7 +137,7 @@ export class Router {
     this.waiting = new Waiting({
       checkRouted: (request) => this.checkRouted(request),
       admit: (request, remaining, permits) => this.#admit(request, remaining, permits),
-      reroute: (request, limit) => this.route({ ...request, limit }),
+      reroute: (request, sent) => this.route({ ...request, ...sent }),
     });
     this.#configureWaiting(config);
   }

@@ -19,27 +19,29 @@ import { internalsOf } from '../../limiter/internals.ts';
 import { type Permit, Refusal } from '../../limiter/permit.ts';
 import type { AcquireOptions } from '../../limiter/sync-limiter.ts';
 import { type Bounds, DEFAULT_BOUNDS } from '../config/read.ts';
-import type { CheckResult, RoutedRequest } from './router.ts';
+import type { CheckRequest, CheckResult, RoutedRequest } from './router.ts';
 import { type AppliedLimit, limiterKeyOf, type Route } from './routes.ts';
 
 export type WaitBounds = Pick<Bounds, 'maxWaiting' | 'maxWaitMs'>;
 
+type SentRequest = Pick<CheckRequest, 'limit' | 'key'>;
+
 /** How a call waits. */
 export interface WaitLimits {
   readonly waitMs: Millis;
-  /** The limit that the request names, to find its route again after a reload. */
-  readonly limit: string | undefined;
+  /** The limit and the key as they were sent, to find the route again after a reload. */
+  readonly sent: SentRequest;
   /** Aborts when the client leaves: the promise rejects with its reason. */
   readonly signal: AbortSignal | undefined;
 }
 
 /** What the router does for waiting calls. */
-export interface WaitingHost {
+interface WaitingHost {
   checkRouted(request: RoutedRequest): CheckResult | Promise<CheckResult>;
   /** Completes a call that all limits have admitted. */
   admit(request: RoutedRequest, remaining: number, permits: readonly Permit[]): CheckResult;
   /** The request with its route as of now; undefined if its limit is no longer configured. */
-  reroute(request: RoutedRequest, limit: string | undefined): RoutedRequest | undefined;
+  reroute(request: RoutedRequest, sent: SentRequest): RoutedRequest | undefined;
 }
 
 /** What one limit, or all local limits together, have granted. */
@@ -55,7 +57,7 @@ type Part = (options: AcquireOptions) => Promise<Grant | Refusal>;
 type EndCause = 'queue-full' | 'stopping' | 'rerouted';
 
 interface Waiter {
-  readonly limit: string | undefined;
+  readonly sent: SentRequest;
   readonly queue: KeyQueue;
   request: RoutedRequest;
   abort: AbortController;
@@ -88,18 +90,13 @@ export class Waiting {
     this.#host = host;
   }
 
-  /** Calls that wait now. */
-  get size(): number {
-    return this.#waiters.size;
-  }
-
   /** Decides as a check does, after a wait if need be. Rejects only if the signal aborts. */
   async acquire(request: RoutedRequest, limits: WaitLimits): Promise<CheckResult> {
     const { signal, waitMs } = limits;
     signal?.throwIfAborted();
     if (!isCounted(request.route)) return this.#host.checkRouted(request);
     const now = clockOf(request).now();
-    const waiter = this.#join(request, limits.limit);
+    const waiter = this.#join(request, limits.sent);
     if (!waiter) return this.#attemptOnce(request, now);
     const onAbort = (): void => waiter.abort.abort(signal?.reason);
     signal?.addEventListener('abort', onAbort, { once: true });
@@ -114,7 +111,7 @@ export class Waiting {
   /** After a reload: calls whose limits have changed wait at the new ones, in their order. */
   reroute(): void {
     for (const waiter of this.#waiters) {
-      const next = this.#host.reroute(waiter.request, waiter.limit);
+      const next = this.#host.reroute(waiter.request, waiter.sent);
       if (!next || !hasSameLimits(next.route, waiter.request.route)) end(waiter, 'rerouted');
     }
   }
@@ -129,13 +126,13 @@ export class Waiting {
   }
 
   /** Undefined if the call may not wait. */
-  #join(request: RoutedRequest, limit: string | undefined): Waiter | undefined {
+  #join(request: RoutedRequest, sent: SentRequest): Waiter | undefined {
     if (this.#isStopping) return undefined;
     const id = `${request.route.applied[0].name} ${request.key}`;
     const queue = this.#queues.get(id) ?? { id, waiters: new Set() };
     const isFull = this.#waiters.size >= this.bounds.maxWaiting;
     if (isFull && (isFree(request) || !this.#dropLastOfLongest(queue))) return undefined;
-    const waiter: Waiter = { limit, queue, request, abort: new AbortController() };
+    const waiter: Waiter = { sent, queue, request, abort: new AbortController() };
     this.#waiters.add(waiter);
     this.#queues.set(id, queue);
     queue.waiters.add(waiter);
@@ -188,7 +185,7 @@ export class Waiting {
         const reason = cause === 'stopping' ? 'unavailable' : cause;
         return { ...(await refusalNow(request)), reason };
       }
-      const next = this.#host.reroute(request, waiter.limit);
+      const next = this.#host.reroute(request, waiter.sent);
       if (!next) return { decision: deny(UNAVAILABLE_RETRY_MS), reason: 'unavailable' };
       if (!isCounted(next.route)) return this.#host.checkRouted(next);
       waiter.request = next;

@@ -188,7 +188,8 @@ class Connection implements EvictableConnection {
     this.#socket = socket;
     socket.setNoDelay(true);
     socket.setKeepAlive(true, KEEP_ALIVE_MS);
-    if (bounds.idleMs < Infinity) socket.setTimeout(bounds.idleMs, () => this.#onIdle());
+    if (bounds.idleMs < Infinity) socket.setTimeout(bounds.idleMs);
+    socket.on('timeout', () => this.#onIdle());
     socket.on('drain', () => this.#resumeReading());
     socket.on('end', () => {
       this.#handler.onDisconnect?.();

@@ -269,18 +269,19 @@ export class HttpHandler {
   }
 
   async #waitFor(
-    { socket }: RequestHead,
+    request: RequestHead,
     params: CheckParams,
     waitMs: Millis,
     routed: RoutedRequest,
   ): Promise<HttpResponse> {
-    const { router } = this.#context;
+    const { router, extractKey } = this.#context;
     const { maxWaitMs } = router.waiting.bounds;
     if (waitMs > maxWaitMs)
       return withStatus(problemResponse(400, waitTooLong(maxWaitMs, waitMs).detail), params.status);
     try {
-      const { limit } = params;
-      const result = await router.acquire(routed, { waitMs, limit, signal: socket.clientLeft });
+      const { limit, key = extractKey?.(request) ?? '' } = params;
+      const { clientLeft: signal } = request.socket;
+      const result = await router.acquire(routed, { waitMs, sent: { limit, key }, signal });
       return await this.#responder.respond(params, routed, result);
     } catch (error) {
       if (error === CLIENT_LEFT) return ABANDONED;

@@ -209,6 +209,8 @@ class RespProtocolHandler implements ProtocolHandler {
     if (!command) return unknownCommand(this.#args);
     if (!matchesArity(command, this.#args.count)) return wrongArity(name);
     if (!command.isAllowedBeforeAuth && !isAuthorised(this.#invocation)) return NOT_AUTHENTICATED;
+    if (command.isBlocking && this.#invocation.session.transaction)
+      return `ERR ${name.toUpperCase()} inside MULTI is not allowed: a transaction does not wait`;
     if (this.#isWellFormed(command)) return undefined;
     return `ERR key is longer than ${this.#bounds.maxKeyBytes} bytes`;
   }

@@ -14,7 +14,7 @@ import {
   type RespCommand,
   SYNTAX,
 } from './command.ts';
-import { ANY_LIMIT, HOLD, noSuchLimit, writeResult } from './sluice.ts';
+import { ANY_LIMIT, HOLD, noSuchLimit, replyWithRest } from './sluice.ts';
 
 const WAIT = Buffer.from('wait');
 
@@ -46,10 +46,12 @@ function acquire({ args, reply, context, client }: Invocation): CommandReply {
     return reply.error(`ERR WAIT must be at most ${maxWaitMs} ms (bounds.wait)`);
   const name = args.text(1);
   const limit = name === ANY_LIMIT ? undefined : name;
-  const routed = router.route({ limit, key: args.text(2), ...rest });
+  const sent = { limit, key: args.text(2) };
+  const routed = router.route({ ...sent, ...rest });
   if (!routed) return reply.error(noSuchLimit(name));
-  const limits: WaitLimits = { waitMs, limit, signal: client.signal };
-  return router.acquire(routed, limits).then((result) => (writer) => writeResult(writer, result));
+  const limits: WaitLimits = { waitMs, sent, signal: client.signal };
+  const result = router.acquire(routed, limits);
+  return replyWithRest(reply, result, rest.cost, () => router.remaining(routed));
 }
 
 export const acquireCommand: RespCommand = {
