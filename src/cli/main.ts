@@ -5,6 +5,7 @@ import { readFileSync, writeSync } from 'node:fs';
 import { toPrintable } from '../core/printable.ts';
 import { bestEffortLog } from './framework/best-effort-log.ts';
 import { EXIT_CANNOT_RUN, EXIT_OK } from './framework/command.ts';
+import { openScreen } from './framework/screen.ts';
 import { run } from './run.ts';
 
 const STDOUT = 1;
@@ -41,11 +42,17 @@ function exitOnWriteError(fd: number, error: Error): never {
 /** Returns to the start of the line and erases it. */
 const CLEAR_LINE = '\r\x1b[K';
 
+const { stdin, stdout } = process;
+const isInteractive = stdin.isTTY && stdout.isTTY;
+const hasColours = !process.env.NO_COLOR;
+const writeOut = (text: string): void => writeAll(STDOUT, text);
+
 process.exitCode = await run(process.argv.slice(2), {
   print: (line) => writeLine(STDOUT, line),
   error: (line) => writeLine(STDERR, line),
   log: bestEffortLog((bytes) => writeSync(STDERR, bytes)),
   progress: process.stderr.isTTY ? (words) => writeAll(STDERR, CLEAR_LINE + words) : undefined,
-  columns: process.stdout.columns ?? 100,
+  columns: stdout.columns ?? 100,
+  openScreen: isInteractive ? () => openScreen(stdin, stdout, writeOut, hasColours) : undefined,
   version: JSON.parse(readFileSync(new URL('../../package.json', import.meta.url), 'utf8')).version,
 });

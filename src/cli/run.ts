@@ -16,7 +16,9 @@ import {
 } from './framework/command.ts';
 import { serveCommand } from './serve.ts';
 import { simulate } from './simulate/simulate.ts';
+import { top } from './top.ts';
 import { trace } from './trace.ts';
+import { why } from './why.ts';
 
 const NAME = 'sluice';
 
@@ -27,6 +29,8 @@ const rootOf = (modules: readonly BackendModule[]): CommandGroup => ({
     serveCommand(modules),
     check,
     explainCommand(modules),
+    top,
+    why,
     configCommands(modules),
     ...modules.flatMap(({ name, page }) => (page ? [backendPageCommand(name, page)] : [])),
     trace,

@@ -20,9 +20,12 @@ const REQUEST_TIMEOUT_MS = 5000;
 
 const MAX_PAGE_BYTES = 16 * 1024 * 1024;
 
+/** The HTTP address that the flags name. */
+export const adminAddressOf = ({ at = `127.0.0.1:${DEFAULT_HTTP_PORT}` }: AdminFlags): string => at;
+
 /** The page as JSON. @throws {CommandError} with the reason and what to do. */
 export async function fetchPage(page: string, flags: AdminFlags): Promise<unknown> {
-  const { at = `127.0.0.1:${DEFAULT_HTTP_PORT}` } = flags;
+  const at = adminAddressOf(flags);
   const { status, text } = await httpGet(page, at, flags);
   if (status === 200) {
     try {

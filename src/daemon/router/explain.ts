@@ -14,6 +14,8 @@ export interface Explanation {
 export interface LimitExplanation {
   readonly name: string;
   readonly isApplied: boolean;
+  /** True for a limit in shadow mode. */
+  readonly shadow?: boolean;
   readonly rule: unknown;
   readonly reason: string;
 }
@@ -22,6 +24,7 @@ export function explainRoute(route: Route, config: RoutesConfig, key: string): E
   const applied = route.applied.map((each) => ({
     name: each.name,
     isApplied: true,
+    ...(each.limit.shadow && { shadow: true }),
     rule: ruleOf(each),
     reason: describeApplied(each, key),
   }));
