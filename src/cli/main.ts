@@ -15,6 +15,7 @@ if (isDaemon) holdHangup();
 
 // Loaded only now: that takes much longer than all before it.
 const { EXIT_CANNOT_RUN, EXIT_OK } = await import('./framework/command.ts');
+const { openScreen } = await import('./framework/screen.ts');
 const { run } = await import('./run.ts');
 
 /** Lines may hold names and replies of other hosts. */
@@ -45,11 +46,17 @@ function exitOnWriteError(fd: number, error: Error): never {
 /** Returns to the start of the line and erases it. */
 const CLEAR_LINE = '\r\x1b[K';
 
+const { stdin, stdout } = process;
+const isInteractive = stdin.isTTY && stdout.isTTY;
+const hasColours = !process.env.NO_COLOR;
+const writeOut = (text: string): void => writeAll(STDOUT, text);
+
 process.exitCode = await run(process.argv.slice(2), {
   print: (line) => writeLine(STDOUT, line),
   error: (line) => writeLine(STDERR, line),
   log: bestEffortLog((bytes) => writeSync(STDERR, bytes)),
   progress: process.stderr.isTTY ? (words) => writeAll(STDERR, CLEAR_LINE + words) : undefined,
-  columns: process.stdout.columns ?? 100,
+  columns: stdout.columns ?? 100,
+  openScreen: isInteractive ? () => openScreen(stdin, stdout, writeOut, hasColours) : undefined,
   version: JSON.parse(readFileSync(new URL('../../package.json', import.meta.url), 'utf8')).version,
 });

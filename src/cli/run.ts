@@ -17,7 +17,9 @@ import {
 import { reloadCommand } from './reload.ts';
 import { serveCommand } from './serve.ts';
 import { simulate } from './simulate/simulate.ts';
+import { top } from './top.ts';
 import { trace } from './trace.ts';
+import { why } from './why.ts';
 
 const NAME = 'sluice';
 
@@ -28,6 +30,8 @@ const rootOf = (modules: readonly BackendModule[]): CommandGroup => ({
     serveCommand(modules),
     check,
     explainCommand(modules),
+    top,
+    why,
     configCommands(modules),
     reloadCommand(modules),
     ...modules.flatMap(({ name, page }) => (page ? [backendPageCommand(name, page)] : [])),

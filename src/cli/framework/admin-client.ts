@@ -27,6 +27,9 @@ const REQUEST_TIMEOUT_MS = 5000;
 
 const MAX_PAGE_BYTES = 16 * 1024 * 1024;
 
+/** The HTTP address that the flags name. */
+export const adminAddressOf = ({ at = `127.0.0.1:${DEFAULT_HTTP_PORT}` }: AdminFlags): string => at;
+
 /** The page as JSON. @throws {CommandError} with the reason and what to do. */
 export const fetchPage = (page: string, flags: AdminFlags): Promise<unknown> =>
   requestAdmin('GET', page, flags);
@@ -38,7 +41,7 @@ export async function requestAdmin(
   flags: AdminFlags,
   token = process.env.SLUICE_ADMIN_TOKEN,
 ): Promise<unknown> {
-  const { at = `127.0.0.1:${DEFAULT_HTTP_PORT}` } = flags;
+  const at = adminAddressOf(flags);
   const { status, text } = await sendRequest(method, page, at, token, flags);
   if (status === 200) {
     try {

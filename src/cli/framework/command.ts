@@ -9,6 +9,7 @@ import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { type ParseArgsConfig, parseArgs } from 'node:util';
 import { type NumberRange, OptionReader } from '../../core/options.ts';
+import type { Screen } from './screen.ts';
 
 export const EXIT_OK = 0;
 export const EXIT_CHECK_FAILED = 1;
@@ -22,6 +23,8 @@ export interface Terminal {
   /** Shows progress in place of the last text. Left out if standard error is no terminal. */
   readonly progress?: ((words: string) => void) | undefined;
   readonly columns: number;
+  /** Takes over the terminal. Left out if standard input or output is no terminal. */
+  readonly openScreen?: (() => Screen) | undefined;
   readonly version: string;
 }
 

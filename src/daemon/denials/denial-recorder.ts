@@ -11,7 +11,7 @@ import { type Clock, type Millis, systemClock } from '../../core/clock.ts';
 import { type Decision, NEVER } from '../../core/decision.ts';
 import type { KeyHash } from '../../core/hash.ts';
 import { toKeyText } from '../keys/binary-key.ts';
-import { type Denial, DeniedKeys, type RecentDenial } from './denied-keys.ts';
+import { type Denial, DeniedKeys, type RecentDenial, type Span } from './denied-keys.ts';
 
 /** What denies calls: a limit; or a reason that is not an exhausted limit, of a limit or of the whole daemon. */
 export interface DeniedBy {
@@ -68,8 +68,6 @@ export interface DenialQuery {
   readonly since?: Millis;
   readonly max: number;
 }
-
-export type Span = 'now' | 'hour';
 
 /** Sources with records of their own. Beyond it further ones share a record, until one of these has no denials for long. */
 const MAX_SOURCES = 100;
@@ -151,18 +149,15 @@ export class DenialRecorder {
   /** The sources with most denials in the span, and their most denied keys. */
   top(span: Span, maxSources: number, maxKeys: number): TopDenied[] {
     const now = this.#clock.now();
-    const all = [...this.#sources.values()].map(({ about, keys }) => ({
-      about,
-      counts: keys.counts(span, now),
-    }));
-    return all
-      .filter(({ counts }) => counts.total > 0)
-      .sort((a, b) => b.counts.total - a.counts.total)
+    return [...this.#sources.values()]
+      .map(({ about, keys }) => ({ about, keys, denied: keys.denied(span, now) }))
+      .filter(({ denied }) => denied > 0)
+      .sort((a, b) => b.denied - a.denied)
       .slice(0, maxSources)
-      .map(({ about, counts }) => ({
+      .map(({ about, keys, denied }) => ({
         ...about,
-        denied: counts.total,
-        keys: counts.top(maxKeys).map(({ value, count, error }) => ({
+        denied,
+        keys: keys.top(span, now, maxKeys).map(({ value, count, error }) => ({
           key: toKeyText(value.key),
           denied: count,
           ...(error > 0 && { error }),
@@ -171,10 +166,10 @@ export class DenialRecorder {
   }
 
   /** How often each source denied a key in the last one to two hours, most first. */
-  countsOf({ low, high }: KeyHash): (DeniedBy & Estimate)[] {
+  countsOf(hash: KeyHash): (DeniedBy & Estimate)[] {
     const now = this.#clock.now();
     const found = [...this.#sources.values()].flatMap(({ about, keys }) => {
-      const counted = keys.counts('hour', now).get(low, high);
+      const counted = keys.countOf(hash, 'hour', now);
       if (!counted) return [];
       const { count: denied, error } = counted;
       return [{ ...about, denied, ...(error > 0 && { error }) }];

@@ -10,7 +10,7 @@
 
 import type { Millis } from '../../core/clock.ts';
 import type { KeyHash } from '../../core/hash.ts';
-import { FrequentKeys } from './frequent-keys.ts';
+import { type FrequentKey, FrequentKeys } from './frequent-keys.ts';
 
 const INTERVAL_MS: Millis = 10_000;
 const HOUR_MS: Millis = 3_600_000;
@@ -58,6 +58,11 @@ interface DeniedKey {
   readonly key: string;
   readonly recent: RecentDenial | undefined;
 }
+
+/** The last 10 to 20 s, or the last one to two hours. */
+export type Span = 'now' | 'hour';
+
+type KeyCount = Pick<FrequentKey<DeniedKey>, 'count' | 'error'>;
 
 /** What the caller is to tell about a denial that was just counted. */
 export type Wanted = 'nothing' | 'name' | 'details';
@@ -110,14 +115,34 @@ export class DeniedKeys {
     this.#oldest = (this.#oldest + 1) % MAX_RECENT;
   }
 
-  /** The counts of the last 10 to 20 s, or of the last one to two hours. */
-  counts(span: 'now' | 'hour', now: Millis): FrequentKeys<DeniedKey> {
-    if (now >= this.#intervalEnd) this.#advance(now);
+  /** Denials of all keys in the span. */
+  denied(span: Span, now: Millis): number {
+    return this.#tables(span, now).reduce((sum, { total }) => sum + total, 0);
+  }
+
+  /** The keys that were denied most in the span. */
+  top(span: Span, now: Millis, max: number): FrequentKey<DeniedKey>[] {
     const merged = new FrequentKeys<DeniedKey>();
+    for (const table of this.#tables(span, now)) merged.merge(table);
+    return merged.top(max);
+  }
+
+  /** How often a key was denied in the span, and the error of that; undefined if no table has it. */
+  countOf({ low, high }: KeyHash, span: Span, now: Millis): KeyCount | undefined {
+    let [count, error] = [0, 0];
+    for (const table of this.#tables(span, now)) {
+      const found = table.get(low, high);
+      count += found?.count ?? 0;
+      error += found?.error ?? table.maxUntracked;
+    }
+    return count === 0 ? undefined : { count, error };
+  }
+
+  #tables(span: Span, now: Millis): FrequentKeys<DeniedKey>[] {
+    if (now >= this.#intervalEnd) this.#advance(now);
     const hours = span === 'hour' ? [this.#previousHour, this.#hour] : [];
-    for (const counts of [...hours, this.#previous, this.#current])
-      if (counts) merged.merge(counts);
-    return merged;
+    const tables = [...hours, this.#previous, this.#current];
+    return tables.filter((table) => table !== undefined);
   }
 
   /** Newest first, as far as the ring reaches. */

@@ -94,6 +94,11 @@ export class FrequentKeys<T> {
     return found.sort((a, b) => b.count - a.count).slice(0, max);
   }
 
+  /** The highest count of a key that is not tracked. */
+  get maxUntracked(): number {
+    return this.#floor + this.#missed;
+  }
+
   get(low: number, high: number): FrequentKey<T> | undefined {
     return this.#read(this.#find(low, high));
   }

@@ -14,6 +14,8 @@ export interface Explanation {
 export interface LimitExplanation {
   readonly name: string;
   readonly isApplied: boolean;
+  /** True for a limit in shadow mode. */
+  readonly shadow?: boolean;
   readonly rule: unknown;
   readonly reason: string;
 }
@@ -24,7 +26,13 @@ export function explainRoute(route: Route, table: RouteTable, key: string): Expl
   const applied = route.applied.map(({ limit, name }) => {
     const match = table.matchOf(limit, key);
     const { rule } = match.override ?? limit;
-    return { name, isApplied: true, rule: rule.limit, reason: describeApplied(limit, match) };
+    return {
+      name,
+      isApplied: true,
+      ...(limit.shadow && { shadow: true }),
+      rule: rule.limit,
+      reason: describeApplied(limit, match),
+    };
   });
   const others = limits
     .filter((limit) => !route.applied.some((each) => each.limit === limit))

@@ -409,7 +409,10 @@ describe('HTTP admin endpoints', () => {
 
   test('other hosts: need a token; checks do not', async () => {
     const { sendRequest } = await start({}, false);
-    for (const path of ['/', '/limits', '/metrics', '/feed', '/inspect?key=a', '/explain?key=a']) {
+    for (const path of [
+      ...['/', '/limits', '/metrics', '/feed', '/inspect?key=a', '/explain?key=a'],
+      ...['/top', '/denials'],
+    ]) {
       expect([path, (await sendRequest(path)).status]).toEqual([path, 403]);
     }
     expect((await sendRequest('/reload', { method: 'POST' })).status).toBe(403);

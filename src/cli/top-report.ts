@@ -1,0 +1,169 @@
+/** What `sluice top` shows: rates of limits between two readings of a daemon, and the most denied keys. */
+
+import { toPrintable } from '../core/printable.ts';
+import { alignColumns } from './chart/table.ts';
+import type { ScreenLine } from './framework/screen.ts';
+
+/** `GET /top`. */
+export interface TopPage {
+  readonly at: number;
+  readonly span: 'now' | 'hour';
+  readonly limits: readonly LimitCounters[];
+  readonly reasons: Readonly<Record<string, number>>;
+  readonly denied: readonly DeniedKeys[];
+}
+
+interface LimitCounters extends Pick<Cause, 'shadow'> {
+  readonly name: string;
+  readonly allowed: number;
+  readonly denied: number;
+}
+
+interface DeniedKeys extends Cause {
+  readonly denied: number;
+  readonly keys: readonly {
+    readonly key: string;
+    readonly denied: number;
+    readonly error?: number;
+  }[];
+}
+
+/** What denied a call. */
+export interface Cause {
+  readonly limit?: string;
+  readonly reason?: string;
+  readonly command?: string;
+  readonly shadow?: true | undefined;
+}
+
+export interface TopReport {
+  readonly at: number;
+  readonly seconds: number;
+  readonly span: 'now' | 'hour';
+  readonly limits: readonly LimitRates[];
+  readonly denied: readonly DeniedKeys[];
+}
+
+interface LimitRates extends LimitCounters {
+  readonly allowedPerSecond: number;
+  readonly deniedPerSecond: number;
+}
+
+/** A limit's name, or the reason where no limit was exhausted. */
+export const causeText = ({ limit, reason, command, shadow }: Cause): string => {
+  const by = [reason, limit ?? command].filter((word) => word !== undefined).join(' of ');
+  return toPrintable(shadow ? `${by} (shadow)` : by);
+};
+
+/** The rates between two readings; a counter that has fallen began anew. */
+export function reportOf(before: TopPage, page: TopPage): TopReport {
+  const seconds = Math.max(0.001, (page.at - before.at) / 1000);
+  const known = new Map(countersOf(before).map((limit) => [limit.name, limit]));
+  const limits = countersOf(page).map((limit) => {
+    const old = known.get(limit.name) ?? { allowed: 0, denied: 0 };
+    const rate = (name: 'allowed' | 'denied'): number => {
+      const grown = limit[name] - (limit[name] < old[name] ? 0 : old[name]);
+      return Math.round((grown / seconds) * 10) / 10;
+    };
+    return { ...limit, allowedPerSecond: rate('allowed'), deniedPerSecond: rate('denied') };
+  });
+  const { at, span, denied } = page;
+  return { at, seconds, span, limits: limits.sort(byTraffic), denied };
+}
+
+/** The lists and `unmatched` deny calls as limits do; those that never did are left out. */
+const countersOf = ({ limits, reasons }: TopPage): LimitCounters[] => [
+  ...limits,
+  ...Object.entries(reasons)
+    .filter(([, denied]) => denied > 0)
+    .map(([name, denied]) => ({ name, allowed: 0, denied })),
+];
+
+const shadowLast = (a: Cause, b: Cause): number => Number(a.shadow ?? 0) - Number(b.shadow ?? 0);
+
+const byTraffic = (a: LimitRates, b: LimitRates): number =>
+  shadowLast(a, b) ||
+  b.deniedPerSecond - a.deniedPerSecond ||
+  b.allowedPerSecond - a.allowedPerSecond ||
+  b.denied - a.denied;
+
+const LIMIT_HEADINGS = ['limit', 'allowed/s', 'denied/s', 'denied %', 'allowed', 'denied in all'];
+
+const SPANS = { now: 'last 10 to 20 s', hour: 'last 1 to 2 h' };
+
+/** As lines of at most `columns` characters; at most `rows` of them. */
+export function reportLines(
+  title: string,
+  report: TopReport,
+  columns: number,
+  rows: number,
+): ScreenLine[] {
+  const keyRows = keyTable(report);
+  // Title and two headings with an empty line before each; keys get what limits leave, at least half.
+  const free = Math.max(2, rows - 5);
+  const limitCount = Math.min(report.limits.length, Math.max(free - keyRows.length, free >> 1));
+  const limits = limitTable(report, columns).slice(0, limitCount + 1);
+  const keys = alignTable([[...keyHeadings(report)], ...keyRows], columns, 2);
+  const hidden = report.limits.length - limitCount;
+  const more = hidden > 0 ? `, ${hidden} more limits` : '';
+  const lines: ScreenLine[] = [
+    { text: cut(`${title}${more}`, columns), style: 'title' },
+    { text: '' },
+    { text: limits[0], style: 'heading' },
+    ...limits.slice(1).map((text) => ({ text })),
+    { text: '' },
+    { text: keys[0], style: 'heading' },
+    ...keys.slice(1).map((text) => ({ text })),
+  ];
+  if (keyRows.length === 0) lines.push({ text: 'none' });
+  return lines.slice(0, rows);
+}
+
+const keyHeadings = ({ span }: TopReport) => [`denied key, ${SPANS[span]}`, 'by', 'denied', ''];
+
+function keyTable({ denied }: TopReport): string[][] {
+  const keys = denied.flatMap((source) =>
+    source.keys.map((key) => ({ ...source, ...key, cause: causeText(source) })),
+  );
+  return keys
+    .sort((a, b) => shadowLast(a, b) || b.denied - a.denied)
+    .map(({ key, denied: count, error, cause }) => [
+      toPrintable(key) || '""',
+      cause,
+      count.toLocaleString('en-US'),
+      error === undefined ? '' : `± ${error.toLocaleString('en-US')}`,
+    ]);
+}
+
+function limitTable({ limits }: TopReport, columns: number): string[] {
+  const rows = limits.map((limit) => {
+    const total = limit.allowedPerSecond + limit.deniedPerSecond;
+    return [
+      causeText({ limit: limit.name, ...(limit.shadow && { shadow: true }) }),
+      limit.allowedPerSecond.toFixed(1),
+      limit.deniedPerSecond.toFixed(1),
+      total === 0 ? '-' : ((limit.deniedPerSecond / total) * 100).toFixed(0),
+      limit.allowed.toLocaleString('en-US'),
+      limit.denied.toLocaleString('en-US'),
+    ];
+  });
+  return alignTable([LIMIT_HEADINGS, ...rows], columns, 1);
+}
+
+const MIN_NAME_COLUMNS = 8;
+
+/** Cuts the first column so that the table fits, and then the lines. */
+function alignTable(
+  rows: readonly (readonly string[])[],
+  columns: number,
+  names: number,
+): string[] {
+  const width = alignColumns(rows, '  ', names)[0].length;
+  const first = Math.max(...rows.map(([name]) => name.length));
+  const max = Math.max(MIN_NAME_COLUMNS, first - Math.max(0, width - columns));
+  const fitting = rows.map(([name, ...rest]) => [cut(name, max), ...rest]);
+  return alignColumns(fitting, '  ', names).map((line) => cut(line.trimEnd(), columns));
+}
+
+const cut = (text: string, columns: number): string =>
+  text.length <= columns ? text : `${text.slice(0, columns - 1)}…`;

@@ -1,0 +1,162 @@
+/** What `sluice why` tells about a key: the limits that apply, its state now, its denials, and what to do. */
+
+import { toPrintable } from '../core/printable.ts';
+import { formatDuration } from './chart/format.ts';
+import { alignColumns } from './chart/table.ts';
+import { type Cause, causeText } from './top-report.ts';
+
+/** `GET /explain`, `/inspect` and `/denials` of one key. A time of null is never. */
+export interface KeyPages {
+  readonly explained: {
+    readonly summary: string;
+    readonly limits: readonly {
+      readonly name: string;
+      readonly isApplied: boolean;
+      readonly shadow?: true;
+      readonly rule: unknown;
+      readonly reason: string;
+    }[];
+  };
+  readonly inspected: {
+    readonly verdict?: string;
+    readonly reason?: string;
+    readonly limits: readonly LimitState[];
+  };
+  readonly denied: {
+    readonly lastHours: readonly (Cause & { readonly denied: number; readonly error?: number })[];
+    readonly denials: readonly Denial[];
+  };
+}
+
+interface LimitState {
+  readonly name: string;
+  readonly isAvailable?: false;
+  readonly remaining?: number;
+  readonly opensInMs?: number | null;
+  readonly by?: string;
+}
+
+interface Denial extends Cause {
+  readonly firstAt: number;
+  readonly lastAt: number;
+  readonly denied: number;
+  readonly rule?: string;
+  readonly cost: number;
+  readonly remaining?: number;
+  readonly retryAfterMs: number | null;
+}
+
+/** Denials that are listed; the JSON has all of them. */
+const MAX_LISTED = 20;
+
+export function whyLines(key: string, since: string, pages: KeyPages): string[] {
+  const { explained, denied } = pages;
+  const applied = explained.limits.filter(({ isApplied }) => isApplied);
+  return [
+    `${toPrintable(JSON.stringify(key))}: ${stateNow(pages)}`,
+    `limits: ${explained.summary}`,
+    ...applied.flatMap(({ name, rule, reason }) => [
+      `  ${name}: ${reason}`,
+      `      ${JSON.stringify(rule)}`,
+      `      ${stateOf(pages.inspected.limits.find((state) => state.name === name))}`,
+    ]),
+    ...deniedLines(denied, since),
+    ...adviceOf(pages),
+  ].map(toPrintable);
+}
+
+function stateNow({ explained, inspected }: KeyPages): string {
+  if (inspected.verdict !== undefined) return explained.summary;
+  const refusing = refusingLimits(explained, inspected);
+  if (refusing.length === 0) return 'a call would be allowed now';
+  return `denied now by ${refusing.map(({ by, name }) => by ?? name).join(', ')}`;
+}
+
+/** The limits that refuse a call of cost 1 now, shadow limits left out. */
+function refusingLimits(
+  { limits }: KeyPages['explained'],
+  inspected: KeyPages['inspected'],
+): LimitState[] {
+  const shadows = new Set(limits.filter(({ shadow }) => shadow).map(({ name }) => name));
+  return inspected.limits.filter((state) => state.opensInMs !== 0 && !shadows.has(state.name));
+}
+
+function stateOf(state: LimitState | undefined): string {
+  if (!state || state.isAvailable === false) return 'its backend is unavailable';
+  const left = `${Math.floor(Math.max(0, state.remaining ?? 0))} left`;
+  return state.opensInMs === 0 ? left : `${left}, a call fits ${whenText(state.opensInMs)}`;
+}
+
+function whenText(ms: number | null | undefined): string {
+  if (ms === undefined || ms === 0) return 'when a call in flight settles';
+  return ms === null ? 'never' : `in ${formatDuration(ms)}`;
+}
+
+function deniedLines({ denials, lastHours }: KeyPages['denied'], since: string): string[] {
+  const totals = lastHours.map(
+    (each) =>
+      `  ${causeText(each)}: ${each.denied}${each.error ? ` ± ${each.error}` : ''} in the last 1 to 2 h`,
+  );
+  if (denials.length === 0)
+    return [
+      `denials, last ${since}: none recorded${totals.length > 0 ? '' : ' by this daemon'}`,
+      ...totals,
+    ];
+  const rows = denials
+    .slice(0, MAX_LISTED)
+    .map((denial) => [
+      new Date(denial.firstAt).toISOString().slice(0, 19).replace('T', ' '),
+      causeText(denial),
+      denial.rule ?? '-',
+      String(denial.denied),
+      String(denial.cost),
+      denial.remaining === undefined ? '-' : String(Math.floor(Math.max(0, denial.remaining))),
+      whenText(denial.retryAfterMs),
+    ]);
+  const heading = ['first (UTC)', 'by', 'rule', 'denied', 'cost', 'left', 'fits'];
+  const hidden = denials.length - rows.length;
+  return [
+    `denials, last ${since}, one line per 10 s:`,
+    ...alignColumns([heading, ...rows], '  ', 3).map((line) => `  ${line}`),
+    ...(hidden > 0 ? [`  and ${hidden} more: --json`] : []),
+    ...totals,
+  ];
+}
+
+/** What to do, by the reason of a denial. */
+const ADVICE: Readonly<Record<string, string>> = {
+  'deny-list': 'remove the key from the deny list, and reload',
+  unmatched: 'add a limit that matches the key, or set `unmatched: allow`',
+  banned: 'the ban ends by itself, or an operator removes it',
+  unavailable:
+    'the backend of the limit did not reply: see the log, and `onUnavailable` of the limit',
+  'permits-full': 'clients hold too many permits: settle them, or lower `permitTimeout`',
+  cooldown: 'the key is in a Retry-After cool-down that a client reported; it ends by itself',
+};
+
+function adviceOf({ explained, inspected, denied }: KeyPages): string[] {
+  const advice = new Set<string>();
+  if (inspected.verdict === 'deny') advice.add(ADVICE[inspected.reason ?? ''] ?? explained.summary);
+  for (const { name, by, opensInMs } of refusingLimits(explained, inspected))
+    advice.add(adviceForLimit(name, by?.endsWith('cooldown') ? 'cooldown' : undefined, opensInMs));
+  for (const { limit = '', command, reason, shadow, retryAfterMs } of denied.denials) {
+    if (shadow) advice.add(`${limit}: shadow mode, nothing was refused`);
+    else if (command) advice.add(`${command}: the limit comes with the command; change it there`);
+    else advice.add(adviceForLimit(limit, reason, retryAfterMs));
+  }
+  if (advice.size === 0) return [];
+  return ['what to do:', ...[...advice].map((text) => `  ${text}`)];
+}
+
+function adviceForLimit(
+  limit: string,
+  reason: string | undefined,
+  retryAfterMs: number | null | undefined,
+): string {
+  const known = reason === undefined ? undefined : (ADVICE[reason] ?? reason);
+  if (known !== undefined) return limit === '' ? known : `${limit}: ${known}`;
+  if (retryAfterMs === null) return `${limit}: the cost never fits; lower it, or raise the burst`;
+  if (retryAfterMs === undefined || retryAfterMs === 0)
+    return `${limit}: settle calls in flight sooner, or raise the limit`;
+  return `${limit}: call less often, raise its rate, or give the key an override`;
+}
