@@ -99,9 +99,13 @@ limits:
   const get = (daemon: RunningDaemon, path: string): Promise<Response> =>
     fetch(`http://${daemon.addresses.http[0]}${path}`);
 
-  const left = async (daemon: RunningDaemon, key: string): Promise<unknown> =>
-    ((await (await get(daemon, `/check?key=${key}&cost=0`)).json()) as { remaining: unknown })
-      .remaining;
+  /** Not rounded: a bucket that gets a token back loses the refill of the meantime, here less than 0.1. */
+  const left = async (daemon: RunningDaemon, key: string): Promise<number> => {
+    const page = (await (await get(daemon, `/inspect?key=${key}`)).json()) as {
+      limits: { remaining: number }[];
+    };
+    return page.limits[0].remaining;
+  };
 
   test('60 questions at once by two daemons: each limit admits its number, refusals give back all', async () => {
     const ask = (n: number) => {
@@ -114,14 +118,16 @@ limits:
     const admitted = statuses.filter((status) => status === 200).length;
     expect(admitted).toBeLessThanOrEqual(15);
     // What a refusal took for a moment may have refused another call; all of it comes back.
-    let more = 0;
-    for (let n = 0; n < 30; n++) if ((await ask(n)).status === 200) more++;
-    expect(admitted + more).toBe(15);
-    for (const n of [0, 1, 2]) expect(await left(daemons[0], `user:${n}`)).toBe(0);
-    await waitUntil(async () => (await left(daemons[0], 'ip:1')) === 5);
-    expect(
-      Number(await left(daemons[0], 'here:1')) + Number(await left(daemons[1], 'here:1')),
-    ).toBe(185);
+    for (let n = 0; n < 30; n++) statuses.push((await ask(n)).status);
+    const total = statuses.filter((status) => status === 200).length;
+    // On a busy machine a reply of Redis may come too late: that call is refused, and may have been counted.
+    const late = statuses.filter((status) => status === 503).length;
+    expect(total).toBeLessThanOrEqual(15);
+    expect(total).toBeGreaterThanOrEqual(15 - late);
+    for (const n of [0, 1, 2]) expect(await left(daemons[0], `user:${n}`)).toBeLessThan(0.2);
+    await waitUntil(async () => (await left(daemons[0], 'ip:1')) > 19.9 - total - late);
+    const here = (await left(daemons[0], 'here:1')) + (await left(daemons[1], 'here:1'));
+    expect(here).toBeGreaterThan(199.9 - total);
   });
 
   test('two remote limits refuse: the retry time is the longest', async () => {
