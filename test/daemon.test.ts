@@ -344,6 +344,7 @@ describe('sluice check', () => {
     expect(JSON.parse(check('alice', ...at, '--cost', '9', '--json').said)).toEqual({
       verdict: 'deny',
       retryAfterMs: null,
+      remaining: 0,
       limit: 'default',
     });
     expect(check('alice', ...at, '--limit', 'nightly', '--open')).toEqual({

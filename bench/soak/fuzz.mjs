@@ -175,8 +175,9 @@ const COMMANDS = [
     ...upTo(2, number),
   ],
   () => ['SLUICE.SETTLE', `${below(50)}-0`, 'ok', oneOf(['USED', 'RTT', 'RETRYAFTER']), number()],
-  () => ['SLUICE.TAKEUPTO', oneOf(['*', 'total', 'adaptive', 'unknown']), key(), number(), 'HOLD'],
-  () => ['SLUICE.GIVEBACK', `${below(50)}-0`, number()],
+  () => ['SLUICE.TAKE', oneOf(['*', 'total', 'adaptive', 'unknown']), key(), number(), 'HOLD'],
+  () => ['SLUICE.GIVE', `${below(50)}-0`, number()],
+  () => ['SLUICE.CHECKALL', 'total', key(), '1', '*', key(), number(), ...upTo(2, () => 'HOLD')],
   () => ['SLUICE.INSPECT', key(), ...upTo(1, () => oneOf(['*', 'total', 'unknown']))],
   () => ['PING', ...upTo(2, key)],
   () => ['HELLO', ...upTo(1, () => oneOf(['2', '3', '4', 'x']))],
@@ -200,6 +201,9 @@ const quoted = (word) => (/^[\w.:*-]+$/.test(word) ? word : `"${word}"`);
 const asLine = (args) => `${args.map(quoted).join(' ')}${oneOf(['\r\n', '\n'])}`;
 
 const command = () => (random() < 0.7 ? asArray : asLine)(oneOf(COMMANDS)());
+/** Queued commands get their replies at EXEC. */
+const transaction = () =>
+  random() < 0.5 ? command() : asLine([oneOf(['MULTI', 'EXEC', 'EXEC', 'DISCARD', 'WATCH'])]);
 const line = () =>
   `${random() < 0.9 ? key() : 'y'.repeat(below(2 * MAX_LINE))}${oneOf(['\n', '\r\n'])}`;
 
@@ -294,6 +298,8 @@ const RESP_INPUTS = [
   },
   () => ({ bytes: mutate(upTo(4, command).join('')), check: repliesIn }),
   () => ({ bytes: mutate(upTo(4, command).join('')), check: repliesIn }),
+  () => ({ bytes: Buffer.from(upTo(12, transaction).join(''), 'latin1'), check: repliesIn }),
+  () => ({ bytes: mutate(upTo(8, transaction).join('')), check: repliesIn }),
   () => ({ bytes: noise(), check: repliesIn }),
   () => ({ bytes: grammar(), check: repliesIn }),
 ];

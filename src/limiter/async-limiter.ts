@@ -150,7 +150,8 @@ export class AsyncLimiter extends LimiterCore implements RemoteLimiterInternals 
     if (fromFallback) this.#fallbackCount++;
     const decision = this.#denyIfLate(reply);
     if (decision.verdict !== 'deny') {
-      const remaining = decision.verdict === 'allow' ? decision.remaining : 0;
+      const isKnown = decision.verdict === 'allow' && !fromFallback;
+      const remaining = isKnown ? decision.remaining : undefined;
       const grant = { verdict: 'allow', dueAt, fromFallback, leaseId } as const;
       return this.#issuePermit(key, cost, grant, 0, remaining);
     }

@@ -57,7 +57,7 @@ describe('RESP, numbers beyond exact integers', () => {
     const client = new ProtocolClient(resp);
     const take = respCommand('SLUICE.CHECK', 'yearly', 'alice', '999999999999999');
     expect(client.send(take).takeReceived()).toMatch(/^\*6\r\n:1\r\n/);
-    const refused = `*6\r\n:0\r\n:0\r\n:${MAX_SAFE}\r\n$6\r\nyearly\r\n$0\r\n\r\n$0\r\n\r\n`;
+    const refused = `*6\r\n:0\r\n:1\r\n:${MAX_SAFE}\r\n$6\r\nyearly\r\n$0\r\n\r\n$0\r\n\r\n`;
     expect(client.send(take).takeReceived()).toBe(refused);
   });
 

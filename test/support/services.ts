@@ -217,6 +217,15 @@ export function hasShellTools(): boolean {
 /** The command that sends messages to systemd; undefined if there is none. */
 export const systemdNotify = lazyServerCommand(['systemd-notify'], 'systemd-notify', 'systemd');
 
+/** The Python that has redis-py; undefined if there is none. The package belongs to the one of the system. */
+export function pythonWithRedis(): string | undefined {
+  const hasRedis = (python: string): boolean =>
+    spawnSync(python, ['-c', 'import redis']).status === 0;
+  const find = (): string | undefined => ['python3', '/usr/bin/python3'].find(hasRedis);
+  if (find() === undefined) findOrInstall([], 'python3-redis');
+  return find() ?? skipOrFail('redis-py', 'python3-redis');
+}
+
 /** The command that starts nginx; undefined if there is none. */
 export const nginxServer = lazyServerCommand(['nginx'], 'nginx', 'nginx-light');
 

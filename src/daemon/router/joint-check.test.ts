@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest';
 import { createRouter, unavailableBackend } from '../../../test/support/http-protocol.ts';
 
-import { deny } from '../../core/decision.ts';
+import { allow, deny } from '../../core/decision.ts';
 import { seededRandom } from '../../core/random.ts';
 import type { Inspection } from '../../limiter/inspection.ts';
 import { VirtualClock } from '../../testing/virtual-clock.ts';
@@ -206,6 +206,20 @@ const KINDS = [
   }),
   (most: number) => ({ concurrency: most }),
 ];
+
+test('remote limit that fails open: what it has left is unknown', async () => {
+  const far = { bucket: { rate: '1/s', burst: 3 }, redis: 'redis://127.0.0.1:1' };
+  const backend = unavailableBackend(allow(0), [], 'allow');
+  const { router, partsOf } = setUp({ ...LOGIN, far }, { backend });
+  const alone = await router.check({ limit: 'far', key: 'x', cost: 1 });
+  expect(alone?.decision).toEqual({ verdict: 'allow', remaining: Number.MAX_SAFE_INTEGER });
+  const parts = partsOf([
+    ['far', 'x'],
+    ['user', 'user:a'],
+  ]);
+  const both = await checkAll(router, parts, false);
+  expect(both.decision).toEqual({ verdict: 'allow', remaining: 4 });
+});
 
 describe('joint check: random questions', () => {
   test.each(Array.from({ length: 40 }, (_, seed) => seed))(

@@ -12,7 +12,6 @@
  * questions about the last token of the same limits, one succeeds.
  */
 
-import type { Millis } from '../../core/clock.ts';
 import { allow, deny } from '../../core/decision.ts';
 import { ConfigError } from '../../core/errors.ts';
 import { identity } from '../../limiter/composite-component.ts';
@@ -141,11 +140,10 @@ class JointCheck {
 
   /** A promise only if a remote limit is asked. */
   run(): CheckResult | Promise<CheckResult> {
-    const takenAt = this.#taker?.clock.now() ?? 0;
     const taken = this.#refusedInFlight() ?? this.#takeLocal();
     if (!('permits' in taken)) return taken;
     if (this.#remote.length === 0) return this.#finish(taken);
-    const result = this.#takeRemote(taken, takenAt);
+    const result = this.#takeRemote(taken);
     for (const { applied } of this.#remote) applied.pending.add(result);
     return result;
   }
@@ -188,7 +186,7 @@ class JointCheck {
   }
 
   /** Takes from the remote limits one after the other; a refusal returns everything taken before. */
-  async #takeRemote(local: Taken, takenAt: Millis): Promise<CheckResult> {
+  async #takeRemote(local: Taken): Promise<CheckResult> {
     const acquired: Permit[] = [...local.permits];
     let { remaining } = local;
     for (const [n, { applied, key, cost }] of this.#remote.entries()) {
@@ -199,7 +197,7 @@ class JointCheck {
         continue;
       }
       for (const earlier of acquired) earlier.settle({ outcome: 'ignored' });
-      if (!this.#wantsPermit) this.#giveBackLocal(takenAt);
+      if (!this.#wantsPermit) this.#giveBackLocal();
       const { retryAfterMs, limit, reason } = permit;
       const refused = { decision: deny(retryAfterMs), limit };
       if (reason === 'unavailable') return { ...refused, reason };
@@ -208,9 +206,9 @@ class JointCheck {
     return this.#finish({ permits: acquired, remaining });
   }
 
-  #giveBackLocal(dueAt: Millis): void {
+  #giveBackLocal(): void {
     const [{ key }] = this.#charges;
-    this.#taker?.settle(key, { outcome: 'ignored', cost: this.#callCost, dueAt });
+    this.#taker?.settle(key, { outcome: 'ignored', cost: this.#callCost });
   }
 
   /** Everything is charged: counts in shadow limits, and keeps the permits or settles them. */

@@ -1,0 +1,271 @@
+/** Several limits and keys in one check, and MULTI, with the built daemon and with clients that users have. */
+
+import { execFileSync, spawnSync } from 'node:child_process';
+import { readFileSync } from 'node:fs';
+import { createServer, type Server } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { createClient } from 'redis';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { connect } from '../src/client/index.ts';
+import { daemonFixture, type RunningDaemon, waitUntil } from './support/daemon.ts';
+import { sendRequest } from './support/http-protocol.ts';
+import {
+  nginxServer,
+  pythonWithRedis,
+  redisServer,
+  type Service,
+  startNginx,
+  startRedis,
+} from './support/services.ts';
+
+const fixture = daemonFixture();
+afterAll(() => fixture.end());
+
+const PORTS = ['--line', 'off', '--resp', '127.0.0.1:0', '--http', '127.0.0.1:0'];
+
+const start = (config: string): Promise<RunningDaemon> =>
+  fixture.start([...PORTS, '--config', fixture.place().file('sluice.yaml', config)]);
+
+const LOGIN = `
+limits:
+  login-user: { bucket: { rate: 5/h, burst: 5 }, match: 'user:*' }
+  login-ip: { bucket: { rate: 20/h, burst: 20 }, match: 'ip:*' }
+`;
+
+test('HTTP, RESP, client and command line: one question, and a refusal charges nothing', async () => {
+  const daemon = await start(LOGIN);
+  const resp = `127.0.0.1:${daemon.port('resp')}`;
+  const url = `http://${daemon.addresses.http[0]}/check`;
+  const sluice = connect({ at: resp, deadline: 5000 });
+  const redis = createClient({ url: `redis://${resp}` });
+  await redis.connect();
+
+  const query = 'check=login-user,user:a&check=login-ip,ip:1';
+  expect(await (await fetch(`${url}?${query}`)).json()).toEqual({ verdict: 'allow', remaining: 4 });
+  const login = ['login-user', 'user:a', '1', 'login-ip', 'ip:1', '1'];
+  expect(await redis.sendCommand(['SLUICE.CHECKALL', ...login])).toEqual([1, 3, 0, '', '', '']);
+  const checks = [
+    { limit: 'login-user', key: 'user:a' },
+    { limit: 'login-ip', key: 'ip:1' },
+  ];
+  expect(await sluice.checkAll(checks)).toEqual({ verdict: 'allow', remaining: 2 });
+  const check = (...args: string[]) => {
+    const command = ['dist/cli/main.js', 'check', ...args, '--at', resp, '--deadline', '5s'];
+    const { status, stdout, stderr } = spawnSync(process.execPath, command, { encoding: 'utf8' });
+    return { status, said: stdout + stderr };
+  };
+  const also = ['user:a', '--limit', 'login-user', '--also', 'login-ip@2,ip:1'];
+  expect(check(...also)).toEqual({ status: 0, said: 'OK, 1 left\n' });
+  expect(check(...also, '--cost', '3')).toMatchObject({
+    status: 1,
+    said: expect.stringMatching(/^NO, limit login-user, 1 left: try again in /),
+  });
+  expect(check('user:a', '--also', 'login-ip')).toMatchObject({
+    status: 2,
+    said: expect.stringMatching(/expected `--also` to be LIMIT,KEY or LIMIT@COST,KEY/),
+  });
+  const body = { checks: checks.map((one) => ({ ...one, cost: 2 })), status: 403 };
+  const headers = { 'content-type': 'application/json' };
+  const refused = await fetch(url, { method: 'POST', headers, body: JSON.stringify(body) });
+  expect([refused.status, refused.headers.get('retry-after')]).toEqual([
+    403,
+    expect.stringMatching(/^7\d\d$/),
+  ]);
+  expect(await refused.json()).toMatchObject({ limit: 'login-user', remaining: 1 });
+  expect(await sluice.check('ip:1', 0)).toEqual({ verdict: 'allow', remaining: 15 });
+
+  await sluice.close();
+  await redis.close();
+});
+
+describe.skipIf(redisServer() === undefined)('limits in Redis', () => {
+  let daemons: RunningDaemon[];
+
+  beforeAll(async () => {
+    const redis = await fixture.serve(startRedis);
+    const shared = `redis: { url: 'redis://127.0.0.1:${redis.port}', onUnavailable: deny }`;
+    const config = `
+limits:
+  user: { bucket: { rate: 1/h, burst: 5 }, match: 'user:*', ${shared} }
+  ip: { bucket: { rate: 1/h, burst: 20 }, match: 'ip:*', ${shared} }
+  slots: { concurrency: 3, match: 'slot:*', ${shared} }
+  here: { bucket: { rate: 1/h, burst: 100 }, match: 'here:*' }
+`;
+    daemons = await Promise.all([start(config), start(config)]);
+    for (const daemon of daemons)
+      await waitUntil(async () => (await get(daemon, '/check?key=user:ready')).status === 200);
+  });
+
+  const get = (daemon: RunningDaemon, path: string): Promise<Response> =>
+    fetch(`http://${daemon.addresses.http[0]}${path}`);
+
+  /** Not rounded: a bucket that gets a token back loses the refill of the meantime, here less than 0.1. */
+  const left = async (daemon: RunningDaemon, key: string): Promise<number> => {
+    const page = (await (await get(daemon, `/inspect?key=${key}`)).json()) as {
+      limits: { remaining: number }[];
+    };
+    return page.limits[0].remaining;
+  };
+
+  test('60 questions at once by two daemons: each limit admits its number, refusals give back all', async () => {
+    const ask = (n: number) => {
+      const keys = [`user,user:${n % 3}`, 'ip,ip:1', 'here,here:1'].map((each) => `check=${each}`);
+      return get(daemons[n % 2], `/check?${keys.join('&')}`);
+    };
+    const statuses = await Promise.all(
+      Array.from({ length: 60 }, async (_, n) => (await ask(n)).status),
+    );
+    const admitted = statuses.filter((status) => status === 200).length;
+    expect(admitted).toBeLessThanOrEqual(15);
+    // What a refusal took for a moment may have refused another call; all of it comes back.
+    for (let n = 0; n < 30; n++) statuses.push((await ask(n)).status);
+    const total = statuses.filter((status) => status === 200).length;
+    // On a busy machine a reply of Redis may come too late: that call is refused, and may have been counted.
+    const late = statuses.filter((status) => status === 503).length;
+    expect(total).toBeLessThanOrEqual(15);
+    expect(total).toBeGreaterThanOrEqual(15 - late);
+    for (const n of [0, 1, 2]) expect(await left(daemons[0], `user:${n}`)).toBeLessThan(0.2);
+    await waitUntil(async () => (await left(daemons[0], 'ip:1')) > 19.9 - total - late);
+    const here = (await left(daemons[0], 'here:1')) + (await left(daemons[1], 'here:1'));
+    expect(here).toBeGreaterThan(199.9 - total);
+  });
+
+  test('two remote limits refuse: the retry time is the longest', async () => {
+    const [daemon] = daemons;
+    await get(daemon, '/check?check=user@5,user:x&check=ip@20,ip:x');
+    const refused = await get(daemon, '/check?check=ip@20,ip:x&check=user@1,user:x');
+    expect(await refused.json()).toMatchObject({ verdict: 'deny', remaining: 0 });
+    const user = await get(daemon, '/check?key=user:x');
+    const ip = await get(daemon, '/check?key=ip:x&cost=20');
+    const seconds = [user, ip].map(({ headers }) => Number(headers.get('retry-after')));
+    expect(Number(refused.headers.get('retry-after'))).toBeGreaterThanOrEqual(Math.max(...seconds));
+  });
+
+  test('remaining over RESP: after a check, with HOLD, and after a refusal', async () => {
+    const redis = createClient({ url: `redis://127.0.0.1:${daemons[0].port('resp')}` });
+    await redis.connect();
+    const check = (...args: string[]) => redis.sendCommand(['SLUICE.CHECK', ...args]);
+    expect(await check('user', 'user:r', '2')).toEqual([1, 3, 0, '', '', '']);
+    expect(await check('user', 'user:r', '1', 'HOLD')).toEqual([
+      1,
+      2,
+      0,
+      '',
+      expect.any(String),
+      '',
+    ]);
+    expect(await check('user', 'user:r', '4')).toEqual([0, 2, expect.any(Number), 'user', '', '']);
+    expect(await check('ip', 'ip:r', '15')).toEqual([1, 5, 0, '', '', '']);
+    expect(await check('ip', 'ip:r', '6')).toEqual([0, 5, expect.any(Number), 'ip', '', '']);
+    expect(await check('slots', 'slot:r', '1', 'HOLD')).toEqual([
+      1,
+      2,
+      0,
+      '',
+      expect.any(String),
+      '',
+    ]);
+    expect(await check('slots', 'slot:r', '3', 'HOLD')).toEqual([
+      0,
+      2,
+      expect.any(Number),
+      'slots',
+      '',
+      '',
+    ]);
+    const multi = redis.multi().addCommand(['SLUICE.CHECK', 'user', 'user:r']).ping();
+    expect(await multi.exec()).toEqual([[1, 1, 0, '', '', ''], 'PONG']);
+    await redis.close();
+  });
+});
+
+const python = pythonWithRedis();
+
+describe.skipIf(python === undefined)('redis-py', () => {
+  test('a pipeline with its default, a transaction: counts each check once, or none', async () => {
+    const daemon = await start(LOGIN);
+    const code = `
+import json, redis
+client = redis.Redis(port=${daemon.port('resp')}, decode_responses=True)
+pipe = client.pipeline()
+for cost in (2, 1, 4):
+    pipe.execute_command('SLUICE.CHECK', 'login-user', 'user:py', cost)
+replies = [pipe.execute()]
+pipe = client.pipeline()
+pipe.execute_command('SLUICE.CHECK', 'login-user', 'user:py', 2)
+pipe.execute_command('NONSENSE')
+try:
+    pipe.execute()
+except redis.RedisError as error:
+    replies.append(str(error))
+replies.append(client.execute_command('SLUICE.CHECK', 'login-user', 'user:py', 0))
+print(json.dumps(replies))`;
+    const out = execFileSync(python ?? '', ['-c', code], { encoding: 'utf8', timeout: 20_000 });
+    expect(JSON.parse(out)).toEqual([
+      [
+        [1, 3, 0, '', '', ''],
+        [1, 2, 0, '', '', ''],
+        [0, 2, expect.any(Number), 'login-user', '', ''],
+      ],
+      expect.stringContaining("unknown command 'NONSENSE'"),
+      [1, 2, 0, '', '', ''], // the failed transaction counted nothing
+    ]);
+  });
+});
+
+describe.skipIf(nginxServer() === undefined)(
+  'nginx auth_request with two limits in one check',
+  () => {
+    let nginx: Service;
+    let app: Server;
+
+    beforeAll(async () => {
+      const daemon = await start(`
+limits:
+  per-user: { bucket: { rate: 1/h, burst: 3 }, match: 'user:*' }
+  per-client: { bucket: { rate: 1/h, burst: 5 }, match: 'ip:*' }
+`);
+      app = createServer((_, response) => response.end('app'));
+      await new Promise<void>((ready) => app.listen(0, '127.0.0.1', ready));
+      const page = readFileSync('docs/http-check.md', 'utf8');
+      const [, recipe = ''] = /```nginx\n# two limits in one check\n([\s\S]*?)```/.exec(page) ?? [];
+      nginx = await fixture.serve(() =>
+        startNginx(1, ([port]) =>
+          recipe
+            .replace('127.0.0.1:7612', daemon.addresses.http[0])
+            .replace('127.0.0.1:3000', `127.0.0.1:${(app.address() as AddressInfo).port}`)
+            .replace('listen 80;', `listen 127.0.0.1:${port};`),
+        ),
+      );
+    });
+    afterAll(() => new Promise((closed) => app.close(closed)));
+
+    const from = async (headers: Record<string, string>, path = '/'): Promise<number> =>
+      (await sendRequest(nginx.port, path, { headers })).status;
+
+    test('both limits count, a refusal charges none, and a client cannot choose another key', async () => {
+      const alice = { 'X-Api-Key': 'alice' };
+      expect([await from(alice), await from(alice), await from(alice)]).toEqual([200, 200, 200]);
+      expect(await from(alice)).toBe(429);
+      const tricks = {
+        'X-Sluice-User': 'user:new',
+        'X-Sluice-Client': 'ip:9',
+        'Sluice-Check': '*,x',
+      };
+      expect(await from({ ...alice, ...tricks })).toBe(429);
+      expect(await from(alice, '/?check=per-user,user:new&check-header=per-user,X&cost=0')).toBe(
+        429,
+      );
+      expect(await from({ 'X-Api-Key': 'alice' }, '/check')).toBe(429);
+      expect(await from({ 'X-Api-Key': 'x,0&cost=0' })).toBe(200); // its own key
+      expect(await from({})).toBe(200); // without a key: all such clients share one
+      expect(await from({ 'X-Api-Key': 'bob' })).toBe(429); // the fifth call of the address was the last
+      const { headers } = await sendRequest(nginx.port, '/', { headers: alice });
+      expect(Number(headers['retry-after'])).toBeGreaterThan(3000);
+    });
+
+    test('key that is too long: is refused, and no error 500', async () => {
+      expect(await from({ 'X-Api-Key': 'x'.repeat(5000) })).toBe(429);
+    });
+  },
+);
