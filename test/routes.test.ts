@@ -128,6 +128,8 @@ limits:
       ...[200, 200, 429, 429, 429],
     ]);
     expect(await statuses(daemon, '/check?key=c&plan=gold')).toEqual([400, 400, 400, 400, 400]);
+    const joint = '/check?check=api[pro]@2,j&check=api[pro]@2,j';
+    expect((await statuses(daemon, joint)).slice(0, 2)).toEqual([200, 429]);
     const send = (command: string): Promise<string> =>
       exchange(daemon.addresses.resp[0], `${command}\r\n`);
     expect(await send('SLUICE.CHECK api d 4 PLAN pro')).toMatch(/^\*6\r\n:1\r\n:0\r\n/);
