@@ -1,8 +1,10 @@
 /** Which limits apply to a key, asked of the daemon as a process: overrides, networks, files, IPv6, named limits. */
 
+import { spawnSync } from 'node:child_process';
 import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, describe, expect, test } from 'vitest';
+import { connect } from '../src/client/index.ts';
 import { countAllowed, daemonFixture, exchange, type RunningDaemon } from './support/daemon.ts';
 import { redisServer, startRedis } from './support/services.ts';
 
@@ -96,6 +98,80 @@ describe('networks and files', () => {
     expect((await reload(daemon)).status).toBe(200);
     expect(await countAllowed(daemon, 'a', 5)).toBe(0);
     expect(await countAllowed(daemon, 'b', 5)).toBe(3);
+  });
+});
+
+describe('plans', () => {
+  const CONFIG = `
+http: { planHeader: X-Plan }
+plans:
+  free: { bucket: { rate: 1/h, burst: 2 } }
+  pro: { bucket: { rate: 1/h, burst: 4 } }
+planFile: plans.csv
+limits:
+  api: { bucket: { rate: 1/h, burst: 1 }, plans: true }
+`;
+  const statuses = async (
+    daemon: RunningDaemon,
+    path: string,
+    headers = {},
+  ): Promise<readonly number[]> => {
+    const found: number[] = [];
+    for (let n = 0; n < 5; n++) found.push((await http(daemon, path, { headers })).status);
+    return found;
+  };
+
+  test('plan named over HTTP, RESP, the client and the command line: its rule applies', async () => {
+    const { daemon } = await startWith(CONFIG, { 'plans.csv': 'alice,free\n' });
+    expect(await statuses(daemon, '/check?key=a&plan=pro')).toEqual([200, 200, 200, 200, 429]);
+    expect(await statuses(daemon, '/check?key=b', { 'x-plan': 'free' })).toEqual([
+      ...[200, 200, 429, 429, 429],
+    ]);
+    expect(await statuses(daemon, '/check?key=c&plan=gold')).toEqual([400, 400, 400, 400, 400]);
+    const joint = '/check?check=api[pro]@2,j&check=api[pro]@2,j';
+    expect((await statuses(daemon, joint)).slice(0, 2)).toEqual([200, 429]);
+    const send = (command: string): Promise<string> =>
+      exchange(daemon.addresses.resp[0], `${command}\r\n`);
+    expect(await send('SLUICE.CHECK api d 4 PLAN pro')).toMatch(/^\*6\r\n:1\r\n:0\r\n/);
+    expect(await send('SLUICE.CHECK * d 1 HOLD PLAN pro')).toContain('api[pro]');
+    expect(await send('SLUICE.CHECK api d PLAN gold')).toMatch(/^-ERR no limit and plan is named/);
+    expect(await send('SLUICE.TAKEUPTO api[pro] e 9')).toMatch(/^\*2\r\n:4\r\n/);
+    const client = connect({ at: daemon.addresses.resp[0], deadline: '5s', onUnavailable: 'deny' });
+    try {
+      const first = await client.check('f', 4, { plan: 'pro' });
+      expect(first).toMatchObject({ verdict: 'allow', remaining: 0 });
+      expect(await client.check('f', 1, { limit: 'api', plan: 'pro' })).toMatchObject({
+        verdict: 'deny',
+        limit: 'api[pro]',
+      });
+      expect((await client.check('f', 1, { plan: 'gold' })).rejected?.message).toContain('*[gold]');
+    } finally {
+      await client.close();
+    }
+    const args = ['dist/cli/main.js', 'check', 'g', '--at', daemon.addresses.resp[0]];
+    const run = spawnSync(process.execPath, [
+      ...args,
+      '--plan',
+      'pro',
+      '--cost',
+      '4',
+      '--deadline',
+      '9s',
+    ]);
+    expect(run.status).toBe(0);
+    const metrics = await (await http(daemon, '/metrics')).text();
+    expect(metrics).toMatch(/\{limit="api\[pro\]",verdict="deny"\} [1-9]/);
+  });
+
+  test('plan file: a reload gives a key its new plan, and a mistake changes nothing', async () => {
+    const { daemon, write } = await startWith(CONFIG, { 'plans.csv': 'alice,free\n' });
+    expect(await countAllowed(daemon, 'alice', 9)).toBe(2);
+    write('plans.csv', 'alice,pro\nbob,gold\n');
+    expect((await reload(daemon)).text).toContain('plans.csv:2: expected one of free, pro');
+    expect(await countAllowed(daemon, 'alice', 9)).toBe(0);
+    write('plans.csv', 'alice,pro\n');
+    expect((await reload(daemon)).status).toBe(200);
+    expect(await countAllowed(daemon, 'alice', 9)).toBe(4);
   });
 });
 

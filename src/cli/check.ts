@@ -30,6 +30,7 @@ Checks whether a call is allowed for a key, and counts it.
 options:
   --at ADDRESS       RESP address of the daemon: host:port, a port or a socket path; default 127.0.0.1:7611
   --limit NAME       one limit by its name; default: those that match the key
+  --plan NAME        the plan of the key; default: that of the daemon's plan file
   --cost N           cost of the call; 0 counts nothing; default 1
   --also CHECK       another limit and key that the call counts in: LIMIT,KEY or LIMIT@COST,KEY. Repeatable. The call is
                      allowed only if all limits allow it, and otherwise counted in none. The limit * is those that match
@@ -53,6 +54,7 @@ examples:
     const { values, positionals } = readArgs(args, {
       at: TEXT,
       limit: TEXT,
+      plan: TEXT,
       cost: TEXT,
       also: LIST,
       wait: TEXT,
@@ -78,12 +80,13 @@ examples:
       ...(values.ca !== undefined && { tls: { ca: readTextFile(values.ca) } }),
     });
     try {
-      const limit = values.limit === undefined ? {} : { limit: values.limit };
+      const { limit, plan } = values;
+      const named = { ...(limit !== undefined && { limit }), ...(plan !== undefined && { plan }) };
       const { unavailable, rejected, ...decision } = await (also.length > 0
-        ? client.checkAll([{ key, cost, ...limit }, ...also])
+        ? client.checkAll([{ key, cost, ...named }, ...also])
         : waitMs === undefined
-          ? client.check(key, cost, limit)
-          : client.acquire(key, { ...limit, cost, wait: waitMs }));
+          ? client.check(key, cost, named)
+          : client.acquire(key, { ...named, cost, wait: waitMs }));
       if (rejected) {
         terminal.error(`sluice check: ${rejected.message.replace(/^.*: ERR /, '')}`);
         return EXIT_CANNOT_RUN;

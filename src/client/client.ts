@@ -36,6 +36,8 @@ import { WaitingCalls } from './waiting-calls.ts';
 export interface CheckOptions {
   /** The name of one limit. Default: all limits that match the key. */
   readonly limit?: string;
+  /** The plan of the key. Default: that of the daemon's plan file, if there is one. */
+  readonly plan?: string;
   /** True to get a permit, to be settled: for limits that count calls in flight, or learn from them. */
   readonly withPermit?: boolean;
 }
@@ -45,6 +47,8 @@ export interface CheckItem {
   readonly key: string;
   /** The name of one limit. Default: all limits that match the key. */
   readonly limit?: string;
+  /** The plan of the key. */
+  readonly plan?: string;
   /** Default 1. */
   readonly cost?: number;
 }
@@ -504,10 +508,14 @@ function encodeRequest(
   amount: string,
   options: CheckOptions = {},
 ): string[] {
-  const { limit = ANY_LIMIT, withPermit } = readCheckOptions(options);
-  const args = [name, toBinaryString(limit), encodeKey(key), amount];
+  const { limit = ANY_LIMIT, plan, withPermit } = readCheckOptions(options);
+  const args = [name, encodeLimit(limit, plan), encodeKey(key), amount];
   return withPermit ? [...args, 'HOLD'] : args;
 }
+
+/** A limit and the plan of the key, as one name. */
+const encodeLimit = (limit: string, plan: string | undefined): string =>
+  toBinaryString(plan === undefined ? limit : `${limit}[${plan}]`);
 
 function encodeChecks(
   checks: readonly CheckItem[],
@@ -521,10 +529,11 @@ function encodeChecks(
   const args = checks.flatMap((check, n) => {
     const fields = new OptionReader(`checks[${n}]`, check);
     const limit = fields.optional('limit', isNonEmptyString, 'a non-empty string') ?? ANY_LIMIT;
+    const plan = fields.optional('plan', isNonEmptyString, 'a non-empty string');
     const key = encodeKey(fields.get('key'), fields.pathOf('key'));
     const cost = encodeAmount(fields.pathOf('cost'), fields.get('cost') ?? 1);
     fields.finish();
-    return [toBinaryString(limit), key, cost];
+    return [encodeLimit(limit, plan), key, cost];
   });
   return ['SLUICE.CHECKALL', ...args, ...(withPermit ? ['HOLD'] : [])];
 }
@@ -532,9 +541,11 @@ function encodeChecks(
 function readCheckOptions(options: CheckOptions): CheckOptions {
   const reader = new OptionReader('options', options);
   const limit = reader.optional('limit', isNonEmptyString, 'a non-empty string');
+  const plan = reader.optional('plan', isNonEmptyString, 'a non-empty string');
   const withPermit = reader.boolean('withPermit', false);
   reader.finish();
-  return { withPermit, ...(limit !== undefined && { limit }) };
+  const named = { ...(limit !== undefined && { limit }), ...(plan !== undefined && { plan }) };
+  return { withPermit, ...named };
 }
 
 /** The default `wait` of `acquire`. */
@@ -546,9 +557,9 @@ function readAcquire(key: string, options: AcquireOptions) {
   const isSignal = (value: unknown): value is AbortSignal => value instanceof AbortSignal;
   const signal = reader.optional('signal', isSignal, 'an AbortSignal');
   const amount = encodeAmount(reader.pathOf('cost'), reader.get('cost') ?? 1);
-  const [limit, withPermit] = [reader.get('limit'), reader.get('withPermit')];
+  const [limit, plan, withPermit] = ['limit', 'plan', 'withPermit'].map((name) => reader.get(name));
   reader.finish();
-  const check = { limit, withPermit } as CheckOptions;
+  const check = { limit, plan, withPermit } as CheckOptions;
   return { request: encodeRequest('SLUICE.ACQUIRE', key, amount, check), waitMs, signal };
 }
 

@@ -156,7 +156,7 @@ export class Metrics {
 
 /** All limits with their rules, backends and counters, for `GET /limits`. */
 export function describeLimits(limits: readonly LimitConfig[], registry: LimiterRegistry): unknown {
-  return limits.map(({ name, rule, match, always, per, shadow, overrides, backends }) => ({
+  return limits.map(({ name, rule, match, always, per, shadow, overrides, plans, backends }) => ({
     name,
     rule: rule.limit,
     match: match.slice(0, MAX_SHOWN_PATTERNS).map(({ text }) => text),
@@ -164,6 +164,7 @@ export function describeLimits(limits: readonly LimitConfig[], registry: Limiter
     per,
     shadow,
     overrides: describeOverrides(overrides),
+    plans: Object.fromEntries([...plans].map(([plan, { limit }]) => [plan, limit])),
     ...Object.fromEntries(backends.map((backend) => [backend.name, backend.view])),
     stats: registry.get(name)?.limiter.stats(),
   }));

@@ -5,6 +5,7 @@
  *     http:
  *       key: { header: x-real-ip }     # or: ip
  *       prefix: 'ip:'                  # prepended to the key
+ *       planHeader: x-plan             # set by the proxy: the plan of the key
  *       trustProxy: 1                  # whose X-Forwarded-For is trusted, as in sluice/http
  */
 
@@ -15,6 +16,8 @@ import { isRecord, OptionReader } from '../../core/options.ts';
 export interface HttpConfig {
   /** A header in lower case; undefined: the client's address. */
   readonly header: string | undefined;
+  /** The header that names the plan of the key, in lower case. */
+  readonly planHeader: string | undefined;
   readonly prefix: string;
   readonly clientOf: ClientResolver | undefined;
   /** False: Node's HTTP server handles every request. */
@@ -27,6 +30,7 @@ export function readHttpSection(section: unknown, path: string): HttpConfig {
   const fields = OptionReader.collecting(path, section);
   const http = {
     header: fields.tryRead(() => readHeader(fields)),
+    planHeader: fields.optional('planHeader', isHeaderName, 'a header name')?.toLowerCase(),
     prefix: fields.optional('prefix', isString, 'a string') ?? '',
     clientOf: fields.tryRead(() => readTrustProxy(fields)),
     fastPath: fields.boolean('fastPath', true),
@@ -41,9 +45,9 @@ function readHeader(fields: OptionReader): string | undefined {
   if (key === 'ip') return undefined;
   if (!isRecord(key)) return fields.throwFor('key', 'ip, or an object with `header`');
   const inner = new OptionReader(fields.pathOf('key'), key);
-  const isHeader = (name: unknown): name is string =>
-    typeof name === 'string' && /^[\w-]+$/.test(name);
-  const header = inner.required('header', isHeader, 'a header name');
+  const header = inner.required('header', isHeaderName, 'a header name');
   inner.finish();
   return header.toLowerCase();
 }
+
+const isHeaderName = (name: unknown): name is string => isString(name) && /^[\w-]+$/.test(name);

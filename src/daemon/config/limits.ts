@@ -21,33 +21,26 @@ import type {
   BackendSection,
   LimitBackend,
 } from '../../backends/daemon-backend.ts';
-import { described, isNonEmptyString } from '../../core/config-helpers.ts';
+import { described, isNonEmptyString, isString } from '../../core/config-helpers.ts';
 import { ConfigError } from '../../core/errors.ts';
 import { requireValidName } from '../../core/name.ts';
-import { isRecord, OptionReader, readEach } from '../../core/options.ts';
-import {
-  createLimiter,
-  hintForRule,
-  LIMIT_KINDS,
-  type LimiterOptions,
-  RULE_OF_OPTION,
-} from '../../limiter/limiter.ts';
+import { OptionReader, readEach } from '../../core/options.ts';
+import { createLimiter } from '../../limiter/limiter.ts';
 import { BACKENDS } from '../backends/registry.ts';
 import { MATCH_ALL, type Pattern, readPatterns } from '../keys/pattern.ts';
 import type { ReadLines } from '../keys/text-file.ts';
-import { requireEffective, shadowProblem } from './ineffective.ts';
-import { describeRule, hashOf } from './rule-name.ts';
+import { shadowProblem } from './ineffective.ts';
+import { type NamedRule, NamedRules } from './named-rules.ts';
+import { readPlans } from './plans.ts';
+import { type RuleOptions, readRule } from './rule.ts';
 
-/** A rule as it was written: the options of `limiter()` without its name. */
-export type RuleOptions = Pick<LimiterOptions, 'limit' | 'maxKeys' | 'permitTimeout'>;
-
-/** Another rule for some keys. Overrides of one name have one rule and share a limiter, which counts per key. */
-export interface KeyOverrideConfig {
-  /** The name of the limiter within its limit: as configured, or a description of the rule. */
-  readonly name: string;
+/**
+ * Another rule for some keys. Its name is configured, or that of a plan, or a description of the rule. Overrides of one
+ * name share a limiter, which counts per key.
+ */
+export interface KeyOverrideConfig extends NamedRule {
   /** Patterns of which a key has to match one. */
   readonly match: readonly Pattern[];
-  readonly rule: RuleOptions;
 }
 
 export interface LimitConfig {
@@ -66,6 +59,8 @@ export interface LimitConfig {
   readonly allow: readonly Pattern[];
   readonly deny: readonly Pattern[];
   readonly overrides: readonly KeyOverrideConfig[];
+  /** Rules that keys have by their plan, in place of the limit's own. */
+  readonly plans: ReadonlyMap<string, RuleOptions>;
   /** The backend that decides, then the one that wraps it; empty: the limit is local. */
   readonly backends: readonly LimitBackend[];
 }
@@ -76,9 +71,11 @@ export interface BackendSections {
   readonly sections: ReadonlyMap<string, BackendSection | undefined>;
 }
 
-/** What a limit may refer to: sections of backends, and files with patterns. */
+/** What a limit may refer to: sections of backends, files with patterns, and plans. */
 export interface LimitsContext extends BackendSections {
   readonly readLines?: ReadLines | undefined;
+  /** The section `plans`, as it was written. */
+  readonly plans?: unknown;
 }
 
 const NO_SECTIONS: LimitsContext = { modules: BACKENDS, sections: new Map() };
@@ -133,11 +130,9 @@ function readLimit(
     deny: patterns('deny'),
     ...readRulesAndBackends(fields, context),
   };
-  if (limit.per === 'limit' && limit.overrides.length > 0) {
-    fields.report('overrides', 'left out when all keys have one count together (per: limit)');
-  }
-  if (limit.per === 'limit' && fields.has('maxKeys'))
-    fields.report('maxKeys', 'left out when all keys have one count together (per: limit)');
+  for (const name of ['overrides', 'plans', 'maxKeys'])
+    if (limit.per === 'limit' && !isEmptyList(fields.get(name)))
+      fields.report(name, 'left out when all keys have one count together (per: limit)');
   const shadowed = limit.shadow && limit.rule ? rulesOf(limit) : [];
   const problem = shadowProblem(shadowed.map((rule) => rule.limit));
   if (problem !== undefined) fields.report('shadow', problem);
@@ -145,30 +140,44 @@ function readLimit(
   return limit;
 }
 
-/** The different rules of a limit: its own, and those of its overrides. */
-const rulesOf = ({ rule, overrides }: Pick<LimitConfig, 'rule' | 'overrides'>): RuleOptions[] => [
-  rule,
-  ...new Set(overrides.map((override) => override.rule)),
+const isEmptyList = (value: unknown): boolean =>
+  value === undefined || (Array.isArray(value) && value.length === 0);
+
+/** The rules of a limit that have a limiter of their own, `limit[name]`; a name may be there several times. */
+const namedRulesOf = ({
+  overrides,
+  plans,
+}: Pick<LimitConfig, 'overrides' | 'plans'>): readonly NamedRule[] => [
+  ...[...plans].map(([name, rule]) => ({ name, rule })),
+  ...overrides,
+];
+
+/** The different rules of a limit: its own, and those of its plans and overrides. */
+const rulesOf = (limit: Pick<LimitConfig, 'rule' | 'overrides' | 'plans'>): RuleOptions[] => [
+  limit.rule,
+  ...new Set(namedRulesOf(limit).map(({ rule }) => rule)),
 ];
 
 function readRulesAndBackends(
   fields: OptionReader,
   context: LimitsContext,
-): Pick<LimitConfig, 'rule' | 'overrides' | 'backends'> {
-  const named = readNamedBackends(fields, context);
+): Pick<LimitConfig, 'rule' | 'overrides' | 'plans' | 'backends'> {
+  const deciding = readNamedBackends(fields, context);
   // A backend with a message for unsupported rules is tried after the rule was read by itself.
-  const tried = dryRunFactoryOf(named.filter(({ unsupported }) => unsupported === undefined));
-  const overrides = fields.tryRead(() => readOverrides(fields, tried, context.readLines)) ?? [];
+  const tried = dryRunFactoryOf(deciding.filter(({ unsupported }) => unsupported === undefined));
+  const named = new NamedRules(tried, fields.path);
+  const plans = fields.tryRead(() => readPlans(fields, named, context.plans)) ?? new Map();
+  const overrides = fields.tryRead(() => readOverrides(fields, named, context.readLines)) ?? [];
   const rule = fields.tryRead(() => readRule(fields, tried)) as RuleOptions;
-  const rules = rule ? rulesOf({ rule, overrides }) : [];
+  const rules = rule ? rulesOf({ rule, overrides, plans }) : [];
   const supports = (backend: LimitBackend): boolean =>
     rules.every((options) => isSupported(options, backend.dryRun()));
-  for (const backend of named) {
+  for (const backend of deciding) {
     const { name, unsupported } = backend;
     if (unsupported !== undefined && !supports(backend)) fields.report(name, unsupported);
   }
-  const backends = [...defaultBackends(fields, context).filter(supports), ...named];
-  return { rule, overrides, backends };
+  const backends = [...defaultBackends(fields, context).filter(supports), ...deciding];
+  return { rule, overrides, plans, backends };
 }
 
 /** The backends that a limit names: at most one that decides, then at most one that wraps it. */
@@ -239,7 +248,7 @@ function isSupported(rule: RuleOptions, backend: AnyBackendFactory): boolean {
 
 function readOverrides(
   limit: OptionReader,
-  backend: AnyBackendFactory | undefined,
+  rules: NamedRules,
   readLines: ReadLines | undefined,
 ): readonly KeyOverrideConfig[] {
   const value = limit.get('overrides');
@@ -252,12 +261,11 @@ function readOverrides(
     throw new ConfigError(path, `at most ${MAX_OVERRIDES} overrides`, got);
   }
   const seen = new Set<string>();
-  const rules = new NamedRules(backend, limit.path);
   const overrides = readEach(value, (item, n) => {
     const expectedItem = 'an object with `match` and a rule';
     const fields = OptionReader.collecting(`${path}[${n}]`, item, expectedItem);
     const match = fields.tryRead(() => readMatch(fields, seen, readLines));
-    const named = fields.tryRead(() => rules.read(fields));
+    const named = fields.tryRead(() => readNamedRule(fields, rules));
     fields.finish();
     return { match, ...named } as KeyOverrideConfig;
   });
@@ -266,6 +274,19 @@ function readOverrides(
     throw new ConfigError(path, `at most ${MAX_OVERRIDE_RULES} different rules`, got);
   }
   return overrides;
+}
+
+/** The rule of an override, or that of the plan which it names. */
+function readNamedRule(fields: OptionReader, rules: NamedRules): NamedRule | undefined {
+  const plan = fields.get('plan');
+  if (plan !== undefined) {
+    const rule = isString(plan) ? rules.get(plan) : undefined;
+    if (!rule) fields.report('plan', 'a plan of the limit');
+    return rule && { name: plan as string, rule };
+  }
+  const name = fields.optional('name', isNonEmptyString, 'a name');
+  if (name !== undefined) fields.tryRead(() => requireValidName(name, fields.pathOf('name')));
+  return rules.read(fields, name);
 }
 
 /** The patterns of an override; `seen` are those of the other overrides. */
@@ -280,114 +301,4 @@ function readMatch(
     fields.report('match', 'unlike that of the other overrides');
   for (const { text } of match) seen.add(text);
   return match;
-}
-
-/** The rules of one limit's overrides by name. Thousands of overrides have a few rules, each of which is validated once. */
-class NamedRules {
-  readonly #backend: AnyBackendFactory | undefined;
-  readonly #limitPath: string;
-  readonly #valid = new Map<string, RuleOptions>();
-  readonly #byName = new Map<string, RuleOptions>();
-
-  constructor(backend: AnyBackendFactory | undefined, limitPath: string) {
-    this.#backend = backend;
-    this.#limitPath = limitPath;
-  }
-
-  get size(): number {
-    return this.#byName.size;
-  }
-
-  /** Reads a rule, and its name if it has one. */
-  read(fields: OptionReader): Pick<KeyOverrideConfig, 'name' | 'rule'> | undefined {
-    const given = fields.optional('name', isNonEmptyString, 'a name');
-    if (given !== undefined) fields.tryRead(() => requireValidName(given, fields.pathOf('name')));
-    const rule = this.#readRule(fields);
-    if (rule === undefined) return undefined;
-    const name = given ?? this.#nameOf(rule);
-    const other = this.#byName.get(name);
-    if (other && other !== rule) fields.report('name', 'a name that no other rule has');
-    this.#byName.set(name, rule);
-    return { name, rule };
-  }
-
-  /** Equal rules are one object. */
-  #readRule(fields: OptionReader): RuleOptions | undefined {
-    const written = writtenRule(fields);
-    if (written === undefined) return undefined;
-    const text = fingerprint(written);
-    const known = this.#valid.get(text);
-    if (known) return known;
-    validateRule(written, fields, this.#backend, this.#limitPath);
-    this.#valid.set(text, written);
-    return written;
-  }
-
-  #nameOf(rule: RuleOptions): string {
-    const name = describeRule(rule);
-    const other = this.#byName.get(name);
-    return other === undefined || other === rule ? name : `${name} #${hashOf(fingerprint(rule))}`;
-  }
-}
-
-/** Reads the one rule among the fields and validates it. */
-function readRule(
-  fields: OptionReader,
-  backend: AnyBackendFactory | undefined,
-): RuleOptions | undefined {
-  const rule = writtenRule(fields);
-  if (rule) validateRule(rule, fields, backend, fields.path);
-  return rule;
-}
-
-/** The one rule among the fields, as it was written. */
-function writtenRule(fields: OptionReader): RuleOptions | undefined {
-  for (const name of ['maxKeys', 'permitTimeout']) fields.get(name);
-  const kinds = LIMIT_KINDS.filter((kind) => fields.has(kind));
-  const unknown = fields.names().filter((name) => !fields.knownNames().includes(name));
-  if (kinds.length === 0 && unknown.length > 0) {
-    for (const name of unknown) {
-      const rule = RULE_OF_OPTION.get(name);
-      if (rule) fields.report(name, 'inside a rule', hintForRule(rule, name));
-    }
-    return undefined; // most likely a misspelt rule: `finish` reports it and suggests the close name
-  }
-  if (kinds.length !== 1) {
-    const got = kinds.length === 0 ? 'none' : kinds.join(' and ');
-    const expected = `a limit with one of ${LIMIT_KINDS.join(', ')} (several: \`all: [...]\`)`;
-    throw new ConfigError(fields.path, expected, described(got));
-  }
-  const [kind] = kinds;
-  const bounds = ['maxKeys', 'permitTimeout'].filter((name) => fields.has(name));
-  return {
-    limit: { [kind]: fields.get(kind) },
-    ...Object.fromEntries(bounds.map((name) => [name, fields.get(name)])),
-  } as unknown as RuleOptions;
-}
-
-/** Validates a rule by creating a limiter. */
-function validateRule(
-  rule: RuleOptions,
-  fields: OptionReader,
-  backend: AnyBackendFactory | undefined,
-  limitPath: string,
-): void {
-  try {
-    createLimiter({ ...rule, ...(backend && { backend }) }, { path: fields.path });
-  } catch (error) {
-    if (!(error instanceof ConfigError) || error.field.startsWith(limitPath)) throw error;
-    throw error.prefixedWith(fields.path, 'limit'); // a rule stands in the limit itself
-  }
-  requireEffective(rule.limit, fields.path);
-}
-
-/** Rules with the same fingerprint are the same: a reload keeps their counts. */
-export const fingerprint = (rule: RuleOptions): string => JSON.stringify(sortFields(rule));
-
-/** The order in which fields were written makes no difference. */
-function sortFields(value: unknown): unknown {
-  if (Array.isArray(value)) return value.map(sortFields);
-  if (!isRecord(value)) return value;
-  const entries = Object.entries(value).sort(([a], [b]) => (a < b ? -1 : 1));
-  return Object.fromEntries(entries.map(([name, field]) => [name, sortFields(field)]));
 }

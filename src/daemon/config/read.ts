@@ -22,10 +22,11 @@ import { isRecord, OptionReader } from '../../core/options.ts';
 import { BACKENDS } from '../backends/registry.ts';
 import { ALL_IPV6_BITS, DEFAULT_IPV6_BITS } from '../keys/counted-key.ts';
 import { type Pattern, readPatterns } from '../keys/pattern.ts';
-import type { ReadLines } from '../keys/text-file.ts';
+import { lineReader, type ReadLines } from '../keys/text-file.ts';
 import { type HttpConfig, readHttpSection } from './http.ts';
 import { type LimitConfig, readLimits } from './limits.ts';
 import { type OverloadConfig, readOverload } from './overload.ts';
+import { type PlansByKey, readPlanFile } from './plans.ts';
 
 export interface Bounds {
   /** Open connections of each protocol. */
@@ -90,6 +91,8 @@ export interface Config {
   readonly allow: readonly Pattern[];
   readonly deny: readonly Pattern[];
   readonly limits: readonly LimitConfig[];
+  /** The plans of keys, by the file. */
+  readonly planOf: PlansByKey;
 }
 
 export const DEFAULT_ADDRESS = {
@@ -143,7 +146,7 @@ export type ReadResult =
 export function readConfig(
   value: unknown,
   modules: readonly BackendModule[] = BACKENDS,
-  readLines?: ReadLines,
+  readLines: ReadLines = lineReader('.'),
 ): ReadResult {
   try {
     const fields = OptionReader.collecting('', value ?? {}, 'a configuration');
@@ -157,14 +160,17 @@ export function readConfig(
 function readSections(
   fields: OptionReader,
   registry: readonly BackendModule[],
-  readLines: ReadLines | undefined,
+  readLines: ReadLines,
 ): Config {
   // A wrapper comes after every backend that it may wrap, wherever the registry lists it.
   const modules = [...registry].sort((a, b) => Number(!!a.wrapper) - Number(!!b.wrapper));
   // With a mistake `finish` throws, so the undefined that stands for a failed section is never seen.
   const attempt = <T>(read: () => T): T => fields.tryRead(read) as T;
   const sections = readBackendSections(fields, modules);
-  const context = { modules, sections, readLines };
+  const context = { modules, sections, readLines, plans: fields.get('plans') };
+  const limits = attempt(() =>
+    readLimits(fields.get('limits') ?? DEFAULT_LIMITS, 'limits', context),
+  );
   fields.get('include'); // its files are merged already
   const config = {
     backends: sections as Config['backends'],
@@ -180,7 +186,8 @@ function readSections(
     unmatched: fields.oneOf('unmatched', ['allow', 'deny'] as const, 'allow'),
     allow: attempt(() => readPatterns(fields.get('allow'), 'allow', readLines)),
     deny: attempt(() => readPatterns(fields.get('deny'), 'deny', readLines)),
-    limits: attempt(() => readLimits(fields.get('limits') ?? DEFAULT_LIMITS, 'limits', context)),
+    limits,
+    planOf: attempt(() => readPlanFile(fields, readLines, limits)),
   };
   fields.finish();
   return config;

@@ -7,7 +7,7 @@
 
 import { createHasher } from '../../core/hash.ts';
 import { isRecord } from '../../core/options.ts';
-import type { RuleOptions } from './limits.ts';
+import type { RuleOptions } from './rule.ts';
 
 /** A longer description becomes the kind of the rule and a hash. */
 const MAX_DESCRIPTION_CHARS = 48;

@@ -2,7 +2,7 @@
  * Parses the YAML of a configuration file, within bounds, and formats problems with their position in it.
  */
 
-import { type CST, type Document, Lexer, LineCounter, Parser, parseDocument, visit } from 'yaml';
+import { Composer, type CST, type Document, Lexer, LineCounter, Parser, visit } from 'yaml';
 import { errorMessageOf } from '../../core/errors.ts';
 
 /** More aliases are an alias bomb. */
@@ -31,18 +31,21 @@ export function parseYaml(
   text: string,
 ): ParsedSource | { readonly problems: readonly string[] } {
   const lines = new LineCounter();
-  const exceeded = exceededBound(text);
-  if (exceeded) {
-    const line = text.slice(0, exceeded.at).split('\n').length;
-    return { problems: [`${file}:${line}: expected at most ${exceeded.bound}`] };
+  const parsed = parseTokens(text, lines);
+  if ('bound' in parsed) {
+    const line = text.slice(0, parsed.at).split('\n').length;
+    return { problems: [`${file}:${line}: expected at most ${parsed.bound}`] };
   }
-  const document = parseDocument(text, {
-    lineCounter: lines,
-    prettyErrors: false,
-    logLevel: 'error',
-  });
+  const composer = new Composer({ prettyErrors: false, logLevel: 'error' });
+  const [document, another] = composer.compose(
+    parsed.tokens,
+    true,
+    text.length,
+  ) as Iterable<Document.Parsed>;
   const source = { file, text, lines, document };
-  const errors = document.errors.length > 0 ? document.errors : undefinedAliases(document);
+  const found: YamlError[] = [...document.errors];
+  if (another) found.push({ code: MULTIPLE_DOCS_CODE, message: '', pos: another.range });
+  const errors = found.length > 0 ? found : undefinedAliases(document);
   if (errors.length > 0) {
     const format = ({ code, message, pos }: YamlError): string =>
       formatWithSource(source, pos[0], FRIENDLY_MESSAGES[code] ?? message);
@@ -57,13 +60,18 @@ export function parseYaml(
   }
 }
 
-/** A bound that a text exceeds, found without recursion and before the document is composed. */
-function exceededBound(text: string): { readonly at: number; readonly bound: string } | undefined {
-  const parser = new Parser();
+/** The tokens of a text, or a bound that it exceeds: found without recursion, before the document is composed. */
+function parseTokens(
+  text: string,
+  lines: LineCounter,
+): { readonly tokens: readonly CST.Token[] } | { readonly at: number; readonly bound: string } {
+  const parser = new Parser(lines.addNewLine);
+  const tokens: CST.Token[] = [];
   let aliases = 0;
   let previous = '';
+  lines.addNewLine(0);
   for (const lexeme of new Lexer().lex(text)) {
-    for (const _ of parser.next(lexeme)); // what it yields is complete
+    for (const token of parser.next(lexeme)) tokens.push(token);
     if (lexeme.startsWith('*') && previous !== SCALAR_LEXEME) aliases++;
     const { stack, offset: at } = parser;
     const top = stack.at(-1);
@@ -73,7 +81,8 @@ function exceededBound(text: string): { readonly at: number; readonly bound: str
     if (aliases > MAX_ALIASES) return { at, bound: `${MAX_ALIASES} aliases` };
     previous = lexeme;
   }
-  return undefined;
+  for (const token of parser.end()) tokens.push(token);
+  return { tokens };
 }
 
 /** Precedes the text of a scalar. */
@@ -93,11 +102,12 @@ const uniqueErrors = (errors: readonly YamlError[]): readonly YamlError[] => [
 ];
 
 const BAD_ALIAS_CODE = 'BAD_ALIAS';
+const MULTIPLE_DOCS_CODE = 'MULTIPLE_DOCS';
 
 /** Messages in place of those of the YAML parser. */
 const FRIENDLY_MESSAGES: Readonly<Record<string, string>> = {
   [BAD_ALIAS_CODE]: "a string that begins with * needs quotes, as in '*.example.org'",
-  MULTIPLE_DOCS: 'expected one configuration, got another one after ---',
+  [MULTIPLE_DOCS_CODE]: 'expected one configuration, got another one after ---',
 };
 
 /** Aliases without an anchor: most likely patterns without quotes. */

@@ -25,13 +25,14 @@ export function explainRoute(route: Route, table: RouteTable, key: string): Expl
   const { limits } = table;
   const applied = route.applied.map(({ limit, name }) => {
     const match = table.matchOf(limit, key);
-    const { rule } = match.override ?? limit;
+    const plan = match.override || name === limit.name ? undefined : planOf(name);
+    const rule = match.override?.rule ?? limit.plans.get(plan ?? '') ?? limit.rule;
     return {
       name,
       isApplied: true,
       ...(limit.shadow && { shadow: true }),
       rule: rule.limit,
-      reason: describeApplied(limit, match),
+      reason: describeApplied(limit, match, plan),
     };
   });
   const others = limits
@@ -66,11 +67,19 @@ function describeStaticVerdict({ reason, isAllowed, limit, pattern }: StaticVerd
   return `${owner} ${reason === 'allow-list' ? 'allow' : 'deny'} list has ${pattern?.text}`;
 }
 
-function describeApplied(limit: LimitConfig, { pattern, by }: LimitMatch): string {
+/** The plan in the name of a limiter, `limit[plan]`. */
+const planOf = (name: string): string => name.slice(name.indexOf('[') + 1, -1);
+
+function describeApplied(
+  limit: LimitConfig,
+  { pattern, by }: LimitMatch,
+  plan: string | undefined,
+): string {
   const match = by ? `has an override for ${by.text}` : `matches ${pattern?.text}`;
   const scope = limit.always ? 'applies always' : 'is the most specific';
   const cause = pattern ? `${match}, ${scope}` : 'named in the request';
   const notes = [
+    plan !== undefined && `has the plan ${plan}`,
     limit.per === 'limit' && 'one count for all keys',
     limit.shadow && 'shadow mode: counts, never refuses',
     ...limit.backends.map(({ note }) => note),

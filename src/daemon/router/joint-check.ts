@@ -96,9 +96,9 @@ export function chargesOf(parts: readonly JointPart[]): readonly Charge[] {
   for (const { limit, request } of parts) {
     for (const applied of request.route.applied) {
       const key = limiterKeyOf(applied, request.key);
-      const id = `${applied.name} ${key}`; // no name has a space
+      const id = `${applied.name}\0${key}`;
       const { named = 0, reached = 0, ...first } = sums.get(id) ?? { request };
-      const isNamed = applied.limit.name === limit;
+      const isNamed = applied.limit.name === limit?.split('[', 1)[0]; // without its plan
       const sum = isNamed ? named + request.cost : named;
       const most = isNamed ? reached : Math.max(reached, request.cost);
       const cost = Math.max(sum, most);

@@ -14,17 +14,12 @@ import { PendingSet } from '../../core/pending.ts';
 import type { AsyncLimiter, RemoteLimiter } from '../../limiter/async-limiter.ts';
 import { createLimiter } from '../../limiter/limiter.ts';
 import { SyncLimiter } from '../../limiter/sync-limiter.ts';
-import {
-  dryRunFactoryOf,
-  fingerprint,
-  type KeyOverrideConfig,
-  type LimitConfig,
-  type RuleOptions,
-} from '../config/limits.ts';
+import { dryRunFactoryOf, type KeyOverrideConfig, type LimitConfig } from '../config/limits.ts';
 import { MAX_WAITING } from '../config/read.ts';
+import { fingerprint, type RuleOptions } from '../config/rule.ts';
 import type { Pattern } from '../keys/pattern.ts';
 
-/** The limiter of one rule: of a limit, or of all its overrides with one name. */
+/** The limiter of one rule: of a limit, of a plan, or of all overrides with one name. */
 export interface LimiterEntry {
   readonly name: string;
   /** A rule with the same fingerprint keeps its limiter. */
@@ -118,6 +113,7 @@ export class LimiterRegistry {
     try {
       for (const limit of limits) {
         add(limit.name, limit.rule, limit);
+        for (const [plan, rule] of limit.plans) add(overrideName(limit.name, plan), rule, limit);
         for (const override of limit.overrides) {
           const name = overrideName(limit.name, override.name);
           if (!entries.has(name))
@@ -215,7 +211,7 @@ function overrideNamesOf(limits: readonly LimitConfig[]): ReadonlyMap<string, st
 
 const patternId = ({ name }: LimitConfig, { text }: Pattern): string => `${name}\n${text}`;
 
-/** The name of an override's limiter in metrics and responses. */
+/** The name of the limiter of an override or a plan in metrics and responses. */
 export const overrideName = (limit: string, override: string): string => `${limit}[${override}]`;
 
 /** True for the name of a limit, which has no brackets: overrides are not counted as limits. */

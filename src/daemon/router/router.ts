@@ -39,7 +39,7 @@ import { type WaitBounds, Waiting, type WaitLimits } from './waiting.ts';
 
 /** Validated by the protocol: the key's length, and a cost of at least 0. */
 export interface CheckRequest {
-  /** One limit by name; undefined: every limit whose patterns match the key. */
+  /** One limit by name, with a plan `limit[plan]` or `*[plan]`; undefined: every limit whose patterns match the key. */
   readonly limit?: string | undefined;
   readonly key: string;
   readonly cost: number;
@@ -264,6 +264,11 @@ export class Router {
     if (permit !== undefined) return { taken: batch.cost, permit };
     this.refused(request, PERMITS_FULL);
     return { taken: 0 };
+  }
+
+  /** The names of all plans. */
+  get planNames(): ReadonlySet<string> {
+    return this.#routeTable.planNames;
   }
 
   /** Which limits match the key of a request, as it was sent, and why. */

@@ -15,6 +15,7 @@ import type { RemoteLimiter } from '../../limiter/async-limiter.ts';
 import { type CompositeLimiter, createComposite } from '../../limiter/composite-limiter.ts';
 import { SyncLimiter } from '../../limiter/sync-limiter.ts';
 import type { KeyOverrideConfig, LimitConfig } from '../config/limits.ts';
+import type { PlansByKey } from '../config/plans.ts';
 import type { KeysConfig } from '../config/read.ts';
 import {
   ALL_IPV6_BITS,
@@ -71,6 +72,7 @@ export interface RoutesConfig {
   readonly unmatched: 'allow' | 'deny';
   readonly limits: readonly LimitConfig[];
   readonly keys?: KeysConfig;
+  readonly planOf?: PlansByKey;
 }
 
 /** A power of two. */
@@ -81,6 +83,12 @@ const MAX_CACHED_KEY_BYTES = 128;
 
 /** Distinct routes kept: one per combination of limiters, in practice a few, and as many of IPv6 networks. */
 const MAX_ROUTES = 10_000;
+
+/** A name with a plan, as in a request: `limit[plan]`. */
+const WITH_PLAN = /^([^[]*)\[([^\]]*)\]$/;
+
+/** In place of a limit's name before a plan: the most specific limit. */
+const ANY_LIMIT = '*';
 
 /** The one key of a limit with `per: limit`. */
 const SHARED_KEY = '*';
@@ -93,6 +101,8 @@ export class RouteTable {
   /** Limits without `always`: only the most specific one applies. */
   readonly #specific: PatternIndex<LimitPattern>;
   readonly #always: readonly IndexedLimit[];
+  readonly #planNames: ReadonlySet<string>;
+  readonly #hasPlanFile: boolean;
   /** The route of all keys, if the configuration does not depend on the key. */
   readonly #soleRoute: Route | undefined;
   readonly #cachedHashes: Int32Array;
@@ -116,13 +126,16 @@ export class RouteTable {
     this.#globalLists = indexLists(config);
     const limits = config.limits.map(indexLimit);
     this.#limitsByName = new Map(limits.map((indexed) => [indexed.limit.name, indexed]));
+    this.#planNames = new Set(config.limits.flatMap(({ plans }) => [...plans.keys()]));
+    this.#hasPlanFile = (config.planOf?.size ?? 0) > 0;
     this.#always = limits.filter(({ limit }) => limit.always);
     const exclusive = limits.filter(({ limit }) => !limit.always);
     this.#specific = new PatternIndex(
       exclusive.flatMap((indexed) => indexed.limit.match.map((pattern) => ({ indexed, pattern }))),
       patternOf,
     );
-    this.#soleRoute = isKeyIndependent(config) ? this.find('') : undefined;
+    const isSole = isKeyIndependent(config) && !this.#hasPlanFile;
+    this.#soleRoute = isSole ? this.find('') : undefined;
     const size = this.#soleRoute ? 0 : ROUTE_CACHE_SLOTS;
     this.#cachedHashes = new Int32Array(size * 2);
     this.#cachedKeys = new Array(size);
@@ -174,29 +187,41 @@ export class RouteTable {
     return route;
   }
 
-  /** The route of a key to a named limit, whether its patterns match or not; undefined if unknown. */
+  /**
+   * The route of a key to a named limit, whether its patterns match or not; undefined if unknown. The name may carry a
+   * plan, `limit[plan]`, and `*[plan]` stands for the most specific limit.
+   */
   resolveNamed(name: string, key: string): Route | undefined {
     const known = this.#keyIndependentRoutes.get(name);
     if (known && !(this.#countsNetworks && endsLikeIpv6(key))) return known;
-    const named = this.#limitsByName.get(name);
+    const [, limit = name, plan] = WITH_PLAN.exec(name) ?? [];
+    if (plan !== undefined && !this.#planNames.has(plan)) return undefined;
+    if (plan !== undefined && limit === ANY_LIMIT) return this.find(key, plan);
+    const named = this.#limitsByName.get(limit);
     if (!named) return undefined;
-    const route = this.find(key, named);
+    const route = this.find(key, plan, named);
     if (route.countedKey === undefined && this.#isKeyIndependent(named))
       this.#keyIndependentRoutes.set(name, route);
     return route;
+  }
+
+  /** The names of all plans. */
+  get planNames(): ReadonlySet<string> {
+    return this.#planNames;
   }
 
   /** True if every key has the same route to a named limit. */
   #isKeyIndependent({ limit }: IndexedLimit): boolean {
     return (
       !hasLists(this.#config) &&
+      !this.#hasPlanFile &&
       !hasListsOrOverrides(limit) &&
       this.#always.every((indexed) => matchesAlike(indexed.limit))
     );
   }
 
   /** Finds the route of a key without the cache; `named` takes the place of the most specific limit. */
-  find(key: string, named = this.#specific.best(key)?.indexed): Route {
+  find(key: string, plan?: string, named = this.#specific.best(key)?.indexed): Route {
     const global = listVerdict(this.#globalLists, key);
     if (global) return staticRoute(global);
     const counting: IndexedLimit[] = [];
@@ -210,7 +235,7 @@ export class RouteTable {
     // A limit with `always` is a ceiling for keys that another limit admits: it matches no key by itself.
     if (!named && this.#config.unmatched === 'deny') return UNMATCHED_DENIED;
     if (counting.length > 0) {
-      const route = this.#intern(counting.map((limit) => this.#apply(limit, key)));
+      const route = this.#intern(counting.map((limit) => this.#apply(limit, key, plan)));
       const countedKey = countedKeyOf(key, this.#ipv6Bits);
       return countedKey === key ? route : this.#internNetwork(route, countedKey);
     }
@@ -225,9 +250,12 @@ export class RouteTable {
     return found.length > 1 ? found.sort((a, b) => a.order - b.order) : found;
   }
 
-  #apply({ limit, overrides }: IndexedLimit, key: string): AppliedLimit {
-    const override = overrides.best(key)?.override;
-    const name = override ? overrideName(limit.name, override.name) : limit.name;
+  /** An override comes first, then the plan that the request names, then that of the file. */
+  #apply({ limit, overrides }: IndexedLimit, key: string, named?: string): AppliedLimit {
+    const plan = named ?? this.#config.planOf?.get(key);
+    const byPlan = plan !== undefined && limit.plans.has(plan) ? plan : undefined;
+    const rule = overrides.best(key)?.override.name ?? byPlan;
+    const name = rule === undefined ? limit.name : overrideName(limit.name, rule);
     const entry = this.#registry.get(name);
     if (!entry) throw new Error(`limit ${name} is not in the registry`);
     const { limiter, pending } = entry;

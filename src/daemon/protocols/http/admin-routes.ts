@@ -119,7 +119,7 @@ async function reload(context: AdminContext): Promise<HttpResponse> {
 
 const helpText = ({ version, backendPages }: AdminContext): string => `sluice ${version}
 
-  GET  /check?key=alice[&limit=api][&cost=1][&hold=1][&status=403]   200, or 429, 503, 403
+  GET  /check?key=alice[&limit=api][&cost=1][&hold=1][&plan=pro][&status=403]   200, or 429, 503, 403
   GET  /check;limit=api&status=429/PATH   the same for a proxy that appends the client's path
   POST /check    the same as a form or JSON; a list of checks is a batch
   GET  /check?check=LIMIT[@COST],KEY&check=…   several limits and keys as one check; POST {"checks": […]}

@@ -26,6 +26,8 @@ export interface CheckParams {
   readonly status: number | undefined;
   /** How long the call may wait; undefined: it is decided at once. */
   readonly waitMs?: Millis | undefined;
+  /** Undefined: a header or the plan file say it. */
+  readonly plan?: string | undefined;
 }
 
 export interface TakeParams extends Pick<CheckParams, 'limit' | 'key' | 'wantsPermit'> {
@@ -42,7 +44,7 @@ export interface Settlement {
   readonly result: PermitResult;
 }
 
-const CHECK_NAMES = ['limit', 'key', 'cost', 'hold', 'status', 'wait'] as const;
+const CHECK_NAMES = ['limit', 'key', 'cost', 'hold', 'status', 'wait', 'plan'] as const;
 const TAKE_NAMES = ['limit', 'key', 'max', 'hold'] as const;
 const GIVE_BACK_NAMES = ['permit', 'unused'] as const;
 const SETTLE_NAMES = ['permit', 'outcome', 'used', 'rttMs', 'retryAfterMs'] as const;
@@ -62,9 +64,9 @@ const DECIMAL = /^\d{1,16}(?:\.\d{1,16})?$/;
 export function checkFromForm(text: string, from: number): CheckParams | ValidationProblem {
   const values = readParameters(text, from, CHECK_NAMES);
   if (values instanceof ValidationProblem) return values;
-  const [limit, key, cost, hold, status, wait] = values;
+  const [limit, key, cost, hold, status, wait, plan] = values;
   if (cost === undefined && hold === undefined && status === undefined && wait === undefined)
-    return { limit, key, cost: 1, wantsPermit: false, status };
+    return { limit, key, cost: 1, wantsPermit: false, status, plan };
   if (hold !== undefined && !Object.hasOwn(BOOLEAN_VALUES, hold))
     return new ValidationProblem('hold', '1 or 0', hold);
   return validateCheck(
@@ -73,6 +75,7 @@ export function checkFromForm(text: string, from: number): CheckParams | Validat
     cost === undefined ? 1 : numberOf(cost),
     hold !== undefined && BOOLEAN_VALUES[hold],
     status === undefined ? undefined : numberOf(status),
+    plan,
     cost,
     status,
     wait,
@@ -87,6 +90,7 @@ function validateCheck(
   cost: number,
   wantsPermit: boolean,
   status: number | undefined,
+  plan: string | undefined,
   rawCost: unknown,
   rawStatus: unknown,
   wait: unknown,
@@ -96,11 +100,11 @@ function validateCheck(
   if (status !== undefined && !isRefusalStatus(status)) {
     return new ValidationProblem('status', 'an integer from 400 to 599', rawStatus);
   }
-  if (wait === undefined) return { limit, key, cost, wantsPermit, status };
+  if (wait === undefined) return { limit, key, cost, wantsPermit, status, plan };
   const waitMs = parseDuration(wait);
   if (waitMs === undefined || waitMs < 0)
     return new ValidationProblem('wait', 'a duration such as 500ms or 2s', wait);
-  return { limit, key, cost, wantsPermit, status, waitMs };
+  return { limit, key, cost, wantsPermit, status, plan, waitMs };
 }
 
 /** A wait that the daemon's bound does not allow. */
@@ -145,7 +149,7 @@ export function checksFromJson(
 function checkFromJson(value: unknown): CheckParams | ValidationProblem {
   const fields = namedFields(value, CHECK_NAMES);
   if (fields instanceof ValidationProblem) return fields;
-  const [limit, key, cost = 1, hold = false, status, wait] = fields;
+  const [limit, key, cost = 1, hold = false, status, wait, plan] = fields;
   if (!isOptionalString(limit)) return new ValidationProblem('limit', 'a string', limit);
   if (!isOptionalString(key)) return new ValidationProblem('key', 'a string', key);
   if (typeof cost !== 'number') return new ValidationProblem('cost', EXPECTED_AMOUNT, cost);
@@ -153,8 +157,9 @@ function checkFromJson(value: unknown): CheckParams | ValidationProblem {
   if (status !== undefined && typeof status !== 'number') {
     return new ValidationProblem('status', 'a number', status);
   }
+  if (!isOptionalString(plan)) return new ValidationProblem('plan', 'a string', plan);
   const binaryKey = key === undefined ? undefined : toBinaryKey(key);
-  return validateCheck(limit, binaryKey, cost, hold, status, cost, status, wait);
+  return validateCheck(limit, binaryKey, cost, hold, status, plan, cost, status, wait);
 }
 
 const isOptionalString = (value: unknown): value is string | undefined =>

@@ -2,7 +2,7 @@
  * Handles HTTP requests without a socket, so tests and fuzzers can call it directly. Never throws and
  * never rejects.
  *
- *     GET  /check?limit=&key=&cost=&hold=1&wait=2s    200, or 429, 503, 403: for programs and proxies (auth_request)
+ *     GET  /check?limit=&key=&cost=&hold=1&wait=2s&plan=   200, or 429, 503, 403: for programs and proxies (auth_request)
  *     GET  /check;limit=&cost=/path                   the same for a proxy that appends the client's path (ext_authz)
  *     POST /batch   POST /settle                      many checks at once; the outcome of a call
  *     GET  /check?check=limit,key&check=…             several limits and keys as one check; POST {"checks": […]}
@@ -67,7 +67,7 @@ import {
   jointFromForm,
   jointKeyOf,
 } from './joint-check-request.ts';
-import type { KeyExtractor, RequestHead } from './key.ts';
+import { type KeyExtractor, planOf, type RequestHead } from './key.ts';
 import { preview, ValidationProblem } from './parameters.ts';
 import { asRequested, proxiedCheck, withStatus } from './proxied-check.ts';
 import {
@@ -259,7 +259,9 @@ export class HttpHandler {
       // A client may leave out a header, or send a long one: the proxy knows what to do with `status`.
       if (key instanceof ValidationProblem)
         return problemResponse(status ?? 400, key.within(`checks[${n}]`).detail);
-      const { limit, cost } = item;
+      const { cost } = item;
+      const limit = this.#limitWithPlan(request, item, `checks[${n}]`);
+      if (typeof limit === 'object') return withStatus(limit, status);
       const routed = router.route({ limit, key, cost });
       if (!routed) return withStatus(unknownLimitResponse(limit ?? '', `checks[${n}]: `), status);
       parts.push({ limit, request: routed });
@@ -279,7 +281,8 @@ export class HttpHandler {
     if (waitMs > maxWaitMs)
       return withStatus(problemResponse(400, waitTooLong(maxWaitMs, waitMs).detail), params.status);
     try {
-      const { limit, key = extractKey?.(request) ?? '' } = params;
+      const limit = this.#limitWithPlan(request, params) as string | undefined; // known: it has a route
+      const { key = extractKey?.(request) ?? '' } = params;
       const { clientLeft: signal } = request.socket;
       const result = await router.acquire(routed, { waitMs, sent: { limit, key }, signal });
       return await this.#responder.respond(params, routed, result);
@@ -289,10 +292,24 @@ export class HttpHandler {
     }
   }
 
+  /** The limit that a check names and the plan of the key, as one name. */
+  #limitWithPlan(
+    request: RequestHead,
+    { limit, plan = planOf(request, this.#context.extractKey?.planHeader) }: PlannedCheck,
+    path?: string,
+  ): string | undefined | HttpResponse {
+    if (plan === undefined) return limit;
+    const isKnown = this.#context.router.planNames.has(plan);
+    return isKnown ? `${limit ?? '*'}[${plan}]` : unknownPlan(plan, path && `${path}: `);
+  }
+
   /** Finds the key of a check and the limits on its route. Takes nothing. */
   #route(request: RequestHead, params: CheckParams, path?: string): RoutedRequest | HttpResponse {
     const { router, bounds, extractKey } = this.#context;
-    const { limit, key = extractKey?.(request), cost, wantsPermit } = params;
+    const { key = extractKey?.(request), cost, wantsPermit } = params;
+    const isPlanned = params.plan !== undefined || extractKey?.planHeader !== undefined;
+    const limit = isPlanned ? this.#limitWithPlan(request, params, path) : params.limit;
+    if (typeof limit === 'object') return limit;
     if (key === undefined) return keyProblem(missingKey(extractKey?.header), path);
     if (key.length > bounds.maxKey) return keyProblem(keyTooLong(bounds.maxKey, key), path);
     const routed = router.route({ limit, key, cost, wantsPermit });
@@ -436,6 +453,11 @@ const NOT_A_LIST = new ValidationProblem('body', 'a list of checks', 'one check'
 
 const orProblemResponse = <T extends object>(read: T | ValidationProblem): T | HttpResponse =>
   read instanceof ValidationProblem ? problemResponse(400, read.detail) : read;
+
+type PlannedCheck = Pick<CheckParams, 'limit' | 'plan'>;
+
+const unknownPlan = (plan: string, where = ''): HttpResponse =>
+  problemResponse(400, `${where}There is no plan ${preview(plan)}.`);
 
 const keyProblem = (problem: ValidationProblem, path?: string): HttpResponse =>
   problemResponse(400, (path === undefined ? problem : problem.within(path)).detail);

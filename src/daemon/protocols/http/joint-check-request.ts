@@ -16,7 +16,7 @@ import { type RequestHead, soleHeader } from './key.ts';
 import { percentDecode, ValidationProblem } from './parameters.ts';
 
 /** One check of a question. */
-export interface JointItem extends Pick<CheckParams, 'limit' | 'key' | 'cost'> {
+export interface JointItem extends Pick<CheckParams, 'limit' | 'key' | 'cost' | 'plan'> {
   /** The header that has the key, in lower case. */
   readonly header?: string;
 }
@@ -31,8 +31,8 @@ const ANY_LIMIT = '*';
 const EXPECTED_CHECK = 'LIMIT,KEY or LIMIT@COST,KEY, with a percent-encoded key';
 const EXPECTED_COUNT = `1 to ${MAX_JOINT_CHECKS} checks`;
 
-/** `limit@cost,key`: the limit is * or a name, the cost a decimal number. */
-const CHECK = /^(\*|[\w.:-]{1,64})(?:@(\d{1,15}(?:\.\d{1,15})?))?,(.*)$/s;
+/** `limit@cost,key`: the limit is * or a name, perhaps with a plan, `limit[plan]`; the cost a decimal number. */
+const CHECK = /^((?:\*|[\w.:-]{1,64})(?:\[[\w.:-]{1,64}\])?)(?:@(\d{1,15}(?:\.\d{1,15})?))?,(.*)$/s;
 
 /** Reads a query or a form: one check or several. */
 export function formFromText(

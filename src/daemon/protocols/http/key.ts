@@ -27,21 +27,32 @@ export interface KeyExtractor {
   (request: RequestHead): string | undefined;
   /** The header that holds the key, for error messages. */
   readonly header?: string | undefined;
+  /** The header that names the plan of the key. */
+  readonly planHeader?: string | undefined;
 }
 
 /**
  * Extracts keys as the configuration says. A missing header means no key: falling back to the address
  * would let a client choose another client's key by sending its address in the header.
  */
-export function createKeyExtractor({ header, prefix, clientOf }: HttpConfig): KeyExtractor {
+export function createKeyExtractor({
+  header,
+  planHeader,
+  prefix,
+  clientOf,
+}: HttpConfig): KeyExtractor {
   const binaryPrefix = toBinaryKey(prefix);
   const extract = header === undefined ? fromAddress(clientOf) : fromHeader(header);
   const withPrefix = (request: RequestHead): string | undefined => {
     const key = extract(request);
     return key === undefined ? undefined : binaryPrefix + key;
   };
-  return Object.assign(withPrefix, { header });
+  return Object.assign(withPrefix, { header, planHeader });
 }
+
+/** The plan that a header names; undefined if it is missing, empty or repeated. */
+export const planOf = (request: RequestHead, header: string | undefined): string | undefined =>
+  header === undefined ? undefined : soleHeader(request, header);
 
 const fromHeader =
   (name: string): KeyExtractor =>

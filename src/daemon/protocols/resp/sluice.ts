@@ -40,17 +40,23 @@ import type { ReplyValue, RespWriter } from './reply.ts';
 export const ANY_LIMIT = '*';
 
 export const HOLD = Buffer.from('hold');
+const PLAN = Buffer.from('plan');
 
-export const noSuchLimit = (name: string): string => `ERR no limit is named '${name.slice(0, 64)}'`;
+export const noSuchLimit = (name: string): string =>
+  `ERR no limit${name.endsWith(']') ? ' and plan' : ''} is named '${name.slice(0, 130)}'`;
 
 /** Reads the arguments; a string is an error. */
 function readCheck(args: Arguments): CheckRequest | string {
   const limit = args.text(1);
-  const wantsPermit = args.count > 3 && args.isKeyword(args.count - 1, HOLD);
-  const rest = args.count - (wantsPermit ? 1 : 0);
+  const hasPlan = args.count > 4 && args.isKeyword(args.count - 2, PLAN);
+  const count = args.count - (hasPlan ? 2 : 0);
+  const wantsPermit = count > 3 && args.isKeyword(count - 1, HOLD);
+  const rest = count - (wantsPermit ? 1 : 0);
   if (rest > 4) return SYNTAX;
   const cost = rest === 4 ? args.amount(3) : 1;
   if (Number.isNaN(cost)) return NOT_A_NUMBER;
+  if (hasPlan)
+    return { limit: `${limit}[${args.text(count + 1)}]`, key: args.text(2), cost, wantsPermit };
   const name = limit === ANY_LIMIT ? undefined : limit;
   return { limit: name, key: args.text(2), cost, wantsPermit };
 }
@@ -210,7 +216,7 @@ export const sluiceCommands: readonly RespCommand[] = [
     arity: -3,
     keyIndex: 2,
     summary: 'Checks a configured limit, or all that match the key',
-    usage: 'limit key [cost] [HOLD]',
+    usage: 'limit key [cost] [HOLD] [PLAN name]',
     run: check,
   },
   {

@@ -1,0 +1,81 @@
+/**
+ * Plans: rules by the name of what a customer has bought, and which key has which plan.
+ *
+ *     plans: { free: { bucket: { rate: 1/s } }, pro: { bucket: { rate: 100/s } } }
+ *     planFile: plans.csv             # `key plan` or `key,plan`, one a line
+ *     limits:
+ *       api: { bucket: { rate: 1/s }, plans: true }     # or plans of its own
+ *
+ * The rule of a key's plan replaces the limit's own. An override of the key comes first, then a plan that the request
+ * names, then the file.
+ */
+
+import { isNonEmptyString } from '../../core/config-helpers.ts';
+import { ConfigError } from '../../core/errors.ts';
+import { requireValidName } from '../../core/name.ts';
+import { OptionReader, readEach } from '../../core/options.ts';
+import { toBinaryKey } from '../keys/binary-key.ts';
+import type { ReadLines } from '../keys/text-file.ts';
+import type { LimitConfig } from './limits.ts';
+import type { NamedRules } from './named-rules.ts';
+import type { RuleOptions } from './rule.ts';
+
+/** The plan of each key that has one. */
+export type PlansByKey = ReadonlyMap<string, string>;
+
+const MAX_PLANS = 100;
+
+/** Reads the plans of a limit: its own, or with `true` those of the section `plans`. */
+export function readPlans(
+  limit: OptionReader,
+  rules: NamedRules,
+  section: unknown,
+): ReadonlyMap<string, RuleOptions> {
+  const own = limit.get('plans');
+  if (own === undefined || own === false) return new Map();
+  if (own === true && section === undefined)
+    limit.report('plans', 'left out, or a section `plans` beside `limits`');
+  const [value, path] = own === true ? [section ?? {}, 'plans'] : [own, limit.pathOf('plans')];
+  const fields = new OptionReader(path, value, 'plans by name, or true');
+  const names = fields.names();
+  if (names.length > MAX_PLANS)
+    throw new ConfigError(path, `at most ${MAX_PLANS} plans`, names.length);
+  const plans = readEach(names, (name): [string, RuleOptions] => {
+    const expected = 'an object with a rule, such as bucket';
+    const plan = OptionReader.collecting(fields.pathOf(name), fields.get(name), expected);
+    plan.tryRead(() => requireValidName(name, plan.path));
+    const named = plan.tryRead(() => rules.read(plan, name));
+    plan.finish();
+    return [name, named?.rule as RuleOptions];
+  });
+  return new Map(plans);
+}
+
+/** Separates key and plan: the last comma or space. */
+const PLAN_LINE = /^(.*[^\s,])[\s,]+([^\s,]+)$/s;
+
+/** Reads the option `planFile`; `limits` is undefined if they have mistakes, which are reported first. */
+export function readPlanFile(
+  fields: OptionReader,
+  readLines: ReadLines,
+  limits: readonly LimitConfig[] | undefined,
+): PlansByKey {
+  const file = fields.optional('planFile', isNonEmptyString, 'a file name');
+  if (!limits) return new Map();
+  const names = new Set(limits.flatMap(({ plans }) => [...plans.keys()]));
+  if (fields.has('plans') && !limits.some(({ plans }) => plans.size > 0))
+    fields.report('plans', 'left out, or used by a limit with `plans: true`');
+  if (file === undefined) return new Map();
+  if (names.size === 0) fields.report('planFile', 'left out, or beside plans');
+  const byKey = new Map<string, string>();
+  readLines(file, 'planFile', (line) => {
+    const [, key, plan] = PLAN_LINE.exec(line) ?? [];
+    if (key === undefined) throw new ConfigError('', 'a key and a plan', line);
+    if (!names.has(plan)) throw new ConfigError('', `one of ${[...names].join(', ')}`, plan);
+    const binaryKey = toBinaryKey(key);
+    if ((byKey.get(binaryKey) ?? plan) !== plan)
+      throw new ConfigError('', 'one plan for each key', line);
+    byKey.set(binaryKey, plan);
+  });
+  return byKey;
+}
