@@ -217,6 +217,9 @@ export function hasShellTools(): boolean {
 /** The command that sends messages to systemd; undefined if there is none. */
 export const systemdNotify = lazyServerCommand(['systemd-notify'], 'systemd-notify', 'systemd');
 
+/** The command that checks metrics and alert rules; undefined if there is none. */
+export const promtool = lazyServerCommand(['promtool'], 'promtool', 'prometheus');
+
 /** The command that starts nginx; undefined if there is none. */
 export const nginxServer = lazyServerCommand(['nginx'], 'nginx', 'nginx-light');
 
