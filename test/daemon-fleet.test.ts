@@ -93,20 +93,21 @@ describe('fleet: wire versions', () => {
     const views = await Promise.all(daemons.map(viewOf));
     expect(views.flatMap(({ rejected }) => rejected)).toEqual([]);
     expect(daemons.map((daemon) => daemon.log()).join('')).not.toContain('wire version');
-  }, 60_000);
+  }, 120_000);
 
   test('no common version: metric, page and log of both daemons say so within a second', async () => {
     const { addresses, daemons, start } = await slots(2);
     const future = buildSpeaking(5, 6, fixture.place().path);
     await Promise.all([start(0), start(1, undefined, future)]);
-    const from = performance.now();
+    const from = Date.now();
     for (const daemon of daemons) await countAllowed(daemon, 'C', 3);
     const isReported = async (daemon: RunningDaemon): Promise<boolean> =>
       /^sluice_peers_rejected\{reason="other_version"\} 1$/m.test(await metricsOf(daemon)) &&
       daemon.log().includes('a peer has no common wire version');
     await waitUntil(async () => (await isReported(daemons[0])) && isReported(daemons[1]));
-    expect(performance.now() - from).toBeLessThan(1000);
     const lines = daemons.map((daemon) => daemon.log().match(/^.*no common wire version.*$/gm));
+    for (const line of lines.flatMap((found) => found ?? []))
+      expect(Date.parse(line.split(' ')[0]) - from).toBeLessThan(1000);
     expect(lines).toEqual([
       [expect.stringContaining(`upgrade the older one from=${addresses[1]} version=6 spoken=3`)],
       [expect.stringContaining(`upgrade the older one from=${addresses[0]} version=3 spoken=5-6`)],
@@ -157,7 +158,7 @@ describe('fleet: key rotation', () => {
       const { rejected, otherKey } = await viewOf(daemon);
       expect([rejected, otherKey]).toEqual([[], 0]);
     }
-  }, 60_000);
+  }, 120_000);
 
   test('a daemon with another key or seed: each daemon logs the address of the other, once', async () => {
     const { addresses, daemons, start } = await slots(2);
@@ -166,7 +167,9 @@ describe('fleet: key rotation', () => {
     for (const n of [0, 1]) {
       await daemons[n].waitForLog(new RegExp(failed.source, 'm'));
       await waitUntil(async () => (await viewOf(daemons[n])).rejected.length > 0);
-      await waitUntil(async () => /auth_failed"\} [2-9]/.test(await metricsOf(daemons[n])));
+      await waitUntil(async () =>
+        /fate="auth_failed"\} ([2-9]|\d\d)/.test(await metricsOf(daemons[n])),
+      );
       expect(daemons[n].log().match(failed)).toEqual([
         expect.stringMatching(new RegExp(` from=${addresses[1 - n]}$`)),
       ]);

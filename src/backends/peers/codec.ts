@@ -112,12 +112,12 @@ function amountBytes(value: number): number {
 export function decode(bytes: Uint8Array, versions = WIRE_VERSIONS): Message | undefined {
   const reader = new Reader(bytes);
   const header = readHeader(reader);
-  const kind = KINDS[header.kind];
+  const { kind } = header;
   if (kind === undefined || !reader.isValid || header.from === BROADCAST) return undefined;
   if (!canRead(versions, header.version)) return undefined;
-  const message: Record<string, unknown> = { ...header, kind };
+  const message = header as object as Record<string, unknown>;
   for (const field of MESSAGE_FIELDS[kind]) {
-    message[field] = FIELD_CODECS[field].read(reader, message as PageFields);
+    message[field] = FIELD_CODECS[field].read(reader, message as object as PageFields);
   }
   return reader.isValid && reader.isAtEnd ? (message as unknown as Message) : undefined;
 }
@@ -127,16 +127,16 @@ export function otherVersionOf(
   bytes: Uint8Array,
   versions: WireVersions,
 ): OtherVersion | undefined {
+  if (canRead(versions, bytes[0])) return undefined;
   const reader = new Reader(bytes);
   const { kind, ...header } = readHeader(reader);
-  if (!reader.isValid || header.from === BROADCAST || canRead(versions, header.version))
-    return undefined;
-  return { ...header, isHello: KINDS[kind] === 'hello' };
+  if (!reader.isValid || header.from === BROADCAST) return undefined;
+  return { ...header, isHello: kind === 'hello' };
 }
 
-function readHeader(reader: Reader): Envelope & { readonly kind: number } {
+function readHeader(reader: Reader): Envelope & { readonly kind: MessageKind | undefined } {
   const version = reader.byte();
-  const kind = reader.byte();
+  const kind = KINDS[reader.byte()];
   const from = reader.u48();
   const to = reader.u48();
   const seq = reader.u48();

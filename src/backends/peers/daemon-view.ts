@@ -8,8 +8,9 @@ import type { RejectedSource } from './rejected-sources.ts';
 
 export const peersPage: BackendPage = {
   summary: 'the other daemons of the fleet',
-  description: `Shows the fleet as one daemon sees it: every peer, the age of its last datagram, and how many of its reports
-were received, are missing and requested again, or are lost.`,
+  description: `Shows the fleet as one daemon sees it: every peer, the newest wire version that it speaks, the age of its last
+datagram, and how many of its reports were received, are missing and requested again, or are lost. Lists addresses
+whose datagrams are rejected, as they have another key or wire version: then the fleet is split.`,
   emptyView: { peers: [] },
   emptyMessage: 'The daemon has no peers: see docs/peers.md.',
   render: (view) => renderFleet(view as FleetView),

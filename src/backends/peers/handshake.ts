@@ -14,10 +14,14 @@ const MAX_PENDING_HANDSHAKES = 1024;
 /** Minimum interval between two `hello` to the same node. */
 const HELLO_INTERVAL_MS: Millis = 50;
 
+/** The same for a node without a common wire version: it has to notice, and nothing else. */
+const INCOMPATIBLE_HELLO_INTERVAL_MS: Millis = 1000;
+
 interface PendingHandshake extends Requester {
   nonce: number;
   nonceValidUntil: Millis;
   helloAt: Millis;
+  helloIntervalMs: Millis;
 }
 
 export class PendingHandshakes {
@@ -39,7 +43,7 @@ export class PendingHandshakes {
       this.#pending.delete(oldest);
     }
     const times = { nonceValidUntil: -Infinity, helloAt: -Infinity, replyBudgetUntil: -Infinity };
-    const handshake = { nonce: 0, ...times };
+    const handshake = { nonce: 0, helloIntervalMs: HELLO_INTERVAL_MS, ...times };
     this.#pending.set(id, handshake);
     return handshake;
   }
@@ -51,8 +55,13 @@ export class PendingHandshakes {
       handshake.nonce = random48(this.#random);
       handshake.nonceValidUntil = now + this.#nonceLifetimeMs;
     }
-    handshake.helloAt = now + HELLO_INTERVAL_MS;
+    handshake.helloAt = now + handshake.helloIntervalMs;
     return handshake.nonce;
+  }
+
+  /** The node has no common wire version: it gets a `hello` only now and then. */
+  markIncompatible(id: NodeId): void {
+    this.getOrCreate(id).helloIntervalMs = INCOMPATIBLE_HELLO_INTERVAL_MS;
   }
 
   /** Whether the nonce is the one sent to this node, or the one that was broadcast. */

@@ -105,7 +105,9 @@ export function createMembership(context: PeerContext, stateTransfer: StateTrans
      */
     handleOtherVersion(other: OtherVersion, now: Millis): boolean {
       if (!other.isHello || other.version < versions.oldest) challenge(other, now);
-      return hasNoCommonVersion(versions, other);
+      const isIncompatible = hasNoCommonVersion(versions, other);
+      if (isIncompatible) handshakes.markIncompatible(other.from);
+      return isIncompatible;
     },
   };
 }

@@ -290,6 +290,10 @@ function requireLoopback(transport: Transport, onNoKey: (warning: string) => voi
 }
 
 const warnRejected = ({ reason, from }: RejectedSource): void =>
-  emitProcessWarning('PEERS', `${REJECT_MESSAGES[reason]} (${from})`, `${reason} ${from}`);
+  emitProcessWarning(
+    'PEERS',
+    `${REJECT_MESSAGES[reason]} (${from || 'unknown source'})`,
+    `${reason} ${from}`,
+  );
 
 const warnOnce = (warning: string): void => emitProcessWarning('PEERS', warning, 'no key');
