@@ -111,10 +111,7 @@ test('overload: checks that waited too long are allowed, uncounted, and readines
   await Promise.all(sockets.map(flood));
 
   const ready = await get('/readyz');
-  expect([ready.status, JSON.parse(ready.text).detail]).toEqual([
-    503,
-    'Overload: checks are shed.',
-  ]);
+  expect([ready.status, JSON.parse(ready.text).reasons]).toEqual([503, ['overload']]);
   const metrics = (await get('/metrics')).text;
   const metric = (name: string): number =>
     Number(new RegExp(`^${name.replace(/[{}"]/g, '\\$&')} (\\d+)$`, 'm').exec(metrics)?.[1]);

@@ -26,10 +26,12 @@ import { type Config, listenAddressesOf } from './config/read.ts';
 import { shadowTest } from './config/shadow.ts';
 import { DenialLog, type DenialSource, topKeysOf } from './denials/denial-log.ts';
 import { DenialRecorder } from './denials/denial-recorder.ts';
+import { Health } from './health.ts';
 import { toKeyText } from './keys/binary-key.ts';
 import { describeLimits, Metrics } from './metrics.ts';
 import type { ReloadResult } from './protocols/http/admin-routes.ts';
 import { createKeyExtractor } from './protocols/http/key.ts';
+import { type Readiness, unavailableLimits } from './protocols/http/readiness.ts';
 import { HttpServer, type HttpSettings } from './protocols/http/server/server.ts';
 import { lineProtocol } from './protocols/line/handler.ts';
 import { respProtocol } from './protocols/resp/handler.ts';
@@ -85,6 +87,7 @@ export class Daemon {
   readonly #snapshotter: Snapshotter;
   readonly #denialLog: DenialLog;
   readonly #overload: Overload;
+  readonly #health: Health;
   /** What ends the log of a limit's decreases. */
   readonly #decreaseLogs = new Map<LimiterEntry, () => void>();
   #config: Config;
@@ -129,6 +132,8 @@ export class Daemon {
     const { hasher, backends } = components;
     const { backendFor } = backends;
     this.#backends = backends;
+    this.#health = new Health(components.clock);
+    if (components.clock === systemClock) this.#health.start();
     this.#overload = new Overload(components.clock, overloadOf(config, components.clock));
     const batchedClock = batchClock(components.clock);
     this.#registry = new LimiterRegistry({ hasher, batchClock: batchedClock, clock, backendFor });
@@ -167,13 +172,15 @@ export class Daemon {
         metrics: () => this.#metrics.text(),
         reload: () => this.reload(),
         isReady: () => !this.#isStopping,
-        isOverloaded: () => this.#overload.isRecent,
+        readiness: () => this.#readiness(),
         backendPages: backends.pagesOf(modules),
         limits: () => describeLimits(this.#config.limits, this.#registry),
         onError: (error) => log('error', 'HTTP request failed', { reason: errorMessageOf(error) }),
       },
       httpSettingsOf(config),
     );
+    const snapshotContext = { seed: components.seed, clock: components.clock, log };
+    this.#snapshotter = new Snapshotter(this.#registry, this.#gcraTable, snapshotContext);
     const sources = {
       line: this.#lineConnections,
       resp: this.#respConnections,
@@ -183,11 +190,13 @@ export class Daemon {
       permits: router.permits,
       waiting: router.waiting,
       overload: this.#overload,
+      health: this.#health,
+      durations: turns.durations,
+      snapshots: this.#snapshotter,
+      staticDenials: router.staticDenials,
       backends,
     };
     this.#metrics = new Metrics(sources, this.#registry, () => this.#config.limits);
-    const snapshotContext = { seed: components.seed, clock: components.clock, log };
-    this.#snapshotter = new Snapshotter(this.#registry, this.#gcraTable, snapshotContext);
     const topKeys = topKeysOf(router.denials);
     this.#denialLog = new DenialLog(log, this.#clock, () => this.#denialSources(), topKeys);
     this.#listeners = new Listeners({
@@ -306,11 +315,23 @@ export class Daemon {
       const protocols = [this.#lineConnections, this.#respConnections, this.#httpServer];
       await Promise.all(protocols.map((protocol) => protocol.drain(drainMs)));
       this.#denialLog.stop();
+      this.#health.stop();
       for (const entry of [...this.#decreaseLogs.keys()]) this.#stopDecreaseLog(entry);
       await this.#backends.leave();
       await this.#snapshotter.save();
       await releaseResources(this.#backends, this.#registry.all);
     });
+  }
+
+  #readiness(): Readiness {
+    const unavailable = unavailableLimits(this.#registry.all);
+    const isBlocked = this.#config.ready.needsBackends && unavailable.length > 0;
+    return {
+      isStopping: this.#isStopping,
+      isOverloaded: this.#overload.isRecent,
+      isBlocked,
+      unavailable,
+    };
   }
 
   #stopDecreaseLog(entry: LimiterEntry): void {

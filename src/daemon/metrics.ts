@@ -3,18 +3,22 @@
 import {
   type PrometheusExporter,
   prometheus,
+  renderHistogramFamily,
   renderMetricFamilies,
 } from '../adapters/metrics/prometheus.ts';
 import type { GcraTable } from '../backends/local/gcra-table.ts';
 import { counter, gauge, type MetricFamily, type MetricSample } from '../core/metric-family.ts';
+import type { BucketCounter } from '../limiter/stats.ts';
 import type { LimitConfig } from './config/limits.ts';
 import { shadowTest } from './config/shadow.ts';
+import type { Health } from './health.ts';
 import type { HttpServer } from './protocols/http/server/server.ts';
 import type { LimiterEntry, LimiterRegistry } from './router/limiter-registry.ts';
 import type { PermitRegistry } from './router/permits.ts';
 import type { Waiting } from './router/waiting.ts';
 import type { ConnectionCounts } from './server/connections.ts';
 import type { Overload } from './server/overload.ts';
+import type { SnapshotStatus } from './snapshotter.ts';
 
 export interface MetricSources {
   readonly version: string;
@@ -26,6 +30,11 @@ export interface MetricSources {
   readonly waiting: Pick<Waiting, 'refused'>;
   readonly overload: Pick<Overload, 'shedCount'>;
   readonly backends: { metrics(): readonly MetricFamily[] };
+  readonly health: Health;
+  readonly durations: BucketCounter;
+  readonly snapshots: { readonly status: SnapshotStatus };
+  /** Calls denied without counting, by reason. */
+  readonly staticDenials: Readonly<Record<string, number>>;
 }
 
 /** Limits and overrides with metrics of their own, limits first. Each has about fifty lines, and a scrape must not delay decisions. */
@@ -76,12 +85,28 @@ export class Metrics {
   }
 
   text(): string {
-    return this.#limits.text() + renderMetricFamilies(this.#daemonFamilies());
+    const { health, durations } = this.#sources;
+    return [
+      this.#limits.text(),
+      renderMetricFamilies([...health.families(), ...this.#daemonFamilies()]),
+      renderHistogramFamily(
+        'sluice_event_loop_delay_seconds',
+        'How late the event loop runs a timer: what a request may wait before it is read.',
+        health.eventLoopDelay,
+      ),
+      renderHistogramFamily(
+        'sluice_decision_duration_seconds',
+        'Time to parse, decide and answer what a connection sent at once; one read in 64 is measured.',
+        durations,
+      ),
+    ].join('');
   }
 
   #daemonFamilies(): readonly MetricFamily[] {
     const { version, line, resp, http, gcraTable, permits, waiting, overload, backends } =
       this.#sources;
+    const { savedAt, failures } = this.#sources.snapshots.status;
+    const { 'allow-list': _, ...denials } = this.#sources.staticDenials;
     const protocols = { line: line.counts, resp: resp.counts, http: http.counts };
     const byProtocol = (count: 'open' | 'accepted' | 'refused' | 'slow' | 'evicted') =>
       Object.entries(protocols).map(
@@ -138,6 +163,17 @@ export class Metrics {
         'Checks answered by overload.fail, uncounted: older than overload.maxAge.',
         overload.shedCount,
       ),
+      counter(
+        'sluice_static_denials_total',
+        'Calls denied without counting, by reason: a deny list, a ban, or no limit matches.',
+        Object.entries(denials).map(([reason, count]) => [{ reason }, count]),
+      ),
+      gauge(
+        'sluice_snapshot_timestamp_seconds',
+        'When the last snapshot was written, as a Unix time; none before the first.',
+        savedAt === undefined ? [] : savedAt / 1000,
+      ),
+      counter('sluice_snapshot_failures_total', 'Snapshots that could not be written.', failures),
       gauge('sluice_permits', 'Permits that are not settled yet.', permits.size),
       counter('sluice_permits_refused_total', 'Calls refused: no more permits.', permits.refused),
       counter(

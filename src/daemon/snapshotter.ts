@@ -7,7 +7,7 @@
 import { access, constants } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import type { GcraTable } from '../backends/local/gcra-table.ts';
-import { type Clock, schedule } from '../core/clock.ts';
+import { type Clock, type Millis, schedule } from '../core/clock.ts';
 import { ConfigError, errorMessageOf } from '../core/errors.ts';
 import type { HashSeed } from '../core/hash.ts';
 import type { Log } from '../core/log.ts';
@@ -37,6 +37,13 @@ export interface SnapshotterContext {
   readonly log: Log;
 }
 
+export interface SnapshotStatus {
+  /** When the last one was written; undefined: none yet. */
+  readonly savedAt: Millis | undefined;
+  /** Failed writes since the start. */
+  readonly failures: number;
+}
+
 export class Snapshotter {
   readonly #registry: LimiterRegistry;
   readonly #gcraTable: GcraTable;
@@ -48,6 +55,8 @@ export class Snapshotter {
   #lastSave: Promise<void> = Promise.resolve();
   /** Consecutive failures for the current file. */
   #failedWrites = { file: '', times: 0 };
+  #savedAt: Millis | undefined;
+  #failures = 0;
 
   constructor(registry: LimiterRegistry, gcraTable: GcraTable, context: SnapshotterContext) {
     this.#registry = registry;
@@ -99,6 +108,11 @@ export class Snapshotter {
     this.#cancelSave();
   }
 
+  /** What metrics report of it. */
+  get status(): SnapshotStatus {
+    return { savedAt: this.#savedAt, failures: this.#failures };
+  }
+
   /** Resolves when no snapshot is being written: until then, no rule may change. */
   idle(): Promise<void> {
     return this.#lastSave;
@@ -118,10 +132,12 @@ export class Snapshotter {
       const sources = this.#sources();
       const bytes = await writeSnapshot(file, { savedAt: clock.now(), seed, sources });
       this.#failedWrites = { file, times: 0 };
+      this.#savedAt = clock.now();
       if (failures === 0) log('info', 'snapshot written', { file, bytes });
       else log('info', 'snapshot written again', { file, bytes, failures });
     } catch (error) {
       this.#failedWrites = { file, times: failures + 1 };
+      this.#failures++;
       // Logged once, and again for the last write: that state is lost.
       if (failures === 0 || this.#isStopped)
         log('error', 'snapshot not written', { file, reason: errorMessageOf(error) });

@@ -226,6 +226,9 @@ export function pythonWithRedis(): string | undefined {
   return find() ?? skipOrFail('redis-py', 'python3-redis');
 }
 
+/** The command that checks metrics and alert rules; undefined if there is none. */
+export const promtool = lazyServerCommand(['promtool'], 'promtool', 'prometheus');
+
 /** The command that starts nginx; undefined if there is none. */
 export const nginxServer = lazyServerCommand(['nginx'], 'nginx', 'nginx-light');
 

@@ -102,6 +102,10 @@ export const renderMetricFamilies = (families: readonly MetricFamily[]): string 
     })
     .join('');
 
+/** Encodes a histogram of another component; `name` in full. */
+export const renderHistogramFamily = (name: string, help: string, buckets: Buckets): string =>
+  renderFamily(name, 'histogram', help, histogramLines(name, {}, buckets));
+
 function renderHistogram(
   metric: HistogramMetric,
   snapshots: readonly LimiterSnapshot[],

@@ -86,6 +86,10 @@ export interface Config {
   /** The sections of backends, by name, in the order of the registry, wrappers last. */
   readonly backends: ReadonlyMap<string, BackendSection>;
   readonly log: LogConfig;
+  readonly ready: {
+    /** True: not ready while the backend of a limit is unavailable. */
+    readonly needsBackends: boolean;
+  };
   readonly keys: KeysConfig;
   readonly unmatched: 'allow' | 'deny';
   readonly allow: readonly Pattern[];
@@ -182,6 +186,7 @@ function readSections(
     overload: attempt(() => readOverload(fields)),
     snapshot: attempt(() => readSnapshotSection(fields)),
     log: attempt(() => readLogSection(fields)),
+    ready: attempt(() => readReadySection(fields)),
     keys: attempt(() => readKeysSection(fields)),
     unmatched: fields.oneOf('unmatched', ['allow', 'deny'] as const, 'allow'),
     allow: attempt(() => readPatterns(fields.get('allow'), 'allow', readLines)),
@@ -283,6 +288,13 @@ function readKeysSection(fields: OptionReader): KeysConfig {
   const keys = { ipv6Bits: reader.number('ipv6', range, DEFAULT_IPV6_BITS) };
   reader.finish();
   return keys;
+}
+
+function readReadySection(fields: OptionReader): Config['ready'] {
+  const reader = OptionReader.collecting('ready', fields.get('ready') ?? {});
+  const backends = reader.oneOf('backends', ['ignore', 'require'] as const, 'ignore');
+  reader.finish();
+  return { needsBackends: backends === 'require' };
 }
 
 /** A string is short for its format. */

@@ -9,6 +9,7 @@
  */
 
 import { type Clock, type Millis, onImmediate, onNextTick, systemClock } from '../../core/clock.ts';
+import { BucketCounter } from '../../limiter/stats.ts';
 import { Overload } from './overload.ts';
 
 /** How long one connection may process requests at a time: new bytes while no connection waits, and while some do. */
@@ -24,6 +25,14 @@ const TURN_MS: Millis = 0.5;
 /** Handlers of short requests look at the slice after so many bytes of them, since reading the clock is not free. */
 export const BYTES_PER_LOOK = 512;
 
+/** One slice in so many is measured, a power of two. */
+const SLICES_PER_SAMPLE = 64;
+
+/** In seconds. */
+const DURATION_BOUNDS: readonly number[] = [
+  0.000_01, 0.000_025, 0.000_05, 0.0001, 0.000_25, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.1,
+];
+
 /** What a protocol handler knows of it. */
 export interface Slice {
   /** True once the slice is over. */
@@ -35,11 +44,15 @@ export const ENDLESS_SLICE: Slice = { isOver: false };
 
 export class Turns implements Slice {
   readonly overload: Overload;
+  /** How long slices took: to parse, decide and encode what was read at once. */
+  readonly durations = new BucketCounter(DURATION_BOUNDS);
   readonly #clock: Clock;
   /** A few entries a connection at most: itself, and its pending batches. */
   readonly #waiting: (() => void)[] = [];
   #isRunning = false;
+  #beganAt: Millis = 0;
   #endsAt: Millis = 0;
+  #slices = 0;
   #turnEndsAt: Millis = 0;
 
   /** The clock must not stand still while requests are processed. */
@@ -56,8 +69,16 @@ export class Turns implements Slice {
   begin(): Millis {
     const now = this.#clock.now();
     const newMs = this.#waiting.length > 0 ? CONTENDED_SLICE_MS : SLICE_MS;
+    this.#beganAt = now;
     this.#endsAt = now + (this.#isRunning ? WAITED_SLICE_MS : newMs);
     return now;
+  }
+
+  /** Ends the slice of a connection. */
+  end(): void {
+    this.overload.isShedding = false;
+    if ((this.#slices++ & (SLICES_PER_SAMPLE - 1)) === 0)
+      this.durations.add((this.#clock.now() - this.#beganAt) / 1000);
   }
 
   get isOver(): boolean {

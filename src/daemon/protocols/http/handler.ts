@@ -70,6 +70,7 @@ import {
 import { type KeyExtractor, planOf, type RequestHead } from './key.ts';
 import { preview, ValidationProblem } from './parameters.ts';
 import { asRequested, proxiedCheck, withStatus } from './proxied-check.ts';
+import { ALWAYS_READY, type Readiness, readinessResponse } from './readiness.ts';
 import {
   type EventualResponse,
   type HttpResponse,
@@ -91,8 +92,8 @@ export interface HttpHandlerContext extends AdminContext {
   readonly turns?: Pick<Turns, 'isOver' | 'next'> | undefined;
   /** False while draining. */
   isReady(): boolean;
-  /** True if checks were shed a moment ago. */
-  isOverloaded?(): boolean;
+  /** Default: ready unless draining. */
+  readiness?(): Readiness;
   /** Called with unexpected errors, which the client sees as 500. */
   onError?(error: unknown): void;
 }
@@ -209,7 +210,14 @@ export class HttpHandler {
       ...['/take', '/take-up-to'].map((path) => [path, take] as const),
       ...['/give', '/give-back'].map((path) => [path, give] as const),
       ['/healthz', publicEndpoint(READ_METHODS, () => textResponse(200, 'ok\n'))],
-      ['/readyz', publicEndpoint(READ_METHODS, () => readiness(context))],
+      [
+        '/readyz',
+        publicEndpoint(READ_METHODS, () =>
+          readinessResponse(
+            context.readiness?.() ?? { ...ALWAYS_READY, isStopping: !context.isReady() },
+          ),
+        ),
+      ],
       ...adminRoutes(context),
     ]);
   }
@@ -428,14 +436,6 @@ type EndpointRequest = Parameters<EndpointHandler>;
 
 const unknownPermit = (permit: string): HttpResponse =>
   problemResponse(404, `Permit ${preview(permit)} is unknown, settled or expired.`);
-
-const READY = textResponse(200, 'ready\n');
-const OVERLOADED = problemResponse(503, 'Overload: checks are shed.', 'Retry-After', '5');
-const readiness = ({ isReady, isOverloaded }: HttpHandlerContext): HttpResponse => {
-  if (!isReady()) return DRAINING;
-  return isOverloaded?.() ? OVERLOADED : READY;
-};
-const DRAINING = problemResponse(503, 'Draining: the daemon is about to stop.', 'Retry-After', '1');
 
 /** The client has left: its connection is closed, and only the counter of responses shows it. */
 const ABANDONED = problemResponse(499, 'The client closed the connection.');

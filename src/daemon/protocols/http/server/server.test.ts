@@ -467,7 +467,7 @@ describe('HTTP server', () => {
   test('draining: answers, reports not ready and closes connections', async () => {
     let isReady = true;
     const { sendRequest } = await start({ isReady: () => isReady });
-    expect((await sendRequest('/readyz')).text).toBe('ready\n');
+    expect(JSON.parse((await sendRequest('/readyz')).text)).toMatchObject({ ready: true });
     isReady = false;
     const draining = await sendRequest('/readyz', { headers: { connection: 'keep-alive' } });
     expect([draining.status, draining.headers.connection]).toEqual([503, 'close']);

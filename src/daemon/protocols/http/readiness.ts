@@ -1,0 +1,45 @@
+/** Whether the daemon should get requests: the response of `GET /readyz`. */
+
+import type { LimiterEntry } from '../../router/limiter-registry.ts';
+import { type HttpResponse, jsonResponse } from './response.ts';
+
+export interface Readiness {
+  readonly isStopping: boolean;
+  /** Checks were shed a moment ago. */
+  readonly isOverloaded: boolean;
+  /** Backends are unavailable, and the configuration makes readiness depend on them. */
+  readonly isBlocked: boolean;
+  /** Limits whose backend is unavailable: `onUnavailable` decides. */
+  readonly unavailable: readonly string[];
+}
+
+export const ALWAYS_READY: Readiness = {
+  isStopping: false,
+  isOverloaded: false,
+  isBlocked: false,
+  unavailable: [],
+};
+
+export function readinessResponse(state: Readiness): HttpResponse {
+  const { isStopping, isOverloaded, isBlocked, unavailable } = state;
+  const reasons = [
+    ...(isStopping ? ['stopping'] : []),
+    ...(isOverloaded ? ['overload'] : []),
+    ...(isBlocked ? ['backends'] : []),
+  ];
+  const isReady = reasons.length === 0;
+  const response = jsonResponse(isReady ? 200 : 503, { ready: isReady, reasons, unavailable });
+  return isReady ? response : { ...response, headers: [...response.headers, 'Retry-After', '5'] };
+}
+
+/** The names in a response. */
+const MAX_NAMED = 20;
+
+export const unavailableLimits = (entries: readonly LimiterEntry[]): string[] =>
+  entries
+    .filter(({ limiter }) => {
+      const { isAvailable } = limiter.stats() as { readonly isAvailable?: boolean };
+      return isAvailable === false;
+    })
+    .slice(0, MAX_NAMED)
+    .map(({ name }) => name);
