@@ -24,6 +24,7 @@ import type { LoadResult } from './config/file.ts';
 import type { OverloadConfig } from './config/overload.ts';
 import { type Config, listenAddressesOf } from './config/read.ts';
 import { shadowTest } from './config/shadow.ts';
+import { Controls } from './control/controls.ts';
 import { DenialLog, type DenialSource, topKeysOf } from './denials/denial-log.ts';
 import { DenialRecorder } from './denials/denial-recorder.ts';
 import { toKeyText } from './keys/binary-key.ts';
@@ -71,6 +72,7 @@ interface DaemonComponents {
 
 export class Daemon {
   readonly router: Router;
+  readonly controls: Controls;
   readonly #log: Log;
   readonly #loadConfig: () => LoadResult;
   readonly #clock: Clock;
@@ -133,13 +135,22 @@ export class Daemon {
     const batchedClock = batchClock(components.clock);
     this.#registry = new LimiterRegistry({ hasher, batchClock: batchedClock, clock, backendFor });
     this.#logChangesOf(this.#registry.apply(config.limits).created);
+    this.controls = new Controls({
+      clock: components.clock,
+      log,
+      registry: this.#registry,
+      limits: () => this.#config.limits,
+      onLimitersChanged: () => this.#metrics.refresh(),
+    });
     const router = new Router(
       config,
       this.#registry,
       hasher,
       random,
       new DenialRecorder(batchedClock),
+      this.controls,
     );
+    this.controls.attach(router);
     this.router = router;
     const bounds = () => this.#config.bounds;
     const turns = new Turns(components.clock, this.#overload);
@@ -155,6 +166,8 @@ export class Daemon {
       clock: components.clock,
       clients: () => this.#respConnections.counts.open,
       password: () => this.#config.resp.password,
+      controls: this.controls,
+      adminToken: () => this.#config.admin.token,
       bounds: () => ({ ...RESP_BOUNDS, maxKeyBytes: bounds().maxKey }),
     });
     this.#respConnections = new Connections(resp, bounds, batchedClock, turns);
@@ -166,6 +179,7 @@ export class Daemon {
         turns,
         metrics: () => this.#metrics.text(),
         reload: () => this.reload(),
+        controls: this.controls,
         isReady: () => !this.#isStopping,
         isOverloaded: () => this.#overload.isRecent,
         backendPages: backends.pagesOf(modules),
@@ -188,6 +202,7 @@ export class Daemon {
     this.#metrics = new Metrics(sources, this.#registry, () => this.#config.limits);
     const snapshotContext = { seed: components.seed, clock: components.clock, log };
     this.#snapshotter = new Snapshotter(this.#registry, this.#gcraTable, snapshotContext);
+    this.#snapshotter.controls = this.controls;
     const topKeys = topKeysOf(router.denials);
     this.#denialLog = new DenialLog(log, this.#clock, () => this.#denialSources(), topKeys);
     this.#listeners = new Listeners({
@@ -248,6 +263,7 @@ export class Daemon {
     this.#config = config;
     this.router.applyConfig(config);
     this.#overload.config = overloadOf(config, this.#clock);
+    this.controls.applyConfig();
     this.#httpServer.configure(httpSettingsOf(config));
     this.#metrics.refresh();
     this.#logChangesOf(created);
@@ -306,6 +322,7 @@ export class Daemon {
       const protocols = [this.#lineConnections, this.#respConnections, this.#httpServer];
       await Promise.all(protocols.map((protocol) => protocol.drain(drainMs)));
       this.#denialLog.stop();
+      this.controls.close();
       for (const entry of [...this.#decreaseLogs.keys()]) this.#stopDecreaseLog(entry);
       await this.#backends.leave();
       await this.#snapshotter.save();

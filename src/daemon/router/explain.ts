@@ -21,10 +21,13 @@ export interface LimitExplanation {
 /** `table` is the one that found the route. */
 export function explainRoute(route: Route, table: RouteTable, key: string): Explanation {
   const { limits } = table;
-  const applied = route.applied.map(({ limit, name }) => {
+  const applied = route.applied.map(({ limit, name, runtimeRule }) => {
     const match = table.matchOf(limit, key);
     const { rule } = match.override ?? limit;
-    return { name, isApplied: true, rule: rule.limit, reason: describeApplied(limit, match) };
+    const reason = runtimeRule
+      ? 'has a run-time override for the key'
+      : describeApplied(limit, match);
+    return { name, isApplied: true, rule: runtimeRule ?? rule.limit, reason };
   });
   const others = limits
     .filter((limit) => !route.applied.some((each) => each.limit === limit))
@@ -50,6 +53,7 @@ function summaryOf({ staticVerdict, applied }: Route): string {
 }
 
 function describeStaticVerdict({ reason, isAllowed, limit, pattern }: StaticVerdict): string {
+  if (reason === 'banned') return `a ban has ${pattern?.text}`;
   if (reason === 'unmatched')
     return isAllowed
       ? 'no limit matches (unmatched)'
