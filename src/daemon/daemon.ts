@@ -24,6 +24,7 @@ import type { LoadResult } from './config/file.ts';
 import type { OverloadConfig } from './config/overload.ts';
 import { type Config, listenAddressesOf } from './config/read.ts';
 import { shadowTest } from './config/shadow.ts';
+import { ControlSharing } from './control/control-sharing.ts';
 import { Controls } from './control/controls.ts';
 import { DenialLog, type DenialSource, topKeysOf } from './denials/denial-log.ts';
 import { DenialRecorder } from './denials/denial-recorder.ts';
@@ -73,6 +74,7 @@ interface DaemonComponents {
 export class Daemon {
   readonly router: Router;
   readonly controls: Controls;
+  readonly #controlSharing: ControlSharing;
   readonly #log: Log;
   readonly #loadConfig: () => LoadResult;
   readonly #clock: Clock;
@@ -141,7 +143,10 @@ export class Daemon {
       registry: this.#registry,
       limits: () => this.#config.limits,
       onLimitersChanged: () => this.#metrics.refresh(),
+      share: (records) => this.#controlSharing.send(records),
     });
+    const { clock: sharingClock } = components;
+    this.#controlSharing = new ControlSharing(sharingClock, this.controls, backends.channels);
     const router = new Router(
       config,
       this.#registry,
@@ -323,6 +328,7 @@ export class Daemon {
       await Promise.all(protocols.map((protocol) => protocol.drain(drainMs)));
       this.#denialLog.stop();
       this.controls.close();
+      this.#controlSharing.close();
       for (const entry of [...this.#decreaseLogs.keys()]) this.#stopDecreaseLog(entry);
       await this.#backends.leave();
       await this.#snapshotter.save();

@@ -38,7 +38,11 @@ const MAX_DURATION_MS: Millis = 366 * 24 * 3_600_000;
 const MAX_NOTE_CHARS = 200;
 const MAX_KEY_CHARS = 1000;
 
-export const idOf = ({ kind, key, limit = '' }: ControlRecord): string => `${kind} ${limit} ${key}`;
+export const idOf = ({
+  kind,
+  key,
+  limit = '',
+}: Pick<ControlRecord, 'kind' | 'key' | 'limit'>): string => `${kind} ${limit} ${key}`;
 
 /** The pattern of a ban: an exact key, a glob, or whatever else a list accepts as a string. @throws {ConfigError} */
 export function readControlPattern(key: unknown): Pattern {

@@ -66,8 +66,14 @@ export class ControlTable {
     return this.records.filter(({ kind, isRemoved }) => kind !== 'reset' && !isRemoved);
   }
 
+  /** The record with the same id, removals included. */
+  recordOf(record: Pick<ControlRecord, 'kind' | 'key' | 'limit'>): ControlRecord | undefined {
+    return this.#records.get(idOf(record));
+  }
+
+  /** The same if it is in effect. */
   find(record: Pick<ControlRecord, 'kind' | 'key' | 'limit'>): ControlRecord | undefined {
-    const found = this.#records.get(idOf(record as ControlRecord));
+    const found = this.recordOf(record);
     return found?.isRemoved ? undefined : found;
   }
 

@@ -139,9 +139,11 @@ export class Controls implements RouteControls {
     const key = readKeyText(fields.get('key'));
     const limit = fields.get('limit') === undefined ? undefined : this.#limitOf(fields, key).name;
     fields.finish();
-    const [until, setAt] = [this.#context.clock.now() + RESET_SHARED_MS, this.#nextSetAt()];
+    const until = this.#context.clock.now() + RESET_SHARED_MS;
+    const record = { kind: 'reset', key, limit, until, setAt: this.#nextSetAt() } as const;
     const result = await this.#forget(key, limit);
-    this.#context.share?.([{ kind: 'reset', key, limit, until, setAt }]);
+    this.#table.put([record]);
+    this.#context.share?.([record]);
     this.#context.log('info', 'key reset', { key, limits: result.reset.join() });
     return result;
   }
@@ -224,7 +226,7 @@ export class Controls implements RouteControls {
   }
 
   #set(record: Omit<ControlRecord, 'until' | 'setAt'>, forMs: Millis): ControlRecord {
-    const setAt = this.#nextSetAt();
+    const setAt = this.#nextSetAt(this.#table.recordOf(record)?.setAt);
     const complete = { ...record, until: this.#context.clock.now() + forMs, setAt };
     this.#table.put([complete]);
     this.#context.share?.([complete]);
@@ -238,7 +240,7 @@ export class Controls implements RouteControls {
   #remove(record: Pick<ControlRecord, 'kind' | 'key' | 'limit'>): boolean {
     const known = this.#table.find(record);
     if (!known) return false;
-    const removal = { ...known, setAt: this.#nextSetAt(), isRemoved: true };
+    const removal = { ...known, setAt: this.#nextSetAt(known.setAt), isRemoved: true };
     this.#table.put([removal]);
     this.#context.share?.([removal]);
     const { kind, key, limit } = known;
@@ -246,9 +248,10 @@ export class Controls implements RouteControls {
     return true;
   }
 
-  /** Later than any before, also within a millisecond. */
-  #nextSetAt(): Millis {
-    this.#lastSetAt = Math.max(this.#context.clock.now(), this.#lastSetAt + 0.001);
+  /** Later than any before, also within a millisecond, and than a record of a peer whose clock is ahead. */
+  #nextSetAt(knownSetAt = 0): Millis {
+    const least = Math.max(this.#lastSetAt, knownSetAt) + 0.001;
+    this.#lastSetAt = Math.max(this.#context.clock.now(), least);
     return this.#lastSetAt;
   }
 
