@@ -82,6 +82,10 @@ export interface Backend {
   /** The key's status; changes nothing. */
   inspect(key: string, now?: Millis): KeyStatus;
 
+  /** Forgets what a key has consumed. */
+  forget(key: string): void;
+  /** The state of one key, for another limit of this process. */
+  keySnapshot(key: string): TableSnapshot;
   /** The state of all keys, for a successor with the same policy and hasher. */
   snapshot(): TableSnapshot;
   /** The same without a pause; calls may be decided between two slices. */

@@ -91,6 +91,8 @@ export interface BackendStartContext {
 export interface RunningBackend {
   /** The factory for a limit; a wrapper gets the factory of the backend that it wraps, if there is one. */
   createFactory(inner?: AnyBackendFactory): AnyBackendFactory;
+  /** Carries texts to the other daemons of the fleet, at best effort. */
+  readonly channel?: { send(text: string): void; onText: ((text: string) => void) | undefined };
   /** Called once all limits exist, before the daemon listens. */
   join?(): Promise<void>;
   /** The admin page as JSON. */

@@ -69,6 +69,14 @@ export class DelegatingBackend<Inner extends Backend = Backend> implements Backe
     return this.inner.inspect(key, now);
   }
 
+  forget(key: string): void {
+    this.inner.forget(key);
+  }
+
+  keySnapshot(key: string): TableSnapshot {
+    return this.inner.keySnapshot(key);
+  }
+
   snapshot(): TableSnapshot {
     return this.inner.snapshot();
   }

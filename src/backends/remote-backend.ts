@@ -81,6 +81,8 @@ export interface RemoteBackend {
   toServerTime?(key: string, at: Millis): Millis;
   /** A lease that is not settled, where the server counts calls in flight. */
   leaseOf?(leaseId: string): RemoteLease | undefined;
+  /** Forgets what a key has consumed. Rejects while unavailable. Absent: the backend cannot. */
+  forget?(key: string): Promise<void>;
   /** Counts hits served elsewhere. */
   addHits(key: string, count: number): Promise<void>;
   /** The key's numbers and the time on the server's clock; undefined while unavailable. */

@@ -5,6 +5,7 @@ import { BACKENDS, type BackendModule } from '../daemon/backends/registry.ts';
 import { backendPageCommand } from './backend-page.ts';
 import { check } from './check.ts';
 import { configCommands } from './config.ts';
+import { controlCommands } from './control.ts';
 import { explainCommand } from './explain.ts';
 import {
   type Command,
@@ -35,6 +36,7 @@ const rootOf = (modules: readonly BackendModule[]): CommandGroup => ({
     configCommands(modules),
     reloadCommand(modules),
     ...modules.flatMap(({ name, page }) => (page ? [backendPageCommand(name, page)] : [])),
+    ...controlCommands,
     trace,
     simulate,
   ],

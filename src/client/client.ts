@@ -76,7 +76,7 @@ export type CheckResult = ImmediateDecision & {
    * Why it refused, if not by an exhausted limit; `unavailable`: the backend of a limit is unavailable, or the daemon stops;
    * `queue-full`: too many calls wait.
    */
-  readonly reason?: 'unavailable' | 'queue-full' | 'deny-list' | 'unmatched';
+  readonly reason?: 'unavailable' | 'queue-full' | 'deny-list' | 'unmatched' | 'banned';
   /** The permit to settle, with `withPermit`. */
   readonly permit?: string;
   /** Set if `onUnavailable` decided: why. */

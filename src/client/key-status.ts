@@ -49,7 +49,7 @@ export interface InspectedKey {
   readonly key: string;
   /** Set where an allow or deny list decides, or no limit matches: then nothing is counted. */
   readonly verdict?: 'allow' | 'deny';
-  readonly reason?: 'allow-list' | 'deny-list' | 'unmatched';
+  readonly reason?: 'allow-list' | 'deny-list' | 'unmatched' | 'banned';
   /** The limit that the list belongs to; left out for a global list. */
   readonly limit?: string;
   /** The matching entry of the list. */

@@ -24,6 +24,8 @@ import type { LoadResult } from './config/file.ts';
 import type { OverloadConfig } from './config/overload.ts';
 import { type Config, listenAddressesOf } from './config/read.ts';
 import { shadowTest } from './config/shadow.ts';
+import { ControlSharing } from './control/control-sharing.ts';
+import { Controls } from './control/controls.ts';
 import { DenialLog, type DenialSource, topKeysOf } from './denials/denial-log.ts';
 import { DenialRecorder } from './denials/denial-recorder.ts';
 import { Health } from './health.ts';
@@ -73,6 +75,8 @@ interface DaemonComponents {
 
 export class Daemon {
   readonly router: Router;
+  readonly controls: Controls;
+  readonly #controlSharing: ControlSharing;
   readonly #log: Log;
   readonly #loadConfig: () => LoadResult;
   readonly #clock: Clock;
@@ -138,13 +142,25 @@ export class Daemon {
     const batchedClock = batchClock(components.clock);
     this.#registry = new LimiterRegistry({ hasher, batchClock: batchedClock, clock, backendFor });
     this.#logChangesOf(this.#registry.apply(config.limits).created);
+    this.controls = new Controls({
+      clock: components.clock,
+      log,
+      registry: this.#registry,
+      limits: () => this.#config.limits,
+      onLimitersChanged: () => this.#metrics.refresh(),
+      share: (records) => this.#controlSharing.send(records),
+    });
+    const { clock: sharingClock } = components;
+    this.#controlSharing = new ControlSharing(sharingClock, this.controls, backends.channels);
     const router = new Router(
       config,
       this.#registry,
       hasher,
       random,
       new DenialRecorder(batchedClock),
+      this.controls,
     );
+    this.controls.attach(router);
     this.router = router;
     const bounds = () => this.#config.bounds;
     const turns = new Turns(components.clock, this.#overload);
@@ -160,6 +176,8 @@ export class Daemon {
       clock: components.clock,
       clients: () => this.#respConnections.counts.open,
       password: () => this.#config.resp.password,
+      controls: this.controls,
+      adminToken: () => this.#config.admin.token,
       bounds: () => ({ ...RESP_BOUNDS, maxKeyBytes: bounds().maxKey }),
     });
     this.#respConnections = new Connections(resp, bounds, batchedClock, turns);
@@ -171,6 +189,7 @@ export class Daemon {
         turns,
         metrics: () => this.#metrics.text(),
         reload: () => this.reload(),
+        controls: this.controls,
         isReady: () => !this.#isStopping,
         readiness: () => this.#readiness(),
         backendPages: backends.pagesOf(modules),
@@ -181,6 +200,7 @@ export class Daemon {
     );
     const snapshotContext = { seed: components.seed, clock: components.clock, log };
     this.#snapshotter = new Snapshotter(this.#registry, this.#gcraTable, snapshotContext);
+    this.#snapshotter.controls = this.controls;
     const sources = {
       line: this.#lineConnections,
       resp: this.#respConnections,
@@ -257,6 +277,7 @@ export class Daemon {
     this.#config = config;
     this.router.applyConfig(config);
     this.#overload.config = overloadOf(config, this.#clock);
+    this.controls.applyConfig();
     this.#httpServer.configure(httpSettingsOf(config));
     this.#metrics.refresh();
     this.#logChangesOf(created);
@@ -316,6 +337,8 @@ export class Daemon {
       await Promise.all(protocols.map((protocol) => protocol.drain(drainMs)));
       this.#denialLog.stop();
       this.#health.stop();
+      this.controls.close();
+      this.#controlSharing.close();
       for (const entry of [...this.#decreaseLogs.keys()]) this.#stopDecreaseLog(entry);
       await this.#backends.leave();
       await this.#snapshotter.save();

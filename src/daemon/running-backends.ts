@@ -66,6 +66,11 @@ export class RunningBackends {
     this.#connections.closeUnused(config ? serversOf(config) : []);
   }
 
+  /** What carries texts to other daemons. */
+  get channels(): readonly NonNullable<RunningBackend['channel']>[] {
+    return [...this.#running.values()].flatMap(({ channel }) => channel ?? []);
+  }
+
   async join(): Promise<void> {
     for (const backend of this.#running.values()) await backend.join?.();
   }

@@ -47,6 +47,8 @@ export interface Snapshot {
   /** Keys are stored as hashes with this seed. */
   readonly seed: HashSeed;
   readonly parts: readonly SnapshotPart[];
+  /** What operators set at run time, validated by its reader. Absent in older files. */
+  readonly controls?: unknown;
 }
 
 const MAGIC = 'sluice snapshot 4\n';
@@ -101,7 +103,7 @@ async function writeAtomically(file: string, snapshot: SnapshotSources): Promise
 }
 
 async function writeSlices(writer: ChunkWriter, snapshot: SnapshotSources): Promise<number> {
-  const { savedAt, seed, sources } = snapshot;
+  const { savedAt, seed, sources, controls } = snapshot;
   const parts: SnapshotHeader['parts'][number][] = [];
   writer.add(Buffer.from(MAGIC));
   for (const { slices, ...part } of sources) {
@@ -118,7 +120,7 @@ async function writeSlices(writer: ChunkWriter, snapshot: SnapshotSources): Prom
     parts.push({ ...part, entries, freshAt: debtUntil?.length ?? 0 });
     if (writer.isDue) await writer.flush();
   }
-  const head = Buffer.from(JSON.stringify({ savedAt, seed, parts }));
+  const head = Buffer.from(JSON.stringify({ savedAt, seed, parts, controls }));
   writer.add(head);
   writer.add(uint32(head.length));
   return writer.end();
@@ -249,7 +251,7 @@ function parseSnapshot(bytes: Buffer, now: Millis, maxAgeMs: Millis): SnapshotRe
     limit,
     table: { entries: take(entries), debtUntil: freshAt > 0 ? take(freshAt) : undefined },
   }));
-  return { snapshot: { savedAt, seed, parts } };
+  return { snapshot: { savedAt, seed, parts, controls: head.controls } };
 }
 
 /** Where the description is, and where the numbers are. */
@@ -283,6 +285,7 @@ function versionProblem(bytes: Buffer): string {
 
 /** The description as stored: `freshAt` is the length of `debtUntil`. */
 interface SnapshotHeader {
+  readonly controls?: unknown;
   readonly savedAt: Millis;
   readonly seed: HashSeed;
   readonly parts: readonly {

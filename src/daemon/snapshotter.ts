@@ -13,6 +13,7 @@ import type { HashSeed } from '../core/hash.ts';
 import type { Log } from '../core/log.ts';
 import { SyncLimiter } from '../limiter/sync-limiter.ts';
 import type { Config } from './config/read.ts';
+import type { Controls } from './control/controls.ts';
 import {
   isConcurrencyLimit,
   isLimitName,
@@ -48,6 +49,8 @@ export class Snapshotter {
   readonly #registry: LimiterRegistry;
   readonly #gcraTable: GcraTable;
   readonly #context: SnapshotterContext;
+  /** What operators set at run time. */
+  controls: Pick<Controls, 'records' | 'merge'> | undefined;
   /** File and interval; undefined: no snapshots. */
   #target: Config['snapshot'];
   #cancelSave = (): void => {};
@@ -66,6 +69,7 @@ export class Snapshotter {
 
   /** Restores the limits that are unchanged since the snapshot, or have other numbers of the same rule. */
   restore(previous: Snapshot | undefined): void {
+    if (Array.isArray(previous?.controls)) this.controls?.merge(previous.controls);
     for (const part of previous?.parts ?? []) {
       const { name, table } = part;
       if (name === GCRA_PART) {
@@ -130,7 +134,8 @@ export class Snapshotter {
     const failures = this.#failedWrites.file === file ? this.#failedWrites.times : 0;
     try {
       const sources = this.#sources();
-      const bytes = await writeSnapshot(file, { savedAt: clock.now(), seed, sources });
+      const controls = this.controls?.records;
+      const bytes = await writeSnapshot(file, { savedAt: clock.now(), seed, sources, controls });
       this.#failedWrites = { file, times: 0 };
       this.#savedAt = clock.now();
       if (failures === 0) log('info', 'snapshot written', { file, bytes });

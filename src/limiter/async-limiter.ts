@@ -109,6 +109,14 @@ export class AsyncLimiter extends LimiterCore implements RemoteLimiterInternals 
     });
   }
 
+  /** Forgets what a key has consumed, and its cool-down. Rejects if the backend is unavailable, or cannot. */
+  async forget(key: string): Promise<void> {
+    if (!this.#backend.forget) throw new Error('the backend of the limit cannot forget a key');
+    await this.#backend.forget(key);
+    this.cooldowns.remove(key);
+    this.#scheduler.wake(key);
+  }
+
   check(key: string, cost = 1): Promise<Decision> {
     try {
       requireKey(key);

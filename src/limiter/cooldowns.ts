@@ -29,6 +29,10 @@ export class KeyCooldowns {
     }
   }
 
+  remove(key: string): void {
+    this.#endAt.delete(key);
+  }
+
   /** The rest of the key's cool-down in whole milliseconds, rounded up; 0: none. */
   remainingMs(key: string, now: Millis): Millis {
     const endAt = this.#endAt.get(key);

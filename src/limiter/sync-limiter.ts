@@ -229,6 +229,18 @@ export class SyncLimiter extends LimiterCore implements LimiterInternals {
     return this.issuePermit(key, cost, dueAt, waitedMs, partitionIndex);
   }
 
+  /** Forgets what a key has consumed, and its cool-down. Calls in flight no longer count. */
+  forget(key: string): void {
+    this.#backend.forget(key);
+    this.cooldowns.remove(key);
+    this.scheduler.wake(key);
+  }
+
+  /** The state of one key, for `restore` of another limiter with the same hasher. */
+  keySnapshot(key: string): TableSnapshot {
+    return this.#backend.keySnapshot(key);
+  }
+
   /** The state of all keys, for a successor with the same rule and hasher. */
   snapshot(): TableSnapshot {
     return this.#backend.snapshot();

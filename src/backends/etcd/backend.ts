@@ -184,6 +184,11 @@ export class EtcdBackend implements RemoteBackend {
     await this.#submit(key, apply, isCredit);
   }
 
+  async forget(key: string): Promise<void> {
+    const { policy } = this.#rule;
+    await this.#enqueue(key, (state, { now }) => policy.init(state, 0, now), false);
+  }
+
   async addHits(key: string, hits: number): Promise<void> {
     const { policy } = this.#rule;
     await this.#submit(key, (state, { now }) => policy.update(state, 0, { hits }, now));

@@ -238,6 +238,14 @@ export class LocalBackend implements Backend {
     this.#table.markAllSpent(freshAt, this.#clock.now());
   }
 
+  forget(key: string): void {
+    this.#table.forget(key, this.#clock.now());
+  }
+
+  keySnapshot(key: string): TableSnapshot {
+    return { entries: this.#table.entryOf(key), debtUntil: undefined };
+  }
+
   snapshot(): TableSnapshot {
     return collectSlices(this.slices());
   }

@@ -198,6 +198,27 @@ export class KeyTable {
     this.lifecycle.init(state, 0, now, this.#debtUntilFor(this.#hasher.high, now));
   }
 
+  /** Removes a key. Where evicted keys have left a debt to its hash bucket, the key begins without it. */
+  forget(key: string, now: Millis): void {
+    const { low, high } = this.#hashOf(key);
+    if (this.findHashed(low, high) >= 0) this.#remove(this.#slots, this.#slots.slotOf(low, high));
+    if (this.#debtUntilFor(high, now) <= now) return;
+    const i = this.#add(low, high, now);
+    if (i >= 0) this.lifecycle.init(this.storage, i, now);
+  }
+
+  #hashOf(key: string): { readonly low: number; readonly high: number } {
+    this.#hasher.hash(key);
+    const { low, high } = this.#hasher;
+    return { low, high };
+  }
+
+  /** A key's hash and numbers as in a snapshot; empty if it has none. */
+  entryOf(key: string): Float64Array {
+    const i = this.find(key);
+    return i < 0 ? new Float64Array() : this.storage.slice(i - 1, i - 1 + this.#stride);
+  }
+
   /**
    * Everything that a successor with the same hasher needs to continue, in slices: the entries of some keys each. Calls
    * may be decided between two slices. A key is in one slice, as it was then, and a key that is there all the time is

@@ -9,6 +9,9 @@ import { MAX_AMOUNT } from '../../core/options.ts';
 /** Fits into one network packet without fragmentation, with space for the MAC. */
 export const MAX_DATAGRAM_BYTES = 1200;
 
+/** The text of one message. */
+const MAX_TEXT_BYTES = 1100;
+
 const MAX_NAME_BYTES = 64;
 
 /** What a writer can hold: no message is longer. */
@@ -71,6 +74,14 @@ export class Writer {
     const target = scratch.subarray(this.offset + 1, this.offset + 1 + MAX_NAME_BYTES);
     const { written } = new TextEncoder().encodeInto(value, target); // whole characters only
     this.byte(written);
+    this.offset += written;
+  }
+
+  /** At most what fits into a datagram; whole characters only. */
+  longText(value: string): void {
+    const target = scratch.subarray(this.offset + 2, this.offset + 2 + MAX_TEXT_BYTES);
+    const { written } = new TextEncoder().encodeInto(value, target);
+    this.u16(written);
     this.offset += written;
   }
 
@@ -167,6 +178,16 @@ export class Reader {
     const length = this.byte();
     const at = this.#advance(length);
     if (at < 0 || length > MAX_NAME_BYTES) {
+      this.isValid = false;
+      return '';
+    }
+    return new TextDecoder().decode(this.#bytes.subarray(at, at + length));
+  }
+
+  longText(): string {
+    const length = this.u16();
+    const at = this.#advance(length);
+    if (at < 0 || length > MAX_TEXT_BYTES) {
       this.isValid = false;
       return '';
     }

@@ -169,6 +169,7 @@ const FIELD_CODECS: { readonly [F in keyof MessageFields]: FieldCodec<MessageFie
   next: numberCodec('varint'),
   buckets: numberCodec('byte'),
   name: { write: (writer, name) => writer.text(name), read: (reader) => reader.text() },
+  text: { write: (writer, text) => writer.longText(text), read: (reader) => reader.longText() },
   entries: { write: writeEntries, read: readEntries },
   ranges: { write: writeRanges, read: readRanges },
   refillTimes: {

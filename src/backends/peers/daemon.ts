@@ -110,6 +110,7 @@ function runPeers(
   };
   return {
     createFactory: () => peersFactory(node),
+    channel: node.channel,
     /** Resolves when the state of the peers is known, or after a timeout. Rejects if the transport cannot open. */
     async join() {
       const { transport: through, name } = node.view();

@@ -6,6 +6,7 @@
  *     nack ──▶  ◀── report, evicted        retransmission of missing reports
  *     state-request ──▶  ◀── state         state transfer to a new node
  *     levels-request ──▶  ◀── levels       anti-entropy
+ *     controls ──▶ broadcast               bans, overrides and resets of operators
  */
 
 import type { Random } from '../../core/random.ts';
@@ -62,6 +63,7 @@ export interface MessageFields {
   readonly first: number;
   /** Display name of the sender. */
   readonly name: string;
+  readonly text: string;
   /** Above 0 in a retransmission. */
   readonly agoMs: number;
   /** Hits; in `levels` units spent instead, without hits that the sender has not reported. */
@@ -100,6 +102,8 @@ export const MESSAGE_FIELDS = {
   /** Requests the levels of these keys; the hits of the entries are ignored. */
   'levels-request': ['nonce', 'entries'],
   levels: ['nonce', 'seq', 'receivedSeq', 'entries'],
+  /** What operators set at run time, for the daemon: the protocol carries it and does not read it. */
+  controls: ['text'],
 } as const satisfies Readonly<Record<string, readonly (keyof MessageFields)[]>>;
 
 export type MessageKind = keyof typeof MESSAGE_FIELDS;

@@ -122,6 +122,7 @@ export class PeerNode {
 
   async open(): Promise<void> {
     const { transport } = this.#config;
+    this.#protocol.onControls = (text) => this.channel.onText?.(text);
     await transport.open((bytes, from) => this.#onDatagram(bytes, from));
     if (this.#isClosed) return void (await transport.close()); // closed while opening
     this.#isOpen = true;
@@ -167,6 +168,14 @@ export class PeerNode {
       transportCounts: { ...transport.counts },
     };
   }
+
+  /** Carries texts between the daemons of the fleet, at best effort. */
+  readonly channel = {
+    onText: undefined as ((text: string) => void) | undefined,
+    send: (text: string): void => {
+      if (this.#isOpen) this.#protocol.sendControls(text);
+    },
+  };
 
   // Limits
 

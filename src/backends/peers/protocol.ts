@@ -108,6 +108,14 @@ export class PeerProtocol {
     return this.#sender.id;
   }
 
+  /** Called with the text of a `controls` message. */
+  onControls: ((text: string) => void) | undefined;
+
+  /** Sends a text to all peers. A lost one is not sent again. */
+  sendControls(text: string): void {
+    this.#sender.send(BROADCAST, { kind: 'controls', text });
+  }
+
   // Limits
 
   addLimit(limit: PeerLimit): void {
@@ -319,6 +327,9 @@ export class PeerProtocol {
         break;
       case 'state':
         this.#stateTransfer.applyPage(message, now);
+        break;
+      case 'controls':
+        this.onControls?.(message.text);
         break;
       case 'levels':
         this.#antiEntropy.applyReply(peer, message, now);

@@ -182,6 +182,11 @@ export class PoolBackend extends DelegatingBackend<LocalBackend> {
     };
   }
 
+  override forget(key: string): void {
+    this.#refreshFixedDecision();
+    this.inner.forget(key);
+  }
+
   override snapshot(): TableSnapshot {
     this.#refreshFixedDecision();
     return this.inner.snapshot();

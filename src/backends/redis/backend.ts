@@ -126,6 +126,10 @@ export class RedisBackend implements PrefetchSource {
     await this.#context.send(key, `s${outcome} ${cost} ${used} ${dueAt}`).catch(() => {});
   }
 
+  async forget(key: string): Promise<void> {
+    await this.#context.send(key, 'z');
+  }
+
   toServerTime(key: string, at: Millis): Millis {
     return this.#context.toRedisTime(key, at);
   }

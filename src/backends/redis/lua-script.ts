@@ -240,6 +240,11 @@ local OPS = {
     return 0
   end,
 
+  z = function(s)
+    rule.init(s, 0, now)
+    return 0
+  end,
+
   g = function(s, rest)
     local tokens, upTo = match(rest, '(%S+) (%S+)')
     rule.credit(s, 0, tonumber(tokens), tonumber(upTo), now)

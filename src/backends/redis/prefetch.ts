@@ -32,6 +32,7 @@ export interface PrefetchSource extends RemoteBackend {
   takeSurplus: NonNullable<RemoteBackend['takeSurplus']>;
   credit: NonNullable<RemoteBackend['credit']>;
   toServerTime: NonNullable<RemoteBackend['toServerTime']>;
+  forget: NonNullable<RemoteBackend['forget']>;
   /** As `takeUpTo`, but 0 while Redis is unavailable: tokens of the fallback must not be prefetched. */
   takeRemote(key: string, most: number): Promise<number>;
 }
@@ -68,6 +69,11 @@ export class PrefetchBackend extends DelegatingRemoteBackend<PrefetchSource> {
     }
     const decision = this.checkPrefetched(key, cost);
     return decision ? { decision, decidedAt: this.#clock.now() } : super.checkNow(key, cost);
+  }
+
+  /** Tokens that were prefetched stay here: they are part of what is new. */
+  forget(key: string): Promise<void> {
+    return this.inner.forget(key);
   }
 
   override async checkBatch(key: string, costs: readonly number[]): Promise<BatchDecision> {

@@ -40,9 +40,17 @@ export async function requestAdmin(
   page: string,
   flags: AdminFlags,
   token = process.env.SLUICE_ADMIN_TOKEN,
+  fields?: Readonly<Record<string, unknown>>,
 ): Promise<unknown> {
   const at = adminAddressOf(flags);
-  const { status, text } = await sendRequest(method, page, at, token, flags);
+  const { status, text } = await sendRequest(
+    method,
+    page,
+    at,
+    token,
+    flags,
+    fields && JSON.stringify(fields),
+  );
   if (status === 200) {
     try {
       return JSON.parse(text);
@@ -55,6 +63,7 @@ export async function requestAdmin(
     throw new CommandError(`${at} requires ${which} admin token; set $SLUICE_ADMIN_TOKEN`);
   }
   const detail = problemDetailOf(text);
+  if (fields && detail !== undefined) throw new CommandError(detail);
   if (status === 422 && detail !== undefined) throw new RefusedError(detail);
   if (status === 403 && detail !== undefined)
     throw new CommandError(`${at} refused ${page}: ${detail}`);
@@ -78,13 +87,17 @@ function sendRequest(
   at: string,
   token: string | undefined,
   { tls = false, ca }: AdminFlags,
+  body: string | undefined,
 ): Promise<{ readonly status: number; readonly text: string }> {
   const options: RequestOptions = {
     ...socketOptionsOf(at),
     method,
     path,
     agent: false,
-    headers: token ? { authorization: `Bearer ${token}` } : {},
+    headers: {
+      ...(token && { authorization: `Bearer ${token}` }),
+      ...(body !== undefined && { 'content-type': 'application/json' }),
+    },
     signal: AbortSignal.timeout(REQUEST_TIMEOUT_MS),
   };
   return new Promise((resolve, reject) => {
@@ -115,7 +128,7 @@ function sendRequest(
       });
       response.on('end', () => resolve({ status: response.statusCode ?? 0, text }));
     });
-    outgoing.end();
+    outgoing.end(body);
   });
 }
 

@@ -23,7 +23,7 @@ export interface LimitExplanation {
 /** `table` is the one that found the route. */
 export function explainRoute(route: Route, table: RouteTable, key: string): Explanation {
   const { limits } = table;
-  const applied = route.applied.map(({ limit, name }) => {
+  const applied = route.applied.map(({ limit, name, runtimeRule }) => {
     const match = table.matchOf(limit, key);
     const plan = match.override || name === limit.name ? undefined : planOf(name);
     const rule = match.override?.rule ?? limit.plans.get(plan ?? '') ?? limit.rule;
@@ -31,8 +31,10 @@ export function explainRoute(route: Route, table: RouteTable, key: string): Expl
       name,
       isApplied: true,
       ...(limit.shadow && { shadow: true }),
-      rule: rule.limit,
-      reason: describeApplied(limit, match, plan),
+      rule: runtimeRule ?? rule.limit,
+      reason: runtimeRule
+        ? 'has a run-time override for the key'
+        : describeApplied(limit, match, plan),
     };
   });
   const others = limits
@@ -59,6 +61,7 @@ function summaryOf({ staticVerdict, applied }: Route): string {
 }
 
 function describeStaticVerdict({ reason, isAllowed, limit, pattern }: StaticVerdict): string {
+  if (reason === 'banned') return `a ban has ${pattern?.text}`;
   if (reason === 'unmatched')
     return isAllowed
       ? 'no limit matches (unmatched)'

@@ -53,14 +53,21 @@ export interface RegistryChange {
   /** Names of limiters that begin without counts although there was one of this name before. */
   readonly restarted: string[];
   /** All limiters after the change. */
-  readonly entries: ReadonlyMap<string, LimiterEntry>;
+  readonly entries: Map<string, LimiterEntry>;
+}
+
+interface RuntimeOverride {
+  readonly limit: string;
+  readonly rule: RuleOptions;
 }
 
 export class LimiterRegistry {
   readonly #context: RegistryContext;
-  #entries: ReadonlyMap<string, LimiterEntry> = new Map();
+  #entries: Map<string, LimiterEntry> = new Map();
   /** The names of overrides by limit and pattern. */
   #overrideNames: ReadonlyMap<string, string> = new Map();
+  /** Overrides that were set at run time, by the name of their limiter. */
+  readonly #overrides = new Map<string, RuntimeOverride>();
 
   constructor(context: RegistryContext) {
     this.#context = context;
@@ -119,6 +126,8 @@ export class LimiterRegistry {
           if (!entries.has(name))
             add(name, override.rule, limit, this.#overrideBefore(limit, override));
         }
+        for (const [name, override] of this.#overrides)
+          if (override.limit === limit.name && !entries.has(name)) add(name, override.rule, limit);
       }
     } catch (error) {
       void closeLimiters([...entries.values()].filter(isNew));
@@ -127,6 +136,27 @@ export class LimiterRegistry {
     const removed = this.all.filter((old) => entries.get(old.name) !== old);
     const created = [...entries.values()].filter(isNew);
     return { limits, created, removed, entries, transfers, restarted };
+  }
+
+  /** The limiter of an override that was set at run time; keys with the same override share it. */
+  addOverride(limit: LimitConfig, name: string, rule: RuleOptions): LimiterEntry {
+    const known = this.#entries.get(name);
+    if (known) return known;
+    const entry = this.#keepOrCreate(name, rule, limit);
+    this.#entries.set(name, entry);
+    this.#overrides.set(name, { limit: limit.name, rule });
+    return entry;
+  }
+
+  /** Removes the limiters of run-time overrides that no control needs; the caller closes them. */
+  removeOverrides(isNeeded: (name: string) => boolean): LimiterEntry[] {
+    const unused = [...this.#overrides.keys()].filter((name) => !isNeeded(name));
+    return unused.flatMap((name) => {
+      const entry = this.#entries.get(name);
+      this.#overrides.delete(name);
+      this.#entries.delete(name);
+      return entry ?? [];
+    });
   }
 
   commit({ limits, entries, transfers }: RegistryChange): void {

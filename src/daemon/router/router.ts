@@ -31,6 +31,7 @@ import {
   type AppliedLimit,
   limiterKeyOf,
   type Route,
+  type RouteControls,
   type RoutesConfig,
   RouteTable,
   type StaticVerdict,
@@ -118,8 +119,10 @@ export class Router {
     'allow-list': 0,
     'deny-list': 0,
     unmatched: 0,
+    banned: 0,
   };
   readonly #hasher: Hasher;
+  readonly #controls: RouteControls | undefined;
   #routeTable: RouteTable;
 
   constructor(
@@ -128,12 +131,14 @@ export class Router {
     hasher: Hasher,
     random: Random = systemRandom,
     denials = new DenialRecorder(),
+    controls?: RouteControls,
   ) {
+    this.#controls = controls;
     this.permits = new PermitRegistry(random);
     this.registry = registry;
     this.denials = denials;
     this.#hasher = hasher;
-    this.#routeTable = new RouteTable(config, registry);
+    this.#routeTable = new RouteTable(config, registry, controls);
     this.waiting = new Waiting({
       checkRouted: (request) => this.checkRouted(request),
       admit: (request, remaining, permits) => this.#admit(request, remaining, permits),
@@ -148,7 +153,7 @@ export class Router {
 
   /** Routes by another configuration from now on. The registry must have its limiters already. */
   applyConfig(config: RoutesConfig): void {
-    this.#routeTable = new RouteTable(config, this.registry);
+    this.#routeTable = new RouteTable(config, this.registry, this.#controls);
     this.#configureWaiting(config);
     this.waiting.reroute();
   }
@@ -156,6 +161,23 @@ export class Router {
   /** The limits as configured now. */
   get limits(): readonly LimitConfig[] {
     return this.#routeTable.limits;
+  }
+
+  /** Finds routes anew, all or that of one key: a control was set, removed or has expired. */
+  forgetRoutes(onlyKey?: string): void {
+    if (onlyKey !== undefined) this.#hasher.hash(onlyKey);
+    this.#routeTable.forgetRoutes(onlyKey === undefined ? undefined : this.#hasher);
+    this.waiting.reroute();
+  }
+
+  /** The key that limits count a key under. */
+  countedKey(key: string): string {
+    return this.#routeTable.countedKey(key);
+  }
+
+  /** The name of the limiter that the configuration has for a key in one limit. */
+  configuredName(limit: string, key: string): string {
+    return this.#routeTable.configuredName(limit, key);
   }
 
   /** Checks a key given as bytes, cost 1. The fastest path: decodes no string unless a limit needs the name. */
@@ -328,8 +350,9 @@ export class Router {
     const { isAllowed, reason, limit } = staticVerdict;
     if (isAllowed) return { decision: ALLOWED.decision, staticVerdict };
     this.staticDenials[reason]++;
+    const decision = deny(staticVerdict.retryAfterMs?.() ?? NEVER);
     const known = limit !== undefined && { limit };
-    return this.refused(request, { decision: deny(NEVER), staticVerdict, ...known });
+    return this.refused(request, { decision, staticVerdict, ...known });
   }
 
   /** Acquires from the remote limits one after the other; a refusal returns everything taken before. */

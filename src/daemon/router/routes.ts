@@ -1,7 +1,7 @@
 /**
  * Finds the limits that apply to a key, and why.
  *
- *     key ──▶ deny lists ──▶ allow lists ──▶ most specific limit, or the one named ──▶ all limits with `always`
+ *     key ──▶ bans, deny lists ──▶ allow lists ──▶ most specific limit, or the one named ──▶ all limits with `always`
  *                                                    └─ its override                       └─ their overrides
  *
  * The route depends only on the configuration and the key. It is cached by the key's hash in a
@@ -9,6 +9,7 @@
  * limited nevertheless, so the key is compared too, unless a single limit counts by that hash anyway.
  */
 
+import type { Millis } from '../../core/clock.ts';
 import type { KeyHash } from '../../core/hash.ts';
 import type { PendingSet } from '../../core/pending.ts';
 import type { RemoteLimiter } from '../../limiter/async-limiter.ts';
@@ -34,6 +35,8 @@ export interface AppliedLimit {
   readonly name: string;
   readonly limiter: SyncLimiter | RemoteLimiter;
   readonly pending: PendingSet;
+  /** The rule of an override that was set at run time. */
+  readonly runtimeRule?: unknown;
 }
 
 export type LocalAppliedLimit = AppliedLimit & { readonly limiter: SyncLimiter };
@@ -41,11 +44,32 @@ export type LocalAppliedLimit = AppliedLimit & { readonly limiter: SyncLimiter }
 /** A verdict without counting: by a list, or because no limit matches. */
 export interface StaticVerdict {
   readonly isAllowed: boolean;
-  readonly reason: 'allow-list' | 'deny-list' | 'unmatched';
+  readonly reason: 'allow-list' | 'deny-list' | 'unmatched' | 'banned';
   /** The limit that has the list; undefined: the global list. */
   readonly limit?: string;
   readonly pattern?: Pattern;
+  /** The rest of a ban; undefined: the configuration decides for good. */
+  retryAfterMs?(): Millis;
 }
+
+/** The limiter of an override that was set at run time. */
+export interface AppliedOverride {
+  readonly name: string;
+  readonly rule: unknown;
+}
+
+/** What operators set at run time; it comes before the configuration. */
+export interface RouteControls {
+  readonly isEmpty: boolean;
+  banOf(key: string): StaticVerdict | undefined;
+  overrideOf(limit: LimitConfig, key: string): AppliedOverride | undefined;
+}
+
+const NO_CONTROLS: RouteControls = {
+  isEmpty: true,
+  banOf: () => undefined,
+  overrideOf: () => undefined,
+};
 
 export interface Route {
   readonly staticVerdict?: StaticVerdict;
@@ -96,6 +120,7 @@ const SHARED_KEY = '*';
 export class RouteTable {
   readonly #config: RoutesConfig;
   readonly #registry: LimiterRegistry;
+  readonly #controls: RouteControls;
   readonly #globalLists: ListIndex;
   readonly #limitsByName: ReadonlyMap<string, IndexedLimit>;
   /** Limits without `always`: only the most specific one applies. */
@@ -103,12 +128,12 @@ export class RouteTable {
   readonly #always: readonly IndexedLimit[];
   readonly #planNames: ReadonlySet<string>;
   readonly #hasPlanFile: boolean;
-  /** The route of all keys, if the configuration does not depend on the key. */
-  readonly #soleRoute: Route | undefined;
-  readonly #cachedHashes: Int32Array;
+  /** The route of all keys, if neither the configuration nor a control depends on the key. */
+  #soleRoute: Route | undefined;
+  #cachedHashes = new Int32Array();
   /** Keys whose route is not a single limit. */
-  readonly #cachedKeys: (string | undefined)[];
-  readonly #cachedRoutes: (Route | undefined)[];
+  #cachedKeys: (string | undefined)[] = [];
+  #cachedRoutes: (Route | undefined)[] = [];
   readonly #bySignature = new Map<string, Route>();
   /** Routes of IPv6 addresses, by their network. */
   readonly #byNetwork = new Map<string, Route>();
@@ -118,11 +143,16 @@ export class RouteTable {
   /** Routes to a named limit that do not depend on the key: at most one per limit. */
   readonly #keyIndependentRoutes = new Map<string, Route>();
 
-  constructor(config: RoutesConfig, registry: LimiterRegistry) {
+  constructor(
+    config: RoutesConfig,
+    registry: LimiterRegistry,
+    controls: RouteControls = NO_CONTROLS,
+  ) {
     this.#config = config;
     this.#ipv6Bits = config.keys?.ipv6Bits ?? DEFAULT_IPV6_BITS;
     this.#countsNetworks = this.#ipv6Bits < ALL_IPV6_BITS;
     this.#registry = registry;
+    this.#controls = controls;
     this.#globalLists = indexLists(config);
     const limits = config.limits.map(indexLimit);
     this.#limitsByName = new Map(limits.map((indexed) => [indexed.limit.name, indexed]));
@@ -134,12 +164,36 @@ export class RouteTable {
       exclusive.flatMap((indexed) => indexed.limit.match.map((pattern) => ({ indexed, pattern }))),
       patternOf,
     );
-    const isSole = isKeyIndependent(config) && !this.#hasPlanFile;
+    this.forgetRoutes();
+  }
+
+  /** Finds routes anew, all or that of one key: a control was set, removed or has expired. */
+  forgetRoutes(onlyKey?: KeyHash): void {
+    const isWarm = !this.#soleRoute && this.#keyIndependentRoutes.size === 0;
+    if (onlyKey && isWarm && !this.#controls.isEmpty) this.#forgetSlot(onlyKey);
+    else this.#forgetAll();
+  }
+
+  #forgetSlot({ low }: KeyHash): void {
+    const at = low & (ROUTE_CACHE_SLOTS - 1);
+    this.#cachedHashes[at * 2] = this.#cachedHashes[at * 2 + 1] = 0;
+    this.#cachedRoutes[at] = undefined;
+  }
+
+  #forgetAll(): void {
+    const isSole = this.#controls.isEmpty && isKeyIndependent(this.#config) && !this.#hasPlanFile;
     this.#soleRoute = isSole ? this.find('') : undefined;
-    const size = this.#soleRoute ? 0 : ROUTE_CACHE_SLOTS;
-    this.#cachedHashes = new Int32Array(size * 2);
-    this.#cachedKeys = new Array(size);
-    this.#cachedRoutes = new Array(size);
+    const size = isSole ? 0 : ROUTE_CACHE_SLOTS;
+    if (size === this.#cachedRoutes.length) {
+      this.#cachedHashes.fill(0);
+      this.#cachedRoutes[0] = undefined; // what a hash of 0 would find
+    } else {
+      this.#cachedHashes = new Int32Array(size * 2);
+      this.#cachedKeys = new Array(size);
+      this.#cachedRoutes = new Array(size);
+    }
+    this.#bySignature.clear();
+    this.#keyIndependentRoutes.clear();
   }
 
   get limits(): readonly LimitConfig[] {
@@ -213,6 +267,7 @@ export class RouteTable {
   /** True if every key has the same route to a named limit. */
   #isKeyIndependent({ limit }: IndexedLimit): boolean {
     return (
+      this.#controls.isEmpty &&
       !hasLists(this.#config) &&
       !this.#hasPlanFile &&
       !hasListsOrOverrides(limit) &&
@@ -222,7 +277,7 @@ export class RouteTable {
 
   /** Finds the route of a key without the cache; `named` takes the place of the most specific limit. */
   find(key: string, plan?: string, named = this.#specific.best(key)?.indexed): Route {
-    const global = listVerdict(this.#globalLists, key);
+    const global = this.#controls.banOf(key) ?? listVerdict(this.#globalLists, key);
     if (global) return staticRoute(global);
     const counting: IndexedLimit[] = [];
     let exempt: StaticVerdict | undefined;
@@ -250,16 +305,34 @@ export class RouteTable {
     return found.length > 1 ? found.sort((a, b) => a.order - b.order) : found;
   }
 
-  /** An override comes first, then the plan that the request names, then that of the file. */
-  #apply({ limit, overrides }: IndexedLimit, key: string, named?: string): AppliedLimit {
-    const plan = named ?? this.#config.planOf?.get(key);
-    const byPlan = plan !== undefined && limit.plans.has(plan) ? plan : undefined;
-    const rule = overrides.best(key)?.override.name ?? byPlan;
-    const name = rule === undefined ? limit.name : overrideName(limit.name, rule);
+  #apply(indexed: IndexedLimit, key: string, plan?: string): AppliedLimit {
+    const { limit } = indexed;
+    const runtime = this.#controls.overrideOf(limit, key);
+    const name = runtime?.name ?? this.#limiterName(indexed, key, plan);
     const entry = this.#registry.get(name);
     if (!entry) throw new Error(`limit ${name} is not in the registry`);
     const { limiter, pending } = entry;
-    return { limit, name, limiter, pending };
+    const applied = { limit, name, limiter, pending };
+    return runtime ? { ...applied, runtimeRule: runtime.rule } : applied;
+  }
+
+  /** The key that limits count a key under: of an IPv6 address, its network. */
+  countedKey(key: string): string {
+    return countedKeyOf(key, this.#ipv6Bits);
+  }
+
+  /** The name of the limiter that the configuration has for a key in one limit: the limit's, or an override's. */
+  configuredName(limitName: string, key: string): string {
+    const indexed = this.#limitsByName.get(limitName);
+    return indexed ? this.#limiterName(indexed, key) : limitName;
+  }
+
+  /** An override comes first, then the plan that the request names, then that of the plan file. */
+  #limiterName({ limit, overrides }: IndexedLimit, key: string, named?: string): string {
+    const plan = named ?? this.#config.planOf?.get(key);
+    const byPlan = plan !== undefined && limit.plans.has(plan) ? plan : undefined;
+    const rule = overrides.best(key)?.override.name ?? byPlan;
+    return rule === undefined ? limit.name : overrideName(limit.name, rule);
   }
 
   /** Routes with the same limits are one object. */
@@ -375,11 +448,12 @@ function limitListVerdict(indexed: IndexedLimit, key: string): StaticVerdict | u
 }
 
 /** The fields of a static verdict in responses. */
-export const staticVerdictFields = ({ isAllowed, reason, limit, pattern }: StaticVerdict) => ({
-  verdict: isAllowed ? 'allow' : 'deny',
-  reason,
-  limit,
-  pattern: pattern?.text,
+export const staticVerdictFields = (verdict: StaticVerdict) => ({
+  verdict: verdict.isAllowed ? 'allow' : 'deny',
+  reason: verdict.reason,
+  limit: verdict.limit,
+  pattern: verdict.pattern?.text,
+  ...(verdict.retryAfterMs && { retryAfterMs: verdict.retryAfterMs() }),
 });
 
 const isLocal = (applied: AppliedLimit): applied is LocalAppliedLimit =>
@@ -419,5 +493,5 @@ function combineLocal(parts: readonly LocalAppliedLimit[]): CompositeLimiter | u
 }
 
 /** The key that a limit counts a request under. */
-export const limiterKeyOf = ({ limit }: AppliedLimit, key: string): string =>
+export const limiterKeyOf = ({ limit }: Pick<AppliedLimit, 'limit'>, key: string): string =>
   limit.per === 'key' ? key : SHARED_KEY;

@@ -5,12 +5,15 @@
  *     GET  /top /denials            who is throttled, and why: `denial-routes.ts`
  *     GET  /limits /metrics /feed, and a page per backend, such as /peers
  *     POST /reload
+ *     GET  /controls, POST /ban …   control of keys at run time: `control-routes.ts`
  */
 
+import type { Controls } from '../../control/controls.ts';
 import { toKeyText } from '../../keys/binary-key.ts';
 import type { RoutedRequest, Router } from '../../router/router.ts';
 import { staticVerdictFields } from '../../router/routes.ts';
 import { readKeyQuery } from './check-request.ts';
+import { CONTROL_HELP, controlRoutes } from './control-routes.ts';
 import { denialRoutes } from './denial-routes.ts';
 import {
   adminEndpoint,
@@ -50,6 +53,8 @@ export interface AdminContext {
   /** In the Prometheus text format. */
   metrics(): string;
   reload(): Promise<ReloadResult>;
+  /** Left out where keys cannot be controlled. */
+  readonly controls?: Controls | undefined;
   limits(): unknown;
   /** The pages of the backends: `GET /<name>`. */
   readonly backendPages: readonly BackendPageView[];
@@ -79,6 +84,7 @@ export function adminRoutes(context: AdminContext): readonly (readonly [string, 
     ),
     ['/feed', adminEndpoint(['GET'], () => openEventStream(context))],
     ['/reload', adminEndpoint(WRITE_METHODS, () => reload(context))],
+    ...(context.controls ? controlRoutes(context.controls) : []),
   ];
 }
 
@@ -135,5 +141,5 @@ const helpText = ({ version, backendPages }: AdminContext): string => `sluice ${
 ${backendPages.map(({ name, summary }) => `  GET  /${name.padEnd(33)} ${summary}\n`).join('')}  GET  /metrics                           in the Prometheus text format
   GET  /feed                              server-sent events, one per second
   POST /reload                            reads the configuration again and applies it
-  GET  /healthz   /readyz
+${CONTROL_HELP}  GET  /healthz   /readyz
 `;

@@ -55,6 +55,7 @@ export class CheckResponder {
     result: CheckResult,
   ): EventualResponse {
     const { staticVerdict } = result;
+    if (staticVerdict?.reason === 'banned') return bannedResponse(params, result);
     if (staticVerdict) return staticResponse(params, staticVerdict);
     const reporter = this.#reporters.get(route) ?? this.#addReporter(route);
     const { writer, isLocal, hiddenLimits: hidden } = reporter;
@@ -273,6 +274,15 @@ function staticResponse(
   const denial = { verdict: 'deny', retryAfterMs: NEVER, reason, limit };
   const body = JSON.stringify({ ...problemOf(status, detail), ...denial });
   return { status, headers: PROBLEM_TYPE, body };
+}
+
+/** An operator has banned the key: denied until then. */
+function bannedResponse({ status = 403 }: CheckParams, { decision }: CheckResult): HttpResponse {
+  const { retryAfterMs } = decision.verdict === 'deny' ? decision : NO_DENIAL;
+  const seconds = String(Math.ceil(retryAfterMs / 1000));
+  const denial = { verdict: 'deny', retryAfterMs, reason: 'banned' };
+  const body = JSON.stringify({ ...problemOf(status, 'The key is banned.'), ...denial });
+  return { status, headers: [...PROBLEM_TYPE, 'Retry-After', seconds], body };
 }
 
 function batchEntryOf(result: CheckResult, left: number, hidden: ReadonlySet<string>): object {

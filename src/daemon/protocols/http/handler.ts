@@ -9,6 +9,7 @@
  *     POST /take   POST /give                         as many as there are; what was not used
  *     GET  /healthz /readyz                           liveness; readiness
  *     GET  /inspect …   POST /reload                  for operators: `admin-routes.ts`, guarded by `access.ts`
+ *     POST /ban /override /reset …   GET /controls    for operators: `control-routes.ts`
  */
 
 import type { Millis } from '../../../core/clock.ts';

@@ -2,6 +2,7 @@
 
 import type { GcraTable } from '../../../backends/local/gcra-table.ts';
 import type { Clock } from '../../../core/clock.ts';
+import type { Controls } from '../../control/controls.ts';
 import type { Router } from '../../router/router.ts';
 import type { ClientSignal } from '../../server/client-signal.ts';
 import type { Info } from './info.ts';
@@ -19,6 +20,8 @@ export interface Session {
   hasQuit: boolean;
   /** The commands since MULTI. */
   transaction?: Transaction | undefined;
+  /** The token that the client sent with AUTH admin. */
+  adminToken?: string;
 }
 
 export interface CommandContext {
@@ -30,6 +33,9 @@ export interface CommandContext {
   /** The password that clients must AUTH with, if any. */
   readonly password: () => string | undefined;
   readonly info: Info;
+  readonly controls?: Controls | undefined;
+  /** The token of operators, if any. */
+  readonly adminToken: () => string | undefined;
 }
 
 export type WriteReply = (reply: RespWriter) => void;
@@ -45,6 +51,10 @@ export interface Invocation {
 /** True if the client may run all commands. A reload may have removed the password since it connected. */
 export const isAuthorised = ({ session, context }: Invocation): boolean =>
   session.isAuthenticated || context.password() === undefined;
+
+/** True after AUTH admin with the token of the configuration. A reload may have changed it since. */
+export const isOperator = ({ session, context }: Invocation): boolean =>
+  session.adminToken !== undefined && session.adminToken === context.adminToken();
 
 export interface RespCommand {
   /** In lower case. */

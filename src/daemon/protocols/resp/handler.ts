@@ -21,6 +21,7 @@ import {
   type RespCommand,
   type WriteReply,
 } from './command.ts';
+import { controlCommands } from './control.ts';
 import { Info } from './info.ts';
 import {
   CommandParser,
@@ -39,7 +40,7 @@ import { acquireCommand } from './waiting.ts';
 
 export interface RespContext
   extends Pick<CommandContext, 'router' | 'gcraTable' | 'version'>,
-    Partial<Pick<CommandContext, 'password' | 'clock'>> {
+    Partial<Pick<CommandContext, 'password' | 'clock' | 'controls' | 'adminToken'>> {
   readonly clients?: () => number;
   /** Read for each new connection. */
   readonly bounds?: () => RespBounds;
@@ -50,6 +51,7 @@ const COMMANDS: readonly RespCommand[] = [
   ...sluiceCommands,
   checkAllCommand,
   acquireCommand,
+  ...controlCommands,
   ...redisCommands(() => COMMANDS),
   ...transactionCommands,
 ];
@@ -85,8 +87,13 @@ const replyBuffer = new RespWriter();
 export function respProtocol(context: RespContext): ProtocolFactory {
   const { router, gcraTable, version, clients = () => 0, clock = systemClock } = context;
   const { password = () => undefined, bounds = () => RESP_BOUNDS } = context;
+  const { controls, adminToken = () => undefined } = context;
   const info = new Info({ router, gcraTable, version, clients, clock });
-  const commandContext: CommandContext = { router, gcraTable, version, password, clock, info };
+  const admin = { controls, adminToken };
+  const commandContext: CommandContext = {
+    ...{ router, gcraTable, version, password, clock, info },
+    ...admin,
+  };
   let lastId = 0;
   return (responses, slice = ENDLESS_SLICE) =>
     new RespProtocolHandler(responses, slice, commandContext, bounds(), ++lastId);

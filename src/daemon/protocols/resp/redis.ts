@@ -31,7 +31,15 @@ const BAD_NAME = 'ERR Client names cannot contain spaces, newlines or special ch
 /** With a password any user name is accepted; without one only `default`. */
 function isRightPassword(password: string | undefined, user: string, given: Buffer): boolean {
   if (password === undefined) return user === 'default';
-  const expected = Buffer.from(password);
+  return isEqual(password, given);
+}
+
+/** The user of operators. With another password than the token it is a user like any other. */
+const ADMIN_USER = 'admin';
+
+/** In constant time, so timing reveals nothing about the secret. */
+function isEqual(secret: string, given: Buffer): boolean {
+  const expected = Buffer.from(secret);
   const compared = Buffer.alloc(expected.length);
   given.copy(compared);
   return timingSafeEqual(compared, expected) && given.length === expected.length;
@@ -40,6 +48,16 @@ function isRightPassword(password: string | undefined, user: string, given: Buff
 function auth({ args, session, reply, context }: Invocation): undefined {
   const password = context.password();
   if (args.count > 3) return reply.error(SYNTAX);
+  const token = context.adminToken();
+  if (args.count === 3 && args.text(1) === ADMIN_USER && token !== undefined) {
+    if (isEqual(token, args.bytes(2))) {
+      Object.assign(session, {
+        isAuthenticated: true,
+        adminToken: token,
+      } satisfies Partial<Session>);
+      return reply.simple('OK');
+    }
+  }
   if (password === undefined && args.count === 2) return reply.error(NO_PASSWORD);
   const user = args.count === 3 ? args.text(1) : 'default';
   if (!isRightPassword(password, user, args.bytes(args.count - 1))) {

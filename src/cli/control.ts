@@ -1,0 +1,207 @@
+/** `sluice ban`, `unban`, `override`, `reset`, `controls`: control keys of a running daemon. */
+
+import { alignColumns } from './chart/table.ts';
+import {
+  ADMIN_FLAGS,
+  ADMIN_FLAGS_HELP,
+  type AdminFlags,
+  fetchPage,
+  requestAdmin,
+} from './framework/admin-client.ts';
+import {
+  type Command,
+  CommandError,
+  countOf,
+  EXIT_OK,
+  onlyPositional,
+  parseFlagValue,
+  readArgs,
+  readFlags,
+  SWITCH,
+  TEXT,
+} from './framework/command.ts';
+
+interface ControlView {
+  readonly kind: string;
+  readonly key: string;
+  readonly limit?: string;
+  readonly rule?: unknown;
+  readonly until: string;
+  readonly note?: string;
+}
+
+const TOKEN_HELP = 'The admin token, if the daemon has one, comes from $SLUICE_ADMIN_TOKEN.';
+
+/** Keys come from clients: control characters must not reach the terminal. */
+const toPrintable = (text: string): string => text.replace(/\p{Cc}/gu, '?');
+
+const change = (path: string, flags: AdminFlags, fields: Fields): Promise<unknown> =>
+  requestAdmin('POST', path, flags, undefined, fields);
+
+type Fields = Readonly<Record<string, unknown>>;
+
+/** Exactly these words. @throws {CommandError} */
+function words(positionals: readonly string[], usage: string, count: number): readonly string[] {
+  if (positionals.length === count) return positionals;
+  throw new CommandError(`expected ${usage}; see --help`);
+}
+
+const describe = ({ kind, key, limit, until, note }: ControlView): string =>
+  toPrintable(
+    `${kind} ${key}${limit === undefined ? '' : ` in ${limit}`} until ${until}${note === undefined ? '' : ` (${note})`}`,
+  );
+
+const ban: Command = {
+  name: 'ban',
+  summary: 'denies a key for a time',
+  help: `usage: sluice ban KEY DURATION [options]
+
+Denies a key at once in all limits of a running daemon, until the time is over. KEY may be a pattern, as in
+a deny list. The ban outlives a restart if the daemon has a snapshot, and peers learn of it.
+
+options:
+  --note TEXT    who banned it, or why: shown by \`sluice controls\`
+${ADMIN_FLAGS_HELP}
+
+${TOKEN_HELP}
+
+example:
+  sluice ban ip:192.0.2.7 1h --note 'scraper, ticket 4711'`,
+  async run(args, terminal) {
+    const { values: flags, positionals } = readArgs(args, { ...ADMIN_FLAGS, note: TEXT });
+    const [key, duration] = words(positionals, 'a key and a duration', 2);
+    const fields = { key, for: duration, ...(flags.note !== undefined && { note: flags.note }) };
+    terminal.print(describe((await change('/ban', flags, fields)) as ControlView));
+    return EXIT_OK;
+  },
+};
+
+const unban: Command = {
+  name: 'unban',
+  summary: 'ends a ban',
+  help: `usage: sluice unban KEY [options]
+
+Ends the ban of a key, or of a pattern as it was written.
+
+options:
+${ADMIN_FLAGS_HELP}
+
+${TOKEN_HELP}
+
+example:
+  sluice unban ip:192.0.2.7`,
+  async run(args, terminal) {
+    const { values: flags, positionals } = readArgs(args, ADMIN_FLAGS);
+    const key = onlyPositional(positionals, 'key');
+    await change('/unban', flags, { key });
+    terminal.print(toPrintable(`${key} is no longer banned`));
+    return EXIT_OK;
+  },
+};
+
+const override: Command = {
+  name: 'override',
+  summary: 'gives a key another rate for a time',
+  help: `usage: sluice override KEY RATE DURATION [options]
+       sluice override KEY --remove [options]
+
+Gives a key another rate in one limit, until the time is over: 100/s for bucket, window and spacing, a number
+of calls for concurrency. What the key has consumed stays consumed.
+
+options:
+  --limit NAME   the limit; default: the most specific one that matches the key
+  --burst N      burst of a bucket; default: the count in RATE
+  --note TEXT    who set it, or why: shown by \`sluice controls\`
+  --remove       ends the override
+${ADMIN_FLAGS_HELP}
+
+${TOKEN_HELP}
+
+example:
+  sluice override user:42 100/s 1d --burst 500`,
+  async run(args, terminal) {
+    const specs = { ...ADMIN_FLAGS, limit: TEXT, burst: TEXT, note: TEXT, remove: SWITCH };
+    const { values: flags, positionals } = readArgs(args, specs);
+    const { limit, burst, note } = flags;
+    const named = limit === undefined ? {} : { limit };
+    if (flags.remove) {
+      const key = onlyPositional(positionals, 'key');
+      await change('/remove-override', flags, { key, ...named });
+      terminal.print(toPrintable(`${key} has no override`));
+      return EXIT_OK;
+    }
+    const [key, rate, duration] = words(positionals, 'a key, a rate and a duration', 3);
+    const options = {
+      ...(burst !== undefined && { burst: parseFlagValue(burst) }),
+      ...(note !== undefined && { note }),
+    };
+    const fields = { key, rate: parseFlagValue(rate), for: duration, ...named, ...options };
+    terminal.print(describe((await change('/override', flags, fields)) as ControlView));
+    return EXIT_OK;
+  },
+};
+
+const reset: Command = {
+  name: 'reset',
+  summary: 'forgets what a key has consumed',
+  help: `usage: sluice reset KEY [options]
+
+Forgets what a key has consumed, in one limit or in all that count each key by itself: it starts anew. With a
+limit in Redis or etcd, the key is reset there. A concurrency limit in Redis and a limit that groups divide there
+cannot be reset.
+
+options:
+  --limit NAME   one limit; default: all
+${ADMIN_FLAGS_HELP}
+
+${TOKEN_HELP}
+
+example:
+  sluice reset user:42 --limit logins`,
+  async run(args, terminal) {
+    const { values: flags, positionals } = readArgs(args, { ...ADMIN_FLAGS, limit: TEXT });
+    const key = onlyPositional(positionals, 'key');
+    const { limit } = flags;
+    const fields = { key, ...(limit !== undefined && { limit }) };
+    const result = await change('/reset', flags, fields);
+    const { reset: done = [] } = result as { readonly reset?: readonly string[] };
+    terminal.print(toPrintable(`${key} is reset in ${countOf(done.length, 'limit')}`));
+    return EXIT_OK;
+  },
+};
+
+const controls: Command = {
+  name: 'controls',
+  summary: 'lists bans and overrides that were set at run time',
+  help: `usage: sluice controls [options]
+
+Lists what \`sluice ban\` and \`sluice override\` set, until when, and the notes.
+
+options:
+${ADMIN_FLAGS_HELP}
+  --json         as JSON
+
+${TOKEN_HELP}
+
+example:
+  sluice controls --at 127.0.0.1:7612`,
+  async run(args, terminal) {
+    const flags = readFlags(args, { ...ADMIN_FLAGS, json: SWITCH });
+    const page = (await fetchPage('/controls', flags)) as { readonly controls: ControlView[] };
+    if (flags.json) terminal.print(JSON.stringify(page, undefined, 2));
+    else if (page.controls.length === 0) terminal.print('no bans and no overrides');
+    else for (const line of tableOf(page.controls)) terminal.print(line);
+    return EXIT_OK;
+  },
+};
+
+function tableOf(views: readonly ControlView[]): string[] {
+  const rows = views.map(({ kind, key, limit = '', rule, until, note = '' }) =>
+    [kind, key, limit, rule === undefined ? '' : JSON.stringify(rule), until, note].map(
+      toPrintable,
+    ),
+  );
+  return alignColumns([['kind', 'key', 'limit', 'rule', 'until', 'note'], ...rows], '  ', 6);
+}
+
+export const controlCommands: readonly Command[] = [ban, unban, override, reset, controls];

@@ -1,0 +1,189 @@
+/** Control of keys at run time, in a daemon on virtual time: bans, overrides, resets, expiry, snapshots. */
+
+import { readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterEach, expect, test } from 'vitest';
+import { createTempDir } from '../../../test/support/daemon.ts';
+import { VirtualClock } from '../../testing/index.ts';
+import { parseConfigText } from '../config/file.ts';
+import { Daemon } from '../daemon.ts';
+import { MAX_CONTROLS } from './control-table.ts';
+
+const folder = createTempDir();
+const file = join(folder.path, 'sluice.yaml');
+const cleanups: (() => unknown)[] = [folder.remove];
+
+afterEach(async () => {
+  for (const cleanup of cleanups.splice(1).reverse()) await cleanup();
+});
+
+/** With a daemon before it, its clock and snapshot go on. */
+async function start(limits: string, before?: VirtualClock) {
+  const clock = before ?? new VirtualClock(1_700_000_000_000);
+  if (!before) rmSync(join(folder.path, 'state'), { force: true });
+  const write = (text: string): void => {
+    const listen = `listen: { line: '${join(folder.path, 'line.sock')}', resp: off, http: off }`;
+    writeFileSync(file, `${listen}\nsnapshot: '${join(folder.path, 'state')}'\n${text}\n`);
+  };
+  write(limits);
+  const load = () => parseConfigText(file, readFileSync(file, 'utf8'));
+  const loaded = load();
+  if ('problems' in loaded) throw new Error(loaded.problems.join('\n'));
+  const logged: string[] = [];
+  const log = (_: string, message: string): void => void logged.push(message);
+  const daemon = await Daemon.start(loaded.config, { log, load, version: '0.0.0', clock });
+  const stop = async (): Promise<void> => {
+    const timer = setInterval(() => clock.advance(100), 1);
+    await daemon.stop();
+    clearInterval(timer);
+  };
+  cleanups.push(stop);
+  const { router, controls } = daemon;
+  const isAllowed = (key: string): boolean =>
+    router.isAllowed(Buffer.from(key), 0, key.length) as boolean;
+  const check = async (key: string, limit?: string) => router.check({ key, limit, cost: 1 });
+  const count = (key: string, most = 100): number => {
+    let allowed = 0;
+    for (let n = 0; n < most; n++) if (isAllowed(key)) allowed++;
+    return allowed;
+  };
+  const reload = async (text: string) => {
+    write(text);
+    return daemon.reload();
+  };
+  return { daemon, clock, controls, logged, isAllowed, check, count, reload, stop };
+}
+
+const ONE = 'limits: { a: { bucket: { rate: 1/h, burst: 20 } } }';
+
+test('ban: acts at once where all keys have one route, and ends at its time', async () => {
+  const { controls, isAllowed, check, clock } = await start(ONE);
+  expect(isAllowed('alice')).toBe(true);
+  controls.ban({ key: 'alice', for: '1h' });
+  expect(isAllowed('alice')).toBe(false);
+  expect(isAllowed('bob')).toBe(true);
+  clock.advance(1_800_000);
+  expect(await check('alice')).toMatchObject({
+    decision: { verdict: 'deny', retryAfterMs: 1_800_000 },
+    staticVerdict: { reason: 'banned' },
+  });
+  expect((await check('alice', 'a'))?.decision.verdict).toBe('deny');
+  clock.advance(1_800_000);
+  expect(isAllowed('alice')).toBe(true);
+  expect((await check('alice', 'a'))?.decision.verdict).toBe('allow');
+  expect(controls.list()).toEqual([]);
+});
+
+test('ban: acts at once on a cached route, comes before an allow list, and can be taken back', async () => {
+  const { controls, isAllowed } = await start(`allow: [vip]\n${ONE}`);
+  expect(isAllowed('vip')).toBe(true);
+  controls.ban({ key: 'vip', for: '1h' });
+  expect(isAllowed('vip')).toBe(false);
+  expect(controls.unban({ key: 'vip' })).toBe(true);
+  expect(controls.unban({ key: 'vip' })).toBe(false);
+  expect(isAllowed('vip')).toBe(true);
+});
+
+test('ban: a pattern bans all its keys, and * is refused', async () => {
+  const { controls, isAllowed } = await start(ONE);
+  controls.ban({ key: 'ip:10.0.*', for: '1h', note: 'scraper' });
+  expect(isAllowed('ip:10.0.7.1')).toBe(false);
+  expect(isAllowed('ip:10.1.7.1')).toBe(true);
+  expect(controls.list()).toMatchObject([{ kind: 'ban', key: 'ip:10.0.*', note: 'scraper' }]);
+  expect(() => controls.ban({ key: '*', for: '1h' })).toThrow('does not match all keys');
+});
+
+test('controls: invalid arguments are errors that name the field', async () => {
+  const { controls } = await start(ONE);
+  expect(() => controls.ban({ key: 'a' })).toThrow('`for`');
+  expect(() => controls.ban({ key: 'a', for: '9999d' })).toThrow('366 days');
+  expect(() => controls.ban({ key: '', for: '1h' })).toThrow('`key`');
+  expect(() => controls.ban({ key: 'a', for: '1h', notes: '' })).toThrow('note');
+  expect(() => controls.override({ key: 'a', for: '1h', rate: 'fast' })).toThrow('`rate`');
+  expect(() => controls.override({ key: 'a', for: '1h', rate: '1/s', limit: 'b' })).toThrow(
+    '`limit`',
+  );
+  await expect(controls.reset({ key: 'a', limit: 'b' })).rejects.toThrow('`limit`');
+});
+
+test('override: another rate for one key, which keeps what it has consumed, until it expires', async () => {
+  const { controls, clock, count } = await start(ONE);
+  expect(count('alice', 15)).toBe(15);
+  controls.override({ key: 'alice', rate: '100/h', for: '1s' });
+  expect(count('alice')).toBe(85);
+  expect(count('bob')).toBe(20);
+  clock.advance(1000);
+  expect(count('alice')).toBe(0);
+});
+
+test('override: a limit by name, a burst, and its removal', async () => {
+  const { controls, count, daemon } = await start(
+    `${ONE.slice(0, -2)}, b: { window: { limit: 5, per: 1h }, match: 'b:*' } }`,
+  );
+  controls.override({ key: 'b:1', rate: '7/h', for: '1d' });
+  expect(count('b:1')).toBe(7);
+  controls.override({ key: 'alice', limit: 'a', rate: '1/h', burst: 30, for: '1d' });
+  expect(count('alice')).toBe(30);
+  expect(daemon.router.registry.all.map(({ name }) => name).join()).not.toContain('alice');
+  expect(controls.removeOverride({ key: 'alice' })).toBe(true);
+  expect(controls.removeOverride({ key: 'alice' })).toBe(false);
+  expect(daemon.router.registry.all.map(({ name }) => name)).toHaveLength(3);
+});
+
+test('override: a reload keeps it, and one that removes its limit ends it', async () => {
+  const { controls, count, reload, logged } = await start(ONE);
+  controls.override({ key: 'alice', rate: '100/h', for: '1d' });
+  expect(count('alice', 60)).toBe(60);
+  await reload('limits: { a: { bucket: { rate: 2/h, burst: 30 } } }');
+  expect(count('alice')).toBe(40);
+  await reload('limits: { c: { bucket: { rate: 2/h, burst: 3 } } }');
+  expect(count('alice')).toBe(3);
+  expect(controls.list()).toEqual([]);
+  expect(logged).toContain('run-time override ends with its limit');
+});
+
+test('reset: a key starts anew in one limit or in all, others do not', async () => {
+  const { controls, count } = await start(ONE);
+  count('alice');
+  count('bob');
+  expect(await controls.reset({ key: 'alice' })).toEqual({ reset: ['a'], failed: [] });
+  expect(count('alice')).toBe(20);
+  expect(count('bob')).toBe(0);
+  expect(await controls.reset({ key: 'alice', limit: 'a' })).toEqual({ reset: ['a'], failed: [] });
+  expect(count('alice')).toBe(20);
+});
+
+test('reset: a key that other keys have evicted starts anew too', async () => {
+  const { controls, count } = await start(
+    'limits: { a: { bucket: { rate: 1/h, burst: 20 }, maxKeys: 100 } }',
+  );
+  count('alice');
+  for (let n = 0; n < 3000; n++) count(`other ${n}`, 20);
+  expect(count('alice')).toBe(0);
+  await controls.reset({ key: 'alice' });
+  expect(count('alice')).toBe(20);
+});
+
+test('snapshot: bans, overrides and removals outlive a restart', async () => {
+  const first = await start(ONE);
+  first.controls.ban({ key: 'mallory', for: '1h', note: 'scraper' });
+  first.controls.ban({ key: 'bob', for: '1h' });
+  first.controls.unban({ key: 'bob' });
+  first.controls.override({ key: 'alice', rate: '100/h', for: '1h' });
+  expect(first.count('alice', 30)).toBe(30);
+  await first.stop();
+  const second = await start(ONE, first.clock);
+  expect(second.isAllowed('mallory')).toBe(false);
+  expect(second.isAllowed('bob')).toBe(true);
+  expect(second.count('alice')).toBe(70);
+  expect(second.controls.list().map(({ key }) => key)).toEqual(['mallory', 'alice']);
+});
+
+test('controls: their number is bounded, and the error says what to do', async () => {
+  const { controls, isAllowed } = await start(ONE);
+  for (let n = 0; n < MAX_CONTROLS; n++) controls.ban({ key: `k${n}`, for: '1h' });
+  expect(() => controls.ban({ key: 'one more', for: '1h' })).toThrow('remove some');
+  controls.ban({ key: 'k7', for: '2h' }); // replaces one
+  expect(isAllowed('k9999')).toBe(false);
+  expect(isAllowed('one more')).toBe(true);
+});

@@ -1,0 +1,359 @@
+/**
+ * What operators do at run time, whatever protocol it came by: ban, override, reset, list.
+ *
+ *     HTTP, RESP ──▶ Controls ──▶ ControlTable ──▶ routes: banned, or another limiter for the key
+ *     snapshot, peers ──▶ merge ──────┘
+ *
+ * Arguments come as fields and are validated here, so that every protocol has the same errors.
+ */
+
+import type { Clock, Millis } from '../../core/clock.ts';
+import { ConfigError, errorMessageOf } from '../../core/errors.ts';
+import type { Log } from '../../core/log.ts';
+import { OptionReader } from '../../core/options.ts';
+import { SyncLimiter } from '../../limiter/sync-limiter.ts';
+import type { LimitConfig } from '../config/limits.ts';
+import { toBinaryKey } from '../keys/binary-key.ts';
+import {
+  closeLimiters,
+  isConcurrencyLimit,
+  type LimiterEntry,
+  type LimiterRegistry,
+} from '../router/limiter-registry.ts';
+import type { Router } from '../router/router.ts';
+import { type AppliedOverride, limiterKeyOf, type RouteControls } from '../router/routes.ts';
+import {
+  type ControlRecord,
+  isControlRecord,
+  readControlPattern,
+  readExpiry,
+  readKeyText,
+} from './control-record.ts';
+import { ControlTable } from './control-table.ts';
+import {
+  overrideLimiterName,
+  overrideOptions,
+  readOverrideRule,
+  validRule,
+} from './override-rule.ts';
+
+/** The fields of a request, as parsed from a query, a form, JSON or RESP. */
+export type ControlFields = Readonly<Record<string, unknown>>;
+
+/** How long peers can learn of a reset. A daemon that is away for longer keeps the consumption it knows. */
+const RESET_SHARED_MS: Millis = 30_000;
+
+export interface ControlsContext {
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly registry: LimiterRegistry;
+  readonly limits: () => readonly LimitConfig[];
+  /** Called with records that were set here, for peers. */
+  /** Called when overrides have created or removed limiters. */
+  readonly onLimitersChanged?: () => void;
+  readonly share?: (records: readonly ControlRecord[]) => void;
+}
+
+/** What was reset: in how many limits, and names of those whose backend cannot forget a key. */
+export interface ResetResult {
+  readonly reset: readonly string[];
+  readonly failed: readonly string[];
+}
+
+export class Controls implements RouteControls {
+  readonly #context: ControlsContext;
+  readonly #table: ControlTable;
+  #router: Router | undefined;
+  readonly #startedAt: Millis;
+  #lastSetAt: Millis = 0;
+  /** An override ended, and its limiter may no longer be needed. */
+  #hasEnded = false;
+
+  constructor(context: ControlsContext) {
+    this.#context = context;
+    this.#startedAt = context.clock.now();
+    this.#table = new ControlTable(context.clock, {
+      onSet: (record) => this.#onSet(record),
+      onEnd: (record) => this.#onEnd(record),
+      onChange: (onlyKey) => this.#onChange(onlyKey),
+    });
+  }
+
+  /** The router whose routes these controls change. */
+  attach(router: Router): void {
+    this.#router = router;
+  }
+
+  // For operators
+
+  /** `{ key, for, note }`: denies a key, or all keys of a pattern. @throws {ConfigError} */
+  ban(given: ControlFields): ControlRecord {
+    const fields = new OptionReader('', given);
+    const key = readKeyText(fields.get('key'));
+    readControlPattern(key);
+    const { forMs, note } = readExpiry(fields);
+    fields.finish();
+    return this.#set({ kind: 'ban', key, note }, forMs);
+  }
+
+  /** `{ key }`: false if it is not banned. @throws {ConfigError} */
+  unban(given: ControlFields): boolean {
+    const fields = new OptionReader('', given);
+    const key = readKeyText(fields.get('key'));
+    fields.finish();
+    return this.#remove({ kind: 'ban', key });
+  }
+
+  /** `{ key, limit, rate, burst, rule, for, note }`: another rule for one key. @throws as `ban` */
+  override(given: ControlFields): ControlRecord {
+    const fields = new OptionReader('', given);
+    const key = readKeyText(fields.get('key'));
+    const limit = this.#limitOf(fields, key);
+    if (limit.per === 'limit')
+      fields.throwFor('limit', 'a limit that counts each key by itself (per: key)');
+    const rule = readOverrideRule(fields, limit);
+    const { forMs, note } = readExpiry(fields);
+    fields.finish();
+    return this.#set({ kind: 'override', key, limit: limit.name, rule, note }, forMs);
+  }
+
+  /** `{ key, limit }`: false if there is none. @throws {ConfigError} */
+  removeOverride(given: ControlFields): boolean {
+    const fields = new OptionReader('', given);
+    const key = readKeyText(fields.get('key'));
+    const named = fields.get('limit');
+    fields.finish();
+    const overrides = this.#table.active.filter(
+      (record) =>
+        record.kind === 'override' &&
+        record.key === key &&
+        (named === undefined || record.limit === named),
+    );
+    for (const record of overrides) this.#remove(record);
+    return overrides.length > 0;
+  }
+
+  /** `{ key, limit }`: forgets what a key has consumed, in one limit or in all. @throws {ConfigError} */
+  async reset(given: ControlFields): Promise<ResetResult> {
+    const fields = new OptionReader('', given);
+    const key = readKeyText(fields.get('key'));
+    const limit = fields.get('limit') === undefined ? undefined : this.#limitOf(fields, key).name;
+    fields.finish();
+    const until = this.#context.clock.now() + RESET_SHARED_MS;
+    const record = { kind: 'reset', key, limit, until, setAt: this.#nextSetAt() } as const;
+    const result = await this.#forget(key, limit);
+    this.#table.put([record]);
+    this.#context.share?.([record]);
+    this.#context.log('info', 'key reset', { key, limits: result.reset.join() });
+    return result;
+  }
+
+  /** Bans and overrides in effect. */
+  list(): readonly ControlRecord[] {
+    return this.#table.active;
+  }
+
+  // For snapshots and peers
+
+  get records(): readonly ControlRecord[] {
+    return this.#table.records;
+  }
+
+  /** Takes over records of a snapshot or of a peer; the newer of two wins. What is invalid is left out. */
+  merge(records: readonly unknown[]): void {
+    const valid = records.filter(isControlRecord).filter((record) => this.#isUsable(record));
+    try {
+      const resets = valid.filter(({ kind }) => kind === 'reset');
+      this.#table.put(valid.filter((record) => !resets.includes(record)));
+      for (const { key, limit } of this.#unseenResets(resets)) void this.#forget(key, limit);
+    } catch (error) {
+      this.#context.log('warn', 'controls not taken over', { reason: errorMessageOf(error) });
+    }
+  }
+
+  /** Resets by peers since this daemon started, each once. */
+  #unseenResets(resets: readonly ControlRecord[]): readonly ControlRecord[] {
+    return this.#table.put(resets.filter(({ setAt }) => setAt >= this.#startedAt));
+  }
+
+  /** The limits have changed: overrides of limits that are gone, or that can no longer have the rule, end. */
+  applyConfig(): void {
+    for (const record of this.#table.active) {
+      if (record.kind !== 'override' || this.#isUsable(record)) continue;
+      const { key, limit = '' } = record;
+      this.#context.log('warn', 'run-time override ends with its limit', { key, limit });
+      this.#remove(record);
+    }
+  }
+
+  close(): void {
+    this.#table.close();
+  }
+
+  // For routes
+
+  get isEmpty(): boolean {
+    return this.#table.size === 0;
+  }
+
+  banOf(key: string) {
+    const ban = this.#table.banOf(key);
+    if (!ban) return undefined;
+    const { pattern, record } = ban;
+    const retryAfterMs = (): Millis =>
+      Math.max(1, Math.ceil(record.until - this.#context.clock.now()));
+    return { isAllowed: false, reason: 'banned' as const, pattern, retryAfterMs };
+  }
+
+  overrideOf(limit: LimitConfig, key: string): AppliedOverride | undefined {
+    const record = this.#table.overrideOf(limit.name, key);
+    if (!record) return undefined;
+    const { name, rule } = this.#entryOf(limit, record);
+    return { name, rule: rule.limit };
+  }
+
+  #limitOf(fields: OptionReader, key: string): LimitConfig {
+    const limits = this.#context.limits();
+    const given = fields.get('limit');
+    if (given !== undefined) {
+      const named = limits.find(({ name }) => name === given);
+      return named ?? fields.throwFor('limit', `one of ${limits.map(({ name }) => name).join()}`);
+    }
+    const route = this.#router?.route({ key: toBinaryKey(key), cost: 0 })?.route;
+    const found = route?.applied.map(({ limit }) => limit) ?? [];
+    const specific = found.find(({ always, per }) => !always && per === 'key') ?? found[0];
+    return specific ?? fields.throwFor('limit', 'the name of a limit: none matches the key');
+  }
+
+  #set(record: Omit<ControlRecord, 'until' | 'setAt'>, forMs: Millis): ControlRecord {
+    const setAt = this.#nextSetAt(this.#table.recordOf(record)?.setAt);
+    const complete = { ...record, until: this.#context.clock.now() + forMs, setAt };
+    this.#table.put([complete]);
+    this.#context.share?.([complete]);
+    const { kind, key, limit, note } = complete;
+    const until = new Date(complete.until).toISOString();
+    const fields = { key, ...(limit && { limit }), until, ...(note && { note }) };
+    this.#context.log('info', `${kind} set`, fields);
+    return complete;
+  }
+
+  #remove(record: Pick<ControlRecord, 'kind' | 'key' | 'limit'>): boolean {
+    const known = this.#table.find(record);
+    if (!known) return false;
+    const removal = { ...known, setAt: this.#nextSetAt(known.setAt), isRemoved: true };
+    this.#table.put([removal]);
+    this.#context.share?.([removal]);
+    const { kind, key, limit } = known;
+    this.#context.log('info', `${kind} removed`, { key, ...(limit && { limit }) });
+    return true;
+  }
+
+  /** Later than any before, also within a millisecond, and than a record of a peer whose clock is ahead. */
+  #nextSetAt(knownSetAt = 0): Millis {
+    const least = Math.max(this.#lastSetAt, knownSetAt) + 0.001;
+    this.#lastSetAt = Math.max(this.#context.clock.now(), least);
+    return this.#lastSetAt;
+  }
+
+  /** False for a pattern or a rule that is invalid here, such as one for a limit that this daemon does not have. */
+  #isUsable({ kind, key, limit, rule, isRemoved }: ControlRecord): boolean {
+    try {
+      if (kind === 'ban') readControlPattern(key);
+      if (kind !== 'override' || isRemoved) return true;
+      const config = this.#context.limits().find(({ name }) => name === limit);
+      return config !== undefined && config.per === 'key' && validRule(rule, config) !== undefined;
+    } catch (error) {
+      if (error instanceof ConfigError) return false;
+      throw error;
+    }
+  }
+
+  #entryOf(limit: LimitConfig, { rule }: ControlRecord): LimiterEntry {
+    const options = overrideOptions(limit, rule as never);
+    return this.#context.registry.addOverride(
+      limit,
+      overrideLimiterName(limit.name, rule as never),
+      options,
+    );
+  }
+
+  /** The key takes what it has consumed along to the limiter of its override. */
+  #onSet(record: ControlRecord): void {
+    const limit = this.#limitOfOverride(record);
+    if (!limit) return;
+    this.#moveKey(record.key, this.#ruleBefore(limit, record.key), this.#entryOf(limit, record));
+    this.#context.onLimitersChanged?.();
+  }
+
+  #onEnd(record: ControlRecord): void {
+    const limit = this.#limitOfOverride(record);
+    this.#hasEnded ||= record.kind === 'override';
+    if (limit)
+      this.#moveKey(record.key, this.#entryOf(limit, record), this.#ruleBefore(limit, record.key));
+  }
+
+  #onChange(onlyKey: string | undefined): void {
+    this.#router?.forgetRoutes(onlyKey);
+    if (!this.#hasEnded) return;
+    this.#hasEnded = false;
+    const overrides = this.#table.active.filter(({ kind }) => kind === 'override');
+    const needed = new Set(
+      overrides.map(({ limit = '', rule }) => overrideLimiterName(limit, rule as never)),
+    );
+    void closeLimiters(this.#context.registry.removeOverrides((name) => needed.has(name)));
+    this.#context.onLimitersChanged?.();
+  }
+
+  #limitOfOverride({ kind, limit }: ControlRecord): LimitConfig | undefined {
+    if (kind !== 'override') return undefined;
+    return this.#context.limits().find(({ name }) => name === limit);
+  }
+
+  /** The limiter that the configuration has for the key. */
+  #ruleBefore({ name }: LimitConfig, key: string): LimiterEntry | undefined {
+    return this.#context.registry.get(this.#router?.configuredName(name, toBinaryKey(key)) ?? name);
+  }
+
+  #moveKey(key: string, from: LimiterEntry | undefined, to: LimiterEntry | undefined): void {
+    if (!(from?.limiter instanceof SyncLimiter && to?.limiter instanceof SyncLimiter)) return;
+    if (isConcurrencyLimit(from.limiter)) return; // its calls settle where they began
+    const binaryKey = this.#countedKey(key);
+    const state = from.limiter.keySnapshot(binaryKey);
+    to.limiter.forget(binaryKey);
+    to.limiter.restore(state, from.rule.limit);
+    from.limiter.forget(binaryKey);
+  }
+
+  /** The key that limits count it under: of an IPv6 address, its network. */
+  #countedKey(key: string): string {
+    const binaryKey = toBinaryKey(key);
+    return this.#router?.countedKey(binaryKey) ?? binaryKey;
+  }
+
+  async #forget(key: string, limit: string | undefined): Promise<ResetResult> {
+    const binaryKey = this.#countedKey(key);
+    const reset: string[] = [];
+    const failed: string[] = [];
+    const limits = new Map(this.#context.limits().map((config) => [config.name, config]));
+    const forgetIn = async (
+      { name, limiter }: LimiterEntry,
+      config: LimitConfig,
+    ): Promise<void> => {
+      try {
+        await limiter.forget(limiterKeyOf({ limit: config }, binaryKey));
+        reset.push(name);
+      } catch (error) {
+        failed.push(name);
+        this.#context.log('warn', 'key not reset', { limit: name, reason: errorMessageOf(error) });
+      }
+    };
+    await Promise.all(
+      this.#context.registry.all.map((entry) => {
+        const config = limits.get(entry.name.split('[', 1)[0]);
+        const isMeant = limit === undefined ? config?.per === 'key' : config?.name === limit;
+        return config && isMeant ? forgetIn(entry, config) : undefined;
+      }),
+    );
+    return { reset: reset.filter((name) => limits.has(name)), failed };
+  }
+}

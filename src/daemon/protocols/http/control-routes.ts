@@ -1,0 +1,125 @@
+/**
+ * Endpoints that control keys at run time, for operators.
+ *
+ *     GET  /controls                                     bans and overrides in effect
+ *     POST /ban    key for [note]      POST /unban key
+ *     POST /override key rate|rule for [limit] [burst] [note]      POST /remove-override key [limit]
+ *     POST /reset  key [limit]
+ *
+ * Parameters come in the URL, as a form or as JSON.
+ */
+
+import { ConfigError } from '../../../core/errors.ts';
+import { isRecord } from '../../../core/options.ts';
+import type { ControlRecord } from '../../control/control-record.ts';
+import { CONTROLS_FIELD } from '../../control/control-table.ts';
+import type { ControlFields, Controls } from '../../control/controls.ts';
+import { toKeyText } from '../../keys/binary-key.ts';
+import { parseJsonBody } from './check-request.ts';
+import { adminEndpoint, type Endpoint, READ_METHODS, WRITE_METHODS } from './endpoint.ts';
+import type { RequestHead } from './key.ts';
+import { readParameters, ValidationProblem } from './parameters.ts';
+import {
+  type EventualResponse,
+  type HttpResponse,
+  jsonResponse,
+  problemResponse,
+} from './response.ts';
+
+type Action = (fields: ControlFields) => EventualResponse;
+
+const NAMES = {
+  ban: ['key', 'for', 'note'],
+  unban: ['key'],
+  override: ['key', 'limit', 'rate', 'burst', 'for', 'note'],
+  'remove-override': ['key', 'limit'],
+  reset: ['key', 'limit'],
+} as const;
+
+export function controlRoutes(controls: Controls): readonly (readonly [string, Endpoint])[] {
+  const actions: Readonly<Record<keyof typeof NAMES, Action>> = {
+    ban: (fields) => jsonResponse(200, viewOf(controls.ban(fields))),
+    unban: (fields) => removed(controls.unban(fields), 'The key is not banned.'),
+    override: (fields) => jsonResponse(200, viewOf(controls.override(fields))),
+    'remove-override': (fields) =>
+      removed(controls.removeOverride(fields), 'The key has no override.'),
+    reset: async (fields) => {
+      const result = await controls.reset(fields);
+      if (result.failed.length === 0) return jsonResponse(200, result);
+      const where = result.failed.join(', ');
+      const why = 'the backend is unavailable, or cannot forget a key; see the log';
+      return problemResponse(502, `The key is not reset in ${where}: ${why}.`);
+    },
+  };
+  const list = (): HttpResponse => jsonResponse(200, { controls: controls.list().map(viewOf) });
+  return [
+    ['/controls', adminEndpoint(READ_METHODS, list)],
+    ...Object.entries(actions).map(
+      ([name, act]) =>
+        [
+          `/${name}`,
+          adminEndpoint(WRITE_METHODS, (request, queryAt, body) => {
+            const names = NAMES[name as keyof typeof NAMES];
+            const fields = readFields(request, queryAt, body, names);
+            if (fields instanceof ValidationProblem) return problemResponse(400, fields.detail);
+            return withProblems(act, fields);
+          }),
+        ] as const,
+    ),
+  ];
+}
+
+export const CONTROL_HELP = `  GET  /controls                          bans and overrides that were set at run time
+  POST /ban?key=alice&for=1h[&note=…]     denies a key, or all keys of a pattern; /unban?key=alice
+  POST /override?key=alice&rate=100/s&for=1d[&limit=api][&burst=200]   /remove-override?key=alice
+  POST /reset?key=alice[&limit=api]       forgets what a key has consumed
+`;
+
+/** A control as operators see it: times as text. */
+const viewOf = ({ kind, key, limit, rule, until, setAt, note }: ControlRecord) => ({
+  kind,
+  key,
+  limit,
+  rule,
+  until: new Date(until).toISOString(),
+  since: new Date(setAt).toISOString(),
+  note,
+});
+
+const removed = (isFound: boolean, otherwise: string): HttpResponse =>
+  isFound ? jsonResponse(200, { removed: true }) : problemResponse(404, otherwise);
+
+async function withProblems(act: Action, fields: ControlFields): Promise<HttpResponse> {
+  try {
+    return await act(fields);
+  } catch (error) {
+    if (!(error instanceof ConfigError)) throw error;
+    return problemResponse(error.field === CONTROLS_FIELD ? 409 : 400, error.message);
+  }
+}
+
+/** Values of a query or a form are text; `burst` is a number there too. */
+function readFields(
+  { headers, url = '' }: RequestHead,
+  queryAt: number,
+  body: Buffer,
+  names: readonly string[],
+): ControlFields | ValidationProblem {
+  if (String(headers['content-type'] ?? '').startsWith('application/json')) {
+    const parsed = parseJsonBody(body);
+    if (parsed instanceof ValidationProblem) return parsed;
+    if (isRecord(parsed.value)) return parsed.value;
+    return new ValidationProblem('body', 'an object', parsed.value);
+  }
+  const values =
+    body.length > 0
+      ? readParameters(body.toString('latin1'), 0, names)
+      : readParameters(url, queryAt, names);
+  if (values instanceof ValidationProblem) return values;
+  const fields = names.flatMap((name, n) => {
+    const value = values[n];
+    if (value === undefined) return [];
+    return [[name, name === 'burst' ? Number(value) : toKeyText(value)]];
+  });
+  return Object.fromEntries(fields);
+}

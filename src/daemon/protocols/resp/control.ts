@@ -1,0 +1,142 @@
+/**
+ * Control of keys at run time over RESP, for operators.
+ *
+ *     AUTH admin <admin.token>                     required first
+ *     SLUICE.BAN key seconds [note]                SLUICE.UNBAN key
+ *     SLUICE.OVERRIDE key rate seconds [limit]     SLUICE.REMOVEOVERRIDE key [limit]
+ *     SLUICE.RESET key [limit]                     SLUICE.CONTROLS
+ *
+ * The password of the port is known to every application that checks limits, so it does not allow these commands.
+ */
+
+import { ConfigError, errorMessageOf } from '../../../core/errors.ts';
+import type { Controls } from '../../control/controls.ts';
+import { toKeyText } from '../../keys/binary-key.ts';
+import {
+  type CommandReply,
+  type Invocation,
+  isOperator,
+  NOT_AN_INTEGER,
+  type RespCommand,
+} from './command.ts';
+
+const NOT_ALLOWED =
+  'NOPERM this command is for operators: AUTH admin <admin.token of the configuration>';
+
+type Act = (call: Invocation, controls: Controls, text: (n: number) => string) => CommandReply;
+
+/** Refuses other clients, and replies with an error to invalid arguments. */
+const guarded =
+  (act: Act) =>
+  (call: Invocation): CommandReply => {
+    const { args, reply, context } = call;
+    if (!context.controls || !isOperator(call)) return reply.error(NOT_ALLOWED);
+    try {
+      return act(call, context.controls, (n) => toKeyText(args.text(n)));
+    } catch (error) {
+      if (!(error instanceof ConfigError)) throw error;
+      return reply.error(`ERR ${errorMessageOf(error)}`);
+    }
+  };
+
+const seconds = ({ args }: Invocation, n: number): number => args.integer(n) * 1000;
+
+const limitAt = ({ args }: Invocation, n: number) =>
+  args.count > n ? { limit: toKeyText(args.text(n)) } : {};
+
+const ban: Act = (call, controls, text) => {
+  const { args, reply } = call;
+  const forMs = seconds(call, 2);
+  if (Number.isNaN(forMs)) return reply.error(NOT_AN_INTEGER);
+  controls.ban({ key: text(1), for: forMs, ...(args.count > 3 && { note: text(3) }) });
+  return reply.simple('OK');
+};
+
+const override: Act = (call, controls, text) => {
+  const { reply } = call;
+  const forMs = seconds(call, 3);
+  if (Number.isNaN(forMs)) return reply.error(NOT_AN_INTEGER);
+  controls.override({ key: text(1), rate: text(2), for: forMs, ...limitAt(call, 4) });
+  return reply.simple('OK');
+};
+
+/** The number of limits that forgot the key. */
+const reset: Act = (call, controls, text) =>
+  controls.reset({ key: text(1), ...limitAt(call, 2) }).then(
+    ({ reset: done, failed }) =>
+      (writer) =>
+        failed.length > 0
+          ? writer.error(`ERR not reset in ${failed.join()}`)
+          : writer.integer(done.length),
+    (error: unknown) => (writer) => writer.error(`ERR ${errorMessageOf(error)}`),
+  );
+
+const list: Act = ({ reply }, controls) =>
+  reply.value(
+    controls.list().map(({ kind, key, limit = '', rule, until, note = '' }) => ({
+      kind,
+      key,
+      limit,
+      rule: rule === undefined ? '' : JSON.stringify(rule),
+      until: Math.round(until / 1000),
+      note,
+    })),
+  );
+
+export const controlCommands: readonly RespCommand[] = [
+  {
+    name: 'sluice.ban',
+    arity: -3,
+    maxArity: 4,
+    keyIndex: 1,
+    summary: 'Denies a key, or all keys of a pattern, for some seconds',
+    usage: 'key seconds [note]',
+    run: guarded(ban),
+  },
+  {
+    name: 'sluice.unban',
+    arity: 2,
+    keyIndex: 1,
+    summary: 'Ends a ban: 1, or 0 if there is none',
+    usage: 'key',
+    run: guarded(({ reply }, controls, text) =>
+      reply.integer(controls.unban({ key: text(1) }) ? 1 : 0),
+    ),
+  },
+  {
+    name: 'sluice.override',
+    arity: -4,
+    maxArity: 5,
+    keyIndex: 1,
+    summary: 'Gives a key another rate for some seconds',
+    usage: 'key rate seconds [limit]',
+    run: guarded(override),
+  },
+  {
+    name: 'sluice.removeoverride',
+    arity: -2,
+    maxArity: 3,
+    keyIndex: 1,
+    summary: 'Ends an override: 1, or 0 if there is none',
+    usage: 'key [limit]',
+    run: guarded((call, controls, text) =>
+      call.reply.integer(controls.removeOverride({ key: text(1), ...limitAt(call, 2) }) ? 1 : 0),
+    ),
+  },
+  {
+    name: 'sluice.reset',
+    arity: -2,
+    maxArity: 3,
+    keyIndex: 1,
+    summary: 'Forgets what a key has consumed; in how many limits',
+    usage: 'key [limit]',
+    run: guarded(reset),
+  },
+  {
+    name: 'sluice.controls',
+    arity: 1,
+    summary: 'Bans and overrides that were set at run time',
+    usage: '',
+    run: guarded(list),
+  },
+];

@@ -1,0 +1,134 @@
+/** Bans, overrides and resets of a running daemon, by HTTP, RESP and the command line. */
+
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { run } from '../src/cli/run.ts';
+import { daemonFixture, exchange, type RunningDaemon } from './support/daemon.ts';
+
+const TOKEN = 'a-token-for-operators';
+const CONFIG = `
+admin: { token: ${TOKEN} }
+resp: { password: password-of-applications }
+limits: { api: { bucket: { rate: 1/h, burst: 20 } } }
+`;
+
+const PORTS = ['line', 'resp', 'http'].flatMap((protocol) => [`--${protocol}`, '127.0.0.1:0']);
+
+const fixture = daemonFixture();
+let daemon: RunningDaemon;
+let args: readonly string[];
+
+beforeAll(async () => {
+  const place = fixture.place();
+  const file = place.file('sluice.yaml', CONFIG);
+  args = [...PORTS, '--config', file, '--snapshot', `${place.path}/state`];
+  daemon = await fixture.start(args);
+});
+afterAll(() => fixture.end());
+
+const url = (path: string): string => `http://127.0.0.1:${daemon.port('http')}${path}`;
+const post = (path: string, token = TOKEN): Promise<Response> =>
+  fetch(url(path), { method: 'POST', headers: { authorization: `Bearer ${token}` } });
+const check = (key: string): Promise<Response> => fetch(url(`/check?key=${key}`));
+
+/** The replies to commands, in order. */
+const resp = (...commands: readonly string[]): Promise<string> =>
+  exchange(daemon.addresses.resp[0], `${commands.join('\r\n')}\r\n`);
+
+/** Runs a command of the CLI: its exit code and output. */
+async function cli(...words: readonly string[]): Promise<{ code: number; text: string }> {
+  process.env.SLUICE_ADMIN_TOKEN = TOKEN;
+  const lines: string[] = [];
+  const print = (line: string): void => void lines.push(line);
+  const terminal = { print, error: print, log: print, columns: 80, version: '0.0.0' };
+  try {
+    const at = `127.0.0.1:${daemon.port('http')}`;
+    const code = await run([...words, '--at', at], terminal);
+    return { code, text: lines.join('\n') };
+  } finally {
+    delete process.env.SLUICE_ADMIN_TOKEN;
+  }
+}
+
+test('HTTP: a ban denies with 403, reason banned and Retry-After, and needs the admin token', async () => {
+  expect((await post('/ban?key=eve&for=1h', 'wrong')).status).toBe(401);
+  expect((await check('eve')).status).toBe(200);
+  expect((await post('/ban?key=eve&for=1h&note=test')).status).toBe(200);
+  const denied = await check('eve');
+  expect(denied.status).toBe(403);
+  expect(Number(denied.headers.get('retry-after'))).toBeGreaterThan(3590);
+  expect(await denied.json()).toMatchObject({ reason: 'banned', verdict: 'deny' });
+  expect((await post('/unban?key=eve')).status).toBe(200);
+  expect((await post('/unban?key=eve')).status).toBe(404);
+  expect((await check('eve')).status).toBe(200);
+});
+
+test('HTTP: an invalid request is a 400 that names the parameter', async () => {
+  const response = await post('/ban?key=eve&for=soon');
+  expect(response.status).toBe(400);
+  expect(await response.text()).toContain('`for`');
+  expect((await post('/ban?keys=eve')).status).toBe(400);
+});
+
+test('RESP: commands of operators need AUTH admin with the token, not the password of the port', async () => {
+  const refused = await resp(
+    'AUTH password-of-applications',
+    'SLUICE.BAN eve 60',
+    'SLUICE.CONTROLS',
+  );
+  expect(refused.match(/-NOPERM/g)).toHaveLength(2);
+  expect(await resp('AUTH admin wrong', 'SLUICE.BAN eve 60')).toContain('-NOAUTH');
+  const done = await resp(
+    `AUTH admin ${TOKEN}`,
+    'SLUICE.BAN eve 60',
+    'SLUICE.CHECK * eve',
+    'SLUICE.CONTROLS',
+    'SLUICE.UNBAN eve',
+    'SLUICE.UNBAN eve',
+  );
+  expect(done).toMatch(/^\+OK\r\n\+OK\r\n\*6\r\n:0\r\n/);
+  expect(done).toContain('banned');
+  expect(done).toMatch(/:1\r\n:0\r\n$/);
+  expect(await resp(`AUTH admin ${TOKEN}`, 'SLUICE.BAN eve soon')).toContain('-ERR');
+});
+
+test('RESP: override and reset', async () => {
+  const replies = await resp(
+    `AUTH admin ${TOKEN}`,
+    'SLUICE.OVERRIDE zoe 50/h 60 api',
+    'SLUICE.CHECK api zoe 50',
+    'SLUICE.CHECK api zoe 1',
+    'SLUICE.RESET zoe',
+    'SLUICE.CHECK api zoe 50',
+    'SLUICE.REMOVEOVERRIDE zoe',
+  );
+  const verdicts = [...replies.matchAll(/\*6\r\n:(\d)/g)].map(([, allowed]) => allowed);
+  expect(verdicts).toEqual(['1', '0', '1']);
+});
+
+test('CLI: ban, override, reset and list', async () => {
+  expect(await cli('ban', 'ip:10.*', '1h', '--note', 'scraper')).toMatchObject({ code: 0 });
+  expect((await check('ip:10.1.1.1')).status).toBe(403);
+  expect(await cli('override', 'carol', '100/h', '1d')).toMatchObject({ code: 0 });
+  const { text } = await cli('controls');
+  expect(text).toMatch(/ban +ip:10\.\* .* scraper/);
+  expect(text).toMatch(/override +carol +api +\{"bucket":\{"rate":"100\/h"\}\}/);
+  expect(await cli('reset', 'carol')).toEqual({ code: 0, text: 'carol is reset in 1 limit' });
+  expect(await cli('override', 'carol', '--remove')).toEqual({
+    code: 0,
+    text: 'carol has no override',
+  });
+  expect(await cli('unban', 'ip:10.*')).toMatchObject({ code: 0 });
+  expect((await cli('controls')).text).toBe('no bans and no overrides');
+  expect(await cli('unban', 'ip:10.*')).toEqual({
+    code: 2,
+    text: 'sluice unban: The key is not banned.',
+  });
+  expect((await cli('ban', 'eve')).text).toContain('expected a key and a duration');
+});
+
+test('restart: a ban outlives it', async () => {
+  await post('/ban?key=mallory&for=1h');
+  expect(await daemon.stop()).toBe(0);
+  daemon = await fixture.start(args);
+  expect((await check('mallory')).status).toBe(403);
+});
