@@ -20,7 +20,6 @@ import type { Log } from '../core/log.ts';
 import { type Random, systemRandom } from '../core/random.ts';
 import { SyncLimiter } from '../limiter/sync-limiter.ts';
 import { BACKENDS } from './backends/registry.ts';
-import type { LoadResult } from './config/file.ts';
 import type { OverloadConfig } from './config/overload.ts';
 import { type Config, listenAddressesOf } from './config/read.ts';
 import { shadowTest } from './config/shadow.ts';
@@ -49,9 +48,12 @@ import { NO_SHEDDING, Overload } from './server/overload.ts';
 import { Turns } from './server/turns.ts';
 import { loadSnapshot, Snapshotter } from './snapshotter.ts';
 
+/** A configuration, or its mistakes as text. */
+type ConfigLoad = { readonly config: Config } | { readonly problems: readonly string[] };
+
 export interface DaemonContext {
   readonly log: Log;
-  readonly load: () => LoadResult;
+  readonly load: () => ConfigLoad | Promise<ConfigLoad>;
   readonly version: string;
   /** Defaults to all backends of this package. */
   readonly backends?: readonly BackendModule[];
@@ -72,7 +74,7 @@ interface DaemonComponents {
 export class Daemon {
   readonly router: Router;
   readonly #log: Log;
-  readonly #loadConfig: () => LoadResult;
+  readonly #loadConfig: DaemonContext['load'];
   readonly #clock: Clock;
   readonly #backends: RunningBackends;
   readonly #registry: LimiterRegistry;
@@ -211,7 +213,7 @@ export class Daemon {
     // One that waits for its turn reads the file later than this call: a flood of calls causes two reloads.
     this.#nextReload ??= this.#serialize(async () => {
       this.#nextReload = undefined;
-      const loaded = this.#loadConfig();
+      const loaded = await this.#loadConfig();
       const result =
         'problems' in loaded
           ? reloadFailure(loaded.problems)
