@@ -214,7 +214,7 @@ class Connection implements EvictableConnection {
     this.lastReadAt = this.#clock.now();
     const goesOn = this.#handler.onData(chunk);
     this.#batchClock?.unfreeze();
-    this.#turns.overload.end();
+    this.#turns.overload.isShedding = false;
     this.#arrival.isHeldBack = this.#responses.isFull;
     if (!goesOn) {
       if (!this.#handler.isClosedByClient) this.#observer.onProtocolError();

@@ -98,7 +98,7 @@ export class FastPathConnection implements EvictableConnection {
       answered = check.end;
       isOver = answered < chunk.length && turns.isOver;
     }
-    turns.overload.end();
+    turns.overload.isShedding = false;
     this.#arrival.isHeldBack = responses !== '' && !socket.write(responses, 'latin1');
     if (this.#arrival.isHeldBack) socket.pause();
     if (isOver) this.#waitForTurn(chunk.subarray(answered));
