@@ -44,6 +44,8 @@ export const STEPS = [
   step('figures:adaptive', 4, ...WRITE),
   step('figures:priorities', 2, ...WRITE),
   step('figures:guard', 3, ...WRITE),
+  step('figures:stalls', 2, ...WRITE),
+  step('figures:overload', 4, ...WRITE),
   step('figures:adaptive-live', 30, ...WRITE),
   step('figures:accuracy', 30, ...WRITE),
 ];

@@ -97,6 +97,8 @@ describe('npm run figures', () => {
     ['bench/soak/attack.mjs', '--rounds', '1'],
     ['bench/soak/peers-fuzz.mjs', '--datagrams', '1000'],
     ['bench/daemon/soak.mjs', '--short'],
+    ['bench/daemon/stalls.mjs', '--short'],
+    ['bench/daemon/overload.mjs', '--short'],
     ['bench/keys.mjs', '--smoke'],
     ['bench/seeds.mjs', '--part', '0.001'],
     ['bench/busy.mjs', '--quick'],

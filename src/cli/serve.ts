@@ -11,6 +11,7 @@ import {
   loadConfig,
   variableNames,
 } from '../daemon/config/file.ts';
+import { loadInThread } from '../daemon/config/load-thread.ts';
 import type { Config } from '../daemon/config/read.ts';
 import { Daemon } from '../daemon/daemon.ts';
 import { alignColumns } from './chart/table.ts';
@@ -78,15 +79,13 @@ examples:
       ...Object.fromEntries(backendFlags(modules).map(({ name }) => [name, LIST])),
     });
     const file = configPath(flags.config);
-    const load = () => {
-      const overrides = [
-        ...fromEnvironment(process.env, modules),
-        ...fromFlags(flags, modules),
-        ...limitOverride(flags),
-      ];
-      return loadConfig(file, overrides, modules);
-    };
-    const config = requireConfig(load());
+    const overrides = [
+      ...fromEnvironment(process.env, modules),
+      ...fromFlags(flags, modules),
+      ...limitOverride(flags),
+    ];
+    const config = requireConfig(loadConfig(file, overrides, modules));
+    const load = () => loadInThread(file, overrides, modules);
     const hasLimitFlags = flags.rate !== undefined || flags.burst !== undefined;
     const origin = hasLimitFlags ? 'the command line' : (file ?? 'the defaults');
     const starting = (log: Log): Promise<Daemon> =>

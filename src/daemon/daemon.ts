@@ -20,7 +20,6 @@ import type { Log } from '../core/log.ts';
 import { type Random, systemRandom } from '../core/random.ts';
 import { SyncLimiter } from '../limiter/sync-limiter.ts';
 import { BACKENDS } from './backends/registry.ts';
-import type { LoadResult } from './config/file.ts';
 import type { OverloadConfig } from './config/overload.ts';
 import { type Config, listenAddressesOf } from './config/read.ts';
 import { shadowTest } from './config/shadow.ts';
@@ -53,9 +52,12 @@ import { NO_SHEDDING, Overload } from './server/overload.ts';
 import { Turns } from './server/turns.ts';
 import { loadSnapshot, Snapshotter } from './snapshotter.ts';
 
+/** A configuration, or its mistakes as text. */
+type ConfigLoad = { readonly config: Config } | { readonly problems: readonly string[] };
+
 export interface DaemonContext {
   readonly log: Log;
-  readonly load: () => LoadResult;
+  readonly load: () => ConfigLoad | Promise<ConfigLoad>;
   readonly version: string;
   /** Defaults to all backends of this package. */
   readonly backends?: readonly BackendModule[];
@@ -78,7 +80,7 @@ export class Daemon {
   readonly controls: Controls;
   readonly #controlSharing: ControlSharing;
   readonly #log: Log;
-  readonly #loadConfig: () => LoadResult;
+  readonly #loadConfig: DaemonContext['load'];
   readonly #clock: Clock;
   readonly #backends: RunningBackends;
   readonly #registry: LimiterRegistry;
@@ -240,7 +242,7 @@ export class Daemon {
     // One that waits for its turn reads the file later than this call: a flood of calls causes two reloads.
     this.#nextReload ??= this.#serialize(async () => {
       this.#nextReload = undefined;
-      const loaded = this.#loadConfig();
+      const loaded = await this.#loadConfig();
       const result =
         'problems' in loaded
           ? reloadFailure(loaded.problems)

@@ -23,8 +23,16 @@ export interface ConfigOverride {
   readonly source: string;
 }
 
+/** The values of a configuration, files and overrides merged, and the folder that its paths refer to. */
+export interface PlainConfig {
+  readonly value: unknown;
+  readonly folder: string;
+}
+
 /** The configuration, or its mistakes as text. */
-export type LoadResult = { readonly config: Config } | { readonly problems: readonly string[] };
+export type LoadResult =
+  | { readonly config: Config; readonly plain: PlainConfig }
+  | { readonly problems: readonly string[] };
 
 const MAX_FILE_BYTES = 4 * 1024 * 1024;
 
@@ -131,6 +139,14 @@ export function parseConfigText(
   return buildConfig(merged.value, overrides, modules, merged);
 }
 
+/** The configuration of values that were valid when they were loaded; a file that they name may have changed since. */
+export function readPlainConfig(plain: PlainConfig, modules: readonly BackendModule[]): LoadResult {
+  const result = readConfig(plain.value, modules, lineReader(plain.folder));
+  return 'config' in result
+    ? { config: result.config, plain }
+    : { problems: result.errors.map(({ message }) => message) };
+}
+
 function buildConfig(
   value: unknown,
   overrides: readonly ConfigOverride[],
@@ -138,8 +154,9 @@ function buildConfig(
   sources?: MergedConfig,
 ): LoadResult {
   const merged = [...overrides].sort(secretKeysLast).reduce(applyOverride, value);
-  const result = readConfig(merged, modules, lineReader(dirname(sources?.file ?? '')));
-  if ('config' in result) return result;
+  const plain = { value: merged, folder: dirname(sources?.file ?? '') };
+  const result = readConfig(merged, modules, lineReader(plain.folder));
+  if ('config' in result) return { config: result.config, plain };
   const errors = firstPerField(result.errors);
   const located = errors.slice(0, MAX_LOCATED).map((error) => ({
     error,

@@ -11,7 +11,7 @@ function setUp(isOpen = true) {
   const poll = async (): Promise<void> => {
     for (let n = 0; n < 2; n++) {
       new Arrival(overload, now).beginChunk(1, now);
-      overload.end();
+      overload.isShedding = false;
       await new Promise((turn) => setImmediate(turn));
       now += 2;
     }
@@ -24,13 +24,13 @@ function setUp(isOpen = true) {
   const read = (bytes = 10, of = arrival): boolean => {
     of.beginChunk(bytes, now);
     const { isShedding } = overload;
-    overload.end();
+    overload.isShedding = false;
     return isShedding;
   };
   const readRest = (): boolean => {
     arrival.beginRest(now);
     const { isShedding } = overload;
-    overload.end();
+    overload.isShedding = false;
     return isShedding;
   };
   return { overload, arrival, poll, pass, read, readRest, now: () => now };

@@ -20,6 +20,9 @@ import { CHUNK_BYTES } from './read-buffer.ts';
 /** The beginning of a poll is recorded at most this often: recording every one would cost more than it shows. */
 const POLL_INTERVAL_MS: Millis = 1;
 
+/** Younger bytes are never too old: the smallest `maxAge` is 1 ms. */
+const SUSPECT_MS: Millis = 0.5;
+
 /** Fraction of `maxAge` after which a question is shed: the answer still has to reach the client. */
 const SHED_AT = 0.8;
 
@@ -45,10 +48,13 @@ export class Overload {
   isShedding = false;
   /** Questions shed since the start. */
   shedCount = 0;
+  /** A recent poll, before the current one: what was readable then is read by now. */
+  polledAt: Millis;
+  /** When another poll is to be recorded. */
+  nextPollAt: Millis = 0;
   readonly #clock: Clock;
   #lastPoll: Poll;
   #pollBefore: Poll;
-  #nextPollAt: Millis = 0;
   #lastShedAt: Millis = -Infinity;
   #activeUntil: Millis = -Infinity;
 
@@ -57,21 +63,16 @@ export class Overload {
     this.config = config;
     this.#lastPoll = { at: clock.now(), idleMs: eventLoopIdleMs() };
     this.#pollBefore = this.#lastPoll;
+    this.polledAt = this.#pollBefore.at;
   }
 
-  /** A recent poll, before the current one: what was readable then is read by now. */
-  get polledAt(): Millis {
-    return this.#pollBefore.at;
-  }
-
-  /** Begins to process bytes that arrived after an instant; true if they are too old. */
-  isTooOld(arrivedAfter: Millis, now: Millis): boolean {
+  /** True for bytes that arrived before now by so much. Records the next poll. */
+  isTooOld(ageMs: Millis, now: Millis): boolean {
     const maxAgeMs = this.config.maxAgeMs * SHED_AT;
-    if (now >= this.#nextPollAt && maxAgeMs < Infinity) {
-      this.#nextPollAt = Infinity;
-      onImmediate(this.#onPoll);
+    if (now >= this.nextPollAt) {
+      this.nextPollAt = Infinity;
+      if (maxAgeMs < Infinity) onImmediate(this.#onPoll);
     }
-    const ageMs = now - arrivedAfter;
     return ageMs > maxAgeMs && ageMs - this.#idleMs() > maxAgeMs;
   }
 
@@ -79,10 +80,6 @@ export class Overload {
   begin(tooOldForMs: Millis, now: Millis): void {
     if (tooOldForMs >= STANDING_MS) this.#activeUntil = now + ACTIVE_MS;
     this.isShedding = now < this.#activeUntil;
-  }
-
-  end(): void {
-    this.isShedding = false;
   }
 
   /** How long the event loop has waited for events lately: no connection had any bytes then. */
@@ -106,7 +103,8 @@ export class Overload {
   readonly #onPoll = (): void => {
     this.#pollBefore = this.#lastPoll;
     this.#lastPoll = { at: this.#clock.now(), idleMs: eventLoopIdleMs() };
-    this.#nextPollAt = this.#lastPoll.at + POLL_INTERVAL_MS;
+    this.polledAt = this.#pollBefore.at;
+    this.nextPollAt = this.#lastPoll.at + POLL_INTERVAL_MS;
   };
 }
 
@@ -129,14 +127,16 @@ export class Arrival {
     this.#watchedSince = now;
   }
 
-  /** Begins to process a chunk that was just read. */
+  /** Begins to process a chunk that was just read. The usual case is one call without others. */
   beginChunk(bytes: number, now: Millis): void {
     if (this.isHeldBack) this.#forget(now);
-    const { polledAt } = this.#overload;
+    const overload = this.#overload;
+    const { polledAt } = overload;
     const isWatched = this.#watchedSince <= polledAt;
-    this.#readAfter = isWatched ? Math.max(this.#unreadAfter, polledAt) : this.#unreadAfter;
-    this.#unreadAfter = bytes === CHUNK_BYTES ? this.#readAfter : now; // after a full chunk there may be more
-    this.#begin(now);
+    const readAfter = isWatched && polledAt > this.#unreadAfter ? polledAt : this.#unreadAfter;
+    this.#readAfter = readAfter;
+    this.#unreadAfter = bytes === CHUNK_BYTES ? readAfter : now; // after a full chunk there may be more
+    if (now >= overload.nextPollAt || now - readAfter > SUSPECT_MS) this.#begin(now);
   }
 
   /** Continues with the rest of the last chunk. */
@@ -146,7 +146,7 @@ export class Arrival {
   }
 
   #begin(now: Millis): void {
-    if (!this.#overload.isTooOld(this.#readAfter, now)) {
+    if (!this.#overload.isTooOld(now - this.#readAfter, now)) {
       this.#tooOldSince = undefined;
       return;
     }

@@ -122,7 +122,7 @@ export class PacedSocket extends Duplex implements EvictableConnection {
     this.#unread = Buffer.concat([this.#unread, chunk]);
     this.#lastReadAt = this.#turns.begin();
     this.#arrival.beginChunk(chunk.length, this.#lastReadAt);
-    this.#turns.end();
+    this.#turns.overload.isShedding = false;
     this.#feed();
     // After a full chunk the system would go on reading this connection before all others.
     if (this.#unread.length > 0) this.socket.pause();

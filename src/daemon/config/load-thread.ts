@@ -1,0 +1,66 @@
+/**
+ * Loads the configuration in a thread of its own: parsing ten thousand overrides takes a second, during which the daemon
+ * would not answer. The thread reads, parses and validates. Its values come back as plain data, and this thread makes
+ * limits of them.
+ */
+
+import { isMainThread, parentPort, Worker, workerData } from 'node:worker_threads';
+import type { BackendModule } from '../../backends/daemon-backend.ts';
+import { type Millis, schedule, systemClock } from '../../core/clock.ts';
+import { errorMessageOf } from '../../core/errors.ts';
+import {
+  type ConfigOverride,
+  type LoadResult,
+  loadConfig,
+  type PlainConfig,
+  readPlainConfig,
+} from './file.ts';
+
+/** A file system that does not answer must not block later reloads. */
+const DEADLINE_MS: Millis = 60_000;
+
+/** Tells this file that it runs as the thread. */
+const ROLE = 'sluice configuration';
+
+interface Task {
+  readonly role: typeof ROLE;
+  readonly file: string | undefined;
+  readonly overrides: readonly ConfigOverride[];
+}
+
+type Loaded = { readonly plain: PlainConfig } | { readonly problems: readonly string[] };
+
+/** `loadConfig` without a pause, with the backends of this package. */
+export async function loadInThread(
+  file: string | undefined,
+  overrides: readonly ConfigOverride[],
+  modules: readonly BackendModule[],
+): Promise<LoadResult> {
+  // Sources that are not compiled cannot be loaded by a thread.
+  if (import.meta.url.endsWith('.ts')) return loadConfig(file, overrides, modules);
+  const task: Task = { role: ROLE, file, overrides };
+  const loaded = await runThread(task).catch(
+    (error: unknown): Loaded => ({ problems: [`cannot load: ${errorMessageOf(error)}`] }),
+  );
+  return 'problems' in loaded ? loaded : readPlainConfig(loaded.plain, modules);
+}
+
+function runThread(task: Task): Promise<Loaded> {
+  const worker = new Worker(new URL(import.meta.url), { workerData: task });
+  return new Promise<Loaded>((resolve, reject) => {
+    const fail = (): void => reject(new Error(`it took longer than ${DEADLINE_MS} ms`));
+    const cancel = schedule(systemClock, systemClock.now() + DEADLINE_MS, fail, false);
+    worker.once('message', resolve);
+    worker.once('error', reject);
+    worker.once('exit', () => {
+      cancel();
+      reject(new Error('its thread has ended'));
+    });
+  }).finally(() => void worker.terminate());
+}
+
+if (!isMainThread && (workerData as Task | undefined)?.role === ROLE) {
+  const { file, overrides } = workerData as Task;
+  const loaded = loadConfig(file, overrides);
+  parentPort?.postMessage('problems' in loaded ? loaded : { plain: loaded.plain });
+}
