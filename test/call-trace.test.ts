@@ -69,9 +69,9 @@ describe('call trace', () => {
     expect(hashes(await trace('daemon: RESP, CL.THROTTLE'))).toBe(1);
   });
 
-  test('daemon: HTTP, GET: enters fewer than 71 functions, and five at most once a millisecond', async () => {
+  test('daemon: HTTP, GET: enters fewer than 80 functions, and six at most once a millisecond', async () => {
     const entries = await trace('daemon: HTTP, GET');
     // At most once a millisecond the beginning of a poll is recorded, for load shedding by age.
-    expect(entries.length).toBeLessThan(71 + 5);
+    expect(entries.length).toBeLessThan(80 + 6);
   });
 });

@@ -77,7 +77,7 @@ export class Turns implements Slice {
   /** Ends the slice of a connection. */
   end(): void {
     this.overload.isShedding = false;
-    if ((this.#slices++ & (SLICES_PER_SAMPLE - 1)) === 0)
+    if ((++this.#slices & (SLICES_PER_SAMPLE - 1)) === 0)
       this.durations.add((this.#clock.now() - this.#beganAt) / 1000);
   }
 
