@@ -1,5 +1,5 @@
 /**
- * What `inspect` and the event `adjusted` show of an adaptive limit: a limiter of the library calls simulated servers, on
+ * What `inspect` and the event `limit-changed` show of an adaptive limit: a limiter of the library calls simulated servers, on
  * virtual time.
  */
 
@@ -42,7 +42,7 @@ function run(createServer) {
   const api = limiter({ limit: { adaptive: {} }, name: 'db', clock: { now: () => timeline.now } });
   let event;
   api.on((one) => {
-    if (one.type === 'adjusted') event = one;
+    if (one.type === 'limit-changed') event = one;
   });
   let retryAt = 0;
   const send = () => {

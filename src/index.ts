@@ -18,11 +18,11 @@ export { type Random, seededRandom, systemRandom } from './core/random.ts';
 export type { RemoteLimiter, RemoteStats } from './limiter/async-limiter.ts';
 export { type AllOptions, all, type ComponentOptions } from './limiter/composite-limiter.ts';
 export type {
-  AdjustedEvent,
   AvailabilityEvent,
   CancelledEvent,
   DecisionEvent,
   ExpiredEvent,
+  LimitChangedEvent,
   LimitEvent,
   Listener,
   SettledEvent,

@@ -75,7 +75,7 @@ describe('metrics of the daemon itself', () => {
     expect(Math.abs(value('process_start_time_seconds') - Date.now() / 1000)).toBeLessThan(60);
     expect(value('process_resident_memory_bytes')).toBeGreaterThan(2e7);
     expect(value('process_cpu_seconds_total')).toBeGreaterThan(0.01);
-    expect(value('sluice_event_loop_delay_seconds_count')).toBeGreaterThan(0);
+    expect(value('sluice_daemon_event_loop_delay_seconds_count')).toBeGreaterThan(0);
     expect(value('sluice_decision_duration_seconds_count')).toBeGreaterThan(0);
     expect(value('sluice_static_denials_total{reason="deny-list"}')).toBe(2);
     expect(value('sluice_snapshot_failures_total')).toBe(0);
@@ -91,7 +91,7 @@ describe('metrics of the daemon itself', () => {
       .poll(async () => {
         const metrics = await metricsOf(daemon);
         const upTo = (le: string): number =>
-          readMetric(metrics, `sluice_event_loop_delay_seconds_bucket{le="${le}"}`);
+          readMetric(metrics, `sluice_daemon_event_loop_delay_seconds_bucket{le="${le}"}`);
         return upTo('+Inf') - upTo('0.1');
       })
       .toBeGreaterThan(0);

@@ -6,7 +6,7 @@ import { logLimiting } from '../src/adapters/metrics/log.ts';
 import { prometheus } from '../src/adapters/metrics/prometheus.ts';
 import { instrument } from '../src/adapters/opentelemetry.ts';
 import { all } from '../src/limiter/composite-limiter.ts';
-import type { AdjustedEvent, LimitEvent } from '../src/limiter/events.ts';
+import type { LimitChangedEvent, LimitEvent } from '../src/limiter/events.ts';
 import { limiter } from '../src/limiter/limiter.ts';
 import type { Permit } from '../src/limiter/permit.ts';
 import type { Limit } from '../src/policies/limit.ts';
@@ -56,8 +56,8 @@ describe('event of an adjusted limit', () => {
     sink.clock.advance(100);
     permit.settle({ outcome: 'busy' });
     const about = { limit: 'sink', key: 'db', cost: 1, at: sink.clock.now() };
-    expect(sink.eventsOf('adjusted')).toEqual([
-      { type: 'adjusted', ...about, from: 10, to: 5, cause: 'back-pressure' },
+    expect(sink.eventsOf('limit-changed')).toEqual([
+      { type: 'limit-changed', ...about, from: 10, to: 5, cause: 'back-pressure' },
     ]);
   });
 
@@ -73,7 +73,9 @@ describe('event of an adjusted limit', () => {
     first.settle({ outcome: 'timeout' });
     sink.clock.advance(50);
     second.settle();
-    expect(sink.eventsOf('adjusted')).toMatchObject([{ from: 10, to: 5, cause: 'back-pressure' }]);
+    expect(sink.eventsOf('limit-changed')).toMatchObject([
+      { from: 10, to: 5, cause: 'back-pressure' },
+    ]);
   });
 
   test('aimd: slower calls decrease the limit, cause latency', () => {
@@ -83,7 +85,7 @@ describe('event of an adjusted limit', () => {
     const permit = sink.api.tryAcquire('db') as Permit;
     sink.clock.advance(900);
     permit.settle();
-    expect(sink.eventsOf('adjusted')).toMatchObject([{ from: 10, to: 5, cause: 'latency' }]);
+    expect(sink.eventsOf('limit-changed')).toMatchObject([{ from: 10, to: 5, cause: 'latency' }]);
   });
 
   test('aimd: an increase has the cause success', () => {
@@ -93,7 +95,7 @@ describe('event of an adjusted limit', () => {
     const permit = sink.api.tryAcquire('db') as Permit;
     sink.clock.advance(100);
     permit.settle();
-    expect(sink.eventsOf('adjusted')).toMatchObject([{ from: 1, to: 2, cause: 'success' }]);
+    expect(sink.eventsOf('limit-changed')).toMatchObject([{ from: 1, to: 2, cause: 'success' }]);
   });
 
   test('busy: a busy reply decreases the rate', () => {
@@ -102,9 +104,9 @@ describe('event of an adjusted limit', () => {
     const permits = Array.from({ length: 8 }, () => sink.api.tryAcquire('db') as Permit);
     sink.clock.advance(10);
     permits[0].settle({ outcome: 'busy' });
-    const [event] = sink.eventsOf('adjusted');
+    const [event] = sink.eventsOf('limit-changed');
     expect(event).toMatchObject({ key: 'db', cause: 'back-pressure' });
-    const { from, to } = event as AdjustedEvent;
+    const { from, to } = event as LimitChangedEvent;
     expect(to).toBeLessThan(from);
   });
 
@@ -112,13 +114,13 @@ describe('event of an adjusted limit', () => {
     const fixed = setUp({ concurrency: 2 });
     fixed.listen();
     (fixed.api.tryAcquire('db') as Permit).settle({ outcome: 'busy' });
-    expect(fixed.eventsOf('adjusted')).toEqual([]);
+    expect(fixed.eventsOf('limit-changed')).toEqual([]);
     for (const rule of ['knee', 'aimd'] as const) {
       const sink = setUp({ adaptive: { rule } });
       sink.listen();
       warmUp(sink);
       (sink.api.tryAcquire('db') as Permit).settle({ outcome: 'ignored' });
-      expect(sink.eventsOf('adjusted')).toEqual([]);
+      expect(sink.eventsOf('limit-changed')).toEqual([]);
     }
   });
 });
@@ -150,7 +152,8 @@ describe('adaptive, rule knee: what an operator sees', () => {
     clock.advance(60);
   }
 
-  const adjusted = (sink: ReturnType<typeof setUp>) => sink.eventsOf('adjusted') as AdjustedEvent[];
+  const adjusted = (sink: ReturnType<typeof setUp>) =>
+    sink.eventsOf('limit-changed') as LimitChangedEvent[];
 
   test('adjusted: every change has its cause, and begins where the last one ended', () => {
     const sink = setUp({ adaptive: { max: 40 } });

@@ -90,7 +90,7 @@ export class Metrics {
       this.#limits.text(),
       renderMetricFamilies([...health.families(), ...this.#daemonFamilies()]),
       renderHistogramFamily(
-        'sluice_event_loop_delay_seconds',
+        'sluice_daemon_event_loop_delay_seconds',
         'How late the event loop runs a timer: what a request may wait before it is read.',
         health.eventLoopDelay,
       ),

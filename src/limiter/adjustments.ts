@@ -1,5 +1,5 @@
 /**
- * Finds what a settled call changed in a limit that learns, for the event `adjusted`.
+ * Finds what a settled call changed in a limit that learns, for the event `limit-changed`.
  *
  * The state of the key before and after the call is compared. Only a pace ends between two calls: a check lifts it when it
  * is no longer needed. So the keys with a pace are remembered, and the next settled call reports the end of it.
@@ -7,10 +7,10 @@
 
 import type { Outcome } from '../core/decision.ts';
 import type { KeyState, LimitCause } from '../policies/policy.ts';
-import { type AdjustedEvent, LEARNT } from './events.ts';
+import { LEARNT, type LimitChangedEvent } from './events.ts';
 
 /** What an event says about an adjustment. */
-export type Adjustment = Omit<AdjustedEvent, 'type' | 'limit' | 'key' | 'cost' | 'at'>;
+export type Adjustment = Omit<LimitChangedEvent, 'type' | 'limit' | 'key' | 'cost' | 'at'>;
 
 /** Beyond so many keys with a pace, the end of a pace is not reported. */
 const MAX_PACED_KEYS = 1000;

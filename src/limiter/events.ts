@@ -45,8 +45,8 @@ export interface SettledEvent extends EventBase {
 }
 
 /** The learnt limit of a key changed: adaptive, busy. With `from` and `to` equal, only the pace changed. */
-export interface AdjustedEvent extends EventBase, Pick<KeyState, (typeof LEARNT)[number]> {
-  readonly type: 'adjusted';
+export interface LimitChangedEvent extends EventBase, Pick<KeyState, (typeof LEARNT)[number]> {
+  readonly type: 'limit-changed';
   readonly from: number;
   readonly to: number;
   readonly cause: LimitCause;
@@ -75,7 +75,7 @@ export type LimitEvent =
   | DecisionEvent
   | CancelledEvent
   | SettledEvent
-  | AdjustedEvent
+  | LimitChangedEvent
   | ExpiredEvent
   | AvailabilityEvent;
 /** The argument of `on`. An error it throws becomes a process warning. */

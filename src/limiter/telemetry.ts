@@ -126,7 +126,7 @@ export class LimiterTelemetry {
 
   recordAdjusted(key: string, cost: number, change: Adjustment): void {
     const at = this.#clock.now();
-    this.#events.emit({ type: 'adjusted', limit: this.name, key, cost, at, ...change });
+    this.#events.emit({ type: 'limit-changed', limit: this.name, key, cost, at, ...change });
   }
 
   /** The backend became unavailable, or available again. */

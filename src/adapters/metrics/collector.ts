@@ -13,7 +13,7 @@ import { ConfigError } from '../../core/errors.ts';
 import { isRecord, type OptionReader } from '../../core/options.ts';
 import { isRemote, type RemoteLimiter, type RemoteStats } from '../../limiter/async-limiter.ts';
 import type { LimitEvent } from '../../limiter/events.ts';
-import type { Inspection } from '../../limiter/inspection.ts';
+import type { Inspection, NamedRuleStatus } from '../../limiter/inspection.ts';
 import { BucketCounter, type CounterSnapshot } from '../../limiter/stats.ts';
 import type { Limiter, Stats } from '../../limiter/sync-limiter.ts';
 import { LONE_SURROGATE, ReportedKeys } from './reported-keys.ts';
@@ -49,6 +49,8 @@ export interface LimiterSnapshot {
   readonly hasInFlightByKey: boolean;
   /** Its limits and calls in flight, counted once per settled call; undefined if it does not count calls in flight. */
   readonly concurrency: ConcurrencyCounts | undefined;
+  /** The rules as a new key has them; none where a server decides. */
+  readonly rules: readonly NamedRuleStatus[];
   /** How often its learnt limits changed, by cause. */
   readonly adjustments: Readonly<Record<string, number>>;
 }
@@ -112,6 +114,8 @@ function createSource(limiter: AnyLimiter, name: string, maxKeys: number | undef
   const keys = new ReportedKeys(maxKeys ?? 0);
   const known = localKeyStateOf(limiter, ''); // any key shows what the limit knows per key
   const countsCalls = known.inFlight !== undefined;
+  /** ramp, spacing: their calls need no settlement. */
+  const tracksDecisions = known.level !== undefined || known.reserved !== undefined;
   const concurrency: ConcurrencyCounts | undefined = countsCalls
     ? {
         limit: new BucketCounter(CONCURRENCY_BOUNDS),
@@ -120,14 +124,16 @@ function createSource(limiter: AnyLimiter, name: string, maxKeys: number | undef
     : undefined;
   const adjustments: Record<string, number> = {};
   const track = (event: LimitEvent): void => {
-    if (event.type === 'adjusted') adjustments[event.cause] = (adjustments[event.cause] ?? 0) + 1;
-    if (event.type !== 'settled') return;
+    if (event.type === 'limit-changed')
+      adjustments[event.cause] = (adjustments[event.cause] ?? 0) + 1;
+    if (tracksDecisions && event.type === 'decision') keys.record(event.key, event.at);
+    if (event.type !== 'settled' || tracksDecisions) return;
     keys.record(event.key, event.at);
     if (!event.concurrency) return;
     concurrency?.limit.add(event.concurrency.limit);
     concurrency?.inFlight.add(event.concurrency.inFlight);
   };
-  const isTracked = known.limit !== undefined && maxKeys !== undefined;
+  const isTracked = (known.limit !== undefined || tracksDecisions) && maxKeys !== undefined;
   const stop = isTracked && (maxKeys > 0 || countsCalls) ? limiter.on(track) : () => {};
   return {
     name,
@@ -137,6 +143,7 @@ function createSource(limiter: AnyLimiter, name: string, maxKeys: number | undef
       stats: limiter.stats(),
       keys: keys.list().map((key) => ({ key, ...localKeyStateOf(limiter, key) })),
       adjustments,
+      rules: known.rules ?? [],
       hasInFlightByKey: countsCalls && (maxKeys ?? 0) > 0,
       concurrency,
     }),

@@ -9,6 +9,7 @@ import { OUTCOMES } from '../../core/decision.ts';
 import type { MetricFamily, MetricSample } from '../../core/metric-family.ts';
 import type { LimitEvent } from '../../limiter/events.ts';
 import { HISTOGRAM_BOUNDS_MS, type Histogram } from '../../limiter/stats.ts';
+import { ruleNamesOf } from '../../policies/policy.ts';
 import {
   type AnyStats,
   CONCURRENCY_BOUNDS,
@@ -97,6 +98,9 @@ const perKey =
 const permitsHeld = perLimit((stats) => stats.held);
 const inFlightByKey = perKey(({ inFlight }) => inFlight);
 
+/** Their limit is `sluice.limit`. */
+const LEARNING_KINDS: readonly string[] = ['adaptive', 'busy'];
+
 export const METRICS: readonly Metric[] = [
   counter(
     'sluice.decisions',
@@ -135,6 +139,35 @@ export const METRICS: readonly Metric[] = [
     'sluice.limit',
     'The current limit of a key. adaptive, concurrency: calls in flight; busy: calls per second.',
     perKey(({ limit = Number.NaN }) => limit),
+  ),
+  gauge(
+    'sluice.quota',
+    'The configured limit of each rule: calls per window, or at once where there is no window.',
+    ({ limit, rules }) => {
+      const names = ruleNamesOf(rules.map(({ kind }) => kind));
+      return rules.flatMap(({ kind, quota }, n): MetricSample[] =>
+        LEARNING_KINDS.includes(kind) ? [] : [[{ limit, rule: names[n] }, quota]],
+      );
+    },
+  ),
+  gauge(
+    'sluice.ramp.tokens',
+    'ramp: tokens of a key in this second, over all members of a pool.',
+    perKey(({ level }) => level),
+  ),
+  gauge(
+    'sluice.ramp.used',
+    'ramp: tokens of this second that a key has used.',
+    perKey(({ level, remaining = 0, poolSize = 1 }) =>
+      level === undefined
+        ? undefined
+        : Math.max(0, Math.floor(level / Math.max(1, poolSize)) - remaining),
+    ),
+  ),
+  gauge(
+    'sluice.spacing.reserved',
+    'spacing: slots of a key that are reserved and not yet due.',
+    perKey(({ reserved }) => reserved),
   ),
   gauge(
     'sluice.base_rtt',

@@ -25,7 +25,7 @@ import type { Duration } from '../../core/duration.ts';
 import { ConfigError, errorMessageOf, preview } from '../../core/errors.ts';
 import { isRecord, OptionReader } from '../../core/options.ts';
 import { emitProcessWarning } from '../../core/process-warning.ts';
-import type { AdjustedEvent, AvailabilityEvent, LimitEvent } from '../../limiter/events.ts';
+import type { AvailabilityEvent, LimitChangedEvent, LimitEvent } from '../../limiter/events.ts';
 import { internalsOf } from '../../limiter/internals.ts';
 import { type AnyLimiter, requireLimiter, toLimiterList } from './collector.ts';
 
@@ -127,7 +127,7 @@ function readKinds(reader: OptionReader): readonly LimitingKind[] {
 
 function limitingKindOf(event: LimitEvent): LimitingKind | undefined {
   if (event.type === 'expired' || event.type === 'availability') return event.type;
-  if (event.type === 'adjusted') return isBackPressure(event) ? 'decreased' : undefined;
+  if (event.type === 'limit-changed') return isBackPressure(event) ? 'decreased' : undefined;
   if (event.type !== 'decision') return undefined;
   const { decision, waitedMs } = event;
   if (decision.verdict === 'deny') return 'denied';
@@ -135,7 +135,7 @@ function limitingKindOf(event: LimitEvent): LimitingKind | undefined {
 }
 
 /** Other causes move a limit all the time. */
-const isBackPressure = ({ cause }: AdjustedEvent): boolean =>
+const isBackPressure = ({ cause }: LimitChangedEvent): boolean =>
   cause === 'back-pressure' || cause === 'refusal' || cause === 'silence';
 
 /** Calls the logger; what it throws or rejects with becomes a process warning. */
@@ -235,7 +235,7 @@ function logFieldsOf(
     spanMs: Math.round(lastEvent.at - since),
     key: lastEvent.key,
     ...(lastEvent.type === 'availability' && availabilityFieldsOf(lastEvent)),
-    ...(lastEvent.type === 'adjusted' && adjustmentFieldsOf(lastEvent)),
+    ...(lastEvent.type === 'limit-changed' && adjustmentFieldsOf(lastEvent)),
     ...(lastDenial?.rule !== undefined && { rule: lastDenial.rule }),
     ...(typeof until === 'number' && until < Infinity && { until: Math.ceil(until) }),
   };
@@ -247,7 +247,7 @@ const availabilityFieldsOf = ({ isAvailable, reason, onUnavailable }: Availabili
   ...(onUnavailable && { onUnavailable }),
 });
 
-const adjustmentFieldsOf = ({ from, to, cause, pacePerSecond }: AdjustedEvent) => ({
+const adjustmentFieldsOf = ({ from, to, cause, pacePerSecond }: LimitChangedEvent) => ({
   from,
   to,
   cause,

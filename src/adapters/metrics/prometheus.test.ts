@@ -24,6 +24,39 @@ const linesOf = (text: string, family: string): string[] =>
   text.split('\n').filter((line) => line.startsWith(family) && !line.includes('_bucket'));
 
 describe('prometheus', () => {
+  test('ramp and spacing: tokens, use, reservations and configured limits', () => {
+    const clock = new VirtualClock();
+    const ramp = limiter({
+      name: 'ramp',
+      limit: { ramp: { min: 10, max: 60, over: '10s' } },
+      clock,
+    });
+    const spaced = limiter({
+      name: 'spaced',
+      limit: {
+        all: [{ spacing: { every: '1s', reserve: 5 } }, { bucket: { rate: '9/s', burst: 9 } }],
+      },
+      clock,
+    });
+    const slots = limiter({
+      name: 'slots',
+      limit: { spacing: { every: '1s', reserve: 5 } },
+      clock,
+    });
+    const metrics = prometheus([ramp, spaced, slots]);
+    ramp.check('topic', 4);
+    for (let n = 0; n < 3; n++) slots.check('job');
+    const text = metrics.text();
+    for (const line of [
+      'sluice_ramp_tokens{limit="ramp",key="topic"} 10',
+      'sluice_ramp_used{limit="ramp",key="topic"} 4',
+      'sluice_spacing_reserved{limit="slots",key="job"} 2',
+      'sluice_quota{limit="spaced",rule="bucket"} 9',
+      'sluice_quota{limit="spaced",rule="spacing"} 1',
+    ])
+      expect(text).toContain(`${line}\n`);
+  });
+
   test('encodes all metrics of a limiter exactly as in the golden text', async () => {
     const clock = new VirtualClock();
     const api = limiter({ name: 'api', limit: bucket, clock });
@@ -43,7 +76,7 @@ describe('prometheus', () => {
     if (permit.verdict === 'allow') permit.settle(); // ok, after 30 ms
     api.tryAcquire('bob'); //                     allowed, and held
 
-    expect(parseExposition(metrics.text()).length).toBe(13);
+    expect(parseExposition(metrics.text()).length).toBe(14);
     expect(metrics.text()).toBe(GOLDEN.replace('BYTES', String(api.stats().bytes)));
     expect(metrics.contentType).toBe('text/plain; version=0.0.4; charset=utf-8');
   });
@@ -282,6 +315,9 @@ sluice_settled_total{limit="api",outcome="busy"} 0
 sluice_settled_total{limit="api",outcome="timeout"} 0
 sluice_settled_total{limit="api",outcome="failed"} 0
 sluice_settled_total{limit="api",outcome="ignored"} 0
+# HELP sluice_quota The configured limit of each rule: calls per window, or at once where there is no window.
+# TYPE sluice_quota gauge
+sluice_quota{limit="api",rule="bucket"} 10
 # HELP sluice_in_flight Calls in flight: by key where the limit counts them, else all unsettled permits.
 # TYPE sluice_in_flight gauge
 sluice_in_flight{limit="api"} 1
