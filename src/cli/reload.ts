@@ -50,7 +50,7 @@ examples:
     try {
       const reply = await requestAdmin('POST', '/reload', address, config?.admin.token);
       const { limits, kept } = reply as { readonly limits: number; readonly kept: number };
-      terminal.print(`reloaded: ${countOf(limits, 'limit')}, ${kept} with the same rule as before`);
+      terminal.print(`reloaded: ${countOf(limits, 'limit')}, ${kept} keep their counts`);
       return EXIT_OK;
     } catch (error) {
       if (!(error instanceof RefusedError)) throw error;
