@@ -113,6 +113,23 @@ describe('metrics of the daemon itself', () => {
       .toBeGreaterThan(1);
   });
 
+  test('the last reload failed: a gauge says so until one succeeds', async () => {
+    const { file } = place();
+    const text = configWith('  all: { bucket: { rate: 1/s } }');
+    const config = file('sluice.yaml', text);
+    const daemon = await start(['--config', config]);
+    const reload = (content: string) => {
+      file('sluice.yaml', content);
+      return fetch(`http://${daemon.addresses.http[0]}/reload`, { method: 'POST' });
+    };
+    const last = async () => readMetric(await metricsOf(daemon), 'sluice_last_reload_successful');
+    expect(await last()).toBe(1);
+    await reload('limits: 3');
+    expect(await last()).toBe(0);
+    await reload(text);
+    expect(await last()).toBe(1);
+  });
+
   test.skipIf(!promtool())('promtool finds no mistake in them', async () => {
     const daemon = await startFull();
     const { status, stderr } = spawnSync('promtool', ['check', 'metrics'], {
@@ -126,7 +143,8 @@ describe('metrics of the daemon itself', () => {
 describe.skipIf(!redisServer())('readiness with a backend that is unavailable', () => {
   const configOf = (port: number, backends: string): string =>
     configWith(
-      `  api: { bucket: { rate: 100/s }, redis: { url: 'redis://127.0.0.1:${port}', onUnavailable: deny, deadline: 200ms } }`,
+      `  api: { bucket: { rate: 100/s }, redis: { url: 'redis://127.0.0.1:${port}', onUnavailable: deny, deadline: 200ms } }
+  trial: { bucket: { rate: 100/s }, shadow: true, always: true, redis: { url: 'redis://127.0.0.1:${port}', onUnavailable: deny, deadline: 200ms } }`,
       `ready: { backends: ${backends} }`,
     );
 

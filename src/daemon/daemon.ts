@@ -349,7 +349,7 @@ export class Daemon {
   }
 
   #readiness(): Readiness {
-    const unavailable = unavailableLimits(this.#registry.all);
+    const unavailable = unavailableLimits(this.#registry.all, shadowTest(this.#config.limits));
     const isBlocked = this.#config.ready.needsBackends && unavailable.length > 0;
     return {
       isStopping: this.#isStopping,

@@ -56,6 +56,7 @@ export class Metrics {
   #exported: readonly LimiterEntry[] = [];
   #reloads = 0;
   #reloadsFailed = 0;
+  #isLastReloadOk = true;
 
   constructor(
     sources: MetricSources,
@@ -80,6 +81,7 @@ export class Metrics {
   }
 
   countReload(isSuccess: boolean): void {
+    this.#isLastReloadOk = isSuccess;
     if (isSuccess) this.#reloads++;
     else this.#reloadsFailed++;
   }
@@ -185,6 +187,11 @@ export class Metrics {
         [{ result: 'ok' }, this.#reloads],
         [{ result: 'failed' }, this.#reloadsFailed],
       ]),
+      gauge(
+        'sluice_last_reload_successful',
+        '1, or 0 while the configuration is not the one in the file: the last reload failed.',
+        Number(this.#isLastReloadOk),
+      ),
       ...backends.metrics(),
     ];
   }

@@ -70,8 +70,6 @@ export type Wanted = 'nothing' | 'name' | 'details';
 export class DeniedKeys {
   /** When a call was last denied. */
   lastAt: Millis = Number.NEGATIVE_INFINITY;
-  /** Since the start. */
-  total = 0;
   #current = new FrequentKeys<DeniedKey>();
   #previous: FrequentKeys<DeniedKey> | undefined;
   #hour: FrequentKeys<DeniedKey> | undefined;
@@ -88,7 +86,6 @@ export class DeniedKeys {
   /** Counts a denial. Unless nothing is wanted, `setName` or `setDetails` is to follow. */
   count(low: number, high: number, now: Millis): Wanted {
     if (now >= this.#intervalEnd) this.#advance(now);
-    this.total++;
     this.lastAt = now;
     const slot = this.#current.add(low, high);
     const known = this.#current.valueAt(slot);

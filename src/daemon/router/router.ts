@@ -383,8 +383,9 @@ export class Router {
   #admit(request: RoutedRequest, remaining: number, permits: readonly Permit[]): CheckResult {
     const { route, key, wantsPermit } = request;
     for (const applied of route.shadowLimits) this.countInShadow(applied, request);
-    const result = wantsPermit ? statusOf(route, key) : { decision: allow(remaining) };
-    return this.#issuePermit({ result, permits }, request);
+    const status = wantsPermit ? statusOf(route, key) : ALLOWED;
+    const least = Math.min(remaining, remainingIn(status));
+    return this.#issuePermit({ result: { ...status, decision: allow(least) }, permits }, request);
   }
 
   /** Registers the permits for a client that settles later; otherwise settles them now. */

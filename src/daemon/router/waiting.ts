@@ -186,7 +186,10 @@ export class Waiting {
         return { ...(await refusalNow(request)), reason };
       }
       const next = this.#host.reroute(request, waiter.sent);
-      if (!next) return { decision: deny(UNAVAILABLE_RETRY_MS), reason: 'unavailable' };
+      if (!next) {
+        const limit = request.route.applied[0].name; // a reload has removed it
+        return { decision: deny(UNAVAILABLE_RETRY_MS), limit, reason: 'unavailable' };
+      }
       if (!isCounted(next.route)) return this.#host.checkRouted(next);
       waiter.request = next;
       waiter.abort = new AbortController();
@@ -300,7 +303,7 @@ function toGrant(permit: Permit | Refusal | undefined): Grant | Refusal {
   if (permit instanceof Refusal) return permit;
   const permits = permit ? [permit] : [];
   return {
-    remaining: UNKNOWN,
+    remaining: permit?.remaining ?? UNKNOWN,
     permits,
     giveBack: () => permit?.settle({ outcome: 'ignored' }),
   };

@@ -35,9 +35,14 @@ export function readinessResponse(state: Readiness): HttpResponse {
 /** The names in a response. */
 const MAX_NAMED = 20;
 
-export const unavailableLimits = (entries: readonly LimiterEntry[]): string[] =>
+/** Without limits in shadow mode, which decide nothing. */
+export const unavailableLimits = (
+  entries: readonly LimiterEntry[],
+  isShadow: (name: string) => boolean,
+): string[] =>
   entries
-    .filter(({ limiter }) => {
+    .filter(({ name, limiter }) => {
+      if (isShadow(name)) return false;
       const { isAvailable } = limiter.stats() as { readonly isAvailable?: boolean };
       return isAvailable === false;
     })
