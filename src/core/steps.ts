@@ -5,6 +5,7 @@
  *
  *     runAtOnce(readAll(items))             the result, where a pause does no harm
  *     await runInSlices(readAll(items))     the same without a pause: the event loop turns at least every SLICE_MS
+ *     runInBackground(moveAll(keys))        the same after all others that run in the background
  */
 
 import { type Millis, onImmediate, systemClock } from './clock.ts';
@@ -29,4 +30,11 @@ export async function runInSlices<T>(steps: Steps<T>): Promise<T> {
     } while (systemClock.now() < endsAt);
     await new Promise<void>((resolve) => onImmediate(resolve));
   }
+}
+
+let lastInBackground: Promise<unknown> = Promise.resolve();
+
+/** One after the other: a thousand of them at a time would be a pause, too. The computation must not throw. */
+export function runInBackground(steps: Steps<void>): void {
+  lastInBackground = lastInBackground.then(() => runInSlices(steps));
 }

@@ -110,10 +110,12 @@ export function* readPatternsInSteps(
 ): Steps<readonly Pattern[]> {
   if (value === undefined) return [];
   if (!Array.isArray(value)) return yield* readItem(value, path, readLines);
-  const read = yield* readEachInSteps(value, (item, n) =>
+  const lists = yield* readEachInSteps(value, (item, n) =>
     readItem(item, `${path}[${n}]`, readLines),
   );
-  return read.flat();
+  const patterns: Pattern[] = [];
+  for (const list of lists) for (const pattern of list) patterns.push(pattern); // faster than `flat`
+  return patterns;
 }
 
 function* readItem(value: unknown, path: string, readLines: ReadLines): Steps<readonly Pattern[]> {

@@ -113,10 +113,11 @@ export class LimiterRegistry {
       }
       const entry = this.#keepOrCreate(name, rule, limit);
       entries.set(name, entry);
-      if (old && old !== entry)
-        transfers.push(() => {
-          if (!copyKeys(old, entry)) restarted.push(name);
-        });
+      if (!old || old === entry) return;
+      const copy = prepareCopy(old, entry);
+      transfers.push(() => {
+        if (!copy()) restarted.push(name);
+      });
     };
     const isNew = (entry: LimiterEntry): boolean => this.#entries.get(entry.name) !== entry;
     try {
@@ -236,13 +237,14 @@ const fingerprintOf = (rule: RuleOptions, backends: LimitConfig['backends']): st
   fingerprint(rule) + backends.map(({ identity }) => identity).join();
 
 /**
- * Copies the keys of a limit to its replacement; false if that begins without counts. A remote backend keeps them
+ * What copies the keys of a limit to its replacement; false if that begins without counts. A remote backend keeps them
  * itself. Calls in flight are not copied: they settle with the old limiter.
  */
-function copyKeys(from: LimiterEntry, to: LimiterEntry): boolean {
-  if (!(to.limiter instanceof SyncLimiter)) return from.limiter.isRemote;
-  if (!(from.limiter instanceof SyncLimiter) || isConcurrencyLimit(from.limiter)) return false;
-  return to.limiter.restore(from.limiter.snapshot(), from.rule.limit);
+function prepareCopy(from: LimiterEntry, { limiter }: LimiterEntry): () => boolean {
+  const before = from.limiter;
+  if (!(limiter instanceof SyncLimiter)) return () => before.isRemote;
+  if (!(before instanceof SyncLimiter) || isConcurrencyLimit(before)) return () => false;
+  return () => limiter.copyFrom(before, from.rule.limit);
 }
 
 function* overrideNamesOf(limits: readonly LimitConfig[]): Steps<ReadonlyMap<string, string>> {
