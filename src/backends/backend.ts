@@ -94,6 +94,12 @@ export interface Backend {
   restore(snapshot: TableSnapshot, from?: Policy): boolean;
 
   /**
+   * The keys of another backend, in time that does not depend on their number: like `restore` of its snapshot. Undefined,
+   * and nothing is copied, if that is the way to copy them.
+   */
+  copyFrom?(source: Backend): boolean | undefined;
+
+  /**
    * What replaces the rule by one with other numbers: spent tokens stay spent, calls stay in flight. Undefined if the
    * rule is of another kind, or the backend cannot. Nothing changes before the returned function is called.
    */

@@ -17,6 +17,7 @@ import {
   suggestRate,
 } from './duration.ts';
 import { ConfigError, preview } from './errors.ts';
+import type { Steps } from './steps.ts';
 import { suggestName } from './suggestion.ts';
 
 /** The largest count: beyond it, a double no longer resolves fractions of one. */
@@ -50,6 +51,16 @@ class ErrorCollector {
     }
   }
 
+  *tryReadInSteps<T>(read: Steps<T>): Steps<T | undefined> {
+    try {
+      return yield* read;
+    } catch (error) {
+      if (!(error instanceof ConfigError)) throw error;
+      this.add(error);
+      return undefined;
+    }
+  }
+
   /** @throws {ConfigError} the first error, which carries the others. */
   throwIfAny(): void {
     const [first, ...rest] = this.#errors;
@@ -64,6 +75,21 @@ export function readEach<T, Read>(
 ): readonly Read[] {
   const errors = new ErrorCollector();
   const all = items.map((item, n) => errors.tryRead(() => read(item, n)));
+  errors.throwIfAny();
+  return all as Read[];
+}
+
+/** The same in steps. */
+export function* readEachInSteps<T, Read>(
+  items: readonly T[],
+  read: (item: T, n: number) => Steps<Read>,
+): Steps<readonly Read[]> {
+  const errors = new ErrorCollector();
+  const all: (Read | undefined)[] = [];
+  for (const [n, item] of items.entries()) {
+    all.push(yield* errors.tryReadInSteps(read(item, n)));
+    yield;
+  }
   errors.throwIfAny();
   return all as Read[];
 }
@@ -135,6 +161,11 @@ export class OptionReader {
   /** Calls `read`; a collecting reader keeps its ConfigError and returns undefined. */
   tryRead<T>(read: () => T): T | undefined {
     return this.#collector ? this.#collector.tryRead(read) : read();
+  }
+
+  /** The same for what is read in steps. */
+  tryReadInSteps<T>(read: Steps<T>): Steps<T | undefined> {
+    return this.#collector ? this.#collector.tryReadInSteps(read) : read;
   }
 
   /** Throws, together with the errors collected so far. */

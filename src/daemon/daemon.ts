@@ -18,6 +18,7 @@ import { createHasher, type Hasher, type HashSeed, randomHashSeed } from '../cor
 import { formatListenAddress, isLoopback } from '../core/listen-address.ts';
 import type { Log } from '../core/log.ts';
 import { type Random, systemRandom } from '../core/random.ts';
+import { runInSlices } from '../core/steps.ts';
 import { SyncLimiter } from '../limiter/sync-limiter.ts';
 import { BACKENDS } from './backends/registry.ts';
 import type { OverloadConfig } from './config/overload.ts';
@@ -45,6 +46,7 @@ import {
   type RegistryChange,
 } from './router/limiter-registry.ts';
 import { Router } from './router/router.ts';
+import { indexRoutes, type RouteIndex } from './router/routes.ts';
 import { changedSections, fleetHashSeedOf, RunningBackends } from './running-backends.ts';
 import { Connections } from './server/connections.ts';
 import { type ListenerChange, Listeners, type ProtocolAddress } from './server/listeners.ts';
@@ -268,16 +270,16 @@ export class Daemon {
       const hint = 'that takes a restart; with a snapshot no state is lost';
       return reloadFailure(changed.map((section) => `\`${section}\` has changed: ${hint}`));
     }
-    const { opened, closed, limiters } = await this.#prepareChange(config);
+    const { opened, closed, limiters, routes } = await this.#prepareChange(config);
     const known = new Set(this.#registry.all.map(({ name }) => name));
-    const { created, removed } = limiters;
+    const { created } = limiters;
     await this.#snapshotter.idle(); // it reads the keys of all rules, in slices
     this.#denialLog.flush(); // removed limiters take their counts with them
-    this.#registry.commit(limiters);
+    const removed = this.#registry.commit(limiters);
     for (const limit of limiters.restarted)
       this.#log('warn', 'limit starts anew: its rule is of another kind', { limit });
     this.#config = config;
-    this.router.applyConfig(config);
+    this.router.applyConfig(config, routes);
     this.#overload.config = overloadOf(config, this.#clock);
     this.controls.applyConfig();
     this.#httpServer.configure(httpSettingsOf(config));
@@ -300,13 +302,14 @@ export class Daemon {
   /** Everything that can fail: creates limiters, then changes listeners. A failure undoes all of it. */
   async #prepareChange(
     config: Config,
-  ): Promise<ListenerChange & { readonly limiters: RegistryChange }> {
+  ): Promise<ListenerChange & { readonly limiters: RegistryChange; readonly routes: RouteIndex }> {
     let created: readonly LimiterEntry[] = [];
     try {
       await this.#backends.prepare(config);
-      const limiters = this.#registry.prepare(config.limits);
+      const limiters = await runInSlices(this.#registry.prepare(config.limits));
       created = limiters.created;
-      return { ...(await this.#listen(config)), limiters };
+      const routes = await runInSlices(indexRoutes(config));
+      return { ...(await this.#listen(config)), limiters, routes };
     } catch (error) {
       await closeLimiters(created);
       this.#backends.closeUnusedConnections(this.#config);

@@ -257,6 +257,11 @@ export class SyncLimiter extends LimiterCore implements LimiterInternals {
     return this.#backend.restore(snapshot, createPolicy(from, this.random));
   }
 
+  /** The keys of the limiter that this one replaces; false if its rule is of another kind. */
+  copyFrom(source: SyncLimiter, limit: unknown): boolean {
+    return this.#backend.copyFrom?.(source.#backend) ?? this.restore(source.snapshot(), limit);
+  }
+
   /**
    * What gives the limit other numbers: spent tokens stay spent, calls stay in flight, waiters wait on. Undefined if
    * the rule is of another kind. Nothing changes before the returned function is called.

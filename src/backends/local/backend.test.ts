@@ -130,6 +130,47 @@ describe('local backend with an injected hasher', () => {
     expect(next.keys).toBeLessThanOrEqual(10);
   });
 
+  test.each([
+    ['a bucket', { bucket: { rate: 1, burst: 30 } }, { bucket: { rate: 3, burst: 20 } }],
+    ['a window', { window: { limit: 30, per: '1m' } }, { window: { limit: 20, per: '1m' } }],
+    ['the same rule', { bucket: { rate: 1, burst: 30 } }, { bucket: { rate: 1, burst: 30 } }],
+  ])('local backend: copies the keys of %s as a snapshot would', (_, before, after) => {
+    const clock = new VirtualClock(1_000_000);
+    const hasher = createHasher([1, 2]);
+    const random = seededRandom(7);
+    const create = (rule: unknown, maxKeys: number) =>
+      new LocalBackend(createPolicy(rule, random), { clock, maxKeys, random, hasher });
+    const source = create(before, 500); // evicts some keys that are in use
+    for (let n = 0; n < 5000; n++) {
+      source.check(`key ${Math.floor(random() * 600)}`, 1 + Math.floor(random() * 5));
+      clock.advance(3);
+    }
+    const keys = Array.from({ length: 700 }, (_, n) => `key ${n}`);
+    const statesOf = (backend: LocalBackend) => keys.map((key) => backend.inspect(key));
+    const ofSource = statesOf(source);
+    const [restored, copy] = [create(after, 1000), create(after, 1000)];
+    expect(restored.restore(source.snapshot(), createPolicy(before, random))).toBe(true);
+    expect(copy.copyFrom(source)).toBe(true);
+    expect(statesOf(copy)).toEqual(statesOf(restored));
+    expect(statesOf(source)).toEqual(ofSource);
+    for (let n = 0; n < 3000; n++) {
+      const key = keys[Math.floor(random() * keys.length)];
+      expect(copy.check(key, 2)).toEqual(restored.check(key, 2));
+      if (n % 100 === 99) clock.advance(500);
+    }
+  });
+
+  test('local backend: copies no keys of another kind of rule, nor more than it may have', () => {
+    const { backend, hasher, clock } = setUp();
+    for (let n = 0; n < 50; n++) backend.check(`key ${n}`, 1);
+    const options = { clock, random: seededRandom(1), hasher };
+    const window = createPolicy({ window: { limit: 3, per: '1s' } }, seededRandom(1));
+    const other = new LocalBackend(window, { ...options, maxKeys: 100 });
+    expect(other.copyFrom(backend)).toBe(false);
+    const small = createPolicy(limit, seededRandom(1));
+    expect(new LocalBackend(small, { ...options, maxKeys: 10 }).copyFrom(backend)).toBe(undefined);
+  });
+
   test('local backend: overuse of a key dropped meanwhile becomes debt', () => {
     const { backend, clock, hasher: own } = setUp(100);
     const overuse = { outcome: 'ok', cost: 2, used: 10, dueAt: clock.now() } as const;

@@ -2,10 +2,11 @@
  * Local backend: this process decides, synchronously: a clock, a key table and a policy.
  */
 
-import { type Clock, type Millis, schedule, systemClock } from '../../core/clock.ts';
+import type { Clock, Millis } from '../../core/clock.ts';
 import { type Decision, deny } from '../../core/decision.ts';
 import { createHasher, type Hasher, randomHashSeed } from '../../core/hash.ts';
 import type { Random } from '../../core/random.ts';
+import { runInBackground, type Steps } from '../../core/steps.ts';
 import {
   converterBetween,
   type Feedback,
@@ -45,9 +46,8 @@ const TABLE_FULL_RETRY_MS: Millis = 1000;
 /** Slots visited per sampled key: the table may be nearly empty. */
 const SLOTS_PER_SAMPLE = 64;
 
-/** After a change of the rule, keys move in slices of so many slots, well below a millisecond each. */
-const SLOTS_PER_SLICE = 4096;
-const SLICE_PAUSE_MS: Millis = 1;
+/** After a change of the rule, slots whose keys move before other work may run: each may touch new pages of memory. */
+const SLOTS_PER_STEP = 64;
 
 export class LocalBackend implements Backend {
   #policy: Policy;
@@ -80,15 +80,22 @@ export class LocalBackend implements Backend {
       this.#table.change(policy, convert, this.#clock.now());
       this.#policy = policy;
       this.#scratch = new Float64Array(policy.width);
-      this.#moveSlices();
+      runInBackground(this.#moveKeys());
     };
   }
 
   /** Moves keys to a new rule until none is left. */
-  #moveSlices(): void {
-    if (!this.#table.moveSlots(SLOTS_PER_SLICE, this.#clock.now())) return;
-    const proceed = (): void => this.#moveSlices();
-    schedule(systemClock, systemClock.now() + SLICE_PAUSE_MS, proceed, false);
+  *#moveKeys(): Steps<void> {
+    while (this.#table.moveSlots(SLOTS_PER_STEP, this.#clock.now())) yield;
+  }
+
+  copyFrom(source: Backend): boolean | undefined {
+    if (!(source instanceof LocalBackend) || source.#hasher !== this.#hasher) return undefined;
+    const convert = converterBetween(source.#policy, this.#policy);
+    if (!convert) return false;
+    if (!this.#table.copyFrom(source.#table, convert, this.#clock.now())) return undefined;
+    runInBackground(this.#moveKeys());
+    return true;
   }
 
   get keys(): number {

@@ -16,11 +16,15 @@ export class Slots {
   readonly stride: number;
 
   /** `capacity` is a power of two; `stride` is the number of floats of an entry. */
-  constructor(capacity: number, stride: number) {
-    this.storage = new Float64Array(capacity * stride);
+  constructor(capacity: number, stride: number, storage = new Float64Array(capacity * stride)) {
+    this.storage = storage;
     this.hashes = new Int32Array(this.storage.buffer);
     this.mask = capacity - 1;
     this.stride = stride;
+  }
+
+  clone(): Slots {
+    return new Slots(this.mask + 1, this.stride, this.storage.slice());
   }
 
   /** The slot that holds the hash, or the empty one where it belongs. */

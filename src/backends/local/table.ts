@@ -145,33 +145,34 @@ export class KeyTable {
   change(lifecycle: KeyLifecycle, convert: KeyConverter, now: Millis): void {
     this.#move(Infinity, now);
     if (this.#debtUntil)
-      this.#debtUntil = this.#convertDebts(this.#debtUntil, lifecycle, convert, now);
+      this.#debtUntil = convertDebts(this.#debtUntil, this.lifecycle, lifecycle, convert, now);
     this.lifecycle = lifecycle;
     this.#stride = 1 + lifecycle.width;
     this.#conversion = { convert, changedAt: now, scratch: new Float64Array(lifecycle.width) };
     this.#replaceBlock();
   }
 
+  /** Begins with the keys of another table, as `change` would continue with them. False if it cannot: it has keys. */
+  copyFrom(source: KeyTable, convert: KeyConverter, now: Millis): boolean {
+    if (this.#count > 0 || this.#old || this.#debtUntil || source.#count > this.#maxKeys)
+      return false;
+    source.#move(Infinity, now);
+    const { lifecycle } = this;
+    if (source.#debtUntil)
+      this.#debtUntil = convertDebts(source.#debtUntil, source.lifecycle, lifecycle, convert, now);
+    if (source.#count === 0) return true;
+    this.#conversion = { convert, changedAt: now, scratch: new Float64Array(lifecycle.width) };
+    this.#old = source.#slots.clone();
+    this.#moved = 0;
+    this.#count = source.#count;
+    this.#allocate(capacityFor(this.#count));
+    return true;
+  }
+
   /** Moves the keys of so many slots of the block before; false when none is left. */
   moveSlots(count: number, now: Millis): boolean {
     this.#move(count, now);
     return this.#old !== undefined;
-  }
-
-  #convertDebts(
-    debts: Float64Array,
-    lifecycle: KeyLifecycle,
-    convert: KeyConverter,
-    now: Millis,
-  ): Float64Array {
-    const before = new Float64Array(this.lifecycle.width);
-    const after = new Float64Array(lifecycle.width);
-    return debts.map((until) => {
-      if (until <= now) return until;
-      this.lifecycle.init(before, 0, now, until);
-      convert(after, 0, before, 0, now);
-      return lifecycle.evictableAt(after, 0);
-    });
   }
 
   /** Counts all keys, including new ones, as spent until `freshAt`. */
@@ -463,6 +464,24 @@ export class KeyTable {
     this.#maxLoad = Math.floor(capacity * MAX_LOAD);
     this.#clockHand = 0;
   }
+}
+
+/** The debts of evicted keys by another rule. */
+function convertDebts(
+  debts: Float64Array,
+  from: KeyLifecycle,
+  to: KeyLifecycle,
+  convert: KeyConverter,
+  now: Millis,
+): Float64Array {
+  const before = new Float64Array(from.width);
+  const after = new Float64Array(to.width);
+  return debts.map((until) => {
+    if (until <= now) return until;
+    from.init(before, 0, now, until);
+    convert(after, 0, before, 0, now);
+    return to.evictableAt(after, 0);
+  });
 }
 
 /** One key of the rule before, in the scratch array. */

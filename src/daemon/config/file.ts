@@ -8,10 +8,11 @@ import { dirname } from 'node:path';
 import type { BackendModule, SectionOverride } from '../../backends/daemon-backend.ts';
 import { type ConfigError, errorMessageOf } from '../../core/errors.ts';
 import { isRecord } from '../../core/options.ts';
+import type { Steps } from '../../core/steps.ts';
 import { BACKENDS } from '../backends/registry.ts';
 import { lineReader, readBounded } from '../keys/text-file.ts';
 import { comparePositions, isFieldAt, type MergedConfig, mergeIncluded } from './include.ts';
-import { type Config, readConfig } from './read.ts';
+import { type Config, readConfig, readConfigInSteps } from './read.ts';
 import { formatProblems, formatWithSource, parseYaml } from './yaml-source.ts';
 
 /** A value of an environment variable or a flag. */
@@ -140,8 +141,11 @@ export function parseConfigText(
 }
 
 /** The configuration of values that were valid when they were loaded; a file that they name may have changed since. */
-export function readPlainConfig(plain: PlainConfig, modules: readonly BackendModule[]): LoadResult {
-  const result = readConfig(plain.value, modules, lineReader(plain.folder));
+export function* readPlainConfig(
+  plain: PlainConfig,
+  modules: readonly BackendModule[],
+): Steps<LoadResult> {
+  const result = yield* readConfigInSteps(plain.value, modules, lineReader(plain.folder));
   return 'config' in result
     ? { config: result.config, plain }
     : { problems: result.errors.map(({ message }) => message) };

@@ -24,10 +24,11 @@ import type {
 import { described, isNonEmptyString, isString } from '../../core/config-helpers.ts';
 import { ConfigError } from '../../core/errors.ts';
 import { requireValidName } from '../../core/name.ts';
-import { OptionReader, readEach } from '../../core/options.ts';
+import { OptionReader, readEachInSteps } from '../../core/options.ts';
+import { runAtOnce, type Steps } from '../../core/steps.ts';
 import { createLimiter } from '../../limiter/limiter.ts';
 import { BACKENDS } from '../backends/registry.ts';
-import { MATCH_ALL, type Pattern, readPatterns } from '../keys/pattern.ts';
+import { MATCH_ALL, type Pattern, readPatternsInSteps } from '../keys/pattern.ts';
 import type { ReadLines } from '../keys/text-file.ts';
 import { shadowProblem } from './ineffective.ts';
 import { type NamedRule, NamedRules } from './named-rules.ts';
@@ -88,11 +89,17 @@ const MAX_OVERRIDES = 10_000;
 const MAX_OVERRIDE_RULES = 1000;
 
 /** Reads all limits in the order they were written. @throws {ConfigError} with all mistakes of all limits. */
-export function readLimits(
+export const readLimits = (
+  value: unknown,
+  path: string,
+  context?: LimitsContext,
+): readonly LimitConfig[] => runAtOnce(readLimitsInSteps(value, path, context));
+
+export function* readLimitsInSteps(
   value: unknown,
   path: string,
   context: LimitsContext = NO_SECTIONS,
-): readonly LimitConfig[] {
+): Steps<readonly LimitConfig[]> {
   const fields = new OptionReader(path, value, 'limits by name');
   const names = fields.names();
   if (names.length > MAX_LIMITS) {
@@ -102,21 +109,24 @@ export function readLimits(
       described(`${names.length} of them`),
     );
   }
-  return readEach(names, (name) => readLimit(name, fields.get(name), fields.pathOf(name), context));
+  return yield* readEachInSteps(names, (name) =>
+    readLimit(name, fields.get(name), fields.pathOf(name), context),
+  );
 }
 
-function readLimit(
+function* readLimit(
   name: string,
   value: unknown,
   path: string,
   context: LimitsContext,
-): LimitConfig {
+): Steps<LimitConfig> {
   const fields = OptionReader.collecting(path, value, 'an object with a rule, such as bucket');
   fields.tryRead(() => requireValidName(name, path));
-  const patterns = (list: string): readonly Pattern[] =>
-    fields.tryRead(() => readPatterns(fields.get(list), fields.pathOf(list), context.readLines)) ??
-    [];
-  const match = patterns('match');
+  const patterns = function* (list: string): Steps<readonly Pattern[]> {
+    const read = readPatternsInSteps(fields.get(list), fields.pathOf(list), context.readLines);
+    return (yield* fields.tryReadInSteps(read)) ?? [];
+  };
+  const match = yield* patterns('match');
   const given = fields.get('match');
   if (Array.isArray(given) && given.length === 0) fields.report('match', 'at least one pattern');
   const limit: LimitConfig = {
@@ -126,9 +136,9 @@ function readLimit(
     per: fields.oneOf('per', ['key', 'limit'] as const, 'key'),
     shadow: fields.boolean('shadow', false),
     expose: fields.boolean('expose', fields.get('per') !== 'limit'),
-    allow: patterns('allow'),
-    deny: patterns('deny'),
-    ...readRulesAndBackends(fields, context),
+    allow: yield* patterns('allow'),
+    deny: yield* patterns('deny'),
+    ...(yield* readRulesAndBackends(fields, context)),
   };
   for (const name of ['overrides', 'plans', 'maxKeys'])
     if (limit.per === 'limit' && !isEmptyList(fields.get(name)))
@@ -158,26 +168,28 @@ const rulesOf = (limit: Pick<LimitConfig, 'rule' | 'overrides' | 'plans'>): Rule
   ...new Set(namedRulesOf(limit).map(({ rule }) => rule)),
 ];
 
-function readRulesAndBackends(
+function* readRulesAndBackends(
   fields: OptionReader,
   context: LimitsContext,
-): Pick<LimitConfig, 'rule' | 'overrides' | 'plans' | 'backends'> {
+): Steps<Pick<LimitConfig, 'rule' | 'overrides' | 'plans' | 'backends'>> {
   const deciding = readNamedBackends(fields, context);
   // A backend with a message for unsupported rules is tried after the rule was read by itself.
   const tried = dryRunFactoryOf(deciding.filter(({ unsupported }) => unsupported === undefined));
   const named = new NamedRules(tried, fields.path);
   const plans = fields.tryRead(() => readPlans(fields, named, context.plans)) ?? new Map();
-  const overrides = fields.tryRead(() => readOverrides(fields, named, context.readLines)) ?? [];
+  const readingOverrides = readOverrides(fields, named, context.readLines);
+  const overrides = (yield* fields.tryReadInSteps(readingOverrides)) ?? [];
   const rule = fields.tryRead(() => readRule(fields, tried)) as RuleOptions;
   const rules = rule ? rulesOf({ rule, overrides, plans }) : [];
-  const supports = (backend: LimitBackend): boolean =>
-    rules.every((options) => isSupported(options, backend.dryRun()));
   for (const backend of deciding) {
     const { name, unsupported } = backend;
-    if (unsupported !== undefined && !supports(backend)) fields.report(name, unsupported);
+    if (unsupported !== undefined && !(yield* supportsAll(rules, backend)))
+      fields.report(name, unsupported);
   }
-  const backends = [...defaultBackends(fields, context).filter(supports), ...deciding];
-  return { rule, overrides, plans, backends };
+  const backends: LimitBackend[] = [];
+  for (const backend of defaultBackends(fields, context))
+    if (yield* supportsAll(rules, backend)) backends.push(backend);
+  return { rule, overrides, plans, backends: [...backends, ...deciding] };
 }
 
 /** The backends that a limit names: at most one that decides, then at most one that wraps it. */
@@ -235,7 +247,15 @@ export const dryRunFactoryOf = (backends: readonly LimitBackend[]): AnyBackendFa
     undefined,
   );
 
-/** Whether a valid rule is also valid with this backend. */
+/** Whether valid rules are also valid with this backend. */
+function* supportsAll(rules: readonly RuleOptions[], backend: LimitBackend): Steps<boolean> {
+  for (const rule of rules) {
+    if (!isSupported(rule, backend.dryRun())) return false;
+    yield;
+  }
+  return true;
+}
+
 function isSupported(rule: RuleOptions, backend: AnyBackendFactory): boolean {
   try {
     createLimiter({ ...rule, backend });
@@ -246,11 +266,11 @@ function isSupported(rule: RuleOptions, backend: AnyBackendFactory): boolean {
   }
 }
 
-function readOverrides(
+function* readOverrides(
   limit: OptionReader,
   rules: NamedRules,
   readLines: ReadLines | undefined,
-): readonly KeyOverrideConfig[] {
+): Steps<readonly KeyOverrideConfig[]> {
   const value = limit.get('overrides');
   const path = limit.pathOf('overrides');
   if (value === undefined) return [];
@@ -261,10 +281,10 @@ function readOverrides(
     throw new ConfigError(path, `at most ${MAX_OVERRIDES} overrides`, got);
   }
   const seen = new Set<string>();
-  const overrides = readEach(value, (item, n) => {
+  const overrides = yield* readEachInSteps(value, function* (item, n): Steps<KeyOverrideConfig> {
     const expectedItem = 'an object with `match` and a rule';
     const fields = OptionReader.collecting(`${path}[${n}]`, item, expectedItem);
-    const match = fields.tryRead(() => readMatch(fields, seen, readLines));
+    const match = yield* fields.tryReadInSteps(readMatch(fields, seen, readLines));
     const named = fields.tryRead(() => readNamedRule(fields, rules));
     fields.finish();
     return { match, ...named } as KeyOverrideConfig;
@@ -290,12 +310,12 @@ function readNamedRule(fields: OptionReader, rules: NamedRules): NamedRule | und
 }
 
 /** The patterns of an override; `seen` are those of the other overrides. */
-function readMatch(
+function* readMatch(
   fields: OptionReader,
   seen: Set<string>,
   readLines: ReadLines | undefined,
-): readonly Pattern[] {
-  const match = readPatterns(fields.get('match'), fields.pathOf('match'), readLines);
+): Steps<readonly Pattern[]> {
+  const match = yield* readPatternsInSteps(fields.get('match'), fields.pathOf('match'), readLines);
   if (match.length === 0) fields.report('match', 'a pattern or a list of patterns');
   if (match.some(({ text }) => seen.has(text)))
     fields.report('match', 'unlike that of the other overrides');

@@ -1,13 +1,14 @@
 /**
  * Loads the configuration in a thread of its own: parsing ten thousand overrides takes a second, during which the daemon
- * would not answer. The thread reads, parses and validates. Its values come back as plain data, and this thread makes
- * limits of them.
+ * would not answer. The thread reads, parses and validates. Its values come back as plain data, one part on request, and
+ * this thread makes limits of them in slices.
  */
 
 import { isMainThread, parentPort, Worker, workerData } from 'node:worker_threads';
 import type { BackendModule } from '../../backends/daemon-backend.ts';
 import { type Millis, schedule, systemClock } from '../../core/clock.ts';
 import { errorMessageOf } from '../../core/errors.ts';
+import { runInSlices } from '../../core/steps.ts';
 import {
   type ConfigOverride,
   type LoadResult,
@@ -15,6 +16,7 @@ import {
   type PlainConfig,
   readPlainConfig,
 } from './file.ts';
+import { addPart, type PlainPart, splitPlain } from './plain-parts.ts';
 
 /** A file system that does not answer must not block later reloads. */
 const DEADLINE_MS: Millis = 60_000;
@@ -28,7 +30,11 @@ interface Task {
   readonly overrides: readonly ConfigOverride[];
 }
 
-type Loaded = { readonly plain: PlainConfig } | { readonly problems: readonly string[] };
+type Problems = { readonly problems: readonly string[] };
+type Loaded = { readonly plain: PlainConfig } | Problems;
+
+/** What the thread sends, the next part for each message that it gets; after the last part `done`. */
+type Reply = { readonly part: PlainPart } | { readonly done: true } | Problems;
 
 /** `loadConfig` without a pause, with the backends of this package. */
 export async function loadInThread(
@@ -42,7 +48,7 @@ export async function loadInThread(
   const loaded = await runThread(task).catch(
     (error: unknown): Loaded => ({ problems: [`cannot load: ${errorMessageOf(error)}`] }),
   );
-  return 'problems' in loaded ? loaded : readPlainConfig(loaded.plain, modules);
+  return 'problems' in loaded ? loaded : runInSlices(readPlainConfig(loaded.plain, modules));
 }
 
 function runThread(task: Task): Promise<Loaded> {
@@ -50,7 +56,15 @@ function runThread(task: Task): Promise<Loaded> {
   return new Promise<Loaded>((resolve, reject) => {
     const fail = (): void => reject(new Error(`it took longer than ${DEADLINE_MS} ms`));
     const cancel = schedule(systemClock, systemClock.now() + DEADLINE_MS, fail, false);
-    worker.once('message', resolve);
+    const plain = {};
+    worker.on('message', (reply: Reply) => {
+      if ('problems' in reply) resolve(reply);
+      else if ('done' in reply) resolve({ plain: plain as PlainConfig });
+      else {
+        addPart(plain, reply.part);
+        worker.postMessage('next');
+      }
+    });
     worker.once('error', reject);
     worker.once('exit', () => {
       cancel();
@@ -62,5 +76,11 @@ function runThread(task: Task): Promise<Loaded> {
 if (!isMainThread && (workerData as Task | undefined)?.role === ROLE) {
   const { file, overrides } = workerData as Task;
   const loaded = loadConfig(file, overrides);
-  parentPort?.postMessage('problems' in loaded ? loaded : { plain: loaded.plain });
+  const replies: Reply[] =
+    'problems' in loaded
+      ? [loaded]
+      : [...splitPlain(loaded.plain).map((part) => ({ part })), { done: true }];
+  const sendNext = (): void => parentPort?.postMessage(replies.shift());
+  parentPort?.on('message', sendNext);
+  sendNext();
 }

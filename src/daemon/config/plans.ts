@@ -14,6 +14,7 @@ import { isNonEmptyString } from '../../core/config-helpers.ts';
 import { ConfigError } from '../../core/errors.ts';
 import { requireValidName } from '../../core/name.ts';
 import { OptionReader, readEach } from '../../core/options.ts';
+import type { Steps } from '../../core/steps.ts';
 import { toBinaryKey } from '../keys/binary-key.ts';
 import type { ReadLines } from '../keys/text-file.ts';
 import type { LimitConfig } from './limits.ts';
@@ -55,11 +56,11 @@ export function readPlans(
 const PLAN_LINE = /^(.*[^\s,])[\s,]+([^\s,]+)$/s;
 
 /** Reads the option `planFile`; `limits` is undefined if they have mistakes, which are reported first. */
-export function readPlanFile(
+export function* readPlanFile(
   fields: OptionReader,
   readLines: ReadLines,
   limits: readonly LimitConfig[] | undefined,
-): PlansByKey {
+): Steps<PlansByKey> {
   const file = fields.optional('planFile', isNonEmptyString, 'a file name');
   if (!limits) return new Map();
   const names = new Set(limits.flatMap(({ plans }) => [...plans.keys()]));
@@ -68,7 +69,7 @@ export function readPlanFile(
   if (file === undefined) return new Map();
   if (names.size === 0) fields.report('planFile', 'left out, or beside plans');
   const byKey = new Map<string, string>();
-  readLines(file, 'planFile', (line) => {
+  yield* readLines(file, 'planFile', (line) => {
     const [, key, plan] = PLAN_LINE.exec(line) ?? [];
     if (key === undefined) throw new ConfigError('', 'a key and a plan', line);
     if (!names.has(plan)) throw new ConfigError('', `one of ${[...names].join(', ')}`, plan);

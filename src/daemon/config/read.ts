@@ -19,12 +19,13 @@ import {
 } from '../../core/listen-address.ts';
 import { LOG_LEVELS, type LogSettings } from '../../core/log.ts';
 import { isRecord, OptionReader } from '../../core/options.ts';
+import { runAtOnce, type Steps } from '../../core/steps.ts';
 import { BACKENDS } from '../backends/registry.ts';
 import { ALL_IPV6_BITS, DEFAULT_IPV6_BITS } from '../keys/counted-key.ts';
-import { type Pattern, readPatterns } from '../keys/pattern.ts';
+import { type Pattern, readPatternsInSteps } from '../keys/pattern.ts';
 import { lineReader, type ReadLines } from '../keys/text-file.ts';
 import { type HttpConfig, readHttpSection } from './http.ts';
-import { type LimitConfig, readLimits } from './limits.ts';
+import { type LimitConfig, readLimitsInSteps } from './limits.ts';
 import { type OverloadConfig, readOverload } from './overload.ts';
 import { type PlansByKey, readPlanFile } from './plans.ts';
 
@@ -147,33 +148,40 @@ export type ReadResult =
   | { readonly config: Config }
   | { readonly errors: readonly [ConfigError, ...ConfigError[]] };
 
-export function readConfig(
+export const readConfig = (
+  value: unknown,
+  modules?: readonly BackendModule[],
+  readLines?: ReadLines,
+): ReadResult => runAtOnce(readConfigInSteps(value, modules, readLines));
+
+export function* readConfigInSteps(
   value: unknown,
   modules: readonly BackendModule[] = BACKENDS,
   readLines: ReadLines = lineReader('.'),
-): ReadResult {
+): Steps<ReadResult> {
   try {
     const fields = OptionReader.collecting('', value ?? {}, 'a configuration');
-    return { config: readSections(fields, modules, readLines) };
+    return { config: yield* readSections(fields, modules, readLines) };
   } catch (error) {
     if (!(error instanceof ConfigError)) throw error;
     return { errors: [error, ...error.additionalErrors] };
   }
 }
 
-function readSections(
+function* readSections(
   fields: OptionReader,
   registry: readonly BackendModule[],
   readLines: ReadLines,
-): Config {
+): Steps<Config> {
   // A wrapper comes after every backend that it may wrap, wherever the registry lists it.
   const modules = [...registry].sort((a, b) => Number(!!a.wrapper) - Number(!!b.wrapper));
   // With a mistake `finish` throws, so the undefined that stands for a failed section is never seen.
   const attempt = <T>(read: () => T): T => fields.tryRead(read) as T;
+  const attemptInSteps = <T>(read: Steps<T>) => fields.tryReadInSteps(read) as Steps<T>;
   const sections = readBackendSections(fields, modules);
   const context = { modules, sections, readLines, plans: fields.get('plans') };
-  const limits = attempt(() =>
-    readLimits(fields.get('limits') ?? DEFAULT_LIMITS, 'limits', context),
+  const limits = yield* attemptInSteps(
+    readLimitsInSteps(fields.get('limits') ?? DEFAULT_LIMITS, 'limits', context),
   );
   fields.get('include'); // its files are merged already
   const config = {
@@ -189,10 +197,10 @@ function readSections(
     ready: attempt(() => readReadySection(fields)),
     keys: attempt(() => readKeysSection(fields)),
     unmatched: fields.oneOf('unmatched', ['allow', 'deny'] as const, 'allow'),
-    allow: attempt(() => readPatterns(fields.get('allow'), 'allow', readLines)),
-    deny: attempt(() => readPatterns(fields.get('deny'), 'deny', readLines)),
+    allow: yield* attemptInSteps(readPatternsInSteps(fields.get('allow'), 'allow', readLines)),
+    deny: yield* attemptInSteps(readPatternsInSteps(fields.get('deny'), 'deny', readLines)),
     limits,
-    planOf: attempt(() => readPlanFile(fields, readLines, limits)),
+    planOf: yield* attemptInSteps(readPlanFile(fields, readLines, limits)),
   };
   fields.finish();
   return config;

@@ -7,9 +7,13 @@
  * thousands of overrides cost a new key no more than a few.
  */
 
+import { runAtOnce, type Steps } from '../../core/steps.ts';
 import { minBitsOf, networkId } from './cidr.ts';
 import { parseIpKey } from './ip-key.ts';
 import type { Pattern } from './pattern.ts';
+
+/** Patterns that are added before other work may run. */
+const PATTERNS_PER_STEP = 16;
 
 interface RankedItem<T> {
   readonly item: T;
@@ -21,13 +25,26 @@ interface RankedItem<T> {
 export class PatternIndex<T> {
   readonly #byExactKey = new Map<string, T>();
   /** By prefix length, the longest first, then by the network. */
-  readonly #byNetwork: ReadonlyMap<number, ReadonlyMap<string, T>>;
+  #byNetwork: ReadonlyMap<number, ReadonlyMap<string, T>> = new Map();
   /** By length of the literal prefix, then by the prefix; the most specific first. */
   readonly #byPrefix = new Map<number, Map<string, RankedItem<T>[]>>();
 
   constructor(items: readonly T[], patternOf: (item: T) => Pattern) {
+    runAtOnce(this.#fill(items, patternOf));
+  }
+
+  /** An index of many patterns. */
+  static *inSteps<T>(items: Iterable<T>, patternOf: (item: T) => Pattern): Steps<PatternIndex<T>> {
+    const index = new PatternIndex<T>([], patternOf);
+    yield* index.#fill(items, patternOf);
+    return index;
+  }
+
+  *#fill(items: Iterable<T>, patternOf: (item: T) => Pattern): Steps<void> {
     const byNetwork = new Map<number, Map<string, T>>();
-    for (const [order, item] of items.entries()) {
+    let order = 0;
+    for (const item of items) {
+      if (++order % PATTERNS_PER_STEP === 0) yield;
       const pattern = patternOf(item);
       const { exactKey, network } = pattern;
       if (network) {

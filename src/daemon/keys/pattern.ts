@@ -19,7 +19,8 @@
 import { RE2JS } from 're2js';
 import { isNonEmptyString, isString } from '../../core/config-helpers.ts';
 import { ConfigError, errorMessageOf } from '../../core/errors.ts';
-import { isRecord, OptionReader, readEach } from '../../core/options.ts';
+import { isRecord, OptionReader, readEachInSteps } from '../../core/options.ts';
+import { runAtOnce, type Steps } from '../../core/steps.ts';
 import { toBinaryKey, toKeyText } from './binary-key.ts';
 import { isCidr, isInKeyNetwork, type KeyNetwork, parseCidr } from './cidr.ts';
 import { endsLikeIpv6 } from './counted-key.ts';
@@ -96,23 +97,39 @@ function create(kind: string, text: string, path: string): Pattern {
 }
 
 /** Reads one pattern or a list, and the files in it. @throws {ConfigError} */
-export function readPatterns(
+export const readPatterns = (
+  value: unknown,
+  path: string,
+  readLines?: ReadLines,
+): readonly Pattern[] => runAtOnce(readPatternsInSteps(value, path, readLines));
+
+export function* readPatternsInSteps(
   value: unknown,
   path: string,
   readLines: ReadLines = lineReader('.'),
-): readonly Pattern[] {
+): Steps<readonly Pattern[]> {
   if (value === undefined) return [];
-  if (!Array.isArray(value)) return readItem(value, path, readLines);
-  return readEach(value, (item, n) => readItem(item, `${path}[${n}]`, readLines)).flat();
+  if (!Array.isArray(value)) return yield* readItem(value, path, readLines);
+  const lists = yield* readEachInSteps(value, (item, n) =>
+    readItem(item, `${path}[${n}]`, readLines),
+  );
+  const patterns: Pattern[] = [];
+  for (const list of lists) for (const pattern of list) patterns.push(pattern); // faster than `flat`
+  return patterns;
 }
 
-const readItem = (value: unknown, path: string, readLines: ReadLines): readonly Pattern[] =>
-  isRecord(value) && Object.hasOwn(value, 'file')
-    ? readPatternFile(value, path, readLines)
+function* readItem(value: unknown, path: string, readLines: ReadLines): Steps<readonly Pattern[]> {
+  return isRecord(value) && Object.hasOwn(value, 'file')
+    ? yield* readPatternFile(value, path, readLines)
     : [readPattern(value, path)];
+}
 
 /** `{ file: blocked.txt, prefix: 'ip:' }`: one string a line, each after the prefix. */
-function readPatternFile(value: object, path: string, readLines: ReadLines): readonly Pattern[] {
+function readPatternFile(
+  value: object,
+  path: string,
+  readLines: ReadLines,
+): Steps<readonly Pattern[]> {
   const fields = new OptionReader(path, value);
   const file = fields.required('file', isNonEmptyString, 'a file name');
   const linePrefix = fields.optional('prefix', isString, 'a string') ?? '';

@@ -11,6 +11,7 @@ import type { AnyBackendFactory } from '../../backends/daemon-backend.ts';
 import { type Clock, systemClock } from '../../core/clock.ts';
 import { createHasher, type Hasher } from '../../core/hash.ts';
 import { PendingSet } from '../../core/pending.ts';
+import { runAtOnce, type Steps } from '../../core/steps.ts';
 import type { AsyncLimiter, RemoteLimiter } from '../../limiter/async-limiter.ts';
 import { createLimiter } from '../../limiter/limiter.ts';
 import { SyncLimiter } from '../../limiter/sync-limiter.ts';
@@ -47,13 +48,14 @@ export type BackendSelector = (
 export interface RegistryChange {
   readonly limits: readonly LimitConfig[];
   readonly created: readonly LimiterEntry[];
-  readonly removed: readonly LimiterEntry[];
   /** Takes effect at `commit`: changes of rules, and copies of keys to new limiters. */
   readonly transfers: readonly (() => void)[];
   /** Names of limiters that begin without counts although there was one of this name before. */
   readonly restarted: string[];
   /** All limiters after the change. */
   readonly entries: Map<string, LimiterEntry>;
+  /** The names of overrides by limit and pattern. */
+  readonly overrideNames: ReadonlyMap<string, string>;
 }
 
 interface RuntimeOverride {
@@ -83,7 +85,7 @@ export class LimiterRegistry {
 
   /** Creates missing limiters, keeps those still needed, drops the rest. @throws like `prepare` */
   apply(limits: readonly LimitConfig[]): RegistryChange {
-    const change = this.prepare(limits);
+    const change = runAtOnce(this.prepare(limits));
     this.commit(change);
     return change;
   }
@@ -92,7 +94,7 @@ export class LimiterRegistry {
    * Creates missing limiters; `commit` puts them to use. If one cannot be created, the others are closed.
    * @throws {ConfigError} of the limiter that cannot be created
    */
-  prepare(limits: readonly LimitConfig[]): RegistryChange {
+  *prepare(limits: readonly LimitConfig[]): Steps<RegistryChange> {
     const entries = new Map<string, LimiterEntry>();
     const transfers: (() => void)[] = [];
     const restarted: string[] = [];
@@ -111,31 +113,37 @@ export class LimiterRegistry {
       }
       const entry = this.#keepOrCreate(name, rule, limit);
       entries.set(name, entry);
-      if (old && old !== entry)
-        transfers.push(() => {
-          if (!copyKeys(old, entry)) restarted.push(name);
-        });
+      if (!old || old === entry) return;
+      const copy = prepareCopy(old, entry);
+      transfers.push(() => {
+        if (!copy()) restarted.push(name);
+      });
     };
     const isNew = (entry: LimiterEntry): boolean => this.#entries.get(entry.name) !== entry;
     try {
       for (const limit of limits) {
         add(limit.name, limit.rule, limit);
-        for (const [plan, rule] of limit.plans) add(overrideName(limit.name, plan), rule, limit);
+        yield;
+        for (const [plan, rule] of limit.plans) {
+          add(overrideName(limit.name, plan), rule, limit);
+          yield;
+        }
         for (const override of limit.overrides) {
           const name = overrideName(limit.name, override.name);
           if (!entries.has(name))
             add(name, override.rule, limit, this.#overrideBefore(limit, override));
+          yield;
         }
         for (const [name, override] of this.#overrides)
           if (override.limit === limit.name && !entries.has(name)) add(name, override.rule, limit);
       }
+      const overrideNames = yield* overrideNamesOf(limits);
+      const created = [...entries.values()].filter(isNew);
+      return { limits, created, entries, transfers, restarted, overrideNames };
     } catch (error) {
       void closeLimiters([...entries.values()].filter(isNew));
       throw error;
     }
-    const removed = this.all.filter((old) => entries.get(old.name) !== old);
-    const created = [...entries.values()].filter(isNew);
-    return { limits, created, removed, entries, transfers, restarted };
   }
 
   /** The limiter of an override that was set at run time; keys with the same override share it. */
@@ -159,10 +167,19 @@ export class LimiterRegistry {
     });
   }
 
-  commit({ limits, entries, transfers }: RegistryChange): void {
-    this.#overrideNames = overrideNamesOf(limits);
+  /** Returns the limiters that are no longer in use; the caller closes them. */
+  commit({ limits, entries, transfers, overrideNames }: RegistryChange): readonly LimiterEntry[] {
+    const names = new Set(limits.map(({ name }) => name));
+    // Set at run time while the change was prepared.
+    for (const [name, { limit }] of this.#overrides) {
+      const entry = this.#entries.get(name);
+      if (entry && !entries.has(name) && names.has(limit)) entries.set(name, entry);
+    }
+    const removed = this.all.filter((old) => entries.get(old.name) !== old);
+    this.#overrideNames = overrideNames;
     this.#entries = entries;
     for (const transfer of transfers) transfer();
+    return removed;
   }
 
   /** The limiter that an override had before its rule, and with it the name, changed: the one of the same pattern. */
@@ -220,21 +237,26 @@ const fingerprintOf = (rule: RuleOptions, backends: LimitConfig['backends']): st
   fingerprint(rule) + backends.map(({ identity }) => identity).join();
 
 /**
- * Copies the keys of a limit to its replacement; false if that begins without counts. A remote backend keeps them
+ * What copies the keys of a limit to its replacement; false if that begins without counts. A remote backend keeps them
  * itself. Calls in flight are not copied: they settle with the old limiter.
  */
-function copyKeys(from: LimiterEntry, to: LimiterEntry): boolean {
-  if (!(to.limiter instanceof SyncLimiter)) return from.limiter.isRemote;
-  if (!(from.limiter instanceof SyncLimiter) || isConcurrencyLimit(from.limiter)) return false;
-  return to.limiter.restore(from.limiter.snapshot(), from.rule.limit);
+function prepareCopy(from: LimiterEntry, { limiter }: LimiterEntry): () => boolean {
+  const before = from.limiter;
+  if (!(limiter instanceof SyncLimiter)) return () => before.isRemote;
+  if (!(before instanceof SyncLimiter) || isConcurrencyLimit(before)) return () => false;
+  return () => limiter.copyFrom(before, from.rule.limit);
 }
 
-function overrideNamesOf(limits: readonly LimitConfig[]): ReadonlyMap<string, string> {
+function* overrideNamesOf(limits: readonly LimitConfig[]): Steps<ReadonlyMap<string, string>> {
   const names = new Map<string, string>();
   for (const limit of limits) {
-    for (const { name, match } of limit.overrides)
-      for (const pattern of match)
-        names.set(patternId(limit, pattern), overrideName(limit.name, name));
+    for (const { name, match } of limit.overrides) {
+      const limiterName = overrideName(limit.name, name);
+      for (const pattern of match) {
+        names.set(patternId(limit, pattern), limiterName);
+        yield;
+      }
+    }
   }
   return names;
 }

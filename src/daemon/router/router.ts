@@ -32,6 +32,7 @@ import {
   limiterKeyOf,
   type Route,
   type RouteControls,
+  type RouteIndex,
   type RoutesConfig,
   RouteTable,
   type StaticVerdict,
@@ -152,8 +153,8 @@ export class Router {
   }
 
   /** Routes by another configuration from now on. The registry must have its limiters already. */
-  applyConfig(config: RoutesConfig): void {
-    this.#routeTable = new RouteTable(config, this.registry, this.#controls);
+  applyConfig(config: RoutesConfig, index?: RouteIndex): void {
+    this.#routeTable = new RouteTable(config, this.registry, this.#controls, index);
     this.#configureWaiting(config);
     this.waiting.reroute();
   }

@@ -12,6 +12,7 @@
 import type { Millis } from '../../core/clock.ts';
 import type { KeyHash } from '../../core/hash.ts';
 import type { PendingSet } from '../../core/pending.ts';
+import { runAtOnce, type Steps } from '../../core/steps.ts';
 import type { RemoteLimiter } from '../../limiter/async-limiter.ts';
 import { type CompositeLimiter, createComposite } from '../../limiter/composite-limiter.ts';
 import { SyncLimiter } from '../../limiter/sync-limiter.ts';
@@ -143,27 +144,25 @@ export class RouteTable {
   /** Routes to a named limit that do not depend on the key: at most one per limit. */
   readonly #keyIndependentRoutes = new Map<string, Route>();
 
+  /** `index` is that of the configuration. */
   constructor(
     config: RoutesConfig,
     registry: LimiterRegistry,
     controls: RouteControls = NO_CONTROLS,
+    index: RouteIndex = runAtOnce(indexRoutes(config)),
   ) {
     this.#config = config;
     this.#ipv6Bits = config.keys?.ipv6Bits ?? DEFAULT_IPV6_BITS;
     this.#countsNetworks = this.#ipv6Bits < ALL_IPV6_BITS;
     this.#registry = registry;
     this.#controls = controls;
-    this.#globalLists = indexLists(config);
-    const limits = config.limits.map(indexLimit);
+    const { limits } = index;
+    this.#globalLists = index.globalLists;
+    this.#specific = index.specific;
     this.#limitsByName = new Map(limits.map((indexed) => [indexed.limit.name, indexed]));
     this.#planNames = new Set(config.limits.flatMap(({ plans }) => [...plans.keys()]));
     this.#hasPlanFile = (config.planOf?.size ?? 0) > 0;
     this.#always = limits.filter(({ limit }) => limit.always);
-    const exclusive = limits.filter(({ limit }) => !limit.always);
-    this.#specific = new PatternIndex(
-      exclusive.flatMap((indexed) => indexed.limit.match.map((pattern) => ({ indexed, pattern }))),
-      patternOf,
-    );
     this.forgetRoutes();
   }
 
@@ -415,24 +414,51 @@ interface OverridePattern {
 
 const patternOf = ({ pattern }: { readonly pattern: Pattern }): Pattern => pattern;
 
-const indexPatterns = (patterns: readonly Pattern[]): PatternIndex<Pattern> =>
-  new PatternIndex(patterns, (pattern) => pattern);
+/** The patterns of a configuration, ready for look-ups. */
+export interface RouteIndex {
+  readonly globalLists: ListIndex;
+  readonly limits: readonly IndexedLimit[];
+  /** Of the limits without `always`. */
+  readonly specific: PatternIndex<LimitPattern>;
+}
 
-const indexLists = ({ allow, deny }: KeyLists): ListIndex => ({
-  allow: indexPatterns(allow),
-  deny: indexPatterns(deny),
-});
+/** Thousands of patterns take longer than a check may wait. */
+export function* indexRoutes(config: RoutesConfig): Steps<RouteIndex> {
+  const globalLists = yield* indexLists(config);
+  const limits: IndexedLimit[] = [];
+  for (const [order, limit] of config.limits.entries())
+    limits.push(yield* indexLimit(limit, order));
+  const specific = yield* PatternIndex.inSteps(specificPatterns(limits), patternOf);
+  return { globalLists, limits, specific };
+}
 
-const indexLimit = (limit: LimitConfig, order: number): IndexedLimit => ({
-  ...indexLists(limit),
-  limit,
-  order,
-  match: indexPatterns(limit.match),
-  overrides: new PatternIndex(
-    limit.overrides.flatMap((override) => override.match.map((pattern) => ({ override, pattern }))),
-    patternOf,
-  ),
-});
+const indexPatterns = (patterns: readonly Pattern[]): Steps<PatternIndex<Pattern>> =>
+  PatternIndex.inSteps(patterns, (pattern) => pattern);
+
+function* indexLists({ allow, deny }: KeyLists): Steps<ListIndex> {
+  return { allow: yield* indexPatterns(allow), deny: yield* indexPatterns(deny) };
+}
+
+function* indexLimit(limit: LimitConfig, order: number): Steps<IndexedLimit> {
+  return {
+    ...(yield* indexLists(limit)),
+    limit,
+    order,
+    match: yield* indexPatterns(limit.match),
+    overrides: yield* PatternIndex.inSteps(overridePatterns(limit), patternOf),
+  };
+}
+
+function* overridePatterns({ overrides }: LimitConfig): Generator<OverridePattern> {
+  for (const override of overrides)
+    for (const pattern of override.match) yield { override, pattern };
+}
+
+function* specificPatterns(limits: readonly IndexedLimit[]): Generator<LimitPattern> {
+  for (const indexed of limits)
+    if (!indexed.limit.always)
+      for (const pattern of indexed.limit.match) yield { indexed, pattern };
+}
 
 /** A key on both lists is denied. */
 function listVerdict({ allow, deny }: ListIndex, key: string): StaticVerdict | undefined {

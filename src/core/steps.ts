@@ -1,0 +1,40 @@
+/**
+ * A long computation in steps, between which other work may run.
+ *
+ *     function* readAll(items): Steps<Value[]> { for (…) { …; yield; } return values; }
+ *
+ *     runAtOnce(readAll(items))             the result, where a pause does no harm
+ *     await runInSlices(readAll(items))     the same without a pause: the event loop turns at least every SLICE_MS
+ *     runInBackground(moveAll(keys))        the same after all others that run in the background
+ */
+
+import { type Millis, onImmediate, systemClock } from './clock.ts';
+
+/** Every `yield` is an instant at which the computation may be interrupted. */
+export type Steps<T> = Generator<void, T, void>;
+
+const SLICE_MS: Millis = 1;
+
+export function runAtOnce<T>(steps: Steps<T>): T {
+  let step = steps.next();
+  while (!step.done) step = steps.next();
+  return step.value;
+}
+
+export async function runInSlices<T>(steps: Steps<T>): Promise<T> {
+  for (;;) {
+    const endsAt = systemClock.now() + SLICE_MS;
+    do {
+      const step = steps.next();
+      if (step.done) return step.value;
+    } while (systemClock.now() < endsAt);
+    await new Promise<void>((resolve) => onImmediate(resolve));
+  }
+}
+
+let lastInBackground: Promise<unknown> = Promise.resolve();
+
+/** One after the other: a thousand of them at a time would be a pause, too. The computation must not throw. */
+export function runInBackground(steps: Steps<void>): void {
+  lastInBackground = lastInBackground.then(() => runInSlices(steps));
+}
