@@ -269,7 +269,10 @@ export class KeyTable {
       const low = hashes[from * 2];
       const high = hashes[from * 2 + 1];
       if ((low === 0 && high === 0) || this.findHashed(low, high) >= 0) continue;
-      const to = this.#add(low, high, now);
+      // Without the clock hand: it would shrink a table that is not full yet, and entries come in the order of their slots,
+      // which a smaller table would have to probe one by one.
+      const hasSpace = this.#count < Math.min(this.#maxKeys, this.#maxLoad) && !this.#old;
+      const to = hasSpace ? this.#insert(low, high, now) : this.#add(low, high, now);
       if (to >= 0) this.storage.set(entries.subarray(from + 1, from + this.#stride), to);
     }
   }
@@ -313,7 +316,11 @@ export class KeyTable {
     this.#sweep(SWEEP_STEPS, now);
     if (this.#count >= this.#maxKeys && !this.#evict(now)) return -1;
     if (this.#count >= this.#maxLoad) this.#resize(now);
+    return this.#insert(low, high, now);
+  }
 
+  /** Begins the state of a key for which there is space. */
+  #insert(low: number, high: number, now: Millis): number {
     const slot = this.#slots.slotOf(low, high);
     this.#slots.setHash(slot, low, high);
     this.#count++;
