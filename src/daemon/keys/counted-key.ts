@@ -4,7 +4,8 @@
  *     ip:2001:db8:1:2:aaaa::1  ──▶  ip:2001:db8:1:2::/64
  *     ip:::ffff:203.0.113.9    ──▶  ip:203.0.113.9          IPv4 in another spelling
  *
- * Every daemon and protocol makes the same text of it. Patterns match the key as it was sent.
+ * Every daemon and protocol makes the same text of it. Patterns match the address as it was sent; one of IPv4 in its own
+ * spelling (`matchedKeyOf`), so that `::ffff:` does not lead around a list.
  */
 
 import { addressText, clientKeyOf, isIpv4 } from '../../adapters/http/address.ts';
@@ -26,6 +27,13 @@ export function countedKeyOf(key: string, ipv6Bits: number): string {
   const { prefix, address } = found;
   if (isIpv4(address)) return prefix + addressText(address);
   return address[0] < FIRST_UNICAST_GROUP ? key : prefix + clientKeyOf(address, ipv6Bits);
+}
+
+/** The key that patterns are compared with. */
+export function matchedKeyOf(key: string): string {
+  if (!endsLikeIpv6(key)) return key;
+  const found = parseIpKey(key);
+  return found && isIpv4(found.address) ? found.prefix + addressText(found.address) : key;
 }
 
 const COLON = 58;

@@ -164,6 +164,25 @@ limits:
     ]); // the refused check took nothing
   });
 
+  test.each(['ip:::ffff:192.0.2.7', 'ip:::FFFF:c000:207', 'ip:0:0:0:0:0:ffff:192.0.2.7'])(
+    'IPv4 address as %s: lists, overrides and counts are those of the address',
+    (mapped) => {
+      const limits = `limits:
+  api: { bucket: { rate: 1/h, burst: 3 }, overrides: [{ match: 'ip:192.0.2.9', bucket: { rate: 1/h, burst: 1 } }] }`;
+      for (const ipv6 of [64, 128]) {
+        const open = routerOf(`${limits}\nkeys: { ipv6: ${ipv6} }`);
+        expect(
+          open.allowed(
+            mapped.replace(/\.7$|207$/, (end) => (end === '.7' ? '.9' : '209')),
+            5,
+          ),
+        ).toBe(1);
+        const denied = routerOf(`${limits}\ndeny: ['ip:192.0.2.7']\nkeys: { ipv6: ${ipv6} }`);
+        expect([denied.allowed(mapped, 2), denied.allowed('ip:192.0.2.7', 2)]).toEqual([0, 0]);
+      }
+    },
+  );
+
   test('lists: deny comes before allow, and neither is counted', () => {
     const { allowed, check, registry } = routerOf(`
 deny: ['bad*']

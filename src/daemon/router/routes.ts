@@ -25,6 +25,7 @@ import {
   countedKeyOf,
   DEFAULT_IPV6_BITS,
   endsLikeIpv6,
+  matchedKeyOf,
 } from '../keys/counted-key.ts';
 import { MATCH_ALL, type Pattern } from '../keys/pattern.ts';
 import { PatternIndex } from '../keys/pattern-index.ts';
@@ -231,6 +232,7 @@ export class RouteTable {
     const route = this.find(key);
     const isCompared = !route.singleLimiter;
     if (this.#soleRoute || (isCompared && key.length > MAX_CACHED_KEY_BYTES)) return route;
+    if (matchedKeyOf(key) !== key) return route; // a ban of the other spelling has to find it
     const at = low & (ROUTE_CACHE_SLOTS - 1);
     this.#cachedHashes[at * 2] = low;
     this.#cachedHashes[at * 2 + 1] = high;
@@ -275,7 +277,9 @@ export class RouteTable {
   }
 
   /** Finds the route of a key without the cache; `named` takes the place of the most specific limit. */
-  find(key: string, plan?: string, named = this.#specific.best(key)?.indexed): Route {
+  find(sent: string, plan?: string, namedLimit?: IndexedLimit): Route {
+    const key = matchedKeyOf(sent);
+    const named = namedLimit ?? this.#specific.best(key)?.indexed;
     const global = this.#controls.banOf(key) ?? listVerdict(this.#globalLists, key);
     if (global) return staticRoute(global);
     const counting: IndexedLimit[] = [];
@@ -290,8 +294,8 @@ export class RouteTable {
     if (!named && this.#config.unmatched === 'deny') return UNMATCHED_DENIED;
     if (counting.length > 0) {
       const route = this.#intern(counting.map((limit) => this.#apply(limit, key, plan)));
-      const countedKey = countedKeyOf(key, this.#ipv6Bits);
-      return countedKey === key ? route : this.#internNetwork(route, countedKey);
+      const countedKey = countedKeyOf(sent, this.#ipv6Bits);
+      return countedKey === sent ? route : this.#internNetwork(route, countedKey);
     }
     return exempt ? staticRoute(exempt) : UNMATCHED_ALLOWED;
   }
@@ -358,8 +362,9 @@ export class RouteTable {
   /** The most specific patterns of a limit that match a key, for an explanation. */
   matchOf({ name }: LimitConfig, key: string): LimitMatch {
     const indexed = this.#limitsByName.get(name);
-    const found = indexed?.overrides.best(key);
-    return { pattern: indexed?.match.best(key), override: found?.override, by: found?.pattern };
+    const matched = matchedKeyOf(key);
+    const found = indexed?.overrides.best(matched);
+    return { pattern: indexed?.match.best(matched), override: found?.override, by: found?.pattern };
   }
 }
 
