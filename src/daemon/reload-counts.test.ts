@@ -63,6 +63,25 @@ test('reload: another rate and burst keep what was consumed', async () => {
   expect(await take(100)).toBe(30);
 });
 
+test('reload: an override with other numbers and another pattern beside its own keeps what was consumed', async () => {
+  const withOverride = (burst: number, match: string) =>
+    `{ a: { bucket: { rate: 1/h }, overrides: [{ match: ${match}, bucket: { rate: 1/h, burst: ${burst} } }] } }`;
+  const { change, take } = await start(withOverride(10, '[vip]'));
+  expect(await take(8, 'vip')).toBe(8);
+  await change(withOverride(15, '[other, vip]'));
+  expect(await take(20, 'vip')).toBe(7);
+});
+
+test('restart: an override with other numbers keeps what was consumed', async () => {
+  const withOverride = (burst: number) =>
+    `{ a: { bucket: { rate: 1/h }, overrides: [{ match: vip, bucket: { rate: 1/h, burst: ${burst} } }, { match: x, bucket: { rate: 1/d } }] } }`;
+  const { clock, take, stop } = await start(withOverride(10));
+  expect(await take(8, 'vip')).toBe(8);
+  await stop();
+  const next = await start(withOverride(15), clock);
+  expect(await next.take(20, 'vip')).toBe(7);
+});
+
 test('reload: an override with other numbers keeps what was consumed', async () => {
   const rule = (burst: number) =>
     `{ a: { bucket: { rate: 1/h }, overrides: [{ match: vip, bucket: { rate: 1/h, burst: ${burst} } }] } }`;

@@ -76,11 +76,27 @@ export class Snapshotter {
         this.#gcraTable.restore(table);
         continue;
       }
-      if (!restorePart(part, this.#registry.get(name)))
+      const entry = this.#registry.get(name) ?? this.#successorOf(name, previous?.parts ?? []);
+      if (!restorePart(part, entry))
         this.#context.log('warn', 'snapshot holds a limit that is gone or has another rule', {
           limit: name,
         });
     }
+  }
+
+  /**
+   * The override that has taken the place of one with another rule, and thus another name: the only one of its limit that
+   * the snapshot does not have, if it lacks only one that the snapshot has.
+   */
+  #successorOf(name: string, parts: readonly SnapshotPart[]): LimiterEntry | undefined {
+    if (isLimitName(name)) return undefined;
+    const limit = name.split('[', 1)[0];
+    const isOverride = (other: { readonly name: string }): boolean =>
+      other.name.startsWith(`${limit}[`);
+    const known = new Set(parts.map((part) => part.name));
+    const gone = parts.filter((part) => isOverride(part) && !this.#registry.get(part.name));
+    const added = this.#registry.all.filter((entry) => isOverride(entry) && !known.has(entry.name));
+    return gone.length === 1 && added.length === 1 ? added[0] : undefined;
   }
 
   /** Sets file and interval. Warns now if the file cannot be written, not when state would be lost. */

@@ -184,7 +184,11 @@ export class LimiterRegistry {
 
   /** The limiter that an override had before its rule, and with it the name, changed: the one of the same pattern. */
   #overrideBefore(limit: LimitConfig, { match }: KeyOverrideConfig): LimiterEntry | undefined {
-    return this.#entries.get(this.#overrideNames.get(patternId(limit, match[0])) ?? '');
+    for (const pattern of match) {
+      const name = this.#overrideNames.get(patternId(limit, pattern));
+      if (name !== undefined) return this.#entries.get(name);
+    }
+    return undefined;
   }
 
   /** What gives the limiter of a rule its new numbers; undefined if it has to be another limiter, or nothing changed. */

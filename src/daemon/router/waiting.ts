@@ -204,7 +204,7 @@ export class Waiting {
   ): Promise<CheckResult> {
     const clock = clockOf(request);
     const parts = partsOf(request);
-    for (let at = 0; ; ) {
+    for (let at = firstPart(request); ; ) {
       const waitMs = Math.max(0, until - clock.now());
       const taken = await takeAll(parts, at, waitMs, signal);
       if ('grants' in taken) {
@@ -219,6 +219,13 @@ export class Waiting {
     }
   }
 }
+
+/** Where a call waits first: at the local limits if they refuse it, else at a remote one, which may have a queue. */
+const firstPart = ({ route, key, cost }: RoutedRequest): number => {
+  const { localWithPermits: local, remote } = route;
+  const isHeldBack = local && (local.hasWaiters(key) || local.peek(key, cost).verdict === 'deny');
+  return local && !isHeldBack && remote.length > 0 ? 1 : 0;
+};
 
 const NEVER_ABORTED = new AbortController().signal;
 
