@@ -170,6 +170,16 @@ describe('workers: answers of one daemon', () => {
   });
 });
 
+test('workers, listener of a backend: served by the daemon itself', async () => {
+  const groups = `{ self: eu, key: at-least-sixteen-characters, listen: '${ANY}', groups: { eu: {}, us: { at: 'http://127.0.0.1:1' } } }`;
+  const limits = '{ api: { bucket: { rate: 10/s }, groups: true } }';
+  const config = place.file('groups.yaml', `groups: ${groups}\nlimits: ${limits}\n`);
+  const daemon = await start('--config', config);
+  const borrow = `http://127.0.0.1:${daemon.port('groups')}/borrow`;
+  const signal = AbortSignal.timeout(5000);
+  expect((await fetch(borrow, { method: 'POST', body: '{}', signal })).status).toBe(401);
+});
+
 describe('workers: misbehaving clients', () => {
   test('client that does not read its replies: disconnected after bounds.slow', async () => {
     const config = place.file('slow.yaml', 'bounds: { slow: 500ms }');
