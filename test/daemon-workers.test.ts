@@ -57,6 +57,7 @@ const get = async (daemon: RunningDaemon, path: string, init?: RequestInit) => {
 describe('workers: answers of one daemon', () => {
   test('limit of 100, 24 connections of three protocols: 100 calls are allowed', async () => {
     const daemon = await start('--rate', '1/d', '--burst', '100');
+    expect(daemon.out()).toMatch(/^sluice \S+, 1 limit from the command line, 2 workers\n/);
     expect(workersOf(daemon)).toHaveLength(2);
     const before = workersOf(daemon).map(cpuOf);
     const times = 20;

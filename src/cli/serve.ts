@@ -185,7 +185,9 @@ const curlCommand = (listen: ListenAddress, path: string): string =>
 
 function printStartup(daemon: Daemon, origin: string, terminal: Terminal): void {
   const limits = countOf(daemon.config.limits.length, 'limit');
-  terminal.print(`sluice ${terminal.version}, ${limits} from ${origin}`);
+  const { workers } = daemon.config;
+  const others = workers > 0 ? `, ${countOf(workers, 'worker')}` : '';
+  terminal.print(`sluice ${terminal.version}, ${limits} from ${origin}${others}`);
   const rows = daemon.addresses.map(({ protocol, listen }) => [
     protocol,
     formatListenAddress(listen),

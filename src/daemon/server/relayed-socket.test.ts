@@ -85,6 +85,8 @@ describe('relayed socket', () => {
     await once(socket, 'timeout');
     expect(performance.now() - started).toBeGreaterThan(100);
     clearTimeout(stop);
+    socket.receive(Buffer.from('x')); // starts it again
+    await once(socket, 'timeout');
     socket.setTimeout(1).setTimeout(0);
     let fired = false;
     socket.on('timeout', () => {

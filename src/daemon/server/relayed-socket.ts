@@ -34,6 +34,8 @@ export class RelayedSocket extends Duplex {
   #isReadPaused = false;
   #activeAt: Millis = systemClock.now();
   #cancelTimeout = (): void => {};
+  /** False once the timeout has passed: the next byte starts it again. */
+  #isTimeoutPending = false;
   timeout: Millis = 0;
 
   constructor(remote: RemoteEnd, remoteAddress: string | undefined) {
@@ -50,7 +52,7 @@ export class RelayedSocket extends Duplex {
   /** The client has sent these bytes, which are not changed any more. */
   receive(bytes: Buffer): void {
     this.bytesRead += bytes.length;
-    this.#activeAt = systemClock.now();
+    this.#touch();
     if (this.push(bytes)) return;
     this.#isReadPaused = true;
     this.#remote.pause();
@@ -83,10 +85,18 @@ export class RelayedSocket extends Duplex {
     return this;
   }
 
+  /** A byte in either direction. */
+  #touch(): void {
+    this.#activeAt = systemClock.now();
+    if (this.timeout > 0 && !this.#isTimeoutPending) this.#watchTimeout();
+  }
+
   #watchTimeout(): void {
     this.#cancelTimeout();
-    if (this.timeout === 0 || this.destroyed) return;
+    this.#isTimeoutPending = this.timeout > 0 && !this.destroyed;
+    if (!this.#isTimeoutPending) return;
     const check = (): void => {
+      this.#isTimeoutPending = false;
       if (systemClock.now() < this.#activeAt + this.timeout) this.#watchTimeout();
       else this.emit('timeout');
     };
@@ -117,7 +127,7 @@ export class RelayedSocket extends Duplex {
   }
 
   override _write(bytes: Buffer | string, encoding: BufferEncoding, done: Callback): void {
-    this.#activeAt = systemClock.now();
+    this.#touch();
     const length = typeof bytes === 'string' ? Buffer.byteLength(bytes, encoding) : bytes.length;
     const isTaken = this.#remote.write(bytes, encoding);
     const pass = (): void => {

@@ -169,13 +169,17 @@ class Worker {
 
   constructor(onEnd: (reason: string) => void) {
     const stdio = ['ignore', 'ignore', 'inherit', 'ipc', 'pipe'] as const;
-    this.#child = fork(SCRIPT, [], { stdio: [...stdio], execArgv: [] });
+    // Without the environment, which may hold secrets.
+    this.#child = fork(SCRIPT, [], { stdio: [...stdio], execArgv: [], env: {} });
     this.#channel = new FrameChannel(this.#child.stdio[4] as Socket, {
       onFrame: (type, id, payload) => this.#onFrame(type, id, payload),
       onDrain: () => {
         for (const relayed of this.#open.values()) relayed.unblock(false);
       },
-      onEnd: () => this.#closeConnections(),
+      onEnd: () => {
+        this.#closeConnections();
+        this.kill(); // one that can no longer relay is of no use
+      },
     });
     this.ready = new Promise((resolve) => {
       const cancel = schedule(

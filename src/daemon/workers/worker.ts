@@ -120,4 +120,5 @@ process.on('message', ({ id }: { readonly id: number }, accepted: Socket | undef
 /** A terminal or a service manager sends signals to the whole group: the daemon acts on them, and ends its workers. */
 for (const signal of ['SIGTERM', 'SIGINT', 'SIGHUP']) process.on(signal, () => {});
 
+process.title = 'sluice worker';
 channel.send(Frame.PING, 0);
