@@ -52,7 +52,7 @@ const NESTED: Readonly<Record<string, readonly string[]>> = {
   'daemon/router': ['keys', 'config', 'denials'],
   'daemon/control': ['keys', 'config', 'router'],
   'daemon/server': ['config'],
-  'daemon/workers': ['config', 'server'],
+  'daemon/workers': ['server'],
   'daemon/protocols': ['keys', 'config', 'denials', 'router', 'control', 'server'],
   'cli/framework': [],
   'cli/chart': [],

@@ -25,9 +25,9 @@ const SCRIPT = fileURLToPath(new URL('./worker.js', import.meta.url));
 const START_MS: Millis = 10_000;
 const PING_MS: Millis = 1_000;
 
-/** Pings without an answer after which a worker gets no connection, and after which it is killed. */
-const MAX_MISSED = 2;
-const MAX_MISSED_ALIVE = 5;
+/** Pings without an answer after which a worker gets no connections, and after which it is killed. */
+const UNAVAILABLE_AFTER = 2;
+const KILLED_AFTER = 5;
 
 /** Between the end of a worker and its replacement. */
 const RESTART_MS: Millis = 1_000;
@@ -216,7 +216,9 @@ class Worker {
   }
 
   get isAvailable(): boolean {
-    return this.#isReady && this.#missedPings < MAX_MISSED && this.#opening.size < MAX_OPENING;
+    return (
+      this.#isReady && this.#missedPings < UNAVAILABLE_AFTER && this.#opening.size < MAX_OPENING
+    );
   }
 
   /** Passes an accepted socket; `open` is called once the worker has it. */
@@ -287,9 +289,9 @@ class Worker {
   /** One that does not answer gets no more connections, and is killed if it stays so. */
   ping(): void {
     if (!this.#isReady) return;
+    if (this.#missedPings >= KILLED_AFTER) this.kill();
     this.#missedPings++;
-    if (this.#missedPings > MAX_MISSED_ALIVE) this.kill();
-    else this.#channel.send(Frame.PING, 0);
+    this.#channel.send(Frame.PING, 0);
   }
 
   kill(): void {
