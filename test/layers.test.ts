@@ -52,6 +52,7 @@ const NESTED: Readonly<Record<string, readonly string[]>> = {
   'daemon/router': ['keys', 'config', 'denials'],
   'daemon/control': ['keys', 'config', 'router'],
   'daemon/server': ['config'],
+  'daemon/workers': ['server'],
   'daemon/protocols': ['keys', 'config', 'denials', 'router', 'control', 'server'],
   'cli/framework': [],
   'cli/chart': [],
@@ -109,8 +110,12 @@ const MAY_IMPORT_EXTERNAL: Readonly<Record<string, readonly string[]>> = {
   'daemon/server/listeners.ts': ['node:fs', 'node:net', 'node:path', 'node:tls'],
   'daemon/server/paced-socket.ts': ['node:net', 'node:stream'],
   'daemon/server/read-buffer.ts': ['node:net'],
+  'daemon/server/relayed-socket.ts': ['node:stream'],
   'daemon/snapshot.ts': ['node:fs', 'node:fs/promises', 'node:zlib'],
   'daemon/snapshotter.ts': ['node:fs/promises', 'node:path'],
+  'daemon/workers/frame-channel.ts': ['node:net'],
+  'daemon/workers/worker-pool.ts': ['node:child_process', 'node:net', 'node:url'],
+  'daemon/workers/worker.ts': ['node:net'],
 };
 
 /** Files whose own error class only leaves a parser, and reaches no caller of the package. */

@@ -30,6 +30,10 @@ const KINDS = {
   line: { request: (key) => `${key}\n`, newlines: 1 },
   incr: { request: (key) => resp('INCR', key), newlines: 1 },
   lua: { request: (key) => resp('EVALSHA', extra[0], '1', key, ...extra.slice(1)), newlines: 1 },
+  http: {
+    request: (key) => `GET /check?limit=default&key=${key} HTTP/1.1\r\nHost: localhost\r\n\r\n`,
+    newlines: 9,
+  },
   cell: { request: (key) => resp('CL.THROTTLE', key, '1000000000', '1000000', '1'), newlines: 6 },
 };
 

@@ -1,9 +1,12 @@
-/** One measurement of a server: the figures of a load generator in its own process, and the CPU use of the server. */
+/** One measurement of a server: the figures of a load generator in its own process, and the CPU use of the server; `alsoCpu`: CPU seconds of further processes. */
 
 import { spawn } from 'node:child_process';
 import { cpuOf } from './process.mjs';
 
-export async function measureLoad(target, { connections, depth, isUnix = false, ms }) {
+export async function measureLoad(
+  target,
+  { connections, depth, isUnix = false, ms, alsoCpu = () => 0 },
+) {
   const where = isUnix ? { path: target.path } : { port: target.port };
   const { kind, extra } = target;
   const options = { ...where, kind, extra, connections, depth, ms };
@@ -15,15 +18,17 @@ export async function measureLoad(target, { connections, depth, isUnix = false, 
   let output = '';
   let start;
   let busy = 0;
+  let alsoBusy = 0;
   generator.stdout.on('data', (chunk) => {
     output += chunk;
-    const now = { cpu: cpuOf(target.pid), at: performance.now() };
+    const now = { cpu: cpuOf(target.pid), also: alsoCpu(), at: performance.now() };
     start ??= now;
+    alsoBusy = ((now.also - start.also) * 1000) / (now.at - start.at);
     busy = ((now.cpu - start.cpu) * 1000) / (now.at - start.at);
   });
   const code = await new Promise((ended) => generator.once('exit', ended));
   process.off('exit', kill);
   if (code !== 0) throw new Error(`the load generator failed on ${target.name}`);
   const figures = JSON.parse(output.split('\n')[1]);
-  return { ...figures, busy, perCore: figures.perSecond / busy };
+  return { ...figures, busy, alsoBusy, perCore: figures.perSecond / busy };
 }

@@ -14,6 +14,7 @@ import {
 import { loadInThread } from '../daemon/config/load-thread.ts';
 import type { Config } from '../daemon/config/read.ts';
 import { Daemon } from '../daemon/daemon.ts';
+import { WorkerPool } from '../daemon/workers/worker-pool.ts';
 import { alignColumns } from './chart/table.ts';
 import {
   type Command,
@@ -50,6 +51,8 @@ options:
   --burst N           burst for each key
 ${backendFlags(modules).map(formatFlagHelp).join('')}\
   --snapshot FILE     keeps the state across a restart
+  --workers N         processes that do the input and output of connections, for more than one core;
+                      default 0. Limits stay exact: see "More than one core" in docs/daemon.md
   --log text|json     format of the log, which goes to standard error
   --log-level LEVEL   info (default), warn or error: lines of lower levels are left out
 
@@ -74,6 +77,7 @@ examples:
       rate: TEXT,
       burst: TEXT,
       snapshot: TEXT,
+      workers: TEXT,
       log: TEXT,
       'log-level': TEXT,
       ...Object.fromEntries(backendFlags(modules).map(({ name }) => [name, LIST])),
@@ -88,8 +92,8 @@ examples:
     const load = () => loadInThread(file, overrides, modules);
     const hasLimitFlags = flags.rate !== undefined || flags.burst !== undefined;
     const origin = hasLimitFlags ? 'the command line' : (file ?? 'the defaults');
-    const starting = (log: Log): Promise<Daemon> =>
-      Daemon.start(config, { log, load, version: terminal.version, backends: modules });
+    const starting = (log: Log, workers: WorkerPool | undefined): Promise<Daemon> =>
+      Daemon.start(config, { log, load, version: terminal.version, backends: modules, workers });
     return serveUntilStopped(config, starting, origin, terminal);
   },
 });
@@ -116,14 +120,16 @@ function limitOverride(flags: FlagValues<'rate' | 'burst'>): ConfigOverride[] {
 
 async function serveUntilStopped(
   config: Config,
-  start: (log: Log) => Promise<Daemon>,
+  start: (log: Log, workers: WorkerPool | undefined) => Promise<Daemon>,
   origin: string,
   terminal: Terminal,
 ): Promise<number> {
   let settings = (): LogSettings => config.log;
   const log = createLog(terminal.log, () => settings(), systemClock);
   const serviceManager = connectServiceManager(process.env);
-  const starting = start(log);
+  const workers = config.workers > 0 ? await WorkerPool.start(config.workers, log) : undefined;
+  const starting = start(log, workers);
+  starting.catch(() => workers?.close());
   onHangup(() => void starting.then((daemon) => daemon.reload()).catch(() => {}));
   const daemon = await starting;
   settings = () => daemon.config.log;
@@ -143,6 +149,7 @@ async function serveUntilStopped(
   process.once('SIGTERM', exitNow);
   process.once('SIGINT', exitNow);
   await daemon.stop();
+  await workers?.close();
   log('info', 'stopped');
   return EXIT_OK;
 }
@@ -178,7 +185,9 @@ const curlCommand = (listen: ListenAddress, path: string): string =>
 
 function printStartup(daemon: Daemon, origin: string, terminal: Terminal): void {
   const limits = countOf(daemon.config.limits.length, 'limit');
-  terminal.print(`sluice ${terminal.version}, ${limits} from ${origin}`);
+  const { workers } = daemon.config;
+  const others = workers > 0 ? `, ${countOf(workers, 'worker')}` : '';
+  terminal.print(`sluice ${terminal.version}, ${limits} from ${origin}${others}`);
   const rows = daemon.addresses.map(({ protocol, listen }) => [
     protocol,
     formatListenAddress(listen),

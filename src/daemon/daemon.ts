@@ -49,10 +49,16 @@ import { Router } from './router/router.ts';
 import { indexRoutes, type RouteIndex } from './router/routes.ts';
 import { changedSections, fleetHashSeedOf, RunningBackends } from './running-backends.ts';
 import { Connections } from './server/connections.ts';
-import { type ListenerChange, Listeners, type ProtocolAddress } from './server/listeners.ts';
+import {
+  type Accept,
+  type ListenerChange,
+  Listeners,
+  type ProtocolAddress,
+} from './server/listeners.ts';
 import { NO_SHEDDING, Overload } from './server/overload.ts';
 import { Turns } from './server/turns.ts';
 import { loadSnapshot, Snapshotter } from './snapshotter.ts';
+import type { WorkerPool } from './workers/worker-pool.ts';
 
 /** A configuration, or its mistakes as text. */
 type ConfigLoad = { readonly config: Config } | { readonly problems: readonly string[] };
@@ -65,6 +71,8 @@ export interface DaemonContext {
   readonly backends?: readonly BackendModule[];
   readonly clock?: Clock;
   readonly random?: Random;
+  /** Processes that do the input and output of connections. */
+  readonly workers?: Pick<WorkerPool, 'relay' | 'metrics'> | undefined;
 }
 
 /** How long a stopping daemon goes on answering: requests may still be on their way. */
@@ -130,7 +138,7 @@ export class Daemon {
 
   private constructor(
     config: Config,
-    { log, load, clock, random, version, backends: modules = BACKENDS }: DaemonContext,
+    { log, load, clock, random, version, backends: modules = BACKENDS, workers }: DaemonContext,
     components: DaemonComponents,
   ) {
     this.#config = config;
@@ -219,16 +227,20 @@ export class Daemon {
       snapshots: this.#snapshotter,
       staticDenials: router.staticDenials,
       backends,
+      workers,
     };
     this.#metrics = new Metrics(sources, this.#registry, () => this.#config.limits);
     const topKeys = topKeysOf(router.denials);
     this.#denialLog = new DenialLog(log, this.#clock, () => this.#denialSources(), topKeys);
-    this.#listeners = new Listeners({
-      line: (socket) => this.#lineConnections.accept(socket),
-      resp: (socket) => this.#respConnections.accept(socket),
-      http: (socket, listen) => this.#httpServer.accept(socket, isLoopback(listen)),
-      ...backends.acceptors(() => bounds().maxConnections),
-    });
+    const relay = (accept: Accept): Accept => workers?.relay(accept) ?? accept;
+    const protocols: Readonly<Record<string, Accept>> = {
+      line: relay((socket) => this.#lineConnections.accept(socket)),
+      resp: relay((socket) => this.#respConnections.accept(socket)),
+      http: relay((socket, listen) => this.#httpServer.accept(socket, isLoopback(listen))),
+    };
+    const ofBackends = backends.acceptors(() => bounds().maxConnections);
+    const paused = workers ? Object.keys(protocols) : [];
+    this.#listeners = new Listeners({ ...protocols, ...ofBackends }, paused);
   }
 
   get addresses(): readonly ProtocolAddress[] {

@@ -35,6 +35,7 @@ export interface MetricSources {
   readonly snapshots: { readonly status: SnapshotStatus };
   /** Calls denied without counting, by reason. */
   readonly staticDenials: Readonly<Record<string, number>>;
+  readonly workers?: { metrics(): readonly MetricFamily[] } | undefined;
 }
 
 /** Limits and overrides with metrics of their own, limits first. Each has about fifty lines, and a scrape must not delay decisions. */
@@ -193,6 +194,7 @@ export class Metrics {
         Number(this.#isLastReloadOk),
       ),
       ...backends.metrics(),
+      ...(this.#sources.workers?.metrics() ?? []),
     ];
   }
 }

@@ -114,11 +114,12 @@ const serversOf = ({ backends, limits }: Config): readonly ServerUse[] =>
 export const fleetHashSeedOf = ({ backends }: Pick<Config, 'backends'>): HashSeed | undefined =>
   [...backends.values()].find(({ hashSeed }) => hashSeed)?.hashSeed;
 
-/** Names of sections that a reload cannot change: backends do not restart while the daemon runs. */
+/** Names of sections that a reload cannot change: backends and workers do not restart while the daemon runs. */
 export function changedSections(before: Config, after: Config): string[] {
   const names = new Set([...before.backends.keys(), ...after.backends.keys()]);
   const identity = (section: BackendSection | undefined) => section?.identity;
-  return [...names].filter(
+  const changed = [...names].filter(
     (name) => identity(before.backends.get(name)) !== identity(after.backends.get(name)),
   );
+  return before.workers === after.workers ? changed : [...changed, 'workers'];
 }

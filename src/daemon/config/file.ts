@@ -45,7 +45,7 @@ interface Setting {
   readonly variable: string;
   readonly flag?: string | undefined;
   readonly path: ConfigOverride['path'];
-  readonly kind: SectionOverride['kind'];
+  readonly kind: SectionOverride['kind'] | 'number';
 }
 
 /** Settings of the daemon itself; each backend declares its own. */
@@ -58,6 +58,7 @@ const DAEMON_SETTINGS: readonly Setting[] = [
   { variable: 'SLUICE_SNAPSHOT', flag: 'snapshot', path: ['snapshot', 'file'], kind: 'text' },
   { variable: 'SLUICE_LOG', flag: 'log', path: ['log', 'format'], kind: 'text' },
   { variable: 'SLUICE_LOG_LEVEL', flag: 'log-level', path: ['log', 'level'], kind: 'text' },
+  { variable: 'SLUICE_WORKERS', flag: 'workers', path: ['workers'], kind: 'number' },
   { variable: 'SLUICE_UNMATCHED', path: ['unmatched'], kind: 'text' },
 ];
 
@@ -100,6 +101,7 @@ function overrideOf(
   text: string | undefined,
 ): ConfigOverride[] {
   if (text === undefined) return [];
+  if (kind === 'number') return [{ path, value: Number.isNaN(+text) ? text : +text, source }];
   if (kind === 'text') return [{ path, value: text, source }];
   const [section] = path;
   if (kind === 'addresses' && text === 'off')

@@ -83,6 +83,8 @@ export interface Config {
   readonly http: HttpConfig;
   readonly bounds: Bounds;
   readonly overload: OverloadConfig;
+  /** Processes that do the input and output of connections; 0: the daemon does. */
+  readonly workers: number;
   readonly snapshot: SnapshotConfig | undefined;
   /** The sections of backends, by name, in the order of the registry, wrappers last. */
   readonly backends: ReadonlyMap<string, BackendSection>;
@@ -121,6 +123,8 @@ export const DEFAULT_BOUNDS: Bounds = {
 
 /** The most that `bounds.waiting` may be: no limiter of a daemon has a smaller queue. */
 export const MAX_WAITING = 1_000_000;
+
+const MAX_WORKERS = 64;
 
 const DEFAULT_LIMITS = { default: { bucket: { rate: '1/s', burst: 10 } } };
 
@@ -192,6 +196,7 @@ function* readSections(
     http: attempt(() => readHttpSection(fields.get('http') ?? {}, 'http')),
     bounds: attempt(() => readBounds(fields)),
     overload: attempt(() => readOverload(fields)),
+    workers: fields.number('workers', { min: 0, max: MAX_WORKERS, integer: true }, 0),
     snapshot: attempt(() => readSnapshotSection(fields)),
     log: attempt(() => readLogSection(fields)),
     ready: attempt(() => readReadySection(fields)),

@@ -33,7 +33,7 @@ export interface ConnectionCounts {
 }
 
 /** Idle time before the system sends a keep-alive probe. */
-const KEEP_ALIVE_MS = 30_000;
+export const KEEP_ALIVE_MS = 30_000;
 
 /** A client idle for this long has no request in transit. */
 const QUIET_MS: Millis = 20;

@@ -34,10 +34,13 @@ const FAIR_HANDSHAKE_MS: Millis = 1000;
 
 export class Listeners {
   readonly #accept: Readonly<Record<string, Accept>>;
+  readonly #pausedProtocols: readonly string[];
   #open = new Map<string, OpenListener>();
 
-  constructor(accept: Readonly<Record<string, Accept>>) {
+  /** Connections of `pausedProtocols`, but for TLS, come paused, so that they can be passed to another process. */
+  constructor(accept: Readonly<Record<string, Accept>>, pausedProtocols: readonly string[] = []) {
     this.#accept = accept;
+    this.#pausedProtocols = pausedProtocols;
   }
 
   /** The open addresses, with the ports that the system chose. */
@@ -74,8 +77,7 @@ export class Listeners {
       for (const [name, { protocol, listen }] of plan) {
         if (kept.has(name)) continue;
         if (old.has(name)) await closeFirst(listen); // closing it later would remove the new socket file
-        const accept = this.#accept[protocol];
-        fresh.set(name, await openListener(protocol, listen, accept, () => closeFirst(listen)));
+        fresh.set(name, await this.#openOne(protocol, listen, () => closeFirst(listen)));
       }
     } catch (error) {
       await Promise.all([...fresh.values()].map((listener) => listener.close()));
@@ -94,12 +96,21 @@ export class Listeners {
     const errors: unknown[] = [];
     for (const [name, { protocol, listen }] of closed) {
       this.#open.delete(name);
-      await openListener(protocol, listen, this.#accept[protocol], CANNOT_FREE).then(
+      await this.#openOne(protocol, listen, CANNOT_FREE).then(
         (listener) => this.#open.set(name, listener),
         (error: unknown) => errors.push(error),
       );
     }
     if (errors.length > 0) throw errors[0]; // worse than the error that led here
+  }
+
+  #openOne(
+    protocol: string,
+    listen: ListenAddress,
+    freeAddress: FreeAddress,
+  ): Promise<OpenListener> {
+    const pauseOnConnect = this.#pausedProtocols.includes(protocol);
+    return openListener(protocol, listen, this.#accept[protocol], freeAddress, pauseOnConnect);
   }
 
   /** Accepts no more connections; open ones stay. */
@@ -158,9 +169,11 @@ async function openListener(
   listen: ListenAddress,
   accept: Accept,
   freeAddress: FreeAddress,
+  pauseOnConnect: boolean,
 ): Promise<OpenListener> {
   let bound = listen;
-  const server = createListenServer(protocol, listen, (socket) => accept(socket, bound));
+  const connected = (socket: Socket): void => accept(socket, bound);
+  const server = createListenServer(protocol, listen, connected, pauseOnConnect);
   // Not awaited: `close` calls back only when all connections have ended, and those have other owners.
   const close = async (): Promise<void> => void server.close();
   try {
@@ -210,9 +223,11 @@ function createListenServer(
   protocol: string,
   listen: ListenAddress,
   accept: (socket: Socket) => void,
+  pauseOnConnect: boolean,
 ): Server {
   const options = { allowHalfOpen: true, noDelay: true };
-  if (listen.kind === 'unix' || !listen.tls) return createServer(options, accept);
+  if (listen.kind === 'unix' || !listen.tls)
+    return createServer({ ...options, pauseOnConnect }, accept);
   const secure = loadTls(protocol, listen, listen.tls);
   const server = createTlsServer({ ...options, ...secure, handshakeTimeout: HANDSHAKE_MS }, accept);
   server.on('tlsClientError', (_error, socket) => socket.destroy());

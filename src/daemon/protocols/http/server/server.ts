@@ -15,6 +15,7 @@ import type { ConnectionCounts } from '../../../server/connections.ts';
 import { IdleEviction } from '../../../server/idle-eviction.ts';
 import { PacedSocket } from '../../../server/paced-socket.ts';
 import { canReuseReadBuffer } from '../../../server/read-buffer.ts';
+import { RelayedSocket } from '../../../server/relayed-socket.ts';
 import { Turns } from '../../../server/turns.ts';
 import { HTTP_BOUNDS, type HttpBounds, idleTimeoutOf } from '../bounds.ts';
 import { EventStream } from '../event-stream.ts';
@@ -47,6 +48,8 @@ export interface HttpSettings
 interface HttpCounts extends Omit<ConnectionCounts, 'protocolErrors'> {
   readonly responsesByStatus: Readonly<Record<number, number>>;
 }
+
+const isRelayed = (socket: unknown): boolean => socket instanceof RelayedSocket;
 
 /** One more than the largest status. */
 const STATUS_SLOTS = 600;
@@ -141,7 +144,7 @@ export class HttpServer {
   }
 
   #adopt(socket: Socket, isLoopback: boolean): FastPathConnection | PacedSocket {
-    if (this.#usesFastPath && canReuseReadBuffer(socket)) {
+    if (this.#usesFastPath && (canReuseReadBuffer(socket) || isRelayed(socket))) {
       return new FastPathConnection(socket, isLoopback ? this.#loopbackHooks : this.#externalHooks);
     }
     const connection = new PacedSocket(socket, this.#turns);
