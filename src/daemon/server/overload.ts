@@ -55,6 +55,8 @@ export class Overload {
   readonly #clock: Clock;
   #lastPoll: Poll;
   #pollBefore: Poll;
+  /** When the slice began in which questions are shed. */
+  #beganAt: Millis = 0;
   #lastShedAt: Millis = -Infinity;
   #activeUntil: Millis = -Infinity;
 
@@ -80,6 +82,7 @@ export class Overload {
   begin(tooOldForMs: Millis, now: Millis): void {
     if (tooOldForMs >= STANDING_MS) this.#activeUntil = now + ACTIVE_MS;
     this.isShedding = now < this.#activeUntil;
+    this.#beganAt = now;
   }
 
   /** How long the event loop has waited for events lately: no connection had any bytes then. */
@@ -87,11 +90,14 @@ export class Overload {
     return eventLoopIdleMs() - this.#pollBefore.idleMs;
   }
 
-  /** Counts one question that is shed; true if it is allowed. */
-  shed(): boolean {
-    this.shedCount++;
-    this.#lastShedAt = this.#clock.now();
+  /** The fail mode of limits without their own. */
+  get isOpen(): boolean {
     return this.config.isOpen;
+  }
+
+  countShed(): void {
+    this.shedCount++;
+    this.#lastShedAt = this.#beganAt;
   }
 
   /** True if a question was shed a moment ago. */
