@@ -88,6 +88,44 @@ describe('overload', () => {
     expect(read(100)).toBe(false); // the chunk before was not full: nothing was left
   });
 
+  test('overload: bytes that were read ahead are as old as when they were read', async () => {
+    const { overload, arrival, poll, pass, now } = setUp();
+    const verdicts: boolean[] = [];
+    await poll();
+    const arrived: number[] = [];
+    for (let n = 0; n < 4; n++) {
+      arrived.push(arrival.readAhead(10, now()));
+      pass(30);
+      await poll();
+    }
+    for (const after of arrived) {
+      pass(20);
+      await poll();
+      arrival.beginReadAhead(after, now());
+      verdicts.push(overload.isShedding);
+      overload.isShedding = false;
+    }
+    expect(verdicts).toEqual([false, false, false, true]); // all are too old, for 50 ms since the first
+    arrival.beginReadAhead(arrival.readAhead(10, now()), now());
+    expect(overload.isShedding).toBe(false);
+  });
+
+  test('overload: a client that sends more than is read ahead may have more, until a poll finds nothing', async () => {
+    const { arrival, poll, pass, now } = setUp();
+    await poll();
+    const fullAt = now();
+    arrival.readAhead(10, fullAt);
+    arrival.isBehind = true;
+    for (let n = 0; n < 3; n++) {
+      pass(30);
+      expect(arrival.readAhead(10, now())).toBe(fullAt);
+    }
+    pass(1);
+    await poll(); // nothing to read
+    await poll();
+    expect(arrival.readAhead(10, now())).toBeGreaterThan(fullAt + 90);
+  });
+
   test('overload: a client that does not read its responses is not shed', async () => {
     const { arrival, poll, pass, read } = setUp();
     await poll();
