@@ -34,6 +34,7 @@ async function startDaemon() {
   const at = '127.0.0.1:0';
   const { config } = readConfig({
     listen: { line: at, resp: at, http: at },
+    overload: { maxAge: '1h' }, // under the debugger every check is slow
     limits: { api: BUCKET },
   });
   const daemon = await Daemon.start(config, { log: () => {}, load: () => config, version: '0' });

@@ -125,10 +125,12 @@ type CheckReply = Awaited<ReturnType<ReturnType<typeof connect>['check']>>;
 const REASON_TEXTS: Readonly<Record<string, string>> = {
   unavailable: 'backend unavailable, ',
   'queue-full': 'too many calls wait, ',
+  overload: 'daemon overloaded, ',
 };
 
 function formatDecision(decision: CheckReply): string {
   if (decision.verdict === 'allow') {
+    if (decision.reason === 'overload') return 'OK: daemon overloaded, not counted';
     return decision.remaining === Infinity ? 'OK' : `OK, ${decision.remaining} left`;
   }
   const by = decision.limit === undefined ? '' : `, limit ${decision.limit}`;

@@ -130,6 +130,7 @@ const ADVICE: Readonly<Record<string, string>> = {
   banned: 'the ban ends by itself, or an operator removes it',
   unavailable:
     'the backend of the limit did not reply: see the log, and `onUnavailable` of the limit',
+  overload: 'the daemon was overloaded, and the limit fails closed: see `overload`, or add daemons',
   'permits-full': 'clients hold too many permits: settle them, or lower `permitTimeout`',
   cooldown: 'the key is in a Retry-After cool-down that a client reported; it ends by itself',
 };

@@ -74,9 +74,15 @@ export type CheckResult = ImmediateDecision & {
   readonly limit?: string;
   /**
    * Why it refused, if not by an exhausted limit; `unavailable`: the backend of a limit is unavailable, or the daemon stops;
-   * `queue-full`: too many calls wait.
+   * `queue-full`: too many calls wait. `overload`: the daemon was too busy to decide, and its fail mode did, also if allowed.
    */
-  readonly reason?: 'unavailable' | 'queue-full' | 'deny-list' | 'unmatched' | 'banned';
+  readonly reason?:
+    | 'unavailable'
+    | 'queue-full'
+    | 'overload'
+    | 'deny-list'
+    | 'unmatched'
+    | 'banned';
   /** The permit to settle, with `withPermit`. */
   readonly permit?: string;
   /** Set if `onUnavailable` decided: why. */
@@ -334,6 +340,7 @@ class DaemonClient implements Client {
         verdict: 'allow',
         remaining: remaining < 0 ? Infinity : remaining,
         ...(permit !== '' && { permit }),
+        ...(reason === 'overload' && { reason }),
       };
     }
     return {

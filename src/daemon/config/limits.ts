@@ -32,6 +32,7 @@ import { MATCH_ALL, type Pattern, readPatternsInSteps } from '../keys/pattern.ts
 import type { ReadLines } from '../keys/text-file.ts';
 import { shadowProblem } from './ineffective.ts';
 import { type NamedRule, NamedRules } from './named-rules.ts';
+import { FAIL_MODES, type FailMode } from './overload.ts';
 import { readPlans } from './plans.ts';
 import { type RuleOptions, readRule } from './rule.ts';
 
@@ -57,6 +58,8 @@ export interface LimitConfig {
   readonly shadow: boolean;
   /** Whether HTTP responses show its name and what is left. */
   readonly expose: boolean;
+  /** What is done with checks that are shed; undefined: `overload.fail` says it. */
+  readonly overload?: FailMode | undefined;
   readonly allow: readonly Pattern[];
   readonly deny: readonly Pattern[];
   readonly overrides: readonly KeyOverrideConfig[];
@@ -136,6 +139,7 @@ function* readLimit(
     per: fields.oneOf('per', ['key', 'limit'] as const, 'key'),
     shadow: fields.boolean('shadow', false),
     expose: fields.boolean('expose', fields.get('per') !== 'limit'),
+    overload: fields.has('overload') ? fields.oneOf('overload', FAIL_MODES) : undefined,
     allow: yield* patterns('allow'),
     deny: yield* patterns('deny'),
     ...(yield* readRulesAndBackends(fields, context)),

@@ -23,6 +23,7 @@ import { isConcurrencyLimit } from './limiter-registry.ts';
 import { permitBytes } from './permits.ts';
 import { type CheckResult, PERMITS_FULL, type RoutedRequest, type Router } from './router.ts';
 import { type AppliedLimit, limiterKeyOf } from './routes.ts';
+import { shedAll } from './shed.ts';
 
 /** The most checks in one question. */
 export const MAX_JOINT_CHECKS = 32;
@@ -54,13 +55,17 @@ export function checkAll(
   parts: readonly JointPart[],
   holdsPermit: boolean,
 ): CheckResult | Promise<CheckResult> {
-  if (router.overload.isShedding) return router.shed();
   const isListed = ({ request: { route } }: JointPart): boolean =>
     route.staticVerdict !== undefined;
   const denied = parts.find(({ request }) => request.route.staticVerdict?.isAllowed === false);
   const listed = denied ?? (parts.every(isListed) ? parts[0] : undefined);
   if (listed?.request.route.staticVerdict)
     return router.staticResult(listed.request.route.staticVerdict, listed.request);
+  if (router.overload.isShedding)
+    return shedAll(
+      router,
+      parts.map(({ request }) => request),
+    );
   const charges = chargesOf(parts);
   const wantsPermit = holdsPermit && charges.some(({ cost }) => cost > 0);
   const record = (result: CheckResult): CheckResult => recordRefusal(router, charges, result);

@@ -21,7 +21,7 @@ import {
 import type { Permit, Refusal } from '../../limiter/permit.ts';
 import { SyncLimiter } from '../../limiter/sync-limiter.ts';
 import type { LimitConfig } from '../config/limits.ts';
-import { DenialRecorder } from '../denials/denial-recorder.ts';
+import { DenialRecorder, type DeniedBy } from '../denials/denial-recorder.ts';
 import { type Batch, takeBatch } from './batch.ts';
 import { type Explanation, explainRoute } from './explain.ts';
 import type { LimiterRegistry } from './limiter-registry.ts';
@@ -37,6 +37,7 @@ import {
   RouteTable,
   type StaticVerdict,
 } from './routes.ts';
+import { type LoadShedder, SHEDS_NOTHING, shed, shedOpen } from './shed.ts';
 import { type WaitBounds, Waiting, type WaitLimits } from './waiting.ts';
 
 /** Validated by the protocol: the key's length, and a cost of at least 0. */
@@ -63,8 +64,11 @@ export interface CheckResult {
   readonly decision: Decision;
   /** The limit that refused. */
   readonly limit?: string;
-  /** Set on a refusal because the backend is unavailable, no more permits can be held, or no more calls may wait. */
-  readonly reason?: 'unavailable' | 'queue-full';
+  /**
+   * Set on a refusal because the backend is unavailable, no more permits can be held, or no more calls may wait.
+   * `overload`: the check was too old to be decided, whatever the verdict.
+   */
+  readonly reason?: 'unavailable' | 'queue-full' | 'overload';
   /** Set if the configuration decides without counting. */
   readonly staticVerdict?: StaticVerdict;
   /** Id to settle with; only with `wantsPermit`. */
@@ -96,16 +100,6 @@ export const PERMITS_FULL: CheckResult = { decision: deny(1000), reason: 'unavai
 
 /** Its limit comes with the command. */
 const THROTTLE = { command: 'CL.THROTTLE' };
-const THROTTLE_SOURCE = { name: 'command CL.THROTTLE' };
-/** Knows whether the question that is processed now is too old; `shed` counts it, and says whether it is allowed. */
-export interface LoadShedder {
-  readonly isShedding: boolean;
-  shed(): boolean;
-}
-
-/** The answers to questions that are too old. No rule was applied. */
-const SHED_OPEN: CheckResult = { ...ALLOWED, rules: [] };
-const SHED_CLOSED: CheckResult = { decision: deny(1000), reason: 'unavailable', rules: [] };
 
 export class Router {
   readonly permits: PermitRegistry;
@@ -114,7 +108,7 @@ export class Router {
   /** Who is denied, and by what. */
   readonly denials: DenialRecorder;
   /** Questions that are too old get its answer, and are not counted. */
-  overload: LoadShedder = { isShedding: false, shed: () => true };
+  overload: LoadShedder = SHEDS_NOTHING;
   /** Calls denied without counting, by reason. */
   readonly staticDenials: Record<StaticVerdict['reason'], number> = {
     'allow-list': 0,
@@ -183,7 +177,7 @@ export class Router {
 
   /** Checks a key given as bytes, cost 1. The fastest path: decodes no string unless a limit needs the name. */
   isAllowed(bytes: Buffer, from: number, to: number): boolean | Promise<boolean> {
-    if (this.overload.isShedding) return this.overload.shed();
+    if (this.overload.isShedding) return this.#isAllowedWhenShed(bytes, from, to);
     const hasher = this.#hasher;
     hasher.hashBytes(bytes, from, to);
     const limiter = this.#routeTable.cachedLimiter(hasher, bytes, from, to);
@@ -201,11 +195,35 @@ export class Router {
     return result instanceof Promise ? result.then(isAllowResult) : isAllowResult(result);
   }
 
+  /** `isAllowed` of a check that is too old. Decodes no string where no key is denied. */
+  #isAllowedWhenShed(bytes: Buffer, from: number, to: number): boolean {
+    const hasher = this.#hasher;
+    if (this.shedsAllOpen) return isAllowResult(shedOpen(this));
+    hasher.hashBytes(bytes, from, to);
+    const key = bytes.toString('latin1', from, to);
+    const route = this.#routeTable.cached(hasher, key) ?? this.#routeTable.resolve(hasher, key);
+    const { low, high } = hasher;
+    return isAllowResult(shed(this, { route, key, cost: 1, wantsPermit: false, low, high }));
+  }
+
+  /** True if no check that is shed is denied: neither by a list or ban, nor because its limit fails closed. */
+  get shedsAllOpen(): boolean {
+    return this.overload.isOpen && !this.#routeTable.deniesWhenShed;
+  }
+
   /** Records a denial of CL.THROTTLE. */
-  recordThrottled(bytes: Buffer, from: number, to: number, cost: number, retryMs: Millis): void {
+  recordThrottled(
+    bytes: Buffer,
+    from: number,
+    to: number,
+    cost: number,
+    retryMs: Millis,
+    about: DeniedBy = THROTTLE,
+  ): void {
     this.#hasher.hashBytes(bytes, from, to);
     const [hasher, decision] = [this.#hasher, deny(retryMs)];
-    this.denials.recordBytes(THROTTLE_SOURCE, hasher, bytes, from, to, decision, THROTTLE, cost);
+    const source = { name: `command CL.THROTTLE ${about.reason ?? ''}` };
+    this.denials.recordBytes(source, hasher, bytes, from, to, decision, about, cost);
   }
 
   /** Checks a request: all limits on its route or none. Undefined if the request names an unknown limit. */
@@ -230,7 +248,7 @@ export class Router {
   }
 
   checkRouted(request: RoutedRequest): CheckResult | Promise<CheckResult> {
-    if (this.overload.isShedding) return this.shed();
+    if (this.overload.isShedding) return shed(this, request);
     const { route, cost, wantsPermit } = request;
     if (route.singleLimiter === undefined || wantsPermit) return this.#run(request);
     const decision = route.singleLimiter.checkHashed(request, cost);
@@ -251,7 +269,7 @@ export class Router {
 
   /** `checkRouted`, with the status of each rule in the result where one lookup yields both. */
   checkWithStatus(request: RoutedRequest): CheckResult | Promise<CheckResult> {
-    if (this.overload.isShedding) return this.shed();
+    if (this.overload.isShedding) return shed(this, request);
     const { route, cost, wantsPermit } = request;
     if (route.singleLimiter === undefined || wantsPermit) return this.#run(request);
     const checked = route.singleLimiter.checkWithStatus(request, cost);
@@ -263,8 +281,9 @@ export class Router {
 
   /** Takes up to `max` units of all limits on the route. @throws {ConfigError} as `takeBatch` */
   takeUpTo(request: RoutedRequest, max: number): TakeResult | Promise<TakeResult> {
-    if (this.overload.isShedding) return { taken: this.overload.shed() ? max : 0 };
     const { route, key } = request;
+    if (this.overload.isShedding && !route.staticVerdict)
+      return { taken: isAllowResult(shed(this, request)) ? max : 0 };
     if (route.staticVerdict && max > 0) this.staticResult(route.staticVerdict, request); // counts a denial
     const batch = takeBatch(route, key, max, (applied) =>
       recordEmptyBatch(this.denials, request, [applied]),
@@ -318,11 +337,6 @@ export class Router {
     const least = (all: readonly KeyStatus[]): number =>
       leastRemaining(all.filter((_, n) => !applied[n].limit.shadow));
     return statuses instanceof Promise ? statuses.then(least) : least(statuses as KeyStatus[]);
-  }
-
-  /** The answer to a question that is too old. */
-  shed(): CheckResult {
-    return this.overload.shed() ? SHED_OPEN : SHED_CLOSED;
   }
 
   /** Decides by the key's name: several limits, permits, remote limits. */

@@ -30,6 +30,7 @@ import {
 import { MATCH_ALL, type Pattern } from '../keys/pattern.ts';
 import { PatternIndex } from '../keys/pattern-index.ts';
 import { isConcurrencyLimit, type LimiterRegistry, overrideName } from './limiter-registry.ts';
+import { deniesWhenShed } from './shed.ts';
 
 export interface AppliedLimit {
   readonly limit: LimitConfig;
@@ -130,6 +131,7 @@ export class RouteTable {
   readonly #always: readonly IndexedLimit[];
   readonly #planNames: ReadonlySet<string>;
   readonly #hasPlanFile: boolean;
+  readonly #deniesWhenShed: boolean;
   /** The route of all keys, if neither the configuration nor a control depends on the key. */
   #soleRoute: Route | undefined;
   #cachedHashes = new Int32Array();
@@ -157,6 +159,7 @@ export class RouteTable {
     this.#countsNetworks = this.#ipv6Bits < ALL_IPV6_BITS;
     this.#registry = registry;
     this.#controls = controls;
+    this.#deniesWhenShed = deniesWhenShed(config);
     const { limits } = index;
     this.#globalLists = index.globalLists;
     this.#specific = index.specific;
@@ -198,6 +201,11 @@ export class RouteTable {
 
   get limits(): readonly LimitConfig[] {
     return this.#config.limits;
+  }
+
+  /** True if a ban, the configuration or a limit that fails closed denies some key while checks are shed. */
+  get deniesWhenShed(): boolean {
+    return this.#deniesWhenShed || !this.#controls.isEmpty;
   }
 
   /** By hash if a single limit counts by that hash, otherwise by the key as well. */

@@ -12,6 +12,7 @@ import type { Bounds } from '../config/read.ts';
 import { type EvictableConnection, IdleEviction } from './idle-eviction.ts';
 import { Arrival } from './overload.ts';
 import type { ProtocolFactory, ProtocolHandler } from './protocol-handler.ts';
+import { ReadAhead } from './read-ahead.ts';
 import { CHUNK_BYTES, reuseReadBuffer } from './read-buffer.ts';
 import { ResponseQueue } from './response-queue.ts';
 import { Turns } from './turns.ts';
@@ -150,6 +151,7 @@ class Connection implements EvictableConnection {
   readonly #batchClock: BatchClock | undefined;
   readonly #turns: Turns;
   readonly #arrival: Arrival;
+  readonly #ahead = new ReadAhead();
   readonly #observer: ConnectionObserver;
   /** Set while the client does not read, or has received everything and does not close. */
   #cancelTimeout: (() => void) | undefined;
@@ -183,7 +185,9 @@ class Connection implements EvictableConnection {
     );
     this.#handler = createHandler(this.#responses, turns);
     const socket = reuseReadBuffer(accepted, (chunk) => {
-      if (!this.#isFinishing) this.#process(chunk);
+      if (this.#isFinishing) return;
+      if (this.#isWaiting || !this.#ahead.isEmpty) this.#readAhead(chunk);
+      else this.#process(chunk);
     });
     this.#socket = socket;
     socket.setNoDelay(true);
@@ -206,9 +210,11 @@ class Connection implements EvictableConnection {
     });
   }
 
-  #process(chunk: Buffer): void {
+  /** Processes a chunk that was just read or read ahead, or continues with the rest of one. */
+  #process(chunk: Buffer, arrivedAfter?: Millis): void {
     const now = this.#turns.begin();
-    if (chunk.length > 0) this.#arrival.beginChunk(chunk.length, now);
+    if (arrivedAfter !== undefined) this.#arrival.beginReadAhead(arrivedAfter, now);
+    else if (chunk.length > 0) this.#arrival.beginChunk(chunk.length, now);
     else this.#arrival.beginRest(now);
     this.#batchClock?.freeze(); // one clock reading per slice
     this.lastReadAt = this.#clock.now();
@@ -218,9 +224,28 @@ class Connection implements EvictableConnection {
     this.#arrival.isHeldBack = this.#responses.isFull;
     if (!goesOn) {
       if (!this.#handler.isClosedByClient) this.#observer.onProtocolError();
+      this.#ahead.clear();
       this.closeWhenDone();
     } else if (this.#responses.isFull) this.#pauseIfFull(chunk.length);
-    else if (this.#handler.hasBacklog || chunk.length === CHUNK_BYTES) this.#waitForTurn();
+    else if (this.#hasBacklog || chunk.length === CHUNK_BYTES) this.#waitForTurn();
+  }
+
+  #readAhead(chunk: Buffer): void {
+    this.#ahead.add(chunk, this.#arrival.readAhead(chunk.length, this.#turns.now));
+    if (!this.#ahead.isFull) return;
+    this.#arrival.isBehind = true;
+    this.#socket.pause();
+  }
+
+  /** True if received requests wait to be processed. */
+  get #hasBacklog(): boolean {
+    return this.#handler.hasBacklog || !this.#ahead.isEmpty;
+  }
+
+  /** Processes what was received first: the rest of a chunk, or one that was read ahead. */
+  #processBacklog(): void {
+    const next = this.#handler.hasBacklog ? undefined : this.#ahead.take();
+    this.#process(next?.bytes ?? EMPTY, next?.arrivedAfter);
   }
 
   /** While a request waits, the client is read for a while, since it may leave. */
@@ -237,12 +262,14 @@ class Connection implements EvictableConnection {
 
   /** After a full chunk as well: the system would go on reading this connection before all others. */
   #waitForTurn(): void {
-    this.#socket.pause();
+    if (!this.#turns.canReadAhead) this.#socket.pause();
     this.#isWaiting = true;
     this.#turns.wait(() => {
       this.#isWaiting = false;
-      this.lastReadAt = this.#clock.now(); // the client was not read from meanwhile
-      this.#arrival.resume(this.#turns.now);
+      if (this.#socket.isPaused()) {
+        this.lastReadAt = this.#clock.now(); // the client was not read from meanwhile
+        this.#arrival.resume(this.#turns.now);
+      }
       this.#resumeReading();
     });
   }
@@ -267,16 +294,19 @@ class Connection implements EvictableConnection {
     this.#responses.isBlocked = false;
     if (this.#isWaiting) return;
     this.#bytesBehindWait = 0;
-    if (this.#handler.hasBacklog && this.#responses.canResume) this.#process(EMPTY);
+    if (this.#hasBacklog && this.#responses.canResume) this.#processBacklog();
     if (this.#isFinishing) this.closeWhenDone();
-    else if (this.#responses.canResume && !this.#isWaiting) this.#socket.resume();
+    else if (this.#responses.canResume && this.#canRead) this.#socket.resume();
+  }
+
+  get #canRead(): boolean {
+    return !this.#ahead.isFull && (!this.#isWaiting || this.#turns.canReadAhead);
   }
 
   /** Closes once every received request is answered. */
   closeWhenDone(): void {
     this.#isFinishing = true;
-    if (this.#responses.pendingCount > 0 || this.#handler.hasBacklog || this.#socket.writableEnded)
-      return;
+    if (this.#responses.pendingCount > 0 || this.#hasBacklog || this.#socket.writableEnded) return;
     this.#socket.end(() => this.#awaitClientClose());
     this.#socket.resume(); // further data is discarded, but the client's end is seen
     if (this.#socket.writableLength > 0) this.#startSlowTimer();
@@ -291,7 +321,7 @@ class Connection implements EvictableConnection {
   }
 
   get idleSince(): Millis | undefined {
-    const isPending = this.#responses.pendingCount > 0 || this.#handler.hasBacklog;
+    const isPending = this.#responses.pendingCount > 0 || this.#hasBacklog;
     return isPending || this.#isWaiting ? undefined : this.lastReadAt;
   }
 

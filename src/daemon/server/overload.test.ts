@@ -88,6 +88,44 @@ describe('overload', () => {
     expect(read(100)).toBe(false); // the chunk before was not full: nothing was left
   });
 
+  test('overload: bytes that were read ahead are as old as when they were read', async () => {
+    const { overload, arrival, poll, pass, now } = setUp();
+    const verdicts: boolean[] = [];
+    await poll();
+    const arrived: number[] = [];
+    for (let n = 0; n < 4; n++) {
+      arrived.push(arrival.readAhead(10, now()));
+      pass(30);
+      await poll();
+    }
+    for (const after of arrived) {
+      pass(20);
+      await poll();
+      arrival.beginReadAhead(after, now());
+      verdicts.push(overload.isShedding);
+      overload.isShedding = false;
+    }
+    expect(verdicts).toEqual([false, false, false, true]); // all are too old, for 50 ms since the first
+    arrival.beginReadAhead(arrival.readAhead(10, now()), now());
+    expect(overload.isShedding).toBe(false);
+  });
+
+  test('overload: a client that sends more than is read ahead may have more, until a poll finds nothing', async () => {
+    const { arrival, poll, pass, now } = setUp();
+    await poll();
+    const fullAt = now();
+    arrival.readAhead(10, fullAt);
+    arrival.isBehind = true;
+    for (let n = 0; n < 3; n++) {
+      pass(30);
+      expect(arrival.readAhead(10, now())).toBe(fullAt);
+    }
+    pass(1);
+    await poll(); // nothing to read
+    await poll();
+    expect(arrival.readAhead(10, now())).toBeGreaterThan(fullAt + 90);
+  });
+
   test('overload: a client that does not read its responses is not shed', async () => {
     const { arrival, poll, pass, read } = setUp();
     await poll();
@@ -99,10 +137,17 @@ describe('overload', () => {
     }
   });
 
-  test.each([true, false])('overload: counts and reports what is shed, fail open %s', (isOpen) => {
-    const { overload, pass } = setUp(isOpen);
+  test('overload: counts what is shed, and reports it for a while', async () => {
+    const { overload, poll, pass, read } = setUp();
+    await poll();
+    pass(5000);
+    read();
+    await poll();
+    pass(150);
+    expect(read()).toBe(true);
     expect(overload.isRecent).toBe(false);
-    expect([overload.shed(), overload.shed()]).toEqual([isOpen, isOpen]);
+    overload.countShed();
+    overload.countShed();
     expect([overload.shedCount, overload.isRecent]).toEqual([2, true]);
     pass(5001);
     expect(overload.isRecent).toBe(false);

@@ -55,6 +55,8 @@ export class Overload {
   readonly #clock: Clock;
   #lastPoll: Poll;
   #pollBefore: Poll;
+  /** When the slice began in which questions are shed. */
+  #beganAt: Millis = 0;
   #lastShedAt: Millis = -Infinity;
   #activeUntil: Millis = -Infinity;
 
@@ -80,6 +82,7 @@ export class Overload {
   begin(tooOldForMs: Millis, now: Millis): void {
     if (tooOldForMs >= STANDING_MS) this.#activeUntil = now + ACTIVE_MS;
     this.isShedding = now < this.#activeUntil;
+    this.#beganAt = now;
   }
 
   /** How long the event loop has waited for events lately: no connection had any bytes then. */
@@ -87,11 +90,14 @@ export class Overload {
     return eventLoopIdleMs() - this.#pollBefore.idleMs;
   }
 
-  /** Counts one question that is shed; true if it is allowed. */
-  shed(): boolean {
-    this.shedCount++;
-    this.#lastShedAt = this.#clock.now();
+  /** The fail mode of limits without their own. */
+  get isOpen(): boolean {
     return this.config.isOpen;
+  }
+
+  countShed(): void {
+    this.shedCount++;
+    this.#lastShedAt = this.#beganAt;
   }
 
   /** True if a question was shed a moment ago. */
@@ -111,14 +117,19 @@ export class Overload {
 /** When the bytes of one connection arrived. */
 export class Arrival {
   readonly #overload: Overload;
-  /** The bytes that were read last arrived after this instant, and those not yet read after that. */
+  /** The bytes that are processed arrived after this instant, and those not yet read after that. */
   #readAfter: Millis;
   #unreadAfter: Millis;
+  /** The connection was read at this instant, or is read again since then. */
   #watchedSince: Millis;
   /** Since when all questions were too old; undefined if the last was not. */
   #tooOldSince: Millis | undefined;
   /** True if the connection was not read because of its client, or of a remote backend: that is no overload. */
   isHeldBack = false;
+  /** Before this instant the connection was held back: bytes that were read ahead count as arrived then. */
+  #heldBackUntil: Millis = -Infinity;
+  /** True if more was sent than is read ahead: the rest may be in the client, until a poll finds nothing to read. */
+  isBehind = false;
 
   constructor(overload: Overload, now: Millis) {
     this.#overload = overload;
@@ -131,12 +142,27 @@ export class Arrival {
   beginChunk(bytes: number, now: Millis): void {
     if (this.isHeldBack) this.#forget(now);
     const overload = this.#overload;
-    const { polledAt } = overload;
-    const isWatched = this.#watchedSince <= polledAt;
-    const readAfter = isWatched && polledAt > this.#unreadAfter ? polledAt : this.#unreadAfter;
+    const readAfter = this.readAhead(bytes, now);
     this.#readAfter = readAfter;
-    this.#unreadAfter = bytes === CHUNK_BYTES ? readAfter : now; // after a full chunk there may be more
     if (now >= overload.nextPollAt || now - readAfter > SUSPECT_MS) this.#begin(now);
+  }
+
+  /** A chunk was read while others wait for the connection's turn. Returns the instant after which it arrived. */
+  readAhead(bytes: number, now: Millis): Millis {
+    const { polledAt } = this.#overload;
+    const isFresh = polledAt > this.#watchedSince;
+    if (isFresh) this.isBehind = false;
+    const readAfter = isFresh ? polledAt : this.#unreadAfter;
+    this.#unreadAfter = bytes === CHUNK_BYTES || this.isBehind ? readAfter : now;
+    this.#watchedSince = now;
+    return readAfter;
+  }
+
+  /** Begins to process a chunk that was read ahead. */
+  beginReadAhead(arrivedAfter: Millis, now: Millis): void {
+    if (this.isHeldBack) this.#forget(now);
+    this.#readAfter = Math.max(arrivedAfter, this.#heldBackUntil);
+    this.#begin(now);
   }
 
   /** Continues with the rest of the last chunk. */
@@ -161,6 +187,7 @@ export class Arrival {
 
   #forget(now: Millis): void {
     this.isHeldBack = false;
+    this.#heldBackUntil = now;
     this.#readAfter = now;
     this.#unreadAfter = now;
   }

@@ -4,8 +4,9 @@
  *     a turn of the event loop:   new bytes of every connection, one slice each
  *                                 then waiting connections, the longest waiting first, for TURN_MS together
  *
- * A connection whose slice is over keeps its unread bytes, is not read from, and waits. While others wait, new bytes
- * get a short slice only: enough for the requests of a client that does not pipeline.
+ * A connection whose slice is over keeps its bytes and waits. Meanwhile it is read ahead within a bound, so that the age
+ * of its requests is known (`read-ahead.ts`). While others wait, new bytes get a short slice only: enough for the
+ * requests of a client that does not pipeline.
  */
 
 import { type Clock, type Millis, onImmediate, onNextTick, systemClock } from '../../core/clock.ts';
@@ -21,6 +22,9 @@ const WAITED_SLICE_MS: Millis = 0.2;
 
 /** How long waiting connections are processed before new bytes are read. */
 const TURN_MS: Millis = 0.5;
+
+/** Waiting connections that are read nevertheless. With more of them, reading would take most of a turn. */
+const MAX_READING_AHEAD = 64;
 
 /** Handlers of short requests look at the slice after so many bytes of them, since reading the clock is not free. */
 export const BYTES_PER_LOOK = 512;
@@ -83,6 +87,11 @@ export class Turns implements Slice {
 
   get isOver(): boolean {
     return this.#clock.now() >= this.#endsAt;
+  }
+
+  /** True if connections that wait are read nevertheless. */
+  get canReadAhead(): boolean {
+    return this.#waiting.length <= MAX_READING_AHEAD;
   }
 
   /** Calls `resume` in a later turn, after all connections that wait already. */

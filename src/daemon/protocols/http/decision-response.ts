@@ -35,6 +35,11 @@ interface RouteStatus extends Pick<Inspection, 'name' | 'rules' | 'by'> {
 const NONE_HIDDEN: ReadonlySet<string> = new Set();
 
 const JSON_TYPE: readonly string[] = ['Content-Type', 'application/json'];
+const SHED_OPEN: HttpResponse = {
+  status: 200,
+  headers: JSON_TYPE,
+  body: '{"verdict":"allow","reason":"overload"}',
+};
 const PROBLEM_TYPE: readonly string[] = ['Content-Type', 'application/problem+json'];
 
 /** What responses on a route have in common. The header writer caches the policies, which hardly ever change. */
@@ -54,7 +59,8 @@ export class CheckResponder {
     { route, key }: RoutedRequest,
     result: CheckResult,
   ): EventualResponse {
-    const { staticVerdict } = result;
+    const { staticVerdict, reason } = result;
+    if (reason === 'overload') return shedResponse(params, result);
     if (staticVerdict?.reason === 'banned') return bannedResponse(params, result);
     if (staticVerdict) return staticResponse(params, staticVerdict);
     const reporter = this.#reporters.get(route) ?? this.#addReporter(route);
@@ -95,6 +101,7 @@ export class CheckResponder {
     result: CheckResult,
   ): Promise<HttpResponse> {
     if (result.staticVerdict) return staticResponse(refusal, result.staticVerdict);
+    if (result.reason === 'overload') return shedResponse(refusal, result);
     const reporters = parts.map(
       ({ request: { route } }) => this.#reporters.get(route) ?? this.#addReporter(route),
     );
@@ -244,7 +251,11 @@ function refusalResponse(
   const { retryAfterMs, rule } = decision.verdict === 'deny' ? decision : NO_DENIAL;
   const { rules, hidden } = routeStatus;
   const named = limit === undefined ? routeStatus : { ...routeStatus, name: limit };
-  const details = { cost: params.cost, retryAfterMs, ...(reason && { reason }) };
+  const details = {
+    cost: params.cost,
+    retryAfterMs,
+    ...(reason && reason !== 'overload' && { reason }),
+  };
   const refusal = buildProblem(details, named, {
     write: (all) => writer.write(shownOf(all, hidden)),
   });
@@ -258,6 +269,16 @@ function refusalResponse(
   const denial = { verdict: 'deny', remaining, retryAfterMs, ...by, reason };
   const problem = { ...refusal.problem, 'violated-policies': policies, status, ...denial };
   return { status, headers, body: JSON.stringify(problem) };
+}
+
+/** The check was too old to be decided. No limit was asked, so none is named. */
+function shedResponse({ status = 503 }: RefusalParams, { decision }: CheckResult): HttpResponse {
+  if (decision.verdict !== 'deny') return SHED_OPEN;
+  const { retryAfterMs } = decision;
+  const problem = problemOf(status, 'The rate limiter is overloaded.');
+  const body = JSON.stringify({ ...problem, verdict: 'deny', retryAfterMs, reason: 'overload' });
+  const seconds = String(Math.ceil(retryAfterMs / 1000));
+  return { status, headers: [...PROBLEM_TYPE, 'Retry-After', seconds], body };
 }
 
 /** The configuration decides without counting: an allow or deny list, or no limit matches the key. */

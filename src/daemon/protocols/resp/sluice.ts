@@ -7,7 +7,7 @@
  *          0     retry after, in ms; -1 never; 0 if allowed, or if a call in flight must settle first
  *          ""    the limit that denied
  *          ""    with HOLD, the permit to settle
- *          ""    the reason, where it is not an exhausted limit
+ *          ""    the reason, where it is not an exhausted limit; `overload` also if allowed
  */
 
 import { NEVER, OUTCOMES, type Outcome } from '../../../core/decision.ts';
@@ -25,6 +25,7 @@ import {
   type TakeResult,
 } from '../../router/router.ts';
 import { staticVerdictFields } from '../../router/routes.ts';
+import { shedOpen } from '../../router/shed.ts';
 import {
   type Arguments,
   type Invocation,
@@ -62,10 +63,11 @@ function readCheck(args: Arguments): CheckRequest | string {
 }
 
 function check({ args, reply, context }: Invocation): undefined | Promise<WriteReply> {
-  if (context.router.overload.isShedding) return writeResult(reply, context.router.shed());
+  const { router } = context;
+  if (router.overload.isShedding && router.shedsAllOpen)
+    return writeResult(reply, shedOpen(router));
   const request = readCheck(args);
   if (typeof request === 'string') return reply.error(request);
-  const { router } = context;
   const routed = router.route(request);
   if (!routed) return reply.error(noSuchLimit(request.limit ?? ''));
   const result = router.checkRouted(routed);
@@ -97,11 +99,11 @@ export function replyWithRest(
   return rest.then((late) => (writer) => writeResult(writer, result, late));
 }
 
-/** `left`: what a refusal leaves; default nothing, or unknown while a backend is unavailable. */
+/** `left`: what a refusal leaves; default nothing, or unknown if no limit was asked. */
 export function writeResult(
   reply: RespWriter,
   { decision, limit = '', permit = '', staticVerdict, reason }: CheckResult,
-  left = reason === 'unavailable' ? Number.MAX_SAFE_INTEGER : 0,
+  left = reason === 'unavailable' || reason === 'overload' ? Number.MAX_SAFE_INTEGER : 0,
 ): undefined {
   const isAllowed = decision.verdict === 'allow';
   reply.array(6);

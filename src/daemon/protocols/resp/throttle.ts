@@ -16,6 +16,9 @@ import { type Invocation, NOT_AN_INTEGER, type RespCommand } from './command.ts'
 
 const SECOND_MS = 1000;
 
+/** How a denial is recorded if the check was too old to be decided. */
+const SHED = { command: 'CL.THROTTLE', reason: 'overload' };
+
 /** Fraction of a second that counts as rounding error. */
 const ROUNDING_EPSILON = 1e-6;
 
@@ -31,9 +34,19 @@ export function throttle({ args, reply, context }: Invocation): undefined {
   const count = args.integer(3);
   const period = args.integer(4);
   const quantity = args.count > 5 ? args.integer(5) : 1;
-  const { overload } = context.router;
-  if (overload.isShedding) {
-    const isOpen = overload.shed();
+  const { router } = context;
+  if (router.overload.isShedding) {
+    const { isOpen } = router.overload;
+    router.overload.countShed();
+    if (!isOpen)
+      router.recordThrottled(
+        args.source,
+        args.startOf(1),
+        args.endOf(1),
+        quantity,
+        SECOND_MS,
+        SHED,
+      );
     return reply.fiveIntegers(isOpen ? 0 : 1, maxBurst + 1, 0, isOpen ? -1 : 1, 0);
   }
   const isValid =
@@ -55,13 +68,7 @@ export function throttle({ args, reply, context }: Invocation): undefined {
   }
   const { isLimited, retryAfterMs } = gcraTable;
   if (isLimited)
-    context.router.recordThrottled(
-      args.source,
-      args.startOf(1),
-      args.endOf(1),
-      quantity,
-      retryAfterMs,
-    );
+    router.recordThrottled(args.source, args.startOf(1), args.endOf(1), quantity, retryAfterMs);
   const retryAfter =
     isLimited && retryAfterMs !== NEVER ? Math.max(1, ceilSeconds(retryAfterMs)) : -1;
   const resetAfter = ceilSeconds(gcraTable.resetAfterMs);
