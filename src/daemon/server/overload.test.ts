@@ -3,7 +3,7 @@ import { Arrival, Overload } from './overload.ts';
 import { CHUNK_BYTES } from './read-buffer.ts';
 
 /** A clock that a test moves; the event loop of the test is never idle on it. */
-function setUp(isOpen = true) {
+function setUp(isOpen = true, count = 4) {
   let now = 1000;
   const clock = { now: () => now };
   const overload = new Overload(clock, { maxAgeMs: 100, isOpen });
@@ -19,20 +19,33 @@ function setUp(isOpen = true) {
   const pass = (ms: number): void => {
     now += ms;
   };
-  const arrival = new Arrival(overload, now);
-  /** Whether a chunk that is read now is shed. */
-  const read = (bytes = 10, of = arrival): boolean => {
-    of.beginChunk(bytes, now);
+  /** Connections that all do the same. */
+  const connections = Array.from({ length: count }, () => new Arrival(overload, now));
+  const arrival = {
+    resume: (at: number) => {
+      for (const each of connections) each.resume(at);
+    },
+    readAhead: (bytes: number, at: number): number =>
+      Math.max(...connections.map((each) => each.readAhead(bytes, at))),
+    beginReadAhead: (after: number, at: number) => {
+      for (const each of connections) each.beginReadAhead(after, at);
+    },
+    set isHeldBack(value: boolean) {
+      for (const each of connections) each.isHeldBack = value;
+    },
+    set isBehind(value: boolean) {
+      for (const each of connections) each.isBehind = value;
+    },
+  };
+  const isLastShed = (begin: (each: Arrival) => void): boolean => {
+    for (const each of connections) begin(each);
     const { isShedding } = overload;
     overload.isShedding = false;
     return isShedding;
   };
-  const readRest = (): boolean => {
-    arrival.beginRest(now);
-    const { isShedding } = overload;
-    overload.isShedding = false;
-    return isShedding;
-  };
+  /** Whether a chunk that is read now is shed, of the last connection. */
+  const read = (bytes = 10): boolean => isLastShed((each) => each.beginChunk(bytes, now));
+  const readRest = (): boolean => isLastShed((each) => each.beginRest(now));
   return { overload, arrival, poll, pass, read, readRest, now: () => now };
 }
 
@@ -44,6 +57,17 @@ describe('overload', () => {
     expect(read()).toBe(false);
     await poll();
     expect(read()).toBe(false);
+  });
+
+  test('overload: three connections that pipeline without pause are not shed', async () => {
+    const { poll, pass, read, readRest } = setUp(true, 3);
+    await poll();
+    read(CHUNK_BYTES);
+    for (let n = 0; n < 40; n++) {
+      await poll();
+      pass(20);
+      expect(readRest()).toBe(false);
+    }
   });
 
   test('overload: turns that stay too long shed what was read in them, until they are short', async () => {

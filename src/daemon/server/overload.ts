@@ -9,8 +9,9 @@
  * have none: when it was read to the end, or when the event loop polled all connections and this one had no bytes. So
  * the age here is an upper bound of the real one, within two turns of the event loop.
  *
- * One pause sheds nothing: garbage collection, a reload, a suspended process. Shedding begins when the questions of one
- * connection have been too old for `STANDING_MS`, and ends when none was for `ACTIVE_MS`.
+ * One pause sheds nothing: garbage collection, a reload, a suspended process. Shedding begins when the questions of
+ * `MIN_CONNECTIONS` connections have been too old for `STANDING_MS`, and ends when none was for `ACTIVE_MS`. A few
+ * connections that pipeline more than can be decided in time delay only themselves (`turns.ts`): that is no overload.
  */
 
 import { type Clock, eventLoopIdleMs, type Millis, onImmediate } from '../../core/clock.ts';
@@ -26,8 +27,9 @@ const SUSPECT_MS: Millis = 0.5;
 /** Fraction of `maxAge` after which a question is shed: the answer still has to reach the client. */
 const SHED_AT = 0.8;
 
-/** How long the questions of a connection are too old before they are shed. */
+/** How long the questions of a connection are too old before they are shed, and of how many connections. */
 const STANDING_MS: Millis = 50;
+const MIN_CONNECTIONS = 4;
 
 /** How long questions are shed as soon as they are too old. */
 const ACTIVE_MS: Millis = 1_000;
@@ -59,6 +61,9 @@ export class Overload {
   #beganAt: Millis = 0;
   #lastShedAt: Millis = -Infinity;
   #activeUntil: Millis = -Infinity;
+  /** Connections whose questions were too old for a while, lately; at most `MIN_CONNECTIONS`. */
+  readonly #standing = new Set<Arrival>();
+  #standingUntil: Millis = -Infinity;
 
   constructor(clock: Clock, config = NO_SHEDDING) {
     this.#clock = clock;
@@ -78,11 +83,23 @@ export class Overload {
     return ageMs > maxAgeMs && ageMs - this.#idleMs() > maxAgeMs;
   }
 
-  /** Sheds the questions of a connection that have been too old for a while, and then those of all. */
-  begin(tooOldForMs: Millis, now: Millis): void {
-    if (tooOldForMs >= STANDING_MS) this.#activeUntil = now + ACTIVE_MS;
+  /** Sheds the questions of connections that have been too old for a while, and then those of all. */
+  begin(tooOldForMs: Millis, arrival: Arrival, now: Millis): void {
+    if (tooOldForMs >= STANDING_MS) this.#countStanding(arrival, now);
     this.isShedding = now < this.#activeUntil;
     this.#beganAt = now;
+  }
+
+  #countStanding(arrival: Arrival, now: Millis): void {
+    if (now >= this.#standingUntil) {
+      this.#standing.clear();
+      this.#standingUntil = now + ACTIVE_MS;
+    }
+    this.#standing.add(arrival);
+    if (this.#standing.size >= MIN_CONNECTIONS) {
+      this.#activeUntil = now + ACTIVE_MS;
+      this.#standingUntil = -Infinity; // counts anew
+    }
   }
 
   /** How long the event loop has waited for events lately: no connection had any bytes then. */
@@ -177,7 +194,7 @@ export class Arrival {
       return;
     }
     this.#tooOldSince ??= now;
-    this.#overload.begin(now - this.#tooOldSince, now);
+    this.#overload.begin(now - this.#tooOldSince, this, now);
   }
 
   /** The connection was not read while it waited for its turn, and is read again. */
