@@ -42,7 +42,12 @@ export interface SettledEvent extends EventBase {
   readonly rttMs?: Millis;
   /** concurrency, adaptive: the key's limit and its calls in flight as this one ended, itself included. */
   readonly concurrency?: { readonly limit: number; readonly inFlight: number };
+  /** busy: the key's limit in calls a second as this call ended. */
+  readonly rateLimit?: number;
 }
+
+/** What a settled call reports of a limit that learns. */
+export type LearntLimit = Pick<SettledEvent, 'concurrency' | 'rateLimit'>;
 
 /** The learnt limit of a key changed: adaptive, busy. With `from` and `to` equal, only the pace changed. */
 export interface LimitChangedEvent extends EventBase, Pick<KeyState, (typeof LEARNT)[number]> {

@@ -17,7 +17,7 @@ import { createPolicy, type Limit } from '../policies/limit.ts';
 import { type CallClass, partitionIndexOf } from '../policies/partitions.ts';
 import type { Feedback, KeyState, Policy, Settlement } from '../policies/policy.ts';
 import { Adjustments } from './adjustments.ts';
-import type { Listener, SettledEvent } from './events.ts';
+import type { LearntLimit, Listener } from './events.ts';
 import { type Inspection, inspectionOf, type NamedRuleStatus, nameRules } from './inspection.ts';
 import type { LimiterInternals } from './internals.ts';
 import { LimiterCore, type LimiterSettings, withDueTime } from './limiter-core.ts';
@@ -411,8 +411,8 @@ export class SyncLimiter extends LimiterCore implements LimiterInternals {
     const before = isObserved ? this.#backend.inspect(key, now).state : undefined;
     this.#backend.settle(key, settlement, now);
     this.startCooldown(key, retryAfterMs, now);
-    const concurrency = before && outcome !== 'ignored' ? concurrencyOf(before) : undefined;
-    this.telemetry.recordSettled(key, cost, outcome, used, rttMs, concurrency);
+    const learnt = before && outcome !== 'ignored' ? learntLimitOf(before) : undefined;
+    this.telemetry.recordSettled(key, cost, outcome, used, rttMs, learnt);
     if (before) this.#reportAdjustment(key, settlement, before, now);
     this.scheduler.wake(key);
   }
@@ -454,5 +454,7 @@ export class SyncLimiter extends LimiterCore implements LimiterInternals {
   }
 }
 
-const concurrencyOf = ({ limit, inFlight }: KeyState): SettledEvent['concurrency'] =>
-  limit === undefined || inFlight === undefined ? undefined : { limit, inFlight };
+function learntLimitOf({ limit, inFlight }: KeyState): LearntLimit | undefined {
+  if (limit === undefined) return undefined;
+  return inFlight === undefined ? { rateLimit: limit } : { concurrency: { limit, inFlight } };
+}

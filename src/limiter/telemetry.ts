@@ -10,7 +10,7 @@ import { DeadlineSet } from '../core/deadline-set.ts';
 import type { Decision, OnUnavailable, Outcome } from '../core/decision.ts';
 import { emitProcessWarning } from '../core/process-warning.ts';
 import type { Adjustment } from './adjustments.ts';
-import { type Listener, ListenerSet, type SettledEvent } from './events.ts';
+import { type LearntLimit, type Listener, ListenerSet } from './events.ts';
 import { endPermit, Permit, type PermitInit, type PermitResult } from './permit.ts';
 import { type CounterSnapshot, Counters } from './stats.ts';
 
@@ -109,7 +109,7 @@ export class LimiterTelemetry {
     outcome: Outcome,
     used: number | undefined,
     rttMs: Millis | undefined,
-    concurrency?: SettledEvent['concurrency'],
+    learnt?: LearntLimit,
   ): void {
     this.#counters.recordSettled(outcome, rttMs);
     if (!this.#events.hasListeners) return;
@@ -120,7 +120,7 @@ export class LimiterTelemetry {
       ...about,
       outcome,
       ...known,
-      ...(concurrency && { concurrency }),
+      ...learnt,
     });
   }
 

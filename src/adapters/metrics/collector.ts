@@ -49,11 +49,18 @@ export interface LimiterSnapshot {
   readonly hasInFlightByKey: boolean;
   /** Its limits and calls in flight, counted once per settled call; undefined if it does not count calls in flight. */
   readonly concurrency: ConcurrencyCounts | undefined;
+  /** busy: its limits in calls a second, counted once per settled call. */
+  readonly rateLimit: BucketCounter | undefined;
   /** The rules as a new key has them; none where a server decides. */
   readonly rules: readonly NamedRuleStatus[];
   /** How often its learnt limits changed, by cause. */
   readonly adjustments: Readonly<Record<string, number>>;
 }
+
+/** Buckets of a limit in calls a second. */
+export const RATE_BOUNDS: readonly number[] = [
+  0.1, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000,
+];
 
 interface ConcurrencyCounts {
   readonly limit: BucketCounter;
@@ -122,6 +129,8 @@ function createSource(limiter: AnyLimiter, name: string, maxKeys: number | undef
         inFlight: new BucketCounter(CONCURRENCY_BOUNDS),
       }
     : undefined;
+  const learnsRate = known.limit !== undefined && !countsCalls;
+  const rateLimit = learnsRate ? new BucketCounter(RATE_BOUNDS) : undefined;
   const adjustments: Record<string, number> = {};
   const track = (event: LimitEvent): void => {
     if (event.type === 'limit-changed')
@@ -129,12 +138,14 @@ function createSource(limiter: AnyLimiter, name: string, maxKeys: number | undef
     if (tracksDecisions && event.type === 'decision') keys.record(event.key, event.at);
     if (event.type !== 'settled' || tracksDecisions) return;
     keys.record(event.key, event.at);
+    if (event.rateLimit !== undefined) rateLimit?.add(event.rateLimit);
     if (!event.concurrency) return;
     concurrency?.limit.add(event.concurrency.limit);
     concurrency?.inFlight.add(event.concurrency.inFlight);
   };
   const isTracked = (known.limit !== undefined || tracksDecisions) && maxKeys !== undefined;
-  const stop = isTracked && (maxKeys > 0 || countsCalls) ? limiter.on(track) : () => {};
+  const stop =
+    isTracked && (maxKeys > 0 || countsCalls || learnsRate) ? limiter.on(track) : () => {};
   return {
     name,
     stop,
@@ -143,6 +154,7 @@ function createSource(limiter: AnyLimiter, name: string, maxKeys: number | undef
       stats: limiter.stats(),
       keys: keys.list().map((key) => ({ key, ...localKeyStateOf(limiter, key) })),
       adjustments,
+      rateLimit,
       rules: known.rules ?? [],
       hasInFlightByKey: countsCalls && (maxKeys ?? 0) > 0,
       concurrency,

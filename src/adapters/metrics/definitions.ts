@@ -15,6 +15,7 @@ import {
   CONCURRENCY_BOUNDS,
   type KeySnapshot,
   type LimiterSnapshot,
+  RATE_BOUNDS,
 } from './collector.ts';
 
 /** A counter or a gauge. */
@@ -291,5 +292,12 @@ export const HISTOGRAM_METRICS: readonly HistogramMetric[] = [
     bounds: CONCURRENCY_BOUNDS,
     read: ({ concurrency }) => concurrency?.inFlight,
     valueIn: (event) => concurrencyOf(event)?.inFlight,
+  },
+  {
+    name: 'sluice.busy.limit',
+    help: 'busy: the limit in calls a second, once per settled call.',
+    bounds: RATE_BOUNDS,
+    read: ({ rateLimit }) => rateLimit,
+    valueIn: (event) => (event.type === 'settled' ? event.rateLimit : undefined),
   },
 ];
