@@ -28,8 +28,23 @@ const folder = mkdtempSync(join(tmpdir(), 'sluice-stalls-'));
 const file = join(folder, 'sluice.yaml');
 const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
-/** Two limits with as many keys each, and overrides of ten kinds; `burst` makes one configuration differ from another. */
-function writeConfig({ snapshotEvery, burst }) {
+/** Lines of a file of networks, and of one of plans. */
+const LINES = isShort ? 10_000 : 100_000;
+const lines = (line) => Array.from({ length: LINES }, (_, n) => line(n)).join('\n');
+writeFileSync(
+  join(folder, 'networks.txt'),
+  lines((n) => `10.${n >> 16}.${(n >> 8) & 255}.${n & 255}/32`),
+);
+writeFileSync(
+  join(folder, 'plans.csv'),
+  lines((n) => `customer-${n},${n % 2 ? 'pro' : 'free'}`),
+);
+const FILES = `deny: [{ file: networks.txt }]
+planFile: plans.csv
+plans: { free: { bucket: { rate: 1/s } }, pro: { bucket: { rate: 9/s } } }`;
+
+/** Two limits with as many keys each, and overrides of ten kinds; `burst` and `limit` are those of overrides and limits. */
+function writeConfig({ snapshotEvery, burst, limit = 10, files = false }) {
   const overrides = Array.from(
     { length: OVERRIDES },
     (_, n) => `      - { match: 'b:${n}', bucket: { rate: ${1 + (n % 10)}/m, burst: ${burst} } }\n`,
@@ -37,13 +52,15 @@ function writeConfig({ snapshotEvery, burst }) {
   writeFileSync(
     file,
     `snapshot: { file: ${join(folder, 'state')}, every: ${snapshotEvery} }
+${files ? FILES : ''}
 limits:
   bucket:
     match: 'b:*'
-    bucket: { rate: 1/h, burst: 10 }
+    bucket: { rate: 1/h, burst: ${limit} }
+    plans: ${files}
     overrides:
 ${overrides.join('')}
-  window: { match: 'w:*', window: { limit: 10, per: 1h } }
+  window: { match: 'w:*', window: { limit: ${limit}, per: 1h } }
   probe: { bucket: { rate: 1000/s, burst: 1000 } }
 `,
   );
@@ -144,18 +161,23 @@ await during('a listener of `GET /feed`', async () => {
 await during('`GET /limits`, one a second', () =>
   repeat(1000, async () => (await fetch(`${http}/limits`)).text()),
 );
-writeConfig({ snapshotEvery: '2s', burst: 30 });
-await during('a reload that changes all overrides', async () => {
+const reload = (config) => async () => {
+  writeConfig(config);
   const response = await fetch(`${http}/reload`, { method: 'POST' });
   if (!response.ok) throw new Error(await response.text());
   await sleep(1000);
-});
+};
+await during('a reload that changes all overrides', reload({ snapshotEvery: '1d', burst: 30 }));
+await during(
+  'a reload that changes the limits of all keys',
+  reload({ snapshotEvery: '1d', burst: 30, limit: 11 }),
+);
+await during(
+  `a reload with files of ${whole(LINES)} networks and plans`,
+  reload({ snapshotEvery: '2s', burst: 30, limit: 11, files: true }),
+);
 await during('a snapshot every 2 s', () => sleep(SPAN_MS));
-await during('quiet again', async () => {
-  writeConfig({ snapshotEvery: '1d', burst: 30 });
-  await fetch(`${http}/reload`, { method: 'POST' });
-});
-results.pop();
+await reload({ snapshotEvery: '1d', burst: 30 })();
 probe.disconnect();
 const stopAt = performance.now();
 await daemon.stop();

@@ -8,11 +8,11 @@ import { dirname } from 'node:path';
 import type { BackendModule, SectionOverride } from '../../backends/daemon-backend.ts';
 import { type ConfigError, errorMessageOf } from '../../core/errors.ts';
 import { isRecord } from '../../core/options.ts';
-import type { Steps } from '../../core/steps.ts';
+import { runAtOnce, type Steps } from '../../core/steps.ts';
 import { BACKENDS } from '../backends/registry.ts';
 import { lineReader, readBounded } from '../keys/text-file.ts';
 import { comparePositions, isFieldAt, type MergedConfig, mergeIncluded } from './include.ts';
-import { type Config, readConfig, readConfigInSteps } from './read.ts';
+import { type Config, readConfigInSteps } from './read.ts';
 import { formatProblems, formatWithSource, parseYaml } from './yaml-source.ts';
 
 /** A value of an environment variable or a flag. */
@@ -110,12 +110,18 @@ function overrideOf(
 }
 
 /** Loads a configuration; without a file, the defaults and the overrides. */
-export function loadConfig(
+export const loadConfig = (
+  file: string | undefined,
+  overrides: readonly ConfigOverride[],
+  modules?: readonly BackendModule[],
+): LoadResult => runAtOnce(loadConfigInSteps(file, overrides, modules));
+
+export function* loadConfigInSteps(
   file: string | undefined,
   overrides: readonly ConfigOverride[],
   modules: readonly BackendModule[] = BACKENDS,
-): LoadResult {
-  if (file === undefined) return buildConfig({}, overrides, modules);
+): Steps<LoadResult> {
+  if (file === undefined) return yield* buildConfig({}, overrides, modules);
   let text: string | undefined;
   try {
     text = readBounded(file, MAX_FILE_BYTES);
@@ -125,21 +131,28 @@ export function loadConfig(
   if (text === undefined) return { problems: [`${file} is too large to be a configuration`] };
   // An editor is about to write it, or the disk is full: a reload must not drop every limit.
   if (text.trim() === '') return { problems: [`${file} is empty; {} stands for the defaults`] };
-  return parseConfigText(file, text, overrides, modules);
+  return yield* readText(file, text, overrides, modules);
 }
 
 /** The same for the text of a file. */
-export function parseConfigText(
+export const parseConfigText = (
   file: string,
   text: string,
   overrides: readonly ConfigOverride[] = [],
   modules: readonly BackendModule[] = BACKENDS,
-): LoadResult {
+): LoadResult => runAtOnce(readText(file, text, overrides, modules));
+
+function* readText(
+  file: string,
+  text: string,
+  overrides: readonly ConfigOverride[],
+  modules: readonly BackendModule[],
+): Steps<LoadResult> {
   const main = parseYaml(file, text);
   if ('problems' in main) return main;
   const merged = mergeIncluded(main, MAX_FILE_BYTES);
   if ('problems' in merged) return merged;
-  return buildConfig(merged.value, overrides, modules, merged);
+  return yield* buildConfig(merged.value, overrides, modules, merged);
 }
 
 /** The configuration of values that were valid when they were loaded; a file that they name may have changed since. */
@@ -153,15 +166,15 @@ export function* readPlainConfig(
     : { problems: result.errors.map(({ message }) => message) };
 }
 
-function buildConfig(
+function* buildConfig(
   value: unknown,
   overrides: readonly ConfigOverride[],
   modules: readonly BackendModule[],
   sources?: MergedConfig,
-): LoadResult {
+): Steps<LoadResult> {
   const merged = [...overrides].sort(secretKeysLast).reduce(applyOverride, value);
   const plain = { value: merged, folder: dirname(sources?.file ?? '') };
-  const result = readConfig(merged, modules, lineReader(plain.folder));
+  const result = yield* readConfigInSteps(merged, modules, lineReader(plain.folder));
   if ('config' in result) return { config: result.config, plain };
   const errors = firstPerField(result.errors);
   const located = errors.slice(0, MAX_LOCATED).map((error) => ({

@@ -1,7 +1,7 @@
 /**
  * Loads the configuration in a thread of its own: parsing ten thousand overrides takes a second, during which the daemon
  * would not answer. The thread reads, parses and validates. Its values come back as plain data, one part on request, and
- * this thread makes limits of them in slices.
+ * this thread makes limits of them in slices. A small file needs no thread: starting one takes longer than parsing it.
  */
 
 import { isMainThread, parentPort, Worker, workerData } from 'node:worker_threads';
@@ -9,10 +9,12 @@ import type { BackendModule } from '../../backends/daemon-backend.ts';
 import { type Millis, schedule, systemClock } from '../../core/clock.ts';
 import { errorMessageOf } from '../../core/errors.ts';
 import { runInSlices } from '../../core/steps.ts';
+import { readRegularFile } from '../keys/text-file.ts';
 import {
   type ConfigOverride,
   type LoadResult,
   loadConfig,
+  loadConfigInSteps,
   type PlainConfig,
   readPlainConfig,
 } from './file.ts';
@@ -20,6 +22,8 @@ import { addPart, type PlainPart, splitPlain } from './plain-parts.ts';
 
 /** A file system that does not answer must not block later reloads. */
 const DEADLINE_MS: Millis = 60_000;
+
+const MAX_SMALL_BYTES = 1024;
 
 /** Tells this file that it runs as the thread. */
 const ROLE = 'sluice configuration';
@@ -43,12 +47,22 @@ export async function loadInThread(
   modules: readonly BackendModule[],
 ): Promise<LoadResult> {
   // Sources that are not compiled cannot be loaded by a thread.
-  if (import.meta.url.endsWith('.ts')) return loadConfig(file, overrides, modules);
+  const needsThread = !import.meta.url.endsWith('.ts') && file !== undefined && !isSmall(file);
+  if (!needsThread) return runInSlices(loadConfigInSteps(file, overrides, modules));
   const task: Task = { role: ROLE, file, overrides };
   const loaded = await runThread(task).catch(
     (error: unknown): Loaded => ({ problems: [`cannot load: ${errorMessageOf(error)}`] }),
   );
   return 'problems' in loaded ? loaded : runInSlices(readPlainConfig(loaded.plain, modules));
+}
+
+/** True for a file that is parsed within some milliseconds. One that includes others is not. */
+function isSmall(file: string): boolean {
+  try {
+    return !readRegularFile(file, MAX_SMALL_BYTES).includes('include');
+  } catch {
+    return false; // too large, or to be reported by the thread
+  }
 }
 
 function runThread(task: Task): Promise<Loaded> {
