@@ -22,7 +22,7 @@ const writes = isToWrite(!isShort);
 const MS = isShort ? 2000 : 5000;
 const PROTOCOLS = isShort ? ['line'] : ['line', 'resp', 'http'];
 const NAMES = { line: 'line protocol', resp: 'RESP', http: 'HTTP' };
-const AGES = [undefined, 250, 50];
+const AGES = [undefined, 250, 100];
 const folder = mkdtempSync(join(tmpdir(), 'sluice-overload-'));
 const run = promisify(execFile);
 

@@ -21,7 +21,7 @@ import {
 import type { Permit, Refusal } from '../../limiter/permit.ts';
 import { SyncLimiter } from '../../limiter/sync-limiter.ts';
 import type { LimitConfig } from '../config/limits.ts';
-import { DenialRecorder, type DeniedBy } from '../denials/denial-recorder.ts';
+import { DenialRecorder } from '../denials/denial-recorder.ts';
 import { type Batch, takeBatch } from './batch.ts';
 import { type Explanation, explainRoute } from './explain.ts';
 import type { LimiterRegistry } from './limiter-registry.ts';
@@ -100,6 +100,9 @@ export const PERMITS_FULL: CheckResult = { decision: deny(1000), reason: 'unavai
 
 /** Its limit comes with the command. */
 const THROTTLE = { command: 'CL.THROTTLE' };
+const THROTTLE_SOURCE = { name: 'command CL.THROTTLE' };
+const SHED_THROTTLE = { ...THROTTLE, reason: 'overload' };
+const SHED_THROTTLE_SOURCE = { name: 'overload CL.THROTTLE' };
 
 export class Router {
   readonly permits: PermitRegistry;
@@ -203,7 +206,10 @@ export class Router {
     const key = bytes.toString('latin1', from, to);
     const route = this.#routeTable.cached(hasher, key) ?? this.#routeTable.resolve(hasher, key);
     const { low, high } = hasher;
-    return isAllowResult(shed(this, { route, key, cost: 1, wantsPermit: false, low, high }));
+    const counted = route.countedKey ?? key;
+    return isAllowResult(
+      shed(this, { route, key: counted, cost: 1, wantsPermit: false, low, high }),
+    );
   }
 
   /** True if no check that is shed is denied: neither by a list or ban, nor because its limit fails closed. */
@@ -218,11 +224,12 @@ export class Router {
     to: number,
     cost: number,
     retryMs: Millis,
-    about: DeniedBy = THROTTLE,
+    isShed = false,
   ): void {
     this.#hasher.hashBytes(bytes, from, to);
     const [hasher, decision] = [this.#hasher, deny(retryMs)];
-    const source = { name: `command CL.THROTTLE ${about.reason ?? ''}` };
+    const source = isShed ? SHED_THROTTLE_SOURCE : THROTTLE_SOURCE;
+    const about = isShed ? SHED_THROTTLE : THROTTLE;
     this.denials.recordBytes(source, hasher, bytes, from, to, decision, about, cost);
   }
 

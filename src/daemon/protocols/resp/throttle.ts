@@ -16,9 +16,6 @@ import { type Invocation, NOT_AN_INTEGER, type RespCommand } from './command.ts'
 
 const SECOND_MS = 1000;
 
-/** How a denial is recorded if the check was too old to be decided. */
-const SHED = { command: 'CL.THROTTLE', reason: 'overload' };
-
 /** Fraction of a second that counts as rounding error. */
 const ROUNDING_EPSILON = 1e-6;
 
@@ -45,7 +42,7 @@ export function throttle({ args, reply, context }: Invocation): undefined {
         args.endOf(1),
         quantity,
         SECOND_MS,
-        SHED,
+        true,
       );
     return reply.fiveIntegers(isOpen ? 0 : 1, maxBurst + 1, 0, isOpen ? -1 : 1, 0);
   }

@@ -45,7 +45,7 @@ export class FastPathConnection implements EvictableConnection {
   /** Set once Node's server has the connection. */
   #handedOff: PacedSocket | undefined;
   /** Received requests that wait for the connection's next turn. */
-  #backlog = EMPTY;
+  #backlog: Buffer = EMPTY;
   #isWaiting = false;
   #isFinishing = false;
   #lastReadAt: Millis;
@@ -101,7 +101,9 @@ export class FastPathConnection implements EvictableConnection {
     turns.end();
     this.#arrival.isHeldBack = responses !== '' && !socket.write(responses, 'latin1');
     if (this.#arrival.isHeldBack) socket.pause();
-    if (isOver) this.#waitForTurn(chunk.subarray(answered));
+    // The read buffer is reused; what was copied before is not copied with every slice.
+    if (isOver)
+      this.#waitForTurn(isNew ? Buffer.from(chunk.subarray(answered)) : chunk.subarray(answered));
     else if (answered < chunk.length) this.#handOff(chunk.subarray(answered));
     else if (chunk.length === CHUNK_BYTES) this.#waitForTurn(EMPTY);
     else if (socket.timeout !== timeouts.idleMs) socket.setTimeout(timeouts.idleMs);
@@ -109,7 +111,7 @@ export class FastPathConnection implements EvictableConnection {
 
   /** After a full chunk as well: the system would go on reading this connection before all others. */
   #waitForTurn(unanswered: Buffer): void {
-    this.#backlog = Buffer.from(unanswered); // copied: the read buffer is reused
+    this.#backlog = unanswered;
     this.#isWaiting = true;
     this.socket.pause();
     this.#hooks.turns.wait(() => {
