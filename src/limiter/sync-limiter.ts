@@ -252,9 +252,9 @@ export class SyncLimiter extends LimiterCore implements LimiterInternals {
   }
 
   /** With `from`, the state of a limit of the same kind with other numbers; false if it is of another kind. */
-  restore(snapshot: TableSnapshot, from?: unknown): boolean {
+  restore(snapshot: TableSnapshot, from?: unknown, keepsDebt?: boolean): boolean {
     if (from === undefined) return this.#backend.restore(snapshot);
-    return this.#backend.restore(snapshot, createPolicy(from, this.random));
+    return this.#backend.restore(snapshot, createPolicy(from, this.random), keepsDebt);
   }
 
   /** The keys of the limiter that this one replaces; false if its rule is of another kind. */

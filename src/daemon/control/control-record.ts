@@ -5,8 +5,8 @@
  *     override  the key has another rule in one limit
  *     reset     the consumption of the key was forgotten; kept for a while so that peers learn of it
  *
- * Of two records with the same id the one that was set later wins. A removal is a record too, until the removed control
- * would have expired: a peer that was away cannot bring it back.
+ * Of two records with the same id the one that was set later wins. A removal is a record too, for some minutes: an older
+ * copy of the removed control that still travels cannot bring it back.
  */
 
 import type { Millis } from '../../core/clock.ts';
@@ -56,6 +56,20 @@ export function readControlPattern(key: unknown): Pattern {
 export function readKeyText(key: unknown): string {
   const expected = `a string of 1 to ${MAX_KEY_CHARS} characters`;
   if (typeof key === 'string' && key.length > 0 && key.length <= MAX_KEY_CHARS) return key;
+  throw new ConfigError('key', expected, key);
+}
+
+/**
+ * An exact key: `alice`, or `{ exact: 'a*b' }` for a key that reads like a pattern.
+ * @throws {ConfigError} for a pattern
+ */
+export function readExactKey(given: unknown): string {
+  if (isRecord(given) && Object.keys(given).join() === 'exact') return readKeyText(given.exact);
+  const key = readKeyText(given);
+  const { exactKey, network } = readPattern(key, 'key');
+  if (exactKey !== undefined || (network && !key.includes('/'))) return key;
+  const literal = JSON.stringify({ key: { exact: key } });
+  const expected = `an exact key, not a pattern (only bans take patterns); a key that contains * or ? is written ${literal} in JSON over HTTP`;
   throw new ConfigError('key', expected, key);
 }
 

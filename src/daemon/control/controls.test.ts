@@ -187,3 +187,77 @@ test('controls: their number is bounded, and the error says what to do', async (
   expect(isAllowed('k9999')).toBe(false);
   expect(isAllowed('one more')).toBe(true);
 });
+
+test('override: its end leaves a key empty at most, not in debt', async () => {
+  const { controls, clock, count } = await start(
+    'limits: { a: { bucket: { rate: 5/m, burst: 5 } } }',
+  );
+  controls.override({ key: 'alice', rate: '100/s', for: '3s' });
+  expect(count('alice', 100)).toBe(100);
+  clock.advance(2990);
+  expect(count('alice', 100)).toBe(100);
+  clock.advance(10);
+  expect(count('alice')).toBe(0);
+  clock.advance(12_000);
+  expect(count('alice')).toBe(1);
+});
+
+test('override: a removal leaves a key empty at most, and what it has not spent stays', async () => {
+  const { controls, count, clock } = await start(
+    'limits: { a: { all: [{ bucket: { rate: 1/m, burst: 10 } }, { bucket: { rate: 1/s, burst: 1000 } }] } }',
+  );
+  const rule = {
+    all: [{ bucket: { rate: '1/m', burst: 500 } }, { bucket: { rate: '1/s', burst: 1000 } }],
+  };
+  controls.override({ key: 'alice', rule, for: '1h' });
+  expect(count('alice', 400)).toBe(400);
+  controls.override({ key: 'bob', rule, for: '1h' });
+  expect(count('bob', 4)).toBe(4);
+  expect(controls.removeOverride({ key: 'alice' })).toBe(true);
+  expect(controls.removeOverride({ key: 'bob' })).toBe(true);
+  expect(count('bob')).toBe(6);
+  expect(count('alice')).toBe(0);
+  clock.advance(60_000);
+  expect(count('alice')).toBe(1);
+});
+
+test('removals: as many bans as fit, all taken back, leave room for as many again', async () => {
+  const { controls, isAllowed, count, clock } = await start(ONE);
+  for (let n = 0; n < MAX_CONTROLS; n++) controls.ban({ key: `k${n}`, for: '1h' });
+  expect(count('alice')).toBe(20);
+  expect(await controls.reset({ key: 'alice' })).toMatchObject({ reset: ['a'] });
+  expect(count('alice')).toBe(20);
+  for (let n = 0; n < MAX_CONTROLS; n++) controls.unban({ key: `k${n}` });
+  for (let n = 0; n < 2 * MAX_CONTROLS; n++) {
+    controls.ban({ key: `x${n}`, for: '1h' });
+    if (n >= 100) controls.unban({ key: `x${n}` });
+  }
+  expect(isAllowed('x7')).toBe(false);
+  expect(controls.list()).toHaveLength(100);
+  expect(controls.records.length).toBeLessThanOrEqual(2 * MAX_CONTROLS);
+  clock.advance(15 * 60_000);
+  expect(controls.records).toHaveLength(100);
+});
+
+test('removals: an older copy from a peer does not bring a ban back', async () => {
+  const { controls, isAllowed } = await start(ONE);
+  const ban = controls.ban({ key: 'eve', for: '1h' });
+  controls.unban({ key: 'eve' });
+  controls.merge([ban]);
+  expect(isAllowed('eve')).toBe(true);
+});
+
+test('controls: override and reset take exact keys, and say so to a pattern', async () => {
+  const { controls, count } = await start(ONE);
+  for (const key of ['ip:10.0.0.0/8', 'api-*', 'a?']) {
+    expect(() => controls.override({ key, rate: '1/s', for: '1h' })).toThrow('exact key');
+    expect(() => controls.removeOverride({ key })).toThrow('exact key');
+    await expect(controls.reset({ key })).rejects.toThrow('exact key');
+  }
+  controls.override({ key: { exact: 'api-*' }, rate: '1/h', burst: 30, for: '1h' });
+  expect(count('api-*')).toBe(30);
+  expect(count('api-1')).toBe(20);
+  await controls.reset({ key: { exact: 'api-*' } });
+  expect(count('api-*')).toBe(30);
+  expect(controls.removeOverride({ key: { exact: 'api-*' } })).toBe(true);
+});

@@ -26,6 +26,7 @@ import {
   type ControlRecord,
   isControlRecord,
   readControlPattern,
+  readExactKey,
   readExpiry,
   readKeyText,
 } from './control-record.ts';
@@ -43,14 +44,17 @@ export type ControlFields = Readonly<Record<string, unknown>>;
 /** How long peers can learn of a reset. A daemon that is away for longer keeps the consumption it knows. */
 const RESET_SHARED_MS: Millis = 30_000;
 
+/** How long a removal is kept: an older copy of what was removed takes some minutes to go round a fleet. */
+const REMOVAL_SHARED_MS: Millis = 600_000;
+
 export interface ControlsContext {
   readonly clock: Clock;
   readonly log: Log;
   readonly registry: LimiterRegistry;
   readonly limits: () => readonly LimitConfig[];
-  /** Called with records that were set here, for peers. */
   /** Called when overrides have created or removed limiters. */
   readonly onLimitersChanged?: () => void;
+  /** Called with records that were set here, for peers. */
   readonly share?: (records: readonly ControlRecord[]) => void;
 }
 
@@ -107,7 +111,7 @@ export class Controls implements RouteControls {
   /** `{ key, limit, rate, burst, rule, for, note }`: another rule for one key. @throws as `ban` */
   override(given: ControlFields): ControlRecord {
     const fields = new OptionReader('', given);
-    const key = readKeyText(fields.get('key'));
+    const key = readExactKey(fields.get('key'));
     const limit = this.#limitOf(fields, key);
     if (limit.per === 'limit')
       fields.throwFor('limit', 'a limit that counts each key by itself (per: key)');
@@ -120,7 +124,7 @@ export class Controls implements RouteControls {
   /** `{ key, limit }`: false if there is none. @throws {ConfigError} */
   removeOverride(given: ControlFields): boolean {
     const fields = new OptionReader('', given);
-    const key = readKeyText(fields.get('key'));
+    const key = readExactKey(fields.get('key'));
     const named = fields.get('limit');
     fields.finish();
     const overrides = this.#table.active.filter(
@@ -136,7 +140,7 @@ export class Controls implements RouteControls {
   /** `{ key, limit }`: forgets what a key has consumed, in one limit or in all. @throws {ConfigError} */
   async reset(given: ControlFields): Promise<ResetResult> {
     const fields = new OptionReader('', given);
-    const key = readKeyText(fields.get('key'));
+    const key = readExactKey(fields.get('key'));
     const limit = fields.get('limit') === undefined ? undefined : this.#limitOf(fields, key).name;
     fields.finish();
     const until = this.#context.clock.now() + RESET_SHARED_MS;
@@ -240,7 +244,8 @@ export class Controls implements RouteControls {
   #remove(record: Pick<ControlRecord, 'kind' | 'key' | 'limit'>): boolean {
     const known = this.#table.find(record);
     if (!known) return false;
-    const removal = { ...known, setAt: this.#nextSetAt(known.setAt), isRemoved: true };
+    const until = Math.min(known.until, this.#context.clock.now() + REMOVAL_SHARED_MS);
+    const removal = { ...known, until, setAt: this.#nextSetAt(known.setAt), isRemoved: true };
     this.#table.put([removal]);
     this.#context.share?.([removal]);
     const { kind, key, limit } = known;
@@ -320,7 +325,7 @@ export class Controls implements RouteControls {
     const binaryKey = this.#countedKey(key);
     const state = from.limiter.keySnapshot(binaryKey);
     to.limiter.forget(binaryKey);
-    to.limiter.restore(state, from.rule.limit);
+    to.limiter.restore(state, from.rule.limit, false);
     from.limiter.forget(binaryKey);
   }
 
