@@ -31,7 +31,8 @@ interface Ban {
 
 /** Called with each record that took effect, and each that ended. */
 export interface ControlListener {
-  onSet(record: ControlRecord): void;
+  /** `replaced` has not ended by itself. */
+  onSet(record: ControlRecord, replaced: ControlRecord | undefined): void;
   onEnd(record: ControlRecord): void;
   /** After one or more of them; with the binary key of a ban if that is all that has changed. */
   onChange(onlyKey?: string): void;
@@ -129,11 +130,12 @@ export class ControlTable {
     const id = idOf(record);
     const known = this.#records.get(id);
     const pattern = kind === 'ban' ? readControlPattern(key) : undefined;
-    if (known) this.#end(known, pattern);
+    if (known) this.#unindex(known, pattern);
     this.#records.delete(id); // so that it is the last entry: the newest
     this.#passing.delete(id);
     if (isPassing(record)) {
       this.#pass(id, record);
+      if (known) this.#listener.onEnd(known);
       return pattern;
     }
     this.#records.set(id, record);
@@ -143,7 +145,7 @@ export class ControlTable {
       else this.#bansByKey.set(pattern.exactKey, ban);
       this.#patternIndex = undefined;
     } else if (kind === 'override') this.#overrides.set(`${limit} ${toBinaryKey(key)}`, record);
-    this.#listener.onSet(record);
+    this.#listener.onSet(record, known);
     return pattern;
   }
 
@@ -154,7 +156,7 @@ export class ControlTable {
     this.#passing.delete(oldest);
   }
 
-  #end(record: ControlRecord, pattern?: Pattern): void {
+  #unindex(record: ControlRecord, pattern?: Pattern): void {
     const { kind, key, limit = '' } = record;
     if (kind === 'ban') {
       const { exactKey } = pattern ?? readControlPattern(key);
@@ -162,7 +164,6 @@ export class ControlTable {
       else this.#bansByKey.delete(exactKey);
       this.#patternIndex = undefined;
     } else if (kind === 'override') this.#overrides.delete(`${limit} ${toBinaryKey(key)}`);
-    this.#listener.onEnd(record);
   }
 
   /** Wakes at the given instant, if no record expires before. */
@@ -185,7 +186,8 @@ export class ControlTable {
       }
       if (!isPassing(record)) {
         this.#records.delete(idOf(record));
-        this.#end(record);
+        this.#unindex(record);
+        this.#listener.onEnd(record);
         hasEnded = true;
       } else this.#passing.delete(idOf(record));
     }

@@ -261,3 +261,94 @@ test('controls: override and reset take exact keys, and say so to a pattern', as
   expect(count('api-*')).toBe(30);
   expect(controls.removeOverride({ key: { exact: 'api-*' } })).toBe(true);
 });
+
+test('override: a longer time for the same or another rule keeps what was consumed', async () => {
+  const { controls, count } = await start(ONE);
+  controls.override({ key: 'alice', rate: '100/h', for: '1h' });
+  expect(count('alice', 60)).toBe(60);
+  controls.override({ key: 'alice', rate: '100/h', for: '2h' });
+  controls.override({ key: 'alice', rate: '90/h', for: '2h' });
+  expect(count('alice')).toBe(30);
+});
+
+test('override: keeps what a key has consumed on a plan that requests name, and its end does too', async () => {
+  const { controls, daemon } = await start(
+    'limits: { a: { bucket: { rate: 1/h, burst: 20 }, plans: { gold: { bucket: { rate: 1/h, burst: 50 } } } } }',
+  );
+  const take = (cost: number): string | undefined => {
+    const result = daemon.router.check({ key: 'alice', limit: 'a[gold]', cost });
+    return result && 'decision' in result ? result.decision.verdict : undefined;
+  };
+  expect(take(45)).toBe('allow');
+  controls.override({ key: 'alice', rate: '60/h', for: '1h' });
+  expect(take(16)).toBe('deny');
+  expect(take(15)).toBe('allow');
+  controls.removeOverride({ key: 'alice' });
+  expect(take(1)).toBe('deny');
+});
+
+test('override: of one IPv6 address leaves the count of its network to the others', async () => {
+  const { controls, count } = await start(ONE);
+  expect(count('ip:2001:db8::1', 15)).toBe(15);
+  controls.override({ key: 'ip:2001:db8::1', rate: '100/h', for: '1h' });
+  expect(count('ip:2001:db8::2', 2)).toBe(2);
+  expect(count('ip:2001:db8::1')).toBe(85);
+  controls.removeOverride({ key: 'ip:2001:db8::1' });
+  expect(count('ip:2001:db8::2')).toBe(3);
+});
+
+test('reset: permits from before it do not free places of a concurrency limit', async () => {
+  const { controls, daemon } = await start('limits: { a: { concurrency: 2 } }');
+  const { router } = daemon;
+  const hold = (): (string | undefined)[] =>
+    Array.from({ length: 3 }, () => {
+      const result = router.check({ key: 'alice', cost: 1, wantsPermit: true });
+      return result && 'permit' in result ? result.permit : undefined;
+    }).filter((permit) => permit !== undefined);
+  const before = hold();
+  expect(before).toHaveLength(2);
+  await controls.reset({ key: 'alice' });
+  const after = hold();
+  expect(after).toHaveLength(2);
+  for (const permit of before) router.permits.settle(permit ?? '', {});
+  expect(hold()).toHaveLength(0);
+  for (const permit of after) router.permits.settle(permit ?? '', {});
+  expect(hold()).toHaveLength(2);
+});
+
+test('reset: without a limit, those that apply to the key or have counted it', async () => {
+  const { controls, check, count } = await start(
+    `${ONE.slice(0, -2)}, b: { bucket: { rate: 1/h, burst: 5 }, match: 'b:*' }, c: { bucket: { rate: 1/h }, match: 'c:*' }, all: { bucket: { rate: 100/h }, always: true } }`,
+  );
+  expect(await controls.reset({ key: 'b:1' })).toEqual({ reset: ['b', 'all'], failed: [] });
+  expect(count('b:1')).toBe(5);
+  await check('b:1', 'c');
+  expect(await controls.reset({ key: 'b:1' })).toEqual({ reset: ['b', 'c', 'all'], failed: [] });
+  controls.ban({ key: 'b:1', for: '1h' });
+  expect(await controls.reset({ key: 'b:1' })).toMatchObject({ reset: ['b', 'all'] });
+  expect(() => controls.override({ key: 'b:1', rate: '1/s', for: '1h' })).toThrow('unban');
+});
+
+test('snapshot: one that is too old for counts still restores bans', async () => {
+  const first = await start(ONE);
+  first.controls.ban({ key: 'mallory', for: '60d' });
+  first.controls.ban({ key: 'eve', for: '1h' });
+  expect(first.count('alice')).toBe(20);
+  await first.stop();
+  first.clock.advance(30 * 24 * 3_600_000);
+  const second = await start(ONE, first.clock);
+  expect(second.logged).toContain('snapshot not used');
+  expect(second.controls.list().map(({ key }) => key)).toEqual(['mallory']);
+  expect(second.isAllowed('mallory')).toBe(false);
+});
+
+test('override: rules without effect in a daemon are refused as in the configuration', async () => {
+  const { controls } = await start(
+    `limits: { a: { spacing: { every: 1s } }, b: { concurrency: 2 }, s: { bucket: { rate: 1/s }, shadow: true } }`,
+  );
+  const set = (limit: string, rule: unknown) => () =>
+    controls.override({ key: 'alice', limit, rule, for: '1h' });
+  expect(set('a', { spacing: { every: '1s', reserve: '5s' } })).toThrow('reserve');
+  expect(set('b', { concurrency: { limit: 2, priorities: ['x', 'y'] } })).toThrow('priorities');
+  expect(set('s', { concurrency: 2 })).toThrow('shadow');
+});

@@ -11,6 +11,7 @@ import type { Clock, Millis } from '../../core/clock.ts';
 import { ConfigError, errorMessageOf } from '../../core/errors.ts';
 import type { Log } from '../../core/log.ts';
 import { OptionReader } from '../../core/options.ts';
+import { PendingSet } from '../../core/pending.ts';
 import { SyncLimiter } from '../../limiter/sync-limiter.ts';
 import type { LimitConfig } from '../config/limits.ts';
 import { toBinaryKey } from '../keys/binary-key.ts';
@@ -19,9 +20,11 @@ import {
   isConcurrencyLimit,
   type LimiterEntry,
   type LimiterRegistry,
+  overrideName,
 } from '../router/limiter-registry.ts';
 import type { Router } from '../router/router.ts';
 import { type AppliedOverride, limiterKeyOf, type RouteControls } from '../router/routes.ts';
+import { copyConsumption } from './consumption.ts';
 import {
   type ControlRecord,
   isControlRecord,
@@ -58,7 +61,7 @@ export interface ControlsContext {
   readonly share?: (records: readonly ControlRecord[]) => void;
 }
 
-/** What was reset: in how many limits, and names of those whose backend cannot forget a key. */
+/** Names of the limits in which a key was reset, and of those whose backend cannot forget a key or is unavailable. */
 export interface ResetResult {
   readonly reset: readonly string[];
   readonly failed: readonly string[];
@@ -72,12 +75,14 @@ export class Controls implements RouteControls {
   #lastSetAt: Millis = 0;
   /** An override ended, and its limiter may no longer be needed. */
   #hasEnded = false;
+  /** Consumption on its way to or from a remote limiter. */
+  readonly #copies = new PendingSet();
 
   constructor(context: ControlsContext) {
     this.#context = context;
     this.#startedAt = context.clock.now();
     this.#table = new ControlTable(context.clock, {
-      onSet: (record) => this.#onSet(record),
+      onSet: (record, replaced) => this.#onSet(record, replaced),
       onEnd: (record) => this.#onEnd(record),
       onChange: (onlyKey) => this.#onChange(onlyKey),
     });
@@ -112,6 +117,8 @@ export class Controls implements RouteControls {
   override(given: ControlFields): ControlRecord {
     const fields = new OptionReader('', given);
     const key = readExactKey(fields.get('key'));
+    if (this.#table.banOf(toBinaryKey(key)))
+      throw new ConfigError('key', 'a key that is not banned: unban it first', key);
     const limit = this.#limitOf(fields, key);
     if (limit.per === 'limit')
       fields.throwFor('limit', 'a limit that counts each key by itself (per: key)');
@@ -150,6 +157,11 @@ export class Controls implements RouteControls {
     this.#context.share?.([record]);
     this.#context.log('info', 'key reset', { key, limits: result.reset.join() });
     return result;
+  }
+
+  /** Resolves when overrides in Redis or etcd have taken over what their keys had consumed. */
+  copied(): Promise<void> {
+    return this.#copies.drained();
   }
 
   /** Bans and overrides in effect. */
@@ -223,8 +235,7 @@ export class Controls implements RouteControls {
       const named = limits.find(({ name }) => name === given);
       return named ?? fields.throwFor('limit', `one of ${limits.map(({ name }) => name).join()}`);
     }
-    const route = this.#router?.route({ key: toBinaryKey(key), cost: 0 })?.route;
-    const found = route?.applied.map(({ limit }) => limit) ?? [];
+    const found = this.#router?.limitsOf(toBinaryKey(key)) ?? [];
     const specific = found.find(({ always, per }) => !always && per === 'key') ?? found[0];
     return specific ?? fields.throwFor('limit', 'the name of a limit: none matches the key');
   }
@@ -282,19 +293,50 @@ export class Controls implements RouteControls {
     );
   }
 
-  /** The key takes what it has consumed along to the limiter of its override. */
-  #onSet(record: ControlRecord): void {
+  /** The key takes what it has consumed along to the limiter of its override, from the override before if there is one. */
+  #onSet(record: ControlRecord, replaced: ControlRecord | undefined): void {
     const limit = this.#limitOfOverride(record);
     if (!limit) return;
-    this.#moveKey(record.key, this.#ruleBefore(limit, record.key), this.#entryOf(limit, record));
+    const to = this.#entryOf(limit, record);
+    const before = replaced && this.#entryOf(limit, replaced);
+    const key = this.#countedKey(record.key);
+    for (const from of this.#configuredEntries(limit, record.key)) this.#copy(key, from, to);
+    if (before && before !== to) this.#leave(record.key, before, [to]);
+    this.#hasEnded ||= before !== undefined;
     this.#context.onLimitersChanged?.();
   }
 
   #onEnd(record: ControlRecord): void {
     const limit = this.#limitOfOverride(record);
     this.#hasEnded ||= record.kind === 'override';
-    if (limit)
-      this.#moveKey(record.key, this.#entryOf(limit, record), this.#ruleBefore(limit, record.key));
+    if (!limit) return;
+    const isShared = this.#countedKey(record.key) !== toBinaryKey(record.key);
+    // What one address of a network consumed under its override is not the consumption of all.
+    const followers = isShared ? [] : this.#configuredEntries(limit, record.key);
+    this.#leave(record.key, this.#entryOf(limit, record), followers);
+  }
+
+  /** The key leaves the limiter of an override; other addresses of its network may still count there. */
+  #leave(key: string, from: LimiterEntry, followers: readonly LimiterEntry[]): void {
+    const counted = this.#countedKey(key);
+    for (const to of followers) this.#copy(counted, from, to);
+    const { limiter } = from;
+    if (
+      limiter instanceof SyncLimiter &&
+      !isConcurrencyLimit(limiter) &&
+      counted === toBinaryKey(key)
+    )
+      limiter.forget(counted);
+  }
+
+  #copy(key: string, from: LimiterEntry, to: LimiterEntry): void {
+    const copied = copyConsumption(key, from, to)?.catch((error: unknown) => {
+      const reason = errorMessageOf(error);
+      this.#context.log('warn', 'consumption not taken along', { limit: to.name, reason });
+    });
+    if (!copied) return;
+    this.#copies.add(copied);
+    for (const { pending } of [from, to]) pending.add(copied); // a limiter closes after it
   }
 
   #onChange(onlyKey: string | undefined): void {
@@ -314,19 +356,11 @@ export class Controls implements RouteControls {
     return this.#context.limits().find(({ name }) => name === limit);
   }
 
-  /** The limiter that the configuration has for the key. */
-  #ruleBefore({ name }: LimitConfig, key: string): LimiterEntry | undefined {
-    return this.#context.registry.get(this.#router?.configuredName(name, toBinaryKey(key)) ?? name);
-  }
-
-  #moveKey(key: string, from: LimiterEntry | undefined, to: LimiterEntry | undefined): void {
-    if (!(from?.limiter instanceof SyncLimiter && to?.limiter instanceof SyncLimiter)) return;
-    if (isConcurrencyLimit(from.limiter)) return; // its calls settle where they began
-    const binaryKey = this.#countedKey(key);
-    const state = from.limiter.keySnapshot(binaryKey);
-    to.limiter.forget(binaryKey);
-    to.limiter.restore(state, from.rule.limit, false);
-    from.limiter.forget(binaryKey);
+  /** The limiters that the configuration has for the key: of its own rule, and of plans that a request may name. */
+  #configuredEntries({ name, plans }: LimitConfig, key: string): readonly LimiterEntry[] {
+    const own = this.#router?.configuredName(name, toBinaryKey(key)) ?? name;
+    const names = new Set([own, ...[...plans.keys()].map((plan) => overrideName(name, plan))]);
+    return [...names].flatMap((each) => this.#context.registry.get(each) ?? []);
   }
 
   /** The key that limits count it under: of an IPv6 address, its network. */
@@ -335,30 +369,37 @@ export class Controls implements RouteControls {
     return this.#router?.countedKey(binaryKey) ?? binaryKey;
   }
 
+  /** Without a limit: in those that apply to the key, and in those of this process that have counted it. */
   async #forget(key: string, limit: string | undefined): Promise<ResetResult> {
-    const binaryKey = this.#countedKey(key);
-    const reset: string[] = [];
-    const failed: string[] = [];
+    const counted = this.#countedKey(key);
     const limits = new Map(this.#context.limits().map((config) => [config.name, config]));
-    const forgetIn = async (
-      { name, limiter }: LimiterEntry,
-      config: LimitConfig,
-    ): Promise<void> => {
+    const applying = this.#router?.limitsOf(toBinaryKey(key)) ?? [];
+    const reset = new Set<string>();
+    const failed = new Set<string>();
+    const forgetIn = async ({ name, limiter }: LimiterEntry): Promise<void> => {
+      const config = limits.get(name.split('[', 1)[0]);
+      if (!config) return;
+      const isMeant =
+        limit === undefined
+          ? config.per === 'key' && (applying.includes(config) || hasState(limiter, counted))
+          : config.name === limit;
+      if (!isMeant) return;
       try {
-        await limiter.forget(limiterKeyOf({ limit: config }, binaryKey));
-        reset.push(name);
+        await limiter.forget(limiterKeyOf({ limit: config }, counted));
+        reset.add(config.name);
       } catch (error) {
-        failed.push(name);
+        failed.add(config.name);
         this.#context.log('warn', 'key not reset', { limit: name, reason: errorMessageOf(error) });
       }
     };
-    await Promise.all(
-      this.#context.registry.all.map((entry) => {
-        const config = limits.get(entry.name.split('[', 1)[0]);
-        const isMeant = limit === undefined ? config?.per === 'key' : config?.name === limit;
-        return config && isMeant ? forgetIn(entry, config) : undefined;
-      }),
-    );
-    return { reset: reset.filter((name) => limits.has(name)), failed };
+    await Promise.all(this.#context.registry.all.map(forgetIn));
+    const inOrder = [...limits.keys()];
+    return {
+      reset: inOrder.filter((name) => reset.has(name) && !failed.has(name)),
+      failed: inOrder.filter((name) => failed.has(name)),
+    };
   }
 }
+
+const hasState = (limiter: LimiterEntry['limiter'], key: string): boolean =>
+  limiter instanceof SyncLimiter && limiter.keySnapshot(key).entries.length > 0;

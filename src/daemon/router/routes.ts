@@ -316,6 +316,11 @@ export class RouteTable {
     return found.length > 1 ? found.sort((a, b) => a.order - b.order) : found;
   }
 
+  /** The limits that apply to a key if it is on no list and not banned. */
+  limitsOf(key: string): readonly LimitConfig[] {
+    return this.#limitsOf(key, this.#specific.best(key)?.indexed).map(({ limit }) => limit);
+  }
+
   #apply(indexed: IndexedLimit, key: string, plan?: string): AppliedLimit {
     const { limit } = indexed;
     const runtime = this.#controls.overrideOf(limit, key);

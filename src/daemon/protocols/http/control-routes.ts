@@ -40,12 +40,19 @@ export function controlRoutes(controls: Controls): readonly (readonly [string, E
   const actions: Readonly<Record<keyof typeof NAMES, Action>> = {
     ban: (fields) => jsonResponse(200, viewOf(controls.ban(fields))),
     unban: (fields) => removed(controls.unban(fields), 'The key is not banned.'),
-    override: (fields) => jsonResponse(200, viewOf(controls.override(fields))),
-    'remove-override': (fields) =>
-      removed(controls.removeOverride(fields), 'The key has no override.'),
+    override: async (fields) => {
+      const record = controls.override(fields);
+      await controls.copied();
+      return jsonResponse(200, viewOf(record));
+    },
+    'remove-override': async (fields) => {
+      const isFound = controls.removeOverride(fields);
+      await controls.copied();
+      return removed(isFound, 'The key has no override.');
+    },
     reset: async (fields) => {
       const result = await controls.reset(fields);
-      if (result.failed.length === 0) return jsonResponse(200, result);
+      if (result.failed.length === 0 || result.reset.length > 0) return jsonResponse(200, result);
       const where = result.failed.join(', ');
       const why = 'the backend is unavailable, or cannot forget a key; see the log';
       return problemResponse(502, `The key is not reset in ${where}: ${why}.`);

@@ -57,7 +57,7 @@ const override: Act = (call, controls, text) => {
   const forMs = seconds(call, 3);
   if (Number.isNaN(forMs)) return reply.error(NOT_AN_INTEGER);
   controls.override({ key: text(1), rate: text(2), for: forMs, ...limitAt(call, 4) });
-  return reply.simple('OK');
+  return controls.copied().then(() => (writer) => writer.simple('OK'));
 };
 
 /** The number of limits that forgot the key. */
@@ -65,7 +65,7 @@ const reset: Act = (call, controls, text) =>
   controls.reset({ key: text(1), ...limitAt(call, 2) }).then(
     ({ reset: done, failed }) =>
       (writer) =>
-        failed.length > 0
+        failed.length > 0 && done.length === 0
           ? writer.error(`ERR not reset in ${failed.join()}`)
           : writer.integer(done.length),
     (error: unknown) => (writer) => writer.error(`ERR ${errorMessageOf(error)}`),
