@@ -218,7 +218,8 @@ export class Controls implements RouteControls {
     const { pattern, record } = ban;
     const retryAfterMs = (): Millis =>
       Math.max(1, Math.ceil(record.until - this.#context.clock.now()));
-    return { isAllowed: false, reason: 'banned' as const, pattern, retryAfterMs };
+    const { until, note } = record;
+    return { isAllowed: false, reason: 'banned' as const, pattern, retryAfterMs, until, note };
   }
 
   overrideOf(limit: LimitConfig, key: string): AppliedOverride | undefined {

@@ -53,6 +53,9 @@ export interface StaticVerdict {
   readonly pattern?: Pattern;
   /** The rest of a ban; undefined: the configuration decides for good. */
   retryAfterMs?(): Millis;
+  /** The end of a ban, in Unix time, and its note. */
+  readonly until?: Millis;
+  readonly note?: string | undefined;
 }
 
 /** The limiter of an override that was set at run time. */

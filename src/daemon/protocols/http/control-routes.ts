@@ -6,10 +6,11 @@
  *     POST /override key rate|rule for [limit] [burst] [note]      POST /remove-override key [limit]
  *     POST /reset  key [limit]
  *
- * Parameters come in the URL, as a form or as JSON.
+ * Parameters come in the URL, as a form or as JSON; not in the URL and a body together. In a URL `rule` is JSON.
  */
 
 import { ConfigError } from '../../../core/errors.ts';
+import { tryParseJson } from '../../../core/json.ts';
 import { isRecord } from '../../../core/options.ts';
 import type { ControlRecord } from '../../control/control-record.ts';
 import { CONTROLS_FIELD } from '../../control/control-table.ts';
@@ -31,7 +32,7 @@ type Action = (fields: ControlFields) => EventualResponse;
 const NAMES = {
   ban: ['key', 'for', 'note'],
   unban: ['key'],
-  override: ['key', 'limit', 'rate', 'burst', 'for', 'note'],
+  override: ['key', 'limit', 'rate', 'burst', 'rule', 'for', 'note'],
   'remove-override': ['key', 'limit'],
   reset: ['key', 'limit'],
 } as const;
@@ -105,14 +106,17 @@ async function withProblems(act: Action, fields: ControlFields): Promise<HttpRes
   }
 }
 
-/** Values of a query or a form are text; `burst` is a number there too. */
+/** Values of a query or a form are text; `burst` is a number there too, and `rule` JSON. */
 function readFields(
   { headers, url = '' }: RequestHead,
   queryAt: number,
   body: Buffer,
   names: readonly string[],
 ): ControlFields | ValidationProblem {
-  if (String(headers['content-type'] ?? '').startsWith('application/json')) {
+  if (body.length > 0 && queryAt < url.length)
+    return new ValidationProblem('body', 'left out: there are parameters in the URL', '');
+  const type = String(headers['content-type'] ?? '').toLowerCase();
+  if (body.length > 0 && type.startsWith('application/json')) {
     const parsed = parseJsonBody(body);
     if (parsed instanceof ValidationProblem) return parsed;
     if (isRecord(parsed.value)) return parsed.value;
@@ -123,10 +127,13 @@ function readFields(
       ? readParameters(body.toString('latin1'), 0, names)
       : readParameters(url, queryAt, names);
   if (values instanceof ValidationProblem) return values;
-  const fields = names.flatMap((name, n) => {
+  const fields: Record<string, unknown> = {};
+  for (const [n, name] of names.entries()) {
     const value = values[n];
-    if (value === undefined) return [];
-    return [[name, name === 'burst' ? Number(value) : toKeyText(value)]];
-  });
-  return Object.fromEntries(fields);
+    if (value === undefined) continue;
+    const text = toKeyText(value);
+    fields[name] = name === 'burst' ? Number(value) : name === 'rule' ? tryParseJson(text) : text;
+    if (fields[name] === undefined) return new ValidationProblem(name, 'JSON', text);
+  }
+  return fields;
 }
