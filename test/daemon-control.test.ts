@@ -151,6 +151,18 @@ test('RESP: override and reset', async () => {
   expect(verdicts).toEqual(['1', '0', '1']);
 });
 
+test('RESP and HTTP: a key that is not UTF-8 is banned as its bytes', async () => {
+  expect((await post('/ban?key=k%FF%FE&for=1h')).status).toBe(200);
+  expect((await check('k%FF%FE')).status).toBe(403);
+  expect((await check('k%FF%FD')).status).toBe(200);
+  const words = (list: readonly string[]): string =>
+    `*${list.length}\r\n${list.map((word) => `$${word.length}\r\n${word}\r\n`).join('')}`;
+  const text = words(['AUTH', 'admin', TOKEN]) + words(['SLUICE.UNBAN', 'k\xff\xfe']);
+  const reply = await exchange(daemon.addresses.resp[0], Buffer.from(text, 'latin1'));
+  expect(reply).toBe('+OK\r\n:1\r\n');
+  expect((await check('k%FF%FE')).status).toBe(200);
+});
+
 test('CLI: ban, override, reset and list', async () => {
   expect(await cli('ban', 'ip:10.*', '1h', '--note', 'scraper')).toMatchObject({ code: 0 });
   expect((await check('ip:10.1.1.1')).status).toBe(403);

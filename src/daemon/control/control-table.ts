@@ -10,10 +10,15 @@
 
 import { type Clock, type Millis, schedule } from '../../core/clock.ts';
 import { ConfigError } from '../../core/errors.ts';
-import { toBinaryKey } from '../keys/binary-key.ts';
 import type { Pattern } from '../keys/pattern.ts';
 import { PatternIndex } from '../keys/pattern-index.ts';
-import { type ControlRecord, idOf, readControlPattern } from './control-record.ts';
+import {
+  binaryKeyOf,
+  type ControlId,
+  type ControlRecord,
+  controlPatternOf,
+  idOf,
+} from './control-record.ts';
 
 /** More keys than this belong into the configuration. */
 export const MAX_CONTROLS = 10_000;
@@ -74,12 +79,12 @@ export class ControlTable {
   }
 
   /** The record with the same id, removals included. */
-  recordOf(record: Pick<ControlRecord, 'kind' | 'key' | 'limit'>): ControlRecord | undefined {
+  recordOf(record: ControlId): ControlRecord | undefined {
     return this.find(record) ?? this.#passing.get(idOf(record));
   }
 
   /** The same if it is in effect. */
-  find(record: Pick<ControlRecord, 'kind' | 'key' | 'limit'>): ControlRecord | undefined {
+  find(record: ControlId): ControlRecord | undefined {
     return this.#records.get(idOf(record));
   }
 
@@ -129,7 +134,7 @@ export class ControlTable {
     const { kind, key, limit = '' } = record;
     const id = idOf(record);
     const known = this.#records.get(id);
-    const pattern = kind === 'ban' ? readControlPattern(key) : undefined;
+    const pattern = kind === 'ban' ? controlPatternOf(record) : undefined;
     if (known) this.#unindex(known, pattern);
     this.#records.delete(id); // so that it is the last entry: the newest
     this.#passing.delete(id);
@@ -144,7 +149,7 @@ export class ControlTable {
       if (pattern.exactKey === undefined) this.#bansByPattern.set(key, ban);
       else this.#bansByKey.set(pattern.exactKey, ban);
       this.#patternIndex = undefined;
-    } else if (kind === 'override') this.#overrides.set(`${limit} ${toBinaryKey(key)}`, record);
+    } else if (kind === 'override') this.#overrides.set(`${limit} ${binaryKeyOf(record)}`, record);
     this.#listener.onSet(record, known);
     return pattern;
   }
@@ -159,11 +164,11 @@ export class ControlTable {
   #unindex(record: ControlRecord, pattern?: Pattern): void {
     const { kind, key, limit = '' } = record;
     if (kind === 'ban') {
-      const { exactKey } = pattern ?? readControlPattern(key);
+      const { exactKey } = pattern ?? controlPatternOf(record);
       if (exactKey === undefined) this.#bansByPattern.delete(key);
       else this.#bansByKey.delete(exactKey);
       this.#patternIndex = undefined;
-    } else if (kind === 'override') this.#overrides.delete(`${limit} ${toBinaryKey(key)}`);
+    } else if (kind === 'override') this.#overrides.delete(`${limit} ${binaryKeyOf(record)}`);
   }
 
   /** Wakes at the given instant, if no record expires before. */

@@ -352,3 +352,28 @@ test('override: rules without effect in a daemon are refused as in the configura
   expect(set('b', { concurrency: { limit: 2, priorities: ['x', 'y'] } })).toThrow('priorities');
   expect(set('s', { concurrency: 2 })).toThrow('shadow');
 });
+
+test('controls: a key that is not UTF-8 is its bytes, over a restart too', async () => {
+  const first = await start(ONE);
+  const bytes = 'k\xff\xfe';
+  const isAllowed = ({ daemon }: typeof first, key: string): unknown =>
+    daemon.router.isAllowed(Buffer.from(key, 'latin1'), 0, key.length);
+  first.controls.ban({ key: { bytes }, for: '1h' });
+  expect(isAllowed(first, bytes)).toBe(false);
+  expect(isAllowed(first, 'k\xff\xfd')).toBe(true);
+  first.controls.ban({ key: { bytes: 'caf\xc3\xa9' }, for: '1h' });
+  expect(first.controls.unban({ key: 'café' })).toBe(true);
+  first.controls.override({ key: { bytes: 'o\xff' }, rate: '1/h', burst: 2, for: '1h' });
+  await first.stop();
+  const second = await start(ONE, first.clock);
+  expect(isAllowed(second, bytes)).toBe(false);
+  expect([1, 2, 3].map(() => isAllowed(second, 'o\xff'))).toEqual([true, true, false]);
+  expect(await second.controls.reset({ key: { bytes: 'o\xff' } })).toMatchObject({ reset: ['a'] });
+  expect(isAllowed(second, 'o\xff')).toBe(true);
+  expect(second.controls.unban({ key: { bytes } })).toBe(true);
+  expect(isAllowed(second, bytes)).toBe(true);
+  expect(() => second.controls.ban({ key: { bytes: '\u0100' }, for: '1h' })).toThrow('byte');
+  expect(() => second.controls.ban({ key: 'x'.repeat(1001), for: '1h' })).toThrow(
+    '1000 characters',
+  );
+});

@@ -14,7 +14,6 @@ import { OptionReader } from '../../core/options.ts';
 import { PendingSet } from '../../core/pending.ts';
 import { SyncLimiter } from '../../limiter/sync-limiter.ts';
 import type { LimitConfig } from '../config/limits.ts';
-import { toBinaryKey } from '../keys/binary-key.ts';
 import {
   closeLimiters,
   isConcurrencyLimit,
@@ -26,12 +25,15 @@ import type { Router } from '../router/router.ts';
 import { type AppliedOverride, limiterKeyOf, type RouteControls } from '../router/routes.ts';
 import { copyConsumption } from './consumption.ts';
 import {
+  binaryKeyOf,
+  type ControlId,
+  type ControlKey,
   type ControlRecord,
+  controlPatternOf,
   isControlRecord,
-  readControlPattern,
   readExactKey,
   readExpiry,
-  readKeyText,
+  readKey,
 } from './control-record.ts';
 import { ControlTable } from './control-table.ts';
 import {
@@ -98,46 +100,46 @@ export class Controls implements RouteControls {
   /** `{ key, for, note }`: denies a key, or all keys of a pattern. @throws {ConfigError} */
   ban(given: ControlFields): ControlRecord {
     const fields = new OptionReader('', given);
-    const key = readKeyText(fields.get('key'));
-    readControlPattern(key);
+    const target = readKey(fields.get('key'));
+    controlPatternOf(target);
     const { forMs, note } = readExpiry(fields);
     fields.finish();
-    return this.#set({ kind: 'ban', key, note }, forMs);
+    return this.#set({ kind: 'ban', ...target, note }, forMs);
   }
 
   /** `{ key }`: false if it is not banned. @throws {ConfigError} */
   unban(given: ControlFields): boolean {
     const fields = new OptionReader('', given);
-    const key = readKeyText(fields.get('key'));
+    const target = readKey(fields.get('key'));
     fields.finish();
-    return this.#remove({ kind: 'ban', key });
+    return this.#remove({ kind: 'ban', ...target });
   }
 
   /** `{ key, limit, rate, burst, rule, for, note }`: another rule for one key. @throws as `ban` */
   override(given: ControlFields): ControlRecord {
     const fields = new OptionReader('', given);
-    const key = readExactKey(fields.get('key'));
-    if (this.#table.banOf(toBinaryKey(key)))
-      throw new ConfigError('key', 'a key that is not banned: unban it first', key);
-    const limit = this.#limitOf(fields, key);
+    const target = readExactKey(fields.get('key'));
+    if (this.#table.banOf(binaryKeyOf(target)))
+      throw new ConfigError('key', 'a key that is not banned: unban it first', target.key);
+    const limit = this.#limitOf(fields, target);
     if (limit.per === 'limit')
       fields.throwFor('limit', 'a limit that counts each key by itself (per: key)');
     const rule = readOverrideRule(fields, limit);
     const { forMs, note } = readExpiry(fields);
     fields.finish();
-    return this.#set({ kind: 'override', key, limit: limit.name, rule, note }, forMs);
+    return this.#set({ kind: 'override', ...target, limit: limit.name, rule, note }, forMs);
   }
 
   /** `{ key, limit }`: false if there is none. @throws {ConfigError} */
   removeOverride(given: ControlFields): boolean {
     const fields = new OptionReader('', given);
-    const key = readExactKey(fields.get('key'));
+    const target = readExactKey(fields.get('key'));
     const named = fields.get('limit');
     fields.finish();
     const overrides = this.#table.active.filter(
       (record) =>
         record.kind === 'override' &&
-        record.key === key &&
+        binaryKeyOf(record) === binaryKeyOf(target) &&
         (named === undefined || record.limit === named),
     );
     for (const record of overrides) this.#remove(record);
@@ -147,15 +149,16 @@ export class Controls implements RouteControls {
   /** `{ key, limit }`: forgets what a key has consumed, in one limit or in all. @throws {ConfigError} */
   async reset(given: ControlFields): Promise<ResetResult> {
     const fields = new OptionReader('', given);
-    const key = readExactKey(fields.get('key'));
-    const limit = fields.get('limit') === undefined ? undefined : this.#limitOf(fields, key).name;
+    const target = readExactKey(fields.get('key'));
+    const limit =
+      fields.get('limit') === undefined ? undefined : this.#limitOf(fields, target).name;
     fields.finish();
     const until = this.#context.clock.now() + RESET_SHARED_MS;
-    const record = { kind: 'reset', key, limit, until, setAt: this.#nextSetAt() } as const;
-    const result = await this.#forget(key, limit);
+    const record = { kind: 'reset', ...target, limit, until, setAt: this.#nextSetAt() } as const;
+    const result = await this.#forget(record);
     this.#table.put([record]);
     this.#context.share?.([record]);
-    this.#context.log('info', 'key reset', { key, limits: result.reset.join() });
+    this.#context.log('info', 'key reset', { key: target.key, limits: result.reset.join() });
     return result;
   }
 
@@ -181,7 +184,7 @@ export class Controls implements RouteControls {
     try {
       const resets = valid.filter(({ kind }) => kind === 'reset');
       this.#table.put(valid.filter((record) => !resets.includes(record)));
-      for (const { key, limit } of this.#unseenResets(resets)) void this.#forget(key, limit);
+      for (const reset of this.#unseenResets(resets)) void this.#forget(reset);
     } catch (error) {
       this.#context.log('warn', 'controls not taken over', { reason: errorMessageOf(error) });
     }
@@ -229,14 +232,14 @@ export class Controls implements RouteControls {
     return { name, rule: rule.limit };
   }
 
-  #limitOf(fields: OptionReader, key: string): LimitConfig {
+  #limitOf(fields: OptionReader, target: ControlKey): LimitConfig {
     const limits = this.#context.limits();
     const given = fields.get('limit');
     if (given !== undefined) {
       const named = limits.find(({ name }) => name === given);
       return named ?? fields.throwFor('limit', `one of ${limits.map(({ name }) => name).join()}`);
     }
-    const found = this.#router?.limitsOf(toBinaryKey(key)) ?? [];
+    const found = this.#router?.limitsOf(binaryKeyOf(target)) ?? [];
     const specific = found.find(({ always, per }) => !always && per === 'key') ?? found[0];
     return specific ?? fields.throwFor('limit', 'the name of a limit: none matches the key');
   }
@@ -253,7 +256,7 @@ export class Controls implements RouteControls {
     return complete;
   }
 
-  #remove(record: Pick<ControlRecord, 'kind' | 'key' | 'limit'>): boolean {
+  #remove(record: ControlId): boolean {
     const known = this.#table.find(record);
     if (!known) return false;
     const until = Math.min(known.until, this.#context.clock.now() + REMOVAL_SHARED_MS);
@@ -273,9 +276,10 @@ export class Controls implements RouteControls {
   }
 
   /** False for a pattern or a rule that is invalid here, such as one for a limit that this daemon does not have. */
-  #isUsable({ kind, key, limit, rule, isRemoved }: ControlRecord): boolean {
+  #isUsable(record: ControlRecord): boolean {
+    const { kind, limit, rule, isRemoved } = record;
     try {
-      if (kind === 'ban') readControlPattern(key);
+      if (kind === 'ban') controlPatternOf(record);
       if (kind !== 'override' || isRemoved) return true;
       const config = this.#context.limits().find(({ name }) => name === limit);
       return config !== undefined && config.per === 'key' && validRule(rule, config) !== undefined;
@@ -300,9 +304,9 @@ export class Controls implements RouteControls {
     if (!limit) return;
     const to = this.#entryOf(limit, record);
     const before = replaced && this.#entryOf(limit, replaced);
-    const key = this.#countedKey(record.key);
-    for (const from of this.#configuredEntries(limit, record.key)) this.#copy(key, from, to);
-    if (before && before !== to) this.#leave(record.key, before, [to]);
+    const key = this.#countedKey(record);
+    for (const from of this.#configuredEntries(limit, record)) this.#copy(key, from, to);
+    if (before && before !== to) this.#leave(record, before, [to]);
     this.#hasEnded ||= before !== undefined;
     this.#context.onLimitersChanged?.();
   }
@@ -311,21 +315,21 @@ export class Controls implements RouteControls {
     const limit = this.#limitOfOverride(record);
     this.#hasEnded ||= record.kind === 'override';
     if (!limit) return;
-    const isShared = this.#countedKey(record.key) !== toBinaryKey(record.key);
+    const isShared = this.#countedKey(record) !== binaryKeyOf(record);
     // What one address of a network consumed under its override is not the consumption of all.
-    const followers = isShared ? [] : this.#configuredEntries(limit, record.key);
-    this.#leave(record.key, this.#entryOf(limit, record), followers);
+    const followers = isShared ? [] : this.#configuredEntries(limit, record);
+    this.#leave(record, this.#entryOf(limit, record), followers);
   }
 
   /** The key leaves the limiter of an override; other addresses of its network may still count there. */
-  #leave(key: string, from: LimiterEntry, followers: readonly LimiterEntry[]): void {
-    const counted = this.#countedKey(key);
+  #leave(record: ControlKey, from: LimiterEntry, followers: readonly LimiterEntry[]): void {
+    const counted = this.#countedKey(record);
     for (const to of followers) this.#copy(counted, from, to);
     const { limiter } = from;
     if (
       limiter instanceof SyncLimiter &&
       !isConcurrencyLimit(limiter) &&
-      counted === toBinaryKey(key)
+      counted === binaryKeyOf(record)
     )
       limiter.forget(counted);
   }
@@ -358,23 +362,24 @@ export class Controls implements RouteControls {
   }
 
   /** The limiters that the configuration has for the key: of its own rule, and of plans that a request may name. */
-  #configuredEntries({ name, plans }: LimitConfig, key: string): readonly LimiterEntry[] {
-    const own = this.#router?.configuredName(name, toBinaryKey(key)) ?? name;
+  #configuredEntries({ name, plans }: LimitConfig, record: ControlKey): readonly LimiterEntry[] {
+    const own = this.#router?.configuredName(name, binaryKeyOf(record)) ?? name;
     const names = new Set([own, ...[...plans.keys()].map((plan) => overrideName(name, plan))]);
     return [...names].flatMap((each) => this.#context.registry.get(each) ?? []);
   }
 
   /** The key that limits count it under: of an IPv6 address, its network. */
-  #countedKey(key: string): string {
-    const binaryKey = toBinaryKey(key);
+  #countedKey(record: ControlKey): string {
+    const binaryKey = binaryKeyOf(record);
     return this.#router?.countedKey(binaryKey) ?? binaryKey;
   }
 
   /** Without a limit: in those that apply to the key, and in those of this process that have counted it. */
-  async #forget(key: string, limit: string | undefined): Promise<ResetResult> {
-    const counted = this.#countedKey(key);
+  async #forget(record: Pick<ControlRecord, keyof ControlKey | 'limit'>): Promise<ResetResult> {
+    const { limit } = record;
+    const counted = this.#countedKey(record);
     const limits = new Map(this.#context.limits().map((config) => [config.name, config]));
-    const applying = this.#router?.limitsOf(toBinaryKey(key)) ?? [];
+    const applying = this.#router?.limitsOf(binaryKeyOf(record)) ?? [];
     const reset = new Set<string>();
     const failed = new Set<string>();
     const forgetIn = async ({ name, limiter }: LimiterEntry): Promise<void> => {

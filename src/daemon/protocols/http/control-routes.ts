@@ -12,7 +12,7 @@
 import { ConfigError } from '../../../core/errors.ts';
 import { tryParseJson } from '../../../core/json.ts';
 import { isRecord } from '../../../core/options.ts';
-import type { ControlRecord } from '../../control/control-record.ts';
+import { type ControlRecord, keyFieldOf } from '../../control/control-record.ts';
 import { CONTROLS_FIELD } from '../../control/control-table.ts';
 import type { ControlFields, Controls } from '../../control/controls.ts';
 import { toKeyText } from '../../keys/binary-key.ts';
@@ -84,9 +84,10 @@ export const CONTROL_HELP = `  GET  /controls                          bans and 
 `;
 
 /** A control as operators see it: times as text. */
-const viewOf = ({ kind, key, limit, rule, until, setAt, note }: ControlRecord) => ({
+const viewOf = ({ kind, key, isBinary, limit, rule, until, setAt, note }: ControlRecord) => ({
   kind,
-  key,
+  key: isBinary ? toKeyText(key) : key,
+  ...(isBinary && { bytes: key }),
   limit,
   rule,
   until: new Date(until).toISOString(),
@@ -132,7 +133,10 @@ function readFields(
     const value = values[n];
     if (value === undefined) continue;
     const text = toKeyText(value);
-    fields[name] = name === 'burst' ? Number(value) : name === 'rule' ? tryParseJson(text) : text;
+    if (name === 'key') fields[name] = keyFieldOf(value);
+    else if (name === 'burst') fields[name] = Number(value);
+    else if (name === 'rule') fields[name] = tryParseJson(text);
+    else fields[name] = text;
     if (fields[name] === undefined) return new ValidationProblem(name, 'JSON', text);
   }
   return fields;
