@@ -35,17 +35,24 @@ const resp = (...commands: readonly string[]): Promise<string> =>
   exchange(daemon.addresses.resp[0], `${commands.join('\r\n')}\r\n`);
 
 /** Runs a command of the CLI: its exit code and output. */
-async function cli(...words: readonly string[]): Promise<{ code: number; text: string }> {
+const cli = (...words: readonly string[]) => cliAt('http', ...words);
+
+async function cliAt(
+  protocol: 'http' | 'resp',
+  ...words: readonly string[]
+): Promise<{ code: number; text: string }> {
   process.env.SLUICE_ADMIN_TOKEN = TOKEN;
+  process.env.SLUICE_RESP_PASSWORD = 'password-of-applications';
   const lines: string[] = [];
   const print = (line: string): void => void lines.push(line);
   const terminal = { print, error: print, log: print, columns: 80, version: '0.0.0' };
   try {
-    const at = `127.0.0.1:${daemon.port('http')}`;
+    const at = `127.0.0.1:${daemon.port(protocol)}`;
     const code = await run([...words, '--at', at], terminal);
     return { code, text: lines.join('\n') };
   } finally {
     delete process.env.SLUICE_ADMIN_TOKEN;
+    delete process.env.SLUICE_RESP_PASSWORD;
   }
 }
 
@@ -67,6 +74,45 @@ test('HTTP: an invalid request is a 400 that names the parameter', async () => {
   expect(response.status).toBe(400);
   expect(await response.text()).toContain('`for`');
   expect((await post('/ban?keys=eve')).status).toBe(400);
+});
+
+test('HTTP: parameters in the URL and in a body together are refused, unknown ones too', async () => {
+  const headers = { authorization: `Bearer ${TOKEN}`, 'content-type': 'application/json' };
+  const send = (path: string, fields: object) =>
+    fetch(url(path), { method: 'POST', headers, body: JSON.stringify(fields) });
+  const both = await send('/reset?limit=api', { key: 'zed' });
+  expect(both.status).toBe(400);
+  expect(await both.text()).toContain('URL');
+  expect((await send('/reset', { key: 'zed', limits: 'api' })).status).toBe(400);
+  expect(await (await send('/reset', { key: 'zed', limit: 'api' })).json()).toEqual({
+    reset: ['api'],
+    failed: [],
+  });
+  const form = { method: 'POST', headers: { authorization: `Bearer ${TOKEN}` } };
+  const body = new URLSearchParams({ key: 'zed' });
+  expect((await fetch(url('/reset?limit=api'), { ...form, body })).status).toBe(400);
+  expect((await fetch(url('/reset'), { ...form, body })).status).toBe(200);
+});
+
+test('HTTP: a rule in the URL is JSON', async () => {
+  const rule = encodeURIComponent('{"bucket":{"rate":"1/h","burst":3}}');
+  expect((await post(`/override?key=yan&for=1h&rule=${rule}`)).status).toBe(200);
+  expect((await post('/override?key=yan&for=1h&rule=fast')).status).toBe(400);
+  const statuses = await Promise.all([1, 2, 3, 4].map(async () => (await check('yan')).status));
+  expect(statuses.filter((status) => status === 200)).toHaveLength(3);
+  await post('/remove-override?key=yan');
+});
+
+test('CLI: check and why show the end of a ban, why its note, and a ban comes before an override', async () => {
+  await cli('ban', 'eve', '1h', '--note', 'scraper');
+  const checked = await cliAt('resp', 'check', 'eve');
+  expect(checked.text).toMatch(/^NO: banned, until \d{4}-\d\d-\d\dT/);
+  expect((await cli('why', 'eve')).text).toMatch(
+    /denied until \d{4}-.*: a ban has eve \(scraper\)/,
+  );
+  const overridden = await cli('override', 'eve', '5/s', '1h');
+  expect(overridden.text).toContain('not banned: unban it first');
+  expect((await cli('unban', 'eve')).code).toBe(0);
 });
 
 test('RESP: commands of operators need AUTH admin with the token, not the password of the port', async () => {
@@ -105,6 +151,18 @@ test('RESP: override and reset', async () => {
   expect(verdicts).toEqual(['1', '0', '1']);
 });
 
+test('RESP and HTTP: a key that is not UTF-8 is banned as its bytes', async () => {
+  expect((await post('/ban?key=k%FF%FE&for=1h')).status).toBe(200);
+  expect((await check('k%FF%FE')).status).toBe(403);
+  expect((await check('k%FF%FD')).status).toBe(200);
+  const words = (list: readonly string[]): string =>
+    `*${list.length}\r\n${list.map((word) => `$${word.length}\r\n${word}\r\n`).join('')}`;
+  const text = words(['AUTH', 'admin', TOKEN]) + words(['SLUICE.UNBAN', 'k\xff\xfe']);
+  const reply = await exchange(daemon.addresses.resp[0], Buffer.from(text, 'latin1'));
+  expect(reply).toBe('+OK\r\n:1\r\n');
+  expect((await check('k%FF%FE')).status).toBe(200);
+});
+
 test('CLI: ban, override, reset and list', async () => {
   expect(await cli('ban', 'ip:10.*', '1h', '--note', 'scraper')).toMatchObject({ code: 0 });
   expect((await check('ip:10.1.1.1')).status).toBe(403);
@@ -112,10 +170,10 @@ test('CLI: ban, override, reset and list', async () => {
   const { text } = await cli('controls');
   expect(text).toMatch(/ban +ip:10\.\* .* scraper/);
   expect(text).toMatch(/override +carol +api +\{"bucket":\{"rate":"100\/h"\}\}/);
-  expect(await cli('reset', 'carol')).toEqual({ code: 0, text: 'carol is reset in 1 limit' });
+  expect(await cli('reset', 'carol')).toEqual({ code: 0, text: 'carol is reset in api' });
   expect(await cli('override', 'carol', '--remove')).toEqual({
     code: 0,
-    text: 'carol has no override',
+    text: 'the override of carol is removed',
   });
   expect(await cli('unban', 'ip:10.*')).toMatchObject({ code: 0 });
   expect((await cli('controls')).text).toBe('no bans and no overrides');

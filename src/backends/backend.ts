@@ -90,8 +90,11 @@ export interface Backend {
   snapshot(): TableSnapshot;
   /** The same without a pause; calls may be decided between two slices. */
   slices(): TableSlices;
-  /** With `from`, of a rule of the same kind with other numbers. False, and nothing is restored, if it is not. */
-  restore(snapshot: TableSnapshot, from?: Policy): boolean;
+  /**
+   * With `from`, of a rule of the same kind with other numbers. False, and nothing is restored, if it is not. Without
+   * debt, what was spent counts up to the burst.
+   */
+  restore(snapshot: TableSnapshot, from?: Policy, keepsDebt?: boolean): boolean;
 
   /**
    * The keys of another backend, in time that does not depend on their number: like `restore` of its snapshot. Undefined,

@@ -85,8 +85,8 @@ export class DelegatingBackend<Inner extends Backend = Backend> implements Backe
     return this.inner.slices();
   }
 
-  restore(snapshot: TableSnapshot, from?: Policy): boolean {
-    return this.inner.restore(snapshot, from);
+  restore(snapshot: TableSnapshot, from?: Policy, keepsDebt?: boolean): boolean {
+    return this.inner.restore(snapshot, from, keepsDebt);
   }
 
   detach(): void {

@@ -2,6 +2,7 @@
 
 import { parseEndpoint } from '../client/address.ts';
 import { type CheckItem, connect } from '../client/index.ts';
+import { systemClock } from '../core/clock.ts';
 import { OptionReader } from '../core/options.ts';
 import { formatRetryAfter } from './chart/format.ts';
 import {
@@ -132,6 +133,10 @@ function formatDecision(decision: CheckReply): string {
   if (decision.verdict === 'allow') {
     if (decision.reason === 'overload') return 'OK: daemon overloaded, not counted';
     return decision.remaining === Infinity ? 'OK' : `OK, ${decision.remaining} left`;
+  }
+  if (decision.reason === 'banned') {
+    const until = new Date(systemClock.now() + decision.retryAfterMs);
+    return `NO: banned, until ${until.toISOString()}`;
   }
   const by = decision.limit === undefined ? '' : `, limit ${decision.limit}`;
   const reason = REASON_TEXTS[decision.reason ?? ''] ?? '';

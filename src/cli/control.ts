@@ -11,7 +11,6 @@ import {
 import {
   type Command,
   CommandError,
-  countOf,
   EXIT_OK,
   onlyPositional,
   parseFlagValue,
@@ -106,7 +105,7 @@ const override: Command = {
        sluice override KEY --remove [options]
 
 Gives a key another rate in one limit, until the time is over: 100/s for bucket, window and spacing, a number
-of calls for concurrency. What the key has consumed stays consumed.
+of calls for concurrency. What the key has consumed stays consumed. KEY is an exact key, not a pattern.
 
 options:
   --limit NAME   the limit; default: the most specific one that matches the key
@@ -127,7 +126,7 @@ example:
     if (flags.remove) {
       const key = onlyPositional(positionals, 'key');
       await change('/remove-override', flags, { key, ...named });
-      terminal.print(toPrintable(`${key} has no override`));
+      terminal.print(toPrintable(`the override of ${key} is removed`));
       return EXIT_OK;
     }
     const [key, rate, duration] = words(positionals, 'a key, a rate and a duration', 3);
@@ -146,12 +145,12 @@ const reset: Command = {
   summary: 'forgets what a key has consumed',
   help: `usage: sluice reset KEY [options]
 
-Forgets what a key has consumed, in one limit or in all that count each key by itself: it starts anew. With a
-limit in Redis or etcd, the key is reset there. A concurrency limit in Redis and a limit that groups divide there
+Forgets what a key has consumed, in one limit or in all that apply to it and count each key by itself: it starts
+anew. KEY is an exact key, not a pattern. With a limit in Redis or etcd, the key is reset there. A concurrency limit in Redis and a limit that groups divide there
 cannot be reset.
 
 options:
-  --limit NAME   one limit; default: all
+  --limit NAME   one limit; default: all that apply to the key
 ${ADMIN_FLAGS_HELP}
 
 ${TOKEN_HELP}
@@ -164,8 +163,12 @@ example:
     const { limit } = flags;
     const fields = { key, ...(limit !== undefined && { limit }) };
     const result = await change('/reset', flags, fields);
-    const { reset: done = [] } = result as { readonly reset?: readonly string[] };
-    terminal.print(toPrintable(`${key} is reset in ${countOf(done.length, 'limit')}`));
+    const { reset: done = [], failed = [] } = result as Partial<
+      Record<'reset' | 'failed', readonly string[]>
+    >;
+    const where = done.length > 0 ? `is reset in ${done.join(', ')}` : 'is in no limit';
+    const not = failed.length > 0 ? `; not in ${failed.join(', ')}: see the log` : '';
+    terminal.print(toPrintable(`${key} ${where}${not}`));
     return EXIT_OK;
   },
 };

@@ -182,7 +182,12 @@ const bytesOf = (floats: Float64Array): Buffer =>
 /** The snapshot, or the reason why it is not used. */
 export type SnapshotReadResult =
   | { readonly snapshot: Snapshot }
-  | { readonly reason: string; readonly isMissing?: boolean };
+  | {
+      readonly reason: string;
+      readonly isMissing?: boolean;
+      /** Of one that is too old for counts: bans and overrides have their own expiry. */
+      readonly controlsOnly?: Snapshot;
+    };
 
 export async function readSnapshot(
   file: string,
@@ -234,7 +239,9 @@ function parseSnapshot(bytes: Buffer, now: Millis, maxAgeMs: Millis): SnapshotRe
   const { savedAt, seed } = head;
   if (savedAt > now + MAX_CLOCK_SKEW_MS) return { reason: 'it is from the future' };
   if (now - savedAt > maxAgeMs) {
-    return { reason: `it is ${Math.round((now - savedAt) / 1000)} s old` };
+    const reason = `it is ${Math.round((now - savedAt) / 1000)} s old`;
+    const { controls } = head;
+    return controls ? { reason, controlsOnly: { savedAt, seed, parts: [], controls } } : { reason };
   }
   let at = found.numbersFrom;
   const floats = head.parts.reduce((sum, { entries, freshAt }) => sum + entries + freshAt, 0);

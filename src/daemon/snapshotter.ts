@@ -202,7 +202,7 @@ export async function loadSnapshot(
   const fleetSeed = fleetHashSeedOf(config);
   if (fleetSeed && 'snapshot' in read && !isSameSeed(read.snapshot.seed, fleetSeed)) {
     log('warn', 'snapshot not used', { file, reason: 'its keys are those of another fleet' });
-    return undefined;
+    return { ...read.snapshot, parts: [] };
   }
   if ('snapshot' in read) {
     const isLimit = ({ name }: SnapshotPart) => name !== GCRA_PART && isLimitName(name);
@@ -210,7 +210,7 @@ export async function loadSnapshot(
     return read.snapshot;
   }
   if (!read.isMissing) log('warn', 'snapshot not used', { file, reason: read.reason });
-  return undefined;
+  return read.controlsOnly;
 }
 
 const isSameSeed = (seed: HashSeed, other: HashSeed): boolean =>

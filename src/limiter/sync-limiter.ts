@@ -96,6 +96,9 @@ export interface NamedCheckWithStatus {
   readonly rules: readonly NamedRuleStatus[];
 }
 
+/** Of more keys that are forgotten with calls in flight, the end of the oldest calls counts again. */
+const MAX_FORGOTTEN = 10_000;
+
 export interface SyncLimiterSettings extends LimiterSettings {
   /** The same clock, for a rule that reserves: one check reads it once, so that due times are exact. */
   readonly batchClock?: BatchClock | undefined;
@@ -111,6 +114,10 @@ export class SyncLimiter extends LimiterCore implements LimiterInternals {
   readonly scheduler: WaitScheduler;
   readonly #batchClock: BatchClock | undefined;
   readonly #adjustments = new Adjustments();
+  /** Increases with each `forget`. */
+  #generation = 0;
+  /** By key with calls in flight that was forgotten: the first generation of permits that count again. */
+  readonly #forgotten = new Map<string, number>();
 
   constructor(policy: Policy, backend: Backend, settings: SyncLimiterSettings) {
     super(settings);
@@ -229,11 +236,21 @@ export class SyncLimiter extends LimiterCore implements LimiterInternals {
     return this.issuePermit(key, cost, dueAt, waitedMs, partitionIndex);
   }
 
-  /** Forgets what a key has consumed, and its cool-down. Calls in flight no longer count. */
+  /** Forgets what a key has consumed, and its cool-down. Calls in flight no longer count, nor does their end. */
   forget(key: string): void {
+    if ((this.#backend.inspect(key).state.inFlight ?? 0) > 0) this.#disownPermits(key);
     this.#backend.forget(key);
     this.cooldowns.remove(key);
     this.scheduler.wake(key);
+  }
+
+  #disownPermits(key: string): void {
+    if (this.telemetry.held === 0) this.#forgotten.clear();
+    this.#forgotten.delete(key); // so that it is the last entry: the newest
+    this.#forgotten.set(key, ++this.#generation);
+    if (this.#forgotten.size <= MAX_FORGOTTEN) return;
+    const [oldest] = this.#forgotten.keys();
+    this.#forgotten.delete(oldest);
   }
 
   /** The state of one key, for `restore` of another limiter with the same hasher. */
@@ -252,9 +269,9 @@ export class SyncLimiter extends LimiterCore implements LimiterInternals {
   }
 
   /** With `from`, the state of a limit of the same kind with other numbers; false if it is of another kind. */
-  restore(snapshot: TableSnapshot, from?: unknown): boolean {
+  restore(snapshot: TableSnapshot, from?: unknown, keepsDebt?: boolean): boolean {
     if (from === undefined) return this.#backend.restore(snapshot);
-    return this.#backend.restore(snapshot, createPolicy(from, this.random));
+    return this.#backend.restore(snapshot, createPolicy(from, this.random), keepsDebt);
   }
 
   /** The keys of the limiter that this one replaces; false if its rule is of another kind. */
@@ -357,14 +374,18 @@ export class SyncLimiter extends LimiterCore implements LimiterInternals {
     partitionIndex?: number,
   ): Permit {
     const grant = { key, cost, dueAt, issuedAt: dueAt, waitedMs };
-    return this.telemetry.issuePermit(grant, ({ outcome = 'ok', used, retryAfterMs }, rttMs, now) =>
+    const generation = this.#generation;
+    return this.telemetry.issuePermit(grant, (result, rttMs, now) => {
+      const { outcome = 'ok', used, retryAfterMs } = result;
+      if (this.#forgotten.size > 0 && generation < (this.#forgotten.get(key) ?? 0))
+        return this.telemetry.recordSettled(key, cost, outcome, used, rttMs);
       this.#settle(
         key,
         { outcome, cost, used, dueAt, rttMs, partition: partitionIndex },
         retryAfterMs,
         now,
-      ),
-    );
+      );
+    });
   }
 
   hasWaiters(key: string, options?: CheckOptions): boolean {

@@ -79,6 +79,11 @@ export class LimiterTelemetry {
     this.#events.emit({ type: 'decision', limit: this.name, key, cost, at, decision, waitedMs });
   }
 
+  /** Permits issued and not settled. */
+  get held(): number {
+    return this.#unsettled.size;
+  }
+
   /** Counts a call as allowed and issues its permit. `settle` gets the result, the round-trip time and the time. */
   issuePermit(
     init: PermitInit & { readonly waitedMs: Millis },

@@ -123,6 +123,9 @@ export function all(policies: readonly Policy[], path = 'all'): Policy {
     deferTo,
     terms: components,
     converterFrom: (from) => convertAll(components, from.terms as readonly Component[]),
+    clearDebt(state, i) {
+      for (const { policy, offset } of components) policy.clearDebt?.(state, i + offset);
+    },
     ...divisionOf(policies, path),
     ...rateOf(components),
     ...resumeOf(policies),

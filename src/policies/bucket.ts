@@ -201,6 +201,10 @@ function bucketAt(terms: BucketTerms, position: PoolPosition): Policy {
       };
     },
 
+    clearDebt(state, i) {
+      state[i + SPENT] = Math.min(state[i + SPENT], capacity);
+    },
+
     divided: (next) => bucketAt(terms, next),
     ratePerSecond: () => (perMs * 1000) / size,
     refillMs: burst / perMs,

@@ -212,6 +212,9 @@ export interface PolicyCapabilities {
    */
   converterFrom?(from: Policy): KeyConverter | undefined;
 
+  /** Ends a debt: what was spent counts up to the burst. Token buckets, alone or in `all`. */
+  clearDebt?(state: State, i: number): void;
+
   /** Adds tokens that were taken off another bucket, up to a level of `upTo`. Token buckets only. */
   credit?(state: State, i: number, tokens: number, upTo: number, now: Millis): void;
 }

@@ -10,6 +10,7 @@ import { runInBackground, type Steps } from '../../core/steps.ts';
 import {
   converterBetween,
   type Feedback,
+  type KeyConverter,
   type KeyState,
   type KeyStatus,
   keyStatusOf,
@@ -261,17 +262,22 @@ export class LocalBackend implements Backend {
     return this.#table.slices(() => this.#clock.now());
   }
 
-  restore(snapshot: TableSnapshot, from?: Policy): boolean {
+  restore(snapshot: TableSnapshot, from?: Policy, keepsDebt = true): boolean {
     const now = this.#clock.now();
     if (from === undefined) {
       this.#table.restore(snapshot, now);
       return true;
     }
-    const convert = converterBetween(from, this.#policy);
-    if (!convert) return false;
+    const policy = this.#policy;
+    const converter = converterBetween(from, policy);
+    if (!converter) return false;
+    const convert: KeyConverter = (state, i, source, j, at) => {
+      converter(state, i, source, j, at);
+      if (!keepsDebt) policy.clearDebt?.(state, i);
+    };
     const old = new KeyTable(from, this.#hasher, this.#maxKeys);
     old.restore(snapshot, now);
-    old.change(this.#policy, convert, now);
+    old.change(policy, convert, now);
     this.#table.restore(collectSlices(old.slices(() => now)), now);
     return true;
   }

@@ -197,9 +197,9 @@ export class PoolBackend extends DelegatingBackend<LocalBackend> {
     return this.inner.slices();
   }
 
-  override restore(snapshot: TableSnapshot, from?: Policy): boolean {
+  override restore(snapshot: TableSnapshot, from?: Policy, keepsDebt?: boolean): boolean {
     this.#refreshFixedDecision();
-    return this.inner.restore(snapshot, from);
+    return this.inner.restore(snapshot, from, keepsDebt);
   }
 
   prepareChange(policy: Policy): (() => void) | undefined {

@@ -5,13 +5,14 @@
  *     override  the key has another rule in one limit
  *     reset     the consumption of the key was forgotten; kept for a while so that peers learn of it
  *
- * Of two records with the same id the one that was set later wins. A removal is a record too, until the removed control
- * would have expired: a peer that was away cannot bring it back.
+ * Of two records with the same id the one that was set later wins. A removal is a record too, for some minutes: an older
+ * copy of the removed control that still travels cannot bring it back.
  */
 
 import type { Millis } from '../../core/clock.ts';
 import { ConfigError } from '../../core/errors.ts';
 import { isRecord, type OptionReader } from '../../core/options.ts';
+import { toBinaryKey, toKeyText } from '../keys/binary-key.ts';
 import { type Pattern, readPattern } from '../keys/pattern.ts';
 
 export type ControlKind = 'ban' | 'override' | 'reset';
@@ -20,6 +21,8 @@ export interface ControlRecord {
   readonly kind: ControlKind;
   /** As an operator writes it: a ban may be of a pattern. */
   readonly key: string;
+  /** The key is not valid UTF-8: `key` has one character per byte. */
+  readonly isBinary?: boolean | undefined;
   /** The name of one limit; left out: all. */
   readonly limit?: string | undefined;
   /** override: the rule. */
@@ -38,26 +41,74 @@ const MAX_DURATION_MS: Millis = 366 * 24 * 3_600_000;
 const MAX_NOTE_CHARS = 200;
 const MAX_KEY_CHARS = 1000;
 
-export const idOf = ({
-  kind,
-  key,
-  limit = '',
-}: Pick<ControlRecord, 'kind' | 'key' | 'limit'>): string => `${kind} ${limit} ${key}`;
+/** What a control is about. */
+export type ControlKey = Pick<ControlRecord, 'key' | 'isBinary'>;
+export type ControlId = ControlKey & Pick<ControlRecord, 'kind' | 'limit'>;
+
+export const idOf = ({ kind, key, isBinary, limit = '' }: ControlId): string =>
+  `${kind} ${isBinary ? 'bytes' : ''} ${limit} ${key}`;
+
+export const binaryKeyOf = ({ key, isBinary }: ControlKey): string =>
+  isBinary ? key : toBinaryKey(key);
+
+/** A binary key as the field `key` of a request: text, or bytes if it is not UTF-8. */
+export function keyFieldOf(binaryKey: string): string | { readonly bytes: string } {
+  const text = toKeyText(binaryKey);
+  return toBinaryKey(text) === binaryKey ? text : { bytes: binaryKey };
+}
 
 /** The pattern of a ban: an exact key, a glob, or whatever else a list accepts as a string. @throws {ConfigError} */
-export function readControlPattern(key: unknown): Pattern {
-  const pattern = readPattern(readKeyText(key), 'key');
+export function controlPatternOf({ key, isBinary }: ControlKey): Pattern {
+  if (isBinary) return bytesPattern(key);
+  const pattern = readPattern(key, 'key');
   if (pattern.exactKey === undefined && pattern.literalPrefix === '' && pattern.specificity === 0)
     throw new ConfigError('key', 'a key, or a pattern that does not match all keys', key);
   return pattern;
 }
 
+const bytesPattern = (key: string): Pattern => ({
+  ...readPattern({ exact: key }, 'key'),
+  text: toKeyText(key),
+  exactKey: key,
+  literalPrefix: key,
+  matches: (candidate) => candidate === key,
+});
+
+/** `alice`, or `{ bytes: 'k\xff' }` for a key that is not UTF-8: one character per byte. @throws {ConfigError} */
+export function readKey(given: unknown): ControlKey {
+  const isBytes = isRecord(given) && Object.keys(given).join() === 'bytes';
+  if (!isBytes) return { key: readKeyText(given) };
+  const key = readKeyText(given.bytes);
+  if (!isBinaryKey(key)) throw new ConfigError('key.bytes', 'one character per byte', key);
+  const field = keyFieldOf(key);
+  return typeof field === 'string' ? { key: field } : { key, isBinary: true };
+}
+
+/**
+ * An exact key: as `readKey`, or `{ exact: 'a*b' }` for a key that reads like a pattern.
+ * @throws {ConfigError} for a pattern
+ */
+export function readExactKey(given: unknown): ControlKey {
+  if (isRecord(given) && Object.keys(given).join() === 'exact')
+    return { key: readKeyText(given.exact) };
+  const read = readKey(given);
+  const { key } = read;
+  if (read.isBinary) return read;
+  const { exactKey, network } = readPattern(key, 'key');
+  if (exactKey !== undefined || (network && !key.includes('/'))) return read;
+  const literal = JSON.stringify({ key: { exact: key } });
+  const expected = `an exact key, not a pattern (only bans take patterns); a key that contains * or ? is written ${literal} in JSON over HTTP`;
+  throw new ConfigError('key', expected, key);
+}
+
 /** @throws {ConfigError} unless it is a non-empty string of bounded length */
-export function readKeyText(key: unknown): string {
+function readKeyText(key: unknown): string {
   const expected = `a string of 1 to ${MAX_KEY_CHARS} characters`;
   if (typeof key === 'string' && key.length > 0 && key.length <= MAX_KEY_CHARS) return key;
   throw new ConfigError('key', expected, key);
 }
+
+const isBinaryKey = (key: string): boolean => Buffer.from(key, 'latin1').toString('latin1') === key;
 
 /** The fields that all controls with an expiry have. */
 export function readExpiry(fields: OptionReader): { forMs: Millis; note?: string } {
@@ -79,12 +130,13 @@ function readNote(fields: OptionReader): string | undefined {
 /** True for a record of a snapshot or of a peer that has the right form. */
 export function isControlRecord(value: unknown): value is ControlRecord {
   if (!isRecord(value)) return false;
-  const { kind, key, limit, until, setAt, note } = value;
+  const { kind, key, isBinary, limit, until, setAt, note } = value;
   return (
     ['ban', 'override', 'reset'].includes(String(kind)) &&
     typeof key === 'string' &&
     key.length > 0 &&
     key.length <= MAX_KEY_CHARS &&
+    (isBinary === undefined || (isBinary === true && isBinaryKey(key))) &&
     (limit === undefined || typeof limit === 'string') &&
     Number.isFinite(until) &&
     Number.isFinite(setAt) &&

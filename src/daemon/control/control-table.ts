@@ -10,13 +10,21 @@
 
 import { type Clock, type Millis, schedule } from '../../core/clock.ts';
 import { ConfigError } from '../../core/errors.ts';
-import { toBinaryKey } from '../keys/binary-key.ts';
 import type { Pattern } from '../keys/pattern.ts';
 import { PatternIndex } from '../keys/pattern-index.ts';
-import { type ControlRecord, idOf, readControlPattern } from './control-record.ts';
+import {
+  binaryKeyOf,
+  type ControlId,
+  type ControlRecord,
+  controlPatternOf,
+  idOf,
+} from './control-record.ts';
 
-/** More keys than this belong into the configuration. Removals count until they expire. */
+/** More keys than this belong into the configuration. */
 export const MAX_CONTROLS = 10_000;
+
+/** Removals and resets that peers can still learn of. Of more, the oldest are dropped. */
+const MAX_PASSING = 10_000;
 
 /** The field that the error for one control too many names. */
 export const CONTROLS_FIELD = 'controls';
@@ -28,7 +36,8 @@ interface Ban {
 
 /** Called with each record that took effect, and each that ended. */
 export interface ControlListener {
-  onSet(record: ControlRecord): void;
+  /** `replaced` has not ended by itself. */
+  onSet(record: ControlRecord, replaced: ControlRecord | undefined): void;
   onEnd(record: ControlRecord): void;
   /** After one or more of them; with the binary key of a ban if that is all that has changed. */
   onChange(onlyKey?: string): void;
@@ -37,7 +46,10 @@ export interface ControlListener {
 export class ControlTable {
   readonly #clock: Clock;
   readonly #listener: ControlListener;
+  /** In effect. */
   readonly #records = new Map<string, ControlRecord>();
+  /** Removals and resets: for peers, and against older copies of what was removed. */
+  readonly #passing = new Map<string, ControlRecord>();
   readonly #bansByKey = new Map<string, Ban>();
   readonly #bansByPattern = new Map<string, Ban>();
   #patternIndex: PatternIndex<Ban> | undefined;
@@ -56,42 +68,42 @@ export class ControlTable {
     return this.#bansByKey.size + this.#bansByPattern.size + this.#overrides.size;
   }
 
-  /** All records, removals included: what a snapshot and peers need. */
+  /** All records, removals and resets included: what peers need. */
   get records(): readonly ControlRecord[] {
-    return [...this.#records.values()];
+    return [...this.#records.values(), ...this.#passing.values()];
   }
 
   /** Bans and overrides in effect, in the order in which they were set. */
   get active(): readonly ControlRecord[] {
-    return this.records.filter(({ kind, isRemoved }) => kind !== 'reset' && !isRemoved);
+    return [...this.#records.values()];
   }
 
   /** The record with the same id, removals included. */
-  recordOf(record: Pick<ControlRecord, 'kind' | 'key' | 'limit'>): ControlRecord | undefined {
-    return this.#records.get(idOf(record));
+  recordOf(record: ControlId): ControlRecord | undefined {
+    return this.find(record) ?? this.#passing.get(idOf(record));
   }
 
   /** The same if it is in effect. */
-  find(record: Pick<ControlRecord, 'kind' | 'key' | 'limit'>): ControlRecord | undefined {
-    const found = this.recordOf(record);
-    return found?.isRemoved ? undefined : found;
+  find(record: ControlId): ControlRecord | undefined {
+    return this.#records.get(idOf(record));
   }
 
   /**
    * Puts records into effect that are newer than the known ones, and returns them.
+   * Removals and resets always fit.
    * @throws {ConfigError} if there is no place, and nothing changes; for an invalid pattern
    */
   put(records: readonly ControlRecord[]): readonly ControlRecord[] {
     const now = this.#clock.now();
     const newer = records.filter((record) => {
-      const known = this.#records.get(idOf(record));
+      const known = this.recordOf(record);
       return record.until > now && (known === undefined || record.setAt > known.setAt);
     });
     if (newer.length === 0) return newer;
-    const added = newer.filter((record) => !this.#records.has(idOf(record))).length;
+    const added = newer.filter((record) => !isPassing(record) && !this.find(record)).length;
     const count = this.#records.size + added;
     const expected = `at most ${MAX_CONTROLS} of them: remove some, or use the configuration`;
-    if (count > MAX_CONTROLS) throw new ConfigError(CONTROLS_FIELD, expected, count);
+    if (added > 0 && count > MAX_CONTROLS) throw new ConfigError(CONTROLS_FIELD, expected, count);
     let onlyKey: string | undefined;
     for (const record of newer) onlyKey = this.#apply(record)?.exactKey;
     this.#scheduleExpiry(Math.min(...newer.map(({ until }) => until)));
@@ -119,32 +131,44 @@ export class ControlTable {
 
   /** Returns the pattern of a ban. */
   #apply(record: ControlRecord): Pattern | undefined {
-    const { kind, key, limit = '', isRemoved = false } = record;
-    const known = this.#records.get(idOf(record));
-    const pattern = kind === 'ban' ? readControlPattern(key) : undefined;
-    if (known && !known.isRemoved) this.#end(known, pattern);
-    this.#records.delete(idOf(record)); // so that it is the last entry: the newest
-    this.#records.set(idOf(record), record);
-    if (isRemoved) return pattern;
+    const { kind, key, limit = '' } = record;
+    const id = idOf(record);
+    const known = this.#records.get(id);
+    const pattern = kind === 'ban' ? controlPatternOf(record) : undefined;
+    if (known) this.#unindex(known, pattern);
+    this.#records.delete(id); // so that it is the last entry: the newest
+    this.#passing.delete(id);
+    if (isPassing(record)) {
+      this.#pass(id, record);
+      if (known) this.#listener.onEnd(known);
+      return pattern;
+    }
+    this.#records.set(id, record);
     if (pattern) {
       const ban = { record, pattern };
       if (pattern.exactKey === undefined) this.#bansByPattern.set(key, ban);
       else this.#bansByKey.set(pattern.exactKey, ban);
       this.#patternIndex = undefined;
-    } else if (kind === 'override') this.#overrides.set(`${limit} ${toBinaryKey(key)}`, record);
-    this.#listener.onSet(record);
+    } else if (kind === 'override') this.#overrides.set(`${limit} ${binaryKeyOf(record)}`, record);
+    this.#listener.onSet(record, known);
     return pattern;
   }
 
-  #end(record: ControlRecord, pattern?: Pattern): void {
+  #pass(id: string, record: ControlRecord): void {
+    this.#passing.set(id, record);
+    if (this.#passing.size <= MAX_PASSING) return;
+    const [oldest] = this.#passing.keys();
+    this.#passing.delete(oldest);
+  }
+
+  #unindex(record: ControlRecord, pattern?: Pattern): void {
     const { kind, key, limit = '' } = record;
     if (kind === 'ban') {
-      const { exactKey } = pattern ?? readControlPattern(key);
+      const { exactKey } = pattern ?? controlPatternOf(record);
       if (exactKey === undefined) this.#bansByPattern.delete(key);
       else this.#bansByKey.delete(exactKey);
       this.#patternIndex = undefined;
-    } else if (kind === 'override') this.#overrides.delete(`${limit} ${toBinaryKey(key)}`);
-    this.#listener.onEnd(record);
+    } else if (kind === 'override') this.#overrides.delete(`${limit} ${binaryKeyOf(record)}`);
   }
 
   /** Wakes at the given instant, if no record expires before. */
@@ -159,15 +183,24 @@ export class ControlTable {
     const now = this.#clock.now();
     this.#expiryAt = Infinity;
     let next = Infinity;
-    for (const [id, record] of this.#records) {
+    let hasEnded = false;
+    for (const record of this.records) {
       if (record.until > now) {
         next = Math.min(next, record.until);
         continue;
       }
-      this.#records.delete(id);
-      if (!record.isRemoved) this.#end(record);
+      if (!isPassing(record)) {
+        this.#records.delete(idOf(record));
+        this.#unindex(record);
+        this.#listener.onEnd(record);
+        hasEnded = true;
+      } else this.#passing.delete(idOf(record));
     }
     this.#scheduleExpiry(next);
-    this.#listener.onChange();
+    if (hasEnded) this.#listener.onChange();
   }
 }
+
+/** True for a removal or a reset: nothing is in effect. */
+const isPassing = ({ kind, isRemoved = false }: ControlRecord): boolean =>
+  kind === 'reset' || isRemoved;

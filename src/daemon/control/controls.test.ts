@@ -187,3 +187,193 @@ test('controls: their number is bounded, and the error says what to do', async (
   expect(isAllowed('k9999')).toBe(false);
   expect(isAllowed('one more')).toBe(true);
 });
+
+test('override: its end leaves a key empty at most, not in debt', async () => {
+  const { controls, clock, count } = await start(
+    'limits: { a: { bucket: { rate: 5/m, burst: 5 } } }',
+  );
+  controls.override({ key: 'alice', rate: '100/s', for: '3s' });
+  expect(count('alice', 100)).toBe(100);
+  clock.advance(2990);
+  expect(count('alice', 100)).toBe(100);
+  clock.advance(10);
+  expect(count('alice')).toBe(0);
+  clock.advance(12_000);
+  expect(count('alice')).toBe(1);
+});
+
+test('override: a removal leaves a key empty at most, and what it has not spent stays', async () => {
+  const { controls, count, clock } = await start(
+    'limits: { a: { all: [{ bucket: { rate: 1/m, burst: 10 } }, { bucket: { rate: 1/s, burst: 1000 } }] } }',
+  );
+  const rule = {
+    all: [{ bucket: { rate: '1/m', burst: 500 } }, { bucket: { rate: '1/s', burst: 1000 } }],
+  };
+  controls.override({ key: 'alice', rule, for: '1h' });
+  expect(count('alice', 400)).toBe(400);
+  controls.override({ key: 'bob', rule, for: '1h' });
+  expect(count('bob', 4)).toBe(4);
+  expect(controls.removeOverride({ key: 'alice' })).toBe(true);
+  expect(controls.removeOverride({ key: 'bob' })).toBe(true);
+  expect(count('bob')).toBe(6);
+  expect(count('alice')).toBe(0);
+  clock.advance(60_000);
+  expect(count('alice')).toBe(1);
+});
+
+test('removals: as many bans as fit, all taken back, leave room for as many again', async () => {
+  const { controls, isAllowed, count, clock } = await start(ONE);
+  for (let n = 0; n < MAX_CONTROLS; n++) controls.ban({ key: `k${n}`, for: '1h' });
+  expect(count('alice')).toBe(20);
+  expect(await controls.reset({ key: 'alice' })).toMatchObject({ reset: ['a'] });
+  expect(count('alice')).toBe(20);
+  for (let n = 0; n < MAX_CONTROLS; n++) controls.unban({ key: `k${n}` });
+  for (let n = 0; n < 2 * MAX_CONTROLS; n++) {
+    controls.ban({ key: `x${n}`, for: '1h' });
+    if (n >= 100) controls.unban({ key: `x${n}` });
+  }
+  expect(isAllowed('x7')).toBe(false);
+  expect(controls.list()).toHaveLength(100);
+  expect(controls.records.length).toBeLessThanOrEqual(2 * MAX_CONTROLS);
+  clock.advance(15 * 60_000);
+  expect(controls.records).toHaveLength(100);
+});
+
+test('removals: an older copy from a peer does not bring a ban back', async () => {
+  const { controls, isAllowed } = await start(ONE);
+  const ban = controls.ban({ key: 'eve', for: '1h' });
+  controls.unban({ key: 'eve' });
+  controls.merge([ban]);
+  expect(isAllowed('eve')).toBe(true);
+});
+
+test('controls: override and reset take exact keys, and say so to a pattern', async () => {
+  const { controls, count } = await start(ONE);
+  for (const key of ['ip:10.0.0.0/8', 'api-*', 'a?']) {
+    expect(() => controls.override({ key, rate: '1/s', for: '1h' })).toThrow('exact key');
+    expect(() => controls.removeOverride({ key })).toThrow('exact key');
+    await expect(controls.reset({ key })).rejects.toThrow('exact key');
+  }
+  controls.override({ key: { exact: 'api-*' }, rate: '1/h', burst: 30, for: '1h' });
+  expect(count('api-*')).toBe(30);
+  expect(count('api-1')).toBe(20);
+  await controls.reset({ key: { exact: 'api-*' } });
+  expect(count('api-*')).toBe(30);
+  expect(controls.removeOverride({ key: { exact: 'api-*' } })).toBe(true);
+});
+
+test('override: a longer time for the same or another rule keeps what was consumed', async () => {
+  const { controls, count } = await start(ONE);
+  controls.override({ key: 'alice', rate: '100/h', for: '1h' });
+  expect(count('alice', 60)).toBe(60);
+  controls.override({ key: 'alice', rate: '100/h', for: '2h' });
+  controls.override({ key: 'alice', rate: '90/h', for: '2h' });
+  expect(count('alice')).toBe(30);
+});
+
+test('override: keeps what a key has consumed on a plan that requests name, and its end does too', async () => {
+  const { controls, daemon } = await start(
+    'limits: { a: { bucket: { rate: 1/h, burst: 20 }, plans: { gold: { bucket: { rate: 1/h, burst: 50 } } } } }',
+  );
+  const take = (cost: number): string | undefined => {
+    const result = daemon.router.check({ key: 'alice', limit: 'a[gold]', cost });
+    return result && 'decision' in result ? result.decision.verdict : undefined;
+  };
+  expect(take(45)).toBe('allow');
+  controls.override({ key: 'alice', rate: '60/h', for: '1h' });
+  expect(take(16)).toBe('deny');
+  expect(take(15)).toBe('allow');
+  controls.removeOverride({ key: 'alice' });
+  expect(take(1)).toBe('deny');
+});
+
+test('override: of one IPv6 address leaves the count of its network to the others', async () => {
+  const { controls, count } = await start(ONE);
+  expect(count('ip:2001:db8::1', 15)).toBe(15);
+  controls.override({ key: 'ip:2001:db8::1', rate: '100/h', for: '1h' });
+  expect(count('ip:2001:db8::2', 2)).toBe(2);
+  expect(count('ip:2001:db8::1')).toBe(85);
+  controls.removeOverride({ key: 'ip:2001:db8::1' });
+  expect(count('ip:2001:db8::2')).toBe(3);
+});
+
+test('reset: permits from before it do not free places of a concurrency limit', async () => {
+  const { controls, daemon } = await start('limits: { a: { concurrency: 2 } }');
+  const { router } = daemon;
+  const hold = (): (string | undefined)[] =>
+    Array.from({ length: 3 }, () => {
+      const result = router.check({ key: 'alice', cost: 1, wantsPermit: true });
+      return result && 'permit' in result ? result.permit : undefined;
+    }).filter((permit) => permit !== undefined);
+  const before = hold();
+  expect(before).toHaveLength(2);
+  await controls.reset({ key: 'alice' });
+  const after = hold();
+  expect(after).toHaveLength(2);
+  for (const permit of before) router.permits.settle(permit ?? '', {});
+  expect(hold()).toHaveLength(0);
+  for (const permit of after) router.permits.settle(permit ?? '', {});
+  expect(hold()).toHaveLength(2);
+});
+
+test('reset: without a limit, those that apply to the key or have counted it', async () => {
+  const { controls, check, count } = await start(
+    `${ONE.slice(0, -2)}, b: { bucket: { rate: 1/h, burst: 5 }, match: 'b:*' }, c: { bucket: { rate: 1/h }, match: 'c:*' }, all: { bucket: { rate: 100/h }, always: true } }`,
+  );
+  expect(await controls.reset({ key: 'b:1' })).toEqual({ reset: ['b', 'all'], failed: [] });
+  expect(count('b:1')).toBe(5);
+  await check('b:1', 'c');
+  expect(await controls.reset({ key: 'b:1' })).toEqual({ reset: ['b', 'c', 'all'], failed: [] });
+  controls.ban({ key: 'b:1', for: '1h' });
+  expect(await controls.reset({ key: 'b:1' })).toMatchObject({ reset: ['b', 'all'] });
+  expect(() => controls.override({ key: 'b:1', rate: '1/s', for: '1h' })).toThrow('unban');
+});
+
+test('snapshot: one that is too old for counts still restores bans', async () => {
+  const first = await start(ONE);
+  first.controls.ban({ key: 'mallory', for: '60d' });
+  first.controls.ban({ key: 'eve', for: '1h' });
+  expect(first.count('alice')).toBe(20);
+  await first.stop();
+  first.clock.advance(30 * 24 * 3_600_000);
+  const second = await start(ONE, first.clock);
+  expect(second.logged).toContain('snapshot not used');
+  expect(second.controls.list().map(({ key }) => key)).toEqual(['mallory']);
+  expect(second.isAllowed('mallory')).toBe(false);
+});
+
+test('override: rules without effect in a daemon are refused as in the configuration', async () => {
+  const { controls } = await start(
+    `limits: { a: { spacing: { every: 1s } }, b: { concurrency: 2 }, s: { bucket: { rate: 1/s }, shadow: true } }`,
+  );
+  const set = (limit: string, rule: unknown) => () =>
+    controls.override({ key: 'alice', limit, rule, for: '1h' });
+  expect(set('a', { spacing: { every: '1s', reserve: '5s' } })).toThrow('reserve');
+  expect(set('b', { concurrency: { limit: 2, priorities: ['x', 'y'] } })).toThrow('priorities');
+  expect(set('s', { concurrency: 2 })).toThrow('shadow');
+});
+
+test('controls: a key that is not UTF-8 is its bytes, over a restart too', async () => {
+  const first = await start(ONE);
+  const bytes = 'k\xff\xfe';
+  const isAllowed = ({ daemon }: typeof first, key: string): unknown =>
+    daemon.router.isAllowed(Buffer.from(key, 'latin1'), 0, key.length);
+  first.controls.ban({ key: { bytes }, for: '1h' });
+  expect(isAllowed(first, bytes)).toBe(false);
+  expect(isAllowed(first, 'k\xff\xfd')).toBe(true);
+  first.controls.ban({ key: { bytes: 'caf\xc3\xa9' }, for: '1h' });
+  expect(first.controls.unban({ key: 'café' })).toBe(true);
+  first.controls.override({ key: { bytes: 'o\xff' }, rate: '1/h', burst: 2, for: '1h' });
+  await first.stop();
+  const second = await start(ONE, first.clock);
+  expect(isAllowed(second, bytes)).toBe(false);
+  expect([1, 2, 3].map(() => isAllowed(second, 'o\xff'))).toEqual([true, true, false]);
+  expect(await second.controls.reset({ key: { bytes: 'o\xff' } })).toMatchObject({ reset: ['a'] });
+  expect(isAllowed(second, 'o\xff')).toBe(true);
+  expect(second.controls.unban({ key: { bytes } })).toBe(true);
+  expect(isAllowed(second, bytes)).toBe(true);
+  expect(() => second.controls.ban({ key: { bytes: '\u0100' }, for: '1h' })).toThrow('byte');
+  expect(() => second.controls.ban({ key: 'x'.repeat(1001), for: '1h' })).toThrow(
+    '1000 characters',
+  );
+});

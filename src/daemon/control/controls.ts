@@ -11,23 +11,29 @@ import type { Clock, Millis } from '../../core/clock.ts';
 import { ConfigError, errorMessageOf } from '../../core/errors.ts';
 import type { Log } from '../../core/log.ts';
 import { OptionReader } from '../../core/options.ts';
+import { PendingSet } from '../../core/pending.ts';
 import { SyncLimiter } from '../../limiter/sync-limiter.ts';
 import type { LimitConfig } from '../config/limits.ts';
-import { toBinaryKey } from '../keys/binary-key.ts';
 import {
   closeLimiters,
   isConcurrencyLimit,
   type LimiterEntry,
   type LimiterRegistry,
+  overrideName,
 } from '../router/limiter-registry.ts';
 import type { Router } from '../router/router.ts';
 import { type AppliedOverride, limiterKeyOf, type RouteControls } from '../router/routes.ts';
+import { copyConsumption } from './consumption.ts';
 import {
+  binaryKeyOf,
+  type ControlId,
+  type ControlKey,
   type ControlRecord,
+  controlPatternOf,
   isControlRecord,
-  readControlPattern,
+  readExactKey,
   readExpiry,
-  readKeyText,
+  readKey,
 } from './control-record.ts';
 import { ControlTable } from './control-table.ts';
 import {
@@ -43,18 +49,21 @@ export type ControlFields = Readonly<Record<string, unknown>>;
 /** How long peers can learn of a reset. A daemon that is away for longer keeps the consumption it knows. */
 const RESET_SHARED_MS: Millis = 30_000;
 
+/** How long a removal is kept: an older copy of what was removed takes some minutes to go round a fleet. */
+const REMOVAL_SHARED_MS: Millis = 600_000;
+
 export interface ControlsContext {
   readonly clock: Clock;
   readonly log: Log;
   readonly registry: LimiterRegistry;
   readonly limits: () => readonly LimitConfig[];
-  /** Called with records that were set here, for peers. */
   /** Called when overrides have created or removed limiters. */
   readonly onLimitersChanged?: () => void;
+  /** Called with records that were set here, for peers. */
   readonly share?: (records: readonly ControlRecord[]) => void;
 }
 
-/** What was reset: in how many limits, and names of those whose backend cannot forget a key. */
+/** Names of the limits in which a key was reset, and of those whose backend cannot forget a key or is unavailable. */
 export interface ResetResult {
   readonly reset: readonly string[];
   readonly failed: readonly string[];
@@ -68,12 +77,14 @@ export class Controls implements RouteControls {
   #lastSetAt: Millis = 0;
   /** An override ended, and its limiter may no longer be needed. */
   #hasEnded = false;
+  /** Consumption on its way to or from a remote limiter. */
+  readonly #copies = new PendingSet();
 
   constructor(context: ControlsContext) {
     this.#context = context;
     this.#startedAt = context.clock.now();
     this.#table = new ControlTable(context.clock, {
-      onSet: (record) => this.#onSet(record),
+      onSet: (record, replaced) => this.#onSet(record, replaced),
       onEnd: (record) => this.#onEnd(record),
       onChange: (onlyKey) => this.#onChange(onlyKey),
     });
@@ -89,44 +100,46 @@ export class Controls implements RouteControls {
   /** `{ key, for, note }`: denies a key, or all keys of a pattern. @throws {ConfigError} */
   ban(given: ControlFields): ControlRecord {
     const fields = new OptionReader('', given);
-    const key = readKeyText(fields.get('key'));
-    readControlPattern(key);
+    const target = readKey(fields.get('key'));
+    controlPatternOf(target);
     const { forMs, note } = readExpiry(fields);
     fields.finish();
-    return this.#set({ kind: 'ban', key, note }, forMs);
+    return this.#set({ kind: 'ban', ...target, note }, forMs);
   }
 
   /** `{ key }`: false if it is not banned. @throws {ConfigError} */
   unban(given: ControlFields): boolean {
     const fields = new OptionReader('', given);
-    const key = readKeyText(fields.get('key'));
+    const target = readKey(fields.get('key'));
     fields.finish();
-    return this.#remove({ kind: 'ban', key });
+    return this.#remove({ kind: 'ban', ...target });
   }
 
   /** `{ key, limit, rate, burst, rule, for, note }`: another rule for one key. @throws as `ban` */
   override(given: ControlFields): ControlRecord {
     const fields = new OptionReader('', given);
-    const key = readKeyText(fields.get('key'));
-    const limit = this.#limitOf(fields, key);
+    const target = readExactKey(fields.get('key'));
+    if (this.#table.banOf(binaryKeyOf(target)))
+      throw new ConfigError('key', 'a key that is not banned: unban it first', target.key);
+    const limit = this.#limitOf(fields, target);
     if (limit.per === 'limit')
       fields.throwFor('limit', 'a limit that counts each key by itself (per: key)');
     const rule = readOverrideRule(fields, limit);
     const { forMs, note } = readExpiry(fields);
     fields.finish();
-    return this.#set({ kind: 'override', key, limit: limit.name, rule, note }, forMs);
+    return this.#set({ kind: 'override', ...target, limit: limit.name, rule, note }, forMs);
   }
 
   /** `{ key, limit }`: false if there is none. @throws {ConfigError} */
   removeOverride(given: ControlFields): boolean {
     const fields = new OptionReader('', given);
-    const key = readKeyText(fields.get('key'));
+    const target = readExactKey(fields.get('key'));
     const named = fields.get('limit');
     fields.finish();
     const overrides = this.#table.active.filter(
       (record) =>
         record.kind === 'override' &&
-        record.key === key &&
+        binaryKeyOf(record) === binaryKeyOf(target) &&
         (named === undefined || record.limit === named),
     );
     for (const record of overrides) this.#remove(record);
@@ -136,16 +149,22 @@ export class Controls implements RouteControls {
   /** `{ key, limit }`: forgets what a key has consumed, in one limit or in all. @throws {ConfigError} */
   async reset(given: ControlFields): Promise<ResetResult> {
     const fields = new OptionReader('', given);
-    const key = readKeyText(fields.get('key'));
-    const limit = fields.get('limit') === undefined ? undefined : this.#limitOf(fields, key).name;
+    const target = readExactKey(fields.get('key'));
+    const limit =
+      fields.get('limit') === undefined ? undefined : this.#limitOf(fields, target).name;
     fields.finish();
     const until = this.#context.clock.now() + RESET_SHARED_MS;
-    const record = { kind: 'reset', key, limit, until, setAt: this.#nextSetAt() } as const;
-    const result = await this.#forget(key, limit);
+    const record = { kind: 'reset', ...target, limit, until, setAt: this.#nextSetAt() } as const;
+    const result = await this.#forget(record);
     this.#table.put([record]);
     this.#context.share?.([record]);
-    this.#context.log('info', 'key reset', { key, limits: result.reset.join() });
+    this.#context.log('info', 'key reset', { key: target.key, limits: result.reset.join() });
     return result;
+  }
+
+  /** Resolves when overrides in Redis or etcd have taken over what their keys had consumed. */
+  copied(): Promise<void> {
+    return this.#copies.drained();
   }
 
   /** Bans and overrides in effect. */
@@ -165,7 +184,7 @@ export class Controls implements RouteControls {
     try {
       const resets = valid.filter(({ kind }) => kind === 'reset');
       this.#table.put(valid.filter((record) => !resets.includes(record)));
-      for (const { key, limit } of this.#unseenResets(resets)) void this.#forget(key, limit);
+      for (const reset of this.#unseenResets(resets)) void this.#forget(reset);
     } catch (error) {
       this.#context.log('warn', 'controls not taken over', { reason: errorMessageOf(error) });
     }
@@ -202,7 +221,8 @@ export class Controls implements RouteControls {
     const { pattern, record } = ban;
     const retryAfterMs = (): Millis =>
       Math.max(1, Math.ceil(record.until - this.#context.clock.now()));
-    return { isAllowed: false, reason: 'banned' as const, pattern, retryAfterMs };
+    const { until, note } = record;
+    return { isAllowed: false, reason: 'banned' as const, pattern, retryAfterMs, until, note };
   }
 
   overrideOf(limit: LimitConfig, key: string): AppliedOverride | undefined {
@@ -212,15 +232,14 @@ export class Controls implements RouteControls {
     return { name, rule: rule.limit };
   }
 
-  #limitOf(fields: OptionReader, key: string): LimitConfig {
+  #limitOf(fields: OptionReader, target: ControlKey): LimitConfig {
     const limits = this.#context.limits();
     const given = fields.get('limit');
     if (given !== undefined) {
       const named = limits.find(({ name }) => name === given);
       return named ?? fields.throwFor('limit', `one of ${limits.map(({ name }) => name).join()}`);
     }
-    const route = this.#router?.route({ key: toBinaryKey(key), cost: 0 })?.route;
-    const found = route?.applied.map(({ limit }) => limit) ?? [];
+    const found = this.#router?.limitsOf(binaryKeyOf(target)) ?? [];
     const specific = found.find(({ always, per }) => !always && per === 'key') ?? found[0];
     return specific ?? fields.throwFor('limit', 'the name of a limit: none matches the key');
   }
@@ -237,10 +256,11 @@ export class Controls implements RouteControls {
     return complete;
   }
 
-  #remove(record: Pick<ControlRecord, 'kind' | 'key' | 'limit'>): boolean {
+  #remove(record: ControlId): boolean {
     const known = this.#table.find(record);
     if (!known) return false;
-    const removal = { ...known, setAt: this.#nextSetAt(known.setAt), isRemoved: true };
+    const until = Math.min(known.until, this.#context.clock.now() + REMOVAL_SHARED_MS);
+    const removal = { ...known, until, setAt: this.#nextSetAt(known.setAt), isRemoved: true };
     this.#table.put([removal]);
     this.#context.share?.([removal]);
     const { kind, key, limit } = known;
@@ -256,9 +276,10 @@ export class Controls implements RouteControls {
   }
 
   /** False for a pattern or a rule that is invalid here, such as one for a limit that this daemon does not have. */
-  #isUsable({ kind, key, limit, rule, isRemoved }: ControlRecord): boolean {
+  #isUsable(record: ControlRecord): boolean {
+    const { kind, limit, rule, isRemoved } = record;
     try {
-      if (kind === 'ban') readControlPattern(key);
+      if (kind === 'ban') controlPatternOf(record);
       if (kind !== 'override' || isRemoved) return true;
       const config = this.#context.limits().find(({ name }) => name === limit);
       return config !== undefined && config.per === 'key' && validRule(rule, config) !== undefined;
@@ -277,19 +298,50 @@ export class Controls implements RouteControls {
     );
   }
 
-  /** The key takes what it has consumed along to the limiter of its override. */
-  #onSet(record: ControlRecord): void {
+  /** The key takes what it has consumed along to the limiter of its override, from the override before if there is one. */
+  #onSet(record: ControlRecord, replaced: ControlRecord | undefined): void {
     const limit = this.#limitOfOverride(record);
     if (!limit) return;
-    this.#moveKey(record.key, this.#ruleBefore(limit, record.key), this.#entryOf(limit, record));
+    const to = this.#entryOf(limit, record);
+    const before = replaced && this.#entryOf(limit, replaced);
+    const key = this.#countedKey(record);
+    for (const from of this.#configuredEntries(limit, record)) this.#copy(key, from, to);
+    if (before && before !== to) this.#leave(record, before, [to]);
+    this.#hasEnded ||= before !== undefined;
     this.#context.onLimitersChanged?.();
   }
 
   #onEnd(record: ControlRecord): void {
     const limit = this.#limitOfOverride(record);
     this.#hasEnded ||= record.kind === 'override';
-    if (limit)
-      this.#moveKey(record.key, this.#entryOf(limit, record), this.#ruleBefore(limit, record.key));
+    if (!limit) return;
+    const isShared = this.#countedKey(record) !== binaryKeyOf(record);
+    // What one address of a network consumed under its override is not the consumption of all.
+    const followers = isShared ? [] : this.#configuredEntries(limit, record);
+    this.#leave(record, this.#entryOf(limit, record), followers);
+  }
+
+  /** The key leaves the limiter of an override; other addresses of its network may still count there. */
+  #leave(record: ControlKey, from: LimiterEntry, followers: readonly LimiterEntry[]): void {
+    const counted = this.#countedKey(record);
+    for (const to of followers) this.#copy(counted, from, to);
+    const { limiter } = from;
+    if (
+      limiter instanceof SyncLimiter &&
+      !isConcurrencyLimit(limiter) &&
+      counted === binaryKeyOf(record)
+    )
+      limiter.forget(counted);
+  }
+
+  #copy(key: string, from: LimiterEntry, to: LimiterEntry): void {
+    const copied = copyConsumption(key, from, to)?.catch((error: unknown) => {
+      const reason = errorMessageOf(error);
+      this.#context.log('warn', 'consumption not taken along', { limit: to.name, reason });
+    });
+    if (!copied) return;
+    this.#copies.add(copied);
+    for (const { pending } of [from, to]) pending.add(copied); // a limiter closes after it
   }
 
   #onChange(onlyKey: string | undefined): void {
@@ -309,51 +361,51 @@ export class Controls implements RouteControls {
     return this.#context.limits().find(({ name }) => name === limit);
   }
 
-  /** The limiter that the configuration has for the key. */
-  #ruleBefore({ name }: LimitConfig, key: string): LimiterEntry | undefined {
-    return this.#context.registry.get(this.#router?.configuredName(name, toBinaryKey(key)) ?? name);
-  }
-
-  #moveKey(key: string, from: LimiterEntry | undefined, to: LimiterEntry | undefined): void {
-    if (!(from?.limiter instanceof SyncLimiter && to?.limiter instanceof SyncLimiter)) return;
-    if (isConcurrencyLimit(from.limiter)) return; // its calls settle where they began
-    const binaryKey = this.#countedKey(key);
-    const state = from.limiter.keySnapshot(binaryKey);
-    to.limiter.forget(binaryKey);
-    to.limiter.restore(state, from.rule.limit);
-    from.limiter.forget(binaryKey);
+  /** The limiters that the configuration has for the key: of its own rule, and of plans that a request may name. */
+  #configuredEntries({ name, plans }: LimitConfig, record: ControlKey): readonly LimiterEntry[] {
+    const own = this.#router?.configuredName(name, binaryKeyOf(record)) ?? name;
+    const names = new Set([own, ...[...plans.keys()].map((plan) => overrideName(name, plan))]);
+    return [...names].flatMap((each) => this.#context.registry.get(each) ?? []);
   }
 
   /** The key that limits count it under: of an IPv6 address, its network. */
-  #countedKey(key: string): string {
-    const binaryKey = toBinaryKey(key);
+  #countedKey(record: ControlKey): string {
+    const binaryKey = binaryKeyOf(record);
     return this.#router?.countedKey(binaryKey) ?? binaryKey;
   }
 
-  async #forget(key: string, limit: string | undefined): Promise<ResetResult> {
-    const binaryKey = this.#countedKey(key);
-    const reset: string[] = [];
-    const failed: string[] = [];
+  /** Without a limit: in those that apply to the key, and in those of this process that have counted it. */
+  async #forget(record: Pick<ControlRecord, keyof ControlKey | 'limit'>): Promise<ResetResult> {
+    const { limit } = record;
+    const counted = this.#countedKey(record);
     const limits = new Map(this.#context.limits().map((config) => [config.name, config]));
-    const forgetIn = async (
-      { name, limiter }: LimiterEntry,
-      config: LimitConfig,
-    ): Promise<void> => {
+    const applying = this.#router?.limitsOf(binaryKeyOf(record)) ?? [];
+    const reset = new Set<string>();
+    const failed = new Set<string>();
+    const forgetIn = async ({ name, limiter }: LimiterEntry): Promise<void> => {
+      const config = limits.get(name.split('[', 1)[0]);
+      if (!config) return;
+      const isMeant =
+        limit === undefined
+          ? config.per === 'key' && (applying.includes(config) || hasState(limiter, counted))
+          : config.name === limit;
+      if (!isMeant) return;
       try {
-        await limiter.forget(limiterKeyOf({ limit: config }, binaryKey));
-        reset.push(name);
+        await limiter.forget(limiterKeyOf({ limit: config }, counted));
+        reset.add(config.name);
       } catch (error) {
-        failed.push(name);
+        failed.add(config.name);
         this.#context.log('warn', 'key not reset', { limit: name, reason: errorMessageOf(error) });
       }
     };
-    await Promise.all(
-      this.#context.registry.all.map((entry) => {
-        const config = limits.get(entry.name.split('[', 1)[0]);
-        const isMeant = limit === undefined ? config?.per === 'key' : config?.name === limit;
-        return config && isMeant ? forgetIn(entry, config) : undefined;
-      }),
-    );
-    return { reset: reset.filter((name) => limits.has(name)), failed };
+    await Promise.all(this.#context.registry.all.map(forgetIn));
+    const inOrder = [...limits.keys()];
+    return {
+      reset: inOrder.filter((name) => reset.has(name) && !failed.has(name)),
+      failed: inOrder.filter((name) => failed.has(name)),
+    };
   }
 }
+
+const hasState = (limiter: LimiterEntry['limiter'], key: string): boolean =>
+  limiter instanceof SyncLimiter && limiter.keySnapshot(key).entries.length > 0;

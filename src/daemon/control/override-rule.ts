@@ -4,6 +4,7 @@ import type { RateValue } from '../../core/duration.ts';
 import { ConfigError } from '../../core/errors.ts';
 import { isRecord, type OptionReader } from '../../core/options.ts';
 import { createLimiter, type LimiterOptions } from '../../limiter/limiter.ts';
+import { requireEffective, shadowProblem } from '../config/ineffective.ts';
 import { dryRunFactoryOf, type LimitConfig } from '../config/limits.ts';
 import type { RuleOptions } from '../config/rule.ts';
 import { overrideName } from '../router/limiter-registry.ts';
@@ -30,9 +31,12 @@ export function readOverrideRule(fields: OptionReader, limit: LimitConfig): Limi
 }
 
 /** The rule, if the limit can have it. @throws {ConfigError} */
-export function validRule(rule: unknown, { backends }: LimitConfig): Limit {
+export function validRule(rule: unknown, { name, backends, shadow }: LimitConfig): Limit {
   const backend = dryRunFactoryOf(backends);
   createLimiter({ limit: rule as Limit, ...(backend && { backend }) }, { path: 'rule' });
+  requireEffective(rule as Limit, 'rule');
+  const problem = shadow ? shadowProblem([rule as Limit]) : undefined;
+  if (problem) throw new ConfigError('rule', `for limit ${name} with \`shadow\`: ${problem}`, rule);
   return rule as Limit;
 }
 

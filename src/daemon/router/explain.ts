@@ -51,6 +51,8 @@ export function explainRoute(route: Route, table: RouteTable, key: string): Expl
 }
 
 function summaryOf({ staticVerdict, applied }: Route): string {
+  if (staticVerdict?.until !== undefined)
+    return `denied until ${new Date(staticVerdict.until).toISOString()}: ${describeStaticVerdict(staticVerdict)}`;
   if (staticVerdict)
     return `${staticVerdict.isAllowed ? 'always allowed' : 'always denied'}: ${describeStaticVerdict(staticVerdict)}`;
   const active = applied.filter(({ limit }) => !limit.shadow);
@@ -60,8 +62,9 @@ function summaryOf({ staticVerdict, applied }: Route): string {
     : `${active.length} limits decide, all or nothing`;
 }
 
-function describeStaticVerdict({ reason, isAllowed, limit, pattern }: StaticVerdict): string {
-  if (reason === 'banned') return `a ban has ${pattern?.text}`;
+function describeStaticVerdict(verdict: StaticVerdict): string {
+  const { reason, isAllowed, limit, pattern, note } = verdict;
+  if (reason === 'banned') return `a ban has ${pattern?.text}${note ? ` (${note})` : ''}`;
   if (reason === 'unmatched')
     return isAllowed
       ? 'no limit matches (unmatched)'

@@ -173,6 +173,11 @@ export class Router {
     return this.#routeTable.countedKey(key);
   }
 
+  /** The limits that apply to a key if it is on no list and not banned. */
+  limitsOf(key: string): readonly LimitConfig[] {
+    return this.#routeTable.limitsOf(key);
+  }
+
   /** The name of the limiter that the configuration has for a key in one limit. */
   configuredName(limit: string, key: string): string {
     return this.#routeTable.configuredName(limit, key);

@@ -53,6 +53,9 @@ export interface StaticVerdict {
   readonly pattern?: Pattern;
   /** The rest of a ban; undefined: the configuration decides for good. */
   retryAfterMs?(): Millis;
+  /** The end of a ban, in Unix time, and its note. */
+  readonly until?: Millis;
+  readonly note?: string | undefined;
 }
 
 /** The limiter of an override that was set at run time. */
@@ -314,6 +317,11 @@ export class RouteTable {
     for (const indexed of this.#always)
       if (indexed !== first && indexed.match.best(key)) found.push(indexed);
     return found.length > 1 ? found.sort((a, b) => a.order - b.order) : found;
+  }
+
+  /** The limits that apply to a key if it is on no list and not banned. */
+  limitsOf(key: string): readonly LimitConfig[] {
+    return this.#limitsOf(key, this.#specific.best(key)?.indexed).map(({ limit }) => limit);
   }
 
   #apply(indexed: IndexedLimit, key: string, plan?: string): AppliedLimit {

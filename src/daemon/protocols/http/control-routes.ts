@@ -6,12 +6,13 @@
  *     POST /override key rate|rule for [limit] [burst] [note]      POST /remove-override key [limit]
  *     POST /reset  key [limit]
  *
- * Parameters come in the URL, as a form or as JSON.
+ * Parameters come in the URL, as a form or as JSON; not in the URL and a body together. In a URL `rule` is JSON.
  */
 
 import { ConfigError } from '../../../core/errors.ts';
+import { tryParseJson } from '../../../core/json.ts';
 import { isRecord } from '../../../core/options.ts';
-import type { ControlRecord } from '../../control/control-record.ts';
+import { type ControlRecord, keyFieldOf } from '../../control/control-record.ts';
 import { CONTROLS_FIELD } from '../../control/control-table.ts';
 import type { ControlFields, Controls } from '../../control/controls.ts';
 import { toKeyText } from '../../keys/binary-key.ts';
@@ -31,7 +32,7 @@ type Action = (fields: ControlFields) => EventualResponse;
 const NAMES = {
   ban: ['key', 'for', 'note'],
   unban: ['key'],
-  override: ['key', 'limit', 'rate', 'burst', 'for', 'note'],
+  override: ['key', 'limit', 'rate', 'burst', 'rule', 'for', 'note'],
   'remove-override': ['key', 'limit'],
   reset: ['key', 'limit'],
 } as const;
@@ -40,12 +41,19 @@ export function controlRoutes(controls: Controls): readonly (readonly [string, E
   const actions: Readonly<Record<keyof typeof NAMES, Action>> = {
     ban: (fields) => jsonResponse(200, viewOf(controls.ban(fields))),
     unban: (fields) => removed(controls.unban(fields), 'The key is not banned.'),
-    override: (fields) => jsonResponse(200, viewOf(controls.override(fields))),
-    'remove-override': (fields) =>
-      removed(controls.removeOverride(fields), 'The key has no override.'),
+    override: async (fields) => {
+      const record = controls.override(fields);
+      await controls.copied();
+      return jsonResponse(200, viewOf(record));
+    },
+    'remove-override': async (fields) => {
+      const isFound = controls.removeOverride(fields);
+      await controls.copied();
+      return removed(isFound, 'The key has no override.');
+    },
     reset: async (fields) => {
       const result = await controls.reset(fields);
-      if (result.failed.length === 0) return jsonResponse(200, result);
+      if (result.failed.length === 0 || result.reset.length > 0) return jsonResponse(200, result);
       const where = result.failed.join(', ');
       const why = 'the backend is unavailable, or cannot forget a key; see the log';
       return problemResponse(502, `The key is not reset in ${where}: ${why}.`);
@@ -76,9 +84,10 @@ export const CONTROL_HELP = `  GET  /controls                          bans and 
 `;
 
 /** A control as operators see it: times as text. */
-const viewOf = ({ kind, key, limit, rule, until, setAt, note }: ControlRecord) => ({
+const viewOf = ({ kind, key, isBinary, limit, rule, until, setAt, note }: ControlRecord) => ({
   kind,
-  key,
+  key: isBinary ? toKeyText(key) : key,
+  ...(isBinary && { bytes: key }),
   limit,
   rule,
   until: new Date(until).toISOString(),
@@ -98,14 +107,17 @@ async function withProblems(act: Action, fields: ControlFields): Promise<HttpRes
   }
 }
 
-/** Values of a query or a form are text; `burst` is a number there too. */
+/** Values of a query or a form are text; `burst` is a number there too, and `rule` JSON. */
 function readFields(
   { headers, url = '' }: RequestHead,
   queryAt: number,
   body: Buffer,
   names: readonly string[],
 ): ControlFields | ValidationProblem {
-  if (String(headers['content-type'] ?? '').startsWith('application/json')) {
+  if (body.length > 0 && queryAt < url.length)
+    return new ValidationProblem('body', 'left out: there are parameters in the URL', '');
+  const type = String(headers['content-type'] ?? '').toLowerCase();
+  if (body.length > 0 && type.startsWith('application/json')) {
     const parsed = parseJsonBody(body);
     if (parsed instanceof ValidationProblem) return parsed;
     if (isRecord(parsed.value)) return parsed.value;
@@ -116,10 +128,16 @@ function readFields(
       ? readParameters(body.toString('latin1'), 0, names)
       : readParameters(url, queryAt, names);
   if (values instanceof ValidationProblem) return values;
-  const fields = names.flatMap((name, n) => {
+  const fields: Record<string, unknown> = {};
+  for (const [n, name] of names.entries()) {
     const value = values[n];
-    if (value === undefined) return [];
-    return [[name, name === 'burst' ? Number(value) : toKeyText(value)]];
-  });
-  return Object.fromEntries(fields);
+    if (value === undefined) continue;
+    const text = toKeyText(value);
+    if (name === 'key') fields[name] = keyFieldOf(value);
+    else if (name === 'burst') fields[name] = Number(value);
+    else if (name === 'rule') fields[name] = tryParseJson(text);
+    else fields[name] = text;
+    if (fields[name] === undefined) return new ValidationProblem(name, 'JSON', text);
+  }
+  return fields;
 }

@@ -10,6 +10,7 @@
  */
 
 import { ConfigError, errorMessageOf } from '../../../core/errors.ts';
+import { keyFieldOf } from '../../control/control-record.ts';
 import type { Controls } from '../../control/controls.ts';
 import { toKeyText } from '../../keys/binary-key.ts';
 import {
@@ -41,6 +42,9 @@ const guarded =
 
 const seconds = ({ args }: Invocation, n: number): number => args.integer(n) * 1000;
 
+/** The key is bytes, UTF-8 or not. */
+const keyOf = ({ args }: Invocation) => keyFieldOf(args.text(1));
+
 const limitAt = ({ args }: Invocation, n: number) =>
   args.count > n ? { limit: toKeyText(args.text(n)) } : {};
 
@@ -48,7 +52,7 @@ const ban: Act = (call, controls, text) => {
   const { args, reply } = call;
   const forMs = seconds(call, 2);
   if (Number.isNaN(forMs)) return reply.error(NOT_AN_INTEGER);
-  controls.ban({ key: text(1), for: forMs, ...(args.count > 3 && { note: text(3) }) });
+  controls.ban({ key: keyOf(call), for: forMs, ...(args.count > 3 && { note: text(3) }) });
   return reply.simple('OK');
 };
 
@@ -56,16 +60,16 @@ const override: Act = (call, controls, text) => {
   const { reply } = call;
   const forMs = seconds(call, 3);
   if (Number.isNaN(forMs)) return reply.error(NOT_AN_INTEGER);
-  controls.override({ key: text(1), rate: text(2), for: forMs, ...limitAt(call, 4) });
-  return reply.simple('OK');
+  controls.override({ key: keyOf(call), rate: text(2), for: forMs, ...limitAt(call, 4) });
+  return controls.copied().then(() => (writer) => writer.simple('OK'));
 };
 
 /** The number of limits that forgot the key. */
-const reset: Act = (call, controls, text) =>
-  controls.reset({ key: text(1), ...limitAt(call, 2) }).then(
+const reset: Act = (call, controls) =>
+  controls.reset({ key: keyOf(call), ...limitAt(call, 2) }).then(
     ({ reset: done, failed }) =>
       (writer) =>
-        failed.length > 0
+        failed.length > 0 && done.length === 0
           ? writer.error(`ERR not reset in ${failed.join()}`)
           : writer.integer(done.length),
     (error: unknown) => (writer) => writer.error(`ERR ${errorMessageOf(error)}`),
@@ -73,9 +77,9 @@ const reset: Act = (call, controls, text) =>
 
 const list: Act = ({ reply }, controls) =>
   reply.value(
-    controls.list().map(({ kind, key, limit = '', rule, until, note = '' }) => ({
+    controls.list().map(({ kind, key, isBinary, limit = '', rule, until, note = '' }) => ({
       kind,
-      key,
+      key: isBinary ? toKeyText(key) : key,
       limit,
       rule: rule === undefined ? '' : JSON.stringify(rule),
       until: Math.round(until / 1000),
@@ -99,8 +103,8 @@ export const controlCommands: readonly RespCommand[] = [
     keyIndex: 1,
     summary: 'Ends a ban: 1, or 0 if there is none',
     usage: 'key',
-    run: guarded(({ reply }, controls, text) =>
-      reply.integer(controls.unban({ key: text(1) }) ? 1 : 0),
+    run: guarded((call, controls) =>
+      call.reply.integer(controls.unban({ key: keyOf(call) }) ? 1 : 0),
     ),
   },
   {
@@ -119,8 +123,10 @@ export const controlCommands: readonly RespCommand[] = [
     keyIndex: 1,
     summary: 'Ends an override: 1, or 0 if there is none',
     usage: 'key [limit]',
-    run: guarded((call, controls, text) =>
-      call.reply.integer(controls.removeOverride({ key: text(1), ...limitAt(call, 2) }) ? 1 : 0),
+    run: guarded((call, controls) =>
+      call.reply.integer(
+        controls.removeOverride({ key: keyOf(call), ...limitAt(call, 2) }) ? 1 : 0,
+      ),
     ),
   },
   {
