@@ -8,8 +8,8 @@
 import { OUTCOMES } from '../../core/decision.ts';
 import type { MetricFamily, MetricSample } from '../../core/metric-family.ts';
 import type { LimitEvent } from '../../limiter/events.ts';
+import { ruleNamesOf } from '../../limiter/inspection.ts';
 import { HISTOGRAM_BOUNDS_MS, type Histogram } from '../../limiter/stats.ts';
-import { ruleNamesOf } from '../../policies/policy.ts';
 import {
   type AnyStats,
   CONCURRENCY_BOUNDS,
