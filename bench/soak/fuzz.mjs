@@ -62,40 +62,43 @@ const LIMITS = readLimits(
   'limits',
 );
 
+/** Makes some decisions later: those on keys of certain lengths. */
+class LateRouter extends Router {
+  late = [];
+
+  checkRouted(request) {
+    return this.#later(super.checkRouted(request), request.key.length);
+  }
+
+  isAllowed(bytes, from, to) {
+    return this.#later(super.isAllowed(bytes, from, to), to - from);
+  }
+
+  #later(result, size) {
+    if (size % 7 !== 6) return result;
+    return new Promise((resolve) => this.late.push(() => resolve(result)));
+  }
+}
+
 /** A daemon without sockets, in which some decisions are made later. */
 function createDaemon(clock) {
   const hasher = createHasher([3, 5], 'latin1');
   const registry = new LimiterRegistry({ clock, hasher, backendFor: () => undefined });
   registry.apply(LIMITS);
-  const router = new Router(
+  const router = new LateRouter(
     { allow: [], deny: [], unmatched: 'allow', limits: LIMITS },
     registry,
     hasher,
     () => 0,
   );
-  const late = [];
-  const later = (result) => new Promise((resolve) => late.push(() => resolve(result)));
-  const isLate = (size) => size % 7 === 6;
-  const delayed = {
-    registry,
-    permits: router.permits,
-    check: (request) =>
-      isLate(request.key.length) ? later(router.check(request)) : router.check(request),
-    settle: (permit, result) => router.settle(permit, result),
-    route: (request) => router.route(request),
-    waiting: router.waiting,
-    acquire: (routed, limits) => router.acquire(routed, limits),
-    inspect: (routed) => router.inspect(routed),
-  };
-  const isAllowed = (bytes, from, to) => {
-    const result = router.isAllowed(bytes, from, to);
-    return isLate(to - from) ? later(result) : result;
-  };
   const gcraTable = new GcraTable({ hasher, clock, maxKeys: 500 });
   return {
-    late,
-    resp: respProtocol({ router: delayed, gcraTable, version: '0', clock, bounds: () => BOUNDS }),
-    line: lineProtocol(isAllowed, () => MAX_LINE),
+    late: router.late,
+    resp: respProtocol({ router, gcraTable, version: '0', clock, bounds: () => BOUNDS }),
+    line: lineProtocol(
+      (bytes, from, to) => router.isAllowed(bytes, from, to),
+      () => MAX_LINE,
+    ),
   };
 }
 
