@@ -34,7 +34,7 @@ function createDaemonServer() {
     router,
     clock,
     version: 'bench',
-    metrics: () => '',
+    metrics: async () => '',
     reload: async () => ({ ok: true }),
     isReady: () => true,
     limits: () => ({}),

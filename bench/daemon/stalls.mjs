@@ -4,6 +4,7 @@
  *
  *     npm run figures:stalls                  a million keys of each limit, 10,000 overrides; two minutes
  *     npm run figures:stalls -- --short       a tenth of everything
+ *     npm run figures:stalls -- --only reload only operations with this word in their name
  *     npm run figures:stalls -- --write       writes the table into docs/reliability.md
  *
  * Names the operations during which p99.9 of a probe exceeds BOUND_MS, the goal on a machine without other work.
@@ -18,7 +19,9 @@ import { isToWrite, loadLine, madeBy, table, whole, writeFigures } from '../repo
 import { startDaemon } from './process.mjs';
 
 const isShort = process.argv.includes('--short');
-const writes = isToWrite(!isShort);
+const onlyAt = process.argv.indexOf('--only');
+const only = onlyAt === -1 ? '' : process.argv[onlyAt + 1];
+const writes = isToWrite(!isShort && only === '');
 const KEYS = isShort ? 100_000 : 1_000_000;
 const OVERRIDES = isShort ? 1000 : 10_000;
 const SPAN_MS = isShort ? 1000 : 6000;
@@ -138,7 +141,9 @@ const probe = fork('bench/daemon/probe.mjs', [String(line)]);
 await sleep(500);
 
 const results = [];
-const during = async (name, operation) => results.push(await measure(probe, name, operation));
+const during = async (name, operation) => {
+  if (name.includes(only)) results.push(await measure(probe, name, operation));
+};
 await checkKeys(line, 0, KEYS * 0.7, (n) => `b:${n}`);
 await checkKeys(line, 0, KEYS * 0.7, (n) => `w:${n}`);
 await during('quiet', () => sleep(SPAN_MS));

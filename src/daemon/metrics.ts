@@ -1,13 +1,14 @@
 /** The metrics of a daemon in the Prometheus text format: its limits, its listeners and its backends. */
 
 import {
-  type PrometheusExporter,
-  prometheus,
+  createExporter,
   renderHistogramFamily,
   renderMetricFamilies,
+  type SteppedExporter,
 } from '../adapters/metrics/prometheus.ts';
 import type { GcraTable } from '../backends/local/gcra-table.ts';
 import { counter, gauge, type MetricFamily, type MetricSample } from '../core/metric-family.ts';
+import { runInSlices } from '../core/steps.ts';
 import type { BucketCounter } from '../limiter/stats.ts';
 import type { LimitConfig } from './config/limits.ts';
 import { shadowTest } from './config/shadow.ts';
@@ -53,7 +54,7 @@ const SHADOW_LABEL = { shadow: 'true' };
 export class Metrics {
   readonly #sources: MetricSources;
   readonly #registry: LimiterRegistry;
-  readonly #limits: PrometheusExporter;
+  readonly #limits: SteppedExporter;
   #exported: readonly LimiterEntry[] = [];
   #reloads = 0;
   #reloadsFailed = 0;
@@ -64,7 +65,7 @@ export class Metrics {
     registry: LimiterRegistry,
     limits: () => readonly LimitConfig[] = () => [],
   ) {
-    this.#limits = prometheus([], {}, () => {
+    this.#limits = createExporter([], {}, () => {
       const isShadow = shadowTest(limits());
       return (name) => (isShadow(name) ? SHADOW_LABEL : undefined);
     });
@@ -87,10 +88,11 @@ export class Metrics {
     else this.#reloadsFailed++;
   }
 
-  text(): string {
+  /** In slices: with hundreds of limits it is a long text. */
+  async text(): Promise<string> {
     const { health, durations } = this.#sources;
     return [
-      this.#limits.text(),
+      await runInSlices(this.#limits.textInSteps()),
       renderMetricFamilies([...health.families(), ...this.#daemonFamilies()]),
       renderHistogramFamily(
         'sluice_daemon_event_loop_delay_seconds',

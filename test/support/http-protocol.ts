@@ -54,7 +54,7 @@ export function createHttpServer(options: HttpServerOptions = {}): HttpServer {
     router: createRouter(options, clock),
     clock,
     version: '0.0.0',
-    metrics: options.metrics ?? (() => 'up 1\n'),
+    metrics: options.metrics ?? (async () => 'up 1\n'),
     reload: options.reload ?? (async () => ({ ok: true as const, limits: 1, kept: 1 })),
     isReady: options.isReady ?? (() => true),
     limits: () => options.limits ?? LIMITS,

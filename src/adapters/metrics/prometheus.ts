@@ -10,6 +10,7 @@
 
 import type { MetricFamily, MetricLabels } from '../../core/metric-family.ts';
 import { OptionReader } from '../../core/options.ts';
+import { runAtOnce, type Steps } from '../../core/steps.ts';
 import {
   type AnyLimiter,
   type LimiterSnapshot,
@@ -57,27 +58,45 @@ const CONTENT_TYPE = 'text/plain; version=0.0.4; charset=utf-8';
 export function prometheus(
   limiters: AnyLimiter | readonly AnyLimiter[],
   options: PrometheusOptions = {},
-  moreLabels: MoreLabels = () => () => undefined,
 ): PrometheusExporter {
+  const { textInSteps, ...exporter } = createExporter(limiters, options, () => () => undefined);
+  return { ...exporter, text: () => runAtOnce(textInSteps()) };
+}
+
+/** Builds the text in steps of one metric each, for a process that has to do other work meanwhile. */
+export interface SteppedExporter extends Omit<PrometheusExporter, 'text'> {
+  textInSteps(): Steps<string>;
+}
+
+export function createExporter(
+  limiters: AnyLimiter | readonly AnyLimiter[],
+  options: PrometheusOptions,
+  moreLabels: MoreLabels,
+): SteppedExporter {
   const reader = new OptionReader('', options);
   const collector = new MetricCollector(readMaxKeys(reader));
   reader.finish();
   collector.addAll(toLimiterList(limiters));
   return {
     contentType: CONTENT_TYPE,
-    text: () => renderText(collector.collect(), moreLabels()),
+    textInSteps: () => renderText(collector.collect(), moreLabels()),
     add: (limiter) => collector.add(limiter),
     remove: (limiter) => collector.remove(limiter),
     stop: () => collector.stop(),
   };
 }
 
-function renderText(snapshots: readonly LimiterSnapshot[], labelsOf: LabelsOf): string {
-  const families = METRICS.map((metric) => familyOf(metric, snapshots, labelsOf));
-  const histograms = HISTOGRAM_METRICS.map((metric) =>
-    renderHistogram(metric, snapshots, labelsOf),
-  );
-  return renderMetricFamilies(families) + histograms.join('');
+function* renderText(snapshots: readonly LimiterSnapshot[], labelsOf: LabelsOf): Steps<string> {
+  const texts: string[] = [];
+  for (const metric of METRICS) {
+    texts.push(renderMetricFamilies([familyOf(metric, snapshots, labelsOf)]));
+    yield;
+  }
+  for (const metric of HISTOGRAM_METRICS) {
+    texts.push(renderHistogram(metric, snapshots, labelsOf));
+    yield;
+  }
+  return texts.join('');
 }
 
 const familyOf = (
@@ -159,7 +178,8 @@ function sampleLine(name: string, labels: MetricLabels, value: number): string {
 
 const labelPair = ([name, value]: [string, string]): string => `${name}="${escapeLabel(value)}"`;
 
-const escapeHelp = (text: string): string => text.replaceAll('\\', '\\\\').replaceAll('\n', '\\n');
+const escapeHelp = (text: string): string =>
+  /[\\\n]/.test(text) ? text.replaceAll('\\', '\\\\').replaceAll('\n', '\\n') : text;
 
 const escapeLabel = (value: string): string => escapeHelp(value).replaceAll('"', '\\"');
 

@@ -4,6 +4,7 @@
  * this thread makes limits of them in slices. A small file needs no thread: starting one takes longer than parsing it.
  */
 
+import { constants, setPriority } from 'node:os';
 import { isMainThread, parentPort, Worker, workerData } from 'node:worker_threads';
 import type { BackendModule } from '../../backends/daemon-backend.ts';
 import { type Millis, schedule, systemClock } from '../../core/clock.ts';
@@ -88,6 +89,8 @@ function runThread(task: Task): Promise<Loaded> {
 }
 
 if (!isMainThread && (workerData as Task | undefined)?.role === ROLE) {
+  // Checks come first. Elsewhere it would be the priority of the whole process.
+  if (process.platform === 'linux') setPriority(constants.priority.PRIORITY_LOW);
   const { file, overrides } = workerData as Task;
   const loaded = loadConfig(file, overrides);
   const replies: Reply[] =

@@ -51,7 +51,7 @@ export interface AdminContext {
   readonly bounds: { readonly maxKey: number };
   readonly eventStream: Pick<EventStream, 'isFull' | 'snapshot'>;
   /** In the Prometheus text format. */
-  metrics(): string;
+  metrics(): Promise<string>;
   reload(): Promise<ReloadResult>;
   /** Left out where keys cannot be controlled. */
   readonly controls?: Controls | undefined;
@@ -72,7 +72,11 @@ export function adminRoutes(context: AdminContext): readonly (readonly [string, 
     '/explain': keyHandler(context, (routed, key) => router.explain(routed, key)),
     ...denialRoutes(context),
     '/limits': () => jsonResponse(200, context.limits()),
-    '/metrics': () => ({ status: 200, headers: PROMETHEUS_HEADERS, body: context.metrics() }),
+    '/metrics': async () => ({
+      status: 200,
+      headers: PROMETHEUS_HEADERS,
+      body: await context.metrics(),
+    }),
   };
   const pages = backendPages.map(({ name, view }): [string, EndpointHandler] => [
     `/${name}`,
