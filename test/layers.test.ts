@@ -93,7 +93,7 @@ const MAY_IMPORT_EXTERNAL: Readonly<Record<string, readonly string[]>> = {
   'client/options.ts': ['node:tls'],
   'daemon/config/file.ts': ['node:path'],
   'daemon/config/include.ts': ['node:fs', 'node:path'],
-  'daemon/config/load-thread.ts': ['node:worker_threads'],
+  'daemon/config/load-thread.ts': ['node:os', 'node:worker_threads'],
   'daemon/config/yaml-position.ts': ['yaml'],
   'daemon/config/yaml-source.ts': ['yaml'],
   'daemon/keys/pattern.ts': ['re2js'],
