@@ -144,7 +144,7 @@ export type KeyConverter = (state: State, i: number, source: State, j: number, a
 
 /** A rule as numbers, for a backend that runs it in another language: `backends/redis/lua-rules.ts`. */
 export interface RuleSpec {
-  readonly kind: 'bucket' | 'spacing' | 'ramp' | 'concurrency';
+  readonly kind: 'bucket' | 'spacing' | 'ramp' | 'window' | 'concurrency';
   readonly params: readonly number[];
 }
 
@@ -182,8 +182,8 @@ export interface PolicyCapabilities {
   /** Index of the only instant in its state, the number to compare with another clock. */
   readonly instantIndex?: number;
 
-  /** The same rule, on the same state, for one member's part of the limit. */
-  divided?(position: PoolPosition): Policy;
+  /** The same rule, on the same state, for one member's part of the limit from `now` on. */
+  divided?(position: PoolPosition, now: Millis): Policy;
 
   /** Units a second that a key can have here; absent where calls in flight are counted. */
   ratePerSecond?(state: State, i: number, now: Millis): number;

@@ -6,6 +6,7 @@ import { expect, test, vi } from 'vitest';
 import type { RemoteLimiter } from '../../src/limiter/async-limiter.ts';
 import type { AvailabilityEvent } from '../../src/limiter/events.ts';
 import type { Limit } from '../../src/policies/limit.ts';
+import { type LoggedCall, mostInAnyWindow } from './window-oracle.ts';
 
 /** A fresh backend for each test, and the limiters that share it. */
 export interface RemoteHarness {
@@ -167,6 +168,52 @@ export function remoteLimiterContract({
     const back = performance.now();
     expect(await waiting).toMatchObject({ verdict: 'allow' });
     expect(performance.now() - back).toBeLessThan(200);
+  });
+
+  test('window: two processes share one count, and unused cost comes back', async () => {
+    const limit = { window: { limit: 5, per: '1h' } };
+    const [a, b] = [createShared(limit), createShared(limit, { isSecondProcess: true })];
+    expect(await a.check('alice', 2)).toEqual({ verdict: 'allow', remaining: 3 });
+    const permit = await b.tryAcquire('alice', 3);
+    const refused = await a.check('alice');
+    expect(refused).toMatchObject({ verdict: 'deny' });
+    if (refused.verdict === 'deny') expect(refused.retryAfterMs).toBeGreaterThan(3_500_000);
+    expect(await a.check('alice', 6)).toEqual({ verdict: 'deny', retryAfterMs: Infinity });
+    if (permit.verdict === 'allow') permit.settle({ used: 1 });
+    await vi.waitFor(async () => expect((await a.inspect('alice'))?.remaining).toBe(2));
+    expect(await a.takeUpTo('alice', Infinity)).toBe(2);
+    await a.giveBack('alice', 1);
+    expect(await b.peek('alice')).toEqual({ verdict: 'allow', remaining: 0 });
+    expect((await b.inspect('alice'))?.rules).toMatchObject([{ quota: 5, windowMs: 3_600_000 }]);
+    await a.update('alice', { hits: 3 });
+    expect((await b.inspect('alice'))?.remaining).toBe(-2);
+  });
+
+  test('window: no period holds more than the limit, whatever processes check and wait', async () => {
+    const [most, perMs] = [20, 300];
+    const limit = { window: { limit: most, per: perMs } };
+    const apis = [1, 2, 3, 4].map((n) => createShared(limit, { isSecondProcess: n % 2 === 0 }));
+    const log: LoggedCall[] = [];
+    const until = performance.now() + 1500;
+    const call = async (api: RemoteLimiter, n: number): Promise<void> => {
+      while (performance.now() < until) {
+        const cost = 1 + (log.length % 3);
+        const result = await (n === 0
+          ? api.acquire('token', cost, { wait: 200 })
+          : api.tryAcquire('token', cost));
+        if (result.verdict !== 'allow') {
+          await new Promise((resolve) => setTimeout(resolve, 7 * n));
+          continue;
+        }
+        const used = log.length % 5 === 0 ? 0 : cost;
+        log.push({ at: result.dueAt, units: used });
+        result.settle({ used });
+      }
+    };
+    await Promise.all(apis.flatMap((api, n) => [call(api, n), call(api, n), call(api, 0)]));
+    expect(mostInAnyWindow(log, perMs)).toBeLessThanOrEqual(most);
+    const served = log.reduce((sum, { units }) => sum + units, 0);
+    expect(served).toBeGreaterThan(most); // otherwise the property proves little
   });
 
   test('check: an unavailable backend costs one deadline, and is used again once available', async () => {

@@ -32,8 +32,8 @@ export class LocalFallback implements Fallback {
   readonly #clock: Clock;
   readonly #processes: number;
   readonly #send: SendCommand;
-  /** Tokens per millisecond of a limit that is one bucket. */
-  readonly #bucketPerMs: number | undefined;
+  /** What is left for a cost that was refused; undefined where a reply does not say what is left for all processes. */
+  readonly #leftAfterRefusal: ((cost: number, retryAfterMs: Millis) => number) | undefined;
   /** Keys of which the fallback granted something. */
   readonly #usedKeys = new Set<string>();
 
@@ -42,7 +42,7 @@ export class LocalFallback implements Fallback {
     this.#clock = options.clock;
     this.#processes = processes;
     this.#send = send;
-    this.#bucketPerMs = policy.buckets?.length === 1 ? policy.buckets[0].perMs : undefined;
+    this.#leftAfterRefusal = leftAfterRefusalOf(policy);
   }
 
   check(key: string, cost: number): Decision {
@@ -59,15 +59,16 @@ export class LocalFallback implements Fallback {
     return isTooLarge ? this.#local.checkNow(key, cost, now) : scaled;
   }
 
-  /** A bucket's reply says what is left for all processes. Of other limits, the calls of this process are counted. */
+  /** A bucket's or window's reply says what is left for all processes. Of other limits, the calls of this process are counted. */
   observe(key: string, cost: number, decision: Decision): void {
-    const perMs = this.#bucketPerMs;
-    if (perMs === undefined) {
+    const leftAfterRefusal = this.#leftAfterRefusal;
+    if (leftAfterRefusal === undefined) {
       this.#local.checkNow(key, cost, this.#clock.now());
     } else if (decision.verdict === 'allow') {
       this.#local.update(key, { remaining: decision.remaining });
     } else if (decision.verdict === 'deny' && decision.retryAfterMs !== NEVER) {
-      this.#local.update(key, { remaining: Math.max(0, cost - decision.retryAfterMs * perMs) });
+      const left = leftAfterRefusal(cost, decision.retryAfterMs);
+      this.#local.update(key, { remaining: Math.max(0, left) });
     }
   }
 
@@ -78,4 +79,11 @@ export class LocalFallback implements Fallback {
     }
     this.#usedKeys.clear();
   }
+}
+
+function leftAfterRefusalOf({ buckets = [], specs = [] }: Policy) {
+  const [bucket] = buckets;
+  if (buckets.length === 1) return (cost: number, ms: Millis) => cost - ms * bucket.perMs;
+  const isWindow = specs.length === 1 && specs[0].kind === 'window';
+  return isWindow ? (cost: number) => cost - 1 : undefined;
 }

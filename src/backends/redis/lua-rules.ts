@@ -10,9 +10,9 @@
  *
  *     init(s, o, now)                  state of a new key
  *     check(s, o, cost, now)           0 allow: remaining · 1 wait: ms · 2 deny: ms, -1 for never
- *     deferTo(s, o, dueAt)             another rule of the composite delays the call until then
+ *     deferTo(s, o, dueAt, cost)       another rule of the composite delays the call until then
  *     available(s, o, now)             the most whole units that a check would grant
- *     settle(s, o, ignored, cost, used, dueAt, now)
+ *     settle(s, o, ignored, cost, used, dueAt, now, isTimeUnknown)
  *     hits(s, o, n, now)               hits served elsewhere
  *     credit(s, o, tokens, upTo, now)  tokens borrowed from another bucket; buckets only
  *     removableAt(s, o)                when a new key would decide the same; a composite also returns the latest finite
@@ -21,6 +21,7 @@
  */
 
 import type { RuleSpec } from '../../policies/policy.ts';
+import { WINDOW_LUA } from './lua-window.ts';
 
 const COMMON_LUA = `
 local floor, ceil, max, min, abs, huge = math.floor, math.ceil, math.max, math.min, math.abs, math.huge
@@ -301,7 +302,7 @@ local function all(parts)
     if retry >= 0 then return DENY, retry end
     if waitMs == 0 then return ALLOW, remaining end
     for _, part in ipairs(parts) do
-      if part.deferTo then part.deferTo(s, o + part.offset, now + waitMs) end
+      if part.deferTo then part.deferTo(s, o + part.offset, now + waitMs, cost) end
     end
     return WAIT, waitMs
   end
@@ -355,6 +356,7 @@ const RULES_LUA: Readonly<Record<string, string>> = {
   bucket: BUCKET_LUA,
   spacing: SPACING_LUA,
   ramp: RAMP_LUA,
+  window: WINDOW_LUA,
 };
 
 /** A number as a Lua literal, exact to the last digit. */

@@ -57,6 +57,14 @@ const LIMITS: Record<string, readonly Limit[]> = {
     { ramp: { min: 1, max: 9, over: '4s', resumeFor: '2s' } },
     { ramp: { min: 2, max: 8, over: '6s', mode: 'scheduled', resumeFor: '3s' } },
   ],
+  window: [
+    { window: { limit: 10, per: '2s' } },
+    { window: { limit: 4, per: '1s', steps: 3 } },
+    { window: { limit: 7, per: '700ms', steps: 21 } },
+    { window: { limit: 2, per: 5 } },
+    { window: { limit: 3, per: '1s', steps: 1 } },
+    { window: { limit: 20, per: '4s', steps: 1000 } },
+  ],
   all: [
     { all: [{ bucket: { rate: '10/s', burst: 3 } }, { bucket: { rate: '20/m', burst: 8 } }] },
     { all: [{ spacing: { every: 100, reserve: 2 } }, { bucket: { rate: 5, burst: 4 } }] },
@@ -65,6 +73,14 @@ const LIMITS: Record<string, readonly Limit[]> = {
         { spacing: { every: 300, reserve: 4 } },
         { spacing: { every: 100, reserve: 1 } },
         { ramp: { min: 2, max: 8, over: '3s' } },
+      ],
+    },
+    {
+      all: [
+        { window: { limit: 6, per: '2s', steps: 4 } },
+        { spacing: { every: 300, reserve: 4 } },
+        { window: { limit: 20, per: '5s' } },
+        { bucket: { rate: 5, burst: 4 } },
       ],
     },
   ],
@@ -171,9 +187,13 @@ describe.skipIf(!hasRedis)('rules in Lua', () => {
     afterMs,
   });
   const move = fc.record({ op: fc.constantFrom('t', 'g'), amount, level: amount, afterMs });
+  const settleOfUnknownTime = settle.map((step) => ({ ...step, agoMs: Number.NaN }));
+  const OTHER_STEPS: Record<string, fc.Arbitrary<unknown>> = {
+    bucket: move,
+    window: settleOfUnknownTime,
+  };
   const stepsOf = (kind: string) => {
-    const step =
-      kind === 'bucket' ? fc.oneof(check, check, settle, move) : fc.oneof(check, check, settle);
+    const step = fc.oneof(check, check, settle, OTHER_STEPS[kind] ?? settle);
     return fc.array(step as fc.Arbitrary<Step>, { minLength: 1, maxLength: 25 });
   };
 

@@ -40,6 +40,7 @@ import type { RuleSpec } from '../../policies/policy.ts';
 import { bucketCheckScript } from './lua-bucket.ts';
 import { timedFairQueueLua } from './lua-fair-queue.ts';
 import { hasShortForm, ruleLua } from './lua-rules.ts';
+import { windowCheckScript } from './lua-window-check.ts';
 
 /** How long after its deadline a call with an id is remembered, and may still be executed. */
 const CALL_MEMORY_MS = 10_000;
@@ -79,6 +80,7 @@ export type ScriptScope = 'all' | 'fair-queue' | 'check-only';
 /** Hand-written scripts for a plain check of a single rule. */
 const CHECK_SCRIPTS: Readonly<Record<string, typeof bucketCheckScript>> = {
   bucket: bucketCheckScript,
+  window: windowCheckScript,
 };
 
 export function scriptOf(
@@ -230,8 +232,9 @@ local OPS = {
   s = function(s, rest)
     local outcome, cost, used, dueAt = match(rest, '(%S+) (%S+) (%S+) (%S+)')
     dueAt = tonumber(dueAt)
-    if dueAt ~= dueAt then dueAt = now end -- NaN: the caller does not know when
-    rule.settle(s, 0, outcome == 'ignored', tonumber(cost), tonumber(used), dueAt, now)
+    local isTimeUnknown = dueAt ~= dueAt -- NaN: the caller does not know when
+    if isTimeUnknown then dueAt = now end
+    rule.settle(s, 0, outcome == 'ignored', tonumber(cost), tonumber(used), dueAt, now, isTimeUnknown)
     return 0
   end,
 
