@@ -21,6 +21,7 @@
  */
 
 import type { RuleSpec } from '../../policies/policy.ts';
+import { QUOTA_LUA, zoneLua } from './lua-quota.ts';
 
 const COMMON_LUA = `
 local floor, ceil, max, min, abs, huge = math.floor, math.ceil, math.max, math.min, math.abs, math.huge
@@ -355,6 +356,7 @@ const RULES_LUA: Readonly<Record<string, string>> = {
   bucket: BUCKET_LUA,
   spacing: SPACING_LUA,
   ramp: RAMP_LUA,
+  quota: QUOTA_LUA,
 };
 
 /** A number as a Lua literal, exact to the last digit. */
@@ -372,7 +374,10 @@ export const hasShortForm = (specs: readonly RuleSpec[]): boolean => specs.lengt
 /** Lua that defines `rule` from these specs. It runs with every call, so parts that are not needed are left out. */
 export function ruleLua(specs: readonly RuleSpec[], isCheckOnly: boolean): string {
   const kinds = [...new Set(specs.map(({ kind }) => kind))];
-  const rules = specs.map(({ kind, params }) => `${kind}(${params.map(luaNumber).join(', ')})`);
+  const rules = specs.map(
+    ({ kind, params, zone }) =>
+      `${kind}(${[...params.map(luaNumber), ...zoneLua(zone)].join(', ')})`,
+  );
   const rule = rules.length === 1 ? rules[0] : `all({ ${rules.join(', ')} })`;
   return [
     COMMON_LUA,

@@ -57,7 +57,19 @@ const LIMITS: Record<string, readonly Limit[]> = {
     { ramp: { min: 1, max: 9, over: '4s', resumeFor: '2s' } },
     { ramp: { min: 2, max: 8, over: '6s', mode: 'scheduled', resumeFor: '3s' } },
   ],
+  quota: [
+    { quota: { limit: 9, per: 'second' } },
+    { quota: { limit: 5, per: 'minute', timeZone: 'Asia/Kathmandu' } },
+    { quota: { limit: 12, per: 'hour', timeZone: 'Australia/Lord_Howe' } },
+    { quota: { limit: 12, per: 'day', timeZone: 'Europe/Berlin', anchor: '2026-01-01T02:30' } },
+    { quota: { limit: 7, per: 'week', timeZone: 'Africa/Cairo', weekStartsOn: 'sunday' } },
+    { quota: { limit: 20, per: 'month', timeZone: 'America/St_Johns', anchor: 31 } },
+    { quota: { limit: 20, per: 'year', anchor: '2024-02-29T12:00' } },
+    { quota: { limit: 4, per: '90m', timeZone: 'America/Havana' } },
+  ],
   all: [
+    { all: [{ quota: { limit: 9, per: 'second' } }, { spacing: { every: 100, reserve: 2 } }] },
+    { all: [{ quota: { limit: 9, per: '2s' } }, { bucket: { rate: 5, burst: 4 } }] },
     { all: [{ bucket: { rate: '10/s', burst: 3 } }, { bucket: { rate: '20/m', burst: 8 } }] },
     { all: [{ spacing: { every: 100, reserve: 2 } }, { bucket: { rate: 5, burst: 4 } }] },
     {
@@ -171,7 +183,14 @@ describe.skipIf(!hasRedis)('rules in Lua', () => {
     afterMs,
   });
   const move = fc.record({ op: fc.constantFrom('t', 'g'), amount, level: amount, afterMs });
+  /** Over changes of the offset, and back. */
+  const jump = fc.integer({ min: -40 * 86_400, max: 200 * 86_400 }).map((s) => s * 1000);
+  const jumping = fc.record({ op: fc.constant('a' as const), amount, afterMs: jump });
   const stepsOf = (kind: string) => {
+    if (kind === 'quota') {
+      const step = fc.oneof(check, check, settle, jumping) as fc.Arbitrary<Step>;
+      return fc.array(step, { minLength: 1, maxLength: 25 });
+    }
     const step =
       kind === 'bucket' ? fc.oneof(check, check, settle, move) : fc.oneof(check, check, settle);
     return fc.array(step as fc.Arbitrary<Step>, { minLength: 1, maxLength: 25 });

@@ -63,7 +63,7 @@ export function redis(
       const { specs } = policy;
       if (specs === undefined) {
         const kinds =
-          'made of bucket, spacing, ramp or concurrency when it is shared through Redis';
+          'made of bucket, spacing, ramp, quota or concurrency when it is shared through Redis';
         throw new ConfigError('limit', kinds, policy.kind);
       }
       const countsInFlight = policy.concurrencyLimit !== undefined;
