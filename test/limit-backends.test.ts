@@ -26,6 +26,7 @@ const LIMITS: Readonly<Record<string, Limit>> = {
   spacing: { spacing: { every: '1h' } },
   window: { window: { limit: 3, per: '1h' } },
   ramp: { ramp: { min: 3, max: 3, over: '1m' } },
+  quota: { quota: { limit: 3, per: 'hour' } },
   concurrency: { concurrency: 3 },
   adaptive: { adaptive: { initial: 1, max: 3 } },
   busy: { busy: {} },

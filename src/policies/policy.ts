@@ -15,6 +15,7 @@
 
 import type { Millis } from '../core/clock.ts';
 import { type Decision, type Outcome, WHEN_SETTLED } from '../core/decision.ts';
+import type { TimeZone } from './time-zone.ts';
 
 /** The numbers of many keys. A policy reads and writes `width` of them, from index `i` on. */
 export type State = Float64Array;
@@ -93,6 +94,8 @@ export interface KeyState {
   limit?: number;
   /** concurrency, adaptive: calls in flight. */
   inFlight?: number;
+  /** quota: when the period ends, in milliseconds since 1970. */
+  resetsAt?: Millis;
   /** spacing: reservations that are not yet due. */
   reserved?: number;
   /** concurrency, adaptive: the mean round-trip time. */
@@ -144,8 +147,10 @@ export type KeyConverter = (state: State, i: number, source: State, j: number, a
 
 /** A rule as numbers, for a backend that runs it in another language: `backends/redis/lua-rules.ts`. */
 export interface RuleSpec {
-  readonly kind: 'bucket' | 'spacing' | 'ramp' | 'window' | 'concurrency';
+  readonly kind: 'bucket' | 'spacing' | 'ramp' | 'window' | 'concurrency' | 'quota';
   readonly params: readonly number[];
+  /** quota: the time zone of its calendar. */
+  readonly zone?: TimeZone;
 }
 
 /** The numbers of a token bucket. */

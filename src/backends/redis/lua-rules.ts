@@ -21,6 +21,7 @@
  */
 
 import type { RuleSpec } from '../../policies/policy.ts';
+import { QUOTA_LUA, zoneLua } from './lua-quota.ts';
 import { WINDOW_LUA } from './lua-window.ts';
 
 const COMMON_LUA = `
@@ -357,6 +358,7 @@ const RULES_LUA: Readonly<Record<string, string>> = {
   spacing: SPACING_LUA,
   ramp: RAMP_LUA,
   window: WINDOW_LUA,
+  quota: QUOTA_LUA,
 };
 
 /** A number as a Lua literal, exact to the last digit. */
@@ -374,7 +376,10 @@ export const hasShortForm = (specs: readonly RuleSpec[]): boolean => specs.lengt
 /** Lua that defines `rule` from these specs. It runs with every call, so parts that are not needed are left out. */
 export function ruleLua(specs: readonly RuleSpec[], isCheckOnly: boolean): string {
   const kinds = [...new Set(specs.map(({ kind }) => kind))];
-  const rules = specs.map(({ kind, params }) => `${kind}(${params.map(luaNumber).join(', ')})`);
+  const rules = specs.map(
+    ({ kind, params, zone }) =>
+      `${kind}(${[...params.map(luaNumber), ...zoneLua(zone)].join(', ')})`,
+  );
   const rule = rules.length === 1 ? rules[0] : `all({ ${rules.join(', ')} })`;
   return [
     COMMON_LUA,

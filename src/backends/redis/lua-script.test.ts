@@ -65,7 +65,19 @@ const LIMITS: Record<string, readonly Limit[]> = {
     { window: { limit: 3, per: '1s', steps: 1 } },
     { window: { limit: 20, per: '4s', steps: 1000 } },
   ],
+  quota: [
+    { quota: { limit: 9, per: 'second' } },
+    { quota: { limit: 5, per: 'minute', timeZone: 'Asia/Kathmandu' } },
+    { quota: { limit: 12, per: 'hour', timeZone: 'Australia/Lord_Howe' } },
+    { quota: { limit: 12, per: 'day', timeZone: 'Europe/Berlin', anchor: '2026-01-01T02:30' } },
+    { quota: { limit: 7, per: 'week', timeZone: 'Africa/Cairo', weekStartsOn: 'sunday' } },
+    { quota: { limit: 20, per: 'month', timeZone: 'America/St_Johns', anchor: 31 } },
+    { quota: { limit: 20, per: 'year', anchor: '2024-02-29T12:00' } },
+    { quota: { limit: 4, per: '90m', timeZone: 'America/Havana' } },
+  ],
   all: [
+    { all: [{ quota: { limit: 9, per: 'second' } }, { spacing: { every: 100, reserve: 2 } }] },
+    { all: [{ quota: { limit: 9, per: '2s' } }, { bucket: { rate: 5, burst: 4 } }] },
     { all: [{ bucket: { rate: '10/s', burst: 3 } }, { bucket: { rate: '20/m', burst: 8 } }] },
     { all: [{ spacing: { every: 100, reserve: 2 } }, { bucket: { rate: 5, burst: 4 } }] },
     {
@@ -188,9 +200,13 @@ describe.skipIf(!hasRedis)('rules in Lua', () => {
   });
   const move = fc.record({ op: fc.constantFrom('t', 'g'), amount, level: amount, afterMs });
   const settleOfUnknownTime = settle.map((step) => ({ ...step, agoMs: Number.NaN }));
+  /** Over changes of the offset, and back. */
+  const jump = fc.integer({ min: -40 * 86_400, max: 200 * 86_400 }).map((s) => s * 1000);
+  const jumping = fc.record({ op: fc.constant('a' as const), amount, afterMs: jump });
   const OTHER_STEPS: Record<string, fc.Arbitrary<unknown>> = {
     bucket: move,
     window: settleOfUnknownTime,
+    quota: jumping,
   };
   const stepsOf = (kind: string) => {
     const step = fc.oneof(check, check, settle, OTHER_STEPS[kind] ?? settle);

@@ -66,7 +66,7 @@ export function redis(
       const { specs } = policy;
       if (specs === undefined) {
         const kinds =
-          'made of bucket, spacing, ramp, window or concurrency when it is shared through Redis';
+          'made of bucket, spacing, ramp, window, quota or concurrency when it is shared through Redis';
         throw new ConfigError('limit', kinds, policy.kind);
       }
       if (policy.width > MAX_NUMBERS) {

@@ -249,7 +249,7 @@ groups: { self: eu, groups: { a: { weight: -1, min: 2 }, b: { at: ftp } }, reser
     ['limits: { a: { bucket: { rate: 1 }, redis: { url: x } } }', '`limits.a.redis.url`'],
     [
       'limits: { a: { adaptive: {}, redis: { url: "redis://x" } } }',
-      'expected `limits.a` to be made of bucket, spacing, ramp, window or concurrency when it is shared through Redis',
+      'expected `limits.a` to be made of bucket, spacing, ramp, window, quota or concurrency when it is shared through Redis',
     ],
     [
       'limits: { a: { spacing: { every: 1s }, redis: { url: "redis://x", prefetch: 5 } } }',
