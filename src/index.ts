@@ -14,6 +14,7 @@ export {
   SluiceError,
   UnavailableError,
 } from './core/errors.ts';
+export type { FlowOptions } from './core/flow.ts';
 export { type Random, seededRandom, systemRandom } from './core/random.ts';
 export type { RemoteLimiter, RemoteStats } from './limiter/async-limiter.ts';
 export { type AllOptions, all, type ComponentOptions } from './limiter/composite-limiter.ts';

@@ -7,6 +7,7 @@
 
 import type { Clock, Millis } from '../core/clock.ts';
 import { type Decision, NEVER, type OnUnavailable } from '../core/decision.ts';
+import type { Flow } from '../core/flow.ts';
 import type { Random } from '../core/random.ts';
 import type { Policy, Settlement } from '../policies/policy.ts';
 
@@ -109,6 +110,8 @@ export const maxJitterMs = (ms: Millis): Millis => Math.min(25, ms * 0.05);
 export interface FairWaitLimits {
   readonly maxWaitMs: Millis;
   readonly signal?: AbortSignal | undefined;
+  /** For a queue of order `fair`. */
+  readonly flow?: Flow | undefined;
 }
 
 export type FairWaitResult =

@@ -231,7 +231,7 @@ export class CompositeLimiter implements LimiterInternals {
     const { maxWaitMs, ...limits } = readWaitLimits(options);
     const calls = this.#componentCalls(key, cost, callClassOf(options.partition, options.level));
     const since = this.clock.now();
-    const position = { arrival: nextArrival(), priority: limits.priority };
+    const position = { arrival: nextArrival(), priority: limits.priority, flow: limits.flow };
     let reserved: readonly ComponentReservation[] | undefined;
     let at = calls.find(hasWaiters) ?? calls[0];
     let hasWaited = false;

@@ -19,12 +19,14 @@ import {
 } from '../backends/remote-backend.ts';
 import { type Millis, schedule } from '../core/clock.ts';
 import { type Decision, NEVER, WHEN_SETTLED } from '../core/decision.ts';
+import type { Flow } from '../core/flow.ts';
 import { LongestQueue } from '../core/longest-queue.ts';
 import { PendingSet } from '../core/pending.ts';
 import type { Random } from '../core/random.ts';
 import { type Waiter, WaiterSet } from '../core/waiter-set.ts';
+import { createWaitQueue } from './fair-wait-queue.ts';
 import type { WaitLimits } from './validate.ts';
-import { nextArrival, type QueuePosition, WaitQueue } from './wait-queue.ts';
+import { nextArrival, type QueuePosition, type WaiterQueue } from './wait-queue.ts';
 import { type QueueSettings, type WaitResult, waitRefusal } from './wait-scheduler.ts';
 
 export interface RemoteWaitSchedulerOptions extends QueueSettings {
@@ -63,7 +65,7 @@ interface QueuedWaiter extends QueuePosition, Waiter<RemoteWaitResult> {
 
 interface KeyQueue {
   readonly key: string;
-  readonly waiters: WaitQueue<QueuedWaiter>;
+  readonly waiters: WaiterQueue<QueuedWaiter>;
   /** Ends the sleep of the queue, if it sleeps. */
   wake: (() => void) | undefined;
   /** Capacity came back since the last check was sent: its reply may be older than that. */
@@ -141,11 +143,15 @@ export class RemoteWaitScheduler {
 
   /** Waits for a permit; rejects only if the signal aborts. */
   waitForPermit(key: string, cost: number, limits: RemoteWaitLimits): Promise<RemoteWaitResult> {
-    const { signal, maxWaitMs, priority, isRequeued } = limits;
+    const { signal, maxWaitMs, priority, flow, isRequeued } = limits;
     if (signal?.aborted) return Promise.reject(signal.reason);
     const queue = this.#queues.get(key);
     if (queue && maxWaitMs <= 0) return Promise.resolve(TOO_LONG);
-    if (queue && this.#waiters.isFull && !this.#refuseLastOfLongest(queue.waiters.size))
+    if (
+      queue &&
+      this.#waiters.isFull &&
+      !this.#refuseLastOfLongest(queue.waiters.size, queue, flow)
+    )
       return Promise.resolve(waitRefusal(0, 'queue-full'));
     return new Promise((resolve, reject) => {
       const waiter: QueuedWaiter = {
@@ -153,6 +159,7 @@ export class RemoteWaitScheduler {
         cost,
         arrival: nextArrival(),
         priority,
+        flow,
         deadline: this.#options.clock.now() + maxWaitMs,
         signal,
         resolve,
@@ -186,7 +193,7 @@ export class RemoteWaitScheduler {
     }
     const created: KeyQueue = {
       key,
-      waiters: new WaitQueue(this.#options.order),
+      waiters: createWaitQueue(this.#options.order),
       wake: undefined,
       isWakePending: false,
       pollMs: INITIAL_POLL_MS,
@@ -235,6 +242,7 @@ export class RemoteWaitScheduler {
         fromFallback,
         leaseId: batch.leaseIds?.[n],
       };
+      if (waiter.isWaiting) waiters.onServed?.(waiter);
       if (waitMs > 0) this.#reserve(waiter, grant, waitMs);
       else this.#grant(waiter, grant);
     }
@@ -251,6 +259,7 @@ export class RemoteWaitScheduler {
       const waitMs = decision.verdict === 'wait' ? decision.waitMs : 0;
       const dueAt = decidedAt + waitMs;
       const grant: RemoteGrant = { verdict: 'allow', dueAt, usableUntil, fromFallback };
+      if (waiter.isWaiting) waiters.onServed?.(waiter);
       if (decision.verdict === 'wait') this.#reserve(waiter, grant, waitMs);
       else this.#grant(waiter, grant);
       return undefined;
@@ -338,16 +347,18 @@ export class RemoteWaitScheduler {
   #claimQueueSlot(waiter: QueuedWaiter): boolean {
     if (waiter.isQueued) return true;
     const isFull = this.#queuedCount >= this.#options.maxWaiters;
-    const others = (this.#queues.get(waiter.key)?.waiters.size ?? 1) - 1;
-    if (isFull && !this.#refuseLastOfLongest(others)) return false;
+    const queue = this.#queues.get(waiter.key);
+    const others = (queue?.waiters.size ?? 1) - 1;
+    if (isFull && !this.#refuseLastOfLongest(others, queue, waiter.flow)) return false;
     waiter.isQueued = true;
     this.#queuedCount++;
     return true;
   }
 
-  /** Frees a place in a full queue for a key with few waiters; false if no key has more. */
-  #refuseLastOfLongest(size: number): boolean {
-    const last = this.#longest.findLongerThan(size, this.#queues.values())?.waiters.last;
+  /** Frees a place in a full queue for a key, or a flow of it, with few waiters; false if none has more. */
+  #refuseLastOfLongest(size: number, queue?: KeyQueue, flow?: Flow): boolean {
+    const longest = this.#longest.findLongerThan(size, this.#queues.values());
+    const last = longest ? longest.waiters.last : queue?.waiters.displacedBy?.(flow);
     if (!last?.isQueued) return false;
     this.#waiters.resolve(last, waitRefusal(0, 'queue-full'));
     return true;

@@ -12,6 +12,7 @@ import type { Millis } from '../core/clock.ts';
 import { NEVER, type Outcome } from '../core/decision.ts';
 import type { Duration } from '../core/duration.ts';
 import { ConfigError, type Denial, DeniedError } from '../core/errors.ts';
+import { FLOW_FIELDS, type FlowOptions } from '../core/flow.ts';
 import { isFunction, OptionReader, parseWaitMs } from '../core/options.ts';
 import type { RemoteLimiter } from '../limiter/async-limiter.ts';
 import type { AnyLimiterInternals, LimiterInternals } from '../limiter/internals.ts';
@@ -55,6 +56,14 @@ export interface CallOptions<F extends Callable> {
   readonly signal?: AbortSignal | ((...args: Parameters<F>) => AbortSignal | undefined);
   /** In a queue ordered by priority, higher goes first. Default 0. */
   readonly priority?: (...args: Parameters<F>) => number;
+  /** In a queue of order `fair`: the flow of a call, such as its user. */
+  readonly flow?: (...args: Parameters<F>) => string | undefined;
+  /** The weight of the flow. Default 1. */
+  readonly flowWeight?: (...args: Parameters<F>) => number | undefined;
+  /** The tenant whose fair share the flow divides with others. */
+  readonly tenant?: (...args: Parameters<F>) => string | undefined;
+  /** The weight of the tenant. Default 1. */
+  readonly tenantWeight?: (...args: Parameters<F>) => number | undefined;
   /** The partition a call counts against. */
   readonly partition?: (...args: Parameters<F>) => string | undefined;
   /** The level of a call, of a limit with `priorities`. Default: the lowest. */
@@ -104,7 +113,7 @@ export function throttle<F extends Callable>(fn: F, options: ThrottleOptions<F>)
   const reader = new OptionReader('', options, 'an object with a limit');
   const ofArguments = 'a function of the arguments';
   const call = reader.functions<CallFunctions>(
-    ['key', 'cost', 'partition', 'level', 'priority'],
+    ['key', 'cost', 'partition', 'level', 'priority', ...FLOW_FIELDS],
     ofArguments,
   );
   const settleHooks = reader.functions<SettleHooks>(['used', 'outcome', 'retryAfter'], ofArguments);
@@ -150,7 +159,7 @@ export function throttled(options: ThrottleOptions<Callable>): ThrottleDecorator
 /** The options that read a call's arguments. */
 type CallFunctions = Pick<
   CallOptions<Callable>,
-  'key' | 'cost' | 'partition' | 'level' | 'priority'
+  'key' | 'cost' | 'partition' | 'level' | 'priority' | keyof FlowOptions
 >;
 
 /** How a wrapped function is limited. */
@@ -307,7 +316,14 @@ function acquireOptionsOf(plan: CallPlan, args: never[]): AcquireOptions {
   const signal = plan.signal?.(...args);
   const priority = plan.priority?.(...args) ?? 0;
   const wait = plan.maxWaitMs;
-  return { wait, priority, ...(signal && { signal }), ...checkOptionsOf(plan, args) };
+  const named = { ...checkOptionsOf(plan, args), ...flowOptionsOf(plan, args) };
+  return { wait, priority, ...(signal && { signal }), ...named };
+}
+
+function flowOptionsOf(plan: CallPlan, args: never[]): FlowOptions | undefined {
+  if (plan.flow === undefined && plan.tenant === undefined) return undefined;
+  const given = FLOW_FIELDS.map((name) => [name, plan[name]?.(...args)] as const);
+  return Object.fromEntries(given.filter(([, value]) => value !== undefined));
 }
 
 /** True for functions written with `async`; other functions that return promises are not recognised. */
