@@ -47,7 +47,7 @@ export function etcd(options: EtcdOptions, path = 'backend'): RemoteBackendFacto
     isRemote: true,
     create(policy, context) {
       if (policy.instantIndex === undefined) {
-        const kinds = 'a bucket or a spacing when it is shared through etcd';
+        const kinds = 'a bucket, a spacing or a lockout, alone, when it is shared through etcd';
         throw new ConfigError('limit', kinds, policy.kind);
       }
       const { clock } = context;

@@ -63,7 +63,7 @@ export function redis(
       const { specs } = policy;
       if (specs === undefined) {
         const kinds =
-          'made of bucket, spacing, ramp or concurrency when it is shared through Redis';
+          'made of bucket, spacing, ramp, concurrency or lockout when it is shared through Redis';
         throw new ConfigError('limit', kinds, policy.kind);
       }
       const countsInFlight = policy.concurrencyLimit !== undefined;
@@ -74,6 +74,10 @@ export function redis(
       if (isFair && policy.canReserve) {
         const expected =
           'false with `reserve`: the fair queue grants permits ahead itself, so leave out `reserve`';
+        throw new ConfigError(fields.pathOf('fairQueue'), expected, isFair);
+      }
+      if (isFair && specs.some(({ kind }) => kind === 'lockout')) {
+        const expected = 'false with a lockout: a locked key would hold up the queue';
         throw new ConfigError(fields.pathOf('fairQueue'), expected, isFair);
       }
       const isStrict = specs.some(({ kind }) => kind === 'spacing');
