@@ -45,7 +45,14 @@ export type { BucketOptions } from './policies/bucket.ts';
 export type { BusyOptions } from './policies/busy.ts';
 export type { ConcurrencyOptions } from './policies/concurrency.ts';
 export type { Limit } from './policies/limit.ts';
-export type { Feedback, KeyState, LimitCause, RuleStatus } from './policies/policy.ts';
+export type { LockoutOptions, LockoutTrigger } from './policies/lockout.ts';
+export type {
+  AttemptOutcome,
+  Feedback,
+  KeyState,
+  LimitCause,
+  RuleStatus,
+} from './policies/policy.ts';
 export type { QuotaOptions } from './policies/quota.ts';
 export type { RampMode, RampOptions } from './policies/ramp.ts';
 export type { SpacingOptions } from './policies/spacing.ts';

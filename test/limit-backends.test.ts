@@ -27,6 +27,7 @@ const LIMITS: Readonly<Record<string, Limit>> = {
   window: { window: { limit: 3, per: '1h' } },
   ramp: { ramp: { min: 3, max: 3, over: '1m' } },
   quota: { quota: { limit: 3, per: 'hour' } },
+  lockout: { lockout: { after: 3, within: '1h', lock: '1h' } },
   concurrency: { concurrency: 3 },
   adaptive: { adaptive: { initial: 1, max: 3 } },
   busy: { busy: {} },

@@ -234,6 +234,16 @@ const kneeSetting = fc
   .record({ initial: fc.integer({ min: 1, max: 5 }), max: fc.integer({ min: 5, max: 12 }) })
   .map((adaptive) => ({ limit: { adaptive }, unitMs: 20 }));
 
+/** About half of the time is spent locked. */
+const lockoutSetting = fc
+  .record({
+    after: fc.integer({ min: 3, max: 8 }),
+    within: fc.constantFrom(1000, 60_000),
+    lock: fc.constantFrom([100], [100, 250], [50, 100, 800]),
+    onSuccess: fc.constantFrom('reset' as const, 'return' as const),
+  })
+  .map((options) => ({ limit: { lockout: { forget: 60_000, ...options } }, unitMs: 40 }));
+
 const bothOf = (...parts: readonly fc.Arbitrary<Setting>[]) =>
   fc.tuple(...parts).map((settings) => ({
     limit: { all: settings.map(({ limit }) => limit) },
@@ -290,6 +300,7 @@ const KNEE: Rig = {
   setting: kneeSetting,
   tuning: { ...AIMD.tuning, settles: 5, outcomes: ['ok', 'ok', 'ok', 'ok', ...OUTCOMES] },
 };
+const LOCKOUT: Rig = { name: 'lockout', setting: lockoutSetting, tuning: { maxPace: 2 } };
 const ADAPTIVE: readonly Rig[] = [AIMD, KNEE];
 const TWO_BUCKETS: Rig = { name: 'all of two buckets', setting: twoBuckets, tuning: {} };
 const SPACED_BUCKET: Rig = {
@@ -336,6 +347,7 @@ const RIGS = [
   BUSY,
   AIMD,
   KNEE,
+  LOCKOUT,
   TWO_BUCKETS,
   SPACED_BUCKET,
   SPACED_WINDOW,
@@ -344,9 +356,9 @@ const RIGS = [
 
 /**
  * Rigs that can be compared call by call with a key that is refused more. A window keeps old calls until a slot that
- * spacing reserved is due; a key that was refused that slot drops them sooner.
+ * spacing reserved is due; a key that was refused that slot drops them sooner. A key that is locked sooner opens sooner.
  */
-const COMPARABLE = RIGS.filter((rig) => rig !== SPACED_WINDOW);
+const COMPARABLE = RIGS.filter((rig) => rig !== SPACED_WINDOW && rig !== LOCKOUT);
 
 // ─── How a property is run ───────────────────────────────────────────────────────────────────────
 
@@ -697,7 +709,17 @@ describe('upper bounds', () => {
  */
 describe('retry times', () => {
   over(
-    [BUCKET, SPACING, SCHEDULED, BUSY, TWO_BUCKETS, SPACED_BUCKET, SPACED_WINDOW, BUSY_BUCKET],
+    [
+      BUCKET,
+      SPACING,
+      SCHEDULED,
+      BUSY,
+      LOCKOUT,
+      TWO_BUCKETS,
+      SPACED_BUCKET,
+      SPACED_WINDOW,
+      BUSY_BUCKET,
+    ],
     'a retry succeeds at the given time, and not before',
     (rig) => {
       always(rig, (scene) => {

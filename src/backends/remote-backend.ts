@@ -9,7 +9,7 @@ import type { Clock, Millis } from '../core/clock.ts';
 import { type Decision, NEVER, type OnUnavailable } from '../core/decision.ts';
 import type { Flow } from '../core/flow.ts';
 import type { Random } from '../core/random.ts';
-import type { Policy, Settlement } from '../policies/policy.ts';
+import type { AttemptOutcome, Policy, Settlement } from '../policies/policy.ts';
 
 /** A decision, and its instant on the server's clock. */
 export interface RemoteDecision {
@@ -84,6 +84,8 @@ export interface RemoteBackend {
   leaseOf?(leaseId: string): RemoteLease | undefined;
   /** Forgets what a key has consumed. Rejects while unavailable. Absent: the backend cannot. */
   forget?(key: string): Promise<void>;
+  /** Lock-out: how attempts of a key ended, or that a waiting call was refused. Of every backend that accepts one. */
+  report?(key: string, report: AttemptOutcome | 'refusal', count: number): Promise<void>;
   /** Counts hits served elsewhere. */
   addHits(key: string, count: number): Promise<void>;
   /** The key's numbers and the time on the server's clock; undefined while unavailable. */

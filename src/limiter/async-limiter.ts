@@ -15,7 +15,13 @@ import type { Millis } from '../core/clock.ts';
 import { type Decision, deny } from '../core/decision.ts';
 import { requireNumber } from '../core/options.ts';
 import { requireCost } from '../policies/cost.ts';
-import { type Feedback, keyStatusOf, type Policy, type State } from '../policies/policy.ts';
+import {
+  type AttemptOutcome,
+  type Feedback,
+  keyStatusOf,
+  type Policy,
+  type State,
+} from '../policies/policy.ts';
 import { type Inspection, inspectionOf } from './inspection.ts';
 import type { RemoteLimiterInternals } from './internals.ts';
 import { LimiterCore, type LimiterSettings, withDueTime } from './limiter-core.ts';
@@ -54,6 +60,8 @@ export interface RemoteLimiter extends Pick<Limiter, 'name' | 'on'> {
   settle(key: string, result?: CallResult): Promise<void>;
   /** Feeds in what happened elsewhere; false if this limit has no use for it. */
   update(key: string, feedback: Feedback): Promise<boolean>;
+  /** Lock-out: reports how an attempt of the key ended, where it has no permit to settle. */
+  report(key: string, attempt: AttemptOutcome, cost?: number): Promise<void>;
   /** The status of a key; undefined while the backend is unavailable. */
   inspect(key: string): Promise<Inspection | undefined>;
   /** Current sizes, and counters since the limiter was created. */
@@ -267,6 +275,7 @@ export class AsyncLimiter extends LimiterCore implements RemoteLimiterInternals 
     const { outcome = 'ok', cost = 1, used, rttMs, retryAfterMs, dueAt = Number.NaN } = result;
     const known = { ...(used !== undefined && { used }), ...(rttMs !== undefined && { rttMs }) };
     this.telemetry.recordSettled(key, cost, outcome, used, rttMs);
+    if (result.attempt !== undefined) await this.applyReport(key, result.attempt, cost);
     if (retryAfterMs !== undefined) this.startCooldown(key, retryAfterMs, this.clock.now());
     const isAsCharged =
       outcome !== 'ignored' && (used ?? cost) === cost && !this.policy.needsOutcome;
@@ -284,6 +293,20 @@ export class AsyncLimiter extends LimiterCore implements RemoteLimiterInternals 
     const isCooldown = this.updateCooldown(key, feedback);
     if ('hits' in feedback) await this.#backend.addHits(key, feedback.hits);
     return isCooldown || 'hits' in feedback;
+  }
+
+  async report(key: string, attempt: AttemptOutcome, cost = 1): Promise<void> {
+    this.requireReport(key, attempt, cost);
+    await this.applyReport(key, attempt, cost);
+    this.#scheduler.wake(key);
+  }
+
+  protected async applyReport(
+    key: string,
+    report: AttemptOutcome | 'refusal',
+    count: number,
+  ): Promise<void> {
+    if (this.takesReports || this.countsRefusals) await this.#backend.report?.(key, report, count);
   }
 
   async inspect(key: string): Promise<Inspection | undefined> {

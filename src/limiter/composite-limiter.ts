@@ -19,7 +19,7 @@ import { ConfigError } from '../core/errors.ts';
 import { OptionReader } from '../core/options.ts';
 import type { Random } from '../core/random.ts';
 import { requireCost } from '../policies/cost.ts';
-import type { Feedback } from '../policies/policy.ts';
+import type { AttemptOutcome, Feedback } from '../policies/policy.ts';
 import { type Component, identity, readComponents } from './composite-component.ts';
 import {
   type ComponentCall,
@@ -39,6 +39,7 @@ import {
 import type { Listener } from './events.ts';
 import { bindingRule, CLOSED, COOLDOWN, type Inspection } from './inspection.ts';
 import type { LimiterInternals } from './internals.ts';
+import { REPORTABLE } from './limiter-core.ts';
 import { Permit, type PermitResult, type Refusal } from './permit.ts';
 import { mergeSnapshots } from './stats.ts';
 import type { AcquireOptions, CheckOptions, Limiter, Stats, SyncLimiter } from './sync-limiter.ts';
@@ -47,6 +48,7 @@ import {
   type CallResult,
   callClassOf,
   readWaitLimits,
+  requireAttempt,
   requireCheckOptions,
   requireKey,
   requireResult,
@@ -244,7 +246,7 @@ export class CompositeLimiter implements LimiterInternals {
       );
       const result: ReturnType<typeof reserveAll> = earlier
         ? { by: earlier, verdict: 'deny', retryAfterMs: WHEN_SETTLED }
-        : reserveAll(calls);
+        : reserveAll(calls, true);
       if (!isRefused(result)) {
         reserved = result;
         return allow(0);
@@ -324,6 +326,14 @@ export class CompositeLimiter implements LimiterInternals {
   update(key: string, feedback: Feedback): boolean {
     const calls = this.#componentCalls(key, 1);
     return calls.map((call) => call.limiter.update(call.key, feedback)).includes(true);
+  }
+
+  /** Reported to every component with a lock-out, under its own key. */
+  report(key: string, attempt: AttemptOutcome, cost = 1): void {
+    requireAttempt('attempt', attempt);
+    const calls = this.#componentCalls(key, cost).filter(({ limiter }) => limiter.takesReports);
+    if (calls.length === 0) throw new ConfigError('components', REPORTABLE, this.name);
+    for (const call of calls) call.limiter.report(call.key, attempt, call.cost);
   }
 
   inspect(key: string): Inspection {

@@ -73,8 +73,10 @@ export const remainingOf = (decision: Decision): number =>
 /** Reserves a call in every component, or in none: then returns the refusal with the longest wait. */
 export function reserveAll(
   calls: readonly ComponentCall[],
+  isWaiting = false,
 ): readonly ComponentReservation[] | ComponentRefusal {
   const refused = findRefusal(calls);
+  if (isWaiting && refused?.by.limiter.countsRefusals) return refused; // it is none yet
   if (refused) {
     // Checked all the same: some rules count refused calls.
     const reserved = reserveOne(refused.by);

@@ -14,12 +14,13 @@ import { type Decision, deny, NEVER } from '../core/decision.ts';
 import { ConfigError } from '../core/errors.ts';
 import { MAX_AMOUNT, requireNumber } from '../core/options.ts';
 import type { Random } from '../core/random.ts';
-import type { Feedback, Policy } from '../policies/policy.ts';
+import { requireCost } from '../policies/cost.ts';
+import type { AttemptOutcome, Feedback, Policy } from '../policies/policy.ts';
 import { cooldownIn, KeyCooldowns } from './cooldowns.ts';
 import type { Listener } from './events.ts';
-import { Refusal, type RefusalReason } from './permit.ts';
+import { decisionOfRefusal, Refusal, type RefusalReason } from './permit.ts';
 import { type EventLoopMonitor, GRANTED, LimiterTelemetry } from './telemetry.ts';
-import { requireFeedback, requireKey } from './validate.ts';
+import { requireAttempt, requireFeedback, requireKey } from './validate.ts';
 import type { QueueSettings } from './wait-scheduler.ts';
 
 /** A limiter's options with all defaults applied. */
@@ -33,6 +34,11 @@ export interface LimiterSettings extends QueueSettings {
 const REFUSED: Decision = deny(0);
 
 type Denied = Extract<Decision, { verdict: 'deny' }>;
+
+type Report = Extract<Feedback, { report: unknown }>;
+
+/** What `report` expects of a limit. */
+export const REPORTABLE = 'a lockout with `on: failure`, alone or in `all`, for `report`';
 
 export abstract class LimiterCore {
   readonly name: string;
@@ -99,10 +105,32 @@ export abstract class LimiterCore {
     rule?: string,
   ): Refusal {
     const detail = reason === 'never' ? this.explainNever(cost) : undefined;
-    const refused = rule === undefined ? deny(retryAfterMs) : { ...deny(retryAfterMs), rule };
-    const decision = reason === 'closed' ? CLOSED_REFUSAL : refused;
+    const refusal = new Refusal(this.name, retryAfterMs, reason, waitedMs, detail, rule);
+    const decision = reason === 'closed' ? CLOSED_REFUSAL : decisionOfRefusal(refusal);
     this.telemetry.recordDecision(key, cost, decision, waitedMs);
-    return new Refusal(this.name, retryAfterMs, reason, waitedMs, detail, rule);
+    const hasWaited = reason === 'too-long' || reason === 'queue-full';
+    if (hasWaited && this.countsRefusals) this.applyReport(key, 'refusal', 1);
+    return refusal;
+  }
+
+  /** True if a lock-out counts refusals: a waiting call counts when it is refused in the end, not each time it is checked. */
+  get countsRefusals(): boolean {
+    return this.policy.recordRefusal !== undefined;
+  }
+
+  /** True if a lock-out counts attempts, whose end is reported. */
+  get takesReports(): boolean {
+    return this.policy.takesReports === true;
+  }
+
+  protected abstract applyReport(key: string, report: Report['report'], count: number): unknown;
+
+  /** Validates the arguments of `report`. */
+  protected requireReport(key: string, attempt: AttemptOutcome, cost: number): void {
+    requireKey(key);
+    requireAttempt('attempt', attempt);
+    requireCost(cost);
+    if (!this.takesReports) throw new ConfigError('limit', REPORTABLE, this.policy.kind);
   }
 
   /** Why a cost never fits: `cost 4000 exceeds the burst 2250 of \`tokens\``. */
@@ -116,9 +144,10 @@ export abstract class LimiterCore {
   }
 
   /** The refusal of `tryAcquire`. */
-  refuseNow(key: string, cost: number, { retryAfterMs, rule }: Denied): Refusal {
+  refuseNow(key: string, cost: number, { retryAfterMs, rule, reason: why }: Denied): Refusal {
     if (this.isClosed) return this.refuse(key, cost, CLOSED_REFUSAL, 0);
-    const reason = retryAfterMs === NEVER ? 'never' : 'not-now';
+    const timed = why === 'locked' ? 'locked' : 'not-now';
+    const reason = retryAfterMs === NEVER ? 'never' : timed;
     return this.refuse(key, cost, { retryAfterMs, reason }, 0, rule);
   }
 

@@ -477,11 +477,11 @@ describe('limiter: Retry-After cool-down', () => {
 describe('limiter: public interface', () => {
   const methods = [
     ...['name', 'check', 'peek', 'tryAcquire', 'acquire', 'takeUpTo', 'giveBack', 'settle'],
-    ...['update', 'inspect', 'on', 'stats', 'close'],
+    ...['update', 'inspect', 'on', 'stats', 'close', 'report'],
   ] as const;
 
-  test('Limiter and RemoteLimiter have the same 13 members', () => {
-    expect(methods.length).toBe(13);
+  test('Limiter and RemoteLimiter have the same 14 members', () => {
+    expect(methods.length).toBe(14);
     expectTypeOf<keyof Limiter>().toEqualTypeOf<(typeof methods)[number]>();
     expectTypeOf<keyof RemoteLimiter>().toEqualTypeOf<(typeof methods)[number]>();
   });
@@ -566,7 +566,7 @@ describe('limiter: arguments', () => {
   };
 
   test.each([
-    [{}, '`feedback` to be one of hits, poolSize, resume, remaining, retryAfterMs, got {}'],
+    [{}, '`feedback` to be one of hits, poolSize, resume, remaining, retryAfterMs, report, got {}'],
     [{ hits: 1, remaining: 'x' }, '`remaining` to be left out beside `hits`, got "x"'],
     [{ hits: 1, resetMs: 5 }, '`resetMs` to be left out beside `hits`, got 5'],
     [{ hit: 1 }, 'got "hit"; did you mean `hits`?'],

@@ -16,12 +16,14 @@
 /// <reference lib="esnext.disposable" preserve="true" />
 
 import type { Millis } from '../core/clock.ts';
+import { type Decision, deny } from '../core/decision.ts';
 import { UnavailableError } from '../core/errors.ts';
 import { type CallResult, requireResult } from './validate.ts';
 
 /** Why a call got no permit. */
 export type RefusalReason =
   | 'not-now' // it does not fit now, and the call does not wait
+  | 'locked' // a lock-out has locked its key
   | 'never' // its cost can never fit
   | 'too-long' // it would wait, or has waited, longer than `wait` allows
   | 'queue-full'
@@ -159,4 +161,12 @@ export class Refusal implements Disposable {
   }
 
   [Symbol.dispose](): void {}
+}
+
+/** The decision that a refusal reports. */
+export function decisionOfRefusal({ retryAfterMs, rule, reason }: Refusal): Decision {
+  if (rule === undefined && reason !== 'locked') return deny(retryAfterMs);
+  const named = rule === undefined ? {} : { rule };
+  const why = reason === 'locked' ? { reason } : {};
+  return { verdict: 'deny', retryAfterMs, ...named, ...why };
 }

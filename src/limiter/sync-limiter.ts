@@ -15,7 +15,7 @@ import { requireNumber } from '../core/options.ts';
 import { requireCost } from '../policies/cost.ts';
 import { createPolicy, type Limit } from '../policies/limit.ts';
 import { type CallClass, partitionIndexOf } from '../policies/partitions.ts';
-import type { Feedback, KeyState, Policy, Settlement } from '../policies/policy.ts';
+import type { AttemptOutcome, Feedback, KeyState, Policy, Settlement } from '../policies/policy.ts';
 import { Adjustments } from './adjustments.ts';
 import type { LearntLimit, Listener } from './events.ts';
 import { type Inspection, inspectionOf, type NamedRuleStatus, nameRules } from './inspection.ts';
@@ -64,6 +64,8 @@ export interface Limiter {
   settle(key: string, result?: CallResult): void;
   /** Feeds in what happened elsewhere; false if this limit has no use for it. */
   update(key: string, feedback: Feedback): boolean;
+  /** Lock-out: reports how an attempt of the key ended, such as a login, where it has no permit to settle. */
+  report(key: string, attempt: AttemptOutcome, cost?: number): void;
   /** The status of a key: what is left, which rule refuses, until when. Changes nothing. */
   inspect(key: string): Inspection;
   /** Calls `listener` for every decision and every settled call; returns the function that removes it. */
@@ -130,7 +132,8 @@ export class SyncLimiter extends LimiterCore implements LimiterInternals {
       ...settings,
       partitions: policy.partitions ?? [],
       levels: policy.priorities ?? [],
-      checkNow: (key, cost, now, partitionIndex) => this.reserve(key, cost, now, partitionIndex),
+      checkNow: (key, cost, now, partitionIndex) =>
+        this.#reserveForWaiter(key, cost, now, partitionIndex),
       peek: (key, cost, partitionIndex) => backend.peek(key, cost, partitionIndex),
     });
   }
@@ -185,7 +188,7 @@ export class SyncLimiter extends LimiterCore implements LimiterInternals {
     requireKey(key);
     requireCost(cost);
     if (this.scheduler.hasWaiters(key)) return false;
-    const decision = this.reserve(key, cost, this.clock.now());
+    const decision = this.#reserveForWaiter(key, cost, this.clock.now());
     if (decision.verdict === 'deny') return false;
     this.telemetry.recordDecision(key, cost, decision, 0);
     return true;
@@ -197,7 +200,7 @@ export class SyncLimiter extends LimiterCore implements LimiterInternals {
     const partitionIndex = options && this.#requirePartitionIndex(options);
     if (this.scheduler.hasWaiters(key, partitionIndex)) return undefined;
     const now = this.clock.now();
-    const decision = this.reserve(key, cost, now, partitionIndex);
+    const decision = this.#reserveForWaiter(key, cost, now, partitionIndex);
     return decision.verdict === 'deny'
       ? undefined
       : this.issuePermit(key, cost, now, 0, partitionIndex);
@@ -332,6 +335,15 @@ export class SyncLimiter extends LimiterCore implements LimiterInternals {
     return this.localRefusal(key, cost) ?? this.#backend.checkNow(key, cost, now, partitionIndex);
   }
 
+  /** `reserve` of a call that waits if it is refused: that is no refusal yet. */
+  #reserveForWaiter(key: string, cost: number, now: Millis, partitionIndex?: number): Decision {
+    if (this.countsRefusals) {
+      const peeked = this.peekUnvalidated(key, cost, partitionIndex);
+      if (peeked.verdict === 'deny') return peeked;
+    }
+    return this.reserve(key, cost, now, partitionIndex);
+  }
+
   /** Undoes a `reserve` of the same tick. Waiters are not woken: none was refused because of it. */
   unreserve(key: string, cost: number, reservedAt: Millis, partition?: number): void {
     this.#backend.settle(key, { outcome: 'ignored', cost, dueAt: reservedAt, partition });
@@ -379,6 +391,7 @@ export class SyncLimiter extends LimiterCore implements LimiterInternals {
       const { outcome = 'ok', used, retryAfterMs } = result;
       if (this.#forgotten.size > 0 && generation < (this.#forgotten.get(key) ?? 0))
         return this.telemetry.recordSettled(key, cost, outcome, used, rttMs);
+      if (result.attempt !== undefined) this.applyReport(key, result.attempt, cost);
       this.#settle(
         key,
         { outcome, cost, used, dueAt, rttMs, partition: partitionIndex },
@@ -416,6 +429,7 @@ export class SyncLimiter extends LimiterCore implements LimiterInternals {
     const now = this.clock.now();
     const { outcome = 'ok', cost = 1, dueAt = now, rttMs, used, retryAfterMs } = result;
     const partition = partitionIndexOf(this.policy, result);
+    if (result.attempt !== undefined) this.applyReport(key, result.attempt, cost);
     this.#settle(key, { outcome, cost, used, dueAt, rttMs, partition }, retryAfterMs, now);
   }
 
@@ -454,6 +468,16 @@ export class SyncLimiter extends LimiterCore implements LimiterInternals {
     const isApplied = this.#backend.update(key, feedback);
     this.scheduler.wake(key);
     return isApplied || isCooldown;
+  }
+
+  report(key: string, attempt: AttemptOutcome, cost = 1): void {
+    this.requireReport(key, attempt, cost);
+    this.applyReport(key, attempt, cost);
+    this.scheduler.wake(key);
+  }
+
+  protected applyReport(key: string, report: AttemptOutcome | 'refusal', count: number): void {
+    this.#backend.update(key, { report, count });
   }
 
   inspect(key: string): Inspection {

@@ -12,7 +12,7 @@ import { ConfigError } from '../core/errors.ts';
 import { FLOW_FIELDS, type FlowOptions, readFlow } from '../core/flow.ts';
 import { isRecord, MAX_AMOUNT, parseWaitMs, requireNumber } from '../core/options.ts';
 import type { CallClass } from '../policies/partitions.ts';
-import type { Feedback } from '../policies/policy.ts';
+import { ATTEMPT_OUTCOMES, type AttemptOutcome, type Feedback } from '../policies/policy.ts';
 
 /** How a call went, for `settle`. */
 export interface CallResult {
@@ -28,6 +28,8 @@ export interface CallResult {
   readonly rttMs?: Millis;
   /** The server's Retry-After: calls of this key are refused until then. */
   readonly retryAfterMs?: Millis;
+  /** Lock-out: how the attempt ended, such as a login. Left out, it counts as a failure until it is reported. */
+  readonly attempt?: AttemptOutcome;
   /** The partition the call was charged to. */
   readonly partition?: string;
   /** The level the call was charged to. */
@@ -46,7 +48,7 @@ export interface WaitOptions extends FlowOptions {
 
 const CHECK_FIELDS = ['partition', 'level'];
 const RESULT_FIELDS = [
-  ...['outcome', 'cost', 'used', 'dueAt', 'rttMs', 'retryAfterMs'],
+  ...['outcome', 'cost', 'used', 'dueAt', 'rttMs', 'retryAfterMs', 'attempt'],
   ...CHECK_FIELDS,
 ];
 const ACQUIRE_FIELDS = ['signal', 'wait', 'priority', ...FLOW_FIELDS, ...CHECK_FIELDS];
@@ -57,6 +59,7 @@ const FEEDBACK_KINDS: Readonly<Record<string, readonly string[]>> = {
   resume: ['resume', 'reachedAt'],
   remaining: ['remaining', 'resetMs'],
   retryAfterMs: ['retryAfterMs'],
+  report: ['report', 'count'],
 };
 const FEEDBACK_KIND_NAMES = Object.keys(FEEDBACK_KINDS);
 const FEEDBACK_FIELDS = Object.values(FEEDBACK_KINDS).flat();
@@ -97,7 +100,7 @@ export const isAbortSignal = (value: unknown): value is AbortSignal =>
 
 export function requireResult(result: CallResult): void {
   requireKnownFields('result', result, RESULT_FIELDS);
-  const { outcome, cost, used, dueAt, rttMs, retryAfterMs } = result;
+  const { outcome, cost, used, dueAt, rttMs, retryAfterMs, attempt } = result;
   if (outcome !== undefined && !OUTCOMES.includes(outcome)) {
     throw new ConfigError('outcome', OUTCOME_NAMES, outcome);
   }
@@ -106,6 +109,12 @@ export function requireResult(result: CallResult): void {
   if (dueAt !== undefined) requireNumber('dueAt', dueAt, {});
   if (rttMs !== undefined) requireNumber('rttMs', rttMs, { min: 0 });
   if (retryAfterMs !== undefined) requireNumber('retryAfterMs', retryAfterMs, { min: 0 });
+  if (attempt !== undefined) requireAttempt('attempt', attempt);
+}
+
+export function requireAttempt(field: string, attempt: unknown): void {
+  if (!ATTEMPT_OUTCOMES.includes(attempt as AttemptOutcome))
+    throw new ConfigError(field, `one of ${ATTEMPT_OUTCOMES.join(', ')}`, attempt);
 }
 
 export function requireFeedback(feedback: Feedback): void {
@@ -122,6 +131,9 @@ export function requireFeedback(feedback: Feedback): void {
     if (feedback.resetMs !== undefined) requireNumber('resetMs', feedback.resetMs, { min: 0 });
   } else if ('retryAfterMs' in feedback) {
     requireNumber('retryAfterMs', feedback.retryAfterMs, { min: 0 });
+  } else if ('report' in feedback) {
+    if (feedback.report !== 'refusal') requireAttempt('report', feedback.report);
+    if (feedback.count !== undefined) requireNumber('count', feedback.count, { min: 0 });
   } else {
     requireNumber('resume', feedback.resume, { above: 0 });
     requireNumber('reachedAt', feedback.reachedAt, {});

@@ -13,7 +13,7 @@
  */
 
 import type { Millis } from '../core/clock.ts';
-import { allow, type Decision, deny, wait } from '../core/decision.ts';
+import { allow, type Decision, deny, NEVER, wait } from '../core/decision.ts';
 import { ConfigError } from '../core/errors.ts';
 import {
   converterBetween,
@@ -34,6 +34,15 @@ export function all(policies: readonly Policy[], path = 'all'): Policy {
     throw new ConfigError(path, `at most ${MAX_POLICIES} limits`, policies.length);
   }
 
+  if (policies.every(({ kind, recordRefusal }) => kind === 'lockout' && recordRefusal)) {
+    const expected = 'a list with a rule whose refusals `lockout` counts';
+    throw new ConfigError(
+      path,
+      expected,
+      policies.map(({ kind }) => kind),
+    );
+  }
+
   const width = policies.reduce((sum, policy) => sum + policy.width, 0);
   const components = withOffsets(policies);
   const ruleKinds = policies.flatMap(ruleKindsOf);
@@ -52,6 +61,30 @@ export function all(policies: readonly Policy[], path = 'all'): Policy {
     }
   };
 
+  const refusal = (retryAfterMs: Millis, rule: string, reason: string | undefined): Decision => {
+    if (ruleKinds.length === 1)
+      return reason === undefined ? deny(retryAfterMs) : { verdict: 'deny', retryAfterMs, reason };
+    return reason === undefined
+      ? { verdict: 'deny', retryAfterMs, rule }
+      : { verdict: 'deny', retryAfterMs, rule, reason };
+  };
+
+  const counting = components.some(({ policy }) => policy.recordRefusal);
+  /** Rules that count refusals count this one, unless they refused it themselves; it may lock the key for longer. */
+  const recordRefusal = (state: State, i: number, now: Millis, refused: Denied): Decision => {
+    let longest: Decision & Denied = refused;
+    if (refused.retryAfterMs === NEVER) return refused; // a mistake, which waiting does not mend
+    for (let p = 0; p < components.length; p++) {
+      const { policy, offset } = components[p];
+      const lockedMs = took[p] === 1 ? (policy.recordRefusal?.(state, i + offset, now) ?? 0) : 0;
+      if (lockedMs > longest.retryAfterMs) {
+        const rule = nameOfRule(components[p], components[p].innerNames.find(isLockout));
+        longest = refusal(lockedMs, rule, 'locked') as Denied;
+      }
+    }
+    return longest;
+  };
+
   const checkAll = (
     state: State,
     i: number,
@@ -63,6 +96,7 @@ export function all(policies: readonly Policy[], path = 'all'): Policy {
     let waitMs = 0;
     let retryAfterMs = -1;
     let rule: string | undefined;
+    let reason: string | undefined;
     for (let p = 0; p < components.length; p++) {
       const { policy, offset } = components[p];
       const decision = policy.check(state, i + offset, cost, now, partitionIndex);
@@ -72,10 +106,10 @@ export function all(policies: readonly Policy[], path = 'all'): Policy {
       else if (decision.retryAfterMs > retryAfterMs) {
         retryAfterMs = decision.retryAfterMs;
         rule = nameOfRule(components[p], decision.rule);
+        reason = decision.reason;
       }
     }
-    if (rule !== undefined)
-      return ruleKinds.length > 1 ? { verdict: 'deny', retryAfterMs, rule } : deny(retryAfterMs);
+    if (rule !== undefined) return refusal(retryAfterMs, rule, reason);
     if (waitMs === 0) return allow(remaining);
     deferTo(state, i, cost, now + waitMs);
     return wait(waitMs);
@@ -115,11 +149,17 @@ export function all(policies: readonly Policy[], path = 'all'): Policy {
       if (cost > 0) advance(state, i, now);
       save(state, i);
       const decision = checkAll(state, i, cost, now, partitionIndex);
-      if (decision.verdict === 'deny') restore(state, i);
-      return decision;
+      if (decision.verdict !== 'deny') return decision;
+      restore(state, i);
+      return counting && cost > 0 ? recordRefusal(state, i, now, decision) : decision;
     },
 
     ...(advancing.length > 0 && { advance }),
+    ...(policies.some(({ takesReports }) => takesReports) && { takesReports: true }),
+    ...(counting && {
+      recordRefusal: (state: State, i: number, now: Millis): Millis =>
+        max(({ policy, offset }) => policy.recordRefusal?.(state, i + offset, now) ?? 0),
+    }),
     deferTo,
     terms: components,
     converterFrom: (from) => convertAll(components, from.terms as readonly Component[]),
@@ -160,11 +200,13 @@ export function all(policies: readonly Policy[], path = 'all'): Policy {
   };
 }
 
-/** The binding value of every field: the smallest, except for what is reserved or in flight. */
+const LARGEST_BINDS = new Set(['reserved', 'inFlight', 'failures', 'locks', 'lockedMs']);
+
+/** The binding value of every field: the smallest, except for what is reserved or in flight, and of locks. */
 function mergeStrictest(a: KeyState, b: KeyState): KeyState {
   const merged: Record<string, unknown> = { ...a };
   for (const [name, value] of Object.entries(b)) {
-    const binding = name === 'reserved' || name === 'inFlight' ? Math.max : Math.min;
+    const binding = LARGEST_BINDS.has(name) ? Math.max : Math.min;
     const other = merged[name] ?? value;
     merged[name] = typeof other === 'number' ? binding(other, value) : other;
   }
@@ -227,6 +269,10 @@ interface Component {
 /** The name of the rule that refused: the component's only one, or the one it named itself. */
 const nameOfRule = ({ names, innerNames }: Component, inner: string | undefined): string =>
   inner === undefined ? names[0] : names[innerNames.indexOf(inner)];
+
+type Denied = Extract<Decision, { verdict: 'deny' }>;
+
+const isLockout = (name: string): boolean => name.startsWith('lockout');
 
 const ruleKindsOf = ({ kind, ruleKinds = [kind] }: Policy): readonly string[] => ruleKinds;
 

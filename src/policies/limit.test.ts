@@ -66,6 +66,7 @@ const valid: Readonly<Record<string, readonly unknown[]>> = {
     { rule: 'aimd', slowStart: true, jitter: 0 },
   ],
   busy: [{}, { recoverRate: 0.1 }, { recoverValue: 200, max: 1 }],
+  lockout: [{ after: 5 }, { after: 1, lock: '1m', within: '1h', onSuccess: 'return' }],
   all: [[{ bucket: { rate: 1 } }], [{ all: [{ busy: {} }] }, { adaptive: {} }]],
 };
 
@@ -273,7 +274,7 @@ describe('createPolicy', () => {
   );
 
   const ONE_KEY =
-    'an object with one key out of bucket, spacing, window, quota, ramp, concurrency, adaptive, busy, all';
+    'an object with one key out of bucket, spacing, window, quota, ramp, concurrency, adaptive, busy, lockout, all';
   test.for([
     [undefined, preview(undefined)],
     [null, 'null'],

@@ -16,6 +16,7 @@ import { all } from './all.ts';
 import { type BucketOptions, bucket } from './bucket.ts';
 import { type BusyOptions, busy } from './busy.ts';
 import { type ConcurrencyOptions, concurrency } from './concurrency.ts';
+import { type LockoutOptions, lockout } from './lockout.ts';
 import type { Policy } from './policy.ts';
 import { type QuotaOptions, quota } from './quota.ts';
 import { type RampOptions, ramp } from './ramp.ts';
@@ -32,6 +33,7 @@ export type Limit =
   | { readonly concurrency: number | ConcurrencyOptions }
   | { readonly adaptive: AdaptiveOptions }
   | { readonly busy: BusyOptions }
+  | { readonly lockout: LockoutOptions }
   | { readonly all: readonly Limit[] };
 
 /** How deep `all` may be nested. */
@@ -49,6 +51,13 @@ const POLICY_FACTORIES: Readonly<Record<string, PolicyFactory>> = {
   concurrency: (options, path, random) => concurrency(options as ConcurrencyOptions, random, path),
   adaptive: (options, path, random) => adaptive(options as AdaptiveOptions, random, path),
   busy: (options, path) => busy(options as BusyOptions, path),
+  lockout: (options, path, _random, depth) => {
+    const policy = lockout(options as LockoutOptions, path);
+    if (depth > 1 || !policy.recordRefusal) return policy;
+    const expected =
+      'failure, or the lock-out in an `all` beside the rule whose refusals it counts';
+    throw new ConfigError(`${path}.on`, expected, 'refusal');
+  },
   all: (limits, path, random, depth) => {
     if (!Array.isArray(limits)) throw new ConfigError(path, 'a list of limits', limits);
     if (depth > MAX_DEPTH) throw new ConfigError(path, `at most ${MAX_DEPTH} deep`, limits);

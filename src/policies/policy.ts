@@ -61,7 +61,14 @@ export type Feedback =
   /** The server reports so many calls left, and how long that holds. */
   | { readonly remaining: number; readonly resetMs?: Millis }
   /** The server requested a pause (Retry-After). */
-  | { readonly retryAfterMs: Millis };
+  | { readonly retryAfterMs: Millis }
+  /** Lock-out: how attempts of the key ended, or that a call was refused. */
+  | { readonly report: AttemptOutcome | 'refusal'; readonly count?: number };
+
+/** How an attempt of a key ended, such as a login: by the right password or a wrong one. Says nothing about the service. */
+export type AttemptOutcome = 'success' | 'failure';
+
+export const ATTEMPT_OUTCOMES: readonly AttemptOutcome[] = ['success', 'failure'];
 
 /** Why a learnt limit changed: of the rule knee, then of the rule aimd and of busy. */
 export type LimitCause =
@@ -116,6 +123,12 @@ export interface KeyState {
   partitions?: Readonly<Record<string, number>>;
   /** With priorities: calls in flight by level. */
   priorities?: Readonly<Record<string, number>>;
+  /** lockout: failures or refusals that count, attempts in flight included. */
+  failures?: number;
+  /** lockout: locks that are not forgotten, the present one included; at most the steps of `lock`. */
+  locks?: number;
+  /** lockout: time until a locked key opens; left out if it is open. */
+  lockedMs?: Millis;
   /** adaptive: set if a call was answered busy or timed out since the last adjustment. */
   backPressure?: true;
 }
@@ -147,7 +160,7 @@ export type KeyConverter = (state: State, i: number, source: State, j: number, a
 
 /** A rule as numbers, for a backend that runs it in another language: `backends/redis/lua-rules.ts`. */
 export interface RuleSpec {
-  readonly kind: 'bucket' | 'spacing' | 'ramp' | 'window' | 'concurrency' | 'quota';
+  readonly kind: 'bucket' | 'spacing' | 'ramp' | 'window' | 'concurrency' | 'quota' | 'lockout';
   readonly params: readonly number[];
   /** quota: the time zone of its calendar. */
   readonly zone?: TimeZone;
@@ -174,6 +187,12 @@ export interface PolicyCapabilities {
 
   /** Its token buckets in the order of the state, if it consists of nothing else. */
   readonly buckets?: readonly BucketTerms[];
+
+  /** True if a rule counts attempts, whose end is reported by `Feedback.report`. */
+  readonly takesReports?: boolean;
+
+  /** Counts a call that another rule refused; returns how long the key is locked. */
+  recordRefusal?(state: State, i: number, now: Millis): Millis;
 
   /** The kinds of its rules, if it has several (`all`), in the order of `ruleStatuses`. */
   readonly ruleKinds?: readonly string[];

@@ -46,6 +46,42 @@ export function remoteLimiterContract({
     expect(a.stats()).toMatchObject({ allowed: 1, denied: 2, isAvailable: true, fallback: 0 });
   });
 
+  test('lockout: failures of two processes lock the key in both, and a success opens it', async () => {
+    const limit = { lockout: { after: 3, lock: ['1m', '5m'] } } as const;
+    const [a, b] = [createShared(limit), createShared(limit, { isSecondProcess: true })];
+    for (const api of [a, b, a]) {
+      expect((await api.check('alice')).verdict).toBe('allow');
+      await api.report('alice', 'failure');
+    }
+    for (const api of [a, b]) {
+      const refused = await api.check('alice');
+      expect(refused).toMatchObject({ verdict: 'deny', reason: 'locked' });
+      const { retryAfterMs } = refused as { retryAfterMs: number };
+      expect(retryAfterMs).toBeGreaterThan(50_000);
+      expect(retryAfterMs).toBeLessThanOrEqual(60_000 + 1000); // etcd: clocks may differ
+    }
+    expect(await b.inspect('alice')).toMatchObject({ locks: 1, failures: 3, by: 'api' });
+    expect(await b.tryAcquire('alice')).toMatchObject({ verdict: 'deny', reason: 'locked' });
+    await b.report('alice', 'success');
+    const permit = await a.tryAcquire('alice');
+    if (permit.verdict === 'allow') permit.settle({ attempt: 'success' });
+    await vi.waitFor(async () =>
+      expect(await b.inspect('alice')).toMatchObject({ remaining: 3, failures: 0, locks: 1 }),
+    );
+    await expect(createShared(bucketLimit(1, 1)).report('alice', 'failure')).rejects.toThrow(
+      /`limit` to be a lockout/,
+    );
+  });
+
+  test('lockout: of 100 logins in flight at once over two processes, `after` are allowed', async () => {
+    const limit = { lockout: { after: 5 } };
+    const [a, b] = [createShared(limit), createShared(limit, { isSecondProcess: true })];
+    const decisions = await Promise.all(
+      Array.from({ length: 100 }, (_, n) => (n % 2 ? a : b).check('alice')),
+    );
+    expect(decisions.filter(({ verdict }) => verdict === 'allow').length).toBe(5);
+  });
+
   test('peek: returns the decision, changes nothing and is not counted', async () => {
     const api = createShared(bucketLimit(0.1, 3));
     expect(await api.peek('alice', 3)).toEqual({ verdict: 'allow', remaining: 0 });

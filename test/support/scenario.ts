@@ -20,6 +20,7 @@
  * | done ok 250                | a call settles after 250 ms                       |                     |
  * | done ok cost 2 used 5      | … of cost 2 that really used 5                    |                     |
  * | done ignored due 6000      | … whose permit was valid at 6000                  |                     |
+ * | report failure · … success | an attempt ended so                                | applied · ignored   |
  * | peek                       | reads the fields that the expected result names   | level 7             |
  *
  * A row without a result is not compared. A scenario of several nodes names them: 'A: check 1'.
@@ -34,6 +35,7 @@ import { type Decision, NEVER, type Outcome, WHEN_SETTLED } from '../../src/core
 import { seededRandom } from '../../src/core/random.ts';
 import { createPolicy, type Limit } from '../../src/policies/limit.ts';
 import {
+  type AttemptOutcome,
   type Feedback,
   type KeyState,
   type Policy,
@@ -128,6 +130,10 @@ async function perform(subject: KeyUnderTest, what: string, now: Millis, expecte
       const rank = args.rank === undefined ? {} : { rank: args.rank };
       return formatUpdateResult(await subject.update({ poolSize: args.amount, ...rank }, now));
     }
+    case 'report': {
+      const report = words[0] as AttemptOutcome;
+      return formatUpdateResult(await subject.update({ report }, now));
+    }
     case 'resume': {
       const feedback = { resume: args.amount, reachedAt: args.from ?? now };
       return formatUpdateResult(await subject.update(feedback, now));
@@ -187,6 +193,9 @@ const STATE_LABELS: readonly (readonly [
   ['inFlight', 'in flight'],
   ['reserved', 'reserved'],
   ['rttMs', 'rtt'],
+  ['failures', 'failures'],
+  ['locks', 'locks'],
+  ['lockedMs', 'locked for'],
 ];
 
 /** The fields that the expected result names. */

@@ -79,11 +79,14 @@ export function tightestRule(rules: readonly NamedRuleStatus[]): NamedRuleStatus
   );
 }
 
-/** What a `busy` limit without busy replies allows per second must not be promised to a client. */
+/**
+ * What a `busy` limit without busy replies allows per second must not be promised to a client. A lock-out on refusals has
+ * no quota while it is open.
+ */
 const MAX_ADVERTISED_QUOTA = 1_000_000;
 
-const hasAdvertisableQuota = ({ isCapacity, quota }: NamedRuleStatus): boolean =>
-  !isCapacity || quota < MAX_ADVERTISED_QUOTA;
+const hasAdvertisableQuota = ({ isCapacity, kind, quota }: NamedRuleStatus): boolean =>
+  !(isCapacity || kind === 'lockout') || quota < MAX_ADVERTISED_QUOTA;
 
 /** A policy as it was last serialised. */
 interface CachedPolicy extends Pick<NamedRuleStatus, 'name' | 'quota'> {

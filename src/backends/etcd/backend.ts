@@ -12,7 +12,7 @@ import { DeadlineSet } from '../../core/deadline-set.ts';
 import { allow, type Decision, deny, NEVER, wait } from '../../core/decision.ts';
 import { UnavailableError } from '../../core/errors.ts';
 import { cryptoRandom } from '../../core/random.ts';
-import type { Policy, Settlement, State } from '../../policies/policy.ts';
+import type { AttemptOutcome, Policy, Settlement, State } from '../../policies/policy.ts';
 import { CircuitBreaker, RejectionPacer } from '../circuit-breaker.ts';
 import { everyMsOf, lookaheadMs } from '../lookahead.ts';
 import {
@@ -187,6 +187,14 @@ export class EtcdBackend implements RemoteBackend {
   async forget(key: string): Promise<void> {
     const { policy } = this.#rule;
     await this.#enqueue(key, (state, { now }) => policy.init(state, 0, now), false);
+  }
+
+  /** A success returns attempts, so it is dropped when in doubt: the attempt then counts as a failure. */
+  async report(key: string, report: AttemptOutcome | 'refusal', count: number): Promise<void> {
+    const { policy } = this.#rule;
+    const apply: Apply<boolean> = (state, { now }) =>
+      policy.update(state, 0, { report, count }, now);
+    await this.#submit(key, apply, report === 'success');
   }
 
   async addHits(key: string, hits: number): Promise<void> {

@@ -47,7 +47,8 @@ export function etcd(options: EtcdOptions, path = 'backend'): RemoteBackendFacto
     isRemote: true,
     create(policy, context) {
       if (policy.instantIndex === undefined && policy.kind !== 'window') {
-        const kinds = 'a bucket, a spacing or a window when it is shared through etcd';
+        const kinds =
+          'a bucket, a spacing, a window or a lockout, alone, when it is shared through etcd';
         throw new ConfigError('limit', kinds, policy.kind);
       }
       const { clock } = context;

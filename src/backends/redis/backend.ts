@@ -6,7 +6,7 @@
 
 import type { Clock, Millis } from '../../core/clock.ts';
 import { allow, type OnUnavailable } from '../../core/decision.ts';
-import type { Policy, Settlement } from '../../policies/policy.ts';
+import type { AttemptOutcome, Policy, Settlement } from '../../policies/policy.ts';
 import { everyMsOf, lookaheadMs } from '../lookahead.ts';
 import {
   type BatchDecision,
@@ -124,6 +124,12 @@ export class RedisBackend implements PrefetchSource {
   async settle(key: string, settlement: Settlement): Promise<void> {
     const { outcome, cost, used = cost, dueAt } = settlement;
     await this.#context.send(key, `s${outcome} ${cost} ${used} ${dueAt}`).catch(() => {});
+  }
+
+  /** A report that cannot be sent is lost: the attempt then counts as a failure. */
+  async report(key: string, report: AttemptOutcome | 'refusal', count: number): Promise<void> {
+    this.#context.fallback.report?.(key, report, count);
+    await this.#context.send(key, `r${report} ${count}`).catch(() => {});
   }
 
   async forget(key: string): Promise<void> {

@@ -68,6 +68,7 @@ export function createRedisContext(
   const fallback: Fallback = {
     check: (key, cost) => (batcher.isClosed ? decideUnavailable('deny') : inner.check(key, cost)),
     observe: inner.observe.bind(inner),
+    report: (key, report, count) => inner.report?.(key, report, count),
     reconcile: inner.reconcile.bind(inner),
   };
   const { trackLease } = scripts;

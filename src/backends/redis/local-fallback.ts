@@ -11,7 +11,7 @@
 import type { Clock, Millis } from '../../core/clock.ts';
 import { type Decision, NEVER } from '../../core/decision.ts';
 import { MAX_AMOUNT } from '../../core/options.ts';
-import type { Policy } from '../../policies/policy.ts';
+import type { AttemptOutcome, Policy } from '../../policies/policy.ts';
 import { LocalBackend, type LocalOptions } from '../local/backend.ts';
 import type { SendCommand } from './fair-queue.ts';
 
@@ -23,6 +23,8 @@ export interface Fallback {
   check(key: string, cost: number): Decision;
   /** What Redis has decided. */
   observe(key: string, cost: number, decision: Decision): void;
+  /** Lock-out: how attempts ended, so that those that Redis has decided do not count as failures here. */
+  report?(key: string, report: AttemptOutcome | 'refusal', count: number): void;
   /** Redis is available again. */
   reconcile(): void;
 }
@@ -70,6 +72,10 @@ export class LocalFallback implements Fallback {
       const left = leftAfterRefusal(cost, decision.retryAfterMs);
       this.#local.update(key, { remaining: Math.max(0, left) });
     }
+  }
+
+  report(key: string, report: AttemptOutcome | 'refusal', count: number): void {
+    this.#local.update(key, { report, count });
   }
 
   reconcile(): void {

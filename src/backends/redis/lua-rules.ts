@@ -9,11 +9,13 @@
  * A rule is a table of functions over a state `s` that begins at index `o + 1`:
  *
  *     init(s, o, now)                  state of a new key
- *     check(s, o, cost, now)           0 allow: remaining · 1 wait: ms · 2 deny: ms, -1 for never
+ *     check(s, o, cost, now)           0 allow: remaining · 1 wait: ms · 2 deny: ms, -1 for never; then true if locked
  *     deferTo(s, o, dueAt, cost)       another rule of the composite delays the call until then
  *     available(s, o, now)             the most whole units that a check would grant
  *     settle(s, o, ignored, cost, used, dueAt, now, isTimeUnknown)
  *     hits(s, o, n, now)               hits served elsewhere
+ *     report(s, o, what, count, now)   success or failure of attempts, a refusal: lock-out only
+ *     recordRefusal(s, o, now)         another rule refused; returns how long the key is locked: lock-out on refusals only
  *     credit(s, o, tokens, upTo, now)  tokens borrowed from another bucket; buckets only
  *     removableAt(s, o)                when a new key would decide the same; a composite also returns the latest finite
  *                                      time of its rules
@@ -21,6 +23,7 @@
  */
 
 import type { RuleSpec } from '../../policies/policy.ts';
+import { LOCKOUT_LUA } from './lua-lockout.ts';
 import { QUOTA_LUA, zoneLua } from './lua-quota.ts';
 import { WINDOW_LUA } from './lua-window.ts';
 
@@ -285,9 +288,9 @@ local function all(parts)
   end
 
   local function checkAll(s, o, cost, now, took)
-    local remaining, waitMs, retry, never = huge, 0, -1, false
+    local remaining, waitMs, retry, never, locked = huge, 0, -1, false, nil
     for n, part in ipairs(parts) do
-      local verdict, value = part.check(s, o + part.offset, cost, now)
+      local verdict, value, isLocked = part.check(s, o + part.offset, cost, now)
       took[n] = verdict ~= DENY
       if verdict == ALLOW then
         remaining = min(remaining, value)
@@ -295,12 +298,12 @@ local function all(parts)
         waitMs = max(waitMs, value)
       elseif value == NEVER then
         never = true
-      else
-        retry = max(retry, value)
+      elseif value > retry then
+        retry, locked = value, isLocked
       end
     end
     if never then return DENY, NEVER end
-    if retry >= 0 then return DENY, retry end
+    if retry >= 0 then return DENY, retry, locked end
     if waitMs == 0 then return ALLOW, remaining end
     for _, part in ipairs(parts) do
       if part.deferTo then part.deferTo(s, o + part.offset, now + waitMs, cost) end
@@ -308,8 +311,29 @@ local function all(parts)
     return WAIT, waitMs
   end
 
+  local recordRefusal
+  for _, part in ipairs(parts) do
+    if part.recordRefusal then
+      recordRefusal = function(s, o, now, took)
+        local longest = 0
+        for n, each in ipairs(parts) do
+          if each.recordRefusal and took[n] then
+            longest = max(longest, each.recordRefusal(s, o + each.offset, now))
+          end
+        end
+        return longest
+      end
+    end
+  end
+
   return {
     width = width,
+    countsRefusals = recordRefusal ~= nil,
+    report = function(s, o, ...)
+      for _, part in ipairs(parts) do
+        if part.report then part.report(s, o + part.offset, ...) end
+      end
+    end,
     init = function(s, o, now)
       for _, part in ipairs(parts) do part.init(s, o + part.offset, now) end
     end,
@@ -319,15 +343,19 @@ local function all(parts)
       end
       local saved, took = {}, {}
       for n = 1, width do saved[n] = s[o + n] end
-      local verdict, value = checkAll(s, o, cost, now, took)
+      local verdict, value, locked = checkAll(s, o, cost, now, took)
       if verdict == DENY then
         for n, part in ipairs(parts) do
           if took[n] then
             for i = part.offset + 1, part.offset + part.width do s[o + i] = saved[i] end
           end
         end
+        if recordRefusal and cost > 0 and value ~= NEVER then
+          local ms = recordRefusal(s, o, now, took)
+          if ms > value then value, locked = ms, true end
+        end
       end
-      return verdict, value
+      return verdict, value, locked
     end,
     available = function(s, o, now)
       local least = huge
@@ -359,6 +387,7 @@ const RULES_LUA: Readonly<Record<string, string>> = {
   ramp: RAMP_LUA,
   window: WINDOW_LUA,
   quota: QUOTA_LUA,
+  lockout: LOCKOUT_LUA,
 };
 
 /** A number as a Lua literal, exact to the last digit. */

@@ -15,7 +15,7 @@ const hasRedis = redisServer() !== undefined;
 
 type Step =
   | {
-      readonly op: 'a' | 'n' | 't' | 'h';
+      readonly op: 'a' | 'n' | 't' | 'h' | Report;
       readonly level?: undefined;
       readonly amount: number;
       readonly afterMs: number;
@@ -35,6 +35,11 @@ type Step =
       readonly agoMs: number;
       readonly afterMs: number;
     };
+
+/** A report of the lock-out. */
+type Report = 'rsuccess ' | 'rfailure ' | 'rrefusal ';
+
+const isReport = (op: string): op is Report => op.startsWith('r');
 
 const LIMITS: Record<string, readonly Limit[]> = {
   bucket: [
@@ -75,6 +80,18 @@ const LIMITS: Record<string, readonly Limit[]> = {
     { quota: { limit: 20, per: 'year', anchor: '2024-02-29T12:00' } },
     { quota: { limit: 4, per: '90m', timeZone: 'America/Havana' } },
   ],
+  lockout: [
+    { lockout: { after: 5, within: '2s', lock: ['300ms', '1s', '3s'], forget: '4s' } },
+    { lockout: { after: 3, within: '5s', lock: 700, forget: '5s', onSuccess: 'return' } },
+    {
+      all: [
+        { bucket: { rate: 4, burst: 3 } },
+        { lockout: { on: 'refusal', after: 2, within: '2s', lock: ['1s', '2s'], forget: '4s' } },
+        { lockout: { after: 6, within: '2s', lock: '500ms', forget: '4s' } },
+        { spacing: { every: 200, reserve: 1 } },
+      ],
+    },
+  ],
   all: [
     { all: [{ quota: { limit: 9, per: 'second' } }, { spacing: { every: 100, reserve: 2 } }] },
     { all: [{ quota: { limit: 9, per: '2s' } }, { bucket: { rate: 5, burst: 4 } }] },
@@ -111,6 +128,9 @@ function runInJs(policy: Policy, steps: readonly Step[], startMs: number) {
       policy.settle(state, 0, { outcome, cost, used, dueAt: now - agoMs }, now);
     } else if (step.op === 'h') {
       policy.update(state, 0, { hits: step.amount }, now);
+    } else if (isReport(step.op)) {
+      const report = step.op.slice(1, -1) as 'success';
+      policy.update(state, 0, { report, count: step.amount }, now);
     } else if (step.op === 'g') {
       policy.credit?.(state, 0, step.amount, step.level, now);
     } else if (step.op === 't') {
@@ -166,7 +186,7 @@ describe.skipIf(!hasRedis)('rules in Lua', () => {
     });
     const replies = (await Promise.all(calls)) as ReplyValue[][];
     const decisions = replies
-      .filter((_, n) => !['s', 'h', 'g'].includes(steps[n].op))
+      .filter((_, n) => !['s', 'h', 'g'].includes(steps[n].op) && !isReport(steps[n].op))
       .map(([, reply]) => decisionOf(reply));
     const state = await storedStateOf(key);
     await client.del(key);
@@ -198,6 +218,11 @@ describe.skipIf(!hasRedis)('rules in Lua', () => {
     agoMs: fc.oneof(fc.constant(0), micros),
     afterMs,
   });
+  const report = fc.record({
+    op: fc.constantFrom('rsuccess ', 'rfailure ', 'rfailure ', 'rrefusal ') as fc.Arbitrary<Report>,
+    amount: fc.constantFrom(1, 1, 2),
+    afterMs,
+  });
   const move = fc.record({ op: fc.constantFrom('t', 'g'), amount, level: amount, afterMs });
   const settleOfUnknownTime = settle.map((step) => ({ ...step, agoMs: Number.NaN }));
   /** Over changes of the offset, and back. */
@@ -207,10 +232,11 @@ describe.skipIf(!hasRedis)('rules in Lua', () => {
     bucket: move,
     window: settleOfUnknownTime,
     quota: jumping,
+    lockout: fc.oneof(check, report, report),
   };
   const stepsOf = (kind: string) => {
     const step = fc.oneof(check, check, settle, OTHER_STEPS[kind] ?? settle);
-    return fc.array(step as fc.Arbitrary<Step>, { minLength: 1, maxLength: 25 });
+    return fc.array(step as fc.Arbitrary<Step>, { minLength: 1, maxLength: 40 });
   };
 
   const cases = Object.entries(LIMITS).flatMap(([kind, limits]) =>

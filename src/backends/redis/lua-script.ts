@@ -11,6 +11,7 @@
  *
  *     command                   reply
  *     a<cost>                   check                    remaining · w<ms> wait · -1 never · -2-<ms> retry after
+ *                                                        L<ms> locked by a lock-out
  *     n<cost>                   check without reserving
  *     t<most>                   take up to <most>        how many
  *     t<most> <leave>           the same, but leave <leave>
@@ -18,6 +19,7 @@
  *                               the last granted permit may be due in <ms>, at most <ahead>
  *     l                         read the state           <number> <number> …
  *     s<outcome> <cost> <used> <dueAt>                   settle
+ *     r<what> <count>                                    report success or failure of attempts, or a refusal
  *     h<hits>                                            count hits served elsewhere
  *     g<tokens> <upTo>                                   credit tokens of another bucket; lost if late
  *     p                         probe                    0, or an error if Redis cannot decide
@@ -25,7 +27,7 @@
  * and the commands of `lua-fair-queue.ts`, with a fair queue.
  *
  * The first reply is the time on Redis's clock, the only clock that counts; `late 17…` if the deadline had passed. Commands
- * without a decision (s, h, x) are executed even then. Numbers travel as strings of 17 digits, which lose nothing, and
+ * without a decision (s, h, r, x) are executed even then. Numbers travel as strings of 17 digits, which lose nothing, and
  * states as packed doubles. A key's state is read once and written once for a call, and expires when it is removable.
  *
  * A client may send a call again after a reconnect. Executed twice, s, h and g would count twice, so Redis remembers the
@@ -129,9 +131,10 @@ local function encodeNumber(value)
   return exact(value)
 end
 
-local function encodeDecision(verdict, value)
+local function encodeDecision(verdict, value, isLocked)
   if verdict == ALLOW then return encodeNumber(value) end
   if verdict == WAIT then return 'w' .. exact(value) end
+  if isLocked then return 'L' .. exact(value) end
   if value == NEVER then return -1 end
   return -2 - value
 end
@@ -149,7 +152,7 @@ for i = 1, #KEYS do
   end
   local key = KEYS[i]
   local s = stateOf(key)
-  if isLate and op ~= 's' and op ~= 'h' and op ~= 'x' then
+  if isLate and op ~= 's' and op ~= 'h' and op ~= 'r' and op ~= 'x' then
     if op == 'f' or op == 'b' then op = 'l' end -- the queue is not touched
     s = { unpack(s, 1, ${width}) } -- decided on a copy: nothing is kept
   elseif op ~= 'l' and op ~= 'p' then
@@ -157,7 +160,7 @@ for i = 1, #KEYS do
   end
   if op == 'a' then
     replies[i + 1] = encodeDecision(rule.check(s, 0, cost, now))
-  elseif skippedReply and (op == 's' or op == 'h' or op == 'g') then
+  elseif skippedReply and (op == 's' or op == 'h' or op == 'r' or op == 'g') then
     replies[i + 1] = skippedReply
   ${isFair ? 'elseif QUEUE_COMMANDS[op] then replies[i + 1] = QUEUE_COMMANDS[op](rest, key)' : ''}
   else
@@ -186,12 +189,13 @@ return replies
 
 /** All commands but `a`. */
 const commandsLua = (width: number): string => `
--- Allow or deny: a reservation is undone.
-local function checkNow(s, cost)
+-- Allow or deny: a reservation is undone. A call that waits on is not refused yet, and counts as no refusal.
+local function checkNow(s, cost, isWaiting)
   local saved = { unpack(s, 1, ${width}) }
-  local verdict, value = rule.check(s, 0, cost, now)
-  if verdict ~= WAIT then return verdict, value end
+  local verdict, value, isLocked = rule.check(s, 0, cost, now)
+  if verdict ~= WAIT and not (verdict == DENY and isWaiting) then return verdict, value, isLocked end
   for i = 1, ${width} do s[i] = saved[i] end
+  if verdict == DENY then return verdict, value, isLocked end
   return DENY, ceil(value)
 end
 
@@ -207,10 +211,10 @@ local OPS = {
 
   q = function(s, rest)
     local ahead, costs = match(rest, '(%S+) (.+)')
-    local granted, dueIn, verdict, value = 0, 0, ALLOW, 0
+    local granted, dueIn, verdict, value, isLocked = 0, 0, ALLOW, 0, nil
     for text in gmatch(costs, '%S+') do
       local cost = tonumber(text)
-      verdict, value = checkNow(s, cost)
+      verdict, value, isLocked = checkNow(s, cost, rule.countsRefusals)
       if verdict == DENY and value ~= NEVER and dueIn == 0 and rule.opensAt then
         local opensAt = rule.opensAt(s, 0)
         if opensAt - now <= tonumber(ahead) and rule.check(s, 0, cost, opensAt) == ALLOW then
@@ -220,7 +224,7 @@ local OPS = {
       if verdict == DENY then break end
       granted = granted + 1
     end
-    return granted .. ' ' .. exact(dueIn) .. ' ' .. encodeDecision(verdict, value)
+    return granted .. ' ' .. exact(dueIn) .. ' ' .. encodeDecision(verdict, value, isLocked)
   end,
 
   l = function(s)
@@ -240,6 +244,12 @@ local OPS = {
 
   h = function(s, rest)
     rule.hits(s, 0, tonumber(rest), now)
+    return 0
+  end,
+
+  r = function(s, rest)
+    local what, count = match(rest, '(%S+) (%S+)')
+    rule.report(s, 0, what, tonumber(count), now)
     return 0
   end,
 

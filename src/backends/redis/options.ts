@@ -66,7 +66,7 @@ export function redis(
       const { specs } = policy;
       if (specs === undefined) {
         const kinds =
-          'made of bucket, spacing, ramp, window, quota or concurrency when it is shared through Redis';
+          'made of bucket, spacing, ramp, window, quota, concurrency or lockout when it is shared through Redis';
         throw new ConfigError('limit', kinds, policy.kind);
       }
       if (policy.width > MAX_NUMBERS) {
@@ -81,6 +81,10 @@ export function redis(
       if (isFair && policy.canReserve) {
         const expected =
           'false with `reserve`: the fair queue grants permits ahead itself, so leave out `reserve`';
+        throw new ConfigError(fields.pathOf('fairQueue'), expected, isFair);
+      }
+      if (isFair && specs.some(({ kind }) => kind === 'lockout')) {
+        const expected = 'false with a lockout: a locked key would hold up the queue';
         throw new ConfigError(fields.pathOf('fairQueue'), expected, isFair);
       }
       const isStrict = specs.some(({ kind }) => kind === 'spacing');

@@ -6,9 +6,11 @@ import { allow, type Decision, deny, NEVER, wait } from '../../core/decision.ts'
 /** A number, or a string where an integer reply would lose the fraction. */
 export type ReplyValue = string | number;
 
-/** Reads the reply to a check: `remaining`, `w<ms>` to wait, -1 for never, -2 - ms for a refusal. */
+/** Reads the reply to a check: `remaining`, `w<ms>` to wait, -1 for never, -2 - ms for a refusal, `L<ms>` if locked. */
 export function decisionOf(reply: ReplyValue): Decision {
   if (typeof reply === 'string' && reply.startsWith('w')) return wait(Number(reply.slice(1)));
+  if (typeof reply === 'string' && reply.startsWith('L'))
+    return { verdict: 'deny', retryAfterMs: Number(reply.slice(1)), reason: 'locked' };
   const value = Number(reply);
   if (value >= 0) return allow(value);
   return deny(value === -1 ? NEVER : -2 - value);

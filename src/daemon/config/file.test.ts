@@ -249,7 +249,7 @@ groups: { self: eu, groups: { a: { weight: -1, min: 2 }, b: { at: ftp } }, reser
     ['limits: { a: { bucket: { rate: 1 }, redis: { url: x } } }', '`limits.a.redis.url`'],
     [
       'limits: { a: { adaptive: {}, redis: { url: "redis://x" } } }',
-      'expected `limits.a` to be made of bucket, spacing, ramp, window, quota or concurrency when it is shared through Redis',
+      'expected `limits.a` to be made of bucket, spacing, ramp, window, quota, concurrency or lockout when it is shared through Redis',
     ],
     [
       'limits: { a: { spacing: { every: 1s }, redis: { url: "redis://x", prefetch: 5 } } }',
@@ -267,7 +267,7 @@ groups: { self: eu, groups: { a: { weight: -1, min: 2 }, b: { at: ftp } }, reser
     ['limits: { a: { ramp: {}, etcd: "http://x" } }', '`limits.a'],
     [
       'limits: { a: { adaptive: {}, etcd: "http://x" } }',
-      'expected `limits.a` to be a bucket, a spacing or a window when it is shared through etcd',
+      'expected `limits.a` to be a bucket, a spacing, a window or a lockout, alone, when it is shared through etcd',
     ],
     [
       'limits: { a: { bucket: { rate: 1 }, etcd: { endpoints: "http://x", startTolerence: 1s } } }',

@@ -12,12 +12,12 @@
  * questions about the last token of the same limits, one succeeds.
  */
 
-import { allow, deny } from '../../core/decision.ts';
+import { allow } from '../../core/decision.ts';
 import { ConfigError } from '../../core/errors.ts';
 import { identity } from '../../limiter/composite-component.ts';
 import { CompositeLimiter } from '../../limiter/composite-limiter.ts';
 import { isLonger } from '../../limiter/composite-reservation.ts';
-import type { Permit, PermitResult } from '../../limiter/permit.ts';
+import { decisionOfRefusal, type Permit, type PermitResult } from '../../limiter/permit.ts';
 import { SyncLimiter } from '../../limiter/sync-limiter.ts';
 import { isConcurrencyLimit } from './limiter-registry.ts';
 import { permitBytes } from './permits.ts';
@@ -177,9 +177,7 @@ class JointCheck {
     }
     const permit = this.#taker.tryAcquire(key, this.#callCost);
     if (permit.verdict === 'allow') return { permits: [permit], remaining: this.#leastLeft() };
-    const { retryAfterMs, limit, rule } = permit;
-    const decision = rule === undefined ? deny(retryAfterMs) : { ...deny(retryAfterMs), rule };
-    return { decision, limit };
+    return { decision: decisionOfRefusal(permit), limit: permit.limit };
   }
 
   /** Of the local limits, after they were charged. */
@@ -203,8 +201,8 @@ class JointCheck {
       }
       for (const earlier of acquired) earlier.settle({ outcome: 'ignored' });
       if (!this.#wantsPermit) this.#giveBackLocal();
-      const { retryAfterMs, limit, reason } = permit;
-      const refused = { decision: deny(retryAfterMs), limit };
+      const { limit, reason } = permit;
+      const refused = { decision: decisionOfRefusal(permit), limit };
       if (reason === 'unavailable') return { ...refused, reason };
       return longestOf(refused, this.#remote.slice(n + 1));
     }

@@ -18,7 +18,7 @@ import {
   type Inspection,
   type NamedRuleStatus,
 } from '../../limiter/inspection.ts';
-import type { Permit, Refusal } from '../../limiter/permit.ts';
+import { decisionOfRefusal, type Permit, type Refusal } from '../../limiter/permit.ts';
 import { SyncLimiter } from '../../limiter/sync-limiter.ts';
 import type { LimitConfig } from '../config/limits.ts';
 import { DenialRecorder } from '../denials/denial-recorder.ts';
@@ -396,9 +396,9 @@ export class Router {
       }
       for (const earlier of acquired) earlier.settle({ outcome: 'ignored' });
       if (!wantsPermit) route.local?.settle(key, { outcome: 'ignored', cost });
-      const { retryAfterMs, limit, reason } = permit;
+      const { limit, reason } = permit;
       const known = reason === 'unavailable' && { reason };
-      return this.refused(request, { decision: deny(retryAfterMs), limit, ...known });
+      return this.refused(request, { decision: decisionOfRefusal(permit), limit, ...known });
     }
     for (const applied of route.shadowLimits) this.countInShadow(applied, request);
     return this.#issuePermit(
@@ -471,9 +471,7 @@ function acquireLocal({ route, key, cost }: RoutedRequest): LocalResult {
   const permit = route.localWithPermits?.tryAcquire(key, cost);
   if (!permit) return { result: ALLOWED, permits: [] };
   if (permit.verdict === 'allow') return { result: statusOf(route, key), permits: [permit] };
-  const { retryAfterMs, limit, rule } = permit;
-  const decision = rule === undefined ? deny(retryAfterMs) : { ...deny(retryAfterMs), rule };
-  return { result: { decision, limit }, permits: [] };
+  return { result: { decision: decisionOfRefusal(permit), limit: permit.limit }, permits: [] };
 }
 
 /** What remains with the local limits after a permit was taken: a permit does not say. */
