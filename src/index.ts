@@ -25,6 +25,7 @@ export type {
   LimitChangedEvent,
   LimitEvent,
   Listener,
+  ReconfiguredEvent,
   SettledEvent,
 } from './limiter/events.ts';
 export type { Inspection, NamedRuleStatus } from './limiter/inspection.ts';
@@ -52,6 +53,7 @@ export type { Attempt, RetryOptions } from './throttle/retry.ts';
 export {
   type Callable,
   type CallOptions,
+  type Throttled,
   type ThrottleOptions,
   throttle,
   throttled,

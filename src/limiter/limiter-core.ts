@@ -188,3 +188,12 @@ export function withDueTime(decision: Decision, decidedAt: Millis, expireMs: Mil
     ? { verdict, waitMs, dueAt, expiresAt: dueAt + expireMs }
     : { verdict, waitMs, dueAt };
 }
+
+/** The error of `change` for a limit that cannot take over the keys. */
+export function cannotChange(from: Policy, to: Policy, path = 'limit'): ConfigError {
+  const expected =
+    from.kind === to.kind
+      ? 'with other numbers only: the same rules, partitions, priorities, `reserve` and `resumeFor`; else create a limiter'
+      : `a ${from.kind}, as the limit is now; for another kind create a limiter`;
+  return new ConfigError(path, expected, to.kind);
+}

@@ -75,6 +75,9 @@ type Skippable<F extends Callable> = (
   ...args: Parameters<F>
 ) => ReturnType<F> extends Promise<infer R> ? Promise<R | undefined> : ReturnType<F> | undefined;
 
+/** A wrapped function, and its limiter: `fn.limiter.change(limit)`. */
+export type Throttled<F, L = Limiter | RemoteLimiter> = F & { readonly limiter: L };
+
 /** Options a function that is not async can have: it neither waits nor retries. */
 interface SyncOptions {
   readonly wait?: false;
@@ -84,7 +87,7 @@ interface SyncOptions {
 }
 
 /**
- * Wraps a function. The result has the same type and passes `this` on.
+ * Wraps a function. The result has the same type and passes `this` on. Its `limiter` is the one that it uses.
  *
  * A function that waits or retries must return a promise. Without these options any function can be wrapped, and one
  * that is not async stays so.
@@ -92,13 +95,16 @@ interface SyncOptions {
 export function throttle<F extends Callable>(
   fn: F,
   options: ThrottleOptions<F> & SyncOptions & { readonly onDeny: 'skip' },
-): Skippable<F>;
-export function throttle<F extends Callable>(fn: F, options: ThrottleOptions<F> & SyncOptions): F;
+): Throttled<Skippable<F>, Limiter>;
+export function throttle<F extends Callable>(
+  fn: F,
+  options: ThrottleOptions<F> & SyncOptions,
+): Throttled<F, Limiter>;
 export function throttle<F extends AsyncCallable>(
   fn: F,
   options: ThrottleOptions<F> & { readonly onDeny: 'skip' },
-): Skippable<F>;
-export function throttle<F extends AsyncCallable>(fn: F, options: ThrottleOptions<F>): F;
+): Throttled<Skippable<F>>;
+export function throttle<F extends AsyncCallable>(fn: F, options: ThrottleOptions<F>): Throttled<F>;
 export function throttle<F extends Callable>(fn: F, options: ThrottleOptions<F>): unknown {
   if (typeof fn !== 'function') throw new ConfigError('fn', 'a function', fn);
   const reader = new OptionReader('', options, 'an object with a limit');
@@ -123,9 +129,11 @@ export function throttle<F extends Callable>(fn: F, options: ThrottleOptions<F>)
     !limiter.isRemote &&
     limiter.isCheckOnly &&
     [call.partition, call.level, ...Object.values(settleHooks)].every((hook) => hook === undefined);
-  if (limiter.isRemote || retryPolicy || wait !== false)
-    return wrapAcquire(fn, plan, isPlain, retryPolicy);
-  return isPlain ? wrapCheck(fn, plan, limiter) : wrapTryAcquire(fn, plan, limiter);
+  const wrapped =
+    limiter.isRemote || retryPolicy || wait !== false
+      ? wrapAcquire(fn, plan, isPlain, retryPolicy)
+      : (isPlain ? wrapCheck : wrapTryAcquire)(fn, plan, limiter);
+  return Object.defineProperty(wrapped, 'limiter', { value: limiter });
 }
 
 /** A method decorator that keeps the method's type. */

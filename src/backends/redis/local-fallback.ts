@@ -25,6 +25,8 @@ export interface Fallback {
   observe(key: string, cost: number, decision: Decision): void;
   /** Redis is available again. */
   reconcile(): void;
+  /** The limit has other numbers. */
+  change?(policy: Policy): void;
 }
 
 export class LocalFallback implements Fallback {
@@ -33,7 +35,7 @@ export class LocalFallback implements Fallback {
   readonly #processes: number;
   readonly #send: SendCommand;
   /** Tokens per millisecond of a limit that is one bucket. */
-  readonly #bucketPerMs: number | undefined;
+  #bucketPerMs: number | undefined;
   /** Keys of which the fallback granted something. */
   readonly #usedKeys = new Set<string>();
 
@@ -42,7 +44,12 @@ export class LocalFallback implements Fallback {
     this.#clock = options.clock;
     this.#processes = processes;
     this.#send = send;
-    this.#bucketPerMs = policy.buckets?.length === 1 ? policy.buckets[0].perMs : undefined;
+    this.#bucketPerMs = bucketPerMsOf(policy);
+  }
+
+  change(policy: Policy): void {
+    this.#local.prepareChange(policy)?.();
+    this.#bucketPerMs = bucketPerMsOf(policy);
   }
 
   check(key: string, cost: number): Decision {
@@ -79,3 +86,6 @@ export class LocalFallback implements Fallback {
     this.#usedKeys.clear();
   }
 }
+
+const bucketPerMsOf = ({ buckets = [] }: Policy): number | undefined =>
+  buckets.length === 1 ? buckets[0].perMs : undefined;
