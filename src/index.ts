@@ -26,6 +26,7 @@ export type {
   LimitEvent,
   Listener,
   ReconfiguredEvent,
+  RetryDeniedEvent,
   SettledEvent,
 } from './limiter/events.ts';
 export type { Inspection, NamedRuleStatus } from './limiter/inspection.ts';

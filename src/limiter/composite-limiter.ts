@@ -14,7 +14,7 @@
 
 import type { Clock, Millis } from '../core/clock.ts';
 import { isNonEmptyString } from '../core/config-helpers.ts';
-import { allow, type Decision, deny, WHEN_SETTLED } from '../core/decision.ts';
+import { allow, type Decision, deny, type Outcome, WHEN_SETTLED } from '../core/decision.ts';
 import { ConfigError } from '../core/errors.ts';
 import { isRecord, OptionReader } from '../core/options.ts';
 import type { Random } from '../core/random.ts';
@@ -168,6 +168,10 @@ export class CompositeLimiter implements LimiterInternals {
   /** A decision that no component made is counted by the first. */
   recordDecision(key: string, cost: number, decision: Decision, waitedMs: Millis): void {
     this.components[0].limiter.recordDecision(key, cost, decision, waitedMs);
+  }
+
+  recordDeniedRetry(key: string, cost: number, outcome: Outcome): void {
+    this.components[0].limiter.recordDeniedRetry(key, cost, outcome);
   }
 
   /** Nothing is reserved ahead: allow or deny. */

@@ -83,6 +83,13 @@ export interface ReconfiguredEvent extends EventBase {
   readonly to: Limit;
 }
 
+/** A failed call was not retried: the retry budget is used up. The caller gets the result of its last attempt. */
+export interface RetryDeniedEvent extends EventBase {
+  readonly type: 'retry-denied';
+  /** How the last attempt went. */
+  readonly outcome: Outcome;
+}
+
 /** What a listener gets. */
 export type LimitEvent =
   | DecisionEvent
@@ -91,7 +98,8 @@ export type LimitEvent =
   | LimitChangedEvent
   | ExpiredEvent
   | AvailabilityEvent
-  | ReconfiguredEvent;
+  | ReconfiguredEvent
+  | RetryDeniedEvent;
 /** The argument of `on`. An error it throws becomes a process warning. */
 export type Listener = (event: LimitEvent) => void;
 

@@ -10,7 +10,7 @@
 
 import { CLOSED_REFUSAL } from '../backends/remote-backend.ts';
 import type { Clock, Millis } from '../core/clock.ts';
-import { type Decision, deny, NEVER } from '../core/decision.ts';
+import { type Decision, deny, NEVER, type Outcome } from '../core/decision.ts';
 import { ConfigError } from '../core/errors.ts';
 import { MAX_AMOUNT, requireNumber } from '../core/options.ts';
 import type { Random } from '../core/random.ts';
@@ -78,6 +78,10 @@ export abstract class LimiterCore {
 
   recordDecision(key: string, cost: number, decision: Decision, waitedMs: Millis): void {
     this.telemetry.recordDecision(key, cost, decision, waitedMs);
+  }
+
+  recordDeniedRetry(key: string, cost: number, outcome: Outcome): void {
+    this.telemetry.recordDeniedRetry(key, cost, outcome);
   }
 
   /** Calls denied so far. */

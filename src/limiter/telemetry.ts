@@ -142,6 +142,13 @@ export class LimiterTelemetry {
     this.#events.emit({ type: 'availability', ...about, isAvailable, ...cause });
   }
 
+  /** A failed call is not retried: the retry budget is used up. */
+  recordDeniedRetry(key: string, cost: number, outcome: Outcome): void {
+    this.#counters.recordDeniedRetry();
+    const at = this.#clock.now();
+    this.#events.emit({ type: 'retry-denied', limit: this.name, key, cost, at, outcome });
+  }
+
   recordReconfigured(to: Limit): void {
     const about = { limit: this.name, key: '', cost: 0, at: this.#clock.now() };
     this.#events.emit({ type: 'reconfigured', ...about, to });

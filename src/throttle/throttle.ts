@@ -257,6 +257,7 @@ function wrapAcquire(
       if (!retry) return runAndSettle(entry, settleHooks, () => fn.apply(that, args));
       try {
         if (last) retry.notifyRetry(last, n);
+        else retry.recordCall();
       } catch (error) {
         entry.settle({ outcome: 'ignored' });
         throw error;
@@ -264,6 +265,10 @@ function wrapAcquire(
       last = await runAttempt(entry, settleHooks, args, () => fn.apply(that, args));
       const delayMs = retry.delayMs(n, last);
       if (delayMs === undefined) return unwrapAttempt(last);
+      if (!retry.spendBudget()) {
+        limiter.recordDeniedRetry(key, cost, last.outcome);
+        return unwrapAttempt(last);
+      }
       await retry.sleep(delayMs, limits.signal);
     }
   };
