@@ -26,6 +26,8 @@ export type {
   LimitChangedEvent,
   LimitEvent,
   Listener,
+  ReconfiguredEvent,
+  RetryDeniedEvent,
   SettledEvent,
 } from './limiter/events.ts';
 export type { Inspection, NamedRuleStatus } from './limiter/inspection.ts';
@@ -61,6 +63,7 @@ export type { Attempt, RetryOptions } from './throttle/retry.ts';
 export {
   type Callable,
   type CallOptions,
+  type Throttled,
   type ThrottleOptions,
   throttle,
   throttled,

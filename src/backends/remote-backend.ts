@@ -92,6 +92,11 @@ export interface RemoteBackend {
   readState(
     key: string,
   ): Promise<{ readonly state: Float64Array; readonly at: Millis } | undefined>;
+  /**
+   * What replaces the rule by one with other numbers: keys in the server are converted, then this process decides by
+   * the new rule. Undefined if the rule is of another kind. Nothing changes before the returned function is called.
+   */
+  prepareChange?(policy: Policy): (() => Promise<void>) | undefined;
   /** Waits in the queue of the whole fleet, where the server keeps one. */
   readonly waitForPermit?:
     | ((key: string, cost: number, limits: FairWaitLimits) => Promise<FairWaitResult>)

@@ -34,7 +34,7 @@ export interface RemoteWaitSchedulerOptions extends QueueSettings {
   readonly random: Random;
   /** True if the limit reserves slots ahead of time. */
   readonly canReserve: boolean;
-  readonly expireMs: Millis;
+  expireMs(): Millis;
   /** The rest of the key's cool-down; 0: none. */
   cooldownMs(key: string): Millis;
 }
@@ -70,6 +70,8 @@ interface KeyQueue {
   wake: (() => void) | undefined;
   /** Capacity came back since the last check was sent: its reply may be older than that. */
   isWakePending: boolean;
+  /** The limit has changed since the last check was sent: its reply does not count. */
+  isOutdated: boolean;
   /** How long to sleep before the next poll. */
   pollMs: Millis;
 }
@@ -136,9 +138,12 @@ export class RemoteWaitScheduler {
     queue.wake?.();
   }
 
-  /** The backend is available again: all queues check. */
+  /** The backend is available again, or the limit has changed: all queues check. */
   wakeAll(): void {
-    for (const { wake } of this.#queues.values()) wake?.();
+    for (const queue of this.#queues.values()) {
+      queue.isOutdated = true;
+      queue.wake?.();
+    }
   }
 
   /** Waits for a permit; rejects only if the signal aborts. */
@@ -196,6 +201,7 @@ export class RemoteWaitScheduler {
       waiters: createWaitQueue(this.#options.order),
       wake: undefined,
       isWakePending: false,
+      isOutdated: false,
       pollMs: INITIAL_POLL_MS,
     };
     created.waiters.add(waiter);
@@ -208,11 +214,12 @@ export class RemoteWaitScheduler {
     while (queue.waiters.size > 0) {
       const cooldownMs = this.#options.cooldownMs(queue.key);
       queue.isWakePending = false;
+      queue.isOutdated = false;
       const refused =
         cooldownMs > 0 ? { opensInMs: cooldownMs, lookaheadMs: 0 } : await this.#checkFront(queue);
       if (refused === undefined) queue.pollMs = INITIAL_POLL_MS;
-      if (refused === undefined || (queue.isWakePending && refused.opensInMs === WHEN_SETTLED))
-        continue;
+      const isSettled = queue.isWakePending && refused?.opensInMs === WHEN_SETTLED;
+      if (refused === undefined || isSettled || queue.isOutdated) continue;
       this.#refuseTooLong(queue, refused.opensInMs);
       this.#refuseOverflow(queue, refused.opensInMs);
       if (queue.waiters.size > 0) await this.#sleep(queue, refused);
@@ -298,7 +305,7 @@ export class RemoteWaitScheduler {
     { dueAt, usableUntil = Infinity, fromFallback }: RemoteGrant,
     waitMs: Millis,
   ): void {
-    const { clock, keepAlive, expireMs } = this.#options;
+    const { clock, keepAlive } = this.#options;
     const isTooLong = clock.now() + waitMs > waiter.deadline;
     if (!waiter.isWaiting || isTooLong || !this.#claimQueueSlot(waiter)) {
       this.#giveBack(waiter, dueAt);
@@ -310,7 +317,7 @@ export class RemoteWaitScheduler {
     const dueHere = clock.now() + waitMs; // the reply took time to arrive: late rather than early
     const use = (): void => {
       waiter.cancelReservation = undefined;
-      const isLate = clock.now() > Math.min(dueHere + expireMs, usableUntil);
+      const isLate = clock.now() > Math.min(dueHere + this.#options.expireMs(), usableUntil);
       if (waiter.isWaiting && isLate) this.#requeueFirst(waiter);
       else this.#grant(waiter, { verdict: 'allow', dueAt, usableUntil, fromFallback });
     };

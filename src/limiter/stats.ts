@@ -62,6 +62,8 @@ export interface CounterSnapshot {
   readonly cancelled: number;
   /** Permits not settled within `permitTimeout`. */
   readonly expiredPermits: number;
+  /** Retries that the retry budget of a throttled function refused. */
+  readonly deniedRetries: number;
   /** Calls settled, by outcome. */
   readonly settled: Readonly<Record<Outcome, number>>;
   /** Calls refused, by the rule that refused; empty for a limit with one rule, and where a server decides. */
@@ -78,9 +80,10 @@ const DENIED = 2;
 const CANCELLED = 3;
 const EXPIRED = 4;
 const RESERVED = 5;
+const DENIED_RETRIES = 6;
 
 export class Counters {
-  readonly #totals = new Float64Array(6);
+  readonly #totals = new Float64Array(7);
   readonly #settledByOutcome = new Float64Array(OUTCOMES.length);
   readonly #waitHistogram = new BucketCounter(HISTOGRAM_BOUNDS_MS);
   readonly #rttHistogram = new BucketCounter(HISTOGRAM_BOUNDS_MS);
@@ -122,13 +125,18 @@ export class Counters {
     this.#totals[EXPIRED]++;
   }
 
+  recordDeniedRetry(): void {
+    this.#totals[DENIED_RETRIES]++;
+  }
+
   recordSettled(outcome: Outcome, rttMs: Millis | undefined): void {
     this.#settledByOutcome[OUTCOMES.indexOf(outcome)]++;
     if (outcome === 'ok' && rttMs !== undefined) this.#rttHistogram.add(rttMs);
   }
 
   snapshot(): CounterSnapshot {
-    const [allowed, waited, denied, cancelled, expiredPermits, reserved] = this.#totals;
+    const [allowed, waited, denied, cancelled, expiredPermits, reserved, deniedRetries] =
+      this.#totals;
     const settled = Object.fromEntries(
       OUTCOMES.map((name, n) => [name, this.#settledByOutcome[n]]),
     );
@@ -139,6 +147,7 @@ export class Counters {
       denied,
       cancelled,
       expiredPermits,
+      deniedRetries,
       settled: settled as Record<Outcome, number>,
       deniedByRule: Object.fromEntries(
         [...this.#deniedByRule].map(([rule, { count }]) => [rule, count]),

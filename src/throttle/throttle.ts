@@ -84,6 +84,9 @@ type Skippable<F extends Callable> = (
   ...args: Parameters<F>
 ) => ReturnType<F> extends Promise<infer R> ? Promise<R | undefined> : ReturnType<F> | undefined;
 
+/** A wrapped function, and its limiter: `fn.limiter.change(limit)`. */
+export type Throttled<F, L = Limiter | RemoteLimiter> = F & { readonly limiter: L };
+
 /** Options a function that is not async can have: it neither waits nor retries. */
 interface SyncOptions {
   readonly wait?: false;
@@ -93,7 +96,7 @@ interface SyncOptions {
 }
 
 /**
- * Wraps a function. The result has the same type and passes `this` on.
+ * Wraps a function. The result has the same type and passes `this` on. Its `limiter` is the one that it uses.
  *
  * A function that waits or retries must return a promise. Without these options any function can be wrapped, and one
  * that is not async stays so.
@@ -101,13 +104,16 @@ interface SyncOptions {
 export function throttle<F extends Callable>(
   fn: F,
   options: ThrottleOptions<F> & SyncOptions & { readonly onDeny: 'skip' },
-): Skippable<F>;
-export function throttle<F extends Callable>(fn: F, options: ThrottleOptions<F> & SyncOptions): F;
+): Throttled<Skippable<F>, Limiter>;
+export function throttle<F extends Callable>(
+  fn: F,
+  options: ThrottleOptions<F> & SyncOptions,
+): Throttled<F, Limiter>;
 export function throttle<F extends AsyncCallable>(
   fn: F,
   options: ThrottleOptions<F> & { readonly onDeny: 'skip' },
-): Skippable<F>;
-export function throttle<F extends AsyncCallable>(fn: F, options: ThrottleOptions<F>): F;
+): Throttled<Skippable<F>>;
+export function throttle<F extends AsyncCallable>(fn: F, options: ThrottleOptions<F>): Throttled<F>;
 export function throttle<F extends Callable>(fn: F, options: ThrottleOptions<F>): unknown {
   if (typeof fn !== 'function') throw new ConfigError('fn', 'a function', fn);
   const reader = new OptionReader('', options, 'an object with a limit');
@@ -132,9 +138,11 @@ export function throttle<F extends Callable>(fn: F, options: ThrottleOptions<F>)
     !limiter.isRemote &&
     limiter.isCheckOnly &&
     [call.partition, call.level, ...Object.values(settleHooks)].every((hook) => hook === undefined);
-  if (limiter.isRemote || retryPolicy || wait !== false)
-    return wrapAcquire(fn, plan, isPlain, retryPolicy);
-  return isPlain ? wrapCheck(fn, plan, limiter) : wrapTryAcquire(fn, plan, limiter);
+  const wrapped =
+    limiter.isRemote || retryPolicy || wait !== false
+      ? wrapAcquire(fn, plan, isPlain, retryPolicy)
+      : (isPlain ? wrapCheck : wrapTryAcquire)(fn, plan, limiter);
+  return Object.defineProperty(wrapped, 'limiter', { value: limiter });
 }
 
 /** A method decorator that keeps the method's type. */
@@ -258,6 +266,7 @@ function wrapAcquire(
       if (!retry) return runAndSettle(entry, settleHooks, () => fn.apply(that, args));
       try {
         if (last) retry.notifyRetry(last, n);
+        else retry.recordCall();
       } catch (error) {
         entry.settle({ outcome: 'ignored' });
         throw error;
@@ -265,6 +274,10 @@ function wrapAcquire(
       last = await runAttempt(entry, settleHooks, args, () => fn.apply(that, args));
       const delayMs = retry.delayMs(n, last);
       if (delayMs === undefined) return unwrapAttempt(last);
+      if (!retry.spendBudget()) {
+        limiter.recordDeniedRetry(key, cost, last.outcome);
+        return unwrapAttempt(last);
+      }
       await retry.sleep(delayMs, limits.signal);
     }
   };

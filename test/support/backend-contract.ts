@@ -117,6 +117,23 @@ export function backendContract(
       expect(backend.checkHashed(1, 2, 2)).toEqual({ verdict: 'allow', remaining: 0 });
     });
 
+    test('backend: with other numbers, what was spent stays spent, and refills at the old rate until then', () => {
+      const { backend, clock } = setUp(bucketPolicy(1, 20));
+      backend.check('alice', 15);
+      clock.advance(5000);
+      backend.prepareChange?.(bucketPolicy(3, 40))?.();
+      const left = (key: string): number => backend.inspect(key).state.remaining;
+      expect([left('alice'), left('bob')]).toEqual([30, 40]);
+      clock.advance(2000);
+      expect(left('alice')).toBe(36);
+      backend.prepareChange?.(bucketPolicy(0.001, 2))?.();
+      expect([left('alice'), left('bob')]).toEqual([-2, 2]);
+      clock.advance(3_000_000); // nothing is fresh before its time
+      expect(backend.check('alice', 2).verdict).toBe('deny');
+      backend.prepareChange?.(bucketPolicy(0.001, 20))?.();
+      expect(left('alice')).toBe(19);
+    });
+
     test('backend: after detach it still decides, from the state it has', () => {
       const { backend } = setUp(bucketPolicy(1, 5));
       backend.check('alice', 3);

@@ -216,7 +216,8 @@ describe('etcd backend on faulty registers', () => {
 
       function unreachable(compareAndSwap: RegisterStore['compareAndSwap']) {
         const clock = new VirtualClock(1_000_000);
-        const store = { compareAndSwap, grantLease: async () => 'lease', close() {} };
+        const list = async () => [];
+        const store = { compareAndSwap, list, grantLease: async () => 'lease', close() {} };
         const options = {
           prefix: '/',
           deadlineMs: DEADLINE_MS,
@@ -294,6 +295,7 @@ describe('etcd backend on faulty registers', () => {
         replacement && ++swaps > 2
           ? { isMatch: true, revision: '1' }
           : { isMatch: false, current: undefined, isAmbiguous: false },
+      list: async () => [],
       grantLease: async () => 'lease',
       close() {},
     };

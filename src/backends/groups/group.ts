@@ -4,10 +4,10 @@ import type { Clock, Millis } from '../../core/clock.ts';
 import { ConfigError } from '../../core/errors.ts';
 import { bucket } from '../../policies/bucket.ts';
 import type { Policy } from '../../policies/policy.ts';
-import type { BackendContext, BackendFactory } from '../backend.ts';
+import type { BackendFactory } from '../backend.ts';
 import type { AnyBackendFactory } from '../daemon-backend.ts';
 import { LocalBackend } from '../local/backend.ts';
-import type { RemoteBackendContext, RemoteBackendFactory } from '../remote-backend.ts';
+import type { RemoteBackendFactory } from '../remote-backend.ts';
 import { GroupsBackend } from './backend.ts';
 import { type Borrower, createBorrower, type LenderView } from './borrower.ts';
 import { type GroupWeight, groupFractions } from './fractions.ts';
@@ -39,6 +39,9 @@ export interface GroupsView {
   readonly others: readonly LenderView[];
 }
 
+/** What a bucket keeps of its context when the limit gets other numbers. */
+type AllotContext = Pick<GroupBucket, 'name' | 'hasExplicitName' | 'onCapacity'>;
+
 export class Group {
   readonly #options: ResolvedGroupsOptions;
   readonly #fraction: number;
@@ -65,7 +68,7 @@ export class Group {
     return {
       isRemote: false,
       create: (policy, context) => {
-        const bucket = this.#allot(policy, context);
+        const bucket = this.allot(policy, context);
         const inner = innerFactory
           ? innerFactory.create(bucket.policy, context)
           : new LocalBackend(bucket.policy, context);
@@ -79,7 +82,7 @@ export class Group {
     return {
       isRemote: true,
       create: (policy, context) => {
-        const bucket = this.#allot(policy, context);
+        const bucket = this.allot(policy, context);
         return new RemoteGroupsBackend(innerFactory.create(bucket.policy, context), bucket, this);
       },
     };
@@ -147,7 +150,7 @@ export class Group {
   }
 
   /** A bucket with the group's fraction of rate, burst and debt. */
-  #allot(policy: Policy, context: BackendContext | RemoteBackendContext): GroupBucket {
+  allot(policy: Policy, context: AllotContext): GroupBucket {
     const { self, reserve, inDaemon } = this.#options;
     // The default name is that of the rule: unnamed limits of two groups would borrow from each other.
     if (context.hasExplicitName === false && !inDaemon)
@@ -171,8 +174,8 @@ export class Group {
     }
     const debt = maxDebt === Infinity ? {} : { maxDebt: maxDebt * fraction };
     const allotted = bucket({ rate: perMs * 1000 * fraction, burst, ...debt });
-    const { name, onCapacity } = context;
+    const { name, hasExplicitName, onCapacity } = context;
     const terms = { perMs: perMs * fraction, burst, reserveLevel: burst * reserve };
-    return { policy: allotted, name, onCapacity, ...terms };
+    return { policy: allotted, name, hasExplicitName, onCapacity, ...terms };
   }
 }

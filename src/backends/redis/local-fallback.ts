@@ -27,6 +27,8 @@ export interface Fallback {
   report?(key: string, report: AttemptOutcome | 'refusal', count: number): void;
   /** Redis is available again. */
   reconcile(): void;
+  /** The limit has other numbers. */
+  change?(policy: Policy): void;
 }
 
 export class LocalFallback implements Fallback {
@@ -35,7 +37,7 @@ export class LocalFallback implements Fallback {
   readonly #processes: number;
   readonly #send: SendCommand;
   /** What is left for a cost that was refused; undefined where a reply does not say what is left for all processes. */
-  readonly #leftAfterRefusal: ((cost: number, retryAfterMs: Millis) => number) | undefined;
+  #leftAfterRefusal: ((cost: number, retryAfterMs: Millis) => number) | undefined;
   /** Keys of which the fallback granted something. */
   readonly #usedKeys = new Set<string>();
 
@@ -44,6 +46,11 @@ export class LocalFallback implements Fallback {
     this.#clock = options.clock;
     this.#processes = processes;
     this.#send = send;
+    this.#leftAfterRefusal = leftAfterRefusalOf(policy);
+  }
+
+  change(policy: Policy): void {
+    this.#local.prepareChange(policy)?.();
     this.#leftAfterRefusal = leftAfterRefusalOf(policy);
   }
 

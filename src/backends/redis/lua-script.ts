@@ -22,6 +22,7 @@
  *     r<what> <count>                                    report success or failure of attempts, or a refusal
  *     h<hits>                                            count hits served elsewhere
  *     g<tokens> <upTo>                                   credit tokens of another bucket; lost if late
+ *     c<number>… <number>…                               the second half replaces the first, if that is the state: 1, else 0
  *     p                         probe                    0, or an error if Redis cannot decide
  *
  * and the commands of `lua-fair-queue.ts`, with a fair queue.
@@ -256,6 +257,14 @@ local OPS = {
   z = function(s)
     rule.init(s, 0, now)
     return 0
+  end,
+
+  c = function(s, rest)
+    local numbers = {}
+    for text in gmatch(rest, '%S+') do numbers[#numbers + 1] = text end
+    for i = 1, ${width} do if numbers[i] ~= exact(s[i]) then return 0 end end
+    for i = 1, ${width} do s[i] = tonumber(numbers[${width} + i]) end
+    return 1
   end,
 
   g = function(s, rest)
