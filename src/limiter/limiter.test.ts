@@ -481,7 +481,7 @@ describe('limiter: public interface', () => {
   ] as const;
 
   test('Limiter and RemoteLimiter have the same 15 members', () => {
-    expect(methods.length).toBe(14);
+    expect(methods.length).toBe(15);
     expectTypeOf<keyof Limiter>().toEqualTypeOf<(typeof methods)[number]>();
     expectTypeOf<keyof RemoteLimiter>().toEqualTypeOf<(typeof methods)[number]>();
   });
