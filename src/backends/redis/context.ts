@@ -1,7 +1,7 @@
 /** The parts that all Redis backends share: key names, the script batcher, the fallback, the fair queue. */
 
 import { createHash } from 'node:crypto';
-import type { Millis } from '../../core/clock.ts';
+import type { Clock, Millis } from '../../core/clock.ts';
 import type { OnUnavailable } from '../../core/decision.ts';
 import { UnavailableError } from '../../core/errors.ts';
 import type { KeyConverter, Policy } from '../../policies/policy.ts';
@@ -71,7 +71,10 @@ export function createRedisContext(
   const send: SendCommand = (key, command) => batcher.send(redisKeyOf(key), command);
   const toRedisTime = (key: string, at: Millis): Millis => batcher.toRedisTime(redisKeyOf(key), at);
   const unsent = new UnsentCommands(send, clock);
-  const inner = scripts.fallback ?? createFallback(policy, context, config, send);
+  const isByCalendar = policy.specs?.some(({ kind }) => kind === 'quota');
+  const fallbackClock = isByCalendar ? redisClock(clock, (at) => toRedisTime('', at)) : clock;
+  const onItsClock = { ...context, clock: fallbackClock };
+  const inner = scripts.fallback ?? createFallback(policy, onItsClock, config, send);
   const fallback: Fallback = {
     check: (key, cost) => (batcher.isClosed ? decideUnavailable('deny') : inner.check(key, cost)),
     observe: inner.observe.bind(inner),
@@ -129,6 +132,15 @@ function nameKeys(prefix: string, context: RemoteBackendContext, policy: Policy)
     markerKey: `${start}${end}:changed`,
   };
 }
+
+/** The clock of Redis as far as it is known: a period of the calendar must be the same there and here. */
+const redisClock = (clock: Clock, toRedisTime: (at: Millis) => Millis): Clock => ({
+  now() {
+    const now = clock.now();
+    const there = toRedisTime(now);
+    return Number.isNaN(there) ? now : there;
+  },
+});
 
 function createFallback(
   policy: Policy,

@@ -68,7 +68,7 @@ export class LocalFallback implements Fallback {
     return isTooLarge ? this.#local.checkNow(key, cost, now) : scaled;
   }
 
-  /** A bucket's or window's reply says what is left for all processes. Of other limits, the calls of this process are counted. */
+  /** The reply of a bucket, window or quota says what is left for all processes. Of other limits, the calls of this process are counted. */
   observe(key: string, cost: number, decision: Decision): void {
     const leftAfterRefusal = this.#leftAfterRefusal;
     if (leftAfterRefusal === undefined) {
@@ -97,6 +97,6 @@ export class LocalFallback implements Fallback {
 function leftAfterRefusalOf({ buckets = [], specs = [] }: Policy) {
   const [bucket] = buckets;
   if (buckets.length === 1) return (cost: number, ms: Millis) => cost - ms * bucket.perMs;
-  const isWindow = specs.length === 1 && specs[0].kind === 'window';
-  return isWindow ? (cost: number) => cost - 1 : undefined;
+  const isCounted = specs.length === 1 && ['window', 'quota'].includes(specs[0].kind);
+  return isCounted ? (cost: number) => cost - 1 : undefined;
 }
