@@ -25,6 +25,7 @@ describe.skipIf(redisServer() === undefined)('daemon with redis limits', () => {
 limits:
   open: { bucket: { rate: 1/h, burst: 5 }, match: 'open:*', redis: { url: '${url}', onUnavailable: allow } }
   shut: { bucket: { rate: 1/h, burst: 5 }, match: 'shut:*', redis: { url: '${url}', onUnavailable: deny } }
+  rolling: { window: { limit: 5, per: 1h }, match: 'rolling:*', redis: '${url}' }
   here: { bucket: { rate: 1/h, burst: 5 } }
 `,
     );
@@ -55,6 +56,12 @@ limits:
     expect(allowed(await check(1, times('shut:a', 9)))).toBe(2);
     expect(allowed(await check(0, times('shut:a', 9)))).toBe(0);
     expect(allowed(await check(1, times('x', 9)))).toBe(5); // a local limit of that daemon
+  });
+
+  test('two daemons share a sliding window', async () => {
+    expect(allowed(await check(0, times('rolling:a', 3)))).toBe(3);
+    expect(allowed(await check(1, times('rolling:a', 9)))).toBe(2);
+    expect(allowed(await check(0, times('rolling:a', 2)))).toBe(0);
   });
 
   test('a batch takes what Redis has left, and gives back what was not used', async () => {

@@ -44,7 +44,8 @@ const MAX_STEPS = 1000;
 /** Steps are numbered from the origin of time: shorter ones would exceed the whole numbers. */
 const MIN_STEP_MS: Millis = 1;
 
-interface WindowTerms {
+/** The numbers of a sliding window. */
+export interface WindowTerms {
   readonly limit: number;
   readonly perMs: Millis;
   readonly steps: number;

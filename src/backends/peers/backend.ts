@@ -74,6 +74,8 @@ export class PeersBackend extends DelegatingBackend<LocalBackend> {
       level: (low, high) => local.readHashed(low, high, level),
       adjustLevel: (low, high, by) => {
         if (by > 0) local.updateHashed(low, high, { hits: by }, 0);
+        else if (levels.lower)
+          local.changeHashed(low, high, (state, i, now) => levels.lower?.(state, i, now, -by));
         else local.settleHashed(low, high, { outcome: 'ok', cost: 0, used: by, dueAt: 0 });
       },
     };
