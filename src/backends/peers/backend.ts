@@ -122,11 +122,14 @@ export class PeersBackend extends DelegatingBackend<LocalBackend> {
   }
 
   override takeUpTo(key: string, most: number): number {
-    return this.takeSurplus(key, most, 0);
+    return this.#recordTaken(this.inner.takeUpTo(key, most));
   }
 
   takeSurplus(key: string, most: number, leave: number): number {
-    const taken = this.inner.takeSurplus(key, most, leave);
+    return this.#recordTaken(this.inner.takeSurplus(key, most, leave));
+  }
+
+  #recordTaken(taken: number): number {
     if (taken > 0) this.#recordHitsOfLastKey(taken);
     return taken;
   }

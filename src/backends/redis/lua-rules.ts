@@ -14,7 +14,7 @@
  *     available(s, o, now)             the most whole units that a check would grant
  *     settle(s, o, ignored, cost, used, dueAt, now, isTimeUnknown)
  *     hits(s, o, n, now)               hits served elsewhere
- *     credit(s, o, tokens, upTo, now)  tokens borrowed from another bucket; buckets only
+ *     credit(s, o, tokens, upTo, now)  tokens borrowed from another bucket or window
  *     removableAt(s, o)                when a new key would decide the same; a composite also returns the latest finite
  *                                      time of its rules
  *     opensAt(s, o)                    the exact instant of the next permit; only rules that grant one call at a time
