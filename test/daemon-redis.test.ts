@@ -26,6 +26,7 @@ limits:
   open: { bucket: { rate: 1/h, burst: 5 }, match: 'open:*', redis: { url: '${url}', onUnavailable: allow } }
   shut: { bucket: { rate: 1/h, burst: 5 }, match: 'shut:*', redis: { url: '${url}', onUnavailable: deny } }
   plan: { quota: { limit: 5, per: month, timeZone: Asia/Kathmandu }, match: 'plan:*', redis: { url: '${url}' } }
+  rolling: { window: { limit: 5, per: 1h }, match: 'rolling:*', redis: '${url}' }
   here: { bucket: { rate: 1/h, burst: 5 } }
 `,
     );
@@ -74,6 +75,12 @@ limits:
     const inspected = await (await fetch(`${http}/inspect?key=plan:a`)).json();
     const resetsAt = end - 5.75 * 3_600_000;
     expect(inspected).toMatchObject({ limits: [{ name: 'plan', remaining: 0, resetsAt }] });
+  });
+
+  test('two daemons share a sliding window', async () => {
+    expect(allowed(await check(0, times('rolling:a', 3)))).toBe(3);
+    expect(allowed(await check(1, times('rolling:a', 9)))).toBe(2);
+    expect(allowed(await check(0, times('rolling:a', 2)))).toBe(0);
   });
 
   test('a batch takes what Redis has left, and gives back what was not used', async () => {

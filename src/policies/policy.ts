@@ -239,7 +239,10 @@ export interface PolicyCapabilities {
   /** Ends a debt: what was spent counts up to the burst. Token buckets, alone or in `all`. */
   clearDebt?(state: State, i: number): void;
 
-  /** Adds tokens that were taken off another bucket, up to a level of `upTo`. Token buckets only. */
+  /** What is lent counts as if it were taken this much later: so long the borrower may use it. */
+  readonly lendMs?: Millis;
+
+  /** Adds tokens that were taken off another bucket or window, up to a level of `upTo`. */
   credit?(state: State, i: number, tokens: number, upTo: number, now: Millis): void;
 }
 
@@ -342,4 +345,18 @@ export function takeUpTo(
   const granted = Math.min(most, Math.floor(policy.available(state, i, now) - leave));
   if (granted <= 0) return 0;
   return policy.check(state, i, granted, now).verdict === 'allow' ? granted : 0;
+}
+
+/** `takeUpTo` for another group, which may use the units for `lendMs`. */
+export function lendUpTo(
+  policy: Policy,
+  state: State,
+  i: number,
+  most: number,
+  now: Millis,
+  leave: number,
+): number {
+  const lent = takeUpTo(policy, state, i, most, now, leave);
+  if (lent > 0 && policy.lendMs) policy.deferTo?.(state, i, lent, now + policy.lendMs);
+  return lent;
 }

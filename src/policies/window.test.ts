@@ -1,6 +1,10 @@
 import { describe, expect, test } from 'vitest';
 import { runScenarios, type Scenario } from '../../test/support/scenario.ts';
+import { ExactLog } from '../../test/support/window-oracle.ts';
 import { ConfigError } from '../core/errors.ts';
+import { seededRandom } from '../core/random.ts';
+import { limiter } from '../limiter/limiter.ts';
+import { VirtualClock } from '../testing/virtual-clock.ts';
 import { window } from './window.ts';
 
 const TEN = { window: { limit: 10, per: '1m', steps: 6 } };
@@ -270,6 +274,25 @@ describe('window', () => {
     policy.init(state, 0, 15_000, 70_000);
     const left = [15_000, 69_999, 70_000].map((now) => policy.available(state, 0, now));
     expect(left).toEqual([0, 0, 10]);
+  });
+
+  const random = seededRandom(1);
+  test.each<[string, () => number]>([
+    ['a caller that always has more', () => 5],
+    ['twice the limit, at random', () => -500 * Math.log(1 - random())],
+    ['just the limit, at random', () => -1000 * Math.log(1 - random())],
+    ['bursts', () => (random() < 0.02 ? 60_000 * random() : 10)],
+  ])('window: grants at least 94 %% of what an exact log grants: %s', (_name, gapMs) => {
+    const clock = new VirtualClock(1_234_567);
+    const exact = new ExactLog(60, 60_000);
+    const api = limiter({ limit: { window: { limit: 60, per: '1m' } }, clock });
+    let served = 0;
+    while (clock.now() < 1_234_567 + 100 * 60_000) {
+      if (api.check('').verdict === 'allow') served++;
+      exact.check(clock.now());
+      clock.advance(gapMs());
+    }
+    expect(served / exact.served).toBeGreaterThanOrEqual(0.94);
   });
 
   test('window: rule status: what remains and when it opens', () => {

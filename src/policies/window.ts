@@ -17,6 +17,9 @@
  *
  * In a pool each member has a part of the limit, a whole number; the first ranks get one more each. A part that grows was
  * spent by other members, perhaps: the member uses the smaller part until one window has passed.
+ *
+ * Between groups, units that are lent count for the lender as long as if the borrower used them at the last instant. The
+ * borrower's count goes below zero by them in the newest step. What it has not used by the end of the step is lost.
  */
 
 import type { Millis } from '../core/clock.ts';
@@ -44,7 +47,8 @@ const MAX_STEPS = 1000;
 /** Steps are numbered from the origin of time: shorter ones would exceed the whole numbers. */
 const MIN_STEP_MS: Millis = 1;
 
-interface WindowTerms {
+/** The numbers of a sliding window. */
+export interface WindowTerms {
   readonly limit: number;
   readonly perMs: Millis;
   readonly steps: number;
@@ -95,6 +99,7 @@ function windowAt(terms: WindowTerms, { part, least, until }: WindowPart): Polic
     const last = state[i + LAST_STEP];
     if (step <= last) return last;
     const from = Number.isNaN(last) ? step : Math.max(last + 1, step - steps);
+    if (state[i + indexOf(last)] < 0) state[i + indexOf(last)] = 0; // borrowed and not used
     for (let cleared = from; cleared <= step; cleared++) state[i + indexOf(cleared)] = 0;
     state[i + LAST_STEP] = step;
     return step;
@@ -131,7 +136,7 @@ function windowAt(terms: WindowTerms, { part, least, until }: WindowPart): Polic
   const subtractOldest = (state: State, i: number, units: number, newest: number): void => {
     let left = units;
     for (let step = newest - steps; step <= newest && left > 0; step++) {
-      const taken = Math.min(left, state[i + indexOf(step)]);
+      const taken = Math.min(left, Math.max(0, state[i + indexOf(step)]));
       state[i + indexOf(step)] -= taken;
       left -= taken;
     }
@@ -191,7 +196,8 @@ function windowAt(terms: WindowTerms, { part, least, until }: WindowPart): Polic
       if (unused > 0 && Number.isNaN(dueAt)) return subtractOldest(state, i, unused, newest);
       const step = unused > 0 ? stepAt(dueAt) : newest;
       if (step < newest - steps || step > newest) return;
-      state[i + indexOf(step)] = Math.max(0, state[i + indexOf(step)] - unused);
+      const counted = state[i + indexOf(step)];
+      state[i + indexOf(step)] = counted - Math.min(unused, Math.max(0, counted));
     },
 
     update(state, i, feedback, now) {
@@ -202,6 +208,12 @@ function windowAt(terms: WindowTerms, { part, least, until }: WindowPart): Polic
       const hits = 'hits' in feedback ? feedback.hits : Math.max(0, remaining - feedback.remaining);
       state[i + indexOf(step)] += hits;
       return true;
+    },
+
+    credit(state, i, units, upTo, now) {
+      const step = advance(state, i, now);
+      const added = Math.min(units, upTo - (mostAt(now) - countOf(state, i)));
+      if (added > 0 && step === stepAt(now)) state[i + indexOf(step)] -= added;
     },
 
     divided(next, now) {
@@ -234,7 +246,7 @@ function windowAt(terms: WindowTerms, { part, least, until }: WindowPart): Polic
         for (let step = oldNewest - old.steps; step <= oldNewest; step++) {
           const to = newStepOf(step, at);
           const count = source[j + COUNTS + (((step % oldRing) + oldRing) % oldRing)];
-          if (to >= newest - steps) state[i + indexOf(to)] += count;
+          if (to >= newest - steps) state[i + indexOf(to)] += Math.max(0, count);
         }
       };
     },
@@ -275,3 +287,12 @@ function windowAt(terms: WindowTerms, { part, least, until }: WindowPart): Polic
 /** The part of one member: without a rank, none of the remainder. */
 const partOf = (limit: number, { size, rank }: PoolPosition): number =>
   Math.floor(limit / size) + (rank >= 0 && rank < limit % size ? 1 : 0);
+
+/** A group's part of a window, which lends. A loan arrives within `deadlineMs`, and is used within a step. */
+export function windowOfGroup(whole: Policy, limit: number, deadlineMs: Millis): Policy {
+  const { perMs, steps, stepMs } = whole.terms as WindowTerms;
+  const policy = window({ limit, per: perMs, steps });
+  const lendMs = deadlineMs + stepMs;
+  const specs = [{ kind: 'window', params: [limit, steps, stepMs, lendMs] }] as const;
+  return { ...policy, specs, lendMs };
+}

@@ -171,9 +171,13 @@ export class EtcdBackend implements RemoteBackend {
   }
 
   async takeSurplus(key: string, most: number, leave: number): Promise<number> {
+    const { policy } = this.#rule;
     const timed = await this.#submit(key, (state, moment) => {
-      const surplus = this.#rule.policy.available(state, 0, moment.now) - leave;
-      return this.#rule.takeUpTo(state, Math.min(most, Math.floor(surplus)), moment);
+      const surplus = policy.available(state, 0, moment.now) - leave;
+      const taken = this.#rule.takeUpTo(state, Math.min(most, Math.floor(surplus)), moment);
+      if (taken.verdict === 'grant' && policy.lendMs)
+        policy.deferTo?.(state, 0, taken.remaining, moment.now + moment.maxDelayMs + policy.lendMs);
+      return taken;
     });
     return timed?.verdict === 'grant' ? timed.remaining : 0;
   }

@@ -21,7 +21,7 @@ const DRIFT_FACTOR = 1 + 3 * CLOCK_DRIFT_RATE;
 
 /** The window that these numbers describe, on its own clock. */
 export function onElapsedTime({ specs = [] }: Policy): Policy {
-  const [limit, steps, stepMs] = specs[0].params;
+  const [limit, steps, stepMs, lendMs] = specs[0].params;
   const perMs = steps * stepMs;
   const inner = window({ limit, per: perMs * DRIFT_FACTOR, steps });
   const TIME = inner.width;
@@ -50,6 +50,7 @@ export function onElapsedTime({ specs = [] }: Policy): Policy {
     specs,
     instantIndex: WRITTEN_AT,
     refillMs: perMs + stepMs,
+    ...(lendMs !== undefined && { lendMs }),
 
     init(state, i, now) {
       inner.init(state, i, 0);
@@ -73,6 +74,10 @@ export function onElapsedTime({ specs = [] }: Policy): Policy {
     },
 
     update: (state, i, feedback, now) => inner.update(state, i, feedback, advance(state, i, now)),
+
+    credit(state, i, units, upTo, now) {
+      inner.credit?.(state, i, units, upTo, advance(state, i, now));
+    },
 
     removableAt: (state, i) => localTimeOf(state, i, inner.removableAt(state, i)),
     evictableAt: (state, i) => localTimeOf(state, i, inner.evictableAt(state, i)),

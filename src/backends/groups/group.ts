@@ -4,6 +4,7 @@ import type { Clock, Millis } from '../../core/clock.ts';
 import { ConfigError } from '../../core/errors.ts';
 import { bucket } from '../../policies/bucket.ts';
 import type { Policy } from '../../policies/policy.ts';
+import { type WindowTerms, windowOfGroup } from '../../policies/window.ts';
 import type { BackendFactory } from '../backend.ts';
 import type { AnyBackendFactory } from '../daemon-backend.ts';
 import { LocalBackend } from '../local/backend.ts';
@@ -14,6 +15,9 @@ import { type GroupWeight, groupFractions } from './fractions.ts';
 import type { GroupBucket, GroupLimit } from './limits.ts';
 import { RemoteGroupsBackend } from './remote-backend.ts';
 import { type BorrowRequest, type GroupTransport, isBorrowRequest } from './transport.ts';
+
+/** Floating-point error tolerated in a whole part. */
+const EPSILON = 1e-9;
 
 export interface ResolvedGroupsOptions {
   readonly self: string;
@@ -149,32 +153,42 @@ export class Group {
     for (const borrower of this.#borrowers) borrower.recordDemand(limit, key, each);
   }
 
-  /** A bucket with the group's fraction of rate, burst and debt. */
+  /** A bucket with the group's fraction of rate, burst and debt; a window with its fraction of the limit. */
   allot(policy: Policy, context: AllotContext): GroupBucket {
     const { self, reserve, inDaemon } = this.#options;
     // The default name is that of the rule: unnamed limits of two groups would borrow from each other.
     if (context.hasExplicitName === false && !inDaemon)
       throw new ConfigError('name', 'a name that all groups use for the limit', undefined);
     const [whole, ...others] = policy.buckets ?? [];
-    if (!whole || others.length > 0) {
-      const expected = 'a bucket: only its tokens can be stored and borrowed';
+    if (policy.kind !== 'window' && (!whole || others.length > 0)) {
+      const expected = 'a bucket or a window: only its units can be stored and borrowed';
       throw new ConfigError('limit', expected, policy.kind);
     }
-    const { perMs, burst: wholeBurst, maxDebt } = whole;
     const fraction = this.#fraction;
-    const burst = wholeBurst * fraction;
     if (fraction === 0) {
       const expected = 'above 0, or a `min`: a group needs a bucket to borrow into';
       throw new ConfigError(`groups.${self}.weight`, expected, 0);
     }
-    if (burst < 1) {
+    const requireOne = (part: number, field: string, all: number): void => {
+      if (part >= 1) return;
       const least = Math.ceil(1 / fraction);
       const expected = `at least ${least}, so that group ${self} has one token of it`;
-      throw new ConfigError('limit.bucket.burst', expected, wholeBurst);
+      throw new ConfigError(`limit.${field}`, expected, all);
+    };
+    const { name, hasExplicitName, onCapacity } = context;
+    if (policy.kind === 'window') {
+      const { limit, perMs } = policy.terms as WindowTerms;
+      const part = Math.floor(limit * fraction + EPSILON);
+      requireOne(part, 'window.limit', limit);
+      const allotted = windowOfGroup(policy, part, this.#options.deadlineMs);
+      const terms = { perMs: part / perMs, burst: part, reserveLevel: part * reserve };
+      return { policy: allotted, name, hasExplicitName, onCapacity, ...terms };
     }
+    const { perMs, burst: wholeBurst, maxDebt } = whole;
+    const burst = wholeBurst * fraction;
+    requireOne(burst, 'bucket.burst', wholeBurst);
     const debt = maxDebt === Infinity ? {} : { maxDebt: maxDebt * fraction };
     const allotted = bucket({ rate: perMs * 1000 * fraction, burst, ...debt });
-    const { name, hasExplicitName, onCapacity } = context;
     const terms = { perMs: perMs * fraction, burst, reserveLevel: burst * reserve };
     return { policy: allotted, name, hasExplicitName, onCapacity, ...terms };
   }

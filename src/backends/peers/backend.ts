@@ -74,6 +74,8 @@ export class PeersBackend extends DelegatingBackend<LocalBackend> {
       level: (low, high) => local.readHashed(low, high, level),
       adjustLevel: (low, high, by) => {
         if (by > 0) local.updateHashed(low, high, { hits: by }, 0);
+        else if (levels.lower)
+          local.changeHashed(low, high, (state, i, now) => levels.lower?.(state, i, now, -by));
         else local.settleHashed(low, high, { outcome: 'ok', cost: 0, used: by, dueAt: 0 });
       },
     };
@@ -120,11 +122,14 @@ export class PeersBackend extends DelegatingBackend<LocalBackend> {
   }
 
   override takeUpTo(key: string, most: number): number {
-    return this.takeSurplus(key, most, 0);
+    return this.#recordTaken(this.inner.takeUpTo(key, most));
   }
 
   takeSurplus(key: string, most: number, leave: number): number {
-    const taken = this.inner.takeSurplus(key, most, leave);
+    return this.#recordTaken(this.inner.takeSurplus(key, most, leave));
+  }
+
+  #recordTaken(taken: number): number {
     if (taken > 0) this.#recordHitsOfLastKey(taken);
     return taken;
   }

@@ -4,14 +4,15 @@
  *     bucket   its time to full
  *     window   the part of the limit that counts, as a part of the window; the receiver counts it from now on
  *
- * Levels are compared (`anti-entropy.ts`) and hits are predicted (`prediction.ts`) where a limit has buckets only. A
- * difference between buckets would last; one between windows is gone when the window has passed.
+ * Levels are compared (`anti-entropy.ts`) where a limit has buckets only: a difference between buckets would last, one
+ * between windows is gone when the window has passed. Hits are predicted (`prediction.ts`) where a limit is one rule.
  */
 
 import type { Millis } from '../../core/clock.ts';
 import { MAX_AMOUNT } from '../../core/options.ts';
 import { maxOveruseOf } from '../../policies/bucket.ts';
 import type { Policy, State } from '../../policies/policy.ts';
+import type { WindowTerms } from '../../policies/window.ts';
 import { bindingLevel, raiseLevels, timeToFull } from './bucket-levels.ts';
 
 export interface SharedLevels {
@@ -27,6 +28,8 @@ export interface SharedLevels {
   timesToFull(state: State, i: number, now: Millis): readonly Millis[];
   /** Raises each rule to at least a peer's level, plus hits that the peer has yet to count. */
   raise(state: State, i: number, now: Millis, peerTimes: readonly Millis[], hits: number): void;
+  /** Takes back units that were counted a moment ago; without it, a settlement does. */
+  lower?(state: State, i: number, now: Millis, units: number): void;
 }
 
 /** Undefined if a rule of the limit cannot count hits of peers. */
@@ -47,6 +50,7 @@ export function sharedLevelsOf(policy: Policy): SharedLevels | undefined {
 /** A window, or `all` of windows and buckets. */
 function ruleByRule(policy: Policy): SharedLevels | undefined {
   const rules = rulesOf(policy, 0);
+  if (policy.kind === 'window') return windowLevels(policy);
   if (!rules.every(({ policy: { kind, buckets } }) => kind === 'window' || buckets))
     return undefined;
   const levels = rules.map((rule) => sharedLevelsOfRule(rule.policy));
@@ -69,12 +73,12 @@ const sharedLevelsOfRule = (policy: Policy): SharedLevels =>
   (policy.buckets && sharedLevelsOf(policy)) || windowLevels(policy);
 
 function windowLevels(policy: Policy): SharedLevels {
-  const { limit, perMs } = policy.terms as { readonly limit: number; readonly perMs: Millis };
+  const { limit, perMs, stepMs } = policy.terms as WindowTerms;
   const countOf = (state: State, i: number, now: Millis): number =>
     limit - policy.keyState(state, i, now).remaining;
   return {
     rules: 1,
-    isAdditive: false,
+    isAdditive: true,
     maxLevel: Infinity,
     level: () => 0,
     timesToFull: (state, i, now) => [(countOf(state, i, now) * perMs) / limit],
@@ -82,6 +86,14 @@ function windowLevels(policy: Policy): SharedLevels {
       const count = Math.min((peerMs * limit) / perMs + hits, MAX_AMOUNT);
       const missing = count - countOf(state, i, now);
       if (missing > 0) policy.update(state, i, { hits: missing }, now);
+    },
+    /** A step may have begun since they were counted. */
+    lower(state, i, now, units) {
+      const least = countOf(state, i, now) - units;
+      for (const dueAt of [now, now - stepMs]) {
+        const used = least - countOf(state, i, now);
+        if (used < 0) policy.settle(state, i, { outcome: 'ok', cost: 0, used, dueAt }, now);
+      }
     },
   };
 }

@@ -16,7 +16,7 @@
  *     hits(s, o, n, now)               hits served elsewhere
  *     report(s, o, what, count, now)   success or failure of attempts, a refusal: lock-out only
  *     recordRefusal(s, o, now)         another rule refused; returns how long the key is locked: lock-out on refusals only
- *     credit(s, o, tokens, upTo, now)  tokens borrowed from another bucket; buckets only
+ *     credit(s, o, tokens, upTo, now)  tokens borrowed from another bucket or window
  *     removableAt(s, o)                when a new key would decide the same; a composite also returns the latest finite
  *                                      time of its rules
  *     opensAt(s, o)                    the exact instant of the next permit; only rules that grant one call at a time

@@ -7,7 +7,8 @@ import { redisServer, type Service, startRedis } from '../../../test/support/ser
 import { type Decision, NEVER, type Outcome } from '../../core/decision.ts';
 import { seededRandom } from '../../core/random.ts';
 import { createPolicy, type Limit } from '../../policies/limit.ts';
-import { type Policy, takeUpTo } from '../../policies/policy.ts';
+import { lendUpTo, type Policy, takeUpTo } from '../../policies/policy.ts';
+import { windowOfGroup } from '../../policies/window.ts';
 import { scriptOf } from './lua-script.ts';
 import { decisionOf, type ReplyValue } from './reply.ts';
 
@@ -134,7 +135,11 @@ function runInJs(policy: Policy, steps: readonly Step[], startMs: number) {
     } else if (step.op === 'g') {
       policy.credit?.(state, 0, step.amount, step.level, now);
     } else if (step.op === 't') {
-      const granted = takeUpTo(policy, state, 0, Math.ceil(step.amount), now, step.level);
+      const most = Math.ceil(step.amount);
+      const granted =
+        step.level === undefined
+          ? takeUpTo(policy, state, 0, most, now)
+          : lendUpTo(policy, state, 0, most, now, step.level);
       decisions.push({ verdict: 'allow', remaining: granted });
     } else {
       decisions.push(checkStep(policy, state, step, now));
@@ -230,7 +235,7 @@ describe.skipIf(!hasRedis)('rules in Lua', () => {
   const jumping = fc.record({ op: fc.constant('a' as const), amount, afterMs: jump });
   const OTHER_STEPS: Record<string, fc.Arbitrary<unknown>> = {
     bucket: move,
-    window: settleOfUnknownTime,
+    window: fc.oneof(settleOfUnknownTime, move),
     quota: jumping,
     lockout: fc.oneof(check, report, report),
   };
@@ -240,14 +245,17 @@ describe.skipIf(!hasRedis)('rules in Lua', () => {
   };
 
   const cases = Object.entries(LIMITS).flatMap(([kind, limits]) =>
-    limits.map((limit) => [kind, JSON.stringify(limit), limit] as const),
+    limits.map(
+      (limit) => [kind, JSON.stringify(limit), createPolicy(limit, seededRandom(1))] as const,
+    ),
   );
+  const whole = createPolicy({ window: { limit: 20, per: '2s', steps: 5 } }, seededRandom(1));
+  cases.push(['window', 'that lends', windowOfGroup(whole, 10, 300)]);
   let nth = 0;
 
   test.each(cases)(
     '%s %s: same decisions and same bytes as in TypeScript',
-    async (kind, _name, limit) => {
-      const policy = createPolicy(limit, seededRandom(1));
+    async (kind, _name, policy) => {
       await fc.assert(
         fc.asyncProperty(
           stepsOf(kind),

@@ -207,6 +207,7 @@ local OPS = {
     local most, leave = match(rest, '(%S+) ?(%S*)')
     local granted = min(tonumber(most), floor(rule.available(s, 0, now) - (tonumber(leave) or 0)))
     if granted <= 0 or rule.check(s, 0, granted, now) ~= ALLOW then return 0 end
+    if leave ~= '' and rule.lendMs then rule.deferTo(s, 0, now + rule.lendMs, granted) end
     return encodeNumber(granted)
   end,
 

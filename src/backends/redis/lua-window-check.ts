@@ -54,11 +54,13 @@ for i = 1, #KEYS do
   if step > last then
     local from = max(last + 1, step - STEPS)
     if isCounted then
+      if s[2 + last % RING] < 0 then s[2 + last % RING] = 0 end -- borrowed and not used
       for cleared = from, step do s[2 + cleared % RING] = 0 end
       s[1], last = step, step
       for n = 2, ${width} do sum = sum + s[n] end
     else
       local copy = { unpack(s) }
+      copy[2 + last % RING] = max(0, copy[2 + last % RING])
       for cleared = from, step do copy[2 + cleared % RING] = 0 end
       for n = 2, ${width} do sum = sum + copy[n] end
     end

@@ -5,7 +5,7 @@
  */
 
 export const WINDOW_LUA = `
-local function window(limit, steps, stepMs)
+local function window(limit, steps, stepMs, lendMs)
   local ring = steps + 1
 
   local function stepAt(now)
@@ -20,7 +20,11 @@ local function window(limit, steps, stepMs)
     local step, last = stepAt(now), s[o + 1]
     if step <= last then return last end
     local from = step
-    if last == last then from = max(last + 1, step - steps) end
+    if last == last then
+      from = max(last + 1, step - steps)
+      local newest = o + indexOf(last)
+      if s[newest] < 0 then s[newest] = 0 end -- borrowed and not used
+    end
     for cleared = from, step do s[o + indexOf(cleared)] = 0 end
     s[o + 1] = step
     return step
@@ -83,7 +87,7 @@ local function window(limit, steps, stepMs)
         for step = newest - steps, newest do
           if unused <= 0 then return end
           local index = o + indexOf(step)
-          local taken = min(unused, s[index])
+          local taken = min(unused, max(0, s[index]))
           s[index] = s[index] - taken
           unused = unused - taken
         end
@@ -93,7 +97,14 @@ local function window(limit, steps, stepMs)
       if unused > 0 then step = stepAt(dueAt) end
       if step < newest - steps or step > newest then return end
       local index = o + indexOf(step)
-      s[index] = max(0, s[index] - unused)
+      s[index] = s[index] - min(unused, max(0, s[index]))
+    end,
+    lendMs = lendMs,
+    credit = function(s, o, units, upTo, now)
+      local step = advance(s, o, now)
+      local added = min(units, upTo - (limit - countOf(s, o)))
+      local index = o + indexOf(step)
+      if added > 0 and step == stepAt(now) then s[index] = s[index] - added end
     end,
     hits = function(s, o, n, now)
       local index = o + indexOf(advance(s, o, now))

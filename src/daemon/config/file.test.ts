@@ -384,7 +384,7 @@ groups: { self: eu, groups: { a: { weight: -1, min: 2 }, b: { at: ftp } }, reser
     ],
     [
       `${GROUPS}limits: { a: { spacing: { every: 1s }, groups: true } }`,
-      'sluice.yaml:2:11: expected `limits.a` to be a bucket: only its tokens can be stored',
+      'sluice.yaml:2:11: expected `limits.a` to be a bucket or a window: only its units can be stored',
     ],
     [
       `${GROUPS}limits: { a: { bucket: { rate: 1, burst: 1 }, groups: true } }`,
