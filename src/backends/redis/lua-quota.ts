@@ -8,8 +8,10 @@
 
 import type { TimeZone } from '../../policies/time-zone.ts';
 
-export const QUOTA_LUA = `
-local function quota(limit, calendarId, months, length, origin, day, changes)
+/** The end of the period that contains an instant. Its functions are created only when it is called. */
+export const CALENDAR_LUA = `
+local function periodEnd(months, length, origin, day, changes, at)
+  local floor, max, min = math.floor, math.max, math.min
   local DAY = 86400000
 
   local function firstDayOf(month)
@@ -31,29 +33,33 @@ local function quota(limit, calendarId, months, length, origin, day, changes)
     return (start + min(day, firstDayOf(month + 1) - start) - 1) * DAY + length
   end
 
-  local function nextBoundary(at)
-    if months == 0 then return origin + (floor((at - origin) / length) + 1) * length end
-    local first = origin + floor((monthOf(floor(at / DAY)) - origin) / months) * months
+  local function nextBoundary(here)
+    if months == 0 then return origin + (floor((here - origin) / length) + 1) * length end
+    local first = origin + floor((monthOf(floor(here / DAY)) - origin) / months) * months
     local boundary = monthBoundary(first)
-    if boundary > at then return boundary end
+    if boundary > here then return boundary end
     return monthBoundary(first + months)
   end
 
-  local function endAt(at)
-    local starts, offsets = changes()
-    local isRepeated = months == 0 and length <= 3600000
-    local n = 1
-    while n < #starts and starts[n + 1] <= at do n = n + 1 end
-    local here = at + offsets[n]
-    if not isRepeated and n > 1 then here = max(here, starts[n] + offsets[n - 1] - 1) end
-    local boundary = nextBoundary(here)
-    while n < #starts and boundary - offsets[n] >= starts[n + 1] do
-      n = n + 1
-      if isRepeated then boundary = min(boundary, nextBoundary(starts[n] + offsets[n] - 1)) end
-      if boundary - offsets[n] <= starts[n] then return starts[n] end
-    end
-    return boundary - offsets[n]
+  local starts, offsets = changes()
+  local isRepeated = months == 0 and length <= 3600000
+  local n = 1
+  while n < #starts and starts[n + 1] <= at do n = n + 1 end
+  local here = at + offsets[n]
+  if not isRepeated and n > 1 then here = max(here, starts[n] + offsets[n - 1] - 1) end
+  local boundary = nextBoundary(here)
+  while n < #starts and boundary - offsets[n] >= starts[n + 1] do
+    n = n + 1
+    if isRepeated then boundary = min(boundary, nextBoundary(starts[n] + offsets[n] - 1)) end
+    if boundary - offsets[n] <= starts[n] then return starts[n] end
   end
+  return boundary - offsets[n]
+end
+`;
+
+export const QUOTA_LUA = `${CALENDAR_LUA}
+local function quota(limit, calendarId, months, length, origin, day, changes)
+  local function endAt(at) return periodEnd(months, length, origin, day, changes, at) end
 
   local function open(s, o, now)
     local isSame = now < s[o + 1]

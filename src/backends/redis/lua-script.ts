@@ -42,6 +42,7 @@
 import type { RuleSpec } from '../../policies/policy.ts';
 import { bucketCheckScript } from './lua-bucket.ts';
 import { timedFairQueueLua } from './lua-fair-queue.ts';
+import { quotaCheckScript } from './lua-quota-check.ts';
 import { hasShortForm, ruleLua } from './lua-rules.ts';
 import { windowCheckScript } from './lua-window-check.ts';
 
@@ -84,6 +85,7 @@ export type ScriptScope = 'all' | 'fair-queue' | 'check-only';
 const CHECK_SCRIPTS: Readonly<Record<string, typeof bucketCheckScript>> = {
   bucket: bucketCheckScript,
   window: windowCheckScript,
+  quota: quotaCheckScript,
 };
 
 export function scriptOf(

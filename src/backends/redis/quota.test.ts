@@ -100,6 +100,19 @@ describe.skipIf(redisServer() === undefined)('quota through Redis', () => {
     expect(await daily.inspect('key')).toMatchObject({ remaining: 0, resetsAt });
   });
 
+  test('quota: changed at run time to another period, it keeps what was used', async () => {
+    const api = shared(quotaOf(10, 'day'));
+    expect(await grantsOf(api, 8)).toBe(8);
+    await api.change(quotaOf(50, 'year'));
+    const resetsAt = Date.UTC(new Date().getUTCFullYear() + 1, 0);
+    expect(await api.inspect('key')).toMatchObject({ remaining: 42, resetsAt });
+    expect(await grantsOf(api, 1)).toBe(1);
+    const ttl = Number(fixture.cli('PTTL', redisKeyOf('key', 'quota')));
+    expect(Math.abs(ttl - (resetsAt - Date.now()))).toBeLessThan(5000);
+    await api.change(quotaOf(20, 'day'));
+    expect(await api.inspect('key')).toMatchObject({ remaining: 11, resetsAt: midnight() });
+  });
+
   test('quota: a waiting call gets the next period, in the queue of the fleet as well', async () => {
     for (const fairQueue of [false, true]) {
       const api = shared(quotaOf(1, '500ms'), systemClock, { fairQueue });
