@@ -1,11 +1,12 @@
 import { describe, expect, test } from 'vitest';
 import { runScenarios, type Scenario } from '../../test/support/scenario.ts';
-import { ExactLog } from '../../test/support/window-oracle.ts';
+import { ExactLog, type LoggedCall, mostInAnyWindow } from '../../test/support/window-oracle.ts';
 import { ConfigError } from '../core/errors.ts';
 import { seededRandom } from '../core/random.ts';
 import { limiter } from '../limiter/limiter.ts';
 import { VirtualClock } from '../testing/virtual-clock.ts';
-import { window } from './window.ts';
+import { lendUpTo, takeUpTo } from './policy.ts';
+import { window, windowOfGroup } from './window.ts';
 
 const TEN = { window: { limit: 10, per: '1m', steps: 6 } };
 
@@ -293,6 +294,39 @@ describe('window', () => {
       clock.advance(gapMs());
     }
     expect(served / exact.served).toBeGreaterThanOrEqual(0.94);
+  });
+
+  test('window: lender and borrower never exceed both parts in any period, in any order of calls', () => {
+    const [part, perMs, deadlineMs] = [8, 400, 70];
+    let borrowed = 0;
+    for (let seed = 1; seed <= 400; seed++) {
+      const draw = seededRandom(seed);
+      const whole = window({ limit: 2 * part, per: perMs, steps: 1 + Math.floor(draw() * 8) });
+      const policy = windowOfGroup(whole, part, deadlineMs);
+      const states = [new Float64Array(policy.width), new Float64Array(policy.width)];
+      for (const state of states) policy.init(state, 0, 0);
+      const log: LoggedCall[] = [];
+      const inTransit: { at: number; to: number; units: number }[] = [];
+      for (let now = 0; now < 3000; now += 1 + Math.floor(60 * draw() ** 3)) {
+        for (const loan of inTransit.filter(({ at }) => at <= now)) {
+          inTransit.splice(inTransit.indexOf(loan), 1);
+          if (now - loan.at <= deadlineMs / 2)
+            policy.credit?.(states[loan.to], 0, loan.units, part, now);
+        }
+        const who = draw() < 0.5 ? 0 : 1;
+        if (draw() < 0.4) {
+          const units = lendUpTo(policy, states[who], 0, part, now, 0);
+          if (units > 0)
+            inTransit.push({ at: now + (draw() * deadlineMs) / 2, to: 1 - who, units });
+          borrowed += units;
+        } else {
+          const units = takeUpTo(policy, states[who], 0, draw() < 0.5 ? Infinity : 1, now);
+          if (units > 0) log.push({ at: now, units });
+        }
+      }
+      expect(mostInAnyWindow(log, perMs)).toBeLessThanOrEqual(2 * part);
+    }
+    expect(borrowed).toBeGreaterThan(1000); // otherwise the property proves little
   });
 
   test('window: rule status: what remains and when it opens', () => {

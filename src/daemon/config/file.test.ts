@@ -308,7 +308,7 @@ groups: { self: eu, groups: { a: { weight: -1, min: 2 }, b: { at: ftp } }, reser
     ],
     [
       'peers: { udp: "127.0.0.1:1" }\nlimits: { a: { spacing: { every: 1s }, peers: true } }',
-      '`limits.a.peers` to be left out: peers can share a bucket, and no other rule',
+      '`limits.a.peers` to be left out: peers can share bucket and window, and no other rule',
     ],
     ['pool: {}', '`pool` to be an object with one of redis, nats, etcd, size, environment, dns'],
     ['pool: redis', '`pool` to be an object with one of redis, nats, etcd'],
