@@ -16,7 +16,12 @@ import {
   toBatchDecision,
 } from '../remote-backend.ts';
 import { RttEstimator } from '../rtt-estimator.ts';
-import { createRedisContext, type RedisConfig, type RedisContext } from './context.ts';
+import {
+  createRedisContext,
+  fleetOrderOf,
+  type RedisConfig,
+  type RedisContext,
+} from './context.ts';
 import { scriptOf } from './lua-script.ts';
 import type { PrefetchSource } from './prefetch.ts';
 import { decisionOf } from './reply.ts';
@@ -33,7 +38,7 @@ export class RedisBackend implements PrefetchSource {
     this.onUnavailable = config.onUnavailable;
     const { specs = [], width } = policy;
     this.#context = createRedisContext(policy, context, config, {
-      full: scriptOf(specs, width, config.subscriber ? 'fair-queue' : 'all'),
+      full: scriptOf(specs, width, config.subscriber ? `${fleetOrderOf(context)}-queue` : 'all'),
       checkOnly: scriptOf(specs, width, 'check-only'),
       hasCallIds: true,
     });

@@ -10,6 +10,7 @@ import { ScriptBatcher, type Scripts } from './batcher.ts';
 import type { RedisConnection, Subscriber } from './client.ts';
 import { FairQueue, type FairQueueOptions, type SendCommand } from './fair-queue.ts';
 import { type Fallback, LocalFallback } from './local-fallback.ts';
+import type { FleetOrder } from './lua-fair-order.ts';
 import { grantsAhead } from './lua-fair-queue.ts';
 import { UnsentCommands } from './unsent-commands.ts';
 
@@ -37,6 +38,9 @@ export interface RedisContext {
   readonly fallback: Fallback;
   readonly fairQueue: FairQueue | undefined;
 }
+
+export const fleetOrderOf = ({ order }: Pick<RemoteBackendContext, 'order'>): FleetOrder =>
+  order === 'fair' ? 'fair' : 'fifo';
 
 /** The scripts of a backend, how its fair queue tracks permits, and its own fallback if it has one. */
 export type BackendScripts = Scripts &
@@ -71,10 +75,10 @@ export function createRedisContext(
     reconcile: inner.reconcile.bind(inner),
   };
   const { trackLease } = scripts;
-  const aheadOf = { grantsAhead: grantsAhead(policy.specs ?? []) };
+  const fixed = { grantsAhead: grantsAhead(policy.specs ?? []), order: fleetOrderOf(context) };
   const fairQueue =
     subscriber &&
-    new FairQueue({ ...context, ...aheadOf, send, unsent, fallback, subscriber, trackLease });
+    new FairQueue({ ...context, ...fixed, send, unsent, fallback, subscriber, trackLease });
   return { batcher, send, toRedisTime, unsent, fallback, fairQueue };
 }
 

@@ -29,7 +29,12 @@ import {
   toBatchDecision,
 } from '../remote-backend.ts';
 import { decideUnavailable, randomId } from '../remote-limit.ts';
-import { createRedisContext, type RedisConfig, type RedisContext } from './context.ts';
+import {
+  createRedisContext,
+  fleetOrderOf,
+  type RedisConfig,
+  type RedisContext,
+} from './context.ts';
 import type { GrantedLease } from './fair-queue.ts';
 import { LEASE_TTL_MS, semaphoreScript } from './lua-semaphore.ts';
 import { grantOf } from './reply.ts';
@@ -83,7 +88,7 @@ export class SemaphoreBackend implements RemoteBackend {
     const [most] = policy.specs?.[0].params ?? [];
     this.#most = most;
     this.#processes = config.processes;
-    const script = semaphoreScript(most, config.subscriber !== undefined);
+    const script = semaphoreScript(most, config.subscriber && fleetOrderOf(context));
     this.#context = createRedisContext(policy, context, config, {
       full: script,
       checkOnly: script,
