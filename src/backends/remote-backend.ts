@@ -153,6 +153,8 @@ export interface RemoteBackendContext {
   readonly random: Random;
   readonly maxKeys: number;
   readonly maxWaiters: number;
+  /** The order of the limiter's queue; `fair` also holds for a queue of the whole fleet. */
+  readonly order?: string;
   /** True if waiters keep the process alive. */
   readonly keepAlive: boolean;
   /** Called when a key gained capacity from elsewhere: its waiters may retry. */

@@ -14,6 +14,7 @@
  * tags, and members that join all the time do not starve older ones.
  *
  * A member without waiters stays until it is first in its level: from then on it has no debt.
+ * `backends/redis/lua-fair-order.ts` is the same rule in Lua.
  */
 
 import { DEFAULT_FLOW, type Flow } from '../core/flow.ts';

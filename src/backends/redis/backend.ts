@@ -22,7 +22,13 @@ import {
 } from '../remote-backend.ts';
 import { RttEstimator } from '../rtt-estimator.ts';
 import type { Scripts } from './batcher.ts';
-import { createRedisContext, type RedisConfig, type RedisContext } from './context.ts';
+import {
+  createRedisContext,
+  fleetOrderOf,
+  type RedisConfig,
+  type RedisContext,
+} from './context.ts';
+import type { FleetOrder } from './lua-fair-order.ts';
 import { scriptOf } from './lua-script.ts';
 import type { PrefetchSource } from './prefetch.ts';
 import { decisionOf } from './reply.ts';
@@ -30,7 +36,8 @@ import { decisionOf } from './reply.ts';
 export class RedisBackend implements PrefetchSource {
   readonly #context: RedisContext;
   readonly #clock: Clock;
-  readonly #isFair: boolean;
+  /** Of its queue in Redis, if it has one. */
+  readonly #order: FleetOrder | undefined;
   #policy: Policy;
   #everyMs: Millis;
   readonly #rtt = new RttEstimator();
@@ -39,9 +46,9 @@ export class RedisBackend implements PrefetchSource {
 
   constructor(policy: Policy, context: RemoteBackendContext, config: RedisConfig) {
     this.onUnavailable = config.onUnavailable;
-    this.#isFair = config.subscriber !== undefined;
+    this.#order = config.subscriber && fleetOrderOf(context);
     this.#policy = policy;
-    this.#context = createRedisContext(policy, context, config, scriptsOf(policy, this.#isFair));
+    this.#context = createRedisContext(policy, context, config, scriptsOf(policy, this.#order));
     this.#clock = context.clock;
     this.#everyMs = everyMsOf(policy);
     const { fairQueue } = this.#context;
@@ -145,7 +152,7 @@ export class RedisBackend implements PrefetchSource {
     const convert = converterBetween(this.#policy, policy);
     if (!convert) return undefined;
     return async () => {
-      await this.#context.change(policy, scriptsOf(policy, this.#isFair), convert);
+      await this.#context.change(policy, scriptsOf(policy, this.#order), convert);
       this.#policy = policy;
       this.#everyMs = everyMsOf(policy);
     };
@@ -175,8 +182,8 @@ export class RedisBackend implements PrefetchSource {
   }
 }
 
-const scriptsOf = ({ specs = [], width }: Policy, isFair: boolean): Scripts => ({
-  full: scriptOf(specs, width, isFair ? 'fair-queue' : 'all'),
+const scriptsOf = ({ specs = [], width }: Policy, order: FleetOrder | undefined): Scripts => ({
+  full: scriptOf(specs, width, order ? `${order}-queue` : 'all'),
   checkOnly: scriptOf(specs, width, 'check-only'),
   hasCallIds: true,
 });

@@ -12,6 +12,7 @@ import { escapeGlob, type RedisConnection, type Subscriber } from './client.ts';
 import { FairQueue, type FairQueueOptions, type SendCommand } from './fair-queue.ts';
 import { convertKeys } from './key-conversion.ts';
 import { type Fallback, LocalFallback } from './local-fallback.ts';
+import type { FleetOrder } from './lua-fair-order.ts';
 import { grantsAhead } from './lua-fair-queue.ts';
 import { UnsentCommands } from './unsent-commands.ts';
 
@@ -44,6 +45,9 @@ export interface RedisContext {
    */
   change(policy: Policy, scripts: Scripts, convert: KeyConverter | undefined): Promise<void>;
 }
+
+export const fleetOrderOf = ({ order }: Pick<RemoteBackendContext, 'order'>): FleetOrder =>
+  order === 'fair' ? 'fair' : 'fifo';
 
 /** The scripts of a backend, how its fair queue tracks permits, and its own fallback if it has one. */
 export type BackendScripts = Scripts &
@@ -83,10 +87,10 @@ export function createRedisContext(
     change: (next) => inner.change?.(next),
   };
   const { trackLease } = scripts;
-  const aheadOf = { grantsAhead: grantsAhead(policy.specs ?? []) };
+  const fixed = { grantsAhead: grantsAhead(policy.specs ?? []), order: fleetOrderOf(context) };
   const fairQueue =
     subscriber &&
-    new FairQueue({ ...context, ...aheadOf, send, unsent, fallback, subscriber, trackLease });
+    new FairQueue({ ...context, ...fixed, send, unsent, fallback, subscriber, trackLease });
   let current = policy;
   const change: RedisContext['change'] = async (next, nextScripts, convert) => {
     if (!batcher.isAvailable) throw new UnavailableError('Redis');

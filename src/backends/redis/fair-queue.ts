@@ -1,5 +1,5 @@
 /**
- * Fair queue: one queue for the whole fleet, first come first served, kept by Redis.
+ * Fair queue: one queue for the whole fleet, kept by Redis: first come first served, or fair between flows.
  *
  *     join ──▶ queued ──▶ is first: gets the ms until its turn ──▶ requests ──▶ granted, due in some ms ──▶ starts
  *                │                                                   │
@@ -15,12 +15,16 @@
  * skips a first waiter whose process has sent none for a while. The heartbeat also finds a queue that Redis has lost,
  * waiters that Redis has skipped or whose permit was lost on the way (all join again), and queue entries without a waiter.
  *
+ * With the order fair, a waiter that joins may become the first. The waiter that was first then gets its turn again later.
+ *
  * While Redis is unavailable, the fallback decides; waiters it refuses stay queued.
  */
 
 import { type Clock, type Millis, schedule } from '../../core/clock.ts';
 import { ClockOffset } from '../../core/clock-offset.ts';
 import { type Decision, NEVER, WHEN_SETTLED } from '../../core/decision.ts';
+import { DEFAULT_FLOW, type Flow } from '../../core/flow.ts';
+import { FlowGroups } from '../../core/flow-groups.ts';
 import { LongestQueue } from '../../core/longest-queue.ts';
 import { PendingSet } from '../../core/pending.ts';
 import type { Random } from '../../core/random.ts';
@@ -31,6 +35,7 @@ import { RttEstimator } from '../rtt-estimator.ts';
 import type { TimedReply } from './batcher.ts';
 import type { Subscriber } from './client.ts';
 import type { Fallback } from './local-fallback.ts';
+import type { FleetOrder } from './lua-fair-order.ts';
 import { PROCESS_TIMEOUT_MS, QUEUE_TTL_MS } from './lua-fair-queue.ts';
 import { type GrantReply, grantOf, type ReplyValue } from './reply.ts';
 import type { UnsentCommands } from './unsent-commands.ts';
@@ -45,6 +50,9 @@ const MAX_AHEAD_MS: Millis = 1000;
 
 const QUEUE_FULL: FairWaitResult = { verdict: 'deny', retryAfterMs: 0, reason: 'queue-full' };
 
+/** No call has this flow: it takes the place of the longest one. */
+const NO_FLOW: Flow = { ...DEFAULT_FLOW, tenant: '' };
+
 /** A permit, or a turn, that a message announced while a request was on the way. */
 interface Announcement {
   readonly ms: Millis;
@@ -56,6 +64,7 @@ interface QueuedWaiter extends Waiter<FairWaitResult> {
   readonly id: string;
   readonly cost: number;
   readonly queue: KeyQueue;
+  readonly flow: Flow | undefined;
   /** Whether its request is on the way. */
   isRequesting: boolean;
   /** Whether it has a permit that is not due yet. */
@@ -67,6 +76,8 @@ interface QueuedWaiter extends Waiter<FairWaitResult> {
 interface KeyQueue {
   readonly key: string;
   readonly waiters: Set<QueuedWaiter>;
+  /** With the order fair. */
+  readonly flows: FlowGroups<QueuedWaiter> | undefined;
   /** Of the Redis node that has the key. */
   readonly clockOffset: ClockOffset;
 }
@@ -81,6 +92,8 @@ export interface FairQueueOptions {
   readonly subscriber: Subscriber;
   readonly maxWaiters: number;
   readonly keepAlive: boolean;
+  /** Default fifo. */
+  readonly order?: FleetOrder;
   /** Whether Redis grants permits before they open. */
   readonly grantsAhead: boolean;
   /** Decides while Redis is unavailable. */
@@ -134,9 +147,9 @@ export class FairQueue {
 
   /** Waits for a permit; rejects only if the signal aborts. */
   async acquire(key: string, cost: number, limits: FairWaitLimits): Promise<FairWaitResult> {
-    const { signal, maxWaitMs } = limits;
+    const { signal, maxWaitMs, flow } = limits;
     signal?.throwIfAborted();
-    if (this.#waiters.isFull && !this.#refuseLastOfLongest(key)) return QUEUE_FULL;
+    if (this.#waiters.isFull && !this.#refuseLastOfLongest(key, flow)) return QUEUE_FULL;
     this.#subscribe();
     return new Promise((resolve, reject) => {
       const queue = this.#queues.get(key) ?? this.#createQueue(key);
@@ -144,6 +157,7 @@ export class FairQueue {
         id: `${this.#processId}/${++this.#lastWaiterNumber}/${cost}`,
         cost,
         queue,
+        flow,
         deadline: this.#options.clock.now() + maxWaitMs,
         signal,
         resolve,
@@ -157,6 +171,7 @@ export class FairQueue {
       this.#waiters.add(waiter);
       this.#waitersById.set(waiter.id, waiter);
       queue.waiters.add(waiter);
+      queue.flows?.add(waiter);
       this.#longest.onGrowth(queue);
       this.#waiters.reschedule();
       this.#requestPermit(waiter);
@@ -180,11 +195,13 @@ export class FairQueue {
     }
   }
 
-  /** Frees a place in a full queue for a key with few waiters; false if no key has more. */
-  #refuseLastOfLongest(key: string): boolean {
-    const size = this.#queues.get(key)?.waiters.size ?? 0;
-    const longest = this.#longest.findLongerThan(size, this.#queues.values());
-    const last = [...(longest?.waiters ?? [])].findLast(({ isGranted }) => !isGranted);
+  /** Frees a place in a full queue for a key, or a flow of it, with few waiters; false if none has more. */
+  #refuseLastOfLongest(key: string, flow: Flow | undefined): boolean {
+    const queue = this.#queues.get(key);
+    const longest = this.#longest.findLongerThan(queue?.waiters.size ?? 0, this.#queues.values());
+    const flows = (longest ?? queue)?.flows;
+    const waiters = flows ? flows.displacedBy(longest ? NO_FLOW : flow) : longest?.waiters;
+    const last = [...(waiters ?? [])].findLast(({ isGranted }) => !isGranted);
     if (!last) return false;
     this.#waiters.resolve(last, QUEUE_FULL);
     this.#leaveQueue(last);
@@ -192,7 +209,8 @@ export class FairQueue {
   }
 
   #createQueue(key: string): KeyQueue {
-    const queue: KeyQueue = { key, waiters: new Set(), clockOffset: new ClockOffset() };
+    const flows = this.#options.order === 'fair' ? new FlowGroups<QueuedWaiter>() : undefined;
+    const queue = { key, waiters: new Set<QueuedWaiter>(), flows, clockOffset: new ClockOffset() };
     this.#queues.set(key, queue);
     return queue;
   }
@@ -202,6 +220,7 @@ export class FairQueue {
     waiter.cancelTimer?.();
     this.#waitersById.delete(id);
     queue.waiters.delete(waiter);
+    queue.flows?.delete(waiter);
     if (queue.waiters.size === 0) this.#queues.delete(queue.key);
   }
 
@@ -264,7 +283,8 @@ export class FairQueue {
     const { clock } = this.#options;
     const sentAt = clock.now();
     try {
-      const request = `f${waiter.id} ${waiter.cost} ${this.#aheadMs}`;
+      const flow = this.#options.order === 'fair' ? encodeFlow(waiter.flow) : '';
+      const request = `f${waiter.id} ${waiter.cost} ${this.#aheadMs}${flow}`;
       const { value, at } = await this.#send(waiter.queue, request);
       this.#rtt.observe(clock.now() - sentAt);
       waiter.queue.clockOffset.observe({ from: at, to: at }, sentAt, clock.now());
@@ -387,4 +407,10 @@ const isDeniedUntilSettle = (decision: Decision): boolean =>
 function queuedWaiterId({ waiters }: KeyQueue): string {
   for (const { id, isRequesting, isGranted } of waiters) if (!isRequesting && !isGranted) return id;
   return '';
+}
+
+/** The end of a request with the order fair: names without spaces, slashes and lone surrogates. */
+function encodeFlow({ tenant, flow, tenantWeight, flowWeight } = DEFAULT_FLOW): string {
+  const names = [tenant, flow].map((name) => encodeURIComponent(Buffer.from(name).toString()));
+  return ` ${names.join('/')} ${tenantWeight} ${flowWeight}`;
 }

@@ -4,6 +4,7 @@
  *     command                   reply
  *     f<id> <cost> <ahead>      join the queue, or request a permit at the head of it: - for queued, or a refusal as a, or
  *                               <remaining> <ms> <token>: a permit that is due in <ms>, at most <ahead>
+ *                               with the order fair also <tenant>/<flow> <tenant weight> <flow weight>
  *     x<id>                     leave the queue, and give back a permit that was granted
  *     b<process> <id>           heartbeat: <head> <ms until its turn>, below 0 if a call must settle first;
  *                               - if <id> is missing in the queue
@@ -12,7 +13,7 @@
  *     <id> <ms>                 the waiter is the head, and may request its permit <ms> from now
  *     <id> <ms> <at>            the waiter has a permit, granted at <at> and due in <ms>
  *
- * A queue is a list of waiter ids in order of arrival, and the last heartbeat of each process. An id is
+ * A queue is the waiter ids in their order (`lua-fair-order.ts`), and the last heartbeat of each process. An id is
  * `process/number/cost`. A head whose process sends no heartbeats is skipped. Whenever another waiter becomes the head, a
  * message tells it its turn, so no waiter polls.
  *
@@ -29,6 +30,7 @@
  */
 
 import type { RuleSpec } from '../../policies/policy.ts';
+import { type FleetOrder, ORDER_LUA } from './lua-fair-order.ts';
 
 /** A process without a heartbeat for this long is gone. Heartbeats are sent three times as often. */
 export const PROCESS_TIMEOUT_MS = 3000;
@@ -44,25 +46,25 @@ export const grantsAhead = (specs: readonly RuleSpec[]): boolean =>
   specs.every(({ kind, params }) => kind === 'bucket' && params[2] === Infinity) ||
   (specs.length === 1 && specs[0].kind === 'spacing');
 
-export const fairQueueLua = (maxGrants: number): string => `
+export const fairQueueLua = (maxGrants: number, order: FleetOrder): string => `
 local QUEUE_COMMANDS, PROCESS_TIMEOUT_MS, MAX_GRANTS = {}, ${PROCESS_TIMEOUT_MS}, ${maxGrants}
-local function queueKeysOf(key) return key .. ':queue', key .. ':heartbeats' end
+local function heartbeatsOf(key) return key .. ':heartbeats' end
 local function processOf(id) return match(id, '^([^/]+)') end
 local function costOf(id) return tonumber(match(id, '([^/]+)$')) end
-
+${ORDER_LUA[order]}
 local function notify(id, text)
   call('PUBLISH', 'sluice:turn:' .. processOf(id), id .. ' ' .. text)
 end
 
 -- The first waiter of a live process.
-local function liveHeadOf(queue, heartbeats)
+local function liveHeadOf(key)
   while true do
-    local head = call('LINDEX', queue, 0)
+    local head = headOf(key)
     if not head then return nil end
-    local seenAt = tonumber(call('HGET', heartbeats, processOf(head)) or '0')
+    local seenAt = tonumber(call('HGET', heartbeatsOf(key), processOf(head)) or '0')
     if now - seenAt <= PROCESS_TIMEOUT_MS then return head end
-    call('LPOP', queue)
-    call('HDEL', heartbeats, processOf(head))
+    leave(key, head)
+    call('HDEL', heartbeatsOf(key), processOf(head))
   end
 end
 
@@ -75,10 +77,9 @@ end
 
 -- Sends the head its turn. Without a head the heartbeats are dropped with the queue.
 local function notifyHead(key)
-  local queue, heartbeats = queueKeysOf(key)
-  local head = liveHeadOf(queue, heartbeats)
+  local head = liveHeadOf(key)
   if not head then
-    call('DEL', heartbeats)
+    call('DEL', heartbeatsOf(key))
     return
   end
   local ms = msUntilTurn(key, head)
@@ -87,45 +88,46 @@ end
 
 -- Grants further permits to the waiters at the front, by message.
 local function grantFront(key, ahead)
-  local queue, heartbeats = queueKeysOf(key)
   for n = 1, MAX_GRANTS do
-    local head = liveHeadOf(queue, heartbeats)
+    local head = liveHeadOf(key)
     if not head then return end
     local verdict, _, dueIn = admit(key, head, costOf(head), ahead)
     if verdict ~= ALLOW then return end
-    call('LPOP', queue)
+    serve(key, head)
     notify(head, exact(dueIn) .. ' ' .. exact(now))
   end
 end
 
-local function recordHeartbeat(heartbeats, queue, process)
-  call('HSET', heartbeats, process, exact(now))
-  call('PEXPIRE', heartbeats, ${QUEUE_TTL_MS})
-  call('PEXPIRE', queue, ${QUEUE_TTL_MS})
+local function expireQueue(key)
+  for _, name in ipairs(queueKeysOf(key)) do call('PEXPIRE', name, ${QUEUE_TTL_MS}) end
 end
 
-local function join(queue, id)
-  call('RPUSH', queue, id)
-  call('PEXPIRE', queue, ${QUEUE_TTL_MS})
+local function recordHeartbeat(key, process)
+  call('HSET', heartbeatsOf(key), process, exact(now))
+  call('PEXPIRE', heartbeatsOf(key), ${QUEUE_TTL_MS})
 end
 
 QUEUE_COMMANDS.f = function(rest, key)
-  local id, cost, ahead = match(rest, '(%S+) (%S+) (%S+)')
+  local id, cost, ahead, flow = match(rest, '(%S+) (%S+) (%S+) ?(.*)')
   ahead = tonumber(ahead)
-  local queue, heartbeats = queueKeysOf(key)
-  recordHeartbeat(heartbeats, queue, processOf(id))
-  if release(key, id) then call('LPUSH', queue, id) end -- its permit was lost on the way
-  local head = liveHeadOf(queue, heartbeats)
-  if head and head ~= id then
-    if not call('LPOS', queue, id) then join(queue, id) end
-    return '-'
+  recordHeartbeat(key, processOf(id))
+  if release(key, id) then joinFirst(key, id, flow) end -- its permit was lost on the way
+  local head = liveHeadOf(key)
+  if head and head ~= id and not isQueued(key, id) then
+    local mayLead = join(key, id, flow)
+    expireQueue(key)
+    if mayLead then head = liveHeadOf(key) end
   end
+  if head and head ~= id then return '-' end
   local verdict, value, dueIn, token = admit(key, id, tonumber(cost), ahead)
   if verdict == DENY and value ~= NEVER then
-    if not head then join(queue, id) end
+    if not head then
+      join(key, id, flow)
+      expireQueue(key)
+    end
     return encodeDecision(verdict, value)
   end
-  if head then call('LPOP', queue) end
+  if head and verdict == DENY then leave(key, id) elseif head then serve(key, id) end
   grantFront(key, ahead)
   notifyHead(key)
   if verdict == DENY then return encodeDecision(verdict, value) end
@@ -133,22 +135,21 @@ QUEUE_COMMANDS.f = function(rest, key)
 end
 
 QUEUE_COMMANDS.x = function(id, key)
-  local queue = queueKeysOf(key)
-  local head = call('LINDEX', queue, 0)
+  local head = headOf(key)
   local isReleased = release(key, id)
-  call('LREM', queue, 1, id)
+  leave(key, id)
   if isReleased or head == id then notifyHead(key) end
   return 0
 end
 
 QUEUE_COMMANDS.b = function(rest, key)
   local process, queuedId = match(rest, '(%S+) (%S*)')
-  local queue, heartbeats = queueKeysOf(key)
-  recordHeartbeat(heartbeats, queue, process)
-  local before = call('LINDEX', queue, 0)
-  local head = liveHeadOf(queue, heartbeats)
+  recordHeartbeat(key, process)
+  expireQueue(key)
+  local before = headOf(key)
+  local head = liveHeadOf(key)
   if not head or head ~= before then notifyHead(key) end
-  if queuedId ~= '' and not isOnItsWay(key, queuedId) and not call('LPOS', queue, queuedId) then
+  if queuedId ~= '' and not isOnItsWay(key, queuedId) and not isQueued(key, queuedId) then
     return '-'
   end
   if not head then return '' end
@@ -157,7 +158,7 @@ end
 `;
 
 /** For limits that time opens. Recorded permits are a sorted set: id ─▶ due at. */
-export const timedFairQueueLua = (specs: readonly RuleSpec[]): string => `
+export const timedFairQueueLua = (specs: readonly RuleSpec[], order: FleetOrder): string => `
 local GRANTS_AHEAD = ${grantsAhead(specs)}
 local function grantsKeyOf(key) return key .. ':grants' end
 
@@ -204,4 +205,4 @@ local function isOnItsWay(key, id)
   local dueAt = tonumber(call('ZSCORE', grantsKeyOf(key), id) or nil)
   return dueAt ~= nil and now - dueAt < ${PROCESS_TIMEOUT_MS / 3}
 end
-${fairQueueLua(MAX_GRANTS)}`;
+${fairQueueLua(MAX_GRANTS, order)}`;

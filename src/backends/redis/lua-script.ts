@@ -41,6 +41,7 @@
 
 import type { RuleSpec } from '../../policies/policy.ts';
 import { bucketCheckScript } from './lua-bucket.ts';
+import type { FleetOrder } from './lua-fair-order.ts';
 import { timedFairQueueLua } from './lua-fair-queue.ts';
 import { quotaCheckScript } from './lua-quota-check.ts';
 import { hasShortForm, ruleLua } from './lua-rules.ts';
@@ -78,8 +79,8 @@ end
 /** The probe writes, because a Redis that only reads (a replica, out of memory, without its replicas) cannot decide. */
 export const PROBE_LUA = "redis.call('SET', key .. ':probe', '', 'PX', 1) return 0";
 
-/** Commands that a script knows: all, those of the fair queue as well, or `a` alone. */
-export type ScriptScope = 'all' | 'fair-queue' | 'check-only';
+/** Commands that a script knows: all, those of a fair queue of an order as well, or `a` alone. */
+export type ScriptScope = 'all' | `${FleetOrder}-queue` | 'check-only';
 
 /** Hand-written scripts for a plain check of a single rule. */
 const CHECK_SCRIPTS: Readonly<Record<string, typeof bucketCheckScript>> = {
@@ -93,7 +94,7 @@ export function scriptOf(
   width: number,
   scope: ScriptScope = 'all',
 ): string {
-  const isFair = scope === 'fair-queue';
+  const isFair = scope === 'fifo-queue' || scope === 'fair-queue';
   const [first] = specs;
   const checkScript = specs.length === 1 ? CHECK_SCRIPTS[first.kind] : undefined;
   if (scope === 'check-only' && checkScript) return checkScript(first, MAX_TTL_MS, READ_LUA);
@@ -143,7 +144,7 @@ local function encodeDecision(verdict, value, isLocked)
 end
 
 ${scope === 'check-only' ? 'local OPS = {}' : commandsLua(width)}
-${isFair ? timedFairQueueLua(specs) : ''}
+${isFair ? timedFairQueueLua(specs, scope === 'fair-queue' ? 'fair' : 'fifo') : ''}
 local replies = { (isLate and 'late ' or '') .. exact(now) }
 local isUniform = #ARGV == 2
 local op, rest, cost

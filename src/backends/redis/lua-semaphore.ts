@@ -16,6 +16,7 @@
  */
 
 import type { Millis } from '../../core/clock.ts';
+import type { FleetOrder } from './lua-fair-order.ts';
 import { fairQueueLua } from './lua-fair-queue.ts';
 import { PROBE_LUA } from './lua-script.ts';
 
@@ -25,7 +26,7 @@ export const LEASE_TTL_MS: Millis = 10_000;
 /** How long Redis keeps the last fencing token of an idle key: later ones are higher, as Redis's clock is. */
 const TOKEN_TTL_MS: Millis = 86_400_000;
 
-export const semaphoreScript = (most: number, isFair: boolean): string => `
+export const semaphoreScript = (most: number, order: FleetOrder | undefined): string => `
 local MOST, LEASE_TTL_MS, TOKEN_TTL_MS = ${most}, ${LEASE_TTL_MS}, ${TOKEN_TTL_MS}
 local ALLOW, DENY, NEVER, WHEN_SETTLED = 0, 2, -1, -2
 local call, sub, match, ceil = redis.call, string.sub, string.match, math.ceil
@@ -84,7 +85,7 @@ local function release(key, id) return removeLease(key, id, tonumber(match(id, '
 local function isOnItsWay() return false end
 local function encodeDecision(verdict, value) return value end
 
-${isFair ? fairQueueLua(0) : ''}
+${order ? fairQueueLua(0, order) : ''}
 for i = 1, #KEYS do
   local key, text = KEYS[i], ARGV[#ARGV == 2 and 2 or i + 1]
   local op, rest = sub(text, 1, 1), sub(text, 2)
@@ -101,12 +102,12 @@ for i = 1, #KEYS do
     writeLease(key, id, cost)
   elseif op == 's' then
     removeLease(key, id, cost)
-    ${isFair ? 'notifyHead(key)' : ''}
+    ${order ? 'notifyHead(key)' : ''}
   elseif op == 'l' then
     reply = call('ZCARD', key)
   elseif op == 'p' then
     reply = (function() ${PROBE_LUA} end)()
-  ${isFair ? "elseif op == 'x' or not isLate then reply = QUEUE_COMMANDS[op](rest, key) -- late, the queue is not touched" : ''}
+  ${order ? "elseif op == 'x' or not isLate then reply = QUEUE_COMMANDS[op](rest, key) -- late, the queue is not touched" : ''}
   end
   replies[i + 1] = reply
 end

@@ -32,7 +32,7 @@ export interface RedisOptions {
   readonly deadline?: Duration;
   /** The decision while Redis is unavailable. Default: `deny` for a limit with a spacing, else `local`. */
   readonly onUnavailable?: OnUnavailable;
-  /** One queue for the whole fleet, first come first served. Opens a second connection for messages. */
+  /** One queue for the whole fleet, first come first served or, by `queue.order`, fair. Opens a second connection for messages. */
   readonly fairQueue?: boolean;
   /** Takes this many tokens ahead and spends them in this process. Overshoot: up to this many for each process. Buckets only. */
   readonly prefetch?: number;

@@ -13,7 +13,7 @@ describe.skipIf(redisServer() === undefined)('semaphore script', () => {
   test('a renewal restores a lease that Redis lost, unless it is late', async () => {
     const service = await startRedis();
     const run = (time: string, command: string): string =>
-      redisCli(service.port, 'EVAL', semaphoreScript(2, false), '1', SINK, time, command);
+      redisCli(service.port, 'EVAL', semaphoreScript(2, undefined), '1', SINK, time, command);
     const inFlight = (): string => redisCli(service.port, 'ZCARD', SINK);
     try {
       expect(run('by 1', 'egone/1 2')).toContain('late ');

@@ -30,8 +30,14 @@ import {
 } from '../remote-backend.ts';
 import { decideUnavailable, randomId } from '../remote-limit.ts';
 import type { Scripts } from './batcher.ts';
-import { createRedisContext, type RedisConfig, type RedisContext } from './context.ts';
+import {
+  createRedisContext,
+  fleetOrderOf,
+  type RedisConfig,
+  type RedisContext,
+} from './context.ts';
 import type { GrantedLease } from './fair-queue.ts';
+import type { FleetOrder } from './lua-fair-order.ts';
 import { LEASE_TTL_MS, semaphoreScript } from './lua-semaphore.ts';
 import { grantOf } from './reply.ts';
 
@@ -65,7 +71,8 @@ export class SemaphoreBackend implements RemoteBackend {
   #policy: Policy;
   readonly #clock: Clock;
   #most: number;
-  readonly #isFair: boolean;
+  /** Of its queue in Redis, if it has one. */
+  readonly #order: FleetOrder | undefined;
   readonly #processes: number;
   readonly #processId: string;
   readonly #leases = new Map<string, ActiveLease>();
@@ -83,10 +90,10 @@ export class SemaphoreBackend implements RemoteBackend {
   constructor(policy: Policy, context: RemoteBackendContext, config: RedisConfig) {
     this.onUnavailable = config.onUnavailable;
     this.#most = mostOf(policy);
-    this.#isFair = config.subscriber !== undefined;
+    this.#order = config.subscriber && fleetOrderOf(context);
     this.#processes = config.processes;
     this.#context = createRedisContext(policy, context, config, {
-      ...scriptsOf(policy, this.#isFair),
+      ...scriptsOf(policy, this.#order),
       trackLease: (leaseId, lease) => this.#track(leaseId, lease),
       fallback: {
         check: (key, cost) => this.#decideLocally(key, cost),
@@ -195,7 +202,7 @@ export class SemaphoreBackend implements RemoteBackend {
   prepareChange(policy: Policy): (() => Promise<void>) | undefined {
     if (!converterBetween(this.#policy, policy)) return undefined;
     return async () => {
-      await this.#context.change(policy, scriptsOf(policy, this.#isFair), undefined);
+      await this.#context.change(policy, scriptsOf(policy, this.#order), undefined);
       this.#policy = policy;
       this.#most = mostOf(policy);
     };
@@ -325,7 +332,7 @@ export class SemaphoreBackend implements RemoteBackend {
 
 const mostOf = ({ specs = [] }: Policy): number => specs[0].params[0];
 
-function scriptsOf(policy: Policy, isFair: boolean): Scripts {
-  const script = semaphoreScript(mostOf(policy), isFair);
+function scriptsOf(policy: Policy, order: FleetOrder | undefined): Scripts {
+  const script = semaphoreScript(mostOf(policy), order);
   return { full: script, checkOnly: script };
 }
