@@ -14,12 +14,12 @@
 
 import type { Clock, Millis } from '../core/clock.ts';
 import { isNonEmptyString } from '../core/config-helpers.ts';
-import { allow, type Decision, deny, WHEN_SETTLED } from '../core/decision.ts';
+import { type AttemptOutcome, allow, type Decision, deny, WHEN_SETTLED } from '../core/decision.ts';
 import { ConfigError } from '../core/errors.ts';
 import { OptionReader } from '../core/options.ts';
 import type { Random } from '../core/random.ts';
 import { requireCost } from '../policies/cost.ts';
-import type { AttemptOutcome, Feedback } from '../policies/policy.ts';
+import type { Feedback } from '../policies/policy.ts';
 import { type Component, identity, readComponents } from './composite-component.ts';
 import {
   type ComponentCall,
@@ -140,6 +140,10 @@ export class CompositeLimiter implements LimiterInternals {
 
   get isCapacity(): boolean {
     return this.components.every(({ limiter }) => limiter.isCapacity);
+  }
+
+  get takesReports(): boolean {
+    return this.components.some(({ limiter }) => limiter.takesReports);
   }
 
   observeEventLoop(monitor: EventLoopMonitor): void {

@@ -9,10 +9,17 @@
 
 import { type Clock, type Millis, onImmediate } from '../../core/clock.ts';
 import { DeadlineSet } from '../../core/deadline-set.ts';
-import { allow, type Decision, deny, NEVER, wait } from '../../core/decision.ts';
+import {
+  type AttemptOutcome,
+  allow,
+  type Decision,
+  deny,
+  NEVER,
+  wait,
+} from '../../core/decision.ts';
 import { UnavailableError } from '../../core/errors.ts';
 import { cryptoRandom } from '../../core/random.ts';
-import type { AttemptOutcome, Policy, Settlement, State } from '../../policies/policy.ts';
+import type { Policy, Settlement, State } from '../../policies/policy.ts';
 import { CircuitBreaker, RejectionPacer } from '../circuit-breaker.ts';
 import { everyMsOf, lookaheadMs } from '../lookahead.ts';
 import {

@@ -5,8 +5,8 @@
  */
 
 import type { Clock, Millis } from '../../core/clock.ts';
-import { allow, type OnUnavailable } from '../../core/decision.ts';
-import type { AttemptOutcome, Policy, Settlement } from '../../policies/policy.ts';
+import { type AttemptOutcome, allow, type OnUnavailable } from '../../core/decision.ts';
+import type { Policy, Settlement } from '../../policies/policy.ts';
 import { everyMsOf, lookaheadMs } from '../lookahead.ts';
 import {
   type BatchDecision,
