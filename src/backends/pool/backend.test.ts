@@ -87,7 +87,7 @@ test('pool backend: refuses a limit that cannot be divided', () => {
   const setting = { name: 'x', clock: new VirtualClock(0), random: () => 0.5, maxKeys: 10 };
   const window = createPolicy({ window: { limit: 1, per: 1000 } }, () => 0.5);
   const complaint =
-    'expected `limit` to be made of bucket, spacing, ramp, concurrency or adaptive in a pool, got "window"';
+    'expected `limit` to be made of bucket, spacing, ramp, concurrency, adaptive or lockout (on failures) in a pool, got "window"';
   expect(() => new PoolBackend(window, setting, ALONE)).toThrow(complaint);
   expect(() => dryRunPool.create(window, setting)).toThrow(complaint);
 });

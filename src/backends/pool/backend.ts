@@ -304,6 +304,7 @@ type DivisiblePolicy = Policy & Required<Pick<Policy, 'divided'>>;
 
 function requireDivisible(policy: Policy): asserts policy is DivisiblePolicy {
   if (policy.divided) return;
-  const expected = 'made of bucket, spacing, ramp, concurrency or adaptive in a pool';
+  const expected =
+    'made of bucket, spacing, ramp, concurrency, adaptive or lockout (on failures) in a pool';
   throw new ConfigError('limit', expected, policy.kind);
 }
