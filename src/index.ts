@@ -3,7 +3,13 @@
 export type { BackendFactory } from './backends/backend.ts';
 export type { RemoteBackendFactory } from './backends/remote-backend.ts';
 export { type Clock, coarseClock, type Millis, systemClock } from './core/clock.ts';
-export { type Decision, NEVER, type Outcome, WHEN_SETTLED } from './core/decision.ts';
+export {
+  type AttemptOutcome,
+  type Decision,
+  NEVER,
+  type Outcome,
+  WHEN_SETTLED,
+} from './core/decision.ts';
 export type { Duration, Rate } from './core/duration.ts';
 export {
   ConfigError,
@@ -49,7 +55,6 @@ export type { ConcurrencyOptions } from './policies/concurrency.ts';
 export type { Limit } from './policies/limit.ts';
 export type { LockoutOptions, LockoutTrigger } from './policies/lockout.ts';
 export type {
-  AttemptOutcome,
   Feedback,
   KeyState,
   LimitCause,

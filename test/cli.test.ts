@@ -47,7 +47,7 @@ describe('sluice', () => {
   test.each([
     [
       ['fly'],
-      /^sluice: expected one of serve, check, explain, top, why, config, reload, peers, pool, groups, ban, unban, override, reset, controls, trace, simulate, got "fly"; see sluice --help\n$/,
+      /^sluice: expected one of serve, check, report, explain, top, why, config, reload, peers, pool, groups, ban, unban, override, reset, controls, trace, simulate, got "fly"; see sluice --help\n$/,
     ],
     [['simulate', 'fly'], /^sluice simulate: expected one of .*, got "fly"/],
     [['trace'], /^sluice trace: expected one FILE\.json/],

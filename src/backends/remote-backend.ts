@@ -6,10 +6,10 @@
  */
 
 import type { Clock, Millis } from '../core/clock.ts';
-import { type Decision, NEVER, type OnUnavailable } from '../core/decision.ts';
+import { type AttemptOutcome, type Decision, NEVER, type OnUnavailable } from '../core/decision.ts';
 import type { Flow } from '../core/flow.ts';
 import type { Random } from '../core/random.ts';
-import type { AttemptOutcome, Policy, Settlement } from '../policies/policy.ts';
+import type { Policy, Settlement } from '../policies/policy.ts';
 
 /** A decision, and its instant on the server's clock. */
 export interface RemoteDecision {

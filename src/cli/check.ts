@@ -1,10 +1,9 @@
 /** `sluice check`: checks a key against the limits of a running daemon. */
 
-import { parseEndpoint } from '../client/address.ts';
-import { type CheckItem, connect } from '../client/index.ts';
+import type { CheckItem, Client } from '../client/index.ts';
 import { systemClock } from '../core/clock.ts';
-import { OptionReader } from '../core/options.ts';
 import { formatRetryAfter } from './chart/format.ts';
+import { CONNECTION_FLAGS, connectByFlags, parseTime } from './daemon-connection.ts';
 import {
   type Command,
   CommandError,
@@ -13,10 +12,8 @@ import {
   EXIT_OK,
   LIST,
   onlyPositional,
-  parseFlagValue,
   rangeFlag,
   readArgs,
-  readTextFile,
   SWITCH,
   TEXT,
 } from './framework/command.ts';
@@ -53,15 +50,12 @@ examples:
 
   async run(args, terminal) {
     const { values, positionals } = readArgs(args, {
-      at: TEXT,
+      ...CONNECTION_FLAGS,
       limit: TEXT,
       plan: TEXT,
       cost: TEXT,
       also: LIST,
       wait: TEXT,
-      deadline: TEXT,
-      tls: SWITCH,
-      ca: TEXT,
       open: SWITCH,
       json: SWITCH,
     });
@@ -71,15 +65,7 @@ examples:
     const waitMs = values.wait === undefined ? undefined : parseTime('--wait', values.wait);
     if (waitMs !== undefined && also.length > 0)
       throw new CommandError('expected `--wait` or `--also`, got both');
-    const password = process.env.SLUICE_RESP_PASSWORD;
-    const client = connect({
-      at: parseEndpoint(values.at ?? '127.0.0.1:7611', '--at'),
-      deadline: parseTime('--deadline', values.deadline ?? '1s'),
-      onUnavailable: values.open ? 'allow' : 'deny',
-      ...(password && { password }),
-      ...(values.tls && { tls: true as const }),
-      ...(values.ca !== undefined && { tls: { ca: readTextFile(values.ca) } }),
-    });
+    const client = connectByFlags(values, values.open ? 'allow' : 'deny');
     try {
       const { limit, plan } = values;
       const named = { ...(limit !== undefined && { limit }), ...(plan !== undefined && { plan }) };
@@ -117,15 +103,12 @@ function parseAlso(text: string): CheckItem {
   return { key, cost: Number(cost), ...(limit !== '*' && { limit }) };
 }
 
-/** Read here, so that an error names the flag. */
-const parseTime = (flag: string, text: string): number =>
-  new OptionReader('', { [flag]: parseFlagValue(text) }).duration(flag);
-
-type CheckReply = Awaited<ReturnType<ReturnType<typeof connect>['check']>>;
+type CheckReply = Awaited<ReturnType<Client['check']>>;
 
 const REASON_TEXTS: Readonly<Record<string, string>> = {
   unavailable: 'backend unavailable, ',
   'queue-full': 'too many calls wait, ',
+  locked: 'locked, ',
   overload: 'daemon overloaded, ',
 };
 

@@ -16,6 +16,7 @@ import {
   type Terminal,
 } from './framework/command.ts';
 import { reloadCommand } from './reload.ts';
+import { report } from './report.ts';
 import { serveCommand } from './serve.ts';
 import { simulate } from './simulate/simulate.ts';
 import { top } from './top.ts';
@@ -30,6 +31,7 @@ const rootOf = (modules: readonly BackendModule[]): CommandGroup => ({
   commands: [
     serveCommand(modules),
     check,
+    report,
     explainCommand(modules),
     top,
     why,

@@ -34,6 +34,8 @@ interface LimitState {
   readonly remaining?: number;
   readonly opensInMs?: number | null;
   readonly by?: string;
+  readonly locks?: number;
+  readonly lockedMs?: number;
 }
 
 interface Denial extends Cause {
@@ -44,6 +46,7 @@ interface Denial extends Cause {
   readonly cost: number;
   readonly remaining?: number;
   readonly retryAfterMs: number | null;
+  readonly lockedUntil?: number;
 }
 
 /** Denials that are listed; the JSON has all of them. */
@@ -69,7 +72,9 @@ function stateNow({ explained, inspected }: KeyPages): string {
   if (inspected.verdict !== undefined) return explained.summary;
   const refusing = refusingLimits(explained, inspected);
   if (refusing.length === 0) return 'a call would be allowed now';
-  return `denied now by ${refusing.map(({ by, name }) => by ?? name).join(', ')}`;
+  const causeOf = ({ by, name, lockedMs }: LimitState): string =>
+    `${by ?? name}${lockedMs === undefined ? '' : ' (locked)'}`;
+  return `denied now by ${refusing.map(causeOf).join(', ')}`;
 }
 
 /** The limits that refuse a call of cost 1 now, shadow limits left out. */
@@ -83,6 +88,8 @@ function refusingLimits(
 
 function stateOf(state: LimitState | undefined): string {
   if (!state || state.isAvailable === false) return 'its backend is unavailable';
+  if (state.lockedMs !== undefined)
+    return `locked by a lock-out (lock ${state.locks}), opens ${whenText(state.lockedMs)}`;
   const left = `${Math.floor(Math.max(0, state.remaining ?? 0))} left`;
   return state.opensInMs === 0 ? left : `${left}, a call fits ${whenText(state.opensInMs)}`;
 }
@@ -132,15 +139,19 @@ const ADVICE: Readonly<Record<string, string>> = {
     'the backend of the limit did not reply: see the log, and `onUnavailable` of the limit',
   overload: 'the daemon was overloaded, and the limit fails closed: see `overload`, or add daemons',
   'permits-full': 'clients hold too many permits: settle them, or lower `permitTimeout`',
+  locked: 'the lock ends by itself; `sluice reset` ends it now, if the failures were not an attack',
   cooldown: 'the key is in a Retry-After cool-down that a client reported; it ends by itself',
 };
 
 function adviceOf({ explained, inspected, denied }: KeyPages): string[] {
   const advice = new Set<string>();
   if (inspected.verdict === 'deny') advice.add(ADVICE[inspected.reason ?? ''] ?? explained.summary);
-  for (const { name, by, opensInMs } of refusingLimits(explained, inspected))
-    advice.add(adviceForLimit(name, by?.endsWith('cooldown') ? 'cooldown' : undefined, opensInMs));
-  for (const { limit = '', command, reason, shadow, retryAfterMs } of denied.denials) {
+  for (const { name, by, opensInMs, lockedMs } of refusingLimits(explained, inspected)) {
+    const cooldown = by?.endsWith('cooldown') ? 'cooldown' : undefined;
+    advice.add(adviceForLimit(name, lockedMs === undefined ? cooldown : 'locked', opensInMs));
+  }
+  for (const { limit = '', command, shadow, retryAfterMs, ...denial } of denied.denials) {
+    const reason = denial.lockedUntil === undefined ? denial.reason : 'locked';
     if (shadow) advice.add(`${limit}: shadow mode, nothing was refused`);
     else if (command) advice.add(`${command}: the limit comes with the command; change it there`);
     else advice.add(adviceForLimit(limit, reason, retryAfterMs));

@@ -16,7 +16,14 @@ import { createHash } from 'node:crypto';
 import { type Millis, onNextTick, schedule } from '../core/clock.ts';
 import { isNonEmptyString } from '../core/config-helpers.ts';
 import { DeadlineSet, type Issued } from '../core/deadline-set.ts';
-import { type Decision, NEVER, OUTCOMES, type Outcome } from '../core/decision.ts';
+import {
+  ATTEMPT_OUTCOMES,
+  type AttemptOutcome,
+  type Decision,
+  NEVER,
+  OUTCOMES,
+  type Outcome,
+} from '../core/decision.ts';
 import type { Duration } from '../core/duration.ts';
 import { ConfigError, RejectedError, UnavailableError } from '../core/errors.ts';
 import { OptionReader, requireNumber } from '../core/options.ts';
@@ -74,12 +81,13 @@ export type CheckResult = ImmediateDecision & {
   readonly limit?: string;
   /**
    * Why it refused, if not by an exhausted limit; `unavailable`: the backend of a limit is unavailable, or the daemon stops;
-   * `queue-full`: too many calls wait. `overload`: the daemon was too busy to decide, and its fail mode did, also if allowed.
+   * `queue-full`: too many calls wait. `locked`: a lock-out has locked the key. `overload`: the daemon was too busy to decide, and its fail mode did, also if allowed.
    */
   readonly reason?:
     | 'unavailable'
     | 'queue-full'
     | 'overload'
+    | 'locked'
     | 'deny-list'
     | 'unmatched'
     | 'banned';
@@ -112,6 +120,8 @@ export interface CallReport {
   readonly rttMs?: Millis;
   /** The Retry-After of the server that was called. */
   readonly retryAfterMs?: Millis;
+  /** Lock-out: how the attempt ended, such as a login. */
+  readonly attempt?: AttemptOutcome;
 }
 
 /** The state of the connection, and counters since the start. */
@@ -147,6 +157,12 @@ export interface Client {
   isAllowed(key: string, cost?: number): Promise<boolean>;
   /** Reports how a call went. False if the permit has expired, or the daemon is unavailable. */
   settle(permit: string, result?: CallReport): Promise<boolean>;
+  /** Lock-out: reports how an attempt of a key ended. False if the daemon is unavailable, or no limit of the key has one. */
+  report(
+    key: string,
+    attempt: AttemptOutcome,
+    options?: Pick<CheckOptions, 'limit' | 'plan'>,
+  ): Promise<boolean>;
   /** Takes as many as there are, up to `max`. For limits that do not count calls in flight. */
   takeUpTo(key: string, max: number, options?: CheckOptions): Promise<TakeResult>;
   /** Returns what was not used of `takeUpTo`. False if the permit has expired, or the daemon is unavailable. */
@@ -272,6 +288,20 @@ class DaemonClient implements Client {
     requireNonEmptyString('permit', permit);
     const args = ['SLUICE.SETTLE', toBinaryString(permit), ...encodeReport(result)];
     return isDone(await this.#send(args));
+  }
+
+  async report(
+    key: string,
+    attempt: AttemptOutcome,
+    options: Pick<CheckOptions, 'limit' | 'plan'> = {},
+  ): Promise<boolean> {
+    if (!ATTEMPT_OUTCOMES.includes(attempt))
+      throw new ConfigError('attempt', `one of ${ATTEMPT_OUTCOMES.join(', ')}`, attempt);
+    const { limit = ANY_LIMIT, plan } = readCheckOptions(options);
+    const args = [encodeLimit(limit, plan), encodeKey(key), attempt];
+    const reply = await this.#send(['SLUICE.REPORT', ...args]);
+    warnIfRejected(reply);
+    return typeof reply === 'number' && reply > 0;
   }
 
   async takeUpTo(key: string, max: number, options?: CheckOptions): Promise<TakeResult> {
@@ -580,6 +610,7 @@ function encodeReport(report: CallReport): string[] {
     const amount = reader.get(field);
     if (amount !== undefined) args.push(name, encodeAmount(reader.pathOf(field), amount));
   }
+  if (reader.has('attempt')) args.push('ATTEMPT', reader.oneOf('attempt', ATTEMPT_OUTCOMES));
   reader.finish();
   return args;
 }

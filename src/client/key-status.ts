@@ -40,6 +40,9 @@ export interface InspectedLimit {
   readonly headroom?: number;
   readonly pacePerSecond?: number;
   readonly cause?: string;
+  readonly failures?: number;
+  readonly locks?: number;
+  readonly lockedMs?: Millis;
   readonly backPressure?: true;
   readonly partitions?: Readonly<Record<string, number>>;
   readonly rules?: readonly InspectedRule[];

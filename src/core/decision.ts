@@ -58,3 +58,8 @@ export type OnUnavailable = 'allow' | 'deny' | 'local';
 export type Outcome = 'ok' | 'busy' | 'timeout' | 'failed' | 'ignored';
 
 export const OUTCOMES: readonly Outcome[] = ['ok', 'busy', 'timeout', 'failed', 'ignored'];
+
+/** How an attempt of a key ended, such as a login: by the right password or a wrong one. Says nothing about the service. */
+export type AttemptOutcome = 'success' | 'failure';
+
+export const ATTEMPT_OUTCOMES: readonly AttemptOutcome[] = ['success', 'failure'];

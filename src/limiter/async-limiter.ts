@@ -12,18 +12,12 @@ import {
   type RemoteDecision,
 } from '../backends/remote-backend.ts';
 import type { Millis } from '../core/clock.ts';
-import { type Decision, deny } from '../core/decision.ts';
+import { type AttemptOutcome, type Decision, deny } from '../core/decision.ts';
 import { ConfigError } from '../core/errors.ts';
 import { requireNumber } from '../core/options.ts';
 import { requireCost } from '../policies/cost.ts';
 import { createPolicy, type Limit } from '../policies/limit.ts';
-import {
-  type AttemptOutcome,
-  type Feedback,
-  keyStatusOf,
-  type Policy,
-  type State,
-} from '../policies/policy.ts';
+import { type Feedback, keyStatusOf, type Policy, type State } from '../policies/policy.ts';
 import { type Inspection, inspectionOf } from './inspection.ts';
 import type { RemoteLimiterInternals } from './internals.ts';
 import { cannotChange, LimiterCore, type LimiterSettings, withDueTime } from './limiter-core.ts';

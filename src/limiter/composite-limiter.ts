@@ -14,13 +14,20 @@
 
 import type { Clock, Millis } from '../core/clock.ts';
 import { isNonEmptyString } from '../core/config-helpers.ts';
-import { allow, type Decision, deny, type Outcome, WHEN_SETTLED } from '../core/decision.ts';
+import {
+  type AttemptOutcome,
+  allow,
+  type Decision,
+  deny,
+  type Outcome,
+  WHEN_SETTLED,
+} from '../core/decision.ts';
 import { ConfigError } from '../core/errors.ts';
 import { isRecord, OptionReader } from '../core/options.ts';
 import type { Random } from '../core/random.ts';
 import { requireCost } from '../policies/cost.ts';
 import type { Limit } from '../policies/limit.ts';
-import type { AttemptOutcome, Feedback } from '../policies/policy.ts';
+import type { Feedback } from '../policies/policy.ts';
 import { type Component, identity, readComponents } from './composite-component.ts';
 import {
   type ComponentCall,
@@ -143,6 +150,10 @@ export class CompositeLimiter implements LimiterInternals {
 
   get isCapacity(): boolean {
     return this.components.every(({ limiter }) => limiter.isCapacity);
+  }
+
+  get takesReports(): boolean {
+    return this.components.some(({ limiter }) => limiter.takesReports);
   }
 
   observeEventLoop(monitor: EventLoopMonitor): void {

@@ -19,6 +19,8 @@ interface CommonInternals {
   readonly random: Random;
   /** True if every rule protects the capacity of a service, and none a client's quota. */
   readonly isCapacity: boolean;
+  /** True if a lock-out counts attempts, whose end is reported. */
+  readonly takesReports: boolean;
   /** Adds the delay of the event loop to the statistics. */
   observeEventLoop(monitor: EventLoopMonitor): void;
   /** Counts and reports a decision that the caller made. */

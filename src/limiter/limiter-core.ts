@@ -10,12 +10,12 @@
 
 import { CLOSED_REFUSAL } from '../backends/remote-backend.ts';
 import type { Clock, Millis } from '../core/clock.ts';
-import { type Decision, deny, NEVER, type Outcome } from '../core/decision.ts';
+import { type AttemptOutcome, type Decision, deny, NEVER, type Outcome } from '../core/decision.ts';
 import { ConfigError } from '../core/errors.ts';
 import { MAX_AMOUNT, requireNumber } from '../core/options.ts';
 import type { Random } from '../core/random.ts';
 import { requireCost } from '../policies/cost.ts';
-import type { AttemptOutcome, Feedback, Policy } from '../policies/policy.ts';
+import type { Feedback, Policy } from '../policies/policy.ts';
 import { cooldownIn, KeyCooldowns } from './cooldowns.ts';
 import type { Listener } from './events.ts';
 import { decisionOfRefusal, Refusal, type RefusalReason } from './permit.ts';

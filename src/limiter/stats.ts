@@ -66,6 +66,8 @@ export interface CounterSnapshot {
   readonly deniedRetries: number;
   /** Calls settled, by outcome. */
   readonly settled: Readonly<Record<Outcome, number>>;
+  /** Calls refused because a lock-out had locked their key. A part of `denied`. */
+  readonly locked: number;
   /** Calls refused, by the rule that refused; empty for a limit with one rule, and where a server decides. */
   readonly deniedByRule: Readonly<Record<string, number>>;
   /** Wait of the calls that waited. */
@@ -81,9 +83,10 @@ const CANCELLED = 3;
 const EXPIRED = 4;
 const RESERVED = 5;
 const DENIED_RETRIES = 6;
+const LOCKED = 7;
 
 export class Counters {
-  readonly #totals = new Float64Array(7);
+  readonly #totals = new Float64Array(8);
   readonly #settledByOutcome = new Float64Array(OUTCOMES.length);
   readonly #waitHistogram = new BucketCounter(HISTOGRAM_BOUNDS_MS);
   readonly #rttHistogram = new BucketCounter(HISTOGRAM_BOUNDS_MS);
@@ -100,6 +103,7 @@ export class Counters {
   recordDecision(decision: Decision, waitedMs: Millis): void {
     if (decision.verdict === 'deny') {
       this.#totals[DENIED]++;
+      if (decision.reason === 'locked') this.#totals[LOCKED]++;
       if (decision.rule !== undefined) this.#countRule(decision.rule);
       return;
     }
@@ -135,7 +139,7 @@ export class Counters {
   }
 
   snapshot(): CounterSnapshot {
-    const [allowed, waited, denied, cancelled, expiredPermits, reserved, deniedRetries] =
+    const [allowed, waited, denied, cancelled, expiredPermits, reserved, deniedRetries, locked] =
       this.#totals;
     const settled = Object.fromEntries(
       OUTCOMES.map((name, n) => [name, this.#settledByOutcome[n]]),
@@ -148,6 +152,7 @@ export class Counters {
       cancelled,
       expiredPermits,
       deniedRetries,
+      locked,
       settled: settled as Record<Outcome, number>,
       deniedByRule: Object.fromEntries(
         [...this.#deniedByRule].map(([rule, { count }]) => [rule, count]),

@@ -6,13 +6,13 @@
 
 import type { FairWaitLimits } from '../backends/remote-backend.ts';
 import type { Millis } from '../core/clock.ts';
-import { OUTCOMES, type Outcome } from '../core/decision.ts';
+import { ATTEMPT_OUTCOMES, type AttemptOutcome, OUTCOMES, type Outcome } from '../core/decision.ts';
 import type { Duration } from '../core/duration.ts';
 import { ConfigError } from '../core/errors.ts';
 import { FLOW_FIELDS, type FlowOptions, readFlow } from '../core/flow.ts';
 import { isRecord, MAX_AMOUNT, parseWaitMs, requireNumber } from '../core/options.ts';
 import type { CallClass } from '../policies/partitions.ts';
-import { ATTEMPT_OUTCOMES, type AttemptOutcome, type Feedback } from '../policies/policy.ts';
+import type { Feedback } from '../policies/policy.ts';
 
 /** How a call went, for `settle`. */
 export interface CallResult {

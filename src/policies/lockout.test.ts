@@ -255,6 +255,18 @@ describe('lockout', () => {
     expect(decisions.at(-1)).toEqual({ verdict: 'deny', retryAfterMs: MINUTE, reason: 'locked' });
   });
 
+  test('lockout in a pool: members together allow `after` attempts, and each at least one', () => {
+    const policy = createPolicy({ lockout: { after: 7 } }, seededRandom(1));
+    const availableTo = (size: number): number => {
+      const part = policy.divided?.({ size, rank: 0, since: 0 }, 0);
+      const state = new Float64Array(policy.width);
+      part?.init(state, 0, 0);
+      return part?.available(state, 0, 0) ?? 0;
+    };
+    expect([1, 2, 3, 7, 9].map(availableTo)).toEqual([7, 3, 2, 1, 1]);
+    expect(createPolicy(ON_REFUSAL, seededRandom(1)).divided).toBeUndefined();
+  });
+
   test('lockout in all: the refusal names the rule, also the one that locks', () => {
     const policy = createPolicy(ON_REFUSAL, seededRandom(1));
     const state = new Float64Array(policy.width);

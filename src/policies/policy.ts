@@ -14,7 +14,12 @@
  */
 
 import type { Millis } from '../core/clock.ts';
-import { type Decision, type Outcome, WHEN_SETTLED } from '../core/decision.ts';
+import {
+  type AttemptOutcome,
+  type Decision,
+  type Outcome,
+  WHEN_SETTLED,
+} from '../core/decision.ts';
 import type { TimeZone } from './time-zone.ts';
 
 /** The numbers of many keys. A policy reads and writes `width` of them, from index `i` on. */
@@ -64,11 +69,6 @@ export type Feedback =
   | { readonly retryAfterMs: Millis }
   /** Lock-out: how attempts of the key ended, or that a call was refused. */
   | { readonly report: AttemptOutcome | 'refusal'; readonly count?: number };
-
-/** How an attempt of a key ended, such as a login: by the right password or a wrong one. Says nothing about the service. */
-export type AttemptOutcome = 'success' | 'failure';
-
-export const ATTEMPT_OUTCOMES: readonly AttemptOutcome[] = ['success', 'failure'];
 
 /** Why a learnt limit changed: of the rule knee, then of the rule aimd and of busy. */
 export type LimitCause =

@@ -31,11 +31,16 @@
 
 import { describe, expect, test } from 'vitest';
 import type { Millis } from '../../src/core/clock.ts';
-import { type Decision, NEVER, type Outcome, WHEN_SETTLED } from '../../src/core/decision.ts';
+import {
+  type AttemptOutcome,
+  type Decision,
+  NEVER,
+  type Outcome,
+  WHEN_SETTLED,
+} from '../../src/core/decision.ts';
 import { seededRandom } from '../../src/core/random.ts';
 import { createPolicy, type Limit } from '../../src/policies/limit.ts';
 import {
-  type AttemptOutcome,
   type Feedback,
   type KeyState,
   type Policy,

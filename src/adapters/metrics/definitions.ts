@@ -122,6 +122,11 @@ export const METRICS: readonly Metric[] = [
     'Calls denied by each rule of a limit with several, or shed by event-loop delay.',
     perLabel('rule', ({ deniedByRule }) => deniedByRule),
   ),
+  counter(
+    'sluice.locked',
+    'Calls denied because a lock-out had locked their key; from the first one on.',
+    perLimit(({ locked }) => locked || undefined),
+  ),
   counter('sluice.reserved', 'Slots that checks reserved ahead: decided wait.', 'reserved'),
   counter('sluice.cancelled', 'Calls cancelled in the queue: their signal aborted.', 'cancelled'),
   counter(

@@ -9,11 +9,17 @@
 
 import { type Clock, type Millis, onImmediate } from '../../core/clock.ts';
 import { DeadlineSet } from '../../core/deadline-set.ts';
-import { allow, type Decision, deny, NEVER, wait } from '../../core/decision.ts';
+import {
+  type AttemptOutcome,
+  allow,
+  type Decision,
+  deny,
+  NEVER,
+  wait,
+} from '../../core/decision.ts';
 import { UnavailableError } from '../../core/errors.ts';
 import { cryptoRandom } from '../../core/random.ts';
 import {
-  type AttemptOutcome,
   converterBetween,
   type Policy,
   type Settlement,

@@ -5,13 +5,8 @@
  */
 
 import type { Clock, Millis } from '../../core/clock.ts';
-import { allow, type OnUnavailable } from '../../core/decision.ts';
-import {
-  type AttemptOutcome,
-  converterBetween,
-  type Policy,
-  type Settlement,
-} from '../../policies/policy.ts';
+import { type AttemptOutcome, allow, type OnUnavailable } from '../../core/decision.ts';
+import { converterBetween, type Policy, type Settlement } from '../../policies/policy.ts';
 import { everyMsOf, lookaheadMs } from '../lookahead.ts';
 import {
   type BatchDecision,

@@ -9,9 +9,9 @@
  */
 
 import type { Clock, Millis } from '../../core/clock.ts';
-import { type Decision, NEVER } from '../../core/decision.ts';
+import { type AttemptOutcome, type Decision, NEVER } from '../../core/decision.ts';
 import { MAX_AMOUNT } from '../../core/options.ts';
-import type { AttemptOutcome, Policy } from '../../policies/policy.ts';
+import type { Policy } from '../../policies/policy.ts';
 import { LocalBackend, type LocalOptions } from '../local/backend.ts';
 import type { SendCommand } from './fair-queue.ts';
 

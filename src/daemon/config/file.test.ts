@@ -252,6 +252,30 @@ groups: { self: eu, groups: { a: { weight: -1, min: 2 }, b: { at: ftp } }, reser
       'expected `limits.a` to be made of bucket, spacing, ramp, window, quota, concurrency or lockout when it is shared through Redis',
     ],
     [
+      'limits: { a: { lockout: { after: 3 }, redis: { url: "redis://x", fairQueue: true } } }',
+      'expected `limits.a.redis.fairQueue` to be false with a lockout',
+    ],
+    [
+      'limits: { a: { lockout: { after: 3, on: refusal } } }',
+      'expected `limits.a.lockout.on` to be failure, or the lock-out in an `all`',
+    ],
+    [
+      'limits: { a: { all: [{ lockout: { after: 3 } }, { bucket: { rate: 1 } }], etcd: "http://127.0.0.1:1" } }',
+      'expected `limits.a` to be a bucket, a spacing or a lockout, alone,',
+    ],
+    [
+      'peers: { udp: "127.0.0.1:1" }\nlimits: { a: { lockout: { after: 3 }, peers: true } }',
+      '`limits.a.peers` to be left out: peers can share a bucket, and no other rule',
+    ],
+    [
+      `${GROUPS}limits: { a: { lockout: { after: 3 }, groups: true } }`,
+      'expected `limits.a` to be a bucket: only its tokens can be stored',
+    ],
+    [
+      'pool: { size: 3 }\nlimits: { a: { all: [{ bucket: { rate: 1 } }, { lockout: { after: 3, on: refusal } }], pool: true } }',
+      '`limits.a.pool` to be left out: a pool can divide bucket, spacing, ramp',
+    ],
+    [
       'limits: { a: { spacing: { every: 1s }, redis: { url: "redis://x", prefetch: 5 } } }',
       'expected `limits.a.redis.prefetch` to be left out unless the limit is made of buckets',
     ],

@@ -59,6 +59,8 @@ export interface DenialView extends DeniedBy {
   readonly cost: number;
   readonly remaining?: number;
   readonly retryAfterMs: Millis;
+  /** When the key opens, if a lock-out denied it. */
+  readonly lockedUntil?: Millis;
 }
 
 export interface DenialQuery {
@@ -228,14 +230,19 @@ export class DenialRecorder {
 
 const isSameHash = (a: KeyHash, b: KeyHash): boolean => a.low === b.low && a.high === b.high;
 
+type Denied = Partial<Extract<Decision, { verdict: 'deny' }>> & { readonly retryAfterMs: Millis };
+
+/** The rule of a denial by a lock-out; in `all` it may be numbered. */
+const LOCKOUT = 'lockout';
+
 function detailsOf(
   { key, cost, low, high }: Refused,
   decision: Decision,
   at: Millis,
   remaining: number | undefined,
 ): Denial {
-  const { retryAfterMs, rule } =
-    decision.verdict === 'deny' ? decision : { retryAfterMs: NEVER, rule: undefined };
+  const denied = decision.verdict === 'deny' ? decision : { retryAfterMs: NEVER };
+  const { retryAfterMs, reason, rule = reason === 'locked' ? LOCKOUT : undefined }: Denied = denied;
   return { key, low, high, at, cost, rule, remaining, retryAfterMs };
 }
 
@@ -249,6 +256,9 @@ const viewOf = (about: DeniedBy, { first, lastAt, denied }: RecentDenial): Denia
   cost: first.cost,
   ...(first.remaining !== undefined && { remaining: first.remaining }),
   retryAfterMs: first.retryAfterMs,
+  ...(first.rule?.startsWith(LOCKOUT) && {
+    lockedUntil: Math.round(first.at + first.retryAfterMs),
+  }),
 });
 
 /** Of the limit itself, or of one of its overrides. */

@@ -135,6 +135,7 @@ const helpText = ({ version, backendPages }: AdminContext): string => `sluice ${
   GET  /check?check=LIMIT[@COST],KEY&check=…   several limits and keys as one check; POST {"checks": […]}
   POST /batch    [{"key": "alice"}, …]: results in the same order
   POST /settle   {"permit": "1", "outcome": "ok", "used": 1, "rttMs": 20, "retryAfterMs": 500}
+  POST /report?key=alice&attempt=failure[&limit=login]   how a login ended, for a lock-out: success or failure
   POST /take?key=alice&max=100[&limit=api][&hold=1]   as many as there are: {"taken": 42}
   POST /give?permit=1&unused=7            what was not used of a batch with hold
   GET  /inspect?key=alice[&limit=api]     the status of a key

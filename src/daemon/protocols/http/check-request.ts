@@ -9,7 +9,12 @@
 
 import { isUtf8 } from 'node:buffer';
 import type { Millis } from '../../../core/clock.ts';
-import { OUTCOMES, type Outcome } from '../../../core/decision.ts';
+import {
+  ATTEMPT_OUTCOMES,
+  type AttemptOutcome,
+  OUTCOMES,
+  type Outcome,
+} from '../../../core/decision.ts';
 import { parseDuration } from '../../../core/duration.ts';
 import { isRecord, MAX_AMOUNT } from '../../../core/options.ts';
 import type { PermitResult } from '../../../limiter/permit.ts';
@@ -39,6 +44,10 @@ export interface GiveBackParams {
   readonly unused: number;
 }
 
+export interface ReportParams extends Pick<CheckParams, 'limit' | 'key' | 'plan'> {
+  readonly attempt: AttemptOutcome;
+}
+
 export interface Settlement {
   readonly permit: string;
   readonly result: PermitResult;
@@ -47,7 +56,8 @@ export interface Settlement {
 const CHECK_NAMES = ['limit', 'key', 'cost', 'hold', 'status', 'wait', 'plan'] as const;
 const TAKE_NAMES = ['limit', 'key', 'max', 'hold'] as const;
 const GIVE_BACK_NAMES = ['permit', 'unused'] as const;
-const SETTLE_NAMES = ['permit', 'outcome', 'used', 'rttMs', 'retryAfterMs'] as const;
+const SETTLE_NAMES = ['permit', 'outcome', 'used', 'rttMs', 'retryAfterMs', 'attempt'] as const;
+const REPORT_NAMES = ['limit', 'key', 'attempt', 'plan'] as const;
 
 const BOOLEAN_VALUES: Readonly<Record<string, boolean>> = {
   '': true,
@@ -177,21 +187,23 @@ function namedFields(value: unknown, names: readonly string[]): unknown[] | Vali
 export function settlementFromForm(text: string, from: number): Settlement | ValidationProblem {
   const values = readParameters(text, from, SETTLE_NAMES);
   if (values instanceof ValidationProblem) return values;
-  const [permit, outcome, ...numbers] = values;
-  const [used, rttMs, retryAfterMs] = numbers.map(amountOf);
-  return validateSettlement(permit, outcome, { used, rttMs, retryAfterMs });
+  const [permit, outcome, used, rttMs, retryAfterMs, attempt] = values;
+  const [usedAmount, rtt, retryAfter] = [used, rttMs, retryAfterMs].map(amountOf);
+  const numbers = { used: usedAmount, rttMs: rtt, retryAfterMs: retryAfter };
+  return validateSettlement(permit, outcome, attempt, numbers);
 }
 
 export function settlementFromJson(value: unknown): Settlement | ValidationProblem {
   const fields = namedFields(value, SETTLE_NAMES);
   if (fields instanceof ValidationProblem) return fields;
-  const [permit, outcome, used, rttMs, retryAfterMs] = fields;
-  return validateSettlement(permit, outcome, { used, rttMs, retryAfterMs });
+  const [permit, outcome, used, rttMs, retryAfterMs, attempt] = fields;
+  return validateSettlement(permit, outcome, attempt, { used, rttMs, retryAfterMs });
 }
 
 function validateSettlement(
   permit: unknown,
   outcome: unknown,
+  attempt: unknown,
   numbers: Readonly<Record<string, unknown>>,
 ): Settlement | ValidationProblem {
   if (typeof permit !== 'string' || permit === '')
@@ -199,11 +211,40 @@ function validateSettlement(
   if (outcome !== undefined && !OUTCOMES.includes(outcome as Outcome)) {
     return new ValidationProblem('outcome', `one of ${OUTCOMES.join(', ')}`, outcome);
   }
+  if (attempt !== undefined && !isAttempt(attempt)) return notAnAttempt(attempt);
   const given = Object.entries(numbers).filter(([, value]) => value !== undefined);
   const [invalid, got] = given.find(([, value]) => !isAmount(value)) ?? [];
   if (invalid !== undefined) return new ValidationProblem(invalid, EXPECTED_AMOUNT, got);
   const known = outcome === undefined ? {} : { outcome: outcome as Outcome };
-  return { permit, result: { ...known, ...Object.fromEntries(given) } };
+  const ended = attempt === undefined ? {} : { attempt };
+  return { permit, result: { ...known, ...ended, ...Object.fromEntries(given) } };
+}
+
+const isAttempt = (value: unknown): value is AttemptOutcome =>
+  ATTEMPT_OUTCOMES.includes(value as AttemptOutcome);
+
+const notAnAttempt = (value: unknown): ValidationProblem =>
+  new ValidationProblem('attempt', `one of ${ATTEMPT_OUTCOMES.join(', ')}`, value);
+
+export function reportFromForm(text: string, from: number): ReportParams | ValidationProblem {
+  const values = readParameters(text, from, REPORT_NAMES);
+  return values instanceof ValidationProblem ? values : validateReport(values);
+}
+
+export function reportFromJson(value: unknown): ReportParams | ValidationProblem {
+  const fields = namedFields(value, REPORT_NAMES);
+  if (fields instanceof ValidationProblem) return fields;
+  const [limit, key, ...rest] = fields;
+  return validateReport([limit, typeof key === 'string' ? toBinaryKey(key) : key, ...rest]);
+}
+
+function validateReport(fields: readonly unknown[]): ReportParams | ValidationProblem {
+  const [limit, key, attempt, plan] = fields;
+  if (!isOptionalString(limit)) return new ValidationProblem('limit', 'a string', limit);
+  if (!isOptionalString(key)) return new ValidationProblem('key', 'a string', key);
+  if (!isAttempt(attempt)) return notAnAttempt(attempt);
+  if (!isOptionalString(plan)) return new ValidationProblem('plan', 'a string', plan);
+  return { limit, key, attempt, plan };
 }
 
 export function takeFromForm(text: string, from: number): TakeParams | ValidationProblem {

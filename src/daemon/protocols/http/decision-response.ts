@@ -13,6 +13,7 @@ import { NEVER } from '../../../core/decision.ts';
 import { COOLDOWN, type Inspection, type NamedRuleStatus } from '../../../limiter/inspection.ts';
 import { SyncLimiter } from '../../../limiter/sync-limiter.ts';
 import { type Charge, chargesOf, type JointPart } from '../../router/joint-check.ts';
+import { isLocked } from '../../router/report.ts';
 import type { CheckResult, RoutedRequest } from '../../router/router.ts';
 import {
   type AppliedLimit,
@@ -266,7 +267,8 @@ function refusalResponse(
   // Nothing fits during a cool-down, whatever is left of the limit.
   const remaining = routeStatus.by === COOLDOWN ? 0 : lowestRemaining(shownOf(rules, hidden));
   const by = limit !== undefined && hidden.has(limit) ? {} : { limit, rule };
-  const denial = { verdict: 'deny', remaining, retryAfterMs, ...by, reason };
+  const why = reason ?? (isLocked(decision) ? 'locked' : undefined);
+  const denial = { verdict: 'deny', remaining, retryAfterMs, ...by, reason: why };
   const problem = { ...refusal.problem, 'violated-policies': policies, status, ...denial };
   return { status, headers, body: JSON.stringify(problem) };
 }
@@ -315,6 +317,7 @@ function batchEntryOf(result: CheckResult, left: number, hidden: ReadonlySet<str
     ...(hidden.size === 0 && isBounded(remaining) && { remaining: Math.floor(remaining) }),
     ...(verdict === 'deny' && { retryAfterMs: decision.retryAfterMs }),
     ...(verdict === 'deny' && !hidden.has(limit ?? '') && { rule: decision.rule, limit }),
+    ...(isLocked(decision) && { reason: 'locked' }),
     ...(reason !== undefined && { reason }),
     ...(staticVerdict && { reason: staticVerdict.reason }),
     ...(permit !== undefined && { permit }),

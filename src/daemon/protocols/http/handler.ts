@@ -6,6 +6,7 @@
  *     GET  /check;limit=&cost=/path                   the same for a proxy that appends the client's path (ext_authz)
  *     POST /batch   POST /settle                      many checks at once; the outcome of a call
  *     GET  /check?check=limit,key&check=…             several limits and keys as one check; POST {"checks": […]}
+ *     POST /report                                    how an attempt of a key ended, for a lock-out
  *     POST /take   POST /give                         as many as there are; what was not used
  *     GET  /healthz /readyz                           liveness; readiness
  *     GET  /inspect …   POST /reload                  for operators: `admin-routes.ts`, guarded by `access.ts`
@@ -15,6 +16,7 @@
 import type { Millis } from '../../../core/clock.ts';
 import { ConfigError } from '../../../core/errors.ts';
 import { checkAll, type JointPart } from '../../router/joint-check.ts';
+import { reportAttempt } from '../../router/report.ts';
 import {
   type CheckResult,
   mayLeave,
@@ -45,6 +47,9 @@ import {
   keyTooLong,
   missingKey,
   parseJsonBody,
+  type ReportParams,
+  reportFromForm,
+  reportFromJson,
   type Settlement,
   settlementFromForm,
   settlementFromJson,
@@ -208,6 +213,7 @@ export class HttpHandler {
       [CHECK_PATH, publicEndpoint(ANY_METHOD, (...request) => this.#check(...request))],
       ['/batch', publicEndpoint(WRITE_METHODS, (...request) => this.#batch(...request))],
       ['/settle', publicEndpoint(WRITE_METHODS, (...request) => this.#settle(...request))],
+      ['/report', publicEndpoint(WRITE_METHODS, (...request) => this.#report(...request))],
       ...['/take', '/take-up-to'].map((path) => [path, take] as const),
       ...['/give', '/give-back'].map((path) => [path, give] as const),
       ['/healthz', publicEndpoint(READ_METHODS, () => textResponse(200, 'ok\n'))],
@@ -365,6 +371,20 @@ export class HttpHandler {
     );
   }
 
+  async #report(...request: EndpointRequest): Promise<HttpResponse> {
+    const params = parseRequest(...request, REPORT);
+    if (isHttpResponse(params)) return params;
+    const unit = { cost: 1, wantsPermit: false, status: undefined };
+    const routed = this.#route(request[0], { ...params, ...unit });
+    if (isHttpResponse(routed)) return routed;
+    try {
+      return jsonResponse(200, { reported: await reportAttempt(routed, params.attempt) });
+    } catch (error) {
+      if (error instanceof ConfigError) return problemResponse(400, error.message);
+      throw error;
+    }
+  }
+
   #takeUpTo(...request: EndpointRequest): EventualResponse {
     const params = parseRequest(...request, TAKE);
     if (isHttpResponse(params)) return params;
@@ -401,6 +421,7 @@ interface Formats<T> {
 }
 
 const SETTLEMENT: Formats<Settlement> = { form: settlementFromForm, json: settlementFromJson };
+const REPORT: Formats<ReportParams> = { form: reportFromForm, json: reportFromJson };
 const TAKE: Formats<TakeParams> = { form: takeFromForm, json: takeFromJson };
 const GIVE_BACK: Formats<GiveBackParams> = { form: giveBackFromForm, json: giveBackFromJson };
 

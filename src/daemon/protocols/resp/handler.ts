@@ -33,6 +33,7 @@ import {
 } from './parser.ts';
 import { matchesArity, redisCommands, wrongArity } from './redis.ts';
 import { encodeReply, RespWriter } from './reply.ts';
+import { reportCommand } from './report.ts';
 import { sluiceCommands } from './sluice.ts';
 import { clThrottle, throttle } from './throttle.ts';
 import { EXEC, takeTransaction, transactionCommands } from './transaction.ts';
@@ -50,6 +51,7 @@ const COMMANDS: readonly RespCommand[] = [
   clThrottle,
   ...sluiceCommands,
   checkAllCommand,
+  reportCommand,
   acquireCommand,
   ...controlCommands,
   ...redisCommands(() => COMMANDS),

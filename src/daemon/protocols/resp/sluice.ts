@@ -7,14 +7,21 @@
  *          0     retry after, in ms; -1 never; 0 if allowed, or if a call in flight must settle first
  *          ""    the limit that denied
  *          ""    with HOLD, the permit to settle
- *          ""    the reason, where it is not an exhausted limit; `overload` also if allowed
+ *          ""    the reason, where it is not an exhausted limit; `locked` by a lock-out; `overload` also if allowed
  */
 
-import { NEVER, OUTCOMES, type Outcome } from '../../../core/decision.ts';
+import {
+  ATTEMPT_OUTCOMES,
+  type AttemptOutcome,
+  NEVER,
+  OUTCOMES,
+  type Outcome,
+} from '../../../core/decision.ts';
 import { MAX_AMOUNT } from '../../../core/options.ts';
 import type { NamedRuleStatus } from '../../../limiter/inspection.ts';
 import type { PermitResult } from '../../../limiter/permit.ts';
 import { toKeyText } from '../../keys/binary-key.ts';
+import { isLocked } from '../../router/report.ts';
 import {
   type CheckRequest,
   type CheckResult,
@@ -42,6 +49,9 @@ export const ANY_LIMIT = '*';
 
 export const HOLD = Buffer.from('hold');
 const PLAN = Buffer.from('plan');
+const ATTEMPT = Buffer.from('attempt');
+
+export const NO_ATTEMPT = `ERR attempt must be ${ATTEMPT_OUTCOMES.join(' or ')}`;
 
 export const noSuchLimit = (name: string): string =>
   `ERR no limit${name.endsWith(']') ? ' and plan' : ''} is named '${name.slice(0, 130)}'`;
@@ -112,7 +122,7 @@ export function writeResult(
   reply.integer(decision.verdict === 'deny' ? wholeMs(decision.retryAfterMs) : 0);
   reply.bulk(limit);
   reply.bulk(permit);
-  return reply.bulk(staticVerdict?.reason ?? reason ?? '');
+  return reply.bulk(staticVerdict?.reason ?? reason ?? (isLocked(decision) ? 'locked' : ''));
 }
 
 const wholeRemaining = (remaining: number): number =>
@@ -132,6 +142,12 @@ function readResult(args: Arguments): PermitResult | string {
   if (!OUTCOMES.includes(outcome as Outcome)) return `ERR outcome must be ${OUTCOMES.join(', ')}`;
   const result: Record<string, number | string> = { outcome };
   for (let n = 3; n < args.count; n += 2) {
+    if (args.isKeyword(n, ATTEMPT) && n + 1 < args.count) {
+      const attempt = args.lowerText(n + 1);
+      if (!ATTEMPT_OUTCOMES.includes(attempt as AttemptOutcome)) return NO_ATTEMPT;
+      result.attempt = attempt;
+      continue;
+    }
     const field =
       Object.hasOwn(SETTLE_FIELDS, args.lowerText(n)) && SETTLE_FIELDS[args.lowerText(n)];
     if (!field || n + 1 === args.count) return SYNTAX;
@@ -225,7 +241,7 @@ export const sluiceCommands: readonly RespCommand[] = [
     name: 'sluice.settle',
     arity: -2,
     summary: 'Settles a permit of SLUICE.CHECK with HOLD',
-    usage: 'permit [outcome] [USED amount] [RTT ms] [RETRYAFTER ms]',
+    usage: 'permit [outcome] [USED amount] [RTT ms] [RETRYAFTER ms] [ATTEMPT success|failure]',
     run: settle,
   },
   {
