@@ -277,6 +277,27 @@ export function remoteLimiterContract({
     expect(api.stats().fallback).toBe(101);
   });
 
+  test('id: a repeated call is charged once, at the same time and later', async () => {
+    const api = createShared(bucketLimit(0.001, 20));
+    const [first, second] = await Promise.all([
+      api.check('k', 3, { id: 'x y' }),
+      api.check('k', 3, { id: 'x y' }),
+    ]);
+    expect([first, second]).toEqual([
+      { verdict: 'allow', remaining: 17 },
+      { verdict: 'allow', remaining: 17 },
+    ]);
+    expect(await api.check('k', 3, { id: 'x y' })).toEqual(first);
+    const permit = await api.tryAcquire('k', 2, { id: 'z' });
+    expect(await api.tryAcquire('k', 2, { id: 'z' })).toBe(permit);
+    expect((await api.inspect('k'))?.remaining).toBe(15);
+    expect((await api.check('k', 16, { id: 'large' })).verdict).toBe('deny');
+    await api.giveBack('k', 5);
+    expect((await api.check('k', 16, { id: 'large' })).verdict).toBe('allow');
+    await expect(api.check('k', 1, { id: '' })).rejects.toThrow('`id`');
+    await expect(api.check('k', 1, { partition: 'a' } as never)).rejects.toThrow('partition');
+  });
+
   test('change: what was spent stays spent, also for a process that changes later', async () => {
     const [a, b] = [
       createShared(bucketLimit(0.001, 20)),
