@@ -152,7 +152,8 @@ export class RedisBackend implements PrefetchSource {
 
   prepareChange(policy: Policy): (() => Promise<void>) | undefined {
     const convert = converterBetween(this.#policy, policy);
-    if (!convert) return undefined;
+    // A process that has not changed yet reads the same state: its length must stay.
+    if (!convert || policy.width !== this.#policy.width) return undefined;
     return async () => {
       await this.#context.change(policy, scriptsOf(policy, this.#isFair), convert);
       this.#policy = policy;
