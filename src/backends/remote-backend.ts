@@ -69,6 +69,15 @@ export interface RemoteBackend {
   check(key: string, cost: number): Promise<RemoteDecision>;
   /** Allow or deny, without reservations. */
   checkNow(key: string, cost: number): Promise<RemoteDecision>;
+  /**
+   * `check`, or `checkNow` without reservations, charged once for all calls of a key with this id: the server remembers
+   * it for `forMs`. Absent: the backend cannot.
+   */
+  checkOnce?(
+    key: string,
+    cost: number,
+    call: { readonly id: string; readonly forMs: Millis; readonly mayReserve: boolean },
+  ): Promise<RemoteDecision>;
   /** Checks the costs of queued waiters, first come first served: none is granted after a refused one. */
   checkBatch(key: string, costs: readonly number[]): Promise<BatchDecision>;
   /** Takes up to `most` whole units, and returns how many it took. */

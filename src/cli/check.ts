@@ -32,6 +32,7 @@ options:
   --cost N           cost of the call; 0 counts nothing; default 1
   --also CHECK       another limit and key that the call counts in: LIMIT,KEY or LIMIT@COST,KEY. Repeatable. The call is
                      allowed only if all limits allow it, and otherwise counted in none. The limit * is those that match
+  --id ID            repeated checks of the key with this id are charged once, for a minute
   --wait TIME        waits in the daemon's queue until the call is allowed, at most so long; default: no wait
   --deadline TIME    how long to wait for a reply, with --wait in addition to it; default 1s
   --tls              connect with TLS
@@ -55,6 +56,7 @@ examples:
       plan: TEXT,
       cost: TEXT,
       also: LIST,
+      id: TEXT,
       wait: TEXT,
       open: SWITCH,
       json: SWITCH,
@@ -65,15 +67,18 @@ examples:
     const waitMs = values.wait === undefined ? undefined : parseTime('--wait', values.wait);
     if (waitMs !== undefined && also.length > 0)
       throw new CommandError('expected `--wait` or `--also`, got both');
+    if (values.id !== undefined && also.length > 0)
+      throw new CommandError('expected `--id` or `--also`, got both');
     const client = connectByFlags(values, values.open ? 'allow' : 'deny');
     try {
-      const { limit, plan } = values;
+      const { limit, plan, id } = values;
       const named = { ...(limit !== undefined && { limit }), ...(plan !== undefined && { plan }) };
+      const once = { ...named, ...(id !== undefined && { id }) };
       const { unavailable, rejected, ...decision } = await (also.length > 0
         ? client.checkAll([{ key, cost, ...named }, ...also])
         : waitMs === undefined
-          ? client.check(key, cost, named)
-          : client.acquire(key, { ...named, cost, wait: waitMs }));
+          ? client.check(key, cost, once)
+          : client.acquire(key, { ...once, cost, wait: waitMs }));
       if (rejected) {
         terminal.error(`sluice check: ${rejected.message.replace(/^.*: ERR /, '')}`);
         return EXIT_CANNOT_RUN;

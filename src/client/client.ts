@@ -47,6 +47,8 @@ export interface CheckOptions {
   readonly plan?: string;
   /** True to get a permit, to be settled: for limits that count calls in flight, or learn from them. */
   readonly withPermit?: boolean;
+  /** A repeated check with the same id is charged once, for a minute: after a lost reply, or a retry. */
+  readonly id?: string;
 }
 
 /** One check of `checkAll`. */
@@ -164,7 +166,7 @@ export interface Client {
     options?: Pick<CheckOptions, 'limit' | 'plan'>,
   ): Promise<boolean>;
   /** Takes as many as there are, up to `max`. For limits that do not count calls in flight. */
-  takeUpTo(key: string, max: number, options?: CheckOptions): Promise<TakeResult>;
+  takeUpTo(key: string, max: number, options?: Omit<CheckOptions, 'id'>): Promise<TakeResult>;
   /** Returns what was not used of `takeUpTo`. False if the permit has expired, or the daemon is unavailable. */
   giveBack(permit: string, unused: number): Promise<boolean>;
   /** The state of a key; undefined if the daemon is unavailable or has no such limit. */
@@ -184,6 +186,12 @@ export const connect = (options: ClientOptions = {}): Client =>
  * whole: two long keys that begin alike have separate counts.
  */
 const MAX_KEY_BYTES = 4096;
+
+/** The daemon accepts no longer ids. */
+const MAX_ID_BYTES = 256;
+
+const isId = (value: unknown): value is string =>
+  isNonEmptyString(value) && toBinaryString(value).length <= MAX_ID_BYTES;
 
 /** The daemon accepts no more checks in one question. */
 const MAX_CHECKS = 32;
@@ -305,6 +313,8 @@ class DaemonClient implements Client {
   }
 
   async takeUpTo(key: string, max: number, options?: CheckOptions): Promise<TakeResult> {
+    if (options?.id !== undefined)
+      throw new ConfigError('options.id', 'left out of takeUpTo', options.id);
     const most = encodeWhole('max', max);
     const reply = await this.#send(encodeRequest('SLUICE.TAKEUPTO', key, most, options));
     const result =
@@ -545,9 +555,10 @@ function encodeRequest(
   amount: string,
   options: CheckOptions = {},
 ): string[] {
-  const { limit = ANY_LIMIT, plan, withPermit } = readCheckOptions(options);
+  const { limit = ANY_LIMIT, plan, withPermit, id } = readCheckOptions(options);
   const args = [name, encodeLimit(limit, plan), encodeKey(key), amount];
-  return withPermit ? [...args, 'HOLD'] : args;
+  if (withPermit) args.push('HOLD');
+  return id === undefined ? args : [...args, 'ID', toBinaryString(id)];
 }
 
 /** A limit and the plan of the key, as one name. */
@@ -580,9 +591,10 @@ function readCheckOptions(options: CheckOptions): CheckOptions {
   const limit = reader.optional('limit', isNonEmptyString, 'a non-empty string');
   const plan = reader.optional('plan', isNonEmptyString, 'a non-empty string');
   const withPermit = reader.boolean('withPermit', false);
+  const id = reader.optional('id', isId, `a string of 1 to ${MAX_ID_BYTES} bytes`);
   reader.finish();
   const named = { ...(limit !== undefined && { limit }), ...(plan !== undefined && { plan }) };
-  return { withPermit, ...named };
+  return { withPermit, ...named, ...(id !== undefined && { id }) };
 }
 
 /** The default `wait` of `acquire`. */
@@ -594,9 +606,10 @@ function readAcquire(key: string, options: AcquireOptions) {
   const isSignal = (value: unknown): value is AbortSignal => value instanceof AbortSignal;
   const signal = reader.optional('signal', isSignal, 'an AbortSignal');
   const amount = encodeAmount(reader.pathOf('cost'), reader.get('cost') ?? 1);
-  const [limit, plan, withPermit] = ['limit', 'plan', 'withPermit'].map((name) => reader.get(name));
+  const names = ['limit', 'plan', 'withPermit', 'id'];
+  const [limit, plan, withPermit, id] = names.map((name) => reader.get(name));
   reader.finish();
-  const check = { limit, plan, withPermit } as CheckOptions;
+  const check = { limit, plan, withPermit, id } as CheckOptions;
   return { request: encodeRequest('SLUICE.ACQUIRE', key, amount, check), waitMs, signal };
 }
 

@@ -32,8 +32,10 @@ import type { CounterSnapshot } from './stats.ts';
 import type { Limiter, Stats } from './sync-limiter.ts';
 import {
   type CallResult,
+  type IdOptions,
   readWaitLimits,
   requireKey,
+  requireRemoteOptions,
   requireResult,
   type WaitOptions,
 } from './validate.ts';
@@ -41,13 +43,13 @@ import {
 /** A `Limiter` whose backend decides elsewhere: every result is a promise. */
 export interface RemoteLimiter extends Pick<Limiter, 'name' | 'on'> {
   /** May `cost` (default 1) happen for this key now? All or nothing, and counted. */
-  check(key: string, cost?: number): Promise<Decision>;
+  check(key: string, cost?: number, options?: IdOptions): Promise<Decision>;
   /** What `tryAcquire` would decide; undefined while the backend is unavailable. Changes nothing and is not counted. */
   peek(key: string, cost?: number): Promise<Decision | undefined>;
   /** A permit now or a refusal. */
-  tryAcquire(key: string, cost?: number): Promise<Permit | Refusal>;
+  tryAcquire(key: string, cost?: number, options?: IdOptions): Promise<Permit | Refusal>;
   /** A permit, waiting if need be. Only an abort rejects. */
-  acquire(key: string, cost?: number, options?: WaitOptions): Promise<Permit | Refusal>;
+  acquire(key: string, cost?: number, options?: WaitOptions & IdOptions): Promise<Permit | Refusal>;
   /** Takes as many as there are, up to `max`, and returns how many. */
   takeUpTo(key: string, max: number): Promise<number>;
   /** Returns `unused` of what `takeUpTo` took. */
@@ -131,10 +133,16 @@ export class AsyncLimiter extends LimiterCore implements RemoteLimiterInternals 
     this.#scheduler.wake(key);
   }
 
-  check(key: string, cost = 1): Promise<Decision> {
+  check(key: string, cost = 1, options?: IdOptions): Promise<Decision> {
     try {
       requireKey(key);
       requireCost(cost);
+      if (options !== undefined) {
+        requireRemoteOptions(options);
+        const { id } = options;
+        if (id !== undefined && cost > 0)
+          return this.once(key, id, () => this.#checkOnce(key, cost, id));
+      }
       const local = this.localRefusal(key, cost) ?? this.#backend.checkPrefetched?.(key, cost);
       if (local === undefined) return this.#checkRemote(key, cost);
       this.telemetry.recordDecision(key, cost, local, 0);
@@ -144,8 +152,20 @@ export class AsyncLimiter extends LimiterCore implements RemoteLimiterInternals 
     }
   }
 
-  async #checkRemote(key: string, cost: number): Promise<Decision> {
-    const reply = await this.#backend.check(key, cost);
+  #checkOnce(key: string, cost: number, id: string): Promise<Decision> {
+    const { checkOnce } = this.#backend;
+    const refused = this.localRefusal(key, cost);
+    if (!checkOnce || refused) return this.check(key, cost);
+    const call = { id, forMs: this.idForMs, mayReserve: true };
+    return this.#checkRemote(key, cost, checkOnce.call(this.#backend, key, cost, call));
+  }
+
+  async #checkRemote(
+    key: string,
+    cost: number,
+    sent = this.#backend.check(key, cost),
+  ): Promise<Decision> {
+    const reply = await sent;
     if (reply.fromFallback) this.#fallbackCount++;
     const { expireMs } = this.policy;
     const decision = withDueTime(this.#denyIfLate(reply), reply.decidedAt, expireMs);
@@ -162,12 +182,26 @@ export class AsyncLimiter extends LimiterCore implements RemoteLimiterInternals 
     return read && peekState(this.#currentPolicy(), read.state, cost, read.at);
   }
 
-  async tryAcquire(key: string, cost = 1): Promise<Permit | Refusal> {
+  async tryAcquire(key: string, cost = 1, options: IdOptions = {}): Promise<Permit | Refusal> {
     requireKey(key);
     requireCost(cost);
+    requireRemoteOptions(options);
+    const { id } = options;
+    if (id === undefined || cost === 0) return this.#tryAcquireNow(key, cost);
+    const { checkOnce } = this.#backend;
+    const call = { id, forMs: this.idForMs, mayReserve: false };
+    const send = checkOnce && (() => checkOnce.call(this.#backend, key, cost, call));
+    return this.once(key, id, () => this.#tryAcquireNow(key, cost, send));
+  }
+
+  async #tryAcquireNow(
+    key: string,
+    cost: number,
+    send = () => this.#backend.checkNow(key, cost),
+  ): Promise<Permit | Refusal> {
     const local = this.localRefusal(key, cost);
     if (local?.verdict === 'deny') return this.refuseNow(key, cost, local);
-    const reply = await this.#backend.checkNow(key, cost);
+    const reply = await send();
     const { decidedAt: dueAt, leaseId, fromFallback = false } = reply;
     if (fromFallback) this.#fallbackCount++;
     const decision = this.#denyIfLate(reply);
@@ -183,9 +217,14 @@ export class AsyncLimiter extends LimiterCore implements RemoteLimiterInternals 
       : this.refuseNow(key, cost, decision);
   }
 
-  async acquire(key: string, cost = 1, options: WaitOptions = {}): Promise<Permit | Refusal> {
+  async acquire(
+    key: string,
+    cost = 1,
+    { id, ...options }: WaitOptions & IdOptions = {},
+  ): Promise<Permit | Refusal> {
     requireKey(key);
     requireCost(cost);
+    if (id !== undefined) return this.once(key, id, () => this.acquire(key, cost, options));
     const { maxWaitMs, ...limits } = readWaitLimits(options);
     const isNow = maxWaitMs <= 0 && !this.#scheduler.hasWaiters(key) && !limits.signal?.aborted;
     if (isNow) return this.tryAcquire(key, cost);

@@ -49,6 +49,7 @@ import { bindingRule, CLOSED, COOLDOWN, type Inspection } from './inspection.ts'
 import type { LimiterInternals } from './internals.ts';
 import { REPORTABLE } from './limiter-core.ts';
 import { Permit, type PermitResult, type Refusal } from './permit.ts';
+import { type Decided, RememberedCalls, requireId } from './remembered-calls.ts';
 import { mergeSnapshots } from './stats.ts';
 import type { AcquireOptions, CheckOptions, Limiter, Stats, SyncLimiter } from './sync-limiter.ts';
 import type { EventLoopMonitor } from './telemetry.ts';
@@ -59,6 +60,7 @@ import {
   requireAttempt,
   requireCheckOptions,
   requireKey,
+  requireNoId,
   requireResult,
 } from './validate.ts';
 import { nextArrival } from './wait-queue.ts';
@@ -135,6 +137,7 @@ export class CompositeLimiter implements LimiterInternals {
   readonly isCheckOnly: boolean;
   readonly clock: Clock;
   readonly random: Random;
+  #remembered: RememberedCalls | undefined;
 
   constructor(components: readonly Component[], name: string) {
     this.components = components;
@@ -187,8 +190,22 @@ export class CompositeLimiter implements LimiterInternals {
     this.components[0].limiter.recordDeniedRetry(key, cost, outcome);
   }
 
+  #once<T extends Decided | Promise<Decided>>(key: string, id: string, decide: () => T): T {
+    requireKey(key);
+    requireId(id);
+    if (this.#remembered === undefined) {
+      const idForMs = Math.min(...this.components.map(({ limiter }) => limiter.idForMs));
+      this.#remembered = new RememberedCalls(this.clock, this.random, idForMs);
+    }
+    return this.#remembered.once(key, id, decide);
+  }
+
   /** Nothing is reserved ahead: allow or deny. */
   check(key: string, cost = 1, options?: CheckOptions): Decision {
+    if (options?.id !== undefined) {
+      const { id, ...rest } = options;
+      return this.#once(key, id, () => this.check(key, cost, rest));
+    }
     return this.checkNamed(key, cost, options).decision;
   }
 
@@ -224,6 +241,7 @@ export class CompositeLimiter implements LimiterInternals {
   }
 
   peek(key: string, cost = 1, options?: CheckOptions): Decision {
+    requireNoId(options);
     const calls = this.#componentCalls(key, cost, options);
     const refused = findRefusal(calls);
     if (refused) {
@@ -234,6 +252,10 @@ export class CompositeLimiter implements LimiterInternals {
   }
 
   tryAcquire(key: string, cost = 1, options?: CheckOptions): Permit | Refusal {
+    if (options?.id !== undefined) {
+      const { id, ...rest } = options;
+      return this.#once(key, id, () => this.tryAcquire(key, cost, rest));
+    }
     const reserved = reserveAll(this.#componentCalls(key, cost, options));
     if (!isRefused(reserved)) return this.#issuePermit(key, cost, reserved, 0);
     const { by } = reserved;
@@ -241,6 +263,10 @@ export class CompositeLimiter implements LimiterInternals {
   }
 
   async acquire(key: string, cost = 1, options: AcquireOptions = {}): Promise<Permit | Refusal> {
+    if (options.id !== undefined) {
+      const { id, ...rest } = options;
+      return this.#once(key, id, () => this.acquire(key, cost, rest));
+    }
     const { reserved, waitedMs, refusal } = await this.#reserveWaiting(key, cost, options);
     return refusal ?? this.#issuePermit(key, cost, reserved, waitedMs);
   }

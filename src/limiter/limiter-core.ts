@@ -19,6 +19,7 @@ import type { Feedback, Policy } from '../policies/policy.ts';
 import { cooldownIn, KeyCooldowns } from './cooldowns.ts';
 import type { Listener } from './events.ts';
 import { decisionOfRefusal, Refusal, type RefusalReason } from './permit.ts';
+import { DEFAULT_ID_FOR_MS, type Decided, RememberedCalls, requireId } from './remembered-calls.ts';
 import { type EventLoopMonitor, GRANTED, LimiterTelemetry } from './telemetry.ts';
 import { requireAttempt, requireFeedback, requireKey } from './validate.ts';
 import type { QueueSettings } from './wait-scheduler.ts';
@@ -29,6 +30,8 @@ export interface LimiterSettings extends QueueSettings {
   readonly random: Random;
   readonly permitTimeoutMs: Millis;
   readonly maxCooldownMs: Millis;
+  /** How long the id of a call is remembered. */
+  readonly idForMs?: Millis | undefined;
 }
 
 const REFUSED: Decision = deny(0);
@@ -48,13 +51,38 @@ export abstract class LimiterCore {
   protected readonly cooldowns = new KeyCooldowns();
   protected isClosed = false;
   readonly #maxCooldownMs: Millis;
+  /** Most limiters never get an id. */
+  #remembered: RememberedCalls | undefined;
+  /** How long the id of a call is remembered. */
+  readonly idForMs: Millis;
 
-  constructor({ name, clock, random, permitTimeoutMs, maxCooldownMs }: LimiterSettings) {
+  constructor(settings: LimiterSettings) {
+    const {
+      name,
+      clock,
+      random,
+      permitTimeoutMs,
+      maxCooldownMs,
+      idForMs = DEFAULT_ID_FOR_MS,
+    } = settings;
     this.name = name;
     this.clock = clock;
     this.random = random;
     this.telemetry = new LimiterTelemetry(name, clock, permitTimeoutMs);
     this.#maxCooldownMs = maxCooldownMs;
+    this.idForMs = idForMs;
+  }
+
+  /** Decides once for all calls of a key with this id. A closed limiter decides anew. */
+  protected once<T extends Decided | Promise<Decided>>(
+    key: string,
+    id: string,
+    decide: () => T,
+  ): T {
+    requireKey(key);
+    requireId(id);
+    this.#remembered ??= new RememberedCalls(this.clock, this.random, this.idForMs);
+    return this.isClosed ? decide() : this.#remembered.once(key, id, decide);
   }
 
   /** The rule that decides. */
@@ -226,7 +254,7 @@ export function withDueTime(decision: Decision, decidedAt: Millis, expireMs: Mil
 export function cannotChange(from: Policy, to: Policy, path = 'limit'): ConfigError {
   const expected =
     from.kind === to.kind
-      ? 'with other numbers only: the same rules, partitions, priorities, `reserve` and `resumeFor`; else create a limiter'
+      ? 'with other numbers only: the same rules, partitions, priorities, `reserve`, `resumeFor`, and `steps` in a server; else create a limiter'
       : `a ${from.kind}, as the limit is now; for another kind create a limiter`;
   return new ConfigError(path, expected, to.kind);
 }

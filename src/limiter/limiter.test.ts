@@ -584,7 +584,7 @@ describe('limiter: arguments', () => {
 
   test('check: refuses the options of acquire, and suggests the name that was meant', () => {
     expect(message(() => api.check('a', 1, { wait: true } as never))).toBe(
-      'expected `wait` to be one of partition, level, got "wait"',
+      'expected `wait` to be one of partition, level, id, got "wait"',
     );
     expect(message(() => api.check('a', 1, { partiton: 'x' } as never))).toContain(
       'did you mean `partition`?',

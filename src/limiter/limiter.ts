@@ -33,6 +33,7 @@ import {
   RULE_OF_OPTION,
 } from '../policies/limit.ts';
 import { AsyncLimiter, type RemoteLimiter } from './async-limiter.ts';
+import { DEFAULT_ID_FOR_MS } from './remembered-calls.ts';
 import { type Limiter, SyncLimiter } from './sync-limiter.ts';
 import { QUEUE_ORDERS, type QueueOrder } from './wait-queue.ts';
 import type { QueueSettings } from './wait-scheduler.ts';
@@ -51,6 +52,8 @@ export interface LimiterOptions {
   readonly permitTimeout?: Duration;
   /** The longest Retry-After cool-down of a key. Default 5 minutes; Infinity: no bound. */
   readonly maxCooldown?: Duration;
+  /** How long the `id` of an allowed call is remembered: its repeats are charged once. Default 1 minute. */
+  readonly idFor?: Duration;
   /** The most keys that have state at once. Default 1,048,576. */
   readonly maxKeys?: number;
   /** The clock. Default: the system's, read as often as the rule needs. */
@@ -121,6 +124,7 @@ export function createLimiter(
   const name = reader.optional('name', isNonEmptyString, 'a string of at least one character');
   const permitTimeoutMs = reader.durationOrInfinity('permitTimeout', DEFAULT_PERMIT_TIMEOUT_MS);
   const maxCooldownMs = reader.durationOrInfinity('maxCooldown', DEFAULT_MAX_COOLDOWN_MS);
+  const idForMs = reader.duration('idFor', DEFAULT_ID_FOR_MS);
   const factory = reader.optional(
     'backend',
     isBackendFactory,
@@ -129,7 +133,14 @@ export function createLimiter(
   reader.finish(internal.alsoKnown);
 
   const policy = createPolicy(limit, random, internal.path);
-  const common = { name: name ?? policy.kind, random, ...queue, permitTimeoutMs, maxCooldownMs };
+  const common = {
+    name: name ?? policy.kind,
+    random,
+    ...queue,
+    permitTimeoutMs,
+    maxCooldownMs,
+    idForMs,
+  };
   const hasExplicitName = name !== undefined;
   if (factory?.isRemote) {
     const classes = policy.partitions ?? policy.priorities;

@@ -25,9 +25,11 @@ import type { Permit, Refusal } from './permit.ts';
 import type { CounterSnapshot } from './stats.ts';
 import {
   type CallResult,
+  type IdOptions,
   readWaitLimits,
   requireCheckOptions,
   requireKey,
+  requireNoId,
   requireResult,
   type WaitLimits,
   type WaitOptions,
@@ -35,7 +37,7 @@ import {
 import { type PermitRequest, type WaitResult, WaitScheduler } from './wait-scheduler.ts';
 
 /** Options of a check besides key and cost. */
-export interface CheckOptions {
+export interface CheckOptions extends IdOptions {
   /** The partition the call counts against. Default: none, what the partitions leave. */
   readonly partition?: string;
   /** The level of the call, of a limit with `priorities`. Default: the lowest. */
@@ -147,6 +149,10 @@ export class SyncLimiter extends LimiterCore implements LimiterInternals {
     requireKey(key);
     requireCost(cost);
     const partitionIndex = options && this.#requirePartitionIndex(options);
+    if (options?.id !== undefined) {
+      const { id, ...rest } = options;
+      return this.once(key, id, () => this.check(key, cost, rest));
+    }
     const decision =
       this.cooldowns.isEmpty && !this.isClosed
         ? this.#decide(key, cost, partitionIndex)
@@ -215,6 +221,7 @@ export class SyncLimiter extends LimiterCore implements LimiterInternals {
     requireKey(key);
     requireCost(cost);
     const partitionIndex = options && this.#requirePartitionIndex(options);
+    requireNoId(options);
     return this.peekUnvalidated(key, cost, partitionIndex);
   }
 
@@ -222,6 +229,10 @@ export class SyncLimiter extends LimiterCore implements LimiterInternals {
     requireKey(key);
     requireCost(cost);
     const partitionIndex = options && this.#requirePartitionIndex(options);
+    if (options?.id !== undefined) {
+      const { id, ...rest } = options;
+      return this.once(key, id, () => this.tryAcquire(key, cost, rest));
+    }
     const now = this.clock.now();
     const decision = this.reserve(key, cost, now, partitionIndex);
     return decision.verdict === 'deny'
@@ -233,6 +244,10 @@ export class SyncLimiter extends LimiterCore implements LimiterInternals {
     requireKey(key);
     requireCost(cost);
     const limits = readWaitLimits(options);
+    if (options.id !== undefined) {
+      const { id, ...rest } = options;
+      return this.once(key, id, () => this.acquire(key, cost, rest));
+    }
     const partitionIndex = partitionIndexOf(this.policy, options);
     const since = this.clock.now();
     const result = await this.waitForPermit({ key, cost, partitionIndex }, limits, since);

@@ -36,6 +36,12 @@ export interface CallResult {
   readonly level?: string;
 }
 
+/** What identifies a call that may be repeated. */
+export interface IdOptions {
+  /** A repeated call of the same key with the same id is charged once, within `idFor`: after a lost reply, or a retry. */
+  readonly id?: string;
+}
+
 /** How `acquire` waits. */
 export interface WaitOptions extends FlowOptions {
   /** Ends the wait and gives the slot back when it aborts. */
@@ -46,10 +52,11 @@ export interface WaitOptions extends FlowOptions {
   readonly priority?: number;
 }
 
-const CHECK_FIELDS = ['partition', 'level'];
+const CLASS_FIELDS = ['partition', 'level'];
+const CHECK_FIELDS = [...CLASS_FIELDS, 'id'];
 const RESULT_FIELDS = [
   ...['outcome', 'cost', 'used', 'dueAt', 'rttMs', 'retryAfterMs', 'attempt'],
-  ...CHECK_FIELDS,
+  ...CLASS_FIELDS,
 ];
 const ACQUIRE_FIELDS = ['signal', 'wait', 'priority', ...FLOW_FIELDS, ...CHECK_FIELDS];
 /** The fields of each kind of feedback, by the field that names the kind. */
@@ -71,6 +78,16 @@ export function requireKey(key: unknown): void {
 
 export function requireCheckOptions(options: object): void {
   requireKnownFields('options', options, CHECK_FIELDS);
+}
+
+/** The options of a check that a server decides. */
+export function requireRemoteOptions(options: object): void {
+  requireKnownFields('options', options, ['id']);
+}
+
+/** `peek` charges nothing, so nothing is repeated. */
+export function requireNoId({ id }: IdOptions = {}): void {
+  if (id !== undefined) throw new ConfigError('id', 'left out of peek, which charges nothing', id);
 }
 
 /** The partition and the level that are given, as options of a check; undefined if none is. */

@@ -25,6 +25,9 @@ export interface RemoteHarnessOptions {
   readonly queue?: { readonly max: number };
 }
 
+/** For tests that are not about a deadline. */
+const UNHURRIED = { deadlineMs: 10_000 };
+
 export const bucketLimit = (rate: number, burst: number): Limit => ({ bucket: { rate, burst } });
 
 export function remoteLimiterContract({
@@ -277,10 +280,31 @@ export function remoteLimiterContract({
     expect(api.stats().fallback).toBe(101);
   });
 
+  test('id: a repeated call is charged once, at the same time and later', async () => {
+    const api = createShared(bucketLimit(0.001, 20), UNHURRIED);
+    const [first, second] = await Promise.all([
+      api.check('k', 3, { id: 'x y' }),
+      api.check('k', 3, { id: 'x y' }),
+    ]);
+    expect([first, second]).toEqual([
+      { verdict: 'allow', remaining: 17 },
+      { verdict: 'allow', remaining: 17 },
+    ]);
+    expect(await api.check('k', 3, { id: 'x y' })).toEqual(first);
+    const permit = await api.tryAcquire('k', 2, { id: 'z' });
+    expect(await api.tryAcquire('k', 2, { id: 'z' })).toBe(permit);
+    expect((await api.inspect('k'))?.remaining).toBe(15);
+    expect((await api.check('k', 16, { id: 'large' })).verdict).toBe('deny');
+    await api.giveBack('k', 5);
+    expect((await api.check('k', 16, { id: 'large' })).verdict).toBe('allow');
+    await expect(api.check('k', 1, { id: '' })).rejects.toThrow('`id`');
+    await expect(api.check('k', 1, { partition: 'a' } as never)).rejects.toThrow('partition');
+  });
+
   test('change: what was spent stays spent, also for a process that changes later', async () => {
     const [a, b] = [
-      createShared(bucketLimit(0.001, 20)),
-      createShared(bucketLimit(0.001, 20), { isSecondProcess: true }),
+      createShared(bucketLimit(0.001, 20), UNHURRIED),
+      createShared(bucketLimit(0.001, 20), { ...UNHURRIED, isSecondProcess: true }),
     ];
     const left = () => Promise.all([a, b].map(async (api) => (await api.inspect('k'))?.remaining));
     await a.check('k', 8);
@@ -297,7 +321,7 @@ export function remoteLimiterContract({
 
   test('change: a key that is idle until then has refilled at the old rate, and later does at the new one', async () => {
     const [slow, fast] = [bucketLimit(0.001, 20), bucketLimit(20, 20)];
-    const api = createShared(slow);
+    const api = createShared(slow, UNHURRIED);
     await api.check('k', 20);
     await sleep(500);
     const since = performance.now();
@@ -314,7 +338,7 @@ export function remoteLimiterContract({
 
   test('change: the next permit of a spacing is due the new interval after the last, once for all processes', async () => {
     const every = (ms: number): Limit => ({ spacing: { every: ms } });
-    const [a, b] = [createShared(every(60_000)), createShared(every(60_000))];
+    const [a, b] = [createShared(every(60_000), UNHURRIED), createShared(every(60_000), UNHURRIED)];
     await a.check('k');
     const since = performance.now();
     const retryOf = async (api: RemoteLimiter): Promise<number> => {
@@ -335,7 +359,7 @@ export function remoteLimiterContract({
   });
 
   test('change: a waiting call that fits now is granted, and one that never will is refused', async () => {
-    const api = createShared(bucketLimit(0.001, 10));
+    const api = createShared(bucketLimit(0.001, 10), UNHURRIED);
     await api.check('fits', 10);
     await api.check('never', 10);
     const waiting = [api.acquire('fits', 1, { wait: 1e8 }), api.acquire('never', 9, { wait: 1e8 })];

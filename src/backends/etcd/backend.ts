@@ -220,7 +220,8 @@ export class EtcdBackend implements RemoteBackend {
   prepareChange(policy: Policy): (() => Promise<void>) | undefined {
     const rule = new DelayedRule(policy, this.#options.startToleranceMs);
     const convert = converterBetween(this.#rule.policy, rule.policy);
-    if (!convert) return undefined;
+    // A process that has not changed yet reads the same state: its length must stay.
+    if (!convert || rule.policy.width !== this.#rule.policy.width) return undefined;
     return async () => {
       if (this.#breaker.isOpen) throw new UnavailableError('etcd');
       const context = { ...this.#context, policy: rule.policy };

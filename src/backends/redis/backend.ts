@@ -59,16 +59,25 @@ export class RedisBackend implements PrefetchSource {
   }
 
   check(key: string, cost: number): Promise<RemoteDecision> {
-    return this.#check(key, 'a', cost);
+    return this.#check(key, `a${cost}`, cost);
   }
 
   checkNow(key: string, cost: number): Promise<RemoteDecision> {
-    return this.#check(key, 'n', cost);
+    return this.#check(key, `n${cost}`, cost);
   }
 
-  async #check(key: string, op: 'a' | 'n', cost: number): Promise<RemoteDecision> {
+  checkOnce(
+    key: string,
+    cost: number,
+    { id, forMs, mayReserve }: Parameters<NonNullable<RemoteBackend['checkOnce']>>[2],
+  ): Promise<RemoteDecision> {
+    const op = `i${mayReserve ? 'a' : 'n'}${Math.ceil(forMs)} ${cost} ${id}`;
+    return this.#check(key, op, cost);
+  }
+
+  async #check(key: string, command: string, cost: number): Promise<RemoteDecision> {
     try {
-      const { value, at } = await this.#context.send(key, op + cost);
+      const { value, at } = await this.#context.send(key, command);
       const decision = decisionOf(value);
       this.#context.fallback.observe(key, cost, decision);
       return { decision, decidedAt: at };
@@ -145,7 +154,8 @@ export class RedisBackend implements PrefetchSource {
 
   prepareChange(policy: Policy): (() => Promise<void>) | undefined {
     const convert = converterBetween(this.#policy, policy);
-    if (!convert) return undefined;
+    // A process that has not changed yet reads the same state: its length must stay.
+    if (!convert || policy.width !== this.#policy.width) return undefined;
     return async () => {
       await this.#context.change(policy, scriptsOf(policy, this.#order), convert);
       this.#policy = policy;

@@ -48,6 +48,32 @@ describe.skipIf(!redisServer())('change of a limit in Redis', () => {
     expect(fixture.cli('GET', 'sluice:{api2:key 1}:bucket')).toBe(before);
   });
 
+  const KINDS: Record<string, [from: Limit, to: Limit]> = {
+    window: [{ window: { limit: 10, per: '1h' } }, { window: { limit: 20, per: '1h' } }],
+    quota: [{ quota: { limit: 10, per: 'month' } }, { quota: { limit: 20, per: 'month' } }],
+    lockout: [{ lockout: { after: 10 } }, { lockout: { after: 20 } }],
+  };
+
+  test.each(Object.entries(KINDS))(
+    'change: %s keeps what was counted',
+    async (_kind, [from, to]) => {
+      const api = shared(from);
+      await api.check('k', 4);
+      expect(await leftOf(api)).toBe(6);
+      await api.change(to);
+      expect(await leftOf(api)).toBe(16);
+      expect(await leftOf(api, 'other')).toBe(20);
+    },
+  );
+
+  test('change: a window with other steps is refused, and keeps its count', async () => {
+    const api = shared({ window: { limit: 10, per: '1h', steps: 10 } });
+    await api.check('k', 4);
+    const change = api.change({ window: { limit: 10, per: '1h', steps: 20 } });
+    await expect(change).rejects.toThrow('`steps` in a server');
+    expect(await leftOf(api)).toBe(6);
+  });
+
   test('change: checks during the change are neither lost nor counted twice', async () => {
     const [a, b] = [
       shared(bucket(0.001, 1000)),

@@ -13,6 +13,7 @@
  *     a<cost>                   check                    remaining · w<ms> wait · -1 never · -2-<ms> retry after
  *                                                        L<ms> locked by a lock-out
  *     n<cost>                   check without reserving
+ *     i<a or n><ms> <cost> <id> check once for this id, which is remembered for <ms> if the call is allowed
  *     t<most>                   take up to <most>        how many
  *     t<most> <leave>           the same, but leave <leave>
  *     q<ahead> <cost> <cost> …  check a batch in order, up to the first refusal     <granted> <ms> <reply of the last>
@@ -205,6 +206,23 @@ end
 
 local OPS = {
   n = function(s, rest) return encodeDecision(checkNow(s, tonumber(rest))) end,
+
+  i = function(s, rest, key)
+    local op, ttl, cost, id = match(rest, '^(.)(%S+) (%S+) (.+)$')
+    local idKey = key .. ':id:' .. id
+    local known, number = match(read(idKey) or '', '^([aw])(.+)$')
+    if known == 'a' then return encodeNumber(tonumber(number)) end
+    if known == 'w' then return 'w' .. exact(max(0, tonumber(number) - now)) end
+    local verdict, value
+    if op == 'a' then verdict, value = rule.check(s, 0, tonumber(cost), now)
+    else verdict, value = checkNow(s, tonumber(cost)) end
+    if verdict ~= DENY and not isLate then
+      local decided = 'a' .. exact(value)
+      if verdict == WAIT then decided = 'w' .. exact(now + value) end
+      call('SET', idKey, decided, 'PX', ttl)
+    end
+    return encodeDecision(verdict, value)
+  end,
 
   t = function(s, rest)
     local most, leave = match(rest, '(%S+) ?(%S*)')

@@ -8,7 +8,7 @@
  * limits takes from all of them or from none.
  */
 
-import type { Millis } from '../../core/clock.ts';
+import { type Millis, systemClock } from '../../core/clock.ts';
 import { allow, type Decision, deny, NEVER } from '../../core/decision.ts';
 import type { Hasher, KeyHash } from '../../core/hash.ts';
 import { type Random, systemRandom } from '../../core/random.ts';
@@ -19,6 +19,7 @@ import {
   type NamedRuleStatus,
 } from '../../limiter/inspection.ts';
 import { decisionOfRefusal, type Permit, type Refusal } from '../../limiter/permit.ts';
+import { RememberedCalls } from '../../limiter/remembered-calls.ts';
 import { SyncLimiter } from '../../limiter/sync-limiter.ts';
 import type { LimitConfig } from '../config/limits.ts';
 import { DenialRecorder } from '../denials/denial-recorder.ts';
@@ -57,6 +58,8 @@ export interface RoutedRequest extends KeyHash {
   readonly key: string;
   readonly cost: number;
   readonly wantsPermit: boolean;
+  /** Set by `once`: the id that a remote limit is charged once for. */
+  readonly id?: string;
 }
 
 export interface CheckResult {
@@ -120,6 +123,7 @@ export class Router {
     banned: 0,
   };
   readonly #hasher: Hasher;
+  readonly #remembered: RememberedCalls<CheckResult>;
   readonly #controls: RouteControls | undefined;
   #routeTable: RouteTable;
 
@@ -133,6 +137,7 @@ export class Router {
   ) {
     this.#controls = controls;
     this.permits = new PermitRegistry(random);
+    this.#remembered = new RememberedCalls(systemClock, random, undefined, isCharged);
     this.registry = registry;
     this.denials = denials;
     this.#hasher = hasher;
@@ -270,6 +275,22 @@ export class Router {
     return resultOf(route.singleLimiter, decision);
   }
 
+  /**
+   * One decision for all requests of a key with this id: a repeated question is charged once. A single remote limit gets
+   * the id too, so that another daemon charges it once as well. Of several, one may give back what it was charged.
+   */
+  once<T extends CheckResult | Promise<CheckResult>>(
+    request: RoutedRequest,
+    id: string,
+    decide: (request: RoutedRequest) => T,
+  ): T {
+    const { route, key, cost, wantsPermit } = request;
+    if (cost === 0 || this.overload.isShedding) return decide(request);
+    const question = JSON.stringify([route.applied.map(({ name }) => name), wantsPermit, key]);
+    const known = route.remote.length === 1 ? { ...request, id } : request;
+    return this.#remembered.once(question, id, () => decide(known));
+  }
+
   /** `checkRouted`, waiting if need be. Rejects only if the signal aborts. */
   acquire(request: RoutedRequest, limits: WaitLimits): Promise<CheckResult> {
     return this.waiting
@@ -387,8 +408,9 @@ export class Router {
     const { route, key, cost, wantsPermit } = request;
     const acquired: Permit[] = [...local.permits];
     let remaining = remainingIn(local.result);
+    const options = request.id === undefined ? undefined : { id: request.id };
     for (const applied of route.remote) {
-      const permit = await applied.limiter.tryAcquire(limiterKeyOf(applied, key), cost);
+      const permit = await applied.limiter.tryAcquire(limiterKeyOf(applied, key), cost, options);
       if (permit.verdict === 'allow') {
         acquired.push(permit);
         remaining = Math.min(remaining, permit.remaining ?? Infinity);
@@ -509,5 +531,9 @@ const resultOf = ({ name }: SyncLimiter, decision: Decision): CheckResult =>
 /** True of a refusal that may leave something: a refused cost up to 1 leaves less than 1, which counts as 0. */
 export const mayLeave = ({ decision, staticVerdict, reason }: CheckResult, cost: number): boolean =>
   decision.verdict === 'deny' && cost > 1 && !staticVerdict && !reason;
+
+/** Lists and overload charge nothing. */
+const isCharged = ({ decision, reason, staticVerdict }: CheckResult): boolean =>
+  decision.verdict === 'allow' && reason === undefined && staticVerdict === undefined;
 
 const isAllowResult = ({ decision }: CheckResult): boolean => decision.verdict === 'allow';

@@ -18,6 +18,7 @@ import {
 import { parseDuration } from '../../../core/duration.ts';
 import { isRecord, MAX_AMOUNT } from '../../../core/options.ts';
 import type { PermitResult } from '../../../limiter/permit.ts';
+import { EXPECTED_ID, isId } from '../../../limiter/remembered-calls.ts';
 import { toBinaryKey } from '../../keys/binary-key.ts';
 import { type ParameterValues, readParameters, ValidationProblem } from './parameters.ts';
 
@@ -33,6 +34,10 @@ export interface CheckParams {
   readonly waitMs?: Millis | undefined;
   /** Undefined: a header or the plan file say it. */
   readonly plan?: string | undefined;
+  /** Repeats with the same id are charged once. */
+  readonly id?: string | undefined;
+  /** The header that has the id, in lower case. */
+  readonly idHeader?: string | undefined;
 }
 
 export interface TakeParams extends Pick<CheckParams, 'limit' | 'key' | 'wantsPermit'> {
@@ -53,7 +58,8 @@ export interface Settlement {
   readonly result: PermitResult;
 }
 
-const CHECK_NAMES = ['limit', 'key', 'cost', 'hold', 'status', 'wait', 'plan'] as const;
+const CHECK_NAMES = ['limit', 'key', 'cost', 'hold', 'status', 'wait', 'plan', 'id'] as const;
+const CHECK_FORM_NAMES = [...CHECK_NAMES, 'id-header'] as const;
 const TAKE_NAMES = ['limit', 'key', 'max', 'hold'] as const;
 const GIVE_BACK_NAMES = ['permit', 'unused'] as const;
 const SETTLE_NAMES = ['permit', 'outcome', 'used', 'rttMs', 'retryAfterMs', 'attempt'] as const;
@@ -72,14 +78,16 @@ const DECIMAL = /^\d{1,16}(?:\.\d{1,16})?$/;
 
 /** Reads a query or a form that begins at an offset. */
 export function checkFromForm(text: string, from: number): CheckParams | ValidationProblem {
-  const values = readParameters(text, from, CHECK_NAMES);
+  const values = readParameters(text, from, CHECK_FORM_NAMES);
   if (values instanceof ValidationProblem) return values;
-  const [limit, key, cost, hold, status, wait, plan] = values;
-  if (cost === undefined && hold === undefined && status === undefined && wait === undefined)
-    return { limit, key, cost: 1, wantsPermit: false, status, plan };
+  const [limit, key, cost, hold, status, wait, plan, id, idHeader] = values;
+  const hasId = id !== undefined || idHeader !== undefined;
+  const isPlain =
+    cost === undefined && hold === undefined && status === undefined && wait === undefined;
+  if (isPlain && !hasId) return { limit, key, cost: 1, wantsPermit: false, status, plan };
   if (hold !== undefined && !Object.hasOwn(BOOLEAN_VALUES, hold))
     return new ValidationProblem('hold', '1 or 0', hold);
-  return validateCheck(
+  const check = validateCheck(
     limit,
     key,
     cost === undefined ? 1 : numberOf(cost),
@@ -90,7 +98,24 @@ export function checkFromForm(text: string, from: number): CheckParams | Validat
     status,
     wait,
   );
+  if (!hasId || check instanceof ValidationProblem) return check;
+  return withId(check, id, idHeader);
 }
+
+/** A header is read only where the URL names it: a client of a proxy must not choose the id. */
+function withId(
+  check: CheckParams,
+  id: string | undefined,
+  idHeader?: string,
+): CheckParams | ValidationProblem {
+  if (id !== undefined && idHeader !== undefined)
+    return new ValidationProblem('id-header', 'left out beside `id`', idHeader);
+  if (id !== undefined && !isId(id)) return invalidId(id);
+  return { ...check, id, idHeader: idHeader?.toLowerCase() };
+}
+
+export const invalidId = (id: unknown): ValidationProblem =>
+  new ValidationProblem('id', EXPECTED_ID, id);
 
 const numberOf = (text: string): number => (DECIMAL.test(text) ? Number(text) : Number.NaN);
 
@@ -159,7 +184,7 @@ export function checksFromJson(
 function checkFromJson(value: unknown): CheckParams | ValidationProblem {
   const fields = namedFields(value, CHECK_NAMES);
   if (fields instanceof ValidationProblem) return fields;
-  const [limit, key, cost = 1, hold = false, status, wait, plan] = fields;
+  const [limit, key, cost = 1, hold = false, status, wait, plan, id] = fields;
   if (!isOptionalString(limit)) return new ValidationProblem('limit', 'a string', limit);
   if (!isOptionalString(key)) return new ValidationProblem('key', 'a string', key);
   if (typeof cost !== 'number') return new ValidationProblem('cost', EXPECTED_AMOUNT, cost);
@@ -169,7 +194,9 @@ function checkFromJson(value: unknown): CheckParams | ValidationProblem {
   }
   if (!isOptionalString(plan)) return new ValidationProblem('plan', 'a string', plan);
   const binaryKey = key === undefined ? undefined : toBinaryKey(key);
-  return validateCheck(limit, binaryKey, cost, hold, status, plan, cost, status, wait);
+  const check = validateCheck(limit, binaryKey, cost, hold, status, plan, cost, status, wait);
+  if (id === undefined || check instanceof ValidationProblem) return check;
+  return typeof id === 'string' ? withId(check, toBinaryKey(id)) : invalidId(id);
 }
 
 const isOptionalString = (value: unknown): value is string | undefined =>

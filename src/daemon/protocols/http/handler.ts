@@ -15,6 +15,7 @@
 
 import type { Millis } from '../../../core/clock.ts';
 import { ConfigError } from '../../../core/errors.ts';
+import { isId } from '../../../limiter/remembered-calls.ts';
 import { checkAll, type JointPart } from '../../router/joint-check.ts';
 import { reportAttempt } from '../../router/report.ts';
 import {
@@ -44,6 +45,7 @@ import {
   type GiveBackParams,
   giveBackFromForm,
   giveBackFromJson,
+  invalidId,
   keyTooLong,
   missingKey,
   parseJsonBody,
@@ -73,7 +75,7 @@ import {
   jointFromForm,
   jointKeyOf,
 } from './joint-check-request.ts';
-import { type KeyExtractor, planOf, type RequestHead } from './key.ts';
+import { type KeyExtractor, planOf, type RequestHead, soleHeader } from './key.ts';
 import { preview, ValidationProblem } from './parameters.ts';
 import { asRequested, proxiedCheck, withStatus } from './proxied-check.ts';
 import { ALWAYS_READY, type Readiness, readinessResponse } from './readiness.ts';
@@ -158,7 +160,9 @@ export class HttpHandler {
           : asRequested(request, problemResponse(400, params.detail));
       const routed = this.#route(request, params);
       if (isHttpResponse(routed)) return asRequested(request, routed);
-      if (routed.route.remote.length > 0 || params.waitMs !== undefined) return undefined;
+      const { waitMs, id, idHeader } = params;
+      const isPlain = waitMs === undefined && id === undefined && idHeader === undefined;
+      if (routed.route.remote.length > 0 || !isPlain) return undefined;
       const result = this.#context.router.checkWithStatus(routed) as CheckResult;
       return this.#responder.respond(params, routed, result) as HttpResponse;
     } catch (error) {
@@ -255,8 +259,17 @@ export class HttpHandler {
   #runCheck(request: RequestHead, params: CheckParams): EventualResponse {
     const routed = this.#route(request, params);
     if (isHttpResponse(routed)) return withStatus(routed, params.status);
-    if (params.waitMs !== undefined) return this.#waitFor(request, params, params.waitMs, routed);
-    const result = this.#context.router.checkWithStatus(routed);
+    // A request without the header that the URL names has no id.
+    const id = params.id ?? (params.idHeader && soleHeader(request, params.idHeader));
+    if (id !== undefined && !isId(id))
+      return withStatus(problemResponse(400, invalidId(id).detail), params.status);
+    if (params.waitMs !== undefined)
+      return this.#waitFor(request, params, params.waitMs, routed, id);
+    const { router } = this.#context;
+    const result =
+      id === undefined
+        ? router.checkWithStatus(routed)
+        : router.once(routed, id, (known) => router.checkWithStatus(known));
     return result instanceof Promise
       ? this.#responder.respondAsync(params, routed, result)
       : this.#responder.respond(params, routed, result);
@@ -290,6 +303,7 @@ export class HttpHandler {
     params: CheckParams,
     waitMs: Millis,
     routed: RoutedRequest,
+    id: string | undefined,
   ): Promise<HttpResponse> {
     const { router, extractKey } = this.#context;
     const { maxWaitMs } = router.waiting.bounds;
@@ -299,7 +313,10 @@ export class HttpHandler {
       const limit = this.#limitWithPlan(request, params) as string | undefined; // known: it has a route
       const { key = extractKey?.(request) ?? '' } = params;
       const { clientLeft: signal } = request.socket;
-      const result = await router.acquire(routed, { waitMs, sent: { limit, key }, signal });
+      const limits = { waitMs, sent: { limit, key }, signal };
+      const result = await (id === undefined
+        ? router.acquire(routed, limits)
+        : router.once(routed, id, (known) => router.acquire(known, limits)));
       return await this.#responder.respond(params, routed, result);
     } catch (error) {
       if (error === CLIENT_LEFT) return ABANDONED;
@@ -344,7 +361,12 @@ export class HttpHandler {
     const results: (CheckResult | Promise<CheckResult>)[] = [];
     for (const [n, routed] of requests.entries()) {
       if (n % CHECKS_PER_LOOK === CHECKS_PER_LOOK - 1 && turns?.isOver) await turns.next();
-      results.push(router.checkRouted(routed));
+      const { id } = checks[n];
+      results.push(
+        id === undefined
+          ? router.checkRouted(routed)
+          : router.once(routed, id, (known) => router.checkRouted(known)),
+      );
     }
     const decided = await Promise.all(results);
     const left = await Promise.all(decided.map((result, n) => this.#leftBy(result, requests[n])));

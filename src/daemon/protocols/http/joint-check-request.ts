@@ -93,6 +93,13 @@ export function checksOrJointFromJson(
   if (common instanceof ValidationProblem) return common;
   const checks = checksFromJson(list, maxBatch);
   if (checks instanceof ValidationProblem) return checks.within('checks');
+  const withId = list.findIndex((item) => Object.hasOwn(item, 'id'));
+  if (withId >= 0)
+    return new ValidationProblem(
+      `checks[${withId}].id`,
+      'left out of several checks',
+      list[withId].id,
+    );
   for (const [n, item] of list.entries())
     for (const name of ['hold', 'status'])
       if (Object.hasOwn(item, name))

@@ -20,6 +20,7 @@ import {
 import { MAX_AMOUNT } from '../../../core/options.ts';
 import type { NamedRuleStatus } from '../../../limiter/inspection.ts';
 import type { PermitResult } from '../../../limiter/permit.ts';
+import { EXPECTED_ID, isId } from '../../../limiter/remembered-calls.ts';
 import { toKeyText } from '../../keys/binary-key.ts';
 import { isLocked } from '../../router/report.ts';
 import {
@@ -50,17 +51,19 @@ export const ANY_LIMIT = '*';
 export const HOLD = Buffer.from('hold');
 const PLAN = Buffer.from('plan');
 const ATTEMPT = Buffer.from('attempt');
+export const ID = Buffer.from('id');
 
 export const NO_ATTEMPT = `ERR attempt must be ${ATTEMPT_OUTCOMES.join(' or ')}`;
+export const INVALID_ID = `ERR id must be ${EXPECTED_ID}`;
 
 export const noSuchLimit = (name: string): string =>
   `ERR no limit${name.endsWith(']') ? ' and plan' : ''} is named '${name.slice(0, 130)}'`;
 
 /** Reads the arguments; a string is an error. */
-function readCheck(args: Arguments): CheckRequest | string {
+function readCheck(args: Arguments, length = args.count): CheckRequest | string {
   const limit = args.text(1);
-  const hasPlan = args.count > 4 && args.isKeyword(args.count - 2, PLAN);
-  const count = args.count - (hasPlan ? 2 : 0);
+  const hasPlan = length > 4 && args.isKeyword(length - 2, PLAN);
+  const count = length - (hasPlan ? 2 : 0);
   const wantsPermit = count > 3 && args.isKeyword(count - 1, HOLD);
   const rest = count - (wantsPermit ? 1 : 0);
   if (rest > 4) return SYNTAX;
@@ -76,11 +79,15 @@ function check({ args, reply, context }: Invocation): undefined | Promise<WriteR
   const { router } = context;
   if (router.overload.isShedding && router.shedsAllOpen)
     return writeResult(reply, shedOpen(router));
-  const request = readCheck(args);
+  const hasId = args.count > 4 && args.isKeyword(args.count - 2, ID);
+  const request = hasId ? readCheck(args, args.count - 2) : readCheck(args);
   if (typeof request === 'string') return reply.error(request);
+  if (hasId && !isId(args.text(args.count - 1))) return reply.error(INVALID_ID);
   const routed = router.route(request);
   if (!routed) return reply.error(noSuchLimit(request.limit ?? ''));
-  const result = router.checkRouted(routed);
+  const result = hasId
+    ? router.once(routed, args.text(args.count - 1), (known) => router.checkRouted(known))
+    : router.checkRouted(routed);
   const { cost } = request;
   const isPlain =
     !(result instanceof Promise) && (cost <= 1 || result.decision.verdict === 'allow');
@@ -234,7 +241,7 @@ export const sluiceCommands: readonly RespCommand[] = [
     arity: -3,
     keyIndex: 2,
     summary: 'Checks a configured limit, or all that match the key',
-    usage: 'limit key [cost] [HOLD] [PLAN name]',
+    usage: 'limit key [cost] [HOLD] [PLAN name] [ID id]',
     run: check,
   },
   {

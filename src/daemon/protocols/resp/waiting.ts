@@ -4,6 +4,7 @@
  *     SLUICE.ACQUIRE per-client ip:10.0.0.1 WAIT 500     waits up to 500 ms; commands behind it wait too, as behind BLPOP
  */
 
+import { isId } from '../../../limiter/remembered-calls.ts';
 import type { WaitLimits } from '../../router/waiting.ts';
 import {
   type Arguments,
@@ -14,33 +15,37 @@ import {
   type RespCommand,
   SYNTAX,
 } from './command.ts';
-import { ANY_LIMIT, HOLD, noSuchLimit, replyWithRest } from './sluice.ts';
+import { ANY_LIMIT, HOLD, ID, INVALID_ID, noSuchLimit, replyWithRest } from './sluice.ts';
 
 const WAIT = Buffer.from('wait');
 
-/** Reads `[cost] WAIT ms [HOLD]`, the keywords in any order. A string is an error. */
+/** Reads `[cost] WAIT ms [HOLD] [ID id]`, the keywords in any order. A string is an error. */
 function readOptions(args: Arguments) {
-  const isKeyword = (n: number): boolean => args.isKeyword(n, WAIT) || args.isKeyword(n, HOLD);
+  const isKeyword = (n: number): boolean =>
+    [WAIT, HOLD, ID].some((word) => args.isKeyword(n, word));
   const hasCost = !isKeyword(3);
   const cost = hasCost ? args.amount(3) : 1;
   if (Number.isNaN(cost)) return NOT_A_NUMBER;
   let waitMs: number | undefined;
   let wantsPermit = false;
+  let id: string | undefined;
   for (let n = hasCost ? 4 : 3; n < args.count; n++) {
     if (!wantsPermit && args.isKeyword(n, HOLD)) wantsPermit = true;
     else if (waitMs === undefined && args.isKeyword(n, WAIT) && n + 1 < args.count)
       waitMs = args.integer(++n);
+    else if (id === undefined && args.isKeyword(n, ID) && n + 1 < args.count) id = args.text(++n);
     else return SYNTAX;
   }
   if (waitMs === undefined) return SYNTAX;
-  return waitMs >= 0 ? { cost, waitMs, wantsPermit } : NOT_AN_INTEGER;
+  if (id !== undefined && !isId(id)) return INVALID_ID;
+  return waitMs >= 0 ? { cost, waitMs, wantsPermit, id } : NOT_AN_INTEGER;
 }
 
 function acquire({ args, reply, context, client }: Invocation): CommandReply {
   const { router } = context;
   const options = readOptions(args);
   if (typeof options === 'string') return reply.error(options);
-  const { waitMs, ...rest } = options;
+  const { waitMs, id, ...rest } = options;
   const { maxWaitMs } = router.waiting.bounds;
   if (waitMs > maxWaitMs)
     return reply.error(`ERR WAIT must be at most ${maxWaitMs} ms (bounds.wait)`);
@@ -50,7 +55,10 @@ function acquire({ args, reply, context, client }: Invocation): CommandReply {
   const routed = router.route({ ...sent, ...rest });
   if (!routed) return reply.error(noSuchLimit(name));
   const limits: WaitLimits = { waitMs, sent, signal: client.signal };
-  const result = router.acquire(routed, limits);
+  const result =
+    id === undefined
+      ? router.acquire(routed, limits)
+      : router.once(routed, id, (known) => router.acquire(known, limits));
   return replyWithRest(reply, result, rest.cost, () => router.remaining(routed));
 }
 
@@ -60,6 +68,6 @@ export const acquireCommand: RespCommand = {
   keyIndex: 2,
   isBlocking: true,
   summary: 'Checks as SLUICE.CHECK does, and waits until the call is admitted or its time is over',
-  usage: 'limit key [cost] WAIT ms [HOLD]',
+  usage: 'limit key [cost] WAIT ms [HOLD] [ID id]',
   run: acquire,
 };

@@ -1,0 +1,100 @@
+/**
+ * Remembers allowed calls by an id of the caller: a repeated question is charged once and gets the same result.
+ *
+ * A caller that lost the reply does not know whether its call was charged. It repeats the question with the same id. A
+ * refusal charges nothing, so it is not remembered: its repeat is decided anew, and may fit by then.
+ *
+ * Ids are stored as keyed hashes, with their results, oldest first. Beyond the bound the oldest is forgotten.
+ */
+
+import type { Clock, Millis } from '../core/clock.ts';
+import { ConfigError } from '../core/errors.ts';
+import { createHasher, type Hasher, randomHashSeed } from '../core/hash.ts';
+import type { Random } from '../core/random.ts';
+
+/** How long an id is remembered by default. */
+export const DEFAULT_ID_FOR_MS: Millis = 60_000;
+
+/** Ids that one limiter remembers. */
+const MAX_REMEMBERED_IDS = 100_000;
+
+const MAX_ID_CHARS = 256;
+
+interface RememberedCall {
+  readonly result: unknown;
+  readonly until: Millis;
+}
+
+/** A decision, a permit or a refusal. */
+export interface Decided {
+  readonly verdict: string;
+}
+
+const isAllowed = ({ verdict }: Decided): boolean => verdict !== 'deny';
+
+export class RememberedCalls<Result extends object = Decided> {
+  readonly #clock: Clock;
+  readonly #random: Random;
+  readonly #isCharged: (result: Result) => boolean;
+  readonly #periodMs: Millis;
+  readonly #calls = new Map<number, RememberedCall>();
+  /** Created with the first id: a seeded source of random numbers is not used before. */
+  #hasher: Hasher | undefined;
+
+  constructor(
+    clock: Clock,
+    random: Random,
+    periodMs: Millis = DEFAULT_ID_FOR_MS,
+    isCharged: (result: Result) => boolean = isAllowed as never,
+  ) {
+    this.#clock = clock;
+    this.#random = random;
+    this.#isCharged = isCharged;
+    this.#periodMs = periodMs;
+  }
+
+  /** The result of the call with this id; `decide` runs if there is none. Concurrent calls share one promise. */
+  once<T extends Result | Promise<Result>>(key: string, id: string, decide: () => T): T {
+    const hash = this.#hash(key, id);
+    const known = this.#calls.get(hash);
+    if (known && this.#clock.now() < known.until) return known.result as T;
+    const result = decide();
+    if (result instanceof Promise) {
+      const call = this.#remember(hash, result);
+      const forget = (): void => {
+        if (this.#calls.get(hash) === call) this.#calls.delete(hash);
+      };
+      result.then((late) => this.#isCharged(late) || forget(), forget);
+    } else if (this.#isCharged(result as Result)) this.#remember(hash, result);
+    return result;
+  }
+
+  #remember(hash: number, result: unknown): RememberedCall {
+    const now = this.#clock.now();
+    this.#calls.delete(hash); // so that it is the last entry: the newest
+    for (const [oldest, { until }] of this.#calls) {
+      if (until > now && this.#calls.size < MAX_REMEMBERED_IDS) break;
+      this.#calls.delete(oldest);
+    }
+    const call = { result, until: now + this.#periodMs };
+    this.#calls.set(hash, call);
+    return call;
+  }
+
+  /** 53 bits of a keyed hash. The length separates the key from the id. */
+  #hash(key: string, id: string): number {
+    this.#hasher ??= createHasher(randomHashSeed(this.#random));
+    this.#hasher.hash(`${key.length} ${key}${id}`);
+    return (this.#hasher.high & 0x1fffff) * 2 ** 32 + (this.#hasher.low >>> 0);
+  }
+}
+
+/** @throws {ConfigError} for an id that cannot be remembered. */
+export function requireId(id: unknown): asserts id is string {
+  if (!isId(id)) throw new ConfigError('id', EXPECTED_ID, id);
+}
+
+export const isId = (id: unknown): id is string =>
+  typeof id === 'string' && id.length > 0 && id.length <= MAX_ID_CHARS;
+
+export const EXPECTED_ID = `a string of 1 to ${MAX_ID_CHARS} characters`;
