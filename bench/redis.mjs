@@ -48,6 +48,11 @@ const competitors = {
     const api = limiter({ name: 'window', limit: { window }, backend: redis(client) });
     return { check: (key) => api.check(key), end: () => api.close() };
   },
+  'sluice, quota a month in a time zone': () => {
+    const quota = { limit: 1e9, per: 'month', timeZone: 'Europe/Berlin' };
+    const api = limiter({ name: 'quota', limit: { quota }, backend: redis(client) });
+    return { check: (key) => api.check(key), end: () => api.close() };
+  },
   'sluice, prefetch 1000': () => {
     const api = limiter({ name: 'prefetch', limit, backend: redis(client, { prefetch: 1000 }) });
     return { check: (key) => api.check(key), end: () => api.close() };
@@ -70,6 +75,14 @@ const competitors = {
     const store = new RedisStore({ sendCommand: (...args) => client.sendCommand(args) });
     await store.init({ windowMs: 60_000 });
     return { check: (key) => store.increment(key) };
+  },
+  '@upstash/ratelimit, fixed window': () => {
+    const ratelimit = new Ratelimit({
+      redis: upstashClient(client),
+      limiter: Ratelimit.fixedWindow(1e9, '60 s'),
+      prefix: 'upstash-fixed',
+    });
+    return { check: (key) => ratelimit.limit(key) };
   },
   '@upstash/ratelimit, sliding window': () => {
     const ratelimit = new Ratelimit({
@@ -127,6 +140,7 @@ for (let round = 0; round < ROUNDS; round++) {
 const ALTERNATIVES = [
   'rate-limiter-flexible',
   'rate-limit-redis',
+  '@upstash/ratelimit, fixed window',
   '@upstash/ratelimit, sliding window',
   'bottleneck',
 ];

@@ -127,6 +127,12 @@ const DAYS: readonly Row[] = [
     '2006-10-28T12:00Z',
     ['2006-10-29T02:30Z', '2006-10-30T03:30Z'],
   ],
+  [
+    "St John's 2006: a key that begins when it is 23:15 for the second time has the day that began before",
+    { per: 'day', timeZone: 'America/St_Johns' },
+    '2006-10-29T02:45Z',
+    ['2006-10-30T03:30Z'],
+  ],
 ];
 
 const SHORT: readonly Row[] = [
