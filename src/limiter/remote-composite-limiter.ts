@@ -239,8 +239,10 @@ export class RemoteCompositeLimiter implements RemoteLimiterInternals {
     const permits = parts.map(({ permit }) => permit);
     const [{ dueAt, issuedAt }] = permits;
     const remaining = leastOf(reserved);
+    const leased = permits.find((permit) => permit.fencingToken !== undefined);
+    const { fencingToken } = leased ?? {};
     return new Permit(
-      { key, cost, dueAt, issuedAt, remaining, children: permits },
+      { key, cost, dueAt, issuedAt, remaining, fencingToken, children: permits },
       ({ used, ...rest }: PermitResult) => {
         // All results are validated before any permit is settled: an invalid one must not leave half of them settled.
         const settlements = parts.map(({ call }) => ({ ...rest, ...usedFieldOf(call, used) }));
@@ -343,20 +345,10 @@ export class RemoteCompositeLimiter implements RemoteLimiterInternals {
 
   /** The sum over the components: a call on three of them counts three times. */
   stats(): RemoteStats {
-    const limiters = this.#limiters();
-    const remote = limiters.filter((limiter) => limiter instanceof AsyncLimiter);
-    const each = limiters.map((limiter): Omit<RemoteStats, 'isAvailable'> => {
-      const { allowed, denied, ...stats } = limiter.stats();
-      const {
-        isAvailable: _,
-        fallback = 0,
-        ...rest
-      } = stats as Partial<RemoteStats> & typeof stats;
-      return { ...rest, allowed, denied, fallback };
-    });
-    const sum = each.reduce(mergeSnapshots);
-    const isAvailable = remote.every((limiter) => limiter.stats().isAvailable);
-    return { ...sum, waiting: sum.waiting + this.#scheduler.size, isAvailable };
+    const each = this.#limiters().map(remoteStatsOf);
+    const isAvailable = each.every((stats) => stats.isAvailable);
+    const counters = each.map(({ isAvailable, ...stats }) => stats).reduce(mergeSnapshots);
+    return { ...counters, waiting: counters.waiting + this.#scheduler.size, isAvailable };
   }
 
   /** Closes every component, also for its other users. */
@@ -384,6 +376,14 @@ export class RemoteCompositeLimiter implements RemoteLimiterInternals {
     }
     return calls;
   }
+}
+
+/** Of a local limiter: what a remote one reports, too. */
+function remoteStatsOf(limiter: AnyLimiter): RemoteStats {
+  if (limiter instanceof AsyncLimiter) return limiter.stats();
+  const { keys, evicted, bytes, poolSize, poolTokens, poolUsed, poolSaturation, ...stats } =
+    limiter.stats();
+  return { ...stats, isAvailable: true, fallback: 0 };
 }
 
 const isPartRefusal = (result: Reserved | PartRefusal): result is PartRefusal => 'by' in result;

@@ -3,13 +3,14 @@
 import { describe, expect, test, vi } from 'vitest';
 import { nodeRedis } from '../../../test/support/redis-clients.ts';
 import { redisFixture } from '../../../test/support/redis-fixture.ts';
-import { redisServer } from '../../../test/support/services.ts';
+import { etcdServer, redisServer, startEtcd } from '../../../test/support/services.ts';
 import { seededRandom } from '../../core/random.ts';
 import type { RemoteLimiter } from '../../limiter/async-limiter.ts';
 import { all } from '../../limiter/composite-limiter.ts';
 import { limiter } from '../../limiter/limiter.ts';
 import type { Permit, Refusal } from '../../limiter/permit.ts';
 import { createPolicy, type Limit } from '../../policies/limit.ts';
+import { etcd } from '../etcd/options.ts';
 import { RESERVATION_TTL_MS } from './lua-reservations.ts';
 import { type RedisOptions, redis } from './options.ts';
 
@@ -224,6 +225,35 @@ describe.skipIf(redisServer() === undefined)('all of limits in Redis', () => {
       }
     });
 
+    test.skipIf(etcdServer() === undefined)(
+      'with etcd: a refusal of either charges neither',
+      async () => {
+        const server = await startEtcd();
+        try {
+          const endpoints = [`http://127.0.0.1:${server.port}`];
+          const make = (burst: number, name: string): RemoteLimiter => {
+            const backend = etcd({ endpoints, deadline: '5s' });
+            const made = limiter({ name, limit: fixed(burst), backend });
+            fixture.limiters.push(made);
+            return made;
+          };
+          const wide = make(9, 'wide');
+          const narrow = make(2, 'narrow');
+          const far = shared('far', fixed(5));
+          const local = limiter({ name: 'near', limit: fixed(20) });
+          for (let n = 0; n < 4; n++) await all([wide, local, narrow, far]).check('k');
+          const left = async () => [await leftOf(wide, 'k'), await leftOf(far, 'k')];
+          expect([await leftOf(narrow, 'k'), ...(await left())]).toEqual([0, 7, 3]);
+          for (let n = 0; n < 5; n++) await all([wide, far]).check('k');
+          expect(await left()).toEqual([4, 0]);
+          expect(local.inspect('k').remaining).toBe(18);
+        } finally {
+          await server.stop();
+        }
+      },
+      20_000,
+    );
+
     test('of two calls for the last units of both limits, one succeeds', async () => {
       for (let round = 0; round < 10; round++) {
         const { api } = pair(fixed(1), fixed(1));
@@ -319,4 +349,59 @@ describe.skipIf(redisServer() === undefined)('all of limits in Redis', () => {
     },
     20_000,
   );
+
+  test("limits that refill: a call is admitted exactly when an oracle on Redis's clock admits it", async () => {
+    const random = seededRandom(11);
+    const { client } = fixture.firstClient as {
+      client: { sendCommand(words: string[]): Promise<string[]> };
+    };
+    const redisTime = async (): Promise<number> => {
+      const [seconds, micros] = await client.sendCommand(['TIME']);
+      return Number(seconds) * 1000 + Number(micros) / 1000;
+    };
+    const limits: readonly Limit[] = [
+      { bucket: { rate: 150, burst: 6 } },
+      { all: [{ bucket: { rate: 250, burst: 3 } }, { bucket: { rate: 100, burst: 9 } }] },
+      { spacing: { every: 8 } },
+    ];
+    const keyOf = [(key: string) => key, () => '*', (key: string) => key];
+    const costOf = [(cost: number) => cost, (cost: number) => cost, () => 1];
+    const clients = [false, true].map((isSecond) =>
+      all(
+        limits.map((limit, n) => {
+          const part = shared(`refilled-${n}`, limit, {}, isSecond);
+          return { limiter: part, key: keyOf[n], cost: costOf[n] };
+        }),
+      ),
+    );
+    const policies = limits.map((limit) => createPolicy(limit, random));
+    const states = new Map<string, Float64Array>();
+    /** Whether all parts allow at this instant; they are charged unless it is a peek. */
+    const admits = (key: string, cost: number, at: number, isPeek: boolean): boolean => {
+      const verdicts = policies.map((policy, n) => {
+        const id = `${n} ${keyOf[n](key)}`;
+        const state = states.get(id)?.slice() ?? new Float64Array(policy.width);
+        if (!states.has(id)) policy.init(state, 0, at);
+        const { verdict } = policy.check(state, 0, costOf[n](cost), at);
+        if (!isPeek) states.set(id, state);
+        return verdict;
+      });
+      return verdicts.every((verdict) => verdict === 'allow');
+    };
+    let [admitted, refused] = [0, 0];
+    for (let n = 0; n < 300; n++) {
+      const key = ['a', 'b'][n % 2];
+      const cost = Math.floor(4 * random());
+      const sentAt = await redisTime();
+      const entry = await clients[Math.floor(2 * random())].tryAcquire(key, cost);
+      if (entry.verdict === 'allow') {
+        admitted++;
+        expect(admits(key, cost, entry.dueAt, false)).toBe(true);
+      } else {
+        refused++;
+        expect(admits(key, cost, sentAt, true)).toBe(false); // it did not fit when it was sent
+      }
+    }
+    expect(Math.min(admitted, refused)).toBeGreaterThan(10);
+  });
 });
