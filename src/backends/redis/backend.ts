@@ -38,6 +38,7 @@ import { RESERVATION_TTL_MS } from './lua-reservations.ts';
 import { scriptOf } from './lua-script.ts';
 import type { PrefetchSource } from './prefetch.ts';
 import { decisionOf } from './reply.ts';
+import { wasSent } from './unsent-commands.ts';
 
 export class RedisBackend implements PrefetchSource {
   readonly #context: RedisContext;
@@ -158,9 +159,10 @@ export class RedisBackend implements PrefetchSource {
       const decision = decisionOf(value);
       this.#context.fallback.observe(key, cost, decision);
       return { decision, decidedAt: at, ...(decision.verdict === 'allow' && { reservationId }) };
-    } catch {
-      // Redis may have executed it: it then expires, or this arrives sooner.
-      this.#context.unsent.keep(key, `u${reservationId}`, sentAt + RESERVATION_TTL_MS);
+    } catch (error) {
+      // If Redis has executed it, it expires, or this arrives sooner.
+      if (wasSent(error))
+        this.#context.unsent.keep(key, `u${reservationId}`, sentAt + RESERVATION_TTL_MS);
       return this.#fallbackDecision(key, cost);
     }
   }

@@ -44,14 +44,12 @@ import type { FleetOrder } from './lua-fair-order.ts';
 import { rulesText } from './lua-joint.ts';
 import { LEASE_TTL_MS, semaphoreScript } from './lua-semaphore.ts';
 import { grantOf } from './reply.ts';
+import { wasSent } from './unsent-commands.ts';
 
 /** Keys whose calls of other processes are remembered; beyond that the oldest is forgotten. */
 const MAX_OBSERVED_KEYS = 10_000;
 
 const releaseCommand = (leaseId: string, cost: number): string => `s${leaseId} ${cost}`;
-
-/** Whether a command that failed was sent: Redis may have executed it, and only its reply was lost. */
-const wasSent = (error: unknown): boolean => (error as Error).cause instanceof Error;
 
 /** The lease of a call in flight of this process. */
 interface ActiveLease extends RemoteLease {
