@@ -23,7 +23,12 @@ export {
 export type { FlowOptions } from './core/flow.ts';
 export { type Random, seededRandom, systemRandom } from './core/random.ts';
 export type { RemoteLimiter, RemoteStats } from './limiter/async-limiter.ts';
-export { type AllOptions, all, type ComponentOptions } from './limiter/composite-limiter.ts';
+export {
+  type AllOptions,
+  all,
+  type ComponentOptions,
+  type RemoteComponentOptions,
+} from './limiter/composite-limiter.ts';
 export type {
   AvailabilityEvent,
   CancelledEvent,

@@ -12,6 +12,7 @@ import { sendRequest } from './support/http-protocol.ts';
 import {
   nginxServer,
   pythonWithRedis,
+  redisCli,
   redisServer,
   type Service,
   startNginx,
@@ -80,9 +81,11 @@ test('HTTP, RESP, client and command line: one question, and a refusal charges n
 
 describe.skipIf(redisServer() === undefined)('limits in Redis', () => {
   let daemons: RunningDaemon[];
+  let redisPort: number;
 
   beforeAll(async () => {
     const redis = await fixture.serve(startRedis);
+    redisPort = redis.port;
     const shared = `redis: { url: 'redis://127.0.0.1:${redis.port}', onUnavailable: deny }`;
     const config = `
 limits:
@@ -106,6 +109,47 @@ limits:
     };
     return page.limits[0].remaining;
   };
+
+  test('HTTP, RESP and client: one question about two limits of one Redis is one call', async () => {
+    const calls = (): number => {
+      const text = redisCli(redisPort, 'INFO', 'commandstats');
+      const names = ['eval', 'evalsha'];
+      const counts = names.map((name) => new RegExp(`cmdstat_${name}:calls=(\\d+)`).exec(text));
+      return counts.reduce((sum, count) => sum + Number(count?.[1] ?? 0), 0);
+    };
+    const [daemon] = daemons;
+    const at = `127.0.0.1:${daemon.port('resp')}`;
+    const sluice = connect({ at, deadline: 5000 });
+    const resp = createClient({ url: `redis://${at}` }).on('error', () => {});
+    await resp.connect();
+    const path = '/check?check=user,user:q&check=ip,ip:q';
+    await get(daemon, path);
+    const atFirst = calls();
+    expect(await (await get(daemon, path)).json()).toMatchObject({ verdict: 'allow' });
+    expect(calls() - atFirst).toBe(1 + 2); // RateLimit headers read each limit
+    const before = calls();
+    const words = ['user', 'user:q', '1', 'ip', 'ip:q', '4'];
+    expect((await resp.sendCommand(['SLUICE.CHECKALL', ...words])) as unknown[]).toContain(1);
+    const checks = [
+      { limit: 'user', key: 'user:q' },
+      { limit: 'ip', key: 'ip:q', cost: 2 },
+    ];
+    expect(await sluice.checkAll(checks)).toMatchObject({ verdict: 'allow', remaining: 1 });
+    expect(calls() - before).toBe(2);
+    expect(Math.round(await left(daemon, 'ip:q'))).toBe(12);
+    const heavy = ['ip', 'ip:q', '1', 'slots', 'slot:q', '2', 'HOLD'];
+    const [isAllowed, , , , permit] = (await resp.sendCommand([
+      'SLUICE.CHECKALL',
+      ...heavy,
+    ])) as unknown[];
+    expect([isAllowed, await left(daemon, 'slot:q')]).toEqual([1, 1]);
+    expect(await resp.sendCommand(['SLUICE.CHECKALL', ...heavy])).toContain('slots');
+    expect(Math.round(await left(daemon, 'ip:q'))).toBe(11);
+    await resp.sendCommand(['SLUICE.SETTLE', String(permit)]);
+    await waitUntil(async () => (await left(daemon, 'slot:q')) === 3);
+    await sluice.close();
+    resp.destroy();
+  });
 
   test('60 questions at once by two daemons: each limit admits its number, refusals give back all', async () => {
     const ask = (n: number) => {

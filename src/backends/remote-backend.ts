@@ -19,9 +19,24 @@ export interface RemoteDecision {
   readonly usableUntil?: Millis;
   /** The lease of the call, where the server counts calls in flight. */
   readonly leaseId?: string;
+  /** Of a reservation: what `confirm` and `cancel` name it by. */
+  readonly reservationId?: string;
   /** True if the server was unavailable and `onUnavailable` decided. */
   readonly fromFallback?: boolean;
 }
+
+/** One part of a joint check: the backend of a limit, the key there and the cost. */
+export interface JointPartRequest {
+  readonly backend: RemoteBackend;
+  readonly key: string;
+  readonly cost: number;
+}
+
+/** The decision about several parts: all were charged, or none. */
+export type JointDecision =
+  | { readonly isGranted: true; readonly decisions: readonly RemoteDecision[] }
+  /** Undefined for a part that would allow. */
+  | { readonly isGranted: false; readonly decisions: readonly (RemoteDecision | undefined)[] };
 
 /** How many waiters of a batch were granted, and the decision for the first that was not. */
 export interface BatchDecision {
@@ -87,6 +102,23 @@ export interface RemoteBackend {
   /** Token buckets only, for groups: adds tokens of another bucket, up to the level `upTo`; lost while unavailable. */
   credit?(key: string, tokens: number, upTo: number): Promise<void>;
   settle(key: string, settlement: Settlement): Promise<void>;
+  /**
+   * `checkNow` of a call that is not certain yet. Without `confirm`, its units come back by themselves after a bounded
+   * time. Absent: a charge stays until it is settled as ignored.
+   */
+  reserve?(key: string, cost: number): Promise<RemoteDecision>;
+  /** Makes a reservation final; false if it has expired. Rejects while unavailable. */
+  confirm?(key: string, reservationId: string): Promise<boolean>;
+  /** Undoes a reservation, confirmed or not. */
+  cancel?(key: string, reservationId: string): Promise<void>;
+  /** Undoes what the fallback granted, except a lease. */
+  cancelFallback?(key: string, cost: number): void;
+  /** Charges several limits of one server in one call, all or none; undefined if that takes several calls. */
+  chargeTogether?(parts: readonly JointPartRequest[]): Promise<JointDecision> | undefined;
+  /** A decision from prefetched tokens, after a refill if need be; undefined: the server must decide. */
+  takePrefetched?(key: string, cost: number): Promise<Decision | undefined>;
+  /** Puts back what `takePrefetched` took. */
+  returnPrefetched?(key: string, cost: number): Promise<void>;
   /** An instant of the limiter's clock on the server's clock, where they differ; NaN before the first reply. */
   toServerTime?(key: string, at: Millis): Millis;
   /** A lease that is not settled, where the server counts calls in flight. */

@@ -20,7 +20,13 @@ import { createPolicy, type Limit } from '../policies/limit.ts';
 import { type Feedback, keyStatusOf, type Policy, type State } from '../policies/policy.ts';
 import { type Inspection, inspectionOf } from './inspection.ts';
 import type { RemoteLimiterInternals } from './internals.ts';
-import { cannotChange, LimiterCore, type LimiterSettings, withDueTime } from './limiter-core.ts';
+import {
+  cannotChange,
+  type Denied,
+  LimiterCore,
+  type LimiterSettings,
+  withDueTime,
+} from './limiter-core.ts';
 import { endPermit, type Permit, type PermitResult, type Refusal } from './permit.ts';
 import {
   type RemoteGrant,
@@ -39,6 +45,7 @@ import {
   requireResult,
   type WaitOptions,
 } from './validate.ts';
+import type { QueueSettings } from './wait-scheduler.ts';
 
 /** A `Limiter` whose backend decides elsewhere: every result is a promise. */
 export interface RemoteLimiter extends Pick<Limiter, 'name' | 'on'> {
@@ -68,7 +75,7 @@ export interface RemoteLimiter extends Pick<Limiter, 'name' | 'on'> {
    * Gives the limit other numbers: what was spent stays spent, calls stay in flight, waiting calls are decided anew.
    * Rejects with a ConfigError for another kind, or if the backend is unavailable: nothing has changed then.
    */
-  change(limit: Limit): Promise<void>;
+  change(limit: Limit | Readonly<Record<string, Limit>>): Promise<void>;
   /** Refuses waiting and later calls with reason `closed`, and gives back what it holds. The connection stays open. */
   close(): Promise<void>;
 }
@@ -99,6 +106,8 @@ export class AsyncLimiter extends LimiterCore implements RemoteLimiterInternals 
   readonly #backend: RemoteBackend;
   readonly #scheduler: RemoteWaitScheduler;
   readonly #hasExplicitName: boolean;
+  /** Of its wait queues; a composite has queues of its own. */
+  readonly queueSettings: QueueSettings;
   #fallbackCount = 0;
   /** Changes of the limit run one after the other. */
   #lastChange: Promise<void> = Promise.resolve();
@@ -106,6 +115,7 @@ export class AsyncLimiter extends LimiterCore implements RemoteLimiterInternals 
   constructor(policy: Policy, factory: RemoteBackendFactory, settings: AsyncLimiterSettings) {
     super(settings);
     this.#hasExplicitName = settings.hasExplicitName;
+    this.queueSettings = settings;
     this.#backend = factory.create(policy, {
       ...settings,
       onCapacity: (key) => this.#scheduler.wake(key),
@@ -168,7 +178,7 @@ export class AsyncLimiter extends LimiterCore implements RemoteLimiterInternals 
     const reply = await sent;
     if (reply.fromFallback) this.#fallbackCount++;
     const { expireMs } = this.policy;
-    const decision = withDueTime(this.#denyIfLate(reply), reply.decidedAt, expireMs);
+    const decision = withDueTime(this.denyIfLate(reply), reply.decidedAt, expireMs);
     this.telemetry.recordDecision(key, cost, decision, 0);
     return decision;
   }
@@ -202,15 +212,44 @@ export class AsyncLimiter extends LimiterCore implements RemoteLimiterInternals 
     const local = this.localRefusal(key, cost);
     if (local?.verdict === 'deny') return this.refuseNow(key, cost, local);
     const reply = await send();
-    const { decidedAt: dueAt, leaseId, fromFallback = false } = reply;
-    if (fromFallback) this.#fallbackCount++;
-    const decision = this.#denyIfLate(reply);
-    if (decision.verdict !== 'deny') {
-      const isKnown = decision.verdict === 'allow' && !fromFallback;
-      const remaining = isKnown ? decision.remaining : undefined;
-      const grant = { verdict: 'allow', dueAt, fromFallback, leaseId } as const;
-      return this.#issuePermit(key, cost, grant, 0, remaining);
-    }
+    if (reply.fromFallback) this.#fallbackCount++;
+    const decision = this.denyIfLate(reply);
+    return decision.verdict === 'deny'
+      ? this.refuseReply(key, cost, decision, reply.fromFallback)
+      : this.permitFor(key, cost, reply, 0);
+  }
+
+  // For a check of several limiters as one (`remote-charge.ts`): arguments are validated already, and a decision is
+  // recorded only when all limiters have agreed.
+
+  get backend(): RemoteBackend {
+    return this.#backend;
+  }
+
+  countFallback(): void {
+    this.#fallbackCount++;
+  }
+
+  /** Capacity of a key came back. */
+  wake(key: string): void {
+    this.#scheduler.wake(key);
+  }
+
+  recordCancelled(key: string, cost: number, waitedMs: Millis): void {
+    this.telemetry.recordCancelled(key, cost, waitedMs);
+  }
+
+  /** The permit of a call that the backend has just allowed. */
+  permitFor(key: string, cost: number, reply: RemoteDecision, waitedMs: Millis): Permit {
+    const { decision, decidedAt: dueAt, leaseId, fromFallback = false } = reply;
+    const isKnown = decision.verdict === 'allow' && !fromFallback;
+    const remaining = isKnown ? decision.remaining : undefined;
+    const grant = { verdict: 'allow', dueAt, fromFallback, leaseId } as const;
+    return this.#issuePermit(key, cost, grant, waitedMs, remaining);
+  }
+
+  /** The refusal of a call that the backend, or its fallback, has just denied. */
+  refuseReply(key: string, cost: number, decision: Denied, fromFallback = false): Refusal {
     const { retryAfterMs } = decision;
     return fromFallback && !this.isClosed && this.#backend.onUnavailable === 'deny'
       ? this.refuse(key, cost, { retryAfterMs, reason: 'unavailable' }, 0)
@@ -250,7 +289,7 @@ export class AsyncLimiter extends LimiterCore implements RemoteLimiterInternals 
   }
 
   /** The decision, or a refusal if its slot is lost by now: a lost slot counts as used. */
-  #denyIfLate({ decision, usableUntil }: RemoteDecision): Decision {
+  denyIfLate({ decision, usableUntil }: RemoteDecision): Decision {
     const isLost = decision.verdict !== 'deny' && this.#isTooLate(usableUntil);
     return isLost ? deny(Math.ceil(this.policy.refillMs ?? 0)) : decision;
   }

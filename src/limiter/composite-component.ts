@@ -2,13 +2,33 @@
 
 import { ConfigError } from '../core/errors.ts';
 import { OptionReader, requireNumber } from '../core/options.ts';
-import { isRemote } from './async-limiter.ts';
+import { AsyncLimiter } from './async-limiter.ts';
 import { SyncLimiter } from './sync-limiter.ts';
 
-export interface Component {
-  readonly limiter: SyncLimiter;
+export interface AnyComponent {
+  readonly limiter: SyncLimiter | AsyncLimiter;
   readonly keyOf: (key: string) => string;
   readonly costOf: (cost: number) => number;
+}
+
+/** One that decides in this process. */
+export interface Component extends AnyComponent {
+  readonly limiter: SyncLimiter;
+}
+
+export const isLocal = (component: AnyComponent): component is Component =>
+  component.limiter instanceof SyncLimiter;
+
+/** The one limiter of this name. @throws {ConfigError} if there is none, or several. */
+export function limiterNamed<L extends { readonly name: string }>(
+  limiters: readonly L[],
+  name: string,
+): L {
+  const [first, second] = limiters.filter((limiter) => limiter.name === name);
+  if (second) throw new ConfigError('limit', 'the name of one part: give parts names', name);
+  if (first) return first;
+  const names = limiters.map((limiter) => limiter.name);
+  throw ConfigError.unknownName('limit', name, names);
 }
 
 /** A mapping that changes nothing; compared by identity. */
@@ -18,22 +38,20 @@ export const identity = <T>(value: T): T => value;
 export function readComponents(
   value: unknown,
   path: string,
-  componentsOf: (composite: unknown) => readonly Component[] | undefined,
-): readonly Component[] {
-  const read = (candidate: unknown, at: string): readonly Component[] | undefined => {
-    requireLocal(candidate, at);
-    return candidate instanceof SyncLimiter
+  componentsOf: (composite: unknown) => readonly AnyComponent[] | undefined,
+): readonly AnyComponent[] {
+  const read = (candidate: unknown): readonly AnyComponent[] | undefined =>
+    candidate instanceof SyncLimiter || candidate instanceof AsyncLimiter
       ? [{ limiter: candidate, keyOf: identity, costOf: identity }]
       : componentsOf(candidate);
-  };
-  const plain = read(value, path);
+  const plain = read(value);
   if (plain) return plain;
   const reader = new OptionReader(path, value, 'a limiter, or an object with a limiter');
   const keyOf = readMapping<string>(reader, 'key', 'string');
   const costOf = readMapping<number>(reader, 'cost', 'number');
   const inner = reader.get('limiter');
   reader.finish();
-  const nested = read(inner, reader.pathOf('limiter')) ?? reader.throwFor('limiter', 'a limiter');
+  const nested = read(inner) ?? reader.throwFor('limiter', 'a limiter');
   return nested.map((component) => ({
     limiter: component.limiter,
     keyOf: compose(component.keyOf, keyOf),
@@ -59,13 +77,4 @@ function readMapping<T>(
   if (typeof value !== type) reader.throwFor(name, `a ${type}, or a function of the ${name}`);
   if (type === 'number') requireNumber(reader.pathOf(name), value, { min: 0 });
   return () => value as T;
-}
-
-/** All or nothing needs decisions at once: between two round trips another process could take what was free. */
-function requireLocal(value: unknown, path: string): void {
-  if (typeof value !== 'object' || value === null || !isRemote(value)) return;
-  const expected =
-    'a limiter that decides in this process: write shared limits as one limit, { all: [...] }, if key and cost are the same; ' +
-    "else acquire one after the other, and settle earlier permits as 'ignored' when one refuses";
-  throw new ConfigError(path, expected, `remote limiter ${value.name}`);
 }

@@ -1,6 +1,5 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import type { RemoteBackend } from '../backends/remote-backend.ts';
 import { seededRandom } from '../core/random.ts';
 import type { Limit } from '../policies/limit.ts';
 import { VirtualClock } from '../testing/virtual-clock.ts';
@@ -328,19 +327,6 @@ describe('composite limiter', () => {
     expect(() => all([])).toThrow('a list of at least one limiter');
     expect(() => all([{}] as never)).toThrow('`components[0].limiter` to be a limiter');
     expect(() => all([7] as never)).toThrow('components[0]');
-    const make = () => ({}) as RemoteBackend; // never called
-    const shared = limiter({
-      name: 'far',
-      limit: per(1, 1),
-      backend: { isRemote: true, create: make },
-    });
-    const advice =
-      'to be a limiter that decides in this process: write shared limits as one limit, { all: [...] }, if key and cost are ' +
-      "the same; else acquire one after the other, and settle earlier permits as 'ignored' when one refuses, " +
-      'got "remote limiter far"';
-    expect(() => all([shared] as never)).toThrow(`expected \`components[0]\` ${advice}`);
-    const part = { limiter: shared, key: '*' };
-    expect(() => all([part] as never)).toThrow(`expected \`components[0].limiter\` ${advice}`);
     const one = limiter({ limit: per(1, 1) });
     expect(() => all([{ limiter: one, key: 7 }] as never)).toThrow('components[0].key');
     expect(() => all([{ limiter: one, cost: -1 }])).toThrow('components[0].cost');

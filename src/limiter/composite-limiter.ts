@@ -28,7 +28,15 @@ import type { Random } from '../core/random.ts';
 import { requireCost } from '../policies/cost.ts';
 import type { Limit } from '../policies/limit.ts';
 import type { Feedback } from '../policies/policy.ts';
-import { type Component, identity, readComponents } from './composite-component.ts';
+import type { RemoteLimiter } from './async-limiter.ts';
+import {
+  type AnyComponent,
+  type Component,
+  identity,
+  isLocal,
+  limiterNamed,
+  readComponents,
+} from './composite-component.ts';
 import {
   type ComponentCall,
   type ComponentReservation,
@@ -45,11 +53,12 @@ import {
   usedFieldOf,
 } from './composite-reservation.ts';
 import type { Listener } from './events.ts';
-import { bindingRule, CLOSED, COOLDOWN, type Inspection } from './inspection.ts';
+import { combineInspections, type Inspection } from './inspection.ts';
 import type { LimiterInternals } from './internals.ts';
 import { REPORTABLE } from './limiter-core.ts';
 import { Permit, type PermitResult, type Refusal } from './permit.ts';
 import { type Decided, RememberedCalls, requireId } from './remembered-calls.ts';
+import { RemoteCompositeLimiter } from './remote-composite-limiter.ts';
 import { mergeSnapshots } from './stats.ts';
 import type { AcquireOptions, CheckOptions, Limiter, Stats, SyncLimiter } from './sync-limiter.ts';
 import type { EventLoopMonitor } from './telemetry.ts';
@@ -75,6 +84,11 @@ export interface ComponentOptions {
   readonly cost?: number | ((cost: number) => number);
 }
 
+/** The same of a limiter whose backend may decide elsewhere. */
+export interface RemoteComponentOptions extends Omit<ComponentOptions, 'limiter'> {
+  readonly limiter: Limiter | RemoteLimiter;
+}
+
 /** Options of `all`. */
 export interface AllOptions {
   /** Default: the components' names, such as `user+total`. */
@@ -87,21 +101,38 @@ const MAX_COMPONENTS = 64;
 /** Combines several limiters into one. @throws {ConfigError} for invalid components. */
 export function all(
   components: readonly (Limiter | ComponentOptions)[],
+  options?: AllOptions,
+): Limiter;
+/** The same where a backend decides elsewhere. */
+export function all(
+  components: readonly (Limiter | RemoteLimiter | RemoteComponentOptions)[],
+  options?: AllOptions,
+): RemoteLimiter;
+export function all(
+  components: readonly (Limiter | RemoteLimiter | RemoteComponentOptions)[],
   options: AllOptions = {},
-): Limiter {
-  const composite = createComposite(components, options);
-  const { length } = composite.components;
-  if (length > MAX_COMPONENTS) {
-    throw new ConfigError('components', `at most ${MAX_COMPONENTS} limiters`, length);
+): Limiter | RemoteLimiter {
+  const { read, name } = readComposite(components, options);
+  if (read.length > MAX_COMPONENTS) {
+    throw new ConfigError('components', `at most ${MAX_COMPONENTS} limiters`, read.length);
   }
-  return composite;
+  return read.every(isLocal)
+    ? new CompositeLimiter(read, name)
+    : new RemoteCompositeLimiter(read, name);
 }
 
-/** The same without a bound, for a caller that has its own. */
+/** The same for local limiters without a bound, for a caller that has its own. */
 export function createComposite(
   components: readonly (Limiter | ComponentOptions)[],
-  options: AllOptions = {},
 ): CompositeLimiter {
+  const { read, name } = readComposite(components, {});
+  return new CompositeLimiter(read.filter(isLocal), name);
+}
+
+function readComposite(
+  components: readonly unknown[],
+  options: AllOptions,
+): { readonly read: readonly AnyComponent[]; readonly name: string } {
   if (!Array.isArray(components) || components.length === 0) {
     throw new ConfigError('components', 'a list of at least one limiter', components);
   }
@@ -111,11 +142,13 @@ export function createComposite(
   const reader = new OptionReader('', options);
   const name = reader.optional('name', isNonEmptyString, 'a string of at least one character');
   reader.finish();
-  return new CompositeLimiter(read, name ?? read.map(({ limiter }) => limiter.name).join('+'));
+  return { read, name: name ?? read.map(({ limiter }) => limiter.name).join('+') };
 }
 
-const componentsOf = (value: unknown): readonly Component[] | undefined =>
-  value instanceof CompositeLimiter ? value.components : undefined;
+const componentsOf = (value: unknown): readonly AnyComponent[] | undefined =>
+  value instanceof CompositeLimiter || value instanceof RemoteCompositeLimiter
+    ? value.components
+    : undefined;
 
 /** A decision, and the name of the limit that refused. */
 export interface NamedDecision {
@@ -167,18 +200,9 @@ export class CompositeLimiter implements LimiterInternals {
   change(limits: Readonly<Record<string, Limit>>): void {
     if (!isRecord(limits)) throw new ConfigError('limit', 'the limits of parts by name', limits);
     const changes = Object.entries(limits).map(([name, limit]) =>
-      this.#componentNamed(name).requireChange(limit, `limit.${name}`),
+      limiterNamed(this.#limiters(), name).requireChange(limit, `limit.${name}`),
     );
     for (const change of changes) change();
-  }
-
-  #componentNamed(name: string): SyncLimiter {
-    const limiters = [...new Set(this.components.map(({ limiter }) => limiter))];
-    const [first, second] = limiters.filter((limiter) => limiter.name === name);
-    if (second) throw new ConfigError('limit', 'the name of one part: give parts names', name);
-    if (first) return first;
-    const names = limiters.map((limiter) => limiter.name);
-    throw ConfigError.unknownName('limit', name, names);
   }
 
   /** A decision that no component made is counted by the first. */
@@ -400,12 +424,7 @@ export class CompositeLimiter implements LimiterInternals {
 
   inspect(key: string): Inspection {
     const inspections = this.#componentCalls(key, 1).map((call) => call.limiter.inspect(call.key));
-    const rules = inspections.flatMap((one) => one.rules);
-    const cooldowns = inspections.filter(({ by }) => by === COOLDOWN);
-    const cooldownMs = Math.max(0, ...cooldowns.map(({ opensInMs = 0 }) => opensInMs));
-    const isClosed = inspections.some(({ by }) => by === CLOSED);
-    const remaining = Math.min(...inspections.map((one) => one.remaining));
-    return { remaining, name: this.name, ...bindingRule(rules, cooldownMs, isClosed), rules };
+    return combineInspections(this.name, inspections);
   }
 
   /** Every component reports its own decisions. */

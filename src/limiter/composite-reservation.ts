@@ -41,17 +41,16 @@ export const isRefused = (
   result: readonly ComponentReservation[] | ComponentReservation | ComponentRefusal,
 ): result is ComponentRefusal => 'by' in result;
 
-export const mergeCalls = (
-  one: ComponentCall,
-  other: Pick<ComponentCall, 'cost' | 'costOf'>,
-): ComponentCall => ({
+type Cost = Pick<ComponentCall, 'cost' | 'costOf'>;
+
+export const mergeCalls = <Call extends Cost>(one: Call, other: Cost): Call => ({
   ...one,
   cost: one.cost + other.cost,
   costOf: (cost) => one.costOf(cost) + other.costOf(cost),
 });
 
 export const usedFieldOf = (
-  { costOf }: ComponentCall,
+  { costOf }: Cost,
   used: number | undefined,
 ): Pick<CallResult, 'used'> => (used === undefined ? {} : { used: costOf(used) });
 

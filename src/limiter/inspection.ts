@@ -71,6 +71,16 @@ export function bindingRule(
   return untimed === undefined ? OPEN : { by: untimed };
 }
 
+/** The status of a call in several limits. */
+export function combineInspections(name: string, each: readonly Inspection[]): Inspection {
+  const rules = each.flatMap((one) => one.rules);
+  const cooldowns = each.filter(({ by }) => by === COOLDOWN);
+  const cooldownMs = Math.max(0, ...cooldowns.map(({ opensInMs = 0 }) => opensInMs));
+  const isClosed = each.some(({ by }) => by === CLOSED);
+  const remaining = Math.min(...each.map((one) => one.remaining));
+  return { remaining, name, ...bindingRule(rules, cooldownMs, isClosed), rules };
+}
+
 export function nameRules(name: string, statuses: readonly RuleStatus[]): NamedRuleStatus[] {
   if (statuses.length === 1) return [nameRule(statuses[0], name)];
   const names = ruleNamesOf(statuses.map(({ kind }) => kind));

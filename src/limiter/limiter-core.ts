@@ -36,7 +36,7 @@ export interface LimiterSettings extends QueueSettings {
 
 const REFUSED: Decision = deny(0);
 
-type Denied = Extract<Decision, { verdict: 'deny' }>;
+export type Denied = Extract<Decision, { verdict: 'deny' }>;
 
 type Report = Extract<Feedback, { report: unknown }>;
 
@@ -184,7 +184,7 @@ export abstract class LimiterCore {
   }
 
   /** A refusal that needs no backend: the limiter is closed, or the key is in cool-down, which a cost of 0 passes. */
-  protected localRefusal(key: string, cost: number): Decision | undefined {
+  localRefusal(key: string, cost: number): Decision | undefined {
     if (this.isClosed) return CLOSED_REFUSAL;
     if (this.cooldowns.isEmpty || cost === 0) return undefined;
     const leftMs = this.cooldowns.remainingMs(key, this.clock.now());

@@ -30,7 +30,7 @@ import { nextArrival, type QueuePosition, type WaiterQueue } from './wait-queue.
 import { type QueueSettings, type WaitResult, waitRefusal } from './wait-scheduler.ts';
 
 export interface RemoteWaitSchedulerOptions extends QueueSettings {
-  readonly backend: RemoteBackend;
+  readonly backend: Pick<RemoteBackend, 'check' | 'checkBatch' | 'settle'>;
   readonly random: Random;
   /** True if the limit reserves slots ahead of time. */
   readonly canReserve: boolean;

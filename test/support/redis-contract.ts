@@ -5,6 +5,7 @@ import { type RedisOptions, redis } from '../../src/backends/redis/options.ts';
 import type { RemoteLimiter } from '../../src/limiter/async-limiter.ts';
 import { all } from '../../src/limiter/composite-limiter.ts';
 import { limiter } from '../../src/limiter/limiter.ts';
+import { Permit } from '../../src/limiter/permit.ts';
 import type { Limit } from '../../src/policies/limit.ts';
 import { throttle } from '../../src/throttle/throttle.ts';
 import type { RedisConnection } from './redis-clients.ts';
@@ -206,6 +207,32 @@ function contractTests(start: () => Promise<RedisHarness>): void {
     await vi.waitFor(() => expect(strict.stats().isAvailable).toBe(true), { timeout: 3000 });
   });
 
+  test('all: limits with other keys and costs are charged together, and a refusal charges none', async () => {
+    const connections = [first, second];
+    const make = (connection: RedisConnection) => {
+      const backend = redis(connection.client, { deadline: 5000 });
+      const user = limiter({ name: 'user', limit: bucketLimit(0.001, 3), backend });
+      const total = limiter({ name: 'total', limit: bucketLimit(0.001, 10), backend });
+      const flights = limiter({ name: 'flights', limit: { concurrency: 6 }, backend });
+      limiters.push(user, total, flights);
+      const tripled = { limiter: total, key: '*', cost: (cost: number) => 3 * cost };
+      return { user, total, flights, api: all([user, tripled, { limiter: flights, cost: 2 }]) };
+    };
+    const [a, b] = connections.map(make);
+    const permit = await a.api.tryAcquire('x');
+    expect(permit).toMatchObject({ verdict: 'allow', remaining: 2 });
+    expect((await b.api.check('x')).verdict).toBe('allow');
+    expect((await b.api.check('y')).verdict).toBe('allow');
+    expect(await a.api.tryAcquire('x')).toMatchObject({ verdict: 'deny', limit: 'total' });
+    const left = async () => {
+      const inspected = [b.user.inspect('x'), b.total.inspect('*'), b.flights.inspect('x')];
+      return (await Promise.all(inspected)).map((one) => one?.remaining);
+    };
+    expect(await left()).toEqual([1, 1, 2]);
+    if (permit instanceof Permit) permit.settle({ outcome: 'ignored' });
+    await vi.waitFor(async () => expect(await left()).toEqual([2, 4, 4]));
+  });
+
   test('invalid options are refused by name', () => {
     expect(() => redis({} as never)).toThrow('a client of node-redis or ioredis');
     expect(() => redis(null as never)).toThrow('a client of node-redis or ioredis');
@@ -216,6 +243,5 @@ function contractTests(start: () => Promise<RedisHarness>): void {
     const window = { limit: 5, per: '1m', steps: 1000 };
     expect(() => shared({ window }, { prefetch: 5 })).toThrow('backend.prefetch');
     expect(() => shared({ all: Array(4).fill({ window }) })).toThrow('windows of fewer `steps`');
-    expect(() => all([shared(bucketLimit(1, 1)) as never])).toThrow('decides in this process');
   });
 }

@@ -6,10 +6,13 @@
 
 import type { Clock, Millis } from '../../core/clock.ts';
 import { type AttemptOutcome, allow, type OnUnavailable } from '../../core/decision.ts';
+import { cryptoRandom } from '../../core/random.ts';
 import { converterBetween, type Policy, type Settlement } from '../../policies/policy.ts';
 import { everyMsOf, lookaheadMs } from '../lookahead.ts';
 import {
   type BatchDecision,
+  type JointDecision,
+  type JointPartRequest,
   type RemoteBackend,
   type RemoteBackendContext,
   type RemoteDecision,
@@ -23,10 +26,14 @@ import {
   type RedisConfig,
   type RedisContext,
 } from './context.ts';
+import { chargeTogether, type JointPart } from './joint.ts';
 import type { FleetOrder } from './lua-fair-order.ts';
+import { areNumbers, rulesText } from './lua-joint.ts';
+import { RESERVATION_TTL_MS } from './lua-reservations.ts';
 import { scriptOf } from './lua-script.ts';
 import type { PrefetchSource } from './prefetch.ts';
 import { decisionOf } from './reply.ts';
+import { wasSent } from './unsent-commands.ts';
 
 export class RedisBackend implements PrefetchSource {
   readonly #context: RedisContext;
@@ -146,6 +153,58 @@ export class RedisBackend implements PrefetchSource {
   async report(key: string, report: AttemptOutcome | 'refusal', count: number): Promise<void> {
     this.#context.fallback.report?.(key, report, count);
     await this.#context.send(key, `r${report} ${count}`).catch(() => {});
+  }
+
+  async reserve(key: string, cost: number): Promise<RemoteDecision> {
+    const reservationId = String(Math.floor(cryptoRandom() * Number.MAX_SAFE_INTEGER));
+    const sentAt = this.#clock.now();
+    try {
+      const { value, at } = await this.#context.send(key, `v${reservationId} ${cost}`);
+      const decision = decisionOf(value);
+      this.#context.fallback.observe(key, cost, decision);
+      return { decision, decidedAt: at, ...(decision.verdict === 'allow' && { reservationId }) };
+    } catch (error) {
+      // If Redis has executed it, it expires, or this arrives sooner.
+      if (wasSent(error))
+        this.#context.unsent.keep(key, `u${reservationId}`, sentAt + RESERVATION_TTL_MS);
+      return this.#fallbackDecision(key, cost);
+    }
+  }
+
+  async confirm(key: string, reservationId: string): Promise<boolean> {
+    return Number((await this.#context.send(key, `k${reservationId}`)).value) === 1;
+  }
+
+  async cancel(key: string, reservationId: string): Promise<void> {
+    const until = this.#clock.now() + RESERVATION_TTL_MS;
+    await this.#context.unsent.send(key, `u${reservationId}`, until);
+  }
+
+  cancelFallback(key: string, cost: number): void {
+    this.#context.fallback.undo(key, cost);
+  }
+
+  chargeTogether(parts: readonly JointPartRequest[]): Promise<JointDecision> | undefined {
+    return chargeTogether(parts);
+  }
+
+  jointPart(key: string, cost: number): JointPart | undefined {
+    const { specs } = this.#policy;
+    if (!areNumbers(specs)) return undefined;
+    const read = (reply: string, at: Millis): RemoteDecision => {
+      const decision = decisionOf(reply);
+      this.#context.fallback.observe(key, cost, decision);
+      return { decision, decidedAt: at };
+    };
+    return {
+      context: this.#context,
+      redisKey: this.#context.redisKeyOf(key),
+      text: `${cost} - ${rulesText(specs)}`,
+      accept: read,
+      refuse: read,
+      undecided: () => this.#fallbackDecision(key, cost),
+      undo: () => this.cancelFallback(key, cost),
+    };
   }
 
   async forget(key: string): Promise<void> {

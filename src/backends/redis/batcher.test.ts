@@ -11,6 +11,7 @@ import { slotOf } from './slot.ts';
 
 /** A scripted connection that records its calls. */
 class ScriptedRedis implements RedisConnection {
+  readonly client = this;
   readonly isCluster: boolean;
   readonly calls: { readonly keys: readonly string[]; readonly args: readonly string[] }[] = [];
   /** How far its clock is ahead of the client's. */

@@ -23,6 +23,7 @@ import { CircuitBreaker, RejectionPacer } from '../circuit-breaker.ts';
 import { randomId } from '../remote-limit.ts';
 import { CallDeadlines } from './call-deadlines.ts';
 import type { RedisConnection, ScriptReply } from './client.ts';
+import { RESERVATION_TTL_MS, RESERVED_ERROR } from './lua-reservations.ts';
 import type { ReplyValue } from './reply.ts';
 import { SLOT_COUNT, slotOf } from './slot.ts';
 
@@ -37,6 +38,8 @@ const MAX_UNAVAILABLE_SLOTS = 64;
 
 interface PendingCommand {
   readonly key: string;
+  /** All keys of a joint check, which is one command for several keys. */
+  readonly jointKeys?: readonly string[] | undefined;
   /** The hash slot of the key in a cluster; 0 without one. */
   readonly slot: number;
   readonly command: string;
@@ -54,12 +57,14 @@ export interface TimedReply {
 export interface Scripts {
   readonly full: string;
   readonly checkOnly: string;
+  /** For commands with several keys. */
+  readonly joint?: string;
   /** True if the full script executes `s`, `h` and `g` once for each call id; else they must be idempotent. */
   readonly hasCallIds?: boolean;
 }
 
-/** Commands without a decision (settle, hits, leave queue): Redis executes them even when they are late. */
-const isOneWay = ({ command }: PendingCommand): boolean => /^[shx]/.test(command);
+/** Commands without a decision (settle, hits, leave queue, undo): Redis executes them even when they are late. */
+const isOneWay = ({ command }: PendingCommand): boolean => /^[shxu]/.test(command);
 
 /** Commands that would count twice if Redis executed them twice: settle, hits, credit. */
 const countsOnce = (text: string): boolean => /^[shg]/.test(text);
@@ -69,6 +74,23 @@ const NOT_EXECUTED = 'late';
 
 /** The time of a reply; of a late one too. */
 const redisTimeOf = ([first]: ScriptReply): Millis => Number(String(first).replace('late ', ''));
+
+const isReservedError = (error: unknown): boolean =>
+  error instanceof Error && error.message.includes(RESERVED_ERROR);
+
+const keysOf = ({ key, jointKeys = [key] }: PendingCommand): readonly string[] => jointKeys;
+
+/** Joint checks have a script of their own, and are sent with those of as many keys. */
+function splitJoint(commands: readonly PendingCommand[]): readonly (readonly PendingCommand[])[] {
+  const byLength = new Map<number, PendingCommand[]>();
+  for (const command of commands) {
+    const length = command.jointKeys?.length ?? 0;
+    const group = byLength.get(length);
+    if (group) group.push(command);
+    else byLength.set(length, [command]);
+  }
+  return [...byLength.values()];
+}
 
 export class ScriptBatcher {
   readonly #connection: RedisConnection;
@@ -85,11 +107,15 @@ export class ScriptBatcher {
   /** Never from a seeded source: a call with the id of another one would not be executed. */
   readonly #id = randomId(cryptoRandom);
   #lastCallNumber = 0;
+  /** Until then keys may have reservations, which only the full script can read. */
+  #isReservedUntil: Millis = -Infinity;
   readonly #calls: CallDeadlines;
   readonly #onAvailability: (isAvailable: boolean, why: unknown) => void;
   /** By slot. */
   readonly #openBreakers = new Map<number, CircuitBreaker>();
   #buffered: PendingCommand[] = [];
+  /** True if a joint check is buffered. */
+  #hasJoint = false;
   /** Ready to be sent, oldest first. */
   #batches: (readonly PendingCommand[])[] = [];
   #inFlightCount = 0;
@@ -123,12 +149,13 @@ export class ScriptBatcher {
   }
 
   /** Rejects with an UnavailableError if there is no reply in time. */
-  send(key: string, command: string): Promise<TimedReply> {
+  send(key: string, command: string, jointKeys?: readonly string[]): Promise<TimedReply> {
+    if (jointKeys) this.#hasJoint = true;
     const slot = this.#connection.isCluster ? slotOf(key) : 0;
     if (this.#isUnavailable(slot))
       return this.#rejectionPacer.reject(new UnavailableError('Redis'));
     return new Promise((resolve, reject) => {
-      this.#buffered.push({ key, slot, command, resolve, reject });
+      this.#buffered.push({ key, jointKeys, slot, command, resolve, reject });
       if (this.#buffered.length === 1) onNextTick(() => this.#flush());
     });
   }
@@ -174,9 +201,13 @@ export class ScriptBatcher {
   #flush(): void {
     const commands = this.#buffered;
     this.#buffered = [];
-    for (const group of this.#groupBySlot(commands)) {
-      for (let from = 0; from < group.length; from += MAX_BATCH_SIZE) {
-        this.#batches.push(group.slice(from, from + MAX_BATCH_SIZE));
+    const bySlot = this.#groupBySlot(commands);
+    const groups = this.#hasJoint ? bySlot.flatMap(splitJoint) : bySlot;
+    this.#hasJoint = false;
+    for (const group of groups) {
+      const size = Math.ceil(MAX_BATCH_SIZE / (group[0].jointKeys?.length ?? 1));
+      for (let from = 0; from < group.length; from += size) {
+        this.#batches.push(group.slice(from, from + size));
       }
     }
     this.#dispatch();
@@ -200,7 +231,7 @@ export class ScriptBatcher {
   }
 
   /** A cluster runs a script only on keys of one slot. */
-  #groupBySlot(commands: readonly PendingCommand[]): Iterable<readonly PendingCommand[]> {
+  #groupBySlot(commands: readonly PendingCommand[]): readonly (readonly PendingCommand[])[] {
     if (!this.#connection.isCluster) return [commands];
     const bySlot = new Map<number, PendingCommand[]>();
     for (const command of commands) {
@@ -208,16 +239,18 @@ export class ScriptBatcher {
       if (group) group.push(command);
       else bySlot.set(command.slot, [command]);
     }
-    return bySlot.values();
+    return [...bySlot.values()];
   }
 
   async #sendBatch(commands: readonly PendingCommand[], isRetry = false): Promise<void> {
     const texts = commands.map(({ command }) => command);
     const isUniform = texts.every((text) => text === texts[0]);
-    const isCheckOnly = texts.every((text) => text.startsWith('a'));
-    const script = isCheckOnly ? this.#scripts.checkOnly : this.#scripts.full;
+    const isCheckOnly =
+      texts.every((text) => text.startsWith('a')) && !(this.#clock.now() < this.#isReservedUntil);
+    const script = this.#scriptFor(commands[0], isCheckOnly);
     try {
-      const keys = commands.map(({ key }) => key);
+      const isJoint = commands[0].jointKeys !== undefined;
+      const keys = isJoint ? commands.flatMap(keysOf) : commands.map(({ key }) => key);
       const args = isUniform ? [texts[0]] : texts;
       const callId = isCheckOnly ? '' : this.#callIdOf(args);
       const reply = await this.#runScript(commands[0].slot, script, keys, args, callId);
@@ -225,6 +258,10 @@ export class ScriptBatcher {
       if (Number.isNaN(at)) return await this.#resendBatch(commands, reply, isRetry);
       for (let n = 0; n < commands.length; n++) commands[n].resolve({ value: reply[n + 1], at });
     } catch (error) {
+      if (isCheckOnly && isReservedError(error)) {
+        this.#isReservedUntil = this.#clock.now() + RESERVATION_TTL_MS;
+        return await this.#sendBatch(commands, isRetry);
+      }
       this.#openBreaker(commands[0], error);
       const unavailable = new UnavailableError('Redis', error);
       for (const { reject } of commands) reject(unavailable);
@@ -246,6 +283,12 @@ export class ScriptBatcher {
     for (const command of commands.filter(isDone)) command.resolve({ value: 0, at: Number.NaN });
     const rest = commands.filter((command, n) => !isDone(command, n));
     if (rest.length > 0) await this.#sendBatch(rest, true);
+  }
+
+  #scriptFor({ jointKeys }: PendingCommand, isCheckOnly: boolean): string {
+    const { checkOnly, full, joint } = this.#scripts;
+    if (isCheckOnly) return checkOnly;
+    return jointKeys && joint !== undefined ? joint : full;
   }
 
   /** Empty if the call may be executed twice. */

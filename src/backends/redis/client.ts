@@ -12,6 +12,8 @@ import type { ReplyValue } from './reply.ts';
 export type ScriptReply = readonly ReplyValue[];
 
 export interface RedisConnection {
+  /** The caller's client: limits with the same one are on the same servers. */
+  readonly client: unknown;
   /** In a cluster, a call may only touch keys of one hash slot. */
   readonly isCluster: boolean;
   /** Runs a script by its digest; its source is sent with the first call, and when Redis does not know it. */
@@ -83,6 +85,7 @@ export function connectionOf(client: unknown): RedisConnection {
     digests.set(script, await adapter.load(script));
   };
   return {
+    client,
     isCluster: adapter.isCluster,
     async run(script, keys, args) {
       const digest = digests.get(script);

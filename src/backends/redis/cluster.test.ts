@@ -18,6 +18,7 @@ import {
 } from '../../../test/support/services.ts';
 import { seededRandom } from '../../core/random.ts';
 import type { RemoteLimiter } from '../../limiter/async-limiter.ts';
+import { all } from '../../limiter/composite-limiter.ts';
 import { limiter } from '../../limiter/limiter.ts';
 import type { Limit } from '../../policies/limit.ts';
 import { redis } from './options.ts';
@@ -43,6 +44,101 @@ describe.skipIf(redisServer() === undefined)('redis backend, cluster', () => {
       };
     });
   }
+
+  describe.each(Object.entries(CLIENTS))('all by %s', (_name, connect) => {
+    const clients: RedisConnection[] = [];
+    const limiters: RemoteLimiter[] = [];
+    const shared = ({ client }: RedisConnection, name: string, burst: number): RemoteLimiter => {
+      const limit = { bucket: { rate: '1/365d', burst } } as const;
+      const made = limiter({ name, limit, backend: redis(client, { deadline: '5s' }) });
+      limiters.push(made);
+      return made;
+    };
+    const calls = (): number =>
+      cluster
+        .masters()
+        .map(({ port }) => redisCli(port, 'INFO', 'commandstats'))
+        .reduce((sum, text) => sum + Number(/cmdstat_evalsha:calls=(\d+)/.exec(text)?.[1] ?? 0), 0);
+    beforeEach(async () => {
+      for (const { port } of cluster.masters()) redisCli(port, 'FLUSHALL');
+      clients.push(await connect(cluster), await connect(cluster));
+    });
+    afterEach(async () => {
+      for (const api of limiters.splice(0)) await api.close();
+      for (const { disconnect } of clients.splice(0)) disconnect();
+    });
+
+    test('keys in several slots: one call after the other gets what an oracle admits', async () => {
+      const random = seededRandom(7);
+      const bursts = [9, 14, 30];
+      const composites = clients.map((client) =>
+        all([
+          shared(client, 'one', bursts[0]),
+          { limiter: shared(client, 'two', bursts[1]), key: (key) => key.slice(0, 1) },
+          { limiter: shared(client, 'all', bursts[2]), key: '*', cost: (cost) => 2 * cost },
+        ]),
+      );
+      const spent = new Map<string, number>();
+      const verdicts = new Set<string>();
+      for (let n = 0; n < 60; n++) {
+        const key = ['a1', 'a2', 'b1'][Math.floor(random() * 3)];
+        const cost = Math.floor(random() * 4);
+        const charges = [
+          { id: `one ${key}`, cost, burst: bursts[0] },
+          { id: `two ${key.slice(0, 1)}`, cost, burst: bursts[1] },
+          { id: 'all *', cost: 2 * cost, burst: bursts[2] },
+        ];
+        const fits = charges.every(({ id, cost, burst }) => (spent.get(id) ?? 0) + cost <= burst);
+        const { verdict } = await composites[n % 2].check(key, cost);
+        expect(verdict).toBe(fits ? 'allow' : 'deny');
+        verdicts.add(verdict);
+        if (fits) for (const { id, cost } of charges) spent.set(id, (spent.get(id) ?? 0) + cost);
+      }
+      expect(verdicts.size).toBe(2);
+      for (const [id, count] of spent) {
+        const [name, key] = id.split(' ');
+        const n = ['one', 'two', 'all'].indexOf(name);
+        expect((await limiters[n].inspect(key))?.remaining).toBe(bursts[n] - count);
+      }
+    });
+
+    test('keys in several slots: concurrent calls charge exactly what they are granted', async () => {
+      const makers = clients.map((client) => {
+        const parts = [shared(client, 'one', 40), shared(client, 'two', 25)];
+        return { parts, api: all([parts[0], { limiter: parts[1], key: 'shared', cost: 1 }]) };
+      });
+      let one = 0;
+      let two = 0;
+      const work = Array.from({ length: 120 }, async (_, n) => {
+        const cost = 1 + (n % 3);
+        if ((await makers[n % 2].api.check('k', cost)).verdict !== 'allow') return;
+        one += cost;
+        two++;
+      });
+      await Promise.all(work);
+      expect(Math.max(one / 40, two / 25)).toBeGreaterThan(0.5);
+      const [{ parts }] = makers;
+      const left = [await parts[0].inspect('k'), await parts[1].inspect('shared')];
+      expect(left.map((one) => one?.remaining)).toEqual([40 - one, 25 - two]);
+    });
+
+    test('keys in one slot: one call', async () => {
+      const slotIn = (name: string, key: string): number =>
+        slotOf(`sluice:{${name}:${key}}:bucket`);
+      let key = 0;
+      while (slotIn('two', `${key}`) !== slotIn('one', 'k')) key++;
+      const [client] = clients;
+      const parts = [shared(client, 'one', 5), shared(client, 'two', 3)];
+      const api = all([parts[0], { limiter: parts[1], key: `${key}` }]);
+      await api.check('k'); // loads the script
+      await api.check('k');
+      const before = calls();
+      const verdicts = await Promise.all([api.check('k'), api.check('k')]);
+      expect(calls() - before).toBe(1);
+      expect(verdicts.map(({ verdict }) => verdict)).toEqual(['allow', 'deny']);
+      expect((await parts[0].inspect('k'))?.remaining).toBe(2);
+    });
+  });
 
   describe.each(Object.entries(CLIENTS))('fair queue by %s', (_name, connect) => {
     const LIMITS: [string, Limit, string][] = [

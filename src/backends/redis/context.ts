@@ -14,6 +14,7 @@ import { convertKeys } from './key-conversion.ts';
 import { type Fallback, LocalFallback } from './local-fallback.ts';
 import type { FleetOrder } from './lua-fair-order.ts';
 import { grantsAhead } from './lua-fair-queue.ts';
+import { JOINT_SCRIPT } from './lua-joint.ts';
 import { UnsentCommands } from './unsent-commands.ts';
 
 export const ON_UNAVAILABLE_VALUES: readonly OnUnavailable[] = ['allow', 'deny', 'local'];
@@ -30,7 +31,10 @@ export interface RedisConfig {
 }
 
 export interface RedisContext {
+  readonly connection: RedisConnection;
   readonly batcher: ScriptBatcher;
+  /** The name of a key in Redis. */
+  readonly redisKeyOf: (key: string) => string;
   /** Sends a command for a key. Rejects with an UnavailableError if there is no reply in time. */
   readonly send: SendCommand;
   /** An instant of this process's clock on Redis's clock; NaN before the first reply. */
@@ -70,7 +74,7 @@ export function createRedisContext(
     if (isAvailable) fairQueue?.pollNow();
   };
   const batching = { clock, deadlineMs, onAvailability: onChange };
-  const batcher = new ScriptBatcher(connection, scripts, batching);
+  const batcher = new ScriptBatcher(connection, { ...scripts, joint: JOINT_SCRIPT }, batching);
   const { keyOf: redisKeyOf, pattern, markerKey } = nameKeys(config.prefix, context, policy);
   const send: SendCommand = (key, command) => batcher.send(redisKeyOf(key), command);
   const toRedisTime = (key: string, at: Millis): Millis => batcher.toRedisTime(redisKeyOf(key), at);
@@ -85,6 +89,7 @@ export function createRedisContext(
     report: (key, report, count) => inner.report?.(key, report, count),
     reconcile: inner.reconcile.bind(inner),
     change: (next) => inner.change?.(next),
+    undo: inner.undo.bind(inner),
   };
   const { trackLease } = scripts;
   const fixed = { grantsAhead: grantsAhead(policy.specs ?? []), order: fleetOrderOf(context) };
@@ -97,12 +102,13 @@ export function createRedisContext(
     const keys = { connection, pattern, markerKey };
     const timing = { clock, deadlineMs: Math.max(deadlineMs, MIN_CONVERSION_DEADLINE_MS) };
     if (convert) await convertKeys(keys, nextScripts, { from: current, to: next, convert }, timing);
-    batcher.useScripts(nextScripts);
+    batcher.useScripts({ ...nextScripts, joint: JOINT_SCRIPT });
     fallback.change?.(next);
     current = next;
     fairQueue?.pollNow();
   };
-  return { batcher, send, toRedisTime, unsent, fallback, fairQueue, change };
+  const named = { connection, redisKeyOf };
+  return { ...named, batcher, send, toRedisTime, unsent, fallback, fairQueue, change };
 }
 
 /** A call that converts a page of keys takes longer than a check, and no caller waits for it. */
@@ -153,5 +159,7 @@ function createFallback(
   send: SendCommand,
 ): Fallback {
   if (onUnavailable === 'local') return new LocalFallback(policy, context, processes, send);
-  return { check: () => decideUnavailable(onUnavailable), observe: () => {}, reconcile: () => {} };
+  const nothing = (): void => {};
+  const check = () => decideUnavailable(onUnavailable);
+  return { check, observe: nothing, reconcile: nothing, undo: nothing };
 }

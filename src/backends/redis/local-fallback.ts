@@ -29,6 +29,8 @@ export interface Fallback {
   reconcile(): void;
   /** The limit has other numbers. */
   change?(policy: Policy): void;
+  /** Takes back a cost that `check` has just granted. */
+  undo(key: string, cost: number): void;
 }
 
 export class LocalFallback implements Fallback {
@@ -66,6 +68,14 @@ export class LocalFallback implements Fallback {
     const scaled = this.#local.checkNow(key, cost * this.#processes, now);
     const isTooLarge = scaled.verdict === 'deny' && scaled.retryAfterMs === NEVER;
     return isTooLarge ? this.#local.checkNow(key, cost, now) : scaled;
+  }
+
+  undo(key: string, cost: number): void {
+    const now = this.#clock.now();
+    const scaled = this.#local.peek(key, cost * this.#processes);
+    const isTooLarge = scaled.verdict === 'deny' && scaled.retryAfterMs === NEVER;
+    const charged = isTooLarge ? cost : cost * this.#processes;
+    this.#local.settle(key, { outcome: 'ignored', cost: charged, dueAt: now }, now);
   }
 
   /** The reply of a bucket, window or quota says what is left for all processes. Of other limits, the calls of this process are counted. */

@@ -417,3 +417,14 @@ export function ruleLua(specs: readonly RuleSpec[], isCheckOnly: boolean): strin
     `local rule = ${rule}`,
   ].join('\n');
 }
+
+/** Lua that defines `RULES`: how to create a rule of each kind from its parameters, and `all` to combine rules. */
+export const allRulesLua = (): string =>
+  [
+    COMMON_LUA,
+    ...Object.values(RULES_LUA).map((lua) => lua.replace(NON_CHECK_SECTIONS, '$1')),
+    COMPOSITE_LUA,
+    `local RULES = { ${Object.keys(RULES_LUA)
+      .map((kind) => `${kind} = ${kind}`)
+      .join(', ')} }`,
+  ].join('\n');

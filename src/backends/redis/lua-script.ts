@@ -26,10 +26,10 @@
  *     c<number>… <number>…                               the second half replaces the first, if that is the state: 1, else 0
  *     p                         probe                    0, or an error if Redis cannot decide
  *
- * and the commands of `lua-fair-queue.ts`, with a fair queue.
+ * and the commands of `lua-reservations.ts`, and of `lua-fair-queue.ts` with a fair queue.
  *
  * The first reply is the time on Redis's clock, the only clock that counts; `late 17…` if the deadline had passed. Commands
- * without a decision (s, h, r, x) are executed even then. Numbers travel as strings of 17 digits, which lose nothing, and
+ * without a decision (s, h, r, x, u) are executed even then. Numbers travel as strings of 17 digits, which lose nothing, and
  * states as packed doubles. A key's state is read once and written once for a call, and expires when it is removable.
  *
  * A client may send a call again after a reconnect. Executed twice, s, h and g would count twice, so Redis remembers the
@@ -45,6 +45,11 @@ import { bucketCheckScript } from './lua-bucket.ts';
 import type { FleetOrder } from './lua-fair-order.ts';
 import { timedFairQueueLua } from './lua-fair-queue.ts';
 import { quotaCheckScript } from './lua-quota-check.ts';
+import {
+  REFUSE_RESERVED_LUA,
+  RESERVATION_COMMANDS_LUA,
+  RESERVATIONS_LUA,
+} from './lua-reservations.ts';
 import { hasShortForm, ruleLua } from './lua-rules.ts';
 import { windowCheckScript } from './lua-window-check.ts';
 
@@ -58,9 +63,9 @@ const IDLE_TTL_MS = 86_400_000;
 const MAX_TTL_MS = 1e15;
 
 /** A foreign value counts as missing and is overwritten: as an error it would fail the call and look like an outage. */
-const READ_LUA = `
+export const readLua = (isCheckOnly: boolean): string => `
 local function read(key)
-  local packed = redis.pcall('GET', key)
+  local packed = redis.pcall('GET', key)${isCheckOnly ? REFUSE_RESERVED_LUA : ''}
   if type(packed) ~= 'table' then return packed end
   if string.find(packed.err, 'WRONGTYPE', 1, true) then return false end
   return redis.call('GET', key)
@@ -98,8 +103,9 @@ export function scriptOf(
   const isFair = scope === 'fifo-queue' || scope === 'fair-queue';
   const [first] = specs;
   const checkScript = specs.length === 1 ? CHECK_SCRIPTS[first.kind] : undefined;
-  if (scope === 'check-only' && checkScript) return checkScript(first, MAX_TTL_MS, READ_LUA);
-  return `${ruleLua(specs, scope === 'check-only' && hasShortForm(specs))}
+  const isCheckOnly = scope === 'check-only';
+  if (isCheckOnly && checkScript) return checkScript(first, MAX_TTL_MS, readLua(true));
+  return `${ruleLua(specs, isCheckOnly && hasShortForm(specs))}
 local FORMAT, BYTES = '<${'d'.repeat(width)}', ${8 * width}
 local call, sub, match, gmatch = redis.call, string.sub, string.match, string.gmatch
 local function exact(x) return string.format('%.17g', x) end
@@ -114,14 +120,16 @@ if not isTimeGiven then
 end
 local isLate = deadline ~= nil and now > deadline
 ${CALL_MEMORY_LUA}
-${READ_LUA}
-local states, changed = {}, {}
+${readLua(isCheckOnly)}
+${isCheckOnly ? '' : RESERVATIONS_LUA}
+local states, changed, reservations = {}, {}, {}
 local function stateOf(key)
   local s = states[key]
   if s then return s end
   local packed = read(key)
   if packed and #packed == BYTES then
     s = { struct.unpack(FORMAT, packed) }
+  ${isCheckOnly ? '' : READ_RESERVED_LUA}
   else
     s = {}
     rule.init(s, 0, now)
@@ -144,7 +152,7 @@ local function encodeDecision(verdict, value, isLocked)
   return -2 - value
 end
 
-${scope === 'check-only' ? 'local OPS = {}' : commandsLua(width)}
+${isCheckOnly ? 'local OPS = {}' : commandsLua(width)}
 ${isFair ? timedFairQueueLua(specs, scope === 'fair-queue' ? 'fair' : 'fifo') : ''}
 local replies = { (isLate and 'late ' or '') .. exact(now) }
 local isUniform = #ARGV == 2
@@ -157,7 +165,7 @@ for i = 1, #KEYS do
   end
   local key = KEYS[i]
   local s = stateOf(key)
-  if isLate and op ~= 's' and op ~= 'h' and op ~= 'r' and op ~= 'x' then
+  if isLate and op ~= 's' and op ~= 'h' and op ~= 'r' and op ~= 'x' and op ~= 'u' then
     if op == 'f' or op == 'b' then op = 'l' end -- the queue is not touched
     s = { unpack(s, 1, ${width}) } -- decided on a copy: nothing is kept
   elseif op ~= 'l' and op ~= 'p' then
@@ -170,27 +178,39 @@ for i = 1, #KEYS do
   ${isFair ? 'elseif QUEUE_COMMANDS[op] then replies[i + 1] = QUEUE_COMMANDS[op](rest, key)' : ''}
   else
     replies[i + 1] = OPS[op](s, rest, key)
-    ${isFair ? "if op == 's' then notifyHead(key) end -- what was given back may open the limit" : ''}
+    ${isFair ? "if op == 's' or op == 'u' then notifyHead(key) end -- what was given back may open the limit" : ''}
   end
 end
 
 for key, s in pairs(changed) do
+${isCheckOnly ? "local tail, tailMs = '', 0" : 'local tail, tailMs = packReservations(reservations[key])'}
+${writeLua(String(width))}
+end
+return replies
+`;
+}
+
+const READ_RESERVED_LUA = `elseif isReserved(packed, BYTES) then
+    s = { struct.unpack(FORMAT, packed) }
+    reservations[key] = readReservations(packed, BYTES, rule, s)`;
+
+/**
+ * Writes the state `s` of a key, by `rule` in `FORMAT`, with its reservations: `tail` lasts for `tailMs`. A rule that says
+ * nothing about the removal of its state is kept for a fixed time, and so is every state in tests.
+ */
+export const writeLua = (width: string): string => `
   local removableAt, knownAt = rule.removableAt(s, 0)
-  if removableAt <= now and not isTimeGiven then
+  if removableAt <= now and tailMs == 0 and not isTimeGiven then
     call('DEL', key)
   else
     local ms = ${IDLE_TTL_MS}
     if not isTimeGiven then
       if removableAt < huge then ms = ceil(removableAt - now) + 1
       elseif knownAt then ms = max(ms, ceil(knownAt - now) + 1) end
-      ms = min(ms, ${MAX_TTL_MS})
+      ms = min(max(ms, tailMs), ${MAX_TTL_MS})
     end
-    call('SET', key, struct.pack(FORMAT, unpack(s, 1, ${width})), 'PX', ms)
-  end
-end
-return replies
-`;
-}
+    call('SET', key, struct.pack(FORMAT, unpack(s, 1, ${width})) .. tail, 'PX', ms)
+  end`;
 
 /** All commands but `a`. */
 const commandsLua = (width: number): string => `
@@ -297,4 +317,4 @@ local OPS = {
 
   p = function(s, rest, key) ${PROBE_LUA} end,
 }
-`;
+${RESERVATION_COMMANDS_LUA}`;

@@ -26,29 +26,14 @@ export const LEASE_TTL_MS: Millis = 10_000;
 /** How long Redis keeps the last fencing token of an idle key: later ones are higher, as Redis's clock is. */
 const TOKEN_TTL_MS: Millis = 86_400_000;
 
-export const semaphoreScript = (most: number, order: FleetOrder | undefined): string => `
-local MOST, LEASE_TTL_MS, TOKEN_TTL_MS = ${most}, ${LEASE_TTL_MS}, ${TOKEN_TTL_MS}
-local ALLOW, DENY, NEVER, WHEN_SETTLED = 0, 2, -1, -2
-local call, sub, match, ceil = redis.call, string.sub, string.match, math.ceil
-local function exact(x) return string.format('%.17g', x) end
-local time = call('TIME')
-local now = tonumber(time[1]) * 1000 + tonumber(time[2]) / 1000
-local deadline = tonumber(match(ARGV[1], '^by (.+)$'))
-local isLate = deadline ~= nil and now > deadline -- the caller has timed out: no lease is granted
-local replies = { (isLate and 'late ' or '') .. exact(now) }
-
+/** Leases of a key, with `now` and `isLate`. */
+export const LEASES_LUA = `
+local LEASE_TTL_MS, TOKEN_TTL_MS = ${LEASE_TTL_MS}, ${TOKEN_TTL_MS}
 local function expireLeases(key)
   local expired = redis.pcall('ZREMRANGEBYSCORE', key, '-inf', now)
   if type(expired) ~= 'table' then return end
   if not string.find(expired.err, 'WRONGTYPE', 1, true) then error(expired.err, 0) end
   call('DEL', key) -- a foreign value: as an error it would look like an outage
-end
-
-local function peek(key, cost)
-  local remaining = MOST - call('ZCARD', key) - cost
-  if cost > MOST then return DENY, NEVER end
-  if remaining < 0 then return DENY, WHEN_SETTLED end
-  return ALLOW, remaining
 end
 
 local function writeLease(key, id, cost)
@@ -67,18 +52,38 @@ local function nextToken(key)
   return token
 end
 
+local function removeLease(key, id, cost)
+  local removed = 0
+  for n = 1, cost do removed = removed + call('ZREM', key, id .. '#' .. n) end
+  return removed > 0
+end
+`;
+
+export const semaphoreScript = (most: number, order: FleetOrder | undefined): string => `
+local MOST = ${most}
+local ALLOW, DENY, NEVER, WHEN_SETTLED = 0, 2, -1, -2
+local call, sub, match, ceil = redis.call, string.sub, string.match, math.ceil
+local function exact(x) return string.format('%.17g', x) end
+local time = call('TIME')
+local now = tonumber(time[1]) * 1000 + tonumber(time[2]) / 1000
+local deadline = tonumber(match(ARGV[1], '^by (.+)$'))
+local isLate = deadline ~= nil and now > deadline -- the caller has timed out: no lease is granted
+local replies = { (isLate and 'late ' or '') .. exact(now) }
+
+${LEASES_LUA}
+local function peek(key, cost)
+  local remaining = MOST - call('ZCARD', key) - cost
+  if cost > MOST then return DENY, NEVER end
+  if remaining < 0 then return DENY, WHEN_SETTLED end
+  return ALLOW, remaining
+end
+
 local function admit(key, id, cost)
   if isLate then return DENY, WHEN_SETTLED end
   local verdict, value = peek(key, cost)
   if verdict ~= ALLOW then return verdict, value end
   writeLease(key, id, cost)
   return verdict, value, 0, nextToken(key)
-end
-
-local function removeLease(key, id, cost)
-  local removed = 0
-  for n = 1, cost do removed = removed + call('ZREM', key, id .. '#' .. n) end
-  return removed > 0
 end
 
 local function release(key, id) return removeLease(key, id, tonumber(match(id, '([^/]+)$'))) end

@@ -75,7 +75,8 @@ export function redis(
       }
       const countsInFlight = policy.concurrencyLimit !== undefined;
       if (countsInFlight && (specs.length > 1 || prefetch !== undefined)) {
-        const expected = 'alone, and without prefetch, when it counts calls in flight';
+        const expected =
+          'alone, and without prefetch, when it counts calls in flight: combine limiters with all([...]) instead';
         throw new ConfigError('limit', expected, policy.kind);
       }
       if (isFair && policy.canReserve) {

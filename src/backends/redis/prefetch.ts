@@ -12,10 +12,13 @@ import type { Policy } from '../../policies/policy.ts';
 import { DelegatingRemoteBackend } from '../delegating-remote-backend.ts';
 import {
   type BatchDecision,
+  type JointDecision,
+  type JointPartRequest,
   type RemoteBackend,
   type RemoteDecision,
   toBatchDecision,
 } from '../remote-backend.ts';
+import type { JointPart } from './joint.ts';
 
 /** Keys with prefetched tokens; beyond that the oldest key is evicted and its tokens are returned. */
 const MAX_PREFETCHED_KEYS = 10_000;
@@ -34,6 +37,12 @@ export interface PrefetchSource extends RemoteBackend {
   credit: NonNullable<RemoteBackend['credit']>;
   toServerTime: NonNullable<RemoteBackend['toServerTime']>;
   forget: NonNullable<RemoteBackend['forget']>;
+  reserve: NonNullable<RemoteBackend['reserve']>;
+  confirm: NonNullable<RemoteBackend['confirm']>;
+  cancel: NonNullable<RemoteBackend['cancel']>;
+  cancelFallback: NonNullable<RemoteBackend['cancelFallback']>;
+  chargeTogether: NonNullable<RemoteBackend['chargeTogether']>;
+  jointPart(key: string, cost: number): JointPart | undefined;
   /** As `takeUpTo`, but 0 while Redis is unavailable: tokens of the fallback must not be prefetched. */
   takeRemote(key: string, most: number): Promise<number>;
 }
@@ -62,14 +71,49 @@ export class PrefetchBackend extends DelegatingRemoteBackend<PrefetchSource> {
   }
 
   override async checkNow(key: string, cost: number): Promise<RemoteDecision> {
+    const decision = await this.takePrefetched(key, cost);
+    return decision ? { decision, decidedAt: this.#clock.now() } : super.checkNow(key, cost);
+  }
+
+  async takePrefetched(key: string, cost: number): Promise<Decision | undefined> {
     // Two attempts: concurrent calls that waited for the same refill may have used it up.
     for (let attempt = 0; attempt < 2 && cost <= this.#prefetchSize; attempt++) {
       const decision = this.checkPrefetched(key, cost);
-      if (decision) return { decision, decidedAt: this.#clock.now() };
+      if (decision) return decision;
       await this.#refillOnce(key);
     }
-    const decision = this.checkPrefetched(key, cost);
-    return decision ? { decision, decidedAt: this.#clock.now() } : super.checkNow(key, cost);
+    return this.checkPrefetched(key, cost);
+  }
+
+  /** Tokens that are too old by now are returned with the next refill. */
+  async returnPrefetched(key: string, cost: number): Promise<void> {
+    const tokens = this.#tokensByKey.get(key);
+    if (tokens) tokens.remaining += cost;
+    else await this.inner.settle(key, { outcome: 'ignored', cost, dueAt: Number.NaN });
+  }
+
+  reserve(key: string, cost: number): Promise<RemoteDecision> {
+    return this.inner.reserve(key, cost);
+  }
+
+  confirm(key: string, reservationId: string): Promise<boolean> {
+    return this.inner.confirm(key, reservationId);
+  }
+
+  cancel(key: string, reservationId: string): Promise<void> {
+    return this.inner.cancel(key, reservationId);
+  }
+
+  cancelFallback(key: string, cost: number): void {
+    this.inner.cancelFallback(key, cost);
+  }
+
+  chargeTogether(parts: readonly JointPartRequest[]): Promise<JointDecision> | undefined {
+    return this.inner.chargeTogether(parts);
+  }
+
+  jointPart(key: string, cost: number): JointPart | undefined {
+    return this.inner.jointPart(key, cost);
   }
 
   /** Tokens that were prefetched stay here: they are part of what is new. */

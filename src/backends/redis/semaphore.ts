@@ -22,6 +22,8 @@ import { PendingSet } from '../../core/pending.ts';
 import { converterBetween, type Policy, type Settlement } from '../../policies/policy.ts';
 import {
   type BatchDecision,
+  type JointDecision,
+  type JointPartRequest,
   type RemoteBackend,
   type RemoteBackendContext,
   type RemoteDecision,
@@ -37,17 +39,17 @@ import {
   type RedisContext,
 } from './context.ts';
 import type { GrantedLease } from './fair-queue.ts';
+import { chargeTogether, type JointPart } from './joint.ts';
 import type { FleetOrder } from './lua-fair-order.ts';
+import { rulesText } from './lua-joint.ts';
 import { LEASE_TTL_MS, semaphoreScript } from './lua-semaphore.ts';
 import { grantOf } from './reply.ts';
+import { wasSent } from './unsent-commands.ts';
 
 /** Keys whose calls of other processes are remembered; beyond that the oldest is forgotten. */
 const MAX_OBSERVED_KEYS = 10_000;
 
 const releaseCommand = (leaseId: string, cost: number): string => `s${leaseId} ${cost}`;
-
-/** Whether a command that failed was sent: Redis may have executed it, and only its reply was lost. */
-const wasSent = (error: unknown): boolean => (error as Error).cause instanceof Error;
 
 /** The lease of a call in flight of this process. */
 interface ActiveLease extends RemoteLease {
@@ -99,6 +101,7 @@ export class SemaphoreBackend implements RemoteBackend {
         check: (key, cost) => this.#decideLocally(key, cost),
         observe: () => {},
         reconcile: () => this.#renewAll(),
+        undo: () => {}, // its lease is settled
       },
     });
     this.#policy = policy;
@@ -126,7 +129,6 @@ export class SemaphoreBackend implements RemoteBackend {
   }
 
   async #checkWithLease(key: string, cost: number): Promise<RemoteDecision> {
-    const { fallback, unsent } = this.#context;
     const leaseId = `${this.#processId}/${++this.#lastLeaseNumber}`;
     const sentAt = this.#clock.now();
     try {
@@ -140,15 +142,56 @@ export class SemaphoreBackend implements RemoteBackend {
       this.#observe(key, cost, decision);
       return { decision, decidedAt: at, ...(decision.verdict === 'allow' && { leaseId }) };
     } catch (error) {
-      const decision = fallback.check(key, cost);
-      const undecided = { decision, decidedAt: this.#clock.now(), fromFallback: true };
-      if (decision.verdict !== 'deny') {
-        this.#track(leaseId, { key, cost, wasSent: wasSent(error) });
-        return { ...undecided, leaseId };
-      }
-      if (wasSent(error)) unsent.keep(key, releaseCommand(leaseId, cost), sentAt + LEASE_TTL_MS);
-      return undecided;
+      return this.#undecided(leaseId, { key, cost, sentAt }, error);
     }
+  }
+
+  #undecided(
+    leaseId: string,
+    { key, cost, sentAt }: { readonly key: string; readonly cost: number; readonly sentAt: Millis },
+    error: unknown,
+  ): RemoteDecision {
+    const { fallback, unsent } = this.#context;
+    const decision = fallback.check(key, cost);
+    const undecided = { decision, decidedAt: this.#clock.now(), fromFallback: true };
+    if (decision.verdict !== 'deny') {
+      this.#track(leaseId, { key, cost, wasSent: wasSent(error) });
+      return { ...undecided, leaseId };
+    }
+    if (wasSent(error)) unsent.keep(key, releaseCommand(leaseId, cost), sentAt + LEASE_TTL_MS);
+    return undecided;
+  }
+
+  /** A lease that is not renewed expires by itself: it needs no confirmation. */
+  reserve(key: string, cost: number): Promise<RemoteDecision> {
+    return this.checkNow(key, cost);
+  }
+
+  chargeTogether(parts: readonly JointPartRequest[]): Promise<JointDecision> | undefined {
+    return chargeTogether(parts);
+  }
+
+  jointPart(key: string, wholeOrNot: number): JointPart {
+    const cost = Math.ceil(wholeOrNot);
+    const leaseId = `${this.#processId}/${++this.#lastLeaseNumber}`;
+    const call = { key, cost, sentAt: this.#clock.now() };
+    const read = (reply: string, decidedAt: Millis): RemoteDecision => {
+      const { decision, token } = grantOf(reply);
+      if (decision.verdict === 'allow') this.#track(leaseId, { ...call, token });
+      this.#observe(key, cost, decision);
+      return { decision, decidedAt, ...(decision.verdict === 'allow' && { leaseId }) };
+    };
+    return {
+      context: this.#context,
+      redisKey: this.#context.redisKeyOf(key),
+      text: `${cost} ${leaseId} ${rulesText(this.#policy.specs)}`,
+      accept: read,
+      refuse: read,
+      undecided: (error) => this.#undecided(leaseId, call, error),
+      undo: () =>
+        this.#pending.add(this.settle(key, { outcome: 'ignored', cost, leaseId, dueAt: 0 })),
+      track: (joint) => this.#pending.add(joint),
+    };
   }
 
   async checkBatch(key: string, costs: readonly number[]): Promise<BatchDecision> {

@@ -21,6 +21,9 @@ interface UnsentCommand {
   readonly until: Millis;
 }
 
+/** Whether a command that failed was sent: Redis may have executed it, and only its reply was lost. */
+export const wasSent = (error: unknown): boolean => (error as Error).cause instanceof Error;
+
 export class UnsentCommands {
   readonly #send: SendCommand;
   readonly #clock: Clock;

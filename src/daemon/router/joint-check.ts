@@ -4,20 +4,21 @@
  *     login-user alice ──┐
  *                        ├──▶ one charge for each limit and key ──▶ local limits, together
  *     login-ip 10.0.0.1 ─┘                                                   │ all allow
- *                              one verdict ◀── remote limits, one after the other
+ *                              one verdict ◀── remote limits, all or none
  *
  * A limit that two checks name with the same key is charged the sum of both costs: one after the other, each would fit. A
  * limit that several checks reach without naming it, such as a ceiling for all keys, is charged once: they are one call.
- * A remote limit that refuses gives back what was taken before. Remote limits are always asked in the same order: of two
- * questions about the last token of the same limits, one succeeds.
+ * Remote limits are charged in one call where they share a server, else in two steps (`limiter/remote-charge.ts`). If they
+ * refuse, the local limits get back what was taken.
  */
 
 import { allow } from '../../core/decision.ts';
 import { ConfigError } from '../../core/errors.ts';
+import { AsyncLimiter } from '../../limiter/async-limiter.ts';
 import { identity } from '../../limiter/composite-component.ts';
 import { CompositeLimiter } from '../../limiter/composite-limiter.ts';
-import { isLonger } from '../../limiter/composite-reservation.ts';
 import { decisionOfRefusal, type Permit, type PermitResult } from '../../limiter/permit.ts';
+import { acquireAll, type RemoteCall } from '../../limiter/remote-charge.ts';
 import { SyncLimiter } from '../../limiter/sync-limiter.ts';
 import { isConcurrencyLimit } from './limiter-registry.ts';
 import { permitBytes } from './permits.ts';
@@ -122,7 +123,7 @@ class JointCheck {
   readonly #peeked: readonly LocalCharge[];
   /** The other local limits as one, which takes the charges of all. */
   readonly #taker: CompositeLimiter | undefined;
-  readonly #remote: readonly Charge[];
+  readonly #remote: readonly RemoteCall[];
   /** The cost of every charge; undefined if they differ. */
   readonly #cost: number | undefined;
 
@@ -138,9 +139,7 @@ class JointCheck {
       !wantsPermit && isConcurrencyLimit(limiter);
     this.#peeked = this.#local.filter(isPeeked);
     this.#taker = this.#combine(this.#local.filter((charge) => !isPeeked(charge)));
-    this.#remote = active
-      .filter(({ applied }) => !(applied.limiter instanceof SyncLimiter))
-      .sort((a, b) => (a.applied.name < b.applied.name ? -1 : 1));
+    this.#remote = active.flatMap(remoteCallOf);
   }
 
   /** A promise only if a remote limit is asked. */
@@ -149,7 +148,7 @@ class JointCheck {
     if (!('permits' in taken)) return taken;
     if (this.#remote.length === 0) return this.#finish(taken);
     const result = this.#takeRemote(taken);
-    for (const { applied } of this.#remote) applied.pending.add(result);
+    for (const { applied } of this.#charges) applied.pending.add(result);
     return result;
   }
 
@@ -188,25 +187,19 @@ class JointCheck {
     return least;
   }
 
-  /** Takes from the remote limits one after the other; a refusal returns everything taken before. */
+  /** Takes from all remote limits or from none; a refusal returns what was taken from local ones. */
   async #takeRemote(local: Taken): Promise<CheckResult> {
-    const acquired: Permit[] = [...local.permits];
-    let { remaining } = local;
-    for (const [n, { applied, key, cost }] of this.#remote.entries()) {
-      const permit = await applied.limiter.tryAcquire(key, cost);
-      if (permit.verdict === 'allow') {
-        acquired.push(permit);
-        remaining = Math.min(remaining, permit.remaining ?? Infinity);
-        continue;
-      }
-      for (const earlier of acquired) earlier.settle({ outcome: 'ignored' });
-      if (!this.#wantsPermit) this.#giveBackLocal();
-      const { limit, reason } = permit;
-      const refused = { decision: decisionOfRefusal(permit), limit };
-      if (reason === 'unavailable') return { ...refused, reason };
-      return longestOf(refused, this.#remote.slice(n + 1));
+    const acquired = await acquireAll(this.#remote);
+    if (Array.isArray(acquired)) {
+      const left = acquired.map(({ remaining = Infinity }) => remaining);
+      const remaining = Math.min(local.remaining, ...left);
+      return this.#finish({ permits: [...local.permits, ...acquired], remaining });
     }
-    return this.#finish({ permits: acquired, remaining });
+    for (const earlier of local.permits) earlier.settle({ outcome: 'ignored' });
+    if (!this.#wantsPermit) this.#giveBackLocal();
+    const { limit, reason } = acquired;
+    const known = reason === 'unavailable' && { reason };
+    return { decision: decisionOfRefusal(acquired), limit, ...known };
   }
 
   #giveBackLocal(): void {
@@ -252,22 +245,8 @@ interface Taken {
 const localChargeOf = ({ applied: { limiter }, key, cost }: Charge): readonly LocalCharge[] =>
   limiter instanceof SyncLimiter ? [{ limiter, key, cost }] : [];
 
-/** The refusal with the longest wait: of the remote limit that refused, and of those not asked yet. */
-async function longestOf(refused: CheckResult, rest: readonly Charge[]): Promise<CheckResult> {
-  const peeks = rest.map(async ({ applied, key, cost }): Promise<CheckResult | undefined> => {
-    const decision = await applied.limiter.peek(key, cost);
-    return decision && { decision, limit: applied.name };
-  });
-  let longest = refused;
-  for (const peeked of await Promise.all(peeks)) {
-    if (peeked && retryAfterOf(peeked) > 0 && isLonger(retryAfterOf(peeked), retryAfterOf(longest)))
-      longest = peeked;
-  }
-  return longest;
-}
-
-const retryAfterOf = ({ decision }: CheckResult): number =>
-  decision.verdict === 'deny' ? decision.retryAfterMs : 0;
+const remoteCallOf = ({ applied: { limiter }, key, cost }: Charge): readonly RemoteCall[] =>
+  limiter instanceof AsyncLimiter ? [{ limiter, key, cost }] : [];
 
 /** One number cannot say what each of several costs was in the end. */
 const withoutUsed = (permit: Permit) => ({

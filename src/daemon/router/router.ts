@@ -20,6 +20,7 @@ import {
 } from '../../limiter/inspection.ts';
 import { decisionOfRefusal, type Permit, type Refusal } from '../../limiter/permit.ts';
 import { RememberedCalls } from '../../limiter/remembered-calls.ts';
+import { acquireAll } from '../../limiter/remote-charge.ts';
 import { SyncLimiter } from '../../limiter/sync-limiter.ts';
 import type { LimitConfig } from '../config/limits.ts';
 import { DenialRecorder } from '../denials/denial-recorder.ts';
@@ -403,30 +404,25 @@ export class Router {
     return this.refused(request, { decision, staticVerdict, ...known });
   }
 
-  /** Acquires from the remote limits one after the other; a refusal returns everything taken before. */
+  /** Acquires from all remote limits or from none; a refusal returns what was taken from local ones. */
   async #acquireRemote(request: RoutedRequest, local: LocalResult): Promise<CheckResult> {
     const { route, key, cost, wantsPermit } = request;
-    const acquired: Permit[] = [...local.permits];
-    let remaining = remainingIn(local.result);
-    const options = request.id === undefined ? undefined : { id: request.id };
-    for (const applied of route.remote) {
-      const permit = await applied.limiter.tryAcquire(limiterKeyOf(applied, key), cost, options);
-      if (permit.verdict === 'allow') {
-        acquired.push(permit);
-        remaining = Math.min(remaining, permit.remaining ?? Infinity);
-        continue;
-      }
-      for (const earlier of acquired) earlier.settle({ outcome: 'ignored' });
-      if (!wantsPermit) route.local?.settle(key, { outcome: 'ignored', cost });
-      const { limit, reason } = permit;
-      const known = reason === 'unavailable' && { reason };
-      return this.refused(request, { decision: decisionOfRefusal(permit), limit, ...known });
-    }
-    for (const applied of route.shadowLimits) this.countInShadow(applied, request);
-    return this.#issuePermit(
-      { result: { decision: allow(remaining) }, permits: acquired },
-      request,
+    const acquired = await acquireAll(
+      route.remote.map((one) => ({ limiter: one.limiter, key: limiterKeyOf(one, key), cost })),
+      request.id,
     );
+    if (!Array.isArray(acquired)) {
+      for (const earlier of local.permits) earlier.settle({ outcome: 'ignored' });
+      if (!wantsPermit) route.local?.settle(key, { outcome: 'ignored', cost });
+      const { limit, reason } = acquired;
+      const known = reason === 'unavailable' && { reason };
+      return this.refused(request, { decision: decisionOfRefusal(acquired), limit, ...known });
+    }
+    const left = acquired.map((permit) => permit.remaining ?? Infinity);
+    const decision = allow(Math.min(remainingIn(local.result), ...left));
+    for (const applied of route.shadowLimits) this.countInShadow(applied, request);
+    const permits = [...local.permits, ...acquired];
+    return this.#issuePermit({ result: { decision }, permits }, request);
   }
 
   #admit(request: RoutedRequest, remaining: number, permits: readonly Permit[]): CheckResult {

@@ -13,7 +13,7 @@ import type { Millis } from '../../core/clock.ts';
 import type { KeyHash } from '../../core/hash.ts';
 import type { PendingSet } from '../../core/pending.ts';
 import { runAtOnce, type Steps } from '../../core/steps.ts';
-import type { RemoteLimiter } from '../../limiter/async-limiter.ts';
+import { AsyncLimiter } from '../../limiter/async-limiter.ts';
 import { type CompositeLimiter, createComposite } from '../../limiter/composite-limiter.ts';
 import { SyncLimiter } from '../../limiter/sync-limiter.ts';
 import type { KeyOverrideConfig, LimitConfig } from '../config/limits.ts';
@@ -36,13 +36,15 @@ export interface AppliedLimit {
   readonly limit: LimitConfig;
   /** The name of the limiter: the limit's, or its override's. */
   readonly name: string;
-  readonly limiter: SyncLimiter | RemoteLimiter;
+  readonly limiter: SyncLimiter | AsyncLimiter;
   readonly pending: PendingSet;
   /** The rule of an override that was set at run time. */
   readonly runtimeRule?: unknown;
 }
 
 export type LocalAppliedLimit = AppliedLimit & { readonly limiter: SyncLimiter };
+
+type RemoteAppliedLimit = AppliedLimit & { readonly limiter: AsyncLimiter };
 
 /** A verdict without counting: by a list, or because no limit matches. */
 export interface StaticVerdict {
@@ -91,7 +93,7 @@ export interface Route {
   /** Limits on calls in flight: a check without permit only peeks at them. */
   readonly concurrencyLimits: readonly LocalAppliedLimit[];
   /** Limits that a remote backend decides. */
-  readonly remote: readonly AppliedLimit[];
+  readonly remote: readonly RemoteAppliedLimit[];
   /** Limits in shadow mode: they count and never refuse. */
   readonly shadowLimits: readonly AppliedLimit[];
 }
@@ -506,6 +508,9 @@ export const staticVerdictFields = (verdict: StaticVerdict) => ({
 const isLocal = (applied: AppliedLimit): applied is LocalAppliedLimit =>
   applied.limiter instanceof SyncLimiter;
 
+const isRemote = (applied: AppliedLimit): applied is RemoteAppliedLimit =>
+  applied.limiter instanceof AsyncLimiter;
+
 const staticRoute = (staticVerdict: StaticVerdict): Route => ({ ...EMPTY_ROUTE, staticVerdict });
 
 function createRoute(applied: readonly AppliedLimit[]): Route {
@@ -522,7 +527,7 @@ function createRoute(applied: readonly AppliedLimit[]): Route {
     local: combineLocal(counting),
     localWithPermits: combineLocal(local),
     concurrencyLimits: local.filter(({ limiter }) => isConcurrencyLimit(limiter)),
-    remote: active.filter((each) => !isLocal(each)),
+    remote: active.filter(isRemote),
     shadowLimits: applied.filter(({ limit }) => limit.shadow),
   };
 }

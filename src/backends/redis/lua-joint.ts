@@ -1,0 +1,143 @@
+/**
+ * The script of joint checks: several limits, each with its own key, cost and rules, are all charged or none is.
+ *
+ *     KEYS   the keys of all commands, as many for each command as it has parts
+ *     ARGV   [time] and the commands, as in `lua-script.ts`
+ *
+ *     command   j<cost> <lease> <rules>;<cost> <lease> <rules>;…    one part for each key
+ *     rules     <kind> <number> <number> …,<kind> <number> …
+ *     lease     the id of a lease, for a limit on calls in flight; else -
+ *     reply     1;<reply>;<reply>;…   granted: for each part the reply to a check, or of a lease <remaining> 0 <token>
+ *               0;<reply>;ok;…        refused: the reply of a part that refuses, ok of one that would allow
+ *
+ * The rules travel with the command, so one script serves every combination of limits. A late call decides nothing. As in
+ * `all` of one limit, a part that refuses keeps what it noted about the call, and the others are restored.
+ */
+
+import type { RuleSpec } from '../../policies/policy.ts';
+import { RESERVATIONS_LUA } from './lua-reservations.ts';
+import { allRulesLua } from './lua-rules.ts';
+import { readLua, writeLua } from './lua-script.ts';
+import { LEASES_LUA } from './lua-semaphore.ts';
+
+/** Whether the rules can travel as numbers: not those with a calendar, which has tables. */
+export const areNumbers = (specs: readonly RuleSpec[] = []): boolean =>
+  specs.every(({ zone }) => zone === undefined);
+
+/** The rules of a limit as a part of a command. */
+export const rulesText = (specs: readonly RuleSpec[] = []): string =>
+  specs.map(({ kind, params }) => [kind, ...params.map(numberText)].join(' ')).join(',');
+
+const numberText = (value: number): string => (value === Infinity ? 'huge' : String(value));
+
+export const JOINT_SCRIPT = `${allRulesLua()}
+local call, match, gmatch, sub = redis.call, string.match, string.gmatch, string.sub
+local function exact(x) return string.format('%.17g', x) end
+local isTimeGiven = false
+local time = call('TIME')
+local now = tonumber(time[1]) * 1000 + tonumber(time[2]) / 1000
+local deadline = tonumber(match(ARGV[1], '^by (%S+)'))
+local isLate = deadline ~= nil and now > deadline
+${readLua(false)}
+${RESERVATIONS_LUA}
+${LEASES_LUA}
+
+local rules = {}
+local function ruleOf(text)
+  if rules[text] then return rules[text] end
+  local parts = {}
+  for kind, rest in gmatch(text, '(%a+)([^,]*)') do
+    local params = {}
+    for word in gmatch(rest, '%S+') do params[#params + 1] = word == 'huge' and huge or tonumber(word) end
+    parts[#parts + 1] = RULES[kind](unpack(params))
+  end
+  rules[text] = #parts == 1 and parts[1] or all(parts)
+  return rules[text]
+end
+
+-- The states of all keys: read once, written once.
+local cells = {}
+local function cellOf(key, text)
+  local cell = cells[key]
+  if cell then return cell end
+  local rule = ruleOf(text)
+  cell = { rule = rule, format = '<' .. string.rep('d', rule.width), s = {} }
+  local packed, bytes = read(key), 8 * rule.width
+  if packed and (#packed == bytes or isReserved(packed, bytes)) then
+    cell.s = { struct.unpack(cell.format, packed) }
+    cell.reservations = readReservations(packed, bytes, rule, cell.s)
+  else
+    rule.init(cell.s, 0, now)
+  end
+  cells[key] = cell
+  return cell
+end
+
+local function encode(verdict, value, isLocked)
+  if verdict == ALLOW then return exact(value) end
+  if isLocked then return 'L' .. exact(value) end
+  if value == NEVER then return '-1' end
+  return exact(-2 - value)
+end
+
+-- Each returns whether the part allows, its reply, and how to undo it.
+local function checkLease(key, most, id, cost)
+  expireLeases(key)
+  removeLease(key, id, cost) -- sent again, it must not be refused by its own lease
+  local remaining = most - call('ZCARD', key) - cost
+  if cost > most then return false, '-1' end
+  if remaining < 0 then return false, '-2' end
+  writeLease(key, id, cost)
+  return true, exact(remaining) .. ' 0 ' .. exact(nextToken(key)), function() removeLease(key, id, cost) end
+end
+
+local function checkRule(cell, cost)
+  local s, width = cell.s, cell.rule.width
+  local saved = { unpack(s, 1, width) }
+  local function undo() for i = 1, width do s[i] = saved[i] end end
+  local verdict, value, isLocked = cell.rule.check(s, 0, cost, now)
+  if verdict == WAIT then
+    undo()
+    return false, encode(DENY, ceil(value))
+  end
+  return verdict == ALLOW, encode(verdict, value, isLocked), undo
+end
+
+-- Decides a command whose keys begin at KEYS[at]; returns its reply, and where the next one's keys begin.
+local function decide(at, text)
+  local replies, undos, isGranted = {}, {}, true
+  for cost, lease, rest in gmatch(sub(text, 2), '(%S+) (%S+) ([^;]+);') do
+    local key, most = KEYS[at], tonumber(match(rest, '^concurrency (%S+)$'))
+    local isAllowed, reply, undo
+    if most then isAllowed, reply, undo = checkLease(key, most, lease, tonumber(cost))
+    else isAllowed, reply, undo = checkRule(cellOf(key, rest), tonumber(cost)) end
+    replies[#replies + 1] = reply
+    undos[#replies] = isAllowed and undo or false
+    isGranted = isGranted and isAllowed
+    at = at + 1
+  end
+  if isGranted then return '1;' .. table.concat(replies, ';'), at end
+  for n = #replies, 1, -1 do
+    if undos[n] then
+      undos[n]()
+      replies[n] = 'ok'
+    end
+  end
+  return '0;' .. table.concat(replies, ';'), at
+end
+
+local replies = { (isLate and 'late ' or '') .. exact(now) }
+if isLate then return replies end
+local at = 1
+while at <= #KEYS do
+  local n = #replies
+  replies[n + 1], at = decide(at, ARGV[#ARGV == 2 and 2 or n + 1])
+end
+
+for key, cell in pairs(cells) do
+  local rule, s, FORMAT = cell.rule, cell.s, cell.format
+  local tail, tailMs = packReservations(cell.reservations)
+${writeLua('rule.width')}
+end
+return replies
+`;

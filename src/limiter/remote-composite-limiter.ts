@@ -1,0 +1,440 @@
+/**
+ * Several limiters checked as one where at least one backend decides elsewhere: the methods of `composite-limiter.ts` as
+ * promises.
+ *
+ *     const perUser = limiter({ name: 'user', limit: { bucket: { rate: '1/s', burst: 10 } }, backend: redis(client) });
+ *     const total = limiter({ name: 'total', limit: { bucket: { rate: '500/s' } }, backend: redis(client) });
+ *     const api = all([perUser, { limiter: total, key: '*' }]);
+ *     if ((await api.check('alice')).verdict === 'allow') call();
+ *
+ * Local limiters are charged first, which takes no time, then the others (`remote-charge.ts`); a refusal returns what was
+ * charged before. Calls that wait have a queue here for each key. Only the first one checks.
+ */
+
+import { type BatchDecision, CLOSED_REFUSAL } from '../backends/remote-backend.ts';
+import type { Clock, Millis } from '../core/clock.ts';
+import { type AttemptOutcome, allow, type Decision, type Outcome } from '../core/decision.ts';
+import { ConfigError } from '../core/errors.ts';
+import { isRecord } from '../core/options.ts';
+import type { Random } from '../core/random.ts';
+import { requireCost } from '../policies/cost.ts';
+import type { Limit } from '../policies/limit.ts';
+import type { Feedback } from '../policies/policy.ts';
+import { AsyncLimiter, type RemoteStats } from './async-limiter.ts';
+import { type AnyComponent, identity, limiterNamed } from './composite-component.ts';
+import {
+  type ComponentReservation,
+  isLonger,
+  isRefused,
+  mergeCalls,
+  recordDecision,
+  release,
+  remainingOf,
+  reserveAll,
+  usedFieldOf,
+} from './composite-reservation.ts';
+import type { Listener } from './events.ts';
+import { combineInspections, type Inspection } from './inspection.ts';
+import type { RemoteLimiterInternals } from './internals.ts';
+import { type Denied, REPORTABLE } from './limiter-core.ts';
+import { Permit, type PermitResult, type Refusal } from './permit.ts';
+import { type Decided, RememberedCalls, requireId } from './remembered-calls.ts';
+import { chargeAll, isRemoteRefusal, type RemoteCharge, undoAll } from './remote-charge.ts';
+import { RemoteWaitScheduler } from './remote-wait-scheduler.ts';
+import { mergeSnapshots } from './stats.ts';
+import { SyncLimiter } from './sync-limiter.ts';
+import type { EventLoopMonitor } from './telemetry.ts';
+import {
+  type CallResult,
+  type IdOptions,
+  readWaitLimits,
+  requireAttempt,
+  requireKey,
+  requireRemoteOptions,
+  requireResult,
+  type WaitOptions,
+} from './validate.ts';
+
+type AnyLimiter = SyncLimiter | AsyncLimiter;
+
+/** A call on one component. */
+interface PartCall<L extends AnyLimiter = AnyLimiter> {
+  readonly limiter: L;
+  readonly key: string;
+  readonly cost: number;
+  readonly costOf: (cost: number) => number;
+  readonly partitionIndex: undefined;
+}
+
+/** What a call has taken from all components. */
+interface Reserved {
+  readonly local: readonly ComponentReservation[];
+  readonly remote: readonly RemoteCharge<PartCall<AsyncLimiter>>[];
+}
+
+interface PartRefusal {
+  readonly by: PartCall;
+  readonly decision: Denied;
+  readonly fromFallback?: boolean | undefined;
+}
+
+/** Keys whose last refusal is remembered for the calls that wait; beyond that the oldest is forgotten. */
+const MAX_REFUSALS = 10_000;
+
+export class RemoteCompositeLimiter implements RemoteLimiterInternals {
+  readonly isRemote = true;
+  readonly components: readonly AnyComponent[];
+  readonly name: string;
+  readonly clock: Clock;
+  readonly random: Random;
+  readonly #scheduler: RemoteWaitScheduler;
+  /** Granted to waiters that have not taken it yet, by a number. */
+  readonly #granted = new Map<string, Reserved>();
+  /** By key: why its first waiter waits. */
+  readonly #refusals = new Map<string, PartRefusal>();
+  #lastGrant = 0;
+  #remembered: RememberedCalls | undefined;
+
+  constructor(components: readonly AnyComponent[], name: string) {
+    this.components = components;
+    this.name = name;
+    const limiters = components.map(({ limiter }) => limiter);
+    const first = limiters.find((limiter) => limiter instanceof AsyncLimiter) as AsyncLimiter;
+    this.clock = first.clock;
+    this.random = first.random;
+    this.#scheduler = new RemoteWaitScheduler({
+      ...first.queueSettings,
+      random: this.random,
+      backend: {
+        check: async () => ({ decision: CLOSED_REFUSAL, decidedAt: 0 }), // nothing is reserved ahead
+        checkBatch: (key, [cost]) => this.#checkWaiter(key, cost),
+        settle: (_key, { leaseId = '' }) => this.#undo(this.#takeGranted(leaseId)),
+      },
+      canReserve: false,
+      expireMs: () => Infinity,
+      cooldownMs: () => 0, // the component in cool-down refuses
+    });
+  }
+
+  get isCapacity(): boolean {
+    return this.components.every(({ limiter }) => limiter.isCapacity);
+  }
+
+  get takesReports(): boolean {
+    return this.components.some(({ limiter }) => limiter.takesReports);
+  }
+
+  observeEventLoop(monitor: EventLoopMonitor): void {
+    this.components[0].limiter.observeEventLoop(monitor);
+  }
+
+  /** A decision that no component made is counted by the first. */
+  recordDecision(key: string, cost: number, decision: Decision, waitedMs: Millis): void {
+    this.components[0].limiter.recordDecision(key, cost, decision, waitedMs);
+  }
+
+  recordDeniedRetry(key: string, cost: number, outcome: Outcome): void {
+    this.components[0].limiter.recordDeniedRetry(key, cost, outcome);
+  }
+
+  /** The charges of several limits have no id in common on their servers: this process remembers the call. */
+  #once<T extends Decided>(key: string, id: string, decide: () => Promise<T>): Promise<T> {
+    requireKey(key);
+    requireId(id);
+    if (this.#remembered === undefined) {
+      const idForMs = Math.min(...this.components.map(({ limiter }) => limiter.idForMs));
+      this.#remembered = new RememberedCalls(this.clock, this.random, idForMs);
+    }
+    return this.#remembered.once(key, id, decide);
+  }
+
+  async check(key: string, cost = 1, options: IdOptions = {}): Promise<Decision> {
+    requireRemoteOptions(options);
+    if (options.id !== undefined) return this.#once(key, options.id, () => this.check(key, cost));
+    const reserved = await this.#reserve(this.#callsOf(key, cost));
+    if (isPartRefusal(reserved)) {
+      const { by, decision } = reserved;
+      by.limiter.recordDecision(by.key, by.cost, decision, 0);
+      return decision;
+    }
+    const { local, remote } = reserved;
+    for (const { call, remaining } of local) recordDecision(call, allow(remaining));
+    for (const { call, reply } of remote)
+      call.limiter.recordDecision(call.key, call.cost, reply.decision, 0);
+    return allow(leastOf(reserved));
+  }
+
+  async peek(key: string, cost = 1): Promise<Decision | undefined> {
+    const calls = this.#callsOf(key, cost);
+    const decisions = await Promise.all(
+      calls.map((call) => call.limiter.peek(call.key, call.cost)),
+    );
+    let refused: Denied | undefined;
+    for (const decision of decisions) {
+      if (decision?.verdict !== 'deny') continue;
+      if (!refused || isLonger(decision.retryAfterMs, refused.retryAfterMs)) refused = decision;
+    }
+    if (refused) return refused;
+    const known = decisions.filter((decision) => decision !== undefined);
+    return known.length < calls.length ? undefined : allow(Math.min(...known.map(remainingOf)));
+  }
+
+  async tryAcquire(key: string, cost = 1, options: IdOptions = {}): Promise<Permit | Refusal> {
+    requireRemoteOptions(options);
+    if (options.id !== undefined)
+      return this.#once(key, options.id, () => this.tryAcquire(key, cost));
+    const reserved = await this.#reserve(this.#callsOf(key, cost));
+    return isPartRefusal(reserved)
+      ? refusalOf(reserved)
+      : this.#issuePermit(key, cost, reserved, 0);
+  }
+
+  async acquire(
+    key: string,
+    cost = 1,
+    options: WaitOptions & IdOptions = {},
+  ): Promise<Permit | Refusal> {
+    if (options.id !== undefined) {
+      const { id, ...rest } = options;
+      return this.#once(key, id, () => this.acquire(key, cost, rest));
+    }
+    const calls = this.#callsOf(key, cost);
+    const { maxWaitMs, ...limits } = readWaitLimits(options);
+    const isNow = maxWaitMs <= 0 && !this.#scheduler.hasWaiters(key) && !limits.signal?.aborted;
+    if (isNow) return this.tryAcquire(key, cost);
+    const since = this.clock.now();
+    const wait = { ...limits, maxWaitMs, isRequeued: false };
+    const result = await this.#scheduler.waitForPermit(key, cost, wait).catch((error: unknown) => {
+      const { limiter, key, cost } = calls.find(isRemoteCall) as PartCall<AsyncLimiter>;
+      limiter.recordCancelled(key, cost, this.clock.now() - since);
+      throw error;
+    });
+    const waitedMs = Math.max(0, this.clock.now() - since);
+    if (result.verdict === 'allow')
+      return this.#issuePermit(key, cost, this.#takeGranted(result.leaseId ?? ''), waitedMs);
+    const { by, decision } = this.#refusals.get(key) ?? { by: calls[0], decision: undefined };
+    const isClosed = decision?.reason === 'closed';
+    return by.limiter.refuse(by.key, by.cost, isClosed ? CLOSED_REFUSAL : result, waitedMs);
+  }
+
+  /** For the first waiter of a key: charges what it costs, and keeps that until the waiter takes it. */
+  async #checkWaiter(key: string, cost: number): Promise<BatchDecision> {
+    const reserved = await this.#reserve(this.#callsOf(key, cost));
+    const decidedAt = this.clock.now();
+    this.#refusals.delete(key);
+    if (isPartRefusal(reserved)) {
+      const [oldest] = this.#refusals.keys();
+      if (this.#refusals.size >= MAX_REFUSALS) this.#refusals.delete(oldest);
+      this.#refusals.set(key, reserved);
+      return { granted: 0, refusal: reserved.decision, decidedAt };
+    }
+    const leaseId = String(++this.#lastGrant);
+    this.#granted.set(leaseId, reserved);
+    return { granted: 1, refusal: undefined, decidedAt, leaseIds: [leaseId] };
+  }
+
+  #takeGranted(leaseId: string): Reserved {
+    const reserved = this.#granted.get(leaseId) ?? { local: [], remote: [] };
+    this.#granted.delete(leaseId);
+    return reserved;
+  }
+
+  /** Takes from all components, or from none. */
+  async #reserve(calls: readonly PartCall[]): Promise<Reserved | PartRefusal> {
+    const local = reserveAll(calls.filter(isLocalCall));
+    if (isRefused(local)) {
+      const { by, ...decision } = local;
+      return { by: { ...by, partitionIndex: undefined }, decision };
+    }
+    const remote = await chargeAll(calls.filter(isRemoteCall));
+    if (!isRemoteRefusal(remote)) return { local, remote };
+    local.forEach(release);
+    return remote;
+  }
+
+  async #undo({ local, remote }: Reserved): Promise<void> {
+    local.forEach(release);
+    await undoAll(remote);
+  }
+
+  #issuePermit(key: string, cost: number, reserved: Reserved, waitedMs: Millis): Permit {
+    const parts = [
+      ...reserved.local.map(({ call, reservedAt }) => ({
+        call,
+        permit: call.limiter.issuePermit(call.key, call.cost, reservedAt, waitedMs),
+      })),
+      ...reserved.remote.map(({ call, reply }) => ({
+        call,
+        permit: call.limiter.permitFor(call.key, call.cost, reply, waitedMs),
+      })),
+    ];
+    const permits = parts.map(({ permit }) => permit);
+    const [{ dueAt, issuedAt }] = permits;
+    const remaining = leastOf(reserved);
+    const leased = permits.find((permit) => permit.fencingToken !== undefined);
+    const { fencingToken } = leased ?? {};
+    return new Permit(
+      { key, cost, dueAt, issuedAt, remaining, fencingToken, children: permits },
+      ({ used, ...rest }: PermitResult) => {
+        // All results are validated before any permit is settled: an invalid one must not leave half of them settled.
+        const settlements = parts.map(({ call }) => ({ ...rest, ...usedFieldOf(call, used) }));
+        for (const settlement of settlements) requireResult(settlement);
+        for (const [n, permit] of permits.entries()) permit.settle(settlements[n]);
+        this.#wake(key);
+      },
+    );
+  }
+
+  /** A limit on calls in flight may be shared by other keys, whose calls cannot know when it opens. */
+  #wake(key: string): void {
+    if (this.components.some(({ limiter }) => limiter.countsInFlight)) this.#scheduler.wakeAll();
+    else this.#scheduler.wake(key);
+  }
+
+  /** The most that all components have; what one took beyond that is given back. */
+  async takeUpTo(key: string, most: number): Promise<number> {
+    let granted = most;
+    const taken: { readonly call: PartCall; readonly count: number }[] = [];
+    for (const call of this.#unitCostCalls(key)) {
+      granted = await call.limiter.takeUpTo(call.key, granted);
+      taken.push({ call, count: granted });
+      if (granted === 0) break;
+    }
+    const excess = taken.filter(({ count }) => count > granted);
+    await Promise.all(
+      excess.map(({ call, count }) => call.limiter.giveBack(call.key, count - granted)),
+    );
+    return granted;
+  }
+
+  async giveBack(key: string, unused: number, takenAt?: Millis): Promise<void> {
+    const calls = this.#unitCostCalls(key);
+    await Promise.all(calls.map((call) => call.limiter.giveBack(call.key, unused, takenAt)));
+    this.#wake(key);
+  }
+
+  /** A batch is a number of equal calls: a component with its own cost cannot tell how many. */
+  #unitCostCalls(key: string): readonly PartCall[] {
+    const priced = this.components.find(({ costOf }) => costOf !== identity);
+    if (!priced) return this.#callsOf(key, 1);
+    const expected = 'a component without a `cost` option';
+    throw new ConfigError(priced.limiter.name, expected, 'one with a cost');
+  }
+
+  async settle(key: string, result: CallResult = {}): Promise<void> {
+    requireResult(result);
+    const { cost = 1, used, ...rest } = result;
+    const calls = this.#callsOf(key, cost);
+    const settlements = calls.map((call) => ({
+      ...rest,
+      ...usedFieldOf(call, used),
+      cost: call.cost,
+    }));
+    for (const settlement of settlements) requireResult(settlement);
+    await Promise.all(calls.map((call, n) => call.limiter.settle(call.key, settlements[n])));
+    this.#wake(key);
+  }
+
+  async update(key: string, feedback: Feedback): Promise<boolean> {
+    const calls = this.#callsOf(key, 1);
+    const applied = await Promise.all(calls.map((call) => call.limiter.update(call.key, feedback)));
+    return applied.includes(true);
+  }
+
+  /** Reported to every component with a lock-out, under its own key. */
+  async report(key: string, attempt: AttemptOutcome, cost = 1): Promise<void> {
+    requireAttempt('attempt', attempt);
+    const calls = this.#callsOf(key, cost).filter(({ limiter }) => limiter.takesReports);
+    if (calls.length === 0) throw new ConfigError('components', REPORTABLE, this.name);
+    await Promise.all(calls.map((call) => call.limiter.report(call.key, attempt, call.cost)));
+  }
+
+  /** The parts are found before the first one changes. They change one after the other, up to the first that cannot. */
+  async change(limits: Readonly<Record<string, Limit>>): Promise<void> {
+    if (!isRecord(limits)) throw new ConfigError('limit', 'the limits of parts by name', limits);
+    const changes = Object.entries(limits).map(([name, limit]) => ({
+      limiter: limiterNamed(this.#limiters(), name),
+      limit,
+    }));
+    for (const { limiter, limit } of changes) await limiter.change(limit);
+    this.#scheduler.wakeAll();
+  }
+
+  async inspect(key: string): Promise<Inspection | undefined> {
+    const calls = this.#callsOf(key, 1);
+    const each = await Promise.all(calls.map((call) => call.limiter.inspect(call.key)));
+    const known = each.filter((one) => one !== undefined);
+    return known.length < calls.length ? undefined : combineInspections(this.name, known);
+  }
+
+  /** Every component reports its own decisions. */
+  on(listener: Listener): () => void {
+    const stops = this.#limiters().map((limiter) => limiter.on(listener));
+    return () => {
+      for (const stop of stops) stop();
+    };
+  }
+
+  /** The sum over the components: a call on three of them counts three times. */
+  stats(): RemoteStats {
+    const each = this.#limiters().map(remoteStatsOf);
+    const isAvailable = each.every((stats) => stats.isAvailable);
+    const counters = each.map(({ isAvailable, ...stats }) => stats).reduce(mergeSnapshots);
+    return { ...counters, waiting: counters.waiting + this.#scheduler.size, isAvailable };
+  }
+
+  /** Closes every component, also for its other users. */
+  async close(): Promise<void> {
+    await this.#scheduler.close();
+    await Promise.all(this.#limiters().map((limiter) => limiter.close()));
+  }
+
+  #limiters(): AnyLimiter[] {
+    return [...new Set(this.components.map(({ limiter }) => limiter))];
+  }
+
+  /** A call on each component. The same limiter and key twice is one call of both costs. */
+  #callsOf(key: string, cost: number): readonly PartCall[] {
+    requireKey(key);
+    requireCost(cost);
+    const calls: PartCall[] = [];
+    for (const { limiter, keyOf, costOf } of this.components) {
+      const call = { limiter, key: keyOf(key), cost: costOf(cost), costOf };
+      requireKey(call.key);
+      requireCost(call.cost);
+      const n = calls.findIndex((other) => other.limiter === limiter && other.key === call.key);
+      if (n < 0) calls.push({ ...call, partitionIndex: undefined });
+      else calls[n] = mergeCalls(calls[n], call);
+    }
+    return calls;
+  }
+}
+
+/** Of a local limiter: what a remote one reports, too. */
+function remoteStatsOf(limiter: AnyLimiter): RemoteStats {
+  if (limiter instanceof AsyncLimiter) return limiter.stats();
+  const { keys, evicted, bytes, poolSize, poolTokens, poolUsed, poolSaturation, ...stats } =
+    limiter.stats();
+  return { ...stats, isAvailable: true, fallback: 0 };
+}
+
+const isPartRefusal = (result: Reserved | PartRefusal): result is PartRefusal => 'by' in result;
+
+const isLocalCall = (call: PartCall): call is PartCall<SyncLimiter> =>
+  call.limiter instanceof SyncLimiter;
+
+const isRemoteCall = (call: PartCall): call is PartCall<AsyncLimiter> =>
+  call.limiter instanceof AsyncLimiter;
+
+const refusalOf = ({ by, decision, fromFallback }: PartRefusal): Refusal =>
+  by.limiter instanceof AsyncLimiter
+    ? by.limiter.refuseReply(by.key, by.cost, decision, fromFallback)
+    : by.limiter.refuseNow(by.key, by.cost, decision);
+
+/** What the tightest component has left; unbounded where none can tell. */
+const leastOf = ({ local, remote }: Reserved): number =>
+  Math.min(
+    Number.MAX_SAFE_INTEGER,
+    ...local.map(({ remaining }) => remaining),
+    ...remote.map(({ reply }) => remainingOf(reply.decision)),
+  );
