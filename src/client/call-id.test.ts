@@ -8,6 +8,7 @@ import {
   ProtocolClient,
   respCommand,
 } from '../../test/support/small-daemon.ts';
+import { runCliAtAsync } from '../../test/support/terminal.ts';
 import { systemClock } from '../core/clock.ts';
 import { type CheckOptions, type CheckResult, connect } from './index.ts';
 
@@ -91,4 +92,17 @@ test('RESP: ID is the last option of SLUICE.CHECK, and may be anywhere in SLUICE
   client.send(respCommand('SLUICE.ACQUIRE', 'api', 'k', 'ID', 'w', 'WAIT', '10'));
   client.send(respCommand('SLUICE.ACQUIRE', 'api', 'k', 'WAIT', '10', 'ID', 'w'));
   await expect.poll(() => send('SLUICE.CHECK', 'api', 'k', '0')).toContain(':1\r\n:1\r\n:0');
+});
+
+test('sluice check: --id charges a repeated check once, and not beside --also', async () => {
+  const server = await listen(createTestDaemon(systemClock, { limits: LIMITS }).resp);
+  closing.push(() => server.close());
+  const check = (...more: string[]) =>
+    runCliAtAsync(80, ['check', 'alice', '--at', `127.0.0.1:${server.port}`, ...more]);
+  const first = await check('--id', 'x', '--deadline', '5s');
+  expect(first).toMatchObject({ code: 0, out: ['OK, 4 left'] });
+  expect(await check('--id', 'x', '--deadline', '5s')).toEqual(first);
+  expect(await check('--deadline', '5s')).toMatchObject({ out: ['OK, 3 left'] });
+  const { code, err } = await check('--id', 'x', '--also', 'api,bob');
+  expect([code, err.join()]).toEqual([2, expect.stringContaining('`--id` or `--also`')]);
 });
