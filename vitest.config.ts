@@ -1,10 +1,37 @@
 import { defineConfig } from 'vitest/config';
 
+/** Files that spend most of their time waiting: for leases to expire, or for servers to fail over. */
+const WAITING = [
+  'src/backends/pool/{etcd,redis,nats}-store.test.ts',
+  'src/backends/pool/redis-{members,cluster}.test.ts',
+  'src/backends/redis/cluster.test.ts',
+  'test/soak-{faults,pool,etcd}.test.ts',
+];
+
 export default defineConfig({
   test: {
     globalSetup: './test/support/setup.ts',
-    include: ['src/**/*.test.ts', 'test/**/*.test.ts'],
     testTimeout: 30_000,
-    maxWorkers: 2, // many wait for real servers and real time, also where there is but one core to spare
+    projects: [
+      {
+        extends: true,
+        test: {
+          name: 'busy',
+          include: ['src/**/*.test.ts', 'test/**/*.test.ts'],
+          exclude: WAITING,
+          maxWorkers: 2, // many need a core for themselves
+          sequence: { groupOrder: 1 },
+        },
+      },
+      {
+        extends: true,
+        test: {
+          name: 'waiting',
+          include: WAITING,
+          maxWorkers: 4,
+          sequence: { groupOrder: 2 },
+        },
+      },
+    ],
   },
 });

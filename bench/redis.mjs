@@ -9,6 +9,7 @@
  */
 
 import { execFileSync } from 'node:child_process';
+import { Ratelimit } from '@upstash/ratelimit';
 import Bottleneck from 'bottleneck';
 import { RedisStore } from 'rate-limit-redis';
 import { RateLimiterRedis } from 'rate-limiter-flexible';
@@ -17,6 +18,7 @@ import { limiter } from 'sluice';
 import { redis } from 'sluice/redis';
 import { machineLine, median, row, times, writeSection } from './report.mjs';
 import { startRedis } from './soak/server.mjs';
+import { upstashClient } from './upstash-client.mjs';
 
 const smoke = process.argv.includes('--smoke');
 const ROUNDS = smoke ? 1 : 5;
@@ -41,6 +43,11 @@ const competitors = {
     const api = limiter({ name: 'bench', limit, backend: redis(client) });
     return { check: (key) => api.check(key), end: () => api.close() };
   },
+  'sluice, sliding window': () => {
+    const window = { limit: 1e9, per: '1m' };
+    const api = limiter({ name: 'window', limit: { window }, backend: redis(client) });
+    return { check: (key) => api.check(key), end: () => api.close() };
+  },
   'sluice, prefetch 1000': () => {
     const api = limiter({ name: 'prefetch', limit, backend: redis(client, { prefetch: 1000 }) });
     return { check: (key) => api.check(key), end: () => api.close() };
@@ -63,6 +70,13 @@ const competitors = {
     const store = new RedisStore({ sendCommand: (...args) => client.sendCommand(args) });
     await store.init({ windowMs: 60_000 });
     return { check: (key) => store.increment(key) };
+  },
+  '@upstash/ratelimit, sliding window': () => {
+    const ratelimit = new Ratelimit({
+      redis: upstashClient(client),
+      limiter: Ratelimit.slidingWindow(1e9, '60 s'),
+    });
+    return { check: (key) => ratelimit.limit(key) };
   },
   bottleneck: () => {
     const bottleneck = new Bottleneck({
@@ -110,7 +124,12 @@ for (let round = 0; round < ROUNDS; round++) {
   }
 }
 
-const ALTERNATIVES = ['rate-limiter-flexible', 'rate-limit-redis', 'bottleneck'];
+const ALTERNATIVES = [
+  'rate-limiter-flexible',
+  'rate-limit-redis',
+  '@upstash/ratelimit, sliding window',
+  'bottleneck',
+];
 const best = (callers) =>
   Math.max(
     ...ALTERNATIVES.filter((name) => rates[name]).map((name) => median(rates[name][callers])),

@@ -20,6 +20,7 @@ export {
   SluiceError,
   UnavailableError,
 } from './core/errors.ts';
+export type { FlowOptions } from './core/flow.ts';
 export { type Random, seededRandom, systemRandom } from './core/random.ts';
 export type { RemoteLimiter, RemoteStats } from './limiter/async-limiter.ts';
 export { type AllOptions, all, type ComponentOptions } from './limiter/composite-limiter.ts';
@@ -31,6 +32,8 @@ export type {
   LimitChangedEvent,
   LimitEvent,
   Listener,
+  ReconfiguredEvent,
+  RetryDeniedEvent,
   SettledEvent,
 } from './limiter/events.ts';
 export type { Inspection, NamedRuleStatus } from './limiter/inspection.ts';
@@ -57,6 +60,7 @@ export type {
   LimitCause,
   RuleStatus,
 } from './policies/policy.ts';
+export type { QuotaOptions } from './policies/quota.ts';
 export type { RampMode, RampOptions } from './policies/ramp.ts';
 export type { SpacingOptions } from './policies/spacing.ts';
 export type { WindowOptions } from './policies/window.ts';
@@ -64,6 +68,7 @@ export type { Attempt, RetryOptions } from './throttle/retry.ts';
 export {
   type Callable,
   type CallOptions,
+  type Throttled,
   type ThrottleOptions,
   throttle,
   throttled,

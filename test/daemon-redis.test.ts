@@ -25,6 +25,8 @@ describe.skipIf(redisServer() === undefined)('daemon with redis limits', () => {
 limits:
   open: { bucket: { rate: 1/h, burst: 5 }, match: 'open:*', redis: { url: '${url}', onUnavailable: allow } }
   shut: { bucket: { rate: 1/h, burst: 5 }, match: 'shut:*', redis: { url: '${url}', onUnavailable: deny } }
+  plan: { quota: { limit: 5, per: month, timeZone: Asia/Kathmandu }, match: 'plan:*', redis: { url: '${url}' } }
+  rolling: { window: { limit: 5, per: 1h }, match: 'rolling:*', redis: '${url}' }
   here: { bucket: { rate: 1/h, burst: 5 } }
 `,
     );
@@ -55,6 +57,30 @@ limits:
     expect(allowed(await check(1, times('shut:a', 9)))).toBe(2);
     expect(allowed(await check(0, times('shut:a', 9)))).toBe(0);
     expect(allowed(await check(1, times('x', 9)))).toBe(5); // a local limit of that daemon
+  });
+
+  test('two daemons share one quota, and tell when it resets', async () => {
+    expect(allowed(await check(0, times('plan:a', 3)))).toBe(3);
+    expect(allowed(await check(1, times('plan:a', 9)))).toBe(2);
+    const http = `http://${daemons[0].addresses.http[0]}`;
+    const refused = await fetch(`${http}/check?key=plan:a`);
+    const now = Date.now() + 5.75 * 3_600_000;
+    const [year, month] = [new Date(now).getUTCFullYear(), new Date(now).getUTCMonth()];
+    const [start, end] = [Date.UTC(year, month), Date.UTC(year, month + 1)];
+    expect(refused.status).toBe(429);
+    const policy = `"plan";q=5;w=${(end - start) / 1000}`;
+    expect(refused.headers.get('RateLimit-Policy')).toBe(policy);
+    const retryAfter = Number(refused.headers.get('Retry-After'));
+    expect(Math.abs(retryAfter - (end - now) / 1000)).toBeLessThan(10);
+    const inspected = await (await fetch(`${http}/inspect?key=plan:a`)).json();
+    const resetsAt = end - 5.75 * 3_600_000;
+    expect(inspected).toMatchObject({ limits: [{ name: 'plan', remaining: 0, resetsAt }] });
+  });
+
+  test('two daemons share a sliding window', async () => {
+    expect(allowed(await check(0, times('rolling:a', 3)))).toBe(3);
+    expect(allowed(await check(1, times('rolling:a', 9)))).toBe(2);
+    expect(allowed(await check(0, times('rolling:a', 2)))).toBe(0);
   });
 
   test('a batch takes what Redis has left, and gives back what was not used', async () => {

@@ -184,6 +184,14 @@ const windowSetting = fc
   })
   .map((window) => ({ limit: { window }, unitMs: window.per / window.limit }));
 
+const quotaSetting = fc
+  .record({
+    limit: fc.integer({ min: 1, max: 12 }),
+    per: fc.constantFrom(7, 10, 1000, 3_333, 60_000),
+    timeZone: fc.constantFrom('UTC', 'Asia/Kathmandu'),
+  })
+  .map((quota) => ({ limit: { quota }, unitMs: quota.per / quota.limit }));
+
 const rampOf = (
   modes: readonly (typeof RAMP_MODES)[number][],
   resumeFors: readonly { readonly resumeFor?: number }[] = [{}],
@@ -262,6 +270,7 @@ const SPACING: Rig = {
   tuning: { maxCost: 1, maxPace: 1.4, settles: 1 },
 };
 const WINDOW: Rig = { name: 'window', setting: windowSetting, tuning: {} };
+const QUOTA: Rig = { name: 'quota', setting: quotaSetting, tuning: {} };
 const RAMP: Rig = {
   name: 'ramp',
   setting: rampOf(RAMP_MODES, [{}, { resumeFor: 300 }, { resumeFor: 3_000 }]),
@@ -332,6 +341,7 @@ const RIGS = [
   BUCKET,
   SPACING,
   WINDOW,
+  QUOTA,
   RAMP,
   SCHEDULED,
   BUSY,
@@ -477,6 +487,22 @@ describe('upper bounds', () => {
       for (const [n, { at }] of grants.entries()) {
         const inside = grants.slice(n).filter((other) => other.at - at < per - 1e-3);
         expect(inside.reduce((sum, { cost }) => sum + cost, 0)).toBeLessThanOrEqual(limit);
+      }
+    });
+  });
+
+  test('quota: grants at most the limit in each period, counted from 1970 in local time', () => {
+    always(QUOTA, (scene) => {
+      const { limit, per, timeZone } = (
+        scene.limit as { quota: { limit: number; per: number; timeZone: string } }
+      ).quota;
+      const offset = timeZone === 'UTC' ? 0 : 5.75 * 3_600_000;
+      const perPeriod = new Map<number, number>();
+      for (const { at, cost } of grantsOf(scene)) {
+        const period = Math.floor((at + offset) / per);
+        const sum = (perPeriod.get(period) ?? 0) + cost;
+        perPeriod.set(period, sum);
+        expect(sum).toBeLessThanOrEqual(limit);
       }
     });
   });

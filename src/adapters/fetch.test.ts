@@ -244,8 +244,8 @@ describe.each([
 
 describe('throttleFetch', () => {
   test('has the type of the wrapped fetch', () => {
-    expectTypeOf(throttleFetch({ limit: plenty })).toEqualTypeOf<typeof fetch>();
-    expectTypeOf(throttleFetch(undiciFetch, { limit: plenty })).toEqualTypeOf<typeof undiciFetch>();
+    expectTypeOf(throttleFetch({ limit: plenty })).toExtend<typeof fetch>();
+    expectTypeOf(throttleFetch(undiciFetch, { limit: plenty })).toExtend<typeof undiciFetch>();
   });
 
   test('works with a remote limiter, and applies Retry-After', async () => {

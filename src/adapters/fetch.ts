@@ -24,7 +24,7 @@ import {
   toRetryOptions,
 } from '../throttle/retry.ts';
 import { outcomeOfError } from '../throttle/run-with-permit.ts';
-import { type CallOptions, throttle } from '../throttle/throttle.ts';
+import { type CallOptions, type Throttled, throttle } from '../throttle/throttle.ts';
 import { type HeadersLike, isBackPressure, parseQuota, parseRetryAfter } from './fetch-headers.ts';
 
 /** The members of a Response that are used. */
@@ -67,8 +67,11 @@ export type FetchOptions<F extends FetchLike> = FetchCallOptions<F> &
 const DEFAULT_WAIT = '30s';
 
 /** Wraps the global fetch, or the given one; the result has its type. */
-export function throttleFetch(options: FetchOptions<typeof fetch>): typeof fetch;
-export function throttleFetch<F extends FetchLike>(inner: F, options: FetchOptions<F>): F;
+export function throttleFetch(options: FetchOptions<typeof fetch>): Throttled<typeof fetch>;
+export function throttleFetch<F extends FetchLike>(
+  inner: F,
+  options: FetchOptions<F>,
+): Throttled<F>;
 export function throttleFetch(first: unknown, second?: unknown): unknown {
   const isGiven = typeof first === 'function';
   const inner = (isGiven ? first : globalThis.fetch) as UntypedFetch;

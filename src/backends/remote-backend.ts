@@ -7,6 +7,7 @@
 
 import type { Clock, Millis } from '../core/clock.ts';
 import { type AttemptOutcome, type Decision, NEVER, type OnUnavailable } from '../core/decision.ts';
+import type { Flow } from '../core/flow.ts';
 import type { Random } from '../core/random.ts';
 import type { Policy, Settlement } from '../policies/policy.ts';
 
@@ -91,6 +92,11 @@ export interface RemoteBackend {
   readState(
     key: string,
   ): Promise<{ readonly state: Float64Array; readonly at: Millis } | undefined>;
+  /**
+   * What replaces the rule by one with other numbers: keys in the server are converted, then this process decides by
+   * the new rule. Undefined if the rule is of another kind. Nothing changes before the returned function is called.
+   */
+  prepareChange?(policy: Policy): (() => Promise<void>) | undefined;
   /** Waits in the queue of the whole fleet, where the server keeps one. */
   readonly waitForPermit?:
     | ((key: string, cost: number, limits: FairWaitLimits) => Promise<FairWaitResult>)
@@ -111,6 +117,8 @@ export const maxJitterMs = (ms: Millis): Millis => Math.min(25, ms * 0.05);
 export interface FairWaitLimits {
   readonly maxWaitMs: Millis;
   readonly signal?: AbortSignal | undefined;
+  /** For a queue of order `fair`. */
+  readonly flow?: Flow | undefined;
 }
 
 export type FairWaitResult =

@@ -32,7 +32,8 @@ for each. FILE - is standard input.
    "calls": [{"at": 0, "check": 2}, {"at": 100, "check": 2}]}
 
 limit   one key, with its options:
-        ${LIMIT_KINDS.join(', ')}
+        ${LIMIT_KINDS.slice(0, 6).join(', ')},
+        ${LIMIT_KINDS.slice(6).join(', ')}
 calls   each has "at", in milliseconds and never decreasing, and one of
         check: n                all or nothing; 0 counts nothing
         takeUpTo: n or "all"    up to n

@@ -31,6 +31,7 @@ export interface InspectedLimit {
   readonly inFlight?: number;
   readonly level?: number;
   readonly poolSize?: number;
+  readonly resetsAt?: Millis;
   readonly reserved?: number;
   readonly rttMs?: Millis;
   readonly baseRttMs?: Millis;

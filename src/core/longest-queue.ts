@@ -5,7 +5,7 @@
  * the place of the last waiter of the longest queue instead. Alone, a key can still use the whole queue.
  *
  * `#most` is at least the size of every queue. It grows with them, and only a search lowers it, so a full queue of
- * short ones is searched once and not again for each call.
+ * short ones is searched once and not again for each call. The longest queue found is replaced when it has lost half.
  */
 
 interface SizedQueue {
@@ -25,7 +25,8 @@ export class LongestQueue<Q extends SizedQueue> {
 
   /** A queue that stays longer than one of `size` even if a waiter moves from it to that one. */
   findLongerThan(size: number, queues: Iterable<Q>): Q | undefined {
-    if (this.#most > size + 1 && !((this.#longest?.waiters.size ?? 0) > size + 1)) {
+    const known = this.#longest?.waiters.size ?? 0;
+    if (this.#most > size + 1 && (known <= size + 1 || known < this.#most / 2)) {
       this.#most = 0;
       for (const queue of queues) this.onGrowth(queue);
     }

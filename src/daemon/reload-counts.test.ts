@@ -143,3 +143,27 @@ test('restart: another rate and burst keep what was consumed before the snapshot
   expect(await second.take(100)).toBe(30);
   expect(await second.take(100, 'w')).toBe(1);
 });
+
+test('reload: a quota with another limit and another period keeps what was used', async () => {
+  const { change, take } = await start('{ a: { quota: { limit: 10, per: day } } }');
+  expect(await take(8)).toBe(8);
+  expect(await change('{ a: { quota: { limit: 12, per: day } } }')).toMatchObject({ kept: 1 });
+  expect(await take(2)).toBe(2);
+  const monthly =
+    '{ a: { quota: { limit: 15, per: month, timeZone: Europe/Berlin, anchor: 31 } } }';
+  expect(await change(monthly)).toMatchObject({ kept: 1 });
+  expect(await take(100)).toBe(5);
+});
+
+test('restart: a quota keeps what was used until its period ends', async () => {
+  const limits = '{ a: { quota: { limit: 10, per: day } } }'; // the clock begins at 22:13:20
+  const first = await start(limits);
+  expect(await first.take(8)).toBe(8);
+  await first.stop();
+  const second = await start(limits, first.clock);
+  expect(await second.take(9)).toBe(2);
+  await second.stop();
+  second.clock.advance(2 * 3_600_000);
+  const third = await start(limits, second.clock);
+  expect(await third.take(100)).toBe(10);
+});

@@ -13,12 +13,14 @@ import {
 } from '../backends/remote-backend.ts';
 import type { Millis } from '../core/clock.ts';
 import { type AttemptOutcome, type Decision, deny } from '../core/decision.ts';
+import { ConfigError } from '../core/errors.ts';
 import { requireNumber } from '../core/options.ts';
 import { requireCost } from '../policies/cost.ts';
+import { createPolicy, type Limit } from '../policies/limit.ts';
 import { type Feedback, keyStatusOf, type Policy, type State } from '../policies/policy.ts';
 import { type Inspection, inspectionOf } from './inspection.ts';
 import type { RemoteLimiterInternals } from './internals.ts';
-import { LimiterCore, type LimiterSettings, withDueTime } from './limiter-core.ts';
+import { cannotChange, LimiterCore, type LimiterSettings, withDueTime } from './limiter-core.ts';
 import { endPermit, type Permit, type PermitResult, type Refusal } from './permit.ts';
 import {
   type RemoteGrant,
@@ -60,6 +62,11 @@ export interface RemoteLimiter extends Pick<Limiter, 'name' | 'on'> {
   inspect(key: string): Promise<Inspection | undefined>;
   /** Current sizes, and counters since the limiter was created. */
   stats(): RemoteStats;
+  /**
+   * Gives the limit other numbers: what was spent stays spent, calls stay in flight, waiting calls are decided anew.
+   * Rejects with a ConfigError for another kind, or if the backend is unavailable: nothing has changed then.
+   */
+  change(limit: Limit): Promise<void>;
   /** Refuses waiting and later calls with reason `closed`, and gives back what it holds. The connection stays open. */
   close(): Promise<void>;
 }
@@ -86,13 +93,17 @@ export interface AsyncLimiterSettings extends LimiterSettings {
 
 export class AsyncLimiter extends LimiterCore implements RemoteLimiterInternals {
   readonly isRemote = true;
-  protected readonly policy: Policy;
+  protected policy: Policy;
   readonly #backend: RemoteBackend;
   readonly #scheduler: RemoteWaitScheduler;
+  readonly #hasExplicitName: boolean;
   #fallbackCount = 0;
+  /** Changes of the limit run one after the other. */
+  #lastChange: Promise<void> = Promise.resolve();
 
   constructor(policy: Policy, factory: RemoteBackendFactory, settings: AsyncLimiterSettings) {
     super(settings);
+    this.#hasExplicitName = settings.hasExplicitName;
     this.#backend = factory.create(policy, {
       ...settings,
       onCapacity: (key) => this.#scheduler.wake(key),
@@ -102,11 +113,12 @@ export class AsyncLimiter extends LimiterCore implements RemoteLimiterInternals 
       },
     });
     this.policy = this.#backend.policy ?? policy;
+    const expireMs = (): Millis => this.policy.expireMs;
     this.#scheduler = new RemoteWaitScheduler({
       ...settings,
       backend: this.#backend,
       canReserve: policy.canReserve,
-      expireMs: policy.expireMs,
+      expireMs,
       cooldownMs: (key) => this.cooldowns.remainingMs(key, this.clock.now()),
     });
   }
@@ -322,6 +334,27 @@ export class AsyncLimiter extends LimiterCore implements RemoteLimiterInternals 
     const waiting = this.#scheduler.size + (this.#backend.waiterCount ?? 0);
     const fallback = this.#fallbackCount;
     return { ...this.telemetry.snapshot(), waiting, isAvailable, fallback };
+  }
+
+  change(limit: Limit): Promise<void> {
+    const change = this.#lastChange.then(() => this.#changeNow(limit));
+    this.#lastChange = change.catch(() => {});
+    return change;
+  }
+
+  async #changeNow(limit: Limit): Promise<void> {
+    const policy = createPolicy(limit, this.random);
+    if (!this.#hasExplicitName) {
+      const expected = 'given to a limit that changes: without one it is known by its numbers';
+      throw new ConfigError('name', expected, undefined);
+    }
+    const isAlike = policy.canReserve === this.policy.canReserve;
+    const change = isAlike ? this.#backend.prepareChange?.(policy) : undefined;
+    if (!change) throw cannotChange(this.policy, policy);
+    await change();
+    this.policy = this.#backend.policy ?? policy;
+    this.#scheduler.wakeAll();
+    this.telemetry.recordReconfigured(limit);
   }
 
   async close(): Promise<void> {

@@ -3,6 +3,8 @@
 import { expect, test } from 'vitest';
 import { seededRandom } from '../core/random.ts';
 import { VirtualClock } from '../testing/index.ts';
+import { throttle } from '../throttle/throttle.ts';
+import { all } from './composite-limiter.ts';
 import { createLimiter, type LimiterOptions } from './limiter.ts';
 import { SyncLimiter } from './sync-limiter.ts';
 
@@ -256,4 +258,75 @@ test('change: 200,000 keys keep their counts, and no step takes long', async () 
     await new Promise((resolve) => setTimeout(resolve, 1));
   }
   expect(limiter.stats().keys).toBe(200_000);
+});
+
+test('change: a limit of another kind is a ConfigError that says so, and nothing changes', () => {
+  const { limiter, take, left } = setUp(bucket('1/s', 20));
+  take(5);
+  expect(() => limiter.change({ window: { limit: 20, per: '20s' } })).toThrow(
+    'expected `limit` to be a bucket, as the limit is now',
+  );
+  expect(() => limiter.change({ bucket: { rate: '1/s', burst: -1 } })).toThrow(
+    'limit.bucket.burst',
+  );
+  expect(left()).toBe(15);
+  const { limiter: inFlight } = setUp({ concurrency: 2 });
+  const partitions = { live: 0.5, batch: 0.5 };
+  expect(() => inFlight.change({ concurrency: { limit: 4, partitions } })).toThrow(
+    'with other numbers only',
+  );
+});
+
+test('change: listeners get one event with the new limit', () => {
+  const { limiter } = setUp(bucket('1/s', 20));
+  const events: unknown[] = [];
+  limiter.on((event) => events.push(event));
+  limiter.change(bucket('2/s', 40));
+  expect(events).toMatchObject([
+    { type: 'reconfigured', limit: 'bucket', key: '', to: bucket('2/s', 40) },
+  ]);
+});
+
+test('change: a waiter that never fits now is refused, one that fits is granted at once', async () => {
+  const { limiter } = setUp(bucket('1/h', 10));
+  limiter.check('a', 10);
+  limiter.check('b', 10);
+  const waiting = [
+    limiter.acquire('a', 9, { wait: '1d' }),
+    limiter.acquire('b', 2, { wait: '1d' }),
+  ];
+  await Promise.resolve();
+  limiter.change(bucket('1/h', 8));
+  expect(await waiting[0]).toMatchObject({ verdict: 'deny', reason: 'never' });
+  limiter.change(bucket('1/h', 12));
+  expect(await waiting[1]).toMatchObject({ verdict: 'allow' });
+});
+
+test('change: `all` changes its parts by name, all of them or none', () => {
+  const clock = new VirtualClock(1_000_000_000);
+  const user = createLimiter({ name: 'user', limit: bucket('1/s', 10), clock }) as SyncLimiter;
+  const total = createLimiter({ name: 'total', limit: bucket('1/s', 100), clock }) as SyncLimiter;
+  const both = all([user, { limiter: total, key: '*' }]);
+  both.check('alice', 4);
+  const left = () => [user.inspect('alice').remaining, total.inspect('*').remaining];
+  const other = { window: { limit: 5, per: '1s' } };
+  expect(() => both.change({ user: bucket('1/s', 20), total: other })).toThrow(
+    'expected `limit.total` to be a bucket',
+  );
+  expect(() => both.change({ users: bucket('1/s', 20) })).toThrow('did you mean `user`');
+  expect(left()).toEqual([6, 96]);
+  both.change({ user: bucket('1/s', 20), total: bucket('1/s', 50) });
+  expect(left()).toEqual([16, 46]);
+  expect(() =>
+    all([user, setUp(bucket('1/s', 1), { name: 'user' }).limiter]).change({ user: other }),
+  ).toThrow('give parts names');
+});
+
+test('change: `fn.limiter` of throttle changes the limit of the function', async () => {
+  const call = throttle(async () => 'ok', { limit: bucket('1/h', 1), wait: 0 });
+  await call();
+  await expect(call()).rejects.toMatchObject({ code: 'DENIED' });
+  await call.limiter.change(bucket('1/h', 2));
+  expect(await call()).toBe('ok');
+  await expect(call()).rejects.toMatchObject({ code: 'DENIED' });
 });

@@ -14,11 +14,19 @@
 
 import type { Clock, Millis } from '../core/clock.ts';
 import { isNonEmptyString } from '../core/config-helpers.ts';
-import { type AttemptOutcome, allow, type Decision, deny, WHEN_SETTLED } from '../core/decision.ts';
+import {
+  type AttemptOutcome,
+  allow,
+  type Decision,
+  deny,
+  type Outcome,
+  WHEN_SETTLED,
+} from '../core/decision.ts';
 import { ConfigError } from '../core/errors.ts';
-import { OptionReader } from '../core/options.ts';
+import { isRecord, OptionReader } from '../core/options.ts';
 import type { Random } from '../core/random.ts';
 import { requireCost } from '../policies/cost.ts';
+import type { Limit } from '../policies/limit.ts';
 import type { Feedback } from '../policies/policy.ts';
 import { type Component, identity, readComponents } from './composite-component.ts';
 import {
@@ -125,7 +133,6 @@ export class CompositeLimiter implements LimiterInternals {
   readonly components: readonly Component[];
   readonly name: string;
   readonly isCheckOnly: boolean;
-  readonly expireMs: Millis;
   readonly clock: Clock;
   readonly random: Random;
 
@@ -133,9 +140,12 @@ export class CompositeLimiter implements LimiterInternals {
     this.components = components;
     this.name = name;
     this.isCheckOnly = components.every(({ limiter }) => limiter.isCheckOnly);
-    this.expireMs = Math.min(...components.map(({ limiter }) => limiter.expireMs));
     this.clock = components[0].limiter.clock;
     this.random = components[0].limiter.random;
+  }
+
+  get expireMs(): Millis {
+    return Math.min(...this.components.map(({ limiter }) => limiter.expireMs));
   }
 
   get isCapacity(): boolean {
@@ -150,9 +160,31 @@ export class CompositeLimiter implements LimiterInternals {
     this.components[0].limiter.observeEventLoop(monitor);
   }
 
+  /** All limits are read before the first one changes. */
+  change(limits: Readonly<Record<string, Limit>>): void {
+    if (!isRecord(limits)) throw new ConfigError('limit', 'the limits of parts by name', limits);
+    const changes = Object.entries(limits).map(([name, limit]) =>
+      this.#componentNamed(name).requireChange(limit, `limit.${name}`),
+    );
+    for (const change of changes) change();
+  }
+
+  #componentNamed(name: string): SyncLimiter {
+    const limiters = [...new Set(this.components.map(({ limiter }) => limiter))];
+    const [first, second] = limiters.filter((limiter) => limiter.name === name);
+    if (second) throw new ConfigError('limit', 'the name of one part: give parts names', name);
+    if (first) return first;
+    const names = limiters.map((limiter) => limiter.name);
+    throw ConfigError.unknownName('limit', name, names);
+  }
+
   /** A decision that no component made is counted by the first. */
   recordDecision(key: string, cost: number, decision: Decision, waitedMs: Millis): void {
     this.components[0].limiter.recordDecision(key, cost, decision, waitedMs);
+  }
+
+  recordDeniedRetry(key: string, cost: number, outcome: Outcome): void {
+    this.components[0].limiter.recordDeniedRetry(key, cost, outcome);
   }
 
   /** Nothing is reserved ahead: allow or deny. */
@@ -237,7 +269,7 @@ export class CompositeLimiter implements LimiterInternals {
     const { maxWaitMs, ...limits } = readWaitLimits(options);
     const calls = this.#componentCalls(key, cost, callClassOf(options.partition, options.level));
     const since = this.clock.now();
-    const position = { arrival: nextArrival(), priority: limits.priority };
+    const position = { arrival: nextArrival(), priority: limits.priority, flow: limits.flow };
     let reserved: readonly ComponentReservation[] | undefined;
     let at = calls.find(hasWaiters) ?? calls[0];
     let hasWaited = false;

@@ -8,6 +8,7 @@ import type { Millis } from '../core/clock.ts';
 import type { Decision, OnUnavailable, Outcome } from '../core/decision.ts';
 import { errorMessageOf } from '../core/errors.ts';
 import { emitProcessWarning } from '../core/process-warning.ts';
+import type { Limit } from '../policies/limit.ts';
 import type { KeyState, LimitCause } from '../policies/policy.ts';
 
 /** Fields of every event. */
@@ -75,6 +76,20 @@ export interface AvailabilityEvent extends EventBase {
   readonly onUnavailable?: OnUnavailable;
 }
 
+/** `change` gave the limit other numbers. The key is empty. */
+export interface ReconfiguredEvent extends EventBase {
+  readonly type: 'reconfigured';
+  /** The limit as it was given. */
+  readonly to: Limit;
+}
+
+/** A failed call was not retried: the retry budget is used up. The caller gets the result of its last attempt. */
+export interface RetryDeniedEvent extends EventBase {
+  readonly type: 'retry-denied';
+  /** How the last attempt went. */
+  readonly outcome: Outcome;
+}
+
 /** What a listener gets. */
 export type LimitEvent =
   | DecisionEvent
@@ -82,7 +97,9 @@ export type LimitEvent =
   | SettledEvent
   | LimitChangedEvent
   | ExpiredEvent
-  | AvailabilityEvent;
+  | AvailabilityEvent
+  | ReconfiguredEvent
+  | RetryDeniedEvent;
 /** The argument of `on`. An error it throws becomes a process warning. */
 export type Listener = (event: LimitEvent) => void;
 

@@ -5,7 +5,7 @@
  */
 
 import type { Clock, Millis } from '../core/clock.ts';
-import type { Decision } from '../core/decision.ts';
+import type { Decision, Outcome } from '../core/decision.ts';
 import { ConfigError } from '../core/errors.ts';
 import type { Random } from '../core/random.ts';
 import type { RemoteLimiter } from './async-limiter.ts';
@@ -25,6 +25,8 @@ interface CommonInternals {
   observeEventLoop(monitor: EventLoopMonitor): void;
   /** Counts and reports a decision that the caller made. */
   recordDecision(key: string, cost: number, decision: Decision, waitedMs: Millis): void;
+  /** Counts and reports a retry that the retry budget refused. */
+  recordDeniedRetry(key: string, cost: number, outcome: Outcome): void;
 }
 
 /** Of a limiter that decides in this process. */

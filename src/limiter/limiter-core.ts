@@ -10,7 +10,7 @@
 
 import { CLOSED_REFUSAL } from '../backends/remote-backend.ts';
 import type { Clock, Millis } from '../core/clock.ts';
-import { type AttemptOutcome, type Decision, deny, NEVER } from '../core/decision.ts';
+import { type AttemptOutcome, type Decision, deny, NEVER, type Outcome } from '../core/decision.ts';
 import { ConfigError } from '../core/errors.ts';
 import { MAX_AMOUNT, requireNumber } from '../core/options.ts';
 import type { Random } from '../core/random.ts';
@@ -84,6 +84,10 @@ export abstract class LimiterCore {
 
   recordDecision(key: string, cost: number, decision: Decision, waitedMs: Millis): void {
     this.telemetry.recordDecision(key, cost, decision, waitedMs);
+  }
+
+  recordDeniedRetry(key: string, cost: number, outcome: Outcome): void {
+    this.telemetry.recordDeniedRetry(key, cost, outcome);
   }
 
   /** Calls denied so far. */
@@ -216,4 +220,13 @@ export function withDueTime(decision: Decision, decidedAt: Millis, expireMs: Mil
   return expireMs < Infinity
     ? { verdict, waitMs, dueAt, expiresAt: dueAt + expireMs }
     : { verdict, waitMs, dueAt };
+}
+
+/** The error of `change` for a limit that cannot take over the keys. */
+export function cannotChange(from: Policy, to: Policy, path = 'limit'): ConfigError {
+  const expected =
+    from.kind === to.kind
+      ? 'with other numbers only: the same rules, partitions, priorities, `reserve` and `resumeFor`; else create a limiter'
+      : `a ${from.kind}, as the limit is now; for another kind create a limiter`;
+  return new ConfigError(path, expected, to.kind);
 }

@@ -477,11 +477,11 @@ describe('limiter: Retry-After cool-down', () => {
 describe('limiter: public interface', () => {
   const methods = [
     ...['name', 'check', 'peek', 'tryAcquire', 'acquire', 'takeUpTo', 'giveBack', 'settle'],
-    ...['update', 'inspect', 'on', 'stats', 'close', 'report'],
+    ...['update', 'inspect', 'on', 'stats', 'change', 'close', 'report'],
   ] as const;
 
-  test('Limiter and RemoteLimiter have the same 14 members', () => {
-    expect(methods.length).toBe(14);
+  test('Limiter and RemoteLimiter have the same 15 members', () => {
+    expect(methods.length).toBe(15);
     expectTypeOf<keyof Limiter>().toEqualTypeOf<(typeof methods)[number]>();
     expectTypeOf<keyof RemoteLimiter>().toEqualTypeOf<(typeof methods)[number]>();
   });

@@ -63,7 +63,7 @@ export interface LimiterOptions {
 export interface QueueOptions {
   /** The most waiting calls, over all keys. Default 10,000. */
   readonly max?: number;
-  /** Which call is next: fifo (default), lifo, or priority. */
+  /** Which call is next: fifo (default), lifo, priority, or fair between flows. */
   readonly order?: QueueOrder;
   /** Whether waiting calls keep the process alive. Default true. */
   readonly keepAlive?: boolean;

@@ -19,12 +19,14 @@ import {
 } from '../backends/remote-backend.ts';
 import { type Millis, schedule } from '../core/clock.ts';
 import { type Decision, NEVER, WHEN_SETTLED } from '../core/decision.ts';
+import type { Flow } from '../core/flow.ts';
 import { LongestQueue } from '../core/longest-queue.ts';
 import { PendingSet } from '../core/pending.ts';
 import type { Random } from '../core/random.ts';
 import { type Waiter, WaiterSet } from '../core/waiter-set.ts';
+import { createWaitQueue } from './fair-wait-queue.ts';
 import type { WaitLimits } from './validate.ts';
-import { nextArrival, type QueuePosition, WaitQueue } from './wait-queue.ts';
+import { nextArrival, type QueuePosition, type WaiterQueue } from './wait-queue.ts';
 import { type QueueSettings, type WaitResult, waitRefusal } from './wait-scheduler.ts';
 
 export interface RemoteWaitSchedulerOptions extends QueueSettings {
@@ -32,7 +34,7 @@ export interface RemoteWaitSchedulerOptions extends QueueSettings {
   readonly random: Random;
   /** True if the limit reserves slots ahead of time. */
   readonly canReserve: boolean;
-  readonly expireMs: Millis;
+  expireMs(): Millis;
   /** The rest of the key's cool-down; 0: none. */
   cooldownMs(key: string): Millis;
 }
@@ -63,11 +65,13 @@ interface QueuedWaiter extends QueuePosition, Waiter<RemoteWaitResult> {
 
 interface KeyQueue {
   readonly key: string;
-  readonly waiters: WaitQueue<QueuedWaiter>;
+  readonly waiters: WaiterQueue<QueuedWaiter>;
   /** Ends the sleep of the queue, if it sleeps. */
   wake: (() => void) | undefined;
   /** Capacity came back since the last check was sent: its reply may be older than that. */
   isWakePending: boolean;
+  /** The limit has changed since the last check was sent: its reply does not count. */
+  isOutdated: boolean;
   /** How long to sleep before the next poll. */
   pollMs: Millis;
 }
@@ -134,18 +138,25 @@ export class RemoteWaitScheduler {
     queue.wake?.();
   }
 
-  /** The backend is available again: all queues check. */
+  /** The backend is available again, or the limit has changed: all queues check. */
   wakeAll(): void {
-    for (const { wake } of this.#queues.values()) wake?.();
+    for (const queue of this.#queues.values()) {
+      queue.isOutdated = true;
+      queue.wake?.();
+    }
   }
 
   /** Waits for a permit; rejects only if the signal aborts. */
   waitForPermit(key: string, cost: number, limits: RemoteWaitLimits): Promise<RemoteWaitResult> {
-    const { signal, maxWaitMs, priority, isRequeued } = limits;
+    const { signal, maxWaitMs, priority, flow, isRequeued } = limits;
     if (signal?.aborted) return Promise.reject(signal.reason);
     const queue = this.#queues.get(key);
     if (queue && maxWaitMs <= 0) return Promise.resolve(TOO_LONG);
-    if (queue && this.#waiters.isFull && !this.#refuseLastOfLongest(queue.waiters.size))
+    if (
+      queue &&
+      this.#waiters.isFull &&
+      !this.#refuseLastOfLongest(queue.waiters.size, queue, flow)
+    )
       return Promise.resolve(waitRefusal(0, 'queue-full'));
     return new Promise((resolve, reject) => {
       const waiter: QueuedWaiter = {
@@ -153,6 +164,7 @@ export class RemoteWaitScheduler {
         cost,
         arrival: nextArrival(),
         priority,
+        flow,
         deadline: this.#options.clock.now() + maxWaitMs,
         signal,
         resolve,
@@ -186,9 +198,10 @@ export class RemoteWaitScheduler {
     }
     const created: KeyQueue = {
       key,
-      waiters: new WaitQueue(this.#options.order),
+      waiters: createWaitQueue(this.#options.order),
       wake: undefined,
       isWakePending: false,
+      isOutdated: false,
       pollMs: INITIAL_POLL_MS,
     };
     created.waiters.add(waiter);
@@ -201,11 +214,12 @@ export class RemoteWaitScheduler {
     while (queue.waiters.size > 0) {
       const cooldownMs = this.#options.cooldownMs(queue.key);
       queue.isWakePending = false;
+      queue.isOutdated = false;
       const refused =
         cooldownMs > 0 ? { opensInMs: cooldownMs, lookaheadMs: 0 } : await this.#checkFront(queue);
       if (refused === undefined) queue.pollMs = INITIAL_POLL_MS;
-      if (refused === undefined || (queue.isWakePending && refused.opensInMs === WHEN_SETTLED))
-        continue;
+      const isSettled = queue.isWakePending && refused?.opensInMs === WHEN_SETTLED;
+      if (refused === undefined || isSettled || queue.isOutdated) continue;
       this.#refuseTooLong(queue, refused.opensInMs);
       this.#refuseOverflow(queue, refused.opensInMs);
       if (queue.waiters.size > 0) await this.#sleep(queue, refused);
@@ -235,6 +249,7 @@ export class RemoteWaitScheduler {
         fromFallback,
         leaseId: batch.leaseIds?.[n],
       };
+      if (waiter.isWaiting) waiters.onServed?.(waiter);
       if (waitMs > 0) this.#reserve(waiter, grant, waitMs);
       else this.#grant(waiter, grant);
     }
@@ -251,6 +266,7 @@ export class RemoteWaitScheduler {
       const waitMs = decision.verdict === 'wait' ? decision.waitMs : 0;
       const dueAt = decidedAt + waitMs;
       const grant: RemoteGrant = { verdict: 'allow', dueAt, usableUntil, fromFallback };
+      if (waiter.isWaiting) waiters.onServed?.(waiter);
       if (decision.verdict === 'wait') this.#reserve(waiter, grant, waitMs);
       else this.#grant(waiter, grant);
       return undefined;
@@ -289,7 +305,7 @@ export class RemoteWaitScheduler {
     { dueAt, usableUntil = Infinity, fromFallback }: RemoteGrant,
     waitMs: Millis,
   ): void {
-    const { clock, keepAlive, expireMs } = this.#options;
+    const { clock, keepAlive } = this.#options;
     const isTooLong = clock.now() + waitMs > waiter.deadline;
     if (!waiter.isWaiting || isTooLong || !this.#claimQueueSlot(waiter)) {
       this.#giveBack(waiter, dueAt);
@@ -301,7 +317,7 @@ export class RemoteWaitScheduler {
     const dueHere = clock.now() + waitMs; // the reply took time to arrive: late rather than early
     const use = (): void => {
       waiter.cancelReservation = undefined;
-      const isLate = clock.now() > Math.min(dueHere + expireMs, usableUntil);
+      const isLate = clock.now() > Math.min(dueHere + this.#options.expireMs(), usableUntil);
       if (waiter.isWaiting && isLate) this.#requeueFirst(waiter);
       else this.#grant(waiter, { verdict: 'allow', dueAt, usableUntil, fromFallback });
     };
@@ -338,16 +354,18 @@ export class RemoteWaitScheduler {
   #claimQueueSlot(waiter: QueuedWaiter): boolean {
     if (waiter.isQueued) return true;
     const isFull = this.#queuedCount >= this.#options.maxWaiters;
-    const others = (this.#queues.get(waiter.key)?.waiters.size ?? 1) - 1;
-    if (isFull && !this.#refuseLastOfLongest(others)) return false;
+    const queue = this.#queues.get(waiter.key);
+    const others = (queue?.waiters.size ?? 1) - 1;
+    if (isFull && !this.#refuseLastOfLongest(others, queue, waiter.flow)) return false;
     waiter.isQueued = true;
     this.#queuedCount++;
     return true;
   }
 
-  /** Frees a place in a full queue for a key with few waiters; false if no key has more. */
-  #refuseLastOfLongest(size: number): boolean {
-    const last = this.#longest.findLongerThan(size, this.#queues.values())?.waiters.last;
+  /** Frees a place in a full queue for a key, or a flow of it, with few waiters; false if none has more. */
+  #refuseLastOfLongest(size: number, queue?: KeyQueue, flow?: Flow): boolean {
+    const longest = this.#longest.findLongerThan(size, this.#queues.values());
+    const last = longest ? longest.waiters.last : queue?.waiters.displacedBy?.(flow);
     if (!last?.isQueued) return false;
     this.#waiters.resolve(last, waitRefusal(0, 'queue-full'));
     return true;

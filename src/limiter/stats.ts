@@ -62,6 +62,8 @@ export interface CounterSnapshot {
   readonly cancelled: number;
   /** Permits not settled within `permitTimeout`. */
   readonly expiredPermits: number;
+  /** Retries that the retry budget of a throttled function refused. */
+  readonly deniedRetries: number;
   /** Calls settled, by outcome. */
   readonly settled: Readonly<Record<Outcome, number>>;
   /** Calls refused because a lock-out had locked their key. A part of `denied`. */
@@ -80,10 +82,11 @@ const DENIED = 2;
 const CANCELLED = 3;
 const EXPIRED = 4;
 const RESERVED = 5;
-const LOCKED = 6;
+const DENIED_RETRIES = 6;
+const LOCKED = 7;
 
 export class Counters {
-  readonly #totals = new Float64Array(7);
+  readonly #totals = new Float64Array(8);
   readonly #settledByOutcome = new Float64Array(OUTCOMES.length);
   readonly #waitHistogram = new BucketCounter(HISTOGRAM_BOUNDS_MS);
   readonly #rttHistogram = new BucketCounter(HISTOGRAM_BOUNDS_MS);
@@ -126,13 +129,18 @@ export class Counters {
     this.#totals[EXPIRED]++;
   }
 
+  recordDeniedRetry(): void {
+    this.#totals[DENIED_RETRIES]++;
+  }
+
   recordSettled(outcome: Outcome, rttMs: Millis | undefined): void {
     this.#settledByOutcome[OUTCOMES.indexOf(outcome)]++;
     if (outcome === 'ok' && rttMs !== undefined) this.#rttHistogram.add(rttMs);
   }
 
   snapshot(): CounterSnapshot {
-    const [allowed, waited, denied, cancelled, expiredPermits, reserved, locked] = this.#totals;
+    const [allowed, waited, denied, cancelled, expiredPermits, reserved, deniedRetries, locked] =
+      this.#totals;
     const settled = Object.fromEntries(
       OUTCOMES.map((name, n) => [name, this.#settledByOutcome[n]]),
     );
@@ -143,6 +151,7 @@ export class Counters {
       denied,
       cancelled,
       expiredPermits,
+      deniedRetries,
       locked,
       settled: settled as Record<Outcome, number>,
       deniedByRule: Object.fromEntries(

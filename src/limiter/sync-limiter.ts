@@ -20,7 +20,7 @@ import { Adjustments } from './adjustments.ts';
 import type { LearntLimit, Listener } from './events.ts';
 import { type Inspection, inspectionOf, type NamedRuleStatus, nameRules } from './inspection.ts';
 import type { LimiterInternals } from './internals.ts';
-import { LimiterCore, type LimiterSettings, withDueTime } from './limiter-core.ts';
+import { cannotChange, LimiterCore, type LimiterSettings, withDueTime } from './limiter-core.ts';
 import type { Permit, Refusal } from './permit.ts';
 import type { CounterSnapshot } from './stats.ts';
 import {
@@ -72,6 +72,11 @@ export interface Limiter {
   on(listener: Listener): () => void;
   /** Current sizes, and counters since the limiter was created. */
   stats(): Stats;
+  /**
+   * Gives the limit other numbers: what was spent stays spent, calls stay in flight, waiting calls are decided anew.
+   * A limiter of `all` takes the limits of its parts by name. @throws {ConfigError} for another kind; nothing changes.
+   */
+  change(limit: Limit | Readonly<Record<string, Limit>>): void;
   /** Refuses waiting and later calls with reason `closed`, and leaves the backend. Permits can still be settled. */
   close(): void;
 }
@@ -286,8 +291,8 @@ export class SyncLimiter extends LimiterCore implements LimiterInternals {
    * What gives the limit other numbers: spent tokens stay spent, calls stay in flight, waiters wait on. Undefined if
    * the rule is of another kind. Nothing changes before the returned function is called.
    */
-  prepareChange(limit: Limit): (() => void) | undefined {
-    const policy = createPolicy(limit, this.random);
+  prepareChange(limit: Limit, path?: string): (() => void) | undefined {
+    const policy = createPolicy(limit, this.random, path);
     if (policy.canReserve !== this.policy.canReserve) return undefined; // reads the clock in another way
     const change = this.#backend.prepareChange?.(policy);
     if (!change) return undefined;
@@ -296,7 +301,19 @@ export class SyncLimiter extends LimiterCore implements LimiterInternals {
       this.policy = policy;
       this.expireMs = policy.expireMs;
       this.scheduler.wakeAll();
+      this.telemetry.recordReconfigured(limit);
     };
+  }
+
+  change(limit: Limit): void {
+    this.requireChange(limit)();
+  }
+
+  /** `prepareChange` for callers that name the limit. @throws {ConfigError} for a rule of another kind. */
+  requireChange(limit: Limit, path?: string): () => void {
+    const change = this.prepareChange(limit, path);
+    if (change) return change;
+    throw cannotChange(this.policy, createPolicy(limit, this.random), path);
   }
 
   /** Leaves the processes that share the limit. It goes on deciding alone. */

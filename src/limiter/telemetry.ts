@@ -9,6 +9,7 @@ import type { Clock, Millis } from '../core/clock.ts';
 import { DeadlineSet } from '../core/deadline-set.ts';
 import type { Decision, OnUnavailable, Outcome } from '../core/decision.ts';
 import { emitProcessWarning } from '../core/process-warning.ts';
+import type { Limit } from '../policies/limit.ts';
 import type { Adjustment } from './adjustments.ts';
 import { type LearntLimit, type Listener, ListenerSet } from './events.ts';
 import { endPermit, Permit, type PermitInit, type PermitResult } from './permit.ts';
@@ -139,6 +140,18 @@ export class LimiterTelemetry {
     const about = { limit: this.name, key: '', cost: 0, at: this.#clock.now() };
     const cause = !isAvailable && { reason, onUnavailable };
     this.#events.emit({ type: 'availability', ...about, isAvailable, ...cause });
+  }
+
+  /** A failed call is not retried: the retry budget is used up. */
+  recordDeniedRetry(key: string, cost: number, outcome: Outcome): void {
+    this.#counters.recordDeniedRetry();
+    const at = this.#clock.now();
+    this.#events.emit({ type: 'retry-denied', limit: this.name, key, cost, at, outcome });
+  }
+
+  recordReconfigured(to: Limit): void {
+    const about = { limit: this.name, key: '', cost: 0, at: this.#clock.now() };
+    this.#events.emit({ type: 'reconfigured', ...about, to });
   }
 
   #expire(permit: Permit): void {

@@ -9,6 +9,7 @@ import type { Millis } from '../core/clock.ts';
 import { ATTEMPT_OUTCOMES, type AttemptOutcome, OUTCOMES, type Outcome } from '../core/decision.ts';
 import type { Duration } from '../core/duration.ts';
 import { ConfigError } from '../core/errors.ts';
+import { FLOW_FIELDS, type FlowOptions, readFlow } from '../core/flow.ts';
 import { isRecord, MAX_AMOUNT, parseWaitMs, requireNumber } from '../core/options.ts';
 import type { CallClass } from '../policies/partitions.ts';
 import type { Feedback } from '../policies/policy.ts';
@@ -36,7 +37,7 @@ export interface CallResult {
 }
 
 /** How `acquire` waits. */
-export interface WaitOptions {
+export interface WaitOptions extends FlowOptions {
   /** Ends the wait and gives the slot back when it aborts. */
   readonly signal?: AbortSignal;
   /** The longest wait: true (default) as long as it takes, false not at all. */
@@ -50,7 +51,7 @@ const RESULT_FIELDS = [
   ...['outcome', 'cost', 'used', 'dueAt', 'rttMs', 'retryAfterMs', 'attempt'],
   ...CHECK_FIELDS,
 ];
-const ACQUIRE_FIELDS = ['signal', 'wait', 'priority', ...CHECK_FIELDS];
+const ACQUIRE_FIELDS = ['signal', 'wait', 'priority', ...FLOW_FIELDS, ...CHECK_FIELDS];
 /** The fields of each kind of feedback, by the field that names the kind. */
 const FEEDBACK_KINDS: Readonly<Record<string, readonly string[]>> = {
   hits: ['hits'],
@@ -91,7 +92,7 @@ export function readWaitLimits(options: WaitOptions): WaitLimits {
   if (signal !== undefined && !isAbortSignal(signal)) {
     throw new ConfigError('signal', 'an AbortSignal', signal);
   }
-  return { maxWaitMs, priority, signal };
+  return { maxWaitMs, priority, signal, flow: readFlow(options) };
 }
 
 export const isAbortSignal = (value: unknown): value is AbortSignal =>

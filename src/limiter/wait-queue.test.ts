@@ -1,6 +1,9 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { QUEUE_ORDERS, type QueuePosition, WaitQueue } from './wait-queue.ts';
+import { createWaitQueue } from './fair-wait-queue.ts';
+import { QUEUE_ORDERS, type QueuePosition } from './wait-queue.ts';
+
+type Position = QueuePosition & { readonly cost: number };
 
 describe('wait queue', () => {
   test.each(QUEUE_ORDERS)(
@@ -9,6 +12,7 @@ describe('wait queue', () => {
       const before: Record<string, (a: QueuePosition, b: QueuePosition) => number> = {
         fifo: (a, b) => a.arrival - b.arrival,
         lifo: (a, b) => b.arrival - a.arrival,
+        fair: (a, b) => a.arrival - b.arrival, // within one flow
         priority: (a, b) => b.priority - a.priority || a.arrival - b.arrival,
       };
       const step = fc.record({
@@ -19,8 +23,8 @@ describe('wait queue', () => {
       });
       fc.assert(
         fc.property(fc.array(step, { minLength: 1, maxLength: 200 }), (steps) => {
-          const queue = new WaitQueue<QueuePosition>(order);
-          const model: QueuePosition[] = [];
+          const queue = createWaitQueue<Position>(order);
+          const model: Position[] = [];
           let arrival = 0;
           for (const { leaves, priority, late, pick } of steps) {
             if (leaves && model.length > 0) {
@@ -28,7 +32,7 @@ describe('wait queue', () => {
               queue.remove(one);
             } else {
               arrival += 10;
-              const one = { arrival: arrival - 7 * late - pick / 1e6, priority };
+              const one = { arrival: arrival - 7 * late - pick / 1e6, priority, cost: 1 };
               model.push(one);
               queue.add(one);
             }
@@ -46,8 +50,8 @@ describe('wait queue', () => {
   );
 
   test.each(QUEUE_ORDERS)('%s: addFirst makes a removed waiter the next one, once', (order) => {
-    const queue = new WaitQueue<QueuePosition>(order);
-    const waiters = [1, 2, 3].map((arrival) => ({ arrival, priority: 0 }));
+    const queue = createWaitQueue<Position>(order);
+    const waiters = [1, 2, 3].map((arrival) => ({ arrival, priority: 0, cost: 1 }));
     for (const waiter of waiters) queue.add(waiter);
     queue.remove(waiters[1]);
     queue.addFirst(waiters[1]);

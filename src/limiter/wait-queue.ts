@@ -5,22 +5,48 @@
  * is. A removed waiter stays in the array as a tombstone. The array is compacted when tombstones outnumber waiters.
  */
 
+import type { Flow } from '../core/flow.ts';
 import { MAX_TOMBSTONES } from '../core/waiter-set.ts';
 
-export const QUEUE_ORDERS = ['fifo', 'lifo', 'priority'] as const;
+export const QUEUE_ORDERS = ['fifo', 'lifo', 'priority', 'fair'] as const;
 
-/** Which waiter is next: the first to arrive, the last to arrive, or the highest priority. */
+/** Which waiter is next: the first to arrive, the last to arrive, the highest priority, or that of the flow with the least. */
 export type QueueOrder = (typeof QUEUE_ORDERS)[number];
+
+/** The orders of a single queue: `fair` has one for each flow, in `fair-wait-queue.ts`. */
+type ArrivalOrder = Exclude<QueueOrder, 'fair'>;
 
 /** What decides which waiter is next. */
 export interface QueuePosition {
   /** Order of arrival, over all queues of the process. */
   readonly arrival: number;
   readonly priority: number;
+  /** For the order `fair`; undefined: the flow of all calls that name none. */
+  readonly flow?: Flow | undefined;
+}
+
+/** The waiters of one key. */
+export interface WaiterQueue<T extends QueuePosition> {
+  readonly size: number;
+  readonly first: T | undefined;
+  /** The waiter that a full queue refuses first. */
+  readonly last: T | undefined;
+  /** The next `count` waiters in the order of their turn. */
+  front(count: number): T[];
+  /** Whether a waiter in this queue is served before `position`. */
+  hasEarlier(position: QueuePosition): boolean;
+  add(one: T): void;
+  /** Makes it the next waiter, or with the order `fair` the next of its flow: it had its turn and could not use it. */
+  addFirst(one: T): void;
+  remove(one: T): void;
+  /** Order `fair`: the waiter has its permit. Called before it is removed. */
+  onServed?(one: T): void;
+  /** Order `fair`: the waiter that gives its place in a full queue to a call of this flow. */
+  displacedBy?(flow: Flow | undefined): T | undefined;
 }
 
 /** By order: true if `a` is served before `b`. */
-const PRECEDES: Readonly<Record<QueueOrder, (a: QueuePosition, b: QueuePosition) => boolean>> = {
+const PRECEDES: Readonly<Record<ArrivalOrder, (a: QueuePosition, b: QueuePosition) => boolean>> = {
   fifo: (a, b) => a.arrival < b.arrival,
   lifo: (a, b) => a.arrival > b.arrival,
   priority: (a, b) =>
@@ -32,7 +58,7 @@ let lastArrival = 0;
 /** The next place in the order of arrival. */
 export const nextArrival = (): number => ++lastArrival;
 
-export class WaitQueue<T extends QueuePosition> {
+export class WaitQueue<T extends QueuePosition> implements WaiterQueue<T> {
   readonly #precedes: (a: QueuePosition, b: QueuePosition) => boolean;
   /** Sorted by arrival or priority, tombstones included. With lifo the next waiter is the last entry. */
   #entries: T[] = [];
@@ -42,7 +68,7 @@ export class WaitQueue<T extends QueuePosition> {
   #head = 0;
   readonly #live = new Set<T>();
 
-  constructor(order: QueueOrder) {
+  constructor(order: ArrivalOrder) {
     this.#precedes = PRECEDES[order];
     this.#isSortedBefore = PRECEDES[order === 'lifo' ? 'fifo' : order];
     this.#isLifo = order === 'lifo';

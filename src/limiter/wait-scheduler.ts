@@ -20,6 +20,7 @@
 import { CLOSED_REFUSAL } from '../backends/remote-backend.ts';
 import type { Millis } from '../core/clock.ts';
 import { type Decision, deny, NEVER, WHEN_SETTLED } from '../core/decision.ts';
+import type { Flow } from '../core/flow.ts';
 import { Heap } from '../core/heap.ts';
 import { LongestQueue } from '../core/longest-queue.ts';
 import {
@@ -28,9 +29,15 @@ import {
   WaiterSet,
   type WaiterSetSettings,
 } from '../core/waiter-set.ts';
+import { createWaitQueue } from './fair-wait-queue.ts';
 import type { RefusalReason } from './permit.ts';
 import type { WaitLimits } from './validate.ts';
-import { nextArrival, type QueueOrder, type QueuePosition, WaitQueue } from './wait-queue.ts';
+import {
+  nextArrival,
+  type QueueOrder,
+  type QueuePosition,
+  type WaiterQueue,
+} from './wait-queue.ts';
 
 export interface QueueSettings extends WaiterSetSettings {
   readonly order: QueueOrder;
@@ -86,6 +93,7 @@ export const waitRefusal = (retryAfterMs: Millis, reason: RefusalReason): WaitRe
 interface QueuedWaiter extends QueuePosition, Waiter<WaitResult> {
   readonly queue: KeyQueue;
   readonly request: PermitRequest;
+  readonly cost: number;
   readonly enqueuedAt: Millis;
 }
 
@@ -93,7 +101,7 @@ interface QueuedWaiter extends QueuePosition, Waiter<WaitResult> {
 interface KeyQueue {
   readonly id: string;
   readonly key: string;
-  readonly waiters: WaitQueue<QueuedWaiter>;
+  readonly waiters: WaiterQueue<QueuedWaiter>;
   /** When the first waiter may check again; Infinity: when a call settles. */
   opensAt: Millis;
   /** The opening of this queue that is in the heap; Infinity: none. */
@@ -154,7 +162,7 @@ export class WaitScheduler {
 
   /** Waits for a permit; rejects only if the signal aborts. */
   waitForPermit(request: PermitRequest, limits: WaitLimits, now: Millis): Promise<WaitResult> {
-    const { signal, maxWaitMs } = limits;
+    const { signal } = limits;
     if (signal?.aborted) return Promise.reject(signal.reason);
     const id = this.#queueIdOf(request.key, request.partitionIndex);
     const queue = this.#queues.get(id);
@@ -162,12 +170,7 @@ export class WaitScheduler {
     if (decision.verdict === 'moved') return Promise.resolve(decision);
     if (decision.verdict !== 'deny')
       return Promise.resolve({ verdict: 'allow', dueAt: now, waitedMs: 0 });
-    const refusal = this.#refusalFor(
-      decision.retryAfterMs,
-      maxWaitMs,
-      queue?.waiters.size ?? 0,
-      now,
-    );
+    const refusal = this.#refusalFor(decision.retryAfterMs, limits, queue, now);
     if (refusal) return Promise.resolve(refusal);
     const joined = queue ?? this.#createQueue(id, request.key, decision.retryAfterMs, now);
     return this.#enqueue(joined, request, now, limits);
@@ -186,7 +189,7 @@ export class WaitScheduler {
   }
 
   #createQueue(id: string, key: string, retryAfterMs: Millis, now: Millis): KeyQueue {
-    const waiters = new WaitQueue<QueuedWaiter>(this.#options.order);
+    const waiters = createWaitQueue<QueuedWaiter>(this.#options.order);
     return { id, key, waiters, opensAt: opensAtAfter(retryAfterMs, now), scheduledAt: Infinity };
   }
 
@@ -223,24 +226,23 @@ export class WaitScheduler {
   /** The refusal of a wait that is known to be in vain. */
   #refusalFor(
     retryAfterMs: Millis,
-    maxWaitMs: Millis,
-    queueSize: number,
+    { maxWaitMs, flow }: WaitLimits,
+    queue: KeyQueue | undefined,
     now: Millis,
   ): WaitResult | undefined {
     let reason: RefusalReason | undefined;
     if (retryAfterMs === NEVER) reason = 'never';
     else if (retryAfterMs > maxWaitMs || maxWaitMs <= 0) reason = 'too-long';
-    else if (this.#waiters.isFull && !this.#refuseLastOfLongest(queueSize, now))
+    else if (this.#waiters.isFull && !this.#refuseLastOfLongest(queue, flow, now))
       reason = 'queue-full';
     return reason && waitRefusal(retryAfterMs, reason);
   }
 
-  /** Frees a place in a full queue for a key with few waiters; false if no key has more. */
-  #refuseLastOfLongest(queueSize: number, now: Millis): boolean {
-    const longest = this.#longest.findLongerThan(queueSize, this.#queues.values());
-    const last = longest?.waiters.last;
-    if (longest && last)
-      this.#waiters.resolve(last, waitRefusal(msUntilOpen(longest, now), 'queue-full'));
+  /** Frees a place in a full queue for a key, or a flow of it, with few waiters; false if none has more. */
+  #refuseLastOfLongest(queue: KeyQueue | undefined, flow: Flow | undefined, now: Millis): boolean {
+    const longest = this.#longest.findLongerThan(queue?.waiters.size ?? 0, this.#queues.values());
+    const last = longest ? longest.waiters.last : queue?.waiters.displacedBy?.(flow);
+    if (last) this.#waiters.resolve(last, waitRefusal(msUntilOpen(last.queue, now), 'queue-full'));
     return last !== undefined;
   }
 
@@ -250,13 +252,15 @@ export class WaitScheduler {
     now: Millis,
     limits: WaitLimits,
   ): Promise<WaitResult> {
-    const { priority, signal, maxWaitMs } = limits;
+    const { priority, flow, signal, maxWaitMs } = limits;
     return new Promise((resolve, reject) => {
       const waiter: QueuedWaiter = {
         queue,
         request,
+        cost: request.cost,
         arrival: request.arrival ?? nextArrival(),
         priority,
+        flow,
         enqueuedAt: now,
         deadline: now + maxWaitMs,
         signal,
@@ -283,6 +287,7 @@ export class WaitScheduler {
         this.#waiters.resolve(first, decision);
       } else if (decision.verdict !== 'deny') {
         const waitedMs = now - first.enqueuedAt;
+        queue.waiters.onServed?.(first);
         this.#waiters.resolve(first, { verdict: 'allow', dueAt: now, waitedMs });
       } else if (decision.retryAfterMs === NEVER) {
         this.#waiters.resolve(first, waitRefusal(NEVER, 'never'));

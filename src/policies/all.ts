@@ -330,9 +330,9 @@ function divisionOf(
 ): Pick<Policy, 'divided' | 'refillMs'> {
   if (policies.some(({ divided }) => !divided)) return {};
   return {
-    divided: (position) =>
+    divided: (position, now) =>
       all(
-        policies.map((policy) => policy.divided?.(position) ?? policy),
+        policies.map((policy) => policy.divided?.(position, now) ?? policy),
         path,
       ),
     refillMs: Math.max(...policies.map(({ refillMs = 0 }) => refillMs)),

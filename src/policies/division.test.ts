@@ -6,14 +6,12 @@ import { type Policy, type PoolPosition, UNDIVIDED } from './policy.ts';
 
 /** One member of a pool, with a single key. */
 class Member {
-  readonly #undivided: Policy;
   policy: Policy;
   readonly #state: Float64Array;
   #position: PoolPosition = UNDIVIDED;
 
   constructor(limit: Limit, size = 1, rank = -1) {
-    this.#undivided = createPolicy(limit, seededRandom(1));
-    this.policy = this.#undivided;
+    this.policy = createPolicy(limit, seededRandom(1));
     this.#state = new Float64Array(this.policy.width);
     this.policy.init(this.#state, 0, 0);
     if (size > 1) this.moveTo(size, rank, 0);
@@ -22,7 +20,7 @@ class Member {
   moveTo(size: number, rank: number, now: number): void {
     const since = size === this.#position.size ? this.#position.since : now;
     this.#position = { size, rank, since };
-    this.policy = this.#undivided.divided?.(this.#position) ?? this.#undivided;
+    this.policy = this.policy.divided?.(this.#position, now) ?? this.policy;
   }
 
   check = (cost: number, now: number, partitionIndex?: number) =>
@@ -106,6 +104,39 @@ test('divided spacing: keeps the rate of all members together', () => {
   expect(one.check(1, 0).verdict).toBe('allow');
   expect(one.check(1, 100)).toEqual(deny(200));
   expect(one.ruleStatuses(100)).toMatchObject([{ quota: 1, windowMs: 300, freshInMs: 200 }]);
+});
+
+describe('divided window', () => {
+  const TEN = { window: { limit: 10, per: '1m', steps: 6 } };
+
+  test('divided window: members add up to the whole limit, the remainder goes by rank', () => {
+    expect(membersOf(TEN, 4).map((one) => one.available(0))).toEqual([3, 3, 2, 2]);
+    expect(new Member(TEN, 4).available(0)).toBe(2);
+    expect(
+      membersOf({ window: { limit: 2, per: '1m' } }, 3).map((one) => one.available(0)),
+    ).toEqual([1, 1, 0]);
+    const one = new Member(TEN, 4, 0);
+    expect(one.ratePerSecond()).toBe(3 / 60);
+    expect(one.ruleStatuses(0)).toMatchObject([{ quota: 3, windowMs: 60_000, remaining: 3 }]);
+  });
+
+  test('divided window: a smaller part counts at once, a larger one after a window', () => {
+    const one = new Member(TEN, 2, 0);
+    expect(one.check(3, 0)).toEqual({ verdict: 'allow', remaining: 2 });
+    one.moveTo(5, 0, 1000);
+    expect(one.check(1, 1000)).toEqual(deny(69_000));
+    one.moveTo(1, 0, 20_000); // the others may have spent their parts
+    expect(one.available(70_000)).toBe(2);
+    expect(one.check(3, 70_000)).toEqual(deny(20_000));
+    expect(one.available(89_999)).toBe(2);
+    expect(one.check(10, 90_000).verdict).toBe('allow');
+  });
+
+  test('divided window: a cost above the part is refused until the pool may have shrunk', () => {
+    const one = new Member(TEN, 5, 0);
+    expect(one.check(3, 0)).toEqual(deny(60_000));
+    expect(one.check(11, 0)).toEqual(deny(NEVER));
+  });
 });
 
 describe('divided ramp', () => {
@@ -212,7 +243,7 @@ describe('divided all', () => {
   });
 
   test('divided all: is indivisible if one component is', () => {
-    const { policy } = new Member({ all: [...COMPONENTS, { window: { limit: 5, per: 1000 } }] });
+    const { policy } = new Member({ all: [...COMPONENTS, { busy: {} }] });
     expect(policy.divided).toBeUndefined();
     expect(policy.refillMs).toBeUndefined();
   });

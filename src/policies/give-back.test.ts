@@ -81,7 +81,8 @@ const PROMISES: readonly (readonly [Limit, (spanMs: number) => number])[] = [
   [{ bucket: { rate: '5/s', burst: 15 } }, (spanMs) => 15 + spanMs * 0.005],
   [{ window: { limit: 20, per: '1s' } }, (spanMs) => 20 * (1 + Math.floor(spanMs / 1000))],
   [{ spacing: { every: '200ms' } }, (spanMs) => 1 + Math.floor(spanMs / 200)],
-  // Tokens are counted by the calendar second.
+  // Calls are counted by the calendar second.
+  [{ quota: { limit: 20, per: 'second' } }, (spanMs) => 20 * (2 + Math.floor(spanMs / 1000))],
   [{ ramp: { min: 20, max: 20, over: '1s' } }, (spanMs) => 20 * (2 + Math.floor(spanMs / 1000))],
 ];
 

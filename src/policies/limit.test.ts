@@ -274,7 +274,7 @@ describe('createPolicy', () => {
   );
 
   const ONE_KEY =
-    'an object with one key out of bucket, spacing, window, ramp, concurrency, adaptive, busy, lockout, all';
+    'an object with one key out of bucket, spacing, window, quota, ramp, concurrency, adaptive, busy, lockout, all';
   test.for([
     [undefined, preview(undefined)],
     [null, 'null'],

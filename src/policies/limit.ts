@@ -18,6 +18,7 @@ import { type BusyOptions, busy } from './busy.ts';
 import { type ConcurrencyOptions, concurrency } from './concurrency.ts';
 import { type LockoutOptions, lockout } from './lockout.ts';
 import type { Policy } from './policy.ts';
+import { type QuotaOptions, quota } from './quota.ts';
 import { type RampOptions, ramp } from './ramp.ts';
 import { type SpacingOptions, spacing } from './spacing.ts';
 import { type WindowOptions, window } from './window.ts';
@@ -27,6 +28,7 @@ export type Limit =
   | { readonly bucket: BucketOptions }
   | { readonly spacing: SpacingOptions }
   | { readonly window: WindowOptions }
+  | { readonly quota: QuotaOptions }
   | { readonly ramp: RampOptions }
   | { readonly concurrency: number | ConcurrencyOptions }
   | { readonly adaptive: AdaptiveOptions }
@@ -44,6 +46,7 @@ const POLICY_FACTORIES: Readonly<Record<string, PolicyFactory>> = {
   bucket: (options, path) => bucket(options as BucketOptions, path),
   spacing: (options, path) => spacing(options as SpacingOptions, path),
   window: (options, path) => window(options as WindowOptions, path),
+  quota: (options, path) => quota(options as QuotaOptions, path),
   ramp: (options, path) => ramp(options as RampOptions, path),
   concurrency: (options, path, random) => concurrency(options as ConcurrencyOptions, random, path),
   adaptive: (options, path, random) => adaptive(options as AdaptiveOptions, random, path),

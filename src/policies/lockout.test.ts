@@ -258,7 +258,7 @@ describe('lockout', () => {
   test('lockout in a pool: members together allow `after` attempts, and each at least one', () => {
     const policy = createPolicy({ lockout: { after: 7 } }, seededRandom(1));
     const availableTo = (size: number): number => {
-      const part = policy.divided?.({ size, rank: 0, since: 0 });
+      const part = policy.divided?.({ size, rank: 0, since: 0 }, 0);
       const state = new Float64Array(policy.width);
       part?.init(state, 0, 0);
       return part?.available(state, 0, 0) ?? 0;

@@ -20,6 +20,7 @@ import {
   type Outcome,
   WHEN_SETTLED,
 } from '../core/decision.ts';
+import type { TimeZone } from './time-zone.ts';
 
 /** The numbers of many keys. A policy reads and writes `width` of them, from index `i` on. */
 export type State = Float64Array;
@@ -100,6 +101,8 @@ export interface KeyState {
   limit?: number;
   /** concurrency, adaptive: calls in flight. */
   inFlight?: number;
+  /** quota: when the period ends, in milliseconds since 1970. */
+  resetsAt?: Millis;
   /** spacing: reservations that are not yet due. */
   reserved?: number;
   /** concurrency, adaptive: the mean round-trip time. */
@@ -157,8 +160,10 @@ export type KeyConverter = (state: State, i: number, source: State, j: number, a
 
 /** A rule as numbers, for a backend that runs it in another language: `backends/redis/lua-rules.ts`. */
 export interface RuleSpec {
-  readonly kind: 'bucket' | 'spacing' | 'ramp' | 'concurrency' | 'lockout';
+  readonly kind: 'bucket' | 'spacing' | 'ramp' | 'window' | 'concurrency' | 'quota' | 'lockout';
   readonly params: readonly number[];
+  /** quota: the time zone of its calendar. */
+  readonly zone?: TimeZone;
 }
 
 /** The numbers of a token bucket. */
@@ -201,8 +206,8 @@ export interface PolicyCapabilities {
   /** Index of the only instant in its state, the number to compare with another clock. */
   readonly instantIndex?: number;
 
-  /** The same rule, on the same state, for one member's part of the limit. */
-  divided?(position: PoolPosition): Policy;
+  /** The same rule, on the same state, for one member's part of the limit from `now` on. */
+  divided?(position: PoolPosition, now: Millis): Policy;
 
   /** Units a second that a key can have here; absent where calls in flight are counted. */
   ratePerSecond?(state: State, i: number, now: Millis): number;
@@ -234,7 +239,10 @@ export interface PolicyCapabilities {
   /** Ends a debt: what was spent counts up to the burst. Token buckets, alone or in `all`. */
   clearDebt?(state: State, i: number): void;
 
-  /** Adds tokens that were taken off another bucket, up to a level of `upTo`. Token buckets only. */
+  /** What is lent counts as if it were taken this much later: so long the borrower may use it. */
+  readonly lendMs?: Millis;
+
+  /** Adds tokens that were taken off another bucket or window, up to a level of `upTo`. */
   credit?(state: State, i: number, tokens: number, upTo: number, now: Millis): void;
 }
 
@@ -337,4 +345,18 @@ export function takeUpTo(
   const granted = Math.min(most, Math.floor(policy.available(state, i, now) - leave));
   if (granted <= 0) return 0;
   return policy.check(state, i, granted, now).verdict === 'allow' ? granted : 0;
+}
+
+/** `takeUpTo` for another group, which may use the units for `lendMs`. */
+export function lendUpTo(
+  policy: Policy,
+  state: State,
+  i: number,
+  most: number,
+  now: Millis,
+  leave: number,
+): number {
+  const lent = takeUpTo(policy, state, i, most, now, leave);
+  if (lent > 0 && policy.lendMs) policy.deferTo?.(state, i, lent, now + policy.lendMs);
+  return lent;
 }

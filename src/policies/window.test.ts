@@ -1,7 +1,12 @@
 import { describe, expect, test } from 'vitest';
 import { runScenarios, type Scenario } from '../../test/support/scenario.ts';
+import { ExactLog, type LoggedCall, mostInAnyWindow } from '../../test/support/window-oracle.ts';
 import { ConfigError } from '../core/errors.ts';
-import { window } from './window.ts';
+import { seededRandom } from '../core/random.ts';
+import { limiter } from '../limiter/limiter.ts';
+import { VirtualClock } from '../testing/virtual-clock.ts';
+import { lendUpTo, takeUpTo } from './policy.ts';
+import { window, windowOfGroup } from './window.ts';
 
 const TEN = { window: { limit: 10, per: '1m', steps: 6 } };
 
@@ -270,6 +275,58 @@ describe('window', () => {
     policy.init(state, 0, 15_000, 70_000);
     const left = [15_000, 69_999, 70_000].map((now) => policy.available(state, 0, now));
     expect(left).toEqual([0, 0, 10]);
+  });
+
+  const random = seededRandom(1);
+  test.each<[string, () => number]>([
+    ['a caller that always has more', () => 5],
+    ['twice the limit, at random', () => -500 * Math.log(1 - random())],
+    ['just the limit, at random', () => -1000 * Math.log(1 - random())],
+    ['bursts', () => (random() < 0.02 ? 60_000 * random() : 10)],
+  ])('window: grants at least 94 %% of what an exact log grants: %s', (_name, gapMs) => {
+    const clock = new VirtualClock(1_234_567);
+    const exact = new ExactLog(60, 60_000);
+    const api = limiter({ limit: { window: { limit: 60, per: '1m' } }, clock });
+    let served = 0;
+    while (clock.now() < 1_234_567 + 100 * 60_000) {
+      if (api.check('').verdict === 'allow') served++;
+      exact.check(clock.now());
+      clock.advance(gapMs());
+    }
+    expect(served / exact.served).toBeGreaterThanOrEqual(0.94);
+  });
+
+  test('window: lender and borrower never exceed both parts in any period, in any order of calls', () => {
+    const [part, perMs, deadlineMs] = [8, 400, 70];
+    let borrowed = 0;
+    for (let seed = 1; seed <= 400; seed++) {
+      const draw = seededRandom(seed);
+      const whole = window({ limit: 2 * part, per: perMs, steps: 1 + Math.floor(draw() * 8) });
+      const policy = windowOfGroup(whole, part, deadlineMs);
+      const states = [new Float64Array(policy.width), new Float64Array(policy.width)];
+      for (const state of states) policy.init(state, 0, 0);
+      const log: LoggedCall[] = [];
+      const inTransit: { at: number; to: number; units: number }[] = [];
+      for (let now = 0; now < 3000; now += 1 + Math.floor(60 * draw() ** 3)) {
+        for (const loan of inTransit.filter(({ at }) => at <= now)) {
+          inTransit.splice(inTransit.indexOf(loan), 1);
+          if (now - loan.at <= deadlineMs / 2)
+            policy.credit?.(states[loan.to], 0, loan.units, part, now);
+        }
+        const who = draw() < 0.5 ? 0 : 1;
+        if (draw() < 0.4) {
+          const units = lendUpTo(policy, states[who], 0, part, now, 0);
+          if (units > 0)
+            inTransit.push({ at: now + (draw() * deadlineMs) / 2, to: 1 - who, units });
+          borrowed += units;
+        } else {
+          const units = takeUpTo(policy, states[who], 0, draw() < 0.5 ? Infinity : 1, now);
+          if (units > 0) log.push({ at: now, units });
+        }
+      }
+      expect(mostInAnyWindow(log, perMs)).toBeLessThanOrEqual(2 * part);
+    }
+    expect(borrowed).toBeGreaterThan(1000); // otherwise the property proves little
   });
 
   test('window: rule status: what remains and when it opens', () => {

@@ -14,6 +14,12 @@
  *                                             now
  *
  * There is no overshoot. A call stops counting up to one step late: by default a sixteenth of the window.
+ *
+ * In a pool each member has a part of the limit, a whole number; the first ranks get one more each. A part that grows was
+ * spent by other members, perhaps: the member uses the smaller part until one window has passed.
+ *
+ * Between groups, units that are lent count for the lender as long as if the borrower used them at the last instant. The
+ * borrower's count goes below zero by them in the newest step. What it has not used by the end of the step is lost.
  */
 
 import type { Millis } from '../core/clock.ts';
@@ -21,7 +27,7 @@ import { allow, deny, NEVER } from '../core/decision.ts';
 import type { Duration } from '../core/duration.ts';
 import { OptionReader } from '../core/options.ts';
 import { requireCost } from './cost.ts';
-import { type Policy, type State, timeToOpen } from './policy.ts';
+import { type Policy, type PoolPosition, type State, timeToOpen } from './policy.ts';
 
 /** Sliding window: at most so many calls in any period. */
 export interface WindowOptions {
@@ -41,9 +47,19 @@ const MAX_STEPS = 1000;
 /** Steps are numbered from the origin of time: shorter ones would exceed the whole numbers. */
 const MIN_STEP_MS: Millis = 1;
 
-interface WindowTerms {
+/** The numbers of a sliding window. */
+export interface WindowTerms {
+  readonly limit: number;
+  readonly perMs: Millis;
   readonly steps: number;
   readonly stepMs: Millis;
+}
+
+/** What one member of a pool may spend in any period: `least` until `until`, then `part`. */
+interface WindowPart {
+  readonly part: number;
+  readonly least: number;
+  readonly until: Millis;
 }
 
 const LAST_STEP = 0; // the step of the last call; NaN before the first
@@ -58,7 +74,12 @@ export function window(options: WindowOptions, path = 'window'): Policy {
   reader.finish();
 
   const steps = Math.min(maxSteps, Math.floor(perMs / MIN_STEP_MS));
-  const stepMs = perMs / steps;
+  const whole = { part: limit, least: limit, until: -Infinity };
+  return windowAt({ limit, perMs, steps, stepMs: perMs / steps }, whole);
+}
+
+function windowAt(terms: WindowTerms, { part, least, until }: WindowPart): Policy {
+  const { limit, perMs, steps, stepMs } = terms;
   const ring = steps + 1; // the oldest step is only partly in the window and counts in full
   /** The step of an instant. The rounded quotient can miss a step that begins exactly there: then it is the next. */
   const stepAt = (now: Millis): number => {
@@ -66,6 +87,8 @@ export function window(options: WindowOptions, path = 'window'): Policy {
     return (step + 1) * stepMs <= now ? step + 1 : step;
   };
   const indexOf = (step: number): number => COUNTS + (((step % ring) + ring) % ring);
+
+  const mostAt = (now: Millis): number => (now < until ? least : part);
 
   /** When all of a step has left the window. */
   const leavesAt = (step: number): Millis => (step + ring) * stepMs;
@@ -76,6 +99,7 @@ export function window(options: WindowOptions, path = 'window'): Policy {
     const last = state[i + LAST_STEP];
     if (step <= last) return last;
     const from = Number.isNaN(last) ? step : Math.max(last + 1, step - steps);
+    if (state[i + indexOf(last)] < 0) state[i + indexOf(last)] = 0; // borrowed and not used
     for (let cleared = from; cleared <= step; cleared++) state[i + indexOf(cleared)] = 0;
     state[i + LAST_STEP] = step;
     return step;
@@ -92,18 +116,30 @@ export function window(options: WindowOptions, path = 'window'): Policy {
   const remainingAt = (state: State, i: number, now: Millis): number => {
     for (let n = 0; n < scratch.length; n++) scratch[n] = state[i + n];
     advance(scratch, 0, now);
-    return limit - countOf(scratch, 0);
+    return mostAt(now) - countOf(scratch, 0);
   };
 
   /** Whole milliseconds until `cost` fits: until enough of the oldest steps have left the window. */
   const retryAfter = (state: State, i: number, cost: number, now: Millis): Millis => {
     const newest = state[i + LAST_STEP];
-    let missing = cost - (limit - countOf(state, i));
+    const most = mostAt(now);
+    if (cost > most) return Math.max(1, Math.ceil(cost > part ? perMs : until - now)); // the part may grow
+    let missing = cost - (most - countOf(state, i));
     for (let step = newest - steps; step <= newest; step++) {
       missing -= state[i + indexOf(step)];
       if (missing <= 0) return Math.max(1, Math.ceil(leavesAt(step) - now));
     }
     return NEVER;
+  };
+
+  /** Subtracts up to `units` from the oldest steps: safe where the step they were counted in is unknown. */
+  const subtractOldest = (state: State, i: number, units: number, newest: number): void => {
+    let left = units;
+    for (let step = newest - steps; step <= newest && left > 0; step++) {
+      const taken = Math.min(left, Math.max(0, state[i + indexOf(step)]));
+      state[i + indexOf(step)] -= taken;
+      left -= taken;
+    }
   };
 
   const kind = 'window';
@@ -114,6 +150,8 @@ export function window(options: WindowOptions, path = 'window'): Policy {
     needsOutcome: false,
     canReserve: false,
     expireMs: Infinity,
+    specs: [{ kind, params: [limit, steps, stepMs] }],
+    refillMs: perMs + stepMs,
 
     init(state, i, now, freshAt = now) {
       state.fill(0, i, i + COUNTS + ring);
@@ -129,7 +167,7 @@ export function window(options: WindowOptions, path = 'window'): Policy {
       if (cost === 0) return allow(Math.max(0, remainingAt(state, i, now)));
       if (cost > limit) return deny(NEVER);
       const step = advance(state, i, now);
-      const remaining = limit - countOf(state, i) - cost;
+      const remaining = mostAt(now) - countOf(state, i) - cost;
       if (remaining < 0) return deny(retryAfter(state, i, cost, now));
       state[i + indexOf(step)] += cost;
       return allow(remaining);
@@ -151,26 +189,45 @@ export function window(options: WindowOptions, path = 'window'): Policy {
 
     available: (state, i, now) => Math.max(0, Math.floor(remainingAt(state, i, now))),
 
-    /** Subtracts what was not used from the step it was counted in, if that still counts. */
+    /** Subtracts what was not used from the step it was counted in, if that still counts. A `dueAt` of NaN is unknown. */
     settle(state, i, { outcome, cost, used = cost, dueAt }, now) {
       const unused = outcome === 'ignored' ? cost : cost - used;
       const newest = advance(state, i, now);
+      if (unused > 0 && Number.isNaN(dueAt)) return subtractOldest(state, i, unused, newest);
       const step = unused > 0 ? stepAt(dueAt) : newest;
       if (step < newest - steps || step > newest) return;
-      state[i + indexOf(step)] = Math.max(0, state[i + indexOf(step)] - unused);
+      const counted = state[i + indexOf(step)];
+      state[i + indexOf(step)] = counted - Math.min(unused, Math.max(0, counted));
     },
 
     update(state, i, feedback, now) {
       if (!('hits' in feedback || 'remaining' in feedback)) return false;
       const step = advance(state, i, now);
-      const remaining = limit - countOf(state, i);
+      const remaining = mostAt(now) - countOf(state, i);
       // The server's count may lower ours, never raise it.
       const hits = 'hits' in feedback ? feedback.hits : Math.max(0, remaining - feedback.remaining);
       state[i + indexOf(step)] += hits;
       return true;
     },
 
-    terms: { steps, stepMs } satisfies WindowTerms,
+    credit(state, i, units, upTo, now) {
+      const step = advance(state, i, now);
+      const added = Math.min(units, upTo - (mostAt(now) - countOf(state, i)));
+      if (added > 0 && step === stepAt(now)) state[i + indexOf(step)] -= added;
+    },
+
+    divided(next, now) {
+      const most = mostAt(now);
+      const nextPart = partOf(limit, next);
+      const grows = nextPart > most;
+      const held = grows
+        ? { least: most, until: now + perMs + stepMs }
+        : { least: nextPart, until };
+      return windowAt(terms, { part: nextPart, ...held });
+    },
+    ratePerSecond: () => (part / perMs) * 1000,
+
+    terms,
     /** A step counts in the last new step that it overlaps, so that no call is forgotten too early. */
     converterFrom(from) {
       const old = from.terms as WindowTerms;
@@ -189,7 +246,7 @@ export function window(options: WindowOptions, path = 'window'): Policy {
         for (let step = oldNewest - old.steps; step <= oldNewest; step++) {
           const to = newStepOf(step, at);
           const count = source[j + COUNTS + (((step % oldRing) + oldRing) % oldRing)];
-          if (to >= newest - steps) state[i + indexOf(to)] += count;
+          if (to >= newest - steps) state[i + indexOf(to)] += Math.max(0, count);
         }
       };
     },
@@ -202,8 +259,17 @@ export function window(options: WindowOptions, path = 'window'): Policy {
     ruleStatuses(state, i, now) {
       const remaining = Math.max(0, remainingAt(state, i, now));
       const freshInMs = Math.max(0, Math.ceil(lastLeavesAt(state, i) - now));
-      const terms = { quota: limit, windowMs: perMs };
-      return [{ kind, ...terms, remaining, freshInMs, ...timeToOpen(policy, state, i, now) }];
+      const quota = mostAt(now);
+      return [
+        {
+          kind,
+          quota,
+          windowMs: perMs,
+          remaining,
+          freshInMs,
+          ...timeToOpen(policy, state, i, now),
+        },
+      ];
     },
   };
 
@@ -216,4 +282,17 @@ export function window(options: WindowOptions, path = 'window'): Policy {
     return -Infinity;
   };
   return policy;
+}
+
+/** The part of one member: without a rank, none of the remainder. */
+const partOf = (limit: number, { size, rank }: PoolPosition): number =>
+  Math.floor(limit / size) + (rank >= 0 && rank < limit % size ? 1 : 0);
+
+/** A group's part of a window, which lends. A loan arrives within `deadlineMs`, and is used within a step. */
+export function windowOfGroup(whole: Policy, limit: number, deadlineMs: Millis): Policy {
+  const { perMs, steps, stepMs } = whole.terms as WindowTerms;
+  const policy = window({ limit, per: perMs, steps });
+  const lendMs = deadlineMs + stepMs;
+  const specs = [{ kind: 'window', params: [limit, steps, stepMs, lendMs] }] as const;
+  return { ...policy, specs, lendMs };
 }

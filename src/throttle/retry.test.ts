@@ -145,7 +145,7 @@ describe('retry', () => {
         limit: { bucket: { rate: 1000 } },
         clock,
         random: seededRandom(7),
-        retry: 1,
+        retry: { maxRetries: 1, budget: false },
         outcome: (_error, tries) => (tries === 1 ? 'busy' : 'ok'),
       },
     );

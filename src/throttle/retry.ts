@@ -6,8 +6,9 @@
  * Jitter keeps calls that failed together from retrying together. Between attempts a call holds no permit; each attempt
  * acquires, times and settles its own, so a retry counts like any other call.
  *
- * Two bounds: retries per call, and calls backing off at once. In an outage every call backs off, and without the
- * second bound they would fill the memory.
+ * Three bounds: retries per call, calls backing off at once, and retries as a share of calls (`retry-budget.ts`). In an
+ * outage every call backs off: without the second bound they would fill the memory, without the third the server would
+ * get several times its load.
  */
 
 import { type Clock, type Millis, schedule } from '../core/clock.ts';
@@ -17,6 +18,7 @@ import { ConfigError } from '../core/errors.ts';
 import { isFunction, OptionReader } from '../core/options.ts';
 import type { Random } from '../core/random.ts';
 import { isAbortSignal } from '../limiter/validate.ts';
+import { RetryBudget } from './retry-budget.ts';
 
 /** Which calls are retried, how often and when. */
 export interface RetryOptions {
@@ -28,6 +30,13 @@ export interface RetryOptions {
   readonly maxDelay?: Duration;
   /** The most calls backing off at once; one more ends with its last result. Default 1,000. */
   readonly maxWaiting?: number;
+  /**
+   * The most retries of all calls of the function, as a share of its calls in the last 10 seconds, from 0 to 1; false:
+   * no bound. One retry more ends with the result of its last attempt. Default 0.1.
+   */
+  readonly budget?: number | false;
+  /** Retries a second, in the mean of 10 seconds, that the budget always has. Default 1. */
+  readonly minPerSecond?: number;
   /** What is retried: a list of outcomes, or a function that decides. Default busy and timeout. */
   readonly on?: readonly Outcome[] | ((attempt: Attempt) => boolean);
   /** Called with the discarded attempt when a retry starts. `n` is 1 for the first retry. */
@@ -67,6 +76,7 @@ export function createRetryPolicy(
   const initialDelayMs = reader.duration('initialDelay', 100);
   const maxDelayMs = reader.duration('maxDelay', 30_000);
   const maxWaiting = reader.integer('maxWaiting', 0, 1000);
+  const budget = readBudget(reader, clock);
   const isRetryable = readRetryable(reader);
   const { onRetry } = reader.functions<RetryOptions>(['onRetry'], 'a function');
   reader.finish();
@@ -80,6 +90,10 @@ export function createRetryPolicy(
       if (isExhausted || retryAfterMs > maxDelayMs || !isRetryable(attempt)) return undefined;
       return retryAfterMs + Math.min(maxDelayMs, initialDelayMs * 2 ** (n - 1)) * random();
     },
+    /** A call makes its first attempt. */
+    recordCall: (): void => budget?.recordCall(),
+    /** False if the budget of all calls is used up; else a retry is counted. */
+    spendBudget: (): boolean => budget?.tryRetry() ?? true,
     /** Attempt `n` starts and replaces the result of `last`. */
     notifyRetry: (last: Attempt, n: number): void => onRetry?.(last, n - 1),
     /** Waits; rejects if the signal aborts first. */
@@ -104,6 +118,12 @@ export function createRetryPolicy(
       }
     },
   };
+}
+
+function readBudget(reader: OptionReader, clock: Clock): RetryBudget | undefined {
+  const minPerSecond = reader.number('minPerSecond', { min: 0 }, 1);
+  if (reader.get('budget') === false) return undefined;
+  return new RetryBudget(clock, reader.number('budget', { min: 0, max: 1 }, 0.1), minPerSecond);
 }
 
 function readRetryable(reader: OptionReader): (attempt: Attempt) => boolean {

@@ -12,6 +12,7 @@ import type { Millis } from '../core/clock.ts';
 import { NEVER, type Outcome } from '../core/decision.ts';
 import type { Duration } from '../core/duration.ts';
 import { ConfigError, type Denial, DeniedError } from '../core/errors.ts';
+import { FLOW_FIELDS, type FlowOptions } from '../core/flow.ts';
 import { isFunction, OptionReader, parseWaitMs } from '../core/options.ts';
 import type { RemoteLimiter } from '../limiter/async-limiter.ts';
 import type { AnyLimiterInternals, LimiterInternals } from '../limiter/internals.ts';
@@ -55,6 +56,14 @@ export interface CallOptions<F extends Callable> {
   readonly signal?: AbortSignal | ((...args: Parameters<F>) => AbortSignal | undefined);
   /** In a queue ordered by priority, higher goes first. Default 0. */
   readonly priority?: (...args: Parameters<F>) => number;
+  /** In a queue of order `fair`: the flow of a call, such as its user. */
+  readonly flow?: (...args: Parameters<F>) => string | undefined;
+  /** The weight of the flow. Default 1. */
+  readonly flowWeight?: (...args: Parameters<F>) => number | undefined;
+  /** The tenant whose fair share the flow divides with others. */
+  readonly tenant?: (...args: Parameters<F>) => string | undefined;
+  /** The weight of the tenant. Default 1. */
+  readonly tenantWeight?: (...args: Parameters<F>) => number | undefined;
   /** The partition a call counts against. */
   readonly partition?: (...args: Parameters<F>) => string | undefined;
   /** The level of a call, of a limit with `priorities`. Default: the lowest. */
@@ -75,6 +84,9 @@ type Skippable<F extends Callable> = (
   ...args: Parameters<F>
 ) => ReturnType<F> extends Promise<infer R> ? Promise<R | undefined> : ReturnType<F> | undefined;
 
+/** A wrapped function, and its limiter: `fn.limiter.change(limit)`. */
+export type Throttled<F, L = Limiter | RemoteLimiter> = F & { readonly limiter: L };
+
 /** Options a function that is not async can have: it neither waits nor retries. */
 interface SyncOptions {
   readonly wait?: false;
@@ -84,7 +96,7 @@ interface SyncOptions {
 }
 
 /**
- * Wraps a function. The result has the same type and passes `this` on.
+ * Wraps a function. The result has the same type and passes `this` on. Its `limiter` is the one that it uses.
  *
  * A function that waits or retries must return a promise. Without these options any function can be wrapped, and one
  * that is not async stays so.
@@ -92,19 +104,22 @@ interface SyncOptions {
 export function throttle<F extends Callable>(
   fn: F,
   options: ThrottleOptions<F> & SyncOptions & { readonly onDeny: 'skip' },
-): Skippable<F>;
-export function throttle<F extends Callable>(fn: F, options: ThrottleOptions<F> & SyncOptions): F;
+): Throttled<Skippable<F>, Limiter>;
+export function throttle<F extends Callable>(
+  fn: F,
+  options: ThrottleOptions<F> & SyncOptions,
+): Throttled<F, Limiter>;
 export function throttle<F extends AsyncCallable>(
   fn: F,
   options: ThrottleOptions<F> & { readonly onDeny: 'skip' },
-): Skippable<F>;
-export function throttle<F extends AsyncCallable>(fn: F, options: ThrottleOptions<F>): F;
+): Throttled<Skippable<F>>;
+export function throttle<F extends AsyncCallable>(fn: F, options: ThrottleOptions<F>): Throttled<F>;
 export function throttle<F extends Callable>(fn: F, options: ThrottleOptions<F>): unknown {
   if (typeof fn !== 'function') throw new ConfigError('fn', 'a function', fn);
   const reader = new OptionReader('', options, 'an object with a limit');
   const ofArguments = 'a function of the arguments';
   const call = reader.functions<CallFunctions>(
-    ['key', 'cost', 'partition', 'level', 'priority'],
+    ['key', 'cost', 'partition', 'level', 'priority', ...FLOW_FIELDS],
     ofArguments,
   );
   const settleHooks = reader.functions<SettleHooks>(['used', 'outcome', 'retryAfter'], ofArguments);
@@ -123,9 +138,11 @@ export function throttle<F extends Callable>(fn: F, options: ThrottleOptions<F>)
     !limiter.isRemote &&
     limiter.isCheckOnly &&
     [call.partition, call.level, ...Object.values(settleHooks)].every((hook) => hook === undefined);
-  if (limiter.isRemote || retryPolicy || wait !== false)
-    return wrapAcquire(fn, plan, isPlain, retryPolicy);
-  return isPlain ? wrapCheck(fn, plan, limiter) : wrapTryAcquire(fn, plan, limiter);
+  const wrapped =
+    limiter.isRemote || retryPolicy || wait !== false
+      ? wrapAcquire(fn, plan, isPlain, retryPolicy)
+      : (isPlain ? wrapCheck : wrapTryAcquire)(fn, plan, limiter);
+  return Object.defineProperty(wrapped, 'limiter', { value: limiter });
 }
 
 /** A method decorator that keeps the method's type. */
@@ -150,7 +167,7 @@ export function throttled(options: ThrottleOptions<Callable>): ThrottleDecorator
 /** The options that read a call's arguments. */
 type CallFunctions = Pick<
   CallOptions<Callable>,
-  'key' | 'cost' | 'partition' | 'level' | 'priority'
+  'key' | 'cost' | 'partition' | 'level' | 'priority' | keyof FlowOptions
 >;
 
 /** How a wrapped function is limited. */
@@ -249,6 +266,7 @@ function wrapAcquire(
       if (!retry) return runAndSettle(entry, settleHooks, () => fn.apply(that, args));
       try {
         if (last) retry.notifyRetry(last, n);
+        else retry.recordCall();
       } catch (error) {
         entry.settle({ outcome: 'ignored' });
         throw error;
@@ -256,6 +274,10 @@ function wrapAcquire(
       last = await runAttempt(entry, settleHooks, args, () => fn.apply(that, args));
       const delayMs = retry.delayMs(n, last);
       if (delayMs === undefined) return unwrapAttempt(last);
+      if (!retry.spendBudget()) {
+        limiter.recordDeniedRetry(key, cost, last.outcome);
+        return unwrapAttempt(last);
+      }
       await retry.sleep(delayMs, limits.signal);
     }
   };
@@ -307,7 +329,14 @@ function acquireOptionsOf(plan: CallPlan, args: never[]): AcquireOptions {
   const signal = plan.signal?.(...args);
   const priority = plan.priority?.(...args) ?? 0;
   const wait = plan.maxWaitMs;
-  return { wait, priority, ...(signal && { signal }), ...checkOptionsOf(plan, args) };
+  const named = { ...checkOptionsOf(plan, args), ...flowOptionsOf(plan, args) };
+  return { wait, priority, ...(signal && { signal }), ...named };
+}
+
+function flowOptionsOf(plan: CallPlan, args: never[]): FlowOptions | undefined {
+  if (plan.flow === undefined && plan.tenant === undefined) return undefined;
+  const given = FLOW_FIELDS.map((name) => [name, plan[name]?.(...args)] as const);
+  return Object.fromEntries(given.filter(([, value]) => value !== undefined));
 }
 
 /** True for functions written with `async`; other functions that return promises are not recognised. */

@@ -105,6 +105,24 @@ export function backendContract(
       expect(backend.checkHashed(1, 2, 0)).toEqual({ verdict: 'allow', remaining });
     });
 
+    test('backend: a sliding window counts every form of check, and a successor continues', () => {
+      const policy = createPolicy({ window: { limit: 9, per: '1m' } }, seededRandom(1));
+      const { backend, clock } = setUp(policy);
+      expect(backend.check('alice', 2)).toEqual({ verdict: 'allow', remaining: 7 });
+      expect(backend.checkNow('alice', 1, clock.now())).toEqual({ verdict: 'allow', remaining: 6 });
+      expect(backend.takeUpTo('alice', 3)).toBe(3);
+      backend.settle('alice', { outcome: 'ok', cost: 3, used: 1, dueAt: clock.now() });
+      expect(backend.update('alice', { hits: 4 })).toBe(true);
+      expect(backend.peek('alice', 2).verdict).toBe('deny');
+      expect(backend.inspect('alice').rules).toMatchObject([{ quota: 9, remaining: 1 }]);
+      backend.checkHashed(1, 2, 8);
+      const { backend: successor, clock: later } = setUp(policy);
+      successor.restore(backend.snapshot());
+      expect(successor.checkHashed(1, 2, 2).verdict).toBe('deny');
+      later.advance(63_750); // a window and a step
+      expect(successor.checkHashed(1, 2, 9)).toEqual({ verdict: 'allow', remaining: 0 });
+    });
+
     test('backend: a successor continues from the snapshot, and the original is unchanged', () => {
       const policy = bucketPolicy(1, 5);
       const { backend } = setUp(policy);
@@ -115,6 +133,23 @@ export function backendContract(
       expect(successor.checkHashed(1, 2, 2)).toEqual({ verdict: 'allow', remaining: 0 });
       expect(successor.checkHashed(1, 2, 1)).toEqual({ verdict: 'deny', retryAfterMs: 1000 });
       expect(backend.checkHashed(1, 2, 2)).toEqual({ verdict: 'allow', remaining: 0 });
+    });
+
+    test('backend: with other numbers, what was spent stays spent, and refills at the old rate until then', () => {
+      const { backend, clock } = setUp(bucketPolicy(1, 20));
+      backend.check('alice', 15);
+      clock.advance(5000);
+      backend.prepareChange?.(bucketPolicy(3, 40))?.();
+      const left = (key: string): number => backend.inspect(key).state.remaining;
+      expect([left('alice'), left('bob')]).toEqual([30, 40]);
+      clock.advance(2000);
+      expect(left('alice')).toBe(36);
+      backend.prepareChange?.(bucketPolicy(0.001, 2))?.();
+      expect([left('alice'), left('bob')]).toEqual([-2, 2]);
+      clock.advance(3_000_000); // nothing is fresh before its time
+      expect(backend.check('alice', 2).verdict).toBe('deny');
+      backend.prepareChange?.(bucketPolicy(0.001, 20))?.();
+      expect(left('alice')).toBe(19);
     });
 
     test('backend: after detach it still decides, from the state it has', () => {

@@ -52,6 +52,7 @@ export class FaultyRegisters {
             this.#values.set(key, { text: replacement.text, revision: `${++this.#revision}` });
           return { isMatch: true, revision: replacement ? `${this.#revision}` : revision };
         }),
+      list: async (prefix) => [...this.#values.keys()].filter((key) => key.startsWith(prefix)),
       grantLease: () => this.#roundTrip(deadlineMs, () => 'lease'),
       close() {},
     };

@@ -6,6 +6,7 @@ import { expect, test, vi } from 'vitest';
 import type { RemoteLimiter } from '../../src/limiter/async-limiter.ts';
 import type { AvailabilityEvent } from '../../src/limiter/events.ts';
 import type { Limit } from '../../src/policies/limit.ts';
+import { type LoggedCall, mostInAnyWindow } from './window-oracle.ts';
 
 /** A fresh backend for each test, and the limiters that share it. */
 export interface RemoteHarness {
@@ -205,6 +206,52 @@ export function remoteLimiterContract({
     expect(performance.now() - back).toBeLessThan(200);
   });
 
+  test('window: two processes share one count, and unused cost comes back', async () => {
+    const limit = { window: { limit: 5, per: '1h' } };
+    const [a, b] = [createShared(limit), createShared(limit, { isSecondProcess: true })];
+    expect(await a.check('alice', 2)).toEqual({ verdict: 'allow', remaining: 3 });
+    const permit = await b.tryAcquire('alice', 3);
+    const refused = await a.check('alice');
+    expect(refused).toMatchObject({ verdict: 'deny' });
+    if (refused.verdict === 'deny') expect(refused.retryAfterMs).toBeGreaterThan(3_500_000);
+    expect(await a.check('alice', 6)).toEqual({ verdict: 'deny', retryAfterMs: Infinity });
+    if (permit.verdict === 'allow') permit.settle({ used: 1 });
+    await vi.waitFor(async () => expect((await a.inspect('alice'))?.remaining).toBe(2));
+    expect(await a.takeUpTo('alice', Infinity)).toBe(2);
+    await a.giveBack('alice', 1);
+    expect(await b.peek('alice')).toEqual({ verdict: 'allow', remaining: 0 });
+    expect((await b.inspect('alice'))?.rules).toMatchObject([{ quota: 5, windowMs: 3_600_000 }]);
+    await a.update('alice', { hits: 3 });
+    expect((await b.inspect('alice'))?.remaining).toBe(-2);
+  });
+
+  test('window: no period holds more than the limit, whatever processes check and wait', async () => {
+    const [most, perMs] = [20, 300];
+    const limit = { window: { limit: most, per: perMs } };
+    const apis = [1, 2, 3, 4].map((n) => createShared(limit, { isSecondProcess: n % 2 === 0 }));
+    const log: LoggedCall[] = [];
+    const until = performance.now() + 1500;
+    const call = async (api: RemoteLimiter, n: number): Promise<void> => {
+      while (performance.now() < until) {
+        const cost = 1 + (log.length % 3);
+        const result = await (n === 0
+          ? api.acquire('token', cost, { wait: 200 })
+          : api.tryAcquire('token', cost));
+        if (result.verdict !== 'allow') {
+          await new Promise((resolve) => setTimeout(resolve, 7 * n));
+          continue;
+        }
+        const used = log.length % 5 === 0 ? 0 : cost;
+        log.push({ at: result.dueAt, units: used });
+        result.settle({ used });
+      }
+    };
+    await Promise.all(apis.flatMap((api, n) => [call(api, n), call(api, n), call(api, 0)]));
+    expect(mostInAnyWindow(log, perMs)).toBeLessThanOrEqual(most);
+    const served = log.reduce((sum, { units }) => sum + units, 0);
+    expect(served).toBeGreaterThan(most); // otherwise the property proves little
+  });
+
   test('check: an unavailable backend costs one deadline, and is used again once available', async () => {
     const api = createShared(bucketLimit(0.1, 5), { deadlineMs, onUnavailable: 'deny' });
     const availability: boolean[] = [];
@@ -229,4 +276,94 @@ export function remoteLimiterContract({
     expect(availability).toEqual([false, true]);
     expect(api.stats().fallback).toBe(101);
   });
+
+  test('change: what was spent stays spent, also for a process that changes later', async () => {
+    const [a, b] = [
+      createShared(bucketLimit(0.001, 20)),
+      createShared(bucketLimit(0.001, 20), { isSecondProcess: true }),
+    ];
+    const left = () => Promise.all([a, b].map(async (api) => (await api.inspect('k'))?.remaining));
+    await a.check('k', 8);
+    await a.change(bucketLimit(0.001, 40));
+    expect(await left()).toEqual([32, 12]); // each by its own numbers
+    await b.change(bucketLimit(0.001, 40));
+    expect(await left()).toEqual([32, 32]);
+    await Promise.all([a.change(bucketLimit(0.001, 5)), b.change(bucketLimit(0.001, 5))]);
+    expect(await left()).toEqual([-3, -3]);
+    expect(await a.inspect('other')).toMatchObject({ remaining: 5 });
+    await Promise.all([a.change(bucketLimit(0.001, 20)), b.change(bucketLimit(0.001, 20))]);
+    expect(await left()).toEqual([12, 12]);
+  });
+
+  test('change: a key that is idle until then has refilled at the old rate, and later does at the new one', async () => {
+    const [slow, fast] = [bucketLimit(0.001, 20), bucketLimit(20, 20)];
+    const api = createShared(slow);
+    await api.check('k', 20);
+    await sleep(500);
+    const since = performance.now();
+    await api.change(fast);
+    const remaining = (await api.inspect('k'))?.remaining ?? Number.NaN;
+    expect(remaining).toBeLessThanOrEqual(((performance.now() - since) / 1000) * 20);
+    await api.takeUpTo('k', Infinity);
+    await api.change(slow);
+    const left = (await api.inspect('k'))?.remaining ?? Number.NaN;
+    await sleep(1100); // at the old rate it would be as new, and forgotten
+    expect((await api.inspect('k'))?.remaining).toBe(left);
+    expect(left).toBeLessThan(20);
+  });
+
+  test('change: the next permit of a spacing is due the new interval after the last, once for all processes', async () => {
+    const every = (ms: number): Limit => ({ spacing: { every: ms } });
+    const [a, b] = [createShared(every(60_000)), createShared(every(60_000))];
+    await a.check('k');
+    const since = performance.now();
+    const retryOf = async (api: RemoteLimiter): Promise<number> => {
+      const decision = await api.check('k');
+      const ms = decision.verdict === 'deny' ? decision.retryAfterMs : 0;
+      return ms + performance.now() - since;
+    };
+    const expectAround = (ms: number, expected: number): void => {
+      expect(ms).toBeGreaterThan(expected - 100);
+      expect(ms).toBeLessThan(expected + 1000);
+    };
+    for (const ms of [600_000, 30_000]) {
+      await a.change(every(ms));
+      await b.change(every(ms));
+      expectAround(await retryOf(a), ms);
+      expectAround(await retryOf(b), ms);
+    }
+  });
+
+  test('change: a waiting call that fits now is granted, and one that never will is refused', async () => {
+    const api = createShared(bucketLimit(0.001, 10));
+    await api.check('fits', 10);
+    await api.check('never', 10);
+    const waiting = [api.acquire('fits', 1, { wait: 1e8 }), api.acquire('never', 9, { wait: 1e8 })];
+    await vi.waitFor(() => expect(api.stats().waiting).toBe(2));
+    await api.change(bucketLimit(100, 8));
+    expect(await waiting[1]).toMatchObject({ verdict: 'deny', reason: 'never' });
+    expect(await waiting[0]).toMatchObject({ verdict: 'allow' });
+  });
+
+  test('change: a limit of another kind, or an unavailable backend, changes nothing', async () => {
+    const api = createShared(bucketLimit(0.001, 10), { deadlineMs, onUnavailable: 'deny' });
+    const events: string[] = [];
+    api.on(({ type }) => events.push(type));
+    await api.check('k', 4);
+    const error = await api.change({ spacing: { every: 10 } }).catch((thrown: unknown) => thrown);
+    expect(error).toMatchObject({ code: 'CONFIG', field: 'limit' });
+    expect(String(error)).toContain('to be a bucket, as the limit is now');
+    await whileUnavailable(async () => {
+      await api.check('k');
+      const rejected = api.change(bucketLimit(0.001, 20)).catch((thrown: unknown) => thrown);
+      expect(await rejected).toMatchObject({ code: 'UNAVAILABLE' });
+    });
+    await vi.waitFor(() => expect(api.stats().isAvailable).toBe(true), { timeout: 3000 });
+    expect((await api.inspect('k'))?.remaining).toBeLessThanOrEqual(6);
+    expect(events).not.toContain('reconfigured');
+    await api.change(bucketLimit(0.001, 20));
+    expect(events.at(-1)).toBe('reconfigured');
+  });
 }
+
+const sleep = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));

@@ -39,6 +39,19 @@ describe('HeaderWriter: draft headers', () => {
     expect(draftHeaders({ spacing: { every: '1500ms' } })[0]).toBe('"api";q=1;w=2');
   });
 
+  test('quota: the limit, the length of the period and the time to its end', () => {
+    const clock = new VirtualClock(Date.parse('2026-03-31T12:00Z'));
+    const limit = { quota: { limit: 50, per: 'month', timeZone: 'Europe/Berlin' } };
+    const api = limiter({ limit, name: 'api', clock });
+    const write = () => new HeaderWriter('both').write(api.inspect('k').rules);
+    const window = 31 * 86_400 - 3600; // clocks went forward in March
+    const policy = { 'RateLimit-Policy': `"api";q=50;w=${window}`, 'X-RateLimit-Limit': '50' };
+    expect(write()).toMatchObject({ ...policy, RateLimit: '"api";r=50;t=36000' });
+    api.check('k', 50);
+    expect(write()).toMatchObject({ ...policy, RateLimit: '"api";r=0;t=36000' });
+    expect(write()).toMatchObject({ 'X-RateLimit-Remaining': '0', 'X-RateLimit-Reset': '36000' });
+  });
+
   test('concurrency limit: quota without a window and a reset', () => {
     expect(draftHeaders({ concurrency: 3 }, 1)).toEqual([
       '"api";q=3;qu="concurrent-requests"',

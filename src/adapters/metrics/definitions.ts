@@ -135,6 +135,11 @@ export const METRICS: readonly Metric[] = [
     'expiredPermits',
   ),
   counter(
+    'sluice.denied_retries',
+    'Retries that a retry budget refused; none before the first.',
+    perLimit(({ deniedRetries }) => deniedRetries || undefined), // a daemon has thousands of limits, and no retries
+  ),
+  counter(
     'sluice.settled',
     'Calls settled, by outcome.',
     perLabel('outcome', ({ settled }) =>

@@ -5,6 +5,7 @@ import {
   type NetworkFaults,
   skewedClock,
 } from '../../../test/support/faulty-registers.ts';
+import { mostInAnyWindow } from '../../../test/support/window-oracle.ts';
 import type { Clock } from '../../core/clock.ts';
 import { seededRandom } from '../../core/random.ts';
 import type { RemoteLimiter } from '../../limiter/async-limiter.ts';
@@ -182,6 +183,32 @@ describe('etcd backend on faulty registers', () => {
     );
   }, 120_000);
 
+  test('window: no period holds more than the limit despite loss, delay and clocks an hour apart', async () => {
+    let started = 0;
+    const windows = fc.record({
+      limit: fc.constantFrom(1, 5, 12),
+      per: fc.constantFrom(100, 300),
+      steps: fc.constantFrom(1, 4, 16),
+    });
+    await fc.assert(
+      fc.asyncProperty(fc.nat(), windows, faultSets, async (seed, window, faults) => {
+        const { starts } = await run({ seed, limit: { window }, faults, ms: 1500 });
+        started += starts.length;
+        const log = starts.map((at) => ({ at, units: 1 }));
+        expect(mostInAnyWindow(log, window.per)).toBeLessThanOrEqual(window.limit);
+      }),
+      { numRuns: 20 },
+    );
+    expect(started).toBeGreaterThan(200); // otherwise the property proves little
+  }, 120_000);
+
+  test('window: utilisation above 85 % on a good network', async () => {
+    const limit = { window: { limit: 20, per: 2000 } };
+    const faults = { lossRate: 0, maxDelayMs: 5, stallRate: 0 };
+    const { starts } = await run({ seed: 1, limit, faults, ms: 8000, processes: 4 });
+    expect(starts.length).toBeGreaterThan(0.85 * 80);
+  }, 60_000);
+
   describe.each(['deny', 'allow'] as const)(
     'without a quorum, onUnavailable: %s',
     (onUnavailable) => {
@@ -189,7 +216,8 @@ describe('etcd backend on faulty registers', () => {
 
       function unreachable(compareAndSwap: RegisterStore['compareAndSwap']) {
         const clock = new VirtualClock(1_000_000);
-        const store = { compareAndSwap, grantLease: async () => 'lease', close() {} };
+        const list = async () => [];
+        const store = { compareAndSwap, list, grantLease: async () => 'lease', close() {} };
         const options = {
           prefix: '/',
           deadlineMs: DEADLINE_MS,
@@ -267,6 +295,7 @@ describe('etcd backend on faulty registers', () => {
         replacement && ++swaps > 2
           ? { isMatch: true, revision: '1' }
           : { isMatch: false, current: undefined, isAmbiguous: false },
+      list: async () => [],
       grantLease: async () => 'lease',
       close() {},
     };

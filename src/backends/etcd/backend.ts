@@ -19,7 +19,12 @@ import {
 } from '../../core/decision.ts';
 import { UnavailableError } from '../../core/errors.ts';
 import { cryptoRandom } from '../../core/random.ts';
-import type { Policy, Settlement, State } from '../../policies/policy.ts';
+import {
+  converterBetween,
+  type Policy,
+  type Settlement,
+  type State,
+} from '../../policies/policy.ts';
 import { CircuitBreaker, RejectionPacer } from '../circuit-breaker.ts';
 import { everyMsOf, lookaheadMs } from '../lookahead.ts';
 import {
@@ -41,6 +46,7 @@ import {
   type TimedDecisions,
 } from './delayed-rule.ts';
 import { InFlightLimit } from './in-flight-limit.ts';
+import { convertKeys } from './key-conversion.ts';
 import { LeaseCache } from './leases.ts';
 import { NO_REVISION, type RegisterStore } from './store.ts';
 
@@ -71,9 +77,10 @@ interface PendingOperation extends RegisterOperation {
 }
 
 export class EtcdBackend implements RemoteBackend {
-  readonly #context: RegisterContext;
+  #context: RegisterContext;
   readonly #clock: Clock;
-  readonly #rule: DelayedRule;
+  #policy: Policy;
+  #rule: DelayedRule;
   readonly #options: EtcdBackendOptions;
   readonly onUnavailable: EtcdOnUnavailable;
   /**
@@ -81,7 +88,7 @@ export class EtcdBackend implements RemoteBackend {
    * name because limits of different kinds cannot read each other's state.
    */
   readonly #keyPrefix: string;
-  readonly #everyMs: Millis;
+  #everyMs: Millis;
   readonly #registers = new Map<string, CasRegister>();
   readonly #pending: DeadlineSet<PendingOperation>;
   readonly #breaker: CircuitBreaker;
@@ -99,6 +106,7 @@ export class EtcdBackend implements RemoteBackend {
     this.#clock = clock;
     this.#options = options;
     this.onUnavailable = options.onUnavailable;
+    this.#policy = policy;
     this.#rule = new DelayedRule(policy, options.startToleranceMs);
     const limitId = encodeURIComponent(limitIdOf(context, policy));
     this.#keyPrefix = `${options.prefix}${limitId}/${policy.kind}/`;
@@ -169,9 +177,13 @@ export class EtcdBackend implements RemoteBackend {
   }
 
   async takeSurplus(key: string, most: number, leave: number): Promise<number> {
+    const { policy } = this.#rule;
     const timed = await this.#submit(key, (state, moment) => {
-      const surplus = this.#rule.policy.available(state, 0, moment.now) - leave;
-      return this.#rule.takeUpTo(state, Math.min(most, Math.floor(surplus)), moment);
+      const surplus = policy.available(state, 0, moment.now) - leave;
+      const taken = this.#rule.takeUpTo(state, Math.min(most, Math.floor(surplus)), moment);
+      if (taken.verdict === 'grant' && policy.lendMs)
+        policy.deferTo?.(state, 0, taken.remaining, moment.now + moment.maxDelayMs + policy.lendMs);
+      return taken;
     });
     return timed?.verdict === 'grant' ? timed.remaining : 0;
   }
@@ -202,6 +214,24 @@ export class EtcdBackend implements RemoteBackend {
     const apply: Apply<boolean> = (state, { now }) =>
       policy.update(state, 0, { report, count }, now);
     await this.#submit(key, apply, report === 'success');
+  }
+
+  /** The first process that changes converts the keys: `key-conversion.ts`. */
+  prepareChange(policy: Policy): (() => Promise<void>) | undefined {
+    const rule = new DelayedRule(policy, this.#options.startToleranceMs);
+    const convert = converterBetween(this.#rule.policy, rule.policy);
+    if (!convert) return undefined;
+    return async () => {
+      if (this.#breaker.isOpen) throw new UnavailableError('etcd');
+      const context = { ...this.#context, policy: rule.policy };
+      const change = JSON.stringify([this.#policy.specs, policy.specs]);
+      await convertKeys(this.#keyPrefix, context, convert, change);
+      this.#policy = policy;
+      this.#rule = rule;
+      this.#everyMs = everyMsOf(policy);
+      this.#context = context;
+      for (const register of this.#registers.values()) register.usePolicy(rule.policy);
+    };
   }
 
   async addHits(key: string, hits: number): Promise<void> {

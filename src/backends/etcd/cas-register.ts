@@ -69,7 +69,7 @@ const YIELD_PROBABILITY = 1 / 8;
 
 export class CasRegister {
   readonly #key: string;
-  readonly #context: RegisterContext;
+  #context: RegisterContext;
   readonly #instantIndex: number;
   #queue: RegisterOperation[] = [];
   #isDraining = false;
@@ -87,6 +87,11 @@ export class CasRegister {
     this.#key = key;
     this.#context = context;
     this.#instantIndex = context.policy.instantIndex ?? 0;
+  }
+
+  /** From the next batch on: the limit has other numbers. */
+  usePolicy(policy: Policy): void {
+    this.#context = { ...this.#context, policy };
   }
 
   get isIdle(): boolean {

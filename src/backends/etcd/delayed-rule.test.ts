@@ -93,3 +93,19 @@ describe('delayed rule, bucket', () => {
     expect([...state]).toEqual([1, 2000]);
   });
 });
+
+describe('delayed rule, window', () => {
+  test('a permit counts until a period after the latest instant at which it may start', () => {
+    const policy = createPolicy({ window: { limit: 2, per: 1000, steps: 4 } }, seededRandom(1));
+    const rule = new DelayedRule(policy, START_TOLERANCE_MS);
+    const state = new Float64Array(rule.policy.width);
+    rule.policy.init(state, 0, 1000);
+    const isOpen = (now: number) =>
+      rule.check(state.slice(), 2, { now, maxDelayMs: 10 }, false).verdict === 'grant';
+    const permit = granted(rule.check(state, 1, { now: 1240, maxDelayMs: 10 }, false));
+    expect(permit).toMatchObject({ dueAt: 1240, usableUntil: 1255, remaining: 1 });
+    const opensAt = [...Array(3000).keys()].find((now) => now > 1255 && isOpen(now)) ?? 0;
+    expect(opensAt).toBeGreaterThanOrEqual(permit.usableUntil + 1000);
+    expect(opensAt).toBeLessThan(permit.usableUntil + 1260);
+  });
+});

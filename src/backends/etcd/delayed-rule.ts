@@ -13,6 +13,8 @@
  * Bucket: a permit counts when it is decided and never expires. To be as strict would cost `rate` tokens for each second of
  * that delay, more than a small bucket has. A permit that starts later starts in a bucket that has refilled since: the
  * overshoot in any span of time is at most the refill of one deadline.
+ *
+ * Window: as strict as a spacing. A permit counts in the step of the latest instant at which it may start.
  */
 
 import type { Millis } from '../../core/clock.ts';
@@ -21,6 +23,7 @@ import type { Decision } from '../../core/decision.ts';
 import type { Policy, Settlement, State } from '../../policies/policy.ts';
 import { spacing } from '../../policies/spacing.ts';
 import { everyMsOf } from '../lookahead.ts';
+import { onElapsedTime } from './elapsed-time.ts';
 
 /** The time of a decision, and the longest delay until the caller has it. */
 export interface DecisionTime {
@@ -45,15 +48,16 @@ export type TimedDecision = Grant | Refusal;
 export type TimedDecisions = readonly TimedDecision[];
 
 export class DelayedRule {
-  /** The rule as it is run: a spacing is widened by the start tolerance. */
+  /** The rule as it is run: a spacing is widened by the start tolerance, a window has its own clock. */
   readonly policy: Policy;
   readonly #startToleranceMs: Millis;
-  /** The widened interval of a spacing; 0 for a bucket. */
+  /** The widened interval of a spacing; 0 for other rules. */
   readonly #everyMs: Millis;
 
   constructor(policy: Policy, startToleranceMs: Millis) {
     const everyMs = everyMsOf(policy);
-    this.policy = everyMs > 0 ? withTolerance(policy, startToleranceMs) : policy;
+    const other = policy.kind === 'window' ? onElapsedTime(policy) : policy;
+    this.policy = everyMs > 0 ? withTolerance(policy, startToleranceMs) : other;
     this.#everyMs = everyMsOf(this.policy);
     this.#startToleranceMs = startToleranceMs;
   }
@@ -111,7 +115,11 @@ export class DelayedRule {
   #grant(state: State, cost: number, { now, maxDelayMs }: DecisionTime, remaining: number): Grant {
     if (this.#everyMs === 0) {
       this.policy.check(state, 0, cost, now);
-      return grantWithoutExpiry(remaining, now);
+      if (!this.policy.deferTo) return grantWithoutExpiry(remaining, now);
+      const usableUntil = now + maxDelayMs + this.#startToleranceMs;
+      this.policy.deferTo(state, 0, cost, usableUntil);
+      const refusalIfLate = refuse(Math.ceil(this.#startToleranceMs));
+      return { verdict: 'grant', remaining, dueAt: now, usableUntil, refusalIfLate };
     }
     const dueAt = Math.max(now, state[0]);
     const usableAt = Math.max(dueAt, now + maxDelayMs);

@@ -30,12 +30,25 @@ export const etcdRegisterStore = (http: EtcdHttp): RegisterStore => ({
       return { isMatch: false, current: storedValueIn(reply), isAmbiguous };
     return { isMatch: true, revision: replacement ? revisionOf(reply) : revision };
   },
+  async list(prefix, after, max) {
+    const range = {
+      key: toBase64(after === '' ? prefix : `${after}\0`),
+      range_end: toBase64(endOfPrefix(prefix)),
+      limit: max,
+      keys_only: true,
+    };
+    const { kvs = [] } = await http.post('/v3/kv/range', range);
+    return (kvs as readonly { key: string }[]).map(({ key }) => fromBase64(key));
+  },
   async grantLease(seconds) {
     const { ID } = await http.post('/v3/lease/grant', { TTL: seconds });
     return String(ID);
   },
   close: () => http.close(),
 });
+
+/** The first name after all that begin with `prefix`, which ends in a slash. */
+const endOfPrefix = (prefix: string): string => `${prefix.slice(0, -1)}0`;
 
 type Json = Readonly<Record<string, unknown>>;
 

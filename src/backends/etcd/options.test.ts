@@ -322,7 +322,7 @@ describe('etcd options', () => {
   ])('refuses a limit that etcd cannot decide: %o', (limit) => {
     const backend = etcd({ endpoints: UNREACHABLE });
     expect(() => limiter({ limit: limit as Limit, backend })).toThrow(
-      /`limit` to be a bucket, a spacing or a lockout, alone,/,
+      /`limit` to be a bucket, a spacing, a window or a lockout, alone,/,
     );
   });
 });

@@ -27,7 +27,7 @@ export interface EtcdOptions extends EtcdConnectionOptions {
   readonly prefix?: string;
   /** How long a call waits for a decision. Default 1 s. */
   readonly deadline?: Duration;
-  /** How long after it is due a permit may start; permits are further apart by as much. Default: 2 % of `every`, 5 to 50 ms. */
+  /** How long after it is due a permit may start; permits are further apart by as much. Default: 2 % of `every` or `per`, 5 to 50 ms. */
   readonly startTolerance?: Duration;
   /** The decision while there is no quorum. Default `deny`; with `allow` the limit does not hold then. */
   readonly onUnavailable?: EtcdOnUnavailable;
@@ -46,8 +46,9 @@ export function etcd(options: EtcdOptions, path = 'backend'): RemoteBackendFacto
   return {
     isRemote: true,
     create(policy, context) {
-      if (policy.instantIndex === undefined) {
-        const kinds = 'a bucket, a spacing or a lockout, alone, when it is shared through etcd';
+      if (policy.instantIndex === undefined && policy.kind !== 'window') {
+        const kinds =
+          'a bucket, a spacing, a window or a lockout, alone, when it is shared through etcd';
         throw new ConfigError('limit', kinds, policy.kind);
       }
       const { clock } = context;
@@ -68,6 +69,7 @@ const MAX_START_TOLERANCE_MS: Millis = 50;
 const START_TOLERANCE_FRACTION = 0.02;
 
 function defaultStartToleranceMs(policy: Policy): Millis {
-  const ms = everyMsOf(policy) * START_TOLERANCE_FRACTION;
+  const intervalMs = policy.kind === 'window' ? (policy.refillMs ?? 0) : everyMsOf(policy);
+  const ms = intervalMs * START_TOLERANCE_FRACTION;
   return Math.min(MAX_START_TOLERANCE_MS, Math.max(MIN_START_TOLERANCE_MS, ms));
 }

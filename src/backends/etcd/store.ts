@@ -32,6 +32,8 @@ export interface Replacement {
 export interface RegisterStore {
   /** Writes `replacement` if the key still has that revision; without one it only compares. */
   compareAndSwap(key: string, revision: string, replacement?: Replacement): Promise<SwapResult>;
+  /** Names of keys that begin with `prefix`, after the key `after`, in order, at most `max`. */
+  list(prefix: string, after: string, max: number): Promise<readonly string[]>;
   /** A lease that ends no sooner than in `seconds`; keys last written under it are deleted then. */
   grantLease(seconds: number): Promise<string>;
   close(): void;

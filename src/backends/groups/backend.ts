@@ -14,9 +14,13 @@ import { type GroupBucket, type GroupHandle, GroupLimit } from './limits.ts';
 
 export class GroupsBackend extends DelegatingBackend {
   readonly #limit: GroupLimit;
+  readonly #bucket: GroupBucket;
+  readonly #group: GroupHandle;
 
   constructor(inner: Backend, bucket: GroupBucket, group: GroupHandle) {
     super(inner);
+    this.#bucket = bucket;
+    this.#group = group;
     this.#limit = new GroupLimit(inner, bucket, group);
   }
 
@@ -41,6 +45,17 @@ export class GroupsBackend extends DelegatingBackend {
   /** Only with the same rule: the state is of a part of the limit, whose fraction may have been another. */
   override restore(snapshot: TableSnapshot, from?: Policy): boolean {
     return from === undefined && super.restore(snapshot);
+  }
+
+  /** The group has the same fraction of the new limit. */
+  prepareChange(policy: Policy): (() => void) | undefined {
+    const bucket = this.#group.allot(policy, this.#bucket);
+    const change = this.inner.prepareChange?.(bucket.policy);
+    if (!change) return undefined;
+    return () => {
+      change();
+      this.#limit.useBucket(bucket);
+    };
   }
 
   override detach(): void {

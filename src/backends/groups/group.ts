@@ -4,16 +4,20 @@ import type { Clock, Millis } from '../../core/clock.ts';
 import { ConfigError } from '../../core/errors.ts';
 import { bucket } from '../../policies/bucket.ts';
 import type { Policy } from '../../policies/policy.ts';
-import type { BackendContext, BackendFactory } from '../backend.ts';
+import { type WindowTerms, windowOfGroup } from '../../policies/window.ts';
+import type { BackendFactory } from '../backend.ts';
 import type { AnyBackendFactory } from '../daemon-backend.ts';
 import { LocalBackend } from '../local/backend.ts';
-import type { RemoteBackendContext, RemoteBackendFactory } from '../remote-backend.ts';
+import type { RemoteBackendFactory } from '../remote-backend.ts';
 import { GroupsBackend } from './backend.ts';
 import { type Borrower, createBorrower, type LenderView } from './borrower.ts';
 import { type GroupWeight, groupFractions } from './fractions.ts';
 import type { GroupBucket, GroupLimit } from './limits.ts';
 import { RemoteGroupsBackend } from './remote-backend.ts';
 import { type BorrowRequest, type GroupTransport, isBorrowRequest } from './transport.ts';
+
+/** Floating-point error tolerated in a whole part. */
+const EPSILON = 1e-9;
 
 export interface ResolvedGroupsOptions {
   readonly self: string;
@@ -38,6 +42,9 @@ export interface GroupsView {
   readonly lent: number;
   readonly others: readonly LenderView[];
 }
+
+/** What a bucket keeps of its context when the limit gets other numbers. */
+type AllotContext = Pick<GroupBucket, 'name' | 'hasExplicitName' | 'onCapacity'>;
 
 export class Group {
   readonly #options: ResolvedGroupsOptions;
@@ -65,7 +72,7 @@ export class Group {
     return {
       isRemote: false,
       create: (policy, context) => {
-        const bucket = this.#allot(policy, context);
+        const bucket = this.allot(policy, context);
         const inner = innerFactory
           ? innerFactory.create(bucket.policy, context)
           : new LocalBackend(bucket.policy, context);
@@ -79,7 +86,7 @@ export class Group {
     return {
       isRemote: true,
       create: (policy, context) => {
-        const bucket = this.#allot(policy, context);
+        const bucket = this.allot(policy, context);
         return new RemoteGroupsBackend(innerFactory.create(bucket.policy, context), bucket, this);
       },
     };
@@ -146,33 +153,43 @@ export class Group {
     for (const borrower of this.#borrowers) borrower.recordDemand(limit, key, each);
   }
 
-  /** A bucket with the group's fraction of rate, burst and debt. */
-  #allot(policy: Policy, context: BackendContext | RemoteBackendContext): GroupBucket {
+  /** A bucket with the group's fraction of rate, burst and debt; a window with its fraction of the limit. */
+  allot(policy: Policy, context: AllotContext): GroupBucket {
     const { self, reserve, inDaemon } = this.#options;
     // The default name is that of the rule: unnamed limits of two groups would borrow from each other.
     if (context.hasExplicitName === false && !inDaemon)
       throw new ConfigError('name', 'a name that all groups use for the limit', undefined);
     const [whole, ...others] = policy.buckets ?? [];
-    if (!whole || others.length > 0) {
-      const expected = 'a bucket: only its tokens can be stored and borrowed';
+    if (policy.kind !== 'window' && (!whole || others.length > 0)) {
+      const expected = 'a bucket or a window: only its units can be stored and borrowed';
       throw new ConfigError('limit', expected, policy.kind);
     }
-    const { perMs, burst: wholeBurst, maxDebt } = whole;
     const fraction = this.#fraction;
-    const burst = wholeBurst * fraction;
     if (fraction === 0) {
       const expected = 'above 0, or a `min`: a group needs a bucket to borrow into';
       throw new ConfigError(`groups.${self}.weight`, expected, 0);
     }
-    if (burst < 1) {
+    const requireOne = (part: number, field: string, all: number): void => {
+      if (part >= 1) return;
       const least = Math.ceil(1 / fraction);
       const expected = `at least ${least}, so that group ${self} has one token of it`;
-      throw new ConfigError('limit.bucket.burst', expected, wholeBurst);
+      throw new ConfigError(`limit.${field}`, expected, all);
+    };
+    const { name, hasExplicitName, onCapacity } = context;
+    if (policy.kind === 'window') {
+      const { limit, perMs } = policy.terms as WindowTerms;
+      const part = Math.floor(limit * fraction + EPSILON);
+      requireOne(part, 'window.limit', limit);
+      const allotted = windowOfGroup(policy, part, this.#options.deadlineMs);
+      const terms = { perMs: part / perMs, burst: part, reserveLevel: part * reserve };
+      return { policy: allotted, name, hasExplicitName, onCapacity, ...terms };
     }
+    const { perMs, burst: wholeBurst, maxDebt } = whole;
+    const burst = wholeBurst * fraction;
+    requireOne(burst, 'bucket.burst', wholeBurst);
     const debt = maxDebt === Infinity ? {} : { maxDebt: maxDebt * fraction };
     const allotted = bucket({ rate: perMs * 1000 * fraction, burst, ...debt });
-    const { name, onCapacity } = context;
     const terms = { perMs: perMs * fraction, burst, reserveLevel: burst * reserve };
-    return { policy: allotted, name, onCapacity, ...terms };
+    return { policy: allotted, name, hasExplicitName, onCapacity, ...terms };
   }
 }

@@ -17,6 +17,8 @@ import type { Group } from './group.ts';
 export interface GroupBucket {
   readonly policy: Policy;
   readonly name: string;
+  /** False if the name is that of the rule. */
+  readonly hasExplicitName?: boolean | undefined;
   /** Refill rate: the group's fraction of the limit's rate. */
   readonly perMs: number;
   readonly burst: number;
@@ -33,26 +35,33 @@ interface TokenStore {
   credit?(key: string, tokens: number, upTo: number): unknown;
 }
 
-export type GroupHandle = Pick<Group, 'register' | 'recordDemand'>;
+export type GroupHandle = Pick<Group, 'register' | 'recordDemand' | 'allot'>;
 
 /** A bucket below this fraction of the reserve level is low. A lender is near the level, and could not store what it borrows. */
 const LOW_FRACTION = 0.5;
 
 export class GroupLimit {
   readonly name: string;
-  readonly reserveLevel: number;
-  readonly #bucket: GroupBucket;
+  #bucket: GroupBucket;
   readonly #store: TokenStore;
   readonly #group: GroupHandle;
   readonly unregister: () => void;
 
   constructor(store: TokenStore, bucket: GroupBucket, group: GroupHandle) {
     this.name = bucket.name;
-    this.reserveLevel = bucket.reserveLevel;
     this.#bucket = bucket;
     this.#store = store;
     this.#group = group;
     this.unregister = group.register(this);
+  }
+
+  get reserveLevel(): number {
+    return this.#bucket.reserveLevel;
+  }
+
+  /** The limit has other numbers. */
+  useBucket(bucket: GroupBucket): void {
+    this.#bucket = bucket;
   }
 
   /** Takes up to `most` whole tokens of the surplus. */

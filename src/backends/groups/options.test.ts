@@ -610,3 +610,42 @@ describe('groups over HTTP', () => {
     });
   });
 });
+
+test('groups: `change` keeps what was spent, and lends by the new burst', async () => {
+  const clock = new VirtualClock(1_000_000);
+  const transport = { borrow: async () => [] };
+  const member = groups({ self: 'a', groups: TWO, transport, clock });
+  const api = limiter({ name: 'api', limit: LIMIT, backend: member, clock });
+  api.check('k', 6);
+  expect(api.inspect('k').remaining).toBe(4); // its half is 10
+  api.change({ bucket: { rate: 20, burst: 40 } });
+  expect(api.inspect('k').remaining).toBe(14);
+  expect(await member.lend([{ limit: 'api', key: 'new', tokens: 100 }])).toEqual([10]);
+  expect(() => api.change({ spacing: { every: 10 } })).toThrow('a bucket');
+  expect(() => api.change({ bucket: { rate: 20, burst: 1 } })).toThrow('limit.bucket.burst');
+  expect(api.inspect('k').remaining).toBe(14);
+});
+
+describe.skipIf(!redisServer())('groups with a bucket in Redis', () => {
+  test('groups: `change` keeps what was spent in Redis, and the fraction of the group', async () => {
+    const service = await startRedis();
+    const connection = await nodeRedis(service.port);
+    const member = groups({
+      ...{ self: 'a', groups: TWO, transport: { borrow: async () => [] } },
+      bucket: redis(connection.client),
+    });
+    const api = limiter({
+      name: 'api',
+      limit: { bucket: { rate: 0.01, burst: 20 } },
+      backend: member,
+    });
+    ends.push(
+      () => service.stop(),
+      () => connection.disconnect(),
+      () => api.close(),
+    );
+    await api.check('k', 6);
+    await api.change({ bucket: { rate: 0.01, burst: 40 } });
+    expect((await api.inspect('k'))?.remaining).toBe(14);
+  });
+});

@@ -23,6 +23,7 @@ function backendOf(isAvailable: boolean, methods: Partial<RemoteBackend> = {}) {
   const policy = bucket({ rate: 10, burst: 20 });
   const config = { policy, name: 'api', perMs: 0.01, burst: 20, reserveLevel: 10, onCapacity };
   const group = {
+    allot: () => config,
     register: (limit: GroupLimit) => {
       registered.push(limit);
       return () => {};

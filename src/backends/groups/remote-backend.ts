@@ -8,11 +8,15 @@ import { type GroupBucket, type GroupHandle, GroupLimit } from './limits.ts';
 
 export class RemoteGroupsBackend extends DelegatingRemoteBackend {
   readonly waitForPermit: RemoteBackend['waitForPermit'];
-  readonly policy: Policy;
+  policy: Policy;
   readonly #limit: GroupLimit;
+  readonly #bucket: GroupBucket;
+  readonly #group: GroupHandle;
 
   constructor(inner: RemoteBackend, bucket: GroupBucket, group: GroupHandle) {
     super(inner);
+    this.#bucket = bucket;
+    this.#group = group;
     this.policy = inner.policy ?? bucket.policy;
     this.#limit = new GroupLimit(inner, bucket, group);
     const { waitForPermit } = inner;
@@ -56,6 +60,18 @@ export class RemoteGroupsBackend extends DelegatingRemoteBackend {
     const taken = await super.takeUpTo(key, most);
     this.#limit.trackTake(key, most, taken);
     return taken;
+  }
+
+  /** The group has the same fraction of the new limit. */
+  prepareChange(policy: Policy): (() => Promise<void>) | undefined {
+    const bucket = this.#group.allot(policy, this.#bucket);
+    const change = this.inner.prepareChange?.(bucket.policy);
+    if (!change) return undefined;
+    return async () => {
+      await change();
+      this.policy = this.inner.policy ?? bucket.policy;
+      this.#limit.useBucket(bucket);
+    };
   }
 
   override async close(): Promise<void> {

@@ -14,6 +14,7 @@ import {
   type KeyState,
   type KeyStatus,
   keyStatusOf,
+  lendUpTo,
   type Policy,
   type Settlement,
   type State,
@@ -148,13 +149,15 @@ export class LocalBackend implements Backend {
   }
 
   takeUpTo(key: string, most: number): number {
-    return this.takeSurplus(key, most, 0);
+    const now = this.#clock.now();
+    const i = this.#table.findOrAdd(key, now);
+    return i < 0 ? 0 : takeUpTo(this.#policy, this.#table.storage, i, most, now);
   }
 
   takeSurplus(key: string, most: number, leave: number): number {
     const now = this.#clock.now();
     const i = this.#table.findOrAdd(key, now);
-    return i < 0 ? 0 : takeUpTo(this.#policy, this.#table.storage, i, most, now, leave);
+    return i < 0 ? 0 : lendUpTo(this.#policy, this.#table.storage, i, most, now, leave);
   }
 
   credit(key: string, tokens: number, upTo: number): void {

@@ -9,15 +9,14 @@ import type { Millis } from '../../core/clock.ts';
 import type { Decision } from '../../core/decision.ts';
 import { ConfigError } from '../../core/errors.ts';
 import { createHasher, type Hasher } from '../../core/hash.ts';
-import { maxOveruseOf } from '../../policies/bucket.ts';
-import type { BucketTerms, Policy, Settlement, State } from '../../policies/policy.ts';
+import type { Policy, Settlement, State } from '../../policies/policy.ts';
 import type { BackendContext, BackendFactory, CheckWithStatus } from '../backend.ts';
 import { DelegatingBackend } from '../delegating-backend.ts';
 import { LocalBackend } from '../local/backend.ts';
-import { bindingLevel, raiseLevels, timeToFull } from './bucket-levels.ts';
 import { ImportedCredits } from './credits.ts';
 import type { PeerLimit } from './limits.ts';
 import type { PeerNode } from './node.ts';
+import { type SharedLevels, sharedLevelsOf } from './shared-levels.ts';
 
 /** What a limit needs of the node. */
 type PeerNetwork = Pick<
@@ -42,7 +41,7 @@ export class PeersBackend extends DelegatingBackend<LocalBackend> {
     { name, clock, random, maxKeys }: BackendContext,
     network: PeerNetwork,
   ) {
-    bucketsOf(policy);
+    levelsOf(policy);
     super(new LocalBackend(policy, { clock, random, maxKeys, hasher: network.hasher }));
     this.#name = name;
     this.#network = network;
@@ -53,30 +52,30 @@ export class PeersBackend extends DelegatingBackend<LocalBackend> {
   /** Shares the limit under its rule. */
   #join(policy: Policy): PeerLimit {
     const local = this.inner;
-    const buckets = bucketsOf(policy);
-    this.#maxLevel =
-      Math.max(...buckets.map(({ burst }) => burst)) + Math.max(...buckets.map(maxOveruseOf));
-    const level = (state: State, i: number, now: Millis): number =>
-      bindingLevel(buckets, state, i, now);
+    const levels = levelsOf(policy);
+    this.#maxLevel = levels.maxLevel;
+    const level = levels.level.bind(levels);
     const refillTimesOf = (state: State, i: number, now: Millis): Millis[] =>
-      timeToFull(buckets, state, i, now).map(ceilMs);
+      levels.timesToFull(state, i, now).map(ceilMs);
     const limit: PeerLimit = {
       id: limitId(this.#name, policy),
-      isAdditive: buckets.length === 1 && buckets[0].maxDebt === Infinity,
+      isAdditive: levels.isAdditive,
       applyRemoteHits: (low, high, hits, agoMs) =>
         void local.updateHashed(low, high, { hits }, agoMs),
-      buckets: buckets.length,
+      buckets: levels.rules,
       readPage: (cursor, maxKeysPerPage) => {
         const { values: refillTimes, next } = local.scan(cursor, maxKeysPerPage, refillTimesOf);
         return { refillTimes, next };
       },
       raiseLevel: (low, high, fullInMs, uncounted) =>
         local.changeHashed(low, high, (state, i, now) =>
-          raiseLevels(buckets, state, i, now, fullInMs, uncounted),
+          levels.raise(state, i, now, fullInMs, uncounted),
         ),
       level: (low, high) => local.readHashed(low, high, level),
       adjustLevel: (low, high, by) => {
         if (by > 0) local.updateHashed(low, high, { hits: by }, 0);
+        else if (levels.lower)
+          local.changeHashed(low, high, (state, i, now) => levels.lower?.(state, i, now, -by));
         else local.settleHashed(low, high, { outcome: 'ok', cost: 0, used: by, dueAt: 0 });
       },
     };
@@ -123,11 +122,14 @@ export class PeersBackend extends DelegatingBackend<LocalBackend> {
   }
 
   override takeUpTo(key: string, most: number): number {
-    return this.takeSurplus(key, most, 0);
+    return this.#recordTaken(this.inner.takeUpTo(key, most));
   }
 
   takeSurplus(key: string, most: number, leave: number): number {
-    const taken = this.inner.takeSurplus(key, most, leave);
+    return this.#recordTaken(this.inner.takeSurplus(key, most, leave));
+  }
+
+  #recordTaken(taken: number): number {
     if (taken > 0) this.#recordHitsOfLastKey(taken);
     return taken;
   }
@@ -189,11 +191,11 @@ export const dryRunPeers = peersFactory({
   retractHits() {},
 });
 
-/** The terms of each bucket of the policy. */
-function bucketsOf({ kind, buckets }: Policy): readonly BucketTerms[] {
-  if (!buckets)
-    throw new ConfigError('limit', 'made of token buckets when `peers` shares it', kind);
-  return buckets;
+function levelsOf(policy: Policy): SharedLevels {
+  const levels = sharedLevelsOf(policy);
+  if (levels) return levels;
+  const expected = 'made of bucket or window when `peers` shares it';
+  throw new ConfigError('limit', expected, policy.kind);
 }
 
 /** The same name and rule give the same id on every node (FNV-1a). */

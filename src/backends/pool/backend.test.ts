@@ -85,11 +85,11 @@ test('pool backend: with onUnavailable allow, all calls pass without a claim', (
 
 test('pool backend: refuses a limit that cannot be divided', () => {
   const setting = { name: 'x', clock: new VirtualClock(0), random: () => 0.5, maxKeys: 10 };
-  const window = createPolicy({ window: { limit: 1, per: 1000 } }, () => 0.5);
+  const busy = createPolicy({ busy: {} }, () => 0.5);
   const complaint =
-    'expected `limit` to be made of bucket, spacing, ramp, concurrency, adaptive or lockout (on failures) in a pool, got "window"';
-  expect(() => new PoolBackend(window, setting, ALONE)).toThrow(complaint);
-  expect(() => dryRunPool.create(window, setting)).toThrow(complaint);
+    'expected `limit` to be made of bucket, spacing, ramp, window, concurrency, adaptive, lockout (on failures) or a quota of at most an hour in a pool, got "busy"';
+  expect(() => new PoolBackend(busy, setting, ALONE)).toThrow(complaint);
+  expect(() => dryRunPool.create(busy, setting)).toThrow(complaint);
 });
 
 const OPTIONS = {

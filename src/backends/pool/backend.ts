@@ -52,7 +52,6 @@ class StoreClock implements Clock {
 }
 
 export class PoolBackend extends DelegatingBackend<LocalBackend> {
-  #undivided: DivisiblePolicy;
   #policy: Policy;
   #position: PoolPosition | undefined;
   readonly #pool: PoolClaimSource;
@@ -78,7 +77,6 @@ export class PoolBackend extends DelegatingBackend<LocalBackend> {
     const storeClock = new StoreClock();
     super(new LocalBackend(policy, { ...rest, clock: storeClock }));
     this.#storeClock = storeClock;
-    this.#undivided = policy;
     this.#policy = policy;
     this.#pool = pool;
     this.#clock = clock;
@@ -205,12 +203,12 @@ export class PoolBackend extends DelegatingBackend<LocalBackend> {
   prepareChange(policy: Policy): (() => void) | undefined {
     requireDivisible(policy);
     const isSaved = (p: Policy): boolean => p.resumeForMs !== undefined;
-    if (isSaved(policy) || isSaved(this.#undivided)) return undefined; // its levels are in the store
+    if (isSaved(policy) || isSaved(this.#policy)) return undefined; // its levels are in the store
     if (!this.inner.prepareChange(policy)) return undefined;
     return () => {
       this.#refreshFixedDecision(); // the instant of the change is the store's
-      this.#undivided = policy;
-      this.#policy = this.#position ? policy.divided(this.#position) : policy;
+      const { currentTime } = this.#storeClock;
+      this.#policy = this.#position ? policy.divided(this.#position, currentTime) : policy;
       this.inner.prepareChange(this.#policy)?.();
     };
   }
@@ -278,7 +276,7 @@ export class PoolBackend extends DelegatingBackend<LocalBackend> {
     if (this.#position && size === sizeBefore && rank === rankBefore) return;
     const { currentTime } = this.#storeClock;
     this.#position = { size, rank, since: size === sizeBefore ? since : currentTime };
-    this.#policy = this.#undivided.divided(this.#position);
+    this.#policy = this.#policy.divided?.(this.#position, currentTime) ?? this.#policy;
     this.inner.usePolicy(this.#policy);
   }
 }
@@ -305,6 +303,6 @@ type DivisiblePolicy = Policy & Required<Pick<Policy, 'divided'>>;
 function requireDivisible(policy: Policy): asserts policy is DivisiblePolicy {
   if (policy.divided) return;
   const expected =
-    'made of bucket, spacing, ramp, concurrency, adaptive or lockout (on failures) in a pool';
+    'made of bucket, spacing, ramp, window, concurrency, adaptive, lockout (on failures) or a quota of at most an hour in a pool';
   throw new ConfigError('limit', expected, policy.kind);
 }

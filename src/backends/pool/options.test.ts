@@ -103,6 +103,29 @@ describe('pool members', () => {
     expect(Math.max(...sums())).toBe(100);
   });
 
+  test('pool: a quota is never exceeded as members join, and used in full afterwards', async () => {
+    const { add, pass, sums, pods } = world({ quota: { limit: 100, per: 'second' } });
+    add();
+    await pass(4000);
+    for (let n = 0; n < 6; n++) {
+      add();
+      await pass(700);
+    }
+    await pass(4000);
+    expect(sums().slice(-4, -1)).toEqual([100, 100, 100]);
+    expect(Math.max(...sums())).toBe(100);
+    await pods[0].membership.close();
+    pods[0].stop();
+    await pass(3000);
+    expect(sums().at(-2)).toBe(100);
+    expect(Math.max(...sums())).toBeLessThanOrEqual(100 + Math.ceil(100 / 7)); // what the leaver had used
+  });
+
+  test('pool: a quota of a day is refused, and the error names what can be divided', () => {
+    const { add } = world({ quota: { limit: 100, per: 'day' } });
+    expect(add).toThrow('or a quota of at most an hour in a pool, got "quota"');
+  });
+
   test('pool: five tokens over eight members serve some member every second', async () => {
     const { add, pass, sums, pods } = world({ ramp: { min: 5, max: 5, over: '1s' } });
     for (let n = 0; n < 8; n++) add();

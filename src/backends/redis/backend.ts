@@ -6,7 +6,7 @@
 
 import type { Clock, Millis } from '../../core/clock.ts';
 import { type AttemptOutcome, allow, type OnUnavailable } from '../../core/decision.ts';
-import type { Policy, Settlement } from '../../policies/policy.ts';
+import { converterBetween, type Policy, type Settlement } from '../../policies/policy.ts';
 import { everyMsOf, lookaheadMs } from '../lookahead.ts';
 import {
   type BatchDecision,
@@ -16,6 +16,7 @@ import {
   toBatchDecision,
 } from '../remote-backend.ts';
 import { RttEstimator } from '../rtt-estimator.ts';
+import type { Scripts } from './batcher.ts';
 import { createRedisContext, type RedisConfig, type RedisContext } from './context.ts';
 import { scriptOf } from './lua-script.ts';
 import type { PrefetchSource } from './prefetch.ts';
@@ -24,19 +25,18 @@ import { decisionOf } from './reply.ts';
 export class RedisBackend implements PrefetchSource {
   readonly #context: RedisContext;
   readonly #clock: Clock;
-  readonly #everyMs: Millis;
+  readonly #isFair: boolean;
+  #policy: Policy;
+  #everyMs: Millis;
   readonly #rtt = new RttEstimator();
   readonly waitForPermit: RemoteBackend['waitForPermit'];
   readonly onUnavailable: OnUnavailable;
 
   constructor(policy: Policy, context: RemoteBackendContext, config: RedisConfig) {
     this.onUnavailable = config.onUnavailable;
-    const { specs = [], width } = policy;
-    this.#context = createRedisContext(policy, context, config, {
-      full: scriptOf(specs, width, config.subscriber ? 'fair-queue' : 'all'),
-      checkOnly: scriptOf(specs, width, 'check-only'),
-      hasCallIds: true,
-    });
+    this.#isFair = config.subscriber !== undefined;
+    this.#policy = policy;
+    this.#context = createRedisContext(policy, context, config, scriptsOf(policy, this.#isFair));
     this.#clock = context.clock;
     this.#everyMs = everyMsOf(policy);
     const { fairQueue } = this.#context;
@@ -136,6 +136,16 @@ export class RedisBackend implements PrefetchSource {
     await this.#context.send(key, 'z');
   }
 
+  prepareChange(policy: Policy): (() => Promise<void>) | undefined {
+    const convert = converterBetween(this.#policy, policy);
+    if (!convert) return undefined;
+    return async () => {
+      await this.#context.change(policy, scriptsOf(policy, this.#isFair), convert);
+      this.#policy = policy;
+      this.#everyMs = everyMsOf(policy);
+    };
+  }
+
   toServerTime(key: string, at: Millis): Millis {
     return this.#context.toRedisTime(key, at);
   }
@@ -159,3 +169,9 @@ export class RedisBackend implements PrefetchSource {
     this.#context.batcher.stop();
   }
 }
+
+const scriptsOf = ({ specs = [], width }: Policy, isFair: boolean): Scripts => ({
+  full: scriptOf(specs, width, isFair ? 'fair-queue' : 'all'),
+  checkOnly: scriptOf(specs, width, 'check-only'),
+  hasCallIds: true,
+});

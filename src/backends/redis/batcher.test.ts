@@ -28,6 +28,8 @@ class ScriptedRedis implements RedisConnection {
     this.isCluster = isCluster;
   }
 
+  async *scan() {}
+
   /** Replies to the oldest call. */
   reply(): void {
     this.#held.shift()?.();

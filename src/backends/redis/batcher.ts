@@ -72,7 +72,7 @@ const redisTimeOf = ([first]: ScriptReply): Millis => Number(String(first).repla
 
 export class ScriptBatcher {
   readonly #connection: RedisConnection;
-  readonly #scripts: Scripts;
+  #scripts: Scripts;
   readonly #clock: Clock;
   readonly #deadlineMs: Millis;
   /**
@@ -136,6 +136,11 @@ export class ScriptBatcher {
   /** An instant of the local clock on Redis's clock, too late by a round trip at most; NaN before the first reply. */
   toRedisTime(key: string, at: Millis): Millis {
     return at + this.#offsetOf(this.#connection.isCluster ? slotOf(key) : 0);
+  }
+
+  /** For calls from now on: the limit has other numbers. */
+  useScripts(scripts: Scripts): void {
+    this.#scripts = scripts;
   }
 
   /** Calls in flight may still fail: that opens no breaker. */

@@ -16,7 +16,11 @@ export interface RedisConnection {
   readonly isCluster: boolean;
   /** Runs a script by its digest; its source is sent with the first call, and when Redis does not know it. */
   run(script: string, keys: readonly string[], args: readonly string[]): Promise<ScriptReply>;
+  /** Names of keys that match a glob pattern, page by page, on every node. `call` bounds the time of each call. */
+  scan(pattern: string, call: BoundedCall): AsyncIterable<readonly string[]>;
 }
+
+type BoundedCall = <T>(reply: Promise<T>) => Promise<T>;
 
 /** A dedicated connection for messages: a subscribed connection can run no other command. */
 export interface Subscriber {
@@ -55,8 +59,14 @@ function normalizeReply(reply: unknown): ScriptReply {
   return values.map((value) => (typeof value === 'number' ? value : String(value)));
 }
 
+/** Sends a command to one node. */
+type SendToNode = (words: readonly string[]) => Promise<unknown>;
+
 interface ClientAdapter {
   readonly isCluster: boolean;
+  /** What the client itself puts before every key. */
+  readonly keyPrefix: string;
+  nodes(): Promise<readonly SendToNode[]>;
   load(script: string): Promise<string>;
   run(
     command: 'EVALSHA' | 'EVAL',
@@ -89,8 +99,27 @@ export function connectionOf(client: unknown): RedisConnection {
         return normalizeReply(await adapter.run('EVAL', script, keys, args));
       }
     },
+    async *scan(pattern, call) {
+      const { keyPrefix } = adapter;
+      const match = escapeGlob(keyPrefix) + pattern;
+      for (const send of await call(adapter.nodes())) {
+        let cursor = '0';
+        do {
+          const words = ['SCAN', cursor, 'MATCH', match, 'COUNT', String(SCAN_COUNT)];
+          const [next, keys] = (await call(send(words))) as [unknown, readonly unknown[]];
+          cursor = String(next);
+          if (keys.length > 0) yield keys.map((key) => String(key).slice(keyPrefix.length));
+        } while (cursor !== '0');
+      }
+    },
   };
 }
+
+/** Keys that Redis visits in one call of SCAN. */
+const SCAN_COUNT = 512;
+
+/** Text that stands for itself in a glob pattern of Redis. */
+export const escapeGlob = (text: string): string => text.replace(/[\\*?[\]^-]/g, '\\$&');
 
 function adapterOf(client: unknown): ClientAdapter {
   if (typeof client === 'object' && client !== null) {
@@ -103,6 +132,9 @@ function adapterOf(client: unknown): ClientAdapter {
 
 interface IoRedisCommands {
   readonly isCluster?: boolean;
+  readonly options?: { readonly keyPrefix?: string };
+  nodes?(role: 'master'): readonly IoRedisCommands[];
+  call(...words: string[]): Promise<unknown>;
   script(subcommand: 'LOAD', script: string): Promise<unknown>;
   evalsha(digest: string, keys: number, ...rest: string[]): Promise<unknown>;
   eval(script: string, keys: number, ...rest: string[]): Promise<unknown>;
@@ -110,6 +142,13 @@ interface IoRedisCommands {
 
 const ioRedisAdapter = (client: IoRedisCommands): ClientAdapter => ({
   isCluster: client.isCluster === true,
+  keyPrefix: client.options?.keyPrefix ?? '',
+  nodes: async () =>
+    (client.nodes?.('master') ?? [client]).map(
+      (node) =>
+        (words): Promise<unknown> =>
+          node.call(...words),
+    ),
   load: async (script) => String(await client.script('LOAD', script)),
   run: (command, script, keys, args) =>
     command === 'EVALSHA'
@@ -120,7 +159,8 @@ const ioRedisAdapter = (client: IoRedisCommands): ClientAdapter => ({
 interface NodeRedisCommands {
   /** Present on cluster clients only. */
   readonly slots?: unknown;
-  readonly masters?: unknown;
+  readonly masters?: readonly unknown[];
+  nodeClient?(master: unknown): NodeRedisCommands | Promise<NodeRedisCommands>;
   sendCommand(...args: unknown[]): Promise<unknown>;
   withCommandOptions?(options: object): NodeRedisCommands;
 }
@@ -135,6 +175,13 @@ function nodeRedisAdapter(client: NodeRedisCommands): ClientAdapter {
     isCluster ? plain.sendCommand(key, false, command) : plain.sendCommand(command);
   return {
     isCluster,
+    keyPrefix: '',
+    async nodes() {
+      const { masters = [], nodeClient } = client;
+      if (!isCluster || !nodeClient) return [(words) => plain.sendCommand(words)];
+      const nodes = await Promise.all(masters.map((master) => nodeClient.call(client, master)));
+      return nodes.map((node) => (words) => node.sendCommand(words));
+    },
     load: async (script) => String(await send(undefined, ['SCRIPT', 'LOAD', script])),
     run: (command, script, keys, args) =>
       send(keys[0], [command, script, String(keys.length), ...keys, ...args]),

@@ -1,14 +1,16 @@
 /** The parts that all Redis backends share: key names, the script batcher, the fallback, the fair queue. */
 
 import { createHash } from 'node:crypto';
-import type { Millis } from '../../core/clock.ts';
+import type { Clock, Millis } from '../../core/clock.ts';
 import type { OnUnavailable } from '../../core/decision.ts';
-import type { Policy } from '../../policies/policy.ts';
+import { UnavailableError } from '../../core/errors.ts';
+import type { KeyConverter, Policy } from '../../policies/policy.ts';
 import type { RemoteBackendContext } from '../remote-backend.ts';
 import { decideUnavailable, limitIdOf } from '../remote-limit.ts';
 import { ScriptBatcher, type Scripts } from './batcher.ts';
-import type { RedisConnection, Subscriber } from './client.ts';
+import { escapeGlob, type RedisConnection, type Subscriber } from './client.ts';
 import { FairQueue, type FairQueueOptions, type SendCommand } from './fair-queue.ts';
+import { convertKeys } from './key-conversion.ts';
 import { type Fallback, LocalFallback } from './local-fallback.ts';
 import { grantsAhead } from './lua-fair-queue.ts';
 import { UnsentCommands } from './unsent-commands.ts';
@@ -36,6 +38,11 @@ export interface RedisContext {
   readonly unsent: UnsentCommands;
   readonly fallback: Fallback;
   readonly fairQueue: FairQueue | undefined;
+  /**
+   * Gives the limit other numbers: its keys in Redis are converted, unless the state does not depend on them, then
+   * calls run the new scripts. Rejects if Redis is unavailable: then nothing has changed.
+   */
+  change(policy: Policy, scripts: Scripts, convert: KeyConverter | undefined): Promise<void>;
 }
 
 /** The scripts of a backend, how its fair queue tracks permits, and its own fallback if it has one. */
@@ -60,24 +67,42 @@ export function createRedisContext(
   };
   const batching = { clock, deadlineMs, onAvailability: onChange };
   const batcher = new ScriptBatcher(connection, scripts, batching);
-  const redisKeyOf = createRedisKeyMapper(config.prefix, context, policy);
+  const { keyOf: redisKeyOf, pattern, markerKey } = nameKeys(config.prefix, context, policy);
   const send: SendCommand = (key, command) => batcher.send(redisKeyOf(key), command);
   const toRedisTime = (key: string, at: Millis): Millis => batcher.toRedisTime(redisKeyOf(key), at);
   const unsent = new UnsentCommands(send, clock);
-  const inner = scripts.fallback ?? createFallback(policy, context, config, send);
+  const isByCalendar = policy.specs?.some(({ kind }) => kind === 'quota');
+  const fallbackClock = isByCalendar ? redisClock(clock, (at) => toRedisTime('', at)) : clock;
+  const onItsClock = { ...context, clock: fallbackClock };
+  const inner = scripts.fallback ?? createFallback(policy, onItsClock, config, send);
   const fallback: Fallback = {
     check: (key, cost) => (batcher.isClosed ? decideUnavailable('deny') : inner.check(key, cost)),
     observe: inner.observe.bind(inner),
     report: (key, report, count) => inner.report?.(key, report, count),
     reconcile: inner.reconcile.bind(inner),
+    change: (next) => inner.change?.(next),
   };
   const { trackLease } = scripts;
   const aheadOf = { grantsAhead: grantsAhead(policy.specs ?? []) };
   const fairQueue =
     subscriber &&
     new FairQueue({ ...context, ...aheadOf, send, unsent, fallback, subscriber, trackLease });
-  return { batcher, send, toRedisTime, unsent, fallback, fairQueue };
+  let current = policy;
+  const change: RedisContext['change'] = async (next, nextScripts, convert) => {
+    if (!batcher.isAvailable) throw new UnavailableError('Redis');
+    const keys = { connection, pattern, markerKey };
+    const timing = { clock, deadlineMs: Math.max(deadlineMs, MIN_CONVERSION_DEADLINE_MS) };
+    if (convert) await convertKeys(keys, nextScripts, { from: current, to: next, convert }, timing);
+    batcher.useScripts(nextScripts);
+    fallback.change?.(next);
+    current = next;
+    fairQueue?.pollNow();
+  };
+  return { batcher, send, toRedisTime, unsent, fallback, fairQueue, change };
 }
+
+/** A call that converts a page of keys takes longer than a check, and no caller waits for it. */
+const MIN_CONVERSION_DEADLINE_MS: Millis = 5000;
 
 /**
  * Longer keys are named by their digest. The keys of one batch travel in one call: with long ones it would miss its
@@ -93,18 +118,29 @@ const digestOf = (key: string): string => createHash('sha256').update(key).diges
  *
  * A long key is `prefix:{limit#digest}:kind`. No other key has this name: without a colon in its braces, it has no key.
  */
-function createRedisKeyMapper(
-  prefix: string,
-  context: RemoteBackendContext,
-  policy: Policy,
-): (key: string) => string {
+function nameKeys(prefix: string, context: RemoteBackendContext, policy: Policy) {
   // The end of the limit's id must be unambiguous: "a:b" and "c" differ from "a" and "b:c". Empty braces are no hash tag.
   const id = limitIdOf(context, policy).replace(/[%:{}]/g, encodeURIComponent);
   const start = `${prefix}:{${id}`;
   const end = `}:${(policy.specs ?? []).map(({ kind }) => kind).join('+')}`;
-  return (key) =>
-    key.length <= MAX_KEY_CHARS ? `${start}:${key}${end}` : `${start}#${digestOf(key)}${end}`;
+  return {
+    keyOf: (key: string): string =>
+      key.length <= MAX_KEY_CHARS ? `${start}:${key}${end}` : `${start}#${digestOf(key)}${end}`,
+    /** Matches the names of all keys. */
+    pattern: `${escapeGlob(start)}[:#]*${escapeGlob(end)}`,
+    /** Holds the last change of the limit's numbers; no key has this name. */
+    markerKey: `${start}${end}:changed`,
+  };
 }
+
+/** The clock of Redis as far as it is known: a period of the calendar must be the same there and here. */
+const redisClock = (clock: Clock, toRedisTime: (at: Millis) => Millis): Clock => ({
+  now() {
+    const now = clock.now();
+    const there = toRedisTime(now);
+    return Number.isNaN(there) ? now : there;
+  },
+});
 
 function createFallback(
   policy: Policy,

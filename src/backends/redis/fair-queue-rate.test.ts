@@ -4,6 +4,7 @@ import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { nodeRedis, type RedisConnection } from '../../../test/support/redis-clients.ts';
 import { type RedisProxy, startProxy } from '../../../test/support/redis-proxy.ts';
 import { redisCli, redisServer, type Service, startRedis } from '../../../test/support/services.ts';
+import { mostInAnyWindow } from '../../../test/support/window-oracle.ts';
 import { seededRandom } from '../../core/random.ts';
 import type { RemoteLimiter } from '../../limiter/async-limiter.ts';
 import { limiter } from '../../limiter/limiter.ts';
@@ -99,6 +100,18 @@ describe.skipIf(redisServer() === undefined)('fair queue', () => {
     expect(seconds.filter((each) => each === second).length).toBe(20);
     const first = dueAts.find((at) => at >= second * 1000) ?? Infinity;
     expect(first - second * 1000).toBeLessThan(200); // one round trip, and a busy machine
+  });
+
+  test('window, 15 ms away: waiters that leave cause no overshoot, and the others are served', async () => {
+    await start({ window: { limit: 10, per: 300 } }, 15);
+    const random = seededRandom(7);
+    const dueAts = await permitsFor(1500, async (api) => {
+      const permit = await api.acquire('key', 1, { wait: 50 + 600 * random() });
+      return permit.verdict === 'allow' ? permit.dueAt : undefined;
+    });
+    const log = dueAts.map((at) => ({ at, units: 1 }));
+    expect(mostInAnyWindow(log, 300)).toBeLessThanOrEqual(10);
+    expect(log.length).toBeGreaterThan(20);
   });
 
   test.each<[string, Limit, number]>([

@@ -70,6 +70,20 @@ describe.skipIf(redisServer() === undefined)('local fallback', () => {
     await duringOutage(pair, async () => expect(await grantsOf(pair)).toBe(0));
   });
 
+  test('window: an outage grants what was left, and it is counted afterwards', async () => {
+    const pair = pairOf({ window: { limit: 10, per: '1h' } }, { processes: 2 });
+    for (let n = 0; n < 6; n++) await pair[n % 2].check('key');
+    for (const api of pair) expect(await api.check('key', 0)).toMatchObject({ remaining: 4 });
+    expect((await pair[0].check('key', 9)).verdict).toBe('deny'); // a refusal of 9 does not lower 4 to nothing
+    let granted = 0;
+    await duringOutage(pair, async () => {
+      granted = await grantsOf(pair);
+      expect(granted).toBe(4);
+    });
+    expect(granted + (await grantsOf(pair))).toBe(4);
+    await duringOutage(pair, async () => expect(await grantsOf(pair)).toBe(0));
+  });
+
   test.each<[string, Limit]>([
     ['spacing', { spacing: { every: '1h' } }],
     ['ramp', { ramp: { min: 3, max: 3, over: '1s' } }],

@@ -27,6 +27,8 @@ export interface Fallback {
   report?(key: string, report: AttemptOutcome | 'refusal', count: number): void;
   /** Redis is available again. */
   reconcile(): void;
+  /** The limit has other numbers. */
+  change?(policy: Policy): void;
 }
 
 export class LocalFallback implements Fallback {
@@ -34,8 +36,8 @@ export class LocalFallback implements Fallback {
   readonly #clock: Clock;
   readonly #processes: number;
   readonly #send: SendCommand;
-  /** Tokens per millisecond of a limit that is one bucket. */
-  readonly #bucketPerMs: number | undefined;
+  /** What is left for a cost that was refused; undefined where a reply does not say what is left for all processes. */
+  #leftAfterRefusal: ((cost: number, retryAfterMs: Millis) => number) | undefined;
   /** Keys of which the fallback granted something. */
   readonly #usedKeys = new Set<string>();
 
@@ -44,7 +46,12 @@ export class LocalFallback implements Fallback {
     this.#clock = options.clock;
     this.#processes = processes;
     this.#send = send;
-    this.#bucketPerMs = policy.buckets?.length === 1 ? policy.buckets[0].perMs : undefined;
+    this.#leftAfterRefusal = leftAfterRefusalOf(policy);
+  }
+
+  change(policy: Policy): void {
+    this.#local.prepareChange(policy)?.();
+    this.#leftAfterRefusal = leftAfterRefusalOf(policy);
   }
 
   check(key: string, cost: number): Decision {
@@ -61,15 +68,16 @@ export class LocalFallback implements Fallback {
     return isTooLarge ? this.#local.checkNow(key, cost, now) : scaled;
   }
 
-  /** A bucket's reply says what is left for all processes. Of other limits, the calls of this process are counted. */
+  /** The reply of a bucket, window or quota says what is left for all processes. Of other limits, the calls of this process are counted. */
   observe(key: string, cost: number, decision: Decision): void {
-    const perMs = this.#bucketPerMs;
-    if (perMs === undefined) {
+    const leftAfterRefusal = this.#leftAfterRefusal;
+    if (leftAfterRefusal === undefined) {
       this.#local.checkNow(key, cost, this.#clock.now());
     } else if (decision.verdict === 'allow') {
       this.#local.update(key, { remaining: decision.remaining });
     } else if (decision.verdict === 'deny' && decision.retryAfterMs !== NEVER) {
-      this.#local.update(key, { remaining: Math.max(0, cost - decision.retryAfterMs * perMs) });
+      const left = leftAfterRefusal(cost, decision.retryAfterMs);
+      this.#local.update(key, { remaining: Math.max(0, left) });
     }
   }
 
@@ -84,4 +92,11 @@ export class LocalFallback implements Fallback {
     }
     this.#usedKeys.clear();
   }
+}
+
+function leftAfterRefusalOf({ buckets = [], specs = [] }: Policy) {
+  const [bucket] = buckets;
+  if (buckets.length === 1) return (cost: number, ms: Millis) => cost - ms * bucket.perMs;
+  const isCounted = specs.length === 1 && ['window', 'quota'].includes(specs[0].kind);
+  return isCounted ? (cost: number) => cost - 1 : undefined;
 }

@@ -10,13 +10,13 @@
  *
  *     init(s, o, now)                  state of a new key
  *     check(s, o, cost, now)           0 allow: remaining · 1 wait: ms · 2 deny: ms, -1 for never; then true if locked
- *     deferTo(s, o, dueAt)             another rule of the composite delays the call until then
+ *     deferTo(s, o, dueAt, cost)       another rule of the composite delays the call until then
  *     available(s, o, now)             the most whole units that a check would grant
- *     settle(s, o, ignored, cost, used, dueAt, now)
+ *     settle(s, o, ignored, cost, used, dueAt, now, isTimeUnknown)
  *     hits(s, o, n, now)               hits served elsewhere
  *     report(s, o, what, count, now)   success or failure of attempts, a refusal: lock-out only
  *     recordRefusal(s, o, now)         another rule refused; returns how long the key is locked: lock-out on refusals only
- *     credit(s, o, tokens, upTo, now)  tokens borrowed from another bucket; buckets only
+ *     credit(s, o, tokens, upTo, now)  tokens borrowed from another bucket or window
  *     removableAt(s, o)                when a new key would decide the same; a composite also returns the latest finite
  *                                      time of its rules
  *     opensAt(s, o)                    the exact instant of the next permit; only rules that grant one call at a time
@@ -24,6 +24,8 @@
 
 import type { RuleSpec } from '../../policies/policy.ts';
 import { LOCKOUT_LUA } from './lua-lockout.ts';
+import { QUOTA_LUA, zoneLua } from './lua-quota.ts';
+import { WINDOW_LUA } from './lua-window.ts';
 
 const COMMON_LUA = `
 local floor, ceil, max, min, abs, huge = math.floor, math.ceil, math.max, math.min, math.abs, math.huge
@@ -304,7 +306,7 @@ local function all(parts)
     if retry >= 0 then return DENY, retry, locked end
     if waitMs == 0 then return ALLOW, remaining end
     for _, part in ipairs(parts) do
-      if part.deferTo then part.deferTo(s, o + part.offset, now + waitMs) end
+      if part.deferTo then part.deferTo(s, o + part.offset, now + waitMs, cost) end
     end
     return WAIT, waitMs
   end
@@ -383,6 +385,8 @@ const RULES_LUA: Readonly<Record<string, string>> = {
   bucket: BUCKET_LUA,
   spacing: SPACING_LUA,
   ramp: RAMP_LUA,
+  window: WINDOW_LUA,
+  quota: QUOTA_LUA,
   lockout: LOCKOUT_LUA,
 };
 
@@ -401,7 +405,10 @@ export const hasShortForm = (specs: readonly RuleSpec[]): boolean => specs.lengt
 /** Lua that defines `rule` from these specs. It runs with every call, so parts that are not needed are left out. */
 export function ruleLua(specs: readonly RuleSpec[], isCheckOnly: boolean): string {
   const kinds = [...new Set(specs.map(({ kind }) => kind))];
-  const rules = specs.map(({ kind, params }) => `${kind}(${params.map(luaNumber).join(', ')})`);
+  const rules = specs.map(
+    ({ kind, params, zone }) =>
+      `${kind}(${[...params.map(luaNumber), ...zoneLua(zone)].join(', ')})`,
+  );
   const rule = rules.length === 1 ? rules[0] : `all({ ${rules.join(', ')} })`;
   return [
     COMMON_LUA,

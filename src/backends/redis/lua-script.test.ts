@@ -7,7 +7,8 @@ import { redisServer, type Service, startRedis } from '../../../test/support/ser
 import { type Decision, NEVER, type Outcome } from '../../core/decision.ts';
 import { seededRandom } from '../../core/random.ts';
 import { createPolicy, type Limit } from '../../policies/limit.ts';
-import { type Policy, takeUpTo } from '../../policies/policy.ts';
+import { lendUpTo, type Policy, takeUpTo } from '../../policies/policy.ts';
+import { windowOfGroup } from '../../policies/window.ts';
 import { scriptOf } from './lua-script.ts';
 import { decisionOf, type ReplyValue } from './reply.ts';
 
@@ -62,6 +63,24 @@ const LIMITS: Record<string, readonly Limit[]> = {
     { ramp: { min: 1, max: 9, over: '4s', resumeFor: '2s' } },
     { ramp: { min: 2, max: 8, over: '6s', mode: 'scheduled', resumeFor: '3s' } },
   ],
+  window: [
+    { window: { limit: 10, per: '2s' } },
+    { window: { limit: 4, per: '1s', steps: 3 } },
+    { window: { limit: 7, per: '700ms', steps: 21 } },
+    { window: { limit: 2, per: 5 } },
+    { window: { limit: 3, per: '1s', steps: 1 } },
+    { window: { limit: 20, per: '4s', steps: 1000 } },
+  ],
+  quota: [
+    { quota: { limit: 9, per: 'second' } },
+    { quota: { limit: 5, per: 'minute', timeZone: 'Asia/Kathmandu' } },
+    { quota: { limit: 12, per: 'hour', timeZone: 'Australia/Lord_Howe' } },
+    { quota: { limit: 12, per: 'day', timeZone: 'Europe/Berlin', anchor: '2026-01-01T02:30' } },
+    { quota: { limit: 7, per: 'week', timeZone: 'Africa/Cairo', weekStartsOn: 'sunday' } },
+    { quota: { limit: 20, per: 'month', timeZone: 'America/St_Johns', anchor: 31 } },
+    { quota: { limit: 20, per: 'year', anchor: '2024-02-29T12:00' } },
+    { quota: { limit: 4, per: '90m', timeZone: 'America/Havana' } },
+  ],
   lockout: [
     { lockout: { after: 5, within: '2s', lock: ['300ms', '1s', '3s'], forget: '4s' } },
     { lockout: { after: 3, within: '5s', lock: 700, forget: '5s', onSuccess: 'return' } },
@@ -75,6 +94,8 @@ const LIMITS: Record<string, readonly Limit[]> = {
     },
   ],
   all: [
+    { all: [{ quota: { limit: 9, per: 'second' } }, { spacing: { every: 100, reserve: 2 } }] },
+    { all: [{ quota: { limit: 9, per: '2s' } }, { bucket: { rate: 5, burst: 4 } }] },
     { all: [{ bucket: { rate: '10/s', burst: 3 } }, { bucket: { rate: '20/m', burst: 8 } }] },
     { all: [{ spacing: { every: 100, reserve: 2 } }, { bucket: { rate: 5, burst: 4 } }] },
     {
@@ -82,6 +103,14 @@ const LIMITS: Record<string, readonly Limit[]> = {
         { spacing: { every: 300, reserve: 4 } },
         { spacing: { every: 100, reserve: 1 } },
         { ramp: { min: 2, max: 8, over: '3s' } },
+      ],
+    },
+    {
+      all: [
+        { window: { limit: 6, per: '2s', steps: 4 } },
+        { spacing: { every: 300, reserve: 4 } },
+        { window: { limit: 20, per: '5s' } },
+        { bucket: { rate: 5, burst: 4 } },
       ],
     },
   ],
@@ -106,7 +135,11 @@ function runInJs(policy: Policy, steps: readonly Step[], startMs: number) {
     } else if (step.op === 'g') {
       policy.credit?.(state, 0, step.amount, step.level, now);
     } else if (step.op === 't') {
-      const granted = takeUpTo(policy, state, 0, Math.ceil(step.amount), now, step.level);
+      const most = Math.ceil(step.amount);
+      const granted =
+        step.level === undefined
+          ? takeUpTo(policy, state, 0, most, now)
+          : lendUpTo(policy, state, 0, most, now, step.level);
       decisions.push({ verdict: 'allow', remaining: granted });
     } else {
       decisions.push(checkStep(policy, state, step, now));
@@ -196,25 +229,33 @@ describe.skipIf(!hasRedis)('rules in Lua', () => {
     afterMs,
   });
   const move = fc.record({ op: fc.constantFrom('t', 'g'), amount, level: amount, afterMs });
+  const settleOfUnknownTime = settle.map((step) => ({ ...step, agoMs: Number.NaN }));
+  /** Over changes of the offset, and back. */
+  const jump = fc.integer({ min: -40 * 86_400, max: 200 * 86_400 }).map((s) => s * 1000);
+  const jumping = fc.record({ op: fc.constant('a' as const), amount, afterMs: jump });
+  const OTHER_STEPS: Record<string, fc.Arbitrary<unknown>> = {
+    bucket: move,
+    window: fc.oneof(settleOfUnknownTime, move),
+    quota: jumping,
+    lockout: fc.oneof(check, report, report),
+  };
   const stepsOf = (kind: string) => {
-    if (kind === 'lockout') {
-      const step = fc.oneof(check, check, check, settle, report);
-      return fc.array(step as fc.Arbitrary<Step>, { minLength: 1, maxLength: 40 });
-    }
-    const step =
-      kind === 'bucket' ? fc.oneof(check, check, settle, move) : fc.oneof(check, check, settle);
-    return fc.array(step as fc.Arbitrary<Step>, { minLength: 1, maxLength: 25 });
+    const step = fc.oneof(check, check, settle, OTHER_STEPS[kind] ?? settle);
+    return fc.array(step as fc.Arbitrary<Step>, { minLength: 1, maxLength: 40 });
   };
 
   const cases = Object.entries(LIMITS).flatMap(([kind, limits]) =>
-    limits.map((limit) => [kind, JSON.stringify(limit), limit] as const),
+    limits.map(
+      (limit) => [kind, JSON.stringify(limit), createPolicy(limit, seededRandom(1))] as const,
+    ),
   );
+  const whole = createPolicy({ window: { limit: 20, per: '2s', steps: 5 } }, seededRandom(1));
+  cases.push(['window', 'that lends', windowOfGroup(whole, 10, 300)]);
   let nth = 0;
 
   test.each(cases)(
     '%s %s: same decisions and same bytes as in TypeScript',
-    async (kind, _name, limit) => {
-      const policy = createPolicy(limit, seededRandom(1));
+    async (kind, _name, policy) => {
       await fc.assert(
         fc.asyncProperty(
           stepsOf(kind),

@@ -22,6 +22,7 @@
  *     r<what> <count>                                    report success or failure of attempts, or a refusal
  *     h<hits>                                            count hits served elsewhere
  *     g<tokens> <upTo>                                   credit tokens of another bucket; lost if late
+ *     c<number>… <number>…                               the second half replaces the first, if that is the state: 1, else 0
  *     p                         probe                    0, or an error if Redis cannot decide
  *
  * and the commands of `lua-fair-queue.ts`, with a fair queue.
@@ -41,7 +42,9 @@
 import type { RuleSpec } from '../../policies/policy.ts';
 import { bucketCheckScript } from './lua-bucket.ts';
 import { timedFairQueueLua } from './lua-fair-queue.ts';
+import { quotaCheckScript } from './lua-quota-check.ts';
 import { hasShortForm, ruleLua } from './lua-rules.ts';
+import { windowCheckScript } from './lua-window-check.ts';
 
 /** How long after its deadline a call with an id is remembered, and may still be executed. */
 const CALL_MEMORY_MS = 10_000;
@@ -81,6 +84,8 @@ export type ScriptScope = 'all' | 'fair-queue' | 'check-only';
 /** Hand-written scripts for a plain check of a single rule. */
 const CHECK_SCRIPTS: Readonly<Record<string, typeof bucketCheckScript>> = {
   bucket: bucketCheckScript,
+  window: windowCheckScript,
+  quota: quotaCheckScript,
 };
 
 export function scriptOf(
@@ -204,6 +209,7 @@ local OPS = {
     local most, leave = match(rest, '(%S+) ?(%S*)')
     local granted = min(tonumber(most), floor(rule.available(s, 0, now) - (tonumber(leave) or 0)))
     if granted <= 0 or rule.check(s, 0, granted, now) ~= ALLOW then return 0 end
+    if leave ~= '' and rule.lendMs then rule.deferTo(s, 0, now + rule.lendMs, granted) end
     return encodeNumber(granted)
   end,
 
@@ -234,8 +240,9 @@ local OPS = {
   s = function(s, rest)
     local outcome, cost, used, dueAt = match(rest, '(%S+) (%S+) (%S+) (%S+)')
     dueAt = tonumber(dueAt)
-    if dueAt ~= dueAt then dueAt = now end -- NaN: the caller does not know when
-    rule.settle(s, 0, outcome == 'ignored', tonumber(cost), tonumber(used), dueAt, now)
+    local isTimeUnknown = dueAt ~= dueAt -- NaN: the caller does not know when
+    if isTimeUnknown then dueAt = now end
+    rule.settle(s, 0, outcome == 'ignored', tonumber(cost), tonumber(used), dueAt, now, isTimeUnknown)
     return 0
   end,
 
@@ -253,6 +260,14 @@ local OPS = {
   z = function(s)
     rule.init(s, 0, now)
     return 0
+  end,
+
+  c = function(s, rest)
+    local numbers = {}
+    for text in gmatch(rest, '%S+') do numbers[#numbers + 1] = text end
+    for i = 1, ${width} do if numbers[i] ~= exact(s[i]) then return 0 end end
+    for i = 1, ${width} do s[i] = tonumber(numbers[${width} + i]) end
+    return 1
   end,
 
   g = function(s, rest)

@@ -21,6 +21,9 @@ import { ON_UNAVAILABLE_VALUES, type RedisConfig } from './context.ts';
 import { PrefetchBackend } from './prefetch.ts';
 import { SemaphoreBackend } from './semaphore.ts';
 
+/** Numbers of state for each key: a script unpacks all of them at once, and Lua bounds that by 8,000. */
+const MAX_NUMBERS = 4000;
+
 /** Options of `redis()`. */
 export interface RedisOptions {
   /** Prefix of all keys in Redis. Default `sluice`. */
@@ -63,8 +66,12 @@ export function redis(
       const { specs } = policy;
       if (specs === undefined) {
         const kinds =
-          'made of bucket, spacing, ramp, concurrency or lockout when it is shared through Redis';
+          'made of bucket, spacing, ramp, window, quota, concurrency or lockout when it is shared through Redis';
         throw new ConfigError('limit', kinds, policy.kind);
+      }
+      if (policy.width > MAX_NUMBERS) {
+        const expected = `windows of fewer \`steps\`: at most ${MAX_NUMBERS} numbers for each key in Redis`;
+        throw new ConfigError('limit', expected, policy.width);
       }
       const countsInFlight = policy.concurrencyLimit !== undefined;
       if (countsInFlight && (specs.length > 1 || prefetch !== undefined)) {

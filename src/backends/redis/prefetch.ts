@@ -8,6 +8,7 @@
 
 import type { Clock, Millis } from '../../core/clock.ts';
 import { allow, type Decision } from '../../core/decision.ts';
+import type { Policy } from '../../policies/policy.ts';
 import { DelegatingRemoteBackend } from '../delegating-remote-backend.ts';
 import {
   type BatchDecision,
@@ -136,9 +137,23 @@ export class PrefetchBackend extends DelegatingRemoteBackend<PrefetchSource> {
     return this.inner.toServerTime(key, at);
   }
 
-  override async close(): Promise<void> {
+  /** Tokens that are here are returned first: they were taken at the old numbers. */
+  prepareChange(policy: Policy): (() => Promise<void>) | undefined {
+    const change = this.inner.prepareChange?.(policy);
+    if (!change) return undefined;
+    return async () => {
+      await this.#drainAll();
+      await change();
+    };
+  }
+
+  async #drainAll(): Promise<void> {
     await Promise.all([...this.#tokensByKey].map(([key, tokens]) => this.#drain(key, tokens)));
     this.#tokensByKey.clear();
+  }
+
+  override async close(): Promise<void> {
+    await this.#drainAll();
     await super.close();
   }
 }

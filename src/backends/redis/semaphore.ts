@@ -19,7 +19,7 @@
 import { type Clock, type Millis, schedule } from '../../core/clock.ts';
 import { type Decision, deny, NEVER, WHEN_SETTLED } from '../../core/decision.ts';
 import { PendingSet } from '../../core/pending.ts';
-import type { Policy, Settlement } from '../../policies/policy.ts';
+import { converterBetween, type Policy, type Settlement } from '../../policies/policy.ts';
 import {
   type BatchDecision,
   type RemoteBackend,
@@ -29,6 +29,7 @@ import {
   toBatchDecision,
 } from '../remote-backend.ts';
 import { decideUnavailable, randomId } from '../remote-limit.ts';
+import type { Scripts } from './batcher.ts';
 import { createRedisContext, type RedisConfig, type RedisContext } from './context.ts';
 import type { GrantedLease } from './fair-queue.ts';
 import { LEASE_TTL_MS, semaphoreScript } from './lua-semaphore.ts';
@@ -61,9 +62,10 @@ interface OtherCalls {
 
 export class SemaphoreBackend implements RemoteBackend {
   readonly #context: RedisContext;
-  readonly #policy: Policy;
+  #policy: Policy;
   readonly #clock: Clock;
-  readonly #most: number;
+  #most: number;
+  readonly #isFair: boolean;
   readonly #processes: number;
   readonly #processId: string;
   readonly #leases = new Map<string, ActiveLease>();
@@ -80,13 +82,11 @@ export class SemaphoreBackend implements RemoteBackend {
 
   constructor(policy: Policy, context: RemoteBackendContext, config: RedisConfig) {
     this.onUnavailable = config.onUnavailable;
-    const [most] = policy.specs?.[0].params ?? [];
-    this.#most = most;
+    this.#most = mostOf(policy);
+    this.#isFair = config.subscriber !== undefined;
     this.#processes = config.processes;
-    const script = semaphoreScript(most, config.subscriber !== undefined);
     this.#context = createRedisContext(policy, context, config, {
-      full: script,
-      checkOnly: script,
+      ...scriptsOf(policy, this.#isFair),
       trackLease: (leaseId, lease) => this.#track(leaseId, lease),
       fallback: {
         check: (key, cost) => this.#decideLocally(key, cost),
@@ -189,6 +189,16 @@ export class SemaphoreBackend implements RemoteBackend {
     } catch {
       return undefined;
     }
+  }
+
+  /** Leases do not depend on the limit: with a lower one, calls in flight stay, and later ones wait for them. */
+  prepareChange(policy: Policy): (() => Promise<void>) | undefined {
+    if (!converterBetween(this.#policy, policy)) return undefined;
+    return async () => {
+      await this.#context.change(policy, scriptsOf(policy, this.#isFair), undefined);
+      this.#policy = policy;
+      this.#most = mostOf(policy);
+    };
   }
 
   async close(): Promise<void> {
@@ -311,4 +321,11 @@ export class SemaphoreBackend implements RemoteBackend {
     if (mine > part || total > most) return deny(WHEN_SETTLED);
     return { verdict: 'allow', remaining: Math.min(part - mine, most - total) };
   }
+}
+
+const mostOf = ({ specs = [] }: Policy): number => specs[0].params[0];
+
+function scriptsOf(policy: Policy, isFair: boolean): Scripts {
+  const script = semaphoreScript(mostOf(policy), isFair);
+  return { full: script, checkOnly: script };
 }

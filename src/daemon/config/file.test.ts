@@ -249,7 +249,7 @@ groups: { self: eu, groups: { a: { weight: -1, min: 2 }, b: { at: ftp } }, reser
     ['limits: { a: { bucket: { rate: 1 }, redis: { url: x } } }', '`limits.a.redis.url`'],
     [
       'limits: { a: { adaptive: {}, redis: { url: "redis://x" } } }',
-      'expected `limits.a` to be made of bucket, spacing, ramp, concurrency or lockout when it is shared through Redis',
+      'expected `limits.a` to be made of bucket, spacing, ramp, window, quota, concurrency or lockout when it is shared through Redis',
     ],
     [
       'limits: { a: { lockout: { after: 3 }, redis: { url: "redis://x", fairQueue: true } } }',
@@ -261,15 +261,15 @@ groups: { self: eu, groups: { a: { weight: -1, min: 2 }, b: { at: ftp } }, reser
     ],
     [
       'limits: { a: { all: [{ lockout: { after: 3 } }, { bucket: { rate: 1 } }], etcd: "http://127.0.0.1:1" } }',
-      'expected `limits.a` to be a bucket, a spacing or a lockout, alone,',
+      'or a lockout, alone, when it is shared through etcd, got "all"',
     ],
     [
       'peers: { udp: "127.0.0.1:1" }\nlimits: { a: { lockout: { after: 3 }, peers: true } }',
-      '`limits.a.peers` to be left out: peers can share a bucket, and no other rule',
+      '`limits.a.peers` to be left out: peers can share bucket and window, and no other rule',
     ],
     [
       `${GROUPS}limits: { a: { lockout: { after: 3 }, groups: true } }`,
-      'expected `limits.a` to be a bucket: only its tokens can be stored',
+      'expected `limits.a` to be a bucket or a window: only its units can be stored',
     ],
     [
       'pool: { size: 3 }\nlimits: { a: { all: [{ bucket: { rate: 1 } }, { lockout: { after: 3, on: refusal } }], pool: true } }',
@@ -291,7 +291,7 @@ groups: { self: eu, groups: { a: { weight: -1, min: 2 }, b: { at: ftp } }, reser
     ['limits: { a: { ramp: {}, etcd: "http://x" } }', '`limits.a'],
     [
       'limits: { a: { adaptive: {}, etcd: "http://x" } }',
-      'expected `limits.a` to be a bucket, a spacing or a lockout, alone, when it is shared through etcd',
+      'expected `limits.a` to be a bucket, a spacing, a window or a lockout, alone, when it is shared through etcd',
     ],
     [
       'limits: { a: { bucket: { rate: 1 }, etcd: { endpoints: "http://x", startTolerence: 1s } } }',
@@ -332,7 +332,7 @@ groups: { self: eu, groups: { a: { weight: -1, min: 2 }, b: { at: ftp } }, reser
     ],
     [
       'peers: { udp: "127.0.0.1:1" }\nlimits: { a: { spacing: { every: 1s }, peers: true } }',
-      '`limits.a.peers` to be left out: peers can share a bucket, and no other rule',
+      '`limits.a.peers` to be left out: peers can share bucket and window, and no other rule',
     ],
     ['pool: {}', '`pool` to be an object with one of redis, nats, etcd, size, environment, dns'],
     ['pool: redis', '`pool` to be an object with one of redis, nats, etcd'],
@@ -408,7 +408,7 @@ groups: { self: eu, groups: { a: { weight: -1, min: 2 }, b: { at: ftp } }, reser
     ],
     [
       `${GROUPS}limits: { a: { spacing: { every: 1s }, groups: true } }`,
-      'sluice.yaml:2:11: expected `limits.a` to be a bucket: only its tokens can be stored',
+      'sluice.yaml:2:11: expected `limits.a` to be a bucket or a window: only its units can be stored',
     ],
     [
       `${GROUPS}limits: { a: { bucket: { rate: 1, burst: 1 }, groups: true } }`,
