@@ -26,6 +26,24 @@ const linesOf = (content: unknown): unknown[] => {
 const ramp = { min: 10, max: 110, over: '10s', mode: 'only-if-used', threshold: 100 };
 
 describe('sluice trace', () => {
+  test('lockout: failures lock, and a success of the attempt that locked opens again', () => {
+    const limit = { lockout: { after: 2, lock: '1m' } };
+    const calls = [
+      { at: 0, check: 1, id: 'a' },
+      { at: 0, settle: { id: 'a', attempt: 'failure' } },
+      { at: 10, check: 1, id: 'b' },
+      { at: 20, check: 1 },
+      { at: 30, settle: { id: 'b', attempt: 'success' } },
+    ];
+    expect(linesOf({ limit, calls })).toMatchObject([
+      { verdict: 'allow', remaining: 1 },
+      { remaining: 1 },
+      { verdict: 'allow', remaining: 0 },
+      { verdict: 'deny', retryAfterMs: 59_990 },
+      { remaining: 2 },
+    ]);
+  });
+
   test('ramp: a member of a pool of two takes its part and gives some back', () => {
     const calls = [
       { at: 0, update: { poolSize: 2 } },

@@ -5,7 +5,7 @@
  */
 
 import type { Millis } from '../core/clock.ts';
-import { type Decision, OUTCOMES } from '../core/decision.ts';
+import { ATTEMPT_OUTCOMES, type Decision, OUTCOMES } from '../core/decision.ts';
 import { ConfigError } from '../core/errors.ts';
 import { OptionReader } from '../core/options.ts';
 import { seededRandom } from '../core/random.ts';
@@ -32,7 +32,8 @@ for each. FILE - is standard input.
    "calls": [{"at": 0, "check": 2}, {"at": 100, "check": 2}]}
 
 limit   one key, with its options:
-        ${LIMIT_KINDS.join(', ')}
+        ${LIMIT_KINDS.slice(0, 6).join(', ')},
+        ${LIMIT_KINDS.slice(6).join(', ')}
 calls   each has "at", in milliseconds and never decreasing, and one of
         check: n                all or nothing; 0 counts nothing
         takeUpTo: n or "all"    up to n
@@ -41,9 +42,10 @@ calls   each has "at", in milliseconds and never decreasing, and one of
         update: {poolSize, rank}
                                 members that divide a ramp from now on; the
                                 rank decides when this one gets the remainder
-        settle: {id, outcome, rttMs, used}
+        settle: {id, outcome, rttMs, used, attempt}
                                 settles a call that has an "id"; outcome: ok
-                                (default), busy, timeout, failed or ignored
+                                (default), busy, timeout, failed or ignored;
+                                attempt, of a lockout: success or failure
         The aliases ask, take, give and hear are accepted.
 
   --json   one line a call: {at, verdict, granted, remaining, waitMs,
@@ -200,6 +202,7 @@ class TraceRun {
     const rttMs = optionalAmount(settled, 'rttMs');
     const outcome = settled.oneOf('outcome', OUTCOMES, 'ok');
     const used = optionalAmount(settled, 'used');
+    const attempt = settled.has('attempt') && settled.oneOf('attempt', ATTEMPT_OUTCOMES);
     settled.finish();
     if (!open.isAllowed) return {}; // it never ran, so there is nothing to settle
     const { expireMs } = internalsOf(this.#limiter);
@@ -210,6 +213,7 @@ class TraceRun {
       dueAt: open.dueAt,
       ...(rttMs !== undefined && { rttMs }),
       ...(used !== undefined && { used }),
+      ...(attempt && { attempt }),
     });
     return isExpired ? { verdict: 'expired' } : {};
   }

@@ -51,7 +51,9 @@ export function remoteLimiterContract({
 
   test('lockout: failures of two processes lock the key in both, and a success opens it', async () => {
     const limit = { lockout: { after: 3, lock: ['1m', '5m'] } } as const;
-    const [a, b] = [createShared(limit), createShared(limit, { isSecondProcess: true })];
+    const [a, b] = [false, true].map((isSecondProcess) =>
+      createShared(limit, { isSecondProcess, deadlineMs }),
+    );
     for (const api of [a, b, a]) {
       expect((await api.check('alice')).verdict).toBe('allow');
       await api.report('alice', 'failure');
@@ -78,7 +80,9 @@ export function remoteLimiterContract({
 
   test('lockout: of 100 logins in flight at once over two processes, `after` are allowed', async () => {
     const limit = { lockout: { after: 5 } };
-    const [a, b] = [createShared(limit), createShared(limit, { isSecondProcess: true })];
+    const [a, b] = [false, true].map((isSecondProcess) =>
+      createShared(limit, { isSecondProcess, deadlineMs }),
+    );
     const decisions = await Promise.all(
       Array.from({ length: 100 }, (_, n) => (n % 2 ? a : b).check('alice')),
     );
