@@ -261,15 +261,15 @@ groups: { self: eu, groups: { a: { weight: -1, min: 2 }, b: { at: ftp } }, reser
     ],
     [
       'limits: { a: { all: [{ lockout: { after: 3 } }, { bucket: { rate: 1 } }], etcd: "http://127.0.0.1:1" } }',
-      'expected `limits.a` to be a bucket, a spacing or a lockout, alone,',
+      'expected `limits.a` to be a bucket, a spacing, a window or a lockout, alone,',
     ],
     [
       'peers: { udp: "127.0.0.1:1" }\nlimits: { a: { lockout: { after: 3 }, peers: true } }',
-      '`limits.a.peers` to be left out: peers can share a bucket, and no other rule',
+      '`limits.a.peers` to be left out: peers can share bucket and window, and no other rule',
     ],
     [
       `${GROUPS}limits: { a: { lockout: { after: 3 }, groups: true } }`,
-      'expected `limits.a` to be a bucket: only its tokens can be stored',
+      'expected `limits.a` to be a bucket or a window: only its units can be stored',
     ],
     [
       'pool: { size: 3 }\nlimits: { a: { all: [{ bucket: { rate: 1 } }, { lockout: { after: 3, on: refusal } }], pool: true } }',
