@@ -16,6 +16,15 @@ export const limitIdOf = (
 ): string =>
   hasExplicitName ? name : specs.map(({ kind, params }) => `${kind} ${params.join(' ')}`).join('+');
 
+/**
+ * The kinds of a limit's rules, as part of a stored key: limits that cannot read each other's state have other keys. The
+ * steps of a window are numbered by their length.
+ */
+export const stateKindOf = ({ specs = [] }: Policy): string =>
+  specs
+    .map(({ kind, params }) => (kind === 'window' ? `${kind}-${params[1]}x${params[2]}` : kind))
+    .join('+');
+
 /** The Retry-After of a refusal during an outage: the server may be available again by then. */
 const UNAVAILABLE_RETRY_MS: Millis = 500;
 

@@ -44,6 +44,9 @@ export interface WindowOptions {
 
 const MAX_STEPS = 1000;
 
+/** A pool divides windows of at most this length: a member that joins has no part until one has passed. */
+const MAX_DIVIDED_MS: Millis = 3_600_000;
+
 /** Steps are numbered from the origin of time: shorter ones would exceed the whole numbers. */
 const MIN_STEP_MS: Millis = 1;
 
@@ -142,6 +145,14 @@ function windowAt(terms: WindowTerms, { part, least, until }: WindowPart): Polic
     }
   };
 
+  const divided = (next: PoolPosition, now: Millis): Policy => {
+    const most = mostAt(now);
+    const nextPart = partOf(limit, next);
+    const held =
+      nextPart > most ? { least: most, until: now + perMs + stepMs } : { least: nextPart, until };
+    return windowAt(terms, { part: nextPart, ...held });
+  };
+
   const kind = 'window';
   const policy: Policy = {
     kind,
@@ -216,15 +227,7 @@ function windowAt(terms: WindowTerms, { part, least, until }: WindowPart): Polic
       if (added > 0 && step === stepAt(now)) state[i + indexOf(step)] -= added;
     },
 
-    divided(next, now) {
-      const most = mostAt(now);
-      const nextPart = partOf(limit, next);
-      const grows = nextPart > most;
-      const held = grows
-        ? { least: most, until: now + perMs + stepMs }
-        : { least: nextPart, until };
-      return windowAt(terms, { part: nextPart, ...held });
-    },
+    ...(perMs <= MAX_DIVIDED_MS && { divided }),
     ratePerSecond: () => (part / perMs) * 1000,
 
     terms,

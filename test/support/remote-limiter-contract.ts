@@ -323,6 +323,18 @@ export function remoteLimiterContract({
     expect(await left()).toEqual([12, 12]);
   });
 
+  test('change: a window keeps what counts with another limit, and refuses another period', async () => {
+    const windowLimit = (limit: number, per: string) => ({ window: { limit, per } });
+    const api = createShared(windowLimit(20, '1h'));
+    await api.check('k', 8);
+    await api.change(windowLimit(10, '1h'));
+    expect((await api.inspect('k'))?.remaining).toBe(2);
+    await expect(api.change(windowLimit(10, '2h'))).rejects.toThrow('the same `per` and `steps`');
+    const longer = createShared(windowLimit(10, '2h'), { isSecondProcess: true });
+    expect(await longer.check('k')).toEqual({ verdict: 'allow', remaining: 9 }); // steps are numbered by their length
+    expect((await api.inspect('k'))?.remaining).toBe(2);
+  });
+
   test('change: a key that is idle until then has refilled at the old rate, and later does at the new one', async () => {
     const [slow, fast] = [bucketLimit(0.001, 20), bucketLimit(20, 20)];
     const api = createShared(slow, UNHURRIED);

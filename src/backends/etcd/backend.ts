@@ -34,7 +34,7 @@ import {
   type RemoteDecision,
   toBatchDecision,
 } from '../remote-backend.ts';
-import { decideUnavailable, limitIdOf, randomId } from '../remote-limit.ts';
+import { decideUnavailable, limitIdOf, randomId, stateKindOf } from '../remote-limit.ts';
 import { RttEstimator } from '../rtt-estimator.ts';
 import { CasRegister, type RegisterContext, type RegisterOperation } from './cas-register.ts';
 import { ClockOffsets } from './clock-offsets.ts';
@@ -109,7 +109,7 @@ export class EtcdBackend implements RemoteBackend {
     this.#policy = policy;
     this.#rule = new DelayedRule(policy, options.startToleranceMs);
     const limitId = encodeURIComponent(limitIdOf(context, policy));
-    this.#keyPrefix = `${options.prefix}${limitId}/${policy.kind}/`;
+    this.#keyPrefix = `${options.prefix}${limitId}/${stateKindOf(policy)}/`;
     this.#everyMs = everyMsOf(policy);
     this.#pending = new DeadlineSet(clock, options.deadlineMs, this.#timeOut.bind(this));
     const probe = () => store.compareAndSwap(this.#keyPrefix, NO_REVISION);
@@ -220,8 +220,9 @@ export class EtcdBackend implements RemoteBackend {
   prepareChange(policy: Policy): (() => Promise<void>) | undefined {
     const rule = new DelayedRule(policy, this.#options.startToleranceMs);
     const convert = converterBetween(this.#rule.policy, rule.policy);
-    // A process that has not changed yet reads the same state: its length must stay.
-    if (!convert || rule.policy.width !== this.#rule.policy.width) return undefined;
+    // A process that has not changed yet reads the same state: its length, and the length of its steps, must stay.
+    const isAlike = stateKindOf(policy) === stateKindOf(this.#policy);
+    if (!convert || !isAlike || rule.policy.width !== this.#rule.policy.width) return undefined;
     return async () => {
       if (this.#breaker.isOpen) throw new UnavailableError('etcd');
       const context = { ...this.#context, policy: rule.policy };

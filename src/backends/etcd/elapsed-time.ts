@@ -75,6 +75,18 @@ export function onElapsedTime({ specs = [] }: Policy): Policy {
 
     update: (state, i, feedback, now) => inner.update(state, i, feedback, advance(state, i, now)),
 
+    terms: inner,
+    converterFrom(from) {
+      const convert = inner.converterFrom?.(from.terms as Policy);
+      if (!convert) return undefined;
+      return (state, i, source, j, at) => {
+        const time = timeAt(source, j, at);
+        convert(state, i, source, j, time);
+        state[i + TIME] = time;
+        state[i + WRITTEN_AT] = at;
+      };
+    },
+
     credit(state, i, units, upTo, now) {
       inner.credit?.(state, i, units, upTo, advance(state, i, now));
     },

@@ -87,9 +87,13 @@ test('pool backend: refuses a limit that cannot be divided', () => {
   const setting = { name: 'x', clock: new VirtualClock(0), random: () => 0.5, maxKeys: 10 };
   const busy = createPolicy({ busy: {} }, () => 0.5);
   const complaint =
-    'expected `limit` to be made of bucket, spacing, ramp, window, concurrency, adaptive, lockout (on failures) or a quota of at most an hour in a pool, got "busy"';
+    'expected `limit` to be made of bucket, spacing, ramp, concurrency, adaptive, lockout (on failures), or a window or quota of at most an hour in a pool, got "busy"';
   expect(() => new PoolBackend(busy, setting, ALONE)).toThrow(complaint);
   expect(() => dryRunPool.create(busy, setting)).toThrow(complaint);
+  const day = createPolicy({ window: { limit: 9, per: '1d' } }, () => 0.5);
+  expect(() => new PoolBackend(day, setting, ALONE)).toThrow(
+    'a window or quota of at most an hour',
+  );
 });
 
 const OPTIONS = {

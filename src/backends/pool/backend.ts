@@ -303,6 +303,6 @@ type DivisiblePolicy = Policy & Required<Pick<Policy, 'divided'>>;
 function requireDivisible(policy: Policy): asserts policy is DivisiblePolicy {
   if (policy.divided) return;
   const expected =
-    'made of bucket, spacing, ramp, window, concurrency, adaptive, lockout (on failures) or a quota of at most an hour in a pool';
+    'made of bucket, spacing, ramp, concurrency, adaptive, lockout (on failures), or a window or quota of at most an hour in a pool';
   throw new ConfigError('limit', expected, policy.kind);
 }

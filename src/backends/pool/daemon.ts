@@ -37,7 +37,7 @@ const LIMIT: LimitBackend = {
   identity: NAME,
   view: true,
   unsupported:
-    'left out: a pool can divide bucket, spacing, ramp, window, concurrency, adaptive, lockout (on failures) and short quotas, and no other rule',
+    'left out: a pool can divide bucket, spacing, ramp, concurrency, adaptive, lockout (on failures), windows and quotas of at most an hour, and no other rule',
   // Every second has its own part: a clock that is read once for a batch could spend one that is over.
   needsExactTime: true,
   dryRun: () => dryRunPool,

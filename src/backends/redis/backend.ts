@@ -18,6 +18,7 @@ import {
   type RemoteDecision,
   toBatchDecision,
 } from '../remote-backend.ts';
+import { stateKindOf } from '../remote-limit.ts';
 import { RttEstimator } from '../rtt-estimator.ts';
 import type { Scripts } from './batcher.ts';
 import {
@@ -213,8 +214,9 @@ export class RedisBackend implements PrefetchSource {
 
   prepareChange(policy: Policy): (() => Promise<void>) | undefined {
     const convert = converterBetween(this.#policy, policy);
-    // A process that has not changed yet reads the same state: its length must stay.
-    if (!convert || policy.width !== this.#policy.width) return undefined;
+    // A process that has not changed yet reads the same state: its length, and the length of its steps, must stay.
+    const isAlike = stateKindOf(policy) === stateKindOf(this.#policy);
+    if (!convert || !isAlike || policy.width !== this.#policy.width) return undefined;
     return async () => {
       await this.#context.change(policy, scriptsOf(policy, this.#order), convert);
       this.#policy = policy;

@@ -70,7 +70,7 @@ describe.skipIf(!redisServer())('change of a limit in Redis', () => {
     const api = shared({ window: { limit: 10, per: '1h', steps: 10 } });
     await api.check('k', 4);
     const change = api.change({ window: { limit: 10, per: '1h', steps: 20 } });
-    await expect(change).rejects.toThrow('`steps` in a server');
+    await expect(change).rejects.toThrow('`per` and `steps` of a window');
     expect(await leftOf(api)).toBe(6);
   });
 

@@ -6,7 +6,7 @@ import type { OnUnavailable } from '../../core/decision.ts';
 import { UnavailableError } from '../../core/errors.ts';
 import type { KeyConverter, Policy } from '../../policies/policy.ts';
 import type { RemoteBackendContext } from '../remote-backend.ts';
-import { decideUnavailable, limitIdOf } from '../remote-limit.ts';
+import { decideUnavailable, limitIdOf, stateKindOf } from '../remote-limit.ts';
 import { ScriptBatcher, type Scripts } from './batcher.ts';
 import { escapeGlob, type RedisConnection, type Subscriber } from './client.ts';
 import { FairQueue, type FairQueueOptions, type SendCommand } from './fair-queue.ts';
@@ -132,7 +132,7 @@ function nameKeys(prefix: string, context: RemoteBackendContext, policy: Policy)
   // The end of the limit's id must be unambiguous: "a:b" and "c" differ from "a" and "b:c". Empty braces are no hash tag.
   const id = limitIdOf(context, policy).replace(/[%:{}]/g, encodeURIComponent);
   const start = `${prefix}:{${id}`;
-  const end = `}:${(policy.specs ?? []).map(({ kind }) => kind).join('+')}`;
+  const end = `}:${stateKindOf(policy)}`;
   return {
     keyOf: (key: string): string =>
       key.length <= MAX_KEY_CHARS ? `${start}:${key}${end}` : `${start}#${digestOf(key)}${end}`,

@@ -261,7 +261,7 @@ groups: { self: eu, groups: { a: { weight: -1, min: 2 }, b: { at: ftp } }, reser
     ],
     [
       'limits: { a: { all: [{ lockout: { after: 3 } }, { bucket: { rate: 1 } }], etcd: "http://127.0.0.1:1" } }',
-      'or a lockout, alone, when it is shared through etcd, got "all"',
+      'expected `limits.a` to be a bucket, a spacing, a window or a lockout, alone,',
     ],
     [
       'peers: { udp: "127.0.0.1:1" }\nlimits: { a: { lockout: { after: 3 }, peers: true } }',
