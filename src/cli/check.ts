@@ -36,6 +36,8 @@ options:
   --also CHECK       another limit and key that the call counts in: LIMIT,KEY or LIMIT@COST,KEY. Repeatable. The call is
                      allowed only if all limits allow it, and otherwise counted in none. The limit * is those that match
   --wait TIME        waits in the daemon's queue until the call is allowed, at most so long; default: no wait
+  --flow NAME        with --wait, for limits with \`queue: fair\`: whose call it is; default: the key
+  --tenant NAME      the tenant whose fair share the flow divides with others
   --deadline TIME    how long to wait for a reply, with --wait in addition to it; default 1s
   --tls              connect with TLS
   --ca FILE          trusted certificate authorities, in PEM; default: those of the system. Implies --tls
@@ -59,6 +61,8 @@ examples:
       cost: TEXT,
       also: LIST,
       wait: TEXT,
+      flow: TEXT,
+      tenant: TEXT,
       deadline: TEXT,
       tls: SWITCH,
       ca: TEXT,
@@ -71,6 +75,9 @@ examples:
     const waitMs = values.wait === undefined ? undefined : parseTime('--wait', values.wait);
     if (waitMs !== undefined && also.length > 0)
       throw new CommandError('expected `--wait` or `--also`, got both');
+    const { flow, tenant } = values;
+    if (waitMs === undefined && (flow ?? tenant) !== undefined)
+      throw new CommandError('expected `--wait` with `--flow` or `--tenant`, got none');
     const password = process.env.SLUICE_RESP_PASSWORD;
     const client = connect({
       at: parseEndpoint(values.at ?? '127.0.0.1:7611', '--at'),
@@ -87,7 +94,13 @@ examples:
         ? client.checkAll([{ key, cost, ...named }, ...also])
         : waitMs === undefined
           ? client.check(key, cost, named)
-          : client.acquire(key, { ...named, cost, wait: waitMs }));
+          : client.acquire(key, {
+              ...named,
+              ...(flow !== undefined && { flow }),
+              ...(tenant !== undefined && { tenant }),
+              cost,
+              wait: waitMs,
+            }));
       if (rejected) {
         terminal.error(`sluice check: ${rejected.message.replace(/^.*: ERR /, '')}`);
         return EXIT_CANNOT_RUN;

@@ -11,6 +11,7 @@ import { isUtf8 } from 'node:buffer';
 import type { Millis } from '../../../core/clock.ts';
 import { OUTCOMES, type Outcome } from '../../../core/decision.ts';
 import { parseDuration } from '../../../core/duration.ts';
+import { FLOW_FIELDS, type FlowOptions, flowProblem } from '../../../core/flow.ts';
 import { isRecord, MAX_AMOUNT } from '../../../core/options.ts';
 import type { PermitResult } from '../../../limiter/permit.ts';
 import { toBinaryKey } from '../../keys/binary-key.ts';
@@ -28,6 +29,8 @@ export interface CheckParams {
   readonly waitMs?: Millis | undefined;
   /** Undefined: a header or the plan file say it. */
   readonly plan?: string | undefined;
+  /** Whose call waits, for limits with `queue: fair`. */
+  readonly flow?: FlowOptions | undefined;
 }
 
 export interface TakeParams extends Pick<CheckParams, 'limit' | 'key' | 'wantsPermit'> {
@@ -44,7 +47,10 @@ export interface Settlement {
   readonly result: PermitResult;
 }
 
-const CHECK_NAMES = ['limit', 'key', 'cost', 'hold', 'status', 'wait', 'plan'] as const;
+const CHECK_NAMES = [
+  ...(['limit', 'key', 'cost', 'hold', 'status', 'wait', 'plan'] as const),
+  ...FLOW_FIELDS,
+] as const;
 const TAKE_NAMES = ['limit', 'key', 'max', 'hold'] as const;
 const GIVE_BACK_NAMES = ['permit', 'unused'] as const;
 const SETTLE_NAMES = ['permit', 'outcome', 'used', 'rttMs', 'retryAfterMs'] as const;
@@ -64,12 +70,14 @@ const DECIMAL = /^\d{1,16}(?:\.\d{1,16})?$/;
 export function checkFromForm(text: string, from: number): CheckParams | ValidationProblem {
   const values = readParameters(text, from, CHECK_NAMES);
   if (values instanceof ValidationProblem) return values;
-  const [limit, key, cost, hold, status, wait, plan] = values;
-  if (cost === undefined && hold === undefined && status === undefined && wait === undefined)
-    return { limit, key, cost: 1, wantsPermit: false, status, plan };
+  const [limit, key, cost, hold, status, wait, plan, flow, flowWeight, tenant, tenantWeight] =
+    values;
+  const namesFlow = (flow ?? flowWeight ?? tenant ?? tenantWeight) !== undefined;
+  if ((cost ?? hold ?? status ?? wait) === undefined && !namesFlow)
+    return { limit, key, cost: 1, wantsPermit: false, status: undefined, plan };
   if (hold !== undefined && !Object.hasOwn(BOOLEAN_VALUES, hold))
     return new ValidationProblem('hold', '1 or 0', hold);
-  return validateCheck(
+  const check = validateCheck(
     limit,
     key,
     cost === undefined ? 1 : numberOf(cost),
@@ -80,6 +88,28 @@ export function checkFromForm(text: string, from: number): CheckParams | Validat
     status,
     wait,
   );
+  if (!namesFlow) return check;
+  return withFlow(check, [flow, amountOf(flowWeight), tenant, amountOf(tenantWeight)]);
+}
+
+/** Adds the flow of a call that waits. */
+function withFlow(
+  check: CheckParams | ValidationProblem,
+  values: readonly unknown[],
+): CheckParams | ValidationProblem {
+  if (check instanceof ValidationProblem) return check;
+  const [flow, flowWeight, tenant, tenantWeight] = values;
+  const weights = {
+    ...(flowWeight !== undefined && { flowWeight }),
+    ...(tenantWeight !== undefined && { tenantWeight }),
+  };
+  const names = { ...(flow !== undefined && { flow }), ...(tenant !== undefined && { tenant }) };
+  const options = { ...names, ...weights } as FlowOptions;
+  const problem = flowProblem(options);
+  if (problem) return new ValidationProblem(...problem);
+  if (check.waitMs === undefined)
+    return new ValidationProblem('wait', 'given with `flow` or `tenant`', undefined);
+  return { ...check, flow: options };
 }
 
 const numberOf = (text: string): number => (DECIMAL.test(text) ? Number(text) : Number.NaN);
@@ -159,8 +189,15 @@ function checkFromJson(value: unknown): CheckParams | ValidationProblem {
   }
   if (!isOptionalString(plan)) return new ValidationProblem('plan', 'a string', plan);
   const binaryKey = key === undefined ? undefined : toBinaryKey(key);
-  return validateCheck(limit, binaryKey, cost, hold, status, plan, cost, status, wait);
+  const check = validateCheck(limit, binaryKey, cost, hold, status, plan, cost, status, wait);
+  const flow = fields.slice(-FLOW_FIELDS.length);
+  if (flow.every((field) => field === undefined)) return check;
+  const [flowName, flowWeight, tenant, tenantWeight] = flow;
+  return withFlow(check, [binaryName(flowName), flowWeight, binaryName(tenant), tenantWeight]);
 }
+
+const binaryName = (value: unknown): unknown =>
+  typeof value === 'string' ? toBinaryKey(value) : value;
 
 const isOptionalString = (value: unknown): value is string | undefined =>
   value === undefined || typeof value === 'string';

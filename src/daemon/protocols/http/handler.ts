@@ -293,7 +293,8 @@ export class HttpHandler {
       const limit = this.#limitWithPlan(request, params) as string | undefined; // known: it has a route
       const { key = extractKey?.(request) ?? '' } = params;
       const { clientLeft: signal } = request.socket;
-      const result = await router.acquire(routed, { waitMs, sent: { limit, key }, signal });
+      const { flow } = params;
+      const result = await router.acquire(routed, { waitMs, sent: { limit, key }, signal, flow });
       return await this.#responder.respond(params, routed, result);
     } catch (error) {
       if (error === CLIENT_LEFT) return ABANDONED;

@@ -4,6 +4,8 @@
  *     SLUICE.ACQUIRE per-client ip:10.0.0.1 WAIT 500     waits up to 500 ms; commands behind it wait too, as behind BLPOP
  */
 
+import { formatMismatch } from '../../../core/errors.ts';
+import { FLOW_FIELDS, type FlowOptions, flowProblem } from '../../../core/flow.ts';
 import type { WaitLimits } from '../../router/waiting.ts';
 import {
   type Arguments,
@@ -18,29 +20,43 @@ import { ANY_LIMIT, HOLD, noSuchLimit, replyWithRest } from './sluice.ts';
 
 const WAIT = Buffer.from('wait');
 
-/** Reads `[cost] WAIT ms [HOLD]`, the keywords in any order. A string is an error. */
+/** The fields of a flow by their keyword; a weight is a number. */
+const FLOW_KEYWORDS = new Map(FLOW_FIELDS.map((name) => [name.toLowerCase(), name]));
+
+/** Reads `[cost] WAIT ms [HOLD] [FLOW name] …`, the keywords in any order. A string is an error. */
 function readOptions(args: Arguments) {
-  const isKeyword = (n: number): boolean => args.isKeyword(n, WAIT) || args.isKeyword(n, HOLD);
+  const isKeyword = (n: number): boolean =>
+    args.isKeyword(n, WAIT) || args.isKeyword(n, HOLD) || FLOW_KEYWORDS.has(args.lowerText(n));
   const hasCost = !isKeyword(3);
   const cost = hasCost ? args.amount(3) : 1;
   if (Number.isNaN(cost)) return NOT_A_NUMBER;
   let waitMs: number | undefined;
   let wantsPermit = false;
+  const flow: { -readonly [F in keyof FlowOptions]: FlowOptions[F] } = {};
   for (let n = hasCost ? 4 : 3; n < args.count; n++) {
     if (!wantsPermit && args.isKeyword(n, HOLD)) wantsPermit = true;
     else if (waitMs === undefined && args.isKeyword(n, WAIT) && n + 1 < args.count)
       waitMs = args.integer(++n);
-    else return SYNTAX;
+    else {
+      const field = FLOW_KEYWORDS.get(args.lowerText(n));
+      if (!field || field in flow || ++n >= args.count) return SYNTAX;
+      if (field === 'flow' || field === 'tenant') flow[field] = args.text(n);
+      else flow[field] = args.amount(n);
+    }
   }
   if (waitMs === undefined) return SYNTAX;
-  return waitMs >= 0 ? { cost, waitMs, wantsPermit } : NOT_AN_INTEGER;
+  const problem = flowProblem(flow);
+  if (problem) return `ERR ${formatMismatch(...problem)}`;
+  const isNamed = flow.flow !== undefined || flow.tenant !== undefined;
+  const options = { cost, waitMs, wantsPermit, flow: isNamed ? flow : undefined };
+  return waitMs >= 0 ? options : NOT_AN_INTEGER;
 }
 
 function acquire({ args, reply, context, client }: Invocation): CommandReply {
   const { router } = context;
   const options = readOptions(args);
   if (typeof options === 'string') return reply.error(options);
-  const { waitMs, ...rest } = options;
+  const { waitMs, flow, ...rest } = options;
   const { maxWaitMs } = router.waiting.bounds;
   if (waitMs > maxWaitMs)
     return reply.error(`ERR WAIT must be at most ${maxWaitMs} ms (bounds.wait)`);
@@ -49,7 +65,7 @@ function acquire({ args, reply, context, client }: Invocation): CommandReply {
   const sent = { limit, key: args.text(2) };
   const routed = router.route({ ...sent, ...rest });
   if (!routed) return reply.error(noSuchLimit(name));
-  const limits: WaitLimits = { waitMs, sent, signal: client.signal };
+  const limits: WaitLimits = { waitMs, sent, signal: client.signal, flow };
   const result = router.acquire(routed, limits);
   return replyWithRest(reply, result, rest.cost, () => router.remaining(routed));
 }
@@ -60,6 +76,7 @@ export const acquireCommand: RespCommand = {
   keyIndex: 2,
   isBlocking: true,
   summary: 'Checks as SLUICE.CHECK does, and waits until the call is admitted or its time is over',
-  usage: 'limit key [cost] WAIT ms [HOLD]',
+  usage:
+    'limit key [cost] WAIT ms [HOLD] [FLOW name] [FLOWWEIGHT n] [TENANT name] [TENANTWEIGHT n]',
   run: acquire,
 };
