@@ -12,6 +12,7 @@
 import type { Outcome } from '../core/decision.ts';
 import type { Duration } from '../core/duration.ts';
 import { ConfigError, type Denial } from '../core/errors.ts';
+import { FLOW_FIELDS, type FlowOptions } from '../core/flow.ts';
 import { OptionReader } from '../core/options.ts';
 import type { RemoteLimiter } from '../limiter/async-limiter.ts';
 import type { LimiterOptions } from '../limiter/limiter.ts';
@@ -41,11 +42,17 @@ type Args<F extends FetchLike> = Parameters<F>;
 type ResponseOf<F extends FetchLike> = Awaited<ReturnType<F>>;
 
 /** Options that are passed on to `throttle` as they are. */
-const PASSED_ON = ['cost', 'used', 'priority', 'partition', 'level', 'onDeny'] as const;
+const PASSED_ON = [
+  ...(['cost', 'used', 'priority', 'partition', 'level', 'onDeny'] as const),
+  ...FLOW_FIELDS,
+] as const;
 
 /** Options of `throttleFetch` beside the limit. */
 export interface FetchCallOptions<F extends FetchLike>
-  extends Pick<CallOptions<F>, 'cost' | 'used' | 'priority' | 'partition' | 'level'> {
+  extends Pick<
+    CallOptions<F>,
+    'cost' | 'used' | 'priority' | 'partition' | 'level' | keyof FlowOptions
+  > {
   /** The key of a request. Default: its origin, such as `https://api.example.com`. */
   readonly key?: (...args: Args<F>) => string;
   /** How long to wait for a permit: true without limit, false not at all. Default 30 seconds. */

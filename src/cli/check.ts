@@ -34,6 +34,8 @@ options:
                      allowed only if all limits allow it, and otherwise counted in none. The limit * is those that match
   --id ID            repeated checks of the key with this id are charged once, for a minute
   --wait TIME        waits in the daemon's queue until the call is allowed, at most so long; default: no wait
+  --flow NAME        with --wait, for limits with \`queue: fair\`: whose call it is; default: the key
+  --tenant NAME      the tenant whose fair share the flow divides with others
   --deadline TIME    how long to wait for a reply, with --wait in addition to it; default 1s
   --tls              connect with TLS
   --ca FILE          trusted certificate authorities, in PEM; default: those of the system. Implies --tls
@@ -58,6 +60,8 @@ examples:
       also: LIST,
       id: TEXT,
       wait: TEXT,
+      flow: TEXT,
+      tenant: TEXT,
       open: SWITCH,
       json: SWITCH,
     });
@@ -69,6 +73,9 @@ examples:
       throw new CommandError('expected `--wait` or `--also`, got both');
     if (values.id !== undefined && also.length > 0)
       throw new CommandError('expected `--id` or `--also`, got both');
+    const { flow, tenant } = values;
+    if (waitMs === undefined && (flow ?? tenant) !== undefined)
+      throw new CommandError('expected `--wait` with `--flow` or `--tenant`, got none');
     const client = connectByFlags(values, values.open ? 'allow' : 'deny');
     try {
       const { limit, plan, id } = values;
@@ -78,7 +85,13 @@ examples:
         ? client.checkAll([{ key, cost, ...named }, ...also])
         : waitMs === undefined
           ? client.check(key, cost, once)
-          : client.acquire(key, { ...once, cost, wait: waitMs }));
+          : client.acquire(key, {
+              ...once,
+              ...(flow !== undefined && { flow }),
+              ...(tenant !== undefined && { tenant }),
+              cost,
+              wait: waitMs,
+            }));
       if (rejected) {
         terminal.error(`sluice check: ${rejected.message.replace(/^.*: ERR /, '')}`);
         return EXIT_CANNOT_RUN;

@@ -26,6 +26,7 @@ import {
 } from '../core/decision.ts';
 import type { Duration } from '../core/duration.ts';
 import { ConfigError, RejectedError, UnavailableError } from '../core/errors.ts';
+import { FLOW_FIELDS, type FlowOptions, readFlow } from '../core/flow.ts';
 import { OptionReader, requireNumber } from '../core/options.ts';
 import { emitProcessWarning } from '../core/process-warning.ts';
 import { DaemonConnection, type RequestError } from './connection.ts';
@@ -63,7 +64,7 @@ export interface CheckItem {
 }
 
 /** Options of `acquire`. */
-export interface AcquireOptions extends CheckOptions {
+export interface AcquireOptions extends CheckOptions, FlowOptions {
   /** Default 1. */
   readonly cost?: number;
   /** The longest wait, up to the `bounds.wait` of the daemon. Default 10 s. */
@@ -608,9 +609,25 @@ function readAcquire(key: string, options: AcquireOptions) {
   const amount = encodeAmount(reader.pathOf('cost'), reader.get('cost') ?? 1);
   const names = ['limit', 'plan', 'withPermit', 'id'];
   const [limit, plan, withPermit, id] = names.map((name) => reader.get(name));
+  const flow = encodeFlow(reader);
   reader.finish();
   const check = { limit, plan, withPermit, id } as CheckOptions;
-  return { request: encodeRequest('SLUICE.ACQUIRE', key, amount, check), waitMs, signal };
+  const request = [...encodeRequest('SLUICE.ACQUIRE', key, amount, check), ...flow];
+  return { request, waitMs, signal };
+}
+
+/** Each field of a flow is a keyword of SLUICE.ACQUIRE, in capitals. */
+function encodeFlow(reader: OptionReader): string[] {
+  const given = FLOW_FIELDS.filter((name) => reader.has(name));
+  const options = Object.fromEntries(given.map((name) => [name, reader.get(name)]));
+  for (const name of FLOW_FIELDS) reader.get(name);
+  readFlow(options);
+  return given.flatMap((name) => {
+    const value = options[name];
+    const text =
+      typeof value === 'number' ? encodeAmount(name, value) : toBinaryString(value as string);
+    return [name.toUpperCase(), text];
+  });
 }
 
 /** The fields of a CallReport, and their names in SLUICE.SETTLE. */

@@ -4,7 +4,6 @@
  */
 
 import { ConfigError } from './errors.ts';
-import { requireNumber } from './options.ts';
 
 /** Whose call waits, for a queue of order `fair`. Other queues ignore it. */
 export interface FlowOptions {
@@ -31,34 +30,43 @@ export const FLOW_FIELDS = ['flow', 'flowWeight', 'tenant', 'tenantWeight'] as c
 /** The longest name of a flow or a tenant, in characters. */
 export const MAX_FLOW_CHARS = 256;
 
-export const WEIGHT_RANGE = { min: 0.01, max: 1000 } as const;
+const [MIN_WEIGHT, MAX_WEIGHT] = [0.01, 1000];
+
+const EXPECTED_NAME = `a string of at most ${MAX_FLOW_CHARS} characters`;
+const EXPECTED_WEIGHT = `a number from ${MIN_WEIGHT} to ${MAX_WEIGHT}`;
 
 /** The flow of calls that name none. */
 export const DEFAULT_FLOW: Flow = { tenant: 'f', tenantWeight: 1, flow: '', flowWeight: 1 };
 
 /** Undefined if none is named. @throws {ConfigError} for invalid names or weights. */
 export function readFlow(options: FlowOptions): Flow | undefined {
-  const { flow, flowWeight, tenant, tenantWeight } = options;
-  if (flow === undefined && tenant === undefined) {
-    if (flowWeight !== undefined) throw new ConfigError('flow', 'given with `flowWeight`', flow);
-    if (tenantWeight === undefined) return undefined;
-    throw new ConfigError('tenant', 'given with `tenantWeight`', tenant);
-  }
-  requireName('flow', flow);
-  requireName('tenant', tenant);
-  if (flowWeight !== undefined) requireNumber('flowWeight', flowWeight, WEIGHT_RANGE);
-  if (tenantWeight !== undefined) requireNumber('tenantWeight', tenantWeight, WEIGHT_RANGE);
-  if (tenant === undefined) {
-    if (tenantWeight === undefined)
-      return { tenant: `f${flow}`, tenantWeight: flowWeight ?? 1, flow: '', flowWeight: 1 };
-    throw new ConfigError('tenant', 'given with `tenantWeight`', tenant);
-  }
-  const weights = { tenantWeight: tenantWeight ?? 1, flowWeight: flowWeight ?? 1 };
-  return { tenant: `t${tenant}`, flow: flow ?? '', ...weights };
+  const { flow, flowWeight = 1, tenant, tenantWeight = 1 } = options;
+  const problem = flowProblem(options);
+  if (problem) throw new ConfigError(...problem);
+  if (tenant !== undefined)
+    return { tenant: `t${tenant}`, tenantWeight, flow: flow ?? '', flowWeight };
+  if (flow === undefined) return undefined;
+  return { tenant: `f${flow}`, tenantWeight: flowWeight, flow: '', flowWeight: 1 };
 }
 
-function requireName(field: string, value: unknown): void {
-  if (value === undefined) return;
-  if (typeof value !== 'string' || value.length > MAX_FLOW_CHARS)
-    throw new ConfigError(field, `a string of at most ${MAX_FLOW_CHARS} characters`, value);
+/** What is wrong with the options: the field, what was expected, what came. */
+export function flowProblem(
+  options: FlowOptions,
+): readonly [field: string, expected: string, got: unknown] | undefined {
+  const { flow, flowWeight, tenant, tenantWeight } = options;
+  if (!isName(flow)) return ['flow', EXPECTED_NAME, flow];
+  if (!isName(tenant)) return ['tenant', EXPECTED_NAME, tenant];
+  if (!isWeight(flowWeight)) return ['flowWeight', EXPECTED_WEIGHT, flowWeight];
+  if (!isWeight(tenantWeight)) return ['tenantWeight', EXPECTED_WEIGHT, tenantWeight];
+  if (flowWeight !== undefined && flow === undefined)
+    return ['flow', 'given with `flowWeight`', flow];
+  if (tenantWeight !== undefined && tenant === undefined)
+    return ['tenant', 'given with `tenantWeight`', tenant];
+  return undefined;
 }
+
+const isName = (value: unknown): boolean =>
+  value === undefined || (typeof value === 'string' && value.length <= MAX_FLOW_CHARS);
+
+const isWeight = (value: unknown): boolean =>
+  value === undefined || (typeof value === 'number' && value >= MIN_WEIGHT && value <= MAX_WEIGHT);

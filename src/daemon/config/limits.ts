@@ -60,6 +60,8 @@ export interface LimitConfig {
   readonly expose: boolean;
   /** What is done with checks that are shed; undefined: `overload.fail` says it. */
   readonly overload?: FailMode | undefined;
+  /** The order of its waiting calls. Default fifo. */
+  readonly queue?: 'fifo' | 'fair';
   readonly allow: readonly Pattern[];
   readonly deny: readonly Pattern[];
   readonly overrides: readonly KeyOverrideConfig[];
@@ -140,6 +142,7 @@ function* readLimit(
     shadow: fields.boolean('shadow', false),
     expose: fields.boolean('expose', fields.get('per') !== 'limit'),
     overload: fields.has('overload') ? fields.oneOf('overload', FAIL_MODES) : undefined,
+    queue: fields.oneOf('queue', ['fifo', 'fair'] as const, 'fifo'),
     allow: yield* patterns('allow'),
     deny: yield* patterns('deny'),
     ...(yield* readRulesAndBackends(fields, context)),

@@ -3,7 +3,7 @@
  * not changed. A rule with other numbers keeps its counts too:
  *
  *     other numbers of the rule          the limiter changes its rule: permits and waiters stay
- *     other `maxKeys`, another backend   a new limiter, to which the keys are copied
+ *     other `maxKeys`, backend, `queue`  a new limiter, to which the keys are copied
  *     another kind of rule               a new limiter without counts; the log says so
  */
 
@@ -195,12 +195,12 @@ export class LimiterRegistry {
   #changeRule(
     entry: LimiterEntry,
     rule: RuleOptions,
-    { backends }: LimitConfig,
+    limit: LimitConfig,
   ): (() => void) | undefined {
-    const text = fingerprintOf(rule, backends);
+    const text = fingerprintOf(rule, limit);
     const before = entry.rule;
-    const isSameOtherwise = fingerprintOf({ ...before, limit: rule.limit }, backends) === text;
-    const isSameBackend = fingerprintOf(before, backends) === entry.fingerprint;
+    const isSameOtherwise = fingerprintOf({ ...before, limit: rule.limit }, limit) === text;
+    const isSameBackend = fingerprintOf(before, limit) === entry.fingerprint;
     if (text === entry.fingerprint || !isSameOtherwise || !isSameBackend) return undefined;
     if (!(entry.limiter instanceof SyncLimiter)) return undefined;
     const change = entry.limiter.prepareChange(rule.limit);
@@ -215,13 +215,13 @@ export class LimiterRegistry {
   }
 
   #keepOrCreate(name: string, rule: RuleOptions, limit: LimitConfig): LimiterEntry {
-    const { backends } = limit;
-    const text = fingerprintOf(rule, backends);
+    const { backends, queue: order = 'fifo' } = limit;
+    const text = fingerprintOf(rule, limit);
     const old = this.#entries.get(name);
     if (old?.fingerprint === text) return old;
     const { clock, batchClock, hasher, backendFor } = this.#context;
     const backend = backendFor(limit);
-    const queue = { max: MAX_WAITING }; // `Waiting` has the bound
+    const queue = { max: MAX_WAITING, order }; // `Waiting` has the bound
     const options = { ...rule, name, queue, ...(clock && { clock }), ...(backend && { backend }) };
     const isExact = backends.some(({ needsExactTime }) => needsExactTime);
     const limiter = createLimiter(options, { hasher, clock: isExact ? systemClock : batchClock });
@@ -237,8 +237,10 @@ export function dryRunRegistry(limits: readonly LimitConfig[]): LimiterRegistry 
   return registry;
 }
 
-const fingerprintOf = (rule: RuleOptions, backends: LimitConfig['backends']): string =>
-  fingerprint(rule) + backends.map(({ identity }) => identity).join();
+const fingerprintOf = (rule: RuleOptions, { backends, queue }: LimitConfig): string =>
+  fingerprint(rule) +
+  backends.map(({ identity }) => identity).join() +
+  (queue === 'fair' ? ' fair' : '');
 
 /**
  * What copies the keys of a limit to its replacement; false if that begins without counts. A remote backend keeps them

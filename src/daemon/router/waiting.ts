@@ -7,12 +7,13 @@
  *        │                └──▶ time is over, the client leaves, the daemon stops: refused
  *        └──▶ the queue is full: one attempt without waiting
  *
- * The queues are those of the limiters: first come first served for each key and limit. All local limits of a route are
+ * The queues are those of the limiters: for each key and limit first come first served, or fair between flows. All local limits of a route are
  * one queue position; each remote limit is another one. Nothing is charged while a call waits.
  */
 
 import { type Clock, type Millis, schedule } from '../../core/clock.ts';
 import { type Decision, deny, WHEN_SETTLED } from '../../core/decision.ts';
+import { type FlowOptions, MAX_FLOW_CHARS } from '../../core/flow.ts';
 import { LongestQueue } from '../../core/longest-queue.ts';
 import type { RemoteLimiter } from '../../limiter/async-limiter.ts';
 import { internalsOf } from '../../limiter/internals.ts';
@@ -33,6 +34,8 @@ export interface WaitLimits {
   readonly sent: SentRequest;
   /** Aborts when the client leaves: the promise rejects with its reason. */
   readonly signal: AbortSignal | undefined;
+  /** For limits with `queue: fair`. Default: the key is the flow. */
+  readonly flow?: FlowOptions | undefined;
 }
 
 /** What the router does for waiting calls. */
@@ -58,12 +61,13 @@ type EndCause = 'queue-full' | 'stopping' | 'rerouted';
 
 interface Waiter {
   readonly sent: SentRequest;
+  readonly flow: FlowOptions | undefined;
   readonly queue: KeyQueue;
   request: RoutedRequest;
   abort: AbortController;
 }
 
-/** The waiting calls of one key with the same limits. */
+/** The waiting calls of one key, flow or tenant with the same limits. */
 interface KeyQueue {
   readonly id: string;
   readonly waiters: Set<Waiter>;
@@ -96,7 +100,7 @@ export class Waiting {
     signal?.throwIfAborted();
     if (!isCounted(request.route)) return this.#host.checkRouted(request);
     const now = clockOf(request).now();
-    const waiter = this.#join(request, limits.sent);
+    const waiter = this.#join(request, limits);
     if (!waiter) return this.#attemptOnce(request, now);
     const onAbort = (): void => waiter.abort.abort(signal?.reason);
     signal?.addEventListener('abort', onAbort, { once: true });
@@ -126,13 +130,14 @@ export class Waiting {
   }
 
   /** Undefined if the call may not wait. */
-  #join(request: RoutedRequest, sent: SentRequest): Waiter | undefined {
+  #join(request: RoutedRequest, { sent, flow }: WaitLimits): Waiter | undefined {
     if (this.#isStopping) return undefined;
-    const id = `${request.route.applied[0].name} ${request.key}`;
+    const client = flow ? `\n${flow.tenant ?? flow.flow}` : request.key;
+    const id = `${request.route.applied[0].name} ${client}`;
     const queue = this.#queues.get(id) ?? { id, waiters: new Set() };
     const isFull = this.#waiters.size >= this.bounds.maxWaiting;
     if (isFull && (isFree(request) || !this.#dropLastOfLongest(queue))) return undefined;
-    const waiter: Waiter = { sent, queue, request, abort: new AbortController() };
+    const waiter: Waiter = { sent, flow, queue, request, abort: new AbortController() };
     this.#waiters.add(waiter);
     this.#queues.set(id, queue);
     queue.waiters.add(waiter);
@@ -159,7 +164,7 @@ export class Waiting {
 
   /** The queue is full, or the daemon stops. */
   async #attemptOnce(request: RoutedRequest, now: Millis): Promise<CheckResult> {
-    const result = await this.#acquireAll(request, now, NEVER_ABORTED);
+    const result = await this.#acquireAll(request, undefined, now, NEVER_ABORTED);
     if (result.decision.verdict !== 'deny') return result;
     if (this.#isStopping) return { ...result, reason: 'unavailable' };
     this.refused++;
@@ -174,7 +179,7 @@ export class Waiting {
     for (;;) {
       const { request, abort } = waiter;
       try {
-        return await this.#acquireAll(request, until, abort.signal);
+        return await this.#acquireAll(request, waiter.flow, until, abort.signal);
       } catch (error) {
         signal?.throwIfAborted();
         if (error !== abort.signal.reason) throw error;
@@ -199,6 +204,7 @@ export class Waiting {
   /** Takes from all limits or from none. Rejects if the signal aborts. */
   async #acquireAll(
     request: RoutedRequest,
+    flow: FlowOptions = { flow: request.key.slice(0, MAX_FLOW_CHARS) },
     until: Millis,
     signal: AbortSignal,
   ): Promise<CheckResult> {
@@ -206,7 +212,7 @@ export class Waiting {
     const parts = partsOf(request);
     for (let at = firstPart(request); ; ) {
       const waitMs = Math.max(0, until - clock.now());
-      const taken = await takeAll(parts, at, waitMs, signal);
+      const taken = await takeAll(parts, at, { ...flow, wait: waitMs, signal });
       if ('grants' in taken) {
         const remaining = Math.min(...taken.grants.map((grant) => grant.remaining));
         const permits = taken.grants.flatMap((grant) => grant.permits);
@@ -251,8 +257,7 @@ const hasSameLimits = (one: Route, other: Route): boolean =>
 async function takeAll(
   parts: readonly Part[],
   at: number,
-  waitMs: Millis,
-  signal: AbortSignal,
+  options: AcquireOptions & { readonly signal: AbortSignal },
 ): Promise<{ grants: readonly Grant[] } | { refusal: Refusal; part: number }> {
   const grants: Grant[] = [];
   const giveBack = (): void => {
@@ -261,14 +266,14 @@ async function takeAll(
   const order = [at, ...parts.keys()].filter((part, n) => n === 0 || part !== at);
   try {
     for (const part of order) {
-      const grant = await parts[part]({ signal, wait: part === at ? waitMs : false });
+      const grant = await parts[part](part === at ? options : { ...options, wait: false });
       if (grant instanceof Refusal) {
         giveBack();
         return { refusal: grant, part };
       }
       grants.push(grant);
     }
-    signal.throwIfAborted(); // the client has left since the last grant
+    options.signal.throwIfAborted(); // the client has left since the last grant
   } catch (error) {
     giveBack();
     throw error;

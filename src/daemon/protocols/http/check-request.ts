@@ -16,6 +16,7 @@ import {
   type Outcome,
 } from '../../../core/decision.ts';
 import { parseDuration } from '../../../core/duration.ts';
+import { FLOW_FIELDS, type FlowOptions, flowProblem } from '../../../core/flow.ts';
 import { isRecord, MAX_AMOUNT } from '../../../core/options.ts';
 import type { PermitResult } from '../../../limiter/permit.ts';
 import { EXPECTED_ID, isId } from '../../../limiter/remembered-calls.ts';
@@ -38,6 +39,8 @@ export interface CheckParams {
   readonly id?: string | undefined;
   /** The header that has the id, in lower case. */
   readonly idHeader?: string | undefined;
+  /** Whose call waits, for limits with `queue: fair`. */
+  readonly flow?: FlowOptions | undefined;
 }
 
 export interface TakeParams extends Pick<CheckParams, 'limit' | 'key' | 'wantsPermit'> {
@@ -58,7 +61,10 @@ export interface Settlement {
   readonly result: PermitResult;
 }
 
-const CHECK_NAMES = ['limit', 'key', 'cost', 'hold', 'status', 'wait', 'plan', 'id'] as const;
+const CHECK_NAMES = [
+  ...(['limit', 'key', 'cost', 'hold', 'status', 'wait', 'plan', 'id'] as const),
+  ...FLOW_FIELDS,
+] as const;
 const CHECK_FORM_NAMES = [...CHECK_NAMES, 'id-header'] as const;
 const TAKE_NAMES = ['limit', 'key', 'max', 'hold'] as const;
 const GIVE_BACK_NAMES = ['permit', 'unused'] as const;
@@ -80,11 +86,11 @@ const DECIMAL = /^\d{1,16}(?:\.\d{1,16})?$/;
 export function checkFromForm(text: string, from: number): CheckParams | ValidationProblem {
   const values = readParameters(text, from, CHECK_FORM_NAMES);
   if (values instanceof ValidationProblem) return values;
-  const [limit, key, cost, hold, status, wait, plan, id, idHeader] = values;
-  const hasId = id !== undefined || idHeader !== undefined;
-  const isPlain =
-    cost === undefined && hold === undefined && status === undefined && wait === undefined;
-  if (isPlain && !hasId) return { limit, key, cost: 1, wantsPermit: false, status, plan };
+  const [limit, key, cost, hold, status, wait, plan, id, ...others] = values;
+  const [flow, flowWeight, tenant, tenantWeight, idHeader] = others;
+  const namesFlow = (flow ?? flowWeight ?? tenant ?? tenantWeight) !== undefined;
+  if ((cost ?? hold ?? status ?? wait ?? id ?? idHeader) === undefined && !namesFlow)
+    return { limit, key, cost: 1, wantsPermit: false, status: undefined, plan };
   if (hold !== undefined && !Object.hasOwn(BOOLEAN_VALUES, hold))
     return new ValidationProblem('hold', '1 or 0', hold);
   const check = validateCheck(
@@ -98,16 +104,38 @@ export function checkFromForm(text: string, from: number): CheckParams | Validat
     status,
     wait,
   );
-  if (!hasId || check instanceof ValidationProblem) return check;
-  return withId(check, id, idHeader);
+  const known = withId(check, id, idHeader);
+  if (!namesFlow) return known;
+  return withFlow(known, [flow, amountOf(flowWeight), tenant, amountOf(tenantWeight)]);
+}
+
+/** Adds the flow of a call that waits. */
+function withFlow(
+  check: CheckParams | ValidationProblem,
+  values: readonly unknown[],
+): CheckParams | ValidationProblem {
+  if (check instanceof ValidationProblem) return check;
+  const [flow, flowWeight, tenant, tenantWeight] = values;
+  const weights = {
+    ...(flowWeight !== undefined && { flowWeight }),
+    ...(tenantWeight !== undefined && { tenantWeight }),
+  };
+  const names = { ...(flow !== undefined && { flow }), ...(tenant !== undefined && { tenant }) };
+  const options = { ...names, ...weights } as FlowOptions;
+  const problem = flowProblem(options);
+  if (problem) return new ValidationProblem(...problem);
+  if (check.waitMs === undefined)
+    return new ValidationProblem('wait', 'given with `flow` or `tenant`', undefined);
+  return { ...check, flow: options };
 }
 
 /** A header is read only where the URL names it: a client of a proxy must not choose the id. */
 function withId(
-  check: CheckParams,
+  check: CheckParams | ValidationProblem,
   id: string | undefined,
   idHeader?: string,
 ): CheckParams | ValidationProblem {
+  if (check instanceof ValidationProblem || (id ?? idHeader) === undefined) return check;
   if (id !== undefined && idHeader !== undefined)
     return new ValidationProblem('id-header', 'left out beside `id`', idHeader);
   if (id !== undefined && !isId(id)) return invalidId(id);
@@ -195,9 +223,17 @@ function checkFromJson(value: unknown): CheckParams | ValidationProblem {
   if (!isOptionalString(plan)) return new ValidationProblem('plan', 'a string', plan);
   const binaryKey = key === undefined ? undefined : toBinaryKey(key);
   const check = validateCheck(limit, binaryKey, cost, hold, status, plan, cost, status, wait);
-  if (id === undefined || check instanceof ValidationProblem) return check;
-  return typeof id === 'string' ? withId(check, toBinaryKey(id)) : invalidId(id);
+  const isIdValid = id === undefined || typeof id === 'string';
+  if (!isIdValid) return invalidId(id);
+  const known = withId(check, id === undefined ? undefined : toBinaryKey(id));
+  const flow = fields.slice(-FLOW_FIELDS.length);
+  if (flow.every((field) => field === undefined)) return known;
+  const [flowName, flowWeight, tenant, tenantWeight] = flow;
+  return withFlow(known, [binaryName(flowName), flowWeight, binaryName(tenant), tenantWeight]);
 }
+
+const binaryName = (value: unknown): unknown =>
+  typeof value === 'string' ? toBinaryKey(value) : value;
 
 const isOptionalString = (value: unknown): value is string | undefined =>
   value === undefined || typeof value === 'string';

@@ -313,7 +313,8 @@ export class HttpHandler {
       const limit = this.#limitWithPlan(request, params) as string | undefined; // known: it has a route
       const { key = extractKey?.(request) ?? '' } = params;
       const { clientLeft: signal } = request.socket;
-      const limits = { waitMs, sent: { limit, key }, signal };
+      const { flow } = params;
+      const limits = { waitMs, sent: { limit, key }, signal, flow };
       const result = await (id === undefined
         ? router.acquire(routed, limits)
         : router.once(routed, id, (known) => router.acquire(known, limits)));

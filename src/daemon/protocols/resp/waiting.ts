@@ -4,6 +4,8 @@
  *     SLUICE.ACQUIRE per-client ip:10.0.0.1 WAIT 500     waits up to 500 ms; commands behind it wait too, as behind BLPOP
  */
 
+import { formatMismatch } from '../../../core/errors.ts';
+import { FLOW_FIELDS, type FlowOptions, flowProblem } from '../../../core/flow.ts';
 import { isId } from '../../../limiter/remembered-calls.ts';
 import type { WaitLimits } from '../../router/waiting.ts';
 import {
@@ -19,33 +21,47 @@ import { ANY_LIMIT, HOLD, ID, INVALID_ID, noSuchLimit, replyWithRest } from './s
 
 const WAIT = Buffer.from('wait');
 
-/** Reads `[cost] WAIT ms [HOLD] [ID id]`, the keywords in any order. A string is an error. */
+/** The fields of a flow by their keyword; a weight is a number. */
+const FLOW_KEYWORDS = new Map(FLOW_FIELDS.map((name) => [name.toLowerCase(), name]));
+
+/** Reads `[cost] WAIT ms [HOLD] [ID id] [FLOW name] …`, the keywords in any order. A string is an error. */
 function readOptions(args: Arguments) {
   const isKeyword = (n: number): boolean =>
-    [WAIT, HOLD, ID].some((word) => args.isKeyword(n, word));
+    [WAIT, HOLD, ID].some((word) => args.isKeyword(n, word)) ||
+    FLOW_KEYWORDS.has(args.lowerText(n));
   const hasCost = !isKeyword(3);
   const cost = hasCost ? args.amount(3) : 1;
   if (Number.isNaN(cost)) return NOT_A_NUMBER;
   let waitMs: number | undefined;
   let wantsPermit = false;
   let id: string | undefined;
+  const flow: { -readonly [F in keyof FlowOptions]: FlowOptions[F] } = {};
   for (let n = hasCost ? 4 : 3; n < args.count; n++) {
     if (!wantsPermit && args.isKeyword(n, HOLD)) wantsPermit = true;
     else if (waitMs === undefined && args.isKeyword(n, WAIT) && n + 1 < args.count)
       waitMs = args.integer(++n);
     else if (id === undefined && args.isKeyword(n, ID) && n + 1 < args.count) id = args.text(++n);
-    else return SYNTAX;
+    else {
+      const field = FLOW_KEYWORDS.get(args.lowerText(n));
+      if (!field || field in flow || ++n >= args.count) return SYNTAX;
+      if (field === 'flow' || field === 'tenant') flow[field] = args.text(n);
+      else flow[field] = args.amount(n);
+    }
   }
   if (waitMs === undefined) return SYNTAX;
   if (id !== undefined && !isId(id)) return INVALID_ID;
-  return waitMs >= 0 ? { cost, waitMs, wantsPermit, id } : NOT_AN_INTEGER;
+  const problem = flowProblem(flow);
+  if (problem) return `ERR ${formatMismatch(...problem)}`;
+  const isNamed = flow.flow !== undefined || flow.tenant !== undefined;
+  const options = { cost, waitMs, wantsPermit, id, flow: isNamed ? flow : undefined };
+  return waitMs >= 0 ? options : NOT_AN_INTEGER;
 }
 
 function acquire({ args, reply, context, client }: Invocation): CommandReply {
   const { router } = context;
   const options = readOptions(args);
   if (typeof options === 'string') return reply.error(options);
-  const { waitMs, id, ...rest } = options;
+  const { waitMs, id, flow, ...rest } = options;
   const { maxWaitMs } = router.waiting.bounds;
   if (waitMs > maxWaitMs)
     return reply.error(`ERR WAIT must be at most ${maxWaitMs} ms (bounds.wait)`);
@@ -54,7 +70,7 @@ function acquire({ args, reply, context, client }: Invocation): CommandReply {
   const sent = { limit, key: args.text(2) };
   const routed = router.route({ ...sent, ...rest });
   if (!routed) return reply.error(noSuchLimit(name));
-  const limits: WaitLimits = { waitMs, sent, signal: client.signal };
+  const limits: WaitLimits = { waitMs, sent, signal: client.signal, flow };
   const result =
     id === undefined
       ? router.acquire(routed, limits)
@@ -68,6 +84,7 @@ export const acquireCommand: RespCommand = {
   keyIndex: 2,
   isBlocking: true,
   summary: 'Checks as SLUICE.CHECK does, and waits until the call is admitted or its time is over',
-  usage: 'limit key [cost] WAIT ms [HOLD] [ID id]',
+  usage:
+    'limit key [cost] WAIT ms [HOLD] [ID id] [FLOW name] [FLOWWEIGHT n] [TENANT name] [TENANTWEIGHT n]',
   run: acquire,
 };

@@ -261,7 +261,7 @@ describe('HTTP check', () => {
       '400 expected `key` to be a string, got 7',
     );
     expect(await problemOf('/check', post({ kye: 'a' }))).toContain(
-      '400 expected one of limit, key, cost, hold, status, wait, plan, id, got "kye"',
+      '400 expected one of limit, key, cost, hold, status, wait, plan, id, flow, flowWeight, tenant, tenantWeight, got "kye"',
     );
     expect(await problemOf('/check', { ...post({}), body: '{' })).toBe(
       '400 expected `body` to be JSON, got "{"',
