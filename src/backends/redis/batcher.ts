@@ -63,11 +63,11 @@ export interface Scripts {
   readonly hasCallIds?: boolean;
 }
 
-/** Commands without a decision (settle, hits, leave queue, undo): Redis executes them even when they are late. */
-const isOneWay = ({ command }: PendingCommand): boolean => /^[shxu]/.test(command);
+/** Commands without a decision (settle, hits, report, leave queue, undo): Redis executes them even when they are late. */
+const isOneWay = ({ command }: PendingCommand): boolean => /^[shrxu]/.test(command);
 
-/** Commands that would count twice if Redis executed them twice: settle, hits, credit. */
-const countsOnce = (text: string): boolean => /^[shg]/.test(text);
+/** Commands that would count twice if Redis executed them twice: settle, hits, report, credit. */
+const countsOnce = (text: string): boolean => /^[shrg]/.test(text);
 
 /** The reply to a one-way command that arrived too late to be executed. */
 const NOT_EXECUTED = 'late';
