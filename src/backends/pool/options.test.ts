@@ -123,7 +123,7 @@ describe('pool members', () => {
 
   test('pool: a quota of a day is refused, and the error names what can be divided', () => {
     const { add } = world({ quota: { limit: 100, per: 'day' } });
-    expect(add).toThrow('or a quota of at most an hour in a pool, got "quota"');
+    expect(add).toThrow('or a window or quota of at most an hour in a pool, got "quota"');
   });
 
   test('pool: five tokens over eight members serve some member every second', async () => {
