@@ -42,6 +42,7 @@ const PUBLIC = [
   '/take-up-to',
   '/give-back',
   '/healthz',
+  '/page/',
 ];
 
 describe('admin endpoints', () => {
