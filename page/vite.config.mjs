@@ -10,7 +10,7 @@ export default defineConfig({
   oxc: { jsx: { runtime: 'automatic', importSource: 'preact' } },
   build: {
     outDir: '../dist/page',
-    emptyOutDir: true,
+    emptyOutDir: false, // names are fixed: nothing is left behind
     modulePreload: false,
     assetsInlineLimit: 0, // the content security policy refuses data: addresses
     rolldownOptions: {

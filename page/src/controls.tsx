@@ -175,9 +175,11 @@ export function Controls(props: {
   readonly controls: readonly Control[];
   readonly limits: readonly string[];
   readonly now: number;
+  /** True if the daemon has no token: then the page offers no action. */
+  readonly isReadOnly: boolean;
   readonly actions: ActionRunner | undefined;
 }) {
-  const { controls, limits, now, actions } = props;
+  const { controls, limits, now, isReadOnly, actions } = props;
   const shown = controls.filter(({ kind }) => kind !== 'reset');
   const rows = shown.map((control) => [
     <code>{control.key}</code>,
@@ -209,6 +211,12 @@ export function Controls(props: {
         empty="None is in effect."
         numbersFrom={9}
       />
+      {isReadOnly && (
+        <p class="muted">
+          The page is read-only: set <code>admin.token</code> in the configuration to ban keys and
+          set overrides here.
+        </p>
+      )}
       {actions && (
         <div class="actions">
           <BanForm run={actions} id="ban" />

@@ -119,14 +119,9 @@ function App() {
               controls={snapshot.controls}
               limits={snapshot.history.limits.map(({ name }) => name)}
               now={snapshot.history.at}
+              isReadOnly={!snapshot.state.needsToken}
               actions={mayAct ? actions.run : undefined}
             />
-            {!snapshot.state.needsToken && (
-              <p class="muted">
-                The page is read-only: set <code>admin.token</code> in the configuration to ban keys
-                and set overrides here.
-              </p>
-            )}
             <Fleet peers={snapshot.peers} pool={snapshot.pool} groups={snapshot.groups} />
             <Section
               id="config"
@@ -268,7 +263,7 @@ function Overview(props: {
     ['keys', short(sum('keys'))],
     ...Object.entries(top.reasons)
       .filter(([, count]) => count > 0)
-      .map(([reason, count]) => [`denied: ${reason}`, short(count)] as const),
+      .map(([reason, count]) => [`${reason}, since start`, short(count)] as const),
   ];
   return (
     <Section id="overview" title="Overview">

@@ -89,11 +89,17 @@ export function Badge(props: {
   return <span class={`badge ${props.kind}`}>{props.children}</span>;
 }
 
+/** Longer keys are cut in lists. */
+const MAX_KEY_CHARS = 40;
+
+const cut = (key: string): string =>
+  key.length > MAX_KEY_CHARS ? `${key.slice(0, MAX_KEY_CHARS - 1)}…` : key || '""';
+
 /** A key that can be looked at. */
 export function KeyLink(props: { readonly name: string; readonly onOpen: (key: string) => void }) {
   return (
-    <button type="button" class="link" onClick={() => props.onOpen(props.name)}>
-      {props.name || '""'}
+    <button type="button" class="link" title={props.name} onClick={() => props.onOpen(props.name)}>
+      {cut(props.name)}
     </button>
   );
 }
