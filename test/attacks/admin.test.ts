@@ -42,7 +42,7 @@ const PUBLIC = [
   '/take-up-to',
   '/give-back',
   '/healthz',
-  '/page/',
+  '/page',
 ];
 
 describe('admin endpoints', () => {

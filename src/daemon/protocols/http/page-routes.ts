@@ -14,7 +14,7 @@ import type { History } from '../../history/history.ts';
 import type { Router } from '../../router/router.ts';
 import { type Endpoint, type EndpointHandler, publicEndpoint, READ_METHODS } from './endpoint.ts';
 import { readParameters, ValidationProblem } from './parameters.ts';
-import { type HttpResponse, jsonResponse, problemResponse } from './response.ts';
+import { type HttpResponse, jsonResponse, problemResponse, textResponse } from './response.ts';
 
 export interface PageContext {
   readonly router: Router;
@@ -90,7 +90,8 @@ const HEADERS = [
 
 const NOT_BUILT = problemResponse(404, 'The page is not built: run `npm run build`.');
 
-const TO_PAGE: HttpResponse = { status: 308, headers: ['Location', 'page/'], body: '' };
+const REDIRECT = textResponse(308, 'The page is at page/\n');
+const TO_PAGE: HttpResponse = { ...REDIRECT, headers: [...REDIRECT.headers, 'Location', 'page/'] };
 
 /** The files of the page: without data, so that a browser can load them before it has a token. */
 export const pageFileRoutes = (

@@ -147,7 +147,7 @@ function requestOf(random: SeededGenerator): {
   };
 }
 
-const STATUSES = [200, 400, 401, 403, 404, 405, 415, 422, 429, 503];
+const STATUSES = [200, 308, 400, 401, 403, 404, 405, 415, 422, 429, 503];
 
 /** Every response is valid HTTP, and its body agrees with its status. */
 function requireValid({ status, headers, body, isEventStream }: HttpResponse, sent: string): void {
