@@ -60,7 +60,7 @@ function startLoad(daemon: RunningDaemon): () => void {
     void exchange(daemon.addresses.line[0], 'ip:192.0.2.7\n'.repeat(4)).catch(() => {});
     void ask(`/check?key=ip:198.51.100.${n % 9}`);
     void ask(`/check?key=job:${n % 3}`);
-    if (n % 8 === 0) void ask('/check?key=batch:nightly&wait=1s');
+    if (n % 3 === 0) void ask('/check?key=batch:nightly&wait=1s');
     void upstream();
   }, 50);
   return () => clearInterval(timer);

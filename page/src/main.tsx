@@ -263,7 +263,7 @@ function Overview(props: {
     ['keys', short(sum('keys'))],
     ...Object.entries(top.reasons)
       .filter(([, count]) => count > 0)
-      .map(([reason, count]) => [`${reason}, since start`, short(count)] as const),
+      .map(([reason, count]) => [`${reason}, in all`, short(count)] as const),
   ];
   return (
     <Section id="overview" title="Overview">
