@@ -41,6 +41,7 @@ const PUBLIC = [
   '/give',
   '/take-up-to',
   '/give-back',
+  '/report',
   '/healthz',
   '/page',
 ];
