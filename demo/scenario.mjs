@@ -27,6 +27,7 @@ export async function runScenario(demo) {
   for (const { name, pid, http } of daemons) {
     log(`${name} is process ${pid}: curl '${http}/inspect?key=mallory'`);
   }
+  log(`watch it in a browser: http://${south.http}/page`);
   await haveJoined(daemons);
   log('the daemons have joined over UDP, with authenticated datagrams');
 

@@ -181,7 +181,10 @@ function exampleCommand({ backends }: Config, protocol: string, listen: ListenAd
 const curlCommand = (listen: ListenAddress, path: string): string =>
   listen.kind === 'unix'
     ? `curl -i --unix-socket ${listen.path} 'http://localhost${path}'`
-    : `curl -i${listen.tls ? 'k' : ''} '${listen.tls ? 'https' : 'http'}://${formatListenAddress(listen)}${path}'`;
+    : `curl -i${listen.tls ? 'k' : ''} '${urlOf(listen, path)}'`;
+
+const urlOf = (listen: ListenAddress & { kind: 'tcp' }, path: string): string =>
+  `${listen.tls ? 'https' : 'http'}://${formatListenAddress(listen)}${path}`;
 
 function printStartup(daemon: Daemon, origin: string, terminal: Terminal): void {
   const limits = countOf(daemon.config.limits.length, 'limit');
@@ -194,5 +197,8 @@ function printStartup(daemon: Daemon, origin: string, terminal: Terminal): void 
     exampleCommand(daemon.config, protocol, listen),
   ]);
   for (const line of alignColumns(rows, '  ', 3)) terminal.print(`  ${line.trimEnd()}`);
+  for (const { protocol, listen } of daemon.addresses)
+    if (protocol === 'http' && listen.kind === 'tcp')
+      terminal.print(`  page  ${urlOf(listen, '/page')}`);
   terminal.print('ready');
 }

@@ -25,6 +25,8 @@ export interface Hasher extends KeyHash {
   hash(key: string): void;
   /** Hashes a key in bytes, to the same value as its string. */
   hashBytes(bytes: Uint8Array, from: number, to: number): void;
+  /** Keys whose hash is cached: the busy ones among those that were hashed as strings. */
+  cachedKeys?(): Iterable<string>;
 }
 
 /** 128 bits as four integers; missing ones count as 0, for tests. */
@@ -100,6 +102,10 @@ class SeededHasher implements Hasher {
     }
     this.#compute(key);
     if (++this.#misses % MEMOIZE_EVERY === 0 && key.length <= MAX_MEMO_CHARS) this.#memoize(key);
+  }
+
+  cachedKeys(): Iterable<string> {
+    return this.#memoSlots.keys();
   }
 
   #memoize(key: string): void {

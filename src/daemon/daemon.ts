@@ -28,7 +28,9 @@ import { ControlSharing } from './control/control-sharing.ts';
 import { Controls } from './control/controls.ts';
 import { DenialLog, type DenialSource, topKeysOf } from './denials/denial-log.ts';
 import { DenialRecorder } from './denials/denial-recorder.ts';
+import { describeConfig } from './effective-config.ts';
 import { Health } from './health.ts';
+import { History } from './history/history.ts';
 import { toKeyText } from './keys/binary-key.ts';
 import { describeLimits, Metrics } from './metrics.ts';
 import type { ReloadResult } from './protocols/http/admin-routes.ts';
@@ -104,6 +106,7 @@ export class Daemon {
   readonly #denialLog: DenialLog;
   readonly #overload: Overload;
   readonly #health: Health;
+  readonly #history: History;
   /** What ends the log of a limit's decreases. */
   readonly #decreaseLogs = new Map<LimiterEntry, () => void>();
   #config: Config;
@@ -133,6 +136,7 @@ export class Daemon {
     }
     await daemon.#snapshotter.configure(config.snapshot);
     daemon.#denialLog.configure(config.log.denialsMs, config.log.denialKeys);
+    daemon.#history.start();
     return daemon;
   }
 
@@ -193,6 +197,14 @@ export class Daemon {
       bounds: () => ({ ...RESP_BOUNDS, maxKeyBytes: bounds().maxKey }),
     });
     this.#respConnections = new Connections(resp, bounds, batchedClock, turns);
+    this.#history = new History({
+      clock: components.clock,
+      router,
+      hasher,
+      denials: router.denials,
+      limits: () => this.#config.limits,
+      learntKeys: (limiter) => this.#metrics.keysOf(limiter),
+    });
     this.#httpServer = new HttpServer(
       {
         router,
@@ -206,6 +218,8 @@ export class Daemon {
         readiness: () => this.#readiness(),
         backendPages: backends.pagesOf(modules),
         limits: () => describeLimits(this.#config.limits, this.#registry),
+        history: this.#history,
+        config: () => describeConfig(this.#config),
         onError: (error) => log('error', 'HTTP request failed', { reason: errorMessageOf(error) }),
       },
       httpSettingsOf(config),
@@ -354,6 +368,7 @@ export class Daemon {
       await Promise.all(protocols.map((protocol) => protocol.drain(drainMs)));
       this.#denialLog.stop();
       this.#health.stop();
+      this.#history.stop();
       this.controls.close();
       this.#controlSharing.close();
       for (const entry of [...this.#decreaseLogs.keys()]) this.#stopDecreaseLog(entry);

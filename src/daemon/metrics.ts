@@ -1,5 +1,6 @@
 /** The metrics of a daemon in the Prometheus text format: its limits, its listeners and its backends. */
 
+import type { KeySnapshot } from '../adapters/metrics/collector.ts';
 import {
   createExporter,
   renderHistogramFamily,
@@ -80,6 +81,11 @@ export class Metrics {
     for (const old of this.#exported) if (!next.includes(old)) this.#limits.remove(old.limiter);
     for (const entry of next) if (!this.#exported.includes(entry)) this.#limits.add(entry.limiter);
     this.#exported = next;
+  }
+
+  /** The keys of a limit that learns, each with its state; none of a limit without metrics of its own. */
+  keysOf(limiter: LimiterEntry['limiter']): readonly KeySnapshot[] {
+    return this.#limits.keysOf(limiter);
   }
 
   countReload(isSuccess: boolean): void {

@@ -41,7 +41,9 @@ const PUBLIC = [
   '/give',
   '/take-up-to',
   '/give-back',
+  '/report',
   '/healthz',
+  '/page',
 ];
 
 describe('admin endpoints', () => {

@@ -229,6 +229,9 @@ export function pythonWithRedis(): string | undefined {
 /** The command that checks metrics and alert rules; undefined if there is none. */
 export const promtool = lazyServerCommand(['promtool'], 'promtool', 'prometheus');
 
+/** The browser; undefined if there is none. */
+export const chromiumBrowser = lazyServerCommand(['chromium'], 'Chromium', 'chromium');
+
 /** The command that starts nginx; undefined if there is none. */
 export const nginxServer = lazyServerCommand(['nginx'], 'nginx', 'nginx-light');
 

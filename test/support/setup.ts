@@ -2,6 +2,7 @@
 
 import {
   caddyServer,
+  chromiumBrowser,
   etcdServer,
   haproxyServer,
   hasNamespaces,
@@ -20,4 +21,5 @@ export default function setUp(): void {
   natsServer();
   etcdServer();
   hasNamespaces();
+  chromiumBrowser();
 }

@@ -109,6 +109,11 @@ export class MetricCollector {
     for (const limiter of [...this.#sources.keys()]) this.remove(limiter);
   }
 
+  /** The reported keys of one limiter. */
+  keysOf(limiter: AnyLimiter): readonly KeySnapshot[] {
+    return this.#sources.get(limiter)?.keys() ?? [];
+  }
+
   collect(): LimiterSnapshot[] {
     return [...this.#sources.values()].map((source) => source.snapshot());
   }
@@ -146,13 +151,16 @@ function createSource(limiter: AnyLimiter, name: string, maxKeys: number | undef
   const isTracked = (known.limit !== undefined || tracksDecisions) && maxKeys !== undefined;
   const stop =
     isTracked && (maxKeys > 0 || countsCalls || learnsRate) ? limiter.on(track) : () => {};
+  const reported = (): KeySnapshot[] =>
+    keys.list().map((key) => ({ key, ...localKeyStateOf(limiter, key) }));
   return {
     name,
     stop,
+    keys: reported,
     snapshot: (): LimiterSnapshot => ({
       limit: name,
       stats: limiter.stats(),
-      keys: keys.list().map((key) => ({ key, ...localKeyStateOf(limiter, key) })),
+      keys: reported(),
       adjustments,
       rateLimit,
       rules: known.rules ?? [],

@@ -13,6 +13,7 @@ import { OptionReader } from '../../core/options.ts';
 import { runAtOnce, type Steps } from '../../core/steps.ts';
 import {
   type AnyLimiter,
+  type KeySnapshot,
   type LimiterSnapshot,
   MetricCollector,
   readMaxKeys,
@@ -59,13 +60,19 @@ export function prometheus(
   limiters: AnyLimiter | readonly AnyLimiter[],
   options: PrometheusOptions = {},
 ): PrometheusExporter {
-  const { textInSteps, ...exporter } = createExporter(limiters, options, () => () => undefined);
+  const {
+    textInSteps,
+    keysOf: _,
+    ...exporter
+  } = createExporter(limiters, options, () => () => undefined);
   return { ...exporter, text: () => runAtOnce(textInSteps()) };
 }
 
 /** Builds the text in steps of one metric each, for a process that has to do other work meanwhile. */
 export interface SteppedExporter extends Omit<PrometheusExporter, 'text'> {
   textInSteps(): Steps<string>;
+  /** The keys of a limit that learns, each with its state. */
+  keysOf(limiter: AnyLimiter): readonly KeySnapshot[];
 }
 
 export function createExporter(
@@ -79,6 +86,7 @@ export function createExporter(
   collector.addAll(toLimiterList(limiters));
   return {
     contentType: CONTENT_TYPE,
+    keysOf: (limiter) => collector.keysOf(limiter),
     textInSteps: () => renderText(collector.collect(), moreLabels()),
     add: (limiter) => collector.add(limiter),
     remove: (limiter) => collector.remove(limiter),

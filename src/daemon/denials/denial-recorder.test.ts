@@ -47,6 +47,29 @@ describe('denial recorder', () => {
     ]);
   });
 
+  test('throttled for longest: since the last gap of 20 s, and no key that is quiet now', () => {
+    const { denials, deny, clock } = setUp();
+    const start = clock.now();
+    const denyFor = (seconds: number, keys: readonly string[]): void => {
+      for (let n = 0; n < seconds; n++, clock.advance(1000)) for (const key of keys) deny(key);
+    };
+    denyFor(30, ['early', 'quiet']);
+    clock.advance(25_000);
+    deny('early');
+    denyFor(60, ['early', 'late']);
+    expect(denials.longest(10)).toEqual([
+      { key: 'early', limit: 'api', since: start + 55_000, denied: 61 },
+      { key: 'late', limit: 'api', since: start + 55_000, denied: 60 },
+    ]);
+    clock.advance(15_000);
+    denyFor(5, ['late']);
+    expect(denials.longest(1)).toEqual([
+      { key: 'late', limit: 'api', since: start + 55_000, denied: 65 },
+    ]);
+    clock.advance(25_000);
+    expect(denials.longest(10)).toEqual([]);
+  });
+
   test('a flood of one key: one entry per 10 s, and other keys stay visible', () => {
     const { denials, deny, clock } = setUp();
     deny('rare');

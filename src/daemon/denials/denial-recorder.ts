@@ -63,6 +63,18 @@ export interface DenialView extends DeniedBy {
   readonly lockedUntil?: Millis;
 }
 
+/** A key whose calls are denied again and again. */
+export interface ThrottledKey extends DeniedBy {
+  readonly key: string;
+  /** The first denial that no longer gap separates from now. */
+  readonly since: Millis;
+  /** Denials since then. */
+  readonly denied: number;
+}
+
+/** A key without a denial for so long is no longer throttled. Entries cover 10 s. */
+const THROTTLED_GAP_MS: Millis = 20_000;
+
 export interface DenialQuery {
   readonly limit?: string | undefined;
   readonly hash?: KeyHash | undefined;
@@ -179,6 +191,16 @@ export class DenialRecorder {
     return found.sort((a, b) => b.denied - a.denied);
   }
 
+  /** The keys that are throttled now, those that have been for longest first. */
+  longest(max: number): ThrottledKey[] {
+    const now = this.#clock.now();
+    return [...this.#sources.values()]
+      .filter(({ keys }) => keys.lastAt >= now - THROTTLED_GAP_MS)
+      .flatMap(({ about, keys }) => throttledKeysOf(about, keys, now))
+      .sort((a, b) => a.since - b.since || b.denied - a.denied)
+      .slice(0, max);
+  }
+
   /** Recent denials, the latest first. */
   recent({ limit, hash, since = 0, max }: DenialQuery): DenialView[] {
     const found: DenialView[] = [];
@@ -226,6 +248,24 @@ export class DenialRecorder {
     }
     return false;
   }
+}
+
+/** Goes back from now, entry by entry, until the first gap of each key. */
+function throttledKeysOf(about: DeniedBy, keys: DeniedKeys, now: Millis): ThrottledKey[] {
+  const found = new Map<string, { since: Millis; denied: number }>();
+  const ended = new Set<string>();
+  for (const { key, first, lastAt, denied } of keys.recent()) {
+    if (ended.has(key)) continue;
+    const known = found.get(key) ?? { since: now, denied: 0 };
+    if (lastAt < known.since - THROTTLED_GAP_MS) ended.add(key);
+    else found.set(key, { since: first.at, denied: known.denied + denied });
+  }
+  return [...found].map(([key, { since, denied }]) => ({
+    key: toKeyText(key),
+    ...about,
+    since: Math.round(since),
+    denied,
+  }));
 }
 
 const isSameHash = (a: KeyHash, b: KeyHash): boolean => a.low === b.low && a.high === b.high;

@@ -3,6 +3,7 @@
  *
  *     GET  /inspect /explain        the status of a key; the limits that match it, and why
  *     GET  /top /denials            who is throttled, and why: `denial-routes.ts`
+ *     GET  /history /keys /config   what the page shows: `page-routes.ts`
  *     GET  /limits /metrics /feed, and a page per backend, such as /peers
  *     POST /reload
  *     GET  /controls, POST /ban …   control of keys at run time: `control-routes.ts`
@@ -10,7 +11,7 @@
 
 import type { Controls } from '../../control/controls.ts';
 import { toKeyText } from '../../keys/binary-key.ts';
-import type { RoutedRequest, Router } from '../../router/router.ts';
+import type { RoutedRequest } from '../../router/router.ts';
 import { staticVerdictFields } from '../../router/routes.ts';
 import { readKeyQuery } from './check-request.ts';
 import { CONTROL_HELP, controlRoutes } from './control-routes.ts';
@@ -23,6 +24,7 @@ import {
   WRITE_METHODS,
 } from './endpoint.ts';
 import type { EventStream } from './event-stream.ts';
+import { type PageContext, pageDataRoutes } from './page-routes.ts';
 import { ValidationProblem } from './parameters.ts';
 import {
   type HttpResponse,
@@ -45,9 +47,7 @@ export interface BackendPageView {
   view(): unknown;
 }
 
-export interface AdminContext {
-  readonly router: Router;
-  readonly version: string;
+export interface AdminContext extends PageContext {
   readonly bounds: { readonly maxKey: number };
   readonly eventStream: Pick<EventStream, 'isFull' | 'snapshot'>;
   /** In the Prometheus text format. */
@@ -71,6 +71,7 @@ export function adminRoutes(context: AdminContext): readonly (readonly [string, 
     }),
     '/explain': keyHandler(context, (routed, key) => router.explain(routed, key)),
     ...denialRoutes(context),
+    ...pageDataRoutes(context),
     '/limits': () => jsonResponse(200, context.limits()),
     '/metrics': async () => ({
       status: 200,
@@ -143,6 +144,10 @@ const helpText = ({ version, backendPages }: AdminContext): string => `sluice ${
   GET  /top[?span=hour][&max=10]          limits with their counters and most denied keys
   GET  /denials[?key=alice][&limit=api][&since=1h][&max=100]   recent denials
   GET  /limits                            all limits
+  GET  /page/                             a page for browsers: charts, keys, bans
+  GET  /history[?since=1769860810000]     samples of the last hour, one every 5 s
+  GET  /keys                              keys nearest to their limits, and throttled for longest
+  GET  /config                            the configuration in effect, without secrets
 ${backendPages.map(({ name, summary }) => `  GET  /${name.padEnd(33)} ${summary}\n`).join('')}  GET  /metrics                           in the Prometheus text format
   GET  /feed                              server-sent events, one per second
   POST /reload                            reads the configuration again and applies it

@@ -10,6 +10,7 @@
  *     POST /take   POST /give                         as many as there are; what was not used
  *     GET  /healthz /readyz                           liveness; readiness
  *     GET  /inspect …   POST /reload                  for operators: `admin-routes.ts`, guarded by `access.ts`
+ *     GET  /page/                                     for browsers: `page-routes.ts`
  *     POST /ban /override /reset …   GET /controls    for operators: `control-routes.ts`
  */
 
@@ -76,9 +77,10 @@ import {
   jointKeyOf,
 } from './joint-check-request.ts';
 import { type KeyExtractor, planOf, type RequestHead, soleHeader } from './key.ts';
+import { pageFileRoutes } from './page-routes.ts';
 import { preview, ValidationProblem } from './parameters.ts';
 import { asRequested, proxiedCheck, withStatus } from './proxied-check.ts';
-import { ALWAYS_READY, type Readiness, readinessResponse } from './readiness.ts';
+import { ALWAYS_READY, describeReadiness, type Readiness, readinessResponse } from './readiness.ts';
 import {
   type EventualResponse,
   type HttpResponse,
@@ -221,16 +223,18 @@ export class HttpHandler {
       ...['/take', '/take-up-to'].map((path) => [path, take] as const),
       ...['/give', '/give-back'].map((path) => [path, give] as const),
       ['/healthz', publicEndpoint(READ_METHODS, () => textResponse(200, 'ok\n'))],
-      [
-        '/readyz',
-        publicEndpoint(READ_METHODS, () =>
-          readinessResponse(
-            context.readiness?.() ?? { ...ALWAYS_READY, isStopping: !context.isReady() },
-          ),
-        ),
-      ],
+      ['/readyz', publicEndpoint(READ_METHODS, () => readinessResponse(this.#readiness()))],
+      ...pageFileRoutes(() => ({
+        needsToken: context.admin.token !== undefined,
+        ...describeReadiness(this.#readiness()),
+      })),
       ...adminRoutes(context),
     ]);
+  }
+
+  #readiness(): Readiness {
+    const { readiness, isReady } = this.#context;
+    return readiness?.() ?? { ...ALWAYS_READY, isStopping: !isReady() };
   }
 
   /** One check, or a batch if the body is a list. */

@@ -20,16 +20,22 @@ export const ALWAYS_READY: Readiness = {
   unavailable: [],
 };
 
-export function readinessResponse(state: Readiness): HttpResponse {
-  const { isStopping, isOverloaded, isBlocked, unavailable } = state;
+/** Why the daemon should get no requests, as operators see it. */
+export function describeReadiness({ isStopping, isOverloaded, isBlocked, unavailable }: Readiness) {
   const reasons = [
     ...(isStopping ? ['stopping'] : []),
     ...(isOverloaded ? ['overload'] : []),
     ...(isBlocked ? ['backends'] : []),
   ];
-  const isReady = reasons.length === 0;
-  const response = jsonResponse(isReady ? 200 : 503, { ready: isReady, reasons, unavailable });
-  return isReady ? response : { ...response, headers: [...response.headers, 'Retry-After', '5'] };
+  return { ready: reasons.length === 0, reasons, unavailable };
+}
+
+export function readinessResponse(state: Readiness): HttpResponse {
+  const described = describeReadiness(state);
+  const response = jsonResponse(described.ready ? 200 : 503, described);
+  return described.ready
+    ? response
+    : { ...response, headers: [...response.headers, 'Retry-After', '5'] };
 }
 
 /** The names in a response. */

@@ -34,6 +34,9 @@ const URLS = [
   '/inspect?key=alice&limit=api',
   '/explain?key=%ff%00',
   '/limits',
+  '/history?since=7',
+  '/page/page.js',
+  '/page/state',
   '/top?span=hour&max=5',
   '/denials?key=alice&limit=api&since=10m&max=7',
   '/metrics',
@@ -144,7 +147,7 @@ function requestOf(random: SeededGenerator): {
   };
 }
 
-const STATUSES = [200, 400, 401, 403, 404, 405, 415, 422, 429, 503];
+const STATUSES = [200, 308, 400, 401, 403, 404, 405, 415, 422, 429, 503];
 
 /** Every response is valid HTTP, and its body agrees with its status. */
 function requireValid({ status, headers, body, isEventStream }: HttpResponse, sent: string): void {
