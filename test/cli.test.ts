@@ -32,6 +32,8 @@ describe('sluice', () => {
     ['--help'],
     ['simulate', '--help'],
     ['trace', '--help'],
+    ['replay', '--help'],
+    ['plan', '--help'],
     ['simulate', 'adaptive', '--help'],
     ['simulate', 'tchannel', '--help'],
     ['simulate', 'ramp', '--help'],
@@ -47,7 +49,7 @@ describe('sluice', () => {
   test.each([
     [
       ['fly'],
-      /^sluice: expected one of serve, check, report, explain, top, why, config, reload, peers, pool, groups, ban, unban, override, reset, controls, trace, simulate, got "fly"; see sluice --help\n$/,
+      /^sluice: expected one of serve, check, report, explain, top, why, config, reload, peers, pool, groups, ban, unban, override, reset, controls, trace, replay, plan, simulate, got "fly"; see sluice --help\n$/,
     ],
     [['simulate', 'fly'], /^sluice simulate: expected one of .*, got "fly"/],
     [['trace'], /^sluice trace: expected one FILE\.json/],
