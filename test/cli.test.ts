@@ -2,6 +2,7 @@
 
 import { spawnSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
+import { gzipSync } from 'node:zlib';
 import { describe, expect, test } from 'vitest';
 
 const run = (args: readonly string[], input = '') =>
@@ -66,6 +67,18 @@ describe('sluice', () => {
     const { status, stdout } = run(['trace', '-', '--json'], JSON.stringify(trace));
     expect(status).toBe(0);
     expect(JSON.parse(stdout)).toEqual({ at: 0, verdict: 'allow', granted: 1, remaining: 0 });
+  });
+
+  test.each([
+    ['plain', (text: string) => Buffer.from(text)],
+    ['gzip', (text: string) => gzipSync(text)],
+  ])('replay: reads standard input, %s', (_, encode) => {
+    const line = '{"ts":1791633600.5,"ip":"a"}\n';
+    const args = ['dist/cli/main.js', 'replay', '-', '--limit', 'bucket 1/h burst 2', '--json'];
+    const input = encode(line.repeat(50_000));
+    const { status, stdout, stderr } = spawnSync(process.execPath, args, { input });
+    expect({ status, stderr: stderr.toString() }).toEqual({ status: 0, stderr: '' });
+    expect(JSON.parse(stdout.toString())).toMatchObject({ calls: 50_000, denied: 49_998 });
   });
 
   test.each(['steady', 'flappy'])(

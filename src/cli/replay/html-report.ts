@@ -20,12 +20,12 @@ p { margin: 4px 0 } .muted { color: var(--muted) }
 .figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(200px, 1fr)); gap: 12px; margin: 20px 0 }
 .figures div { background: var(--band); border: 1px solid var(--line); border-radius: 8px; padding: 10px 14px }
 .figures dt { color: var(--muted); font-size: 13px } .figures dd { margin: 2px 0 0; font-weight: 600 }
-.wide { overflow-x: auto } svg { max-width: 100%; height: auto }
+.wide { overflow-x: auto } .wide > svg { max-width: 100%; height: auto }
 table { border-collapse: collapse; width: 100%; font-size: 14px }
 th, td { text-align: right; padding: 6px 10px; border-bottom: 1px solid var(--line); white-space: nowrap; font-variant-numeric: tabular-nums }
 th:first-child, td:first-child { text-align: left; white-space: normal; overflow-wrap: anywhere; min-width: 120px }
 th { color: var(--muted); font-weight: 600 }
-meter { width: 80px; vertical-align: middle }
+.bar { stroke: var(--line); fill: var(--band) } .bar + rect { fill: var(--bar) }
 li { overflow-wrap: anywhere }
 `;
 
@@ -36,14 +36,8 @@ export function replayHtml(
   calls: CallTally,
   notes: readonly string[],
 ): string {
-  const chart = timeChart(
-    calls.timeline,
-    calls.zoneMinutes,
-    'Calls and denied calls over time',
-    'denied',
-    REPORT_STEPS,
-  );
-  const svg = drawSvg({ title: heading, charts: [chart] });
+  const chart = timeChart(calls.timeline, calls.zoneMinutes, '', 'denied', REPORT_STEPS);
+  const svg = drawSvg({ title: 'Calls and denied calls over time', charts: [chart] });
   const styles = [STYLE, ...[...svg.matchAll(/<style>([^<]*)<\/style>/g)].map(([, css]) => css)];
   const policy = `default-src 'none'; style-src ${styles.map(hashOf).join(' ')}; base-uri 'none'; form-action 'none'`;
   return `<!doctype html>
@@ -96,9 +90,7 @@ function keySection({ top, deniedKeys }: ReplayReport): string {
     formatCount(calls),
     formatCount(denied),
     formatShare(denied, calls),
-    {
-      html: `<meter min="0" max="1" value="${share.toFixed(3)}" aria-label="share denied"></meter>`,
-    },
+    { html: shareBar(share) },
     shortTime(firstDenied),
     shortTime(lastDenied),
   ]);
@@ -108,6 +100,11 @@ function keySection({ top, deniedKeys }: ReplayReport): string {
     hidden > 0 ? `<p class="muted">and ${formatCount(hidden)} more; --top shows more</p>` : '';
   return table(head, rows) + more;
 }
+
+const BAR_WIDTH = 80;
+
+const shareBar = (share: number): string =>
+  `<svg width="${BAR_WIDTH}" height="10" aria-hidden="true"><rect class="bar" width="${BAR_WIDTH}" height="10"/><rect width="${Math.round(share * BAR_WIDTH)}" height="10"/></svg>`;
 
 const noteSection = (notes: readonly string[]): string =>
   notes.length === 0

@@ -154,7 +154,8 @@ export const replayCommand = (modules: readonly BackendModule[]): Command => ({
     function print({ title, suggestion }: Chosen, report: ReplayReport, tally: Tally): void {
       const { calls } = tally;
       const notes = noteLines(report.lines, calls);
-      const heading = `${title}, key ${flags.key ?? 'ip'}`;
+      const origin = suggestion ? ` (suggested for ${suggestion.percent} % of the keys)` : '';
+      const heading = `${title}${origin}, key ${flags.key ?? 'ip'}`;
       if (flags.html !== undefined) {
         writeTextFile(flags.html, replayHtml(heading, logs, report, calls, notes));
         terminal.error(`wrote ${flags.html}`);
