@@ -45,6 +45,11 @@ export class LogBytes {
       if (done) break;
       first = Buffer.concat([first, value]);
     }
+    for (const [magic, tool] of OTHER_COMPRESSION)
+      if (first.toString('latin1', 0, magic.length) === magic)
+        throw new CommandError(
+          `${this.name} is compressed, and not with gzip; use: ${tool} ${this.name} | sluice … -`,
+        );
     if (!first.subarray(0, GZIP_MAGIC.length).equals(GZIP_MAGIC)) {
       if (first.length > 0) yield first;
       yield* raw;
@@ -87,5 +92,12 @@ export class LogBytes {
     }
   }
 }
+
+/** First bytes of other formats, and what decompresses them. */
+const OTHER_COMPRESSION: readonly (readonly [magic: string, tool: string])[] = [
+  ['\xfd7zXZ', 'xzcat'],
+  ['\x28\xb5\x2f\xfd', 'zstdcat'],
+  ['BZh', 'bzcat'],
+];
 
 const GZIP_MAGIC = Buffer.from([0x1f, 0x8b]);

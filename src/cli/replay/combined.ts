@@ -101,6 +101,10 @@ export class CombinedFormat extends RangeFormat implements LineFormat {
     );
   }
 
+  fieldNames(): readonly string[] {
+    return FIELDS.filter((_, range) => this.textOf(range) !== undefined);
+  }
+
   #fail(expected: string): false {
     this.problem = `expected ${expected}`;
     return false;

@@ -82,6 +82,11 @@ export class CsvFormat extends RangeFormat implements LineFormat {
     return { range, text: () => this.textOf(range) };
   }
 
+  fieldNames(): readonly string[] {
+    const names = Array.from({ length: this.#columns }, (_, n) => this.#header[n] ?? `${n + 1}`);
+    return names.filter((_, n) => this.textOf(n) !== undefined);
+  }
+
   /** Doubled quotes stand for one. */
   override textOf(range: number): string | undefined {
     const text = super.textOf(range);

@@ -34,6 +34,10 @@ export interface LimitCounts {
   readonly skipped?: true;
 }
 
+/** The name of a limit in a report, with what is special about it. */
+export const limitTitle = ({ name, shadow, skipped }: LimitCounts): string =>
+  `${name}${shadow ? ' (shadow)' : ''}${skipped ? ' (calls in flight, not replayed)' : ''}`;
+
 /** Decides by one limit. @throws {ConfigError} @throws {CommandError} */
 export function decideByLimit(limit: unknown, keys: KeyTable, maxKeys: number): Decider {
   let now: Millis = 0;

@@ -33,8 +33,8 @@ export const READ_FLAGS = {
 };
 
 export const READ_FLAGS_HELP = `  --key KEY        what is limited: a field (ip, user, a JSON path, a column),
-                   the first of several (user|ip), or a template
-                   ({ip}:{path}); default ip
+                   the first of several (user|ip), a template ({ip}:{path}),
+                   or * for one key in all; default ip
   --format NAME    combined (nginx and Apache, also common), json (one object
                    per line) or csv; default: found from the first lines
   --time FIELD     field of the time in json and csv; default: time, timestamp,

@@ -6,6 +6,7 @@
 import { createHash } from 'node:crypto';
 import { toPrintable } from '../../core/printable.ts';
 import { drawSvg } from '../chart/svg.ts';
+import { limitTitle } from './deciders.ts';
 import { REPORT_STEPS, type ReplayReport } from './report.ts';
 import type { CallTally } from './tally.ts';
 import { formatCount, formatShare, shortTime, spanLine, summaryRows } from './text-report.ts';
@@ -74,11 +75,11 @@ ${noteSection(notes)}
 
 function limitSection({ limits = [] }: ReplayReport): string {
   if (limits.length === 0) return '';
-  const rows = limits.map(({ name, allowed, denied, shadow }) => [
-    shadow ? `${name} (shadow)` : name,
-    formatCount(allowed),
-    formatCount(denied),
-    formatShare(denied, allowed + denied),
+  const rows = limits.map((limit) => [
+    limitTitle(limit),
+    formatCount(limit.allowed),
+    formatCount(limit.denied),
+    formatShare(limit.denied, limit.allowed + limit.denied),
   ]);
   return `<h2>Limits</h2>\n${table(['limit', 'allowed', 'denied', 'share'], rows)}`;
 }

@@ -50,6 +50,10 @@ export class JsonFormat implements LineFormat {
     return { text: () => textOf(read()) };
   }
 
+  fieldNames(): readonly string[] {
+    return Object.keys(this.#object);
+  }
+
   /** A field of this very name comes before a path. */
   #pathOf(name: string): () => unknown {
     const steps = name.split('.');

@@ -5,6 +5,7 @@
  *     user|ip            the first of several that the line has
  *     ip:{ip}            a template: text, and fields in braces
  *     {user|ip}:{path}
+ *     *                  one key for all lines
  *
  * A key that is one field of bytes is hashed where it stands, without decoding it.
  */
@@ -17,6 +18,9 @@ import { type Field, type LineFormat, RangeFormat } from './line-format.ts';
 /** A piece of a template: text, or the first of these fields. */
 type Piece = string | readonly string[];
 
+/** One key for all lines. */
+const ALL = '*';
+
 /** @throws {CommandError} */
 export function parseTemplate(text: string, flag: string): readonly Piece[] {
   const fail = (expected: string): never => {
@@ -26,6 +30,7 @@ export function parseTemplate(text: string, flag: string): readonly Piece[] {
     const fields = list.split('|').map((name) => name.trim());
     return fields.includes('') ? fail('fields such as ip or user|ip, or {ip}:{path}') : fields;
   };
+  if (text === ALL) return [ALL];
   if (!/[{}]/.test(text)) return [names(text)];
   const pieces: Piece[] = [];
   for (const [, literal, field, stray] of text.matchAll(/([^{}]+)|\{([^{}]*)\}|([{}])/g)) {

@@ -25,6 +25,8 @@ export interface LineFormat {
   readonly zoneMinutes: number;
   /** @throws {CommandError} if the format has no such field. */
   field(name: string): Field;
+  /** The fields of the current line, for the error that no line has the key. */
+  fieldNames(): readonly string[];
 }
 
 export const FORMAT_NAMES = ['combined', 'json', 'csv'] as const;

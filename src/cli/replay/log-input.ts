@@ -39,10 +39,16 @@ export class LineCounts {
   bad = 0;
   leftOut = 0;
   keyless = 0;
+  /** The fields of the first line without a key. */
+  keylessFields: readonly string[] = [];
   /** Calls of keys beyond the bound of the key table. */
   furtherKeys = 0;
   /** The first lines that could not be read: where, and why. */
   readonly problems: string[] = [];
+
+  addKeyless(format: LineFormat): void {
+    if (this.keyless++ === 0) this.keylessFields = format.fieldNames().slice(0, MAX_SHOWN_FIELDS);
+  }
 
   addBad(where: string, problem: string): void {
     this.bad++;
@@ -51,6 +57,7 @@ export class LineCounts {
 }
 
 const MAX_SHOWN_PROBLEMS = 5;
+const MAX_SHOWN_FIELDS = 30;
 const MAX_SHOWN_CHARS = 60;
 
 /** Lines that are searched for a known format. */
@@ -117,7 +124,7 @@ export class LogInput {
         if (this.#reader.isHeaderLine(splitter.line)) counts.blank++;
         else if (!format.read(bytes, from, to)) this.#addBad(format.problem, true);
         else if (isCounted !== undefined && !isCounted()) counts.leftOut++;
-        else if (!key.hash()) counts.keyless++;
+        else if (!key.hash()) counts.addKeyless(format);
         else if (cost !== undefined && !this.#readCost(cost)) this.#addBad('expected a cost', true);
         else {
           const id = this.#keys.find();

@@ -53,6 +53,10 @@ export async function readCalls(
   const open: LogInput[] = [];
   for (const input of all) if (await toNextCall(input)) open.push(input);
   if (open.length > 0) onFirst(earliestOf(open).zoneMinutes);
+  else if (counts.keyless > 0)
+    throw new CommandError(
+      `expected lines with the key of --key, got none; the first line has ${counts.keylessFields.join(', ')}`,
+    );
   while (open.length > 0) {
     const input = earliestOf(open);
     const others = open.filter((other) => other !== input);

@@ -205,6 +205,13 @@ describe('sluice replay: input', () => {
     expect(err).toMatch(/^sluice replay: .*cannot tell its format .*--format/);
   });
 
+  test('another compression is a usage error that names its tool', async () => {
+    const path = log(Buffer.from('\xfd7zXZ\0\0', 'latin1'));
+    const { code, err } = await replay(path, '--limit', ONE_IN_30_S);
+    expect(code).toBe(2);
+    expect(err).toContain(`use: xzcat ${path} | sluice … -`);
+  });
+
   test('several logs are merged by time, whatever their order', async () => {
     const hosts = [
       log(lines(access('a', 40), access('a', 80))),
@@ -366,6 +373,18 @@ describe('sluice replay: keys and conditions', () => {
     });
     const either = await reportOf(log(mixed), ...strict, 'user|ip');
     expect(either.top.map(({ key }) => key)).toEqual(['alice', '10.0.0.1']);
+  });
+
+  test('--key *: one key for all lines', async () => {
+    const report = await reportOf(log(BURST), '--limit', 'bucket 1/h burst 4', '--key', '*');
+    expect(report).toMatchObject({ keys: 1, denied: 3, top: [{ key: '*' }] });
+  });
+
+  test('no line has the key: a usage error that names the fields of the first line', async () => {
+    const text = lines('{"ts":1791633600,"remote_addr":"10.0.0.1"}');
+    const { code, err } = await replay(log(text), '--limit', ONE_IN_30_S);
+    expect(code).toBe(2);
+    expect(err).toContain('got none; the first line has ts, remote_addr');
   });
 
   test('--where leaves lines out; all conditions must hold', async () => {
@@ -559,6 +578,14 @@ limits:
     const { code, err, out } = await replay(log(traffic), '--config', file, '--json');
     expect({ code, err: code === 0 ? '' : err }).toEqual({ code: 0, err: '' });
     expect(JSON.parse(out)).toMatchObject({ denied: 2 });
+  });
+
+  test('a limit on calls in flight is not replayed, and says so', async () => {
+    const file = config('flight.yaml', 'limits: { a: { concurrency: 1 } }\n');
+    const { code, out } = await replay(log(traffic), '--config', file);
+    expect(code).toBe(0);
+    expect(out).toContain('a (calls in flight, not replayed)');
+    expect(out).toContain('no key was denied');
   });
 
   test('a configuration with mistakes is a usage error with line and column', async () => {

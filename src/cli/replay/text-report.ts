@@ -4,7 +4,7 @@ import { toPrintable } from '../../core/printable.ts';
 import { formatDuration, formatPercent } from '../chart/format.ts';
 import { alignColumns } from '../chart/table.ts';
 import { drawChart } from '../chart/terminal.ts';
-import type { LimitCounts } from './deciders.ts';
+import { type LimitCounts, limitTitle } from './deciders.ts';
 import { type DeniedKey, type LinesReport, type ReplayReport, share } from './report.ts';
 import type { Suggestion } from './suggest.ts';
 import type { CallTally } from './tally.ts';
@@ -115,11 +115,11 @@ export function replayLines(
 
 function limitLines(limits: readonly LimitCounts[] = []): string[] {
   if (limits.length === 0) return [];
-  const rows = limits.map(({ name, allowed, denied, shadow }) => [
-    shadow ? `${name} (shadow)` : name,
-    formatCount(allowed),
-    formatCount(denied),
-    formatShare(denied, allowed + denied),
+  const rows = limits.map((limit) => [
+    limitTitle(limit),
+    formatCount(limit.allowed),
+    formatCount(limit.denied),
+    formatShare(limit.denied, limit.allowed + limit.denied),
   ]);
   return ['', ...alignColumns([['limit', 'allowed', 'denied', 'share'], ...rows], '  ', 1)];
 }
