@@ -16,6 +16,8 @@ const FIRST_OPTION: Readonly<Record<string, string>> = {
   bucket: 'rate',
   spacing: 'every',
   window: 'limit',
+  quota: 'limit',
+  lockout: 'after',
 };
 
 /** One limit, or all of several. @throws {CommandError} */

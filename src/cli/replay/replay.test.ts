@@ -340,6 +340,9 @@ describe('sluice replay: formats', () => {
     ['{ "bucket": { "rate": "1/h", "burst": 1 } }', 5],
     ['window 2 per 1m', 4],
     ['spacing 1s', 4],
+    ['quota 2 per minute', 3],
+    ['quota 2 per day', 4],
+    ['lockout 3 lock 30s', 2],
   ])('--limit %j is read, and denies %i calls', async (text, denied) => {
     expect((await reportOf(log(BURST), '--limit', text)).denied).toBe(denied);
   });
