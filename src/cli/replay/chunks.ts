@@ -6,6 +6,9 @@ import { CommandError } from '../framework/command.ts';
 
 const CHUNK_BYTES = 512 * 1024;
 
+/** Bytes that are decompressed at once. They may become a thousand times as many, and are lost if one is damaged. */
+const GZIP_PIECE_BYTES = 16 * 1024;
+
 const STDIN = 0;
 export const STDIN_NAME = '-';
 
@@ -55,30 +58,32 @@ export class LogBytes {
       yield* raw;
       return;
     }
+    yield* this.#decompressed(first, raw);
+  }
+
+  /** Output that precedes damage counts: a stream that is read in the usual way would discard it. */
+  async *#decompressed(first: Buffer, raw: AsyncGenerator<Buffer>): AsyncGenerator<Buffer> {
     const gunzip = createGunzip({ chunkSize: CHUNK_BYTES });
-    const feed = async (): Promise<void> => {
-      const write = (chunk: Buffer) =>
-        gunzip.write(chunk) ||
-        new Promise((resolve) => gunzip.once('drain', resolve).once('close', resolve));
-      try {
-        await write(first);
-        for await (const chunk of raw) {
-          if (gunzip.destroyed) return;
-          await write(chunk);
-        }
-        gunzip.end();
-      } catch (error) {
-        gunzip.destroy(error as Error);
+    const output: Buffer[] = [];
+    gunzip.on('data', (chunk: Buffer) => output.push(chunk));
+    gunzip.on('error', ({ message }) => {
+      this.damage = `the gzip file is truncated or damaged (${message})`;
+    });
+    const closed = new Promise<void>((resolve) => gunzip.once('close', resolve));
+    const write = (piece: Buffer): Promise<void> =>
+      Promise.race([closed, new Promise<void>((resolve) => gunzip.write(piece, () => resolve()))]);
+    for (let chunk: Buffer | undefined = first; chunk; chunk = (await raw.next()).value) {
+      for (let from = 0; from < chunk.length && !gunzip.destroyed; from += GZIP_PIECE_BYTES) {
+        // Another thread decompresses the next piece while the output of the last one is used.
+        const written = write(chunk.subarray(from, from + GZIP_PIECE_BYTES));
+        yield* output.splice(0);
+        await written;
       }
-    };
-    const fed = feed();
-    try {
-      yield* gunzip as AsyncIterable<Buffer>;
-    } catch (error) {
-      if (error instanceof CommandError) throw error;
-      this.damage = `the gzip file is truncated or damaged (${(error as Error).message})`;
+      if (gunzip.destroyed) break;
     }
-    await fed;
+    gunzip.end();
+    await closed;
+    yield* output;
   }
 
   async *#rawChunks(): AsyncGenerator<Buffer> {

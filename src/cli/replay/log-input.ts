@@ -103,8 +103,10 @@ export class LogInput {
     this.#isEnded = true;
     this.#splitter.end();
     const { damage } = this.bytes;
-    if (damage !== undefined)
+    if (damage !== undefined) {
+      this.#counts.lines++;
       this.#counts.addBad(`${this.bytes.name}:${this.#splitter.line + 1}`, damage);
+    }
     return true;
   }
 

@@ -13,8 +13,12 @@ export class Progress {
   readonly #startedAt: Millis;
   #nextAt: Millis;
 
-  constructor({ progress }: Pick<Terminal, 'progress'>, clock: Clock = systemClock) {
-    this.#show = progress;
+  constructor(
+    { progress, columns }: Pick<Terminal, 'progress' | 'columns'>,
+    clock: Clock = systemClock,
+  ) {
+    // A longer line would wrap, and could not be overwritten.
+    this.#show = progress && ((words) => progress(words.slice(0, columns - 1)));
     this.#clock = clock;
     this.#startedAt = clock.now();
     this.#nextAt = this.#startedAt + INTERVAL_MS;

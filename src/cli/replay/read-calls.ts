@@ -47,32 +47,35 @@ export async function readCalls(
   const counts = new LineCounts();
   const progress = new Progress(terminal);
   const reorder = new Reorder(options.reorderMs, sink);
-  const all = paths.map((path) => new LogInput(path, options, keys, counts));
-  const logs = all.map(({ bytes }) => bytes);
-  /** The logs that have a next call. */
-  const open: LogInput[] = [];
-  for (const input of all) if (await toNextCall(input)) open.push(input);
-  if (open.length > 0) onFirst(earliestOf(open).zoneMinutes);
-  else if (counts.keyless > 0)
-    throw new CommandError(
-      `expected lines with the key of --key, got none; the first line has ${counts.keylessFields.join(', ')}`,
-    );
-  while (open.length > 0) {
-    const input = earliestOf(open);
-    const others = open.filter((other) => other !== input);
-    const until = others.length === 0 ? Infinity : earliestOf(others).at;
-    let isOpen = true;
-    while (isOpen && input.at <= until) {
-      do reorder.push(input.at, input.id, input.cost);
-      while (input.advance() && input.at <= until);
-      if (input.at > until) break;
-      progress.update(what, logs, counts.lines);
-      isOpen = await toNextCall(input);
+  try {
+    const all = paths.map((path) => new LogInput(path, options, keys, counts));
+    const logs = all.map(({ bytes }) => bytes);
+    /** The logs that have a next call. */
+    const open: LogInput[] = [];
+    for (const input of all) if (await toNextCall(input)) open.push(input);
+    if (open.length > 0) onFirst(earliestOf(open).zoneMinutes);
+    else if (counts.keyless > 0)
+      throw new CommandError(
+        `expected lines with the key of --key, got none; the first line has ${counts.keylessFields.join(', ')}`,
+      );
+    while (open.length > 0) {
+      const input = earliestOf(open);
+      const others = open.filter((other) => other !== input);
+      const until = others.length === 0 ? Infinity : earliestOf(others).at;
+      let isOpen = true;
+      while (isOpen && input.at <= until) {
+        do reorder.push(input.at, input.id, input.cost);
+        while (input.advance() && input.at <= until);
+        if (input.at > until) break;
+        progress.update(what, logs, counts.lines);
+        isOpen = await toNextCall(input);
+      }
+      if (!isOpen) open.splice(open.indexOf(input), 1);
     }
-    if (!isOpen) open.splice(open.indexOf(input), 1);
+    reorder.flush();
+  } finally {
+    progress.end();
   }
-  reorder.flush();
-  progress.end();
   const { late, furthestMs } = reorder;
   return { counts, late, furthestMs };
 }

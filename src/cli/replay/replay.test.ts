@@ -150,6 +150,28 @@ describe('sluice replay: input', () => {
     expect(await replay(path, '--limit', ONE_IN_30_S, '--max-bad', '0')).toMatchObject({ code: 1 });
   });
 
+  test('a short truncated gzip file: the lines before its end are decided', async () => {
+    const text = Array.from({ length: 300 }, (_, n) => access(`10.0.${n % 250}.${n % 7}`, n));
+    const whole = gzipSync(lines(...text));
+    const report = await reportOf(
+      log(whole.subarray(0, whole.length - 10)),
+      '--limit',
+      ONE_IN_30_S,
+    );
+    expect(report.calls).toBeGreaterThan(250);
+    expect(report.lines).toMatchObject({ bad: expect.any(Number) });
+    expect(report.lines.problems.join()).toContain('truncated or damaged');
+  });
+
+  test('damaged gzip: what precedes the damage is decided, and the report says so', async () => {
+    const text = Array.from({ length: 20_000 }, (_, n) => access(`10.0.${n % 250}.${n % 7}`, n));
+    const whole = gzipSync(lines(...text));
+    const path = log(Buffer.concat([whole, Buffer.from('no gzip')]));
+    const report = await reportOf(path, '--limit', ONE_IN_30_S);
+    expect(report.calls).toBeGreaterThan(5000);
+    expect(report.lines.problems.join()).toContain('truncated or damaged (incorrect header check)');
+  });
+
   test('CRLF, a byte order mark, blank lines and a last line without an end are read', async () => {
     const text = `\uFEFF${BURST.trimEnd().replaceAll('\n', '\r\n\r\n')}`;
     expect(await reportOf(log(text), '--limit', ONE_IN_30_S)).toMatchObject({
@@ -654,7 +676,7 @@ describe('sluice replay: progress', () => {
   const shownBy = (sizes: readonly (number | undefined)[]) => {
     const clock = new VirtualClock();
     const shown: string[] = [];
-    const progress = new Progress({ progress: (words) => shown.push(words) }, clock);
+    const progress = new Progress({ progress: (words) => shown.push(words), columns: 100 }, clock);
     const logs = sizes.map((size) => ({ size, done: 0 }));
     return { clock, shown, progress, logs };
   };

@@ -154,7 +154,9 @@ export const replayCommand = (modules: readonly BackendModule[]): Command => ({
     function print({ title, suggestion }: Chosen, report: ReplayReport, tally: Tally): void {
       const { calls } = tally;
       const notes = noteLines(report.lines, calls);
-      const origin = suggestion ? ` (suggested for ${suggestion.percent} % of the keys)` : '';
+      const origin = suggestion
+        ? ` (suggested, throttles at most ${suggestion.percent} % of the keys)`
+        : '';
       const heading = `${title}${origin}, key ${flags.key ?? 'ip'}`;
       if (flags.html !== undefined) {
         writeTextFile(flags.html, replayHtml(heading, logs, report, calls, notes));
