@@ -10,7 +10,7 @@
 import { suggestName } from '../../core/suggestion.ts';
 import { CommandError } from '../framework/command.ts';
 import { type Field, type LineFormat, RangeFormat } from './line-format.ts';
-import { TimeReader } from './times.ts';
+import { CLF_BYTES, TimeReader } from './times.ts';
 
 const SPACE = 32;
 const QUOTE = 34;
@@ -71,11 +71,12 @@ export class CombinedFormat extends RangeFormat implements LineFormat {
     while (n < to && !(bytes[n] === OPEN && bytes[n - 1] === SPACE)) n++; // a user name may have spaces
     this.#set(USER, user, n - 1);
     const time = n + 1;
-    while (n < to && bytes[n] !== CLOSE) n++;
-    if (!this.#time.readClf(bytes, time, n))
+    n = time + CLF_BYTES;
+    if (n >= to || bytes[n] !== CLOSE || !this.#time.readClf(bytes, time))
       return this.#fail('a time such as [10/Oct/2000:13:55:36 -0700]');
     n += 2;
     if (bytes[n] !== QUOTE || n >= to) return this.#fail('a request in quotes after the time');
+    if (!this.#needsRequest && !this.#needsRest) return true;
     n = this.#quoted(REQUEST, n, to);
     if (n < 0) return this.#fail('a quote at the end of the request');
     if (this.#needsRequest) this.#splitRequest();
@@ -93,7 +94,7 @@ export class CombinedFormat extends RangeFormat implements LineFormat {
   field(name: string): Field {
     const range = FIELDS.indexOf(name);
     if (range >= STATUS) this.#needsRest = true;
-    else if (range >= METHOD) this.#needsRequest = true;
+    else if (range >= REQUEST) this.#needsRequest = true;
     if (range >= 0) return { range, text: () => this.textOf(range) };
     const hint = suggestName(name, FIELDS);
     throw new CommandError(

@@ -49,7 +49,7 @@ export const READ_FLAGS_HELP = `  --key KEY        what is limited: a field (ip,
   --max-bad N|P%   exit code 1 if more lines cannot be read (default 50%)
   --top N          keys in the table (default 10)`;
 
-export type ReadFlags = ReturnType<typeof readFlags<typeof READ_FLAGS>>;
+type ReadFlags = ReturnType<typeof readFlags<typeof READ_FLAGS>>;
 
 const DEFAULT_MAX_KEYS = 1_000_000;
 const MAX_KEYS = 50_000_000;

@@ -8,9 +8,11 @@ export const MAX_LINE_BYTES = 1024 * 1024;
 const LF = 10;
 const CR = 13;
 
+const NO_BYTES = Buffer.alloc(0);
+
 export class LineSplitter {
   /** The current line is `bytes` from `from` to `to`. */
-  bytes: Buffer = Buffer.alloc(0);
+  bytes: Buffer = NO_BYTES;
   from = 0;
   to = 0;
   /** Number of the current line, from 1. */
@@ -18,13 +20,17 @@ export class LineSplitter {
   /** True if the current line was too long; its text is not kept. */
   isTooLong = false;
   #next = 0;
+  /** Bytes that follow `bytes`. */
+  #following: Buffer = NO_BYTES;
   #isSkipping = false;
   #isEnded = false;
 
-  /** Adds bytes behind those that are left. */
+  /** Adds bytes behind those that are left, once `next` has returned false. Copies the line that is cut in two only. */
   push(chunk: Buffer): void {
     const rest = this.bytes.subarray(this.#next);
-    this.bytes = rest.length === 0 ? chunk : Buffer.concat([rest, chunk]);
+    const end = rest.length === 0 ? 0 : chunk.indexOf(LF) + 1 || chunk.length;
+    this.bytes = Buffer.concat([rest, chunk.subarray(0, end)]);
+    this.#following = chunk.subarray(end);
     this.#next = 0;
   }
 
@@ -35,6 +41,11 @@ export class LineSplitter {
 
   /** Moves to the next line; false if more bytes are needed, or none is left. */
   next(): boolean {
+    if (this.#next === this.bytes.length && this.#following.length > 0) {
+      this.bytes = this.#following;
+      this.#following = NO_BYTES;
+      this.#next = 0;
+    }
     const { bytes } = this;
     const from = this.#next;
     let at = bytes.indexOf(LF, from);

@@ -16,7 +16,7 @@ import { Progress } from './progress.ts';
 import { type CallSink, Reorder } from './reorder.ts';
 
 /** All are open at once. */
-export const MAX_LOGS = 200;
+const MAX_LOGS = 200;
 
 export interface ReadOptions extends LineOptions {
   readonly reorderMs: Millis;

@@ -81,7 +81,7 @@ export function spanReport({ from, to, total, zoneMinutes }: CallTally): SpanRep
 export const share = (part: number, whole: number): number => (whole === 0 ? 0 : part / whole);
 
 /** The keys with the most events, with their times. */
-export const topDenied = (
+const topDenied = (
   keys: KeyTable,
   calls: CallTally,
   denied: KeyEvents,

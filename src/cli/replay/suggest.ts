@@ -36,7 +36,7 @@ const BLOCK_KEYS = 4096;
 /** Rounding error of sums of fractions. */
 const EPSILON = 1e-6;
 
-export interface Candidate {
+interface Candidate {
   readonly rate: string;
   readonly burst: number;
   /** Calls that one client can make within a minute. */

@@ -22,7 +22,7 @@ export function formatShare(part: number, whole: number): string {
 }
 
 /** A length of time in its largest unit. */
-export function formatSpan(ms: number): string {
+function formatSpan(ms: number): string {
   const [unit, name] =
     ms >= 172_800_000 ? [86_400_000, 'days'] : ms >= 7_200_000 ? [3_600_000, 'h'] : [60_000, 'min'];
   return ms < 120_000 ? formatDuration(ms) : `${Number((ms / unit).toFixed(1))} ${name}`;
@@ -143,7 +143,7 @@ export function keyTable(rows: readonly (readonly string[])[], columns: number):
 /** A time of a report without its zone, which is in the first line. */
 export const shortTime = (iso: string): string => iso.slice(0, 19).replace('T', ' ');
 
-export function deniedTable(top: readonly DeniedKey[], total: number, columns: number): string[] {
+function deniedTable(top: readonly DeniedKey[], total: number, columns: number): string[] {
   if (top.length === 0) return ['no key was denied'];
   const rows = top.map((row) => [
     row.key,

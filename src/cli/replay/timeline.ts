@@ -12,7 +12,7 @@ const STEP_SECONDS = [
   1, 5, 10, 30, 60, 300, 600, 1800, 3600, 7200, 21_600, 43_200, 86_400, 604_800,
 ];
 
-export interface TimelineStep {
+interface TimelineStep {
   readonly at: Millis;
   readonly calls: number;
   readonly denied: number;

@@ -14,7 +14,7 @@ import type { Millis } from '../../core/clock.ts';
 const MONTHS = ['Jan', 'Feb', 'Mar', 'Apr', 'May', 'Jun', 'Jul', 'Aug', 'Sep', 'Oct', 'Nov', 'Dec'];
 
 /** Length of `10/Oct/2000:13:55:36 -0700`. */
-const CLF_BYTES = 26;
+export const CLF_BYTES = 26;
 
 const CLF = /^(\d\d)\/([A-Z][a-z][a-z])\/(\d{4}):(\d\d):(\d\d):(\d\d) ([+-])(\d\d)(\d\d)$/;
 const ISO =
@@ -71,9 +71,9 @@ export class TimeReader {
     this.#defaultZone = defaultZone;
   }
 
-  /** The time of nginx and Apache, in bytes. */
-  readClf(bytes: Buffer, from: number, to: number): boolean {
-    if (to - from !== CLF_BYTES) return false;
+  /** The time of nginx and Apache, in `CLF_BYTES` bytes. */
+  readClf(bytes: Buffer, from: number): boolean {
+    const to = from + CLF_BYTES;
     const last = this.#last;
     let n = CLF_BYTES - 1;
     while (n >= 0 && bytes[from + n] === last[n]) n--;
