@@ -1,6 +1,7 @@
 /** The built executable as a process: arguments, output, exit codes. */
 
-import { spawnSync } from 'node:child_process';
+import { spawn, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
 import { gzipSync } from 'node:zlib';
 import { describe, expect, test } from 'vitest';
@@ -79,6 +80,15 @@ describe('sluice', () => {
     const { status, stdout, stderr } = spawnSync(process.execPath, args, { input });
     expect({ status, stderr: stderr.toString() }).toEqual({ status: 0, stderr: '' });
     expect(JSON.parse(stdout.toString())).toMatchObject({ calls: 50_000, denied: 49_998 });
+  });
+
+  test('replay: a usage error does not wait for the end of standard input', async () => {
+    const args = ['dist/cli/main.js', 'replay', '-', '--limit', 'bucket 1/s', '--key', 'nothing'];
+    const child = spawn(process.execPath, args, { stdio: ['pipe', 'ignore', 'ignore'] });
+    child.stdin.write('10.0.0.1 - - [10/Oct/2026:12:00:00 +0000] "GET / HTTP/1.1" 200 1\n'); // and does not end
+    const [code] = await once(child, 'exit', { signal: AbortSignal.timeout(20_000) });
+    child.stdin.destroy();
+    expect(code).toBe(2);
   });
 
   test.each(['steady', 'flappy'])(

@@ -1,6 +1,6 @@
 /** The bytes of a log: a file or standard input, decompressed if they begin as gzip does, whatever the name says. */
 
-import { createReadStream, fstatSync, openSync, type ReadStream } from 'node:fs';
+import { createReadStream, fstatSync, openSync } from 'node:fs';
 import { createGunzip } from 'node:zlib';
 import { CommandError } from '../framework/command.ts';
 
@@ -20,7 +20,7 @@ export class LogBytes {
   done = 0;
   /** Why the bytes ended too early: a truncated or damaged gzip file. */
   damage: string | undefined;
-  readonly #stream: ReadStream;
+  readonly #stream: AsyncIterable<Buffer>;
 
   /** @throws {CommandError} if the file cannot be read. */
   constructor(path: string) {
@@ -30,20 +30,27 @@ export class LogBytes {
       const stat = fstatSync(fd);
       if (stat.isDirectory()) throw new Error('it is a directory');
       this.size = stat.isFile() ? stat.size : undefined;
-      this.#stream = createReadStream('', {
-        fd,
-        autoClose: fd !== STDIN,
-        highWaterMark: CHUNK_BYTES,
-      });
+      // Standard input may be a pipe that does not block, which only its own stream can read.
+      this.#stream =
+        fd === STDIN ? process.stdin : createReadStream('', { fd, highWaterMark: CHUNK_BYTES });
     } catch (error) {
       throw new CommandError(`cannot read ${this.name}: ${(error as Error).message}`);
     }
   }
 
+  /** Ends the stream when its reader stops, so that the process does not wait for more input. */
   async *[Symbol.asyncIterator](): AsyncGenerator<Buffer> {
     const raw = this.#rawChunks();
+    try {
+      yield* this.#plainChunks(raw);
+    } finally {
+      await raw.return(undefined);
+    }
+  }
+
+  async *#plainChunks(raw: AsyncGenerator<Buffer>): AsyncGenerator<Buffer> {
     let first: Buffer = Buffer.alloc(0);
-    while (first.length < GZIP_MAGIC.length) {
+    while (first.length < MAGIC_BYTES) {
       const { value, done } = await raw.next();
       if (done) break;
       first = Buffer.concat([first, value]);
@@ -53,12 +60,12 @@ export class LogBytes {
         throw new CommandError(
           `${this.name} is compressed, and not with gzip; use: ${tool} ${this.name} | sluice … -`,
         );
-    if (!first.subarray(0, GZIP_MAGIC.length).equals(GZIP_MAGIC)) {
-      if (first.length > 0) yield first;
-      yield* raw;
+    if (first.subarray(0, GZIP_MAGIC.length).equals(GZIP_MAGIC)) {
+      yield* this.#decompressed(first, raw);
       return;
     }
-    yield* this.#decompressed(first, raw);
+    if (first.length > 0) yield first;
+    yield* raw;
   }
 
   /** Output that precedes damage counts: a stream that is read in the usual way would discard it. */
@@ -88,7 +95,7 @@ export class LogBytes {
 
   async *#rawChunks(): AsyncGenerator<Buffer> {
     try {
-      for await (const chunk of this.#stream as AsyncIterable<Buffer>) {
+      for await (const chunk of this.#stream) {
         this.done += chunk.length;
         yield chunk;
       }
@@ -106,3 +113,6 @@ const OTHER_COMPRESSION: readonly (readonly [magic: string, tool: string])[] = [
 ];
 
 const GZIP_MAGIC = Buffer.from([0x1f, 0x8b]);
+
+/** Enough for all of them. */
+const MAGIC_BYTES = 5;

@@ -110,6 +110,11 @@ export class LogInput {
     return true;
   }
 
+  /** Stops reading. */
+  async close(): Promise<void> {
+    await this.#chunks.return(undefined);
+  }
+
   /** Moves to the next call; false if more bytes are needed. */
   advance(): boolean {
     const splitter = this.#splitter;

@@ -47,8 +47,9 @@ export async function readCalls(
   const counts = new LineCounts();
   const progress = new Progress(terminal);
   const reorder = new Reorder(options.reorderMs, sink);
+  const all: LogInput[] = [];
   try {
-    const all = paths.map((path) => new LogInput(path, options, keys, counts));
+    for (const path of paths) all.push(new LogInput(path, options, keys, counts));
     const logs = all.map(({ bytes }) => bytes);
     /** The logs that have a next call. */
     const open: LogInput[] = [];
@@ -75,6 +76,7 @@ export async function readCalls(
     reorder.flush();
   } finally {
     progress.end();
+    await Promise.all(all.map((input) => input.close()));
   }
   const { late, furthestMs } = reorder;
   return { counts, late, furthestMs };
