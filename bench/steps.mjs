@@ -17,6 +17,7 @@ export const STEPS = [
   step('bench', 4),
   step('bench:throttle', 1),
   step('bench:events', 1),
+  step('bench:replay', 3),
   step('bench:http', 4),
   step('bench:daemon', 6),
   step('bench:daemon-http', 1),

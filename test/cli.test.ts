@@ -1,7 +1,9 @@
 /** The built executable as a process: arguments, output, exit codes. */
 
-import { spawnSync } from 'node:child_process';
+import { spawn, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
+import { gzipSync } from 'node:zlib';
 import { describe, expect, test } from 'vitest';
 
 const run = (args: readonly string[], input = '') =>
@@ -32,6 +34,8 @@ describe('sluice', () => {
     ['--help'],
     ['simulate', '--help'],
     ['trace', '--help'],
+    ['replay', '--help'],
+    ['plan', '--help'],
     ['simulate', 'adaptive', '--help'],
     ['simulate', 'tchannel', '--help'],
     ['simulate', 'ramp', '--help'],
@@ -47,7 +51,7 @@ describe('sluice', () => {
   test.each([
     [
       ['fly'],
-      /^sluice: expected one of serve, check, report, explain, top, why, config, reload, peers, pool, groups, ban, unban, override, reset, controls, trace, simulate, got "fly"; see sluice --help\n$/,
+      /^sluice: expected one of serve, check, report, explain, top, why, config, reload, peers, pool, groups, ban, unban, override, reset, controls, trace, replay, plan, simulate, got "fly"; see sluice --help\n$/,
     ],
     [['simulate', 'fly'], /^sluice simulate: expected one of .*, got "fly"/],
     [['trace'], /^sluice trace: expected one FILE\.json/],
@@ -64,6 +68,27 @@ describe('sluice', () => {
     const { status, stdout } = run(['trace', '-', '--json'], JSON.stringify(trace));
     expect(status).toBe(0);
     expect(JSON.parse(stdout)).toEqual({ at: 0, verdict: 'allow', granted: 1, remaining: 0 });
+  });
+
+  test.each([
+    ['plain', (text: string) => Buffer.from(text)],
+    ['gzip', (text: string) => gzipSync(text)],
+  ])('replay: reads standard input, %s', (_, encode) => {
+    const line = '{"ts":1791633600.5,"ip":"a"}\n';
+    const args = ['dist/cli/main.js', 'replay', '-', '--limit', 'bucket 1/h burst 2', '--json'];
+    const input = encode(line.repeat(50_000));
+    const { status, stdout, stderr } = spawnSync(process.execPath, args, { input });
+    expect({ status, stderr: stderr.toString() }).toEqual({ status: 0, stderr: '' });
+    expect(JSON.parse(stdout.toString())).toMatchObject({ calls: 50_000, denied: 49_998 });
+  });
+
+  test('replay: a usage error does not wait for the end of standard input', async () => {
+    const args = ['dist/cli/main.js', 'replay', '-', '--limit', 'bucket 1/s', '--key', 'nothing'];
+    const child = spawn(process.execPath, args, { stdio: ['pipe', 'ignore', 'ignore'] });
+    child.stdin.write('10.0.0.1 - - [10/Oct/2026:12:00:00 +0000] "GET / HTTP/1.1" 200 1\n'); // and does not end
+    const [code] = await once(child, 'exit', { signal: AbortSignal.timeout(20_000) });
+    child.stdin.destroy();
+    expect(code).toBe(2);
   });
 
   test.each(['steady', 'flappy'])(

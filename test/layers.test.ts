@@ -58,6 +58,7 @@ const NESTED: Readonly<Record<string, readonly string[]>> = {
   'cli/framework': [],
   'cli/chart': [],
   'cli/simulate': ['framework', 'chart'],
+  'cli/replay': ['framework', 'chart'],
   'adapters/http': [],
   'adapters/metrics': [],
 };
@@ -89,6 +90,8 @@ const MAY_IMPORT_EXTERNAL: Readonly<Record<string, readonly string[]>> = {
   'cli/framework/command.ts': ['node:fs', 'node:path', 'node:util'],
   'cli/framework/service-manager.ts': ['node:child_process'],
   'cli/main.ts': ['node:fs'],
+  'cli/replay/chunks.ts': ['node:fs', 'node:zlib'],
+  'cli/replay/html-report.ts': ['node:crypto'],
   'client/client.ts': ['node:crypto'],
   'client/connection.ts': ['node:net', 'node:tls'],
   'client/options.ts': ['node:tls'],

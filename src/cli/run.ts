@@ -16,6 +16,8 @@ import {
   type Terminal,
 } from './framework/command.ts';
 import { reloadCommand } from './reload.ts';
+import { planCommand } from './replay/plan.ts';
+import { replayCommand } from './replay/replay.ts';
 import { report } from './report.ts';
 import { serveCommand } from './serve.ts';
 import { simulate } from './simulate/simulate.ts';
@@ -40,6 +42,8 @@ const rootOf = (modules: readonly BackendModule[]): CommandGroup => ({
     ...modules.flatMap(({ name, page }) => (page ? [backendPageCommand(name, page)] : [])),
     ...controlCommands,
     trace,
+    replayCommand(modules),
+    planCommand(modules),
     simulate,
   ],
 });

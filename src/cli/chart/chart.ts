@@ -27,6 +27,10 @@ export interface Axis {
   readonly to: number;
   /** A `log` axis gives every power of ten the same width, and still starts at 0. */
   readonly scale?: 'linear' | 'log';
+  /** Labels at values of its own, such as times of day; at most so many. */
+  readonly ticks?: (maxTicks: number) => number[];
+  /** Default `formatShort`. */
+  readonly format?: (value: number) => string;
 }
 
 /** A named interval of the x axis. */
@@ -71,6 +75,7 @@ export function positionOf(value: number, { from, to, scale = 'linear' }: Axis):
 
 /** Round values to label an axis with, at most `maxTicks` of them. */
 export function ticksOf(axis: Axis, maxTicks: number): number[] {
+  if (axis.ticks) return axis.ticks(maxTicks);
   return axis.scale === 'log' ? logTicks(axis, maxTicks) : linearTicks(axis, maxTicks);
 }
 

@@ -203,7 +203,7 @@ export function xAxis(x: Axis, box: Box, maxTicks: number): string[] {
       const at = formatPixels(xOf(tick, x, box));
       return [
         `<path d="M${at} ${floor}v5" ${MUTED_STROKE}/>`,
-        textElement(at, floor + 19, formatShort(tick), MUTED_CENTRED),
+        textElement(at, floor + 19, (x.format ?? formatShort)(tick), MUTED_CENTRED),
       ];
     }),
   ];

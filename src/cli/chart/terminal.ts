@@ -195,7 +195,10 @@ const X_LABEL_COLUMNS = 7;
 function xTicks(chart: Chart, width: number): [at: number, label: string][] {
   const ticks = ticksOf(chart.x, Math.floor(width / X_LABEL_COLUMNS) + 1);
   return ticks
-    .map((tick): [number, string] => [columnOf(tick, chart, width), formatShort(tick)])
+    .map((tick): [number, string] => [
+      columnOf(tick, chart, width),
+      (chart.x.format ?? formatShort)(tick),
+    ])
     .filter(([at]) => at < width);
 }
 
