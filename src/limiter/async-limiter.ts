@@ -415,24 +415,27 @@ export class AsyncLimiter extends LimiterCore implements RemoteLimiterInternals 
   }
 
   change(limit: Limit): Promise<void> {
-    const change = this.#lastChange.then(() => this.#changeNow(limit));
+    const change = this.#lastChange.then(() => this.requireChange(limit)());
     this.#lastChange = change.catch(() => {});
     return change;
   }
 
-  async #changeNow(limit: Limit): Promise<void> {
-    const policy = createPolicy(limit, this.random);
+  /** @throws {ConfigError} if the limit cannot become this one; `path` is its name in the message. */
+  requireChange(limit: Limit, path?: string): () => Promise<void> {
+    const policy = createPolicy(limit, this.random, path);
     if (!this.#hasExplicitName) {
       const expected = 'given to a limit that changes: without one it is known by its numbers';
       throw new ConfigError('name', expected, undefined);
     }
     const isAlike = policy.canReserve === this.policy.canReserve;
     const change = isAlike ? this.#backend.prepareChange?.(policy) : undefined;
-    if (!change) throw cannotChange(this.policy, policy);
-    await change();
-    this.policy = this.#backend.policy ?? policy;
-    this.#scheduler.wakeAll();
-    this.telemetry.recordReconfigured(limit);
+    if (!change) throw cannotChange(this.policy, policy, path);
+    return async () => {
+      await change();
+      this.policy = this.#backend.policy ?? policy;
+      this.#scheduler.wakeAll();
+      this.telemetry.recordReconfigured(limit);
+    };
   }
 
   async close(): Promise<void> {

@@ -57,7 +57,7 @@ import { combineInspections, type Inspection } from './inspection.ts';
 import type { LimiterInternals } from './internals.ts';
 import { REPORTABLE } from './limiter-core.ts';
 import { Permit, type PermitResult, type Refusal } from './permit.ts';
-import { type Decided, RememberedCalls, requireId } from './remembered-calls.ts';
+import { type Decided, isHeld, RememberedCalls, requireId } from './remembered-calls.ts';
 import { RemoteCompositeLimiter } from './remote-composite-limiter.ts';
 import { mergeSnapshots } from './stats.ts';
 import type { AcquireOptions, CheckOptions, Limiter, Stats, SyncLimiter } from './sync-limiter.ts';
@@ -219,7 +219,8 @@ export class CompositeLimiter implements LimiterInternals {
     requireId(id);
     if (this.#remembered === undefined) {
       const idForMs = Math.min(...this.components.map(({ limiter }) => limiter.idForMs));
-      this.#remembered = new RememberedCalls(this.clock, this.random, idForMs);
+      const isRepeatable = this.isCheckOnly ? undefined : isHeld;
+      this.#remembered = new RememberedCalls(this.clock, this.random, idForMs, isRepeatable);
     }
     return this.#remembered.once(key, id, decide);
   }

@@ -19,7 +19,13 @@ import type { Feedback, Policy } from '../policies/policy.ts';
 import { cooldownIn, KeyCooldowns } from './cooldowns.ts';
 import type { Listener } from './events.ts';
 import { decisionOfRefusal, Refusal, type RefusalReason } from './permit.ts';
-import { DEFAULT_ID_FOR_MS, type Decided, RememberedCalls, requireId } from './remembered-calls.ts';
+import {
+  DEFAULT_ID_FOR_MS,
+  type Decided,
+  isHeld,
+  RememberedCalls,
+  requireId,
+} from './remembered-calls.ts';
 import { type EventLoopMonitor, GRANTED, LimiterTelemetry } from './telemetry.ts';
 import { requireAttempt, requireFeedback, requireKey } from './validate.ts';
 import type { QueueSettings } from './wait-scheduler.ts';
@@ -81,7 +87,9 @@ export abstract class LimiterCore {
   ): T {
     requireKey(key);
     requireId(id);
-    this.#remembered ??= new RememberedCalls(this.clock, this.random, this.idForMs);
+    const { needsOutcome } = this.policy;
+    const isRepeatable = needsOutcome ? isHeld : undefined;
+    this.#remembered ??= new RememberedCalls(this.clock, this.random, this.idForMs, isRepeatable);
     return this.isClosed ? decide() : this.#remembered.once(key, id, decide);
   }
 

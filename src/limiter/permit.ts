@@ -59,6 +59,7 @@ export class Permit implements Disposable {
   declare readonly remaining?: number;
   readonly #children: readonly Permit[] | undefined;
   #onSettle: ((result: PermitResult) => void) | undefined;
+  #isReturned = false;
   #abort: AbortController | undefined;
   /** Why it has ended before it was settled. */
   #endedBecause: string | undefined;
@@ -111,11 +112,17 @@ export class Permit implements Disposable {
     return this.#children?.every((child) => child.isSettled) ?? false;
   }
 
+  /** True if it was settled as `ignored`: its cost was returned. */
+  get isReturned(): boolean {
+    return this.#isReturned;
+  }
+
   /** Reports how the call went, `ok` by default. A second settle has no effect. */
   settle(result: PermitResult = {}): void {
     requireResult(result); // an invalid result leaves it unsettled, so it can be settled again
     const settle = this.#onSettle;
     this.#onSettle = undefined; // before listeners run, which might settle it again
+    this.#isReturned = result.outcome === 'ignored';
     try {
       settle?.(result);
     } catch (error) {

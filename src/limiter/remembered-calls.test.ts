@@ -116,3 +116,30 @@ test('id: the table is bounded, and forgets the oldest id first', () => {
   ask('id 0');
   expect(decided).toBe(100_002);
 });
+
+test('id: a call whose cost was returned is charged again when it is repeated', () => {
+  const { api, left } = setUp();
+  const permit = api.tryAcquire('k', 4, { id: 'x' });
+  if (permit.verdict === 'allow') permit.settle({ outcome: 'ignored' });
+  expect(left()).toBe(10);
+  expect(api.tryAcquire('k', 4, { id: 'x' }).verdict).toBe('allow');
+  expect(left()).toBe(6);
+});
+
+test('id: a settled call keeps its id, so a repeat after a lost reply is charged once', () => {
+  const { api, left } = setUp();
+  const permit = api.tryAcquire('k', 4, { id: 'x' });
+  if (permit.verdict === 'allow') permit.settle();
+  expect(api.tryAcquire('k', 4, { id: 'x' })).toBe(permit);
+  expect(left()).toBe(6);
+});
+
+test('id: concurrency, a repeat after the call has ended needs a place of its own', async () => {
+  const { api } = setUp({ limit: { concurrency: 1 } });
+  const first = await api.acquire('k', 1, { id: 'x' });
+  expect(await api.acquire('k', 1, { id: 'x' })).toBe(first);
+  if (first.verdict === 'allow') first.settle();
+  const other = api.tryAcquire('k');
+  expect(other.verdict).toBe('allow');
+  expect(api.tryAcquire('k', 1, { id: 'x' }).verdict).toBe('deny');
+});

@@ -11,6 +11,7 @@ import type { Clock, Millis } from '../core/clock.ts';
 import { ConfigError } from '../core/errors.ts';
 import { createHasher, type Hasher, randomHashSeed } from '../core/hash.ts';
 import type { Random } from '../core/random.ts';
+import { Permit } from './permit.ts';
 
 /** How long an id is remembered by default. */
 export const DEFAULT_ID_FOR_MS: Millis = 60_000;
@@ -22,6 +23,8 @@ const MAX_ID_CHARS = 256;
 
 interface RememberedCall {
   readonly result: unknown;
+  /** The result itself, where that is a promise that has resolved. */
+  value?: unknown;
   readonly until: Millis;
 }
 
@@ -30,7 +33,13 @@ export interface Decided {
   readonly verdict: string;
 }
 
-const isAllowed = ({ verdict }: Decided): boolean => verdict !== 'deny';
+/** Whether a repeat may have the result: it was charged, and the charge was not returned. */
+const isAllowed = (result: Decided): boolean =>
+  result.verdict !== 'deny' && !(result instanceof Permit && result.isReturned);
+
+/** The same for limits on calls in flight: a permit that was settled is worth nothing. */
+export const isHeld = (result: Decided): boolean =>
+  isAllowed(result) && !(result instanceof Permit && result.isSettled);
 
 export class RememberedCalls<Result extends object = Decided> {
   readonly #clock: Clock;
@@ -57,15 +66,20 @@ export class RememberedCalls<Result extends object = Decided> {
   once<T extends Result | Promise<Result>>(key: string, id: string, decide: () => T): T {
     const hash = this.#hash(key, id);
     const known = this.#calls.get(hash);
-    if (known && this.#clock.now() < known.until) return known.result as T;
+    const isKnown = known !== undefined && this.#clock.now() < known.until;
+    if (isKnown && (known.value === undefined || this.#isCharged(known.value as Result)))
+      return known.result as T;
     const result = decide();
     if (result instanceof Promise) {
       const call = this.#remember(hash, result);
       const forget = (): void => {
         if (this.#calls.get(hash) === call) this.#calls.delete(hash);
       };
-      result.then((late) => this.#isCharged(late) || forget(), forget);
-    } else if (this.#isCharged(result as Result)) this.#remember(hash, result);
+      result.then((late) => {
+        call.value = late;
+        if (!this.#isCharged(late)) forget();
+      }, forget);
+    } else if (this.#isCharged(result as Result)) this.#remember(hash, result).value = result;
     return result;
   }
 
@@ -76,7 +90,7 @@ export class RememberedCalls<Result extends object = Decided> {
       if (until > now && this.#calls.size < MAX_REMEMBERED_IDS) break;
       this.#calls.delete(oldest);
     }
-    const call = { result, until: now + this.#periodMs };
+    const call: RememberedCall = { result, until: now + this.#periodMs };
     this.#calls.set(hash, call);
     return call;
   }

@@ -352,10 +352,11 @@ export class RemoteCompositeLimiter implements RemoteLimiterInternals {
   /** The parts are found before the first one changes. They change one after the other, up to the first that cannot. */
   async change(limits: Readonly<Record<string, Limit>>): Promise<void> {
     if (!isRecord(limits)) throw new ConfigError('limit', 'the limits of parts by name', limits);
-    const changes = Object.entries(limits).map(([name, limit]) => ({
-      limiter: limiterNamed(this.#limiters(), name),
-      limit,
-    }));
+    const changes = Object.entries(limits).map(([name, limit]) => {
+      const limiter = limiterNamed(this.#limiters(), name);
+      limiter.requireChange(limit, `limit.${name}`); // before the first one changes
+      return { limiter, limit };
+    });
     for (const { limiter, limit } of changes) await limiter.change(limit);
     this.#scheduler.wakeAll();
   }

@@ -20,8 +20,8 @@ export interface TimeZone {
 
 const MINUTE_MS = 60_000;
 
-/** Offsets never change twice in this time: the shortest known pause of summer time, in Ramadan, is four weeks. */
-const SCAN_MS = 14 * 86_400_000;
+/** Offsets never change twice in this time: the shortest known stretch of summer time, before a Ramadan, is a week. */
+const SCAN_MS = 6 * 86_400_000;
 
 /** Most changes come 52 or 53 weeks after that of the last year. */
 const YEARS_MS: readonly Millis[] = [52 * 7 * 86_400_000, 53 * 7 * 86_400_000];
@@ -71,7 +71,10 @@ function changesOf(format: Intl.DateTimeFormat): Pick<TimeZone, 'starts' | 'offs
     if (after === before) continue;
     const lastYear = starts[starts.length - 2] ?? FROM;
     const isChange = (at: Millis): boolean =>
-      offsetAt(format, at) === after && offsetAt(format, at - MINUTE_MS) === before;
+      at > from &&
+      at <= from + SCAN_MS &&
+      offsetAt(format, at) === after &&
+      offsetAt(format, at - MINUTE_MS) === before;
     const likely = YEARS_MS.map((year) => lastYear + year).find(isChange);
     starts.push(likely ?? findChange(format, from, before));
     offsets.push(after);

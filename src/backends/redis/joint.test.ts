@@ -53,6 +53,27 @@ describe.skipIf(redisServer() === undefined)('all of limits in Redis', () => {
     expect(await leftOf(total, '*')).toBe(78);
   });
 
+  test.each([1e9, Number.MAX_SAFE_INTEGER])(
+    'concurrency: a cost of %d is refused, and Redis goes on',
+    async (cost) => {
+      const flights = shared('flights', { concurrency: 3 });
+      const never = { verdict: 'deny', retryAfterMs: Infinity };
+      expect(await flights.check('k', cost)).toMatchObject(never);
+      expect(await all([flights, shared('total', fixed(5))]).check('k', cost)).toMatchObject(never);
+      expect(flights.stats().isAvailable).toBe(true);
+      expect(fixture.cli('PING')).toBe('PONG');
+    },
+  );
+
+  test('change: a part that cannot change leaves the others as they are', async () => {
+    const [first, second] = [shared('first', fixed(5)), shared('second', fixed(5))];
+    const api = all([first, { limiter: second, key: '*' }]);
+    await api.check('k');
+    const limits = { first: fixed(100), second: { spacing: { every: '1s' } } as Limit };
+    await expect(api.change(limits)).rejects.toThrow('limit.second');
+    expect(await leftOf(first, 'k')).toBe(4);
+  });
+
   test('check: names the limit with the longest wait, and counts in each component', async () => {
     const slow = shared('slow', { bucket: { rate: '1/h', burst: 1 } });
     const fast = shared('fast', { bucket: { rate: '1/m', burst: 1 } });

@@ -82,10 +82,10 @@ end
 
 -- Each returns whether the part allows, its reply, and how to undo it.
 local function checkLease(key, most, id, cost)
+  if cost > most then return false, '-1' end
   expireLeases(key)
   removeLease(key, id, cost) -- sent again, it must not be refused by its own lease
   local remaining = most - call('ZCARD', key) - cost
-  if cost > most then return false, '-1' end
   if remaining < 0 then return false, '-2' end
   writeLease(key, id, cost)
   return true, exact(remaining) .. ' 0 ' .. exact(nextToken(key)), function() removeLease(key, id, cost) end

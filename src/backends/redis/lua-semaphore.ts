@@ -99,7 +99,8 @@ for i = 1, #KEYS do
   expireLeases(key)
   local reply = 0
   if op == 'n' then
-    if not isLate then removeLease(key, id, cost) end -- sent again, it must not be refused by its own lease
+    -- Sent again, it must not be refused by its own lease. A cost that never fits has none, and the loop would not end.
+    if not isLate and cost <= MOST then removeLease(key, id, cost) end
     local verdict, value, _, token = admit(key, id, cost)
     reply = value
     if verdict == ALLOW then reply = value .. ' 0 ' .. exact(token) end
