@@ -5,7 +5,8 @@ const WAITING = [
   'src/backends/pool/{etcd,redis,nats}-store.test.ts',
   'src/backends/pool/redis-{members,cluster}.test.ts',
   'src/backends/redis/cluster.test.ts',
-  'test/soak-{faults,pool,etcd}.test.ts',
+  'test/soak-{faults,pool,etcd,groups}.test.ts',
+  'test/{daemon-waiting,operator,gateways,service,monitoring,real-servers}.test.ts',
 ];
 
 export default defineConfig({

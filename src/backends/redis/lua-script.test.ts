@@ -267,7 +267,7 @@ describe.skipIf(!hasRedis)('rules in Lua', () => {
             expect(lua.state).toEqual([...js.state]);
           },
         ),
-        { numRuns: 700 },
+        { numRuns: 300 },
       );
     },
     60_000,
