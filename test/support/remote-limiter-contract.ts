@@ -343,7 +343,8 @@ export function remoteLimiterContract({
     const since = performance.now();
     await api.change(fast);
     const remaining = (await api.inspect('k'))?.remaining ?? Number.NaN;
-    expect(remaining).toBeLessThanOrEqual(((performance.now() - since) / 1000) * 20);
+    // With the idle time at the new rate it would be 10 more; one for the clock error of a server.
+    expect(remaining).toBeLessThanOrEqual(((performance.now() - since) / 1000) * 20 + 1);
     await api.takeUpTo('k', Infinity);
     await api.change(slow);
     const left = (await api.inspect('k'))?.remaining ?? Number.NaN;

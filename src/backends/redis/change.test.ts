@@ -48,6 +48,20 @@ describe.skipIf(!redisServer())('change of a limit in Redis', () => {
     expect(fixture.cli('GET', 'sluice:{api2:key 1}:bucket')).toBe(before);
   });
 
+  test('change: continues a change whose process has died, and keys get no fresh burst', async () => {
+    const api = shared(bucket(0.001, 10));
+    await api.check('k', 10);
+    await api.change(bucket(0.001, 20)); // to learn the name of the marker
+    const [marker] = fixture.cli('KEYS', '*:changed').split('\n');
+    fixture.cli('SET', marker, 'begun another process', 'PX', '500');
+    const change = api.change(bucket(0.001, 40));
+    await new Promise((later) => setTimeout(later, 200));
+    expect(fixture.cli('GET', marker)).toBe('begun another process');
+    await change;
+    expect(await leftOf(api)).toBe(30);
+    expect(fixture.cli('GET', marker)).toMatch(/^done /);
+  });
+
   const KINDS: Record<string, [from: Limit, to: Limit]> = {
     window: [{ window: { limit: 10, per: '1h' } }, { window: { limit: 20, per: '1h' } }],
     quota: [{ quota: { limit: 10, per: 'month' } }, { quota: { limit: 20, per: 'month' } }],
