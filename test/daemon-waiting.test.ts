@@ -480,7 +480,7 @@ limits:
     const waited = caller.call('SLUICE.ACQUIRE', '*', 'k', 'WAIT', '10000');
     await waitingIs(mixed, 'fleet', 1);
     expect(await remaining()).toBe(left);
-    const early = decisionOf(await third.call('SLUICE.ACQUIRE', '*', 'k', 'WAIT', '1'));
+    const early = decisionOf(await third.call('SLUICE.ACQUIRE', '*', 'k', 'WAIT', '100'));
     expect(early).toMatchObject({ isAllowed: false, limit: 'fleet', reason: '' });
     expect(early.retryAfterMs).toBeGreaterThan(0);
     const leaving = await open(mixed);
