@@ -42,9 +42,9 @@ export interface Live {
 export function useLive(span: Span, isPaused: boolean): Live {
   const [snapshot, setSnapshot] = useState<Snapshot>();
   const [problem, setProblem] = useState<RequestError>();
-  const [turn, setTurn] = useState(0);
+  const [refreshes, setRefreshes] = useState(0);
   const history = useRef<History | undefined>(undefined);
-  const refresh = useCallback(() => setTurn((n) => n + 1), []);
+  const refresh = useCallback(() => setRefreshes((n) => n + 1), []);
   useEffect(() => {
     let isOver = false;
     let timer = 0;
@@ -75,7 +75,7 @@ export function useLive(span: Span, isPaused: boolean): Live {
       window.clearTimeout(timer);
       document.removeEventListener('visibilitychange', onVisible);
     };
-  }, [span, isPaused, turn]);
+  }, [span, isPaused, refreshes]);
   return { ...(snapshot && { snapshot }), ...(problem && { problem }), refresh };
 }
 

@@ -130,14 +130,17 @@ function parseAnchor(text: string, { starts, offsets }: TimeZone): Anchor | unde
   const local = (firstDayOf(month) + day - 1) * DAY_MS + timeOfDay;
   const zone = match[8];
   if (zone === undefined) return { local, month, day, timeOfDay };
-  const utc = local - offsetOf(zone);
+  const offsetMs = offsetOf(zone);
+  if (offsetMs === undefined) return undefined;
+  const utc = local - offsetMs;
   return partsOf(utc + offsets[offsetIndexAt(starts, utc)]);
 }
 
-/** `Z`, or `+01:00`. */
-function offsetOf(zone: string): Millis {
+/** `Z`, or `+01:00`; undefined for an offset that no place has. */
+function offsetOf(zone: string): Millis | undefined {
   if (zone === 'Z') return 0;
   const [hours, minutes] = zone.slice(1).split(':').map(Number);
+  if (hours > 14 || minutes > 59) return undefined;
   return (zone.startsWith('-') ? -1 : 1) * (hours * 60 + minutes) * 60_000;
 }
 

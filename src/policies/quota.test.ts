@@ -236,6 +236,7 @@ describe('quota', () => {
     [{ limit: 1, per: 'month', anchor: '2026-02-30' }, '`quota.anchor`'],
     [{ limit: 1, per: 'month', anchor: '2026-13-01' }, '`quota.anchor`'],
     [{ limit: 1, per: 'day', anchor: '2026-01-01T24:00' }, '`quota.anchor`'],
+    [{ limit: 1, per: 'day', anchor: '2026-01-01T06:00+99:99' }, '`quota.anchor`'],
     [
       { limit: 1, per: 'day', weekStartsOn: 'monday' },
       '`quota.weekStartsOn` to be left out unless `per` is "week" and there is no `anchor`',

@@ -7,6 +7,7 @@
  */
 
 import type { RuleSpec } from '../../policies/policy.ts';
+import { CHECK_BEGIN_LUA } from './lua-check-begin.ts';
 import { luaNumber } from './lua-rules.ts';
 
 export function bucketCheckScript({ params }: RuleSpec, maxTtlMs: number, read: string): string {
@@ -16,17 +17,7 @@ local call, floor, ceil = redis.call, math.floor, math.ceil
 local PER_MS, BURST, TOLERANCE, MACHINE_EPSILON = ${perMs}, ${burst}, ${tolerance}, 2.220446049250313e-16
 local FULL = BURST + TOLERANCE
 ${read}
-local now = tonumber(ARGV[1])
-local isTimeGiven = now ~= nil
-if not isTimeGiven then
-  local time = call('TIME')
-  now = tonumber(time[1]) * 1000 + tonumber(time[2]) / 1000
-end
-local isLate = not isTimeGiven and ARGV[1] ~= '' and now > tonumber(string.sub(ARGV[1], 4))
-
-local replies = { (isLate and 'late ' or '') .. string.format('%.17g', now) }
-local isUniform = #ARGV == 2
-local cost = isUniform and tonumber(string.sub(ARGV[2], 2))
+${CHECK_BEGIN_LUA}
 local spents, ats, changed = {}, {}, {}
 
 for i = 1, #KEYS do

@@ -5,6 +5,7 @@
  */
 
 import type { RuleSpec } from '../../policies/policy.ts';
+import { CHECK_BEGIN_LUA } from './lua-check-begin.ts';
 import { CALENDAR_LUA, zoneLua } from './lua-quota.ts';
 import { luaNumber } from './lua-rules.ts';
 
@@ -15,17 +16,7 @@ local call, floor, ceil, pack, unpackState = redis.call, math.floor, math.ceil, 
 local LIMIT, CALENDAR_ID = ${limit}, ${calendarId}
 ${read}
 ${CALENDAR_LUA}
-local now = tonumber(ARGV[1])
-local isTimeGiven = now ~= nil
-if not isTimeGiven then
-  local time = call('TIME')
-  now = tonumber(time[1]) * 1000 + tonumber(time[2]) / 1000
-end
-local isLate = not isTimeGiven and ARGV[1] ~= '' and now > tonumber(string.sub(ARGV[1], 4))
-
-local replies = { (isLate and 'late ' or '') .. string.format('%.17g', now) }
-local isUniform = #ARGV == 2
-local cost = isUniform and tonumber(string.sub(ARGV[2], 2))
+${CHECK_BEGIN_LUA}
 local ends, useds, calendars, changed = {}, {}, {}, {}
 local endNow -- of the period of this instant, once it is needed
 

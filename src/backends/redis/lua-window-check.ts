@@ -5,6 +5,7 @@
  */
 
 import type { RuleSpec } from '../../policies/policy.ts';
+import { CHECK_BEGIN_LUA } from './lua-check-begin.ts';
 import { luaNumber } from './lua-rules.ts';
 
 export function windowCheckScript({ params }: RuleSpec, maxTtlMs: number, read: string): string {
@@ -16,19 +17,10 @@ local pack, unpackState = struct.pack, struct.unpack
 local LIMIT, STEPS, STEP_MS = ${limit}, ${steps}, ${stepMs}
 local RING, FORMAT, BYTES = STEPS + 1, '<${'d'.repeat(width)}', ${8 * width}
 ${read}
-local now = tonumber(ARGV[1])
-local isTimeGiven = now ~= nil
-if not isTimeGiven then
-  local time = call('TIME')
-  now = tonumber(time[1]) * 1000 + tonumber(time[2]) / 1000
-end
-local isLate = not isTimeGiven and ARGV[1] ~= '' and now > tonumber(string.sub(ARGV[1], 4))
+${CHECK_BEGIN_LUA}
 local step = floor(now / STEP_MS)
 if (step + 1) * STEP_MS <= now then step = step + 1 end
 
-local replies = { (isLate and 'late ' or '') .. string.format('%.17g', now) }
-local isUniform = #ARGV == 2
-local cost = isUniform and tonumber(string.sub(ARGV[2], 2))
 local states, changed = {}, {}
 
 for i = 1, #KEYS do

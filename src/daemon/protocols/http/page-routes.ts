@@ -95,9 +95,9 @@ const TO_PAGE: HttpResponse = { ...REDIRECT, headers: [...REDIRECT.headers, 'Loc
 
 /** The files of the page: without data, so that a browser can load them before it has a token. */
 export const pageFileRoutes = (
-  state: () => PageState,
+  readiness: () => PageReadiness,
 ): readonly (readonly [string, Endpoint])[] => [
-  ['/page/state', publicEndpoint(READ_METHODS, () => jsonResponse(200, state()))],
+  ['/page/state', publicEndpoint(READ_METHODS, () => jsonResponse(200, readiness()))],
   ['/page', publicEndpoint(READ_METHODS, () => TO_PAGE)],
   ['/page/', publicEndpoint(READ_METHODS, () => readPageFile('index.html'))],
   ...Object.keys(FILES).map(
@@ -106,7 +106,7 @@ export const pageFileRoutes = (
 ];
 
 /** What a browser may know before it has a token. */
-interface PageState {
+interface PageReadiness {
   readonly needsToken: boolean;
   readonly ready: boolean;
   readonly reasons: readonly string[];
