@@ -1,5 +1,5 @@
 /**
- * Writes the tables and charts of docs/accuracy.md and a table of docs/groups.md, from `sluice simulate peers` and
+ * Writes the tables and charts of docs/explanation/accuracy-of-peers.md and a table of docs/reference/groups.md, from `sluice simulate peers` and
  * `sluice simulate groups`. The same flags give the same figures on any machine.
  *
  *     npm run figures:accuracy                 runs and prints everything: half an hour
@@ -248,11 +248,11 @@ console.log(Object.values(tables).join('\n\n'));
 
 if (writes) {
   const made = (text) => `${text}\n\n${madeBy('npm run figures:accuracy')}`;
-  writeFigures('docs/accuracy.md', 'peers-held', made(tables.held));
-  writeFigures('docs/accuracy.md', 'peers-size', made(tables.size));
-  writeFigures('docs/accuracy.md', 'peers-broken', made(tables.broken));
-  writeFigures('docs/accuracy.md', 'peers-cost', made(tables.cost));
-  writeFigures('docs/accuracy.md', 'groups-used', made(tables.used));
-  writeFigures('docs/accuracy.md', 'groups-burst', made(tables.burst));
-  writeFigures('docs/groups.md', 'groups-busy', made(tables.busy));
+  writeFigures('docs/explanation/accuracy-of-peers.md', 'peers-held', made(tables.held));
+  writeFigures('docs/explanation/accuracy-of-peers.md', 'peers-size', made(tables.size));
+  writeFigures('docs/explanation/accuracy-of-peers.md', 'peers-broken', made(tables.broken));
+  writeFigures('docs/explanation/accuracy-of-peers.md', 'peers-cost', made(tables.cost));
+  writeFigures('docs/explanation/accuracy-of-peers.md', 'groups-used', made(tables.used));
+  writeFigures('docs/explanation/accuracy-of-peers.md', 'groups-burst', made(tables.burst));
+  writeFigures('docs/reference/groups.md', 'groups-busy', made(tables.busy));
 }

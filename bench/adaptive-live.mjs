@@ -4,7 +4,7 @@
  *     npm run figures:adaptive-live                 four servers, three rounds; then a server that loses half its slots
  *     npm run figures:adaptive-live -- --short      one server, one round, about 15 s
  *     npm run figures:adaptive-live -- --json       JSON
- *     npm run figures:adaptive-live -- --write      all; writes docs/adaptive.md and docs/pictures/adaptive-capacity.svg
+ *     npm run figures:adaptive-live -- --write      all; writes docs/explanation/adaptive.md and docs/pictures/adaptive-capacity.svg
  *
  * Server and client are processes of their own (bench/adaptive-live/). The client's backlog is always full: 200 callers.
  * The best fixed number is found by a sweep: the smallest one with 95 % of the highest goodput.
@@ -223,7 +223,7 @@ if (!isShort) {
   const runs = await changes(results.find(({ kind }) => kind === 'workers').best);
   if (writes) {
     const made = madeBy('npm run figures:adaptive-live', loadLine());
-    writeFigures('docs/adaptive.md', 'adaptive-live', `${text}\n\n${made}`);
+    writeFigures('docs/explanation/adaptive.md', 'adaptive-live', `${text}\n\n${made}`);
     const picture = new URL('../docs/pictures/adaptive-capacity.svg', import.meta.url);
     writeFileSync(picture, drawCapacity(runs, CHANGE));
   }

@@ -3,7 +3,7 @@
  *
  *     npm run figures:adaptive                 all rules on all sinks, five seeds: some minutes
  *     npm run figures:adaptive -- --quick      two rules on four sinks, one seed
- *     npm run figures:adaptive -- --write      all; writes docs/adaptive.md and docs/pictures/adaptive-*.svg
+ *     npm run figures:adaptive -- --write      all; writes docs/explanation/adaptive.md and docs/pictures/adaptive-*.svg
  *
  * The seeds begin at 301, so that a rule is not measured with the seeds it was developed with.
  */
@@ -176,10 +176,10 @@ const state = `\`\`\`js\n${inspections()}\n\`\`\``;
 for (const part of [means(), weaknesses(), clocks(), state, text]) console.log(`${part}\n`);
 if (writes) {
   const by = `\n\n${madeBy('npm run figures:adaptive -- --write')}`;
-  writeFigures('docs/adaptive.md', 'adaptive-means', means() + by);
-  writeFigures('docs/adaptive.md', 'adaptive-weak', weaknesses() + by);
-  writeFigures('docs/adaptive.md', 'adaptive-clocks', clocks() + by);
-  writeFigures('docs/adaptive.md', 'adaptive-inspect', state + by);
-  writeFigures('docs/adaptive.md', 'adaptive-rules', text + by);
+  writeFigures('docs/explanation/adaptive.md', 'adaptive-means', means() + by);
+  writeFigures('docs/explanation/adaptive.md', 'adaptive-weak', weaknesses() + by);
+  writeFigures('docs/explanation/adaptive.md', 'adaptive-clocks', clocks() + by);
+  writeFigures('docs/explanation/adaptive.md', 'adaptive-inspect', state + by);
+  writeFigures('docs/explanation/adaptive.md', 'adaptive-rules', text + by);
   writePictures(PICTURES, runOn, findSink, APART);
 }

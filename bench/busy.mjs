@@ -3,7 +3,7 @@
  *
  *     npm run figures:busy                   virtual time: RTT × rate × length of the overload; then a real HTTP server
  *     npm run figures:busy -- --quick        fewer cells, no server
- *     npm run figures:busy -- --write        all; writes docs/limits.md and docs/pictures/busy-overload.svg
+ *     npm run figures:busy -- --write        all; writes docs/reference/limits.md and docs/pictures/busy-overload.svg
  *
  * Exit code 1 if more than two calls a second were sent into a service that was busy throughout, or if recovery took
  * longer than six seconds.
@@ -292,9 +292,9 @@ first second of the overload. From the third second on they were ${whole(live.to
   console.log(sentence);
   if (writes && process.exitCode !== 1) {
     const made = madeBy('npm run figures:busy');
-    writeFigures('docs/limits.md', 'busy-overload', `${atRtt}\n\n${made}`);
-    writeFigures('docs/limits.md', 'busy-compared', `${comparison}\n\n${made}`);
-    writeFigures('docs/limits.md', 'busy-real', `${sentence}\n\n${made}`);
+    writeFigures('docs/reference/limits.md', 'busy-overload', `${atRtt}\n\n${made}`);
+    writeFigures('docs/reference/limits.md', 'busy-compared', `${comparison}\n\n${made}`);
+    writeFigures('docs/reference/limits.md', 'busy-real', `${sentence}\n\n${made}`);
     writeFileSync(new URL('../docs/pictures/busy-overload.svg', import.meta.url), picture());
   }
 }

@@ -3,7 +3,7 @@
  *
  *     npm run figures:guard                  every handler, load and guard
  *     npm run figures:guard -- --quick       Sluice, and no guard for one handler, in shorter runs
- *     npm run figures:guard -- --write       all; writes docs/http.md
+ *     npm run figures:guard -- --write       all; writes docs/reference/http-middleware.md
  *
  * Exit code 1 if the guarded server replied less often in time than the unguarded one, or refused more than 5 % of the
  * requests at a quarter of its capacity.
@@ -80,7 +80,7 @@ if (isJson) console.log(JSON.stringify(results));
 else console.log(text);
 if (writes && process.exitCode !== 1)
   writeFigures(
-    'docs/http.md',
+    'docs/reference/http-middleware.md',
     'guard',
     `${text}\n\n${madeBy('npm run figures:guard', loadLine())}`,
   );

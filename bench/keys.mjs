@@ -3,7 +3,7 @@
  *
  *     npm run bench:keys                a million keys of each limit, two million of a bucket; one minute
  *     npm run bench:keys -- --smoke     1 % of that
- *     npm run bench:keys -- --write     also writes the result into docs/library.md
+ *     npm run bench:keys -- --write     also writes the result into docs/reference/library.md
  */
 
 import { limiter } from 'sluice';
@@ -64,4 +64,5 @@ const grown = rounds[0].map(({ keys }, n) => {
 const text = `With ${whole(KEYS)} keys the bytes per key are ${bytes.join(', ')}. The table grows by doubling; the single check that
 makes it grow takes, for a bucket, ${grown.join(', ')}.`;
 console.log(text);
-if (writes) writeFigures('docs/library.md', 'keys', `${text}\n\n${madeBy('npm run bench:keys')}`);
+if (writes)
+  writeFigures('docs/reference/library.md', 'keys', `${text}\n\n${madeBy('npm run bench:keys')}`);

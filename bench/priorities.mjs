@@ -4,7 +4,7 @@
  *     npm run figures:priorities                    two minutes: with and without priorities
  *     npm run figures:priorities -- --short         8 s with priorities, slower calls, from a limit of 30
  *     npm run figures:priorities -- --rule NAME     the learning rule of `adaptive`
- *     npm run figures:priorities -- --write         writes docs/limits.md and docs/pictures/priorities.svg
+ *     npm run figures:priorities -- --write         writes docs/reference/limits.md and docs/pictures/priorities.svg
  *     npm run figures:priorities -- --json          prints the result as JSON
  *     npm run figures:priorities -- --note TEXT     how the processes were run, for the last line of the figures
  *
@@ -194,6 +194,6 @@ if (user.share < least) {
   process.exitCode = 1;
 } else if (writes) {
   const made = madeBy('npm run figures:priorities', loadLine(), note, blocked);
-  writeFigures('docs/limits.md', 'priorities', `${text}\n\n${made}`);
+  writeFigures('docs/reference/limits.md', 'priorities', `${text}\n\n${made}`);
   writeFileSync(new URL('../docs/pictures/priorities.svg', import.meta.url), picture(runs));
 }

@@ -3,7 +3,7 @@
  *
  *     npm run figures:seeds                    1,000 fleets, 1,000 sets of regions, 200,000 pools: five minutes
  *     npm run figures:seeds -- --part 0.01     1 % of them
- *     npm run figures:seeds -- --write         all of them; writes docs/accuracy.md and docs/pool.md
+ *     npm run figures:seeds -- --write         all of them; writes docs/explanation/accuracy-of-peers.md and docs/reference/pool.md
  *
  * Exit code 1 if a bound was exceeded. Tests run the first of the same seeds.
  */
@@ -98,9 +98,9 @@ async function runEverything(part) {
   console.log(Object.values(texts).join('\n\n'));
   if (!writes) return;
   const made = (text) => `${text}\n\n${madeBy('npm run figures:seeds')}`;
-  writeFigures('docs/accuracy.md', 'peers-seeds', made(texts.peers));
-  writeFigures('docs/accuracy.md', 'groups-seeds', made(texts.groups));
-  writeFigures('docs/pool.md', 'pool-seeds', made(texts.pool));
+  writeFigures('docs/explanation/accuracy-of-peers.md', 'peers-seeds', made(texts.peers));
+  writeFigures('docs/explanation/accuracy-of-peers.md', 'groups-seeds', made(texts.groups));
+  writeFigures('docs/reference/pool.md', 'pool-seeds', made(texts.pool));
 }
 
 function summariesOf({ peers, groups, ...pools }) {

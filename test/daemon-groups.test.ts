@@ -291,6 +291,6 @@ describe('daemon with groups', () => {
 test('daemon without groups: the CLI says so', async () => {
   const alone = await fixture.start(EPHEMERAL_PORTS);
   expect(sluice('groups', '--at', alone.addresses.http[0]).stdout).toBe(
-    'The daemon is in no group: see docs/groups.md.\n',
+    'The daemon is in no group: see docs/reference/groups.md.\n',
   );
 });

@@ -281,7 +281,7 @@ describe('stores of a pool', () => {
 test('sluice pool: reports a daemon without a pool', async () => {
   const alone = await fixture.start(EPHEMERAL_PORTS);
   expect(sluice('pool', '--at', alone.addresses.http[0]).stdout).toBe(
-    'The daemon is in no pool: see docs/pool.md.\n',
+    'The daemon is in no pool: see docs/reference/pool.md.\n',
   );
 });
 

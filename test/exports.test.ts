@@ -1,4 +1,4 @@
-/** Every exported name is listed in docs/names.md under its entry, and has a comment at its declaration. */
+/** Every exported name is listed in docs/reference/names.md under its entry, and has a comment at its declaration. */
 
 import { readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
@@ -26,12 +26,12 @@ const entries = Object.entries(exports).flatMap(([path, to]) =>
       ],
 );
 
-const page = readFileSync('docs/names.md', 'utf8').split(/^## /m);
+const page = readFileSync('docs/reference/names.md', 'utf8').split(/^## /m);
 
 describe.each(entries)('$entry', ({ entry, file }) => {
   const names = exportsOf(file);
 
-  test('docs/names.md: lists its exports, and no others', () => {
+  test('docs/reference/names.md: lists its exports, and no others', () => {
     const [title, ...lines] = (page.find((part) => part.startsWith(`${entry}\n`)) ?? '').split(
       '\n',
     );

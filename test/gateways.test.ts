@@ -1,4 +1,4 @@
-/** Real gateways with the configurations of docs/gateways.md: limits, outages of the daemon, and what clients can inject. */
+/** Real gateways with the configurations of docs/how-to/gateways.md: limits, outages of the daemon, and what clients can inject. */
 
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
 import { parse } from 'yaml';

@@ -1,4 +1,4 @@
-/** Compares docs/http.md with the code. */
+/** Compares docs/reference/http-middleware.md with the code. */
 
 import { readFileSync } from 'node:fs';
 import { expect, test } from 'vitest';
@@ -8,9 +8,9 @@ import * as hono from '../src/adapters/hono.ts';
 import * as http from '../src/adapters/http/index.ts';
 import * as node from '../src/adapters/node.ts';
 
-const page = readFileSync('docs/http.md', 'utf8');
+const page = readFileSync('docs/reference/http-middleware.md', 'utf8');
 
-test('docs/http.md: documents every option', () => {
+test('docs/reference/http-middleware.md: documents every option', () => {
   const source = readFileSync('src/adapters/http/settings.ts', 'utf8');
   const [, body = ''] = /export interface RequestOptions<\w+> \{([\s\S]*?)\n\}/.exec(source) ?? [];
   const options = [...body.matchAll(/^ {2}readonly (\w+)\??:/gm)].map(([, name]) => name);
@@ -20,7 +20,7 @@ test('docs/http.md: documents every option', () => {
 });
 
 test.each(Object.entries({ express, fastify, hono, node, http }))(
-  'docs/http.md: imports all that sluice/%s exports, and nothing else',
+  'docs/reference/http-middleware.md: imports all that sluice/%s exports, and nothing else',
   (entry, exported) => {
     const imports = page.matchAll(new RegExp(`import \\{ (\\w+) \\} from 'sluice/${entry}'`, 'g'));
     const named = new Set([...imports].map(([, name]) => name));

@@ -271,7 +271,7 @@ limits:
 `);
       app = createServer((_, response) => response.end('app'));
       await new Promise<void>((ready) => app.listen(0, '127.0.0.1', ready));
-      const page = readFileSync('docs/http-check.md', 'utf8');
+      const page = readFileSync('docs/reference/http-check.md', 'utf8');
       const [, recipe = ''] = /```nginx\n# two limits in one check\n([\s\S]*?)```/.exec(page) ?? [];
       nginx = await fixture.serve(() =>
         startNginx(1, ([port]) =>

@@ -101,8 +101,8 @@ describe.skipIf(redisServer() === undefined)('joint check of a client that is ki
     expect((await spaced.check('k')).verdict).toBe('allow');
   }, 20_000);
 
-  test('docs/redis.md: the example of combined limiters runs', () => {
-    const page = readFileSync('docs/redis.md', 'utf8');
+  test('docs/reference/redis.md: the example of combined limiters runs', () => {
+    const page = readFileSync('docs/reference/redis.md', 'utf8');
     const section = page.slice(page.indexOf('## Combine shared limiters'));
     const [, code = ''] = /```js\n([\s\S]*?)```/.exec(section) ?? [];
     const program = code.replace(':6379', `:${servers[0].port}`);

@@ -1,5 +1,5 @@
 /**
- * The table of limits and backends in docs/limits.md and README.md: made from what the code accepts, and every cell is
+ * The table of limits and backends in docs/reference/limits.md and README.md: made from what the code accepts, and every cell is
  * tried with real servers. A limit that a backend accepts must be decided by it; one that it cannot decide must be
  * refused when the limiter is created.
  */
@@ -132,10 +132,13 @@ describe.skipIf(!hasServers)('limits and backends', () => {
     for (const close of closing) await close();
   });
 
-  test.each(['docs/limits.md', 'README.md'])('%s: the table is what the code accepts', (file) => {
-    const expected = KINDS.map((kind) => [kind, SERVED.map((backend) => cellOf(kind, backend))]);
-    expect([...tableIn(file)]).toEqual(expected);
-  });
+  test.each(['docs/reference/limits.md', 'README.md'])(
+    '%s: the table is what the code accepts',
+    (file) => {
+      const expected = KINDS.map((kind) => [kind, SERVED.map((backend) => cellOf(kind, backend))]);
+      expect([...tableIn(file)]).toEqual(expected);
+    },
+  );
 
   const cells = KINDS.flatMap((kind) =>
     SERVED.flatMap((backend) => [false, true].map((isInAll) => ({ kind, backend, isInAll }))),

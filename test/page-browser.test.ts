@@ -1,6 +1,6 @@
 /**
  * The page in Chromium against a real daemon under load: charts move, a key is explained, a ban is set and ends, on a
- * desktop and a phone, dark and light. With PICTURES=docs/pictures it also writes the screenshots of docs/page.md.
+ * desktop and a phone, dark and light. With PICTURES=docs/pictures it also writes the screenshots of docs/reference/page.md.
  */
 
 import { readFileSync } from 'node:fs';

@@ -35,9 +35,9 @@ describe('README.md', () => {
 
   test.each([
     ['no-such-page.md', 'no-such-page.md'],
-    ['docs/limits.md#no-such-heading', 'docs/limits.md#no-such-heading'],
+    ['docs/reference/limits.md#no-such-heading', 'docs/reference/limits.md#no-such-heading'],
     ['#no-such-heading', '#no-such-heading'],
-    ['docs/limits.md#decisions', undefined],
+    ['docs/reference/limits.md#decisions', undefined],
     ['#quick-start', undefined],
     ['docs', undefined],
   ])('a link to %s: the test above reports %s', (target, reported) => {
@@ -100,7 +100,7 @@ describe('examples', () => {
 describe('docs', () => {
   // Commands on virtual time are deterministic; commands that query a daemon are not.
   const SHOWN = /```\n\$ sluice ((?:simulate|explain) .*)\n([\s\S]*?)```/g;
-  const shown = readdirSync('docs')
+  const shown = readdirSync('docs', { recursive: true, encoding: 'utf8' })
     .filter((file) => file.endsWith('.md'))
     .flatMap((file) => [...readFileSync(`docs/${file}`, 'utf8').matchAll(SHOWN)])
     .map(([, command, printed]) => ({ command, printed }));
@@ -114,9 +114,9 @@ describe('docs', () => {
   });
 });
 
-describe('docs/daemon.md', () => {
+describe('docs/reference/daemon.md', () => {
   test('names every figure in full, as one looks for it', () => {
-    const page = readFileSync('docs/daemon.md', 'utf8');
+    const page = readFileSync('docs/reference/daemon.md', 'utf8');
     const views = ['groups', 'peers', 'pool'].map((name) => `src/backends/${name}/daemon-view.ts`);
     const files = ['src/daemon/metrics.ts', ...views];
     const source = files.map((file) => readFileSync(file, 'utf8')).join();
@@ -126,9 +126,9 @@ describe('docs/daemon.md', () => {
   });
 });
 
-describe('docs/library.md', () => {
+describe('docs/reference/library.md', () => {
   test('tells of every warning and every error, by its code', () => {
-    const page = readFileSync('docs/library.md', 'utf8');
+    const page = readFileSync('docs/reference/library.md', 'utf8');
     const codes = (file: string, type: string): string[] => {
       const [, body = ''] =
         new RegExp(`type ${type} =([^;]*);`).exec(readFileSync(file, 'utf8')) ?? [];
@@ -143,8 +143,8 @@ describe('docs/library.md', () => {
   });
 });
 
-describe('docs/limits.md', () => {
-  const page = readFileSync('docs/limits.md', 'utf8');
+describe('docs/reference/limits.md', () => {
+  const page = readFileSync('docs/reference/limits.md', 'utf8');
   const kinds = page.split(/^## /m).flatMap((part) => /^(\w+):/.exec(part)?.[1] ?? []);
   const sourceOf = (file: string) => readFileSync(`src/policies/${file}`, 'utf8');
   const OPTIONS = /export interface \w+Options(?: extends [^{]*)? \{([\s\S]*?)\n\}/;

@@ -1,11 +1,11 @@
-/** docs/redis.md against the source. */
+/** docs/reference/redis.md against the source. */
 
 import { readFileSync } from 'node:fs';
 import { expect, test } from 'vitest';
 
-const page = readFileSync('docs/redis.md', 'utf8');
+const page = readFileSync('docs/reference/redis.md', 'utf8');
 
-test('docs/redis.md documents every option', () => {
+test('docs/reference/redis.md documents every option', () => {
   const source = readFileSync('src/backends/redis/options.ts', 'utf8');
   const [, body = ''] = /export interface RedisOptions \{([\s\S]*?)\n\}/.exec(source) ?? [];
   const options = [...body.matchAll(/^ {2}readonly (\w+)\??:/gm)].map(([, name]) => name);

@@ -1,4 +1,4 @@
-/** Holds docs/requirements.md to the code: the files that it names exist, and the tests that it names stand in them. */
+/** Holds docs/explanation/requirements.md to the code: the files that it names exist, and the tests that it names stand in them. */
 
 import { existsSync, readFileSync } from 'node:fs';
 import { describe, expect, test } from 'vitest';
@@ -44,9 +44,9 @@ function mistakeOf({ system, doneIn, heldBy }: Row): string | undefined {
   return absent && `no such test: ${absent.path}: ${absent.title}`;
 }
 
-const rows = rowsIn(readFileSync('docs/requirements.md', 'utf8'));
+const rows = rowsIn(readFileSync('docs/explanation/requirements.md', 'utf8'));
 
-describe('docs/requirements.md', () => {
+describe('docs/explanation/requirements.md', () => {
   test('has the requirements of five systems', () => {
     expect(rows.length).toBeGreaterThan(90);
     expect([...new Set(rows.map(({ system }) => system))]).toEqual(SYSTEMS);

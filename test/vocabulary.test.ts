@@ -23,28 +23,61 @@ const METAPHORS = new Set([
 
 /** Where each subject is explained, and the term a reader searches for. */
 const TERMS: readonly { readonly term: RegExp; readonly paths: readonly string[] }[] = [
-  { term: /token bucket/i, paths: ['README.md', 'docs/limits.md', 'src/policies/bucket.ts'] },
-  { term: /sliding window/i, paths: ['README.md', 'docs/limits.md', 'src/policies/window.ts'] },
+  {
+    term: /token bucket/i,
+    paths: ['README.md', 'docs/reference/limits.md', 'src/policies/bucket.ts'],
+  },
+  {
+    term: /sliding window/i,
+    paths: ['README.md', 'docs/reference/limits.md', 'src/policies/window.ts'],
+  },
   {
     term: /\bGCRA\b/,
-    paths: ['docs/limits.md', 'src/policies/gcra.ts', 'src/policies/spacing.ts'],
+    paths: ['docs/reference/limits.md', 'src/policies/gcra.ts', 'src/policies/spacing.ts'],
   },
-  { term: /rate limit/i, paths: ['README.md', 'ARCHITECTURE.md', 'docs/library.md'] },
+  { term: /rate limit/i, paths: ['README.md', 'ARCHITECTURE.md', 'docs/reference/library.md'] },
   {
     term: /concurrency limit/i,
-    paths: ['README.md', 'docs/limits.md', 'src/policies/concurrency.ts'],
+    paths: ['README.md', 'docs/reference/limits.md', 'src/policies/concurrency.ts'],
   },
-  { term: /Retry-After/, paths: ['docs/http.md', 'docs/fetch.md', 'src/limiter/cooldowns.ts'] },
-  { term: /fail(?:s|ing)?[ -]open/i, paths: ['docs/redis.md', 'docs/http.md', 'docs/client.md'] },
-  { term: /circuit breaker/i, paths: ['docs/redis.md', 'src/backends/circuit-breaker.ts'] },
-  { term: /gossip/i, paths: ['docs/peers.md', 'src/backends/peers/protocol.ts'] },
-  { term: /anti-entropy/i, paths: ['docs/peers.md', 'src/backends/peers/anti-entropy.ts'] },
-  { term: /quorum/i, paths: ['docs/etcd.md', 'src/backends/etcd/backend.ts'] },
-  { term: /jitter/i, paths: ['docs/adaptive.md', 'docs/library.md', 'src/throttle/retry.ts'] },
-  { term: /evict/i, paths: ['docs/limits.md', 'src/backends/local/table.ts'] },
+  {
+    term: /Retry-After/,
+    paths: [
+      'docs/reference/http-middleware.md',
+      'docs/reference/fetch.md',
+      'src/limiter/cooldowns.ts',
+    ],
+  },
+  {
+    term: /fail(?:s|ing)?[ -]open/i,
+    paths: [
+      'docs/reference/redis.md',
+      'docs/reference/http-middleware.md',
+      'docs/reference/client.md',
+    ],
+  },
+  {
+    term: /circuit breaker/i,
+    paths: ['docs/reference/redis.md', 'src/backends/circuit-breaker.ts'],
+  },
+  { term: /gossip/i, paths: ['docs/reference/peers.md', 'src/backends/peers/protocol.ts'] },
+  {
+    term: /anti-entropy/i,
+    paths: ['docs/reference/peers.md', 'src/backends/peers/anti-entropy.ts'],
+  },
+  { term: /quorum/i, paths: ['docs/reference/etcd.md', 'src/backends/etcd/backend.ts'] },
+  {
+    term: /jitter/i,
+    paths: ['docs/explanation/adaptive.md', 'docs/reference/library.md', 'src/throttle/retry.ts'],
+  },
+  { term: /evict/i, paths: ['docs/reference/limits.md', 'src/backends/local/table.ts'] },
   {
     term: /overshoot/i,
-    paths: ['docs/accuracy.md', 'docs/peers.md', 'src/simulator/peers/figures.ts'],
+    paths: [
+      'docs/explanation/accuracy-of-peers.md',
+      'docs/reference/peers.md',
+      'src/simulator/peers/figures.ts',
+    ],
   },
 ];
 

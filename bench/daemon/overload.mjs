@@ -4,7 +4,7 @@
  *
  *     npm run figures:overload                  every protocol
  *     npm run figures:overload -- --short       line protocol only, two seconds
- *     npm run figures:overload -- --write       writes the table into docs/reliability.md
+ *     npm run figures:overload -- --write       writes the table into docs/explanation/guarantees.md
  *
  * Says in how many rows p99 of decided checks exceeds `maxAge`, which does not count the wait in the client.
  */
@@ -83,4 +83,4 @@ const late = results.filter(({ maxAgeMs = Infinity, decided }) => decided.p99 > 
 if (late.length > 0) {
   console.error(`${late.length} rows with p99 of decided checks above maxAge`);
 }
-if (writes) writeFigures('docs/reliability.md', 'overload', text);
+if (writes) writeFigures('docs/explanation/guarantees.md', 'overload', text);

@@ -6,7 +6,7 @@
  *     npm run soak:daemon -- flood         ten million new keys: memory, and a client that stays throttled
  *     npm run soak:daemon -- connections   5,000 idle connections and one that never reads: latency of other clients
  *     npm run soak:daemon -- --short       10 % of everything
- *     npm run soak:daemon -- --write       everything; writes the results into docs/daemon.md
+ *     npm run soak:daemon -- --write       everything; writes the results into docs/reference/daemon.md
  *
  * Exit code 1 if a guarantee did not hold.
  */
@@ -195,7 +195,7 @@ try {
 if (writes && missed === 0) {
   const made = madeBy('npm run soak:daemon', loadLine());
   writeFigures(
-    'docs/daemon.md',
+    'docs/reference/daemon.md',
     'daemon',
     `${results.map((result) => `- ${result}`).join('\n')}\n\n${made}`,
   );

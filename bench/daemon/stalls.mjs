@@ -5,7 +5,7 @@
  *     npm run figures:stalls                  a million keys of each limit, 10,000 overrides; two minutes
  *     npm run figures:stalls -- --short       a tenth of everything
  *     npm run figures:stalls -- --only reload only operations with this word in their name
- *     npm run figures:stalls -- --write       writes the table into docs/reliability.md
+ *     npm run figures:stalls -- --write       writes the table into docs/explanation/guarantees.md
  *
  * Names the operations during which p99.9 of a probe exceeds BOUND_MS, the goal on a machine without other work.
  */
@@ -212,4 +212,4 @@ const late = results.filter(({ name, p999 }) => name !== 'quiet' && p999 > BOUND
 if (late.length > 0) {
   console.error(`above ${BOUND_MS} ms: ${late.map(({ name }) => name).join(', ')}`);
 }
-if (writes) writeFigures('docs/reliability.md', 'stalls', text);
+if (writes) writeFigures('docs/explanation/guarantees.md', 'stalls', text);

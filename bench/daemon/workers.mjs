@@ -4,7 +4,7 @@
  *
  *     npm run bench:workers                  medians of five rounds
  *     npm run bench:workers -- --smoke       a short run
- *     npm run bench:workers -- --write       writes the table into docs/daemon.md
+ *     npm run bench:workers -- --write       writes the table into docs/reference/daemon.md
  *
  * The deciding process is the part that more cores do not speed up: 1 s divided by its CPU time per reply is the most
  * that any number of workers can reach. On a machine with few cores the load generator competes with the daemon.
@@ -84,4 +84,4 @@ const text = `${table(columns, results, ['---', ...Array(7).fill('---:')])}
 
 ${madeBy('npm run bench:workers -- --write', `medians of ${ROUNDS} rounds`, loadLine())}`;
 console.log(text);
-if (writes) writeFigures('docs/daemon.md', 'workers', text);
+if (writes) writeFigures('docs/reference/daemon.md', 'workers', text);

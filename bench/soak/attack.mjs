@@ -4,7 +4,7 @@
  *     npm run soak:attack                                        each attack for a minute
  *     npm run soak:attack -- --seconds 600 --seed 7
  *     npm run soak:attack -- --rounds 20 --only config,protocols
- *     npm run soak:attack -- --write                             a minute, and the counts into docs/reliability.md
+ *     npm run soak:attack -- --write                             a minute, and the counts into docs/explanation/guarantees.md
  *
  * A file there exports `attack({ rounds, seed })`, which resolves with counts and rejects if an invariant is broken. It is
  * called with the seed, the seed plus 1 and so on. Counts are added; those that end in `Ms` or `MB` keep the largest value.
@@ -95,6 +95,10 @@ else console.log(table(COLUMNS, results));
 const isBroken = results.some(({ failure }) => failure !== undefined);
 if (writes && !isBroken) {
   const about = madeBy('npm run soak:attack', `seed ${options.seed}, ${seconds} s each`);
-  writeFigures('docs/reliability.md', 'attacks', `${table(COLUMNS, results)}\n\n${about}`);
+  writeFigures(
+    'docs/explanation/guarantees.md',
+    'attacks',
+    `${table(COLUMNS, results)}\n\n${about}`,
+  );
 }
 process.exitCode = isBroken ? 1 : 0;

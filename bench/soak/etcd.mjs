@@ -8,7 +8,7 @@
  *     npm run soak:etcd -- --short       half a minute on loopback, as in the tests
  *     npm run soak:etcd -- speed         decisions per second: one key and many, one worker and six
  *     npm run soak:etcd -- --json        machine-readable output
- *     npm run soak:etcd -- --write       also writes the table into docs/reliability.md; not with --short
+ *     npm run soak:etcd -- --write       also writes the table into docs/explanation/guarantees.md; not with --short
  *
  * Exit code 1 if two permits were too close, a call was allowed without a quorum, or a decision missed its deadline.
  */
@@ -111,9 +111,9 @@ if (writes && isHeld) {
   const reportOf = (command) => `${report}\n\n${madeBy(command, ...facts)}`;
   if (isSpeed) {
     const text = reportOf('npm run soak:etcd -- speed --loopback');
-    writeFigures('docs/reliability.md', 'etcd-speed', text);
+    writeFigures('docs/explanation/guarantees.md', 'etcd-speed', text);
   } else {
-    writeFigures('docs/reliability.md', 'etcd', reportOf('npm run soak:etcd'));
+    writeFigures('docs/explanation/guarantees.md', 'etcd', reportOf('npm run soak:etcd'));
   }
 }
 process.exitCode = isHeld ? 0 : 1;

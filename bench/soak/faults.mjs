@@ -28,7 +28,7 @@ const HELP = `Plays faults against real servers and real processes, and compares
     npm run soak:faults -- --seed 7                  the same random numbers again; the seed of a run is printed
     npm run soak:faults -- --list                    the names as JSON, one line
     npm run soak:faults -- --json                    results as JSON instead of the table
-    npm run soak:faults -- --write                   also write the table into docs/reliability.md, if all hold
+    npm run soak:faults -- --write                   also write the table into docs/explanation/guarantees.md, if all hold
 
 Exit code 0: every figure is within its bound. 1: a violation, or a run failed. 2: a mistake in the options.
 
@@ -189,7 +189,11 @@ async function main() {
   console.log(options.json ? JSON.stringify(results) : `${head}\n\n${table(COLUMNS, results)}`);
   if (writes && holds) {
     const made = madeBy('npm run soak:faults', loadLine(), `--seed ${options.seed}`);
-    writeFigures('docs/reliability.md', 'faults', `${table(COLUMNS, results)}\n\n${made}`);
+    writeFigures(
+      'docs/explanation/guarantees.md',
+      'faults',
+      `${table(COLUMNS, results)}\n\n${made}`,
+    );
   }
   return holds ? 0 : 1;
 }

@@ -4,7 +4,7 @@
  *
  *     npm run soak:fuzz                                     a million inputs for each protocol
  *     npm run soak:fuzz -- --inputs 20000 --seed 7
- *     npm run soak:fuzz -- --write                          a million, and the result into docs/reliability.md
+ *     npm run soak:fuzz -- --write                          a million, and the result into docs/explanation/guarantees.md
  *
  * Every input goes to two handlers: to one in a single chunk, to the other cut anywhere. Checked:
  *
@@ -413,5 +413,5 @@ console.log(table(COLUMNS, results));
 console.log('no exception, no response depended on chunk boundaries, all came in order');
 if (writes) {
   const about = madeBy('npm run soak:fuzz', `${(performance.now() / 1000).toFixed(0)} s`);
-  writeFigures('docs/reliability.md', 'fuzz', `${table(COLUMNS, results)}\n\n${about}`);
+  writeFigures('docs/explanation/guarantees.md', 'fuzz', `${table(COLUMNS, results)}\n\n${about}`);
 }

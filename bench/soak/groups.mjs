@@ -5,7 +5,7 @@
  *     npm run soak:groups               a minute per phase, a partition of 15 s
  *     npm run soak:groups -- --short    a few seconds per phase, as in the tests
  *     npm run soak:groups -- --json     JSON output
- *     npm run soak:groups -- --write    write the results into docs/reliability.md
+ *     npm run soak:groups -- --write    write the results into docs/explanation/guarantees.md
  *
  * Everything runs on loopback. Exit code 1 if more calls are admitted than burst + rate × (span + deadline) in any span, or
  * if the utilisation is too low.
@@ -172,6 +172,6 @@ else {
 }
 if (writes && isHeld) {
   const made = madeBy('npm run soak:groups', loadLine());
-  writeFigures('docs/reliability.md', 'groups', `${text}\n\n${made}`);
+  writeFigures('docs/explanation/guarantees.md', 'groups', `${text}\n\n${made}`);
 }
 process.exitCode = isHeld ? 0 : 1;

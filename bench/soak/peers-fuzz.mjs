@@ -3,7 +3,7 @@
  *
  *     npm run soak:peers-fuzz                                      a million
  *     npm run soak:peers-fuzz -- --datagrams 20000 --seed 7
- *     npm run soak:peers-fuzz -- --write                           a million, and the results into docs/peers.md
+ *     npm run soak:peers-fuzz -- --write                           a million, and the results into docs/reference/peers.md
  *
  * Three nodes on virtual time serve calls, crash and restart. In between, one of them gets noise, forgeries and recorded
  * datagrams (of running, crashed and restarted nodes, and its own), also truncated, extended or with flipped bits.
@@ -230,5 +230,5 @@ ${whole(replies)} datagrams sent in reply. Memory was ${(Math.abs(grown) / 1e6).
 console.log(text);
 if (writes) {
   const about = madeBy('npm run soak:peers-fuzz', `${seconds.toFixed(0)} s`);
-  writeFigures('docs/peers.md', 'peers-fuzz', `${text}\n\n${about}`);
+  writeFigures('docs/reference/peers.md', 'peers-fuzz', `${text}\n\n${about}`);
 }

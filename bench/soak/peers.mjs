@@ -7,9 +7,9 @@
  *     npm run soak:peers -- --loopback    without namespaces: no partitions, no loss
  *     npm run soak:peers -- --svg FILE    also draw a chart of admitted calls
  *     npm run soak:peers -- --json        JSON output
- *     npm run soak:peers -- --write       write the results into docs/reliability.md and its chart
+ *     npm run soak:peers -- --write       write the results into docs/explanation/guarantees.md and its chart
  *
- * Exit code 1 if a phase exceeds the bound of docs/accuracy.md.
+ * Exit code 1 if a phase exceeds the bound of docs/explanation/accuracy-of-peers.md.
  */
 
 import { writeFileSync } from 'node:fs';
@@ -90,6 +90,6 @@ for (const { name, results } of runs) {
 if (writes && !process.exitCode) {
   const sections = runs.map(({ name, results }) => `Over ${name}:\n\n${tablesOf(results)}`);
   const about = madeBy('npm run soak:peers', runs[0].about, loadLine());
-  writeFigures('docs/reliability.md', 'peers', [...sections, about].join('\n\n'));
+  writeFigures('docs/explanation/guarantees.md', 'peers', [...sections, about].join('\n\n'));
   writeFileSync(new URL('../../docs/pictures/peers-soak.svg', import.meta.url), drawRuns(runs));
 }

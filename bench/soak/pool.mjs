@@ -6,7 +6,7 @@
  *     npm run soak:pool -- --short          each fault once, outages of 4 s, as in the tests
  *     npm run soak:pool -- --member-timeout 1500ms   a member silent for this long is dropped; default 2s
  *     npm run soak:pool -- --json           prints JSON
- *     npm run soak:pool -- --write          writes the figures into docs/reliability.md
+ *     npm run soak:pool -- --write          writes the figures into docs/explanation/guarantees.md
  *
  * Pods are processes on loopback with clocks hours apart. The store uses this machine's clock, so seconds are this
  * machine's. Exit code 1 if the pods took more than the limit in any second, or did not fully use it again in time; the
@@ -179,6 +179,6 @@ if (words.includes('--json')) console.log(JSON.stringify(all));
 else console.log(`${machineLine()}\n\n${reportOf(results)}`);
 if (writes && hasHeld) {
   const made = madeBy('npm run soak:pool', loadLine());
-  writeFigures('docs/reliability.md', 'pool', `${reportOf(results)}\n\n${made}`);
+  writeFigures('docs/explanation/guarantees.md', 'pool', `${reportOf(results)}\n\n${made}`);
 }
 process.exitCode = hasHeld ? 0 : 1;

@@ -8,7 +8,7 @@
  *     npm run soak:redis -- prefetch      prefetched tokens, and workers killed that hold some
  *     npm run soak:redis -- --short       a few seconds, as in the tests
  *     npm run soak:redis -- --json        machine-readable output
- *     npm run soak:redis -- --write       also writes the table into docs/reliability.md; not with --short
+ *     npm run soak:redis -- --write       also writes the table into docs/explanation/guarantees.md; not with --short
  *
  * Everything runs on loopback with servers and workers of this process. Exit code 1 if a promise did not hold.
  */
@@ -37,7 +37,7 @@ const ms = (value) => `${value < 10 ? value.toFixed(1) : Math.round(value)} ms`;
 const SCENARIOS = {
   strict: {
     run: strict,
-    write: (text) => writeFigures('docs/reliability.md', 'redis-strict', text),
+    write: (text) => writeFigures('docs/explanation/guarantees.md', 'redis-strict', text),
     /** Whether the promise held; utilisation only counts in a full run. */
     holds: ({ tooClose, lost, utilisation }) =>
       tooClose === 0 && lost === 0 && (isShort || utilisation >= 0.98),
@@ -58,7 +58,7 @@ const SCENARIOS = {
   },
   fair: {
     run: fair,
-    write: (text) => writeFigures('docs/reliability.md', 'redis-fair', text),
+    write: (text) => writeFigures('docs/explanation/guarantees.md', 'redis-fair', text),
     holds: ({ outOfOrder, tooClose, callsPerPermit, utilisation }) =>
       outOfOrder === 0 && tooClose === 0 && callsPerPermit < 3 && (isShort || utilisation >= 0.95),
     columns: {
@@ -74,7 +74,7 @@ const SCENARIOS = {
   },
   concurrency: {
     run: concurrency,
-    write: (text) => writeFigures('docs/reliability.md', 'redis-concurrency', text),
+    write: (text) => writeFigures('docs/explanation/guarantees.md', 'redis-concurrency', text),
     holds: ({ peak, cap, lost, backAfterMs }) =>
       peak <= cap && lost === 0 && backAfterMs < LEASE_MS + 2000,
     columns: {
@@ -91,7 +91,7 @@ const SCENARIOS = {
   },
   prefetch: {
     run: prefetch,
-    write: (text) => writeFigures('docs/reliability.md', 'redis-prefetch', text),
+    write: (text) => writeFigures('docs/explanation/guarantees.md', 'redis-prefetch', text),
     holds: ({ extra, maxExtra, lost, utilisation }) =>
       extra <= maxExtra && lost === 0 && (isShort || utilisation >= 0.9),
     columns: {
@@ -109,7 +109,7 @@ const SCENARIOS = {
   },
   chaos: {
     run: chaos,
-    write: (text) => writeFigures('docs/reliability.md', 'redis-chaos', text),
+    write: (text) => writeFigures('docs/explanation/guarantees.md', 'redis-chaos', text),
     holds: ({ extra, maxExtra, lost, strictAfterMs }) =>
       extra <= maxExtra && lost === 0 && strictAfterMs < 1000,
     columns: {

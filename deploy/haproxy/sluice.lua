@@ -1,4 +1,4 @@
--- Asks a Sluice daemon about a request: an action for `http-request`. docs/gateways.md has the configuration.
+-- Asks a Sluice daemon about a request: an action for `http-request`. docs/how-to/gateways.md has the configuration.
 --
 --     lua-load-per-thread sluice.lua
 --     http-request lua.sluice ADDRESS TIMEOUT_MS

@@ -103,7 +103,7 @@ describe('sluice config check', () => {
       /STRAY` to be one of (.*), got/.exec(sluice('config', 'check', file).err) ?? [];
     const options = (names ?? '').split(', ').filter((name) => !LIMIT_KINDS.includes(name));
     expect(options.length).toBeGreaterThan(0);
-    for (const page of ['docs/config.md', 'sluice.example.yaml']) {
+    for (const page of ['docs/reference/configuration.md', 'sluice.example.yaml']) {
       const shown = readFileSync(page, 'utf8');
       const missing = options.filter((name) => !new RegExp(`\\b${name}\\b`).test(shown));
       expect({ page, missing }).toEqual({ page, missing: [] });
@@ -122,7 +122,7 @@ describe('docs pages', () => {
   });
 
   test('describe every command', () => {
-    const page = readFileSync('docs/command-line.md', 'utf8');
+    const page = readFileSync('docs/reference/command-line.md', 'utf8');
     const { out: help } = sluice('--help');
     const names = [...help.matchAll(/^ {2}(\w+) {2,}\S/gm)].map(([, name]) => name);
     expect(names).toContain('serve');
@@ -164,9 +164,9 @@ describe('sluice explain', () => {
     expect(excused).toMatch(/· default: matches \*, but per-client is more specific/);
   });
 
-  test('prints what docs/config.md shows', () => {
+  test('prints what docs/reference/configuration.md shows', () => {
     const { out } = explain('ip:10.1.2.3');
-    expect(readFileSync('docs/config.md', 'utf8')).toContain(out);
+    expect(readFileSync('docs/reference/configuration.md', 'utf8')).toContain(out);
   });
 
   test('--json prints JSON', () => {

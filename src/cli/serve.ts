@@ -42,7 +42,7 @@ Runs the daemon: programs in any language check their rate limits over a socket.
 Without a configuration it listens on loopback only, with a token bucket for every key: 1/s, burst 10.
 
 options:
-  --config FILE       the configuration; default $SLUICE_CONFIG. See docs/config.md
+  --config FILE       the configuration; default $SLUICE_CONFIG. See docs/reference/configuration.md
   --line ADDRESS      line protocol; default 127.0.0.1:7610. A path is a Unix socket, off is none;
                       may be repeated
   --resp ADDRESS      RESP, the protocol of Redis; default 127.0.0.1:7611
@@ -52,7 +52,7 @@ options:
 ${backendFlags(modules).map(formatFlagHelp).join('')}\
   --snapshot FILE     keeps the state across a restart
   --workers N         processes that do the input and output of connections, for more than one core;
-                      default 0. Limits stay exact: see "More than one core" in docs/daemon.md
+                      default 0. Limits stay exact: see "More than one core" in docs/reference/daemon.md
   --log text|json     format of the log, which goes to standard error
   --log-level LEVEL   info (default), warn or error: lines of lower levels are left out
 

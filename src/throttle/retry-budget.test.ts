@@ -82,7 +82,7 @@ describe('retry budget', () => {
   test('retry budget: after an outage goodput returns within seconds, at most 1.1 attempts a call', async () => {
     const { amplification, attempts, good, meanOf, deniedRetries } = await simulateOutage({});
     expect(meanOf(good, 5, OUTAGE.from)).toBeGreaterThan(0.95 * LOAD * CAPACITY);
-    expect(amplification).toBeCloseTo(1.02, 2); // as docs/library.md says
+    expect(amplification).toBeCloseTo(1.02, 2); // as docs/reference/library.md says
     const outageLoad = meanOf(attempts, OUTAGE.from + 2, OUTAGE.until);
     expect(outageLoad).toBeLessThan(1.2 * LOAD * CAPACITY);
     expect(meanOf(good, OUTAGE.until + 5, OUTAGE.until + 10)).toBeGreaterThan(

@@ -1,4 +1,4 @@
-/** Attacks the Python client of docs/daemon.md through the keys that it sends: a client chooses its own key. */
+/** Attacks the Python client of docs/reference/daemon.md through the keys that it sends: a client chooses its own key. */
 
 import { execFileSync, spawnSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
@@ -11,7 +11,7 @@ afterAll(() => fixture.end());
 
 const hasPython = spawnSync('python3', ['--version']).status === 0;
 const [, snippet = ''] =
-  /```python\n([\s\S]*?)```/.exec(readFileSync('docs/daemon.md', 'utf8')) ?? [];
+  /```python\n([\s\S]*?)```/.exec(readFileSync('docs/reference/daemon.md', 'utf8')) ?? [];
 
 /** The decisions for a list of keys, given as a Python expression. */
 function decide(socket: string, keys: string): boolean[] {
@@ -22,7 +22,7 @@ print(json.dumps([is_allowed(key, ${JSON.stringify(socket)}) for key in ${keys}]
   return JSON.parse(execFileSync('python3', ['-c', code], { encoding: 'utf8' }));
 }
 
-describe.skipIf(!hasPython)('Python client of docs/daemon.md', () => {
+describe.skipIf(!hasPython)('Python client of docs/reference/daemon.md', () => {
   let socket = '';
 
   beforeAll(async () => {

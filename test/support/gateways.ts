@@ -1,5 +1,5 @@
 /**
- * Real gateways with the configurations of docs/gateways.md, each in front of its own daemon and of one application.
+ * Real gateways with the configurations of docs/how-to/gateways.md, each in front of its own daemon and of one application.
  *
  *     client ──▶ gateway that fails open, or closed ──▶ application
  *                              └──▶ daemon
@@ -22,10 +22,10 @@ import {
 
 /** A fenced block of the page, by the comment in its first line, with the test's addresses. */
 export function recipe(name: string, replacements: Readonly<Record<string, string>>): string {
-  const page = readFileSync('docs/gateways.md', 'utf8');
+  const page = readFileSync('docs/how-to/gateways.md', 'utf8');
   const blocks = page.split(/^```.*\n/m).filter((_, n) => n % 2 === 1);
   const block = blocks.find((text) => text.startsWith(`# ${name}\n`));
-  if (block === undefined) throw new Error(`docs/gateways.md has no recipe "${name}"`);
+  if (block === undefined) throw new Error(`docs/how-to/gateways.md has no recipe "${name}"`);
   return Object.entries(replacements).reduce((text, [from, to]) => {
     if (!text.includes(from)) throw new Error(`recipe "${name}" has no "${from}"`);
     return text.replaceAll(from, to);

@@ -52,7 +52,7 @@ async function connectIoRedis(more) {
   return { client, end: () => client.disconnect() };
 }
 
-/** The clients of Redis as docs/redis.md sets them up; `ioredis-defaults` is ioredis as it comes. */
+/** The clients of Redis as docs/reference/redis.md sets them up; `ioredis-defaults` is ioredis as it comes. */
 const connect = {
   async 'node-redis'() {
     const socket = { ...address, reconnectStrategy: RETRY_MS };

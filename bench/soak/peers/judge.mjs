@@ -1,5 +1,5 @@
 /**
- * Compares a phase with the stated bound: the figures and the overshoot bound of the simulator (docs/accuracy.md), fed
+ * Compares a phase with the stated bound: the figures and the overshoot bound of the simulator (docs/explanation/accuracy-of-peers.md), fed
  * with measurements.
  *
  * The bound depends on the propagation time of reports. On a real machine that is the network, plus two processes that may

@@ -2,8 +2,8 @@ import { readFileSync } from 'node:fs';
 import { expect, test } from 'vitest';
 import { HISTOGRAM_METRICS, METRICS } from './definitions.ts';
 
-test('docs/metrics.md: lists every metric under both names, and no others', () => {
-  const rows = readFileSync('docs/metrics.md', 'utf8').matchAll(
+test('docs/reference/metrics.md: lists every metric under both names, and no others', () => {
+  const rows = readFileSync('docs/reference/metrics.md', 'utf8').matchAll(
     /^\| `(sluice_\w+)` \| `(sluice[\w.]+)`(?: \((\w+)\))? \| (\w+) \|/gm,
   );
   const units: Record<string, string> = { By: '_bytes', s: '_seconds' };

@@ -15,7 +15,7 @@ export const groupsPage: BackendPage = {
   description: `Shows the groups of a limit over several regions as one daemon sees them: the fraction of its own group, how much it
 lent, how much it borrowed from each group, with how many requests, how many of these failed, and the last reason.`,
   emptyView: { others: [] },
-  emptyMessage: 'The daemon is in no group: see docs/groups.md.',
+  emptyMessage: 'The daemon is in no group: see docs/reference/groups.md.',
   render: (view) => renderGroups(view as GroupsStatus),
 };
 

@@ -12,7 +12,7 @@ export const peersPage: BackendPage = {
 datagram, and how many of its reports were received, are missing and requested again, or are lost. Lists addresses
 whose datagrams are rejected, as they have another key or wire version: then the fleet is split.`,
   emptyView: { peers: [] },
-  emptyMessage: 'The daemon has no peers: see docs/peers.md.',
+  emptyMessage: 'The daemon has no peers: see docs/reference/peers.md.',
   render: (view) => renderFleet(view as FleetView),
 };
 

@@ -53,7 +53,7 @@ export const peersModule: BackendModule = {
       flag: {
         name: 'peers',
         help: `the other daemons of the fleet (gossip over UDP): a multicast group, or the address of
-every daemon, this one first; off for none; may be repeated. See docs/peers.md`,
+every daemon, this one first; off for none; may be repeated. See docs/reference/peers.md`,
       },
     },
     { field: 'key', variable: 'SLUICE_PEERS_KEY', kind: 'list' },

@@ -16,7 +16,7 @@ export const poolPage: BackendPage = {
   description: `Shows the pool as one daemon sees it: its size, whether all members agree on it, the age of the last reply of
 the store, the saturation of each limit, and every member with its size, its rank and the age of its last sync.`,
   emptyView: { members: [] },
-  emptyMessage: 'The daemon is in no pool: see docs/pool.md.',
+  emptyMessage: 'The daemon is in no pool: see docs/reference/pool.md.',
   render: (view) => renderPool(view as PoolStatus),
 };
 

@@ -4,8 +4,8 @@ import { runCliAtAsync } from '../../../test/support/terminal.ts';
 
 const SHOWN = /```\n\$ sluice ((?:replay|plan) .*)\n([\s\S]*?)```/g;
 
-describe('docs/replay.md', () => {
-  const shown = [...readFileSync('docs/replay.md', 'utf8').matchAll(SHOWN)].map(
+describe('docs/how-to/replay-traffic.md', () => {
+  const shown = [...readFileSync('docs/how-to/replay-traffic.md', 'utf8').matchAll(SHOWN)].map(
     ([, command, printed]) => ({ command, printed }),
   );
 

@@ -13,7 +13,7 @@ const type = (words: string, columns = 80) => runCliAt(columns, split(words));
 
 const cells = (words: string) => type(`${words} --json`).out.map((line) => JSON.parse(line));
 
-const page = readFileSync('docs/aimd.md', 'utf8');
+const page = readFileSync('docs/explanation/aimd.md', 'utf8');
 
 /** A short run, for tests that do not depend on the figures. */
 const QUICK = '--seeds 1 --watch 2-4';
@@ -103,7 +103,7 @@ describe('sluice simulate sweep', () => {
     'deviationScale --values 2.5',
     'initial --values 20',
     'jitter --values 0 --clients 1,16 --seeds 5',
-  ])('docs/aimd.md contains the rows of %s', (words) => {
+  ])('docs/explanation/aimd.md contains the rows of %s', (words) => {
     const [, , ...rows] = type(`${words} --markdown`).out.filter((line) => line !== '');
     expect(rows.length).toBeGreaterThan(0);
     for (const row of rows) expect(page).toContain(row);

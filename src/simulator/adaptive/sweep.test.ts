@@ -1,4 +1,4 @@
-/** Checks the conclusions of docs/aimd.md against the sweeps. */
+/** Checks the conclusions of docs/explanation/aimd.md against the sweeps. */
 
 import { describe, expect, test } from 'vitest';
 import type { FleetFigures } from './fleet.ts';

@@ -10,7 +10,7 @@
  * So the overshoot is at most the smaller of demand(X) and (N - 1) × (burst + rate × X). During a network partition
  * there are two such fleets. Each lacks the hits of the other until the partition has healed and its reports are
  * retransmitted: burst and rate over that time, once more. A crash loses the unreported hits, and the node returns
- * without state until the transfer. A clock that jumps ahead adds the rate over the jump. docs/accuracy.md has the proof.
+ * without state until the transfer. A clock that jumps ahead adds the rate over the jump. docs/explanation/accuracy-of-peers.md has the proof.
  */
 
 import { PEER_DEFAULTS, type PeerOptions } from '../../backends/peers/context.ts';

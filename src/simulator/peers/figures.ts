@@ -1,4 +1,4 @@
-/** The results of a simulated fleet; docs/accuracy.md explains them. */
+/** The results of a simulated fleet; docs/explanation/accuracy-of-peers.md explains them. */
 
 import type { Millis } from '../../core/clock.ts';
 import { overshootOf } from '../overshoot.ts';
