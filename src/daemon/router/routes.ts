@@ -16,7 +16,8 @@ import { runAtOnce, type Steps } from '../../core/steps.ts';
 import { AsyncLimiter } from '../../limiter/async-limiter.ts';
 import { type CompositeLimiter, createComposite } from '../../limiter/composite-limiter.ts';
 import { SyncLimiter } from '../../limiter/sync-limiter.ts';
-import type { KeyOverrideConfig, LimitConfig } from '../config/limits.ts';
+import type { LimitConfig } from '../config/limits.ts';
+import type { OverrideMatch } from '../config/overrides.ts';
 import type { PlansByKey } from '../config/plans.ts';
 import type { KeysConfig } from '../config/read.ts';
 import {
@@ -29,6 +30,7 @@ import {
 } from '../keys/counted-key.ts';
 import { MATCH_ALL, type Pattern } from '../keys/pattern.ts';
 import { PatternIndex } from '../keys/pattern-index.ts';
+import type { PatternTable } from '../keys/pattern-table.ts';
 import { isConcurrencyLimit, type LimiterRegistry, overrideName } from './limiter-registry.ts';
 import { deniesWhenShed } from './shed.ts';
 
@@ -52,7 +54,7 @@ export interface StaticVerdict {
   readonly reason: 'allow-list' | 'deny-list' | 'unmatched' | 'banned';
   /** The limit that has the list; undefined: the global list. */
   readonly limit?: string;
-  readonly pattern?: Pattern;
+  readonly pattern?: Pick<Pattern, 'text'>;
   /** The rest of a ban; undefined: the configuration decides for good. */
   retryAfterMs?(): Millis;
   /** The end of a ban, in Unix time, and its note. */
@@ -99,8 +101,8 @@ export interface Route {
 }
 
 export interface RoutesConfig {
-  readonly allow: readonly Pattern[];
-  readonly deny: readonly Pattern[];
+  readonly allow: PatternTable;
+  readonly deny: PatternTable;
   readonly unmatched: 'allow' | 'deny';
   readonly limits: readonly LimitConfig[];
   readonly keys?: KeysConfig;
@@ -129,7 +131,6 @@ export class RouteTable {
   readonly #config: RoutesConfig;
   readonly #registry: LimiterRegistry;
   readonly #controls: RouteControls;
-  readonly #globalLists: ListIndex;
   readonly #limitsByName: ReadonlyMap<string, IndexedLimit>;
   /** Limits without `always`: only the most specific one applies. */
   readonly #specific: PatternIndex<LimitPattern>;
@@ -166,7 +167,6 @@ export class RouteTable {
     this.#controls = controls;
     this.#deniesWhenShed = deniesWhenShed(config);
     const { limits } = index;
-    this.#globalLists = index.globalLists;
     this.#specific = index.specific;
     this.#limitsByName = new Map(limits.map((indexed) => [indexed.limit.name, indexed]));
     this.#planNames = new Set(config.limits.flatMap(({ plans }) => [...plans.keys()]));
@@ -293,7 +293,7 @@ export class RouteTable {
   find(sent: string, plan?: string, namedLimit?: IndexedLimit): Route {
     const key = matchedKeyOf(sent);
     const named = namedLimit ?? this.#specific.best(key)?.indexed;
-    const global = this.#controls.banOf(key) ?? listVerdict(this.#globalLists, key);
+    const global = this.#controls.banOf(key) ?? listVerdict(this.#config, key);
     if (global) return staticRoute(global);
     const counting: IndexedLimit[] = [];
     let exempt: StaticVerdict | undefined;
@@ -349,10 +349,10 @@ export class RouteTable {
   }
 
   /** An override comes first, then the plan that the request names, then that of the plan file. */
-  #limiterName({ limit, overrides }: IndexedLimit, key: string, named?: string): string {
+  #limiterName({ limit }: IndexedLimit, key: string, named?: string): string {
     const plan = named ?? this.#config.planOf?.get(key);
     const byPlan = plan !== undefined && limit.plans.has(plan) ? plan : undefined;
-    const rule = overrides.best(key)?.override.name ?? byPlan;
+    const rule = limit.overrides.nameFor(key) ?? byPlan;
     return rule === undefined ? limit.name : overrideName(limit.name, rule);
   }
 
@@ -378,11 +378,10 @@ export class RouteTable {
   }
 
   /** The most specific patterns of a limit that match a key, for an explanation. */
-  matchOf({ name }: LimitConfig, key: string): LimitMatch {
+  matchOf({ name, overrides }: LimitConfig, key: string): LimitMatch {
     const indexed = this.#limitsByName.get(name);
     const matched = matchedKeyOf(key);
-    const found = indexed?.overrides.best(matched);
-    return { pattern: indexed?.match.best(matched), override: found?.override, by: found?.pattern };
+    return { pattern: indexed?.match.best(matched), override: overrides.best(matched) };
   }
 }
 
@@ -390,9 +389,7 @@ export class RouteTable {
 export interface LimitMatch {
   /** The pattern that matches; undefined: none does. */
   readonly pattern: Pattern | undefined;
-  readonly override: KeyOverrideConfig | undefined;
-  /** The pattern of the override. */
-  readonly by: Pattern | undefined;
+  readonly override: OverrideMatch | undefined;
 }
 
 /** True if every key has the same route. */
@@ -410,17 +407,11 @@ const hasListsOrOverrides = (limit: LimitConfig): boolean =>
 
 type KeyLists = Pick<RoutesConfig, 'allow' | 'deny'>;
 
-interface ListIndex {
-  readonly allow: PatternIndex<Pattern>;
-  readonly deny: PatternIndex<Pattern>;
-}
-
-interface IndexedLimit extends ListIndex {
+interface IndexedLimit {
   readonly limit: LimitConfig;
   /** Position in the configuration. */
   readonly order: number;
   readonly match: PatternIndex<Pattern>;
-  readonly overrides: PatternIndex<OverridePattern>;
 }
 
 /** One pattern of a limit. */
@@ -429,17 +420,10 @@ interface LimitPattern {
   readonly pattern: Pattern;
 }
 
-/** One pattern of an override. */
-interface OverridePattern {
-  readonly override: KeyOverrideConfig;
-  readonly pattern: Pattern;
-}
-
 const patternOf = ({ pattern }: { readonly pattern: Pattern }): Pattern => pattern;
 
 /** The patterns of a configuration, ready for look-ups. */
 export interface RouteIndex {
-  readonly globalLists: ListIndex;
   readonly limits: readonly IndexedLimit[];
   /** Of the limits without `always`. */
   readonly specific: PatternIndex<LimitPattern>;
@@ -447,34 +431,18 @@ export interface RouteIndex {
 
 /** Thousands of patterns take longer than a check may wait. */
 export function* indexRoutes(config: RoutesConfig): Steps<RouteIndex> {
-  const globalLists = yield* indexLists(config);
   const limits: IndexedLimit[] = [];
   for (const [order, limit] of config.limits.entries())
     limits.push(yield* indexLimit(limit, order));
   const specific = yield* PatternIndex.inSteps(specificPatterns(limits), patternOf);
-  return { globalLists, limits, specific };
+  return { limits, specific };
 }
 
 const indexPatterns = (patterns: readonly Pattern[]): Steps<PatternIndex<Pattern>> =>
   PatternIndex.inSteps(patterns, (pattern) => pattern);
 
-function* indexLists({ allow, deny }: KeyLists): Steps<ListIndex> {
-  return { allow: yield* indexPatterns(allow), deny: yield* indexPatterns(deny) };
-}
-
 function* indexLimit(limit: LimitConfig, order: number): Steps<IndexedLimit> {
-  return {
-    ...(yield* indexLists(limit)),
-    limit,
-    order,
-    match: yield* indexPatterns(limit.match),
-    overrides: yield* PatternIndex.inSteps(overridePatterns(limit), patternOf),
-  };
-}
-
-function* overridePatterns({ overrides }: LimitConfig): Generator<OverridePattern> {
-  for (const override of overrides)
-    for (const pattern of override.match) yield { override, pattern };
+  return { limit, order, match: yield* indexPatterns(limit.match) };
 }
 
 function* specificPatterns(limits: readonly IndexedLimit[]): Generator<LimitPattern> {
@@ -484,16 +452,18 @@ function* specificPatterns(limits: readonly IndexedLimit[]): Generator<LimitPatt
 }
 
 /** A key on both lists is denied. */
-function listVerdict({ allow, deny }: ListIndex, key: string): StaticVerdict | undefined {
+function listVerdict({ allow, deny }: KeyLists, key: string): StaticVerdict | undefined {
   const denied = deny.best(key);
-  if (denied) return { isAllowed: false, reason: 'deny-list', pattern: denied };
+  if (denied >= 0)
+    return { isAllowed: false, reason: 'deny-list', pattern: { text: deny.textAt(denied) } };
   const allowed = allow.best(key);
-  return allowed && { isAllowed: true, reason: 'allow-list', pattern: allowed };
+  if (allowed < 0) return undefined;
+  return { isAllowed: true, reason: 'allow-list', pattern: { text: allow.textAt(allowed) } };
 }
 
-function limitListVerdict(indexed: IndexedLimit, key: string): StaticVerdict | undefined {
-  const staticVerdict = listVerdict(indexed, key);
-  return staticVerdict && { ...staticVerdict, limit: indexed.limit.name };
+function limitListVerdict({ limit }: IndexedLimit, key: string): StaticVerdict | undefined {
+  const staticVerdict = listVerdict(limit, key);
+  return staticVerdict && { ...staticVerdict, limit: limit.name };
 }
 
 /** The fields of a static verdict in responses. */
