@@ -140,10 +140,10 @@ export class RouteTable {
   readonly #deniesWhenShed: boolean;
   /** The route of all keys, if neither the configuration nor a control depends on the key. */
   #soleRoute: Route | undefined;
-  #cachedHashes = new Int32Array();
+  #cachedHashes: Int32Array;
   /** Keys whose route is not a single limit. */
-  #cachedKeys: (string | undefined)[] = [];
-  #cachedRoutes: (Route | undefined)[] = [];
+  #cachedKeys: (string | undefined)[];
+  #cachedRoutes: (Route | undefined)[];
   readonly #bySignature = new Map<string, Route>();
   /** Routes of IPv6 addresses, by their network. */
   readonly #byNetwork = new Map<string, Route>();
@@ -172,6 +172,9 @@ export class RouteTable {
     this.#planNames = new Set(config.limits.flatMap(({ plans }) => [...plans.keys()]));
     this.#hasPlanFile = (config.planOf?.size ?? 0) > 0;
     this.#always = limits.filter(({ limit }) => limit.always);
+    this.#cachedHashes = index.cache.hashes;
+    this.#cachedKeys = index.cache.keys;
+    this.#cachedRoutes = index.cache.routes;
     this.forgetRoutes();
   }
 
@@ -196,9 +199,10 @@ export class RouteTable {
       this.#cachedHashes.fill(0);
       this.#cachedRoutes[0] = undefined; // what a hash of 0 would find
     } else {
-      this.#cachedHashes = new Int32Array(size * 2);
-      this.#cachedKeys = new Array(size);
-      this.#cachedRoutes = new Array(size);
+      const { hashes, keys, routes } = runAtOnce(createCache(size));
+      this.#cachedHashes = hashes;
+      this.#cachedKeys = keys;
+      this.#cachedRoutes = routes;
     }
     this.#bySignature.clear();
     this.#keyIndependentRoutes.clear();
@@ -427,6 +431,24 @@ export interface RouteIndex {
   readonly limits: readonly IndexedLimit[];
   /** Of the limits without `always`. */
   readonly specific: PatternIndex<LimitPattern>;
+  /** An empty cache, of no table yet. */
+  readonly cache: RouteCache;
+}
+
+/** Cached routes by slot. */
+interface RouteCache {
+  readonly hashes: Int32Array;
+  readonly keys: (string | undefined)[];
+  readonly routes: (Route | undefined)[];
+}
+
+/** Each array is half a megabyte, and may start a garbage collection. */
+function* createCache(size: number): Steps<RouteCache> {
+  const hashes = new Int32Array(size * 2);
+  yield;
+  const keys = new Array<string | undefined>(size);
+  yield;
+  return { hashes, keys, routes: new Array<Route | undefined>(size) };
 }
 
 /** Thousands of patterns take longer than a check may wait. */
@@ -435,7 +457,8 @@ export function* indexRoutes(config: RoutesConfig): Steps<RouteIndex> {
   for (const [order, limit] of config.limits.entries())
     limits.push(yield* indexLimit(limit, order));
   const specific = yield* PatternIndex.inSteps(specificPatterns(limits), patternOf);
-  return { limits, specific };
+  const cache = yield* createCache(isKeyIndependent(config) ? 0 : ROUTE_CACHE_SLOTS);
+  return { limits, specific, cache };
 }
 
 const indexPatterns = (patterns: readonly Pattern[]): Steps<PatternIndex<Pattern>> =>
