@@ -80,7 +80,7 @@ async function expectOneFleet(daemons: readonly RunningDaemon[], step: string): 
 }
 
 describe('fleet: wire versions', () => {
-  test('rolling upgrade to the next version: admitted calls stay within the bound at each step', async () => {
+  test('rolling upgrade to the next version and back: admitted calls stay within the bound at each step', async () => {
     const { daemons, start, startAll } = await slots(5);
     const next = buildSpeaking(3, 4, fixture.place().path);
     await startAll();
@@ -89,6 +89,10 @@ describe('fleet: wire versions', () => {
     for (let n = 0; n < daemons.length; n++) {
       await start(n, undefined, next);
       await expectOneFleet(daemons, `upgraded ${n}`);
+    }
+    for (const n of [1, 3]) {
+      await start(n);
+      await expectOneFleet(daemons, `rolled back ${n}`);
     }
     const views = await Promise.all(daemons.map(viewOf));
     expect(views.flatMap(({ rejected }) => rejected)).toEqual([]);

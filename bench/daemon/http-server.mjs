@@ -11,6 +11,7 @@ import { createServer as createNetServer } from 'node:net';
 import { batchClock } from '../../dist/core/clock.js';
 import { createHasher } from '../../dist/core/hash.js';
 import { readLimits } from '../../dist/daemon/config/limits.js';
+import { NO_PATTERNS } from '../../dist/daemon/keys/pattern-table.js';
 import { HttpServer } from '../../dist/daemon/protocols/http/server/server.js';
 import { LimiterRegistry } from '../../dist/daemon/router/limiter-registry.js';
 import { Router } from '../../dist/daemon/router/router.js';
@@ -28,7 +29,7 @@ function createDaemonServer() {
     backendFor: () => undefined,
   });
   registry.apply(limits);
-  const rules = { allow: [], deny: [], unmatched: 'allow', limits };
+  const rules = { allow: NO_PATTERNS, deny: NO_PATTERNS, unmatched: 'allow', limits };
   const router = new Router(rules, registry, hasher);
   const context = {
     router,

@@ -20,6 +20,7 @@ import { GcraTable } from '../../dist/backends/local/gcra-table.js';
 import { createHasher } from '../../dist/core/hash.js';
 import { seededRandom } from '../../dist/core/random.js';
 import { readLimits } from '../../dist/daemon/config/limits.js';
+import { NO_PATTERNS } from '../../dist/daemon/keys/pattern-table.js';
 import { lineProtocol } from '../../dist/daemon/protocols/line/handler.js';
 import { respProtocol } from '../../dist/daemon/protocols/resp/handler.js';
 import { LimiterRegistry } from '../../dist/daemon/router/limiter-registry.js';
@@ -86,7 +87,7 @@ function createDaemon(clock) {
   const registry = new LimiterRegistry({ clock, hasher, backendFor: () => undefined });
   registry.apply(LIMITS);
   const router = new LateRouter(
-    { allow: [], deny: [], unmatched: 'allow', limits: LIMITS },
+    { allow: NO_PATTERNS, deny: NO_PATTERNS, unmatched: 'allow', limits: LIMITS },
     registry,
     hasher,
     () => 0,

@@ -6,6 +6,7 @@
  *     runAtOnce(readAll(items))             the result, where a pause does no harm
  *     await runInSlices(readAll(items))     the same without a pause: the event loop turns at least every SLICE_MS
  *     runInBackground(moveAll(keys))        the same after all others that run in the background
+ *     await backgroundIdle()                all of them have ended
  */
 
 import { type Millis, onImmediate, systemClock } from './clock.ts';
@@ -37,4 +38,12 @@ let lastInBackground: Promise<unknown> = Promise.resolve();
 /** One after the other: a thousand of them at a time would be a pause, too. The computation must not throw. */
 export function runInBackground(steps: Steps<void>): void {
   lastInBackground = lastInBackground.then(() => runInSlices(steps));
+}
+
+/** Resolves when nothing runs in the background. */
+export async function backgroundIdle(): Promise<void> {
+  for (let last: unknown; last !== lastInBackground; ) {
+    last = lastInBackground;
+    await lastInBackground;
+  }
 }

@@ -18,7 +18,7 @@ import { createHasher, type Hasher, type HashSeed, randomHashSeed } from '../cor
 import { formatListenAddress, isLoopback } from '../core/listen-address.ts';
 import type { Log } from '../core/log.ts';
 import { type Random, systemRandom } from '../core/random.ts';
-import { runInSlices } from '../core/steps.ts';
+import { backgroundIdle, runInSlices } from '../core/steps.ts';
 import { SyncLimiter } from '../limiter/sync-limiter.ts';
 import { BACKENDS } from './backends/registry.ts';
 import type { OverloadConfig } from './config/overload.ts';
@@ -299,6 +299,7 @@ export class Daemon {
     const { opened, closed, limiters, routes } = await this.#prepareChange(config);
     const known = new Set(this.#registry.all.map(({ name }) => name));
     const { created } = limiters;
+    await backgroundIdle(); // a change of a rule that follows another one moves the rest of its keys at once
     await this.#snapshotter.idle(); // it reads the keys of all rules, in slices
     this.#denialLog.flush(); // removed limiters take their counts with them
     const removed = this.#registry.commit(limiters);

@@ -2,7 +2,7 @@
 
 import { formatListenAddress } from '../core/listen-address.ts';
 import { type Config, listenAddressesOf } from './config/read.ts';
-import type { Pattern } from './keys/pattern.ts';
+import type { PatternTable } from './keys/pattern-table.ts';
 
 /** Built by name, field by field: a secret that is added to the configuration later does not appear by itself. */
 export function describeConfig(config: Config): unknown {
@@ -65,7 +65,7 @@ export function describeConfig(config: Config): unknown {
 }
 
 /** Lists may be keys of clients, and thousands of them. */
-const countOf = (patterns: readonly Pattern[]): string => `${patterns.length} patterns`;
+const countOf = (patterns: PatternTable): string => `${patterns.length} patterns`;
 
 const MAX_SHOWN_PATTERNS = 20;
 

@@ -228,10 +228,10 @@ const MAX_SHOWN_PATTERNS = 100;
 
 /** By the names of their limiters, with the number of patterns: these are keys of clients. */
 function describeOverrides(overrides: LimitConfig['overrides']): unknown {
-  const byName = new Map<string, { name: string; rule: unknown; patterns: number }>();
-  for (const { name, rule, match } of overrides) {
-    const patterns = match.length + (byName.get(name)?.patterns ?? 0);
-    byName.set(name, { name, rule: rule.limit, patterns });
-  }
-  return [...byName.values()];
+  const counts = overrides.patternCounts();
+  return overrides.rules.map(({ name, rule }, n) => ({
+    name,
+    rule: rule.limit,
+    patterns: counts[n],
+  }));
 }

@@ -8,6 +8,7 @@ import type { Decision, OnUnavailable } from '../../src/core/decision.ts';
 import { createHasher } from '../../src/core/hash.ts';
 import { readLimits } from '../../src/daemon/config/limits.ts';
 import { readPatterns } from '../../src/daemon/keys/pattern.ts';
+import { PatternTable } from '../../src/daemon/keys/pattern-table.ts';
 import {
   type HttpContext,
   HttpServer,
@@ -30,8 +31,8 @@ export interface HttpServerOptions
 const LIMITS = { api: { bucket: { rate: '1/s', burst: 3 } } };
 
 const routesOf = (options: HttpServerOptions): RoutesConfig => ({
-  allow: readPatterns(options.allow, 'allow'),
-  deny: readPatterns(options.deny, 'deny'),
+  allow: PatternTable.of(readPatterns(options.allow, 'allow')),
+  deny: PatternTable.of(readPatterns(options.deny, 'deny')),
   unmatched: options.unmatched ?? 'allow',
   limits: readLimits(options.limits ?? LIMITS, 'limits'),
 });

@@ -6,6 +6,7 @@ import { GcraTable } from '../../src/backends/local/gcra-table.ts';
 import { type Clock, systemClock } from '../../src/core/clock.ts';
 import { createHasher } from '../../src/core/hash.ts';
 import { readLimits } from '../../src/daemon/config/limits.ts';
+import { NO_PATTERNS } from '../../src/daemon/keys/pattern-table.ts';
 import { lineProtocol } from '../../src/daemon/protocols/line/handler.ts';
 import { type RespContext, respProtocol } from '../../src/daemon/protocols/resp/handler.ts';
 import { LimiterRegistry } from '../../src/daemon/router/limiter-registry.ts';
@@ -46,7 +47,7 @@ export function createTestDaemon(
   });
   registry.apply(limits);
   const router = new Router(
-    { allow: [], deny: [], unmatched: 'allow', limits },
+    { allow: NO_PATTERNS, deny: NO_PATTERNS, unmatched: 'allow', limits },
     registry,
     hasher,
     () => 0,

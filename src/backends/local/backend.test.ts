@@ -2,6 +2,7 @@ import { describe, expect, test } from 'vitest';
 import { backendContract } from '../../../test/support/backend-contract.ts';
 import { createHasher } from '../../core/hash.ts';
 import { seededRandom } from '../../core/random.ts';
+import { backgroundIdle } from '../../core/steps.ts';
 import { createPolicy } from '../../policies/limit.ts';
 import { VirtualClock } from '../../testing/virtual-clock.ts';
 import { LocalBackend } from './backend.ts';
@@ -48,6 +49,34 @@ describe('local backend with an injected hasher', () => {
     backend.settleHashed(low, high, { outcome: 'ignored', cost: 2, dueAt: 0 });
     expect(backend.readHashed(low, high, () => 7)).toBe(0);
     expect(backend.keys).toBe(0);
+  });
+
+  test.each([0, 5000])(
+    'local backend: a change that was prepared %i new keys ago keeps what all keys have spent',
+    (newKeys) => {
+      const { backend } = setUp(10_000);
+      const policy = createPolicy({ bucket: { rate: 1, burst: 5 } }, seededRandom(1));
+      for (let n = 0; n < 100; n++) backend.check(`old-${n}`, 2);
+      const change = backend.prepareChange(policy);
+      for (let n = 0; n < newKeys; n++) backend.check(`new-${n}`, 3);
+      change?.();
+      for (let n = 0; n < 100; n++) expect(backend.takeUpTo(`old-${n}`, 9)).toBe(3);
+      for (let n = 0; n < newKeys; n++) expect(backend.takeUpTo(`new-${n}`, 9)).toBe(2);
+      expect(backend.keys).toBe(100 + newKeys);
+    },
+  );
+
+  test('local backend: a change that is prepared while the table grows moves its keys in the background', async () => {
+    const { backend } = setUp(10_000);
+    const policy = createPolicy({ bucket: { rate: 1, burst: 5 } }, seededRandom(1));
+    let keys = 0;
+    const before = backend.bytes;
+    while (backend.bytes <= before * 64) backend.check(`key-${keys++}`, 2); // has just grown
+    const inBothBlocks = backend.bytes;
+    backend.prepareChange(policy);
+    await backgroundIdle();
+    expect(backend.bytes).toBeLessThan(inBothBlocks);
+    expect(backend.keys).toBe(keys);
   });
 
   test('local backend: takeSurplus leaves the given level', () => {

@@ -78,8 +78,10 @@ export class LocalBackend implements Backend {
   prepareChange(policy: Policy): (() => void) | undefined {
     const convert = converterBetween(this.#policy, policy);
     if (!convert) return undefined;
+    if (this.#table.isMoving) runInBackground(this.#moveKeys()); // the change would move all of them at once
+    const block = this.#table.createBlock(policy);
     return () => {
-      this.#table.change(policy, convert, this.#clock.now());
+      this.#table.change(policy, convert, this.#clock.now(), block);
       this.#policy = policy;
       this.#scratch = new Float64Array(policy.width);
       runInBackground(this.#moveKeys());

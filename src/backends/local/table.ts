@@ -141,15 +141,29 @@ export class KeyTable {
     return this.#add(low, high, now);
   }
 
-  /** Continues with another rule from now on. Keys are converted when they are looked up, or by `moveSlots`. */
-  change(lifecycle: KeyLifecycle, convert: KeyConverter, now: Millis): void {
+  /** A block for `change`, made ahead: its memory may start a garbage collection. */
+  createBlock({ width }: KeyLifecycle): Slots {
+    return new Slots(capacityFor(this.#count), 1 + width);
+  }
+
+  /** True while keys are moved from one block to another. */
+  get isMoving(): boolean {
+    return this.#old !== undefined;
+  }
+
+  /**
+   * Continues with another rule from now on. Keys are converted when they are looked up, or by `moveSlots`. A block that
+   * was made ahead is used if the keys fit.
+   */
+  change(lifecycle: KeyLifecycle, convert: KeyConverter, now: Millis, block?: Slots): void {
     this.#move(Infinity, now);
     if (this.#debtUntil)
       this.#debtUntil = convertDebts(this.#debtUntil, this.lifecycle, lifecycle, convert, now);
     this.lifecycle = lifecycle;
     this.#stride = 1 + lifecycle.width;
     this.#conversion = { convert, changedAt: now, scratch: new Float64Array(lifecycle.width) };
-    this.#replaceBlock();
+    const isLargeEnough = block && block.mask + 1 >= capacityFor(this.#count);
+    this.#replaceBlock(isLargeEnough ? block : undefined);
   }
 
   /** Begins with the keys of another table, as `change` would continue with them. False if it cannot: it has keys. */
@@ -414,10 +428,10 @@ export class KeyTable {
     this.#move(FIRST_MOVE_SLOTS, now);
   }
 
-  #replaceBlock(): void {
+  #replaceBlock(block?: Slots): void {
     this.#old = this.#slots;
     this.#moved = 0;
-    this.#allocate(capacityFor(this.#count));
+    this.#use(block ?? new Slots(capacityFor(this.#count), this.#stride));
   }
 
   /** Moves the keys of the next slots, except those that are as good as new. */
@@ -466,9 +480,13 @@ export class KeyTable {
   }
 
   #allocate(capacity: number): void {
-    this.#slots = new Slots(capacity, this.#stride);
-    this.storage = this.#slots.storage;
-    this.#maxLoad = Math.floor(capacity * MAX_LOAD);
+    this.#use(new Slots(capacity, this.#stride));
+  }
+
+  #use(block: Slots): void {
+    this.#slots = block;
+    this.storage = block.storage;
+    this.#maxLoad = Math.floor((block.mask + 1) * MAX_LOAD);
     this.#clockHand = 0;
   }
 }

@@ -173,4 +173,41 @@ describe('wire versions', () => {
     expect(old.node.view().peers).toMatchObject([{ missing: 0 }, { missing: 0 }]);
     expect(remaining(old)).toBe(remaining(a));
   });
+
+  test.each([1, 2, 3])(
+    'rolling upgrade and roll-back under load, seed %i: the fleet admits the calls of one bucket',
+    async (seed) => {
+      const { join, pass, reports } = fleet({ loss: 0.05, seed });
+      const members: TestPeer[] = [];
+      const addresses = ['a', 'b', 'c', 'd', 'e'];
+      let [calls, admitted] = [0, 0];
+      /** Every node has a call each 20 ms, so that the fleet has many times the calls that one bucket admits. */
+      const callAll = async (ms: number): Promise<void> => {
+        for (let at = 0; at < ms; at += 20) {
+          for (const { backend } of members) {
+            calls++;
+            if (backend.check('C', 1).verdict === 'allow') admitted++;
+          }
+          await pass(20);
+        }
+      };
+      for (const [n, address] of addresses.entries()) members[n] = await join(address, [3, 3]);
+      const [upgrade, rollBack]: Spoken[] = [
+        [3, 4],
+        [3, 3],
+      ];
+      for (const spoken of [upgrade, rollBack, upgrade])
+        for (const [n, address] of addresses.entries()) {
+          await members[n].node.close();
+          members[n] = await join(address, spoken);
+          await callAll(500);
+        }
+      expect(calls).toBeGreaterThan(1500);
+      // One bucket of 100. A fleet that splits in two admits 200, one whose nodes lose their state 100 for each start.
+      expect(admitted).toBeGreaterThanOrEqual(100);
+      expect(admitted).toBeLessThanOrEqual(110);
+      for (const count of members.map(peerCount)) expect(count).toBeGreaterThanOrEqual(4); // the former nodes too
+      expect(reports).toEqual([]);
+    },
+  );
 });

@@ -92,9 +92,8 @@ colour: red
       `limits: { a: { bucket: { rate: 1 }, overrides: [${overrides}] } }`,
     );
     if ('problems' in loaded) throw new Error(loaded.problems.join('\n'));
-    const texts = loaded.config.limits[0].overrides.flatMap(({ match }) =>
-      match.map(({ text }) => text),
-    );
+    const { patterns: table } = loaded.config.limits[0].overrides;
+    const texts = patterns.map((_, n) => table.textAt(n));
     expect(new Set(texts).size).toBe(patterns.length);
   });
 

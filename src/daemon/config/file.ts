@@ -13,6 +13,7 @@ import { BACKENDS } from '../backends/registry.ts';
 import { lineReader, readBounded } from '../keys/text-file.ts';
 import { comparePositions, isFieldAt, type MergedConfig, mergeIncluded } from './include.ts';
 import { type Config, readConfigInSteps } from './read.ts';
+import type { ReadLists } from './read-lists.ts';
 import { formatProblems, formatWithSource, parseYaml } from './yaml-source.ts';
 
 /** A value of an environment variable or a flag. */
@@ -159,8 +160,9 @@ function* readText(
 export function* readPlainConfig(
   plain: PlainConfig,
   modules: readonly BackendModule[],
+  lists: ReadLists,
 ): Steps<LoadResult> {
-  const result = yield* readConfigInSteps(plain.value, modules, lineReader(plain.folder));
+  const result = yield* readConfigInSteps(plain.value, modules, lineReader(plain.folder), lists);
   return 'config' in result
     ? { config: result.config, plain }
     : { problems: result.errors.map(({ message }) => message) };

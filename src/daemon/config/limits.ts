@@ -21,7 +21,7 @@ import type {
   BackendSection,
   LimitBackend,
 } from '../../backends/daemon-backend.ts';
-import { described, isNonEmptyString, isString } from '../../core/config-helpers.ts';
+import { described } from '../../core/config-helpers.ts';
 import { ConfigError } from '../../core/errors.ts';
 import { requireValidName } from '../../core/name.ts';
 import { OptionReader, readEachInSteps } from '../../core/options.ts';
@@ -29,21 +29,15 @@ import { runAtOnce, type Steps } from '../../core/steps.ts';
 import { createLimiter } from '../../limiter/limiter.ts';
 import { BACKENDS } from '../backends/registry.ts';
 import { MATCH_ALL, type Pattern, readPatternsInSteps } from '../keys/pattern.ts';
+import { NO_PATTERNS, PatternTable } from '../keys/pattern-table.ts';
 import type { ReadLines } from '../keys/text-file.ts';
 import { shadowProblem } from './ineffective.ts';
-import { type NamedRule, NamedRules } from './named-rules.ts';
+import { NamedRules } from './named-rules.ts';
 import { FAIL_MODES, type FailMode } from './overload.ts';
+import { NO_OVERRIDES, type Overrides, readOverrides } from './overrides.ts';
 import { readPlans } from './plans.ts';
+import type { ReadLists } from './read-lists.ts';
 import { type RuleOptions, readRule } from './rule.ts';
-
-/**
- * Another rule for some keys. Its name is configured, or that of a plan, or a description of the rule. Overrides of one
- * name share a limiter, which counts per key.
- */
-export interface KeyOverrideConfig extends NamedRule {
-  /** Patterns of which a key has to match one. */
-  readonly match: readonly Pattern[];
-}
 
 export interface LimitConfig {
   readonly name: string;
@@ -62,9 +56,10 @@ export interface LimitConfig {
   readonly overload?: FailMode | undefined;
   /** The order of its waiting calls. Default fifo. */
   readonly queue?: 'fifo' | 'fair';
-  readonly allow: readonly Pattern[];
-  readonly deny: readonly Pattern[];
-  readonly overrides: readonly KeyOverrideConfig[];
+  readonly allow: PatternTable;
+  readonly deny: PatternTable;
+  /** Other rules for some keys. */
+  readonly overrides: Overrides;
   /** Rules that keys have by their plan, in place of the limit's own. */
   readonly plans: ReadonlyMap<string, RuleOptions>;
   /** The backend that decides, then the one that wraps it; empty: the limit is local. */
@@ -82,16 +77,14 @@ export interface LimitsContext extends BackendSections {
   readonly readLines?: ReadLines | undefined;
   /** The section `plans`, as it was written. */
   readonly plans?: unknown;
+  /** Lists that were read already. */
+  readonly lists?: ReadLists | undefined;
 }
 
 const NO_SECTIONS: LimitsContext = { modules: BACKENDS, sections: new Map() };
 
 /** More limits than this should be keys of one limit. */
 const MAX_LIMITS = 1000;
-const MAX_OVERRIDES = 10_000;
-
-/** Limiters of one limit: each has a table for its keys, and metrics. */
-const MAX_OVERRIDE_RULES = 1000;
 
 /** Reads all limits in the order they were written. @throws {ConfigError} with all mistakes of all limits. */
 export const readLimits = (
@@ -120,22 +113,27 @@ export function* readLimitsInSteps(
 }
 
 function* readLimit(
-  name: string,
+  limitName: string,
   value: unknown,
   path: string,
   context: LimitsContext,
 ): Steps<LimitConfig> {
   const fields = OptionReader.collecting(path, value, 'an object with a rule, such as bucket');
-  fields.tryRead(() => requireValidName(name, path));
+  fields.tryRead(() => requireValidName(limitName, path));
   const patterns = function* (list: string): Steps<readonly Pattern[]> {
     const read = readPatternsInSteps(fields.get(list), fields.pathOf(list), context.readLines);
     return (yield* fields.tryReadInSteps(read)) ?? [];
+  };
+  const list = function* (name: 'allow' | 'deny'): Steps<PatternTable> {
+    const known = context.lists?.patterns(name, limitName);
+    if (known || !fields.has(name)) return known ?? NO_PATTERNS;
+    return yield* PatternTable.inSteps(yield* patterns(name));
   };
   const match = yield* patterns('match');
   const given = fields.get('match');
   if (Array.isArray(given) && given.length === 0) fields.report('match', 'at least one pattern');
   const limit: LimitConfig = {
-    name,
+    name: limitName,
     match: match.length > 0 ? match : [MATCH_ALL],
     always: fields.boolean('always', false),
     per: fields.oneOf('per', ['key', 'limit'] as const, 'key'),
@@ -143,9 +141,9 @@ function* readLimit(
     expose: fields.boolean('expose', fields.get('per') !== 'limit'),
     overload: fields.has('overload') ? fields.oneOf('overload', FAIL_MODES) : undefined,
     queue: fields.oneOf('queue', ['fifo', 'fair'] as const, 'fifo'),
-    allow: yield* patterns('allow'),
-    deny: yield* patterns('deny'),
-    ...(yield* readRulesAndBackends(fields, context)),
+    allow: yield* list('allow'),
+    deny: yield* list('deny'),
+    ...(yield* readRulesAndBackends(fields, context, limitName)),
   };
   for (const name of ['overrides', 'plans', 'maxKeys'])
     if (limit.per === 'limit' && !isEmptyList(fields.get(name)))
@@ -160,24 +158,20 @@ function* readLimit(
 const isEmptyList = (value: unknown): boolean =>
   value === undefined || (Array.isArray(value) && value.length === 0);
 
-/** The rules of a limit that have a limiter of their own, `limit[name]`; a name may be there several times. */
-const namedRulesOf = ({
+/** The different rules of a limit: its own, and those of its plans and overrides. */
+const rulesOf = ({
+  rule,
   overrides,
   plans,
-}: Pick<LimitConfig, 'overrides' | 'plans'>): readonly NamedRule[] => [
-  ...[...plans].map(([name, rule]) => ({ name, rule })),
-  ...overrides,
-];
-
-/** The different rules of a limit: its own, and those of its plans and overrides. */
-const rulesOf = (limit: Pick<LimitConfig, 'rule' | 'overrides' | 'plans'>): RuleOptions[] => [
-  limit.rule,
-  ...new Set(namedRulesOf(limit).map(({ rule }) => rule)),
+}: Pick<LimitConfig, 'rule' | 'overrides' | 'plans'>): RuleOptions[] => [
+  rule,
+  ...new Set([...plans.values(), ...overrides.rules.map((named) => named.rule)]),
 ];
 
 function* readRulesAndBackends(
   fields: OptionReader,
   context: LimitsContext,
+  limitName: string,
 ): Steps<Pick<LimitConfig, 'rule' | 'overrides' | 'plans' | 'backends'>> {
   const deciding = readNamedBackends(fields, context);
   // A backend with a message for unsupported rules is tried after the rule was read by itself.
@@ -185,7 +179,10 @@ function* readRulesAndBackends(
   const named = new NamedRules(tried, fields.path);
   const plans = fields.tryRead(() => readPlans(fields, named, context.plans)) ?? new Map();
   const readingOverrides = readOverrides(fields, named, context.readLines);
-  const overrides = (yield* fields.tryReadInSteps(readingOverrides)) ?? [];
+  const overrides =
+    context.lists?.overrides(limitName) ??
+    (yield* fields.tryReadInSteps(readingOverrides)) ??
+    NO_OVERRIDES;
   const rule = fields.tryRead(() => readRule(fields, tried)) as RuleOptions;
   const rules = rule ? rulesOf({ rule, overrides, plans }) : [];
   for (const backend of deciding) {
@@ -271,61 +268,4 @@ function isSupported(rule: RuleOptions, backend: AnyBackendFactory): boolean {
     if (error instanceof ConfigError) return false;
     throw error;
   }
-}
-
-function* readOverrides(
-  limit: OptionReader,
-  rules: NamedRules,
-  readLines: ReadLines | undefined,
-): Steps<readonly KeyOverrideConfig[]> {
-  const value = limit.get('overrides');
-  const path = limit.pathOf('overrides');
-  if (value === undefined) return [];
-  const expected = 'a list of objects with `match` and a rule';
-  if (!Array.isArray(value)) throw new ConfigError(path, expected, value);
-  if (value.length > MAX_OVERRIDES) {
-    const got = described(`${value.length} of them`);
-    throw new ConfigError(path, `at most ${MAX_OVERRIDES} overrides`, got);
-  }
-  const seen = new Set<string>();
-  const overrides = yield* readEachInSteps(value, function* (item, n): Steps<KeyOverrideConfig> {
-    const expectedItem = 'an object with `match` and a rule';
-    const fields = OptionReader.collecting(`${path}[${n}]`, item, expectedItem);
-    const match = yield* fields.tryReadInSteps(readMatch(fields, seen, readLines));
-    const named = fields.tryRead(() => readNamedRule(fields, rules));
-    fields.finish();
-    return { match, ...named } as KeyOverrideConfig;
-  });
-  if (rules.size > MAX_OVERRIDE_RULES) {
-    const got = described(`${rules.size} of them`);
-    throw new ConfigError(path, `at most ${MAX_OVERRIDE_RULES} different rules`, got);
-  }
-  return overrides;
-}
-
-/** The rule of an override, or that of the plan which it names. */
-function readNamedRule(fields: OptionReader, rules: NamedRules): NamedRule | undefined {
-  const plan = fields.get('plan');
-  if (plan !== undefined) {
-    const rule = isString(plan) ? rules.get(plan) : undefined;
-    if (!rule) fields.report('plan', 'a plan of the limit');
-    return rule && { name: plan as string, rule };
-  }
-  const name = fields.optional('name', isNonEmptyString, 'a name');
-  if (name !== undefined) fields.tryRead(() => requireValidName(name, fields.pathOf('name')));
-  return rules.read(fields, name);
-}
-
-/** The patterns of an override; `seen` are those of the other overrides. */
-function* readMatch(
-  fields: OptionReader,
-  seen: Set<string>,
-  readLines: ReadLines | undefined,
-): Steps<readonly Pattern[]> {
-  const match = yield* readPatternsInSteps(fields.get('match'), fields.pathOf('match'), readLines);
-  if (match.length === 0) fields.report('match', 'a pattern or a list of patterns');
-  if (match.some(({ text }) => seen.has(text)))
-    fields.report('match', 'unlike that of the other overrides');
-  for (const { text } of match) seen.add(text);
-  return match;
 }

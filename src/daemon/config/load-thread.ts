@@ -1,7 +1,7 @@
 /**
  * Loads the configuration in a thread of its own: parsing ten thousand overrides takes a second, during which the daemon
- * would not answer. The thread reads, parses and validates. Its values come back as plain data, one part on request, and
- * this thread makes limits of them in slices. A small file needs no thread: starting one takes longer than parsing it.
+ * would not answer. The thread reads, parses and validates. Its long lists come back ready for use (read-lists.ts), its
+ * other values as plain data, one part on request, and this thread makes limits of them in slices. A small file needs no thread: starting one takes longer than parsing it.
  */
 
 import { constants, setPriority } from 'node:os';
@@ -20,6 +20,7 @@ import {
   readPlainConfig,
 } from './file.ts';
 import { addPart, type PlainPart, splitPlain } from './plain-parts.ts';
+import { buffersOf, type ListsData, listsOf, ReadLists, withoutLists } from './read-lists.ts';
 
 /** A file system that does not answer must not block later reloads. */
 const DEADLINE_MS: Millis = 60_000;
@@ -36,10 +37,10 @@ interface Task {
 }
 
 type Problems = { readonly problems: readonly string[] };
-type Loaded = { readonly plain: PlainConfig } | Problems;
+type Loaded = { readonly plain: PlainConfig; readonly lists: ListsData } | Problems;
 
-/** What the thread sends, the next part for each message that it gets; after the last part `done`. */
-type Reply = { readonly part: PlainPart } | { readonly done: true } | Problems;
+/** What the thread sends, the next part for each message that it gets; after the last part the lists. */
+type Reply = { readonly part: PlainPart } | { readonly lists: ListsData } | Problems;
 
 /** `loadConfig` without a pause, with the backends of this package. */
 export async function loadInThread(
@@ -54,13 +55,14 @@ export async function loadInThread(
   const loaded = await runThread(task).catch(
     (error: unknown): Loaded => ({ problems: [`cannot load: ${errorMessageOf(error)}`] }),
   );
-  return 'problems' in loaded ? loaded : runInSlices(readPlainConfig(loaded.plain, modules));
+  if ('problems' in loaded) return loaded;
+  return runInSlices(readPlainConfig(loaded.plain, modules, new ReadLists(loaded.lists)));
 }
 
-/** True for a file that is parsed within some milliseconds. One that includes others is not. */
+/** True for a file that is parsed within some milliseconds. One that names others is not. */
 function isSmall(file: string): boolean {
   try {
-    return !readRegularFile(file, MAX_SMALL_BYTES).includes('include');
+    return !/include|file:/i.test(readRegularFile(file, MAX_SMALL_BYTES));
   } catch {
     return false; // too large, or to be reported by the thread
   }
@@ -74,7 +76,7 @@ function runThread(task: Task): Promise<Loaded> {
     const plain = {};
     worker.on('message', (reply: Reply) => {
       if ('problems' in reply) resolve(reply);
-      else if ('done' in reply) resolve({ plain: plain as PlainConfig });
+      else if ('lists' in reply) resolve({ plain: plain as PlainConfig, lists: reply.lists });
       else {
         addPart(plain, reply.part);
         worker.postMessage('next');
@@ -92,12 +94,18 @@ if (!isMainThread && (workerData as Task | undefined)?.role === ROLE) {
   // Checks come first. Elsewhere it would be the priority of the whole process.
   if (process.platform === 'linux') setPriority(constants.priority.PRIORITY_LOW);
   const { file, overrides } = workerData as Task;
-  const loaded = loadConfig(file, overrides);
-  const replies: Reply[] =
-    'problems' in loaded
-      ? [loaded]
-      : [...splitPlain(loaded.plain).map((part) => ({ part })), { done: true }];
-  const sendNext = (): void => parentPort?.postMessage(replies.shift());
+  const replies = repliesTo(loadConfig(file, overrides));
+  const sendNext = (): void => {
+    const reply = replies.shift();
+    parentPort?.postMessage(reply, reply && 'lists' in reply ? buffersOf(reply.lists) : []);
+  };
   parentPort?.on('message', sendNext);
   sendNext();
+}
+
+function repliesTo(loaded: LoadResult): Reply[] {
+  if ('problems' in loaded) return [loaded];
+  const { value, folder } = loaded.plain;
+  const parts = splitPlain({ value: withoutLists(value), folder });
+  return [...parts.map((part) => ({ part })), { lists: listsOf(loaded.config) }];
 }

@@ -16,13 +16,52 @@ import { requireValidName } from '../../core/name.ts';
 import { OptionReader, readEach } from '../../core/options.ts';
 import type { Steps } from '../../core/steps.ts';
 import { toBinaryKey } from '../keys/binary-key.ts';
+import { PackedMap, type PackedMapData } from '../keys/packed-map.ts';
 import type { ReadLines } from '../keys/text-file.ts';
 import type { LimitConfig } from './limits.ts';
 import type { NamedRules } from './named-rules.ts';
 import type { RuleOptions } from './rule.ts';
 
+/** The plans of keys for another thread. */
+export interface PlansByKeyData {
+  readonly names: readonly string[];
+  readonly byKey: PackedMapData;
+}
+
 /** The plan of each key that has one. */
-export type PlansByKey = ReadonlyMap<string, string>;
+export class PlansByKey {
+  readonly #names: readonly string[];
+  /** Positions in the names. */
+  readonly #byKey: PackedMap;
+
+  constructor(names: readonly string[], byKey = new PackedMap()) {
+    this.#names = names;
+    this.#byKey = byKey;
+  }
+
+  /** Plans that another thread has read. */
+  static from({ names, byKey }: PlansByKeyData): PlansByKey {
+    return new PlansByKey(names, new PackedMap(byKey));
+  }
+
+  /** For another thread. */
+  get data(): PlansByKeyData {
+    return { names: this.#names, byKey: this.#byKey.data };
+  }
+
+  get size(): number {
+    return this.#byKey.size;
+  }
+
+  get(key: string): string | undefined {
+    return this.#names[this.#byKey.get(key)];
+  }
+
+  /** Adds a key that has no plan yet. */
+  add(key: string, plan: string): void {
+    this.#byKey.add(key, this.#names.indexOf(plan));
+  }
+}
 
 const MAX_PLANS = 100;
 
@@ -55,28 +94,35 @@ export function readPlans(
 /** Separates key and plan: the last comma or space. */
 const PLAN_LINE = /^(.*[^\s,])[\s,]+([^\s,]+)$/s;
 
-/** Reads the option `planFile`; `limits` is undefined if they have mistakes, which are reported first. */
+const NO_PLANS = new PlansByKey([]);
+
+/**
+ * Reads the option `planFile`, unless its content is known; `limits` is undefined if they have mistakes, which are
+ * reported first.
+ */
 export function* readPlanFile(
   fields: OptionReader,
   readLines: ReadLines,
   limits: readonly LimitConfig[] | undefined,
+  known?: PlansByKey,
 ): Steps<PlansByKey> {
   const file = fields.optional('planFile', isNonEmptyString, 'a file name');
-  if (!limits) return new Map();
+  if (!limits) return NO_PLANS;
   const names = new Set(limits.flatMap(({ plans }) => [...plans.keys()]));
   if (fields.has('plans') && !limits.some(({ plans }) => plans.size > 0))
     fields.report('plans', 'left out, or used by a limit with `plans: true`');
-  if (file === undefined) return new Map();
+  if (file === undefined) return NO_PLANS;
   if (names.size === 0) fields.report('planFile', 'left out, or beside plans');
-  const byKey = new Map<string, string>();
+  if (known) return known;
+  const byKey = new PlansByKey([...names]);
   yield* readLines(file, 'planFile', (line) => {
     const [, key, plan] = PLAN_LINE.exec(line) ?? [];
     if (key === undefined) throw new ConfigError('', 'a key and a plan', line);
     if (!names.has(plan)) throw new ConfigError('', `one of ${[...names].join(', ')}`, plan);
     const binaryKey = toBinaryKey(key);
-    if ((byKey.get(binaryKey) ?? plan) !== plan)
-      throw new ConfigError('', 'one plan for each key', line);
-    byKey.set(binaryKey, plan);
+    const other = byKey.get(binaryKey);
+    if ((other ?? plan) !== plan) throw new ConfigError('', 'one plan for each key', line);
+    if (other === undefined) byKey.add(binaryKey, plan);
   });
   return byKey;
 }

@@ -22,12 +22,14 @@ import { isRecord, OptionReader } from '../../core/options.ts';
 import { runAtOnce, type Steps } from '../../core/steps.ts';
 import { BACKENDS } from '../backends/registry.ts';
 import { ALL_IPV6_BITS, DEFAULT_IPV6_BITS } from '../keys/counted-key.ts';
-import { type Pattern, readPatternsInSteps } from '../keys/pattern.ts';
+import { readPatternsInSteps } from '../keys/pattern.ts';
+import { NO_PATTERNS, PatternTable } from '../keys/pattern-table.ts';
 import { lineReader, type ReadLines } from '../keys/text-file.ts';
 import { type HttpConfig, readHttpSection } from './http.ts';
 import { type LimitConfig, readLimitsInSteps } from './limits.ts';
 import { type OverloadConfig, readOverload } from './overload.ts';
 import { type PlansByKey, readPlanFile } from './plans.ts';
+import type { ReadLists } from './read-lists.ts';
 
 export interface Bounds {
   /** Open connections of each protocol. */
@@ -95,8 +97,8 @@ export interface Config {
   };
   readonly keys: KeysConfig;
   readonly unmatched: 'allow' | 'deny';
-  readonly allow: readonly Pattern[];
-  readonly deny: readonly Pattern[];
+  readonly allow: PatternTable;
+  readonly deny: PatternTable;
   readonly limits: readonly LimitConfig[];
   /** The plans of keys, by the file. */
   readonly planOf: PlansByKey;
@@ -162,10 +164,11 @@ export function* readConfigInSteps(
   value: unknown,
   modules: readonly BackendModule[] = BACKENDS,
   readLines: ReadLines = lineReader('.'),
+  lists?: ReadLists,
 ): Steps<ReadResult> {
   try {
     const fields = OptionReader.collecting('', value ?? {}, 'a configuration');
-    return { config: yield* readSections(fields, modules, readLines) };
+    return { config: yield* readSections(fields, modules, readLines, lists) };
   } catch (error) {
     if (!(error instanceof ConfigError)) throw error;
     return { errors: [error, ...error.additionalErrors] };
@@ -176,6 +179,7 @@ function* readSections(
   fields: OptionReader,
   registry: readonly BackendModule[],
   readLines: ReadLines,
+  lists: ReadLists | undefined,
 ): Steps<Config> {
   // A wrapper comes after every backend that it may wrap, wherever the registry lists it.
   const modules = [...registry].sort((a, b) => Number(!!a.wrapper) - Number(!!b.wrapper));
@@ -183,10 +187,16 @@ function* readSections(
   const attempt = <T>(read: () => T): T => fields.tryRead(read) as T;
   const attemptInSteps = <T>(read: Steps<T>) => fields.tryReadInSteps(read) as Steps<T>;
   const sections = readBackendSections(fields, modules);
-  const context = { modules, sections, readLines, plans: fields.get('plans') };
+  const context = { modules, sections, readLines, plans: fields.get('plans'), lists };
   const limits = yield* attemptInSteps(
     readLimitsInSteps(fields.get('limits') ?? DEFAULT_LIMITS, 'limits', context),
   );
+  const list = function* (name: 'allow' | 'deny'): Steps<PatternTable> {
+    const known = lists?.patterns(name);
+    if (known || !fields.has(name)) return known ?? NO_PATTERNS;
+    const patterns = yield* attemptInSteps(readPatternsInSteps(fields.get(name), name, readLines));
+    return yield* PatternTable.inSteps(patterns ?? []);
+  };
   fields.get('include'); // its files are merged already
   const config = {
     backends: sections as Config['backends'],
@@ -202,10 +212,10 @@ function* readSections(
     ready: attempt(() => readReadySection(fields)),
     keys: attempt(() => readKeysSection(fields)),
     unmatched: fields.oneOf('unmatched', ['allow', 'deny'] as const, 'allow'),
-    allow: yield* attemptInSteps(readPatternsInSteps(fields.get('allow'), 'allow', readLines)),
-    deny: yield* attemptInSteps(readPatternsInSteps(fields.get('deny'), 'deny', readLines)),
+    allow: yield* list('allow'),
+    deny: yield* list('deny'),
     limits,
-    planOf: yield* attemptInSteps(readPlanFile(fields, readLines, limits)),
+    planOf: yield* attemptInSteps(readPlanFile(fields, readLines, limits, lists?.planOf)),
   };
   fields.finish();
   return config;

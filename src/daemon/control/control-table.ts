@@ -114,7 +114,7 @@ export class ControlTable {
   banOf(key: string): Ban | undefined {
     const exact = this.#bansByKey.get(key);
     if (exact !== undefined || this.#bansByPattern.size === 0) return exact;
-    this.#patternIndex ??= new PatternIndex(
+    this.#patternIndex ??= PatternIndex.of(
       [...this.#bansByPattern.values()],
       ({ pattern }) => pattern,
     );

@@ -5,6 +5,7 @@ import type { SyncLimiter } from '../../limiter/sync-limiter.ts';
 import { VirtualClock } from '../../testing/index.ts';
 import { readLimits } from '../config/limits.ts';
 import { DenialRecorder } from '../denials/denial-recorder.ts';
+import { NO_PATTERNS } from '../keys/pattern-table.ts';
 import { LimiterRegistry } from '../router/limiter-registry.ts';
 import { Router } from '../router/router.ts';
 import { History } from './history.ts';
@@ -17,7 +18,12 @@ function setUp(written: Readonly<Record<string, unknown>>) {
   const hasher = createHasher([1, 2], 'latin1');
   const registry = new LimiterRegistry({ clock, hasher, backendFor: () => undefined });
   let limits = readLimits(written, 'limits');
-  const configOf = () => ({ allow: [], deny: [], unmatched: 'allow' as const, limits });
+  const configOf = () => ({
+    allow: NO_PATTERNS,
+    deny: NO_PATTERNS,
+    unmatched: 'allow' as const,
+    limits,
+  });
   registry.apply(limits);
   const denials = new DenialRecorder(clock);
   const router = new Router(configOf(), registry, hasher, () => 0, denials);

@@ -61,6 +61,8 @@ export function isInKeyNetwork(key: string, network: KeyNetwork): boolean {
   return network.prefixBits >= minBitsOf(found.address) && isInNetwork(found.address, network);
 }
 
-/** Identifies a network among those with the same number of bits. */
-export const networkId = (prefix: string, address: IpAddress, bits: number): string =>
-  `${prefix}\0${String.fromCharCode(...networkAddress(address, bits))}`;
+/** Identifies a network among those with the same number of bits: a binary key of two characters for each group. */
+export const networkId = (prefix: string, address: IpAddress, bits: number): string => {
+  const bytes = networkAddress(address, bits).flatMap((group) => [group >> 8, group & 255]);
+  return `${prefix}\0${String.fromCharCode(...bytes)}`;
+};

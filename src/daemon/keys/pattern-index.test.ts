@@ -3,9 +3,10 @@ import { describe, expect, test, vi } from 'vitest';
 import { toBinaryKey } from './binary-key.ts';
 import { bestMatch, type Pattern, readPattern } from './pattern.ts';
 import { PatternIndex } from './pattern-index.ts';
+import { PatternTable } from './pattern-table.ts';
 
 const indexOf = (patterns: readonly Pattern[]): PatternIndex<Pattern> =>
-  new PatternIndex(patterns, (pattern) => pattern);
+  PatternIndex.of(patterns, (pattern) => pattern);
 
 const patternsOf = (written: readonly unknown[]): Pattern[] =>
   written.map((value, n) => readPattern(value, `match[${n}]`));
@@ -49,7 +50,11 @@ describe('pattern index', () => {
     fc.assert(
       fc.property(fc.array(written, { maxLength: 12 }), binaryKey, (values, key) => {
         const patterns = patternsOf(values);
-        expect(indexOf(patterns).best(key)).toBe(bestMatch(patterns, key));
+        const best = bestMatch(patterns, key);
+        expect(indexOf(patterns).best(key)).toBe(best);
+        const copy = PatternTable.from(structuredClone(PatternTable.of(patterns).data));
+        const number = copy.best(key);
+        expect(number < 0 ? undefined : copy.textAt(number)).toBe(best?.text);
       }),
       { numRuns: 3000 },
     );

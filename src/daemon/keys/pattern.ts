@@ -30,6 +30,8 @@ import { lineReader, type ReadLines } from './text-file.ts';
 export interface Pattern {
   /** As configured, in one line. Identifies the pattern: names of overrides and routes are made of it. */
   readonly text: string;
+  /** What `readPattern` makes this pattern of. */
+  readonly written: Readonly<Record<string, string>>;
   /** Larger is more specific. */
   readonly specificity: number;
   /** The binary key, if the pattern matches exactly one. */
@@ -51,6 +53,7 @@ const REGEX_SPECIFICITY = 0.5;
 
 export const MATCH_ALL: Pattern = {
   text: '*',
+  written: { glob: '*' },
   specificity: 0,
   literalPrefix: '',
   matches: () => true,
@@ -137,7 +140,7 @@ function readPatternFile(
   return readLines(file, fields.pathOf('file'), (text) => readPattern(linePrefix + text, ''));
 }
 
-/** The most specific matching pattern, if any. For many patterns use a `PatternIndex`. */
+/** The most specific matching pattern, if any. For many patterns use a `PatternTable`. */
 export function bestMatch(patterns: readonly Pattern[], key: string): Pattern | undefined {
   let best: Pattern | undefined;
   for (const pattern of patterns) {
@@ -154,6 +157,7 @@ function exact(text: string): Pattern {
   const key = toBinaryKey(text);
   return {
     text: kindOf(text) !== 'exact' || isSlashed(text) ? `{exact: ${text}}` : text,
+    written: { exact: text },
     specificity: EXACT_SPECIFICITY,
     exactKey: key,
     literalPrefix: key,
@@ -165,6 +169,7 @@ function prefix(text: string): Pattern {
   const binaryPrefix = toBinaryKey(text);
   return {
     text: /[*?]/.test(text) ? `{prefix: ${text}}` : `${text}*`,
+    written: { prefix: text },
     specificity: text.length,
     literalPrefix: binaryPrefix,
     matches: (key) => key.startsWith(binaryPrefix),
@@ -179,6 +184,7 @@ function glob(text: string): Pattern {
   const literalPrefix = toBinaryKey(LITERAL_PREFIX.exec(text)?.[0] ?? '');
   return {
     text: isSlashed(text) ? `{glob: ${text}}` : text,
+    written: { glob: text },
     specificity: literals,
     literalPrefix,
     matches: (key) =>
@@ -238,6 +244,7 @@ function cidr(text: string, path: string): Pattern {
   const network = parseCidr(isIpv6(text) ? `${text}/128` : text, path);
   return {
     text,
+    written: { cidr: text },
     specificity: CIDR_SPECIFICITY + network.prefixBits,
     network,
     literalPrefix: network.prefix,
@@ -250,6 +257,7 @@ function regex(text: string, path: string): Pattern {
     const compiled = RE2JS.compile(text);
     return {
       text: `/${text}/`,
+      written: { regex: text },
       specificity: REGEX_SPECIFICITY,
       literalPrefix: '',
       matches: (key) => compiled.matches(toKeyText(key)),

@@ -2,7 +2,8 @@
 
 import type { LimitConfig } from '../config/limits.ts';
 import { toKeyText } from '../keys/binary-key.ts';
-import { bestMatch, type Pattern } from '../keys/pattern.ts';
+import { matchedKeyOf } from '../keys/counted-key.ts';
+import type { Pattern } from '../keys/pattern.ts';
 import type { LimitMatch, Route, RouteTable, StaticVerdict } from './routes.ts';
 
 export interface Explanation {
@@ -78,10 +79,10 @@ const planOf = (name: string): string => name.slice(name.indexOf('[') + 1, -1);
 
 function describeApplied(
   limit: LimitConfig,
-  { pattern, by }: LimitMatch,
+  { pattern, override }: LimitMatch,
   plan: string | undefined,
 ): string {
-  const match = by ? `has an override for ${by.text}` : `matches ${pattern?.text}`;
+  const match = override ? `has an override for ${override.pattern}` : `matches ${pattern?.text}`;
   const scope = limit.always ? 'applies always' : 'is the most specific';
   const cause = pattern ? `${match}, ${scope}` : 'named in the request';
   const notes = [
@@ -102,7 +103,7 @@ function describeNotApplied(
   const { pattern } = table.matchOf(limit, key);
   if (!pattern) return `does not match ${describePatterns(limit.match)}`;
   if (staticVerdict) return 'not checked';
-  const isExempt = ({ allow }: LimitConfig): boolean => bestMatch(allow, key) !== undefined;
+  const isExempt = ({ allow }: LimitConfig): boolean => allow.best(matchedKeyOf(key)) >= 0;
   if (isExempt(limit)) return 'its allow list has the key';
   const first = applied.find((each) => !each.limit.always)?.limit;
   // A limit whose allow list has the key is still the most specific one.

@@ -15,10 +15,10 @@ import { runAtOnce, type Steps } from '../../core/steps.ts';
 import type { AsyncLimiter, RemoteLimiter } from '../../limiter/async-limiter.ts';
 import { createLimiter } from '../../limiter/limiter.ts';
 import { SyncLimiter } from '../../limiter/sync-limiter.ts';
-import { dryRunFactoryOf, type KeyOverrideConfig, type LimitConfig } from '../config/limits.ts';
+import { dryRunFactoryOf, type LimitConfig } from '../config/limits.ts';
+import type { Overrides } from '../config/overrides.ts';
 import { MAX_WAITING } from '../config/read.ts';
 import { fingerprint, type RuleOptions } from '../config/rule.ts';
-import type { Pattern } from '../keys/pattern.ts';
 
 /** The limiter of one rule: of a limit, of a plan, or of all overrides with one name. */
 export interface LimiterEntry {
@@ -54,8 +54,6 @@ export interface RegistryChange {
   readonly restarted: string[];
   /** All limiters after the change. */
   readonly entries: Map<string, LimiterEntry>;
-  /** The names of overrides by limit and pattern. */
-  readonly overrideNames: ReadonlyMap<string, string>;
 }
 
 interface RuntimeOverride {
@@ -66,8 +64,8 @@ interface RuntimeOverride {
 export class LimiterRegistry {
   readonly #context: RegistryContext;
   #entries: Map<string, LimiterEntry> = new Map();
-  /** The names of overrides by limit and pattern. */
-  #overrideNames: ReadonlyMap<string, string> = new Map();
+  /** The configured overrides by limit. */
+  #configured: ReadonlyMap<string, Overrides> = new Map();
   /** Overrides that were set at run time, by the name of their limiter. */
   readonly #overrides = new Map<string, RuntimeOverride>();
 
@@ -128,18 +126,17 @@ export class LimiterRegistry {
           add(overrideName(limit.name, plan), rule, limit);
           yield;
         }
-        for (const override of limit.overrides) {
+        const predecessors = yield* this.#predecessors(limit);
+        for (const override of limit.overrides.rules) {
           const name = overrideName(limit.name, override.name);
-          if (!entries.has(name))
-            add(name, override.rule, limit, this.#overrideBefore(limit, override));
+          if (!entries.has(name)) add(name, override.rule, limit, predecessors.get(name));
           yield;
         }
         for (const [name, override] of this.#overrides)
           if (override.limit === limit.name && !entries.has(name)) add(name, override.rule, limit);
       }
-      const overrideNames = yield* overrideNamesOf(limits);
       const created = [...entries.values()].filter(isNew);
-      return { limits, created, entries, transfers, restarted, overrideNames };
+      return { limits, created, entries, transfers, restarted };
     } catch (error) {
       void closeLimiters([...entries.values()].filter(isNew));
       throw error;
@@ -168,7 +165,7 @@ export class LimiterRegistry {
   }
 
   /** Returns the limiters that are no longer in use; the caller closes them. */
-  commit({ limits, entries, transfers, overrideNames }: RegistryChange): readonly LimiterEntry[] {
+  commit({ limits, entries, transfers }: RegistryChange): readonly LimiterEntry[] {
     const names = new Set(limits.map(({ name }) => name));
     // Set at run time while the change was prepared.
     for (const [name, { limit }] of this.#overrides) {
@@ -176,19 +173,35 @@ export class LimiterRegistry {
       if (entry && !entries.has(name) && names.has(limit)) entries.set(name, entry);
     }
     const removed = this.all.filter((old) => entries.get(old.name) !== old);
-    this.#overrideNames = overrideNames;
+    this.#configured = new Map(limits.map(({ name, overrides }) => [name, overrides]));
     this.#entries = entries;
     for (const transfer of transfers) transfer();
     return removed;
   }
 
-  /** The limiter that an override had before its rule, and with it the name, changed: the one of the same pattern. */
-  #overrideBefore(limit: LimitConfig, { match }: KeyOverrideConfig): LimiterEntry | undefined {
-    for (const pattern of match) {
-      const name = this.#overrideNames.get(patternId(limit, pattern));
-      if (name !== undefined) return this.#entries.get(name);
+  /**
+   * The limiters that overrides had before their rule, and with it the name, changed: those of the same pattern. By the
+   * new name, if no limiter has it.
+   */
+  *#predecessors({ name, overrides }: LimitConfig): Steps<ReadonlyMap<string, LimiterEntry>> {
+    const found = new Map<string, LimiterEntry>();
+    const before = this.#configured.get(name);
+    if (!before) return found;
+    const names = overrides.rules.map((rule) => overrideName(name, rule.name));
+    const missing = new Set(names.filter((each) => !this.#entries.has(each)));
+    for (let n = 0; n < overrides.patterns.length && missing.size > 0; n++) {
+      const newName = names[overrides.ruleNumberOf(n)];
+      if (!missing.has(newName)) continue;
+      const known = before.patterns.find(overrides.patterns.textAt(n));
+      const old = known < 0 ? undefined : before.rules[before.ruleNumberOf(known)];
+      const entry = old && this.#entries.get(overrideName(name, old.name));
+      if (entry) {
+        found.set(newName, entry);
+        missing.delete(newName);
+      }
+      yield;
     }
-    return undefined;
+    return found;
   }
 
   /** What gives the limiter of a rule its new numbers; undefined if it has to be another limiter, or nothing changed. */
@@ -252,22 +265,6 @@ function prepareCopy(from: LimiterEntry, { limiter }: LimiterEntry): () => boole
   if (!(before instanceof SyncLimiter) || isConcurrencyLimit(before)) return () => false;
   return () => limiter.copyFrom(before, from.rule.limit);
 }
-
-function* overrideNamesOf(limits: readonly LimitConfig[]): Steps<ReadonlyMap<string, string>> {
-  const names = new Map<string, string>();
-  for (const limit of limits) {
-    for (const { name, match } of limit.overrides) {
-      const limiterName = overrideName(limit.name, name);
-      for (const pattern of match) {
-        names.set(patternId(limit, pattern), limiterName);
-        yield;
-      }
-    }
-  }
-  return names;
-}
-
-const patternId = ({ name }: LimitConfig, { text }: Pattern): string => `${name}\n${text}`;
 
 /** The name of the limiter of an override or a plan in metrics and responses. */
 export const overrideName = (limit: string, override: string): string => `${limit}[${override}]`;

@@ -16,7 +16,8 @@ import { runAtOnce, type Steps } from '../../core/steps.ts';
 import { AsyncLimiter } from '../../limiter/async-limiter.ts';
 import { type CompositeLimiter, createComposite } from '../../limiter/composite-limiter.ts';
 import { SyncLimiter } from '../../limiter/sync-limiter.ts';
-import type { KeyOverrideConfig, LimitConfig } from '../config/limits.ts';
+import type { LimitConfig } from '../config/limits.ts';
+import type { OverrideMatch } from '../config/overrides.ts';
 import type { PlansByKey } from '../config/plans.ts';
 import type { KeysConfig } from '../config/read.ts';
 import {
@@ -29,6 +30,7 @@ import {
 } from '../keys/counted-key.ts';
 import { MATCH_ALL, type Pattern } from '../keys/pattern.ts';
 import { PatternIndex } from '../keys/pattern-index.ts';
+import type { PatternTable } from '../keys/pattern-table.ts';
 import { isConcurrencyLimit, type LimiterRegistry, overrideName } from './limiter-registry.ts';
 import { deniesWhenShed } from './shed.ts';
 
@@ -52,7 +54,7 @@ export interface StaticVerdict {
   readonly reason: 'allow-list' | 'deny-list' | 'unmatched' | 'banned';
   /** The limit that has the list; undefined: the global list. */
   readonly limit?: string;
-  readonly pattern?: Pattern;
+  readonly pattern?: Pick<Pattern, 'text'>;
   /** The rest of a ban; undefined: the configuration decides for good. */
   retryAfterMs?(): Millis;
   /** The end of a ban, in Unix time, and its note. */
@@ -99,8 +101,8 @@ export interface Route {
 }
 
 export interface RoutesConfig {
-  readonly allow: readonly Pattern[];
-  readonly deny: readonly Pattern[];
+  readonly allow: PatternTable;
+  readonly deny: PatternTable;
   readonly unmatched: 'allow' | 'deny';
   readonly limits: readonly LimitConfig[];
   readonly keys?: KeysConfig;
@@ -129,7 +131,6 @@ export class RouteTable {
   readonly #config: RoutesConfig;
   readonly #registry: LimiterRegistry;
   readonly #controls: RouteControls;
-  readonly #globalLists: ListIndex;
   readonly #limitsByName: ReadonlyMap<string, IndexedLimit>;
   /** Limits without `always`: only the most specific one applies. */
   readonly #specific: PatternIndex<LimitPattern>;
@@ -139,10 +140,10 @@ export class RouteTable {
   readonly #deniesWhenShed: boolean;
   /** The route of all keys, if neither the configuration nor a control depends on the key. */
   #soleRoute: Route | undefined;
-  #cachedHashes = new Int32Array();
+  #cachedHashes: Int32Array;
   /** Keys whose route is not a single limit. */
-  #cachedKeys: (string | undefined)[] = [];
-  #cachedRoutes: (Route | undefined)[] = [];
+  #cachedKeys: (string | undefined)[];
+  #cachedRoutes: (Route | undefined)[];
   readonly #bySignature = new Map<string, Route>();
   /** Routes of IPv6 addresses, by their network. */
   readonly #byNetwork = new Map<string, Route>();
@@ -166,12 +167,14 @@ export class RouteTable {
     this.#controls = controls;
     this.#deniesWhenShed = deniesWhenShed(config);
     const { limits } = index;
-    this.#globalLists = index.globalLists;
     this.#specific = index.specific;
     this.#limitsByName = new Map(limits.map((indexed) => [indexed.limit.name, indexed]));
     this.#planNames = new Set(config.limits.flatMap(({ plans }) => [...plans.keys()]));
     this.#hasPlanFile = (config.planOf?.size ?? 0) > 0;
     this.#always = limits.filter(({ limit }) => limit.always);
+    this.#cachedHashes = index.cache.hashes;
+    this.#cachedKeys = index.cache.keys;
+    this.#cachedRoutes = index.cache.routes;
     this.forgetRoutes();
   }
 
@@ -196,9 +199,10 @@ export class RouteTable {
       this.#cachedHashes.fill(0);
       this.#cachedRoutes[0] = undefined; // what a hash of 0 would find
     } else {
-      this.#cachedHashes = new Int32Array(size * 2);
-      this.#cachedKeys = new Array(size);
-      this.#cachedRoutes = new Array(size);
+      const { hashes, keys, routes } = runAtOnce(createCache(size));
+      this.#cachedHashes = hashes;
+      this.#cachedKeys = keys;
+      this.#cachedRoutes = routes;
     }
     this.#bySignature.clear();
     this.#keyIndependentRoutes.clear();
@@ -293,7 +297,7 @@ export class RouteTable {
   find(sent: string, plan?: string, namedLimit?: IndexedLimit): Route {
     const key = matchedKeyOf(sent);
     const named = namedLimit ?? this.#specific.best(key)?.indexed;
-    const global = this.#controls.banOf(key) ?? listVerdict(this.#globalLists, key);
+    const global = this.#controls.banOf(key) ?? listVerdict(this.#config, key);
     if (global) return staticRoute(global);
     const counting: IndexedLimit[] = [];
     let exempt: StaticVerdict | undefined;
@@ -349,10 +353,10 @@ export class RouteTable {
   }
 
   /** An override comes first, then the plan that the request names, then that of the plan file. */
-  #limiterName({ limit, overrides }: IndexedLimit, key: string, named?: string): string {
+  #limiterName({ limit }: IndexedLimit, key: string, named?: string): string {
     const plan = named ?? this.#config.planOf?.get(key);
     const byPlan = plan !== undefined && limit.plans.has(plan) ? plan : undefined;
-    const rule = overrides.best(key)?.override.name ?? byPlan;
+    const rule = limit.overrides.nameFor(key) ?? byPlan;
     return rule === undefined ? limit.name : overrideName(limit.name, rule);
   }
 
@@ -378,11 +382,10 @@ export class RouteTable {
   }
 
   /** The most specific patterns of a limit that match a key, for an explanation. */
-  matchOf({ name }: LimitConfig, key: string): LimitMatch {
+  matchOf({ name, overrides }: LimitConfig, key: string): LimitMatch {
     const indexed = this.#limitsByName.get(name);
     const matched = matchedKeyOf(key);
-    const found = indexed?.overrides.best(matched);
-    return { pattern: indexed?.match.best(matched), override: found?.override, by: found?.pattern };
+    return { pattern: indexed?.match.best(matched), override: overrides.best(matched) };
   }
 }
 
@@ -390,9 +393,7 @@ export class RouteTable {
 export interface LimitMatch {
   /** The pattern that matches; undefined: none does. */
   readonly pattern: Pattern | undefined;
-  readonly override: KeyOverrideConfig | undefined;
-  /** The pattern of the override. */
-  readonly by: Pattern | undefined;
+  readonly override: OverrideMatch | undefined;
 }
 
 /** True if every key has the same route. */
@@ -410,17 +411,11 @@ const hasListsOrOverrides = (limit: LimitConfig): boolean =>
 
 type KeyLists = Pick<RoutesConfig, 'allow' | 'deny'>;
 
-interface ListIndex {
-  readonly allow: PatternIndex<Pattern>;
-  readonly deny: PatternIndex<Pattern>;
-}
-
-interface IndexedLimit extends ListIndex {
+interface IndexedLimit {
   readonly limit: LimitConfig;
   /** Position in the configuration. */
   readonly order: number;
   readonly match: PatternIndex<Pattern>;
-  readonly overrides: PatternIndex<OverridePattern>;
 }
 
 /** One pattern of a limit. */
@@ -429,52 +424,48 @@ interface LimitPattern {
   readonly pattern: Pattern;
 }
 
-/** One pattern of an override. */
-interface OverridePattern {
-  readonly override: KeyOverrideConfig;
-  readonly pattern: Pattern;
-}
-
 const patternOf = ({ pattern }: { readonly pattern: Pattern }): Pattern => pattern;
 
 /** The patterns of a configuration, ready for look-ups. */
 export interface RouteIndex {
-  readonly globalLists: ListIndex;
   readonly limits: readonly IndexedLimit[];
   /** Of the limits without `always`. */
   readonly specific: PatternIndex<LimitPattern>;
+  /** An empty cache, of no table yet. */
+  readonly cache: RouteCache;
+}
+
+/** Cached routes by slot. */
+interface RouteCache {
+  readonly hashes: Int32Array;
+  readonly keys: (string | undefined)[];
+  readonly routes: (Route | undefined)[];
+}
+
+/** Each array is half a megabyte, and may start a garbage collection. */
+function* createCache(size: number): Steps<RouteCache> {
+  const hashes = new Int32Array(size * 2);
+  yield;
+  const keys = new Array<string | undefined>(size);
+  yield;
+  return { hashes, keys, routes: new Array<Route | undefined>(size) };
 }
 
 /** Thousands of patterns take longer than a check may wait. */
 export function* indexRoutes(config: RoutesConfig): Steps<RouteIndex> {
-  const globalLists = yield* indexLists(config);
   const limits: IndexedLimit[] = [];
   for (const [order, limit] of config.limits.entries())
     limits.push(yield* indexLimit(limit, order));
   const specific = yield* PatternIndex.inSteps(specificPatterns(limits), patternOf);
-  return { globalLists, limits, specific };
+  const cache = yield* createCache(isKeyIndependent(config) ? 0 : ROUTE_CACHE_SLOTS);
+  return { limits, specific, cache };
 }
 
 const indexPatterns = (patterns: readonly Pattern[]): Steps<PatternIndex<Pattern>> =>
   PatternIndex.inSteps(patterns, (pattern) => pattern);
 
-function* indexLists({ allow, deny }: KeyLists): Steps<ListIndex> {
-  return { allow: yield* indexPatterns(allow), deny: yield* indexPatterns(deny) };
-}
-
 function* indexLimit(limit: LimitConfig, order: number): Steps<IndexedLimit> {
-  return {
-    ...(yield* indexLists(limit)),
-    limit,
-    order,
-    match: yield* indexPatterns(limit.match),
-    overrides: yield* PatternIndex.inSteps(overridePatterns(limit), patternOf),
-  };
-}
-
-function* overridePatterns({ overrides }: LimitConfig): Generator<OverridePattern> {
-  for (const override of overrides)
-    for (const pattern of override.match) yield { override, pattern };
+  return { limit, order, match: yield* indexPatterns(limit.match) };
 }
 
 function* specificPatterns(limits: readonly IndexedLimit[]): Generator<LimitPattern> {
@@ -484,16 +475,18 @@ function* specificPatterns(limits: readonly IndexedLimit[]): Generator<LimitPatt
 }
 
 /** A key on both lists is denied. */
-function listVerdict({ allow, deny }: ListIndex, key: string): StaticVerdict | undefined {
+function listVerdict({ allow, deny }: KeyLists, key: string): StaticVerdict | undefined {
   const denied = deny.best(key);
-  if (denied) return { isAllowed: false, reason: 'deny-list', pattern: denied };
+  if (denied >= 0)
+    return { isAllowed: false, reason: 'deny-list', pattern: { text: deny.textAt(denied) } };
   const allowed = allow.best(key);
-  return allowed && { isAllowed: true, reason: 'allow-list', pattern: allowed };
+  if (allowed < 0) return undefined;
+  return { isAllowed: true, reason: 'allow-list', pattern: { text: allow.textAt(allowed) } };
 }
 
-function limitListVerdict(indexed: IndexedLimit, key: string): StaticVerdict | undefined {
-  const staticVerdict = listVerdict(indexed, key);
-  return staticVerdict && { ...staticVerdict, limit: indexed.limit.name };
+function limitListVerdict({ limit }: IndexedLimit, key: string): StaticVerdict | undefined {
+  const staticVerdict = listVerdict(limit, key);
+  return staticVerdict && { ...staticVerdict, limit: limit.name };
 }
 
 /** The fields of a static verdict in responses. */
