@@ -208,6 +208,9 @@ function bucketAt(terms: BucketTerms, position: PoolPosition): Policy {
     divided: (next) => bucketAt(terms, next),
     ratePerSecond: () => (perMs * 1000) / size,
     refillMs: burst / perMs,
+    paceMs: (units) => (units * size) / perMs,
+    grantMs: (state, i, units, now) =>
+      Math.max(0, (spentAt(state, i, now) + units * size - capacity - epsilon) / perMs),
 
     update(state, i, feedback, now) {
       if ('remaining' in feedback) {
