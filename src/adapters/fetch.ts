@@ -9,6 +9,7 @@
  * (408, 429, 5xx but 501), Retry-After, and the remaining quota (RateLimit headers). Its body is neither read nor awaited.
  */
 
+import type { Millis } from '../core/clock.ts';
 import type { Outcome } from '../core/decision.ts';
 import type { Duration } from '../core/duration.ts';
 import { ConfigError, type Denial } from '../core/errors.ts';
@@ -18,15 +19,20 @@ import type { RemoteLimiter } from '../limiter/async-limiter.ts';
 import type { LimiterOptions } from '../limiter/limiter.ts';
 import { resolveLimiter } from '../limiter/resolve-limiter.ts';
 import type { Limiter } from '../limiter/sync-limiter.ts';
+import { outcomeOfError } from '../throttle/error-outcome.ts';
+import {
+  type HeadersLike,
+  isBackPressure,
+  parseQuota,
+  parseRetryAfter,
+} from '../throttle/response-headers.ts';
 import {
   type Attempt,
   createRetryPolicy,
   type RetryOptions,
   toRetryOptions,
 } from '../throttle/retry.ts';
-import { outcomeOfError } from '../throttle/run-with-permit.ts';
 import { type CallOptions, type Throttled, throttle } from '../throttle/throttle.ts';
-import { type HeadersLike, isBackPressure, parseQuota, parseRetryAfter } from './fetch-headers.ts';
 
 /** The members of a Response that are used. */
 export interface ResponseLike {
@@ -59,8 +65,13 @@ export interface FetchCallOptions<F extends FetchLike>
   readonly wait?: boolean | Duration;
   /** Retry on back-pressure and timeouts: true, a number of retries, or options. Default: no retries. */
   readonly retry?: boolean | number | RetryOptions;
-  /** Whether the remaining quota in RateLimit headers bounds the local limit. Default true. */
-  readonly rateLimitHeaders?: boolean;
+  /**
+   * Whether the remaining quota in RateLimit headers bounds the local limit: true, false, or the unit that the limit
+   * counts, as headers name it, such as `tokens`. Default true: `requests`.
+   */
+  readonly rateLimitHeaders?: boolean | string;
+  /** The pause that a response asks for, in ms; undefined: none. Default: its Retry-After, if it reports back-pressure. */
+  readonly retryAfter?: (response: ResponseOf<F>) => Millis | undefined;
   /** The outcome of a request, to replace the default by status and error. */
   readonly outcome?: (error: unknown, response: ResponseOf<F> | undefined) => Outcome;
   /** The response to a refused request. Default: a DeniedError is thrown. */
@@ -106,7 +117,11 @@ interface RequestLike {
 
 function wrapFetch(inner: UntypedFetch, options: FetchOptions<UntypedFetch>): UntypedFetch {
   const reader = new OptionReader('', options, 'an object with a limit');
-  const rateLimitHeaders = reader.boolean('rateLimitHeaders', true);
+  const unit = readQuotaUnit(reader);
+  const { retryAfter: givenRetryAfter } = reader.functions<FetchCallOptions<UntypedFetch>>(
+    ['retryAfter'],
+    'a function of the response',
+  );
   const key = reader.valueOr('key', originOf) as (...args: Args<UntypedFetch>) => string;
   const retry = reader.valueOr('retry', false) as boolean | number | RetryOptions;
   const passedOn = PASSED_ON.flatMap((name) => (reader.has(name) ? [[name, options[name]]] : []));
@@ -115,19 +130,28 @@ function wrapFetch(inner: UntypedFetch, options: FetchOptions<UntypedFetch>): Un
     wait: reader.valueOr('wait', DEFAULT_WAIT) as boolean | Duration,
     signal: signalOf,
     outcome: reader.valueOr('outcome', outcomeOf) as typeof outcomeOf,
-    retryAfter: (_error, response) =>
-      response && isBackPressure(response.status)
-        ? parseRetryAfter(response.headers, limiter.clock.now())
-        : undefined,
+    retryAfter: (_error, response) => response && retryAfterOf(response),
     ...Object.fromEntries(passedOn),
   };
   const limiter = resolveLimiter(options, reader.knownNames());
 
+  /** What a hook returns comes from a server: other numbers are no pause. The limiter bounds it by `maxCooldown`. */
+  const retryAfterOf = (response: ResponseLike): Millis | undefined => {
+    if (givenRetryAfter) return pauseOr(givenRetryAfter(response));
+    if (!isBackPressure(response.status)) return undefined;
+    return parseRetryAfter(response.headers, limiter.clock.now());
+  };
+
   /** Sends the request; the quota of its response is applied before the next check. */
   const request = async (input: unknown, init?: RequestInitLike): Promise<ResponseLike> => {
     const response = await inner(input, init);
-    const quota = rateLimitHeaders ? parseQuota(response.headers, limiter.clock.now()) : undefined;
-    if (quota) void limiter.update(key(input, init), quota);
+    const quota = unit && parseQuota(response.headers, limiter.clock.now(), unit);
+    if (quota) {
+      const { remaining } = quota;
+      // A Retry-After tells more than a reset, which may be the time until nothing spent counts any longer.
+      const isTimed = isBackPressure(response.status) && retryAfterOf(response) !== undefined;
+      void limiter.update(key(input, init), isTimed ? { remaining } : quota);
+    }
     return response;
   };
 
@@ -142,6 +166,17 @@ function wrapFetch(inner: UntypedFetch, options: FetchOptions<UntypedFetch>): Un
   const on = retryPredicate(retryOptions);
   return throttle(request, { ...settings, limiter, retry: { ...retryOptions, on, onRetry } });
 }
+
+/** The unit of the quota headers that bound the limit; undefined: none do. */
+function readQuotaUnit(reader: OptionReader): string | undefined {
+  const given = reader.valueOr('rateLimitHeaders', true);
+  if (typeof given === 'boolean') return given ? 'requests' : undefined;
+  if (typeof given === 'string' && /^[a-z_-]{1,40}$/.test(given)) return given;
+  return reader.throwFor('rateLimitHeaders', 'true, false, or a unit such as "tokens"');
+}
+
+const pauseOr = (ms: Millis | undefined): Millis | undefined =>
+  typeof ms === 'number' && ms >= 0 ? Math.min(ms, Number.MAX_SAFE_INTEGER) : undefined;
 
 const isRequest = (input: unknown): input is RequestLike =>
   typeof input === 'object' && input !== null && 'url' in input && 'clone' in input;
@@ -197,38 +232,7 @@ function cancelBody(response: ResponseLike | undefined): void {
 }
 
 function outcomeOf(error: unknown, response: ResponseLike | undefined): Outcome {
-  if (response === undefined) return outcomeOfNetworkError(error);
+  if (response === undefined) return outcomeOfError(error);
   if (isBackPressure(response.status)) return 'busy';
   return response.status >= 400 ? 'failed' : 'ok';
-}
-
-/** The server or the network did not reply in time. */
-const TIMEOUT_CODES = [
-  'ETIMEDOUT',
-  'UND_ERR_CONNECT_TIMEOUT',
-  'UND_ERR_HEADERS_TIMEOUT',
-  'UND_ERR_BODY_TIMEOUT',
-];
-
-/** The server accepts no connection, or closed it. */
-const BUSY_CODES = ['ECONNREFUSED', 'ECONNRESET', 'EPIPE', 'UND_ERR_SOCKET'];
-
-/** An abort by the caller says nothing about load; a timeout does, also one that the caller set. */
-function outcomeOfNetworkError(error: unknown): Outcome {
-  if (outcomeOfError(error) === 'timeout') return 'timeout';
-  const codes = errorCodesOf(error);
-  if (codes.some((code) => TIMEOUT_CODES.includes(code))) return 'timeout';
-  return codes.some((code) => BUSY_CODES.includes(code)) ? 'busy' : 'failed';
-}
-
-/** How many levels of `cause` are searched. */
-const MAX_CAUSE_DEPTH = 4;
-
-/** The codes of an error and of its causes; a host with two addresses has two causes. */
-function errorCodesOf(error: unknown, depth = 0): string[] {
-  if (typeof error !== 'object' || error === null || depth > MAX_CAUSE_DEPTH) return [];
-  const { code, cause, errors } = error as { code?: unknown; cause?: unknown; errors?: unknown };
-  const inner = [cause, ...(Array.isArray(errors) ? errors : [])];
-  const codes = typeof code === 'string' ? [code] : [];
-  return [...codes, ...inner.flatMap((each) => errorCodesOf(each, depth + 1))];
 }

@@ -53,6 +53,10 @@ export class DelegatingBackend<Inner extends Backend = Backend> implements Backe
     return this.inner.peek(key, cost, partitionIndex);
   }
 
+  grantMs(key: string, units: number): Millis {
+    return this.inner.grantMs?.(key, units) ?? 0;
+  }
+
   takeUpTo(key: string, most: number): number {
     return this.inner.takeUpTo(key, most);
   }

@@ -131,6 +131,7 @@ export class AsyncLimiter extends LimiterCore implements RemoteLimiterInternals 
       backend: this.#backend,
       canReserve: policy.canReserve,
       expireMs,
+      paceMs: (units) => this.policy.paceMs?.(units) ?? 0,
       cooldownMs: (key) => this.cooldowns.remainingMs(key, this.clock.now()),
     });
   }

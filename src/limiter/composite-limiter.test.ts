@@ -221,7 +221,7 @@ describe('composite limiter', () => {
     expect(await api.acquire('b', 3)).toMatchObject({ limit: 'user', reason: 'never' });
     const abort = new AbortController();
     const waiting = api.acquire('a', 1, { signal: abort.signal });
-    const late = api.acquire('a', 1, { wait: 1500 });
+    const late = api.acquire('a', 1, { wait: 2500 });
     await clock.advanceAsync(100);
     abort.abort(new Error('enough'));
     await expect(waiting).rejects.toThrow('enough');

@@ -199,6 +199,12 @@ export class FairWaitQueue<T extends FairPosition> implements WaiterQueue<T> {
     return !flows || flows.startOf(flows.first) <= flows.startOf(flows.get(mine.flow));
   }
 
+  /** Of its own flow: how the others are served between depends on calls to come. */
+  costBefore(position: QueuePosition): number {
+    const { tenant, flow } = flowOf(position);
+    return this.#tenants.get(tenant)?.flows.get(flow)?.waiters.costBefore(position) ?? 0;
+  }
+
   add(one: T): void {
     this.#join(one, 'add');
   }

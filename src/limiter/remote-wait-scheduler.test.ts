@@ -136,3 +136,24 @@ test('remote limiter: acquire without wait rejects if its signal has aborted', a
   await expect(api.acquire('token', 1, { wait: 0, signal })).rejects.toThrow('gone');
   expect(api.stats()).toMatchObject({ allowed: 0, cancelled: 1 });
 });
+
+test('remote wait queue: refuses at once a call whose turn, behind others, comes after its wait', async () => {
+  const clock = new VirtualClock();
+  const backend: Partial<RemoteBackend> = {
+    checkBatch: async () => ({ granted: 0, refusal: deny(1000), decidedAt: clock.now() }),
+    close: async () => {},
+    isAvailable: true,
+  };
+  const factory: RemoteBackendFactory = { isRemote: true, create: () => backend as RemoteBackend };
+  const api = limiter({ limit: { bucket: { rate: '1/s', burst: 1 } }, backend: factory, clock });
+  const ends: unknown[] = [];
+  const enter = () => api.acquire('key', 1, { wait: '2s' }).then((end) => ends.push(end));
+  for (let n = 0; n < 4; n++) void enter(); // served after 1 s and 2 s; the others not within their wait
+  await clock.advanceAsync(0);
+  const refused = { verdict: 'deny', reason: 'too-long', retryAfterMs: 3000 };
+  expect(ends).toMatchObject([refused, refused]);
+  void enter(); // the queue sleeps: no reply is needed
+  await clock.advanceAsync(0);
+  expect(ends).toMatchObject([refused, refused, refused]);
+  await api.close();
+});

@@ -35,6 +35,8 @@ export interface RemoteWaitSchedulerOptions extends QueueSettings {
   /** True if the limit reserves slots ahead of time. */
   readonly canReserve: boolean;
   expireMs(): Millis;
+  /** The least time from the grant to a waiter until `units` are granted to those behind it. Left out: unknown. */
+  paceMs?(units: number): Millis;
   /** The rest of the key's cool-down; 0: none. */
   cooldownMs(key: string): Millis;
 }
@@ -74,6 +76,8 @@ interface KeyQueue {
   isOutdated: boolean;
   /** How long to sleep before the next poll. */
   pollMs: Millis;
+  /** When the first waiter can be granted, while the queue sleeps until then; undefined: unknown. */
+  opensAt: Millis | undefined;
 }
 
 /** When a refused queue checks again. */
@@ -108,7 +112,7 @@ export class RemoteWaitScheduler {
     this.#options = options;
     this.#waiters = new WaiterSet({
       ...options,
-      expiredResult: () => TOO_LONG,
+      expiredResult: (waiter, now) => waitRefusal(this.#turnIn(waiter, now), 'too-long'),
       onRemove: (waiter) => {
         this.#queues.get(waiter.key)?.waiters.remove(waiter);
         if (waiter.isQueued) this.#queuedCount--;
@@ -151,7 +155,12 @@ export class RemoteWaitScheduler {
     const { signal, maxWaitMs, priority, flow, isRequeued } = limits;
     if (signal?.aborted) return Promise.reject(signal.reason);
     const queue = this.#queues.get(key);
-    if (queue && maxWaitMs <= 0) return Promise.resolve(TOO_LONG);
+    if (queue && maxWaitMs < Infinity && !isRequeued) {
+      const position = { key, cost, arrival: Infinity, priority, flow };
+      const turnInMs = this.#turnIn(position, this.#options.clock.now());
+      if (turnInMs > maxWaitMs || maxWaitMs <= 0)
+        return Promise.resolve(waitRefusal(turnInMs, 'too-long'));
+    }
     if (
       queue &&
       this.#waiters.isFull &&
@@ -203,6 +212,7 @@ export class RemoteWaitScheduler {
       isWakePending: false,
       isOutdated: false,
       pollMs: INITIAL_POLL_MS,
+      opensAt: undefined,
     };
     created.waiters.add(waiter);
     this.#queues.set(key, created);
@@ -215,11 +225,14 @@ export class RemoteWaitScheduler {
       const cooldownMs = this.#options.cooldownMs(queue.key);
       queue.isWakePending = false;
       queue.isOutdated = false;
+      queue.opensAt = undefined;
       const refused =
         cooldownMs > 0 ? { opensInMs: cooldownMs, lookaheadMs: 0 } : await this.#checkFront(queue);
       if (refused === undefined) queue.pollMs = INITIAL_POLL_MS;
       const isSettled = queue.isWakePending && refused?.opensInMs === WHEN_SETTLED;
       if (refused === undefined || isSettled || queue.isOutdated) continue;
+      if (refused.opensInMs !== WHEN_SETTLED)
+        queue.opensAt = this.#options.clock.now() + refused.opensInMs;
       this.#refuseTooLong(queue, refused.opensInMs);
       this.#refuseOverflow(queue, refused.opensInMs);
       if (queue.waiters.size > 0) await this.#sleep(queue, refused);
@@ -334,11 +347,31 @@ export class RemoteWaitScheduler {
     else this.#enqueue(waiter);
   }
 
-  #refuseTooLong({ waiters }: KeyQueue, retryAfterMs: Millis): void {
-    const now = this.#options.clock.now();
-    for (const waiter of waiters.front(Infinity)) {
-      if (now + retryAfterMs > waiter.deadline || waiter.deadline <= now)
-        this.#waiters.resolve(waiter, waitRefusal(retryAfterMs, 'too-long'));
+  /** The least time until a waiter at this position has its turn; 0: unknown. */
+  #turnIn(one: Pick<QueuedWaiter, 'key' | 'cost'> & QueuePosition, now: Millis): Millis {
+    const { opensAt, waiters } = this.#queues.get(one.key) ?? {};
+    const first = waiters?.first;
+    if (opensAt === undefined || !waiters || !first) return 0;
+    const opensInMs = Math.max(0, opensAt - now);
+    if (first === one) return Math.ceil(opensInMs);
+    if (!waiters.hasEarlier(one)) return 0;
+    const unitsBehind = Math.max(0, waiters.costBefore(one) - first.cost) + one.cost;
+    return Math.ceil(opensInMs + (this.#options.paceMs?.(unitsBehind) ?? 0));
+  }
+
+  /** Refuses the waiters whose turn comes after their deadline: the calls before each are served first. */
+  #refuseTooLong({ waiters }: KeyQueue, opensInMs: Millis): void {
+    const { clock, order, paceMs } = this.#options;
+    const now = clock.now();
+    const isInOrder = order !== 'fair'; // else `front(Infinity)` is in any order
+    let unitsAhead = 0;
+    for (const [n, waiter] of waiters.front(Infinity).entries()) {
+      const isBehind = n > 0 && isInOrder && opensInMs !== WHEN_SETTLED;
+      const behindMs = isBehind ? (paceMs?.(unitsAhead + waiter.cost) ?? 0) : 0;
+      const turnInMs = Math.ceil(opensInMs + behindMs);
+      if (now + turnInMs > waiter.deadline || waiter.deadline <= now)
+        this.#waiters.resolve(waiter, waitRefusal(turnInMs, 'too-long'));
+      else if (n > 0) unitsAhead += waiter.cost;
     }
   }
 

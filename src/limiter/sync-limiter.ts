@@ -142,6 +142,7 @@ export class SyncLimiter extends LimiterCore implements LimiterInternals {
       checkNow: (key, cost, now, partitionIndex) =>
         this.#reserveForWaiter(key, cost, now, partitionIndex),
       peek: (key, cost, partitionIndex) => backend.peek(key, cost, partitionIndex),
+      grantMs: (key, units) => backend.grantMs?.(key, units) ?? 0,
     });
   }
 

@@ -21,6 +21,8 @@ export interface QueuePosition {
   /** Order of arrival, over all queues of the process. */
   readonly arrival: number;
   readonly priority: number;
+  /** What it takes when it is served. Default 1. */
+  readonly cost?: number;
   /** For the order `fair`; undefined: the flow of all calls that name none. */
   readonly flow?: Flow | undefined;
 }
@@ -35,6 +37,8 @@ export interface WaiterQueue<T extends QueuePosition> {
   front(count: number): T[];
   /** Whether a waiter in this queue is served before `position`. */
   hasEarlier(position: QueuePosition): boolean;
+  /** The cost of the waiters that are served before `position`; of long queues it may be too small. */
+  costBefore(position: QueuePosition): number;
   add(one: T): void;
   /** Makes it the next waiter, or with the order `fair` the next of its flow: it had its turn and could not use it. */
   addFirst(one: T): void;
@@ -53,6 +57,11 @@ const PRECEDES: Readonly<Record<ArrivalOrder, (a: QueuePosition, b: QueuePositio
     a.priority > b.priority || (a.priority === b.priority && a.arrival < b.arrival),
 };
 
+/** Waiters that `costBefore` adds up one by one, where the position is not the last. */
+const MAX_SCANNED = 64;
+
+const costOf = ({ cost = 1 }: QueuePosition): number => cost;
+
 let lastArrival = 0;
 
 /** The next place in the order of arrival. */
@@ -67,6 +76,8 @@ export class WaitQueue<T extends QueuePosition> implements WaiterQueue<T> {
   /** No entry before this index is live. */
   #head = 0;
   readonly #live = new Set<T>();
+  /** The sum of the costs of live waiters. */
+  #cost = 0;
 
   constructor(order: ArrivalOrder) {
     this.#precedes = PRECEDES[order];
@@ -115,8 +126,20 @@ export class WaitQueue<T extends QueuePosition> implements WaiterQueue<T> {
     return first !== undefined && this.#precedes(first, position);
   }
 
+  costBefore(position: QueuePosition): number {
+    const { last } = this;
+    if (last === undefined) return 0;
+    if (!this.#isLifo && last !== position && this.#precedes(last, position)) return this.#cost;
+    let cost = 0;
+    for (const one of this.front(MAX_SCANNED)) {
+      if (!this.#precedes(one, position)) break;
+      cost += costOf(one);
+    }
+    return cost;
+  }
+
   add(one: T): void {
-    this.#live.add(one);
+    this.#addLive(one);
     let at = this.#entries.length;
     if (at > this.#head && this.#isSortedBefore(one, this.#entries[at - 1]))
       at = this.#insertionIndexOf(one);
@@ -127,13 +150,19 @@ export class WaitQueue<T extends QueuePosition> implements WaiterQueue<T> {
   /** Makes it the next waiter, whatever its position: it had its turn and could not use it. */
   addFirst(one: T): void {
     this.#compact(); // it may have a tombstone here
-    this.#live.add(one);
+    this.#addLive(one);
     if (this.#isLifo) this.#entries.push(one);
     else this.#entries.unshift(one);
   }
 
+  #addLive(one: T): void {
+    this.#live.add(one);
+    this.#cost += costOf(one);
+  }
+
   remove(one: T): void {
-    this.#live.delete(one);
+    if (this.#live.delete(one)) this.#cost -= costOf(one);
+    if (this.#live.size === 0) this.#cost = 0; // without the rounding errors of fractions
     if (this.#entries.length > 2 * this.#live.size + MAX_TOMBSTONES) this.#compact();
   }
 

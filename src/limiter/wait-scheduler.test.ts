@@ -66,13 +66,46 @@ describe('wait queue of a local limiter', () => {
     expect(log).toEqual(['0 a: allow', '0 b: deny, too-long, 6000', '0 c: deny, never, Infinity']);
   });
 
-  test('refuses at its deadline a wait of unknown length', async () => {
+  test('refuses at once a wait whose turn comes after its deadline', async () => {
     const { clock, log, enter } = setUp({ limit: { spacing: { every: '6s' } } });
     enter('a');
     enter('b', 1, { wait: 7_000 });
     enter('c', 1, { wait: 7_000 }); // behind b, which is served at 6 s
     await clock.advanceAsync(20_000);
-    expect(log).toEqual(['0 a: allow', '6000 b: allow', '7000 c: deny, too-long, 5000']);
+    expect(log).toEqual(['0 a: allow', '0 c: deny, too-long, 12000', '6000 b: allow']);
+  });
+
+  test.each([
+    ['bucket', { bucket: { rate: '1/s', burst: 2 } }, 3000],
+    ['window', { window: { limit: 2, per: '1s', steps: 1 } }, 4000],
+    ['quota', { quota: { limit: 2, per: '1s' } }, 3000],
+    ['ramp', { ramp: { min: 2, max: 2, over: '1m' } }, 3000],
+    [
+      'all',
+      { all: [{ bucket: { rate: '1/s', burst: 2 } }, { quota: { limit: 2, per: '1s' } }] },
+      3000,
+    ],
+  ] as const)('%s: the position in the queue counts', async (_, limit, turnInMs) => {
+    const { clock, log, enter } = setUp({ limit });
+    for (let n = 0; n < 10; n++) enter(`w${n}`, 1, { wait: '2s' });
+    await clock.advanceAsync(0);
+    const refused = log.filter((line) => line.includes('deny'));
+    expect(refused.length).toBeGreaterThan(0);
+    expect(refused.every((line) => line.startsWith('0 '))).toBe(true);
+    await clock.advanceAsync(10_000);
+    const served = log.filter((line) => line.includes('allow'));
+    expect(served.length + refused.length).toBe(10); // no other was refused later
+    expect(refused.at(-1)).toBe(`0 w9: deny, too-long, ${turnInMs}`);
+  });
+
+  test('refuses a waiter at once when a cool-down begins that outlasts its wait', async () => {
+    const { clock, api, log, enter } = setUp({ limit: { bucket: { rate: 1, burst: 1 } } });
+    enter('a');
+    enter('b', 1, { wait: '3s' });
+    await clock.advanceAsync(100);
+    api.update('key', { retryAfterMs: 60_000 });
+    await clock.advanceAsync(0);
+    expect(log).toEqual(['0 a: allow', '100 b: deny, too-long, 60000']);
   });
 
   test('refuses a call beyond queue.max', async () => {
@@ -302,7 +335,7 @@ describe('wait queue on the real clock', () => {
       // All wait in one queue at the same time, each with its own signal and deadline.
       const signals = Array.from({ length: 100_000 }, () => new AbortController());
       const waits = signals.map(({ signal }) =>
-        api.acquire('key', 1, { signal, wait: 7_200_000 }).catch(() => 'left'),
+        api.acquire('key', 1, { signal, wait: '200000h' }).catch(() => 'left'),
       );
       expect(api.stats().waiting).toBe(100_000);
       expect(timers().length).toBeLessThanOrEqual(before + 1);

@@ -52,6 +52,8 @@ export interface WaitSchedulerOptions extends QueueSettings {
   checkNow(key: string, cost: number, now: Millis, partitionIndex?: number): Decision;
   /** What `checkNow` would decide; changes nothing. */
   peek(key: string, cost: number, partitionIndex?: number): Decision;
+  /** The least time until calls of `units` in all are granted; 0: unknown. */
+  grantMs(key: string, units: number): Millis;
 }
 
 /** Another limit refuses the call now: the caller continues in that limit's queue. */
@@ -119,7 +121,8 @@ export class WaitScheduler {
     this.#options = options;
     this.#waiters = new WaiterSet({
       ...options,
-      expiredResult: ({ queue }, now) => waitRefusal(msUntilOpen(queue, now), 'too-long'),
+      expiredResult: (waiter, now) =>
+        waitRefusal(this.#turnIn(waiter.queue, waiter, waiter.cost, now), 'too-long'),
       onRemove: (waiter) => this.#removeFromQueue(waiter),
       // All queues of the key: capacity kept for these waiters is free in every partition.
       onAbandon: (waiters) => {
@@ -166,7 +169,9 @@ export class WaitScheduler {
     if (signal?.aborted) return Promise.reject(signal.reason);
     const id = this.#queueIdOf(request.key, request.partitionIndex);
     const queue = this.#queues.get(id);
-    const decision = queue ? this.#estimateQueued(queue, request, now) : this.#check(request, now);
+    const decision = queue
+      ? this.#estimateQueued(queue, request, limits, now)
+      : this.#check(request, now);
     if (decision.verdict === 'moved') return Promise.resolve(decision);
     if (decision.verdict !== 'deny')
       return Promise.resolve({ verdict: 'allow', dueAt: now, waitedMs: 0 });
@@ -181,11 +186,25 @@ export class WaitScheduler {
     this.#waiters.close(CLOSED_REFUSAL);
   }
 
-  /** What a call that joins a queue can expect: no permit before it opens, and never what never fits. */
-  #estimateQueued(queue: KeyQueue, request: PermitRequest, now: Millis): Decision {
-    const peeked = this.#options.peek(request.key, request.cost, request.partitionIndex);
-    const isNever = peeked.verdict === 'deny' && peeked.retryAfterMs === NEVER;
-    return deny(isNever ? NEVER : msUntilOpen(queue, now));
+  /** What a call that joins a queue can expect: no permit before its turn, and never what never fits. */
+  #estimateQueued(
+    queue: KeyQueue,
+    { key, cost, partitionIndex, arrival = Infinity }: PermitRequest,
+    { maxWaitMs, priority, flow }: WaitLimits,
+    now: Millis,
+  ): Decision {
+    const peeked = this.#options.peek(key, cost, partitionIndex);
+    if (peeked.verdict === 'deny' && peeked.retryAfterMs === NEVER) return peeked;
+    if (maxWaitMs === Infinity) return deny(msUntilOpen(queue, now)); // it waits, however long
+    return deny(this.#turnIn(queue, { arrival, priority, flow }, cost, now));
+  }
+
+  /** The least time until a waiter at this position has its turn: the calls before it are served first. */
+  #turnIn(queue: KeyQueue, position: QueuePosition, cost: number, now: Millis): Millis {
+    const ahead = queue.waiters.costBefore(position);
+    const isBehind = queue.waiters.hasEarlier(position) || queue.waiters.first === position;
+    const opensInMs = isBehind ? msUntilOpen(queue, now) : 0;
+    return Math.max(opensInMs, Math.ceil(this.#options.grantMs(queue.key, ahead + cost)));
   }
 
   #createQueue(id: string, key: string, retryAfterMs: Millis, now: Millis): KeyQueue {
@@ -291,6 +310,8 @@ export class WaitScheduler {
         this.#waiters.resolve(first, { verdict: 'allow', dueAt: now, waitedMs });
       } else if (decision.retryAfterMs === NEVER) {
         this.#waiters.resolve(first, waitRefusal(NEVER, 'never'));
+      } else if (now + decision.retryAfterMs > first.deadline) {
+        this.#waiters.resolve(first, waitRefusal(decision.retryAfterMs, 'too-long'));
       } else {
         queue.opensAt = opensAtAfter(decision.retryAfterMs, now);
         this.#scheduleOpening(queue);

@@ -432,13 +432,14 @@ describe('bucket', () => {
     }
   });
 
+  test('bucket: refuses a burst below 1, in which no call ever fits', () => {
+    expect(() => bucket({ rate: 1, burst: 0.75 })).toThrow('`bucket.burst` to be at least 1');
+    expect(() => bucket({ rate: 0.5 })).not.toThrow(); // its burst is 1
+  });
+
   test.each([
     // a window is as long as the burst takes to come back, in whole seconds
     [{ rate: 10 }, { quota: 10, windowMs: 1000 }],
-    [
-      { rate: 10, burst: 0.5 }, // a call of cost 1 never fits
-      { quota: 0, windowMs: 1000 },
-    ],
     [
       { rate: 10, burst: 3 },
       { quota: 10, windowMs: 1000 },

@@ -72,6 +72,8 @@ export function bucket(options: BucketOptions, path = 'bucket'): Policy {
   const reader = OptionReader.collecting(path, options);
   const rate = reader.rate('rate');
   const burst = reader.positive('burst', Math.max(1, rate.count));
+  if (burst < 1 - EPSILON)
+    reader.report('burst', 'at least 1: a call costs 1, and would never fit');
   const hasMaxDebt = reader.has('maxDebt') && reader.get('maxDebt') !== Infinity;
   const maxDebt = hasMaxDebt ? reader.number('maxDebt', { min: 0 }) : Infinity;
   reader.finish();
@@ -208,6 +210,9 @@ function bucketAt(terms: BucketTerms, position: PoolPosition): Policy {
     divided: (next) => bucketAt(terms, next),
     ratePerSecond: () => (perMs * 1000) / size,
     refillMs: burst / perMs,
+    paceMs: (units) => (units * size) / perMs,
+    grantMs: (state, i, units, now) =>
+      Math.max(0, (spentAt(state, i, now) + units * size - capacity - epsilon) / perMs),
 
     update(state, i, feedback, now) {
       if ('remaining' in feedback) {

@@ -21,7 +21,7 @@ const valid: Readonly<Record<string, readonly unknown[]>> = {
     { rate: 5 },
     { rate: '100/s', burst: 20 },
     { rate: '1/6s', maxDebt: 0 },
-    { rate: '.5/s', burst: 0.5, maxDebt: 1e9 },
+    { rate: '.5/s', burst: 1.5, maxDebt: 1e9 },
     { rate: 5, burst: undefined, maxDebt: undefined }, // undefined counts as left out
   ],
   spacing: [

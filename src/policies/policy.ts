@@ -17,6 +17,7 @@ import type { Millis } from '../core/clock.ts';
 import {
   type AttemptOutcome,
   type Decision,
+  NEVER,
   type Outcome,
   WHEN_SETTLED,
 } from '../core/decision.ts';
@@ -221,6 +222,15 @@ export interface PolicyCapabilities {
   /** Time from everything spent to as good as new; absent if that does not depend on time. */
   readonly refillMs?: Millis;
 
+  /**
+   * The least time from a grant to a refused call until calls of `units` in all, which waited behind it, are granted: how
+   * fast a queue moves, whatever the state.
+   */
+  paceMs?(units: number): Millis;
+
+  /** The same from a state: the least time until calls of `units` in all are granted. `state` is a scratch copy. */
+  grantMs?(state: State, i: number, units: number, now: Millis): Millis;
+
   /** Moves the state to the second of `now`, where even a refused call begins a second. */
   advance?(state: State, i: number, now: Millis): void;
 
@@ -345,6 +355,30 @@ export function takeUpTo(
   const granted = Math.min(most, Math.floor(policy.available(state, i, now) - leave));
   if (granted <= 0) return 0;
   return policy.check(state, i, granted, now).verdict === 'allow' ? granted : 0;
+}
+
+/** The most grants that `simulateGrants` follows; what comes later is longer than it says. */
+const MAX_SIMULATED_GRANTS = 64;
+
+/** `grantMs` of a rule that grants several units at once, by taking what there is each time it opens. */
+export function simulateGrants(
+  policy: Policy,
+  state: State,
+  i: number,
+  units: number,
+  now: Millis,
+): Millis {
+  let left = Math.floor(units); // fractions are free, which makes it no longer
+  let at = now;
+  for (let n = 0; n < MAX_SIMULATED_GRANTS && left > 0; n++) {
+    left -= takeUpTo(policy, state, i, left, at);
+    if (left <= 0) break;
+    const decision = policy.check(state, i, 1, at);
+    if (decision.verdict !== 'deny') left--;
+    else if (decision.retryAfterMs === NEVER) break;
+    else at += Math.max(1, decision.retryAfterMs);
+  }
+  return at - now;
 }
 
 /** `takeUpTo` for another group, which may use the units for `lendMs`. */

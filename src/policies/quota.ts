@@ -25,7 +25,14 @@ import type { Duration } from '../core/duration.ts';
 import { OptionReader } from '../core/options.ts';
 import { HOUR_MS, type PeriodTerms, periodEnd, periodStart } from './calendar.ts';
 import { requireCost } from './cost.ts';
-import { type Policy, type PoolPosition, type State, timeToOpen, UNDIVIDED } from './policy.ts';
+import {
+  type Policy,
+  type PoolPosition,
+  type State,
+  simulateGrants,
+  timeToOpen,
+  UNDIVIDED,
+} from './policy.ts';
 import { type QUOTA_PERIODS, readPeriod, type WEEKDAYS } from './quota-period.ts';
 import type { TimeZone } from './time-zone.ts';
 
@@ -124,6 +131,7 @@ function quotaAt(terms: QuotaTerms, position: PoolPosition): Policy {
     canReserve: false,
     expireMs: Infinity,
     specs: [{ kind, params: [limit, calendarId, months, length, origin, day], zone }],
+    grantMs: (state, i, units, now) => simulateGrants(policy, state, i, units, now),
 
     init(state, i, now, freshAt = now) {
       state[i + END] = freshAt > now ? freshAt : Number.NaN;

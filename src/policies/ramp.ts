@@ -26,7 +26,13 @@ import { allow, deny, NEVER } from '../core/decision.ts';
 import type { Duration } from '../core/duration.ts';
 import { OptionReader } from '../core/options.ts';
 import { requireCost } from './cost.ts';
-import { type Policy, type PoolPosition, type State, timeToOpen } from './policy.ts';
+import {
+  type Policy,
+  type PoolPosition,
+  type State,
+  simulateGrants,
+  timeToOpen,
+} from './policy.ts';
 
 export const RAMP_MODES = ['scheduled', 'relaxed', 'only-if-used', 'go-back-n'] as const;
 /** What makes the level of a ramp grow. */
@@ -238,6 +244,8 @@ export function ramp(options: RampOptions, path = 'ramp'): Policy {
       },
 
       divided,
+      paceMs: (units) => Math.floor(units / Math.max(1, wholeTokens(max))) * 1000,
+      grantMs: (state, i, units, now) => simulateGrants(policy, state, i, units, now),
 
       ratePerSecond: (state, i, now) =>
         wholeTokens(stateAt(state, i, now)[TOKENS]) / scratch[POOL_SIZE],

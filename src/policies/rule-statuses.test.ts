@@ -1,5 +1,4 @@
 import { expect, test } from 'vitest';
-import { NEVER } from '../core/decision.ts';
 import { seededRandom } from '../core/random.ts';
 import { createPolicy, type Limit } from './limit.ts';
 import type { RuleStatus } from './policy.ts';
@@ -69,12 +68,6 @@ test('rule status of concurrency: slots, and no time until one comes free', () =
   const status = { kind: 'concurrency', quota: 3, isCapacity: true };
   expect(statusesAt(0, three, [1, 0])).toEqual([{ ...status, remaining: 2, opensInMs: 0 }]);
   expect(statusesAt(0, three, [3, 0])).toEqual([{ ...status, remaining: 0 }]);
-});
-
-test('rule status of bucket: a burst below one call never opens', () => {
-  expect(statusesAt(0, { bucket: { rate: 1, burst: 0.5 } })).toMatchObject([
-    { remaining: 0, opensInMs: NEVER },
-  ]);
 });
 
 test('rule status of all: one status per component', () => {

@@ -140,6 +140,8 @@ function spacingAt(terms: SpacingTerms, { size }: PoolPosition): Policy {
     divided: (position) => spacingAt(terms, position),
     ratePerSecond: () => 1000 / everyMs,
     refillMs: intervalMs,
+    paceMs: (units) => units * everyMs,
+    grantMs: (state, i, units, now) => Math.max(0, state[i] - now + (units - 1) * everyMs),
 
     removableAt: (state, i) => state[i],
     evictableAt: (state, i) => state[i],

@@ -27,7 +27,13 @@ import { allow, deny, NEVER } from '../core/decision.ts';
 import type { Duration } from '../core/duration.ts';
 import { OptionReader } from '../core/options.ts';
 import { requireCost } from './cost.ts';
-import { type Policy, type PoolPosition, type State, timeToOpen } from './policy.ts';
+import {
+  type Policy,
+  type PoolPosition,
+  type State,
+  simulateGrants,
+  timeToOpen,
+} from './policy.ts';
 
 /** Sliding window: at most so many calls in any period. */
 export interface WindowOptions {
@@ -163,6 +169,8 @@ function windowAt(terms: WindowTerms, { part, least, until }: WindowPart): Polic
     expireMs: Infinity,
     specs: [{ kind, params: [limit, steps, stepMs] }],
     refillMs: perMs + stepMs,
+    paceMs: (units) => (part > 0 ? Math.floor(units / Math.max(part, least)) * perMs : 0),
+    grantMs: (state, i, units, now) => simulateGrants(policy, state, i, units, now),
 
     init(state, i, now, freshAt = now) {
       state.fill(0, i, i + COUNTS + ring);

@@ -8,6 +8,7 @@
 import type { Millis } from '../core/clock.ts';
 import type { Outcome } from '../core/decision.ts';
 import type { Permit, PermitResult } from '../limiter/permit.ts';
+import { outcomeOfError } from './error-outcome.ts';
 import type { Attempt } from './retry.ts';
 
 /** The options of `throttle` that read a call's result. */
@@ -101,9 +102,6 @@ function settleOrDefault(
     throw error;
   }
 }
-
-export const outcomeOfError = (error: unknown): Outcome =>
-  error instanceof Error && error.name === 'TimeoutError' ? 'timeout' : 'failed';
 
 export const isPromiseLike = (value: unknown): value is Promise<unknown> =>
   typeof value === 'object' &&

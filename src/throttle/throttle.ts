@@ -21,6 +21,7 @@ import type { Refusal } from '../limiter/permit.ts';
 import { resolveLimiter } from '../limiter/resolve-limiter.ts';
 import type { AcquireOptions, CheckOptions, Limiter } from '../limiter/sync-limiter.ts';
 import { callClassOf } from '../limiter/validate.ts';
+import { retryAfterOfError } from './error-outcome.ts';
 import {
   type Attempt,
   createRetryPolicy,
@@ -44,9 +45,9 @@ export interface CallOptions<F extends Callable> {
   readonly cost?: (...args: Parameters<F>) => number;
   /** What a call really used, from its result: the difference to its cost is given back, or charged. */
   readonly used?: (result: ResultOf<F>) => number;
-  /** The outcome of a call. Default: ok; timeout for a TimeoutError; failed for any other error. */
+  /** The outcome of a call. Default: ok; for an error by its status, code or name: busy, timeout or failed. */
   readonly outcome?: (error: unknown, result: ResultOf<F> | undefined) => Outcome;
-  /** The Retry-After of the server's reply: no call of this key passes until then. */
+  /** The Retry-After of the server's reply, in ms: no call of this key passes until then. Default: that of an error with a back-pressure status. */
   readonly retryAfter?: (error: unknown, result: ResultOf<F> | undefined) => Millis | undefined;
   /** Retry failed calls: true, a number of retries, or options. Default: no retry. */
   readonly retry?: boolean | number | RetryOptions;
@@ -130,8 +131,13 @@ export function throttle<F extends Callable>(fn: F, options: ThrottleOptions<F>)
   const signal = signalGetter(reader.get('signal'));
   const onRefused = createRefusalHandler(reader.valueOr('onDeny', 'throw'), returnKind, maxWaitMs);
   const limiter = resolveLimiter(options, reader.knownNames());
-  const plan = { ...call, signal, maxWaitMs, onRefused, settleHooks, returnKind, limiter };
   const { clock, random } = limiter;
+  const retryAfter = settleHooks.retryAfter ?? ((error) => retryAfterOfError(error, clock.now()));
+  const plan: CallPlan = {
+    ...call,
+    ...{ signal, maxWaitMs, onRefused, returnKind, limiter },
+    settleHooks: { ...settleHooks, retryAfter },
+  };
   const retryPolicy =
     retry === false ? undefined : createRetryPolicy(retry as RetryOptions, clock, random);
   const isPlain =

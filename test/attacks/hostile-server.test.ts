@@ -1,8 +1,8 @@
 /** Attacks a program by the replies it reads: of a server behind `throttleFetch`, and of a daemon that is not one. */
 
 import { describe, expect, test } from 'vitest';
-import { parseQuota } from '../../src/adapters/fetch-headers.ts';
 import { RespParser, type RespValue } from '../../src/client/resp.ts';
+import { parseQuota } from '../../src/throttle/response-headers.ts';
 
 /** Far above what linear work takes on a busy machine, far below what quadratic work takes. */
 const MAX_MS = 3000;

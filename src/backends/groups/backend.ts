@@ -36,6 +36,11 @@ export class GroupsBackend extends DelegatingBackend {
     return decision;
   }
 
+  /** Unknown: other groups may lend. */
+  override grantMs(): Millis {
+    return 0;
+  }
+
   override takeUpTo(key: string, most: number): number {
     const taken = super.takeUpTo(key, most);
     this.#limit.trackTake(key, most, taken);

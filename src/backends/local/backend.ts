@@ -185,6 +185,12 @@ export class LocalBackend implements Backend {
     );
   }
 
+  grantMs(key: string, units: number): Millis {
+    if (!this.#policy.grantMs) return 0;
+    const now = this.#clock.now();
+    return this.#policy.grantMs(this.#scratchCopyOf(key, now), 0, units, now);
+  }
+
   inspect(key: string, now = this.#clock.now()): KeyStatus {
     return keyStatusOf(this.#policy, this.#scratchCopyOf(key, now), now);
   }

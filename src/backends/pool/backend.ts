@@ -137,6 +137,10 @@ export class PoolBackend extends DelegatingBackend<LocalBackend> {
     );
   }
 
+  override grantMs(key: string, units: number): Millis {
+    return this.#refreshFixedDecision() ? 0 : this.inner.grantMs(key, units);
+  }
+
   override peek(key: string, cost: number, partitionIndex?: number): Decision {
     return this.#refreshFixedDecision() ?? this.inner.peek(key, cost, partitionIndex);
   }
