@@ -68,6 +68,7 @@ const DAEMON_PACKAGES = ['re2js', 'yaml'];
 
 /** The only files that import a Node module or a package, and which. Every other file also runs in a browser. */
 const MAY_IMPORT_EXTERNAL: Readonly<Record<string, readonly string[]>> = {
+  'adapters/nest.ts': ['@nestjs/common'],
   'adapters/opentelemetry.ts': ['@opentelemetry/api'],
   'backends/connections/nats-connection.ts': ['@nats-io/transport-node'],
   'backends/connections/shared-connections.ts': ['redis'],
