@@ -15,13 +15,14 @@
 
 import type { Outcome } from '../core/decision.ts';
 import type { Permit } from '../limiter/permit.ts';
-import { disconnectSignalFor, hasDisconnected, nodeBindingsOf } from './http/fetch-connection.ts';
+import { disconnectSignalFor, nodeBindingsOf } from './http/fetch-connection.ts';
 import { type HeaderAccessor, type HeaderValues, mergeHeaders } from './http/headers.ts';
 import { buildUnavailableRefusal, type RefusalResponse } from './http/refusal.ts';
 import { type RequestLimiter, requestLimiter } from './http/request-limiter.ts';
 import type { RequestAccessor } from './http/request-reader.ts';
 import {
   type ClosableResponse,
+  isAbandoned,
   isRefused,
   isStillConnected,
   markRefused,
@@ -63,14 +64,14 @@ export function rateLimit(options: HttpOptions<Request>): HandlerLimiter {
   );
   return (handler) =>
     async function limited(request, ...rest) {
-      const { signal } = request;
       const bindings = nodeBindingsOf(rest[0]);
-      const handle = () => handler(request, ...rest);
-      if (hasDisconnected(bindings, signal)) return refusalResponse(buildUnavailableRefusal());
-      connections.set(request, rest[0]);
-      const watch = () => disconnectSignalFor(bindings, signal);
-      const decision = await limit.check(request, limit.canWait ? watch : undefined);
       const { outgoing } = bindings;
+      const handle = () => handler(request, ...rest);
+      if (outgoing && isAbandoned(outgoing)) return refusalResponse(buildUnavailableRefusal());
+      connections.set(request, rest[0]);
+      // Only calls that wait or hold a permit read the signal: Deno prints a note when it is read.
+      const watch = () => disconnectSignalFor(bindings, request.signal);
+      const decision = await limit.check(request, limit.canWait ? watch : undefined);
       if (outgoing && !isStillConnected(limit, decision, outgoing))
         return refusalResponse(buildUnavailableRefusal());
       if (!decision.isAllowed) return refusalResponse(decision, outgoing);
