@@ -52,6 +52,8 @@ export interface WaitSchedulerOptions extends QueueSettings {
   checkNow(key: string, cost: number, now: Millis, partitionIndex?: number): Decision;
   /** What `checkNow` would decide; changes nothing. */
   peek(key: string, cost: number, partitionIndex?: number): Decision;
+  /** Runs before the queues that are due: frees what expired, where no timer does. */
+  beforeTimer?(): void;
 }
 
 /** Another limit refuses the call now: the caller continues in that limit's queue. */
@@ -126,7 +128,10 @@ export class WaitScheduler {
         for (const key of new Set(waiters.map(({ queue }) => queue.key))) this.wake(key);
       },
       nextEventAt: () => this.#openings.peek()?.at ?? Infinity,
-      onTimer: (now) => this.#drainDueQueues(now),
+      onTimer: (now) => {
+        options.beforeTimer?.();
+        this.#drainDueQueues(now);
+      },
     });
   }
 
