@@ -16,7 +16,7 @@ import { runAll } from './run-parallel.mjs';
 const isQuick = process.argv.includes('--quick');
 const writes = isToWrite(!isQuick);
 
-const CLI = fileURLToPath(new URL('../dist/cli/main.js', import.meta.url));
+const CLI = fileURLToPath(new URL('../dist/bin/sluice.js', import.meta.url));
 const PICTURES = fileURLToPath(new URL('../docs/pictures/', import.meta.url));
 const NODES_QUICK = 256;
 const SEEDS = Array.from({ length: 20 }, (_, n) => n + 1);

@@ -12,7 +12,7 @@ import { fileURLToPath } from 'node:url';
 import { connect } from 'sluice/client';
 
 const COMMAND = fileURLToPath(
-  new URL('dist/cli/main.js', import.meta.resolve('sluice/package.json')),
+  new URL('dist/bin/sluice.js', import.meta.resolve('sluice/package.json')),
 );
 const ANY_PORT = '127.0.0.1:0';
 const STARTS_WITHIN_MS = 15_000;

@@ -9,7 +9,7 @@ import { fileURLToPath } from 'node:url';
 import { connect } from 'sluice/client';
 
 const command = fileURLToPath(
-  new URL('dist/cli/main.js', import.meta.resolve('sluice/package.json')),
+  new URL('dist/bin/sluice.js', import.meta.resolve('sluice/package.json')),
 );
 const args = [
   'serve',

@@ -4,7 +4,7 @@ import { fileURLToPath } from 'node:url';
 
 const here = (path) => fileURLToPath(new URL(path, import.meta.url));
 const sluice = (...words) =>
-  execFileSync(process.execPath, [here('../dist/cli/main.js'), ...words], {
+  execFileSync(process.execPath, [here('../dist/bin/sluice.js'), ...words], {
     encoding: 'utf8',
     stdio: ['ignore', 'pipe', 'ignore'], // notes about the log go to standard error
   });

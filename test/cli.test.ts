@@ -7,12 +7,12 @@ import { gzipSync } from 'node:zlib';
 import { describe, expect, test } from 'vitest';
 
 const run = (args: readonly string[], input = '') =>
-  spawnSync(process.execPath, ['dist/cli/main.js', ...args], { input, encoding: 'utf8' });
+  spawnSync(process.execPath, ['dist/bin/sluice.js', ...args], { input, encoding: 'utf8' });
 
 describe('sluice', () => {
   test('is the executable that package.json installs', () => {
     const { bin, exports } = JSON.parse(readFileSync('package.json', 'utf8'));
-    expect(bin.sluice).toBe('dist/cli/main.js');
+    expect(bin.sluice).toBe('dist/bin/sluice.js');
     for (const entry of Object.values(exports) as (string | Record<string, string>)[]) {
       const files = typeof entry === 'string' ? [entry] : Object.values(entry);
       for (const file of files) expect(readFileSync(file, 'utf8')).not.toBe('');
@@ -75,7 +75,7 @@ describe('sluice', () => {
     ['gzip', (text: string) => gzipSync(text)],
   ])('replay: reads standard input, %s', (_, encode) => {
     const line = '{"ts":1791633600.5,"ip":"a"}\n';
-    const args = ['dist/cli/main.js', 'replay', '-', '--limit', 'bucket 1/h burst 2', '--json'];
+    const args = ['dist/bin/sluice.js', 'replay', '-', '--limit', 'bucket 1/h burst 2', '--json'];
     const input = encode(line.repeat(50_000));
     const { status, stdout, stderr } = spawnSync(process.execPath, args, { input });
     expect({ status, stderr: stderr.toString() }).toEqual({ status: 0, stderr: '' });
@@ -83,7 +83,7 @@ describe('sluice', () => {
   });
 
   test('replay: a usage error does not wait for the end of standard input', async () => {
-    const args = ['dist/cli/main.js', 'replay', '-', '--limit', 'bucket 1/s', '--key', 'nothing'];
+    const args = ['dist/bin/sluice.js', 'replay', '-', '--limit', 'bucket 1/s', '--key', 'nothing'];
     const child = spawn(process.execPath, args, { stdio: ['pipe', 'ignore', 'ignore'] });
     child.stdin.write('10.0.0.1 - - [10/Oct/2026:12:00:00 +0000] "GET / HTTP/1.1" 200 1\n'); // and does not end
     const [code] = await once(child, 'exit', { signal: AbortSignal.timeout(20_000) });
@@ -134,7 +134,7 @@ describe('sluice', () => {
   });
 
   test('exits quietly when its reader closes the pipe', () => {
-    const shell = 'set -o pipefail; node dist/cli/main.js simulate tchannel steady | head -n 1';
+    const shell = 'set -o pipefail; node dist/bin/sluice.js simulate tchannel steady | head -n 1';
     const { status, stdout, stderr } = spawnSync('bash', ['-c', shell], { encoding: 'utf8' });
     expect({ status, stderr }).toEqual({ status: 0, stderr: '' });
     expect(stdout).toBe('started with recover_rate: 3\n');

@@ -49,6 +49,25 @@ const fetching: typeof fetch = throttleFetch({ limit: { adaptive: {} } });
 console.log(results.join(), api.calls, add(1, 2), decision.verdict, permit.verdict, typeof fetching);
 `;
 
+/** The decorators that NestJS and other frameworks still use. */
+const LEGACY = `
+import { DeniedError, throttled } from 'sluice';
+
+class Api {
+  readonly verb = 'got';
+
+  @throttled({ limit: { bucket: { rate: 1, burst: 1 } } })
+  async get(path: string): Promise<string> {
+    return \`\${this.verb} \${path}\`;
+  }
+}
+
+const api = new Api();
+const results: string[] = [await api.get('/a')];
+await api.get('/b').catch((error: unknown) => error instanceof DeniedError && results.push(error.code));
+console.log(results.join());
+`;
+
 /** A library that re-exports what every entry creates: its declarations must be able to name all types. */
 const LIBRARY = `
 import { type Decision, type LimiterOptions, limiter } from 'sluice';
@@ -103,6 +122,12 @@ test('consumer: a project with only the package compiles, decorates and runs', a
   expect(await compile('program.ts', PROGRAM)).toBe('');
   const { stdout } = await run(process.execPath, ['program.js'], { cwd: folder });
   expect(stdout).toBe('got /a,got /b,DENIED 2 3 allow deny function\n');
+}, 60_000);
+
+test('consumer: @throttled works with experimentalDecorators', async () => {
+  expect(await compile('legacy.ts', LEGACY, '--experimentalDecorators')).toBe('');
+  const { stdout } = await run(process.execPath, ['legacy.js'], { cwd: folder });
+  expect(stdout).toBe('got /a,DENIED\n');
 }, 60_000);
 
 test('consumer: a library can re-export everything with declarations', async () => {

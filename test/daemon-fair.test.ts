@@ -77,7 +77,7 @@ describe('queue: fair', () => {
     const client = connect({ at: { port: daemon.port('resp') } });
     const cli = new Promise<string>((resolve) => {
       const at = String(daemon.port('resp'));
-      const args = ['dist/cli/main.js', 'check', 'hog', '--limit', 'model', '--wait', '5s'];
+      const args = ['dist/bin/sluice.js', 'check', 'hog', '--limit', 'model', '--wait', '5s'];
       execFile(process.execPath, [...args, '--flow', 'dave', '--at', at], (_error, stdout) =>
         resolve(stdout),
       );

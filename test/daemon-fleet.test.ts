@@ -119,7 +119,7 @@ describe('fleet: wire versions', () => {
     expect((await viewOf(daemons[0])).rejected).toMatchObject([
       { from: addresses[1], reason: 'other_version', version: 6 },
     ]);
-    const command = ['dist/cli/main.js', 'peers', '--at', daemons[0].addresses.http[0]];
+    const command = ['dist/bin/sluice.js', 'peers', '--at', daemons[0].addresses.http[0]];
     const shown = spawnSync(process.execPath, command, { encoding: 'utf8' }).stdout;
     expect(shown).toMatch(new RegExp(`${addresses[1]} +version 6 +\\d+`));
   }, 30_000);

@@ -85,7 +85,7 @@ const remaining = async (daemon: RunningDaemon, key: string): Promise<number> =>
     .remaining;
 
 const sluice = (...args: string[]) =>
-  spawnSync(process.execPath, ['dist/cli/main.js', ...args], { encoding: 'utf8' });
+  spawnSync(process.execPath, ['dist/bin/sluice.js', ...args], { encoding: 'utf8' });
 
 describe('daemon with groups', () => {
   test('a busy group borrows the surplus of an idle one; together they keep the limit', async () => {

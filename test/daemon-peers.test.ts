@@ -316,4 +316,4 @@ describe('daemon with peers over a server', () => {
 });
 
 const sluice = (...args: string[]) =>
-  spawnSync(process.execPath, ['dist/cli/main.js', ...args], { encoding: 'utf8' });
+  spawnSync(process.execPath, ['dist/bin/sluice.js', ...args], { encoding: 'utf8' });

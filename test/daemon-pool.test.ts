@@ -286,4 +286,4 @@ test('sluice pool: reports a daemon without a pool', async () => {
 });
 
 const sluice = (...args: string[]) =>
-  spawnSync(process.execPath, ['dist/cli/main.js', ...args], { encoding: 'utf8' });
+  spawnSync(process.execPath, ['dist/bin/sluice.js', ...args], { encoding: 'utf8' });

@@ -448,7 +448,7 @@ describe('client.acquire and sluice check --wait', () => {
     const run = (...args: string[]): Promise<{ code: number; out: string }> =>
       new Promise((resolve) => {
         const flags = ['--at', at, '--limit', 'cli', ...args];
-        const command = ['dist/cli/main.js', 'check', 'k', ...flags];
+        const command = ['dist/bin/sluice.js', 'check', 'k', ...flags];
         const child = execFile(process.execPath, command, (_error, out, err) =>
           resolve({ code: child.exitCode ?? -1, out: out + err }),
         );

@@ -323,7 +323,7 @@ describe('workers: configuration', () => {
   test('number of workers that is none: an error names the option', () => {
     const problemOf = (...args: readonly string[]): string => {
       try {
-        execFileSync(process.execPath, ['dist/cli/main.js', 'serve', ...args], { stdio: 'pipe' });
+        execFileSync(process.execPath, ['dist/bin/sluice.js', 'serve', ...args], { stdio: 'pipe' });
         return '';
       } catch (error) {
         return String((error as { stderr: Buffer }).stderr);

@@ -48,7 +48,7 @@ describe('sluice serve', () => {
 
   test('prints one line for an invalid option or a port in use, exit code 2', async () => {
     const run = (...args: string[]) =>
-      spawnSync(process.execPath, ['dist/cli/main.js', 'serve', ...args], { encoding: 'utf8' });
+      spawnSync(process.execPath, ['dist/bin/sluice.js', 'serve', ...args], { encoding: 'utf8' });
     expect(run('--burst', 'many')).toMatchObject({
       status: 2,
       stderr: expect.stringMatching(/^sluice serve: expected `--burst` to be a number, got "many"/),
@@ -64,7 +64,7 @@ describe('sluice serve', () => {
   test('goes on serving after the reader of its output has closed the pipe', async () => {
     const socket = join(place().path, 'line.sock');
     const args = `serve --line ${socket} --resp off --http off`;
-    const shell = `node dist/cli/main.js ${args} > >(head -n 1 >/dev/null) & echo $!; wait`;
+    const shell = `node dist/bin/sluice.js ${args} > >(head -n 1 >/dev/null) & echo $!; wait`;
     const child = spawn('bash', ['-c', shell], { stdio: ['ignore', 'pipe', 'ignore'] });
     const [pid] = await once(child.stdout, 'data');
     try {
@@ -324,7 +324,7 @@ describe.skipIf(!hasShellTools())('line protocol from a shell', () => {
 
 describe('sluice check', () => {
   const check = (...args: string[]) => {
-    const command = ['dist/cli/main.js', 'check', ...args];
+    const command = ['dist/bin/sluice.js', 'check', ...args];
     const { status, stdout, stderr } = spawnSync(process.execPath, command, { encoding: 'utf8' });
     return { status, said: stdout + stderr };
   };
@@ -381,7 +381,7 @@ describe('sluice check', () => {
       const daemon = await start(EPHEMERAL);
       const [at] = daemon.addresses.http;
       await daemon.stop();
-      expect(spawnSync(process.execPath, ['dist/cli/main.js', page, '--at', at])).toMatchObject({
+      expect(spawnSync(process.execPath, ['dist/bin/sluice.js', page, '--at', at])).toMatchObject({
         status: 2,
         stderr: Buffer.from(
           `sluice ${page}: sluice at ${at} is unavailable: ECONNREFUSED; start it with \`sluice serve\`, or set --at\n`,
@@ -393,7 +393,7 @@ describe('sluice check', () => {
   test('sluice peers: an address of another protocol is named as such', async () => {
     const daemon = await start(EPHEMERAL);
     const at = daemon.addresses.resp[0];
-    expect(spawnSync(process.execPath, ['dist/cli/main.js', 'peers', '--at', at])).toMatchObject({
+    expect(spawnSync(process.execPath, ['dist/bin/sluice.js', 'peers', '--at', at])).toMatchObject({
       status: 2,
       stderr: Buffer.from(
         `sluice peers: the reply of ${at} is not HTTP; --at takes the HTTP address\n`,
@@ -404,7 +404,7 @@ describe('sluice check', () => {
   test('sluice peers: prints why the daemon refuses', async () => {
     const daemon = await start([...EPHEMERAL.slice(0, 4), '--http', '0.0.0.0:0']);
     const at = `127.0.0.1:${daemon.port('http')}`;
-    const { stderr } = spawnSync(process.execPath, ['dist/cli/main.js', 'peers', '--at', at]);
+    const { stderr } = spawnSync(process.execPath, ['dist/bin/sluice.js', 'peers', '--at', at]);
     expect(String(stderr)).toMatch(
       /^sluice peers: .* refused \/peers: Access from other hosts needs a token: set admin\.token/,
     );

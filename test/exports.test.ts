@@ -21,7 +21,7 @@ const entries = Object.entries(exports).flatMap(([path, to]) =>
     : [
         {
           entry: join('sluice', path),
-          file: to.default.replace('./dist/', 'src/').replace(/js$/, 'ts'),
+          file: to.default.replace('./dist/esm/', 'src/').replace(/js$/, 'ts'),
         },
       ],
 );

@@ -51,7 +51,7 @@ test('HTTP, RESP, client and command line: one question, and a refusal charges n
   ];
   expect(await sluice.checkAll(checks)).toEqual({ verdict: 'allow', remaining: 2 });
   const check = (...args: string[]) => {
-    const command = ['dist/cli/main.js', 'check', ...args, '--at', resp, '--deadline', '5s'];
+    const command = ['dist/bin/sluice.js', 'check', ...args, '--at', resp, '--deadline', '5s'];
     const { status, stdout, stderr } = spawnSync(process.execPath, command, { encoding: 'utf8' });
     return { status, said: stdout + stderr };
   };

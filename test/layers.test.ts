@@ -45,16 +45,26 @@ const NESTED: Readonly<Record<string, readonly string[]>> = {
   'backends/peers': ['.', 'local', 'redis', 'connections'],
   'backends/pool': ['.', 'local', 'redis', 'etcd', 'connections'],
   'backends/groups': ['.', 'local', 'connections'],
+  'daemon/files': [],
   'daemon/keys': [],
   'daemon/backends': [],
   'daemon/denials': ['keys'],
-  'daemon/config': ['keys', 'backends'],
+  'daemon/config': ['files', 'keys', 'backends'],
   'daemon/router': ['keys', 'config', 'denials'],
   'daemon/control': ['keys', 'config', 'router'],
   'daemon/history': ['keys', 'config', 'denials', 'router'],
   'daemon/server': ['config'],
-  'daemon/workers': ['server'],
-  'daemon/protocols': ['keys', 'config', 'denials', 'router', 'control', 'server', 'history'],
+  'daemon/workers': ['files', 'server'],
+  'daemon/protocols': [
+    'files',
+    'keys',
+    'config',
+    'denials',
+    'router',
+    'control',
+    'server',
+    'history',
+  ],
   'cli/framework': [],
   'cli/chart': [],
   'cli/simulate': ['framework', 'chart'],
@@ -63,11 +73,12 @@ const NESTED: Readonly<Record<string, readonly string[]>> = {
   'adapters/metrics': [],
 };
 
-/** Packages that the daemon brings along. Every other package is an optional peer dependency. */
-const DAEMON_PACKAGES = ['re2js', 'yaml'];
+/** Packages that the command's bundle contains. Every other package is an optional peer dependency. */
+const BUNDLED_PACKAGES = ['re2js', 'yaml'];
 
 /** The only files that import a Node module or a package, and which. Every other file also runs in a browser. */
 const MAY_IMPORT_EXTERNAL: Readonly<Record<string, readonly string[]>> = {
+  'adapters/nest.ts': ['@nestjs/common'],
   'adapters/opentelemetry.ts': ['@opentelemetry/api'],
   'backends/connections/nats-connection.ts': ['@nats-io/transport-node'],
   'backends/connections/shared-connections.ts': ['redis'],
@@ -97,7 +108,8 @@ const MAY_IMPORT_EXTERNAL: Readonly<Record<string, readonly string[]>> = {
   'client/options.ts': ['node:tls'],
   'daemon/config/file.ts': ['node:path'],
   'daemon/config/include.ts': ['node:fs', 'node:path'],
-  'daemon/config/load-thread.ts': ['node:os', 'node:worker_threads'],
+  'daemon/config/load-thread.ts': ['node:worker_threads'],
+  'daemon/config/load-worker.ts': ['node:os', 'node:worker_threads'],
   'daemon/config/yaml-position.ts': ['yaml'],
   'daemon/config/yaml-source.ts': ['yaml'],
   'daemon/keys/pattern.ts': ['re2js'],
@@ -262,15 +274,17 @@ describe('layers', () => {
     expect(offenders).toEqual([]);
   });
 
-  test('the package depends on two packages; every other one is an optional peer', () => {
+  test('the package depends on no package: two are bundled, every other one is an optional peer', () => {
     const {
       dependencies = {},
+      devDependencies,
       peerDependencies = {},
       peerDependenciesMeta = {},
     } = JSON.parse(readFileSync('package.json', 'utf8'));
-    expect(Object.keys(dependencies).sort()).toEqual(DAEMON_PACKAGES);
+    expect(dependencies).toEqual({});
+    expect(Object.keys(devDependencies)).toEqual(expect.arrayContaining(BUNDLED_PACKAGES));
     const packages = [...new Set(Object.values(MAY_IMPORT_EXTERNAL).flat())]
-      .filter((name) => !name.startsWith('node:') && !DAEMON_PACKAGES.includes(name))
+      .filter((name) => !name.startsWith('node:') && !BUNDLED_PACKAGES.includes(name))
       .sort();
     expect(Object.keys(peerDependencies).sort()).toEqual(packages);
     expect(packages.filter((name) => !peerDependenciesMeta[name]?.optional)).toEqual([]);

@@ -34,7 +34,7 @@ const startAt = (count: number, configOf: (addresses: readonly string[]) => stri
 describe('log that cannot be written', () => {
   /** A daemon with this standard error. */
   async function serveInto(log: 'pipe' | number) {
-    const child = spawn(process.execPath, ['dist/cli/main.js', 'serve', ...EPHEMERAL_PORTS], {
+    const child = spawn(process.execPath, ['dist/bin/sluice.js', 'serve', ...EPHEMERAL_PORTS], {
       stdio: ['ignore', 'pipe', log],
     });
     children.push(child);
@@ -80,7 +80,7 @@ describe('log that cannot be written', () => {
 describe('failed start', () => {
   /** Runs a command that is expected to exit by itself. */
   const fail = (...args: string[]) =>
-    spawnSync(process.execPath, ['dist/cli/main.js', 'serve', ...args], {
+    spawnSync(process.execPath, ['dist/bin/sluice.js', 'serve', ...args], {
       encoding: 'utf8',
       timeout: 10_000,
     });

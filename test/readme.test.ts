@@ -108,7 +108,7 @@ describe('docs', () => {
   test('show some commands', () => expect(shown.length).toBeGreaterThan(3));
 
   test.each(shown)('show what sluice $command prints', { timeout: 60_000 }, async (own) => {
-    const args = ['dist/cli/main.js', ...own.command.split(' ')];
+    const args = ['dist/bin/sluice.js', ...own.command.split(' ')];
     const { stdout } = await run(process.execPath, args, { timeout: 50_000 });
     expect(stdout.trimEnd()).toBe(own.printed.trimEnd());
   });

@@ -148,7 +148,7 @@ limits:
     } finally {
       await client.close();
     }
-    const args = ['dist/cli/main.js', 'check', 'g', '--at', daemon.addresses.resp[0]];
+    const args = ['dist/bin/sluice.js', 'check', 'g', '--at', daemon.addresses.resp[0]];
     const run = spawnSync(process.execPath, [
       ...args,
       '--plan',

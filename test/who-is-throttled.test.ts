@@ -55,7 +55,7 @@ const get = async (daemon: RunningDaemon, path: string): Promise<Page> =>
 
 /** Runs a command as a process. */
 async function spawned(...words: string[]): Promise<{ out: string; err: string; code: number }> {
-  const args = ['dist/cli/main.js', ...words];
+  const args = ['dist/bin/sluice.js', ...words];
   return new Promise((resolve) => {
     execFile(process.execPath, args, (error, out, err) =>
       resolve({ out, err, code: Number(error?.code ?? 0) }),

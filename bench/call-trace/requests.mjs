@@ -1,20 +1,24 @@
-/** The requests that are traced: by each protocol, adapter and backend. Each returns a `send` for one request. */
+/**
+ * The requests that are traced: by each protocol, adapter and backend. Each returns a `send` for one request.
+ *
+ * The modules of dist/ are traced, not the bundles: entries then name source files.
+ */
 
 import { once } from 'node:events';
 import { createServer, get } from 'node:http';
 import { connect } from 'node:net';
 import { createClient } from 'redis';
-import { all, limiter, throttle } from 'sluice';
-import { connect as connectClient } from 'sluice/client';
-import { etcd } from 'sluice/etcd';
-import { throttleFetch } from 'sluice/fetch';
-import { groups } from 'sluice/groups';
-import { rateLimit as node } from 'sluice/node';
-import { peers, udp } from 'sluice/peers';
-import { memoryStore, pool } from 'sluice/pool';
-import { redis } from 'sluice/redis';
+import { throttleFetch } from '../../dist/adapters/fetch.js';
+import { rateLimit as node } from '../../dist/adapters/node.js';
+import { etcd } from '../../dist/backends/etcd/index.js';
+import { groups } from '../../dist/backends/groups/index.js';
+import { peers, udp } from '../../dist/backends/peers/index.js';
+import { memoryStore, pool } from '../../dist/backends/pool/index.js';
+import { redis } from '../../dist/backends/redis/index.js';
+import { connect as connectClient } from '../../dist/client/index.js';
 import { readConfig } from '../../dist/daemon/config/read.js';
 import { Daemon } from '../../dist/daemon/daemon.js';
+import { all, limiter, throttle } from '../../dist/index.js';
 import { freePort, freeUdpPorts } from '../ports.mjs';
 import { startEtcd, startRedis } from '../soak/server.mjs';
 

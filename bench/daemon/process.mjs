@@ -15,7 +15,7 @@ process.once('exit', () => {
  * the daemon, such as `ip netns exec`; `log` is the target of standard error.
  */
 export async function startDaemon(args, { env = {}, within = [], log = 'inherit' } = {}) {
-  const words = [...within, process.execPath, 'dist/cli/main.js', 'serve', ...args];
+  const words = [...within, process.execPath, 'dist/bin/sluice.js', 'serve', ...args];
   const child = spawn(words[0], words.slice(1), {
     stdio: ['ignore', 'pipe', log],
     env: { ...process.env, ...env },

@@ -4,35 +4,24 @@
  *     import { rateLimit } from 'sluice/hono';
  *     app.use(rateLimit({ limit: { bucket: { rate: '10/s', burst: 20 } } }));
  *
- * On Node the adapter finds the connection in `env`: the client's address, and when the response is sent completely. On
- * other runtimes the option `address` supplies the address, and a permit is settled when the response exists, even if its
- * body still streams.
+ * The client's address comes from the runtime (`http/runtime-address.ts`), or from the option `address`. On Node the adapter
+ * finds the connection in `env` and knows when the response is sent completely. On other runtimes a permit is settled when
+ * the response exists, even if its body still streams.
  */
 
 import type { Outcome } from '../core/decision.ts';
-import { emitProcessWarning } from '../core/process-warning.ts';
 import type { Permit } from '../limiter/permit.ts';
+import { disconnectSignalFor, hasDisconnected, nodeBindingsOf } from './http/fetch-connection.ts';
 import { type HeaderAccessor, type HeaderValues, mergeHeaders } from './http/headers.ts';
 import {
   buildUnavailableRefusal,
   type RefusalResponse,
   type RefusalStatus,
 } from './http/refusal.ts';
-import {
-  type DisconnectSignal,
-  type RequestLimiter,
-  requestLimiter,
-} from './http/request-limiter.ts';
-import type { NodeMessage, RequestAccessor } from './http/request-reader.ts';
-import {
-  type ClosableResponse,
-  disconnectSignalOf,
-  isAbandoned,
-  isRefused,
-  isStillConnected,
-  markRefused,
-  settleOnClose,
-} from './http/response-close.ts';
+import { type RequestLimiter, requestLimiter } from './http/request-limiter.ts';
+import type { RequestAccessor } from './http/request-reader.ts';
+import { isRefused, isStillConnected, markRefused, settleOnClose } from './http/response-close.ts';
+import { type RuntimeRequest, runtimeAddressOf } from './http/runtime-address.ts';
 import type { HttpOptions } from './http/settings.ts';
 
 /** The members of Hono's context that are used. */
@@ -42,7 +31,7 @@ export interface HonoContextLike {
     readonly url: string;
     readonly path: string;
     header(name: string): string | undefined;
-    readonly raw: { readonly signal: AbortSignal };
+    readonly raw: RuntimeRequest & { readonly signal: AbortSignal };
   };
   readonly env: unknown;
   readonly res: {
@@ -53,29 +42,10 @@ export interface HonoContextLike {
   body(data: string, status: RefusalStatus, headers: Record<string, string>): Response;
 }
 
-/** What `@hono/node-server` passes as `env`. */
-interface NodeBindings {
-  readonly incoming?: NodeMessage & {
-    readonly socket?: { readonly remoteAddress?: string | undefined };
-  };
-  readonly outgoing?: ClosableResponse;
-}
-
-const nodeBindingsOf = ({ env }: HonoContextLike): NodeBindings => (env ?? {}) as NodeBindings;
-
-const NO_ADDRESS_WARNING =
-  'this runtime gives no client address, so all clients share one key; ' +
-  'set `address`, such as (c) => getConnInfo(c).remote.address, or a `key`';
-
 const requestAccessorFor = (nameOf: () => string): RequestAccessor<HonoContextLike> => ({
   header: (context, name) => context.req.header(name),
-  address(context) {
-    const { incoming } = nodeBindingsOf(context);
-    if (incoming === undefined)
-      emitProcessWarning('NO_ADDRESS', `limit "${nameOf()}": ${NO_ADDRESS_WARNING}`, nameOf());
-    return incoming?.socket?.remoteAddress;
-  },
-  message: (context) => nodeBindingsOf(context).incoming,
+  address: (context) => runtimeAddressOf(context.req.raw, context.env, nameOf()),
+  message: (context) => nodeBindingsOf(context.env).incoming,
 });
 
 /** Headers that limits have set on the response to come. Reading them from `context.res` would create it, which is slow. */
@@ -112,7 +82,7 @@ export function rateLimit<Context extends HonoContextLike>(
 
   const outcomeOf = (context: Context): Outcome => {
     if (isRefused(context)) return 'ignored';
-    return hasDisconnected(context) ? 'failed' : limit.outcomeOf(context, context.res.status);
+    return isGone(context) ? 'failed' : limit.outcomeOf(context, context.res.status);
   };
 
   /** Calls `next` and settles the permit: on close of the connection if it is known, else when the response exists. */
@@ -121,7 +91,7 @@ export function rateLimit<Context extends HonoContextLike>(
     context: Context,
     next: () => Promise<void>,
   ): Promise<void> => {
-    const { outgoing } = nodeBindingsOf(context);
+    const { outgoing } = nodeBindingsOf(context.env);
     if (outgoing) {
       settleOnClose(limit, permit, context, outgoing);
       return next();
@@ -136,11 +106,13 @@ export function rateLimit<Context extends HonoContextLike>(
   };
 
   return async function limited(context, next) {
-    if (hasDisconnected(context)) return sendRefusal(context, buildUnavailableRefusal());
-    const watch = limit.canWait ? () => disconnectSignalFor(context) : undefined;
+    if (isGone(context)) return sendRefusal(context, buildUnavailableRefusal());
+    const watch = limit.canWait
+      ? () => disconnectSignalFor(nodeBindingsOf(context.env), context.req.raw.signal)
+      : undefined;
     const result = limit.check(context, watch);
     const decision = result instanceof Promise ? await result : result;
-    const outgoing = result instanceof Promise ? nodeBindingsOf(context).outgoing : undefined;
+    const outgoing = result instanceof Promise ? nodeBindingsOf(context.env).outgoing : undefined;
     if (outgoing && !isStillConnected(limit, decision, outgoing))
       return sendRefusal(context, buildUnavailableRefusal());
     if (!decision.isAllowed) return sendRefusal(context, decision);
@@ -157,7 +129,7 @@ function sendRefusal(
   context: HonoContextLike,
   { headers, body, status }: RefusalResponse,
 ): Response {
-  if (!hasDisconnected(context)) markRefused(nodeBindingsOf(context).outgoing ?? context);
+  if (!isGone(context)) markRefused(nodeBindingsOf(context.env).outgoing ?? context);
   mergeHeaders(PENDING_HEADER_ACCESSOR, context, headers);
   return context.body(body, status, {});
 }
@@ -174,14 +146,5 @@ function restoreHeaders(context: HonoContextLike, headers: HeaderValues): void {
   }
 }
 
-function hasDisconnected(context: HonoContextLike): boolean {
-  const { outgoing } = nodeBindingsOf(context);
-  return outgoing ? isAbandoned(outgoing) : context.req.raw.signal.aborted;
-}
-
-function disconnectSignalFor(context: HonoContextLike): DisconnectSignal {
-  const { outgoing } = nodeBindingsOf(context);
-  return outgoing
-    ? disconnectSignalOf(outgoing)
-    : { signal: context.req.raw.signal, dispose: () => {} };
-}
+const isGone = ({ env, req }: HonoContextLike): boolean =>
+  hasDisconnected(nodeBindingsOf(env), req.raw.signal);

@@ -38,6 +38,13 @@ export const systemClock: Clock = {
 /** How long the event loop has waited for events since it started; 0 on runtimes that do not tell. */
 export const eventLoopIdleMs = (): Millis => performance.eventLoopUtilization?.().idle ?? 0;
 
+/**
+ * True on Cloudflare Workers: a timer ends with the request that set it, so no request may rely on a timer of another.
+ */
+export const timersEndWithRequest: boolean =
+  (globalThis as { navigator?: { userAgent?: string } }).navigator?.userAgent ===
+  'Cloudflare-Workers';
+
 /** Node keeps a timer's delay in a signed 32-bit integer; anything longer fires at once. */
 const MAX_TIMER_MS = 2 ** 31 - 1;
 

@@ -7,9 +7,11 @@
  * process alive.
  *
  * Where many items can expire together, `maxAtOnce` bounds how many do in one turn of the event loop.
+ *
+ * On Cloudflare Workers a timer ends with its request, so there is none: the owner calls `expireOverdue` before it decides.
  */
 
-import { type Clock, type Millis, schedule } from './clock.ts';
+import { type Clock, type Millis, schedule, timersEndWithRequest } from './clock.ts';
 
 export interface Issued {
   /** When its timeout began. */
@@ -40,12 +42,22 @@ export class DeadlineSet<T extends Issued> {
 
   add(item: T): void {
     this.#items.add(item);
-    if (!this.#isScheduled && this.#timeoutMs < Infinity)
+    if (!this.#isScheduled && this.#timeoutMs < Infinity && !timersEndWithRequest)
       this.#scheduleExpiry(item.issuedAt + this.#timeoutMs);
   }
 
   remove(item: T): void {
     this.#items.delete(item);
+  }
+
+  /** Expires what is due, where no timer does. */
+  expireOverdue(): void {
+    const now = this.#clock.now();
+    for (const item of this.#items) {
+      if (item.issuedAt + this.#timeoutMs > now) return;
+      this.#items.delete(item);
+      this.#onExpired(item);
+    }
   }
 
   #scheduleExpiry(at: Millis): void {

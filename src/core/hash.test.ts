@@ -331,3 +331,19 @@ describe('hash: seeds', () => {
     expect(mean).toBeLessThan(0.52);
   });
 });
+
+test('a seed given as a function is drawn once, with the first hash', () => {
+  let draws = 0;
+  const lazy = createHasher(() => {
+    draws++;
+    return [1, 2, 3, 4];
+  });
+  expect(draws).toBe(0);
+  const eager = createHasher([1, 2, 3, 4]);
+  for (const key of ['alice', 'bob', 'ключ']) {
+    lazy.hash(key);
+    eager.hash(key);
+    expect([lazy.low, lazy.high]).toEqual([eager.low, eager.high]);
+  }
+  expect(draws).toBe(1);
+});

@@ -47,8 +47,11 @@ function wordsOf(fraction: number): [number, number] {
 /** The bytes of a string: UTF-8, or one per character (binary keys of the daemon). */
 type KeyEncoding = 'utf8' | 'latin1';
 
-export const createHasher = (seed: HashSeed, encoding: KeyEncoding = 'utf8'): Hasher =>
-  new SeededHasher(seed, encoding);
+/** A seed given as a function is drawn with the first hash: Cloudflare Workers have no randomness before a request. */
+export const createHasher = (
+  seed: HashSeed | (() => HashSeed),
+  encoding: KeyEncoding = 'utf8',
+): Hasher => new SeededHasher(seed, encoding);
 
 /** Keys whose hash is cached. */
 const MEMO_SIZE = 4096;
@@ -72,10 +75,12 @@ const FINAL_ROUNDS = 3;
 class SeededHasher implements Hasher {
   low = 0;
   high = 0;
-  readonly #v0: number;
-  readonly #v1: number;
-  readonly #v2: number;
-  readonly #v3: number;
+  #v0 = 0;
+  #v1 = 0;
+  #v2 = 0;
+  #v3 = 0;
+  /** Draws the seed; undefined once it is drawn. */
+  #drawSeed: (() => HashSeed) | undefined;
   /** The highest character that is one byte. */
   readonly #maxChar: number;
 
@@ -85,12 +90,18 @@ class SeededHasher implements Hasher {
   readonly #memoHashes = new Int32Array(MEMO_SIZE * 2);
   #misses = 0;
 
-  constructor([k0 = 0, k1 = 0, k2 = 0, k3 = 0]: HashSeed, encoding: KeyEncoding) {
+  constructor(seed: HashSeed | (() => HashSeed), encoding: KeyEncoding) {
+    this.#maxChar = encoding === 'utf8' ? 0x7f : 0xff;
+    if (typeof seed === 'function') this.#drawSeed = seed;
+    else this.#setSeed(seed);
+  }
+
+  #setSeed([k0 = 0, k1 = 0, k2 = 0, k3 = 0]: HashSeed): void {
     this.#v0 = k0 | 0;
     this.#v1 = k1 ^ 0xee;
     this.#v2 = k2 ^ 0x6c796765;
     this.#v3 = k3 ^ 0x74656462;
-    this.#maxChar = encoding === 'utf8' ? 0x7f : 0xff;
+    this.#drawSeed = undefined;
   }
 
   hash(key: string): void {
@@ -117,6 +128,7 @@ class SeededHasher implements Hasher {
   }
 
   #compute(key: string): void {
+    if (this.#drawSeed) this.#setSeed(this.#drawSeed());
     const length = key.length;
     const end = length & ~3;
     let v0 = this.#v0 | 0;
@@ -161,6 +173,7 @@ class SeededHasher implements Hasher {
 
   // Repeats the loop above: reading characters through a function would cost a third more.
   hashBytes(bytes: Uint8Array, from: number, to: number): void {
+    if (this.#drawSeed) this.#setSeed(this.#drawSeed());
     const length = to - from;
     const end = from + (length & ~3);
     let v0 = this.#v0 | 0;

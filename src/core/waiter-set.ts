@@ -8,9 +8,12 @@
  *
  * The owner decides which waiter is next. One timer serves all deadlines and the owner's next event, and a signal
  * has one listener, so 100,000 waiters cost one timer.
+ *
+ * On Cloudflare Workers a timer ends with the request that set it. There every waiter has its own timer, set by its own
+ * request, which serves all waiters that are due: a request that ends takes no other waiter along.
  */
 
-import { type Clock, type Millis, schedule } from './clock.ts';
+import { type Clock, type Millis, schedule, timersEndWithRequest } from './clock.ts';
 import { Heap } from './heap.ts';
 
 export interface Waiter<Result> {
@@ -30,6 +33,8 @@ export interface WaiterSetSettings {
   readonly maxWaiters: number;
   /** Whether waiters keep the process alive. */
   readonly keepAlive: boolean;
+  /** Whether each waiter has its own timer. Default: where timers end with the request that set them. */
+  readonly hasOwnTimers?: boolean;
 }
 
 export interface WaiterSetOptions<Result, W extends Waiter<Result>> extends WaiterSetSettings {
@@ -48,6 +53,9 @@ export interface WaiterSetOptions<Result, W extends Waiter<Result>> extends Wait
 /** The timer's period while no waiter has a deadline: it only keeps the process alive. */
 const KEEP_ALIVE_INTERVAL_MS = 3_600_000;
 
+/** An own timer fires at least this often: the permit of a request that ended without settling may have expired. */
+const OWN_TIMER_INTERVAL_MS = 1000;
+
 /** A heap or queue may hold this many entries of finished waiters, beside as many as still wait. */
 export const MAX_TOMBSTONES = 64;
 
@@ -56,10 +64,14 @@ export class WaiterSet<Result, W extends Waiter<Result>> {
   readonly #waiters = new Set<W>();
   readonly #deadlines = new Heap<W>((a, b) => a.deadline < b.deadline);
   readonly #abortGroups = new Map<AbortSignal, { waiters: Set<W>; stop: () => void }>();
+  readonly #hasOwnTimers: boolean;
+  /** Waiters whose own timer is not set yet. */
+  #withoutTimer: W[] = [];
   #timer: { readonly at: Millis; readonly cancel: () => void } | undefined;
 
   constructor(options: WaiterSetOptions<Result, W>) {
     this.#options = options;
+    this.#hasOwnTimers = options.hasOwnTimers ?? timersEndWithRequest;
   }
 
   get size(): number {
@@ -75,6 +87,7 @@ export class WaiterSet<Result, W extends Waiter<Result>> {
     this.#waiters.add(waiter);
     if (waiter.deadline < Infinity) this.#deadlines.push(waiter);
     if (waiter.signal) this.#addAbortListener(waiter.signal, waiter);
+    if (this.#hasOwnTimers) this.#withoutTimer.push(waiter);
   }
 
   resolve(waiter: W, result: Result): void {
@@ -91,6 +104,10 @@ export class WaiterSet<Result, W extends Waiter<Result>> {
 
   /** Sets the one timer to the next deadline or event. */
   reschedule(): void {
+    if (this.#hasOwnTimers) {
+      for (const waiter of this.#withoutTimer.splice(0)) this.#setOwnTimer(waiter);
+      return;
+    }
     const at = this.#nextTimerAt();
     if (this.#timer?.at === at) return;
     this.#timer?.cancel();
@@ -98,6 +115,20 @@ export class WaiterSet<Result, W extends Waiter<Result>> {
     if (at === Infinity) return;
     const { clock, keepAlive } = this.#options;
     this.#timer = { at, cancel: schedule(clock, at, () => this.#onTimer(), keepAlive) };
+  }
+
+  /** Called by the waiter's own request only. */
+  #setOwnTimer(waiter: W): void {
+    if (!waiter.isWaiting) return;
+    const { clock, keepAlive, nextEventAt } = this.#options;
+    const next = Math.min(waiter.deadline, nextEventAt?.() ?? Infinity);
+    const at = Math.min(next, clock.now() + OWN_TIMER_INTERVAL_MS);
+    const onTimer = (): void => {
+      if (!waiter.isWaiting) return;
+      this.#onTimer();
+      this.#setOwnTimer(waiter);
+    };
+    schedule(clock, at, onTimer, keepAlive);
   }
 
   #nextTimerAt(): Millis {

@@ -8,7 +8,7 @@
 import type { Backend, PoolStats, TableSnapshot } from '../backends/backend.ts';
 import { CLOSED_REFUSAL } from '../backends/remote-backend.ts';
 import type { TableSlices } from '../backends/table-slices.ts';
-import type { BatchClock, Millis } from '../core/clock.ts';
+import { type BatchClock, type Millis, timersEndWithRequest } from '../core/clock.ts';
 import type { AttemptOutcome, Decision } from '../core/decision.ts';
 import type { KeyHash } from '../core/hash.ts';
 import { requireNumber } from '../core/options.ts';
@@ -143,6 +143,9 @@ export class SyncLimiter extends LimiterCore implements LimiterInternals {
         this.#reserveForWaiter(key, cost, now, partitionIndex),
       peek: (key, cost, partitionIndex) => backend.peek(key, cost, partitionIndex),
       grantMs: (key, units) => backend.grantMs?.(key, units) ?? 0,
+      ...(timersEndWithRequest && {
+        beforeTimer: () => this.telemetry.expireOverduePermits(),
+      }),
     });
   }
 
@@ -365,6 +368,7 @@ export class SyncLimiter extends LimiterCore implements LimiterInternals {
 
   /** Takes the cost now or nothing, without recording it. */
   reserve(key: string, cost: number, now: Millis, partitionIndex?: number): Decision {
+    if (timersEndWithRequest) this.telemetry.expireOverduePermits();
     return this.localRefusal(key, cost) ?? this.#backend.checkNow(key, cost, now, partitionIndex);
   }
 

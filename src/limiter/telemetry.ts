@@ -80,6 +80,11 @@ export class LimiterTelemetry {
     this.#events.emit({ type: 'decision', limit: this.name, key, cost, at, decision, waitedMs });
   }
 
+  /** Expires permits that are overdue, where no timer does. */
+  expireOverduePermits(): void {
+    this.#unsettled.expireOverdue();
+  }
+
   /** Permits issued and not settled. */
   get held(): number {
     return this.#unsettled.size;

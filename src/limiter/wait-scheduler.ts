@@ -54,6 +54,8 @@ export interface WaitSchedulerOptions extends QueueSettings {
   peek(key: string, cost: number, partitionIndex?: number): Decision;
   /** The least time until calls of `units` in all are granted; 0: unknown. */
   grantMs(key: string, units: number): Millis;
+  /** Runs before the queues that are due: frees what expired, where no timer does. */
+  beforeTimer?(): void;
 }
 
 /** Another limit refuses the call now: the caller continues in that limit's queue. */
@@ -129,7 +131,10 @@ export class WaitScheduler {
         for (const key of new Set(waiters.map(({ queue }) => queue.key))) this.wake(key);
       },
       nextEventAt: () => this.#openings.peek()?.at ?? Infinity,
-      onTimer: (now) => this.#drainDueQueues(now),
+      onTimer: (now) => {
+        options.beforeTimer?.();
+        this.#drainDueQueues(now);
+      },
     });
   }
 

@@ -194,6 +194,23 @@ describe('throttle', () => {
     expect(() => limited('alice')).toThrow(DeniedError);
   });
 
+  test('throttled: decorates a method with experimentalDecorators', () => {
+    class Api {
+      readonly greeting = 'hello';
+      greet(name: string): string {
+        return `${this.greeting} ${name}`;
+      }
+    }
+    const descriptor = Object.getOwnPropertyDescriptor(Api.prototype, 'greet');
+    const decorate = throttled({ limit: once, clock: new VirtualClock() });
+    const limited = decorate(Api.prototype, 'greet', descriptor as PropertyDescriptor);
+    expect(limited).toMatchObject({ enumerable: false, writable: true });
+    Object.defineProperty(Api.prototype, 'greet', limited);
+    const api = new Api();
+    expect(api.greet('alice')).toBe('hello alice');
+    expect(() => api.greet('alice')).toThrow(DeniedError);
+  });
+
   test.each([
     [
       'a missing function',
@@ -386,7 +403,12 @@ describe('throttle with wait: a call that fits', () => {
 
 test('throttled: a method that waits must return a promise', () => {
   const waiting = throttled({ limit: once, wait: true });
-  expectTypeOf(waiting).parameter(0).toExtend<(...args: never[]) => Promise<unknown>>();
+  const context = {} as ClassMethodDecoratorContext;
+  expectTypeOf(waiting(async (name: string) => name, context)).returns.toEqualTypeOf<
+    Promise<string>
+  >();
+  // @ts-expect-error this method returns no promise
+  expect(waiting((name: string) => name, context)).toBeTypeOf('function');
 });
 
 describe('throttle: errors', () => {

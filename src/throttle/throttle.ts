@@ -151,11 +151,15 @@ export function throttle<F extends Callable>(fn: F, options: ThrottleOptions<F>)
   return Object.defineProperty(wrapped, 'limiter', { value: limiter });
 }
 
-/** A method decorator that keeps the method's type. */
-type ThrottleDecorator<M extends Callable> = <F extends M>(
-  method: F,
-  context: ClassMethodDecoratorContext,
-) => F;
+/** A method decorator that keeps the method's type: the standard form, and that of `experimentalDecorators`. */
+interface ThrottleDecorator<M extends Callable> {
+  <F extends M>(
+    target: object,
+    name: string | symbol,
+    descriptor: TypedPropertyDescriptor<F>,
+  ): TypedPropertyDescriptor<F>;
+  <F extends M>(method: F, context: ClassMethodDecoratorContext): F;
+}
 
 /**
  * The same for a method: `@throttled({ limit: { bucket: { rate: '10/s' } } })`.
@@ -167,7 +171,13 @@ export function throttled(
 ): ThrottleDecorator<Callable>;
 export function throttled(options: ThrottleOptions<Callable>): ThrottleDecorator<AsyncCallable>;
 export function throttled(options: ThrottleOptions<Callable>): ThrottleDecorator<never> {
-  return (method) => throttle(method as never, options as never) as never;
+  return (...decorated: unknown[]): never => {
+    const wrap = (method: unknown): never => throttle(method as never, options as never) as never;
+    const descriptor = decorated[2] as PropertyDescriptor | undefined;
+    return descriptor
+      ? ({ ...descriptor, value: wrap(descriptor.value) } as never)
+      : wrap(decorated[0]);
+  };
 }
 
 /** The options that read a call's arguments. */

@@ -57,7 +57,7 @@ describe('sluice', () => {
   }
 
   const run = (...words: string[]): Promise<string> =>
-    promisify(execFile)(process.execPath, ['dist/cli/main.js', ...words]).then(
+    promisify(execFile)(process.execPath, ['dist/bin/sluice.js', ...words]).then(
       ({ stdout, stderr }) => stdout + stderr,
       ({ stdout, stderr }: { stdout: string; stderr: string }) => stdout + stderr,
     );

@@ -36,7 +36,7 @@ async function startDaemon(
   env: NodeJS.ProcessEnv = {},
   build = 'dist',
 ): Promise<RunningDaemon> {
-  const command = [join(build, 'cli/main.js'), 'serve', ...args];
+  const command = [join(build, 'bin/sluice.js'), 'serve', ...args];
   const child = spawn(process.execPath, command, {
     env: { ...process.env, ...env },
     stdio: ['ignore', 'pipe', 'pipe'],

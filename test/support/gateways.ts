@@ -157,7 +157,7 @@ export async function startGatewayDaemon(
       const listen = { 'http: 127.0.0.1:7612': `http: ['127.0.0.1:${port}', '${socket}']` };
       writeFileSync(file, recipe(name, { ...changes, ...listen }));
       const only = ['--line', 'off', '--resp', 'off'];
-      return ['dist/cli/main.js', 'serve', '--config', file, ...only];
+      return ['dist/bin/sluice.js', 'serve', '--config', file, ...only];
     },
     announces: 'ready\n',
   });

@@ -1,11 +1,15 @@
 /**
- * The same small server in four frameworks, for tests that run over all of them: real frameworks and connections, on a
+ * The same small server in several frameworks, for tests that run over all of them: real frameworks and connections, on a
  * free port of the loopback interface.
  */
 
 import { createServer, type Server } from 'node:http';
 import { type AddressInfo, connect, type Socket } from 'node:net';
 import { createAdaptorServer } from '@hono/node-server';
+import { All, Controller, Module, Req, Res } from '@nestjs/common';
+import { NestFactory } from '@nestjs/core';
+import { ExpressAdapter } from '@nestjs/platform-express';
+import { FastifyAdapter, type NestFastifyApplication } from '@nestjs/platform-fastify';
 import expressApp from 'express';
 import fastifyApp from 'fastify';
 import { Hono } from 'hono';
@@ -13,7 +17,9 @@ import { rateLimit as express } from '../../src/adapters/express.ts';
 import { rateLimit as fastify } from '../../src/adapters/fastify.ts';
 import { rateLimit as hono } from '../../src/adapters/hono.ts';
 import type { HttpOptions } from '../../src/adapters/http/index.ts';
+import { rateLimitGuard } from '../../src/adapters/nest.ts';
 import { rateLimit as node } from '../../src/adapters/node.ts';
+import { type FetchHandler, rateLimit as web } from '../../src/adapters/web.ts';
 
 /** Options that do not depend on the type of the request. */
 export type AnyOptions = HttpOptions<unknown>;
@@ -77,7 +83,55 @@ export const HTTP_SERVERS: Readonly<Record<string, StartServer>> = {
     app.all('*', async (c) => c.text('done', (await handle(c.req.path)) as 200));
     return listenOnFreePort(createAdaptorServer({ fetch: app.fetch }) as Server);
   },
+
+  'fetch handler': (options, handle) => {
+    const respond: FetchHandler = async (request) => {
+      try {
+        const { pathname, search } = new URL(request.url);
+        return new Response('done', { status: await handle(pathname + search) });
+      } catch {
+        return new Response('failed', { status: 500 });
+      }
+    };
+    // The first limit is the outermost, as in the other frameworks.
+    const fetch = options.reduceRight<FetchHandler>((inner, each) => web(each)(inner), respond);
+    return listenOnFreePort(createAdaptorServer({ fetch: fetch as never }) as Server);
+  },
+
+  'nest on express': (options, handle) => nestServer(new ExpressAdapter(), options, handle),
+
+  'nest on fastify': (options, handle) => nestServer(new FastifyAdapter(), options, handle),
 };
+
+/** A Nest application with one controller. Its decorators are applied as functions. */
+async function nestServer(
+  adapter: ExpressAdapter | FastifyAdapter,
+  options: readonly AnyOptions[],
+  handle: Handler,
+): Promise<RunningServer> {
+  class Root {
+    async get(request: { url: string }, response: NestReply): Promise<void> {
+      response.status(await handle(request.url)).send('done');
+    }
+  }
+  const method = Object.getOwnPropertyDescriptor(Root.prototype, 'get') as PropertyDescriptor;
+  Req()(Root.prototype, 'get', 0);
+  Res()(Root.prototype, 'get', 1);
+  All(['/', '*'])(Root.prototype, 'get', method);
+  Controller()(Root);
+  class App {}
+  Module({ controllers: [Root] })(App);
+  const app = await NestFactory.create<NestFastifyApplication>(App, adapter as FastifyAdapter, {
+    logger: false,
+  });
+  app.useGlobalGuards(...options.map((each) => rateLimitGuard(each)));
+  await app.listen(0, '127.0.0.1');
+  return runningServer(app.getHttpServer(), () => app.close());
+}
+
+interface NestReply {
+  status(code: number): { send(body: string): unknown };
+}
 
 /** One connection that pipelines requests: it sends them all before a response. */
 export function pipelineRequests(url: string, count: number): Socket {

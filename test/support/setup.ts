@@ -1,5 +1,6 @@
 /** Runs once before all tests: finds or installs the servers they need, so that no two tests try at once. */
 
+import { hasRuntimes } from './runtimes.ts';
 import {
   caddyServer,
   chromiumBrowser,
@@ -22,4 +23,5 @@ export default function setUp(): void {
   etcdServer();
   hasNamespaces();
   chromiumBrowser();
+  hasRuntimes();
 }

@@ -65,7 +65,7 @@ export class LocalBackend implements Backend {
     this.#clock = clock;
     this.#scratch = new Float64Array(policy.width);
     this.#maxKeys = maxKeys;
-    this.#hasher = hasher ?? createHasher(randomHashSeed(random));
+    this.#hasher = hasher ?? createHasher(() => randomHashSeed(random));
     this.#table = new KeyTable(policy, this.#hasher, maxKeys);
   }
 

@@ -46,6 +46,8 @@ export function udpTransport(plan: UdpPlan): UdpTransport {
   let onDatagram: DatagramHandler | undefined;
   /** Lets `open` detect a `close` that happened meanwhile. */
   let closeCount = 0;
+  /** Counted here: not every runtime tells the size of a socket's queue. */
+  let queuedBytes = 0;
 
   const receive = (bytes: Uint8Array, { address, port }: RemoteInfo): void => {
     // Loopback sockets get no remote datagrams; this check also holds if the system delivers one.
@@ -86,14 +88,16 @@ export function udpTransport(plan: UdpPlan): UdpTransport {
     if (!sendSocket) return;
     if (isLoopback && !isLoopbackHost(host) && !isMulticast(host)) return;
     try {
-      if (sendSocket.getSendQueueSize() > MAX_SEND_QUEUE_BYTES) {
+      if (queuedBytes > MAX_SEND_QUEUE_BYTES) {
         counts.dropped++;
         return;
       }
       sendSocket.send(bytes, port, host, (error) => {
+        queuedBytes = Math.max(0, queuedBytes - bytes.length);
         if (error) counts.failed++;
         else counts.sent++;
       });
+      queuedBytes += bytes.length;
     } catch {
       counts.failed++;
     }
@@ -104,6 +108,7 @@ export function udpTransport(plan: UdpPlan): UdpTransport {
     plan.onClose?.();
     onDatagram = undefined;
     sendSocket = undefined;
+    queuedBytes = 0; // a closed socket may not call back
     const closing = sockets.splice(0).map((socket) => {
       socket.removeAllListeners('message');
       return new Promise<void>((closed) => {

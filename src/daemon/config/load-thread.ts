@@ -1,37 +1,34 @@
 /**
  * Loads the configuration in a thread of its own: parsing ten thousand overrides takes a second, during which the daemon
- * would not answer. The thread reads, parses and validates. Its long lists come back ready for use (read-lists.ts), its
- * other values as plain data, one part on request, and this thread makes limits of them in slices. A small file needs no thread: starting one takes longer than parsing it.
+ * would not answer. The thread (load-worker.ts) reads, parses and validates. Its long lists come back ready for use
+ * (read-lists.ts), its other values as plain data, one part on request, and this thread makes limits of them in slices. A
+ * small file needs no thread: starting one takes longer than parsing it.
  */
 
-import { constants, setPriority } from 'node:os';
-import { isMainThread, parentPort, Worker, workerData } from 'node:worker_threads';
+import { Worker } from 'node:worker_threads';
 import type { BackendModule } from '../../backends/daemon-backend.ts';
 import { type Millis, schedule, systemClock } from '../../core/clock.ts';
 import { errorMessageOf } from '../../core/errors.ts';
 import { runInSlices } from '../../core/steps.ts';
+import { isBuilt, LOAD_WORKER_SCRIPT } from '../files/built-files.ts';
 import { readRegularFile } from '../keys/text-file.ts';
 import {
   type ConfigOverride,
   type LoadResult,
-  loadConfig,
   loadConfigInSteps,
   type PlainConfig,
   readPlainConfig,
 } from './file.ts';
-import { addPart, type PlainPart, splitPlain } from './plain-parts.ts';
-import { buffersOf, type ListsData, listsOf, ReadLists, withoutLists } from './read-lists.ts';
+import { addPart, type PlainPart } from './plain-parts.ts';
+import { type ListsData, ReadLists } from './read-lists.ts';
 
 /** A file system that does not answer must not block later reloads. */
 const DEADLINE_MS: Millis = 60_000;
 
 const MAX_SMALL_BYTES = 1024;
 
-/** Tells this file that it runs as the thread. */
-const ROLE = 'sluice configuration';
-
-interface Task {
-  readonly role: typeof ROLE;
+/** What the thread loads. */
+export interface LoadTask {
   readonly file: string | undefined;
   readonly overrides: readonly ConfigOverride[];
 }
@@ -40,7 +37,7 @@ type Problems = { readonly problems: readonly string[] };
 type Loaded = { readonly plain: PlainConfig; readonly lists: ListsData } | Problems;
 
 /** What the thread sends, the next part for each message that it gets; after the last part the lists. */
-type Reply = { readonly part: PlainPart } | { readonly lists: ListsData } | Problems;
+export type LoadReply = { readonly part: PlainPart } | { readonly lists: ListsData } | Problems;
 
 /** `loadConfig` without a pause, with the backends of this package. */
 export async function loadInThread(
@@ -49,10 +46,9 @@ export async function loadInThread(
   modules: readonly BackendModule[],
 ): Promise<LoadResult> {
   // Sources that are not compiled cannot be loaded by a thread.
-  const needsThread = !import.meta.url.endsWith('.ts') && file !== undefined && !isSmall(file);
+  const needsThread = isBuilt && file !== undefined && !isSmall(file);
   if (!needsThread) return runInSlices(loadConfigInSteps(file, overrides, modules));
-  const task: Task = { role: ROLE, file, overrides };
-  const loaded = await runThread(task).catch(
+  const loaded = await runThread({ file, overrides }).catch(
     (error: unknown): Loaded => ({ problems: [`cannot load: ${errorMessageOf(error)}`] }),
   );
   if ('problems' in loaded) return loaded;
@@ -68,13 +64,13 @@ function isSmall(file: string): boolean {
   }
 }
 
-function runThread(task: Task): Promise<Loaded> {
-  const worker = new Worker(new URL(import.meta.url), { workerData: task });
+function runThread(task: LoadTask): Promise<Loaded> {
+  const worker = new Worker(LOAD_WORKER_SCRIPT, { workerData: task });
   return new Promise<Loaded>((resolve, reject) => {
     const fail = (): void => reject(new Error(`it took longer than ${DEADLINE_MS} ms`));
     const cancel = schedule(systemClock, systemClock.now() + DEADLINE_MS, fail, false);
     const plain = {};
-    worker.on('message', (reply: Reply) => {
+    worker.on('message', (reply: LoadReply) => {
       if ('problems' in reply) resolve(reply);
       else if ('lists' in reply) resolve({ plain: plain as PlainConfig, lists: reply.lists });
       else {
@@ -88,24 +84,4 @@ function runThread(task: Task): Promise<Loaded> {
       reject(new Error('its thread has ended'));
     });
   }).finally(() => void worker.terminate());
-}
-
-if (!isMainThread && (workerData as Task | undefined)?.role === ROLE) {
-  // Checks come first. Elsewhere it would be the priority of the whole process.
-  if (process.platform === 'linux') setPriority(constants.priority.PRIORITY_LOW);
-  const { file, overrides } = workerData as Task;
-  const replies = repliesTo(loadConfig(file, overrides));
-  const sendNext = (): void => {
-    const reply = replies.shift();
-    parentPort?.postMessage(reply, reply && 'lists' in reply ? buffersOf(reply.lists) : []);
-  };
-  parentPort?.on('message', sendNext);
-  sendNext();
-}
-
-function repliesTo(loaded: LoadResult): Reply[] {
-  if ('problems' in loaded) return [loaded];
-  const { value, folder } = loaded.plain;
-  const parts = splitPlain({ value: withoutLists(value), folder });
-  return [...parts.map((part) => ({ part })), { lists: listsOf(loaded.config) }];
 }

@@ -16,11 +16,12 @@ import { type Millis, schedule, systemClock } from '../../core/clock.ts';
 import { ConfigError } from '../../core/errors.ts';
 import type { Log } from '../../core/log.ts';
 import { counter, gauge, type MetricFamily } from '../../core/metric-family.ts';
+import { WORKER_SCRIPT } from '../files/built-files.ts';
 import type { Accept } from '../server/listeners.ts';
 import { RelayedSocket } from '../server/relayed-socket.ts';
 import { Frame, FrameChannel } from './frame-channel.ts';
 
-const SCRIPT = fileURLToPath(new URL('./worker.js', import.meta.url));
+const SCRIPT = fileURLToPath(WORKER_SCRIPT);
 
 const START_MS: Millis = 10_000;
 const PING_MS: Millis = 1_000;

@@ -10,6 +10,7 @@
 
 import { readFile } from 'node:fs/promises';
 import { runInSlices } from '../../../core/steps.ts';
+import { PAGE_FOLDER } from '../../files/built-files.ts';
 import type { History } from '../../history/history.ts';
 import type { Router } from '../../router/router.ts';
 import { type Endpoint, type EndpointHandler, publicEndpoint, READ_METHODS } from './endpoint.ts';
@@ -62,9 +63,6 @@ async function historyOf(
   const body = await runInSlices(history.json(Number(since)));
   return { status: 200, headers: ['Content-Type', 'application/json'], body };
 }
-
-/** Beside `daemon/` in the built package. */
-const FOLDER = new URL('../../../page/', import.meta.url);
 
 /** The files of the page and their types. */
 const FILES: Readonly<Record<string, string>> = {
@@ -119,7 +117,7 @@ const read = new Map<string, HttpResponse>();
 async function readPageFile(name: string): Promise<HttpResponse> {
   const known = read.get(name);
   if (known) return known;
-  const body = await readFile(new URL(name, FOLDER), 'utf8').catch(() => undefined);
+  const body = await readFile(new URL(name, PAGE_FOLDER), 'utf8').catch(() => undefined);
   if (body === undefined) return NOT_BUILT;
   const response = { status: 200, headers: ['Content-Type', FILES[name], ...HEADERS], body };
   read.set(name, response);

@@ -1,0 +1,68 @@
+/**
+ * Bundles the entries of package.json, and the command with its daemon.
+ *
+ * Every entry loads few files: the library's own folders are one chunk, and what several entries share beyond that is
+ * another. Optional peers stay imports; the packages of the daemon become part of the command's bundle.
+ */
+
+import { readFileSync, writeFileSync } from 'node:fs';
+import { rolldown } from 'rolldown';
+
+const manifest = JSON.parse(readFileSync('package.json', 'utf8'));
+
+const EXTERNAL = [
+  /^node:/,
+  ...Object.keys(manifest.peerDependencies).map((name) => new RegExp(`^${name}(?:/|$)`)),
+];
+
+/** The folders that most entries need, in the order of their chunks. */
+const LIBRARY_CHUNK = {
+  name: 'library',
+  test: /\/src\/(?:core|policies|limiter|throttle|backends\/local|backends\/[\w-]+\.ts)/,
+};
+
+/** The entries of the package as paths under src/, without extension: `backends/redis/index`. */
+export const ENTRIES = Object.values(manifest.exports).flatMap((target) =>
+  typeof target === 'string' ? [] : target.default.replace(/^\.\/dist\/esm\/|\.js$/g, ''),
+);
+
+async function bundle(input, groups, output) {
+  const bundled = await rolldown({
+    input,
+    external: EXTERNAL,
+    platform: 'node',
+    treeshake: { moduleSideEffects: (id) => /node_modules|\/src\/(?:cli|daemon)\//.test(id) },
+    logLevel: 'warn',
+  });
+  const written = await bundled.write({
+    ...output,
+    entryFileNames: '[name].js',
+    chunkFileNames: 'chunks/[name].js',
+    minifyInternalExports: false,
+    comments: { annotation: true, legal: true, jsdoc: false },
+    codeSplitting: { groups },
+  });
+  await bundled.close();
+  return written;
+}
+
+/** The library's entries in one format. */
+export async function bundleLibrary(format) {
+  const input = Object.fromEntries(ENTRIES.map((entry) => [entry, `src/${entry}.ts`]));
+  const dir = `dist/${format}`;
+  const written = await bundle(input, [LIBRARY_CHUNK], { dir, format, exports: 'named' });
+  if (format === 'cjs') writeFileSync(`${dir}/package.json`, '{ "type": "commonjs" }\n');
+  return written;
+}
+
+/** The command, and the scripts that its daemon starts: `daemon/files/built-files.ts` knows where they are. */
+export const bundleCommand = () =>
+  bundle(
+    {
+      sluice: 'src/cli/main.ts',
+      'workers/worker': 'src/daemon/workers/worker.ts',
+      'config/load-worker': 'src/daemon/config/load-worker.ts',
+    },
+    [],
+    { dir: 'dist/bin', format: 'esm' },
+  );

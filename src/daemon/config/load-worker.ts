@@ -1,0 +1,26 @@
+/** The thread of `load-thread.ts`: loads the configuration, and sends it in parts, one for each message. */
+
+import { constants, setPriority } from 'node:os';
+import { parentPort, workerData } from 'node:worker_threads';
+import { type LoadResult, loadConfig } from './file.ts';
+import type { LoadReply, LoadTask } from './load-thread.ts';
+import { splitPlain } from './plain-parts.ts';
+import { buffersOf, listsOf, withoutLists } from './read-lists.ts';
+
+// Checks come first. Elsewhere it would be the priority of the whole process.
+if (process.platform === 'linux') setPriority(constants.priority.PRIORITY_LOW);
+const { file, overrides } = workerData as LoadTask;
+const replies = repliesTo(loadConfig(file, overrides));
+const sendNext = (): void => {
+  const reply = replies.shift();
+  parentPort?.postMessage(reply, reply && 'lists' in reply ? buffersOf(reply.lists) : []);
+};
+parentPort?.on('message', sendNext);
+sendNext();
+
+function repliesTo(loaded: LoadResult): LoadReply[] {
+  if ('problems' in loaded) return [loaded];
+  const { value, folder } = loaded.plain;
+  const parts = splitPlain({ value: withoutLists(value), folder });
+  return [...parts.map((part) => ({ part })), { lists: listsOf(loaded.config) }];
+}

@@ -1,0 +1,70 @@
+/**
+ * Other runtimes from npm packages (test/runtimes/package.json), installed at the first use.
+ *
+ * A program of test/runtimes/programs/ runs in a folder outside the repository, in which only the package `sluice` is
+ * installed, and prints one line of JSON.
+ */
+
+import { execFile, spawnSync } from 'node:child_process';
+import {
+  cpSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join, resolve } from 'node:path';
+import { promisify } from 'node:util';
+
+const PACKAGES = 'test/runtimes/node_modules';
+
+/** The command of each runtime, relative to its packages, and the arguments before a program. */
+const RUNTIMES: Readonly<Record<string, readonly [command: string, ...args: string[]]>> = {
+  'Node 22': ['node22-linux-x64/bin/node'],
+  'Node 24': ['node24-linux-x64/bin/node'],
+  Bun: ['@oven/bun-linux-x64/bin/bun'],
+  Deno: ['@deno/linux-x64-glibc/deno', 'run', '-A', '--node-modules-dir=manual'],
+};
+
+export const WORKERD: string = resolve(PACKAGES, '@cloudflare/workerd-linux-64/bin/workerd');
+
+/** Whether the runtimes are there, installed if need be. Only Linux on x64 has them; CI fails without. */
+export function hasRuntimes(): boolean {
+  if (!existsSync(WORKERD))
+    spawnSync('npm', ['ci', '--prefix', 'test/runtimes'], { stdio: 'ignore' });
+  if (existsSync(WORKERD)) return true;
+  const message = 'other runtimes could not be installed: npm ci --prefix test/runtimes';
+  if (process.env.CI === 'true') throw new Error(message);
+  console.warn(`\n*** SKIPPED: ${message} ***\n`);
+  return false;
+}
+
+/** A folder with the programs, in which the package is installed; removed by `remove`. */
+export function consumerFolder(): { readonly path: string; remove(): void } {
+  const path = mkdtempSync(join(tmpdir(), 'sluice-runtimes-'));
+  cpSync('test/runtimes/programs', path, { recursive: true });
+  mkdirSync(join(path, 'node_modules'));
+  symlinkSync(resolve('.'), join(path, 'node_modules', 'sluice'), 'junction');
+  writeFileSync(join(path, 'package.json'), '{ "type": "module" }');
+  return { path, remove: () => rmSync(path, { recursive: true, force: true }) };
+}
+
+/** What a program prints, read as JSON, and its warnings. */
+export async function runProgram(
+  runtime: string,
+  folder: string,
+  program: string,
+): Promise<{ readonly printed: unknown; readonly warnings: string }> {
+  const [command, ...args] = RUNTIMES[runtime];
+  const { stdout, stderr } = await promisify(execFile)(
+    resolve(PACKAGES, command),
+    [...args, program],
+    { cwd: folder, timeout: 60_000, env: { ...process.env, NO_COLOR: '1' } },
+  );
+  return { printed: JSON.parse(stdout), warnings: stderr };
+}
+
+export const RUNTIME_NAMES: readonly string[] = Object.keys(RUNTIMES);
