@@ -25,7 +25,10 @@ let isOver = false;
 const loop = async ({ callers: _, ...options }) => {
   while (!isOver) {
     const permit = await api.acquire('key', 1, options);
-    if (permit.verdict !== 'allow') return;
+    if (permit.verdict !== 'allow') {
+      if (permit.reason !== 'too-long') return;
+      continue; // its `wait` has passed
+    }
     permits.push([options.tenant ?? options.flow, permit.dueAt]);
     permit.settle();
   }

@@ -19,7 +19,6 @@ import {
   toBatchDecision,
 } from '../remote-backend.ts';
 import { stateKindOf } from '../remote-limit.ts';
-import { RttEstimator } from '../rtt-estimator.ts';
 import type { Scripts } from './batcher.ts';
 import {
   createRedisContext,
@@ -43,7 +42,6 @@ export class RedisBackend implements PrefetchSource {
   readonly #order: FleetOrder | undefined;
   #policy: Policy;
   #everyMs: Millis;
-  readonly #rtt = new RttEstimator();
   readonly waitForPermit: RemoteBackend['waitForPermit'];
   readonly onUnavailable: OnUnavailable;
 
@@ -101,10 +99,8 @@ export class RedisBackend implements PrefetchSource {
 
   async checkBatch(key: string, costs: readonly number[]): Promise<BatchDecision> {
     try {
-      const aheadMs = lookaheadMs(this.#everyMs, this.#rtt.meanMs);
-      const sentAt = this.#clock.now();
+      const aheadMs = lookaheadMs(this.#everyMs, this.#context.batcher.rtt.meanMs);
       const { value, at } = await this.#context.send(key, `q${aheadMs} ${costs.join(' ')}`);
-      this.#rtt.observe(this.#clock.now() - sentAt);
       const [count, dueIn, last] = String(value).split(' ');
       const granted = Number(count);
       this.#context.fallback.observe(

@@ -182,6 +182,7 @@ for i = 1, #KEYS do
   end
 end
 
+${isFair ? 'serveQueues()' : ''}
 for key, s in pairs(changed) do
 ${isCheckOnly ? "local tail, tailMs = '', 0" : 'local tail, tailMs = packReservations(reservations[key])'}
 ${writeLua(String(width))}
