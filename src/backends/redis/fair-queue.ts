@@ -143,7 +143,7 @@ export class FairQueue {
   #latest = { ms: 0, at: 0 };
   #lastWaiterNumber = 0;
   #cancelHeartbeat: (() => void) | undefined;
-  #subscription: 'none' | 'requested' | 'active' = 'none';
+  #isSubscribed = false;
 
   constructor(options: FairQueueOptions) {
     this.#options = options;
@@ -253,8 +253,8 @@ export class FairQueue {
 
   /** Subscribes to messages. No waiter depends on it: the heartbeat makes up for lost messages. */
   #subscribe(): void {
-    if (this.#subscription !== 'none') return;
-    this.#subscription = 'requested';
+    if (this.#isSubscribed) return;
+    this.#isSubscribed = true;
     const onMessage = (message: string): void => {
       const [id, kind, ms, at] = message.split(' ');
       const waiter = this.#waitersById.get(id);
@@ -263,11 +263,11 @@ export class FairQueue {
     };
     this.#options.subscriber.subscribe(`sluice:turn:${this.#processId}`, onMessage).then(
       () => {
-        this.#subscription = 'active';
-        this.pollNow(); // messages sent before the subscription are lost
+        this.pollNow();
+        for (const waiter of this.#waitersById.values()) this.#requestPermit(waiter); // messages so far are lost
       },
       () => {
-        this.#subscription = 'none'; // the next heartbeat subscribes again
+        this.#isSubscribed = false; // the next heartbeat subscribes again
       },
     );
   }
@@ -423,9 +423,9 @@ export class FairQueue {
   }
 
   /** Leaves Redis's queue, and gives back a permit that was granted meanwhile. */
-  #leaveQueue({ id, queue }: Pick<QueuedWaiter, 'id' | 'queue'>): void {
+  #leaveQueue({ id, queue }: Pick<QueuedWaiter, 'id' | 'queue'>, mode = ''): void {
     const { unsent, clock } = this.#options;
-    this.#pending.add(unsent.send(queue.key, `x${id}`, clock.now() + QUEUE_TTL_MS));
+    this.#pending.add(unsent.send(queue.key, `x${id}${mode}`, clock.now() + QUEUE_TTL_MS));
   }
 
   /** While calls wait: shows that this process is alive, and reads the first waiter. */
@@ -444,11 +444,8 @@ export class FairQueue {
   async #sendHeartbeat(queue: KeyQueue): Promise<void> {
     const { waiters } = queue;
     try {
-      const subscribed = this.#subscription === 'active' ? 'y' : 'n';
-      const { value, at } = await this.#send(
-        queue,
-        () => `b${this.#processId} ${this.#aheadMs} ${subscribed} ${queuedWaiterId(queue)}`,
-      );
+      const heartbeat = () => `b${this.#processId} ${this.#aheadMs} ${queuedWaiterId(queue)}`;
+      const { value, at } = await this.#send(queue, heartbeat);
       if (value === '-') {
         for (const waiter of waiters) this.#requestPermit(waiter); // join again: a waiter still queued there keeps its place
         return;
@@ -458,7 +455,8 @@ export class FairQueue {
       const waiter = this.#waitersById.get(first);
       if (waiter && ms >= 0) this.#scheduleTurn(waiter, ms, at);
       if (waiter || !first.startsWith(`${this.#processId}/`)) return;
-      this.#leaveQueue({ id: first, queue }); // it left while Redis was unavailable
+      // It left while Redis was unavailable, or its permit overtook this reply and is in use.
+      this.#leaveQueue({ id: first, queue }, ' queued');
       if (waiters.size > 0) await this.#sendHeartbeat(queue);
     } catch {
       for (const waiter of waiters) if (!this.#tryFallback(waiter)) break;

@@ -6,9 +6,9 @@
  *                               <remaining> <ms> <token>: a permit that is due in <ms>, at most <ahead>
  *                               with the order fair also <tenant>/<flow> <tenant weight> <flow weight>
  *     x<id>                     leave the queue, and give back a permit that was granted
- *     b<process> <ahead> <y|n> <id>
- *                               heartbeat, and whether the process has subscribed: <head> <ms until its turn>, below 0
- *                               if a call must settle first; - if <id> is missing in the queue
+ *     x<id> queued              leave the queue; a permit that was granted meanwhile is in use
+ *     b<process> <ahead> <id>   heartbeat: <head> <ms until its turn>, below 0 if a call must settle first;
+ *                               - if <id> is missing in the queue
  *
  *     message                   to the process of the waiter, on its channel
  *     <id> turn <ms> <at>       at <at> the waiter was the head, and its permit opens <ms> later
@@ -25,7 +25,8 @@
  *
  * A head is overtaken if its process has no connection that receives the message, or has sent nothing for a while. It is
  * set aside, and returns to the front with the next command of its process. Not every server counts who receives a
- * message (a cluster counts one node): a process that has subscribed and is not counted has the mark `u` at its heartbeat.
+ * message (a cluster counts one node), and a new process subscribes while it waits. So heartbeats have the mark `u` until
+ * a message to the process was counted.
  *
  * In a queue of callers with deadlines, most heads are close to theirs. A head whose permit would be due too late gets
  * none, else permits granted ahead would be lost with them.
@@ -33,8 +34,9 @@
  * Permits are recorded for a while. A request that crossed its permit gets the same one. One that comes long after the
  * permit was due has not got it: the permit is given back, and the waiter is the head again.
  *
- * The script around it defines `peek(key, cost)` and `admit(key, id, cost, ahead)`, which return a verdict and its value,
- * the verdict TOO_LATE included, `release(key, id)`, which gives a recorded permit back, and `grantOnItsWay(key, id)`. It calls `serveQueues()` at its end.
+ * The script around it defines `peek(key, cost)` and `admit(key, id, cost, ahead)`, which return a verdict and its value;
+ * `release(key, id)`, which gives a recorded permit back, or returns its instant too if later permits prevent that;
+ * `record(key, id, dueAt)` and `grantOnItsWay(key, id)`. It calls `serveQueues()` at its end.
  */
 
 import type { RuleSpec } from '../../policies/policy.ts';
@@ -186,7 +188,8 @@ end
 
 local function serveFront(key, ahead)
   grantFront(key, ahead)
-  if headOf(key) ~= informed[key] then notifyHead(key) end
+  local head = headOf(key)
+  if not head or head ~= informed[key] then notifyHead(key) end
 end
 
 -- At the end of the script, once for all its commands.
@@ -208,10 +211,10 @@ QUEUE_COMMANDS.f = function(rest, key)
   local id, cost, ahead, flow = match(rest, '(%S+) (%S+) (%S+) ?(.*)')
   touch(key)
   aheads[key] = math.max(aheads[key] or 0, tonumber(ahead))
-  local _, mark = heartbeatOf(key, id)
-  recordHeartbeat(key, processOf(id), mark == '' and '' or ' ' .. mark)
+  local at, mark = heartbeatOf(key, id)
+  recordHeartbeat(key, processOf(id), (at == 0 or mark == 'u') and ' u' or '')
   local dueAt = grantOnItsWay(key, id)
-  if dueAt then return '0 ' .. exact(math.max(0, dueAt - now)) .. ' 0' end
+  if dueAt then return '0 ' .. exact(dueAt - now) .. ' 0' end
   if release(key, id) then joinFirst(key, id, flow) end -- its permit was lost
   local head = liveHeadOf(key)
   if head and head ~= id and not isQueued(key, id) then
@@ -235,10 +238,12 @@ QUEUE_COMMANDS.f = function(rest, key)
   return encodeDecision(verdict, value) .. ' ' .. exact(dueIn) .. ' ' .. exact(token or 0)
 end
 
-QUEUE_COMMANDS.x = function(id, key)
+QUEUE_COMMANDS.x = function(rest, key)
+  local id, mode = match(rest, '(%S+) ?(%S*)')
   takeBack(key, processOf(id))
   local head = headOf(key)
-  local isReleased, dueAt = release(key, id)
+  local isReleased, dueAt
+  if mode ~= 'queued' then isReleased, dueAt = release(key, id) end
   leave(key, id)
   if dueAt then passOn(key, id, dueAt) end
   if isReleased or head == id then notifyHead(key) end
@@ -246,10 +251,10 @@ QUEUE_COMMANDS.x = function(id, key)
 end
 
 QUEUE_COMMANDS.b = function(rest, key)
-  local process, ahead, isSubscribed, queuedId = match(rest, '(%S+) (%S+) (%S+) ?(%S*)')
+  local process, ahead, queuedId = match(rest, '(%S+) (%S+) ?(%S*)')
   touch(key)
-  local receivers = call('PUBLISH', 'sluice:turn:' .. process, '')
-  recordHeartbeat(key, process, isSubscribed == 'y' and receivers == 0 and ' u' or '')
+  local isCounted = call('PUBLISH', 'sluice:turn:' .. process, '') > 0
+  recordHeartbeat(key, process, isCounted and '' or ' u')
   expireQueue(key)
   serveFront(key, tonumber(ahead))
   if queuedId ~= '' and not grantOnItsWay(key, queuedId) and not isQueued(key, queuedId) then
