@@ -72,13 +72,13 @@ export class RedisBackend implements PrefetchSource {
     return this.#check(key, `n${cost}`, cost);
   }
 
-  checkOnce(
+  async checkOnce(
     key: string,
     cost: number,
     { id, forMs, mayReserve }: Parameters<NonNullable<RemoteBackend['checkOnce']>>[2],
   ): Promise<RemoteDecision> {
     const op = `i${mayReserve ? 'a' : 'n'}${Math.ceil(forMs)} ${cost} ${id}`;
-    return this.#check(key, op, cost);
+    return { ...(await this.#check(key, op, cost)), callId: id };
   }
 
   async #check(key: string, command: string, cost: number): Promise<RemoteDecision> {
@@ -142,8 +142,9 @@ export class RedisBackend implements PrefetchSource {
 
   /** A settlement that cannot be sent is lost: the limit then counts more than was used, never less. */
   async settle(key: string, settlement: Settlement): Promise<void> {
-    const { outcome, cost, used = cost, dueAt } = settlement;
-    await this.#context.send(key, `s${outcome} ${cost} ${used} ${dueAt}`).catch(() => {});
+    const { outcome, cost, used = cost, dueAt, callId } = settlement;
+    const id = callId === undefined ? '' : ` ${callId}`;
+    await this.#context.send(key, `s${outcome} ${cost} ${used} ${dueAt}${id}`).catch(() => {});
   }
 
   /** A report that cannot be sent is lost: the attempt then counts as a failure. */
