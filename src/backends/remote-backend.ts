@@ -18,7 +18,9 @@ export interface RemoteDecision {
   /** A call that begins later than this, on the limiter's clock, has lost its permit; absent: no deadline. */
   readonly usableUntil?: Millis;
   /** The lease of the call, where the server counts calls in flight. */
-  readonly leaseId?: string;
+  readonly leaseId?: string | undefined;
+  /** The id by which the server remembers the call. */
+  readonly callId?: string | undefined;
   /** Of a reservation: what `confirm` and `cancel` name it by. */
   readonly reservationId?: string;
   /** True if the server was unavailable and `onUnavailable` decided. */
@@ -169,6 +171,8 @@ export type FairWaitResult =
       readonly fromFallback: boolean;
       /** The lease of the call, where the server counts calls in flight. */
       readonly leaseId?: string | undefined;
+      /** The id by which the server remembers the call. */
+      readonly callId?: string | undefined;
     }
   | {
       readonly verdict: 'deny';

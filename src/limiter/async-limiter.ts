@@ -242,10 +242,10 @@ export class AsyncLimiter extends LimiterCore implements RemoteLimiterInternals 
 
   /** The permit of a call that the backend has just allowed. */
   permitFor(key: string, cost: number, reply: RemoteDecision, waitedMs: Millis): Permit {
-    const { decision, decidedAt: dueAt, leaseId, fromFallback = false } = reply;
+    const { decision, decidedAt: dueAt, leaseId, callId, fromFallback = false } = reply;
     const isKnown = decision.verdict === 'allow' && !fromFallback;
     const remaining = isKnown ? decision.remaining : undefined;
-    const grant = { verdict: 'allow', dueAt, fromFallback, leaseId } as const;
+    const grant = { verdict: 'allow', dueAt, fromFallback, leaseId, callId } as const;
     return this.#issuePermit(key, cost, grant, waitedMs, remaining);
   }
 
@@ -264,7 +264,10 @@ export class AsyncLimiter extends LimiterCore implements RemoteLimiterInternals 
   ): Promise<Permit | Refusal> {
     requireKey(key);
     requireCost(cost);
-    if (id !== undefined) return this.once(key, id, () => this.acquire(key, cost, options));
+    if (id !== undefined) {
+      const wait = (signal: AbortSignal) => this.acquire(key, cost, { ...options, signal });
+      return this.onceWaiting(key, id, readWaitLimits(options).signal, wait);
+    }
     const { maxWaitMs, ...limits } = readWaitLimits(options);
     const isNow = maxWaitMs <= 0 && !this.#scheduler.hasWaiters(key) && !limits.signal?.aborted;
     if (isNow) return this.tryAcquire(key, cost);
@@ -315,12 +318,12 @@ export class AsyncLimiter extends LimiterCore implements RemoteLimiterInternals 
     waitedMs: Millis,
     remaining?: number,
   ): Permit {
-    const { dueAt, fromFallback, leaseId } = grant;
+    const { dueAt, fromFallback, leaseId, callId } = grant;
     const lease = leaseId === undefined ? undefined : this.#backend.leaseOf?.(leaseId);
     const about = { key, cost, dueAt, issuedAt: this.clock.now(), waitedMs, remaining };
     const init = lease ? { ...about, fencingToken: lease.fencingToken } : about;
     const permit = this.telemetry.issuePermit(init, (result, rttMs) => {
-      this.#settle(key, { ...result, rttMs, cost, dueAt }, fromFallback, leaseId);
+      this.#settle(key, { ...result, rttMs, cost, dueAt }, fromFallback, { leaseId, callId });
     });
     if (lease) lease.onLost = () => endPermit(permit, `limit "${this.name}" lost its lease`);
     return permit;
@@ -347,7 +350,7 @@ export class AsyncLimiter extends LimiterCore implements RemoteLimiterInternals 
   async settle(key: string, result: CallResult = {}): Promise<void> {
     requireKey(key);
     requireResult(result);
-    await this.#settle(key, result, false, undefined);
+    await this.#settle(key, result, false, {});
   }
 
   /** Sends a settlement only if it changes the backend's state: the call did not use what it was charged for. */
@@ -355,7 +358,7 @@ export class AsyncLimiter extends LimiterCore implements RemoteLimiterInternals 
     key: string,
     result: CallResult & PermitResult,
     fromFallback: boolean,
-    leaseId: string | undefined,
+    { leaseId, callId }: Pick<RemoteDecision, 'leaseId' | 'callId'>,
   ): Promise<void> {
     const { outcome = 'ok', cost = 1, used, rttMs, retryAfterMs, dueAt = Number.NaN } = result;
     const known = { ...(used !== undefined && { used }), ...(rttMs !== undefined && { rttMs }) };
@@ -369,7 +372,7 @@ export class AsyncLimiter extends LimiterCore implements RemoteLimiterInternals 
     const sent =
       isAsCharged || !isKnown
         ? undefined
-        : this.#backend.settle(key, { outcome, cost, dueAt, leaseId, ...known });
+        : this.#backend.settle(key, { outcome, cost, dueAt, leaseId, callId, ...known });
     this.#scheduler.wake(key); // its check follows the settlement, in the same round trip or the next
     await sent;
   }

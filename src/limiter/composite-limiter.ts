@@ -215,6 +215,10 @@ export class CompositeLimiter implements LimiterInternals {
   }
 
   #once<T extends Decided | Promise<Decided>>(key: string, id: string, decide: () => T): T {
+    return this.#callsById(key, id).once(key, id, decide);
+  }
+
+  #callsById(key: string, id: string): RememberedCalls {
     requireKey(key);
     requireId(id);
     if (this.#remembered === undefined) {
@@ -222,7 +226,7 @@ export class CompositeLimiter implements LimiterInternals {
       const isRepeatable = this.isCheckOnly ? undefined : isHeld;
       this.#remembered = new RememberedCalls(this.clock, this.random, idForMs, isRepeatable);
     }
-    return this.#remembered.once(key, id, decide);
+    return this.#remembered;
   }
 
   /** Nothing is reserved ahead: allow or deny. */
@@ -290,7 +294,8 @@ export class CompositeLimiter implements LimiterInternals {
   async acquire(key: string, cost = 1, options: AcquireOptions = {}): Promise<Permit | Refusal> {
     if (options.id !== undefined) {
       const { id, ...rest } = options;
-      return this.#once(key, id, () => this.acquire(key, cost, rest));
+      const wait = (signal: AbortSignal) => this.acquire(key, cost, { ...rest, signal });
+      return this.#callsById(key, id).onceWaiting(key, id, readWaitLimits(rest).signal, wait);
     }
     const { reserved, waitedMs, refusal } = await this.#reserveWaiting(key, cost, options);
     return refusal ?? this.#issuePermit(key, cost, reserved, waitedMs);

@@ -85,12 +85,27 @@ export abstract class LimiterCore {
     id: string,
     decide: () => T,
   ): T {
+    const calls = this.#callsById(key, id);
+    return this.isClosed ? decide() : calls.once(key, id, decide);
+  }
+
+  /** The same for a call that waits, which is aborted when all its callers have. */
+  protected onceWaiting<T extends Decided>(
+    key: string,
+    id: string,
+    signal: AbortSignal | undefined,
+    wait: (signal: AbortSignal) => Promise<T>,
+  ): Promise<T> {
+    return this.#callsById(key, id).onceWaiting(key, id, signal, wait);
+  }
+
+  #callsById(key: string, id: string): RememberedCalls {
     requireKey(key);
     requireId(id);
     const { needsOutcome } = this.policy;
     const isRepeatable = needsOutcome ? isHeld : undefined;
     this.#remembered ??= new RememberedCalls(this.clock, this.random, this.idForMs, isRepeatable);
-    return this.isClosed ? decide() : this.#remembered.once(key, id, decide);
+    return this.#remembered;
   }
 
   /** The rule that decides. */

@@ -28,6 +28,12 @@ interface RememberedCall {
   readonly until: Millis;
 }
 
+/** A call that waits for one or more callers. */
+interface WaitingCall {
+  readonly controller: AbortController;
+  callers: number;
+}
+
 /** A decision, a permit or a refusal. */
 export interface Decided {
   readonly verdict: string;
@@ -47,6 +53,7 @@ export class RememberedCalls<Result extends object = Decided> {
   readonly #isCharged: (result: Result) => boolean;
   readonly #periodMs: Millis;
   readonly #calls = new Map<number, RememberedCall>();
+  readonly #waiting = new WeakMap<object, WaitingCall>();
   /** Created with the first id: a seeded source of random numbers is not used before. */
   #hasher: Hasher | undefined;
 
@@ -83,6 +90,27 @@ export class RememberedCalls<Result extends object = Decided> {
     return result;
   }
 
+  /**
+   * The same for a call that waits: repeats join it. A caller that aborts leaves alone, and the call is aborted when its
+   * last caller leaves.
+   */
+  onceWaiting<T extends Result>(
+    key: string,
+    id: string,
+    signal: AbortSignal | undefined,
+    wait: (signal: AbortSignal) => Promise<T>,
+  ): Promise<T> {
+    if (signal?.aborted) return Promise.reject(signal.reason);
+    const result = this.once(key, id, () => {
+      const controller = new AbortController();
+      const waiting = wait(controller.signal);
+      this.#waiting.set(waiting, { controller, callers: 0 });
+      return waiting;
+    });
+    const call = this.#waiting.get(result);
+    return call ? join(result, call, signal) : result;
+  }
+
   #remember(hash: number, result: unknown): RememberedCall {
     const now = this.#clock.now();
     this.#calls.delete(hash); // so that it is the last entry: the newest
@@ -101,6 +129,24 @@ export class RememberedCalls<Result extends object = Decided> {
     this.#hasher.hash(`${key.length} ${key}${id}`);
     return (this.#hasher.high & 0x1fffff) * 2 ** 32 + (this.#hasher.low >>> 0);
   }
+}
+
+function join<T>(
+  result: Promise<T>,
+  call: WaitingCall,
+  signal: AbortSignal | undefined,
+): Promise<T> {
+  call.callers++;
+  if (!signal) return result;
+  return new Promise((resolve, reject) => {
+    const onAbort = (): void => {
+      if (--call.callers === 0) call.controller.abort(signal.reason);
+      reject(signal.reason);
+    };
+    const onEnd = (): void => signal.removeEventListener('abort', onAbort);
+    signal.addEventListener('abort', onAbort, { once: true });
+    result.then(resolve, reject).then(onEnd);
+  });
 }
 
 /** @throws {ConfigError} for an id that cannot be remembered. */

@@ -139,13 +139,17 @@ export class RemoteCompositeLimiter implements RemoteLimiterInternals {
 
   /** The charges of several limits have no id in common on their servers: this process remembers the call. */
   #once<T extends Decided>(key: string, id: string, decide: () => Promise<T>): Promise<T> {
+    return this.#callsById(key, id).once(key, id, decide);
+  }
+
+  #callsById(key: string, id: string): RememberedCalls {
     requireKey(key);
     requireId(id);
     if (this.#remembered === undefined) {
       const idForMs = Math.min(...this.components.map(({ limiter }) => limiter.idForMs));
       this.#remembered = new RememberedCalls(this.clock, this.random, idForMs);
     }
-    return this.#remembered.once(key, id, decide);
+    return this.#remembered;
   }
 
   async check(key: string, cost = 1, options: IdOptions = {}): Promise<Decision> {
@@ -196,7 +200,8 @@ export class RemoteCompositeLimiter implements RemoteLimiterInternals {
   ): Promise<Permit | Refusal> {
     if (options.id !== undefined) {
       const { id, ...rest } = options;
-      return this.#once(key, id, () => this.acquire(key, cost, rest));
+      const wait = (signal: AbortSignal) => this.acquire(key, cost, { ...rest, signal });
+      return this.#callsById(key, id).onceWaiting(key, id, readWaitLimits(rest).signal, wait);
     }
     const calls = this.#callsOf(key, cost);
     const { maxWaitMs, ...limits } = readWaitLimits(options);

@@ -250,7 +250,8 @@ export class SyncLimiter extends LimiterCore implements LimiterInternals {
     const limits = readWaitLimits(options);
     if (options.id !== undefined) {
       const { id, ...rest } = options;
-      return this.once(key, id, () => this.acquire(key, cost, rest));
+      const wait = (signal: AbortSignal) => this.acquire(key, cost, { ...rest, signal });
+      return this.onceWaiting(key, id, limits.signal, wait);
     }
     const partitionIndex = partitionIndexOf(this.policy, options);
     const since = this.clock.now();

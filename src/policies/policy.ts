@@ -41,6 +41,8 @@ export interface Settlement {
   readonly partition?: number | undefined;
   /** The lease to release, where a remote backend counts calls in flight. */
   readonly leaseId?: string | undefined;
+  /** The id of the call, where a remote backend remembers it. */
+  readonly callId?: string | undefined;
 }
 
 /** Which part of a limit one member of a pool of processes may spend. */

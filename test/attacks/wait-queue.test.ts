@@ -1,9 +1,11 @@
 /** Attacks a wait queue that all keys share: one key, or many keys of one client, fill it. */
 
 import { describe, expect, test } from 'vitest';
+import type { CommandText } from '../../src/backends/redis/batcher.ts';
 import { FairQueue } from '../../src/backends/redis/fair-queue.ts';
 import { UnsentCommands } from '../../src/backends/redis/unsent-commands.ts';
 import type { RemoteBackend, RemoteBackendFactory } from '../../src/backends/remote-backend.ts';
+import { RttEstimator } from '../../src/backends/rtt-estimator.ts';
 import { deny } from '../../src/core/decision.ts';
 import { limiter } from '../../src/limiter/limiter.ts';
 import { VirtualClock } from '../../src/testing/index.ts';
@@ -52,12 +54,15 @@ function remote(): Attacked {
 
 function fleetWide(): Attacked {
   const clock = new VirtualClock();
-  const send = async (_key: string, text: string) => ({
-    value: text.startsWith('f') ? '-' : 0, // queued behind a waiter of another process
-    at: clock.now(),
-  });
+  const send = async (_key: string, command: CommandText) => {
+    const text = typeof command === 'string' ? command : command();
+    const value = text.startsWith('f') ? '-' : 0; // queued behind a waiter of another process
+    return { value, at: clock.now() };
+  };
   const fairQueue = new FairQueue({
     send,
+    rtt: new RttEstimator(),
+    toRedisTime: (_key, at) => at,
     clock,
     random: () => 0.5,
     subscriber: {

@@ -24,9 +24,13 @@ const permits = [];
 let isOver = false;
 const loop = async ({ callers: _, ...options }) => {
   while (!isOver) {
+    const since = performance.now();
     const permit = await api.acquire('key', 1, options);
-    if (permit.verdict !== 'allow') return;
-    permits.push([options.tenant ?? options.flow, permit.dueAt]);
+    if (permit.verdict !== 'allow') {
+      if (permit.reason !== 'too-long') return;
+      continue; // its `wait` has passed
+    }
+    permits.push([options.tenant ?? options.flow, permit.dueAt, performance.now() - since]);
     permit.settle();
   }
 };

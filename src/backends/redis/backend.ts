@@ -19,7 +19,6 @@ import {
   toBatchDecision,
 } from '../remote-backend.ts';
 import { stateKindOf } from '../remote-limit.ts';
-import { RttEstimator } from '../rtt-estimator.ts';
 import type { Scripts } from './batcher.ts';
 import {
   createRedisContext,
@@ -43,7 +42,6 @@ export class RedisBackend implements PrefetchSource {
   readonly #order: FleetOrder | undefined;
   #policy: Policy;
   #everyMs: Millis;
-  readonly #rtt = new RttEstimator();
   readonly waitForPermit: RemoteBackend['waitForPermit'];
   readonly onUnavailable: OnUnavailable;
 
@@ -74,13 +72,13 @@ export class RedisBackend implements PrefetchSource {
     return this.#check(key, `n${cost}`, cost);
   }
 
-  checkOnce(
+  async checkOnce(
     key: string,
     cost: number,
     { id, forMs, mayReserve }: Parameters<NonNullable<RemoteBackend['checkOnce']>>[2],
   ): Promise<RemoteDecision> {
     const op = `i${mayReserve ? 'a' : 'n'}${Math.ceil(forMs)} ${cost} ${id}`;
-    return this.#check(key, op, cost);
+    return { ...(await this.#check(key, op, cost)), callId: id };
   }
 
   async #check(key: string, command: string, cost: number): Promise<RemoteDecision> {
@@ -101,10 +99,8 @@ export class RedisBackend implements PrefetchSource {
 
   async checkBatch(key: string, costs: readonly number[]): Promise<BatchDecision> {
     try {
-      const aheadMs = lookaheadMs(this.#everyMs, this.#rtt.meanMs);
-      const sentAt = this.#clock.now();
+      const aheadMs = lookaheadMs(this.#everyMs, this.#context.batcher.rtt.meanMs);
       const { value, at } = await this.#context.send(key, `q${aheadMs} ${costs.join(' ')}`);
-      this.#rtt.observe(this.#clock.now() - sentAt);
       const [count, dueIn, last] = String(value).split(' ');
       const granted = Number(count);
       this.#context.fallback.observe(
@@ -146,8 +142,9 @@ export class RedisBackend implements PrefetchSource {
 
   /** A settlement that cannot be sent is lost: the limit then counts more than was used, never less. */
   async settle(key: string, settlement: Settlement): Promise<void> {
-    const { outcome, cost, used = cost, dueAt } = settlement;
-    await this.#context.send(key, `s${outcome} ${cost} ${used} ${dueAt}`).catch(() => {});
+    const { outcome, cost, used = cost, dueAt, callId } = settlement;
+    const id = callId === undefined ? '' : ` ${callId}`;
+    await this.#context.send(key, `s${outcome} ${cost} ${used} ${dueAt}${id}`).catch(() => {});
   }
 
   /** A report that cannot be sent is lost: the attempt then counts as a failure. */

@@ -21,6 +21,7 @@ import { UnavailableError } from '../../core/errors.ts';
 import { cryptoRandom } from '../../core/random.ts';
 import { CircuitBreaker, RejectionPacer } from '../circuit-breaker.ts';
 import { randomId } from '../remote-limit.ts';
+import { RttEstimator } from '../rtt-estimator.ts';
 import { CallDeadlines } from './call-deadlines.ts';
 import type { RedisConnection, ScriptReply } from './client.ts';
 import { RESERVATION_TTL_MS, RESERVED_ERROR } from './lua-reservations.ts';
@@ -36,13 +37,19 @@ const MAX_IN_FLIGHT = 16 * MAX_BATCH_SIZE;
 /** With this many unavailable slots, the whole cluster counts as unavailable. */
 const MAX_UNAVAILABLE_SLOTS = 64;
 
+/** A command, or what makes it when it is sent. */
+export type CommandText = string | (() => string);
+
+const textOf = ({ command }: PendingCommand): string =>
+  typeof command === 'string' ? command : command();
+
 interface PendingCommand {
   readonly key: string;
   /** All keys of a joint check, which is one command for several keys. */
   readonly jointKeys?: readonly string[] | undefined;
   /** The hash slot of the key in a cluster; 0 without one. */
   readonly slot: number;
-  readonly command: string;
+  readonly command: CommandText;
   readonly resolve: (reply: TimedReply) => void;
   readonly reject: (error: unknown) => void;
 }
@@ -64,7 +71,7 @@ export interface Scripts {
 }
 
 /** Commands without a decision (settle, hits, report, leave queue, undo): Redis executes them even when they are late. */
-const isOneWay = ({ command }: PendingCommand): boolean => /^[shrxu]/.test(command);
+const isOneWay = (command: PendingCommand): boolean => /^[shrxu]/.test(textOf(command));
 
 /** Commands that would count twice if Redis executed them twice: settle, hits, report, credit. */
 const countsOnce = (text: string): boolean => /^[shrg]/.test(text);
@@ -120,6 +127,8 @@ export class ScriptBatcher {
   #batches: (readonly PendingCommand[])[] = [];
   #inFlightCount = 0;
   #isClosed = false;
+  /** Of all calls. */
+  readonly rtt = new RttEstimator();
   readonly #rejectionPacer = new RejectionPacer();
 
   constructor(
@@ -149,7 +158,7 @@ export class ScriptBatcher {
   }
 
   /** Rejects with an UnavailableError if there is no reply in time. */
-  send(key: string, command: string, jointKeys?: readonly string[]): Promise<TimedReply> {
+  send(key: string, command: CommandText, jointKeys?: readonly string[]): Promise<TimedReply> {
     if (jointKeys) this.#hasJoint = true;
     const slot = this.#connection.isCluster ? slotOf(key) : 0;
     if (this.#isUnavailable(slot))
@@ -243,7 +252,7 @@ export class ScriptBatcher {
   }
 
   async #sendBatch(commands: readonly PendingCommand[], isRetry = false): Promise<void> {
-    const texts = commands.map(({ command }) => command);
+    const texts = commands.map(textOf);
     const isUniform = texts.every((text) => text === texts[0]);
     const isCheckOnly =
       texts.every((text) => text.startsWith('a')) && !(this.#clock.now() < this.#isReservedUntil);
@@ -323,6 +332,7 @@ export class ScriptBatcher {
   /** A reply shows that Redis's clock is ahead by `at - sentAt` at most, and by `at - now` at least. */
   #learnOffset(slot: number, at: Millis, sentAt: Millis): void {
     const now = this.#clock.now();
+    this.rtt.observe(now - sentAt);
     if (now - sentAt > this.#deadlineMs) return; // too inexact
     const known = this.#clockOffsetMs[slot];
     if (!(known >= at - now && known <= at - sentAt)) this.#clockOffsetMs[slot] = at - sentAt;

@@ -65,6 +65,34 @@ describe.skipIf(!redisServer())('ids of calls in Redis', () => {
     }
   });
 
+  test('id: a permit settled as ignored is forgotten, and its repeat is charged in every process', async () => {
+    const limit = { bucket: { rate: 0.001, burst: 20 } };
+    const [a, b] = [shared(limit), shared(limit, fixture.secondClient)];
+    const id = 'order 17\nof bob';
+    const permits = [await a.tryAcquire('k', 4, { id }), await b.tryAcquire('k', 4, { id })];
+    expect((await a.inspect('k'))?.remaining).toBe(16);
+    for (const permit of permits)
+      if (permit.verdict === 'allow') permit.settle({ outcome: 'ignored' });
+    await expect.poll(async () => (await a.inspect('k'))?.remaining).toBe(20);
+    expect((await b.tryAcquire('k', 4, { id })).verdict).toBe('allow');
+    expect((await a.inspect('k'))?.remaining).toBe(16); // charged again
+    expect(await a.check('k', 4, { id })).toEqual({ verdict: 'allow', remaining: 16 });
+    expect((await a.inspect('k'))?.remaining).toBe(16);
+  });
+
+  test('id: two processes with the permit of one call return what it did not use once', async () => {
+    const limit = { bucket: { rate: 0.001, burst: 20 } };
+    const [a, b] = [shared(limit), shared(limit, fixture.secondClient)];
+    await a.check('k', 6);
+    for (const api of [a, b]) {
+      const permit = await api.tryAcquire('k', 8, { id: 'x' });
+      if (permit.verdict === 'allow') permit.settle({ used: 3 });
+    }
+    await expect.poll(async () => (await a.inspect('k'))?.remaining).toBe(11);
+    await b.check('k', 1); // behind the second settlement
+    expect((await a.inspect('k'))?.remaining).toBe(10);
+  });
+
   test('id: Redis forgets it after idFor', async () => {
     const limit = { bucket: { rate: 0.001, burst: 20 } };
     const [a, b] = [

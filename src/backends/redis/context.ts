@@ -95,7 +95,17 @@ export function createRedisContext(
   const fixed = { grantsAhead: grantsAhead(policy.specs ?? []), order: fleetOrderOf(context) };
   const fairQueue =
     subscriber &&
-    new FairQueue({ ...context, ...fixed, send, unsent, fallback, subscriber, trackLease });
+    new FairQueue({
+      ...context,
+      ...fixed,
+      send,
+      rtt: batcher.rtt,
+      toRedisTime,
+      unsent,
+      fallback,
+      subscriber,
+      trackLease,
+    });
   let current = policy;
   const change: RedisContext['change'] = async (next, nextScripts, convert) => {
     if (!batcher.isAvailable) throw new UnavailableError('Redis');

@@ -8,14 +8,14 @@ import { type Clock, schedule, systemClock } from '../../core/clock.ts';
 import type { RemoteLimiter } from '../../limiter/async-limiter.ts';
 import { limiter } from '../../limiter/limiter.ts';
 import { VirtualClock } from '../../testing/index.ts';
-import type { TimedReply } from './batcher.ts';
+import { RttEstimator } from '../rtt-estimator.ts';
+import type { CommandText, TimedReply } from './batcher.ts';
 import { FairQueue } from './fair-queue.ts';
 import { type RedisOptions, redis } from './options.ts';
 import { UnsentCommands } from './unsent-commands.ts';
 
 const QUEUE = 'sluice:{api:token}:spacing:queue';
 const ALIVE = 'sluice:{api:token}:spacing:heartbeats';
-const LATER = '9999999999999';
 
 describe.skipIf(redisServer() === undefined).each([
   ['node-redis', nodeRedis],
@@ -38,6 +38,19 @@ describe.skipIf(redisServer() === undefined).each([
     vi.waitFor(() => expect(stage.cli('LLEN', QUEUE)).toBe(String(length)), {
       timeout: 5000,
     });
+
+  /** The head is a waiter of a process that is alive and never requests, until it is removed. */
+  function addGhost(): () => void {
+    const sendHeartbeat = () =>
+      stage.cli('HSET', ALIVE, 'ghost', `${Date.now()} u`) && stage.cli('PERSIST', ALIVE);
+    stage.cli('RPUSH', QUEUE, 'ghost/1/-/1000');
+    sendHeartbeat();
+    const timer = setInterval(sendHeartbeat, 200);
+    return () => {
+      clearInterval(timer);
+      stage.cli('LREM', QUEUE, '1', 'ghost/1/-/1000');
+    };
+  }
 
   /** Redis is paused, and a check has noticed it. */
   async function whilePaused(api: RemoteLimiter, act: () => Promise<void>): Promise<void> {
@@ -130,10 +143,9 @@ describe.skipIf(redisServer() === undefined).each([
     const waiting = [a.acquire('token'), b.acquire('token'), b.acquire('token')];
     await queueLengthIs(3);
     stage.cli('FLUSHALL');
-    stage.cli('RPUSH', QUEUE, 'ghost/1/1');
-    stage.cli('HSET', ALIVE, 'ghost', LATER);
+    const removeGhost = addGhost();
     await queueLengthIs(4);
-    stage.cli('LPOP', QUEUE);
+    removeGhost();
     const entries = await Promise.all(waiting);
     expect(entries.map(({ verdict }) => verdict)).toEqual(['allow', 'allow', 'allow']);
   }, 10_000);
@@ -142,8 +154,7 @@ describe.skipIf(redisServer() === undefined).each([
     const api = fair(50);
     await api.acquire('token');
     await api.acquire('token');
-    stage.cli('RPUSH', QUEUE, 'ghost/1/1');
-    stage.cli('HSET', ALIVE, 'ghost', LATER);
+    const removeGhost = addGhost();
     const abort = new AbortController();
     const leaving = [1, 2, 3].map(() => api.acquire('token', 1, { signal: abort.signal }));
     const left = Promise.allSettled(leaving);
@@ -155,7 +166,7 @@ describe.skipIf(redisServer() === undefined).each([
       await left;
     });
     await vi.waitFor(() => expect(api.stats().isAvailable).toBe(true), { timeout: 3000 });
-    stage.cli('LPOP', QUEUE);
+    removeGhost();
     expect((await staying).verdict).toBe('allow');
   }, 10_000);
 
@@ -212,13 +223,16 @@ describe('fair queue: a waiter that left while its check was on the way', () => 
   /** A queue whose commands are answered by hand. */
   function stage() {
     const sent: { text: string; answer: (value: string | number) => void }[] = [];
-    const send = (_key: string, text: string): Promise<TimedReply> =>
+    const send = (_key: string, command: CommandText): Promise<TimedReply> =>
       new Promise((resolve) => {
+        const text = typeof command === 'string' ? command : command();
         sent.push({ text: text.split(' ')[0], answer: (value) => resolve({ value, at: 0 }) });
       });
     const clock = new VirtualClock();
     const fairQueue = new FairQueue({
       send,
+      rtt: new RttEstimator(),
+      toRedisTime: (_key, at) => at,
       clock,
       random: () => 0.5,
       subscriber: {

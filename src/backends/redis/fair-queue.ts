@@ -7,13 +7,16 @@
  *                └── deadline, abort: leaves                         └──▶ the next waiter gets its turn ──▶ …
  *
  * Without it each process has its own queue, and which process is served first is random. A waiter requests before its
- * permit opens, by the time that messages take. Its request also grants the permits that open soon to the waiters behind
- * it, by message, so a long round trip costs no permits. Where calls in flight are counted, a settled call wakes the
- * first waiter.
+ * permit opens, by the time that messages take. Each request and each heartbeat also grants the permits that open soon to the
+ * waiters at the front, by message, so neither a long round trip nor a slow process costs permits. Where calls in flight
+ * are counted, a settled call wakes the first waiter.
  *
- * Messages may be lost, so each process sends a heartbeat once a second, which also returns the first waiter. Redis
- * skips a first waiter whose process has sent none for a while. The heartbeat also finds a queue that Redis has lost,
- * waiters that Redis has skipped or whose permit was lost on the way (all join again), and queue entries without a waiter.
+ * How soon is "soon"? A permit is lost if the request that grants it arrives after it opened. So this process measures how
+ * late its requests arrive, round trip and late timers included, and requests that much earlier.
+ *
+ * Messages may be lost, so each process sends heartbeats, which also return the first waiter. Redis sets a first waiter
+ * aside whose process has sent none for a while. The heartbeat also finds a queue that Redis has lost, waiters whose permit
+ * was lost on the way (both join again), and queue entries without a waiter.
  *
  * With the order fair, a waiter that joins may become the first. The waiter that was first then gets its turn again later.
  *
@@ -31,8 +34,8 @@ import type { Random } from '../../core/random.ts';
 import { type Waiter, WaiterSet } from '../../core/waiter-set.ts';
 import { CLOSED_REFUSAL, type FairWaitLimits, type FairWaitResult } from '../remote-backend.ts';
 import { randomId } from '../remote-limit.ts';
-import { RttEstimator } from '../rtt-estimator.ts';
-import type { TimedReply } from './batcher.ts';
+import type { RttEstimator } from '../rtt-estimator.ts';
+import type { CommandText, TimedReply } from './batcher.ts';
 import type { Subscriber } from './client.ts';
 import type { Fallback } from './local-fallback.ts';
 import type { FleetOrder } from './lua-fair-order.ts';
@@ -45,19 +48,26 @@ const HEARTBEAT_MS: Millis = PROCESS_TIMEOUT_MS / 3;
 /** Timers are late by one or two milliseconds, in a busy process by many more. */
 const TIMER_LATENESS_MS: Millis = 25;
 
+/** How long a late request is remembered: after this time half of its lateness counts. */
+const LATENESS_HALF_LIFE_MS: Millis = 10_000;
+
 /** The longest time that a permit is granted before it opens. */
 const MAX_AHEAD_MS: Millis = 1000;
+
+const TOO_LONG: FairWaitResult = { verdict: 'deny', retryAfterMs: 0, reason: 'too-long' };
 
 const QUEUE_FULL: FairWaitResult = { verdict: 'deny', retryAfterMs: 0, reason: 'queue-full' };
 
 /** No call has this flow: it takes the place of the longest one. */
 const NO_FLOW: Flow = { ...DEFAULT_FLOW, tenant: '' };
 
-/** A permit, or a turn, that a message announced while a request was on the way. */
+/** What a message says: the waiter is first, has a permit, or gets none before its deadline. */
 interface Announcement {
+  readonly kind: 'turn' | 'permit' | 'late';
+  /** From `at` until the permit opens or is due. */
   readonly ms: Millis;
-  /** When the permit was granted, on Redis's clock; NaN for a turn. */
-  readonly grantedAt: Millis;
+  /** On Redis's clock. */
+  readonly at: Millis;
 }
 
 interface QueuedWaiter extends Waiter<FairWaitResult> {
@@ -69,7 +79,10 @@ interface QueuedWaiter extends Waiter<FairWaitResult> {
   isRequesting: boolean;
   /** Whether it has a permit that is not due yet. */
   isGranted: boolean;
+  /** By a message, while a request was on the way. */
   announced: Announcement | undefined;
+  /** When its permit opens, on Redis's clock, if it has been told. */
+  opensAt: Millis | undefined;
   cancelTimer: (() => void) | undefined;
 }
 
@@ -82,10 +95,13 @@ interface KeyQueue {
   readonly clockOffset: ClockOffset;
 }
 
-export type SendCommand = (key: string, command: string) => Promise<TimedReply>;
+export type SendCommand = (key: string, command: CommandText) => Promise<TimedReply>;
 
 export interface FairQueueOptions {
   readonly send: SendCommand;
+  readonly rtt: Pick<RttEstimator, 'meanMs' | 'upperBoundMs'>;
+  /** NaN before the first reply. */
+  readonly toRedisTime: (key: string, at: Millis) => Millis;
   readonly unsent: UnsentCommands;
   readonly clock: Clock;
   readonly random: Random;
@@ -123,7 +139,8 @@ export class FairQueue {
   readonly #waiters: WaiterSet<FairWaitResult, QueuedWaiter>;
   readonly #longest = new LongestQueue<KeyQueue>();
   readonly #pending = new PendingSet();
-  readonly #rtt = new RttEstimator();
+  /** How late a request arrived, and when. */
+  #latest = { ms: 0, at: 0 };
   #lastWaiterNumber = 0;
   #cancelHeartbeat: (() => void) | undefined;
   #isSubscribed = false;
@@ -133,7 +150,7 @@ export class FairQueue {
     this.#processId = randomId(options.random);
     this.#waiters = new WaiterSet({
       ...options,
-      expiredResult: () => ({ verdict: 'deny', retryAfterMs: 0, reason: 'too-long' }),
+      expiredResult: () => TOO_LONG,
       onRemove: (waiter) => this.#removeFromQueue(waiter),
       onAbandon: (waiters) => {
         for (const waiter of waiters) this.#leaveQueue(waiter);
@@ -153,12 +170,14 @@ export class FairQueue {
     this.#subscribe();
     return new Promise((resolve, reject) => {
       const queue = this.#queues.get(key) ?? this.#createQueue(key);
+      const deadline = this.#options.clock.now() + maxWaitMs;
+      const number = ++this.#lastWaiterNumber;
       const waiter: QueuedWaiter = {
-        id: `${this.#processId}/${++this.#lastWaiterNumber}/${cost}`,
+        id: `${this.#processId}/${number}/${this.#redisDeadline(key, deadline)}/${cost}`,
         cost,
         queue,
         flow,
-        deadline: this.#options.clock.now() + maxWaitMs,
+        deadline,
         signal,
         resolve,
         reject,
@@ -166,6 +185,7 @@ export class FairQueue {
         isRequesting: false,
         isGranted: false,
         announced: undefined,
+        opensAt: undefined,
         cancelTimer: undefined,
       };
       this.#waiters.add(waiter);
@@ -177,6 +197,13 @@ export class FairQueue {
       this.#requestPermit(waiter);
       this.#scheduleHeartbeat();
     });
+  }
+
+  /** `-` for none, or while Redis's clock is unknown. */
+  #redisDeadline(key: string, deadline: Millis): string {
+    const { toRedisTime, rtt } = this.#options;
+    const at = toRedisTime(key, deadline) - rtt.meanMs; // it is too late by a round trip at most
+    return Number.isFinite(at) ? String(Math.floor(at)) : '-';
   }
 
   /** Refuses all waiters at once; resolves when none of this process is left in Redis's queue. */
@@ -229,40 +256,62 @@ export class FairQueue {
     if (this.#isSubscribed) return;
     this.#isSubscribed = true;
     const onMessage = (message: string): void => {
-      const [id, ms, grantedAt] = message.split(' ');
+      const [id, kind, ms, at] = message.split(' ');
       const waiter = this.#waitersById.get(id);
-      if (waiter) this.#onMessage(waiter, { ms: Number(ms), grantedAt: Number(grantedAt) });
+      const announced = { kind: kind as Announcement['kind'], ms: Number(ms), at: Number(at) };
+      if (waiter) this.#onMessage(waiter, announced);
     };
     this.#options.subscriber.subscribe(`sluice:turn:${this.#processId}`, onMessage).then(
-      () => this.pollNow(), // messages sent before the subscription are lost
+      () => {
+        this.pollNow();
+        for (const waiter of this.#waitersById.values()) this.#requestPermit(waiter); // messages so far are lost
+      },
       () => {
         this.#isSubscribed = false; // the next heartbeat subscribes again
       },
     );
   }
 
-  #send({ key }: KeyQueue, text: string): Promise<TimedReply> {
-    return this.#pending.add(this.#options.send(key, text));
+  #send({ key }: KeyQueue, command: CommandText): Promise<TimedReply> {
+    return this.#pending.add(this.#options.send(key, command));
   }
 
-  /** A waiter that has left sends a command that gives its permit back. */
   #onMessage(waiter: QueuedWaiter, announced: Announcement): void {
-    const { ms, grantedAt } = announced;
+    const { kind, ms, at } = announced;
     if (waiter.isRequesting) waiter.announced = announced;
-    else if (Number.isNaN(grantedAt)) this.#scheduleTurn(waiter, ms);
-    else this.#onGrant(waiter, ms, grantedAt + ms);
+    else if (kind === 'permit') this.#onGrant(waiter, ms, at + ms);
+    else if (kind === 'turn') this.#scheduleTurn(waiter, ms, at);
+    else this.#waiters.resolve(waiter, TOO_LONG);
   }
 
-  /** How long before it opens a permit is granted. A request and its message take a round trip; another one is slack. */
+  /**
+   * How long before it opens a permit is granted. A message and the request that follows it take a round trip; another
+   * one is slack, or what requests were late by.
+   */
   get #aheadMs(): Millis {
-    if (!this.#options.grantsAhead) return 0;
-    return Math.min(MAX_AHEAD_MS, 2 * this.#rtt.meanMs + TIMER_LATENESS_MS);
+    const { grantsAhead, rtt, clock } = this.#options;
+    if (!grantsAhead) return 0;
+    if (rtt.meanMs === 0) return TIMER_LATENESS_MS;
+    const { ms, at } = this.#latest;
+    const lateMs = ms * 2 ** ((at - clock.now()) / LATENESS_HALF_LIFE_MS);
+    const leastMs = Math.max(2 * rtt.meanMs, rtt.upperBoundMs, lateMs);
+    return Math.min(MAX_AHEAD_MS, leastMs + TIMER_LATENESS_MS);
   }
 
-  /** The waiter is first, and its permit opens in `ms`. */
-  #scheduleTurn(waiter: QueuedWaiter, ms: Millis): void {
+  /** A request of the first waiter should arrive `aheadMs` before its permit opens. */
+  #observeLateness(lateMs: Millis): void {
+    const { clock } = this.#options;
+    const { ms, at } = this.#latest;
+    const now = clock.now();
+    const decayedMs = ms * 2 ** ((at - now) / LATENESS_HALF_LIFE_MS);
+    if (lateMs > decayedMs) this.#latest = { ms: Math.min(lateMs, MAX_AHEAD_MS), at: now };
+  }
+
+  /** The waiter is first, and its permit opens `ms` after `at`. */
+  #scheduleTurn(waiter: QueuedWaiter, ms: Millis, at: Millis): void {
     if (!waiter.isWaiting || waiter.isRequesting || waiter.isGranted) return;
-    const leadMs = this.#aheadMs + this.#rtt.meanMs / 2; // the request takes half a round trip
+    waiter.opensAt = at + ms;
+    const leadMs = this.#aheadMs + this.#options.rtt.meanMs / 2; // the request takes half a round trip
     this.#startTimer(waiter, Math.max(0, ms - leadMs), () => this.#requestPermit(waiter));
   }
 
@@ -280,13 +329,19 @@ export class FairQueue {
     if (!waiter.isWaiting || waiter.isRequesting || waiter.isGranted) return;
     waiter.isRequesting = true;
     waiter.announced = undefined;
-    const { clock } = this.#options;
+    const { opensAt = Number.NaN } = waiter;
+    waiter.opensAt = undefined;
+    const { clock, order } = this.#options;
+    const flow = order === 'fair' ? encodeFlow(waiter.flow) : '';
+    let aheadMs = 0;
+    const request = (): string => {
+      aheadMs = this.#aheadMs;
+      return `f${waiter.id} ${waiter.cost} ${aheadMs}${flow}`;
+    };
     const sentAt = clock.now();
     try {
-      const flow = this.#options.order === 'fair' ? encodeFlow(waiter.flow) : '';
-      const request = `f${waiter.id} ${waiter.cost} ${this.#aheadMs}${flow}`;
       const { value, at } = await this.#send(waiter.queue, request);
-      this.#rtt.observe(clock.now() - sentAt);
+      this.#observeLateness(at - (opensAt - aheadMs));
       waiter.queue.clockOffset.observe({ from: at, to: at }, sentAt, clock.now());
       waiter.isRequesting = false;
       if (waiter.isWaiting) this.#onReply(waiter, value, at, sentAt);
@@ -298,19 +353,23 @@ export class FairQueue {
   }
 
   #onReply(waiter: QueuedWaiter, value: ReplyValue, at: Millis, sentAt: Millis): void {
+    if (value === 'late') {
+      this.#waiters.resolve(waiter, TOO_LONG);
+      return;
+    }
     const reply: GrantReply | undefined = value === '-' ? undefined : grantOf(value);
     const { announced, queue, cost } = waiter;
     if (reply) this.#options.fallback.observe(queue.key, cost, reply.decision);
     if (reply && reply.decision.verdict !== 'deny') {
       const { dueInMs, token } = reply;
       this.#onGrant(waiter, dueInMs, at + dueInMs, { sentAt, token });
-    } else if (announced && !(announced.grantedAt <= at)) {
-      this.#onMessage(waiter, announced); // it is later than the reply
+    } else if (announced && announced.at >= at) {
+      this.#onMessage(waiter, announced); // it is later than the reply, or of the same call
     } else if (reply?.decision.verdict === 'deny' && !isDeniedUntilSettle(reply.decision)) {
       const { retryAfterMs } = reply.decision;
       if (retryAfterMs === NEVER)
         this.#waiters.resolve(waiter, { ...reply.decision, reason: 'never' });
-      else this.#scheduleTurn(waiter, retryAfterMs); // it is first, and requested too early
+      else this.#scheduleTurn(waiter, retryAfterMs, at); // it is first, and requested too early
     } // else a message announces its turn
   }
 
@@ -324,8 +383,12 @@ export class FairQueue {
     if (!waiter.isWaiting || waiter.isGranted) return;
     waiter.isGranted = true;
     const { surely } = waiter.queue.clockOffset.localTimesOf(dueAt);
-    const ms = Math.min(dueInMs, surely - this.#options.clock.now());
-    if (ms > 0) this.#startTimer(waiter, ms, () => this.#admit(waiter, dueAt, false));
+    const now = this.#options.clock.now();
+    const ms = Math.min(dueInMs, surely - now);
+    if (now + ms > waiter.deadline) {
+      this.#waiters.resolve(waiter, TOO_LONG);
+      this.#leaveQueue(waiter);
+    } else if (ms > 0) this.#startTimer(waiter, ms, () => this.#admit(waiter, dueAt, false));
     else this.#admit(waiter, dueAt, false, lease);
   }
 
@@ -360,19 +423,19 @@ export class FairQueue {
   }
 
   /** Leaves Redis's queue, and gives back a permit that was granted meanwhile. */
-  #leaveQueue({ id, queue }: Pick<QueuedWaiter, 'id' | 'queue'>): void {
+  #leaveQueue({ id, queue }: Pick<QueuedWaiter, 'id' | 'queue'>, mode = ''): void {
     const { unsent, clock } = this.#options;
-    this.#pending.add(unsent.send(queue.key, `x${id}`, clock.now() + QUEUE_TTL_MS));
+    this.#pending.add(unsent.send(queue.key, `x${id}${mode}`, clock.now() + QUEUE_TTL_MS));
   }
 
   /** While calls wait: shows that this process is alive, and reads the first waiter. */
   #scheduleHeartbeat(): void {
     if (this.#cancelHeartbeat) return;
     const { clock, keepAlive } = this.#options;
-    const heartbeat = async (): Promise<void> => {
+    const heartbeat = (): void => {
       this.#cancelHeartbeat = undefined;
       this.#subscribe();
-      await Promise.all([...this.#queues.values()].map((queue) => this.#sendHeartbeat(queue)));
+      for (const queue of this.#queues.values()) void this.#sendHeartbeat(queue);
       if (this.size > 0) this.#scheduleHeartbeat();
     };
     this.#cancelHeartbeat = schedule(clock, clock.now() + HEARTBEAT_MS, heartbeat, keepAlive);
@@ -381,7 +444,8 @@ export class FairQueue {
   async #sendHeartbeat(queue: KeyQueue): Promise<void> {
     const { waiters } = queue;
     try {
-      const { value } = await this.#send(queue, `b${this.#processId} ${queuedWaiterId(queue)}`);
+      const heartbeat = () => `b${this.#processId} ${this.#aheadMs} ${queuedWaiterId(queue)}`;
+      const { value, at } = await this.#send(queue, heartbeat);
       if (value === '-') {
         for (const waiter of waiters) this.#requestPermit(waiter); // join again: a waiter still queued there keeps its place
         return;
@@ -389,9 +453,10 @@ export class FairQueue {
       const [first, text] = String(value).split(' ');
       const ms = Number(text); // below 0: a call must settle first, and its process sends the message
       const waiter = this.#waitersById.get(first);
-      if (waiter && ms >= 0) this.#scheduleTurn(waiter, ms);
+      if (waiter && ms >= 0) this.#scheduleTurn(waiter, ms, at);
       if (waiter || !first.startsWith(`${this.#processId}/`)) return;
-      this.#leaveQueue({ id: first, queue }); // it left while Redis was unavailable
+      // It left while Redis was unavailable, or its permit overtook this reply and is in use.
+      this.#leaveQueue({ id: first, queue }, ' queued');
       if (waiters.size > 0) await this.#sendHeartbeat(queue);
     } catch {
       for (const waiter of waiters) if (!this.#tryFallback(waiter)) break;

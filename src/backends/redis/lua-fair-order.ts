@@ -2,7 +2,7 @@
  * The orders of a fair queue in Lua: first come first served, or fair between flows.
  *
  * Both define the same functions for `lua-fair-queue.ts`: `headOf`, `join`, `joinFirst`, `serve` (the head has its permit),
- * `leave`, `isQueued` and `queueKeysOf`. `join` returns true if the waiter may have become the head of a queue with waiters.
+ * `leave`, `isQueued`, `flowOf` and `queueKeysOf`. `join` returns true if the waiter may have become the head of a queue with waiters.
  *
  * The order `fair` is the rule of `limiter/fair-wait-queue.ts`, where it is explained. A flow is `tenant/flow`, encoded
  * without spaces and slashes, followed by the weights of both:
@@ -35,6 +35,7 @@ local function joinFirst(key, id) call('LPUSH', queueOf(key), id) end
 local function serve(key) call('LPOP', queueOf(key)) end
 local function leave(key, id) call('LREM', queueOf(key), 1, id) end
 local function isQueued(key, id) return call('LPOS', queueOf(key), id) end
+local function flowOf() return '' end
 `;
 
 const FAIR_LUA = `
@@ -114,6 +115,11 @@ local function join(key, id, text) return joinAs(key, id, text, 1) end
 local function joinFirst(key, id, text) joinAs(key, id, text, -1) end
 
 local function isQueued(key, id) return call('HEXISTS', part(key, 'ids'), id) == 1 end
+-- Its flow and weights, as join takes them.
+local function flowOf(key, id)
+  local flowId, weights = match(call('HGET', part(key, 'ids'), id), '^(%S*) %S+ %S+ (%S+ %S+)$')
+  return flowId .. ' ' .. weights
+end
 
 -- The virtual time of a level after a member with this tag was served.
 local function advance(key, suffix, increment, start)

@@ -6,65 +6,120 @@
  *                               <remaining> <ms> <token>: a permit that is due in <ms>, at most <ahead>
  *                               with the order fair also <tenant>/<flow> <tenant weight> <flow weight>
  *     x<id>                     leave the queue, and give back a permit that was granted
- *     b<process> <id>           heartbeat: <head> <ms until its turn>, below 0 if a call must settle first;
+ *     x<id> queued              leave the queue; a permit that was granted meanwhile is in use
+ *     b<process> <ahead> <id>   heartbeat: <head> <ms until its turn>, below 0 if a call must settle first;
  *                               - if <id> is missing in the queue
  *
  *     message                   to the process of the waiter, on its channel
- *     <id> <ms>                 the waiter is the head, and may request its permit <ms> from now
- *     <id> <ms> <at>            the waiter has a permit, granted at <at> and due in <ms>
+ *     <id> turn <ms> <at>       at <at> the waiter was the head, and its permit opens <ms> later
+ *     <id> permit <ms> <at>     the waiter has a permit, granted at <at> and due <ms> later
+ *     <id> late 0 <at>          no permit is due before the deadline of the waiter, and it has left the queue
  *
  * A queue is the waiter ids in their order (`lua-fair-order.ts`), and the last heartbeat of each process. An id is
- * `process/number/cost`. A head whose process sends no heartbeats is skipped. Whenever another waiter becomes the head, a
- * message tells it its turn, so no waiter polls.
+ * `process/number/deadline/cost`, with the deadline of its caller on Redis's clock. Whenever another waiter becomes the head, a message tells it its turn, so no waiter polls.
  *
- * The head's request proves that its process is alive. Where the rule says when the next permit opens, the request also
- * grants the permits that open within <ahead> to the waiters behind it:
+ * Work-conserving: each f and b grants the permits that are open, and where the rule says when the next ones open, those
+ * that open within <ahead>, to the waiters at the front. So no single process has to be on time:
  *
- *     request of a ──▶ a: now · b: in 10 ms · c: in 20 ms · d: "your turn in 30 ms" ──▶ request of d ──▶ …
+ *     request of a ──▶ a: now · b: in 10 ms · c: in 20 ms · d: "your turn in 30 ms" ──▶ request of d, or of any other ──▶ …
  *
- * Permits are recorded for a while. A waiter that requests again has not got its permit: it is given back, and the
- * waiter is the head again.
+ * A head is overtaken if its process has no connection that receives the message, or has sent nothing for a while. It is
+ * set aside, and returns to the front with the next command of its process. Not every server counts who receives a
+ * message (a cluster counts one node), and a new process subscribes while it waits. So heartbeats have the mark `u` until
+ * a message to the process was counted.
  *
- * The script around it defines `peek(key, cost)` and `admit(key, id, cost, ahead)`, which return a verdict and its value,
- * `release(key, id)`, which gives a recorded permit back, and `isOnItsWay(key, id)`.
+ * In a queue of callers with deadlines, most heads are close to theirs. A head whose permit would be due too late gets
+ * none, else permits granted ahead would be lost with them.
+ *
+ * Permits are recorded for a while. A request that crossed its permit gets the same one. One that comes long after the
+ * permit was due has not got it: the permit is given back, and the waiter is the head again.
+ *
+ * The script around it defines `peek(key, cost)` and `admit(key, id, cost, ahead)`, which return a verdict and its value;
+ * `release(key, id)`, which gives a recorded permit back, or returns its instant too if later permits prevent that;
+ * `record(key, id, dueAt)` and `grantOnItsWay(key, id)`. It calls `serveQueues()` at its end.
  */
 
 import type { RuleSpec } from '../../policies/policy.ts';
 import { type FleetOrder, ORDER_LUA } from './lua-fair-order.ts';
 
-/** A process without a heartbeat for this long is gone. Heartbeats are sent three times as often. */
-export const PROCESS_TIMEOUT_MS = 3000;
+/** Waiters of a process that sends nothing for this long are overtaken. Heartbeats are sent three times as often. */
+export const PROCESS_TIMEOUT_MS = 1500;
+
+/** A permit whose message has not arrived this long after it was due was lost. */
+const MESSAGE_TIMEOUT_MS = 1000;
+
+/** How long after it was due a permit is recorded. */
+const GRANT_MEMORY_MS = 3 * MESSAGE_TIMEOUT_MS;
 
 /** Redis drops a queue without heartbeats for this long. */
-export const QUEUE_TTL_MS = 20 * PROCESS_TIMEOUT_MS;
+export const QUEUE_TTL_MS = 60_000;
 
-/** Permits granted by one request: Redis does nothing else while it runs a script. */
-const MAX_GRANTS = 64;
+/** Permits granted to waiters at the front by one call: Redis does nothing else while it runs a script. */
+const MAX_GRANTS = 256;
 
 /** Whether permits are granted before they open: by a spacing, which knows the instant, and by buckets, as debt. */
 export const grantsAhead = (specs: readonly RuleSpec[]): boolean =>
   specs.every(({ kind, params }) => kind === 'bucket' && params[2] === Infinity) ||
   (specs.length === 1 && specs[0].kind === 'spacing');
 
+/** Reads an id. */
+export const WAITER_LUA = `
+local TOO_LATE = 3
+local function costOf(id) return tonumber(match(id, '([^/]+)$')) end
+local function deadlineOf(id) return tonumber(match(id, '^[^/]+/[^/]+/([^/]+)/') or nil) or math.huge end
+`;
+
 export const fairQueueLua = (maxGrants: number, order: FleetOrder): string => `
 local QUEUE_COMMANDS, PROCESS_TIMEOUT_MS, MAX_GRANTS = {}, ${PROCESS_TIMEOUT_MS}, ${maxGrants}
 local function heartbeatsOf(key) return key .. ':heartbeats' end
+local function asideOf(key, process) return key .. ':aside:' .. process end
 local function processOf(id) return match(id, '^([^/]+)') end
-local function costOf(id) return tonumber(match(id, '([^/]+)$')) end
 ${ORDER_LUA[order]}
-local function notify(id, text)
-  call('PUBLISH', 'sluice:turn:' .. processOf(id), id .. ' ' .. text)
+local function heartbeatOf(key, id)
+  local at, mark = match(call('HGET', heartbeatsOf(key), processOf(id)) or '0', '(%S+) ?(%S*)')
+  return tonumber(at), mark
 end
 
--- The first waiter of a live process.
+-- False if the process of the waiter is known to receive nothing.
+local function notify(key, id, kind, ms)
+  local text = id .. ' ' .. kind .. ' ' .. exact(ms) .. ' ' .. exact(now)
+  if call('PUBLISH', 'sluice:turn:' .. processOf(id), text) > 0 then return true end
+  local _, mark = heartbeatOf(key, id)
+  return mark == 'u'
+end
+
+local function setAside(key, id)
+  local aside = asideOf(key, processOf(id))
+  call('RPUSH', aside, id .. ' ' .. flowOf(key, id))
+  call('PEXPIRE', aside, ${QUEUE_TTL_MS})
+  leave(key, id)
+end
+
+-- Of each queue that this call touches: the head that knows its turn, false for none, and how far ahead permits are granted.
+local informed, aheads = {}, {}
+local function touch(key)
+  if informed[key] == nil then informed[key] = headOf(key) or false end
+end
+
+-- The process is alive: its waiters that were set aside are at the front again.
+local function takeBack(key, process)
+  local aside = asideOf(key, process)
+  local entry = call('RPOP', aside)
+  while entry do
+    local id, flow = match(entry, '(%S+) (.*)')
+    joinFirst(key, id, flow)
+    informed[key] = false
+    entry = call('RPOP', aside)
+  end
+end
+
+-- The first waiter of a live process. A clock that was set makes processes silent until their next heartbeat.
 local function liveHeadOf(key)
   while true do
     local head = headOf(key)
     if not head then return nil end
-    local seenAt = tonumber(call('HGET', heartbeatsOf(key), processOf(head)) or '0')
-    if now - seenAt <= PROCESS_TIMEOUT_MS then return head end
-    leave(key, head)
-    call('HDEL', heartbeatsOf(key), processOf(head))
+    if math.abs(now - heartbeatOf(key, head)) <= PROCESS_TIMEOUT_MS then return head end
+    setAside(key, head)
   end
 end
 
@@ -77,13 +132,39 @@ end
 
 -- Sends the head its turn. Without a head the heartbeats are dropped with the queue.
 local function notifyHead(key)
-  local head = liveHeadOf(key)
-  if not head then
-    call('DEL', heartbeatsOf(key))
-    return
+  while true do
+    local head = liveHeadOf(key)
+    if not head then
+      call('DEL', heartbeatsOf(key))
+      return
+    end
+    local ms = msUntilTurn(key, head)
+    if ms < 0 then return end -- a call must settle first, and its settlement notifies the head
+    if notify(key, head, 'turn', ms) then return end
+    setAside(key, head)
   end
-  local ms = msUntilTurn(key, head)
-  if ms >= 0 then notify(head, exact(ms)) end -- else a call must settle first, and its settlement notifies the head
+end
+
+local function refuse(key, id)
+  notify(key, id, 'late', 0)
+  leave(key, id)
+end
+
+-- The next waiter of the same cost gets the permit of one that left. Else it is lost: later ones keep their instants.
+local function passOn(key, id, dueAt)
+  for n = 1, dueAt >= now and MAX_GRANTS or 0 do
+    local head = liveHeadOf(key)
+    if not head or costOf(head) ~= costOf(id) then return end
+    if deadlineOf(head) < dueAt then
+      refuse(key, head)
+    elseif notify(key, head, 'permit', dueAt - now) then
+      record(key, head, dueAt)
+      serve(key, head)
+      return
+    else
+      setAside(key, head)
+    end
+  end
 end
 
 -- Grants further permits to the waiters at the front, by message.
@@ -92,26 +173,49 @@ local function grantFront(key, ahead)
     local head = liveHeadOf(key)
     if not head then return end
     local verdict, _, dueIn = admit(key, head, costOf(head), ahead)
-    if verdict ~= ALLOW then return end
-    serve(key, head)
-    notify(head, exact(dueIn) .. ' ' .. exact(now))
+    if verdict == TOO_LATE then
+      refuse(key, head)
+    elseif verdict ~= ALLOW then
+      return
+    elseif notify(key, head, 'permit', dueIn) then
+      serve(key, head)
+    else
+      release(key, head)
+      setAside(key, head)
+    end
   end
+end
+
+local function serveFront(key, ahead)
+  grantFront(key, ahead)
+  local head = headOf(key)
+  if not head or head ~= informed[key] then notifyHead(key) end
+end
+
+-- At the end of the script, once for all its commands.
+local function serveQueues()
+  for key, ahead in pairs(aheads) do serveFront(key, ahead) end
 end
 
 local function expireQueue(key)
   for _, name in ipairs(queueKeysOf(key)) do call('PEXPIRE', name, ${QUEUE_TTL_MS}) end
 end
 
-local function recordHeartbeat(key, process)
-  call('HSET', heartbeatsOf(key), process, exact(now))
+local function recordHeartbeat(key, process, mark)
+  call('HSET', heartbeatsOf(key), process, exact(now) .. mark)
   call('PEXPIRE', heartbeatsOf(key), ${QUEUE_TTL_MS})
+  takeBack(key, process)
 end
 
 QUEUE_COMMANDS.f = function(rest, key)
   local id, cost, ahead, flow = match(rest, '(%S+) (%S+) (%S+) ?(.*)')
-  ahead = tonumber(ahead)
-  recordHeartbeat(key, processOf(id))
-  if release(key, id) then joinFirst(key, id, flow) end -- its permit was lost on the way
+  touch(key)
+  aheads[key] = math.max(aheads[key] or 0, tonumber(ahead))
+  local at, mark = heartbeatOf(key, id)
+  recordHeartbeat(key, processOf(id), (at == 0 or mark == 'u') and ' u' or '')
+  local dueAt = grantOnItsWay(key, id)
+  if dueAt then return '0 ' .. exact(dueAt - now) .. ' 0' end
+  if release(key, id) then joinFirst(key, id, flow) end -- its permit was lost
   local head = liveHeadOf(key)
   if head and head ~= id and not isQueued(key, id) then
     local mayLead = join(key, id, flow)
@@ -119,39 +223,44 @@ QUEUE_COMMANDS.f = function(rest, key)
     if mayLead then head = liveHeadOf(key) end
   end
   if head and head ~= id then return '-' end
-  local verdict, value, dueIn, token = admit(key, id, tonumber(cost), ahead)
+  local verdict, value, dueIn, token = admit(key, id, tonumber(cost), tonumber(ahead))
   if verdict == DENY and value ~= NEVER then
     if not head then
       join(key, id, flow)
       expireQueue(key)
     end
+    informed[key] = id
     return encodeDecision(verdict, value)
   end
-  if head and verdict == DENY then leave(key, id) elseif head then serve(key, id) end
-  grantFront(key, ahead)
-  notifyHead(key)
+  if head and verdict == ALLOW then serve(key, id) elseif head then leave(key, id) end
+  if verdict == TOO_LATE then return 'late' end
   if verdict == DENY then return encodeDecision(verdict, value) end
   return encodeDecision(verdict, value) .. ' ' .. exact(dueIn) .. ' ' .. exact(token or 0)
 end
 
-QUEUE_COMMANDS.x = function(id, key)
+QUEUE_COMMANDS.x = function(rest, key)
+  local id, mode = match(rest, '(%S+) ?(%S*)')
+  takeBack(key, processOf(id))
   local head = headOf(key)
-  local isReleased = release(key, id)
+  local isReleased, dueAt
+  if mode ~= 'queued' then isReleased, dueAt = release(key, id) end
   leave(key, id)
+  if dueAt then passOn(key, id, dueAt) end
   if isReleased or head == id then notifyHead(key) end
   return 0
 end
 
 QUEUE_COMMANDS.b = function(rest, key)
-  local process, queuedId = match(rest, '(%S+) (%S*)')
-  recordHeartbeat(key, process)
+  local process, ahead, queuedId = match(rest, '(%S+) (%S+) ?(%S*)')
+  touch(key)
+  local isCounted = call('PUBLISH', 'sluice:turn:' .. process, '') > 0
+  recordHeartbeat(key, process, isCounted and '' or ' u')
   expireQueue(key)
-  local before = headOf(key)
-  local head = liveHeadOf(key)
-  if not head or head ~= before then notifyHead(key) end
-  if queuedId ~= '' and not isOnItsWay(key, queuedId) and not isQueued(key, queuedId) then
+  serveFront(key, tonumber(ahead))
+  if queuedId ~= '' and not grantOnItsWay(key, queuedId) and not isQueued(key, queuedId) then
     return '-'
   end
+  local head = liveHeadOf(key)
   if not head then return '' end
   return head .. ' ' .. exact(msUntilTurn(key, head))
 end
@@ -161,30 +270,33 @@ end
 export const timedFairQueueLua = (specs: readonly RuleSpec[], order: FleetOrder): string => `
 local GRANTS_AHEAD = ${grantsAhead(specs)}
 local function grantsKeyOf(key) return key .. ':grants' end
-
+${WAITER_LUA}
 local function peek(key, cost)
   return rule.check({ unpack(stateOf(key), 1, rule.width) }, 0, cost, now)
 end
 
-local function checkAhead(s, cost, ahead)
+local function checkAhead(s, cost, ahead, deadline)
   local verdict, value = checkNow(s, cost)
   if verdict ~= DENY or value == NEVER or not GRANTS_AHEAD then return verdict, value, 0 end
   local opensAt = rule.opensAt and rule.opensAt(s, 0)
   local dueIn = value
   if opensAt then dueIn = opensAt - now end
   if dueIn > ahead then return verdict, value, 0 end
+  if now + dueIn > deadline then return TOO_LATE, value, 0 end
   if opensAt then rule.check(s, 0, cost, opensAt) else rule.hits(s, 0, cost, now) end
   return ALLOW, 0, dueIn
 end
 
+local function record(key, id, dueAt)
+  local grants = grantsKeyOf(key)
+  call('ZREMRANGEBYSCORE', grants, '-inf', now - ${GRANT_MEMORY_MS})
+  call('ZADD', grants, exact(dueAt), id)
+  call('PEXPIRE', grants, ${2 * GRANT_MEMORY_MS})
+end
+
 local function admit(key, id, cost, ahead)
-  local verdict, value, dueIn = checkAhead(stateOf(key), cost, ahead)
-  if verdict == ALLOW then
-    local grants = grantsKeyOf(key)
-    call('ZREMRANGEBYSCORE', grants, '-inf', now - ${PROCESS_TIMEOUT_MS})
-    call('ZADD', grants, exact(now + dueIn), id)
-    call('PEXPIRE', grants, ${2 * PROCESS_TIMEOUT_MS})
-  end
+  local verdict, value, dueIn = checkAhead(stateOf(key), cost, ahead, deadlineOf(id))
+  if verdict == ALLOW then record(key, id, now + dueIn) end
   return verdict, value, dueIn
 end
 
@@ -194,15 +306,16 @@ local function release(key, id)
   if not dueAt then return false end
   local last = call('ZREVRANGE', grants, 0, 0, 'WITHSCORES')
   call('ZREM', grants, id)
-  if GRANTS_AHEAD and dueAt < tonumber(last[2]) then return true end -- later ones keep their instants: it is lost
-  local cost = tonumber(match(id, '([^/]+)$'))
+  if GRANTS_AHEAD and dueAt < tonumber(last[2]) then return true, dueAt end -- later ones keep their instants
+  local cost = costOf(id)
   rule.settle(stateOf(key), 0, true, cost, cost, dueAt, now)
   return true
 end
 
--- Its message may not have arrived yet.
-local function isOnItsWay(key, id)
+-- When the permit of a waiter is due, if the message may not have arrived yet.
+local function grantOnItsWay(key, id)
   local dueAt = tonumber(call('ZSCORE', grantsKeyOf(key), id) or nil)
-  return dueAt ~= nil and now - dueAt < ${PROCESS_TIMEOUT_MS / 3}
+  local isRecent = dueAt and now - dueAt < ${MESSAGE_TIMEOUT_MS} and dueAt - now < ${GRANT_MEMORY_MS}
+  return isRecent and dueAt
 end
 ${fairQueueLua(MAX_GRANTS, order)}`;

@@ -20,6 +20,7 @@
  *                               the last granted permit may be due in <ms>, at most <ahead>
  *     l                         read the state           <number> <number> …
  *     s<outcome> <cost> <used> <dueAt>                   settle
+ *     s<outcome> <cost> <used> <dueAt> <id>              settle the call with this id, once
  *     r<what> <count>                                    report success or failure of attempts, or a refusal
  *     h<hits>                                            count hits served elsewhere
  *     g<tokens> <upTo>                                   credit tokens of another bucket; lost if late
@@ -182,6 +183,7 @@ for i = 1, #KEYS do
   end
 end
 
+${isFair ? 'serveQueues()' : ''}
 for key, s in pairs(changed) do
 ${isCheckOnly ? "local tail, tailMs = '', 0" : 'local tail, tailMs = packReservations(reservations[key])'}
 ${writeLua(String(width))}
@@ -224,13 +226,22 @@ local function checkNow(s, cost, isWaiting)
   return DENY, ceil(value)
 end
 
+-- A call that several processes know by its id is settled once. Ignored, it was not charged: its repeat is.
+local function settleId(idKey, outcome)
+  local known = read(idKey)
+  if not known or sub(known, 1, 1) == 's' then return false end
+  if outcome == 'ignored' then call('DEL', idKey)
+  else call('SET', idKey, 's' .. known, 'PX', max(1, call('PTTL', idKey))) end
+  return true
+end
+
 local OPS = {
   n = function(s, rest) return encodeDecision(checkNow(s, tonumber(rest))) end,
 
   i = function(s, rest, key)
     local op, ttl, cost, id = match(rest, '^(.)(%S+) (%S+) (.+)$')
     local idKey = key .. ':id:' .. id
-    local known, number = match(read(idKey) or '', '^([aw])(.+)$')
+    local known, number = match(read(idKey) or '', '^s?([aw])(.+)$')
     if known == 'a' then return encodeNumber(tonumber(number)) end
     if known == 'w' then return 'w' .. exact(max(0, tonumber(number) - now)) end
     local verdict, value
@@ -276,8 +287,9 @@ local OPS = {
     return table.concat(numbers, ' ')
   end,
 
-  s = function(s, rest)
-    local outcome, cost, used, dueAt = match(rest, '(%S+) (%S+) (%S+) (%S+)')
+  s = function(s, rest, key)
+    local outcome, cost, used, dueAt, id = match(rest, '(%S+) (%S+) (%S+) (%S+) ?(.*)')
+    if id ~= '' and not settleId(key .. ':id:' .. id, outcome) then return 0 end
     dueAt = tonumber(dueAt)
     local isTimeUnknown = dueAt ~= dueAt -- NaN: the caller does not know when
     if isTimeUnknown then dueAt = now end

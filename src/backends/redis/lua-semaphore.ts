@@ -17,7 +17,7 @@
 
 import type { Millis } from '../../core/clock.ts';
 import type { FleetOrder } from './lua-fair-order.ts';
-import { fairQueueLua } from './lua-fair-queue.ts';
+import { fairQueueLua, WAITER_LUA } from './lua-fair-queue.ts';
 import { PROBE_LUA } from './lua-script.ts';
 
 /** A lease that is not renewed ends after this long. */
@@ -86,8 +86,10 @@ local function admit(key, id, cost)
   return verdict, value, 0, nextToken(key)
 end
 
-local function release(key, id) return removeLease(key, id, tonumber(match(id, '([^/]+)$'))) end
-local function isOnItsWay() return false end
+${WAITER_LUA}
+local function release(key, id) return removeLease(key, id, costOf(id)) end
+local function grantOnItsWay() return nil end
+local function record() end
 local function encodeDecision(verdict, value) return value end
 
 ${order ? fairQueueLua(0, order) : ''}
@@ -117,5 +119,6 @@ for i = 1, #KEYS do
   end
   replies[i + 1] = reply
 end
+${order ? 'serveQueues()' : ''}
 return replies
 `;

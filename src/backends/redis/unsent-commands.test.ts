@@ -1,5 +1,6 @@
 import { describe, expect, test } from 'vitest';
 import { VirtualClock } from '../../testing/index.ts';
+import type { CommandText } from './batcher.ts';
 import { UnsentCommands } from './unsent-commands.ts';
 
 describe('unsent commands', () => {
@@ -7,7 +8,7 @@ describe('unsent commands', () => {
     const clock = new VirtualClock();
     const sent: string[] = [];
     const state = { isAway: true };
-    const send = async (_key: string, command: string) => {
+    const send = async (_key: string, command: CommandText) => {
       sent.push(`${clock.now()} ${command}`);
       if (state.isAway) throw new Error('away');
       return { value: 0, at: clock.now() };
