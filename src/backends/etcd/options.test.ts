@@ -315,7 +315,7 @@ describe('etcd options', () => {
   });
 
   test.each<[Limit, RegExp]>([
-    [{ concurrency: 3 }, /made of bucket, .* share calls in flight with Redis or a pool/],
+    [{ concurrency: 3 }, /made of bucket, .*share calls in flight with Redis or a pool/],
     [{ adaptive: {} }, /made of bucket, .*learns.*pool/],
     [{ busy: {} }, /made of bucket, .*learns.*each process/],
     [{ all: [bucketLimit(1, 1), { concurrency: 3 }] }, /made of bucket, /],

@@ -92,6 +92,7 @@ function defaultStartToleranceMs({ specs = [] }: Policy): Millis {
     if (kind === 'window') return [(steps + 1) * stepMs];
     return kind === 'spacing' ? [first] : [];
   });
-  const ms = Math.min(...intervals) * START_TOLERANCE_FRACTION;
+  const shortest = intervals.length > 0 ? Math.min(...intervals) : 0;
+  const ms = shortest * START_TOLERANCE_FRACTION;
   return Math.min(MAX_START_TOLERANCE_MS, Math.max(MIN_START_TOLERANCE_MS, ms));
 }
