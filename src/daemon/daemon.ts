@@ -299,6 +299,11 @@ export class Daemon {
     const { opened, closed, limiters, routes } = await this.#prepareChange(config);
     const known = new Set(this.#registry.all.map(({ name }) => name));
     const { created } = limiters;
+    const unconverted = await this.#registry.changeRemote(limiters);
+    for (const limit of unconverted)
+      this.#log('warn', 'keys of the limit were not converted: its server is unavailable', {
+        limit,
+      });
     await backgroundIdle(); // a change of a rule that follows another one moves the rest of its keys at once
     await this.#snapshotter.idle(); // it reads the keys of all rules, in slices
     this.#denialLog.flush(); // removed limiters take their counts with them

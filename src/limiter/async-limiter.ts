@@ -11,6 +11,7 @@ import {
   type RemoteBackendFactory,
   type RemoteDecision,
 } from '../backends/remote-backend.ts';
+import { stateKindOf } from '../backends/remote-limit.ts';
 import type { Millis } from '../core/clock.ts';
 import { type AttemptOutcome, type Decision, deny } from '../core/decision.ts';
 import { ConfigError } from '../core/errors.ts';
@@ -424,6 +425,22 @@ export class AsyncLimiter extends LimiterCore implements RemoteLimiterInternals 
     return change;
   }
 
+  /** True if `change` would accept the limit. */
+  canChange(limit: Limit): boolean {
+    const policy = createPolicy(limit, this.random);
+    return this.#changeTo(policy) !== undefined;
+  }
+
+  #changeTo(policy: Policy): (() => Promise<void>) | undefined {
+    const isAlike = policy.canReserve === this.policy.canReserve;
+    return isAlike ? this.#backend.prepareChange?.(policy) : undefined;
+  }
+
+  /** True if both have the same keys in a server, as far as the rule decides it. */
+  hasSameKeys(other: AsyncLimiter): boolean {
+    return stateKindOf(this.policy) === stateKindOf(other.policy);
+  }
+
   /** @throws {ConfigError} if the limit cannot become this one; `path` is its name in the message. */
   requireChange(limit: Limit, path?: string): () => Promise<void> {
     const policy = createPolicy(limit, this.random, path);
@@ -431,8 +448,7 @@ export class AsyncLimiter extends LimiterCore implements RemoteLimiterInternals 
       const expected = 'given to a limit that changes: without one it is known by its numbers';
       throw new ConfigError('name', expected, undefined);
     }
-    const isAlike = policy.canReserve === this.policy.canReserve;
-    const change = isAlike ? this.#backend.prepareChange?.(policy) : undefined;
+    const change = this.#changeTo(policy);
     if (!change) throw cannotChange(this.policy, policy, path);
     return async () => {
       await change();

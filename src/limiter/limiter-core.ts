@@ -277,7 +277,7 @@ export function withDueTime(decision: Decision, decidedAt: Millis, expireMs: Mil
 export function cannotChange(from: Policy, to: Policy, path = 'limit'): ConfigError {
   const expected =
     from.kind === to.kind
-      ? 'with other numbers only: the same rules, partitions, priorities, `reserve`, `resumeFor`, and in a server the same `per` and `steps` of a window; else create a limiter'
+      ? 'with other numbers only: the same rules, partitions, priorities, `reserve`, `resumeFor`, and with `fairQueue` the same `per` and `steps` of a window; else create a limiter'
       : `a ${from.kind}, as the limit is now; for another kind create a limiter`;
   return new ConfigError(path, expected, to.kind);
 }

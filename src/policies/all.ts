@@ -138,6 +138,7 @@ export function all(policies: readonly Policy[], path = 'all'): Policy {
     isPerSecond: policies.some((policy) => policy.isPerSecond),
     expireMs: Math.min(...policies.map((policy) => policy.expireMs)),
     ...sharedCapabilities(policies),
+    ...instantsOf(components),
     ...commonClasses(policies, path),
 
     init(state, i, now, freshAt) {
@@ -254,6 +255,15 @@ function sharedCapabilities(policies: readonly Policy[]): PolicyCapabilities {
   };
 }
 
+function instantsOf(components: readonly Component[]): Pick<Policy, 'instantIndices'> {
+  if (components.some(({ policy }) => !policy.instantIndices)) return {};
+  return {
+    instantIndices: components.flatMap(({ policy, offset }) =>
+      (policy.instantIndices ?? []).map((index) => offset + index),
+    ),
+  };
+}
+
 function ofEvery<T>(
   policies: readonly Policy[],
   read: (policy: Policy) => readonly T[] | undefined,
@@ -262,7 +272,8 @@ function ofEvery<T>(
   return lists.includes(undefined) ? undefined : lists.flatMap((list) => list ?? []);
 }
 
-interface Component {
+/** One rule of `all`: its `terms` are a list of these. */
+export interface Component {
   readonly policy: Policy;
   readonly offset: number;
   /** The names of its rules in the whole limit, and in the component itself. */

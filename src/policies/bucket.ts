@@ -151,7 +151,7 @@ function bucketAt(terms: BucketTerms, position: PoolPosition): Policy {
     expireMs: Infinity,
     specs: [{ kind, params: [perMs, burst, maxDebt, epsilon] }],
     buckets: [terms],
-    instantIndex: UPDATED_AT,
+    instantIndices: [UPDATED_AT],
 
     init(state, i, now, freshAt = now) {
       state[i + SPENT] = Math.max(0, freshAt - now) * perMs;

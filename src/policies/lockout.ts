@@ -189,7 +189,7 @@ function lockoutAt(terms: LockoutTerms, size: number): Policy {
     needsOutcome: false,
     canReserve: false,
     expireMs: Infinity,
-    instantIndex: SINCE,
+    instantIndices: [SINCE],
     specs: [{ kind, params: [after, withinMs, forgetMs, +isReset, +isOnRefusal, ...locksMs] }],
 
     init(state, i, now, freshAt = now) {

@@ -206,8 +206,8 @@ export interface PolicyCapabilities {
   /** The fixed number of calls allowed in flight. */
   readonly concurrencyLimit?: number;
 
-  /** Index of the only instant in its state, the number to compare with another clock. */
-  readonly instantIndex?: number;
+  /** Where its state has instants, if it has no other number that depends on the clock. */
+  readonly instantIndices?: readonly number[];
 
   /** The same rule, on the same state, for one member's part of the limit from `now` on. */
   divided?(position: PoolPosition, now: Millis): Policy;

@@ -82,7 +82,7 @@ function spacingAt(terms: SpacingTerms, { size }: PoolPosition): Policy {
     expireMs,
     specs: [{ kind, params: [intervalMs, reserve, expireMs] }],
     minIntervalMs: intervalMs,
-    instantIndex: 0,
+    instantIndices: [0],
 
     init(state, i, now, freshAt = now) {
       state[i] = Math.max(now, freshAt);

@@ -1,6 +1,7 @@
 /** Tables of offsets, compared with the runtime's own answer day by day. */
 
-import { expect, test } from 'vitest';
+import { expect, test, vi } from 'vitest';
+import { quota } from './quota.ts';
 import { timeZoneOf } from './time-zone.ts';
 
 const DAY_MS = 86_400_000;
@@ -43,4 +44,21 @@ test.each([
   'Pacific/Apia', // skipped a day
 ])('%s: has the offsets of the runtime on every day', (name) => {
   expect(wrongDays(name)).toEqual([]);
+});
+
+test('time zone: creating a quota reads the zone, and a check of any period reads nothing', () => {
+  const format = vi.spyOn(
+    Intl.DateTimeFormat.prototype as { readonly format: unknown },
+    'format',
+    'get',
+  );
+  const policy = quota({ limit: 5, per: 'day', timeZone: 'Pacific/Chatham' });
+  expect(format.mock.calls.length).toBeGreaterThan(0);
+  format.mockClear();
+  const state = new Float64Array(policy.width);
+  policy.init(state, 0, 0);
+  for (let at = 0; at < 4e12; at += 86_400_000 * 11) policy.check(state, 0, 1, at);
+  quota({ limit: 9, per: 'month', timeZone: 'Pacific/Chatham' });
+  expect(format).not.toHaveBeenCalled();
+  format.mockRestore();
 });

@@ -259,6 +259,123 @@ export function remoteLimiterContract({
     expect(served).toBeGreaterThan(most); // otherwise the property proves little
   });
 
+  test('quota: two processes share one period, and tell when it ends', async () => {
+    const limit = { quota: { limit: 5, per: 'month', timeZone: 'Asia/Kathmandu' } } as const;
+    const [a, b] = [
+      createShared(limit, UNHURRIED),
+      createShared(limit, { ...UNHURRIED, isSecondProcess: true }),
+    ];
+    expect(await a.check('alice', 3)).toEqual({ verdict: 'allow', remaining: 2 });
+    const permit = await b.tryAcquire('alice', 2);
+    const refused = await a.check('alice');
+    const local = new Date(Date.now() + 5.75 * 3_600_000);
+    const end = Date.UTC(local.getUTCFullYear(), local.getUTCMonth() + 1) - 5.75 * 3_600_000;
+    expect(refused.verdict).toBe('deny');
+    if (refused.verdict === 'deny')
+      expect(Math.abs(refused.retryAfterMs - (end - Date.now()))).toBeLessThan(10_000);
+    if (permit.verdict === 'allow') permit.settle({ used: 1 });
+    await vi.waitFor(async () =>
+      expect(await a.inspect('alice')).toMatchObject({ remaining: 1, resetsAt: end }),
+    );
+    expect(await a.check('alice', 6)).toEqual({ verdict: 'deny', retryAfterMs: Infinity });
+  });
+
+  test('quota: each period of the calendar admits the limit, whatever processes check', async () => {
+    const [most, perMs] = [7, 200];
+    const limit = { quota: { limit: most, per: perMs } };
+    const apis = [1, 2, 3].map((n) =>
+      createShared(limit, { ...UNHURRIED, isSecondProcess: n % 2 === 0 }),
+    );
+    const used = new Map<number, number>();
+    const until = performance.now() + 900;
+    const call = async (api: RemoteLimiter): Promise<void> => {
+      while (performance.now() < until) {
+        const [{ resetsAt: before = 0 } = {}, decision, { resetsAt: after = 0 } = {}] = [
+          await api.inspect('k'),
+          await api.check('k'),
+          await api.inspect('k'),
+        ];
+        if (decision.verdict === 'allow' && before === after)
+          used.set(after, (used.get(after) ?? 0) + 1);
+      }
+    };
+    await Promise.all(apis.map(call));
+    expect(Math.max(...used.values())).toBeLessThanOrEqual(most);
+    expect(used.size).toBeGreaterThan(1);
+  });
+
+  test('ramp: two processes share the tokens of a second, and a refused call makes it grow', async () => {
+    const limit: Limit = { ramp: { min: 2, max: 4, over: '2s' } };
+    const [a, b] = [
+      createShared(limit, UNHURRIED),
+      createShared(limit, { ...UNHURRIED, isSecondProcess: true }),
+    ];
+    let attempt = 0;
+    await vi.waitFor(async () => {
+      const key = `k${attempt++}`;
+      const since = performance.now();
+      const decisions = await Promise.all(
+        Array.from({ length: 12 }, (_, n) => (n % 2 ? a : b).check(key)),
+      );
+      if (performance.now() - since > 500) throw new Error('a second has passed');
+      const allowed = decisions.filter(({ verdict }) => verdict === 'allow').length;
+      if (allowed === 5) throw new Error('a second of the server began meanwhile');
+      expect(allowed).toBe(2);
+    });
+    // Three at once do not fit at first; each second with a call raises the level by one.
+    await vi.waitFor(async () => expect((await a.check('grows', 3)).verdict).toBe('allow'), {
+      timeout: 8000,
+      interval: 200,
+    });
+  });
+
+  test('all: every rule of one limit must allow, and a refused call charges none of them', async () => {
+    const limit: Limit = {
+      all: [
+        { bucket: { rate: 0.001, burst: 6 } },
+        { window: { limit: 4, per: '1h' } },
+        { quota: { limit: 100, per: 'year' } },
+      ],
+    };
+    const [a, b] = [
+      createShared(limit, UNHURRIED),
+      createShared(limit, { ...UNHURRIED, isSecondProcess: true }),
+    ];
+    const left = async (api: RemoteLimiter) =>
+      (await api.inspect('k'))?.rules.map(({ remaining }) => remaining);
+    expect(await a.check('k', 3)).toEqual({ verdict: 'allow', remaining: 1 });
+    expect(await b.check('k', 2)).toMatchObject({ verdict: 'deny' });
+    expect(await left(a)).toEqual([3, 1, 97]);
+    expect(await b.check('k', 1)).toEqual({ verdict: 'allow', remaining: 0 });
+    expect(await left(b)).toEqual([2, 0, 96]);
+    await a.change({
+      all: [
+        { bucket: { rate: 0.001, burst: 10 } },
+        { window: { limit: 8, per: '1h' } },
+        { quota: { limit: 50, per: 'year' } },
+      ],
+    });
+    expect(await left(a)).toEqual([6, 4, 46]);
+  });
+
+  test('all: a lock-out counts the refusals of the other rules, of all processes', async () => {
+    const limit: Limit = {
+      all: [
+        { bucket: { rate: 0.001, burst: 1 } },
+        { lockout: { on: 'refusal', after: 3, lock: '1h' } },
+      ],
+    };
+    const [a, b] = [
+      createShared(limit, UNHURRIED),
+      createShared(limit, { ...UNHURRIED, isSecondProcess: true }),
+    ];
+    expect((await a.check('k')).verdict).toBe('allow');
+    for (const api of [a, b]) expect(await api.check('k')).not.toMatchObject({ reason: 'locked' });
+    await a.check('k');
+    const locked = { verdict: 'deny', reason: 'locked' };
+    for (const api of [a, b]) expect(await api.check('k', 0.1)).toMatchObject(locked);
+  });
+
   test('check: an unavailable backend costs one deadline, and is used again once available', async () => {
     const api = createShared(bucketLimit(0.1, 5), { deadlineMs, onUnavailable: 'deny' });
     const availability: boolean[] = [];
@@ -323,16 +440,49 @@ export function remoteLimiterContract({
     expect(await left()).toEqual([12, 12]);
   });
 
-  test('change: a window keeps what counts with another limit, and refuses another period', async () => {
-    const windowLimit = (limit: number, per: string) => ({ window: { limit, per } });
-    const api = createShared(windowLimit(20, '1h'));
+  test('change: a window keeps what counts with another limit, period and number of steps', async () => {
+    const windowLimit = (limit: number, per: string, steps = 16): Limit => ({
+      window: { limit, per, steps },
+    });
+    const first = windowLimit(20, '1h');
+    const [api, other] = [
+      createShared(first, UNHURRIED),
+      createShared(first, { ...UNHURRIED, isSecondProcess: true }),
+    ];
+    const leftOf = async (one: RemoteLimiter) => (await one.inspect('k'))?.remaining;
     await api.check('k', 8);
     await api.change(windowLimit(10, '1h'));
-    expect((await api.inspect('k'))?.remaining).toBe(2);
-    await expect(api.change(windowLimit(10, '2h'))).rejects.toThrow('the same `per` and `steps`');
-    const longer = createShared(windowLimit(10, '2h'), { isSecondProcess: true });
-    expect(await longer.check('k')).toEqual({ verdict: 'allow', remaining: 9 }); // steps are numbered by their length
-    expect((await api.inspect('k'))?.remaining).toBe(2);
+    expect(await leftOf(api)).toBe(2);
+    await api.change(windowLimit(30, '2h'));
+    expect(await leftOf(api)).toBe(22);
+    await api.check('k', 2);
+    expect(await leftOf(other)).toBe(12); // counts by the old window, beside the new one, until it changes too
+    await api.change(windowLimit(15, '90m', 4));
+    expect(await leftOf(api)).toBe(5);
+    // There and back: what was counted meanwhile stays counted.
+    await api.change(first);
+    expect(await leftOf(api)).toBe(10);
+    expect(await leftOf(other)).toBe(10);
+  });
+
+  test('change: a shorter window admits no more than its limit in any of its periods', async () => {
+    const [most, perMs] = [6, 400];
+    const api = createShared({ window: { limit: most, per: 4 * perMs } }, UNHURRIED);
+    const log: LoggedCall[] = [];
+    const drain = async (): Promise<void> => {
+      for (;;) {
+        const permit = await api.tryAcquire('k');
+        if (permit.verdict !== 'allow') return;
+        log.push({ at: permit.dueAt, units: 1 });
+      }
+    };
+    await drain();
+    await api.change({ window: { limit: most, per: perMs, steps: 5 } });
+    await vi.waitFor(async () => {
+      await drain();
+      expect(log.length).toBeGreaterThanOrEqual(3 * most);
+    }, 20_000);
+    expect(mostInAnyWindow(log, perMs)).toBeLessThanOrEqual(most);
   });
 
   test('change: a key that is idle until then has refilled at the old rate, and later does at the new one', async () => {

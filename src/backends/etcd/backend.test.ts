@@ -202,6 +202,54 @@ describe('etcd backend on faulty registers', () => {
     expect(started).toBeGreaterThan(200); // otherwise the property proves little
   }, 120_000);
 
+  test('all: spacing, window and bucket hold together despite loss, delay and clocks an hour apart', async () => {
+    let started = 0;
+    const parts = { every: 20, window: { limit: 6, per: 300, steps: 8 }, burst: 4 };
+    const { every, window, burst } = parts;
+    const limit = { all: [{ spacing: { every } }, { window }, { bucket: { rate: 30, burst } }] };
+    await fc.assert(
+      fc.asyncProperty(fc.nat(), faultSets, async (seed, faults) => {
+        const { starts } = await run({ seed, limit, faults, ms: 1500 });
+        started += starts.length;
+        expect(leastGap(starts)).toBeGreaterThanOrEqual(every);
+        const log = starts.map((at) => ({ at, units: 1 }));
+        expect(mostInAnyWindow(log, window.per)).toBeLessThanOrEqual(window.limit);
+      }),
+      { numRuns: 12 },
+    );
+    expect(started).toBeGreaterThan(100); // otherwise the property proves little
+  }, 120_000);
+
+  test('quota: each period admits the limit once, whatever is lost and however far apart wall clocks are', async () => {
+    let started = 0;
+    await fc.assert(
+      fc.asyncProperty(fc.nat(), faultSets, async (seed, faults) => {
+        const limit = { quota: { limit: 5, per: '2h' } };
+        const { starts } = await run({ seed, limit, faults, ms: 600 });
+        started += starts.length;
+        // Clocks differ by up to two hours: at most two boundaries are crossed, once each.
+        expect(starts.length).toBeLessThanOrEqual(3 * 5);
+      }),
+      { numRuns: 10 },
+    );
+    expect(started).toBeGreaterThan(20);
+  }, 120_000);
+
+  test('ramp: no second of the register has more than its level', async () => {
+    const limit = { ramp: { min: 5, max: 5, over: '1s' } };
+    await fc.assert(
+      fc.asyncProperty(fc.nat(), faultSets, async (seed, faults) => {
+        const { starts } = await run({ seed, limit, faults, ms: 2500 });
+        expect(starts.length).toBeGreaterThan(0);
+        // Two seconds touch a span of one, and a permit starts up to a deadline late.
+        const log = starts.map((at) => ({ at, units: 1 }));
+        expect(mostInAnyWindow(log, 1000 - MAX_LATE_MS)).toBeLessThanOrEqual(10);
+        expect(starts.length).toBeLessThanOrEqual(5 * 4);
+      }),
+      { numRuns: 6 },
+    );
+  }, 120_000);
+
   test('window: utilisation above 85 % on a good network', async () => {
     const limit = { window: { limit: 20, per: 2000 } };
     const faults = { lossRate: 0, maxDelayMs: 5, stallRate: 0 };

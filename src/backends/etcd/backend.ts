@@ -87,7 +87,8 @@ export class EtcdBackend implements RemoteBackend {
    * Keys are named `prefix` `limit/kind/key`, the limit's id encoded so that it holds no slash. The kind is part of the
    * name because limits of different kinds cannot read each other's state.
    */
-  readonly #keyPrefix: string;
+  #keyPrefix: string;
+  readonly #prefixOf: (policy: Policy) => string;
   #everyMs: Millis;
   readonly #registers = new Map<string, CasRegister>();
   readonly #pending: DeadlineSet<PendingOperation>;
@@ -109,7 +110,8 @@ export class EtcdBackend implements RemoteBackend {
     this.#policy = policy;
     this.#rule = new DelayedRule(policy, options.startToleranceMs);
     const limitId = encodeURIComponent(limitIdOf(context, policy));
-    this.#keyPrefix = `${options.prefix}${limitId}/${stateKindOf(policy)}/`;
+    this.#prefixOf = (of) => `${options.prefix}${limitId}/${stateKindOf(of)}/`;
+    this.#keyPrefix = this.#prefixOf(policy);
     this.#everyMs = everyMsOf(policy);
     this.#pending = new DeadlineSet(clock, options.deadlineMs, this.#timeOut.bind(this));
     const probe = () => store.compareAndSwap(this.#keyPrefix, NO_REVISION);
@@ -220,18 +222,19 @@ export class EtcdBackend implements RemoteBackend {
   prepareChange(policy: Policy): (() => Promise<void>) | undefined {
     const rule = new DelayedRule(policy, this.#options.startToleranceMs);
     const convert = converterBetween(this.#rule.policy, rule.policy);
-    // A process that has not changed yet reads the same state: its length, and the length of its steps, must stay.
-    const isAlike = stateKindOf(policy) === stateKindOf(this.#policy);
-    if (!convert || !isAlike || rule.policy.width !== this.#rule.policy.width) return undefined;
+    if (!convert) return undefined;
     return async () => {
       if (this.#breaker.isOpen) throw new UnavailableError('etcd');
-      const context = { ...this.#context, policy: rule.policy };
+      const [from, to] = [this.#context, { ...this.#context, policy: rule.policy }];
       const change = JSON.stringify([this.#policy.specs, policy.specs]);
-      await convertKeys(this.#keyPrefix, context, convert, change);
+      const [prefix, newPrefix] = [this.#keyPrefix, this.#prefixOf(policy)];
+      await convertKeys({ from, to, prefix, newPrefix, convert, change });
       this.#policy = policy;
       this.#rule = rule;
       this.#everyMs = everyMsOf(policy);
-      this.#context = context;
+      this.#context = to;
+      this.#keyPrefix = newPrefix;
+      if (newPrefix !== prefix) this.#registers.clear();
       for (const register of this.#registers.values()) register.usePolicy(rule.policy);
     };
   }

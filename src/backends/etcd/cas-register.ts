@@ -28,13 +28,16 @@ import { NO_REVISION, type RegisterStore, type SwapResult } from './store.ts';
 
 /** Reads the state of the register, may change it, and resolves with what `apply` returned. */
 export interface RegisterOperation {
-  apply(state: State, moment: DecisionTime): unknown;
+  /** `isNew`: the register has no value. */
+  apply(state: State, moment: DecisionTime, isNew: boolean): unknown;
   resolve(result: unknown): void;
   reject(error: unknown): void;
   /** False once the caller has its answer or timed out. */
   isWaiting: boolean;
   /** True if it adds tokens: applied twice it would add them twice, so it is dropped when in doubt. */
   readonly isCredit: boolean;
+  /** Id of the change of the limit that this operation is a part of: a register that has it is not changed again. */
+  readonly changeId?: string;
 }
 
 export interface RegisterContext {
@@ -70,7 +73,7 @@ const YIELD_PROBABILITY = 1 / 8;
 export class CasRegister {
   readonly #key: string;
   #context: RegisterContext;
-  readonly #instantIndex: number;
+  readonly #instantIndices: readonly number[];
   #queue: RegisterOperation[] = [];
   #isDraining = false;
   /** Swaps to win until the register no longer counts as contended; 0 without contention. */
@@ -80,13 +83,14 @@ export class CasRegister {
   #validAt: Millis = -Infinity;
   #revision = NO_REVISION;
   #value: RegisterValue | undefined;
-  /** The instant in its state on the local clock: the earliest upper bound known so far. */
-  #localInstant: Millis = Infinity;
+  /** The instants in its state on the local clock: the earliest upper bounds known so far. */
+  readonly #localInstants: Millis[];
 
   constructor(key: string, context: RegisterContext) {
     this.#key = key;
     this.#context = context;
-    this.#instantIndex = context.policy.instantIndex ?? 0;
+    this.#instantIndices = context.policy.instantIndices ?? [];
+    this.#localInstants = this.#instantIndices.map(() => Infinity);
   }
 
   /** From the next batch on: the limit has other numbers. */
@@ -125,7 +129,7 @@ export class CasRegister {
   }
 
   async #decideBatch(operations: readonly RegisterOperation[]): Promise<void> {
-    const { clock, rtt, policy, leases } = this.#context;
+    const { clock, clockId, rtt, policy, leases } = this.#context;
     const startedAt = clock.now();
     for (let lost = 0; ; ) {
       const waiting = operations.filter(({ isWaiting }) => isWaiting);
@@ -134,9 +138,13 @@ export class CasRegister {
       const state = this.#localState();
       const moment = { now: clock.now(), maxDelayMs: rtt.upperBoundMs };
       let isChanged = false;
+      const isNew = this.#value === undefined;
+      let changeId = this.#value?.changeId;
       const results = waiting.map((operation) => {
+        if (operation.changeId !== undefined && operation.changeId === changeId) return undefined;
+        changeId = operation.changeId ?? changeId;
         const before = state.slice();
-        const result = operation.apply(state, moment);
+        const result = operation.apply(state, moment, isNew);
         isChanged ||= state.some((number, n) => number !== before[n]);
         return result;
       });
@@ -153,7 +161,8 @@ export class CasRegister {
         await leases.request(removableAt);
         continue;
       }
-      const swapped = await this.#compareAndSwap(state, moment.now, leaseId);
+      const value = { by: clockId, at: moment.now, numbers: [...state], changeId };
+      const swapped = await this.#compareAndSwap(value, leaseId);
       if (swapped.isMatch) return resolveAll(waiting, results);
       if (swapped.isAmbiguous) rejectCredits(waiting);
       if (++lost > 1) await this.#backOff(Math.min(lost, MAX_BACKOFF_RTTS));
@@ -173,9 +182,8 @@ export class CasRegister {
   }
 
   /** Replaces the known revision, unless another process was faster. */
-  async #compareAndSwap(state: State, now: Millis, leaseId: string): Promise<SwapResult> {
-    const { store, clock, clockId, rtt, leases } = this.#context;
-    const value = { by: clockId, at: now, numbers: [...state] };
+  async #compareAndSwap(value: RegisterValue, leaseId: string): Promise<SwapResult> {
+    const { store, clock, rtt, leases } = this.#context;
     const replacement = { text: encodeValue(value), leaseId };
     const swapped = await store
       .compareAndSwap(this.#key, this.#revision, replacement)
@@ -183,8 +191,8 @@ export class CasRegister {
         leases.clear(); // the lease may be gone
         throw error;
       });
-    rtt.observe(clock.now() - now);
-    this.#onReply(swapped, now);
+    rtt.observe(clock.now() - value.at);
+    this.#onReply(swapped, value.at);
     if (!swapped.isMatch) {
       this.#contention = CONTENTION_SWAPS;
       return swapped;
@@ -210,10 +218,10 @@ export class CasRegister {
   #setValue(revision: string, value: RegisterValue | undefined): void {
     this.#revision = revision;
     this.#value = value;
-    this.#localInstant = Infinity;
+    this.#localInstants.fill(Infinity);
   }
 
-  /** The state on the local clock: an instant of another clock becomes the latest local time it can be. */
+  /** The state on the local clock: each instant of another clock becomes the latest local time it can be. */
   #localState(): State {
     const { policy, clock, clockOffsets, clockId } = this.#context;
     const state = new Float64Array(policy.width);
@@ -222,11 +230,13 @@ export class CasRegister {
       return state;
     }
     const { by, numbers } = this.#value;
-    const instant = numbers[this.#instantIndex];
     state.set(numbers);
-    const local = by === clockId ? instant : clockOffsets.latestLocalTimeOf(by, instant);
-    this.#localInstant = Math.min(this.#localInstant, local);
-    state[this.#instantIndex] = this.#localInstant;
+    for (const [n, index] of this.#instantIndices.entries()) {
+      const instant = numbers[index];
+      const local = by === clockId ? instant : clockOffsets.latestLocalTimeOf(by, instant);
+      this.#localInstants[n] = Math.min(this.#localInstants[n], local);
+      state[index] = this.#localInstants[n];
+    }
     return state;
   }
 

@@ -14,16 +14,17 @@
  * that delay, more than a small bucket has. A permit that starts later starts in a bucket that has refilled since: the
  * overshoot in any span of time is at most the refill of one deadline.
  *
- * Window: as strict as a spacing. A permit counts in the step of the latest instant at which it may start.
+ * Window: as strict as a spacing. A permit counts in the step of the latest instant at which it may start. So does a permit of
+ * an `all` with one of them: the next permit of its spacing is `every` after that instant.
+ *
+ * Quota, ramp, lock-out: as a bucket.
  */
 
 import type { Millis } from '../../core/clock.ts';
-import { CLOCK_DRIFT_RATE } from '../../core/clock-offset.ts';
 import type { Decision } from '../../core/decision.ts';
 import type { Policy, Settlement, State } from '../../policies/policy.ts';
-import { spacing } from '../../policies/spacing.ts';
 import { everyMsOf } from '../lookahead.ts';
-import { onElapsedTime } from './elapsed-time.ts';
+import { registerRule } from './register-rule.ts';
 
 /** The time of a decision, and the longest delay until the caller has it. */
 export interface DecisionTime {
@@ -48,17 +49,18 @@ export type TimedDecision = Grant | Refusal;
 export type TimedDecisions = readonly TimedDecision[];
 
 export class DelayedRule {
-  /** The rule as it is run: a spacing is widened by the start tolerance, a window has its own clock. */
+  /** The rule as it is run. */
   readonly policy: Policy;
   readonly #startToleranceMs: Millis;
   /** The widened interval of a spacing; 0 for other rules. */
   readonly #everyMs: Millis;
+  /** True if a permit that starts late could be too close to others. */
+  readonly #isStrict: boolean;
 
   constructor(policy: Policy, startToleranceMs: Millis) {
-    const everyMs = everyMsOf(policy);
-    const other = policy.kind === 'window' ? onElapsedTime(policy) : policy;
-    this.policy = everyMs > 0 ? withTolerance(policy, startToleranceMs) : other;
-    this.#everyMs = everyMsOf(this.policy);
+    this.policy = registerRule(policy, startToleranceMs);
+    this.#everyMs = policy.kind === 'spacing' ? everyMsOf(this.policy) : 0;
+    this.#isStrict = isStrict(policy);
     this.#startToleranceMs = startToleranceMs;
   }
 
@@ -67,12 +69,29 @@ export class DelayedRule {
     // Reservations are counted at the time the caller has the decision: permits that start before are none.
     const isReserving = mayReserve && this.policy.canReserve;
     const peeked = this.policy.check(state.slice(), 0, cost, isReserving ? now + maxDelayMs : now);
-    if (peeked.verdict === 'deny') return peeked;
+    if (peeked.verdict === 'deny') return this.#noteRefusal(state, cost, now, peeked);
     if (peeked.verdict === 'wait' && !mayReserve) return refuse(Math.ceil(peeked.waitMs));
     const remaining = peeked.verdict === 'allow' ? peeked.remaining : 0;
     return cost > 0
       ? this.#grant(state, cost, moment, remaining)
       : grantWithoutExpiry(remaining, now);
+  }
+
+  /** A refused call may begin a second of a ramp, and a lock-out may count it. */
+  #noteRefusal(state: State, cost: number, now: Millis, refusal: Refusal): Refusal {
+    if (cost === 0) return refusal;
+    if (this.policy.recordRefusal) return this.policy.check(state, 0, cost, now) as Refusal;
+    this.policy.advance?.(state, 0, now);
+    return refusal;
+  }
+
+  /** A call that waits on is not refused yet. */
+  #checkWaiting(state: State, cost: number, moment: DecisionTime): TimedDecision {
+    if (!this.policy.recordRefusal) return this.check(state, cost, moment, false);
+    const after = state.slice();
+    const decision = this.check(after, cost, moment, false);
+    if (decision.verdict === 'grant') state.set(after);
+    return decision;
   }
 
   /** First come first served. The next permit of a spacing is granted ahead if it is due within `lookaheadMs`. */
@@ -84,8 +103,9 @@ export class DelayedRule {
   ): TimedDecisions {
     const decisions: TimedDecision[] = [];
     for (const cost of costs) {
-      const next = this.check(state, cost, moment, false);
-      const isSoon = next.verdict === 'deny' && next.retryAfterMs <= lookaheadMs;
+      const next = this.#checkWaiting(state, cost, moment);
+      const isSoon =
+        this.#everyMs > 0 && next.verdict === 'deny' && next.retryAfterMs <= lookaheadMs;
       decisions.push(isSoon ? this.#grant(state, cost, moment, 0) : next);
       if (next.verdict === 'deny') break;
     }
@@ -94,7 +114,10 @@ export class DelayedRule {
 
   takeUpTo(state: State, most: number, moment: DecisionTime): TimedDecision {
     const cost = Math.min(most, this.policy.available(state, 0, moment.now));
-    if (cost <= 0) return refuse(0);
+    if (cost <= 0) {
+      this.policy.advance?.(state, 0, moment.now);
+      return refuse(0);
+    }
     const decision = this.check(state, cost, moment, false);
     return decision.verdict === 'grant' ? { ...decision, remaining: cost } : decision;
   }
@@ -115,9 +138,9 @@ export class DelayedRule {
   #grant(state: State, cost: number, { now, maxDelayMs }: DecisionTime, remaining: number): Grant {
     if (this.#everyMs === 0) {
       this.policy.check(state, 0, cost, now);
-      if (!this.policy.deferTo) return grantWithoutExpiry(remaining, now);
+      if (!this.#isStrict) return grantWithoutExpiry(remaining, now);
       const usableUntil = now + maxDelayMs + this.#startToleranceMs;
-      this.policy.deferTo(state, 0, cost, usableUntil);
+      this.policy.deferTo?.(state, 0, cost, usableUntil);
       const refusalIfLate = refuse(Math.ceil(this.#startToleranceMs));
       return { verdict: 'grant', remaining, dueAt: now, usableUntil, refusalIfLate };
     }
@@ -130,13 +153,10 @@ export class DelayedRule {
   }
 }
 
-/** Widens a spacing by the start tolerance and by how much faster a reader's clock may run. */
-function withTolerance({ specs = [] }: Policy, startToleranceMs: Millis): Policy {
-  const [everyMs, reserve, expireMs] = specs[0].params;
-  const expire = expireMs < Infinity ? { expire: expireMs } : {};
-  const every = everyMs * (1 + CLOCK_DRIFT_RATE) + startToleranceMs;
-  return spacing({ every, reserve, ...expire });
-}
+const STRICT_KINDS = ['spacing', 'window'];
+
+const isStrict = ({ specs = [] }: Policy): boolean =>
+  specs.some(({ kind }) => STRICT_KINDS.includes(kind));
 
 const refuse = (retryAfterMs: Millis): Refusal => ({ verdict: 'deny', retryAfterMs });
 

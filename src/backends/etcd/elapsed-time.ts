@@ -1,38 +1,33 @@
 /**
- * A sliding window on a clock of its own, which every process reads from the register.
+ * A rule whose state is on a clock of its own, which every process reads from the register.
  *
- *     state:  │ numbers of the window │ window's time │ instant of the last write, on the writer's clock │
+ *     state:  │ numbers of the rule │ rule's time │ instant of the last write, on the writer's clock │
  *
- *     window's time now = its time at the last write + the time since then, at least
+ *     rule's time now = its time at the last write + the time since then, at least
  *
- * Steps of a window are numbered by a clock, and processes have different ones. The register says when it was written, and
- * another process knows a latest local time for that. So the window's clock may lose time with every write of another
- * process, about one trip, but never runs fast: a period of `per` never holds more than the limit. The window is longer by
- * how much faster a clock may run.
+ * Steps of a window and seconds of a ramp are numbered by a clock, and processes have different ones. The register says
+ * when it was written, and another process knows a latest local time for that. So the rule's clock may lose time with
+ * every write of another process, about one trip, but never runs fast.
  */
 
 import type { Millis } from '../../core/clock.ts';
-import { CLOCK_DRIFT_RATE } from '../../core/clock-offset.ts';
-import type { Policy, State } from '../../policies/policy.ts';
-import { window } from '../../policies/window.ts';
+import type { KeyConverter, Policy, State } from '../../policies/policy.ts';
 
-/** The clocks of the writer and of a reader, and the bound between both. */
-const DRIFT_FACTOR = 1 + 3 * CLOCK_DRIFT_RATE;
+/** A state that never becomes removable is kept for this long after its last write: a level of a ramp. */
+const IDLE_TTL_MS: Millis = 86_400_000;
 
-/** The window that these numbers describe, on its own clock. */
-export function onElapsedTime({ specs = [] }: Policy): Policy {
-  const [limit, steps, stepMs, lendMs] = specs[0].params;
-  const perMs = steps * stepMs;
-  const inner = window({ limit, per: perMs * DRIFT_FACTOR, steps });
-  const TIME = inner.width;
-  const WRITTEN_AT = TIME + 1;
+/** `inner` on its own clock; `status` is what differs in the status of the rule. */
+export function onElapsedTime(inner: Policy, status: { readonly windowMs?: Millis } = {}): Policy {
+  const { kind, width, specs = [], refillMs, lendMs } = inner;
+  const TIME = width; // 0: not written yet
+  const WRITTEN_AT = width + 1;
 
   const timeAt = (state: State, i: number, now: Millis): Millis =>
     state[i + TIME] + Math.max(0, now - state[i + WRITTEN_AT]);
 
-  /** Moves the window's clock to `now`, before a change. */
-  const advance = (state: State, i: number, now: Millis): Millis => {
-    state[i + TIME] = timeAt(state, i, now);
+  /** Moves the rule's clock to `now`, before a change. */
+  const moveTo = (state: State, i: number, now: Millis): Millis => {
+    state[i + TIME] = Math.max(1, timeAt(state, i, now));
     state[i + WRITTEN_AT] = now;
     return state[i + TIME];
   };
@@ -40,16 +35,19 @@ export function onElapsedTime({ specs = [] }: Policy): Policy {
   const localTimeOf = (state: State, i: number, time: Millis): Millis =>
     state[i + WRITTEN_AT] + time - state[i + TIME];
 
+  /** For reading: a rule may move its state to another second. */
+  const copyOf = (state: State, i: number): State => state.slice(i, i + width);
+
   return {
-    kind: inner.kind,
-    width: inner.width + 2,
+    kind,
+    width: width + 2,
     needsExactTime: false,
     needsOutcome: false,
     canReserve: false,
     expireMs: Infinity,
     specs,
-    instantIndex: WRITTEN_AT,
-    refillMs: perMs + stepMs,
+    instantIndices: [WRITTEN_AT],
+    ...(refillMs !== undefined && { refillMs }),
     ...(lendMs !== undefined && { lendMs }),
 
     init(state, i, now) {
@@ -60,43 +58,63 @@ export function onElapsedTime({ specs = [] }: Policy): Policy {
     },
 
     check: (state, i, cost, now) =>
-      inner.check(state, i, cost, cost > 0 ? advance(state, i, now) : timeAt(state, i, now)),
+      inner.check(state, i, cost, cost > 0 ? moveTo(state, i, now) : timeAt(state, i, now)),
 
-    deferTo(state, i, cost, dueAt) {
-      inner.deferTo?.(state, i, cost, timeAt(state, i, dueAt));
-    },
+    ...(inner.advance && {
+      /** Leaves a state as it is that has no later second: it need not be written. */
+      advance(state: State, i: number, now: Millis): void {
+        const before = copyOf(state, i);
+        inner.advance?.(state, i, timeAt(state, i, now));
+        const isNew = state[i + TIME] === 0;
+        if (isNew || before.some((number, n) => number !== state[i + n])) moveTo(state, i, now);
+      },
+    }),
 
-    available: (state, i, now) => inner.available(state, i, timeAt(state, i, now)),
+    ...(inner.deferTo && {
+      deferTo(state: State, i: number, cost: number, dueAt: Millis): void {
+        inner.deferTo?.(state, i, cost, timeAt(state, i, dueAt));
+      },
+    }),
+
+    available: (state, i, now) => inner.available(copyOf(state, i), 0, timeAt(state, i, now)),
 
     settle(state, i, settlement, now) {
-      const time = advance(state, i, now);
+      const time = moveTo(state, i, now);
       inner.settle(state, i, { ...settlement, dueAt: time + settlement.dueAt - now }, time);
     },
 
-    update: (state, i, feedback, now) => inner.update(state, i, feedback, advance(state, i, now)),
+    update: (state, i, feedback, now) => inner.update(state, i, feedback, moveTo(state, i, now)),
 
     terms: inner,
-    converterFrom(from) {
-      const convert = inner.converterFrom?.(from.terms as Policy);
-      if (!convert) return undefined;
-      return (state, i, source, j, at) => {
-        const time = timeAt(source, j, at);
-        convert(state, i, source, j, time);
-        state[i + TIME] = time;
-        state[i + WRITTEN_AT] = at;
-      };
-    },
+    converterFrom: (from) => convertOnElapsedTime(from.terms as Policy, inner),
 
-    credit(state, i, units, upTo, now) {
-      inner.credit?.(state, i, units, upTo, advance(state, i, now));
-    },
+    ...(inner.credit && {
+      credit(state: State, i: number, units: number, upTo: number, now: Millis): void {
+        inner.credit?.(state, i, units, upTo, moveTo(state, i, now));
+      },
+    }),
 
-    removableAt: (state, i) => localTimeOf(state, i, inner.removableAt(state, i)),
+    removableAt(state, i) {
+      const at = localTimeOf(state, i, inner.removableAt(state, i));
+      return at < Infinity ? at : state[i + WRITTEN_AT] + IDLE_TTL_MS;
+    },
     evictableAt: (state, i) => localTimeOf(state, i, inner.evictableAt(state, i)),
     keyState: (state, i, now) => inner.keyState(state, i, timeAt(state, i, now)),
     ruleStatuses: (state, i, now) =>
       inner
-        .ruleStatuses(state, i, timeAt(state, i, now))
-        .map((status) => ({ ...status, windowMs: perMs })),
+        .ruleStatuses(copyOf(state, i), 0, timeAt(state, i, now))
+        .map((one) => ({ ...one, ...status })),
+  };
+}
+
+/** The clock of the rule goes on, whatever the widths of both states are. */
+function convertOnElapsedTime(from: Policy, to: Policy): KeyConverter | undefined {
+  const convert = to.converterFrom?.(from);
+  if (!convert) return undefined;
+  return (state, i, source, j, at) => {
+    const time = source[j + from.width] + Math.max(0, at - source[j + from.width + 1]);
+    convert(state, i, source, j, time);
+    state[i + to.width] = time;
+    state[i + to.width + 1] = at;
   };
 }

@@ -314,15 +314,17 @@ describe('etcd options', () => {
     expect(() => etcd({ endpoints: 'etcd:2379' })).toThrow('`backend.endpoints[0]`');
   });
 
-  test.each([
-    { ramp: { min: 1, max: 2, over: '1m' } },
-    { adaptive: {} },
-    { busy: {} },
-    { all: [bucketLimit(1, 1)] },
-  ])('refuses a limit that etcd cannot decide: %o', (limit) => {
+  test.each<[Limit, RegExp]>([
+    [{ concurrency: 3 }, /made of bucket, .*share calls in flight with Redis or a pool/],
+    [{ adaptive: {} }, /made of bucket, .*learns.*pool/],
+    [{ busy: {} }, /made of bucket, .*learns.*each process/],
+    [{ all: [bucketLimit(1, 1), { concurrency: 3 }] }, /made of bucket, /],
+    [
+      { all: [bucketLimit(1, 1), { spacing: { every: 10, reserve: 2 } }] },
+      /a spacing without `reserve` within `all`/,
+    ],
+  ])('refuses a limit that etcd cannot decide: %o', (limit, message) => {
     const backend = etcd({ endpoints: UNREACHABLE });
-    expect(() => limiter({ limit: limit as Limit, backend })).toThrow(
-      /`limit` to be a bucket, a spacing, a window or a lockout, alone,/,
-    );
+    expect(() => limiter({ limit, backend })).toThrow(message);
   });
 });

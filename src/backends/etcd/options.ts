@@ -14,11 +14,11 @@ import type { Duration } from '../../core/duration.ts';
 import { ConfigError } from '../../core/errors.ts';
 import { OptionReader } from '../../core/options.ts';
 import type { Policy } from '../../policies/policy.ts';
-import { everyMsOf } from '../lookahead.ts';
 import type { RemoteBackendFactory } from '../remote-backend.ts';
 import { EtcdBackend, type EtcdOnUnavailable } from './backend.ts';
 import { type EtcdConnectionOptions, readConnectionOptions } from './endpoints.ts';
 import { etcdRegisterStore } from './http-store.ts';
+import { REGISTER_KINDS } from './register-rule.ts';
 import { EtcdHttp } from './transport.ts';
 
 /** Options of `etcd()`. */
@@ -46,11 +46,7 @@ export function etcd(options: EtcdOptions, path = 'backend'): RemoteBackendFacto
   return {
     isRemote: true,
     create(policy, context) {
-      if (policy.instantIndex === undefined && policy.kind !== 'window') {
-        const kinds =
-          'a bucket, a spacing, a window or a lockout, alone, when it is shared through etcd';
-        throw new ConfigError('limit', kinds, policy.kind);
-      }
+      requireShareable(policy);
       const { clock } = context;
       // A server that hangs leaves time to try each remaining one.
       const eachMs = deadlineMs / connection.endpoints.length;
@@ -62,14 +58,41 @@ export function etcd(options: EtcdOptions, path = 'backend'): RemoteBackendFacto
   };
 }
 
+/** What to use instead. */
+const ALTERNATIVES: Readonly<Record<string, string>> = {
+  concurrency: 'share calls in flight with Redis or a pool',
+  busy: 'a rule that learns from its own calls: keep it in each process',
+};
+
+function requireShareable(policy: Policy): void {
+  const { kind, specs, canReserve } = policy;
+  const other = specs?.find((spec) => !REGISTER_KINDS.includes(spec.kind));
+  if (!specs || other) {
+    const refused = other?.kind ?? kind;
+    const why =
+      ALTERNATIVES[refused] ?? 'a rule that learns is divided by a pool, or kept by each process';
+    const expected = `made of ${REGISTER_KINDS.join(', ')} when it is shared through etcd (${why})`;
+    throw new ConfigError('limit', expected, refused);
+  }
+  if (kind === 'all' && canReserve) {
+    const expected =
+      'a spacing without `reserve` within `all` when it is shared through etcd: use `acquire`, which waits';
+    throw new ConfigError('limit', expected, kind);
+  }
+}
+
 /** A timer that is later than this belongs to a stalled process. */
 const MIN_START_TOLERANCE_MS: Millis = 5;
 const MAX_START_TOLERANCE_MS: Millis = 50;
 /** The default as a part of the interval. */
 const START_TOLERANCE_FRACTION = 0.02;
 
-function defaultStartToleranceMs(policy: Policy): Millis {
-  const intervalMs = policy.kind === 'window' ? (policy.refillMs ?? 0) : everyMsOf(policy);
-  const ms = intervalMs * START_TOLERANCE_FRACTION;
+function defaultStartToleranceMs({ specs = [] }: Policy): Millis {
+  const intervals = specs.flatMap(({ kind, params: [first, steps, stepMs] }) => {
+    if (kind === 'window') return [(steps + 1) * stepMs];
+    return kind === 'spacing' ? [first] : [];
+  });
+  const shortest = intervals.length > 0 ? Math.min(...intervals) : 0;
+  const ms = shortest * START_TOLERANCE_FRACTION;
   return Math.min(MAX_START_TOLERANCE_MS, Math.max(MIN_START_TOLERANCE_MS, ms));
 }

@@ -14,6 +14,8 @@ export interface RegisterValue {
   /** When it was sent, or a little before. */
   readonly at: Millis;
   readonly numbers: readonly number[];
+  /** Id of the last change of the limit's numbers that converted it. */
+  readonly changeId?: string | undefined;
 }
 
 export const encodeValue = (value: RegisterValue): string => JSON.stringify(value);

@@ -161,7 +161,8 @@ export class Group {
       throw new ConfigError('name', 'a name that all groups use for the limit', undefined);
     const [whole, ...others] = policy.buckets ?? [];
     if (policy.kind !== 'window' && (!whole || others.length > 0)) {
-      const expected = 'a bucket or a window: only its units can be stored and borrowed';
+      const expected =
+        'a bucket or a window: only its units can be stored and borrowed (other rules: Redis or etcd)';
       throw new ConfigError('limit', expected, policy.kind);
     }
     const fraction = this.#fraction;

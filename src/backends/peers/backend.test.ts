@@ -226,7 +226,7 @@ describe('peers: two nodes, one key', () => {
       return new PeersBackend(createPolicy({ spacing: { every: 10 } }, random), context, network);
     };
     expect(make).toThrow(
-      /`limit` to be made of bucket or window when `peers` shares it, got "spacing"/,
+      /`limit` to be made of bucket or window when `peers` shares it: .*Redis, etcd or a pool.*, got "spacing"/,
     );
   });
 });

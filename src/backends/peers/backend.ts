@@ -194,7 +194,8 @@ export const dryRunPeers = peersFactory({
 function levelsOf(policy: Policy): SharedLevels {
   const levels = sharedLevelsOf(policy);
   if (levels) return levels;
-  const expected = 'made of bucket or window when `peers` shares it';
+  const expected =
+    'made of bucket or window when `peers` shares it: reports arrive late, and only these keep what was overused (other rules: Redis, etcd or a pool)';
   throw new ConfigError('limit', expected, policy.kind);
 }
 

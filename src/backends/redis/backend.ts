@@ -25,6 +25,7 @@ import {
   fleetOrderOf,
   type RedisConfig,
   type RedisContext,
+  requireWidth,
 } from './context.ts';
 import { chargeTogether, type JointPart } from './joint.ts';
 import type { FleetOrder } from './lua-fair-order.ts';
@@ -211,9 +212,10 @@ export class RedisBackend implements PrefetchSource {
 
   prepareChange(policy: Policy): (() => Promise<void>) | undefined {
     const convert = converterBetween(this.#policy, policy);
-    // A process that has not changed yet reads the same state: its length, and the length of its steps, must stay.
+    // A window with other steps has keys of other names. A queue in Redis stays with its key.
     const isAlike = stateKindOf(policy) === stateKindOf(this.#policy);
-    if (!convert || !isAlike || policy.width !== this.#policy.width) return undefined;
+    if (!convert || (!isAlike && this.#order !== undefined)) return undefined;
+    requireWidth(policy);
     return async () => {
       await this.#context.change(policy, scriptsOf(policy, this.#order), convert);
       this.#policy = policy;

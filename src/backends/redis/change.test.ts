@@ -51,12 +51,14 @@ describe.skipIf(!redisServer())('change of a limit in Redis', () => {
   test('change: continues a change whose process has died, and keys get no fresh burst', async () => {
     const api = shared(bucket(0.001, 10));
     await api.check('k', 10);
-    await api.change(bucket(0.001, 20)); // to learn the name of the marker
-    const [marker] = fixture.cli('KEYS', '*:changed').split('\n');
-    fixture.cli('SET', marker, 'begun another process', 'PX', '500');
+    const marker = 'sluice:{api}:bucket:changed';
+    const [seconds] = fixture.cli('TIME').split('\n').map(Number);
+    const begun = (at: number): string => `begun 1 other ${at} another change`;
+    fixture.cli('SET', marker, begun(seconds * 1000));
     const change = api.change(bucket(0.001, 40));
     await new Promise((later) => setTimeout(later, 200));
-    expect(fixture.cli('GET', marker)).toBe('begun another process');
+    expect(fixture.cli('GET', marker).trim()).toBe(begun(seconds * 1000));
+    fixture.cli('SET', marker, begun(seconds * 1000 - 15_000)); // it is taken for dead
     await change;
     expect(await leftOf(api)).toBe(30);
     expect(fixture.cli('GET', marker)).toMatch(/^done /);
@@ -80,12 +82,20 @@ describe.skipIf(!redisServer())('change of a limit in Redis', () => {
     },
   );
 
-  test('change: a window with other steps is refused, and keeps its count', async () => {
-    const api = shared({ window: { limit: 10, per: '1h', steps: 10 } });
+  test('change: a window with a fair queue refuses other steps, and keeps its count', async () => {
+    const window = (steps: number): Limit => ({ window: { limit: 10, per: '1h', steps } });
+    const api = shared(window(10), { fairQueue: true, deadline: 10_000 });
     await api.check('k', 4);
-    const change = api.change({ window: { limit: 10, per: '1h', steps: 20 } });
-    await expect(change).rejects.toThrow('`per` and `steps` of a window');
+    await expect(api.change(window(20))).rejects.toThrow('`per` and `steps` of a window');
     expect(await leftOf(api)).toBe(6);
+  });
+
+  test('change: a window with more steps than a script can read is refused', async () => {
+    const windows = (steps: number): Limit => ({
+      all: Array.from({ length: 5 }, () => ({ window: { limit: 10, per: '1h', steps } })),
+    });
+    const api = shared(windows(10));
+    await expect(api.change(windows(1000))).rejects.toThrow('windows of fewer `steps`');
   });
 
   test('change: checks during the change are neither lost nor counted twice', async () => {

@@ -3,7 +3,7 @@
 import { createHash } from 'node:crypto';
 import type { Clock, Millis } from '../../core/clock.ts';
 import type { OnUnavailable } from '../../core/decision.ts';
-import { UnavailableError } from '../../core/errors.ts';
+import { ConfigError, UnavailableError } from '../../core/errors.ts';
 import type { KeyConverter, Policy } from '../../policies/policy.ts';
 import type { RemoteBackendContext } from '../remote-backend.ts';
 import { decideUnavailable, limitIdOf, stateKindOf } from '../remote-limit.ts';
@@ -75,7 +75,8 @@ export function createRedisContext(
   };
   const batching = { clock, deadlineMs, onAvailability: onChange };
   const batcher = new ScriptBatcher(connection, { ...scripts, joint: JOINT_SCRIPT }, batching);
-  const { keyOf: redisKeyOf, pattern, markerKey } = nameKeys(config.prefix, context, policy);
+  let names = nameKeys(config.prefix, context, policy);
+  const redisKeyOf = (key: string): string => names.keyOf(key);
   const send: SendCommand = (key, command) => batcher.send(redisKeyOf(key), command);
   const toRedisTime = (key: string, at: Millis): Millis => batcher.toRedisTime(redisKeyOf(key), at);
   const unsent = new UnsentCommands(send, clock);
@@ -107,18 +108,35 @@ export function createRedisContext(
       trackLease,
     });
   let current = policy;
+  let before: Scripts = scripts;
   const change: RedisContext['change'] = async (next, nextScripts, convert) => {
     if (!batcher.isAvailable) throw new UnavailableError('Redis');
-    const keys = { connection, pattern, markerKey };
+    const nextNames = nameKeys(config.prefix, context, next);
+    const isRenamed = nextNames.end !== names.end;
+    const rename = (key: string): string => key.slice(0, -names.end.length) + nextNames.end;
+    const keys = { connection, ...names, rename: isRenamed ? rename : undefined };
     const timing = { clock, deadlineMs: Math.max(deadlineMs, MIN_CONVERSION_DEADLINE_MS) };
-    if (convert) await convertKeys(keys, nextScripts, { from: current, to: next, convert }, timing);
+    const both = { before, after: nextScripts };
+    if (convert) await convertKeys(keys, both, { from: current, to: next, convert }, timing);
     batcher.useScripts({ ...nextScripts, joint: JOINT_SCRIPT });
+    names = nextNames;
+    before = nextScripts;
     fallback.change?.(next);
     current = next;
     fairQueue?.pollNow();
   };
   const named = { connection, redisKeyOf };
   return { ...named, batcher, send, toRedisTime, unsent, fallback, fairQueue, change };
+}
+
+/** Numbers of state for each key: a script unpacks all of them at once, and Lua bounds that by 8,000. */
+const MAX_NUMBERS = 4000;
+
+/** @throws {ConfigError} for a rule with more numbers than a script can read. */
+export function requireWidth({ width }: Policy): void {
+  if (width <= MAX_NUMBERS) return;
+  const expected = `windows of fewer \`steps\`: at most ${MAX_NUMBERS} numbers for each key in Redis`;
+  throw new ConfigError('limit', expected, width);
 }
 
 /** A call that converts a page of keys takes longer than a check, and no caller waits for it. */
@@ -144,6 +162,7 @@ function nameKeys(prefix: string, context: RemoteBackendContext, policy: Policy)
   const start = `${prefix}:{${id}`;
   const end = `}:${stateKindOf(policy)}`;
   return {
+    end,
     keyOf: (key: string): string =>
       key.length <= MAX_KEY_CHARS ? `${start}:${key}${end}` : `${start}#${digestOf(key)}${end}`,
     /** Matches the names of all keys. */

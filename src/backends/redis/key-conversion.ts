@@ -7,15 +7,21 @@
  * anew as well: a key that a faster rule would have refilled must not vanish under a slower one.
  *
  * Several processes change the same limit, each when its turn in a deployment comes. The first one converts the keys and
- * leaves a marker; for the others they are converted. While it converts, the marker says so, and others wait. It expires
- * if that process dies: then another one converts all keys again. A key that is converted twice has refilled at the old
- * rate until the second time, and a spacing is shifted twice. Without the second conversion, keys would get a fresh burst.
+ * leaves a marker; for the others they are converted. While it converts, the marker says so, and others wait.
+ *
+ *     begun <id of the change> <process> <time of its last page> <change>      done <change>
+ *
+ * If that process dies, another one goes on with the same id. Each converted key has the id beside it, in the same write,
+ * so no key is converted twice. A process with yet another change converts all keys again, from its own old rule.
+ *
+ * A window with other steps has other keys, because a process that has not changed yet cannot read its counts. Its keys
+ * are copied. Until all processes have changed, both windows count, each for the processes that have it.
  */
 
 import { type Clock, type Millis, schedule } from '../../core/clock.ts';
 import { UnavailableError } from '../../core/errors.ts';
 import { cryptoRandom } from '../../core/random.ts';
-import type { KeyConverter, Policy } from '../../policies/policy.ts';
+import type { KeyConverter, Policy, State } from '../../policies/policy.ts';
 import { ScriptBatcher, type Scripts } from './batcher.ts';
 import { CallDeadlines } from './call-deadlines.ts';
 import type { RedisConnection } from './client.ts';
@@ -27,20 +33,24 @@ const MARKER_TTL_MS: Millis = 3_600_000;
 const MAX_ATTEMPTS = 8;
 
 /** How long after its last page of keys a process that converts is taken for dead. */
-const BEGUN_TTL_MS: Millis = 15_000;
+const STALE_MS: Millis = 15_000;
 
 /** How often a process looks whether another one has converted the keys, and for how long at most. */
 const POLL_MS: Millis = 100;
 const MAX_WAIT_MS: Millis = 600_000;
 
-/** Begins, or goes on: `new`. `known`: the change is done. `busy`: another process converts keys. */
+/** Begins, or goes on: `new` and the id of the change. `known`: the change is done. `busy`: another process converts keys. */
 const BEGIN_LUA = `
+local change, id, process, ttl = unpack(ARGV)
 local text = redis.call('GET', KEYS[1]) or ''
-if text == 'done ' .. ARGV[1] then return { 'known' } end
-local mine = 'begun ' .. ARGV[2]
-if string.sub(text, 1, 6) == 'begun ' and text ~= mine then return { 'busy' } end
-redis.call('SET', KEYS[1], mine, 'PX', ARGV[3])
-return { 'new' }
+if text == 'done ' .. change then return { 'known' } end
+local time = redis.call('TIME')
+local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+local known, by, at, what = string.match(text, '^begun (%S+) (%S+) (%S+) (.*)$')
+if known and by ~= process and now - tonumber(at) < ${STALE_MS} then return { 'busy' } end
+if known and what == change then id = known end
+redis.call('SET', KEYS[1], 'begun ' .. id .. ' ' .. process .. ' ' .. string.format('%.0f', now) .. ' ' .. change, 'PX', ttl)
+return { 'new', id }
 `;
 
 const FINISH_LUA = `
@@ -54,6 +64,8 @@ export interface LimitKeys {
   readonly pattern: string;
   /** The name of the key that holds the last change. */
   readonly markerKey: string;
+  /** The new name of a key, where the new rule has other names. */
+  readonly rename: ((key: string) => string) | undefined;
 }
 
 export interface Conversion {
@@ -62,47 +74,66 @@ export interface Conversion {
   readonly convert: KeyConverter;
 }
 
+export interface ConversionScripts {
+  readonly before: Scripts;
+  readonly after: Scripts;
+}
+
 export interface ConversionTiming {
   readonly clock: Clock;
   /** The longest time of each call. */
   readonly deadlineMs: Millis;
 }
 
-/** `scripts` are those of the new rule. Rejects if Redis does not answer. */
+/** Rejects if Redis does not answer. */
 export async function convertKeys(
-  { connection, pattern, markerKey }: LimitKeys,
-  scripts: Scripts,
+  { connection, pattern, markerKey, rename }: LimitKeys,
+  scripts: ConversionScripts,
   conversion: Conversion,
   timing: ConversionTiming,
 ): Promise<void> {
   const { from, to } = conversion;
   const calls = new CallDeadlines(timing.clock, timing.deadlineMs);
   const change = JSON.stringify([from.specs, to.specs]);
-  const id = String(cryptoRandom());
-  const begin = async (): Promise<string> => {
-    const words = [change, id, String(BEGUN_TTL_MS)];
-    return String((await calls.run(connection.run(BEGIN_LUA, [markerKey], words)))[0]);
+  const [newId, process] = [cryptoRandom(), cryptoRandom()].map(String);
+  const begin = async (): Promise<readonly unknown[]> => {
+    const words = [change, newId, process, String(MARKER_TTL_MS)];
+    return calls.run(connection.run(BEGIN_LUA, [markerKey], words));
   };
-  if ((await untilFree(begin, timing.clock)) === 'known') return;
-  const batcher = new ScriptBatcher(connection, scripts, { ...timing, onAvailability() {} });
+  const [state, id] = await untilFree(begin, timing.clock);
+  if (state === 'known') return;
+  const batching = { ...timing, onAvailability() {} };
+  const [reader, writer] = [rename ? scripts.before : scripts.after, scripts.after].map(
+    (each) => new ScriptBatcher(connection, each, batching),
+  );
+  const convertOne = (key: string): Promise<void> =>
+    rename
+      ? copyKey([reader, key], [writer, rename(key)], conversion, String(id))
+      : convertKey(writer, key, conversion, String(id));
   try {
     for await (const keys of connection.scan(pattern, (call) => calls.run(call))) {
-      await Promise.all(keys.map((key) => convertKey(batcher, key, conversion)));
-      if ((await begin()) !== 'new') throw new UnavailableError('Redis', 'it was too slow');
+      await Promise.all(keys.map(convertOne));
+      const [now] = await begin();
+      if (now === 'known') return; // another process took this one for dead, and was faster
+      if (now !== 'new') throw new UnavailableError('Redis', 'it was too slow');
     }
   } finally {
-    batcher.stop();
+    reader.stop();
+    writer.stop();
   }
   const done = [change, String(MARKER_TTL_MS)];
   await calls.run(connection.run(FINISH_LUA, [markerKey], done));
 }
 
 /** Waits while another process converts keys; a process that has died stops to be in the way. */
-async function untilFree(begin: () => Promise<string>, clock: Clock): Promise<string> {
+async function untilFree(
+  begin: () => Promise<readonly unknown[]>,
+  clock: Clock,
+): Promise<readonly unknown[]> {
   const giveUpAt = clock.now() + MAX_WAIT_MS;
   for (;;) {
-    const state = await begin();
-    if (state !== 'busy') return state;
+    const reply = await begin();
+    if (reply[0] !== 'busy') return reply;
     if (clock.now() > giveUpAt)
       throw new UnavailableError('Redis', 'another process changes the limit');
     await new Promise<void>((resolve) => {
@@ -111,19 +142,51 @@ async function untilFree(begin: () => Promise<string>, clock: Clock): Promise<st
   }
 }
 
+async function readState(
+  batcher: ScriptBatcher,
+  key: string,
+): Promise<{ readonly text: string; readonly state: State; readonly at: Millis }> {
+  const { value, at } = await batcher.send(key, 'l');
+  return { text: String(value), state: Float64Array.from(String(value).split(' '), Number), at };
+}
+
+function converted({ to, convert }: Conversion, before: State, at: Millis): State {
+  const after = new Float64Array(to.width);
+  convert(after, 0, before, 0, at);
+  return after;
+}
+
 async function convertKey(
   batcher: ScriptBatcher,
   key: string,
-  { to, convert }: Conversion,
+  conversion: Conversion,
+  id: string,
 ): Promise<void> {
-  let written = '';
   for (let attempt = 0; attempt < MAX_ATTEMPTS; attempt++) {
-    const { value, at } = await batcher.send(key, 'l');
-    const before = Float64Array.from(String(value).split(' '), Number);
-    if (before.join(' ') === written) return; // the call was repeated, and its first reply was lost
-    const after = new Float64Array(to.width);
-    convert(after, 0, before, 0, at);
-    written = after.join(' ');
-    if ((await batcher.send(key, `c${value} ${written}`)).value === 1) return;
+    const { text, state, at } = await readState(batcher, key);
+    const after = converted(conversion, state, at);
+    if ((await batcher.send(key, `c${id} ${text} ${after.join(' ')}`)).value === 1) return;
+  }
+}
+
+/** Where both keys exist, the one that allows less is kept: what was counted in the other is part of it, or was separate. */
+async function copyKey(
+  [reader, key]: readonly [ScriptBatcher, string],
+  [writer, newKey]: readonly [ScriptBatcher, string],
+  conversion: Conversion,
+  id: string,
+): Promise<void> {
+  const { state, at } = await readState(reader, key);
+  const copy = converted(conversion, state, at);
+  if ((await writer.send(newKey, `y${copy.join(' ')}`)).value === 1) return;
+  const { to } = conversion;
+  for (let attempt = 0; attempt < MAX_ATTEMPTS; attempt++) {
+    const known = await readState(writer, newKey);
+    const [left, wouldBeLeft] = [known.state, copy].map((each) =>
+      to.available(each.slice(), 0, known.at),
+    );
+    if (left <= wouldBeLeft) return;
+    const command = `c${id} ${known.text} ${copy.join(' ')}`;
+    if ((await writer.send(newKey, command)).value === 1) return;
   }
 }

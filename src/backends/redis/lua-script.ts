@@ -24,7 +24,9 @@
  *     r<what> <count>                                    report success or failure of attempts, or a refusal
  *     h<hits>                                            count hits served elsewhere
  *     g<tokens> <upTo>                                   credit tokens of another bucket; lost if late
- *     c<number>… <number>…                               the second half replaces the first, if that is the state: 1, else 0
+ *     c<id> <number>… <number>…                          the second half replaces the first, if that is the state: 1, else 0;
+ *                                                        1 and unchanged if the change of this id was made before
+ *     y<number>…                                         begins a key with this state, unless it exists
  *     p                         probe                    0, or an error if Redis cannot decide
  *
  * and the commands of `lua-reservations.ts`, and of `lua-fair-queue.ts` with a fair queue.
@@ -56,6 +58,9 @@ import { windowCheckScript } from './lua-window-check.ts';
 
 /** How long after its deadline a call with an id is remembered, and may still be executed. */
 const CALL_MEMORY_MS = 10_000;
+
+/** How long a converted key is known as converted: a change whose process died is continued within this time. */
+const CHANGE_MEMORY_MS = 3_600_000;
 
 /** Idle time after which a state is dropped that never becomes removable: a day. */
 const IDLE_TTL_MS = 86_400_000;
@@ -313,11 +318,28 @@ local OPS = {
     return 0
   end,
 
-  c = function(s, rest)
+  c = function(s, rest, key)
+    local id, text = match(rest, '(%S+) (.+)')
+    local idKey = key .. ':changed'
+    if call('GET', idKey) == id then return 1 end
     local numbers = {}
-    for text in gmatch(rest, '%S+') do numbers[#numbers + 1] = text end
+    for number in gmatch(text, '%S+') do numbers[#numbers + 1] = number end
     for i = 1, ${width} do if numbers[i] ~= exact(s[i]) then return 0 end end
+    if isLate then return 0 end
     for i = 1, ${width} do s[i] = tonumber(numbers[${width} + i]) end
+    -- A state that has become removable meanwhile was not written by the new rule.
+    local ms = min(${CHANGE_MEMORY_MS}, ceil(rule.removableAt(s, 0) - now) + 1)
+    if ms > 0 then call('SET', idKey, id, 'PX', ms) end
+    return 1
+  end,
+
+  y = function(s, rest, key)
+    if isLate or read(key) then return 0 end
+    local i = 0
+    for number in gmatch(rest, '%S+') do
+      i = i + 1
+      s[i] = tonumber(number)
+    end
     return 1
   end,
 

@@ -17,12 +17,9 @@ import { OptionReader } from '../../core/options.ts';
 import type { RemoteBackendFactory } from '../remote-backend.ts';
 import { RedisBackend } from './backend.ts';
 import { connectionOf, createSubscriber, type RedisClient } from './client.ts';
-import { ON_UNAVAILABLE_VALUES, type RedisConfig } from './context.ts';
+import { ON_UNAVAILABLE_VALUES, type RedisConfig, requireWidth } from './context.ts';
 import { PrefetchBackend } from './prefetch.ts';
 import { SemaphoreBackend } from './semaphore.ts';
-
-/** Numbers of state for each key: a script unpacks all of them at once, and Lua bounds that by 8,000. */
-const MAX_NUMBERS = 4000;
 
 /** Options of `redis()`. */
 export interface RedisOptions {
@@ -69,10 +66,7 @@ export function redis(
           'made of bucket, spacing, ramp, window, quota, concurrency or lockout when it is shared through Redis';
         throw new ConfigError('limit', kinds, policy.kind);
       }
-      if (policy.width > MAX_NUMBERS) {
-        const expected = `windows of fewer \`steps\`: at most ${MAX_NUMBERS} numbers for each key in Redis`;
-        throw new ConfigError('limit', expected, policy.width);
-      }
+      requireWidth(policy);
       const countsInFlight = policy.concurrencyLimit !== undefined;
       if (countsInFlight && (specs.length > 1 || prefetch !== undefined)) {
         const expected =

@@ -2,7 +2,8 @@
  * The limiters of the daemon by name. A reload keeps the limiter, and with it the counts, of every rule whose text has
  * not changed. A rule with other numbers keeps its counts too:
  *
- *     other numbers of the rule          the limiter changes its rule: permits and waiters stay
+ *     other numbers of the rule          the limiter changes its rule: permits and waiters stay. Where a server decides,
+ *                                        the keys there are converted first (`changeRemote`)
  *     other `maxKeys`, backend, `queue`  a new limiter, to which the keys are copied
  *     another kind of rule               a new limiter without counts; the log says so
  */
@@ -45,9 +46,18 @@ export type BackendSelector = (
   limit: Pick<LimitConfig, 'backends'>,
 ) => AnyBackendFactory | undefined;
 
+/** A limit in a server that gets other numbers. */
+interface RemoteChange {
+  readonly name: string;
+  readonly apply: () => Promise<void>;
+  /** Used if the server cannot be reached: its keys are not converted then. */
+  readonly replace: () => LimiterEntry;
+}
+
 export interface RegistryChange {
   readonly limits: readonly LimitConfig[];
-  readonly created: readonly LimiterEntry[];
+  readonly created: LimiterEntry[];
+  readonly remote: readonly RemoteChange[];
   /** Takes effect at `commit`: changes of rules, and copies of keys to new limiters. */
   readonly transfers: readonly (() => void)[];
   /** Names of limiters that begin without counts although there was one of this name before. */
@@ -95,6 +105,7 @@ export class LimiterRegistry {
   *prepare(limits: readonly LimitConfig[]): Steps<RegistryChange> {
     const entries = new Map<string, LimiterEntry>();
     const transfers: (() => void)[] = [];
+    const remote: RemoteChange[] = [];
     const restarted: string[] = [];
     const add = (
       name: string,
@@ -103,10 +114,11 @@ export class LimiterRegistry {
       predecessor?: LimiterEntry,
     ): void => {
       const old = this.#entries.get(name) ?? predecessor;
-      const changed = old?.name === name && this.#changeRule(old, rule, limit);
-      if (changed) {
+      const changed = old?.name === name ? this.#changeRule(old, rule, limit) : undefined;
+      if (old && changed) {
         entries.set(name, old);
-        transfers.push(changed);
+        if (typeof changed === 'function') transfers.push(changed);
+        else remote.push(changed);
         return;
       }
       const entry = this.#keepOrCreate(name, rule, limit);
@@ -136,11 +148,30 @@ export class LimiterRegistry {
           if (override.limit === limit.name && !entries.has(name)) add(name, override.rule, limit);
       }
       const created = [...entries.values()].filter(isNew);
-      return { limits, created, entries, transfers, restarted };
+      return { limits, created, remote, entries, transfers, restarted };
     } catch (error) {
       void closeLimiters([...entries.values()].filter(isNew));
       throw error;
     }
+  }
+
+  /**
+   * Converts the keys of limits in servers. A limit whose server cannot be reached gets a new limiter, and its keys stay as
+   * they are. Returns the names of these limits.
+   */
+  async changeRemote({ remote, entries, created }: RegistryChange): Promise<string[]> {
+    const unconverted: string[] = [];
+    for (const { name, apply, replace } of remote) {
+      try {
+        await apply();
+      } catch {
+        const entry = replace();
+        entries.set(name, entry);
+        created.push(entry);
+        unconverted.push(name);
+      }
+    }
+    return unconverted;
   }
 
   /** The limiter of an override that was set at run time; keys with the same override share it. */
@@ -209,22 +240,30 @@ export class LimiterRegistry {
     entry: LimiterEntry,
     rule: RuleOptions,
     limit: LimitConfig,
-  ): (() => void) | undefined {
+  ): (() => void) | RemoteChange | undefined {
     const text = fingerprintOf(rule, limit);
     const before = entry.rule;
     const isSameOtherwise = fingerprintOf({ ...before, limit: rule.limit }, limit) === text;
     const isSameBackend = fingerprintOf(before, limit) === entry.fingerprint;
     if (text === entry.fingerprint || !isSameOtherwise || !isSameBackend) return undefined;
-    if (!(entry.limiter instanceof SyncLimiter)) return undefined;
-    const change = entry.limiter.prepareChange(rule.limit);
-    return (
-      change &&
-      (() => {
-        change();
-        entry.fingerprint = text;
-        entry.rule = rule;
-      })
-    );
+    const { name, limiter } = entry;
+    const keep = (): void => {
+      entry.fingerprint = text;
+      entry.rule = rule;
+    };
+    if (limiter instanceof SyncLimiter) {
+      const change = limiter.prepareChange(rule.limit);
+      return (
+        change &&
+        (() => {
+          change();
+          keep();
+        })
+      );
+    }
+    if (!limiter.canChange(rule.limit)) return undefined;
+    const apply = () => limiter.change(rule.limit).then(keep);
+    return { name, apply, replace: () => this.#keepOrCreate(name, rule, limit) };
   }
 
   #keepOrCreate(name: string, rule: RuleOptions, limit: LimitConfig): LimiterEntry {
@@ -259,9 +298,10 @@ const fingerprintOf = (rule: RuleOptions, { backends, queue }: LimitConfig): str
  * What copies the keys of a limit to its replacement; false if that begins without counts. A remote backend keeps them
  * itself. Calls in flight are not copied: they settle with the old limiter.
  */
-function prepareCopy(from: LimiterEntry, { limiter }: LimiterEntry): () => boolean {
+function prepareCopy(from: LimiterEntry, { name, limiter }: LimiterEntry): () => boolean {
   const before = from.limiter;
-  if (!(limiter instanceof SyncLimiter)) return () => before.isRemote;
+  if (!(limiter instanceof SyncLimiter))
+    return () => before.isRemote && from.name === name && before.hasSameKeys(limiter);
   if (!(before instanceof SyncLimiter) || isConcurrencyLimit(before)) return () => false;
   return () => limiter.copyFrom(before, from.rule.limit);
 }

@@ -1,0 +1,72 @@
+/**
+ * A rule in the form in which registers hold it: its instants can be moved from clock to clock.
+ *
+ *     bucket, lockout   as they are: one instant
+ *     spacing           the interval is longer by how much faster a reader's clock may run
+ *     window, ramp      on a clock in the register (`elapsed-time.ts`); the window is longer by the same
+ *     quota             on the calendar: each process reads its own wall clock, and the register opens each period once
+ *     all               its rules in these forms
+ */
+
+import type { Millis } from '../../core/clock.ts';
+import { CLOCK_DRIFT_RATE } from '../../core/clock-offset.ts';
+import { all, type Component } from '../../policies/all.ts';
+import type { Policy } from '../../policies/policy.ts';
+import { spacing } from '../../policies/spacing.ts';
+import { window } from '../../policies/window.ts';
+import { onElapsedTime } from './elapsed-time.ts';
+
+/** The clocks of the writer and of a reader, and the bound between both. */
+const DRIFT_FACTOR = 1 + 3 * CLOCK_DRIFT_RATE;
+
+/** How far apart wall clocks of processes may be: a register of a quota outlives its period by as much. */
+const MAX_CLOCK_ERROR_MS: Millis = 60_000;
+
+/** `startToleranceMs` is added to the interval of a spacing. */
+export function registerRule(policy: Policy, startToleranceMs: Millis): Policy {
+  switch (policy.kind) {
+    case 'spacing':
+      return widened(policy, startToleranceMs);
+    case 'window':
+      return windowOnElapsedTime(policy);
+    case 'ramp':
+      return onElapsedTime(policy);
+    case 'quota':
+      return onCalendar(policy);
+    case 'all':
+      // Within `all` a permit is deferred to the latest instant at which it may start, which has the tolerance.
+      return all((policy.terms as readonly Component[]).map((one) => registerRule(one.policy, 0)));
+    default:
+      return policy;
+  }
+}
+
+/** Kinds of which registers have a form. */
+export const REGISTER_KINDS = ['bucket', 'spacing', 'window', 'quota', 'ramp', 'lockout'];
+
+function widened({ specs = [] }: Policy, byMs: Millis): Policy {
+  const [everyMs, reserve, expireMs] = specs[0].params;
+  const expire = expireMs < Infinity ? { expire: expireMs } : {};
+  return spacing({ every: everyMs * (1 + CLOCK_DRIFT_RATE) + byMs, reserve, ...expire });
+}
+
+function windowOnElapsedTime({ specs = [] }: Policy): Policy {
+  const [limit, steps, stepMs, lendMs] = specs[0].params;
+  const perMs = steps * stepMs;
+  const inner = window({ limit, per: perMs * DRIFT_FACTOR, steps });
+  const lending = lendMs === undefined ? {} : { lendMs };
+  const refillMs = perMs + stepMs;
+  return onElapsedTime({ ...inner, specs, refillMs, ...lending }, { windowMs: perMs });
+}
+
+function onCalendar(policy: Policy): Policy {
+  return {
+    ...policy,
+    instantIndices: [],
+    init(state, i, now, freshAt) {
+      policy.init(state, i, now, freshAt);
+      policy.update(state, i, { hits: 0 }, now); // a register holds no NaN
+    },
+    removableAt: (state, i) => policy.removableAt(state, i) + MAX_CLOCK_ERROR_MS,
+  };
+}
