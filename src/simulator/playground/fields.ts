@@ -50,14 +50,7 @@ export const choice = (
   label: string,
   options: Readonly<Record<string, string>>,
   initial: string,
-  hint?: string,
-): ChoiceField => ({
-  kind: 'choice',
-  label,
-  options,
-  initial,
-  ...(hint !== undefined && { hint }),
-});
+): ChoiceField => ({ kind: 'choice', label, options, initial });
 
 /** Digits that a setting can need. */
 const NUMBER = /^\d{1,9}(?:\.\d{1,6})?$/;

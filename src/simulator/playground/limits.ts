@@ -146,10 +146,9 @@ const COMMON: Fields = {
     'Counts',
     { client: 'each client by itself', all: 'all clients together' },
     'client',
-    'Each client has a key of its own, or all clients have one key.',
   ),
   wait: number('Waits up to', 'ms', [0, 10_000, 10], 0, {
-    hint: '0: a call that does not fit is refused at once.',
+    hint: '0: is refused at once.',
   }),
 };
 

@@ -8,7 +8,8 @@
  *       ╱    knee           calls in flight       knee            calls in flight
  *
  * Below the knee a call takes its service time. Beyond it all calls share what the server can do (processor sharing), so
- * the time of a call grows and the calls a second stay at the capacity. Contention lets them fall.
+ * the time of a call grows and the calls a second stay at the capacity. Contention lets them fall. The server goes on with
+ * a call that timed out at the client.
  */
 
 import {
@@ -23,24 +24,17 @@ import { choice, type Fields, number, type Settings } from './fields.ts';
 
 export const SERVER_FIELDS: Fields = {
   service: number('Time of a call', 'ms', [1, 1000, 1], 50, { isLogarithmic: true }),
-  knee: number('Knee', 'calls at once', [1, 200, 1], 10, {
-    isLogarithmic: true,
-    hint: 'The server is as fast as it can be up to so many calls in flight.',
-  }),
-  contention: number('Loss beyond the knee', '%', [0, 100, 1], 10, {
-    hint: 'How much of its capacity the server loses at twice the knee.',
-  }),
+  knee: number('Knee', 'calls at once', [1, 200, 1], 10, { isLogarithmic: true }),
+  contention: number('Loss at twice the knee', '%', [0, 100, 1], 5),
   spread: choice(
     'Service times',
     { exponential: 'exponential', constant: 'all the same' },
     'exponential',
   ),
   refuseAbove: number('Refuses above', 'in flight', [0, 1000, 1], 0, {
-    hint: '0: the server refuses no call.',
+    hint: '0: refuses no call.',
   }),
-  timeout: number('Client timeout', 's', [1, 30, 1], 5, {
-    hint: 'The server goes on with a call that timed out.',
-  }),
+  timeout: number('Timeout of a call', 's', [1, 30, 1], 5),
 };
 
 /** The calls a second that the server can serve. */

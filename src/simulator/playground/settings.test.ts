@@ -1,6 +1,7 @@
 import { describe, expect, test } from 'vitest';
 import { seededRandom } from '../../core/random.ts';
 import { createPolicy, LIMIT_KINDS } from '../../policies/limit.ts';
+import { EXAMPLES } from './examples.ts';
 import { LIMIT_KIND, limitOf } from './limits.ts';
 import { changeSetting, fieldGroups, linkOf, readLink } from './settings.ts';
 import { TRAFFIC } from './traffic.ts';
@@ -67,4 +68,12 @@ describe('playground settings', () => {
     expect(changed).toMatchObject({ a: 'both', 'a.rate': 33, 'a.wait': 500, 'a.inFlight': 10 });
     expect(changeSetting(changed, 'a', 'none')).not.toHaveProperty('a.rate');
   });
+});
+
+test('playground examples: every setting of every link is used', () => {
+  for (const { link } of EXAMPLES) {
+    const { settings, problems } = readLink(link);
+    expect([link, ...problems]).toEqual([link]);
+    for (const [name, value] of new URLSearchParams(link)) expect(`${settings[name]}`).toBe(value);
+  }
 });

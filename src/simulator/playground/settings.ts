@@ -29,9 +29,7 @@ const MAX_PROBLEMS = 5;
 
 const RUN_FIELDS: Fields = {
   seconds: number('Length', 's', [10, 120, 1], 60),
-  seed: number('Seed', '', [1, 9999, 1], 1, {
-    hint: 'The same seed gives the same calls and the same result.',
-  }),
+  seed: number('Seed', '', [1, 9999, 1], 1),
 };
 
 /** The settings in groups, as a form shows them; which there are depends on the kinds of traffic and limits. */
@@ -70,7 +68,7 @@ const KNOWN_NAMES: readonly string[] = [
   ),
 ].flatMap((groups) => Object.keys(allOf(groups)));
 
-/** Without a setting: two limits that differ by one option. */
+/** Where a link names no limit. */
 const INITIAL: Readonly<Record<string, string>> = { a: 'bucket', b: 'none' };
 
 export interface ReadSettings {

@@ -25,10 +25,7 @@ export const TRAFFIC = choice(
   'poisson',
 );
 
-const RATE = number('Calls offered', '/s', [1, 1000, 1], 100, {
-  isLogarithmic: true,
-  hint: 'Of all clients together. Refused calls are not retried.',
-});
+const RATE = number('Calls offered', '/s', [1, 1000, 1], 100, { isLogarithmic: true });
 const CLIENTS = number('Clients', '', [1, 100, 1], 10);
 const PERIOD = number('Period', 's', [1, 60, 1], 20);
 
