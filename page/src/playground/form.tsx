@@ -137,7 +137,7 @@ function Setting({ name, field, value, onChange }: FieldProps<Field>) {
   if (field.kind === 'text') return <TextInput {...{ name, field, value, onChange }} />;
   const id = `setting-${name}`;
   return (
-    <div class="setting">
+    <div class="setting choice-of">
       <label for={id}>{field.label}</label>
       <select
         id={id}

@@ -148,7 +148,7 @@ const COMMON: Fields = {
     'client',
   ),
   wait: number('Waits up to', 'ms', [0, 10_000, 10], 0, {
-    hint: '0: is refused at once.',
+    hint: '0: calls are refused at once.',
   }),
 };
 

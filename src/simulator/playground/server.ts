@@ -25,7 +25,7 @@ import { choice, type Fields, number, type Settings } from './fields.ts';
 export const SERVER_FIELDS: Fields = {
   service: number('Time of a call', 'ms', [1, 1000, 1], 50, { isLogarithmic: true }),
   knee: number('Knee', 'calls at once', [1, 200, 1], 10, { isLogarithmic: true }),
-  contention: number('Loss at twice the knee', '%', [0, 100, 1], 5),
+  contention: number('Loss at 2 × knee', '%', [0, 100, 1], 5),
   spread: choice(
     'Service times',
     { exponential: 'exponential', constant: 'all the same' },
