@@ -309,8 +309,11 @@ limits:
       await page.locator('#fleet').scrollIntoViewIfNeeded();
       await picture(page, 'page-fleet');
       await redis.stop();
-      await exchange(first.addresses.line[0], 'c:bob\n'.repeat(3));
-      await limits.getByText('redis unavailable').waitFor({ timeout: SAMPLES_MS });
+      const unavailable = async (): Promise<number> => {
+        await exchange(first.addresses.line[0], 'c:bob\n'); // calls find out
+        return limits.getByText('redis unavailable').count();
+      };
+      await expect.poll(unavailable, { timeout: SAMPLES_MS, interval: 500 }).toBe(1);
       await page.getByText('store unavailable').waitFor({ timeout: SAMPLES_MS });
       await page.context().close();
     },

@@ -142,7 +142,7 @@ export function Playground({ prefix = '', file }: { prefix?: string; file?: stri
           title="Traffic"
           kind=""
           isOpen={isOpen}
-          note="Of all clients together. Refused calls are not retried. The same seed gives the same result."
+          note="Calls of all clients together; refused calls are not retried. The same seed gives the same result."
           fields={{ ...groups.traffic, ...groups.run }}
           {...common}
         />

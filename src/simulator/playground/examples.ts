@@ -21,7 +21,8 @@ export const EXAMPLES: readonly Example[] = [
   },
   {
     title: 'A hog: a count for each client or one for all',
-    shows: 'With one count for all clients, the calls of one client are refused to all others.',
+    shows:
+      'With one count for all clients, the hog uses up the limit, and calls of the others are refused.',
     link: 'traffic=hog&rate=60&clients=12&factor=40&a=bucket&a.scope=client&a.rate=10&a.burst=10&b=bucket&b.scope=all&b.rate=120&b.burst=20',
   },
   {
