@@ -304,7 +304,7 @@ limits:
       const us1 = groups.getByRole('row', { name: /^us reachable [1-9]/ });
       await us1.waitFor({ timeout: SAMPLES_MS });
       await groups.getByRole('row', { name: /^ap unavailable/ }).waitFor({ timeout: SAMPLES_MS });
-      const limits = page.getByRole('region', { name: 'Limits' }).last();
+      const limits = page.locator('#limits');
       await limits.getByText('redis reachable').waitFor({ timeout: SAMPLES_MS });
       await page.locator('#fleet').scrollIntoViewIfNeeded();
       await picture(page, 'page-fleet');
