@@ -33,8 +33,8 @@ export const EXAMPLES: readonly Example[] = [
   {
     title: 'Sliding or fixed window',
     shows:
-      'A fixed window starts anew at its boundary: two windows of calls can pass within a moment.',
-    link: 'traffic=flappy&rate=200&period=20&a=window&a.scope=all&a.limit=500&a.per=10&b=quota&b.scope=all&b.limit=500&b.per=10&knee=20',
+      'A fixed window starts anew at its boundary, here amid each spike: twice its limit passes within 4 s.',
+    link: 'traffic=spike&rate=10&factor=20&period=20&a=window&a.scope=all&a.limit=300&a.per=10&b=quota&b.scope=all&b.limit=300&b.per=10&knee=20',
   },
   {
     title: 'After a deployment: a ramp or a bucket',

@@ -1,6 +1,7 @@
 import { describe, expect, test } from 'vitest';
 import { seededRandom } from '../../core/random.ts';
 import { Timeline } from '../timeline.ts';
+import { EXAMPLES } from './examples.ts';
 import { type PlaygroundResult, simulatePlayground } from './run.ts';
 import { kneeServer } from './server.ts';
 import { readLink } from './settings.ts';
@@ -147,5 +148,14 @@ describe('playground run', () => {
     expect(steps).toBe(2400);
     expect(isCut).toBe(true);
     expect(a.totals.offered).toBe(200_000);
+  });
+
+  test.each(EXAMPLES)('example "$title": the two limits differ', async ({ link }) => {
+    const { a, b } = await simulate(link);
+    const figures = ({ totals: { completed, rttP95, waitP95, fairness } }: typeof a): number[] =>
+      [completed, rttP95 ?? 0, waitP95 ?? 0, fairness].map((value) => value + 1e-9);
+    const other = figures(b);
+    const ratios = figures(a).map((value, n) => Math.max(value / other[n], other[n] / value));
+    expect(Math.max(...ratios)).toBeGreaterThan(1.2);
   });
 });
