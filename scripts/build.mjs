@@ -35,7 +35,11 @@ async function compile() {
 const [, command, page] = await Promise.all([
   compile(),
   bundleCommand(),
-  buildPage({ configFile: 'page/vite.config.mjs' }),
+  // One after the other: both write to dist/page, which the first empties.
+  buildPage({ configFile: 'page/vite.config.mjs' }).then(async (page) => {
+    const playground = await buildPage({ configFile: 'page/vite.playground.config.mjs' });
+    return { output: [...page.output, ...playground.output] };
+  }),
   bundleLibrary('esm'),
   bundleLibrary('cjs'),
 ]);

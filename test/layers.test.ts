@@ -65,6 +65,7 @@ const NESTED: Readonly<Record<string, readonly string[]>> = {
     'server',
     'history',
   ],
+  'simulator/playground': ['.', 'laboratory'],
   'cli/framework': [],
   'cli/chart': [],
   'cli/simulate': ['framework', 'chart'],

@@ -1,25 +1,28 @@
 /**
  * The page in Chromium against a real daemon under load: charts move, a key is explained, a ban is set and ends, on a
- * desktop and a phone, dark and light. With PICTURES=docs/pictures it also writes the screenshots of docs/reference/page.md.
+ * desktop and a phone, dark and light; the playground computes. With PICTURES=docs/pictures it also writes the screenshots of docs/reference/page.md.
  */
 
-import { readFileSync } from 'node:fs';
-import { createRequire } from 'node:module';
-import { join } from 'node:path';
-import { type Browser, type BrowserContextOptions, chromium, type Page } from 'playwright-core';
+import type { Browser, BrowserContextOptions, Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import {
+  DESKTOP,
+  launchBrowser,
+  PHONE,
+  picture,
+  seriousViolations,
+  watchProblems,
+} from './support/browser.ts';
 import { daemonFixture, EPHEMERAL_PORTS, exchange, type RunningDaemon } from './support/daemon.ts';
-import { chromiumBrowser, freeUdpPorts } from './support/services.ts';
+import {
+  chromiumBrowser,
+  freePorts,
+  freeUdpPorts,
+  redisServer,
+  startRedis,
+} from './support/services.ts';
 
 const TOKEN = 'a-token-of-the-browser-test';
-const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
-const { PICTURES } = process.env;
-
-/** As root and without a network, headless. */
-const FLAGS = [
-  ...['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-sync'],
-  ...['--disable-background-networking', '--disable-component-update'],
-];
 
 const CONFIG = `
 admin: { token: ${TOKEN} }
@@ -31,13 +34,24 @@ limits:
   batches: { match: 'batch:*', spacing: { every: 200ms } }
 `;
 
-const DESKTOP = { width: 1280, height: 900 };
-const PHONE = { width: 390, height: 844 };
+/** Each with a name for its picture. */
+const VIEWS = (name: string) =>
+  [
+    [name, DESKTOP, 'light'],
+    [`${name}-dark`, DESKTOP, 'dark'],
+    [`${name}-phone-light`, PHONE, 'light'],
+    [`${name}-phone`, PHONE, 'dark'],
+  ] as const;
+
+const PIXELS = (canvas: { toDataURL(): string }): string => canvas.toDataURL();
+
+/** A run of the playground, on a machine that has other work. */
+const RUN_MS = 60_000;
 
 /** Two samples of the history, on a machine that has other work. */
 const SAMPLES_MS = 30_000;
 
-const { start, place, end } = daemonFixture();
+const { start, place, serve, end } = daemonFixture();
 afterAll(end);
 
 /** Calls of several kinds until it is stopped, at most a few hundred a second. */
@@ -81,7 +95,7 @@ describe.runIf(chromiumBrowser() !== undefined)('page in Chromium', () => {
     daemon = await startWith(peers(own, other));
     await startWith(peers(other, own));
     stopLoad = startLoad(daemon);
-    browser = await chromium.launch({ executablePath: '/usr/bin/chromium', args: FLAGS });
+    browser = await launchBrowser();
   }, 60_000);
 
   afterAll(async () => {
@@ -90,17 +104,15 @@ describe.runIf(chromiumBrowser() !== undefined)('page in Chromium', () => {
   });
 
   /** Opens the page and enters the token. Errors in the console and requests to other hosts are collected. */
-  async function open(options: BrowserContextOptions, fragment = ''): Promise<Page> {
+  async function open(
+    options: BrowserContextOptions,
+    fragment = '',
+    { addresses } = daemon,
+  ): Promise<Page> {
     const context = await browser.newContext({ reducedMotion: 'reduce', ...options });
     const page = await context.newPage();
-    const origin = `http://${daemon.addresses.http[0]}`;
-    page.on('console', (message) => {
-      if (['error', 'warning'].includes(message.type())) problems.push(message.text());
-    });
-    page.on('pageerror', (error) => problems.push(error.message));
-    page.on('request', (request) => {
-      if (!request.url().startsWith(origin)) problems.push(`request to ${request.url()}`);
-    });
+    const origin = `http://${addresses.http[0]}`;
+    watchProblems(page, origin, problems);
     await page.goto(`${origin}/page/${fragment}`);
     await page.getByLabel('Token').fill(TOKEN);
     await page.keyboard.press('Enter');
@@ -108,28 +120,11 @@ describe.runIf(chromiumBrowser() !== undefined)('page in Chromium', () => {
     return page;
   }
 
-  const seriousViolations = async (page: Page): Promise<string[]> => {
-    const found = await page.evaluate(`${AXE}; axe.run()`);
-    const { violations } = found as {
-      violations: { id: string; impact: string; nodes: { html: string }[] }[];
-    };
-    return violations
-      .filter(({ impact }) => impact === 'serious' || impact === 'critical')
-      .map(({ id, nodes }) => `${id}: ${nodes[0]?.html}`);
-  };
-
-  const picture = async (page: Page, name: string): Promise<void> => {
-    if (PICTURES) await page.screenshot({ path: join(PICTURES, `${name}.png`) });
-  };
-
   test('under load: charts move, and a reload of the page loses no sample', async () => {
     const page = await open({ viewport: DESKTOP, colorScheme: 'light' }, '#span=5');
     const chart = page.getByRole('img', { name: /^All limits: allowed [1-9]/ });
     await chart.waitFor({ timeout: SAMPLES_MS });
-    const pixels = (): Promise<string> =>
-      page
-        .locator('#overview canvas')
-        .evaluate((canvas: { toDataURL(): string }) => canvas.toDataURL());
+    const pixels = (): Promise<string> => page.locator('#overview canvas').evaluate(PIXELS);
     const before = await pixels();
     await expect.poll(pixels, { timeout: SAMPLES_MS }).not.toBe(before);
     const samples = (): Promise<number> =>
@@ -156,8 +151,8 @@ describe.runIf(chromiumBrowser() !== undefined)('page in Chromium', () => {
 
   test('a throttled key: listed, found by search, and explained', async () => {
     const page = await open({ viewport: DESKTOP, colorScheme: 'light' });
-    const hottest = page.getByRole('region', { name: 'Keys with most denied calls' });
-    await hottest.getByRole('button', { name: 'ip:192.0.2.7' }).first().waitFor();
+    const mostDenied = page.getByRole('region', { name: 'Keys with most denied calls' });
+    await mostDenied.getByRole('button', { name: 'ip:192.0.2.7' }).first().waitFor();
     const longest = page.getByRole('region', { name: 'Keys that are throttled for longest' });
     await longest.getByRole('button', { name: 'ip:192.0.2.7' }).first().waitFor();
     await page.getByRole('searchbox', { name: 'Key' }).fill('ip:192.0.2.7');
@@ -206,12 +201,7 @@ describe.runIf(chromiumBrowser() !== undefined)('page in Chromium', () => {
     await page.getByRole('article', { name: 'Key ip:192.0.2.7' }).waitFor();
     await page.getByRole('heading', { name: 'Peers' }).waitFor();
     await page.getByText('Show', { exact: true }).click();
-    for (const [name, viewport, colorScheme] of [
-      ['page', DESKTOP, 'light'],
-      ['page-dark', DESKTOP, 'dark'],
-      ['page-phone-light', PHONE, 'light'],
-      ['page-phone', PHONE, 'dark'],
-    ] as const) {
+    for (const [name, viewport, colorScheme] of VIEWS('page')) {
       await page.setViewportSize(viewport);
       await page.emulateMedia({ colorScheme });
       expect([name, ...(await seriousViolations(page))]).toEqual([name]);
@@ -223,19 +213,123 @@ describe.runIf(chromiumBrowser() !== undefined)('page in Chromium', () => {
     await page.context().close();
   }, 90_000);
 
+  test('playground: computes what the limit allows, follows the slider, and keeps its settings in the address', async () => {
+    const page = await open({ viewport: DESKTOP, colorScheme: 'light' });
+    await page.getByRole('link', { name: 'Playground' }).click();
+    const allowed = (text: string) =>
+      page.getByRole('img', { name: new RegExp(`^Allowed: on average A ${text}`) });
+    await allowed('150/s, B 30\\d/s').waitFor({ timeout: RUN_MS });
+    const rows = page.getByRole('region', { name: 'Figures of the whole run' });
+    await rows.getByRole('rowheader', { name: 'allowed' }).waitFor();
+    const pixels = await page.locator('canvas').first().evaluate(PIXELS);
+    await page.getByLabel('Rate', { exact: true }).fill('50');
+    await allowed('50\\.?\\d*/s').waitFor({ timeout: RUN_MS });
+    expect(await page.locator('canvas').first().evaluate(PIXELS)).not.toBe(pixels);
+    await page.getByLabel('Rate, slider').focus();
+    await page.keyboard.press('ArrowRight');
+    await page.getByText('bucket: rate 51/s, burst 20').waitFor();
+    await page.waitForURL(/#view=playground&.*a\.rate=51&/);
+    await page.reload();
+    await allowed('51\\.?\\d*/s').waitFor({ timeout: RUN_MS });
+    const download = page.waitForEvent('download');
+    await page.getByRole('link', { name: 'Download as one file' }).click();
+    expect((await download).suggestedFilename()).toBe('sluice-playground.html');
+    await page.context().close();
+  }, 120_000);
+
+  test('playground as one file from a disk: no request, the same result, and a hostile link is reported', async () => {
+    const file = `file://${process.cwd()}/dist/page/playground.html`;
+    const context = await browser.newContext({ viewport: DESKTOP, reducedMotion: 'reduce' });
+    const page = await context.newPage();
+    watchProblems(page, 'file:', problems);
+    await page.goto(`${file}#rate=1e9&a=<img src=x onerror=alert(1)>&a.x=1&%E0%A4%A`);
+    const alert = page.getByRole('alert');
+    await alert.getByText('rate: expected a number from 1 to 1000, got "1e9"').waitFor();
+    await alert.getByText('a: expected one of none, bucket').waitFor();
+    await page.getByRole('img', { name: /^Allowed: on average A/ }).waitFor({ timeout: RUN_MS });
+    const json = encodeURIComponent('{"bucket":{"rate":"fast"}}');
+    await page.goto(`${file}#a=written&a.json=${json}`);
+    await alert.getByText('expected `a.bucket.rate` to be a rate above 0').waitFor();
+    await page.getByLabel('Example').selectOption('A hog: a count for each client or one for all');
+    await page.getByRole('rowheader', { name: 'allowed calls of the hog' }).waitFor();
+    expect(await alert.count()).toBe(0);
+    for (const [name, viewport, colorScheme] of VIEWS('playground')) {
+      await page.setViewportSize(viewport);
+      await page.emulateMedia({ colorScheme });
+      if (viewport === PHONE) await page.reload();
+      await page.locator('progress.idle').waitFor({ state: 'attached', timeout: RUN_MS });
+      await page.getByRole('img', { name: /^Allowed/ }).waitFor({ timeout: RUN_MS });
+      expect([name, ...(await seriousViolations(page))]).toEqual([name]);
+      const width = await page.evaluate('document.documentElement.scrollWidth');
+      expect([name, width]).toEqual([name, viewport.width]);
+      if (!name.endsWith('phone-light')) await picture(page, name);
+    }
+    await context.close();
+  }, 120_000);
+
+  test.runIf(redisServer() !== undefined)(
+    'fleet: members of the pool, groups and what was borrowed, and backends that become unavailable',
+    async () => {
+      const redis = await serve(() => startRedis());
+      const [eu, us, ap] = await freePorts(3);
+      const config = (self: string, port = 0): string => `
+admin: { token: ${TOKEN} }
+pool: { redis: 'redis://127.0.0.1:${redis.port}', id: ${self}-1, memberTimeout: 10s }
+groups:
+  self: ${self}
+  groups: { eu: { at: 'http://127.0.0.1:${eu}' }, us: { at: 'http://127.0.0.1:${us}' }, ap: { at: 'http://127.0.0.1:${ap}' } }
+  listen: ${port}
+  key: a-key-of-the-browser-test
+limits:
+  regional: { match: 'r:*', bucket: { rate: 1/h, burst: 90 }, groups: true }
+  divided: { match: 'd:*', ramp: { min: 60, max: 60, over: 1s }, pool: true }
+  central: { match: 'c:*', bucket: { rate: 10/s, burst: 20 }, redis: { url: 'redis://127.0.0.1:${redis.port}' } }
+`;
+      const args = (name: string, text: string): string[] => [
+        ...EPHEMERAL_PORTS,
+        ...['--config', place().file(`${name}.yaml`, text)],
+      ];
+      const [first] = await Promise.all([
+        start(args('eu', config('eu', eu))),
+        start(args('us', config('us', us))),
+      ]);
+      const page = await open({ viewport: DESKTOP, colorScheme: 'light' }, '', first);
+      const groups = page.getByRole('region', { name: 'Groups' });
+      await groups.getByText('not tried yet').nth(1).waitFor({ timeout: SAMPLES_MS });
+      const members = page.getByRole('region', { name: 'Members of the pool' });
+      await members.getByRole('rowheader', { name: 'us-1' }).waitFor({ timeout: SAMPLES_MS });
+      await page.getByText('all agree on the size').waitFor({ timeout: SAMPLES_MS });
+      for (let n = 0; n < 4; n++)
+        await exchange(first.addresses.line[0], 'r:alice\n'.repeat(30) + 'c:bob\n'.repeat(3));
+      const us1 = groups.getByRole('row', { name: /^us reachable [1-9]/ });
+      await us1.waitFor({ timeout: SAMPLES_MS });
+      await groups.getByRole('row', { name: /^ap unavailable/ }).waitFor({ timeout: SAMPLES_MS });
+      const limits = page.locator('#limits');
+      await limits.getByText('redis reachable').waitFor({ timeout: SAMPLES_MS });
+      await page.locator('#fleet').scrollIntoViewIfNeeded();
+      await picture(page, 'page-fleet');
+      await redis.stop();
+      const unavailable = async (): Promise<number> => {
+        await exchange(first.addresses.line[0], 'c:bob\n'); // calls find out
+        return limits.getByText('redis unavailable').count();
+      };
+      await expect.poll(unavailable, { timeout: SAMPLES_MS, interval: 500 }).toBe(1);
+      await page.getByText('store unavailable').waitFor({ timeout: SAMPLES_MS });
+      await page.context().close();
+    },
+    180_000,
+  );
+
+  test('without a token in the configuration the page is read-only: no form to ban a key', async () => {
+    const unguarded = await start([...EPHEMERAL_PORTS]);
+    const page = await browser.newPage();
+    await page.goto(`http://${unguarded.addresses.http[0]}/page`);
+    await page.getByText('The page is read-only').waitFor();
+    expect(await page.getByRole('button', { name: 'Ban' }).count()).toBe(0);
+    await page.close();
+  }, 60_000);
+
   test('no error in the console, and no request to another host', () => {
     expect(problems).toEqual([]);
   });
-});
-
-describe.runIf(chromiumBrowser() !== undefined)('page without a token in the configuration', () => {
-  test('is read-only: no form to ban a key', async () => {
-    const open = await start([...EPHEMERAL_PORTS]);
-    const browser = await chromium.launch({ executablePath: '/usr/bin/chromium', args: FLAGS });
-    const page = await browser.newPage();
-    await page.goto(`http://${open.addresses.http[0]}/page`);
-    await page.getByText('The page is read-only').waitFor();
-    expect(await page.getByRole('button', { name: 'Ban' }).count()).toBe(0);
-    await browser.close();
-  }, 60_000);
 });

@@ -1,5 +1,6 @@
 /** The page for operators without a browser: its files, its size, its headers, and the endpoints it reads. */
 
+import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { gzipSync } from 'node:zlib';
 import { afterEach, describe, expect, test } from 'vitest';
@@ -12,7 +13,7 @@ afterEach(end);
 const TOKEN = 'a-token-of-the-page-test';
 const PASSWORD = 'a-password-of-the-page-test';
 
-const FILES = ['index.html', 'page.js', 'page.css', 'icon.svg'];
+const FILES = ['index.html', 'page.js', 'page.css', 'icon.svg', 'playground.html'];
 const MAX_PAGE_BYTES = 200_000;
 
 const startWith = (config: string): Promise<RunningDaemon> =>
@@ -29,6 +30,23 @@ describe('page', () => {
   test('its files are below 200 kB gzipped, all together', () => {
     const sizes = FILES.map((name) => gzipSync(readFileSync(`dist/page/${name}`)).length);
     expect(sizes.reduce((sum, size) => sum + size, 0)).toBeLessThan(MAX_PAGE_BYTES);
+  });
+
+  test('the playground in one file: a download, without any address, its policy allows its own script alone', async () => {
+    const daemon = await startWith(LIMITS);
+    const response = await get(daemon, '/page/playground.html');
+    expect(response.headers.get('content-disposition')).toMatch(/^attachment; filename="sluice/);
+    const html = await response.text();
+    const [, policy = '', script = ''] =
+      /Security-Policy" content="([^"]*)"[\s\S]*<script type="module">([\s\S]*)<\/script>/.exec(
+        html,
+      ) ?? [];
+    const hash = createHash('sha256').update(script).digest('base64');
+    expect(policy).toMatch(
+      /^default-src 'none'; script-src 'sha256-[^;]*'; style-src 'sha256-[^;]*';/,
+    );
+    expect(policy).toContain(`'sha256-${hash}'`);
+    expect(html).not.toMatch(/<script[^>]* src=|<link|<img|<iframe/);
   });
 
   test('its files: a strict content security policy, and no address of another host', async () => {

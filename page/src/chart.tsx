@@ -28,6 +28,10 @@ interface ChartProps {
   readonly height?: number;
   /** The scale ends here at least. */
   readonly min?: number;
+  /** Times count from the start of a run, not from 1970. */
+  readonly isRun?: boolean;
+  /** For screen readers; default: the latest values. */
+  readonly summary?: string;
 }
 
 /** A daemon that has just started has a short history: it fills the chart. */
@@ -48,6 +52,10 @@ function useScheme(): number {
   return changes;
 }
 
+/** `1:20`, of a run. */
+const runLabel = (seconds: number): string =>
+  `${Math.floor(seconds / 60)}:${String(Math.floor(seconds % 60)).padStart(2, '0')}`;
+
 const timeLabel = (seconds: number, withSeconds: boolean): string => {
   const text = new Date(seconds * 1000).toTimeString();
   return text.slice(0, withSeconds ? 8 : 5);
@@ -62,6 +70,8 @@ export function Chart({
   spanMs,
   height = 200,
   min = 1,
+  isRun = false,
+  summary,
 }: ChartProps) {
   const place = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot | undefined>(undefined);
@@ -73,7 +83,7 @@ export function Chart({
   const data = useMemo((): uPlot.AlignedData => {
     return [times.map((at) => at / 1000), ...shown.map(({ values }) => [...(values ?? [])])];
   }, [times, shape]);
-  const begin = Math.min((times[0] ?? 0) / 1000, end - MIN_SPAN_S);
+  const begin = isRun ? 0 : Math.min((times[0] ?? 0) / 1000, end - MIN_SPAN_S);
   const range = (): uPlot.Range.MinMax => [Math.max(begin, end - spanMs / 1000), end];
   const rangeNow = useRef(range);
   rangeNow.current = range;
@@ -99,7 +109,7 @@ export function Chart({
       legend: { show: false },
       cursor: { drag: { x: false, y: false } },
       scales: {
-        x: { time: true, range: () => rangeNow.current() },
+        x: { time: !isRun, range: () => rangeNow.current() },
         y: { range: fromZero },
         right: { range: fromZero },
       },
@@ -110,7 +120,7 @@ export function Chart({
           size: 32,
           values: (_, ticks) => {
             const withSeconds = (ticks[1] ?? 60) - (ticks[0] ?? 0) < 60;
-            return ticks.map((tick) => timeLabel(tick, withSeconds));
+            return ticks.map((tick) => (isRun ? runLabel(tick) : timeLabel(tick, withSeconds)));
           },
         },
         { ...lineAxis, size: 52, values },
@@ -150,7 +160,9 @@ export function Chart({
   const index = hovered ?? times.length - 1;
   const valueText = ({ values, isRight }: Line): string =>
     `${short(values?.[index])} ${isRight ? rightUnit : unit}`.trim();
-  const summary = shown.map((line) => `${line.label} ${valueText(line)}`).join(', ');
+  const latest = shown.map((line) => `${line.label} ${valueText(line)}`).join(', ');
+  const labelOf = (ms: number): string =>
+    isRun ? runLabel(ms / 1000) : timeLabel(ms / 1000, true);
   return (
     <figure class="chart">
       <figcaption>
@@ -159,19 +171,17 @@ export function Chart({
           {shown.map((line) => (
             <li key={line.label}>
               <span class={`swatch ${line.color.slice(2)}${line.dash ? ' dashed' : ''}`} />
-              {line.label} <b>{valueText(line)}</b>
+              {line.label} {(hovered !== undefined || !isRun) && <b>{valueText(line)}</b>}
             </li>
           ))}
-          {hovered !== undefined && (
-            <li class="muted">at {timeLabel((times[hovered] ?? 0) / 1000, true)}</li>
-          )}
+          {hovered !== undefined && <li class="muted">at {labelOf(times[hovered] ?? 0)}</li>}
         </ul>
       </figcaption>
       <div
         ref={place}
         class="plot"
         role="img"
-        aria-label={`${title}: ${summary || 'no samples yet'}`}
+        aria-label={`${title}: ${summary ?? (latest || 'no samples yet')}`}
       />
     </figure>
   );

@@ -129,17 +129,20 @@ function GroupList({ id, fraction = 0, lent, others }: Groups) {
     <>
       <h3>Groups</h3>
       <p class="muted">
-        {id} has {percent(fraction)} of its limits, and lent {short(lent)} to other groups.
+        {id} has {percent(fraction)} of its limits, and lent {short(lent)} to other groups. It asks
+        another group when its own tokens run low.
       </p>
       <Table
         caption="Groups"
         head={['group', 'state', 'borrowed', 'requests', 'failed']}
         rows={others.map(({ group, borrowed, requests, failures, reason }) => [
           group,
-          reason === undefined ? (
-            <Badge kind="good">reachable</Badge>
-          ) : (
+          reason !== undefined ? (
             <Badge kind="bad">unavailable: {reason}</Badge>
+          ) : requests === 0 ? (
+            <Badge kind="plain">not tried yet</Badge>
+          ) : (
+            <Badge kind="good">reachable</Badge>
           ),
           short(borrowed),
           short(requests),

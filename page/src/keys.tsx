@@ -1,4 +1,4 @@
-/** Keys: which are hottest, nearest to their limits and throttled for longest; and why one is throttled. */
+/** Keys: which are denied most, nearest to their limits and throttled for longest; and why one is throttled. */
 
 import { useEffect, useState } from 'preact/hooks';
 import {
@@ -34,16 +34,16 @@ export function KeyLists(props: {
 }) {
   const { top, keys, span, onSpan, onOpen } = props;
   const link = (key: string) => <KeyLink name={key} onOpen={onOpen} />;
-  const hottest = top.denied
+  const mostDenied = top.denied
     .flatMap((source) => source.keys.map((key) => ({ ...source, ...key })))
     .sort((a, b) => b.denied - a.denied)
     .slice(0, MAX_ROWS);
   return (
     <div class="columns">
       <div>
-        <h3>Hottest: most denied</h3>
+        <h3>Denied most</h3>
         <Choice
-          label="Span of the hottest keys"
+          label="Span of the keys that are denied most"
           options={[
             ['now', 'last 20 s'],
             ['hour', 'last hours'],
@@ -54,7 +54,7 @@ export function KeyLists(props: {
         <Table
           caption="Keys with most denied calls"
           head={['key', 'by', 'denied']}
-          rows={hottest.map((each) => [
+          rows={mostDenied.map((each) => [
             link(each.key),
             <By {...each} />,
             `${short(each.denied)}${each.error ? ` ± ${short(each.error)}` : ''}`,
@@ -273,11 +273,14 @@ function KeyReport(props: {
   );
 }
 
+const KEYS_NOTE =
+  'Tables of limits hold hashes, not names. The lists know keys that were denied, and busy keys of HTTP and RESP; other keys are found by search.';
+
 export function KeysSection(
   props: Parameters<typeof KeyLists>[0] & Parameters<typeof KeySearch>[0],
 ) {
   return (
-    <Section id="keys" title="Keys">
+    <Section id="keys" title="Keys" note={KEYS_NOTE}>
       <KeySearch {...props} />
       <KeyLists {...props} />
     </Section>

@@ -1,6 +1,6 @@
 /** The page: state of the whole, header, navigation and the order of the sections. */
 
-import { render } from 'preact';
+import { type ComponentChildren, render } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
 import { get, type RequestError, savedToken, saveToken } from './api.ts';
 import { Chart } from './chart.tsx';
@@ -11,6 +11,7 @@ import { short } from './format.ts';
 import { KeysSection } from './keys.tsx';
 import { callLines, Limits, Shadow } from './limits.tsx';
 import { Badge, Choice, Section } from './parts.tsx';
+import { Playground } from './playground/playground.tsx';
 import './style.css';
 
 interface EffectiveConfig {
@@ -48,8 +49,28 @@ function useConfig(hasAccess: boolean): EffectiveConfig | undefined {
   return config;
 }
 
+/** The playground needs nothing of the daemon: neither a token nor data. */
+const PLAYGROUND = 'view=playground&';
+
 function App() {
   const [fragment, setFragment] = useFragment();
+  return fragment.get('view') === 'playground' ? (
+    <>
+      <Header isPlayground>{null}</Header>
+      <main id="main" tabIndex={-1}>
+        <Playground prefix={PLAYGROUND} file="./playground.html" />
+      </main>
+    </>
+  ) : (
+    <Daemon fragment={fragment} setFragment={setFragment} />
+  );
+}
+
+function Daemon(props: {
+  readonly fragment: URLSearchParams;
+  readonly setFragment: (name: string, value: string) => void;
+}) {
+  const { fragment, setFragment } = props;
   const [token, setToken] = useState(savedToken());
   const [isPaused, setPaused] = useState(false);
   const [keySpan, setKeySpan] = useState<Span>('now');
@@ -67,14 +88,15 @@ function App() {
   };
   return (
     <>
-      <Header
-        snapshot={snapshot}
-        problem={problem}
-        version={config?.version}
-        isPaused={isPaused}
-        onPause={() => setPaused(!isPaused)}
-        onSignOut={mayAct ? () => useToken('') : undefined}
-      />
+      <Header version={config?.version} hasSections={snapshot !== undefined}>
+        <DaemonState
+          snapshot={snapshot}
+          problem={problem}
+          isPaused={isPaused}
+          onPause={() => setPaused(!isPaused)}
+          onSignOut={mayAct ? () => useToken('') : undefined}
+        />
+      </Header>
       <main id="main" tabIndex={-1}>
         {problem && problem.status !== 401 && (
           <p class="problem" role="alert">
@@ -150,21 +172,19 @@ const SECTIONS = {
 };
 
 function Header(props: {
-  readonly snapshot: Snapshot | undefined;
-  readonly problem: RequestError | undefined;
-  readonly version: string | undefined;
-  readonly isPaused: boolean;
-  readonly onPause: () => void;
-  readonly onSignOut: (() => void) | undefined;
+  readonly version?: string | undefined;
+  readonly isPlayground?: boolean;
+  readonly hasSections?: boolean;
+  readonly children: ComponentChildren;
 }) {
-  const { snapshot, problem, version, isPaused, onPause, onSignOut } = props;
-  const state = snapshot?.state;
+  const { version, isPlayground = false, hasSections = false, children } = props;
   const goTo = (id: string) => (event: Event) => {
     event.preventDefault(); // the fragment holds the state of the page
     const target = document.getElementById(id);
     target?.scrollIntoView();
     target?.focus({ preventScroll: true });
   };
+  const current = (isCurrent: boolean) => (isCurrent ? 'page' : undefined);
   return (
     <header>
       <button type="button" class="skip" onClick={() => document.getElementById('main')?.focus()}>
@@ -175,28 +195,17 @@ function Header(props: {
           <img src="./icon.svg" alt="" width="24" height="24" /> Sluice{' '}
           <span class="muted">{version}</span>
         </h1>
-        <div class="state">
-          {problem ? (
-            <Badge kind="bad">{problem.status === 0 ? 'not reachable' : 'no access'}</Badge>
-          ) : state && !state.ready ? (
-            <Badge kind="bad">not ready: {state.reasons.join(', ')}</Badge>
-          ) : (
-            <Badge kind="good">ready</Badge>
-          )}
-          {state && state.unavailable.length > 0 && (
-            <Badge kind="bad">unavailable: {state.unavailable.join(', ')}</Badge>
-          )}
-          <button type="button" aria-pressed={isPaused} onClick={onPause}>
-            {isPaused ? 'Resume' : 'Pause'}
-          </button>
-          {onSignOut && (
-            <button type="button" onClick={onSignOut}>
-              Forget token
-            </button>
-          )}
-        </div>
+        <nav aria-label="Views" class="views">
+          <a href="#view=daemon" aria-current={current(!isPlayground)}>
+            Daemon
+          </a>
+          <a href="#view=playground" aria-current={current(isPlayground)}>
+            Playground
+          </a>
+        </nav>
+        <div class="state">{children}</div>
       </div>
-      {snapshot && (
+      {hasSections && (
         <nav aria-label="Sections">
           {Object.entries(SECTIONS).map(([id, title]) => (
             <a key={id} href={`#${id}`} onClick={goTo(id)}>
@@ -206,6 +215,39 @@ function Header(props: {
         </nav>
       )}
     </header>
+  );
+}
+
+function DaemonState(props: {
+  readonly snapshot: Snapshot | undefined;
+  readonly problem: RequestError | undefined;
+  readonly isPaused: boolean;
+  readonly onPause: () => void;
+  readonly onSignOut: (() => void) | undefined;
+}) {
+  const { snapshot, problem, isPaused, onPause, onSignOut } = props;
+  const state = snapshot?.state;
+  return (
+    <>
+      {problem ? (
+        <Badge kind="bad">{problem.status === 0 ? 'not reachable' : 'no access'}</Badge>
+      ) : state && !state.ready ? (
+        <Badge kind="bad">not ready: {state.reasons.join(', ')}</Badge>
+      ) : (
+        <Badge kind="good">ready</Badge>
+      )}
+      {state && state.unavailable.length > 0 && (
+        <Badge kind="bad">unavailable: {state.unavailable.join(', ')}</Badge>
+      )}
+      <button type="button" aria-pressed={isPaused} onClick={onPause}>
+        {isPaused ? 'Resume' : 'Pause'}
+      </button>
+      {onSignOut && (
+        <button type="button" onClick={onSignOut}>
+          Forget token
+        </button>
+      )}
+    </>
   );
 }
 

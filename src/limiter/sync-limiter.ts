@@ -139,6 +139,7 @@ export class SyncLimiter extends LimiterCore implements LimiterInternals {
       ...settings,
       partitions: policy.partitions ?? [],
       levels: policy.priorities ?? [],
+      mayOpenEarlier: policy.mayOpenEarlier ?? false,
       checkNow: (key, cost, now, partitionIndex) =>
         this.#reserveForWaiter(key, cost, now, partitionIndex),
       peek: (key, cost, partitionIndex) => backend.peek(key, cost, partitionIndex),

@@ -257,6 +257,37 @@ describe('wait queue of a local limiter', () => {
   });
 });
 
+describe('wait queue of a limit that opens when a call settles', () => {
+  test.each([
+    ['adaptive, rule knee', { adaptive: {} }],
+    ['adaptive, rule aimd', { adaptive: { rule: 'aimd' } }],
+    ['concurrency', { concurrency: 1 }],
+    ['all with adaptive', { all: [{ adaptive: {} }, { bucket: { rate: 100 } }] }],
+  ] as const)(
+    '%s: a call with a short wait gets the slot of a call that settles',
+    async (_, limit) => {
+      const clock = new VirtualClock();
+      const api = limiter({ limit, clock });
+      const first = api.tryAcquire('sink');
+      if (first.verdict === 'deny') throw new Error('expected a permit');
+      const waiting = api.acquire('sink', 1, { wait: 200 });
+      await clock.advanceAsync(50);
+      expect(api.stats().waiting).toBe(1);
+      first.settle();
+      expect(await waiting).toMatchObject({ verdict: 'allow', dueAt: 50 });
+    },
+  );
+
+  test('adaptive: a call that no other makes way for is refused after its wait', async () => {
+    const clock = new VirtualClock();
+    const api = limiter({ limit: { adaptive: {} }, clock });
+    api.tryAcquire('sink');
+    const waiting = api.acquire('sink', 1, { wait: 200 });
+    await clock.advanceAsync(200);
+    expect(await waiting).toMatchObject({ verdict: 'deny', reason: 'too-long' });
+  });
+});
+
 describe('wait queue: any sequence of calls', () => {
   const anyCalls = fc.array(
     fc.record({

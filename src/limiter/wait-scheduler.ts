@@ -48,6 +48,8 @@ export interface WaitSchedulerOptions extends QueueSettings {
   readonly partitions: readonly string[];
   /** Names of the limit's levels, the most important first: each has a queue per key. */
   readonly levels: readonly string[];
+  /** Whether a settled call may open the limit before the time that a refusal names. */
+  readonly mayOpenEarlier?: boolean;
   /** Checks the limit for a permit now: never decides `wait`. */
   checkNow(key: string, cost: number, now: Millis, partitionIndex?: number): Decision;
   /** What `checkNow` would decide; changes nothing. */
@@ -256,7 +258,8 @@ export class WaitScheduler {
   ): WaitResult | undefined {
     let reason: RefusalReason | undefined;
     if (retryAfterMs === NEVER) reason = 'never';
-    else if (retryAfterMs > maxWaitMs || maxWaitMs <= 0) reason = 'too-long';
+    else if (maxWaitMs <= 0 || (retryAfterMs > maxWaitMs && !this.#options.mayOpenEarlier))
+      reason = 'too-long';
     else if (this.#waiters.isFull && !this.#refuseLastOfLongest(queue, flow, now))
       reason = 'queue-full';
     return reason && waitRefusal(retryAfterMs, reason);

@@ -134,6 +134,7 @@ export function all(policies: readonly Policy[], path = 'all'): Policy {
     ruleKinds,
     needsExactTime: policies.some((policy) => policy.needsExactTime),
     needsOutcome: policies.some((policy) => policy.needsOutcome),
+    mayOpenEarlier: policies.some((policy) => policy.mayOpenEarlier),
     canReserve: policies.some((policy) => policy.canReserve),
     isPerSecond: policies.some((policy) => policy.isPerSecond),
     expireMs: Math.min(...policies.map((policy) => policy.expireMs)),

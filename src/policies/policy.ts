@@ -271,6 +271,9 @@ export interface Policy extends PolicyCapabilities {
   /** True if every call must be settled; otherwise only calls that used another amount than their cost. */
   readonly needsOutcome: boolean;
 
+  /** True if `retryAfterMs` is an upper bound: the limit opens earlier when a call in flight settles. */
+  readonly mayOpenEarlier?: boolean;
+
   /** True if it may decide `wait`: proceed later, on a reservation. */
   readonly canReserve: boolean;
 

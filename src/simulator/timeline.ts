@@ -22,7 +22,12 @@ export class Timeline {
   );
 
   scheduleAfter(delayMs: Millis, callback: () => void): void {
-    this.#timers.push({ at: this.now + delayMs, sequence: this.#nextSequence++, callback });
+    this.scheduleAt(this.now + delayMs, callback);
+  }
+
+  /** At an instant that is not in the past. */
+  scheduleAt(at: Millis, callback: () => void): void {
+    this.#timers.push({ at, sequence: this.#nextSequence++, callback });
   }
 
   /** Moves to the next instant with a callback and runs all callbacks of that instant. False if there is none. */

@@ -89,6 +89,7 @@ interface Timer {
 /** More microtask turns than the longest promise chain of this package needs. */
 const MICROTASK_TURNS = 50;
 
-async function drainMicrotasks(): Promise<void> {
+/** Lets promises that are resolved run to completion. */
+export async function drainMicrotasks(): Promise<void> {
   for (let n = 0; n < MICROTASK_TURNS; n++) await Promise.resolve();
 }

@@ -150,6 +150,7 @@ export function knee(terms: KneeTerms, { size, rank }: PoolPosition): InFlightPo
     width: WIDTH,
     needsExactTime: true, // round-trip times are measured with the same clock
     needsOutcome: true,
+    mayOpenEarlier: true, // a full limit reports when its calls count as stuck
     canReserve: false,
     expireMs: Infinity,
 

@@ -206,7 +206,8 @@ export const network =
     oneWay(() => server((reply) => oneWay(() => onReply(reply))));
   };
 
-function refuse(timeline: Timeline, onReply: OnReply): void {
+/** Replies busy. */
+export function refuse(timeline: Timeline, onReply: OnReply): void {
   timeline.scheduleAfter(REFUSAL_MS, () => onReply('busy'));
 }
 

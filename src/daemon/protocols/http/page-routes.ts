@@ -64,8 +64,12 @@ async function historyOf(
   return { status: 200, headers: ['Content-Type', 'application/json'], body };
 }
 
+/** The playground in one file: a download, as its script is inline, which the policy of the page forbids. */
+const PLAYGROUND_FILE = 'playground.html';
+
 /** The files of the page and their types. */
 const FILES: Readonly<Record<string, string>> = {
+  [PLAYGROUND_FILE]: 'text/html; charset=utf-8',
   'index.html': 'text/html; charset=utf-8',
   'page.js': 'text/javascript; charset=utf-8',
   'page.css': 'text/css; charset=utf-8',
@@ -119,7 +123,10 @@ async function readPageFile(name: string): Promise<HttpResponse> {
   if (known) return known;
   const body = await readFile(new URL(name, PAGE_FOLDER), 'utf8').catch(() => undefined);
   if (body === undefined) return NOT_BUILT;
-  const response = { status: 200, headers: ['Content-Type', FILES[name], ...HEADERS], body };
+  const headers = ['Content-Type', FILES[name], ...HEADERS];
+  if (name === PLAYGROUND_FILE)
+    headers.push('Content-Disposition', 'attachment; filename="sluice-playground.html"');
+  const response = { status: 200, headers, body };
   read.set(name, response);
   return response;
 }

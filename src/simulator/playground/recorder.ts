@@ -1,0 +1,175 @@
+/** Counts the calls of one limit by interval, for charts, and over the whole run, for the table. */
+
+import type { Millis } from '../../core/clock.ts';
+import { jainIndex, sum } from '../statistics.ts';
+
+/** Intervals of a run, whatever its length. */
+export const INTERVALS = 120;
+
+/** Of a time that no call had: null, as charts have it. */
+type Values = readonly (number | null)[];
+
+/** One value for each interval. */
+export interface Series {
+  /** Calls a second that arrived at the limit. */
+  readonly offered: Values;
+  readonly allowed: Values;
+  readonly refused: Values;
+  /** Calls a second that the server completed in time. */
+  readonly completed: Values;
+  /** How long allowed calls waited in the queue of the limiter, in milliseconds. */
+  readonly waitP50: Values;
+  readonly waitP95: Values;
+  /** Time of completed calls at the server, in milliseconds. */
+  readonly rttP50: Values;
+  readonly rttP95: Values;
+  /** Calls in flight, on average over the interval. */
+  readonly inFlight: Values;
+  /** What a limit has learnt: calls in flight, calls or tokens a second; left out for other limits. */
+  readonly learnt?: Values;
+}
+
+/** Figures of the whole run. */
+export interface Totals {
+  readonly offered: number;
+  readonly allowed: number;
+  readonly refused: number;
+  readonly completed: number;
+  readonly refusedByServer: number;
+  readonly timedOut: number;
+  readonly waitP50: number | null;
+  readonly waitP95: number | null;
+  readonly rttP50: number | null;
+  readonly rttP95: number | null;
+  readonly inFlightMean: number;
+  readonly inFlightMax: number;
+  /** Calls of each client; the hog is the first. */
+  readonly offeredBy: readonly number[];
+  readonly allowedBy: readonly number[];
+  /** Jain's fairness index of the clients' allowed calls. */
+  readonly fairness: number;
+}
+
+export interface RunResult {
+  readonly series: Series;
+  readonly totals: Totals;
+}
+
+/** The value below which a part of the values is. Sorts them. */
+export function quantile(values: number[], part: number): number | null {
+  if (values.length === 0) return null;
+  values.sort((a, b) => a - b);
+  return values[Math.min(values.length - 1, Math.floor(part * values.length))];
+}
+
+const COUNTS = ['offered', 'allowed', 'refused', 'completed'] as const;
+type Count = (typeof COUNTS)[number];
+
+const counts = (): Record<Count, number> => ({ offered: 0, allowed: 0, refused: 0, completed: 0 });
+
+export class Recorder {
+  readonly #intervalMs: Millis;
+  readonly #series: Record<string, (number | null)[]> = {};
+  readonly #totals = { ...counts(), refusedByServer: 0, timedOut: 0 };
+  readonly #offeredBy: number[];
+  readonly #allowedBy: number[];
+  readonly #waitsMs: Millis[] = [];
+  readonly #rttsMs: Millis[] = [];
+  #interval = counts();
+  #intervalWaitsMs: Millis[] = [];
+  #intervalRttsMs: Millis[] = [];
+  #inFlight = 0;
+  #inFlightMax = 0;
+  /** Calls in flight × time, of the interval. */
+  #inFlightArea = 0;
+  #updatedAt: Millis = 0;
+
+  constructor(lengthMs: Millis, clients: number) {
+    this.#intervalMs = lengthMs / INTERVALS;
+    this.#offeredBy = Array(clients).fill(0);
+    this.#allowedBy = Array(clients).fill(0);
+  }
+
+  offer(client: number): void {
+    this.#count('offered');
+    this.#offeredBy[client]++;
+  }
+
+  refuse(): void {
+    this.#count('refused');
+  }
+
+  /** A call that goes to the server. */
+  start(client: number, waitedMs: Millis, now: Millis): void {
+    this.#count('allowed');
+    this.#allowedBy[client]++;
+    this.#waitsMs.push(waitedMs);
+    this.#intervalWaitsMs.push(waitedMs);
+    this.#changeInFlight(1, now);
+  }
+
+  /** A call that the server has completed, refused, or that timed out. */
+  end(outcome: 'ok' | 'busy' | 'timeout', rttMs: Millis, now: Millis): void {
+    this.#changeInFlight(-1, now);
+    if (outcome === 'busy') this.#totals.refusedByServer++;
+    else if (outcome === 'timeout') this.#totals.timedOut++;
+    else {
+      this.#count('completed');
+      this.#rttsMs.push(rttMs);
+      this.#intervalRttsMs.push(rttMs);
+    }
+  }
+
+  endInterval(learnt: number | undefined, now: Millis): void {
+    this.#changeInFlight(0, now);
+    const perSecond = 1000 / this.#intervalMs;
+    for (const name of COUNTS) this.#push(name, this.#interval[name] * perSecond);
+    this.#push('waitP50', quantile(this.#intervalWaitsMs, 0.5));
+    this.#push('waitP95', quantile(this.#intervalWaitsMs, 0.95));
+    this.#push('rttP50', quantile(this.#intervalRttsMs, 0.5));
+    this.#push('rttP95', quantile(this.#intervalRttsMs, 0.95));
+    this.#push('inFlight', this.#inFlightArea / this.#intervalMs);
+    if (learnt !== undefined) this.#push('learnt', learnt);
+    this.#interval = counts();
+    this.#intervalWaitsMs = [];
+    this.#intervalRttsMs = [];
+    this.#inFlightArea = 0;
+  }
+
+  result(): RunResult {
+    const { inFlight = [] } = this.#series;
+    return {
+      series: this.#series as unknown as Series,
+      totals: {
+        ...this.#totals,
+        waitP50: quantile(this.#waitsMs, 0.5),
+        waitP95: quantile(this.#waitsMs, 0.95),
+        rttP50: quantile(this.#rttsMs, 0.5),
+        rttP95: quantile(this.#rttsMs, 0.95),
+        inFlightMean: sum(inFlight as number[]) / Math.max(1, inFlight.length),
+        inFlightMax: this.#inFlightMax,
+        offeredBy: this.#offeredBy,
+        allowedBy: this.#allowedBy,
+        fairness: jainIndex(this.#allowedBy),
+      },
+    };
+  }
+
+  #count(name: Count): void {
+    this.#interval[name]++;
+    this.#totals[name]++;
+  }
+
+  #push(name: string, value: number | null): void {
+    const known = this.#series[name];
+    if (known) known.push(value);
+    else this.#series[name] = [value];
+  }
+
+  #changeInFlight(by: number, now: Millis): void {
+    this.#inFlightArea += this.#inFlight * (now - this.#updatedAt);
+    this.#updatedAt = now;
+    this.#inFlight += by;
+    this.#inFlightMax = Math.max(this.#inFlightMax, this.#inFlight);
+  }
+}
