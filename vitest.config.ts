@@ -4,9 +4,11 @@ import { defineConfig } from 'vitest/config';
 const WAITING = [
   'src/backends/pool/{etcd,redis,nats}-store.test.ts',
   'src/backends/pool/redis-{members,cluster}.test.ts',
-  'src/backends/redis/cluster.test.ts',
-  'test/soak-{faults,pool,etcd,groups}.test.ts',
-  'test/{daemon-waiting,operator,gateways,service,monitoring,real-servers}.test.ts',
+  'src/backends/redis/{cluster,backend,modes,fair-queue}.test.ts',
+  'src/backends/etcd/options.test.ts',
+  'test/soak-{faults,pool,peers,etcd,groups}.test.ts',
+  'test/daemon-{waiting,peers,pool}.test.ts',
+  'test/{operator,gateways,service,monitoring,real-servers,demo}.test.ts',
 ];
 
 export default defineConfig({
@@ -29,7 +31,7 @@ export default defineConfig({
         test: {
           name: 'waiting',
           include: WAITING,
-          maxWorkers: 4,
+          maxWorkers: 5,
           sequence: { groupOrder: 2 },
         },
       },
