@@ -55,6 +55,7 @@ const NESTED: Readonly<Record<string, readonly string[]>> = {
   'daemon/server': ['config'],
   'daemon/workers': ['server'],
   'daemon/protocols': ['keys', 'config', 'denials', 'router', 'control', 'server', 'history'],
+  'simulator/scenario': ['.', 'peers', 'laboratory'],
   'cli/framework': [],
   'cli/chart': [],
   'cli/simulate': ['framework', 'chart'],

@@ -39,7 +39,7 @@ export function chartsOf(runs: readonly ScenarioRun[]): Chart[] {
 }
 
 function callChart(run: ScenarioRun): Chart {
-  const { decisions, scenario, samples } = run;
+  const { decisions, scenario } = run;
   const steps = stepsOf(scenario.durationMs);
   const [calls, allowed] = [new Float64Array(steps.count), new Float64Array(steps.count)];
   const perSecond = 1000 / steps.ms;
@@ -48,18 +48,18 @@ function callChart(run: ScenarioRun): Chart {
     calls[n] += perSecond;
     if (decisions.decision[row] === ALLOWED) allowed[n] += perSecond;
   }
-  const isRate = samples.isPresent && !scenario.server;
+  const top = roundAxisEnd([...calls]);
   return {
     title: 'Calls',
     x: secondsAxis(scenario.durationMs / 1000),
-    y: { label: 'calls/s', from: 0, to: roundAxisEnd([...calls]) },
+    y: { label: 'calls/s', from: 0, to: top },
     series: [
       { name: 'calls', style: 'shade', points: pointsOf(calls, steps) },
       { name: 'allowed', style: 'bars', points: pointsOf(allowed, steps) },
       ...rateLines(run),
-      ...(isRate ? [limitLine(run)] : []),
+      ...(limitsRate(run) ? limitLines(run, top) : []),
     ],
-    phases: phasesOf(run),
+    ...phasesOf(run),
   };
 }
 
@@ -90,7 +90,7 @@ function waitChart({ decisions, scenario }: ScenarioRun): Chart | undefined {
   return {
     title: 'Waiting time of allowed calls',
     x: secondsAxis(scenario.durationMs / 1000),
-    y: { label: 'seconds', from: 0, to: roundAxisEnd(p95.filter((ms) => ms > 0) as never) },
+    y: { label: 'seconds', from: 0, to: roundAxisEnd([...p95].filter((ms) => ms > 0)) },
     series: [
       { name: 'p95', style: 'shade', points: pointsOf(p95, steps) },
       { name: 'p50', style: 'bars', points: pointsOf(p50, steps) },
@@ -99,7 +99,7 @@ function waitChart({ decisions, scenario }: ScenarioRun): Chart | undefined {
 }
 
 function flightChart(run: ScenarioRun): Chart | undefined {
-  const { replies, scenario, samples } = run;
+  const { replies, scenario } = run;
   if (!scenario.server) return undefined;
   const steps = stepsOf(scenario.durationMs);
   const inFlight = new Float64Array(steps.count);
@@ -111,25 +111,29 @@ function flightChart(run: ScenarioRun): Chart | undefined {
       inFlight[n] += overlap / steps.ms;
     }
   }
-  const lines = samples.isPresent ? [limitLine(run)] : [];
+  const lines = limitsRate(run) ? [] : limitLines(run, Infinity);
   const highest = lines.flatMap(({ points }) => points.map(([, y]) => y ?? 0));
   return {
     title: 'Calls at the server',
     x: secondsAxis(scenario.durationMs / 1000),
     y: { label: 'mean in flight', from: 0, to: roundAxisEnd([...inFlight, ...highest]) },
     series: [{ name: 'in flight', style: 'bars', points: pointsOf(inFlight, steps) }, ...lines],
-    phases: phasesOf(run),
+    ...phasesOf(run),
   };
 }
 
-/** The limit that the first node has learnt or reached. */
-const limitLine = ({ samples }: ScenarioRun): Series => ({
-  name: 'limit of node 1',
-  style: 'line',
-  points: [...samples.values].map(
-    (value, n): Point => [(n * samples.everyMs) / 1000, Number.isNaN(value) ? undefined : value],
-  ),
-});
+/** A ramp and a busy limit are calls a second; other learnt limits are calls in flight. */
+const limitsRate = ({ scenario }: ScenarioRun): boolean =>
+  scenario.limits.some(({ limit }) => 'ramp' in limit || 'busy' in limit);
+
+/** The limit that the first node has learnt or reached; a busy limit is far above all calls most of the time. */
+function limitLines({ samples }: ScenarioRun, top: number): Series[] {
+  if (!samples.isPresent) return [];
+  const points = [...samples.values].map((value, n): Point => {
+    return [(n * samples.everyMs) / 1000, value <= top ? value : undefined];
+  });
+  return [{ name: 'limit of node 1', style: 'line', points }];
+}
 
 interface Steps {
   readonly ms: Millis;
@@ -148,7 +152,7 @@ const pointsOf = (values: Float64Array, { ms }: Steps): Point[] =>
   [...values].map((value, n) => [(n * ms) / 1000, Number.isNaN(value) ? undefined : value]);
 
 /** Faults that do not overlap with an earlier one, as bands. */
-function phasesOf({ scenario }: ScenarioRun): Phase[] {
+function phasesOf({ scenario }: ScenarioRun): { readonly phases?: readonly Phase[] } {
   const phases: Phase[] = [];
   const { durationMs } = scenario;
   for (const fault of [...scenario.faults].sort((a, b) => a.atMs - b.atMs)) {
@@ -156,7 +160,7 @@ function phasesOf({ scenario }: ScenarioRun): Phase[] {
     const to = Math.min(durationMs, fault.atMs + fault.forMs) / 1000;
     if (from >= (phases.at(-1)?.to ?? 0)) phases.push({ name: faultName(fault), from, to });
   }
-  return phases;
+  return phases.length > 0 ? { phases } : {};
 }
 
 const faultName = (fault: Fault): string =>

@@ -106,7 +106,8 @@ export class Calls {
       return;
     }
     const { local } = node;
-    if (!local || !node.isCheckOnly || client.waitMs > 0 || node.isFrozen) {
+    const needsPermit = !node.isCheckOnly || client.attempt !== undefined;
+    if (!local || needsPermit || client.waitMs > 0 || node.isFrozen) {
       const call = this.#open(caller, attempts, n, node);
       node.whenRunning(() => this.#acquire(call));
       return;
@@ -177,7 +178,8 @@ export class Calls {
       this.#serve(call);
       return;
     }
-    entry.settle();
+    const { attempt } = caller.client;
+    entry.settle(attempt && { attempt });
     this.#close(call);
     this.#callAgain(caller, madeAt, false);
   }
@@ -211,9 +213,11 @@ export class Calls {
 
   #endService(call: Call, reply: ReplyKind & ('ok' | 'busy' | 'timeout' | 'failed')): void {
     const { caller, servedAt, permit, node } = call;
+    const { attempt } = caller.client;
     const now = this.#now;
     this.#options.replies.add(servedAt, now, caller.index, reply);
-    if (node.isUp) permit?.settle({ outcome: reply, rttMs: now - servedAt });
+    if (node.isUp)
+      permit?.settle({ outcome: reply, rttMs: now - servedAt, ...(attempt && { attempt }) });
     this.#options.onPromises(); // a waiting call may have got the permit
   }
 

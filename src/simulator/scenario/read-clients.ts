@@ -2,6 +2,7 @@
 
 import type { Millis } from '../../core/clock.ts';
 import { isNonEmptyString } from '../../core/config-helpers.ts';
+import { ATTEMPT_OUTCOMES } from '../../core/decision.ts';
 import { ConfigError } from '../../core/errors.ts';
 import { OptionReader, parseWaitMs } from '../../core/options.ts';
 import { boundedDuration, readMillis, readSpan } from './read-times.ts';
@@ -27,6 +28,7 @@ export function readClient(value: unknown, name: string, path: string, durationM
     keys: fields.number('keys', { min: 1, max: MAX_KEYS, integer: true }, 1),
     key: fields.optional('key', isNonEmptyString, 'a string of at least one character'),
     cost: fields.number('cost', { min: 0, max: MAX_COST }, 1),
+    attempt: fields.has('attempt') ? fields.oneOf('attempt', ATTEMPT_OUTCOMES) : undefined,
     waitMs: fields.tryRead(() => readWait(fields)) ?? 0,
     retries: fields.number('retries', { min: 0, max: MAX_RETRIES, integer: true }, 0),
     backoffMs: boundedDuration(fields, 'backoff', 100),

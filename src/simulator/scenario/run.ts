@@ -50,24 +50,29 @@ export async function runScenario(
   const { startMs, warmUpMs, durationMs } = scenario;
   const timeline = new Timeline(startMs - warmUpMs);
   const endMs = startMs + durationMs;
-  let hasPromises = true; // at first, of backends that connect
+  let hasPromises = false;
   const onPromises = (): void => {
     hasPromises = true;
   };
   const { callers, keys, calls, samples, ...logs } = prepare(scenario, timeline, onPromises);
   for (const caller of callers) calls.start(caller);
+  await drainMicrotasks(); // backends that connect
   let instants = 0;
   while (timeline.nextAt < endMs) {
     timeline.runNextInstant();
     if (hasPromises) {
       hasPromises = false;
-      for (let n = 0; n < MICROTASK_TURNS; n++) await Promise.resolve();
+      await drainMicrotasks();
     }
     if (++instants % PROGRESS_INSTANTS === 0)
       onProgress?.(Math.max(0, timeline.now - startMs) / durationMs);
   }
   calls.end(durationMs);
   return { scenario, callers, keys, samples, ...logs };
+}
+
+async function drainMicrotasks(): Promise<void> {
+  for (let n = 0; n < MICROTASK_TURNS; n++) await Promise.resolve();
 }
 
 /** Everything that takes part, connected. */

@@ -9,6 +9,7 @@
 import type { PeerOptions } from '../../backends/peers/context.ts';
 import type { PoolOnUnavailable } from '../../backends/pool/pool.ts';
 import type { Millis } from '../../core/clock.ts';
+import type { AttemptOutcome } from '../../core/decision.ts';
 import type { QueueOrder } from '../../limiter/wait-queue.ts';
 import type { Limit } from '../../policies/limit.ts';
 
@@ -33,6 +34,8 @@ export interface Client {
   /** One key for all of this kind; undefined: a key for each. */
   readonly key: string | undefined;
   readonly cost: number;
+  /** How its attempts end, such as logins with the wrong password: reported to a lock-out. */
+  readonly attempt: AttemptOutcome | undefined;
   /** The longest time a call waits for a permit; 0: it does not wait. */
   readonly waitMs: Millis;
   /** Further attempts after a refusal or a reply that is not ok, and the first pause before one. */
