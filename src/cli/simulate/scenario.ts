@@ -58,7 +58,7 @@ const CHART_ROWS = 8;
 
 export const simulateScenario: Command = {
   name: 'FILE.yaml',
-  summary: 'a scenario of clients, nodes, limits, servers and faults, with expectations',
+  summary: 'a scenario: clients, nodes, limits, a server, faults, expectations',
   help,
 
   async run(args, terminal) {
