@@ -339,6 +339,58 @@ describe('sluice top', () => {
     expect(written.endsWith('\x1b[?1049l')).toBe(true);
   });
 
+  test('keys sort, filter and pause a live screen, and q is a letter of a filter', async () => {
+    const daemon = await startWith(TOP_LIMITS);
+    const at = daemon.addresses.http[0];
+    const input = Object.assign(new EventEmitter(), {
+      ...{ setRawMode: () => input, pause: () => input, resume: () => input },
+    });
+    let written = '';
+    const screenOf = (): string => written.split('\x1b[H').at(-1)?.replaceAll('\x1b[K', '') ?? '';
+    const write = (text: string): void => {
+      written += text;
+    };
+    const press = (keys: string): void => void input.emit('data', Buffer.from(keys));
+    const tty = input as unknown as NodeJS.ReadStream;
+    const code = run(['top', '--interval', '100ms', '--at', at], {
+      ...{ print: () => {}, error: () => {}, log: () => {}, version: '0', columns: 80 },
+      openScreen: () => openScreen(tty, { rows: 24, columns: 80 }, write, false),
+    });
+    await waitUntil(() => screenOf().includes('by denied   d denied'));
+    await send(daemon, 'alice', 9);
+    await send(daemon, 'bob-q', 9);
+    await waitUntil(() => /^alice +api/m.test(screenOf()) && /^bob-q +api/m.test(screenOf()));
+    press('n');
+    expect(screenOf()).toContain('by name');
+    press('/b');
+    press('ob-q');
+    expect(screenOf()).toContain('filter: bob-q_');
+    press('\r');
+    expect(screenOf()).toMatch(/UTC, only "bob-q", q quits/);
+    expect(screenOf()).toMatch(/^bob-q +api/m);
+    expect(screenOf()).not.toMatch(/^alice +api/m);
+    press('p');
+    expect(screenOf()).toMatch(/UTC, paused, only "bob-q"/);
+    press('\x1b');
+    expect(screenOf()).toMatch(/^alice +api/m);
+    press('h');
+    expect(screenOf()).toContain('most denied calls a second first');
+    press('q');
+    expect(await code).toBe(0);
+  });
+
+  test('where output is no terminal: one report, sorted and filtered by flags', async () => {
+    const daemon = await startWith(TOP_LIMITS);
+    await send(daemon, 'alice', 7);
+    await send(daemon, 'bob', 7);
+    const at = daemon.addresses.http[0];
+    const { out } = await spawned('top', '--sort', 'name', '--filter', 'BOB', '--at', at);
+    expect(out).toMatch(/^bob +api +5/m);
+    expect(out).not.toContain('alice');
+    const { code, err } = await sluice('top', '--sort', 'deny', '--at', at);
+    expect({ code, err }).toMatchObject({ code: 2, err: expect.stringContaining('one of denied') });
+  });
+
   test('without a daemon: says so, exit code 2', async () => {
     const { code, err } = await sluice('top', '--once', '--at', '127.0.0.1:1');
     expect(code).toBe(2);

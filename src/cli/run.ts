@@ -74,6 +74,8 @@ function runGroup(
     return name === undefined ? EXIT_CANNOT_RUN : EXIT_OK;
   }
   const command = group.commands.find((candidate) => candidate.name === name);
+  if (!command && group.fileCommand && isFileOrFlag(name))
+    return runOrHelp(group.fileCommand, path, words, terminal);
   if (!command) {
     const names = group.commands.map((candidate) => candidate.name).join(', ');
     terminal.error(`${path}: expected one of ${names}, got "${name}"; see ${path} --help`);
@@ -81,11 +83,20 @@ function runGroup(
   }
   const deeper = `${path} ${name}`;
   if ('commands' in command) return runGroup(command, deeper, args, terminal);
-  if (args.some(isHelpFlag)) {
-    terminal.print(command.help);
-    return EXIT_OK;
-  }
-  return runCommand(command, deeper, args, terminal);
+  return runOrHelp(command, deeper, args, terminal);
+}
+
+const isFileOrFlag = (word: string): boolean => /^-|[./\\]/.test(word);
+
+function runOrHelp(
+  command: Command,
+  path: string,
+  args: readonly string[],
+  terminal: Terminal,
+): number | Promise<number> {
+  if (!args.some(isHelpFlag)) return runCommand(command, path, args, terminal);
+  terminal.print(command.help);
+  return EXIT_OK;
 }
 
 function runCommand(
@@ -107,8 +118,9 @@ function runCommand(
   }
 }
 
-function groupHelp({ summary, commands }: CommandGroup, path: string): string {
-  const rows = commands.map((command) => `  ${command.name.padEnd(10)} ${command.summary}`);
+function groupHelp({ summary, commands, fileCommand }: CommandGroup, path: string): string {
+  const listed = fileCommand ? [fileCommand, ...commands] : commands;
+  const rows = listed.map((command) => `  ${command.name.padEnd(10)} ${command.summary}`);
   return `${path}: ${summary}
 
 usage: ${path} <command> [options]

@@ -3,6 +3,7 @@
 import { toPrintable } from '../core/printable.ts';
 import { alignColumns } from './chart/table.ts';
 import type { ScreenLine } from './framework/screen.ts';
+import type { SortOrder, TopView } from './top-view.ts';
 
 /** `GET /top`. */
 export interface TopPage {
@@ -17,6 +18,8 @@ interface LimitCounters extends Pick<Cause, 'shadow'> {
   readonly name: string;
   readonly allowed: number;
   readonly denied: number;
+  /** The highest use of its quota by a key that the daemon knows, at the last sample of its history: 0 to 1. */
+  readonly use?: number;
 }
 
 interface DeniedKeys extends Cause {
@@ -68,7 +71,20 @@ export function reportOf(before: TopPage, page: TopPage): TopReport {
     return { ...limit, allowedPerSecond: rate('allowed'), deniedPerSecond: rate('denied') };
   });
   const { at, span, denied } = page;
-  return { at, seconds, span, limits: limits.sort(byTraffic), denied };
+  return { at, seconds, span, limits: limits.sort(COMPARISONS.denied), denied };
+}
+
+/** The limits and keys that match the filter, in the order that was chosen. */
+export function arrange(report: TopReport, { sort, filter }: TopView): TopReport {
+  const wanted = filter.toLowerCase();
+  const isWanted = (...names: string[]): boolean =>
+    names.some((name) => name.toLowerCase().includes(wanted));
+  const limits = report.limits.filter(({ name }) => isWanted(name)).sort(COMPARISONS[sort]);
+  const denied = report.denied.flatMap((source) => {
+    const keys = source.keys.filter(({ key }) => isWanted(key, causeText(source)));
+    return keys.length > 0 ? [{ ...source, keys }] : [];
+  });
+  return { ...report, limits, denied };
 }
 
 /** The lists and `unmatched` deny calls as limits do; those that never did are left out. */
@@ -81,13 +97,27 @@ const countersOf = ({ limits, reasons }: TopPage): LimitCounters[] => [
 
 const shadowLast = (a: Cause, b: Cause): number => Number(a.shadow ?? 0) - Number(b.shadow ?? 0);
 
-const byTraffic = (a: LimitRates, b: LimitRates): number =>
-  shadowLast(a, b) ||
+type Compare = (a: LimitRates, b: LimitRates) => number;
+
+const byDenied: Compare = (a, b) =>
   b.deniedPerSecond - a.deniedPerSecond ||
   b.allowedPerSecond - a.allowedPerSecond ||
   b.denied - a.denied;
 
-const LIMIT_HEADINGS = ['limit', 'allowed/s', 'denied/s', 'denied %', 'allowed', 'denied in all'];
+const byName: Compare = (a, b) => (a.name < b.name ? -1 : 1);
+
+/** Limits in shadow mode come last, except by name. */
+const COMPARISONS: Readonly<Record<SortOrder, Compare>> = {
+  denied: (a, b) => shadowLast(a, b) || byDenied(a, b),
+  allowed: (a, b) =>
+    shadowLast(a, b) || b.allowedPerSecond - a.allowedPerSecond || b.allowed - a.allowed,
+  use: (a, b) => shadowLast(a, b) || (b.use ?? -1) - (a.use ?? -1) || byDenied(a, b),
+  name: byName,
+};
+
+const LIMIT_HEADINGS = [
+  ...['limit', 'allowed/s', 'denied/s', 'denied %', 'use %', 'allowed', 'denied in all'],
+];
 
 const SPANS = { now: 'last 10 to 20 s', hour: 'last 1 to 2 h' };
 
@@ -143,6 +173,7 @@ function limitTable({ limits }: TopReport, columns: number): string[] {
       limit.allowedPerSecond.toFixed(1),
       limit.deniedPerSecond.toFixed(1),
       total === 0 ? '-' : ((limit.deniedPerSecond / total) * 100).toFixed(0),
+      limit.use === undefined ? '-' : (limit.use * 100).toFixed(0),
       limit.allowed.toLocaleString('en-US'),
       limit.denied.toLocaleString('en-US'),
     ];

@@ -21,7 +21,17 @@ import {
   type Terminal,
 } from './framework/command.ts';
 import type { Screen, ScreenLine } from './framework/screen.ts';
-import { reportLines, reportOf, type TopPage, type TopReport } from './top-report.ts';
+import { arrange, reportLines, reportOf, type TopPage, type TopReport } from './top-report.ts';
+import {
+  afterKey,
+  DEFAULT_VIEW,
+  footOf,
+  HELP_LINES,
+  SORT_ORDERS,
+  type SortOrder,
+  stateOf,
+  type TopView,
+} from './top-view.ts';
 
 const MIN_INTERVAL_MS = 100;
 
@@ -30,13 +40,18 @@ export const top: Command = {
   summary: 'shows which limits and keys of a running daemon are throttled now',
   help: `usage: sluice top [options]
 
-Shows the calls that each limit allows and denies a second, and the keys that are denied most. On a
-terminal the screen is updated in place until q is pressed; otherwise one report follows the other.
-Limits in shadow mode are marked: their denials were allowed.
+Shows the calls that each limit allows and denies a second, the highest use of its quota by one key,
+and the keys that are denied most. On a terminal the screen is updated in place until q is pressed.
+Otherwise it prints one report; with --interval, one after the other. Limits in shadow mode are
+marked: their denials were allowed.
+
+keys: d, a, u, n sort by denied, allowed, use, name; / filters; p pauses; h shows help; q quits
 
 options:
 ${ADMIN_FLAGS_HELP}
   --interval TIME  time between two reports; default 1s
+  --sort ORDER   denied (default), allowed, use or name
+  --filter TEXT  only limits and keys whose name contains it
   --keys N       denied keys of each limit; default 10
   --hour         denied keys of the last 1 to 2 hours; default: of the last 10 to 20 seconds
   --once         one report, after one interval
@@ -53,24 +68,27 @@ examples:
     const flags = readFlags(args, {
       ...ADMIN_FLAGS,
       ...{ interval: TEXT, keys: TEXT, hour: SWITCH, once: SWITCH, json: SWITCH },
+      ...{ sort: TEXT, filter: TEXT },
     });
     const intervalMs = parseInterval(flags.interval);
     const max = rangeFlag(flags, 'keys', 10, integerUpTo(100));
     const path = `/top?span=${flags.hour ? 'hour' : 'now'}&max=${max}`;
     const read = async (): Promise<TopPage> => (await fetchPage(path, flags)) as TopPage;
     const title = `sluice top, ${adminAddressOf(flags)}`;
+    const view = { ...DEFAULT_VIEW, sort: parseSort(flags.sort), filter: flags.filter ?? '' };
     const first = await read(); // without a daemon, the command ends here
     if (flags.once || flags.json || !terminal.openScreen) {
-      await printReports(first, read, intervalMs, flags.once ?? false, (report) =>
-        flags.json
-          ? terminal.print(JSON.stringify(report))
-          : printReport(terminal, title, report, flags.once ?? false),
-      );
+      const isOnce = flags.once ?? (!terminal.openScreen && flags.interval === undefined);
+      await printReports(first, read, intervalMs, isOnce, (report) => {
+        const arranged = arrange(report, view);
+        if (flags.json) terminal.print(JSON.stringify(arranged));
+        else printReport(terminal, title, arranged, isOnce);
+      });
       return EXIT_OK;
     }
     const screen = terminal.openScreen();
     try {
-      await showReports(first, read, intervalMs, title, screen);
+      await showReports(first, read, intervalMs, title, screen, view);
     } finally {
       screen.close();
     }
@@ -84,6 +102,9 @@ function parseInterval(text = '1s'): number {
   if (ms >= MIN_INTERVAL_MS) return ms;
   throw new CommandError(`expected \`${flag}\` to be at least ${MIN_INTERVAL_MS}ms, got "${text}"`);
 }
+
+const parseSort = (order = DEFAULT_VIEW.sort as string): SortOrder =>
+  new OptionReader('', { '--sort': order }).oneOf('--sort', SORT_ORDERS);
 
 const sleep = (ms: number): Promise<void> =>
   new Promise((resolve) => {
@@ -123,20 +144,31 @@ async function showReports(
   intervalMs: number,
   title: string,
   screen: Screen,
+  initial: TopView,
 ): Promise<void> {
   let before = first;
   let report = reportOf(first, first);
   let problem = '';
+  let view = initial;
   let isOpen = true;
   void screen.closed.then(() => {
     isOpen = false;
   });
+  const show = (): void => screen.show(screenLines(title, report, view, screen, problem));
+  screen.onKey((key) => {
+    const next = afterKey(view, key);
+    if (next === 'quit') {
+      screen.quit();
+      return;
+    }
+    view = next;
+    show();
+  });
   while (isOpen) {
-    const head = `${title}, ${timeOf(report)} UTC, q quits`;
-    const lines: ScreenLine[] = reportLines(head, report, screen.columns, screen.rows);
-    screen.show(problem ? [{ text: problem, style: 'problem' }, ...lines.slice(1)] : lines);
+    show();
     await Promise.race([sleep(intervalMs), screen.closed]);
     if (!isOpen) return;
+    if (view.isPaused) continue;
     try {
       const page = await read();
       report = reportOf(before, page);
@@ -147,4 +179,25 @@ async function showReports(
       problem = `${error.message}; asking again, q quits`;
     }
   }
+}
+
+/** Title or problem, help if it is wanted, the report, and the keys in the last row. */
+function screenLines(
+  title: string,
+  report: TopReport,
+  view: TopView,
+  { rows, columns }: Screen,
+  problem: string,
+): ScreenLine[] {
+  const head = [title, `${timeOf(report)} UTC`, stateOf(view), 'q quits'].filter(Boolean);
+  const help = view.hasHelp ? HELP_LINES : [];
+  const height = Math.max(1, rows - help.length - 1);
+  const [first, ...rest] = reportLines(head.join(', '), arrange(report, view), columns, height);
+  const shown: ScreenLine[] = [
+    problem ? { text: problem, style: 'problem' } : first,
+    ...help.map((text) => ({ text: text.slice(0, columns) })),
+    ...rest,
+  ];
+  while (shown.length < rows - 1) shown.push({ text: '' });
+  return [...shown.slice(0, rows - 1), { text: footOf(view).slice(0, columns), style: 'heading' }];
 }

@@ -15,11 +15,15 @@ interface Timer {
 }
 
 export class Timeline {
-  now: Millis = 0;
+  now: Millis;
   #nextSequence = 0;
   readonly #timers = new Heap<Timer>(
     (a, b) => a.at < b.at || (a.at === b.at && a.sequence < b.sequence),
   );
+
+  constructor(now: Millis = 0) {
+    this.now = now;
+  }
 
   scheduleAfter(delayMs: Millis, callback: () => void): void {
     this.scheduleAt(this.now + delayMs, callback);
@@ -28,6 +32,16 @@ export class Timeline {
   /** At an instant that is not in the past. */
   scheduleAt(at: Millis, callback: () => void): void {
     this.#timers.push({ at, sequence: this.#nextSequence++, callback });
+  }
+
+  /** At an instant, or now if it is past. */
+  scheduleAt(at: Millis, callback: () => void): void {
+    this.#timers.push({ at: Math.max(this.now, at), sequence: this.#nextSequence++, callback });
+  }
+
+  /** The next instant with a callback; Infinity if there is none. */
+  get nextAt(): Millis {
+    return this.#timers.peek()?.at ?? Infinity;
   }
 
   /** Moves to the next instant with a callback and runs all callbacks of that instant. False if there is none. */

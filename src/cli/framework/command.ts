@@ -43,6 +43,8 @@ export interface CommandGroup {
   readonly name: string;
   readonly summary: string;
   readonly commands: readonly (Command | CommandGroup)[];
+  /** Runs where a file or a flag stands in place of a command. */
+  readonly fileCommand?: Command;
 }
 
 /** A mistake of the user: printed as one line, exit code 2. */

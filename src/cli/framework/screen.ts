@@ -14,7 +14,11 @@ export interface Screen {
   readonly columns: number;
   /** Lines beyond the last row are left out. */
   show(lines: readonly ScreenLine[]): void;
-  /** Resolves when the user presses q or Ctrl-C, or the process is told to stop. */
+  /** Calls back for every key that is pressed: a character, or the sequence of a special key. */
+  onKey(listener: (key: string) => void): void;
+  /** Ends what is shown: `closed` resolves. */
+  quit(): void;
+  /** Resolves after `quit`, when the user presses Ctrl-C, or when the process is told to stop. */
   readonly closed: Promise<void>;
   /** Restores the terminal. */
   close(): void;
@@ -35,8 +39,16 @@ const STYLES: Readonly<Record<LineStyle, string>> = {
   problem: '\x1b[31m',
 };
 
-/** q, Q, Ctrl-C, Ctrl-D. */
-const QUIT_KEYS = ['q', 'Q', '\x03', '\x04'];
+/** Ctrl-C, Ctrl-D. */
+const QUIT_KEYS = ['\x03', '\x04'];
+
+const ESCAPE = '\x1b';
+
+/** Splits what was read into keys: several may come at once, and an arrow key is several characters. */
+function keysOf(text: string): string[] {
+  if (text.startsWith(ESCAPE)) return [text];
+  return [...text];
+}
 
 type Input = Pick<NodeJS.ReadStream, 'on' | 'off' | 'pause' | 'resume' | 'setRawMode'>;
 type Output = Pick<NodeJS.WriteStream, 'rows' | 'columns'>;
@@ -51,9 +63,12 @@ export function openScreen(
   const closed = new Promise<void>((resolve) => {
     quit = resolve;
   });
-  const onKeys = (keys: Buffer): void => {
-    const text = keys.toString('latin1');
-    if (QUIT_KEYS.some((key) => text.includes(key))) quit();
+  let listener = (_key: string): void => {};
+  const onKeys = (bytes: Buffer): void => {
+    for (const key of keysOf(bytes.toString('utf8'))) {
+      if (QUIT_KEYS.includes(key)) quit();
+      else listener(key);
+    }
   };
   process.once('SIGTERM', quit);
   process.once('SIGHUP', quit);
@@ -75,6 +90,10 @@ export function openScreen(
       const text = shown.map((line) => encode(line) + CLEAR_REST_OF_LINE).join('\r\n');
       write(HOME + text + CLEAR_BELOW);
     },
+    onKey(given) {
+      listener = given;
+    },
+    quit: () => quit(),
     closed,
     close() {
       process.off('SIGTERM', quit);

@@ -2,10 +2,10 @@
 
 import { type Clock, type Millis, systemClock } from '../../core/clock.ts';
 import type { Terminal } from '../framework/command.ts';
+import { progressBar } from '../framework/progress-bar.ts';
 import type { LogBytes } from './chunks.ts';
 
 const INTERVAL_MS: Millis = 100;
-const BAR_COLUMNS = 20;
 
 export class Progress {
   readonly #show: Terminal['progress'];
@@ -39,11 +39,9 @@ export class Progress {
       return;
     }
     const share = Math.min(1, done / total);
-    const full = Math.floor(share * BAR_COLUMNS);
-    const bar = '█'.repeat(full) + '░'.repeat(BAR_COLUMNS - full);
     const left = share > 0 ? Math.ceil((seconds * (1 - share)) / share) : 0;
     const bytes = `${formatBytes(done)} of ${formatBytes(total)}`;
-    this.#show(`${what} ${bar} ${Math.floor(share * 100)} %  ${bytes}, ${rate}, ${left} s left`);
+    this.#show(`${what} ${progressBar(share)}  ${bytes}, ${rate}, ${left} s left`);
   }
 
   /** Removes the bar. */

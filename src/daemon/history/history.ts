@@ -66,6 +66,8 @@ const NOW: LimitNow = { held: 0, waiting: 0 };
 interface LimitHistory {
   readonly series: Series;
   now: LimitNow;
+  /** At the last sample. */
+  use: number | undefined;
 }
 
 export class History {
@@ -109,6 +111,11 @@ export class History {
   /** The keys that were nearest to their limits at the last sample. */
   get nearest(): readonly KeyUse[] {
     return this.#nearest;
+  }
+
+  /** The highest use of a limit's quota by one key, at the last sample: 0 to 1; undefined if none is known. */
+  lastUseOf(limit: string): number | undefined {
+    return this.#limits.get(limit)?.use;
   }
 
   /** Takes one sample; a step is one key or one limit. */
@@ -157,6 +164,7 @@ export class History {
     const { limit, inFlight, level: tokens } = learnt ?? {};
     const use = shared ? Math.max(0, ...shared.rules.map(useOf)) : sample.use;
     history.series.set(this.#slot, { ...sample, use, limit, inFlight, tokens });
+    history.use = use;
     history.now = { ...NOW, ...(learnt && { learntKey: learnt.key }) };
   }
 
@@ -173,7 +181,7 @@ export class History {
   #historyOf(name: string): LimitHistory | undefined {
     const known = this.#limits.get(name);
     if (known || this.#limits.size >= MAX_HISTORY_LIMITS) return known;
-    const created = { series: new Series(), now: NOW };
+    const created = { series: new Series(), now: NOW, use: undefined };
     this.#limits.set(name, created);
     return created;
   }

@@ -13,12 +13,10 @@ import { LocalBackend } from '../../backends/local/backend.ts';
 import { PeersBackend } from '../../backends/peers/backend.ts';
 import { decode } from '../../backends/peers/codec.ts';
 import { PEER_DEFAULTS, type PeerOptions } from '../../backends/peers/context.ts';
-import type { PeerLimit } from '../../backends/peers/limits.ts';
 import { BROADCAST, ENTRY_WIDTH, type Message } from '../../backends/peers/messages.ts';
-import { PeerProtocol } from '../../backends/peers/protocol.ts';
+import type { PeerProtocol } from '../../backends/peers/protocol.ts';
 import type { PeerCounts } from '../../backends/peers/sender.ts';
 import type { Millis } from '../../core/clock.ts';
-import { createHasher } from '../../core/hash.ts';
 import { Heap } from '../../core/heap.ts';
 import { exponentialVariate, type Random, seededRandom } from '../../core/random.ts';
 import { createPolicy, type Limit } from '../../policies/limit.ts';
@@ -31,6 +29,7 @@ import {
   type PeersFigures,
 } from './figures.ts';
 import { Network, type NetworkOptions, networkOf } from './network.ts';
+import { createPeer } from './peer.ts';
 
 export interface FleetOptions {
   readonly nodes: number;
@@ -164,32 +163,19 @@ class SimulatedFleet {
 
   #start(node: SimulatedNode): void {
     const clock = { now: () => this.#nodeNow(node) };
-    const peers = { ...peersOf(this.#options), name: `node ${node.index}` };
-    const protocol = new PeerProtocol(
-      peers,
-      this.#random,
-      (to, bytes) => this.#send(node, to, bytes),
-      clock.now(),
-    );
-    const peerNetwork = {
-      hasher: createHasher([1, 2]),
-      addLimit: (limit: PeerLimit): void =>
-        protocol.addLimit({
-          ...limit,
-          applyRemoteHits: (low, high, hits, agoMs) => {
-            this.#wasApplied = true;
-            limit.applyRemoteHits(low, high, hits, agoMs);
-          },
-        }),
-      removeLimit: protocol.removeLimit.bind(protocol),
-      recordHits: (limit: PeerLimit, low: number, high: number, hits: number): void => {
-        if (protocol.recordHits(limit, low, high, hits)) this.#scheduleWake(node);
+    const { protocol, connection } = createPeer({
+      options: { ...peersOf(this.#options), name: `node ${node.index}` },
+      clock,
+      random: this.#random,
+      send: (to, bytes) => this.#send(node, to, bytes),
+      onPendingHits: () => this.#scheduleWake(node),
+      onRemoteHits: () => {
+        this.#wasApplied = true;
       },
-      retractHits: protocol.retractHits.bind(protocol),
-    };
+    });
     const context = { name: 'limit', clock, random: this.#random, maxKeys: 1_000_000 };
     node.protocol = protocol;
-    node.backend = new PeersBackend(createPolicy(this.#limit, this.#random), context, peerNetwork);
+    node.backend = new PeersBackend(createPolicy(this.#limit, this.#random), context, connection);
     node.isUp = true;
     node.wakeAt = Infinity;
     node.unreported = [];

@@ -8,6 +8,7 @@
 import { parseDuration } from '../../../core/duration.ts';
 import type { LimitConfig } from '../../config/limits.ts';
 import { shadowTest } from '../../config/shadow.ts';
+import type { History } from '../../history/history.ts';
 import { toKeyText } from '../../keys/binary-key.ts';
 import type { LimiterRegistry } from '../../router/limiter-registry.ts';
 import type { Router } from '../../router/router.ts';
@@ -18,6 +19,8 @@ import { jsonResponse, problemResponse } from './response.ts';
 
 export interface DenialContext {
   readonly router: Router;
+  /** Left out where nothing is sampled. */
+  readonly history?: Pick<History, 'lastUseOf'> | undefined;
   readonly bounds: { readonly maxKey: number };
 }
 
@@ -41,7 +44,7 @@ const respond = (result: object) =>
     ? problemResponse(400, result.detail)
     : jsonResponse(200, result);
 
-function topOf({ router }: DenialContext, url: string, queryAt: number): object {
+function topOf({ router, history }: DenialContext, url: string, queryAt: number): object {
   const values = readParameters(url, queryAt, ['span', 'max']);
   if (values instanceof ValidationProblem) return values;
   const [span = 'now', rawMax] = values;
@@ -53,14 +56,18 @@ function topOf({ router }: DenialContext, url: string, queryAt: number): object 
   return {
     at: Math.round(denials.now),
     span,
-    limits: countersOf(router.limits, registry),
+    limits: countersOf(router.limits, registry, history),
     reasons,
     denied: denials.top(span, MAX_TOP_LIMITS, max),
   };
 }
 
 /** Calls allowed and denied since the start, by limit; those of its overrides are included. */
-function countersOf(limits: readonly LimitConfig[], registry: LimiterRegistry): object[] {
+function countersOf(
+  limits: readonly LimitConfig[],
+  registry: LimiterRegistry,
+  history: DenialContext['history'],
+): object[] {
   const isShadow = shadowTest(limits);
   const totals = new Map(limits.map(({ name }) => [name, { allowed: 0, denied: 0 }]));
   for (const { name, limiter } of registry.all) {
@@ -69,11 +76,15 @@ function countersOf(limits: readonly LimitConfig[], registry: LimiterRegistry): 
     total.allowed += limiter.allowed;
     total.denied += limiter.denied;
   }
-  return [...totals].map(([name, total]) => ({
-    name,
-    ...(isShadow(name) && { shadow: true }),
-    ...total,
-  }));
+  return [...totals].map(([name, total]) => {
+    const use = history?.lastUseOf(name);
+    return {
+      name,
+      ...(isShadow(name) && { shadow: true }),
+      ...total,
+      ...(use !== undefined && { use }),
+    };
+  });
 }
 
 function denialsOf({ router, bounds }: DenialContext, url: string, queryAt: number): object {

@@ -21,7 +21,7 @@ export interface PageContext {
   readonly router: Router;
   readonly version: string;
   /** Left out where nothing is sampled. */
-  readonly history?: Pick<History, 'json' | 'nearest'> | undefined;
+  readonly history?: Pick<History, 'json' | 'nearest' | 'lastUseOf'> | undefined;
   /** The configuration in effect, without secrets. */
   config?(): unknown;
 }

@@ -1,0 +1,31 @@
+/** How much a limit allows, for the figures that compare calls with it: overshoot and utilisation. */
+
+import type { Millis } from '../../core/clock.ts';
+import { parseDuration, parseRate } from '../../core/duration.ts';
+import type { Limit } from '../../policies/limit.ts';
+
+export interface LimitTerms {
+  /** Units a millisecond in the long run. */
+  readonly perMs: number;
+  /** Units at once after a pause. */
+  readonly burst: number;
+  /** Of a window: its length; `burst` units fit into any. */
+  readonly windowMs?: Millis;
+}
+
+/** The terms of every rule of the limit that is a rate; none of a limit that learns or counts calls in flight. */
+export function termsOf(limit: Limit): LimitTerms[] {
+  if ('all' in limit) return limit.all.flatMap(termsOf);
+  if ('bucket' in limit) {
+    const { count = 0, periodMs = 1 } = parseRate(limit.bucket.rate) ?? {};
+    return [{ perMs: count / periodMs, burst: limit.bucket.burst ?? Math.max(1, count) }];
+  }
+  if ('spacing' in limit) return [{ perMs: 1 / durationOf(limit.spacing.every), burst: 1 }];
+  if ('window' in limit) {
+    const windowMs = durationOf(limit.window.per);
+    return [{ perMs: limit.window.limit / windowMs, burst: limit.window.limit, windowMs }];
+  }
+  return [];
+}
+
+const durationOf = (value: unknown): Millis => parseDuration(value) ?? Number.NaN;
