@@ -5,7 +5,8 @@
  * another. Optional peers stay imports; the packages of the daemon become part of the command's bundle.
  */
 
-import { readFileSync, writeFileSync } from 'node:fs';
+import { readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { basename } from 'node:path';
 import { rolldown } from 'rolldown';
 
 const manifest = JSON.parse(readFileSync('package.json', 'utf8'));
@@ -20,6 +21,13 @@ const LIBRARY_CHUNK = {
   name: 'library',
   test: /\/src\/(?:core|policies|limiter|throttle|backends\/local|backends\/[\w-]+\.ts)/,
 };
+
+/** What every command needs, and what those with backends need. */
+const COMMAND_CHUNKS = [
+  { name: 'core', test: /\/src\/core\//, priority: 3 },
+  { name: 'pages', test: /\/src\/backends\/(?:pages\/|\w+\/daemon-view)/, priority: 2 },
+  { name: 'backends', test: /\/src\/(?:policies|limiter|backends)\//, priority: 1 },
+];
 
 /** The entries of the package as paths under src/, without extension: `backends/redis/index`. */
 export const ENTRIES = Object.values(manifest.exports).flatMap((target) =>
@@ -43,7 +51,14 @@ async function bundle(input, groups, output) {
     codeSplitting: { groups },
   });
   await bundled.close();
+  removeOthers(`${output.dir}/chunks`, written);
   return written;
+}
+
+/** Removes the chunks of earlier builds. */
+function removeOthers(folder, { output }) {
+  const names = new Set(output.map(({ fileName }) => basename(fileName)));
+  for (const name of readdirSync(folder)) if (!names.has(name)) rmSync(`${folder}/${name}`);
 }
 
 /** The library's entries in one format. */
@@ -63,6 +78,6 @@ export const bundleCommand = () =>
       'workers/worker': 'src/daemon/workers/worker.ts',
       'config/load-worker': 'src/daemon/config/load-worker.ts',
     },
-    [],
+    COMMAND_CHUNKS,
     { dir: 'dist/bin', format: 'esm' },
   );

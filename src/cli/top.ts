@@ -26,8 +26,6 @@ import { reportLines, reportOf, type TopPage, type TopReport } from './top-repor
 const MIN_INTERVAL_MS = 100;
 
 export const top: Command = {
-  name: 'top',
-  summary: 'shows which limits and keys of a running daemon are throttled now',
   help: `usage: sluice top [options]
 
 Shows the calls that each limit allows and denies a second, and the keys that are denied most. On a
