@@ -16,17 +16,26 @@ const EXTERNAL = [
   ...Object.keys(manifest.peerDependencies).map((name) => new RegExp(`^${name}(?:/|$)`)),
 ];
 
-/** The folders that most entries need, in the order of their chunks. */
-const LIBRARY_CHUNK = {
-  name: 'library',
-  test: /\/src\/(?:core|policies|limiter|throttle|backends\/local|backends\/[\w-]+\.ts)/,
-};
+/** What `sluice/small` needs, with all that it imports; and the folders that most entries need. */
+const LIBRARY_CHUNKS = [
+  {
+    name: 'small',
+    test: /\/src\/(?:policies\/(?:bucket|spacing|window)|core\/clock)\.ts/,
+    priority: 2,
+  },
+  {
+    name: 'library',
+    test: /\/src\/(?:core|policies|limiter\/(?!small\.ts)|throttle|backends\/local|backends\/[\w-]+\.ts)/,
+    priority: 1,
+  },
+];
 
 /** What every command needs, and what those with backends need. */
 const COMMAND_CHUNKS = [
   { name: 'core', test: /\/src\/core\//, priority: 3 },
   { name: 'pages', test: /\/src\/backends\/(?:pages\/|\w+\/daemon-view)/, priority: 2 },
-  { name: 'backends', test: /\/src\/(?:policies|limiter|backends)\//, priority: 1 },
+  // Without the files that import a peer at once: they are loaded only where NATS is configured.
+  { name: 'backends', test: /\/src\/(?:policies|limiter|backends)\/(?!.*\/nats-)/, priority: 1 },
 ];
 
 /** The entries of the package as paths under src/, without extension: `backends/redis/index`. */
@@ -65,7 +74,7 @@ function removeOthers(folder, { output }) {
 export async function bundleLibrary(format) {
   const input = Object.fromEntries(ENTRIES.map((entry) => [entry, `src/${entry}.ts`]));
   const dir = `dist/${format}`;
-  const written = await bundle(input, [LIBRARY_CHUNK], { dir, format, exports: 'named' });
+  const written = await bundle(input, LIBRARY_CHUNKS, { dir, format, exports: 'named' });
   if (format === 'cjs') writeFileSync(`${dir}/package.json`, '{ "type": "commonjs" }\n');
   return written;
 }
