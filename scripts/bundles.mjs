@@ -5,7 +5,8 @@
  * another. Optional peers stay imports; the packages of the daemon become part of the command's bundle.
  */
 
-import { readFileSync, writeFileSync } from 'node:fs';
+import { readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { basename } from 'node:path';
 import { rolldown } from 'rolldown';
 
 const manifest = JSON.parse(readFileSync('package.json', 'utf8'));
@@ -15,11 +16,27 @@ const EXTERNAL = [
   ...Object.keys(manifest.peerDependencies).map((name) => new RegExp(`^${name}(?:/|$)`)),
 ];
 
-/** The folders that most entries need, in the order of their chunks. */
-const LIBRARY_CHUNK = {
-  name: 'library',
-  test: /\/src\/(?:core|policies|limiter|throttle|backends\/local|backends\/[\w-]+\.ts)/,
-};
+/** What `sluice/small` needs, with all that it imports; and the folders that most entries need. */
+const LIBRARY_CHUNKS = [
+  {
+    name: 'small',
+    test: /\/src\/(?:policies\/(?:bucket|spacing|window)|core\/clock)\.ts/,
+    priority: 2,
+  },
+  {
+    name: 'library',
+    test: /\/src\/(?:core|policies|limiter\/(?!small\.ts)|throttle|backends\/local|backends\/[\w-]+\.ts)/,
+    priority: 1,
+  },
+];
+
+/** What every command needs, and what those with backends need. */
+const COMMAND_CHUNKS = [
+  { name: 'core', test: /\/src\/core\//, priority: 3 },
+  { name: 'pages', test: /\/src\/backends\/(?:pages\/|\w+\/daemon-view)/, priority: 2 },
+  // Without the files that import a peer at once: they are loaded only where NATS is configured.
+  { name: 'backends', test: /\/src\/(?:policies|limiter|backends)\/(?!.*\/nats-)/, priority: 1 },
+];
 
 /** The entries of the package as paths under src/, without extension: `backends/redis/index`. */
 export const ENTRIES = Object.values(manifest.exports).flatMap((target) =>
@@ -43,14 +60,21 @@ async function bundle(input, groups, output) {
     codeSplitting: { groups },
   });
   await bundled.close();
+  removeOthers(`${output.dir}/chunks`, written);
   return written;
+}
+
+/** Removes the chunks of earlier builds. */
+function removeOthers(folder, { output }) {
+  const names = new Set(output.map(({ fileName }) => basename(fileName)));
+  for (const name of readdirSync(folder)) if (!names.has(name)) rmSync(`${folder}/${name}`);
 }
 
 /** The library's entries in one format. */
 export async function bundleLibrary(format) {
   const input = Object.fromEntries(ENTRIES.map((entry) => [entry, `src/${entry}.ts`]));
   const dir = `dist/${format}`;
-  const written = await bundle(input, [LIBRARY_CHUNK], { dir, format, exports: 'named' });
+  const written = await bundle(input, LIBRARY_CHUNKS, { dir, format, exports: 'named' });
   if (format === 'cjs') writeFileSync(`${dir}/package.json`, '{ "type": "commonjs" }\n');
   return written;
 }
@@ -63,6 +87,6 @@ export const bundleCommand = () =>
       'workers/worker': 'src/daemon/workers/worker.ts',
       'config/load-worker': 'src/daemon/config/load-worker.ts',
     },
-    [],
+    COMMAND_CHUNKS,
     { dir: 'dist/bin', format: 'esm' },
   );

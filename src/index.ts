@@ -57,7 +57,7 @@ export type { AdaptiveOptions } from './policies/adaptive.ts';
 export type { BucketOptions } from './policies/bucket.ts';
 export type { BusyOptions } from './policies/busy.ts';
 export type { ConcurrencyOptions } from './policies/concurrency.ts';
-export type { Limit } from './policies/limit.ts';
+export type { Limit, LimitKinds } from './policies/limit.ts';
 export type { LockoutOptions, LockoutTrigger } from './policies/lockout.ts';
 export type {
   Feedback,

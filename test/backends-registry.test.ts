@@ -9,6 +9,7 @@ import { dryRunPool } from '../src/backends/pool/backend.ts';
 import { run } from '../src/cli/run.ts';
 import { gauge } from '../src/core/metric-family.ts';
 import { OptionReader } from '../src/core/options.ts';
+import { BACKEND_PAGES } from '../src/daemon/backends/pages.ts';
 import { BACKENDS } from '../src/daemon/backends/registry.ts';
 import { fromEnvironment, parseConfigText } from '../src/daemon/config/file.ts';
 import { Daemon } from '../src/daemon/daemon.ts';
@@ -31,6 +32,11 @@ describe('backend names in src/daemon and src/cli', () => {
 
   test.each(BACKENDS.map(({ name }) => name))('only the registry quotes or imports %s', (name) => {
     expect(filesWith(new RegExp(`(['"\`])${name}\\1|backends/${name}/`))).toEqual([REGISTRY]);
+  });
+
+  test('the list of pages is that of the registry', () => {
+    const pages = BACKENDS.flatMap(({ name, page }) => (page ? { name, page } : []));
+    expect(BACKEND_PAGES).toEqual(pages);
   });
 
   test('only the registry imports the module of a backend', () => {

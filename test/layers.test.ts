@@ -45,6 +45,7 @@ const NESTED: Readonly<Record<string, readonly string[]>> = {
   'backends/peers': ['.', 'local', 'redis', 'connections'],
   'backends/pool': ['.', 'local', 'redis', 'etcd', 'connections'],
   'backends/groups': ['.', 'local', 'connections'],
+  'backends/pages': ['.', 'groups', 'peers', 'pool'],
   'daemon/files': [],
   'daemon/keys': [],
   'daemon/backends': [],

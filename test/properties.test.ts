@@ -557,7 +557,7 @@ describe('upper bounds', () => {
     'keeps the interval, and reserves at most `reserve` slots',
     (rig) => {
       always(rig, (scene) => {
-        const parts = 'all' in scene.limit ? scene.limit.all : [scene.limit];
+        const parts = scene.limit.all ?? [scene.limit];
         const { spacing } = parts.find((part) => 'spacing' in part) as { spacing: SpacingOptions };
         const every = spacing.every as number;
         const { dues, maxWaiting } = slotsOf(scene);

@@ -6,8 +6,6 @@ import { ADMIN_FLAGS, ADMIN_FLAGS_HELP, fetchPage } from './framework/admin-clie
 import { type Command, EXIT_OK, readFlags, SWITCH } from './framework/command.ts';
 
 export const backendPageCommand = (name: string, page: BackendPage): Command => ({
-  name,
-  summary: `shows ${page.summary}`,
   help: `usage: sluice ${name} [options]
 
 ${page.description}

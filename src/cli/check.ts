@@ -19,8 +19,6 @@ import {
 } from './framework/command.ts';
 
 export const check: Command = {
-  name: 'check',
-  summary: 'checks a key against the limits of a running daemon',
   help: `usage: sluice check KEY [options]
 
 Checks whether a call is allowed for a key, and counts it.

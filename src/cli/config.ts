@@ -18,8 +18,6 @@ import {
 import { loadWithEnvironment } from './framework/configuration.ts';
 
 const checkCommand = (modules: readonly BackendModule[]): Command => ({
-  name: 'check',
-  summary: 'validates a configuration file',
   help: `usage: sluice config check FILE
 
 Reads a configuration as \`serve\` would, environment variables included, and prints its mistakes:
@@ -57,7 +55,11 @@ function printSummary(file: string, config: Config, terminal: Terminal): void {
 }
 
 export const configCommands = (modules: readonly BackendModule[]): CommandGroup => ({
-  name: 'config',
-  summary: "validates a daemon's configuration",
-  commands: [checkCommand(modules)],
+  commands: [
+    {
+      name: 'check',
+      summary: 'validates a configuration file',
+      load: () => checkCommand(modules),
+    },
+  ],
 });

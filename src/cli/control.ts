@@ -50,9 +50,7 @@ const describe = ({ kind, key, limit, until, note }: ControlView): string =>
     `${kind} ${key}${limit === undefined ? '' : ` in ${limit}`} until ${until}${note === undefined ? '' : ` (${note})`}`,
   );
 
-const ban: Command = {
-  name: 'ban',
-  summary: 'denies a key for a time',
+export const ban: Command = {
   help: `usage: sluice ban KEY DURATION [options]
 
 Denies a key at once in all limits of a running daemon, until the time is over. KEY may be a pattern, as in
@@ -75,9 +73,7 @@ example:
   },
 };
 
-const unban: Command = {
-  name: 'unban',
-  summary: 'ends a ban',
+export const unban: Command = {
   help: `usage: sluice unban KEY [options]
 
 Ends the ban of a key, or of a pattern as it was written.
@@ -98,9 +94,7 @@ example:
   },
 };
 
-const override: Command = {
-  name: 'override',
-  summary: 'gives a key another rate for a time',
+export const override: Command = {
   help: `usage: sluice override KEY RATE DURATION [options]
        sluice override KEY --remove [options]
 
@@ -140,9 +134,7 @@ example:
   },
 };
 
-const reset: Command = {
-  name: 'reset',
-  summary: 'forgets what a key has consumed',
+export const reset: Command = {
   help: `usage: sluice reset KEY [options]
 
 Forgets what a key has consumed, in one limit or in all that apply to it and count each key by itself: it starts
@@ -173,9 +165,7 @@ example:
   },
 };
 
-const controls: Command = {
-  name: 'controls',
-  summary: 'lists bans and overrides that were set at run time',
+export const controls: Command = {
   help: `usage: sluice controls [options]
 
 Lists what \`sluice ban\` and \`sluice override\` set, until when, and the notes.
@@ -206,5 +196,3 @@ function tableOf(views: readonly ControlView[]): string[] {
   );
   return alignColumns([['kind', 'key', 'limit', 'rule', 'until', 'note'], ...rows], '  ', 6);
 }
-
-export const controlCommands: readonly Command[] = [ban, unban, override, reset, controls];

@@ -16,8 +16,6 @@ import {
 import { configPath, loadWithEnvironment, requireConfig } from './framework/configuration.ts';
 
 export const explainCommand = (modules: readonly BackendModule[]): Command => ({
-  name: 'explain',
-  summary: 'shows which limits apply to a key, and why',
   help: `usage: sluice explain KEY [--config FILE] [--json]
 
 Shows which limits of a configuration apply to a key, and why the others do not. Reads the

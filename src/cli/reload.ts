@@ -22,8 +22,6 @@ import {
 import { configPath, loadWithEnvironment, requireConfig } from './framework/configuration.ts';
 
 export const reloadCommand = (modules: readonly BackendModule[]): Command => ({
-  name: 'reload',
-  summary: 'makes a running daemon read its configuration again',
   help: `usage: sluice reload [--config FILE] [options]
 
 Makes a running daemon read its configuration again, and reports whether it could. With a mistake in the

@@ -12,8 +12,6 @@ import {
 } from './framework/command.ts';
 
 export const report: Command = {
-  name: 'report',
-  summary: 'reports how an attempt of a key ended, for a lock-out',
   help: `usage: sluice report KEY success|failure [options]
 
 Reports how an attempt of a key ended, such as a login, to the limits with a lock-out. A failure counts towards

@@ -1,102 +1,81 @@
 /** Finds the command on the command line and runs it. Every usage error prints one line. */
 
 import { SluiceError } from '../core/errors.ts';
-import { BACKENDS, type BackendModule } from '../daemon/backends/registry.ts';
-import { backendPageCommand } from './backend-page.ts';
-import { check } from './check.ts';
-import { configCommands } from './config.ts';
-import { controlCommands } from './control.ts';
-import { explainCommand } from './explain.ts';
+import type { BackendModule } from '../daemon/backends/registry.ts';
+import { commandsOf } from './commands.ts';
 import {
   type Command,
+  type CommandEntry,
   CommandError,
   type CommandGroup,
   EXIT_CANNOT_RUN,
   EXIT_OK,
   type Terminal,
 } from './framework/command.ts';
-import { reloadCommand } from './reload.ts';
-import { planCommand } from './replay/plan.ts';
-import { replayCommand } from './replay/replay.ts';
-import { report } from './report.ts';
-import { serveCommand } from './serve.ts';
-import { simulate } from './simulate/simulate.ts';
-import { top } from './top.ts';
-import { trace } from './trace.ts';
-import { why } from './why.ts';
 
 const NAME = 'sluice';
+const SUMMARY = 'a rate and concurrency limiter';
 
-const rootOf = (modules: readonly BackendModule[]): CommandGroup => ({
-  name: NAME,
-  summary: 'a rate and concurrency limiter',
-  commands: [
-    serveCommand(modules),
-    check,
-    report,
-    explainCommand(modules),
-    top,
-    why,
-    configCommands(modules),
-    reloadCommand(modules),
-    ...modules.flatMap(({ name, page }) => (page ? [backendPageCommand(name, page)] : [])),
-    ...controlCommands,
-    trace,
-    replayCommand(modules),
-    planCommand(modules),
-    simulate,
-  ],
-});
-
-export function run(
+/** Loads the command that the words name, and runs it. */
+export async function run(
   words: readonly string[],
   terminal: Terminal,
-  modules: readonly BackendModule[] = BACKENDS,
-): number | Promise<number> {
+  modules?: readonly BackendModule[],
+): Promise<number> {
   if (words[0] === '--version') {
     terminal.print(terminal.version);
     return EXIT_OK;
   }
-  return runGroup(rootOf(modules), NAME, words, terminal);
+  return runAmong(commandsOf(modules), words, terminal);
 }
+
+/** Runs one of these commands; at once if it is loaded. */
+export const runAmong = (
+  commands: readonly CommandEntry[],
+  words: readonly string[],
+  terminal: Terminal,
+): number | Promise<number> => runGroup({ commands }, NAME, SUMMARY, words, terminal);
 
 const isHelpFlag = (word: string): boolean => word === '--help' || word === '-h';
 
 function runGroup(
-  group: CommandGroup,
+  { commands, fileCommand }: CommandGroup,
   path: string,
+  summary: string,
   words: readonly string[],
   terminal: Terminal,
 ): number | Promise<number> {
   const [name, ...args] = words;
   if (name === undefined || isHelpFlag(name) || name === 'help') {
-    terminal.print(groupHelp(group, path));
+    const listed = fileCommand ? [fileCommand, ...commands] : commands;
+    terminal.print(groupHelp(listed, path, summary));
     return name === undefined ? EXIT_CANNOT_RUN : EXIT_OK;
   }
-  const command = group.commands.find((candidate) => candidate.name === name);
-  if (!command && group.fileCommand && isFileOrFlag(name))
-    return runOrHelp(group.fileCommand, path, words, terminal);
-  if (!command) {
-    const names = group.commands.map((candidate) => candidate.name).join(', ');
+  const entry = commands.find((candidate) => candidate.name === name);
+  if (!entry && fileCommand && isFileOrFlag(name))
+    return runEntry(fileCommand, path, words, terminal);
+  if (!entry) {
+    const names = commands.map((candidate) => candidate.name).join(', ');
     terminal.error(`${path}: expected one of ${names}, got "${name}"; see ${path} --help`);
     return EXIT_CANNOT_RUN;
   }
-  const deeper = `${path} ${name}`;
-  if ('commands' in command) return runGroup(command, deeper, args, terminal);
-  return runOrHelp(command, deeper, args, terminal);
+  return runEntry(entry, `${path} ${name}`, args, terminal);
 }
 
 const isFileOrFlag = (word: string): boolean => /^-|[./\\]/.test(word);
 
-function runOrHelp(
-  command: Command,
+function runEntry(
+  entry: CommandEntry,
   path: string,
   args: readonly string[],
   terminal: Terminal,
 ): number | Promise<number> {
-  if (!args.some(isHelpFlag)) return runCommand(command, path, args, terminal);
-  terminal.print(command.help);
-  return EXIT_OK;
+  const runLoaded = (loaded: Command | CommandGroup): number | Promise<number> =>
+    'commands' in loaded
+      ? runGroup(loaded, path, entry.summary, args, terminal)
+      : runCommand(loaded, path, args, terminal);
+  const loaded = entry.load();
+  return loaded instanceof Promise ? loaded.then(runLoaded) : runLoaded(loaded);
 }
 
 function runCommand(
@@ -105,6 +84,10 @@ function runCommand(
   args: readonly string[],
   terminal: Terminal,
 ): number | Promise<number> {
+  if (args.some(isHelpFlag)) {
+    terminal.print(command.help);
+    return EXIT_OK;
+  }
   const printError = (error: unknown): number => {
     if (!(error instanceof CommandError || error instanceof SluiceError)) throw error;
     terminal.error(`${path}: ${error.message}`);
@@ -118,9 +101,8 @@ function runCommand(
   }
 }
 
-function groupHelp({ summary, commands, fileCommand }: CommandGroup, path: string): string {
-  const listed = fileCommand ? [fileCommand, ...commands] : commands;
-  const rows = listed.map((command) => `  ${command.name.padEnd(10)} ${command.summary}`);
+function groupHelp(commands: readonly CommandEntry[], path: string, summary: string): string {
+  const rows = commands.map((command) => `  ${command.name.padEnd(10)} ${command.summary}`);
   return `${path}: ${summary}
 
 usage: ${path} <command> [options]

@@ -34,8 +34,6 @@ import { onHangup } from './framework/hangup.ts';
 import { connectServiceManager } from './framework/service-manager.ts';
 
 export const serveCommand = (modules: readonly BackendModule[]): Command => ({
-  name: 'serve',
-  summary: 'runs the daemon, which decides for all clients of this host',
   help: `usage: sluice serve [--config FILE] [options]
 
 Runs the daemon: programs in any language check their rate limits over a socket.

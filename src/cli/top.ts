@@ -36,8 +36,6 @@ import {
 const MIN_INTERVAL_MS = 100;
 
 export const top: Command = {
-  name: 'top',
-  summary: 'shows which limits and keys of a running daemon are throttled now',
   help: `usage: sluice top [options]
 
 Shows the calls that each limit allows and denies a second, the highest use of its quota by one key,

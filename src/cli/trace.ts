@@ -58,8 +58,6 @@ Exit code 2, and one line that names the field, if the file is invalid.`;
 const TRACE_KEY = 'trace';
 
 export const trace: Command = {
-  name: 'trace',
-  summary: 'runs one limit over timed calls and prints every decision',
   help,
 
   run(args, terminal) {

@@ -17,8 +17,6 @@ import { type KeyPages, whyLines } from './why-report.ts';
 const MAX_DENIALS = 1000;
 
 export const why: Command = {
-  name: 'why',
-  summary: 'shows why a running daemon throttles a key, and what to do',
   help: `usage: sluice why KEY [--since TIME] [options]
 
 Shows which limits apply to a key, what it has left, its recent denials with their cause, and what to

@@ -13,12 +13,21 @@
  */
 
 // Declares `Disposable` for projects that compile without this library of TypeScript.
-/// <reference lib="esnext.disposable" preserve="true" />
 
 import type { Millis } from '../core/clock.ts';
 import { type Decision, deny } from '../core/decision.ts';
 import { UnavailableError } from '../core/errors.ts';
 import { type CallResult, requireResult } from './validate.ts';
+
+declare global {
+  // As in TypeScript's own library from 5.2 on, for projects without it: both declarations are merged.
+  interface SymbolConstructor {
+    readonly dispose: unique symbol;
+  }
+  interface Disposable {
+    [Symbol.dispose](): void;
+  }
+}
 
 /** Why a call got no permit. */
 export type RefusalReason =

@@ -23,18 +23,37 @@ import { type RampOptions, ramp } from './ramp.ts';
 import { type SpacingOptions, spacing } from './spacing.ts';
 import { type WindowOptions, window } from './window.ts';
 
+/** The options of each kind of limit. */
+export interface LimitKinds {
+  /** Token bucket: a long-term rate, and a burst after a quiet period. */
+  readonly bucket: BucketOptions;
+  /** A minimum interval between calls (GCRA without burst), with reservations ahead. */
+  readonly spacing: SpacingOptions;
+  /** Sliding window: at most so many calls in any span of time. */
+  readonly window: WindowOptions;
+  /** Fixed window on the calendar: so many calls a minute, hour, day or month. */
+  readonly quota: QuotaOptions;
+  /** A rate that grows from a minimum to a maximum. */
+  readonly ramp: RampOptions;
+  /** A fixed number of calls in flight. */
+  readonly concurrency: number | ConcurrencyOptions;
+  /** Adaptive concurrency: a learnt number of calls in flight. */
+  readonly adaptive: AdaptiveOptions;
+  /** A client-side rate that halves on busy replies and recovers. */
+  readonly busy: BusyOptions;
+  /** Locks a key after too many failed attempts or refusals. */
+  readonly lockout: LockoutOptions;
+  /** Several limits at once: every one must allow, and nothing is charged if one refuses. */
+  readonly all: readonly Limit[];
+}
+
+/** One kind, and none of the others. */
+type OnlyKind<Kind extends keyof LimitKinds> = Pick<LimitKinds, Kind> & {
+  readonly [other in Exclude<keyof LimitKinds, Kind>]?: undefined;
+};
+
 /** A policy with its options, written with one key. */
-export type Limit =
-  | { readonly bucket: BucketOptions }
-  | { readonly spacing: SpacingOptions }
-  | { readonly window: WindowOptions }
-  | { readonly quota: QuotaOptions }
-  | { readonly ramp: RampOptions }
-  | { readonly concurrency: number | ConcurrencyOptions }
-  | { readonly adaptive: AdaptiveOptions }
-  | { readonly busy: BusyOptions }
-  | { readonly lockout: LockoutOptions }
-  | { readonly all: readonly Limit[] };
+export type Limit = { [Kind in keyof LimitKinds]: OnlyKind<Kind> }[keyof LimitKinds];
 
 /** How deep `all` may be nested. */
 const MAX_DEPTH = 8;

@@ -29,11 +29,6 @@ export class Timeline {
     this.scheduleAt(this.now + delayMs, callback);
   }
 
-  /** At an instant that is not in the past. */
-  scheduleAt(at: Millis, callback: () => void): void {
-    this.#timers.push({ at, sequence: this.#nextSequence++, callback });
-  }
-
   /** At an instant, or now if it is past. */
   scheduleAt(at: Millis, callback: () => void): void {
     this.#timers.push({ at: Math.max(this.now, at), sequence: this.#nextSequence++, callback });

@@ -1,9 +1,23 @@
-import { run } from '../../src/cli/run.ts';
+import { commandsOf } from '../../src/cli/commands.ts';
+import type { CommandEntry } from '../../src/cli/framework/command.ts';
+import { runAmong } from '../../src/cli/run.ts';
+
+/** All commands, loaded: a command that does not wait then returns its exit code at once. */
+const COMMANDS = await loadAll(commandsOf());
+
+async function loadAll(entries: readonly CommandEntry[]): Promise<CommandEntry[]> {
+  const loading = entries.map(async (entry) => {
+    const loaded = await entry.load();
+    const inner = 'commands' in loaded ? { commands: await loadAll(loaded.commands) } : loaded;
+    return { ...entry, load: () => inner };
+  });
+  return Promise.all(loading);
+}
 
 function runCli(columns: number, words: readonly string[]) {
   const out: string[] = [];
   const err: string[] = [];
-  const code = run(words, {
+  const code = runAmong(COMMANDS, words, {
     print: (line) => out.push(line),
     error: (line) => err.push(line),
     log: (line) => err.push(line),

@@ -9,7 +9,10 @@ export interface ConnectableClient {
   readonly isOpen?: boolean;
   connect(): Promise<unknown>;
   on(event: string, listener: () => void): unknown;
-  destroy(): void;
+  /** From version 5 on. */
+  destroy?(): void;
+  /** Its name in version 4. */
+  disconnect?(): unknown;
 }
 
 export interface NodeRedisConnection {
@@ -22,7 +25,9 @@ export function connectClient(client: ConnectableClient): NodeRedisConnection {
   let isConnecting = true;
   let isStopped = false;
   const destroy = (): void => {
-    if (client.isOpen !== false) client.destroy(); // throws on a client that was never open
+    if (client.isOpen === false) return; // it would throw
+    if (client.destroy) client.destroy();
+    else client.disconnect?.();
   };
   const onAttemptEnded = (): void => {
     isConnecting = false;

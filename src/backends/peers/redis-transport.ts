@@ -37,6 +37,7 @@ export function redisChannel(client: RedisClient, channel = 'sluice:peers'): Tra
   if (typeof channel !== 'string' || channel === '') {
     throw new ConfigError('channel', 'a non-empty string', channel);
   }
+  createSubscriber(client); // refuses a client that cannot subscribe
   const counts = zeroCounts();
   let subscriber: Subscriber | undefined;
   let inFlightBytes = 0;

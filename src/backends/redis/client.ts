@@ -1,8 +1,8 @@
 /**
- * Adapters for the caller's own Redis client, node-redis or ioredis.
+ * Adapters for the caller's own Redis client: node-redis, ioredis or @upstash/redis.
  *
- * The two differ in how a command is spelled and in how a cluster finds its node. Only a subscriber opens a connection,
- * as a duplicate of the caller's.
+ * They differ in how a command is spelled and in how a cluster finds its node. Only a subscriber opens a connection, as a
+ * duplicate of the caller's. The client of Upstash sends each command as an HTTP request, and cannot subscribe.
  */
 
 import { ConfigError } from '../../core/errors.ts';
@@ -35,7 +35,8 @@ export interface Subscriber {
 /** The part of node-redis that is used: `createClient()`, `createCluster()` and similar. */
 export interface NodeRedisLike {
   sendCommand(...args: never[]): Promise<unknown>;
-  evalSha(...args: never[]): Promise<unknown>;
+  /** A function. Its type in version 4 is assignable to no common one. */
+  readonly evalSha: object;
   withCommandOptions?(options: object): unknown;
 }
 
@@ -47,12 +48,22 @@ export interface IoRedisLike {
   eval(...args: never[]): Promise<unknown>;
 }
 
-/** A client of node-redis or ioredis, for one server or a cluster. */
-export type RedisClient = NodeRedisLike | IoRedisLike;
+/** The part of @upstash/redis that is used: `new Redis()`, which sends commands by HTTP. */
+export interface UpstashLike {
+  scriptLoad(...args: never[]): Promise<unknown>;
+  evalsha(...args: never[]): Promise<unknown>;
+  eval(...args: never[]): Promise<unknown>;
+  scan(...args: never[]): Promise<unknown>;
+}
 
-/** Redis does not know the script after a restart, a flush or a failover. */
+/** A client of node-redis (4 or later) or ioredis, for one server or a cluster, or of @upstash/redis. */
+export type RedisClient = NodeRedisLike | IoRedisLike | UpstashLike;
+
+export const EXPECTED_CLIENT = 'a client of node-redis, ioredis or @upstash/redis';
+
+/** Redis does not know the script after a restart, a flush or a failover. Upstash's client puts words before the error. */
 const isNoScriptError = (error: unknown): boolean =>
-  error instanceof Error && error.message.startsWith('NOSCRIPT');
+  error instanceof Error && /\bNOSCRIPT\b/.test(error.message);
 
 /** A client may be configured to return strings as bytes. The first value is always a string. */
 function normalizeReply(reply: unknown): ScriptReply {
@@ -127,11 +138,37 @@ export const escapeGlob = (text: string): string => text.replace(/[\\*?[\]^-]/g,
 function adapterOf(client: unknown): ClientAdapter {
   if (typeof client === 'object' && client !== null) {
     const methods = client as Record<string, unknown>;
+    if (isUpstash(client)) return upstashAdapter(client);
     if (typeof methods.evalsha === 'function') return ioRedisAdapter(client as IoRedisCommands);
     if (typeof methods.evalSha === 'function') return nodeRedisAdapter(client as NodeRedisCommands);
   }
-  throw new ConfigError('client', 'a client of node-redis or ioredis', client);
+  throw new ConfigError('client', EXPECTED_CLIENT, client);
 }
+
+interface UpstashCommands {
+  scriptLoad(script: string): Promise<unknown>;
+  evalsha(digest: string, keys: readonly string[], args: readonly string[]): Promise<unknown>;
+  eval(script: string, keys: readonly string[], args: readonly string[]): Promise<unknown>;
+  scan(cursor: string, options: { match: string; count: number }): Promise<unknown>;
+}
+
+/** Only this client has both spellings. */
+const isUpstash = (client: object): client is UpstashCommands => {
+  const { scriptLoad, evalsha } = client as Partial<UpstashCommands>;
+  return typeof scriptLoad === 'function' && typeof evalsha === 'function';
+};
+
+const upstashAdapter = (client: UpstashCommands): ClientAdapter => ({
+  isCluster: false,
+  keyPrefix: '',
+  nodes: async () => [
+    ([, cursor, , match, , count]): Promise<unknown> =>
+      client.scan(cursor, { match, count: Number(count) }),
+  ],
+  load: async (script) => String(await client.scriptLoad(script)),
+  run: (command, script, keys, args) =>
+    command === 'EVALSHA' ? client.evalsha(script, keys, args) : client.eval(script, keys, args),
+});
 
 interface IoRedisCommands {
   readonly isCluster?: boolean;
@@ -191,12 +228,19 @@ function nodeRedisAdapter(client: NodeRedisCommands): ClientAdapter {
   };
 }
 
-/** A second connection with the options of the caller's client; opened on the first subscription. */
-export function createSubscriber(client: unknown): Subscriber {
+/**
+ * A second connection with the options of the caller's client; opened on the first subscription.
+ * @throws {ConfigError} for a client without connections.
+ */
+export function createSubscriber(client: RedisClient): Subscriber {
+  if (isUpstash(client)) {
+    const expected = 'a client of node-redis or ioredis: HTTP cannot deliver messages';
+    throw new ConfigError('client', expected, '@upstash/redis'); // a proxy, which prints as nothing
+  }
   const { evalsha } = client as { evalsha?: unknown };
   return typeof evalsha === 'function'
-    ? ioRedisSubscriber(client as IoRedisDuplicate)
-    : nodeRedisSubscriber(client as NodeRedisDuplicate);
+    ? ioRedisSubscriber(client as unknown as IoRedisDuplicate)
+    : nodeRedisSubscriber(client as unknown as NodeRedisDuplicate);
 }
 
 interface IoRedisDuplicate {

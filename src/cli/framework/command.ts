@@ -29,10 +29,6 @@ export interface Terminal {
 }
 
 export interface Command {
-  /** The word on the command line: `trace`, or `tchannel` after `simulate`. */
-  readonly name: string;
-  /** One line for the list of commands. */
-  readonly summary: string;
   /** What `--help` prints: usage, options, an example to paste. */
   readonly help: string;
   run(args: readonly string[], terminal: Terminal): number | Promise<number>;
@@ -40,11 +36,18 @@ export interface Command {
 
 /** Commands under a common word, such as `simulate`. */
 export interface CommandGroup {
-  readonly name: string;
-  readonly summary: string;
-  readonly commands: readonly (Command | CommandGroup)[];
+  readonly commands: readonly CommandEntry[];
   /** Runs where a file or a flag stands in place of a command. */
-  readonly fileCommand?: Command;
+  readonly fileCommand?: CommandEntry;
+}
+
+/** A command in a list. Its code is loaded when it runs: the list needs only a name and a summary. */
+export interface CommandEntry {
+  /** The word on the command line: `trace`, or `tchannel` after `simulate`. */
+  readonly name: string;
+  /** One line for the list of commands. */
+  readonly summary: string;
+  load(): Command | CommandGroup | Promise<Command | CommandGroup>;
 }
 
 /** A mistake of the user: printed as one line, exit code 2. */

@@ -64,8 +64,6 @@ examples:
 const FLAGS = { ...READ_FLAGS, 'max-flips': TEXT, 'max-newly-denied': TEXT };
 
 export const planCommand = (modules: readonly BackendModule[]): Command => ({
-  name: 'plan',
-  summary: 'what a changed configuration would do to the traffic of a log',
   help,
 
   async run(args, terminal) {

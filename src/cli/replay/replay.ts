@@ -91,8 +91,6 @@ interface Chosen {
 }
 
 export const replayCommand = (modules: readonly BackendModule[]): Command => ({
-  name: 'replay',
-  summary: 'what a limit would have done to the traffic of a log',
   help,
 
   async run(args, terminal) {

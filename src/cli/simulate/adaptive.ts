@@ -85,8 +85,6 @@ const CASE_FLAGS = ['case'] as const;
 const LABORATORY_FLAGS = ['rule', 'sink', 'seeds', 'list', 'svg'] as const;
 
 export const simulateAdaptive: Command = {
-  name: 'adaptive',
-  summary: 'rules of adaptive concurrency against simulated servers',
   help,
 
   run(args, terminal) {

@@ -80,8 +80,6 @@ examples:
   sluice simulate groups --region eu:400 --region us:10 --region ap:10:1:0.1 --link eu-ap=250ms`;
 
 export const simulateGroups: Command = {
-  name: 'groups',
-  summary: 'one limit over distant regions that borrow from each other',
   help,
 
   async run(args, terminal) {

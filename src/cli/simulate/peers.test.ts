@@ -66,9 +66,9 @@ describe('sluice simulate peers', () => {
     }
   });
 
-  test('shows the progress and clears it at the end', () => {
+  test('shows the progress and clears it at the end', async () => {
     const hints: string[] = [];
-    run(['simulate', 'peers', '--span', '3s'], {
+    await run(['simulate', 'peers', '--span', '3s'], {
       print: () => {},
       error: () => {},
       log: () => {},

@@ -109,8 +109,6 @@ examples:
   sluice simulate peers --split 20-30:4 --crash 2@40-45`;
 
 export const simulatePeers: Command = {
-  name: 'peers',
-  summary: 'a fleet that shares one limit by gossip, without a server',
   help,
 
   run(args, terminal) {

@@ -86,8 +86,6 @@ interface ModeRun {
 }
 
 export const simulateRamp: Command = {
-  name: 'ramp',
-  summary: 'a rate limit that grows: the four ramp modes on the same traffic',
   help,
 
   run(args, terminal) {

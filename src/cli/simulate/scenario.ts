@@ -57,8 +57,6 @@ All fields: docs/reference/scenarios.md. Examples: scenarios/`;
 const CHART_ROWS = 8;
 
 export const simulateScenario: Command = {
-  name: 'FILE.yaml',
-  summary: 'a scenario: clients, nodes, limits, a server, faults, expectations',
   help,
 
   async run(args, terminal) {

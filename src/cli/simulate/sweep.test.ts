@@ -142,11 +142,14 @@ describe('sluice simulate sweep', () => {
     expect(curves + lines + readFileSync(file, 'utf8')).not.toMatch(/NaN|Infinity|undefined/);
   });
 
-  test('shows the progress and clears it at the end', () => {
+  test('shows the progress and clears it at the end', async () => {
     const hints: string[] = [];
     const quiet = { print() {}, error() {}, log() {}, columns: 80, version: '' };
     const hint = (words: string) => hints.push(words);
-    run(split(`alpha --scenario queue --values 0.2,0.4 ${QUICK}`), { ...quiet, progress: hint });
+    await run(split(`alpha --scenario queue --values 0.2,0.4 ${QUICK}`), {
+      ...quiet,
+      progress: hint,
+    });
     expect(hints).toEqual(['alpha 0.2 on queue, 1 of 2 ...', 'alpha 0.4 on queue, 2 of 2 ...', '']);
   });
 

@@ -99,8 +99,6 @@ examples:
   sluice simulate sweep jitter --clients 16 --scenario rate --values 0,1`;
 
 export const simulateSweep: Command = {
-  name: 'sweep',
-  summary: 'the effect of each option of adaptive concurrency',
   help,
 
   run(args, terminal) {

@@ -90,8 +90,6 @@ examples:
   sluice simulate tchannel steady --live --rtt 400ms --chart --log`;
 
 export const simulateTchannel: Command = {
-  name: 'tchannel',
-  summary: 'back-off from a busy service, and two kinds of recovery',
   help,
 
   run(args, terminal) {

@@ -15,13 +15,13 @@ export interface LimitTerms {
 
 /** The terms of every rule of the limit that is a rate; none of a limit that learns or counts calls in flight. */
 export function termsOf(limit: Limit): LimitTerms[] {
-  if ('all' in limit) return limit.all.flatMap(termsOf);
-  if ('bucket' in limit) {
+  if (limit.all !== undefined) return limit.all.flatMap(termsOf);
+  if (limit.bucket !== undefined) {
     const { count = 0, periodMs = 1 } = parseRate(limit.bucket.rate) ?? {};
     return [{ perMs: count / periodMs, burst: limit.bucket.burst ?? Math.max(1, count) }];
   }
-  if ('spacing' in limit) return [{ perMs: 1 / durationOf(limit.spacing.every), burst: 1 }];
-  if ('window' in limit) {
+  if (limit.spacing !== undefined) return [{ perMs: 1 / durationOf(limit.spacing.every), burst: 1 }];
+  if (limit.window !== undefined) {
     const windowMs = durationOf(limit.window.per);
     return [{ perMs: limit.window.limit / windowMs, burst: limit.window.limit, windowMs }];
   }

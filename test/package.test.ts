@@ -1,0 +1,169 @@
+/** The packed tarball, installed once in a project outside the repository: programs, command, types, links. */
+
+import { execFile } from 'node:child_process';
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { dirname, join, resolve } from 'node:path';
+import { promisify } from 'node:util';
+import { checkPackage, createPackageFromTarballData } from '@arethetypeswrong/core';
+import { publint } from 'publint';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+
+const run = promisify(execFile);
+const folder = mkdtempSync(join(tmpdir(), 'sluice-package-'));
+afterAll(() => rmSync(folder, { recursive: true, force: true }));
+
+const installed = join(folder, 'node_modules/sluice');
+let tarball: Buffer;
+
+beforeAll(async () => {
+  // The build of `npm test` is packed; a release is built anew by `prepack`.
+  await run('npm', ['pack', '--ignore-scripts', '--pack-destination', folder]);
+  const [file] = readdirSync(folder).filter((name) => name.endsWith('.tgz'));
+  tarball = readFileSync(join(folder, file));
+  writeFileSync(join(folder, 'package.json'), '{ "private": true }');
+  await run('npm', ['install', '--offline', '--no-audit', '--no-fund', `./${file}`], {
+    cwd: folder,
+  });
+}, 120_000);
+
+const node = async (...args: readonly string[]): Promise<string> =>
+  (await run(process.execPath, [...args], { cwd: folder })).stdout;
+
+const write = (name: string, text: string): string => {
+  writeFileSync(join(folder, name), text);
+  return name;
+};
+
+const exports = Object.keys(JSON.parse(readFileSync('package.json', 'utf8')).exports).filter(
+  (path) => path !== './package.json',
+);
+
+/** Entries whose peer is not installed in that project. */
+const NEEDS_PEER = ['./opentelemetry', './nats', './pool/nats'];
+const entries = exports
+  .filter((path) => !NEEDS_PEER.includes(path))
+  .map((path) => `sluice${path.slice(1)}`);
+
+describe('packed tarball', () => {
+  test('installs nothing but itself, and ships the licences of what its bundles contain', () => {
+    const names = readdirSync(join(folder, 'node_modules')).filter((name) => !name.startsWith('.'));
+    expect(names).toEqual(['sluice']);
+    const licences = readFileSync(join(installed, 'dist/THIRD-PARTY-LICENSES.txt'), 'utf8');
+    for (const name of ['preact', 're2js', 'uplot', 'yaml']) {
+      expect(licences).toMatch(new RegExp(`^${name} \\d`, 'm'));
+    }
+  });
+
+  test('every entry loads as ES module', async () => {
+    const lines = entries.map((entry, n) => `import * as e${n} from '${entry}';`).join('\n');
+    const counts = entries.map((_, n) => `Object.keys(e${n}).length`).join();
+    const out = await node(write('all.mjs', `${lines}\nconsole.log(Math.min(${counts}));`));
+    expect(Number(out)).toBeGreaterThan(0);
+  });
+
+  test.each([[['--no-experimental-require-module']], [[]]])(
+    'every entry loads by require with %j, and errors keep their class',
+    async (flags) => {
+      const program = `
+        const loaded = ${JSON.stringify(entries)}.map((entry) => require(entry));
+        const { limiter, throttle, ConfigError, DeniedError } = loaded[0];
+        try { limiter({ limit: { bucket: { rate: 'x' } } }); } catch (error) { console.log(error instanceof ConfigError, error.code); }
+        const call = throttle(() => 1, { limit: { bucket: { rate: '1/h' } } });
+        call();
+        try { call(); } catch (error) { console.log(error instanceof DeniedError, error.code); }`;
+      const out = await node(...flags, write('all.cjs', program));
+      expect(out).toBe('true CONFIG\ntrue DENIED\n');
+    },
+  );
+
+  test('the command runs', async () => {
+    expect(await node(join(installed, 'dist/bin/sluice.js'), '--help')).toContain('serve');
+    const bin = join(folder, 'node_modules/.bin/sluice');
+    for (const command of ['serve', 'trace', 'simulate peers', 'config check', 'pool']) {
+      const words = [...command.split(' '), '--help'];
+      expect((await run(bin, words, { cwd: folder })).stdout).toContain('usage');
+    }
+  });
+
+  test('are the types wrong: no problem', async () => {
+    const result = await checkPackage(createPackageFromTarballData(new Uint8Array(tarball)));
+    expect('problems' in result && result.problems).toEqual([]);
+  }, 120_000);
+
+  test('publint: no message', async () => {
+    const { messages } = await publint({ pkgDir: installed, strict: true });
+    expect(messages).toEqual([]);
+  });
+
+  test('names no source map, as it ships none', () => {
+    const files = readdirSync(installed, { recursive: true, encoding: 'utf8' });
+    expect(files.filter((file) => file.endsWith('.map'))).toEqual([]);
+    const scripts = files.filter((file) => file.endsWith('.js'));
+    const naming = scripts.filter((file) =>
+      readFileSync(join(installed, file), 'utf8').includes('\n//# sourceMappingURL='),
+    );
+    expect(naming).toEqual([]);
+  });
+
+  test('links of its pages lead to files that it contains', () => {
+    const pages = readdirSync(installed, { recursive: true, encoding: 'utf8' }).filter(
+      (file) => file.endsWith('.md') && !file.includes('decisions/'),
+    );
+    expect(pages).toContain('README.md');
+    const broken = pages.flatMap((page) =>
+      [...readFileSync(join(installed, page), 'utf8').matchAll(/\]\(([^)\s#]+)(?:#[^)]*)?\)/g)]
+        .map(([, target]) => target)
+        .filter((target) => !/^[a-z]+:/.test(target))
+        .filter((target) => !existsSync(join(installed, dirname(page), target)))
+        .map((target) => `${page}: ${target}`),
+    );
+    expect(broken).toEqual([]);
+  });
+});
+
+const PROGRAM = `
+import { limiter, type Limit, type Permit } from 'sluice';
+import { smallLimiter, bucket } from 'sluice/small';
+import { throttleFetch } from 'sluice/fetch';
+const limit: Limit = { bucket: { rate: '10/s', burst: undefined } };
+export const verdict: 'allow' | 'wait' | 'deny' = limiter({ limit, name: undefined }).check('x').verdict;
+export const small = smallLimiter(bucket({ rate: '10/s' })).check('x');
+export const fetching: typeof fetch = throttleFetch({ limit });
+export const permits: Permit[] = [];
+// @ts-expect-error two kinds in one limit
+export const two: Limit = { bucket: { rate: 1 }, spacing: { every: '6s' } };
+`;
+
+/** Compilers, and whether they still have the resolution of Node 10. */
+const COMPILERS = { typescript50: true, typescript54: true, typescript59: true, typescript: false };
+
+describe.each(Object.entries(COMPILERS))('packed types with %s', (compiler, hasNode10) => {
+  const compile = async (file: string, ...flags: readonly string[]): Promise<string> => {
+    const tsc = resolve('node_modules', compiler, 'bin/tsc');
+    const common = ['--noEmit', '--strict', '--target', 'es2022', '--lib', 'es2022,dom'];
+    const args = [tsc, ...common, ...flags, write(file, PROGRAM)];
+    return run(process.execPath, args, { cwd: folder }).then(
+      ({ stdout }) => stdout,
+      ({ stdout }) => stdout,
+    );
+  };
+
+  test.each([['esm.mts'], ['cjs.cts']])(
+    '%s: compiles without @types/node',
+    async (file) => {
+      expect(await compile(file, '--module', 'nodenext', '--skipLibCheck', 'false')).toBe('');
+    },
+    60_000,
+  );
+
+  test.runIf(hasNode10)(
+    'node10 resolution: finds the types of entries',
+    async () => {
+      expect(await compile('old.ts', '--module', 'commonjs', '--moduleResolution', 'node')).toBe(
+        '',
+      );
+    },
+    60_000,
+  );
+});
