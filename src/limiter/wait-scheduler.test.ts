@@ -278,6 +278,21 @@ describe('wait queue of a limit that opens when a call settles', () => {
     },
   );
 
+  test('adaptive: a second waiter stays in the queue when the first gets the slot', async () => {
+    const clock = new VirtualClock();
+    const api = limiter({ limit: { adaptive: { initial: 1, max: 1 } }, clock });
+    const first = api.tryAcquire('sink');
+    if (first.verdict === 'deny') throw new Error('expected a permit');
+    const waiting = [1, 2].map(() => api.acquire('sink', 1, { wait: 200 }));
+    await clock.advanceAsync(50);
+    first.settle();
+    const second = await waiting[0];
+    expect([second.verdict, api.stats().waiting]).toEqual(['allow', 1]);
+    await clock.advanceAsync(50);
+    if (second.verdict === 'allow') second.settle();
+    expect(await waiting[1]).toMatchObject({ verdict: 'allow', dueAt: 100 });
+  });
+
   test('adaptive: a call that no other makes way for is refused after its wait', async () => {
     const clock = new VirtualClock();
     const api = limiter({ limit: { adaptive: {} }, clock });
@@ -380,7 +395,7 @@ describe('wait queue on the real clock', () => {
     expect(timers().length).toBe(before);
     collect();
     expect(process.memoryUsage().heapUsed - heap).toBeLessThan(10e6);
-  }, 30_000);
+  }, 90_000); // only a guard against a hang: a loaded machine needs half a minute
 
   test('a wait for a call to settle keeps the process alive', () => {
     const script = `

@@ -318,7 +318,7 @@ export class WaitScheduler {
         this.#waiters.resolve(first, { verdict: 'allow', dueAt: now, waitedMs });
       } else if (decision.retryAfterMs === NEVER) {
         this.#waiters.resolve(first, waitRefusal(NEVER, 'never'));
-      } else if (now + decision.retryAfterMs > first.deadline) {
+      } else if (now + decision.retryAfterMs > first.deadline && !this.#options.mayOpenEarlier) {
         this.#waiters.resolve(first, waitRefusal(decision.retryAfterMs, 'too-long'));
       } else {
         queue.opensAt = opensAtAfter(decision.retryAfterMs, now);
