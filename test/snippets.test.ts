@@ -72,7 +72,7 @@ describe.runIf(hasNamespaces())('every block runs as it stands', () => {
   afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
   const withSteps = pages.filter((page) => stepsOf(page).length > 0);
-  test.concurrent.each(withSteps)('$path', { timeout: 120_000 }, async (page) => {
+  test.concurrent.each(withSteps)('$path', { timeout: 240_000 }, async (page) => {
     expect(await problemsOf(page, folder)).toEqual([]);
   });
 

@@ -137,9 +137,10 @@ function run(command, args) {
 
 /** Starts what stays running; what had the port before is ended first, as by a reader who starts the next version. */
 async function stay(port, command, args) {
-  running.get(port)?.kill();
+  const before = running.get(port);
+  if (before !== undefined) process.kill(-before.pid); // with its children
   while (await accepts(port)) await sleep(POLL_MS);
-  const child = spawn(command, args, { stdio: ['ignore', 'pipe', 'pipe'] });
+  const child = spawn(command, args, { stdio: ['ignore', 'pipe', 'pipe'], detached: true });
   running.set(port, child);
   let [output, errors] = ['', ''];
   child.stdout.on('data', (chunk) => (output += chunk));
