@@ -102,12 +102,15 @@ const RUN = {
   async prints({ text }) {
     const pattern = patternOf(text.trimEnd());
     const deadline = performance.now() + PRINT_TIMEOUT_MS;
-    while (!pattern.test(lastOutput().trimEnd())) {
-      if (performance.now() > deadline) return `printed: ${lastOutput().trimEnd()}`;
+    while (!pattern.test(printed())) {
+      if (performance.now() > deadline) return `printed: ${printed()}`;
       await sleep(POLL_MS);
     }
   },
 };
+
+/** Without the carriage returns of HTTP headers. */
+const printed = () => lastOutput().replaceAll('\r', '').trimEnd();
 
 const TSC = ['--strict', '--skipLibCheck', '--target', 'es2022', '--module', 'nodenext'];
 
