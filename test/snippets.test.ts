@@ -141,7 +141,8 @@ async function problemsOf(page: Page, folder: string): Promise<string[]> {
   });
   const problems = JSON.parse(stdout) as { line: number; problem: string }[];
   for (const { kind, name, line } of stepsOf(page)) {
-    const loaded = kind === 'yaml' ? loadWithEnvironment(join(own, name), BACKENDS) : {};
+    if (kind !== 'yaml') continue;
+    const loaded = loadWithEnvironment(join(own, name), BACKENDS);
     if ('problems' in loaded) problems.push({ line, problem: loaded.problems.join('\n') });
   }
   return problems.map(({ line, problem }) => `${page.path}:${line}: ${problem}`);
