@@ -154,6 +154,31 @@ describe('docs/reference/errors.md', () => {
   });
 });
 
+describe('docs/explanation/choosing-a-backend.md', () => {
+  const rowsOf = (page: string): string[][] =>
+    readFileSync(page, 'utf8')
+      .split('\n')
+      .filter((line) => line.startsWith('| '))
+      .map((line) => line.split(' | ').map((cell) => cell.replace(/^\| | \|$/g, '')));
+  const matrix = rowsOf('docs/reference/limits.md').filter((cells) => cells.length === 6);
+  const header = matrix.find(
+    ([first, second]) => first === 'limit' && second.startsWith('[redis]'),
+  );
+
+  test.each(['redis', 'etcd', 'peers', 'pool', 'groups'])('lists the limits of %s', (backend) => {
+    const column = header?.findIndex((cell) => cell.startsWith(`[${backend}]`)) ?? -1;
+    const shared = matrix
+      .filter((cells) => /^(?:yes|alone)/.test(cells[column]))
+      .map(([kind]) => kind.replaceAll('`', ''));
+    const row = rowsOf('docs/explanation/choosing-a-backend.md').find(
+      ([first, ...rest]) => first.startsWith(`[${backend}]`) && rest.length === 6,
+    );
+    const listed = [...(row?.[5] ?? '').matchAll(/`(\w+)`/g)].map(([, kind]) => kind);
+    expect(shared.length).toBeGreaterThan(1);
+    expect(listed).toEqual(shared);
+  });
+});
+
 describe('docs/reference/limits.md', () => {
   const page = readFileSync('docs/reference/limits.md', 'utf8');
   const kinds = page.split(/^## /m).flatMap((part) => /^(\w+):/.exec(part)?.[1] ?? []);
