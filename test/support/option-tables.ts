@@ -33,6 +33,9 @@ export const OPTION_TABLES: readonly OptionTable[] = [
   policy('window', 'WindowOptions'),
   policy('quota', 'QuotaOptions'),
   policy('ramp', 'RampOptions'),
+  policy('concurrency', 'ConcurrencyOptions'),
+  policy('adaptive', 'AdaptiveOptions'),
+  table('limits', 'the rule `aimd`', 'AimdOptions'),
   policy('busy', 'BusyOptions'),
   policy('lockout', 'LockoutOptions'),
   table('library', '`limiter`', 'LimiterOptions', 'QueueOptions'),
@@ -45,6 +48,11 @@ export const OPTION_TABLES: readonly OptionTable[] = [
   table('groups', '`groups`', 'GroupsOptions'),
   table('groups', 'a group', 'GroupOptions'),
   table('client', '`connect`', 'ClientOptions'),
+  table('fetch', '`throttleFetch`', 'FetchCallOptions'),
+  table('metrics', '`logLimiting`', 'LogOptions'),
+  table('metrics', '`instrument`', 'InstrumentOptions'),
+  table('peers', '`udp` with a group', 'UdpGroupOptions'),
+  table('peers', '`udp` with peers', 'UdpPeersOptions'),
   table('http-middleware', '`rateLimit`', 'RequestOptions'),
 ];
 
@@ -110,7 +118,7 @@ export function rowsOf(
 
 /** The type as a table shows it. */
 export const shownType = ({ type }: Member): string =>
-  `\`${type.replace(/ ?\| undefined\b/, '').replaceAll('|', '\\|')}\``;
+  `\`${type.replace(/ ?\| undefined$/, '').replaceAll('|', '\\|')}\``;
 
 /** A page with the types of the source in its tables. */
 export function withTypes(page: string): string {
