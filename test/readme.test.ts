@@ -10,8 +10,19 @@ const run = promisify(execFile);
 const readme = readFileSync('README.md', 'utf8');
 
 describe('README.md', () => {
-  test('shows the first example as it stands in examples/', () => {
-    expect(readme).toContain(`\`\`\`js\n${readFileSync('examples/first.mjs', 'utf8')}\`\`\``);
+  test('docs/tutorials/first-limiter.md shows the first example as it stands in examples/', () => {
+    const first = readFileSync('examples/first.mjs', 'utf8');
+    const tutorial = readFileSync('docs/tutorials/first-limiter.md', 'utf8');
+    expect(tutorial).toContain(`\`\`\`js\n// first.mjs\n${first}\`\`\``);
+  });
+
+  test('docs/README.md lists every page of docs/', () => {
+    const index = readFileSync('docs/README.md', 'utf8');
+    const pages = readdirSync('docs', { recursive: true, encoding: 'utf8' }).filter(
+      (path) => path.endsWith('.md') && path !== 'README.md' && !path.startsWith('decisions/'),
+    );
+    expect(pages.length).toBeGreaterThan(30);
+    expect(pages.filter((path) => !index.includes(`](${path}`))).toEqual([]);
   });
 
   test('gives the test command that CI runs', () => {
@@ -38,7 +49,7 @@ describe('README.md', () => {
     ['docs/reference/limits.md#no-such-heading', 'docs/reference/limits.md#no-such-heading'],
     ['#no-such-heading', '#no-such-heading'],
     ['docs/reference/limits.md#decisions', undefined],
-    ['#quick-start', undefined],
+    ['#which-limit-do-i-want', undefined],
     ['docs', undefined],
   ])('a link to %s: the test above reports %s', (target, reported) => {
     expect(brokenLinks('README.md', `[x](${target})`)).toEqual(
@@ -126,9 +137,9 @@ describe('docs/reference/daemon.md', () => {
   });
 });
 
-describe('docs/reference/library.md', () => {
+describe('docs/reference/errors.md', () => {
   test('tells of every warning and every error, by its code', () => {
-    const page = readFileSync('docs/reference/library.md', 'utf8');
+    const page = readFileSync('docs/reference/errors.md', 'utf8');
     const codes = (file: string, type: string): string[] => {
       const [, body = ''] =
         new RegExp(`type ${type} =([^;]*);`).exec(readFileSync(file, 'utf8')) ?? [];
@@ -140,6 +151,31 @@ describe('docs/reference/library.md', () => {
     const errors = codes('src/core/errors.ts', 'ErrorCode');
     expect([warnings.length > 5, errors.length > 2]).toEqual([true, true]);
     expect([...warnings, ...errors].filter((code) => !page.includes(`\`${code}\` |`))).toEqual([]);
+  });
+});
+
+describe('docs/explanation/choosing-a-backend.md', () => {
+  const rowsOf = (page: string): string[][] =>
+    readFileSync(page, 'utf8')
+      .split('\n')
+      .filter((line) => line.startsWith('| '))
+      .map((line) => line.split(' | ').map((cell) => cell.replace(/^\| | \|$/g, '')));
+  const matrix = rowsOf('docs/reference/limits.md').filter((cells) => cells.length === 6);
+  const header = matrix.find(
+    ([first, second]) => first === 'limit' && second.startsWith('[redis]'),
+  );
+
+  test.each(['redis', 'etcd', 'peers', 'pool', 'groups'])('lists the limits of %s', (backend) => {
+    const column = header?.findIndex((cell) => cell.startsWith(`[${backend}]`)) ?? -1;
+    const shared = matrix
+      .filter((cells) => /^(?:yes|alone)/.test(cells[column]))
+      .map(([kind]) => kind.replaceAll('`', ''));
+    const row = rowsOf('docs/explanation/choosing-a-backend.md').find(
+      ([first, ...rest]) => first.startsWith(`[${backend}]`) && rest.length === 6,
+    );
+    const listed = [...(row?.[5] ?? '').matchAll(/`(\w+)`/g)].map(([, kind]) => kind);
+    expect(shared.length).toBeGreaterThan(1);
+    expect(listed).toEqual(shared);
   });
 });
 
