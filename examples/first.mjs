@@ -1,7 +1,7 @@
 import { limiter } from 'sluice';
 
-// Ten calls a second for each client, and twenty at once after a quiet spell.
-const api = limiter({ limit: { bucket: { rate: '10/s', burst: 20 } } });
+// One call a second for each client, and twenty at once after a quiet spell.
+const api = limiter({ limit: { bucket: { rate: '1/s', burst: 20 } } });
 
 function handle(client, work) {
   const decision = api.check(client);

@@ -40,7 +40,7 @@ const exports = Object.keys(JSON.parse(readFileSync('package.json', 'utf8')).exp
 );
 
 /** Entries whose peer is not installed in that project. */
-const NEEDS_PEER = ['./opentelemetry', './nats', './pool/nats'];
+const NEEDS_PEER = ['./nest', './opentelemetry', './nats', './pool/nats'];
 const entries = exports
   .filter((path) => !NEEDS_PEER.includes(path))
   .map((path) => `sluice${path.slice(1)}`);

@@ -1,6 +1,8 @@
 /** Runs every file of scenarios/ on virtual time: the claims that README.md makes about behaviour. */
 
-import { readdirSync, readFileSync } from 'node:fs';
+import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
 import { loadScenario } from '../src/cli/simulate/scenario-file.ts';
 import { expectationText } from '../src/cli/simulate/scenario-report.ts';
@@ -14,6 +16,14 @@ function claims(): { readonly words: string; readonly file: string }[] {
   const text = readFileSync('docs/reference/scenarios.md', 'utf8');
   const rows = text.matchAll(/^\| "(.+?)" \| \[[\w-]+\]\(\.\.\/\.\.\/scenarios\/([\w.-]+)\) \|$/gm);
   return [...rows].map(([, words, file]) => ({ words, file }));
+}
+
+/** The expectations of a file that its run does not meet. */
+async function missedIn(file: string): Promise<string[]> {
+  const scenario = loadScenario(file);
+  expect(scenario.expect.length).toBeGreaterThan(0);
+  const missed = checkExpectations(await runScenario(scenario)).filter(({ isMet }) => !isMet);
+  return missed.map(expectationText);
 }
 
 describe('scenarios', () => {
@@ -38,9 +48,18 @@ describe('scenarios', () => {
   });
 
   test.each(files)('%s: every figure is in its range', async (file) => {
-    const scenario = loadScenario(`scenarios/${file}`);
-    expect(scenario.expect.length).toBeGreaterThan(0);
-    const missed = checkExpectations(await runScenario(scenario)).filter(({ isMet }) => !isMet);
-    expect(missed.map(expectationText)).toEqual([]);
+    expect(await missedIn(`scenarios/${file}`)).toEqual([]);
+  });
+
+  test('the first example of docs/reference/scenarios.md: every figure is in its range', async () => {
+    const page = readFileSync('docs/reference/scenarios.md', 'utf8');
+    const folder = mkdtempSync(join(tmpdir(), 'sluice-scenarios-'));
+    try {
+      const file = join(folder, 'example.yaml');
+      writeFileSync(file, /^```yaml\n([\s\S]*?)^```/m.exec(page)?.[1] ?? '');
+      expect(await missedIn(file)).toEqual([]);
+    } finally {
+      rmSync(folder, { recursive: true });
+    }
   });
 });

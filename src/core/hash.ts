@@ -38,6 +38,15 @@ export const randomHashSeed = (random: Random): HashSeed => {
   return [...wordsOf(secret()), ...wordsOf(secret())];
 };
 
+/**
+ * A hasher with a random seed. A secret seed is drawn with the first hash: Cloudflare Workers have no randomness before a
+ * request. A generator of the caller's is used at once, so that a run that can be repeated draws in the same order.
+ */
+export const randomHasher = (random: Random): Hasher => {
+  const drawSeed = (): HashSeed => randomHashSeed(random);
+  return createHasher(secretRandom(random) === random ? drawSeed() : drawSeed);
+};
+
 /** A number in [0, 1) as two words. */
 function wordsOf(fraction: number): [number, number] {
   const scaled = fraction * 2 ** 32;
@@ -47,7 +56,7 @@ function wordsOf(fraction: number): [number, number] {
 /** The bytes of a string: UTF-8, or one per character (binary keys of the daemon). */
 type KeyEncoding = 'utf8' | 'latin1';
 
-/** A seed given as a function is drawn with the first hash: Cloudflare Workers have no randomness before a request. */
+/** A seed given as a function is drawn with the first hash. */
 export const createHasher = (
   seed: HashSeed | (() => HashSeed),
   encoding: KeyEncoding = 'utf8',

@@ -8,7 +8,8 @@ const COMMANDS = await loadAll(commandsOf());
 async function loadAll(entries: readonly CommandEntry[]): Promise<CommandEntry[]> {
   const loading = entries.map(async (entry) => {
     const loaded = await entry.load();
-    const inner = 'commands' in loaded ? { commands: await loadAll(loaded.commands) } : loaded;
+    const inner =
+      'commands' in loaded ? { ...loaded, commands: await loadAll(loaded.commands) } : loaded;
     return { ...entry, load: () => inner };
   });
   return Promise.all(loading);

@@ -4,7 +4,7 @@
 
 import type { Clock, Millis } from '../../core/clock.ts';
 import { type Decision, deny } from '../../core/decision.ts';
-import { createHasher, type Hasher, randomHashSeed } from '../../core/hash.ts';
+import { type Hasher, randomHasher } from '../../core/hash.ts';
 import type { Random } from '../../core/random.ts';
 import { runInBackground, type Steps } from '../../core/steps.ts';
 import {
@@ -65,7 +65,7 @@ export class LocalBackend implements Backend {
     this.#clock = clock;
     this.#scratch = new Float64Array(policy.width);
     this.#maxKeys = maxKeys;
-    this.#hasher = hasher ?? createHasher(() => randomHashSeed(random));
+    this.#hasher = hasher ?? randomHasher(random);
     this.#table = new KeyTable(policy, this.#hasher, maxKeys);
   }
 
