@@ -259,8 +259,8 @@ groups: { self: eu, groups: { a: { weight: -1, min: 2 }, b: { at: ftp } }, reser
       'expected `limits.a.lockout.on` to be failure, or the lock-out in an `all`',
     ],
     [
-      'limits: { a: { all: [{ lockout: { after: 3 } }, { bucket: { rate: 1 } }], etcd: "http://127.0.0.1:1" } }',
-      'expected `limits.a` to be a bucket, a spacing, a window or a lockout, alone,',
+      'limits: { a: { all: [{ concurrency: 3 }, { bucket: { rate: 1 } }], etcd: "http://127.0.0.1:1" } }',
+      'expected `limits.a` to be made of bucket, spacing, window, quota, ramp, lockout when it is shared through etcd',
     ],
     [
       'peers: { udp: "127.0.0.1:1" }\nlimits: { a: { lockout: { after: 3 }, peers: true } }',
@@ -290,7 +290,7 @@ groups: { self: eu, groups: { a: { weight: -1, min: 2 }, b: { at: ftp } }, reser
     ['limits: { a: { ramp: {}, etcd: "http://x" } }', '`limits.a'],
     [
       'limits: { a: { adaptive: {}, etcd: "http://x" } }',
-      'expected `limits.a` to be a bucket, a spacing, a window or a lockout, alone, when it is shared through etcd',
+      'expected `limits.a` to be made of bucket, spacing, window, quota, ramp, lockout when it is shared through etcd (a rule that learns',
     ],
     [
       'limits: { a: { bucket: { rate: 1 }, etcd: { endpoints: "http://x", startTolerence: 1s } } }',
