@@ -42,6 +42,15 @@ describe.skipIf(!redisServer())('ids of calls in Redis', () => {
     expect(await api.takeUpTo('k', Infinity)).toBe(20);
   });
 
+  test('id: a check with one is told that its key is locked, as a check without', async () => {
+    const api = shared({ lockout: { after: 1, lock: '1h' } });
+    await api.report('k', 'failure');
+    const locked = { verdict: 'deny', reason: 'locked' };
+    expect(await api.check('k', 1)).toMatchObject(locked);
+    expect(await api.check('k', 1, { id: 'x' })).toMatchObject(locked);
+    expect(await api.tryAcquire('k', 1, { id: 'x' })).toMatchObject(locked);
+  });
+
   test('id: a reserved slot keeps its due time for a repeated check', async () => {
     const limit = { spacing: { every: '1h', reserve: 2 } };
     const [a, b] = [shared(limit), shared(limit, fixture.secondClient)];
