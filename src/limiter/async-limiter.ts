@@ -330,8 +330,8 @@ export class AsyncLimiter extends LimiterCore implements RemoteLimiterInternals 
     return permit;
   }
 
-  async takeUpTo(key: string, most: number): Promise<number> {
-    const refused = this.refuseTake(key, most);
+  async takeUpTo(key: string, most: number, ...options: unknown[]): Promise<number> {
+    const refused = this.refuseTake(key, most, options);
     const taken = refused ? 0 : await this.#backend.takeUpTo(key, most);
     return this.recordTaken(key, most, taken, refused);
   }

@@ -70,6 +70,7 @@ import {
   requireCheckOptions,
   requireKey,
   requireNoId,
+  requireNoTakeOptions,
   requireResult,
 } from './validate.ts';
 import { nextArrival } from './wait-queue.ts';
@@ -373,7 +374,8 @@ export class CompositeLimiter implements LimiterInternals {
   }
 
   /** The most that all components have; what one took beyond that is given back. */
-  takeUpTo(key: string, most: number): number {
+  takeUpTo(key: string, most: number, ...options: unknown[]): number {
+    requireNoTakeOptions(options);
     const calls = this.#unitCostCalls(key);
     let granted = most;
     const taken: { readonly call: ComponentCall; readonly count: number }[] = [];

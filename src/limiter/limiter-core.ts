@@ -27,7 +27,7 @@ import {
   requireId,
 } from './remembered-calls.ts';
 import { type EventLoopMonitor, GRANTED, LimiterTelemetry } from './telemetry.ts';
-import { requireAttempt, requireFeedback, requireKey } from './validate.ts';
+import { requireAttempt, requireFeedback, requireKey, requireNoTakeOptions } from './validate.ts';
 import type { QueueSettings } from './wait-scheduler.ts';
 
 /** A limiter's options with all defaults applied. */
@@ -229,8 +229,13 @@ export abstract class LimiterCore {
   }
 
   /** Validates the arguments of `takeUpTo`; returns the refusal that needs no backend. */
-  protected refuseTake(key: string, most: number): Decision | undefined {
+  protected refuseTake(
+    key: string,
+    most: number,
+    options: readonly unknown[],
+  ): Decision | undefined {
     requireKey(key);
+    requireNoTakeOptions(options);
     if (most !== Infinity) requireNumber('max', most, { min: 0, integer: true });
     return most > 0 ? this.localRefusal(key, 1) : undefined;
   }

@@ -91,6 +91,15 @@ test('id: `all` charges each part once', () => {
   expect([user.inspect('k').remaining, total.inspect('*').remaining]).toEqual([7, 7]);
 });
 
+test('id: takeUpTo refuses one, alone and in `all`, and takes nothing', () => {
+  const { api, left } = setUp();
+  for (const each of [api, all([api])]) {
+    const takeUpTo: (...args: unknown[]) => unknown = each.takeUpTo.bind(each) as never;
+    expect(() => takeUpTo('k', 4, { id: 'x' })).toThrow('takeUpTo takes no options and no id');
+  }
+  expect(left()).toBe(10);
+});
+
 test('id: peek, an empty id and one of more than 256 characters are errors by name', () => {
   const { api, left } = setUp();
   expect(() => api.peek('k', 1, { id: 'x' })).toThrow('`id` to be left out of peek');

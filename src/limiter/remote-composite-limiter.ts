@@ -50,6 +50,7 @@ import {
   readWaitLimits,
   requireAttempt,
   requireKey,
+  requireNoTakeOptions,
   requireRemoteOptions,
   requireResult,
   type WaitOptions,
@@ -297,7 +298,8 @@ export class RemoteCompositeLimiter implements RemoteLimiterInternals {
   }
 
   /** The most that all components have; what one took beyond that is given back. */
-  async takeUpTo(key: string, most: number): Promise<number> {
+  async takeUpTo(key: string, most: number, ...options: unknown[]): Promise<number> {
+    requireNoTakeOptions(options);
     let granted = most;
     const taken: { readonly call: PartCall; readonly count: number }[] = [];
     for (const call of this.#unitCostCalls(key)) {

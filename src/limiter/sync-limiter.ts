@@ -444,8 +444,8 @@ export class SyncLimiter extends LimiterCore implements LimiterInternals {
     return this.scheduler.hasWaiters(key, options && this.#requirePartitionIndex(options));
   }
 
-  takeUpTo(key: string, most: number): number {
-    const refused = this.refuseTake(key, most);
+  takeUpTo(key: string, most: number, ...options: unknown[]): number {
+    const refused = this.refuseTake(key, most, options);
     const taken = refused ? 0 : this.#backend.takeUpTo(key, most);
     return this.recordTaken(key, most, taken, refused ?? this.#refusalOfTake(key, most, taken));
   }

@@ -76,6 +76,13 @@ export function requireKey(key: unknown): void {
   if (typeof key !== 'string') throw new ConfigError('key', 'a string', key);
 }
 
+/** What `takeUpTo` grants depends on what is left, so a repeat with the same id asks for another number. */
+export function requireNoTakeOptions(options: readonly unknown[]): void {
+  const [first] = options;
+  if (first === undefined) return;
+  throw new ConfigError('options', 'left out, as takeUpTo takes no options and no id', first);
+}
+
 export function requireCheckOptions(options: object): void {
   requireKnownFields('options', options, CHECK_FIELDS);
 }

@@ -5,6 +5,7 @@ import { startLossyProxy } from '../../../test/support/lossy-proxy.ts';
 import { nodeRedis } from '../../../test/support/redis-clients.ts';
 import { redisFixture } from '../../../test/support/redis-fixture.ts';
 import { redisServer } from '../../../test/support/services.ts';
+import { all } from '../../limiter/composite-limiter.ts';
 import { limiter } from '../../limiter/limiter.ts';
 import type { Limit } from '../../policies/limit.ts';
 import { redis } from './options.ts';
@@ -30,6 +31,24 @@ describe.skipIf(!redisServer())('ids of calls in Redis', () => {
     const ttl = Number(fixture.cli('PTTL', 'sluice:{api:k}:bucket:id:x'));
     expect(ttl).toBeGreaterThan(30_000);
     expect(ttl).toBeLessThanOrEqual(60_000);
+  });
+
+  test('id: takeUpTo refuses one, alone and in `all`, and takes nothing', async () => {
+    const api = shared({ bucket: { rate: 0.001, burst: 20 } });
+    for (const each of [api, all([api])]) {
+      const takeUpTo: (...args: unknown[]) => Promise<number> = each.takeUpTo.bind(each) as never;
+      await expect(takeUpTo('k', 4, { id: 'x' })).rejects.toThrow('no options and no id');
+    }
+    expect(await api.takeUpTo('k', Infinity)).toBe(20);
+  });
+
+  test('id: a check with one is told that its key is locked, as a check without', async () => {
+    const api = shared({ lockout: { after: 1, lock: '1h' } });
+    await api.report('k', 'failure');
+    const locked = { verdict: 'deny', reason: 'locked' };
+    expect(await api.check('k', 1)).toMatchObject(locked);
+    expect(await api.check('k', 1, { id: 'x' })).toMatchObject(locked);
+    expect(await api.tryAcquire('k', 1, { id: 'x' })).toMatchObject(locked);
   });
 
   test('id: a reserved slot keeps its due time for a repeated check', async () => {

@@ -249,15 +249,15 @@ local OPS = {
     local known, number = match(read(idKey) or '', '^s?([aw])(.+)$')
     if known == 'a' then return encodeNumber(tonumber(number)) end
     if known == 'w' then return 'w' .. exact(max(0, tonumber(number) - now)) end
-    local verdict, value
-    if op == 'a' then verdict, value = rule.check(s, 0, tonumber(cost), now)
-    else verdict, value = checkNow(s, tonumber(cost)) end
+    local verdict, value, isLocked
+    if op == 'a' then verdict, value, isLocked = rule.check(s, 0, tonumber(cost), now)
+    else verdict, value, isLocked = checkNow(s, tonumber(cost)) end
     if verdict ~= DENY and not isLate then
       local decided = 'a' .. exact(value)
       if verdict == WAIT then decided = 'w' .. exact(now + value) end
       call('SET', idKey, decided, 'PX', ttl)
     end
-    return encodeDecision(verdict, value)
+    return encodeDecision(verdict, value, isLocked)
   end,
 
   t = function(s, rest)
