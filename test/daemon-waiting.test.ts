@@ -258,6 +258,15 @@ limits:
     expect((await statsOf(daemon, 'jobs')).allowed).toBe(10);
   });
 
+  test('daemon: override while a call waits, the response has what the new rule leaves', async () => {
+    const daemon = await start('limits: { slow: { bucket: { rate: 1/m, burst: 1 } } }');
+    await get(daemon, '/check?key=a');
+    const waiting = get(daemon, '/check?key=a&wait=60s');
+    await waitingIs(daemon, 'slow', 1);
+    await get(daemon, '/override?key=a&rate=1/h&burst=10&for=1h', { method: 'POST' });
+    expect(JSON.parse((await waiting).text)).toEqual({ verdict: 'allow', remaining: 8 });
+  });
+
   test('daemon: reload without a change, an IPv6 client goes on waiting at the limit of its network', async () => {
     const fleet = await start(`
 limits:

@@ -329,7 +329,9 @@ export class HttpHandler {
       const result = await (id === undefined
         ? router.acquire(routed, limits)
         : router.once(routed, id, (known) => router.acquire(known, limits)));
-      return await this.#responder.respond(params, routed, result);
+      // A reload or an override may have put other limits on the route of a call that waited.
+      const routedNow = router.route({ ...routed, limit, key }) ?? routed;
+      return await this.#responder.respond(params, routedNow, result);
     } catch (error) {
       if (error === CLIENT_LEFT) return ABANDONED;
       throw error;
