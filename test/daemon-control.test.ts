@@ -69,6 +69,16 @@ test('HTTP: a ban denies with 403, reason banned and Retry-After, and needs the 
   expect((await check('eve')).status).toBe(200);
 });
 
+test('HTTP: several checks of which one key is banned, as one check: reason banned and Retry-After', async () => {
+  expect((await post('/ban?key=mallory&for=1h')).status).toBe(200);
+  const refused = await fetch(url('/check?check=api,alice&check=api,mallory'));
+  expect(refused.status).toBe(403);
+  expect(Number(refused.headers.get('retry-after'))).toBeGreaterThan(3000);
+  const body = (await refused.json()) as { retryAfterMs: number };
+  expect(body).toMatchObject({ verdict: 'deny', reason: 'banned', detail: 'The key is banned.' });
+  expect(body.retryAfterMs).toBeGreaterThan(3_000_000);
+});
+
 test('HTTP: an invalid request is a 400 that names the parameter', async () => {
   const response = await post('/ban?key=eve&for=soon');
   expect(response.status).toBe(400);

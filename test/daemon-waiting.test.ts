@@ -22,6 +22,7 @@ limits:
   order: { bucket: { rate: 200/s, burst: 1 } }
   killed: { spacing: { every: 100ms } }
   over: { bucket: { rate: 1/800ms, burst: 1 } }
+  vain: { bucket: { rate: 1/20s, burst: 1 } }
   behind: { bucket: { rate: 5/s, burst: 1 } }
   total: { bucket: { rate: 1/h, burst: 5 }, per: limit, always: true, match: 'u:*' }
   user: { bucket: { rate: 1/300ms, burst: 1 }, match: 'u:*' }
@@ -152,22 +153,21 @@ limits:
     expect([status, json.reason]).toEqual([503, 'unavailable']);
   });
 
-  test('daemon: wait is over, refused with the time until the limit opens', async () => {
+  test('daemon: a wait that would be in vain, refused at once with the time until the turn comes', async () => {
     const [first, second] = await Promise.all([open(daemon), open(daemon)]);
-    const now = performance.now();
-    expect(decisionOf(await first.call('SLUICE.ACQUIRE', 'over', 'k', 'WAIT', '0')).isAllowed).toBe(
-      true,
-    );
-    const early = decisionOf(await first.call('SLUICE.ACQUIRE', 'over', 'k', 'WAIT', '100'));
-    expect(performance.now() - now).toBeLessThan(100); // the wait would be in vain
-    expect(early).toMatchObject({ isAllowed: false, limit: 'over', reason: '' });
-    expect(early.retryAfterMs).toBeGreaterThan(600);
-    const inFront = first.call('SLUICE.ACQUIRE', 'over', 'k', 'WAIT', '5000');
-    const late = decisionOf(await second.call('SLUICE.ACQUIRE', 'over', 'k', 'WAIT', '1000'));
-    expect(decisionOf(await inFront).isAllowed).toBe(true);
+    const acquire = async (caller: RespCaller, limit: string, waitMs: number) =>
+      decisionOf(await caller.call('SLUICE.ACQUIRE', limit, 'k', 'WAIT', String(waitMs)));
+    expect((await acquire(first, 'vain', 0)).isAllowed).toBe(true);
+    const early = await acquire(first, 'vain', 10_000);
+    expect(early).toMatchObject({ isAllowed: false, limit: 'vain', reason: '' });
+    expect(early.retryAfterMs).toBeGreaterThan(10_000); // it has not waited
+    expect((await acquire(first, 'over', 0)).isAllowed).toBe(true);
+    const inFront = acquire(first, 'over', 5000);
+    const late = await acquire(second, 'over', 1000);
+    expect((await inFront).isAllowed).toBe(true);
     expect(late).toMatchObject({ isAllowed: false, limit: 'over' });
-    expect(late.retryAfterMs).toBeGreaterThan(300); // admitted at 800 ms, over at 1000: opens at 1600
-    expect(late.retryAfterMs).toBeLessThanOrEqual(700);
+    expect(late.retryAfterMs).toBeGreaterThan(800); // the one in front at 800 ms, its own turn at 1600
+    expect(late.retryAfterMs).toBeLessThanOrEqual(1600);
   });
 
   test('daemon: commands behind a waiting one wait and are not counted before; their replies keep the order', async () => {
@@ -256,6 +256,15 @@ limits:
     expect(decisions.every(({ isAllowed }) => isAllowed)).toBe(true);
     expect(order).toEqual([...order.keys()]);
     expect((await statsOf(daemon, 'jobs')).allowed).toBe(10);
+  });
+
+  test('daemon: override while a call waits, the response has what the new rule leaves', async () => {
+    const daemon = await start('limits: { slow: { bucket: { rate: 1/m, burst: 1 } } }');
+    await get(daemon, '/check?key=a');
+    const waiting = get(daemon, '/check?key=a&wait=60s');
+    await waitingIs(daemon, 'slow', 1);
+    await get(daemon, '/override?key=a&rate=1/h&burst=10&for=1h', { method: 'POST' });
+    expect(JSON.parse((await waiting).text)).toEqual({ verdict: 'allow', remaining: 8 });
   });
 
   test('daemon: reload without a change, an IPv6 client goes on waiting at the limit of its network', async () => {

@@ -178,6 +178,20 @@ describe.skipIf(!redisServer())('readiness with a backend that is unavailable', 
       await redis.stop();
     }
   });
+
+  test('is noticed by a daemon that gets no checks', async () => {
+    const redis = await startRedis();
+    try {
+      const config = place().file('sluice.yaml', configOf(redis.port, 'require'));
+      const daemon = await start(['--config', config]);
+      const status = async () => (await get(daemon, '/readyz')).status;
+      await expect.poll(status, { timeout: 15_000 }).toBe(200);
+      await redis.kill();
+      await expect.poll(status, { timeout: 15_000 }).toBe(503);
+    } finally {
+      await redis.stop();
+    }
+  });
 });
 
 /** Names of metrics in a PromQL expression. */

@@ -168,6 +168,19 @@ ${more}`;
     expect(status).toBe(1);
   });
 
+  test('another token in the file than the daemon has: exit code 2, and says how to reload', async () => {
+    const { path, file } = place();
+    const socket = join(path, 'http.sock');
+    const config = file('sluice.yaml', configOf(socket, 3));
+    const daemon = await start(['--config', config]);
+    writeFileSync(config, configOf(socket, 3).replace('sixteen', 'seventeen'));
+    const { status, stderr } = cli('reload', '--config', config);
+    expect(status).toBe(2);
+    expect(stderr).toMatch(/requires another admin token.*send it SIGHUP/s);
+    daemon.signal('SIGHUP');
+    await expect.poll(() => cli('reload', '--config', config).status, { timeout: 15_000 }).toBe(0);
+  });
+
   test('without a daemon: exit code 2, and names the address', () => {
     const config = place().file('sluice.yaml', configOf(join(place().path, 'http.sock'), 3));
     const { status, stderr } = cli('reload', '--config', config);

@@ -51,7 +51,7 @@ examples:
       terminal.print(`reloaded: ${countOf(limits, 'limit')}, ${kept} keep their counts`);
       return EXIT_OK;
     } catch (error) {
-      if (!(error instanceof RefusedError)) throw error;
+      if (!(error instanceof RefusedError)) throw config ? withHint(error) : error;
       terminal.error(
         `sluice reload: refused, the last valid configuration stays\n${error.message}`,
       );
@@ -59,6 +59,14 @@ examples:
     }
   },
 });
+
+/** The daemon was looked for where the file says, but it still has the file of before. */
+const withHint = (error: unknown): unknown =>
+  error instanceof CommandError
+    ? new CommandError(
+        `${error.message}\nIf \`listen.http\` or \`admin.token\` has changed in the file, the daemon has the former: send it SIGHUP`,
+      )
+    : error;
 
 /** Where the daemon of a configuration can be reached from this host; without TLS if there is a choice. */
 function addressFlagsOf({ listen: { http } }: Config, flags: AdminFlags): AdminFlags {

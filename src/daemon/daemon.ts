@@ -35,7 +35,7 @@ import { toKeyText } from './keys/binary-key.ts';
 import { describeLimits, Metrics } from './metrics.ts';
 import type { ReloadResult } from './protocols/http/admin-routes.ts';
 import { createKeyExtractor } from './protocols/http/key.ts';
-import { type Readiness, unavailableLimits } from './protocols/http/readiness.ts';
+import { BackendProbe, type Readiness, unavailableLimits } from './protocols/http/readiness.ts';
 import { HttpServer, type HttpSettings } from './protocols/http/server/server.ts';
 import { lineProtocol } from './protocols/line/handler.ts';
 import { respProtocol } from './protocols/resp/handler.ts';
@@ -205,6 +205,7 @@ export class Daemon {
       limits: () => this.#config.limits,
       learntKeys: (limiter) => this.#metrics.keysOf(limiter),
     });
+    const probe = new BackendProbe(components.clock, () => this.#registry.all);
     this.#httpServer = new HttpServer(
       {
         router,
@@ -216,6 +217,7 @@ export class Daemon {
         controls: this.controls,
         isReady: () => !this.#isStopping,
         readiness: () => this.#readiness(),
+        probeBackends: () => probe.run(),
         backendPages: backends.pagesOf(modules),
         limits: () => describeLimits(this.#config.limits, this.#registry),
         history: this.#history,

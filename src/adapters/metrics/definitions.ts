@@ -149,7 +149,7 @@ export const METRICS: readonly Metric[] = [
   gauge(
     'sluice.limit',
     'The current limit of a key. adaptive, concurrency: calls in flight; busy: calls per second.',
-    perKey(({ limit = Number.NaN }) => limit),
+    perKey(({ limit }) => limit),
   ),
   gauge(
     'sluice.quota',

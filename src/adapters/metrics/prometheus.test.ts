@@ -55,6 +55,7 @@ describe('prometheus', () => {
       'sluice_quota{limit="spaced",rule="spacing"} 1',
     ])
       expect(text).toContain(`${line}\n`);
+    expect(linesOf(text, 'sluice_limit{')).toEqual([]);
   });
 
   test('encodes all metrics of a limiter exactly as in the golden text', async () => {

@@ -353,6 +353,13 @@ test('override: rules without effect in a daemon are refused as in the configura
   expect(set('s', { concurrency: 2 })).toThrow('shadow');
 });
 
+test('override: a rate for a concurrency limit, the error shows what was given', async () => {
+  const { controls } = await start('limits: { b: { concurrency: 2 } }');
+  const set = () => controls.override({ key: 'alice', rate: '5/s', for: '1h' });
+  expect(set).toThrow('expected `rule.concurrency` to be a whole number of at least 1');
+  expect(set).toThrow('got "5/s"');
+});
+
 test('controls: a key that is not UTF-8 is its bytes, over a restart too', async () => {
   const first = await start(ONE);
   const bytes = 'k\xff\xfe';

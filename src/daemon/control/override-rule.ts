@@ -43,7 +43,8 @@ export function validRule(rule: unknown, { name, backends, shadow }: LimitConfig
 function withRate(fields: OptionReader, { name, rule }: LimitConfig): Fields {
   const [[kind, options]] = Object.entries(rule.limit);
   if (kind === 'concurrency') {
-    const limit = Number(fields.get('rate'));
+    const given = fields.get('rate');
+    const limit = Number.isNaN(Number(given)) ? given : Number(given);
     return { concurrency: isRecord(options) ? { ...options, limit } : limit };
   }
   if (!Object.hasOwn(WITH_RATE, kind)) {

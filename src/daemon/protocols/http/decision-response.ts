@@ -101,8 +101,10 @@ export class CheckResponder {
     parts: readonly JointPart[],
     result: CheckResult,
   ): Promise<HttpResponse> {
-    if (result.staticVerdict) return staticResponse(refusal, result.staticVerdict);
-    if (result.reason === 'overload') return shedResponse(refusal, result);
+    const { staticVerdict, reason } = result;
+    if (staticVerdict?.reason === 'banned') return bannedResponse(refusal, result);
+    if (staticVerdict) return staticResponse(refusal, staticVerdict);
+    if (reason === 'overload') return shedResponse(refusal, result);
     const reporters = parts.map(
       ({ request: { route } }) => this.#reporters.get(route) ?? this.#addReporter(route),
     );
@@ -300,7 +302,7 @@ function staticResponse(
 }
 
 /** An operator has banned the key: denied until then. */
-function bannedResponse({ status = 403 }: CheckParams, { decision }: CheckResult): HttpResponse {
+function bannedResponse({ status = 403 }: RefusalParams, { decision }: CheckResult): HttpResponse {
   const { retryAfterMs } = decision.verdict === 'deny' ? decision : NO_DENIAL;
   const seconds = String(Math.ceil(retryAfterMs / 1000));
   const denial = { verdict: 'deny', retryAfterMs, reason: 'banned' };

@@ -104,6 +104,8 @@ export interface HttpHandlerContext extends AdminContext {
   isReady(): boolean;
   /** Default: ready unless draining. */
   readiness?(): Readiness;
+  /** Resolves when `readiness` reflects the backends, also those that no check has used. */
+  probeBackends?(): Promise<void>;
   /** Called with unexpected errors, which the client sees as 500. */
   onError?(error: unknown): void;
 }
@@ -223,13 +225,18 @@ export class HttpHandler {
       ...['/take', '/take-up-to'].map((path) => [path, take] as const),
       ...['/give', '/give-back'].map((path) => [path, give] as const),
       ['/healthz', publicEndpoint(READ_METHODS, () => textResponse(200, 'ok\n'))],
-      ['/readyz', publicEndpoint(READ_METHODS, () => readinessResponse(this.#readiness()))],
+      ['/readyz', publicEndpoint(READ_METHODS, () => this.#probedReadiness())],
       ...pageFileRoutes(() => ({
         needsToken: context.admin.token !== undefined,
         ...describeReadiness(this.#readiness()),
       })),
       ...adminRoutes(context),
     ]);
+  }
+
+  async #probedReadiness(): Promise<HttpResponse> {
+    await this.#context.probeBackends?.();
+    return readinessResponse(this.#readiness());
   }
 
   #readiness(): Readiness {
@@ -322,7 +329,9 @@ export class HttpHandler {
       const result = await (id === undefined
         ? router.acquire(routed, limits)
         : router.once(routed, id, (known) => router.acquire(known, limits)));
-      return await this.#responder.respond(params, routed, result);
+      // A reload or an override may have put other limits on the route of a call that waited.
+      const routedNow = router.route({ ...routed, limit, key }) ?? routed;
+      return await this.#responder.respond(params, routedNow, result);
     } catch (error) {
       if (error === CLIENT_LEFT) return ABANDONED;
       throw error;
