@@ -76,7 +76,7 @@ examples:
     const { flow, tenant } = values;
     if (waitMs === undefined && (flow ?? tenant) !== undefined)
       throw new CommandError('expected `--wait` with `--flow` or `--tenant`, got none');
-    const client = connectByFlags(values, values.open ? 'allow' : 'deny');
+    const client = connectByFlags(values);
     try {
       const { limit, plan, id } = values;
       const named = { ...(limit !== undefined && { limit }), ...(plan !== undefined && { plan }) };

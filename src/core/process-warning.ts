@@ -16,6 +16,7 @@ type WarningCode =
   | 'TOO_LATE' // a limit refused a request whose response had already begun
   | 'NO_ADDRESS' // the runtime gives no client address
   | 'REJECTED' // a daemon rejected a request, and the caller does not see why
+  | 'FAIL_OPEN' // a daemon is unavailable, and calls are allowed without a check
   | 'REDIS' // a Redis client is not connected, or failed without a listener
   | 'PEERS' // peers are unavailable, or their datagrams are not authenticated
   | 'POOL' // the store of a pool is unavailable, and no listener is set
