@@ -116,9 +116,24 @@ export function all(
   if (read.length > MAX_COMPONENTS) {
     throw new ConfigError('components', `at most ${MAX_COMPONENTS} limiters`, read.length);
   }
+  requireDifferent(read);
   return read.every(isLocal)
     ? new CompositeLimiter(read, name)
     : new RemoteCompositeLimiter(read, name);
+}
+
+/** A limiter twice, with the same key and cost, charges each call twice: with a burst of 1, none fits. */
+function requireDifferent(components: readonly AnyComponent[]): void {
+  const seen = new Set<unknown>();
+  for (const { limiter, keyOf, costOf } of components) {
+    if (keyOf !== identity || costOf !== identity) continue;
+    if (seen.has(limiter)) {
+      const expected =
+        'different limiters, or one limiter with a `key` or `cost` of its own: twice the same would charge each call twice';
+      throw new ConfigError('components', expected, limiter.name);
+    }
+    seen.add(limiter);
+  }
 }
 
 /** The same for local limiters without a bound, for a caller that has its own. */
