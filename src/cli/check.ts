@@ -118,7 +118,8 @@ examples:
 
 /** A mistake in the flags is printed as any other rejected request. */
 function toRejected(error: unknown): CheckReply {
-  if (error instanceof RejectedError) return { verdict: 'deny', retryAfterMs: NEVER, rejected: error };
+  if (error instanceof RejectedError)
+    return { verdict: 'deny', retryAfterMs: NEVER, rejected: error };
   throw error;
 }
 
