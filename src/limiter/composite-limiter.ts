@@ -246,7 +246,11 @@ export class CompositeLimiter implements LimiterInternals {
       const { id, ...rest } = options;
       return this.#once(key, id, () => this.check(key, cost, rest));
     }
-    return this.checkNamed(key, cost, options).decision;
+    const { decision, limit } = this.checkNamed(key, cost, options);
+    if (!this.isCheckOnly && cost > 0)
+      for (const { limiter } of this.components)
+        if (limit === undefined || limit === limiter.name) limiter.noteCheck(decision);
+    return decision;
   }
 
   checkNamed(key: string, cost = 1, options?: CheckOptions): NamedDecision {
