@@ -103,7 +103,8 @@ function reportIgnored(
   for (const [header, option] of CLIENT_HEADERS) {
     if (headers[header] === undefined) continue;
     if (header !== 'sluice-key' && isTrusted) continue; // it has no address
-    return onIgnored({ header, from: from ? addressText(from) : 'a Unix socket', option });
+    onIgnored({ header, from: from ? addressText(from) : 'a Unix socket', option });
+    return;
   }
 }
 
