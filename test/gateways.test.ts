@@ -287,6 +287,26 @@ for (const gateway of GATEWAYS) {
   });
 }
 
+describe.skipIf(nginxServer() === undefined)('gateway nginx, key by address', () => {
+  test('recipe and the YAML beside it: of 40 requests of one client most are refused', async () => {
+    const app = await startApplication();
+    const daemon = await startGatewayDaemon({}, 'sluice.yaml for nginx');
+    const [nginx] = GATEWAYS;
+    const addresses = { daemon: `127.0.0.1:${daemon.port}`, app: app.address };
+    const gateway = await nginx.start(addresses, failsClosedLate(nginx)); // time for a busy machine
+    try {
+      const send = (client: string) => requestFrom(client, gateway.port);
+      const replies = await Promise.all(Array.from({ length: 40 }, () => send('127.2.0.1')));
+      const refused = replies.filter(({ status }) => status === 429);
+      expect(refused.length).toBeGreaterThan(20);
+      expect(app.count()).toBe(replies.length - refused.length);
+      expect((await send('127.2.0.2')).status).toBe(200);
+    } finally {
+      for (const service of [gateway, daemon, app]) await service.stop();
+    }
+  }, 60_000);
+});
+
 describe.skipIf(nginxServer() === undefined)('gateway nginx, several limits in one check', () => {
   test('one of two limits refuses: 429, and the other is not charged', async () => {
     const limits = recipe('limits of a login', {

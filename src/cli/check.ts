@@ -2,6 +2,8 @@
 
 import type { CheckItem, Client } from '../client/index.ts';
 import { systemClock } from '../core/clock.ts';
+import { NEVER } from '../core/decision.ts';
+import { RejectedError } from '../core/errors.ts';
 import { formatRetryAfter } from './chart/format.ts';
 import { CONNECTION_FLAGS, connectByFlags, parseTime } from './daemon-connection.ts';
 import {
@@ -74,7 +76,7 @@ examples:
     const { flow, tenant } = values;
     if (waitMs === undefined && (flow ?? tenant) !== undefined)
       throw new CommandError('expected `--wait` with `--flow` or `--tenant`, got none');
-    const client = connectByFlags(values, values.open ? 'allow' : 'deny');
+    const client = connectByFlags(values);
     try {
       const { limit, plan, id } = values;
       const named = { ...(limit !== undefined && { limit }), ...(plan !== undefined && { plan }) };
@@ -89,7 +91,8 @@ examples:
               ...(tenant !== undefined && { tenant }),
               cost,
               wait: waitMs,
-            }));
+            })
+      ).catch(toRejected);
       if (rejected) {
         terminal.error(`sluice check: ${rejected.message.replace(/^.*: ERR /, '')}`);
         return EXIT_CANNOT_RUN;
@@ -110,6 +113,13 @@ examples:
     }
   },
 };
+
+/** A mistake in the flags is printed as any other rejected request. */
+function toRejected(error: unknown): CheckReply {
+  if (error instanceof RejectedError)
+    return { verdict: 'deny', retryAfterMs: NEVER, rejected: error };
+  throw error;
+}
 
 /** `LIMIT@COST,KEY`: the key is last, and may have any character. */
 function parseAlso(text: string): CheckItem {

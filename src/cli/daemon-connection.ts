@@ -14,15 +14,12 @@ interface ConnectionFlags {
   readonly ca?: string | undefined;
 }
 
-export function connectByFlags(
-  { at, deadline, tls, ca }: ConnectionFlags,
-  onUnavailable: 'allow' | 'deny' = 'deny',
-): Client {
+export function connectByFlags({ at, deadline, tls, ca }: ConnectionFlags): Client {
   const password = process.env.SLUICE_RESP_PASSWORD;
   return connect({
     at: parseEndpoint(at ?? '127.0.0.1:7611', '--at'),
     deadline: parseTime('--deadline', deadline ?? '1s'),
-    onUnavailable,
+    onUnavailable: 'deny',
     ...(password && { password }),
     ...(tls && { tls: true as const }),
     ...(ca !== undefined && { tls: { ca: readTextFile(ca) } }),

@@ -9,7 +9,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createServer as createTlsServer } from 'node:tls';
 import { promisify } from 'node:util';
-import { afterEach, describe, expect, test } from 'vitest';
+import { afterEach, describe, expect, test, vi } from 'vitest';
 import { freePort } from '../../test/support/services.ts';
 import { createTestDaemon, type ListeningServer, listen } from '../../test/support/small-daemon.ts';
 import { systemClock } from '../core/clock.ts';
@@ -170,10 +170,8 @@ describe('client: a daemon that works', () => {
       unavailable: expect.any(UnavailableError),
     });
     const sluice = client(at(await daemon()));
-    expect(await sluice.checkAll([{ key: 'a' }, { key: 'b', limit: 'nope' }])).toMatchObject({
-      verdict: 'deny',
-      rejected: expect.any(RejectedError),
-    });
+    const unknown = sluice.checkAll([{ key: 'a' }, { key: 'b', limit: 'nope' }]);
+    await expect(unknown).rejects.toThrow("ERR no limit is named 'nope'");
     expect(await sluice.check('a', 0)).toMatchObject({ remaining: 5 });
   });
 
@@ -232,7 +230,6 @@ describe('client: a daemon that works', () => {
     const state = await sluice.inspect('élise');
     expect(state).toMatchObject({ key: 'élise', limits: [{ name: 'all-users', remaining: 0 }] });
     expect(state?.limits[0].rules?.[0]).toMatchObject({ kind: 'bucket', quota: 5, windowMs: 5000 });
-    expect(await sluice.inspect('élise', 'missing')).toBe(undefined);
   });
 
   test('inspect: returns what an adaptive limit has learnt', async () => {
@@ -270,8 +267,8 @@ describe('client: a daemon that works', () => {
     const server = await daemon(0, { password: () => 'sécret' });
     const result = await client(at(server), { password: 'sécret' }).check('a');
     expect(result).toEqual({ verdict: 'allow', remaining: 4 });
-    const wrong = await client(at(server), { password: 'guess' }).check('a');
-    expect(wrong.rejected?.message).toMatch(/rejected the request: WRONGPASS/);
+    const wrong = client(at(server), { password: 'guess' }).check('a');
+    await expect(wrong).rejects.toThrow(/rejected the request: WRONGPASS/);
   });
 
   test('long keys that begin alike have separate counts', async () => {
@@ -327,6 +324,7 @@ describe('client: TLS', () => {
 describe('client: an error reply is not an outage', () => {
   const deny = { verdict: 'deny', rejected: expect.any(RejectedError) };
   const allow = { verdict: 'allow', unavailable: expect.any(UnavailableError) };
+  const error = { rejects: true };
 
   /** Checks ten times, failing open. */
   async function checkTen(sluice: Client, key = 'a', options: CheckOptions = {}) {
@@ -349,52 +347,83 @@ describe('client: an error reply is not an outage', () => {
     expect(sluice.stats()).toMatchObject({ allowed: 3, denied: 17, rejected: 10, fallback: 0 });
   });
 
-  test('unknown limit: check is denied, takeUpTo takes nothing, inspect knows nothing', async () => {
+  test('unknown limit: every call with its name rejects, and other calls are decided', async () => {
     const sluice = client(at(await daemon(0, { limits: LIMITS })));
     const options = { limit: 'thre' };
-    expect(await checkTen(sluice, 'a', options)).toEqual(
-      Array(10).fill(expect.objectContaining(deny)),
-    );
+    const mistaken = [
+      () => sluice.check('a', 1, options),
+      () => sluice.checkAll([{ key: 'a', ...options }]),
+      () => sluice.acquire('a', options),
+      () => sluice.takeUpTo('a', 5, options),
+      () => sluice.report('a', 'failure', options),
+      () => sluice.inspect('a', 'thre'),
+    ];
+    for (const call of mistaken)
+      await expect(call()).rejects.toThrow("rejected the request: ERR no limit is named 'thre'");
+    await expect(sluice.check('a', 1, options)).rejects.toBeInstanceOf(RejectedError);
     expect(await sluice.isAllowed('a', 1)).toBe(true);
-    expect(await sluice.takeUpTo('a', 5, options)).toEqual({
-      taken: 0,
-      rejected: expect.any(Error),
-    });
-    expect(await sluice.inspect('a', 'thre')).toBe(undefined);
+    expect(sluice.stats()).toMatchObject({ allowed: 1, denied: 0, fallback: 0 });
   });
 
-  test('wrong or missing password: every call is denied', async () => {
+  test('wrong or missing password: every call rejects', async () => {
     const server = await daemon(0, { password: () => 'secret' });
     for (const options of [{ password: 'guess' }, {}]) {
-      const [first, second] = await checkTen(client(at(server), options));
-      expect([first, second]).toMatchObject([deny, deny]);
-      expect(first.rejected?.message).toMatch(/rejected the request: (WRONGPASS|NOAUTH)/);
+      const sluice = client(at(server), options);
+      for (let n = 0; n < 2; n++)
+        await expect(sluice.isAllowed('a')).rejects.toThrow(
+          /rejected the request: (WRONGPASS|NOAUTH)/,
+        );
     }
   });
 
   test.each([
-    ['an unknown command', '-ERR unknown command\r\n', deny],
+    ['an unknown command', '-ERR unknown command\r\n', error],
     ['a number that is invalid', '-ERR value is not a valid float\r\n', deny],
     ['an error inside the daemon', '-ERR internal error\r\n', deny],
-    ['a login that is required', '-NOAUTH Authentication required.\r\n', deny],
-    ['a reply of another shape', '+OK\r\n', deny],
-    ['a list of another length', '*3\r\n:1\r\n:1\r\n:1\r\n', deny],
-    ['a reply that is not RESP', 'HTTP/1.1 400 Bad Request\r\n\r\n', deny],
+    ['a login that is required', '-NOAUTH Authentication required.\r\n', error],
+    ['a reply of another shape', '+OK\r\n', error],
+    ['a list of another length', '*3\r\n:1\r\n:1\r\n:1\r\n', error],
+    ['a reply that is not RESP', 'HTTP/1.1 400 Bad Request\r\n\r\n', error],
     ['a server that loads its data', '-LOADING Redis is loading the dataset in memory\r\n', allow],
     ['a server that is busy', '-BUSY running a script\r\n', allow],
     ['a server with too many clients', '-ERR max number of clients reached\r\n', allow],
   ])('%s: decides as the table of the docs says', async (_, reply, expected) => {
     const { at } = await server(afterHandshake((socket) => socket.write(reply)));
+    if (expected === error) {
+      await expect(client(at).check('a')).rejects.toBeInstanceOf(RejectedError);
+      await expect(client(at).takeUpTo('a', 7)).rejects.toBeInstanceOf(RejectedError);
+      return;
+    }
     expect(await client(at).check('a')).toMatchObject(expected);
     const { taken, rejected } = await client(at).takeUpTo('a', 7);
     expect([taken, rejected !== undefined]).toEqual(expected === deny ? [0, true] : [7, false]);
   });
 
-  test('a server that is no daemon: denies, whatever onUnavailable says', async () => {
+  test('a server that is no daemon: every call rejects, and the error says what was expected', async () => {
     const http = await server((socket) => socket.write('HTTP/1.1 400 Bad Request\r\n\r\n'));
     const redis = await server((socket) => socket.write("-ERR unknown command 'HELLO'\r\n"));
-    for (const { at } of [http, redis])
-      expect(await checkTen(client(at))).toMatchObject(Array(10).fill(deny));
+    for (const { at } of [http, redis]) {
+      const sluice = client(at);
+      for (let n = 0; n < 2; n++)
+        await expect(sluice.check('a')).rejects.toBeInstanceOf(RejectedError);
+    }
+    await expect(client(http.at).check('a')).rejects.toThrow("Expected a daemon's RESP port");
+  });
+
+  test('an outage that fails open is one process warning', async () => {
+    const emit = vi.spyOn(process, 'emitWarning').mockImplementation(() => {});
+    try {
+      const sluice = client(`127.0.0.1:${await freePort()}`);
+      expect(await checkTen(sluice)).toMatchObject(Array(10).fill(allow));
+      expect(emit.mock.calls).toEqual([
+        [
+          expect.stringMatching(/is unavailable.*`onUnavailable: 'allow'` allows calls/),
+          expect.objectContaining({ code: 'SLUICE_FAIL_OPEN' }),
+        ],
+      ]);
+    } finally {
+      emit.mockRestore();
+    }
   });
 });
 
@@ -505,13 +534,13 @@ describe('client: a daemon that does not reply', () => {
     ['a reply without a request', HANDSHAKE + HANDSHAKE],
     ['an unbounded string', `$${'9'.repeat(12)}\r\n`],
     ['unbounded nesting', '*1\r\n'.repeat(100_000)],
-  ])('replies with %s: denies', async (_, reply) => {
+  ])('replies with %s: rejects', async (_, reply) => {
     const { at } = await server((socket) => {
       socket.once('data', () => socket.write(reply));
     });
     const sluice = client(at, { deadline: 200, backoff: { initialDelay: '1m', maxDelay: '1m' } });
-    await sluice.isAllowed('a');
-    expect(await sluice.check('a')).toMatchObject({ verdict: 'deny', rejected: expect.any(Error) });
+    for (let n = 0; n < 2; n++)
+      await expect(sluice.isAllowed('a')).rejects.toBeInstanceOf(RejectedError);
   });
 
   test('maxPending: decides further requests at once by onUnavailable', async () => {

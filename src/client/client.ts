@@ -7,7 +7,7 @@
  * A check must never be what a service fails by. A decision comes within the deadline, from the daemon or from
  * `onUnavailable`. After a failure no request is sent during the backoff, and decisions come at once. An outage never
  * rejects a promise. An error reply is not an outage: a client could cause one by a long key, and get past its limit.
- * So the call is denied.
+ * So the call is denied. A mistake of the program (an unknown limit, a wrong password or port) rejects the promise.
  *
  * Requests of one tick are sent in one write, and replies are matched by their order.
  */
@@ -98,7 +98,7 @@ export type CheckResult = ImmediateDecision & {
   readonly permit?: string;
   /** Set if `onUnavailable` decided: why. */
   readonly unavailable?: UnavailableError;
-  /** Set if the call is denied because the daemon rejected the request: why. */
+  /** Set if the call is denied because the daemon rejected the key, the cost or a burst: why. */
   readonly rejected?: RejectedError;
 };
 
@@ -110,7 +110,7 @@ export interface TakeResult {
   readonly permit?: string;
   /** Set if `onUnavailable` decided: why. Then `taken` is all or nothing. */
   readonly unavailable?: UnavailableError;
-  /** Set if the daemon rejected the request: why. Then `taken` is 0. */
+  /** Set if the daemon rejected the key, the amount or a burst: why. Then `taken` is 0. */
   readonly rejected?: RejectedError;
 }
 
@@ -141,11 +141,11 @@ export interface ClientStats {
   readonly denied: number;
   /** How many of both `onUnavailable` decided. */
   readonly fallback: number;
-  /** How many were denied because the daemon rejected the request. */
+  /** How many the daemon rejected: denied, or an error. */
   readonly rejected: number;
 }
 
-/** A client of a daemon; created by `connect`. An outage never rejects a promise. */
+/** A client of a daemon; created by `connect`. An outage never rejects a promise; an unknown limit, a wrong password or a wrong port does. */
 export interface Client {
   /** Checks and counts a call: the decision, within the deadline. Cost defaults to 1; 0 counts nothing. */
   check(key: string, cost?: number, options?: CheckOptions): Promise<CheckResult>;
@@ -154,7 +154,7 @@ export interface Client {
     checks: readonly CheckItem[],
     options?: Pick<CheckOptions, 'withPermit'>,
   ): Promise<CheckResult>;
-  /** `check`, waiting in the daemon's queue until the call is allowed or its `wait` is over. Only an abort rejects. */
+  /** `check`, waiting in the daemon's queue until the call is allowed or its `wait` is over. An abort rejects. */
   acquire(key: string, options?: AcquireOptions): Promise<CheckResult>;
   /** `check` as a boolean: true if the call is allowed. */
   isAllowed(key: string, cost?: number): Promise<boolean>;
@@ -170,7 +170,7 @@ export interface Client {
   takeUpTo(key: string, max: number, options?: Omit<CheckOptions, 'id'>): Promise<TakeResult>;
   /** Returns what was not used of `takeUpTo`. False if the permit has expired, or the daemon is unavailable. */
   giveBack(permit: string, unused: number): Promise<boolean>;
-  /** The state of a key; undefined if the daemon is unavailable or has no such limit. */
+  /** The state of a key; undefined if the daemon is unavailable. */
   inspect(key: string, limit?: string): Promise<InspectedKey | undefined>;
   /** The state of the connection, and counters since the start. */
   stats(): ClientStats;
@@ -309,6 +309,7 @@ class DaemonClient implements Client {
     const { limit = ANY_LIMIT, plan } = readCheckOptions(options);
     const args = [encodeLimit(limit, plan), encodeKey(key), attempt];
     const reply = await this.#send(['SLUICE.REPORT', ...args]);
+    throwIfMistake(reply);
     warnIfRejected(reply);
     return typeof reply === 'number' && reply > 0;
   }
@@ -336,6 +337,7 @@ class DaemonClient implements Client {
   async inspect(key: string, limit = ANY_LIMIT): Promise<InspectedKey | undefined> {
     requireNonEmptyString('limit', limit);
     const reply = await this.#send(['SLUICE.INSPECT', encodeKey(key), toBinaryString(limit)]);
+    throwIfMistake(reply);
     warnIfRejected(reply);
     return isError(reply) ? undefined : toInspectedKey(reply);
   }
@@ -396,7 +398,7 @@ class DaemonClient implements Client {
   /** After a reply of another shape, later ones may belong to other requests: the connection ends. */
   #whyUndecided(reply: RespValue | RequestError): RequestError {
     if (isError(reply)) return reply;
-    const error = this.#connection.rejectedError('an unexpected reply');
+    const error = this.#connection.protocolError('an unexpected reply');
     this.#connection.fail(error);
     return error;
   }
@@ -412,11 +414,13 @@ class DaemonClient implements Client {
     const { backoffMs, state } = this.#connection;
     if (error instanceof RejectedError) {
       this.#rejected++;
+      if (error.isMistake) throw error;
       const retryAfterMs = state === 'open' ? error.retryAfterMs : backoffMs;
       return { verdict: 'deny', retryAfterMs, rejected: error };
     }
     this.#fallbacks++;
     if (this.#settings.onUnavailable === 'allow') {
+      warnOfFailOpen(error, this.#connection.name);
       return { verdict: 'allow', remaining: Infinity, unavailable: error };
     }
     return { verdict: 'deny', retryAfterMs: backoffMs, unavailable: error };
@@ -467,7 +471,7 @@ class DaemonClient implements Client {
   #onReply(reply: RespValue): void {
     const request = this.#sent[this.#replied];
     if (!request) {
-      this.#connection.fail(this.#connection.rejectedError('a reply without a request'));
+      this.#connection.fail(this.#connection.protocolError('a reply without a request'));
       return;
     }
     this.#replied++;
@@ -539,6 +543,17 @@ const isError = (reply: RespValue | RequestError): reply is RequestError =>
 function isDone(reply: RespValue | RequestError): boolean {
   warnIfRejected(reply);
   return reply === 1;
+}
+
+function throwIfMistake(reply: RespValue | RequestError): void {
+  if (reply instanceof RejectedError && reply.isMistake) throw reply;
+}
+
+/** Calls are not limited meanwhile: the process warns of it, once for each daemon. */
+function warnOfFailOpen({ message }: UnavailableError, daemon: string): void {
+  const text = () =>
+    `${message}. Meanwhile \`onUnavailable: 'allow'\` allows calls without counting them`;
+  emitProcessWarning('FAIL_OPEN', text, daemon);
 }
 
 /** Where the caller gets no reason, the process warns of it, once. */

@@ -38,6 +38,9 @@ const HANDSHAKE_TIMEOUT_MS: Millis = 1_000;
 const OUTAGE_REPLY =
   /^(LOADING|BUSY|TRYAGAIN|MASTERDOWN|CLUSTERDOWN|ERR max number of clients reached)\b/;
 
+/** Error replies to a wrong limit, plan or password, or of a server that is no daemon. A key or a cost causes none. */
+const MISTAKE_REPLY = /^(NOAUTH|WRONGPASS|ERR no limit|ERR unknown command)\b/;
+
 type ConnectionState = 'connecting' | 'open' | 'backing-off' | 'closed';
 
 export class DaemonConnection {
@@ -70,12 +73,19 @@ export class DaemonConnection {
   }
 
   unavailableError(reason: unknown): UnavailableError {
-    return new UnavailableError(this.#name, reason);
+    return new UnavailableError(this.name, reason);
   }
 
   /** The server replied, but did not decide. */
   rejectedError(reply: string, retryAfterMs?: Millis): RejectedError {
-    return new RejectedError(this.#name, reply, retryAfterMs);
+    const isMistake = MISTAKE_REPLY.test(reply);
+    return new RejectedError(this.name, reply, { retryAfterMs, isMistake });
+  }
+
+  /** The server replied with something that no daemon sends. */
+  protocolError(reply: string): RejectedError {
+    const hint = `${reply}. Expected a daemon's RESP port at this address`;
+    return new RejectedError(this.name, hint, { isMistake: true });
   }
 
   errorOf({ message }: RespError): RequestError {
@@ -84,7 +94,8 @@ export class DaemonConnection {
       : this.rejectedError(message);
   }
 
-  get #name(): string {
+  /** For messages. */
+  get name(): string {
     return `sluice at ${formatEndpoint(this.#settings.endpoint)}`;
   }
 
@@ -170,7 +181,7 @@ export class DaemonConnection {
         if (isCurrent()) this.#onReply(reply);
       };
       if (!parser.push(chunk, onReply) && isCurrent())
-        this.fail(this.rejectedError('the reply is not RESP'));
+        this.fail(this.protocolError('the reply is not RESP'));
     });
   }
 

@@ -108,6 +108,11 @@ export class UnavailableError extends SluiceError {
   }
 }
 
+interface RejectionDetails {
+  readonly retryAfterMs?: number | undefined;
+  readonly isMistake?: boolean;
+}
+
 /** A daemon rejected a request as invalid, or the server is no daemon. Not an outage: the call is denied. */
 export class RejectedError extends SluiceError {
   override readonly name = 'RejectedError';
@@ -115,10 +120,17 @@ export class RejectedError extends SluiceError {
 
   /** When another attempt may succeed; `Infinity`: never. */
   readonly retryAfterMs: number;
+  /** True if a name, the password or the address is wrong, whatever the key: the call rejects with this error. */
+  readonly isMistake: boolean;
 
-  constructor(component: string, reply: string, retryAfterMs = Infinity) {
+  constructor(
+    component: string,
+    reply: string,
+    { retryAfterMs = Infinity, isMistake = false }: RejectionDetails = {},
+  ) {
     super(`${component} rejected the request: ${reply}`);
     this.retryAfterMs = retryAfterMs;
+    this.isMistake = isMistake;
   }
 }
 

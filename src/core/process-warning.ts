@@ -9,6 +9,7 @@ import { toPrintable } from './printable.ts';
 
 type WarningCode =
   | 'LISTENER' // an event listener threw
+  | 'NEVER_SETTLED' // checks of a limit that needs settling, and none was settled
   | 'EXPIRED_PERMIT' // a permit was not settled in time
   | 'LOGGER' // a logger threw
   | 'UNCHECKED' // a limiter failed: requests are not checked, or permits not settled
@@ -16,6 +17,9 @@ type WarningCode =
   | 'TOO_LATE' // a limit refused a request whose response had already begun
   | 'NO_ADDRESS' // the runtime gives no client address
   | 'REJECTED' // a daemon rejected a request, and the caller does not see why
+  | 'FAIL_OPEN' // a daemon is unavailable, and calls are allowed without a check
+  | 'BARE_DURATION' // a duration without a unit is probably meant in seconds
+  | 'REDIS' // a Redis client is not connected, or failed without a listener
   | 'PEERS' // peers are unavailable, or their datagrams are not authenticated
   | 'POOL' // the store of a pool is unavailable, and no listener is set
   | 'GROUPS'; // a group cannot listen, so other groups cannot borrow from it

@@ -35,6 +35,7 @@ import { toKeyText } from './keys/binary-key.ts';
 import { describeLimits, Metrics } from './metrics.ts';
 import type { ReloadResult } from './protocols/http/admin-routes.ts';
 import { createKeyExtractor } from './protocols/http/key.ts';
+import { type IgnoredHeader, proxyWarning } from './protocols/http/proxy-warning.ts';
 import { BackendProbe, type Readiness, unavailableLimits } from './protocols/http/readiness.ts';
 import { HttpServer, type HttpSettings } from './protocols/http/server/server.ts';
 import { lineProtocol } from './protocols/line/handler.ts';
@@ -92,6 +93,7 @@ export class Daemon {
   readonly controls: Controls;
   readonly #controlSharing: ControlSharing;
   readonly #log: Log;
+  readonly #onIgnoredHeader: (ignored: IgnoredHeader) => void;
   readonly #loadConfig: DaemonContext['load'];
   readonly #clock: Clock;
   readonly #backends: RunningBackends;
@@ -149,6 +151,7 @@ export class Daemon {
     this.#log = log;
     this.#loadConfig = load;
     this.#clock = components.clock;
+    this.#onIgnoredHeader = proxyWarning(log, components.clock);
     const { hasher, backends } = components;
     const { backendFor } = backends;
     this.#backends = backends;
@@ -224,7 +227,7 @@ export class Daemon {
         config: () => describeConfig(this.#config),
         onError: (error) => log('error', 'HTTP request failed', { reason: errorMessageOf(error) }),
       },
-      httpSettingsOf(config),
+      httpSettingsOf(config, this.#onIgnoredHeader),
     );
     const snapshotContext = { seed: components.seed, clock: components.clock, log };
     this.#snapshotter = new Snapshotter(this.#registry, this.#gcraTable, snapshotContext);
@@ -316,7 +319,7 @@ export class Daemon {
     this.router.applyConfig(config, routes);
     this.#overload.config = overloadOf(config, this.#clock);
     this.controls.applyConfig();
-    this.#httpServer.configure(httpSettingsOf(config));
+    this.#httpServer.configure(httpSettingsOf(config, this.#onIgnoredHeader));
     this.#metrics.refresh();
     this.#logChangesOf(created);
     for (const entry of removed) this.#stopDecreaseLog(entry);
@@ -484,9 +487,12 @@ const listenerFields = ({ protocol, listen }: ProtocolAddress) => ({
 
 const reloadFailure = (problems: readonly string[]): ReloadResult => ({ ok: false, problems });
 
-const httpSettingsOf = ({ admin, http, bounds }: Config): HttpSettings => ({
+const httpSettingsOf = (
+  { admin, http, bounds }: Config,
+  onIgnoredHeader: (ignored: IgnoredHeader) => void,
+): HttpSettings => ({
   admin,
-  extractKey: createKeyExtractor(http),
+  extractKey: createKeyExtractor(http, onIgnoredHeader),
   fastPath: http.fastPath,
   allowCrossSite: http.allowCrossSite,
   bounds,

@@ -182,6 +182,7 @@ export class AsyncLimiter extends LimiterCore implements RemoteLimiterInternals 
     const { expireMs } = this.policy;
     const decision = withDueTime(this.denyIfLate(reply), reply.decidedAt, expireMs);
     this.telemetry.recordDecision(key, cost, decision, 0);
+    if (cost > 0) this.noteCheck(decision);
     return decision;
   }
 
@@ -363,6 +364,7 @@ export class AsyncLimiter extends LimiterCore implements RemoteLimiterInternals 
   ): Promise<void> {
     const { outcome = 'ok', cost = 1, used, rttMs, retryAfterMs, dueAt = Number.NaN } = result;
     const known = { ...(used !== undefined && { used }), ...(rttMs !== undefined && { rttMs }) };
+    this.hasSettled = true;
     this.telemetry.recordSettled(key, cost, outcome, used, rttMs);
     if (result.attempt !== undefined) await this.applyReport(key, result.attempt, cost);
     if (retryAfterMs !== undefined) this.startCooldown(key, retryAfterMs, this.clock.now());

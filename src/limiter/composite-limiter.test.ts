@@ -144,7 +144,7 @@ describe('composite limiter', () => {
   test('acquire: the same limiter and key twice is one call of both costs', async () => {
     const clock = new VirtualClock();
     const one = limiter({ limit: { concurrency: 3 }, clock });
-    const twice = all([one, one]);
+    const twice = all([one, { limiter: one, cost: (cost) => cost }]);
     expect(await twice.acquire('k', 2)).toMatchObject({ verdict: 'deny', reason: 'never' });
     const permit = await twice.acquire('k', 1);
     expect(one.inspect('k').inFlight).toBe(2);
@@ -325,6 +325,13 @@ describe('composite limiter', () => {
 
   test('refuses invalid components and options by name', () => {
     expect(() => all([])).toThrow('a list of at least one limiter');
+    const error = 'different limiters, or one limiter with a `key` or `cost` of its own';
+    const same = limiter({ name: 'same', limit: per(1, 1) });
+    expect(() => all([same, same])).toThrow(error);
+    expect(() => all([same, { limiter: all([same, limiter({ limit: per(1, 1) })]) }])).toThrow(
+      error,
+    );
+    expect(() => all([same, { limiter: same, key: '*' }])).not.toThrow();
     expect(() => all([{}] as never)).toThrow('`components[0].limiter` to be a limiter');
     expect(() => all([7] as never)).toThrow('components[0]');
     const one = limiter({ limit: per(1, 1) });

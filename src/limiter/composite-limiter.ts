@@ -117,9 +117,24 @@ export function all(
   if (read.length > MAX_COMPONENTS) {
     throw new ConfigError('components', `at most ${MAX_COMPONENTS} limiters`, read.length);
   }
+  requireDifferent(read);
   return read.every(isLocal)
     ? new CompositeLimiter(read, name)
     : new RemoteCompositeLimiter(read, name);
+}
+
+/** A limiter twice, with the same key and cost, charges each call twice: with a burst of 1, none fits. */
+function requireDifferent(components: readonly AnyComponent[]): void {
+  const seen = new Set<unknown>();
+  for (const { limiter, keyOf, costOf } of components) {
+    if (keyOf !== identity || costOf !== identity) continue;
+    if (seen.has(limiter)) {
+      const expected =
+        'different limiters, or one limiter with a `key` or `cost` of its own: twice the same would charge each call twice';
+      throw new ConfigError('components', expected, limiter.name);
+    }
+    seen.add(limiter);
+  }
 }
 
 /** The same for local limiters without a bound, for a caller that has its own. */
@@ -236,7 +251,11 @@ export class CompositeLimiter implements LimiterInternals {
       const { id, ...rest } = options;
       return this.#once(key, id, () => this.check(key, cost, rest));
     }
-    return this.checkNamed(key, cost, options).decision;
+    const { decision, limit } = this.checkNamed(key, cost, options);
+    if (!this.isCheckOnly && cost > 0)
+      for (const { limiter } of this.components)
+        if (limit === undefined || limit === limiter.name) limiter.noteCheck(decision);
+    return decision;
   }
 
   checkNamed(key: string, cost = 1, options?: CheckOptions): NamedDecision {

@@ -33,6 +33,7 @@ import {
   RULE_OF_OPTION,
 } from '../policies/limit.ts';
 import { AsyncLimiter, type RemoteLimiter } from './async-limiter.ts';
+import { warnOfBareDurations } from './bare-durations.ts';
 import { DEFAULT_ID_FOR_MS } from './remembered-calls.ts';
 import { type Limiter, SyncLimiter } from './sync-limiter.ts';
 import { QUEUE_ORDERS, type QueueOrder } from './wait-queue.ts';
@@ -133,6 +134,7 @@ export function createLimiter(
   reader.finish(internal.alsoKnown);
 
   const policy = createPolicy(limit, random, internal.path);
+  if (internal.path === undefined) warnOfBareDurations(options);
   const common = {
     name: name ?? policy.kind,
     random,

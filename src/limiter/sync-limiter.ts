@@ -163,6 +163,7 @@ export class SyncLimiter extends LimiterCore implements LimiterInternals {
         ? this.#decide(key, cost, partitionIndex)
         : (this.localRefusal(key, cost) ?? this.#decide(key, cost, partitionIndex));
     this.telemetry.recordDecision(key, cost, decision, 0);
+    if (!this.isCheckOnly && cost > 0) this.noteCheck(decision);
     return decision;
   }
 
@@ -480,6 +481,7 @@ export class SyncLimiter extends LimiterCore implements LimiterInternals {
     now: Millis,
   ): void {
     const { cost, outcome, used, rttMs } = settlement;
+    this.hasSettled = true;
     // Only listeners read the state of a limit that learns, before and after it has learnt from the call.
     const isObserved = this.policy.needsOutcome && this.telemetry.hasListeners;
     const before = isObserved ? this.#backend.inspect(key, now).state : undefined;

@@ -57,8 +57,10 @@ export async function attack({ rounds, seed }) {
   const counts = { rejected: 0, allowed: 0, failedOpen: 0 };
 
   const mustReject = async (what, results) => {
-    for (const { verdict, rejected } of await Promise.all(results)) {
-      if (verdict !== 'deny' || !rejected) throw new Error(`${what}: ${verdict}`);
+    for (const result of await Promise.allSettled(results)) {
+      const { verdict, rejected } = result.value ?? {};
+      const isError = result.reason?.code === 'REJECTED';
+      if (!isError && (verdict !== 'deny' || !rejected)) throw new Error(`${what}: ${verdict}`);
       counts.rejected++;
     }
   };

@@ -242,8 +242,7 @@ export class RedisBackend implements PrefetchSource {
 
   async close(): Promise<void> {
     await this.#context.fairQueue?.close();
-    await this.#context.unsent.stop();
-    this.#context.batcher.stop();
+    await this.#context.close();
   }
 }
 

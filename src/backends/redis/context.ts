@@ -9,6 +9,7 @@ import type { RemoteBackendContext } from '../remote-backend.ts';
 import { decideUnavailable, limitIdOf, stateKindOf } from '../remote-limit.ts';
 import { ScriptBatcher, type Scripts } from './batcher.ts';
 import { escapeGlob, type RedisConnection, type Subscriber } from './client.ts';
+import { listenForErrors, warnIfNotConnected } from './client-errors.ts';
 import { FairQueue, type FairQueueOptions, type SendCommand } from './fair-queue.ts';
 import { convertKeys } from './key-conversion.ts';
 import { type Fallback, LocalFallback } from './local-fallback.ts';
@@ -48,6 +49,8 @@ export interface RedisContext {
    * calls run the new scripts. Rejects if Redis is unavailable: then nothing has changed.
    */
   change(policy: Policy, scripts: Scripts, convert: KeyConverter | undefined): Promise<void>;
+  /** Sends what is left, then nothing more. */
+  close(): Promise<void>;
 }
 
 export const fleetOrderOf = ({ order }: Pick<RemoteBackendContext, 'order'>): FleetOrder =>
@@ -69,7 +72,7 @@ export function createRedisContext(
     if (isAvailable) {
       unsent.resend();
       fallback.reconcile(); // before the calls that wait
-    }
+    } else warnIfNotConnected(connection.client, config.onUnavailable);
     onAvailability(isAvailable, why);
     if (isAvailable) fairQueue?.pollNow();
   };
@@ -125,8 +128,14 @@ export function createRedisContext(
     current = next;
     fairQueue?.pollNow();
   };
+  const stopListening = listenForErrors(connection.client);
+  const close = async (): Promise<void> => {
+    await unsent.stop();
+    batcher.stop();
+    stopListening();
+  };
   const named = { connection, redisKeyOf };
-  return { ...named, batcher, send, toRedisTime, unsent, fallback, fairQueue, change };
+  return { ...named, batcher, send, toRedisTime, unsent, fallback, fairQueue, change, close };
 }
 
 /** Numbers of state for each key: a script unpacks all of them at once, and Lua bounds that by 8,000. */

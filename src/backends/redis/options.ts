@@ -82,6 +82,13 @@ export function redis(
         const expected = 'false with a lockout: a locked key would hold up the queue';
         throw new ConfigError(fields.pathOf('fairQueue'), expected, isFair);
       }
+      if (prefetch !== undefined && specs.some(({ kind }) => kind !== 'bucket')) {
+        throw new ConfigError(
+          fields.pathOf('prefetch'),
+          'left out unless the limit is made of buckets',
+          prefetch,
+        );
+      }
       const isStrict = specs.some(({ kind }) => kind === 'spacing');
       const onUnavailable = given ?? (isStrict ? 'deny' : 'local');
       const subscriber = isFair ? createSubscriber(client) : undefined;
@@ -90,13 +97,6 @@ export function redis(
       if (countsInFlight) return new SemaphoreBackend(policy, context, config);
       const backend = new RedisBackend(policy, context, config);
       if (prefetch === undefined) return backend;
-      if (specs.some(({ kind }) => kind !== 'bucket')) {
-        throw new ConfigError(
-          fields.pathOf('prefetch'),
-          'left out unless the limit is made of buckets',
-          prefetch,
-        );
-      }
       return new PrefetchBackend(backend, coarseClock(context.clock), prefetch);
     },
   };

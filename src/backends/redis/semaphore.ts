@@ -253,8 +253,7 @@ export class SemaphoreBackend implements RemoteBackend {
 
   async close(): Promise<void> {
     this.#isClosed = true;
-    const { batcher, fairQueue, unsent } = this.#context;
-    await fairQueue?.close();
+    await this.#context.fairQueue?.close();
     await this.#pending.drained();
     this.#cancelTimer?.();
     const releases = [...this.#leases].map(([leaseId, lease]) => {
@@ -265,8 +264,7 @@ export class SemaphoreBackend implements RemoteBackend {
     this.#leases.clear();
     this.#inFlight.clear();
     await Promise.all(releases);
-    await unsent.stop();
-    batcher.stop();
+    await this.#context.close();
   }
 
   /** Without `sentAt` the fallback granted it. */

@@ -97,6 +97,24 @@ colour: red
     expect(new Set(texts).size).toBe(patterns.length);
   });
 
+  test('a duration of seconds without a unit is an error, in rules and overrides', () => {
+    const text = `
+limits:
+  api:
+    window: { limit: 5, per: 60 }
+    permitTimeout: 30
+    overrides: [{ match: 'b*', window: { limit: 9, per: 60 } }]
+`;
+    expect(problemsOf(text).join('\n')).toContain(
+      'expected `limits.api.window.per` to be a duration with a unit, got 60; a bare number is milliseconds: write "60s" or "60ms"',
+    );
+    expect(placesOf(text)).toEqual([
+      '4 limits.api.window.per',
+      '5 limits.api.permitTimeout',
+      '6 limits.api.overrides[0].window.per',
+    ]);
+  });
+
   test('reports every mistake of a limit, in the order of the file', () => {
     const text = `
 limits:

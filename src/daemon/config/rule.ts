@@ -4,6 +4,7 @@ import type { AnyBackendFactory } from '../../backends/daemon-backend.ts';
 import { described } from '../../core/config-helpers.ts';
 import { ConfigError } from '../../core/errors.ts';
 import { isRecord, type OptionReader } from '../../core/options.ts';
+import { requireUnits } from '../../limiter/bare-durations.ts';
 import {
   createLimiter,
   hintForRule,
@@ -67,6 +68,7 @@ export function validateRule(
     throw error.prefixedWith(fields.path, 'limit'); // a rule stands in the limit itself
   }
   requireEffective(rule.limit, fields.path);
+  requireUnits(rule, fields.path);
 }
 
 /** Rules with the same fingerprint are the same: a reload keeps their counts. */

@@ -1,0 +1,85 @@
+/** Programs with a Redis client that has no error listener, or no connection. */
+
+import { execFile } from 'node:child_process';
+import { EventEmitter } from 'node:events';
+import { promisify } from 'node:util';
+import { describe, expect, test } from 'vitest';
+import { redisServer, startRedis } from '../../../test/support/services.ts';
+import { listenForErrors } from './client-errors.ts';
+
+const run = promisify(execFile);
+
+async function runProgram(program: string) {
+  const args = ['--input-type=module', '-e', program];
+  return await run(process.execPath, args, { timeout: 20_000 });
+}
+
+const LIMITER = `
+  import { limiter } from 'sluice';
+  import { redis } from 'sluice/redis';
+  const limitBy = (client) => limiter({ name: 'api', limit: { bucket: { rate: '10/s' } }, backend: redis(client) });`;
+
+const CLIENTS = {
+  'node-redis': (port: number) =>
+    `const client = await (await import('redis')).createClient({ socket: { port: ${port} } }).connect();
+     const end = () => client.destroy();`,
+  ioredis: (port: number) =>
+    `const client = new (await import('ioredis')).Redis(${port});
+     const end = () => client.disconnect();`,
+};
+
+describe.skipIf(redisServer() === undefined)('Redis client', () => {
+  test.each(Object.entries(CLIENTS))(
+    '%s without an error listener: the process survives when Redis is killed, and warns once',
+    async (_name, connect) => {
+      const server = await startRedis();
+      const { stdout, stderr } = await runProgram(`${LIMITER}
+        ${connect(server.port)}
+        const api = limitBy(client);
+        await api.check('key');
+        process.kill(${server.pid}, 'SIGKILL');
+        // Two attempts to reconnect have failed, each with an event.
+        for (let n = 0; n < 2; n++) await new Promise((resolve) => client.once('reconnecting', resolve));
+        console.log((await api.check('key')).verdict, client.listenerCount('error'));
+        await api.close();
+        console.log(client.listenerCount('error'));
+        end();`);
+      await server.kill();
+      expect(stdout.trim().split('\n')).toEqual(['allow 1', '0']);
+      expect(stderr.match(/SLUICE_REDIS/g)).toHaveLength(1);
+      expect(stderr).toContain('without a listener of "error" failed');
+    },
+    30_000,
+  );
+
+  test('node-redis that was never connected: the first decision warns once', async () => {
+    const { stdout, stderr } = await runProgram(`${LIMITER}
+      const api = limitBy((await import('redis')).createClient());
+      for (let n = 0; n < 3; n++) console.log((await api.check('key')).verdict);
+      await api.close();`);
+    expect(stdout.trim().split('\n')).toEqual(['allow', 'allow', 'allow']);
+    expect(stderr.match(/SLUICE_REDIS/g)).toHaveLength(1);
+    expect(stderr).toContain('Call await client.connect() before the first decision');
+  }, 30_000);
+});
+
+describe('listenForErrors', () => {
+  test('limits with one client share a listener, and the last one that closes removes it', () => {
+    const client = new EventEmitter();
+    const [first, second] = [listenForErrors(client), listenForErrors(client)];
+    expect(client.listenerCount('error')).toBe(1);
+    first();
+    first();
+    expect(client.listenerCount('error')).toBe(1);
+    second();
+    expect(client.listenerCount('error')).toBe(0);
+  });
+
+  test('a client with a listener of its own gets none', () => {
+    const client = new EventEmitter().on('error', () => {});
+    const stop = listenForErrors(client);
+    expect(client.listenerCount('error')).toBe(1);
+    stop();
+    expect(client.listenerCount('error')).toBe(1);
+  });
+});

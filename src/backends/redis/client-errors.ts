@@ -1,0 +1,67 @@
+/**
+ * Keeps an outage of Redis from ending the process, and reports a client that was never connected.
+ *
+ * A client of node-redis without a listener of `error` ends the process when Redis stops. So a limit adds a listener to
+ * a client that has none; limits with the same client share it, and the last one that closes removes it.
+ */
+
+import { emitProcessWarning } from '../../core/process-warning.ts';
+
+type Listener = (error: unknown) => void;
+
+/** What both clients have, of event emitters and of their own state. */
+interface ObservableClient {
+  listenerCount?(event: 'error'): number;
+  on?(event: 'error', listener: Listener): unknown;
+  off?(event: 'error', listener: Listener): unknown;
+  /** node-redis: false before `connect` and after `close`. */
+  readonly isOpen?: boolean;
+  /** ioredis: `end` after `disconnect` or the last attempt. A client that waits for `connect` connects by itself. */
+  readonly status?: string;
+}
+
+interface SharedListener {
+  users: number;
+  readonly listener: Listener;
+}
+
+const sharedListeners = new WeakMap<object, SharedListener>();
+
+const warnOfError: Listener = (error) =>
+  emitProcessWarning(
+    'REDIS',
+    () =>
+      `a Redis client without a listener of "error" failed: ${String(error)}. Meanwhile \`onUnavailable\` decides. Add client.on('error', …) to handle errors yourself`,
+  );
+
+/** Adds a listener of errors if the client has none. Returns the function that removes it. */
+export function listenForErrors(client: unknown): () => void {
+  const emitter = client as ObservableClient & object;
+  const known = sharedListeners.get(emitter);
+  if (!known && emitter.listenerCount?.('error') !== 0) return () => {};
+  const shared = known ?? { users: 0, listener: (error: unknown) => warnOfError(error) };
+  if (!known) {
+    emitter.on?.('error', shared.listener);
+    sharedListeners.set(emitter, shared);
+  }
+  shared.users++;
+  let isReleased = false;
+  return () => {
+    if (isReleased) return;
+    isReleased = true;
+    if (--shared.users > 0) return;
+    emitter.off?.('error', shared.listener);
+    sharedListeners.delete(emitter);
+  };
+}
+
+/** Warns if the client has no connection and opens none by itself: every call is then decided by `onUnavailable`. */
+export function warnIfNotConnected(client: unknown, onUnavailable: string): void {
+  const { isOpen, status } = client as ObservableClient;
+  if (isOpen !== false && status !== 'end') return;
+  emitProcessWarning(
+    'REDIS',
+    `expected a connected Redis client, got one that is not connected: \`onUnavailable: '${onUnavailable}'\` decides each call in this process. Call await client.connect() before the first decision`,
+    'not connected',
+  );
+}
