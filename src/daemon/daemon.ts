@@ -220,7 +220,11 @@ export class Daemon {
         controls: this.controls,
         isReady: () => !this.#isStopping,
         readiness: () => this.#readiness(),
-        probeBackends: () => probe.run(),
+        probeBackends: () => {
+          const probed = probe.run();
+          // A frozen server delays no answer that does not depend on it.
+          return this.#config.ready.needsBackends ? probed : Promise.resolve();
+        },
         backendPages: backends.pagesOf(modules),
         limits: () => describeLimits(this.#config.limits, this.#registry),
         history: this.#history,
