@@ -21,7 +21,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { parse, parseDocument } from 'yaml';
 import { daemonFixture, exchange } from './support/daemon.ts';
 import { renderChart } from './support/helm-template.ts';
-import { freeUdpPorts } from './support/services.ts';
+import { freeUdpPorts, shellcheck } from './support/services.ts';
 
 const run = promisify(execFile);
 const fixture = daemonFixture();
@@ -275,6 +275,11 @@ describe('deploy/install.sh', () => {
 
   beforeAll(() => {
     for (const name of ['deploy', 'LICENSE']) cpSync(name, join(built, name), { recursive: true });
+  });
+
+  test.skipIf(shellcheck() === undefined)('ShellCheck finds nothing', () => {
+    const { status, stdout } = spawnSync('shellcheck', [script], { encoding: 'utf8' });
+    expect({ status, stdout }).toEqual({ status: 0, stdout: '' });
   });
 
   test('without a build: says which command makes it', () => {
