@@ -24,6 +24,7 @@ export const STEPS = [
   step('bench:daemon-http', 1),
   step('bench:peers', 1),
   step('bench:workers', 2, ...WRITE),
+  step('bench:start', 1, ...WRITE),
   step('bench:redis', 2),
   step('bench:pool', 2),
   step('bench:keys', 1, ...WRITE),

@@ -34,10 +34,11 @@ const START_TIMEOUT_MS = 15_000;
 async function startDaemon(
   args: readonly string[],
   env: NodeJS.ProcessEnv = {},
-  build = 'dist',
+  build: string | readonly string[] = 'dist',
 ): Promise<RunningDaemon> {
-  const command = [join(build, 'bin/sluice.js'), 'serve', ...args];
-  const child = spawn(process.execPath, command, {
+  const [program = '', ...first] =
+    typeof build === 'string' ? [process.execPath, join(build, 'bin/sluice.js')] : build;
+  const child = spawn(program, [...first, 'serve', ...args], {
     env: { ...process.env, ...env },
     stdio: ['ignore', 'pipe', 'pipe'],
   });
@@ -147,11 +148,11 @@ export function daemonFixture() {
   const services: Service[] = [];
   const folders: ReturnType<typeof createTempDir>[] = [];
   return {
-    /** `build`: the folder of another build than `dist`. */
+    /** `build`: the folder of another build than `dist`, or the command that starts it. */
     async start(
       args: readonly string[],
       env?: NodeJS.ProcessEnv,
-      build?: string,
+      build?: string | readonly string[],
     ): Promise<RunningDaemon> {
       const daemon = await startDaemon(args, env, build);
       running.push(daemon);

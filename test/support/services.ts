@@ -226,6 +226,9 @@ export function pythonWithRedis(): string | undefined {
   return find() ?? skipOrFail('redis-py', 'python3-redis');
 }
 
+/** The command that checks shell scripts; undefined if there is none. */
+export const shellcheck = lazyServerCommand(['shellcheck'], 'ShellCheck', 'shellcheck');
+
 /** The command that checks metrics and alert rules; undefined if there is none. */
 export const promtool = lazyServerCommand(['promtool'], 'promtool', 'prometheus');
 

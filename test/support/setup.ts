@@ -11,6 +11,7 @@ import {
   natsServer,
   nginxServer,
   redisServer,
+  shellcheck,
 } from './services.ts';
 
 export default function setUp(): void {
@@ -23,5 +24,6 @@ export default function setUp(): void {
   etcdServer();
   hasNamespaces();
   chromiumBrowser();
+  shellcheck();
   hasRuntimes();
 }

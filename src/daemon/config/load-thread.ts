@@ -5,12 +5,11 @@
  * small file needs no thread: starting one takes longer than parsing it.
  */
 
-import { Worker } from 'node:worker_threads';
 import type { BackendModule } from '../../backends/daemon-backend.ts';
 import { type Millis, schedule, systemClock } from '../../core/clock.ts';
 import { errorMessageOf } from '../../core/errors.ts';
 import { runInSlices } from '../../core/steps.ts';
-import { isBuilt, LOAD_WORKER_SCRIPT } from '../files/built-files.ts';
+import { isBuilt, startLoadThread } from '../files/built-files.ts';
 import { readRegularFile } from '../keys/text-file.ts';
 import {
   type ConfigOverride,
@@ -65,7 +64,7 @@ function isSmall(file: string): boolean {
 }
 
 function runThread(task: LoadTask): Promise<Loaded> {
-  const worker = new Worker(LOAD_WORKER_SCRIPT, { workerData: task });
+  const worker = startLoadThread(task);
   return new Promise<Loaded>((resolve, reject) => {
     const fail = (): void => reject(new Error(`it took longer than ${DEADLINE_MS} ms`));
     const cancel = schedule(systemClock, systemClock.now() + DEADLINE_MS, fail, false);

@@ -9,19 +9,16 @@
  * does with TLS.
  */
 
-import { type ChildProcess, fork } from 'node:child_process';
+import type { ChildProcess } from 'node:child_process';
 import { Socket } from 'node:net';
-import { fileURLToPath } from 'node:url';
 import { type Millis, schedule, systemClock } from '../../core/clock.ts';
 import { ConfigError } from '../../core/errors.ts';
 import type { Log } from '../../core/log.ts';
 import { counter, gauge, type MetricFamily } from '../../core/metric-family.ts';
-import { WORKER_SCRIPT } from '../files/built-files.ts';
+import { forkWorker } from '../files/built-files.ts';
 import type { Accept } from '../server/listeners.ts';
 import { RelayedSocket } from '../server/relayed-socket.ts';
 import { Frame, FrameChannel } from './frame-channel.ts';
-
-const SCRIPT = fileURLToPath(WORKER_SCRIPT);
 
 const START_MS: Millis = 10_000;
 const PING_MS: Millis = 1_000;
@@ -171,7 +168,7 @@ class Worker {
   constructor(onEnd: (reason: string) => void) {
     const stdio = ['ignore', 'ignore', 'inherit', 'ipc', 'pipe'] as const;
     // Without the environment, which may hold secrets.
-    this.#child = fork(SCRIPT, [], { stdio: [...stdio], execArgv: [], env: {} });
+    this.#child = forkWorker({ stdio: [...stdio], execArgv: [], env: {} });
     this.#channel = new FrameChannel(this.#child.stdio[4] as Socket, {
       onFrame: (type, id, payload) => this.#onFrame(type, id, payload),
       onDrain: () => {

@@ -8,9 +8,8 @@
  *     GET /config                    the configuration in effect, without secrets
  */
 
-import { readFile } from 'node:fs/promises';
 import { runInSlices } from '../../../core/steps.ts';
-import { PAGE_FOLDER } from '../../files/built-files.ts';
+import { readPageFile } from '../../files/built-files.ts';
 import type { History } from '../../history/history.ts';
 import type { Router } from '../../router/router.ts';
 import { type Endpoint, type EndpointHandler, publicEndpoint, READ_METHODS } from './endpoint.ts';
@@ -101,9 +100,9 @@ export const pageFileRoutes = (
 ): readonly (readonly [string, Endpoint])[] => [
   ['/page/state', publicEndpoint(READ_METHODS, () => jsonResponse(200, readiness()))],
   ['/page', publicEndpoint(READ_METHODS, () => TO_PAGE)],
-  ['/page/', publicEndpoint(READ_METHODS, () => readPageFile('index.html'))],
+  ['/page/', publicEndpoint(READ_METHODS, () => pageFile('index.html'))],
   ...Object.keys(FILES).map(
-    (name) => [`/page/${name}`, publicEndpoint(READ_METHODS, () => readPageFile(name))] as const,
+    (name) => [`/page/${name}`, publicEndpoint(READ_METHODS, () => pageFile(name))] as const,
   ),
 ];
 
@@ -118,10 +117,10 @@ interface PageReadiness {
 /** Files that were read: one entry per file. */
 const read = new Map<string, HttpResponse>();
 
-async function readPageFile(name: string): Promise<HttpResponse> {
+async function pageFile(name: string): Promise<HttpResponse> {
   const known = read.get(name);
   if (known) return known;
-  const body = await readFile(new URL(name, PAGE_FOLDER), 'utf8').catch(() => undefined);
+  const body = await readPageFile(name);
   if (body === undefined) return NOT_BUILT;
   const headers = ['Content-Type', FILES[name], ...HEADERS];
   if (name === PLAYGROUND_FILE)
