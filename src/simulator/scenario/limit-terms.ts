@@ -20,7 +20,8 @@ export function termsOf(limit: Limit): LimitTerms[] {
     const { count = 0, periodMs = 1 } = parseRate(limit.bucket.rate) ?? {};
     return [{ perMs: count / periodMs, burst: limit.bucket.burst ?? Math.max(1, count) }];
   }
-  if (limit.spacing !== undefined) return [{ perMs: 1 / durationOf(limit.spacing.every), burst: 1 }];
+  if (limit.spacing !== undefined)
+    return [{ perMs: 1 / durationOf(limit.spacing.every), burst: 1 }];
   if (limit.window !== undefined) {
     const windowMs = durationOf(limit.window.per);
     return [{ perMs: limit.window.limit / windowMs, burst: limit.window.limit, windowMs }];
