@@ -47,11 +47,6 @@ describe.each(entries)('$entry', ({ entry, file }) => {
   test('has a comment at every declaration', () => {
     expect(names.filter((each) => !isExplained(each)).map(({ name }) => name)).toEqual([]);
   });
-
-  test('every optional option accepts undefined', () => {
-    const options = names.filter(({ name }) => name.endsWith('Options'));
-    expect(options.flatMap(refusingUndefined)).toEqual([]);
-  });
 });
 
 /** Code on the page that is no exported name. */
@@ -75,17 +70,6 @@ function exportsOf(file: string): Export[] {
 }
 
 const DECLARED = /^export (?:abstract )?(?:interface|type|class|const|function) (\w+)/gm;
-
-/** The optional properties of an exported type that do not accept undefined. */
-function refusingUndefined({ declaredAs, file }: Export): string[] {
-  const [, body = ''] =
-    new RegExp(`^export (?:interface|type) ${declaredAs}\\b([\\s\\S]*?)^(?:\\}|$)`, 'm').exec(
-      readFileSync(file, 'utf8'),
-    ) ?? [];
-  return [...body.matchAll(/readonly (\w+)\?:((?:[^;{]|\{[^}]*\})+);?/g)]
-    .filter(([, , type]) => !/\bundefined\b/.test(type))
-    .map(([, property]) => `${declaredAs}.${property}`);
-}
 
 /** Whether a comment stands right before the declaration; for overloads, before the first. */
 function isExplained({ declaredAs, file }: Export): boolean {
