@@ -68,6 +68,39 @@ await api.get('/b').catch((error: unknown) => error instanceof DeniedError && re
 console.log(results.join());
 `;
 
+/** Options that are undefined are absent, also where the compiler keeps the two apart. */
+const UNDEFINED = `
+import { all, limiter, type Limit, throttle } from 'sluice';
+import { throttleFetch } from 'sluice/fetch';
+import { requestLimiter } from 'sluice/http';
+
+function maybe<T>(value: T): T | undefined {
+  return value === undefined ? value : undefined;
+}
+const limits: Limit[] = [
+  { bucket: { rate: 1, burst: maybe(1) } },
+  { spacing: { every: '6s', reserve: maybe(1) } },
+  { adaptive: { rule: maybe<'aimd'>('aimd'), alpha: maybe(0.1), partitions: undefined } },
+  { busy: { max: maybe(1) } },
+  { lockout: { after: 3, lock: maybe<'1m'>('1m'), on: undefined } },
+];
+const queue = { max: maybe(1), order: undefined, keepAlive: maybe(true) };
+const rest = { name: maybe('x'), backend: undefined, permitTimeout: undefined, clock: undefined, maxKeys: undefined };
+const limiters = limits.map((limit) => limiter({ limit, queue, ...rest }));
+const verdict = all(limiters, { name: undefined }).tryAcquire('x', 1, { id: undefined, partition: undefined }).verdict;
+const add = throttle((a: number) => a + 1, { limit: limits[0]!, key: undefined, wait: undefined, retry: undefined });
+throttleFetch({ limit: limits[0]!, wait: undefined, key: undefined });
+requestLimiter({ limit: limits[0]!, name: undefined, wait: undefined, cost: undefined });
+console.log(verdict, add(1));
+`;
+
+/** One mistake each, and a part of the only message. */
+const MISTAKES: readonly (readonly [mistake: string, options: string, message: string])[] = [
+  ['an option of the wrong type', '{ limit: { concurrency: 1 }, maxKeys: "9" }', "'number"],
+  ['a misspelt option', '{ limit: { concurrency: 1 }, nmae: "x" }', "'nmae' does not exist"],
+  ['no limit', '{ name: "x" }', "'limit' is missing"],
+];
+
 /** A library that re-exports what every entry creates: its declarations must be able to name all types. */
 const LIBRARY = `
 import { type Decision, type LimiterOptions, limiter } from 'sluice';
@@ -128,6 +161,24 @@ test('consumer: @throttled works with experimentalDecorators', async () => {
   expect(await compile('legacy.ts', LEGACY, '--experimentalDecorators')).toBe('');
   const { stdout } = await run(process.execPath, ['legacy.js'], { cwd: folder });
   expect(stdout).toBe('got /a,DENIED\n');
+}, 60_000);
+
+test('consumer: an undefined option is an absent one, with exactOptionalPropertyTypes', async () => {
+  expect(await compile('absent.ts', UNDEFINED, '--exactOptionalPropertyTypes')).toBe('');
+  const { stdout } = await run(process.execPath, ['absent.js'], { cwd: folder });
+  expect(stdout).toBe('allow 2\n');
+}, 60_000);
+
+test('consumer: a mistake in the options of limiter() has one message, which names it', async () => {
+  const lines = MISTAKES.map(([, options]) => `limiter(${options});`);
+  const source = [`import { limiter } from 'sluice';`, ...lines].join('\n');
+  const output = await compile('mistakes.ts', source);
+  expect(output).not.toContain('overload');
+  for (const [n, [mistake, , message]] of MISTAKES.entries()) {
+    const messages = output.split('\n').filter((line) => line.startsWith(`mistakes.ts(${n + 2},`));
+    expect(messages, mistake).toHaveLength(1);
+    expect(messages[0]).toContain(message);
+  }
 }, 60_000);
 
 test('consumer: a library can re-export everything with declarations', async () => {

@@ -430,7 +430,7 @@ describe('client.acquire and sluice check --wait', () => {
       verdict: 'deny',
       limit: 'client',
     });
-    await expect(client.acquire('a', { wait: 'soon' })).rejects.toThrow('options.wait');
+    await expect(client.acquire('a', { wait: 'soon' as never })).rejects.toThrow('options.wait');
     expect(await client.acquire('a', { limit, wait: '61s' })).toMatchObject({
       verdict: 'deny',
       rejected: { message: expect.stringContaining('bounds.wait') },

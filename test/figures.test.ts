@@ -100,6 +100,7 @@ describe('npm run figures', () => {
     ['bench/daemon/stalls.mjs', '--short'],
     ['bench/daemon/overload.mjs', '--short'],
     ['bench/keys.mjs', '--smoke'],
+    ['bench/start-times.mjs', '--smoke'],
     ['bench/seeds.mjs', '--part', '0.001'],
     ['bench/busy.mjs', '--quick'],
     ['bench/adaptive.mjs', '--quick'],

@@ -8,6 +8,7 @@ import { promisify } from 'node:util';
 import { checkPackage, createPackageFromTarballData } from '@arethetypeswrong/core';
 import { publint } from 'publint';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { DURATIONS, RATES } from './support/duration-spellings.ts';
 
 const run = promisify(execFile);
 const folder = mkdtempSync(join(tmpdir(), 'sluice-package-'));
@@ -123,7 +124,7 @@ describe('packed tarball', () => {
 });
 
 const PROGRAM = `
-import { limiter, type Limit, type Permit } from 'sluice';
+import { limiter, type Duration, type Limit, type Permit, type Rate } from 'sluice';
 import { smallLimiter, bucket } from 'sluice/small';
 import { throttleFetch } from 'sluice/fetch';
 const limit: Limit = { bucket: { rate: '10/s', burst: undefined } };
@@ -133,6 +134,18 @@ export const fetching: typeof fetch = throttleFetch({ limit });
 export const permits: Permit[] = [];
 // @ts-expect-error two kinds in one limit
 export const two: Limit = { bucket: { rate: 1 }, spacing: { every: '6s' } };
+export const durations: Duration[] = ${JSON.stringify(DURATIONS)};
+export const rates: Rate[] = ${JSON.stringify(RATES)};
+const read: string = durations.join();
+export const fromFile: Limit = { bucket: { rate: read as Rate } };
+export const checked = { spacing: { every: '6s' } } satisfies Limit;
+limiter({ limit: checked });
+// @ts-expect-error a rate is written with a slash
+export const word: Limit = { bucket: { rate: '10 per second' } };
+// @ts-expect-error more than a duration
+export const past: Limit = { spacing: { every: '6 seconds ago' } };
+// @ts-expect-error no unit
+export const bare: Limit = { spacing: { every: '6' } };
 `;
 
 /** Compilers, and whether they still have the resolution of Node 10. */

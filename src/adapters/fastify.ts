@@ -45,7 +45,9 @@ const HOOKS = ['onRequest', 'preHandler'] as const;
 export type FastifyHook = (typeof HOOKS)[number];
 
 /** The options of all adapters, and the hook. */
-export type FastifyOptions<Request> = HttpOptions<Request> & { readonly hook?: FastifyHook };
+export type FastifyOptions<Request> = HttpOptions<Request> & {
+  readonly hook?: FastifyHook | undefined;
+};
 
 /** The members of a Fastify server that are used. */
 export interface FastifyLike {

@@ -268,7 +268,7 @@ describe('throttleFetch', () => {
     expect(() => throttleFetch(undefined as never)).toThrow('an object with a limit');
     expect(() => throttleFetch({ limit: { bukket: {} } } as never)).toThrow('`limit`');
     expect(() => throttleFetch({ limit: plenty, wate: 1 } as never)).toThrow('wate');
-    expect(() => throttleFetch({ limit: plenty, wait: 'long' })).toThrow('wait');
+    expect(() => throttleFetch({ limit: plenty, wait: 'long' as never })).toThrow('wait');
     expect(() => throttleFetch({ limit: plenty, rateLimitHeaders: 1 } as never)).toThrow(
       'rateLimitHeaders',
     );

@@ -60,22 +60,24 @@ export interface FetchCallOptions<F extends FetchLike>
     'cost' | 'used' | 'priority' | 'partition' | 'level' | keyof FlowOptions
   > {
   /** The key of a request. Default: its origin, such as `https://api.example.com`. */
-  readonly key?: (...args: Args<F>) => string;
+  readonly key?: ((...args: Args<F>) => string) | undefined;
   /** How long to wait for a permit: true without limit, false not at all. Default 30 seconds. */
-  readonly wait?: boolean | Duration;
+  readonly wait?: boolean | Duration | undefined;
   /** Retry on back-pressure and timeouts: true, a number of retries, or options. Default: no retries. */
-  readonly retry?: boolean | number | RetryOptions;
+  readonly retry?: boolean | number | RetryOptions | undefined;
   /**
    * Whether the remaining quota in RateLimit headers bounds the local limit: true, false, or the unit that the limit
    * counts, as headers name it, such as `tokens`. Default true: `requests`.
    */
-  readonly rateLimitHeaders?: boolean | string;
+  readonly rateLimitHeaders?: boolean | string | undefined;
   /** The pause that a response asks for, in ms; undefined: none. Default: its Retry-After, if it reports back-pressure. */
   readonly retryAfter?: (response: ResponseOf<F>) => Millis | undefined;
   /** The outcome of a request, to replace the default by status and error. */
-  readonly outcome?: (error: unknown, response: ResponseOf<F> | undefined) => Outcome;
+  readonly outcome?: ((error: unknown, response: ResponseOf<F> | undefined) => Outcome) | undefined;
   /** The response to a refused request. Default: a DeniedError is thrown. */
-  readonly onDeny?: (denial: Denial, ...args: Args<F>) => ResponseOf<F> | Promise<ResponseOf<F>>;
+  readonly onDeny?:
+    | ((denial: Denial, ...args: Args<F>) => ResponseOf<F> | Promise<ResponseOf<F>>)
+    | undefined;
 }
 
 /** The options of `throttleFetch`, and either those of a limiter or a limiter. */

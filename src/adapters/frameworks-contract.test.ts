@@ -441,7 +441,7 @@ describe.each(Object.keys(HTTP_SERVERS))('%s', (name) => {
 
   test('wait: answers 503 if the queue is full', async () => {
     const clock = new VirtualClock();
-    const limit = { spacing: { every: '6s' } };
+    const limit = { spacing: { every: '6s' } } as const;
     const get = await serve({ limit, clock, queue: { max: 0 }, wait: true });
     await get();
     const response = await get();

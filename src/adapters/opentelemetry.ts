@@ -28,9 +28,9 @@ import { HISTOGRAM_METRICS, METRICS, type Metric } from './metrics/definitions.t
 /** Options of `instrument`. */
 export interface InstrumentOptions {
   /** The meter to use. Default: `sluice` of the registered provider. */
-  readonly meter?: Meter;
+  readonly meter?: Meter | undefined;
   /** For limits that learn: how many keys get series of their own. 0: none. Default 20. */
-  readonly maxKeys?: number;
+  readonly maxKeys?: number | undefined;
 }
 
 /** Exports one or several limiters; the returned function stops it. @throws {ConfigError} if two have the same name. */

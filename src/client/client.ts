@@ -43,13 +43,13 @@ import { WaitingCalls } from './waiting-calls.ts';
 /** Options of `check`. */
 export interface CheckOptions {
   /** The name of one limit. Default: all limits that match the key. */
-  readonly limit?: string;
+  readonly limit?: string | undefined;
   /** The plan of the key. Default: that of the daemon's plan file, if there is one. */
-  readonly plan?: string;
+  readonly plan?: string | undefined;
   /** True to get a permit, to be settled: for limits that count calls in flight, or learn from them. */
-  readonly withPermit?: boolean;
+  readonly withPermit?: boolean | undefined;
   /** A repeated check with the same id is charged once, for a minute: after a lost reply, or a retry. */
-  readonly id?: string;
+  readonly id?: string | undefined;
 }
 
 /** One check of `checkAll`. */
@@ -66,11 +66,11 @@ export interface CheckItem {
 /** Options of `acquire`. */
 export interface AcquireOptions extends CheckOptions, FlowOptions {
   /** Default 1. */
-  readonly cost?: number;
+  readonly cost?: number | undefined;
   /** The longest wait, up to the `bounds.wait` of the daemon. Default 10 s. */
-  readonly wait?: Duration;
+  readonly wait?: Duration | undefined;
   /** Ends the wait when it aborts: the call leaves the queue, and the promise rejects with the signal's reason. */
-  readonly signal?: AbortSignal;
+  readonly signal?: AbortSignal | undefined;
 }
 
 /** Never `wait`: the daemon reserves nothing. */

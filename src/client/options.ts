@@ -11,33 +11,33 @@ import { type DaemonAddress, endpointOf } from './address.ts';
 /** Exponential backoff of reconnects, with jitter. */
 export interface BackoffOptions {
   /** The longest delay after the first failure. Default 100 ms. */
-  readonly initialDelay?: Duration;
+  readonly initialDelay?: Duration | undefined;
   /** The delay doubles with each failure, up to this. Default 5 s. */
-  readonly maxDelay?: Duration;
+  readonly maxDelay?: Duration | undefined;
 }
 
 /** The options of `connect`. */
 export interface ClientOptions {
   /** The address of the daemon. Default `127.0.0.1:7611`. */
-  readonly at?: DaemonAddress;
+  readonly at?: DaemonAddress | undefined;
   /** Use TLS, optionally with options of `tls.connect`. Default false. */
-  readonly tls?: boolean | ConnectionOptions;
+  readonly tls?: boolean | ConnectionOptions | undefined;
   /** The daemon's `resp.password`, if it has one. */
-  readonly password?: string;
+  readonly password?: string | undefined;
   /** How long a call waits for a reply. Default 20 ms. */
-  readonly deadline?: Duration;
+  readonly deadline?: Duration | undefined;
   /** The decision without a reply: allow (fail open, the default) or deny (fail closed). */
-  readonly onUnavailable?: 'allow' | 'deny';
+  readonly onUnavailable?: 'allow' | 'deny' | undefined;
   /** How long no request is sent after a failure. */
-  readonly backoff?: BackoffOptions;
+  readonly backoff?: BackoffOptions | undefined;
   /** How many requests may be pending; further ones are decided by `onUnavailable`. Default 10,000. */
-  readonly maxPending?: number;
+  readonly maxPending?: number | undefined;
   /** How many calls of `acquire` may wait at once, each with a connection; further ones are denied. Default 1,000. */
-  readonly maxWaiting?: number;
+  readonly maxWaiting?: number | undefined;
   /** The source of time. Default: the system's. */
-  readonly clock?: Clock;
+  readonly clock?: Clock | undefined;
   /** The source of jitter. Default: the system's. */
-  readonly random?: Random;
+  readonly random?: Random | undefined;
 }
 
 export type ClientSettings = ReturnType<typeof readSettings>;

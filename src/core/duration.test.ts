@@ -1,5 +1,12 @@
 import { describe, expect, test } from 'vitest';
+import { DURATIONS, RATES } from '../../test/support/duration-spellings.ts';
 import { parseDuration, parseRate, suggestDuration, suggestRate } from './duration.ts';
+
+test('every documented spelling is accepted', () => {
+  expect(DURATIONS.length).toBeGreaterThan(80);
+  expect(DURATIONS.filter((text) => parseDuration(text) === undefined)).toEqual([]);
+  expect(RATES.filter((text) => parseRate(text) === undefined)).toEqual([]);
+});
 
 describe('parseDuration', () => {
   test.each([

@@ -29,11 +29,37 @@ const NUMBER_PATTERN = new RegExp(`^(?:${NUMBER})$`);
 const DURATION_PATTERN = new RegExp(`^(${NUMBER})\\s*([a-z]+)$`);
 const RATE_PATTERN = new RegExp(`^(${NUMBER})\\s*/\\s*(${NUMBER})?\\s*([a-z]+)$`);
 
-/** A span of time: `'250ms'`, `'6s'`, `'1.5min'`, `'1h'`, `'1d'`, or a number of milliseconds. */
-export type Duration = number | string;
+/** The accepted spellings of a unit of time. */
+type TimeUnit =
+  | 'us'
+  | `${'usec' | 'microsecond'}${Plural}`
+  | 'ms'
+  | `${'msec' | 'millisecond'}${Plural}`
+  | 's'
+  | `${'sec' | 'second'}${Plural}`
+  | 'm'
+  | `${'min' | 'minute'}${Plural}`
+  | 'h'
+  | `${'hr' | 'hour'}${Plural}`
+  | 'd'
+  | `day${Plural}`;
+type Plural = '' | 's';
+type Space = '' | ' ';
 
-/** Calls in a span of time: `'100/s'`, `'500/min'`, `'1/6s'`, or a number of calls per second. */
-export type Rate = number | string;
+/**
+ * A span of time: `'250ms'`, `'6s'`, `'1.5min'`, `'1h'`, `'1d'`, or a number of milliseconds. A string that is read at run
+ * time is passed `as Duration`; it is validated when the limit is made.
+ */
+export type Duration = number | `${number}${Space}${TimeUnit}`;
+
+/**
+ * Calls in a span of time: `'100/s'`, `'500/min'`, `'1/6s'`, or a number of calls per second. A string that is read at run
+ * time is passed `as Rate`; it is validated when the limit is made.
+ */
+export type Rate =
+  | number
+  | `${number}${Space}/${Space}${TimeUnit}`
+  | `${number}${Space}/${Space}${number}${Space}${TimeUnit}`;
 
 /** `count` calls in every `periodMs`. The two are kept apart: '500/m' also says that 500 may come at once. */
 export interface RateValue {

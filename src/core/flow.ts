@@ -8,13 +8,13 @@ import { ConfigError } from './errors.ts';
 /** Whose call waits, for a queue of order `fair`. Other queues ignore it. */
 export interface FlowOptions {
   /** The flow, such as a user or a client: all its calls have one fair share. Default: one flow for all calls without. */
-  readonly flow?: string;
+  readonly flow?: string | undefined;
   /** The weight of the flow: 2 gets twice as much as 1. Default 1; from 0.01 to 1,000. */
-  readonly flowWeight?: number;
+  readonly flowWeight?: number | undefined;
   /** The tenant of the flow. Flows of one tenant divide the fair share of the tenant. Default: none. */
-  readonly tenant?: string;
+  readonly tenant?: string | undefined;
   /** The weight of the tenant. Default 1; from 0.01 to 1,000. */
-  readonly tenantWeight?: number;
+  readonly tenantWeight?: number | undefined;
 }
 
 /** The same, read. The names of tenants and of flows without one cannot collide. */

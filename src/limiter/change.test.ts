@@ -1,6 +1,7 @@
 /** A limit gets other numbers while it is in use: what was spent stays spent. */
 
 import { expect, test } from 'vitest';
+import type { Rate } from '../core/duration.ts';
 import { seededRandom } from '../core/random.ts';
 import { VirtualClock } from '../testing/index.ts';
 import { throttle } from '../throttle/throttle.ts';
@@ -28,7 +29,7 @@ function setUp(limit: Limit, options: Partial<LimiterOptions> = {}) {
   return { clock, limiter, change, take, left };
 }
 
-const bucket = (rate: string, burst: number): Limit => ({ bucket: { rate, burst } });
+const bucket = (rate: Rate, burst: number): Limit => ({ bucket: { rate, burst } });
 
 test('change: half of a burst of 20 used, 30 of a new burst of 40 are left', () => {
   const { change, take, left } = setUp(bucket('1/s', 20));
@@ -145,7 +146,7 @@ test('change: what an adaptive limit has learnt is kept up to the new bound', ()
 });
 
 test('change: each rule of `all` keeps what was spent of it', () => {
-  const both = (rate: string, burst: number, limit: number): Limit => ({
+  const both = (rate: Rate, burst: number, limit: number): Limit => ({
     all: [bucket(rate, burst), { window: { limit, per: '60s' } }],
   });
   const { change, limiter, take } = setUp(both('1/s', 10, 100));
@@ -309,7 +310,7 @@ test('change: `all` changes its parts by name, all of them or none', () => {
   const both = all([user, { limiter: total, key: '*' }]);
   both.check('alice', 4);
   const left = () => [user.inspect('alice').remaining, total.inspect('*').remaining];
-  const other = { window: { limit: 5, per: '1s' } };
+  const other = { window: { limit: 5, per: '1s' } } as const;
   expect(() => both.change({ user: bucket('1/s', 20), total: other })).toThrow(
     'expected `limit.total` to be a bucket',
   );

@@ -80,9 +80,9 @@ import { MOVED } from './wait-scheduler.ts';
 export interface ComponentOptions {
   readonly limiter: Limiter;
   /** Its key: one for all calls, or a function of the call's key. Default: the call's key. */
-  readonly key?: string | ((key: string) => string);
+  readonly key?: string | ((key: string) => string) | undefined;
   /** Its cost: a constant, or a function of the call's cost. Default: the call's cost. */
-  readonly cost?: number | ((cost: number) => number);
+  readonly cost?: number | ((cost: number) => number) | undefined;
 }
 
 /** The same of a limiter whose backend may decide elsewhere. */
@@ -93,7 +93,7 @@ export interface RemoteComponentOptions extends Omit<ComponentOptions, 'limiter'
 /** Options of `all`. */
 export interface AllOptions {
   /** Default: the components' names, such as `user+total`. */
-  readonly name?: string;
+  readonly name?: string | undefined;
 }
 
 /** The most limiters in one composite. */

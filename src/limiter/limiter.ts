@@ -39,38 +39,41 @@ import { type Limiter, SyncLimiter } from './sync-limiter.ts';
 import { QUEUE_ORDERS, type QueueOrder } from './wait-queue.ts';
 import type { QueueSettings } from './wait-scheduler.ts';
 
+/** Where the state of a limit can live; undefined: in this process. */
+type AnyBackend = RemoteBackendFactory | BackendFactory | undefined;
+
 /** Options of `limiter`. */
-export interface LimiterOptions {
+export interface LimiterOptions<B extends AnyBackend = AnyBackend> {
   /** The rule, an object with one key: `{ bucket: { rate: '100/s' } }`. */
   readonly limit: Limit;
   /** Its name in events, metrics, log lines and headers. Default: the rule's kind. */
-  readonly name?: string;
+  readonly name?: string | undefined;
   /** The queue of `acquire`. */
-  readonly queue?: QueueOptions;
+  readonly queue?: QueueOptions | undefined;
   /** Where the limit's state lives: `redis(client)`, `peers(…)`. Default: in this process. */
-  readonly backend?: RemoteBackendFactory | BackendFactory;
+  readonly backend?: B | undefined;
   /** A permit not settled within this time expires: its slot is given back. Default 10 minutes; Infinity: never. */
-  readonly permitTimeout?: Duration;
+  readonly permitTimeout?: Duration | undefined;
   /** The longest Retry-After cool-down of a key. Default 5 minutes; Infinity: no bound. */
-  readonly maxCooldown?: Duration;
+  readonly maxCooldown?: Duration | undefined;
   /** How long the `id` of an allowed call is remembered: its repeats are charged once. Default 1 minute. */
-  readonly idFor?: Duration;
+  readonly idFor?: Duration | undefined;
   /** The most keys that have state at once. Default 1,048,576. */
-  readonly maxKeys?: number;
+  readonly maxKeys?: number | undefined;
   /** The clock. Default: the system's, read as often as the rule needs. */
-  readonly clock?: Clock;
+  readonly clock?: Clock | undefined;
   /** The random number generator. Default: the system's. */
-  readonly random?: Random;
+  readonly random?: Random | undefined;
 }
 
 /** The queue of `acquire`: its bound and its order. */
 export interface QueueOptions {
   /** The most waiting calls, over all keys. Default 10,000. */
-  readonly max?: number;
+  readonly max?: number | undefined;
   /** Which call is next: fifo (default), lifo, priority, or fair between flows. */
-  readonly order?: QueueOrder;
+  readonly order?: QueueOrder | undefined;
   /** Whether waiting calls keep the process alive. Default true. */
-  readonly keepAlive?: boolean;
+  readonly keepAlive?: boolean | undefined;
 }
 
 const DEFAULT_MAX_WAITERS = 10_000;
@@ -78,17 +81,19 @@ const DEFAULT_PERMIT_TIMEOUT_MS: Millis = 600_000;
 const DEFAULT_MAX_COOLDOWN_MS: Millis = 300_000;
 
 /** Options of a limiter whose backend decides elsewhere. */
-export interface RemoteLimiterOptions extends LimiterOptions {
+export interface RemoteLimiterOptions extends LimiterOptions<RemoteBackendFactory> {
   /** The backend that decides: `redis(client)`. */
   readonly backend: RemoteBackendFactory;
 }
 
+/** What `limiter` creates: with a backend that decides elsewhere, its methods return promises. */
+type LimiterOf<B extends AnyBackend> = B extends RemoteBackendFactory ? RemoteLimiter : Limiter;
+
 /** Creates a limiter. @throws {ConfigError} for invalid options. */
-export function limiter(options: RemoteLimiterOptions): RemoteLimiter;
-export function limiter(options: LimiterOptions & { readonly backend?: BackendFactory }): Limiter;
-export function limiter(options: LimiterOptions): Limiter | RemoteLimiter;
-export function limiter(options: LimiterOptions): Limiter | RemoteLimiter {
-  return createLimiter(options);
+export function limiter<B extends AnyBackend = BackendFactory>(
+  options: LimiterOptions<B>,
+): LimiterOf<B> {
+  return createLimiter(options) as Limiter | RemoteLimiter as LimiterOf<B>;
 }
 
 /** Options for this package's own callers. */

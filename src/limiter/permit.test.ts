@@ -1,4 +1,5 @@
 import { describe, expect, test } from 'vitest';
+import type { Duration } from '../core/duration.ts';
 import { VirtualClock } from '../testing/virtual-clock.ts';
 import { all } from './composite-limiter.ts';
 import { limiter } from './limiter.ts';
@@ -70,7 +71,7 @@ describe('permit', () => {
 
   test('signal: of a composite, aborts with the first permit that ends', () => {
     const clock = new VirtualClock();
-    const part = (permitTimeout: string) =>
+    const part = (permitTimeout: Duration) =>
       limiter({ limit: { concurrency: 1 }, clock, permitTimeout });
     const permit = all([part('1s'), part('9s')]).tryAcquire('sink');
     if (permit.verdict === 'deny') throw new Error('both were free');

@@ -7,7 +7,7 @@ import { all } from './composite-limiter.ts';
 import { limiter } from './limiter.ts';
 import { RememberedCalls } from './remembered-calls.ts';
 
-const LIMIT = { bucket: { rate: '1/h', burst: 10 } };
+const LIMIT = { bucket: { rate: '1/h', burst: 10 } } as const;
 
 function setUp(options = {}) {
   const clock = new VirtualClock(1_000_000);

@@ -39,9 +39,9 @@ import { type PermitRequest, type WaitResult, WaitScheduler } from './wait-sched
 /** Options of a check besides key and cost. */
 export interface CheckOptions extends IdOptions {
   /** The partition the call counts against. Default: none, what the partitions leave. */
-  readonly partition?: string;
+  readonly partition?: string | undefined;
   /** The level of the call, of a limit with `priorities`. Default: the lowest. */
-  readonly level?: string;
+  readonly level?: string | undefined;
 }
 
 /** Options of `acquire`: how it waits, and for which partition or level. */

@@ -17,39 +17,39 @@ import type { Feedback } from '../policies/policy.ts';
 /** How a call went, for `settle`. */
 export interface CallResult {
   /** Default ok. */
-  readonly outcome?: Outcome;
+  readonly outcome?: Outcome | undefined;
   /** The cost the call was charged. Default 1. */
-  readonly cost?: number;
+  readonly cost?: number | undefined;
   /** What the call really used, if that differs from its cost. */
-  readonly used?: number;
+  readonly used?: number | undefined;
   /** When the permit was due: `dueAt` of a wait decision or permit. Default now. */
-  readonly dueAt?: Millis;
+  readonly dueAt?: Millis | undefined;
   /** Round-trip time of the call. */
-  readonly rttMs?: Millis;
+  readonly rttMs?: Millis | undefined;
   /** The server's Retry-After: calls of this key are refused until then. */
-  readonly retryAfterMs?: Millis;
+  readonly retryAfterMs?: Millis | undefined;
   /** Lock-out: how the attempt ended, such as a login. Left out, it counts as a failure until it is reported. */
-  readonly attempt?: AttemptOutcome;
+  readonly attempt?: AttemptOutcome | undefined;
   /** The partition the call was charged to. */
-  readonly partition?: string;
+  readonly partition?: string | undefined;
   /** The level the call was charged to. */
-  readonly level?: string;
+  readonly level?: string | undefined;
 }
 
 /** What identifies a call that may be repeated. */
 export interface IdOptions {
   /** A repeated call of the same key with the same id is charged once, within `idFor`: after a lost reply, or a retry. */
-  readonly id?: string;
+  readonly id?: string | undefined;
 }
 
 /** How `acquire` waits. */
 export interface WaitOptions extends FlowOptions {
   /** Ends the wait and gives the slot back when it aborts. */
-  readonly signal?: AbortSignal;
+  readonly signal?: AbortSignal | undefined;
   /** The longest wait: true (default) as long as it takes, false not at all. */
-  readonly wait?: boolean | Duration;
+  readonly wait?: boolean | Duration | undefined;
   /** In a queue ordered by priority, higher goes first. Default 0. */
-  readonly priority?: number;
+  readonly priority?: number | undefined;
 }
 
 const CLASS_FIELDS = ['partition', 'level'];

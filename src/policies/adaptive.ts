@@ -20,15 +20,15 @@ const RULES = ['knee', 'aimd'] as const;
 /** Adaptive concurrency: as many calls in flight as the service can take. */
 export interface AdaptiveOptions extends Omit<AimdOptions, 'initial' | 'max'> {
   /** How the limit is learnt. Default knee; `aimd` is Vector's rule. */
-  readonly rule?: (typeof RULES)[number];
+  readonly rule?: (typeof RULES)[number] | undefined;
   /** Calls allowed in flight at the start. Default 1. */
-  readonly initial?: number;
+  readonly initial?: number | undefined;
   /** Upper bound of the limit. Default: 1000 with the rule knee, 200 with aimd. */
-  readonly max?: number;
+  readonly max?: number | undefined;
   /** Guaranteed parts of the limit: `{ live: 0.9, batch: 0.1 }`. Unused parts are lent to other partitions. */
-  readonly partitions?: Readonly<Record<string, number>>;
+  readonly partitions?: Readonly<Record<string, number>> | undefined;
   /** Levels of calls, the most important first: `['user', 'prefetch']`. Lower levels are refused first. */
-  readonly priorities?: readonly string[];
+  readonly priorities?: readonly string[] | undefined;
 }
 
 /** For a service that never queues. */

@@ -36,23 +36,26 @@ import {
 /** The options of the rule. */
 export interface AimdOptions {
   /** Calls allowed in flight at the start. Default 1. */
-  readonly initial?: number;
+  readonly initial?: number | undefined;
   /** Upper bound of the limit. Default 200. */
-  readonly max?: number;
+  readonly max?: number | undefined;
   /** What a decrease leaves of the limit. Nearer to 1 is gentler. Default 0.9. */
-  readonly decreaseRatio?: number;
+  readonly decreaseRatio?: number | undefined;
   /** Weight of the newest window in the moving mean (EWMA). Larger follows faster. Default 0.4. */
-  readonly alpha?: number;
+  readonly alpha?: number | undefined;
   /** How many deviations above the mean count as slower. Larger tolerates more. Default 2.5. */
-  readonly deviationScale?: number;
+  readonly deviationScale?: number | undefined;
   /** Double instead of adding one, until the first decrease. Default false. */
-  readonly slowStart?: boolean;
+  readonly slowStart?: boolean | undefined;
   /** Delay each adjustment by up to this part of the mean RTT, so that clients do not adjust in step. Default 0. */
-  readonly jitter?: number;
+  readonly jitter?: number | undefined;
 }
 
+/** Options after their defaults are filled in. */
+type WithDefaults<Options> = { readonly [name in keyof Options]-?: NonNullable<Options[name]> };
+
 /** The numbers of the control loop. */
-export interface AimdTerms extends Required<AimdOptions> {
+export interface AimdTerms extends WithDefaults<AimdOptions> {
   readonly kind: string;
   readonly capabilities: PolicyCapabilities;
   /** False: measures, but never moves the limit. */

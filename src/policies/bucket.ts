@@ -43,9 +43,9 @@ export interface BucketOptions {
   /** Long-term rate: `'100/s'`, `'500/m'`, `'1/6s'`, or a number of calls a second. */
   readonly rate: Rate;
   /** Calls that may come at once after a quiet period. Default: the count in `rate`, at least 1. */
-  readonly burst?: number;
+  readonly burst?: number | undefined;
   /** The most debt. Default: unbounded for hits on other nodes; by use beyond the cost, what an hour refills, at least a burst. */
-  readonly maxDebt?: number;
+  readonly maxDebt?: number | undefined;
 }
 
 /**

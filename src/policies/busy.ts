@@ -35,11 +35,11 @@ import { type Policy, type State, timeToOpen } from './policy.ts';
 /** Backs off on busy replies, and recovers. */
 export interface BusyOptions {
   /** Recovery per second, as a multiple of the limit that is added to it. Default 3. */
-  readonly recoverRate?: number;
+  readonly recoverRate?: number | undefined;
   /** Or: recovery per second, in calls a second. */
-  readonly recoverValue?: number;
+  readonly recoverValue?: number | undefined;
   /** The limit without busy replies, in calls a second. Default 9,999,999: unlimited in practice. */
-  readonly max?: number;
+  readonly max?: number | undefined;
 }
 
 export const UNLIMITED = 9_999_999;

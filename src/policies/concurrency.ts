@@ -17,9 +17,9 @@ export interface ConcurrencyOptions {
   /** Calls allowed in flight. */
   readonly limit: number;
   /** Guaranteed parts of the limit: `{ live: 0.9, batch: 0.1 }`. Unused parts are lent to other partitions. */
-  readonly partitions?: Readonly<Record<string, number>>;
+  readonly partitions?: Readonly<Record<string, number>> | undefined;
   /** Levels of calls, the most important first: `['user', 'prefetch']`. Lower levels are refused first. */
-  readonly priorities?: readonly string[];
+  readonly priorities?: readonly string[] | undefined;
 }
 
 /** A number is short for `{ limit: n }`. */

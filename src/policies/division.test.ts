@@ -107,7 +107,7 @@ test('divided spacing: keeps the rate of all members together', () => {
 });
 
 describe('divided window', () => {
-  const TEN = { window: { limit: 10, per: '1m', steps: 6 } };
+  const TEN = { window: { limit: 10, per: '1m', steps: 6 } } as const;
 
   test('divided window: members add up to the whole limit, the remainder goes by rank', () => {
     expect(membersOf(TEN, 4).map((one) => one.available(0))).toEqual([3, 3, 2, 2]);

@@ -28,15 +28,15 @@ export interface LockoutOptions {
   /** The failures that lock a key. */
   readonly after: number;
   /** How long failures count, from the first of them on. Default 15 minutes. */
-  readonly within?: Duration;
+  readonly within?: Duration | undefined;
   /** How long the key is locked: the first time, the second, and so on; the last one repeats. Default 1, 5 and 60 minutes. */
-  readonly lock?: Duration | readonly Duration[];
+  readonly lock?: Duration | readonly Duration[] | undefined;
   /** A key that was not locked for this long begins with the first lock again. Default 1 day. */
-  readonly forget?: Duration;
+  readonly forget?: Duration | undefined;
   /** What counts: attempts that do not succeed (default), or refusals by the other rules of an `all`. */
-  readonly on?: LockoutTrigger;
+  readonly on?: LockoutTrigger | undefined;
   /** What a success does: forgets all failures (default), or returns only its own attempt. */
-  readonly onSuccess?: 'reset' | 'return';
+  readonly onSuccess?: 'reset' | 'return' | undefined;
 }
 
 /** What a lock-out counts. */

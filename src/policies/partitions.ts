@@ -196,8 +196,8 @@ function readFractions(
 
 /** What a call names of its limit: its partition, or its level where the limit has priorities. */
 export interface CallClass {
-  readonly partition?: string;
-  readonly level?: string;
+  readonly partition?: string | undefined;
+  readonly level?: string | undefined;
 }
 
 /** The index of a call's partition or level. @throws {ConfigError} if the policy has none of that name. */

@@ -10,7 +10,7 @@ const HOUR = 3_600_000;
 const DAY = 24 * HOUR;
 const at = (iso: string): number => Date.parse(iso);
 
-const TEN_A_DAY = { quota: { limit: 10, per: 'day' } };
+const TEN_A_DAY = { quota: { limit: 10, per: 'day' } } as const;
 
 const scenarios: Record<string, Scenario> = {
   'quota: ten a day, all again at midnight': {

@@ -43,14 +43,14 @@ export interface QuotaOptions {
   /** The period: a unit of the calendar, or a length such as `'15m'`, counted from 1970 in local time or from `anchor`. */
   readonly per: (typeof QUOTA_PERIODS)[number] | Duration;
   /** The time zone of the calendar, such as `'Europe/Berlin'`. Default `'UTC'`. */
-  readonly timeZone?: string;
+  readonly timeZone?: string | undefined;
   /**
    * When periods begin: the day of the month from 1 to 31 (`per: 'month'` only), or a date, or a date and time, on which
    * one period began. A month that is shorter begins its period on its last day. Default: the start of the unit.
    */
-  readonly anchor?: number | string;
+  readonly anchor?: number | string | undefined;
   /** The first day of a week. Default `'monday'`. */
-  readonly weekStartsOn?: (typeof WEEKDAYS)[number];
+  readonly weekStartsOn?: (typeof WEEKDAYS)[number] | undefined;
 }
 
 /** A pool divides periods of at most this length: a member that joins has no part until a period has passed. */

@@ -11,9 +11,10 @@ const FAR = 1e15; // an instant so far out that a double holds only eighths of a
 const WEEK = 7 * 86_400_000;
 
 /** The limit of the reference tables. */
-const seed = (mode: RampMode, more: Partial<RampOptions> = {}) => ({
-  ramp: { min: 10, max: 110, over: '10s', mode, ...more },
-});
+const seed = (mode: RampMode, more: Partial<RampOptions> = {}) =>
+  ({
+    ramp: { min: 10, max: 110, over: '10s', mode, ...more },
+  }) as const;
 
 const scenarios: Record<string, Scenario> = {
   'ramp: a caller gets what remains, and leftovers expire with the second': {

@@ -47,18 +47,18 @@ export interface RampOptions {
   /** Time from `min` to `max` at the fastest. */
   readonly over: Duration;
   /** What makes the level grow. Default relaxed. */
-  readonly mode?: RampMode;
+  readonly mode?: RampMode | undefined;
   /** only-if-used, go-back-n: the percentage of a level that counts as used. Default 100. */
-  readonly threshold?: number;
+  readonly threshold?: number | undefined;
   /** go-back-n: idle time that does not lower the level. Default: every idle second does. */
-  readonly coolDown?: Duration;
+  readonly coolDown?: Duration | undefined;
   /** go-back-n: slope down, in percent of the slope up. Default 100. */
-  readonly rampDown?: number;
+  readonly rampDown?: number | undefined;
   /**
    * How long a level outlives the last call of its key, in this process, in a store or in a snapshot, in whole seconds:
    * after that the ramp begins again at `min`. Default: any time.
    */
-  readonly resumeFor?: Duration;
+  readonly resumeFor?: Duration | undefined;
 }
 
 /** Sixty sixths must be ten: floating-point error tolerated in a whole token. */

@@ -28,9 +28,9 @@ export interface SpacingOptions {
   /** The minimum interval between two permits: `'6s'`, or a number of milliseconds. */
   readonly every: Duration;
   /** Reservations ahead. Default 0: a check is refused with the time to retry, never answered `wait`. */
-  readonly reserve?: number;
+  readonly reserve?: number | undefined;
   /** A permit not used this long after it was due expires. Default: never. */
-  readonly expire?: Duration;
+  readonly expire?: Duration | undefined;
 }
 
 /** Floating-point error tolerated, as a fraction of the interval. */

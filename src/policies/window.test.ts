@@ -8,7 +8,7 @@ import { VirtualClock } from '../testing/virtual-clock.ts';
 import { lendUpTo, takeUpTo } from './policy.ts';
 import { window, windowOfGroup } from './window.ts';
 
-const TEN = { window: { limit: 10, per: '1m', steps: 6 } };
+const TEN = { window: { limit: 10, per: '1m', steps: 6 } } as const;
 
 const scenarios: Record<string, Scenario> = {
   'window: no minute sees more than ten, nor any minute across two': {

@@ -45,7 +45,7 @@ export interface WindowOptions {
    * Steps per window, each at least a millisecond. More steps free calls sooner, for 8 bytes per step and
    * key. Default 16.
    */
-  readonly steps?: number;
+  readonly steps?: number | undefined;
 }
 
 const MAX_STEPS = 1000;

@@ -4,14 +4,14 @@ import { tables } from '../../test/support/ramp-tables.ts';
 import { RAMP_MODES, type RampMode } from '../policies/ramp.ts';
 import { simulateRamp } from './ramp.ts';
 
-const options = (mode: RampMode) => ({ min: 10, max: 110, over: '10s', mode });
+const options = (mode: RampMode) => ({ min: 10, max: 110, over: '10s', mode }) as const;
 const pools = (mode: RampMode, requested: readonly number[], pods = 1) =>
   simulateRamp(options(mode), requested, pods).map(({ pool }) => pool);
 
 describe('ramp simulation', () => {
   for (const { id, mode, min, max, overSeconds, thresholdPercent, rows } of tables) {
     test(`has the pools of the original's table ${id}`, () => {
-      const over = `${overSeconds}s`;
+      const over = `${overSeconds}s` as const;
       const requested = rows.map(({ used }) => used ?? 0);
       const threshold = thresholdPercent;
       const seconds = simulateRamp({ min, max, over, mode, threshold }, requested);

@@ -23,24 +23,24 @@ import { RetryBudget } from './retry-budget.ts';
 /** Which calls are retried, how often and when. */
 export interface RetryOptions {
   /** The most retries per call. Default 3. */
-  readonly maxRetries?: number;
+  readonly maxRetries?: number | undefined;
   /** The longest back-off before the first retry; doubles with each retry. Default 100 ms. */
-  readonly initialDelay?: Duration;
+  readonly initialDelay?: Duration | undefined;
   /** The longest back-off, and the longest Retry-After worth waiting for. Default 30 s. */
-  readonly maxDelay?: Duration;
+  readonly maxDelay?: Duration | undefined;
   /** The most calls backing off at once; one more ends with its last result. Default 1,000. */
-  readonly maxWaiting?: number;
+  readonly maxWaiting?: number | undefined;
   /**
    * The most retries of all calls of the function, as a share of its calls in the last 10 seconds, from 0 to 1; false:
    * no bound. One retry more ends with the result of its last attempt. Default 0.1.
    */
-  readonly budget?: number | false;
+  readonly budget?: number | false | undefined;
   /** Retries a second, in the mean of 10 seconds, that the budget always has. Default 1. */
-  readonly minPerSecond?: number;
+  readonly minPerSecond?: number | undefined;
   /** What is retried: a list of outcomes, or a function that decides. Default busy and timeout. */
-  readonly on?: readonly Outcome[] | ((attempt: Attempt) => boolean);
+  readonly on?: readonly Outcome[] | ((attempt: Attempt) => boolean) | undefined;
   /** Called with the discarded attempt when a retry starts. `n` is 1 for the first retry. */
-  readonly onRetry?: (attempt: Attempt, n: number) => void;
+  readonly onRetry?: ((attempt: Attempt, n: number) => void) | undefined;
 }
 
 /** The result of one attempt. */

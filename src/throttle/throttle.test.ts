@@ -219,7 +219,11 @@ describe('throttle', () => {
     ],
     ['a missing limit', () => throttle(() => 1, {} as never), /`limit` to be/],
     ['a misspelt option', () => throttle(() => 1, { limit: once, kye: 1 } as never), /`kye`/],
-    ['an invalid wait', () => throttle(async () => 1, { limit: once, wait: 'soon' }), /`wait`/],
+    [
+      'an invalid wait',
+      () => throttle(async () => 1, { limit: once, wait: 'soon' as never }),
+      /`wait`/,
+    ],
     [
       'an invalid key',
       () => throttle(() => 1, { limit: once, key: 5 } as never),

@@ -40,23 +40,23 @@ type ResultOf<F extends Callable> = Awaited<ReturnType<F>>;
 /** How `throttle` reads each call. */
 export interface CallOptions<F extends Callable> {
   /** The key a call counts against. Default: one for all calls. */
-  readonly key?: (...args: Parameters<F>) => string;
+  readonly key?: ((...args: Parameters<F>) => string) | undefined;
   /** The cost of a call. Default 1. */
-  readonly cost?: (...args: Parameters<F>) => number;
+  readonly cost?: ((...args: Parameters<F>) => number) | undefined;
   /** What a call really used, from its result: the difference to its cost is given back, or charged. */
-  readonly used?: (result: ResultOf<F>) => number;
+  readonly used?: ((result: ResultOf<F>) => number) | undefined;
   /** The outcome of a call. Default: ok; for an error by its status, code or name: busy, timeout or failed. */
-  readonly outcome?: (error: unknown, result: ResultOf<F> | undefined) => Outcome;
+  readonly outcome?: ((error: unknown, result: ResultOf<F> | undefined) => Outcome) | undefined;
   /** The Retry-After of the server's reply, in ms: no call of this key passes until then. Default: that of an error with a back-pressure status. */
   readonly retryAfter?: (error: unknown, result: ResultOf<F> | undefined) => Millis | undefined;
   /** Retry failed calls: true, a number of retries, or options. Default: no retry. */
-  readonly retry?: boolean | number | RetryOptions;
+  readonly retry?: boolean | number | RetryOptions | undefined;
   /** Wait for a permit, as long as it takes (true) or at most this long. Default false. */
-  readonly wait?: boolean | Duration;
+  readonly wait?: boolean | Duration | undefined;
   /** Ends the wait when it aborts: one signal for all calls, or one from a call's arguments. */
-  readonly signal?: AbortSignal | ((...args: Parameters<F>) => AbortSignal | undefined);
+  readonly signal?: AbortSignal | ((...args: Parameters<F>) => AbortSignal | undefined) | undefined;
   /** In a queue ordered by priority, higher goes first. Default 0. */
-  readonly priority?: (...args: Parameters<F>) => number;
+  readonly priority?: ((...args: Parameters<F>) => number) | undefined;
   /** In a queue of order `fair`: the flow of a call, such as its user. */
   readonly flow?: (...args: Parameters<F>) => string | undefined;
   /** The weight of the flow. Default 1. */
@@ -70,14 +70,18 @@ export interface CallOptions<F extends Callable> {
   /** The level of a call, of a limit with `priorities`. Default: the lowest. */
   readonly level?: (...args: Parameters<F>) => string | undefined;
   /** For a refused call: throw a DeniedError (default), return undefined (skip), or return this function's result. */
-  readonly onDeny?: 'throw' | 'skip' | ((denial: Denial, ...args: Parameters<F>) => ResultOf<F>);
+  readonly onDeny?:
+    | 'throw'
+    | 'skip'
+    | ((denial: Denial, ...args: Parameters<F>) => ResultOf<F>)
+    | undefined;
 }
 
 /** Options of `throttle`: its own limit, or a shared limiter. */
 export type ThrottleOptions<F extends Callable> = CallOptions<F> &
   (
-    | (LimiterOptions & { readonly limiter?: never })
-    | { readonly limiter: Limiter | RemoteLimiter; readonly limit?: never }
+    | (LimiterOptions & { readonly limiter?: undefined })
+    | { readonly limiter: Limiter | RemoteLimiter; readonly limit?: undefined }
   );
 
 /** A function whose refused calls return undefined. */
@@ -90,10 +94,10 @@ export type Throttled<F, L = Limiter | RemoteLimiter> = F & { readonly limiter: 
 
 /** Options a function that is not async can have: it neither waits nor retries. */
 interface SyncOptions {
-  readonly wait?: false;
-  readonly retry?: false;
-  readonly backend?: never;
-  readonly limiter?: Limiter;
+  readonly wait?: false | undefined;
+  readonly retry?: false | undefined;
+  readonly backend?: undefined;
+  readonly limiter?: Limiter | undefined;
 }
 
 /**

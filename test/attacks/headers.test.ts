@@ -67,7 +67,7 @@ describe('header flood', () => {
     '%s: cut headers are refused, others count',
     async (name) => {
       const options = {
-        limit: { bucket: { rate: '1/h', burst: 3 } },
+        limit: { bucket: { rate: '1/h', burst: 3 } } as const,
         trustProxy: ['127.0.0.1'],
         skip: (request: unknown) => !JSON.stringify(headersOf(request)).includes('203.0.113.9'),
       };

@@ -84,7 +84,7 @@ class PodCluster {
       leave: async (...args) => (life.isDead ? undefined : inner.leave(...args)),
     };
     const membership = pool(store, { id, clock, sync: 50, memberTimeout: 1500 });
-    const limit = { ramp: { min: LIMIT, max: LIMIT, over: '1s' } };
+    const limit = { ramp: { min: LIMIT, max: LIMIT, over: '1s' } } as const;
     return { life, membership, limited: limiter({ limit, backend: membership, clock }) };
   }
 

@@ -240,7 +240,7 @@ function contractTests(start: () => Promise<RedisHarness>): void {
     expect(() => redis(first.client, { prefix: 'a{b}' })).toThrow('backend.prefix');
     expect(() => redis(first.client, { prefix: 5 as never })).toThrow('backend.prefix');
     expect(() => shared({ adaptive: {} })).toThrow('made of bucket, spacing, ramp');
-    const window = { limit: 5, per: '1m', steps: 1000 };
+    const window = { limit: 5, per: '1m', steps: 1000 } as const;
     expect(() => shared({ window }, { prefetch: 5 })).toThrow('backend.prefetch');
     expect(() => shared({ all: Array(4).fill({ window }) })).toThrow('windows of fewer `steps`');
   });

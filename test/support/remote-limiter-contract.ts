@@ -3,6 +3,7 @@
  */
 
 import { expect, test, vi } from 'vitest';
+import type { Duration } from '../../src/core/duration.ts';
 import type { RemoteLimiter } from '../../src/limiter/async-limiter.ts';
 import type { AvailabilityEvent } from '../../src/limiter/events.ts';
 import type { Limit } from '../../src/policies/limit.ts';
@@ -169,7 +170,7 @@ export function remoteLimiterContract({
   });
 
   test('acquire: queue.max bounds waiters over all keys; a call granted at once does not count', async () => {
-    for (const limit of [{ every: '1h' }, { every: 3000, reserve: 1 }]) {
+    for (const limit of [{ every: '1h' }, { every: 3000, reserve: 1 }] as const) {
       const api = createShared({ spacing: limit }, { queue: { max: 2 } });
       const keys = ['a', 'b', 'c', 'd'].map((key) => `${key} ${limit.every}`);
       const first = await Promise.all(keys.map((key) => api.acquire(key)));
@@ -214,7 +215,7 @@ export function remoteLimiterContract({
   });
 
   test('window: two processes share one count, and unused cost comes back', async () => {
-    const limit = { window: { limit: 5, per: '1h' } };
+    const limit = { window: { limit: 5, per: '1h' } } as const;
     const [a, b] = [createShared(limit), createShared(limit, { isSecondProcess: true })];
     expect(await a.check('alice', 2)).toEqual({ verdict: 'allow', remaining: 3 });
     const permit = await b.tryAcquire('alice', 3);
@@ -441,7 +442,7 @@ export function remoteLimiterContract({
   });
 
   test('change: a window keeps what counts with another limit, period and number of steps', async () => {
-    const windowLimit = (limit: number, per: string, steps = 16): Limit => ({
+    const windowLimit = (limit: number, per: Duration, steps = 16): Limit => ({
       window: { limit, per, steps },
     });
     const first = windowLimit(20, '1h');

@@ -24,7 +24,7 @@ function draftHeaders(limit: Limit, calls = 0, name = 'api'): string[] {
 
 describe('HeaderWriter: draft headers', () => {
   test('bucket: burst, remaining, and time to full', () => {
-    const limit = { bucket: { rate: '10/s', burst: 100 } };
+    const limit = { bucket: { rate: '10/s', burst: 100 } } as const;
     expect(draftHeaders(limit)).toEqual(['"api";q=100;w=10', '"api";r=100;t=0']);
     expect(draftHeaders(limit, 25)).toEqual(['"api";q=100;w=10', '"api";r=75;t=3']);
     expect(draftHeaders(limit, 100)).toEqual(['"api";q=100;w=10', '"api";r=0;t=1']);
@@ -41,7 +41,7 @@ describe('HeaderWriter: draft headers', () => {
 
   test('quota: the limit, the length of the period and the time to its end', () => {
     const clock = new VirtualClock(Date.parse('2026-03-31T12:00Z'));
-    const limit = { quota: { limit: 50, per: 'month', timeZone: 'Europe/Berlin' } };
+    const limit = { quota: { limit: 50, per: 'month', timeZone: 'Europe/Berlin' } } as const;
     const api = limiter({ limit, name: 'api', clock });
     const write = () => new HeaderWriter('both').write(api.inspect('k').rules);
     const window = 31 * 86_400 - 3600; // clocks went forward in March
@@ -70,7 +70,7 @@ describe('HeaderWriter: draft headers', () => {
   test('several rules: one item each, in order', () => {
     const limit = {
       all: [{ bucket: { rate: '1/s', burst: 5 } }, { bucket: { rate: '100/h' } }],
-    };
+    } as const;
     expect(draftHeaders(limit, 1)).toEqual([
       '"api.bucket";q=5;w=5, "api.bucket-2";q=100;w=3600',
       '"api.bucket";r=4;t=1, "api.bucket-2";r=99;t=36',
@@ -97,7 +97,7 @@ describe('HeaderWriter: draft headers', () => {
     api.check('k');
     api.settle('k', { outcome: 'busy' });
     expect(headers()).toMatchObject({ 'X-RateLimit-Remaining': '0', RateLimit: '"api";r=0;t=1' });
-    const limit = { all: [{ busy: {} }, { bucket: { rate: '1/s', burst: 5 } }] };
+    const limit = { all: [{ busy: {} }, { bucket: { rate: '1/s', burst: 5 } }] } as const;
     expect(draftHeaders(limit, 1)).toEqual(['"api.bucket";q=5;w=5', '"api.bucket";r=4;t=1']);
   });
 

@@ -19,7 +19,7 @@ import {
 type Options = Partial<HttpOptions<PlainRequest>>;
 
 const clock = new VirtualClock();
-const two = { limit: { bucket: { rate: '1/s', burst: 2 } }, name: 'api', clock };
+const two = { limit: { bucket: { rate: '1/s', burst: 2 } }, name: 'api', clock } as const;
 const make = (options: Options = {}) =>
   requestLimiter({ ...('limiter' in options ? {} : two), ...options } as HttpOptions<PlainRequest>);
 const from = (remoteAddress: string | undefined, headers = {}): PlainRequest => ({
@@ -41,7 +41,7 @@ describe('requestLimiter: key', () => {
   });
 
   test('one key for the whole server, where every rule of the limit protects its capacity', () => {
-    const quota = { bucket: { rate: '1/s' } };
+    const quota = { bucket: { rate: '1/s' } } as const;
     const ofLimit = (limit: Limit) => key(alice, { limit });
     expect(ofLimit({ adaptive: {} })).toBe('server');
     expect(ofLimit({ concurrency: 5 })).toBe('server');
@@ -155,7 +155,7 @@ describe('requestLimiter: refused', () => {
   });
 
   test('Retry-After: a higher cost waits until it fits', () => {
-    const limit = { bucket: { rate: '1/s', burst: 10 } };
+    const limit = { bucket: { rate: '1/s', burst: 10 } } as const;
     const limited = make({ limit, cost: ({ url }) => Number(url?.slice(1)) });
     limited.check({ ...alice, url: '/8' });
     expect(summary(limited.check({ ...alice, url: '/7' }))).toEqual([
@@ -180,7 +180,7 @@ describe('requestLimiter: refused', () => {
         { spacing: { every: '30s' } },
         { bucket: { rate: 100 } },
       ],
-    };
+    } as const;
     const limited = make({ limit });
     limited.check(alice);
     expect(summary(limited.check(alice)).slice(0, 2)).toEqual([429, '30']);
@@ -197,7 +197,7 @@ describe('requestLimiter: refused', () => {
   });
 
   test('429 if a quota is exhausted, whatever else refuses', () => {
-    const limit = { all: [{ concurrency: 1 }, { bucket: { rate: '1/m', burst: 1 } }] };
+    const limit = { all: [{ concurrency: 1 }, { bucket: { rate: '1/m', burst: 1 } }] } as const;
     const limited = make({ limit });
     limited.check(alice);
     expect(summary(limited.check(alice)).slice(0, 2)).toEqual([429, '60']);
@@ -205,7 +205,7 @@ describe('requestLimiter: refused', () => {
   });
 
   test('503 if only the concurrency limit refuses', () => {
-    const limit = { all: [{ concurrency: 1 }, { bucket: { rate: '1/m', burst: 9 } }] };
+    const limit = { all: [{ concurrency: 1 }, { bucket: { rate: '1/m', burst: 9 } }] } as const;
     const limited = make({ limit });
     limited.check(alice);
     const [status, retryAfter, , policies] = summary(limited.check(alice));
@@ -356,7 +356,7 @@ describe('requestLimiter: option maxEventLoopDelay', () => {
 
   test('is off for quotas and for limits per client, unless it is set', () => {
     const isShed = (options: Options) => overload(options).stats.denied > 0;
-    const quota = { bucket: { rate: '1000000/s' } };
+    const quota = { bucket: { rate: '1000000/s' } } as const;
     expect(isShed({ limit: quota })).toBe(false);
     expect(isShed({ ...guard, key: 'ip' })).toBe(false);
     expect(isShed({ ...guard, maxEventLoopDelay: false })).toBe(false);

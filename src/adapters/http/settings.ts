@@ -20,37 +20,42 @@ export interface RequestOptions<Request> {
    * requests. Default: `'server'` for limits that protect capacity (concurrency, adaptive, busy), else `'ip'`. Where the
    * header is missing, or the function returns nothing or an invalid key, the address is used.
    */
-  readonly key?: 'ip' | 'server' | { readonly header: string } | ((request: Request) => RequestKey);
+  readonly key?:
+    | 'ip'
+    | 'server'
+    | { readonly header: string }
+    | ((request: Request) => RequestKey)
+    | undefined;
   /** The cost of a request. Default 1, also where the function returns no number of at least 0. */
-  readonly cost?: (request: Request) => number;
+  readonly cost?: ((request: Request) => number) | undefined;
   /** Requests to admit without counting them: any truthy result. */
-  readonly skip?: (request: Request) => unknown;
+  readonly skip?: ((request: Request) => unknown) | undefined;
   /** The partition of an adaptive limit that a request belongs to; none if the limit has no such partition. */
   readonly partition?: (request: Request) => string | null | undefined;
   /** The level of a request, of a limit with `priorities`; the lowest if the limit has no such level. */
   readonly level?: (request: Request) => string | null | undefined;
   /** Which proxies to trust for X-Forwarded-For. Default: the framework's setting, else none. */
-  readonly trustProxy?: TrustProxy;
+  readonly trustProxy?: TrustProxy | undefined;
   /** The address of a connection, for runtimes where the adapter cannot know it. */
   readonly address?: (request: Request) => string | null | undefined;
   /** How many bits of an IPv6 address identify a client. Default 64. */
-  readonly ipv6Prefix?: number;
+  readonly ipv6Prefix?: number | undefined;
   /** Which rate limit headers responses carry; false: none. Default draft, with the key `'server'` none. */
-  readonly headers?: HeaderKind | false;
+  readonly headers?: HeaderKind | false | undefined;
   /** Decide and count, but never refuse. Responses stay as they are, unless `headers` is set. */
-  readonly shadow?: boolean;
+  readonly shadow?: boolean | undefined;
   /** Queue requests that are over the limit: true, or for at most this long. Default false. */
-  readonly wait?: boolean | Duration;
+  readonly wait?: boolean | Duration | undefined;
   /** Shed requests while the event loop is later than this. Default 100 ms where a limit protects the server's capacity. */
-  readonly maxEventLoopDelay?: Duration | false;
+  readonly maxEventLoopDelay?: Duration | false | undefined;
   /** The outcome of a request by the status of its response; undefined: the default. */
   readonly outcome?: (request: Request, status: number) => Outcome | undefined;
   /** Changes a refusal; what the result leaves out stays as it is. */
   readonly refuse?: (refusal: RefusalResponse, request: Request) => RefusalOverrides | undefined;
   /** When the limiter fails: admit the request (fail open, the default), or answer 503 (fail closed). */
-  readonly onUnavailable?: 'allow' | 'deny';
+  readonly onUnavailable?: 'allow' | 'deny' | undefined;
   /** Receives errors of the limiter and of function options. Default: one process warning per limit. */
-  readonly onError?: (error: unknown) => void;
+  readonly onError?: ((error: unknown) => void) | undefined;
 }
 
 /** A key as a function may return it: user ids may be numbers; for null and undefined the address is used. */

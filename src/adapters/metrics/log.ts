@@ -75,9 +75,9 @@ export type Logger =
 /** Options of `logLimiting`. */
 export interface LogOptions {
   /** The minimum interval between lines of one limit. Default 5 s. */
-  readonly every?: Duration;
+  readonly every?: Duration | undefined;
   /** Which kinds of events to log. Default: all but waited. */
-  readonly events?: readonly LimitingKind[];
+  readonly events?: readonly LimitingKind[] | undefined;
 }
 
 const DEFAULT_EVERY_MS: Millis = 5000;

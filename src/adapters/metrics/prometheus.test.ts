@@ -84,7 +84,7 @@ describe('prometheus', () => {
 
   test('counts the slots that check reserved ahead, and not the calls that waited', async () => {
     const clock = new VirtualClock();
-    const limit = { spacing: { every: '1s', reserve: 2 } };
+    const limit = { spacing: { every: '1s', reserve: 2 } } as const;
     const token = limiter({ name: 'token', limit, clock });
     const metrics = prometheus(token);
     for (let n = 0; n < 4; n++) token.check('a'); // allow, wait, wait, deny

@@ -30,7 +30,7 @@ import {
 /** Options of `prometheus`. */
 export interface PrometheusOptions {
   /** For limits that learn: how many keys get series of their own. 0: none. Default 20. */
-  readonly maxKeys?: number;
+  readonly maxKeys?: number | undefined;
 }
 
 /** Exports metrics of limiters for a scrape. */

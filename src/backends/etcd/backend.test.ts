@@ -224,7 +224,7 @@ describe('etcd backend on faulty registers', () => {
     let started = 0;
     await fc.assert(
       fc.asyncProperty(fc.nat(), faultSets, async (seed, faults) => {
-        const limit = { quota: { limit: 5, per: '2h' } };
+        const limit = { quota: { limit: 5, per: '2h' } } as const;
         const { starts } = await run({ seed, limit, faults, ms: 600 });
         started += starts.length;
         // Clocks differ by up to two hours: at most two boundaries are crossed, once each.
@@ -236,7 +236,7 @@ describe('etcd backend on faulty registers', () => {
   }, 120_000);
 
   test('ramp: no second of the register has more than its level', async () => {
-    const limit = { ramp: { min: 5, max: 5, over: '1s' } };
+    const limit = { ramp: { min: 5, max: 5, over: '1s' } } as const;
     await fc.assert(
       fc.asyncProperty(fc.nat(), faultSets, async (seed, faults) => {
         const { starts } = await run({ seed, limit, faults, ms: 2500 });

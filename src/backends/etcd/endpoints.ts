@@ -9,8 +9,8 @@ import type { EtcdHttpOptions, EtcdTls } from './transport.ts';
 export interface EtcdConnectionOptions {
   /** Servers of one cluster, such as `https://etcd-0:2379`: the first is used until it fails, then the next. */
   readonly endpoints: string | readonly string[];
-  readonly auth?: { readonly name: string; readonly password: string };
-  readonly tls?: EtcdTls;
+  readonly auth?: { readonly name: string; readonly password: string } | undefined;
+  readonly tls?: EtcdTls | undefined;
 }
 
 const MAX_ENDPOINTS = 20;

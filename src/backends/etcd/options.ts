@@ -24,13 +24,13 @@ import { EtcdHttp } from './transport.ts';
 /** Options of `etcd()`. */
 export interface EtcdOptions extends EtcdConnectionOptions {
   /** Prefix of all keys in etcd. Default `/sluice/limits/`. */
-  readonly prefix?: string;
+  readonly prefix?: string | undefined;
   /** How long a call waits for a decision. Default 1 s. */
-  readonly deadline?: Duration;
+  readonly deadline?: Duration | undefined;
   /** How long after it is due a permit may start; permits are further apart by as much. Default: 2 % of `every` or `per`, 5 to 50 ms. */
-  readonly startTolerance?: Duration;
+  readonly startTolerance?: Duration | undefined;
   /** The decision while there is no quorum. Default `deny`; with `allow` the limit does not hold then. */
-  readonly onUnavailable?: EtcdOnUnavailable;
+  readonly onUnavailable?: EtcdOnUnavailable | undefined;
 }
 
 /** Shares a limit through etcd. @throws {ConfigError} on invalid options. */

@@ -430,7 +430,7 @@ describe('groups over HTTP', () => {
     const ports = await freePorts(2);
     const at = ports.map((port) => `http://127.0.0.1:${port}`);
     return ['a', 'b'].map((self, n) => ({
-      deadline: '5s', // on a busy machine a shorter one would lose loans
+      deadline: '5s' as const, // on a busy machine a shorter one would lose loans
       ...{ self, key: keys[n], listen: { port: ports[n] } },
       groups: { a: n === 0 ? {} : { at: at[0] }, b: n === 1 ? {} : { at: at[1] } },
     }));

@@ -34,11 +34,11 @@ import type { BorrowRequest, GroupTransport } from './transport.ts';
 /** One group of `groups`. */
 export interface GroupOptions {
   /** Relative to the weights of the other groups. Default 1. */
-  readonly weight?: number;
+  readonly weight?: number | undefined;
   /** Guaranteed fraction of the limit, from 0 to 1. Default 0. */
-  readonly min?: number;
+  readonly min?: number | undefined;
   /** Base URLs of its processes, or of their load balancer. Not needed for `self`. */
-  readonly at?: string | readonly string[];
+  readonly at?: string | readonly string[] | undefined;
 }
 
 /** The groups, and how this process takes part. */
@@ -47,22 +47,22 @@ export interface GroupsOptions {
   readonly self: string;
   readonly groups: Readonly<Record<string, GroupOptions>>;
   /** Where this process lends to other groups. Default: it does not. */
-  readonly listen?: { readonly port: number; readonly host?: string };
+  readonly listen?: { readonly port: number; readonly host?: string } | undefined;
   /** Shared secret of all groups. */
-  readonly key?: string;
+  readonly key?: string | undefined;
   /** Fraction of its burst that a group reserves for its own calls, from 0 to 1. Default 0.5. */
-  readonly reserve?: number;
+  readonly reserve?: number | undefined;
   /** A borrow request that takes longer has failed. Default 500 ms. */
-  readonly deadline?: Duration;
+  readonly deadline?: Duration | undefined;
   /** Transport between groups. Default: HTTP. */
-  readonly transport?: GroupTransport;
-  readonly clock?: Clock;
+  readonly transport?: GroupTransport | undefined;
+  readonly clock?: Clock | undefined;
 }
 
 /** A group whose bucket its processes hold. */
 export interface LocalBucketOptions extends GroupsOptions {
   /** The backend that holds it: `peers(...)`. Default: this process. */
-  readonly bucket?: BackendFactory;
+  readonly bucket?: BackendFactory | undefined;
 }
 
 /** A group whose bucket a server holds. */

@@ -13,14 +13,14 @@ import { type DatagramHandler, type Transport, zeroCounts } from './transport.ts
 
 export interface MemoryHubOptions {
   readonly clock: Clock;
-  readonly seed?: number;
+  readonly seed?: number | undefined;
   /** Probability that a datagram is lost, and that it is duplicated. */
-  readonly loss?: number;
-  readonly duplication?: number;
+  readonly loss?: number | undefined;
+  readonly duplication?: number | undefined;
   /** Delay range, drawn for each copy: a wide range reorders datagrams. */
-  readonly delayMs?: readonly [from: Millis, to: Millis];
+  readonly delayMs?: readonly [from: Millis, to: Millis] | undefined;
   /** What the transports report as `isLoopback`. Default true. */
-  readonly isLoopback?: boolean;
+  readonly isLoopback?: boolean | undefined;
 }
 
 /** Datagrams in flight; further ones are lost. */

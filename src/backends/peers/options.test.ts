@@ -126,7 +126,7 @@ describe('peers: options', () => {
     expect(() => join(quiet(), { interval: '2s', peerTimeout: '5s' })).toThrow(
       /`peerTimeout` to be at least 3 times `interval`, got "5s"/,
     );
-    for (const options of [{ interval: '1m' }, { interval: '1s', peerTimeout: '3s' }])
+    for (const options of [{ interval: '1m' }, { interval: '1s', peerTimeout: '3s' }] as const)
       join(quiet(), options);
   });
 

@@ -30,23 +30,23 @@ export interface PeersOptions {
    * Shared secret of the fleet: encrypts every datagram. Required unless the transport is loopback only. While it is
    * changed, a list: the first key encrypts, each of them decrypts.
    */
-  readonly key?: FleetKey;
+  readonly key?: FleetKey | undefined;
   /** Secret of the key hash, the same on all nodes. Default: the key. Required with several keys. */
-  readonly seed?: string;
+  readonly seed?: string | undefined;
   /** Display name of this node. Default: host name and process id. */
-  readonly name?: string;
+  readonly name?: string | undefined;
   /** `eager` (default) reports hits at once, within `maxReports`; `periodic` only every `interval`. */
-  readonly exchange?: 'eager' | 'periodic';
+  readonly exchange?: 'eager' | 'periodic' | undefined;
   /** Time between two reports. Default 100 ms. */
-  readonly interval?: Duration;
+  readonly interval?: Duration | undefined;
   /** `eager`: pending hits of one key that trigger an early report. Default 1. */
-  readonly flushThreshold?: number;
+  readonly flushThreshold?: number | undefined;
   /** Early reports per second; above it, hits are batched into fewer reports. Default 100. */
-  readonly maxReports?: number;
+  readonly maxReports?: number | undefined;
   /** A peer that was silent for this long is gone. Default 5 s, at least three intervals. */
-  readonly peerTimeout?: Duration;
-  readonly clock?: Clock;
-  readonly random?: Random;
+  readonly peerTimeout?: Duration | undefined;
+  readonly clock?: Clock | undefined;
+  readonly random?: Random | undefined;
 }
 
 /** This process's membership in a fleet: the `backend` of its limiters. */

@@ -40,7 +40,7 @@ describe.each(EXCHANGES)('peers: a new node (%s)', (exchange) => {
     const [fast, slow] = [
       { rate: '10/s', burst: 10 },
       { rate: '3600/h', burst: 3600 },
-    ];
+    ] as const;
     const { join, pass } = fleetWith({ all: [{ bucket: fast }, { bucket: slow }] }, { exchange });
     const old = await join();
     await pass(1500);

@@ -42,11 +42,11 @@ export interface UdpGroupOptions {
   /** Group and port, such as `239.0.0.1:7613`, `[ff05::7613]:7613` or `[ff02::7613%eth0]:7613`. */
   readonly group: string;
   /** Address of the interface, for IPv6 with its name: `::%eth0`. `127.0.0.1`: this machine only. */
-  readonly interface?: string;
+  readonly interface?: string | undefined;
   /** Multicast TTL: the number of network hops (default 1: no router). */
-  readonly ttl?: number;
+  readonly ttl?: number | undefined;
   /** Port for replies (default: any free port). */
-  readonly replyPort?: number;
+  readonly replyPort?: number | undefined;
 }
 
 /** A list of addresses, or a name that resolves to all of them. */
@@ -54,9 +54,9 @@ export interface UdpPeersOptions {
   /** Addresses or names, with port. A name stands for every address it resolves to. */
   readonly peers: string | readonly string[];
   /** Listening address (default: the port of the first peer; on loopback if all peers are). */
-  readonly bind?: string;
+  readonly bind?: string | undefined;
   /** Interval of DNS lookups (default 30 s, at least 1 s). */
-  readonly resolveEvery?: string | number;
+  readonly resolveEvery?: string | number | undefined;
 }
 
 /** Replaceable for tests. */

@@ -41,7 +41,7 @@ describe('peers: sliding window', () => {
   test('a new node gets what still counts, of each rule of `all`', async () => {
     const limit = {
       all: [{ window: { limit: 100, per: '10m' } }, { bucket: { rate: 0.001, burst: 80 } }],
-    };
+    } as const;
     const { join, pass } = fleetWith(limit);
     const old = await join();
     await pass(1500);

@@ -5,7 +5,7 @@ import { PEER_DEFAULTS } from './context.ts';
 import { MemoryHub } from './memory-transport.ts';
 import type { RejectedSource } from './rejected-sources.ts';
 
-const LIMIT = { bucket: { rate: '1/h', burst: 100 } };
+const LIMIT = { bucket: { rate: '1/h', burst: 100 } } as const;
 const KEY = 'a key for the tests';
 const FORGOTTEN_AFTER_MS = PEER_DEFAULTS.retransmitBufferMs + PEER_DEFAULTS.peerTimeoutMs + 2000;
 

@@ -84,6 +84,6 @@ describe('dns pool', () => {
 
   test('dns pool: refuses invalid options', () => {
     expect(() => dnsPool('')).toThrow('`host`');
-    expect(() => dnsPool('a', { every: 'often' })).toThrow('`every`');
+    expect(() => dnsPool('a', { every: 'often' as never })).toThrow('`every`');
   });
 });

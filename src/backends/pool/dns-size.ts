@@ -24,15 +24,15 @@ import type { PoolStore } from './store.ts';
 /** Options of `dnsPool`. */
 export interface DnsPoolOptions {
   /** Time between look-ups. Default 5 s. */
-  readonly every?: Duration;
+  readonly every?: Duration | undefined;
   /** Deadline of a look-up. Default 2 s. */
-  readonly deadline?: Duration;
+  readonly deadline?: Duration | undefined;
   /** Which address family counts: a pod may have both. Default 4. */
-  readonly family?: 4 | 6;
-  readonly clock?: Clock;
+  readonly family?: 4 | 6 | undefined;
+  readonly clock?: Clock | undefined;
   /** Replaces the system's look-up and interface list. */
-  readonly lookup?: AddressLookup;
-  readonly localAddresses?: LocalAddresses;
+  readonly lookup?: AddressLookup | undefined;
+  readonly localAddresses?: LocalAddresses | undefined;
 }
 
 type AddressLookup = (name: string, family: 4 | 6) => Promise<readonly string[]>;

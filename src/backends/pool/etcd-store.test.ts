@@ -47,12 +47,12 @@ if (etcdServer() !== undefined) {
     });
 
     test('etcd pool store: authenticates, and reports missing and wrong passwords', async () => {
-      const root = { name: 'root', password: 'secret' };
+      const root = { name: 'root', password: 'secret' } as const;
       await call('auth/user/add', root);
       await call('auth/role/add', { name: 'root' });
       await call('auth/user/grant', { user: 'root', role: 'root' });
       await call('auth/enable', {});
-      const patient = { endpoints: [address], deadline: '5s' }; // etcd is slow to verify a password
+      const patient = { endpoints: [address], deadline: '5s' } as const; // etcd is slow to verify a password
       const open = etcdStore(patient);
       await expect(open.sync('p', REQUEST, OPTIONS)).rejects.toThrow(/status 4\d\d: .*user name/);
       const wrong = etcdStore({ ...patient, auth: { ...root, password: 'guess' } });

@@ -27,10 +27,10 @@ import type { PoolStore } from './store.ts';
 /** Options of `etcdStore`. */
 export interface EtcdStoreOptions extends EtcdConnectionOptions {
   /** Prefix of the keys of pools. Default `/sluice/pools/`. */
-  readonly prefix?: string;
+  readonly prefix?: string | undefined;
   /** Deadline of a sync. Default 500 ms. */
-  readonly deadline?: Duration;
-  readonly clock?: Clock;
+  readonly deadline?: Duration | undefined;
+  readonly clock?: Clock | undefined;
 }
 
 /** @throws {ConfigError} if an option is invalid. */

@@ -25,10 +25,10 @@ import type { PoolStore } from './store.ts';
 /** Options of `natsStore`. */
 export interface NatsStoreOptions {
   /** Default `sluice-pools`. */
-  readonly bucket?: string;
+  readonly bucket?: string | undefined;
   /** Deadline of a sync. Default 500 ms. */
-  readonly deadline?: Duration;
-  readonly clock?: Clock;
+  readonly deadline?: Duration | undefined;
+  readonly clock?: Clock | undefined;
 }
 
 /** JetStream's error code for a changed revision. */

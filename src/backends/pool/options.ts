@@ -28,19 +28,19 @@ import type { PoolMemberRecord, PoolStore } from './store.ts';
 /** Options of `pool`. */
 export interface PoolOptions {
   /** Processes with the same name in the same store divide their limits. Default `sluice`. */
-  readonly name?: string;
+  readonly name?: string | undefined;
   /** Id of this process, for display. Default: host name and a random number. */
-  readonly id?: string;
+  readonly id?: string | undefined;
   /** Time between syncs. Default 100 ms. */
-  readonly sync?: Duration;
+  readonly sync?: Duration | undefined;
   /** A member that has not synced for this long is dropped, and its part is free. Default 2 s. */
-  readonly memberTimeout?: Duration;
+  readonly memberTimeout?: Duration | undefined;
   /** How long the last agreed size is used while the store is unavailable. Default 10 s. */
-  readonly staleFor?: Duration;
+  readonly staleFor?: Duration | undefined;
   /** What happens then: `deny` (default, fail closed), `allow` (fail open), or `keep` the last agreed size. */
-  readonly onUnavailable?: PoolOnUnavailable;
-  readonly clock?: Clock;
-  readonly random?: Random;
+  readonly onUnavailable?: PoolOnUnavailable | undefined;
+  readonly clock?: Clock | undefined;
+  readonly random?: Random | undefined;
 }
 
 /** Membership of this process in a pool: the `backend` of its limiters. */

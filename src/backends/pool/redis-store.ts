@@ -29,9 +29,9 @@ import type { PoolMemberRecord, PoolStore } from './store.ts';
 /** Options of `redisStore`. */
 export interface RedisStoreOptions {
   /** Prefix of all keys in Redis. Default `sluice`. */
-  readonly prefix?: string;
+  readonly prefix?: string | undefined;
   /** How long a sync waits for Redis. Default 500 ms. */
-  readonly deadline?: Duration;
+  readonly deadline?: Duration | undefined;
 }
 
 /** Calls that the client may queue while it has no connection. */

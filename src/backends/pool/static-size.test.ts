@@ -11,7 +11,7 @@ const REQUEST = { id: 'a', seq: 1, using: { size: 0, rank: -1, round: 0 } };
 describe('static pool', () => {
   test('static pool: divides a limit at once', async () => {
     const clock = new VirtualClock(5_000);
-    const limit = { ramp: { min: 100, max: 100, over: '1s' } };
+    const limit = { ramp: { min: 100, max: 100, over: '1s' } } as const;
     const pods = [0, 1, 2].map((rank) => pool(fixedPool(3, rank, clock), { clock }));
     const limiters = pods.map((membership) => limiter({ limit, backend: membership, clock }));
     await clock.advanceAsync(0);
@@ -23,7 +23,7 @@ describe('static pool', () => {
   test('static pool: a member whose process was suspended keeps its part', async () => {
     const inner = new VirtualClock(5_000);
     const suspended = new StallableClock(inner);
-    const limit = { ramp: { min: 100, max: 100, over: '1s' } };
+    const limit = { ramp: { min: 100, max: 100, over: '1s' } } as const;
     const pods = pool(fixedPool(4, 0, suspended), { clock: suspended });
     const api = limiter({ limit, backend: pods, clock: suspended });
     await inner.advanceAsync(500);

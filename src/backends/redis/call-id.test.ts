@@ -52,7 +52,7 @@ describe.skipIf(!redisServer())('ids of calls in Redis', () => {
   });
 
   test('id: a reserved slot keeps its due time for a repeated check', async () => {
-    const limit = { spacing: { every: '1h', reserve: 2 } };
+    const limit = { spacing: { every: '1h', reserve: 2 } } as const;
     const [a, b] = [shared(limit), shared(limit, fixture.secondClient)];
     await a.check('k');
     const first = await a.check('k', 1, { id: 'x' });

@@ -145,7 +145,7 @@ describe.skipIf(redisServer() === undefined).each([
   });
 
   test('reservations are returned', async () => {
-    const limit = { spacing: { every: '1h', reserve: 9 } };
+    const limit = { spacing: { every: '1h', reserve: 9 } } as const;
     const [{ api }, other] = [shared(limit), shared(limit)];
     await api.check('token');
     const waiting = [api.acquire('token'), api.acquire('token')];

@@ -173,7 +173,7 @@ describe.skipIf(redisServer() === undefined).each([
   test('a permit that another process gives back wakes the head at once', async () => {
     const [a, b] = [stage.firstClient, stage.secondClient].map(({ client }) => {
       const backend = redis(client, { fairQueue: true, deadline: 500 });
-      const limit = { bucket: { rate: '1/h', burst: 1 } };
+      const limit = { bucket: { rate: '1/h', burst: 1 } } as const;
       return limiter({ name: 'api', limit, backend });
     });
     stage.limiters.push(a, b);

@@ -109,7 +109,7 @@ export interface FairQueueOptions {
   readonly maxWaiters: number;
   readonly keepAlive: boolean;
   /** Default fifo. */
-  readonly order?: FleetOrder;
+  readonly order?: FleetOrder | undefined;
   /** Whether Redis grants permits before they open. */
   readonly grantsAhead: boolean;
   /** Decides while Redis is unavailable. */

@@ -6,6 +6,7 @@ import { nodeRedis } from '../../../test/support/redis-clients.ts';
 import { redisFixture } from '../../../test/support/redis-fixture.ts';
 import { redisServer } from '../../../test/support/services.ts';
 import { systemClock } from '../../core/clock.ts';
+import type { Rate } from '../../core/duration.ts';
 import { limiter } from '../../limiter/limiter.ts';
 import { type RedisOptions, redis } from './options.ts';
 
@@ -16,7 +17,7 @@ const PER_SECOND = 20;
 describe.skipIf(redisServer() === undefined)('giveBack with takenAt over Redis', () => {
   const fixture = redisFixture(nodeRedis);
 
-  const shared = (aheadMs: number, rate: string, options: RedisOptions = {}) => {
+  const shared = (aheadMs: number, rate: Rate, options: RedisOptions = {}) => {
     const backend = redis(fixture.firstClient.client, { deadline: '2s', ...options });
     const clock = { now: () => systemClock.now() + aheadMs };
     const api = limiter({ name: 'api', limit: { bucket: { rate, burst: BURST } }, backend, clock });

@@ -24,17 +24,17 @@ import { SemaphoreBackend } from './semaphore.ts';
 /** Options of `redis()`. */
 export interface RedisOptions {
   /** Prefix of all keys in Redis. Default `sluice`. */
-  readonly prefix?: string;
+  readonly prefix?: string | undefined;
   /** How long a call waits for Redis. Default 100 ms. */
-  readonly deadline?: Duration;
+  readonly deadline?: Duration | undefined;
   /** The decision while Redis is unavailable. Default: `deny` for a limit with a spacing, else `local`. */
-  readonly onUnavailable?: OnUnavailable;
+  readonly onUnavailable?: OnUnavailable | undefined;
   /** One queue for the whole fleet, first come first served or, by `queue.order`, fair. Opens a second connection for messages. */
-  readonly fairQueue?: boolean;
+  readonly fairQueue?: boolean | undefined;
   /** Takes this many tokens ahead and spends them in this process. Overshoot: up to this many for each process. Buckets only. */
-  readonly prefetch?: number;
+  readonly prefetch?: number | undefined;
   /** How many processes share the limit: `local` gives each its part. Default 1. */
-  readonly processes?: number;
+  readonly processes?: number | undefined;
 }
 
 /** Shares a limit through the caller's own connection, of node-redis or ioredis. @throws {ConfigError} on invalid options. */

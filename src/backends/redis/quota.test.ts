@@ -9,6 +9,7 @@ import { type Clock, systemClock } from '../../core/clock.ts';
 import type { RemoteLimiter } from '../../limiter/async-limiter.ts';
 import { limiter } from '../../limiter/limiter.ts';
 import type { Limit } from '../../policies/limit.ts';
+import type { QuotaOptions } from '../../policies/quota.ts';
 import { type RedisOptions, redis } from './options.ts';
 
 const HOUR = 3_600_000;
@@ -17,7 +18,7 @@ const DAY = 24 * HOUR;
 /** A clock that is wrong by so much. */
 const wrongBy = (ms: number): Clock => ({ now: () => systemClock.now() + ms });
 
-const quotaOf = (limit: number, per: string, options: object = {}): Limit => ({
+const quotaOf = (limit: number, per: QuotaOptions['per'], options: object = {}): Limit => ({
   quota: { limit, per, ...options },
 });
 

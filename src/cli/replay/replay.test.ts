@@ -510,7 +510,7 @@ describe('sluice replay: decisions', () => {
     { text: 'window 4 per 2s', limit: { window: { limit: 4, per: '2s' } } },
     { text: 'spacing 300ms', limit: { spacing: { every: '300ms' } } },
     { text: 'ramp min 1 max 5 over 10s', limit: { ramp: { min: 1, max: 5, over: '10s' } } },
-  ];
+  ] as const;
   const call = fc.record({
     gapMs: fc.integer({ min: 0, max: 700 }),
     key: fc.constantFrom('a', 'b', 'c', 'ü'),
