@@ -4,7 +4,7 @@ import { describe, expect, test } from 'vitest';
 import { type Node, network } from '../../../test/support/protocol-network.ts';
 import { BROADCAST, type Message } from './messages.ts';
 
-const BUCKET = { rate: '1/h', burst: 10 };
+const BUCKET = { rate: '1/h', burst: 10 } as const;
 
 const remaining = ({ backend }: Node): number =>
   Math.round(backend.inspect('C').state.remaining * 100) / 100;
