@@ -66,6 +66,10 @@ install_files() {
     done
     mkdir -p "$destdir$prefix/bin"
     ln -sfn "../lib/sluice/$program" "$destdir$command"
+    # The other form, if it was installed before.
+    for other in sluice sluice.cjs; do
+        if [ "$other" != "$program" ]; then rm -f "$destdir$library/$other"; fi
+    done
     put 644 "$here/sluice.service" "$destdir$unit"
     sed -i "s|/usr/bin/env sluice|$command|" "$destdir$unit"
     if [ ! -e "$destdir$config" ]; then put 644 "$here/sluice.yaml" "$destdir$config"; fi

@@ -22,6 +22,9 @@ const FORMS = [
   { name: 'npm package', file: 'dist/bin/sluice.js', command: [process.execPath] },
 ];
 
+/** The lower bound: Node with a script that only prints `ready`. */
+FORMS.push({ name: 'Node alone', command: [process.execPath] });
+
 const ADDRESSES = ['--line', '127.0.0.1:0', '--resp', '127.0.0.1:0', '--http', '127.0.0.1:0'];
 
 /** Processor time of all threads of a process, in milliseconds. Linux only. */
@@ -34,7 +37,9 @@ function cpuMsOf(pid) {
 }
 
 async function startOnce({ command, file }) {
-  const [program, ...args] = [...command, file, 'serve', ...ADDRESSES];
+  const [program, ...args] = file
+    ? [...command, file, 'serve', ...ADDRESSES]
+    : [...command, '-e', 'console.log("ready"); setInterval(() => {}, 1000)'];
   const startedAt = performance.now();
   const child = spawn(program, args, { stdio: ['ignore', 'pipe', 'inherit'] });
   const ended = once(child, 'exit');
@@ -58,7 +63,7 @@ const results = FORMS.map((form, n) => ({
   ms: median(rounds[n].map(({ ms }) => ms)),
   fastestMs: Math.min(...rounds[n].map(({ ms }) => ms)),
   cpuMs: median(rounds[n].map(({ cpuMs }) => cpuMs)),
-  bytes: statSync(form.file).size,
+  bytes: form.file?.includes('standalone') ? statSync(form.file).size : undefined,
 }));
 
 const columns = {
@@ -66,7 +71,7 @@ const columns = {
   'time to ready': ({ ms }) => `${whole(ms)} ms`,
   fastest: ({ fastestMs }) => `${whole(fastestMs)} ms`,
   'processor time': ({ cpuMs }) => `${whole(cpuMs)} ms`,
-  size: ({ name, bytes }) => (name === 'npm package' ? '' : `${(bytes / 2 ** 20).toFixed(1)} MiB`),
+  size: ({ bytes }) => (bytes === undefined ? '' : `${(bytes / 2 ** 20).toFixed(1)} MiB`),
 };
 const text = `${table(columns, results, ['---', ...Array(4).fill('---:')])}
 
