@@ -19,7 +19,7 @@ export const STEPS = [
   step('bench:events', 1),
   step('bench:replay', 3),
   step('bench:simulator', 1, ...WRITE),
-  step('bench:start', 1, ...WRITE),
+  step('bench:daemon-start', 1, ...WRITE),
   step('bench:http', 4),
   step('bench:daemon', 6),
   step('bench:daemon-http', 1),

@@ -1,8 +1,8 @@
 /**
  * How long a daemon takes to start, by form of the build: from the start of the process until it prints `ready`.
  *
- *     npm run bench:start              prints the table
- *     npm run bench:start -- --write   writes it to docs/how-to/deploy.md; -- --smoke: one start of each
+ *     npm run bench:daemon-start              prints the table
+ *     npm run bench:daemon-start -- --write   writes it to docs/how-to/deploy.md; -- --smoke: one start of each
  *
  * Processor time is that of all threads until then, so it depends less on other load of the machine.
  */
@@ -75,6 +75,6 @@ const columns = {
 };
 const text = `${table(columns, results, ['---', ...Array(4).fill('---:')])}
 
-${madeBy('npm run bench:start -- --write', `medians of ${ROUNDS} starts`, loadLine())}`;
+${madeBy('npm run bench:daemon-start -- --write', `medians of ${ROUNDS} starts`, loadLine())}`;
 console.log(text);
 if (writes) writeFigures('docs/how-to/deploy.md', 'start', text);
