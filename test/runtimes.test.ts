@@ -1,4 +1,4 @@
-/** The built package on other runtimes: newer Node, Bun, Deno and Cloudflare's workerd. */
+/** The built package on other runtimes: newer Node, Bun, Deno, Cloudflare's workerd, and in Jest. */
 
 import { type ChildProcess, spawn } from 'node:child_process';
 import { join } from 'node:path';
@@ -9,6 +9,7 @@ import {
   consumerFolder,
   hasRuntimes,
   RUNTIME_NAMES,
+  runJest,
   runProgram,
   WORKERD,
 } from './support/runtimes.ts';
@@ -31,6 +32,13 @@ describe.skipIf(!hasRuntimes()).each(RUNTIME_NAMES)('%s', (runtime) => {
   test('peers gossip over UDP', { timeout: 90_000 }, async () => {
     const { printed } = await runProgram(runtime, folder.path, 'peers.mjs');
     expect(printed).toEqual({ remaining: 2 });
+  });
+});
+
+describe.skipIf(!hasRuntimes())('Jest', () => {
+  test('a CommonJS project requires the package', { timeout: 120_000 }, async () => {
+    const result = await runJest(join(folder.path, 'commonjs'), 'jest.cjs');
+    expect(result).toEqual({ numPassedTests: 3, numTotalTests: 3, messages: '' });
   });
 });
 

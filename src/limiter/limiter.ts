@@ -39,11 +39,8 @@ import { type Limiter, SyncLimiter } from './sync-limiter.ts';
 import { QUEUE_ORDERS, type QueueOrder } from './wait-queue.ts';
 import type { QueueSettings } from './wait-scheduler.ts';
 
-/** Where the state of a limit can live; undefined: in this process. */
-type AnyBackend = RemoteBackendFactory | BackendFactory | undefined;
-
 /** Options of `limiter`. */
-export interface LimiterOptions<B extends AnyBackend = AnyBackend> {
+export interface LimiterOptions {
   /** The rule, an object with one key: `{ bucket: { rate: '100/s' } }`. */
   readonly limit: Limit;
   /** Its name in events, metrics, log lines and headers. Default: the rule's kind. */
@@ -51,7 +48,7 @@ export interface LimiterOptions<B extends AnyBackend = AnyBackend> {
   /** The queue of `acquire`. */
   readonly queue?: QueueOptions | undefined;
   /** Where the limit's state lives: `redis(client)`, `peers(…)`. Default: in this process. */
-  readonly backend?: B | undefined;
+  readonly backend?: RemoteBackendFactory | BackendFactory | undefined;
   /** A permit not settled within this time expires: its slot is given back. Default 10 minutes; Infinity: never. */
   readonly permitTimeout?: Duration | undefined;
   /** The longest Retry-After cool-down of a key. Default 5 minutes; Infinity: no bound. */
@@ -81,9 +78,16 @@ const DEFAULT_PERMIT_TIMEOUT_MS: Millis = 600_000;
 const DEFAULT_MAX_COOLDOWN_MS: Millis = 300_000;
 
 /** Options of a limiter whose backend decides elsewhere. */
-export interface RemoteLimiterOptions extends LimiterOptions<RemoteBackendFactory> {
+export interface RemoteLimiterOptions extends LimiterOptions {
   /** The backend that decides: `redis(client)`. */
   readonly backend: RemoteBackendFactory;
+}
+
+type AnyBackend = RemoteBackendFactory | BackendFactory | undefined;
+
+/** Options with one kind of backend. An interface and no intersection: its messages name the property at once. */
+interface OptionsWith<B extends AnyBackend> extends LimiterOptions {
+  readonly backend?: B | undefined;
 }
 
 /** What `limiter` creates: with a backend that decides elsewhere, its methods return promises. */
@@ -91,7 +95,7 @@ type LimiterOf<B extends AnyBackend> = B extends RemoteBackendFactory ? RemoteLi
 
 /** Creates a limiter. @throws {ConfigError} for invalid options. */
 export function limiter<B extends AnyBackend = BackendFactory>(
-  options: LimiterOptions<B>,
+  options: OptionsWith<B>,
 ): LimiterOf<B> {
   return createLimiter(options) as Limiter | RemoteLimiter as LimiterOf<B>;
 }

@@ -31,11 +31,13 @@ const RUNTIMES: Readonly<Record<string, readonly [command: string, ...args: stri
 
 export const WORKERD: string = resolve(PACKAGES, '@cloudflare/workerd-linux-64/bin/workerd');
 
+const JEST = resolve(PACKAGES, 'jest/bin/jest.js');
+const areInstalled = (): boolean => existsSync(WORKERD) && existsSync(JEST);
+
 /** Whether the runtimes are there, installed if need be. Only Linux on x64 has them; CI fails without. */
 export function hasRuntimes(): boolean {
-  if (!existsSync(WORKERD))
-    spawnSync('npm', ['ci', '--prefix', 'test/runtimes'], { stdio: 'ignore' });
-  if (existsSync(WORKERD)) return true;
+  if (!areInstalled()) spawnSync('npm', ['ci', '--prefix', 'test/runtimes'], { stdio: 'ignore' });
+  if (areInstalled()) return true;
   const message = 'other runtimes could not be installed: npm ci --prefix test/runtimes';
   if (process.env.CI === 'true') throw new Error(message);
   console.warn(`\n*** SKIPPED: ${message} ***\n`);
@@ -65,6 +67,23 @@ export async function runProgram(
     { cwd: folder, timeout: 60_000, env: { ...process.env, NO_COLOR: '1' } },
   );
   return { printed: JSON.parse(stdout), warnings: stderr };
+}
+
+/** Runs a suite with Jest on this Node; the numbers of its tests by result, and its messages. */
+export async function runJest(folder: string, suite: string) {
+  const config = JSON.stringify({ testMatch: [`**/${suite}`], transform: {} });
+  const { stdout } = await promisify(execFile)(
+    process.execPath,
+    [JEST, '--rootDir', folder, '--config', config, '--ci', '--json', '--no-cache', '--runInBand'],
+    { cwd: folder, timeout: 90_000 },
+  ).catch((failed: { stdout: string }) => failed);
+  const { numPassedTests, numTotalTests, testResults } = JSON.parse(stdout) as {
+    readonly numPassedTests: number;
+    readonly numTotalTests: number;
+    readonly testResults: readonly { readonly message: string }[];
+  };
+  const messages = testResults.map(({ message }) => message).join('\n');
+  return { numPassedTests, numTotalTests, messages };
 }
 
 export const RUNTIME_NAMES: readonly string[] = Object.keys(RUNTIMES);
