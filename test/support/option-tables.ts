@@ -118,7 +118,18 @@ export function rowsOf(
 
 /** The type as a table shows it. */
 export const shownType = ({ type }: Member): string =>
-  `\`${type.replace(/ ?\| undefined$/, '').replaceAll('|', '\\|')}\``;
+  `\`${withoutParentheses(type.replace(/ ?\| undefined$/, '')).replaceAll('|', '\\|')}\``;
+
+/** A function type beside `undefined` stands in parentheses. */
+function withoutParentheses(type: string): string {
+  const inner = /^\((.*)\)$/s.exec(type)?.[1] ?? '';
+  let depth = 0;
+  for (const char of inner) {
+    if (char === '(') depth++;
+    if (char === ')' && depth-- === 0) return type; // they are two pairs
+  }
+  return inner === '' ? type : inner;
+}
 
 /** A page with the types of the source in its tables. */
 export function withTypes(page: string): string {
