@@ -1,8 +1,79 @@
 import { describe, expect, test } from 'vitest';
-import { type Node, network } from '../../../test/support/protocol-network.ts';
-import type { PeersBackend } from './backend.ts';
+import { createHasher } from '../../core/hash.ts';
+import { seededRandom } from '../../core/random.ts';
+import type { BucketOptions } from '../../policies/bucket.ts';
+import { createPolicy } from '../../policies/limit.ts';
+import { VirtualClock } from '../../testing/virtual-clock.ts';
+import { PeersBackend } from './backend.ts';
+import { decode } from './codec.ts';
+import { PEER_DEFAULTS, type PeerOptions } from './context.ts';
 import type { PeerLimit } from './limits.ts';
-import type { Message } from './messages.ts';
+import { BROADCAST, type Message } from './messages.ts';
+import { PeerProtocol } from './protocol.ts';
+
+const BUCKET: BucketOptions = { rate: 1, burst: 1000 };
+
+interface Node {
+  readonly protocol: PeerProtocol;
+  readonly backend: PeersBackend;
+}
+
+/** Nodes on one network: `isCarried` selects the datagrams that arrive, `seen` is everything sent. */
+function network() {
+  const clock = new VirtualClock(1_000_000);
+  const nodes: Node[] = [];
+  const queue: (() => void)[] = [];
+  const seen: { message: Message; bytes: Uint8Array }[] = [];
+  const rules = { isCarried: (_message: Message): boolean => true };
+  /** Suspended nodes, and the datagrams that wait for them. */
+  const suspendedNodes = new Map<PeerProtocol, (() => void)[]>();
+  const start = (options: Partial<PeerOptions> = {}, bucket: BucketOptions = BUCKET) => {
+    const random = seededRandom(nodes.length + 1);
+    const send = (to: number, bytes: Uint8Array): void => {
+      const message = decode(bytes);
+      if (message) seen.push({ message, bytes });
+      if (!message || !rules.isCarried(message)) return;
+      for (const { protocol: other } of nodes) {
+        if (other !== protocol && (to === BROADCAST || to === other.id)) {
+          const arrive = (): unknown => other.receive(message, clock.now());
+          queue.push(() => suspendedNodes.get(other)?.push(arrive) ?? arrive());
+        }
+      }
+    };
+    const protocol = new PeerProtocol({ ...PEER_DEFAULTS, ...options }, random, send, clock.now());
+    const peerNetwork = {
+      hasher: createHasher([1, 2]),
+      addLimit: protocol.addLimit.bind(protocol),
+      removeLimit: protocol.removeLimit.bind(protocol),
+      recordHits: protocol.recordHits.bind(protocol),
+      retractHits: protocol.retractHits.bind(protocol),
+    };
+    const policy = createPolicy({ bucket }, random);
+    const node = {
+      protocol,
+      backend: new PeersBackend(policy, { name: 'api', clock, random, maxKeys: 2000 }, peerNetwork),
+    };
+    nodes.push(node);
+    return node;
+  };
+  const pass = (ms: number): void => {
+    for (let n = 0; n < ms; n++) {
+      clock.advance(1);
+      for (const { protocol } of nodes) {
+        if (suspendedNodes.has(protocol)) continue;
+        if (protocol.wakeAt(clock.now()) <= clock.now()) protocol.tick(clock.now());
+      }
+      for (let deliver = queue.shift(); deliver; deliver = queue.shift()) deliver();
+    }
+  };
+  const suspend = ({ protocol }: Node): unknown => suspendedNodes.set(protocol, []);
+  const resume = ({ protocol }: Node): void => {
+    const late = suspendedNodes.get(protocol) ?? [];
+    suspendedNodes.delete(protocol);
+    for (const arrive of late) arrive();
+  };
+  return { clock, nodes, start, pass, seen, rules, suspend, resume };
+}
 
 const spent = ({ backend }: { backend: PeersBackend }): number =>
   1000 - backend.inspect('C').state.remaining;

@@ -321,7 +321,6 @@ export class PeerProtocol {
         break;
       case 'heartbeat':
         peer.received.noteHighest(message.seq);
-        this.#stateTransfer.applyEarlyPage(peer, now);
         break;
       case 'evicted':
         peer.received.skipTo(message.seq);
@@ -344,7 +343,6 @@ export class PeerProtocol {
         this.#retransmit(peer, message.ranges, now);
         break;
       case 'state-request':
-        this.flush(now);
         this.#stateTransfer.sendPages(message);
         break;
       case 'levels-request':

@@ -25,25 +25,21 @@ export class ReplayWindow {
     return seq > this.#highest;
   }
 
-  /** Whether the number was accepted, or is too old to tell. */
-  has(seq: number): boolean {
-    if (seq <= this.#highest - WINDOW_SIZE) return true;
-    return seq <= this.#highest && (this.#seen[wordOf(seq)] & bitOf(seq)) !== 0;
-  }
-
   /** True if the number is new. */
   accept(seq: number): boolean {
     if (seq <= this.#highest - WINDOW_SIZE) return false;
     this.#slideTo(seq);
-    if (this.has(seq)) return false;
-    this.#seen[wordOf(seq)] |= bitOf(seq);
+    const bit = 1 << (seq % 32);
+    const word = (seq % WINDOW_SIZE) >>> 5;
+    if ((this.#seen[word] & bit) !== 0) return false;
+    this.#seen[word] |= bit;
     return true;
   }
 
   /** Moves the window up to `seq` and clears the bits of the new numbers. */
   #slideTo(seq: number): void {
     for (let next = Math.max(this.#highest, seq - WINDOW_SIZE) + 1; next <= seq; ) {
-      const word = wordOf(next);
+      const word = (next % WINDOW_SIZE) >>> 5;
       const bit = next % 32;
       if (bit === 0 && next + 31 <= seq) {
         this.#seen[word] = 0; // a node that sends to many peers skips many numbers for each
@@ -56,6 +52,3 @@ export class ReplayWindow {
     this.#highest = Math.max(this.#highest, seq);
   }
 }
-
-const wordOf = (seq: number): number => (seq % WINDOW_SIZE) >>> 5;
-const bitOf = (seq: number): number => 1 << (seq % 32);

@@ -2,7 +2,6 @@
  * State transfer: a new node gets the bucket levels of a peer, limit by limit and page by page.
  *
  *     state-request, cursor 0 ───▶
- *                             ◀─── report of the pending hits, heartbeat with its number
  *                             ◀─── state, next 80
  *                             ◀─── state, next 160      (several pages per request)
  *     state-request, cursor 160 ─▶
@@ -10,10 +9,6 @@
  *
  * Only pages of the open request are applied, each once: a late page would count hits twice. A source that stops
  * answering is replaced, and the transfer continues with the limits that are still pending.
- *
- * A hit of the source counts once, whether its report or its state arrives first. A page holds only hits that the source
- * has reported. It is applied only after all these reports were counted: a later one would count again. The heartbeat
- * shows whether one is missing. The datagram before a page is that heartbeat or another page, so it must have arrived.
  *
  * The peer that has run longest knows most, so it is the source; an older one that is found later replaces it. Nodes
  * that start together have no state. A node that is not synced answers only its source.
@@ -34,9 +29,6 @@ const SOURCE_TIMEOUT_MS: Millis = 1000;
 /** Missing reports of the source are awaited for this long: its state includes them, so they would count twice. */
 const MAX_GAP_WAIT_MS: Millis = 5000;
 
-/** Pages are refused for this long while a report that they include is missing. */
-const MAX_PAGE_WAIT_MS: Millis = 1000;
-
 /** Sources, one after the other: each has counted the reports of all. */
 const MAX_SOURCES = 2;
 
@@ -48,16 +40,7 @@ const EMPTY_PAGE = { refillTimes: [], next: 0 };
 export type StateTransfer = ReturnType<typeof createStateTransfer>;
 
 export function createStateTransfer(context: PeerContext) {
-  const {
-    limits,
-    peers,
-    sender,
-    random,
-    reorderBuffer,
-    pendingHits,
-    prediction,
-    retransmitBuffer,
-  } = context;
+  const { limits, peers, sender, random, reorderBuffer, pendingHits, prediction } = context;
   /** Ids of limits that are not transferred yet; the first one is in progress. */
   let pendingLimits: number[] = [];
   /** Longest-lived first; the first one is in use. */
@@ -68,11 +51,7 @@ export function createStateTransfer(context: PeerContext) {
   let pagesReceived = 0;
   let startedAt: Millis = 0;
   let repliedAt: Millis = 0;
-  /** When the last page was applied, or the request was started. */
-  let advancedAt: Millis = 0;
   let requestAt: Millis = Infinity;
-  /** The next page, which overtook the heartbeat before it. */
-  let earlyPage: { readonly state: MessageOf<'state'>; readonly at: Millis } | undefined;
   let isSynced = false;
 
   const wakeAt = (): Millis => (sources.length === 0 ? Infinity : requestAt);
@@ -83,7 +62,6 @@ export function createStateTransfer(context: PeerContext) {
     cursor = 0;
     startedAt = now;
     repliedAt = now;
-    advancedAt = now;
     requestAt = now;
   };
 
@@ -130,41 +108,6 @@ export function createStateTransfer(context: PeerContext) {
     return true;
   };
 
-  /** Whether all reports that a page includes were counted, or awaited for long enough. */
-  const canApply = ({ datagramSeq }: MessageOf<'state'>, source: Peer, now: Millis): boolean => {
-    const hasPredecessor = source.replayWindow.has(datagramSeq - 1);
-    const hasReports = source.received.isComplete && !reorderBuffer.has(source);
-    return (hasPredecessor && hasReports) || now - advancedAt > MAX_PAGE_WAIT_MS;
-  };
-
-  /** Applies the next page of the open request; any other page is ignored. */
-  const applyPage = (state: MessageOf<'state'>, now: Millis): void => {
-    const { refillTimes, buckets, next } = state;
-    const [source] = sources;
-    const isFromSource = source?.id === state.from && nonce === state.nonce;
-    const isNext = pendingLimits[0] === state.limit && cursor === state.cursor;
-    const limit = limits.byId(state.limit);
-    if (!limit || !isFromSource || !isNext) return;
-    if (refillTimes.length > 0 && limit.buckets !== buckets) return;
-    repliedAt = now;
-    if (!canApply(state, source, now)) {
-      earlyPage = { state, at: now };
-      return; // the next request repeats it
-    }
-    prediction.releaseAll(); // a later release would give back transferred hits
-    for (let at = 0; at < refillTimes.length; at += 2 + buckets) {
-      const [low, high] = [refillTimes[at], refillTimes[at + 1]];
-      const pending = pendingHits.pendingFor(limit.id, low, high); // not in the source's state
-      const fullInMs = refillTimes.slice(at + 2, at + 2 + buckets);
-      limits.raiseLevel(limit.id, low, high, fullInMs, pending);
-    }
-    cursor = next;
-    advancedAt = now;
-    pagesReceived++;
-    requestAt = next > 0 && pagesReceived < PAGES_PER_REQUEST ? now + REORDER_GRACE_MS : now;
-    if (next === 0) pendingLimits.shift();
-  };
-
   return {
     /** When to call `tick` next. */
     wakeAt,
@@ -209,23 +152,33 @@ export function createStateTransfer(context: PeerContext) {
       sender.send(source.id, { kind: 'state-request', nonce, limit: pendingLimits[0], cursor });
     },
 
-    applyPage,
-
-    /** To be called when a heartbeat of the peer arrives. */
-    applyEarlyPage(from: Peer, now: Millis): void {
-      if (earlyPage?.state.from !== from.id) return;
-      const { state, at } = earlyPage;
-      earlyPage = undefined;
-      if (now - at <= REORDER_GRACE_MS) applyPage(state, now);
+    /** Applies the next page of the open request; any other page is ignored. */
+    applyPage(state: MessageOf<'state'>, now: Millis): void {
+      const { refillTimes, buckets, next } = state;
+      const isFromSource = sources.at(0)?.id === state.from && nonce === state.nonce;
+      const isNext = pendingLimits[0] === state.limit && cursor === state.cursor;
+      const limit = limits.byId(state.limit);
+      if (!limit || !isFromSource || !isNext) return;
+      if (refillTimes.length > 0 && limit.buckets !== buckets) return;
+      prediction.releaseAll(); // a later release would give back transferred hits
+      for (let at = 0; at < refillTimes.length; at += 2 + buckets) {
+        const [low, high] = [refillTimes[at], refillTimes[at + 1]];
+        const pending = pendingHits.pendingFor(limit.id, low, high); // not in the source's state
+        const fullInMs = refillTimes.slice(at + 2, at + 2 + buckets);
+        limits.raiseLevel(limit.id, low, high, fullInMs, pending);
+      }
+      cursor = next;
+      repliedAt = now;
+      pagesReceived++;
+      requestAt = next > 0 && pagesReceived < PAGES_PER_REQUEST ? now + REORDER_GRACE_MS : now;
+      if (next === 0) pendingLimits.shift();
     },
 
-    /** Sends pages to a peer, unless this node is waiting for state itself. All hits must have been reported. */
+    /** Sends pages to a peer, unless this node is waiting for state itself. */
     sendPages(request: MessageOf<'state-request'>): void {
       const { from, nonce, limit: id } = request;
       const source = sources.at(0);
       if (!isSynced && source && source.id !== from) return;
-      prediction.releaseAll(); // the receiver counts reported hits, not predicted ones
-      sender.send(from, { kind: 'heartbeat', seq: retransmitBuffer.lastSeq });
       const limit = limits.byId(id);
       const buckets = limit?.buckets ?? 0;
       let { cursor } = request;
