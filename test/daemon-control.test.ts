@@ -77,6 +77,7 @@ test('HTTP: several checks of which one key is banned, as one check: reason bann
   const body = (await refused.json()) as { retryAfterMs: number };
   expect(body).toMatchObject({ verdict: 'deny', reason: 'banned', detail: 'The key is banned.' });
   expect(body.retryAfterMs).toBeGreaterThan(3_000_000);
+  expect((await post('/unban?key=mallory')).status).toBe(200);
 });
 
 test('HTTP: an invalid request is a 400 that names the parameter', async () => {

@@ -1,4 +1,8 @@
-/** The files of deploy/: the image, the Helm chart, the install script; run as far as no container engine is needed. */
+/**
+ * The files of deploy/: the image, the Helm chart, the install script; run as far as no container engine is needed.
+ *
+ * Code blocks of docs/how-to/deploy.md refer to it.
+ */
 
 import { execFile, spawnSync } from 'node:child_process';
 import {

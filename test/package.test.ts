@@ -1,4 +1,8 @@
-/** The packed tarball, installed once in a project outside the repository: programs, command, types, links. */
+/**
+ * The packed tarball, installed once in a project outside the repository: programs, command, types, links.
+ *
+ * Code blocks of docs/how-to/deploy.md refer to it.
+ */
 
 import { execFile } from 'node:child_process';
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';

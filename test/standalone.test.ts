@@ -1,4 +1,8 @@
-/** The one-file daemon and the single executable, each alone in an empty folder. */
+/**
+ * The one-file daemon and the single executable, each alone in an empty folder.
+ *
+ * Code blocks of docs/how-to/deploy.md refer to it.
+ */
 
 import { execFile } from 'node:child_process';
 import { copyFileSync, existsSync, readFileSync, writeFileSync } from 'node:fs';

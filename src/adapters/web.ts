@@ -48,6 +48,7 @@ const connections = new WeakMap<Request, unknown>();
 const requestAccessorFor = (nameOf: () => string): RequestAccessor<Request> => ({
   header: (request, name) => request.headers.get(name) ?? undefined,
   address: (request) => runtimeAddressOf(request, connections.get(request), nameOf()),
+  message: (request) => nodeBindingsOf(connections.get(request)).incoming,
 });
 
 const HEADER_ACCESSOR: HeaderAccessor<Response> = {

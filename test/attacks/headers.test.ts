@@ -81,11 +81,12 @@ describe('header flood', () => {
   );
 });
 
-/** Of a Node or Fastify request, or of Hono's context. */
+/** Of a Node or Fastify request, of Hono's context, or of a fetch request. */
 function headersOf(request: unknown): unknown {
   const { headers, req } = request as {
     headers?: object;
     req?: { raw?: { headers: Iterable<unknown> } };
   };
+  if (headers instanceof Headers) return [...headers];
   return headers ?? [...(req?.raw?.headers ?? [])];
 }

@@ -234,8 +234,8 @@ function contractTests(start: () => Promise<RedisHarness>): void {
   });
 
   test('invalid options are refused by name', () => {
-    expect(() => redis({} as never)).toThrow('a client of node-redis or ioredis');
-    expect(() => redis(null as never)).toThrow('a client of node-redis or ioredis');
+    expect(() => redis({} as never)).toThrow('a client of node-redis, ioredis or @upstash/redis');
+    expect(() => redis(null as never)).toThrow('a client of node-redis, ioredis or @upstash/redis');
     expect(() => redis(first.client, { deadlin: 5 } as never)).toThrow('backend.deadlin');
     expect(() => redis(first.client, { prefix: 'a{b}' })).toThrow('backend.prefix');
     expect(() => redis(first.client, { prefix: 5 as never })).toThrow('backend.prefix');

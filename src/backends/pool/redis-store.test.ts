@@ -245,6 +245,8 @@ describe.skipIf(redisServer() === undefined)('redis pool store', () => {
     expect(() => redisStore(client, { prefix: 'a{b}' })).toThrow('`prefix` to be a string without');
     expect(() => redisStore(client, { deadline: 0 })).toThrow('`deadline`');
     expect(() => redisStore(client, { dedline: 5 } as object)).toThrow('`dedline`');
-    expect(() => redisStore({} as never)).toThrow('a client of node-redis or ioredis');
+    expect(() => redisStore({} as never)).toThrow(
+      'a client of node-redis, ioredis or @upstash/redis',
+    );
   });
 });

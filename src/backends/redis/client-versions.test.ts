@@ -1,4 +1,8 @@
-/** Clients of other versions and kinds, each against a real Redis: node-redis 4 and 5, @upstash/redis by HTTP. */
+/**
+ * Clients of other versions and kinds, each against a real Redis: node-redis 4 and 5, @upstash/redis by HTTP.
+ *
+ * Code blocks of docs/reference/redis.md refer to it.
+ */
 
 import { createClient as createClient4 } from 'redis4';
 import { createClient as createClient5 } from 'redis5';

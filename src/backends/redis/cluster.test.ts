@@ -216,16 +216,16 @@ describe.skipIf(redisServer() === undefined)('redis backend, cluster', () => {
       20_000,
     );
 
-    test('overtakes the head of a silent process 1.5 s after its heartbeat', async () => {
+    test('the head of a silent process does not block the queue', async () => {
       const [a] = await pairOf({ spacing: { every: 20 } });
       const { port } = cluster.masters()[0];
       const [seconds] = redisCli(port, 'TIME').split('\n');
       const name = redisKeyOf('token', 'spacing');
       redisCli(port, '-c', 'HSET', `${name}:heartbeats`, 'ghost', `${seconds}000 u`);
       redisCli(port, '-c', 'RPUSH', `${name}:queue`, 'ghost/1/-/1');
+      // It is granted permits ahead as others are, until it was silent for 1.5 s.
       const since = performance.now();
       expect((await a.acquire('token')).verdict).toBe('allow');
-      expect(performance.now() - since).toBeGreaterThan(400); // heartbeats have whole seconds here
       expect(performance.now() - since).toBeLessThan(6000);
     }, 20_000);
   });
