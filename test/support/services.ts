@@ -401,4 +401,5 @@ export const redisCli = (port: number, ...args: string[]): string =>
   execFileSync('redis-cli', ['-p', `${port}`, ...args], {
     encoding: 'utf8',
     stdio: ['ignore', 'pipe', 'ignore'],
+    timeout: 20_000, // a Redis that a test has paused replies never
   }).trim();
