@@ -164,6 +164,10 @@ const accepts = (port) =>
     socket.once('error', () => known(false)).once('connect', () => socket.destroy());
   });
 
+/** The client gives a daemon 20 ms. On a loaded machine its reply may be later, which is a warning and no mistake of a page. */
+const LATE_DAEMON =
+  /^.*\[SLUICE_FAIL_OPEN\].*(?:no reply within|not connected yet).*\n(?:\(Use `node --trace-warnings.*\n)?/gm;
+
 /** Loads programs one after the other, and the rest again after one that failed: output and problem by name. */
 async function load(programs) {
   const results = new Map();
@@ -175,7 +179,7 @@ async function load(programs) {
     const [outputs, errors] = [stdout, stderr].map(partsOf);
     const last = [...outputs.keys()].at(-1);
     for (const [name, text] of outputs) {
-      const printed = errors.get(name);
+      const printed = errors.get(name).replace(LATE_DAEMON, '');
       const failed =
         code !== 0 && name === last ? `ended with ${code}: ${printed}${text}` : undefined;
       const problem = failed ?? (printed === '' ? undefined : `warned: ${printed}`);
