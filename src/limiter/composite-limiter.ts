@@ -68,10 +68,13 @@ import {
   readWaitLimits,
   requireAttempt,
   requireCheckOptions,
+  requireCountedCheckOptions,
   requireKey,
   requireNoId,
   requireNoTakeOptions,
   requireResult,
+  requireWillSettle,
+  type SettleOptions,
 } from './validate.ts';
 import { nextArrival } from './wait-queue.ts';
 import { MOVED } from './wait-scheduler.ts';
@@ -187,9 +190,12 @@ export class CompositeLimiter implements LimiterInternals {
   readonly clock: Clock;
   readonly random: Random;
   #remembered: RememberedCalls | undefined;
+  /** The first limit whose calls must be settled. */
+  readonly #mustSettle: string | undefined;
 
   constructor(components: readonly Component[], name: string) {
     this.components = components;
+    this.#mustSettle = components.find(({ limiter }) => limiter.mustSettle)?.limiter.name;
     this.name = name;
     this.isCheckOnly = components.every(({ limiter }) => limiter.isCheckOnly);
     this.clock = components[0].limiter.clock;
@@ -246,16 +252,13 @@ export class CompositeLimiter implements LimiterInternals {
   }
 
   /** Nothing is reserved ahead: allow or deny. */
-  check(key: string, cost = 1, options?: CheckOptions): Decision {
-    if (options?.id !== undefined) {
-      const { id, ...rest } = options;
-      return this.#once(key, id, () => this.check(key, cost, rest));
-    }
-    const { decision, limit } = this.checkNamed(key, cost, options);
-    if (!this.isCheckOnly && cost > 0)
-      for (const { limiter } of this.components)
-        if (limit === undefined || limit === limiter.name) limiter.noteCheck(decision);
-    return decision;
+  check(key: string, cost = 1, options?: CheckOptions & SettleOptions): Decision {
+    if (options !== undefined) requireCountedCheckOptions(options);
+    if (this.#mustSettle !== undefined && cost > 0) requireWillSettle(options, this.#mustSettle);
+    if (options === undefined) return this.checkNamed(key, cost).decision;
+    const { id, willSettle: _, ...rest } = options;
+    const decide = (): Decision => this.checkNamed(key, cost, rest).decision;
+    return id === undefined ? decide() : this.#once(key, id, decide);
   }
 
   checkNamed(key: string, cost = 1, options?: CheckOptions): NamedDecision {

@@ -51,8 +51,11 @@ import {
   requireAttempt,
   requireKey,
   requireNoTakeOptions,
+  requireRemoteCheckOptions,
   requireRemoteOptions,
   requireResult,
+  requireWillSettle,
+  type SettleOptions,
   type WaitOptions,
 } from './validate.ts';
 
@@ -95,9 +98,12 @@ export class RemoteCompositeLimiter implements RemoteLimiterInternals {
   readonly #refusals = new Map<string, PartRefusal>();
   #lastGrant = 0;
   #remembered: RememberedCalls | undefined;
+  /** The first limit whose calls must be settled. */
+  readonly #mustSettle: string | undefined;
 
   constructor(components: readonly AnyComponent[], name: string) {
     this.components = components;
+    this.#mustSettle = components.find(({ limiter }) => limiter.mustSettle)?.limiter.name;
     this.name = name;
     const limiters = components.map(({ limiter }) => limiter);
     const first = limiters.find((limiter) => limiter instanceof AsyncLimiter) as AsyncLimiter;
@@ -153,9 +159,16 @@ export class RemoteCompositeLimiter implements RemoteLimiterInternals {
     return this.#remembered;
   }
 
-  async check(key: string, cost = 1, options: IdOptions = {}): Promise<Decision> {
-    requireRemoteOptions(options);
-    if (options.id !== undefined) return this.#once(key, options.id, () => this.check(key, cost));
+  async check(key: string, cost = 1, options: IdOptions & SettleOptions = {}): Promise<Decision> {
+    requireRemoteCheckOptions(options);
+    if (this.#mustSettle !== undefined && cost > 0) requireWillSettle(options, this.#mustSettle);
+    const { id } = options;
+    return id === undefined
+      ? this.#check(key, cost)
+      : this.#once(key, id, () => this.#check(key, cost));
+  }
+
+  async #check(key: string, cost: number): Promise<Decision> {
     const reserved = await this.#reserve(this.#callsOf(key, cost));
     if (isPartRefusal(reserved)) {
       const { by, decision } = reserved;
