@@ -40,6 +40,7 @@ import type { Limiter, Stats } from './sync-limiter.ts';
 import {
   type CallResult,
   type IdOptions,
+  readFeedback,
   readWaitLimits,
   requireKey,
   requireRemoteCheckOptions,
@@ -385,7 +386,9 @@ export class AsyncLimiter extends LimiterCore implements RemoteLimiterInternals 
     await sent;
   }
 
-  async update(key: string, feedback: Feedback): Promise<boolean> {
+  async update(key: string, given: Feedback): Promise<boolean> {
+    requireKey(key);
+    const feedback = readFeedback(given);
     const isCooldown = this.updateCooldown(key, feedback);
     if ('hits' in feedback) await this.#backend.addHits(key, feedback.hits);
     return isCooldown || 'hits' in feedback;

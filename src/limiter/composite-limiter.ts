@@ -23,7 +23,7 @@ import {
   WHEN_SETTLED,
 } from '../core/decision.ts';
 import { ConfigError } from '../core/errors.ts';
-import { isRecord, OptionReader } from '../core/options.ts';
+import { isRecord, OptionReader, presentNames } from '../core/options.ts';
 import type { Random } from '../core/random.ts';
 import { requireCost } from '../policies/cost.ts';
 import type { Limit } from '../policies/limit.ts';
@@ -221,8 +221,8 @@ export class CompositeLimiter implements LimiterInternals {
   /** All limits are read before the first one changes. */
   change(limits: Readonly<Record<string, Limit>>): void {
     if (!isRecord(limits)) throw new ConfigError('limit', 'the limits of parts by name', limits);
-    const changes = Object.entries(limits).map(([name, limit]) =>
-      limiterNamed(this.#limiters(), name).requireChange(limit, `limit.${name}`),
+    const changes = presentNames(limits).map((name) =>
+      limiterNamed(this.#limiters(), name).requireChange(limits[name], `limit.${name}`),
     );
     for (const change of changes) change();
   }

@@ -27,7 +27,7 @@ import {
   requireId,
 } from './remembered-calls.ts';
 import { type EventLoopMonitor, GRANTED, LimiterTelemetry } from './telemetry.ts';
-import { requireAttempt, requireFeedback, requireKey, requireNoTakeOptions } from './validate.ts';
+import { requireAttempt, requireKey, requireNoTakeOptions } from './validate.ts';
 import type { QueueSettings } from './wait-scheduler.ts';
 
 /** A limiter's options with all defaults applied. */
@@ -222,10 +222,8 @@ export abstract class LimiterCore {
       this.cooldowns.add(key, now + Math.min(ms, this.#maxCooldownMs));
   }
 
-  /** Validates feedback and starts the cool-down it carries; true if it carries one. */
+  /** Starts the cool-down that feedback carries; true if it carries one. */
   protected updateCooldown(key: string, feedback: Feedback): boolean {
-    requireKey(key);
-    requireFeedback(feedback);
     const ms = cooldownIn(feedback);
     this.startCooldown(key, ms, this.clock.now());
     return ms > 0;

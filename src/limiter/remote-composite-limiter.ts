@@ -15,7 +15,7 @@ import { type BatchDecision, CLOSED_REFUSAL } from '../backends/remote-backend.t
 import type { Clock, Millis } from '../core/clock.ts';
 import { type AttemptOutcome, allow, type Decision, type Outcome } from '../core/decision.ts';
 import { ConfigError } from '../core/errors.ts';
-import { isRecord } from '../core/options.ts';
+import { isRecord, presentNames } from '../core/options.ts';
 import type { Random } from '../core/random.ts';
 import { requireCost } from '../policies/cost.ts';
 import type { Limit } from '../policies/limit.ts';
@@ -372,7 +372,8 @@ export class RemoteCompositeLimiter implements RemoteLimiterInternals {
   /** The parts are found before the first one changes. They change one after the other, up to the first that cannot. */
   async change(limits: Readonly<Record<string, Limit>>): Promise<void> {
     if (!isRecord(limits)) throw new ConfigError('limit', 'the limits of parts by name', limits);
-    const changes = Object.entries(limits).map(([name, limit]) => {
+    const changes = presentNames(limits).map((name) => {
+      const limit = limits[name];
       const limiter = limiterNamed(this.#limiters(), name);
       limiter.requireChange(limit, `limit.${name}`); // before the first one changes
       return { limiter, limit };

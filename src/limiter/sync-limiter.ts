@@ -26,6 +26,7 @@ import type { CounterSnapshot } from './stats.ts';
 import {
   type CallResult,
   type IdOptions,
+  readFeedback,
   readWaitLimits,
   requireCheckOptions,
   requireCountedCheckOptions,
@@ -511,7 +512,9 @@ export class SyncLimiter extends LimiterCore implements LimiterInternals {
     if (adjustment) this.telemetry.recordAdjusted(key, cost, adjustment);
   }
 
-  update(key: string, feedback: Feedback): boolean {
+  update(key: string, given: Feedback): boolean {
+    requireKey(key);
+    const feedback = readFeedback(given);
     const isCooldown = this.updateCooldown(key, feedback);
     const isApplied = this.#backend.update(key, feedback);
     this.scheduler.wake(key);

@@ -172,8 +172,22 @@ export function requireAttempt(field: string, attempt: unknown): void {
     throw new ConfigError(field, `one of ${ATTEMPT_OUTCOMES.join(', ')}`, attempt);
 }
 
-export function requireFeedback(feedback: Feedback): void {
-  requireKnownFields('feedback', feedback, FEEDBACK_FIELDS);
+/** Validates feedback, and returns it without members that are undefined: policies ask which members there are. */
+export function readFeedback(given: Feedback): Feedback {
+  requireKnownFields('feedback', given, FEEDBACK_FIELDS);
+  const feedback = withoutUndefined(given);
+  requireFeedback(feedback);
+  return feedback;
+}
+
+/** The same object if all members are defined. */
+function withoutUndefined<T extends object>(value: T): T {
+  const entries = Object.entries(value);
+  if (entries.every(([, member]) => member !== undefined)) return value;
+  return Object.fromEntries(entries.filter(([, member]) => member !== undefined)) as T;
+}
+
+function requireFeedback(feedback: Feedback): void {
   requireOneKind(feedback);
   if ('hits' in feedback) {
     requireNumber('hits', feedback.hits, { min: 0, max: MAX_AMOUNT });
@@ -210,6 +224,7 @@ function requireOneKind(feedback: Feedback): void {
 function requireKnownFields(what: string, value: unknown, known: readonly string[]): void {
   if (!isRecord(value)) throw new ConfigError(what, 'an object', value);
   for (const name in value) {
-    if (!known.includes(name)) throw ConfigError.unknownName(name, name, known);
+    if (!known.includes(name) && value[name] !== undefined)
+      throw ConfigError.unknownName(name, name, known);
   }
 }
