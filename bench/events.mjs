@@ -17,6 +17,7 @@ const smoke = process.argv.includes('--smoke');
 const ROUNDS = smoke ? 1 : 7;
 const SPAN_MS = smoke ? 5 : 200;
 const BATCH = 1024;
+const SETTLED = { willSettle: true };
 
 const listeners = {
   'no listener': () => {},
@@ -49,7 +50,7 @@ const calls = {
     return {
       api,
       call() {
-        api.check('alice');
+        api.check('alice', 1, SETTLED);
         api.settle('alice', { rttMs: 12 });
       },
     };

@@ -51,7 +51,7 @@ export {
 export { Permit, type PermitResult, Refusal, type RefusalReason } from './limiter/permit.ts';
 export type { CounterSnapshot, Histogram } from './limiter/stats.ts';
 export type { AcquireOptions, CheckOptions, Limiter, Stats } from './limiter/sync-limiter.ts';
-export type { CallResult, IdOptions, WaitOptions } from './limiter/validate.ts';
+export type { CallResult, IdOptions, SettleOptions, WaitOptions } from './limiter/validate.ts';
 export type { QueueOrder } from './limiter/wait-queue.ts';
 export type { AdaptiveOptions } from './policies/adaptive.ts';
 export type { BucketOptions } from './policies/bucket.ts';

@@ -43,7 +43,7 @@ const add: (a: number, b: number) => number = throttle((a: number, b: number) =>
   limit: { spacing: { every: '6s' } },
 });
 const both = all([limiter({ limit: { adaptive: {} } }), limiter({ limit: { busy: {} } })]);
-const decision: Decision = both.check('x');
+const decision: Decision = both.check('x', 1, { willSettle: true });
 using permit = both.tryAcquire('x');
 const fetching: typeof fetch = throttleFetch({ limit: { adaptive: {} } });
 console.log(results.join(), api.calls, add(1, 2), decision.verdict, permit.verdict, typeof fetching);

@@ -7,7 +7,7 @@ import { get as httpsGet } from 'node:https';
 import { connect } from 'node:net';
 import { join } from 'node:path';
 import { connect as connectTls } from 'node:tls';
-import { afterEach, describe, expect, test } from 'vitest';
+import { afterEach, describe, expect, test, vi } from 'vitest';
 import {
   connectTo,
   daemonFixture,
@@ -367,6 +367,9 @@ describe('sluice check', () => {
     const daemon = await start([...EPHEMERAL, '--config', config]);
     const at = ['--at', String(daemon.port('resp'))];
     expect(check('mallory', ...at)).toEqual({ status: 1, said: 'NO: never\n' });
+    for (let n = 0; n < 2; n++) expect(check('sink', ...at).status).toBe(0); // nothing is in flight
+    const warning = /warn checks of this limit take no permit.* limit=sink/g;
+    await vi.waitFor(() => expect(daemon.log().match(warning)).toHaveLength(1));
     await fetch(`http://${daemon.addresses.http[0]}/check?key=sink&hold=1`);
     expect(check('sink', ...at).said).toBe('NO, limit sink: until a call settles\n');
     expect(check('sink', '--deadline', '6x').said).toMatch(

@@ -43,7 +43,7 @@ const parts = Object.entries(limits).map(([name, limit], n) => limiter({ name, l
 const [first, second, spaced, flights] = parts;
 const costly = (limiter, cost) => ({ limiter, cost });
 const api = all([costly(first, 4), costly(second, 3), costly(spaced, 1), costly(flights, 2)]);
-await api.check('k');
+await api.check('k', 1, { willSettle: true });
 process.stdout.write('allowed\\n');
 `;
 

@@ -354,6 +354,7 @@ describe('log line of a decreased limit', () => {
 });
 
 describe('the rule of an `all` limit that refused', () => {
+  const SETTLED = { willSettle: true } as const;
   const LIMIT: Limit = {
     all: [
       { bucket: { rate: '10/s', burst: 2 } },
@@ -365,10 +366,14 @@ describe('the rule of an `all` limit that refused', () => {
     const { api, clock, eventsOf, listen } = setUp(LIMIT, 'api');
     listen();
     for (let n = 0; n < 3; n++) {
-      expect(api.check('alice').verdict).toBe('allow');
+      expect(api.check('alice', 1, SETTLED).verdict).toBe('allow');
       clock.advance(100);
     }
-    expect(api.check('alice')).toEqual({ verdict: 'deny', retryAfterMs: 700, rule: 'bucket-2' });
+    expect(api.check('alice', 1, SETTLED)).toEqual({
+      verdict: 'deny',
+      retryAfterMs: 700,
+      rule: 'bucket-2',
+    });
     expect(api.inspect('alice').by).toBe('api.bucket-2');
     expect(api.tryAcquire('alice')).toMatchObject({ limit: 'api', rule: 'bucket-2' });
     expect(await api.acquire('alice', 1, { wait: 10 })).toMatchObject({
@@ -394,7 +399,11 @@ describe('the rule of an `all` limit that refused', () => {
     const { api } = setUp(LIMIT, 'api');
     const lone = setUp({ all: [{ bucket: { rate: 100, burst: 100 } }, { concurrency: 1 }] }, 'two');
     lone.api.tryAcquire('a');
-    expect(lone.api.check('a')).toEqual({ verdict: 'deny', retryAfterMs: 0, rule: 'concurrency' });
+    expect(lone.api.check('a', 1, SETTLED)).toEqual({
+      verdict: 'deny',
+      retryAfterMs: 0,
+      rule: 'concurrency',
+    });
     expect(api.stats().deniedByRule).toEqual({});
   });
 
@@ -420,7 +429,7 @@ describe('the rule of an `all` limit that refused', () => {
     expect(prometheus(one.api).text()).not.toContain('sluice_rule_denials');
     const two = setUp(LIMIT, 'two');
     const both = all([one.api, two.api]);
-    for (let n = 0; n < 3; n++) two.api.check('b');
+    for (let n = 0; n < 3; n++) two.api.check('b', 1, SETTLED);
     expect(both.stats().deniedByRule).toEqual({ bucket: 1 });
   });
 
@@ -428,7 +437,7 @@ describe('the rule of an `all` limit that refused', () => {
     const { api } = setUp(LIMIT, 'api');
     const lines: string[] = [];
     logLimiting(api, { warn: (message) => lines.push(message) });
-    for (let n = 0; n < 3; n++) api.check('alice');
+    for (let n = 0; n < 3; n++) api.check('alice', 1, SETTLED);
     expect(lines).toEqual(['limit "api": 1 denied; last key "alice", by bucket, retry in 100 ms']);
   });
 });

@@ -115,7 +115,7 @@ describe('instrument', () => {
     const api = limiter({ name: 'one', limit: { concurrency: 1 }, clock });
     const { meter, collect } = sdk();
     instrument(api, { meter });
-    api.check('db');
+    api.check('db', 1, { willSettle: true });
     const vain = api.acquire('db', 1, { wait: 100 });
     await clock.advanceAsync(100);
     expect((await vain).verdict).toBe('deny');
@@ -130,8 +130,8 @@ describe('instrument', () => {
     const { meter, collect } = sdk();
     instrument(sink, { meter, maxKeys: 1 });
     for (const key of ['db', 'cache']) {
-      sink.check(key);
-      sink.check(key);
+      sink.check(key, 1, { willSettle: true });
+      sink.check(key, 1, { willSettle: true });
       sink.settle(key, { rttMs: 10 });
     }
     const found = await collect();

@@ -152,7 +152,11 @@ class TraceRun {
 
   check(fields: OptionReader, name: string): CallOutcome {
     const cost = fields.number(name, { min: 0 });
-    return this.#recordDecision(fields, cost, this.#limiter.check(TRACE_KEY, cost));
+    return this.#recordDecision(
+      fields,
+      cost,
+      this.#limiter.check(TRACE_KEY, cost, { willSettle: true }),
+    );
   }
 
   takeUpTo(fields: OptionReader, name: string): CallOutcome {
@@ -165,7 +169,7 @@ class TraceRun {
 
   /** Nothing could be taken. A check of cost 1 is denied as well, and its decision has the Retry-After. */
   #denyTake(fields: OptionReader): CallOutcome {
-    const one = this.#limiter.check(TRACE_KEY, 1);
+    const one = this.#limiter.check(TRACE_KEY, 1, { willSettle: true });
     if (one.verdict !== 'wait') return this.#recordDecision(fields, 0, one);
     // `check` may make a reservation, which takeUpTo does not: it is returned at once.
     this.#limiter.settle(TRACE_KEY, { outcome: 'ignored', dueAt: this.#now + one.waitMs });

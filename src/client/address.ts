@@ -4,7 +4,7 @@
 
 import { ConfigError } from '../core/errors.ts';
 import { formatHostPort, isPort, parseHostPort, parseSocketPath } from '../core/host-port.ts';
-import { isRecord } from '../core/options.ts';
+import { isRecord, presentNames } from '../core/options.ts';
 
 /** Where a daemon is. */
 export type DaemonAddress =
@@ -25,7 +25,7 @@ export function endpointOf(at: unknown = {}): Endpoint {
   if (typeof at === 'string') return parseEndpoint(at);
   if (!isRecord(at)) throw new ConfigError('at', expectedAddress(DEFAULT_PORT), at);
   const { host = DEFAULT_HOST, port = DEFAULT_PORT, path, ...rest } = at;
-  const [unknown] = Object.keys(rest);
+  const [unknown] = presentNames(rest);
   if (unknown !== undefined)
     throw new ConfigError(`at.${unknown}`, 'one of host, port, path', unknown);
   if (path !== undefined) {

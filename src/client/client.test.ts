@@ -302,22 +302,60 @@ describe('client: TLS', () => {
   async function behindTls() {
     const bounds = { maxConnections: 10, slowMs: 1000, idleMs: Infinity };
     const streams = new Connections(createTestDaemon().resp, () => bounds, systemClock);
+    const sockets: Socket[] = [];
     const listening = createTlsServer({ ...certificate, allowHalfOpen: true }, (s) =>
       streams.accept(s),
     );
+    listening.on('connection', (socket) => sockets.push(socket)); // also without a TLS handshake
     await new Promise<void>((ready) => listening.listen(0, ready));
-    closing.push(() => listening.close());
-    return { host: 'localhost', port: (listening.address() as AddressInfo).port };
+    const stop = () => {
+      for (const socket of sockets) socket.destroy();
+      return new Promise((closed) => listening.close(closed));
+    };
+    closing.push(stop);
+    return { at: `localhost:${(listening.address() as AddressInfo).port}`, stop };
   }
 
   test('connects with a trusted certificate', async () => {
-    const sluice = client(await behindTls(), { tls: { ca: certificate.cert } });
+    const sluice = client((await behindTls()).at, { tls: { ca: certificate.cert } });
     expect(await sluice.check('a')).toEqual({ verdict: 'allow', remaining: 4 });
   });
 
   test('is unavailable with an untrusted certificate', async () => {
-    const { unavailable } = await client(await behindTls(), { tls: true }).check('a');
+    const { unavailable } = await client((await behindTls()).at, { tls: true }).check('a');
     expect(unavailable?.message).toMatch(/self-signed certificate/);
+  });
+
+  test('TLS client at a plain port: rejects, as no connection ever worked', async () => {
+    const sluice = client(at(await daemon()), { tls: { ca: certificate.cert } });
+    for (const call of [sluice.check('a'), sluice.isAllowed('a'), sluice.acquire('a')])
+      await expect(call).rejects.toThrow(
+        /rejected the request: the server does not speak TLS\. Leave out `tls`/,
+      );
+  });
+
+  test('TLS client, and the daemon loses its TLS: an outage whose warning names the cause', async () => {
+    const { at: place, stop } = await behindTls();
+    const sluice = client(place, { tls: { ca: certificate.cert } });
+    expect(await sluice.check('a')).toEqual({ verdict: 'allow', remaining: 4 });
+    await stop();
+    await daemon(Number(place.split(':')[1]));
+    await vi.waitFor(async () => {
+      const { verdict, unavailable } = await sluice.check('a');
+      expect(verdict).toBe('allow');
+      expect(unavailable?.message).toMatch(/is unavailable: the server does not speak TLS/);
+    }, 10_000);
+  });
+
+  test('plain client at a port with TLS: an outage whose message names the probable cause', async () => {
+    const { unavailable } = await client((await behindTls()).at).check('a');
+    expect(unavailable?.message).toMatch(/without a reply; if this port has TLS, set `tls`/);
+  });
+
+  test('plain client, and the server replies with a TLS alert: rejects', async () => {
+    const { at } = await server((socket) => socket.end(Buffer.from([21, 3, 1, 0, 2, 2, 70])));
+    const sluice = client(at);
+    await expect(sluice.check('a')).rejects.toThrow(/the server speaks TLS: set `tls`/);
   });
 });
 

@@ -13,7 +13,7 @@
 import { connect as connectPlain, type Socket } from 'node:net';
 import { connect as connectTls } from 'node:tls';
 import { type Millis, schedule } from '../core/clock.ts';
-import { RejectedError, UnavailableError } from '../core/errors.ts';
+import { errorMessageOf, RejectedError, UnavailableError } from '../core/errors.ts';
 import { formatEndpoint } from './address.ts';
 import type { ClientSettings } from './options.ts';
 import { encodeCommand, RespError, RespParser, type RespValue, toBinaryString } from './resp.ts';
@@ -38,8 +38,18 @@ const HANDSHAKE_TIMEOUT_MS: Millis = 1_000;
 const OUTAGE_REPLY =
   /^(LOADING|BUSY|TRYAGAIN|MASTERDOWN|CLUSTERDOWN|ERR max number of clients reached)\b/;
 
+/** A server without TLS replies to a TLS client with bytes that are no TLS record. */
+const NO_TLS = /wrong version number|packet length too long|unexpected message|record layer/;
+
+/** The first byte of a TLS alert, which a server with TLS sends to a plain client. */
+const TLS_ALERT = 21;
+
 /** Error replies to a wrong limit, plan or password, or of a server that is no daemon. A key or a cost causes none. */
 const MISTAKE_REPLY = /^(NOAUTH|WRONGPASS|ERR no limit|ERR unknown command)\b/;
+
+const CONNECTION_CLOSED = 'connection closed';
+const TLS_HINT = 'if this port has TLS, set `tls`';
+const SPEAKS_TLS = 'the server speaks TLS: set `tls`';
 
 type ConnectionState = 'connecting' | 'open' | 'backing-off' | 'closed';
 
@@ -86,6 +96,22 @@ export class DaemonConnection {
   protocolError(reply: string): RejectedError {
     const hint = `${reply}. Expected a daemon's RESP port at this address`;
     return new RejectedError(this.name, hint, { isMistake: true });
+  }
+
+  /** No connection: an outage, or a wrong port if it is plainly one and no connection ever worked. */
+  #connectError(reason: unknown, hasReply: boolean): RequestError {
+    const { tls } = this.#settings;
+    const text = typeof reason === 'string' ? reason : errorMessageOf(reason);
+    if (tls && isTlsError(reason)) {
+      const problem = NO_TLS.test(text)
+        ? 'the server does not speak TLS. Leave out `tls`, or set it for this listener of the daemon'
+        : `TLS failed: ${text}`;
+      return this.handshakes === 0
+        ? new RejectedError(this.name, problem, { isMistake: true })
+        : this.unavailableError(problem);
+    }
+    const isSilent = !tls && this.handshakes === 0 && !hasReply && wasClosed(reason);
+    return this.unavailableError(isSilent ? `${text} without a reply; ${TLS_HINT}` : reason);
   }
 
   errorOf({ message }: RespError): RequestError {
@@ -161,8 +187,9 @@ export class DaemonConnection {
     if (!this.#isBusy) socket.unref();
     /** Events of a socket that was replaced are ignored. */
     const isCurrent = (): boolean => this.#socket === socket;
+    let hasReply = false;
     const fail = (reason: unknown): void => {
-      if (isCurrent()) this.fail(this.unavailableError(reason));
+      if (isCurrent()) this.fail(this.#connectError(reason, hasReply));
     };
     const timeout = `no handshake within ${HANDSHAKE_TIMEOUT_MS} ms`;
     this.#cancelTimer = schedule(
@@ -175,8 +202,11 @@ export class DaemonConnection {
     const auth = password === undefined ? [] : ['AUTH', 'default', toBinaryString(password)];
     socket.write(encodeCommand(['HELLO', '3', ...auth]), 'latin1'); // buffered until the socket is connected
     socket.on('error', fail);
-    socket.on('close', () => fail('connection closed'));
+    socket.on('close', () => fail(CONNECTION_CLOSED));
     socket.on('data', (chunk: Buffer) => {
+      if (!hasReply && chunk[0] === TLS_ALERT && isCurrent())
+        return this.fail(this.protocolError(SPEAKS_TLS));
+      hasReply = true;
       const onReply = (reply: RespValue): void => {
         if (isCurrent()) this.#onReply(reply);
       };
@@ -200,3 +230,14 @@ export class DaemonConnection {
     this.#handlers.onOpen();
   }
 }
+
+const codeOf = (reason: unknown): string =>
+  String((reason as { code?: unknown } | null)?.code ?? '');
+
+/** Of the protocol itself. A certificate that is not trusted, or a lost connection, has another code. */
+const isTlsError = (reason: unknown): boolean =>
+  codeOf(reason) === 'EPROTO' || codeOf(reason).startsWith('ERR_SSL_');
+
+/** A server with TLS closes the connection of a plain client. */
+const wasClosed = (reason: unknown): boolean =>
+  reason === CONNECTION_CLOSED || codeOf(reason) === 'ECONNRESET';

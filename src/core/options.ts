@@ -26,6 +26,10 @@ export const MAX_AMOUNT = 1e15;
 export const isRecord = (value: unknown): value is Record<string, unknown> =>
   typeof value === 'object' && value !== null && !Array.isArray(value);
 
+/** The names of the members that are not undefined. */
+export const presentNames = (value: object): string[] =>
+  Object.keys(value).filter((name) => (value as Record<string, unknown>)[name] !== undefined);
+
 export const isFunction = <F extends (...args: never[]) => unknown>(value: unknown): value is F =>
   typeof value === 'function';
 
@@ -123,9 +127,9 @@ export class OptionReader {
     return this.path === '' || safe !== name ? this.path + safe : `${this.path}.${safe}`;
   }
 
-  /** The names of the options that are present, in their order. */
+  /** The names of the options that are present, in their order. An option that is undefined is absent. */
   names(): string[] {
-    return Object.keys(this.#values);
+    return presentNames(this.#values);
   }
 
   /** The names of the options that were read, whether present or not. */

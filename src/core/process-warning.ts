@@ -9,7 +9,6 @@ import { toPrintable } from './printable.ts';
 
 type WarningCode =
   | 'LISTENER' // an event listener threw
-  | 'NEVER_SETTLED' // checks of a limit that needs settling, and none was settled
   | 'EXPIRED_PERMIT' // a permit was not settled in time
   | 'LOGGER' // a logger threw
   | 'UNCHECKED' // a limiter failed: requests are not checked, or permits not settled

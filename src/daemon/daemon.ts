@@ -78,6 +78,10 @@ export interface DaemonContext {
   readonly workers?: Pick<WorkerPool, 'relay' | 'metrics'> | undefined;
 }
 
+/** Of a limit that needs settling, while no client takes a permit of it. */
+const NO_PERMITS =
+  'checks of this limit take no permit, so it limits nothing: check with HOLD (RESP) or hold=1 (HTTP) and settle the permit';
+
 /** How long a stopping daemon goes on answering: requests may still be on their way. */
 const SHUTDOWN_GRACE_MS: Millis = 50;
 
@@ -181,6 +185,7 @@ export class Daemon {
     );
     this.controls.attach(router);
     this.router = router;
+    router.permitUse.onUnused = (limit) => log('warn', NO_PERMITS, { limit });
     const bounds = () => this.#config.bounds;
     const turns = new Turns(components.clock, this.#overload);
     router.overload = this.#overload;

@@ -40,18 +40,25 @@ import type { Limiter, Stats } from './sync-limiter.ts';
 import {
   type CallResult,
   type IdOptions,
+  readFeedback,
   readWaitLimits,
   requireKey,
+  requireRemoteCheckOptions,
   requireRemoteOptions,
   requireResult,
+  requireWillSettle,
+  type SettleOptions,
   type WaitOptions,
 } from './validate.ts';
 import type { QueueSettings } from './wait-scheduler.ts';
 
 /** A `Limiter` whose backend decides elsewhere: every result is a promise. */
 export interface RemoteLimiter extends Pick<Limiter, 'name' | 'on'> {
-  /** May `cost` (default 1) happen for this key now? All or nothing, and counted. */
-  check(key: string, cost?: number, options?: IdOptions): Promise<Decision>;
+  /**
+   * May `cost` (default 1) happen for this key now? All or nothing, and counted. Rejects with a ConfigError for a limit
+   * whose calls must be settled (concurrency), without `willSettle`: use `acquire` or `tryAcquire` there.
+   */
+  check(key: string, cost?: number, options?: IdOptions & SettleOptions): Promise<Decision>;
   /** What `tryAcquire` would decide; undefined while the backend is unavailable. Changes nothing and is not counted. */
   peek(key: string, cost?: number): Promise<Decision | undefined>;
   /** A permit now or a refusal. */
@@ -103,6 +110,7 @@ export interface AsyncLimiterSettings extends LimiterSettings {
 
 export class AsyncLimiter extends LimiterCore implements RemoteLimiterInternals {
   readonly isRemote = true;
+  readonly mustSettle: boolean;
   protected policy: Policy;
   readonly #backend: RemoteBackend;
   readonly #scheduler: RemoteWaitScheduler;
@@ -115,6 +123,7 @@ export class AsyncLimiter extends LimiterCore implements RemoteLimiterInternals 
 
   constructor(policy: Policy, factory: RemoteBackendFactory, settings: AsyncLimiterSettings) {
     super(settings);
+    this.mustSettle = policy.needsOutcome;
     this.#hasExplicitName = settings.hasExplicitName;
     this.queueSettings = settings;
     this.#backend = factory.create(policy, {
@@ -145,16 +154,15 @@ export class AsyncLimiter extends LimiterCore implements RemoteLimiterInternals 
     this.#scheduler.wake(key);
   }
 
-  check(key: string, cost = 1, options?: IdOptions): Promise<Decision> {
+  check(key: string, cost = 1, options?: IdOptions & SettleOptions): Promise<Decision> {
     try {
       requireKey(key);
       requireCost(cost);
-      if (options !== undefined) {
-        requireRemoteOptions(options);
-        const { id } = options;
-        if (id !== undefined && cost > 0)
-          return this.once(key, id, () => this.#checkOnce(key, cost, id));
-      }
+      if (options !== undefined) requireRemoteCheckOptions(options);
+      if (this.mustSettle && cost > 0) requireWillSettle(options, this.name);
+      const id = options?.id;
+      if (id !== undefined && cost > 0)
+        return this.once(key, id, () => this.#checkOnce(key, cost, id));
       const local = this.localRefusal(key, cost) ?? this.#backend.checkPrefetched?.(key, cost);
       if (local === undefined) return this.#checkRemote(key, cost);
       this.telemetry.recordDecision(key, cost, local, 0);
@@ -167,7 +175,7 @@ export class AsyncLimiter extends LimiterCore implements RemoteLimiterInternals 
   #checkOnce(key: string, cost: number, id: string): Promise<Decision> {
     const { checkOnce } = this.#backend;
     const refused = this.localRefusal(key, cost);
-    if (!checkOnce || refused) return this.check(key, cost);
+    if (!checkOnce || refused) return this.check(key, cost, { willSettle: true });
     const call = { id, forMs: this.idForMs, mayReserve: true };
     return this.#checkRemote(key, cost, checkOnce.call(this.#backend, key, cost, call));
   }
@@ -182,7 +190,6 @@ export class AsyncLimiter extends LimiterCore implements RemoteLimiterInternals 
     const { expireMs } = this.policy;
     const decision = withDueTime(this.denyIfLate(reply), reply.decidedAt, expireMs);
     this.telemetry.recordDecision(key, cost, decision, 0);
-    if (cost > 0) this.noteCheck(decision);
     return decision;
   }
 
@@ -364,7 +371,6 @@ export class AsyncLimiter extends LimiterCore implements RemoteLimiterInternals 
   ): Promise<void> {
     const { outcome = 'ok', cost = 1, used, rttMs, retryAfterMs, dueAt = Number.NaN } = result;
     const known = { ...(used !== undefined && { used }), ...(rttMs !== undefined && { rttMs }) };
-    this.hasSettled = true;
     this.telemetry.recordSettled(key, cost, outcome, used, rttMs);
     if (result.attempt !== undefined) await this.applyReport(key, result.attempt, cost);
     if (retryAfterMs !== undefined) this.startCooldown(key, retryAfterMs, this.clock.now());
@@ -380,7 +386,9 @@ export class AsyncLimiter extends LimiterCore implements RemoteLimiterInternals 
     await sent;
   }
 
-  async update(key: string, feedback: Feedback): Promise<boolean> {
+  async update(key: string, given: Feedback): Promise<boolean> {
+    requireKey(key);
+    const feedback = readFeedback(given);
     const isCooldown = this.updateCooldown(key, feedback);
     if ('hits' in feedback) await this.#backend.addHits(key, feedback.hits);
     return isCooldown || 'hits' in feedback;

@@ -164,7 +164,7 @@ describe('composite limiter', () => {
     permit.settle();
     expect(flights.stats().held).toBe(0);
     const other = all([flights, { limiter: odd, cost: (cost) => cost - 1 }]);
-    other.check('k', 1);
+    other.check('k', 1, { willSettle: true });
     expect(() => other.settle('k', { used: 0 })).toThrow('used');
     expect(flights.inspect('k').inFlight).toBe(1);
   });
@@ -177,7 +177,7 @@ describe('composite limiter', () => {
       clock,
     });
     const both = all([plain, parted]);
-    both.check('k', 1, { partition: 'live' });
+    both.check('k', 1, { partition: 'live', willSettle: true });
     both.settle('k', { partition: 'live' });
     expect(parted.inspect('k').inFlight).toBe(0);
   });

@@ -23,7 +23,7 @@ import {
   WHEN_SETTLED,
 } from '../core/decision.ts';
 import { ConfigError } from '../core/errors.ts';
-import { isRecord, OptionReader } from '../core/options.ts';
+import { isRecord, OptionReader, presentNames } from '../core/options.ts';
 import type { Random } from '../core/random.ts';
 import { requireCost } from '../policies/cost.ts';
 import type { Limit } from '../policies/limit.ts';
@@ -68,10 +68,13 @@ import {
   readWaitLimits,
   requireAttempt,
   requireCheckOptions,
+  requireCountedCheckOptions,
   requireKey,
   requireNoId,
   requireNoTakeOptions,
   requireResult,
+  requireWillSettle,
+  type SettleOptions,
 } from './validate.ts';
 import { nextArrival } from './wait-queue.ts';
 import { MOVED } from './wait-scheduler.ts';
@@ -187,9 +190,12 @@ export class CompositeLimiter implements LimiterInternals {
   readonly clock: Clock;
   readonly random: Random;
   #remembered: RememberedCalls | undefined;
+  /** The first limit whose calls must be settled. */
+  readonly #mustSettle: string | undefined;
 
   constructor(components: readonly Component[], name: string) {
     this.components = components;
+    this.#mustSettle = components.find(({ limiter }) => limiter.mustSettle)?.limiter.name;
     this.name = name;
     this.isCheckOnly = components.every(({ limiter }) => limiter.isCheckOnly);
     this.clock = components[0].limiter.clock;
@@ -215,8 +221,8 @@ export class CompositeLimiter implements LimiterInternals {
   /** All limits are read before the first one changes. */
   change(limits: Readonly<Record<string, Limit>>): void {
     if (!isRecord(limits)) throw new ConfigError('limit', 'the limits of parts by name', limits);
-    const changes = Object.entries(limits).map(([name, limit]) =>
-      limiterNamed(this.#limiters(), name).requireChange(limit, `limit.${name}`),
+    const changes = presentNames(limits).map((name) =>
+      limiterNamed(this.#limiters(), name).requireChange(limits[name], `limit.${name}`),
     );
     for (const change of changes) change();
   }
@@ -246,16 +252,13 @@ export class CompositeLimiter implements LimiterInternals {
   }
 
   /** Nothing is reserved ahead: allow or deny. */
-  check(key: string, cost = 1, options?: CheckOptions): Decision {
-    if (options?.id !== undefined) {
-      const { id, ...rest } = options;
-      return this.#once(key, id, () => this.check(key, cost, rest));
-    }
-    const { decision, limit } = this.checkNamed(key, cost, options);
-    if (!this.isCheckOnly && cost > 0)
-      for (const { limiter } of this.components)
-        if (limit === undefined || limit === limiter.name) limiter.noteCheck(decision);
-    return decision;
+  check(key: string, cost = 1, options?: CheckOptions & SettleOptions): Decision {
+    if (options !== undefined) requireCountedCheckOptions(options);
+    if (this.#mustSettle !== undefined && cost > 0) requireWillSettle(options, this.#mustSettle);
+    if (options === undefined) return this.checkNamed(key, cost).decision;
+    const { id, willSettle: _, ...rest } = options;
+    const decide = (): Decision => this.checkNamed(key, cost, rest).decision;
+    return id === undefined ? decide() : this.#once(key, id, decide);
   }
 
   checkNamed(key: string, cost = 1, options?: CheckOptions): NamedDecision {

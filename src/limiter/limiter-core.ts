@@ -13,7 +13,6 @@ import type { Clock, Millis } from '../core/clock.ts';
 import { type AttemptOutcome, type Decision, deny, NEVER, type Outcome } from '../core/decision.ts';
 import { ConfigError } from '../core/errors.ts';
 import { MAX_AMOUNT, requireNumber } from '../core/options.ts';
-import { emitProcessWarning } from '../core/process-warning.ts';
 import type { Random } from '../core/random.ts';
 import { requireCost } from '../policies/cost.ts';
 import type { Feedback, Policy } from '../policies/policy.ts';
@@ -28,7 +27,7 @@ import {
   requireId,
 } from './remembered-calls.ts';
 import { type EventLoopMonitor, GRANTED, LimiterTelemetry } from './telemetry.ts';
-import { requireAttempt, requireFeedback, requireKey, requireNoTakeOptions } from './validate.ts';
+import { requireAttempt, requireKey, requireNoTakeOptions } from './validate.ts';
 import type { QueueSettings } from './wait-scheduler.ts';
 
 /** A limiter's options with all defaults applied. */
@@ -50,14 +49,6 @@ type Report = Extract<Feedback, { report: unknown }>;
 /** What `report` expects of a limit. */
 export const REPORTABLE = 'a lockout with `on: failure`, alone or in `all`, for `report`';
 
-const warnOfNeverSettled = (limit: string): void =>
-  emitProcessWarning(
-    'NEVER_SETTLED',
-    () =>
-      `limit "${limit}" refuses a check, and no call of it was ever settled: each allowed check stays in flight. Use throttle, acquire or tryAcquire and settle the permit, or call settle(key) after each allowed check`,
-    limit,
-  );
-
 export abstract class LimiterCore {
   readonly name: string;
   readonly clock: Clock;
@@ -70,9 +61,6 @@ export abstract class LimiterCore {
   #remembered: RememberedCalls | undefined;
   /** How long the id of a call is remembered. */
   readonly idForMs: Millis;
-  /** True once a call was settled: the program knows that it must. */
-  protected hasSettled = false;
-  #hasUnsettledCheck = false;
 
   constructor(settings: LimiterSettings) {
     const {
@@ -120,15 +108,11 @@ export abstract class LimiterCore {
     return this.#remembered;
   }
 
-  /** A limit that needs settling fills up with calls of `check` that nothing settles, and then refuses for good. */
-  noteCheck({ verdict }: Decision): void {
-    if (this.hasSettled || this.isClosed || !this.policy.needsOutcome) return;
-    if (verdict !== 'deny') this.#hasUnsettledCheck = true;
-    else if (this.#hasUnsettledCheck) warnOfNeverSettled(this.name);
-  }
-
   /** The rule that decides. */
   protected abstract readonly policy: Policy;
+
+  /** True if each allowed call must be settled. Set when the limiter is made, so that other limits pay nothing for it. */
+  abstract readonly mustSettle: boolean;
 
   on(listener: Listener): () => void {
     if (typeof listener !== 'function') throw new ConfigError('listener', 'a function', listener);
@@ -238,10 +222,8 @@ export abstract class LimiterCore {
       this.cooldowns.add(key, now + Math.min(ms, this.#maxCooldownMs));
   }
 
-  /** Validates feedback and starts the cool-down it carries; true if it carries one. */
+  /** Starts the cool-down that feedback carries; true if it carries one. */
   protected updateCooldown(key: string, feedback: Feedback): boolean {
-    requireKey(key);
-    requireFeedback(feedback);
     const ms = cooldownIn(feedback);
     this.startCooldown(key, ms, this.clock.now());
     return ms > 0;

@@ -54,10 +54,10 @@ describe('limiter', () => {
   test('settle: frees the place of a call in flight', () => {
     const clock = new VirtualClock();
     const api = limiter({ limit: { concurrency: 1 }, clock });
-    expect(api.check('sink').verdict).toBe('allow');
-    expect(api.check('sink').verdict).toBe('deny');
+    expect(api.check('sink', 1, { willSettle: true }).verdict).toBe('allow');
+    expect(api.check('sink', 1, { willSettle: true }).verdict).toBe('deny');
     api.settle('sink', { rttMs: 5 });
-    expect(api.check('sink').verdict).toBe('allow');
+    expect(api.check('sink', 1, { willSettle: true }).verdict).toBe('allow');
   });
 
   test('clock: any object with now()', () => {
@@ -209,14 +209,14 @@ describe('limiter: status, events and counters', () => {
     ],
   ] as const)('inspect: an exhausted %s reports when it opens', (_name, limit, expected) => {
     const api = limiter({ limit, clock: clockAt() });
-    api.check('x');
+    api.check('x', 1, { willSettle: true });
     expect(api.inspect('x').rules[0]).toMatchObject({ remaining: 0, ...expected });
     expect(api.inspect('x').by).toBe(Object.keys(limit)[0]);
   });
 
   test('inspect: a concurrency limit reports no opening time', () => {
     const api = limiter({ limit: { concurrency: 1 }, clock: clockAt() });
-    api.check('x');
+    api.check('x', 1, { willSettle: true });
     const { by, opensInMs, rules } = api.inspect('x');
     expect({ by, opensInMs, rules }).toEqual({
       by: 'concurrency',
@@ -429,10 +429,11 @@ describe('limiter: Retry-After cool-down', () => {
   test('settle: starts a cool-down; the longest one counts', () => {
     const clock = new VirtualClock();
     const api = limiter({ limit: { busy: {} }, clock });
-    api.check('sink');
+    api.check('sink', 1, { willSettle: true });
     api.settle('sink', { outcome: 'busy', retryAfterMs: 5000 });
     api.settle('sink', { outcome: 'busy', retryAfterMs: 1000 });
-    expect(api.check('sink')).toEqual({ verdict: 'deny', retryAfterMs: 5000 });
+    const refused = { verdict: 'deny', retryAfterMs: 5000 };
+    expect(api.check('sink', 1, { willSettle: true })).toEqual(refused);
   });
 
   test('maxCooldown bounds it', () => {
@@ -538,7 +539,7 @@ describe('limiter: close', () => {
     api.close();
     const closed = { verdict: 'deny', retryAfterMs: Infinity, reason: 'closed' };
     hash.hash('x');
-    expect([api.check('x'), api.peek('x')]).toEqual([closed, closed]);
+    expect([api.check('x', 1, { willSettle: true }), api.peek('x')]).toEqual([closed, closed]);
     expect([api.checkHashed(hash, 1), api.tryPass('x')]).toEqual([undefined, false]);
     expect(api.tryAcquire('x')).toMatchObject(closed);
     expect(await api.acquire('x')).toMatchObject(closed);
@@ -584,7 +585,7 @@ describe('limiter: arguments', () => {
 
   test('check: refuses the options of acquire, and suggests the name that was meant', () => {
     expect(message(() => api.check('a', 1, { wait: true } as never))).toBe(
-      'expected `wait` to be one of partition, level, id, got "wait"',
+      'expected `wait` to be one of partition, level, id, willSettle, got "wait"',
     );
     expect(message(() => api.check('a', 1, { partiton: 'x' } as never))).toContain(
       'did you mean `partition`?',

@@ -15,7 +15,7 @@ import { type BatchDecision, CLOSED_REFUSAL } from '../backends/remote-backend.t
 import type { Clock, Millis } from '../core/clock.ts';
 import { type AttemptOutcome, allow, type Decision, type Outcome } from '../core/decision.ts';
 import { ConfigError } from '../core/errors.ts';
-import { isRecord } from '../core/options.ts';
+import { isRecord, presentNames } from '../core/options.ts';
 import type { Random } from '../core/random.ts';
 import { requireCost } from '../policies/cost.ts';
 import type { Limit } from '../policies/limit.ts';
@@ -51,8 +51,11 @@ import {
   requireAttempt,
   requireKey,
   requireNoTakeOptions,
+  requireRemoteCheckOptions,
   requireRemoteOptions,
   requireResult,
+  requireWillSettle,
+  type SettleOptions,
   type WaitOptions,
 } from './validate.ts';
 
@@ -95,9 +98,12 @@ export class RemoteCompositeLimiter implements RemoteLimiterInternals {
   readonly #refusals = new Map<string, PartRefusal>();
   #lastGrant = 0;
   #remembered: RememberedCalls | undefined;
+  /** The first limit whose calls must be settled. */
+  readonly #mustSettle: string | undefined;
 
   constructor(components: readonly AnyComponent[], name: string) {
     this.components = components;
+    this.#mustSettle = components.find(({ limiter }) => limiter.mustSettle)?.limiter.name;
     this.name = name;
     const limiters = components.map(({ limiter }) => limiter);
     const first = limiters.find((limiter) => limiter instanceof AsyncLimiter) as AsyncLimiter;
@@ -153,9 +159,16 @@ export class RemoteCompositeLimiter implements RemoteLimiterInternals {
     return this.#remembered;
   }
 
-  async check(key: string, cost = 1, options: IdOptions = {}): Promise<Decision> {
-    requireRemoteOptions(options);
-    if (options.id !== undefined) return this.#once(key, options.id, () => this.check(key, cost));
+  async check(key: string, cost = 1, options: IdOptions & SettleOptions = {}): Promise<Decision> {
+    requireRemoteCheckOptions(options);
+    if (this.#mustSettle !== undefined && cost > 0) requireWillSettle(options, this.#mustSettle);
+    const { id } = options;
+    return id === undefined
+      ? this.#check(key, cost)
+      : this.#once(key, id, () => this.#check(key, cost));
+  }
+
+  async #check(key: string, cost: number): Promise<Decision> {
     const reserved = await this.#reserve(this.#callsOf(key, cost));
     if (isPartRefusal(reserved)) {
       const { by, decision } = reserved;
@@ -359,7 +372,8 @@ export class RemoteCompositeLimiter implements RemoteLimiterInternals {
   /** The parts are found before the first one changes. They change one after the other, up to the first that cannot. */
   async change(limits: Readonly<Record<string, Limit>>): Promise<void> {
     if (!isRecord(limits)) throw new ConfigError('limit', 'the limits of parts by name', limits);
-    const changes = Object.entries(limits).map(([name, limit]) => {
+    const changes = presentNames(limits).map((name) => {
+      const limit = limits[name];
       const limiter = limiterNamed(this.#limiters(), name);
       limiter.requireChange(limit, `limit.${name}`); // before the first one changes
       return { limiter, limit };

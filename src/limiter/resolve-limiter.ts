@@ -6,9 +6,10 @@
  */
 
 import { ConfigError } from '../core/errors.ts';
+import { presentNames } from '../core/options.ts';
 import { suggestName } from '../core/suggestion.ts';
 import { type AnyLimiterInternals, internalsOf } from './internals.ts';
-import { createLimiter, type LimiterOptions } from './limiter.ts';
+import { createLimiter } from './limiter.ts';
 
 /** @throws {ConfigError} for an unknown option, for a limiter beside options of one, and for an invalid limit. */
 export function resolveLimiter(
@@ -18,9 +19,9 @@ export function resolveLimiter(
   const rest: Record<string, unknown> = { ...options };
   for (const name of adapterOptions) delete rest[name];
   const alsoKnown = ['limiter', ...adapterOptions];
-  if (!('limiter' in rest)) return createLimiter(rest as unknown as LimiterOptions, { alsoKnown });
   const { limiter, ...others } = rest;
-  const [extra] = Object.keys(others);
+  if (limiter === undefined) return createLimiter(others as never, { alsoKnown });
+  const [extra] = presentNames(others);
   if (extra === undefined) return internalsOf(limiter);
   const hint = suggestName(extra, adapterOptions);
   throw new ConfigError(extra, 'left out when a limiter is given', others[extra], [], hint);

@@ -26,11 +26,15 @@ import type { CounterSnapshot } from './stats.ts';
 import {
   type CallResult,
   type IdOptions,
+  readFeedback,
   readWaitLimits,
   requireCheckOptions,
+  requireCountedCheckOptions,
   requireKey,
   requireNoId,
   requireResult,
+  requireWillSettle,
+  type SettleOptions,
   type WaitLimits,
   type WaitOptions,
 } from './validate.ts';
@@ -50,8 +54,11 @@ export interface AcquireOptions extends CheckOptions, WaitOptions {}
 /** Decides in this process, at once. With a remote backend it is a `RemoteLimiter`. */
 export interface Limiter {
   readonly name: string;
-  /** May `cost` (default 1) happen for this key now? All or nothing, and counted. */
-  check(key: string, cost?: number, options?: CheckOptions): Decision;
+  /**
+   * May `cost` (default 1) happen for this key now? All or nothing, and counted. @throws {ConfigError} for a limit whose
+   * calls must be settled (concurrency, adaptive, busy), without `willSettle`: use `acquire` or `tryAcquire` there.
+   */
+  check(key: string, cost?: number, options?: CheckOptions & SettleOptions): Decision;
   /** What `tryAcquire` would decide. Changes nothing and is not counted. */
   peek(key: string, cost?: number, options?: CheckOptions): Decision;
   /** A permit now or a refusal. */
@@ -116,6 +123,7 @@ export interface SyncLimiterSettings extends LimiterSettings {
 export class SyncLimiter extends LimiterCore implements LimiterInternals {
   readonly isRemote = false;
   readonly isCheckOnly: boolean;
+  readonly mustSettle: boolean;
   expireMs: Millis;
   protected policy: Policy;
   readonly #backend: Backend;
@@ -131,6 +139,7 @@ export class SyncLimiter extends LimiterCore implements LimiterInternals {
   constructor(policy: Policy, backend: Backend, settings: SyncLimiterSettings) {
     super(settings);
     this.policy = policy;
+    this.mustSettle = policy.needsOutcome;
     this.isCheckOnly = !policy.needsOutcome && !policy.canReserve;
     this.expireMs = policy.expireMs;
     this.#backend = backend;
@@ -150,10 +159,11 @@ export class SyncLimiter extends LimiterCore implements LimiterInternals {
     });
   }
 
-  check(key: string, cost = 1, options?: CheckOptions): Decision {
+  check(key: string, cost = 1, options?: CheckOptions & SettleOptions): Decision {
     requireKey(key);
     requireCost(cost);
-    const partitionIndex = options && this.#requirePartitionIndex(options);
+    const partitionIndex = options && this.#requireCountedPartitionIndex(options);
+    if (this.mustSettle && cost > 0) requireWillSettle(options, this.name);
     if (options?.id !== undefined) {
       const { id, ...rest } = options;
       return this.once(key, id, () => this.check(key, cost, rest));
@@ -163,7 +173,6 @@ export class SyncLimiter extends LimiterCore implements LimiterInternals {
         ? this.#decide(key, cost, partitionIndex)
         : (this.localRefusal(key, cost) ?? this.#decide(key, cost, partitionIndex));
     this.telemetry.recordDecision(key, cost, decision, 0);
-    if (!this.isCheckOnly && cost > 0) this.noteCheck(decision);
     return decision;
   }
 
@@ -481,7 +490,6 @@ export class SyncLimiter extends LimiterCore implements LimiterInternals {
     now: Millis,
   ): void {
     const { cost, outcome, used, rttMs } = settlement;
-    this.hasSettled = true;
     // Only listeners read the state of a limit that learns, before and after it has learnt from the call.
     const isObserved = this.policy.needsOutcome && this.telemetry.hasListeners;
     const before = isObserved ? this.#backend.inspect(key, now).state : undefined;
@@ -504,7 +512,9 @@ export class SyncLimiter extends LimiterCore implements LimiterInternals {
     if (adjustment) this.telemetry.recordAdjusted(key, cost, adjustment);
   }
 
-  update(key: string, feedback: Feedback): boolean {
+  update(key: string, given: Feedback): boolean {
+    requireKey(key);
+    const feedback = readFeedback(given);
     const isCooldown = this.updateCooldown(key, feedback);
     const isApplied = this.#backend.update(key, feedback);
     this.scheduler.wake(key);
@@ -536,6 +546,11 @@ export class SyncLimiter extends LimiterCore implements LimiterInternals {
 
   #requirePartitionIndex(options: CheckOptions): number | undefined {
     requireCheckOptions(options);
+    return partitionIndexOf(this.policy, options);
+  }
+
+  #requireCountedPartitionIndex(options: CheckOptions): number | undefined {
+    requireCountedCheckOptions(options);
     return partitionIndexOf(this.policy, options);
   }
 }

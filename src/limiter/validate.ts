@@ -42,6 +42,15 @@ export interface IdOptions {
   readonly id?: string | undefined;
 }
 
+/** Whether the caller of `check` settles the call. */
+export interface SettleOptions {
+  /**
+   * True if the caller calls `settle(key, result)` after each allowed check. Limits that count calls in flight or learn
+   * from their results (`concurrency`, `adaptive`, `busy`) need it: without it, `check` throws there.
+   */
+  readonly willSettle?: boolean | undefined;
+}
+
 /** How `acquire` waits. */
 export interface WaitOptions extends FlowOptions {
   /** Ends the wait and gives the slot back when it aborts. */
@@ -54,6 +63,9 @@ export interface WaitOptions extends FlowOptions {
 
 const CLASS_FIELDS = ['partition', 'level'];
 const CHECK_FIELDS = [...CLASS_FIELDS, 'id'];
+/** Of `check`, and of a check that a server decides. */
+const COUNTED_CHECK_FIELDS = [...CHECK_FIELDS, 'willSettle'];
+const REMOTE_CHECK_FIELDS = ['id', 'willSettle'];
 const RESULT_FIELDS = [
   ...['outcome', 'cost', 'used', 'dueAt', 'rttMs', 'retryAfterMs', 'attempt'],
   ...CLASS_FIELDS,
@@ -87,7 +99,26 @@ export function requireCheckOptions(options: object): void {
   requireKnownFields('options', options, CHECK_FIELDS);
 }
 
-/** The options of a check that a server decides. */
+/** The options of `check`. */
+export function requireCountedCheckOptions(options: object): void {
+  requireKnownFields('options', options, COUNTED_CHECK_FIELDS);
+}
+
+/** The same where a server decides. */
+export function requireRemoteCheckOptions(options: object): void {
+  requireKnownFields('options', options, REMOTE_CHECK_FIELDS);
+}
+
+/** For a limit that needs settling. A call that is never settled stays in flight: in the end all calls are refused. */
+export function requireWillSettle(options: SettleOptions | undefined, limit: string): void {
+  if (options?.willSettle === true) return;
+  throw new ConfigError('willSettle', willSettleExpected(limit), options?.willSettle);
+}
+
+const willSettleExpected = (limit: string): string =>
+  `true for \`check\` of limit "${limit}", whose calls must be settled: use acquire, tryAcquire or throttle, whose permit settles, or call settle(key) after each allowed check and pass { willSettle: true }`;
+
+/** The options of a permit that a server decides about. */
 export function requireRemoteOptions(options: object): void {
   requireKnownFields('options', options, ['id']);
 }
@@ -141,8 +172,22 @@ export function requireAttempt(field: string, attempt: unknown): void {
     throw new ConfigError(field, `one of ${ATTEMPT_OUTCOMES.join(', ')}`, attempt);
 }
 
-export function requireFeedback(feedback: Feedback): void {
-  requireKnownFields('feedback', feedback, FEEDBACK_FIELDS);
+/** Validates feedback, and returns it without members that are undefined: policies ask which members there are. */
+export function readFeedback(given: Feedback): Feedback {
+  requireKnownFields('feedback', given, FEEDBACK_FIELDS);
+  const feedback = withoutUndefined(given);
+  requireFeedback(feedback);
+  return feedback;
+}
+
+/** The same object if all members are defined. */
+function withoutUndefined<T extends object>(value: T): T {
+  const entries = Object.entries(value);
+  if (entries.every(([, member]) => member !== undefined)) return value;
+  return Object.fromEntries(entries.filter(([, member]) => member !== undefined)) as T;
+}
+
+function requireFeedback(feedback: Feedback): void {
   requireOneKind(feedback);
   if ('hits' in feedback) {
     requireNumber('hits', feedback.hits, { min: 0, max: MAX_AMOUNT });
@@ -179,6 +224,7 @@ function requireOneKind(feedback: Feedback): void {
 function requireKnownFields(what: string, value: unknown, known: readonly string[]): void {
   if (!isRecord(value)) throw new ConfigError(what, 'an object', value);
   for (const name in value) {
-    if (!known.includes(name)) throw ConfigError.unknownName(name, name, known);
+    if (!known.includes(name) && value[name] !== undefined)
+      throw ConfigError.unknownName(name, name, known);
   }
 }

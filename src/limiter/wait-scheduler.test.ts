@@ -199,7 +199,7 @@ describe('wait queue of a local limiter', () => {
 
   test('when the first waiter expires, a smaller one behind it is served', async () => {
     const { clock, api, log, enter } = setUp({ limit: { concurrency: 3 } });
-    api.check('key');
+    api.check('key', 1, { willSettle: true });
     enter('large', 3, { wait: 1_000 });
     enter('small', 1);
     await clock.advanceAsync(2_000);

@@ -14,9 +14,10 @@ function sinkOf(limit: number, partitions: Record<string, number> = { live: 0.9,
   const clock = new VirtualClock();
   const sink = limiter({ limit: { concurrency: { limit, partitions } }, clock });
   const check = (options: object, times = 1): number =>
-    Array.from({ length: times }, () => sink.check('', 1, options).verdict).filter(
-      (verdict) => verdict === 'allow',
-    ).length;
+    Array.from(
+      { length: times },
+      () => sink.check('', 1, { ...options, willSettle: true }).verdict,
+    ).filter((verdict) => verdict === 'allow').length;
   const settle = (options: { partition?: string }, times = 1): void => {
     for (let n = 0; n < times; n++) sink.settle('', { ...options, rttMs: 10 });
   };
@@ -128,7 +129,7 @@ describe('partitions', () => {
     check(batch, 10);
     check(live, 1);
     sink.settle('', { ...batch, rttMs: 2000 });
-    const refused = (): unknown => sink.check('', 1, batch);
+    const refused = (): unknown => sink.check('', 1, { ...batch, willSettle: true });
     expect(refused()).toMatchObject({ verdict: 'deny', retryAfterMs: 4001 });
     clock.advance(4000);
     expect(refused()).toMatchObject({ verdict: 'deny', retryAfterMs: 1 });
@@ -173,11 +174,11 @@ describe('partitions', () => {
     const { check, settle, sink } = sinkOf(10, { live: 0.5, batch: 0.1 });
     check(live, 4);
     check(batch, 6);
-    expect(sink.check('', 3, live).verdict).toBe('deny');
+    expect(sink.check('', 3, { ...live, willSettle: true }).verdict).toBe('deny');
     settle(batch, 3);
     expect(check(batch, 3)).toBe(2); // live has four of its five
     settle(batch, 2);
-    expect(sink.check('', 3, live).verdict).toBe('allow');
+    expect(sink.check('', 3, { ...live, willSettle: true }).verdict).toBe('allow');
   });
 
   test('partitions: two refused partitions keep no slots from each other', () => {
@@ -201,7 +202,10 @@ describe('partitions', () => {
       [900, 101],
     ]) {
       clock.advance(5000 + waited - clock.now());
-      expect(sink.check('')).toMatchObject({ verdict: 'deny', retryAfterMs });
+      expect(sink.check('', 1, { willSettle: true })).toMatchObject({
+        verdict: 'deny',
+        retryAfterMs,
+      });
     }
     expect(sink.check('', 0)).toMatchObject({ verdict: 'allow' }); // a cost of 0 is never refused
     clock.advance(101);
@@ -211,8 +215,12 @@ describe('partitions', () => {
   test('partitions: without demand it decides as without partitions', () => {
     const { check, sink } = sinkOf(10);
     check(batch, 10);
-    expect(sink.check('', 1, batch)).toMatchObject({ retryAfterMs: WHEN_SETTLED });
-    expect(sink.check('', 11, batch)).toMatchObject({ retryAfterMs: NEVER });
+    expect(sink.check('', 1, { ...batch, willSettle: true })).toMatchObject({
+      retryAfterMs: WHEN_SETTLED,
+    });
+    expect(sink.check('', 11, { ...batch, willSettle: true })).toMatchObject({
+      retryAfterMs: NEVER,
+    });
   });
 
   test('partitions: repeated refusals name the same instant', () => {
@@ -222,7 +230,10 @@ describe('partitions', () => {
     settle(batch, 1);
     for (const retryAfterMs of [701, 401, 101]) {
       clock.advance(300);
-      expect(sink.check('', 1, batch)).toMatchObject({ verdict: 'deny', retryAfterMs });
+      expect(sink.check('', 1, { ...batch, willSettle: true })).toMatchObject({
+        verdict: 'deny',
+        retryAfterMs,
+      });
     }
     clock.advance(101);
     expect(check(batch)).toBe(1);

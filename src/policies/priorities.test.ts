@@ -19,9 +19,10 @@ function sinkOf(limit: number, levels: readonly string[] = priorities) {
   const clock = new VirtualClock();
   const sink = limiter({ limit: { concurrency: { limit, priorities: levels } }, clock });
   const check = (options: object, times = 1, cost = 1): number =>
-    Array.from({ length: times }, () => sink.check('', cost, options).verdict).filter(
-      (verdict) => verdict === 'allow',
-    ).length;
+    Array.from(
+      { length: times },
+      () => sink.check('', cost, { ...options, willSettle: true }).verdict,
+    ).filter((verdict) => verdict === 'allow').length;
   const settle = (options: object, times = 1): void => {
     for (let n = 0; n < times; n++) sink.settle('', { ...options, rttMs: 10 });
   };
@@ -91,7 +92,7 @@ describe('priorities: one limit', () => {
     settle(prefetch, 6);
     expect(check(prefetch, 10)).toBe(6);
     for (const free of [3, 2, 1, 0]) {
-      const refusal = sink.check('', 1, prefetch);
+      const refusal = sink.check('', 1, { ...prefetch, willSettle: true });
       if (refusal.verdict !== 'deny') throw new Error('expected a refusal');
       clock.advance(refusal.retryAfterMs - 2);
       expect(check(prefetch)).toBe(0);
@@ -99,7 +100,9 @@ describe('priorities: one limit', () => {
       expect(check(prefetch)).toBe(1);
       expect(clock.now()).toBeCloseTo(10_000 * (1 - free / 4), -1);
     }
-    expect(sink.check('', 1, prefetch)).toMatchObject({ retryAfterMs: WHEN_SETTLED });
+    expect(sink.check('', 1, { ...prefetch, willSettle: true })).toMatchObject({
+      retryAfterMs: WHEN_SETTLED,
+    });
   });
 
   test('priorities: the time of a refusal is exact with several levels above', () => {
@@ -117,7 +120,7 @@ describe('priorities: one limit', () => {
     }
     check({ level: 'd' }, 12);
     for (let left = 12 - (sink.inspect('').priorities?.d ?? 0); left > 0; left--) {
-      const refusal = sink.check('', 1, { level: 'd' });
+      const refusal = sink.check('', 1, { level: 'd', willSettle: true });
       if (refusal.verdict !== 'deny') throw new Error('expected a refusal');
       clock.advance(refusal.retryAfterMs - 2);
       expect(check({ level: 'd' })).toBe(0);
@@ -194,7 +197,10 @@ describe('priorities: one limit', () => {
     }
     expect(check(user, 1, 3)).toBe(1);
     expect(sink.inspect('').priorities).toEqual({ user: 3, prefetch: 1 });
-    expect(sink.check('', 5, user)).toMatchObject({ verdict: 'deny', retryAfterMs: NEVER });
+    expect(sink.check('', 5, { ...user, willSettle: true })).toMatchObject({
+      verdict: 'deny',
+      retryAfterMs: NEVER,
+    });
   });
 
   test('priorities: a cost of 0 changes nothing', () => {
@@ -246,12 +252,15 @@ describe('priorities: one limit', () => {
       return limiter({ limit, clock, random: seededRandom(1) }) as SyncLimiter;
     };
     const [sink, restored] = [make(), make()];
-    for (const options of [user, prefetch, prefetch, prefetch, user]) sink.check('', 1, options);
+    for (const options of [user, prefetch, prefetch, prefetch, user])
+      sink.check('', 1, { ...options, willSettle: true });
     for (let n = 0; n < 3; n++) sink.settle('', prefetch);
     restored.restore(sink.snapshot());
     expect(restored.inspect('').priorities).toEqual({ user: 1, prefetch: 0 });
     for (const one of [sink, restored]) {
-      const allowed = [1, 2, 3].filter(() => one.check('', 1, prefetch).verdict === 'allow');
+      const allowed = [1, 2, 3].filter(
+        () => one.check('', 1, { ...prefetch, willSettle: true }).verdict === 'allow',
+      );
       expect(allowed).toHaveLength(1); // of three free slots two are kept
     }
   });
@@ -366,13 +375,13 @@ describe('priorities: several limits', () => {
       { concurrency: { limit: 2, priorities } },
     ];
     const sink = limiter({ limit: { all: parts } as never, clock: new VirtualClock() });
-    for (let n = 0; n < 5; n++) sink.check('', 1, prefetch);
-    for (let n = 0; n < 5; n++) sink.check('', 1, user);
+    for (let n = 0; n < 5; n++) sink.check('', 1, { ...prefetch, willSettle: true });
+    for (let n = 0; n < 5; n++) sink.check('', 1, { ...user, willSettle: true });
     expect(sink.inspect('')).toMatchObject({ priorities: { user: 0, prefetch: 2 } });
     expect(sink.inspect('').rules[0].remaining).toBe(7);
     sink.settle('', prefetch);
-    expect(sink.check('', 1, prefetch).verdict).toBe('deny');
-    expect(sink.check('', 1, user).verdict).toBe('allow');
+    expect(sink.check('', 1, { ...prefetch, willSettle: true }).verdict).toBe('deny');
+    expect(sink.check('', 1, { ...user, willSettle: true }).verdict).toBe('allow');
   });
 
   test('priorities: `all` refuses levels that differ, and levels beside partitions', () => {
@@ -393,7 +402,7 @@ describe('priorities: several limits', () => {
     const parted = limiter({ limit: { concurrency: { limit: 5, partitions: { a: 0.5 } } }, clock });
     const both = all([ranked, parted]);
     const options = { level: 'user', partition: 'a' };
-    both.check('', 1, options);
+    both.check('', 1, { ...options, willSettle: true });
     const permit = await both.acquire('', 1, options);
     expect(ranked.inspect('').priorities).toEqual({ user: 2, prefetch: 0 });
     expect(parted.inspect('').partitions).toEqual({ a: 2 });
@@ -401,8 +410,12 @@ describe('priorities: several limits', () => {
     both.settle('', options);
     expect(ranked.inspect('').priorities).toEqual({ user: 0, prefetch: 0 });
     expect(parted.inspect('').partitions).toEqual({ a: 0 });
-    expect(() => both.check('', 1, { level: 'batch' })).toThrow('a level of one of its limits');
-    expect(() => both.check('', 1, { level: 'a' })).toThrow('a level of one of its limits');
+    expect(() => both.check('', 1, { level: 'batch', willSettle: true })).toThrow(
+      'a level of one of its limits',
+    );
+    expect(() => both.check('', 1, { level: 'a', willSettle: true })).toThrow(
+      'a level of one of its limits',
+    );
   });
 });
 

@@ -244,7 +244,8 @@ describe('busy, live: the limiter', () => {
       if (use === 'permits') {
         const entry = api.tryAcquire('k');
         if (entry.verdict === 'allow') settle = () => entry.settle({ outcome });
-      } else if (api.check('k').verdict === 'allow') settle = () => api.settle('k', { outcome });
+      } else if (api.check('k', 1, { willSettle: true }).verdict === 'allow')
+        settle = () => api.settle('k', { outcome });
       if (settle) {
         sent[Math.floor(ms / 1000)] = (sent[Math.floor(ms / 1000)] ?? 0) + 1;
         due.push({ at: ms + RTT, settle });
@@ -302,7 +303,7 @@ describe('busy, live: the limiter', () => {
   test('busy: waiters get permits when due, and all of them after the overload', async () => {
     const clock = new VirtualClock();
     const api = limiter({ limit: { busy: {} }, clock });
-    for (let n = 0; n < 100; n++) api.check('k');
+    for (let n = 0; n < 100; n++) api.check('k', 1, { willSettle: true });
     for (let n = 0; n < 10; n++) api.settle('k', { outcome: 'busy' });
     const grantedAt: number[] = [];
     const waiting = Array.from({ length: 50 }, async () => {

@@ -221,8 +221,8 @@ function contractTests(start: () => Promise<RedisHarness>): void {
     const [a, b] = connections.map(make);
     const permit = await a.api.tryAcquire('x');
     expect(permit).toMatchObject({ verdict: 'allow', remaining: 2 });
-    expect((await b.api.check('x')).verdict).toBe('allow');
-    expect((await b.api.check('y')).verdict).toBe('allow');
+    expect((await b.api.check('x', 1, { willSettle: true })).verdict).toBe('allow');
+    expect((await b.api.check('y', 1, { willSettle: true })).verdict).toBe('allow');
     expect(await a.api.tryAcquire('x')).toMatchObject({ verdict: 'deny', limit: 'total' });
     const left = async () => {
       const inspected = [b.user.inspect('x'), b.total.inspect('*'), b.flights.inspect('x')];

@@ -94,7 +94,7 @@ describe('HeaderWriter: draft headers', () => {
     const api = limiter({ limit: { busy: {} }, name: 'api', clock: new VirtualClock() });
     const headers = () => new HeaderWriter('both').write(api.inspect('k').rules);
     expect(headers()).toEqual({});
-    api.check('k');
+    api.check('k', 1, { willSettle: true });
     api.settle('k', { outcome: 'busy' });
     expect(headers()).toMatchObject({ 'X-RateLimit-Remaining': '0', RateLimit: '"api";r=0;t=1' });
     const limit = { all: [{ busy: {} }, { bucket: { rate: '1/s', burst: 5 } }] } as const;

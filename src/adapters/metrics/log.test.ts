@@ -31,7 +31,7 @@ function setUp(events?: readonly LimitingKind[]) {
 }
 
 const checks = (api: Limiter, count: number, key = 'alice'): void => {
-  for (let n = 0; n < count; n++) api.check(key);
+  for (let n = 0; n < count; n++) api.check(key, 1, { willSettle: true });
 };
 
 describe('logLimiting', () => {

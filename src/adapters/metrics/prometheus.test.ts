@@ -15,7 +15,7 @@ const learner = (name = 'sink', clock = new VirtualClock()): Limiter =>
 
 /** One call from check to settle. */
 function call(api: Limiter, key: string, rttMs = 10): void {
-  api.check(key);
+  api.check(key, 1, { willSettle: true });
   api.settle(key, { rttMs });
 }
 
@@ -117,7 +117,7 @@ describe('prometheus', () => {
     const metrics = prometheus(sink);
     call(sink, 'db');
     call(sink, 'cache');
-    sink.check('cache');
+    sink.check('cache', 1, { willSettle: true });
     expect(linesOf(metrics.text(), 'sluice_limit{')).toEqual([
       'sluice_limit{limit="sink",key="db"} 4',
       'sluice_limit{limit="sink",key="cache"} 4',
@@ -132,7 +132,7 @@ describe('prometheus', () => {
     const peer = limiter({ name: 'peer', limit: { busy: {} }, clock: new VirtualClock() });
     const metrics = prometheus(peer);
     peer.tryAcquire('b');
-    for (let n = 0; n < 8; n++) peer.check('a');
+    for (let n = 0; n < 8; n++) peer.check('a', 1, { willSettle: true });
     peer.settle('a', { outcome: 'busy' });
     expect(linesOf(metrics.text(), 'sluice_limit{')).toEqual([
       'sluice_limit{limit="peer",key="a"} 4',

@@ -9,6 +9,7 @@
 
 import { ConfigError } from '../../core/errors.ts';
 import { createSubscriber, type RedisClient, type Subscriber } from '../redis/client.ts';
+import { listenForErrors } from '../redis/client-errors.ts';
 import {
   CLOSED_BEFORE_OPEN,
   MAX_SEND_QUEUE_BYTES,
@@ -42,6 +43,7 @@ export function redisChannel(client: RedisClient, channel = 'sluice:peers'): Tra
   let subscriber: Subscriber | undefined;
   let inFlightBytes = 0;
   let abortOpen = (): void => {};
+  let stopListening = (): void => {};
   const broadcast = (bytes: Uint8Array): void => {
     if (!subscriber) return;
     if (!isReady(publisher) || inFlightBytes > MAX_SEND_QUEUE_BYTES) {
@@ -61,6 +63,7 @@ export function redisChannel(client: RedisClient, channel = 'sluice:peers'): Tra
     isLoopback: false, // any client of the server can take part
     counts,
     async open(onDatagram) {
+      stopListening = listenForErrors(client, 'peers do not hear of each other');
       const opening = createSubscriber(client);
       subscriber = opening; // set before the subscription, which takes until the server is available
       const listening = opening.subscribeBytes(channel, (bytes) => {
@@ -76,6 +79,7 @@ export function redisChannel(client: RedisClient, channel = 'sluice:peers'): Tra
         await Promise.race([listening, closed]);
       } catch (error) {
         subscriber = undefined;
+        stopListening();
         throw error;
       }
     },
@@ -86,6 +90,7 @@ export function redisChannel(client: RedisClient, channel = 'sluice:peers'): Tra
       subscriber = undefined;
       abortOpen();
       await stopping?.stop();
+      stopListening();
     },
   };
 }

@@ -4,8 +4,9 @@
  *     import { pool, redisStore } from 'sluice/pool';
  *     const pods = pool(redisStore(client), { name: 'enrich' });
  *
- * The client is the user's, of node-redis or ioredis, one server or a cluster. A Redis that restarts empty
- * knows no members, and assigns no larger claims until all members have had time to sync.
+ * The client is the user's, of node-redis or ioredis, one server or a cluster. If it has no listener of errors, it gets
+ * one until `close`. A Redis that restarts empty knows no members, and assigns no larger claims until all members have
+ * had time to sync.
  */
 
 import { type Millis, systemClock } from '../../core/clock.ts';
@@ -14,6 +15,7 @@ import { errorMessageOf, UnavailableError } from '../../core/errors.ts';
 import { OptionReader } from '../../core/options.ts';
 import { CallDeadlines } from '../redis/call-deadlines.ts';
 import { connectionOf, type RedisClient, type ScriptReply } from '../redis/client.ts';
+import { listenForErrors } from '../redis/client-errors.ts';
 import type { SyncResponse } from './agreement.ts';
 import {
   checkpointKey,
@@ -53,6 +55,7 @@ export function redisStoreWithTime(
   const deadlineMs = reader.duration('deadline', 500);
   reader.finish();
   const deadlines = new CallDeadlines(systemClock, deadlineMs);
+  const stopListening = listenForErrors(client, 'the pool keeps its last size for `staleFor`');
   /** Calls the client has not finished, timed out or not. */
   let inFlight = 0;
   const execute = async (call: () => Promise<ScriptReply>): Promise<ScriptReply> => {
@@ -98,7 +101,7 @@ export function redisStoreWithTime(
     async members(pool) {
       return parseMemberRecords(await run(MEMBERS_SCRIPT, pool, []));
     },
-    async close() {},
+    close: async () => stopListening(),
   };
 }
 

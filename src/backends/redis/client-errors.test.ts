@@ -52,6 +52,38 @@ describe.skipIf(redisServer() === undefined)('Redis client', () => {
     30_000,
   );
 
+  test.each(Object.entries(CLIENTS))(
+    '%s of a pool store and of a channel of peers: the process survives when Redis is killed',
+    async (_name, connect) => {
+      const server = await startRedis();
+      const { stdout, stderr } = await runProgram(`
+        import { limiter } from 'sluice';
+        import { peers, redisChannel } from 'sluice/peers';
+        import { pool, redisStore } from 'sluice/pool';
+        async function start() { ${connect(server.port)} return { client, end }; }
+        const [ofPool, ofPeers] = [await start(), await start()];
+        const store = redisStore(ofPool.client);
+        const pods = pool(store);
+        const fleet = peers({ transport: redisChannel(ofPeers.client), key: 'a-secret-of-20-chars' });
+        const api = limiter({ name: 'api', limit: { bucket: { rate: '10/s' } }, backend: fleet });
+        await Promise.all([pods.opened, fleet.opened]);
+        const reconnecting = ({ client }) => new Promise((resolve) => client.once('reconnecting', resolve));
+        process.kill(${server.pid}, 'SIGKILL');
+        for (let n = 0; n < 2; n++) await Promise.all([ofPool, ofPeers].map(reconnecting));
+        const counts = () => [ofPool, ofPeers].map(({ client }) => client.listenerCount('error'));
+        console.log(api.check('key').verdict, ...counts());
+        await Promise.all([pods.close(), fleet.close(), store.close()]);
+        console.log(...counts());
+        for (const { end } of [ofPool, ofPeers]) end();
+        process.exit(); // a subscriber may still be connecting`);
+      await server.kill();
+      expect(stdout.trim().split('\n')).toEqual(['allow 1 1', '0 0']);
+      expect(stderr.match(/SLUICE_REDIS/g)).toHaveLength(1);
+      expect(stderr).toMatch(/Meanwhile (the pool keeps its last size|peers do not hear)/);
+    },
+    30_000,
+  );
+
   test('node-redis that was never connected: the first decision warns once', async () => {
     const { stdout, stderr } = await runProgram(`${LIMITER}
       const api = limitBy((await import('redis')).createClient());

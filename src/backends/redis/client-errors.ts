@@ -1,8 +1,9 @@
 /**
  * Keeps an outage of Redis from ending the process, and reports a client that was never connected.
  *
- * A client of node-redis without a listener of `error` ends the process when Redis stops. So a limit adds a listener to
- * a client that has none; limits with the same client share it, and the last one that closes removes it.
+ * A client of node-redis without a listener of `error` ends the process when Redis stops. So limits, pool stores and
+ * channels of peers add a listener to a client that has none. Users of the same client share it, and the last one that
+ * closes removes it.
  */
 
 import { emitProcessWarning } from '../../core/process-warning.ts';
@@ -27,19 +28,25 @@ interface SharedListener {
 
 const sharedListeners = new WeakMap<object, SharedListener>();
 
-const warnOfError: Listener = (error) =>
+const warnOfError = (error: unknown, meanwhile: string): void =>
   emitProcessWarning(
     'REDIS',
     () =>
-      `a Redis client without a listener of "error" failed: ${String(error)}. Meanwhile \`onUnavailable\` decides. Add client.on('error', …) to handle errors yourself`,
+      `a Redis client without a listener of "error" failed: ${String(error)}. Meanwhile ${meanwhile}. Add client.on('error', …) to handle errors yourself`,
   );
 
-/** Adds a listener of errors if the client has none. Returns the function that removes it. */
-export function listenForErrors(client: unknown): () => void {
+/**
+ * Adds a listener of errors if the client has none. Returns the function that removes it. The warning says what
+ * happens meanwhile.
+ */
+export function listenForErrors(
+  client: unknown,
+  meanwhile = '`onUnavailable` decides',
+): () => void {
   const emitter = client as ObservableClient & object;
   const known = sharedListeners.get(emitter);
   if (!known && emitter.listenerCount?.('error') !== 0) return () => {};
-  const shared = known ?? { users: 0, listener: (error: unknown) => warnOfError(error) };
+  const shared = known ?? { users: 0, listener: (error: unknown) => warnOfError(error, meanwhile) };
   if (!known) {
     emitter.on?.('error', shared.listener);
     sharedListeners.set(emitter, shared);

@@ -109,7 +109,10 @@ describe.skipIf(redisServer() === undefined).each([
       await api.inspect('token');
       await api.close();
       const keysBefore = fixture.cli('KEYS', '*');
-      expect(await api.check('token')).toMatchObject({ verdict: 'deny', reason: 'closed' });
+      expect(await api.check('token', 1, { willSettle: true })).toMatchObject({
+        verdict: 'deny',
+        reason: 'closed',
+      });
       expect(await api.tryAcquire('token')).toMatchObject({ verdict: 'deny', reason: 'closed' });
       const withoutWaiting = await api.acquire('token', 1, { wait: 0 });
       expect(withoutWaiting).toMatchObject({ verdict: 'deny', reason: 'closed' });

@@ -62,7 +62,7 @@ describe.skipIf(redisServer() === undefined).each([
     isPaused = true;
     stage.service.pause();
     try {
-      await api.check('another');
+      await api.check('another', 1, { willSettle: true });
       expect(api.stats().isAvailable).toBe(false);
       await act();
     } finally {

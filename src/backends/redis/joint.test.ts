@@ -44,10 +44,10 @@ describe.skipIf(redisServer() === undefined)('all of limits in Redis', () => {
     const parts = backends.map((limit, n) => shared(`part-${n}`, limit as Limit));
     const [user, total, flights, spacing] = parts;
     const api = all([user, { limiter: total, key: '*' }, flights, { limiter: spacing, cost: 0 }]);
-    await api.check('warm-up');
+    await api.check('warm-up', 1, { willSettle: true });
     const before = calls();
     const keys = Array.from({ length: 20 }, (_, n) => `k${n}`);
-    const decisions = await Promise.all(keys.map((key) => api.check(key)));
+    const decisions = await Promise.all(keys.map((key) => api.check(key, 1, { willSettle: true })));
     expect(calls() - before).toBe(1);
     expect(decisions.every(({ verdict }) => verdict === 'allow')).toBe(true);
     expect(await leftOf(total, '*')).toBe(78);
@@ -58,8 +58,10 @@ describe.skipIf(redisServer() === undefined)('all of limits in Redis', () => {
     async (cost) => {
       const flights = shared('flights', { concurrency: 3 });
       const never = { verdict: 'deny', retryAfterMs: Infinity };
-      expect(await flights.check('k', cost)).toMatchObject(never);
-      expect(await all([flights, shared('total', fixed(5))]).check('k', cost)).toMatchObject(never);
+      expect(await flights.check('k', cost, { willSettle: true })).toMatchObject(never);
+      expect(
+        await all([flights, shared('total', fixed(5))]).check('k', cost, { willSettle: true }),
+      ).toMatchObject(never);
       expect(flights.stats().isAvailable).toBe(true);
       expect(fixture.cli('PING')).toBe('PONG');
     },

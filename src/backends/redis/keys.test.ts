@@ -36,7 +36,7 @@ describe.skipIf(redisServer() === undefined)('redis keys', () => {
     const limits = kinds.map((limit) => shared(limit, 'api'));
     const verdicts = async () => {
       const seen: string[] = [];
-      for (const api of limits) seen.push((await api.check('x')).verdict);
+      for (const api of limits) seen.push((await api.check('x', 1, { willSettle: true })).verdict);
       return seen;
     };
     expect(await verdicts()).toEqual(['allow', 'allow', 'allow', 'allow']);
@@ -132,7 +132,9 @@ describe.skipIf(redisServer() === undefined)('redis keys', () => {
       const api = shared(limit, 'api');
       const wrong = kind === 'concurrency' ? ['SET'] : ['LPUSH'];
       fixture.cli(...wrong, `sluice:{api:x}:${kind}`, 'foreign');
-      const decisions = await Promise.all([api.check('x'), api.check('y'), api.check('x')]);
+      const decisions = await Promise.all(
+        ['x', 'y', 'x'].map((key) => api.check(key, 1, { willSettle: true })),
+      );
       expect(decisions.map(({ verdict }) => verdict)).toEqual(['allow', 'allow', 'deny']);
       expect(api.stats()).toMatchObject({ isAvailable: true, fallback: 0 });
     }
@@ -153,13 +155,13 @@ describe.skipIf(redisServer() === undefined)('redis keys', () => {
     async (_state, breakCommand, repairCommand, limits) => {
       for (const limit of limits) {
         const api = shared(limit, 'api');
-        await api.check('before');
+        await api.check('before', 1, { willSettle: true });
         const changes: boolean[] = [];
         api.on((event) => event.type === 'availability' && changes.push(event.isAvailable));
         fixture.cli(...breakCommand.split(' '));
         try {
           for (let n = 0; n < 10; n++) {
-            await api.check(`key ${n}`);
+            await api.check(`key ${n}`, 1, { willSettle: true });
             await new Promise((resolve) => setTimeout(resolve, 30));
           }
           expect(changes).toEqual([false]);

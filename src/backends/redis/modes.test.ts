@@ -198,7 +198,7 @@ describe.skipIf(redisServer() === undefined).each([
           expect((await api.tryAcquire('sink')).verdict).toBe('deny');
           for (const permit of held) if (permit.verdict === 'allow') permit.settle();
         }
-        expect((await api.check('sink')).verdict).toBe('allow');
+        expect((await api.check('sink', 1, { willSettle: true })).verdict).toBe('allow');
         expect(await api.takeUpTo('sink', 5)).toBe(1);
         await api.settle('sink');
         await api.giveBack('sink', 1);

@@ -8,6 +8,7 @@
 
 import { isRecord } from '../../core/options.ts';
 import { parseYaml } from '../../daemon/config/yaml-source.ts';
+import { requireUnits } from '../../limiter/bare-durations.ts';
 import { LIMIT_KINDS } from '../../limiter/limiter.ts';
 import { CommandError, parseFlagValue } from '../framework/command.ts';
 
@@ -20,10 +21,12 @@ const FIRST_OPTION: Readonly<Record<string, string>> = {
   lockout: 'after',
 };
 
-/** One limit, or all of several. @throws {CommandError} */
+/** One limit, or all of several. @throws {CommandError} @throws {ConfigError} for a duration without a unit */
 export function parseLimits(texts: readonly string[]): unknown {
   const limits = texts.map(parseLimit);
-  return limits.length === 1 ? limits[0] : { all: limits };
+  const limit = limits.length === 1 ? limits[0] : { all: limits };
+  requireUnits({ limit }, '--limit');
+  return limit;
 }
 
 function parseLimit(text: string): unknown {

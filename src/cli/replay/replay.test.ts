@@ -374,11 +374,15 @@ describe('sluice replay: formats', () => {
     expect(await reportOf(log(BURST), ...words)).toMatchObject({ denied: 2 });
   });
 
-  test('--limit: a misspelt rule or option is named', async () => {
+  test('--limit: a misspelt rule or option, and a duration without a unit, is named', async () => {
     const err = async (text: string) => (await replay(log(BURST), '--limit', text)).err;
     expect(await err('bucket 10/s brst 20')).toMatch(/`--limit.bucket.brst`/);
     expect(await err('buckt 10/s')).toMatch(/expected `--limit` to be a limit such as/);
     expect(await err('bucket')).toMatch(/expected `--limit` to have options after bucket/);
+    for (const text of ['window 100 per 60', 'window: { limit: 100, per: 60 }'])
+      expect(await err(text)).toMatch(
+        /expected `--limit.window.per` to be a duration with a unit, got 60; .* write "60s" or "60ms"/,
+      );
   });
 });
 

@@ -353,6 +353,19 @@ test('override: rules without effect in a daemon are refused as in the configura
   expect(set('s', { concurrency: 2 })).toThrow('shadow');
 });
 
+test('override: a duration without a unit is refused as in the configuration', async () => {
+  const { controls } = await start('limits: { w: { window: { limit: 5, per: 1s } } }');
+  const set = (per: unknown) => () =>
+    controls.override({ key: 'alice', rule: { window: { limit: 9, per } }, for: '1h' });
+  expect(set(60)).toThrow(
+    'expected `rule.window.per` to be a duration with a unit, got 60; a bare number is milliseconds: write "60s" or "60ms"',
+  );
+  expect(controls.list()).toEqual([]);
+  for (const per of ['60ms', 60_000]) set(per)();
+  controls.override({ key: 'bob', rate: '5/100ms', for: '1h' }); // a rate has its unit
+  expect(controls.list()).toHaveLength(2);
+});
+
 test('override: a rate for a concurrency limit, the error shows what was given', async () => {
   const { controls } = await start('limits: { b: { concurrency: 2 } }');
   const set = () => controls.override({ key: 'alice', rate: '5/s', for: '1h' });

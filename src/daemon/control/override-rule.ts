@@ -3,6 +3,7 @@
 import type { RateValue } from '../../core/duration.ts';
 import { ConfigError } from '../../core/errors.ts';
 import { isRecord, type OptionReader } from '../../core/options.ts';
+import { requireUnits } from '../../limiter/bare-durations.ts';
 import { createLimiter, type LimiterOptions } from '../../limiter/limiter.ts';
 import { requireEffective, shadowProblem } from '../config/ineffective.ts';
 import { dryRunFactoryOf, type LimitConfig } from '../config/limits.ts';
@@ -27,7 +28,9 @@ export function readOverrideRule(fields: OptionReader, limit: LimitConfig): Limi
   const rule = given === undefined ? withRate(fields, limit) : given;
   if (given !== undefined && (fields.has('rate') || fields.has('burst')))
     fields.throwFor('rule', 'left out beside `rate`');
-  return validRule(rule, limit);
+  const valid = validRule(rule, limit);
+  if (given !== undefined) requireUnits({ limit: given }, 'rule'); // a rate has its unit
+  return valid;
 }
 
 /** The rule, if the limit can have it. @throws {ConfigError} */

@@ -69,6 +69,7 @@ export function checkAll(
     );
   const charges = chargesOf(parts);
   const wantsPermit = holdsPermit && charges.some(({ cost }) => cost > 0);
+  for (const { request } of parts) router.permitUse.note({ ...request, wantsPermit });
   const record = (result: CheckResult): CheckResult => recordRefusal(router, charges, result);
   const result = new JointCheck(router, charges, wantsPermit).run();
   return result instanceof Promise ? result.then(record) : record(result);

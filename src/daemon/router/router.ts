@@ -27,6 +27,7 @@ import { DenialRecorder } from '../denials/denial-recorder.ts';
 import { type Batch, takeBatch } from './batch.ts';
 import { type Explanation, explainRoute } from './explain.ts';
 import type { LimiterRegistry } from './limiter-registry.ts';
+import { PermitUse } from './permit-use.ts';
 import { PermitRegistry, permitBytes } from './permits.ts';
 import { recordByLimit, recordDenial, recordEmptyBatch } from './record-denial.ts';
 import {
@@ -112,6 +113,7 @@ export class Router {
   readonly permits: PermitRegistry;
   readonly registry: LimiterRegistry;
   readonly waiting: Waiting;
+  readonly permitUse = new PermitUse();
   /** Who is denied, and by what. */
   readonly denials: DenialRecorder;
   /** Questions that are too old get its answer, and are not counted. */
@@ -158,6 +160,7 @@ export class Router {
   /** Routes by another configuration from now on. The registry must have its limiters already. */
   applyConfig(config: RoutesConfig, index?: RouteIndex): void {
     this.#routeTable = new RouteTable(config, this.registry, this.#controls, index);
+    this.permitUse.retain(config.limits);
     this.#configureWaiting(config);
     this.waiting.reroute();
   }
@@ -294,6 +297,7 @@ export class Router {
 
   /** `checkRouted`, waiting if need be. Rejects only if the signal aborts. */
   acquire(request: RoutedRequest, limits: WaitLimits): Promise<CheckResult> {
+    this.permitUse.note(request);
     return this.waiting
       .acquire(request, limits)
       .then((result) =>
@@ -377,6 +381,7 @@ export class Router {
   #run(request: RoutedRequest): CheckResult | Promise<CheckResult> {
     const { route } = request;
     if (route.staticVerdict) return this.staticResult(route.staticVerdict, request);
+    this.permitUse.note(request);
     const local = request.wantsPermit ? acquireLocal(request) : checkLocal(request);
     if (local.result.decision.verdict === 'deny') return this.refused(request, local.result);
     if (route.remote.length > 0) {

@@ -98,6 +98,8 @@ export interface Route {
   readonly remote: readonly RemoteAppliedLimit[];
   /** Limits in shadow mode: they count and never refuse. */
   readonly shadowLimits: readonly AppliedLimit[];
+  /** The names of limits whose calls must be settled. */
+  readonly settledLimits: readonly string[];
 }
 
 export interface RoutesConfig {
@@ -522,6 +524,9 @@ function createRoute(applied: readonly AppliedLimit[]): Route {
     concurrencyLimits: local.filter(({ limiter }) => isConcurrencyLimit(limiter)),
     remote: active.filter(isRemote),
     shadowLimits: applied.filter(({ limit }) => limit.shadow),
+    settledLimits: active
+      .filter(({ limiter }) => limiter.mustSettle)
+      .map(({ limit }) => limit.name),
   };
 }
 
