@@ -2,6 +2,7 @@
 
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { daemonFixture, exchange, type RunningDaemon } from './support/daemon.ts';
+import { runCliAtAsync } from './support/terminal.ts';
 
 const fixture = daemonFixture();
 let daemon: RunningDaemon;
@@ -15,7 +16,7 @@ beforeAll(async () => {
     'sluice.yaml',
     `
 overload: { maxAge: 10ms }
-log: { denials: off }
+log: { denials: { every: 1s, keys: 1 } }
 deny: [listed]
 limits:
   any: { bucket: { rate: 1/h, burst: ${BURST} }, deny: [refused] }
@@ -81,8 +82,29 @@ test('overload, line protocol: bans, lists and a limit that fails closed hold fo
   expect(denials).toContainEqual(expect.objectContaining({ limit: 'login', reason: 'overload' }));
   const decided = await metric('sluice_decisions_total\\{limit="any",verdict="allow"\\}');
   const refused = await metric('sluice_decisions_total\\{limit="login",verdict="deny"\\}');
+  const deniedByOverload = CONNECTIONS * 15_000 - refused - allowed[4];
+  const top = JSON.parse(await request('/top'));
+  expect([top.reasons.overload, top.shed]).toEqual([deniedByOverload, shed]);
+  expect(top.denied).toContainEqual(
+    expect.objectContaining({ limit: 'login', reason: 'overload', denied: deniedByOverload }),
+  );
   // A check is counted as decided or as shed.
-  expect(allowed[0] - decided).toBe(shed - (CONNECTIONS * 15_000 - refused - allowed[4]));
+  expect(allowed[0] - decided).toBe(shed - deniedByOverload);
+
+  const words = ['top', '--once', '--json', '--at', daemon.addresses.http[0]];
+  const { out } = await runCliAtAsync(80, words);
+  const { limits } = JSON.parse(out.join(''));
+  expect(limits).toContainEqual(
+    expect.objectContaining({
+      name: 'overload',
+      allowed: shed - deniedByOverload,
+      denied: deniedByOverload,
+    }),
+  );
+  await expect
+    .poll(() => daemon.log(), { timeout: 8000 })
+    .toMatch(/ warn calls denied reason=overload denied=\d+ seconds=\S+ keys=login:a\n/);
+  expect(daemon.log().match(/ warn overloaded: /g)).toHaveLength(1);
 }, 30_000);
 
 test('overload, RESP: a check that is shed has the reason overload, allowed or denied', async () => {

@@ -176,4 +176,9 @@ test('overload: checks that waited too long are allowed, uncounted, and readines
   expect(verdicts.O).toBe(shed + 1);
   expect(metric('sluice_decisions_total{limit="all",verdict="deny"}')).toBe(verdicts.N);
   await expect.poll(async () => (await get('/readyz')).status, { timeout: 8000 }).toBe(200);
+  const logged = (): string[] => daemon.log().match(/(?<=Z )\w+ overload.*$/gm) ?? [];
+  await expect.poll(logged, { timeout: 8000 }).toHaveLength(2);
+  const [began, ended] = logged();
+  expect(began).toMatch(/^warn overloaded: .* maxAgeMs=\d+ fail=open$/);
+  expect(ended).toMatch(new RegExp(`^info overload has ended shed=${shed} denied=0 seconds=`));
 }, 40_000);

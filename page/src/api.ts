@@ -100,6 +100,8 @@ export interface DeniedKeys extends Cause {
 /** `GET /top`. */
 export interface Top {
   readonly reasons: Readonly<Record<string, number>>;
+  /** Checks that an overload shed, allowed or denied. */
+  readonly shed?: number;
   readonly denied: readonly DeniedKeys[];
 }
 

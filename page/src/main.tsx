@@ -292,6 +292,7 @@ function Overview(props: {
 }) {
   const { snapshot, minutes, onMinutes } = props;
   const { history, top } = snapshot;
+  const { shed = 0 } = top;
   const { total, times, limits } = history;
   const now = (name: string): number | null | undefined => total[name]?.at(-1);
   const sum = (name: 'keys' | 'waiting' | 'held'): number =>
@@ -306,6 +307,7 @@ function Overview(props: {
     ...Object.entries(top.reasons)
       .filter(([, count]) => count > 0)
       .map(([reason, count]) => [`${reason}, in all`, short(count)] as const),
+    ...(shed > 0 ? [['shed, in all', short(shed)] as const] : []),
   ];
   return (
     <Section id="overview" title="Overview">

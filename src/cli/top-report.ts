@@ -11,6 +11,8 @@ export interface TopPage {
   readonly span: 'now' | 'hour';
   readonly limits: readonly LimitCounters[];
   readonly reasons: Readonly<Record<string, number>>;
+  /** Checks that an overload shed, allowed or denied. */
+  readonly shed?: number;
   readonly denied: readonly DeniedKeys[];
 }
 
@@ -87,12 +89,12 @@ export function arrange(report: TopReport, { sort, filter }: TopView): TopReport
   return { ...report, limits, denied };
 }
 
-/** The lists and `unmatched` deny calls as limits do; those that never did are left out. */
-const countersOf = ({ limits, reasons }: TopPage): LimitCounters[] => [
+/** The lists and `unmatched` deny calls as limits do; an overload also allows some. Those that never did are left out. */
+const countersOf = ({ limits, reasons, shed = 0 }: TopPage): LimitCounters[] => [
   ...limits,
   ...Object.entries(reasons)
-    .filter(([, denied]) => denied > 0)
-    .map(([name, denied]) => ({ name, allowed: 0, denied })),
+    .map(([name, denied]) => ({ name, allowed: name === 'overload' ? shed - denied : 0, denied }))
+    .filter(({ allowed, denied }) => allowed + denied > 0),
 ];
 
 const shadowLast = (a: Cause, b: Cause): number => Number(a.shadow ?? 0) - Number(b.shadow ?? 0);

@@ -59,6 +59,7 @@ import {
   type ProtocolAddress,
 } from './server/listeners.ts';
 import { NO_SHEDDING, Overload } from './server/overload.ts';
+import { OverloadLog } from './server/overload-log.ts';
 import { Turns } from './server/turns.ts';
 import { loadSnapshot, Snapshotter } from './snapshotter.ts';
 import type { WorkerPool } from './workers/worker-pool.ts';
@@ -111,6 +112,7 @@ export class Daemon {
   readonly #snapshotter: Snapshotter;
   readonly #denialLog: DenialLog;
   readonly #overload: Overload;
+  readonly #overloadLog: OverloadLog;
   readonly #health: Health;
   readonly #history: History;
   /** What ends the log of a limit's decreases. */
@@ -162,6 +164,7 @@ export class Daemon {
     this.#health = new Health(components.clock);
     if (components.clock === systemClock) this.#health.start();
     this.#overload = new Overload(components.clock, overloadOf(config, components.clock));
+    this.#overloadLog = new OverloadLog(log, components.clock, this.#overload);
     const batchedClock = batchClock(components.clock);
     this.#registry = new LimiterRegistry({ hasher, batchClock: batchedClock, clock, backendFor });
     this.#logChangesOf(this.#registry.apply(config.limits).created);
@@ -387,6 +390,7 @@ export class Daemon {
       const protocols = [this.#lineConnections, this.#respConnections, this.#httpServer];
       await Promise.all(protocols.map((protocol) => protocol.drain(drainMs)));
       this.#denialLog.stop();
+      this.#overloadLog.stop();
       this.#health.stop();
       this.#history.stop();
       this.controls.close();
@@ -427,8 +431,11 @@ export class Daemon {
       fields: { reason },
       denied,
     }));
+    const reason = 'overload';
+    const shed = { id: `reason ${reason}`, fields: { reason }, denied: this.#overload.deniedCount };
     const { denied } = this.#gcraTable;
-    return [...limits, ...lists, { id: 'command', fields: { command: 'CL.THROTTLE' }, denied }];
+    const command = { id: 'command', fields: { command: 'CL.THROTTLE' }, denied };
+    return [...limits, ...lists, shed, command];
   }
 
   #serialize<T>(operation: () => Promise<T>): Promise<T> {

@@ -1,6 +1,7 @@
 import { describe, expect, test } from 'vitest';
 import { createHasher } from '../../core/hash.ts';
 import { seededRandom } from '../../core/random.ts';
+import type { KeyConverter } from '../../policies/policy.ts';
 import { collectSlices, type TableSlices } from '../table-slices.ts';
 import { KeyTable } from './table.ts';
 
@@ -30,12 +31,12 @@ const get = (table: KeyTable, key: string): number | undefined => {
   return i < 0 ? undefined : table.storage[i + 1];
 };
 
-/** The values of all slices, by the hash of their keys. */
-function valuesOf(slices: readonly Float64Array[]): Map<string, number[]> {
+/** The values of all slices, by the hash of their keys; an entry has so many floats. */
+function valuesOf(slices: readonly Float64Array[], stride = 3): Map<string, number[]> {
   const found = new Map<string, number[]>();
   for (const slice of slices) {
     const hashes = new Int32Array(slice.buffer);
-    for (let at = 0; at < slice.length; at += 3) {
+    for (let at = 0; at < slice.length; at += stride) {
       const id = `${hashes[at * 2]} ${hashes[at * 2 + 1]}`;
       found.set(id, [...(found.get(id) ?? []), slice[at + 2]]);
     }
@@ -159,6 +160,105 @@ describe('key table', () => {
     next.restore({ entries, debtUntil }, 1);
     for (let n = 0; n < 53_000; n += 101) expect(get(next, `k${n}`)).toBe(n);
     expect(next.size).toBe(53_000);
+  });
+});
+
+/** Another rule of so many numbers, and what converts its keys: a key that is converted twice has another value. */
+const wider = (width: number) => ({ ...lifecycle, width });
+const addMillion: KeyConverter = (state, i, source, j) => {
+  state[i] = source[j];
+  state[i + 1] = source[j + 1] + 1_000_000;
+};
+
+describe('key table: change of the rule', () => {
+  test.each([
+    ['as many numbers', 2, 1],
+    ['as many numbers', 2, 2],
+    ['more numbers', 3, 1],
+    ['more numbers', 3, 2],
+  ])('with %s (%i) every key is converted once, seed %i', (_name, width, seed) => {
+    const random = seededRandom(seed);
+    const table = createTable(60_000);
+    const keys = seed === 2 ? 26_000 : 20_000; // the table grows at 26,214
+    const expected = new Map<string, { value: number; until: number }>();
+    const write = (key: string, value: number, until: number, now: number): void => {
+      put(table, key, value, until, now);
+      expected.set(key, { value, until });
+    };
+    for (let n = 0; n < keys; n++) write(`k${n}`, n, random() < 0.5 ? 400 : 1e9, 0);
+    const later: KeyConverter = (state, i, source, j, at) => {
+      addMillion(state, i, source, j, at);
+      state[i] += 300;
+    };
+    table.change(wider(width), later, 1);
+    for (const [key, { value, until }] of expected)
+      expected.set(key, { value: value + 1_000_000, until: until + 300 });
+    // Keys are read, written, added and removed while others are converted; with the second seed the table grows, too.
+    for (let now = 1; table.moveSlots(2, now / 10); now++) {
+      const key = `k${Math.floor(random() * keys)}`;
+      const known = expected.get(key);
+      if (known && known.until > now / 10)
+        expect([key, get(table, key)]).toEqual([key, known.value]);
+      if (random() < 0.8) write(`new-${now}`, now, 1e9, now / 10);
+      if (random() < 0.1) table.forget(key, now / 10);
+      if (table.find(key) < 0) expected.delete(key);
+    }
+    const found = valuesOf([collectSlices(table.slices(() => 1e8)).entries], 1 + width);
+    for (const [key, { value, until }] of expected)
+      if (until > 1e8) expect([key, found.get(idOf(key))]).toEqual([key, [value]]);
+    expect(found.size).toBeGreaterThan(9000);
+  });
+
+  test.each([2, 3])('a snapshot, a scan and an eviction see converted keys, width %i', (width) => {
+    const table = createTable(1000);
+    for (let n = 0; n < 1000; n++) put(table, `k${n}`, n, 5000 + n, 0);
+    const later: KeyConverter = (state, i, source, j, at) => {
+      addMillion(state, i, source, j, at);
+      state[i] = source[j] + 10_000;
+    };
+    table.change(wider(width), later, 1);
+    const values = [...valuesOf([collectSlices(table.slices(() => 1)).entries], 1 + width)];
+    expect(values.every(([, [value]]) => value >= 1_000_000)).toBe(true);
+    const scanned: number[] = [];
+    table.scan(0, 5000, 1, (_low, _high, i, storage) => scanned.push(storage[i + 1]));
+    expect([scanned.length, Math.min(...scanned)]).toEqual([1000, 1_000_000]);
+    put(table, 'another', 0, 1e9, 1);
+    const { debtUntil } = collectSlices(table.slices(() => 1));
+    expect(Math.max(...(debtUntil ?? []))).toBeGreaterThanOrEqual(15_000);
+  });
+
+  test('a rule with as many numbers needs no other block of memory', () => {
+    const table = createTable();
+    for (let n = 0; n < 10_000; n++) put(table, `k${n}`, n, 1e9, 0);
+    const { bytes } = table;
+    expect(table.createBlock(wider(2))).toBeUndefined();
+    table.change(wider(2), addMillion, 1);
+    expect([table.bytes, table.isMoving]).toEqual([bytes, true]);
+    while (table.moveSlots(100, 1));
+    expect([table.bytes, table.isMoving]).toEqual([bytes, false]);
+    table.change(wider(3), addMillion, 2);
+    expect(table.bytes).toBeGreaterThan(2 * bytes);
+  });
+
+  test('a change that follows at once converts each key by both rules', () => {
+    const table = createTable();
+    for (let n = 0; n < 500; n++) put(table, `k${n}`, n, 1e9, 0);
+    table.change(wider(2), addMillion, 1);
+    table.moveSlots(300, 1);
+    table.change(wider(2), addMillion, 2);
+    for (let n = 0; n < 500; n++) expect(get(table, `k${n}`)).toBe(2_000_000 + n);
+  });
+
+  test.each([2, 3])('a copy has the keys of both, width %i; the source is as before', (width) => {
+    const source = createTable();
+    for (let n = 0; n < 500; n++) put(source, `k${n}`, n, 1e9, 0);
+    source.change(wider(2), addMillion, 1);
+    const copy = new KeyTable(wider(width), hasher, 10_000);
+    expect(copy.copyFrom(source, addMillion, 2)).toBe(true);
+    for (let n = 0; n < 500; n += 2) expect(get(copy, `k${n}`)).toBe(2_000_000 + n);
+    while (copy.moveSlots(100, 2));
+    for (let n = 0; n < 500; n++) expect(get(copy, `k${n}`)).toBe(2_000_000 + n);
+    for (let n = 0; n < 500; n++) expect(get(source, `k${n}`)).toBe(1_000_000 + n);
   });
 });
 

@@ -9,8 +9,12 @@
  *
  * A table that grows or shrinks moves its keys in small steps (incremental rehash): a key when it is used next, and a
  * few others with every new key. Until then they stay in the old block. Moving a million keys at once would delay a
- * call by 100 ms and more. A change of the rule is such a move too: keys are converted on their way, as of the
- * instant of the change.
+ * call by 100 ms and more.
+ *
+ * A change of the rule converts keys as of the instant of the change: a key when it is used next, others in the
+ * background. A rule with as many numbers converts them in place. Another block would be memory to allocate and to
+ * release, and releasing some hundred megabytes blocks every thread that maps memory meanwhile (decision 0036). A rule
+ * with more or fewer numbers moves its keys to another block, and converts them on their way.
  *
  * `maxKeys` holds under any flood of new keys (eviction). When no key can be removed for free, the one
  * among a few candidates that is nearest to being as good as new is evicted. The instant at which it
@@ -20,9 +24,10 @@
 
 import type { Millis } from '../../core/clock.ts';
 import type { Hasher } from '../../core/hash.ts';
-import type { KeyConverter, Policy, State } from '../../policies/policy.ts';
+import type { KeyConverter, Policy } from '../../policies/policy.ts';
 import type { TableSnapshot } from '../backend.ts';
 import type { TableSlices } from '../table-slices.ts';
+import { KeyConversion } from './key-conversion.ts';
 import { Slots } from './slots.ts';
 
 export const DEFAULT_MAX_KEYS = 1_048_576;
@@ -64,14 +69,6 @@ type KeyLifecycle = Pick<Policy, 'width' | 'init' | 'removableAt' | 'evictableAt
 /** Receives a key's hash, and the index and array of its state. */
 type KeyVisitor = (low: number, high: number, i: number, storage: Float64Array) => void;
 
-/** The rule before, while keys of it are moved. */
-interface Conversion {
-  readonly convert: KeyConverter;
-  readonly changedAt: Millis;
-  /** Reused for one converted key. */
-  readonly scratch: State;
-}
-
 export class KeyTable {
   /** The state of all keys; `find` and `findOrAdd` return the index of one key's. */
   storage!: Float64Array;
@@ -87,8 +84,8 @@ export class KeyTable {
   /** Set while keys are moved: the block before. All slots before `#moved` are empty. */
   #old: Slots | undefined;
   #moved = 0;
-  /** Set while the keys of `#old` are those of another rule. */
-  #conversion: Conversion | undefined;
+  /** Set while there may be keys of another rule; those of `#old` while there is one. */
+  #conversion: KeyConversion | undefined;
   #maxLoad = 0;
   /** Keys of both blocks. */
   #count = 0;
@@ -123,7 +120,7 @@ export class KeyTable {
   /** The same for a key that this table's hasher has hashed already. */
   findHashed(low: number, high: number): number {
     const slot = this.#slots.slotOf(low, high);
-    if (!this.#slots.isEmpty(slot)) return slot * this.#stride + 1;
+    if (!this.#slots.isEmpty(slot)) return this.#indexOf(slot);
     return this.#old ? this.#moveHashed(this.#old, low, high) : -1;
   }
 
@@ -137,18 +134,19 @@ export class KeyTable {
   /** The same for a key that this table's hasher has hashed already. */
   findOrAddHashed(low: number, high: number, now: Millis): number {
     const slot = this.#slots.slotOf(low, high);
-    if (!this.#slots.isEmpty(slot)) return slot * this.#stride + 1;
+    if (!this.#slots.isEmpty(slot)) return this.#indexOf(slot);
     return this.#add(low, high, now);
   }
 
-  /** A block for `change`, made ahead: its memory may start a garbage collection. */
-  createBlock({ width }: KeyLifecycle): Slots {
+  /** A block for a `change` that needs one, made ahead: its memory may start a garbage collection. */
+  createBlock({ width }: KeyLifecycle): Slots | undefined {
+    if (width === this.lifecycle.width) return undefined;
     return new Slots(capacityFor(this.#count), 1 + width);
   }
 
-  /** True while keys are moved from one block to another. */
+  /** True while keys are moved from one block to another, or converted in place. */
   get isMoving(): boolean {
-    return this.#old !== undefined;
+    return this.#old !== undefined || this.#conversion !== undefined;
   }
 
   /**
@@ -156,12 +154,13 @@ export class KeyTable {
    * was made ahead is used if the keys fit.
    */
   change(lifecycle: KeyLifecycle, convert: KeyConverter, now: Millis, block?: Slots): void {
-    this.#move(Infinity, now);
+    this.moveSlots(Infinity, now);
     if (this.#debtUntil)
       this.#debtUntil = convertDebts(this.#debtUntil, this.lifecycle, lifecycle, convert, now);
     this.lifecycle = lifecycle;
     this.#stride = 1 + lifecycle.width;
-    this.#conversion = { convert, changedAt: now, scratch: new Float64Array(lifecycle.width) };
+    this.#conversion = new KeyConversion(this.#slots, lifecycle.width, convert, now);
+    if (this.#conversion.isInPlace) return;
     const isLargeEnough = block && block.mask + 1 >= capacityFor(this.#count);
     this.#replaceBlock(isLargeEnough ? block : undefined);
   }
@@ -170,28 +169,29 @@ export class KeyTable {
   copyFrom(source: KeyTable, convert: KeyConverter, now: Millis): boolean {
     if (this.#count > 0 || this.#old || this.#debtUntil || source.#count > this.#maxKeys)
       return false;
-    source.#move(Infinity, now);
+    source.moveSlots(Infinity, now);
     const { lifecycle } = this;
     if (source.#debtUntil)
       this.#debtUntil = convertDebts(source.#debtUntil, source.lifecycle, lifecycle, convert, now);
     if (source.#count === 0) return true;
-    this.#conversion = { convert, changedAt: now, scratch: new Float64Array(lifecycle.width) };
-    this.#old = source.#slots.clone();
-    this.#moved = 0;
+    const copy = source.#slots.clone();
+    this.#conversion = new KeyConversion(copy, lifecycle.width, convert, now);
     this.#count = source.#count;
-    this.#allocate(capacityFor(this.#count));
+    this.#use(copy);
+    if (!this.#conversion.isInPlace) this.#replaceBlock();
     return true;
   }
 
-  /** Moves the keys of so many slots of the block before; false when none is left. */
+  /** Moves the keys of so many slots of the block before, or converts so many in place; false when none is left. */
   moveSlots(count: number, now: Millis): boolean {
-    this.#move(count, now);
-    return this.#old !== undefined;
+    if (this.#old) this.#move(count, now);
+    else if (!this.#conversion?.convertNext(count)) this.#conversion = undefined;
+    return this.isMoving;
   }
 
   /** Counts all keys, including new ones, as spent until `freshAt`. */
   markAllSpent(freshAt: Millis, now: Millis): void {
-    if (this.#conversion) this.#move(Infinity, now);
+    if (this.#conversion) this.moveSlots(Infinity, now);
     this.#debtUntil ??= new Float64Array(HASH_BUCKETS).fill(-Infinity);
     for (let n = 0; n < HASH_BUCKETS; n++) {
       this.#debtUntil[n] = Math.max(this.#debtUntil[n], freshAt);
@@ -305,8 +305,8 @@ export class KeyTable {
       const slot = n < capacity ? n : n - capacity;
       if (!this.#isInUse(slots, slot, now)) continue;
       const [low, high] = [slots.low(slot), slots.high(slot)];
-      const conversion = this.#conversionOf(slots);
-      if (conversion) visit(low, high, 0, converted(slots, slot, conversion));
+      const conversion = this.#conversionOf(slots, slot);
+      if (conversion) visit(low, high, 0, conversion.read(slot));
       else visit(low, high, slot * this.#stride + 1, slots.storage);
       visited++;
     }
@@ -337,6 +337,7 @@ export class KeyTable {
   #insert(low: number, high: number, now: Millis): number {
     const slot = this.#slots.slotOf(low, high);
     this.#slots.setHash(slot, low, high);
+    this.#conversion?.added(this.#slots, slot);
     this.#count++;
     const at = slot * this.#stride + 1;
     this.lifecycle.init(this.storage, at, now, this.#debtUntilFor(high, now));
@@ -346,22 +347,27 @@ export class KeyTable {
   /** True if the slot holds a key that differs from a new one. */
   #isInUse(slots: Slots, slot: number, now: Millis): boolean {
     if (slots.isEmpty(slot)) return false;
-    const conversion = this.#conversionOf(slots);
-    if (conversion) return this.lifecycle.removableAt(converted(slots, slot, conversion), 0) > now;
+    const conversion = this.#conversionOf(slots, slot);
+    if (conversion) return this.lifecycle.removableAt(conversion.read(slot), 0) > now;
     return this.lifecycle.removableAt(slots.storage, slot * this.#stride + 1) > now;
   }
 
-  /** Set for a block whose keys are those of another rule. */
-  #conversionOf(slots: Slots): Conversion | undefined {
-    return slots === this.#old ? this.#conversion : undefined;
+  /** Set for a slot whose key is one of another rule. */
+  #conversionOf(slots: Slots, slot: number): KeyConversion | undefined {
+    return this.#conversion?.isPending(slots, slot) ? this.#conversion : undefined;
+  }
+
+  /** The index of an occupied slot of the present block, whose key is one of the present rule from now on. */
+  #indexOf(slot: number): number {
+    this.#conversion?.convert(this.#slots, slot);
+    return slot * this.#stride + 1;
   }
 
   /** Moves the clock hand over a few slots and removes keys that are as good as new. */
   #sweep(steps: number, now: Millis): void {
     const slots = this.#slots;
     for (let n = 0; n < steps; n++) {
-      const at = this.#clockHand * this.#stride + 1;
-      if (!slots.isEmpty(this.#clockHand) && this.lifecycle.removableAt(slots.storage, at) <= now) {
+      if (!slots.isEmpty(this.#clockHand) && !this.#isInUse(slots, this.#clockHand, now)) {
         this.#remove(slots, this.#clockHand); // another entry may have moved into this slot: visit it again
       } else {
         this.#clockHand = (this.#clockHand + 1) & slots.mask;
@@ -377,7 +383,6 @@ export class KeyTable {
   }
 
   #evictFrom(slots: Slots, firstSlot: number, now: Millis): boolean {
-    const conversion = this.#conversionOf(slots);
     let best = -1;
     let bestAt: Millis = Infinity;
     let slot = firstSlot;
@@ -386,8 +391,9 @@ export class KeyTable {
       slot = n & slots.mask;
       if (slots.isEmpty(slot)) continue;
       seen++;
+      const conversion = this.#conversionOf(slots, slot);
       const evictAt = conversion
-        ? this.lifecycle.evictableAt(converted(slots, slot, conversion), 0)
+        ? this.lifecycle.evictableAt(conversion.read(slot), 0)
         : this.lifecycle.evictableAt(slots.storage, slot * this.#stride + 1);
       if (evictAt < bestAt) {
         bestAt = evictAt;
@@ -410,8 +416,13 @@ export class KeyTable {
   }
 
   #remove(slots: Slots, slot: number): void {
-    slots.remove(slot);
+    this.#empty(slots, slot);
     this.#count--;
+  }
+
+  #empty(slots: Slots, slot: number): void {
+    this.#conversion?.removing(slots, slot);
+    slots.remove(slot);
   }
 
   #shrink(now: Millis): boolean {
@@ -458,7 +469,7 @@ export class KeyTable {
   #moveSlot(old: Slots, slot: number): number {
     const at = this.#slots.slotOf(old.low(slot), old.high(slot)) * this.#stride;
     this.#copyEntry(old, slot, this.#slots, at);
-    old.remove(slot);
+    this.#empty(old, slot);
     return at + 1;
   }
 
@@ -469,14 +480,14 @@ export class KeyTable {
     target: Pick<Slots, 'storage' | 'hashes'>,
     at: number,
   ): void {
-    const conversion = this.#conversionOf(slots);
+    const conversion = this.#conversionOf(slots, slot);
     if (!conversion) {
       slots.copyEntry(slot, target, at);
       return;
     }
     target.hashes[at * 2] = slots.low(slot);
     target.hashes[at * 2 + 1] = slots.high(slot);
-    target.storage.set(converted(slots, slot, conversion), at + 1);
+    target.storage.set(conversion.read(slot), at + 1);
   }
 
   #allocate(capacity: number): void {
@@ -507,12 +518,6 @@ function convertDebts(
     convert(after, 0, before, 0, now);
     return to.evictableAt(after, 0);
   });
-}
-
-/** One key of the rule before, in the scratch array. */
-function converted(slots: Slots, slot: number, { convert, scratch, changedAt }: Conversion): State {
-  convert(scratch, 0, slots.storage, slot * slots.stride + 1, changedAt);
-  return scratch;
 }
 
 /** The capacity of a table with so many keys: it can grow by a third or more. */

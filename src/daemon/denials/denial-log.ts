@@ -125,8 +125,10 @@ export const topKeysOf =
     const keysById = new Map<string, string[]>();
     const found = denials.top(spanMs > MAX_NOW_MS ? 'hour' : 'now', Infinity, maxKeys);
     for (const { limit, reason, command, keys } of found) {
-      const isByLimit = limit !== undefined && reason !== 'deny-list';
-      const id = isByLimit ? `limit ${limit}` : command ? 'command' : `reason ${reason}`;
+      const isByReason = reason === 'deny-list' || reason === 'overload';
+      const isByLimit = limit !== undefined && !isByReason;
+      const isByCommand = command !== undefined && !isByReason;
+      const id = isByLimit ? `limit ${limit}` : isByCommand ? 'command' : `reason ${reason}`;
       const known = keysById.get(id) ?? [];
       keysById.set(id, [...known, ...keys.map(({ key }) => quoteIfNeeded(key))].slice(0, maxKeys));
     }

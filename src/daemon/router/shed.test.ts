@@ -9,13 +9,22 @@ const rule = { bucket: { rate: '1/h', burst: 5 } };
 /** A router whose checks are all too old. */
 function setUp(config: Parameters<typeof createRouter>[0], isOpen = true) {
   const router = createRouter(config, new VirtualClock(0));
-  let shed = 0;
-  router.overload = { isShedding: true, isOpen, countShed: () => shed++ };
+  const counted: boolean[] = [];
+  const countShed = (isDenied: boolean): void => void counted.push(isDenied);
+  router.overload = { isShedding: true, isOpen, countShed, shedCount: 0, deniedCount: 0 };
   const route = (key: string, cost = 1) => router.route({ key, cost }) as RoutedRequest;
   const check = (key: string) => router.checkRouted(route(key)) as CheckResult;
   const isAllowed = (key: string) => router.isAllowed(Buffer.from(key), 0, key.length);
   const verdicts = (...keys: string[]) => keys.map((key) => check(key).decision.verdict);
-  return { router, route, check, isAllowed, verdicts, shed: () => shed };
+  return {
+    router,
+    route,
+    check,
+    isAllowed,
+    verdicts,
+    shed: () => counted.length,
+    denied: () => counted.filter(Boolean).length,
+  };
 }
 
 const LIMITS = {
@@ -35,6 +44,7 @@ describe('shed checks', () => {
     ]);
     const closed = setUp({ limits: LIMITS }, false);
     expect(closed.verdicts(...keys)).toEqual(['deny', 'deny', 'allow', 'allow']);
+    expect(closed.denied()).toBe(2);
     expect(closed.shed()).toBe(3); // no limit matches the last key: that is a decision
   });
 

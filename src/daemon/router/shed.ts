@@ -13,10 +13,19 @@ export interface LoadShedder {
   /** The fail mode of limits without their own. */
   readonly isOpen: boolean;
   /** Counts a check that is shed. */
-  countShed(): void;
+  countShed(isDenied: boolean): void;
+  /** Checks that were shed, and those of them that were denied. */
+  readonly shedCount: number;
+  readonly deniedCount: number;
 }
 
-export const SHEDS_NOTHING: LoadShedder = { isShedding: false, isOpen: true, countShed: () => {} };
+export const SHEDS_NOTHING: LoadShedder = {
+  isShedding: false,
+  isOpen: true,
+  countShed: () => {},
+  shedCount: 0,
+  deniedCount: 0,
+};
 
 /** No rule was applied. */
 const OPEN: CheckResult = {
@@ -37,7 +46,7 @@ export const deniesWhenShed = ({ deny: denied, unmatched, limits }: RoutesConfig
 
 /** The answer to a check that is shed, where no key is denied. */
 export function shedOpen({ overload }: Router): CheckResult {
-  overload.countShed();
+  overload.countShed(false);
   return OPEN;
 }
 
@@ -47,7 +56,7 @@ export function shed(router: Router, request: RoutedRequest): CheckResult {
   if (staticVerdict) return router.staticResult(staticVerdict, request);
   const closed = applied.find((each) => isClosed(each, router.overload.isOpen));
   if (!closed) return shedOpen(router);
-  router.overload.countShed();
+  router.overload.countShed(true);
   return router.refused(request, { ...CLOSED, limit: closed.name });
 }
 

@@ -83,6 +83,38 @@ describe('overload', () => {
     expect(read()).toBe(false);
   });
 
+  test.each([0.3, 0.5, 0.9])(
+    'overload: of checks that wait %d ms longer with each ms, none is decided that is too old',
+    async (growth) => {
+      const { overload, arrival, poll, pass, now } = setUp();
+      const decided: number[] = [];
+      const shed: number[] = [];
+      await poll();
+      const startedAt = now();
+      while (now() - startedAt < 400) {
+        await poll();
+        pass(1);
+        const age = (now() - startedAt) * growth;
+        arrival.beginReadAhead(now() - age, now());
+        (overload.isShedding ? shed : decided).push(age);
+        overload.isShedding = false;
+      }
+      expect(shed.length).toBeGreaterThan(5);
+      expect(Math.max(...decided)).toBeLessThanOrEqual(100);
+      expect(Math.min(...shed)).toBeGreaterThan(80);
+    },
+  );
+
+  test('overload: checks that are old all the time, and never too old, are decided', async () => {
+    const { overload, arrival, poll, now } = setUp();
+    await poll();
+    for (let n = 0; n < 60; n++) {
+      await poll();
+      arrival.beginReadAhead(now() - 70, now());
+      expect(overload.isShedding).toBe(false);
+    }
+  });
+
   test('overload: a connection that waits for its turn sheds what it has read before', async () => {
     const { poll, pass, read, readRest } = setUp();
     await poll();
@@ -93,7 +125,8 @@ describe('overload', () => {
       pass(20);
       verdicts.push(readRest());
     }
-    expect(verdicts).toEqual([...Array(6).fill(false), ...Array(4).fill(true)]);
+    // Old at 48 ms, too old at 96 ms, when it was old for 48 ms.
+    expect(verdicts).toEqual([...Array(4).fill(false), ...Array(6).fill(true)]);
   });
 
   test('overload: bytes behind a full chunk are as old as that, if the connection is not read meanwhile', async () => {
@@ -170,8 +203,8 @@ describe('overload', () => {
     pass(150);
     expect(read()).toBe(true);
     expect(overload.isRecent).toBe(false);
-    overload.countShed();
-    overload.countShed();
+    overload.countShed(true);
+    overload.countShed(true);
     expect([overload.shedCount, overload.isRecent]).toEqual([2, true]);
     pass(5001);
     expect(overload.isRecent).toBe(false);

@@ -9,9 +9,16 @@
  * have none: when it was read to the end, or when the event loop polled all connections and this one had no bytes. So
  * the age here is an upper bound of the real one, within two turns of the event loop.
  *
- * One pause sheds nothing: garbage collection, a reload, a suspended process. Shedding begins when the questions of
- * `MIN_CONNECTIONS` connections have been too old for `STANDING_MS`, and ends when none was for `ACTIVE_MS`. A few
- * connections that pipeline more than can be decided in time delay only themselves (`turns.ts`): that is no overload.
+ * One pause sheds nothing: garbage collection, a reload, a suspended process. A pause makes questions too old at once; in
+ * an overload they wait longer and longer. So shedding begins when questions of `MIN_CONNECTIONS` connections are too
+ * old, and those before them were old for `STANDING_MS`. It ends when none was for `ACTIVE_MS`. Questions are old that
+ * long before they are too old, if they age as fast as time passes, so none that is too old is decided:
+ *
+ *     age    0 ────────────── old ──────── STANDING_MS ────────▶ too old ─────────▶ maxAge
+ *            decided          decided, and watched              shed
+ *
+ * A few connections that pipeline more than can be decided in time delay only themselves (`turns.ts`): that is no
+ * overload.
  */
 
 import { type Clock, eventLoopIdleMs, type Millis, onImmediate } from '../../core/clock.ts';
@@ -27,9 +34,12 @@ const SUSPECT_MS: Millis = 0.5;
 /** Fraction of `maxAge` after which a question is shed: the answer still has to reach the client. */
 const SHED_AT = 0.8;
 
-/** How long the questions of a connection are too old before they are shed, and of how many connections. */
+/** How long the questions of a connection are old before those that are too old are shed, and of how many connections. */
 const STANDING_MS: Millis = 50;
 const MIN_CONNECTIONS = 4;
+
+/** Questions are old at this fraction of the age at which they are shed, or later: a short `maxAge` is no time to watch. */
+const MIN_OLD_AT = 0.25;
 
 /** How long questions are shed as soon as they are too old. */
 const ACTIVE_MS: Millis = 1_000;
@@ -48,8 +58,11 @@ export class Overload {
   config: OverloadConfig;
   /** True while questions are processed that are too old. */
   isShedding = false;
-  /** Questions shed since the start. */
+  /** Questions shed since the start, and those of them that were denied. */
   shedCount = 0;
+  deniedCount = 0;
+  /** Called when a question is shed, and none was for a while. */
+  onBegin: (() => void) | undefined;
   /** A recent poll, before the current one: what was readable then is read by now. */
   polledAt: Millis;
   /** When another poll is to be recorded. */
@@ -59,9 +72,9 @@ export class Overload {
   #pollBefore: Poll;
   /** When the slice began in which questions are shed. */
   #beganAt: Millis = 0;
-  #lastShedAt: Millis = -Infinity;
+  lastShedAt: Millis = -Infinity;
   #activeUntil: Millis = -Infinity;
-  /** Connections whose questions were too old for a while, lately; at most `MIN_CONNECTIONS`. */
+  /** Connections whose questions were old for a while and then too old, lately; at most `MIN_CONNECTIONS`. */
   readonly #standing = new Set<Arrival>();
   #standingUntil: Millis = -Infinity;
 
@@ -74,20 +87,25 @@ export class Overload {
   }
 
   /** True for bytes that arrived before now by so much. Records the next poll. */
-  isTooOld(ageMs: Millis, now: Millis): boolean {
-    const maxAgeMs = this.config.maxAgeMs * SHED_AT;
+  isOld(ageMs: Millis, now: Millis): boolean {
+    const shedAtMs = this.config.maxAgeMs * SHED_AT;
     if (now >= this.nextPollAt) {
       this.nextPollAt = Infinity;
-      if (maxAgeMs < Infinity) onImmediate(this.#onPoll);
+      if (shedAtMs < Infinity) onImmediate(this.#onPoll);
     }
-    return ageMs > maxAgeMs && ageMs - this.#idleMs() > maxAgeMs;
+    return this.#isOlder(ageMs, Math.max(shedAtMs - STANDING_MS, shedAtMs * MIN_OLD_AT));
   }
 
-  /** Sheds the questions of connections that have been too old for a while, and then those of all. */
-  begin(tooOldForMs: Millis, arrival: Arrival, now: Millis): void {
-    if (tooOldForMs >= STANDING_MS) this.#countStanding(arrival, now);
+  /** Sheds the questions of connections that are too old and have been old for a while, and then those of all. */
+  begin(ageMs: Millis, oldForMs: Millis, arrival: Arrival, now: Millis): void {
+    if (!this.#isOlder(ageMs, this.config.maxAgeMs * SHED_AT)) return;
+    if (oldForMs >= STANDING_MS) this.#countStanding(arrival, now);
     this.isShedding = now < this.#activeUntil;
     this.#beganAt = now;
+  }
+
+  #isOlder(ageMs: Millis, thanMs: Millis): boolean {
+    return ageMs > thanMs && ageMs - this.#idleMs() > thanMs;
   }
 
   #countStanding(arrival: Arrival, now: Millis): void {
@@ -112,14 +130,16 @@ export class Overload {
     return this.config.isOpen;
   }
 
-  countShed(): void {
+  countShed(isDenied: boolean): void {
+    if (this.#beganAt - this.lastShedAt >= REPORT_MS) this.onBegin?.();
     this.shedCount++;
-    this.#lastShedAt = this.#beganAt;
+    if (isDenied) this.deniedCount++;
+    this.lastShedAt = this.#beganAt;
   }
 
   /** True if a question was shed a moment ago. */
   get isRecent(): boolean {
-    return this.#clock.now() - this.#lastShedAt < REPORT_MS;
+    return this.#clock.now() - this.lastShedAt < REPORT_MS;
   }
 
   /** The turn is over: the next poll begins. */
@@ -139,8 +159,8 @@ export class Arrival {
   #unreadAfter: Millis;
   /** The connection was read at this instant, or is read again since then. */
   #watchedSince: Millis;
-  /** Since when all questions were too old; undefined if the last was not. */
-  #tooOldSince: Millis | undefined;
+  /** Since when all questions were old; undefined if the last was not. */
+  #oldSince: Millis | undefined;
   /** True if the connection was not read because of its client, or of a remote backend: that is no overload. */
   isHeldBack = false;
   /** Before this instant the connection was held back: bytes that were read ahead count as arrived then. */
@@ -189,12 +209,13 @@ export class Arrival {
   }
 
   #begin(now: Millis): void {
-    if (!this.#overload.isTooOld(now - this.#readAfter, now)) {
-      this.#tooOldSince = undefined;
+    const ageMs = now - this.#readAfter;
+    if (!this.#overload.isOld(ageMs, now)) {
+      this.#oldSince = undefined;
       return;
     }
-    this.#tooOldSince ??= now;
-    this.#overload.begin(now - this.#tooOldSince, this, now);
+    this.#oldSince ??= now;
+    this.#overload.begin(ageMs, now - this.#oldSince, this, now);
   }
 
   /** The connection was not read while it waited for its turn, and is read again. */

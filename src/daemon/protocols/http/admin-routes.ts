@@ -25,7 +25,7 @@ import {
 } from './endpoint.ts';
 import type { EventStream } from './event-stream.ts';
 import { type PageContext, pageDataRoutes } from './page-routes.ts';
-import { ValidationProblem } from './parameters.ts';
+import { readParameters, ValidationProblem } from './parameters.ts';
 import {
   type HttpResponse,
   jsonResponse,
@@ -88,7 +88,7 @@ export function adminRoutes(context: AdminContext): readonly (readonly [string, 
       ([path, handle]) => [path, adminEndpoint(READ_METHODS, handle)] as const,
     ),
     ['/feed', adminEndpoint(['GET'], () => openEventStream(context))],
-    ['/reload', adminEndpoint(WRITE_METHODS, () => reload(context))],
+    ['/reload', adminEndpoint(WRITE_METHODS, reloadHandler(context))],
     ...(context.controls ? controlRoutes(context.controls) : []),
   ];
 }
@@ -123,10 +123,14 @@ function openEventStream({ eventStream }: AdminContext): HttpResponse {
   return { status: 200, headers: EVENT_STREAM_HEADERS, body, isEventStream: true };
 }
 
-async function reload(context: AdminContext): Promise<HttpResponse> {
-  const result = await context.reload();
-  return result.ok ? jsonResponse(200, result) : problemResponse(422, result.problems.join('\n'));
-}
+const reloadHandler =
+  (context: AdminContext): EndpointHandler =>
+  async ({ url = '' }, queryAt) => {
+    const values = readParameters(url, queryAt, []);
+    if (values instanceof ValidationProblem) return problemResponse(400, values.detail);
+    const result = await context.reload();
+    return result.ok ? jsonResponse(200, result) : problemResponse(422, result.problems.join('\n'));
+  };
 
 const helpText = ({ version, backendPages }: AdminContext): string => `sluice ${version}
 

@@ -17,6 +17,7 @@ import {
 } from '../../../core/decision.ts';
 import { parseDuration } from '../../../core/duration.ts';
 import { FLOW_FIELDS, type FlowOptions, flowProblem } from '../../../core/flow.ts';
+import { repeatedMember } from '../../../core/json.ts';
 import { isRecord, MAX_AMOUNT } from '../../../core/options.ts';
 import type { PermitResult } from '../../../limiter/permit.ts';
 import { EXPECTED_ID, isId } from '../../../limiter/remembered-calls.ts';
@@ -375,12 +376,20 @@ const isAmount = (value: unknown): boolean =>
 /** Bytes of an invalid body that the response shows. */
 const PREVIEW_BYTES = 64;
 
-/** Parses a body as JSON. Invalid UTF-8 is refused: replacement characters would merge different keys. */
+/**
+ * Parses a body as JSON. Invalid UTF-8 is refused: replacement characters would merge different keys. A repeated member is
+ * refused: a proxy that adds a `cost` may read another one than the daemon.
+ */
 export function parseJsonBody(body: Buffer): { readonly value: unknown } | ValidationProblem {
   const start = body.toString('latin1', 0, PREVIEW_BYTES);
   if (!isUtf8(body)) return new ValidationProblem('body', 'UTF-8', start);
   try {
-    return { value: JSON.parse(body.toString('utf8')) };
+    const text = body.toString('utf8');
+    const value: unknown = JSON.parse(text);
+    const repeated = repeatedMember(text);
+    return repeated === undefined
+      ? { value }
+      : new ValidationProblem('body', 'JSON with each member once', `${repeated} twice`);
   } catch {
     return new ValidationProblem('body', 'JSON', start);
   }

@@ -51,13 +51,14 @@ function topOf({ router, history }: DenialContext, url: string, queryAt: number)
   if (span !== 'now' && span !== 'hour') return new ValidationProblem('span', 'now or hour', span);
   const max = readMax(rawMax, DEFAULT_TOP_KEYS, MAX_TOP_KEYS);
   if (max instanceof ValidationProblem) return max;
-  const { denials, staticDenials, registry } = router;
+  const { denials, staticDenials, registry, overload } = router;
   const { 'allow-list': _, ...reasons } = staticDenials;
   return {
     at: Math.round(denials.now),
     span,
     limits: countersOf(router.limits, registry, history),
-    reasons,
+    reasons: { ...reasons, overload: overload.deniedCount },
+    shed: overload.shedCount,
     denied: denials.top(span, MAX_TOP_LIMITS, max),
   };
 }

@@ -211,6 +211,22 @@ describe('HTTP check of several limits and keys', () => {
     expect([status, json.detail]).toEqual([400, expect.stringContaining(detail)]);
   });
 
+  test.each([
+    ['{"checks":[{"limit":"user","key":"user:a","cost":5,"cost":0}]}', 'cost twice'],
+    ['{"checks":[{"limit":"user","key":"user:b"}],"checks":[{"key":"user:a"}]}', 'checks twice'],
+    ['{"limit":"user","key":"user:b","key":"user:a"}', 'key twice'],
+    ['[{"key":"user:a"},{"key":"user:b","k\\u0065y":"user:a"}]', 'key twice'],
+  ])('%s: 400, and nothing is charged', async (body, got) => {
+    const { sendRequest, left } = await start();
+    const headers = { 'content-type': 'application/json' };
+    const { status, json } = await sendRequest('/check', { method: 'POST', headers, body });
+    expect([status, json.detail]).toEqual([
+      400,
+      `expected \`body\` to be JSON with each member once, got "${got}"`,
+    ]);
+    expect([await left('user', 'user:a'), await left('user', 'user:b')]).toEqual([5, 5]);
+  });
+
   test('unknown limit: 404, and nothing is charged', async () => {
     const { sendRequest, left } = await start();
     const { status, json } = await sendRequest('/check?check=user,user:a&check=nope,x');

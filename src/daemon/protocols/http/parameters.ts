@@ -58,7 +58,7 @@ export function readParameters(
       const nameEnd = equals < 0 || equals > end ? end : equals;
       const name = text.slice(at, nameEnd);
       const n = names.indexOf(name);
-      if (n < 0) return new ValidationProblem('', `one of ${names.join(', ')}`, name);
+      if (n < 0) return new ValidationProblem('', expectedNames(names), name);
       const encoded = text.slice(nameEnd + 1, end);
       if (values[n] !== undefined) return new ValidationProblem(name, 'given once', encoded);
       values[n] = percentDecode(encoded);
@@ -68,6 +68,9 @@ export function readParameters(
   }
   return values;
 }
+
+const expectedNames = (names: readonly string[]): string =>
+  names.length > 0 ? `one of ${names.join(', ')}` : 'no parameters';
 
 /** Decodes `%C3` and `+` byte by byte; undefined if an escape is invalid. */
 export function percentDecode(value: string): string | undefined {

@@ -34,7 +34,7 @@ export function throttle({ args, reply, context }: Invocation): undefined {
   const { router } = context;
   if (router.overload.isShedding) {
     const { isOpen } = router.overload;
-    router.overload.countShed();
+    router.overload.countShed(!isOpen);
     if (!isOpen)
       router.recordThrottled(
         args.source,

@@ -444,6 +444,8 @@ describe('HTTP admin endpoints', () => {
     const headers = { origin: 'http://evil.example' };
     expect((await sendRequest('/reload', { method: 'POST', headers })).status).toBe(403);
     expect((await sendRequest('/batch', post([{ key: 'a' }], headers))).status).toBe(403);
+    const named = await sendRequest('/reload?file=other.yaml', { method: 'POST' });
+    expect([named.status, named.json.detail]).toEqual([400, 'expected no parameters, got "file"']);
     expect(times).toBe(2);
   });
 
