@@ -40,8 +40,8 @@ export interface LockoutSharing {
   readonly width: number;
   /** Undefined if nothing has changed since a copy of the state was made. */
   changeSince(before: State, state: State, i: number, now: Millis): LockoutChange | undefined;
-  /** Adds what events on a peer changed; either may be below 0. */
-  add(state: State, i: number, count: number, pending: number, now: Millis): void;
+  /** Adds what events on a peer changed; either may be below 0. If that ended a lock: the locks that are not forgotten. */
+  add(state: State, i: number, count: number, pending: number, now: Millis): number | undefined;
   /** Locks the key for at least `ms`. */
   lock(state: State, i: number, level: number, ms: Millis, now: Millis): void;
   /** Ends a lock, unless the count here would begin it again. */
@@ -99,7 +99,9 @@ export function createLockoutSharing(
       const wasFull = state[i + COUNT] >= after;
       state[i + PENDING] += pending;
       rule.add(state, i, count, now);
-      if (wasFull) unlock(state, i, now);
+      if (!wasFull || lockedMs(state, i, now) === 0) return undefined;
+      unlock(state, i, now);
+      return lockedMs(state, i, now) === 0 ? state[i + LEVEL] : undefined;
     },
 
     lock(state, i, level, ms, now) {

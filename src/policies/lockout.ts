@@ -95,6 +95,10 @@ function readLocks(reader: OptionReader): readonly Millis[] {
   });
 }
 
+/** A group of processes has its part of the attempts, and locks by itself. */
+export const lockoutOfGroup = (whole: Policy, after: number): Policy =>
+  lockoutAt({ ...(whole.terms as LockoutTerms), after }, 1);
+
 /** Each member of a pool allows its part of the attempts, at least one, and locks by itself. */
 function lockoutAt(terms: LockoutTerms, size: number): Policy {
   const { withinMs, locksMs, forgetMs, on, isReset } = terms;

@@ -15,8 +15,8 @@ import type { LockoutChange, LockoutSharing } from '../../policies/lockout-shari
 import type { State } from '../../policies/policy.ts';
 import type { LocalBackend } from '../local/backend.ts';
 import type { PeerNetwork } from './backend.ts';
-import { EndedLocks } from './ended-locks.ts';
 import type { PeerLimit } from './limits.ts';
+import { MarkedKeys } from './marked-keys.ts';
 
 /** A lock as one amount: milliseconds × this + level. More than the steps of a lock-out. */
 const LEVELS = 64;
@@ -45,7 +45,10 @@ interface ReportedKey {
 export type LockoutChannels = ReturnType<typeof openLockoutChannels>;
 
 export function openLockoutChannels({ sharing, offset, local, network, idOf }: SharedLockout) {
-  const ended = new EndedLocks();
+  /** A success or a reset ended the lock: a late message about it must not lock the key again. */
+  const ended = new MarkedKeys();
+  /** This node has reported the lock: it also reports its end, whichever node caused it. */
+  const reported = new MarkedKeys();
   const before: State = new Float64Array(sharing.width);
   const opened: PeerLimit[] = [];
 
@@ -66,18 +69,25 @@ export function openLockoutChannels({ sharing, offset, local, network, idOf }: S
     return channel;
   };
 
-  const countUp = open('count +', ({ state, i, then }, n) => sharing.add(state, i, n, 0, then));
-  const countDown = open('count -', ({ state, i, then }, n) => sharing.add(state, i, -n, 0, then));
-  const pendingUp = open('pending +', ({ state, i, then }, n) => sharing.add(state, i, 0, n, then));
-  const pendingDown = open('pending -', ({ state, i, then }, n) =>
-    sharing.add(state, i, 0, -n, then),
-  );
+  /** Adds what a peer counted. */
+  const add = (key: ReportedKey, count: number, pending: number): void => {
+    const { low, high, state, i, then } = key;
+    const levelLeft = sharing.add(state, i, count, pending, then);
+    if (levelLeft !== undefined && reported.has(low, high, then))
+      reportUnlock(low, high, levelLeft, then);
+  };
+  const countUp = open('count +', (key, n) => add(key, n, 0));
+  const countDown = open('count -', (key, n) => add(key, -n, 0));
+  const pendingUp = open('pending +', (key, n) => add(key, 0, n));
+  const pendingDown = open('pending -', (key, n) => add(key, 0, -n));
   const lock = open('lock', ({ low, high, state, i, then }, amount) => {
     if (ended.has(low, high, then)) return;
     sharing.lock(state, i, amount % LEVELS, Math.floor(amount / LEVELS), then);
   });
   const unlock = open('unlock', ({ low, high, state, i, then }, amount) => {
     ended.add(low, high, then);
+    reported.remove(low, high);
+    network.retractHits(unlock, low, high, Infinity); // the node that ended the lock knows its step
     sharing.endLock(state, i, amount - 1, then);
   });
 
@@ -96,6 +106,12 @@ export function openLockoutChannels({ sharing, offset, local, network, idOf }: S
     network.recordHits(channel, low, high, amount);
   };
 
+  const reportUnlock = (low: number, high: number, level: number, now: Millis): void => {
+    ended.add(low, high, now);
+    reported.remove(low, high);
+    recordLast(unlock, low, high, level + 1);
+  };
+
   return {
     /** To be called with a key's state before an event that may change it. */
     capture(state: State, i: number): void {
@@ -110,12 +126,10 @@ export function openLockoutChannels({ sharing, offset, local, network, idOf }: S
       recordSigned([pendingUp, pendingDown], low, high, change.pending);
       if (change.lock) {
         ended.remove(low, high);
+        reported.add(low, high, now);
         recordLast(lock, low, high, lockAmount(change.lock));
       }
-      if (change.levelLeft !== undefined) {
-        ended.add(low, high, now);
-        recordLast(unlock, low, high, change.levelLeft + 1);
-      }
+      if (change.levelLeft !== undefined) reportUnlock(low, high, change.levelLeft, now);
     },
 
     /** A key was reset here: late messages about its lock do not count. */
