@@ -29,21 +29,24 @@ export type GroupPart = Pick<
 
 /** @throws {ConfigError} if the rule cannot be divided, or the group would have less than one unit. */
 export function partOf(policy: Policy, group: GroupTerms): GroupPart {
-  const [whole, ...others] = policy.buckets ?? [];
-  const divide = (): GroupPart | undefined => {
-    if (policy.kind === 'window') return partOfWindow(policy, group);
-    if (policy.kind === 'lockout' && policy.takesReports) return partOfLockout(policy, group);
-    return whole && others.length === 0 ? partOfBucket(whole, group) : undefined;
-  };
-  if (group.fraction === 0) {
-    const expected = 'above 0, or a `min`: a group needs a bucket to borrow into';
-    throw new ConfigError(`groups.${group.self}.weight`, expected, 0);
+  const divide = dividerOf(policy);
+  if (!divide) {
+    const expected =
+      'a bucket, a window or a lockout on failures: only these are divided into parts (other rules: Redis or etcd)';
+    throw new ConfigError('limit', expected, policy.kind);
   }
-  const part = divide();
-  if (part) return part;
-  const expected =
-    'a bucket, a window or a lockout on failures: only these are divided into parts (other rules: Redis or etcd)';
-  throw new ConfigError('limit', expected, policy.kind);
+  if (group.fraction > 0) return divide(group);
+  const expected = 'above 0, or a `min`: a group needs a bucket to borrow into';
+  throw new ConfigError(`groups.${group.self}.weight`, expected, 0);
+}
+
+function dividerOf(policy: Policy): ((group: GroupTerms) => GroupPart) | undefined {
+  const [whole, ...others] = policy.buckets ?? [];
+  if (whole && others.length === 0) return (group) => partOfBucket(whole, group);
+  if (policy.kind === 'window') return (group) => partOfWindow(policy, group);
+  if (policy.kind === 'lockout' && policy.takesReports)
+    return (group) => partOfLockout(policy, group);
+  return undefined;
 }
 
 /** The group's fraction of rate, burst and debt. */

@@ -65,7 +65,7 @@ const LIMIT: LimitBackend = {
   name: NAME,
   identity: NAME,
   view: true,
-  unsupported: 'left out: peers can share bucket and window, and no other rule',
+  unsupported: 'left out: peers can share bucket, window and lockout, and no other rule',
   dryRun: () => dryRunPeers,
 };
 
