@@ -20,8 +20,23 @@ import { type Duration, parseDuration, suggestDuration } from '../core/duration.
 import { ConfigError } from '../core/errors.ts';
 import { OptionReader } from '../core/options.ts';
 import { requireCost } from './cost.ts';
-import { addRoundingUp } from './float-time.ts';
+import {
+  COUNT,
+  createLockoutRule,
+  isCounting,
+  LEVEL,
+  LOCK_END,
+  type LockoutTerms,
+  type LockoutTrigger,
+  PENDING,
+  pendingOf,
+  SINCE,
+  LOCKOUT_WIDTH as WIDTH,
+} from './lockout-rule.ts';
+import { createLockoutSharing } from './lockout-sharing.ts';
 import type { Policy, State } from './policy.ts';
+
+export type { LockoutTrigger };
 
 /** Lock-out: a key with too many failures is locked, for longer each time. */
 export interface LockoutOptions {
@@ -39,30 +54,11 @@ export interface LockoutOptions {
   readonly onSuccess?: 'reset' | 'return' | undefined;
 }
 
-/** What a lock-out counts. */
-export type LockoutTrigger = 'failure' | 'refusal';
-
 /** The most steps of `lock`. */
 const MAX_LOCKS = 32;
 
 const MINUTE_MS: Millis = 60_000;
 const DEFAULT_LOCKS_MS: readonly Millis[] = [MINUTE_MS, 5 * MINUTE_MS, 60 * MINUTE_MS];
-
-interface LockoutTerms {
-  readonly after: number;
-  readonly withinMs: Millis;
-  readonly locksMs: readonly Millis[];
-  readonly forgetMs: Millis;
-  readonly on: LockoutTrigger;
-  readonly isReset: boolean;
-}
-
-const COUNT = 0; //        failures or refusals, attempts in flight included
-const PENDING = 1; //      attempts of them that were not reported
-const SINCE = 2; //        when the first of them was counted: the only instant, as etcd needs it
-const LOCK_END = 3; //     end of the last lock, after `SINCE` or (below 0) before it; meaningless without one
-const LEVEL = 4; //        locks that are not forgotten; 0: none
-const WIDTH = 5;
 
 /** `remaining` of a rule that refuses nothing by itself. */
 const UNBOUNDED = Number.MAX_SAFE_INTEGER;
@@ -99,6 +95,10 @@ function readLocks(reader: OptionReader): readonly Millis[] {
   });
 }
 
+/** A group of processes has its part of the attempts, and locks by itself. */
+export const lockoutOfGroup = (whole: Policy, after: number): Policy =>
+  lockoutAt({ ...(whole.terms as LockoutTerms), after }, 1);
+
 /** Each member of a pool allows its part of the attempts, at least one, and locks by itself. */
 function lockoutAt(terms: LockoutTerms, size: number): Policy {
   const { withinMs, locksMs, forgetMs, on, isReset } = terms;
@@ -106,54 +106,13 @@ function lockoutAt(terms: LockoutTerms, size: number): Policy {
   const kind = 'lockout';
   const isOnRefusal = on === 'refusal';
 
-  const lockEnd = (state: State, i: number): Millis => state[i + SINCE] + state[i + LOCK_END];
-
-  const lockedMs = (state: State, i: number, now: Millis): Millis =>
-    state[i + LEVEL] > 0 ? Math.max(0, Math.ceil(lockEnd(state, i) - now)) : 0;
-
-  const countedUntil = (state: State, i: number): Millis =>
-    addRoundingUp(state[i + SINCE], withinMs);
-
-  /** What was counted before the end of a lock no longer counts after it. */
-  const isOver = (state: State, i: number, now: Millis): boolean =>
-    now >= countedUntil(state, i) ||
-    (state[i + LEVEL] > 0 && state[i + LOCK_END] > 0 && now >= lockEnd(state, i));
-
-  const countAt = (state: State, i: number, now: Millis): number =>
-    isOver(state, i, now) ? 0 : state[i + COUNT];
-
-  const forgottenAt = (state: State, i: number): Millis =>
-    addRoundingUp(lockEnd(state, i), forgetMs);
-
-  /** Forgets what no longer counts. */
-  const advance = (state: State, i: number, now: Millis): void => {
-    if (state[i + COUNT] > 0 && !isOver(state, i, now)) return;
-    state[i + COUNT] = 0;
-    state[i + PENDING] = 0;
-    state[i + LOCK_END] = state[i + LEVEL] > 0 ? lockEnd(state, i) - now : 0;
-    state[i + SINCE] = now;
-  };
-
-  const add = (state: State, i: number, count: number, now: Millis): void => {
-    state[i + COUNT] += count;
-    if (state[i + COUNT] < after || lockedMs(state, i, now) > 0) return;
-    const level = now < forgottenAt(state, i) ? state[i + LEVEL] : 0;
-    const lockMs = locksMs[Math.min(level, locksMs.length - 1)];
-    state[i + LOCK_END] = addRoundingUp(now, lockMs) - state[i + SINCE];
-    state[i + LEVEL] = Math.min(level + 1, locksMs.length);
-  };
-
-  /** Ends a lock that an attempt began which did not fail. The last lock counts as ended before the first failure. */
-  const unlock = (state: State, i: number, now: Millis): void => {
-    if (state[i + COUNT] >= after || lockedMs(state, i, now) === 0) return;
-    state[i + LOCK_END] = 0;
-    state[i + LEVEL]--;
-  };
+  const rule = createLockoutRule(terms, after);
+  const { lockedMs, countedUntil, countAt, forgottenAt, advance, add, unlock } = rule;
 
   /** Takes attempts off that did not happen, or did not fail. */
   const giveBack = (state: State, i: number, count: number, now: Millis): void => {
     advance(state, i, now);
-    const returned = Math.min(count, state[i + PENDING]);
+    const returned = Math.min(count, pendingOf(state, i));
     state[i + PENDING] -= returned;
     state[i + COUNT] -= returned;
     if (returned > 0) unlock(state, i, now);
@@ -163,8 +122,8 @@ function lockoutAt(terms: LockoutTerms, size: number): Policy {
   const reset = (state: State, i: number, count: number, now: Millis): void => {
     advance(state, i, now);
     const wasPending = state[i + PENDING] > 0;
-    state[i + PENDING] = Math.max(0, state[i + PENDING] - count);
-    state[i + COUNT] = state[i + PENDING];
+    state[i + PENDING] -= Math.min(count, pendingOf(state, i));
+    state[i + COUNT] = Math.min(state[i + COUNT], pendingOf(state, i));
     if (wasPending) unlock(state, i, now);
     else state[i + LOCK_END] = Math.min(state[i + LOCK_END], now - state[i + SINCE]);
   };
@@ -172,7 +131,7 @@ function lockoutAt(terms: LockoutTerms, size: number): Policy {
   /** A failure of an attempt is counted already. */
   const fail = (state: State, i: number, count: number, now: Millis): void => {
     advance(state, i, now);
-    const known = Math.min(count, state[i + PENDING]);
+    const known = Math.min(count, pendingOf(state, i));
     state[i + PENDING] -= known;
     add(state, i, count - known, now);
   };
@@ -252,6 +211,7 @@ function lockoutAt(terms: LockoutTerms, size: number): Policy {
     },
 
     terms,
+    lockoutSharing: createLockoutSharing(rule, after, locksMs),
     /** A key stays locked until its lock ends; the next one is a step of the new list. */
     converterFrom(from) {
       if ((from.terms as LockoutTerms).on !== on) return undefined;
@@ -289,7 +249,7 @@ function lockoutAt(terms: LockoutTerms, size: number): Policy {
 
   const lastCountsUntil = (state: State, i: number): Millis =>
     Math.max(
-      state[i + COUNT] > 0 ? countedUntil(state, i) : -Infinity,
+      isCounting(state, i) ? countedUntil(state, i) : -Infinity,
       state[i + LEVEL] > 0 ? forgottenAt(state, i) : -Infinity,
     );
   return policy;

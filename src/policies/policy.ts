@@ -21,6 +21,7 @@ import {
   type Outcome,
   WHEN_SETTLED,
 } from '../core/decision.ts';
+import type { LockoutSharing } from './lockout-sharing.ts';
 import type { TimeZone } from './time-zone.ts';
 
 /** The numbers of many keys. A policy reads and writes `width` of them, from index `i` on. */
@@ -193,6 +194,9 @@ export interface PolicyCapabilities {
 
   /** True if a rule counts attempts, whose end is reported by `Feedback.report`. */
   readonly takesReports?: boolean;
+
+  /** lockout: what peers exchange of a key. */
+  readonly lockoutSharing?: LockoutSharing;
 
   /** Counts a call that another rule refused; returns how long the key is locked. */
   recordRefusal?(state: State, i: number, now: Millis): Millis;

@@ -1,8 +1,9 @@
 /** Nodes of a fleet for tests: each with one limit and a recording transport. */
 
-import { PeersBackend } from '../../src/backends/peers/backend.ts';
+import type { PeersBackend } from '../../src/backends/peers/backend.ts';
 import { PEER_DEFAULTS, type PeerOptions } from '../../src/backends/peers/context.ts';
 import type { FleetKey } from '../../src/backends/peers/datagram-auth.ts';
+import { createPeersBackend } from '../../src/backends/peers/factory.ts';
 import { PeerNode } from '../../src/backends/peers/node.ts';
 import type { RejectedSource } from '../../src/backends/peers/rejected-sources.ts';
 import type { DatagramHandler, Transport } from '../../src/backends/peers/transport.ts';
@@ -83,7 +84,7 @@ export async function createTestPeer(inner: Transport, setup: TestPeerOptions): 
   const options = { ...PEER_DEFAULTS, name: inner.name, ...peers };
   const { seed, onRejected = () => {} } = setup;
   const node = new PeerNode({ options, transport, key, seed, clock, random, onRejected });
-  const backend = new PeersBackend(
+  const backend = createPeersBackend(
     createPolicy(limit, random),
     { name: 'api', clock, random, maxKeys },
     node,

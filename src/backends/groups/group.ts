@@ -2,9 +2,7 @@
 
 import type { Clock, Millis } from '../../core/clock.ts';
 import { ConfigError } from '../../core/errors.ts';
-import { bucket } from '../../policies/bucket.ts';
 import type { Policy } from '../../policies/policy.ts';
-import { type WindowTerms, windowOfGroup } from '../../policies/window.ts';
 import type { BackendFactory } from '../backend.ts';
 import type { AnyBackendFactory } from '../daemon-backend.ts';
 import { LocalBackend } from '../local/backend.ts';
@@ -13,11 +11,9 @@ import { GroupsBackend } from './backend.ts';
 import { type Borrower, createBorrower, type LenderView } from './borrower.ts';
 import { type GroupWeight, groupFractions } from './fractions.ts';
 import type { GroupBucket, GroupLimit } from './limits.ts';
+import { partOf } from './parts.ts';
 import { RemoteGroupsBackend } from './remote-backend.ts';
 import { type BorrowRequest, type GroupTransport, isBorrowRequest } from './transport.ts';
-
-/** Floating-point error tolerated in a whole part. */
-const EPSILON = 1e-9;
 
 export interface ResolvedGroupsOptions {
   readonly self: string;
@@ -76,7 +72,7 @@ export class Group {
         const inner = innerFactory
           ? innerFactory.create(bucket.policy, context)
           : new LocalBackend(bucket.policy, context);
-        if (!inner.credit) throw this.#cannotHoldBucket();
+        if (!inner.credit && !bucket.isFixed) throw this.#cannotHoldBucket();
         return new GroupsBackend(inner, bucket, this);
       },
     };
@@ -153,44 +149,13 @@ export class Group {
     for (const borrower of this.#borrowers) borrower.recordDemand(limit, key, each);
   }
 
-  /** A bucket with the group's fraction of rate, burst and debt; a window with its fraction of the limit. */
+  /** The group's part of a limit: a rule of the same kind. */
   allot(policy: Policy, context: AllotContext): GroupBucket {
-    const { self, reserve, inDaemon } = this.#options;
-    // The default name is that of the rule: unnamed limits of two groups would borrow from each other.
-    if (context.hasExplicitName === false && !inDaemon)
-      throw new ConfigError('name', 'a name that all groups use for the limit', undefined);
-    const [whole, ...others] = policy.buckets ?? [];
-    if (policy.kind !== 'window' && (!whole || others.length > 0)) {
-      const expected =
-        'a bucket or a window: only its units can be stored and borrowed (other rules: Redis or etcd)';
-      throw new ConfigError('limit', expected, policy.kind);
-    }
-    const fraction = this.#fraction;
-    if (fraction === 0) {
-      const expected = 'above 0, or a `min`: a group needs a bucket to borrow into';
-      throw new ConfigError(`groups.${self}.weight`, expected, 0);
-    }
-    const requireOne = (part: number, field: string, all: number): void => {
-      if (part >= 1) return;
-      const least = Math.ceil(1 / fraction);
-      const expected = `at least ${least}, so that group ${self} has one token of it`;
-      throw new ConfigError(`limit.${field}`, expected, all);
-    };
     const { name, hasExplicitName, onCapacity } = context;
-    if (policy.kind === 'window') {
-      const { limit, perMs } = policy.terms as WindowTerms;
-      const part = Math.floor(limit * fraction + EPSILON);
-      requireOne(part, 'window.limit', limit);
-      const allotted = windowOfGroup(policy, part, this.#options.deadlineMs);
-      const terms = { perMs: part / perMs, burst: part, reserveLevel: part * reserve };
-      return { policy: allotted, name, hasExplicitName, onCapacity, ...terms };
-    }
-    const { perMs, burst: wholeBurst, maxDebt } = whole;
-    const burst = wholeBurst * fraction;
-    requireOne(burst, 'bucket.burst', wholeBurst);
-    const debt = maxDebt === Infinity ? {} : { maxDebt: maxDebt * fraction };
-    const allotted = bucket({ rate: perMs * 1000 * fraction, burst, ...debt });
-    const terms = { perMs: perMs * fraction, burst, reserveLevel: burst * reserve };
-    return { policy: allotted, name, hasExplicitName, onCapacity, ...terms };
+    // The default name is that of the rule: unnamed limits of two groups would borrow from each other.
+    if (hasExplicitName === false && !this.#options.inDaemon)
+      throw new ConfigError('name', 'a name that all groups use for the limit', undefined);
+    const part = partOf(policy, { ...this.#options, fraction: this.#fraction });
+    return { ...part, name, hasExplicitName, onCapacity };
   }
 }

@@ -24,6 +24,8 @@ export interface GroupBucket {
   readonly burst: number;
   /** The level of the burst that is reserved for the group's own calls. */
   readonly reserveLevel: number;
+  /** True if nothing of it can be borrowed: the group has its fraction, and no more. */
+  readonly isFixed?: boolean;
   /** Called after tokens were borrowed for a key: waiting calls may try again. */
   readonly onCapacity?: ((key: string) => void) | undefined;
 }
@@ -66,6 +68,7 @@ export class GroupLimit {
 
   /** Takes up to `most` whole tokens of the surplus. */
   takeSurplus(key: string, most: number): number | Promise<number> {
+    if (this.#bucket.isFixed) return 0;
     return this.#store.takeSurplus?.(key, most, this.reserveLevel) ?? 0;
   }
 
@@ -99,6 +102,7 @@ export class GroupLimit {
 
   /** Borrows nothing while the store is unavailable: the tokens would be lost. */
   recordDemand(key: string, tokens: number): void {
-    if (this.#store.isAvailable !== false) this.#group.recordDemand(this, key, tokens);
+    const { isFixed = false } = this.#bucket;
+    if (!isFixed && this.#store.isAvailable !== false) this.#group.recordDemand(this, key, tokens);
   }
 }

@@ -225,11 +225,11 @@ export class LocalBackend implements Backend {
     return i < 0 ? 0 : read(this.#table.storage, i, this.#clock.now());
   }
 
-  /** Changes the state of such a key, begun now if unknown; does nothing if the table is full. */
-  changeHashed(low: number, high: number, change: StateAccessor<void>): void {
-    const now = this.#clock.now();
-    const i = this.#table.findOrAddHashed(low, high, now);
-    if (i >= 0) change(this.#table.storage, i, now);
+  /** Changes the state of such a key as of then, begun then if unknown; does nothing if the table is full. */
+  changeHashed(low: number, high: number, change: StateAccessor<void>, agoMs: Millis = 0): void {
+    const then = this.#clock.now() - agoMs;
+    const i = this.#table.findOrAddHashed(low, high, then);
+    if (i >= 0) change(this.#table.storage, i, then);
   }
 
   /** Reads a number from up to `most` keys, found within a bounded number of slots. */

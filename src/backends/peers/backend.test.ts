@@ -212,7 +212,16 @@ describe('peers: two nodes, one key', () => {
     expect(a.inspect('D').state.remaining).toBe(10);
   });
 
-  test('a policy without token buckets is refused', () => {
+  test.each([
+    [
+      { spacing: { every: 10 } },
+      /`limit` to be made of bucket, window or lockout when `peers` shares it: .*Redis, etcd or a pool.*, got "spacing"/,
+    ],
+    [
+      { all: Array(22).fill({ lockout: { after: 3 } }) },
+      /`limit` to be fewer rules when `peers` shares it: a lockout counts as 6 of them, got "132 numbers/,
+    ],
+  ])('a limit that peers cannot share is refused: %j', (limit, message) => {
     const make = (): PeersBackend => {
       const random = seededRandom(1);
       const network = {
@@ -223,10 +232,8 @@ describe('peers: two nodes, one key', () => {
         retractHits: () => {},
       };
       const context = { name: 'api', clock: new VirtualClock(0), random, maxKeys: 10 };
-      return new PeersBackend(createPolicy({ spacing: { every: 10 } }, random), context, network);
+      return new PeersBackend(createPolicy(limit, random), context, network);
     };
-    expect(make).toThrow(
-      /`limit` to be made of bucket or window when `peers` shares it: .*Redis, etcd or a pool.*, got "spacing"/,
-    );
+    expect(make).toThrow(message);
   });
 });

@@ -2,24 +2,26 @@
  * Peers: this process decides, from its own hits and the hits that peers report.
  *
  * Delegates to a local backend and reports every allowed call to the fleet. Remote hits are subtracted when they
- * arrive, below zero if need be (debt). Denied calls are not reported.
+ * arrive, below zero if need be (debt). Denied calls are not reported. `lockout-backend.ts` adds what lock-outs report.
  */
 
 import type { Millis } from '../../core/clock.ts';
 import type { Decision } from '../../core/decision.ts';
 import { ConfigError } from '../../core/errors.ts';
-import { createHasher, type Hasher } from '../../core/hash.ts';
+import type { Hasher } from '../../core/hash.ts';
+import { LOCKOUT_FIGURES } from '../../policies/lockout-sharing.ts';
 import type { Policy, Settlement, State } from '../../policies/policy.ts';
-import type { BackendContext, BackendFactory, CheckWithStatus } from '../backend.ts';
+import type { BackendContext, CheckWithStatus } from '../backend.ts';
 import { DelegatingBackend } from '../delegating-backend.ts';
 import { LocalBackend } from '../local/backend.ts';
+import { keysPerPage } from './codec.ts';
 import { ImportedCredits } from './credits.ts';
 import type { PeerLimit } from './limits.ts';
 import type { PeerNode } from './node.ts';
 import { type SharedLevels, sharedLevelsOf } from './shared-levels.ts';
 
 /** What a limit needs of the node. */
-type PeerNetwork = Pick<
+export type PeerNetwork = Pick<
   PeerNode,
   'hasher' | 'addLimit' | 'removeLimit' | 'recordHits' | 'retractHits'
 >;
@@ -32,6 +34,8 @@ export class PeersBackend extends DelegatingBackend<LocalBackend> {
   #limit: PeerLimit;
   /** The level that use beyond the cost can cause. */
   #maxLevel = 0;
+  /** False if no rule of the limit counts hits of peers. */
+  #countsHits = true;
   readonly #importedCredits = new ImportedCredits();
   #isDetached = false;
 
@@ -54,15 +58,19 @@ export class PeersBackend extends DelegatingBackend<LocalBackend> {
     const local = this.inner;
     const levels = levelsOf(policy);
     this.#maxLevel = levels.maxLevel;
+    this.#countsHits = levels.countsHits;
     const level = levels.level.bind(levels);
     const refillTimesOf = (state: State, i: number, now: Millis): Millis[] =>
       levels.timesToFull(state, i, now).map(ceilMs);
     const limit: PeerLimit = {
       id: limitId(this.#name, policy),
       isAdditive: levels.isAdditive,
-      applyRemoteHits: (low, high, hits, agoMs) =>
-        void local.updateHashed(low, high, { hits }, agoMs),
-      buckets: levels.rules,
+      applyRemoteHits: (low, high, hits, agoMs) => {
+        if (levels.addHits)
+          local.changeHashed(low, high, (s, i, then) => levels.addHits?.(s, i, hits, then), agoMs);
+        else local.updateHashed(low, high, { hits }, agoMs);
+      },
+      buckets: levels.numbers,
       readPage: (cursor, maxKeysPerPage) => {
         const { values: refillTimes, next } = local.scan(cursor, maxKeysPerPage, refillTimesOf);
         return { refillTimes, next };
@@ -169,7 +177,7 @@ export class PeersBackend extends DelegatingBackend<LocalBackend> {
   }
 
   #recordHits(low: number, high: number, hits: number): void {
-    if (this.#isDetached) return;
+    if (this.#isDetached || !this.#countsHits) return;
     const reported = this.#importedCredits.isEmpty
       ? hits
       : hits - this.#importedCredits.consume(low, high, hits);
@@ -177,31 +185,21 @@ export class PeersBackend extends DelegatingBackend<LocalBackend> {
   }
 }
 
-export const peersFactory = (network: PeerNetwork): BackendFactory => ({
-  isRemote: false,
-  create: (policy, context) => new PeersBackend(policy, context, network),
-});
-
-/** Peers without a network, to validate a policy. */
-export const dryRunPeers = peersFactory({
-  hasher: createHasher([0, 0]),
-  addLimit() {},
-  removeLimit() {},
-  recordHits() {},
-  retractHits() {},
-});
-
 function levelsOf(policy: Policy): SharedLevels {
   const levels = sharedLevelsOf(policy);
-  if (levels) return levels;
-  const expected =
-    'made of bucket or window when `peers` shares it: reports arrive late, and only these keep what was overused (other rules: Redis, etcd or a pool)';
-  throw new ConfigError('limit', expected, policy.kind);
+  if (!levels) {
+    const expected =
+      'made of bucket, window or lockout when `peers` shares it: reports arrive late, and only these keep what was overused (other rules: Redis, etcd or a pool)';
+    throw new ConfigError('limit', expected, policy.kind);
+  }
+  if (keysPerPage(levels.numbers) > 0) return levels;
+  const expected = `fewer rules when \`peers\` shares it: a lockout counts as ${LOCKOUT_FIGURES} of them`;
+  throw new ConfigError('limit', expected, `${levels.numbers} numbers for each key`);
 }
 
-/** The same name and rule give the same id on every node (FNV-1a). */
-function limitId(name: string, policy: Policy): number {
-  const text = JSON.stringify([name, policy.specs]);
+/** The same name and rule give the same id on every node (FNV-1a). What a limit reports besides hits has ids of its own. */
+export function limitId(name: string, policy: Policy, ...channel: readonly string[]): number {
+  const text = JSON.stringify([name, policy.specs, ...channel]);
   let hash = 0x811c9dc5;
   for (let n = 0; n < text.length; n++) hash = Math.imul(hash ^ text.charCodeAt(n), 0x01000193);
   return hash >>> 0;

@@ -16,11 +16,11 @@ import type {
   LimitBackend,
   RunningBackend,
 } from '../daemon-backend.ts';
-import { dryRunPeers, peersFactory } from './backend.ts';
 import { type PeersConfig, readPeersConfig } from './daemon-config.ts';
 import { createTransport } from './daemon-transport.ts';
 import { peersMetrics, peersPage } from './daemon-view.ts';
 import { fleetHashSeed } from './datagram-auth.ts';
+import { dryRunPeers, peersFactory } from './factory.ts';
 import { type FleetView, PeerNode } from './node.ts';
 import { REJECT_MESSAGES, type RejectedSource } from './rejected-sources.ts';
 import type { Transport } from './transport.ts';
@@ -65,7 +65,7 @@ const LIMIT: LimitBackend = {
   name: NAME,
   identity: NAME,
   view: true,
-  unsupported: 'left out: peers can share bucket and window, and no other rule',
+  unsupported: 'left out: peers can share bucket, window and lockout, and no other rule',
   dryRun: () => dryRunPeers,
 };
 

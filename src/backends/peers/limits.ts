@@ -16,6 +16,7 @@ export interface PeerLimit {
   readonly isAdditive: boolean;
   /** Subtracts hits that a peer served `agoMs` ago. */
   applyRemoteHits(low: number, high: number, hits: number, agoMs: Millis): void;
+  /** Numbers of a key in a state transfer; 0 if it has no state of its own to transfer. */
   readonly buckets: number;
   /** Up to `maxKeys` keys from the cursor on, and the next cursor; 0 at the end. */
   readPage(
@@ -48,8 +49,9 @@ export class PeerLimits {
     return this.#byId.get(id)?.at(-1);
   }
 
+  /** Of the limits whose state is transferred. */
   get ids(): number[] {
-    return [...this.#byId.keys()];
+    return [...this.#byId.keys()].filter((id) => (this.byId(id)?.buckets ?? 0) > 0);
   }
 
   /** Subtracts hits from the other limits with the same id. */

@@ -17,9 +17,9 @@ import { isFunction, OptionReader } from '../../core/options.ts';
 import { emitProcessWarning } from '../../core/process-warning.ts';
 import { type Random, systemRandom } from '../../core/random.ts';
 import type { BackendFactory } from '../backend.ts';
-import { peersFactory } from './backend.ts';
 import { PEER_DEFAULTS, type PeerOptions } from './context.ts';
 import type { FleetKey, FleetSecrets } from './datagram-auth.ts';
+import { peersFactory } from './factory.ts';
 import { type FleetView, PeerNode } from './node.ts';
 import type { Transport } from './transport.ts';
 

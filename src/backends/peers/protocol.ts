@@ -120,7 +120,7 @@ export class PeerProtocol {
 
   addLimit(limit: PeerLimit): void {
     // A limit that replaces one of the same id starts with its state.
-    if (!this.#limits.byId(limit.id)) this.#stateTransfer.addLimit(limit.id);
+    if (limit.buckets > 0 && !this.#limits.byId(limit.id)) this.#stateTransfer.addLimit(limit.id);
     this.#limits.add(limit);
   }
 

@@ -3,6 +3,7 @@
  *
  *     bucket   its time to full
  *     window   the part of the limit that counts, as a part of the window; the receiver counts it from now on
+ *     lockout  its count and its lock, in numbers above 0; what changes them is not hits (`lockout-backend.ts`)
  *
  * Levels are compared (`anti-entropy.ts`) where a limit has buckets only: a difference between buckets would last, one
  * between windows is gone when the window has passed. Hits are predicted (`prediction.ts`) where a limit is one rule.
@@ -11,13 +12,16 @@
 import type { Millis } from '../../core/clock.ts';
 import { MAX_AMOUNT } from '../../core/options.ts';
 import { maxOveruseOf } from '../../policies/bucket.ts';
+import { LOCKOUT_FIGURES, type LockoutSharing } from '../../policies/lockout-sharing.ts';
 import type { Policy, State } from '../../policies/policy.ts';
 import type { WindowTerms } from '../../policies/window.ts';
 import { bindingLevel, raiseLevels, timeToFull } from './bucket-levels.ts';
 
 export interface SharedLevels {
-  /** Rules of the limit. */
-  readonly rules: number;
+  /** Numbers of a key in a state transfer: one for each rule, more for a lock-out. */
+  readonly numbers: number;
+  /** False if hits change nothing. */
+  readonly countsHits: boolean;
   /** Whether hits add up linearly, so that predicted hits can be taken back. */
   readonly isAdditive: boolean;
   /** The level that use beyond the cost can cause. */
@@ -28,6 +32,8 @@ export interface SharedLevels {
   timesToFull(state: State, i: number, now: Millis): readonly Millis[];
   /** Raises each rule to at least a peer's level, plus hits that the peer has yet to count. */
   raise(state: State, i: number, now: Millis, peerTimes: readonly Millis[], hits: number): void;
+  /** Counts hits of a peer, where not all rules of the limit do; without it, an update does. */
+  addHits?(state: State, i: number, hits: number, now: Millis): void;
   /** Takes back units that were counted a moment ago; without it, a settlement does. */
   lower?(state: State, i: number, now: Millis, units: number): void;
 }
@@ -38,7 +44,8 @@ export function sharedLevelsOf(policy: Policy): SharedLevels | undefined {
   if (!buckets) return ruleByRule(policy);
   const largest = Math.max(...buckets.map(({ burst }) => burst));
   return {
-    rules: buckets.length,
+    numbers: buckets.length,
+    countsHits: true,
     isAdditive: buckets.length === 1 && buckets[0].maxDebt === Infinity,
     maxLevel: largest + Math.max(...buckets.map(maxOveruseOf)),
     level: (state, i, now) => bindingLevel(buckets, state, i, now),
@@ -47,37 +54,71 @@ export function sharedLevelsOf(policy: Policy): SharedLevels | undefined {
   };
 }
 
-/** A window, or `all` of windows and buckets. */
+/** A window, a lock-out, or `all` of these and of buckets. */
 function ruleByRule(policy: Policy): SharedLevels | undefined {
-  const rules = rulesOf(policy, 0);
-  if (policy.kind === 'window') return windowLevels(policy);
-  if (!rules.every(({ policy: { kind, buckets } }) => kind === 'window' || buckets))
-    return undefined;
-  const levels = rules.map((rule) => sharedLevelsOfRule(rule.policy));
-  const maxLevels = levels.map(({ maxLevel }) => maxLevel);
+  if (policy.kind !== 'all') return levelsOfRule(policy);
+  const parts: PlacedLevels[] = [];
+  let from = 0;
+  for (const rule of rulesOf(policy, 0)) {
+    const levels = levelsOfRule(rule.policy);
+    if (!levels) return undefined;
+    parts.push({ ...rule, levels, from });
+    from += levels.numbers;
+  }
   return {
-    rules: rules.length,
+    numbers: from,
+    countsHits: parts.some(({ levels }) => levels.countsHits),
     isAdditive: false,
-    maxLevel: Math.min(...maxLevels),
+    maxLevel: Math.min(...parts.map(({ levels }) => levels.maxLevel)),
     level: () => 0,
     timesToFull: (state, i, now) =>
-      levels.flatMap((one, n) => one.timesToFull(state, i + rules[n].offset, now)),
+      parts.flatMap(({ levels, offset }) => levels.timesToFull(state, i + offset, now)),
     raise(state, i, now, peerTimes, hits) {
-      for (const [n, one] of levels.entries())
-        one.raise(state, i + rules[n].offset, now, [peerTimes[n]], hits);
+      for (const { levels, offset, from } of parts) {
+        const times = peerTimes.slice(from, from + levels.numbers);
+        levels.raise(state, i + offset, now, times, hits);
+      }
+    },
+    addHits(state, i, hits, now) {
+      for (const { levels, policy: rule, offset } of parts)
+        if (levels.countsHits) rule.update(state, i + offset, { hits }, now);
     },
   };
 }
 
-const sharedLevelsOfRule = (policy: Policy): SharedLevels =>
-  (policy.buckets && sharedLevelsOf(policy)) || windowLevels(policy);
+interface PlacedLevels extends PlacedRule {
+  readonly levels: SharedLevels;
+  /** Where its numbers begin. */
+  readonly from: number;
+}
+
+function levelsOfRule(policy: Policy): SharedLevels | undefined {
+  if (policy.buckets) return sharedLevelsOf(policy);
+  if (policy.kind === 'window') return windowLevels(policy);
+  return policy.lockoutSharing && lockoutLevels(policy.lockoutSharing);
+}
+
+/** Figures are sent plus 1: a number of a page is above 0. */
+const lockoutLevels = (sharing: LockoutSharing): SharedLevels => ({
+  numbers: LOCKOUT_FIGURES,
+  countsHits: false,
+  isAdditive: false,
+  maxLevel: Infinity,
+  level: () => 0,
+  timesToFull: (state, i, now) => sharing.figures(state, i, now).map((figure) => figure + 1),
+  raise(state, i, now, peerTimes) {
+    const figures = peerTimes.map((figure) => figure - 1);
+    sharing.raise(state, i, figures, now);
+  },
+});
 
 function windowLevels(policy: Policy): SharedLevels {
   const { limit, perMs, stepMs } = policy.terms as WindowTerms;
   const countOf = (state: State, i: number, now: Millis): number =>
     limit - policy.keyState(state, i, now).remaining;
   return {
-    rules: 1,
+    numbers: 1,
+    countsHits: true,
     isAdditive: true,
     maxLevel: Infinity,
     level: () => 0,
@@ -98,13 +139,13 @@ function windowLevels(policy: Policy): SharedLevels {
   };
 }
 
-interface PlacedRule {
+export interface PlacedRule {
   readonly policy: Policy;
   readonly offset: number;
 }
 
 /** The rules of a limit and where their numbers begin. */
-const rulesOf = (policy: Policy, offset: number): PlacedRule[] =>
+export const rulesOf = (policy: Policy, offset: number): PlacedRule[] =>
   policy.kind === 'all'
     ? (policy.terms as readonly PlacedRule[]).flatMap((part) =>
         rulesOf(part.policy, offset + part.offset),

@@ -281,12 +281,12 @@ groups: { self: eu, groups: { a: { weight: -1, min: 2 }, b: { at: ftp } }, reser
       'expected `limits.a` to be made of bucket, spacing, window, quota, ramp, lockout when it is shared through etcd',
     ],
     [
-      'peers: { udp: "127.0.0.1:1" }\nlimits: { a: { lockout: { after: 3 }, peers: true } }',
-      '`limits.a.peers` to be left out: peers can share bucket and window, and no other rule',
+      'peers: { udp: "127.0.0.1:1" }\nlimits: { a: { quota: { limit: 3, per: day }, peers: true } }',
+      '`limits.a.peers` to be left out: peers can share bucket, window and lockout, and no other rule',
     ],
     [
-      `${GROUPS}limits: { a: { lockout: { after: 3 }, groups: true } }`,
-      'expected `limits.a` to be a bucket or a window: only its units can be stored',
+      `${GROUPS}limits: { a: { lockout: { after: 1 }, groups: true } }`,
+      'expected `limits.a.lockout.after` to be at least 2, so that group eu has one token of it, got 1',
     ],
     [
       'pool: { size: 3 }\nlimits: { a: { all: [{ bucket: { rate: 1 } }, { lockout: { after: 3, on: refusal } }], pool: true } }',
@@ -349,7 +349,7 @@ groups: { self: eu, groups: { a: { weight: -1, min: 2 }, b: { at: ftp } }, reser
     ],
     [
       'peers: { udp: "127.0.0.1:1" }\nlimits: { a: { spacing: { every: 1s }, peers: true } }',
-      '`limits.a.peers` to be left out: peers can share bucket and window, and no other rule',
+      '`limits.a.peers` to be left out: peers can share bucket, window and lockout, and no other rule',
     ],
     ['pool: {}', '`pool` to be an object with one of redis, nats, etcd, size, environment, dns'],
     ['pool: redis', '`pool` to be an object with one of redis, nats, etcd'],
@@ -425,7 +425,7 @@ groups: { self: eu, groups: { a: { weight: -1, min: 2 }, b: { at: ftp } }, reser
     ],
     [
       `${GROUPS}limits: { a: { spacing: { every: 1s }, groups: true } }`,
-      'sluice.yaml:2:11: expected `limits.a` to be a bucket or a window: only its units can be stored',
+      'sluice.yaml:2:11: expected `limits.a` to be a bucket, a window or a lockout on failures: only these',
     ],
     [
       `${GROUPS}limits: { a: { bucket: { rate: 1, burst: 1 }, groups: true } }`,

@@ -11,9 +11,9 @@
 import type { BackendFactory } from '../../backends/backend.ts';
 import { Group } from '../../backends/groups/group.ts';
 import type { LocalBackend } from '../../backends/local/backend.ts';
-import { PeersBackend } from '../../backends/peers/backend.ts';
 import { decode } from '../../backends/peers/codec.ts';
 import { PEER_DEFAULTS } from '../../backends/peers/context.ts';
+import { createPeersBackend } from '../../backends/peers/factory.ts';
 import { BROADCAST } from '../../backends/peers/messages.ts';
 import type { PeerProtocol } from '../../backends/peers/protocol.ts';
 import { PoolBackend } from '../../backends/pool/backend.ts';
@@ -105,7 +105,7 @@ class Mesh implements SharedBackend {
     this.#schedule(peer);
     return {
       isRemote: false,
-      create: (policy, context) => new PeersBackend(policy, context, connection),
+      create: (policy, context) => createPeersBackend(policy, context, connection),
     };
   }
 

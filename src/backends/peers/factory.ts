@@ -1,0 +1,33 @@
+/** Creates the backend of a limit that peers share. */
+
+import { createHasher } from '../../core/hash.ts';
+import type { Policy } from '../../policies/policy.ts';
+import type { BackendContext, BackendFactory } from '../backend.ts';
+import { type PeerNetwork, PeersBackend } from './backend.ts';
+import { LockoutPeersBackend } from './lockout-backend.ts';
+import { rulesOf } from './shared-levels.ts';
+
+/** @throws {ConfigError} if peers cannot share the policy. */
+export function createPeersBackend(
+  policy: Policy,
+  context: BackendContext,
+  network: PeerNetwork,
+): PeersBackend {
+  const hasLockout = rulesOf(policy, 0).some(({ policy: rule }) => rule.lockoutSharing);
+  const Backend = hasLockout ? LockoutPeersBackend : PeersBackend;
+  return new Backend(policy, context, network);
+}
+
+export const peersFactory = (network: PeerNetwork): BackendFactory => ({
+  isRemote: false,
+  create: (policy, context) => createPeersBackend(policy, context, network),
+});
+
+/** Peers without a network, to validate a policy. */
+export const dryRunPeers = peersFactory({
+  hasher: createHasher([0, 0]),
+  addLimit() {},
+  removeLimit() {},
+  recordHits() {},
+  retractHits() {},
+});

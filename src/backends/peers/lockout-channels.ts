@@ -1,0 +1,157 @@
+/**
+ * The channels of one lock-out: what a node reports of it, in entries of ordinary reports.
+ *
+ *     count +, count −, pending +, pending −      sums of all nodes, in any order
+ *     lock          level and remaining time      a key that was locked here
+ *     unlock        level                         a lock that a success ended here
+ *
+ * Each channel has an id of its own, as a limit has. So the entries are counted once, sent again if they are lost, and
+ * ignored by a node that does not have the limit, whatever its build.
+ */
+
+import type { Millis } from '../../core/clock.ts';
+import { MAX_AMOUNT } from '../../core/options.ts';
+import type { LockoutChange, LockoutSharing } from '../../policies/lockout-sharing.ts';
+import type { State } from '../../policies/policy.ts';
+import type { LocalBackend } from '../local/backend.ts';
+import type { PeerNetwork } from './backend.ts';
+import type { PeerLimit } from './limits.ts';
+import { MarkedKeys } from './marked-keys.ts';
+
+/** A lock as one amount: milliseconds × this + level. More than the steps of a lock-out. */
+const LEVELS = 64;
+
+interface SharedLockout {
+  readonly sharing: LockoutSharing;
+  /** Where its numbers begin in the state of a key. */
+  readonly offset: number;
+  readonly local: LocalBackend;
+  readonly network: PeerNetwork;
+  idOf(channel: string): number;
+}
+
+/** Applies the amount of one entry. */
+type Apply = (key: ReportedKey, amount: number) => void;
+
+interface ReportedKey {
+  readonly low: number;
+  readonly high: number;
+  readonly state: State;
+  readonly i: number;
+  /** When it was reported. */
+  readonly then: Millis;
+}
+
+export type LockoutChannels = ReturnType<typeof openLockoutChannels>;
+
+export function openLockoutChannels({ sharing, offset, local, network, idOf }: SharedLockout) {
+  /** A success or a reset ended the lock: a late message about it must not lock the key again. */
+  const ended = new MarkedKeys();
+  /** This node has reported the lock: it also reports its end, whichever node caused it. */
+  const reported = new MarkedKeys();
+  const before: State = new Float64Array(sharing.width);
+  const opened: PeerLimit[] = [];
+
+  const open = (name: string, apply: Apply): PeerLimit => {
+    const channel: PeerLimit = {
+      id: idOf(name),
+      ...WITHOUT_STATE,
+      applyRemoteHits: (low, high, amount, agoMs) =>
+        local.changeHashed(
+          low,
+          high,
+          (state, i, then) => apply({ low, high, state, i: i + offset, then }, amount),
+          agoMs,
+        ),
+    };
+    network.addLimit(channel);
+    opened.push(channel);
+    return channel;
+  };
+
+  /** Adds what a peer counted. */
+  const add = (key: ReportedKey, count: number, pending: number): void => {
+    const { low, high, state, i, then } = key;
+    const levelLeft = sharing.add(state, i, count, pending, then);
+    if (levelLeft !== undefined && reported.has(low, high, then))
+      reportUnlock(low, high, levelLeft, then);
+  };
+  const countUp = open('count +', (key, n) => add(key, n, 0));
+  const countDown = open('count -', (key, n) => add(key, -n, 0));
+  const pendingUp = open('pending +', (key, n) => add(key, 0, n));
+  const pendingDown = open('pending -', (key, n) => add(key, 0, -n));
+  const lock = open('lock', ({ low, high, state, i, then }, amount) => {
+    if (ended.has(low, high, then)) return;
+    sharing.lock(state, i, amount % LEVELS, Math.floor(amount / LEVELS), then);
+  });
+  const unlock = open('unlock', ({ low, high, state, i, then }, amount) => {
+    ended.add(low, high, then);
+    reported.remove(low, high);
+    network.retractHits(unlock, low, high, Infinity); // the node that ended the lock knows its step
+    sharing.endLock(state, i, amount - 1, then);
+  });
+
+  const recordSigned = (
+    [up, down]: readonly [PeerLimit, PeerLimit],
+    low: number,
+    high: number,
+    amount: number,
+  ): void => {
+    if (amount !== 0) network.recordHits(amount > 0 ? up : down, low, high, Math.abs(amount));
+  };
+
+  /** Amounts of a key add up until they are sent; of these only the last one counts. */
+  const recordLast = (channel: PeerLimit, low: number, high: number, amount: number): void => {
+    network.retractHits(channel, low, high, Infinity);
+    network.recordHits(channel, low, high, amount);
+  };
+
+  const reportUnlock = (low: number, high: number, level: number, now: Millis): void => {
+    ended.add(low, high, now);
+    reported.remove(low, high);
+    recordLast(unlock, low, high, level + 1);
+  };
+
+  return {
+    /** To be called with a key's state before an event that may change it. */
+    capture(state: State, i: number): void {
+      for (let n = 0; n < before.length; n++) before[n] = state[i + offset + n];
+    },
+
+    /** Reports what the event has changed since. */
+    reportChange(low: number, high: number, state: State, i: number, now: Millis): void {
+      const change = sharing.changeSince(before, state, i + offset, now);
+      if (!change) return;
+      recordSigned([countUp, countDown], low, high, change.count);
+      recordSigned([pendingUp, pendingDown], low, high, change.pending);
+      if (change.lock) {
+        ended.remove(low, high);
+        reported.add(low, high, now);
+        recordLast(lock, low, high, lockAmount(change.lock));
+      }
+      if (change.levelLeft !== undefined) reportUnlock(low, high, change.levelLeft, now);
+    },
+
+    /** A key was reset here: late messages about its lock do not count. */
+    forget: (low: number, high: number, now: Millis): void => ended.add(low, high, now),
+
+    close(): void {
+      for (const channel of opened) network.removeLimit(channel);
+    },
+  };
+}
+
+function lockAmount({ level, ms }: NonNullable<LockoutChange['lock']>): number {
+  const longestMs = Math.floor(MAX_AMOUNT / LEVELS) - 1;
+  return Math.min(Math.ceil(ms), longestMs) * LEVELS + level;
+}
+
+/** The state of a lock-out is transferred with the limit. */
+const WITHOUT_STATE = {
+  isAdditive: false,
+  buckets: 0,
+  readPage: () => ({ refillTimes: [], next: 0 }),
+  raiseLevel() {},
+  level: () => 0,
+  adjustLevel() {},
+} satisfies Partial<PeerLimit>;
