@@ -5,6 +5,7 @@ import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
 import { RESERVATION_TTL_MS } from '../src/backends/redis/lua-reservations.ts';
+import { LEASE_TTL_MS } from '../src/backends/redis/lua-semaphore.ts';
 import { redis } from '../src/backends/redis/options.ts';
 import type { RemoteLimiter } from '../src/limiter/async-limiter.ts';
 import { limiter } from '../src/limiter/limiter.ts';
@@ -17,6 +18,7 @@ const LIMITS = {
   second: { bucket: { rate: '1/365d', burst: 10 } },
   spaced: { spacing: { every: '1h' } },
   flights: { concurrency: 5 },
+  both: { all: [{ bucket: { rate: '1/365d', burst: 10 } }, { concurrency: 20 }] },
 } satisfies Record<string, Limit>;
 
 /** Two servers, so that all of them take two steps. A confirmation (`k<id>`) is never sent: the process stops there. */
@@ -40,9 +42,9 @@ const stopping = (client) => ({
 const backends = clients.map((client) => redis(stopping(client), { deadline: '1h' }));
 const limits = ${JSON.stringify(LIMITS)};
 const parts = Object.entries(limits).map(([name, limit], n) => limiter({ name, limit, backend: backends[n % 2] }));
-const [first, second, spaced, flights] = parts;
+const [first, second, spaced, flights, both] = parts;
 const costly = (limiter, cost) => ({ limiter, cost });
-const api = all([costly(first, 4), costly(second, 3), costly(spaced, 1), costly(flights, 2)]);
+const api = all([costly(first, 4), costly(second, 3), costly(spaced, 1), costly(flights, 2), costly(both, 3)]);
 await api.check('k', 1, { willSettle: true });
 process.stdout.write('allowed\\n');
 `;
@@ -70,8 +72,11 @@ describe.skipIf(redisServer() === undefined)('joint check of a client that is ki
     for (const one of limiters) await one.close();
   });
 
-  const left = async (): Promise<(number | undefined)[]> =>
-    Promise.all(limiters.map(async (one) => (await one.inspect('k'))?.remaining));
+  /** What each rule has left. */
+  const left = async (): Promise<(number | undefined)[]> => {
+    const keys = await Promise.all(limiters.map((one) => one.inspect('k')));
+    return keys.flatMap((key) => key?.rules.map(({ remaining }) => remaining));
+  };
 
   /** Starts a client and kills it with SIGKILL as soon as it is about to send its first command of this kind. */
   async function killBefore(step: string): Promise<number> {
@@ -87,9 +92,9 @@ describe.skipIf(redisServer() === undefined)('joint check of a client that is ki
 
   test('between reserve and confirm: nothing stays charged past the bound', async () => {
     const killedAt = await killBefore('k');
-    expect(await left()).toEqual([6, 7, 0, 3]); // all four are reserved
-    const rates = async (): Promise<unknown> => (await left()).slice(0, 3);
-    await vi.waitFor(async () => expect(await rates()).toEqual([10, 10, 1]), {
+    expect(await left()).toEqual([6, 7, 0, 3, 7, 17]); // all five are reserved
+    const rates = async (): Promise<unknown> => (await left()).filter((_, n) => n !== 3 && n !== 5);
+    await vi.waitFor(async () => expect(await rates()).toEqual([10, 10, 1, 10]), {
       timeout: RESERVATION_TTL_MS + 3000,
       interval: 50,
     });
@@ -99,7 +104,32 @@ describe.skipIf(redisServer() === undefined)('joint check of a client that is ki
     expect((await first.check('k', 10)).verdict).toBe('allow'); // in full, and once
     expect((await first.check('k')).verdict).toBe('deny');
     expect((await spaced.check('k')).verdict).toBe('allow');
-  }, 20_000);
+    await vi.waitFor(async () => expect(await inFlight()).toEqual([5, 20]), {
+      timeout: LEASE_TTL_MS + 3000,
+      interval: 100,
+    });
+  }, 30_000);
+
+  const inFlight = async (): Promise<unknown> =>
+    (await left()).filter((_, n) => n === 3 || n === 5);
+
+  test('calls in flight beside other rules: the cost stays charged, and the lease of a killed process expires', async () => {
+    const child = spawn(process.execPath, [
+      '--input-type=module',
+      '--eval',
+      CLIENT.replace('const api = all', "await both.tryAcquire('k', 4); const api = all"),
+      'v',
+      ...servers.map(({ port }) => String(port)),
+    ]);
+    await once(child.stdout, 'data'); // about to reserve: its permit is held
+    child.kill('SIGKILL');
+    await once(child, 'close');
+    expect((await left()).slice(4)).toEqual([6, 16]);
+    await vi.waitFor(async () => expect((await left()).slice(4)).toEqual([6, 20]), {
+      timeout: LEASE_TTL_MS + 3000,
+      interval: 100,
+    });
+  }, 30_000);
 
   test('docs/reference/redis.md: the example of combined limiters runs', () => {
     const page = readFileSync('docs/reference/redis.md', 'utf8');

@@ -178,6 +178,8 @@ export type FairWaitResult =
       readonly verdict: 'deny';
       readonly retryAfterMs: Millis;
       readonly reason: 'never' | 'too-long' | 'queue-full' | 'closed';
+      /** Of a limit with several rules: the one that the call waited for. */
+      readonly rule?: string | undefined;
     };
 
 /** The decision of a closed limiter, which never opens again. */

@@ -294,7 +294,7 @@ export class AsyncLimiter extends LimiterCore implements RemoteLimiterInternals 
         throw error;
       });
       waitedMs = Math.max(0, this.clock.now() - since);
-      if (result.verdict === 'deny') return this.refuse(key, cost, result, waitedMs);
+      if (result.verdict === 'deny') return this.refuse(key, cost, result, waitedMs, result.rule);
       if ('usableUntil' in result && this.#isTooLate(result.usableUntil)) continue;
       if (result.fromFallback) this.#fallbackCount++;
       return this.#issuePermit(key, cost, result, waitedMs);
@@ -381,7 +381,15 @@ export class AsyncLimiter extends LimiterCore implements RemoteLimiterInternals 
     const sent =
       isAsCharged || !isKnown
         ? undefined
-        : this.#backend.settle(key, { outcome, cost, dueAt, leaseId, callId, ...known });
+        : this.#backend.settle(key, {
+            outcome,
+            cost,
+            dueAt,
+            leaseId,
+            callId,
+            fromFallback,
+            ...known,
+          });
     this.#scheduler.wake(key); // its check follows the settlement, in the same round trip or the next
     await sent;
   }

@@ -102,8 +102,8 @@ async function undo({ call, reply, isPrefetched = false }: RemoteCharge): Promis
   if (isPrefetched) await backend.returnPrefetched?.(key, cost);
   else if (reservationId !== undefined) await backend.cancel?.(key, reservationId);
   else if (leaseId !== undefined || !fromFallback)
-    await backend.settle(key, { outcome: 'ignored', cost, dueAt, leaseId });
-  else backend.cancelFallback?.(key, cost);
+    await backend.settle(key, { outcome: 'ignored', cost, dueAt, leaseId, fromFallback });
+  if (fromFallback && reservationId === undefined) backend.cancelFallback?.(key, cost);
   limiter.wake(key);
 }
 

@@ -233,7 +233,8 @@ export class RemoteCompositeLimiter implements RemoteLimiterInternals {
       return this.#issuePermit(key, cost, this.#takeGranted(result.leaseId ?? ''), waitedMs);
     const { by, decision } = this.#refusals.get(key) ?? { by: calls[0], decision: undefined };
     const isClosed = decision?.reason === 'closed';
-    return by.limiter.refuse(by.key, by.cost, isClosed ? CLOSED_REFUSAL : result, waitedMs);
+    const refusal = isClosed ? CLOSED_REFUSAL : result;
+    return by.limiter.refuse(by.key, by.cost, refusal, waitedMs, decision?.rule);
   }
 
   /** For the first waiter of a key: charges what it costs, and keeps that until the waiter takes it. */

@@ -27,7 +27,12 @@ import { type Waiter, WaiterSet } from '../core/waiter-set.ts';
 import { createWaitQueue } from './fair-wait-queue.ts';
 import type { WaitLimits } from './validate.ts';
 import { nextArrival, type QueuePosition, type WaiterQueue } from './wait-queue.ts';
-import { type QueueSettings, type WaitResult, waitRefusal } from './wait-scheduler.ts';
+import {
+  type QueueSettings,
+  type WaitRefusal,
+  type WaitResult,
+  waitRefusal,
+} from './wait-scheduler.ts';
 
 export interface RemoteWaitSchedulerOptions extends QueueSettings {
   readonly backend: Pick<RemoteBackend, 'check' | 'checkBatch' | 'settle'>;
@@ -78,6 +83,8 @@ interface KeyQueue {
   pollMs: Millis;
   /** When the first waiter can be granted, while the queue sleeps until then; undefined: unknown. */
   opensAt: Millis | undefined;
+  /** Of several rules: the one that refused the first waiter, as of the last check. */
+  rule: string | undefined;
 }
 
 /** When a refused queue checks again. */
@@ -112,7 +119,7 @@ export class RemoteWaitScheduler {
     this.#options = options;
     this.#waiters = new WaiterSet({
       ...options,
-      expiredResult: (waiter, now) => waitRefusal(this.#turnIn(waiter, now), 'too-long'),
+      expiredResult: (waiter, now) => this.#refusal(waiter, this.#turnIn(waiter, now), 'too-long'),
       onRemove: (waiter) => {
         this.#queues.get(waiter.key)?.waiters.remove(waiter);
         if (waiter.isQueued) this.#queuedCount--;
@@ -159,14 +166,14 @@ export class RemoteWaitScheduler {
       const position = { key, cost, arrival: Infinity, priority, flow };
       const turnInMs = this.#turnIn(position, this.#options.clock.now());
       if (turnInMs > maxWaitMs || maxWaitMs <= 0)
-        return Promise.resolve(waitRefusal(turnInMs, 'too-long'));
+        return Promise.resolve(this.#refusal({ key }, turnInMs, 'too-long'));
     }
     if (
       queue &&
       this.#waiters.isFull &&
       !this.#refuseLastOfLongest(queue.waiters.size, queue, flow)
     )
-      return Promise.resolve(waitRefusal(0, 'queue-full'));
+      return Promise.resolve(this.#refusal({ key }, 0, 'queue-full'));
     return new Promise((resolve, reject) => {
       const waiter: QueuedWaiter = {
         key,
@@ -213,6 +220,7 @@ export class RemoteWaitScheduler {
       isOutdated: false,
       pollMs: INITIAL_POLL_MS,
       opensAt: undefined,
+      rule: undefined,
     };
     created.waiters.add(waiter);
     this.#queues.set(key, created);
@@ -245,7 +253,8 @@ export class RemoteWaitScheduler {
     return this.#options.canReserve ? this.#reserveAhead(queue) : this.#checkBatch(queue);
   }
 
-  async #checkBatch({ key, waiters }: KeyQueue): Promise<RetryHint | undefined> {
+  async #checkBatch(queue: KeyQueue): Promise<RetryHint | undefined> {
+    const { key, waiters } = queue;
     const front = waiters.front(MAX_BATCH);
     const batch = await this.#options.backend.checkBatch(
       key,
@@ -266,19 +275,20 @@ export class RemoteWaitScheduler {
       if (waitMs > 0) this.#reserve(waiter, grant, waitMs);
       else this.#grant(waiter, grant);
     }
-    const opensInMs = this.#retryDelayOf(front[granted], batch.refusal);
+    const opensInMs = this.#retryDelayOf(queue, front[granted], batch.refusal);
     return opensInMs === undefined ? undefined : { opensInMs, lookaheadMs };
   }
 
   /** Each waiter has its slot as soon as its reply arrives: after the slowest reply it may be too late to use it. */
-  async #reserveAhead({ key, waiters }: KeyQueue): Promise<RetryHint | undefined> {
+  async #reserveAhead(queue: KeyQueue): Promise<RetryHint | undefined> {
+    const { key, waiters } = queue;
     const checkOne = async (waiter: QueuedWaiter): Promise<Millis | undefined> => {
       const reply = await this.#options.backend.check(key, waiter.cost);
-      const { decision, decidedAt, usableUntil, fromFallback = false } = reply;
-      if (decision.verdict === 'deny') return this.#retryDelayOf(waiter, decision);
+      const { decision, decidedAt, usableUntil, leaseId, fromFallback = false } = reply;
+      if (decision.verdict === 'deny') return this.#retryDelayOf(queue, waiter, decision);
       const waitMs = decision.verdict === 'wait' ? decision.waitMs : 0;
       const dueAt = decidedAt + waitMs;
-      const grant: RemoteGrant = { verdict: 'allow', dueAt, usableUntil, fromFallback };
+      const grant: RemoteGrant = { verdict: 'allow', dueAt, usableUntil, fromFallback, leaseId };
       if (waiter.isWaiting) waiters.onServed?.(waiter);
       if (decision.verdict === 'wait') this.#reserve(waiter, grant, waitMs);
       else this.#grant(waiter, grant);
@@ -291,39 +301,41 @@ export class RemoteWaitScheduler {
 
   /** Refuses a cost that never fits; else returns how long until the next check. */
   #retryDelayOf(
+    queue: KeyQueue,
     waiter: QueuedWaiter | undefined,
     decision: Decision | undefined,
   ): Millis | undefined {
     if (decision?.verdict !== 'deny') return undefined;
-    const { retryAfterMs } = decision;
-    if (retryAfterMs !== NEVER) return retryAfterMs;
-    if (waiter?.isWaiting) this.#waiters.resolve(waiter, waitRefusal(retryAfterMs, 'never'));
+    const { retryAfterMs, rule } = decision;
+    if (retryAfterMs !== NEVER) {
+      queue.rule = rule;
+      return retryAfterMs;
+    }
+    if (waiter?.isWaiting)
+      this.#waiters.resolve(waiter, { ...waitRefusal(retryAfterMs, 'never'), rule });
     return undefined;
   }
 
   #grant(waiter: QueuedWaiter, grant: RemoteGrant): void {
     if (waiter.isWaiting) this.#waiters.resolve(waiter, grant);
-    else if (!grant.fromFallback || grant.leaseId !== undefined)
-      this.#giveBack(waiter, grant.dueAt, grant.leaseId);
+    else if (!grant.fromFallback || grant.leaseId !== undefined) this.#giveBack(waiter, grant);
   }
 
-  #giveBack({ key, cost }: QueuedWaiter, dueAt: Millis, leaseId?: string): void {
-    const settlement = { outcome: 'ignored', cost, dueAt, leaseId } as const;
+  #giveBack({ key, cost }: QueuedWaiter, { dueAt, leaseId, fromFallback }: RemoteGrant): void {
+    const settlement = { outcome: 'ignored', cost, dueAt, leaseId, fromFallback } as const;
     this.#pending.add(this.#options.backend.settle(key, settlement));
   }
 
   /** Takes the waiter out of its queue until its slot is due; then the slot is used, given back or lost. */
-  #reserve(
-    waiter: QueuedWaiter,
-    { dueAt, usableUntil = Infinity, fromFallback }: RemoteGrant,
-    waitMs: Millis,
-  ): void {
+  #reserve(waiter: QueuedWaiter, grant: RemoteGrant, waitMs: Millis): void {
+    const { usableUntil = Infinity, fromFallback, leaseId } = grant;
     const { clock, keepAlive } = this.#options;
     const isTooLong = clock.now() + waitMs > waiter.deadline;
     if (!waiter.isWaiting || isTooLong || !this.#claimQueueSlot(waiter)) {
-      this.#giveBack(waiter, dueAt);
+      this.#giveBack(waiter, grant);
       const reason = isTooLong ? 'too-long' : 'queue-full';
-      if (waiter.isWaiting) this.#waiters.resolve(waiter, waitRefusal(Math.ceil(waitMs), reason));
+      if (waiter.isWaiting)
+        this.#waiters.resolve(waiter, this.#refusal(waiter, Math.ceil(waitMs), reason));
       return;
     }
     this.#queues.get(waiter.key)?.waiters.remove(waiter);
@@ -331,13 +343,17 @@ export class RemoteWaitScheduler {
     const use = (): void => {
       waiter.cancelReservation = undefined;
       const isLate = clock.now() > Math.min(dueHere + this.#options.expireMs(), usableUntil);
-      if (waiter.isWaiting && isLate) this.#requeueFirst(waiter);
-      else this.#grant(waiter, { verdict: 'allow', dueAt, usableUntil, fromFallback });
+      if (!waiter.isWaiting || !isLate) {
+        this.#grant(waiter, grant);
+      } else {
+        if (leaseId !== undefined) this.#giveBack(waiter, grant); // the slot is lost, and its call is not in flight
+        this.#requeueFirst(waiter);
+      }
     };
     const cancel = schedule(clock, dueHere, use, keepAlive);
     waiter.cancelReservation = () => {
       cancel();
-      if (!fromFallback) this.#giveBack(waiter, dueAt);
+      if (!fromFallback || leaseId !== undefined) this.#giveBack(waiter, grant);
     };
   }
 
@@ -359,6 +375,11 @@ export class RemoteWaitScheduler {
     return Math.ceil(opensInMs + (this.#options.paceMs?.(unitsBehind) ?? 0));
   }
 
+  #refusal({ key }: Pick<QueuedWaiter, 'key'>, ms: Millis, reason: WaitRefusal['reason']) {
+    const rule = this.#queues.get(key)?.rule;
+    return rule === undefined ? waitRefusal(ms, reason) : { ...waitRefusal(ms, reason), rule };
+  }
+
   /** Refuses the waiters whose turn comes after their deadline: the calls before each are served first. */
   #refuseTooLong({ waiters }: KeyQueue, opensInMs: Millis): void {
     const { clock, order, paceMs } = this.#options;
@@ -370,7 +391,7 @@ export class RemoteWaitScheduler {
       const behindMs = isBehind ? (paceMs?.(unitsAhead + waiter.cost) ?? 0) : 0;
       const turnInMs = Math.ceil(opensInMs + behindMs);
       if (now + turnInMs > waiter.deadline || waiter.deadline <= now)
-        this.#waiters.resolve(waiter, waitRefusal(turnInMs, 'too-long'));
+        this.#waiters.resolve(waiter, this.#refusal(waiter, turnInMs, 'too-long'));
       else if (n > 0) unitsAhead += waiter.cost;
     }
   }
@@ -379,7 +400,7 @@ export class RemoteWaitScheduler {
   #refuseOverflow({ waiters }: KeyQueue, retryAfterMs: Millis): void {
     for (const waiter of waiters.front(Infinity)) {
       if (!this.#claimQueueSlot(waiter))
-        this.#waiters.resolve(waiter, waitRefusal(retryAfterMs, 'queue-full'));
+        this.#waiters.resolve(waiter, this.#refusal(waiter, retryAfterMs, 'queue-full'));
     }
   }
 
@@ -400,7 +421,7 @@ export class RemoteWaitScheduler {
     const longest = this.#longest.findLongerThan(size, this.#queues.values());
     const last = longest ? longest.waiters.last : queue?.waiters.displacedBy?.(flow);
     if (!last?.isQueued) return false;
-    this.#waiters.resolve(last, waitRefusal(0, 'queue-full'));
+    this.#waiters.resolve(last, this.#refusal(last, 0, 'queue-full'));
     return true;
   }
 

@@ -88,6 +88,8 @@ export interface WaitRefusal {
   readonly verdict: 'deny';
   readonly retryAfterMs: Millis;
   readonly reason: RefusalReason;
+  /** Of a remote limit with several rules: the one that the call waited for. */
+  readonly rule?: string | undefined;
 }
 
 export const waitRefusal = (retryAfterMs: Millis, reason: RefusalReason): WaitRefusal => ({

@@ -304,6 +304,25 @@ function withOffsets(policies: readonly Policy[]): Component[] {
   });
 }
 
+/** A rule of a limit, however deep `all` is nested: its place in the state, and its name in a refusal. */
+export interface LimitRule {
+  readonly policy: Policy;
+  readonly offset: number;
+  readonly name: string;
+}
+
+export function rulesOf(limit: Policy): readonly LimitRule[] {
+  const leaves = leavesOf(limit, 0);
+  const names = ruleNamesOf(leaves.map(({ policy }) => policy.kind));
+  return leaves.map((leaf, n) => ({ ...leaf, name: names[n] }));
+}
+
+function leavesOf(policy: Policy, offset: number): Omit<LimitRule, 'name'>[] {
+  if (policy.kind !== 'all') return [{ policy, offset }];
+  const components = policy.terms as readonly Component[];
+  return components.flatMap((inner) => leavesOf(inner.policy, offset + inner.offset));
+}
+
 /** Rule by rule, if both limits have the same rules in the same order. */
 function convertAll(
   to: readonly Component[],

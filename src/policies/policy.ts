@@ -44,6 +44,8 @@ export interface Settlement {
   readonly leaseId?: string | undefined;
   /** The id of the call, where a remote backend remembers it. */
   readonly callId?: string | undefined;
+  /** True if a fallback granted the call while a remote backend was unavailable: that knows its lease at most. */
+  readonly fromFallback?: boolean | undefined;
 }
 
 /** Which part of a limit one member of a pool of processes may spend. */
@@ -329,6 +331,10 @@ export function ruleNamesOf(kinds: readonly string[]): string[] {
     return nth > 1 ? `${kind}-${nth}` : kind;
   });
 }
+
+/** The names of the rules of a limit that has several; else none, because a refusal need not name the only one. */
+export const namesOfRules = ({ ruleKinds = [] }: Policy): readonly string[] =>
+  ruleKinds.length > 1 ? ruleNamesOf(ruleKinds) : [];
 
 /** Time until one call fits, found by a check on a scratch copy of the state. */
 export function timeToOpen(

@@ -1,6 +1,6 @@
 /**
- * A process whose callers acquire in a loop from a limit in Redis, with a fair queue. Prints each permit's flow, due time and
- * waiting time when it is told to end.
+ * A process whose callers acquire in a loop from a limit in Redis, with a fair queue. When it is told to end, it prints each
+ * permit's flow, due time and waiting time, and when the machine did not let the process run.
  *
  *     node fair-worker.mjs PORT '{"limit": {...}, "flows": [{"flow": "a", "callers": 4}]}'
  */
@@ -20,6 +20,16 @@ await api.acquire('warm-up'); // subscribed from here on
 process.stdout.write('ready\n');
 await new Promise((go) => process.stdin.once('data', go));
 
+/** Times in which a timer of 5 ms did not fire, on the wall clock, which is Redis's too. */
+const stalls = [];
+const wallClock = () => performance.timeOrigin + performance.now();
+let lastBeatAt = wallClock();
+setInterval(() => {
+  const now = wallClock();
+  if (now - lastBeatAt > 8) stalls.push([lastBeatAt, now]);
+  lastBeatAt = now;
+}, 5);
+
 const permits = [];
 let isOver = false;
 const loop = async ({ callers: _, ...options }) => {
@@ -38,7 +48,7 @@ for (const flow of flows) for (let n = 0; n < flow.callers; n++) void loop(flow)
 
 process.stdin.once('data', async () => {
   isOver = true;
-  process.stdout.write(`${JSON.stringify(permits)}\n`);
+  process.stdout.write(`${JSON.stringify({ permits, stalls })}\n`);
   await api.close();
   client.destroy();
   process.exit(0);

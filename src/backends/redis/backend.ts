@@ -5,7 +5,12 @@
  */
 
 import type { Clock, Millis } from '../../core/clock.ts';
-import { type AttemptOutcome, allow, type OnUnavailable } from '../../core/decision.ts';
+import {
+  type AttemptOutcome,
+  allow,
+  type Decision,
+  type OnUnavailable,
+} from '../../core/decision.ts';
 import { cryptoRandom } from '../../core/random.ts';
 import { converterBetween, type Policy, type Settlement } from '../../policies/policy.ts';
 import { everyMsOf, lookaheadMs } from '../lookahead.ts';
@@ -27,13 +32,13 @@ import {
   type RedisContext,
   requireWidth,
 } from './context.ts';
-import { chargeTogether, type JointPart } from './joint.ts';
+import { chargeTogether, type JointCall, type JointPart, singlePart } from './joint.ts';
 import type { FleetOrder } from './lua-fair-order.ts';
-import { areNumbers, rulesText } from './lua-joint.ts';
+import { rulesText } from './lua-joint.ts';
 import { RESERVATION_TTL_MS } from './lua-reservations.ts';
 import { scriptOf } from './lua-script.ts';
 import type { PrefetchSource } from './prefetch.ts';
-import { decisionOf } from './reply.ts';
+import { decisionOf, type ReplyValue } from './reply.ts';
 import { wasSent } from './unsent-commands.ts';
 
 export class RedisBackend implements PrefetchSource {
@@ -43,6 +48,8 @@ export class RedisBackend implements PrefetchSource {
   readonly #order: FleetOrder | undefined;
   #policy: Policy;
   #everyMs: Millis;
+  /** For joint checks. */
+  #rulesText: string;
   readonly waitForPermit: RemoteBackend['waitForPermit'];
   readonly onUnavailable: OnUnavailable;
 
@@ -53,6 +60,7 @@ export class RedisBackend implements PrefetchSource {
     this.#context = createRedisContext(policy, context, config, scriptsOf(policy, this.#order));
     this.#clock = context.clock;
     this.#everyMs = everyMsOf(policy);
+    this.#rulesText = rulesText(policy.specs);
     const { fairQueue } = this.#context;
     this.waitForPermit = fairQueue && ((key, cost, limits) => fairQueue.acquire(key, cost, limits));
   }
@@ -85,12 +93,16 @@ export class RedisBackend implements PrefetchSource {
   async #check(key: string, command: string, cost: number): Promise<RemoteDecision> {
     try {
       const { value, at } = await this.#context.send(key, command);
-      const decision = decisionOf(value);
+      const decision = this.#read(value);
       this.#context.fallback.observe(key, cost, decision);
       return { decision, decidedAt: at };
     } catch {
       return this.#fallbackDecision(key, cost);
     }
+  }
+
+  #read(reply: ReplyValue): Decision {
+    return decisionOf(reply, this.#context.ruleNames);
   }
 
   #fallbackDecision(key: string, cost: number): RemoteDecision {
@@ -107,9 +119,9 @@ export class RedisBackend implements PrefetchSource {
       this.#context.fallback.observe(
         key,
         costs[Math.min(granted, costs.length - 1)],
-        decisionOf(last),
+        this.#read(last),
       );
-      const refusal = granted < costs.length ? decisionOf(last) : undefined;
+      const refusal = granted < costs.length ? this.#read(last) : undefined;
       const lastDueInMs = Number(dueIn);
       return { granted, lastDueInMs, lookaheadMs: aheadMs, refusal, decidedAt: at };
     } catch {
@@ -159,7 +171,7 @@ export class RedisBackend implements PrefetchSource {
     const sentAt = this.#clock.now();
     try {
       const { value, at } = await this.#context.send(key, `v${reservationId} ${cost}`);
-      const decision = decisionOf(value);
+      const decision = this.#read(value);
       this.#context.fallback.observe(key, cost, decision);
       return { decision, decidedAt: at, ...(decision.verdict === 'allow' && { reservationId }) };
     } catch (error) {
@@ -187,20 +199,21 @@ export class RedisBackend implements PrefetchSource {
     return chargeTogether(parts);
   }
 
-  jointPart(key: string, cost: number): JointPart | undefined {
-    const { specs } = this.#policy;
-    if (!areNumbers(specs)) return undefined;
-    const read = (reply: string, at: Millis): RemoteDecision => {
-      const decision = decisionOf(reply);
-      this.#context.fallback.observe(key, cost, decision);
-      return { decision, decidedAt: at };
-    };
+  jointCall(key: string, cost: number): JointCall {
+    return singlePart(this.jointPart(key, cost));
+  }
+
+  /** `isBesideLease`: the lease of its limit is the next part. */
+  jointPart(key: string, cost: number, isBesideLease = false): JointPart {
     return {
       context: this.#context,
       redisKey: this.#context.redisKeyOf(key),
-      text: `${cost} - ${rulesText(specs)}`,
-      accept: read,
-      refuse: read,
+      text: `${cost} ${isBesideLease ? '+' : '-'} ${this.#rulesText}`,
+      read: (reply, at) => {
+        const decision = this.#read(reply);
+        this.#context.fallback.observe(key, cost, decision);
+        return { decision, decidedAt: at };
+      },
       undecided: () => this.#fallbackDecision(key, cost),
       undo: () => this.cancelFallback(key, cost),
     };
@@ -220,6 +233,7 @@ export class RedisBackend implements PrefetchSource {
       await this.#context.change(policy, scriptsOf(policy, this.#order), convert);
       this.#policy = policy;
       this.#everyMs = everyMsOf(policy);
+      this.#rulesText = rulesText(policy.specs);
     };
   }
 

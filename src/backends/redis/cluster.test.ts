@@ -122,6 +122,25 @@ describe.skipIf(redisServer() === undefined)('redis backend, cluster', () => {
       expect(left.map((one) => one?.remaining)).toEqual([40 - one, 25 - two]);
     });
 
+    test('calls in flight beside other rules: the keys of a limit are in one slot, so one call decides', async () => {
+      const limit: Limit = { all: [{ window: { limit: 6, per: '365d' } }, { concurrency: 4 }] };
+      const [one, other] = clients.map(({ client }) => {
+        const made = limiter({ name: 'both', limit, backend: redis(client, { deadline: '5s' }) });
+        limiters.push(made);
+        return made;
+      });
+      for (const key of ['a', 'b', 'c']) {
+        await one.check(key, 0); // its node's clock is known
+        const before = calls();
+        const entry = await one.tryAcquire(key, 3);
+        expect(calls() - before).toBe(1);
+        expect(await other.check(key, 2)).toMatchObject({ verdict: 'deny', rule: 'concurrency' });
+        if (entry.verdict === 'allow') entry.settle();
+        await vi.waitFor(async () => expect((await other.inspect(key))?.inFlight).toBe(0));
+        expect(await other.check(key, 4)).toMatchObject({ verdict: 'deny', rule: 'window' });
+      }
+    });
+
     test('keys in one slot: one call', async () => {
       const slotIn = (name: string, key: string): number =>
         slotOf(`sluice:{${name}:${key}}:bucket`);

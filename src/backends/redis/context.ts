@@ -4,7 +4,7 @@ import { createHash } from 'node:crypto';
 import type { Clock, Millis } from '../../core/clock.ts';
 import type { OnUnavailable } from '../../core/decision.ts';
 import { ConfigError, UnavailableError } from '../../core/errors.ts';
-import type { KeyConverter, Policy } from '../../policies/policy.ts';
+import { type KeyConverter, namesOfRules, type Policy } from '../../policies/policy.ts';
 import type { RemoteBackendContext } from '../remote-backend.ts';
 import { decideUnavailable, limitIdOf, stateKindOf } from '../remote-limit.ts';
 import { ScriptBatcher, type Scripts } from './batcher.ts';
@@ -34,6 +34,8 @@ export interface RedisConfig {
 export interface RedisContext {
   readonly connection: RedisConnection;
   readonly batcher: ScriptBatcher;
+  /** What a refusal may name, by the number in its reply. */
+  readonly ruleNames: readonly string[];
   /** The name of a key in Redis. */
   readonly redisKeyOf: (key: string) => string;
   /** Sends a command for a key. Rejects with an UnavailableError if there is no reply in time. */
@@ -95,6 +97,7 @@ export function createRedisContext(
     change: (next) => inner.change?.(next),
     undo: inner.undo.bind(inner),
   };
+  const ruleNames = namesOfRules(policy);
   const { trackLease } = scripts;
   const fixed = { grantsAhead: grantsAhead(policy.specs ?? []), order: fleetOrderOf(context) };
   const fairQueue =
@@ -107,13 +110,14 @@ export function createRedisContext(
       toRedisTime,
       unsent,
       fallback,
+      ruleNames,
       subscriber,
       trackLease,
     });
   let current = policy;
   let before: Scripts = scripts;
   const change: RedisContext['change'] = async (next, nextScripts, convert) => {
-    if (!batcher.isAvailable) throw new UnavailableError('Redis');
+    if (convert && !batcher.isAvailable) throw new UnavailableError('Redis');
     const nextNames = nameKeys(config.prefix, context, next);
     const isRenamed = nextNames.end !== names.end;
     const rename = (key: string): string => key.slice(0, -names.end.length) + nextNames.end;
@@ -134,7 +138,7 @@ export function createRedisContext(
     batcher.stop();
     stopListening();
   };
-  const named = { connection, redisKeyOf };
+  const named = { connection, redisKeyOf, ruleNames };
   return { ...named, batcher, send, toRedisTime, unsent, fallback, fairQueue, change, close };
 }
 

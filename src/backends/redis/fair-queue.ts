@@ -54,9 +54,14 @@ const LATENESS_HALF_LIFE_MS: Millis = 10_000;
 /** The longest time that a permit is granted before it opens. */
 const MAX_AHEAD_MS: Millis = 1000;
 
-const TOO_LONG: FairWaitResult = { verdict: 'deny', retryAfterMs: 0, reason: 'too-long' };
-
-const QUEUE_FULL: FairWaitResult = { verdict: 'deny', retryAfterMs: 0, reason: 'queue-full' };
+/** A refusal names the rule that the first waiter waits for. */
+const refusalIn = (
+  queue: Pick<KeyQueue, 'rule'> | undefined,
+  reason: 'too-long' | 'queue-full',
+): FairWaitResult => {
+  const rule = queue?.rule;
+  return { verdict: 'deny', retryAfterMs: 0, reason, ...(rule !== undefined && { rule }) };
+};
 
 /** No call has this flow: it takes the place of the longest one. */
 const NO_FLOW: Flow = { ...DEFAULT_FLOW, tenant: '' };
@@ -93,6 +98,8 @@ interface KeyQueue {
   readonly flows: FlowGroups<QueuedWaiter> | undefined;
   /** Of the Redis node that has the key. */
   readonly clockOffset: ClockOffset;
+  /** Of several rules: the one that the first waiter waits for, as of the last reply. */
+  rule: string | undefined;
 }
 
 export type SendCommand = (key: string, command: CommandText) => Promise<TimedReply>;
@@ -114,6 +121,8 @@ export interface FairQueueOptions {
   readonly grantsAhead: boolean;
   /** Decides while Redis is unavailable. */
   readonly fallback: Pick<Fallback, 'check' | 'observe'>;
+  /** What a refusal may name, by the number in its reply. */
+  readonly ruleNames?: readonly string[] | undefined;
   /** Records the lease of a call in flight, where these are counted. */
   readonly trackLease?: ((id: string, lease: GrantedLease) => void) | undefined;
 }
@@ -150,7 +159,7 @@ export class FairQueue {
     this.#processId = randomId(options.random);
     this.#waiters = new WaiterSet({
       ...options,
-      expiredResult: () => TOO_LONG,
+      expiredResult: ({ queue }) => refusalIn(queue, 'too-long'),
       onRemove: (waiter) => this.#removeFromQueue(waiter),
       onAbandon: (waiters) => {
         for (const waiter of waiters) this.#leaveQueue(waiter);
@@ -166,7 +175,8 @@ export class FairQueue {
   async acquire(key: string, cost: number, limits: FairWaitLimits): Promise<FairWaitResult> {
     const { signal, maxWaitMs, flow } = limits;
     signal?.throwIfAborted();
-    if (this.#waiters.isFull && !this.#refuseLastOfLongest(key, flow)) return QUEUE_FULL;
+    if (this.#waiters.isFull && !this.#refuseLastOfLongest(key, flow))
+      return refusalIn(this.#queues.get(key), 'queue-full');
     this.#subscribe();
     return new Promise((resolve, reject) => {
       const queue = this.#queues.get(key) ?? this.#createQueue(key);
@@ -230,14 +240,15 @@ export class FairQueue {
     const waiters = flows ? flows.displacedBy(longest ? NO_FLOW : flow) : longest?.waiters;
     const last = [...(waiters ?? [])].findLast(({ isGranted }) => !isGranted);
     if (!last) return false;
-    this.#waiters.resolve(last, QUEUE_FULL);
+    this.#waiters.resolve(last, refusalIn(last.queue, 'queue-full'));
     this.#leaveQueue(last);
     return true;
   }
 
   #createQueue(key: string): KeyQueue {
     const flows = this.#options.order === 'fair' ? new FlowGroups<QueuedWaiter>() : undefined;
-    const queue = { key, waiters: new Set<QueuedWaiter>(), flows, clockOffset: new ClockOffset() };
+    const waiters = new Set<QueuedWaiter>();
+    const queue = { key, waiters, flows, clockOffset: new ClockOffset(), rule: undefined };
     this.#queues.set(key, queue);
     return queue;
   }
@@ -281,7 +292,7 @@ export class FairQueue {
     if (waiter.isRequesting) waiter.announced = announced;
     else if (kind === 'permit') this.#onGrant(waiter, ms, at + ms);
     else if (kind === 'turn') this.#scheduleTurn(waiter, ms, at);
-    else this.#waiters.resolve(waiter, TOO_LONG);
+    else this.#waiters.resolve(waiter, refusalIn(waiter.queue, 'too-long'));
   }
 
   /**
@@ -354,11 +365,13 @@ export class FairQueue {
 
   #onReply(waiter: QueuedWaiter, value: ReplyValue, at: Millis, sentAt: Millis): void {
     if (value === 'late') {
-      this.#waiters.resolve(waiter, TOO_LONG);
+      this.#waiters.resolve(waiter, refusalIn(waiter.queue, 'too-long'));
       return;
     }
-    const reply: GrantReply | undefined = value === '-' ? undefined : grantOf(value);
+    const reply: GrantReply | undefined =
+      value === '-' ? undefined : grantOf(value, this.#options.ruleNames);
     const { announced, queue, cost } = waiter;
+    if (reply?.decision.verdict === 'deny') queue.rule = reply.decision.rule;
     if (reply) this.#options.fallback.observe(queue.key, cost, reply.decision);
     if (reply && reply.decision.verdict !== 'deny') {
       const { dueInMs, token } = reply;
@@ -386,7 +399,7 @@ export class FairQueue {
     const now = this.#options.clock.now();
     const ms = Math.min(dueInMs, surely - now);
     if (now + ms > waiter.deadline) {
-      this.#waiters.resolve(waiter, TOO_LONG);
+      this.#waiters.resolve(waiter, refusalIn(waiter.queue, 'too-long'));
       this.#leaveQueue(waiter);
     } else if (ms > 0) this.#startTimer(waiter, ms, () => this.#admit(waiter, dueAt, false));
     else this.#admit(waiter, dueAt, false, lease);
@@ -450,8 +463,9 @@ export class FairQueue {
         for (const waiter of waiters) this.#requestPermit(waiter); // join again: a waiter still queued there keeps its place
         return;
       }
-      const [first, text] = String(value).split(' ');
+      const [first, text, rule] = String(value).split(' ');
       const ms = Number(text); // below 0: a call must settle first, and its process sends the message
+      queue.rule = this.#options.ruleNames?.[Number(rule) - 1];
       const waiter = this.#waitersById.get(first);
       if (waiter && ms >= 0) this.#scheduleTurn(waiter, ms, at);
       if (waiter || !first.startsWith(`${this.#processId}/`)) return;

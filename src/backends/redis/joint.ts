@@ -1,8 +1,9 @@
 /**
  * A joint check in one script call: limits of one Redis, whatever their rules, keys and costs.
  *
- * The parts must be on one node: any keys of a single server, or keys of one slot of a cluster. Else there is no such call,
- * and the limiter charges in two steps (`limiter/remote-charge.ts`). The call travels in the batch of the first part.
+ * A limit is one part, or two if it counts calls in flight beside other rules (`combined.ts`). The parts must be on one
+ * node: any keys of a single server, or keys of one slot of a cluster. Else there is no such call, and the limiter charges
+ * in two steps (`limiter/remote-charge.ts`). The call travels in the batch of the first part.
  */
 
 import type { JointDecision, JointPartRequest, RemoteDecision } from '../remote-backend.ts';
@@ -15,10 +16,8 @@ export interface JointPart {
   readonly redisKey: string;
   /** `<cost> <lease> <rules>` of `lua-joint.ts`. */
   readonly text: string;
-  /** Reads the reply of a part that was granted. */
-  accept(reply: string, at: number): RemoteDecision;
-  /** Reads the reply of a part that refuses. */
-  refuse(reply: string, at: number): RemoteDecision;
+  /** Reads the reply, granted or refused. */
+  read(reply: string, at: number): RemoteDecision;
   /** What the fallback decides without a reply. */
   undecided(error: unknown): RemoteDecision;
   /** Takes back what `undecided` granted. */
@@ -27,13 +26,31 @@ export interface JointPart {
   track?(call: Promise<unknown>): void;
 }
 
-/** A backend of this folder. */
-interface JointMember {
-  /** Undefined if its rules need a script of their own. */
-  jointPart(key: string, cost: number): JointPart | undefined;
+/** A call on one limit: its parts, and the decision of all of them. */
+export interface JointCall {
+  readonly parts: readonly JointPart[];
+  /** Of parts that were all granted, or of which one refused: then undefined for those that would allow. */
+  join(decisions: readonly (RemoteDecision | undefined)[]): RemoteDecision | undefined;
 }
 
-const isMember = (backend: object): backend is JointMember => 'jointPart' in backend;
+/** A backend of this folder. */
+export interface JointMember {
+  jointCall(key: string, cost: number): JointCall;
+}
+
+const isMember = (backend: object): backend is JointMember => 'jointCall' in backend;
+
+/** Of a limit with one part. */
+export const singlePart = (part: JointPart): JointCall => ({
+  parts: [part],
+  join: ([decision]) => decision,
+});
+
+/**
+ * What a refusal does: `n` it is final, `q` the call waits on and no lock-out counts it. With `a` a slot may be reserved,
+ * of one limit only.
+ */
+export type JointMode = 'n' | 'q' | 'a';
 
 /** The reply of a part that would allow. */
 const WOULD_ALLOW = 'ok';
@@ -41,17 +58,28 @@ const WOULD_ALLOW = 'ok';
 /** Charges all parts or none in one call; undefined if they are not on one node. */
 export function chargeTogether(
   requests: readonly JointPartRequest[],
+  mode: JointMode = 'n',
 ): Promise<JointDecision> | undefined {
-  const parts: JointPart[] = [];
+  const calls: JointCall[] = [];
   for (const { backend, key, cost } of requests) {
-    const part = isMember(backend) ? backend.jointPart(key, cost) : undefined;
-    if (!part) return undefined;
-    parts.push(part);
+    if (!isMember(backend)) return undefined;
+    calls.push(backend.jointCall(key, cost));
   }
+  const parts = calls.flatMap((call) => call.parts);
   if (!areOnOneNode(parts)) return undefined;
-  const charged = charge(parts);
+  const charged = charge(parts, mode).then((decided) => joinDecisions(calls, decided));
   for (const part of parts) part.track?.(charged);
   return charged;
+}
+
+/** The decision of each call, from those of its parts. */
+function joinDecisions(calls: readonly JointCall[], decided: JointDecision): JointDecision {
+  let from = 0;
+  const decisions = calls.map(({ parts, join }) => {
+    from += parts.length;
+    return join(decided.decisions.slice(from - parts.length, from));
+  });
+  return { ...decided, decisions } as JointDecision;
 }
 
 function areOnOneNode([first, ...others]: readonly JointPart[]): boolean {
@@ -62,17 +90,17 @@ function areOnOneNode([first, ...others]: readonly JointPart[]): boolean {
   return others.every(({ redisKey }) => slotOf(redisKey) === slot);
 }
 
-async function charge(parts: readonly JointPart[]): Promise<JointDecision> {
+async function charge(parts: readonly JointPart[], mode: JointMode): Promise<JointDecision> {
   const [{ context, redisKey }] = parts;
   const keys = parts.map((part) => part.redisKey);
-  const command = `j${parts.map(({ text }) => `${text};`).join('')}`;
+  const command = `j${mode}${parts.map(({ text }) => `${text};`).join('')}`;
   try {
     const { value, at } = await context.batcher.send(redisKey, command, keys);
     const [verdict, ...replies] = String(value).split(';');
     if (verdict === '1')
-      return { isGranted: true, decisions: parts.map((part, n) => part.accept(replies[n], at)) };
+      return { isGranted: true, decisions: parts.map((part, n) => part.read(replies[n], at)) };
     const decisions = parts.map((part, n) =>
-      replies[n] === WOULD_ALLOW ? undefined : part.refuse(replies[n], at),
+      replies[n] === WOULD_ALLOW ? undefined : part.read(replies[n], at),
     );
     return { isGranted: false, decisions };
   } catch (error) {

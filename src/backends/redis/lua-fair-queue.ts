@@ -7,7 +7,8 @@
  *                               with the order fair also <tenant>/<flow> <tenant weight> <flow weight>
  *     x<id>                     leave the queue, and give back a permit that was granted
  *     x<id> queued              leave the queue; a permit that was granted meanwhile is in use
- *     b<process> <ahead> <id>   heartbeat: <head> <ms until its turn>, below 0 if a call must settle first;
+ *     b<process> <ahead> <id>   heartbeat: <head> <ms until its turn>, below 0 if a call must settle first, and of several
+ *                               rules <number of the one that refuses>;
  *                               - if <id> is missing in the queue
  *
  *     message                   to the process of the waiter, on its channel
@@ -34,7 +35,8 @@
  * Permits are recorded for a while. A request that crossed its permit gets the same one. One that comes long after the
  * permit was due has not got it: the permit is given back, and the waiter is the head again.
  *
- * The script around it defines `peek(key, cost)` and `admit(key, id, cost, ahead)`, which return a verdict and its value;
+ * The script around it defines `peek(key, cost)`, which returns what a check does, and `admit(key, id, cost, ahead)`, which
+ * returns verdict, value, ms until it is due, fencing token and the number of the rule that refused;
  * `release(key, id)`, which gives a recorded permit back, or returns its instant too if later permits prevent that;
  * `record(key, id, dueAt)` and `grantOnItsWay(key, id)`. It calls `serveQueues()` at its end.
  */
@@ -124,10 +126,10 @@ local function liveHeadOf(key)
 end
 
 local function msUntilTurn(key, id)
-  local verdict, value = peek(key, costOf(id))
+  local verdict, value, _, refusing = peek(key, costOf(id))
   if verdict == ALLOW then return 0 end
   if verdict == DENY and value == NEVER then return 0 end -- its request is refused
-  return ceil(value)
+  return ceil(value), refusing
 end
 
 -- Sends the head its turn. Without a head the heartbeats are dropped with the queue.
@@ -223,18 +225,18 @@ QUEUE_COMMANDS.f = function(rest, key)
     if mayLead then head = liveHeadOf(key) end
   end
   if head and head ~= id then return '-' end
-  local verdict, value, dueIn, token = admit(key, id, tonumber(cost), tonumber(ahead))
+  local verdict, value, dueIn, token, refusing = admit(key, id, tonumber(cost), tonumber(ahead))
   if verdict == DENY and value ~= NEVER then
     if not head then
       join(key, id, flow)
       expireQueue(key)
     end
     informed[key] = id
-    return encodeDecision(verdict, value)
+    return encodeDecision(verdict, value, nil, refusing)
   end
   if head and verdict == ALLOW then serve(key, id) elseif head then leave(key, id) end
   if verdict == TOO_LATE then return 'late' end
-  if verdict == DENY then return encodeDecision(verdict, value) end
+  if verdict == DENY then return encodeDecision(verdict, value, nil, refusing) end
   return encodeDecision(verdict, value) .. ' ' .. exact(dueIn) .. ' ' .. exact(token or 0)
 end
 
@@ -262,7 +264,8 @@ QUEUE_COMMANDS.b = function(rest, key)
   end
   local head = liveHeadOf(key)
   if not head then return '' end
-  return head .. ' ' .. exact(msUntilTurn(key, head))
+  local ms, refusing = msUntilTurn(key, head)
+  return head .. ' ' .. exact(ms) .. ' ' .. (refusing or '')
 end
 `;
 
@@ -276,12 +279,12 @@ local function peek(key, cost)
 end
 
 local function checkAhead(s, cost, ahead, deadline)
-  local verdict, value = checkNow(s, cost)
-  if verdict ~= DENY or value == NEVER or not GRANTS_AHEAD then return verdict, value, 0 end
+  local verdict, value, _, refusing = checkNow(s, cost)
+  if verdict ~= DENY or value == NEVER or not GRANTS_AHEAD then return verdict, value, 0, nil, refusing end
   local opensAt = rule.opensAt and rule.opensAt(s, 0)
   local dueIn = value
   if opensAt then dueIn = opensAt - now end
-  if dueIn > ahead then return verdict, value, 0 end
+  if dueIn > ahead then return verdict, value, 0, nil, refusing end
   if now + dueIn > deadline then return TOO_LATE, value, 0 end
   if opensAt then rule.check(s, 0, cost, opensAt) else rule.hits(s, 0, cost, now) end
   return ALLOW, 0, dueIn
@@ -295,9 +298,9 @@ local function record(key, id, dueAt)
 end
 
 local function admit(key, id, cost, ahead)
-  local verdict, value, dueIn = checkAhead(stateOf(key), cost, ahead, deadlineOf(id))
+  local verdict, value, dueIn, token, refusing = checkAhead(stateOf(key), cost, ahead, deadlineOf(id))
   if verdict == ALLOW then record(key, id, now + dueIn) end
-  return verdict, value, dueIn
+  return verdict, value, dueIn, token, refusing
 end
 
 local function release(key, id)

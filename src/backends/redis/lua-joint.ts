@@ -4,29 +4,36 @@
  *     KEYS   the keys of all commands, as many for each command as it has parts
  *     ARGV   [time] and the commands, as in `lua-script.ts`
  *
- *     command   j<cost> <lease> <rules>;<cost> <lease> <rules>;…    one part for each key
- *     rules     <kind> <number> <number> …,<kind> <number> …
- *     lease     the id of a lease, for a limit on calls in flight; else -
+ *     command   j<mode><cost> <lease> <rules>;<cost> <lease> <rules>;…    one part for each key
+ *     mode      n  now or not at all
+ *               a  a slot may be reserved: w<ms> is granted. Of one limit only
+ *               q  the call waits on if it is refused: no lock-out counts the refusal
+ *     rules     <kind> <number> <number> …,<kind> <number> …    the last word of a quota is its time zone
+ *     lease     the id of a lease, for a limit on calls in flight; else -, or + for rules of the same limit as the next part
  *     reply     1;<reply>;<reply>;…   granted: for each part the reply to a check, or of a lease <remaining> 0 <token>
  *               0;<reply>;ok;…        refused: the reply of a part that refuses, ok of one that would allow
  *
  * The rules travel with the command, so one script serves every combination of limits. A late call decides nothing. As in
- * `all` of one limit, a part that refuses keeps what it noted about the call, and the others are restored.
+ * `all` of one limit, a part that refuses keeps what it noted about the call, and the others are restored. A lock-out that
+ * counts refusals counts those of its own limit, so of a lease beside it.
  */
 
 import type { RuleSpec } from '../../policies/policy.ts';
+import type { TimeZone } from '../../policies/time-zone.ts';
 import { RESERVATIONS_LUA } from './lua-reservations.ts';
 import { allRulesLua } from './lua-rules.ts';
-import { readLua, writeLua } from './lua-script.ts';
+import { ENCODE_REFUSAL_LUA, readLua, writeLua } from './lua-script.ts';
 import { LEASES_LUA } from './lua-semaphore.ts';
-
-/** Whether the rules can travel as numbers: not those with a calendar, which has tables. */
-export const areNumbers = (specs: readonly RuleSpec[] = []): boolean =>
-  specs.every(({ zone }) => zone === undefined);
 
 /** The rules of a limit as a part of a command. */
 export const rulesText = (specs: readonly RuleSpec[] = []): string =>
-  specs.map(({ kind, params }) => [kind, ...params.map(numberText)].join(' ')).join(',');
+  specs
+    .map(({ kind, params, zone }) => [kind, ...params.map(numberText), ...zoneText(zone)].join(' '))
+    .join(',');
+
+/** `@<start>:<offset>:<start>:<offset>…` */
+const zoneText = (zone: TimeZone | undefined): string[] =>
+  zone ? [`@${zone.starts.map((start, n) => `${start}:${zone.offsets[n]}`).join(':')}`] : [];
 
 const numberText = (value: number): string => (value === Infinity ? 'huge' : String(value));
 
@@ -34,13 +41,32 @@ export const JOINT_SCRIPT = `${allRulesLua()}
 local call, match, gmatch, sub = redis.call, string.match, string.gmatch, string.sub
 local function exact(x) return string.format('%.17g', x) end
 local isTimeGiven = false
-local time = call('TIME')
-local now = tonumber(time[1]) * 1000 + tonumber(time[2]) / 1000
+local now = tonumber(ARGV[1]) -- tests
+if not now then
+  local time = call('TIME')
+  now = tonumber(time[1]) * 1000 + tonumber(time[2]) / 1000
+end
 local deadline = tonumber(match(ARGV[1], '^by (%S+)'))
 local isLate = deadline ~= nil and now > deadline
 ${readLua(false)}
 ${RESERVATIONS_LUA}
 ${LEASES_LUA}
+
+-- The changes of a time zone. Most calls need none of them.
+local function zoneOf(word)
+  return function()
+    local starts, offsets = {}, {}
+    for start, offset in gmatch(word, '([^@:]+):([^:]+)') do
+      starts[#starts + 1], offsets[#starts + 1] = tonumber(start), tonumber(offset)
+    end
+    return starts, offsets
+  end
+end
+
+local function paramOf(word)
+  if word == 'huge' then return huge end
+  return tonumber(word) or zoneOf(word)
+end
 
 local rules = {}
 local function ruleOf(text)
@@ -48,7 +74,7 @@ local function ruleOf(text)
   local parts = {}
   for kind, rest in gmatch(text, '(%a+)([^,]*)') do
     local params = {}
-    for word in gmatch(rest, '%S+') do params[#params + 1] = word == 'huge' and huge or tonumber(word) end
+    for word in gmatch(rest, '%S+') do params[#params + 1] = paramOf(word) end
     parts[#parts + 1] = RULES[kind](unpack(params))
   end
   rules[text] = #parts == 1 and parts[1] or all(parts)
@@ -73,13 +99,7 @@ local function cellOf(key, text)
   return cell
 end
 
-local function encode(verdict, value, isLocked)
-  if verdict == ALLOW then return exact(value) end
-  if isLocked then return 'L' .. exact(value) end
-  if value == NEVER then return '-1' end
-  return exact(-2 - value)
-end
-
+${ENCODE_REFUSAL_LUA}
 -- Each returns whether the part allows, its reply, and how to undo it.
 local function checkLease(key, most, id, cost)
   if cost > most then return false, '-1' end
@@ -91,28 +111,39 @@ local function checkLease(key, most, id, cost)
   return true, exact(remaining) .. ' 0 ' .. exact(nextToken(key)), function() removeLease(key, id, cost) end
 end
 
-local function checkRule(cell, cost)
-  local s, width = cell.s, cell.rule.width
-  local saved = { unpack(s, 1, width) }
-  local function undo() for i = 1, width do s[i] = saved[i] end end
-  local verdict, value, isLocked = cell.rule.check(s, 0, cost, now)
-  if verdict == WAIT then
-    undo()
-    return false, encode(DENY, ceil(value))
-  end
-  return verdict == ALLOW, encode(verdict, value, isLocked), undo
+local function checkRule(cell, cost, mode)
+  local s, rule = cell.s, cell.rule
+  local saved = { unpack(s, 1, rule.width) }
+  local function undo() for i = 1, rule.width do s[i] = saved[i] end end
+  local verdict, value, isLocked, refusing = rule.check(s, 0, cost, now)
+  if verdict == ALLOW then return true, exact(value), undo end
+  if verdict == WAIT and mode == 'a' then return true, 'w' .. exact(value), undo end
+  if verdict == WAIT then value = ceil(value) end
+  if verdict == WAIT or (mode == 'q' and rule.countsRefusals) then undo() end
+  local reply = encodeRefusal(value, isLocked, refusing)
+  return false, type(reply) == 'number' and exact(reply) or reply
+end
+
+-- The rules would allow, and the lease of the same limit is refused until a call settles.
+local function countRefusal(cell)
+  if not cell.rule.recordRefusal then return 'ok' end
+  local ms, locking = cell.rule.recordRefusal(cell.s, 0, now)
+  return ms > 0 and encodeRefusal(ms, true, locking) or 'ok'
 end
 
 -- Decides a command whose keys begin at KEYS[at]; returns its reply, and where the next one's keys begin.
 local function decide(at, text)
-  local replies, undos, isGranted = {}, {}, true
-  for cost, lease, rest in gmatch(sub(text, 2), '(%S+) (%S+) ([^;]+);') do
+  local replies, undos, counting, isGranted = {}, {}, {}, true
+  local mode = sub(text, 2, 2)
+  for cost, lease, rest in gmatch(sub(text, 3), '(%S+) (%S+) ([^;]+);') do
     local key, most = KEYS[at], tonumber(match(rest, '^concurrency (%S+)$'))
+    cost = tonumber(cost)
     local isAllowed, reply, undo
-    if most then isAllowed, reply, undo = checkLease(key, most, lease, tonumber(cost))
-    else isAllowed, reply, undo = checkRule(cellOf(key, rest), tonumber(cost)) end
-    replies[#replies + 1] = reply
-    undos[#replies] = isAllowed and undo or false
+    if most then isAllowed, reply, undo = checkLease(key, most, lease, cost)
+    else isAllowed, reply, undo = checkRule(cellOf(key, rest), cost, mode) end
+    local n = #replies + 1
+    replies[n], undos[n] = reply, isAllowed and undo or false
+    counting[n] = lease == '+' and mode ~= 'q' and cost > 0 and cells[key]
     isGranted = isGranted and isAllowed
     at = at + 1
   end
@@ -120,7 +151,7 @@ local function decide(at, text)
   for n = #replies, 1, -1 do
     if undos[n] then
       undos[n]()
-      replies[n] = 'ok'
+      replies[n] = counting[n] and replies[n + 1] == '-2' and countRefusal(counting[n]) or 'ok'
     end
   end
   return '0;' .. table.concat(replies, ';'), at

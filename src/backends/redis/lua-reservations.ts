@@ -76,12 +76,12 @@ OPS.v = function(s, rest, key)
     if one[1] == id then return encodeDecision(ALLOW, rule.available(s, 0, now)) end
   end
   if #list >= ${MAX_RESERVATIONS} then return encodeDecision(DENY, max(1, ceil(list[1][2] - now))) end
-  local verdict, value = checkNow(s, cost)
+  local verdict, value, isLocked, refusing = checkNow(s, cost)
   if verdict == ALLOW and not isLate then
     list[#list + 1] = { id, now + ${RESERVATION_TTL_MS}, cost, now }
     reservations[key] = list
   end
-  return encodeDecision(verdict, value)
+  return encodeDecision(verdict, value, isLocked, refusing)
 end
 
 OPS.k = function(s, id, key)

@@ -9,13 +9,15 @@
  * A rule is a table of functions over a state `s` that begins at index `o + 1`:
  *
  *     init(s, o, now)                  state of a new key
- *     check(s, o, cost, now)           0 allow: remaining · 1 wait: ms · 2 deny: ms, -1 for never; then true if locked
+ *     check(s, o, cost, now)           0 allow: remaining · 1 wait: ms · 2 deny: ms, -1 for never; then true if locked, and
+ *                                      of a composite the number of the rule that refused
  *     deferTo(s, o, dueAt, cost)       another rule of the composite delays the call until then
  *     available(s, o, now)             the most whole units that a check would grant
  *     settle(s, o, ignored, cost, used, dueAt, now, isTimeUnknown)
  *     hits(s, o, n, now)               hits served elsewhere
  *     report(s, o, what, count, now)   success or failure of attempts, a refusal: lock-out only
- *     recordRefusal(s, o, now)         another rule refused; returns how long the key is locked: lock-out on refusals only
+ *     recordRefusal(s, o, now)         another rule refused; returns how long the key is locked, and of a composite by which
+ *                                      rule: lock-out on refusals only
  *     credit(s, o, tokens, upTo, now)  tokens borrowed from another bucket or window
  *     removableAt(s, o)                when a new key would decide the same; a composite also returns the latest finite
  *                                      time of its rules
@@ -288,7 +290,7 @@ local function all(parts)
   end
 
   local function checkAll(s, o, cost, now, took)
-    local remaining, waitMs, retry, never, locked = huge, 0, -1, false, nil
+    local remaining, waitMs, retry, locked, never, refusing = huge, 0, -1, nil, nil, nil
     for n, part in ipairs(parts) do
       local verdict, value, isLocked = part.check(s, o + part.offset, cost, now)
       took[n] = verdict ~= DENY
@@ -297,13 +299,13 @@ local function all(parts)
       elseif verdict == WAIT then
         waitMs = max(waitMs, value)
       elseif value == NEVER then
-        never = true
+        never = never or n
       elseif value > retry then
-        retry, locked = value, isLocked
+        retry, locked, refusing = value, isLocked, n
       end
     end
-    if never then return DENY, NEVER end
-    if retry >= 0 then return DENY, retry, locked end
+    if never then return DENY, NEVER, nil, never end
+    if refusing then return DENY, retry, locked, refusing end
     if waitMs == 0 then return ALLOW, remaining end
     for _, part in ipairs(parts) do
       if part.deferTo then part.deferTo(s, o + part.offset, now + waitMs, cost) end
@@ -315,13 +317,13 @@ local function all(parts)
   for _, part in ipairs(parts) do
     if part.recordRefusal then
       recordRefusal = function(s, o, now, took)
-        local longest = 0
+        local longest, locking = 0, nil
         for n, each in ipairs(parts) do
-          if each.recordRefusal and took[n] then
-            longest = max(longest, each.recordRefusal(s, o + each.offset, now))
-          end
+          local ms = 0
+          if each.recordRefusal and (not took or took[n]) then ms = each.recordRefusal(s, o + each.offset, now) end
+          if ms > longest then longest, locking = ms, n end
         end
-        return longest
+        return longest, locking
       end
     end
   end
@@ -329,6 +331,7 @@ local function all(parts)
   return {
     width = width,
     countsRefusals = recordRefusal ~= nil,
+    recordRefusal = recordRefusal,
     report = function(s, o, ...)
       for _, part in ipairs(parts) do
         if part.report then part.report(s, o + part.offset, ...) end
@@ -343,7 +346,7 @@ local function all(parts)
       end
       local saved, took = {}, {}
       for n = 1, width do saved[n] = s[o + n] end
-      local verdict, value, locked = checkAll(s, o, cost, now, took)
+      local verdict, value, locked, refusing = checkAll(s, o, cost, now, took)
       if verdict == DENY then
         for n, part in ipairs(parts) do
           if took[n] then
@@ -351,11 +354,11 @@ local function all(parts)
           end
         end
         if recordRefusal and cost > 0 and value ~= NEVER then
-          local ms = recordRefusal(s, o, now, took)
-          if ms > value then value, locked = ms, true end
+          local ms, locking = recordRefusal(s, o, now, took)
+          if ms > value then value, locked, refusing = ms, true, locking end
         end
       end
-      return verdict, value, locked
+      return verdict, value, locked, refusing
     end,
     available = function(s, o, now)
       local least = huge

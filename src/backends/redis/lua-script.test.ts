@@ -7,7 +7,7 @@ import { redisServer, type Service, startRedis } from '../../../test/support/ser
 import { type Decision, NEVER, type Outcome } from '../../core/decision.ts';
 import { seededRandom } from '../../core/random.ts';
 import { createPolicy, type Limit } from '../../policies/limit.ts';
-import { lendUpTo, type Policy, takeUpTo } from '../../policies/policy.ts';
+import { lendUpTo, namesOfRules, type Policy, takeUpTo } from '../../policies/policy.ts';
 import { windowOfGroup } from '../../policies/window.ts';
 import { scriptOf } from './lua-script.ts';
 import { decisionOf, type ReplyValue } from './reply.ts';
@@ -192,7 +192,7 @@ describe.skipIf(!hasRedis)('rules in Lua', () => {
     const replies = (await Promise.all(calls)) as ReplyValue[][];
     const decisions = replies
       .filter((_, n) => !['s', 'h', 'g'].includes(steps[n].op) && !isReport(steps[n].op))
-      .map(([, reply]) => decisionOf(reply));
+      .map(([, reply]) => decisionOf(reply, namesOfRules(policy)));
     const state = await storedStateOf(key);
     await client.del(key);
     return { decisions, state };
@@ -263,7 +263,7 @@ describe.skipIf(!hasRedis)('rules in Lua', () => {
           async (steps, start) => {
             const js = runInJs(policy, steps, start);
             const lua = await runInLua(policy, steps, start, `k${++nth}`);
-            expect(lua.decisions).toEqual(js.decisions.map((one) => ({ ...one, rule: undefined }))); // Lua names no rule
+            expect(lua.decisions).toEqual(js.decisions);
             expect(lua.state).toEqual([...js.state]);
           },
         ),

@@ -12,6 +12,7 @@
  *     command                   reply
  *     a<cost>                   check                    remaining · w<ms> wait · -1 never · -2-<ms> retry after
  *                                                        L<ms> locked by a lock-out
+ *                                                        a refusal of several rules ends with #<number of the rule>
  *     n<cost>                   check without reserving
  *     i<a or n><ms> <cost> <id> check once for this id, which is remembered for <ms> if the call is allowed
  *     t<most>                   take up to <most>        how many
@@ -150,12 +151,11 @@ local function encodeNumber(value)
   return exact(value)
 end
 
-local function encodeDecision(verdict, value, isLocked)
+${ENCODE_REFUSAL_LUA}
+local function encodeDecision(verdict, value, isLocked, refusing)
   if verdict == ALLOW then return encodeNumber(value) end
   if verdict == WAIT then return 'w' .. exact(value) end
-  if isLocked then return 'L' .. exact(value) end
-  if value == NEVER then return -1 end
-  return -2 - value
+  return encodeRefusal(value, isLocked, refusing)
 end
 
 ${isCheckOnly ? 'local OPS = {}' : commandsLua(width)}
@@ -197,6 +197,15 @@ return replies
 `;
 }
 
+/** The reply of a refusal. */
+export const ENCODE_REFUSAL_LUA = `
+local function encodeRefusal(value, isLocked, refusing)
+  local code = value == NEVER and -1 or -2 - value
+  if not isLocked and not refusing then return code end
+  return (isLocked and 'L' .. exact(value) or exact(code)) .. (refusing and '#' .. refusing or '')
+end
+`;
+
 const READ_RESERVED_LUA = `elseif isReserved(packed, BYTES) then
     s = { struct.unpack(FORMAT, packed) }
     reservations[key] = readReservations(packed, BYTES, rule, s)`;
@@ -224,10 +233,10 @@ const commandsLua = (width: number): string => `
 -- Allow or deny: a reservation is undone. A call that waits on is not refused yet, and counts as no refusal.
 local function checkNow(s, cost, isWaiting)
   local saved = { unpack(s, 1, ${width}) }
-  local verdict, value, isLocked = rule.check(s, 0, cost, now)
-  if verdict ~= WAIT and not (verdict == DENY and isWaiting) then return verdict, value, isLocked end
+  local verdict, value, isLocked, refusing = rule.check(s, 0, cost, now)
+  if verdict ~= WAIT and not (verdict == DENY and isWaiting) then return verdict, value, isLocked, refusing end
   for i = 1, ${width} do s[i] = saved[i] end
-  if verdict == DENY then return verdict, value, isLocked end
+  if verdict == DENY then return verdict, value, isLocked, refusing end
   return DENY, ceil(value)
 end
 
@@ -249,15 +258,15 @@ local OPS = {
     local known, number = match(read(idKey) or '', '^s?([aw])(.+)$')
     if known == 'a' then return encodeNumber(tonumber(number)) end
     if known == 'w' then return 'w' .. exact(max(0, tonumber(number) - now)) end
-    local verdict, value, isLocked
-    if op == 'a' then verdict, value, isLocked = rule.check(s, 0, tonumber(cost), now)
-    else verdict, value, isLocked = checkNow(s, tonumber(cost)) end
+    local verdict, value, isLocked, refusing
+    if op == 'a' then verdict, value, isLocked, refusing = rule.check(s, 0, tonumber(cost), now)
+    else verdict, value, isLocked, refusing = checkNow(s, tonumber(cost)) end
     if verdict ~= DENY and not isLate then
       local decided = 'a' .. exact(value)
       if verdict == WAIT then decided = 'w' .. exact(now + value) end
       call('SET', idKey, decided, 'PX', ttl)
     end
-    return encodeDecision(verdict, value, isLocked)
+    return encodeDecision(verdict, value, isLocked, refusing)
   end,
 
   t = function(s, rest)
@@ -270,10 +279,10 @@ local OPS = {
 
   q = function(s, rest)
     local ahead, costs = match(rest, '(%S+) (.+)')
-    local granted, dueIn, verdict, value, isLocked = 0, 0, ALLOW, 0, nil
+    local granted, dueIn, verdict, value, isLocked, refusing = 0, 0, ALLOW, 0, nil, nil
     for text in gmatch(costs, '%S+') do
       local cost = tonumber(text)
-      verdict, value, isLocked = checkNow(s, cost, rule.countsRefusals)
+      verdict, value, isLocked, refusing = checkNow(s, cost, rule.countsRefusals)
       if verdict == DENY and value ~= NEVER and dueIn == 0 and rule.opensAt then
         local opensAt = rule.opensAt(s, 0)
         if opensAt - now <= tonumber(ahead) and rule.check(s, 0, cost, opensAt) == ALLOW then
@@ -283,7 +292,7 @@ local OPS = {
       if verdict == DENY then break end
       granted = granted + 1
     end
-    return granted .. ' ' .. exact(dueIn) .. ' ' .. encodeDecision(verdict, value, isLocked)
+    return granted .. ' ' .. exact(dueIn) .. ' ' .. encodeDecision(verdict, value, isLocked, refusing)
   end,
 
   l = function(s)

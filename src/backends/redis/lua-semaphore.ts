@@ -64,8 +64,11 @@ local MOST = ${most}
 local ALLOW, DENY, NEVER, WHEN_SETTLED = 0, 2, -1, -2
 local call, sub, match, ceil = redis.call, string.sub, string.match, math.ceil
 local function exact(x) return string.format('%.17g', x) end
-local time = call('TIME')
-local now = tonumber(time[1]) * 1000 + tonumber(time[2]) / 1000
+local now = tonumber(ARGV[1]) -- tests
+if not now then
+  local time = call('TIME')
+  now = tonumber(time[1]) * 1000 + tonumber(time[2]) / 1000
+end
 local deadline = tonumber(match(ARGV[1], '^by (.+)$'))
 local isLate = deadline ~= nil and now > deadline -- the caller has timed out: no lease is granted
 local replies = { (isLate and 'late ' or '') .. exact(now) }

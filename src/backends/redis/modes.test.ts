@@ -311,7 +311,6 @@ describe.skipIf(redisServer() === undefined).each([
     expect(() => shared(perSecond(1, 1), { prefetch: 5, fairQueue: true })).toThrow(
       'backend.prefetch',
     );
-    expect(() => shared({ all: [{ concurrency: 1 }, perSecond(1, 1)] })).toThrow('alone');
     const reserving = { spacing: { every: 1, reserve: 2 } };
     expect(() => shared(reserving, { fairQueue: true })).toThrow(
       '`backend.fairQueue` to be false with `reserve`',

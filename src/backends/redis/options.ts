@@ -17,6 +17,7 @@ import { OptionReader } from '../../core/options.ts';
 import type { RemoteBackendFactory } from '../remote-backend.ts';
 import { RedisBackend } from './backend.ts';
 import { connectionOf, createSubscriber, type RedisClient } from './client.ts';
+import { CombinedBackend, isCombinedLimit } from './combined.ts';
 import { ON_UNAVAILABLE_VALUES, type RedisConfig, requireWidth } from './context.ts';
 import { PrefetchBackend } from './prefetch.ts';
 import { SemaphoreBackend } from './semaphore.ts';
@@ -67,11 +68,11 @@ export function redis(
         throw new ConfigError('limit', kinds, policy.kind);
       }
       requireWidth(policy);
-      const countsInFlight = policy.concurrencyLimit !== undefined;
-      if (countsInFlight && (specs.length > 1 || prefetch !== undefined)) {
+      const isCombined = isCombinedLimit(policy);
+      if (isFair && isCombined) {
         const expected =
-          'alone, and without prefetch, when it counts calls in flight: combine limiters with all([...]) instead';
-        throw new ConfigError('limit', expected, policy.kind);
+          'false with a concurrency limit beside other rules: leave it out, and calls wait in each process';
+        throw new ConfigError(fields.pathOf('fairQueue'), expected, isFair);
       }
       if (isFair && policy.canReserve) {
         const expected =
@@ -94,7 +95,9 @@ export function redis(
       const subscriber = isFair ? createSubscriber(client) : undefined;
       const chosen = { prefix: String(prefix), deadlineMs, onUnavailable, processes };
       const config: RedisConfig = { connection, subscriber, ...chosen };
-      if (countsInFlight) return new SemaphoreBackend(policy, context, config);
+      if (isCombined) return new CombinedBackend(policy, context, config);
+      if (policy.concurrencyLimit !== undefined)
+        return new SemaphoreBackend(policy, context, config);
       const backend = new RedisBackend(policy, context, config);
       if (prefetch === undefined) return backend;
       return new PrefetchBackend(backend, coarseClock(context.clock), prefetch);

@@ -18,7 +18,7 @@ import {
   type RemoteDecision,
   toBatchDecision,
 } from '../remote-backend.ts';
-import type { JointPart } from './joint.ts';
+import type { JointCall, JointMember } from './joint.ts';
 
 /** Keys with prefetched tokens; beyond that the oldest key is evicted and its tokens are returned. */
 const MAX_PREFETCHED_KEYS = 10_000;
@@ -42,7 +42,7 @@ export interface PrefetchSource extends RemoteBackend {
   cancel: NonNullable<RemoteBackend['cancel']>;
   cancelFallback: NonNullable<RemoteBackend['cancelFallback']>;
   chargeTogether: NonNullable<RemoteBackend['chargeTogether']>;
-  jointPart(key: string, cost: number): JointPart | undefined;
+  jointCall: JointMember['jointCall'];
   /** As `takeUpTo`, but 0 while Redis is unavailable: tokens of the fallback must not be prefetched. */
   takeRemote(key: string, most: number): Promise<number>;
 }
@@ -112,8 +112,8 @@ export class PrefetchBackend extends DelegatingRemoteBackend<PrefetchSource> {
     return this.inner.chargeTogether(parts);
   }
 
-  jointPart(key: string, cost: number): JointPart | undefined {
-    return this.inner.jointPart(key, cost);
+  jointCall(key: string, cost: number): JointCall {
+    return this.inner.jointCall(key, cost);
   }
 
   /** Tokens that were prefetched stay here: they are part of what is new. */

@@ -1,19 +1,32 @@
 /** Replies of the scripts. */
 
 import type { Millis } from '../../core/clock.ts';
-import { allow, type Decision, deny, NEVER, wait } from '../../core/decision.ts';
+import { allow, type Decision, NEVER, wait } from '../../core/decision.ts';
+
+type Denied = Extract<Decision, { verdict: 'deny' }>;
 
 /** A number, or a string where an integer reply would lose the fraction. */
 export type ReplyValue = string | number;
 
-/** Reads the reply to a check: `remaining`, `w<ms>` to wait, -1 for never, -2 - ms for a refusal, `L<ms>` if locked. */
-export function decisionOf(reply: ReplyValue): Decision {
+/**
+ * Reads the reply to a check: `remaining`, `w<ms>` to wait, -1 for never, -2 - ms for a refusal, `L<ms>` if locked. The
+ * refusal of several rules ends with `#` and the number of the one that refused, from 1 on.
+ */
+export function decisionOf(reply: ReplyValue, ruleNames: readonly string[] = []): Decision {
+  if (typeof reply === 'string' && reply.includes('#')) {
+    const [refusal, number] = reply.split('#');
+    return { ...deniedOf(refusal), rule: ruleNames[Number(number) - 1] };
+  }
   if (typeof reply === 'string' && reply.startsWith('w')) return wait(Number(reply.slice(1)));
+  const value = Number(reply);
+  return value >= 0 ? allow(value) : deniedOf(reply);
+}
+
+function deniedOf(reply: ReplyValue): Denied {
   if (typeof reply === 'string' && reply.startsWith('L'))
     return { verdict: 'deny', retryAfterMs: Number(reply.slice(1)), reason: 'locked' };
   const value = Number(reply);
-  if (value >= 0) return allow(value);
-  return deny(value === -1 ? NEVER : -2 - value);
+  return { verdict: 'deny', retryAfterMs: value === -1 ? NEVER : -2 - value };
 }
 
 /** A decision, and for a permit when it is due and its fencing token; both are 0 where they do not apply. */
@@ -24,7 +37,7 @@ export interface GrantReply {
 }
 
 /** Reads `<remaining> <due in ms> <token>` of a permit, or a refusal. */
-export function grantOf(reply: ReplyValue): GrantReply {
+export function grantOf(reply: ReplyValue, ruleNames?: readonly string[]): GrantReply {
   const [first, dueIn = 0, token = 0] = String(reply).split(' ');
-  return { decision: decisionOf(first), dueInMs: Number(dueIn), token: Number(token) };
+  return { decision: decisionOf(first, ruleNames), dueInMs: Number(dueIn), token: Number(token) };
 }

@@ -18,8 +18,14 @@
 
 import { type Clock, type Millis, schedule } from '../../core/clock.ts';
 import { type Decision, deny, NEVER, WHEN_SETTLED } from '../../core/decision.ts';
+import { UnavailableError } from '../../core/errors.ts';
 import { PendingSet } from '../../core/pending.ts';
-import { converterBetween, type Policy, type Settlement } from '../../policies/policy.ts';
+import {
+  converterBetween,
+  namesOfRules,
+  type Policy,
+  type Settlement,
+} from '../../policies/policy.ts';
 import {
   type BatchDecision,
   type JointDecision,
@@ -39,11 +45,10 @@ import {
   type RedisContext,
 } from './context.ts';
 import type { GrantedLease } from './fair-queue.ts';
-import { chargeTogether, type JointPart } from './joint.ts';
+import { chargeTogether, type JointCall, type JointPart, singlePart } from './joint.ts';
 import type { FleetOrder } from './lua-fair-order.ts';
-import { rulesText } from './lua-joint.ts';
 import { LEASE_TTL_MS, semaphoreScript } from './lua-semaphore.ts';
-import { grantOf } from './reply.ts';
+import { type GrantReply, grantOf, type ReplyValue } from './reply.ts';
 import { wasSent } from './unsent-commands.ts';
 
 /** Keys whose calls of other processes are remembered; beyond that the oldest is forgotten. */
@@ -73,6 +78,8 @@ export class SemaphoreBackend implements RemoteBackend {
   #policy: Policy;
   readonly #clock: Clock;
   #most: number;
+  /** The name of the smallest of several limits, which all count the same calls. */
+  #rule: string | undefined;
   /** Of its queue in Redis, if it has one. */
   readonly #order: FleetOrder | undefined;
   readonly #processes: number;
@@ -92,6 +99,7 @@ export class SemaphoreBackend implements RemoteBackend {
   constructor(policy: Policy, context: RemoteBackendContext, config: RedisConfig) {
     this.onUnavailable = config.onUnavailable;
     this.#most = mostOf(policy);
+    this.#rule = smallestRuleOf(policy);
     this.#order = config.subscriber && fleetOrderOf(context);
     this.#processes = config.processes;
     this.#context = createRedisContext(policy, context, config, {
@@ -100,7 +108,7 @@ export class SemaphoreBackend implements RemoteBackend {
       fallback: {
         check: (key, cost) => this.#decideLocally(key, cost),
         observe: () => {},
-        reconcile: () => this.#renewAll(),
+        reconcile: () => this.renewAll(),
         undo: () => {}, // its lease is settled
       },
     });
@@ -133,7 +141,7 @@ export class SemaphoreBackend implements RemoteBackend {
     const sentAt = this.#clock.now();
     try {
       const { value, at } = await this.#context.send(key, `n${leaseId} ${cost}`);
-      const { decision, token } = grantOf(value);
+      const { decision, token } = this.#read(value);
       if (decision.verdict === 'allow' && this.#isClosed) {
         await this.#context.send(key, releaseCommand(leaseId, cost)).catch(() => {});
         return { decision: deny(0), decidedAt: at };
@@ -144,6 +152,13 @@ export class SemaphoreBackend implements RemoteBackend {
     } catch (error) {
       return this.#undecided(leaseId, { key, cost, sentAt }, error);
     }
+  }
+
+  #read(reply: ReplyValue): GrantReply {
+    const grant = grantOf(reply);
+    const { decision } = grant;
+    if (decision.verdict !== 'deny' || this.#rule === undefined) return grant;
+    return { ...grant, decision: { ...decision, rule: this.#rule } };
   }
 
   #undecided(
@@ -171,22 +186,24 @@ export class SemaphoreBackend implements RemoteBackend {
     return chargeTogether(parts);
   }
 
+  jointCall(key: string, cost: number): JointCall {
+    return singlePart(this.jointPart(key, cost));
+  }
+
   jointPart(key: string, wholeOrNot: number): JointPart {
     const cost = Math.ceil(wholeOrNot);
     const leaseId = `${this.#processId}/${++this.#lastLeaseNumber}`;
     const call = { key, cost, sentAt: this.#clock.now() };
-    const read = (reply: string, decidedAt: Millis): RemoteDecision => {
-      const { decision, token } = grantOf(reply);
-      if (decision.verdict === 'allow') this.#track(leaseId, { ...call, token });
-      this.#observe(key, cost, decision);
-      return { decision, decidedAt, ...(decision.verdict === 'allow' && { leaseId }) };
-    };
     return {
       context: this.#context,
       redisKey: this.#context.redisKeyOf(key),
-      text: `${cost} ${leaseId} ${rulesText(this.#policy.specs)}`,
-      accept: read,
-      refuse: read,
+      text: `${cost} ${leaseId} concurrency ${this.#most}`,
+      read: (reply, decidedAt) => {
+        const { decision, token } = this.#read(reply);
+        if (decision.verdict === 'allow') this.#track(leaseId, { ...call, token });
+        this.#observe(key, cost, decision);
+        return { decision, decidedAt, ...(decision.verdict === 'allow' && { leaseId }) };
+      },
       undecided: (error) => this.#undecided(leaseId, call, error),
       undo: () =>
         this.#pending.add(this.settle(key, { outcome: 'ignored', cost, leaseId, dueAt: 0 })),
@@ -229,13 +246,21 @@ export class SemaphoreBackend implements RemoteBackend {
   }
 
   async readState(key: string): Promise<{ state: Float64Array; at: Millis } | undefined> {
+    const read = await this.readInFlight(key);
+    if (!read) return undefined;
+    const { count, at } = read;
+    const state = new Float64Array(this.#policy.width);
+    this.#policy.init(state, 0, at);
+    this.#policy.check(state, 0, count, at);
+    return { state, at };
+  }
+
+  /** Units in flight over all processes, at most the limit; undefined while unavailable. */
+  async readInFlight(key: string): Promise<{ count: number; at: Millis } | undefined> {
     try {
       const { value, at } = await this.#context.send(key, 'l');
       this.#observeTotal(key, Number(value));
-      const state = new Float64Array(this.#policy.width);
-      this.#policy.init(state, 0, at);
-      this.#policy.check(state, 0, Math.min(Number(value), this.#most), at); // more are in flight after an outage
-      return { state, at };
+      return { count: Math.min(Number(value), this.#most), at }; // more are in flight after an outage
     } catch {
       return undefined;
     }
@@ -245,10 +270,17 @@ export class SemaphoreBackend implements RemoteBackend {
   prepareChange(policy: Policy): (() => Promise<void>) | undefined {
     if (!converterBetween(this.#policy, policy)) return undefined;
     return async () => {
-      await this.#context.change(policy, scriptsOf(policy, this.#order), undefined);
-      this.#policy = policy;
-      this.#most = mostOf(policy);
+      if (!this.isAvailable) throw new UnavailableError('Redis');
+      await this.changeLimit(policy);
     };
+  }
+
+  /** Needs no reply of Redis. */
+  async changeLimit(policy: Policy): Promise<void> {
+    await this.#context.change(policy, scriptsOf(policy, this.#order), undefined);
+    this.#policy = policy;
+    this.#most = mostOf(policy);
+    this.#rule = smallestRuleOf(policy);
   }
 
   async close(): Promise<void> {
@@ -297,14 +329,14 @@ export class SemaphoreBackend implements RemoteBackend {
       this.#cancelTimer = undefined;
       for (const lease of [...this.#leases.values()])
         if (lease.endsAt <= this.#clock.now()) this.#lose(lease);
-      this.#renewAll();
+      this.renewAll();
       if (this.#leases.size > 0) this.#cancelTimer = this.#scheduleTimer();
     };
     return schedule(this.#clock, at, onTimer, false);
   }
 
   /** Registers every call in flight, in one batch: Redis may have lost its lease, or not know it yet. */
-  #renewAll(): void {
+  renewAll(): void {
     for (const [leaseId, lease] of this.#leases) this.#pending.add(this.#renew(leaseId, lease));
   }
 
@@ -371,7 +403,13 @@ export class SemaphoreBackend implements RemoteBackend {
   }
 }
 
-const mostOf = ({ specs = [] }: Policy): number => specs[0].params[0];
+const mostOf = ({ specs = [] }: Policy): number =>
+  Math.min(...specs.map(({ params }) => params[0]));
+
+const smallestRuleOf = (policy: Policy): string | undefined =>
+  namesOfRules(policy)[
+    (policy.specs ?? []).findIndex(({ params }) => params[0] === mostOf(policy))
+  ];
 
 function scriptsOf(policy: Policy, order: FleetOrder | undefined): Scripts {
   const script = semaphoreScript(mostOf(policy), order);

@@ -1,0 +1,311 @@
+/**
+ * A limit that counts calls in flight beside other rules: `{ all: [{ bucket: … }, { concurrency: 8 }] }`.
+ *
+ * Calls in flight are leases in a sorted set, which is renewed and released (`semaphore.ts`). The other rules are numbers of
+ * one string, which is settled by cost (`backend.ts`). Both names have the same hash tag, so they are in one slot, and the
+ * script of joint checks charges both or neither:
+ *
+ *     check ──▶ sluice:{name:key}:bucket        │ numbers │   ┐ one script call
+ *           └─▶ sluice:{name:key}:concurrency   id ─▶ ends at ┘
+ *
+ *     settle ─▶ the lease is removed; the numbers change if the call used another amount than its cost
+ *
+ * Of several limits on calls in flight the smallest decides: all of them count the same calls.
+ */
+
+import type { Millis } from '../../core/clock.ts';
+import {
+  type AttemptOutcome,
+  allow,
+  type Decision,
+  type OnUnavailable,
+  wait,
+} from '../../core/decision.ts';
+import { UnavailableError } from '../../core/errors.ts';
+import { all, type LimitRule, rulesOf } from '../../policies/all.ts';
+import {
+  converterBetween,
+  namesOfRules,
+  type Policy,
+  type Settlement,
+} from '../../policies/policy.ts';
+import {
+  type BatchDecision,
+  type JointDecision,
+  type JointPartRequest,
+  type RemoteBackend,
+  type RemoteBackendContext,
+  type RemoteDecision,
+  type RemoteLease,
+  toBatchDecision,
+} from '../remote-backend.ts';
+import { limitIdOf } from '../remote-limit.ts';
+import { RedisBackend } from './backend.ts';
+import type { RedisConfig } from './context.ts';
+import { chargeTogether, type JointCall, type JointMode } from './joint.ts';
+import { SemaphoreBackend } from './semaphore.ts';
+
+type Denied = Extract<Decision, { verdict: 'deny' }>;
+
+export class CombinedBackend implements RemoteBackend {
+  readonly #numbers: RedisBackend;
+  readonly #leases: SemaphoreBackend;
+  readonly onUnavailable: OnUnavailable;
+  #policy: Policy;
+  #limit: SplitLimit;
+
+  constructor(policy: Policy, context: RemoteBackendContext, config: RedisConfig) {
+    this.onUnavailable = config.onUnavailable;
+    this.#policy = policy;
+    this.#limit = split(policy);
+    const [ofNumbers, ofLeases] = this.#availabilityListeners(context.onAvailability);
+    // Without a name the limit goes by all its numbers, and so do both of its keys.
+    const named = { ...context, name: limitIdOf(context, policy), hasExplicitName: true };
+    const { rest, concurrency } = this.#limit;
+    this.#numbers = new RedisBackend(rest, { ...named, onAvailability: ofNumbers }, config);
+    this.#leases = new SemaphoreBackend(
+      concurrency,
+      { ...named, onAvailability: ofLeases },
+      config,
+    );
+  }
+
+  /** The limit is available if both are. Calls that only the fallback knows are registered as soon as one is. */
+  #availabilityListeners(report: RemoteBackendContext['onAvailability']) {
+    const unavailable = new Set<number>();
+    return [0, 1].map((n) => (isAvailable: boolean, why: unknown): void => {
+      const before = unavailable.size;
+      if (isAvailable) unavailable.delete(n);
+      else unavailable.add(n);
+      if (isAvailable) this.#leases.renewAll();
+      const hasChanged = (before === 0) !== (unavailable.size === 0);
+      if (hasChanged) report(unavailable.size === 0, why);
+    });
+  }
+
+  get isAvailable(): boolean {
+    return this.#numbers.isAvailable && this.#leases.isAvailable;
+  }
+
+  check(key: string, cost: number): Promise<RemoteDecision> {
+    return this.#charge(key, cost, this.#policy.canReserve ? 'a' : 'n');
+  }
+
+  checkNow(key: string, cost: number): Promise<RemoteDecision> {
+    return this.#charge(key, cost, 'n');
+  }
+
+  async checkBatch(key: string, [cost]: readonly number[]): Promise<BatchDecision> {
+    return toBatchDecision(await this.#charge(key, cost, 'q'));
+  }
+
+  async #charge(key: string, cost: number, mode: JointMode): Promise<RemoteDecision> {
+    const charged = (await chargeTogether([{ backend: this, key, cost }], mode)) as JointDecision;
+    return charged.decisions[0] as RemoteDecision;
+  }
+
+  chargeTogether(parts: readonly JointPartRequest[]): Promise<JointDecision> | undefined {
+    return chargeTogether(parts);
+  }
+
+  jointCall(key: string, cost: number): JointCall {
+    return {
+      parts: [this.#numbers.jointPart(key, cost, true), this.#leases.jointPart(key, cost)],
+      join: ([numbers, lease]) => this.#join(numbers, lease),
+    };
+  }
+
+  /** The strictest of both; undefined if both would allow. */
+  #join(
+    numbers: RemoteDecision | undefined,
+    lease: RemoteDecision | undefined,
+  ): RemoteDecision | undefined {
+    const refused = this.#strictest(
+      numbers && this.#nameRule(numbers),
+      lease && nameLease(lease, this.#limit.concurrencyName),
+    );
+    if (refused || !numbers || !lease) return refused;
+    const fromFallback = numbers.fromFallback || lease.fromFallback;
+    return {
+      decision: joinAllowed(numbers.decision, lease.decision),
+      decidedAt: numbers.decidedAt,
+      leaseId: lease.leaseId,
+      ...(fromFallback && { fromFallback }),
+    };
+  }
+
+  /** The refusal with the longest wait; of equal ones that of the first rule. */
+  #strictest(...decisions: readonly (RemoteDecision | undefined)[]): RemoteDecision | undefined {
+    const rankOf = ({ rule = '' }: Denied): number => this.#limit.names.indexOf(rule);
+    let found: RemoteDecision | undefined;
+    for (const one of decisions) {
+      if (one?.decision.verdict !== 'deny') continue;
+      const other = found?.decision as Denied | undefined;
+      const longerMs = other ? one.decision.retryAfterMs - other.retryAfterMs : Infinity;
+      const isEqual = other?.retryAfterMs === one.decision.retryAfterMs;
+      if (isEqual ? rankOf(one.decision) < rankOf(other) : longerMs > 0) found = one;
+    }
+    return found;
+  }
+
+  /** The name of a rule in the whole limit, from its name in the limit without calls in flight. */
+  #nameRule({ decision, ...reply }: RemoteDecision): RemoteDecision {
+    if (decision.verdict !== 'deny') return { decision, ...reply };
+    const { innerNames, restNames } = this.#limit;
+    const rule = restNames[Math.max(0, innerNames.indexOf(decision.rule ?? ''))];
+    return { decision: { ...decision, rule }, ...reply };
+  }
+
+  async takeUpTo(key: string, most: number): Promise<number> {
+    if (most < 1) return 0;
+    const { decision } = await this.checkNow(key, 1);
+    return decision.verdict === 'deny' ? 0 : 1;
+  }
+
+  async settle(key: string, settlement: Settlement): Promise<void> {
+    const { outcome, cost, used = cost, fromFallback } = settlement;
+    const isAsCharged = outcome !== 'ignored' && used === cost;
+    const settled = isAsCharged || fromFallback ? undefined : this.#numbers.settle(key, settlement);
+    await Promise.all([this.#leases.settle(key, settlement), settled]);
+  }
+
+  /** Two calls, because a lease needs no confirmation: it expires by itself. */
+  async reserve(key: string, cost: number): Promise<RemoteDecision> {
+    const numbers = await this.#numbers.reserve(key, cost);
+    if (numbers.decision.verdict === 'deny') return this.#nameRule(numbers);
+    const { reservationId = '' } = numbers;
+    const lease = await this.#leases.reserve(key, cost);
+    const reply = this.#join(numbers, lease) as RemoteDecision;
+    if (lease.leaseId !== undefined)
+      return reservationId === ''
+        ? reply
+        : { ...reply, reservationId: `${reservationId} ${lease.leaseId}` };
+    if (reservationId !== '') await this.#numbers.cancel(key, reservationId);
+    else this.#numbers.cancelFallback(key, cost);
+    return reply;
+  }
+
+  confirm(key: string, reservationId: string): Promise<boolean> {
+    return this.#numbers.confirm(key, reservationId.split(' ')[0]);
+  }
+
+  async cancel(key: string, reservationId: string): Promise<void> {
+    const [id, leaseId] = reservationId.split(' ');
+    const released = { outcome: 'ignored', cost: 0, dueAt: Number.NaN, leaseId } as const;
+    await Promise.all([this.#numbers.cancel(key, id), this.#leases.settle(key, released)]);
+  }
+
+  cancelFallback(key: string, cost: number): void {
+    this.#numbers.cancelFallback(key, cost);
+  }
+
+  leaseOf(leaseId: string): RemoteLease | undefined {
+    return this.#leases.leaseOf(leaseId);
+  }
+
+  /** Calls in flight stay in flight. */
+  forget(key: string): Promise<void> {
+    return this.#numbers.forget(key);
+  }
+
+  report(key: string, report: AttemptOutcome | 'refusal', count: number): Promise<void> {
+    return this.#numbers.report(key, report, count);
+  }
+
+  addHits(key: string, count: number): Promise<void> {
+    return this.#numbers.addHits(key, count);
+  }
+
+  toServerTime(key: string, at: Millis): Millis {
+    return this.#numbers.toServerTime(key, at);
+  }
+
+  async readState(key: string): Promise<{ state: Float64Array; at: Millis } | undefined> {
+    const [numbers, inFlight] = await Promise.all([
+      this.#numbers.readState(key),
+      this.#leases.readInFlight(key),
+    ]);
+    if (!numbers || !inFlight) return undefined;
+    const state = new Float64Array(this.#policy.width);
+    this.#policy.init(state, 0, numbers.at);
+    let from = 0;
+    for (const { policy, offset } of this.#limit.rules) {
+      if (isConcurrency(policy)) policy.check(state, offset, inFlight.count, numbers.at);
+      else {
+        state.set(numbers.state.subarray(from, from + policy.width), offset);
+        from += policy.width;
+      }
+    }
+    return { state, at: numbers.at };
+  }
+
+  prepareChange(policy: Policy): (() => Promise<void>) | undefined {
+    if (!converterBetween(this.#policy, policy)) return undefined;
+    const next = split(policy);
+    const changeNumbers = this.#numbers.prepareChange(next.rest);
+    return (
+      changeNumbers &&
+      (async () => {
+        if (!this.isAvailable) throw new UnavailableError('Redis');
+        await changeNumbers();
+        await this.#leases.changeLimit(next.concurrency);
+        this.#policy = policy;
+        this.#limit = next;
+      })
+    );
+  }
+
+  async close(): Promise<void> {
+    await this.#leases.close();
+    await this.#numbers.close();
+  }
+}
+
+/** Whether a limit counts calls in flight beside other rules. */
+export const isCombinedLimit = ({ concurrencyLimit, specs = [] }: Policy): boolean =>
+  concurrencyLimit !== undefined && specs.some(({ kind }) => kind !== 'concurrency');
+
+/** A limit as what Redis stores of it: leases, and numbers. */
+interface SplitLimit {
+  readonly rules: readonly LimitRule[];
+  /** Of all rules, in their order. */
+  readonly names: readonly string[];
+  /** The smallest of its limits on calls in flight. */
+  readonly concurrency: Policy;
+  readonly concurrencyName: string;
+  /** The other rules as a limit, their names in the whole one and there. */
+  readonly rest: Policy;
+  readonly restNames: readonly string[];
+  readonly innerNames: readonly string[];
+}
+
+const isConcurrency = ({ concurrencyLimit }: Policy): boolean => concurrencyLimit !== undefined;
+
+function split(limit: Policy): SplitLimit {
+  const rules = rulesOf(limit);
+  const others = rules.filter(({ policy }) => !isConcurrency(policy));
+  const [smallest] = rules
+    .filter(({ policy }) => isConcurrency(policy))
+    .sort((a, b) => (a.policy.concurrencyLimit ?? 0) - (b.policy.concurrencyLimit ?? 0));
+  const rest = others.length === 1 ? others[0].policy : all(others.map(({ policy }) => policy));
+  return {
+    rules,
+    names: rules.map(({ name }) => name),
+    concurrency: smallest.policy,
+    concurrencyName: smallest.name,
+    rest,
+    restNames: others.map(({ name }) => name),
+    innerNames: namesOfRules(rest),
+  };
+}
+
+const nameLease = ({ decision, ...reply }: RemoteDecision, rule: string): RemoteDecision =>
+  decision.verdict === 'deny'
+    ? { decision: { ...decision, rule }, ...reply }
+    : { decision, ...reply };
+
+function joinAllowed(numbers: Decision, lease: Decision): Decision {
+  if (numbers.verdict === 'wait') return wait(numbers.waitMs);
+  const remaining = [numbers, lease].map((one) => (one.verdict === 'allow' ? one.remaining : 0));
+  return allow(Math.min(...remaining));
+}
