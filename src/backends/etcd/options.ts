@@ -15,9 +15,10 @@ import { ConfigError } from '../../core/errors.ts';
 import { OptionReader } from '../../core/options.ts';
 import type { Policy } from '../../policies/policy.ts';
 import type { RemoteBackendFactory } from '../remote-backend.ts';
-import { EtcdBackend, type EtcdOnUnavailable } from './backend.ts';
+import { EtcdBackend } from './backend.ts';
 import { type EtcdConnectionOptions, readConnectionOptions } from './endpoints.ts';
 import { etcdRegisterStore } from './http-store.ts';
+import type { EtcdOnUnavailable } from './operations.ts';
 import { REGISTER_KINDS } from './register-rule.ts';
 import { EtcdHttp } from './transport.ts';
 
