@@ -31,6 +31,10 @@ export class HeldLeases<Lease extends HeldLease> {
   readonly #byId = new Map<string, Lease>();
   readonly #byKey = new Map<string, KeyLeases<Lease>>();
 
+  get size(): number {
+    return this.#byId.size;
+  }
+
   add(id: string, lease: Lease): void {
     const { key, cost } = lease;
     this.#byId.set(id, lease);
@@ -44,15 +48,21 @@ export class HeldLeases<Lease extends HeldLease> {
     return this.#byId.get(id);
   }
 
+  entries(): IterableIterator<[string, Lease]> {
+    return this.#byId.entries();
+  }
+
   unitsOf(key: string): number {
     return this.#byKey.get(key)?.units ?? 0;
   }
 
-  /** Ends the call of a lease. */
-  remove(id: string): Lease | undefined {
+  /** Ends the call of a lease, if it is known. */
+  remove(id: string): readonly SettledUnits<Lease>[] {
     const lease = this.#byId.get(id);
-    if (lease) this.#settle(id, lease, lease.cost);
-    return lease;
+    if (!lease) return [];
+    const units = lease.cost;
+    this.#settle(id, lease, units);
+    return [{ id, lease, units }];
   }
 
   /** Ends calls of a key that have no permit, the oldest first, until so many units are settled. */
@@ -72,11 +82,7 @@ export class HeldLeases<Lease extends HeldLease> {
 
   /** Tells the permits of a key that their leases have ended. Their calls stay in flight. */
   lose(key: string): void {
-    for (const lease of this.#byKey.get(key)?.leases.values() ?? []) {
-      if (lease.isLost) continue;
-      lease.isLost = true;
-      lease.onLost?.();
-    }
+    for (const lease of this.#byKey.get(key)?.leases.values() ?? []) loseLease(lease);
   }
 
   /** Ends all calls, and tells their permits. */
@@ -96,4 +102,11 @@ export class HeldLeases<Lease extends HeldLease> {
     ofKey?.leases.delete(id);
     if (ofKey?.leases.size === 0) this.#byKey.delete(key);
   }
+}
+
+/** Tells the permit of a lease, once, that the lease has ended. */
+export function loseLease(lease: HeldLease): void {
+  if (lease.isLost) return;
+  lease.isLost = true;
+  lease.onLost?.();
 }

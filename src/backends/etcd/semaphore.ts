@@ -162,11 +162,11 @@ export class SemaphoreBackend implements RemoteBackend {
   }
 
   async settle(key: string, { leaseId, cost }: Settlement): Promise<void> {
-    const isKnown =
+    const settled =
       leaseId === undefined
-        ? this.#held.removeUnits(key, Math.ceil(cost)).length > 0
-        : this.#held.remove(leaseId) !== undefined;
-    if (isKnown) await this.#request(key, TAKE_NOTHING);
+        ? this.#held.removeUnits(key, Math.ceil(cost))
+        : this.#held.remove(leaseId);
+    if (settled.length > 0) await this.#request(key, TAKE_NOTHING);
   }
 
   leaseOf(leaseId: string): RemoteLease | undefined {
