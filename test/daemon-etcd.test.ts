@@ -8,6 +8,7 @@ import {
   type RunningDaemon,
   waitUntil,
 } from './support/daemon.ts';
+import { expectReloadKeepsConsumption } from './support/reload-numbers.ts';
 import { etcdServer, type Service, startEtcd } from './support/services.ts';
 
 describe.skipIf(etcdServer() === undefined)('daemon with etcd limits', () => {
@@ -22,6 +23,7 @@ describe.skipIf(etcdServer() === undefined)('daemon with etcd limits', () => {
     const limits = `
 limits:
   shut: { bucket: { rate: 1/h, burst: 5 }, match: 'shut:*', etcd: { endpoints: ['${address}'], deadline: 500ms } }
+  flights: { concurrency: 3, match: 'flight:*', etcd: { endpoints: ['${address}'], deadline: 10s } }
   here: { bucket: { rate: 1/h, burst: 5 } }
 `;
     const config = folder.file('sluice.yaml', limits);
@@ -39,28 +41,49 @@ limits:
     expect(await countAllowed(daemons[0], 'shut:b', 9)).toBe(5);
   });
 
-  test('a reload with other numbers keeps what was consumed, also with another period of a window', async () => {
-    const at = `etcd: http://127.0.0.1:${etcd.port}`;
-    const text = (spacing: string, window: string, bucket: string): string => `
-limits:
-  slow: { spacing: { every: ${spacing} }, match: 'slow:*', ${at} }
-  rolling: { window: ${window}, match: 'rolling:*', ${at} }
-  burst: { bucket: ${bucket}, match: 'burst:*', ${at} }
-`;
-    const before = text('1h', '{ limit: 5, per: 1h }', '{ rate: 1/h, burst: 5 }');
-    const config = folder.file('numbers.yaml', before);
+  test('two daemons share calls in flight, with weights and waiting calls', async () => {
+    const http = daemons.map(({ addresses }) => `http://${addresses.http[0]}`);
+    const check = async (n: number, query: string) => {
+      const response = await fetch(`${http[n]}/check?key=flight:a&${query}`);
+      return { status: response.status, ...((await response.json()) as { permit?: string }) };
+    };
+    const post = (n: number, path: string, body = {}): Promise<Response> =>
+      fetch(`${http[n]}${path}`, {
+        method: 'POST',
+        headers: { 'content-type': 'application/json' },
+        body: JSON.stringify(body),
+      });
+    const { permit } = await check(0, 'hold=1&cost=2');
+    expect((await check(1, 'hold=1&cost=2')).status).toBe(503);
+    expect((await check(1, '')).status).toBe(200); // without a permit it only peeks
+    const waiting = check(1, 'hold=1&cost=2&wait=20s');
+    expect((await post(0, '/settle', { permit })).status).toBe(200);
+    expect(await waiting).toMatchObject({ status: 200 });
+    expect((await check(0, 'hold=1')).status).toBe(200);
+    expect((await check(0, 'hold=1')).status).toBe(503);
+    const reset = await post(0, '/reset', { key: 'flight:a', limit: 'flights' });
+    expect(reset.status).toBe(502); // calls in flight cannot be forgotten
+    const page = await (await fetch(`${http[1]}/inspect?key=flight:a`)).json();
+    expect(page).toMatchObject({ limits: [{ inFlight: 3, limit: 3, remaining: 0 }] });
+  });
+
+  test('a reload with another concurrency keeps calls in flight', async () => {
+    const at = `etcd: { endpoints: ['http://127.0.0.1:${etcd.port}'], deadline: 10s }`;
+    const text = (most: number): string => `limits: { jobs: { concurrency: ${most}, ${at} } }`;
+    const config = folder.file('jobs.yaml', text(2));
     const daemon = await fixture.start([...EPHEMERAL_PORTS, '--config', config]);
-    await waitUntil(async () => (await countAllowed(daemon, 'slow:a', 1)) === 1);
-    expect(await countAllowed(daemon, 'rolling:a', 3)).toBe(3);
-    expect(await countAllowed(daemon, 'burst:a', 4)).toBe(4);
-    folder.file('numbers.yaml', text('3h', '{ limit: 4, per: 2h }', '{ rate: 1/h, burst: 6 }'));
     const http = `http://${daemon.addresses.http[0]}`;
+    const hold = async (): Promise<number> => (await fetch(`${http}/check?key=a&hold=1`)).status;
+    expect([await hold(), await hold(), await hold()]).toEqual([200, 200, 503]);
+    folder.file('jobs.yaml', text(3));
     const reloaded = await fetch(`${http}/reload`, { method: 'POST' });
-    expect(await reloaded.json()).toMatchObject({ ok: true, limits: 3, kept: 3 });
-    const refused = await fetch(`${http}/check?key=slow:a`);
-    expect(Number(refused.headers.get('Retry-After'))).toBeGreaterThan(2 * 3600); // by the old interval: less than 1 h
-    expect(await countAllowed(daemon, 'rolling:a', 9)).toBe(1); // of a fresh window: 4
-    expect(await countAllowed(daemon, 'burst:a', 9)).toBe(2);
+    expect(await reloaded.json()).toMatchObject({ ok: true, limits: 1, kept: 1 });
+    expect([await hold(), await hold()]).toEqual([200, 503]);
+  });
+
+  test('a reload with other numbers keeps what was consumed, also with another period of a window', async () => {
+    const backend = `etcd: http://127.0.0.1:${etcd.port}`;
+    await expectReloadKeepsConsumption(fixture, folder, backend);
   });
 
   test('calls are refused in time while etcd is paused, and decided again afterwards', async () => {

@@ -2,13 +2,13 @@
 
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import {
-  countAllowed,
   daemonFixture,
   EPHEMERAL_PORTS,
   exchange,
   type RunningDaemon,
   waitUntil,
 } from './support/daemon.ts';
+import { expectReloadKeepsConsumption } from './support/reload-numbers.ts';
 import { redisServer, type Service, startRedis } from './support/services.ts';
 
 describe.skipIf(redisServer() === undefined)('daemon with redis limits', () => {
@@ -130,27 +130,8 @@ limits:
   });
 
   test('a reload with other numbers keeps what was consumed, also with another period of a window', async () => {
-    const at = `redis: redis://127.0.0.1:${redis.port}`;
-    const text = (spacing: string, window: string, bucket: string): string => `
-limits:
-  slow: { spacing: { every: ${spacing} }, match: 'slow:*', ${at} }
-  rolling: { window: ${window}, match: 'rolling:*', ${at} }
-  burst: { bucket: ${bucket}, match: 'burst:*', ${at} }
-`;
-    const before = text('1h', '{ limit: 5, per: 1h }', '{ rate: 1/h, burst: 5 }');
-    const config = folder.file('numbers.yaml', before);
-    const daemon = await fixture.start([...EPHEMERAL_PORTS, '--config', config]);
-    await waitUntil(async () => (await countAllowed(daemon, 'slow:a', 1)) === 1);
-    expect(await countAllowed(daemon, 'rolling:a', 3)).toBe(3);
-    expect(await countAllowed(daemon, 'burst:a', 4)).toBe(4);
-    folder.file('numbers.yaml', text('3h', '{ limit: 4, per: 2h }', '{ rate: 1/h, burst: 6 }'));
-    const http = `http://${daemon.addresses.http[0]}`;
-    const reloaded = await fetch(`${http}/reload`, { method: 'POST' });
-    expect(await reloaded.json()).toMatchObject({ ok: true, limits: 3, kept: 3 });
-    const refused = await fetch(`${http}/check?key=slow:a`);
-    expect(Number(refused.headers.get('Retry-After'))).toBeGreaterThan(2 * 3600); // by the old interval: less than 1 h
-    expect(await countAllowed(daemon, 'rolling:a', 9)).toBe(1); // of a fresh window: 4
-    expect(await countAllowed(daemon, 'burst:a', 9)).toBe(2);
+    const backend = `redis: redis://127.0.0.1:${redis.port}`;
+    await expectReloadKeepsConsumption(fixture, folder, backend);
   });
 
   test('a limit that a reload removes still answers pending checks', async () => {

@@ -25,12 +25,11 @@ export interface NetworkFaults {
 
 const MAX_STALL_MS = 30;
 
-export class FaultyRegisters {
+/** Delays and loses requests and replies. */
+export class FaultyNetwork {
   readonly #clock: VirtualClock;
   readonly #random: Random;
   readonly #faults: NetworkFaults;
-  readonly #values = new Map<string, StoredValue>();
-  #revision = 0;
   /** Requests executed after their caller had timed out. */
   unacknowledged = 0;
 
@@ -40,36 +39,28 @@ export class FaultyRegisters {
     this.#faults = faults;
   }
 
-  /** The store as one process sees it, with its deadline. */
-  server(deadlineMs: Millis): RegisterStore {
-    return {
-      compareAndSwap: (key, revision, replacement) =>
-        this.#roundTrip(deadlineMs, () => {
-          const current = this.#values.get(key);
-          if ((current?.revision ?? NO_REVISION) !== revision)
-            return { isMatch: false, current, isAmbiguous: false };
-          if (replacement)
-            this.#values.set(key, { text: replacement.text, revision: `${++this.#revision}` });
-          return { isMatch: true, revision: replacement ? `${this.#revision}` : revision };
-        }),
-      list: async (prefix) => [...this.#values.keys()].filter((key) => key.startsWith(prefix)),
-      grantLease: () => this.#roundTrip(deadlineMs, () => 'lease'),
-      close() {},
-    };
-  }
-
-  #roundTrip<T extends SwapResult | string>(deadlineMs: Millis, execute: () => T): Promise<T> {
+  /** `receive` calls back when the caller can take the reply or the timeout. */
+  roundTrip<T>(
+    deadlineMs: Millis,
+    execute: () => T,
+    receive = (callback: () => void): void => callback(),
+  ): Promise<T> {
     return new Promise((resolve, reject) => {
       let isOver = false;
-      const end = (complete: () => void): void => {
-        if (!isOver) complete();
-        isOver = true;
-      };
+      const end = (complete: () => void): void =>
+        receive(() => {
+          if (!isOver) complete();
+          isOver = true;
+        });
       this.#schedule(deadlineMs, () => end(() => reject(new UnavailableError('registers'))));
       this.#transmit(() => {
-        const reply = execute(); // possibly after the caller timed out
         if (isOver) this.unacknowledged++;
-        this.#transmit(() => end(() => resolve(reply)));
+        try {
+          const reply = execute(); // possibly after the caller timed out
+          this.#transmit(() => end(() => resolve(reply)));
+        } catch (error) {
+          this.#transmit(() => end(() => reject(error)));
+        }
       });
     });
   }
@@ -85,6 +76,38 @@ export class FaultyRegisters {
 
   #schedule(ms: Millis, callback: () => void): void {
     this.#clock.wakeAt(this.#clock.now() + ms, callback);
+  }
+}
+
+export class FaultyRegisters {
+  readonly #network: FaultyNetwork;
+  readonly #values = new Map<string, StoredValue>();
+  #revision = 0;
+
+  constructor(world: VirtualClock, random: Random, faults: NetworkFaults) {
+    this.#network = new FaultyNetwork(world, random, faults);
+  }
+
+  get unacknowledged(): number {
+    return this.#network.unacknowledged;
+  }
+
+  /** The store as one process sees it, with its deadline. */
+  server(deadlineMs: Millis): RegisterStore {
+    return {
+      compareAndSwap: (key, revision, replacement) =>
+        this.#network.roundTrip<SwapResult>(deadlineMs, () => {
+          const current = this.#values.get(key);
+          if ((current?.revision ?? NO_REVISION) !== revision)
+            return { isMatch: false, current, isAmbiguous: false };
+          if (replacement)
+            this.#values.set(key, { text: replacement.text, revision: `${++this.#revision}` });
+          return { isMatch: true, revision: replacement ? `${this.#revision}` : revision };
+        }),
+      list: async (prefix) => [...this.#values.keys()].filter((key) => key.startsWith(prefix)),
+      grantLease: () => this.#network.roundTrip(deadlineMs, () => 'lease'),
+      close() {},
+    };
   }
 }
 

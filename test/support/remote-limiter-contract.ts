@@ -7,6 +7,7 @@ import type { Duration } from '../../src/core/duration.ts';
 import type { RemoteLimiter } from '../../src/limiter/async-limiter.ts';
 import type { AvailabilityEvent } from '../../src/limiter/events.ts';
 import type { Limit } from '../../src/policies/limit.ts';
+import { remoteSemaphoreContract } from './remote-semaphore-contract.ts';
 import { type LoggedCall, mostInAnyWindow } from './window-oracle.ts';
 
 /** A fresh backend for each test, and the limiters that share it. */
@@ -27,15 +28,14 @@ export interface RemoteHarnessOptions {
 }
 
 /** For tests that are not about a deadline. */
-const UNHURRIED = { deadlineMs: 10_000 };
+export const UNHURRIED = { deadlineMs: 10_000 };
 
 export const bucketLimit = (rate: number, burst: number): Limit => ({ bucket: { rate, burst } });
 
-export function remoteLimiterContract({
-  createShared,
-  whileUnavailable,
-  deadlineMs,
-}: RemoteHarness): void {
+export function remoteLimiterContract(harness: RemoteHarness): void {
+  const { createShared, whileUnavailable, deadlineMs } = harness;
+  remoteSemaphoreContract(harness);
+
   test('check: two processes share one count', async () => {
     const [a, b] = [
       createShared(bucketLimit(0.1, 3)),

@@ -7,16 +7,8 @@
  * within its deadline.
  */
 
-import { type Clock, type Millis, onImmediate } from '../../core/clock.ts';
-import { DeadlineSet } from '../../core/deadline-set.ts';
-import {
-  type AttemptOutcome,
-  allow,
-  type Decision,
-  deny,
-  NEVER,
-  wait,
-} from '../../core/decision.ts';
+import type { Clock, Millis } from '../../core/clock.ts';
+import { type AttemptOutcome, allow, type Decision, wait } from '../../core/decision.ts';
 import { UnavailableError } from '../../core/errors.ts';
 import { cryptoRandom } from '../../core/random.ts';
 import {
@@ -25,7 +17,6 @@ import {
   type Settlement,
   type State,
 } from '../../policies/policy.ts';
-import { CircuitBreaker, RejectionPacer } from '../circuit-breaker.ts';
 import { everyMsOf, lookaheadMs } from '../lookahead.ts';
 import {
   type BatchDecision,
@@ -34,9 +25,9 @@ import {
   type RemoteDecision,
   toBatchDecision,
 } from '../remote-backend.ts';
-import { decideUnavailable, limitIdOf, randomId, stateKindOf } from '../remote-limit.ts';
+import { limitIdOf, randomId, stateKindOf } from '../remote-limit.ts';
 import { RttEstimator } from '../rtt-estimator.ts';
-import { CasRegister, type RegisterContext, type RegisterOperation } from './cas-register.ts';
+import { CasRegister, type RegisterContext, type RegisterUpdate } from './cas-register.ts';
 import { ClockOffsets } from './clock-offsets.ts';
 import {
   type DecisionTime,
@@ -48,10 +39,8 @@ import {
 import { InFlightLimit } from './in-flight-limit.ts';
 import { convertKeys } from './key-conversion.ts';
 import { LeaseCache } from './leases.ts';
+import { type EtcdOnUnavailable, Operations } from './operations.ts';
 import { NO_REVISION, type RegisterStore } from './store.ts';
-
-/** The decision while there is no quorum: fail closed or fail open. */
-export type EtcdOnUnavailable = 'deny' | 'allow';
 
 export interface EtcdBackendOptions {
   readonly prefix: string;
@@ -61,20 +50,8 @@ export interface EtcdBackendOptions {
   readonly onUnavailable: EtcdOnUnavailable;
 }
 
-const MAX_PENDING_OPERATIONS = 10_000;
-
-/** etcd rejects keys of half a million bytes, and up to `MAX_REGISTERS` keys stay in memory. */
-const MAX_KEY_CHARS = 32_768;
-
-/** Registers in memory. An evicted one costs an extra read, and its next permit may seem due later than it is. */
-const MAX_REGISTERS = 10_000;
-
 /** Reads the state of a key, and may change it. */
 type Apply<T> = (state: State, moment: DecisionTime) => T;
-
-interface PendingOperation extends RegisterOperation {
-  readonly issuedAt: Millis;
-}
 
 export class EtcdBackend implements RemoteBackend {
   #context: RegisterContext;
@@ -90,12 +67,7 @@ export class EtcdBackend implements RemoteBackend {
   #keyPrefix: string;
   readonly #prefixOf: (policy: Policy) => string;
   #everyMs: Millis;
-  readonly #registers = new Map<string, CasRegister>();
-  readonly #pending: DeadlineSet<PendingOperation>;
-  readonly #breaker: CircuitBreaker;
-  readonly #rejectionPacer = new RejectionPacer();
-  #lastReplyAt: Millis = -Infinity;
-  #isClosed = false;
+  readonly #operations: Operations<RegisterUpdate, CasRegister>;
 
   constructor(
     policy: Policy,
@@ -113,9 +85,13 @@ export class EtcdBackend implements RemoteBackend {
     this.#prefixOf = (of) => `${options.prefix}${limitId}/${stateKindOf(of)}/`;
     this.#keyPrefix = this.#prefixOf(policy);
     this.#everyMs = everyMsOf(policy);
-    this.#pending = new DeadlineSet(clock, options.deadlineMs, this.#timeOut.bind(this));
-    const probe = () => store.compareAndSwap(this.#keyPrefix, NO_REVISION);
-    this.#breaker = new CircuitBreaker(clock, probe, context.onAvailability);
+    this.#operations = new Operations({
+      ...options,
+      clock,
+      probe: () => store.compareAndSwap(this.#keyPrefix, NO_REVISION),
+      onAvailability: context.onAvailability,
+      createQueue: (key) => new CasRegister(this.#keyPrefix + key, this.#context),
+    });
     const rtt = new RttEstimator(options.deadlineMs);
     this.#context = {
       policy: this.#rule.policy,
@@ -128,10 +104,8 @@ export class EtcdBackend implements RemoteBackend {
       leases: new LeaseCache(store, clock, rtt),
       rtt,
       inFlightLimit: new InFlightLimit(),
-      onReply: () => {
-        this.#lastReplyAt = clock.now();
-      },
-      onFailure: (error) => this.#openBreaker(error),
+      onReply: () => this.#operations.onReply(),
+      onFailure: (error) => this.#operations.onFailure(error),
     };
   }
 
@@ -140,7 +114,7 @@ export class EtcdBackend implements RemoteBackend {
   }
 
   get isAvailable(): boolean {
-    return !this.#breaker.isOpen;
+    return this.#operations.isAvailable;
   }
 
   check(key: string, cost: number): Promise<RemoteDecision> {
@@ -155,7 +129,7 @@ export class EtcdBackend implements RemoteBackend {
     const timed = await this.#submit(key, (state, moment) =>
       this.#rule.check(state, cost, moment, mayReserve),
     );
-    if (!timed) return this.#undecided(key);
+    if (!timed) return this.#operations.undecided(key);
     const at = this.#clock.now();
     return { decision: decisionAt(timed, at), decidedAt: at, usableUntil: usableUntilOf(timed) };
   }
@@ -165,7 +139,7 @@ export class EtcdBackend implements RemoteBackend {
     const timed = await this.#submit(key, (state, moment) =>
       this.#rule.checkBatch(state, costs, moment, aheadMs),
     );
-    if (!timed) return toBatchDecision(this.#undecided(key));
+    if (!timed) return toBatchDecision(this.#operations.undecided(key));
     return { ...batchDecisionAt(timed, this.#clock.now()), lookaheadMs: aheadMs };
   }
 
@@ -174,7 +148,7 @@ export class EtcdBackend implements RemoteBackend {
     const timed = await this.#submit(key, (state, moment) =>
       this.#rule.takeUpTo(state, most, moment),
     );
-    if (!timed) return this.#undecided(key).decision.verdict === 'allow' ? 1 : 0;
+    if (!timed) return this.#operations.undecided(key).decision.verdict === 'allow' ? 1 : 0;
     return timed.verdict === 'grant' && isInTime(timed, this.#clock.now()) ? timed.remaining : 0;
   }
 
@@ -224,7 +198,7 @@ export class EtcdBackend implements RemoteBackend {
     const convert = converterBetween(this.#rule.policy, rule.policy);
     if (!convert) return undefined;
     return async () => {
-      if (this.#breaker.isOpen) throw new UnavailableError('etcd');
+      if (!this.isAvailable) throw new UnavailableError('etcd');
       const [from, to] = [this.#context, { ...this.#context, policy: rule.policy }];
       const change = JSON.stringify([this.#policy.specs, policy.specs]);
       const [prefix, newPrefix] = [this.#keyPrefix, this.#prefixOf(policy)];
@@ -234,8 +208,8 @@ export class EtcdBackend implements RemoteBackend {
       this.#everyMs = everyMsOf(policy);
       this.#context = to;
       this.#keyPrefix = newPrefix;
-      if (newPrefix !== prefix) this.#registers.clear();
-      for (const register of this.#registers.values()) register.usePolicy(rule.policy);
+      if (newPrefix !== prefix) this.#operations.clear();
+      for (const register of this.#operations.queues.values()) register.usePolicy(rule.policy);
     };
   }
 
@@ -253,20 +227,8 @@ export class EtcdBackend implements RemoteBackend {
   }
 
   async close(): Promise<void> {
-    this.#isClosed = true;
-    this.#breaker.stop();
+    this.#operations.close();
     this.#context.store.close();
-  }
-
-  /**
-   * Only an outage fails open. A key that is too long, or more operations than etcd decides in time, are no outage: with
-   * them a client would get past the limit.
-   */
-  #undecided(key: string): RemoteDecision {
-    const decidedAt = this.#clock.now();
-    if (key.length > MAX_KEY_CHARS) return { decision: deny(NEVER), decidedAt };
-    const decision = decideUnavailable(this.#breaker.isOpen ? this.onUnavailable : 'deny');
-    return { decision, decidedAt, fromFallback: true };
   }
 
   /** The result of `apply`; undefined if there is no decision in time. */
@@ -275,66 +237,7 @@ export class EtcdBackend implements RemoteBackend {
   }
 
   #enqueue<T>(key: string, apply: Apply<T>, isCredit: boolean): Promise<T> {
-    const reject = (reason?: string) =>
-      this.#rejectionPacer.reject(new UnavailableError('etcd', reason));
-    if (this.#breaker.isOpen) return reject();
-    if (key.length > MAX_KEY_CHARS)
-      return reject(`the key has more than ${MAX_KEY_CHARS} characters`);
-    if (this.#pending.size >= MAX_PENDING_OPERATIONS)
-      return reject(`more than ${MAX_PENDING_OPERATIONS} operations are pending`);
-    return new Promise<T>((resolve, reject) => {
-      const operation: PendingOperation = {
-        issuedAt: this.#clock.now(),
-        isWaiting: true,
-        isCredit,
-        apply,
-        resolve: (result) => this.#complete(operation) && resolve(result as T),
-        reject: (error) => this.#complete(operation) && reject(error),
-      };
-      this.#pending.add(operation);
-      this.#registerOf(key).enqueue(operation);
-    });
-  }
-
-  /** False if it was completed before. */
-  #complete(operation: PendingOperation): boolean {
-    const { isWaiting } = operation;
-    operation.isWaiting = false;
-    this.#pending.remove(operation);
-    return isWaiting;
-  }
-
-  /** If this process was busy, the reply has arrived and is read before the next immediate. */
-  #timeOut(operation: PendingOperation): void {
-    onImmediate(() => {
-      const { deadlineMs } = this.#options;
-      const error = new UnavailableError('etcd', `no decision within ${deadlineMs} ms`);
-      // A reply since then means that etcd is available and the operation only lost to contention.
-      if (operation.isWaiting && this.#lastReplyAt < operation.issuedAt) this.#openBreaker(error);
-      operation.reject(error);
-    });
-  }
-
-  /** Operations are rejected at once until a probe succeeds. */
-  #openBreaker(error: unknown): void {
-    if (!this.#isClosed) this.#breaker.trip(error);
-  }
-
-  #registerOf(key: string): CasRegister {
-    const register =
-      this.#registers.get(key) ?? new CasRegister(this.#keyPrefix + key, this.#context);
-    this.#registers.delete(key);
-    this.#registers.set(key, register); // moves it to the end: least recently used is evicted first
-    if (this.#registers.size > MAX_REGISTERS) this.#evictIdle();
-    return register;
-  }
-
-  #evictIdle(): void {
-    for (const [key, register] of this.#registers) {
-      if (!register.isIdle) continue;
-      this.#registers.delete(key);
-      return;
-    }
+    return this.#operations.run(key, { apply, isCredit }, (result) => result as T);
   }
 }
 

@@ -6,79 +6,48 @@
  *                        └────────────────────────────────────────────┘
  *
  * A batch that changes nothing needs no write, only a read that is younger than the batch. So every result is one of the
- * latest revision. Under contention a random back-off separates swaps. An operation whose caller timed out meanwhile is
- * not resolved: what it took is lost.
+ * latest revision. An operation whose caller timed out meanwhile is not resolved: what it took is lost.
  *
  * A swap with an unknown outcome rejects its operations. If it happened, what it took is lost. If it happens later, it
  * finds another revision, or makes the next swap fail. A swap may have been sent twice, because the first server did not
  * answer. If it fails then, it may have lost against itself: checks are decided again, credits are dropped.
  */
 
-import { type Clock, type Millis, onNextTick, schedule } from '../../core/clock.ts';
+import type { Millis } from '../../core/clock.ts';
 import { UnavailableError } from '../../core/errors.ts';
-import type { Random } from '../../core/random.ts';
 import type { Policy, State } from '../../policies/policy.ts';
-import type { RttEstimator } from '../rtt-estimator.ts';
 import type { ClockOffsets } from './clock-offsets.ts';
+import { ContendedQueue, type OperationHandle, type QueueContext } from './contended-queue.ts';
 import type { DecisionTime } from './delayed-rule.ts';
-import type { InFlightLimit } from './in-flight-limit.ts';
 import type { LeaseCache } from './leases.ts';
 import { decodeValue, encodeValue, type RegisterValue } from './register-value.ts';
 import { NO_REVISION, type RegisterStore, type SwapResult } from './store.ts';
 
 /** Reads the state of the register, may change it, and resolves with what `apply` returned. */
-export interface RegisterOperation {
+export interface RegisterUpdate {
   /** `isNew`: the register has no value. */
   apply(state: State, moment: DecisionTime, isNew: boolean): unknown;
-  resolve(result: unknown): void;
-  reject(error: unknown): void;
-  /** False once the caller has its answer or timed out. */
-  isWaiting: boolean;
   /** True if it adds tokens: applied twice it would add them twice, so it is dropped when in doubt. */
   readonly isCredit: boolean;
   /** Id of the change of the limit that this operation is a part of: a register that has it is not changed again. */
   readonly changeId?: string;
 }
 
-export interface RegisterContext {
+export type RegisterOperation = RegisterUpdate & OperationHandle;
+
+export interface RegisterContext extends QueueContext {
   readonly policy: Policy;
   readonly store: RegisterStore;
-  readonly clock: Clock;
-  readonly random: Random;
   /** The id that other processes know the local clock by. */
   readonly clockId: string;
   readonly clockOffsets: ClockOffsets;
   readonly leases: LeaseCache;
-  readonly rtt: RttEstimator;
-  readonly inFlightLimit: InFlightLimit;
-  onReply(): void;
-  onFailure(error: unknown): void;
 }
 
-/** Operations in one swap. */
-const MAX_BATCH_SIZE = 512;
-
-/** After a lost swap, the register counts as contended until this many swaps are won. */
-const CONTENTION_SWAPS = 8;
-
-/** An older value is read again before it is used; under contention, one older than a round trip. */
-const MAX_VALUE_AGE_MS: Millis = 10_000;
-
-/** The longest back-off after lost swaps, in round trips. */
-const MAX_BACKOFF_RTTS = 4;
-
-/** How often a process without known contention yields: otherwise it might never notice any. */
-const YIELD_PROBABILITY = 1 / 8;
-
-export class CasRegister {
+export class CasRegister extends ContendedQueue<RegisterOperation> {
   readonly #key: string;
   #context: RegisterContext;
   readonly #instantIndices: readonly number[];
-  #queue: RegisterOperation[] = [];
-  #isDraining = false;
-  /** Swaps to win until the register no longer counts as contended; 0 without contention. */
-  #contention = 0;
-  #lastSwapAt: Millis = -Infinity;
   /** The last instant at which the known value was certainly current. */
   #validAt: Millis = -Infinity;
   #revision = NO_REVISION;
@@ -87,6 +56,7 @@ export class CasRegister {
   readonly #localInstants: Millis[];
 
   constructor(key: string, context: RegisterContext) {
+    super(context);
     this.#key = key;
     this.#context = context;
     this.#instantIndices = context.policy.instantIndices ?? [];
@@ -98,43 +68,13 @@ export class CasRegister {
     this.#context = { ...this.#context, policy };
   }
 
-  get isIdle(): boolean {
-    return !this.#isDraining;
-  }
-
-  /** Operations of one tick are decided together; those that arrive during a swap, in the next batch. */
-  enqueue(operation: RegisterOperation): void {
-    this.#queue.push(operation);
-    if (this.#isDraining) return;
-    this.#isDraining = true;
-    onNextTick(() => this.#drain());
-  }
-
-  async #drain(): Promise<void> {
-    while (this.#queue.length > 0) {
-      await this.#yieldToContenders();
-      await this.#context.inFlightLimit.run(() => this.#runBatch());
-    }
-    this.#isDraining = false;
-  }
-
-  async #runBatch(): Promise<void> {
-    const operations = this.#queue.splice(0, MAX_BATCH_SIZE);
-    try {
-      await this.#decideBatch(operations);
-    } catch (error) {
-      this.#context.onFailure(error);
-      for (const { reject } of operations) reject(error);
-    }
-  }
-
-  async #decideBatch(operations: readonly RegisterOperation[]): Promise<void> {
+  protected async decideBatch(operations: readonly RegisterOperation[]): Promise<void> {
     const { clock, clockId, rtt, policy, leases } = this.#context;
     const startedAt = clock.now();
     for (let lost = 0; ; ) {
       const waiting = operations.filter(({ isWaiting }) => isWaiting);
       if (waiting.length === 0) return;
-      if (this.#isStale()) await this.#refresh();
+      if (this.isStale(this.#validAt)) await this.#refresh();
       const state = this.#localState();
       const moment = { now: clock.now(), maxDelayMs: rtt.upperBoundMs };
       let isChanged = false;
@@ -155,24 +95,18 @@ export class CasRegister {
         continue;
       }
       const removableAt = policy.removableAt(state, 0);
-      const leaseId = leases.findValidUntil(removableAt);
+      const lease = leases.findValidUntil(removableAt);
       // A lease request takes time, and so does a back-off: after both, the batch is decided again.
-      if (leaseId === undefined) {
+      if (!lease) {
         await leases.request(removableAt);
         continue;
       }
       const value = { by: clockId, at: moment.now, numbers: [...state], changeId };
-      const swapped = await this.#compareAndSwap(value, leaseId);
+      const swapped = await this.#compareAndSwap(value, lease.id);
       if (swapped.isMatch) return resolveAll(waiting, results);
       if (swapped.isAmbiguous) rejectCredits(waiting);
-      if (++lost > 1) await this.#backOff(Math.min(lost, MAX_BACKOFF_RTTS));
+      await this.backOffAfter(++lost);
     }
-  }
-
-  /** A read costs less than a lost swap, but more than no read. */
-  #isStale(): boolean {
-    const { clock, rtt } = this.#context;
-    return clock.now() - this.#validAt > (this.#contention > 0 ? rtt.meanMs : MAX_VALUE_AGE_MS);
   }
 
   async #refresh(): Promise<void> {
@@ -194,12 +128,11 @@ export class CasRegister {
     rtt.observe(clock.now() - value.at);
     this.#onReply(swapped, value.at);
     if (!swapped.isMatch) {
-      this.#contention = CONTENTION_SWAPS;
+      this.noteLost();
       return swapped;
     }
     this.#setValue(swapped.revision, value);
-    this.#lastSwapAt = clock.now();
-    this.#contention = Math.max(0, this.#contention - 1);
+    this.noteWon();
     return swapped;
   }
 
@@ -238,22 +171,6 @@ export class CasRegister {
       state[index] = this.#localInstants[n];
     }
     return state;
-  }
-
-  /** The winner of a swap is the first to know the new revision and would keep winning, so it yields. */
-  async #yieldToContenders(): Promise<void> {
-    const { clock, random, rtt } = this.#context;
-    const isWinning = clock.now() - this.#lastSwapAt < rtt.meanMs;
-    if (isWinning && (this.#contention > 0 || random() < YIELD_PROBABILITY)) await this.#backOff(1);
-  }
-
-  /** Full jitter: a random part of `maxRtts` round trips. Keeps the process alive, as callers wait. */
-  #backOff(maxRtts: number): Promise<void> {
-    const { clock, random, rtt } = this.#context;
-    const at = clock.now() + rtt.meanMs * maxRtts * random();
-    return new Promise((resolve) => {
-      schedule(clock, at, resolve, true);
-    });
   }
 }
 

@@ -1,8 +1,8 @@
-/** Registers in etcd: one transaction for each compare-and-swap. */
+/** Registers, and entries of processes, in etcd: one transaction for each compare-and-swap. */
 
 import { UnavailableError } from '../../core/errors.ts';
 import { isRecord } from '../../core/options.ts';
-import type { RegisterStore, StoredValue } from './store.ts';
+import type { EntrySet, EntryStore, RegisterStore, StoredEntry, StoredValue } from './store.ts';
 import { type EtcdHttp, fromBase64, toBase64 } from './transport.ts';
 
 export const etcdRegisterStore = (http: EtcdHttp): RegisterStore => ({
@@ -40,11 +40,48 @@ export const etcdRegisterStore = (http: EtcdHttp): RegisterStore => ({
     const { kvs = [] } = await http.post('/v3/kv/range', range);
     return (kvs as readonly { key: string }[]).map(({ key }) => fromBase64(key));
   },
-  async grantLease(seconds) {
-    const { ID } = await http.post('/v3/lease/grant', { TTL: seconds });
-    return String(ID);
-  },
+  grantLease: (seconds) => grantLease(http, seconds),
   close: () => http.close(),
+});
+
+/** Every reply has all entries under the prefix: one request both writes and reads. */
+export const etcdEntryStore = (http: EtcdHttp): EntryStore => ({
+  async readEntries(prefix) {
+    const reply = await http.post('/v3/kv/range', rangeOf(prefix));
+    return { revision: revisionOf(reply), entries: entriesIn(reply) };
+  },
+  async swapEntry({ prefix, key: name, revision, replacement, unchangedSince }) {
+    const key = toBase64(name);
+    const range = rangeOf(prefix);
+    const isUnchanged = { key, target: 'MOD', result: 'EQUAL', mod_revision: revision };
+    const isNoneWritten = unchangedSince !== undefined && {
+      ...range,
+      target: 'MOD',
+      result: 'LESS',
+      mod_revision: String(BigInt(unchangedSince) + 1n),
+    };
+    const write = replacement
+      ? { request_put: { key, value: toBase64(replacement.text), lease: replacement.leaseId } }
+      : { request_delete_range: { key } };
+    const reply = await http.post('/v3/kv/txn', {
+      compare: isNoneWritten ? [isUnchanged, isNoneWritten] : [isUnchanged],
+      success: [write, { request_range: range }],
+      failure: [{ request_range: range }],
+    });
+    return { isMatch: reply.succeeded === true, ...entrySetIn(reply) };
+  },
+  grantLease: (seconds) => grantLease(http, seconds),
+  close: () => http.close(),
+});
+
+async function grantLease(http: EtcdHttp, seconds: number): Promise<string> {
+  const { ID } = await http.post('/v3/lease/grant', { TTL: seconds });
+  return String(ID);
+}
+
+const rangeOf = (prefix: string) => ({
+  key: toBase64(prefix),
+  range_end: toBase64(endOfPrefix(prefix)),
 });
 
 /** The first name after all that begin with `prefix`, which ends in a slash. */
@@ -57,6 +94,19 @@ function storedValueIn({ responses }: Json): StoredValue | undefined {
   const [stored] = response?.response_range?.kvs ?? [];
   return stored && { text: fromBase64(stored.value), revision: String(stored.mod_revision) };
 }
+
+/** Of a transaction whose last request reads the entries. */
+function entrySetIn(reply: Json): EntrySet {
+  const last = Array.isArray(reply.responses) ? reply.responses.at(-1) : undefined;
+  return { revision: revisionOf(reply), entries: entriesIn(last?.response_range ?? {}) };
+}
+
+const entriesIn = ({ kvs }: Json): StoredEntry[] =>
+  (Array.isArray(kvs) ? kvs : []).map((kv) => ({
+    key: fromBase64(kv.key),
+    text: fromBase64(kv.value),
+    revision: String(kv.mod_revision),
+  }));
 
 /** A put has the revision of its transaction. */
 function revisionOf({ header }: Json): string {

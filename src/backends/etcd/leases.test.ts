@@ -10,12 +10,12 @@ function setUp() {
   const store: Pick<RegisterStore, 'grantLease'> = {
     grantLease: async (seconds) => `lease ${requested.push(seconds)}`,
   };
-  const leases = new LeaseCache(store as RegisterStore, clock, new RttEstimator(1000));
+  const leases = new LeaseCache(store, clock, new RttEstimator(1000));
   /** The lease for a register that matters for `ms`. */
   const leaseFor = async (ms: number): Promise<string | undefined> => {
     const at = clock.now() + ms;
     if (leases.findValidUntil(at) === undefined) await leases.request(at);
-    return leases.findValidUntil(at);
+    return leases.findValidUntil(at)?.id;
   };
   return { clock, requested, leases, leaseFor };
 }

@@ -11,7 +11,7 @@ import { CLOCK_DRIFT_RATE } from '../../core/clock-offset.ts';
 import type { RttEstimator } from '../rtt-estimator.ts';
 import type { RegisterStore } from './store.ts';
 
-interface Lease {
+export interface Lease {
   readonly id: string;
   /** No sooner than this, on the local clock. */
   readonly endsAt: Millis;
@@ -22,29 +22,27 @@ const MIN_TTL_SECONDS = 64;
 const MAX_TTL_SECONDS = 2 ** 33;
 
 export class LeaseCache {
-  readonly #store: RegisterStore;
+  readonly #store: Pick<RegisterStore, 'grantLease'>;
   readonly #clock: Clock;
-  /** By TTL: powers of two, so there are few. */
+  /** By TTL: powers of two, or one that the caller chose, so there are few. */
   readonly #leases = new Map<number, Lease>();
   /** Requests in flight by TTL, shared by concurrent callers. */
   readonly #requests = new Map<number, Promise<void>>();
   readonly #rtt: RttEstimator;
 
-  constructor(store: RegisterStore, clock: Clock, rtt: RttEstimator) {
+  constructor(store: Pick<RegisterStore, 'grantLease'>, clock: Clock, rtt: RttEstimator) {
     this.#store = store;
     this.#clock = clock;
     this.#rtt = rtt;
   }
 
-  /** The id of a cached lease that lasts until `at`. */
-  findValidUntil(at: Millis): string | undefined {
-    const seconds = ttlSecondsFor(at - this.#clock.now());
+  /** A cached lease that lasts until `at`. */
+  findValidUntil(at: Millis, seconds = this.#secondsUntil(at)): Lease | undefined {
     const lease = this.#leases.get(seconds);
-    return lease && (lease.endsAt >= at || seconds === MAX_TTL_SECONDS) ? lease.id : undefined;
+    return lease && (lease.endsAt >= at || seconds === MAX_TTL_SECONDS) ? lease : undefined;
   }
 
-  async request(at: Millis): Promise<void> {
-    const seconds = ttlSecondsFor(at - this.#clock.now());
+  async request(at: Millis, seconds = this.#secondsUntil(at)): Promise<void> {
     const request = this.#requests.get(seconds) ?? this.#grant(seconds);
     this.#requests.set(seconds, request);
     await request.finally(() => this.#requests.delete(seconds));
@@ -53,6 +51,10 @@ export class LeaseCache {
   /** After a failed swap: a lease may have been revoked, or the server replaced. */
   clear(): void {
     this.#leases.clear();
+  }
+
+  #secondsUntil(at: Millis): number {
+    return ttlSecondsFor(at - this.#clock.now());
   }
 
   async #grant(seconds: number): Promise<void> {

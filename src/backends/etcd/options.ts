@@ -15,10 +15,12 @@ import { ConfigError } from '../../core/errors.ts';
 import { OptionReader } from '../../core/options.ts';
 import type { Policy } from '../../policies/policy.ts';
 import type { RemoteBackendFactory } from '../remote-backend.ts';
-import { EtcdBackend, type EtcdOnUnavailable } from './backend.ts';
+import { EtcdBackend } from './backend.ts';
 import { type EtcdConnectionOptions, readConnectionOptions } from './endpoints.ts';
-import { etcdRegisterStore } from './http-store.ts';
+import { etcdEntryStore, etcdRegisterStore } from './http-store.ts';
+import type { EtcdOnUnavailable } from './operations.ts';
 import { REGISTER_KINDS } from './register-rule.ts';
+import { SemaphoreBackend } from './semaphore.ts';
 import { EtcdHttp } from './transport.ts';
 
 /** Options of `etcd()`. */
@@ -51,6 +53,10 @@ export function etcd(options: EtcdOptions, path = 'backend'): RemoteBackendFacto
       // A server that hangs leaves time to try each remaining one.
       const eachMs = deadlineMs / connection.endpoints.length;
       const http = new EtcdHttp({ ...connection, deadlineMs: eachMs, clock });
+      if (policy.concurrencyLimit !== undefined) {
+        const chosen = { prefix, deadlineMs, onUnavailable };
+        return new SemaphoreBackend(policy, context, etcdEntryStore(http), chosen);
+      }
       const startToleranceMs = startTolerance ?? defaultStartToleranceMs(policy);
       const chosen = { prefix, deadlineMs, startToleranceMs, onUnavailable };
       return new EtcdBackend(policy, context, etcdRegisterStore(http), chosen);
@@ -60,18 +66,24 @@ export function etcd(options: EtcdOptions, path = 'backend'): RemoteBackendFacto
 
 /** What to use instead. */
 const ALTERNATIVES: Readonly<Record<string, string>> = {
-  concurrency: 'share calls in flight with Redis or a pool',
   busy: 'a rule that learns from its own calls: keep it in each process',
 };
 
 function requireShareable(policy: Policy): void {
-  const { kind, specs, canReserve } = policy;
+  const { kind, specs, canReserve, concurrencyLimit } = policy;
+  if (specs?.some((spec) => spec.kind === 'concurrency')) {
+    if (specs.length === 1 && concurrencyLimit !== undefined) return;
+    const expected =
+      'alone when it counts calls in flight through etcd: combine limiters with all([...]) instead';
+    throw new ConfigError('limit', expected, kind);
+  }
   const other = specs?.find((spec) => !REGISTER_KINDS.includes(spec.kind));
   if (!specs || other) {
     const refused = other?.kind ?? kind;
     const why =
       ALTERNATIVES[refused] ?? 'a rule that learns is divided by a pool, or kept by each process';
-    const expected = `made of ${REGISTER_KINDS.join(', ')} when it is shared through etcd (${why})`;
+    const kinds = [...REGISTER_KINDS, 'concurrency'].join(', ');
+    const expected = `made of ${kinds} when it is shared through etcd (${why})`;
     throw new ConfigError('limit', expected, refused);
   }
   if (kind === 'all' && canReserve) {

@@ -1,5 +1,6 @@
 /**
- * Interface of a register store: compare-and-swap of strings, and leases that delete them.
+ * Interfaces of a store: compare-and-swap of strings, alone or among the entries of several processes, and leases that
+ * delete them.
  *
  * Swaps must be linearised across all servers of a cluster, whichever fails meanwhile. A rejected swap may have happened,
  * or may happen later.
@@ -37,4 +38,34 @@ export interface RegisterStore {
   /** A lease that ends no sooner than in `seconds`; keys last written under it are deleted then. */
   grantLease(seconds: number): Promise<string>;
   close(): void;
+}
+
+/** One of several entries under a prefix. */
+export interface StoredEntry extends StoredValue {
+  readonly key: string;
+}
+
+/** All entries under a prefix, as they were at this revision of the store. */
+export interface EntrySet {
+  readonly revision: string;
+  readonly entries: readonly StoredEntry[];
+}
+
+export interface EntrySwap {
+  /** Of all entries; ends in a slash. */
+  readonly prefix: string;
+  /** Of the entry that is written. */
+  readonly key: string;
+  /** The revision that it must still have. */
+  readonly revision: string;
+  /** Undefined: the entry is deleted. */
+  readonly replacement: Replacement | undefined;
+  /** If given, no entry under the prefix may have been written after this revision. It may have been deleted. */
+  readonly unchangedSince: string | undefined;
+}
+
+export interface EntryStore extends Pick<RegisterStore, 'grantLease' | 'close'> {
+  readEntries(prefix: string): Promise<EntrySet>;
+  /** Writes or deletes one entry, if the conditions hold; the entries are those afterwards. */
+  swapEntry(swap: EntrySwap): Promise<EntrySet & { readonly isMatch: boolean }>;
 }

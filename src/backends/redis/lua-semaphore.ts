@@ -4,8 +4,9 @@
  * KEYS and ARGV as in `lua-script.ts`, with these commands:
  *
  *     n<id> <cost>     acquire a lease: <remaining> 0 <fencing token> · -1 never · -2 when a call settles
+ *     t<id> <most>     acquire a lease of as many units as are free, up to <most>: <units> <fencing token> · 0
  *     e<id> <cost>     renew
- *     s<id> <cost>     settle: remove the lease and notify the head of the fair queue
+ *     s<id> <cost> <left>  settle: remove the lease, or all but <left> of its units, and notify the head of the fair queue
  *     l                count calls in flight
  *     p                probe
  *
@@ -52,9 +53,9 @@ local function nextToken(key)
   return token
 end
 
-local function removeLease(key, id, cost)
+local function removeLease(key, id, cost, left)
   local removed = 0
-  for n = 1, cost do removed = removed + call('ZREM', key, id .. '#' .. n) end
+  for n = 1 + (left or 0), cost do removed = removed + call('ZREM', key, id .. '#' .. n) end
   return removed > 0
 end
 `;
@@ -111,8 +112,15 @@ for i = 1, #KEYS do
     if verdict == ALLOW then reply = value .. ' 0 ' .. exact(token) end
   elseif op == 'e' then
     writeLease(key, id, cost)
+  elseif op == 't' and not isLate then
+    removeLease(key, id, cost) -- sent again, it counts once
+    local units = math.min(cost, MOST - call('ZCARD', key))
+    if units > 0 then
+      writeLease(key, id, units)
+      reply = units .. ' ' .. exact(nextToken(key))
+    end
   elseif op == 's' then
-    removeLease(key, id, cost)
+    removeLease(key, id, cost, tonumber(match(rest, '%S+ %S+ (%S+)') or '0'))
     ${order ? 'notifyHead(key)' : ''}
   elseif op == 'l' then
     reply = call('ZCARD', key)

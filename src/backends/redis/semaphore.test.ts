@@ -28,6 +28,27 @@ describe.skipIf(redisServer() === undefined)('semaphore script', () => {
       await service.stop();
     }
   });
+
+  test('units that are free are taken once, also if the command is sent again, and settled in parts', async () => {
+    const service = await startRedis();
+    const run = (command: string): string =>
+      redisCli(service.port, 'EVAL', semaphoreScript(5, undefined), '1', SINK, '', command);
+    const inFlight = (): string => redisCli(service.port, 'ZCARD', SINK);
+    try {
+      run('na/1 2');
+      expect(run('tb/1 9')).toMatch(/\n3 \d+/);
+      expect(run('tb/1 9')).toMatch(/\n3 \d+/);
+      expect(inFlight()).toBe('5');
+      expect(run('tc/1 1')).toMatch(/\n0$/);
+      run('sb/1 3 1');
+      run('sb/1 3 1'); // sent again
+      expect(inFlight()).toBe('3');
+      run('sb/1 1 0');
+      expect(inFlight()).toBe('2');
+    } finally {
+      await service.stop();
+    }
+  });
 });
 
 describe('semaphore backend', () => {

@@ -26,6 +26,7 @@ import {
   type Policy,
   type Settlement,
 } from '../../policies/policy.ts';
+import { type HeldLease, HeldLeases, loseLease } from '../held-leases.ts';
 import {
   type BatchDecision,
   type JointDecision,
@@ -54,17 +55,19 @@ import { wasSent } from './unsent-commands.ts';
 /** Keys whose calls of other processes are remembered; beyond that the oldest is forgotten. */
 const MAX_OBSERVED_KEYS = 10_000;
 
-const releaseCommand = (leaseId: string, cost: number): string => `s${leaseId} ${cost}`;
+/** Units that `takeUpTo` takes at once: each is an entry in Redis. */
+const MAX_TAKEN = 1000;
+
+/** Of all units but `left`. */
+const releaseCommand = (leaseId: string, cost: number, left = 0): string =>
+  `s${leaseId} ${cost} ${left}`;
 
 /** The lease of a call in flight of this process. */
-interface ActiveLease extends RemoteLease {
-  readonly key: string;
-  readonly cost: number;
+interface ActiveLease extends HeldLease {
   /** On the clock of this process, not later than in Redis; Infinity while only the fallback knows it. */
   endsAt: Millis;
   /** False if no command has told Redis of it. */
   mayBeInRedis: boolean;
-  isLost: boolean;
 }
 
 /** Calls in flight of other processes, as of the last reply. */
@@ -84,9 +87,7 @@ export class SemaphoreBackend implements RemoteBackend {
   readonly #order: FleetOrder | undefined;
   readonly #processes: number;
   readonly #processId: string;
-  readonly #leases = new Map<string, ActiveLease>();
-  /** By key: the cost of all its leases here. */
-  readonly #inFlight = new Map<string, number>();
+  readonly #held = new HeldLeases<ActiveLease>();
   readonly #otherCalls = new Map<string, OtherCalls>();
   /** Checks and renewals without a reply. */
   readonly #pending = new PendingSet();
@@ -136,8 +137,12 @@ export class SemaphoreBackend implements RemoteBackend {
     return this.#pending.add(this.#checkWithLease(key, Math.ceil(cost)));
   }
 
+  #nextLeaseId(): string {
+    return `${this.#processId}/${++this.#lastLeaseNumber}`;
+  }
+
   async #checkWithLease(key: string, cost: number): Promise<RemoteDecision> {
-    const leaseId = `${this.#processId}/${++this.#lastLeaseNumber}`;
+    const leaseId = this.#nextLeaseId();
     const sentAt = this.#clock.now();
     try {
       const { value, at } = await this.#context.send(key, `n${leaseId} ${cost}`);
@@ -192,7 +197,7 @@ export class SemaphoreBackend implements RemoteBackend {
 
   jointPart(key: string, wholeOrNot: number): JointPart {
     const cost = Math.ceil(wholeOrNot);
-    const leaseId = `${this.#processId}/${++this.#lastLeaseNumber}`;
+    const leaseId = this.#nextLeaseId();
     const call = { key, cost, sentAt: this.#clock.now() };
     return {
       context: this.#context,
@@ -217,32 +222,49 @@ export class SemaphoreBackend implements RemoteBackend {
 
   async takeUpTo(key: string, most: number): Promise<number> {
     if (most < 1) return 0;
-    const { decision } = await this.checkNow(key, 1);
-    return decision.verdict === 'deny' ? 0 : 1;
+    const units = Math.min(Math.floor(most), this.#most, MAX_TAKEN);
+    return this.#pending.add(this.#take(key, units));
   }
 
-  async settle(key: string, { leaseId }: Settlement): Promise<void> {
-    const id = leaseId ?? this.#oldestLeaseOf(key) ?? '';
-    const lease = this.#leases.get(id);
-    if (!lease) return;
-    this.#untrack(id, lease);
+  async #take(key: string, most: number): Promise<number> {
+    const leaseId = this.#nextLeaseId();
+    const sentAt = this.#clock.now();
+    try {
+      const { value } = await this.#context.send(key, `t${leaseId} ${most}`);
+      const [units, token] = String(value).split(' ').map(Number);
+      if (units === 0) return 0;
+      this.#track(leaseId, { key, cost: units, sentAt, token });
+      if (!this.#isClosed) return units;
+      await this.settle(key, { outcome: 'ignored', cost: units, leaseId, dueAt: 0 });
+      return 0;
+    } catch (error) {
+      const call = { key, cost: 1, sentAt };
+      if (wasSent(error))
+        this.#context.unsent.keep(key, releaseCommand(leaseId, most), sentAt + LEASE_TTL_MS);
+      const { decision } = this.#undecided(this.#nextLeaseId(), call, error);
+      return decision.verdict === 'allow' ? 1 : 0;
+    }
+  }
+
+  async settle(key: string, { leaseId, cost }: Settlement): Promise<void> {
+    const settled =
+      leaseId === undefined
+        ? this.#held.removeUnits(key, Math.ceil(cost))
+        : this.#held.remove(leaseId);
     const { fairQueue, unsent } = this.#context;
-    if (!this.isAvailable) fairQueue?.pollNow(key); // a waiter of this process may use the freed capacity
-    if (!lease.mayBeInRedis) return;
-    const until = Math.min(lease.endsAt, this.#clock.now() + LEASE_TTL_MS);
-    await unsent.send(lease.key, releaseCommand(id, lease.cost), until);
-  }
-
-  /** A settlement by key alone ends the call that began first. */
-  #oldestLeaseOf(key: string): string | undefined {
-    for (const [leaseId, lease] of this.#leases) if (lease.key === key) return leaseId;
-    return undefined;
+    if (settled.length > 0 && !this.isAvailable) fairQueue?.pollNow(key); // a waiter of this process may use the freed capacity
+    const releases = settled.map(({ id, lease, units }) => {
+      if (!lease.mayBeInRedis) return undefined;
+      const until = Math.min(lease.endsAt, this.#clock.now() + LEASE_TTL_MS);
+      return unsent.send(key, releaseCommand(id, lease.cost + units, lease.cost), until);
+    });
+    await Promise.all(releases);
   }
 
   async addHits(): Promise<void> {}
 
   leaseOf(leaseId: string): RemoteLease | undefined {
-    return this.#leases.get(leaseId);
+    return this.#held.get(leaseId);
   }
 
   async readState(key: string): Promise<{ state: Float64Array; at: Millis } | undefined> {
@@ -288,56 +310,44 @@ export class SemaphoreBackend implements RemoteBackend {
     await this.#context.fairQueue?.close();
     await this.#pending.drained();
     this.#cancelTimer?.();
-    const releases = [...this.#leases].map(([leaseId, lease]) => {
-      this.#lose(lease);
+    const releases = [...this.#held.entries()].map(([leaseId, lease]) => {
       if (!lease.mayBeInRedis) return undefined;
       return this.#context.send(lease.key, releaseCommand(leaseId, lease.cost)).catch(() => {});
     });
-    this.#leases.clear();
-    this.#inFlight.clear();
+    this.#held.clear();
     await Promise.all(releases);
     await this.#context.close();
   }
 
   /** Without `sentAt` the fallback granted it. */
   #track(leaseId: string, { key, cost, sentAt, token, wasSent = true }: GrantedLease): void {
+    if (cost === 0) return; // nothing is in flight, and nothing settles it
     const endsAt = sentAt === undefined ? Infinity : sentAt + LEASE_TTL_MS;
     const known = { endsAt, mayBeInRedis: wasSent, fencingToken: token };
-    this.#leases.set(leaseId, { key, cost, ...known, isLost: false, onLost: undefined });
-    this.#inFlight.set(key, this.#inFlightOf(key) + cost);
+    this.#held.add(leaseId, { key, cost, ...known, isLost: false, onLost: undefined });
     this.#cancelTimer ??= this.#scheduleTimer();
-  }
-
-  #untrack(leaseId: string, { key, cost }: ActiveLease): void {
-    this.#leases.delete(leaseId);
-    const left = this.#inFlightOf(key) - cost;
-    if (left > 0) this.#inFlight.set(key, left);
-    else this.#inFlight.delete(key);
-  }
-
-  #inFlightOf(key: string): number {
-    return this.#inFlight.get(key) ?? 0;
   }
 
   /** Renews all leases three times within their lifetime, and reports those that ended. */
   #scheduleTimer(): () => void {
     const now = this.#clock.now();
     let at = now + LEASE_TTL_MS / 3;
-    for (const { endsAt, isLost } of this.#leases.values())
+    for (const [, { endsAt, isLost }] of this.#held.entries())
       if (!isLost && endsAt > now) at = Math.min(at, endsAt);
     const onTimer = (): void => {
       this.#cancelTimer = undefined;
-      for (const lease of [...this.#leases.values()])
-        if (lease.endsAt <= this.#clock.now()) this.#lose(lease);
+      for (const [, lease] of [...this.#held.entries()])
+        if (lease.endsAt <= this.#clock.now()) loseLease(lease);
       this.renewAll();
-      if (this.#leases.size > 0) this.#cancelTimer = this.#scheduleTimer();
+      if (this.#held.size > 0) this.#cancelTimer = this.#scheduleTimer();
     };
     return schedule(this.#clock, at, onTimer, false);
   }
 
   /** Registers every call in flight, in one batch: Redis may have lost its lease, or not know it yet. */
   renewAll(): void {
-    for (const [leaseId, lease] of this.#leases) this.#pending.add(this.#renew(leaseId, lease));
+    for (const [leaseId, lease] of this.#held.entries())
+      this.#pending.add(this.#renew(leaseId, lease));
   }
 
   async #renew(leaseId: string, lease: ActiveLease): Promise<void> {
@@ -350,15 +360,10 @@ export class SemaphoreBackend implements RemoteBackend {
     } catch (error) {
       lease.mayBeInRedis ||= wasSent(error); // the next renewal may succeed, or the lease expires
     }
-    if (this.#leases.has(leaseId) || !lease.mayBeInRedis) return;
-    const release = releaseCommand(leaseId, cost); // the renewal may have arrived last
+    const { cost: left } = lease;
+    if (left === cost || !lease.mayBeInRedis) return;
+    const release = releaseCommand(leaseId, cost, left); // the renewal may have arrived last
     await this.#context.unsent.send(key, release, sentAt + LEASE_TTL_MS);
-  }
-
-  #lose(lease: ActiveLease): void {
-    if (lease.isLost) return;
-    lease.isLost = true;
-    lease.onLost?.();
   }
 
   #observe(key: string, cost: number, decision: Decision): void {
@@ -369,7 +374,7 @@ export class SemaphoreBackend implements RemoteBackend {
   /** So many calls of the key are in flight over all processes. */
   #observeTotal(key: string, total: number): void {
     if (this.onUnavailable !== 'local') return;
-    const count = total - this.#inFlightOf(key);
+    const count = total - this.#held.unitsOf(key);
     const known = this.#otherCalls.get(key);
     if (count <= 0) {
       if (known) this.#otherCalls.delete(key);
@@ -394,7 +399,7 @@ export class SemaphoreBackend implements RemoteBackend {
     const most = this.#most;
     if (cost > most) return deny(NEVER);
     const part = cost * this.#processes > most ? most : Math.floor(most / this.#processes);
-    const mine = this.#inFlightOf(key) + cost;
+    const mine = this.#held.unitsOf(key) + cost;
     const known = this.#otherCalls.get(key);
     const isKnown = known !== undefined && this.#clock.now() - known.at < LEASE_TTL_MS;
     const total = mine + (isKnown ? known.count : 0);

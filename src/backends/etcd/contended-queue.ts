@@ -1,0 +1,128 @@
+/**
+ * The queue of one key that several processes write by compare-and-swap: its operations are decided in batches.
+ *
+ *     operations ──▶ batch ──▶ swap ──▶ won: yields now and then
+ *                      ▲         │ lost: backs off for a random part of some round trips
+ *                      └─────────┘
+ *
+ * Operations of one tick are decided together; those that arrive during a swap, in the next batch. Under contention a random
+ * back-off separates swaps.
+ */
+
+import { type Clock, type Millis, onNextTick, schedule } from '../../core/clock.ts';
+import type { Random } from '../../core/random.ts';
+import type { RttEstimator } from '../rtt-estimator.ts';
+import type { InFlightLimit } from './in-flight-limit.ts';
+
+/** How an operation ends. */
+export interface OperationHandle {
+  resolve(result: unknown): void;
+  reject(error: unknown): void;
+  /** False once the caller has its answer or timed out. */
+  isWaiting: boolean;
+}
+
+export interface QueueContext {
+  readonly clock: Clock;
+  readonly random: Random;
+  readonly rtt: RttEstimator;
+  readonly inFlightLimit: InFlightLimit;
+  onReply(): void;
+  onFailure(error: unknown): void;
+}
+
+/** Operations in one swap. */
+const MAX_BATCH_SIZE = 512;
+
+/** After a lost swap, the key counts as contended until this many swaps are won. */
+const CONTENTION_SWAPS = 8;
+
+/** An older value is read again before it is used; under contention, one older than a round trip. */
+const MAX_VALUE_AGE_MS: Millis = 10_000;
+
+/** The longest back-off after lost swaps, in round trips. */
+const MAX_BACKOFF_RTTS = 4;
+
+/** How often a process without known contention yields: otherwise it might never notice any. */
+const YIELD_PROBABILITY = 1 / 8;
+
+export abstract class ContendedQueue<Operation extends OperationHandle> {
+  readonly #context: QueueContext;
+  #queue: Operation[] = [];
+  #isDraining = false;
+  /** Swaps to win until the key no longer counts as contended; 0 without contention. */
+  #contention = 0;
+  #lastSwapAt: Millis = -Infinity;
+
+  constructor(context: QueueContext) {
+    this.#context = context;
+  }
+
+  /** Decides all operations. It may reject: then they are rejected with its error. */
+  protected abstract decideBatch(operations: readonly Operation[]): Promise<void>;
+
+  get isIdle(): boolean {
+    return !this.#isDraining;
+  }
+
+  enqueue(operation: Operation): void {
+    this.#queue.push(operation);
+    if (this.#isDraining) return;
+    this.#isDraining = true;
+    onNextTick(() => this.#drain());
+  }
+
+  async #drain(): Promise<void> {
+    while (this.#queue.length > 0) {
+      await this.#yieldToContenders();
+      await this.#context.inFlightLimit.run(() => this.#runBatch());
+    }
+    this.#isDraining = false;
+  }
+
+  async #runBatch(): Promise<void> {
+    const operations = this.#queue.splice(0, MAX_BATCH_SIZE);
+    try {
+      await this.decideBatch(operations);
+    } catch (error) {
+      this.#context.onFailure(error);
+      for (const { reject } of operations) reject(error);
+    }
+  }
+
+  /** Whether a value that was current at `validAt` is read again before it is used: a read costs less than a lost swap. */
+  protected isStale(validAt: Millis): boolean {
+    const { clock, rtt } = this.#context;
+    return clock.now() - validAt > (this.#contention > 0 ? rtt.meanMs : MAX_VALUE_AGE_MS);
+  }
+
+  protected noteWon(): void {
+    this.#lastSwapAt = this.#context.clock.now();
+    this.#contention = Math.max(0, this.#contention - 1);
+  }
+
+  protected noteLost(): void {
+    this.#contention = CONTENTION_SWAPS;
+  }
+
+  /** After the swap that was lost as the n-th: the first retry follows at once. */
+  protected async backOffAfter(lost: number): Promise<void> {
+    if (lost > 1) await this.#backOff(Math.min(lost, MAX_BACKOFF_RTTS));
+  }
+
+  /** The winner of a swap is the first to know the new revision and would keep winning, so it yields. */
+  async #yieldToContenders(): Promise<void> {
+    const { clock, random, rtt } = this.#context;
+    const isWinning = clock.now() - this.#lastSwapAt < rtt.meanMs;
+    if (isWinning && (this.#contention > 0 || random() < YIELD_PROBABILITY)) await this.#backOff(1);
+  }
+
+  /** Full jitter: a random part of `maxRtts` round trips. Keeps the process alive, as callers wait. */
+  #backOff(maxRtts: number): Promise<void> {
+    const { clock, random, rtt } = this.#context;
+    const at = clock.now() + rtt.meanMs * maxRtts * random();
+    return new Promise((resolve) => {
+      schedule(clock, at, resolve, true);
+    });
+  }
+}
