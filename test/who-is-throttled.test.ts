@@ -279,7 +279,7 @@ limits:
 `;
 
 describe('sluice top', () => {
-  test('--once --json: rates of limits and the most denied keys', async () => {
+  test('--once --json: rates of limits, the most denied and the most called keys', async () => {
     const daemon = await startWith(TOP_LIMITS);
     await send(daemon, 'alice', 7);
     const at = daemon.addresses.http[0];
@@ -290,6 +290,11 @@ describe('sluice top', () => {
       { name: 'trial', shadow: true, allowed: 1, denied: 1 },
     ]);
     expect(report.denied[0]).toMatchObject({ limit: 'api', keys: [{ key: 'alice', denied: 5 }] });
+    expect(report.called).toEqual([
+      { limit: 'api', calls: 7, keys: [{ key: 'alice', calls: 7 }] },
+      { limit: 'trial', shadow: true, calls: 7, keys: [{ key: 'alice', calls: 7 }] },
+    ]);
+    expect(report.spanSeconds).toBeLessThanOrEqual(20);
   });
 
   test('a live screen of 80 columns: rates, keys without control characters, reconnects, q quits', async () => {
@@ -360,7 +365,11 @@ describe('sluice top', () => {
     await send(daemon, 'alice', 9);
     await send(daemon, 'bob-q', 9);
     await waitUntil(() => /^alice +api/m.test(screenOf()) && /^bob-q +api/m.test(screenOf()));
+    press('c');
+    expect(screenOf()).toMatch(/^called key, last 10 to 20 s +limit +calls\/s/m);
+    expect(screenOf()).toMatch(/^bob-q +api, trial \(shadow\) +[\d.]+/m);
     press('n');
+    expect(screenOf()).toMatch(/^denied key, /m);
     expect(screenOf()).toContain('by name');
     press('/b');
     press('ob-q');
@@ -387,6 +396,9 @@ describe('sluice top', () => {
     const { out } = await spawned('top', '--sort', 'name', '--filter', 'BOB', '--at', at);
     expect(out).toMatch(/^bob +api +5/m);
     expect(out).not.toContain('alice');
+    await send(daemon, 'mallory', 21);
+    const hottest = await spawned('top', '--sort', 'calls', '--at', at);
+    expect(hottest.out).toMatch(/^mallory +deny-list +[\d.]+\n(alice|bob) +api, trial/m);
     const { code, err } = await sluice('top', '--sort', 'deny', '--at', at);
     expect({ code, err }).toMatchObject({ code: 2, err: expect.stringContaining('one of denied') });
   });

@@ -22,12 +22,15 @@ import { decisionOfRefusal, type Permit, type Refusal } from '../../limiter/perm
 import { RememberedCalls } from '../../limiter/remembered-calls.ts';
 import { acquireAll } from '../../limiter/remote-charge.ts';
 import { SyncLimiter } from '../../limiter/sync-limiter.ts';
+import { CallRecorder } from '../calls/call-recorder.ts';
+import type { GapSampler } from '../calls/gap-sampler.ts';
 import type { LimitConfig } from '../config/limits.ts';
 import { DenialRecorder } from '../denials/denial-recorder.ts';
 import { type Batch, takeBatch } from './batch.ts';
 import { type Explanation, explainRoute } from './explain.ts';
 import type { LimiterRegistry } from './limiter-registry.ts';
 import { PermitRegistry, permitBytes } from './permits.ts';
+import { recordCall } from './record-call.ts';
 import { recordByLimit, recordDenial, recordEmptyBatch } from './record-denial.ts';
 import {
   type AppliedLimit,
@@ -114,6 +117,8 @@ export class Router {
   readonly waiting: Waiting;
   /** Who is denied, and by what. */
   readonly denials: DenialRecorder;
+  /** Which keys are called most. */
+  readonly calls: CallRecorder;
   /** Questions that are too old get its answer, and are not counted. */
   overload: LoadShedder = SHEDS_NOTHING;
   /** Calls denied without counting, by reason. */
@@ -124,6 +129,7 @@ export class Router {
     banned: 0,
   };
   readonly #hasher: Hasher;
+  readonly #sampler: GapSampler;
   readonly #remembered: RememberedCalls<CheckResult>;
   readonly #controls: RouteControls | undefined;
   #routeTable: RouteTable;
@@ -135,8 +141,11 @@ export class Router {
     random: Random = systemRandom,
     denials = new DenialRecorder(),
     controls?: RouteControls,
+    calls = new CallRecorder(),
   ) {
     this.#controls = controls;
+    this.calls = calls;
+    this.#sampler = calls.sampler;
     this.permits = new PermitRegistry(random);
     this.#remembered = new RememberedCalls(systemClock, random, undefined, isCharged);
     this.registry = registry;
@@ -144,7 +153,8 @@ export class Router {
     this.#hasher = hasher;
     this.#routeTable = new RouteTable(config, registry, controls);
     this.waiting = new Waiting({
-      checkRouted: (request) => this.checkRouted(request),
+      decideUncounted: (request) =>
+        this.overload.isShedding ? shed(this, request) : this.#run(request),
       admit: (request, remaining, permits) => this.#admit(request, remaining, permits),
       reroute: (request, sent) => this.route({ ...request, ...sent }),
     });
@@ -197,6 +207,7 @@ export class Router {
     const limiter = this.#routeTable.cachedLimiter(hasher, bytes, from, to);
     const decision = limiter?.checkHashed(hasher, 1);
     if (limiter && decision) {
+      if (this.#sampler.isDue()) this.#recordBytes(limiter, bytes, from, to);
       if (decision.verdict === 'allow') return true;
       this.denials.recordBytes(limiter, hasher, bytes, from, to, decision);
       return false;
@@ -205,8 +216,22 @@ export class Router {
     const { low, high } = hasher;
     const route = this.#routeTable.cached(hasher, key) ?? this.#routeTable.resolve(hasher, key);
     const counted = route.countedKey ?? key;
-    const result = this.#run({ route, key: counted, cost: 1, wantsPermit: false, low, high });
+    const request = { route, key: counted, cost: 1, wantsPermit: false, low, high };
+    this.countCall(request);
+    const result = this.#run(request);
     return result instanceof Promise ? result.then(isAllowResult) : isAllowResult(result);
+  }
+
+  /** Counts a call that is to be decided; of many, a random sample. */
+  countCall(request: RoutedRequest): void {
+    if (this.#sampler.isDue()) recordCall(this.calls, this.#hasher, request);
+  }
+
+  /** Counts a sampled call that one limit has decided, by the hash of its key. */
+  #recordBytes({ name }: SyncLimiter, bytes: Buffer, from: number, to: number): void {
+    const limit = name.split('[', 1)[0]; // with its overrides and plans
+    const nameOf = (): string => bytes.toString('latin1', from, to);
+    this.calls.record(limit, undefined, this.#hasher, this.#sampler.take(), nameOf);
   }
 
   /** `isAllowed` of a check that is too old. Decodes no string where no key is denied. */
@@ -226,6 +251,13 @@ export class Router {
   /** True if no check that is shed is denied: neither by a list or ban, nor because its limit fails closed. */
   get shedsAllOpen(): boolean {
     return this.overload.isOpen && !this.#routeTable.deniesWhenShed;
+  }
+
+  /** Counts a call of CL.THROTTLE; of many, a random sample. */
+  countThrottled(hash: KeyHash, bytes: Buffer, from: number, to: number): void {
+    if (!this.#sampler.isDue()) return;
+    const nameOf = (): string => bytes.toString('latin1', from, to);
+    this.calls.record(THROTTLE_SOURCE.name, THROTTLE, hash, this.#sampler.take(), nameOf);
   }
 
   /** Records a denial of CL.THROTTLE. */
@@ -267,6 +299,7 @@ export class Router {
 
   checkRouted(request: RoutedRequest): CheckResult | Promise<CheckResult> {
     if (this.overload.isShedding) return shed(this, request);
+    this.countCall(request);
     const { route, cost, wantsPermit } = request;
     if (route.singleLimiter === undefined || wantsPermit) return this.#run(request);
     const decision = route.singleLimiter.checkHashed(request, cost);
@@ -294,6 +327,7 @@ export class Router {
 
   /** `checkRouted`, waiting if need be. Rejects only if the signal aborts. */
   acquire(request: RoutedRequest, limits: WaitLimits): Promise<CheckResult> {
+    this.countCall(request);
     return this.waiting
       .acquire(request, limits)
       .then((result) =>
@@ -304,6 +338,7 @@ export class Router {
   /** `checkRouted`, with the status of each rule in the result where one lookup yields both. */
   checkWithStatus(request: RoutedRequest): CheckResult | Promise<CheckResult> {
     if (this.overload.isShedding) return shed(this, request);
+    this.countCall(request);
     const { route, cost, wantsPermit } = request;
     if (route.singleLimiter === undefined || wantsPermit) return this.#run(request);
     const checked = route.singleLimiter.checkWithStatus(request, cost);
@@ -318,6 +353,7 @@ export class Router {
     const { route, key } = request;
     if (this.overload.isShedding && !route.staticVerdict)
       return { taken: isAllowResult(shed(this, request)) ? max : 0 };
+    this.countCall(request);
     if (route.staticVerdict && max > 0) this.staticResult(route.staticVerdict, request); // counts a denial
     const batch = takeBatch(route, key, max, (applied) =>
       recordEmptyBatch(this.denials, request, [applied]),
