@@ -14,6 +14,7 @@ import {
   waitUntil,
 } from './support/daemon.ts';
 import { runCliAtAsync } from './support/terminal.ts';
+import { zipf } from './support/zipf.ts';
 
 const { start, place, end } = daemonFixture();
 afterEach(end);
@@ -46,6 +47,12 @@ interface Page {
   readonly limits: readonly { name: string; allowed: number; denied: number; shadow?: boolean }[];
   readonly reasons: Readonly<Record<string, number>>;
   readonly denied: readonly (Denied & { keys: readonly Denied[] })[];
+  readonly called: readonly {
+    limit?: string;
+    command?: string;
+    calls: number;
+    keys: readonly { key: string; calls: number; error?: number }[];
+  }[];
   readonly denials: readonly Denied[];
   readonly lastHours: readonly Denied[];
 }
@@ -153,27 +160,11 @@ describe('GET /denials', () => {
   });
 });
 
-/** Ranks 0 to n - 1, rank r with a probability in proportion to 1 / (r + 1). */
-function zipfRanks(n: number, draws: number): number[] {
-  const random = seededRandom(5);
-  const sums: number[] = [];
-  for (let rank = 0; rank < n; rank++) sums.push((sums.at(-1) ?? 0) + 1 / (rank + 1));
-  return Array.from({ length: draws }, () => {
-    const at = random() * sums[n - 1];
-    let [low, high] = [0, n - 1];
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      if (sums[middle] < at) low = middle + 1;
-      else high = middle;
-    }
-    return low;
-  });
-}
-
 describe('GET /top', () => {
   test('Zipf traffic over 100,000 keys: the top 10 are the true ones, and counts are within the error', async () => {
     const daemon = await startWith('limits: { api: { bucket: { rate: 1/d, burst: 1 } } }\n');
-    const ranks = zipfRanks(100_000, 300_000);
+    const draw = zipf(100_000, seededRandom(5));
+    const ranks = Array.from({ length: 300_000 }, draw);
     const lines = ranks.map((rank) => `client-${rank}\n`).join('');
     const replies = await exchange(daemon.addresses.line[0], lines);
     const truth = new Map<string, number>();
@@ -182,7 +173,7 @@ describe('GET /top', () => {
       if (replies.startsWith('NO', n * 3)) truth.set(key, (truth.get(key) ?? 0) + 1);
     }
     const expected = [...truth].sort((a, b) => b[1] - a[1]).slice(0, 10);
-    const { denied, limits } = await get(daemon, '/top?span=hour');
+    const { denied, called, limits } = await get(daemon, '/top?span=hour');
     const sum = [...truth.values()].reduce((total, count) => total + count, 0);
     expect(limits).toEqual([{ name: 'api', allowed: 300_000 - sum, denied: sum }]);
     expect(denied[0]).toMatchObject({ limit: 'api', denied: sum });
@@ -190,6 +181,14 @@ describe('GET /top', () => {
     for (const { key, denied: count, error = 0 } of denied[0].keys) {
       expect(Math.abs(count - (truth.get(key) ?? 0)), key).toBeLessThanOrEqual(error);
       expect(error, key).toBeLessThan(sum / 200);
+    }
+    // A flood of a second: one call in up to 64 is counted. Three times the error are six standard deviations.
+    const calls = new Map<string, number>();
+    for (const rank of ranks) calls.set(`client-${rank}`, (calls.get(`client-${rank}`) ?? 0) + 1);
+    expect(called[0].keys[0].key).toBe('client-0');
+    for (const { key, calls: count, error = 0 } of called[0].keys) {
+      expect(Math.abs(count - (calls.get(key) ?? 0)), key).toBeLessThanOrEqual(3 * error);
+      expect(error, key).toBeLessThan(300_000 / 50);
     }
   });
 });

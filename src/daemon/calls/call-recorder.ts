@@ -1,7 +1,9 @@
 /**
  * The most called keys of every limit: a random sample of all calls, allowed or denied, counted by key.
  *
- *     router ──▶ is a sample due? ──▶ counts of the limit's keys ──▶ /top, /keys, `sluice top`, the page
+ *     router ──▶ is a sample due? ──▶ batch ──▶ counts of the limit's keys ──▶ /top, /keys, `sluice top`, the page
+ *
+ * A sampled call only joins a batch, which is counted when it is full, once a second, and before counts are read.
  *
  * Up to `SAMPLES_PER_SECOND` every call is counted. Beyond it a count is an estimate; its error is two standard deviations of the
  * sample, and what Space-Saving may have missed. Memory has a bound, as that of denials, and nothing is written to disk.
@@ -30,6 +32,22 @@ interface CalledKey {
   readonly error?: number;
 }
 
+/** What counts a call: a limit, or the list or command that decides it. */
+export interface CallSource {
+  readonly id: string;
+  /** Undefined: `id` is the name of a limit. */
+  readonly about?: SourceName | undefined;
+}
+
+interface SampledCall extends KeyHash {
+  readonly sources: readonly CallSource[];
+  readonly key: string;
+  readonly weight: number;
+}
+
+/** Samples that wait to be counted. */
+const BATCH_SIZE = 64;
+
 /** A key with samples. A class, so that V8 writes its number in place. */
 class SampledKey {
   readonly key: string;
@@ -49,13 +67,13 @@ class CalledKeys {
   lastAt: Millis = Number.NEGATIVE_INFINITY;
   readonly counts = new SpanCounts<SampledKey>(sumOf);
 
-  add({ low, high }: KeyHash, weight: number, now: Millis, nameOf: () => string): void {
+  add({ low, high, key, weight }: SampledCall, now: Millis): void {
     this.lastAt = now;
     const slot = this.counts.add(low, high, now, weight);
     const variance = weight * (weight - 1);
     const known = this.counts.valueAt(slot);
     if (known) known.variance += variance;
-    else this.counts.setValueAt(slot, new SampledKey(shortenKey(nameOf()), variance));
+    else this.counts.setValueAt(slot, new SampledKey(shortenKey(key), variance));
   }
 }
 
@@ -69,6 +87,7 @@ export class CallRecorder {
   readonly #clock: Clock;
   readonly #sources: Sources<CalledKeys>;
   readonly #since: Millis;
+  readonly #batch: SampledCall[] = [];
   #adaptedAt: Millis;
   #cancelTimer = (): void => {};
 
@@ -83,6 +102,7 @@ export class CallRecorder {
   start(): void {
     const adapt = (): void => {
       const now = this.#clock.now();
+      this.#countBatch();
       this.sampler.adapt(Math.max(1, now - this.#adaptedAt));
       this.#adaptedAt = now;
       this.start();
@@ -94,19 +114,22 @@ export class CallRecorder {
     this.#cancelTimer();
   }
 
-  /** Counts a sampled call. `about` undefined: `id` is the name of a limit. */
-  record(
-    id: string,
-    about: SourceName | undefined,
-    hash: KeyHash,
-    weight: number,
-    nameOf: () => string,
-  ): void {
-    this.#sources.keysOf(id, about).add(hash, weight, this.#clock.now(), nameOf);
+  /** Counts a call for which a sample is due. */
+  add(sources: readonly CallSource[], key: string, low: number, high: number): void {
+    this.#batch.push({ sources, key, low, high, weight: this.sampler.take() });
+    if (this.#batch.length === BATCH_SIZE) this.#countBatch();
+  }
+
+  #countBatch(): void {
+    const now = this.#clock.now();
+    for (const call of this.#batch)
+      for (const { id, about } of call.sources) this.#sources.keysOf(id, about).add(call, now);
+    this.#batch.length = 0;
   }
 
   /** The limits with most calls in the span, and their most called keys. */
   top(span: Span, maxSources: number, maxKeys: number): TopCalled[] {
+    this.#countBatch();
     const now = this.#clock.now();
     return this.#sources.all
       .map(({ about, keys }) => ({ about, keys, calls: keys.counts.total(span, now) }))

@@ -44,7 +44,7 @@ export class GapSampler {
   take(): number {
     const weight = this.#meanGap;
     if (++this.#samples % SAMPLES_PER_SECOND === 0) this.#setMeanGap(weight * 2);
-    this.#gap = this.#draw();
+    this.#gap = this.#meanGap === 1 ? 1 : this.#draw();
     this.#drawn += this.#gap;
     return weight;
   }

@@ -22,7 +22,7 @@ import { decisionOfRefusal, type Permit, type Refusal } from '../../limiter/perm
 import { RememberedCalls } from '../../limiter/remembered-calls.ts';
 import { acquireAll } from '../../limiter/remote-charge.ts';
 import { SyncLimiter } from '../../limiter/sync-limiter.ts';
-import { CallRecorder } from '../calls/call-recorder.ts';
+import { CallRecorder, type CallSource } from '../calls/call-recorder.ts';
 import type { GapSampler } from '../calls/gap-sampler.ts';
 import type { LimitConfig } from '../config/limits.ts';
 import { DenialRecorder } from '../denials/denial-recorder.ts';
@@ -30,7 +30,6 @@ import { type Batch, takeBatch } from './batch.ts';
 import { type Explanation, explainRoute } from './explain.ts';
 import type { LimiterRegistry } from './limiter-registry.ts';
 import { PermitRegistry, permitBytes } from './permits.ts';
-import { recordCall } from './record-call.ts';
 import { recordByLimit, recordDenial, recordEmptyBatch } from './record-denial.ts';
 import {
   type AppliedLimit,
@@ -105,9 +104,13 @@ const ALLOWED: CheckResult = { decision: allow(Number.MAX_SAFE_INTEGER) };
 /** No more permits can be held; one may be settled or expire at any time. */
 export const PERMITS_FULL: CheckResult = { decision: deny(1000), reason: 'unavailable' };
 
+/** A cost of 0 takes nothing: a question. */
+const NO_SOURCES: readonly CallSource[] = [];
+
 /** Its limit comes with the command. */
 const THROTTLE = { command: 'CL.THROTTLE' };
 const THROTTLE_SOURCE = { name: 'command CL.THROTTLE' };
+const THROTTLE_CALLS = [{ id: THROTTLE_SOURCE.name, about: THROTTLE }];
 const SHED_THROTTLE = { ...THROTTLE, reason: 'overload' };
 const SHED_THROTTLE_SOURCE = { name: 'overload CL.THROTTLE' };
 
@@ -207,7 +210,7 @@ export class Router {
     const limiter = this.#routeTable.cachedLimiter(hasher, bytes, from, to);
     const decision = limiter?.checkHashed(hasher, 1);
     if (limiter && decision) {
-      if (this.#sampler.isDue()) this.#recordBytes(limiter, bytes, from, to);
+      if (this.#sampler.isDue()) this.#addBytesToSample(limiter, bytes, from, to);
       if (decision.verdict === 'allow') return true;
       this.denials.recordBytes(limiter, hasher, bytes, from, to, decision);
       return false;
@@ -224,14 +227,21 @@ export class Router {
 
   /** Counts a call that is to be decided; of many, a random sample. */
   countCall(request: RoutedRequest): void {
-    if (this.#sampler.isDue()) recordCall(this.calls, this.#hasher, request);
+    if (this.#sampler.isDue()) this.#addToSample(request);
   }
 
-  /** Counts a sampled call that one limit has decided, by the hash of its key. */
-  #recordBytes({ name }: SyncLimiter, bytes: Buffer, from: number, to: number): void {
-    const limit = name.split('[', 1)[0]; // with its overrides and plans
-    const nameOf = (): string => bytes.toString('latin1', from, to);
-    this.calls.record(limit, undefined, this.#hasher, this.#sampler.take(), nameOf);
+  #addToSample({ route, key, cost, low, high }: RoutedRequest): void {
+    const sources = cost > 0 ? route.callSources : NO_SOURCES;
+    if (route.countedKey === undefined) return this.calls.add(sources, key, low, high);
+    this.#hasher.hash(key); // addresses of one network are one key
+    this.calls.add(sources, key, this.#hasher.low, this.#hasher.high);
+  }
+
+  /** Adds a call to the sample that one limit has decided, by the hash of its key. */
+  #addBytesToSample({ name }: SyncLimiter, bytes: Buffer, from: number, to: number): void {
+    const { low, high } = this.#hasher;
+    const limit = { id: name.split('[', 1)[0] }; // with its overrides and plans
+    this.calls.add([limit], bytes.toString('latin1', from, to), low, high);
   }
 
   /** `isAllowed` of a check that is too old. Decodes no string where no key is denied. */
@@ -253,11 +263,13 @@ export class Router {
     return this.overload.isOpen && !this.#routeTable.deniesWhenShed;
   }
 
-  /** Counts a call of CL.THROTTLE; of many, a random sample. */
-  countThrottled(hash: KeyHash, bytes: Buffer, from: number, to: number): void {
-    if (!this.#sampler.isDue()) return;
-    const nameOf = (): string => bytes.toString('latin1', from, to);
-    this.calls.record(THROTTLE_SOURCE.name, THROTTLE, hash, this.#sampler.take(), nameOf);
+  /** True if a call of CL.THROTTLE is to be counted with `countThrottled`. */
+  isSampleDue(): boolean {
+    return this.#sampler.isDue();
+  }
+
+  countThrottled({ low, high }: KeyHash, bytes: Buffer, from: number, to: number): void {
+    this.calls.add(THROTTLE_CALLS, bytes.toString('latin1', from, to), low, high);
   }
 
   /** Records a denial of CL.THROTTLE. */
