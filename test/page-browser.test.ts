@@ -21,6 +21,7 @@ import {
   redisServer,
   startRedis,
 } from './support/services.ts';
+import { startUdpProxy, type UdpProxy } from './support/udp-proxy.ts';
 
 const TOKEN = 'a-token-of-the-browser-test';
 
@@ -32,7 +33,11 @@ limits:
   upstream: { match: upstream, adaptive: {} }
   warmup: { match: 'job:*', per: limit, ramp: { min: 10, max: 110, over: 2m, mode: scheduled } }
   batches: { match: 'batch:*', spacing: { every: 200ms } }
+  strict: { match: 'flip:*', shadow: true, bucket: { rate: 1/h, burst: 3 } }
+  fleet: { match: 'fleet:*', peers: true, bucket: { rate: 1000/s, burst: 1000 } }
 `;
+
+const FLEET_KEY = 'a-key-of-the-browser-test';
 
 /** Each with a name for its picture. */
 const VIEWS = (name: string) =>
@@ -44,6 +49,9 @@ const VIEWS = (name: string) =>
   ] as const;
 
 const PIXELS = (canvas: { toDataURL(): string }): string => canvas.toDataURL();
+
+/** The last number of a row: calls a second. */
+const rateOf = (row: string): number => Number(/([\d.]+)\s*$/.exec(row)?.[1] ?? Number.NaN);
 
 /** A run of the playground, on a machine that has other work. */
 const RUN_MS = 60_000;
@@ -83,17 +91,20 @@ function startLoad(daemon: RunningDaemon): () => void {
 describe.runIf(chromiumBrowser() !== undefined)('page in Chromium', () => {
   let browser: Browser;
   let daemon: RunningDaemon;
+  let peer: RunningDaemon;
+  let network: UdpProxy;
   let stopLoad = (): void => {};
   const problems: string[] = [];
 
   beforeAll(async () => {
-    const [own, other] = await freeUdpPorts(2);
-    const peers = (a = 0, b = 0): string =>
-      `peers: { udp: ['127.0.0.1:${a}', '127.0.0.1:${b}'], key: a-key-of-the-browser-test }`;
+    const [own = 0, other = 0] = await freeUdpPorts(2);
+    network = await startUdpProxy(own, other);
+    const peers = (a: number, b: number): string =>
+      `peers: { udp: ['127.0.0.1:${a}', '127.0.0.1:${b}'], peerTimeout: 30s, key: ${FLEET_KEY} }`;
     const startWith = (more: string): Promise<RunningDaemon> =>
       start([...EPHEMERAL_PORTS, '--config', place().file('sluice.yaml', CONFIG + more)]);
-    daemon = await startWith(peers(own, other));
-    await startWith(peers(other, own));
+    daemon = await startWith(peers(own, network.ports[0]));
+    peer = await startWith(peers(other, network.ports[1]));
     stopLoad = startLoad(daemon);
     browser = await launchBrowser();
   }, 60_000);
@@ -101,6 +112,7 @@ describe.runIf(chromiumBrowser() !== undefined)('page in Chromium', () => {
   afterAll(async () => {
     stopLoad();
     await browser?.close();
+    await network?.stop();
   });
 
   /** Opens the page and enters the token. Errors in the console and requests to other hosts are collected. */
@@ -149,6 +161,24 @@ describe.runIf(chromiumBrowser() !== undefined)('page in Chromium', () => {
     await page.context().close();
   }, 60_000);
 
+  test('hottest keys: most called first, with their rate and their limits, also of the line protocol', async () => {
+    const page = await open({ viewport: DESKTOP, colorScheme: 'light' });
+    const hottest = page.getByRole('region', { name: 'Keys with most calls' });
+    const first = hottest.getByRole('row').nth(1);
+    // Four calls in a turn, and the others one: a key is listed once, with all its limits.
+    await first.getByText(/^api , trial shadow$/).waitFor({ timeout: SAMPLES_MS });
+    await first.getByRole('button', { name: 'ip:192.0.2.7' }).click();
+    await page.getByRole('article', { name: 'Key ip:192.0.2.7' }).waitFor();
+    await expect
+      .poll(async () => rateOf(await first.innerText()), { timeout: SAMPLES_MS })
+      .toBeGreaterThan(2 * rateOf(await hottest.getByRole('row').nth(2).innerText()));
+    const nearest = page.getByRole('region', { name: 'Keys nearest to their limits' });
+    await nearest.getByRole('button', { name: 'ip:192.0.2.7' }).first().waitFor();
+    await page.getByRole('button', { name: 'last hours' }).click();
+    await first.getByRole('button', { name: 'ip:192.0.2.7' }).waitFor();
+    await page.context().close();
+  }, 60_000);
+
   test('a throttled key: listed, found by search, and explained', async () => {
     const page = await open({ viewport: DESKTOP, colorScheme: 'light' });
     const mostDenied = page.getByRole('region', { name: 'Keys with most denied calls' });
@@ -163,6 +193,68 @@ describe.runIf(chromiumBrowser() !== undefined)('page in Chromium', () => {
     const denials = report.getByRole('region', { name: 'Recent denials of ip:192.0.2.7' });
     await denials.getByText('api').first().waitFor();
     await picture(page, 'page-key');
+    await page.context().close();
+  }, 60_000);
+
+  test('shadow beside live: counts the calls that were allowed and would have been denied', async () => {
+    const replies = await exchange(daemon.addresses.line[0], 'flip:a\n'.repeat(11));
+    expect(replies).toBe('OK\n'.repeat(11));
+    const page = await open({ viewport: DESKTOP, colorScheme: 'light' });
+    const shadows = page.getByRole('region', { name: 'Limits in shadow mode' });
+    // Three fit the burst: 8 of 11 would flip.
+    const row = shadows.getByRole('row', { name: /^strict bucket: rate 1\/h, burst 3 11 8 73 % / });
+    await row.waitFor({ timeout: SAMPLES_MS });
+    await page.context().close();
+  }, 60_000);
+
+  test('peers: age, reports and divergence follow what the network loses', async () => {
+    const page = await open({ viewport: DESKTOP, colorScheme: 'light' });
+    const peers = page.getByRole('region', { name: 'Peers', exact: true });
+    const cells = async (): Promise<Record<string, string>> => {
+      const [name = '', state = '', age = '', reports = '', missing = '', lost = '', part = ''] =
+        await peers.getByRole('row').nth(1).locator('th, td').allInnerTexts();
+      return { name, state, age, reports, missing, lost, part };
+    };
+    const call = (): Promise<string> => exchange(peer.addresses.line[0], 'fleet:a\n');
+    const traffic = setInterval(() => void call().catch(() => {}), 100);
+    const shows = (expected: object): Promise<void> =>
+      expect.poll(cells, { timeout: SAMPLES_MS, interval: 250 }).toMatchObject(expected);
+    const some = expect.stringMatching(/^[1-9]/);
+    try {
+      const name = expect.stringMatching(new RegExp(`:${peer.pid}$`));
+      const whole = { state: 'present', missing: '0', lost: '0', part: '0 %' };
+      await shows({ ...whole, name, reports: some, age: expect.stringMatching(/^\d+ ms|1 s$/) });
+      network.passEvery = 5;
+      await shows({ missing: some, lost: '0', part: expect.stringMatching(/^[\d.]*[1-9]\d* %$/) });
+      network.passEvery = Infinity;
+      await shows({ state: 'silent', age: expect.stringMatching(/^([3-9]|\d\d) s$/) });
+      network.passEvery = 1;
+      await shows({ ...whole, age: expect.stringMatching(/^\d+ ms|1 s$/) });
+    } finally {
+      clearInterval(traffic);
+      network.passEvery = 1;
+    }
+    await page.context().close();
+  }, 120_000);
+
+  test('configuration in effect: options of the file, defaults, and no secret', async () => {
+    const page = await open({ viewport: DESKTOP, colorScheme: 'light' });
+    await page.getByText('Show', { exact: true }).click();
+    const text = await page.locator('#config pre').innerText();
+    const config = JSON.parse(text);
+    expect(config).toMatchObject({
+      listen: { http: [{ at: '127.0.0.1:0', tls: false }] },
+      admin: { token: 'set (hidden)' },
+      resp: { password: 'not set' },
+      unmatched: 'allow',
+      backends: ['peers'],
+    });
+    const names = config.limits.map(({ name }: { name: string }) => name);
+    expect(names).toEqual(['api', 'trial', 'upstream', 'warmup', 'batches', 'strict', 'fleet']);
+    const api = { limit: { bucket: { rate: '20/s', burst: 40 } }, per: 'key', shadow: false };
+    expect(config.limits[0]).toMatchObject({ ...api, match: ['ip:*'] });
+    expect(text).not.toContain(TOKEN);
+    expect(text).not.toContain(FLEET_KEY);
     await page.context().close();
   }, 60_000);
 

@@ -14,6 +14,7 @@ import {
   waitUntil,
 } from './support/daemon.ts';
 import { runCliAtAsync } from './support/terminal.ts';
+import { zipf } from './support/zipf.ts';
 
 const { start, place, end } = daemonFixture();
 afterEach(end);
@@ -46,6 +47,12 @@ interface Page {
   readonly limits: readonly { name: string; allowed: number; denied: number; shadow?: boolean }[];
   readonly reasons: Readonly<Record<string, number>>;
   readonly denied: readonly (Denied & { keys: readonly Denied[] })[];
+  readonly called: readonly {
+    limit?: string;
+    command?: string;
+    calls: number;
+    keys: readonly { key: string; calls: number; error?: number }[];
+  }[];
   readonly denials: readonly Denied[];
   readonly lastHours: readonly Denied[];
 }
@@ -153,27 +160,11 @@ describe('GET /denials', () => {
   });
 });
 
-/** Ranks 0 to n - 1, rank r with a probability in proportion to 1 / (r + 1). */
-function zipfRanks(n: number, draws: number): number[] {
-  const random = seededRandom(5);
-  const sums: number[] = [];
-  for (let rank = 0; rank < n; rank++) sums.push((sums.at(-1) ?? 0) + 1 / (rank + 1));
-  return Array.from({ length: draws }, () => {
-    const at = random() * sums[n - 1];
-    let [low, high] = [0, n - 1];
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      if (sums[middle] < at) low = middle + 1;
-      else high = middle;
-    }
-    return low;
-  });
-}
-
 describe('GET /top', () => {
   test('Zipf traffic over 100,000 keys: the top 10 are the true ones, and counts are within the error', async () => {
     const daemon = await startWith('limits: { api: { bucket: { rate: 1/d, burst: 1 } } }\n');
-    const ranks = zipfRanks(100_000, 300_000);
+    const draw = zipf(100_000, seededRandom(5));
+    const ranks = Array.from({ length: 300_000 }, draw);
     const lines = ranks.map((rank) => `client-${rank}\n`).join('');
     const replies = await exchange(daemon.addresses.line[0], lines);
     const truth = new Map<string, number>();
@@ -182,7 +173,7 @@ describe('GET /top', () => {
       if (replies.startsWith('NO', n * 3)) truth.set(key, (truth.get(key) ?? 0) + 1);
     }
     const expected = [...truth].sort((a, b) => b[1] - a[1]).slice(0, 10);
-    const { denied, limits } = await get(daemon, '/top?span=hour');
+    const { denied, called, limits } = await get(daemon, '/top?span=hour');
     const sum = [...truth.values()].reduce((total, count) => total + count, 0);
     expect(limits).toEqual([{ name: 'api', allowed: 300_000 - sum, denied: sum }]);
     expect(denied[0]).toMatchObject({ limit: 'api', denied: sum });
@@ -190,6 +181,14 @@ describe('GET /top', () => {
     for (const { key, denied: count, error = 0 } of denied[0].keys) {
       expect(Math.abs(count - (truth.get(key) ?? 0)), key).toBeLessThanOrEqual(error);
       expect(error, key).toBeLessThan(sum / 200);
+    }
+    // A flood of a second: one call in up to 64 is counted. Three times the error are six standard deviations.
+    const calls = new Map<string, number>();
+    for (const rank of ranks) calls.set(`client-${rank}`, (calls.get(`client-${rank}`) ?? 0) + 1);
+    expect(called[0].keys[0].key).toBe('client-0');
+    for (const { key, calls: count, error = 0 } of called[0].keys) {
+      expect(Math.abs(count - (calls.get(key) ?? 0)), key).toBeLessThanOrEqual(3 * error);
+      expect(error, key).toBeLessThan(300_000 / 50);
     }
   });
 });
@@ -279,7 +278,7 @@ limits:
 `;
 
 describe('sluice top', () => {
-  test('--once --json: rates of limits and the most denied keys', async () => {
+  test('--once --json: rates of limits, the most denied and the most called keys', async () => {
     const daemon = await startWith(TOP_LIMITS);
     await send(daemon, 'alice', 7);
     const at = daemon.addresses.http[0];
@@ -290,6 +289,11 @@ describe('sluice top', () => {
       { name: 'trial', shadow: true, allowed: 1, denied: 1 },
     ]);
     expect(report.denied[0]).toMatchObject({ limit: 'api', keys: [{ key: 'alice', denied: 5 }] });
+    expect(report.called).toEqual([
+      { limit: 'api', calls: 7, keys: [{ key: 'alice', calls: 7 }] },
+      { limit: 'trial', shadow: true, calls: 7, keys: [{ key: 'alice', calls: 7 }] },
+    ]);
+    expect(report.spanSeconds).toBeLessThanOrEqual(20);
   });
 
   test('a live screen of 80 columns: rates, keys without control characters, reconnects, q quits', async () => {
@@ -360,7 +364,11 @@ describe('sluice top', () => {
     await send(daemon, 'alice', 9);
     await send(daemon, 'bob-q', 9);
     await waitUntil(() => /^alice +api/m.test(screenOf()) && /^bob-q +api/m.test(screenOf()));
+    press('c');
+    expect(screenOf()).toMatch(/^called key, last 10 to 20 s +limit +calls\/s/m);
+    expect(screenOf()).toMatch(/^bob-q +api, trial \(shadow\) +[\d.]+/m);
     press('n');
+    expect(screenOf()).toMatch(/^denied key, /m);
     expect(screenOf()).toContain('by name');
     press('/b');
     press('ob-q');
@@ -387,6 +395,9 @@ describe('sluice top', () => {
     const { out } = await spawned('top', '--sort', 'name', '--filter', 'BOB', '--at', at);
     expect(out).toMatch(/^bob +api +5/m);
     expect(out).not.toContain('alice');
+    await send(daemon, 'mallory', 21);
+    const hottest = await spawned('top', '--sort', 'calls', '--at', at);
+    expect(hottest.out).toMatch(/^mallory +deny-list +[\d.]+\n(alice|bob) +api, trial/m);
     const { code, err } = await sluice('top', '--sort', 'deny', '--at', at);
     expect({ code, err }).toMatchObject({ code: 2, err: expect.stringContaining('one of denied') });
   });

@@ -1,5 +1,7 @@
 /** Requests to the daemon that serves the page, and the types of its responses. */
 
+import type { TopCalled } from '../../src/daemon/calls/call-recorder.ts';
+
 const TOKEN_ITEM = 'sluice-admin-token';
 
 /** Kept until the tab is closed, so that a reload of the page does not ask again. */
@@ -99,10 +101,13 @@ export interface DeniedKeys extends Cause {
 
 /** `GET /top`. */
 export interface Top {
+  /** The time that the counts of keys cover. */
+  readonly spanSeconds: number;
   readonly reasons: Readonly<Record<string, number>>;
   /** Checks that an overload shed, allowed or denied. */
   readonly shed?: number;
   readonly denied: readonly DeniedKeys[];
+  readonly called: readonly TopCalled[];
 }
 
 export interface KeyUse {

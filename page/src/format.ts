@@ -1,6 +1,6 @@
 /** Numbers, times and rules as short text. */
 
-import type { Cause } from './api.ts';
+import type { SourceName } from '../../src/daemon/key-counts/sources.ts';
 
 /** `12.3 k`. */
 export function short(value: number | null | undefined): string {
@@ -51,5 +51,5 @@ const optionsText = (options: object): string =>
     .map(([name, value]) => `${name} ${typeof value === 'object' ? JSON.stringify(value) : value}`)
     .join(', ');
 
-export const causeText = ({ limit, reason, command }: Cause): string =>
+export const causeText = ({ limit, reason, command }: SourceName): string =>
   [reason, limit ?? command].filter((word) => word !== undefined).join(' of ');

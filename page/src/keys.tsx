@@ -1,8 +1,9 @@
-/** Keys: which are denied most, nearest to their limits and throttled for longest; and why one is throttled. */
+/** Keys: which are called and denied most, nearest to their limits and throttled for longest; and why one is throttled. */
 
 import { useEffect, useState } from 'preact/hooks';
+import { type HotKey, hottestKeys } from '../../src/daemon/calls/hottest-keys.ts';
+import type { SourceName } from '../../src/daemon/key-counts/sources.ts';
 import {
-  type Cause,
   type Denial,
   type Explanation,
   get,
@@ -19,9 +20,24 @@ import { Badge, Choice, KeyLink, Section, Table, Use } from './parts.tsx';
 
 const MAX_ROWS = 8;
 
-const By = (cause: Cause) => (
+const By = (cause: Partial<SourceName>) => (
   <>
     {causeText(cause)} {cause.shadow && <Badge kind="plain">shadow</Badge>}
+  </>
+);
+
+const withError = (value: number, error: number | undefined): string =>
+  `${short(value)}${error ? ` ± ${short(error)}` : ''}`;
+
+/** The limits that the calls of a key meet. */
+const Sources = ({ sources }: Pick<HotKey, 'sources'>) => (
+  <>
+    {sources.map((source, n) => (
+      <span key={n}>
+        {n > 0 && ', '}
+        <By {...source} />
+      </span>
+    ))}
   </>
 );
 
@@ -39,65 +55,83 @@ export function KeyLists(props: {
     .sort((a, b) => b.denied - a.denied)
     .slice(0, MAX_ROWS);
   return (
-    <div class="columns">
-      <div>
-        <h3>Denied most</h3>
-        <Choice
-          label="Span of the keys that are denied most"
-          options={[
-            ['now', 'last 20 s'],
-            ['hour', 'last hours'],
-          ]}
-          value={span}
-          onChange={onSpan}
-        />
-        <Table
-          caption="Keys with most denied calls"
-          head={['key', 'by', 'denied']}
-          rows={mostDenied.map((each) => [
-            link(each.key),
-            <By {...each} />,
-            `${short(each.denied)}${each.error ? ` ± ${short(each.error)}` : ''}`,
-          ])}
-          empty="No call was denied."
-          numbersFrom={2}
-        />
-      </div>
-      <div>
-        <h3>Nearest to the limit</h3>
-        <Table
-          caption="Keys nearest to their limits"
-          head={['key', 'limit', 'use', 'left']}
-          rows={keys.nearest
-            .slice(0, MAX_ROWS)
-            .map((each) => [
-              each.key === '(all keys)' ? each.key : link(each.key),
-              <By {...each} />,
-              <Use value={each.use} label={`use of ${each.limit} by ${each.key}`} />,
-              short(Math.floor(each.remaining)),
-            ])}
-          empty="No known key uses a limit."
-          numbersFrom={3}
-        />
-      </div>
-      <div>
-        <h3>Throttled for longest</h3>
-        <Table
-          caption="Keys that are throttled for longest"
-          head={['key', 'by', 'for', 'denied']}
-          rows={keys.longest
-            .slice(0, MAX_ROWS)
-            .map((each) => [
+    <>
+      <Choice
+        label="Span of the keys that are called and denied most"
+        options={[
+          ['now', 'last 20 s'],
+          ['hour', 'last hours'],
+        ]}
+        value={span}
+        onChange={onSpan}
+      />
+      <div class="columns">
+        <div>
+          <h3>Hottest</h3>
+          <Table
+            caption="Keys with most calls"
+            head={['key', 'limit', 'calls/s']}
+            rows={hottestKeys(top.called)
+              .slice(0, MAX_ROWS)
+              .map(({ key, sources, calls, error }) => [
+                link(key),
+                <Sources sources={sources} />,
+                withError(calls / top.spanSeconds, error && error / top.spanSeconds),
+              ])}
+            empty="No call was checked."
+            numbersFrom={2}
+          />
+        </div>
+        <div>
+          <h3>Denied most</h3>
+          <Table
+            caption="Keys with most denied calls"
+            head={['key', 'by', 'denied']}
+            rows={mostDenied.map((each) => [
               link(each.key),
               <By {...each} />,
-              duration(keys.at - each.since),
-              short(each.denied),
+              withError(each.denied, each.error),
             ])}
-          empty="No key is throttled."
-          numbersFrom={2}
-        />
+            empty="No call was denied."
+            numbersFrom={2}
+          />
+        </div>
+        <div>
+          <h3>Nearest to the limit</h3>
+          <Table
+            caption="Keys nearest to their limits"
+            head={['key', 'limit', 'use', 'left']}
+            rows={keys.nearest
+              .slice(0, MAX_ROWS)
+              .map((each) => [
+                each.key === '(all keys)' ? each.key : link(each.key),
+                <By {...each} />,
+                <Use value={each.use} label={`use of ${each.limit} by ${each.key}`} />,
+                short(Math.floor(each.remaining)),
+              ])}
+            empty="No known key uses a limit."
+            numbersFrom={3}
+          />
+        </div>
+        <div>
+          <h3>Throttled for longest</h3>
+          <Table
+            caption="Keys that are throttled for longest"
+            head={['key', 'by', 'for', 'denied']}
+            rows={keys.longest
+              .slice(0, MAX_ROWS)
+              .map((each) => [
+                link(each.key),
+                <By {...each} />,
+                duration(keys.at - each.since),
+                short(each.denied),
+              ])}
+            empty="No key is throttled."
+            numbersFrom={2}
+          />
+        </div>
       </div>
-    </div>
+    </>
   );
 }
 
@@ -274,7 +308,7 @@ function KeyReport(props: {
 }
 
 const KEYS_NOTE =
-  'Tables of limits hold hashes, not names. The lists know keys that were denied, and busy keys of HTTP and RESP; other keys are found by search.';
+  'Tables of limits hold hashes, not names. The lists know keys that are called most or were denied; other keys are found by search.';
 
 export function KeysSection(
   props: Parameters<typeof KeyLists>[0] & Parameters<typeof KeySearch>[0],

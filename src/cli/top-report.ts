@@ -1,6 +1,9 @@
-/** What `sluice top` shows: rates of limits between two readings of a daemon, and the most denied keys. */
+/** What `sluice top` shows: rates of limits between two readings of a daemon, and its most denied or most called keys. */
 
 import { toPrintable } from '../core/printable.ts';
+import type { TopCalled } from '../daemon/calls/call-recorder.ts';
+import { hottestKeys } from '../daemon/calls/hottest-keys.ts';
+import type { SourceName } from '../daemon/key-counts/sources.ts';
 import { alignColumns } from './chart/table.ts';
 import type { ScreenLine } from './framework/screen.ts';
 import type { SortOrder, TopView } from './top-view.ts';
@@ -9,11 +12,14 @@ import type { SortOrder, TopView } from './top-view.ts';
 export interface TopPage {
   readonly at: number;
   readonly span: 'now' | 'hour';
+  /** The time that the counts of keys cover. */
+  readonly spanSeconds: number;
   readonly limits: readonly LimitCounters[];
   readonly reasons: Readonly<Record<string, number>>;
   /** Checks that an overload shed, allowed or denied. */
   readonly shed?: number;
   readonly denied: readonly DeniedKeys[];
+  readonly called: readonly TopCalled[];
 }
 
 interface LimitCounters extends Pick<Cause, 'shadow'> {
@@ -41,12 +47,10 @@ export interface Cause {
   readonly shadow?: true | undefined;
 }
 
-export interface TopReport {
-  readonly at: number;
+export interface TopReport
+  extends Pick<TopPage, 'at' | 'span' | 'spanSeconds' | 'denied' | 'called'> {
   readonly seconds: number;
-  readonly span: 'now' | 'hour';
   readonly limits: readonly LimitRates[];
-  readonly denied: readonly DeniedKeys[];
 }
 
 interface LimitRates extends LimitCounters {
@@ -55,7 +59,7 @@ interface LimitRates extends LimitCounters {
 }
 
 /** A limit's name, or the reason where no limit was exhausted. */
-export const causeText = ({ limit, reason, command, shadow }: Cause): string => {
+export const causeText = ({ limit, reason, command, shadow }: Partial<SourceName>): string => {
   const by = [reason, limit ?? command].filter((word) => word !== undefined).join(' of ');
   return toPrintable(shadow ? `${by} (shadow)` : by);
 };
@@ -72,8 +76,9 @@ export function reportOf(before: TopPage, page: TopPage): TopReport {
     };
     return { ...limit, allowedPerSecond: rate('allowed'), deniedPerSecond: rate('denied') };
   });
-  const { at, span, denied } = page;
-  return { at, seconds, span, limits: limits.sort(COMPARISONS.denied), denied };
+  const { at, span, spanSeconds, denied, called } = page;
+  limits.sort(COMPARISONS.denied);
+  return { at, seconds, span, spanSeconds, limits, denied, called };
 }
 
 /** The limits and keys that match the filter, in the order that was chosen. */
@@ -82,11 +87,19 @@ export function arrange(report: TopReport, { sort, filter }: TopView): TopReport
   const isWanted = (...names: string[]): boolean =>
     names.some((name) => name.toLowerCase().includes(wanted));
   const limits = report.limits.filter(({ name }) => isWanted(name)).sort(COMPARISONS[sort]);
-  const denied = report.denied.flatMap((source) => {
-    const keys = source.keys.filter(({ key }) => isWanted(key, causeText(source)));
-    return keys.length > 0 ? [{ ...source, keys }] : [];
-  });
-  return { ...report, limits, denied };
+  const wantedOf = <S extends SourceOfKeys>(sources: readonly S[]): S[] =>
+    sources
+      .map((source) => ({
+        ...source,
+        keys: source.keys.filter(({ key }) => isWanted(key, causeText(source))),
+      }))
+      .filter(({ keys }) => keys.length > 0);
+  const { denied, called } = report;
+  return { ...report, limits, denied: wantedOf(denied), called: wantedOf(called) };
+}
+
+interface SourceOfKeys extends SourceName {
+  readonly keys: readonly { readonly key: string }[];
 }
 
 /** The lists and `unmatched` deny calls as limits do; an overload also allows some. Those that never did are left out. */
@@ -98,6 +111,9 @@ const countersOf = ({ limits, reasons, shed = 0 }: TopPage): LimitCounters[] => 
 ];
 
 const shadowLast = (a: Cause, b: Cause): number => Number(a.shadow ?? 0) - Number(b.shadow ?? 0);
+
+const callsPerSecond = ({ allowedPerSecond, deniedPerSecond }: LimitRates): number =>
+  allowedPerSecond + deniedPerSecond;
 
 type Compare = (a: LimitRates, b: LimitRates) => number;
 
@@ -111,6 +127,7 @@ const byName: Compare = (a, b) => (a.name < b.name ? -1 : 1);
 /** Limits in shadow mode come last, except by name. */
 const COMPARISONS: Readonly<Record<SortOrder, Compare>> = {
   denied: (a, b) => shadowLast(a, b) || byDenied(a, b),
+  calls: (a, b) => shadowLast(a, b) || callsPerSecond(b) - callsPerSecond(a) || byDenied(a, b),
   allowed: (a, b) =>
     shadowLast(a, b) || b.allowedPerSecond - a.allowedPerSecond || b.allowed - a.allowed,
   use: (a, b) => shadowLast(a, b) || (b.use ?? -1) - (a.use ?? -1) || byDenied(a, b),
@@ -123,19 +140,20 @@ const LIMIT_HEADINGS = [
 
 const SPANS = { now: 'last 10 to 20 s', hour: 'last 1 to 2 h' };
 
-/** As lines of at most `columns` characters; at most `rows` of them. */
+/** As lines of at most `columns` characters; at most `rows` of them. By calls, the keys are those called most. */
 export function reportLines(
   title: string,
   report: TopReport,
+  sort: SortOrder,
   columns: number,
   rows: number,
 ): ScreenLine[] {
-  const keyRows = keyTable(report);
+  const [keyHead, ...keyRows] = sort === 'calls' ? calledTable(report) : deniedTable(report);
   // Title and two headings with an empty line before each; keys get what limits leave, at least half.
   const free = Math.max(2, rows - 5);
   const limitCount = Math.min(report.limits.length, Math.max(free - keyRows.length, free >> 1));
   const limits = limitTable(report, columns).slice(0, limitCount + 1);
-  const keys = alignTable([[...keyHeadings(report)], ...keyRows], columns, 2);
+  const keys = alignTable([keyHead, ...keyRows], columns, 2);
   const hidden = report.limits.length - limitCount;
   const more = hidden > 0 ? `, ${hidden} more limits` : '';
   const lines: ScreenLine[] = [
@@ -151,25 +169,42 @@ export function reportLines(
   return lines.slice(0, rows);
 }
 
-const keyHeadings = ({ span }: TopReport) => [`denied key, ${SPANS[span]}`, 'by', 'denied', ''];
-
-function keyTable({ denied }: TopReport): string[][] {
-  const keys = denied.flatMap((source) =>
-    source.keys.map((key) => ({ ...source, ...key, cause: causeText(source) })),
-  );
-  return keys
-    .sort((a, b) => shadowLast(a, b) || b.denied - a.denied)
-    .map(({ key, denied: count, error, cause }) => [
-      toPrintable(key) || '""',
-      cause,
+function deniedTable({ denied, span }: TopReport): string[][] {
+  const keys = denied
+    .flatMap((source) => source.keys.map((key) => ({ ...source, ...key, by: causeText(source) })))
+    .sort((a, b) => shadowLast(a, b) || b.denied - a.denied);
+  return [
+    [`denied key, ${SPANS[span]}`, 'by', 'denied', ''],
+    ...keys.map(({ key, by, denied: count, error }) => [
+      keyText(key),
+      by,
       count.toLocaleString('en-US'),
       error === undefined ? '' : `± ${error.toLocaleString('en-US')}`,
-    ]);
+    ]),
+  ];
 }
+
+function calledTable({ called, span, spanSeconds }: TopReport): string[][] {
+  const perSecond = (count: number): string => {
+    const rate = count / spanSeconds;
+    return rate.toLocaleString('en-US', { maximumFractionDigits: rate < 100 ? 1 : 0 });
+  };
+  return [
+    [`called key, ${SPANS[span]}`, 'limit', 'calls/s', ''],
+    ...hottestKeys(called).map(({ key, sources, calls, error }) => [
+      keyText(key),
+      sources.map(causeText).join(', '),
+      perSecond(calls),
+      error === undefined ? '' : `± ${perSecond(error)}`,
+    ]),
+  ];
+}
+
+const keyText = (key: string): string => toPrintable(key) || '""';
 
 function limitTable({ limits }: TopReport, columns: number): string[] {
   const rows = limits.map((limit) => {
-    const total = limit.allowedPerSecond + limit.deniedPerSecond;
+    const total = callsPerSecond(limit);
     return [
       causeText({ limit: limit.name, ...(limit.shadow && { shadow: true }) }),
       limit.allowedPerSecond.toFixed(1),

@@ -1,6 +1,6 @@
 /** What the user of `sluice top` has chosen: order, filter, pause, help. Keys in, another choice out. */
 
-export const SORT_ORDERS = ['denied', 'allowed', 'use', 'name'] as const;
+export const SORT_ORDERS = ['denied', 'calls', 'allowed', 'use', 'name'] as const;
 export type SortOrder = (typeof SORT_ORDERS)[number];
 
 export interface TopView {
@@ -42,6 +42,7 @@ function afterTyped(view: TopView, key: string): TopView {
 
 const SORT_KEYS: Readonly<Record<string, SortOrder>> = {
   d: 'denied',
+  c: 'calls',
   a: 'allowed',
   u: 'use',
   n: 'name',
@@ -69,10 +70,10 @@ function afterCommand(view: TopView, key: string): TopView | 'quit' {
   }
 }
 
-/** The last line of the screen. */
+/** The last line of the screen, at most 80 characters; help has the other keys. */
 export function footOf({ sort, filter, isTyping }: TopView): string {
   if (isTyping) return `filter: ${filter}_   Enter keeps it, Esc removes it`;
-  return `by ${sort}   d denied  a allowed  u use  n name   / filter  p pause  h help  q quit`;
+  return `by ${sort}   d denied  c calls  a allowed  u use  n name   / filter  h help`;
 }
 
 /** What stands behind the title. */
@@ -82,8 +83,9 @@ export function stateOf({ filter, isPaused }: TopView): string {
 
 export const HELP_LINES: readonly string[] = [
   'd  most denied calls a second first       /  only limits and keys with a text in their name',
-  'a  most allowed calls a second first      p  stops and continues the updates',
-  'u  nearest to their limit first           h  shows and hides these lines',
-  'n  by name                                q  ends; Ctrl-C, too',
+  'c  most calls first, and the hottest keys p  stops and continues the updates',
+  'a  most allowed calls a second first      h  shows and hides these lines',
+  'u  nearest to their limit first           q  ends; Ctrl-C, too',
+  'n  by name',
   '',
 ];

@@ -1,4 +1,4 @@
-/** `sluice top`: which limits and keys of a running daemon are throttled now, live. */
+/** `sluice top`: which limits and keys of a running daemon are throttled and called most now, live. */
 
 import { schedule, systemClock } from '../core/clock.ts';
 import { OptionReader } from '../core/options.ts';
@@ -39,27 +39,30 @@ export const top: Command = {
   help: `usage: sluice top [options]
 
 Shows the calls that each limit allows and denies a second, the highest use of its quota by one key,
-and the keys that are denied most. On a terminal the screen is updated in place until q is pressed.
+and the keys that are denied most; by calls, the keys that are called most. On a terminal the screen is updated in place until q is pressed.
 Otherwise it prints one report; with --interval, one after the other. Limits in shadow mode are
 marked: their denials were allowed.
 
-keys: d, a, u, n sort by denied, allowed, use, name; / filters; p pauses; h shows help; q quits
+keys: d, c, a, u, n sort by denied, calls, allowed, use, name; / filters; p pauses; h shows help;
+      q quits
 
 options:
 ${ADMIN_FLAGS_HELP}
   --interval TIME  time between two reports; default 1s
-  --sort ORDER   denied (default), allowed, use or name
+  --sort ORDER   denied (default), calls, allowed, use or name; calls lists the hottest keys
   --filter TEXT  only limits and keys whose name contains it
-  --keys N       denied keys of each limit; default 10
-  --hour         denied keys of the last 1 to 2 hours; default: of the last 10 to 20 seconds
+  --keys N       keys of each limit; default 10
+  --hour         keys of the last 1 to 2 hours; default: of the last 10 to 20 seconds
   --once         one report, after one interval
   --json         one line of JSON per report
 
-The number after ± is the error of a count: with more than 512 denied keys, rare ones are estimated.
+The number after ± is the error of a count: with more than 512 keys, rare ones are estimated, and
+beyond 5,000 calls a second the daemon counts a random sample of the calls.
 The admin token, if the daemon has one, comes from $SLUICE_ADMIN_TOKEN.
 
 examples:
   sluice top
+  sluice top --sort calls
   sluice top --once --json | jq '.denied[0].keys'`,
 
   async run(args, terminal) {
@@ -80,7 +83,7 @@ examples:
       await printReports(first, read, intervalMs, isOnce, (report) => {
         const arranged = arrange(report, view);
         if (flags.json) terminal.print(JSON.stringify(arranged));
-        else printReport(terminal, title, arranged, isOnce);
+        else printReport(terminal, title, arranged, view.sort, isOnce);
       });
       return EXIT_OK;
     }
@@ -126,9 +129,15 @@ async function printReports(
   }
 }
 
-function printReport(terminal: Terminal, title: string, report: TopReport, isOnce: boolean): void {
+function printReport(
+  terminal: Terminal,
+  title: string,
+  report: TopReport,
+  sort: SortOrder,
+  isOnce: boolean,
+): void {
   const head = `${title}, ${timeOf(report)}`;
-  for (const { text } of reportLines(head, report, terminal.columns, Infinity))
+  for (const { text } of reportLines(head, report, sort, terminal.columns, Infinity))
     terminal.print(text);
   if (!isOnce) terminal.print('');
 }
@@ -190,7 +199,8 @@ function screenLines(
   const head = [title, `${timeOf(report)} UTC`, stateOf(view), 'q quits'].filter(Boolean);
   const help = view.hasHelp ? HELP_LINES : [];
   const height = Math.max(1, rows - help.length - 1);
-  const [first, ...rest] = reportLines(head.join(', '), arrange(report, view), columns, height);
+  const arranged = arrange(report, view);
+  const [first, ...rest] = reportLines(head.join(', '), arranged, view.sort, columns, height);
   const shown: ScreenLine[] = [
     problem ? { text: problem, style: 'problem' } : first,
     ...help.map((text) => ({ text: text.slice(0, columns) })),

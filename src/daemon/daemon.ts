@@ -21,6 +21,7 @@ import { type Random, systemRandom } from '../core/random.ts';
 import { backgroundIdle, runInSlices } from '../core/steps.ts';
 import { SyncLimiter } from '../limiter/sync-limiter.ts';
 import { BACKENDS } from './backends/registry.ts';
+import { CallRecorder } from './calls/call-recorder.ts';
 import type { OverloadConfig } from './config/overload.ts';
 import { type Config, listenAddressesOf } from './config/read.ts';
 import { shadowTest } from './config/shadow.ts';
@@ -145,6 +146,7 @@ export class Daemon {
     await daemon.#snapshotter.configure(config.snapshot);
     daemon.#denialLog.configure(config.log.denialsMs, config.log.denialKeys);
     daemon.#history.start();
+    daemon.router.calls.start();
     return daemon;
   }
 
@@ -185,6 +187,7 @@ export class Daemon {
       random,
       new DenialRecorder(batchedClock),
       this.controls,
+      new CallRecorder(batchedClock, random),
     );
     this.controls.attach(router);
     this.router = router;
@@ -393,6 +396,7 @@ export class Daemon {
       this.#overloadLog.stop();
       this.#health.stop();
       this.#history.stop();
+      this.router.calls.stop();
       this.controls.close();
       this.#controlSharing.close();
       for (const entry of [...this.#decreaseLogs.keys()]) this.#stopDecreaseLog(entry);

@@ -10,7 +10,7 @@
  */
 
 import { type Clock, coarseClock, type Millis } from '../../core/clock.ts';
-import type { Hasher } from '../../core/hash.ts';
+import type { Hasher, KeyHash } from '../../core/hash.ts';
 import { Gcra, GcraLifecycle } from '../../policies/gcra.ts';
 import type { TableSnapshot } from '../backend.ts';
 import { collectSlices, type TableSlices } from '../table-slices.ts';
@@ -94,6 +94,11 @@ export class GcraTable extends Gcra {
     if (this.isLimited) this.denied++;
     else if (quantity > 0) this.allowed++;
     return true;
+  }
+
+  /** Of the key that was checked last; the next use of the hasher changes it. */
+  get keyHash(): KeyHash {
+    return this.#hasher;
   }
 
   /** The state of all keys, for a successor with the same hasher. */

@@ -10,19 +10,13 @@
 import { type Clock, type Millis, systemClock } from '../../core/clock.ts';
 import { type Decision, NEVER } from '../../core/decision.ts';
 import type { KeyHash } from '../../core/hash.ts';
+import { type SourceName, Sources } from '../key-counts/sources.ts';
+import type { Span } from '../key-counts/span-counts.ts';
 import { toKeyText } from '../keys/binary-key.ts';
-import { type Denial, DeniedKeys, type RecentDenial, type Span } from './denied-keys.ts';
+import { type Denial, DeniedKeys, type RecentDenial } from './denied-keys.ts';
 
-/** What denies calls: a limit; or a reason that is not an exhausted limit, of a limit or of the whole daemon. */
-export interface DeniedBy {
-  readonly limit?: string | undefined;
-  /** Such as `deny-list`, `unmatched`, `unavailable`, `permits-full`. */
-  readonly reason?: string | undefined;
-  /** The command that carries its limit: `CL.THROTTLE`. */
-  readonly command?: string | undefined;
-  /** True if the limit is in shadow mode: it would have denied the call. */
-  readonly shadow?: true | undefined;
-}
+/** What denies calls. `shadow`: a limit that would have denied the call. */
+export type DeniedBy = SourceName;
 
 /** A key and what refused it. */
 interface Refused extends KeyHash {
@@ -83,31 +77,13 @@ export interface DenialQuery {
   readonly max: number;
 }
 
-/** Sources with records of their own. Beyond it further ones share a record, until one of these has no denials for long. */
-const MAX_SOURCES = 100;
-const FORGOTTEN_AFTER_MS: Millis = 600_000;
-
-/** Time between two searches for a source to forget. */
-const SEARCH_INTERVAL_MS: Millis = 1000;
-
-const FURTHER: DeniedBy = { reason: 'further-limits' };
-const FURTHER_ID = 'further-limits ';
-
-interface Source {
-  readonly about: DeniedBy;
-  readonly keys: DeniedKeys;
-}
-
 export class DenialRecorder {
   readonly #clock: Clock;
-  readonly #sources = new Map<string, Source>();
-  #nextSearchAt: Millis = Number.NEGATIVE_INFINITY;
-  /** The last source: floods are denied by one limit. */
-  #lastId: string | undefined;
-  #lastKeys = new DeniedKeys();
+  readonly #sources: Sources<DeniedKeys>;
 
   constructor(clock: Clock = systemClock) {
     this.#clock = clock;
+    this.#sources = new Sources(clock, () => new DeniedKeys());
   }
 
   /** Milliseconds since 1970, as all times here. */
@@ -126,7 +102,7 @@ export class DenialRecorder {
     about?: DeniedBy,
     cost = 1,
   ): void {
-    const keys = this.#keysOf(limiter.name, about);
+    const keys = this.#sources.keysOf(limiter.name, about);
     const now = this.#clock.now();
     const wanted = keys.count(low, high, now);
     if (wanted === 'nothing') return;
@@ -152,7 +128,7 @@ export class DenialRecorder {
     limiter?: Inspectable,
     limiterKey = '',
   ): void {
-    const keys = this.#keysOf(id, about);
+    const keys = this.#sources.keysOf(id, about);
     const now = this.#clock.now();
     const wanted = keys.count(refused.low, refused.high, now);
     if (wanted === 'name') keys.setName(refused.key);
@@ -163,15 +139,15 @@ export class DenialRecorder {
   /** The sources with most denials in the span, and their most denied keys. */
   top(span: Span, maxSources: number, maxKeys: number): TopDenied[] {
     const now = this.#clock.now();
-    return [...this.#sources.values()]
-      .map(({ about, keys }) => ({ about, keys, denied: keys.denied(span, now) }))
+    return this.#sources.all
+      .map(({ about, keys }) => ({ about, keys, denied: keys.counts.total(span, now) }))
       .filter(({ denied }) => denied > 0)
       .sort((a, b) => b.denied - a.denied)
       .slice(0, maxSources)
       .map(({ about, keys, denied }) => ({
         ...about,
         denied,
-        keys: keys.top(span, now, maxKeys).map(({ value, count, error }) => ({
+        keys: keys.counts.top(span, now, maxKeys).map(({ value, count, error }) => ({
           key: toKeyText(value.key),
           denied: count,
           ...(error > 0 && { error }),
@@ -182,8 +158,8 @@ export class DenialRecorder {
   /** How often each source denied a key in the last one to two hours, most first. */
   countsOf(hash: KeyHash): (DeniedBy & Estimate)[] {
     const now = this.#clock.now();
-    const found = [...this.#sources.values()].flatMap(({ about, keys }) => {
-      const counted = keys.countOf(hash, 'hour', now);
+    const found = this.#sources.all.flatMap(({ about, keys }) => {
+      const counted = keys.counts.countOf(hash, 'hour', now);
       if (!counted) return [];
       const { count: denied, error } = counted;
       return [{ ...about, denied, ...(error > 0 && { error }) }];
@@ -194,7 +170,7 @@ export class DenialRecorder {
   /** The keys that are throttled now, those that have been for longest first. */
   longest(max: number): ThrottledKey[] {
     const now = this.#clock.now();
-    return [...this.#sources.values()]
+    return this.#sources.all
       .filter(({ keys }) => keys.lastAt >= now - THROTTLED_GAP_MS)
       .flatMap(({ about, keys }) => throttledKeysOf(about, keys, now))
       .sort((a, b) => a.since - b.since || b.denied - a.denied)
@@ -204,7 +180,7 @@ export class DenialRecorder {
   /** Recent denials, the latest first. */
   recent({ limit, hash, since = 0, max }: DenialQuery): DenialView[] {
     const found: DenialView[] = [];
-    for (const { about, keys } of this.#sources.values()) {
+    for (const { about, keys } of this.#sources.all) {
       if (limit !== undefined && !isOfLimit(about, limit)) continue;
       if (keys.lastAt < since) continue;
       for (const denial of keys.recent()) {
@@ -214,39 +190,6 @@ export class DenialRecorder {
       }
     }
     return found.sort((a, b) => b.lastAt - a.lastAt).slice(0, max);
-  }
-
-  #keysOf(id: string, about?: DeniedBy): DeniedKeys {
-    if (id === this.#lastId) return this.#lastKeys;
-    const { keys } = this.#sources.get(id) ?? this.#addSource(id, about ?? { limit: id });
-    this.#lastId = id;
-    this.#lastKeys = keys;
-    return keys;
-  }
-
-  #addSource(id: string, about: DeniedBy): Source {
-    if (this.#sources.size >= MAX_SOURCES && !this.#forgetOne())
-      return this.#sources.get(FURTHER_ID) ?? this.#createSource(FURTHER_ID, FURTHER);
-    return this.#createSource(id, about);
-  }
-
-  #createSource(id: string, about: DeniedBy): Source {
-    const source = { about, keys: new DeniedKeys() };
-    this.#sources.set(id, source);
-    return source;
-  }
-
-  /** Forgets a source without denials for long; false if there is none. */
-  #forgetOne(): boolean {
-    const now = this.#clock.now();
-    if (now < this.#nextSearchAt) return false;
-    this.#nextSearchAt = now + SEARCH_INTERVAL_MS;
-    for (const [id, { keys }] of this.#sources) {
-      if (id === FURTHER_ID || keys.lastAt > now - FORGOTTEN_AFTER_MS) continue;
-      this.#nextSearchAt = now; // there may be more
-      return this.#sources.delete(id);
-    }
-    return false;
   }
 }
 

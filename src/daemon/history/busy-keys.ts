@@ -1,6 +1,6 @@
 /**
  * The keys that are nearest to their limits, among those whose names the daemon knows: keys that were denied lately,
- * and busy keys whose hash is cached. Tables hold hashes only, so other keys have no name here.
+ * the most called keys, and keys whose hash is cached. Tables hold hashes only, so other keys have no name here.
  */
 
 import type { Hasher } from '../../core/hash.ts';
@@ -33,9 +33,9 @@ export const ALL_KEYS = '(all keys)';
 const MAX_KEYS = 500;
 const MAX_LISTED = 50;
 
-/** Keys of each source of denials. */
-const MAX_DENIED_SOURCES = 20;
-const MAX_DENIED_KEYS = 20;
+/** Keys of each source of denials, and of each limit that is called. */
+const MAX_SOURCES = 20;
+const MAX_KEYS_OF_SOURCE = 20;
 
 /** Keys that use less are not listed. */
 const MIN_USE = 0.01;
@@ -53,11 +53,11 @@ export interface BusyKeys {
   readonly highest: ReadonlyMap<string, number>;
 }
 
-/** A step is one key. */
+/** A step is one key, or the names of one kind. */
 export function* findBusyKeys(sources: BusyKeySources): Steps<BusyKeys> {
   const uses: KeyUse[] = [];
   const highest = new Map<string, number>();
-  for (const key of knownKeys(sources)) {
+  for (const key of yield* knownKeys(sources)) {
     const routed = sources.router.route({ key, cost: 1 });
     for (const use of routed ? usesOf(routed, key) : []) {
       uses.push(use);
@@ -79,14 +79,16 @@ function uniqueOf(uses: readonly KeyUse[]): KeyUse[] {
   });
 }
 
-function knownKeys({ denials, hasher }: BusyKeySources): ReadonlySet<string> {
+function* knownKeys({ router, denials, hasher }: BusyKeySources): Steps<ReadonlySet<string>> {
   const keys = new Set<string>();
-  for (const { keys: denied } of denials.top('hour', MAX_DENIED_SOURCES, MAX_DENIED_KEYS))
-    for (const { key } of denied) keys.add(toBinaryKey(key));
-  for (const key of hasher.cachedKeys?.() ?? []) {
-    if (keys.size >= MAX_KEYS) break;
-    keys.add(key);
-  }
+  const add = (key: string): unknown => keys.size < MAX_KEYS && keys.add(key);
+  for (const source of denials.top('hour', MAX_SOURCES, MAX_KEYS_OF_SOURCE))
+    for (const { key } of source.keys) add(toBinaryKey(key));
+  yield;
+  for (const source of router.calls.top('now', MAX_SOURCES, MAX_KEYS_OF_SOURCE))
+    for (const { key } of source.keys) add(toBinaryKey(key));
+  yield;
+  for (const key of hasher.cachedKeys?.() ?? []) add(key);
   return keys;
 }
 

@@ -67,6 +67,7 @@ export function checkAll(
       router,
       parts.map(({ request }) => request),
     );
+  for (const { request } of parts) router.countCall(request);
   const charges = chargesOf(parts);
   const wantsPermit = holdsPermit && charges.some(({ cost }) => cost > 0);
   for (const { request } of parts) router.permitUse.note({ ...request, wantsPermit });

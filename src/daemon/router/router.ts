@@ -22,6 +22,8 @@ import { decisionOfRefusal, type Permit, type Refusal } from '../../limiter/perm
 import { RememberedCalls } from '../../limiter/remembered-calls.ts';
 import { acquireAll } from '../../limiter/remote-charge.ts';
 import { SyncLimiter } from '../../limiter/sync-limiter.ts';
+import { CallRecorder, type CallSource } from '../calls/call-recorder.ts';
+import type { GapSampler } from '../calls/gap-sampler.ts';
 import type { LimitConfig } from '../config/limits.ts';
 import { DenialRecorder } from '../denials/denial-recorder.ts';
 import { type Batch, takeBatch } from './batch.ts';
@@ -103,9 +105,13 @@ const ALLOWED: CheckResult = { decision: allow(Number.MAX_SAFE_INTEGER) };
 /** No more permits can be held; one may be settled or expire at any time. */
 export const PERMITS_FULL: CheckResult = { decision: deny(1000), reason: 'unavailable' };
 
+/** A cost of 0 takes nothing: a question. */
+const NO_SOURCES: readonly CallSource[] = [];
+
 /** Its limit comes with the command. */
 const THROTTLE = { command: 'CL.THROTTLE' };
 const THROTTLE_SOURCE = { name: 'command CL.THROTTLE' };
+const THROTTLE_CALLS = [{ id: THROTTLE_SOURCE.name, about: THROTTLE }];
 const SHED_THROTTLE = { ...THROTTLE, reason: 'overload' };
 const SHED_THROTTLE_SOURCE = { name: 'overload CL.THROTTLE' };
 
@@ -116,6 +122,8 @@ export class Router {
   readonly permitUse = new PermitUse();
   /** Who is denied, and by what. */
   readonly denials: DenialRecorder;
+  /** Which keys are called most. */
+  readonly calls: CallRecorder;
   /** Questions that are too old get its answer, and are not counted. */
   overload: LoadShedder = SHEDS_NOTHING;
   /** Calls denied without counting, by reason. */
@@ -126,6 +134,7 @@ export class Router {
     banned: 0,
   };
   readonly #hasher: Hasher;
+  readonly #sampler: GapSampler;
   readonly #remembered: RememberedCalls<CheckResult>;
   readonly #controls: RouteControls | undefined;
   #routeTable: RouteTable;
@@ -137,8 +146,11 @@ export class Router {
     random: Random = systemRandom,
     denials = new DenialRecorder(),
     controls?: RouteControls,
+    calls = new CallRecorder(),
   ) {
     this.#controls = controls;
+    this.calls = calls;
+    this.#sampler = calls.sampler;
     this.permits = new PermitRegistry(random);
     this.#remembered = new RememberedCalls(systemClock, random, undefined, isCharged);
     this.registry = registry;
@@ -146,7 +158,8 @@ export class Router {
     this.#hasher = hasher;
     this.#routeTable = new RouteTable(config, registry, controls);
     this.waiting = new Waiting({
-      checkRouted: (request) => this.checkRouted(request),
+      decideUncounted: (request) =>
+        this.overload.isShedding ? shed(this, request) : this.#run(request),
       admit: (request, remaining, permits) => this.#admit(request, remaining, permits),
       reroute: (request, sent) => this.route({ ...request, ...sent }),
     });
@@ -200,6 +213,7 @@ export class Router {
     const limiter = this.#routeTable.cachedLimiter(hasher, bytes, from, to);
     const decision = limiter?.checkHashed(hasher, 1);
     if (limiter && decision) {
+      if (this.#sampler.isDue()) this.#addBytesToSample(limiter, bytes, from, to);
       if (decision.verdict === 'allow') return true;
       this.denials.recordBytes(limiter, hasher, bytes, from, to, decision);
       return false;
@@ -208,8 +222,29 @@ export class Router {
     const { low, high } = hasher;
     const route = this.#routeTable.cached(hasher, key) ?? this.#routeTable.resolve(hasher, key);
     const counted = route.countedKey ?? key;
-    const result = this.#run({ route, key: counted, cost: 1, wantsPermit: false, low, high });
+    const request = { route, key: counted, cost: 1, wantsPermit: false, low, high };
+    this.countCall(request);
+    const result = this.#run(request);
     return result instanceof Promise ? result.then(isAllowResult) : isAllowResult(result);
+  }
+
+  /** Counts a call that is to be decided; of many, a random sample. */
+  countCall(request: RoutedRequest): void {
+    if (this.#sampler.isDue()) this.#addToSample(request);
+  }
+
+  #addToSample({ route, key, cost, low, high }: RoutedRequest): void {
+    const sources = cost > 0 ? route.callSources : NO_SOURCES;
+    if (route.countedKey === undefined) return this.calls.add(sources, key, low, high);
+    this.#hasher.hash(key); // addresses of one network are one key
+    this.calls.add(sources, key, this.#hasher.low, this.#hasher.high);
+  }
+
+  /** Adds a call to the sample that one limit has decided, by the hash of its key. */
+  #addBytesToSample({ name }: SyncLimiter, bytes: Buffer, from: number, to: number): void {
+    const { low, high } = this.#hasher;
+    const limit = { id: name.split('[', 1)[0] }; // with its overrides and plans
+    this.calls.add([limit], bytes.toString('latin1', from, to), low, high);
   }
 
   /** `isAllowed` of a check that is too old. Decodes no string where no key is denied. */
@@ -229,6 +264,15 @@ export class Router {
   /** True if no check that is shed is denied: neither by a list or ban, nor because its limit fails closed. */
   get shedsAllOpen(): boolean {
     return this.overload.isOpen && !this.#routeTable.deniesWhenShed;
+  }
+
+  /** True if a call of CL.THROTTLE is to be counted with `countThrottled`. */
+  isSampleDue(): boolean {
+    return this.#sampler.isDue();
+  }
+
+  countThrottled({ low, high }: KeyHash, bytes: Buffer, from: number, to: number): void {
+    this.calls.add(THROTTLE_CALLS, bytes.toString('latin1', from, to), low, high);
   }
 
   /** Records a denial of CL.THROTTLE. */
@@ -270,6 +314,7 @@ export class Router {
 
   checkRouted(request: RoutedRequest): CheckResult | Promise<CheckResult> {
     if (this.overload.isShedding) return shed(this, request);
+    this.countCall(request);
     const { route, cost, wantsPermit } = request;
     if (route.singleLimiter === undefined || wantsPermit) return this.#run(request);
     const decision = route.singleLimiter.checkHashed(request, cost);
@@ -298,6 +343,7 @@ export class Router {
   /** `checkRouted`, waiting if need be. Rejects only if the signal aborts. */
   acquire(request: RoutedRequest, limits: WaitLimits): Promise<CheckResult> {
     this.permitUse.note(request);
+    this.countCall(request);
     return this.waiting
       .acquire(request, limits)
       .then((result) =>
@@ -308,6 +354,7 @@ export class Router {
   /** `checkRouted`, with the status of each rule in the result where one lookup yields both. */
   checkWithStatus(request: RoutedRequest): CheckResult | Promise<CheckResult> {
     if (this.overload.isShedding) return shed(this, request);
+    this.countCall(request);
     const { route, cost, wantsPermit } = request;
     if (route.singleLimiter === undefined || wantsPermit) return this.#run(request);
     const checked = route.singleLimiter.checkWithStatus(request, cost);
@@ -322,6 +369,7 @@ export class Router {
     const { route, key } = request;
     if (this.overload.isShedding && !route.staticVerdict)
       return { taken: isAllowResult(shed(this, request)) ? max : 0 };
+    this.countCall(request);
     if (route.staticVerdict && max > 0) this.staticResult(route.staticVerdict, request); // counts a denial
     const batch = takeBatch(route, key, max, (applied) =>
       recordEmptyBatch(this.denials, request, [applied]),

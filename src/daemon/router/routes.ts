@@ -16,6 +16,7 @@ import { runAtOnce, type Steps } from '../../core/steps.ts';
 import { AsyncLimiter } from '../../limiter/async-limiter.ts';
 import { type CompositeLimiter, createComposite } from '../../limiter/composite-limiter.ts';
 import { SyncLimiter } from '../../limiter/sync-limiter.ts';
+import type { CallSource } from '../calls/call-recorder.ts';
 import type { LimitConfig } from '../config/limits.ts';
 import type { OverrideMatch } from '../config/overrides.ts';
 import type { PlansByKey } from '../config/plans.ts';
@@ -100,6 +101,8 @@ export interface Route {
   readonly shadowLimits: readonly AppliedLimit[];
   /** The names of limits whose calls must be settled. */
   readonly settledLimits: readonly string[];
+  /** Where its calls are counted by key: its limits, with their overrides and plans, or the list that decides. */
+  readonly callSources: readonly CallSource[];
 }
 
 export interface RoutesConfig {
@@ -506,7 +509,15 @@ const isLocal = (applied: AppliedLimit): applied is LocalAppliedLimit =>
 const isRemote = (applied: AppliedLimit): applied is RemoteAppliedLimit =>
   applied.limiter instanceof AsyncLimiter;
 
-const staticRoute = (staticVerdict: StaticVerdict): Route => ({ ...EMPTY_ROUTE, staticVerdict });
+function staticRoute(staticVerdict: StaticVerdict): Route {
+  const { reason, limit } = staticVerdict;
+  const about = { ...(limit !== undefined && { limit }), reason };
+  const callSources = [{ id: `${reason} ${limit ?? ''}`, about }];
+  return { ...EMPTY_ROUTE, staticVerdict, callSources };
+}
+
+const callSourceOf = ({ limit: { name, shadow } }: AppliedLimit): CallSource =>
+  shadow ? { id: `shadow ${name}`, about: { limit: name, shadow: true } } : { id: name };
 
 function createRoute(applied: readonly AppliedLimit[]): Route {
   const active = applied.filter(({ limit }) => !limit.shadow);
@@ -527,6 +538,7 @@ function createRoute(applied: readonly AppliedLimit[]): Route {
     settledLimits: active
       .filter(({ limiter }) => limiter.mustSettle)
       .map(({ limit }) => limit.name),
+    callSources: applied.map(callSourceOf),
   };
 }
 

@@ -40,7 +40,8 @@ export interface WaitLimits {
 
 /** What the router does for waiting calls. */
 interface WaitingHost {
-  checkRouted(request: RoutedRequest): CheckResult | Promise<CheckResult>;
+  /** Decides a call on whose route no limit counts. */
+  decideUncounted(request: RoutedRequest): CheckResult | Promise<CheckResult>;
   /** Completes a call that all limits have admitted. */
   admit(request: RoutedRequest, remaining: number, permits: readonly Permit[]): CheckResult;
   /** The request with its route as of now; undefined if its limit is no longer configured. */
@@ -98,7 +99,7 @@ export class Waiting {
   async acquire(request: RoutedRequest, limits: WaitLimits): Promise<CheckResult> {
     const { signal, waitMs } = limits;
     signal?.throwIfAborted();
-    if (!isCounted(request.route)) return this.#host.checkRouted(request);
+    if (!isCounted(request.route)) return this.#host.decideUncounted(request);
     const now = clockOf(request).now();
     const waiter = this.#join(request, limits);
     if (!waiter) return this.#attemptOnce(request, now);
@@ -195,7 +196,7 @@ export class Waiting {
         const limit = request.route.applied[0].name; // a reload has removed it
         return { decision: deny(UNAVAILABLE_RETRY_MS), limit, reason: 'unavailable' };
       }
-      if (!isCounted(next.route)) return this.#host.checkRouted(next);
+      if (!isCounted(next.route)) return this.#host.decideUncounted(next);
       waiter.request = next;
       waiter.abort = new AbortController();
     }

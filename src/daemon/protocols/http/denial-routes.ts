@@ -1,7 +1,7 @@
 /**
  * Who is throttled, and why: for operators, guarded by `access.ts`.
  *
- *     GET /top?span=now|hour&max=10                  limits with their counters, and the most denied keys of each
+ *     GET /top?span=now|hour&max=10                  limits with their counters, and the most denied and most called keys of each
  *     GET /denials?key=&limit=&since=1h&max=100      recent denials, the latest first
  */
 
@@ -51,15 +51,17 @@ function topOf({ router, history }: DenialContext, url: string, queryAt: number)
   if (span !== 'now' && span !== 'hour') return new ValidationProblem('span', 'now or hour', span);
   const max = readMax(rawMax, DEFAULT_TOP_KEYS, MAX_TOP_KEYS);
   if (max instanceof ValidationProblem) return max;
-  const { denials, staticDenials, registry, overload } = router;
+  const { calls, denials, staticDenials, registry, overload } = router;
   const { 'allow-list': _, ...reasons } = staticDenials;
   return {
     at: Math.round(denials.now),
     span,
+    spanSeconds: calls.secondsOf(span),
     limits: countersOf(router.limits, registry, history),
     reasons: { ...reasons, overload: overload.deniedCount },
     shed: overload.shedCount,
     denied: denials.top(span, MAX_TOP_LIMITS, max),
+    called: calls.top(span, MAX_TOP_LIMITS, max),
   };
 }
 

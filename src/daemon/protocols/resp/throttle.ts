@@ -63,6 +63,8 @@ export function throttle({ args, reply, context }: Invocation): undefined {
     const isTooLong = count > 0 && quantity >= 0 && toleranceMs > gcraTable.maxToleranceMs;
     return reply.error(isTooLong ? tooLong(gcraTable.maxToleranceMs) : NOT_AN_INTEGER);
   }
+  if (router.isSampleDue())
+    router.countThrottled(gcraTable.keyHash, args.source, args.startOf(1), args.endOf(1));
   const { isLimited, retryAfterMs } = gcraTable;
   if (isLimited)
     router.recordThrottled(args.source, args.startOf(1), args.endOf(1), quantity, retryAfterMs);

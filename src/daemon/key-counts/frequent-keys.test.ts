@@ -1,4 +1,5 @@
 import { describe, expect, test } from 'vitest';
+import { zipf } from '../../../test/support/zipf.ts';
 import { createHasher } from '../../core/hash.ts';
 import { seededRandom } from '../../core/random.ts';
 import { FrequentKeys } from './frequent-keys.ts';
@@ -9,22 +10,6 @@ function add(counts: FrequentKeys<string>, key: string): void {
   hasher.hash(key);
   const slot = counts.add(hasher.low, hasher.high);
   if (counts.valueAt(slot) === undefined) counts.setValueAt(slot, key);
-}
-
-/** Draws ranks 0 to n - 1, rank r with a probability in proportion to 1 / (r + 1). */
-function zipf(n: number, random: () => number): () => number {
-  const sums = new Float64Array(n);
-  for (let rank = 0, sum = 0; rank < n; rank++) sums[rank] = sum += 1 / (rank + 1);
-  return () => {
-    const at = random() * sums[n - 1];
-    let [low, high] = [0, n - 1];
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      if (sums[middle] < at) low = middle + 1;
-      else high = middle;
-    }
-    return low;
-  };
 }
 
 /** Compares every reported count with the truth. */

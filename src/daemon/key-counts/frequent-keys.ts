@@ -10,7 +10,7 @@
  * and too large by its error at most. Below `CAPACITY` keys every count is exact.
  *
  * Keys are hashes. A table of open addressing in typed arrays holds them, because counting is on the path of every
- * denial.
+ * denial. A count may be a fraction or stand for several events: that of a sampled call does.
  */
 
 /** Keys that are tracked. */
@@ -36,6 +36,8 @@ export interface FrequentKey<T> {
   /** The true count differs from `count` by at most this. */
   readonly error: number;
 }
+
+const firstOf = <T>(own: T): T => own;
 
 export class FrequentKeys<T> {
   /** Of all keys together, tracked or not. */
@@ -103,14 +105,15 @@ export class FrequentKeys<T> {
     return this.#read(this.#find(low, high));
   }
 
-  /** Adds the counts of another table. */
-  merge(other: FrequentKeys<T>): void {
+  /** Adds the counts of another table. `combine` makes one value of two of the same key. */
+  merge(other: FrequentKeys<T>, combine: (own: T, other: T) => T = firstOf): void {
     const total = this.total + other.total;
     for (let slot = 0; slot < SLOTS; slot++) {
       if (other.#counts[slot] === 0) continue;
       const own = this.add(other.#lows[slot], other.#highs[slot], other.#counts[slot]);
       this.#errors[own] += other.#errors[slot];
-      this.#values[own] ??= other.#values[slot];
+      const [value, added] = [this.#values[own], other.#values[slot]];
+      this.#values[own] = value && added ? combine(value, added) : (value ?? added);
     }
     this.total = total;
     this.#missed += other.#floor + other.#missed;
