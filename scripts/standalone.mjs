@@ -9,6 +9,7 @@
 import { chmodSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { pathToFileURL } from 'node:url';
 import { rolldown } from 'rolldown';
+import { asciiOnly, COMMENTS, toAscii } from './bundles.mjs';
 import { licencesOf } from './licences.mjs';
 
 export const FOLDER = 'dist/standalone';
@@ -48,19 +49,20 @@ export async function bundleStandalone() {
     input: { sluice: 'src/cli/standalone.ts' },
     external: [/^node:/, ...OPTIONAL],
     platform: 'node',
-    plugins: [embed],
+    plugins: [embed, asciiOnly],
     treeshake: { moduleSideEffects: (id) => /node_modules|\/src\/(?:cli|daemon)\//.test(id) },
     logLevel: 'warn',
   });
   const { output } = await bundled.generate({
     format: 'cjs',
     codeSplitting: false,
-    comments: { annotation: true, legal: true, jsdoc: false },
+    comments: COMMENTS,
   });
   await bundled.close();
   mkdirSync(FOLDER, { recursive: true });
   const licences = licenceText(output);
-  writeFileSync(SCRIPT, `${output[0].code}\n/*\n${licences.replaceAll('*/', '* /')}*/\n`);
+  const comment = toAscii(licences.replaceAll('*/', '* /'));
+  writeFileSync(SCRIPT, `${output[0].code}\n/*\n${comment}*/\n`);
   writeFileSync(LICENCES, licences);
   chmodSync(SCRIPT, 0o755);
 }

@@ -112,6 +112,27 @@ describe.each(FORMS)('$form', ({ script, built }) => {
     if (built.endsWith('.cjs')) expect(readFileSync(file, 'utf8')).toContain(licences.slice(0, 60));
   });
 
+  test('has only ASCII characters', () => {
+    expect(/[^\0-\x7f]/.exec(readFileSync('dist/standalone/sluice.cjs', 'latin1'))).toBeNull();
+  });
+
+  test.runIf(built === 'sluice')('has a code cache that V8 accepts', async () => {
+    const spy = join(folder, 'spy.cjs');
+    writeFileSync(
+      spy,
+      `const vm = require('node:vm');
+      vm.Script = class extends vm.Script {
+        constructor(source, options) {
+          super(source, options);
+          console.log('rejected', this.cachedDataRejected, options.cachedData.length > 1e6);
+        }
+      };`,
+    );
+    const env = { ...process.env, NODE_OPTIONS: `--require ${spy}` };
+    const { stdout } = await run(file, ['--version'], { env });
+    expect(stdout).toMatch(/^rejected false true$/m);
+  });
+
   test('stops on SIGTERM', async () => {
     expect(await daemon.stop()).toBe(0);
     expect(existsSync(file)).toBe(true);
