@@ -6,7 +6,7 @@
  * as its page is part of the file.
  */
 
-import { chmodSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { mkdirSync, readdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs';
 import { pathToFileURL } from 'node:url';
 import { rolldown } from 'rolldown';
 import { asciiOnly, COMMENTS, toAscii } from './bundles.mjs';
@@ -62,9 +62,10 @@ export async function bundleStandalone() {
   mkdirSync(FOLDER, { recursive: true });
   const licences = licenceText(output);
   const comment = toAscii(licences.replaceAll('*/', '* /'));
-  writeFileSync(SCRIPT, `${output[0].code}\n/*\n${comment}*/\n`);
   writeFileSync(LICENCES, licences);
-  chmodSync(SCRIPT, 0o755);
+  const unfinished = `${SCRIPT}.unfinished`;
+  writeFileSync(unfinished, `${output[0].code}\n/*\n${comment}*/\n`, { mode: 0o755 });
+  renameSync(unfinished, SCRIPT); // a daemon that is starting never reads half a file
 }
 
 if (import.meta.url === pathToFileURL(process.argv[1]).href) {
