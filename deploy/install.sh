@@ -7,6 +7,7 @@
 #   deploy/install.sh --uninstall       keeps the configuration and the state
 #
 # DESTDIR puts everything below another folder, such as for a package, and starts nothing. PREFIX: default /usr/local.
+# UNITDIR: the folder of the unit, default /etc/systemd/system.
 set -eu
 
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
@@ -29,7 +30,7 @@ done
 
 library=$prefix/lib/sluice
 command=$prefix/bin/sluice
-unit=/etc/systemd/system/sluice.service
+unit=${UNITDIR:-/etc/systemd/system}/sluice.service
 config=/etc/sluice/sluice.yaml
 
 # True if systemd runs here and the files are for this system.

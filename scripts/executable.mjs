@@ -1,13 +1,15 @@
 /**
  * Builds dist/standalone/sluice: Node and sluice.cjs in one executable (a Node single executable application).
  *
- *     sluice.cjs ── node --experimental-sea-config ──▶ blob ── postject ──▶ a copy of the running Node
+ *     sluice.cjs ──▶ its code cache ─┐
+ *     embedded-main.cjs ─────────────┴─ node --experimental-sea-config ──▶ blob ── postject ──▶ a copy of the running Node
  *
- * The script is in the blob twice: as main script with its code cache, and as the text that the loading thread runs.
- * The executable is for the platform and the version of the Node that runs this script.
+ * A daemon that is started here fills the code cache. The executable is for the platform and the version of the Node
+ * that runs this script.
  */
 
-import { execFileSync } from 'node:child_process';
+import { execFileSync, fork } from 'node:child_process';
+import { once } from 'node:events';
 import {
   chmodSync,
   copyFileSync,
@@ -31,15 +33,33 @@ const executable = join(FOLDER, process.platform === 'win32' ? 'sluice.exe' : 's
 const unfinished = `${executable}.unfinished`;
 const blob = join(FOLDER, 'sluice.blob');
 const config = join(FOLDER, 'sea.json');
+const cache = join(FOLDER, 'code-cache');
 
+/** Starts a daemon, and takes the code cache once it is ready. */
+async function writeCodeCache() {
+  const any = '127.0.0.1:0';
+  const args = [SCRIPT, cache, 'serve', '--line', any, '--resp', any, '--http', any];
+  const stdio = ['ignore', 'pipe', 'inherit', 'ipc'];
+  const daemon = fork('scripts/code-cache.cjs', args, { stdio, execArgv: [], env: {} });
+  const exited = once(daemon, 'exit');
+  let printed = '';
+  for await (const chunk of daemon.stdout) {
+    printed += chunk;
+    if (printed.endsWith('ready\n')) daemon.send('write');
+  }
+  const [code] = await exited;
+  if (code !== 0)
+    throw new Error(`expected a daemon that starts, got exit code ${code}: ${printed}`);
+}
+
+await writeCodeCache();
 writeFileSync(
   config,
   JSON.stringify({
-    main: SCRIPT,
+    main: 'scripts/embedded-main.cjs',
     output: blob,
     disableExperimentalSEAWarning: true,
-    useCodeCache: true,
-    assets: { 'sluice.cjs': SCRIPT },
+    assets: { 'sluice.cjs': SCRIPT, 'code-cache': cache },
   }),
 );
 execFileSync(process.execPath, ['--experimental-sea-config', config], { stdio: 'ignore' });
@@ -53,7 +73,7 @@ await inject(unfinished, 'NODE_SEA_BLOB', readFileSync(blob), {
 });
 if (process.platform === 'darwin') execFileSync('codesign', ['--sign', '-', unfinished]);
 renameSync(unfinished, executable);
-for (const file of [blob, config]) rmSync(file);
+for (const file of [blob, config, cache]) rmSync(file);
 
 const nodeLicence = join(dirname(process.execPath), '../LICENSE');
 if (existsSync(nodeLicence)) copyFileSync(nodeLicence, join(FOLDER, 'NODE-LICENSE.txt'));

@@ -6,9 +6,10 @@
  * as its page is part of the file.
  */
 
-import { chmodSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { mkdirSync, readdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs';
 import { pathToFileURL } from 'node:url';
 import { rolldown } from 'rolldown';
+import { asciiOnly, COMMENTS, toAscii } from './bundles.mjs';
 import { licencesOf } from './licences.mjs';
 
 export const FOLDER = 'dist/standalone';
@@ -48,21 +49,23 @@ export async function bundleStandalone() {
     input: { sluice: 'src/cli/standalone.ts' },
     external: [/^node:/, ...OPTIONAL],
     platform: 'node',
-    plugins: [embed],
+    plugins: [embed, asciiOnly],
     treeshake: { moduleSideEffects: (id) => /node_modules|\/src\/(?:cli|daemon)\//.test(id) },
     logLevel: 'warn',
   });
   const { output } = await bundled.generate({
     format: 'cjs',
     codeSplitting: false,
-    comments: { annotation: true, legal: true, jsdoc: false },
+    comments: COMMENTS,
   });
   await bundled.close();
   mkdirSync(FOLDER, { recursive: true });
   const licences = licenceText(output);
-  writeFileSync(SCRIPT, `${output[0].code}\n/*\n${licences.replaceAll('*/', '* /')}*/\n`);
+  const comment = toAscii(licences.replaceAll('*/', '* /'));
   writeFileSync(LICENCES, licences);
-  chmodSync(SCRIPT, 0o755);
+  const unfinished = `${SCRIPT}.unfinished`;
+  writeFileSync(unfinished, `${output[0].code}\n/*\n${comment}*/\n`, { mode: 0o755 });
+  renameSync(unfinished, SCRIPT); // a daemon that is starting never reads half a file
 }
 
 if (import.meta.url === pathToFileURL(process.argv[1]).href) {

@@ -1,5 +1,7 @@
 /** What a bundle costs a page: sizes by esbuild, minified and gzipped, of programs that import the built package. */
 
+import { readdirSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { gzipSync } from 'node:zlib';
 import { build } from 'esbuild';
 import { describe, expect, test } from 'vitest';
@@ -37,4 +39,17 @@ describe('bundle size', () => {
       console.log(limiter({ limit: { bucket: { rate: '10/s' } } }).check('key'));`);
     expect(bytes).toBeLessThanOrEqual(56 * KIB);
   });
+
+  test.each(['dist/esm', 'dist/cjs', 'dist/bin'])(
+    '%s: scripts have only ASCII characters',
+    (folder) => {
+      const files = readdirSync(folder, { recursive: true, encoding: 'utf8' });
+      const scripts = files.filter((name) => name.endsWith('.js'));
+      expect(scripts.length).toBeGreaterThan(0);
+      const others = scripts.filter((name) =>
+        /[^\0-\x7f]/.test(readFileSync(join(folder, name), 'latin1')),
+      );
+      expect(others).toEqual([]);
+    },
+  );
 });

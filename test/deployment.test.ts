@@ -25,6 +25,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { parse, parseDocument } from 'yaml';
 import { daemonFixture, exchange } from './support/daemon.ts';
 import { renderChart } from './support/helm-template.ts';
+import { kubernetesMistakes } from './support/kubernetes-types.ts';
 import { freeUdpPorts, shellcheck } from './support/services.ts';
 
 const run = promisify(execFile);
@@ -46,6 +47,14 @@ describe('deploy/docker/Dockerfile', () => {
 
   test('the linter finds nothing', () => {
     expect(validate(text).map(({ message }) => message)).toEqual([]);
+  });
+
+  test.skipIf(shellcheck() === undefined)('ShellCheck finds nothing in its commands', () => {
+    const [, health = ''] = /CMD (sluice check.*)$/m.exec(text) ?? [];
+    const commands = [...argumentsOf('RUN').map((args) => args.join(' ')), health];
+    const input = `#!/bin/sh\n${commands.join('\n')}\n`;
+    const { stdout } = spawnSync('shellcheck', ['-'], { input, encoding: 'utf8' });
+    expect([commands.length, stdout]).toEqual([4, '']);
   });
 
   test('its user is not root, its health check is a command of the daemon', () => {
@@ -196,17 +205,25 @@ describe('deploy/helm/sluice', () => {
         expect(secret).toHaveProperty(valueFrom.secretKeyRef.key);
   });
 
+  const withEverythingElse = (values: ReturnType<typeof parse>): void => {
+    values.secrets.existingSecret = 'mine';
+    values.snapshot.persistent = true;
+    values.snapshot.storageClass = 'fast';
+    values.serviceMonitor.enabled = true;
+    values.nodeSelector = { disk: 'fast' };
+    values.tolerations = [{ key: 'edge', operator: 'Exists' }];
+    values.affinity = { podAntiAffinity: {} };
+    values.podAnnotations = { team: 'limits' };
+  };
+
+  test('objects have the fields and types of the API of Kubernetes, and no others', async () => {
+    const objects = [...render(withKey).values(), ...render(withEverythingElse).values()];
+    const messages = await kubernetesMistakes(objects, fixture.place().path);
+    expect(messages).toBe('');
+  }, 120_000);
+
   test('every other value: renders as well', () => {
-    const objects = render((values) => {
-      values.secrets.existingSecret = 'mine';
-      values.snapshot.persistent = true;
-      values.snapshot.storageClass = 'fast';
-      values.serviceMonitor.enabled = true;
-      values.nodeSelector = { disk: 'fast' };
-      values.tolerations = [{ key: 'edge', operator: 'Exists' }];
-      values.affinity = { podAntiAffinity: {} };
-      values.podAnnotations = { team: 'limits' };
-    });
+    const objects = render(withEverythingElse);
     expect(objects.has('Secret edge-sluice')).toBe(false);
     expect(objects.has('ServiceMonitor edge-sluice')).toBe(true);
     const { spec } = objects.get('StatefulSet edge-sluice');
@@ -282,7 +299,10 @@ describe('deploy/install.sh', () => {
   });
 
   test.skipIf(shellcheck() === undefined)('ShellCheck finds nothing', () => {
-    const { status, stdout } = spawnSync('shellcheck', [script], { encoding: 'utf8' });
+    const debian = ['build.sh', 'postinst', 'prerm', 'postrm'].map((name) =>
+      join('deploy/debian', name),
+    );
+    const { status, stdout } = spawnSync('shellcheck', [script, ...debian], { encoding: 'utf8' });
     expect({ status, stdout }).toEqual({ status: 0, stdout: '' });
   });
 

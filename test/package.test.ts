@@ -10,9 +10,13 @@ import { tmpdir } from 'node:os';
 import { dirname, join, resolve } from 'node:path';
 import { promisify } from 'node:util';
 import { checkPackage, createPackageFromTarballData } from '@arethetypeswrong/core';
+import { type BuildFailure, build } from 'esbuild';
+import type { Browser } from 'playwright-core';
 import { publint } from 'publint';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { launchBrowser, runModule } from './support/browser.ts';
 import { DURATIONS, RATES } from './support/duration-spellings.ts';
+import { chromiumBrowser } from './support/services.ts';
 
 const run = promisify(execFile);
 const folder = mkdtempSync(join(tmpdir(), 'sluice-package-'));
@@ -124,6 +128,96 @@ describe('packed tarball', () => {
         .map((target) => `${page}: ${target}`),
     );
     expect(broken).toEqual([]);
+  });
+});
+
+/** Entries that use sockets or other parts of Node, and a module of Node that each imports. */
+const NODE_ONLY: Readonly<Record<string, string>> = {
+  'sluice/client': 'node:net',
+  'sluice/etcd': 'node:http',
+  'sluice/groups': 'node:http',
+  'sluice/peers': 'node:dgram',
+  'sluice/pool': 'node:http',
+  'sluice/redis': 'node:crypto',
+};
+
+/** A program as a bundler makes it for a page, with the installed package. */
+async function bundleForBrowser(contents: string): Promise<string> {
+  const result = await build({
+    stdin: { contents, resolveDir: folder },
+    ...({ bundle: true, write: false, format: 'esm', logLevel: 'silent' } as const),
+    platform: 'browser',
+  });
+  return result.outputFiles[0].text;
+}
+
+const BROWSER_PROGRAM = `
+import { limiter } from 'sluice';
+import { throttleFetch } from 'sluice/fetch';
+import { bucket, smallLimiter } from 'sluice/small';
+import { VirtualClock } from 'sluice/testing';
+import { rateLimit } from 'sluice/web';
+
+const limit = { bucket: { rate: '1/h', burst: 1 } };
+const verdictsOf = (own) => ['a', 'a'].map((key) => own.check(key).verdict);
+const statuses = [];
+const serve = rateLimit({ limit, key: () => 'all' })(() => new Response('served'));
+for (let call = 0; call < 2; call++) statuses.push((await serve(new Request(location.href))).status);
+const fetching = throttleFetch({ limit });
+const fetched = [(await fetching('/')).status, await fetching('/').catch(({ code }) => code)];
+const clock = new VirtualClock();
+console.log(JSON.stringify({
+  named: verdictsOf(limiter({ limit, clock })),
+  small: verdictsOf(smallLimiter(bucket(limit.bucket))),
+  statuses,
+  fetched,
+}));`;
+
+describe.runIf(chromiumBrowser() !== undefined)('packed tarball in Chromium', () => {
+  let browser: Browser;
+  beforeAll(async () => {
+    browser = await launchBrowser();
+  }, 60_000);
+  afterAll(() => browser.close());
+
+  test('a bundled page decides, waits and settles as on Node', { timeout: 60_000 }, async () => {
+    const program = readFileSync('test/runtimes/programs/library.mjs', 'utf8');
+    const { printed, problems } = await runModule(browser, await bundleForBrowser(program));
+    expect(JSON.parse(printed)).toEqual({
+      verdicts: ['allow', 'allow', 'deny'],
+      isSpaced: true,
+      second: 'allow',
+      denied: 'DENIED',
+    });
+    expect(problems).toEqual([]);
+  });
+
+  test('small, web, fetch and testing limit in a page', { timeout: 60_000 }, async () => {
+    const { printed, problems } = await runModule(browser, await bundleForBrowser(BROWSER_PROGRAM));
+    expect(JSON.parse(printed)).toEqual({
+      named: ['allow', 'deny'],
+      small: ['allow', 'deny'],
+      statuses: [200, 429],
+      fetched: [200, 'DENIED'],
+    });
+    expect(problems).toEqual([]);
+  });
+});
+
+describe('packed tarball, bundled for browsers', () => {
+  const portable = entries.filter((entry) => !(entry in NODE_ONLY));
+
+  test.each(portable)('%s: bundles', async (entry) => {
+    expect(await bundleForBrowser(`export * from '${entry}';`)).not.toContain('node:');
+  });
+
+  test.each(Object.entries(NODE_ONLY))('%s: the bundler names %s', async (entry, needed) => {
+    const { errors } = await bundleForBrowser(`export * from '${entry}';`).then(
+      () => ({ errors: [] }),
+      (failure: BuildFailure) => failure,
+    );
+    expect(errors.map(({ text }) => text)).toContain(`Could not resolve "${needed}"`);
+    expect(errors[0]?.notes[0]?.text).toContain('built into node');
   });
 });
 

@@ -1,16 +1,16 @@
 /**
- * The one-file daemon and the single executable, each alone in an empty folder.
+ * The one-file daemon and the single executable, each alone in an empty folder, and the Debian package of the file.
  *
  * Code blocks of docs/how-to/deploy.md refer to it.
  */
 
 import { execFile } from 'node:child_process';
-import { copyFileSync, existsSync, readFileSync, writeFileSync } from 'node:fs';
+import { copyFileSync, existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { daemonFixture, exchange, type RunningDaemon, waitUntil } from './support/daemon.ts';
-import { redisCli, redisServer, startRedis } from './support/services.ts';
+import { dpkg, redisCli, redisServer, startRedis } from './support/services.ts';
 
 const run = promisify(execFile);
 const { start, place, serve, end } = daemonFixture();
@@ -112,8 +112,83 @@ describe.each(FORMS)('$form', ({ script, built }) => {
     if (built.endsWith('.cjs')) expect(readFileSync(file, 'utf8')).toContain(licences.slice(0, 60));
   });
 
+  test('has only ASCII characters', () => {
+    expect(/[^\0-\x7f]/.exec(readFileSync('dist/standalone/sluice.cjs', 'latin1'))).toBeNull();
+  });
+
+  test.runIf(built === 'sluice')('has a code cache that V8 accepts', async () => {
+    const spy = join(folder, 'spy.cjs');
+    writeFileSync(
+      spy,
+      `const vm = require('node:vm');
+      vm.Script = class extends vm.Script {
+        constructor(source, options) {
+          super(source, options);
+          console.log('rejected', this.cachedDataRejected, options.cachedData.length > 1e6);
+        }
+      };`,
+    );
+    const env = { ...process.env, NODE_OPTIONS: `--require ${spy}` };
+    const { stdout } = await run(file, ['--version'], { env });
+    expect(stdout).toMatch(/^rejected false true$/m);
+  });
+
   test('stops on SIGTERM', async () => {
     expect(await daemon.stop()).toBe(0);
     expect(existsSync(file)).toBe(true);
+  });
+});
+
+describe.skipIf(dpkg() === undefined)('Debian package', () => {
+  const root = place().path;
+  const { version } = JSON.parse(readFileSync('package.json', 'utf8'));
+  const deb = `dist/standalone/sluice_${version}_all.deb`;
+  const at = (path: string): string => join(root, path);
+  /** Runs dpkg on a system of its own, in a folder. Node is not a package there. */
+  const dpkgThere = (...args: string[]) => {
+    const force = '--force-script-chrootless,not-root,depends,confold';
+    return run('dpkg', [`--root=${root}`, force, `--log=${at('log')}`, ...args]);
+  };
+
+  beforeAll(async () => {
+    const env = { ...process.env, DEBFULLNAME: 'Ada', DEBEMAIL: 'ada@example.org' };
+    await run('sh', ['deploy/debian/build.sh'], { env });
+    for (const folder of ['info', 'updates', 'triggers'])
+      mkdirSync(at(`var/lib/dpkg/${folder}`), { recursive: true });
+    writeFileSync(at('var/lib/dpkg/status'), '');
+    await dpkgThere('--install', deb);
+  }, 120_000);
+
+  test('names its version, its maintainer and the Node that it needs', async () => {
+    const { stdout } = await run('dpkg-deb', ['--field', deb]);
+    expect(stdout).toContain(`\nVersion: ${version}\n`);
+    expect(stdout).toContain('\nMaintainer: Ada <ada@example.org>\n');
+    const { engines } = JSON.parse(readFileSync('package.json', 'utf8'));
+    expect(stdout).toContain(`\nDepends: nodejs (${engines.node.replace('>=', '>= ')})\n`);
+  });
+
+  test('what it installs is a daemon that starts with the configuration of the package', async () => {
+    const unit = readFileSync(at('usr/lib/systemd/system/sluice.service'), 'utf8');
+    const [, command = '', config = ''] =
+      /^ExecStart=(\S+) serve --config (\S+)$/m.exec(unit) ?? [];
+    const installed = await start(['--config', at(config), ...PORTS], {}, [at(command)]);
+    expect(await exchange(installed.addresses.line[0], 'a\n')).toBe('OK\n');
+    expect(await installed.stop()).toBe(0);
+  });
+
+  test('an upgrade and a removal keep a changed configuration, a purge leaves nothing', async () => {
+    const config = at('etc/sluice/sluice.yaml');
+    writeFileSync(config, 'limits: {}\n');
+    mkdirSync(at('var/lib/sluice'), { recursive: true });
+    writeFileSync(at('var/lib/sluice/state'), 'state');
+    await dpkgThere('--install', deb);
+    expect(readFileSync(config, 'utf8')).toBe('limits: {}\n');
+    await dpkgThere('--remove', 'sluice');
+    expect(existsSync(at('usr/bin/sluice'))).toBe(false);
+    expect(existsSync(at('var/lib/sluice/state'))).toBe(true);
+    expect(readFileSync(config, 'utf8')).toBe('limits: {}\n');
+    await dpkgThere('--purge', 'sluice');
+    for (const path of ['etc/sluice', 'var/lib/sluice', 'usr'])
+      expect(existsSync(at(path)), path).toBe(false);
   });
 });

@@ -229,6 +229,9 @@ export function pythonWithRedis(): string | undefined {
 /** The command that checks shell scripts; undefined if there is none. */
 export const shellcheck = lazyServerCommand(['shellcheck'], 'ShellCheck', 'shellcheck');
 
+/** The command that installs Debian packages; undefined if there is none. */
+export const dpkg = lazyServerCommand(['dpkg'], 'dpkg', 'dpkg');
+
 /** The command that checks metrics and alert rules; undefined if there is none. */
 export const promtool = lazyServerCommand(['promtool'], 'promtool', 'prometheus');
 
