@@ -37,6 +37,7 @@ export interface DurableObjectSettings {
   readonly processes: number;
   /** Objects that the keys of the limit are spread over; undefined: one for each key. */
   readonly shards: number | undefined;
+  readonly leaseMs: Millis;
   readonly writeDelayMs: Millis;
   readonly waitUntil: ((work: Promise<unknown>) => void) | undefined;
 }
@@ -79,7 +80,7 @@ export class DurableObjectBackend implements RemoteBackend {
       },
     });
     if (policy.needsOutcome)
-      this.#leases = new HeldLeases(clock, random, async (key, lease) => {
+      this.#leases = new HeldLeases(clock, random, settings.leaseMs, async (key, lease) => {
         const { reply } = await this.#send({ op: 'renew', key, lease });
         return reply;
       });
@@ -261,8 +262,8 @@ const isTooLong = (key: string): boolean => key.length > MAX_KEY_CHARS;
 const ruleOf = (
   policy: Policy,
   since: Millis,
-  { writeDelayMs }: DurableObjectSettings,
-): RuleMessage => ({ limit: encode(limitOf(policy)), since, writeDelayMs });
+  { leaseMs, writeDelayMs }: DurableObjectSettings,
+): RuleMessage => ({ limit: encode(limitOf(policy)), since, leaseMs, writeDelayMs });
 
 /** Names the object of a key: `["api","alice"]`, or `["api",3]` with shards. */
 function nameObjects(limitId: string, shards: number | undefined): (key: string) => string {

@@ -2,7 +2,7 @@
  * Leases of the calls in flight of this process: each is renewed while its call runs.
  *
  * A lease has its own timer, set by the request that holds it. On Cloudflare Workers the timer ends with the request, so
- * the lease of a request that ended without settling is not renewed, and its place is free within `LEASE_TTL_MS`.
+ * the lease of a request that ended without settling is not renewed, and its place is free within `leaseTimeout`.
  *
  * Invariant: leases are in the order in which they end, so that those of requests that ended are first.
  */
@@ -11,7 +11,6 @@ import { type Clock, type Millis, schedule } from '../../core/clock.ts';
 import type { Random } from '../../core/random.ts';
 import type { RemoteLease } from '../remote-backend.ts';
 import { randomId } from '../remote-limit.ts';
-import { LEASE_TTL_MS } from './stored-key.ts';
 
 interface HeldLease extends RemoteLease {
   readonly key: string;
@@ -27,15 +26,17 @@ type Renew = (key: string, leaseId: string) => Promise<boolean>;
 export class HeldLeases {
   readonly #clock: Clock;
   readonly #random: Random;
+  readonly #leaseMs: Millis;
   readonly #renew: Renew;
   readonly #leases = new Map<string, HeldLease>();
   /** Drawn with the first lease: a Worker has no randomness before a request. */
   #processId: string | undefined;
   #lastNumber = 0;
 
-  constructor(clock: Clock, random: Random, renew: Renew) {
+  constructor(clock: Clock, random: Random, leaseMs: Millis, renew: Renew) {
     this.#clock = clock;
     this.#random = random;
+    this.#leaseMs = leaseMs;
     this.#renew = renew;
   }
 
@@ -56,7 +57,7 @@ export class HeldLeases {
 
   /** The lease that the object has just granted. */
   add(leaseId: string, key: string, cost: number, sentAt: Millis, token?: number): void {
-    const endsAt = sentAt + LEASE_TTL_MS;
+    const endsAt = sentAt + this.#leaseMs;
     const lease = {
       key,
       cost,
@@ -95,7 +96,7 @@ export class HeldLeases {
   }
 
   #schedule(leaseId: string, lease: HeldLease): void {
-    const at = Math.min(lease.endsAt, this.#clock.now() + LEASE_TTL_MS / 3);
+    const at = Math.min(lease.endsAt, this.#clock.now() + this.#leaseMs / 3);
     const onTimer = (): void => void this.#onTimer(leaseId, lease);
     lease.cancelTimer = schedule(this.#clock, at, onTimer, false);
   }
@@ -103,7 +104,7 @@ export class HeldLeases {
   async #onTimer(leaseId: string, lease: HeldLease): Promise<void> {
     const sentAt = this.#clock.now();
     try {
-      if (await this.#renew(lease.key, leaseId)) lease.endsAt = sentAt + LEASE_TTL_MS;
+      if (await this.#renew(lease.key, leaseId)) lease.endsAt = sentAt + this.#leaseMs;
       else lease.endsAt = -Infinity;
     } catch {} // the next renewal may succeed, or the lease ends
     if (this.#leases.get(leaseId) !== lease) return;

@@ -118,9 +118,9 @@ export class SluiceObject {
   }
 
   /** Without a pause between the first decision and the last: another request cannot come between. */
-  #apply({ limit, since, writeDelayMs, operations }: RequestMessage) {
+  #apply({ limit, since, leaseMs, writeDelayMs, operations }: RequestMessage) {
     const now = this.#clock.now();
-    const rule = { policy: this.#policyOf(limit), text: limit, since };
+    const rule = { policy: this.#policyOf(limit), text: limit, since, leaseMs };
     const policyOf = (text: string): Policy => this.#policyOf(text);
     const context: OperationContext = { rule, now, policyOf };
     const replies = operations.map((operation) => {

@@ -12,7 +12,6 @@ import {
   type CallerRule,
   copyOf,
   deletableAtOf,
-  LEASE_TTL_MS,
   MAX_LEASES,
   newKey,
   type RuleRecord,
@@ -54,7 +53,7 @@ export function applyOperation(
   }
   const record = recordFor(stored, rule, now, policyOf);
   const before = record.state.slice();
-  const operations = new KeyOperations(stored, record, rule.policy, now);
+  const operations = new KeyOperations(stored, record, rule, now);
   const reply = operations.run(operation);
   // Another conversion need not be written: it has the same result when it is repeated.
   const isSame = record.state.every((value, n) => Object.is(value, before[n]));
@@ -72,13 +71,15 @@ class KeyOperations {
   readonly #stored: StoredKey;
   readonly #record: RuleRecord;
   readonly #policy: Policy;
+  readonly #leaseMs: Millis;
   readonly #now: Millis;
   haveLeasesChanged = false;
 
-  constructor(stored: StoredKey, record: RuleRecord, policy: Policy, now: Millis) {
+  constructor(stored: StoredKey, record: RuleRecord, rule: CallerRule, now: Millis) {
     this.#stored = stored;
     this.#record = record;
-    this.#policy = policy;
+    this.#policy = rule.policy;
+    this.#leaseMs = rule.leaseMs;
     this.#now = now;
   }
 
@@ -126,7 +127,7 @@ class KeyOperations {
   #grantLease(leaseId: string, cost: number, decision: Decision): number {
     const now = this.#now;
     const dueAt = now + (decision.verdict === 'wait' ? decision.waitMs : 0);
-    this.#record.leases.set(leaseId, { cost, dueAt, endsAt: now + LEASE_TTL_MS });
+    this.#record.leases.set(leaseId, { cost, dueAt, endsAt: now + this.#leaseMs });
     this.haveLeasesChanged = true;
     this.#stored.token = Math.max(this.#stored.token + 1, Math.floor(now));
     return this.#stored.token;
@@ -157,7 +158,7 @@ class KeyOperations {
   #renew(leaseId: string): boolean {
     const lease = this.#record.leases.get(leaseId);
     if (!lease) return false;
-    lease.endsAt = this.#now + LEASE_TTL_MS;
+    lease.endsAt = this.#now + this.#leaseMs;
     this.haveLeasesChanged = true;
     return true;
   }

@@ -31,6 +31,8 @@ export interface DurableObjectsOptions {
   readonly processes?: number | undefined;
   /** Spreads the keys of the limit over so many objects. Default: each key has its own object. */
   readonly shards?: number | undefined;
+  /** How long a call in flight counts without a sign of life: a permit of a request that ended is free after it. Default 30 s. */
+  readonly leaseTimeout?: Duration | undefined;
   /** Objects write changes together after this time: fewer writes, and a crash forgets as much. Default: before each reply. */
   readonly writeDelay?: Duration | undefined;
   /** Where objects are created first, such as `weur`. Default: near the first request. */
@@ -62,6 +64,7 @@ export function durableObjects(
   const shards = fields.has('shards')
     ? fields.number('shards', { min: 1, max: MAX_SHARDS, integer: true })
     : undefined;
+  const leaseMs = fields.duration('leaseTimeout', 30_000);
   const writeDelayMs = fields.has('writeDelay') ? fields.duration('writeDelay') : 0;
   const locationHint = fields.optional('locationHint', isString, 'a string');
   const waitUntil = fields.optional(
@@ -82,7 +85,7 @@ export function durableObjects(
         policy.needsOutcome || policy.specs?.some(({ kind }) => kind === 'spacing') === true;
       const onUnavailable = given ?? (isStrict ? 'deny' : 'local');
       const chosen = { namespace, deadlineMs, onUnavailable, processes, shards };
-      const rest = { writeDelayMs, locationHint, waitUntil };
+      const rest = { leaseMs, writeDelayMs, locationHint, waitUntil };
       return new DurableObjectBackend(policy, context, { ...chosen, ...rest });
     },
   };

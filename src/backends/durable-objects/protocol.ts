@@ -1,7 +1,7 @@
 /**
  * Messages between a limiter and a Durable Object: one JSON request for all operations of a tick, one reply for each.
  *
- *     { limit, since, writeDelayMs, operations: [{ op: 'check', key, cost }, …] }  ──▶  { at, replies: […] }
+ *     { limit, since, …, operations: [{ op: 'check', key, cost }, …] }  ──▶  { at, replies: […] }
  *
  * The request carries the rule, so that the object needs no configuration of its own. JSON has no NaN and no Infinity:
  * they travel as `{ "#": "NaN" }`.
@@ -81,6 +81,8 @@ export interface RuleMessage {
   readonly limit: string;
   /** When the sender's limit got these numbers, on the object's clock; -Infinity: with the deployment. */
   readonly since: Millis;
+  /** How long after it was granted or renewed a lease ends. */
+  readonly leaseMs: Millis;
   /** How long the object may keep changes in memory only; 0: none. */
   readonly writeDelayMs: Millis;
 }

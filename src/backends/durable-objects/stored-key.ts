@@ -17,9 +17,6 @@ import type { Millis } from '../../core/clock.ts';
 import { converterBetween, type Policy, type State } from '../../policies/policy.ts';
 import { stateKindOf } from '../remote-limit.ts';
 
-/** A lease ends this long after it was granted or renewed. */
-export const LEASE_TTL_MS: Millis = 30_000;
-
 /** Calls in flight of one key: all of them are one value in storage. */
 export const MAX_LEASES = 1000;
 
@@ -36,6 +33,7 @@ export interface CallerRule {
   /** Its limit as JSON text. */
   readonly text: string;
   readonly since: Millis;
+  readonly leaseMs: Millis;
 }
 
 export interface Lease {

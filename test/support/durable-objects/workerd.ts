@@ -33,20 +33,27 @@ export const workerdFolder = (): string => {
 };
 
 /** Starts workerd with `bundle.mjs` and a configuration in a folder. Its service `disk` outlives a restart. */
-export async function startWorkerd(folder: string, config: string): Promise<Service> {
+export async function startWorkerd(
+  folder: string,
+  config: string,
+  sockets: readonly string[] = ['http'],
+): Promise<{ readonly service: Service; readonly ports: readonly number[] }> {
   const disk = join(folder, 'disk');
   mkdirSync(disk, { recursive: true });
   copyFileSync(config, join(folder, 'workerd.capnp'));
-  let port = 0;
-  return startServer({
+  let ports: readonly number[] = [];
+  const service = await startServer({
     command: WORKERD,
-    argsIn(_, [first]) {
-      port = first;
-      const address = `--socket-addr=http=127.0.0.1:${port}`;
-      return ['serve', join(folder, 'workerd.capnp'), address, `--directory-path=disk=${disk}`];
+    portCount: sockets.length,
+    argsIn(_, chosen) {
+      ports = chosen;
+      const addresses = sockets.map((name, n) => `--socket-addr=${name}=127.0.0.1:${chosen[n]}`);
+      const path = `--directory-path=disk=${disk}`;
+      return ['serve', join(folder, 'workerd.capnp'), ...addresses, path];
     },
-    isReady: () => answers(`http://127.0.0.1:${port}`),
+    isReady: () => answers(`http://127.0.0.1:${ports[0]}`),
   });
+  return { service, ports };
 }
 
 const answers = (url: string): Promise<boolean> =>
@@ -58,7 +65,7 @@ const answers = (url: string): Promise<boolean> =>
 /** The gateway in workerd. */
 export async function startObjects(folder: string): Promise<Service> {
   await bundleWorker(join(SOURCE, 'gateway.mjs'), folder);
-  return startWorkerd(folder, join(SOURCE, 'workerd.capnp'));
+  return (await startWorkerd(folder, join(SOURCE, 'workerd.capnp'))).service;
 }
 
 /** The objects whose names begin with a prefix. */
