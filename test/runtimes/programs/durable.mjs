@@ -16,6 +16,13 @@ const both = limiter({
   backend,
 });
 
+/** Without a settlement its permits outlast the test. */
+const quick = limiter({
+  name: 'quick',
+  limit: { concurrency: 1 },
+  backend: durableObjects(env.LIMITS, { waitUntil, deadline: '20s' }),
+});
+
 /** Each waits for at most 30 s: a test that would hang fails. */
 const wait = { wait: '30s' };
 
@@ -42,6 +49,13 @@ const ROUTES = {
     permit.settle();
     return isHeld ? 'held' : 'lost';
   },
+  /** Ends at once after it has settled. */
+  '/quick': async () => {
+    const permit = await quick.tryAcquire('k');
+    permit.settle?.();
+    return permit.verdict;
+  },
+  '/quick-state': async () => (await quick.inspect('k')).inFlight,
   /** Ends without settling. */
   '/leak': async () => (await inFlight.acquire('k', 1, wait)).verdict,
   '/state': async () => (await inFlight.inspect('k')).inFlight,
