@@ -42,6 +42,7 @@ const NESTED: Readonly<Record<string, readonly string[]>> = {
   'backends/connections': [],
   'backends/redis': ['.', 'local', 'connections'],
   'backends/etcd': ['.', 'connections'],
+  'backends/durable-objects': ['.', 'local'],
   'backends/peers': ['.', 'local', 'redis', 'connections'],
   'backends/pool': ['.', 'local', 'redis', 'etcd', 'connections'],
   'backends/groups': ['.', 'local', 'connections'],

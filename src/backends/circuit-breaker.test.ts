@@ -31,3 +31,27 @@ test('circuit breaker: a probe that succeeds after stop() reports no change', as
   await Promise.resolve();
   expect([changes, breaker.isOpen]).toEqual([[false], true]);
 });
+
+test('circuit breaker: where timers end with their request, a later call starts the probe that is overdue', async () => {
+  const clock = new VirtualClock();
+  const withoutTimers = { now: () => clock.now(), wakeAt: () => () => {} };
+  let probes = 0;
+  let isDown = true;
+  const probe = async (): Promise<void> => {
+    probes++;
+    if (isDown) throw new Error('down');
+  };
+  const changes: boolean[] = [];
+  const onChange = (isAvailable: boolean): unknown => changes.push(isAvailable);
+  const breaker = new CircuitBreaker(withoutTimers, probe, onChange, true);
+  breaker.trip(new Error('down'));
+  expect([breaker.isOpen, probes]).toEqual([true, 0]);
+  clock.advance(1000);
+  expect([breaker.isOpen, breaker.isOpen, probes]).toEqual([true, true, 1]); // one at a time
+  await Promise.resolve();
+  isDown = false;
+  clock.advance(1000);
+  expect([breaker.isOpen, probes]).toEqual([true, 2]);
+  await Promise.resolve();
+  expect([breaker.isOpen, changes]).toEqual([false, [false, true]]);
+});

@@ -6,13 +6,24 @@
  *        └──────────── success ◀──────────────── one probe, in the background
  *
  * Calls are never used as probes: while it is open, the fallback decides at once.
+ *
+ * On Cloudflare Workers a timer, and a probe, end with their request. There the next call starts the probe that is due.
  */
 
-import { type Clock, onImmediate, schedule } from '../core/clock.ts';
+import {
+  type Clock,
+  type Millis,
+  onImmediate,
+  schedule,
+  timersEndWithRequest,
+} from '../core/clock.ts';
 
 /** Delay of the first probe, and of later ones at most: recovery is noticed within a second. */
 const FIRST_PROBE_MS = 50;
 const MAX_PROBE_MS = 400;
+
+/** A probe that is late by this has ended with its request. */
+const MAX_LATENESS_MS = 100;
 
 /** Of so many immediate rejections, one is delayed until the event loop has run. */
 const REJECTIONS_PER_TICK = 1000;
@@ -40,18 +51,25 @@ export class CircuitBreaker {
   #isOpen = false;
   #probeDelayMs = FIRST_PROBE_MS;
   #cancelProbe: (() => void) | undefined;
+  /** When the next probe is due. */
+  #probeAt: Millis = Infinity;
+  readonly #losesTimers: boolean;
 
   constructor(
     clock: Clock,
     probe: () => Promise<unknown>,
     onChange: (isAvailable: boolean, why: unknown) => void,
+    losesTimers = timersEndWithRequest,
   ) {
     this.#clock = clock;
     this.#probe = probe;
     this.#onChange = onChange;
+    this.#losesTimers = losesTimers;
   }
 
+  /** Where timers end with their request, it also starts a probe that is overdue. */
   get isOpen(): boolean {
+    if (this.#isOpen && this.#losesTimers) this.#replaceLostProbe();
     return this.#isOpen;
   }
 
@@ -70,9 +88,16 @@ export class CircuitBreaker {
   }
 
   #scheduleProbe(): void {
-    const at = this.#clock.now() + this.#probeDelayMs;
+    this.#probeAt = this.#clock.now() + this.#probeDelayMs;
     this.#probeDelayMs = Math.min(MAX_PROBE_MS, this.#probeDelayMs * 2);
-    this.#cancelProbe = schedule(this.#clock, at, () => this.#runProbe(), false);
+    this.#cancelProbe = schedule(this.#clock, this.#probeAt, () => this.#runProbe(), false);
+  }
+
+  #replaceLostProbe(): void {
+    const now = this.#clock.now();
+    if (!this.#cancelProbe || now < this.#probeAt + MAX_LATENESS_MS) return;
+    this.#probeAt = now + MAX_PROBE_MS; // if this request ends too, a later one tries
+    this.#runProbe();
   }
 
   async #runProbe(): Promise<void> {

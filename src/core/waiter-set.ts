@@ -10,7 +10,8 @@
  * has one listener, so 100,000 waiters cost one timer.
  *
  * On Cloudflare Workers a timer ends with the request that set it. There every waiter has its own timer, set by its own
- * request, which serves all waiters that are due: a request that ends takes no other waiter along.
+ * request, which serves all waiters that are due: a request that ends takes no other waiter along. A waiter whose own
+ * timer has stopped leaves: its request has ended.
  */
 
 import { type Clock, type Millis, schedule, timersEndWithRequest } from './clock.ts';
@@ -56,6 +57,9 @@ const KEEP_ALIVE_INTERVAL_MS = 3_600_000;
 /** An own timer fires at least this often: the permit of a request that ended without settling may have expired. */
 const OWN_TIMER_INTERVAL_MS = 1000;
 
+/** The request of a waiter has ended if its own timer is this late, and later than the timer that finds it. */
+const LOST_AFTER_MS = 10_000;
+
 /** A heap or queue may hold this many entries of finished waiters, beside as many as still wait. */
 export const MAX_TOMBSTONES = 64;
 
@@ -67,6 +71,8 @@ export class WaiterSet<Result, W extends Waiter<Result>> {
   readonly #hasOwnTimers: boolean;
   /** Waiters whose own timer is not set yet. */
   #withoutTimer: W[] = [];
+  /** When the own timer of each waiter was last set, the earliest first. */
+  readonly #ownTimerSetAt = new Map<W, Millis>();
   #timer: { readonly at: Millis; readonly cancel: () => void } | undefined;
 
   constructor(options: WaiterSetOptions<Result, W>) {
@@ -122,13 +128,28 @@ export class WaiterSet<Result, W extends Waiter<Result>> {
     if (!waiter.isWaiting) return;
     const { clock, keepAlive, nextEventAt } = this.#options;
     const next = Math.min(waiter.deadline, nextEventAt?.() ?? Infinity);
-    const at = Math.min(next, clock.now() + OWN_TIMER_INTERVAL_MS);
+    const now = clock.now();
+    const at = Math.min(next, now + OWN_TIMER_INTERVAL_MS);
+    this.#ownTimerSetAt.delete(waiter);
+    this.#ownTimerSetAt.set(waiter, now);
     const onTimer = (): void => {
       if (!waiter.isWaiting) return;
+      this.#removeLost(at);
       this.#onTimer();
       this.#setOwnTimer(waiter);
     };
     schedule(clock, at, onTimer, keepAlive);
+  }
+
+  /** `dueAt` is when the present timer was due: if all timers are late, no request has ended. */
+  #removeLost(dueAt: Millis): void {
+    const lost: W[] = [];
+    for (const [waiter, setAt] of this.#ownTimerSetAt) {
+      if (setAt + OWN_TIMER_INTERVAL_MS + LOST_AFTER_MS > dueAt) break;
+      lost.push(waiter);
+    }
+    for (const waiter of lost) this.#remove(waiter);
+    if (lost.length > 0) this.#options.onAbandon(lost, 'aborted');
   }
 
   #nextTimerAt(): Millis {
@@ -165,6 +186,7 @@ export class WaiterSet<Result, W extends Waiter<Result>> {
     if (!waiter.isWaiting) return;
     waiter.isWaiting = false;
     this.#waiters.delete(waiter);
+    this.#ownTimerSetAt.delete(waiter);
     if (waiter.signal) this.#removeAbortListener(waiter.signal, waiter);
     if (this.#deadlines.size > 2 * this.#waiters.size + MAX_TOMBSTONES)
       this.#deadlines.retain((other) => other.isWaiting);

@@ -12,7 +12,7 @@ import {
   type RemoteDecision,
 } from '../backends/remote-backend.ts';
 import { stateKindOf } from '../backends/remote-limit.ts';
-import type { Millis } from '../core/clock.ts';
+import { type Millis, timersEndWithRequest } from '../core/clock.ts';
 import { type AttemptOutcome, type Decision, deny } from '../core/decision.ts';
 import { ConfigError } from '../core/errors.ts';
 import { requireNumber } from '../core/options.ts';
@@ -327,6 +327,7 @@ export class AsyncLimiter extends LimiterCore implements RemoteLimiterInternals 
     waitedMs: Millis,
     remaining?: number,
   ): Permit {
+    if (timersEndWithRequest) this.telemetry.expireOverduePermits();
     const { dueAt, fromFallback, leaseId, callId } = grant;
     const lease = leaseId === undefined ? undefined : this.#backend.leaseOf?.(leaseId);
     const about = { key, cost, dueAt, issuedAt: this.clock.now(), waitedMs, remaining };

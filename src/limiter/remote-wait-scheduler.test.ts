@@ -8,6 +8,7 @@ import type {
 import { allow, deny } from '../core/decision.ts';
 import { VirtualClock } from '../testing/virtual-clock.ts';
 import { limiter } from './limiter.ts';
+import { RemoteWaitScheduler } from './remote-wait-scheduler.ts';
 
 test('remote wait queue: a waiter gets its reserved place before the answers for later ones', async () => {
   const answers: ((answer: RemoteDecision) => void)[] = [];
@@ -156,4 +157,27 @@ test('remote wait queue: refuses at once a call whose turn, behind others, comes
   await clock.advanceAsync(0);
   expect(ends).toMatchObject([refused, refused, refused]);
   await api.close();
+});
+
+test('remote wait queue: where timers end with their request, a request that ended holds up no waiter', async () => {
+  const clock = new VirtualClock();
+  let checks = 0;
+  const checkBatch = (): Promise<BatchDecision> =>
+    checks++ === 0
+      ? new Promise(() => {}) // its request has ended
+      : Promise.resolve({ granted: 1, refusal: undefined, decidedAt: 0 });
+  const scheduler = new RemoteWaitScheduler({
+    ...{ clock, random: () => 0, maxWaiters: 10, keepAlive: false, order: 'fifo' },
+    backend: { checkBatch, check: () => Promise.reject(), settle: async () => {} },
+    canReserve: false,
+    expireMs: () => Infinity,
+    cooldownMs: () => 0,
+    hasOwnTimers: true,
+  });
+  const limits = { maxWaitMs: 60_000, priority: 0, isRequeued: false } as const;
+  scheduler.waitForPermit('k', 1, limits);
+  expect(await scheduler.waitForPermit('k', 1, limits)).toMatchObject({ verdict: 'allow' });
+  expect(scheduler.size).toBe(1);
+  clock.advance(60_000);
+  expect(scheduler.size).toBe(0);
 });

@@ -9,6 +9,9 @@
  *
  * Where slots can be reserved ahead, each waiter of the front reserves its own and sleeps until it is due. A slot
  * used later than `expireMs` after that, or after `usableUntil`, is lost: its waiter goes back to the front.
+ *
+ * On Cloudflare Workers a check and a timer end with the request that began them. There every waiter has a queue of its
+ * own, served by its own request: a request that ends takes no other waiter along, and waiters are served in any order.
  */
 
 import {
@@ -17,7 +20,7 @@ import {
   maxJitterMs,
   type RemoteBackend,
 } from '../backends/remote-backend.ts';
-import { type Millis, schedule } from '../core/clock.ts';
+import { type Millis, schedule, timersEndWithRequest } from '../core/clock.ts';
 import { type Decision, NEVER, WHEN_SETTLED } from '../core/decision.ts';
 import type { Flow } from '../core/flow.ts';
 import { LongestQueue } from '../core/longest-queue.ts';
@@ -63,6 +66,7 @@ export const TOO_LONG = waitRefusal(0, 'too-long');
 
 interface QueuedWaiter extends QueuePosition, Waiter<RemoteWaitResult> {
   readonly key: string;
+  readonly queueId: string;
   readonly cost: number;
   /** False until it is known to have to wait: a call granted at once takes no position in the queue. */
   isQueued: boolean;
@@ -72,6 +76,8 @@ interface QueuedWaiter extends QueuePosition, Waiter<RemoteWaitResult> {
 
 interface KeyQueue {
   readonly key: string;
+  /** The key, or of a queue for one waiter its own id. */
+  readonly id: string;
   readonly waiters: WaiterQueue<QueuedWaiter>;
   /** Ends the sleep of the queue, if it sleeps. */
   wake: (() => void) | undefined;
@@ -106,7 +112,11 @@ const MAX_POLL_MS = 250;
 
 export class RemoteWaitScheduler {
   readonly #options: RemoteWaitSchedulerOptions;
+  /** By id. */
   readonly #queues = new Map<string, KeyQueue>();
+  /** Whether every waiter has its own queue. */
+  readonly #hasOwnQueues: boolean;
+  #lastQueueNumber = 0;
   /** In a queue, or out of it with a slot that is not due yet. */
   readonly #waiters: WaiterSet<RemoteWaitResult, QueuedWaiter>;
   readonly #longest = new LongestQueue<KeyQueue>();
@@ -117,11 +127,13 @@ export class RemoteWaitScheduler {
 
   constructor(options: RemoteWaitSchedulerOptions) {
     this.#options = options;
+    this.#hasOwnQueues = options.hasOwnTimers ?? timersEndWithRequest;
     this.#waiters = new WaiterSet({
       ...options,
       expiredResult: (waiter, now) => this.#refusal(waiter, this.#turnIn(waiter, now), 'too-long'),
       onRemove: (waiter) => {
-        this.#queues.get(waiter.key)?.waiters.remove(waiter);
+        this.#queues.get(waiter.queueId)?.waiters.remove(waiter);
+        if (this.#hasOwnQueues) this.#queues.delete(waiter.queueId); // its request may have ended
         if (waiter.isQueued) this.#queuedCount--;
         waiter.cancelReservation?.();
       },
@@ -142,11 +154,17 @@ export class RemoteWaitScheduler {
 
   /** Capacity came back: the front of the key's queue checks again. */
   wake(key: string): void {
+    for (const queue of this.#queuesOf(key)) {
+      queue.pollMs = INITIAL_POLL_MS;
+      queue.isWakePending = true;
+      queue.wake?.();
+    }
+  }
+
+  #queuesOf(key: string): readonly KeyQueue[] {
+    if (this.#hasOwnQueues) return [...this.#queues.values()].filter((queue) => queue.key === key);
     const queue = this.#queues.get(key);
-    if (queue === undefined) return;
-    queue.pollMs = INITIAL_POLL_MS;
-    queue.isWakePending = true;
-    queue.wake?.();
+    return queue ? [queue] : [];
   }
 
   /** The backend is available again, or the limit has changed: all queues check. */
@@ -161,9 +179,10 @@ export class RemoteWaitScheduler {
   waitForPermit(key: string, cost: number, limits: RemoteWaitLimits): Promise<RemoteWaitResult> {
     const { signal, maxWaitMs, priority, flow, isRequeued } = limits;
     if (signal?.aborted) return Promise.reject(signal.reason);
-    const queue = this.#queues.get(key);
+    const queueId = this.#hasOwnQueues ? `${++this.#lastQueueNumber} ${key}` : key;
+    const queue = this.#queues.get(queueId);
     if (queue && maxWaitMs < Infinity && !isRequeued) {
-      const position = { key, cost, arrival: Infinity, priority, flow };
+      const position = { queueId, cost, arrival: Infinity, priority, flow };
       const turnInMs = this.#turnIn(position, this.#options.clock.now());
       if (turnInMs > maxWaitMs || maxWaitMs <= 0)
         return Promise.resolve(this.#refusal({ key }, turnInMs, 'too-long'));
@@ -177,6 +196,7 @@ export class RemoteWaitScheduler {
     return new Promise((resolve, reject) => {
       const waiter: QueuedWaiter = {
         key,
+        queueId,
         cost,
         arrival: nextArrival(),
         priority,
@@ -204,8 +224,8 @@ export class RemoteWaitScheduler {
   }
 
   #enqueue(waiter: QueuedWaiter): void {
-    const { key } = waiter;
-    const queue = this.#queues.get(key);
+    const { key, queueId: id } = waiter;
+    const queue = this.#queues.get(id);
     if (queue) {
       this.#claimQueueSlot(waiter);
       queue.waiters.add(waiter);
@@ -214,6 +234,7 @@ export class RemoteWaitScheduler {
     }
     const created: KeyQueue = {
       key,
+      id,
       waiters: createWaitQueue(this.#options.order),
       wake: undefined,
       isWakePending: false,
@@ -223,8 +244,9 @@ export class RemoteWaitScheduler {
       rule: undefined,
     };
     created.waiters.add(waiter);
-    this.#queues.set(key, created);
-    this.#pending.add(this.#serveQueue(created));
+    this.#queues.set(id, created);
+    const served = this.#serveQueue(created);
+    if (!this.#hasOwnQueues) this.#pending.add(served); // else it does not end if its request ends
   }
 
   /** Serves a queue until it is empty. */
@@ -245,7 +267,7 @@ export class RemoteWaitScheduler {
       this.#refuseOverflow(queue, refused.opensInMs);
       if (queue.waiters.size > 0) await this.#sleep(queue, refused);
     }
-    this.#queues.delete(queue.key);
+    this.#queues.delete(queue.id);
   }
 
   /** Checks for the front of a queue; returns when to check again if a waiter was refused. */
@@ -338,7 +360,7 @@ export class RemoteWaitScheduler {
         this.#waiters.resolve(waiter, this.#refusal(waiter, Math.ceil(waitMs), reason));
       return;
     }
-    this.#queues.get(waiter.key)?.waiters.remove(waiter);
+    this.#queues.get(waiter.queueId)?.waiters.remove(waiter);
     const dueHere = clock.now() + waitMs; // the reply took time to arrive: late rather than early
     const use = (): void => {
       waiter.cancelReservation = undefined;
@@ -358,14 +380,14 @@ export class RemoteWaitScheduler {
   }
 
   #requeueFirst(waiter: QueuedWaiter): void {
-    const queue = this.#queues.get(waiter.key);
+    const queue = this.#queues.get(waiter.queueId);
     if (queue) queue.waiters.addFirst(waiter);
     else this.#enqueue(waiter);
   }
 
   /** The least time until a waiter at this position has its turn; 0: unknown. */
-  #turnIn(one: Pick<QueuedWaiter, 'key' | 'cost'> & QueuePosition, now: Millis): Millis {
-    const { opensAt, waiters } = this.#queues.get(one.key) ?? {};
+  #turnIn(one: Pick<QueuedWaiter, 'queueId' | 'cost'> & QueuePosition, now: Millis): Millis {
+    const { opensAt, waiters } = this.#queues.get(one.queueId) ?? {};
     const first = waiters?.first;
     if (opensAt === undefined || !waiters || !first) return 0;
     const opensInMs = Math.max(0, opensAt - now);
@@ -408,7 +430,7 @@ export class RemoteWaitScheduler {
   #claimQueueSlot(waiter: QueuedWaiter): boolean {
     if (waiter.isQueued) return true;
     const isFull = this.#queuedCount >= this.#options.maxWaiters;
-    const queue = this.#queues.get(waiter.key);
+    const queue = this.#queues.get(waiter.queueId);
     const others = (queue?.waiters.size ?? 1) - 1;
     if (isFull && !this.#refuseLastOfLongest(others, queue, waiter.flow)) return false;
     waiter.isQueued = true;

@@ -99,6 +99,12 @@ export const RULE_OF_OPTION: ReadonlyMap<string | undefined, string> = new Map([
 export const hintForRule = (rule: string, option = ''): string =>
   `did you mean \`${rule}: { ${option}: … }\`?`;
 
+/** The limits that policies were created from. */
+const sources = new WeakMap<Policy, Limit>();
+
+/** The limit that `createPolicy` made a policy from; undefined for a policy that was made in another way. */
+export const limitOf = (policy: Policy): Limit | undefined => sources.get(policy);
+
 /** Creates the policy that `limit` describes. @throws {ConfigError} naming the field that is wrong. */
 export function createPolicy(limit: unknown, random: Random, path = 'limit', depth = 1): Policy {
   const kinds = LIMIT_KINDS.join(', ');
@@ -110,10 +116,8 @@ export function createPolicy(limit: unknown, random: Random, path = 'limit', dep
     const hint = rule === undefined ? closest : hintForRule(rule, kind);
     throw new ConfigError(path, expected, limit, [], hint);
   }
-  return POLICY_FACTORIES[kind](
-    (limit as Record<string, unknown>)[kind],
-    `${path}.${kind}`,
-    random,
-    depth,
-  );
+  const options = (limit as Record<string, unknown>)[kind];
+  const policy = POLICY_FACTORIES[kind](options, `${path}.${kind}`, random, depth);
+  sources.set(policy, limit as Limit);
+  return policy;
 }

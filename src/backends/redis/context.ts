@@ -4,7 +4,9 @@ import { createHash } from 'node:crypto';
 import type { Clock, Millis } from '../../core/clock.ts';
 import type { OnUnavailable } from '../../core/decision.ts';
 import { ConfigError, UnavailableError } from '../../core/errors.ts';
+import { MAX_AMOUNT } from '../../core/options.ts';
 import { type KeyConverter, namesOfRules, type Policy } from '../../policies/policy.ts';
+import { type Fallback, LocalFallback } from '../local/local-fallback.ts';
 import type { RemoteBackendContext } from '../remote-backend.ts';
 import { decideUnavailable, limitIdOf, stateKindOf } from '../remote-limit.ts';
 import { ScriptBatcher, type Scripts } from './batcher.ts';
@@ -12,7 +14,6 @@ import { escapeGlob, type RedisConnection, type Subscriber } from './client.ts';
 import { listenForErrors, warnIfNotConnected } from './client-errors.ts';
 import { FairQueue, type FairQueueOptions, type SendCommand } from './fair-queue.ts';
 import { convertKeys } from './key-conversion.ts';
-import { type Fallback, LocalFallback } from './local-fallback.ts';
 import type { FleetOrder } from './lua-fair-order.ts';
 import { grantsAhead } from './lua-fair-queue.ts';
 import { JOINT_SCRIPT } from './lua-joint.ts';
@@ -200,7 +201,8 @@ function createFallback(
   { onUnavailable, processes }: RedisConfig,
   send: SendCommand,
 ): Fallback {
-  if (onUnavailable === 'local') return new LocalFallback(policy, context, processes, send);
+  const lower = (key: string, left: number) => send(key, `t${MAX_AMOUNT} ${left}`);
+  if (onUnavailable === 'local') return new LocalFallback(policy, context, processes, lower);
   const nothing = (): void => {};
   const check = () => decideUnavailable(onUnavailable);
   return { check, observe: nothing, reconcile: nothing, undo: nothing };

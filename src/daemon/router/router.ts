@@ -235,9 +235,12 @@ export class Router {
 
   #addToSample({ route, key, cost, low, high }: RoutedRequest): void {
     const sources = cost > 0 ? route.callSources : NO_SOURCES;
-    if (route.countedKey === undefined) return this.calls.add(sources, key, low, high);
-    this.#hasher.hash(key); // addresses of one network are one key
-    this.calls.add(sources, key, this.#hasher.low, this.#hasher.high);
+    if (route.countedKey === undefined) {
+      this.calls.add(sources, key, low, high);
+    } else {
+      this.#hasher.hash(key); // addresses of one network are one key
+      this.calls.add(sources, key, this.#hasher.low, this.#hasher.high);
+    }
   }
 
   /** Adds a call to the sample that one limit has decided, by the hash of its key. */

@@ -1,31 +1,29 @@
 /**
- * The local fallback: decides in this process while Redis is unavailable, and counts in Redis afterwards.
+ * The local fallback: decides in this process while the server is unavailable, and counts in the server afterwards.
  *
- *     Redis available      its replies lower the count here: the fallback begins with what was left
- *     Redis unavailable    this process's part: the whole limit with every cost multiplied by the number of processes
- *     Redis is back        Redis's count is lowered to what is left here, for each key that was used
+ *     server available      its replies lower the count here: the fallback begins with what was left
+ *     server unavailable    this process's part: the whole limit with every cost multiplied by the number of processes
+ *     server is back        its count is lowered to what is left here, for each key that was used
  *
  * Both directions take the lower count, so that several processes may do the same.
  */
 
 import type { Clock, Millis } from '../../core/clock.ts';
 import { type AttemptOutcome, type Decision, NEVER } from '../../core/decision.ts';
-import { MAX_AMOUNT } from '../../core/options.ts';
 import type { Policy } from '../../policies/policy.ts';
-import { LocalBackend, type LocalOptions } from '../local/backend.ts';
-import type { SendCommand } from './fair-queue.ts';
+import { LocalBackend, type LocalOptions } from './backend.ts';
 
-/** Keys counted in Redis after an outage; what further keys were granted is not counted there. */
+/** Keys counted in the server after an outage; what further keys were granted is not counted there. */
 const MAX_RECONCILED_KEYS = 10_000;
 
-/** Decides while Redis is unavailable. */
+/** Decides while the server is unavailable. */
 export interface Fallback {
   check(key: string, cost: number): Decision;
-  /** What Redis has decided. */
+  /** What the server has decided. */
   observe(key: string, cost: number, decision: Decision): void;
-  /** Lock-out: how attempts ended, so that those that Redis has decided do not count as failures here. */
+  /** Lock-out: how attempts ended, so that those that the server has decided do not count as failures here. */
   report?(key: string, report: AttemptOutcome | 'refusal', count: number): void;
-  /** Redis is available again. */
+  /** The server is available again. */
   reconcile(): void;
   /** The limit has other numbers. */
   change?(policy: Policy): void;
@@ -33,21 +31,24 @@ export interface Fallback {
   undo(key: string, cost: number): void;
 }
 
+/** Lowers what the server has left of a key to `left`; rejects while it is unavailable. */
+export type LowerRemaining = (key: string, left: number) => Promise<unknown>;
+
 export class LocalFallback implements Fallback {
   readonly #local: LocalBackend;
   readonly #clock: Clock;
   readonly #processes: number;
-  readonly #send: SendCommand;
+  readonly #lower: LowerRemaining;
   /** What is left for a cost that was refused; undefined where a reply does not say what is left for all processes. */
   #leftAfterRefusal: ((cost: number, retryAfterMs: Millis) => number) | undefined;
   /** Keys of which the fallback granted something. */
   readonly #usedKeys = new Set<string>();
 
-  constructor(policy: Policy, options: LocalOptions, processes: number, send: SendCommand) {
+  constructor(policy: Policy, options: LocalOptions, processes: number, lower: LowerRemaining) {
     this.#local = new LocalBackend(policy, options);
     this.#clock = options.clock;
     this.#processes = processes;
-    this.#send = send;
+    this.#lower = lower;
     this.#leftAfterRefusal = leftAfterRefusalOf(policy);
   }
 
@@ -98,7 +99,7 @@ export class LocalFallback implements Fallback {
   reconcile(): void {
     for (const key of this.#usedKeys) {
       const left = Math.max(0, Math.floor(this.#local.keyState(key).remaining));
-      this.#send(key, `t${MAX_AMOUNT} ${left}`).catch(() => this.#usedKeys.add(key));
+      this.#lower(key, left).catch(() => this.#usedKeys.add(key));
     }
     this.#usedKeys.clear();
   }

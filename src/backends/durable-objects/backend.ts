@@ -1,0 +1,288 @@
+/**
+ * A limit decided by Durable Objects of Cloudflare Workers: sends operations and reads their replies.
+ *
+ *     limiter ──▶ ObjectTransport ──▶ one object for each key, or for a shard of keys ──▶ `object.ts` runs the policy
+ *
+ * An operation without a reply in time is decided by the fallback that `onUnavailable` chose. A call that the object
+ * decided after that stays charged: the limit then counts more than was used, never less. A lease comes back.
+ */
+
+import type { Clock, Millis } from '../../core/clock.ts';
+import { type AttemptOutcome, deny, NEVER, type OnUnavailable } from '../../core/decision.ts';
+import { RejectedError, UnavailableError } from '../../core/errors.ts';
+import { createHasher } from '../../core/hash.ts';
+import { MAX_AMOUNT } from '../../core/options.ts';
+import { limitOf } from '../../policies/limit.ts';
+import { converterBetween, type Policy, type Settlement } from '../../policies/policy.ts';
+import { type Fallback, LocalFallback } from '../local/local-fallback.ts';
+import {
+  type BatchDecision,
+  type RemoteBackend,
+  type RemoteBackendContext,
+  type RemoteDecision,
+  type RemoteLease,
+  toBatchDecision,
+} from '../remote-backend.ts';
+import { decideUnavailable } from '../remote-limit.ts';
+import { HeldLeases } from './leases.ts';
+import type { ObjectNamespace } from './platform.ts';
+import { encode, type Operation, type RuleMessage } from './protocol.ts';
+import { type ObjectReply, ObjectTransport } from './transport.ts';
+
+export interface DurableObjectSettings {
+  readonly namespace: ObjectNamespace;
+  readonly locationHint: string | undefined;
+  readonly deadlineMs: Millis;
+  readonly onUnavailable: OnUnavailable;
+  readonly processes: number;
+  /** Objects that the keys of the limit are spread over; undefined: one for each key. */
+  readonly shards: number | undefined;
+  readonly leaseMs: Millis;
+  readonly writeDelayMs: Millis;
+  readonly waitUntil: ((work: Promise<unknown>) => void) | undefined;
+}
+
+/** A name in storage has at most 2048 bytes, and a character up to three. */
+const MAX_KEY_CHARS = 500;
+
+type Reply<Op extends Operation> = Promise<ObjectReply<Op['op']>>;
+
+export class DurableObjectBackend implements RemoteBackend {
+  readonly #settings: DurableObjectSettings;
+  readonly #clock: Clock;
+  readonly #transport: ObjectTransport;
+  readonly #objectNameOf: (key: string) => string;
+  readonly #fallback: Fallback;
+  /** Of a rule that counts calls in flight. */
+  readonly #leases: HeldLeases | undefined;
+  readonly onUnavailable: OnUnavailable;
+  #policy: Policy;
+  #rule: RuleMessage;
+  #isClosed = false;
+
+  constructor(policy: Policy, context: RemoteBackendContext, settings: DurableObjectSettings) {
+    const { clock, random, name, hasExplicitName } = context;
+    this.#settings = settings;
+    this.#clock = clock;
+    this.#policy = policy;
+    this.#rule = ruleOf(policy, -Infinity, settings);
+    this.onUnavailable = settings.onUnavailable;
+    this.#objectNameOf = nameObjects(hasExplicitName ? name : this.#rule.limit, settings.shards);
+    this.#fallback = createFallback(policy, context, settings, (key, left) =>
+      this.#send({ op: 'take', key, most: MAX_AMOUNT, leave: left }),
+    );
+    this.#transport = new ObjectTransport({
+      ...settings,
+      clock,
+      onAvailability: (isAvailable, why) => {
+        if (isAvailable) this.#fallback.reconcile(); // before the calls that wait
+        context.onAvailability(isAvailable, why);
+      },
+    });
+    if (policy.needsOutcome)
+      this.#leases = new HeldLeases(clock, random, settings.leaseMs, async (key, lease) => {
+        const { reply } = await this.#send({ op: 'renew', key, lease });
+        return reply;
+      });
+  }
+
+  get isAvailable(): boolean {
+    return this.#transport.isAvailable;
+  }
+
+  check(key: string, cost: number): Promise<RemoteDecision> {
+    return this.#check(key, cost, true);
+  }
+
+  checkNow(key: string, cost: number): Promise<RemoteDecision> {
+    return this.#check(key, cost, false);
+  }
+
+  async #check(key: string, cost: number, mayReserve: boolean): Promise<RemoteDecision> {
+    if (isTooLong(key)) return this.#refuseForGood();
+    const leaseId = this.#leases?.newId();
+    const sentAt = this.#clock.now();
+    const named = leaseId === undefined ? {} : { lease: leaseId };
+    const operation = { op: 'check', key, cost, mayReserve, ...named } as const;
+    try {
+      const onLate = leaseId === undefined ? undefined : () => this.#release(key, leaseId, cost);
+      const { reply, at } = await this.#send(operation, onLate);
+      const { decision, token } = reply;
+      if (decision.verdict === 'deny' || leaseId === undefined || token === undefined) {
+        this.#fallback.observe(key, cost, decision);
+        return { decision, decidedAt: at };
+      }
+      if (this.#isClosed) {
+        await this.#release(key, leaseId, cost);
+        return { decision: deny(0), decidedAt: at };
+      }
+      this.#leases?.add(leaseId, key, cost, sentAt, token);
+      return { decision, decidedAt: at, leaseId };
+    } catch (error) {
+      return this.#undecided(key, cost, error);
+    }
+  }
+
+  /** @throws {RejectedError} for a mistake in the configuration: only an outage has a fallback. */
+  #undecided(key: string, cost: number, error: unknown): RemoteDecision {
+    if (error instanceof RejectedError) throw error;
+    const decision = this.#isClosed ? decideUnavailable('deny') : this.#fallback.check(key, cost);
+    return { decision, decidedAt: this.#clock.now(), fromFallback: true };
+  }
+
+  #refuseForGood(): RemoteDecision {
+    return { decision: deny(NEVER), decidedAt: this.#clock.now() };
+  }
+
+  async checkBatch(key: string, costs: readonly number[]): Promise<BatchDecision> {
+    if (isTooLong(key)) return toBatchDecision(this.#refuseForGood());
+    const leases = this.#leases;
+    const leaseIds = leases ? costs.map(() => leases.newId()) : undefined;
+    const sentAt = this.#clock.now();
+    const named = leaseIds ? { leases: leaseIds } : {};
+    const releaseAll = (): void => {
+      for (const [n, leaseId] of (leaseIds ?? []).entries()) this.#release(key, leaseId, costs[n]);
+    };
+    try {
+      const operation = { op: 'batch', key, costs, ...named } as const;
+      const { reply, at } = await this.#send(operation, leaseIds && releaseAll);
+      const granted = reply.tokens.length;
+      const { refusal } = reply;
+      for (const [n, token] of reply.tokens.entries())
+        if (leaseIds) leases?.add(leaseIds[n], key, costs[n], sentAt, token);
+      if (refusal) this.#fallback.observe(key, costs[granted], refusal);
+      const ids = leaseIds ? { leaseIds: leaseIds.slice(0, granted) } : {};
+      return { granted, refusal, decidedAt: at, ...ids };
+    } catch (error) {
+      if (error instanceof RejectedError) return toBatchDecision(this.#refuseForGood());
+      return toBatchDecision(this.#undecided(key, costs[0], error));
+    }
+  }
+
+  async takeUpTo(key: string, most: number): Promise<number> {
+    if (most < 1 || isTooLong(key)) return 0;
+    if (this.#leases) return (await this.checkNow(key, 1)).decision.verdict === 'deny' ? 0 : 1;
+    try {
+      const { reply } = await this.#send({ op: 'take', key, most, leave: 0 });
+      return reply;
+    } catch (error) {
+      return this.#undecided(key, 1, error).decision.verdict === 'deny' ? 0 : 1;
+    }
+  }
+
+  /** A settlement that cannot be sent is lost: the limit then counts more than was used, never less. */
+  async settle(key: string, settlement: Settlement): Promise<void> {
+    if (!this.#leases) return this.#sendInBackground({ op: 'settle', key, settlement });
+    const leaseId = settlement.leaseId ?? this.#leases.oldestOf(key);
+    const lease = leaseId === undefined ? undefined : this.#leases.remove(leaseId);
+    if (!lease) return;
+    await this.#sendInBackground({ op: 'settle', key, settlement: { ...settlement, leaseId } });
+  }
+
+  #release(key: string, leaseId: string, cost: number): Promise<void> {
+    const settlement = { outcome: 'ignored', cost, dueAt: Number.NaN, leaseId } as const;
+    return this.#sendInBackground({ op: 'settle', key, settlement });
+  }
+
+  /** A report that cannot be sent is lost: the attempt then counts as a failure. */
+  async report(key: string, report: AttemptOutcome | 'refusal', count: number): Promise<void> {
+    this.#fallback.report?.(key, report, count);
+    await this.#sendInBackground({ op: 'report', key, report, count });
+  }
+
+  addHits(key: string, count: number): Promise<void> {
+    return this.#sendInBackground({ op: 'hits', key, count });
+  }
+
+  async forget(key: string): Promise<void> {
+    await this.#send({ op: 'forget', key });
+  }
+
+  async readState(key: string): Promise<{ state: Float64Array; at: Millis } | undefined> {
+    try {
+      const { reply, at } = await this.#send({ op: 'read', key });
+      return { state: Float64Array.from(reply), at };
+    } catch (error) {
+      if (error instanceof RejectedError) throw error;
+      return undefined;
+    }
+  }
+
+  leaseOf(leaseId: string): RemoteLease | undefined {
+    return this.#leases?.get(leaseId);
+  }
+
+  toServerTime(_key: string, at: Millis): Millis {
+    return this.#transport.toObjectTime(at);
+  }
+
+  /** Objects convert each key when it is next used, as of now: `stored-key.ts`. */
+  prepareChange(policy: Policy): (() => Promise<void>) | undefined {
+    const isShared =
+      limitOf(policy) !== undefined && policy.needsOutcome === this.#policy.needsOutcome;
+    if (!isShared || !converterBetween(this.#policy, policy)) return undefined;
+    return async () => {
+      if (!this.isAvailable) throw new UnavailableError('a Durable Object');
+      const now = this.#clock.now();
+      const there = this.#transport.toObjectTime(now);
+      this.#rule = ruleOf(policy, Number.isNaN(there) ? now : there, this.#settings);
+      this.#policy = policy;
+      this.#fallback.change?.(policy);
+    };
+  }
+
+  async close(): Promise<void> {
+    this.#isClosed = true;
+    const held = this.#leases?.removeAll() ?? [];
+    for (const [, lease] of held) lease.onLost?.();
+    await Promise.all(held.map(([id, { key, cost }]) => this.#release(key, id, cost)));
+    this.#transport.stop();
+  }
+
+  #send<Op extends Operation>(
+    operation: Op,
+    onLate?: (reply: ObjectReply<Op['op']>) => void,
+  ): Reply<Op> {
+    return this.#transport.send(this.#objectNameOf(operation.key), this.#rule, operation, onLate);
+  }
+
+  /** For an operation whose loss counts more, never less. On Workers it outlives its request by `waitUntil`. */
+  #sendInBackground(operation: Operation): Promise<void> {
+    const sent = this.#send(operation).then(
+      () => {},
+      () => {},
+    );
+    this.#settings.waitUntil?.(sent);
+    return sent;
+  }
+}
+
+const isTooLong = (key: string): boolean => key.length > MAX_KEY_CHARS;
+
+const ruleOf = (
+  policy: Policy,
+  since: Millis,
+  { leaseMs, writeDelayMs }: DurableObjectSettings,
+): RuleMessage => ({ limit: encode(limitOf(policy)), since, leaseMs, writeDelayMs });
+
+/** Names the object of a key: `["api","alice"]`, or `["api",3]` with shards. */
+function nameObjects(limitId: string, shards: number | undefined): (key: string) => string {
+  if (shards === undefined) return (key) => JSON.stringify([limitId, key]);
+  const hasher = createHasher([]); // the same in every process
+  return (key) => {
+    hasher.hash(key);
+    return JSON.stringify([limitId, (hasher.low >>> 0) % shards]);
+  };
+}
+
+function createFallback(
+  policy: Policy,
+  context: RemoteBackendContext,
+  { onUnavailable, processes }: DurableObjectSettings,
+  lower: (key: string, left: number) => Promise<unknown>,
+): Fallback {
+  if (onUnavailable === 'local') return new LocalFallback(policy, context, processes, lower);
+  const nothing = (): void => {};
+  const check = () => decideUnavailable(onUnavailable);
+  return { check, observe: nothing, reconcile: nothing, undo: nothing };
+}

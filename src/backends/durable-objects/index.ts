@@ -1,0 +1,6 @@
+/** `sluice/durable-objects`: limits that Durable Objects of Cloudflare Workers decide. */
+
+export type { RemoteBackendFactory } from '../remote-backend.ts';
+export { SluiceObject } from './object.ts';
+export { type DurableObjectsOptions, durableObjects } from './options.ts';
+export type { ObjectNamespace, ObjectState } from './platform.ts';

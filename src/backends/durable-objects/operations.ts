@@ -1,0 +1,165 @@
+/**
+ * Runs the operations of a request on the state of their keys: pure, the time is an argument.
+ *
+ * A Durable Object handles one event at a time, so the policies of this package decide as they do in one process.
+ */
+
+import type { Millis } from '../../core/clock.ts';
+import { type Decision, deny } from '../../core/decision.ts';
+import { type Policy, type Settlement, takeUpTo } from '../../policies/policy.ts';
+import type { BatchReply, CheckReply, Operation, Replies } from './protocol.ts';
+import {
+  type CallerRule,
+  copyOf,
+  deletableAtOf,
+  MAX_LEASES,
+  newKey,
+  type RuleRecord,
+  recordFor,
+  type StoredKey,
+} from './stored-key.ts';
+
+/** When a call may retry that was refused because its key has too many leases. */
+const LEASES_FULL_RETRY_MS: Millis = 1000;
+
+export interface OperationContext {
+  readonly rule: CallerRule;
+  readonly now: Millis;
+  /** The policy of a limit that an earlier request carried. */
+  policyOf(text: string): Policy;
+}
+
+export interface Applied {
+  readonly reply: Replies[keyof Replies];
+  /** False if nothing has to be written. */
+  readonly isChanged: boolean;
+  /** The key's state after it; undefined: as good as new. */
+  readonly stored: StoredKey | undefined;
+}
+
+/** Runs one operation. `stored` is changed in place. */
+export function applyOperation(
+  operation: Operation,
+  stored: StoredKey = newKey(),
+  context: OperationContext,
+): Applied {
+  const { rule, now, policyOf } = context;
+  if (operation.op === 'forget') return { reply: null, isChanged: true, stored: undefined };
+  const isTakeover = stored.records.length > 0 && rule.since > stored.since;
+  if (operation.op === 'read') {
+    if (isTakeover) recordFor(stored, rule, now, policyOf);
+    const { state } = recordFor(copyOf(stored), rule, now, policyOf);
+    return { reply: [...state], isChanged: isTakeover, stored };
+  }
+  const record = recordFor(stored, rule, now, policyOf);
+  const before = record.state.slice();
+  const operations = new KeyOperations(stored, record, rule, now);
+  const reply = operations.run(operation);
+  // Another conversion need not be written: it has the same result when it is repeated.
+  const isSame = record.state.every((value, n) => Object.is(value, before[n]));
+  if (isSame && !operations.haveLeasesChanged && !isTakeover)
+    return { reply, isChanged: false, stored };
+  record.at = now;
+  const ends = stored.records.map((one) => deletableAtOf(one, policyOf(one.text), now));
+  stored.deletableAt = Math.max(...ends);
+  return { reply, isChanged: true, stored };
+}
+
+type KeyOperation = Exclude<Operation, { op: 'read' | 'forget' }>;
+
+class KeyOperations {
+  readonly #stored: StoredKey;
+  readonly #record: RuleRecord;
+  readonly #policy: Policy;
+  readonly #leaseMs: Millis;
+  readonly #now: Millis;
+  haveLeasesChanged = false;
+
+  constructor(stored: StoredKey, record: RuleRecord, rule: CallerRule, now: Millis) {
+    this.#stored = stored;
+    this.#record = record;
+    this.#policy = rule.policy;
+    this.#leaseMs = rule.leaseMs;
+    this.#now = now;
+  }
+
+  run(operation: KeyOperation): Applied['reply'] {
+    const { state } = this.#record;
+    switch (operation.op) {
+      case 'check':
+        return this.#check(operation.cost, operation.mayReserve, operation.lease);
+      case 'batch':
+        return this.#checkBatch(operation.costs, operation.leases ?? []);
+      case 'take':
+        return takeUpTo(this.#policy, state, 0, operation.most, this.#now, operation.leave);
+      case 'settle':
+        return this.#settle(operation.settlement);
+      case 'renew':
+        return this.#renew(operation.lease);
+      case 'report': {
+        const { report, count } = operation;
+        this.#policy.update(state, 0, { report, count }, this.#now);
+        return null;
+      }
+      case 'hits':
+        this.#policy.update(state, 0, { hits: operation.count }, this.#now);
+        return null;
+    }
+  }
+
+  #check(cost: number, mayReserve: boolean, leaseId?: string): CheckReply {
+    const decision = this.#decide(cost, mayReserve, leaseId);
+    if (leaseId === undefined || decision.verdict === 'deny' || cost === 0) return { decision };
+    return { decision, token: this.#grantLease(leaseId, cost, decision) };
+  }
+
+  #decide(cost: number, mayReserve: boolean, leaseId?: string): Decision {
+    const { state, leases } = this.#record;
+    if (leaseId !== undefined && leases.size >= MAX_LEASES) return deny(LEASES_FULL_RETRY_MS);
+    const before = mayReserve || !this.#policy.canReserve ? undefined : state.slice();
+    const decision = this.#policy.check(state, 0, cost, this.#now);
+    if (decision.verdict !== 'wait' || !before) return decision;
+    state.set(before); // cancels the reservation
+    return deny(Math.ceil(decision.waitMs));
+  }
+
+  /** Returns its fencing token: higher than all before, also after the key was deleted. */
+  #grantLease(leaseId: string, cost: number, decision: Decision): number {
+    const now = this.#now;
+    const dueAt = now + (decision.verdict === 'wait' ? decision.waitMs : 0);
+    this.#record.leases.set(leaseId, { cost, dueAt, endsAt: now + this.#leaseMs });
+    this.haveLeasesChanged = true;
+    this.#stored.token = Math.max(this.#stored.token + 1, Math.floor(now));
+    return this.#stored.token;
+  }
+
+  #checkBatch(costs: readonly number[], leaseIds: readonly string[]): BatchReply {
+    const tokens: (number | undefined)[] = [];
+    for (const [n, cost] of costs.entries()) {
+      const { decision, token } = this.#check(cost, false, leaseIds[n]);
+      if (decision.verdict === 'deny') return { tokens, refusal: decision };
+      tokens.push(token);
+    }
+    return { tokens, refusal: undefined };
+  }
+
+  /** The settlement of a lease that has ended is ignored: its call was counted as failed then. */
+  #settle(settlement: Settlement): null {
+    const { leaseId } = settlement;
+    const dueAt = settlement.dueAt ?? Number.NaN;
+    if (leaseId !== undefined) {
+      if (!this.#record.leases.delete(leaseId)) return null;
+      this.haveLeasesChanged = true;
+    }
+    this.#policy.settle(this.#record.state, 0, { ...settlement, dueAt }, this.#now);
+    return null;
+  }
+
+  #renew(leaseId: string): boolean {
+    const lease = this.#record.leases.get(leaseId);
+    if (!lease) return false;
+    lease.endsAt = this.#now + this.#leaseMs;
+    this.haveLeasesChanged = true;
+    return true;
+  }
+}

@@ -1,0 +1,113 @@
+/**
+ * `durableObjects(namespace)`: one count for all isolates of a Worker, decided by Durable Objects.
+ *
+ *     import { env, waitUntil } from 'cloudflare:workers';
+ *     import { durableObjects } from 'sluice/durable-objects';
+ *     const api = limiter({ name: 'api', limit: { bucket: { rate: '10/s' } }, backend: durableObjects(env.LIMITS, { waitUntil }) });
+ *
+ * While an object is unavailable, `onUnavailable` decides at once: fail closed (`deny`), fail open (`allow`), or a local
+ * fallback of the isolate (`local`).
+ */
+
+import { isString } from '../../core/config-helpers.ts';
+import type { OnUnavailable } from '../../core/decision.ts';
+import type { Duration } from '../../core/duration.ts';
+import { ConfigError } from '../../core/errors.ts';
+import { isFunction, OptionReader } from '../../core/options.ts';
+import { limitOf } from '../../policies/limit.ts';
+import type { Policy } from '../../policies/policy.ts';
+import type { RemoteBackendFactory } from '../remote-backend.ts';
+import { DurableObjectBackend } from './backend.ts';
+import type { ObjectNamespace } from './platform.ts';
+import { MAX_LEASES } from './stored-key.ts';
+
+/** Options of `durableObjects()`. */
+export interface DurableObjectsOptions {
+  /** How long a call waits for its object. Default 1 s. */
+  readonly deadline?: Duration | undefined;
+  /** The decision while an object is unavailable. Default: `deny` for a limit with a spacing or on calls in flight, else `local`. */
+  readonly onUnavailable?: OnUnavailable | undefined;
+  /** How many isolates share the limit: `local` gives each its part. Default 1. */
+  readonly processes?: number | undefined;
+  /** Spreads the keys of the limit over so many objects. Default: each key has its own object. */
+  readonly shards?: number | undefined;
+  /** How long a call in flight counts without a sign of life: a permit of a request that ended is free after it. Default 30 s. */
+  readonly leaseTimeout?: Duration | undefined;
+  /** Objects write changes together after this time: fewer writes, and a crash forgets as much. Default: before each reply. */
+  readonly writeDelay?: Duration | undefined;
+  /** Where objects are created first, such as `weur`. Default: near the first request. */
+  readonly locationHint?: string | undefined;
+  /** `waitUntil` of `cloudflare:workers`: settlements are sent even if the request ends at once. */
+  readonly waitUntil?: ((work: Promise<unknown>) => void) | undefined;
+}
+
+const ON_UNAVAILABLE_VALUES: readonly OnUnavailable[] = ['allow', 'deny', 'local'];
+
+/** Objects of one limit: each of them answers about a thousand requests a second. */
+const MAX_SHARDS = 10_000;
+
+/** Shares a limit through a Durable Object namespace, which is bound to the class `SluiceObject`. @throws {ConfigError} on invalid options. */
+export function durableObjects(
+  namespace: ObjectNamespace,
+  options: DurableObjectsOptions = {},
+  path = 'backend',
+): RemoteBackendFactory {
+  if (!isNamespace(namespace)) {
+    const expected = 'a binding to a Durable Object class, such as env.LIMITS';
+    throw new ConfigError('namespace', expected, namespace);
+  }
+  const fields = OptionReader.collecting(path, options);
+  const deadlineMs = fields.duration('deadline', 1000);
+  const isGiven = fields.has('onUnavailable');
+  const given = isGiven ? fields.oneOf('onUnavailable', ON_UNAVAILABLE_VALUES) : undefined;
+  const processes = fields.integer('processes', 1, 1);
+  const shards = fields.has('shards')
+    ? fields.number('shards', { min: 1, max: MAX_SHARDS, integer: true })
+    : undefined;
+  const leaseMs = fields.duration('leaseTimeout', 30_000);
+  const writeDelayMs = fields.has('writeDelay') ? fields.duration('writeDelay') : 0;
+  const locationHint = fields.optional('locationHint', isString, 'a string');
+  const waitUntil = fields.optional(
+    'waitUntil',
+    isFunction<(work: Promise<unknown>) => void>,
+    'a function',
+  );
+  fields.finish();
+  return {
+    isRemote: true,
+    create(policy, context) {
+      requireShareable(policy);
+      if (given === 'local' && policy.needsOutcome) {
+        const expected = 'deny or allow for a limit on calls in flight';
+        throw new ConfigError(fields.pathOf('onUnavailable'), expected, given);
+      }
+      const isStrict =
+        policy.needsOutcome || policy.specs?.some(({ kind }) => kind === 'spacing') === true;
+      const onUnavailable = given ?? (isStrict ? 'deny' : 'local');
+      const chosen = { namespace, deadlineMs, onUnavailable, processes, shards };
+      const rest = { leaseMs, writeDelayMs, locationHint, waitUntil };
+      return new DurableObjectBackend(policy, context, { ...chosen, ...rest });
+    },
+  };
+}
+
+const isNamespace = (value: unknown): value is ObjectNamespace =>
+  isFunction((value as ObjectNamespace | null)?.idFromName) &&
+  isFunction((value as ObjectNamespace | null)?.get);
+
+function requireShareable(policy: Policy): void {
+  const { partitions, priorities, concurrencyLimit = 0 } = policy;
+  if (partitions || priorities) {
+    const expected =
+      'without `partitions` and `priorities` when Durable Objects decide it: a remote check names none';
+    throw new ConfigError('limit', expected, policy.kind);
+  }
+  if (concurrencyLimit > MAX_LEASES) {
+    const expected = `at most ${MAX_LEASES} calls in flight of a key when a Durable Object counts them`;
+    throw new ConfigError('limit', expected, concurrencyLimit);
+  }
+  if (limitOf(policy) === undefined) {
+    const expected = 'a whole limit when Durable Objects decide it, not the part of a group';
+    throw new ConfigError('limit', expected, policy.kind);
+  }
+}

@@ -1,0 +1,115 @@
+/**
+ * Messages between a limiter and a Durable Object: one JSON request for all operations of a tick, one reply for each.
+ *
+ *     { limit, since, …, operations: [{ op: 'check', key, cost }, …] }  ──▶  { at, replies: […] }
+ *
+ * The request carries the rule, so that the object needs no configuration of its own. JSON has no NaN and no Infinity:
+ * they travel as `{ "#": "NaN" }`.
+ */
+
+import type { Millis } from '../../core/clock.ts';
+import type { AttemptOutcome, Decision } from '../../core/decision.ts';
+import type { Settlement } from '../../policies/policy.ts';
+
+/** Names this protocol in a request and in its reply: an object of another class does not answer with it. */
+export const PROTOCOL = 'sluice-1';
+
+/** The most operations of one request: Durable Object storage reads and writes up to 128 keys at once. */
+export const MAX_OPERATIONS = 128;
+
+/** An operation on one key. `lease` names a call in flight, where the rule counts them. */
+export type Operation =
+  /** All or nothing; with `mayReserve` it may decide `wait`. */
+  | {
+      readonly op: 'check';
+      readonly key: string;
+      readonly cost: number;
+      readonly mayReserve: boolean;
+      readonly lease?: string;
+    }
+  /** Waiting calls, first come first served: none is granted after a refused one. */
+  | {
+      readonly op: 'batch';
+      readonly key: string;
+      readonly costs: readonly number[];
+      readonly leases?: readonly string[];
+    }
+  /** Takes up to `most` units and leaves at least `leave`. */
+  | { readonly op: 'take'; readonly key: string; readonly most: number; readonly leave: number }
+  | { readonly op: 'settle'; readonly key: string; readonly settlement: Settlement }
+  /** Extends a lease. */
+  | { readonly op: 'renew'; readonly key: string; readonly lease: string }
+  | {
+      readonly op: 'report';
+      readonly key: string;
+      readonly report: AttemptOutcome | 'refusal';
+      readonly count: number;
+    }
+  | { readonly op: 'hits'; readonly key: string; readonly count: number }
+  /** Reads the numbers of a key. */
+  | { readonly op: 'read'; readonly key: string }
+  | { readonly op: 'forget'; readonly key: string };
+
+export interface CheckReply {
+  readonly decision: Decision;
+  /** The fencing token of a granted lease. */
+  readonly token?: number | undefined;
+}
+
+export interface BatchReply {
+  /** The tokens of the granted calls; undefined without leases. */
+  readonly tokens: readonly (number | undefined)[];
+  readonly refusal: Decision | undefined;
+}
+
+/** The reply to each operation; `renew` says whether the lease was still held. */
+export interface Replies {
+  readonly check: CheckReply;
+  readonly batch: BatchReply;
+  readonly take: number;
+  readonly settle: null;
+  readonly renew: boolean;
+  readonly report: null;
+  readonly hits: null;
+  readonly read: readonly number[];
+  readonly forget: null;
+}
+
+/** The rule of the sender. */
+export interface RuleMessage {
+  /** The limit as JSON text, which also identifies the rule. */
+  readonly limit: string;
+  /** When the sender's limit got these numbers, on the object's clock; -Infinity: with the deployment. */
+  readonly since: Millis;
+  /** How long after it was granted or renewed a lease ends. */
+  readonly leaseMs: Millis;
+  /** How long the object may keep changes in memory only; 0: none. */
+  readonly writeDelayMs: Millis;
+}
+
+export interface RequestMessage extends RuleMessage {
+  readonly protocol: string;
+  readonly operations: readonly Operation[];
+}
+
+export interface ReplyMessage {
+  readonly protocol: string;
+  /** The instant of the decisions, on the object's clock. */
+  readonly at: Millis;
+  readonly replies: readonly unknown[];
+}
+
+const isNotFinite = (value: unknown): boolean =>
+  typeof value === 'number' && !Number.isFinite(value);
+
+export const encode = (message: unknown): string =>
+  JSON.stringify(message, (_, value: unknown) =>
+    isNotFinite(value) ? { '#': String(value) } : value,
+  );
+
+/** @throws {SyntaxError} if the text is no JSON. */
+export const decode = (text: string): unknown =>
+  JSON.parse(text, (_, value: unknown) => {
+    const number = (value as { '#'?: unknown } | null)?.['#'];
+    return typeof number === 'string' ? Number(number) : value;
+  });

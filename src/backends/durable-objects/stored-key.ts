@@ -1,0 +1,157 @@
+/**
+ * The state of one key in a Durable Object: the numbers of the rule, and the leases of calls in flight.
+ *
+ * Every request carries its rule. If the key was last used by a rule with other numbers, it is converted first, as of the
+ * instant at which the sender's limit changed: what was refilled before then was refilled at the old rate. So a change of
+ * a limit needs no scan over keys.
+ *
+ *     records:  [ latest shape ][ an older shape ] …      one for each shape of the state
+ *
+ * Rules of one shape convert into each other at any time. A window with another number or length of steps has another
+ * shape: its conversion rounds, so it happens once, with the change. A sender that has not changed yet counts beside it.
+ *
+ * A lease that is not renewed ends: its call counts as failed, and its place is free again.
+ */
+
+import type { Millis } from '../../core/clock.ts';
+import { converterBetween, type Policy, type State } from '../../policies/policy.ts';
+import { stateKindOf } from '../remote-limit.ts';
+
+/** Calls in flight of one key: all of them are one value in storage. */
+export const MAX_LEASES = 1000;
+
+/** Shapes of the state that are kept for one key. */
+const MAX_RECORDS = 4;
+
+/** How long a key is kept after its last call in flight ended, and a key whose rule cannot say. */
+const KEEP_AFTER_LEASES_MS: Millis = 60_000;
+const KEEP_OTHERWISE_MS: Millis = 86_400_000;
+
+/** A rule as a request carries it. */
+export interface CallerRule {
+  readonly policy: Policy;
+  /** Its limit as JSON text. */
+  readonly text: string;
+  readonly since: Millis;
+  readonly leaseMs: Millis;
+}
+
+export interface Lease {
+  readonly cost: number;
+  readonly dueAt: Millis;
+  endsAt: Millis;
+}
+
+/** The numbers of a key for one shape of the state. */
+export interface RuleRecord {
+  /** The limit that the numbers are of. */
+  readonly text: string;
+  readonly shape: string;
+  readonly state: State;
+  /** The last use. */
+  at: Millis;
+  readonly leases: Map<string, Lease>;
+}
+
+/** What is stored for a key. */
+export interface StoredKey {
+  /** Of the latest change first. */
+  records: RuleRecord[];
+  /** The latest change of the limit. */
+  since: Millis;
+  /** The last fencing token. */
+  token: number;
+  /** From then on the key decides like a new one. */
+  deletableAt: Millis;
+}
+
+export const newKey = (): StoredKey => ({
+  records: [],
+  since: -Infinity,
+  token: 0,
+  deletableAt: -Infinity,
+});
+
+const shapeOf = (policy: Policy): string => `${policy.kind} ${stateKindOf(policy)}`;
+
+/** The record of the sender's rule, converted if need be, without leases that have ended. */
+export function recordFor(
+  stored: StoredKey,
+  rule: CallerRule,
+  now: Millis,
+  policyOf: (text: string) => Policy,
+): RuleRecord {
+  const shape = shapeOf(rule.policy);
+  const isConvertible = ({ text }: RuleRecord): boolean =>
+    text === rule.text || converterBetween(policyOf(text), rule.policy) !== undefined;
+  const { records } = stored;
+  const [latest] = records;
+  const known = records.find((one) => one.shape === shape && isConvertible(one));
+  const isChange = rule.since > stored.since;
+  if (isChange) stored.since = rule.since;
+  const isTakeover = latest && isConvertible(latest) && (isChange || known === undefined);
+  const source = isTakeover ? latest : known;
+  const record = source
+    ? convertedRecord(source, rule, shape, now, policyOf)
+    : beginRecord(rule, shape, now);
+  if (record !== source) {
+    if (source && source === known) records[records.indexOf(source)] = record;
+    else stored.records = [record, ...records.filter((one) => one !== known)].slice(0, MAX_RECORDS);
+  }
+  endLeases(record, rule.policy, now);
+  return record;
+}
+
+/** A copy, to be read by a rule with other numbers. */
+export const copyOf = (stored: StoredKey): StoredKey => ({
+  ...stored,
+  records: stored.records.map((one) => ({
+    ...one,
+    state: one.state.slice(),
+    leases: new Map(one.leases),
+  })),
+});
+
+function beginRecord({ policy, text }: CallerRule, shape: string, now: Millis): RuleRecord {
+  const state = new Float64Array(policy.width);
+  policy.init(state, 0, now);
+  return { text, shape, state, at: now, leases: new Map() };
+}
+
+/** The record itself if it has the same rule. */
+function convertedRecord(
+  from: RuleRecord,
+  { policy, text, since }: CallerRule,
+  shape: string,
+  now: Millis,
+  policyOf: (text: string) => Policy,
+): RuleRecord {
+  if (from.text === text) return from;
+  const old = policyOf(from.text);
+  endLeases(from, old, now);
+  const state = new Float64Array(policy.width);
+  const at = Math.min(now, Math.max(since, from.at));
+  converterBetween(old, policy)?.(state, 0, from.state, 0, at);
+  return { text, shape, state, at, leases: new Map(from.leases) };
+}
+
+/** Frees the places of calls whose lease was not renewed. */
+function endLeases({ state, leases }: RuleRecord, policy: Policy, now: Millis): void {
+  for (const [id, { cost, dueAt, endsAt }] of leases) {
+    if (endsAt > now) continue;
+    leases.delete(id);
+    policy.settle(state, 0, { outcome: 'failed', cost, dueAt }, now);
+  }
+}
+
+/** From when on the key decides like a new one, or allows no more than a new one. */
+export function deletableAtOf({ state, leases }: RuleRecord, policy: Policy, now: Millis): Millis {
+  if (leases.size > 0) {
+    const ends = [...leases.values()].map(({ endsAt }) => endsAt);
+    return Math.max(...ends) + KEEP_AFTER_LEASES_MS;
+  }
+  const at = [policy.removableAt(state, 0), policy.evictableAt(state, 0)].find(
+    (one) => one < Infinity,
+  );
+  return at ?? now + KEEP_OTHERWISE_MS;
+}

@@ -1,0 +1,96 @@
+/** `sluice/durable-objects` of the built package in workerd: two isolates of a Worker share limits through its objects. */
+
+import { rmSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
+import { bundleWorker, startWorkerd, workerdFolder } from './support/durable-objects/workerd.ts';
+import { consumerFolder, hasRuntimes } from './support/runtimes.ts';
+import type { Service } from './support/services.ts';
+
+describe.skipIf(!hasRuntimes())('Cloudflare Workers with Durable Objects (workerd)', () => {
+  const folder = workerdFolder();
+  let workerd: Service | undefined;
+  /** Requests to the isolates in turns. */
+  let get: (path: string, init?: RequestInit) => Promise<unknown>;
+
+  beforeAll(async () => {
+    const consumer = consumerFolder();
+    await bundleWorker(join(consumer.path, 'durable.mjs'), folder);
+    consumer.remove();
+    const config = 'test/runtimes/programs/durable.capnp';
+    const { service, ports } = await startWorkerd(folder, config, ['http', 'second']);
+    workerd = service;
+    let requests = 0;
+    get = async (path, init) => {
+      const port = ports[requests++ % ports.length];
+      return (await fetch(`http://127.0.0.1:${port}${path}`, init)).json();
+    };
+  }, 60_000);
+  afterAll(async () => {
+    await workerd?.stop();
+    rmSync(folder, { recursive: true, force: true });
+  });
+
+  const getAll = (path: string, count: number): Promise<unknown[]> =>
+    Promise.all(Array.from({ length: count }, () => get(path)));
+
+  test('two isolates never exceed a bucket together', async () => {
+    const verdicts = await getAll('/bucket', 60);
+    expect(verdicts.filter((verdict) => verdict === 'allow').length).toBe(20);
+  });
+
+  test('checks of one request are decided in their order', async () => {
+    expect(await get('/tick')).toEqual([19, 18, 17]);
+  });
+
+  test('requests of both isolates that wait at once are all served', async () => {
+    expect(await getAll('/spaced', 12)).toEqual(Array(12).fill('allow'));
+  });
+
+  test('two isolates never exceed a concurrency limit together, beside a window', async () => {
+    const counts = await getAll('/both', 12);
+    expect(Math.max(...(counts as number[]))).toBeLessThanOrEqual(2);
+    expect(Math.min(...(counts as number[]))).toBeGreaterThanOrEqual(1);
+  });
+
+  test('a waiting request that disconnects does not stop the others', async () => {
+    const client = new AbortController();
+    const first = get('/hold?ms=600');
+    await vi.waitFor(async () => expect(await get('/state')).toBe(1));
+    const leaving = Array.from({ length: 4 }, () =>
+      get('/hold?ms=1', { signal: client.signal }).catch(() => 'gone'),
+    );
+    const staying = Array.from({ length: 4 }, () => get('/hold?ms=1'));
+    await getAll('/spaced', 4); // all of them are under way
+    client.abort();
+    expect(await Promise.all([first, ...leaving, ...staying])).toEqual([
+      'held',
+      ...Array(4).fill('gone'),
+      ...Array(4).fill('held'),
+    ]);
+  });
+
+  test('a call that runs longer than the lease keeps its permit', async () => {
+    const first = get('/hold?ms=2500');
+    await vi.waitFor(async () => expect(await get('/state')).toBe(1));
+    expect(await Promise.all([first, get('/hold?ms=1')])).toEqual(['held', 'held']);
+  });
+
+  test('the permit of a request that ended without settling is free after leaseTimeout', async () => {
+    expect(await get('/leak')).toBe('allow');
+    expect(await get('/hold?ms=1')).toBe('held');
+  });
+
+  test('a settlement is sent by waitUntil although the request ends at once', async () => {
+    for (let n = 0; n < 4; n++) {
+      expect(await get('/quick')).toBe('allow');
+      await vi.waitFor(async () => expect(await get('/quick-state')).toBe(0), 5000);
+    }
+  });
+
+  test('a restart of the runtime keeps what was spent', async () => {
+    await workerd?.kill();
+    await workerd?.restart();
+    expect(await getAll('/bucket', 4)).toEqual(Array(4).fill('deny'));
+  });
+});
