@@ -95,11 +95,25 @@ console.log(verdict, add(1));
 `;
 
 /** One mistake each, and a part of the only message. */
-const MISTAKES: readonly (readonly [mistake: string, options: string, message: string])[] = [
-  ['an option of the wrong type', '{ limit: { concurrency: 1 }, maxKeys: "9" }', "'number"],
-  ['a misspelt option', '{ limit: { concurrency: 1 }, nmae: "x" }', "'nmae' does not exist"],
-  ['no limit', '{ name: "x" }', "'limit' is missing"],
+const MISTAKES: readonly (readonly [mistake: string, call: string, message: string])[] = [
+  ['an option of the wrong type', 'limiter({ ...ONE, maxKeys: "9" })', "'number"],
+  ['a misspelt option', 'limiter({ ...ONE, nmae: "x" })', "'nmae' does not exist"],
+  ['no limit', 'limiter({ name: "x" })', "'limit' is missing"],
+  ['throttle: wrong type', 'throttle(add, { ...ONE, maxKeys: "9" })', "'number"],
+  ['throttle: misspelt', 'throttle(add, { ...ONE, nmae: "x" })', "'nmae' does not exist"],
+  ['throttle: misspelt value', 'throttle(add, { ...ONE, onDeny: "skp" })', 'mean \'"skip"\'?'],
+  ['throttle: no limit', 'throttle(add, { name: "x" })', "'limit' is missing"],
+  ['throttle: wait, not async', 'throttle(add, { ...ONE, wait: true })', 'NeedsAsyncFunction'],
+  ['throttle: remote, not async', 'throttle(add, { limiter: far })', 'NeedsAsyncFunction'],
+  ['throttle: wrong argument', 'throttle(add, { ...ONE, key: (a: string) => a })', "'number'"],
 ];
+
+const MISTAKEN = `
+import { limiter, type RemoteLimiter, throttle } from 'sluice';
+const ONE = { limit: { concurrency: 1 } };
+const add = (a: number, b: number): number => a + b;
+declare const far: RemoteLimiter;
+`;
 
 /** A library that re-exports what every entry creates: its declarations must be able to name all types. */
 const LIBRARY = `
@@ -169,15 +183,16 @@ test('consumer: an undefined option is an absent one, with exactOptionalProperty
   expect(stdout).toBe('allow 2\n');
 }, 60_000);
 
-test('consumer: a mistake in the options of limiter() has one message, which names it', async () => {
-  const lines = MISTAKES.map(([, options]) => `limiter(${options});`);
-  const source = [`import { limiter } from 'sluice';`, ...lines].join('\n');
+test('consumer: a mistake in the options of limiter() or throttle() has one message, which names it', async () => {
+  const source = MISTAKEN + MISTAKES.map(([, call]) => `${call};`).join('\n');
   const output = await compile('mistakes.ts', source);
   expect(output).not.toContain('overload');
+  const first = MISTAKEN.split('\n').length;
+  const messages = output.split(/^(?=mistakes\.ts)/m); // a message may have several lines
   for (const [n, [mistake, , message]] of MISTAKES.entries()) {
-    const messages = output.split('\n').filter((line) => line.startsWith(`mistakes.ts(${n + 2},`));
-    expect(messages, mistake).toHaveLength(1);
-    expect(messages[0]).toContain(message);
+    const own = messages.filter((text) => text.startsWith(`mistakes.ts(${n + first},`));
+    expect(own, mistake).toHaveLength(1);
+    expect(own[0], mistake).toContain(message);
   }
 }, 60_000);
 

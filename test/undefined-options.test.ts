@@ -104,8 +104,10 @@ describe('an undefined option', () => {
     }
   });
 
-  test('a kind that is undefined is no limit', () => {
-    expect(() => limiter({ limit: { bucket: undefined } as never })).toThrow(
+  test('a kind that is undefined is no limit, and the error names it if it is alone', () => {
+    const make = (limit: object) => () => limiter({ limit: limit as never });
+    expect(make({ bucket: undefined })).toThrow('expected `limit.bucket` to be an object');
+    expect(make({ bucket: undefined, ramp: undefined })).toThrow(
       'expected `limit` to be an object with one key out of',
     );
   });

@@ -38,7 +38,7 @@ const HANDSHAKE_TIMEOUT_MS: Millis = 1_000;
 const OUTAGE_REPLY =
   /^(LOADING|BUSY|TRYAGAIN|MASTERDOWN|CLUSTERDOWN|ERR max number of clients reached)\b/;
 
-/** A server without TLS replies to a TLS client with bytes that are no TLS record. */
+/** OpenSSL's words for a reply that is no TLS record. Any other failure of TLS may be one of the server, and pass. */
 const NO_TLS = /wrong version number|packet length too long|unexpected message|record layer/;
 
 /** The first byte of a TLS alert, which a server with TLS sends to a plain client. */
@@ -49,6 +49,8 @@ const MISTAKE_REPLY = /^(NOAUTH|WRONGPASS|ERR no limit|ERR unknown command)\b/;
 
 const CONNECTION_CLOSED = 'connection closed';
 const TLS_HINT = 'if this port has TLS, set `tls`';
+const SPEAKS_NO_TLS =
+  'the server does not speak TLS. Leave out `tls`, or set it for this listener of the daemon';
 const SPEAKS_TLS = 'the server speaks TLS: set `tls`';
 
 type ConnectionState = 'connecting' | 'open' | 'backing-off' | 'closed';
@@ -102,13 +104,10 @@ export class DaemonConnection {
   #connectError(reason: unknown, hasReply: boolean): RequestError {
     const { tls } = this.#settings;
     const text = typeof reason === 'string' ? reason : errorMessageOf(reason);
-    if (tls && isTlsError(reason)) {
-      const problem = NO_TLS.test(text)
-        ? 'the server does not speak TLS. Leave out `tls`, or set it for this listener of the daemon'
-        : `TLS failed: ${text}`;
+    if (tls && isTlsError(reason) && NO_TLS.test(text)) {
       return this.handshakes === 0
-        ? new RejectedError(this.name, problem, { isMistake: true })
-        : this.unavailableError(problem);
+        ? new RejectedError(this.name, SPEAKS_NO_TLS, { isMistake: true })
+        : this.unavailableError(SPEAKS_NO_TLS);
     }
     const isSilent = !tls && this.handshakes === 0 && !hasReply && wasClosed(reason);
     return this.unavailableError(isSilent ? `${text} without a reply; ${TLS_HINT}` : reason);

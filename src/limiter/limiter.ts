@@ -83,15 +83,18 @@ export interface RemoteLimiterOptions extends LimiterOptions {
   readonly backend: RemoteBackendFactory;
 }
 
-type AnyBackend = RemoteBackendFactory | BackendFactory | undefined;
+/** A backend of either kind, or none. */
+export type AnyBackend = RemoteBackendFactory | BackendFactory | undefined;
 
 /** Options with one kind of backend. An interface and no intersection: its messages name the property at once. */
-interface OptionsWith<B extends AnyBackend> extends LimiterOptions {
+export interface OptionsWith<B extends AnyBackend> extends LimiterOptions {
   readonly backend?: B | undefined;
 }
 
 /** What `limiter` creates: with a backend that decides elsewhere, its methods return promises. */
-type LimiterOf<B extends AnyBackend> = B extends RemoteBackendFactory ? RemoteLimiter : Limiter;
+export type LimiterOf<B extends AnyBackend> = B extends RemoteBackendFactory
+  ? RemoteLimiter
+  : Limiter;
 
 /** Creates a limiter. @throws {ConfigError} for invalid options. */
 export function limiter<B extends AnyBackend = BackendFactory>(

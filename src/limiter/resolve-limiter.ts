@@ -20,7 +20,8 @@ export function resolveLimiter(
   for (const name of adapterOptions) delete rest[name];
   const alsoKnown = ['limiter', ...adapterOptions];
   const { limiter, ...others } = rest;
-  if (limiter === undefined) return createLimiter(others as never, { alsoKnown });
+  const isGiven = 'limiter' in rest && rest.limit === undefined; // also if it is undefined, by mistake
+  if (limiter === undefined && !isGiven) return createLimiter(others as never, { alsoKnown });
   const [extra] = presentNames(others);
   if (extra === undefined) return internalsOf(limiter);
   const hint = suggestName(extra, adapterOptions);

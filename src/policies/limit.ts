@@ -109,7 +109,9 @@ export const limitOf = (policy: Policy): Limit | undefined => sources.get(policy
 export function createPolicy(limit: unknown, random: Random, path = 'limit', depth = 1): Policy {
   const kinds = LIMIT_KINDS.join(', ');
   const expected = `an object with one key out of ${kinds}`;
-  const [kind, ...others] = new OptionReader(path, limit, expected).names();
+  const names = new OptionReader(path, limit, expected).names();
+  // A kind that is undefined is absent beside another, and alone it is the mistake.
+  const [kind, ...others] = names.length > 0 ? names : Object.keys(limit as object);
   if (kind === undefined || others.length > 0 || !Object.hasOwn(POLICY_FACTORIES, kind)) {
     const rule = RULE_OF_OPTION.get(kind);
     const closest = others.length === 0 ? suggestName(kind, LIMIT_KINDS) : undefined;

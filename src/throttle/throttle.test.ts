@@ -1,9 +1,12 @@
 import { describe, expect, expectTypeOf, test } from 'vitest';
+import type { RemoteBackendFactory } from '../backends/remote-backend.ts';
 import { DeniedError } from '../core/errors.ts';
+import type { RemoteLimiter } from '../limiter/async-limiter.ts';
 import { all } from '../limiter/composite-limiter.ts';
 import { limiter } from '../limiter/limiter.ts';
+import type { Limiter } from '../limiter/sync-limiter.ts';
 import { VirtualClock } from '../testing/virtual-clock.ts';
-import { throttle, throttled } from './throttle.ts';
+import { type ThrottleOptions, throttle, throttled } from './throttle.ts';
 
 const once = { bucket: { rate: '1/6s', burst: 1 } } as const;
 
@@ -347,6 +350,27 @@ describe('throttle: types', () => {
     const generic = throttle(<T>(value: T): T => value, { limit: twice });
     expectTypeOf(generic('text')).toEqualTypeOf<string>();
     expectTypeOf(generic(5)).toEqualTypeOf<number>();
+    const onDeny = throttle(plain, { limit: once, onDeny: (denial, a) => `${denial.limit} ${a}` });
+    expectTypeOf(onDeny).returns.toEqualTypeOf<string>();
+    const keyed = throttle(plain, { limit: once, key: (a, b) => `${a.toFixed()} ${b?.trim()}` });
+    expectTypeOf(keyed).returns.toEqualTypeOf<string>();
+  });
+
+  test('the limiter has the type that the options say', () => {
+    const later = async (a: number): Promise<number> => a;
+    const [local, remote] = [{} as Limiter, {} as RemoteLimiter];
+    const types = () => {
+      expectTypeOf(throttle(later, { limit: once, wait: true }).limiter).toEqualTypeOf<Limiter>();
+      const backend = {} as RemoteBackendFactory;
+      expectTypeOf(
+        throttle(later, { limit: once, backend }).limiter,
+      ).toEqualTypeOf<RemoteLimiter>();
+      expectTypeOf(throttle(later, { limiter: remote }).limiter).toEqualTypeOf<RemoteLimiter>();
+      expectTypeOf(throttle(later, { limiter: local }).limiter).toEqualTypeOf<Limiter>();
+      const options = {} as ThrottleOptions<typeof later>;
+      expectTypeOf(throttle(later, options).limiter).toEqualTypeOf<Limiter | RemoteLimiter>();
+    };
+    expect(types).toBeTypeOf('function'); // only compiled
   });
 });
 

@@ -8,6 +8,7 @@
  * run. `onDeny` chooses another way.
  */
 
+import type { BackendFactory } from '../backends/backend.ts';
 import type { Millis } from '../core/clock.ts';
 import { NEVER, type Outcome } from '../core/decision.ts';
 import type { Duration } from '../core/duration.ts';
@@ -16,7 +17,7 @@ import { FLOW_FIELDS, type FlowOptions } from '../core/flow.ts';
 import { isFunction, OptionReader, parseWaitMs } from '../core/options.ts';
 import type { RemoteLimiter } from '../limiter/async-limiter.ts';
 import type { AnyLimiterInternals, LimiterInternals } from '../limiter/internals.ts';
-import type { LimiterOptions } from '../limiter/limiter.ts';
+import type { AnyBackend, LimiterOf, LimiterOptions, OptionsWith } from '../limiter/limiter.ts';
 import type { Refusal } from '../limiter/permit.ts';
 import { resolveLimiter } from '../limiter/resolve-limiter.ts';
 import type { AcquireOptions, CheckOptions, Limiter } from '../limiter/sync-limiter.ts';
@@ -77,6 +78,14 @@ export interface CallOptions<F extends Callable> {
     | undefined;
 }
 
+type HowDenied = 'throw' | 'skip';
+
+/** `onDeny` of one of these. */
+type OnDeny<F extends Callable, How extends HowDenied> =
+  | How
+  | ((denial: Denial, ...args: Parameters<F>) => ResultOf<F>)
+  | undefined;
+
 /** Options of `throttle`: its own limit, or a shared limiter. */
 export type ThrottleOptions<F extends Callable> = CallOptions<F> &
   (
@@ -92,13 +101,40 @@ type Skippable<F extends Callable> = (
 /** A wrapped function, and its limiter: `fn.limiter.change(limit)`. */
 export type Throttled<F, L = Limiter | RemoteLimiter> = F & { readonly limiter: L };
 
-/** Options a function that is not async can have: it neither waits nor retries. */
-interface SyncOptions {
-  readonly wait?: false | undefined;
-  readonly retry?: false | undefined;
-  readonly backend?: undefined;
-  readonly limiter?: Limiter | undefined;
+// One signature of `throttle`, so that a mistake has one message. Its type parameters are the members that decide about
+// the result; interfaces and no intersections, so that a message names the member.
+
+/** Options with a limit of its own. */
+interface OwnLimitOptions<F extends Callable, How extends HowDenied, B extends AnyBackend>
+  extends CallOptions<F>,
+    OptionsWith<B> {
+  readonly onDeny?: OnDeny<F, How>;
+  readonly limiter?: undefined;
 }
+
+/** Options with a shared limiter. */
+interface SharedLimiterOptions<F extends Callable, How extends HowDenied, L>
+  extends CallOptions<F> {
+  readonly onDeny?: OnDeny<F, How>;
+  readonly limiter: L;
+  readonly limit?: undefined;
+}
+
+/** No value has this type: its name is in the compiler's message. */
+interface NeedsAsyncFunction {
+  readonly needsAsyncFunction: never;
+}
+
+/** Options a function that is not async can have: it neither waits nor retries, and its limiter decides at once. */
+interface SyncOptions {
+  readonly wait?: false | NeedsAsyncFunction | undefined;
+  readonly retry?: false | NeedsAsyncFunction | undefined;
+  readonly backend?: BackendFactory | NeedsAsyncFunction | undefined;
+  readonly limiter?: Limiter | NeedsAsyncFunction | undefined;
+}
+
+/** What the function itself demands of the options. */
+type FittingOptions<F extends Callable> = [F] extends [AsyncCallable] ? unknown : SyncOptions;
 
 /**
  * Wraps a function. The result has the same type and passes `this` on. Its `limiter` is the one that it uses.
@@ -106,20 +142,19 @@ interface SyncOptions {
  * A function that waits or retries must return a promise. Without these options any function can be wrapped, and one
  * that is not async stays so.
  */
-export function throttle<F extends Callable>(
+export function throttle<
+  F extends Callable,
+  How extends HowDenied = 'throw',
+  B extends AnyBackend = undefined,
+  L extends Limiter | RemoteLimiter = LimiterOf<B>,
+>(
   fn: F,
-  options: ThrottleOptions<F> & SyncOptions & { readonly onDeny: 'skip' },
-): Throttled<Skippable<F>, Limiter>;
-export function throttle<F extends Callable>(
-  fn: F,
-  options: ThrottleOptions<F> & SyncOptions,
-): Throttled<F, Limiter>;
-export function throttle<F extends AsyncCallable>(
-  fn: F,
-  options: ThrottleOptions<F> & { readonly onDeny: 'skip' },
-): Throttled<Skippable<F>>;
-export function throttle<F extends AsyncCallable>(fn: F, options: ThrottleOptions<F>): Throttled<F>;
-export function throttle<F extends Callable>(fn: F, options: ThrottleOptions<F>): unknown {
+  options: (OwnLimitOptions<F, How, B> | SharedLimiterOptions<F, How, L>) & FittingOptions<F>,
+): Throttled<[How] extends ['skip'] ? Skippable<F> : F, L> {
+  return createThrottled(fn, options) as never;
+}
+
+function createThrottled(fn: Callable, options: object): unknown {
   if (typeof fn !== 'function') throw new ConfigError('fn', 'a function', fn);
   const reader = new OptionReader('', options, 'an object with a limit');
   const ofArguments = 'a function of the arguments';
@@ -176,7 +211,7 @@ export function throttled(
 export function throttled(options: ThrottleOptions<Callable>): ThrottleDecorator<AsyncCallable>;
 export function throttled(options: ThrottleOptions<Callable>): ThrottleDecorator<never> {
   return (...decorated: unknown[]): never => {
-    const wrap = (method: unknown): never => throttle(method as never, options as never) as never;
+    const wrap = (method: unknown): never => createThrottled(method as Callable, options) as never;
     const descriptor = decorated[2] as PropertyDescriptor | undefined;
     return descriptor
       ? ({ ...descriptor, value: wrap(descriptor.value) } as never)

@@ -15,7 +15,7 @@ interface PermitRequest {
 export class PermitUse {
   /** Called once for each limit: no permit of it was taken so far. */
   onUnused: (limit: string) => void = () => {};
-  /** Limits of which a permit was taken, or that were reported. */
+  /** Limits of which a permit was taken, or that were reported: at most all that are configured. */
   readonly #known = new Set<string>();
 
   note({ route: { settledLimits }, cost, wantsPermit }: PermitRequest): void {
