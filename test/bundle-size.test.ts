@@ -1,7 +1,7 @@
 /** What a bundle costs a page: sizes by esbuild, minified and gzipped, of programs that import the built package. */
 
 import { readdirSync, readFileSync } from 'node:fs';
-import { join } from 'node:path';
+import { basename, dirname, join } from 'node:path';
 import { gzipSync } from 'node:zlib';
 import { build } from 'esbuild';
 import { describe, expect, test } from 'vitest';
@@ -19,6 +19,15 @@ async function bundle(program: string): Promise<{ bytes: number; files: string[]
 }
 
 const KIB = 1024;
+
+/** The files that a script loads at once, itself included. */
+function loadedBy(file: string, known = new Set<string>()): Set<string> {
+  if (known.has(file)) return known;
+  known.add(file);
+  for (const [, target] of readFileSync(file, 'utf8').matchAll(/^import .*?"(\.[^"]+)";$/gm))
+    loadedBy(join(dirname(file), target), known);
+  return known;
+}
 
 describe('bundle size', () => {
   test.each(['bucket({ rate: "10/s" })', 'spacing({ every: "6s" })'])(
@@ -38,6 +47,11 @@ describe('bundle size', () => {
     const { bytes } = await bundle(`import { limiter } from 'sluice';
       console.log(limiter({ limit: { bucket: { rate: '10/s' } } }).check('key'));`);
     expect(bytes).toBeLessThanOrEqual(56 * KIB);
+  });
+
+  test('worker process of the daemon: loads its channel, and no limits', () => {
+    const names = [...loadedBy('dist/bin/workers/worker.js')].map((file) => basename(file)).sort();
+    expect(names).toEqual(['core.js', 'frame-channel.js', 'worker.js']);
   });
 
   test.each(['dist/esm', 'dist/cjs', 'dist/bin'])(

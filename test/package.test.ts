@@ -207,6 +207,15 @@ describe.runIf(chromiumBrowser() !== undefined)('packed tarball in Chromium', ()
 describe('packed tarball, bundled for browsers', () => {
   const portable = entries.filter((entry) => !(entry in NODE_ONLY));
 
+  test('docs/reference/runtimes.md: lists every entry once, and those that need Node as such', () => {
+    const page = readFileSync('docs/reference/runtimes.md', 'utf8');
+    const rows = page.split('\n').filter((line) => line.startsWith('| `sluice'));
+    const named = rows.map((row) => [...row.matchAll(/`(sluice[\w/]*)`/g)].map(([, name]) => name));
+    expect(named.flat().sort()).toEqual(exports.map((path) => `sluice${path.slice(1)}`).sort());
+    expect(named.at(-1)).toEqual(expect.arrayContaining(Object.keys(NODE_ONLY)));
+    expect(named[0]?.filter((entry) => NEEDS_PEER.includes(entry.slice(6)))).toEqual([]);
+  });
+
   test.each(portable)('%s: bundles', async (entry) => {
     expect(await bundleForBrowser(`export * from '${entry}';`)).not.toContain('node:');
   });

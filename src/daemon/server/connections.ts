@@ -10,6 +10,7 @@ import type { Socket } from 'node:net';
 import { type BatchClock, type Clock, type Millis, schedule } from '../../core/clock.ts';
 import type { Bounds } from '../config/read.ts';
 import { type EvictableConnection, IdleEviction } from './idle-eviction.ts';
+import { KEEP_ALIVE_MS } from './keep-alive.ts';
 import { Arrival } from './overload.ts';
 import type { ProtocolFactory, ProtocolHandler } from './protocol-handler.ts';
 import { ReadAhead } from './read-ahead.ts';
@@ -32,9 +33,6 @@ export interface ConnectionCounts {
   /** Closed because they were idle, at the maximum number of connections. */
   readonly evicted: number;
 }
-
-/** Idle time before the system sends a keep-alive probe. */
-export const KEEP_ALIVE_MS = 30_000;
 
 /** A client idle for this long has no request in transit. */
 const QUIET_MS: Millis = 20;
