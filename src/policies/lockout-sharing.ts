@@ -7,6 +7,9 @@
  * Counts are sums of changes, so their order does not matter. A lock follows from the count, on each node by itself. The
  * messages about locks only correct a node whose count differs: a lock is the later and higher of two, and a lock is
  * ended only where the count is below `after`.
+ *
+ * A count is short if more was taken back than was counted. Either an attempt is late, or two nodes took back the same
+ * failures: the caller decides how long it waits for the attempt.
  */
 
 import type { Millis } from '../core/clock.ts';
@@ -42,6 +45,10 @@ export interface LockoutSharing {
   changeSince(before: State, state: State, i: number, now: Millis): LockoutChange | undefined;
   /** Adds what events on a peer changed; either may be below 0. If that ended a lock: the locks that are not forgotten. */
   add(state: State, i: number, count: number, pending: number, now: Millis): number | undefined;
+  /** Whether more was taken back than was counted. */
+  isShort(state: State, i: number): boolean;
+  /** Counts attempts in flight, and nothing below 0. */
+  settleShort(state: State, i: number): void;
   /** Locks the key for at least `ms`. */
   lock(state: State, i: number, level: number, ms: Millis, now: Millis): void;
   /** Ends a lock, unless the count here would begin it again. */
@@ -102,6 +109,13 @@ export function createLockoutSharing(
       if (!wasFull || lockedMs(state, i, now) === 0) return undefined;
       unlock(state, i, now);
       return lockedMs(state, i, now) === 0 ? state[i + LEVEL] : undefined;
+    },
+
+    isShort: (state, i) => state[i + PENDING] < 0 || state[i + COUNT] < state[i + PENDING],
+
+    settleShort(state, i) {
+      state[i + PENDING] = pendingOf(state, i);
+      state[i + COUNT] = Math.max(state[i + COUNT], state[i + PENDING]);
     },
 
     lock(state, i, level, ms, now) {
