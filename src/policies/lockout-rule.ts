@@ -13,15 +13,12 @@ import type { Millis } from '../core/clock.ts';
 import { addRoundingUp } from './float-time.ts';
 import type { State } from './policy.ts';
 
-/** What a lock-out counts. */
-export type LockoutTrigger = 'failure' | 'refusal';
-
 export interface LockoutTerms {
   readonly after: number;
   readonly withinMs: Millis;
   readonly locksMs: readonly Millis[];
   readonly forgetMs: Millis;
-  readonly on: LockoutTrigger;
+  readonly on: 'failure' | 'refusal';
   readonly isReset: boolean;
 }
 

@@ -11,8 +11,7 @@
 
 import type { Millis } from '../../core/clock.ts';
 import { MAX_AMOUNT } from '../../core/options.ts';
-import type { LockoutChange, LockoutSharing } from '../../policies/lockout-sharing.ts';
-import type { State } from '../../policies/policy.ts';
+import type { LockoutChange, LockoutSharing, State } from '../../policies/policy.ts';
 import type { LocalBackend } from '../local/backend.ts';
 import type { PeerNetwork } from './backend.ts';
 import type { PeerLimit } from './limits.ts';
