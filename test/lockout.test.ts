@@ -2,9 +2,11 @@
 
 import { createClient } from 'redis';
 import { afterAll, describe, expect, test } from 'vitest';
+import { peers, udp } from '../src/backends/peers/index.ts';
 import { connect } from '../src/client/index.ts';
+import { limiter } from '../src/limiter/limiter.ts';
 import { daemonFixture, type RunningDaemon, waitUntil } from './support/daemon.ts';
-import { redisServer, startRedis } from './support/services.ts';
+import { freeUdpPorts, redisServer, startRedis } from './support/services.ts';
 import { runCliAtAsync } from './support/terminal.ts';
 
 const fixture = daemonFixture();
@@ -166,5 +168,64 @@ describe.skipIf(redisServer() === undefined)('lock-outs in Redis', () => {
     expect(await (await b.send('GET', '/check?key=user:alice')).json()).toMatchObject({
       remaining: 2,
     });
+  });
+});
+
+describe('lock-outs on peers', () => {
+  const KEY = 'a secret of the whole fleet';
+
+  test('two daemons and a process: failures add up, a lock holds on all, a success ends it', async () => {
+    const all = (await freeUdpPorts(3)).map((port) => `127.0.0.1:${port}`);
+    const [daemonsAt, own] = [all.slice(0, 2), all[2]];
+    const startNode = (self: string) => {
+      const udpList = [self, ...all.filter((other) => other !== self)];
+      return start(`peers: { udp: [${udpList}], key: ${KEY} }${limitsOf()}`);
+    };
+    const fleet = peers({ transport: udp({ peers: all, bind: own }), key: KEY, name: 'process' });
+    const daemons = await Promise.all(daemonsAt.map(startNode));
+    const [a, b] = daemons;
+    const login = limiter({
+      name: 'login-user',
+      limit: { lockout: { after: 3, lock: ['1m', '5m'] } },
+      backend: fleet,
+    });
+    await fleet.opened;
+    const peersOf = async ({ send }: typeof a): Promise<number> =>
+      ((await (await send('GET', '/peers')).json()) as { peers: unknown[] }).peers.length;
+    for (const node of daemons) await waitUntil(async () => (await peersOf(node)) === 2);
+    await waitUntil(() => fleet.view().peers.length === 2);
+
+    const failuresOf = async ({ send }: typeof a, key: string): Promise<unknown> => {
+      const { limits } = (await (await send('GET', `/inspect?key=${key}`)).json()) as {
+        limits: { failures: number }[];
+      };
+      return limits[0].failures;
+    };
+    const failOn = async ({ send }: typeof a, key: string): Promise<void> => {
+      expect((await send('GET', `/check?key=${key}`)).status).toBe(200);
+      await send('POST', `/report?key=${key}&attempt=failure`);
+    };
+    // Nodes that start together may count what is served meanwhile twice: this key is used when they know each other.
+    await failOn(a, 'user:alice');
+    await waitUntil(() => login.inspect('user:alice').failures === 1);
+    expect(login.check('user:alice').verdict).toBe('allow');
+    login.report('user:alice', 'failure');
+    await waitUntil(async () => (await failuresOf(b, 'user:alice')) === 2);
+    await failOn(b, 'user:alice');
+    await waitUntil(() => (login.inspect('user:alice').lockedMs ?? 0) > 0);
+    await waitUntil(async () => (await a.send('GET', '/check?key=user:alice')).status === 429);
+    const refused = await (await a.send('GET', '/check?key=user:alice')).json();
+    expect(refused).toMatchObject({ limit: 'login-user', reason: 'locked' });
+
+    // A daemon that is killed and starts again knows the lock.
+    await b.daemon.stop('SIGKILL');
+    const again = await startNode(daemonsAt[1]);
+    await waitUntil(async () => (await again.send('GET', '/check?key=user:alice')).status === 429);
+
+    // A success without an attempt, as of a password reset, ends the lock everywhere, and its step stays.
+    login.report('user:alice', 'success');
+    for (const { send } of [a, again])
+      await waitUntil(async () => (await send('GET', '/check?key=user:alice')).status === 200);
+    await fleet.close();
   });
 });

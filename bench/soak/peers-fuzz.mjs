@@ -10,17 +10,17 @@
  * Invariants:
  *
  *   - nothing throws
- *   - no bucket changes by a single bit
+ *   - no bucket and no lock-out changes by a single bit
  *   - no node that is down is a peer, and every node that is up is one
  *   - a node sends only a few datagrams per injected one, and memory does not grow
  */
 
 import { parseArgs } from 'node:util';
-import { PeersBackend } from '../../dist/backends/peers/backend.js';
 import { MAX_DATAGRAM_BYTES } from '../../dist/backends/peers/bytes.js';
 import { encode } from '../../dist/backends/peers/codec.js';
 import { PEER_DEFAULTS } from '../../dist/backends/peers/context.js';
 import { createDatagramAuth } from '../../dist/backends/peers/datagram-auth.js';
+import { createPeersBackend } from '../../dist/backends/peers/factory.js';
 import { MemoryHub } from '../../dist/backends/peers/memory-transport.js';
 import { PeerNode } from '../../dist/backends/peers/node.js';
 import { seededRandom } from '../../dist/core/random.js';
@@ -104,13 +104,25 @@ async function member(n) {
   const node = new PeerNode({
     ...{ ...context, options: { ...PEER_DEFAULTS, name: `${n}` }, transport: tap, key: KEY },
   });
-  const policy = createPolicy({ bucket: { rate: 1, burst: 1000 } }, nodeRandom);
-  const backend = new PeersBackend(policy, { ...context, name: 'api', maxKeys: 1000 }, node);
+  const share = (name, limit) =>
+    createPeersBackend(createPolicy(limit, nodeRandom), { ...context, name, maxKeys: 1000 }, node);
+  const backend = share('api', { bucket: { rate: 1, burst: 1000 } });
+  const login = share('login', { lockout: { after: 3, within: '1m', lock: ['5s', '1m'] } });
   await node.open();
-  return { tap, node, backend };
+  return { tap, node, backend, login };
 }
 
-const buckets = ({ backend }) => Buffer.from(backend.snapshot().entries.buffer).toString('latin1');
+const buckets = ({ backend, login }) =>
+  [backend, login]
+    .map((each) => Buffer.from(each.snapshot().entries.buffer).toString('latin1'))
+    .join();
+
+/** Attempts and their ends. */
+function logIn({ login }) {
+  const key = `user ${below(20)}`;
+  if (login.check(key, 1).verdict !== 'allow' || random() < 0.1) return;
+  login.update(key, { report: random() < 0.3 ? 'success' : 'failure' });
+}
 
 const KINDS = [
   'hello',
@@ -188,8 +200,9 @@ let restarts = 0;
 let warm;
 const startedAt = performance.now();
 for (let round = 0; injected < datagrams; round++) {
-  for (const { backend } of members) {
-    for (let n = below(4); n > 0; n--) backend.check(`key ${below(50)}`, 1 + below(3));
+  for (const each of members) {
+    for (let n = below(4); n > 0; n--) each.backend.check(`key ${below(50)}`, 1 + below(3));
+    for (let n = below(4); n > 0; n--) logIn(each);
   }
   await clock.advanceAsync(oneOf([1, 20, 200]));
   await settle();

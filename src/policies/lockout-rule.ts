@@ -5,23 +5,20 @@
  *     pending    those of them whose end was not reported
  *     level      locks that are not forgotten
  *
- * Where peers share the rule, a return may arrive before its attempt, and two successes at once both take the failures
- * back: count and pending are then below 0, for a minute at most.
+ * Where peers share the rule, a return may arrive before its attempt: count and pending are then below 0 for a moment
+ * (`lockout-sharing.ts`).
  */
 
 import type { Millis } from '../core/clock.ts';
 import { addRoundingUp } from './float-time.ts';
 import type { State } from './policy.ts';
 
-/** What a lock-out counts. */
-export type LockoutTrigger = 'failure' | 'refusal';
-
 export interface LockoutTerms {
   readonly after: number;
   readonly withinMs: Millis;
   readonly locksMs: readonly Millis[];
   readonly forgetMs: Millis;
-  readonly on: LockoutTrigger;
+  readonly on: 'failure' | 'refusal';
   readonly isReset: boolean;
 }
 
@@ -31,9 +28,6 @@ export const SINCE = 2; //        when the first of them was counted: the only i
 export const LOCK_END = 3; //     end of the last lock, after `SINCE` or (below 0) before it; meaningless without one
 export const LEVEL = 4; //        locks that are not forgotten; 0: none
 export const LOCKOUT_WIDTH = 5;
-
-/** So long after the first change of a window, a count below 0 waits for attempts that are late. */
-const LATE_MS: Millis = 60_000;
 
 export const pendingOf = (state: State, i: number): number => Math.max(0, state[i + PENDING]);
 
@@ -55,7 +49,6 @@ export function createLockoutRule({ withinMs, locksMs, forgetMs }: LockoutTerms,
   /** What was counted before the end of a lock no longer counts after it. */
   const isOver = (state: State, i: number, now: Millis): boolean =>
     now >= countedUntil(state, i) ||
-    (state[i + COUNT] < 0 && now >= state[i + SINCE] + LATE_MS) ||
     (state[i + LEVEL] > 0 && state[i + LOCK_END] > 0 && now >= lockEnd(state, i));
 
   const countAt = (state: State, i: number, now: Millis): number =>

@@ -7,6 +7,9 @@
  * Counts are sums of changes, so their order does not matter. A lock follows from the count, on each node by itself. The
  * messages about locks only correct a node whose count differs: a lock is the later and higher of two, and a lock is
  * ended only where the count is below `after`.
+ *
+ * A count is short if more was taken back than was counted. Either an attempt is late, or two nodes took back the same
+ * failures: the caller decides how long it waits for the attempt.
  */
 
 import type { Millis } from '../core/clock.ts';
@@ -21,36 +24,10 @@ import {
   pendingOf,
   SINCE,
 } from './lockout-rule.ts';
-import type { State } from './policy.ts';
-
-/** How one event changed a key. */
-export interface LockoutChange {
-  readonly count: number;
-  readonly pending: number;
-  /** The event began a lock. */
-  readonly lock?: { readonly level: number; readonly ms: Millis };
-  /** The event ended a lock: the locks that are not forgotten. */
-  readonly levelLeft?: number;
-}
+import type { LockoutSharing, State } from './policy.ts';
 
 /** Numbers of a key in a state transfer. */
 export const LOCKOUT_FIGURES = 6;
-
-export interface LockoutSharing {
-  readonly width: number;
-  /** Undefined if nothing has changed since a copy of the state was made. */
-  changeSince(before: State, state: State, i: number, now: Millis): LockoutChange | undefined;
-  /** Adds what events on a peer changed; either may be below 0. If that ended a lock: the locks that are not forgotten. */
-  add(state: State, i: number, count: number, pending: number, now: Millis): number | undefined;
-  /** Locks the key for at least `ms`. */
-  lock(state: State, i: number, level: number, ms: Millis, now: Millis): void;
-  /** Ends a lock, unless the count here would begin it again. */
-  endLock(state: State, i: number, level: number, now: Millis): void;
-  /** Count, pending, age of the first failure, level, time until the lock ends, time since it ended. */
-  figures(state: State, i: number, now: Millis): number[];
-  /** Raises the key to at least the figures of a peer. */
-  raise(state: State, i: number, figures: readonly number[], now: Millis): void;
-}
 
 export function createLockoutSharing(
   rule: LockoutRule,
@@ -102,6 +79,13 @@ export function createLockoutSharing(
       if (!wasFull || lockedMs(state, i, now) === 0) return undefined;
       unlock(state, i, now);
       return lockedMs(state, i, now) === 0 ? state[i + LEVEL] : undefined;
+    },
+
+    isShort: (state, i) => state[i + PENDING] < 0 || state[i + COUNT] < state[i + PENDING],
+
+    settleShort(state, i) {
+      state[i + PENDING] = pendingOf(state, i);
+      state[i + COUNT] = Math.max(state[i + COUNT], state[i + PENDING]);
     },
 
     lock(state, i, level, ms, now) {

@@ -27,7 +27,6 @@ import {
   LEVEL,
   LOCK_END,
   type LockoutTerms,
-  type LockoutTrigger,
   PENDING,
   pendingOf,
   SINCE,
@@ -35,8 +34,6 @@ import {
 } from './lockout-rule.ts';
 import { createLockoutSharing } from './lockout-sharing.ts';
 import type { Policy, State } from './policy.ts';
-
-export type { LockoutTrigger };
 
 /** Lock-out: a key with too many failures is locked, for longer each time. */
 export interface LockoutOptions {
@@ -53,6 +50,9 @@ export interface LockoutOptions {
   /** What a success does: forgets all failures (default), or returns only its own attempt. */
   readonly onSuccess?: 'reset' | 'return' | undefined;
 }
+
+/** What a lock-out counts. */
+export type LockoutTrigger = 'failure' | 'refusal';
 
 /** The most steps of `lock`. */
 const MAX_LOCKS = 32;

@@ -21,7 +21,6 @@ import {
   type Outcome,
   WHEN_SETTLED,
 } from '../core/decision.ts';
-import type { LockoutSharing } from './lockout-sharing.ts';
 import type { TimeZone } from './time-zone.ts';
 
 /** The numbers of many keys. A policy reads and writes `width` of them, from index `i` on. */
@@ -178,6 +177,37 @@ export interface BucketTerms {
   readonly perMs: number;
   readonly burst: number;
   readonly maxDebt: number;
+}
+
+/** How one event changed a key of a lock-out. */
+export interface LockoutChange {
+  readonly count: number;
+  readonly pending: number;
+  /** The event began a lock. */
+  readonly lock?: { readonly level: number; readonly ms: Millis };
+  /** The event ended a lock: the locks that are not forgotten. */
+  readonly levelLeft?: number;
+}
+
+/** What peers exchange of a lock-out: `lockout-sharing.ts`. */
+export interface LockoutSharing {
+  readonly width: number;
+  /** Undefined if nothing has changed since a copy of the state was made. */
+  changeSince(before: State, state: State, i: number, now: Millis): LockoutChange | undefined;
+  /** Adds what events on a peer changed; either may be below 0. If that ended a lock: the locks that are not forgotten. */
+  add(state: State, i: number, count: number, pending: number, now: Millis): number | undefined;
+  /** Whether more was taken back than was counted. */
+  isShort(state: State, i: number): boolean;
+  /** Counts attempts in flight, and nothing below 0. */
+  settleShort(state: State, i: number): void;
+  /** Locks the key for at least `ms`. */
+  lock(state: State, i: number, level: number, ms: Millis, now: Millis): void;
+  /** Ends a lock, unless the count here would begin it again. */
+  endLock(state: State, i: number, level: number, now: Millis): void;
+  /** Count, pending, age of the first failure, level, time until the lock ends, time since it ended. */
+  figures(state: State, i: number, now: Millis): number[];
+  /** Raises the key to at least the figures of a peer. */
+  raise(state: State, i: number, figures: readonly number[], now: Millis): void;
 }
 
 /** What a policy can do for a backend besides deciding. Absent: it lacks the capability. */

@@ -95,15 +95,6 @@ export class LockoutPeersBackend extends PeersBackend {
     return this.#trackKey(key, () => super.update(key, feedback));
   }
 
-  override forget(key: string): void {
-    super.forget(key);
-    this.#hasher.hash(key);
-    const { low, high } = this.#hasher;
-    this.inner.changeHashed(low, high, (_state, _i, now) => {
-      for (const channels of this.#channels) channels.forget(low, high, now);
-    });
-  }
-
   #trackKey<T>(key: string, act: () => T): T {
     this.#hasher.hash(key);
     return this.#track(this.#hasher.low, this.#hasher.high, act);
@@ -112,9 +103,9 @@ export class LockoutPeersBackend extends PeersBackend {
   /** A key that does not fit into the table has no numbers to compare. */
   #track<T>(low: number, high: number, act: () => T): T {
     let isKnown = false;
-    this.inner.changeHashed(low, high, (state, i) => {
+    this.inner.changeHashed(low, high, (state, i, now) => {
       isKnown = true;
-      for (const channels of this.#channels) channels.capture(state, i);
+      for (const channels of this.#channels) channels.capture(low, high, state, i, now);
     });
     const result = act();
     if (isKnown)

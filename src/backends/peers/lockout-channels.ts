@@ -11,8 +11,7 @@
 
 import type { Millis } from '../../core/clock.ts';
 import { MAX_AMOUNT } from '../../core/options.ts';
-import type { LockoutChange, LockoutSharing } from '../../policies/lockout-sharing.ts';
-import type { State } from '../../policies/policy.ts';
+import type { LockoutChange, LockoutSharing, State } from '../../policies/policy.ts';
 import type { LocalBackend } from '../local/backend.ts';
 import type { PeerNetwork } from './backend.ts';
 import type { PeerLimit } from './limits.ts';
@@ -20,6 +19,12 @@ import { MarkedKeys } from './marked-keys.ts';
 
 /** A lock as one amount: milliseconds × this + level. More than the steps of a lock-out. */
 const LEVELS = 64;
+
+/** Longer than a report can be late: it is sent again for a minute. */
+const LOCK_KNOWN_MS: Millis = 120_000;
+
+/** In this time a lost report is sent again, unless most datagrams are lost. */
+const LATE_MS: Millis = 5000;
 
 interface SharedLockout {
   readonly sharing: LockoutSharing;
@@ -39,16 +44,18 @@ interface ReportedKey {
   readonly state: State;
   readonly i: number;
   /** When it was reported. */
-  readonly then: Millis;
+  readonly at: Millis;
 }
 
 export type LockoutChannels = ReturnType<typeof openLockoutChannels>;
 
 export function openLockoutChannels({ sharing, offset, local, network, idOf }: SharedLockout) {
-  /** A success or a reset ended the lock: a late message about it must not lock the key again. */
-  const ended = new MarkedKeys();
+  /** A success ended the lock: a late message about it must not lock the key again. */
+  const ended = new MarkedKeys(LOCK_KNOWN_MS);
   /** This node has reported the lock: it also reports its end, whichever node caused it. */
-  const reported = new MarkedKeys();
+  const reported = new MarkedKeys(LOCK_KNOWN_MS);
+  /** More was taken back than was counted, a moment ago: attempts may be late. */
+  const short = new MarkedKeys(LATE_MS);
   const before: State = new Float64Array(sharing.width);
   const opened: PeerLimit[] = [];
 
@@ -60,7 +67,7 @@ export function openLockoutChannels({ sharing, offset, local, network, idOf }: S
         local.changeHashed(
           low,
           high,
-          (state, i, then) => apply({ low, high, state, i: i + offset, then }, amount),
+          (state, i, at) => apply({ low, high, state, i: i + offset, at }, amount),
           agoMs,
         ),
     };
@@ -69,35 +76,37 @@ export function openLockoutChannels({ sharing, offset, local, network, idOf }: S
     return channel;
   };
 
+  /** After a while, what is still missing was taken back twice. */
+  const settleShort = ({ low, high, state, i, at }: ReportedKey): void => {
+    if (sharing.isShort(state, i) && !short.has(low, high, at)) sharing.settleShort(state, i);
+  };
+
   /** Adds what a peer counted. */
   const add = (key: ReportedKey, count: number, pending: number): void => {
-    const { low, high, state, i, then } = key;
-    const levelLeft = sharing.add(state, i, count, pending, then);
-    if (levelLeft !== undefined && reported.has(low, high, then))
-      reportUnlock(low, high, levelLeft, then);
+    const { low, high, state, i, at } = key;
+    settleShort(key);
+    const levelLeft = sharing.add(state, i, count, pending, at);
+    if (sharing.isShort(state, i) && !short.has(low, high, at)) short.add(low, high, at);
+    if (levelLeft !== undefined && reported.has(low, high, at))
+      reportUnlock(low, high, levelLeft, at);
   };
   const countUp = open('count +', (key, n) => add(key, n, 0));
   const countDown = open('count -', (key, n) => add(key, -n, 0));
   const pendingUp = open('pending +', (key, n) => add(key, 0, n));
   const pendingDown = open('pending -', (key, n) => add(key, 0, -n));
-  const lock = open('lock', ({ low, high, state, i, then }, amount) => {
-    if (ended.has(low, high, then)) return;
-    sharing.lock(state, i, amount % LEVELS, Math.floor(amount / LEVELS), then);
+  const lock = open('lock', ({ low, high, state, i, at }, amount) => {
+    if (ended.has(low, high, at)) return;
+    sharing.lock(state, i, amount % LEVELS, Math.floor(amount / LEVELS), at);
   });
-  const unlock = open('unlock', ({ low, high, state, i, then }, amount) => {
-    ended.add(low, high, then);
+  const unlock = open('unlock', ({ low, high, state, i, at }, amount) => {
+    ended.add(low, high, at);
     reported.remove(low, high);
     network.retractHits(unlock, low, high, Infinity); // the node that ended the lock knows its step
-    sharing.endLock(state, i, amount - 1, then);
+    sharing.endLock(state, i, amount - 1, at);
   });
 
-  const recordSigned = (
-    [up, down]: readonly [PeerLimit, PeerLimit],
-    low: number,
-    high: number,
-    amount: number,
-  ): void => {
-    if (amount !== 0) network.recordHits(amount > 0 ? up : down, low, high, Math.abs(amount));
+  const record = (channel: PeerLimit, low: number, high: number, amount: number): void => {
+    if (amount > 0) network.recordHits(channel, low, high, amount);
   };
 
   /** Amounts of a key add up until they are sent; of these only the last one counts. */
@@ -114,7 +123,8 @@ export function openLockoutChannels({ sharing, offset, local, network, idOf }: S
 
   return {
     /** To be called with a key's state before an event that may change it. */
-    capture(state: State, i: number): void {
+    capture(low: number, high: number, state: State, i: number, now: Millis): void {
+      settleShort({ low, high, state, i: i + offset, at: now });
       for (let n = 0; n < before.length; n++) before[n] = state[i + offset + n];
     },
 
@@ -122,8 +132,11 @@ export function openLockoutChannels({ sharing, offset, local, network, idOf }: S
     reportChange(low: number, high: number, state: State, i: number, now: Millis): void {
       const change = sharing.changeSince(before, state, i + offset, now);
       if (!change) return;
-      recordSigned([countUp, countDown], low, high, change.count);
-      recordSigned([pendingUp, pendingDown], low, high, change.pending);
+      // In this order the count is never below pending, also between two entries.
+      record(countUp, low, high, change.count);
+      record(pendingUp, low, high, change.pending);
+      record(pendingDown, low, high, -change.pending);
+      record(countDown, low, high, -change.count);
       if (change.lock) {
         ended.remove(low, high);
         reported.add(low, high, now);
@@ -131,9 +144,6 @@ export function openLockoutChannels({ sharing, offset, local, network, idOf }: S
       }
       if (change.levelLeft !== undefined) reportUnlock(low, high, change.levelLeft, now);
     },
-
-    /** A key was reset here: late messages about its lock do not count. */
-    forget: (low: number, high: number, now: Millis): void => ended.add(low, high, now),
 
     close(): void {
       for (const channel of opened) network.removeLimit(channel);

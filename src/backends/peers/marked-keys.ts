@@ -1,9 +1,6 @@
-/** Keys that were marked in the last minutes, by their hash: a bounded set that forgets the oldest. */
+/** Keys that were marked a short time ago, by their hash: a bounded set that forgets the oldest. */
 
 import type { Millis } from '../../core/clock.ts';
-
-/** Longer than a report can be late: it is sent again for a minute. */
-const KEPT_MS: Millis = 120_000;
 
 /** Of more keys, the oldest marks are dropped. */
 const MAX_MARKED_KEYS = 10_000;
@@ -11,25 +8,29 @@ const MAX_MARKED_KEYS = 10_000;
 export class MarkedKeys {
   /** In the order of their times. */
   readonly #markedAt = new Map<string, Millis>();
+  readonly #keptMs: Millis;
+
+  constructor(keptMs: Millis) {
+    this.#keptMs = keptMs;
+  }
 
   add(low: number, high: number, now: Millis): void {
     const id = idOf(low, high);
     this.#markedAt.delete(id);
     this.#markedAt.set(id, now);
     for (const [oldest, at] of this.#markedAt) {
-      if (now - at <= KEPT_MS && this.#markedAt.size <= MAX_MARKED_KEYS) return;
+      if (now - at <= this.#keptMs && this.#markedAt.size <= MAX_MARKED_KEYS) return;
       this.#markedAt.delete(oldest);
     }
   }
 
   has(low: number, high: number, now: Millis): boolean {
     const at = this.#markedAt.get(idOf(low, high));
-    return at !== undefined && now - at <= KEPT_MS;
+    return at !== undefined && now - at <= this.#keptMs;
   }
 
-  /** True if the key was marked. */
-  remove(low: number, high: number): boolean {
-    return this.#markedAt.delete(idOf(low, high));
+  remove(low: number, high: number): void {
+    this.#markedAt.delete(idOf(low, high));
   }
 }
 

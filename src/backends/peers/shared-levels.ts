@@ -12,8 +12,8 @@
 import type { Millis } from '../../core/clock.ts';
 import { MAX_AMOUNT } from '../../core/options.ts';
 import { maxOveruseOf } from '../../policies/bucket.ts';
-import { LOCKOUT_FIGURES, type LockoutSharing } from '../../policies/lockout-sharing.ts';
-import type { Policy, State } from '../../policies/policy.ts';
+import { LOCKOUT_FIGURES } from '../../policies/lockout-sharing.ts';
+import type { LockoutSharing, Policy, State } from '../../policies/policy.ts';
 import type { WindowTerms } from '../../policies/window.ts';
 import { bindingLevel, raiseLevels, timeToFull } from './bucket-levels.ts';
 
