@@ -32,8 +32,6 @@ const LIBRARY_CHUNKS = [
 
 /** What every command needs, and what those with backends need. */
 const COMMAND_CHUNKS = [
-  // Loaded before everything else, and by the daemon: no chunk should import the entry.
-  { name: 'hangup', test: /\/src\/cli\/framework\/hangup/, priority: 4 },
   { name: 'core', test: /\/src\/core\//, priority: 3 },
   { name: 'pages', test: /\/src\/backends\/(?:pages\/|\w+\/daemon-view)/, priority: 2 },
   // Without the files that import a peer at once: they are loaded only where NATS is configured.

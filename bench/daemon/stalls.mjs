@@ -47,7 +47,7 @@ planFile: plans.csv
 plans: { free: { bucket: { rate: 1/s } }, pro: { bucket: { rate: 9/s } } }`;
 
 /** Two limits with as many keys each, and overrides of ten kinds; `burst` and `limit` are those of overrides and limits. */
-function writeConfig({ snapshotEvery, burst, limit = 10, files = false }) {
+function writeConfig({ snapshotEvery, burst, limit = 10, files = false, maxKeys = 1_048_576 }) {
   const overrides = Array.from(
     { length: OVERRIDES },
     (_, n) => `      - { match: 'b:${n}', bucket: { rate: ${1 + (n % 10)}/m, burst: ${burst} } }\n`,
@@ -60,10 +60,11 @@ limits:
   bucket:
     match: 'b:*'
     bucket: { rate: 1/h, burst: ${limit} }
+    maxKeys: ${maxKeys}
     plans: ${files}
     overrides:
 ${overrides.join('')}
-  window: { match: 'w:*', window: { limit: ${limit}, per: 1h } }
+  window: { match: 'w:*', window: { limit: ${limit}, per: 1h }, maxKeys: ${maxKeys} }
   probe: { bucket: { rate: 1000/s, burst: 1000 } }
 `,
   );
@@ -178,11 +179,15 @@ await during(
   reload({ snapshotEvery: '1d', burst: 30, limit: 11 }),
 );
 await during(
+  'a reload that changes `maxKeys` of all limits',
+  reload({ snapshotEvery: '1d', burst: 30, limit: 11, maxKeys: 2_000_000 }),
+);
+await during(
   `a reload with files of ${whole(LINES)} networks and plans`,
-  reload({ snapshotEvery: '2s', burst: 30, limit: 11, files: true }),
+  reload({ snapshotEvery: '2s', burst: 30, limit: 11, maxKeys: 2_000_000, files: true }),
 );
 await during('a snapshot every 2 s', () => sleep(SPAN_MS));
-await reload({ snapshotEvery: '1d', burst: 30 })();
+await reload({ snapshotEvery: '1d', burst: 30, maxKeys: 2_000_000 })();
 probe.disconnect();
 const stopAt = performance.now();
 await daemon.stop();

@@ -98,11 +98,15 @@ export interface Backend {
    */
   restore(snapshot: TableSnapshot, from?: Policy, keepsDebt?: boolean): boolean;
 
+  /** Does in the background what a `copyFrom` this one would have to do at once. */
+  prepareCopy?(): void;
+
   /**
-   * The keys of another backend, in time that does not depend on their number: like `restore` of its snapshot. Undefined,
-   * and nothing is copied, if that is the way to copy them.
+   * The keys of another backend, like `restore` of its snapshot. The last copy of a source that is not used any more takes
+   * its memory, in time that does not depend on the number of keys. Undefined, and nothing is copied, if a snapshot is
+   * the way to copy them.
    */
-  copyFrom?(source: Backend): boolean | undefined;
+  copyFrom?(source: Backend, isLast?: boolean): boolean | undefined;
 
   /**
    * What replaces the rule by one with other numbers: spent tokens stay spent, calls stay in flight. Undefined if the

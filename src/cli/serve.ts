@@ -30,7 +30,6 @@ import {
   type Terminal,
 } from './framework/command.ts';
 import { configPath, requireConfig } from './framework/configuration.ts';
-import { onHangup } from './framework/hangup.ts';
 import { connectServiceManager } from './framework/service-manager.ts';
 
 export const serveCommand = (modules: readonly BackendModule[]): Command => ({
@@ -128,7 +127,9 @@ async function serveUntilStopped(
   const workers = config.workers > 0 ? await WorkerPool.start(config.workers, log) : undefined;
   const starting = start(log, workers);
   starting.catch(() => workers?.close());
-  onHangup(() => void starting.then((daemon) => daemon.reload()).catch(() => {}));
+  const reload = (): void => void starting.then((daemon) => daemon.reload()).catch(() => {});
+  process.on('SIGHUP', reload);
+  if (terminal.releaseHangup?.()) reload();
   const daemon = await starting;
   settings = () => daemon.config.log;
   const stopSignal = new Promise<void>((resolve) => {

@@ -111,6 +111,26 @@ test('reload: other maxKeys beside another rate keep what was consumed', async (
   expect(await take(100)).toBe(5);
 });
 
+test.each([
+  ['stays for a third key', ['x', 'y', 'z'], [20, 30, 10]],
+  ['ends', ['x', 'y'], [20, 30]],
+])(
+  'reload: an override that becomes two others and %s keeps what was consumed',
+  async (_name, keys, left) => {
+    const bursts: Readonly<Record<string, number>> = { x: 30, y: 40, z: 20 };
+    const limits = (overrides: readonly string[]): string =>
+      `{ a: { bucket: { rate: 1/h, burst: 5 }, overrides: [${overrides.join()}] } }`;
+    const override = (match: string, burst: number): string =>
+      `{ match: ${match}, bucket: { rate: 1/h, burst: ${burst} } }`;
+    const { change, take } = await start(limits([override(`[${keys.join()}]`, 20)]));
+    for (const key of keys) expect(await take(10, key)).toBe(10);
+    await change(limits(keys.map((key) => override(key, bursts[key]))));
+    const found: number[] = [];
+    for (const key of keys) found.push(await take(99, key));
+    expect(found).toEqual(left);
+  },
+);
+
 test('reload: a rule of another kind starts anew, and the log says so', async () => {
   const { change, take, logged } = await start('{ a: { bucket: { rate: 1/h, burst: 20 } } }');
   await take(20);

@@ -314,8 +314,14 @@ export class SyncLimiter extends LimiterCore implements LimiterInternals {
   }
 
   /** The keys of the limiter that this one replaces; false if its rule is of another kind. */
-  copyFrom(source: SyncLimiter, limit: unknown): boolean {
-    return this.#backend.copyFrom?.(source.#backend) ?? this.restore(source.snapshot(), limit);
+  copyFrom(source: SyncLimiter, limit: unknown, isLast = false): boolean {
+    const isCopied = this.#backend.copyFrom?.(source.#backend, isLast);
+    return isCopied ?? this.restore(source.snapshot(), limit);
+  }
+
+  /** Before others copy the keys of this limiter. */
+  prepareCopy(): void {
+    this.#backend.prepareCopy?.();
   }
 
   /**

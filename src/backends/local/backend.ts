@@ -78,7 +78,7 @@ export class LocalBackend implements Backend {
   prepareChange(policy: Policy): (() => void) | undefined {
     const convert = converterBetween(this.#policy, policy);
     if (!convert) return undefined;
-    if (this.#table.isMoving) runInBackground(this.#moveKeys()); // the change would move all of them at once
+    this.prepareCopy(); // the change would move all of them at once
     const block = this.#table.createBlock(policy);
     return () => {
       this.#table.change(policy, convert, this.#clock.now(), block);
@@ -93,11 +93,15 @@ export class LocalBackend implements Backend {
     while (this.#table.moveSlots(SLOTS_PER_STEP, this.#clock.now())) yield;
   }
 
-  copyFrom(source: Backend): boolean | undefined {
+  prepareCopy(): void {
+    if (this.#table.isMoving) runInBackground(this.#moveKeys());
+  }
+
+  copyFrom(source: Backend, isLast = false): boolean | undefined {
     if (!(source instanceof LocalBackend) || source.#hasher !== this.#hasher) return undefined;
     const convert = converterBetween(source.#policy, this.#policy);
     if (!convert) return false;
-    if (!this.#table.copyFrom(source.#table, convert, this.#clock.now())) return undefined;
+    if (!this.#table.copyFrom(source.#table, convert, this.#clock.now(), isLast)) return undefined;
     runInBackground(this.#moveKeys());
     return true;
   }

@@ -254,11 +254,24 @@ describe('key table: change of the rule', () => {
     for (let n = 0; n < 500; n++) put(source, `k${n}`, n, 1e9, 0);
     source.change(wider(2), addMillion, 1);
     const copy = new KeyTable(wider(width), hasher, 10_000);
-    expect(copy.copyFrom(source, addMillion, 2)).toBe(true);
+    expect(copy.copyFrom(source, addMillion, 2, false)).toBe(true);
     for (let n = 0; n < 500; n += 2) expect(get(copy, `k${n}`)).toBe(2_000_000 + n);
     while (copy.moveSlots(100, 2));
     for (let n = 0; n < 500; n++) expect(get(copy, `k${n}`)).toBe(2_000_000 + n);
     for (let n = 0; n < 500; n++) expect(get(source, `k${n}`)).toBe(1_000_000 + n);
+  });
+
+  test.each([2, 3])('the last copy takes the memory of its source, width %i', (width) => {
+    const source = createTable();
+    for (let n = 0; n < 500; n++) put(source, `k${n}`, n, 1e9, 0);
+    const { storage } = source;
+    const copy = new KeyTable(wider(width), hasher, 10_000);
+    expect(copy.copyFrom(source, addMillion, 2, true)).toBe(true);
+    if (width === 2) expect(copy.storage).toBe(storage);
+    expect([source.size, copy.size]).toEqual([0, 500]);
+    put(source, 'k7', 7, 1e9, 3); // a call that ends late
+    for (let n = 0; n < 500; n++) expect(get(copy, `k${n}`)).toBe(1_000_000 + n);
+    expect(get(source, 'k8')).toBeUndefined();
   });
 });
 

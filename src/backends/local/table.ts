@@ -165,8 +165,11 @@ export class KeyTable {
     this.#replaceBlock(isLargeEnough ? block : undefined);
   }
 
-  /** Begins with the keys of another table, as `change` would continue with them. False if it cannot: it has keys. */
-  copyFrom(source: KeyTable, convert: KeyConverter, now: Millis): boolean {
+  /**
+   * Begins with the keys of another table, as `change` would continue with them. False if it cannot: it has keys. A
+   * source that is not used any more loses them, and no memory is copied.
+   */
+  copyFrom(source: KeyTable, convert: KeyConverter, now: Millis, isLast: boolean): boolean {
     if (this.#count > 0 || this.#old || this.#debtUntil || source.#count > this.#maxKeys)
       return false;
     source.moveSlots(Infinity, now);
@@ -174,12 +177,20 @@ export class KeyTable {
     if (source.#debtUntil)
       this.#debtUntil = convertDebts(source.#debtUntil, source.lifecycle, lifecycle, convert, now);
     if (source.#count === 0) return true;
-    const copy = source.#slots.clone();
-    this.#conversion = new KeyConversion(copy, lifecycle.width, convert, now);
     this.#count = source.#count;
-    this.#use(copy);
+    const block = isLast ? source.#release() : source.#slots.clone();
+    this.#conversion = new KeyConversion(block, lifecycle.width, convert, now);
+    this.#use(block);
     if (!this.#conversion.isInPlace) this.#replaceBlock();
     return true;
+  }
+
+  /** The memory of all keys; the table has none of them any more. */
+  #release(): Slots {
+    const block = this.#slots;
+    this.#count = 0;
+    this.#allocate(MIN_CAPACITY);
+    return block;
   }
 
   /** Moves the keys of so many slots of the block before, or converts so many in place; false when none is left. */

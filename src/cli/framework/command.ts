@@ -26,6 +26,8 @@ export interface Terminal {
   /** Takes over the terminal. Left out if standard input or output is no terminal. */
   readonly openScreen?: (() => Screen) | undefined;
   readonly version: string;
+  /** Ends the holding of SIGHUP, for a command that handles it. True if one was held. */
+  readonly releaseHangup?: () => boolean;
 }
 
 export interface Command {

@@ -107,6 +107,7 @@ export class LimiterRegistry {
     const transfers: (() => void)[] = [];
     const remote: RemoteChange[] = [];
     const restarted: string[] = [];
+    const copiesLeft = new Map<LimiterEntry, number>();
     const add = (
       name: string,
       rule: RuleOptions,
@@ -125,8 +126,12 @@ export class LimiterRegistry {
       entries.set(name, entry);
       if (!old || old === entry) return;
       const copy = prepareCopy(old, entry);
+      copiesLeft.set(old, (copiesLeft.get(old) ?? 0) + 1);
       transfers.push(() => {
-        if (!copy()) restarted.push(name);
+        const left = (copiesLeft.get(old) ?? 1) - 1;
+        copiesLeft.set(old, left);
+        const isLast = left === 0 && entries.get(old.name) !== old;
+        if (!copy(isLast)) restarted.push(name);
       });
     };
     const isNew = (entry: LimiterEntry): boolean => this.#entries.get(entry.name) !== entry;
@@ -298,12 +303,16 @@ const fingerprintOf = (rule: RuleOptions, { backends, queue }: LimitConfig): str
  * What copies the keys of a limit to its replacement; false if that begins without counts. A remote backend keeps them
  * itself. Calls in flight are not copied: they settle with the old limiter.
  */
-function prepareCopy(from: LimiterEntry, { name, limiter }: LimiterEntry): () => boolean {
+function prepareCopy(
+  from: LimiterEntry,
+  { name, limiter }: LimiterEntry,
+): (isLast: boolean) => boolean {
   const before = from.limiter;
   if (!(limiter instanceof SyncLimiter))
     return () => before.isRemote && from.name === name && before.hasSameKeys(limiter);
   if (!(before instanceof SyncLimiter) || isConcurrencyLimit(before)) return () => false;
-  return () => limiter.copyFrom(before, from.rule.limit);
+  before.prepareCopy();
+  return (isLast) => limiter.copyFrom(before, from.rule.limit, isLast);
 }
 
 /** The name of the limiter of an override or a plan in metrics and responses. */
