@@ -10,12 +10,15 @@ export interface RedisProxy {
   /** Requests reach Redis, and its replies are lost, until `restore`. */
   loseReplies(): void;
   restore(): void;
+  /** New connections reach the server at this port; all others end. */
+  retarget(port: number): void;
   stop(): void;
 }
 
 /** @param delayMs in each direction. */
 export async function startProxy(target: number, delayMs = 0): Promise<RedisProxy> {
   const sockets = new Set<Socket>();
+  let port = target;
   let mode: 'open' | 'cut' | 'mute' = 'open';
   const endAll = (): void => {
     for (const socket of sockets) socket.destroy();
@@ -32,7 +35,7 @@ export async function startProxy(target: number, delayMs = 0): Promise<RedisProx
   };
   const server = createServer((near) => {
     if (mode === 'cut') return near.destroy();
-    const far = connect(target, '127.0.0.1');
+    const far = connect(port, '127.0.0.1');
     forward(near, far, false);
     forward(far, near, true);
     return near;
@@ -50,6 +53,10 @@ export async function startProxy(target: number, delayMs = 0): Promise<RedisProx
     restore() {
       if (mode === 'mute') endAll(); // a connection that lost replies is out of step
       mode = 'open';
+    },
+    retarget(next) {
+      port = next;
+      endAll();
     },
     stop() {
       server.close();

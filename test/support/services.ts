@@ -83,9 +83,18 @@ export const redisServer = lazyServerCommand(
 /** A Redis without persistence, unless `args` enable it. */
 export const startRedis = (...args: string[]): Promise<Service> => startRedisWith(args);
 
-async function startRedisWith(args: string[], choosePorts = freePorts): Promise<Service> {
-  const command = redisServer();
-  if (command === undefined) throw new Error('there is no Redis to start');
+/** The same, started by a command such as `env`, whose arguments are followed by those of Redis. */
+export const startRedisBy = (launcher: readonly string[]): Promise<Service> =>
+  startRedisWith([], freePorts, launcher);
+
+async function startRedisWith(
+  args: string[],
+  choosePorts = freePorts,
+  launcher: readonly string[] = [],
+): Promise<Service> {
+  const server = redisServer();
+  if (server === undefined) throw new Error('there is no Redis to start');
+  const [command, ...before] = [...launcher, server];
   const flags = [
     '--bind',
     '127.0.0.1',
@@ -99,7 +108,10 @@ async function startRedisWith(args: string[], choosePorts = freePorts): Promise<
   return startServer({
     command,
     choosePorts,
-    argsIn: (folder, [port]) => ['--port', `${port}`, '--dir', folder, ...flags, ...args],
+    argsIn: (folder, [port]) => [
+      ...before,
+      ...['--port', `${port}`, '--dir', folder, ...flags, ...args],
+    ],
     announces: ANNOUNCES.redis,
   });
 }
@@ -225,6 +237,9 @@ export function pythonWithRedis(): string | undefined {
   if (find() === undefined) findOrInstall([], 'python3-redis');
   return find() ?? skipOrFail('redis-py', 'python3-redis');
 }
+
+/** The C compiler; undefined if there is none. */
+export const cCompiler = lazyServerCommand(['cc', 'gcc', 'clang'], 'a C compiler', 'gcc');
 
 /** The command that checks shell scripts; undefined if there is none. */
 export const shellcheck = lazyServerCommand(['shellcheck'], 'ShellCheck', 'shellcheck');

@@ -320,4 +320,24 @@ describe.skipIf(redisServer() === undefined)('fair queue of a fleet', () => {
     expect(first - killedAt).toBeLessThanOrEqual(LEASE_TTL_MS + 1000);
     await end();
   });
+
+  test("concurrency, Redis's clock set back: leases of a dead process end after one lease, live ones stay", async () => {
+    create({ concurrency: 3 }, 'fifo', 4, 2);
+    await warmUp(4);
+    for (const [n, flow] of ['dead', 'live'].entries())
+      load(members[n], { flow, callers: 1, runs: 1e9 });
+    await fleet.run(100);
+    const [dead] = members.splice(0, 1);
+    await dead.process.kill();
+    fleet.redisAheadMs = -3_600_000;
+    const inFlight = async () => {
+      const read = members[0].api.inspect('key');
+      await fleet.run(20);
+      return (await read)?.inFlight;
+    };
+    expect(await inFlight()).toBe(2);
+    await fleet.run(LEASE_TTL_MS);
+    expect(await inFlight()).toBe(1);
+    await end();
+  });
 });

@@ -32,7 +32,12 @@ export const LEASES_LUA = `
 local LEASE_TTL_MS, TOKEN_TTL_MS = ${LEASE_TTL_MS}, ${TOKEN_TTL_MS}
 local function expireLeases(key)
   local expired = redis.pcall('ZREMRANGEBYSCORE', key, '-inf', now)
-  if type(expired) ~= 'table' then return end
+  if type(expired) ~= 'table' then
+    -- The clock was set back: no lease lasts longer than a new one, or those of a dead process would stay for as long.
+    local last = now + LEASE_TTL_MS
+    for _, id in ipairs(call('ZRANGEBYSCORE', key, '(' .. exact(last), '+inf')) do call('ZADD', key, last, id) end
+    return
+  end
   if not string.find(expired.err, 'WRONGTYPE', 1, true) then error(expired.err, 0) end
   call('DEL', key) -- a foreign value: as an error it would look like an outage
 end
