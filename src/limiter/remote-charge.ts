@@ -10,8 +10,9 @@
  *     confirm all at once ──▶ one has expired? ──▶ cancel all
  *
  * A reservation that is not confirmed expires by itself: a process that dies between the steps leaves nothing charged past
- * that. Backends that cannot reserve (etcd, groups) are charged last, just before the others are confirmed. Reservations
- * are made in the same order by every process: of two calls for the last units of the same limits, one succeeds.
+ * that. Backends that cannot reserve (registers in etcd, groups) are charged last, just before the others are confirmed.
+ * Reservations are made in the same order by every process: of two calls for the last units of the same limits, one
+ * succeeds.
  */
 
 import type { RemoteDecision } from '../backends/remote-backend.ts';

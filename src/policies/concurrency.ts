@@ -3,7 +3,7 @@
  *
  * A call is admitted while fewer than `limit` are in flight, and counts until it settles. Round-trip times
  * are measured as by an adaptive limit, for inspection and for partitions, but never move the limit.
- * Because nothing is learnt, another process can count the calls: a semaphore in Redis.
+ * Because nothing is learnt, a server can count the calls of all processes: a semaphore in Redis or etcd.
  */
 
 import { ConfigError } from '../core/errors.ts';

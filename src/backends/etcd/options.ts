@@ -29,7 +29,7 @@ export interface EtcdOptions extends EtcdConnectionOptions {
   readonly prefix?: string | undefined;
   /** How long a call waits for a decision. Default 1 s. */
   readonly deadline?: Duration | undefined;
-  /** How long after it is due a permit may start; permits are further apart by as much. Default: 2 % of `every` or `per`, 5 to 50 ms. */
+  /** Spacing and window: how long after it is due a permit may start; permits are further apart by as much. Default: 2 % of `every` or `per`, 5 to 50 ms. */
   readonly startTolerance?: Duration | undefined;
   /** The decision while there is no quorum. Default `deny`; with `allow` the limit does not hold then. */
   readonly onUnavailable?: EtcdOnUnavailable | undefined;
