@@ -6,8 +6,10 @@ const WAITING = [
   'src/backends/pool/redis-{members,cluster}.test.ts',
   'src/backends/redis/{cluster,backend,modes,fair-queue}.test.ts',
   'src/backends/etcd/options.test.ts',
+  'src/backends/durable-objects/backend.test.ts',
   'test/soak-{faults,pool,peers,etcd,groups}.test.ts',
   'test/daemon-{waiting,peers,pool}.test.ts',
+  'test/durable-objects.test.ts',
   'test/{operator,gateways,service,monitoring,real-servers,demo}.test.ts',
 ];
 

@@ -119,6 +119,7 @@ declare const far: RemoteLimiter;
 const LIBRARY = `
 import { type Decision, type LimiterOptions, limiter } from 'sluice';
 import { type connect } from 'sluice/client';
+import { durableObjects, SluiceObject } from 'sluice/durable-objects';
 import { etcd } from 'sluice/etcd';
 import { throttleFetch } from 'sluice/fetch';
 import { groups } from 'sluice/groups';
@@ -134,6 +135,8 @@ import { redis } from 'sluice/redis';
 declare const options: never;
 export const byRedis = redis(options);
 export const byEtcd = etcd(options);
+export const byObjects = durableObjects(options);
+export class Limits extends SluiceObject {}
 export const byGroups = groups(options);
 export const fleet = peers(options);
 export const { peers: others, counts, transportCounts } = fleet.view();

@@ -1,11 +1,15 @@
 /** `sluice/durable-objects` of the built package in workerd: two isolates of a Worker share limits through its objects. */
 
-import { rmSync } from 'node:fs';
+import { rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
 import { bundleWorker, startWorkerd, workerdFolder } from './support/durable-objects/workerd.ts';
 import { consumerFolder, hasRuntimes } from './support/runtimes.ts';
 import type { Service } from './support/services.ts';
+import { type Block, readPage } from './support/snippets/pages.ts';
+
+const CONFIG = 'test/runtimes/programs/durable.capnp';
+const SOCKETS = ['http', 'second'];
 
 describe.skipIf(!hasRuntimes())('Cloudflare Workers with Durable Objects (workerd)', () => {
   const folder = workerdFolder();
@@ -17,8 +21,7 @@ describe.skipIf(!hasRuntimes())('Cloudflare Workers with Durable Objects (worker
     const consumer = consumerFolder();
     await bundleWorker(join(consumer.path, 'durable.mjs'), folder);
     consumer.remove();
-    const config = 'test/runtimes/programs/durable.capnp';
-    const { service, ports } = await startWorkerd(folder, config, ['http', 'second']);
+    const { service, ports } = await startWorkerd(folder, CONFIG, SOCKETS);
     workerd = service;
     let requests = 0;
     get = async (path, init) => {
@@ -92,5 +95,53 @@ describe.skipIf(!hasRuntimes())('Cloudflare Workers with Durable Objects (worker
     await workerd?.kill();
     await workerd?.restart();
     expect(await getAll('/bucket', 4)).toEqual(Array(4).fill('deny'));
+  });
+});
+
+/** The Workers of these pages, run as they stand. */
+const blocksOf = (page: string): readonly Block[] =>
+  readPage(page).blocks.filter(({ checkedBy }) => checkedBy === 'test/durable-objects.test.ts');
+
+describe.skipIf(!hasRuntimes())('Workers of the documentation (workerd)', () => {
+  /** The status and body of requests to a Worker, to its two isolates in turns. */
+  async function run({ text }: Block, requests: number) {
+    const [folder, consumer] = [workerdFolder(), consumerFolder()];
+    writeFileSync(join(consumer.path, 'page.mjs'), text);
+    await bundleWorker(join(consumer.path, 'page.mjs'), folder);
+    const { service, ports } = await startWorkerd(folder, CONFIG, SOCKETS);
+    try {
+      const replies: { status: number; body: string; retryAfter: string | null }[] = [];
+      for (let n = 0; n < requests; n++) {
+        const headers = { 'x-user': 'alice' };
+        const response = await fetch(`http://127.0.0.1:${ports[n % ports.length]}`, { headers });
+        const retryAfter = response.headers.get('retry-after');
+        replies.push({ status: response.status, body: await response.text(), retryAfter });
+      }
+      return replies;
+    } finally {
+      await service.stop();
+      consumer.remove();
+      rmSync(folder, { recursive: true, force: true });
+    }
+  }
+
+  test('docs/how-to/cloudflare-workers.md: five requests of seven are served', async () => {
+    const [limited] = blocksOf('docs/how-to/cloudflare-workers.md');
+    const replies = await run(limited, 7);
+    expect(replies.map(({ status }) => status)).toEqual([200, 200, 200, 200, 200, 429, 429]);
+    expect(Number(replies[6].retryAfter)).toBeGreaterThan(0);
+  });
+
+  test('docs/how-to/cloudflare-workers.md: a call to another API gets its permit', async () => {
+    const [, calling] = blocksOf('docs/how-to/cloudflare-workers.md');
+    expect(await run(calling, 2)).toMatchObject(
+      Array(2).fill({ status: 200, body: '{"text":"hello"}' }),
+    );
+  });
+
+  test('docs/reference/durable-objects.md: decides', async () => {
+    const [block] = blocksOf('docs/reference/durable-objects.md');
+    const [first] = await run(block, 1);
+    expect(first).toMatchObject({ status: 200, body: '{"verdict":"allow","remaining":19}' });
   });
 });

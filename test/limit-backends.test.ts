@@ -4,9 +4,10 @@
  * refused when the limiter is created.
  */
 
-import { readFileSync } from 'node:fs';
+import { readFileSync, rmSync } from 'node:fs';
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
 import type { AnyBackendFactory } from '../src/backends/daemon-backend.ts';
+import { durableObjects } from '../src/backends/durable-objects/index.ts';
 import { etcd } from '../src/backends/etcd/options.ts';
 import { groups } from '../src/backends/groups/options.ts';
 import { MemoryHub } from '../src/backends/peers/memory-transport.ts';
@@ -17,7 +18,9 @@ import { systemClock } from '../src/core/clock.ts';
 import { ConfigError } from '../src/core/errors.ts';
 import { limiter } from '../src/limiter/limiter.ts';
 import { LIMIT_KINDS, type Limit } from '../src/policies/limit.ts';
+import { namespaceOf, startObjects, workerdFolder } from './support/durable-objects/workerd.ts';
 import { nodeRedis } from './support/redis-clients.ts';
+import { hasRuntimes } from './support/runtimes.ts';
 import { etcdServer, redisServer, startEtcd, startRedis } from './support/services.ts';
 
 /** One limit of each kind that admits no more than MOST of the calls below. */
@@ -41,7 +44,7 @@ const UNBOUNDED = ['busy'];
 const KINDS = LIMIT_KINDS.filter((kind) => kind !== 'all');
 const SECRET = 'a secret of the test, long enough';
 
-const SERVED = ['redis', 'etcd', 'peers', 'pool', 'groups'] as const;
+const SERVED = ['redis', 'etcd', 'peers', 'pool', 'groups', 'durableObjects'] as const;
 type BackendName = (typeof SERVED)[number];
 
 /** Set before the first test. */
@@ -51,8 +54,10 @@ const limiters: TriedLimiter[] = [];
 let count = 0;
 
 async function startBackends(): Promise<typeof backends> {
-  const servers = await Promise.all([startRedis(), startEtcd()]);
-  const [redisAt, etcdAt] = servers;
+  const folder = workerdFolder();
+  closing.push(() => rmSync(folder, { recursive: true, force: true }));
+  const servers = await Promise.all([startRedis(), startEtcd(), startObjects(folder)]);
+  const [redisAt, etcdAt, objects] = servers;
   const { client, disconnect } = await nodeRedis(redisAt.port);
   const node = peers({
     transport: new MemoryHub({ clock: systemClock }).transport('a'),
@@ -64,8 +69,8 @@ async function startBackends(): Promise<typeof backends> {
     groups: { eu: {}, us: { at: 'http://127.0.0.1:1' } },
     key: SECRET,
   });
-  closing.push(() => Promise.all([node.close(), member.close(), region.close()]), disconnect);
-  closing.push(() => Promise.all(servers.map((server) => server.stop())));
+  closing.push(() => Promise.all(servers.map((server) => server.stop())), disconnect);
+  closing.push(() => Promise.all([node.close(), member.close(), region.close()]));
   // A member refuses calls until the pool has agreed on its size.
   limiter({ name: 'any', limit: LIMITS.bucket, backend: member });
   await vi.waitFor(() => expect(member.view().isAgreed).toBe(true), 15_000);
@@ -75,6 +80,7 @@ async function startBackends(): Promise<typeof backends> {
     peers: node,
     pool: member,
     groups: region,
+    durableObjects: durableObjects(namespaceOf(objects, ''), { deadline: '5s' }),
   };
 }
 
@@ -121,7 +127,7 @@ function tableIn(file: string): Map<string, string[]> {
   );
 }
 
-const hasServers = redisServer() !== undefined && etcdServer() !== undefined;
+const hasServers = redisServer() !== undefined && etcdServer() !== undefined && hasRuntimes();
 
 describe.skipIf(!hasServers)('limits and backends', () => {
   beforeAll(async () => {
@@ -129,7 +135,7 @@ describe.skipIf(!hasServers)('limits and backends', () => {
   });
   afterAll(async () => {
     for (const each of limiters) await each.close?.();
-    for (const close of closing) await close();
+    for (const close of closing.toReversed()) await close();
   });
 
   test.each(['docs/reference/limits.md', 'README.md'])(

@@ -157,12 +157,13 @@ describe('docs/explanation/choosing-a-backend.md', () => {
       .split('\n')
       .filter((line) => line.startsWith('| '))
       .map((line) => line.split(' | ').map((cell) => cell.replace(/^\| | \|$/g, '')));
-  const matrix = rowsOf('docs/reference/limits.md').filter((cells) => cells.length === 6);
+  const matrix = rowsOf('docs/reference/limits.md').filter((cells) => cells.length === 7);
   const header = matrix.find(
     ([first, second]) => first === 'limit' && second.startsWith('[redis]'),
   );
 
-  test.each(['redis', 'etcd', 'peers', 'pool', 'groups'])('lists the limits of %s', (backend) => {
+  const backends = ['redis', 'etcd', 'peers', 'pool', 'groups', 'durable objects'];
+  test.each(backends)('lists the limits of %s', (backend) => {
     const column = header?.findIndex((cell) => cell.startsWith(`[${backend}]`)) ?? -1;
     const shared = matrix
       .filter((cells) => /^(?:yes|alone)/.test(cells[column]))

@@ -43,6 +43,7 @@ export const OPTION_TABLES: readonly OptionTable[] = [
   table('library', '`retry`', 'RetryOptions'),
   table('redis', '`redis(client, options)`', 'RedisOptions'),
   table('etcd', '`etcd(options)`', 'EtcdOptions', 'EtcdConnectionOptions'),
+  table('durable-objects', '`durableObjects(namespace, options)`', 'DurableObjectsOptions'),
   table('peers', '`peers`', 'PeersOptions'),
   table('pool', '`pool`', 'PoolOptions'),
   table('groups', '`groups`', 'GroupsOptions'),

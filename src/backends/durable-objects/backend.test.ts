@@ -114,6 +114,63 @@ describe.skipIf(!hasRuntimes())('Durable Objects', () => {
     await vi.waitFor(async () => expect(await b.inspect('k')).toMatchObject({ inFlight: 1 }));
   });
 
+  test('id: two processes are charged once, and what the call did not use is returned once', async () => {
+    const limit: Limit = { bucket: { rate: 0.001, burst: 20 } };
+    const [a, b] = [shared(limit), shared(limit)];
+    await a.check('k', 6);
+    for (const api of [a, b]) {
+      const permit = await api.tryAcquire('k', 8, { id: 'x' });
+      expect(permit).toMatchObject({ verdict: 'allow', remaining: 6 });
+      if (permit.verdict === 'allow') permit.settle({ used: 3 });
+    }
+    await vi.waitFor(async () => expect((await a.inspect('k'))?.remaining).toBe(11));
+    await b.check('k', 1); // behind the second settlement
+    expect((await a.inspect('k'))?.remaining).toBe(10);
+  });
+
+  test('id: a call settled as ignored is forgotten, and a reserved slot keeps its due time', async () => {
+    const limit: Limit = { spacing: { every: '1h', reserve: 2 } };
+    const [a, b] = [shared(limit), shared(limit)];
+    await a.check('k');
+    const [first, second] = [
+      await a.check('k', 1, { id: 'x' }),
+      await b.check('k', 1, { id: 'x' }),
+    ];
+    if (first.verdict !== 'wait' || second.verdict !== 'wait') return expect.unreachable();
+    expect(Math.abs(Number(first.dueAt) - Number(second.dueAt))).toBeLessThan(1);
+    expect((await a.inspect('k'))?.reserved).toBe(1);
+    const bucket = shared({ bucket: { rate: 0.001, burst: 20 } });
+    for (const remaining of [16, 16]) {
+      const permit = await bucket.tryAcquire('b', 4, { id: 'x' });
+      expect(permit).toMatchObject({ remaining });
+      if (permit.verdict === 'allow') permit.settle({ outcome: 'ignored' });
+      await vi.waitFor(async () => expect((await bucket.inspect('b'))?.remaining).toBe(20));
+    }
+  });
+
+  test('lockout on refusals: a call that waits counts as one refusal when it gives up', async () => {
+    const bucket = { rate: 0.001, burst: 1 };
+    const limit: Limit = {
+      all: [{ bucket }, { lockout: { on: 'refusal', after: 2, lock: '1h' } }],
+    };
+    const api = shared(limit);
+    await api.check('k');
+    expect(await api.acquire('k', 1, { wait: '1s' })).toMatchObject({ reason: 'too-long' });
+    await vi.waitFor(async () => expect(await api.inspect('k')).toMatchObject({ failures: 1 }));
+  });
+
+  test('adaptive: the objects learn from the calls of all processes', async () => {
+    const limit: Limit = { adaptive: { rule: 'aimd', initial: 8, max: 20 } };
+    const [a, b] = [shared(limit), shared(limit)];
+    const permits = await Promise.all([a, b, a, b].map((api) => api.tryAcquire('k')));
+    expect(await a.inspect('k')).toMatchObject({ inFlight: 4, limit: 8 });
+    for (const permit of permits)
+      if (permit.verdict === 'allow') permit.settle({ outcome: 'busy' });
+    await vi.waitFor(async () =>
+      expect(await b.inspect('k')).toMatchObject({ inFlight: 0, limit: 7 }),
+    );
+  });
+
   test('shards: keys of one shard are independent, and one request carries a tick', async () => {
     const namespace = namespaceOf(objects, `${testNumber} `);
     const get = vi.fn(namespace.get);

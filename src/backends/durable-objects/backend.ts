@@ -56,6 +56,8 @@ export class DurableObjectBackend implements RemoteBackend {
   /** Of a rule that counts calls in flight. */
   readonly #leases: HeldLeases | undefined;
   readonly onUnavailable: OnUnavailable;
+  /** Of a rule that counts calls in flight, each process remembers its own. */
+  declare readonly checkOnce?: NonNullable<RemoteBackend['checkOnce']>;
   #policy: Policy;
   #rule: RuleMessage;
   #isClosed = false;
@@ -79,7 +81,12 @@ export class DurableObjectBackend implements RemoteBackend {
         context.onAvailability(isAvailable, why);
       },
     });
-    if (policy.needsOutcome)
+    if (!policy.needsOutcome)
+      this.checkOnce = async (key, cost, { id, forMs, mayReserve }) => {
+        const decided = await this.#check(key, cost, mayReserve, { once: { id, forMs } });
+        return { ...decided, callId: id };
+      };
+    else
       this.#leases = new HeldLeases(clock, random, settings.leaseMs, async (key, lease) => {
         const { reply } = await this.#send({ op: 'renew', key, lease });
         return reply;
@@ -98,12 +105,17 @@ export class DurableObjectBackend implements RemoteBackend {
     return this.#check(key, cost, false);
   }
 
-  async #check(key: string, cost: number, mayReserve: boolean): Promise<RemoteDecision> {
+  async #check(
+    key: string,
+    cost: number,
+    mayReserve: boolean,
+    call: { readonly once?: { readonly id: string; readonly forMs: Millis } } = {},
+  ): Promise<RemoteDecision> {
     if (isTooLong(key)) return this.#refuseForGood();
     const leaseId = this.#leases?.newId();
     const sentAt = this.#clock.now();
     const named = leaseId === undefined ? {} : { lease: leaseId };
-    const operation = { op: 'check', key, cost, mayReserve, ...named } as const;
+    const operation = { op: 'check', key, cost, mayReserve, ...named, ...call } as const;
     try {
       const onLate = leaseId === undefined ? undefined : () => this.#release(key, leaseId, cost);
       const { reply, at } = await this.#send(operation, onLate);

@@ -188,6 +188,31 @@ describe('SluiceObject', () => {
     expect((await check(limit, 'k', {}, 'c')).decision.verdict).toBe('deny');
   });
 
+  test('ids: an allowed call is charged once, for that time, and a thousand of them are remembered', async () => {
+    const { ask, clock, evict } = setUp();
+    const limit = bucket('1/h', 2000);
+    const checkOnce = async (id: string): Promise<unknown> => {
+      const once = { id, forMs: 60_000 };
+      const operation = { op: 'check', key: 'k', cost: 1, mayReserve: false, once } as const;
+      const [reply] = await ask(limit, [operation]);
+      return (reply as CheckReply).decision;
+    };
+    const first = { verdict: 'allow', remaining: 1999 };
+    expect([await checkOnce('a'), await checkOnce('b'), await checkOnce('a')]).toEqual([
+      first,
+      { verdict: 'allow', remaining: 1998 },
+      first,
+    ]);
+    evict();
+    clock.advance(59_999);
+    expect(await checkOnce('a')).toEqual(first);
+    clock.advance(1);
+    expect(await checkOnce('a')).toEqual({ verdict: 'allow', remaining: 1997 });
+    for (let n = 0; n < 1000; n++) await checkOnce(`other ${n}`);
+    expect(await checkOnce('other 0')).toEqual({ verdict: 'allow', remaining: 1996 });
+    expect(await checkOnce('a')).toEqual({ verdict: 'allow', remaining: 996 });
+  });
+
   test('change: a call in flight stays in flight, and its end counts', async () => {
     const { check, ask } = setUp();
     await check({ concurrency: 1 }, 'k', {}, 'a');

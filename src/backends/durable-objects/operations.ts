@@ -5,7 +5,7 @@
  */
 
 import type { Millis } from '../../core/clock.ts';
-import { type Decision, deny } from '../../core/decision.ts';
+import { type Decision, deny, type Outcome, wait } from '../../core/decision.ts';
 import { type Policy, type Settlement, takeUpTo } from '../../policies/policy.ts';
 import type { BatchReply, CheckReply, Operation, Replies } from './protocol.ts';
 import {
@@ -13,6 +13,7 @@ import {
   copyOf,
   deletableAtOf,
   MAX_LEASES,
+  MAX_REMEMBERED_CALLS,
   newKey,
   type RuleRecord,
   recordFor,
@@ -57,14 +58,15 @@ export function applyOperation(
   const reply = operations.run(operation);
   // Another conversion need not be written: it has the same result when it is repeated.
   const isSame = record.state.every((value, n) => Object.is(value, before[n]));
-  if (isSame && !operations.haveLeasesChanged && !isTakeover)
-    return { reply, isChanged: false, stored };
+  if (isSame && !operations.hasChanged && !isTakeover) return { reply, isChanged: false, stored };
   record.at = now;
   const ends = stored.records.map((one) => deletableAtOf(one, policyOf(one.text), now));
+  for (const { until } of stored.calls.values()) ends.push(until);
   stored.deletableAt = Math.max(...ends);
   return { reply, isChanged: true, stored };
 }
 
+type CheckOperation = Extract<Operation, { op: 'check' }>;
 type KeyOperation = Exclude<Operation, { op: 'read' | 'forget' }>;
 
 class KeyOperations {
@@ -73,7 +75,8 @@ class KeyOperations {
   readonly #policy: Policy;
   readonly #leaseMs: Millis;
   readonly #now: Millis;
-  haveLeasesChanged = false;
+  /** Whether leases or remembered calls have changed. */
+  hasChanged = false;
 
   constructor(stored: StoredKey, record: RuleRecord, rule: CallerRule, now: Millis) {
     this.#stored = stored;
@@ -87,7 +90,7 @@ class KeyOperations {
     const { state } = this.#record;
     switch (operation.op) {
       case 'check':
-        return this.#check(operation.cost, operation.mayReserve, operation.lease);
+        return this.#checkOnce(operation) ?? this.#checkAndRemember(operation);
       case 'batch':
         return this.#checkBatch(operation.costs, operation.leases ?? []);
       case 'take':
@@ -105,6 +108,31 @@ class KeyOperations {
         this.#policy.update(state, 0, { hits: operation.count }, this.#now);
         return null;
     }
+  }
+
+  /** The decision of an earlier call with the same id. */
+  #checkOnce({ once }: CheckOperation): CheckReply | undefined {
+    const known = once && this.#stored.calls.get(once.id);
+    if (!known || known.until <= this.#now) return undefined;
+    const { decision, decidedAt } = known;
+    if (decision.verdict !== 'wait') return { decision };
+    return { decision: wait(Math.max(0, decidedAt + decision.waitMs - this.#now)) };
+  }
+
+  #checkAndRemember({ cost, mayReserve, lease, once }: CheckOperation): CheckReply {
+    const reply = this.#check(cost, mayReserve, lease);
+    if (once && reply.decision.verdict !== 'deny') this.#remember(once, reply.decision);
+    return reply;
+  }
+
+  #remember({ id, forMs }: { id: string; forMs: Millis }, decision: Decision): void {
+    const { calls } = this.#stored;
+    calls.delete(id);
+    for (const [known, { until }] of calls)
+      if (until <= this.#now || calls.size >= MAX_REMEMBERED_CALLS) calls.delete(known);
+    const [decidedAt, until] = [this.#now, this.#now + forMs];
+    calls.set(id, { decision, decidedAt, until, isSettled: false });
+    this.hasChanged = true;
   }
 
   #check(cost: number, mayReserve: boolean, leaseId?: string): CheckReply {
@@ -128,16 +156,21 @@ class KeyOperations {
     const now = this.#now;
     const dueAt = now + (decision.verdict === 'wait' ? decision.waitMs : 0);
     this.#record.leases.set(leaseId, { cost, dueAt, endsAt: now + this.#leaseMs });
-    this.haveLeasesChanged = true;
+    this.hasChanged = true;
     this.#stored.token = Math.max(this.#stored.token + 1, Math.floor(now));
     return this.#stored.token;
   }
 
   #checkBatch(costs: readonly number[], leaseIds: readonly string[]): BatchReply {
+    const { state } = this.#record;
     const tokens: (number | undefined)[] = [];
     for (const [n, cost] of costs.entries()) {
+      const before = this.#policy.recordRefusal ? state.slice() : state;
       const { decision, token } = this.#check(cost, false, leaseIds[n]);
-      if (decision.verdict === 'deny') return { tokens, refusal: decision };
+      if (decision.verdict === 'deny') {
+        state.set(before); // a call that waits on is not refused yet, and counts as no refusal
+        return { tokens, refusal: decision };
+      }
       tokens.push(token);
     }
     return { tokens, refusal: undefined };
@@ -149,17 +182,29 @@ class KeyOperations {
     const dueAt = settlement.dueAt ?? Number.NaN;
     if (leaseId !== undefined) {
       if (!this.#record.leases.delete(leaseId)) return null;
-      this.haveLeasesChanged = true;
+      this.hasChanged = true;
     }
+    if (settlement.callId !== undefined && !this.#settleCall(settlement.callId, settlement.outcome))
+      return null;
     this.#policy.settle(this.#record.state, 0, { ...settlement, dueAt }, this.#now);
     return null;
+  }
+
+  /** False if a call with this id was settled before. Ignored, it was not charged: its repeat is. */
+  #settleCall(id: string, outcome: Outcome): boolean {
+    const call = this.#stored.calls.get(id);
+    if (!call || call.isSettled) return false;
+    if (outcome === 'ignored') this.#stored.calls.delete(id);
+    else call.isSettled = true;
+    this.hasChanged = true;
+    return true;
   }
 
   #renew(leaseId: string): boolean {
     const lease = this.#record.leases.get(leaseId);
     if (!lease) return false;
     lease.endsAt = this.#now + this.#leaseMs;
-    this.haveLeasesChanged = true;
+    this.hasChanged = true;
     return true;
   }
 }

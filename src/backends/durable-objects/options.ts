@@ -9,6 +9,7 @@
  * fallback of the isolate (`local`).
  */
 
+import { timersEndWithRequest } from '../../core/clock.ts';
 import { isString } from '../../core/config-helpers.ts';
 import type { OnUnavailable } from '../../core/decision.ts';
 import type { Duration } from '../../core/duration.ts';
@@ -81,6 +82,11 @@ export function durableObjects(
         const expected = 'deny or allow for a limit on calls in flight';
         throw new ConfigError(fields.pathOf('onUnavailable'), expected, given);
       }
+      if (policy.needsOutcome && timersEndWithRequest && !waitUntil) {
+        const expected =
+          'waitUntil of cloudflare:workers for a limit on calls in flight: a request that ends would not settle';
+        throw new ConfigError(fields.pathOf('waitUntil'), expected, waitUntil);
+      }
       const isStrict =
         policy.needsOutcome || policy.specs?.some(({ kind }) => kind === 'spacing') === true;
       const onUnavailable = given ?? (isStrict ? 'deny' : 'local');
@@ -96,12 +102,7 @@ const isNamespace = (value: unknown): value is ObjectNamespace =>
   isFunction((value as ObjectNamespace | null)?.get);
 
 function requireShareable(policy: Policy): void {
-  const { partitions, priorities, concurrencyLimit = 0 } = policy;
-  if (partitions || priorities) {
-    const expected =
-      'without `partitions` and `priorities` when Durable Objects decide it: a remote check names none';
-    throw new ConfigError('limit', expected, policy.kind);
-  }
+  const { concurrencyLimit = 0 } = policy;
   if (concurrencyLimit > MAX_LEASES) {
     const expected = `at most ${MAX_LEASES} calls in flight of a key when a Durable Object counts them`;
     throw new ConfigError('limit', expected, concurrencyLimit);

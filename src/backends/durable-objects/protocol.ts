@@ -26,6 +26,8 @@ export type Operation =
       readonly cost: number;
       readonly mayReserve: boolean;
       readonly lease?: string;
+      /** Charged once for all calls of the key with this id, which is remembered for `forMs`. */
+      readonly once?: { readonly id: string; readonly forMs: Millis };
     }
   /** Waiting calls, first come first served: none is granted after a refused one. */
   | {

@@ -14,11 +14,15 @@
  */
 
 import type { Millis } from '../../core/clock.ts';
+import type { Decision } from '../../core/decision.ts';
 import { converterBetween, type Policy, type State } from '../../policies/policy.ts';
 import { stateKindOf } from '../remote-limit.ts';
 
 /** Calls in flight of one key: all of them are one value in storage. */
 export const MAX_LEASES = 1000;
+
+/** Calls that are charged once, of one key; of more, the oldest is charged again. */
+export const MAX_REMEMBERED_CALLS = 1000;
 
 /** Shapes of the state that are kept for one key. */
 const MAX_RECORDS = 4;
@@ -53,12 +57,22 @@ export interface RuleRecord {
   readonly leases: Map<string, Lease>;
 }
 
+/** An allowed call with an id. */
+export interface RememberedCall {
+  readonly decision: Decision;
+  readonly decidedAt: Millis;
+  readonly until: Millis;
+  isSettled: boolean;
+}
+
 /** What is stored for a key. */
 export interface StoredKey {
   /** Of the latest change first. */
   records: RuleRecord[];
   /** The latest change of the limit. */
   since: Millis;
+  /** By id, the oldest first. */
+  readonly calls: Map<string, RememberedCall>;
   /** The last fencing token. */
   token: number;
   /** From then on the key decides like a new one. */
@@ -68,6 +82,7 @@ export interface StoredKey {
 export const newKey = (): StoredKey => ({
   records: [],
   since: -Infinity,
+  calls: new Map(),
   token: 0,
   deletableAt: -Infinity,
 });

@@ -1,6 +1,6 @@
 using Workerd = import "/workerd/workerd.capnp";
 
-# Two isolates of one Worker; the first also runs the objects.
+# Two isolates of one Worker, with the oldest supported date and a recent one. The first also runs the objects.
 const config :Workerd.Config = (
   services = [
     (name = "first", worker = .first),
@@ -18,7 +18,7 @@ const first :Workerd.Worker = (
   bindings = [ (name = "LIMITS", durableObjectNamespace = "SluiceObject") ],
   durableObjectNamespaces = [ (className = "SluiceObject", uniqueKey = "sluice", enableSql = true) ],
   durableObjectStorage = (localDisk = "disk"),
-  compatibilityDate = "2026-07-01",
+  compatibilityDate = "2024-10-14",
 );
 
 const second :Workerd.Worker = (
