@@ -2,6 +2,9 @@
 
 import type { Millis } from '../core/clock.ts';
 
+/** Thousands of sums of fractions are off by less than this. */
+const ROUNDING_ERROR = 1e-9;
+
 /**
  * The most calls above burst + rate × span, over all spans: how far below zero one central bucket would have gone.
  * Times in ascending order, rate per second; with `costs`, units instead of calls.
@@ -21,7 +24,7 @@ export function overshootOf(
     last = at;
     overshoot = Math.max(overshoot, spent - burst);
   }
-  return overshoot;
+  return overshoot < ROUNDING_ERROR ? 0 : overshoot;
 }
 
 /** The most units above `limit` in any window of the length `windowMs`. Times in ascending order. */

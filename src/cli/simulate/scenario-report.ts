@@ -115,19 +115,17 @@ export function summaryRows(reports: readonly ScenarioReport[]): string[][] {
 }
 
 /** `allowed of mallory, 10 s to 20 s: 101, expected 95 to 105`. */
-export function expectationText({ expectation, value }: CheckedExpectation): string {
-  const { figure, min, max } = expectation;
+export const expectationText = ({ expectation, value }: CheckedExpectation): string =>
+  `${subjectOf(expectation)}: ${formatFigure(expectation.figure, value)}, expected ${rangeText(expectation)}`;
+
+/** `95 to 105`. */
+export function rangeText({ figure, min, max }: Expectation): string {
   const format = (bound: number): string => formatFigure(figure, bound);
-  const range =
-    min === max
-      ? format(min)
-      : max === Infinity
-        ? `at least ${format(min)}`
-        : `${format(min)} to ${format(max)}`;
-  return `${subjectOf(expectation)}: ${format(value)}, expected ${range}`;
+  if (min === max) return format(min);
+  return max === Infinity ? `at least ${format(min)}` : `${format(min)} to ${format(max)}`;
 }
 
-const subjectOf = ({ figure, of, fromMs, toMs }: Expectation): string =>
+export const subjectOf = ({ figure, of, fromMs, toMs }: Expectation): string =>
   `${figure}${of === undefined ? '' : ` of ${of}`}, ${fromMs / 1000} s to ${toMs / 1000} s`;
 
 export function reportLines(reports: readonly ScenarioReport[]): string[] {

@@ -57,6 +57,31 @@ describe('simulate FILE', () => {
     expect(one.figures.calls).not.toBe(other.figures.calls);
   });
 
+  test('--seeds runs several seeds: the span of each figure, and the seeds that missed a range', async () => {
+    const poisson = SMALL.replace('rate: 50/s', 'rate: 11/s, shape: poisson').replace(
+      '[108, 110]',
+      '[100, 110]',
+    );
+    const file = fileOf(poisson);
+    const { out, code } = await simulate(file, '--seeds', '5', '--seed', '3');
+    expect(code).toBe(1);
+    expect(out[0]).toBe('small: seeds 3 to 7, 0 of 5 runs met every expectation');
+    const row = out.find((line) => line.includes('denied'));
+    expect(row).toMatch(/^MISSED +denied, 0 s to 10 s +0 +\d+ +\d+ +\d+ +3, 4, 5, 6, 7$/);
+    const lines = (await simulate(file, '--seeds', '5', '--seed', '3', '--json')).out;
+    const runs = lines.map((line) => JSON.parse(line));
+    expect(runs.map(({ seed }) => seed)).toEqual([3, 4, 5, 6, 7]);
+    const allowed: number[] = runs.map(({ expectations }) => expectations[0].value);
+    const [lowest, , median, , highest] = allowed.sort((a, b) => a - b);
+    const spread = new RegExp(` 100 to 110 +${lowest} +${median} +${highest}( |$)`);
+    expect(out.find((line) => line.includes('allowed of'))).toMatch(spread);
+    const { err, code: wrong } = await simulate(file, '--seeds', '2', '--svg', 'a.svg');
+    expect({ err, wrong }).toEqual({
+      err: expect.arrayContaining([expect.stringContaining('expected `--seeds` without `--svg`')]),
+      wrong: 2,
+    });
+  });
+
   test('--svg and --html write files that refer to no other host', async () => {
     const [svg, html] = [join(folder, 'a.svg'), join(folder, 'a.html')];
     const { err } = await simulate(fileOf(SMALL), '--svg', svg, '--html', html);

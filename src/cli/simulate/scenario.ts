@@ -6,8 +6,11 @@ import type { Scenario } from '../../simulator/scenario/scenario.ts';
 import { drawChart } from '../chart/terminal.ts';
 import {
   type Command,
+  CommandError,
   EXIT_CHECK_FAILED,
   EXIT_OK,
+  type FlagValues,
+  integerUpTo,
   onlyPositional,
   rangeFlag,
   readArgs,
@@ -23,6 +26,7 @@ import { loadScenario, loadScenarioWithRule } from './scenario-file.ts';
 import { scenarioHtml } from './scenario-html.ts';
 import { chartsOf, pictureOf } from './scenario-picture.ts';
 import { reportJson, reportLines, reportOf, type ScenarioReport } from './scenario-report.ts';
+import { areMet, MAX_SEEDS, type SeedResult, seedLines, seedResultOf } from './scenario-seeds.ts';
 
 const help = `usage: sluice simulate FILE.yaml [options]
 
@@ -46,6 +50,9 @@ Every expectation that is missed is listed; the exit code is then 1.
 
 options:
   --seed N         seed of the random numbers, in place of that of the file
+  --seeds N        runs it with N seeds, one after the other, and prints the
+                   lowest, median and highest value of each expectation, and
+                   the seeds that missed it
   --compare OTHER  runs OTHER beside it: another file, or another rule for the
                    limit of this one, such as '{window: {limit: 10, per: 1s}}'
   --svg FILE       also draw the charts as SVG
@@ -61,9 +68,10 @@ export const simulateScenario: Command = {
 
   async run(args, terminal) {
     const { values: flags, positionals } = readArgs(args, {
-      ...{ seed: TEXT, compare: TEXT, svg: TEXT, html: TEXT, json: SWITCH },
+      ...{ seed: TEXT, seeds: TEXT, compare: TEXT, svg: TEXT, html: TEXT, json: SWITCH },
     });
     const file = onlyPositional(positionals, 'scenario file');
+    if (flags.seeds !== undefined) return runSeeds(file, flags, terminal);
     for (const output of [flags.svg, flags.html]) requireDirectory(output);
     const scenarios = [loadScenario(file), ...compared(file, flags.compare)].map((scenario) => ({
       ...scenario,
@@ -80,10 +88,30 @@ export const simulateScenario: Command = {
       writeTextFile(flags.html, scenarioHtml(reports, chartsOf(runs)));
       terminal.error(`wrote ${flags.html}`);
     }
-    const areMet = reports.every(({ expectations }) => expectations.every(({ isMet }) => isMet));
-    return areMet ? EXIT_OK : EXIT_CHECK_FAILED;
+    return reports.every(areMet) ? EXIT_OK : EXIT_CHECK_FAILED;
   },
 };
+
+type Flags = FlagValues<'seed' | 'seeds' | 'compare' | 'svg' | 'html'> & {
+  readonly json?: boolean;
+};
+
+/** Runs one scenario with several seeds. */
+async function runSeeds(file: string, flags: Flags, terminal: Terminal): Promise<number> {
+  const other = (['compare', 'svg', 'html'] as const).find((name) => flags[name] !== undefined);
+  if (other) throw new CommandError(`expected \`--seeds\` without \`--${other}\`: it draws no run`);
+  const scenario = loadScenario(file);
+  const count = rangeFlag(flags, 'seeds', 1, integerUpTo(MAX_SEEDS));
+  const first = rangeFlag(flags, 'seed', scenario.seed, SEED_RANGE);
+  const results: SeedResult[] = [];
+  for (let seed = first; seed < first + count; seed++) {
+    const report = await runWithProgress({ ...scenario, seed }, terminal);
+    if (flags.json) terminal.print(JSON.stringify(reportJson(report)));
+    results.push(seedResultOf(report));
+  }
+  if (!flags.json) for (const line of seedLines(scenario.name, results)) terminal.print(line);
+  return results.every(areMet) ? EXIT_OK : EXIT_CHECK_FAILED;
+}
 
 /** A text with a brace or a colon and a space is a rule. */
 function compared(file: string, other: string | undefined): Scenario[] {
@@ -101,7 +129,8 @@ async function runWithProgress(
     let last = -1;
     const run = await runScenario(scenario, (fraction) => {
       const percent = Math.floor(fraction * 100);
-      if (percent > last) progress?.(`${scenario.name} ${progressBar(fraction)}`);
+      if (percent > last)
+        progress?.(`${scenario.name}, seed ${scenario.seed} ${progressBar(fraction)}`);
       last = percent;
     });
     return reportOf(run, checkExpectations(run));

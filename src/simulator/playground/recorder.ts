@@ -55,12 +55,14 @@ export interface RunResult {
   readonly totals: Totals;
 }
 
-/** The value below which a part of the values is. Sorts them. */
-export function quantile(values: number[], part: number): number | null {
-  if (values.length === 0) return null;
-  values.sort((a, b) => a - b);
-  return values[Math.min(values.length - 1, Math.floor(part * values.length))];
-}
+/** Values in order: typed arrays are sorted as numbers, several times as fast. */
+const sorted = (values: readonly number[]): Float64Array => Float64Array.from(values).sort();
+
+/** The value below which a part of the sorted values is. */
+export const quantile = (values: Float64Array, part: number): number | null =>
+  values.length === 0
+    ? null
+    : values[Math.min(values.length - 1, Math.floor(part * values.length))];
 
 const COUNTS = ['offered', 'allowed', 'refused', 'completed'] as const;
 type Count = (typeof COUNTS)[number];
@@ -124,10 +126,11 @@ export class Recorder {
     this.#changeInFlight(0, now);
     const perSecond = 1000 / this.#intervalMs;
     for (const name of COUNTS) this.#push(name, this.#interval[name] * perSecond);
-    this.#push('waitP50', quantile(this.#intervalWaitsMs, 0.5));
-    this.#push('waitP95', quantile(this.#intervalWaitsMs, 0.95));
-    this.#push('rttP50', quantile(this.#intervalRttsMs, 0.5));
-    this.#push('rttP95', quantile(this.#intervalRttsMs, 0.95));
+    const [waits, rtts] = [sorted(this.#intervalWaitsMs), sorted(this.#intervalRttsMs)];
+    this.#push('waitP50', quantile(waits, 0.5));
+    this.#push('waitP95', quantile(waits, 0.95));
+    this.#push('rttP50', quantile(rtts, 0.5));
+    this.#push('rttP95', quantile(rtts, 0.95));
     this.#push('inFlight', this.#inFlightArea / this.#intervalMs);
     if (learnt !== undefined) this.#push('learnt', learnt);
     this.#interval = counts();
@@ -138,14 +141,15 @@ export class Recorder {
 
   result(): RunResult {
     const { inFlight = [] } = this.#series;
+    const [waits, rtts] = [sorted(this.#waitsMs), sorted(this.#rttsMs)];
     return {
       series: this.#series as unknown as Series,
       totals: {
         ...this.#totals,
-        waitP50: quantile(this.#waitsMs, 0.5),
-        waitP95: quantile(this.#waitsMs, 0.95),
-        rttP50: quantile(this.#rttsMs, 0.5),
-        rttP95: quantile(this.#rttsMs, 0.95),
+        waitP50: quantile(waits, 0.5),
+        waitP95: quantile(waits, 0.95),
+        rttP50: quantile(rtts, 0.5),
+        rttP95: quantile(rtts, 0.95),
         inFlightMean: sum(inFlight as number[]) / Math.max(1, inFlight.length),
         inFlightMax: this.#inFlightMax,
         offeredBy: this.#offeredBy,
