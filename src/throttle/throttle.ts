@@ -8,7 +8,6 @@
  * run. `onDeny` chooses another way.
  */
 
-import type { BackendFactory } from '../backends/backend.ts';
 import type { Millis } from '../core/clock.ts';
 import { NEVER, type Outcome } from '../core/decision.ts';
 import type { Duration } from '../core/duration.ts';
@@ -17,7 +16,13 @@ import { FLOW_FIELDS, type FlowOptions } from '../core/flow.ts';
 import { isFunction, OptionReader, parseWaitMs } from '../core/options.ts';
 import type { RemoteLimiter } from '../limiter/async-limiter.ts';
 import type { AnyLimiterInternals, LimiterInternals } from '../limiter/internals.ts';
-import type { AnyBackend, LimiterOf, LimiterOptions, OptionsWith } from '../limiter/limiter.ts';
+import type {
+  AnyBackend,
+  LimiterOf,
+  LimiterOptions,
+  OptionsWith,
+  RemoteLimiterOptions,
+} from '../limiter/limiter.ts';
 import type { Refusal } from '../limiter/permit.ts';
 import { resolveLimiter } from '../limiter/resolve-limiter.ts';
 import type { AcquireOptions, CheckOptions, Limiter } from '../limiter/sync-limiter.ts';
@@ -125,11 +130,14 @@ interface NeedsAsyncFunction {
   readonly needsAsyncFunction: never;
 }
 
+/** A backend that decides in this process, or none. */
+type LocalBackend = Exclude<AnyBackend, RemoteLimiterOptions['backend']>;
+
 /** Options a function that is not async can have: it neither waits nor retries, and its limiter decides at once. */
 interface SyncOptions {
   readonly wait?: false | NeedsAsyncFunction | undefined;
   readonly retry?: false | NeedsAsyncFunction | undefined;
-  readonly backend?: BackendFactory | NeedsAsyncFunction | undefined;
+  readonly backend?: LocalBackend | NeedsAsyncFunction;
   readonly limiter?: Limiter | NeedsAsyncFunction | undefined;
 }
 
