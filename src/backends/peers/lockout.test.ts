@@ -167,6 +167,37 @@ describe('peers: lock-out', () => {
     for (const node of nodes) expect(lockedMs(node)).toBeGreaterThan(MINUTE - 200);
   });
 
+  test('several lock-outs of one limit are shared each for itself', async () => {
+    const limit: Limit = {
+      all: [
+        { lockout: { after: 3, lock: '10s' } },
+        { window: { limit: 4, per: '1h' } },
+        { lockout: { on: 'refusal', after: 2, lock: '1m' } },
+      ],
+    };
+    const { nodes, pass } = await fleetOf(2, { limit });
+    const [a, b] = nodes;
+    for (const [node, key] of [
+      [a, 'alice'],
+      [b, 'alice'],
+      [a, 'alice'],
+    ] as const) {
+      expect(fail(node, key)).toBe(true);
+      await pass(150);
+    }
+    // Locked by the first; its refusals count for the other.
+    expect(check(b)).toMatchObject({ verdict: 'deny', rule: 'lockout', reason: 'locked' });
+    await pass(150);
+    expect(check(a)).toMatchObject({ verdict: 'deny', rule: 'lockout-2', reason: 'locked' });
+    await pass(150);
+    for (const node of nodes) {
+      expect(lockedMs(node)).toBeGreaterThan(MINUTE - 500);
+      const [failures, calls] = node.backend.inspect('alice').rules;
+      expect([failures.opensInMs, calls.remaining]).toEqual([expect.any(Number), 1]);
+      expect(failures.opensInMs).toBeLessThan(10 * SECOND);
+    }
+  });
+
   test('periodic exchange: the lock is known after one interval', async () => {
     const peers = { exchange: 'periodic', intervalMs: 500 } as const;
     const { nodes, pass } = await fleetOf(3, { peers });
