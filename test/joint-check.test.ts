@@ -86,7 +86,7 @@ describe.skipIf(redisServer() === undefined)('limits in Redis', () => {
   beforeAll(async () => {
     const redis = await fixture.serve(startRedis);
     redisPort = redis.port;
-    const shared = `redis: { url: 'redis://127.0.0.1:${redis.port}', onUnavailable: deny }`;
+    const shared = `redis: { url: 'redis://127.0.0.1:${redis.port}', onUnavailable: deny, deadline: 5s }`;
     const config = `
 limits:
   user: { bucket: { rate: 1/h, burst: 5 }, match: 'user:*', ${shared} }

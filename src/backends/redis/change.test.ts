@@ -199,9 +199,9 @@ describe.skipIf(!redisServer())('change through an ioredis client with a key pre
 
   test('change: keys are found under the prefix of the client', async () => {
     const backend = redis(fixture.firstClient.client, { deadline: 10_000 });
-    const api = limiter({ name: 'api', limit: bucket(100, 10), backend });
+    const api = limiter({ name: 'api', limit: bucket(0.5, 10), backend });
     fixture.limiters.push(api);
-    await api.check('k', 10);
+    await api.check('k', 10); // its key lasts 20 s
     await api.change(bucket(0.001, 10));
     expect(Number(fixture.cli('PTTL', 'app[1]:sluice:{api:k}:bucket'))).toBeGreaterThan(1_000_000);
   });
