@@ -22,7 +22,13 @@ const MAX_ROWS = 8;
 
 const By = (cause: Partial<SourceName>) => (
   <>
-    {causeText(cause)} {cause.shadow && <Badge kind="plain">shadow</Badge>}
+    {causeText(cause)}
+    {cause.shadow && (
+      <>
+        {' '}
+        <Badge kind="plain">shadow</Badge>
+      </>
+    )}
   </>
 );
 

@@ -184,11 +184,11 @@ function deniedTable({ denied, span }: TopReport): string[][] {
   ];
 }
 
+const ONE_DIGIT = { minimumFractionDigits: 1, maximumFractionDigits: 1 };
+
 function calledTable({ called, span, spanSeconds }: TopReport): string[][] {
-  const perSecond = (count: number): string => {
-    const rate = count / spanSeconds;
-    return rate.toLocaleString('en-US', { maximumFractionDigits: rate < 100 ? 1 : 0 });
-  };
+  const perSecond = (count: number): string =>
+    (count / spanSeconds).toLocaleString('en-US', ONE_DIGIT);
   return [
     [`called key, ${SPANS[span]}`, 'limit', 'calls/s', ''],
     ...hottestKeys(called).map(({ key, sources, calls, error }) => [
@@ -226,7 +226,8 @@ function alignTable(
   columns: number,
   names: number,
 ): string[] {
-  const width = alignColumns(rows, '  ', names)[0].length;
+  const lines = alignColumns(rows, '  ', names);
+  const width = Math.max(...lines.map((line) => line.trimEnd().length));
   const first = Math.max(...rows.map(([name]) => name.length));
   const max = Math.max(MIN_NAME_COLUMNS, first - Math.max(0, width - columns));
   const fitting = rows.map(([name, ...rest]) => [cut(name, max), ...rest]);

@@ -82,10 +82,10 @@ export function stateOf({ filter, isPaused }: TopView): string {
 }
 
 export const HELP_LINES: readonly string[] = [
-  'd  most denied calls a second first       /  only limits and keys with a text in their name',
-  'c  most calls first, and the hottest keys p  stops and continues the updates',
-  'a  most allowed calls a second first      h  shows and hides these lines',
-  'u  nearest to their limit first           q  ends; Ctrl-C, too',
+  'd  most denied calls a second first     /  only names that contain a text',
+  'c  most calls a second, hottest keys    p  stops and continues the updates',
+  'a  most allowed calls a second first    h  shows and hides these lines',
+  'u  nearest to their limit first         q  ends; Ctrl-C, too',
   'n  by name',
   '',
 ];

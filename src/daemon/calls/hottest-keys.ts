@@ -12,7 +12,7 @@ export interface HotKey {
   readonly sources: readonly SourceName[];
 }
 
-/** Most called first. */
+/** Most called first, as many as the longest list has. Further ones may lack a limit that does not list them. */
 export function hottestKeys(called: readonly TopCalled[]): HotKey[] {
   const byKey = new Map<string, HotKey>();
   for (const { calls: _, keys, ...source } of called)
@@ -21,5 +21,6 @@ export function hottestKeys(called: readonly TopCalled[]): HotKey[] {
       const most = calls > known.calls ? { calls, error } : {};
       byKey.set(key, { ...known, ...most, sources: [...known.sources, source] });
     }
-  return [...byKey.values()].sort((a, b) => b.calls - a.calls);
+  const max = Math.max(0, ...called.map(({ keys }) => keys.length));
+  return [...byKey.values()].sort((a, b) => b.calls - a.calls).slice(0, max);
 }
