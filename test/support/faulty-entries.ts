@@ -4,6 +4,7 @@
  */
 
 import {
+  type EntryRenewal,
   type EntrySet,
   type EntryStore,
   type EntrySwap,
@@ -90,6 +91,7 @@ export class FaultyEntries {
     return {
       readEntries: (prefix) => call(() => this.#read(prefix)),
       swapEntry: (swap) => call(() => this.#swap(swap)),
+      renewEntries: (entries, leaseId) => call(() => this.#renew(entries, leaseId)),
       grantLease: (seconds) => call(() => this.#grantLease(seconds)),
       close() {},
     };
@@ -114,6 +116,15 @@ export class FaultyEntries {
       this.#revision++;
     }
     return { isMatch, ...this.#read(prefix) };
+  }
+
+  #renew(entries: readonly EntryRenewal[], leaseId: string): string | undefined {
+    if (entries.some(({ key, revision }) => this.#entries.get(key)?.revision !== revision))
+      return undefined;
+    if (!this.#leases.has(leaseId)) throw new Error('requested lease not found');
+    const revision = String(++this.#revision);
+    for (const { key, text } of entries) this.#entries.set(key, { key, text, leaseId, revision });
+    return revision;
   }
 
   #grantLease(seconds: number): string {

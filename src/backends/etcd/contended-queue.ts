@@ -72,6 +72,17 @@ export abstract class ContendedQueue<Operation extends OperationHandle> {
     onNextTick(() => this.#drain());
   }
 
+  /** Takes the key out of use, until `release`; false if it is in use. Operations wait meanwhile. */
+  protected tryHold(): boolean {
+    if (this.#isDraining) return false;
+    this.#isDraining = true;
+    return true;
+  }
+
+  protected release(): void {
+    onNextTick(() => this.#drain());
+  }
+
   async #drain(): Promise<void> {
     while (this.#queue.length > 0) {
       await this.#yieldToContenders();

@@ -19,7 +19,7 @@ export const etcdRegisterStore = (http: EtcdHttp): RegisterStore => ({
     };
     let isAmbiguous = false;
     const swap = {
-      compare: [{ key, target: 'MOD', result: 'EQUAL', mod_revision: revision }],
+      compare: [isAt(key, revision)],
       success: request_put ? [{ request_put }] : [],
       failure: [{ request_range: { key } }],
     };
@@ -53,7 +53,7 @@ export const etcdEntryStore = (http: EtcdHttp): EntryStore => ({
   async swapEntry({ prefix, key: name, revision, replacement, unchangedSince }) {
     const key = toBase64(name);
     const range = rangeOf(prefix);
-    const isUnchanged = { key, target: 'MOD', result: 'EQUAL', mod_revision: revision };
+    const isUnchanged = isAt(key, revision);
     const isNoneWritten = unchangedSince !== undefined && {
       ...range,
       target: 'MOD',
@@ -70,6 +70,15 @@ export const etcdEntryStore = (http: EtcdHttp): EntryStore => ({
     });
     return { isMatch: reply.succeeded === true, ...entrySetIn(reply) };
   },
+  async renewEntries(entries, leaseId) {
+    const reply = await http.post('/v3/kv/txn', {
+      compare: entries.map(({ key, revision }) => isAt(toBase64(key), revision)),
+      success: entries.map(({ key, text }) => ({
+        request_put: { key: toBase64(key), value: toBase64(text), lease: leaseId },
+      })),
+    });
+    return reply.succeeded === true ? revisionOf(reply) : undefined;
+  },
   grantLease: (seconds) => grantLease(http, seconds),
   close: () => http.close(),
 });
@@ -78,6 +87,14 @@ async function grantLease(http: EtcdHttp, seconds: number): Promise<string> {
   const { ID } = await http.post('/v3/lease/grant', { TTL: seconds });
   return String(ID);
 }
+
+/** The condition that a key still has this revision. */
+const isAt = (key: string, revision: string) => ({
+  key,
+  target: 'MOD',
+  result: 'EQUAL',
+  mod_revision: revision,
+});
 
 const rangeOf = (prefix: string) => ({
   key: toBase64(prefix),

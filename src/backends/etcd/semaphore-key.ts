@@ -12,7 +12,7 @@
  * entry, so that an earlier one which arrives late changes nothing.
  *
  * A lease is never kept alive. While calls are in flight, the entry is written again under a new lease, long before its
- * lease ends. A lease that a quorum has granted ends no sooner than it says; a keep-alive only says what one member
+ * lease ends; those of several keys together (`renewTogether`). A lease that a quorum has granted ends no sooner than it says; a keep-alive only says what one member
  * believes.
  */
 
@@ -20,7 +20,7 @@ import type { Millis } from '../../core/clock.ts';
 import { UnavailableError } from '../../core/errors.ts';
 import { ContendedQueue, type OperationHandle, type QueueContext } from './contended-queue.ts';
 import type { Lease, LeaseCache } from './leases.ts';
-import { type EntrySet, type EntryStore, NO_REVISION } from './store.ts';
+import { type EntryRenewal, type EntrySet, type EntryStore, NO_REVISION } from './store.ts';
 
 /** An entry that is not written again ends after this long. */
 export const ENTRY_TTL_SECONDS = 10;
@@ -31,6 +31,10 @@ const MIN_LEFT_MS: Millis = (ENTRY_TTL_MS * 2) / 3;
 
 /** How often that is looked for. */
 export const RENEWAL_CHECK_MS: Millis = ENTRY_TTL_MS / 6;
+
+/** Keys that are renewed together: etcd accepts 128 operations in a transaction, of 1.5 MiB. */
+export const MAX_RENEWED_TOGETHER = 100;
+const MAX_JOINT_KEY_CHARS = 1000;
 
 /** Calls that one transaction grants, and fencing tokens of one revision. */
 const MAX_GRANTS = 256;
@@ -119,8 +123,31 @@ export class SemaphoreKey extends ContendedQueue<SemaphoreOperation> {
     return true;
   }
 
+  /** Takes the key out of use if all it needs is to be renewed; `endRenewal` follows. */
+  beginRenewal(): boolean {
+    const { units } = this.#entry;
+    const isPlain = units > 0 && units === this.#held() && !this.#isInDoubt;
+    return isPlain && this.#entryKey.length <= MAX_JOINT_KEY_CHARS && this.tryHold();
+  }
+
+  get renewal(): EntryRenewal {
+    const { revision, units } = this.#entry;
+    return { key: this.#entryKey, revision, text: String(units) };
+  }
+
+  /** `revision` is that of the renewed entry; without one it is unknown whether it was renewed. */
+  endRenewal(revision: string | undefined, endsAt: Millis): void {
+    this.#validAt = -Infinity; // the other entries were not read
+    if (revision === undefined) this.#isInDoubt = true;
+    else {
+      this.#entry = { ...this.#entry, revision };
+      this.#endsAt = endsAt;
+    }
+    this.release();
+  }
+
   protected async decideBatch(operations: readonly SemaphoreOperation[]): Promise<void> {
-    const { clock, leases } = this.#context;
+    const { clock } = this.#context;
     const startedAt = clock.now();
     for (let lost = 0; ; ) {
       if (this.isStale(this.#validAt)) await this.#refresh();
@@ -131,10 +158,9 @@ export class SemaphoreKey extends ContendedQueue<SemaphoreOperation> {
         await this.#refresh();
         continue;
       }
-      const until = clock.now() + MIN_LEFT_MS + RENEWAL_CHECK_MS;
-      const lease = leases.findValidUntil(until, ENTRY_TTL_SECONDS);
+      const lease = findLease(this.#context);
       // A lease request takes time: after it, the batch is decided again.
-      if (plan.units > 0 && !lease) await leases.request(until, ENTRY_TTL_SECONDS);
+      if (plan.units > 0 && !lease) await requestLease(this.#context);
       else if (await this.#write(plan, lease)) this.#grant(plan);
       else await this.backOffAfter(++lost);
     }
@@ -227,6 +253,40 @@ export class SemaphoreKey extends ContendedQueue<SemaphoreOperation> {
     this.#isInDoubt = false;
   }
 }
+
+/** Renews the entries of several keys by one transaction. False if it is not certain that it did. */
+export async function renewTogether(
+  keys: readonly SemaphoreKey[],
+  context: SemaphoreContext,
+): Promise<boolean> {
+  let revision: string | undefined;
+  let endsAt: Millis = Infinity;
+  try {
+    if (!findLease(context)) await requestLease(context);
+    const lease = findLease(context);
+    if (lease) {
+      const entries = keys.map(({ renewal }) => renewal);
+      const { store, inFlightLimit } = context;
+      revision = await inFlightLimit.run(() => store.renewEntries(entries, lease.id));
+      endsAt = lease.endsAt;
+      context.onReply();
+    }
+  } catch (error) {
+    context.leases.clear();
+    context.onFailure(error);
+  }
+  for (const key of keys) key.endRenewal(revision, endsAt);
+  return revision !== undefined;
+}
+
+const leasedUntil = ({ clock }: SemaphoreContext): Millis =>
+  clock.now() + MIN_LEFT_MS + RENEWAL_CHECK_MS;
+
+const findLease = (context: SemaphoreContext): Lease | undefined =>
+  context.leases.findValidUntil(leasedUntil(context), ENTRY_TTL_SECONDS);
+
+const requestLease = (context: SemaphoreContext): Promise<void> =>
+  context.leases.request(leasedUntil(context), ENTRY_TTL_SECONDS);
 
 const sumOf = (costs: readonly number[]): number => costs.reduce((sum, cost) => sum + cost, 0);
 

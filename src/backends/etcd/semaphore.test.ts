@@ -53,12 +53,13 @@ interface SimulatedProcess {
 interface Run {
   readonly seed: number;
   readonly most: number;
+  readonly keys: readonly string[];
   readonly faults: NetworkFaults;
   readonly ms: number;
 }
 
 /** Processes acquire and settle at random; some are frozen, for a short or a long time, and one dies. */
-async function run({ seed, most, faults, ms }: Run) {
+async function run({ seed, most, keys, faults, ms }: Run) {
   const random = seededRandom(seed);
   const world = new VirtualClock(1_000_000);
   const entries = new FaultyEntries(world, random, faults);
@@ -69,8 +70,10 @@ async function run({ seed, most, faults, ms }: Run) {
       schedule(clock, clock.now() + random() * upToMs, resolve, false);
     });
   const isValid = (permit: Permit): boolean => !permit.signal.aborted;
-  const unitsOf = ({ permits, mayBeLost }: SimulatedProcess): number =>
-    mayBeLost ? 0 : [...permits].filter(isValid).reduce((sum, { cost }) => sum + cost, 0);
+  const unitsOf = ({ permits, mayBeLost }: SimulatedProcess, key: string): number => {
+    const counted = mayBeLost ? [] : [...permits].filter((each) => each.key === key);
+    return counted.filter(isValid).reduce((sum, { cost }) => sum + cost, 0);
+  };
   const processes: SimulatedProcess[] = [0, 1, 2, 3].map(() => {
     const process = new FreezableProcess(world);
     const skew = { aheadMs: (2 * random() - 1) * HOUR_MS, faster: (random() - 0.5) * 0.0005 };
@@ -84,14 +87,15 @@ async function run({ seed, most, faults, ms }: Run) {
     const { clock } = api as unknown as { clock: Clock };
     while (!isOver) {
       const cost = 1 + Math.floor(random() * Math.min(3, most));
+      const key = keys[Math.floor(random() * keys.length)];
       const waits = random() < 0.5;
       const result = await (waits
-        ? api.acquire('sink', cost, { wait: 400 })
-        : api.tryAcquire('sink', cost));
+        ? api.acquire(key, cost, { wait: 400 })
+        : api.tryAcquire(key, cost));
       if (result instanceof Permit) {
         permits.add(result);
         counts.granted++;
-        const inFlight = processes.reduce((sum, each) => sum + unitsOf(each), 0);
+        const inFlight = processes.reduce((sum, each) => sum + unitsOf(each, key), 0);
         counts.peak = Math.max(counts.peak, inFlight);
         expect(inFlight).toBeLessThanOrEqual(most);
         await pause(clock, random() < 0.1 ? 6000 : 300);
@@ -113,7 +117,8 @@ async function run({ seed, most, faults, ms }: Run) {
   };
   const violations: unknown[] = [];
   for (const self of processes)
-    for (let n = 0; n < 2; n++) worker(self).catch((error: unknown) => violations.push(error));
+    for (let n = 0; n < 1 + keys.length; n++)
+      worker(self).catch((error: unknown) => violations.push(error));
   for (let passed = 0; passed < ms; passed += 1000) {
     const self = processes[Math.floor(random() * processes.length)];
     if (!self.process.isFrozen && random() < 0.3)
@@ -145,9 +150,10 @@ describe('etcd semaphore on faulty entries', () => {
       fc.asyncProperty(
         fc.nat(),
         fc.constantFrom(1, 3, 8),
+        fc.constantFrom(['sink'], ['a', 'b', 'c']),
         faultSets,
-        async (seed, most, faults) => {
-          const result = await run({ seed, most, faults, ms: 15_000 });
+        async (seed, most, keys, faults) => {
+          const result = await run({ seed, most, keys, faults, ms: 15_000 });
           expect(result.left).toBe(0);
           for (const name of ['granted', 'refused', 'aborted', 'unacknowledged'] as const)
             sums[name] += result[name];
@@ -169,11 +175,14 @@ describe('etcd semaphore on faulty entries', () => {
     const create = () => {
       const process = new FreezableProcess(world);
       const server = entries.server(DEADLINE_MS / 3, process);
-      const state = { isCut: false, losesReplies: false, requests: 0, writes: 0 };
+      const renewals: number[] = [];
+      const counts = { losesRenewals: 0, requests: 0, writes: 0 };
+      const state = { isCut: false, losesReplies: false, renewals, ...counts };
       const call = async <T>(send: () => Promise<T>): Promise<T> => {
         state.requests++;
-        const reply = state.isCut ? undefined : await send();
-        if (reply === undefined || state.losesReplies) throw new Error('connection lost');
+        if (state.isCut) throw new Error('connection lost');
+        const reply = await send();
+        if (state.losesReplies) throw new Error('connection lost');
         return reply;
       };
       const store: EntryStore = {
@@ -181,6 +190,15 @@ describe('etcd semaphore on faulty entries', () => {
         swapEntry: (swap) => {
           state.writes++;
           return call(() => server.swapEntry(swap));
+        },
+        renewEntries: (renewed, leaseId) => {
+          state.renewals.push(renewed.length);
+          return call(async () => {
+            const revision = await server.renewEntries(renewed, leaseId);
+            if (state.losesRenewals === 0) return revision;
+            state.losesRenewals--;
+            throw new Error('connection lost');
+          });
         },
         grantLease: (seconds) => call(() => server.grantLease(seconds)),
         close() {},
@@ -301,6 +319,29 @@ describe('etcd semaphore on faulty entries', () => {
     await soon(api.inspect('sink'), 100);
     expect(entries.units).toBe(0);
     expect(state.writes).toBeLessThanOrEqual(12);
+  });
+
+  test('entries of many keys are renewed together, and one by one after a lost reply', async () => {
+    const { world, create, soon, entries } = setUp(9);
+    const { api, state } = create();
+    const keys = Array.from({ length: 250 }, (_, n) => `key ${n}`);
+    const permits = await soon(Promise.all(keys.map((key) => permitOf(api.tryAcquire(key)))), 500);
+    state.writes = 0;
+    await advance(world, 2 * TTL_MS, 10);
+    expect(new Set(state.renewals)).toEqual(new Set([100, 50]));
+    expect(state.renewals.length).toBeLessThanOrEqual(3 * 12);
+    expect(state.writes).toBe(0);
+    state.losesRenewals = 3;
+    await advance(world, TTL_MS, 10);
+    expect(state.losesRenewals).toBe(0);
+    expect(state.writes).toBeGreaterThan(0);
+    expect(entries.units).toBe(250);
+    expect(permits.filter(({ signal }) => signal.aborted)).toEqual([]);
+    const more = await soon(permitOf(api.tryAcquire('key 7', 8)));
+    expect((await soon(api.tryAcquire('key 7'))).verdict).toBe('deny');
+    for (const permit of [...permits, more]) permit.settle();
+    await advance(world, 1000);
+    expect(entries.units).toBe(0);
   });
 
   test('a key without calls in flight has no entry and causes no writes', async () => {

@@ -37,7 +37,10 @@ import { InFlightLimit } from './in-flight-limit.ts';
 import { LeaseCache } from './leases.ts';
 import { type EtcdOnUnavailable, Operations } from './operations.ts';
 import {
+  MAX_RENEWED_TOGETHER,
   RENEWAL_CHECK_MS,
+  renewTogether,
+  type SemaphoreContext,
   SemaphoreKey,
   type SemaphoreRequest,
   type SemaphoreResult,
@@ -67,6 +70,7 @@ export class SemaphoreBackend implements RemoteBackend {
   readonly #clock: Clock;
   readonly #store: EntryStore;
   readonly #operations: Operations<SemaphoreRequest, SemaphoreKey>;
+  readonly #keyContext: SemaphoreContext;
   readonly #held = new HeldLeases<HeldLease>();
   readonly onUnavailable: EtcdOnUnavailable;
   #policy: Policy;
@@ -88,7 +92,7 @@ export class SemaphoreBackend implements RemoteBackend {
     const limitId = encodeURIComponent(limitIdOf(context, policy));
     const limitPrefix = `${options.prefix}${limitId}/${stateKindOf(policy)}/`;
     const rtt = new RttEstimator(options.deadlineMs);
-    const keyContext = {
+    this.#keyContext = {
       ...{ clock, random, store, rtt, inFlightLimit: new InFlightLimit() },
       leases: new LeaseCache(store, clock, rtt),
       // Never from a seeded source: two processes with one id would write one entry.
@@ -108,7 +112,7 @@ export class SemaphoreBackend implements RemoteBackend {
         new SemaphoreKey(
           `${limitPrefix}${segmentOf(key)}/`,
           () => this.#held.unitsOf(key),
-          keyContext,
+          this.#keyContext,
         ),
     });
   }
@@ -273,8 +277,22 @@ export class SemaphoreBackend implements RemoteBackend {
   /** Entries that are old, or do not say what is in flight. */
   #writeDue(): void {
     const due = [...this.#operations.queues].filter(([, queue]) => queue.isDue);
-    for (const [key] of due) void this.#request(key, TAKE_NOTHING); // changes the order of the queues
+    const together = new Map(due.length > 1 ? due.filter(([, queue]) => queue.beginRenewal()) : []);
+    for (const [key] of due) if (!together.has(key)) void this.#request(key, TAKE_NOTHING);
+    for (const page of pagesOf([...together], MAX_RENEWED_TOGETHER)) void this.#renew(page);
   }
+
+  /** One by one if a key was written meanwhile, or the reply was lost. */
+  async #renew(page: readonly (readonly [string, SemaphoreKey])[]): Promise<void> {
+    const queues = page.map(([, queue]) => queue);
+    if (await renewTogether(queues, this.#keyContext)) return;
+    for (const [key] of page) void this.#request(key, TAKE_NOTHING);
+  }
+}
+
+function pagesOf<T>(items: readonly T[], size: number): T[][] {
+  const starts = Array.from({ length: Math.ceil(items.length / size) }, (_, n) => n * size);
+  return starts.map((start) => items.slice(start, start + size));
 }
 
 /** A part of a name in etcd without a slash: the entries of one key are those under it and a slash. */

@@ -64,8 +64,17 @@ export interface EntrySwap {
   readonly unchangedSince: string | undefined;
 }
 
+/** An entry as it is, to be written again under another lease. */
+export interface EntryRenewal {
+  readonly key: string;
+  readonly revision: string;
+  readonly text: string;
+}
+
 export interface EntryStore extends Pick<RegisterStore, 'grantLease' | 'close'> {
   readEntries(prefix: string): Promise<EntrySet>;
   /** Writes or deletes one entry, if the conditions hold; the entries are those afterwards. */
   swapEntry(swap: EntrySwap): Promise<EntrySet & { readonly isMatch: boolean }>;
+  /** Writes all entries under the lease; returns their new revision, or undefined if one has another revision by now. */
+  renewEntries(entries: readonly EntryRenewal[], leaseId: string): Promise<string | undefined>;
 }

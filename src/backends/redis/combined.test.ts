@@ -16,6 +16,9 @@ import { type RedisOptions, redis } from './options.ts';
 /** A bucket that does not refill during a test: with half a token more, what it refills by does not matter. */
 const fixed = (burst: number): Limit => ({ bucket: { rate: '1/365d', burst: burst + 0.5 } });
 
+/** Passed with every check: these tests settle, or end before a permit expires. */
+const SETTLES = { willSettle: true };
+
 describe.skipIf(redisServer() === undefined)('all of rules and calls in flight in Redis', () => {
   const fixture = redisFixture(nodeRedis);
 
@@ -47,19 +50,23 @@ describe.skipIf(redisServer() === undefined)('all of rules and calls in flight i
 
   test('check: one script call, and a refusal of either rule charges neither', async () => {
     const api = shared({ all: [fixed(5), { concurrency: 3 }] }, 'api');
-    await api.check('warm-up');
+    await api.check('warm-up', 1, SETTLES);
     const before = calls();
     const three = await acquire(api, 3);
     expect(calls() - before).toBe(1);
     expect(three).toMatchObject({ remaining: 0, fencingToken: expect.any(Number) });
-    expect(await api.check('k')).toEqual({ verdict: 'deny', retryAfterMs: 0, rule: 'concurrency' });
+    expect(await api.check('k', 1, SETTLES)).toEqual({
+      verdict: 'deny',
+      retryAfterMs: 0,
+      rule: 'concurrency',
+    });
     expect(await leftOf(api)).toEqual([2, 0]);
     three.settle();
     await vi.waitFor(async () => expect(await leftOf(api)).toEqual([2, 3]));
     const refusal = await api.tryAcquire('k', 3);
     expect(refusal).toMatchObject({ verdict: 'deny', rule: 'bucket', reason: 'not-now' });
     expect(await leftOf(api)).toEqual([2, 3]);
-    expect(await api.check('k', 4)).toEqual({
+    expect(await api.check('k', 4, SETTLES)).toEqual({
       verdict: 'deny',
       retryAfterMs: NEVER,
       rule: 'concurrency',
@@ -155,7 +162,7 @@ describe.skipIf(redisServer() === undefined)('all of rules and calls in flight i
     const limit: Limit = { all: [{ spacing: { every: '1h', reserve: 2 } }, { concurrency: 3 }] };
     const api = shared(limit, 'api');
     await acquire(api);
-    const reserved = await api.check('k');
+    const reserved = await api.check('k', 1, SETTLES);
     expect(reserved).toMatchObject({ verdict: 'wait' });
     expect(await leftOf(api)).toEqual([0, 1]);
     const abort = new AbortController();
@@ -167,7 +174,7 @@ describe.skipIf(redisServer() === undefined)('all of rules and calls in flight i
     const dueAt = reserved.verdict === 'wait' ? reserved.dueAt : undefined;
     await api.settle('k', { outcome: 'ignored', dueAt });
     await vi.waitFor(async () => expect(await leftOf(api)).toEqual([0, 2]));
-    const again = await api.check('k');
+    const again = await api.check('k', 1, SETTLES);
     expect(again).toMatchObject({ verdict: 'wait', waitMs: expect.closeTo(3_600_000, -4) });
   });
 
@@ -229,7 +236,10 @@ describe.skipIf(redisServer() === undefined)('all of rules and calls in flight i
   test('several limits on calls in flight: the smallest decides, and its name is in the refusal', async () => {
     const api = shared({ all: [{ concurrency: 9 }, { concurrency: 2 }] }, 'api');
     await acquire(api, 2);
-    expect(await api.check('k')).toMatchObject({ verdict: 'deny', rule: 'concurrency-2' });
+    expect(await api.check('k', 1, SETTLES)).toMatchObject({
+      verdict: 'deny',
+      rule: 'concurrency-2',
+    });
     expect(await leftOf(api)).toEqual([7, 0]);
   });
 
@@ -279,7 +289,7 @@ describe.skipIf(redisServer() === undefined)('all of rules and calls in flight i
       const both = shared({ all: [fixed(5), { concurrency: 3 }] }, 'both');
       const plan = shared({ quota: { limit: 4, per: 'year', timeZone: 'Europe/Berlin' } }, 'plan');
       const api = all([costly(both, 2), costly(plan, 1)]);
-      await api.check('warm-up');
+      await api.check('warm-up', 1, SETTLES);
       const before = calls();
       const entry = await api.tryAcquire('k');
       expect(calls() - before).toBe(1);
@@ -294,7 +304,7 @@ describe.skipIf(redisServer() === undefined)('all of rules and calls in flight i
       const both = shared({ all: [fixed(5), { concurrency: 3 }] }, 'both');
       const far = shared(fixed(2), 'far', {}, true);
       const api = all([costly(both, 1), costly(far, 1)]);
-      for (let n = 0; n < 5; n++) await api.check('k');
+      for (let n = 0; n < 5; n++) await api.check('k', 1, SETTLES);
       expect([await leftOf(both), await leftOf(far)]).toEqual([[3, 1], [0]]);
       const first = shared(fixed(9), 'first', {}, true); // reserved after `both`
       const late = all([costly(both, 2), costly(first, 1)]);
