@@ -45,6 +45,9 @@ export interface DurableObjectSettings {
 /** A name in storage has at most 2048 bytes, and a character up to three. */
 const MAX_KEY_CHARS = 500;
 
+/** Between two changes of a limiter. */
+const MIN_CHANGE_MS: Millis = 0.01;
+
 type Reply<Op extends Operation> = Promise<ObjectReply<Op['op']>>;
 
 export class DurableObjectBackend implements RemoteBackend {
@@ -235,12 +238,17 @@ export class DurableObjectBackend implements RemoteBackend {
     if (!isShared || !converterBetween(this.#policy, policy)) return undefined;
     return async () => {
       if (!this.isAvailable) throw new UnavailableError('a Durable Object');
-      const now = this.#clock.now();
-      const there = this.#transport.toObjectTime(now);
-      this.#rule = ruleOf(policy, Number.isNaN(there) ? now : there, this.#settings);
+      this.#rule = ruleOf(policy, this.#changeTime(), this.#settings);
       this.#policy = policy;
       this.#fallback.change?.(policy);
     };
+  }
+
+  /** Later than the last change, although the estimate of the objects' clock varies by a round trip. */
+  #changeTime(): Millis {
+    const now = this.#clock.now();
+    const there = this.#transport.toObjectTime(now);
+    return Math.max(Number.isNaN(there) ? now : there, this.#rule.since + MIN_CHANGE_MS);
   }
 
   async close(): Promise<void> {

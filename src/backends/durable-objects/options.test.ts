@@ -77,6 +77,44 @@ describe('durableObjects', () => {
     await api.close();
   });
 
+  test.each<[Limit, string]>([
+    [{ bucket: { rate: 1, burst: 1 } }, 'allow'],
+    [{ spacing: { every: '1s' } }, 'deny'],
+    [{ concurrency: 1 }, 'deny'],
+  ])('%j: without onUnavailable the decision is %s', async (limit, verdict) => {
+    const api = create(limit);
+    expect((await api.tryAcquire('k')).verdict).toBe(verdict);
+    await api.close();
+  });
+
+  test('changes in quick succession are in their order, although the estimated clock of objects jumps', async () => {
+    const sinces: number[] = [];
+    let ahead = 0;
+    const jumping: ObjectNamespace = {
+      idFromName: (name) => ({ name }),
+      get: () => ({
+        fetch: async (_, { body }) => {
+          sinces.push(Number(JSON.parse(body).since));
+          ahead -= 50;
+          const decision = { verdict: 'allow', remaining: 1 };
+          const reply = { protocol: 'sluice-1', at: 1e6 + ahead, replies: [{ decision }] };
+          return { status: 200, text: async () => JSON.stringify(reply) };
+        },
+      }),
+    };
+    const bucket = (burst: number): Limit => ({ bucket: { rate: 1, burst } });
+    const clock = { now: () => 1e6 };
+    const api = limiter({ name: 'api', limit: bucket(1), backend: durableObjects(jumping), clock });
+    for (const burst of [2, 3, 4]) {
+      await api.check('k');
+      await api.change(bucket(burst));
+    }
+    await api.check('k');
+    expect(sinces.slice(2)).toEqual(sinces.slice(2).toSorted((x, y) => x - y));
+    expect(new Set(sinces).size).toBe(4);
+    await api.close();
+  });
+
   test('a key that is too long is refused for good, also while objects are unavailable', async () => {
     const api = create({ bucket: { rate: 1 } }, { onUnavailable: 'allow' });
     expect(await api.check('k'.repeat(501))).toEqual({ verdict: 'deny', retryAfterMs: Infinity });
