@@ -1,56 +1,28 @@
-/** Lock-outs that peers share, on virtual time: encrypted datagrams on a network that loses, repeats and reorders them. */
+/** Lock-outs that peers share, on virtual time. */
 
 import { describe, expect, test } from 'vitest';
-import { createTestPeer, type TestPeer } from '../../../test/support/fleet.ts';
+import { createTestPeer } from '../../../test/support/fleet.ts';
+import {
+  check,
+  fail,
+  isAllowed,
+  KEY,
+  LIMIT,
+  lockedMs,
+  lockoutFleet,
+  report,
+  stateOf,
+} from '../../../test/support/lockout-fleet.ts';
 import { seededRandom } from '../../core/random.ts';
 import { createPolicy, type Limit } from '../../policies/limit.ts';
 import { VirtualClock } from '../../testing/index.ts';
-import type { Backend } from '../backend.ts';
-import { LocalBackend } from '../local/backend.ts';
-import type { PeersBackend } from './backend.ts';
-import type { PeerOptions } from './context.ts';
-import { MemoryHub, type MemoryHubOptions } from './memory-transport.ts';
+import { MemoryHub } from './memory-transport.ts';
 
 const [SECOND, MINUTE] = [1000, 60_000];
-const LIMIT: Limit = { lockout: { after: 5, lock: ['10s', '30s', '1m'] } };
-const KEY = 'a key for the tests';
-
-interface Setup {
-  readonly limit?: Limit;
-  readonly network?: Partial<MemoryHubOptions>;
-  readonly peers?: Partial<PeerOptions>;
-}
-
-async function fleetOf(count: number, { limit = LIMIT, network, peers = {} }: Setup = {}) {
-  const clock = new VirtualClock(1_000_000);
-  const hub = new MemoryHub({ clock, seed: 1, delayMs: [1, 3], isLoopback: false, ...network });
-  const join = (address: string): Promise<TestPeer> =>
-    createTestPeer(hub.transport(address), { clock, key: KEY, limit, peers });
-  const pass = async (ms: number): Promise<void> => {
-    await new Promise((done) => setImmediate(done)); // the tick in which a node sends an early report
-    await clock.advanceAsync(ms);
-  };
-  const nodes: TestPeer[] = [];
-  for (let n = 0; n < count; n++) nodes.push(await join(`${n}`));
-  await pass(3000);
-  return { clock, nodes, join, pass };
-}
-
-const check = ({ backend }: TestPeer, key = 'alice', cost = 1) => backend.check(key, cost);
-const isAllowed = (node: TestPeer, key?: string): boolean => check(node, key).verdict === 'allow';
-const report = ({ backend }: TestPeer, outcome: 'success' | 'failure', key = 'alice'): boolean =>
-  backend.update(key, { report: outcome });
-const fail = (node: TestPeer, key?: string): boolean =>
-  isAllowed(node, key) && report(node, 'failure', key);
-const stateOf = ({ backend }: TestPeer, key = 'alice') => {
-  const { failures, locks, lockedMs = 0 } = backend.inspect(key).state;
-  return { failures, locks, lockedMs };
-};
-const lockedMs = (node: TestPeer, key?: string): number => stateOf(node, key).lockedMs;
 
 describe('peers: lock-out', () => {
   test('failures of all nodes add up, and the lock holds on all nodes after one delay', async () => {
-    const { nodes, pass } = await fleetOf(3);
+    const { nodes, pass } = await lockoutFleet(3);
     const [a, b, c] = nodes;
     for (const node of [a, b, c, a]) {
       expect(fail(node)).toBe(true);
@@ -68,7 +40,7 @@ describe('peers: lock-out', () => {
   });
 
   test('guesses at the same moment: `after` on each node at most, then locked for all of them', async () => {
-    const { nodes, pass } = await fleetOf(4);
+    const { nodes, pass } = await lockoutFleet(4);
     let guesses = 0;
     for (const node of nodes) for (let n = 0; n < 20; n++) guesses += isAllowed(node) ? 1 : 0;
     expect(guesses).toBe(4 * 5);
@@ -78,7 +50,7 @@ describe('peers: lock-out', () => {
   });
 
   test('locks escalate for the fleet, whichever node the failures are on', async () => {
-    const { nodes, pass } = await fleetOf(3);
+    const { nodes, pass } = await lockoutFleet(3);
     const expected = [10 * SECOND, 30 * SECOND, MINUTE, MINUTE];
     for (const [round, lockMs] of expected.entries()) {
       for (let n = 0; n < 5; n++) {
@@ -95,7 +67,7 @@ describe('peers: lock-out', () => {
   });
 
   test('a success on one node clears the failures of all nodes', async () => {
-    const { nodes, pass } = await fleetOf(3);
+    const { nodes, pass } = await lockoutFleet(3);
     for (const node of [...nodes, nodes[0]]) fail(node);
     await pass(150);
     expect(isAllowed(nodes[1])).toBe(true); // locks, for the moment
@@ -107,7 +79,7 @@ describe('peers: lock-out', () => {
   });
 
   test('a success without an attempt ends a lock on all nodes, and its step stays', async () => {
-    const { nodes, pass } = await fleetOf(3);
+    const { nodes, pass } = await lockoutFleet(3);
     for (let n = 0; n < 5; n++) fail(nodes[0]);
     await pass(1000);
     report(nodes[2], 'success');
@@ -116,7 +88,7 @@ describe('peers: lock-out', () => {
   });
 
   test('an attempt that is checked on one node can be reported on another', async () => {
-    const { nodes, pass } = await fleetOf(2);
+    const { nodes, pass } = await lockoutFleet(2);
     const [a, b] = nodes;
     isAllowed(a);
     await pass(150);
@@ -132,7 +104,7 @@ describe('peers: lock-out', () => {
 
   test('onSuccess: return takes back one attempt on all nodes; so does an ignored one', async () => {
     const limit: Limit = { lockout: { after: 5, onSuccess: 'return' } };
-    const { nodes, pass } = await fleetOf(3, { limit });
+    const { nodes, pass } = await lockoutFleet(3, { limit });
     const [a, b, c] = nodes;
     for (const node of [a, b]) fail(node);
     for (const node of [a, b, c]) isAllowed(node); // five attempts on each node's count by now
@@ -153,7 +125,7 @@ describe('peers: lock-out', () => {
         { lockout: { on: 'refusal', after: 6, within: '10s', lock: '1m' } },
       ],
     };
-    const { nodes, pass } = await fleetOf(2, { limit });
+    const { nodes, pass } = await lockoutFleet(2, { limit });
     const [a, b] = nodes;
     expect([isAllowed(a), isAllowed(b), isAllowed(a), isAllowed(b)]).toEqual(Array(4).fill(true));
     await pass(150);
@@ -175,7 +147,7 @@ describe('peers: lock-out', () => {
         { lockout: { on: 'refusal', after: 2, lock: '1m' } },
       ],
     };
-    const { nodes, pass } = await fleetOf(2, { limit });
+    const { nodes, pass } = await lockoutFleet(2, { limit });
     const [a, b] = nodes;
     for (const [node, key] of [
       [a, 'alice'],
@@ -200,14 +172,14 @@ describe('peers: lock-out', () => {
 
   test('periodic exchange: the lock is known after one interval', async () => {
     const peers = { exchange: 'periodic', intervalMs: 500 } as const;
-    const { nodes, pass } = await fleetOf(3, { peers });
+    const { nodes, pass } = await lockoutFleet(3, { peers });
     for (let n = 0; n < 5; n++) fail(nodes[0]);
     await pass(500 + 3);
     for (const node of nodes) expect(isAllowed(node)).toBe(false);
   });
 
   test('a node that starts later, or again, learns counts, locks and steps', async () => {
-    const { nodes, join, pass } = await fleetOf(2);
+    const { nodes, join, pass } = await lockoutFleet(2);
     const [a, b] = nodes;
     for (let n = 0; n < 5; n++) fail(a, 'locked');
     for (let n = 0; n < 3; n++) fail(a, 'failed');
@@ -228,7 +200,7 @@ describe('peers: lock-out', () => {
   });
 
   test('a node that was cut off gets lost failures by retransmission, as of when they were', async () => {
-    const { nodes, pass } = await fleetOf(3);
+    const { nodes, pass } = await lockoutFleet(3);
     const [a, , c] = nodes;
     c.transport.isPartitioned = true;
     for (let n = 0; n < 5; n++) fail(a);
@@ -243,7 +215,7 @@ describe('peers: lock-out', () => {
 
   test('a node that was cut off for longer than reports are kept learns the lock by state transfer', async () => {
     const limit: Limit = { lockout: { after: 5, lock: '1h' } };
-    const { nodes, pass } = await fleetOf(3, { limit });
+    const { nodes, pass } = await lockoutFleet(3, { limit });
     const [a, , c] = nodes;
     c.transport.isPartitioned = true;
     for (let n = 0; n < 5; n++) fail(a);
@@ -255,7 +227,7 @@ describe('peers: lock-out', () => {
   });
 
   test('a node that misses failures of another is locked by the node that locked the key', async () => {
-    const { nodes, pass } = await fleetOf(3);
+    const { nodes, pass } = await lockoutFleet(3);
     const [a, b, c] = nodes;
     await pass(300); // between two heartbeats
     c.transport.isPartitioned = true;
@@ -269,7 +241,7 @@ describe('peers: lock-out', () => {
   });
 
   test('a late message about a lock that a success has ended does not lock the key again', async () => {
-    const { nodes, pass } = await fleetOf(3);
+    const { nodes, pass } = await lockoutFleet(3);
     const [a, b, c] = nodes;
     for (let n = 0; n < 4; n++) fail(b);
     await pass(150);
@@ -284,7 +256,7 @@ describe('peers: lock-out', () => {
   });
 
   test('two successes at once take the same failures back: no further attempts are given', async () => {
-    const { nodes, pass } = await fleetOf(2);
+    const { nodes, pass } = await lockoutFleet(2);
     for (let n = 0; n < 4; n++) fail(nodes[0]);
     await pass(150);
     for (const node of nodes) report(node, 'success');
@@ -297,7 +269,7 @@ describe('peers: lock-out', () => {
   });
 
   test('a reset acts on its node alone: daemons share it as a control', async () => {
-    const { nodes, pass } = await fleetOf(2);
+    const { nodes, pass } = await lockoutFleet(2);
     const [a, b] = nodes;
     for (let n = 0; n < 5; n++) fail(a);
     await pass(150);
@@ -330,7 +302,7 @@ describe('peers: lock-out', () => {
   });
 
   test('a changed limit keeps its locks, and shares under its new rule', async () => {
-    const { nodes, pass } = await fleetOf(2);
+    const { nodes, pass } = await lockoutFleet(2);
     for (let n = 0; n < 5; n++) fail(nodes[0]);
     await pass(150);
     const policy = createPolicy({ lockout: { after: 2, lock: '10m' } }, seededRandom(1));
@@ -344,7 +316,7 @@ describe('peers: lock-out', () => {
   });
 
   test('after `detach` a node goes on alone', async () => {
-    const { nodes, pass } = await fleetOf(2);
+    const { nodes, pass } = await lockoutFleet(2);
     const [a, b] = nodes;
     b.backend.detach();
     for (let n = 0; n < 5; n++) fail(a);
@@ -354,103 +326,3 @@ describe('peers: lock-out', () => {
     expect(stateOf(a).failures).toBe(5);
   });
 });
-
-/** A lossy network that repeats and reorders datagrams. */
-const FAULTY = { loss: 0.2, duplication: 0.2, delayMs: [1, 40] } as const;
-const SEEDS = [1, 2, 3, 4, 5, 6];
-
-describe('peers: lock-out on a network that loses, repeats and reorders datagrams', () => {
-  test.each(SEEDS)('seed %i: every node decides as one process would', async (seed) => {
-    for (const onSuccess of ['reset', 'return'] as const) {
-      const limit: Limit = {
-        lockout: { after: 3, within: '122s', lock: ['17s', '42s'], onSuccess },
-      };
-      const { nodes, clock, pass } = await fleetOf(3, { limit, network: { ...FAULTY, seed } });
-      const random = seededRandom(seed);
-      const context = { clock, random, maxKeys: 100 };
-      const oracle = new LocalBackend(createPolicy(limit, random), context);
-      const someNode = (): PeersBackend => nodes[Math.floor(random() * nodes.length)].backend;
-      for (let n = 0; n < 40; n++) {
-        const decided = [someNode(), oracle].map((backend) => backend.check('alice', 1).verdict);
-        expect(decided[0], `attempt ${n}`).toBe(decided[1]);
-        await pass(REPAIRED_MS);
-        if (decided[0] === 'allow' && random() < 0.9) {
-          const outcome = random() < 0.7 ? 'failure' : 'success';
-          for (const backend of [someNode(), oracle]) backend.update('alice', { report: outcome });
-          await pass(REPAIRED_MS);
-        }
-        for (const { backend } of nodes) expectAlike(backend, oracle, 'alice');
-      }
-    }
-  });
-
-  test.each(SEEDS)(
-    'seed %i: failures at any moment: nodes agree, and no node unlocks a key early',
-    async (seed) => {
-      const limit: Limit = { lockout: { after: 6, within: '122s', lock: ['17s', '42s'] } };
-      const { nodes, clock, join, pass } = await fleetOf(4, {
-        limit,
-        network: { ...FAULTY, seed },
-      });
-      const random = seededRandom(seed);
-      const lockedUntil = new Map<string, number>();
-      const addresses = nodes.map((_, n) => n);
-      for (let n = 0; n < 120; n++) {
-        const at = Math.floor(random() * nodes.length);
-        const key = `user ${Math.floor(random() * 3)}`;
-        const until = lockedUntil.get(`${at} ${key}`) ?? 0;
-        if (isAllowed(nodes[at], key)) {
-          expect(clock.now(), `${key} on node ${at}`).toBeGreaterThanOrEqual(until);
-          lockedUntil.set(`${at} ${key}`, clock.now() + lockedMs(nodes[at], key));
-          if (random() < 0.8) report(nodes[at], 'failure', key);
-        }
-        await pass(random() < 0.9 ? random() * 60 : 6000);
-      }
-      await pass(REPAIRED_MS);
-      const keys = [0, 1, 2].map((n) => `user ${n}`);
-      for (const key of keys)
-        for (const { backend } of nodes) expectAlike(backend, nodes[0].backend, key, 500);
-
-      // A node that starts again is at least as strict: what is counted while it joins may count twice.
-      const [last] = addresses.slice(-1);
-      await nodes[last].node.close();
-      nodes[last] = await join(`${last}`);
-      await pass(REPAIRED_MS);
-      for (const key of keys) {
-        expect(lockedMs(nodes[last], key)).toBeGreaterThanOrEqual(lockedMs(nodes[0], key) - 500);
-        expect(stateOf(nodes[last], key).failures).toBe(stateOf(nodes[0], key).failures);
-      }
-    },
-  );
-
-  test.each(SEEDS)(
-    'seed %i: a success on any node leaves no failure and no lock on any node',
-    async (seed) => {
-      const { nodes, pass } = await fleetOf(4, { network: { ...FAULTY, seed } });
-      const random = seededRandom(seed);
-      const someNode = (): TestPeer => nodes[Math.floor(random() * nodes.length)];
-      for (let round = 0; round < 10; round++) {
-        for (let n = Math.floor(random() * 8); n > 0; n--) {
-          fail(someNode());
-          await pass(random() * 60);
-        }
-        await pass(REPAIRED_MS);
-        report(someNode(), 'success');
-        await pass(REPAIRED_MS);
-        for (const node of nodes) expect(stateOf(node)).toMatchObject({ failures: 0, lockedMs: 0 });
-      }
-    },
-  );
-});
-
-/** Time in which lost reports are noticed, and sent again, at such a loss. */
-const REPAIRED_MS = 5000;
-
-/** Alike up to the age of a report. */
-function expectAlike(a: Backend, b: Backend, key: string, withinMs = REPAIRED_MS): void {
-  const [one, other] = [a.inspect(key).state, b.inspect(key).state];
-  const [oneMs, otherMs] = [one.lockedMs ?? 0, other.lockedMs ?? 0];
-  expect(one.locks).toBe(other.locks);
-  expect(Math.abs(oneMs - otherMs)).toBeLessThan(withinMs);
-  if (oneMs > 0 === otherMs > 0) expect(one.failures).toBe(other.failures); // else one lock is about to end
-}
