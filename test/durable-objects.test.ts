@@ -12,13 +12,14 @@ const CONFIG = 'test/runtimes/programs/durable.capnp';
 const SOCKETS = ['http', 'second'];
 
 describe.skipIf(!hasRuntimes())('Cloudflare Workers with Durable Objects (workerd)', () => {
-  const folder = workerdFolder();
+  let folder = '';
   let workerd: Service | undefined;
   /** Requests to the isolates in turns; or to the first. */
   let getFirst: (path: string) => Promise<unknown>;
   let get: (path: string, init?: RequestInit) => Promise<unknown>;
 
   beforeAll(async () => {
+    folder = workerdFolder();
     const consumer = consumerFolder();
     await bundleWorker(join(consumer.path, 'durable.mjs'), folder);
     consumer.remove();
