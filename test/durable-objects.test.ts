@@ -12,17 +12,20 @@ const CONFIG = 'test/runtimes/programs/durable.capnp';
 const SOCKETS = ['http', 'second'];
 
 describe.skipIf(!hasRuntimes())('Cloudflare Workers with Durable Objects (workerd)', () => {
-  const folder = workerdFolder();
+  let folder = '';
   let workerd: Service | undefined;
-  /** Requests to the isolates in turns. */
+  /** Requests to the isolates in turns; or to the first. */
+  let getFirst: (path: string) => Promise<unknown>;
   let get: (path: string, init?: RequestInit) => Promise<unknown>;
 
   beforeAll(async () => {
+    folder = workerdFolder();
     const consumer = consumerFolder();
     await bundleWorker(join(consumer.path, 'durable.mjs'), folder);
     consumer.remove();
     const { service, ports } = await startWorkerd(folder, CONFIG, SOCKETS);
     workerd = service;
+    getFirst = async (path) => (await fetch(`http://127.0.0.1:${ports[0]}${path}`)).json();
     let requests = 0;
     get = async (path, init) => {
       const port = ports[requests++ % ports.length];
@@ -89,6 +92,17 @@ describe.skipIf(!hasRuntimes())('Cloudflare Workers with Durable Objects (worker
       expect(await get('/quick')).toBe('allow');
       await vi.waitFor(async () => expect(await get('/quick-state')).toBe(0), 5000);
     }
+  });
+
+  test('an object that was unreachable is used again, although each request ends before a probe', async () => {
+    for (let n = 0; n < 2; n++) expect(await getFirst('/down')).toBe('unavailable');
+    await vi.waitFor(async () => expect(await getFirst('/up')).toBe('allow'), 10_000);
+  });
+
+  test('waitUntil is required', async () => {
+    expect(await get('/mistake')).toMatch(
+      '`backend.waitUntil` to be waitUntil of cloudflare:workers',
+    );
   });
 
   test('a restart of the runtime keeps what was spent', async () => {

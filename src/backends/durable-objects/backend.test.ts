@@ -20,7 +20,7 @@ import { type DurableObjectsOptions, durableObjects } from './options.ts';
 const DEADLINE_MS = 700;
 
 describe.skipIf(!hasRuntimes())('Durable Objects', () => {
-  const folder = workerdFolder();
+  let folder = '';
   let objects: Service;
   let testNumber = 0;
   const limiters: RemoteLimiter[] = [];
@@ -33,6 +33,7 @@ describe.skipIf(!hasRuntimes())('Durable Objects', () => {
   };
 
   beforeAll(async () => {
+    folder = workerdFolder();
     objects = await startObjects(folder);
   }, 60_000);
   afterAll(async () => {

@@ -38,7 +38,7 @@ export interface DurableObjectsOptions {
   readonly writeDelay?: Duration | undefined;
   /** Where objects are created first, such as `weur`. Default: near the first request. */
   readonly locationHint?: string | undefined;
-  /** `waitUntil` of `cloudflare:workers`: settlements are sent even if the request ends at once. */
+  /** `waitUntil` of `cloudflare:workers`: settlements and probes end although the request has ended. Required on Workers. */
   readonly waitUntil?: ((work: Promise<unknown>) => void) | undefined;
 }
 
@@ -73,6 +73,8 @@ export function durableObjects(
     isFunction<(work: Promise<unknown>) => void>,
     'a function',
   );
+  if (timersEndWithRequest && !waitUntil)
+    fields.report('waitUntil', 'waitUntil of cloudflare:workers: without it, settlements are lost');
   fields.finish();
   return {
     isRemote: true,
@@ -81,11 +83,6 @@ export function durableObjects(
       if (given === 'local' && policy.needsOutcome) {
         const expected = 'deny or allow for a limit on calls in flight';
         throw new ConfigError(fields.pathOf('onUnavailable'), expected, given);
-      }
-      if (policy.needsOutcome && timersEndWithRequest && !waitUntil) {
-        const expected =
-          'waitUntil of cloudflare:workers for a limit on calls in flight: a request that ends would not settle';
-        throw new ConfigError(fields.pathOf('waitUntil'), expected, waitUntil);
       }
       const isStrict =
         policy.needsOutcome || policy.specs?.some(({ kind }) => kind === 'spacing') === true;

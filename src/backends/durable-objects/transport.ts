@@ -54,6 +54,7 @@ export interface ObjectTransportSettings {
   readonly locationHint: string | undefined;
   readonly clock: Clock;
   readonly deadlineMs: Millis;
+  readonly waitUntil: ((work: Promise<unknown>) => void) | undefined;
   readonly onAvailability: (isAvailable: boolean, why: unknown) => void;
 }
 
@@ -180,12 +181,16 @@ export class ObjectTransport {
   #openBreaker(name: string, rule: RuleMessage, why: unknown): void {
     if (this.#isClosed || this.#openBreakers.has(name)) return;
     if (this.#openBreakers.size >= MAX_UNAVAILABLE_OBJECTS) return;
-    const { clock, onAvailability } = this.#settings;
+    const { clock, onAvailability, waitUntil } = this.#settings;
     const onChange = (isAvailable: boolean): void => {
       if (isAvailable && this.#openBreakers.delete(name) && this.#openBreakers.size === 0)
         onAvailability(true, undefined);
     };
-    const probe = () => this.#withDeadline(this.#call(name, rule, []));
+    const probe = (): Promise<unknown> => {
+      const probing = this.#withDeadline(this.#call(name, rule, []));
+      waitUntil?.(probing.catch(() => {})); // a call that is denied ends its request sooner
+      return probing;
+    };
     const breaker = new CircuitBreaker(clock, probe, onChange);
     const isFirst = this.#openBreakers.size === 0;
     this.#openBreakers.set(name, breaker);

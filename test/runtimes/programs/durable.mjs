@@ -23,6 +23,21 @@ const quick = limiter({
   backend: durableObjects(env.LIMITS, { waitUntil, deadline: '20s' }),
 });
 
+/** Objects that are unreachable while `isDown`. */
+let isDown = false;
+const unsteady = {
+  idFromName: (name) => env.LIMITS.idFromName(name),
+  get(id) {
+    if (isDown) throw new Error('down');
+    return env.LIMITS.get(id);
+  },
+};
+const recovering = limiter({
+  name: 'recovering',
+  limit: { spacing: { every: '1ms' } },
+  backend: durableObjects(unsteady, { waitUntil, deadline: '20s' }),
+});
+
 /** Each waits for at most 30 s: a test that would hang fails. */
 const wait = { wait: '30s' };
 
@@ -56,6 +71,22 @@ const ROUTES = {
     return permit.verdict;
   },
   '/quick-state': async () => (await quick.inspect('k')).inFlight,
+  '/down': async () => {
+    isDown = true;
+    return (await recovering.tryAcquire('k')).reason;
+  },
+  '/up': async () => {
+    isDown = false;
+    return (await recovering.tryAcquire('k')).verdict;
+  },
+  /** What is said about a missing `waitUntil`. */
+  '/mistake': async () => {
+    try {
+      durableObjects(env.LIMITS);
+    } catch (error) {
+      return error.message;
+    }
+  },
   /** Ends without settling. */
   '/leak': async () => (await inFlight.acquire('k', 1, wait)).verdict,
   '/state': async () => (await inFlight.inspect('k')).inFlight,
