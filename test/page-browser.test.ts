@@ -167,6 +167,8 @@ describe.runIf(chromiumBrowser() !== undefined)('page in Chromium', () => {
     const first = hottest.getByRole('row').nth(1);
     // Four calls in a turn, and the others one: a key is listed once, with all its limits.
     await first.getByText(/^api, trial shadow$/).waitFor({ timeout: SAMPLES_MS });
+    await page.locator('.columns').scrollIntoViewIfNeeded();
+    await picture(page, 'page-keys');
     await first.getByRole('button', { name: 'ip:192.0.2.7' }).click();
     await page.getByRole('article', { name: 'Key ip:192.0.2.7' }).waitFor();
     await expect

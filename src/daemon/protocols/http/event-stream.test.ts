@@ -1,5 +1,6 @@
 import { describe, expect, test } from 'vitest';
 import { createRouter } from '../../../../test/support/http-protocol.ts';
+import { StallableClock } from '../../../../test/support/stallable-clock.ts';
 import { VirtualClock } from '../../../testing/index.ts';
 import { EventStream, type Subscriber } from './event-stream.ts';
 
@@ -61,6 +62,25 @@ describe('event stream', () => {
     });
     clock.advance(1000);
     expect(dataOf(subscriber.received[1]).total).toMatchObject({ allowed: 0, denied: 0, keys: 1 });
+  });
+
+  test('an event that is late: has the denials since the event before', () => {
+    const virtual = new VirtualClock(5000);
+    const clock = new StallableClock(virtual);
+    const router = createRouter({}, clock);
+    const since: number[] = [];
+    const recent = (query: { since?: number }): never[] => {
+      since.push(query.since ?? 0);
+      return [];
+    };
+    const eventStream = new EventStream(router.registry, clock, { top: () => [], recent });
+    eventStream.add(new TestSubscriber());
+    virtual.advance(1000);
+    clock.stall();
+    virtual.advance(3000);
+    clock.resume();
+    clock.fireOverdue();
+    expect(since).toEqual([5000, 6000]);
   });
 
   test('keep-alive: sends a comment every 15 s', () => {

@@ -75,6 +75,8 @@ export class EventStream {
   readonly #subscribers = new Set<Subscriber>();
   /** The counters at the last tick. A limiter created since has none, so its counters start at 0. */
   #previous = new Map<LimiterEntry, StatValues>();
+  /** When the last event was sent; a tick may be late. */
+  #lastAt: Millis = 0;
   #ticks = 0;
   #cancelTick: (() => void) | undefined;
 
@@ -96,7 +98,8 @@ export class EventStream {
 
   /** Totals since the start: the first event of a subscriber. */
   snapshot(): string {
-    return this.#event('snapshot', readStats(this.#registry.all));
+    const since = this.#clock.now() - INTERVAL_MS;
+    return this.#event('snapshot', readStats(this.#registry.all), since);
   }
 
   add(subscriber: Subscriber): void {
@@ -113,7 +116,8 @@ export class EventStream {
 
   #start(): void {
     this.#previous = readStats(this.#registry.all);
-    this.#scheduleTick(this.#clock.now() + INTERVAL_MS);
+    this.#lastAt = this.#clock.now();
+    this.#scheduleTick(this.#lastAt + INTERVAL_MS);
   }
 
   #scheduleTick(until: Millis): void {
@@ -126,9 +130,10 @@ export class EventStream {
     const now = readStats(this.#registry.all);
     const isKeepalive = ++this.#ticks % KEEPALIVE_EVERY_TICKS === 0;
     const text =
-      this.#event('second', deltaSince(this.#previous, now)) +
+      this.#event('second', deltaSince(this.#previous, now), this.#lastAt) +
       (isKeepalive ? ': keep-alive\n\n' : '');
     this.#previous = now;
+    this.#lastAt = this.#clock.now();
     for (const subscriber of this.#subscribers) this.#send(subscriber, text);
   }
 
@@ -149,7 +154,7 @@ export class EventStream {
     this.#previous.clear();
   }
 
-  #event(name: string, stats: ReadonlyMap<LimiterEntry, StatValues>): string {
+  #event(name: string, stats: ReadonlyMap<LimiterEntry, StatValues>, since: Millis): string {
     const isShadow = shadowTest(this.#limits());
     const limits = Object.fromEntries(
       [...stats].map(([{ name }, values]) => [
@@ -165,7 +170,7 @@ export class EventStream {
       limits,
       total,
       denied: this.#denials.top('now', MAX_FEED_LIMITS, MAX_FEED_KEYS),
-      recent: this.#denials.recent({ since: now - INTERVAL_MS, max: MAX_FEED_RECENT }),
+      recent: this.#denials.recent({ since, max: MAX_FEED_RECENT }),
     };
     return `event: ${name}\ndata: ${JSON.stringify(data)}\n\n`;
   }
