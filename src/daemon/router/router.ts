@@ -233,14 +233,12 @@ export class Router {
     if (this.#sampler.isDue()) this.#addToSample(request);
   }
 
-  #addToSample({ route, key, cost, low, high }: RoutedRequest): void {
-    const sources = cost > 0 ? route.callSources : NO_SOURCES;
-    if (route.countedKey === undefined) {
-      this.calls.add(sources, key, low, high);
-    } else {
-      this.#hasher.hash(key); // addresses of one network are one key
-      this.calls.add(sources, key, this.#hasher.low, this.#hasher.high);
-    }
+  #addToSample(request: RoutedRequest): void {
+    const { route, key, cost } = request;
+    const isNetwork = route.countedKey !== undefined;
+    if (isNetwork) this.#hasher.hash(key); // addresses of one network are one key
+    const { low, high } = isNetwork ? this.#hasher : request;
+    this.calls.add(cost > 0 ? route.callSources : NO_SOURCES, key, low, high);
   }
 
   /** Adds a call to the sample that one limit has decided, by the hash of its key. */
