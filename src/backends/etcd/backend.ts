@@ -219,10 +219,9 @@ export class EtcdBackend implements RemoteBackend {
   }
 
   readState(key: string): Promise<{ state: State; at: Millis } | undefined> {
-    // The state at the time the caller reads it: a permit counts as reserved until it starts.
-    return this.#submit(key, (state, { now, maxDelayMs }) => ({
+    return this.#submit(key, (state, moment) => ({
       state: state.slice(),
-      at: now + maxDelayMs,
+      at: this.#rule.readingTime(moment),
     }));
   }
 

@@ -77,6 +77,11 @@ export class DelayedRule {
       : grantWithoutExpiry(remaining, now);
   }
 
+  /** The time at which a caller reads a state: a permit of a strict rule counts as reserved until it starts. */
+  readingTime({ now, maxDelayMs }: DecisionTime): Millis {
+    return this.#isStrict ? now + maxDelayMs : now;
+  }
+
   /** A refused call may begin a second of a ramp, and a lock-out may count it. */
   #noteRefusal(state: State, cost: number, now: Millis, refusal: Refusal): Refusal {
     if (cost === 0) return refusal;
