@@ -68,7 +68,10 @@ export function remoteSemaphoreContract(harness: RemoteHarness): void {
     const permit = await permitOf(b.acquire('sink', 2));
     expect(await a.peek('sink')).toEqual({ verdict: 'deny', retryAfterMs: 0 });
     expect(await a.peek('sink', 3)).toEqual({ verdict: 'deny', retryAfterMs: Infinity });
-    expect(await a.check('sink', 3)).toEqual({ verdict: 'deny', retryAfterMs: Infinity });
+    expect(await a.check('sink', 3, { willSettle: true })).toEqual({
+      verdict: 'deny',
+      retryAfterMs: Infinity,
+    });
     expect(await a.acquire('sink', 3, WAIT)).toMatchObject({ verdict: 'deny', reason: 'never' });
     permit.settle();
     await untilInFlight(a, 0);
@@ -114,7 +117,7 @@ export function remoteSemaphoreContract(harness: RemoteHarness): void {
   test('concurrency: a settlement by key ends no call that has a permit', async () => {
     const [a, b] = pairOf(4);
     const permit = await permitOf(a.tryAcquire('sink', 2));
-    await a.check('sink');
+    await a.check('sink', 1, { willSettle: true });
     await a.settle('sink');
     await a.settle('sink');
     await untilInFlight(b, 2);
@@ -132,7 +135,7 @@ export function remoteSemaphoreContract(harness: RemoteHarness): void {
     expect((await rate.inspect('sink'))?.remaining).toBeLessThan(1);
     for (const permit of permits) permit.settle();
     await untilInFlight(b, 0);
-    await both.check('k');
+    await both.check('k', 1, { willSettle: true });
     expect(await inFlightOf(b, 'k')).toBe(1);
     await both.settle('k');
     await vi.waitFor(async () => expect(await inFlightOf(b, 'k')).toBe(0));
