@@ -142,9 +142,12 @@ const FORGING = 'a"} 1\nsluice_forged{x="\\';
 
 test('metrics of the daemon: keys of clients are no labels', async () => {
   for (let n = 0; n < 3; n++) await get(`/check?key=${encodeURIComponent(FORGING)}&hold=1`);
-  const reply = await get('/metrics', `Authorization: Bearer ${TOKEN}\r\n`);
-  expect(reply).not.toContain('sluice_forged');
-  expect(parseExposition(reply.slice(reply.indexOf('# HELP'))).length).toBeGreaterThan(10);
+  // A client that half-closes its connection gets no reply that takes more than a turn: Node ends the connection.
+  const headers = { authorization: `Bearer ${TOKEN}` };
+  const reply = await fetch(`http://${daemon.addresses.http[0]}/metrics`, { headers });
+  const text = await reply.text();
+  expect(text).not.toContain('sluice_forged');
+  expect(parseExposition(text).length).toBeGreaterThan(10);
 });
 
 test('metrics of a limiter: a key with quotes, backslashes and newlines is one label', async () => {

@@ -85,7 +85,8 @@ describe.each([1, 8])('pipelining flood on %i connections', (count) => {
 
   test('RESP: a turn handles a few hundred commands', async () => {
     const { work, handle } = workClock();
-    const gcraTable = { throttle: () => handle(0.01) > 0, remaining: 1, resetAfterMs: 0 };
+    const keyHash = { low: 1, high: 2 };
+    const gcraTable = { throttle: () => handle(0.01) > 0, remaining: 1, resetAfterMs: 0, keyHash };
     const { resp } = createTestDaemon(systemClock, {
       gcraTable: gcraTable as Partial<GcraTable> as GcraTable,
     });

@@ -45,8 +45,21 @@ export interface DurableObjectSettings {
 /** A name in storage has at most 2048 bytes, and a character up to three. */
 const MAX_KEY_CHARS = 500;
 
+/** Units that one `takeUpTo` takes of a limit on calls in flight: each is a lease. */
+const MAX_TAKEN = 100;
+
+/** Settlements of leases that wait until their object replies again; a lost one ends with its lease. */
+const MAX_UNSENT = 10_000;
+
 /** Between two changes of a limiter. */
 const MIN_CHANGE_MS: Millis = 0.01;
+
+/** A settlement that could not be sent. */
+interface UnsentSettlement {
+  readonly operation: Operation;
+  /** When its lease ends in the object. */
+  readonly until: Millis;
+}
 
 type Reply<Op extends Operation> = Promise<ObjectReply<Op['op']>>;
 
@@ -61,6 +74,7 @@ export class DurableObjectBackend implements RemoteBackend {
   readonly onUnavailable: OnUnavailable;
   /** Of a rule that counts calls in flight, each process remembers its own. */
   declare readonly checkOnce?: NonNullable<RemoteBackend['checkOnce']>;
+  readonly #unsent: UnsentSettlement[] = [];
   #policy: Policy;
   #rule: RuleMessage;
   #isClosed = false;
@@ -80,7 +94,10 @@ export class DurableObjectBackend implements RemoteBackend {
       ...settings,
       clock,
       onAvailability: (isAvailable, why) => {
-        if (isAvailable) this.#fallback.reconcile(); // before the calls that wait
+        if (isAvailable) {
+          this.#fallback.reconcile(); // before the calls that wait
+          this.#sendUnsent();
+        }
         context.onAvailability(isAvailable, why);
       },
     });
@@ -176,7 +193,10 @@ export class DurableObjectBackend implements RemoteBackend {
 
   async takeUpTo(key: string, most: number): Promise<number> {
     if (most < 1 || isTooLong(key)) return 0;
-    if (this.#leases) return (await this.checkNow(key, 1)).decision.verdict === 'deny' ? 0 : 1;
+    if (this.#leases) {
+      const units = Math.min(Math.floor(most), MAX_TAKEN);
+      return (await this.checkBatch(key, new Array<number>(units).fill(1))).granted;
+    }
     try {
       const { reply } = await this.#send({ op: 'take', key, most, leave: 0 });
       return reply;
@@ -185,13 +205,34 @@ export class DurableObjectBackend implements RemoteBackend {
     }
   }
 
-  /** A settlement that cannot be sent is lost: the limit then counts more than was used, never less. */
+  /** A settlement that cannot be sent is lost: the limit then counts more than was used, never less. That of a lease is sent later. */
   async settle(key: string, settlement: Settlement): Promise<void> {
     if (!this.#leases) return this.#sendInBackground({ op: 'settle', key, settlement });
-    const leaseId = settlement.leaseId ?? this.#leases.oldestOf(key);
-    const lease = leaseId === undefined ? undefined : this.#leases.remove(leaseId);
-    if (!lease) return;
-    await this.#sendInBackground({ op: 'settle', key, settlement: { ...settlement, leaseId } });
+    const { leaseId, cost } = settlement;
+    if (leaseId !== undefined) {
+      const lease = this.#leases.remove(leaseId);
+      if (lease) await this.#settleLease({ op: 'settle', key, settlement }, lease.endsAt);
+      return;
+    }
+    const settled = this.#leases.settleUnits(key, Math.ceil(cost)).map((part) => {
+      const ofLease = { ...settlement, cost: part.units, leaseId: part.leaseId };
+      const operation = { op: 'settle', key, settlement: ofLease, left: part.left } as const;
+      return this.#settleLease(operation, part.endsAt);
+    });
+    await Promise.all(settled);
+  }
+
+  #settleLease(operation: Operation, until: Millis): Promise<void> {
+    return this.#sendInBackground(operation, () => {
+      if (!this.#isClosed && this.#unsent.length < MAX_UNSENT)
+        this.#unsent.push({ operation, until });
+    });
+  }
+
+  #sendUnsent(): void {
+    const now = this.#clock.now();
+    for (const { operation, until } of this.#unsent.splice(0))
+      if (until > now) this.#settleLease(operation, until);
   }
 
   #release(key: string, leaseId: string, cost: number): Promise<void> {
@@ -267,11 +308,8 @@ export class DurableObjectBackend implements RemoteBackend {
   }
 
   /** For an operation whose loss counts more, never less. On Workers it outlives its request by `waitUntil`. */
-  #sendInBackground(operation: Operation): Promise<void> {
-    const sent = this.#send(operation).then(
-      () => {},
-      () => {},
-    );
+  #sendInBackground(operation: Operation, onLost: () => void = () => {}): Promise<void> {
+    const sent = this.#send(operation).then(() => {}, onLost);
     this.#settings.waitUntil?.(sent);
     return sent;
   }

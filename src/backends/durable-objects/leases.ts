@@ -14,10 +14,20 @@ import { randomId } from '../remote-limit.ts';
 
 interface HeldLease extends RemoteLease {
   readonly key: string;
-  readonly cost: number;
+  /** Units in flight: some of them may be settled before the others. */
+  cost: number;
   /** On the clock of this process, not later than in the object. */
   endsAt: Millis;
   cancelTimer: (() => void) | undefined;
+}
+
+/** Units that a settlement took off a lease. */
+interface SettledUnits {
+  readonly leaseId: string;
+  readonly units: number;
+  /** Units of the lease that stay in flight. */
+  readonly left: number;
+  readonly endsAt: Millis;
 }
 
 /** Renews a lease in its object; false: it has ended there. Rejects while the object is unavailable. */
@@ -49,10 +59,20 @@ export class HeldLeases {
     return this.#leases.get(leaseId);
   }
 
-  /** A settlement by key alone ends the call whose lease ends first. */
-  oldestOf(key: string): string | undefined {
-    for (const [leaseId, lease] of this.#leases) if (lease.key === key) return leaseId;
-    return undefined;
+  /** Settles units of calls without a permit, those whose lease ends first before the others. */
+  settleUnits(key: string, units: number): readonly SettledUnits[] {
+    const settled: SettledUnits[] = [];
+    let open = units;
+    for (const [leaseId, lease] of this.#leases) {
+      if (open <= 0) break;
+      if (lease.key !== key || lease.onLost) continue; // a permit ends its own lease
+      const taken = Math.min(open, lease.cost);
+      open -= taken;
+      lease.cost -= taken;
+      settled.push({ leaseId, units: taken, left: lease.cost, endsAt: lease.endsAt });
+      if (lease.cost === 0) this.remove(leaseId);
+    }
+    return settled;
   }
 
   /** The lease that the object has just granted. */

@@ -96,7 +96,7 @@ class KeyOperations {
       case 'take':
         return takeUpTo(this.#policy, state, 0, operation.most, this.#now, operation.leave);
       case 'settle':
-        return this.#settle(operation.settlement);
+        return this.#settle(operation.settlement, operation.left ?? 0);
       case 'renew':
         return this.#renew(operation.lease);
       case 'report': {
@@ -177,11 +177,14 @@ class KeyOperations {
   }
 
   /** The settlement of a lease that has ended is ignored: its call was counted as failed then. */
-  #settle(settlement: Settlement): null {
+  #settle(settlement: Settlement, left: number): null {
     const { leaseId } = settlement;
     const dueAt = settlement.dueAt ?? Number.NaN;
     if (leaseId !== undefined) {
-      if (!this.#record.leases.delete(leaseId)) return null;
+      const lease = this.#record.leases.get(leaseId);
+      if (!lease) return null;
+      if (left > 0) lease.cost = left;
+      else this.#record.leases.delete(leaseId);
       this.hasChanged = true;
     }
     if (settlement.callId !== undefined && !this.#settleCall(settlement.callId, settlement.outcome))

@@ -38,7 +38,13 @@ export type Operation =
     }
   /** Takes up to `most` units and leaves at least `leave`. */
   | { readonly op: 'take'; readonly key: string; readonly most: number; readonly leave: number }
-  | { readonly op: 'settle'; readonly key: string; readonly settlement: Settlement }
+  | {
+      readonly op: 'settle';
+      readonly key: string;
+      readonly settlement: Settlement;
+      /** Units of the lease that stay in flight; left out: none. */
+      readonly left?: number;
+    }
   /** Extends a lease. */
   | { readonly op: 'renew'; readonly key: string; readonly lease: string }
   | {

@@ -41,7 +41,7 @@ export interface CallerRule {
 }
 
 export interface Lease {
-  readonly cost: number;
+  cost: number;
   readonly dueAt: Millis;
   endsAt: Millis;
 }
@@ -123,9 +123,13 @@ export const copyOf = (stored: StoredKey): StoredKey => ({
   records: stored.records.map((one) => ({
     ...one,
     state: one.state.slice(),
-    leases: new Map(one.leases),
+    leases: copyOfLeases(one.leases),
   })),
 });
+
+/** The leases change when they are renewed or settled in part. */
+const copyOfLeases = (leases: ReadonlyMap<string, Lease>): Map<string, Lease> =>
+  new Map([...leases].map(([id, lease]) => [id, { ...lease }]));
 
 function beginRecord({ policy, text }: CallerRule, shape: string, now: Millis): RuleRecord {
   const state = new Float64Array(policy.width);

@@ -278,7 +278,7 @@ groups: { self: eu, groups: { a: { weight: -1, min: 2 }, b: { at: ftp } }, reser
     ],
     [
       'limits: { a: { all: [{ concurrency: 3 }, { bucket: { rate: 1 } }], etcd: "http://127.0.0.1:1" } }',
-      'expected `limits.a` to be made of bucket, spacing, window, quota, ramp, lockout when it is shared through etcd',
+      'expected `limits.a` to be alone when it counts calls in flight through etcd: combine limiters with all([...]) instead',
     ],
     [
       'peers: { udp: "127.0.0.1:1" }\nlimits: { a: { quota: { limit: 3, per: day }, peers: true } }',
@@ -308,7 +308,7 @@ groups: { self: eu, groups: { a: { weight: -1, min: 2 }, b: { at: ftp } }, reser
     ['limits: { a: { ramp: {}, etcd: "http://x" } }', '`limits.a'],
     [
       'limits: { a: { adaptive: {}, etcd: "http://x" } }',
-      'expected `limits.a` to be made of bucket, spacing, window, quota, ramp, lockout when it is shared through etcd (a rule that learns',
+      'expected `limits.a` to be made of bucket, spacing, window, quota, ramp, lockout, concurrency when it is shared through etcd (a rule that learns',
     ],
     [
       'limits: { a: { bucket: { rate: 1 }, etcd: { endpoints: "http://x", startTolerence: 1s } } }',

@@ -343,7 +343,7 @@ export class Router {
 
   /** `checkRouted`, waiting if need be. Rejects only if the signal aborts. */
   acquire(request: RoutedRequest, limits: WaitLimits): Promise<CheckResult> {
-    this.permitUse.note(request);
+    if (request.route.settledLimits.length > 0) this.permitUse.note(request);
     this.countCall(request);
     return this.waiting
       .acquire(request, limits)
@@ -430,7 +430,7 @@ export class Router {
   #run(request: RoutedRequest): CheckResult | Promise<CheckResult> {
     const { route } = request;
     if (route.staticVerdict) return this.staticResult(route.staticVerdict, request);
-    this.permitUse.note(request);
+    if (request.route.settledLimits.length > 0) this.permitUse.note(request);
     const local = request.wantsPermit ? acquireLocal(request) : checkLocal(request);
     if (local.result.decision.verdict === 'deny') return this.refused(request, local.result);
     if (route.remote.length > 0) {
