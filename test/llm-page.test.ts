@@ -17,9 +17,9 @@ const rowOf = (name: string): number[] => {
 };
 
 /** The most that a bucket admits within a minute, to callers that take whatever is left. */
-function mostInAMinute(rate: string, burst: number): number {
+function mostInAMinute(rate: number, burst: number): number {
   const clock = new VirtualClock();
-  const limit = limiter({ limit: { bucket: { rate, burst } }, clock });
+  const limit = limiter({ limit: { bucket: { rate: `${rate}/m`, burst } }, clock });
   const taken: number[] = [];
   for (let step = 0; step < 3 * STEPS_PER_MINUTE; step++) {
     taken.push(limit.takeUpTo('', Infinity));
@@ -40,7 +40,7 @@ test.each(['requests', 'tokens'])(`${PAGE}: %s stay below the provider's number`
   expect(used?.slice(1).map(Number)).toEqual([rate, burst]);
   expect(most).toBe(rate + burst);
   expect(most).toBeLessThan(provider);
-  const admitted = mostInAMinute(`${rate}/m`, burst);
+  const admitted = mostInAMinute(rate, burst);
   expect(admitted).toBeLessThanOrEqual(most);
   expect(admitted).toBeGreaterThan(0.98 * most); // the callers took what there was
 });
