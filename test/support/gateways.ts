@@ -80,7 +80,7 @@ export const GATEWAYS: readonly Gateway[] = [
     start: (addresses, edit) =>
       startNginx(1, ([port]) =>
         edit(
-          recipe('nginx.conf', {
+          recipe('sluice.conf', {
             ...addressesOf(addresses),
             'listen 80;': `listen 127.0.0.1:${port};`,
           }),
