@@ -93,7 +93,8 @@ export class Overload {
       this.nextPollAt = Infinity;
       if (shedAtMs < Infinity) onImmediate(this.#onPoll);
     }
-    return this.#isOlder(ageMs, Math.max(shedAtMs - STANDING_MS, shedAtMs * MIN_OLD_AT));
+    const oldAtMs = Math.max(shedAtMs - STANDING_MS, shedAtMs * MIN_OLD_AT);
+    return ageMs > oldAtMs && this.#isOlder(ageMs, oldAtMs); // without a call for all that are not
   }
 
   /** Sheds the questions of connections that are too old and have been old for a while, and then those of all. */
