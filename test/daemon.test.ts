@@ -37,6 +37,17 @@ describe('sluice serve', () => {
     );
   });
 
+  test('prints example commands with a key that a limit counts', async () => {
+    const config = place().file(
+      'sluice.yaml',
+      'limits: { api: { bucket: { rate: 1/h, burst: 1 }, match: "ip:*" } }',
+    );
+    const daemon = await start(['--config', config, ...EPHEMERAL]);
+    const [, url] = /curl -i '(.*)'/.exec(daemon.out()) ?? [];
+    const statuses = [(await fetch(url)).status, (await fetch(url)).status];
+    expect([url, ...statuses]).toEqual([expect.stringMatching(/key=ip:192\.0\.2\.1$/), 200, 429]);
+  });
+
   test('counts a key together on TCP and on a Unix socket', async () => {
     const socket = join(place().path, 'line.sock');
     const daemon = await start([...EPHEMERAL, '--line', socket, '--burst', '3']);

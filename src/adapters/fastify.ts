@@ -14,7 +14,7 @@ import {
   limitNodeRequest,
   type NodeFramework,
 } from './http/response-close.ts';
-import { type HttpOptions, readSettings } from './http/settings.ts';
+import { type HttpOptions, readSettings, type WithLimiter, withLimiter } from './http/settings.ts';
 
 /** The members of a Fastify request that are used. */
 export interface FastifyRequestLike {
@@ -81,7 +81,7 @@ const FRAMEWORK: NodeFramework<FastifyReplyLike> = {
 /** Creates a plugin. @throws {ConfigError} if an option is invalid. */
 export function rateLimit<Request extends FastifyRequestLike>(
   options: FastifyOptions<Request>,
-): FastifyPluginLike {
+): WithLimiter<FastifyPluginLike> {
   const limit = new RequestLimiter(readSettings(options, ['hook']), REQUEST_ACCESSOR);
   const hookName = new OptionReader('', options).oneOf('hook', HOOKS, 'onRequest');
   const hook = (request: Request, reply: FastifyReplyLike, done: () => void): void =>
@@ -90,9 +90,10 @@ export function rateLimit<Request extends FastifyRequestLike>(
     app.addHook(hookName, hook as never);
     done();
   };
-  return Object.assign(plugin, {
+  Object.assign(plugin, {
     // The hook belongs to the scope that registers the plugin, not to a new scope without routes.
     [Symbol.for('skip-override')]: true,
     [Symbol.for('fastify.display-name')]: 'sluice',
   });
+  return withLimiter(plugin, limit);
 }

@@ -15,11 +15,15 @@ import {
   type RunningServer,
 } from '../../test/support/http-servers.ts';
 import { limiter } from '../limiter/limiter.ts';
+import type { Limit } from '../policies/limit.ts';
 import { VirtualClock } from '../testing/index.ts';
 import { rateLimit as express } from './express.ts';
 import { rateLimit as fastify } from './fastify.ts';
 import { rateLimit as hono } from './hono.ts';
+import type { WithLimiter } from './http/index.ts';
+import { rateLimitGuard } from './nest.ts';
 import { rateLimit as node } from './node.ts';
+import { rateLimit as web } from './web.ts';
 
 const open: RunningServer[] = [];
 afterEach(async () => {
@@ -36,7 +40,36 @@ const inFlight = (concurrency = 1) => limiter({ limit: { concurrency } });
 const settled = (api: ReturnType<typeof one>) =>
   vi.waitFor(() => expect(api.stats()).toMatchObject({ held: 0 }));
 
+const CREATORS = { express, fastify, hono, nest: rateLimitGuard, node, web };
+
+test.each(Object.entries(CREATORS) as [string, (options: object) => WithLimiter<object>][])(
+  '%s: the middleware has its limiter, given or created',
+  async (_name, rateLimit) => {
+    const given = limiter({ limit: { concurrency: 1 } });
+    expect(rateLimit({ limiter: given }).limiter).toBe(given);
+    const created = rateLimit({
+      name: 'api',
+      limit: { bucket: { rate: '1/s', burst: 2 } },
+    }).limiter;
+    expect(await created.inspect('alice')).toMatchObject({ remaining: 2 });
+    await created.change({ bucket: { rate: '1/s', burst: 9 } });
+    expect(await created.inspect('alice')).toMatchObject({ remaining: 9 });
+  },
+);
+
 describe('express', () => {
+  test('requests are decided by the numbers that `limiter.change` set', async () => {
+    const limit = (burst: number): Limit => ({ bucket: { rate: '1/m', burst } });
+    const limited = express({ limit: limit(1), clock: new VirtualClock() });
+    const app = expressApp();
+    app.use(limited, (_, response) => void response.send('done'));
+    const url = track(await listenOnFreePort(createServer(app)));
+    const twice = async () => [(await fetch(url)).status, (await fetch(url)).status];
+    expect(await twice()).toEqual([200, 429]);
+    await limited.limiter.change(limit(2));
+    expect(await twice()).toEqual([200, 429]);
+  });
+
   test('uses the client address of the setting `trust proxy`', async () => {
     const app = expressApp();
     app.set('trust proxy', 1);

@@ -22,7 +22,7 @@ import { type RequestLimiter, requestLimiter } from './http/request-limiter.ts';
 import type { RequestAccessor } from './http/request-reader.ts';
 import { isRefused, isStillConnected, markRefused, settleOnClose } from './http/response-close.ts';
 import { type RuntimeRequest, runtimeAddressOf } from './http/runtime-address.ts';
-import type { HttpOptions } from './http/settings.ts';
+import { type HttpOptions, type WithLimiter, withLimiter } from './http/settings.ts';
 
 /** The members of Hono's context that are used. */
 export interface HonoContextLike {
@@ -71,10 +71,16 @@ const SENT_HEADER_ACCESSOR: HeaderAccessor<HonoContextLike> = {
   remove: (context, name) => context.header(name),
 };
 
+/** What `app.use` takes. */
+type HonoMiddleware<Context> = (
+  context: Context,
+  next: () => Promise<void>,
+) => Promise<Response | undefined>;
+
 /** Creates middleware. @throws {ConfigError} if an option is invalid. */
 export function rateLimit<Context extends HonoContextLike>(
   options: HttpOptions<Context>,
-): (context: Context, next: () => Promise<void>) => Promise<Response | undefined> {
+): WithLimiter<HonoMiddleware<Context>> {
   const limit: RequestLimiter<Context> = requestLimiter(
     options,
     requestAccessorFor(() => limit.limiter.name),
@@ -105,7 +111,7 @@ export function rateLimit<Context extends HonoContextLike>(
     }
   };
 
-  return async function limited(context, next) {
+  const limited: HonoMiddleware<Context> = async (context, next) => {
     if (isGone(context)) return sendRefusal(context, buildUnavailableRefusal());
     const watch = limit.canWait
       ? () => disconnectSignalFor(nodeBindingsOf(context.env), context.req.raw.signal)
@@ -123,6 +129,7 @@ export function rateLimit<Context extends HonoContextLike>(
     if (headers) restoreHeaders(context, headers);
     return undefined;
   };
+  return withLimiter(limited, limit);
 }
 
 function sendRefusal(

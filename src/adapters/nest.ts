@@ -25,7 +25,7 @@ import {
   markRefused,
   settleOnClose,
 } from './http/response-close.ts';
-import type { HttpOptions } from './http/settings.ts';
+import { type HttpOptions, type WithLimiter, withLimiter } from './http/settings.ts';
 import type { NodeRequest } from './node.ts';
 
 /** A request of Nest: that of Express, or that of Fastify with Node's in `raw`. */
@@ -60,9 +60,9 @@ const HEADER_ACCESSOR = {
 };
 
 /** Creates a guard. @throws {ConfigError} if an option is invalid. */
-export function rateLimitGuard(options: HttpOptions<NestRequest>): CanActivate {
+export function rateLimitGuard(options: HttpOptions<NestRequest>): WithLimiter<CanActivate> {
   const limit = requestLimiter(options, REQUEST_ACCESSOR);
-  return {
+  const guard: CanActivate = {
     async canActivate(context) {
       const { request, response } = httpOf(context);
       const raw = response.raw ?? (response as unknown as ClosableResponse);
@@ -82,6 +82,7 @@ export function rateLimitGuard(options: HttpOptions<NestRequest>): CanActivate {
       return true;
     },
   };
+  return withLimiter(guard, limit);
 }
 
 /** Nest sends an object as it is. Text, which the option `refuse` can set, becomes the message of Nest's own object. */

@@ -15,7 +15,7 @@ import {
   limitNodeRequest,
   type NodeFramework,
 } from './http/response-close.ts';
-import type { HttpOptions } from './http/settings.ts';
+import { type HttpOptions, type WithLimiter, withLimiter } from './http/settings.ts';
 
 /** The members of a `node:http` or Express request that are used. */
 export interface NodeRequest {
@@ -41,6 +41,9 @@ export interface NodeResponse extends ClosableResponse {
 
 type Next = (error?: unknown) => void;
 
+/** What `app.use` takes. */
+type NodeMiddleware<Request> = (request: Request, response: NodeResponse, next: Next) => void;
+
 const REQUEST_ACCESSOR: RequestAccessor<NodeRequest> = {
   header: (request, name) => joinHeader(request.headers[name]),
   address: (request) => request.socket.remoteAddress,
@@ -62,9 +65,9 @@ const FRAMEWORK: NodeFramework<NodeResponse> = {
 /** Creates middleware. @throws {ConfigError} if an option is invalid. */
 export function rateLimit<Request extends NodeRequest>(
   options: HttpOptions<Request>,
-): (request: Request, response: NodeResponse, next: Next) => void {
+): WithLimiter<NodeMiddleware<Request>> {
   const limit = requestLimiter(options, REQUEST_ACCESSOR);
-  return function limited(request, response, next) {
+  const limited: NodeMiddleware<Request> = (request, response, next) =>
     limitNodeRequest(limit, FRAMEWORK, request, response, next);
-  };
+  return withLimiter(limited, limit);
 }

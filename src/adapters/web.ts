@@ -29,7 +29,7 @@ import {
   settleOnClose,
 } from './http/response-close.ts';
 import { runtimeAddressOf } from './http/runtime-address.ts';
-import type { HttpOptions } from './http/settings.ts';
+import { type HttpOptions, type WithLimiter, withLimiter } from './http/settings.ts';
 
 /** A fetch handler, with what its runtime passes beside the request. */
 export type FetchHandler<Rest extends readonly unknown[] = readonly unknown[]> = (
@@ -58,12 +58,12 @@ const HEADER_ACCESSOR: HeaderAccessor<Response> = {
 };
 
 /** Creates a function that limits handlers; all of them share the limit. @throws {ConfigError} if an option is invalid. */
-export function rateLimit(options: HttpOptions<Request>): HandlerLimiter {
+export function rateLimit(options: HttpOptions<Request>): WithLimiter<HandlerLimiter> {
   const limit: RequestLimiter<Request> = requestLimiter(
     options,
     requestAccessorFor(() => limit.limiter.name),
   );
-  return (handler) =>
+  const limitHandler: HandlerLimiter = (handler) =>
     async function limited(request, ...rest) {
       const bindings = nodeBindingsOf(rest[0]);
       const { outgoing } = bindings;
@@ -84,6 +84,7 @@ export function rateLimit(options: HttpOptions<Request>): HandlerLimiter {
           : await handle();
       return headers ? withHeaders(response, headers) : response;
     };
+  return withLimiter(limitHandler, limit);
 }
 
 /** The response to a refused request, marked so that an outer limit does not learn from it. */

@@ -208,4 +208,6 @@ export interface RemoteBackendContext {
   readonly onCapacity: (key: string) => void;
   /** Called when the server becomes unavailable, or available again. */
   readonly onAvailability: (isAvailable: boolean, why: unknown) => void;
+  /** True if a listener of the limiter hears of an outage. */
+  readonly hasListeners?: () => boolean;
 }

@@ -16,6 +16,7 @@ import type { Config } from '../daemon/config/read.ts';
 import { Daemon } from '../daemon/daemon.ts';
 import { WorkerPool } from '../daemon/workers/worker-pool.ts';
 import { alignColumns } from './chart/table.ts';
+import { exampleKey } from './example-key.ts';
 import {
   type Command,
   countOf,
@@ -154,27 +155,32 @@ async function serveUntilStopped(
 }
 
 /** A command to try each protocol with from a shell. It accepts any certificate. */
-const EXAMPLE_COMMANDS: Readonly<Record<string, (listen: ListenAddress) => string>> = {
-  line: (listen) => {
-    if (listen.kind === 'unix') return `printf 'alice\\n' | nc -w 1 -U ${listen.path}`;
-    if (!listen.tls) return `printf 'alice\\n' | nc -w 1 ${listen.host} ${listen.port}`;
+const EXAMPLE_COMMANDS: Readonly<Record<string, (listen: ListenAddress, key: string) => string>> = {
+  line: (listen, key) => {
+    if (listen.kind === 'unix') return `printf '${key}\\n' | nc -w 1 -U ${listen.path}`;
+    if (!listen.tls) return `printf '${key}\\n' | nc -w 1 ${listen.host} ${listen.port}`;
     const client = `openssl s_client -quiet -no_ign_eof -connect ${formatListenAddress(listen)}`;
-    return `(printf 'alice\\n'; sleep 1) | ${client}`;
+    return `(printf '${key}\\n'; sleep 1) | ${client}`;
   },
-  resp: (listen) => {
+  resp: (listen, key) => {
     const where =
       listen.kind === 'unix'
         ? `-s ${listen.path}`
         : `${listen.tls ? '--tls --insecure ' : ''}-h ${listen.host} -p ${listen.port}`;
-    return `redis-cli ${where} CL.THROTTLE alice 9 1 1`;
+    return `redis-cli ${where} CL.THROTTLE ${key} 9 1 1`;
   },
-  http: (listen) => curlCommand(listen, '/check?key=alice'),
+  http: (listen, key) => curlCommand(listen, `/check?key=${key}`),
 };
 
-function exampleCommand({ backends }: Config, protocol: string, listen: ListenAddress): string {
+function exampleCommand(
+  { backends }: Config,
+  protocol: string,
+  listen: ListenAddress,
+  key: string,
+): string {
   const example = backends.get(protocol)?.listener?.example;
   if (example) return `${curlCommand(listen, example.path)} ${example.flags}`;
-  return EXAMPLE_COMMANDS[protocol]?.(listen) ?? '';
+  return EXAMPLE_COMMANDS[protocol]?.(listen, key) ?? '';
 }
 
 const curlCommand = (listen: ListenAddress, path: string): string =>
@@ -190,10 +196,11 @@ function printStartup(daemon: Daemon, origin: string, terminal: Terminal): void 
   const { workers } = daemon.config;
   const others = workers > 0 ? `, ${countOf(workers, 'worker')}` : '';
   terminal.print(`sluice ${terminal.version}, ${limits} from ${origin}${others}`);
+  const key = exampleKey(daemon.config);
   const rows = daemon.addresses.map(({ protocol, listen }) => [
     protocol,
     formatListenAddress(listen),
-    exampleCommand(daemon.config, protocol, listen),
+    exampleCommand(daemon.config, protocol, listen, key),
   ]);
   for (const line of alignColumns(rows, '  ', 3)) terminal.print(`  ${line.trimEnd()}`);
   for (const { protocol, listen } of daemon.addresses)

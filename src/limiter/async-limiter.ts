@@ -133,6 +133,7 @@ export class AsyncLimiter extends LimiterCore implements RemoteLimiterInternals 
         this.telemetry.recordAvailability(isAvailable, cause, this.#backend.onUnavailable);
         if (isAvailable) this.#scheduler.wakeAll();
       },
+      hasListeners: () => this.telemetry.hasListeners,
     });
     this.policy = this.#backend.policy ?? policy;
     const expireMs = (): Millis => this.policy.expireMs;

@@ -12,4 +12,4 @@ export {
   requestLimiter,
 } from './request-limiter.ts';
 export type { RequestAccessor } from './request-reader.ts';
-export type { HttpOptions, RequestKey, RequestOptions } from './settings.ts';
+export type { HttpOptions, RequestKey, RequestOptions, WithLimiter } from './settings.ts';

@@ -65,6 +65,14 @@ export type RequestKey = string | number | bigint | null | undefined;
 export type HttpOptions<Request> = RequestOptions<Request> &
   (LimiterOptions | { readonly limiter: Limiter | RemoteLimiter });
 
+/** Middleware, and the limiter that decides: `middleware.limiter.change(limit)`. */
+export type WithLimiter<Middleware> = Middleware & { readonly limiter: Limiter | RemoteLimiter };
+
+export const withLimiter = <Middleware>(
+  middleware: Middleware,
+  { limiter }: { readonly limiter: Limiter | RemoteLimiter },
+): WithLimiter<Middleware> => Object.assign(middleware as Middleware & object, { limiter });
+
 /** Options that are functions, all optional. */
 const FUNCTION_OPTIONS = [
   'cost',

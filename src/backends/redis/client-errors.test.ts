@@ -91,7 +91,43 @@ describe.skipIf(redisServer() === undefined)('Redis client', () => {
       await api.close();`);
     expect(stdout.trim().split('\n')).toEqual(['allow', 'allow', 'allow']);
     expect(stderr.match(/SLUICE_REDIS/g)).toHaveLength(1);
-    expect(stderr).toContain('Call await client.connect() before the first decision');
+    expect(stderr).toContain('Call client.connect() before the first decision');
+  }, 30_000);
+});
+
+/** Clients with a listener of errors that says nothing, in a program that starts while Redis is down. */
+const SILENT_CLIENTS = {
+  'node-redis': `const client = (await import('redis')).createClient({ socket: { port: 1 }, disableOfflineQueue: true });
+     client.on('error', () => {});
+     client.connect().catch(() => {});`,
+  ioredis: `const client = new (await import('ioredis')).Redis({ port: 1, enableOfflineQueue: false });
+     client.on('error', () => {});`,
+};
+
+describe.each(Object.entries(SILENT_CLIENTS))('%s without a connection', (_name, connect) => {
+  const runCalls = async (observe: string) =>
+    await runProgram(`${LIMITER}
+      ${connect}
+      const api = limitBy(client);
+      ${observe}
+      for (let n = 0; n < 3; n++) console.log((await api.check('key')).verdict);
+      await api.close();
+      setImmediate(() => process.exit()); // Node prints a warning on the next tick`);
+
+  test('calls are decided by onUnavailable, and the process warns once', async () => {
+    const { stdout, stderr } = await runCalls('');
+    expect(stdout.trim().split('\n')).toEqual(['allow', 'allow', 'allow']);
+    expect(stderr.match(/SLUICE_REDIS/g)).toHaveLength(1);
+    expect(stderr).toContain(
+      "a Redis client has no connection. Until it has one, `onUnavailable: 'local'`",
+    );
+  }, 30_000);
+
+  test('a listener of the limiter hears of it, and the process does not warn', async () => {
+    const observe = `api.on(({ type, isAvailable }) => type === 'availability' && console.log(type, isAvailable));`;
+    const { stdout, stderr } = await runCalls(observe);
+    expect(stdout.trim().split('\n')).toEqual(['availability false', 'allow', 'allow', 'allow']);
+    expect(stderr).toBe('');
   }, 30_000);
 });
 

@@ -1,5 +1,5 @@
 /**
- * Keeps an outage of Redis from ending the process, and reports a client that was never connected.
+ * Keeps an outage of Redis from ending the process, and reports a client without a connection.
  *
  * A client of node-redis without a listener of `error` ends the process when Redis stops. So limits, pool stores and
  * channels of peers add a listener to a client that has none. Users of the same client share it, and the last one that
@@ -17,7 +17,9 @@ interface ObservableClient {
   off?(event: 'error', listener: Listener): unknown;
   /** node-redis: false before `connect` and after `close`. */
   readonly isOpen?: boolean;
-  /** ioredis: `end` after `disconnect` or the last attempt. A client that waits for `connect` connects by itself. */
+  /** node-redis: false while it connects. */
+  readonly isReady?: boolean;
+  /** ioredis: `ready` while connected, `end` after `disconnect` or the last attempt. A client that waits for `connect` connects by itself. */
   readonly status?: string;
 }
 
@@ -62,13 +64,29 @@ export function listenForErrors(
   };
 }
 
-/** Warns if the client has no connection and opens none by itself: every call is then decided by `onUnavailable`. */
-export function warnIfNotConnected(client: unknown, onUnavailable: string): void {
-  const { isOpen, status } = client as ObservableClient;
-  if (isOpen !== false && status !== 'end') return;
-  emitProcessWarning(
-    'REDIS',
-    `expected a connected Redis client, got one that is not connected: \`onUnavailable: '${onUnavailable}'\` decides each call in this process. Call await client.connect() before the first decision`,
-    'not connected',
-  );
+/**
+ * Warns if the client has no connection: every call is then decided by `onUnavailable`. A client that connects by itself
+ * is reported only if nothing else reports it: neither a listener of the limiter nor the listener above.
+ */
+export function warnIfNotConnected(
+  client: unknown,
+  onUnavailable: string,
+  hasListeners = false,
+): void {
+  const { isOpen, isReady, status } = client as ObservableClient;
+  const decides = `\`onUnavailable: '${onUnavailable}'\` decides each call in this process`;
+  if (isOpen === false || status === 'end')
+    emitProcessWarning(
+      'REDIS',
+      `expected a connected Redis client, got one that is not connected: ${decides}. Call client.connect() before the first decision`,
+      'not connected',
+    );
+  else if (isReady === false || (status !== undefined && status !== 'ready')) {
+    if (hasListeners || sharedListeners.has(client as object)) return;
+    emitProcessWarning(
+      'REDIS',
+      `a Redis client has no connection. Until it has one, ${decides}. Add a listener with on(…) of the limiter, or logLimiting, to hear of each outage`,
+      'no connection',
+    );
+  }
 }

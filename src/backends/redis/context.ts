@@ -75,7 +75,7 @@ export function createRedisContext(
     if (isAvailable) {
       unsent.resend();
       fallback.reconcile(); // before the calls that wait
-    } else warnIfNotConnected(connection.client, config.onUnavailable);
+    } else warnIfNotConnected(connection.client, config.onUnavailable, context.hasListeners?.());
     onAvailability(isAvailable, why);
     if (isAvailable) fairQueue?.pollNow();
   };
