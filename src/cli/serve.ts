@@ -17,6 +17,7 @@ import { Daemon } from '../daemon/daemon.ts';
 import { WorkerPool } from '../daemon/workers/worker-pool.ts';
 import { alignColumns } from './chart/table.ts';
 import {
+  absolutePathOf,
   type Command,
   countOf,
   EXIT_CANNOT_RUN,
@@ -90,7 +91,14 @@ examples:
     const hasLimitFlags = flags.rate !== undefined || flags.burst !== undefined;
     const origin = hasLimitFlags ? 'the command line' : (file ?? 'the defaults');
     const starting = (log: Log, workers: WorkerPool | undefined): Promise<Daemon> =>
-      Daemon.start(config, { log, load, version: terminal.version, backends: modules, workers });
+      Daemon.start(config, {
+        log,
+        load,
+        file: file === undefined ? undefined : absolutePathOf(file),
+        version: terminal.version,
+        backends: modules,
+        workers,
+      });
     return serveUntilStopped(config, starting, origin, terminal);
   },
 });
