@@ -34,9 +34,9 @@ const startAt = (count: number, configOf: (addresses: readonly string[]) => stri
 describe('log that cannot be written', () => {
   /** A daemon with this standard error. */
   async function serveInto(log: 'pipe' | number) {
-    const child = spawn(process.execPath, ['dist/bin/sluice.js', 'serve', ...EPHEMERAL_PORTS], {
-      stdio: ['ignore', 'pipe', log],
-    });
+    const config = place().file('sluice.yaml', '{}');
+    const args = ['dist/bin/sluice.js', 'serve', ...EPHEMERAL_PORTS, '--config', config];
+    const child = spawn(process.execPath, args, { stdio: ['ignore', 'pipe', log] });
     children.push(child);
     let out = '';
     child.stdout?.on('data', (chunk) => {

@@ -2,8 +2,8 @@
 
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
-import { readFileSync, writeFileSync } from 'node:fs';
-import { join } from 'node:path';
+import { readFileSync, symlinkSync, writeFileSync } from 'node:fs';
+import { join, relative } from 'node:path';
 import { afterEach, describe, expect, test } from 'vitest';
 import { daemonFixture, EPHEMERAL_PORTS, exchange, waitUntil } from './support/daemon.ts';
 import { hasShellTools, systemdNotify } from './support/services.ts';
@@ -134,7 +134,7 @@ ${more}`;
     writeFileSync(config, configOf(socket, 7));
     const { status, stdout, stderr } = cli('reload', '--config', config);
     expect({ status, stderr }).toEqual({ status: 0, stderr: '' });
-    expect(stdout).toContain('reloaded: 1 limit');
+    expect(stdout).toBe(`reloaded ${config}: 1 limit, 1 keep their counts\n`);
     const replies = await exchange(daemon.addresses.line[0], 'new\n'.repeat(8));
     expect(replies).toBe(`${'OK\n'.repeat(7)}NO\n`);
   });
@@ -174,6 +174,62 @@ ${more}`;
     expect(stderr).toMatch(/requires another admin token.*send it SIGHUP/s);
     daemon.signal('SIGHUP');
     await expect.poll(() => cli('reload', '--config', config).status, { timeout: 15_000 }).toBe(0);
+  });
+
+  test('a daemon without a file: exit code 1, says how to start it, and no success is counted', async () => {
+    const { path, file } = place();
+    const socket = join(path, 'http.sock');
+    const daemon = await start(['--line', '127.0.0.1:0', '--resp', 'off', '--http', socket]);
+    const open = file('sluice.yaml', `listen: { http: ${socket} }`);
+    for (const flags of [
+      ['--at', socket],
+      ['--config', open],
+    ]) {
+      const { status, stdout, stderr } = cli('reload', ...flags);
+      expect({ status, stdout }).toEqual({ status: 1, stdout: '' });
+      expect(stderr).toMatch(/started without a configuration file.*start it with --config FILE/);
+    }
+    expect(daemon.log()).not.toContain('info reloaded');
+  });
+
+  test('another file than the daemon reads: exit code 1, names both, and the daemon goes on', async () => {
+    const { path, file } = place();
+    const socket = join(path, 'http.sock');
+    const used = file('sluice.yaml', configOf(socket, 3));
+    const daemon = await start(['--config', used]);
+    const other = file('other.yaml', configOf(socket, 7));
+    const { status, stdout, stderr } = cli('reload', '--config', other);
+    expect({ status, stdout }).toEqual({ status: 1, stdout: '' });
+    expect(stderr).toContain(`the daemon reads, ${used}, got ${other}\n`);
+    expect(daemon.log()).not.toContain('reload');
+  });
+
+  test('a link to the file, and a relative path, are the same file', async () => {
+    const { path, file } = place();
+    const socket = join(path, 'http.sock');
+    const config = file('sluice.yaml', configOf(socket, 3));
+    await start(['--config', relative(process.cwd(), config)]);
+    symlinkSync(config, join(path, 'link.yaml'));
+    const { status, stdout } = cli('reload', '--config', join(path, 'link.yaml'));
+    expect({ status, stdout }).toEqual({
+      status: 0,
+      stdout: `reloaded ${config}: 1 limit, 1 keep their counts\n`,
+    });
+  });
+
+  test('a rule of another kind: exit code 0, and warns that the limit starts anew', async () => {
+    const { path, file } = place();
+    const socket = join(path, 'http.sock');
+    const config = file('sluice.yaml', configOf(socket, 3));
+    await start(['--config', config]);
+    const window = 'window: { limit: 3, per: 1h }';
+    writeFileSync(config, configOf(socket, 3).replace(/bucket: \{.*?\}/, window));
+    const { status, stdout, stderr } = cli('reload', '--config', config);
+    expect({ status, stdout }).toEqual({
+      status: 0,
+      stdout: `reloaded ${config}: 1 limit, 0 keep their counts\n`,
+    });
+    expect(stderr).toBe('warning: all: limit starts anew: its rule is of another kind\n');
   });
 
   test('without a daemon: exit code 2, and names the address', () => {

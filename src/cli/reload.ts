@@ -1,8 +1,10 @@
 /** `sluice reload`: a running daemon reads its configuration again; the exit code says whether it could. */
 
 import type { ListenAddress } from '../core/listen-address.ts';
+import { toPrintable } from '../core/printable.ts';
 import type { BackendModule } from '../daemon/backends/registry.ts';
 import type { Config } from '../daemon/config/read.ts';
+import type { ReloadResult } from '../daemon/protocols/http/admin-routes.ts';
 import {
   ADMIN_FLAGS,
   ADMIN_FLAGS_HELP,
@@ -10,6 +12,7 @@ import {
   requestAdmin,
 } from './framework/admin-client.ts';
 import {
+  absolutePathOf,
   type Command,
   CommandError,
   countOf,
@@ -17,7 +20,9 @@ import {
   EXIT_OK,
   RefusedError,
   readFlags,
+  realPathOf,
   TEXT,
+  type Terminal,
 } from './framework/command.ts';
 import { configPath, loadWithEnvironment, requireConfig } from './framework/configuration.ts';
 
@@ -29,11 +34,12 @@ configuration the daemon goes on with the one it has.
 
 options:
   --config FILE  the configuration of the daemon; default $SLUICE_CONFIG. It is checked first, and says where
-                 the daemon listens and which admin token it wants
+                 the daemon listens and which admin token it wants. It must be the file that the daemon reads
 ${ADMIN_FLAGS_HELP}
 
 Without a configuration the admin token, if the daemon has one, comes from $SLUICE_ADMIN_TOKEN.
-Exit code 0 if the configuration is in use, 1 if the daemon refused it, 2 if it has mistakes or the daemon is unavailable.
+Exit code 0 if the configuration is in use, 1 if the daemon refused it, has no file or reads another one, 2 if the file
+has mistakes or the daemon is unavailable. A warning names each limit that starts anew.
 
 examples:
   sluice reload --config /etc/sluice/sluice.yaml
@@ -46,9 +52,9 @@ examples:
       path === undefined ? undefined : requireConfig(loadWithEnvironment(path, modules));
     const address = flags.at === undefined && config ? addressFlagsOf(config, flags) : flags;
     try {
+      if (path !== undefined) await requireSameFile(path, address, config?.admin.token);
       const reply = await requestAdmin('POST', '/reload', address, config?.admin.token);
-      const { limits, kept } = reply as { readonly limits: number; readonly kept: number };
-      terminal.print(`reloaded: ${countOf(limits, 'limit')}, ${kept} keep their counts`);
+      report(reply as Reloaded, terminal);
       return EXIT_OK;
     } catch (error) {
       if (!(error instanceof RefusedError)) throw config ? withHint(error) : error;
@@ -59,6 +65,29 @@ examples:
     }
   },
 });
+
+type Reloaded = Extract<ReloadResult, { ok: true }>;
+
+/** Warnings that are printed; the daemon's log has all of them. */
+const MAX_WARNINGS = 20;
+
+function report({ file = '', limits, kept, warnings }: Reloaded, terminal: Terminal): void {
+  const counts = `${countOf(limits, 'limit')}, ${kept} keep their counts`;
+  terminal.print(toPrintable(`reloaded ${file}: ${counts}`));
+  for (const { limit, warning } of warnings.slice(0, MAX_WARNINGS))
+    terminal.error(toPrintable(`warning: ${limit}: ${warning}`));
+  const hidden = warnings.length - MAX_WARNINGS;
+  if (hidden > 0) terminal.error(`and ${countOf(hidden, 'warning')} more: see the daemon's log`);
+}
+
+/** The daemon reads its own file, whatever file is named here. A daemon without one refuses the reload itself. */
+async function requireSameFile(path: string, flags: AdminFlags, token?: string): Promise<void> {
+  const page = await requestAdmin('GET', '/config', flags, token);
+  const { file } = (page as { readonly config: { readonly file?: string } }).config;
+  if (file === undefined || realPathOf(file) === realPathOf(path)) return;
+  const expected = `expected --config to be the file that the daemon reads, ${file}`;
+  throw new RefusedError(toPrintable(`${expected}, got ${absolutePathOf(path)}`));
+}
 
 /** The daemon was looked for where the file says, but it still has the file of before. */
 const withHint = (error: unknown): unknown =>

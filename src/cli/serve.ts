@@ -18,6 +18,7 @@ import { WorkerPool } from '../daemon/workers/worker-pool.ts';
 import { alignColumns } from './chart/table.ts';
 import { exampleKey } from './example-key.ts';
 import {
+  absolutePathOf,
   type Command,
   countOf,
   EXIT_CANNOT_RUN,
@@ -91,7 +92,14 @@ examples:
     const hasLimitFlags = flags.rate !== undefined || flags.burst !== undefined;
     const origin = hasLimitFlags ? 'the command line' : (file ?? 'the defaults');
     const starting = (log: Log, workers: WorkerPool | undefined): Promise<Daemon> =>
-      Daemon.start(config, { log, load, version: terminal.version, backends: modules, workers });
+      Daemon.start(config, {
+        log,
+        load,
+        file: file === undefined ? undefined : absolutePathOf(file),
+        version: terminal.version,
+        backends: modules,
+        workers,
+      });
     return serveUntilStopped(config, starting, origin, terminal);
   },
 });

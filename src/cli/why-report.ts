@@ -123,7 +123,7 @@ function deniedLines({ denials, lastHours }: KeyPages['denied'], since: string):
   const heading = ['first (UTC)', 'by', 'rule', 'denied', 'cost', 'left', 'fits'];
   const hidden = denials.length - rows.length;
   return [
-    `denials, last ${since}, one line per 10 s:`,
+    `denials, last ${since}, one line per rule and 10 s:`,
     ...alignColumns([heading, ...rows], '  ', 3).map((line) => `  ${line}`),
     ...(hidden > 0 ? [`  and ${hidden} more: --json`] : []),
     ...totals,

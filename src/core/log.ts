@@ -35,10 +35,14 @@ export function createLog(
     const line =
       format === 'json'
         ? JSON.stringify({ time, level, message, ...fields })
-        : [time, level, message, ...Object.entries(fields).map(formatField)].join(' ');
+        : `${time} ${level} ${formatLine(message, fields)}`;
     write(toPrintable(line));
   };
 }
+
+/** A message and its fields as one line: `listening protocol=line`. */
+export const formatLine = (message: string, fields: LogFields): string =>
+  [message, ...Object.entries(fields).map(formatField)].join(' ');
 
 const formatField = ([name, value]: [string, unknown]): string =>
   `${name}=${quoteIfNeeded(String(value))}`;

@@ -34,7 +34,7 @@ import { Health } from './health.ts';
 import { History } from './history/history.ts';
 import { toKeyText } from './keys/binary-key.ts';
 import { describeLimits, Metrics } from './metrics.ts';
-import type { ReloadResult } from './protocols/http/admin-routes.ts';
+import type { ReloadResult, ReloadWarning } from './protocols/http/admin-routes.ts';
 import { createKeyExtractor } from './protocols/http/key.ts';
 import { type IgnoredHeader, proxyWarning } from './protocols/http/proxy-warning.ts';
 import { BackendProbe, type Readiness, unavailableLimits } from './protocols/http/readiness.ts';
@@ -71,6 +71,8 @@ type ConfigLoad = { readonly config: Config } | { readonly problems: readonly st
 export interface DaemonContext {
   readonly log: Log;
   readonly load: () => ConfigLoad | Promise<ConfigLoad>;
+  /** The absolute path of the file that `load` reads. */
+  readonly file?: string | undefined;
   readonly version: string;
   /** Defaults to all backends of this package. */
   readonly backends?: readonly BackendModule[];
@@ -83,6 +85,14 @@ export interface DaemonContext {
 /** Of a limit that needs settling, while no client takes a permit of it. */
 const NO_PERMITS =
   'checks of this limit take no permit, so it limits nothing: check with HOLD (RESP) or hold=1 (HTTP) and settle the permit';
+
+/** To a client that asks for a reload: success would mean that a file is in use. SIGHUP still opens removed sockets. */
+const NO_FILE =
+  'the daemon was started without a configuration file, so nothing can be read again: start it with --config FILE';
+
+/** Warnings of a reload. */
+const UNCONVERTED = 'keys of the limit were not converted: its server is unavailable';
+const STARTS_ANEW = 'limit starts anew: its rule is of another kind';
 
 /** How long a stopping daemon goes on answering: requests may still be on their way. */
 const SHUTDOWN_GRACE_MS: Millis = 50;
@@ -101,6 +111,7 @@ export class Daemon {
   readonly #log: Log;
   readonly #onIgnoredHeader: (ignored: IgnoredHeader) => void;
   readonly #loadConfig: DaemonContext['load'];
+  readonly #file: string | undefined;
   readonly #clock: Clock;
   readonly #backends: RunningBackends;
   readonly #registry: LimiterRegistry;
@@ -152,12 +163,22 @@ export class Daemon {
 
   private constructor(
     config: Config,
-    { log, load, clock, random, version, backends: modules = BACKENDS, workers }: DaemonContext,
+    {
+      log,
+      load,
+      file,
+      clock,
+      random,
+      version,
+      backends: modules = BACKENDS,
+      workers,
+    }: DaemonContext,
     components: DaemonComponents,
   ) {
     this.#config = config;
     this.#log = log;
     this.#loadConfig = load;
+    this.#file = file;
     this.#clock = components.clock;
     this.#onIgnoredHeader = proxyWarning(log, components.clock);
     const { hasher, backends } = components;
@@ -227,7 +248,7 @@ export class Daemon {
         clock: batchedClock,
         turns,
         metrics: () => this.#metrics.text(),
-        reload: () => this.reload(),
+        reload: async () => (file === undefined ? reloadFailure([NO_FILE]) : this.reload()),
         controls: this.controls,
         isReady: () => !this.#isStopping,
         readiness: () => this.#readiness(),
@@ -239,7 +260,7 @@ export class Daemon {
         backendPages: backends.pagesOf(modules),
         limits: () => describeLimits(this.#config.limits, this.#registry),
         history: this.#history,
-        config: () => describeConfig(this.#config),
+        config: () => describeConfig(this.#config, file),
         onError: (error) => log('error', 'HTTP request failed', { reason: errorMessageOf(error) }),
       },
       httpSettingsOf(config, this.#onIgnoredHeader),
@@ -320,16 +341,15 @@ export class Daemon {
     const known = new Set(this.#registry.all.map(({ name }) => name));
     const { created } = limiters;
     const unconverted = await this.#registry.changeRemote(limiters);
-    for (const limit of unconverted)
-      this.#log('warn', 'keys of the limit were not converted: its server is unavailable', {
-        limit,
-      });
     await backgroundIdle(); // a change of a rule that follows another one moves the rest of its keys at once
     await this.#snapshotter.idle(); // it reads the keys of all rules, in slices
     this.#denialLog.flush(); // removed limiters take their counts with them
     const removed = this.#registry.commit(limiters);
-    for (const limit of limiters.restarted)
-      this.#log('warn', 'limit starts anew: its rule is of another kind', { limit });
+    const warnings: readonly ReloadWarning[] = [
+      ...[...unconverted].map((limit) => ({ limit, warning: UNCONVERTED })),
+      ...limiters.restarted.map((limit) => ({ limit, warning: STARTS_ANEW })),
+    ];
+    for (const { limit, warning } of warnings) this.#log('warn', warning, { limit });
     this.#config = config;
     this.router.applyConfig(config, routes);
     this.#overload.config = overloadOf(config, this.#clock);
@@ -348,7 +368,8 @@ export class Daemon {
     const limits = config.limits.length;
     const isAnew = ({ name }: LimiterEntry): boolean =>
       isLimitName(name) && (!known.has(name) || limiters.restarted.includes(name));
-    return { ok: true, limits, kept: limits - created.filter(isAnew).length };
+    const kept = limits - created.filter(isAnew).length;
+    return { ok: true, file: this.#file, limits, kept, warnings };
   }
 
   /** Everything that can fail: creates limiters, then changes listeners. A failure undoes all of it. */

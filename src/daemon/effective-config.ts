@@ -5,10 +5,11 @@ import { type Config, listenAddressesOf } from './config/read.ts';
 import type { PatternTable } from './keys/pattern-table.ts';
 
 /** Built by name, field by field: a secret that is added to the configuration later does not appear by itself. */
-export function describeConfig(config: Config): unknown {
+export function describeConfig(config: Config, file: string | undefined): unknown {
   const { admin, resp, http, bounds, overload, workers, snapshot, backends, log, ready, keys } =
     config;
   return {
+    file,
     listen: Object.fromEntries(
       Object.entries(listenAddressesOf(config)).map(([protocol, addresses]) => [
         protocol,

@@ -135,7 +135,8 @@ test('reload: a rule of another kind starts anew, and the log says so', async ()
   const { change, take, logged } = await start('{ a: { bucket: { rate: 1/h, burst: 20 } } }');
   await take(20);
   const result = await change('{ a: { window: { limit: 20, per: 1h } } }');
-  expect(result).toMatchObject({ ok: true, kept: 0 });
+  const warning = 'limit starts anew: its rule is of another kind';
+  expect(result).toMatchObject({ ok: true, kept: 0, warnings: [{ limit: 'a', warning }] });
   expect(await take(100)).toBe(20);
   expect(logged).toContain('limit starts anew: its rule is of another kind {"limit":"a"}');
 });

@@ -56,7 +56,8 @@ export function createHttpServer(options: HttpServerOptions = {}): HttpServer {
     clock,
     version: '0.0.0',
     metrics: options.metrics ?? (async () => 'up 1\n'),
-    reload: options.reload ?? (async () => ({ ok: true as const, limits: 1, kept: 1 })),
+    reload:
+      options.reload ?? (async () => ({ ok: true as const, limits: 1, kept: 1, warnings: [] })),
     isReady: options.isReady ?? (() => true),
     limits: () => options.limits ?? LIMITS,
     backendPages: [],

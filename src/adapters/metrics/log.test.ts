@@ -309,12 +309,17 @@ describe('logLimiting', () => {
     });
   });
 
-  test('accepts console as a logger', () => {
+  test('console as a logger: one line per event, with the fields in the same string', () => {
     const warn = vi.spyOn(console, 'warn').mockReturnValue();
     const api = limiter({ limit: { spacing: { every: '1h' } }, clock: new VirtualClock() });
     const stop = logLimiting(api, console, { every: '1m' });
-    checks(api, 2);
-    expect(warn.mock.calls[0][0]).toMatch(/^limit "spacing": 1 denied; /);
+    checks(api, 2, 'a%s\n\u001b[2J b');
+    const [line, ...more] = warn.mock.calls[0];
+    expect(line).toBe(
+      'limit "spacing": 1 denied; last key "a%s\\n\\u001b[2J b", retry in 3600000 ms' +
+        ' limit=spacing count=1 denied=1 spanMs=0 key="a%s\\n\\u001b[2J b" until=3600000',
+    );
+    expect(more).toEqual([]);
     warn.mockRestore();
     stop();
   });

@@ -23,7 +23,9 @@ import { type Clock, type Millis, schedule } from '../../core/clock.ts';
 import { WHEN_SETTLED } from '../../core/decision.ts';
 import type { Duration } from '../../core/duration.ts';
 import { ConfigError, errorMessageOf, preview } from '../../core/errors.ts';
+import { formatLine } from '../../core/log.ts';
 import { isRecord, OptionReader } from '../../core/options.ts';
+import { toPrintable } from '../../core/printable.ts';
 import { emitProcessWarning } from '../../core/process-warning.ts';
 import type { AvailabilityEvent, LimitChangedEvent, LimitEvent } from '../../limiter/events.ts';
 import { internalsOf } from '../../limiter/internals.ts';
@@ -67,7 +69,7 @@ export interface LimitingFields extends Readonly<Record<LimitingKind, number>> {
 
 type LogWrite = (message: string, fields: LimitingFields) => unknown;
 
-/** An object with `warn`, or else `info`, that takes the message first, such as `console`. */
+/** An object with `warn`, or else `info`, that takes the message first. `console` gets message and fields as one string. */
 export type Logger =
   | { readonly warn: LogWrite }
   | { readonly warn?: undefined; readonly info: LogWrite };
@@ -142,16 +144,27 @@ const isBackPressure = ({ cause }: LimitChangedEvent): boolean =>
 function safeWriterOf(logger: Logger): LogWrite {
   const method = (['warn', 'info'] as const).find((name) => hasMethod(logger, name));
   if (!method) throw new ConfigError('logger', 'an object with warn or info', logger);
+  const isConsole: boolean = logger === globalThis.console;
   const failed = (error: unknown): void =>
     emitProcessWarning('LOGGER', `the logger of logLimiting failed: ${errorMessageOf(error)}`);
   return (message, fields) => {
     try {
-      const done = (logger as Record<typeof method, LogWrite>)[method](message, fields);
+      const done = isConsole
+        ? console[method](consoleLine(message, fields))
+        : (logger as Record<typeof method, LogWrite>)[method](message, fields);
       if (done instanceof Promise) done.catch(failed);
     } catch (error) {
       failed(error);
     }
   };
+}
+
+/** `console` prints an object over many lines, and reads `%s` in the text before it: it gets one string. */
+function consoleLine(message: string, fields: LimitingFields): string {
+  const counted = Object.entries(fields).filter(
+    ([name, value]) => value !== 0 || !LIMITING_KINDS.some((kind) => kind === name),
+  );
+  return toPrintable(formatLine(message, Object.fromEntries(counted)));
 }
 
 const hasMethod = (logger: unknown, name: string): boolean =>

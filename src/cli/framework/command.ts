@@ -5,8 +5,8 @@
  * Exit codes: 0 success · 1 the check failed · 2 usage error.
  */
 
-import { existsSync, readFileSync, writeFileSync } from 'node:fs';
-import { dirname } from 'node:path';
+import { existsSync, readFileSync, realpathSync, writeFileSync } from 'node:fs';
+import { dirname, resolve } from 'node:path';
 import { type ParseArgsConfig, parseArgs } from 'node:util';
 import { type NumberRange, OptionReader } from '../../core/options.ts';
 import type { Screen } from './screen.ts';
@@ -170,5 +170,16 @@ export function writeTextFile(file: string, text: string): void {
     writeFileSync(file, text);
   } catch (error) {
     throw new CommandError(`cannot write ${file}: ${(error as Error).message}`);
+  }
+}
+
+export const absolutePathOf = (path: string): string => resolve(path);
+
+/** Absolute, without links; a path that does not exist here keeps its links. */
+export function realPathOf(path: string): string {
+  try {
+    return realpathSync(path);
+  } catch {
+    return resolve(path);
   }
 }

@@ -14,11 +14,11 @@ function setUp() {
     hasher.hash(key);
     return { low: hasher.low, high: hasher.high };
   };
-  const deny = (key: string, name = 'api', rule?: string): void =>
+  const deny = (key: string, name = 'api', rule?: string, retryAfterMs = 750): void =>
     denials.recordLocal(
       limiter(name),
       { key, cost: 2, ...hashOf(key) },
-      { verdict: 'deny', retryAfterMs: 750, ...(rule && { rule }) },
+      { verdict: 'deny', retryAfterMs, ...(rule && { rule }) },
     );
   const denyBytes = (key: string): void => {
     const bytes = Buffer.from(`<${key}>`, 'latin1');
@@ -81,6 +81,43 @@ describe('denial recorder', () => {
     expect(recent).toHaveLength(8);
     expect(recent.at(-1)).toMatchObject({ key: 'rare', denied: 1 });
     expect(recent.reduce((sum, { denied }) => sum + denied, 0)).toBe(60_001);
+  });
+
+  test('a limit with several rules: one entry per rule and 10 s, each with its own wait', () => {
+    const { denials, deny, clock } = setUp();
+    deny('alice', 'api', 'bucket', 2);
+    for (let n = 0; n < 7; n++) deny('alice', 'api', 'bucket-2', 58_000);
+    clock.advance(1000);
+    deny('alice', 'api', 'bucket', 3);
+    const [bucket, second, ...more] = denials.recent({ max: 9 });
+    expect(bucket).toMatchObject({ rule: 'bucket', denied: 2, retryAfterMs: 2 });
+    expect(second).toMatchObject({ rule: 'bucket-2', denied: 7, retryAfterMs: 58_000 });
+    expect(more).toEqual([]);
+    expect(denials.longest(9)).toMatchObject([{ key: 'alice', denied: 9 }]);
+    expect(denials.top('now', 9, 9)).toMatchObject([{ denied: 9, keys: [{ denied: 9 }] }]);
+  });
+
+  test('a lock after other denials of the same 10 s: an entry of its own, with the end of the lock', () => {
+    const { denials, deny, clock, hashOf } = setUp();
+    deny('alice');
+    const locked = { verdict: 'deny', retryAfterMs: 60_000, reason: 'locked' } as const;
+    denials.record('api', undefined, { key: 'alice', cost: 1, ...hashOf('alice') }, locked);
+    expect(denials.recent({ max: 9 })).toMatchObject([
+      { rule: 'lockout', lockedUntil: clock.now() + 60_000 },
+      { denied: 1, retryAfterMs: 750 },
+    ]);
+  });
+
+  test('a flood of one key by alternating rules: other keys stay visible, in bounded memory', () => {
+    const { denials, deny, clock } = setUp();
+    deny('rare');
+    for (let n = 0; n < 60_000; n++) {
+      deny('flood', 'api', `bucket-${n % 100}`);
+      if (n % 1000 === 0) clock.advance(1000);
+    }
+    const recent = denials.recent({ max: 1000 });
+    expect(recent.at(-1)).toMatchObject({ key: 'rare', denied: 1 });
+    expect(recent.length).toBe(1 + 7 * 8);
   });
 
   test('a flood of different keys: the record before it stays for more than 10 s', () => {

@@ -43,7 +43,7 @@ interface Estimate {
   readonly error?: number;
 }
 
-/** Denials of a key within 10 s. */
+/** Denials of a key by one rule within 10 s. */
 export interface DenialView extends DeniedBy {
   readonly key: string;
   readonly firstAt: Millis;
@@ -104,7 +104,7 @@ export class DenialRecorder {
   ): void {
     const keys = this.#sources.keysOf(limiter.name, about);
     const now = this.#clock.now();
-    const wanted = keys.count(low, high, now);
+    const wanted = keys.count(low, high, now, ruleOf(decision));
     if (wanted === 'nothing') return;
     const key = bytes.toString('latin1', from, to);
     if (wanted === 'name') keys.setName(key);
@@ -130,7 +130,7 @@ export class DenialRecorder {
   ): void {
     const keys = this.#sources.keysOf(id, about);
     const now = this.#clock.now();
-    const wanted = keys.count(refused.low, refused.high, now);
+    const wanted = keys.count(refused.low, refused.high, now, ruleOf(decision));
     if (wanted === 'name') keys.setName(refused.key);
     if (wanted === 'details')
       keys.setDetails(detailsOf(refused, decision, now, limiter?.inspect?.(limiterKey).remaining));
@@ -213,10 +213,14 @@ function throttledKeysOf(about: DeniedBy, keys: DeniedKeys, now: Millis): Thrott
 
 const isSameHash = (a: KeyHash, b: KeyHash): boolean => a.low === b.low && a.high === b.high;
 
-type Denied = Partial<Extract<Decision, { verdict: 'deny' }>> & { readonly retryAfterMs: Millis };
-
 /** The rule of a denial by a lock-out; in `all` it may be numbered. */
 const LOCKOUT = 'lockout';
+
+/** The rule that refused, of a limit with several. */
+function ruleOf(decision: Decision): string | undefined {
+  if (decision.verdict !== 'deny') return undefined;
+  return decision.rule ?? (decision.reason === 'locked' ? LOCKOUT : undefined);
+}
 
 function detailsOf(
   { key, cost, low, high }: Refused,
@@ -224,9 +228,8 @@ function detailsOf(
   at: Millis,
   remaining: number | undefined,
 ): Denial {
-  const denied = decision.verdict === 'deny' ? decision : { retryAfterMs: NEVER };
-  const { retryAfterMs, reason, rule = reason === 'locked' ? LOCKOUT : undefined }: Denied = denied;
-  return { key, low, high, at, cost, rule, remaining, retryAfterMs };
+  const retryAfterMs = decision.verdict === 'deny' ? decision.retryAfterMs : NEVER;
+  return { key, low, high, at, cost, rule: ruleOf(decision), remaining, retryAfterMs };
 }
 
 const viewOf = (about: DeniedBy, { first, lastAt, denied }: RecentDenial): DenialView => ({

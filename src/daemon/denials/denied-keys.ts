@@ -2,8 +2,9 @@
  * The denied keys of one limit: how often each was denied lately and in the last hours, and single denials.
  *
  *     denial ──▶ counts of the last seconds and hours (`key-counts/span-counts.ts`)
- *        └─────▶ ring of recent denials: one entry per key and 10 s, with the number of denials
+ *        └─────▶ ring of recent denials: one entry per key, rule and 10 s, with the number of denials
  *
+ * Each rule has its own entry: a wait of 2 ms by one rule must not stand for a wait of 58 s by another.
  * Counting needs the key's hash only. The key itself is asked for when a new entry begins, which GCRA bounds,
  * or when a key without a name was denied often. So a flood of denials of one key or of many does not decode each.
  */
@@ -20,6 +21,9 @@ const MAX_RECENT = 512;
 const ENTRY_INTERVAL_MS: Millis = 50;
 const ENTRY_TOLERANCE_MS: Millis = 255 * ENTRY_INTERVAL_MS;
 
+/** Entries of a key within 10 s, one per rule: a key that many rules deny in turn does not push out others. */
+const MAX_ENTRY_RULES = 8;
+
 /** Denials within an interval after which a key without an entry gets its name. */
 const NAMED_AFTER = 8;
 
@@ -35,22 +39,39 @@ export interface Denial extends KeyHash {
   readonly retryAfterMs: Millis;
 }
 
-/** Denials of one key by one limit within 10 s. A class, so that V8 writes its numbers in place. */
+/** Denials of one key by one rule of a limit within 10 s. A class, so that V8 writes its numbers in place. */
 export class RecentDenial {
   readonly key: string;
   readonly first: Denial;
   lastAt: Millis;
   denied = 1;
+  /** The entry of the same key and 10 s that began before this one, of another rule. */
+  readonly #previous: RecentDenial | undefined;
+  readonly #ruleCount: number;
 
-  constructor(first: Denial) {
-    this.key = shortenKey(first.key);
+  constructor(first: Denial, previous: RecentDenial | undefined) {
+    this.#previous = previous;
+    this.#ruleCount = previous === undefined ? 1 : previous.#ruleCount + 1;
+    this.key = previous === undefined ? shortenKey(first.key) : previous.key;
     this.first = { ...first, key: this.key };
     this.lastAt = first.at;
+  }
+
+  get hasAllRules(): boolean {
+    return this.#ruleCount >= MAX_ENTRY_RULES;
+  }
+
+  /** This entry or an earlier one, of the same key and 10 s. */
+  ofRule(rule: string | undefined): RecentDenial | undefined {
+    let entry: RecentDenial | undefined = this;
+    while (entry !== undefined && entry.first.rule !== rule) entry = entry.#previous;
+    return entry;
   }
 }
 
 interface DeniedKey {
   readonly key: string;
+  /** The entry that began last. */
   readonly recent: RecentDenial | undefined;
 }
 
@@ -68,17 +89,18 @@ export class DeniedKeys {
   /** When the next entry is due, as in GCRA. */
   #entryDueAt: Millis = Number.NEGATIVE_INFINITY;
 
-  /** Counts a denial. Unless nothing is wanted, `setName` or `setDetails` is to follow. */
-  count(low: number, high: number, now: Millis): Wanted {
+  /** Counts a denial by a rule. Unless nothing is wanted, `setName` or `setDetails` is to follow. */
+  count(low: number, high: number, now: Millis, rule: string | undefined): Wanted {
     this.lastAt = now;
     const slot = this.counts.add(low, high, now);
     const known = this.counts.valueAt(slot);
-    const recent = known?.recent;
+    const recent = known?.recent?.ofRule(rule);
     if (recent !== undefined) {
       recent.denied++;
       recent.lastAt = now;
       return 'nothing';
     }
+    if (known?.recent?.hasAllRules) return 'nothing';
     this.#slot = slot;
     if (this.#mayBeginEntry(now)) return 'details';
     return known === undefined && this.counts.hitsAt(slot) >= NAMED_AFTER ? 'name' : 'nothing';
@@ -90,7 +112,7 @@ export class DeniedKeys {
 
   /** Begins an entry for the denial that was just counted. */
   setDetails(denial: Denial): void {
-    const recent = new RecentDenial(denial);
+    const recent = new RecentDenial(denial, this.counts.valueAt(this.#slot)?.recent);
     this.counts.setValueAt(this.#slot, { key: recent.key, recent });
     this.#ring[this.#oldest] = recent;
     this.#oldest = (this.#oldest + 1) % MAX_RECENT;

@@ -34,9 +34,21 @@ import {
   unknownLimitResponse,
 } from './response.ts';
 
-/** The result of a reload: the number of limits, and how many of them kept their state. */
+/** What a reload could not keep of a limit. */
+export interface ReloadWarning {
+  readonly limit: string;
+  readonly warning: string;
+}
+
+/** The result of a reload: the file that was read, the number of limits, and how many of them kept their state. */
 export type ReloadResult =
-  | { readonly ok: true; readonly limits: number; readonly kept: number }
+  | {
+      readonly ok: true;
+      readonly file?: string | undefined;
+      readonly limits: number;
+      readonly kept: number;
+      readonly warnings: readonly ReloadWarning[];
+    }
   | { readonly ok: false; readonly problems: readonly string[] };
 
 export interface BackendPageView {
