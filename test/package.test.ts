@@ -210,7 +210,9 @@ describe('packed tarball, bundled for browsers', () => {
   test('docs/reference/runtimes.md: lists every entry once, and those that need Node as such', () => {
     const page = readFileSync('docs/reference/runtimes.md', 'utf8');
     const rows = page.split('\n').filter((line) => line.startsWith('| `sluice'));
-    const named = rows.map((row) => [...row.matchAll(/`(sluice[\w/-]*)`/g)].map(([, name]) => name));
+    const named = rows.map((row) =>
+      [...row.matchAll(/`(sluice[\w/-]*)`/g)].map(([, name]) => name),
+    );
     expect(named.flat().sort()).toEqual(exports.map((path) => `sluice${path.slice(1)}`).sort());
     expect(named.at(-1)).toEqual(expect.arrayContaining(Object.keys(NODE_ONLY)));
     expect(named[0]?.filter((entry) => NEEDS_PEER.includes(entry.slice(6)))).toEqual([]);
