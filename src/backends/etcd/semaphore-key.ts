@@ -1,5 +1,5 @@
 /**
- * The calls in flight of one key over all processes: one entry in etcd for each process that has any.
+ * Counts the calls in flight of one key over all processes: etcd has an entry for each process with such calls.
  *
  *     …/concurrency/sink/3f9a…   5   under a lease of process 3f9a, which ends 10 s after it was requested
  *     …/concurrency/sink/71c0…   2   under a lease of process 71c0
@@ -12,8 +12,8 @@
  * entry, so that an earlier one which arrives late changes nothing.
  *
  * A lease is never kept alive. While calls are in flight, the entry is written again under a new lease, long before its
- * lease ends; those of several keys together (`renewTogether`). A lease that a quorum has granted ends no sooner than it says; a keep-alive only says what one member
- * believes.
+ * lease ends; those of several keys together (`renewTogether`). A lease that a quorum has granted ends no sooner than it
+ * says; a keep-alive only says what one member believes.
  */
 
 import type { Millis } from '../../core/clock.ts';
