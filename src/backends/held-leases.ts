@@ -56,6 +56,12 @@ export class HeldLeases<Lease extends HeldLease> {
     return this.#byKey.get(key)?.units ?? 0;
   }
 
+  /** Makes a lease the last of `entries`, as if it had just been added. */
+  moveToEnd(id: string, lease: Lease): void {
+    this.#byId.delete(id);
+    this.#byId.set(id, lease);
+  }
+
   /** Ends the call of a lease, if it is known. */
   remove(id: string): readonly SettledUnits<Lease>[] {
     const lease = this.#byId.get(id);

@@ -24,7 +24,7 @@ import {
   toBatchDecision,
 } from '../remote-backend.ts';
 import { decideUnavailable } from '../remote-limit.ts';
-import { HeldLeases } from './leases.ts';
+import { RenewedLeases } from './leases.ts';
 import type { ObjectNamespace } from './platform.ts';
 import { encode, type Operation, type RuleMessage } from './protocol.ts';
 import { type ObjectReply, ObjectTransport } from './transport.ts';
@@ -70,7 +70,7 @@ export class DurableObjectBackend implements RemoteBackend {
   readonly #objectNameOf: (key: string) => string;
   readonly #fallback: Fallback;
   /** Of a rule that counts calls in flight. */
-  readonly #leases: HeldLeases | undefined;
+  readonly #leases: RenewedLeases | undefined;
   readonly onUnavailable: OnUnavailable;
   /** Of a rule that counts calls in flight, each process remembers its own. */
   declare readonly checkOnce?: NonNullable<RemoteBackend['checkOnce']>;
@@ -107,7 +107,7 @@ export class DurableObjectBackend implements RemoteBackend {
         return { ...decided, callId: id };
       };
     else
-      this.#leases = new HeldLeases(clock, random, settings.leaseMs, async (key, lease) => {
+      this.#leases = new RenewedLeases(clock, random, settings.leaseMs, async (key, lease) => {
         const { reply } = await this.#send({ op: 'renew', key, lease });
         return reply;
       });
@@ -210,14 +210,14 @@ export class DurableObjectBackend implements RemoteBackend {
     if (!this.#leases) return this.#sendInBackground({ op: 'settle', key, settlement });
     const { leaseId, cost } = settlement;
     if (leaseId !== undefined) {
-      const lease = this.#leases.remove(leaseId);
-      if (lease) await this.#settleLease({ op: 'settle', key, settlement }, lease.endsAt);
+      for (const { lease } of this.#leases.remove(leaseId))
+        await this.#settleLease({ op: 'settle', key, settlement }, lease.endsAt);
       return;
     }
-    const settled = this.#leases.settleUnits(key, Math.ceil(cost)).map((part) => {
-      const ofLease = { ...settlement, cost: part.units, leaseId: part.leaseId };
-      const operation = { op: 'settle', key, settlement: ofLease, left: part.left } as const;
-      return this.#settleLease(operation, part.endsAt);
+    const settled = this.#leases.removeUnits(key, Math.ceil(cost)).map(({ id, lease, units }) => {
+      const ofLease = { ...settlement, cost: units, leaseId: id };
+      const operation = { op: 'settle', key, settlement: ofLease, left: lease.cost } as const;
+      return this.#settleLease(operation, lease.endsAt);
     });
     await Promise.all(settled);
   }
@@ -295,8 +295,7 @@ export class DurableObjectBackend implements RemoteBackend {
   async close(): Promise<void> {
     this.#isClosed = true;
     const held = this.#leases?.removeAll() ?? [];
-    for (const [, lease] of held) lease.onLost?.();
-    await Promise.all(held.map(([id, { key, cost }]) => this.#release(key, id, cost)));
+    await Promise.all(held.map(({ id, lease, units }) => this.#release(lease.key, id, units)));
     this.#transport.stop();
   }
 

@@ -9,36 +9,24 @@
 
 import { type Clock, type Millis, schedule } from '../../core/clock.ts';
 import type { Random } from '../../core/random.ts';
-import type { RemoteLease } from '../remote-backend.ts';
+import { type HeldLease, HeldLeases, loseLease, type SettledUnits } from '../held-leases.ts';
 import { randomId } from '../remote-limit.ts';
 
-interface HeldLease extends RemoteLease {
-  readonly key: string;
-  /** Units in flight: some of them may be settled before the others. */
-  cost: number;
+interface TimedLease extends HeldLease {
   /** On the clock of this process, not later than in the object. */
   endsAt: Millis;
   cancelTimer: (() => void) | undefined;
 }
 
-/** Units that a settlement took off a lease. */
-interface SettledUnits {
-  readonly leaseId: string;
-  readonly units: number;
-  /** Units of the lease that stay in flight. */
-  readonly left: number;
-  readonly endsAt: Millis;
-}
-
 /** Renews a lease in its object; false: it has ended there. Rejects while the object is unavailable. */
 type Renew = (key: string, leaseId: string) => Promise<boolean>;
 
-export class HeldLeases {
+export class RenewedLeases {
   readonly #clock: Clock;
   readonly #random: Random;
   readonly #leaseMs: Millis;
   readonly #renew: Renew;
-  readonly #leases = new Map<string, HeldLease>();
+  readonly #held = new HeldLeases<TimedLease>();
   /** Drawn with the first lease: a Worker has no randomness before a request. */
   #processId: string | undefined;
   #lastNumber = 0;
@@ -55,24 +43,8 @@ export class HeldLeases {
     return `${this.#processId}/${++this.#lastNumber}`;
   }
 
-  get(leaseId: string): HeldLease | undefined {
-    return this.#leases.get(leaseId);
-  }
-
-  /** Settles units of calls without a permit, those whose lease ends first before the others. */
-  settleUnits(key: string, units: number): readonly SettledUnits[] {
-    const settled: SettledUnits[] = [];
-    let open = units;
-    for (const [leaseId, lease] of this.#leases) {
-      if (open <= 0) break;
-      if (lease.key !== key || lease.onLost) continue; // a permit ends its own lease
-      const taken = Math.min(open, lease.cost);
-      open -= taken;
-      lease.cost -= taken;
-      settled.push({ leaseId, units: taken, left: lease.cost, endsAt: lease.endsAt });
-      if (lease.cost === 0) this.remove(leaseId);
-    }
-    return settled;
+  get(leaseId: string): TimedLease | undefined {
+    return this.#held.get(leaseId);
   }
 
   /** The lease that the object has just granted. */
@@ -84,58 +56,68 @@ export class HeldLeases {
       endsAt,
       fencingToken: token,
       onLost: undefined,
+      isLost: false,
       cancelTimer: undefined,
     };
     this.#removeEnded();
-    this.#leases.set(leaseId, lease);
+    this.#held.add(leaseId, lease);
     this.#schedule(leaseId, lease);
   }
 
   /** Those whose timer ended with their request. */
   #removeEnded(): void {
     const now = this.#clock.now();
-    for (const [leaseId, lease] of this.#leases) {
+    for (const [leaseId, lease] of this.#held.entries()) {
       if (lease.endsAt > now) return;
       this.#lose(leaseId, lease);
     }
   }
 
-  /** Returns it if it was held. */
-  remove(leaseId: string): HeldLease | undefined {
-    const lease = this.#leases.get(leaseId);
-    lease?.cancelTimer?.();
-    this.#leases.delete(leaseId);
-    return lease;
+  /** Ends the call of a lease; nothing if it is not held. */
+  remove(leaseId: string): readonly SettledUnits<TimedLease>[] {
+    return withoutTimers(this.#held.remove(leaseId));
   }
 
-  /** Removes and returns all. */
-  removeAll(): [string, HeldLease][] {
-    const all = [...this.#leases];
-    for (const [leaseId] of all) this.remove(leaseId);
+  /** Ends calls of a key that have no permit, until so many units are settled. */
+  removeUnits(key: string, units: number): readonly SettledUnits<TimedLease>[] {
+    return withoutTimers(this.#held.removeUnits(key, units));
+  }
+
+  /** Ends all calls, and tells their permits. */
+  removeAll(): readonly SettledUnits<TimedLease>[] {
+    const all = [...this.#held.entries()].flatMap(([leaseId]) => this.remove(leaseId));
+    for (const { lease } of all) loseLease(lease);
     return all;
   }
 
-  #schedule(leaseId: string, lease: HeldLease): void {
+  #schedule(leaseId: string, lease: TimedLease): void {
     const at = Math.min(lease.endsAt, this.#clock.now() + this.#leaseMs / 3);
     const onTimer = (): void => void this.#onTimer(leaseId, lease);
     lease.cancelTimer = schedule(this.#clock, at, onTimer, false);
   }
 
-  async #onTimer(leaseId: string, lease: HeldLease): Promise<void> {
+  async #onTimer(leaseId: string, lease: TimedLease): Promise<void> {
     const sentAt = this.#clock.now();
     try {
       if (await this.#renew(lease.key, leaseId)) lease.endsAt = sentAt + this.#leaseMs;
       else lease.endsAt = -Infinity;
     } catch {} // the next renewal may succeed, or the lease ends
-    if (this.#leases.get(leaseId) !== lease) return;
+    if (this.#held.get(leaseId) !== lease) return;
     if (this.#clock.now() >= lease.endsAt) return this.#lose(leaseId, lease);
-    this.#leases.delete(leaseId);
-    this.#leases.set(leaseId, lease);
+    this.#held.moveToEnd(leaseId, lease);
     this.#schedule(leaseId, lease);
   }
 
-  #lose(leaseId: string, lease: HeldLease): void {
-    this.#leases.delete(leaseId);
-    lease.onLost?.();
+  #lose(leaseId: string, lease: TimedLease): void {
+    this.#held.remove(leaseId);
+    loseLease(lease);
   }
+}
+
+/** A lease of which no unit is left is not renewed. */
+function withoutTimers(
+  settled: readonly SettledUnits<TimedLease>[],
+): readonly SettledUnits<TimedLease>[] {
+  for (const { lease } of settled) if (lease.cost === 0) lease.cancelTimer?.();
+  return settled;
 }
