@@ -18,7 +18,7 @@ import { createHasher, type Hasher, type HashSeed, randomHashSeed } from '../cor
 import { formatListenAddress, isLoopback } from '../core/listen-address.ts';
 import type { Log } from '../core/log.ts';
 import { type Random, systemRandom } from '../core/random.ts';
-import { backgroundIdle, runInSlices } from '../core/steps.ts';
+import { backgroundIdle, nextTurn, runInSlices } from '../core/steps.ts';
 import { SyncLimiter } from '../limiter/sync-limiter.ts';
 import { BACKENDS } from './backends/registry.ts';
 import { CallRecorder } from './calls/call-recorder.ts';
@@ -343,6 +343,7 @@ export class Daemon {
     const unconverted = await this.#registry.changeRemote(limiters);
     await backgroundIdle(); // a change of a rule that follows another one moves the rest of its keys at once
     await this.#snapshotter.idle(); // it reads the keys of all rules, in slices
+    await nextTurn();
     this.#denialLog.flush(); // removed limiters take their counts with them
     const removed = this.#registry.commit(limiters);
     const warnings: readonly ReloadWarning[] = [
@@ -356,6 +357,7 @@ export class Daemon {
     this.controls.applyConfig();
     this.#httpServer.configure(httpSettingsOf(config, this.#onIgnoredHeader));
     this.#metrics.refresh();
+    await nextTurn();
     this.#logChangesOf(created);
     for (const entry of removed) this.#stopDecreaseLog(entry);
     await this.#snapshotter.configure(config.snapshot);
@@ -379,9 +381,12 @@ export class Daemon {
     let created: readonly LimiterEntry[] = [];
     try {
       await this.#backends.prepare(config);
+      await nextTurn();
       const limiters = await runInSlices(this.#registry.prepare(config.limits));
       created = limiters.created;
+      await nextTurn();
       const routes = await runInSlices(indexRoutes(config));
+      await nextTurn();
       return { ...(await this.#listen(config)), limiters, routes };
     } catch (error) {
       await closeLimiters(created);

@@ -8,7 +8,7 @@
 import type { BackendModule } from '../../backends/daemon-backend.ts';
 import { type Millis, schedule, systemClock } from '../../core/clock.ts';
 import { errorMessageOf } from '../../core/errors.ts';
-import { runInSlices } from '../../core/steps.ts';
+import { nextTurn, runInSlices } from '../../core/steps.ts';
 import { isBuilt, startLoadThread } from '../files/built-files.ts';
 import { readRegularFile } from '../keys/text-file.ts';
 import {
@@ -47,6 +47,7 @@ export async function loadInThread(
   // Sources that are not compiled cannot be loaded by a thread.
   const needsThread = isBuilt && file !== undefined && !isSmall(file);
   if (!needsThread) return runInSlices(loadConfigInSteps(file, overrides, modules));
+  await nextTurn(); // starting a thread takes some milliseconds
   const loaded = await runThread({ file, overrides }).catch(
     (error: unknown): Loaded => ({ problems: [`cannot load: ${errorMessageOf(error)}`] }),
   );
@@ -63,9 +64,20 @@ function isSmall(file: string): boolean {
   }
 }
 
-function runThread(task: LoadTask): Promise<Loaded> {
+async function runThread(task: LoadTask): Promise<Loaded> {
   const worker = startLoadThread(task);
-  return new Promise<Loaded>((resolve, reject) => {
+  const loaded = await receive(worker).catch((error: unknown) => {
+    void worker.terminate(); // it may never end: it reads a file system that does not answer
+    throw error;
+  });
+  // The thread returns its memory to the system. A thread that needs memory meanwhile has to wait, so this one does
+  // nothing but answer checks until then.
+  await worker.terminate();
+  return loaded;
+}
+
+function receive(worker: ReturnType<typeof startLoadThread>): Promise<Loaded> {
+  return new Promise((resolve, reject) => {
     const fail = (): void => reject(new Error(`it took longer than ${DEADLINE_MS} ms`));
     const cancel = schedule(systemClock, systemClock.now() + DEADLINE_MS, fail, false);
     const plain = {};
@@ -82,5 +94,5 @@ function runThread(task: LoadTask): Promise<Loaded> {
       cancel();
       reject(new Error('its thread has ended'));
     });
-  }).finally(() => void worker.terminate());
+  });
 }
