@@ -53,11 +53,7 @@ export class PacedSocket extends Duplex implements EvictableConnection {
     this.#turns = turns;
     this.#lastReadAt = turns.begin();
     this.#arrival = new Arrival(turns.overload, this.#lastReadAt);
-    socket.on('end', () => {
-      this.#hasEnded = true;
-      this.#client.leave();
-      this.#feed();
-    });
+    socket.on('end', () => this.receiveEnd());
     socket.on('timeout', () => this.emit('timeout'));
     socket.on('error', (error) => this.destroy(error));
     this.on('error', () => {}); // the client closed the connection; without a listener it would end the process
@@ -127,6 +123,13 @@ export class PacedSocket extends Duplex implements EvictableConnection {
     // After a full chunk the system would go on reading this connection before all others.
     if (this.#unread.length > 0) this.socket.pause();
     else if (chunk.length === CHUNK_BYTES) this.#waitForTurn();
+  }
+
+  /** The client sends no more bytes. */
+  receiveEnd(): void {
+    this.#hasEnded = true;
+    this.#client.leave();
+    this.#feed();
   }
 
   /** At least one piece, however short the slice is. */

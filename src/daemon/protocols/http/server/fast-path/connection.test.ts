@@ -210,12 +210,16 @@ describe('HTTP fast path', () => {
 
 describe('HTTP fast-path connection', () => {
   /** A client of a bare fast path with this response to every check. */
-  async function fastPath(handle: () => string, onHandOff: FastPathHooks['onHandOff'] = never) {
+  async function fastPath(
+    handle: () => string,
+    onHandOff: FastPathHooks['onHandOff'] = never,
+    slowMs = 10_000,
+  ) {
     const hooks = {
       handle,
       onHandOff,
       onRequestTimeout: never,
-      timeouts: { slowMs: 10_000, idleMs: 0 },
+      timeouts: { slowMs, idleMs: 0 },
       turns: new Turns(),
     };
     const server = createServer(
@@ -244,6 +248,65 @@ describe('HTTP fast-path connection', () => {
     expect(answered).toBeLessThan(count / 2);
     socket.resume();
     await expect.poll(() => received().length, { timeout: 10_000 }).toBe(count * long.length);
+  });
+
+  test('pipeline of several chunks: requests that are cut stay on the fast path', async () => {
+    const { socket, received } = await fastPath(() => 'y');
+    const count = 20_000; // fifteen chunks
+    socket.write(CHECK.repeat(count));
+    await expect.poll(() => received().length, { timeout: 10_000 }).toBe(count);
+  });
+
+  test('request cut anywhere, behind a complete one: stays on the fast path', async () => {
+    const { socket, received } = await fastPath(() => 'y');
+    const responses = async (count: number): Promise<void> => {
+      for (let n = 0; n < 10_000 && received().length < count; n++) await turn();
+      expect(received()).toHaveLength(count);
+    };
+    for (let n = 1; n < CHECK.length; n++) {
+      socket.write(CHECK + CHECK.slice(0, n));
+      await responses(n * 2 - 1);
+      socket.write(CHECK.slice(n));
+      await responses(n * 2);
+    }
+  });
+
+  test('request that the next chunk does not complete: is handed off from its first byte', async () => {
+    let rest = '';
+    const { socket, received } = await fastPath(
+      () => 'yes ',
+      (taken) =>
+        taken.setEncoding('latin1').on('data', (chunk) => {
+          rest += chunk;
+        }),
+    );
+    socket.write(`${CHECK}GET /ch`);
+    await expect.poll(received).toBe('yes ');
+    socket.write('eck?key=a HT');
+    await expect.poll(() => rest).toBe('GET /check?key=a HT');
+  });
+
+  test('request that is not continued: its connection is closed after the request timeout', async () => {
+    const { socket, received } = await fastPath(() => 'yes ', never, 50);
+    socket.write(`${CHECK}GET /ch`);
+    await once(socket, 'close');
+    expect(received()).toBe('yes ');
+  });
+
+  test('client that ends within a request: it is handed off with its end', async () => {
+    let rest = '';
+    const { socket } = await fastPath(
+      () => 'yes ',
+      (taken) => {
+        taken.setEncoding('latin1').on('data', (chunk) => {
+          rest += chunk;
+        });
+        taken.on('end', () => taken.end('bye'));
+      },
+    );
+    socket.end(`${CHECK}GET /ch`);
+    await once(socket, 'close');
+    expect(rest).toBe('GET /ch');
   });
 
   test('hand-off: the new owner reads everything unanswered, and all that follows', async () => {

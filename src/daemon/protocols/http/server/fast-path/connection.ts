@@ -4,10 +4,12 @@
  *
  *     chunk ──▶ parse.ts ──▶ handler ──▶ one write, while requests are plain checks, complete and local
  *                  ├─▶ the slice is over: the rest waits for the connection's next turn (`server/turns.ts`)
+ *                  ├─▶ the beginning of a request, behind complete ones: waits for the next chunk
  *                  └─▶ anything else: Node's HTTP server takes over the connection for good
  *
  * The fast path refuses no request, and no byte is read twice: Node's server gets the first unanswered
- * request from its first byte.
+ * request from its first byte. A request whose next chunk does not complete it goes there as well, because only Node's
+ * server bounds the time in which a head arrives.
  */
 
 import type { Socket } from 'node:net';
@@ -46,6 +48,8 @@ export class FastPathConnection implements EvictableConnection {
   #handedOff: PacedSocket | undefined;
   /** Received requests that wait for the connection's next turn. */
   #backlog: Buffer = EMPTY;
+  /** The beginning of a request that continues in the next chunk. */
+  #incomplete: Buffer = EMPTY;
   #isWaiting = false;
   #isFinishing = false;
   #lastReadAt: Millis;
@@ -76,22 +80,35 @@ export class FastPathConnection implements EvictableConnection {
 
   readonly #onData = (chunk: Buffer): void => {
     if (this.#handedOff) this.#handedOff.receive(chunk);
-    else if (!this.socket.writableEnded) this.#process(chunk, true); // otherwise closing
+    else if (!this.socket.writableEnded) this.#process(this.#complete(chunk), chunk.length); // otherwise closing
   };
 
-  /** Answers the requests of a chunk that was just read, or of the rest of one. */
-  #process(chunk: Buffer, isNew: boolean): void {
+  /** A chunk together with the beginning of its first request. */
+  #complete(chunk: Buffer): Buffer {
+    const beginning = this.#incomplete;
+    if (beginning.length === 0) return chunk;
+    this.#incomplete = EMPTY;
+    return Buffer.concat([beginning, chunk]);
+  }
+
+  /** Answers the requests of so many bytes that were just read, or of the rest of them. */
+  #process(chunk: Buffer, newBytes: number): void {
     const { socket } = this;
     const { turns, timeouts } = this.#hooks;
+    const isNew = newBytes > 0;
     this.#lastReadAt = turns.begin();
-    if (isNew) this.#arrival.beginChunk(chunk.length, this.#lastReadAt);
+    if (isNew) this.#arrival.beginChunk(newBytes, this.#lastReadAt);
     else this.#arrival.beginRest(this.#lastReadAt);
     let answered = 0;
     let responses = '';
     let isOver = false;
+    let isIncomplete = false;
     while (answered < chunk.length && !isOver) {
       const check = tryParseCheck(chunk, answered, socket);
-      if (check === undefined) break;
+      if (typeof check === 'string') {
+        isIncomplete = check === 'incomplete' && (answered > 0 || !isNew);
+        break;
+      }
       const response = this.#hooks.handle(check);
       if (response === undefined) break;
       responses += response;
@@ -101,12 +118,16 @@ export class FastPathConnection implements EvictableConnection {
     turns.end();
     this.#arrival.isHeldBack = responses !== '' && !socket.write(responses, 'latin1');
     if (this.#arrival.isHeldBack) socket.pause();
+    const rest = chunk.subarray(answered);
     // The read buffer is reused; what was copied before is not copied with every slice.
-    if (isOver)
-      this.#waitForTurn(isNew ? Buffer.from(chunk.subarray(answered)) : chunk.subarray(answered));
-    else if (answered < chunk.length) this.#handOff(chunk.subarray(answered));
-    else if (chunk.length === CHUNK_BYTES) this.#waitForTurn(EMPTY);
-    else if (socket.timeout !== timeouts.idleMs) socket.setTimeout(timeouts.idleMs);
+    if (isOver) this.#waitForTurn(isNew ? Buffer.from(rest) : rest);
+    else if (rest.length > 0 && !isIncomplete) this.#handOff(rest);
+    else {
+      if (isIncomplete) this.#incomplete = Buffer.from(rest);
+      const timeoutMs = isIncomplete ? timeouts.slowMs : timeouts.idleMs;
+      if (socket.timeout !== timeoutMs) socket.setTimeout(timeoutMs);
+      if (newBytes === CHUNK_BYTES) this.#waitForTurn(EMPTY);
+    }
   }
 
   /** After a full chunk as well: the system would go on reading this connection before all others. */
@@ -127,20 +148,22 @@ export class FastPathConnection implements EvictableConnection {
     if (socket.destroyed || this.#isWaiting || socket.writableNeedDrain) return;
     const backlog = this.#backlog;
     this.#backlog = EMPTY;
-    if (backlog.length > 0) this.#process(backlog, false);
+    if (backlog.length > 0) this.#process(backlog, 0);
     if (this.#handedOff || this.#isWaiting) return;
     if (this.#isFinishing && !socket.writableEnded) socket.destroySoon();
     else if (!socket.writableNeedDrain) socket.resume();
   }
 
-  #handOff(unanswered: Buffer): void {
+  #handOff(unanswered: Buffer): PacedSocket {
     const { socket } = this;
     socket.off('timeout', this.#onTimeout).off('drain', this.#onDrain).off('end', this.#onEnd);
     socket.off('error', this.#onError);
     socket.setTimeout(0);
-    this.#handedOff = new PacedSocket(socket, this.#hooks.turns);
-    this.#hooks.onHandOff(this.#handedOff);
-    this.#handedOff.receive(unanswered);
+    const connection = new PacedSocket(socket, this.#hooks.turns);
+    this.#handedOff = connection;
+    this.#hooks.onHandOff(connection);
+    connection.receive(unanswered);
+    return connection;
   }
 
   /** A client that does not read its responses is left to the server's check of unsent bytes. */
@@ -152,9 +175,10 @@ export class FastPathConnection implements EvictableConnection {
 
   readonly #onDrain = (): void => this.#resume();
 
-  /** Every complete request is answered by now. */
+  /** Every complete request is answered by now. An incomplete one is refused by Node's server. */
   readonly #onEnd = (): void => {
-    this.socket.end();
+    if (this.#incomplete.length === 0) this.socket.end();
+    else this.#handOff(this.#incomplete).receiveEnd();
   };
 
   readonly #onError = (): void => {

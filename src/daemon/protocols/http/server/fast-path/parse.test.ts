@@ -2,12 +2,17 @@
 
 import { describe, expect, test } from 'vitest';
 import { MAX_HEADER_BYTES, MAX_HEADERS } from '../../bounds.ts';
-import { type ParsedCheck, ResponseWriter, tryParseCheck } from './parse.ts';
+import { type ParsedCheck, ResponseWriter, tryParseCheck, type Unparsed } from './parse.ts';
 
 const FIRST = 'GET /check?key=a HTTP/1.1';
 
-const read = (text: string): ParsedCheck | undefined =>
+const parse = (text: string): ParsedCheck | Unparsed =>
   tryParseCheck(Buffer.from(text, 'latin1'), 0, { remoteAddress: '::1' });
+
+const read = (text: string): ParsedCheck | undefined => {
+  const check = parse(text);
+  return typeof check === 'string' ? undefined : check;
+};
 
 const withLines = (...lines: string[]): string => [...lines, '', ''].join('\r\n');
 
@@ -24,7 +29,7 @@ const numbered = (count: number): string[] =>
   Array.from({ length: count }, (_, n) => `X-${n}: ${n}`);
 
 describe('fast-path parser', () => {
-  test('plain check: is parsed to its end; a part of it is not', () => {
+  test('plain check: is parsed to its end; its beginning is incomplete', () => {
     const text = withLines(FIRST, 'Host: localhost', 'X-Real-IP:192.0.2.1');
     const bytes = Buffer.from(`before${text}GET /che`);
     expect(tryParseCheck(bytes, 6, {})).toEqual({
@@ -34,8 +39,27 @@ describe('fast-path parser', () => {
       socket: {},
       end: 6 + text.length,
     });
-    expect(tryParseCheck(bytes, 6 + text.length, {})).toBeUndefined();
-    for (let n = 0; n < text.length; n++) expect(read(text.slice(0, n))).toBeUndefined();
+    expect(tryParseCheck(bytes, 6 + text.length, {})).toBe('incomplete');
+    for (let n = 0; n < text.length; n++)
+      expect([n, parse(text.slice(0, n))]).toEqual([n, 'incomplete']);
+  });
+
+  test('beginning of a request that is not plain: is left to Node', () => {
+    const beginnings = ['GET /checks', 'GET /h', 'P', 'GET /check HTTP/1.0', 'GET /check?a b'];
+    const headers = [
+      'X_',
+      ' X',
+      ':',
+      'X-A:  ',
+      'X-A: b\r\r',
+      'X-A:\r',
+      'X-A: b \r',
+      'X-A: é',
+      '\r\r',
+    ];
+    for (const header of headers) beginnings.push(`${FIRST}\r\nHost: a\r\n${header}`);
+    beginnings.push(headOf(MAX_HEADER_BYTES + 10).slice(0, -3));
+    for (const text of beginnings) expect([text, parse(text)]).toEqual([text, 'other']);
   });
 
   test('other path, method, version or no Host: is left to Node', () => {

@@ -7,8 +7,8 @@
  *
  * The parser accepts less than HTTP allows, on purpose: simple header names, each header once, no header
  * about a body or about the connection. It returns a request only if Node's parser must read the same;
- * otherwise it returns undefined and Node decides. So there are never two opinions on where a request
- * ends (request smuggling). `equivalence.test.ts` holds it to Node's parser.
+ * otherwise Node decides. So there are never two opinions on where a request ends (request smuggling).
+ * `equivalence.test.ts` holds it to Node's parser.
  */
 
 import { STATUS_CODES } from 'node:http';
@@ -22,6 +22,9 @@ import type { HttpResponse } from '../../response.ts';
 export interface ParsedCheck extends RequestHead {
   readonly end: number;
 }
+
+/** `incomplete`: a plain check so far, of which the rest is missing. `other`: left to Node. */
+export type Unparsed = 'incomplete' | 'other';
 
 const REQUEST_START = Buffer.from('GET /check');
 const URL_OFFSET = REQUEST_START.indexOf('/');
@@ -52,48 +55,64 @@ const UNSUPPORTED_HEADERS: ReadonlySet<string> = new Set([
   ...['expect', 'upgrade', 'keep-alive', 'proxy-connection'],
 ]);
 
-/** The check that begins at an offset; undefined if it is incomplete or not plain. */
+/** The check that begins at an offset. */
 export function tryParseCheck(
   bytes: Buffer,
   from: number,
   socket: RequestHead['socket'],
-): ParsedCheck | undefined {
-  if (!hasBytesAt(bytes, from, REQUEST_START)) return undefined;
+): ParsedCheck | Unparsed {
+  if (!hasBytesAt(bytes, from, REQUEST_START)) return unparsed(bytes, from, REQUEST_START);
   const pathEnd = from + REQUEST_START.length;
   const urlEnd =
     bytes[pathEnd] === QUESTION_MARK ? endOfClass(bytes, pathEnd + 1, IN_QUERY) : pathEnd;
-  if (!hasBytesAt(bytes, urlEnd, VERSION_SUFFIX)) return undefined;
+  if (!hasBytesAt(bytes, urlEnd, VERSION_SUFFIX)) return unparsed(bytes, urlEnd, VERSION_SUFFIX);
   const count = scanHeaders(bytes, urlEnd + VERSION_SUFFIX.length, from + MAX_HEADER_BYTES);
-  if (count === 0) return undefined;
+  if (count <= 0) return count === CUT_OFF ? 'incomplete' : 'other';
   const end = HEADER_OFFSETS[count - 1];
   const text = bytes.toString('latin1', from, end); // copied: the read buffer is reused
   const headers = readHeaders(text, from, count - 1);
-  if (headers === undefined) return undefined;
+  if (headers === undefined) return 'other';
   return { method: 'GET', url: text.slice(URL_OFFSET, urlEnd - from), headers, socket, end };
 }
+
+/** For bytes that do not continue as expected, or end before they could. */
+const unparsed = (bytes: Buffer, at: number, expected: Buffer): Unparsed =>
+  hasBytesAt(bytes, at, expected.subarray(0, bytes.length - at)) ? 'incomplete' : 'other';
 
 /** Start and end of name and value, four numbers a header, then the end of the head. */
 const HEADER_OFFSETS = new Int32Array(MAX_HEADERS * 4 + 1);
 
-/** Fills `HEADER_OFFSETS` and returns how many numbers; 0 if the head is incomplete or not plain. */
+/** Results of `scanHeaders` without numbers. */
+const NOT_PLAIN = 0;
+const CUT_OFF = -1;
+
+const failureAt = (bytes: Buffer, at: number, maxEnd: number): number =>
+  at >= bytes.length && at <= maxEnd ? CUT_OFF : NOT_PLAIN;
+
+/** Fills `HEADER_OFFSETS` and returns how many numbers; `CUT_OFF` if the bytes end within plain headers. */
 function scanHeaders(bytes: Buffer, from: number, maxEnd: number): number {
   let at = from;
   let count = 0;
   while (bytes[at] !== CR) {
     const nameEnd = endOfClass(bytes, at, IN_NAME);
-    if (nameEnd === at || bytes[nameEnd] !== COLON || count === MAX_HEADERS * 4) return 0;
+    if (count === MAX_HEADERS * 4) return NOT_PLAIN;
+    if (nameEnd === at || bytes[nameEnd] !== COLON) return failureAt(bytes, nameEnd, maxEnd);
     const valueAt = bytes[nameEnd + 1] === SPACE ? nameEnd + 2 : nameEnd + 1;
     const valueEnd = endOfClass(bytes, valueAt, IN_VALUE);
     // Empty values and surrounding spaces are left to Node: parsers differ on them.
-    if (valueEnd === valueAt || bytes[valueAt] === SPACE || bytes[valueEnd - 1] === SPACE) return 0;
-    if (bytes[valueEnd] !== CR || bytes[valueEnd + 1] !== LF) return 0;
+    if (bytes[valueAt] === SPACE) return NOT_PLAIN;
+    if (valueEnd === valueAt || bytes[valueEnd - 1] === SPACE)
+      return failureAt(bytes, valueEnd, maxEnd);
+    if (bytes[valueEnd] !== CR) return failureAt(bytes, valueEnd, maxEnd);
+    if (bytes[valueEnd + 1] !== LF) return failureAt(bytes, valueEnd + 1, maxEnd);
     HEADER_OFFSETS[count++] = at;
     HEADER_OFFSETS[count++] = nameEnd;
     HEADER_OFFSETS[count++] = valueAt;
     HEADER_OFFSETS[count++] = valueEnd;
     at = valueEnd + 2;
   }
-  if (bytes[at + 1] !== LF || at + 2 > maxEnd) return 0;
+  if (bytes[at + 1] !== LF) return failureAt(bytes, at + 1, maxEnd);
+  if (at + 2 > maxEnd) return NOT_PLAIN;
   HEADER_OFFSETS[count++] = at + 2;
   return count;
 }
