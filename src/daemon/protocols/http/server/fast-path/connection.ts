@@ -80,16 +80,13 @@ export class FastPathConnection implements EvictableConnection {
 
   readonly #onData = (chunk: Buffer): void => {
     if (this.#handedOff) this.#handedOff.receive(chunk);
-    else if (!this.socket.writableEnded) this.#process(this.#complete(chunk), chunk.length); // otherwise closing
+    else if (!this.socket.writableEnded) {
+      const beginning = this.#incomplete;
+      this.#incomplete = EMPTY;
+      const whole = beginning.length === 0 ? chunk : Buffer.concat([beginning, chunk]);
+      this.#process(whole, chunk.length);
+    }
   };
-
-  /** A chunk together with the beginning of its first request. */
-  #complete(chunk: Buffer): Buffer {
-    const beginning = this.#incomplete;
-    if (beginning.length === 0) return chunk;
-    this.#incomplete = EMPTY;
-    return Buffer.concat([beginning, chunk]);
-  }
 
   /** Answers the requests of so many bytes that were just read, or of the rest of them. */
   #process(chunk: Buffer, newBytes: number): void {
