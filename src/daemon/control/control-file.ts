@@ -15,6 +15,7 @@ import { crc32 } from 'node:zlib';
 import type { Millis } from '../../core/clock.ts';
 import { tryParseJson } from '../../core/json.ts';
 import { isRecord } from '../../core/options.ts';
+import { runInSlices, type Steps } from '../../core/steps.ts';
 import {
   appendSynced,
   readStateFile,
@@ -62,7 +63,7 @@ export class ControlFile {
 
   /** False if the file is not as this process has left it. */
   async append(records: readonly ControlRecord[], at: Millis): Promise<boolean> {
-    const bytes = Buffer.from([...recordLines(records, at)].join(''));
+    const bytes = await runInSlices(encodeLines(records, at));
     if (!(await appendSynced(this.path, this.#size, bytes))) return false;
     this.#size += bytes.length;
     return true;
@@ -89,6 +90,15 @@ async function writeLines(
   }
   await flush();
   return size;
+}
+
+function* encodeLines(records: readonly ControlRecord[], at: Millis): Steps<Buffer> {
+  const lines: Buffer[] = [];
+  for (const line of recordLines(records, at)) {
+    lines.push(Buffer.from(line));
+    yield;
+  }
+  return Buffer.concat(lines);
 }
 
 function* recordLines(records: readonly ControlRecord[], at: Millis): Generator<string> {

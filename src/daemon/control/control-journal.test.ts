@@ -1,14 +1,17 @@
 /** The journal of controls: what is on disk when, what is read back, and what a daemon makes of it after a crash. */
 
+import { execFileSync } from 'node:child_process';
 import {
   appendFileSync,
   copyFileSync,
   existsSync,
   mkdirSync,
   readFileSync,
+  renameSync,
   rmdirSync,
   rmSync,
   statSync,
+  symlinkSync,
   writeFileSync,
 } from 'node:fs';
 import { afterEach, describe, expect, test, vi } from 'vitest';
@@ -115,6 +118,21 @@ describe('journal', () => {
     appendFileSync(path, 'of another process\n');
     await set(ban('d'));
     expect(await keys()).toBe('a,b,c,d');
+  });
+
+  test('a link or a pipe in place of the file is replaced, and the target of the link stays as it is', async () => {
+    const { set, keys, path } = journalOf();
+    await set(ban('a'));
+    renameSync(path, place('victim'));
+    symlinkSync(place('victim'), path);
+    const before = readFileSync(place('victim'));
+    expect(await set(ban('b'))).toEqual({ isSaved: true });
+    expect(await keys()).toBe('a,b');
+    expect(readFileSync(place('victim'))).toEqual(before);
+    rmSync(path);
+    execFileSync('mkfifo', [path]);
+    expect(await set(ban('c'))).toEqual({ isSaved: true });
+    expect(await keys()).toBe('a,b,c');
   });
 
   test('a failed write is reported, counted, logged once and repeated', async () => {
@@ -396,6 +414,23 @@ describe('crash', () => {
     expect(second.isAllowed('eve')).toBe(false);
     expect(await second.reload(ONE, 'other')).toMatchObject({ ok: true });
     expect(await second.controls.saved()).toEqual({ isSaved: true });
+  });
+
+  test('a ban and a reset by a peer hold', async () => {
+    const first = await start(ONE);
+    expect(first.count('alice')).toBe(20);
+    await first.stop();
+    const second = await start(ONE, first.clock);
+    const setAt = second.clock.now();
+    const until = setAt + HOUR;
+    second.controls.merge([
+      { kind: 'ban', key: 'eve', until, setAt },
+      { kind: 'reset', key: 'alice', until: setAt + 30_000, setAt },
+    ]);
+    await second.controls.saved();
+    const third = await start(ONE, first.clock);
+    expect(third.isAllowed('eve')).toBe(false);
+    expect(third.count('alice')).toBe(20);
   });
 
   test('10,000 bans hold', async () => {

@@ -50,8 +50,12 @@ async function syncFolderOf(file: string): Promise<void> {
   }
 }
 
-/** Opens a file unless it is a link. */
-const APPEND_FLAGS = constants.O_WRONLY | constants.O_APPEND | constants.O_NOFOLLOW;
+/** Opens a file unless it is a link, or a pipe: opening one would wait for a reader. */
+const APPEND_FLAGS =
+  constants.O_WRONLY | constants.O_APPEND | constants.O_NONBLOCK | constants.O_NOFOLLOW;
+
+/** What the system answers if there is no file, a link, a pipe or a socket. */
+const NO_OWN_FILE = ['ENOENT', 'ELOOP', 'ENXIO'];
 
 /**
  * Appends to a file of a known size and syncs it. False if the file is gone or has another size: another process, or a
@@ -59,7 +63,7 @@ const APPEND_FLAGS = constants.O_WRONLY | constants.O_APPEND | constants.O_NOFOL
  */
 export async function appendSynced(file: string, size: number, bytes: Buffer): Promise<boolean> {
   const handle = await open(file, APPEND_FLAGS).catch((error: NodeJS.ErrnoException) => {
-    if (error.code === 'ENOENT' || error.code === 'ELOOP') return undefined;
+    if (NO_OWN_FILE.includes(String(error.code))) return undefined;
     throw error;
   });
   if (!handle) return false;
