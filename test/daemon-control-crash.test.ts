@@ -2,6 +2,7 @@
 
 import { mkdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs';
 import { afterEach, expect, test } from 'vitest';
+import { run } from '../src/cli/run.ts';
 import { countAllowed, daemonFixture, exchange, type RunningDaemon } from './support/daemon.ts';
 import { parseExposition } from './support/exposition.ts';
 
@@ -108,4 +109,18 @@ test('without a snapshot file: a ban acts, and the response says that it ends wi
   expect(await isBanned(daemon, 'eve')).toBe(true);
   expect(await post(daemon, '/unban?key=eve')).toEqual({ removed: true });
   expect(await resp(daemon, 'SLUICE.BAN eve 60')).toBe('+OK\r\n+OK\r\n');
+  const [printed, warned]: [string[], string[]] = [[], []];
+  const terminal = {
+    print: (text: string) => void printed.push(text),
+    error: (text: string) => void warned.push(text),
+    log: () => {},
+    columns: 80,
+    version: '0.0.0',
+  };
+  process.env.SLUICE_ADMIN_TOKEN = TOKEN;
+  const args = ['ban', 'mallory', '1h', '--at', `127.0.0.1:${daemon.port('http')}`];
+  const code = await run(args, terminal).finally(() => delete process.env.SLUICE_ADMIN_TOKEN);
+  expect(code).toBe(0);
+  expect(printed).toEqual([expect.stringMatching(/^ban mallory until/)]);
+  expect(warned).toEqual([expect.stringMatching(/^warning: not saved: .* no `snapshot` file$/)]);
 });
