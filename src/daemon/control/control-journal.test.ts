@@ -16,6 +16,7 @@ import {
 } from 'node:fs';
 import { afterEach, describe, expect, test, vi } from 'vitest';
 import { virtualDaemons } from '../../../test/support/virtual-daemon.ts';
+import { seededRandom } from '../../core/random.ts';
 import { VirtualClock } from '../../testing/index.ts';
 import { readControlFile } from './control-file.ts';
 import { ControlJournal } from './control-journal.ts';
@@ -432,6 +433,42 @@ describe('crash', () => {
     expect(third.isAllowed('eve')).toBe(false);
     expect(third.count('alice')).toBe(20);
   });
+
+  test.each([1, 2])(
+    'random changes, crashes and stops: what was saved is what the next daemon has (seed %i)',
+    async (seed) => {
+      const random = seededRandom(seed);
+      const pick = (count: number): number => Math.floor(random() * count);
+      let daemon = await start(ONE);
+      const view = (): readonly string[] => {
+        const now = daemon.clock.now();
+        const inEffect = daemon.controls.list().filter(({ until }) => until > now);
+        return inEffect.map((record) => JSON.stringify(record)).sort();
+      };
+      for (let step = 0; step < 80; step++) {
+        const { controls, clock } = daemon;
+        const key = `k${pick(8)}`;
+        const isBanned = controls.list().some((each) => each.kind === 'ban' && each.key === key);
+        const life = `${1 + pick(40)}m`;
+        const actions = [
+          () => controls.ban({ key, for: life }),
+          () => controls.unban({ key }),
+          () => isBanned || controls.override({ key, rate: `${1 + pick(5)}/h`, for: life }),
+          () => controls.removeOverride({ key }),
+          () => clock.advance(pick(15 * MINUTE)),
+          () => rmSync(place('state.controls'), { force: true }),
+        ];
+        actions[pick(actions.length)]();
+        if (random() > 0.25) continue;
+        expect(await controls.reset({ key: 'other' })).toEqual({ reset: ['a'], failed: [] }); // writes a removed file anew
+        expect(await controls.saved()).toEqual({ isSaved: true });
+        if (random() < 0.3) await daemon.stop();
+        const before = view();
+        daemon = await start(ONE, clock);
+        expect(view(), `step ${step}`).toEqual(before);
+      }
+    },
+  );
 
   test('10,000 bans hold', async () => {
     const first = await start(ONE);
