@@ -267,6 +267,9 @@ describe.runIf(chromiumBrowser() !== undefined)('page in Chromium', () => {
     await form.getByLabel('For').fill('6s');
     await form.getByLabel('Note').fill('scraper');
     await form.getByRole('button', { name: 'Ban' }).click();
+    await page
+      .getByText(/^Banned ip:198\.51\.100\.3\. Not saved: .* no `snapshot` file\.$/)
+      .waitFor();
     const bans = page.getByRole('region', { name: 'Bans and overrides' }).last();
     await bans.getByRole('rowheader', { name: 'ip:198.51.100.3' }).waitFor();
     await bans.getByText(/in \d s/).waitFor();

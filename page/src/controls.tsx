@@ -17,8 +17,9 @@ export function useActions(onDone: () => void): {
   const [state, setState] = useState({ message: '', isProblem: false });
   const run: ActionRunner = async (done, path, fields) => {
     try {
-      await post(path, fields);
-      setState({ message: done, isProblem: false });
+      const { unsaved } = await post<{ readonly unsaved?: string }>(path, fields);
+      const message = unsaved === undefined ? done : `${done} Not saved: ${unsaved}.`;
+      setState({ message, isProblem: false });
       onDone();
       return true;
     } catch (error) {

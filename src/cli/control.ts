@@ -18,6 +18,7 @@ import {
   readFlags,
   SWITCH,
   TEXT,
+  type Terminal,
 } from './framework/command.ts';
 
 interface ControlView {
@@ -34,8 +35,18 @@ const TOKEN_HELP = 'The admin token, if the daemon has one, comes from $SLUICE_A
 /** Keys come from clients: control characters must not reach the terminal. */
 const toPrintable = (text: string): string => text.replace(/\p{Cc}/gu, '?');
 
-const change = (path: string, flags: AdminFlags, fields: Fields): Promise<unknown> =>
-  requestAdmin('POST', path, flags, undefined, fields);
+/** Warns if a crash of the daemon would undo the change. */
+async function change(
+  path: string,
+  flags: AdminFlags,
+  fields: Fields,
+  terminal: Terminal,
+): Promise<unknown> {
+  const result = await requestAdmin('POST', path, flags, undefined, fields);
+  const { unsaved } = result as { readonly unsaved?: string };
+  if (unsaved !== undefined) terminal.error(toPrintable(`warning: not saved: ${unsaved}`));
+  return result;
+}
 
 type Fields = Readonly<Record<string, unknown>>;
 
@@ -54,7 +65,8 @@ export const ban: Command = {
   help: `usage: sluice ban KEY DURATION [options]
 
 Denies a key at once in all limits of a running daemon, until the time is over. KEY may be a pattern, as in
-a deny list. The ban outlives a restart if the daemon has a snapshot, and peers learn of it.
+a deny list. The ban outlives a restart and a crash if the daemon has a snapshot file, and peers learn of it. The
+command returns when the ban is on disk, and warns if it is not.
 
 options:
   --note TEXT    who banned it, or why: shown by \`sluice controls\`
@@ -68,7 +80,7 @@ example:
     const { values: flags, positionals } = readArgs(args, { ...ADMIN_FLAGS, note: TEXT });
     const [key, duration] = words(positionals, 'a key and a duration', 2);
     const fields = { key, for: duration, ...(flags.note !== undefined && { note: flags.note }) };
-    terminal.print(describe((await change('/ban', flags, fields)) as ControlView));
+    terminal.print(describe((await change('/ban', flags, fields, terminal)) as ControlView));
     return EXIT_OK;
   },
 };
@@ -88,7 +100,7 @@ example:
   async run(args, terminal) {
     const { values: flags, positionals } = readArgs(args, ADMIN_FLAGS);
     const key = onlyPositional(positionals, 'key');
-    await change('/unban', flags, { key });
+    await change('/unban', flags, { key }, terminal);
     terminal.print(toPrintable(`${key} is no longer banned`));
     return EXIT_OK;
   },
@@ -119,7 +131,7 @@ example:
     const named = limit === undefined ? {} : { limit };
     if (flags.remove) {
       const key = onlyPositional(positionals, 'key');
-      await change('/remove-override', flags, { key, ...named });
+      await change('/remove-override', flags, { key, ...named }, terminal);
       terminal.print(toPrintable(`the override of ${key} is removed`));
       return EXIT_OK;
     }
@@ -129,7 +141,7 @@ example:
       ...(note !== undefined && { note }),
     };
     const fields = { key, rate: parseFlagValue(rate), for: duration, ...named, ...options };
-    terminal.print(describe((await change('/override', flags, fields)) as ControlView));
+    terminal.print(describe((await change('/override', flags, fields, terminal)) as ControlView));
     return EXIT_OK;
   },
 };
@@ -154,7 +166,7 @@ example:
     const key = onlyPositional(positionals, 'key');
     const { limit } = flags;
     const fields = { key, ...(limit !== undefined && { limit }) };
-    const result = await change('/reset', flags, fields);
+    const result = await change('/reset', flags, fields, terminal);
     const { reset: done = [], failed = [] } = result as Partial<
       Record<'reset' | 'failed', readonly string[]>
     >;

@@ -25,6 +25,7 @@ import { CallRecorder } from './calls/call-recorder.ts';
 import type { OverloadConfig } from './config/overload.ts';
 import { type Config, listenAddressesOf } from './config/read.ts';
 import { shadowTest } from './config/shadow.ts';
+import { ControlJournal } from './control/control-journal.ts';
 import { ControlSharing } from './control/control-sharing.ts';
 import { Controls } from './control/controls.ts';
 import { DenialLog, type DenialSource, topKeysOf } from './denials/denial-log.ts';
@@ -62,7 +63,7 @@ import {
 import { NO_SHEDDING, Overload } from './server/overload.ts';
 import { OverloadLog } from './server/overload-log.ts';
 import { Turns } from './server/turns.ts';
-import { loadSnapshot, Snapshotter } from './snapshotter.ts';
+import { loadControls, loadSnapshot, Snapshotter } from './snapshotter.ts';
 import type { WorkerPool } from './workers/worker-pool.ts';
 
 /** A configuration, or its mistakes as text. */
@@ -108,6 +109,7 @@ export class Daemon {
   readonly router: Router;
   readonly controls: Controls;
   readonly #controlSharing: ControlSharing;
+  readonly #controlJournal: ControlJournal;
   readonly #log: Log;
   readonly #onIgnoredHeader: (ignored: IgnoredHeader) => void;
   readonly #loadConfig: DaemonContext['load'];
@@ -140,6 +142,7 @@ export class Daemon {
   static async start(config: Config, context: DaemonContext): Promise<Daemon> {
     const { clock = systemClock, random = systemRandom, log } = context;
     const previous = await loadSnapshot(config, clock, log);
+    const stored = await loadControls(config, log);
     const seed = fleetHashSeedOf(config) ?? previous?.seed ?? randomHashSeed(random);
     const hasher = createHasher(seed, 'latin1');
     const backends = await RunningBackends.start(config, { clock, random, log, hasher });
@@ -147,7 +150,7 @@ export class Daemon {
     let daemon: Daemon | undefined;
     try {
       daemon = new Daemon(config, context, components);
-      daemon.#snapshotter.restore(previous);
+      daemon.#snapshotter.restore(previous, stored);
       await backends.join();
       await daemon.#listen(config);
     } catch (error) {
@@ -191,6 +194,11 @@ export class Daemon {
     const batchedClock = batchClock(components.clock);
     this.#registry = new LimiterRegistry({ hasher, batchClock: batchedClock, clock, backendFor });
     this.#logChangesOf(this.#registry.apply(config.limits).created);
+    this.#controlJournal = new ControlJournal({
+      clock: components.clock,
+      log,
+      records: () => this.controls.records,
+    });
     this.controls = new Controls({
       clock: components.clock,
       log,
@@ -198,6 +206,7 @@ export class Daemon {
       limits: () => this.#config.limits,
       onLimitersChanged: () => this.#metrics.refresh(),
       share: (records) => this.#controlSharing.send(records),
+      journal: this.#controlJournal,
     });
     const { clock: sharingClock } = components;
     this.#controlSharing = new ControlSharing(sharingClock, this.controls, backends.channels);
@@ -268,6 +277,7 @@ export class Daemon {
     const snapshotContext = { seed: components.seed, clock: components.clock, log };
     this.#snapshotter = new Snapshotter(this.#registry, this.#gcraTable, snapshotContext);
     this.#snapshotter.controls = this.controls;
+    this.#snapshotter.journal = this.#controlJournal;
     const sources = {
       line: this.#lineConnections,
       resp: this.#respConnections,
@@ -428,6 +438,7 @@ export class Daemon {
       for (const entry of [...this.#decreaseLogs.keys()]) this.#stopDecreaseLog(entry);
       await this.#backends.leave();
       await this.#snapshotter.save();
+      await this.#controlJournal.close();
       await releaseResources(this.#backends, this.#registry.all);
     });
   }

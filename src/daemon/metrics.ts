@@ -184,7 +184,11 @@ export class Metrics {
         'When the last snapshot was written, as a Unix time; none before the first.',
         savedAt === undefined ? [] : savedAt / 1000,
       ),
-      counter('sluice_snapshot_failures_total', 'Snapshots that could not be written.', failures),
+      counter(
+        'sluice_snapshot_failures_total',
+        'Snapshots, and changes of bans and overrides, that could not be written.',
+        failures,
+      ),
       gauge('sluice_permits', 'Permits that are not settled yet.', permits.size),
       counter('sluice_permits_refused_total', 'Calls refused: no more permits.', permits.refused),
       counter(

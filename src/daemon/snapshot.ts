@@ -10,22 +10,18 @@
  * more than about a millisecond, and how many there are is known afterwards. A part is therefore not of one instant,
  * but each key of it is.
  *
- * A write is atomic: the file is renamed to its name once it is complete and synced. A file that is truncated, corrupt,
+ * A write is atomic, and a file of another user is not read: `files/state-file.ts`. A file that is truncated, corrupt,
  * from the future, too old or of another version is ignored.
- *
- * Another user of the host may be able to write in the same directory. No symbolic link is followed, and a file that
- * another user owns or can write is not read.
  */
 
-import { constants } from 'node:fs';
-import { type FileHandle, open, rename, unlink } from 'node:fs/promises';
+import type { FileHandle } from 'node:fs/promises';
 import { crc32 } from 'node:zlib';
 import type { TableSnapshot } from '../backends/backend.ts';
 import type { TableSlices } from '../backends/table-slices.ts';
 import { type Millis, onImmediate, systemClock } from '../core/clock.ts';
-import { errorMessageOf } from '../core/errors.ts';
 import type { HashSeed } from '../core/hash.ts';
 import { isRecord } from '../core/options.ts';
+import { readStateFile, type Unreadable, writeAtomically } from './files/state-file.ts';
 
 export interface SnapshotPart {
   readonly name: string;
@@ -64,9 +60,6 @@ const MAX_CLOCK_SKEW_MS: Millis = 5_000;
 /** The most that Node reads at once: about eighty million keys. */
 const MAX_SNAPSHOT_BYTES = 2 ** 31 - 1;
 
-/** The hash seed is secret: with it, an attacker can find colliding keys. */
-const OWNER_ONLY_MODE = 0o600;
-
 /** Serialises writes: two at once would write into the same unfinished file. */
 let lastWrite: Promise<unknown> = Promise.resolve();
 
@@ -80,26 +73,10 @@ export interface SnapshotSources extends Omit<Snapshot, 'parts'> {
  * by slice, and lets the event loop turn at least every `SLICE_MS`.
  */
 export function writeSnapshot(file: string, snapshot: SnapshotSources): Promise<number> {
-  const done = lastWrite.then(() => writeAtomically(file, snapshot));
+  const write = (handle: FileHandle) => writeSlices(new ChunkWriter(handle), snapshot);
+  const done = lastWrite.then(() => writeAtomically(file, write));
   lastWrite = done.catch(() => undefined);
   return done;
-}
-
-async function writeAtomically(file: string, snapshot: SnapshotSources): Promise<number> {
-  const unfinished = `${file}.${process.pid}.unfinished`;
-  await unlink(unfinished).catch(() => undefined); // of a crashed process with this id, or a link
-  const handle = await open(unfinished, 'wx', OWNER_ONLY_MODE); // fails on a link
-  try {
-    const bytes = await writeSlices(new ChunkWriter(handle), snapshot);
-    await handle.sync();
-    await handle.close();
-    await rename(unfinished, file);
-    return bytes;
-  } catch (error) {
-    await handle.close().catch(() => undefined);
-    await unlink(unfinished).catch(() => undefined);
-    throw error;
-  }
 }
 
 async function writeSlices(writer: ChunkWriter, snapshot: SnapshotSources): Promise<number> {
@@ -182,49 +159,19 @@ const bytesOf = (floats: Float64Array): Buffer =>
 /** The snapshot, or the reason why it is not used. */
 export type SnapshotReadResult =
   | { readonly snapshot: Snapshot }
-  | {
-      readonly reason: string;
-      readonly isMissing?: boolean;
-      /** Of one that is too old for counts: bans and overrides have their own expiry. */
+  | (Unreadable & {
+      /** Of one that is too old for counts, or from the future: bans and overrides have their own expiry. */
       readonly controlsOnly?: Snapshot;
-    };
+    });
 
 export async function readSnapshot(
   file: string,
   now: Millis,
   maxAgeMs: Millis,
 ): Promise<SnapshotReadResult> {
-  try {
-    const read = await readRegularFile(file);
-    return typeof read === 'string' ? { reason: read } : parseSnapshot(read, now, maxAgeMs);
-  } catch (error) {
-    const { code } = error as NodeJS.ErrnoException;
-    if (code === 'ELOOP') return { reason: 'it is a symbolic link' };
-    return { reason: errorMessageOf(error), isMissing: code === 'ENOENT' };
-  }
+  const read = await readStateFile(file, MAX_SNAPSHOT_BYTES);
+  return Buffer.isBuffer(read) ? parseSnapshot(read, now, maxAgeMs) : read;
 }
-
-/** Opens a file unless it is a link. Non-blocking: opening a pipe would wait for a writer. */
-const READ_FLAGS = constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOFOLLOW;
-
-/** The bytes of a regular file, or the reason why it is not read: a device may have no end. */
-async function readRegularFile(file: string): Promise<Buffer | string> {
-  const handle = await open(file, READ_FLAGS);
-  try {
-    const found = await handle.stat();
-    if (!found.isFile()) return 'it is not a regular file';
-    if (!isOwn(found.uid)) return `it belongs to another user (uid ${found.uid})`;
-    if (found.mode & constants.S_IWOTH) return 'every user can write it: chmod o-w';
-    if (found.size === 0) return 'it is empty'; // files of /proc also have size 0
-    if (found.size > MAX_SNAPSHOT_BYTES) return `it has more than ${MAX_SNAPSHOT_BYTES} bytes`;
-    return await handle.readFile();
-  } finally {
-    await handle.close();
-  }
-}
-
-/** Whether a file belongs to this process or to root; on Windows there is no such owner. */
-const isOwn = (uid: number): boolean => [0, process.geteuid?.() ?? uid].includes(uid);
 
 function parseSnapshot(bytes: Buffer, now: Millis, maxAgeMs: Millis): SnapshotReadResult {
   const magic = bytes.toString('latin1', 0, MAGIC.length);
@@ -236,13 +183,10 @@ function parseSnapshot(bytes: Buffer, now: Millis, maxAgeMs: Millis): SnapshotRe
   }
   const head: unknown = JSON.parse(bytes.toString('utf8', found.from, found.to));
   if (!isSnapshotHeader(head)) return { reason: 'its header is invalid' };
-  const { savedAt, seed } = head;
-  if (savedAt > now + MAX_CLOCK_SKEW_MS) return { reason: 'it is from the future' };
-  if (now - savedAt > maxAgeMs) {
-    const reason = `it is ${Math.round((now - savedAt) / 1000)} s old`;
-    const { controls } = head;
+  const { savedAt, seed, controls } = head;
+  const reason = ageProblem(savedAt, now, maxAgeMs);
+  if (reason !== undefined)
     return controls ? { reason, controlsOnly: { savedAt, seed, parts: [], controls } } : { reason };
-  }
   let at = found.numbersFrom;
   const floats = head.parts.reduce((sum, { entries, freshAt }) => sum + entries + freshAt, 0);
   if (at + floats * FLOAT_BYTES !== found.numbersTo) return { reason: 'it is corrupt' };
@@ -258,7 +202,13 @@ function parseSnapshot(bytes: Buffer, now: Millis, maxAgeMs: Millis): SnapshotRe
     limit,
     table: { entries: take(entries), debtUntil: freshAt > 0 ? take(freshAt) : undefined },
   }));
-  return { snapshot: { savedAt, seed, parts, controls: head.controls } };
+  return { snapshot: { savedAt, seed, parts, controls } };
+}
+
+function ageProblem(savedAt: Millis, now: Millis, maxAgeMs: Millis): string | undefined {
+  if (savedAt > now + MAX_CLOCK_SKEW_MS) return 'it is from the future';
+  const ageMs = now - savedAt;
+  return ageMs > maxAgeMs ? `it is ${Math.round(ageMs / 1000)} s old` : undefined;
 }
 
 /** Where the description is, and where the numbers are. */

@@ -13,6 +13,8 @@ import type { HashSeed } from '../core/hash.ts';
 import type { Log } from '../core/log.ts';
 import { SyncLimiter } from '../limiter/sync-limiter.ts';
 import type { Config } from './config/read.ts';
+import { controlFileOf, readControlFile, type StoredControls } from './control/control-file.ts';
+import type { ControlJournal } from './control/control-journal.ts';
 import type { Controls } from './control/controls.ts';
 import {
   isConcurrencyLimit,
@@ -41,7 +43,7 @@ export interface SnapshotterContext {
 export interface SnapshotStatus {
   /** When the last one was written; undefined: none yet. */
   readonly savedAt: Millis | undefined;
-  /** Failed writes since the start. */
+  /** Failed writes since the start, of the journal too. */
   readonly failures: number;
 }
 
@@ -50,7 +52,9 @@ export class Snapshotter {
   readonly #gcraTable: GcraTable;
   readonly #context: SnapshotterContext;
   /** What operators set at run time. */
-  controls: Pick<Controls, 'records' | 'merge'> | undefined;
+  controls: Pick<Controls, 'records' | 'merge' | 'replace' | 'repeatResets'> | undefined;
+  /** Has what operators set since the last snapshot. */
+  journal: Pick<ControlJournal, 'resume' | 'configure' | 'onSnapshot' | 'failures'> | undefined;
   /** File and interval; undefined: no snapshots. */
   #target: Config['snapshot'];
   #cancelSave = (): void => {};
@@ -67,9 +71,30 @@ export class Snapshotter {
     this.#context = context;
   }
 
-  /** Restores the limits that are unchanged since the snapshot, or have other numbers of the same rule. */
-  restore(previous: Snapshot | undefined): void {
+  /**
+   * Restores the limits that are unchanged since the snapshot, or have other numbers of the same rule; then the controls
+   * of the journal. A key thus takes what it has consumed along to an override that is later than the snapshot.
+   */
+  restore(previous: Snapshot | undefined, stored?: StoredControls): void {
     if (Array.isArray(previous?.controls)) this.controls?.merge(previous.controls);
+    this.#restoreParts(previous);
+    if (stored) this.#restoreControls(stored, previous);
+    else if (previous) this.journal?.resume(previous.savedAt, []);
+  }
+
+  /** Each file has all controls of its instant: the later one counts, both if that one is damaged. */
+  #restoreControls(stored: StoredControls, previous: Snapshot | undefined): void {
+    const { at, records, damagedLines } = stored;
+    const savedAt = previous?.savedAt ?? 0;
+    const isOutdated = at < savedAt && Array.isArray(previous?.controls);
+    if (!isOutdated && damagedLines > 0) this.controls?.merge(records);
+    else if (!isOutdated) this.controls?.replace(records);
+    const resets = stored.resets.filter(({ setAt }) => setAt > savedAt);
+    this.controls?.repeatResets(resets);
+    this.journal?.resume(Math.max(at, savedAt), resets);
+  }
+
+  #restoreParts(previous: Snapshot | undefined): void {
     for (const part of previous?.parts ?? []) {
       const { name, table } = part;
       if (name === GCRA_PART) {
@@ -103,6 +128,7 @@ export class Snapshotter {
   async configure(target: Config['snapshot']): Promise<void> {
     this.#target = target;
     this.#scheduleSave();
+    this.journal?.configure(target && controlFileOf(target.file));
     if (!target) return;
     const { file } = target;
     try {
@@ -130,7 +156,7 @@ export class Snapshotter {
 
   /** What metrics report of it. */
   get status(): SnapshotStatus {
-    return { savedAt: this.#savedAt, failures: this.#failures };
+    return { savedAt: this.#savedAt, failures: this.#failures + (this.journal?.failures ?? 0) };
   }
 
   /** Resolves when no snapshot is being written: until then, no rule may change. */
@@ -151,7 +177,9 @@ export class Snapshotter {
     try {
       const sources = this.#sources();
       const controls = this.controls?.records;
-      const bytes = await writeSnapshot(file, { savedAt: clock.now(), seed, sources, controls });
+      const savedAt = clock.now();
+      const bytes = await writeSnapshot(file, { savedAt, seed, sources, controls });
+      this.journal?.onSnapshot(savedAt);
       this.#failedWrites = { file, times: 0 };
       this.#savedAt = clock.now();
       if (failures === 0) log('info', 'snapshot written', { file, bytes });
@@ -211,6 +239,28 @@ export async function loadSnapshot(
   }
   if (!read.isMissing) log('warn', 'snapshot not used', { file, reason: read.reason });
   return read.controlsOnly;
+}
+
+/** The journal of the predecessor, if it can be used. */
+export async function loadControls(
+  { snapshot }: Config,
+  log: Log,
+): Promise<StoredControls | undefined> {
+  if (!snapshot) return undefined;
+  const file = controlFileOf(snapshot.file);
+  const read = await readControlFile(file);
+  if ('reason' in read) {
+    if (!read.isMissing) log('warn', 'controls not used', { file, reason: read.reason });
+    return undefined;
+  }
+  const { damagedLines, records } = read;
+  if (damagedLines > 0)
+    log('warn', 'controls are damaged: the rest is used', {
+      file,
+      damagedLines,
+      controls: records.length,
+    });
+  return read;
 }
 
 const isSameSeed = (seed: HashSeed, other: HashSeed): boolean =>

@@ -94,11 +94,7 @@ export class ControlTable {
    * @throws {ConfigError} if there is no place, and nothing changes; for an invalid pattern
    */
   put(records: readonly ControlRecord[]): readonly ControlRecord[] {
-    const now = this.#clock.now();
-    const newer = records.filter((record) => {
-      const known = this.recordOf(record);
-      return record.until > now && (known === undefined || record.setAt > known.setAt);
-    });
+    const newer = records.filter((record) => this.isNewer(record));
     if (newer.length === 0) return newer;
     const added = newer.filter((record) => !isPassing(record) && !this.find(record)).length;
     const count = this.#records.size + added;
@@ -109,6 +105,20 @@ export class ControlTable {
     this.#scheduleExpiry(Math.min(...newer.map(({ until }) => until)));
     this.#listener.onChange(newer.length === 1 ? onlyKey : undefined);
     return newer;
+  }
+
+  /** True if the record has not ended, and none with the same id was set at that time or later. */
+  isNewer(record: ControlRecord): boolean {
+    const known = this.recordOf(record);
+    const isKnown = known !== undefined && record.setAt <= known.setAt;
+    return !isKnown && record.until > this.#clock.now();
+  }
+
+  /** Ends what is in effect, except the records with these ids. */
+  retain(ids: ReadonlySet<string>): void {
+    const ended = this.active.filter((record) => !ids.has(idOf(record)));
+    for (const record of ended) this.#end(record);
+    if (ended.length > 0) this.#listener.onChange();
   }
 
   banOf(key: string): Ban | undefined {
@@ -190,14 +200,18 @@ export class ControlTable {
         continue;
       }
       if (!isPassing(record)) {
-        this.#records.delete(idOf(record));
-        this.#unindex(record);
-        this.#listener.onEnd(record);
+        this.#end(record);
         hasEnded = true;
       } else this.#passing.delete(idOf(record));
     }
     this.#scheduleExpiry(next);
     if (hasEnded) this.#listener.onChange();
+  }
+
+  #end(record: ControlRecord): void {
+    this.#records.delete(idOf(record));
+    this.#unindex(record);
+    this.#listener.onEnd(record);
   }
 }
 

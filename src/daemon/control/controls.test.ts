@@ -1,58 +1,11 @@
 /** Control of keys at run time, in a daemon on virtual time: bans, overrides, resets, expiry, snapshots. */
 
-import { readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { join } from 'node:path';
 import { afterEach, expect, test } from 'vitest';
-import { createTempDir } from '../../../test/support/daemon.ts';
-import { VirtualClock } from '../../testing/index.ts';
-import { parseConfigText } from '../config/file.ts';
-import { Daemon } from '../daemon.ts';
+import { virtualDaemons } from '../../../test/support/virtual-daemon.ts';
 import { MAX_CONTROLS } from './control-table.ts';
 
-const folder = createTempDir();
-const file = join(folder.path, 'sluice.yaml');
-const cleanups: (() => unknown)[] = [folder.remove];
-
-afterEach(async () => {
-  for (const cleanup of cleanups.splice(1).reverse()) await cleanup();
-});
-
-/** With a daemon before it, its clock and snapshot go on. */
-async function start(limits: string, before?: VirtualClock) {
-  const clock = before ?? new VirtualClock(1_700_000_000_000);
-  if (!before) rmSync(join(folder.path, 'state'), { force: true });
-  const write = (text: string): void => {
-    const listen = `listen: { line: '${join(folder.path, 'line.sock')}', resp: off, http: off }`;
-    writeFileSync(file, `${listen}\nsnapshot: '${join(folder.path, 'state')}'\n${text}\n`);
-  };
-  write(limits);
-  const load = () => parseConfigText(file, readFileSync(file, 'utf8'));
-  const loaded = load();
-  if ('problems' in loaded) throw new Error(loaded.problems.join('\n'));
-  const logged: string[] = [];
-  const log = (_: string, message: string): void => void logged.push(message);
-  const daemon = await Daemon.start(loaded.config, { log, load, version: '0.0.0', clock });
-  const stop = async (): Promise<void> => {
-    const timer = setInterval(() => clock.advance(100), 1);
-    await daemon.stop();
-    clearInterval(timer);
-  };
-  cleanups.push(stop);
-  const { router, controls } = daemon;
-  const isAllowed = (key: string): boolean =>
-    router.isAllowed(Buffer.from(key), 0, key.length) as boolean;
-  const check = async (key: string, limit?: string) => router.check({ key, limit, cost: 1 });
-  const count = (key: string, most = 100): number => {
-    let allowed = 0;
-    for (let n = 0; n < most; n++) if (isAllowed(key)) allowed++;
-    return allowed;
-  };
-  const reload = async (text: string) => {
-    write(text);
-    return daemon.reload();
-  };
-  return { daemon, clock, controls, logged, isAllowed, check, count, reload, stop };
-}
+const { start, end } = virtualDaemons();
+afterEach(end);
 
 const ONE = 'limits: { a: { bucket: { rate: 1/h, burst: 20 } } }';
 

@@ -2,7 +2,8 @@
  * What operators do at run time, whatever protocol it came by: ban, override, reset, list.
  *
  *     HTTP, RESP ──▶ Controls ──▶ ControlTable ──▶ routes: banned, or another limiter for the key
- *     snapshot, peers ──▶ merge ──────┘
+ *     snapshot, peers ──▶ merge ──────┤
+ *                                     └──▶ journal: every change to disk
  *
  * Arguments come as fields and are validated here, so that every protocol has the same errors.
  */
@@ -24,12 +25,14 @@ import {
 import type { Router } from '../router/router.ts';
 import { type AppliedOverride, limiterKeyOf, type RouteControls } from '../router/routes.ts';
 import { copyConsumption } from './consumption.ts';
+import type { ControlJournal, SaveResult } from './control-journal.ts';
 import {
   binaryKeyOf,
   type ControlId,
   type ControlKey,
   type ControlRecord,
   controlPatternOf,
+  idOf,
   isControlRecord,
   readExactKey,
   readExpiry,
@@ -61,6 +64,8 @@ export interface ControlsContext {
   readonly onLimitersChanged?: () => void;
   /** Called with records that were set here, for peers. */
   readonly share?: (records: readonly ControlRecord[]) => void;
+  /** Where every change is written. */
+  readonly journal: Pick<ControlJournal, 'add' | 'saved'>;
 }
 
 /** Names of the limits in which a key was reset, and of those whose backend cannot forget a key or is unavailable. */
@@ -155,8 +160,8 @@ export class Controls implements RouteControls {
     fields.finish();
     const until = this.#context.clock.now() + RESET_SHARED_MS;
     const record = { kind: 'reset', ...target, limit, until, setAt: this.#nextSetAt() } as const;
+    this.#put([record]); // at the instant at which limits of this process forget the key
     const result = await this.#forget(record);
-    this.#table.put([record]);
     this.#context.share?.([record]);
     this.#context.log('info', 'key reset', { key: target.key, limits: result.reset.join() });
     return result;
@@ -165,6 +170,11 @@ export class Controls implements RouteControls {
   /** Resolves when overrides in Redis or etcd have taken over what their keys had consumed. */
   copied(): Promise<void> {
     return this.#copies.drained();
+  }
+
+  /** Resolves when all changes so far are on disk, or with the reason why they are not. */
+  saved(): Promise<SaveResult> {
+    return this.#context.journal.saved();
   }
 
   /** Bans and overrides in effect. */
@@ -180,10 +190,11 @@ export class Controls implements RouteControls {
 
   /** Takes over records of a snapshot or of a peer; the newer of two wins. What is invalid is left out. */
   merge(records: readonly unknown[]): void {
-    const valid = records.filter(isControlRecord).filter((record) => this.#isUsable(record));
+    const newer = records.filter(isControlRecord).filter((record) => this.#table.isNewer(record));
+    const valid = newer.filter((record) => this.#isUsable(record));
     try {
       const resets = valid.filter(({ kind }) => kind === 'reset');
-      this.#table.put(valid.filter((record) => !resets.includes(record)));
+      this.#put(valid.filter((record) => !resets.includes(record)));
       for (const reset of this.#unseenResets(resets)) void this.#forget(reset);
     } catch (error) {
       this.#context.log('warn', 'controls not taken over', { reason: errorMessageOf(error) });
@@ -192,7 +203,22 @@ export class Controls implements RouteControls {
 
   /** Resets by peers since this daemon started, each once. */
   #unseenResets(resets: readonly ControlRecord[]): readonly ControlRecord[] {
-    return this.#table.put(resets.filter(({ setAt }) => setAt >= this.#startedAt));
+    return this.#put(resets.filter(({ setAt }) => setAt >= this.#startedAt));
+  }
+
+  /** Takes over records that are all there are: other controls end. */
+  replace(records: readonly ControlRecord[]): void {
+    const now = this.#context.clock.now();
+    const inEffect = records.filter(({ isRemoved, until }) => !isRemoved && until > now);
+    this.#table.retain(new Set(inEffect.map(idOf)));
+    this.merge(records);
+  }
+
+  /** Resets keys again whose consumption an older snapshot has restored. Servers have forgotten it already. */
+  repeatResets(resets: readonly ControlRecord[]): void {
+    const isLocal = ({ limiter }: LimiterEntry): boolean => limiter instanceof SyncLimiter;
+    for (const reset of resets)
+      void this.#forget(reset, this.#context.registry.all.filter(isLocal));
   }
 
   /** The limits have changed: overrides of limits that are gone, or that can no longer have the rule, end. */
@@ -247,7 +273,7 @@ export class Controls implements RouteControls {
   #set(record: Omit<ControlRecord, 'until' | 'setAt'>, forMs: Millis): ControlRecord {
     const setAt = this.#nextSetAt(this.#table.recordOf(record)?.setAt);
     const complete = { ...record, until: this.#context.clock.now() + forMs, setAt };
-    this.#table.put([complete]);
+    this.#put([complete]);
     this.#context.share?.([complete]);
     const { kind, key, limit, note } = complete;
     const until = new Date(complete.until).toISOString();
@@ -261,11 +287,17 @@ export class Controls implements RouteControls {
     if (!known) return false;
     const until = Math.min(known.until, this.#context.clock.now() + REMOVAL_SHARED_MS);
     const removal = { ...known, until, setAt: this.#nextSetAt(known.setAt), isRemoved: true };
-    this.#table.put([removal]);
+    this.#put([removal]);
     this.#context.share?.([removal]);
     const { kind, key, limit } = known;
     this.#context.log('info', `${kind} removed`, { key, ...(limit && { limit }) });
     return true;
+  }
+
+  #put(records: readonly ControlRecord[]): readonly ControlRecord[] {
+    const newer = this.#table.put(records);
+    this.#context.journal.add(newer);
+    return newer;
   }
 
   /** Later than any before, also within a millisecond, and than a record of a peer whose clock is ahead. */
@@ -375,7 +407,10 @@ export class Controls implements RouteControls {
   }
 
   /** Without a limit: in those that apply to the key, and in those of this process that have counted it. */
-  async #forget(record: Pick<ControlRecord, keyof ControlKey | 'limit'>): Promise<ResetResult> {
+  async #forget(
+    record: Pick<ControlRecord, keyof ControlKey | 'limit'>,
+    entries = this.#context.registry.all,
+  ): Promise<ResetResult> {
     const { limit } = record;
     const counted = this.#countedKey(record);
     const limits = new Map(this.#context.limits().map((config) => [config.name, config]));
@@ -398,7 +433,7 @@ export class Controls implements RouteControls {
         this.#context.log('warn', 'key not reset', { limit: name, reason: errorMessageOf(error) });
       }
     };
-    await Promise.all(this.#context.registry.all.map(forgetIn));
+    await Promise.all(entries.map(forgetIn));
     const inOrder = [...limits.keys()];
     return {
       reset: inOrder.filter((name) => reset.has(name) && !failed.has(name)),

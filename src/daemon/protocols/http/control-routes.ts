@@ -6,12 +6,15 @@
  *     POST /override key rate|rule for [limit] [burst] [note]      POST /remove-override key [limit]
  *     POST /reset  key [limit]
  *
+ * The response follows when the change is on disk; it is in effect before. If it is not, `unsaved` says why.
+ *
  * Parameters come in the URL, as a form or as JSON; not in the URL and a body together. In a URL `rule` is JSON.
  */
 
 import { ConfigError } from '../../../core/errors.ts';
 import { tryParseJson } from '../../../core/json.ts';
 import { isRecord } from '../../../core/options.ts';
+import type { SaveResult } from '../../control/control-journal.ts';
 import { type ControlRecord, keyFieldOf } from '../../control/control-record.ts';
 import { CONTROLS_FIELD } from '../../control/control-table.ts';
 import type { ControlFields, Controls } from '../../control/controls.ts';
@@ -39,21 +42,29 @@ const NAMES = {
 
 export function controlRoutes(controls: Controls): readonly (readonly [string, Endpoint])[] {
   const actions: Readonly<Record<keyof typeof NAMES, Action>> = {
-    ban: (fields) => jsonResponse(200, viewOf(controls.ban(fields))),
-    unban: (fields) => removed(controls.unban(fields), 'The key is not banned.'),
+    ban: async (fields) => {
+      const record = controls.ban(fields);
+      return jsonResponse(200, { ...viewOf(record), ...unsavedOf(await controls.saved()) });
+    },
+    unban: async (fields) => {
+      const isFound = controls.unban(fields);
+      return removed(isFound, 'The key is not banned.', await controls.saved());
+    },
     override: async (fields) => {
       const record = controls.override(fields);
       await controls.copied();
-      return jsonResponse(200, viewOf(record));
+      return jsonResponse(200, { ...viewOf(record), ...unsavedOf(await controls.saved()) });
     },
     'remove-override': async (fields) => {
       const isFound = controls.removeOverride(fields);
       await controls.copied();
-      return removed(isFound, 'The key has no override.');
+      return removed(isFound, 'The key has no override.', await controls.saved());
     },
     reset: async (fields) => {
       const result = await controls.reset(fields);
-      if (result.failed.length === 0 || result.reset.length > 0) return jsonResponse(200, result);
+      const saved = await controls.saved();
+      if (result.failed.length === 0 || result.reset.length > 0)
+        return jsonResponse(200, { ...result, ...failureOf(saved) });
       const where = result.failed.join(', ');
       const why = 'the backend is unavailable, or cannot forget a key; see the log';
       return problemResponse(502, `The key is not reset in ${where}: ${why}.`);
@@ -95,8 +106,17 @@ const viewOf = ({ kind, key, isBinary, limit, rule, until, setAt, note }: Contro
   note,
 });
 
-const removed = (isFound: boolean, otherwise: string): HttpResponse =>
-  isFound ? jsonResponse(200, { removed: true }) : problemResponse(404, otherwise);
+/** Why a control is not on disk, as the field `unsaved`. */
+const unsavedOf = (result: SaveResult) => (result.isSaved ? {} : { unsaved: result.reason });
+
+/** The same of a removal or a reset: without a file, nothing can bring back what it ended. */
+const failureOf = (result: SaveResult) =>
+  result.isSaved || !result.hasFile ? {} : { unsaved: result.reason };
+
+const removed = (isFound: boolean, otherwise: string, saved: SaveResult): HttpResponse =>
+  isFound
+    ? jsonResponse(200, { removed: true, ...failureOf(saved) })
+    : problemResponse(404, otherwise);
 
 async function withProblems(act: Action, fields: ControlFields): Promise<HttpResponse> {
   try {

@@ -19,6 +19,7 @@ import {
   isOperator,
   NOT_AN_INTEGER,
   type RespCommand,
+  type WriteReply,
 } from './command.ts';
 
 const NOT_ALLOWED =
@@ -48,12 +49,19 @@ const keyOf = ({ args }: Invocation) => keyFieldOf(args.text(1));
 const limitAt = ({ args }: Invocation, n: number) =>
   args.count > n ? { limit: toKeyText(args.text(n)) } : {};
 
+/** Replies when the change is on disk; an error if that fails. Without a snapshot file there is nothing to wait for. */
+const whenSaved = async (controls: Controls, write: WriteReply): Promise<WriteReply> => {
+  const result = await controls.saved();
+  if (result.isSaved || !result.hasFile) return write;
+  return (writer) => writer.error(`NOTSAVED in effect, but a crash loses it: ${result.reason}`);
+};
+
 const ban: Act = (call, controls, text) => {
   const { args, reply } = call;
   const forMs = seconds(call, 2);
   if (Number.isNaN(forMs)) return reply.error(NOT_AN_INTEGER);
   controls.ban({ key: keyOf(call), for: forMs, ...(args.count > 3 && { note: text(3) }) });
-  return reply.simple('OK');
+  return whenSaved(controls, (writer) => writer.simple('OK'));
 };
 
 const override: Act = (call, controls, text) => {
@@ -61,17 +69,18 @@ const override: Act = (call, controls, text) => {
   const forMs = seconds(call, 3);
   if (Number.isNaN(forMs)) return reply.error(NOT_AN_INTEGER);
   controls.override({ key: keyOf(call), rate: text(2), for: forMs, ...limitAt(call, 4) });
-  return controls.copied().then(() => (writer) => writer.simple('OK'));
+  return controls.copied().then(() => whenSaved(controls, (writer) => writer.simple('OK')));
 };
 
 /** The number of limits that forgot the key. */
 const reset: Act = (call, controls) =>
   controls.reset({ key: keyOf(call), ...limitAt(call, 2) }).then(
     ({ reset: done, failed }) =>
-      (writer) =>
+      whenSaved(controls, (writer) =>
         failed.length > 0 && done.length === 0
           ? writer.error(`ERR not reset in ${failed.join()}`)
           : writer.integer(done.length),
+      ),
     (error: unknown) => (writer) => writer.error(`ERR ${errorMessageOf(error)}`),
   );
 
@@ -103,9 +112,10 @@ export const controlCommands: readonly RespCommand[] = [
     keyIndex: 1,
     summary: 'Ends a ban: 1, or 0 if there is none',
     usage: 'key',
-    run: guarded((call, controls) =>
-      call.reply.integer(controls.unban({ key: keyOf(call) }) ? 1 : 0),
-    ),
+    run: guarded((call, controls) => {
+      const removed = controls.unban({ key: keyOf(call) }) ? 1 : 0;
+      return whenSaved(controls, (writer) => writer.integer(removed));
+    }),
   },
   {
     name: 'sluice.override',
@@ -123,11 +133,10 @@ export const controlCommands: readonly RespCommand[] = [
     keyIndex: 1,
     summary: 'Ends an override: 1, or 0 if there is none',
     usage: 'key [limit]',
-    run: guarded((call, controls) =>
-      call.reply.integer(
-        controls.removeOverride({ key: keyOf(call), ...limitAt(call, 2) }) ? 1 : 0,
-      ),
-    ),
+    run: guarded((call, controls) => {
+      const removed = controls.removeOverride({ key: keyOf(call), ...limitAt(call, 2) }) ? 1 : 0;
+      return whenSaved(controls, (writer) => writer.integer(removed));
+    }),
   },
   {
     name: 'sluice.reset',
