@@ -46,8 +46,9 @@ export function explainRoute(route: Route, table: RouteTable, key: string): Expl
       rule: limit.rule.limit,
       reason: describeNotApplied(limit, route, table, key),
     }));
-  const { countedKey } = route;
-  const counted = countedKey === undefined ? '' : `; counted as ${toKeyText(countedKey)}`;
+  const { countedKey, staticVerdict } = route;
+  const counted =
+    countedKey === undefined || staticVerdict ? '' : `; counted as ${toKeyText(countedKey)}`;
   return { summary: summaryOf(route) + counted, limits: [...applied, ...others] };
 }
 

@@ -55,7 +55,7 @@ export interface CheckRequest {
   readonly wantsPermit?: boolean;
 }
 
-/** A request with its route and the hash of its key. */
+/** A request with its route and the hash of the key that is counted. */
 export interface RoutedRequest extends KeyHash {
   readonly route: Route;
   /** The key that is counted: of an IPv6 address its network. */
@@ -218,11 +218,7 @@ export class Router {
       this.denials.recordBytes(limiter, hasher, bytes, from, to, decision);
       return false;
     }
-    const key = bytes.toString('latin1', from, to);
-    const { low, high } = hasher;
-    const route = this.#routeTable.cached(hasher, key) ?? this.#routeTable.resolve(hasher, key);
-    const counted = route.countedKey ?? key;
-    const request = { route, key: counted, cost: 1, wantsPermit: false, low, high };
+    const request = this.#routeHashed(bytes.toString('latin1', from, to));
     this.countCall(request);
     const result = this.#run(request);
     return result instanceof Promise ? result.then(isAllowResult) : isAllowResult(result);
@@ -233,11 +229,7 @@ export class Router {
     if (this.#sampler.isDue()) this.#addToSample(request);
   }
 
-  #addToSample(request: RoutedRequest): void {
-    const { route, key, cost } = request;
-    const isNetwork = route.countedKey !== undefined;
-    if (isNetwork) this.#hasher.hash(key); // addresses of one network are one key
-    const { low, high } = isNetwork ? this.#hasher : request;
+  #addToSample({ route, key, cost, low, high }: RoutedRequest): void {
     this.calls.add(cost > 0 ? route.callSources : NO_SOURCES, key, low, high);
   }
 
@@ -253,13 +245,8 @@ export class Router {
     const hasher = this.#hasher;
     if (this.shedsAllOpen) return isAllowResult(shedOpen(this));
     hasher.hashBytes(bytes, from, to);
-    const key = bytes.toString('latin1', from, to);
-    const route = this.#routeTable.cached(hasher, key) ?? this.#routeTable.resolve(hasher, key);
-    const { low, high } = hasher;
-    const counted = route.countedKey ?? key;
-    return isAllowResult(
-      shed(this, { route, key: counted, cost: 1, wantsPermit: false, low, high }),
-    );
+    const request = this.#routeHashed(bytes.toString('latin1', from, to));
+    return isAllowResult(shed(this, request));
   }
 
   /** True if no check that is shed is denied: neither by a list or ban, nor because its limit fails closed. */
@@ -308,9 +295,26 @@ export class Router {
         ? (this.#routeTable.cached(hasher, key) ?? this.#routeTable.resolve(hasher, key))
         : this.#routeTable.resolveNamed(limit, key);
     if (!route) return undefined;
-    const counted = route.countedKey ?? key;
-    // A cost of 0 takes nothing, so there is nothing to settle.
-    return { route, key: counted, cost, wantsPermit: wantsPermit && cost > 0, low, high };
+    const holdsPermit = wantsPermit && cost > 0; // a cost of 0 takes nothing, so there is nothing to settle
+    if (route.countedKey !== undefined)
+      return this.#asCounted(route, route.countedKey, cost, holdsPermit);
+    return { route, key, cost, wantsPermit: holdsPermit, low, high };
+  }
+
+  /** The request of a key that was just hashed: cost 1, without a permit. */
+  #routeHashed(key: string): RoutedRequest {
+    const hasher = this.#hasher;
+    const { low, high } = hasher;
+    const route = this.#routeTable.cached(hasher, key) ?? this.#routeTable.resolve(hasher, key);
+    if (route.countedKey !== undefined) return this.#asCounted(route, route.countedKey, 1, false);
+    return { route, key, cost: 1, wantsPermit: false, low, high };
+  }
+
+  /** By the hash of the key that is counted: addresses of one network are one key in all records. */
+  #asCounted(route: Route, key: string, cost: number, wantsPermit: boolean): RoutedRequest {
+    this.#hasher.hash(key);
+    const { low, high } = this.#hasher;
+    return { route, key, cost, wantsPermit, low, high };
   }
 
   checkRouted(request: RoutedRequest): CheckResult | Promise<CheckResult> {

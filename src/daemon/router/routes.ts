@@ -85,7 +85,7 @@ const NO_CONTROLS: RouteControls = {
 export interface Route {
   readonly staticVerdict?: StaticVerdict;
   readonly applied: readonly AppliedLimit[];
-  /** The key that its limits count under; undefined: the key that was sent. */
+  /** The key that its limits count under, and records of its calls have; undefined: the key that was sent. */
   readonly countedKey: string | undefined;
   /** Set if one local limit decides alone, by the key's hash. */
   readonly singleLimiter: SyncLimiter | undefined;
@@ -303,23 +303,31 @@ export class RouteTable {
     const key = matchedKeyOf(sent);
     const named = namedLimit ?? this.#specific.best(key)?.indexed;
     const global = this.#controls.banOf(key) ?? listVerdict(this.#config, key);
-    if (global) return staticRoute(global);
+    if (global) return this.#counted(staticRoute(global), sent);
     const counting: IndexedLimit[] = [];
     let exempt: StaticVerdict | undefined;
     for (const indexed of this.#limitsOf(key, named)) {
       const staticVerdict = limitListVerdict(indexed, key);
-      if (staticVerdict && !staticVerdict.isAllowed) return staticRoute(staticVerdict);
+      if (staticVerdict && !staticVerdict.isAllowed)
+        return this.#counted(staticRoute(staticVerdict), sent);
       if (staticVerdict) exempt ??= staticVerdict;
       else counting.push(indexed);
     }
     // A limit with `always` is a ceiling for keys that another limit admits: it matches no key by itself.
-    if (!named && this.#config.unmatched === 'deny') return UNMATCHED_DENIED;
-    if (counting.length > 0) {
-      const route = this.#intern(counting.map((limit) => this.#apply(limit, key, plan)));
-      const countedKey = countedKeyOf(sent, this.#ipv6Bits);
-      return countedKey === sent ? route : this.#internNetwork(route, countedKey);
-    }
-    return exempt ? staticRoute(exempt) : UNMATCHED_ALLOWED;
+    if (!named && this.#config.unmatched === 'deny') return this.#counted(UNMATCHED_DENIED, sent);
+    if (counting.length > 0)
+      return this.#counted(
+        this.#intern(counting.map((limit) => this.#apply(limit, key, plan))),
+        sent,
+      );
+    return this.#counted(exempt ? staticRoute(exempt) : UNMATCHED_ALLOWED, sent);
+  }
+
+  /** The route with the key that it counts under, or that records of a verdict have. */
+  #counted(route: Route, sent: string): Route {
+    const countedKey = this.countedKey(sent);
+    if (countedKey === sent) return route;
+    return route.staticVerdict ? { ...route, countedKey } : this.#internNetwork(route, countedKey);
   }
 
   /** The given limit and all limits with `always` that match, in configuration order. */
