@@ -4,7 +4,8 @@ import type { LimitConfig } from '../config/limits.ts';
 import { toKeyText } from '../keys/binary-key.ts';
 import { matchedKeyOf } from '../keys/counted-key.ts';
 import type { Pattern } from '../keys/pattern.ts';
-import type { LimitMatch, Route, RouteTable, StaticVerdict } from './routes.ts';
+import type { Route, StaticVerdict } from './route.ts';
+import type { LimitMatch, RouteTable } from './routes.ts';
 
 export interface Explanation {
   /** The result in one sentence. */

@@ -32,16 +32,9 @@ import type { LimiterRegistry } from './limiter-registry.ts';
 import { PermitUse } from './permit-use.ts';
 import { PermitRegistry, permitBytes } from './permits.ts';
 import { recordByLimit, recordDenial, recordEmptyBatch } from './record-denial.ts';
-import {
-  type AppliedLimit,
-  limiterKeyOf,
-  type Route,
-  type RouteControls,
-  type RouteIndex,
-  type RoutesConfig,
-  RouteTable,
-  type StaticVerdict,
-} from './routes.ts';
+import { type AppliedLimit, limiterKeyOf, type Route, type StaticVerdict } from './route.ts';
+import type { RouteIndex, RoutesConfig } from './route-index.ts';
+import { type RouteControls, RouteTable } from './routes.ts';
 import { type LoadShedder, SHEDS_NOTHING, shed, shedOpen } from './shed.ts';
 import { type WaitBounds, Waiting, type WaitLimits } from './waiting.ts';
 

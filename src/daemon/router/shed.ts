@@ -4,8 +4,9 @@
  */
 
 import { allow, deny } from '../../core/decision.ts';
+import type { AppliedLimit } from './route.ts';
+import type { RoutesConfig } from './route-index.ts';
 import type { CheckResult, RoutedRequest, Router } from './router.ts';
-import type { AppliedLimit, RoutesConfig } from './routes.ts';
 
 /** Knows whether the check that is processed now is too old. */
 export interface LoadShedder {

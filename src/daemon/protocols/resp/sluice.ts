@@ -23,6 +23,7 @@ import type { PermitResult } from '../../../limiter/permit.ts';
 import { EXPECTED_ID, isId } from '../../../limiter/remembered-calls.ts';
 import { toKeyText } from '../../keys/binary-key.ts';
 import { isLocked } from '../../router/report.ts';
+import { staticVerdictFields } from '../../router/route.ts';
 import {
   type CheckRequest,
   type CheckResult,
@@ -32,7 +33,6 @@ import {
   type Router,
   type TakeResult,
 } from '../../router/router.ts';
-import { staticVerdictFields } from '../../router/routes.ts';
 import { shedOpen } from '../../router/shed.ts';
 import {
   type Arguments,
