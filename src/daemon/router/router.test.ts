@@ -5,7 +5,8 @@ import { parseConfigText } from '../config/file.ts';
 import type { Config } from '../config/read.ts';
 import { toBinaryKey } from '../keys/binary-key.ts';
 import { LimiterRegistry } from './limiter-registry.ts';
-import { type CheckResult, type RoutedRequest, Router } from './router.ts';
+import type { CheckResult, RoutedRequest } from './request.ts';
+import { Router } from './router.ts';
 import { SHEDS_NOTHING } from './shed.ts';
 
 function configOf(text: string): Config {

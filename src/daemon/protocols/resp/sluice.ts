@@ -23,16 +23,16 @@ import type { PermitResult } from '../../../limiter/permit.ts';
 import { EXPECTED_ID, isId } from '../../../limiter/remembered-calls.ts';
 import { toKeyText } from '../../keys/binary-key.ts';
 import { isLocked } from '../../router/report.ts';
-import { staticVerdictFields } from '../../router/route.ts';
 import {
   type CheckRequest,
   type CheckResult,
   type KeyStatus,
   mayLeave,
   type RoutedRequest,
-  type Router,
   type TakeResult,
-} from '../../router/router.ts';
+} from '../../router/request.ts';
+import { staticVerdictFields } from '../../router/route.ts';
+import type { Router } from '../../router/router.ts';
 import { shedOpen } from '../../router/shed.ts';
 import {
   type Arguments,
