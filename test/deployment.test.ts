@@ -17,7 +17,7 @@ import {
   symlinkSync,
   writeFileSync,
 } from 'node:fs';
-import { basename, join } from 'node:path';
+import { basename, delimiter, dirname, join } from 'node:path';
 import { promisify } from 'node:util';
 import { DockerfileParser } from 'dockerfile-ast';
 import { validate } from 'dockerfile-utils';
@@ -26,6 +26,7 @@ import { parse, parseDocument } from 'yaml';
 import { daemonFixture, exchange } from './support/daemon.ts';
 import { renderChart } from './support/helm-template.ts';
 import { kubernetesMistakes } from './support/kubernetes-types.ts';
+import { hasRuntimes, RUNTIME_NAMES, runtimePath } from './support/runtimes.ts';
 import { freeUdpPorts, shellcheck } from './support/services.ts';
 
 const run = promisify(execFile);
@@ -71,7 +72,18 @@ describe('deploy/docker/Dockerfile', () => {
     }
   });
 
-  describe('its steps in a folder', () => {
+  const [nodeOfImage, ...otherImages] = new Set(
+    argumentsOf('FROM').map(([image]) => image.replace(/^node:(\d+)-.*$/, 'Node $1')),
+  );
+
+  test('both stages have one version of Node, which the suite runs the package on', () => {
+    expect(otherImages).toEqual([]);
+    expect(RUNTIME_NAMES).toContain(nodeOfImage);
+  });
+
+  describe.skipIf(!hasRuntimes())(`its steps in a folder, on ${nodeOfImage}`, () => {
+    const node = runtimePath(nodeOfImage);
+    const env = { ...process.env, PATH: `${dirname(node)}${delimiter}${process.env.PATH}` };
     const { path } = fixture.place();
     const stage = join(path, 'build');
     const image = join(path, 'image');
@@ -84,7 +96,7 @@ describe('deploy/docker/Dockerfile', () => {
           cpSync(source, join(stage, source), { recursive: true });
       symlinkSync(join(process.cwd(), 'node_modules'), join(stage, 'node_modules'));
       const [build] = argumentsOf('RUN').filter((args) => args.includes('build:daemon'));
-      await run('sh', ['-c', build.join(' ')], { cwd: stage });
+      await run('sh', ['-c', build.join(' ')], { cwd: stage, env });
       for (const args of argumentsOf('COPY')) {
         const target = args.at(-1) ?? '';
         if (!target.startsWith('/')) continue;
@@ -94,6 +106,11 @@ describe('deploy/docker/Dockerfile', () => {
         }
       }
     }, 180_000);
+
+    test('that Node is the version of the image', async () => {
+      const { stdout } = await run(node, ['--version']);
+      expect(`Node ${/^v(\d+)\./.exec(stdout)?.[1]}`).toBe(nodeOfImage);
+    });
 
     test('the daemon starts with the variables of the image, and its health check succeeds until it stops', async () => {
       const variables = Object.fromEntries(
@@ -110,13 +127,13 @@ describe('deploy/docker/Dockerfile', () => {
           SLUICE_CONFIG: join(image, variables.SLUICE_CONFIG),
           SLUICE_SNAPSHOT: join(path, 'state'),
         },
-        [process.execPath, program],
+        [node, program],
       );
       expect(await exchange(daemon.addresses.line[0], 'a\n')).toBe('OK\n');
       const at = `--at ${daemon.addresses.resp[0]}`;
       const [, command = ''] = /CMD (sluice check.*)$/m.exec(text) ?? [];
       const script = command
-        .replace('sluice', `"${process.execPath}" "${program}"`)
+        .replace('sluice', `"${node}" "${program}"`)
         .replace('--cost', `${at} --cost`);
       const health = async (): Promise<number | null> =>
         run('sh', ['-c', script]).then(

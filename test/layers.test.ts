@@ -110,7 +110,7 @@ const MAY_IMPORT_EXTERNAL: Readonly<Record<string, readonly string[]>> = {
   'cli/framework/service-manager.ts': ['node:child_process'],
   'cli/replay/chunks.ts': ['node:fs', 'node:zlib'],
   'cli/standalone.ts': ['node:worker_threads'],
-  'client/client.ts': ['node:crypto'],
+  'client/commands.ts': ['node:crypto'],
   'client/connection.ts': ['node:net', 'node:tls'],
   'client/options.ts': ['node:tls'],
   'daemon/config/file.ts': ['node:path'],

@@ -365,12 +365,14 @@ describe.runIf(chromiumBrowser() !== undefined)('page in Chromium', () => {
   }, 120_000);
 
   test.runIf(redisServer() !== undefined)(
-    'fleet: members of the pool, groups and what was borrowed, and backends that become unavailable',
+    'fleet: members of the pool, groups and what was borrowed, backends that become unavailable, a peer that is gone',
     async () => {
       const redis = await serve(() => startRedis());
       const [eu, us, ap] = await freePorts(3);
-      const config = (self: string, port = 0): string => `
+      const udp = (await freeUdpPorts(2)).map((port) => `'127.0.0.1:${port}'`);
+      const config = (self: string, port: number, addresses: readonly string[]): string => `
 admin: { token: ${TOKEN} }
+peers: { udp: [${addresses}], peerTimeout: 2s, key: ${FLEET_KEY}, name: ${self}-1 }
 pool: { redis: 'redis://127.0.0.1:${redis.port}', id: ${self}-1, memberTimeout: 10s }
 groups:
   self: ${self}
@@ -378,7 +380,7 @@ groups:
   listen: ${port}
   key: a-key-of-the-browser-test
 limits:
-  regional: { match: 'r:*', bucket: { rate: 1/h, burst: 90 }, groups: true }
+  regional: { match: 'r:*', bucket: { rate: 1/h, burst: 90 }, groups: true, peers: false }
   divided: { match: 'd:*', ramp: { min: 60, max: 60, over: 1s }, pool: true }
   central: { match: 'c:*', bucket: { rate: 10/s, burst: 20 }, redis: { url: 'redis://127.0.0.1:${redis.port}' } }
 `;
@@ -386,9 +388,9 @@ limits:
         ...EPHEMERAL_PORTS,
         ...['--config', place().file(`${name}.yaml`, text)],
       ];
-      const [first] = await Promise.all([
-        start(args('eu', config('eu', eu))),
-        start(args('us', config('us', us))),
+      const [first, second] = await Promise.all([
+        start(args('eu', config('eu', eu, udp))),
+        start(args('us', config('us', us, udp.toReversed()))),
       ]);
       const page = await open({ viewport: DESKTOP, colorScheme: 'light' }, '', first);
       const groups = page.getByRole('region', { name: 'Groups' });
@@ -403,8 +405,17 @@ limits:
       await groups.getByRole('row', { name: /^ap unavailable/ }).waitFor({ timeout: SAMPLES_MS });
       const limits = page.locator('#limits');
       await limits.getByText('redis reachable').waitFor({ timeout: SAMPLES_MS });
+      const peers = page.getByRole('region', { name: 'Peers', exact: true });
+      await peers.getByRole('row', { name: /^us-1 present / }).waitFor({ timeout: SAMPLES_MS });
       await page.locator('#fleet').scrollIntoViewIfNeeded();
       await picture(page, 'page-fleet');
+      await second.stop();
+      const gone = peers.getByRole('row', { name: /^us-1 gone since [0-2]\d:[0-5]\d \d+ s / });
+      await gone.waitFor({ timeout: SAMPLES_MS });
+      for (const colorScheme of ['light', 'dark'] as const) {
+        await page.emulateMedia({ colorScheme });
+        expect([colorScheme, ...(await seriousViolations(page))]).toEqual([colorScheme]);
+      }
       await redis.stop();
       const unavailable = async (): Promise<number> => {
         await exchange(first.addresses.line[0], 'c:bob\n'); // calls find out

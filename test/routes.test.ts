@@ -202,6 +202,12 @@ limits:
 });
 
 describe('IPv6 addresses', () => {
+  interface Denials {
+    readonly denied: readonly { readonly keys: readonly object[] }[];
+    readonly denials: readonly object[];
+    readonly lastHours: readonly object[];
+  }
+
   /** One check of another address of the /64 by each way that a key comes in; how many were allowed. */
   async function checkEachWay(daemon: RunningDaemon): Promise<readonly boolean[]> {
     const byHttp = async (path: string, headers = {}): Promise<boolean> =>
@@ -223,6 +229,30 @@ describe('IPv6 addresses', () => {
     expect(await checkEachWay(daemon)).toEqual([true, true, true, true, true]);
     expect(await checkEachWay(daemon)).toEqual([false, false, false, false, false]);
     expect(await countAllowed(daemon, 'ip:2001:db8:1:3::1', 9)).toBe(5);
+  });
+
+  test('every protocol: denied addresses of a /64 are one key of /top and /denials', async () => {
+    const { daemon } = await startWith(
+      `${HTTP}deny: [ 'ip:2001:db8:bad::/48' ]
+limits: { api: { bucket: { rate: 1/h, burst: 1 }, match: 'ip:*' } }`,
+    );
+    const json = async (path: string): Promise<Denials> =>
+      (await (await http(daemon, path)).json()) as Denials;
+    await countAllowed(daemon, 'ip:2001:db8:1:2::7', 1);
+    expect(await checkEachWay(daemon)).toEqual([false, false, false, false, false]);
+    await respCheck(daemon, '*', 'ip:2001:db8:bad::1');
+    await http(daemon, '/check?key=ip:2001:db8:bad::2');
+    const { denied } = await json('/top');
+    expect(denied).toMatchObject([
+      { limit: 'api', denied: 5, keys: [{ key: 'ip:2001:db8:1:2::/64', denied: 5 }] },
+      { reason: 'deny-list', denied: 2, keys: [{ key: 'ip:2001:db8:bad:0::/64', denied: 2 }] },
+    ]);
+    expect(denied.map(({ keys }) => keys.length)).toEqual([1, 1]);
+    for (const key of ['ip:2001:db8:1:2::9', 'ip:2001:db8:1:2::/64']) {
+      const { denials, lastHours } = await json(`/denials?key=${key}`);
+      expect(denials).toMatchObject([{ key: 'ip:2001:db8:1:2::/64', limit: 'api', denied: 5 }]);
+      expect(lastHours).toMatchObject([{ limit: 'api', denied: 5 }]);
+    }
   });
 
   test('a configured header: the address in it counts as its network', async () => {

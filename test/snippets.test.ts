@@ -95,12 +95,57 @@ describe.runIf(hasNamespaces())('every block runs as it stands', () => {
     },
   );
 
+  const withServer = pages.flatMap((page) => {
+    const program = page.blocks.find(({ text }) => /redis\(client[\s\S]*listen\(/.test(text));
+    return program === undefined ? [] : [{ path: page.path, page, program }];
+  });
+  test('some pages show a server with a limit in Redis', () => {
+    expect(withServer.length).toBeGreaterThan(2);
+  });
+
+  test.concurrent.each(withServer)(
+    '$path: its server starts and serves while Redis is down',
+    { timeout: 120_000 },
+    async ({ page, program }) => {
+      expect(await problemsOf(withoutRedis(page, program), folder)).toEqual([]);
+    },
+  );
+
   test('output that differs from what a page shows is found', { timeout: 60_000 }, async () => {
     const shown = '```sh\necho one\n```\n<!-- prints -->\n```\ntwo\n```\n';
     expect(await problemsOf(parsePage('prints', shown), folder)).toEqual([
       'prints:5: printed: one',
     ]);
   });
+});
+
+/** A server of a page, the file that it reads, and a request to it, in a network without Redis. */
+function withoutRedis(page: Page, program: Page['blocks'][number]): Page {
+  const [, port] = /listen\(\D*(\d+)/.exec(program.text) ?? [];
+  const [file] = page.blocks.filter(({ text }) => /^echo .+ > \S+\n$/.test(text));
+  const request = `curl -sf -o /dev/null 127.0.0.1:${port}`;
+  return {
+    ...page,
+    path: `${page.path}-without-redis`,
+    servers: [],
+    blocks: [
+      ...(file === undefined ? [] : [file]),
+      { ...program, port: Number(port) },
+      { ...program, language: 'sh', text: request, file: undefined, port: undefined },
+    ],
+  };
+}
+
+test('how-to pages and README.md start without Redis: connect has a deadline', () => {
+  const waiting = pages
+    .filter(({ path }) => path === 'README.md' || path.startsWith('docs/how-to/'))
+    .flatMap(({ path, blocks: own }) =>
+      own
+        .filter(({ text }) => /sluice\/(?:redis|pool)'/.test(text))
+        .filter(({ text }) => /await (?:client|createClient\().*connect\(\);/.test(text))
+        .map(({ line }) => `${path}:${line}`),
+    );
+  expect(waiting).toEqual([]);
 });
 
 test('blocks of JSON parse', () => {

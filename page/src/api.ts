@@ -183,19 +183,23 @@ export interface Denial extends Cause {
   readonly retryAfterMs: number | null;
 }
 
+export interface Peer {
+  readonly name: string;
+  readonly version: number;
+  readonly ageMs: number;
+  readonly reportsReceived: number;
+  readonly missing: number;
+  readonly lost: number;
+}
+
 /** `GET /peers`, of a daemon with peers or without. */
 export interface Peers {
   readonly name?: string;
   readonly transport?: string;
   readonly isOpen?: boolean;
-  readonly peers: readonly {
-    readonly name: string;
-    readonly version: number;
-    readonly ageMs: number;
-    readonly reportsReceived: number;
-    readonly missing: number;
-    readonly lost: number;
-  }[];
+  readonly peers: readonly Peer[];
+  /** Silent for longer than the peer timeout, and not forgotten yet. */
+  readonly gone?: readonly Peer[];
   readonly rejected?: readonly {
     readonly from: string;
     readonly reason: string;

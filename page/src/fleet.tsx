@@ -1,7 +1,8 @@
 /** Other daemons and servers: peers, the pool, groups. */
 
-import type { Groups, Peers, Pool } from './api.ts';
-import { duration, percent, short } from './format.ts';
+import type { ComponentChildren } from 'preact';
+import type { Groups, Peer, Peers, Pool } from './api.ts';
+import { duration, minuteTime, percent, short } from './format.ts';
 import { Badge, Section, Table } from './parts.tsx';
 
 /** A peer sends at least once a second. */
@@ -11,10 +12,12 @@ export function Fleet(props: {
   readonly peers: Peers;
   readonly pool: Pool;
   readonly groups: Groups;
+  /** The daemon's time. */
+  readonly at: number;
 }) {
-  const { peers, pool, groups } = props;
+  const { peers, pool, groups, at } = props;
   const parts = [
-    peers.name !== undefined && <PeerList key="peers" {...peers} />,
+    peers.name !== undefined && <PeerList key="peers" {...peers} at={at} />,
     pool.id !== undefined && <PoolMembers key="pool" {...pool} />,
     groups.id !== undefined && <GroupList key="groups" {...groups} />,
   ].filter((part) => part !== false);
@@ -29,7 +32,24 @@ export function Fleet(props: {
   );
 }
 
-function PeerList({ name, transport, isOpen, peers, rejected = [] }: Peers) {
+function PeerList({
+  name,
+  transport,
+  isOpen,
+  peers,
+  gone = [],
+  rejected = [],
+  at,
+}: Peers & { readonly at: number }) {
+  const present = peers.map((peer) =>
+    peerRow(
+      peer,
+      peer.ageMs > STALE_MS ? <Badge kind="bad">silent</Badge> : <Badge kind="good">present</Badge>,
+    ),
+  );
+  const silent = gone.map((peer) =>
+    peerRow(peer, <Badge kind="bad">gone since {minuteTime(at - peer.ageMs)}</Badge>),
+  );
   return (
     <>
       <h3>Peers</h3>
@@ -41,23 +61,7 @@ function PeerList({ name, transport, isOpen, peers, rejected = [] }: Peers) {
       <Table
         caption="Peers"
         head={['peer', 'state', 'age', 'reports', 'missing', 'lost', 'divergence']}
-        rows={peers.map((peer) => {
-          const behind = peer.missing + peer.lost;
-          const all = peer.reportsReceived + behind;
-          return [
-            peer.name,
-            peer.ageMs > STALE_MS ? (
-              <Badge kind="bad">silent</Badge>
-            ) : (
-              <Badge kind="good">present</Badge>
-            ),
-            duration(peer.ageMs),
-            short(peer.reportsReceived),
-            short(peer.missing),
-            short(peer.lost),
-            all === 0 ? '–' : percent(behind / all),
-          ];
-        })}
+        rows={[...present, ...silent]}
         empty="No other daemon is present."
         numbersFrom={2}
       />
@@ -77,6 +81,21 @@ function PeerList({ name, transport, isOpen, peers, rejected = [] }: Peers) {
       )}
     </>
   );
+}
+
+function peerRow(peer: Peer, state: ComponentChildren): ComponentChildren[] {
+  const { name, ageMs, reportsReceived, missing, lost } = peer;
+  const behind = missing + lost;
+  const all = reportsReceived + behind;
+  return [
+    name,
+    state,
+    duration(ageMs),
+    short(reportsReceived),
+    short(missing),
+    short(lost),
+    all === 0 ? '–' : percent(behind / all),
+  ];
 }
 
 function PoolMembers({

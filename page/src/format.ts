@@ -29,8 +29,17 @@ export function duration(ms: number | null | undefined): string {
   return `${Math.floor(seconds / 86_400)} d ${Math.floor((seconds % 86_400) / 3600)} h`;
 }
 
+/** `08:05:30`. */
 export const clockTime = (ms: number): string =>
-  new Date(ms).toLocaleTimeString(undefined, { hour12: false });
+  new Date(ms).toLocaleTimeString(undefined, { hourCycle: 'h23' });
+
+/** `08:05`. */
+export const minuteTime = (ms: number): string =>
+  new Date(ms).toLocaleTimeString(undefined, {
+    hour: '2-digit',
+    minute: '2-digit',
+    hourCycle: 'h23',
+  });
 
 /** `bucket: rate 10/s, burst 20`. */
 export function ruleText(rule: unknown): string {

@@ -144,7 +144,12 @@ function Daemon(props: {
               isReadOnly={!snapshot.state.needsToken}
               actions={mayAct ? actions.run : undefined}
             />
-            <Fleet peers={snapshot.peers} pool={snapshot.pool} groups={snapshot.groups} />
+            <Fleet
+              peers={snapshot.peers}
+              pool={snapshot.pool}
+              groups={snapshot.groups}
+              at={snapshot.history.at}
+            />
             <Section
               id="config"
               title="Configuration in effect"

@@ -50,8 +50,8 @@ import {
   LimiterRegistry,
   type RegistryChange,
 } from './router/limiter-registry.ts';
+import { indexRoutes, type RouteIndex } from './router/route-index.ts';
 import { Router } from './router/router.ts';
-import { indexRoutes, type RouteIndex } from './router/routes.ts';
 import { changedSections, fleetHashSeedOf, RunningBackends } from './running-backends.ts';
 import { Connections } from './server/connections.ts';
 import {

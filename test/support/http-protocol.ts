@@ -15,8 +15,8 @@ import {
   type HttpSettings,
 } from '../../src/daemon/protocols/http/server/server.ts';
 import { type BackendSelector, LimiterRegistry } from '../../src/daemon/router/limiter-registry.ts';
+import type { RoutesConfig } from '../../src/daemon/router/route-index.ts';
 import { Router } from '../../src/daemon/router/router.ts';
-import type { RoutesConfig } from '../../src/daemon/router/routes.ts';
 
 export interface HttpServerOptions
   extends Partial<Omit<HttpContext, 'router' | 'limits'> & HttpSettings> {

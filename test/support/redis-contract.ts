@@ -8,6 +8,7 @@ import { limiter } from '../../src/limiter/limiter.ts';
 import { Permit } from '../../src/limiter/permit.ts';
 import type { Limit } from '../../src/policies/limit.ts';
 import { throttle } from '../../src/throttle/throttle.ts';
+import { whilePaused } from './paused.ts';
 import type { RedisConnection } from './redis-clients.ts';
 import { bucketLimit, remoteLimiterContract } from './remote-limiter-contract.ts';
 import { redisCli, type Service } from './services.ts';
@@ -64,16 +65,8 @@ function contractTests(start: () => Promise<RedisHarness>): void {
 
   const calls = (): number => sumOf(/cmdstat_evalsha:calls=(\d+)/, 'INFO', 'commandstats');
 
-  /** Pauses all servers while `act` runs. */
-  async function whilePaused(act: () => Promise<void>): Promise<void> {
-    const servers = harness.servers();
-    for (const server of servers) server.pause();
-    try {
-      await act();
-    } finally {
-      for (const server of servers) server.resume();
-    }
-  }
+  const whileUnavailable = (act: () => Promise<void>): Promise<void> =>
+    whilePaused(harness.servers(), act);
 
   function shared(
     limit: Limit,
@@ -91,7 +84,7 @@ function contractTests(start: () => Promise<RedisHarness>): void {
       const deadline = deadlineMs === undefined ? {} : { deadline: deadlineMs };
       return shared(limit, { ...options, ...deadline }, isSecondProcess ? second : first, queue);
     },
-    whileUnavailable: whilePaused,
+    whileUnavailable,
     deadlineMs: 80,
   });
 
@@ -137,7 +130,7 @@ function contractTests(start: () => Promise<RedisHarness>): void {
   test('checks that reach Redis after their deadline take nothing', async () => {
     const api = shared({ spacing: { every: '10s', reserve: 20 } }, { deadline: 50 });
     await api.check('token');
-    await whilePaused(async () => {
+    await whileUnavailable(async () => {
       const checks = Array.from({ length: 10 }, () => api.check('token'));
       const decisions = await Promise.all(checks);
       expect(decisions.every(({ verdict }) => verdict === 'deny')).toBe(true);
@@ -193,7 +186,7 @@ function contractTests(start: () => Promise<RedisHarness>): void {
     const open = shared(bucketLimit(0.1, 1), { deadline: 50, onUnavailable: 'allow' });
     const strict = shared({ spacing: { every: '1s' } }, { deadline: 50 });
     await Promise.all([local.check('x'), open.check('y'), strict.check('z')]);
-    await whilePaused(async () => {
+    await whileUnavailable(async () => {
       const verdicts = async (api: RemoteLimiter) => {
         const decisions = [await api.check('x'), await api.check('x'), await api.check('x')];
         return decisions.map(({ verdict }) => verdict).join(' ');

@@ -1,7 +1,10 @@
 /** A Redis for one describe block: started once, emptied before each test, limiters closed after each test. */
 
 import { afterAll, afterEach, beforeAll, beforeEach } from 'vitest';
+import { type RedisOptions, redis } from '../../src/backends/redis/options.ts';
 import type { RemoteLimiter } from '../../src/limiter/async-limiter.ts';
+import { limiter } from '../../src/limiter/limiter.ts';
+import type { Limit } from '../../src/policies/limit.ts';
 import type { RedisConnection } from './redis-clients.ts';
 import { redisCli, type Service, startRedis } from './services.ts';
 
@@ -12,6 +15,13 @@ export interface RedisFixture {
   readonly secondClient: RedisConnection;
   /** Closed after each test. */
   readonly limiters: RemoteLimiter[];
+  /** A limiter of the first or the second process, with a deadline for a loaded machine. */
+  createShared(
+    name: string | undefined,
+    limit: Limit,
+    options?: RedisOptions,
+    isSecond?: boolean,
+  ): RemoteLimiter;
   /** Runs a command with redis-cli and returns its output. */
   cli(...words: string[]): string;
 }
@@ -49,6 +59,13 @@ export function redisFixture(connect: (port: number) => Promise<RedisConnection>
       return clients[1];
     },
     limiters,
+    createShared(name, limit, options = {}, isSecond = false) {
+      const { client } = clients[isSecond ? 1 : 0];
+      const backend = redis(client, { deadline: '5s', ...options });
+      const created = limiter({ name, limit, backend });
+      limiters.push(created);
+      return created;
+    },
     cli,
   };
 }

@@ -34,6 +34,14 @@ export const WORKERD: string = resolve(PACKAGES, '@cloudflare/workerd-linux-64/b
 const JEST = resolve(PACKAGES, 'jest/bin/jest.js');
 const areInstalled = (): boolean => existsSync(WORKERD) && existsSync(JEST);
 
+/** The path of a runtime's command. */
+export function runtimePath(runtime: string): string {
+  const [command] = RUNTIMES[runtime] ?? [];
+  if (command !== undefined) return resolve(PACKAGES, command);
+  const known = RUNTIME_NAMES.join(', ');
+  throw new Error(`expected a runtime of test/runtimes/package.json (${known}), got ${runtime}`);
+}
+
 /** Whether the runtimes are there, installed if need be. Only Linux on x64 has them; CI fails without. */
 export function hasRuntimes(): boolean {
   if (!areInstalled()) spawnSync('npm', ['ci', '--prefix', 'test/runtimes'], { stdio: 'ignore' });
@@ -60,12 +68,12 @@ export async function runProgram(
   folder: string,
   program: string,
 ): Promise<{ readonly printed: unknown; readonly warnings: string }> {
-  const [command, ...args] = RUNTIMES[runtime];
-  const { stdout, stderr } = await promisify(execFile)(
-    resolve(PACKAGES, command),
-    [...args, program],
-    { cwd: folder, timeout: 60_000, env: { ...process.env, NO_COLOR: '1' } },
-  );
+  const [, ...args] = RUNTIMES[runtime];
+  const { stdout, stderr } = await promisify(execFile)(runtimePath(runtime), [...args, program], {
+    cwd: folder,
+    timeout: 60_000,
+    env: { ...process.env, NO_COLOR: '1' },
+  });
   return { printed: JSON.parse(stdout), warnings: stderr };
 }
 

@@ -7,6 +7,7 @@ import {
   startObjects,
   workerdFolder,
 } from '../../../test/support/durable-objects/workerd.ts';
+import { whilePaused } from '../../../test/support/paused.ts';
 import { remoteLimiterContract } from '../../../test/support/remote-limiter-contract.ts';
 import { hasRuntimes } from '../../../test/support/runtimes.ts';
 import type { Service } from '../../../test/support/services.ts';
@@ -50,14 +51,7 @@ describe.skipIf(!hasRuntimes())('Durable Objects', () => {
   remoteLimiterContract({
     createShared: (limit, { isSecondProcess: _, deadlineMs, queue, ...options } = {}) =>
       shared(limit, { ...options, ...(deadlineMs && { deadline: deadlineMs }) }, queue),
-    async whileUnavailable(act) {
-      objects.pause();
-      try {
-        await act();
-      } finally {
-        objects.resume();
-      }
-    },
+    whileUnavailable: (act) => whilePaused(objects, act),
     deadlineMs: DEADLINE_MS,
   });
 

@@ -5,6 +5,7 @@ import {
   etcdCall as call,
   startDroppingProxy as startProxy,
 } from '../../../test/support/etcd-gateway.ts';
+import { whilePaused } from '../../../test/support/paused.ts';
 import {
   bucketLimit,
   remoteLimiterContract,
@@ -49,14 +50,7 @@ if (etcdServer() !== undefined) {
     remoteLimiterContract({
       createShared: (limit, { isSecondProcess: _, deadlineMs, queue, ...options } = {}) =>
         shared(limit, { ...options, ...(deadlineMs && { deadline: deadlineMs }) }, queue),
-      async whileUnavailable(act) {
-        server.pause();
-        try {
-          await act();
-        } finally {
-          server.resume();
-        }
-      },
+      whileUnavailable: (act) => whilePaused(server, act),
       deadlineMs: 700, // a busy disk may take half a second
     });
 

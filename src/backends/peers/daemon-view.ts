@@ -9,8 +9,9 @@ import type { RejectedSource } from './rejected-sources.ts';
 export const peersPage: BackendPage = {
   summary: 'the other daemons of the fleet',
   description: `Shows the fleet as one daemon sees it: every peer, the newest wire version that it speaks, the age of its last
-datagram, and how many of its reports were received, are missing and requested again, or are lost. Lists addresses
-whose datagrams are rejected, as they have another key or wire version: then the fleet is split.`,
+datagram, and how many of its reports were received, are missing and requested again, or are lost. Lists peers that
+are gone for up to a minute, and addresses whose datagrams are rejected, as they have another key or wire version:
+then the fleet is split.`,
   emptyView: { peers: [] },
   emptyMessage: 'The daemon has no peers: see docs/reference/peers.md.',
   render: (view) => renderFleet(view as FleetView),
@@ -31,6 +32,7 @@ function renderFleet(view: FleetView): (string | TextTable)[] {
   return [
     `${name}, ${transport}`,
     renderPeers(view),
+    ...renderGone(view),
     `  sent ${counts.reports} reports in ${counts.sent} datagrams, ${counts.sentBytes} bytes${listCounts({ failed, dropped })}`,
     `  received ${received} datagrams${listCounts(receivedProblems)}`,
     ...renderRejected(view),
@@ -54,6 +56,15 @@ function renderPeers({ isOpen, peers }: FleetView): string | TextTable {
     ...[peer.reportsReceived, peer.missing, peer.lost].map(String),
   ]);
   return [['peer', 'version', 'last datagram', 'reports', 'missing', 'lost'], ...rows];
+}
+
+function renderGone({ gone }: FleetView): (string | TextTable)[] {
+  if (gone.length === 0) return [];
+  const rows = gone.map(({ name, ageMs }) => [name, `${(ageMs / 1000).toFixed(1)} s ago`]);
+  return [
+    '  gone, as no datagram came within the peer timeout:',
+    [['peer', 'last datagram'], ...rows],
+  ];
 }
 
 /** The sources whose datagrams are rejected now: the fleet is split as long as there are any. */

@@ -64,6 +64,8 @@ export interface FleetView {
   readonly isOpen: boolean;
   /** Peers that were seen within the peer timeout. */
   readonly peers: readonly PeerView[];
+  /** Peers that were silent for longer, until their state is dropped: 65 s after the last datagram by default. */
+  readonly gone: readonly PeerView[];
   /** Message counters since the start. */
   readonly counts: PeerCounts;
   /** The wire version that this node sends, the newest that all peers speak; and the versions that it can read. */
@@ -161,6 +163,7 @@ export class PeerNode {
       version: this.#protocol.version,
       versions: options.versions,
       peers: this.#protocol.peers(now),
+      gone: this.#protocol.gonePeers(now),
       counts: { ...this.#protocol.counts },
       authFailed: this.#authFailed,
       otherKey: this.#auth.otherKey,

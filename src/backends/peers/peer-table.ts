@@ -167,8 +167,19 @@ export class PeerTable {
 
   /** Peers that were seen within the peer timeout. */
   views(now: Millis): PeerView[] {
+    return this.#viewsOf(now, (peer) => this.isAlive(peer, now));
+  }
+
+  /** Peers that were silent for longer, and are not evicted yet. A node that restarted under its name is not gone. */
+  goneViews(now: Millis): PeerView[] {
+    const present = new Set(this.views(now).map(({ name }) => name));
+    const isSilent = (peer: Peer): boolean => !this.isAlive(peer, now);
+    return this.#viewsOf(now, (peer) => isSilent(peer) && !present.has(peer.name));
+  }
+
+  #viewsOf(now: Millis, isListed: (peer: Peer) => boolean): PeerView[] {
     return [...this.#peers.values()]
-      .filter((peer) => this.isAlive(peer, now))
+      .filter(isListed)
       .map(({ id, name, newest, lastSeenAt, reportsReceived, received }) => ({
         id,
         name,

@@ -398,4 +398,9 @@ export class PeerProtocol {
   peers(now: Millis): PeerView[] {
     return this.#peerTable.views(now);
   }
+
+  /** Peers that were silent for longer, until they are evicted. */
+  gonePeers(now: Millis): PeerView[] {
+    return this.#peerTable.goneViews(now);
+  }
 }

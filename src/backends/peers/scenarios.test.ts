@@ -64,6 +64,44 @@ describe.each(EXCHANGES)('peers: a new node (%s)', (exchange) => {
 
 const SLOW = { bucket: { rate: 0.001, burst: 100 } };
 
+describe('peers: a node that falls silent', () => {
+  const states = ({ node }: TestPeer): Record<'peers' | 'gone', string[]> => {
+    const { peers, gone } = node.view();
+    return { peers: peers.map(({ name }) => name), gone: gone.map(({ name }) => name) };
+  };
+
+  test('is gone after the peer timeout, with its age, and forgotten after 65 s', async () => {
+    const { join, pass } = fleetWith(SLOW);
+    const [one, other] = [await join(), await join()];
+    await pass(1500);
+    const name = other.transport.name;
+    expect(states(one)).toEqual({ peers: [name], gone: [] });
+    await other.node.close();
+    await pass(4000);
+    expect(states(one)).toEqual({ peers: [name], gone: [] });
+    await pass(2000);
+    expect(states(one)).toEqual({ peers: [], gone: [name] });
+    expect(one.node.view().gone[0].ageMs).toBeGreaterThan(5000);
+    await pass(57_000);
+    expect(states(one)).toEqual({ peers: [], gone: [name] });
+    await pass(5000);
+    expect(states(one)).toEqual({ peers: [], gone: [] });
+  });
+
+  test('is present again when it restarts under its name', async () => {
+    const { join, pass } = fleetWith(SLOW, { name: 'b' });
+    const one = await join({ peers: { name: 'a' } });
+    const other = await join();
+    await pass(1500);
+    await other.node.close();
+    await pass(10_000);
+    expect(states(one)).toEqual({ peers: [], gone: ['b'] });
+    await join();
+    await pass(1500);
+    expect(states(one)).toEqual({ peers: ['b'], gone: [] });
+  });
+});
+
 /** After this long a report is in no retransmit buffer: only state transfer carries its hits. */
 const HISTORY_MS = 70_000;
 

@@ -1,6 +1,7 @@
 /** `change` with each kind of limit and option of Redis. The contract of all remote backends has the rest. */
 
 import { describe, expect, test, vi } from 'vitest';
+import { whilePaused } from '../../../test/support/paused.ts';
 import { ioRedis, nodeRedis } from '../../../test/support/redis-clients.ts';
 import { redisFixture } from '../../../test/support/redis-fixture.ts';
 import { redisServer } from '../../../test/support/services.ts';
@@ -177,13 +178,10 @@ describe.skipIf(!redisServer())('change of a limit in Redis', () => {
     const api = shared(bucket(0.001, 10), { deadline: 80 });
     await api.check('k', 6);
     await api.change(bucket(0.001, 12));
-    fixture.service.pause();
-    try {
+    await whilePaused(fixture.service, async () => {
       expect(await api.check('k', 6)).toMatchObject({ verdict: 'allow', remaining: 0 });
       expect((await api.check('k')).verdict).toBe('deny');
-    } finally {
-      fixture.service.resume();
-    }
+    });
     await vi.waitFor(() => expect(api.stats().isAvailable).toBe(true), { timeout: 3000 });
   });
 

@@ -1,6 +1,7 @@
 /** `{ all: [...] }` with a concurrency limit in Redis: charged together, settled apart, and through outages and changes. */
 
 import { describe, expect, test, vi } from 'vitest';
+import { whilePaused } from '../../../test/support/paused.ts';
 import { nodeRedis } from '../../../test/support/redis-clients.ts';
 import { redisFixture } from '../../../test/support/redis-fixture.ts';
 import { redisServer } from '../../../test/support/services.ts';
@@ -8,10 +9,8 @@ import { NEVER } from '../../core/decision.ts';
 import { seededRandom } from '../../core/random.ts';
 import type { RemoteLimiter } from '../../limiter/async-limiter.ts';
 import { all } from '../../limiter/composite-limiter.ts';
-import { limiter } from '../../limiter/limiter.ts';
 import type { Permit, Refusal } from '../../limiter/permit.ts';
 import { createPolicy, type Limit } from '../../policies/limit.ts';
-import { type RedisOptions, redis } from './options.ts';
 
 /** A bucket that does not refill during a test: with half a token more, what it refills by does not matter. */
 const fixed = (burst: number): Limit => ({ bucket: { rate: '1/365d', burst: burst + 0.5 } });
@@ -22,16 +21,7 @@ const SETTLES = { willSettle: true };
 describe.skipIf(redisServer() === undefined)('all of rules and calls in flight in Redis', () => {
   const fixture = redisFixture(nodeRedis);
 
-  function shared(limit: Limit, name?: string, options: RedisOptions = {}, isSecond = false) {
-    const { client } = isSecond ? fixture.secondClient : fixture.firstClient;
-    const created = limiter({
-      name,
-      limit,
-      backend: redis(client, { deadline: '5s', ...options }),
-    });
-    fixture.limiters.push(created);
-    return created;
-  }
+  const shared = fixture.createShared;
 
   const calls = (): number => {
     const text = fixture.cli('INFO', 'commandstats');
@@ -49,7 +39,7 @@ describe.skipIf(redisServer() === undefined)('all of rules and calls in flight i
   };
 
   test('check: one script call, and a refusal of either rule charges neither', async () => {
-    const api = shared({ all: [fixed(5), { concurrency: 3 }] }, 'api');
+    const api = shared('api', { all: [fixed(5), { concurrency: 3 }] });
     await api.check('warm-up', 1, SETTLES);
     const before = calls();
     const three = await acquire(api, 3);
@@ -74,7 +64,7 @@ describe.skipIf(redisServer() === undefined)('all of rules and calls in flight i
   });
 
   test('settle: ends the lease, and settles the other rules by what was used', async () => {
-    const api = shared({ all: [fixed(20), { concurrency: 9 }, fixed(30)] }, 'api');
+    const api = shared('api', { all: [fixed(20), { concurrency: 9 }, fixed(30)] });
     const [less, more, none] = [
       await acquire(api, 3),
       await acquire(api, 3),
@@ -111,7 +101,7 @@ describe.skipIf(redisServer() === undefined)('all of rules and calls in flight i
       const pick = (count: number): number => Math.floor(random() * count);
       const chosen = RULES.filter(() => random() < 0.6);
       const limit = { all: [...chosen, fixed(80), { concurrency: 8 } as Limit] };
-      const clients = [false, true].map((isSecond) => shared(limit, 'api', {}, isSecond));
+      const clients = [false, true].map((isSecond) => shared('api', limit, {}, isSecond));
       const policy = createPolicy(limit, random);
       const state = new Float64Array(policy.width);
       let at = Number.NaN;
@@ -160,7 +150,7 @@ describe.skipIf(redisServer() === undefined)('all of rules and calls in flight i
 
   test('spacing with reserve: a reserved slot has its lease, and gives it back when it is cancelled', async () => {
     const limit: Limit = { all: [{ spacing: { every: '1h', reserve: 2 } }, { concurrency: 3 }] };
-    const api = shared(limit, 'api');
+    const api = shared('api', limit);
     await acquire(api);
     const reserved = await api.check('k', 1, SETTLES);
     expect(reserved).toMatchObject({ verdict: 'wait' });
@@ -179,7 +169,7 @@ describe.skipIf(redisServer() === undefined)('all of rules and calls in flight i
   });
 
   test('acquire: waits for the rule that refuses, in order, and a refusal names it', async () => {
-    const api = shared({ all: [fixed(12), { concurrency: 1 }] }, 'api');
+    const api = shared('api', { all: [fixed(12), { concurrency: 1 }] });
     const order: number[] = [];
     const run = async (n: number) => {
       const entry = await api.acquire('k', 1, { wait: '5s' });
@@ -201,7 +191,7 @@ describe.skipIf(redisServer() === undefined)('all of rules and calls in flight i
 
   test('lockout: a call that waits for a place counts as one refusal, when it is refused in the end', async () => {
     const lockout: Limit = { lockout: { on: 'refusal', after: 2, lock: '1h', within: '1h' } };
-    const api = shared({ all: [{ concurrency: 1 }, lockout] }, 'api');
+    const api = shared('api', { all: [{ concurrency: 1 }, lockout] });
     const held = await acquire(api);
     const failuresOf = async () => (await api.inspect('k'))?.failures;
     await api.acquire('k', 1, { wait: 150 }); // with several polls
@@ -213,14 +203,19 @@ describe.skipIf(redisServer() === undefined)('all of rules and calls in flight i
   });
 
   test('names: an unnamed limit shares no key with an unnamed limit of the same bucket', async () => {
-    const [both, alone] = [shared({ all: [fixed(5), { concurrency: 2 }] }), shared(fixed(5))];
+    const [both, alone] = [
+      shared(undefined, { all: [fixed(5), { concurrency: 2 }] }),
+      shared(undefined, fixed(5)),
+    ];
     await acquire(both);
     expect(await leftOf(alone)).toEqual([5]);
-    expect(await leftOf(shared({ all: [fixed(5), { concurrency: 2 }] }))).toEqual([4, 1]);
+    expect(await leftOf(shared(undefined, { all: [fixed(5), { concurrency: 2 }] }))).toEqual([
+      4, 1,
+    ]);
   });
 
   test('change and forget: other numbers keep what was spent and is in flight; forget keeps what is in flight', async () => {
-    const api = shared({ all: [fixed(5), { concurrency: 3 }] }, 'api');
+    const api = shared('api', { all: [fixed(5), { concurrency: 3 }] });
     await acquire(api, 2);
     await api.change({ all: [fixed(9), { concurrency: 7 }] });
     expect(await leftOf(api)).toEqual([7, 5]);
@@ -229,12 +224,12 @@ describe.skipIf(redisServer() === undefined)('all of rules and calls in flight i
     await (api as unknown as { forget(key: string): Promise<void> }).forget('k');
     expect(await leftOf(api)).toEqual([9, 5]);
     await api.close();
-    const next = shared({ all: [fixed(9), { concurrency: 7 }] }, 'api');
+    const next = shared('api', { all: [fixed(9), { concurrency: 7 }] });
     expect(await leftOf(next)).toEqual([9, 7]);
   });
 
   test('several limits on calls in flight: the smallest decides, and its name is in the refusal', async () => {
-    const api = shared({ all: [{ concurrency: 9 }, { concurrency: 2 }] }, 'api');
+    const api = shared('api', { all: [{ concurrency: 9 }, { concurrency: 2 }] });
     await acquire(api, 2);
     expect(await api.check('k', 1, SETTLES)).toMatchObject({
       verdict: 'deny',
@@ -245,23 +240,20 @@ describe.skipIf(redisServer() === undefined)('all of rules and calls in flight i
 
   test('outage: both fallbacks must allow, and calls that still run are registered afterwards', async () => {
     const limit: Limit = { all: [fixed(9), { concurrency: 4 }] };
-    const api = shared(limit, 'api', { deadline: 60, onUnavailable: 'local' });
+    const api = shared('api', limit, { deadline: 60, onUnavailable: 'local' });
     const [first, second] = [await acquire(api), await acquire(api)];
-    fixture.service.pause();
     const changes: boolean[] = [];
     api.on((event) => event.type === 'availability' && changes.push(event.isAvailable));
-    let third: Permit | Refusal;
-    try {
-      third = await api.tryAcquire('k', 2);
-      expect(third.verdict).toBe('allow');
+    const third = await whilePaused(fixture.service, async () => {
+      const granted = await api.tryAcquire('k', 2);
+      expect(granted.verdict).toBe('allow');
       expect(await api.tryAcquire('k')).toMatchObject({ verdict: 'deny', rule: 'concurrency' });
       first.settle();
       second.settle();
       expect((await api.tryAcquire('k')).verdict).toBe('allow');
-    } finally {
-      fixture.service.resume();
-    }
-    const other = shared(limit, 'api', {}, true);
+      return granted;
+    });
+    const other = shared('api', limit, {}, true);
     await vi.waitFor(async () => expect(await leftOf(other)).toEqual([4, 1]), { timeout: 8000 });
     if (third.verdict === 'allow') third.settle();
     await vi.waitFor(async () => expect((await leftOf(other))?.[1]).toBe(3), { timeout: 8000 });
@@ -270,15 +262,12 @@ describe.skipIf(redisServer() === undefined)('all of rules and calls in flight i
 
   test('outage with fail closed: refuses, and what the rules granted is taken back', async () => {
     const limit: Limit = { all: [fixed(9), { concurrency: 4 }] };
-    const api = shared(limit, 'api', { deadline: 60, onUnavailable: 'deny' });
+    const api = shared('api', limit, { deadline: 60, onUnavailable: 'deny' });
     await acquire(api);
-    fixture.service.pause();
-    try {
+    await whilePaused(fixture.service, async () => {
       expect(await api.tryAcquire('k')).toMatchObject({ reason: 'unavailable' });
-    } finally {
-      fixture.service.resume();
-    }
-    const other = shared(limit, 'api', {}, true);
+    });
+    const other = shared('api', limit, {}, true);
     await vi.waitFor(async () => expect(await leftOf(other)).toEqual([8, 3]), { timeout: 8000 });
   }, 15_000);
 
@@ -286,8 +275,8 @@ describe.skipIf(redisServer() === undefined)('all of rules and calls in flight i
     const costly = (api: RemoteLimiter, cost: number) => ({ limiter: api, cost });
 
     test('of one server: one script call with the limits beside it, a quota among them', async () => {
-      const both = shared({ all: [fixed(5), { concurrency: 3 }] }, 'both');
-      const plan = shared({ quota: { limit: 4, per: 'year', timeZone: 'Europe/Berlin' } }, 'plan');
+      const both = shared('both', { all: [fixed(5), { concurrency: 3 }] });
+      const plan = shared('plan', { quota: { limit: 4, per: 'year', timeZone: 'Europe/Berlin' } });
       const api = all([costly(both, 2), costly(plan, 1)]);
       await api.check('warm-up', 1, SETTLES);
       const before = calls();
@@ -301,12 +290,12 @@ describe.skipIf(redisServer() === undefined)('all of rules and calls in flight i
     });
 
     test('of two clients: a refusal in either step charges nothing', async () => {
-      const both = shared({ all: [fixed(5), { concurrency: 3 }] }, 'both');
-      const far = shared(fixed(2), 'far', {}, true);
+      const both = shared('both', { all: [fixed(5), { concurrency: 3 }] });
+      const far = shared('far', fixed(2), {}, true);
       const api = all([costly(both, 1), costly(far, 1)]);
       for (let n = 0; n < 5; n++) await api.check('k', 1, SETTLES);
       expect([await leftOf(both), await leftOf(far)]).toEqual([[3, 1], [0]]);
-      const first = shared(fixed(9), 'first', {}, true); // reserved after `both`
+      const first = shared('first', fixed(9), {}, true); // reserved after `both`
       const late = all([costly(both, 2), costly(first, 1)]);
       expect(await late.tryAcquire('k')).toMatchObject({ limit: 'both', rule: 'concurrency' });
       expect([await leftOf(both), await leftOf(first)]).toEqual([[3, 1], [9]]);
@@ -315,7 +304,7 @@ describe.skipIf(redisServer() === undefined)('all of rules and calls in flight i
 
   test('redis(): a fair queue, and prefetch, are refused beside calls in flight', () => {
     const limit: Limit = { all: [fixed(5), { concurrency: 3 }] };
-    expect(() => shared(limit, 'api', { fairQueue: true })).toThrow('fairQueue');
-    expect(() => shared(limit, 'api', { prefetch: 5 })).toThrow('prefetch');
+    expect(() => shared('api', limit, { fairQueue: true })).toThrow('fairQueue');
+    expect(() => shared('api', limit, { prefetch: 5 })).toThrow('prefetch');
   });
 });

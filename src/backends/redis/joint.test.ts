@@ -1,6 +1,7 @@
 /** `all([…])` of limits that share one Redis: one call, weights, prefetched tokens, queues, outages. */
 
 import { describe, expect, test, vi } from 'vitest';
+import { whilePaused } from '../../../test/support/paused.ts';
 import { nodeRedis } from '../../../test/support/redis-clients.ts';
 import { redisFixture } from '../../../test/support/redis-fixture.ts';
 import { etcdServer, redisServer, startEtcd } from '../../../test/support/services.ts';
@@ -12,7 +13,6 @@ import type { Permit, Refusal } from '../../limiter/permit.ts';
 import { createPolicy, type Limit } from '../../policies/limit.ts';
 import { etcd } from '../etcd/options.ts';
 import { RESERVATION_TTL_MS } from './lua-reservations.ts';
-import { type RedisOptions, redis } from './options.ts';
 
 /** A bucket that does not refill during a test. */
 const fixed = (burst: number): Limit => ({ bucket: { rate: '1/365d', burst } });
@@ -20,16 +20,7 @@ const fixed = (burst: number): Limit => ({ bucket: { rate: '1/365d', burst } });
 describe.skipIf(redisServer() === undefined)('all of limits in Redis', () => {
   const fixture = redisFixture(nodeRedis);
 
-  function shared(name: string, limit: Limit, options: RedisOptions = {}, isSecond = false) {
-    const { client } = isSecond ? fixture.secondClient : fixture.firstClient;
-    const created = limiter({
-      name,
-      limit,
-      backend: redis(client, { deadline: '5s', ...options }),
-    });
-    fixture.limiters.push(created);
-    return created;
-  }
+  const shared = fixture.createShared;
   const calls = (): number => {
     const text = fixture.cli('INFO', 'commandstats');
     const count = (name: string) =>
@@ -198,8 +189,7 @@ describe.skipIf(redisServer() === undefined)('all of limits in Redis', () => {
     const closed = shared('closed', fixed(4), { onUnavailable: 'deny', deadline: 50 });
     const both = all([open, closed]);
     await both.check('k');
-    fixture.service.pause();
-    try {
+    await whilePaused(fixture.service, async () => {
       for (let n = 0; n < 5; n++)
         expect(await both.tryAcquire('k')).toMatchObject({
           limit: 'closed',
@@ -210,9 +200,7 @@ describe.skipIf(redisServer() === undefined)('all of limits in Redis', () => {
       expect(verdicts).toEqual(['allow', 'allow', 'allow', 'deny']);
       expect(both.stats()).toMatchObject({ isAvailable: false });
       expect(both.stats().fallback).toBeGreaterThan(5);
-    } finally {
-      fixture.service.resume();
-    }
+    });
   });
 
   describe('two steps, for limits on different servers', () => {

@@ -1,6 +1,7 @@
 /** The local fallback during an outage of Redis: begins with what was left, and is counted in Redis afterwards. */
 
 import { describe, expect, test, vi } from 'vitest';
+import { whilePaused } from '../../../test/support/paused.ts';
 import { nodeRedis } from '../../../test/support/redis-clients.ts';
 import { redisFixture } from '../../../test/support/redis-fixture.ts';
 import { redisServer } from '../../../test/support/services.ts';
@@ -23,17 +24,14 @@ describe.skipIf(redisServer() === undefined)('local fallback', () => {
     });
 
   async function duringOutage(apis: readonly RemoteLimiter[], act: () => Promise<void>) {
-    fixture.service.pause();
-    try {
+    await whilePaused(fixture.service, async () => {
       for (const api of apis) {
         await api.check('another', 1, { willSettle: true });
         expect(api.stats().isAvailable).toBe(false);
       }
       await act();
       await new Promise((later) => setTimeout(later, 100)); // commands sent before are late by now
-    } finally {
-      fixture.service.resume();
-    }
+    });
     const areBack = () => apis.every((api) => api.stats().isAvailable);
     await vi.waitFor(() => expect(areBack()).toBe(true), { timeout: 3000 });
   }

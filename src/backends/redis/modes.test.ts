@@ -1,6 +1,7 @@
 /** Modes of the redis backend: fair queue, prefetch, and the concurrency limit. */
 
 import { describe, expect, test, vi } from 'vitest';
+import { whilePaused } from '../../../test/support/paused.ts';
 import { ioRedis, nodeRedis } from '../../../test/support/redis-clients.ts';
 import { redisFixture } from '../../../test/support/redis-fixture.ts';
 import { redisServer } from '../../../test/support/services.ts';
@@ -189,8 +190,7 @@ describe.skipIf(redisServer() === undefined).each([
     const few = shared({ concurrency: 2 }, { deadline: 50, processes: 8 });
     await Promise.all([whole, half, few].map((api) => api.inspect('sink')));
     const running: (Permit | Refusal)[] = [];
-    fixture.service.pause();
-    try {
+    await whilePaused(fixture.service, async () => {
       for (const api of [whole, half, few]) {
         for (let n = 0; n < 3; n++) {
           const held = [await api.tryAcquire('sink'), await api.tryAcquire('sink')];
@@ -207,9 +207,7 @@ describe.skipIf(redisServer() === undefined).each([
       }
       expect(running.map(({ verdict }) => verdict)).toEqual(['allow', 'allow', 'allow']);
       await new Promise((resolve) => setTimeout(resolve, 100)); // commands sent before are late by now
-    } finally {
-      fixture.service.resume();
-    }
+    });
     const inFlight = async () => (await whole.inspect('sink'))?.inFlight;
     await vi.waitFor(async () => expect(await inFlight()).toBe(2), { timeout: 3000 }); // all of the limit
     const areBack = () => [whole, half, few].every((api) => api.stats().isAvailable);
@@ -236,15 +234,12 @@ describe.skipIf(redisServer() === undefined).each([
   test('prefetch: takes no tokens from the fallback during an outage', async () => {
     const api = shared(perSecond(0.01, 4), { deadline: 50, prefetch: 2 });
     await api.tryAcquire('y', 4);
-    fixture.service.pause();
-    try {
+    await whilePaused(fixture.service, async () => {
       const verdicts = [];
       for (let n = 0; n < 5; n++) verdicts.push((await api.check('x')).verdict);
       expect(verdicts).toEqual(['allow', 'allow', 'allow', 'allow', 'deny']);
       expect(api.stats().fallback).toBe(5);
-    } finally {
-      fixture.service.resume();
-    }
+    });
     await vi.waitFor(() => expect(api.stats().isAvailable).toBe(true), { timeout: 3000 });
   });
 

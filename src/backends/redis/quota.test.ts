@@ -1,6 +1,7 @@
 /** A quota that real Redis decides: by its own clock, whatever the clocks of its clients say. */
 
 import { describe, expect, test, vi } from 'vitest';
+import { whilePaused } from '../../../test/support/paused.ts';
 import { nodeRedis } from '../../../test/support/redis-clients.ts';
 import { redisKeyOf } from '../../../test/support/redis-contract.ts';
 import { redisFixture } from '../../../test/support/redis-fixture.ts';
@@ -132,12 +133,9 @@ describe.skipIf(redisServer() === undefined)('quota through Redis', () => {
     const [first, other] = [shared(limit), shared(limit, wrongBy(1))]; // of two processes
     expect(await grantsOf(other, 7)).toBe(7);
     expect(await grantsOf(first, 1)).toBe(1); // this process has used one, and knows of eight
-    fixture.service.pause();
-    try {
+    await whilePaused(fixture.service, async () => {
       expect(await grantsOf(first, 10)).toBe(2);
-    } finally {
-      fixture.service.resume();
-    }
+    });
     await vi.waitFor(() => expect(first.stats().isAvailable).toBe(true), { timeout: 3000 });
     await vi.waitFor(async () => expect((await other.inspect('key'))?.remaining).toBe(0));
   });
@@ -146,14 +144,11 @@ describe.skipIf(redisServer() === undefined)('quota through Redis', () => {
     const resetsAt = midnight();
     const api = shared(quotaOf(3, 'day'), wrongBy(7 * HOUR));
     expect(await grantsOf(api, 3)).toBe(3);
-    fixture.service.pause();
-    try {
+    await whilePaused(fixture.service, async () => {
       const decision = await api.check('key');
       const retryAfterMs = decision.verdict === 'deny' ? decision.retryAfterMs : 0;
       expect(api.stats().fallback).toBe(1);
       expect(Math.abs(retryAfterMs - (resetsAt - Date.now()))).toBeLessThan(5000);
-    } finally {
-      fixture.service.resume();
-    }
+    });
   });
 });

@@ -22,8 +22,9 @@ import {
   type LimiterRegistry,
   overrideName,
 } from '../router/limiter-registry.ts';
+import { limiterKeyOf } from '../router/route.ts';
 import type { Router } from '../router/router.ts';
-import { type AppliedOverride, limiterKeyOf, type RouteControls } from '../router/routes.ts';
+import type { AppliedOverride, RouteControls } from '../router/routes.ts';
 import { copyConsumption } from './consumption.ts';
 import type { ControlJournal, SaveResult } from './control-journal.ts';
 import {

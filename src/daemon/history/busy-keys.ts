@@ -9,8 +9,9 @@ import type { NamedRuleStatus } from '../../limiter/inspection.ts';
 import { SyncLimiter } from '../../limiter/sync-limiter.ts';
 import type { DenialRecorder } from '../denials/denial-recorder.ts';
 import { toBinaryKey, toKeyText } from '../keys/binary-key.ts';
-import type { RoutedRequest, Router } from '../router/router.ts';
-import { limiterKeyOf } from '../router/routes.ts';
+import type { RoutedRequest } from '../router/request.ts';
+import { limiterKeyOf } from '../router/route.ts';
+import type { Router } from '../router/router.ts';
 
 /** How much of a limit a key uses now. */
 export interface KeyUse {

@@ -12,7 +12,7 @@ import type { AsyncLimiter } from '../../limiter/async-limiter.ts';
 import { internalsOf } from '../../limiter/internals.ts';
 import type { PermitResult } from '../../limiter/permit.ts';
 import { SyncLimiter } from '../../limiter/sync-limiter.ts';
-import { type AppliedLimit, limiterKeyOf, type Route } from './routes.ts';
+import { type AppliedLimit, limiterKeyOf, type Route } from './route.ts';
 
 /** Called with a limit in shadow mode that has nothing left. */
 type OnShadowDenial = (applied: AppliedLimit) => void;

@@ -6,7 +6,8 @@ import { CallRecorder } from '../calls/call-recorder.ts';
 import { parseConfigText } from '../config/file.ts';
 import { checkAll, type JointPart } from './joint-check.ts';
 import { LimiterRegistry } from './limiter-registry.ts';
-import { type CheckRequest, type RoutedRequest, Router } from './router.ts';
+import type { CheckRequest, RoutedRequest } from './request.ts';
+import { Router } from './router.ts';
 
 const CONFIG = `
 deny: [mallory]

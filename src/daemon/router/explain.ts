@@ -4,7 +4,8 @@ import type { LimitConfig } from '../config/limits.ts';
 import { toKeyText } from '../keys/binary-key.ts';
 import { matchedKeyOf } from '../keys/counted-key.ts';
 import type { Pattern } from '../keys/pattern.ts';
-import type { LimitMatch, Route, RouteTable, StaticVerdict } from './routes.ts';
+import type { Route, StaticVerdict } from './route.ts';
+import type { LimitMatch, RouteTable } from './routes.ts';
 
 export interface Explanation {
   /** The result in one sentence. */
@@ -46,8 +47,9 @@ export function explainRoute(route: Route, table: RouteTable, key: string): Expl
       rule: limit.rule.limit,
       reason: describeNotApplied(limit, route, table, key),
     }));
-  const { countedKey } = route;
-  const counted = countedKey === undefined ? '' : `; counted as ${toKeyText(countedKey)}`;
+  const { countedKey, staticVerdict } = route;
+  const counted =
+    countedKey === undefined || staticVerdict ? '' : `; counted as ${toKeyText(countedKey)}`;
   return { summary: summaryOf(route) + counted, limits: [...applied, ...others] };
 }
 

@@ -6,7 +6,8 @@ import { seededRandom } from '../../core/random.ts';
 import type { Inspection } from '../../limiter/inspection.ts';
 import { VirtualClock } from '../../testing/virtual-clock.ts';
 import { checkAll, type JointPart, remainingOfAll } from './joint-check.ts';
-import type { CheckResult, Router } from './router.ts';
+import type { CheckResult } from './request.ts';
+import type { Router } from './router.ts';
 
 type Item = readonly [limit: string, key: string, cost?: number];
 

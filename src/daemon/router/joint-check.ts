@@ -22,8 +22,9 @@ import { acquireAll, type RemoteCall } from '../../limiter/remote-charge.ts';
 import { SyncLimiter } from '../../limiter/sync-limiter.ts';
 import { isConcurrencyLimit } from './limiter-registry.ts';
 import { permitBytes } from './permits.ts';
-import { type CheckResult, PERMITS_FULL, type RoutedRequest, type Router } from './router.ts';
-import { type AppliedLimit, limiterKeyOf } from './routes.ts';
+import { type CheckResult, PERMITS_FULL, type RoutedRequest } from './request.ts';
+import { type AppliedLimit, limiterKeyOf } from './route.ts';
+import type { Router } from './router.ts';
 import { shedAll } from './shed.ts';
 
 /** The most checks in one question. */

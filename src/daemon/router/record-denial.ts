@@ -3,8 +3,8 @@
 import { type Decision, deny } from '../../core/decision.ts';
 import { SyncLimiter } from '../../limiter/sync-limiter.ts';
 import type { DenialRecorder } from '../denials/denial-recorder.ts';
-import type { CheckResult, RoutedRequest } from './router.ts';
-import { type AppliedLimit, limiterKeyOf } from './routes.ts';
+import type { CheckResult, RoutedRequest } from './request.ts';
+import { type AppliedLimit, limiterKeyOf } from './route.ts';
 
 /** No more permits can be held: no limit refused. */
 const PERMITS_FULL = 'permits-full';

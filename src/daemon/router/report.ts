@@ -4,8 +4,8 @@ import type { AttemptOutcome, Decision } from '../../core/decision.ts';
 import { ConfigError } from '../../core/errors.ts';
 import { internalsOf } from '../../limiter/internals.ts';
 import { REPORTABLE } from '../../limiter/limiter-core.ts';
-import type { RoutedRequest } from './router.ts';
-import { limiterKeyOf } from './routes.ts';
+import type { RoutedRequest } from './request.ts';
+import { limiterKeyOf } from './route.ts';
 
 /**
  * Resolves to the number of limits that were told: 0 where a list or a ban decides.

@@ -5,7 +5,9 @@ import { parseConfigText } from '../config/file.ts';
 import type { Config } from '../config/read.ts';
 import { toBinaryKey } from '../keys/binary-key.ts';
 import { LimiterRegistry } from './limiter-registry.ts';
-import { type CheckResult, type RoutedRequest, Router } from './router.ts';
+import type { CheckResult, RoutedRequest } from './request.ts';
+import { Router } from './router.ts';
+import { SHEDS_NOTHING } from './shed.ts';
 
 function configOf(text: string): Config {
   const loaded = parseConfigText('test.yaml', text);
@@ -404,6 +406,42 @@ limits:
     expect(wide.allowed('2001:db8:1:2::1', 9) + wide.allowed('2001:db8:1:3::1', 9)).toBe(4);
     const off = routerOf(`keys: { ipv6: 128 }\n${ONE}`);
     expect(off.allowed('2001:db8:1:2::1', 9) + off.allowed('2001:db8:1:2::2', 9)).toBe(8);
+  });
+
+  test('denied addresses of a network: one key, by a limit, in shadow, in a batch, by a list and when shed', () => {
+    const { line, check, router } = routerOf(`
+deny: ['bad:2001:db8::/32']
+limits:
+  api: { match: 'ip:*', bucket: { rate: 1/h, burst: 2 }, overload: closed }
+  trial: { match: 'ip:*', always: true, shadow: true, bucket: { rate: 1/h, burst: 1 } }
+`);
+    const denied = () =>
+      router.denials.top('now', 9, 9).map(({ limit, reason, keys }) => [reason ?? limit, ...keys]);
+    const of = (key: string, count: number) => ({ key, denied: count });
+    line('ip:2001:db8::1');
+    line('ip:2001:db8::2');
+    check('ip:2001:db8::3');
+    check('ip:2001:db8::4', { limit: 'api', wantsPermit: true });
+    const batch = router.route({ key: 'ip:2001:db8::5', cost: 1 });
+    if (batch) void router.takeUpTo(batch, 3);
+    line('bad:2001:db8::6');
+    check('bad:2001:db8::7');
+    for (const key of [
+      'ip:::ffff:192.0.2.1',
+      'ip:192.0.2.1',
+      'ip:::ffff:192.0.2.1',
+      'ip:192.0.2.1',
+    ])
+      check(key);
+    router.overload = { ...SHEDS_NOTHING, isShedding: true };
+    line('ip:2001:db8::8');
+    check('ip:2001:db8::9');
+    expect(denied()).toEqual([
+      ['api', of('ip:2001:db8:0:0::/64', 3), of('ip:192.0.2.1', 2)],
+      ['trial', of('ip:2001:db8:0:0::/64', 2), of('ip:192.0.2.1', 1)],
+      ['deny-list', of('bad:2001:db8:0:0::/64', 2)],
+      ['overload', of('ip:2001:db8:0:0::/64', 2)],
+    ]);
   });
 
   test('permit of an address: is settled for its network', () => {

@@ -3,25 +3,19 @@
  *
  *     protocol parses ──▶ router: hash the key ──▶ route table ──▶ limiters ──▶ protocol encodes
  *
- * A key is hashed once: route table, decision and status use the same hash. Local limits decide
- * synchronously; with a remote limit on the route the result is a promise. A request that meets several
- * limits takes from all of them or from none.
+ * A key is hashed once: route table, decision and status use the same hash. Only a key that counts under another one,
+ * such as an IPv6 address, is hashed again as that one. Local limits decide synchronously; with a remote limit on the
+ * route the result is a promise. A request that meets several limits takes from all of them or from none.
  */
 
 import { type Millis, systemClock } from '../../core/clock.ts';
-import { allow, type Decision, deny, NEVER } from '../../core/decision.ts';
+import { allow, deny, NEVER } from '../../core/decision.ts';
 import type { Hasher, KeyHash } from '../../core/hash.ts';
 import { type Random, systemRandom } from '../../core/random.ts';
-import {
-  CLOSED,
-  COOLDOWN,
-  type Inspection,
-  type NamedRuleStatus,
-} from '../../limiter/inspection.ts';
 import { decisionOfRefusal, type Permit, type Refusal } from '../../limiter/permit.ts';
 import { RememberedCalls } from '../../limiter/remembered-calls.ts';
 import { acquireAll } from '../../limiter/remote-charge.ts';
-import { SyncLimiter } from '../../limiter/sync-limiter.ts';
+import type { SyncLimiter } from '../../limiter/sync-limiter.ts';
 import { CallRecorder, type CallSource } from '../calls/call-recorder.ts';
 import type { GapSampler } from '../calls/gap-sampler.ts';
 import type { LimitConfig } from '../config/limits.ts';
@@ -29,81 +23,34 @@ import { DenialRecorder } from '../denials/denial-recorder.ts';
 import { type Batch, takeBatch } from './batch.ts';
 import { type Explanation, explainRoute } from './explain.ts';
 import type { LimiterRegistry } from './limiter-registry.ts';
+import {
+  acquireLocal,
+  checkLocal,
+  type LocalResult,
+  leastRemaining,
+  resultOf,
+  statusOf,
+} from './local-decision.ts';
 import { PermitUse } from './permit-use.ts';
 import { PermitRegistry, permitBytes } from './permits.ts';
 import { recordByLimit, recordDenial, recordEmptyBatch } from './record-denial.ts';
 import {
-  type AppliedLimit,
-  limiterKeyOf,
-  type Route,
-  type RouteControls,
-  type RouteIndex,
-  type RoutesConfig,
-  RouteTable,
-  type StaticVerdict,
-} from './routes.ts';
+  ALLOWED,
+  type CheckRequest,
+  type CheckResult,
+  isAllowResult,
+  isCharged,
+  type KeyStatus,
+  PERMITS_FULL,
+  type RoutedRequest,
+  remainingIn,
+  type TakeResult,
+} from './request.ts';
+import { type AppliedLimit, limiterKeyOf, type Route, type StaticVerdict } from './route.ts';
+import type { RouteIndex, RoutesConfig } from './route-index.ts';
+import { type RouteControls, RouteTable } from './routes.ts';
 import { type LoadShedder, SHEDS_NOTHING, shed, shedOpen } from './shed.ts';
 import { type WaitBounds, Waiting, type WaitLimits } from './waiting.ts';
-
-/** Validated by the protocol: the key's length, and a cost of at least 0. */
-export interface CheckRequest {
-  /** One limit by name, with a plan `limit[plan]` or `*[plan]`; undefined: every limit whose patterns match the key. */
-  readonly limit?: string | undefined;
-  readonly key: string;
-  readonly cost: number;
-  /** True if the client settles later: it gets a permit. */
-  readonly wantsPermit?: boolean;
-}
-
-/** A request with its route and the hash of its key. */
-export interface RoutedRequest extends KeyHash {
-  readonly route: Route;
-  /** The key that is counted: of an IPv6 address its network. */
-  readonly key: string;
-  readonly cost: number;
-  readonly wantsPermit: boolean;
-  /** Set by `once`: the id that a remote limit is charged once for. */
-  readonly id?: string;
-}
-
-export interface CheckResult {
-  /** Allow or deny: the router never reserves for later. */
-  readonly decision: Decision;
-  /** The limit that refused. */
-  readonly limit?: string;
-  /**
-   * Set on a refusal because the backend is unavailable, no more permits can be held, or no more calls may wait.
-   * `overload`: the check was too old to be decided, whatever the verdict.
-   */
-  readonly reason?: 'unavailable' | 'queue-full' | 'overload';
-  /** Set if the configuration decides without counting. */
-  readonly staticVerdict?: StaticVerdict;
-  /** Id to settle with; only with `wantsPermit`. */
-  readonly permit?: string;
-  /** Status of each rule right after the decision, where the decision yields it: `checkWithStatus`. */
-  readonly rules?: readonly NamedRuleStatus[];
-}
-
-/** What `takeUpTo` took. */
-export interface TakeResult {
-  readonly taken: number;
-  /** Id to give back with; only with `wantsPermit`. */
-  readonly permit?: string;
-}
-
-/** A limit whose backend is unavailable has no status. */
-interface UnavailableLimit {
-  readonly name: string;
-  readonly isAvailable: false;
-}
-
-/** The status of a key in one limit. */
-export type KeyStatus = Inspection | UnavailableLimit;
-
-const ALLOWED: CheckResult = { decision: allow(Number.MAX_SAFE_INTEGER) };
-
-/** No more permits can be held; one may be settled or expire at any time. */
-export const PERMITS_FULL: CheckResult = { decision: deny(1000), reason: 'unavailable' };
 
 /** A cost of 0 takes nothing: a question. */
 const NO_SOURCES: readonly CallSource[] = [];
@@ -218,11 +165,7 @@ export class Router {
       this.denials.recordBytes(limiter, hasher, bytes, from, to, decision);
       return false;
     }
-    const key = bytes.toString('latin1', from, to);
-    const { low, high } = hasher;
-    const route = this.#routeTable.cached(hasher, key) ?? this.#routeTable.resolve(hasher, key);
-    const counted = route.countedKey ?? key;
-    const request = { route, key: counted, cost: 1, wantsPermit: false, low, high };
+    const request = this.#routeHashed(bytes.toString('latin1', from, to));
     this.countCall(request);
     const result = this.#run(request);
     return result instanceof Promise ? result.then(isAllowResult) : isAllowResult(result);
@@ -233,11 +176,7 @@ export class Router {
     if (this.#sampler.isDue()) this.#addToSample(request);
   }
 
-  #addToSample(request: RoutedRequest): void {
-    const { route, key, cost } = request;
-    const isNetwork = route.countedKey !== undefined;
-    if (isNetwork) this.#hasher.hash(key); // addresses of one network are one key
-    const { low, high } = isNetwork ? this.#hasher : request;
+  #addToSample({ route, key, cost, low, high }: RoutedRequest): void {
     this.calls.add(cost > 0 ? route.callSources : NO_SOURCES, key, low, high);
   }
 
@@ -253,13 +192,8 @@ export class Router {
     const hasher = this.#hasher;
     if (this.shedsAllOpen) return isAllowResult(shedOpen(this));
     hasher.hashBytes(bytes, from, to);
-    const key = bytes.toString('latin1', from, to);
-    const route = this.#routeTable.cached(hasher, key) ?? this.#routeTable.resolve(hasher, key);
-    const { low, high } = hasher;
-    const counted = route.countedKey ?? key;
-    return isAllowResult(
-      shed(this, { route, key: counted, cost: 1, wantsPermit: false, low, high }),
-    );
+    const request = this.#routeHashed(bytes.toString('latin1', from, to));
+    return isAllowResult(shed(this, request));
   }
 
   /** True if no check that is shed is denied: neither by a list or ban, nor because its limit fails closed. */
@@ -308,9 +242,26 @@ export class Router {
         ? (this.#routeTable.cached(hasher, key) ?? this.#routeTable.resolve(hasher, key))
         : this.#routeTable.resolveNamed(limit, key);
     if (!route) return undefined;
-    const counted = route.countedKey ?? key;
-    // A cost of 0 takes nothing, so there is nothing to settle.
-    return { route, key: counted, cost, wantsPermit: wantsPermit && cost > 0, low, high };
+    const holdsPermit = wantsPermit && cost > 0; // a cost of 0 takes nothing, so there is nothing to settle
+    if (route.countedKey !== undefined)
+      return this.#asCounted(route, route.countedKey, cost, holdsPermit);
+    return { route, key, cost, wantsPermit: holdsPermit, low, high };
+  }
+
+  /** The request of a key that was just hashed: cost 1, without a permit. */
+  #routeHashed(key: string): RoutedRequest {
+    const hasher = this.#hasher;
+    const { low, high } = hasher;
+    const route = this.#routeTable.cached(hasher, key) ?? this.#routeTable.resolve(hasher, key);
+    if (route.countedKey !== undefined) return this.#asCounted(route, route.countedKey, 1, false);
+    return { route, key, cost: 1, wantsPermit: false, low, high };
+  }
+
+  /** By the hash of the key that is counted: addresses of one network are one key in all records. */
+  #asCounted(route: Route, key: string, cost: number, wantsPermit: boolean): RoutedRequest {
+    this.#hasher.hash(key);
+    const { low, high } = this.#hasher;
+    return { route, key, cost, wantsPermit, low, high };
   }
 
   checkRouted(request: RoutedRequest): CheckResult | Promise<CheckResult> {
@@ -510,80 +461,3 @@ export class Router {
     else recordByLimit(this.denials, applied, request, permit);
   }
 }
-
-/** The result of the local limits, and the permits taken for it. */
-interface LocalResult {
-  readonly result: CheckResult;
-  readonly permits: readonly Permit[];
-}
-
-/** A limit on calls in flight is only peeked at: without a permit nothing would end the call. */
-function checkLocal({ route, key, cost }: RoutedRequest): LocalResult {
-  if (route.singleLimiter) {
-    const decision = route.singleLimiter.check(key, cost);
-    return { result: resultOf(route.singleLimiter, decision), permits: [] };
-  }
-  let free = Number.MAX_SAFE_INTEGER;
-  for (const applied of route.concurrencyLimits) {
-    const decision = applied.limiter.peek(limiterKeyOf(applied, key), cost);
-    if (decision.verdict !== 'deny') {
-      free = Math.min(free, remainingIn({ decision }) + cost); // a peek takes nothing
-      continue;
-    }
-    applied.limiter.recordDecision(limiterKeyOf(applied, key), cost, decision, 0);
-    return { result: { decision, limit: applied.name }, permits: [] };
-  }
-  const result = route.local?.checkNamed(key, cost) ?? ALLOWED;
-  if (result.decision.verdict === 'deny' || free >= remainingIn(result))
-    return { result, permits: [] };
-  return { result: { decision: allow(free) }, permits: [] };
-}
-
-function acquireLocal({ route, key, cost }: RoutedRequest): LocalResult {
-  const permit = route.localWithPermits?.tryAcquire(key, cost);
-  if (!permit) return { result: ALLOWED, permits: [] };
-  if (permit.verdict === 'allow') return { result: statusOf(route, key), permits: [permit] };
-  return { result: { decision: decisionOfRefusal(permit), limit: permit.limit }, permits: [] };
-}
-
-/** What remains with the local limits after a permit was taken: a permit does not say. */
-function statusOf({ applied, remote }: Route, key: string): CheckResult {
-  const rules: NamedRuleStatus[] = [];
-  let remaining = Number.MAX_SAFE_INTEGER;
-  for (const each of applied) {
-    if (each.limit.shadow || !(each.limiter instanceof SyncLimiter)) continue;
-    for (const rule of each.limiter.inspect(limiterKeyOf(each, key)).rules) {
-      rules.push(rule);
-      remaining = Math.min(remaining, Math.max(0, rule.remaining));
-    }
-  }
-  const decision = allow(remaining);
-  return remote.length > 0 ? { decision } : { decision, rules };
-}
-
-const remainingIn = ({ decision }: CheckResult): number =>
-  decision.verdict === 'allow' ? decision.remaining : 0;
-
-/** Of a key in several limits. A key in cool-down has nothing left; a limit whose backend is unavailable does not tell. */
-function leastRemaining(statuses: readonly KeyStatus[]): number {
-  let least = Number.MAX_SAFE_INTEGER;
-  for (const status of statuses) {
-    if (!('rules' in status)) continue;
-    const isShut = status.by === COOLDOWN || status.by === CLOSED;
-    least = Math.min(least, isShut ? 0 : Math.max(0, status.remaining));
-  }
-  return least;
-}
-
-const resultOf = ({ name }: SyncLimiter, decision: Decision): CheckResult =>
-  decision.verdict === 'deny' ? { decision, limit: name } : { decision };
-
-/** True of a refusal that may leave something: a refused cost up to 1 leaves less than 1, which counts as 0. */
-export const mayLeave = ({ decision, staticVerdict, reason }: CheckResult, cost: number): boolean =>
-  decision.verdict === 'deny' && cost > 1 && !staticVerdict && !reason;
-
-/** Lists and overload charge nothing. */
-const isCharged = ({ decision, reason, staticVerdict }: CheckResult): boolean =>
-  decision.verdict === 'allow' && reason === undefined && staticVerdict === undefined;
-
-const isAllowResult = ({ decision }: CheckResult): boolean => decision.verdict === 'allow';

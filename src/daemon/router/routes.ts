@@ -9,18 +9,11 @@
  * limited nevertheless, so the key is compared too, unless a single limit counts by that hash anyway.
  */
 
-import type { Millis } from '../../core/clock.ts';
 import type { KeyHash } from '../../core/hash.ts';
-import type { PendingSet } from '../../core/pending.ts';
-import { runAtOnce, type Steps } from '../../core/steps.ts';
-import { AsyncLimiter } from '../../limiter/async-limiter.ts';
-import { type CompositeLimiter, createComposite } from '../../limiter/composite-limiter.ts';
-import { SyncLimiter } from '../../limiter/sync-limiter.ts';
-import type { CallSource } from '../calls/call-recorder.ts';
+import { runAtOnce } from '../../core/steps.ts';
+import type { SyncLimiter } from '../../limiter/sync-limiter.ts';
 import type { LimitConfig } from '../config/limits.ts';
 import type { OverrideMatch } from '../config/overrides.ts';
-import type { PlansByKey } from '../config/plans.ts';
-import type { KeysConfig } from '../config/read.ts';
 import {
   ALL_IPV6_BITS,
   bytesEndLikeIpv6,
@@ -29,39 +22,33 @@ import {
   endsLikeIpv6,
   matchedKeyOf,
 } from '../keys/counted-key.ts';
-import { MATCH_ALL, type Pattern } from '../keys/pattern.ts';
-import { PatternIndex } from '../keys/pattern-index.ts';
-import type { PatternTable } from '../keys/pattern-table.ts';
-import { isConcurrencyLimit, type LimiterRegistry, overrideName } from './limiter-registry.ts';
+import type { Pattern } from '../keys/pattern.ts';
+import type { PatternIndex } from '../keys/pattern-index.ts';
+import { type LimiterRegistry, overrideName } from './limiter-registry.ts';
+import {
+  type AppliedLimit,
+  createRoute,
+  type Route,
+  type StaticVerdict,
+  staticRoute,
+  UNMATCHED_ALLOWED,
+  UNMATCHED_DENIED,
+} from './route.ts';
+import {
+  createCache,
+  hasLists,
+  hasListsOrOverrides,
+  type IndexedLimit,
+  indexRoutes,
+  isKeyIndependent,
+  type KeyLists,
+  type LimitPattern,
+  matchesAlike,
+  ROUTE_CACHE_SLOTS,
+  type RouteIndex,
+  type RoutesConfig,
+} from './route-index.ts';
 import { deniesWhenShed } from './shed.ts';
-
-export interface AppliedLimit {
-  readonly limit: LimitConfig;
-  /** The name of the limiter: the limit's, or its override's. */
-  readonly name: string;
-  readonly limiter: SyncLimiter | AsyncLimiter;
-  readonly pending: PendingSet;
-  /** The rule of an override that was set at run time. */
-  readonly runtimeRule?: unknown;
-}
-
-export type LocalAppliedLimit = AppliedLimit & { readonly limiter: SyncLimiter };
-
-type RemoteAppliedLimit = AppliedLimit & { readonly limiter: AsyncLimiter };
-
-/** A verdict without counting: by a list, or because no limit matches. */
-export interface StaticVerdict {
-  readonly isAllowed: boolean;
-  readonly reason: 'allow-list' | 'deny-list' | 'unmatched' | 'banned';
-  /** The limit that has the list; undefined: the global list. */
-  readonly limit?: string;
-  readonly pattern?: Pick<Pattern, 'text'>;
-  /** The rest of a ban; undefined: the configuration decides for good. */
-  retryAfterMs?(): Millis;
-  /** The end of a ban, in Unix time, and its note. */
-  readonly until?: Millis;
-  readonly note?: string | undefined;
-}
 
 /** The limiter of an override that was set at run time. */
 export interface AppliedOverride {
@@ -82,41 +69,6 @@ const NO_CONTROLS: RouteControls = {
   overrideOf: () => undefined,
 };
 
-export interface Route {
-  readonly staticVerdict?: StaticVerdict;
-  readonly applied: readonly AppliedLimit[];
-  /** The key that its limits count under; undefined: the key that was sent. */
-  readonly countedKey: string | undefined;
-  /** Set if one local limit decides alone, by the key's hash. */
-  readonly singleLimiter: SyncLimiter | undefined;
-  /** All local limits except those on calls in flight, as one. */
-  readonly local: CompositeLimiter | undefined;
-  /** All local limits as one, for clients that settle a permit. */
-  readonly localWithPermits: CompositeLimiter | undefined;
-  /** Limits on calls in flight: a check without permit only peeks at them. */
-  readonly concurrencyLimits: readonly LocalAppliedLimit[];
-  /** Limits that a remote backend decides. */
-  readonly remote: readonly RemoteAppliedLimit[];
-  /** Limits in shadow mode: they count and never refuse. */
-  readonly shadowLimits: readonly AppliedLimit[];
-  /** The names of limits whose calls must be settled. */
-  readonly settledLimits: readonly string[];
-  /** Where its calls are counted by key: its limits, with their overrides and plans, or the list that decides. */
-  readonly callSources: readonly CallSource[];
-}
-
-export interface RoutesConfig {
-  readonly allow: PatternTable;
-  readonly deny: PatternTable;
-  readonly unmatched: 'allow' | 'deny';
-  readonly limits: readonly LimitConfig[];
-  readonly keys?: KeysConfig;
-  readonly planOf?: PlansByKey;
-}
-
-/** A power of two. */
-const ROUTE_CACHE_SLOTS = 65_536;
-
 /** The route of a longer key is not cached if the key has to be compared. */
 const MAX_CACHED_KEY_BYTES = 128;
 
@@ -128,9 +80,6 @@ const WITH_PLAN = /^([^[]*)\[([^\]]*)\]$/;
 
 /** In place of a limit's name before a plan: the most specific limit. */
 const ANY_LIMIT = '*';
-
-/** The one key of a limit with `per: limit`. */
-const SHARED_KEY = '*';
 
 export class RouteTable {
   readonly #config: RoutesConfig;
@@ -303,23 +252,31 @@ export class RouteTable {
     const key = matchedKeyOf(sent);
     const named = namedLimit ?? this.#specific.best(key)?.indexed;
     const global = this.#controls.banOf(key) ?? listVerdict(this.#config, key);
-    if (global) return staticRoute(global);
+    if (global) return this.#counted(staticRoute(global), sent);
     const counting: IndexedLimit[] = [];
     let exempt: StaticVerdict | undefined;
     for (const indexed of this.#limitsOf(key, named)) {
       const staticVerdict = limitListVerdict(indexed, key);
-      if (staticVerdict && !staticVerdict.isAllowed) return staticRoute(staticVerdict);
+      if (staticVerdict && !staticVerdict.isAllowed)
+        return this.#counted(staticRoute(staticVerdict), sent);
       if (staticVerdict) exempt ??= staticVerdict;
       else counting.push(indexed);
     }
     // A limit with `always` is a ceiling for keys that another limit admits: it matches no key by itself.
-    if (!named && this.#config.unmatched === 'deny') return UNMATCHED_DENIED;
-    if (counting.length > 0) {
-      const route = this.#intern(counting.map((limit) => this.#apply(limit, key, plan)));
-      const countedKey = countedKeyOf(sent, this.#ipv6Bits);
-      return countedKey === sent ? route : this.#internNetwork(route, countedKey);
-    }
-    return exempt ? staticRoute(exempt) : UNMATCHED_ALLOWED;
+    if (!named && this.#config.unmatched === 'deny') return this.#counted(UNMATCHED_DENIED, sent);
+    if (counting.length > 0)
+      return this.#counted(
+        this.#intern(counting.map((limit) => this.#apply(limit, key, plan))),
+        sent,
+      );
+    return this.#counted(exempt ? staticRoute(exempt) : UNMATCHED_ALLOWED, sent);
+  }
+
+  /** The route with the key that it counts under, or that records of a verdict have. */
+  #counted(route: Route, sent: string): Route {
+    const countedKey = this.countedKey(sent);
+    if (countedKey === sent) return route;
+    return route.staticVerdict ? { ...route, countedKey } : this.#internNetwork(route, countedKey);
   }
 
   /** The given limit and all limits with `always` that match, in configuration order. */
@@ -401,84 +358,6 @@ export interface LimitMatch {
   readonly override: OverrideMatch | undefined;
 }
 
-/** True if every key has the same route. */
-const isKeyIndependent = (config: RoutesConfig): boolean =>
-  !hasLists(config) && config.limits.every(matchesAlike);
-
-/** True for a limit that applies to every key in the same way. */
-const matchesAlike = (limit: LimitConfig): boolean =>
-  limit.match.every((pattern) => pattern === MATCH_ALL) && !hasListsOrOverrides(limit);
-
-const hasLists = ({ allow, deny }: KeyLists): boolean => allow.length + deny.length > 0;
-
-const hasListsOrOverrides = (limit: LimitConfig): boolean =>
-  hasLists(limit) || limit.overrides.length > 0;
-
-type KeyLists = Pick<RoutesConfig, 'allow' | 'deny'>;
-
-interface IndexedLimit {
-  readonly limit: LimitConfig;
-  /** Position in the configuration. */
-  readonly order: number;
-  readonly match: PatternIndex<Pattern>;
-}
-
-/** One pattern of a limit. */
-interface LimitPattern {
-  readonly indexed: IndexedLimit;
-  readonly pattern: Pattern;
-}
-
-const patternOf = ({ pattern }: { readonly pattern: Pattern }): Pattern => pattern;
-
-/** The patterns of a configuration, ready for look-ups. */
-export interface RouteIndex {
-  readonly limits: readonly IndexedLimit[];
-  /** Of the limits without `always`. */
-  readonly specific: PatternIndex<LimitPattern>;
-  /** An empty cache, of no table yet. */
-  readonly cache: RouteCache;
-}
-
-/** Cached routes by slot. */
-interface RouteCache {
-  readonly hashes: Int32Array;
-  readonly keys: (string | undefined)[];
-  readonly routes: (Route | undefined)[];
-}
-
-/** Each array is half a megabyte, and may start a garbage collection. */
-function* createCache(size: number): Steps<RouteCache> {
-  const hashes = new Int32Array(size * 2);
-  yield;
-  const keys = new Array<string | undefined>(size);
-  yield;
-  return { hashes, keys, routes: new Array<Route | undefined>(size) };
-}
-
-/** Thousands of patterns take longer than a check may wait. */
-export function* indexRoutes(config: RoutesConfig): Steps<RouteIndex> {
-  const limits: IndexedLimit[] = [];
-  for (const [order, limit] of config.limits.entries())
-    limits.push(yield* indexLimit(limit, order));
-  const specific = yield* PatternIndex.inSteps(specificPatterns(limits), patternOf);
-  const cache = yield* createCache(isKeyIndependent(config) ? 0 : ROUTE_CACHE_SLOTS);
-  return { limits, specific, cache };
-}
-
-const indexPatterns = (patterns: readonly Pattern[]): Steps<PatternIndex<Pattern>> =>
-  PatternIndex.inSteps(patterns, (pattern) => pattern);
-
-function* indexLimit(limit: LimitConfig, order: number): Steps<IndexedLimit> {
-  return { limit, order, match: yield* indexPatterns(limit.match) };
-}
-
-function* specificPatterns(limits: readonly IndexedLimit[]): Generator<LimitPattern> {
-  for (const indexed of limits)
-    if (!indexed.limit.always)
-      for (const pattern of indexed.limit.match) yield { indexed, pattern };
-}
-
 /** A key on both lists is denied. */
 function listVerdict({ allow, deny }: KeyLists, key: string): StaticVerdict | undefined {
   const denied = deny.best(key);
@@ -493,67 +372,3 @@ function limitListVerdict({ limit }: IndexedLimit, key: string): StaticVerdict |
   const staticVerdict = listVerdict(limit, key);
   return staticVerdict && { ...staticVerdict, limit: limit.name };
 }
-
-/** The fields of a static verdict in responses. */
-export const staticVerdictFields = (verdict: StaticVerdict) => ({
-  verdict: verdict.isAllowed ? 'allow' : 'deny',
-  reason: verdict.reason,
-  limit: verdict.limit,
-  pattern: verdict.pattern?.text,
-  ...(verdict.retryAfterMs && { retryAfterMs: verdict.retryAfterMs() }),
-});
-
-const isLocal = (applied: AppliedLimit): applied is LocalAppliedLimit =>
-  applied.limiter instanceof SyncLimiter;
-
-const isRemote = (applied: AppliedLimit): applied is RemoteAppliedLimit =>
-  applied.limiter instanceof AsyncLimiter;
-
-function staticRoute(staticVerdict: StaticVerdict): Route {
-  const { reason, limit } = staticVerdict;
-  const about = { ...(limit !== undefined && { limit }), reason };
-  const callSources = [{ id: `${reason} ${limit ?? ''}`, about }];
-  return { ...EMPTY_ROUTE, staticVerdict, callSources };
-}
-
-const callSourceOf = ({ limit: { name, shadow } }: AppliedLimit): CallSource =>
-  shadow ? { id: `shadow ${name}`, about: { limit: name, shadow: true } } : { id: name };
-
-function createRoute(applied: readonly AppliedLimit[]): Route {
-  const active = applied.filter(({ limit }) => !limit.shadow);
-  const local = active.filter(isLocal);
-  const counting = local.filter(({ limiter }) => !isConcurrencyLimit(limiter));
-  const [first] = applied;
-  const isSingle = applied.length === 1 && counting.length === 1 && first.limit.per === 'key';
-  const single = isSingle && counting[0].limiter.isCheckOnly ? counting[0].limiter : undefined;
-  return {
-    applied,
-    countedKey: undefined,
-    singleLimiter: single,
-    local: combineLocal(counting),
-    localWithPermits: combineLocal(local),
-    concurrencyLimits: local.filter(({ limiter }) => isConcurrencyLimit(limiter)),
-    remote: active.filter(isRemote),
-    shadowLimits: applied.filter(({ limit }) => limit.shadow),
-    settledLimits: active
-      .filter(({ limiter }) => limiter.mustSettle)
-      .map(({ limit }) => limit.name),
-    callSources: applied.map(callSourceOf),
-  };
-}
-
-const EMPTY_ROUTE = createRoute([]);
-
-const UNMATCHED_ALLOWED = staticRoute({ isAllowed: true, reason: 'unmatched' });
-const UNMATCHED_DENIED = staticRoute({ isAllowed: false, reason: 'unmatched' });
-
-/** Several limiters as one: all or nothing, without reservations. */
-function combineLocal(parts: readonly LocalAppliedLimit[]): CompositeLimiter | undefined {
-  if (parts.length === 0) return undefined;
-  const keyOf = (limit: LimitConfig) => (limit.per === 'limit' ? { key: SHARED_KEY } : {});
-  return createComposite(parts.map(({ limiter, limit }) => ({ limiter, ...keyOf(limit) })));
-}
-
-/** The key that a limit counts a request under. */
-export const limiterKeyOf = ({ limit }: Pick<AppliedLimit, 'limit'>, key: string): string =>
-  limit.per === 'key' ? key : SHARED_KEY;

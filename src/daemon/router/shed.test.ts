@@ -2,7 +2,7 @@ import { describe, expect, test } from 'vitest';
 import { createRouter } from '../../../test/support/http-protocol.ts';
 import { VirtualClock } from '../../testing/virtual-clock.ts';
 import { checkAll } from './joint-check.ts';
-import type { CheckResult, RoutedRequest, TakeResult } from './router.ts';
+import type { CheckResult, RoutedRequest, TakeResult } from './request.ts';
 
 const rule = { bucket: { rate: '1/h', burst: 5 } };
 

@@ -20,8 +20,8 @@ import { internalsOf } from '../../limiter/internals.ts';
 import { type Permit, Refusal } from '../../limiter/permit.ts';
 import type { AcquireOptions } from '../../limiter/sync-limiter.ts';
 import { type Bounds, DEFAULT_BOUNDS } from '../config/read.ts';
-import type { CheckRequest, CheckResult, RoutedRequest } from './router.ts';
-import { type AppliedLimit, limiterKeyOf, type Route } from './routes.ts';
+import type { CheckRequest, CheckResult, RoutedRequest } from './request.ts';
+import { type AppliedLimit, limiterKeyOf, type Route } from './route.ts';
 
 export type WaitBounds = Pick<Bounds, 'maxWaiting' | 'maxWaitMs'>;
 

@@ -11,8 +11,8 @@
 
 import type { Controls } from '../../control/controls.ts';
 import { toKeyText } from '../../keys/binary-key.ts';
-import type { RoutedRequest } from '../../router/router.ts';
-import { staticVerdictFields } from '../../router/routes.ts';
+import type { RoutedRequest } from '../../router/request.ts';
+import { staticVerdictFields } from '../../router/route.ts';
 import { readKeyQuery } from './check-request.ts';
 import { CONTROL_HELP, controlRoutes } from './control-routes.ts';
 import { denialRoutes } from './denial-routes.ts';

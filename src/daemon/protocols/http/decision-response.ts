@@ -14,13 +14,13 @@ import { COOLDOWN, type Inspection, type NamedRuleStatus } from '../../../limite
 import { SyncLimiter } from '../../../limiter/sync-limiter.ts';
 import { type Charge, chargesOf, type JointPart } from '../../router/joint-check.ts';
 import { isLocked } from '../../router/report.ts';
-import type { CheckResult, RoutedRequest } from '../../router/router.ts';
+import type { CheckResult, RoutedRequest } from '../../router/request.ts';
 import {
   type AppliedLimit,
   limiterKeyOf,
   type Route,
   type StaticVerdict,
-} from '../../router/routes.ts';
+} from '../../router/route.ts';
 import type { CheckParams } from './check-request.ts';
 import { type EventualResponse, type HttpResponse, problemOf } from './response.ts';
 

@@ -24,7 +24,7 @@ import {
   mayLeave,
   type RoutedRequest,
   type TakeResult,
-} from '../../router/router.ts';
+} from '../../router/request.ts';
 import { CLIENT_LEFT } from '../../server/client-signal.ts';
 import type { Turns } from '../../server/turns.ts';
 import {

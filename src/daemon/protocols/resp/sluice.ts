@@ -29,10 +29,10 @@ import {
   type KeyStatus,
   mayLeave,
   type RoutedRequest,
-  type Router,
   type TakeResult,
-} from '../../router/router.ts';
-import { staticVerdictFields } from '../../router/routes.ts';
+} from '../../router/request.ts';
+import { staticVerdictFields } from '../../router/route.ts';
+import type { Router } from '../../router/router.ts';
 import { shedOpen } from '../../router/shed.ts';
 import {
   type Arguments,
