@@ -526,6 +526,28 @@ export function remoteLimiterContract(harness: RemoteHarness): void {
     }
   });
 
+  test('change: different changes of a spacing from one rule end with the last interval after the last permit', async () => {
+    const every = (hours: number): Limit => ({ spacing: { every: `${hours}h` } });
+    const pair = (hours: number): Limit => ({ all: [bucketLimit(0.001, 50), every(hours)] });
+    for (const limitOf of [every, pair]) {
+      const processes = [1, 2, 3].map(() => createShared(limitOf(2), UNHURRIED));
+      const [a, b, c] = processes;
+      await a.check('k');
+      const hoursOf = async (api: RemoteLimiter): Promise<number> => {
+        const decision = await api.peek('k');
+        return decision?.verdict === 'deny' ? Math.round(decision.retryAfterMs / 3_600_000) : 0;
+      };
+      await a.change(limitOf(4));
+      await b.change(limitOf(6));
+      expect(await Promise.all(processes.map(hoursOf))).toEqual([4, 6, 2]); // each by its own numbers
+      await c.change(limitOf(1));
+      expect(await hoursOf(c)).toBe(1);
+      await a.change(limitOf(5));
+      await Promise.all([b, c].map((api) => api.change(limitOf(5))));
+      expect(await Promise.all(processes.map(hoursOf))).toEqual([5, 5, 5]);
+    }
+  });
+
   test('change: a waiting call that fits now is granted, and one that never will is refused', async () => {
     const api = createShared(bucketLimit(0.001, 10), UNHURRIED);
     await api.check('fits', 10);
