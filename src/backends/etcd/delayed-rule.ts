@@ -90,8 +90,8 @@ export class DelayedRule {
     return refusal;
   }
 
-  /** A call that waits on is not refused yet. */
-  #checkWaiting(state: State, cost: number, moment: DecisionTime): TimedDecision {
+  /** `check` without reserving, of a call that waits on: it is not refused yet. */
+  checkWaiting(state: State, cost: number, moment: DecisionTime): TimedDecision {
     if (!this.policy.recordRefusal) return this.check(state, cost, moment, false);
     const after = state.slice();
     const decision = this.check(after, cost, moment, false);
@@ -108,7 +108,7 @@ export class DelayedRule {
   ): TimedDecisions {
     const decisions: TimedDecision[] = [];
     for (const cost of costs) {
-      const next = this.#checkWaiting(state, cost, moment);
+      const next = this.checkWaiting(state, cost, moment);
       const isSoon =
         this.#everyMs > 0 && next.verdict === 'deny' && next.retryAfterMs <= lookaheadMs;
       decisions.push(isSoon ? this.#grant(state, cost, moment, 0) : next);
