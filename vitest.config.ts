@@ -9,7 +9,7 @@ const WAITING = [
   'src/backends/durable-objects/backend.test.ts',
   'test/soak-{faults,pool,peers,etcd,groups}.test.ts',
   'test/daemon-{waiting,peers,pool}.test.ts',
-  'test/{durable-objects,page-browser,joint-kill,semaphore-kill}.test.ts',
+  'test/{durable-objects,upstash-workers,page-browser,joint-kill,semaphore-kill}.test.ts',
   'test/{operator,gateways,service,monitoring,real-servers,demo}.test.ts',
 ];
 

@@ -102,7 +102,6 @@ const MAY_IMPORT_EXTERNAL: Readonly<Record<string, readonly string[]>> = {
   'backends/pool/dns-size.ts': ['node:dns/promises', 'node:os'],
   'backends/pool/nats-store.ts': ['@nats-io/kv', '@nats-io/transport-node'],
   'backends/pool/options.ts': ['node:os'],
-  'backends/redis/context.ts': ['node:crypto'],
   'cli/chart/html-page.ts': ['node:crypto'],
   'cli/framework/admin-client.ts': ['node:http', 'node:https'],
   'cli/framework/command.ts': ['node:fs', 'node:path', 'node:util'],

@@ -5,6 +5,7 @@
  */
 
 import { execFile } from 'node:child_process';
+import { createHash } from 'node:crypto';
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join, resolve } from 'node:path';
@@ -138,7 +139,6 @@ const NODE_ONLY: Readonly<Record<string, string>> = {
   'sluice/groups': 'node:http',
   'sluice/peers': 'node:dgram',
   'sluice/pool': 'node:http',
-  'sluice/redis': 'node:crypto',
 };
 
 /** A program as a bundler makes it for a page, with the installed package. */
@@ -154,6 +154,7 @@ async function bundleForBrowser(contents: string): Promise<string> {
 const BROWSER_PROGRAM = `
 import { limiter } from 'sluice';
 import { throttleFetch } from 'sluice/fetch';
+import { redis } from 'sluice/redis';
 import { bucket, smallLimiter } from 'sluice/small';
 import { VirtualClock } from 'sluice/testing';
 import { rateLimit } from 'sluice/web';
@@ -166,11 +167,22 @@ for (let call = 0; call < 2; call++) statuses.push((await serve(new Request(loca
 const fetching = throttleFetch({ limit });
 const fetched = [(await fetching('/')).status, await fetching('/').catch(({ code }) => code)];
 const clock = new VirtualClock();
+const names = []; // of keys in Redis
+const client = {
+  scriptLoad: async () => '',
+  eval: async (_script, keys) => { names.push(...keys); throw new Error('no server'); },
+  evalsha() {},
+  scan() {},
+};
+const shared = limiter({ name: 'api', limit, backend: redis(client, { onUnavailable: 'deny' }) });
+const { reason } = await shared.tryAcquire('x'.repeat(600));
 console.log(JSON.stringify({
   named: verdictsOf(limiter({ limit, clock })),
   small: verdictsOf(smallLimiter(bucket(limit.bucket))),
   statuses,
   fetched,
+  names,
+  reason,
 }));`;
 
 describe.runIf(chromiumBrowser() !== undefined)('packed tarball in Chromium', () => {
@@ -192,13 +204,16 @@ describe.runIf(chromiumBrowser() !== undefined)('packed tarball in Chromium', ()
     expect(problems).toEqual([]);
   });
 
-  test('small, web, fetch and testing limit in a page', { timeout: 60_000 }, async () => {
+  test('small, web, fetch, testing and redis work in a page', { timeout: 60_000 }, async () => {
+    const digest = createHash('sha256').update('x'.repeat(600)).digest('base64url');
     const { printed, problems } = await runModule(browser, await bundleForBrowser(BROWSER_PROGRAM));
     expect(JSON.parse(printed)).toEqual({
       named: ['allow', 'deny'],
       small: ['allow', 'deny'],
       statuses: [200, 429],
       fetched: [200, 'DENIED'],
+      names: [`sluice:{api#${digest}}:bucket`],
+      reason: 'unavailable',
     });
     expect(problems).toEqual([]);
   });

@@ -28,8 +28,8 @@ export class DelegatingRemoteBackend<Inner extends RemoteBackend = RemoteBackend
     return this.inner.check(key, cost);
   }
 
-  checkNow(key: string, cost: number): Promise<RemoteDecision> {
-    return this.inner.checkNow(key, cost);
+  checkNow(key: string, cost: number, isWaiting = false): Promise<RemoteDecision> {
+    return this.inner.checkNow(key, cost, isWaiting);
   }
 
   checkBatch(key: string, costs: readonly number[]): Promise<BatchDecision> {

@@ -84,8 +84,11 @@ export interface RemoteBackend {
   checkPrefetched?(key: string, cost: number): Decision | undefined;
   /** May it happen? May decide `wait`, with a reservation. */
   check(key: string, cost: number): Promise<RemoteDecision>;
-  /** Allow or deny, without reservations. */
-  checkNow(key: string, cost: number): Promise<RemoteDecision>;
+  /**
+   * Allow or deny, without reservations. `isWaiting`: the call waits on if it is refused, so no lock-out counts the
+   * refusal. The same holds for `reserve` and `chargeTogether`.
+   */
+  checkNow(key: string, cost: number, isWaiting?: boolean): Promise<RemoteDecision>;
   /**
    * `check`, or `checkNow` without reservations, charged once for all calls of a key with this id: the server remembers
    * it for `forMs`. Absent: the backend cannot.
@@ -108,7 +111,7 @@ export interface RemoteBackend {
    * `checkNow` of a call that is not certain yet. Without `confirm`, its units come back by themselves after a bounded
    * time. Absent: a charge stays until it is settled as ignored.
    */
-  reserve?(key: string, cost: number): Promise<RemoteDecision>;
+  reserve?(key: string, cost: number, isWaiting?: boolean): Promise<RemoteDecision>;
   /** Makes a reservation final; false if it has expired. Rejects while unavailable. */
   confirm?(key: string, reservationId: string): Promise<boolean>;
   /** Undoes a reservation, confirmed or not. */
@@ -116,7 +119,10 @@ export interface RemoteBackend {
   /** Undoes what the fallback granted, except a lease. */
   cancelFallback?(key: string, cost: number): void;
   /** Charges several limits of one server in one call, all or none; undefined if that takes several calls. */
-  chargeTogether?(parts: readonly JointPartRequest[]): Promise<JointDecision> | undefined;
+  chargeTogether?(
+    parts: readonly JointPartRequest[],
+    isWaiting?: boolean,
+  ): Promise<JointDecision> | undefined;
   /** A decision from prefetched tokens, after a refill if need be; undefined: the server must decide. */
   takePrefetched?(key: string, cost: number): Promise<Decision | undefined>;
   /** Puts back what `takePrefetched` took. */

@@ -49,9 +49,13 @@ export const isRemoteRefusal = <Call extends RemoteCall>(
   result: Result<Call>,
 ): result is RemoteRefusal<Call> => 'by' in result;
 
-/** Charges every call, or none: then returns the refusal with the longest wait that is known. */
+/**
+ * Charges every call, or none: then returns the refusal with the longest wait that is known. A lock-out does not count the
+ * refusal of a call that is waiting: it is checked again.
+ */
 export async function chargeAll<Call extends RemoteCall>(
   calls: readonly Call[],
+  isWaiting = false,
 ): Promise<Result<Call>> {
   const closed = longest(
     calls.map((by) => refusalIn(by, by.limiter.localRefusal(by.key, by.cost))),
@@ -66,7 +70,7 @@ export async function chargeAll<Call extends RemoteCall>(
       prefetched.push({ call, reply: { decision, decidedAt: clock.now() }, isPrefetched: true });
     else others.push(call);
   }
-  const charged = await chargeOnServers(others);
+  const charged = await chargeOnServers(others, isWaiting);
   if (!isRemoteRefusal(charged)) return [...prefetched, ...charged];
   await undoAll(prefetched);
   return charged;
@@ -110,12 +114,13 @@ async function undo({ call, reply, isPrefetched = false }: RemoteCharge): Promis
 
 function chargeOnServers<Call extends RemoteCall>(
   calls: readonly Call[],
+  isWaiting: boolean,
 ): Promise<Result<Call>> | Result<Call> {
   if (calls.length === 0) return [];
-  if (calls.length === 1) return chargeInSteps(calls, false);
+  if (calls.length === 1) return chargeInSteps(calls, false, isWaiting);
   const parts = calls.map(({ limiter, key, cost }) => ({ backend: limiter.backend, key, cost }));
-  const together = calls[0].limiter.backend.chargeTogether?.(parts);
-  if (!together) return chargeInSteps(calls, true);
+  const together = calls[0].limiter.backend.chargeTogether?.(parts, isWaiting);
+  if (!together) return chargeInSteps(calls, true, isWaiting);
   return together.then(({ isGranted, decisions }) => {
     for (const [n, reply] of decisions.entries())
       if (reply?.fromFallback) calls[n].limiter.countFallback();
@@ -133,14 +138,15 @@ const NOT_NOW = deny(0) as Denied;
 async function chargeInSteps<Call extends RemoteCall>(
   calls: readonly Call[],
   mayExpire: boolean,
+  isWaiting: boolean,
 ): Promise<Result<Call>> {
   const ordered = [...calls].sort(inOrder);
   const charges: RemoteCharge<Call>[] = [];
   for (const [n, call] of ordered.entries()) {
     const { limiter, key, cost } = call;
     const { backend } = limiter;
-    const reserved = mayExpire ? backend.reserve?.(key, cost) : undefined;
-    const reply = await (reserved ?? backend.checkNow(key, cost));
+    const reserved = mayExpire ? backend.reserve?.(key, cost, isWaiting) : undefined;
+    const reply = await (reserved ?? backend.checkNow(key, cost, isWaiting));
     if (reply.fromFallback) limiter.countFallback();
     const refused = refusalIn(call, limiter.denyIfLate(reply), reply.fromFallback);
     if (!refused) {

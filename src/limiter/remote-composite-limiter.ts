@@ -239,7 +239,7 @@ export class RemoteCompositeLimiter implements RemoteLimiterInternals {
 
   /** For the first waiter of a key: charges what it costs, and keeps that until the waiter takes it. */
   async #checkWaiter(key: string, cost: number): Promise<BatchDecision> {
-    const reserved = await this.#reserve(this.#callsOf(key, cost));
+    const reserved = await this.#reserve(this.#callsOf(key, cost), true);
     const decidedAt = this.clock.now();
     this.#refusals.delete(key);
     if (isPartRefusal(reserved)) {
@@ -260,13 +260,13 @@ export class RemoteCompositeLimiter implements RemoteLimiterInternals {
   }
 
   /** Takes from all components, or from none. */
-  async #reserve(calls: readonly PartCall[]): Promise<Reserved | PartRefusal> {
-    const local = reserveAll(calls.filter(isLocalCall));
+  async #reserve(calls: readonly PartCall[], isWaiting = false): Promise<Reserved | PartRefusal> {
+    const local = reserveAll(calls.filter(isLocalCall), isWaiting);
     if (isRefused(local)) {
       const { by, ...decision } = local;
       return { by: { ...by, partitionIndex: undefined }, decision };
     }
-    const remote = await chargeAll(calls.filter(isRemoteCall));
+    const remote = await chargeAll(calls.filter(isRemoteCall), isWaiting);
     if (!isRemoteRefusal(remote)) return { local, remote };
     local.forEach(release);
     return remote;

@@ -148,6 +148,22 @@ describe('limiter with a lockout on refusals', () => {
     expect(api.inspect('alice')).toMatchObject({ lockedMs: 60_000 });
   });
 
+  test('acquire: waiting in all([...]) is no refusal; a wait that ends without a permit is one', async () => {
+    const { api: guarded, clock } = setUp(ON_REFUSAL);
+    const total = limiter({ name: 'total', limit: { bucket: { rate: '1/s', burst: 9 } }, clock });
+    const api = all([guarded, { limiter: total, key: '*' }]);
+    api.check('alice');
+    const waiting = Array.from({ length: 5 }, () => api.acquire('alice'));
+    for (let n = 0; n < 50; n++) {
+      clock.advance(100);
+      for (let turn = 0; turn < 9; turn++) await Promise.resolve();
+    }
+    expect((await Promise.all(waiting)).every(({ verdict }) => verdict === 'allow')).toBe(true);
+    expect(guarded.inspect('alice').failures).toBe(0);
+    expect(await api.acquire('alice', 1, { wait: false })).toMatchObject({ reason: 'too-long' });
+    expect(guarded.inspect('alice').failures).toBe(1);
+  });
+
   test('acquire of several limiters: waiting is no refusal there either', async () => {
     const { api, clock } = setUp(ON_REFUSAL);
     const total = limiter({ limit: { bucket: { rate: 100 } }, clock });

@@ -10,3 +10,9 @@ export function addRoundingUp(at: Millis, span: Millis): Millis {
   const sum = at + span;
   return sum - at >= span ? sum : sum + Math.abs(sum) * Number.EPSILON;
 }
+
+/** The last representable instant at least `span` before `at`, for the same reason. */
+export function subtractRoundingDown(at: Millis, span: Millis): Millis {
+  const difference = at - span;
+  return at - difference >= span ? difference : difference - Math.abs(difference) * Number.EPSILON;
+}

@@ -7,10 +7,12 @@
  *
  *     every = 6 s, reserve = 2          now         due          due
  *     ───────●────────────────────────────┼──────────●────────────●────────────◇──▶ time
- *          granted                       check     reserved 1   reserved 2    `nextAt`
+ *          granted                       check     reserved 1   reserved 2    next free slot
+ *                                                               `lastAt`
  *
- * The whole state is one instant, `nextAt`: the earliest free slot. Every reservation lies a multiple
- * of `every` before it, so reservations are counted from it exactly: one that is nearly due still counts.
+ * The whole state is one instant, `lastAt`: that of the last permit. The next free slot is `every` after it. So the
+ * state does not contain the interval: a rule with another interval reads it as it is. Every reservation lies a multiple
+ * of `every` before the free slot, so reservations are counted from it exactly: one that is nearly due still counts.
  *
  * A permit that is not used within `expire` of being due has expired: the caller must check again.
  */
@@ -20,8 +22,8 @@ import { allow, deny, NEVER, wait } from '../core/decision.ts';
 import type { Duration } from '../core/duration.ts';
 import { OptionReader } from '../core/options.ts';
 import { requireCost } from './cost.ts';
-import { addRoundingUp } from './float-time.ts';
-import { type Policy, type PoolPosition, timeToOpen, UNDIVIDED } from './policy.ts';
+import { addRoundingUp, subtractRoundingDown } from './float-time.ts';
+import { type Policy, type PoolPosition, type State, timeToOpen, UNDIVIDED } from './policy.ts';
 
 /** Minimum interval between calls. */
 export interface SpacingOptions {
@@ -35,6 +37,9 @@ export interface SpacingOptions {
 
 /** Floating-point error tolerated, as a fraction of the interval. */
 const EPSILON = 1e-9;
+
+/** `lastAt` of a key without a permit: so long ago that it is free by any interval. Infinite numbers do not travel as text. */
+const NEVER_GRANTED: Millis = -1e300;
 
 interface SpacingTerms {
   readonly intervalMs: Millis;
@@ -55,6 +60,9 @@ function spacingAt(terms: SpacingTerms, { size }: PoolPosition): Policy {
   const { intervalMs, reserve, expireMs } = terms;
   const kind = 'spacing';
   const everyMs = intervalMs * size;
+
+  /** The earliest free slot. */
+  const nextAtOf = (state: State, i: number): Millis => addRoundingUp(state[i], everyMs);
 
   /** The distance between two slots: `everyMs`, or the next larger one that instants of this size can represent. */
   const stepAt = (at: Millis): Millis => addRoundingUp(at, everyMs) - at;
@@ -85,55 +93,53 @@ function spacingAt(terms: SpacingTerms, { size }: PoolPosition): Policy {
     instantIndices: [0],
 
     init(state, i, now, freshAt = now) {
-      state[i] = Math.max(now, freshAt);
+      state[i] = freshAt > now ? subtractRoundingDown(freshAt, everyMs) : NEVER_GRANTED;
     },
 
     check(state, i, cost, now) {
       requireCost(cost);
-      const nextAt = state[i];
+      const nextAt = nextAtOf(state, i);
       if (cost > 1) return deny(NEVER); // two at once would be a burst
       if (now >= nextAt) {
-        if (cost > 0) state[i] = addRoundingUp(now, everyMs);
+        if (cost > 0) state[i] = now;
         return allow(cost > 0 ? 0 : 1);
       }
       if (cost === 0) return allow(0);
       if (isOpen(nextAt, now)) {
-        state[i] = addRoundingUp(nextAt, everyMs);
+        state[i] = nextAt;
         return wait(nextAt - now);
       }
       return deny(retryAfter(nextAt, now));
     },
 
     deferTo(state, i, _cost, dueAt) {
-      state[i] = Math.max(state[i], addRoundingUp(dueAt, everyMs));
+      state[i] = Math.max(state[i], dueAt);
     },
 
-    available: (state, i, now) => (now >= state[i] ? 1 : 0),
+    available: (state, i, now) => (now >= nextAtOf(state, i) ? 1 : 0),
 
     /** Releases an unused slot if it is the last one: later reservations keep their instants. */
     settle(state, i, { outcome, cost, dueAt }, now) {
       if (outcome !== 'ignored' || cost <= 0 || now > dueAt + expireMs) return; // used, or expired
       const rounding = 2 * Number.EPSILON * Math.abs(state[i]);
       const tolerance = Math.min(everyMs / 4, Math.max(EPSILON * everyMs, rounding));
-      const isLast = Math.abs(state[i] - addRoundingUp(dueAt, everyMs)) <= tolerance;
-      if (isLast) state[i] = dueAt;
+      const isLast = Math.abs(state[i] - dueAt) <= tolerance;
+      if (isLast) state[i] = subtractRoundingDown(dueAt, everyMs);
     },
 
     update(state, i, feedback, now) {
       if (!('hits' in feedback)) return false;
-      if (feedback.hits > 0)
-        state[i] = addRoundingUp(Math.max(state[i], now), feedback.hits * everyMs);
+      if (feedback.hits > 0) {
+        const firstAt = Math.max(nextAtOf(state, i), now);
+        state[i] = addRoundingUp(firstAt, (feedback.hits - 1) * everyMs);
+      }
       return true;
     },
 
     terms,
     /** The last permit keeps its instant: the next one is due the new interval after it. */
-    converterFrom(from) {
-      const oldEveryMs = (from.terms as SpacingTerms).intervalMs * size;
-      return (state, i, source, j) => {
-        state[i] =
-          oldEveryMs === everyMs ? source[j] : addRoundingUp(source[j] - oldEveryMs, everyMs);
-      };
+    converterFrom: () => (state, i, source, j) => {
+      state[i] = source[j];
     },
 
     /** Divides the rate: a division alone cannot keep calls of several processes apart. */
@@ -141,18 +147,19 @@ function spacingAt(terms: SpacingTerms, { size }: PoolPosition): Policy {
     ratePerSecond: () => 1000 / everyMs,
     refillMs: intervalMs,
     paceMs: (units) => units * everyMs,
-    grantMs: (state, i, units, now) => Math.max(0, state[i] - now + (units - 1) * everyMs),
+    grantMs: (state, i, units, now) =>
+      Math.max(0, nextAtOf(state, i) - now + (units - 1) * everyMs),
 
-    removableAt: (state, i) => state[i],
-    evictableAt: (state, i) => state[i],
+    removableAt: nextAtOf,
+    evictableAt: nextAtOf,
 
     keyState: (state, i, now) => ({
-      remaining: now >= state[i] ? 1 : 0,
-      reserved: reservedAt(state[i], now),
+      remaining: now >= nextAtOf(state, i) ? 1 : 0,
+      reserved: reservedAt(nextAtOf(state, i), now),
     }),
 
     ruleStatuses(state, i, now) {
-      const freshInMs = Math.ceil(Math.max(0, state[i] - now));
+      const freshInMs = Math.ceil(Math.max(0, nextAtOf(state, i) - now));
       const remaining = freshInMs === 0 ? 1 : 0;
       const terms = { quota: 1, windowMs: everyMs };
       return [{ kind, ...terms, remaining, freshInMs, ...timeToOpen(policy, state, i, now) }];

@@ -5,7 +5,9 @@
 import { expect, test, vi } from 'vitest';
 import type { Duration } from '../../src/core/duration.ts';
 import type { RemoteLimiter } from '../../src/limiter/async-limiter.ts';
+import { all } from '../../src/limiter/composite-limiter.ts';
 import type { AvailabilityEvent } from '../../src/limiter/events.ts';
+import { limiter } from '../../src/limiter/limiter.ts';
 import type { Limit } from '../../src/policies/limit.ts';
 import { remoteSemaphoreContract } from './remote-semaphore-contract.ts';
 import { type LoggedCall, mostInAnyWindow } from './window-oracle.ts';
@@ -423,6 +425,30 @@ export function remoteLimiterContract(harness: RemoteHarness): void {
     await expect(api.check('k', 1, { partition: 'a' } as never)).rejects.toThrow('partition');
   });
 
+  test('lockout on refusals: a call that waits in all([...]) counts when it is refused in the end, not each time it is checked', async () => {
+    const lockout = { on: 'refusal', after: 2, within: '1h', lock: '1h' } as const;
+    const guarded = createShared({ all: [bucketLimit(0.001, 3), { lockout }] }, UNHURRIED);
+    const failuresOf = async (key: string) => (await guarded.inspect(key))?.failures;
+    const total = createShared(bucketLimit(0.001, 1000), UNHURRIED);
+    const open = limiter({ name: 'open', limit: bucketLimit(0.001, 1000) });
+    const cases = { 'both remote': all([guarded, total]), 'one local': all([guarded, open]) };
+    for (const [key, api] of Object.entries(cases)) {
+      const permits = await Promise.all([1, 2, 3].map(() => api.tryAcquire(key)));
+      const waiting = api.acquire(key, 1, { wait: '5h' });
+      await vi.waitFor(() => expect(api.stats().waiting).toBe(1));
+      for (const permit of permits) {
+        if (permit.verdict === 'allow') permit.settle();
+        for (let trip = 0; trip < 3; trip++) await api.peek(key); // the waiting call is checked again meanwhile
+      }
+      expect(await failuresOf(key)).toBe(0);
+      await api.giveBack(key, 3);
+      expect((await waiting).verdict).toBe('allow');
+      await api.takeUpTo(key, 3);
+      expect(await api.acquire(key, 1, { wait: '1s' })).toMatchObject({ reason: 'too-long' });
+      await vi.waitFor(async () => expect(await failuresOf(key)).toBe(1));
+    }
+  });
+
   test('change: what was spent stays spent, also for a process that changes later', async () => {
     const [a, b] = [
       createShared(bucketLimit(0.001, 20), UNHURRIED),
@@ -523,6 +549,28 @@ export function remoteLimiterContract(harness: RemoteHarness): void {
       await b.change(every(ms));
       expectAround(await retryOf(a), ms);
       expectAround(await retryOf(b), ms);
+    }
+  });
+
+  test('change: different changes of a spacing from one rule end with the last interval after the last permit', async () => {
+    const every = (hours: number): Limit => ({ spacing: { every: `${hours}h` } });
+    const pair = (hours: number): Limit => ({ all: [bucketLimit(0.001, 50), every(hours)] });
+    for (const limitOf of [every, pair]) {
+      const processes = [1, 2, 3].map(() => createShared(limitOf(2), UNHURRIED));
+      const [a, b, c] = processes;
+      await a.check('k');
+      const hoursOf = async (api: RemoteLimiter): Promise<number> => {
+        const decision = await api.peek('k');
+        return decision?.verdict === 'deny' ? Math.round(decision.retryAfterMs / 3_600_000) : 0;
+      };
+      await a.change(limitOf(4));
+      await b.change(limitOf(6));
+      expect(await Promise.all(processes.map(hoursOf))).toEqual([4, 6, 2]); // each by its own numbers
+      await c.change(limitOf(1));
+      expect(await hoursOf(c)).toBe(1);
+      await a.change(limitOf(5));
+      await Promise.all([b, c].map((api) => api.change(limitOf(5))));
+      expect(await Promise.all(processes.map(hoursOf))).toEqual([5, 5, 5]);
     }
   });
 

@@ -15,8 +15,16 @@ const encode = (value: unknown): unknown => {
   return typeof value === 'string' ? Buffer.from(value).toString('base64') : value;
 };
 
-/** A client of @upstash/redis for the Redis on a port. */
-export async function upstash(port: number): Promise<RedisConnection> {
+/** An HTTP server that stands for Upstash. */
+export interface UpstashServer {
+  readonly url: string;
+  /** False: it accepts requests and answers none of them, until it is true again. */
+  isAnswering: boolean;
+  close(): void;
+}
+
+/** In front of the Redis on a port. */
+export async function startUpstash(port: number): Promise<UpstashServer> {
   const backing = createClient({ socket: { port, host: '127.0.0.1' } });
   backing.on('error', () => {});
   await backing.connect();
@@ -28,6 +36,7 @@ export async function upstash(port: number): Promise<RedisConnection> {
   const bridge = createServer(async (request, response) => {
     let body = '';
     for await (const chunk of request) body += chunk;
+    if (!server.isAnswering) return;
     const isPipeline = request.url === '/pipeline';
     const commands = (isPipeline ? JSON.parse(body) : [JSON.parse(body)]) as unknown[][];
     const replies = await Promise.all(commands.map(send));
@@ -35,12 +44,21 @@ export async function upstash(port: number): Promise<RedisConnection> {
     response.end(JSON.stringify(isPipeline ? replies : replies[0]));
   }).listen(0, '127.0.0.1');
   await once(bridge, 'listening');
-  const url = `http://127.0.0.1:${(bridge.address() as AddressInfo).port}`;
-  const client = new Redis({ url, token: 'test', enableTelemetry: false, retry: false });
-  const disconnect = (): void => {
-    backing.destroy();
-    bridge.close();
-    bridge.closeAllConnections();
+  const server: UpstashServer = {
+    url: `http://127.0.0.1:${(bridge.address() as AddressInfo).port}`,
+    isAnswering: true,
+    close() {
+      backing.destroy();
+      bridge.close();
+      bridge.closeAllConnections();
+    },
   };
-  return { client, disconnect };
+  return server;
+}
+
+/** A client of @upstash/redis for the Redis on a port. */
+export async function upstash(port: number): Promise<RedisConnection> {
+  const { url, close } = await startUpstash(port);
+  const client = new Redis({ url, token: 'test', enableTelemetry: false, retry: false });
+  return { client, disconnect: close };
 }

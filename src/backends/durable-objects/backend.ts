@@ -121,15 +121,18 @@ export class DurableObjectBackend implements RemoteBackend {
     return this.#check(key, cost, true);
   }
 
-  checkNow(key: string, cost: number): Promise<RemoteDecision> {
-    return this.#check(key, cost, false);
+  checkNow(key: string, cost: number, isWaiting = false): Promise<RemoteDecision> {
+    return this.#check(key, cost, false, isWaiting ? { isWaiting } : {});
   }
 
   async #check(
     key: string,
     cost: number,
     mayReserve: boolean,
-    call: { readonly once?: { readonly id: string; readonly forMs: Millis } } = {},
+    call: {
+      readonly once?: { readonly id: string; readonly forMs: Millis };
+      readonly isWaiting?: boolean;
+    } = {},
   ): Promise<RemoteDecision> {
     if (isTooLong(key)) return this.#refuseForGood();
     const leaseId = this.#leases?.newId();

@@ -119,8 +119,10 @@ class KeyOperations {
     return { decision: wait(Math.max(0, decidedAt + decision.waitMs - this.#now)) };
   }
 
-  #checkAndRemember({ cost, mayReserve, lease, once }: CheckOperation): CheckReply {
-    const reply = this.#check(cost, mayReserve, lease);
+  #checkAndRemember({ cost, mayReserve, isWaiting, lease, once }: CheckOperation): CheckReply {
+    const reply = isWaiting
+      ? this.#checkWaiting(cost, lease)
+      : this.#check(cost, mayReserve, lease);
     if (once && reply.decision.verdict !== 'deny') this.#remember(once, reply.decision);
     return reply;
   }
@@ -161,16 +163,20 @@ class KeyOperations {
     return this.#stored.token;
   }
 
-  #checkBatch(costs: readonly number[], leaseIds: readonly string[]): BatchReply {
+  /** A call that waits on is not refused yet, and counts as no refusal. */
+  #checkWaiting(cost: number, leaseId?: string): CheckReply {
     const { state } = this.#record;
+    const before = this.#policy.recordRefusal ? state.slice() : state;
+    const reply = this.#check(cost, false, leaseId);
+    if (reply.decision.verdict === 'deny') state.set(before);
+    return reply;
+  }
+
+  #checkBatch(costs: readonly number[], leaseIds: readonly string[]): BatchReply {
     const tokens: (number | undefined)[] = [];
     for (const [n, cost] of costs.entries()) {
-      const before = this.#policy.recordRefusal ? state.slice() : state;
-      const { decision, token } = this.#check(cost, false, leaseIds[n]);
-      if (decision.verdict === 'deny') {
-        state.set(before); // a call that waits on is not refused yet, and counts as no refusal
-        return { tokens, refusal: decision };
-      }
+      const { decision, token } = this.#checkWaiting(cost, leaseIds[n]);
+      if (decision.verdict === 'deny') return { tokens, refusal: decision };
       tokens.push(token);
     }
     return { tokens, refusal: undefined };

@@ -25,6 +25,8 @@ export type Operation =
       readonly key: string;
       readonly cost: number;
       readonly mayReserve: boolean;
+      /** The call waits on if it is refused: no lock-out counts the refusal. */
+      readonly isWaiting?: boolean;
       readonly lease?: string;
       /** Charged once for all calls of the key with this id, which is remembered for `forMs`. */
       readonly once?: { readonly id: string; readonly forMs: Millis };

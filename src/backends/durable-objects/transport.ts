@@ -9,7 +9,8 @@
  * Cloudflare repeats a call that did not reach its object, so this file repeats none.
  */
 
-import { type Clock, type Millis, onImmediate, onNextTick, schedule } from '../../core/clock.ts';
+import { withDeadline } from '../../core/call-deadline.ts';
+import { type Clock, type Millis, onNextTick } from '../../core/clock.ts';
 import { RejectedError, UnavailableError } from '../../core/errors.ts';
 import { CircuitBreaker, RejectionPacer } from '../circuit-breaker.ts';
 import type { ObjectNamespace } from './platform.ts';
@@ -161,13 +162,7 @@ export class ObjectTransport {
 
   #withDeadline<T>(call: Promise<T>): Promise<T> {
     const { clock, deadlineMs } = this.#settings;
-    return new Promise((resolve, reject) => {
-      const expire = (): void => reject(new Error(`no reply within ${deadlineMs} ms`));
-      // If this process was busy, the reply has arrived and is read before the next immediate.
-      const onDeadline = (): unknown => onImmediate(expire);
-      const cancel = schedule(clock, clock.now() + deadlineMs, onDeadline, false);
-      call.finally(cancel).then(resolve, reject);
-    });
+    return withDeadline(clock, deadlineMs, call);
   }
 
   #isUnavailable(name: string): boolean {

@@ -118,17 +118,19 @@ export class EtcdBackend implements RemoteBackend {
   }
 
   check(key: string, cost: number): Promise<RemoteDecision> {
-    return this.#check(key, cost, true);
+    return this.#check(key, (state, moment) => this.#rule.check(state, cost, moment, true));
   }
 
-  checkNow(key: string, cost: number): Promise<RemoteDecision> {
-    return this.#check(key, cost, false);
-  }
-
-  async #check(key: string, cost: number, mayReserve: boolean): Promise<RemoteDecision> {
-    const timed = await this.#submit(key, (state, moment) =>
-      this.#rule.check(state, cost, moment, mayReserve),
+  checkNow(key: string, cost: number, isWaiting = false): Promise<RemoteDecision> {
+    return this.#check(key, (state, moment) =>
+      isWaiting
+        ? this.#rule.checkWaiting(state, cost, moment)
+        : this.#rule.check(state, cost, moment, false),
     );
+  }
+
+  async #check(key: string, decide: Apply<TimedDecision>): Promise<RemoteDecision> {
+    const timed = await this.#submit(key, decide);
     if (!timed) return this.#operations.undecided(key);
     const at = this.#clock.now();
     return { decision: decisionAt(timed, at), decidedAt: at, usableUntil: usableUntilOf(timed) };

@@ -85,6 +85,8 @@ export class CasRegister extends ContendedQueue<RegisterOperation> {
         changeId = operation.changeId ?? changeId;
         const before = state.slice();
         const result = operation.apply(state, moment, isNew);
+        // A converted register is written even with the same numbers: its lease is that of the new rule.
+        isChanged ||= operation.changeId !== undefined && !isNew;
         isChanged ||= state.some((number, n) => number !== before[n]);
         return result;
       });

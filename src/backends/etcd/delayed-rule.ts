@@ -90,8 +90,8 @@ export class DelayedRule {
     return refusal;
   }
 
-  /** A call that waits on is not refused yet. */
-  #checkWaiting(state: State, cost: number, moment: DecisionTime): TimedDecision {
+  /** `check` without reserving, of a call that waits on: it is not refused yet. */
+  checkWaiting(state: State, cost: number, moment: DecisionTime): TimedDecision {
     if (!this.policy.recordRefusal) return this.check(state, cost, moment, false);
     const after = state.slice();
     const decision = this.check(after, cost, moment, false);
@@ -108,7 +108,7 @@ export class DelayedRule {
   ): TimedDecisions {
     const decisions: TimedDecision[] = [];
     for (const cost of costs) {
-      const next = this.#checkWaiting(state, cost, moment);
+      const next = this.checkWaiting(state, cost, moment);
       const isSoon =
         this.#everyMs > 0 && next.verdict === 'deny' && next.retryAfterMs <= lookaheadMs;
       decisions.push(isSoon ? this.#grant(state, cost, moment, 0) : next);
@@ -132,7 +132,7 @@ export class DelayedRule {
    * could start; the permit after it is at least `every` later, so the span identifies it.
    */
   settle(state: State, settlement: Settlement, now: Millis): void {
-    const lastAt = state[0] - this.#everyMs;
+    const lastAt = state[0];
     const sinceMs = lastAt - settlement.dueAt;
     const isLast =
       sinceMs >= -this.#startToleranceMs && sinceMs < this.#everyMs - this.#startToleranceMs;
@@ -149,7 +149,7 @@ export class DelayedRule {
       const refusalIfLate = refuse(Math.ceil(this.#startToleranceMs));
       return { verdict: 'grant', remaining, dueAt: now, usableUntil, refusalIfLate };
     }
-    const dueAt = Math.max(now, state[0]);
+    const dueAt = Math.max(now, this.policy.removableAt(state, 0));
     const usableAt = Math.max(dueAt, now + maxDelayMs);
     this.policy.check(state, 0, cost, usableAt);
     const usableUntil = usableAt + this.#startToleranceMs;

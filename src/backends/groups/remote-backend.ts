@@ -42,8 +42,8 @@ export class RemoteGroupsBackend extends DelegatingRemoteBackend {
     return this.#track(key, cost, await super.check(key, cost));
   }
 
-  override async checkNow(key: string, cost: number): Promise<RemoteDecision> {
-    return this.#track(key, cost, await super.checkNow(key, cost));
+  override async checkNow(key: string, cost: number, isWaiting = false): Promise<RemoteDecision> {
+    return this.#track(key, cost, await super.checkNow(key, cost, isWaiting));
   }
 
   override async checkBatch(key: string, costs: readonly number[]): Promise<BatchDecision> {

@@ -77,8 +77,8 @@ export class RedisBackend implements PrefetchSource {
     return this.#check(key, `a${cost}`, cost);
   }
 
-  checkNow(key: string, cost: number): Promise<RemoteDecision> {
-    return this.#check(key, `n${cost}`, cost);
+  checkNow(key: string, cost: number, isWaiting = false): Promise<RemoteDecision> {
+    return this.#check(key, `${isWaiting ? 'w' : 'n'}${cost}`, cost, isWaiting);
   }
 
   async checkOnce(
@@ -90,15 +90,26 @@ export class RedisBackend implements PrefetchSource {
     return { ...(await this.#check(key, op, cost)), callId: id };
   }
 
-  async #check(key: string, command: string, cost: number): Promise<RemoteDecision> {
+  async #check(
+    key: string,
+    command: string,
+    cost: number,
+    isWaiting = false,
+  ): Promise<RemoteDecision> {
     try {
       const { value, at } = await this.#context.send(key, command);
       const decision = this.#read(value);
-      this.#context.fallback.observe(key, cost, decision);
+      this.#observe(key, cost, decision, isWaiting);
       return { decision, decidedAt: at };
     } catch {
       return this.#fallbackDecision(key, cost);
     }
+  }
+
+  /** Tells the fallback, which counts refusals as well: that of a call that waits on is none yet. */
+  #observe(key: string, cost: number, decision: Decision, isWaiting: boolean): void {
+    if (isWaiting && decision.verdict === 'deny' && this.#policy.recordRefusal) return;
+    this.#context.fallback.observe(key, cost, decision);
   }
 
   #read(reply: ReplyValue): Decision {
@@ -116,11 +127,7 @@ export class RedisBackend implements PrefetchSource {
       const { value, at } = await this.#context.send(key, `q${aheadMs} ${costs.join(' ')}`);
       const [count, dueIn, last] = String(value).split(' ');
       const granted = Number(count);
-      this.#context.fallback.observe(
-        key,
-        costs[Math.min(granted, costs.length - 1)],
-        this.#read(last),
-      );
+      this.#observe(key, costs[Math.min(granted, costs.length - 1)], this.#read(last), true);
       const refusal = granted < costs.length ? this.#read(last) : undefined;
       const lastDueInMs = Number(dueIn);
       return { granted, lastDueInMs, lookaheadMs: aheadMs, refusal, decidedAt: at };
@@ -166,13 +173,14 @@ export class RedisBackend implements PrefetchSource {
     await this.#context.send(key, `r${report} ${count}`).catch(() => {});
   }
 
-  async reserve(key: string, cost: number): Promise<RemoteDecision> {
+  async reserve(key: string, cost: number, isWaiting = false): Promise<RemoteDecision> {
     const reservationId = String(Math.floor(cryptoRandom() * Number.MAX_SAFE_INTEGER));
     const sentAt = this.#clock.now();
     try {
-      const { value, at } = await this.#context.send(key, `v${reservationId} ${cost}`);
+      const command = `v${reservationId} ${cost}${isWaiting ? ' w' : ''}`;
+      const { value, at } = await this.#context.send(key, command);
       const decision = this.#read(value);
-      this.#context.fallback.observe(key, cost, decision);
+      this.#observe(key, cost, decision, isWaiting);
       return { decision, decidedAt: at, ...(decision.verdict === 'allow' && { reservationId }) };
     } catch (error) {
       // If Redis has executed it, it expires, or this arrives sooner.
@@ -195,8 +203,11 @@ export class RedisBackend implements PrefetchSource {
     this.#context.fallback.undo(key, cost);
   }
 
-  chargeTogether(parts: readonly JointPartRequest[]): Promise<JointDecision> | undefined {
-    return chargeTogether(parts);
+  chargeTogether(
+    parts: readonly JointPartRequest[],
+    isWaiting = false,
+  ): Promise<JointDecision> | undefined {
+    return chargeTogether(parts, isWaiting ? 'q' : 'n');
   }
 
   jointCall(key: string, cost: number): JointCall {

@@ -111,8 +111,11 @@ export class ScriptBatcher {
   readonly #clockOffsetMs: Float64Array;
   /** The first guess for another slot. If it is too low, the call is late and sent again. */
   #lastOffsetMs: Millis = Number.NaN;
-  /** Never from a seeded source: a call with the id of another one would not be executed. */
-  readonly #id = randomId(cryptoRandom);
+  /**
+   * Never from a seeded source: a call with the id of another one would not be executed. Chosen at the first use, because
+   * Cloudflare Workers refuse random numbers outside a request.
+   */
+  #id: string | undefined;
   #lastCallNumber = 0;
   /** Until then keys may have reservations, which only the full script can read. */
   #isReservedUntil: Millis = -Infinity;
@@ -186,10 +189,11 @@ export class ScriptBatcher {
   }
 
   #isUnavailable(slot: number): boolean {
-    return (
-      this.#openBreakers.size > 0 &&
-      (this.#openBreakers.has(slot) || this.#openBreakers.size >= MAX_UNAVAILABLE_SLOTS)
-    );
+    if (this.#openBreakers.size === 0) return false;
+    const own = this.#openBreakers.get(slot);
+    if (own || this.#openBreakers.size < MAX_UNAVAILABLE_SLOTS) return own?.isOpen ?? false;
+    const [oldest] = this.#openBreakers.values();
+    return oldest.isOpen; // probes it, where no timer does
   }
 
   /** No command is sent to this slot until a probe with this key succeeds. */
@@ -303,7 +307,9 @@ export class ScriptBatcher {
   /** Empty if the call may be executed twice. */
   #callIdOf(texts: readonly string[]): string {
     const needsId = this.#scripts.hasCallIds === true && texts.some(countsOnce);
-    return needsId ? `${this.#id}/${++this.#lastCallNumber}` : '';
+    if (!needsId) return '';
+    this.#id ??= randomId(cryptoRandom);
+    return `${this.#id}/${++this.#lastCallNumber}`;
   }
 
   #runScript(
@@ -321,7 +327,9 @@ export class ScriptBatcher {
       this.#learnOffset(slot, redisTimeOf(reply), sentAt);
       return reply;
     });
-    return this.#calls.run(call);
+    const inTime = this.#calls.run(call);
+    this.#connection.waitUntil?.(inTime.catch(() => {}));
+    return inTime;
   }
 
   #offsetOf(slot: number): Millis {

@@ -1,6 +1,11 @@
-/** Calls in flight with one deadline for all of them: a call without a reply by then is rejected. */
+/**
+ * Calls in flight with one deadline for all of them: a call without a reply by then is rejected.
+ *
+ * On Cloudflare Workers a timer ends with the request that set it, so there each call has its own.
+ */
 
-import { type Clock, type Millis, onImmediate } from '../../core/clock.ts';
+import { noReplyWithin, withDeadline } from '../../core/call-deadline.ts';
+import { type Clock, type Millis, onImmediate, timersEndWithRequest } from '../../core/clock.ts';
 import { DeadlineSet } from '../../core/deadline-set.ts';
 
 interface PendingCall {
@@ -12,16 +17,19 @@ export class CallDeadlines {
   readonly #clock: Clock;
   readonly #deadlineMs: Millis;
   readonly #pending: DeadlineSet<PendingCall>;
+  readonly #hasOwnTimers: boolean;
 
-  constructor(clock: Clock, deadlineMs: Millis) {
+  constructor(clock: Clock, deadlineMs: Millis, hasOwnTimers = timersEndWithRequest) {
     this.#clock = clock;
     this.#deadlineMs = deadlineMs;
+    this.#hasOwnTimers = hasOwnTimers;
     this.#pending = new DeadlineSet(clock, deadlineMs, ({ onTimeout }) => onTimeout());
   }
 
   run<T>(call: Promise<T>): Promise<T> {
+    if (this.#hasOwnTimers) return withDeadline(this.#clock, this.#deadlineMs, call);
     return new Promise((resolve, reject) => {
-      const expire = (): void => reject(new Error(`no reply within ${this.#deadlineMs} ms`));
+      const expire = (): void => reject(noReplyWithin(this.#deadlineMs));
       // If this process was busy, the reply has arrived and is read before the next immediate.
       const pending = { issuedAt: this.#clock.now(), onTimeout: () => onImmediate(expire) };
       this.#pending.add(pending);

@@ -14,6 +14,8 @@ export type ScriptReply = readonly ReplyValue[];
 export interface RedisConnection {
   /** The caller's client: limits with the same one are on the same servers. */
   readonly client: unknown;
+  /** On Cloudflare Workers: what lets a call end although its request has ended. */
+  readonly waitUntil?: WaitUntil | undefined;
   /** In a cluster, a call may only touch keys of one hash slot. */
   readonly isCluster: boolean;
   /** Runs a script by its digest; its source is sent with the first call, and when Redis does not know it. */
@@ -21,6 +23,8 @@ export interface RedisConnection {
   /** Names of keys that match a glob pattern, page by page, on every node. `call` bounds the time of each call. */
   scan(pattern: string, call: BoundedCall): AsyncIterable<readonly string[]>;
 }
+
+export type WaitUntil = (work: Promise<unknown>) => void;
 
 type BoundedCall = <T>(reply: Promise<T>) => Promise<T>;
 
@@ -89,7 +93,7 @@ interface ClientAdapter {
   ): Promise<unknown>;
 }
 
-export function connectionOf(client: unknown): RedisConnection {
+export function connectionOf(client: unknown, waitUntil?: WaitUntil): RedisConnection {
   const adapter = adapterOf(client);
   const digests = new Map<string, string>();
   const load = async (script: string): Promise<void> => {
@@ -97,6 +101,7 @@ export function connectionOf(client: unknown): RedisConnection {
   };
   return {
     client,
+    waitUntil,
     isCluster: adapter.isCluster,
     async run(script, keys, args) {
       const digest = digests.get(script);

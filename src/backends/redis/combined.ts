@@ -91,8 +91,8 @@ export class CombinedBackend implements RemoteBackend {
     return this.#charge(key, cost, this.#policy.canReserve ? 'a' : 'n');
   }
 
-  checkNow(key: string, cost: number): Promise<RemoteDecision> {
-    return this.#charge(key, cost, 'n');
+  checkNow(key: string, cost: number, isWaiting = false): Promise<RemoteDecision> {
+    return this.#charge(key, cost, isWaiting ? 'q' : 'n');
   }
 
   async checkBatch(key: string, [cost]: readonly number[]): Promise<BatchDecision> {
@@ -104,8 +104,11 @@ export class CombinedBackend implements RemoteBackend {
     return charged.decisions[0] as RemoteDecision;
   }
 
-  chargeTogether(parts: readonly JointPartRequest[]): Promise<JointDecision> | undefined {
-    return chargeTogether(parts);
+  chargeTogether(
+    parts: readonly JointPartRequest[],
+    isWaiting = false,
+  ): Promise<JointDecision> | undefined {
+    return chargeTogether(parts, isWaiting ? 'q' : 'n');
   }
 
   jointCall(key: string, cost: number): JointCall {
@@ -170,8 +173,8 @@ export class CombinedBackend implements RemoteBackend {
   }
 
   /** Two calls, because a lease needs no confirmation: it expires by itself. */
-  async reserve(key: string, cost: number): Promise<RemoteDecision> {
-    const numbers = await this.#numbers.reserve(key, cost);
+  async reserve(key: string, cost: number, isWaiting = false): Promise<RemoteDecision> {
+    const numbers = await this.#numbers.reserve(key, cost, isWaiting);
     if (numbers.decision.verdict === 'deny') return this.#nameRule(numbers);
     const { reservationId = '' } = numbers;
     const lease = await this.#leases.reserve(key, cost);

@@ -1,6 +1,5 @@
 /** The parts that all Redis backends share: key names, the script batcher, the fallback, the fair queue. */
 
-import { createHash } from 'node:crypto';
 import type { Clock, Millis } from '../../core/clock.ts';
 import type { OnUnavailable } from '../../core/decision.ts';
 import { ConfigError, UnavailableError } from '../../core/errors.ts';
@@ -17,6 +16,7 @@ import { convertKeys } from './key-conversion.ts';
 import type { FleetOrder } from './lua-fair-order.ts';
 import { grantsAhead } from './lua-fair-queue.ts';
 import { JOINT_SCRIPT } from './lua-joint.ts';
+import { sha256Base64Url } from './sha256.ts';
 import { UnsentCommands } from './unsent-commands.ts';
 
 export const ON_UNAVAILABLE_VALUES: readonly OnUnavailable[] = ['allow', 'deny', 'local'];
@@ -162,8 +162,6 @@ const MIN_CONVERSION_DEADLINE_MS: Millis = 5000;
  */
 const MAX_KEY_CHARS = 512;
 
-const digestOf = (key: string): string => createHash('sha256').update(key).digest('base64url');
-
 /**
  * `prefix:{limit:key}:kind`. The braces are a hash tag: everything that belongs to a key lives in one cluster slot. The
  * kind is part of the name because limits of different kinds cannot read each other's state.
@@ -178,7 +176,9 @@ function nameKeys(prefix: string, context: RemoteBackendContext, policy: Policy)
   return {
     end,
     keyOf: (key: string): string =>
-      key.length <= MAX_KEY_CHARS ? `${start}:${key}${end}` : `${start}#${digestOf(key)}${end}`,
+      key.length <= MAX_KEY_CHARS
+        ? `${start}:${key}${end}`
+        : `${start}#${sha256Base64Url(key)}${end}`,
     /** Matches the names of all keys. */
     pattern: `${escapeGlob(start)}[:#]*${escapeGlob(end)}`,
     /** Holds the last change of the limit's numbers; no key has this name. */

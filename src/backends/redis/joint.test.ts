@@ -58,6 +58,23 @@ describe.skipIf(redisServer() === undefined)('all of limits in Redis', () => {
     },
   );
 
+  const GUARDED: Limit = {
+    all: [fixed(1), { lockout: { on: 'refusal', after: 2, within: '1h', lock: '1h' } }],
+  };
+
+  test('lockout on refusals: a waiting call with parts on two connections is no refusal while it waits', async () => {
+    const guarded = shared('guarded', GUARDED);
+    const api = all([guarded, shared('total', fixed(100), {}, true)]);
+    const permit = await api.tryAcquire('k');
+    const waiting = api.acquire('k', 1, { wait: '1000d' });
+    await vi.waitFor(() => expect(api.stats().waiting).toBe(1));
+    settle(permit);
+    for (let trip = 0; trip < 9; trip++) await api.peek('k'); // it is checked again meanwhile
+    expect(await guarded.inspect('k')).toMatchObject({ failures: 0 });
+    await api.giveBack('k', 1);
+    expect((await waiting).verdict).toBe('allow');
+  });
+
   test('change: a part that cannot change leaves the others as they are', async () => {
     const [first, second] = [shared('first', fixed(5)), shared('second', fixed(5))];
     const api = all([first, { limiter: second, key: '*' }]);

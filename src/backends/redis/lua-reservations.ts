@@ -9,6 +9,7 @@
  *
  *     command              reply
  *     v<id> <cost>         check without waiting, and reserve     as of `n`
+ *     v<id> <cost> w       the same of a call that waits on       as of `w`
  *     k<id>                confirm: the charge stays              1, or 0 if it had expired
  *     u<id>                undo, before or after the confirmation 0
  *
@@ -69,14 +70,14 @@ local function takeReservation(key, id)
 end
 
 OPS.v = function(s, rest, key)
-  local id, cost = match(rest, '(%S+) (%S+)')
+  local id, cost, waits = match(rest, '(%S+) (%S+) ?(%S*)')
   id, cost = tonumber(id), tonumber(cost)
   local list = reservations[key] or {}
   for _, one in ipairs(list) do
     if one[1] == id then return encodeDecision(ALLOW, rule.available(s, 0, now)) end
   end
   if #list >= ${MAX_RESERVATIONS} then return encodeDecision(DENY, max(1, ceil(list[1][2] - now))) end
-  local verdict, value, isLocked, refusing = checkNow(s, cost)
+  local verdict, value, isLocked, refusing = checkNow(s, cost, waits ~= '' and rule.countsRefusals)
   if verdict == ALLOW and not isLate then
     list[#list + 1] = { id, now + ${RESERVATION_TTL_MS}, cost, now }
     reservations[key] = list

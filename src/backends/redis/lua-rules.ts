@@ -40,6 +40,13 @@ local function addRoundingUp(at, span)
   if sum - at >= span then return sum end
   return sum + abs(sum) * MACHINE_EPSILON
 end
+
+-- The last instant at least span before at.
+local function subtractRoundingDown(at, span)
+  local difference = at - span
+  if at - difference >= span then return difference end
+  return difference - abs(difference) * MACHINE_EPSILON
+end
 `;
 
 const BUCKET_LUA = `
@@ -113,6 +120,8 @@ const SPACING_LUA = `
 local function spacing(every, reserve, expire)
   local EPSILON = 1e-9
 
+  local function nextAtOf(s, o) return addRoundingUp(s[o + 1], every) end
+
   local function stepAt(at) return addRoundingUp(at, every) - at end
 
   local function reservedAt(nextAt, now)
@@ -129,42 +138,42 @@ local function spacing(every, reserve, expire)
 
   return {
     width = 1,
-    init = function(s, o, now) s[o + 1] = now end,
+    init = function(s, o) s[o + 1] = -1e300 end, -- never granted
     check = function(s, o, cost, now)
-      local nextAt = s[o + 1]
+      local nextAt = nextAtOf(s, o)
       if cost > 1 then return DENY, NEVER end
       if now >= nextAt then
         if cost > 0 then
-          s[o + 1] = addRoundingUp(now, every)
+          s[o + 1] = now
           return ALLOW, 0
         end
         return ALLOW, 1
       end
       if cost == 0 then return ALLOW, 0 end
       if isOpen(nextAt, now) then
-        s[o + 1] = addRoundingUp(nextAt, every)
+        s[o + 1] = nextAt
         return WAIT, nextAt - now
       end
       return DENY, retryAfter(nextAt, now)
     end,
 --[[not in check-only scripts
-    deferTo = function(s, o, dueAt) s[o + 1] = max(s[o + 1], addRoundingUp(dueAt, every)) end,
+    deferTo = function(s, o, dueAt) s[o + 1] = max(s[o + 1], dueAt) end,
     available = function(s, o, now)
-      if now >= s[o + 1] then return 1 end
+      if now >= nextAtOf(s, o) then return 1 end
       return 0
     end,
     settle = function(s, o, ignored, cost, used, dueAt, now)
       if not ignored or cost <= 0 or now > dueAt + expire then return end
       local rounding = 2 * MACHINE_EPSILON * abs(s[o + 1])
       local tolerance = min(every / 4, max(EPSILON * every, rounding))
-      if abs(s[o + 1] - addRoundingUp(dueAt, every)) <= tolerance then s[o + 1] = dueAt end
+      if abs(s[o + 1] - dueAt) <= tolerance then s[o + 1] = subtractRoundingDown(dueAt, every) end
     end,
     hits = function(s, o, n, now)
-      if n > 0 then s[o + 1] = addRoundingUp(max(s[o + 1], now), n * every) end
+      if n > 0 then s[o + 1] = addRoundingUp(max(nextAtOf(s, o), now), (n - 1) * every) end
     end,
-    opensAt = function(s, o) return s[o + 1] end,
+    opensAt = nextAtOf,
 --]]
-    removableAt = function(s, o) return s[o + 1] end,
+    removableAt = nextAtOf,
   }
 end
 `;

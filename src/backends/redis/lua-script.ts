@@ -14,6 +14,7 @@
  *                                                        L<ms> locked by a lock-out
  *                                                        a refusal of several rules ends with #<number of the rule>
  *     n<cost>                   check without reserving
+ *     w<cost>                   the same of a call that waits on if it is refused: no lock-out counts the refusal
  *     i<a or n><ms> <cost> <id> check once for this id, which is remembered for <ms> if the call is allowed
  *     t<most>                   take up to <most>        how many
  *     t<most> <leave>           the same, but leave <leave>
@@ -251,6 +252,8 @@ end
 
 local OPS = {
   n = function(s, rest) return encodeDecision(checkNow(s, tonumber(rest))) end,
+
+  w = function(s, rest) return encodeDecision(checkNow(s, tonumber(rest), rule.countsRefusals)) end,
 
   i = function(s, rest, key)
     local op, ttl, cost, id = match(rest, '^(.)(%S+) (%S+) (.+)$')

@@ -9,14 +9,14 @@
  * fallback with this process's part of the limit (`local`).
  */
 
-import { coarseClock } from '../../core/clock.ts';
+import { coarseClock, timersEndWithRequest } from '../../core/clock.ts';
 import type { OnUnavailable } from '../../core/decision.ts';
 import type { Duration } from '../../core/duration.ts';
 import { ConfigError } from '../../core/errors.ts';
-import { OptionReader } from '../../core/options.ts';
+import { isFunction, OptionReader } from '../../core/options.ts';
 import type { RemoteBackendFactory } from '../remote-backend.ts';
 import { RedisBackend } from './backend.ts';
-import { connectionOf, createSubscriber, type RedisClient } from './client.ts';
+import { connectionOf, createSubscriber, type RedisClient, type WaitUntil } from './client.ts';
 import { CombinedBackend, isCombinedLimit } from './combined.ts';
 import { ON_UNAVAILABLE_VALUES, type RedisConfig, requireWidth } from './context.ts';
 import { PrefetchBackend } from './prefetch.ts';
@@ -36,6 +36,8 @@ export interface RedisOptions {
   readonly prefetch?: number | undefined;
   /** How many processes share the limit: `local` gives each its part. Default 1. */
   readonly processes?: number | undefined;
+  /** `waitUntil` of `cloudflare:workers`: settlements and probes end although the request has ended. Required on Workers. */
+  readonly waitUntil?: ((work: Promise<unknown>) => void) | undefined;
 }
 
 /** Shares a limit through the caller's own connection, of node-redis or ioredis. @throws {ConfigError} on invalid options. */
@@ -44,8 +46,11 @@ export function redis(
   options: RedisOptions = {},
   path = 'backend',
 ): RemoteBackendFactory {
-  const connection = connectionOf(client);
   const fields = OptionReader.collecting(path, options);
+  const waitUntil = fields.optional('waitUntil', isFunction<WaitUntil>, 'a function');
+  if (timersEndWithRequest && !waitUntil)
+    fields.report('waitUntil', 'waitUntil of cloudflare:workers: without it, settlements are lost');
+  const connection = connectionOf(client, waitUntil);
   const prefix = fields.has('prefix') ? fields.get('prefix') : 'sluice';
   if (typeof prefix !== 'string' || /[{}]/.test(prefix))
     fields.report('prefix', 'a string without braces');
@@ -68,6 +73,11 @@ export function redis(
         throw new ConfigError('limit', kinds, policy.kind);
       }
       requireWidth(policy);
+      if (timersEndWithRequest && policy.concurrencyLimit !== undefined) {
+        const expected =
+          'without `concurrency` on Cloudflare Workers, where no timer can renew its leases in Redis: use durableObjects()';
+        throw new ConfigError('limit', expected, policy.kind);
+      }
       const isCombined = isCombinedLimit(policy);
       if (isFair && isCombined) {
         const expected =

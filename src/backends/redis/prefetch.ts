@@ -70,9 +70,10 @@ export class PrefetchBackend extends DelegatingRemoteBackend<PrefetchSource> {
     return this.checkNow(key, cost);
   }
 
-  override async checkNow(key: string, cost: number): Promise<RemoteDecision> {
+  override async checkNow(key: string, cost: number, isWaiting = false): Promise<RemoteDecision> {
     const decision = await this.takePrefetched(key, cost);
-    return decision ? { decision, decidedAt: this.#clock.now() } : super.checkNow(key, cost);
+    if (decision) return { decision, decidedAt: this.#clock.now() };
+    return super.checkNow(key, cost, isWaiting);
   }
 
   async takePrefetched(key: string, cost: number): Promise<Decision | undefined> {
@@ -92,8 +93,8 @@ export class PrefetchBackend extends DelegatingRemoteBackend<PrefetchSource> {
     else await this.inner.settle(key, { outcome: 'ignored', cost, dueAt: Number.NaN });
   }
 
-  reserve(key: string, cost: number): Promise<RemoteDecision> {
-    return this.inner.reserve(key, cost);
+  reserve(key: string, cost: number, isWaiting = false): Promise<RemoteDecision> {
+    return this.inner.reserve(key, cost, isWaiting);
   }
 
   confirm(key: string, reservationId: string): Promise<boolean> {
@@ -108,8 +109,11 @@ export class PrefetchBackend extends DelegatingRemoteBackend<PrefetchSource> {
     this.inner.cancelFallback(key, cost);
   }
 
-  chargeTogether(parts: readonly JointPartRequest[]): Promise<JointDecision> | undefined {
-    return this.inner.chargeTogether(parts);
+  chargeTogether(
+    parts: readonly JointPartRequest[],
+    isWaiting = false,
+  ): Promise<JointDecision> | undefined {
+    return this.inner.chargeTogether(parts, isWaiting);
   }
 
   jointCall(key: string, cost: number): JointCall {
@@ -122,7 +126,7 @@ export class PrefetchBackend extends DelegatingRemoteBackend<PrefetchSource> {
   }
 
   override async checkBatch(key: string, costs: readonly number[]): Promise<BatchDecision> {
-    return toBatchDecision(await this.checkNow(key, costs[0]));
+    return toBatchDecision(await this.checkNow(key, costs[0], true));
   }
 
   /** Concurrent calls for a key share one refill. */

@@ -187,8 +187,11 @@ export class SemaphoreBackend implements RemoteBackend {
     return this.checkNow(key, cost);
   }
 
-  chargeTogether(parts: readonly JointPartRequest[]): Promise<JointDecision> | undefined {
-    return chargeTogether(parts);
+  chargeTogether(
+    parts: readonly JointPartRequest[],
+    isWaiting = false,
+  ): Promise<JointDecision> | undefined {
+    return chargeTogether(parts, isWaiting ? 'q' : 'n');
   }
 
   jointCall(key: string, cost: number): JointCall {

@@ -60,7 +60,10 @@ export class PacedSocket extends Duplex implements EvictableConnection {
     socket.on('close', () => this.destroy());
   }
 
-  /** Aborts when the client leaves. */
+  /**
+   * Aborts when the client leaves: no request of this connection waits from then on. A client that closes the connection and
+   * one that closes only its sending side both send a FIN, and nothing tells them apart.
+   */
   get clientLeft(): AbortSignal {
     return this.#client.signal;
   }

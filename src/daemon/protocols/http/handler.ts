@@ -325,7 +325,11 @@ export class HttpHandler {
       const { key = extractKey?.(request) ?? '' } = params;
       const { clientLeft: signal } = request.socket;
       const { flow } = params;
-      const limits = { waitMs, sent: { limit, key }, signal, flow };
+      const sent = { limit, key };
+      // The client has closed its sending side, and reads the response if it has not left.
+      const limits = signal?.aborted
+        ? { waitMs: 0, sent, signal: undefined, flow }
+        : { waitMs, sent, signal, flow };
       const result = await (id === undefined
         ? router.acquire(routed, limits)
         : router.once(routed, id, (known) => router.acquire(known, limits)));
@@ -495,8 +499,11 @@ type EndpointRequest = Parameters<EndpointHandler>;
 const unknownPermit = (permit: string): HttpResponse =>
   problemResponse(404, `Permit ${preview(permit)} is unknown, settled or expired.`);
 
-/** The client has left: its connection is closed, and only the counter of responses shows it. */
-const ABANDONED = problemResponse(499, 'The client closed the connection.');
+/** The client has left, or has closed its sending side and still reads. */
+const ABANDONED = problemResponse(
+  499,
+  'The client closed its side of the connection, so the call waits no longer. Nothing is charged. Keep the connection open to wait.',
+);
 
 const WRONG_TYPE = problemResponse(
   415,

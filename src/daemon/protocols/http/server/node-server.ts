@@ -32,6 +32,9 @@ const SERVER_OPTIONS = {
   requireHostHeader: false, // `NO_HOST`: Node would go on reading behind its response, which closes the connection
 };
 
+/** A client that has sent all its requests may close its side, and still reads the responses. Not in the types of Node. */
+const HALF_OPEN = { httpAllowHalfOpen: true };
+
 /** Headers of a proxy that authorises another request: a body then belongs to that request. */
 const FORWARDING_HEADERS = [
   'x-forwarded-uri',
@@ -80,6 +83,7 @@ export class NodeHttpServer {
   constructor(hooks: NodeServerHooks) {
     this.#hooks = hooks;
     for (const server of [this.#loopbackServer, this.#externalServer]) {
+      Object.assign(server, HALF_OPEN);
       server.on('clientError', rejectUnparsed);
       server.on('connect', (_request, socket) => this.#rejectConnect(socket));
       server.emit('listening'); // starts Node's timeout checks

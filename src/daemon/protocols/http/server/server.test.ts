@@ -1,5 +1,6 @@
 import { once } from 'node:events';
 import { connect } from 'node:net';
+import { text } from 'node:stream/consumers';
 import { afterEach, describe, expect, test } from 'vitest';
 import {
   createHttpServer,
@@ -579,6 +580,43 @@ describe('HTTP server', () => {
       '429',
       '429',
     ]);
+  });
+
+  describe.each([true, false])('half-closed connection, fast path %s', (fastPath) => {
+    /** Sends the requests and a FIN, and returns the statuses of the responses until the server closes. */
+    async function statusesOf(port: number, paths: readonly string[]): Promise<string[]> {
+      const socket = connect({ port, host: '127.0.0.1', allowHalfOpen: true });
+      const requests = paths.map((path) => `GET ${path} HTTP/1.1\r\nHost: localhost\r\n\r\n`);
+      socket.end(requests.join(''));
+      const received = await text(socket);
+      return [...received.matchAll(/HTTP\/1.1 (\d+)/g)].map(([, status]) => status);
+    }
+
+    test('every complete request is answered, also after several turns of the event loop', async () => {
+      const { port } = await start({ fastPath });
+      expect(await statusesOf(port, ['/metrics'])).toEqual(['200']);
+      const paths = ['/check?key=a', ...Array<string>(12).fill('/metrics'), '/nowhere'];
+      const statuses = await statusesOf(port, paths);
+      expect(statuses).toEqual(['200', ...Array<string>(12).fill('200'), '404']);
+    });
+
+    test('an incomplete request behind complete ones is refused', async () => {
+      const { port } = await start({ fastPath });
+      const socket = connect({ port, host: '127.0.0.1', allowHalfOpen: true });
+      socket.end('GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\nGET /metr');
+      const received = await text(socket);
+      expect(received).toMatch(/^HTTP\/1.1 200 [\s\S]*HTTP\/1.1 400 /);
+    });
+
+    test('a call with `wait` is decided, and does not wait', async () => {
+      const { port } = await start({ fastPath });
+      const waiting = '/check?key=a&cost=3&wait=20s';
+      expect(await statusesOf(port, [waiting])).toEqual(['200']);
+      const [status] = await statusesOf(port, [waiting]);
+      expect(['429', '499']).toContain(status); // refused at once, or it had begun to wait
+      const behind = await statusesOf(port, ['/metrics', waiting]);
+      expect(behind).toEqual(['200', expect.stringMatching(/429|499/)]);
+    });
   });
 
   test('counts: responses by status', async () => {
