@@ -1,6 +1,8 @@
 /** Waiting for a permit, with the real program: over RESP, HTTP, the client and the command line. */
 
 import { execFile, spawn } from 'node:child_process';
+import { connect as openSocket } from 'node:net';
+import { text } from 'node:stream/consumers';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
 import { connect } from '../src/client/index.ts';
 import { daemonFixture, type RunningDaemon, waitUntil } from './support/daemon.ts';
@@ -377,6 +379,24 @@ describe('/check?wait=', () => {
     await get(daemon, `/settle?permit=${permit}`, { method: 'POST' });
     expect((await staying).status).toBe(200);
     expect(daemon.log()).not.toContain('HTTP request failed');
+  });
+
+  test('HTTP: a client that closes its sending side, or resets the connection, leaves the queue', async () => {
+    const { permit } = (await get(daemon, '/check?limit=leaving&key=b&hold=1')).json;
+    const [halfClosed, reset] = [1, 2].map(() => {
+      const at = { port: daemon.port('http'), host: '127.0.0.1', allowHalfOpen: true };
+      const socket = openSocket(at).on('error', () => {});
+      socket.write('GET /check?limit=leaving&key=b&hold=1&wait=30s HTTP/1.1\r\nHost: x\r\n\r\n');
+      return socket;
+    });
+    await waitingIs(daemon, 'leaving', 2);
+    halfClosed.end();
+    expect(await text(halfClosed)).toMatch(/^HTTP\/1.1 499 /);
+    await waitingIs(daemon, 'leaving', 1);
+    reset.resetAndDestroy();
+    await waitingIs(daemon, 'leaving', 0);
+    await get(daemon, `/settle?permit=${permit}`, { method: 'POST' });
+    expect((await get(daemon, '/check?limit=leaving&key=b&hold=1')).status).toBe(200);
   });
 
   test('HTTP: a keep-alive connection, requests behind a waiting one are answered in their order', async () => {

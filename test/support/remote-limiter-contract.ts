@@ -119,7 +119,7 @@ export function remoteLimiterContract(harness: RemoteHarness): void {
   });
 
   test('check: reserves places ahead, counts them, and settle gives one back by its due time', async () => {
-    const api = createShared({ spacing: { every: '10s', reserve: 2, expire: '3s' } });
+    const api = createShared({ spacing: { every: '10s', reserve: 2, expire: '3s' } }, UNHURRIED);
     expect((await api.check('token')).verdict).toBe('allow');
     const first = await api.check('token');
     const second = await api.check('token');
@@ -238,7 +238,9 @@ export function remoteLimiterContract(harness: RemoteHarness): void {
   test('window: no period holds more than the limit, whatever processes check and wait', async () => {
     const [most, perMs] = [20, 300];
     const limit = { window: { limit: most, per: perMs } };
-    const apis = [1, 2, 3, 4].map((n) => createShared(limit, { isSecondProcess: n % 2 === 0 }));
+    const apis = [1, 2, 3, 4].map((n) =>
+      createShared(limit, { ...UNHURRIED, isSecondProcess: n % 2 === 0 }),
+    );
     const log: LoggedCall[] = [];
     const until = performance.now() + 1500;
     const call = async (api: RemoteLimiter, n: number): Promise<void> => {
