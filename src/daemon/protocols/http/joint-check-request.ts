@@ -5,8 +5,9 @@
  *     /check?check-header=login-user,X-User&check=login-ip,ip:10.0.0.1      a header of the request has the key
  *     {"checks": [{"limit": "login-user", "key": "user:alice"}, …], "hold": true}
  *
- * The key is last and percent-encoded, so that no key adds a cost or a limit. A header is read only where the URL names it:
- * a client cannot add a check, or replace one.
+ * A value is decoded once, and then split at its first comma: encoders of query strings encode the comma too. No limit has a
+ * comma in its name, so no key adds a cost or a limit. A header is read only where the URL names it: a client cannot add a
+ * check, or replace one.
  */
 
 import { isRecord } from '../../../core/options.ts';
@@ -28,7 +29,7 @@ export interface JointParams extends Pick<CheckParams, 'wantsPermit' | 'status'>
 /** In place of a limit's name: all limits that match the key. */
 const ANY_LIMIT = '*';
 
-const EXPECTED_CHECK = 'LIMIT,KEY or LIMIT@COST,KEY, with a percent-encoded key';
+const EXPECTED_CHECK = 'LIMIT,KEY or LIMIT@COST,KEY, with a comma before the key, percent-encoded';
 const EXPECTED_COUNT = `1 to ${MAX_JOINT_CHECKS} checks`;
 
 /** `limit@cost,key`: the limit is * or a name, perhaps with a plan, `limit[plan]`; the cost a decimal number. */
@@ -67,11 +68,10 @@ export function jointFromForm(
   return common instanceof ValidationProblem ? common : jointOf(checks, common);
 }
 
-function checkFromText(name: string, text: string): JointItem | ValidationProblem {
-  const [, limit, cost = '1', encoded] = CHECK.exec(text) ?? [];
-  const key = encoded === undefined ? undefined : percentDecode(encoded);
-  if (limit === undefined || key === undefined)
-    return new ValidationProblem(name, EXPECTED_CHECK, text);
+function checkFromText(name: string, encoded: string): JointItem | ValidationProblem {
+  const text = percentDecode(encoded) ?? '';
+  const [, limit, cost = '1', key] = CHECK.exec(text) ?? [];
+  if (limit === undefined) return new ValidationProblem(name, EXPECTED_CHECK, text || encoded);
   const item = { limit: limit === ANY_LIMIT ? undefined : limit, cost: Number(cost) };
   return name === 'check'
     ? { ...item, key }
