@@ -178,8 +178,12 @@ export const waitTooLong = (maxWaitMs: Millis, waitMs: Millis): ValidationProble
 const isRefusalStatus = (status: number): boolean =>
   Number.isInteger(status) && status >= 400 && status <= 599;
 
-export const keyTooLong = (maxKey: number, key: string): ValidationProblem =>
-  new ValidationProblem('key', `at most ${maxKey} bytes`, key);
+/** Why a key is none: an empty one is a value that the caller does not have. */
+export function keyLengthProblem(key: string, maxKey: number): ValidationProblem | undefined {
+  if (key === '') return new ValidationProblem('key', 'a string that is not empty', key);
+  if (key.length > maxKey) return new ValidationProblem('key', `at most ${maxKey} bytes`, key);
+  return undefined;
+}
 
 const EXPECTED_AMOUNT = 'a number from 0 to 1e15';
 
@@ -405,5 +409,5 @@ export function readKeyQuery(
   if (values instanceof ValidationProblem) return values;
   const [key] = values;
   if (key === undefined) return missingKey();
-  return key.length > maxKey ? keyTooLong(maxKey, key) : values;
+  return keyLengthProblem(key, maxKey) ?? values;
 }

@@ -47,7 +47,7 @@ import {
   giveBackFromForm,
   giveBackFromJson,
   invalidId,
-  keyTooLong,
+  keyLengthProblem,
   missingKey,
   parseJsonBody,
   type ReportParams,
@@ -293,8 +293,8 @@ export class HttpHandler {
     const parts: JointPart[] = [];
     for (const [n, item] of checks.entries()) {
       const found = jointKeyOf(item, request, extractKey);
-      const isTooLong = typeof found === 'string' && found.length > bounds.maxKey;
-      const key = isTooLong ? keyTooLong(bounds.maxKey, found) : found;
+      const problem = typeof found === 'string' && keyLengthProblem(found, bounds.maxKey);
+      const key = problem || found;
       // A client may leave out a header, or send a long one: the proxy knows what to do with `status`.
       if (key instanceof ValidationProblem)
         return problemResponse(status ?? 400, key.within(`checks[${n}]`).detail);
@@ -357,7 +357,8 @@ export class HttpHandler {
     const limit = isPlanned ? this.#limitWithPlan(request, params, path) : params.limit;
     if (typeof limit === 'object') return limit;
     if (key === undefined) return keyProblem(missingKey(extractKey?.header), path);
-    if (key.length > bounds.maxKey) return keyProblem(keyTooLong(bounds.maxKey, key), path);
+    const problem = keyLengthProblem(key, bounds.maxKey);
+    if (problem) return keyProblem(problem, path);
     const routed = router.route({ limit, key, cost, wantsPermit });
     return routed ?? unknownLimitResponse(limit ?? '', path && `${path}: `);
   }

@@ -69,6 +69,8 @@ export interface RespCommand {
   readonly keyIndex?: number;
   /** Every so many arguments another key follows; default: there is one. */
   readonly keyStep?: number;
+  /** True if a key may be empty, as in Redis. */
+  readonly takesEmptyKeys?: boolean;
   readonly isAllowedBeforeAuth?: boolean;
   /** True if MULTI does not queue it. */
   readonly isNeverQueued?: boolean;

@@ -168,6 +168,10 @@ describe('SLUICE.CHECK', () => {
     expect(run('SLUICE.CHECK', '*', 'k', 'x')).toBe('-ERR value is not a valid float');
     expect(run('SLUICE.CHECK', '*', 'k', '-1')).toBe('-ERR value is not a valid float');
     expect(run('SLUICE.CHECK', '*', 'k', '1', 'x')).toBe('-ERR syntax error');
+    expect(run('SLUICE.CHECK', '*', '')).toBe('-ERR key is empty');
+    expect(run('SLUICE.CHECKALL', '*', 'k', '1', '*', '', '1')).toBe('-ERR key is empty');
+    expect(run('SLUICE.TAKEUPTO', '*', '', '1')).toBe('-ERR key is empty');
+    expect(run('CL.THROTTLE', '', '4', '1', '1')).toBe('*5 :0 :5 :4 :-1 :1'); // as redis-cell
     expect(run('SLUICE.SETTLE', '1-0', 'fine')).toBe(
       '-ERR outcome must be ok, busy, timeout, failed, ignored',
     );

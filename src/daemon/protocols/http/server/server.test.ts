@@ -233,6 +233,25 @@ describe('HTTP check', () => {
     };
     expect(await problemOf('/check?limit=nope&key=a')).toBe('404 There is no limit "nope".');
     expect(await problemOf('/check')).toBe(`400 ${formatMismatch('key', 'a string', undefined)}`);
+    const empty = '400 expected `key` to be a string that is not empty, got ""';
+    for (const path of [
+      '/check?key=',
+      '/check?key',
+      '/inspect?key=',
+      '/explain?key=',
+      '/denials?key=',
+    ])
+      expect(await problemOf(path)).toBe(empty);
+    expect(await problemOf('/check;key=/path')).toBe(empty);
+    expect(await problemOf('/check', form('key='))).toBe(empty);
+    expect(await problemOf('/check', post({ key: '' }))).toBe(empty);
+    expect(await problemOf('/check?key=&wait=1s')).toBe(empty);
+    expect(await problemOf('/take', post({ key: '', max: 1 }))).toBe(empty);
+    expect(await problemOf('/report', post({ key: '', attempt: 'failure' }))).toBe(empty);
+    expect(await problemOf('/batch', post([{ key: 'a' }, { key: '' }]))).toBe(
+      empty.replace('key', '[1].key'),
+    );
+    expect(await problemOf('/check?check=bucket,')).toBe(empty.replace('key', 'checks[0].key'));
     expect(await problemOf(`/check?key=${'a'.repeat(4097)}`)).toMatch(
       /^400 expected `key` to be at most 4096 bytes, got "a{59}…$/,
     );
