@@ -244,14 +244,12 @@ export class HttpHandler {
     return readiness?.() ?? { ...ALWAYS_READY, isStopping: !isReady() };
   }
 
-  /** One check, or a batch if the body is a list. */
+  /** One check, or several with one verdict. */
   #check(request: RequestHead, queryAt: number, body: Buffer): EventualResponse {
     const params = parseRequest(request, queryAt, body, this.#checkFormats);
     if (isHttpResponse(params)) return asRequested(request, params);
     if ('checks' in params) return this.#runJoint(request, params);
-    return Array.isArray(params)
-      ? this.#runBatch(request, params)
-      : this.#runCheck(request, params as CheckParams);
+    return Array.isArray(params) ? A_LIST : this.#runCheck(request, params as CheckParams);
   }
 
   #isRefused(request: RequestHead, isLoopback: boolean): boolean {
@@ -507,6 +505,12 @@ const WRONG_TYPE = problemResponse(
 );
 
 const NO_BODY = problemResponse(400, 'expected a list of checks as JSON, got no body');
+
+/** The status of /check is a verdict, and a list of decisions has none. */
+const A_LIST = problemResponse(
+  400,
+  'expected `body` to be an object, got a list: send {"checks": […]} for one verdict, or POST /batch for one of each',
+);
 
 const NOT_A_LIST = new ValidationProblem('body', 'a list of checks', 'one check');
 

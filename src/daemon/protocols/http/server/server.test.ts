@@ -311,7 +311,17 @@ describe('HTTP batch', () => {
       { verdict: 'deny', remaining: 2, retryAfterMs: 1000, limit: 'api' },
     ];
     expect((await sendRequest('/batch', post(checks))).json).toEqual(results);
-    expect((await sendRequest('/check', post([]))).json).toEqual([]);
+    expect((await sendRequest('/batch', post([]))).json).toEqual([]);
+  });
+
+  test('list sent to /check: 400, and nothing is taken, as one status cannot say what was denied', async () => {
+    const { sendRequest } = await start();
+    const { status, json } = await sendRequest('/check', post([{ key: 'a' }, { key: 'a' }]));
+    expect([status, json.detail]).toEqual([
+      400,
+      'expected `body` to be an object, got a list: send {"checks": […]} for one verdict, or POST /batch for one of each',
+    ]);
+    expect((await sendRequest('/check?key=a')).json.remaining).toBe(2);
   });
 
   test('one invalid check: nothing is taken for the others', async () => {
