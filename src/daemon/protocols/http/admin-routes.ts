@@ -29,9 +29,9 @@ import { readParameters, ValidationProblem } from './parameters.ts';
 import {
   type HttpResponse,
   jsonResponse,
+  noSuchLimit,
   problemResponse,
   textResponse,
-  unknownLimitResponse,
 } from './response.ts';
 
 /** What a reload could not keep of a limit. */
@@ -124,7 +124,7 @@ const keyHandler =
     if (values instanceof ValidationProblem) return problemResponse(400, values.detail);
     const [key = '', limit] = values;
     const routed = router.route({ key, limit, cost: 1 });
-    if (!routed) return unknownLimitResponse(limit ?? '');
+    if (!routed) return noSuchLimit(limit ?? '', router.limits);
     return jsonResponse(200, { key: toKeyText(key), ...(await describe(routed, key)) });
   };
 

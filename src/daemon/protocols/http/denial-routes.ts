@@ -15,7 +15,13 @@ import type { Router } from '../../router/router.ts';
 import { keyLengthProblem } from './check-request.ts';
 import type { EndpointHandler } from './endpoint.ts';
 import { readParameters, ValidationProblem } from './parameters.ts';
-import { jsonResponse, problemResponse } from './response.ts';
+import {
+  type HttpResponse,
+  isHttpResponse,
+  jsonResponse,
+  noSuchLimit,
+  problemResponse,
+} from './response.ts';
 
 export interface DenialContext {
   readonly router: Router;
@@ -39,10 +45,12 @@ export const denialRoutes = (
   '/denials': ({ url = '' }, queryAt) => respond(denialsOf(context, url, queryAt)),
 });
 
-const respond = (result: object) =>
-  result instanceof ValidationProblem
+function respond(result: object): HttpResponse {
+  if (isHttpResponse(result)) return result;
+  return result instanceof ValidationProblem
     ? problemResponse(400, result.detail)
     : jsonResponse(200, result);
+}
 
 function topOf({ router, history }: DenialContext, url: string, queryAt: number): object {
   const values = readParameters(url, queryAt, ['span', 'max']);
@@ -102,13 +110,21 @@ function denialsOf({ router, bounds }: DenialContext, url: string, queryAt: numb
   if (max instanceof ValidationProblem) return max;
   const { denials } = router;
   const hash = key === undefined ? undefined : router.route({ key, cost: 1 });
+  const found = denials.recent({ limit, hash, since: denials.now - sinceMs, max });
+  // A limit that a reload has removed may still have denials.
+  if (limit !== undefined && found.length === 0 && !isLimit(router, limit))
+    return noSuchLimit(limit, router.limits);
   return {
     at: Math.round(denials.now),
     ...(key !== undefined && { key: toKeyText(key) }),
     ...(hash && { lastHours: denials.countsOf(hash) }),
-    denials: denials.recent({ limit, hash, since: denials.now - sinceMs, max }),
+    denials: found,
   };
 }
+
+/** True for a limit, and for one of its plans or overrides: `api[pro]`. */
+const isLimit = ({ limits }: Router, given: string): boolean =>
+  limits.some(({ name }) => name === given.split('[', 1)[0]);
 
 function readMax(text: string | undefined, fallback: number, max: number) {
   if (text === undefined) return fallback;

@@ -433,7 +433,15 @@ describe('HTTP admin endpoints', () => {
       limits: [],
     });
     expect((await sendRequest('/inspect')).status).toBe(400);
-    expect((await sendRequest('/inspect?key=a&limit=nope')).status).toBe(404);
+    for (const path of ['/inspect?key=a&', '/explain?key=a&', '/denials?', '/denials?key=a&']) {
+      const { status, json: problem } = await sendRequest(`${path}limit=nope`);
+      expect([path, status, problem.detail]).toEqual([
+        path,
+        404,
+        'There is no limit "nope". Limits: api.',
+      ]);
+    }
+    expect((await sendRequest('/denials?limit=api')).json.denials).toEqual([]);
   });
 
   test('other hosts: need a token; checks do not', async () => {
