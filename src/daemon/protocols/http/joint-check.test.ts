@@ -227,6 +227,13 @@ describe('HTTP check of several limits and keys', () => {
       'expected `checks[1].cost` to be a number',
     ],
     [{ checks: [{ key: 'a', hold: true }] }, 'expected `checks[0].hold` to be beside `checks`'],
+    [
+      { checks: [{ key: 'a', foo: 1 }] },
+      '`checks[0]` to be one of limit, key, cost, plan, got "foo"',
+    ],
+    [{ checks: [{ key: 'a', wait: '1s' }] }, '`checks[0].wait` to be left out of several checks'],
+    [{ checks: [{ key: 'a', flow: 'b' }] }, '`checks[0].flow` to be left out of several checks'],
+    [{ checks: [{ key: 'a', id: 'b' }] }, '`checks[0].id` to be left out of several checks'],
     [{ checks: [{ key: 'a' }], key: 'b' }, 'expected one of checks, hold, status, got "key"'],
     [{ checks: [{ key: 'a' }], hold: 1 }, 'expected `hold` to be true or false'],
     [{ checks: [{ limit: 'user' }] }, 'expected `checks[0].key` to be a string'],

@@ -266,6 +266,10 @@ describe('HTTP check', () => {
         `400 expected \`cost\` to be a number from 0 to 1e15, got "${cost}"`,
       );
     }
+    expect(await problemOf('/check?key=a&wait=500')).toBe(
+      '400 expected `wait` to be a duration such as 500ms or 2s, or 0, got "500"; did you mean "500s" or "500ms"?',
+    );
+    expect((await sendRequest('/check?key=waiter&wait=0')).status).toBe(200);
     expect(await problemOf('/check?key=a&status=200')).toContain(
       '400 expected `status` to be an integer from 400 to 599',
     );
