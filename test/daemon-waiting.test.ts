@@ -309,7 +309,9 @@ limits:
       'ERR WAIT must be at most 2000 ms (bounds.wait)',
     );
     expect(await errorOf('nope', 'k', 'WAIT', '1')).toContain("no limit is named 'nope'");
-    expect(await errorOf('*', 'k', 'x', 'WAIT', '1')).toContain('not a valid float');
+    expect(await errorOf('*', 'k', 'x', 'WAIT', '1')).toContain(
+      "cost must be a number from 0 to 1e15, got 'x'",
+    );
     expect(await errorOf('*', 'k', '1', 'HOLD')).toContain('syntax');
     expect(await errorOf('*', 'k', 'WAIT', '-1')).toContain('not an integer');
     const { status, json } = await get(daemon, '/check?key=k&wait=3s');
@@ -327,6 +329,7 @@ limits:
     expect((await get(daemon, '/check?key=k&wait=5')).json.detail).toContain(
       'expected `wait` to be a duration such as 500ms or 2s',
     );
+    expect((await get(daemon, '/check?key=k&wait=0')).status).toBe(200);
   });
 });
 

@@ -237,13 +237,23 @@ describe('startup messages', () => {
     expect(daemon.log()).toMatch(/warn snapshot file is not writable .*ENOENT/);
   });
 
-  test('show example commands for TLS', async () => {
+  test('show example commands for TLS and a password; a command without --tls is told to set it', async () => {
     const listen = `listen: { line: ${TLS_AT('127.0.0.1:0')}, resp: ${TLS_AT('127.0.0.1:0')}, http: ${TLS_AT('127.0.0.1:0')} }\n`;
-    const daemon = await start(['--config', place().file('sluice.yaml', listen)]);
+    const env = { SLUICE_RESP_PASSWORD: 'correct-horse-battery' };
+    const daemon = await start(['--config', place().file('sluice.yaml', listen)], env);
     expect(daemon.out()).toContain(
       `| openssl s_client -quiet -no_ign_eof -connect ${daemon.addresses.line[0]}\n`,
     );
     expect(daemon.out()).toContain('redis-cli --tls --insecure -h 127.0.0.1 ');
+    expect(daemon.out()).toMatch(/ -p \d+ --askpass CL\.THROTTLE /);
+    for (const [command, at] of [
+      [['controls'], daemon.addresses.http[0]],
+      [['check', 'alice'], daemon.addresses.resp[0]],
+    ] as const) {
+      const args = ['dist/bin/sluice.js', ...command, '--at', at];
+      const { stderr } = spawnSync(process.execPath, args, { encoding: 'utf8' });
+      expect(stderr).toMatch(/TLS.* set `--tls`/);
+    }
     expect(daemon.out()).toContain(`curl -ik 'https://${daemon.addresses.http[0]}/`);
   });
 

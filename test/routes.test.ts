@@ -134,7 +134,7 @@ limits:
       exchange(daemon.addresses.resp[0], `${command}\r\n`);
     expect(await send('SLUICE.CHECK api d 4 PLAN pro')).toMatch(/^\*6\r\n:1\r\n:0\r\n/);
     expect(await send('SLUICE.CHECK * d 1 HOLD PLAN pro')).toContain('api[pro]');
-    expect(await send('SLUICE.CHECK api d PLAN gold')).toMatch(/^-ERR no limit and plan is named/);
+    expect(await send('SLUICE.CHECK api d PLAN gold')).toMatch(/^-ERR no plan is named 'gold'/);
     expect(await send('SLUICE.TAKEUPTO api[pro] e 9')).toMatch(/^\*2\r\n:4\r\n/);
     const client = connect({ at: daemon.addresses.resp[0], deadline: '5s', onUnavailable: 'deny' });
     try {
@@ -144,7 +144,9 @@ limits:
         verdict: 'deny',
         limit: 'api[pro]',
       });
-      await expect(client.check('f', 1, { plan: 'gold' })).rejects.toThrow('*[gold]');
+      await expect(client.check('f', 1, { plan: 'gold' })).rejects.toThrow(
+        "no plan is named 'gold'",
+      );
     } finally {
       await client.close();
     }

@@ -5,7 +5,7 @@ import { systemClock } from '../core/clock.ts';
 import { NEVER } from '../core/decision.ts';
 import { RejectedError } from '../core/errors.ts';
 import { formatRetryAfter } from './chart/format.ts';
-import { CONNECTION_FLAGS, connectByFlags, parseTime } from './daemon-connection.ts';
+import { CONNECTION_FLAGS, connectByFlags, messageOf, parseTime } from './daemon-connection.ts';
 import {
   type Command,
   CommandError,
@@ -94,12 +94,12 @@ examples:
             })
       ).catch(toRejected);
       if (rejected) {
-        terminal.error(`sluice check: ${rejected.message.replace(/^.*: ERR /, '')}`);
+        terminal.error(`sluice check: ${messageOf(rejected).replace(/^.*: ERR /, '')}`);
         return EXIT_CANNOT_RUN;
       }
       if (unavailable) {
         const fallback = values.open ? '; allowed by --open' : '';
-        terminal.error(`sluice check: ${unavailable.message}${fallback}`);
+        terminal.error(`sluice check: ${messageOf(unavailable)}${fallback}`);
         if (values.open && values.json) terminal.print(JSON.stringify({ verdict: 'allow' }));
         return values.open ? EXIT_OK : EXIT_CANNOT_RUN;
       }

@@ -26,6 +26,9 @@ export function connectByFlags({ at, deadline, tls, ca }: ConnectionFlags): Clie
   });
 }
 
+/** The client names its option; of the command it is a flag. */
+export const messageOf = ({ message }: Error): string => message.replaceAll('`tls`', '`--tls`');
+
 /** Read here, so that an error names the flag. */
 export const parseTime = (flag: string, text: string): number =>
   new OptionReader('', { [flag]: parseFlagValue(text) }).duration(flag);

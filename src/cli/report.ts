@@ -1,7 +1,8 @@
 /** `sluice report`: tells a running daemon how an attempt of a key ended, for limits with a lock-out. */
 
 import { ATTEMPT_OUTCOMES, type AttemptOutcome } from '../core/decision.ts';
-import { CONNECTION_FLAGS, connectByFlags } from './daemon-connection.ts';
+import { RejectedError } from '../core/errors.ts';
+import { CONNECTION_FLAGS, connectByFlags, messageOf } from './daemon-connection.ts';
 import {
   type Command,
   CommandError,
@@ -41,7 +42,12 @@ example:
     const named = { ...(limit !== undefined && { limit }), ...(plan !== undefined && { plan }) };
     const client = connectByFlags(values);
     try {
-      if (await client.report(key, attempt as AttemptOutcome, named)) return EXIT_OK;
+      const isCounted = await client
+        .report(key, attempt as AttemptOutcome, named)
+        .catch((error) => {
+          throw error instanceof RejectedError ? new CommandError(messageOf(error)) : error;
+        });
+      if (isCounted) return EXIT_OK;
       terminal.error(
         'sluice report: not counted: no lock-out applies, or the daemon is unavailable',
       );

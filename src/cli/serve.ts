@@ -163,32 +163,35 @@ async function serveUntilStopped(
 }
 
 /** A command to try each protocol with from a shell. It accepts any certificate. */
-const EXAMPLE_COMMANDS: Readonly<Record<string, (listen: ListenAddress, key: string) => string>> = {
+const EXAMPLE_COMMANDS: Readonly<
+  Record<string, (listen: ListenAddress, key: string, config: Config) => string>
+> = {
   line: (listen, key) => {
     if (listen.kind === 'unix') return `printf '${key}\\n' | nc -w 1 -U ${listen.path}`;
     if (!listen.tls) return `printf '${key}\\n' | nc -w 1 ${listen.host} ${listen.port}`;
     const client = `openssl s_client -quiet -no_ign_eof -connect ${formatListenAddress(listen)}`;
     return `(printf '${key}\\n'; sleep 1) | ${client}`;
   },
-  resp: (listen, key) => {
+  resp: (listen, key, { resp: { password } }) => {
     const where =
       listen.kind === 'unix'
         ? `-s ${listen.path}`
         : `${listen.tls ? '--tls --insecure ' : ''}-h ${listen.host} -p ${listen.port}`;
-    return `redis-cli ${where} CL.THROTTLE ${key} 9 1 1`;
+    const auth = password === undefined ? '' : '--askpass ';
+    return `redis-cli ${where} ${auth}CL.THROTTLE ${key} 9 1 1`;
   },
   http: (listen, key) => curlCommand(listen, `/check?key=${key}`),
 };
 
 function exampleCommand(
-  { backends }: Config,
+  config: Config,
   protocol: string,
   listen: ListenAddress,
   key: string,
 ): string {
-  const example = backends.get(protocol)?.listener?.example;
+  const example = config.backends.get(protocol)?.listener?.example;
   if (example) return `${curlCommand(listen, example.path)} ${example.flags}`;
-  return EXAMPLE_COMMANDS[protocol]?.(listen, key) ?? '';
+  return EXAMPLE_COMMANDS[protocol]?.(listen, key, config) ?? '';
 }
 
 const curlCommand = (listen: ListenAddress, path: string): string =>

@@ -45,7 +45,7 @@ const NO_TLS = /wrong version number|packet length too long|unexpected message|r
 const TLS_ALERT = 21;
 
 /** Error replies to a wrong limit, plan or password, or of a server that is no daemon. A key or a cost causes none. */
-const MISTAKE_REPLY = /^(NOAUTH|WRONGPASS|ERR no limit|ERR unknown command)\b/;
+const MISTAKE_REPLY = /^(NOAUTH|WRONGPASS|ERR no limit|ERR no plan|ERR unknown command)\b/;
 
 const CONNECTION_CLOSED = 'connection closed';
 const TLS_HINT = 'if this port has TLS, set `tls`';

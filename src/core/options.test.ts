@@ -69,6 +69,20 @@ describe('OptionReader', () => {
     );
   });
 
+  test('duration and rate as text: the error suggests no bare number, which text may not be', () => {
+    const { duration, rate } = { duration: '3600', rate: '100' };
+    const reader = new OptionReader('', { duration, rate });
+    expect(() => reader.duration('duration')).toThrow(
+      'a duration longer than 0, such as "6s" or "250ms", got "3600"; did you mean "3600s" or "3600ms"?',
+    );
+    expect(() => reader.rate('rate')).toThrow(
+      'a rate above 0, such as "100/s", "1/6s" or "500/min", got "100"; did you mean "100/s"?',
+    );
+    expect(() => new OptionReader('', { duration: -1 }).duration('duration')).toThrow(
+      'such as "6s" or 6000 (ms), got -1',
+    );
+  });
+
   test('finish: refuses an unknown option, lists the known ones and suggests the closest', () => {
     const reader = new OptionReader('x', { rate: 1, brust: 2 });
     reader.rate('rate');

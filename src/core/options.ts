@@ -98,8 +98,11 @@ export function* readEachInSteps<T, Read>(
   return all as Read[];
 }
 
-const EXPECTED_DURATION = 'a duration longer than 0, such as "6s" or 6000 (ms)';
-const EXPECTED_RATE = 'a rate above 0, such as "100/s", "1/6s" or 100 (per second)';
+/** A bare number is a value, but not as text: a URL and a command have only text. */
+const expectedDuration = (given: unknown): string =>
+  `a duration longer than 0, such as "6s" or ${typeof given === 'string' ? '"250ms"' : '6000 (ms)'}`;
+const expectedRate = (given: unknown): string =>
+  `a rate above 0, such as "100/s", "1/6s" or ${typeof given === 'string' ? '"500/min"' : '100 (per second)'}`;
 const INVALID_RATE: RateValue = { count: Number.NaN, periodMs: Number.NaN };
 
 export class OptionReader {
@@ -259,7 +262,7 @@ export class OptionReader {
     const given = this.get(name);
     const value = parseDuration(given);
     if (value !== undefined && value > 0 && value < Infinity) return value;
-    return this.#reportAndUse(name, EXPECTED_DURATION, Number.NaN, suggestDuration(given));
+    return this.#reportAndUse(name, expectedDuration(given), Number.NaN, suggestDuration(given));
   }
 
   /** A duration above 0, or Infinity. */
@@ -271,7 +274,7 @@ export class OptionReader {
     const given = this.get(name);
     const value = parseRate(given);
     if (value !== undefined && isPositiveRate(value)) return value;
-    return this.#reportAndUse(name, EXPECTED_RATE, INVALID_RATE, suggestRate(given));
+    return this.#reportAndUse(name, expectedRate(given), INVALID_RATE, suggestRate(given));
   }
 }
 

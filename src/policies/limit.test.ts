@@ -104,7 +104,13 @@ const AIMD = { rule: 'aimd' };
 const RAMP = { min: 10, max: 110, over: '10s' };
 
 const invalid: readonly InvalidField[] = [
-  ['bucket', 'rate', {}, NOT_RATE, /^a rate above 0, such as "100\/s", "1\/6s" or 100/],
+  [
+    'bucket',
+    'rate',
+    {},
+    NOT_RATE,
+    /^a rate above 0, such as "100\/s", "1\/6s" or ("500\/min"|100 )/,
+  ],
   ['bucket', 'burst', { rate: 1 }, NOT_POSITIVE, /^a number above 0$/],
   ['bucket', 'maxDebt', { rate: 1 }, finite(NOT_COUNT), /^a number of at least 0$/],
 

@@ -81,6 +81,11 @@ function problemDetailOf(text: string): string | undefined {
   }
 }
 
+const HINTS: Readonly<Record<string, string>> = {
+  ECONNREFUSED: '; start it with `sluice serve`, or set --at',
+  ECONNRESET: '; if this port has TLS, set `--tls`',
+};
+
 function sendRequest(
   method: string,
   path: string,
@@ -100,19 +105,19 @@ function sendRequest(
     },
     signal: AbortSignal.timeout(REQUEST_TIMEOUT_MS),
   };
+  const isTls = tls || ca !== undefined;
   return new Promise((resolve, reject) => {
     const fail = (error: Error): void => {
       const { code, name } = error as NodeJS.ErrnoException;
       const isTimeout = name === 'AbortError';
       const late = `no reply within ${REQUEST_TIMEOUT_MS} ms`;
       const reason = isTimeout ? late : (code ?? error.message);
-      const hint = code === 'ECONNREFUSED' ? '; start it with `sluice serve`, or set --at' : '';
+      const hint = code === 'ECONNRESET' && isTls ? '' : (HINTS[code ?? ''] ?? '');
       const message = code?.startsWith('HPE_')
         ? `the reply of ${at} is not HTTP; --at takes the HTTP address`
         : `sluice at ${at} is unavailable: ${reason}${hint}`;
       reject(new CommandError(message));
     };
-    const isTls = tls || ca !== undefined;
     const outgoing = isTls
       ? requestTls({ ...options, ...(ca !== undefined && { ca: readTextFile(ca) }) })
       : request(options);

@@ -37,7 +37,7 @@ describe('configuration', () => {
   test('an error has line, column, field, expected and actual value, and marks the position', () => {
     expect(problemsOf('limits:\n  api:\n    bucket: { rate: 10/x }\n')).toEqual([
       [
-        'sluice.yaml:3:15: expected `limits.api.bucket.rate` to be a rate above 0, such as "100/s", "1/6s" or 100 (per second), got "10/x"',
+        'sluice.yaml:3:15: expected `limits.api.bucket.rate` to be a rate above 0, such as "100/s", "1/6s" or "500/min", got "10/x"',
         '    3 |     bucket: { rate: 10/x }',
         '      |               ^',
       ].join('\n'),

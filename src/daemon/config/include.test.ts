@@ -87,8 +87,8 @@ describe('include', () => {
     });
     expect(problems.map((problem) => problem.split('\n')[0])).toEqual([
       expect.stringMatching(/^a\.yaml:2:1: /),
-      expect.stringMatching(/^cannot read gone\.yaml: ENOENT/),
-      'cannot read limits.d: not a regular file',
+      expect.stringMatching(/^main\.yaml:1:19: cannot read gone\.yaml: ENOENT/),
+      'main.yaml:1:30: cannot read limits.d: not a regular file',
     ]);
   });
 

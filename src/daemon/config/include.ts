@@ -69,7 +69,7 @@ export function mergeIncluded(main: ParsedSource, maxBytes: number): MergedConfi
   const sources = [main];
   let bytes = 0;
   for (const included of found.files) {
-    const parsed = readIncluded(included, Math.min(maxBytes, MAX_INCLUDED_BYTES - bytes));
+    const parsed = readIncluded(main, included, Math.min(maxBytes, MAX_INCLUDED_BYTES - bytes));
     if ('problems' in parsed) problems.push(...parsed.problems);
     else {
       sources.push(parsed);
@@ -89,19 +89,33 @@ const positionIn = (source: ConfigSource, field: string, order: number): Positio
   order,
 });
 
-function readIncluded(file: string, maxBytes: number): ParsedSource | Problems {
+/** A file, and the entry of the main file that names it. */
+interface IncludedFile {
+  readonly file: string;
+  readonly field: string;
+}
+
+function readIncluded(
+  main: ParsedSource,
+  { file, field }: IncludedFile,
+  maxBytes: number,
+): ParsedSource | Problems {
   try {
     return parseYaml(file, readRegularFile(file, maxBytes));
   } catch (error) {
-    return { problems: [`cannot read ${file}: ${errorMessageOf(error)}`] };
+    const message = `cannot read ${file}: ${errorMessageOf(error)}`;
+    return { problems: [formatWithSource(main, positionIn(main, field, 0).offset, message)] };
   }
 }
 
 /** The files of the option `include`, in the order of its entries, those of a glob by name. */
-function findFiles(main: ParsedSource, include: unknown): { files: readonly string[] } | Problems {
+function findFiles(
+  main: ParsedSource,
+  include: unknown,
+): { readonly files: readonly IncludedFile[] } | Problems {
   const entries: readonly unknown[] = Array.isArray(include) ? include : [include];
   const own = resolve(main.file);
-  const files = new Map<string, string>();
+  const files = new Map<string, IncludedFile>();
   const problems: string[] = [];
   for (const [n, entry] of entries.entries()) {
     const field = Array.isArray(include) ? `include[${n}]` : 'include';
@@ -109,7 +123,7 @@ function findFiles(main: ParsedSource, include: unknown): { files: readonly stri
       if (!isNonEmptyString(entry) || /[*?]/.test(dirname(entry)))
         throw new Error('expected a file name, or one with * or ? in its last part');
       for (const name of expandName(dirname(main.file), entry))
-        if (resolve(name) !== own) files.set(resolve(name), name);
+        if (resolve(name) !== own) files.set(resolve(name), { file: name, field });
       if (files.size > MAX_INCLUDED_FILES)
         throw new Error(`expected at most ${MAX_INCLUDED_FILES} files`);
     } catch (error) {

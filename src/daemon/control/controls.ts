@@ -14,6 +14,7 @@ import type { Log } from '../../core/log.ts';
 import { OptionReader } from '../../core/options.ts';
 import { PendingSet } from '../../core/pending.ts';
 import { SyncLimiter } from '../../limiter/sync-limiter.ts';
+import { limitNames } from '../config/limit-names.ts';
 import type { LimitConfig } from '../config/limits.ts';
 import {
   closeLimiters,
@@ -264,7 +265,7 @@ export class Controls implements RouteControls {
     const given = fields.get('limit');
     if (given !== undefined) {
       const named = limits.find(({ name }) => name === given);
-      return named ?? fields.throwFor('limit', `one of ${limits.map(({ name }) => name).join()}`);
+      return named ?? fields.throwFor('limit', `one of ${limitNames(limits)}`);
     }
     const found = this.#router?.limitsOf(binaryKeyOf(target)) ?? [];
     const specific = found.find(({ always, per }) => !always && per === 'key') ?? found[0];

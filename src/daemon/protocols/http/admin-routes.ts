@@ -29,9 +29,9 @@ import { readParameters, ValidationProblem } from './parameters.ts';
 import {
   type HttpResponse,
   jsonResponse,
+  noSuchLimit,
   problemResponse,
   textResponse,
-  unknownLimitResponse,
 } from './response.ts';
 
 /** What a reload could not keep of a limit. */
@@ -124,7 +124,7 @@ const keyHandler =
     if (values instanceof ValidationProblem) return problemResponse(400, values.detail);
     const [key = '', limit] = values;
     const routed = router.route({ key, limit, cost: 1 });
-    if (!routed) return unknownLimitResponse(limit ?? '');
+    if (!routed) return noSuchLimit(limit ?? '', router.limits);
     return jsonResponse(200, { key: toKeyText(key), ...(await describe(routed, key)) });
   };
 
@@ -148,7 +148,7 @@ const helpText = ({ version, backendPages }: AdminContext): string => `sluice ${
 
   GET  /check?key=alice[&limit=api][&cost=1][&hold=1][&plan=pro][&status=403]   200, or 429, 503, 403
   GET  /check;limit=api&status=429/PATH   the same for a proxy that appends the client's path
-  POST /check    the same as a form or JSON; a list of checks is a batch
+  POST /check    the same as a form or JSON
   GET  /check?check=LIMIT[@COST],KEY&check=…   several limits and keys as one check; POST {"checks": […]}
   POST /batch    [{"key": "alice"}, …]: results in the same order
   POST /settle   {"permit": "1", "outcome": "ok", "used": 1, "rttMs": 20, "retryAfterMs": 500}

@@ -15,7 +15,7 @@ import {
   OUTCOMES,
   type Outcome,
 } from '../../../core/decision.ts';
-import { parseDuration } from '../../../core/duration.ts';
+import { parseDuration, suggestDuration } from '../../../core/duration.ts';
 import { FLOW_FIELDS, type FlowOptions, flowProblem } from '../../../core/flow.ts';
 import { repeatedMember } from '../../../core/json.ts';
 import { isRecord, MAX_AMOUNT } from '../../../core/options.ts';
@@ -62,7 +62,7 @@ export interface Settlement {
   readonly result: PermitResult;
 }
 
-const CHECK_NAMES = [
+export const CHECK_NAMES = [
   ...(['limit', 'key', 'cost', 'hold', 'status', 'wait', 'plan', 'id'] as const),
   ...FLOW_FIELDS,
 ] as const;
@@ -165,11 +165,13 @@ function validateCheck(
     return new ValidationProblem('status', 'an integer from 400 to 599', rawStatus);
   }
   if (wait === undefined) return { limit, key, cost, wantsPermit, status, plan };
-  const waitMs = parseDuration(wait);
+  const waitMs = wait === '0' ? 0 : parseDuration(wait); // as text, another number needs a unit
   if (waitMs === undefined || waitMs < 0)
-    return new ValidationProblem('wait', 'a duration such as 500ms or 2s', wait);
+    return new ValidationProblem('wait', EXPECTED_WAIT, wait, suggestDuration(wait));
   return { limit, key, cost, wantsPermit, status, plan, waitMs };
 }
+
+const EXPECTED_WAIT = 'a duration such as 500ms or 2s, or 0';
 
 /** A wait that the daemon's bound does not allow. */
 export const waitTooLong = (maxWaitMs: Millis, waitMs: Millis): ValidationProblem =>
@@ -178,8 +180,12 @@ export const waitTooLong = (maxWaitMs: Millis, waitMs: Millis): ValidationProble
 const isRefusalStatus = (status: number): boolean =>
   Number.isInteger(status) && status >= 400 && status <= 599;
 
-export const keyTooLong = (maxKey: number, key: string): ValidationProblem =>
-  new ValidationProblem('key', `at most ${maxKey} bytes`, key);
+/** Why a key is none: an empty one is a value that the caller does not have. */
+export function keyLengthProblem(key: string, maxKey: number): ValidationProblem | undefined {
+  if (key === '') return new ValidationProblem('key', 'a string that is not empty', key);
+  if (key.length > maxKey) return new ValidationProblem('key', `at most ${maxKey} bytes`, key);
+  return undefined;
+}
 
 const EXPECTED_AMOUNT = 'a number from 0 to 1e15';
 
@@ -405,5 +411,5 @@ export function readKeyQuery(
   if (values instanceof ValidationProblem) return values;
   const [key] = values;
   if (key === undefined) return missingKey();
-  return key.length > maxKey ? keyTooLong(maxKey, key) : values;
+  return keyLengthProblem(key, maxKey) ?? values;
 }

@@ -12,10 +12,16 @@ import type { History } from '../../history/history.ts';
 import { toKeyText } from '../../keys/binary-key.ts';
 import type { LimiterRegistry } from '../../router/limiter-registry.ts';
 import type { Router } from '../../router/router.ts';
-import { keyTooLong } from './check-request.ts';
+import { keyLengthProblem } from './check-request.ts';
 import type { EndpointHandler } from './endpoint.ts';
 import { readParameters, ValidationProblem } from './parameters.ts';
-import { jsonResponse, problemResponse } from './response.ts';
+import {
+  type HttpResponse,
+  isHttpResponse,
+  jsonResponse,
+  noSuchLimit,
+  problemResponse,
+} from './response.ts';
 
 export interface DenialContext {
   readonly router: Router;
@@ -39,10 +45,12 @@ export const denialRoutes = (
   '/denials': ({ url = '' }, queryAt) => respond(denialsOf(context, url, queryAt)),
 });
 
-const respond = (result: object) =>
-  result instanceof ValidationProblem
+function respond(result: object): HttpResponse {
+  if (isHttpResponse(result)) return result;
+  return result instanceof ValidationProblem
     ? problemResponse(400, result.detail)
     : jsonResponse(200, result);
+}
 
 function topOf({ router, history }: DenialContext, url: string, queryAt: number): object {
   const values = readParameters(url, queryAt, ['span', 'max']);
@@ -94,20 +102,29 @@ function denialsOf({ router, bounds }: DenialContext, url: string, queryAt: numb
   const values = readParameters(url, queryAt, ['key', 'limit', 'since', 'max']);
   if (values instanceof ValidationProblem) return values;
   const [key, limit, rawSince = '1h', rawMax] = values;
-  if (key !== undefined && key.length > bounds.maxKey) return keyTooLong(bounds.maxKey, key);
+  const keyProblem = key === undefined ? undefined : keyLengthProblem(key, bounds.maxKey);
+  if (keyProblem) return keyProblem;
   const sinceMs = parseDuration(rawSince);
   if (sinceMs === undefined) return new ValidationProblem('since', 'such as 10m or 1h', rawSince);
   const max = readMax(rawMax, DEFAULT_DENIALS, MAX_DENIALS);
   if (max instanceof ValidationProblem) return max;
   const { denials } = router;
   const hash = key === undefined ? undefined : router.route({ key, cost: 1 });
+  const found = denials.recent({ limit, hash, since: denials.now - sinceMs, max });
+  // A limit that a reload has removed may still have denials.
+  if (limit !== undefined && found.length === 0 && !isLimit(router, limit))
+    return noSuchLimit(limit, router.limits);
   return {
     at: Math.round(denials.now),
     ...(key !== undefined && { key: toKeyText(key) }),
     ...(hash && { lastHours: denials.countsOf(hash) }),
-    denials: denials.recent({ limit, hash, since: denials.now - sinceMs, max }),
+    denials: found,
   };
 }
+
+/** True for a limit, and for one of its plans or overrides: `api[pro]`. */
+const isLimit = ({ limits }: Router, given: string): boolean =>
+  limits.some(({ name }) => name === given.split('[', 1)[0]);
 
 function readMax(text: string | undefined, fallback: number, max: number) {
   if (text === undefined) return fallback;

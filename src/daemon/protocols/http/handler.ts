@@ -47,7 +47,7 @@ import {
   giveBackFromForm,
   giveBackFromJson,
   invalidId,
-  keyTooLong,
+  keyLengthProblem,
   missingKey,
   parseJsonBody,
   type ReportParams,
@@ -244,14 +244,12 @@ export class HttpHandler {
     return readiness?.() ?? { ...ALWAYS_READY, isStopping: !isReady() };
   }
 
-  /** One check, or a batch if the body is a list. */
+  /** One check, or several with one verdict. */
   #check(request: RequestHead, queryAt: number, body: Buffer): EventualResponse {
     const params = parseRequest(request, queryAt, body, this.#checkFormats);
     if (isHttpResponse(params)) return asRequested(request, params);
     if ('checks' in params) return this.#runJoint(request, params);
-    return Array.isArray(params)
-      ? this.#runBatch(request, params)
-      : this.#runCheck(request, params as CheckParams);
+    return Array.isArray(params) ? A_LIST : this.#runCheck(request, params as CheckParams);
   }
 
   #isRefused(request: RequestHead, isLoopback: boolean): boolean {
@@ -293,8 +291,8 @@ export class HttpHandler {
     const parts: JointPart[] = [];
     for (const [n, item] of checks.entries()) {
       const found = jointKeyOf(item, request, extractKey);
-      const isTooLong = typeof found === 'string' && found.length > bounds.maxKey;
-      const key = isTooLong ? keyTooLong(bounds.maxKey, found) : found;
+      const problem = typeof found === 'string' && keyLengthProblem(found, bounds.maxKey);
+      const key = problem || found;
       // A client may leave out a header, or send a long one: the proxy knows what to do with `status`.
       if (key instanceof ValidationProblem)
         return problemResponse(status ?? 400, key.within(`checks[${n}]`).detail);
@@ -361,7 +359,8 @@ export class HttpHandler {
     const limit = isPlanned ? this.#limitWithPlan(request, params, path) : params.limit;
     if (typeof limit === 'object') return limit;
     if (key === undefined) return keyProblem(missingKey(extractKey?.header), path);
-    if (key.length > bounds.maxKey) return keyProblem(keyTooLong(bounds.maxKey, key), path);
+    const problem = keyLengthProblem(key, bounds.maxKey);
+    if (problem) return keyProblem(problem, path);
     const routed = router.route({ limit, key, cost, wantsPermit });
     return routed ?? unknownLimitResponse(limit ?? '', path && `${path}: `);
   }
@@ -513,6 +512,12 @@ const WRONG_TYPE = problemResponse(
 );
 
 const NO_BODY = problemResponse(400, 'expected a list of checks as JSON, got no body');
+
+/** The status of /check is a verdict, and a list of decisions has none. */
+const A_LIST = problemResponse(
+  400,
+  'expected `body` to be an object, got a list: send {"checks": […]} for one verdict, or POST /batch for one of each',
+);
 
 const NOT_A_LIST = new ValidationProblem('body', 'a list of checks', 'one check');
 

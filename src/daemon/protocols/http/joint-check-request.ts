@@ -5,13 +5,20 @@
  *     /check?check-header=login-user,X-User&check=login-ip,ip:10.0.0.1      a header of the request has the key
  *     {"checks": [{"limit": "login-user", "key": "user:alice"}, …], "hold": true}
  *
- * The key is last and percent-encoded, so that no key adds a cost or a limit. A header is read only where the URL names it:
- * a client cannot add a check, or replace one.
+ * A value is decoded once, and then split at its first comma: encoders of query strings encode the comma too. No limit has a
+ * comma in its name, so no key adds a cost or a limit. A header is read only where the URL names it: a client cannot add a
+ * check, or replace one.
  */
 
 import { isRecord } from '../../../core/options.ts';
 import { MAX_JOINT_CHECKS } from '../../router/joint-check.ts';
-import { type CheckParams, checkFromForm, checksFromJson, missingKey } from './check-request.ts';
+import {
+  CHECK_NAMES,
+  type CheckParams,
+  checkFromForm,
+  checksFromJson,
+  missingKey,
+} from './check-request.ts';
 import { type RequestHead, soleHeader } from './key.ts';
 import { percentDecode, ValidationProblem } from './parameters.ts';
 
@@ -28,7 +35,7 @@ export interface JointParams extends Pick<CheckParams, 'wantsPermit' | 'status'>
 /** In place of a limit's name: all limits that match the key. */
 const ANY_LIMIT = '*';
 
-const EXPECTED_CHECK = 'LIMIT,KEY or LIMIT@COST,KEY, with a percent-encoded key';
+const EXPECTED_CHECK = 'LIMIT,KEY or LIMIT@COST,KEY, with a comma before the key, percent-encoded';
 const EXPECTED_COUNT = `1 to ${MAX_JOINT_CHECKS} checks`;
 
 /** `limit@cost,key`: the limit is * or a name, perhaps with a plan, `limit[plan]`; the cost a decimal number. */
@@ -67,11 +74,10 @@ export function jointFromForm(
   return common instanceof ValidationProblem ? common : jointOf(checks, common);
 }
 
-function checkFromText(name: string, text: string): JointItem | ValidationProblem {
-  const [, limit, cost = '1', encoded] = CHECK.exec(text) ?? [];
-  const key = encoded === undefined ? undefined : percentDecode(encoded);
-  if (limit === undefined || key === undefined)
-    return new ValidationProblem(name, EXPECTED_CHECK, text);
+function checkFromText(name: string, encoded: string): JointItem | ValidationProblem {
+  const text = percentDecode(encoded) ?? '';
+  const [, limit, cost = '1', key] = CHECK.exec(text) ?? [];
+  if (limit === undefined) return new ValidationProblem(name, EXPECTED_CHECK, text || encoded);
   const item = { limit: limit === ANY_LIMIT ? undefined : limit, cost: Number(cost) };
   return name === 'check'
     ? { ...item, key }
@@ -85,30 +91,34 @@ export function checksOrJointFromJson(
 ): CheckParams | readonly CheckParams[] | JointParams | ValidationProblem {
   if (!isRecord(value) || !Object.hasOwn(value, 'checks')) return checksFromJson(value, maxBatch);
   const { checks: list, ...rest } = value;
-  const unknown = Object.keys(rest).find((name) => name !== 'hold' && name !== 'status');
+  const unknown = Object.keys(rest).find((name) => !COMMON_NAMES.includes(name));
   if (unknown !== undefined) return unknownName('checks', unknown);
   if (!Array.isArray(list)) return new ValidationProblem('checks', 'a list of checks', list);
   if (list.length === 0 || list.length > MAX_JOINT_CHECKS) return tooMany('checks', list.length);
+  for (const [n, item] of list.entries()) {
+    const misplaced = misplacedMember(item);
+    if (misplaced) return misplaced.within(`checks[${n}]`);
+  }
   const common = checksFromJson(rest, maxBatch);
   if (common instanceof ValidationProblem) return common;
   const checks = checksFromJson(list, maxBatch);
   if (checks instanceof ValidationProblem) return checks.within('checks');
-  const withId = list.findIndex((item) => Object.hasOwn(item, 'id'));
-  if (withId >= 0)
-    return new ValidationProblem(
-      `checks[${withId}].id`,
-      'left out of several checks',
-      list[withId].id,
-    );
-  for (const [n, item] of list.entries())
-    for (const name of ['hold', 'status'])
-      if (Object.hasOwn(item, name))
-        return new ValidationProblem(
-          `checks[${n}].${name}`,
-          'beside `checks`, for all',
-          item[name],
-        );
   return jointOf(checks as readonly CheckParams[], common as CheckParams);
+}
+
+const ITEM_NAMES = ['limit', 'key', 'cost', 'plan'];
+const COMMON_NAMES = ['hold', 'status'];
+
+/** A member that one of several checks cannot have. */
+function misplacedMember(item: unknown): ValidationProblem | undefined {
+  if (!isRecord(item)) return undefined;
+  const name = Object.keys(item).find((member) => !ITEM_NAMES.includes(member));
+  if (name === undefined) return undefined;
+  if (!(CHECK_NAMES as readonly string[]).includes(name))
+    return new ValidationProblem('', `one of ${ITEM_NAMES.join(', ')}`, name);
+  const isCommon = COMMON_NAMES.includes(name);
+  const expected = isCommon ? 'beside `checks`, for all' : 'left out of several checks';
+  return new ValidationProblem(name, expected, item[name]);
 }
 
 const jointOf = (

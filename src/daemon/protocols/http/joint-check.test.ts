@@ -121,6 +121,26 @@ describe('HTTP check of several limits and keys', () => {
     },
   );
 
+  test.each(['user:a', 'user:a,0', 'user:a&check=ip@9,ip:1', 'user:%26check%3Dip%409%2Cip%3A1'])(
+    'encoder that encodes the comma too, key %j: is the same check',
+    async (key) => {
+      const { sendRequest, left } = await start();
+      const query = new URLSearchParams([
+        ['check', `user@2,${key}`],
+        ['check', 'ip,ip:1'],
+      ]);
+      expect(`${query}`).toMatch(/^check=user%402%2Cuser%3A/);
+      expect((await sendRequest(`/check?${query}`)).json).toEqual({
+        verdict: 'allow',
+        remaining: 3,
+      });
+      const headers = { 'X-User': 'user:b' };
+      await sendRequest('/check?check-header=user%2CX-User', { headers });
+      expect(await left('user', encodeURIComponent(key))).toBe(3);
+      expect([await left('user', 'user:b'), await left('ip', 'ip:1')]).toEqual([4, 19]);
+    },
+  );
+
   test('hold=1: one permit for all, which gives back all', async () => {
     const { sendRequest, post, left } = await start();
     const path = '/check?check=user,user:a&check=db,db:1&hold=1';
@@ -173,7 +193,11 @@ describe('HTTP check of several limits and keys', () => {
   });
 
   test.each([
-    ['check=user', 'expected `check` to be LIMIT,KEY or LIMIT@COST,KEY'],
+    [
+      'check=user',
+      'KEY or LIMIT@COST,KEY, with a comma before the key, percent-encoded, got "user"',
+    ],
+    ['check=user%252Cuser:a', 'got "user%2Cuser:a"'],
     ['check=user@,a', 'expected `check` to be LIMIT,KEY'],
     ['check=user@x,a', 'expected `check` to be LIMIT,KEY'],
     ['check=user@-1,a', 'expected `check` to be LIMIT,KEY'],
@@ -203,6 +227,13 @@ describe('HTTP check of several limits and keys', () => {
       'expected `checks[1].cost` to be a number',
     ],
     [{ checks: [{ key: 'a', hold: true }] }, 'expected `checks[0].hold` to be beside `checks`'],
+    [
+      { checks: [{ key: 'a', foo: 1 }] },
+      '`checks[0]` to be one of limit, key, cost, plan, got "foo"',
+    ],
+    [{ checks: [{ key: 'a', wait: '1s' }] }, '`checks[0].wait` to be left out of several checks'],
+    [{ checks: [{ key: 'a', flow: 'b' }] }, '`checks[0].flow` to be left out of several checks'],
+    [{ checks: [{ key: 'a', id: 'b' }] }, '`checks[0].id` to be left out of several checks'],
     [{ checks: [{ key: 'a' }], key: 'b' }, 'expected one of checks, hold, status, got "key"'],
     [{ checks: [{ key: 'a' }], hold: 1 }, 'expected `hold` to be true or false'],
     [{ checks: [{ limit: 'user' }] }, 'expected `checks[0].key` to be a string'],

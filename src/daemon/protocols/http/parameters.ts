@@ -14,22 +14,24 @@ export class ValidationProblem {
   readonly #field: string;
   readonly #expected: string;
   readonly #got: unknown;
+  readonly #hint: string | undefined;
 
-  constructor(field: string, expected: string, got: unknown) {
+  constructor(field: string, expected: string, got: unknown, hint?: string) {
     this.#field = field;
     this.#expected = expected;
     this.#got = got;
+    this.#hint = hint;
   }
 
   get detail(): string {
-    return formatMismatch(this.#field, this.#expected, this.#got);
+    return formatMismatch(this.#field, this.#expected, this.#got, this.#hint);
   }
 
   /** The same problem in one check of a batch. */
   within(path: string): ValidationProblem {
     const isIndex = this.#field === '' || this.#field.startsWith('[');
     const field = isIndex ? path + this.#field : `${path}.${this.#field}`;
-    return new ValidationProblem(field, this.#expected, this.#got);
+    return new ValidationProblem(field, this.#expected, this.#got, this.#hint);
   }
 }
 

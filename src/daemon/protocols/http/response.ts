@@ -1,6 +1,8 @@
 /** HTTP responses before they are sent: status, headers and body. Errors are RFC 9457 problems. */
 
 import { STATUS_CODES } from 'node:http';
+import { limitNames } from '../../config/limit-names.ts';
+import type { LimitConfig } from '../../config/limits.ts';
 import { preview } from './parameters.ts';
 
 export interface HttpResponse {
@@ -51,3 +53,7 @@ export const problemResponse = (
 
 export const unknownLimitResponse = (name: string, where = ''): HttpResponse =>
   problemResponse(404, `${where}There is no limit ${preview(name)}.`);
+
+/** The same for operators, who may know the names of all limits. */
+export const noSuchLimit = (name: string, limits: readonly LimitConfig[]): HttpResponse =>
+  problemResponse(404, `There is no limit ${preview(name)}. Limits: ${limitNames(limits)}.`);

@@ -80,8 +80,10 @@ describe('SLUICE.CHECKALL', () => {
     expect(run('SLUICE.CHECKALL', 'user', 'user:a')).toMatch(/^-ERR wrong number of arguments/);
     expect(run(...first, 'ip', 'ip:1')).toBe('-ERR syntax error');
     expect(run(...first, 'HOLD', 'HOLD')).toBe('-ERR syntax error');
-    expect(run(...first, 'ip', 'ip:1', 'x')).toBe('-ERR value is not a valid float');
-    expect(run(...first, 'ip', 'ip:1', '-1')).toBe('-ERR value is not a valid float');
+    for (const cost of ['x', '-1'])
+      expect(run(...first, 'ip', 'ip:1', cost)).toBe(
+        `-ERR cost must be a number from 0 to 1e15, got '${cost}'`,
+      );
     expect(run(...first, 'other', 'ip:1', '1')).toBe("-ERR no limit is named 'other'");
     expect(run(...first, 'ip', 'x'.repeat(5000), '1')).toBe('-ERR key is longer than 4096 bytes');
     const many = Array.from({ length: 33 }, (_, n) => ['ip', `ip:${n}`, '1']).flat();

@@ -13,7 +13,7 @@ import {
 } from '../../router/joint-check.ts';
 import {
   type Invocation,
-  NOT_A_NUMBER,
+  notAnAmount,
   type RespCommand,
   SYNTAX,
   type WriteReply,
@@ -33,9 +33,9 @@ function readParts({ args, context }: Invocation, end: number): readonly JointPa
     const name = args.text(n);
     const limit = name === ANY_LIMIT ? undefined : name;
     const cost = args.amount(n + 2);
-    if (Number.isNaN(cost)) return NOT_A_NUMBER;
+    if (Number.isNaN(cost)) return notAnAmount('cost', args.text(n + 2));
     const request = context.router.route({ limit, key: args.text(n + 1), cost });
-    if (!request) return noSuchLimit(name);
+    if (!request) return noSuchLimit(name, context.router);
     parts.push({ limit, request });
   }
   return parts;

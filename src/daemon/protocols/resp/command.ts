@@ -69,6 +69,8 @@ export interface RespCommand {
   readonly keyIndex?: number;
   /** Every so many arguments another key follows; default: there is one. */
   readonly keyStep?: number;
+  /** True if a key may be empty, as in Redis. */
+  readonly takesEmptyKeys?: boolean;
   readonly isAllowedBeforeAuth?: boolean;
   /** True if MULTI does not queue it. */
   readonly isNeverQueued?: boolean;
@@ -83,8 +85,13 @@ export interface RespCommand {
 
 export type CommandReply = undefined | Buffer | Promise<WriteReply>;
 
+/** Characters of an argument in an error. */
+const MAX_SHOWN_CHARS = 130;
+
 export const NOT_AN_INTEGER = 'ERR value is not an integer or out of range';
-export const NOT_A_NUMBER = 'ERR value is not a valid float';
+/** An argument that `Arguments.amount` could not read. */
+export const notAnAmount = (name: string, given: string): string =>
+  `ERR ${name} must be a number from 0 to 1e15, got '${given.slice(0, MAX_SHOWN_CHARS)}'`;
 export const SYNTAX = 'ERR syntax error';
 
 /** The arguments of one command, its name first. Valid until the command has run. */

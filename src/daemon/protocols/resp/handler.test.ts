@@ -165,14 +165,27 @@ describe('SLUICE.CHECK', () => {
   test('invalid arguments: an error', () => {
     const { run } = setUp();
     expect(run('SLUICE.CHECK', 'unknown', 'k')).toBe("-ERR no limit is named 'unknown'");
-    expect(run('SLUICE.CHECK', '*', 'k', 'x')).toBe('-ERR value is not a valid float');
-    expect(run('SLUICE.CHECK', '*', 'k', '-1')).toBe('-ERR value is not a valid float');
+    expect(run('SLUICE.CHECK', '*', 'k', 'x')).toBe(
+      "-ERR cost must be a number from 0 to 1e15, got 'x'",
+    );
+    expect(run('SLUICE.CHECK', '*', 'k', '-1')).toBe(
+      "-ERR cost must be a number from 0 to 1e15, got '-1'",
+    );
+    expect(run('SLUICE.CHECK', '*', 'k', 'PLAN', 'nope')).toBe("-ERR no plan is named 'nope'");
+    expect(run('SLUICE.CHECK', 'unknown[nope]', 'k')).toBe("-ERR no plan is named 'nope'");
+    expect(run('SLUICE.TAKEUPTO', '*[nope]', 'k', '1')).toBe("-ERR no plan is named 'nope'");
     expect(run('SLUICE.CHECK', '*', 'k', '1', 'x')).toBe('-ERR syntax error');
+    expect(run('SLUICE.CHECK', '*', '')).toBe('-ERR key is empty');
+    expect(run('SLUICE.CHECKALL', '*', 'k', '1', '*', '', '1')).toBe('-ERR key is empty');
+    expect(run('SLUICE.TAKEUPTO', '*', '', '1')).toBe('-ERR key is empty');
+    expect(run('CL.THROTTLE', '', '4', '1', '1')).toBe('*5 :0 :5 :4 :-1 :1'); // as redis-cell
     expect(run('SLUICE.SETTLE', '1-0', 'fine')).toBe(
       '-ERR outcome must be ok, busy, timeout, failed, ignored',
     );
     expect(run('SLUICE.SETTLE', '1-0', 'ok', 'RTT')).toBe('-ERR syntax error');
-    expect(run('SLUICE.SETTLE', '1-0', 'ok', 'RTT', 'x')).toBe('-ERR value is not a valid float');
+    expect(run('SLUICE.SETTLE', '1-0', 'ok', 'RTT', 'x')).toBe(
+      "-ERR RTT must be a number from 0 to 1e15, got 'x'",
+    );
     expect(run('SLUICE.SETTLE', '1-0', 'ok', '__proto__', '1')).toBe('-ERR syntax error');
   });
 });

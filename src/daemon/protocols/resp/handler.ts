@@ -220,8 +220,7 @@ class RespProtocolHandler implements ProtocolHandler {
     if (!command.isAllowedBeforeAuth && !isAuthorised(this.#invocation)) return NOT_AUTHENTICATED;
     if (command.isBlocking && this.#invocation.session.transaction)
       return `ERR ${name.toUpperCase()} inside MULTI is not allowed: a transaction does not wait`;
-    if (this.#isWellFormed(command)) return undefined;
-    return `ERR key is longer than ${this.#bounds.maxKeyBytes} bytes`;
+    return this.#keyProblem(command);
   }
 
   /** EXEC: each command adds its own reply to the list. */
@@ -243,12 +242,17 @@ class RespProtocolHandler implements ProtocolHandler {
   }
 
   #isWellFormed(command: RespCommand): boolean {
-    const { count } = this.#args;
-    const { keyIndex = 0, keyStep = Infinity } = command;
-    if (!matchesArity(command, count)) return false;
-    for (let n = keyIndex; n > 0 && n < count; n += keyStep)
-      if (this.#args.size(n) > this.#bounds.maxKeyBytes) return false;
-    return true;
+    return matchesArity(command, this.#args.count) && this.#keyProblem(command) === undefined;
+  }
+
+  #keyProblem({ keyIndex = 0, keyStep = Infinity, takesEmptyKeys }: RespCommand) {
+    const { maxKeyBytes } = this.#bounds;
+    for (let n = keyIndex; n > 0 && n < this.#args.count; n += keyStep) {
+      const size = this.#args.size(n);
+      if (size === 0 && !takesEmptyKeys) return 'ERR key is empty';
+      if (size > maxKeyBytes) return `ERR key is longer than ${maxKeyBytes} bytes`;
+    }
+    return undefined;
   }
 
   #execute(command: RespCommand): void {

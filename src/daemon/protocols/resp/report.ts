@@ -19,7 +19,7 @@ function report({ args, reply, context }: Invocation): undefined | Promise<Write
   if (!isAttempt(attempt)) return reply.error(NO_ATTEMPT);
   const name = limit === ANY_LIMIT ? undefined : limit;
   const routed = context.router.route({ limit: name, key, cost: 1 });
-  if (!routed) return reply.error(noSuchLimit(limit));
+  if (!routed) return reply.error(noSuchLimit(limit, context.router));
   return reportAttempt(routed, attempt).then(
     (told) => (writer) => writer.integer(told),
     (error: unknown) => (writer) => {

@@ -37,8 +37,8 @@ import { shedOpen } from '../../router/shed.ts';
 import {
   type Arguments,
   type Invocation,
-  NOT_A_NUMBER,
   NOT_AN_INTEGER,
+  notAnAmount,
   type RespCommand,
   SYNTAX,
   type WriteReply,
@@ -56,8 +56,13 @@ export const ID = Buffer.from('id');
 export const NO_ATTEMPT = `ERR attempt must be ${ATTEMPT_OUTCOMES.join(' or ')}`;
 export const INVALID_ID = `ERR id must be ${EXPECTED_ID}`;
 
-export const noSuchLimit = (name: string): string =>
-  `ERR no limit${name.endsWith(']') ? ' and plan' : ''} is named '${name.slice(0, 130)}'`;
+/** Why `router` has no route for a limit, perhaps with a plan: `api[pro]`. */
+export function noSuchLimit(name: string, { planNames }: Router): string {
+  const [, limit = name, plan] = /^(.*)\[(.*)\]$/s.exec(name.slice(0, 130)) ?? [];
+  return plan === undefined || planNames.has(plan)
+    ? `ERR no limit is named '${limit}'`
+    : `ERR no plan is named '${plan}'`;
+}
 
 /** Reads the arguments; a string is an error. */
 function readCheck(args: Arguments, length = args.count): CheckRequest | string {
@@ -68,7 +73,7 @@ function readCheck(args: Arguments, length = args.count): CheckRequest | string 
   const rest = count - (wantsPermit ? 1 : 0);
   if (rest > 4) return SYNTAX;
   const cost = rest === 4 ? args.amount(3) : 1;
-  if (Number.isNaN(cost)) return NOT_A_NUMBER;
+  if (Number.isNaN(cost)) return notAnAmount('cost', args.text(3));
   if (hasPlan)
     return { limit: `${limit}[${args.text(count + 1)}]`, key: args.text(2), cost, wantsPermit };
   const name = limit === ANY_LIMIT ? undefined : limit;
@@ -84,7 +89,7 @@ function check({ args, reply, context }: Invocation): undefined | Promise<WriteR
   if (typeof request === 'string') return reply.error(request);
   if (hasId && !isId(args.text(args.count - 1))) return reply.error(INVALID_ID);
   const routed = router.route(request);
-  if (!routed) return reply.error(noSuchLimit(request.limit ?? ''));
+  if (!routed) return reply.error(noSuchLimit(request.limit ?? '', router));
   const result = hasId
     ? router.once(routed, args.text(args.count - 1), (known) => router.checkRouted(known))
     : router.checkRouted(routed);
@@ -159,7 +164,7 @@ function readResult(args: Arguments): PermitResult | string {
       Object.hasOwn(SETTLE_FIELDS, args.lowerText(n)) && SETTLE_FIELDS[args.lowerText(n)];
     if (!field || n + 1 === args.count) return SYNTAX;
     const amount = args.amount(n + 1);
-    if (Number.isNaN(amount)) return NOT_A_NUMBER;
+    if (Number.isNaN(amount)) return notAnAmount(args.text(n).toUpperCase(), args.text(n + 1));
     result[field] = amount;
   }
   return result;
@@ -179,7 +184,7 @@ function takeUpTo({ args, reply, context }: Invocation): undefined | Promise<Wri
   if (!(max >= 0 && max <= MAX_AMOUNT)) return reply.error(NOT_AN_INTEGER);
   const name = limit === ANY_LIMIT ? undefined : limit;
   const routed = router.route({ limit: name, key: args.text(2), cost: max, wantsPermit });
-  if (!routed) return reply.error(noSuchLimit(limit));
+  if (!routed) return reply.error(noSuchLimit(limit, router));
   const write = (writer: RespWriter, { taken, permit = '' }: TakeResult): undefined => {
     writer.array(2);
     writer.integer(taken);
@@ -201,7 +206,7 @@ function inspect({ args, reply, context }: Invocation): undefined | Promise<Writ
   const key = args.text(1);
   const name = args.count > 2 && args.text(2) !== ANY_LIMIT ? args.text(2) : undefined;
   const routed = router.route({ key, limit: name, cost: 1 });
-  if (!routed) return reply.error(noSuchLimit(name ?? ''));
+  if (!routed) return reply.error(noSuchLimit(name ?? '', router));
   const { staticVerdict } = routed.route;
   const write = (writer: RespWriter, statuses: readonly KeyStatus[]): undefined =>
     writer.value({

@@ -80,6 +80,7 @@ export const clThrottle: RespCommand = {
   arity: -5,
   maxArity: 6,
   keyIndex: 1,
+  takesEmptyKeys: true,
   summary: 'Checks a limit given with the command, as redis-cell does',
   usage: 'key max_burst count period [quantity]',
   run: throttle,

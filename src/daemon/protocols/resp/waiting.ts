@@ -12,8 +12,8 @@ import {
   type Arguments,
   type CommandReply,
   type Invocation,
-  NOT_A_NUMBER,
   NOT_AN_INTEGER,
+  notAnAmount,
   type RespCommand,
   SYNTAX,
 } from './command.ts';
@@ -31,7 +31,7 @@ function readOptions(args: Arguments) {
     FLOW_KEYWORDS.has(args.lowerText(n));
   const hasCost = !isKeyword(3);
   const cost = hasCost ? args.amount(3) : 1;
-  if (Number.isNaN(cost)) return NOT_A_NUMBER;
+  if (Number.isNaN(cost)) return notAnAmount('cost', args.text(3));
   let waitMs: number | undefined;
   let wantsPermit = false;
   let id: string | undefined;
@@ -69,7 +69,7 @@ function acquire({ args, reply, context, client }: Invocation): CommandReply {
   const limit = name === ANY_LIMIT ? undefined : name;
   const sent = { limit, key: args.text(2) };
   const routed = router.route({ ...sent, ...rest });
-  if (!routed) return reply.error(noSuchLimit(name));
+  if (!routed) return reply.error(noSuchLimit(name, router));
   const limits: WaitLimits = { waitMs, sent, signal: client.signal, flow };
   const result =
     id === undefined

@@ -234,6 +234,25 @@ describe('HTTP check', () => {
     };
     expect(await problemOf('/check?limit=nope&key=a')).toBe('404 There is no limit "nope".');
     expect(await problemOf('/check')).toBe(`400 ${formatMismatch('key', 'a string', undefined)}`);
+    const empty = '400 expected `key` to be a string that is not empty, got ""';
+    for (const path of [
+      '/check?key=',
+      '/check?key',
+      '/inspect?key=',
+      '/explain?key=',
+      '/denials?key=',
+    ])
+      expect(await problemOf(path)).toBe(empty);
+    expect(await problemOf('/check;key=/path')).toBe(empty);
+    expect(await problemOf('/check', form('key='))).toBe(empty);
+    expect(await problemOf('/check', post({ key: '' }))).toBe(empty);
+    expect(await problemOf('/check?key=&wait=1s')).toBe(empty);
+    expect(await problemOf('/take', post({ key: '', max: 1 }))).toBe(empty);
+    expect(await problemOf('/report', post({ key: '', attempt: 'failure' }))).toBe(empty);
+    expect(await problemOf('/batch', post([{ key: 'a' }, { key: '' }]))).toBe(
+      empty.replace('key', '[1].key'),
+    );
+    expect(await problemOf('/check?check=bucket,')).toBe(empty.replace('key', 'checks[0].key'));
     expect(await problemOf(`/check?key=${'a'.repeat(4097)}`)).toMatch(
       /^400 expected `key` to be at most 4096 bytes, got "a{59}…$/,
     );
@@ -248,6 +267,10 @@ describe('HTTP check', () => {
         `400 expected \`cost\` to be a number from 0 to 1e15, got "${cost}"`,
       );
     }
+    expect(await problemOf('/check?key=a&wait=500')).toBe(
+      '400 expected `wait` to be a duration such as 500ms or 2s, or 0, got "500"; did you mean "500s" or "500ms"?',
+    );
+    expect((await sendRequest('/check?key=waiter&wait=0')).status).toBe(200);
     expect(await problemOf('/check?key=a&status=200')).toContain(
       '400 expected `status` to be an integer from 400 to 599',
     );
@@ -293,7 +316,17 @@ describe('HTTP batch', () => {
       { verdict: 'deny', remaining: 2, retryAfterMs: 1000, limit: 'api' },
     ];
     expect((await sendRequest('/batch', post(checks))).json).toEqual(results);
-    expect((await sendRequest('/check', post([]))).json).toEqual([]);
+    expect((await sendRequest('/batch', post([]))).json).toEqual([]);
+  });
+
+  test('list sent to /check: 400, and nothing is taken, as one status cannot say what was denied', async () => {
+    const { sendRequest } = await start();
+    const { status, json } = await sendRequest('/check', post([{ key: 'a' }, { key: 'a' }]));
+    expect([status, json.detail]).toEqual([
+      400,
+      'expected `body` to be an object, got a list: send {"checks": […]} for one verdict, or POST /batch for one of each',
+    ]);
+    expect((await sendRequest('/check?key=a')).json.remaining).toBe(2);
   });
 
   test('one invalid check: nothing is taken for the others', async () => {
@@ -405,7 +438,15 @@ describe('HTTP admin endpoints', () => {
       limits: [],
     });
     expect((await sendRequest('/inspect')).status).toBe(400);
-    expect((await sendRequest('/inspect?key=a&limit=nope')).status).toBe(404);
+    for (const path of ['/inspect?key=a&', '/explain?key=a&', '/denials?', '/denials?key=a&']) {
+      const { status, json: problem } = await sendRequest(`${path}limit=nope`);
+      expect([path, status, problem.detail]).toEqual([
+        path,
+        404,
+        'There is no limit "nope". Limits: api.',
+      ]);
+    }
+    expect((await sendRequest('/denials?limit=api')).json.denials).toEqual([]);
   });
 
   test('other hosts: need a token; checks do not', async () => {
