@@ -1,6 +1,6 @@
 import { defineConfig } from 'vitest/config';
 
-/** Files that spend most of their time waiting: for leases to expire, or for servers to fail over. */
+/** Files that spend most of their time waiting: for leases to expire, servers to fail over, or a browser. */
 const WAITING = [
   'src/backends/pool/{etcd,redis,nats}-store.test.ts',
   'src/backends/pool/redis-{members,cluster}.test.ts',
@@ -9,7 +9,7 @@ const WAITING = [
   'src/backends/durable-objects/backend.test.ts',
   'test/soak-{faults,pool,peers,etcd,groups}.test.ts',
   'test/daemon-{waiting,peers,pool}.test.ts',
-  'test/durable-objects.test.ts',
+  'test/{durable-objects,page-browser,joint-kill,semaphore-kill}.test.ts',
   'test/{operator,gateways,service,monitoring,real-servers,demo}.test.ts',
 ];
 

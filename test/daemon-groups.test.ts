@@ -220,6 +220,8 @@ describe('daemon with groups', () => {
     });
     expect(((await page(us, '/groups')) as View).lent).toBe(20);
     expect(await countAllowed(us, 'alice', 50)).toBe(20);
+    expect(await change(config('us', `${STILL.replace('40', '80')}, maxKeys: 5000`))).toBe(200);
+    expect(await countAllowed(us, 'alice', 50)).toBe(0);
     expect(await change(`${config('us', STILL).replace('key:', 'reserve: 0.1, key:')}`)).toBe(422);
     await us.waitForLog(/reload failed.*`groups` has changed: that takes a restart/);
     expect(us.log()).not.toContain(KEY);

@@ -93,7 +93,22 @@ export class DelegatingBackend<Inner extends Backend = Backend> implements Backe
     return this.inner.restore(snapshot, from, keepsDebt);
   }
 
+  prepareCopy(): void {
+    this.inner.prepareCopy?.();
+  }
+
+  copyFrom(source: Backend, isLast?: boolean): boolean | undefined {
+    return this.inner.copyFrom?.(source, isLast);
+  }
+
   detach(): void {
     this.inner.detach?.();
+  }
+
+  /** The backend that holds the keys, behind all that delegate to it. */
+  static innermost(backend: Backend): Backend {
+    return backend instanceof DelegatingBackend
+      ? DelegatingBackend.innermost(backend.inner)
+      : backend;
   }
 }

@@ -21,6 +21,7 @@ import {
   takeUpTo,
 } from '../../policies/policy.ts';
 import type { Backend, CheckWithStatus, TableSnapshot } from '../backend.ts';
+import { DelegatingBackend } from '../delegating-backend.ts';
 import { collectSlices, type TableSlices } from '../table-slices.ts';
 import { KeyTable } from './table.ts';
 
@@ -98,10 +99,11 @@ export class LocalBackend implements Backend {
   }
 
   copyFrom(source: Backend, isLast = false): boolean | undefined {
-    if (!(source instanceof LocalBackend) || source.#hasher !== this.#hasher) return undefined;
-    const convert = converterBetween(source.#policy, this.#policy);
+    const from = DelegatingBackend.innermost(source);
+    if (!(from instanceof LocalBackend) || from.#hasher !== this.#hasher) return undefined;
+    const convert = converterBetween(from.#policy, this.#policy);
     if (!convert) return false;
-    if (!this.#table.copyFrom(source.#table, convert, this.#clock.now(), isLast)) return undefined;
+    if (!this.#table.copyFrom(from.#table, convert, this.#clock.now(), isLast)) return undefined;
     runInBackground(this.#moveKeys());
     return true;
   }

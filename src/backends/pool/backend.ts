@@ -18,6 +18,7 @@ import type {
   State,
 } from '../../policies/policy.ts';
 import type {
+  Backend,
   BackendContext,
   BackendFactory,
   CheckWithStatus,
@@ -202,6 +203,11 @@ export class PoolBackend extends DelegatingBackend<LocalBackend> {
   override restore(snapshot: TableSnapshot, from?: Policy, keepsDebt?: boolean): boolean {
     this.#refreshFixedDecision();
     return this.inner.restore(snapshot, from, keepsDebt);
+  }
+
+  override copyFrom(source: Backend, isLast?: boolean): boolean | undefined {
+    this.#refreshFixedDecision();
+    return super.copyFrom(source, isLast);
   }
 
   prepareChange(policy: Policy): (() => void) | undefined {
