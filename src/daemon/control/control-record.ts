@@ -5,8 +5,9 @@
  *     override  the key has another rule in one limit
  *     reset     the consumption of the key was forgotten; kept for a while so that peers learn of it
  *
- * Of two records with the same id the one that was set later wins. A removal is a record too, for some minutes: an older
- * copy of the removed control that still travels cannot bring it back.
+ * Of two records with the same id the one that was set later wins. A removal is a record too, until the removed control
+ * would have ended: an older copy, as of a daemon that was down, cannot bring it back. The same holds for a control that
+ * replaced a longer one.
  */
 
 import type { Millis } from '../../core/clock.ts';
@@ -33,6 +34,8 @@ export interface ControlRecord {
   /** Who set it, or why. */
   readonly note?: string | undefined;
   readonly isRemoved?: boolean | undefined;
+  /** It replaced a longer one with the same id, of which copies may last until then. */
+  readonly coversUntil?: Millis | undefined;
 }
 
 /** A longer ban belongs into the deny list of the configuration. */
@@ -47,6 +50,20 @@ export type ControlId = ControlKey & Pick<ControlRecord, 'kind' | 'limit'>;
 
 export const idOf = ({ kind, key, isBinary, limit = '' }: ControlId): string =>
   `${kind} ${isBinary ? 'bytes' : ''} ${limit} ${key}`;
+
+/** Until when the record is needed against older ones with the same id. */
+export const coveredUntil = ({ until, coversUntil = 0 }: ControlRecord): Millis =>
+  Math.max(until, coversUntil);
+
+/** The removal of a control. It has no rule and no note, so that it is never too long for peers. */
+export const removalOf = (record: ControlRecord, setAt = record.setAt): ControlRecord => {
+  const { kind, key, isBinary, limit } = record;
+  return { kind, key, isBinary, limit, until: coveredUntil(record), setAt, isRemoved: true };
+};
+
+/** The record as of now: one that has ended and is still needed against older ones is a removal. */
+export const recordAt = (record: ControlRecord, now: Millis): ControlRecord =>
+  record.until <= now && coveredUntil(record) > now ? removalOf(record) : record;
 
 export const binaryKeyOf = ({ key, isBinary }: ControlKey): string =>
   isBinary ? key : toBinaryKey(key);
@@ -130,7 +147,9 @@ function readNote(fields: OptionReader): string | undefined {
 /** True for a record of a snapshot or of a peer that has the right form. */
 export function isControlRecord(value: unknown): value is ControlRecord {
   if (!isRecord(value)) return false;
-  const { kind, key, isBinary, limit, until, setAt, note } = value;
+  const { kind, key, isBinary, limit, until, setAt, note, coversUntil = until } = value;
+  const isTime = (end: unknown): boolean =>
+    Number.isFinite(end) && Number(end) - Number(setAt) <= MAX_DURATION_MS;
   return (
     ['ban', 'override', 'reset'].includes(String(kind)) &&
     typeof key === 'string' &&
@@ -138,9 +157,9 @@ export function isControlRecord(value: unknown): value is ControlRecord {
     key.length <= MAX_KEY_CHARS &&
     (isBinary === undefined || (isBinary === true && isBinaryKey(key))) &&
     (limit === undefined || typeof limit === 'string') &&
-    Number.isFinite(until) &&
     Number.isFinite(setAt) &&
-    Number(until) - Number(setAt) <= MAX_DURATION_MS &&
+    isTime(until) &&
+    isTime(coversUntil) &&
     (note === undefined || (typeof note === 'string' && note.length <= MAX_NOTE_CHARS))
   );
 }

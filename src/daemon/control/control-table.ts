@@ -17,14 +17,19 @@ import {
   type ControlId,
   type ControlRecord,
   controlPatternOf,
+  coveredUntil,
   idOf,
+  recordAt,
 } from './control-record.ts';
 
 /** More keys than this belong into the configuration. */
 export const MAX_CONTROLS = 10_000;
 
-/** Removals and resets that peers can still learn of. Of more, the oldest are dropped. */
-const MAX_PASSING = 10_000;
+/** Removals, and as many resets. Of more, those with the earliest end are dropped: an old copy can bring these controls back. */
+export const MAX_PASSING = 10_000;
+
+/** Records that are dropped together, as finding them means sorting all. */
+const DROPPED_TOGETHER = 100;
 
 /** The field that the error for one control too many names. */
 export const CONTROLS_FIELD = 'controls';
@@ -48,8 +53,11 @@ export class ControlTable {
   readonly #listener: ControlListener;
   /** In effect. */
   readonly #records = new Map<string, ControlRecord>();
-  /** Removals and resets: for peers, and against older copies of what was removed. */
-  readonly #passing = new Map<string, ControlRecord>();
+  /** For peers, and against older copies of what was removed. Resets are few and short: removals do not displace them. */
+  readonly #passing = {
+    removals: new Map<string, ControlRecord>(),
+    resets: new Map<string, ControlRecord>(),
+  };
   readonly #bansByKey = new Map<string, Ban>();
   readonly #bansByPattern = new Map<string, Ban>();
   #patternIndex: PatternIndex<Ban> | undefined;
@@ -70,7 +78,8 @@ export class ControlTable {
 
   /** All records, removals and resets included: what peers need. */
   get records(): readonly ControlRecord[] {
-    return [...this.#records.values(), ...this.#passing.values()];
+    const { removals, resets } = this.#passing;
+    return [...this.#records.values(), ...removals.values(), ...resets.values()];
   }
 
   /** Bans and overrides in effect, in the order in which they were set. */
@@ -80,7 +89,7 @@ export class ControlTable {
 
   /** The record with the same id, removals included. */
   recordOf(record: ControlId): ControlRecord | undefined {
-    return this.find(record) ?? this.#passing.get(idOf(record));
+    return this.find(record) ?? this.#passingOf(record).get(idOf(record));
   }
 
   /** The same if it is in effect. */
@@ -89,12 +98,14 @@ export class ControlTable {
   }
 
   /**
-   * Puts records into effect that are newer than the known ones, and returns them.
+   * Puts records into effect that are newer than the known ones, and returns them as they are kept.
    * Removals and resets always fit.
    * @throws {ConfigError} if there is no place, and nothing changes; for an invalid pattern
    */
   put(records: readonly ControlRecord[]): readonly ControlRecord[] {
-    const newer = records.filter((record) => this.isNewer(record));
+    const newer = records
+      .filter((record) => this.isNewer(record))
+      .map((record) => this.#covering(record));
     if (newer.length === 0) return newer;
     const added = newer.filter((record) => !isPassing(record) && !this.find(record)).length;
     const count = this.#records.size + added;
@@ -147,9 +158,9 @@ export class ControlTable {
     const pattern = kind === 'ban' ? controlPatternOf(record) : undefined;
     if (known) this.#unindex(known, pattern);
     this.#records.delete(id); // so that it is the last entry: the newest
-    this.#passing.delete(id);
+    this.#passingOf(record).delete(id);
     if (isPassing(record)) {
-      this.#pass(id, record);
+      this.#pass(record);
       if (known) this.#listener.onEnd(known);
       return pattern;
     }
@@ -164,11 +175,26 @@ export class ControlTable {
     return pattern;
   }
 
-  #pass(id: string, record: ControlRecord): void {
-    this.#passing.set(id, record);
-    if (this.#passing.size <= MAX_PASSING) return;
-    const [oldest] = this.#passing.keys();
-    this.#passing.delete(oldest);
+  #passingOf({ kind }: ControlId): Map<string, ControlRecord> {
+    return kind === 'reset' ? this.#passing.resets : this.#passing.removals;
+  }
+
+  #pass(record: ControlRecord): void {
+    const passing = this.#passingOf(record);
+    if (passing.size >= MAX_PASSING) {
+      const byEnd = [...passing].sort(([, a], [, b]) => a.until - b.until);
+      for (const [id] of byEnd.slice(0, DROPPED_TOGETHER)) passing.delete(id);
+    }
+    passing.set(idOf(record), record);
+  }
+
+  /** The record, with the time for which copies of the one that it replaces may last. */
+  #covering(record: ControlRecord): ControlRecord {
+    const known = this.recordOf(record);
+    if (!known || record.kind === 'reset') return record;
+    const end = coveredUntil(known);
+    if (end <= coveredUntil(record)) return record;
+    return record.isRemoved ? { ...record, until: end } : { ...record, coversUntil: end };
   }
 
   #unindex(record: ControlRecord, pattern?: Pattern): void {
@@ -199,10 +225,16 @@ export class ControlTable {
         next = Math.min(next, record.until);
         continue;
       }
-      if (!isPassing(record)) {
-        this.#end(record);
-        hasEnded = true;
-      } else this.#passing.delete(idOf(record));
+      if (isPassing(record)) {
+        this.#passingOf(record).delete(idOf(record));
+        continue;
+      }
+      this.#end(record);
+      hasEnded = true;
+      const removal = recordAt(record, now);
+      if (removal === record) continue;
+      this.#pass(removal);
+      next = Math.min(next, removal.until);
     }
     this.#scheduleExpiry(next);
     if (hasEnded) this.#listener.onChange();

@@ -37,6 +37,8 @@ import {
   readExactKey,
   readExpiry,
   readKey,
+  recordAt,
+  removalOf,
 } from './control-record.ts';
 import { ControlTable } from './control-table.ts';
 import {
@@ -51,9 +53,6 @@ export type ControlFields = Readonly<Record<string, unknown>>;
 
 /** How long peers can learn of a reset. A daemon that is away for longer keeps the consumption it knows. */
 const RESET_SHARED_MS: Millis = 30_000;
-
-/** How long a removal is kept: an older copy of what was removed takes some minutes to go round a fleet. */
-const REMOVAL_SHARED_MS: Millis = 600_000;
 
 export interface ControlsContext {
   readonly clock: Clock;
@@ -190,7 +189,11 @@ export class Controls implements RouteControls {
 
   /** Takes over records of a snapshot or of a peer; the newer of two wins. What is invalid is left out. */
   merge(records: readonly unknown[]): void {
-    const newer = records.filter(isControlRecord).filter((record) => this.#table.isNewer(record));
+    const now = this.#context.clock.now();
+    const newer = records
+      .filter(isControlRecord)
+      .map((record) => recordAt(record, now))
+      .filter((record) => this.#table.isNewer(record));
     const valid = newer.filter((record) => this.#isUsable(record));
     try {
       const resets = valid.filter(({ kind }) => kind === 'reset');
@@ -272,8 +275,8 @@ export class Controls implements RouteControls {
 
   #set(record: Omit<ControlRecord, 'until' | 'setAt'>, forMs: Millis): ControlRecord {
     const setAt = this.#nextSetAt(this.#table.recordOf(record)?.setAt);
-    const complete = { ...record, until: this.#context.clock.now() + forMs, setAt };
-    this.#put([complete]);
+    const given = { ...record, until: this.#context.clock.now() + forMs, setAt };
+    const [complete = given] = this.#put([given]);
     this.#context.share?.([complete]);
     const { kind, key, limit, note } = complete;
     const until = new Date(complete.until).toISOString();
@@ -285,8 +288,7 @@ export class Controls implements RouteControls {
   #remove(record: ControlId): boolean {
     const known = this.#table.find(record);
     if (!known) return false;
-    const until = Math.min(known.until, this.#context.clock.now() + REMOVAL_SHARED_MS);
-    const removal = { ...known, until, setAt: this.#nextSetAt(known.setAt), isRemoved: true };
+    const removal = removalOf(known, this.#nextSetAt(known.setAt));
     this.#put([removal]);
     this.#context.share?.([removal]);
     const { kind, key, limit } = known;
