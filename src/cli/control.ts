@@ -35,7 +35,7 @@ const TOKEN_HELP = 'The admin token, if the daemon has one, comes from $SLUICE_A
 /** Keys come from clients: control characters must not reach the terminal. */
 const toPrintable = (text: string): string => text.replace(/\p{Cc}/gu, '?');
 
-/** Warns if a crash of the daemon would undo the change. */
+/** Warns if a crash of the daemon would undo the change, or if its peers do not get it. */
 async function change(
   path: string,
   flags: AdminFlags,
@@ -43,8 +43,10 @@ async function change(
   terminal: Terminal,
 ): Promise<unknown> {
   const result = await requestAdmin('POST', path, flags, undefined, fields);
-  const { unsaved } = result as { readonly unsaved?: string };
+  const { unsaved, unshared } = result as Partial<Record<'unsaved' | 'unshared', string>>;
   if (unsaved !== undefined) terminal.error(toPrintable(`warning: not saved: ${unsaved}`));
+  if (unshared !== undefined)
+    terminal.error(toPrintable(`warning: not shared with peers: ${unshared}`));
   return result;
 }
 

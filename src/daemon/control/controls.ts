@@ -63,6 +63,8 @@ export interface ControlsContext {
   readonly onLimitersChanged?: () => void;
   /** Called with records that were set here, for peers. */
   readonly share?: (records: readonly ControlRecord[]) => void;
+  /** Why peers do not get a record; undefined if they do. */
+  readonly sharingProblemOf?: (record: ControlRecord) => string | undefined;
   /** Where every change is written. */
   readonly journal: Pick<ControlJournal, 'add' | 'saved'>;
 }
@@ -71,6 +73,8 @@ export interface ControlsContext {
 export interface ResetResult {
   readonly reset: readonly string[];
   readonly failed: readonly string[];
+  /** Why peers do not learn of it; left out if they do. */
+  readonly unshared?: string;
 }
 
 export class Controls implements RouteControls {
@@ -161,9 +165,10 @@ export class Controls implements RouteControls {
     const record = { kind: 'reset', ...target, limit, until, setAt: this.#nextSetAt() } as const;
     this.#put([record]); // at the instant at which limits of this process forget the key
     const result = await this.#forget(record);
-    this.#context.share?.([record]);
     this.#context.log('info', 'key reset', { key: target.key, limits: result.reset.join() });
-    return result;
+    this.#share(record);
+    const unshared = this.sharingProblemOf(record);
+    return unshared === undefined ? result : { ...result, unshared };
   }
 
   /** Resolves when overrides in Redis or etcd have taken over what their keys had consumed. */
@@ -174,6 +179,11 @@ export class Controls implements RouteControls {
   /** Resolves when all changes so far are on disk, or with the reason why they are not. */
   saved(): Promise<SaveResult> {
     return this.#context.journal.saved();
+  }
+
+  /** Why the other daemons of the fleet do not get a control; undefined if they do, or if there is no fleet. */
+  sharingProblemOf(record: ControlRecord): string | undefined {
+    return this.#context.sharingProblemOf?.(record);
   }
 
   /** Bans and overrides in effect. */
@@ -277,11 +287,11 @@ export class Controls implements RouteControls {
     const setAt = this.#nextSetAt(this.#table.recordOf(record)?.setAt);
     const given = { ...record, until: this.#context.clock.now() + forMs, setAt };
     const [complete = given] = this.#put([given]);
-    this.#context.share?.([complete]);
     const { kind, key, limit, note } = complete;
     const until = new Date(complete.until).toISOString();
     const fields = { key, ...(limit && { limit }), until, ...(note && { note }) };
     this.#context.log('info', `${kind} set`, fields);
+    this.#share(complete);
     return complete;
   }
 
@@ -290,10 +300,18 @@ export class Controls implements RouteControls {
     if (!known) return false;
     const removal = removalOf(known, this.#nextSetAt(known.setAt));
     this.#put([removal]);
-    this.#context.share?.([removal]);
+    this.#share(removal);
     const { kind, key, limit } = known;
     this.#context.log('info', `${kind} removed`, { key, ...(limit && { limit }) });
     return true;
+  }
+
+  #share(record: ControlRecord): void {
+    this.#context.share?.([record]);
+    const reason = this.sharingProblemOf(record);
+    if (reason === undefined) return;
+    const { kind, key } = record;
+    this.#context.log('warn', 'control not shared with peers', { kind, key, reason });
   }
 
   #put(records: readonly ControlRecord[]): readonly ControlRecord[] {

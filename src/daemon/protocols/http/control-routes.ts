@@ -6,7 +6,8 @@
  *     POST /override key rate|rule for [limit] [burst] [note]      POST /remove-override key [limit]
  *     POST /reset  key [limit]
  *
- * The response follows when the change is on disk; it is in effect before. If it is not, `unsaved` says why.
+ * The response follows when the change is on disk; it is in effect before. If it is not, `unsaved` says why. If peers do
+ * not get it, `unshared` does.
  *
  * Parameters come in the URL, as a form or as JSON; not in the URL and a body together. In a URL `rule` is JSON.
  */
@@ -41,10 +42,14 @@ const NAMES = {
 } as const;
 
 export function controlRoutes(controls: Controls): readonly (readonly [string, Endpoint])[] {
+  const setView = (record: ControlRecord) => ({
+    ...viewOf(record),
+    unshared: controls.sharingProblemOf(record),
+  });
   const actions: Readonly<Record<keyof typeof NAMES, Action>> = {
     ban: async (fields) => {
       const record = controls.ban(fields);
-      return jsonResponse(200, { ...viewOf(record), ...unsavedOf(await controls.saved()) });
+      return jsonResponse(200, { ...setView(record), ...unsavedOf(await controls.saved()) });
     },
     unban: async (fields) => {
       const isFound = controls.unban(fields);
@@ -53,7 +58,7 @@ export function controlRoutes(controls: Controls): readonly (readonly [string, E
     override: async (fields) => {
       const record = controls.override(fields);
       await controls.copied();
-      return jsonResponse(200, { ...viewOf(record), ...unsavedOf(await controls.saved()) });
+      return jsonResponse(200, { ...setView(record), ...unsavedOf(await controls.saved()) });
     },
     'remove-override': async (fields) => {
       const isFound = controls.removeOverride(fields);

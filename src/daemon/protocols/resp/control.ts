@@ -10,7 +10,7 @@
  */
 
 import { ConfigError, errorMessageOf } from '../../../core/errors.ts';
-import { keyFieldOf } from '../../control/control-record.ts';
+import { type ControlRecord, keyFieldOf } from '../../control/control-record.ts';
 import type { Controls } from '../../control/controls.ts';
 import { toKeyText } from '../../keys/binary-key.ts';
 import {
@@ -49,37 +49,53 @@ const keyOf = ({ args }: Invocation) => keyFieldOf(args.text(1));
 const limitAt = ({ args }: Invocation, n: number) =>
   args.count > n ? { limit: toKeyText(args.text(n)) } : {};
 
-/** Replies when the change is on disk; an error if that fails. Without a snapshot file there is nothing to wait for. */
-const whenSaved = async (controls: Controls, write: WriteReply): Promise<WriteReply> => {
+/**
+ * Replies when the change is on disk; an error if that fails, or if peers do not get it. Without a snapshot file there is
+ * nothing to wait for.
+ */
+const whenSaved = async (
+  controls: Controls,
+  write: WriteReply,
+  unshared?: string,
+): Promise<WriteReply> => {
   const result = await controls.saved();
-  if (result.isSaved || !result.hasFile) return write;
-  return (writer) => writer.error(`NOTSAVED in effect, but a crash loses it: ${result.reason}`);
+  if (!result.isSaved && result.hasFile)
+    return (writer) => writer.error(`NOTSAVED in effect, but a crash loses it: ${result.reason}`);
+  if (unshared === undefined) return write;
+  return (writer) => writer.error(`NOTSHARED in effect here, not on peers: ${unshared}`);
 };
+
+const whenSet = (controls: Controls, record: ControlRecord): Promise<WriteReply> =>
+  whenSaved(controls, (writer) => writer.simple('OK'), controls.sharingProblemOf(record));
 
 const ban: Act = (call, controls, text) => {
   const { args, reply } = call;
   const forMs = seconds(call, 2);
   if (Number.isNaN(forMs)) return reply.error(NOT_AN_INTEGER);
-  controls.ban({ key: keyOf(call), for: forMs, ...(args.count > 3 && { note: text(3) }) });
-  return whenSaved(controls, (writer) => writer.simple('OK'));
+  const note = args.count > 3 ? { note: text(3) } : {};
+  return whenSet(controls, controls.ban({ key: keyOf(call), for: forMs, ...note }));
 };
 
 const override: Act = (call, controls, text) => {
   const { reply } = call;
   const forMs = seconds(call, 3);
   if (Number.isNaN(forMs)) return reply.error(NOT_AN_INTEGER);
-  controls.override({ key: keyOf(call), rate: text(2), for: forMs, ...limitAt(call, 4) });
-  return controls.copied().then(() => whenSaved(controls, (writer) => writer.simple('OK')));
+  const fields = { key: keyOf(call), rate: text(2), for: forMs, ...limitAt(call, 4) };
+  const record = controls.override(fields);
+  return controls.copied().then(() => whenSet(controls, record));
 };
 
 /** The number of limits that forgot the key. */
 const reset: Act = (call, controls) =>
   controls.reset({ key: keyOf(call), ...limitAt(call, 2) }).then(
-    ({ reset: done, failed }) =>
-      whenSaved(controls, (writer) =>
-        failed.length > 0 && done.length === 0
-          ? writer.error(`ERR not reset in ${failed.join()}`)
-          : writer.integer(done.length),
+    ({ reset: done, failed, unshared }) =>
+      whenSaved(
+        controls,
+        (writer) =>
+          failed.length > 0 && done.length === 0
+            ? writer.error(`ERR not reset in ${failed.join()}`)
+            : writer.integer(done.length),
+        unshared,
       ),
     (error: unknown) => (writer) => writer.error(`ERR ${errorMessageOf(error)}`),
   );
