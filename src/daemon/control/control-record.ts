@@ -91,36 +91,60 @@ const bytesPattern = (key: string): Pattern => ({
   matches: (candidate) => candidate === key,
 });
 
-/** `alice`, or `{ bytes: 'k\xff' }` for a key that is not UTF-8: one character per byte. @throws {ConfigError} */
-export function readKey(given: unknown): ControlKey {
-  const isBytes = isRecord(given) && Object.keys(given).join() === 'bytes';
-  if (!isBytes) return { key: readKeyText(given) };
-  const key = readKeyText(given.bytes);
-  if (!isBinaryKey(key)) throw new ConfigError('key.bytes', 'one character per byte', key);
-  const field = keyFieldOf(key);
-  return typeof field === 'string' ? { key: field } : { key, isBinary: true };
+/** What a ban of a pattern does, for replies; undefined if it bans one key or one address. */
+export function patternNoteOf(record: ControlRecord): string | undefined {
+  const { kind, key, isBinary } = record;
+  if (kind !== 'ban' || isBinary) return undefined;
+  const { exactKey, network } = controlPatternOf(record);
+  const isOne = exactKey !== undefined || network?.prefixBits === 128;
+  return isOne ? undefined : `bans every key that matches ${key}`;
 }
 
 /**
- * An exact key: as `readKey`, or `{ exact: 'a*b' }` for a key that reads like a pattern.
- * @throws {ConfigError} for a pattern
+ * `alice` or a pattern; `{ exact: 'a*b' }` for a key that reads like a pattern; `{ bytes: 'k\xff' }` for a key that is not
+ * UTF-8: one character per byte. @throws {ConfigError}
  */
+export function readKey(given: unknown): ControlKey {
+  const form = isRecord(given) ? Object.keys(given).join() : undefined;
+  if (!isRecord(given) || (form !== 'exact' && form !== 'bytes'))
+    return { key: readKeyText(given) };
+  const text = readKeyText(given[form]);
+  const key = form === 'exact' ? toBinaryKey(text) : text;
+  if (!isBinaryKey(key)) throw new ConfigError('key.bytes', 'one character per byte', key);
+  if (key.length > MAX_KEY_CHARS)
+    throw new ConfigError('key.exact', `at most ${MAX_KEY_CHARS} bytes`, text);
+  const field = keyFieldOf(key);
+  return typeof field === 'string' && isExactText(field) ? { key: field } : { key, isBinary: true }; // taken literally by every version
+}
+
+/** True if a list reads the text as one key. */
+function isExactText(text: string): boolean {
+  try {
+    return readPattern(text, 'key').exactKey !== undefined;
+  } catch (error) {
+    if (error instanceof ConfigError) return false;
+    throw error;
+  }
+}
+
+/** An exact key, in any of these forms. @throws {ConfigError} for a pattern */
 export function readExactKey(given: unknown): ControlKey {
-  if (isRecord(given) && Object.keys(given).join() === 'exact')
-    return { key: readKeyText(given.exact) };
   const read = readKey(given);
   const { key } = read;
-  if (read.isBinary) return read;
+  if (read.isBinary) {
+    const field = keyFieldOf(key);
+    return typeof field === 'string' ? { key: field } : read;
+  }
   const { exactKey, network } = readPattern(key, 'key');
   if (exactKey !== undefined || (network && !key.includes('/'))) return read;
-  const literal = JSON.stringify({ key: { exact: key } });
-  const expected = `an exact key, not a pattern (only bans take patterns); a key that contains * or ? is written ${literal} in JSON over HTTP`;
+  const expected =
+    'an exact key, not a pattern (only bans take patterns); write { exact: … } for a key that contains * or ?';
   throw new ConfigError('key', expected, key);
 }
 
 /** @throws {ConfigError} unless it is a non-empty string of bounded length */
 function readKeyText(key: unknown): string {
-  const expected = `a string of 1 to ${MAX_KEY_CHARS} characters`;
+  const expected = `a string of 1 to ${MAX_KEY_CHARS} characters, or { exact: … } around one`;
   if (typeof key === 'string' && key.length > 0 && key.length <= MAX_KEY_CHARS) return key;
   throw new ConfigError('key', expected, key);
 }

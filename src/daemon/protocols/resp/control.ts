@@ -2,7 +2,7 @@
  * Control of keys at run time over RESP, for operators.
  *
  *     AUTH admin <admin.token>                     required first
- *     SLUICE.BAN key seconds [note]                SLUICE.UNBAN key
+ *     SLUICE.BAN key seconds [note [EXACT]]        SLUICE.UNBAN key [EXACT]
  *     SLUICE.OVERRIDE key rate seconds [limit]     SLUICE.REMOVEOVERRIDE key [limit]
  *     SLUICE.RESET key [limit]                     SLUICE.CONTROLS
  *
@@ -10,7 +10,7 @@
  */
 
 import { ConfigError, errorMessageOf } from '../../../core/errors.ts';
-import { type ControlRecord, keyFieldOf } from '../../control/control-record.ts';
+import { type ControlRecord, keyFieldOf, patternNoteOf } from '../../control/control-record.ts';
 import type { Controls } from '../../control/controls.ts';
 import { toKeyText } from '../../keys/binary-key.ts';
 import {
@@ -43,8 +43,15 @@ const guarded =
 
 const seconds = ({ args }: Invocation, n: number): number => args.integer(n) * 1000;
 
-/** The key is bytes, UTF-8 or not. */
-const keyOf = ({ args }: Invocation) => keyFieldOf(args.text(1));
+/** The key is bytes, UTF-8 or not. With EXACT as argument `exactAt`, it is no pattern. @throws {ConfigError} */
+function keyOf({ args }: Invocation, exactAt = Infinity): ReturnType<typeof keyFieldOf> | object {
+  const field = keyFieldOf(args.text(1));
+  if (args.count <= exactAt) return field;
+  const word = toKeyText(args.text(exactAt));
+  if (word.toUpperCase() !== 'EXACT')
+    throw new ConfigError(`argument ${exactAt}`, 'EXACT, or left out', word);
+  return typeof field === 'string' ? { exact: field } : field;
+}
 
 const limitAt = ({ args }: Invocation, n: number) =>
   args.count > n ? { limit: toKeyText(args.text(n)) } : {};
@@ -73,7 +80,7 @@ const ban: Act = (call, controls, text) => {
   const forMs = seconds(call, 2);
   if (Number.isNaN(forMs)) return reply.error(NOT_AN_INTEGER);
   const note = args.count > 3 ? { note: text(3) } : {};
-  return whenSet(controls, controls.ban({ key: keyOf(call), for: forMs, ...note }));
+  return whenSet(controls, controls.ban({ key: keyOf(call, 4), for: forMs, ...note }));
 };
 
 const override: Act = (call, controls, text) => {
@@ -102,34 +109,39 @@ const reset: Act = (call, controls) =>
 
 const list: Act = ({ reply }, controls) =>
   reply.value(
-    controls.list().map(({ kind, key, isBinary, limit = '', rule, until, note = '' }) => ({
-      kind,
-      key: isBinary ? toKeyText(key) : key,
-      limit,
-      rule: rule === undefined ? '' : JSON.stringify(rule),
-      until: Math.round(until / 1000),
-      note,
-    })),
+    controls.list().map((record) => {
+      const { kind, key, isBinary, limit = '', rule, until, note = '' } = record;
+      return {
+        kind,
+        key: isBinary ? toKeyText(key) : key,
+        limit,
+        rule: rule === undefined ? '' : JSON.stringify(rule),
+        until: Math.round(until / 1000),
+        note,
+        pattern: patternNoteOf(record) ?? '',
+      };
+    }),
   );
 
 export const controlCommands: readonly RespCommand[] = [
   {
     name: 'sluice.ban',
     arity: -3,
-    maxArity: 4,
+    maxArity: 5,
     keyIndex: 1,
     summary: 'Denies a key, or all keys of a pattern, for some seconds',
-    usage: 'key seconds [note]',
+    usage: 'key seconds [note [EXACT]]',
     run: guarded(ban),
   },
   {
     name: 'sluice.unban',
-    arity: 2,
+    arity: -2,
+    maxArity: 3,
     keyIndex: 1,
     summary: 'Ends a ban: 1, or 0 if there is none',
-    usage: 'key',
+    usage: 'key [EXACT]',
     run: guarded((call, controls) => {
-      const removed = controls.unban({ key: keyOf(call) }) ? 1 : 0;
+      const removed = controls.unban({ key: keyOf(call, 2) }) ? 1 : 0;
       return whenSaved(controls, (writer) => writer.integer(removed));
     }),
   },
